@@ -1,0 +1,129 @@
+//! Sets of CPUs.
+
+use crate::CpuId;
+use core::fmt;
+
+/// A set of CPUs, up to [`CpuMask::MAX`].
+#[derive(Clone, Copy, PartialEq, Eq, Default)]
+pub struct CpuMask([u64; CpuMask::WORDS]);
+
+impl CpuMask {
+    /// CPUs that a machine may have.
+    pub const MAX: usize = 256;
+    /// 64-bit words in a mask.
+    pub const WORDS: usize = Self::MAX / 64;
+    /// No CPU.
+    pub const EMPTY: Self = Self([0; Self::WORDS]);
+
+    /// The mask made of `words`, bit n of word w standing for CPU 64·w + n.
+    #[inline]
+    pub const fn from_words(words: [u64; Self::WORDS]) -> Self {
+        Self(words)
+    }
+
+    /// The set of one CPU.
+    #[inline]
+    pub fn of(cpu: CpuId) -> Self {
+        let mut mask = Self::EMPTY;
+        mask.insert(cpu);
+        mask
+    }
+
+    /// CPUs 0 to `count` - 1.
+    ///
+    /// # Panics
+    /// When `count` is above [`Self::MAX`].
+    pub fn first(count: usize) -> Self {
+        assert!(count <= Self::MAX, "more CPUs than a mask holds");
+        let mut mask = Self::EMPTY;
+        for cpu in 0..count {
+            mask.insert(CpuId::new(cpu as u16));
+        }
+        mask
+    }
+
+    /// Adds a CPU.
+    #[inline]
+    pub fn insert(&mut self, cpu: CpuId) {
+        self.0[cpu.index() / 64] |= 1 << (cpu.index() % 64);
+    }
+
+    /// Takes a CPU out.
+    #[inline]
+    pub fn remove(&mut self, cpu: CpuId) {
+        self.0[cpu.index() / 64] &= !(1 << (cpu.index() % 64));
+    }
+
+    /// Whether the CPU is in the set.
+    #[inline]
+    pub fn contains(&self, cpu: CpuId) -> bool {
+        self.0[cpu.index() / 64] >> (cpu.index() % 64) & 1 == 1
+    }
+
+    /// Whether the set has no CPU.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.0 == [0; Self::WORDS]
+    }
+
+    /// Number of CPUs in the set.
+    #[inline]
+    pub fn count(&self) -> u32 {
+        self.0.iter().map(|word| word.count_ones()).sum()
+    }
+
+    /// Adds all CPUs of `other`.
+    #[inline]
+    pub fn insert_all(&mut self, other: &Self) {
+        for (word, more) in self.0.iter_mut().zip(other.0) {
+            *word |= more;
+        }
+    }
+
+    /// The CPUs in order.
+    pub fn iter(&self) -> impl Iterator<Item = CpuId> {
+        self.0.into_iter().enumerate().flat_map(|(index, word)| {
+            core::iter::successors((word != 0).then_some(word), |rest| {
+                let rest = rest & (rest - 1);
+                (rest != 0).then_some(rest)
+            })
+            .map(move |rest| CpuId::new((index * 64) as u16 + rest.trailing_zeros() as u16))
+        })
+    }
+}
+
+impl FromIterator<CpuId> for CpuMask {
+    fn from_iter<I: IntoIterator<Item = CpuId>>(cpus: I) -> Self {
+        let mut mask = Self::EMPTY;
+        for cpu in cpus {
+            mask.insert(cpu);
+        }
+        mask
+    }
+}
+
+impl fmt::Debug for CpuMask {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_set().entries(self.iter().map(CpuId::raw)).finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn iterating_gives_what_was_inserted_in_order() {
+        let cpus = [0, 1, 63, 64, 130, 255].map(CpuId::new);
+        let mask: CpuMask = cpus.into_iter().rev().collect();
+        assert!(mask.iter().eq(cpus));
+        assert_eq!(mask.count(), 6);
+        let mut rest = mask;
+        for cpu in cpus {
+            assert!(rest.contains(cpu));
+            rest.remove(cpu);
+        }
+        assert!(rest.is_empty());
+        assert_eq!(CpuMask::first(65).count(), 65);
+    }
+}

@@ -1,0 +1,88 @@
+//! The error numbers of Linux that memory calls return.
+
+use core::fmt;
+
+macro_rules! errnos {
+    ($($(#[$doc:meta])* $name:ident = $number:literal),* $(,)?) => {
+        /// An error number of Linux (`include/uapi/asm-generic/errno-base.h`), the same on both instruction sets.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        #[repr(u16)]
+        pub enum Errno {
+            $($(#[$doc])* $name = $number,)*
+        }
+
+        impl Errno {
+            /// The positive number that C sees in `errno`.
+            pub const fn number(self) -> u16 {
+                self as u16
+            }
+
+            /// The symbolic name, such as `ENOMEM`.
+            pub const fn name(self) -> &'static str {
+                match self {
+                    $(Self::$name => stringify!($name),)*
+                }
+            }
+
+            /// The error with number `number`, if this table has it.
+            pub const fn from_number(number: u16) -> Option<Self> {
+                match number {
+                    $($number => Some(Self::$name),)*
+                    _ => None,
+                }
+            }
+        }
+    };
+}
+
+errnos! {
+    /// Operation not permitted.
+    EPERM = 1,
+    /// No such process.
+    ESRCH = 3,
+    /// Input/output error.
+    EIO = 5,
+    /// Bad file descriptor.
+    EBADF = 9,
+    /// Try again.
+    EAGAIN = 11,
+    /// Out of memory.
+    ENOMEM = 12,
+    /// Permission denied.
+    EACCES = 13,
+    /// Bad address.
+    EFAULT = 14,
+    /// Device or resource busy.
+    EBUSY = 16,
+    /// File exists.
+    EEXIST = 17,
+    /// No such device.
+    ENODEV = 19,
+    /// Invalid argument.
+    EINVAL = 22,
+    /// Function not implemented.
+    ENOSYS = 38,
+    /// Value too large for its type.
+    EOVERFLOW = 75,
+    /// Operation not supported.
+    EOPNOTSUPP = 95,
+}
+
+impl fmt::Display for Errno {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_number_finds_its_error_again() {
+        for error in [Errno::EPERM, Errno::ENOMEM, Errno::EOPNOTSUPP] {
+            assert_eq!(Errno::from_number(error.number()), Some(error));
+        }
+        assert_eq!(Errno::from_number(0), None);
+    }
+}

@@ -1,0 +1,79 @@
+//! Numbers that name things: CPUs, nodes, address spaces, tags, files, lineages, debts.
+
+use core::fmt;
+
+macro_rules! id {
+    ($(#[$doc:meta])* $name:ident($inner:ty)) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+        #[repr(transparent)]
+        pub struct $name($inner);
+
+        impl $name {
+            /// The id with number `raw`.
+            #[inline]
+            pub const fn new(raw: $inner) -> Self {
+                Self(raw)
+            }
+
+            /// The number.
+            #[inline]
+            pub const fn raw(self) -> $inner {
+                self.0
+            }
+
+            /// The number as an index.
+            #[inline]
+            pub const fn index(self) -> usize {
+                self.0 as usize
+            }
+        }
+
+        impl fmt::Debug for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                write!(f, concat!(stringify!($name), "({})"), self.0)
+            }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                self.0.fmt(f)
+            }
+        }
+    };
+}
+
+id! {
+    /// A CPU of the machine, counted from 0.
+    CpuId(u16)
+}
+id! {
+    /// A NUMA node, counted from 0. A node without CPUs is a slower tier.
+    NodeId(u8)
+}
+id! {
+    /// An address space; never reused while the machine runs, so that it can stand for the space in a TLB context
+    /// (Linux's `mm->context.ctx_id`).
+    SpaceId(u32)
+}
+id! {
+    /// The hardware's tag for translations of one address space: a PCID on x86-64, an ASID on arm64.
+    Tag(u16)
+}
+id! {
+    /// A file or shared-memory object with a page cache of its own.
+    FileId(u32)
+}
+id! {
+    /// A node of the tree of forks under which anonymous pages are found by the reverse map.
+    LineageId(u32)
+}
+id! {
+    /// What the ledger needs to find the debt under which a parked frame stands. Opaque to everyone else; 0 is no debt.
+    DebtKey(u32)
+}
+
+impl DebtKey {
+    /// The frame owes nothing.
+    pub const NONE: Self = Self(0);
+}

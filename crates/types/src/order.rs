@@ -1,0 +1,176 @@
+//! Sizes that are powers of two: block orders and page-table levels.
+
+use crate::addr::{PAGE_SHIFT, PAGE_SIZE};
+use core::fmt;
+
+/// log2 of a number of base pages: order 0 is 4 KiB, order 9 is 2 MiB, order 18 is 1 GiB.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+#[repr(transparent)]
+pub struct Order(u8);
+
+impl Order {
+    /// One base page.
+    pub const ZERO: Self = Self(0);
+    /// A block that a PMD-level leaf maps (2 MiB).
+    pub const PMD: Self = Self(9);
+    /// A block that a PUD-level leaf maps (1 GiB), and the largest that the buddy allocator keeps.
+    pub const PUD: Self = Self(18);
+    /// Number of orders that the buddy allocator keeps: 0 to [`Self::PUD`].
+    pub const COUNT: usize = 19;
+
+    /// Order `raw`.
+    ///
+    /// # Panics
+    /// When `raw` is above [`Self::PUD`].
+    #[inline]
+    pub const fn new(raw: u8) -> Self {
+        assert!(raw <= Self::PUD.0, "order above 1 GiB");
+        Self(raw)
+    }
+
+    /// Order `raw`, or `None` above [`Self::PUD`].
+    #[inline]
+    pub const fn try_new(raw: u8) -> Option<Self> {
+        if raw <= Self::PUD.0 { Some(Self(raw)) } else { None }
+    }
+
+    /// The exponent.
+    #[inline]
+    pub const fn raw(self) -> u8 {
+        self.0
+    }
+
+    /// The exponent as an index.
+    #[inline]
+    pub const fn index(self) -> usize {
+        self.0 as usize
+    }
+
+    /// Base pages in a block of this order.
+    #[inline]
+    pub const fn frames(self) -> u32 {
+        1 << self.0
+    }
+
+    /// Bytes in a block of this order.
+    #[inline]
+    pub const fn bytes(self) -> u64 {
+        PAGE_SIZE << self.0
+    }
+}
+
+impl fmt::Display for Order {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.0)
+    }
+}
+
+/// A level of the page-table tree, counted from the leaves as Linux does: 0 = PTE, 1 = PMD, 2 = PUD, 3 = PGD.
+///
+/// A table *of* level L holds 512 entries, each spanning [`Level::span`] bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[repr(transparent)]
+pub struct Level(u8);
+
+impl Level {
+    /// Entries map base pages.
+    pub const PTE: Self = Self(0);
+    /// Entries span 2 MiB.
+    pub const PMD: Self = Self(1);
+    /// Entries span 1 GiB.
+    pub const PUD: Self = Self(2);
+    /// Entries span 512 GiB; the root of a four-level tree.
+    pub const PGD: Self = Self(3);
+    /// Levels in the tree.
+    pub const COUNT: usize = 4;
+    /// Entries in one table, at every level.
+    pub const ENTRIES: usize = 512;
+
+    /// Level `raw`.
+    ///
+    /// # Panics
+    /// When `raw` is above 3.
+    #[inline]
+    pub const fn new(raw: u8) -> Self {
+        assert!((raw as usize) < Self::COUNT, "level above PGD");
+        Self(raw)
+    }
+
+    /// The number, 0 at the leaves.
+    #[inline]
+    pub const fn raw(self) -> u8 {
+        self.0
+    }
+
+    /// The number as an index.
+    #[inline]
+    pub const fn index(self) -> usize {
+        self.0 as usize
+    }
+
+    /// log2 of [`Self::span`].
+    #[inline]
+    pub const fn shift(self) -> u32 {
+        PAGE_SHIFT + 9 * self.0 as u32
+    }
+
+    /// Bytes of virtual address space under one entry of a table of this level.
+    #[inline]
+    pub const fn span(self) -> u64 {
+        1 << self.shift()
+    }
+
+    /// Base pages under one entry.
+    #[inline]
+    pub const fn pages(self) -> u64 {
+        1 << (9 * self.0 as u32)
+    }
+
+    /// Bytes under a whole table of this level.
+    #[inline]
+    pub const fn table_span(self) -> u64 {
+        1 << (self.shift() + 9)
+    }
+
+    /// The order of the block that a leaf at this level maps, or `None` at PGD, which has no leaves.
+    #[inline]
+    pub const fn order(self) -> Option<Order> {
+        Order::try_new(9 * self.0)
+    }
+
+    /// The level below, or `None` at the leaves.
+    #[inline]
+    pub const fn down(self) -> Option<Self> {
+        match self.0 {
+            0 => None,
+            n => Some(Self(n - 1)),
+        }
+    }
+
+    /// Index of the entry for `addr` in a table of this level.
+    #[inline]
+    pub const fn index_of(self, addr: crate::VirtAddr) -> usize {
+        (addr.raw() >> self.shift()) as usize & (Self::ENTRIES - 1)
+    }
+}
+
+impl fmt::Display for Level {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(["PTE", "PMD", "PUD", "PGD"][self.index()])
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_leaf_spans_the_block_it_maps() {
+        for raw in 0..3 {
+            let level = Level::new(raw);
+            assert_eq!(level.span(), level.order().map_or(0, Order::bytes));
+        }
+        assert_eq!(Level::PGD.order(), None);
+        assert_eq!(Level::PGD.table_span(), 1 << 48);
+    }
+}

@@ -1,0 +1,231 @@
+//! Half-open ranges of pages and of frames.
+
+use crate::addr::{Misaligned, PAGE_SIZE, Pfn, VirtAddr};
+use core::fmt;
+
+/// A half-open range of whole pages of a virtual address space. May be empty.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct PageRange {
+    start: VirtAddr,
+    end: VirtAddr,
+}
+
+impl PageRange {
+    /// The pages from `start` up to `end`.
+    ///
+    /// # Panics
+    /// When an end is not page-aligned or `end < start`.
+    #[inline]
+    pub const fn new(start: VirtAddr, end: VirtAddr) -> Self {
+        assert!(start.is_page_aligned() && end.is_page_aligned(), "range of part of a page");
+        assert!(start.raw() <= end.raw(), "range that ends before it starts");
+        Self { start, end }
+    }
+
+    /// The range of `len` bytes at `start`, rounded up to whole pages as Linux's calls do.
+    ///
+    /// # Errors
+    /// [`RangeError`] when `start` is not page-aligned or the end passes 2^64.
+    pub const fn from_len(start: VirtAddr, len: u64) -> Result<Self, RangeError> {
+        if !start.is_page_aligned() {
+            return Err(RangeError::Misaligned(Misaligned { addr: start.raw(), align: PAGE_SIZE }));
+        }
+        let Some(end) = start.checked_add(len) else {
+            return Err(RangeError::Overflow { start, len });
+        };
+        match end.align_up(PAGE_SIZE) {
+            Some(end) => Ok(Self { start, end }),
+            None => Err(RangeError::Overflow { start, len }),
+        }
+    }
+
+    /// The one page that contains `addr`.
+    #[inline]
+    pub const fn page(addr: VirtAddr) -> Self {
+        let start = addr.align_down(PAGE_SIZE);
+        Self { start, end: start.add(PAGE_SIZE) }
+    }
+
+    /// First byte.
+    #[inline]
+    pub const fn start(self) -> VirtAddr {
+        self.start
+    }
+
+    /// First byte past the range.
+    #[inline]
+    pub const fn end(self) -> VirtAddr {
+        self.end
+    }
+
+    /// Bytes.
+    #[inline]
+    pub const fn len(self) -> u64 {
+        self.end.raw() - self.start.raw()
+    }
+
+    /// Base pages.
+    #[inline]
+    pub const fn pages(self) -> u64 {
+        self.len() / PAGE_SIZE
+    }
+
+    /// Whether there is no page in it.
+    #[inline]
+    pub const fn is_empty(self) -> bool {
+        self.start.raw() == self.end.raw()
+    }
+
+    /// Whether `addr` lies in it.
+    #[inline]
+    pub const fn contains(self, addr: VirtAddr) -> bool {
+        self.start.raw() <= addr.raw() && addr.raw() < self.end.raw()
+    }
+
+    /// Whether all of `other` lies in it.
+    #[inline]
+    pub const fn covers(self, other: Self) -> bool {
+        self.start.raw() <= other.start.raw() && other.end.raw() <= self.end.raw()
+    }
+
+    /// Whether the two share a page.
+    #[inline]
+    pub const fn overlaps(self, other: Self) -> bool {
+        self.start.raw() < other.end.raw() && other.start.raw() < self.end.raw()
+    }
+
+    /// The pages that both have, if any.
+    #[inline]
+    pub fn intersect(self, other: Self) -> Option<Self> {
+        let start = self.start.max(other.start);
+        let end = self.end.min(other.end);
+        (start < end).then_some(Self { start, end })
+    }
+
+    /// First address of each page, in order.
+    pub fn iter(self) -> impl Iterator<Item = VirtAddr> {
+        (self.start.page_index()..self.end.page_index()).map(VirtAddr::from_page_index)
+    }
+}
+
+impl fmt::Debug for PageRange {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+impl fmt::Display for PageRange {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:#x}-{:#x}", self.start.raw(), self.end.raw())
+    }
+}
+
+/// Why an address and a length are no range of pages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RangeError {
+    /// The start is not page-aligned.
+    Misaligned(Misaligned),
+    /// The end lies past 2^64.
+    Overflow {
+        /// Where the range starts.
+        start: VirtAddr,
+        /// Its length in bytes.
+        len: u64,
+    },
+}
+
+impl fmt::Display for RangeError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Misaligned(e) => e.fmt(f),
+            Self::Overflow { start, len } => write!(f, "{len:#x} bytes at {start} pass the end of memory"),
+        }
+    }
+}
+
+/// A half-open range of frames. May be empty.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct FrameRange {
+    start: Pfn,
+    end: Pfn,
+}
+
+impl FrameRange {
+    /// The frames from `start` up to `end`.
+    ///
+    /// # Panics
+    /// When `end < start`.
+    #[inline]
+    pub const fn new(start: Pfn, end: Pfn) -> Self {
+        assert!(start.raw() <= end.raw(), "range that ends before it starts");
+        Self { start, end }
+    }
+
+    /// First frame.
+    #[inline]
+    pub const fn start(self) -> Pfn {
+        self.start
+    }
+
+    /// First frame past the range.
+    #[inline]
+    pub const fn end(self) -> Pfn {
+        self.end
+    }
+
+    /// Number of frames.
+    #[inline]
+    pub const fn frames(self) -> u32 {
+        self.end.raw() - self.start.raw()
+    }
+
+    /// Whether `pfn` lies in it.
+    #[inline]
+    pub const fn contains(self, pfn: Pfn) -> bool {
+        self.start.raw() <= pfn.raw() && pfn.raw() < self.end.raw()
+    }
+
+    /// Whether the two share a frame.
+    #[inline]
+    pub const fn overlaps(self, other: Self) -> bool {
+        self.start.raw() < other.end.raw() && other.start.raw() < self.end.raw()
+    }
+}
+
+impl fmt::Display for FrameRange {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}-{}", self.start, self.end)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_length_is_rounded_up_to_pages() {
+        let r = PageRange::from_len(VirtAddr::new(0x1000), 1);
+        assert_eq!(r.map(PageRange::len), Ok(PAGE_SIZE));
+        assert_eq!(PageRange::from_len(VirtAddr::new(0x1000), 0).map(PageRange::is_empty), Ok(true));
+    }
+
+    #[test]
+    fn ranges_that_wrap_or_straddle_are_refused() {
+        assert!(matches!(PageRange::from_len(VirtAddr::new(0x1001), 1), Err(RangeError::Misaligned(_))));
+        assert!(matches!(PageRange::from_len(VirtAddr::new(0x1000), u64::MAX), Err(RangeError::Overflow { .. })));
+        // The last page of the address space has an exclusive end that a u64 can't hold.
+        assert!(matches!(PageRange::from_len(VirtAddr::new(!0xfff), 1), Err(RangeError::Overflow { .. })));
+    }
+
+    #[test]
+    fn intersection_is_what_both_contain() {
+        let range = |a: u64, b: u64| PageRange::new(VirtAddr::new(a << 12), VirtAddr::new(b << 12));
+        for (a, b) in [(range(0, 4), range(2, 6)), (range(0, 2), range(2, 4)), (range(1, 9), range(3, 4))] {
+            let both = a.intersect(b);
+            assert_eq!(both.is_some(), a.overlaps(b));
+            for page in range(0, 10).iter() {
+                assert_eq!(both.is_some_and(|r| r.contains(page)), a.contains(page) && b.contains(page));
+            }
+        }
+    }
+}
