@@ -1,2 +1,30 @@
-//! Placeholder.
+//! Ranked locks, per-CPU data and what an embedder supplies.
+//!
+//! - [`Backend`] – how a lock waits and which CPU runs: a spin hint in a kernel, the scheduler of the simulated machine in the lab.
+//! - [`Platform`] – the machine's effects and its locks together: the one type parameter of everything above.
+//! - [`SpinLock`], [`RwLock`], [`WordLock`] – locks that carry their place in the lock order as a type ([`rank`]); debug builds
+//!   panic when the order is broken.
+//! - [`PerCpu`], [`Counters`] – one value per CPU; the storage of the counters declared in `types`.
+//!
+//! Neighbours: uses `types` and `arch`; used by everything above.
+//!
+//! Not guaranteed: fairness. A waiter may starve behind others under a lock that is never free when it looks.
 #![no_std]
+
+extern crate alloc;
+
+mod backend;
+mod counters;
+mod percpu;
+pub mod rank;
+mod rwlock;
+mod spin;
+mod word;
+
+pub use backend::{Backend, Platform};
+pub use counters::Counters;
+pub use percpu::{OutOfMemory, PerCpu};
+pub use rank::{Rank, RankSet};
+pub use rwlock::{ReadGuard, RwLock, WriteGuard};
+pub use spin::{SpinGuard, SpinLock};
+pub use word::{WordGuard, WordLock};

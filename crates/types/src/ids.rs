@@ -69,11 +69,18 @@ id! {
     LineageId(u32)
 }
 id! {
-    /// What the ledger needs to find the debt under which a parked frame stands. Opaque to everyone else; 0 is no debt.
-    DebtKey(u32)
+    /// When the debt arose under which a parked frame stands: the ledger's epoch. Wide enough never to wrap; 0 is no debt. Nobody
+    /// but the ledger can tell whether a key is settled.
+    DebtKey(u64)
 }
 
 impl DebtKey {
     /// The frame owes nothing.
     pub const NONE: Self = Self(0);
+
+    /// The key under which two frames stand once they are one block: settling the later debt settles the earlier too.
+    #[inline]
+    pub fn merge(self, other: Self) -> Self {
+        self.max(other)
+    }
 }

@@ -1,0 +1,178 @@
+//! Page-table entries of AArch64 with the 4K granule: four levels, pages and 2 MiB/1 GiB blocks, hierarchical write
+//! protection, hardware access flag and dirty state (Arm ARM D8.3, D8.4.3, D8.5.1, D8.16.1).
+//!
+//! ```text
+//!  63   62       61..59  58   57    56    55   54   53   52  51   50..48  47..12  11  10  9..8  7      6      5   4..2  1     0
+//!  -    APTab[1] -       SD   EXCL  SPEC  DIRT UXN  PXN  -   DBM  -       frame   nG  AF  SH    AP[2]  AP[1]  -   Attr  table valid
+//! ```
+//!
+//! Writability and dirtiness share two bits, as FEAT_HAFDBS wants: a leaf with WRITE has DBM set, and AP[2] (read-only) stays set
+//! until the first store, when the walker clears it. A dirty leaf that lost WRITE remembers its dirtiness in bit 55.
+//! In an invalid descriptor the walker ignores every bit but the first: bit 59 marks a leaf without rights
+//! (`PROT_NONE`), bit 60 a soft entry. As hardware does, any leaf with a right is readable, so `decode` adds READ.
+
+use crate::entry::{Entry, Leaf, LeafFlags, Pte, Soft, SoftKind, Table};
+use crate::isa::{Isa, IsaKind, Replacement, leaf_weakened, walkable};
+use pagewright_types::{Level, Pfn, Rights, VirtAddr};
+
+const VALID: u64 = 1;
+const TABLE_OR_PAGE: u64 = 1 << 1;
+/// MAIR index 0 is Normal, Inner and Outer Write-Back in every embedder; device memory is not mapped through these codecs.
+const ATTR_NORMAL: u64 = 0 << 2;
+const USER: u64 = 1 << 6;
+const READ_ONLY: u64 = 1 << 7;
+const INNER_SHAREABLE: u64 = 0b11 << 8;
+const ACCESSED: u64 = 1 << 10;
+const NOT_GLOBAL: u64 = 1 << 11;
+const DIRTY_MODIFIER: u64 = 1 << 51;
+const PRIVILEGED_NO_EXEC: u64 = 1 << 53;
+const USER_NO_EXEC: u64 = 1 << 54;
+const SOFT_KEPT_DIRTY: u64 = 1 << 55;
+const SPECIAL: u64 = 1 << 56;
+const EXCLUSIVE: u64 = 1 << 57;
+const SOFT_DIRTY: u64 = 1 << 58;
+const PROT_NONE: u64 = 1 << 59;
+const SOFT: u64 = 1 << 60;
+const TABLE_READ_ONLY: u64 = 1 << 62;
+const FRAME: u64 = 0x0000_ffff_ffff_f000;
+
+/// Soft entries: kind in bits 1–4, exclusive in bit 5, payload from bit 11 up (48 bits, through bit 58).
+const SOFT_KIND_SHIFT: u32 = 1;
+const SOFT_EXCLUSIVE: u64 = 1 << 5;
+const SOFT_PAYLOAD_SHIFT: u32 = 11;
+
+/// Flags that have a bit of their own with the same sense.
+const FLAGS: [(LeafFlags, u64); 5] = [
+    (LeafFlags::ACCESSED, ACCESSED),
+    (LeafFlags::USER, USER),
+    (LeafFlags::EXCLUSIVE, EXCLUSIVE),
+    (LeafFlags::SPECIAL, SPECIAL),
+    (LeafFlags::SOFT_DIRTY, SOFT_DIRTY),
+];
+
+/// Armv8-A and later, stage 1, EL1&0, 4K granule.
+#[derive(Clone, Copy, Debug)]
+pub struct Aarch64;
+
+impl Isa for Aarch64 {
+    const KIND: IsaKind = IsaKind::Aarch64;
+    const USER_END: VirtAddr = VirtAddr::new(1 << 48);
+    const TAG_BITS: u32 = 16;
+
+    #[inline]
+    fn leaf(level: Level, leaf: Leaf) -> Pte {
+        debug_assert!(level < Level::PGD, "no leaves at PGD");
+        debug_assert!(level.order().is_some_and(|order| leaf.pfn.is_aligned(order)), "misaligned block {:?}", leaf.pfn);
+        let mut raw = leaf.pfn.base().raw() | ATTR_NORMAL | INNER_SHAREABLE;
+        raw |= if walkable(leaf.rights) { VALID } else { PROT_NONE };
+        if level == Level::PTE {
+            raw |= TABLE_OR_PAGE;
+        }
+        let dirty = leaf.flags.contains(LeafFlags::DIRTY);
+        raw |= match (leaf.rights.contains(Rights::WRITE), dirty) {
+            (true, true) => DIRTY_MODIFIER,
+            (true, false) => DIRTY_MODIFIER | READ_ONLY,
+            (false, true) => READ_ONLY | SOFT_KEPT_DIRTY,
+            (false, false) => READ_ONLY,
+        };
+        // The kernel never executes what user mode can reach, and the other way round.
+        let user = leaf.flags.contains(LeafFlags::USER);
+        raw |= match (user, leaf.rights.contains(Rights::EXEC)) {
+            (true, true) => PRIVILEGED_NO_EXEC,
+            (false, true) => USER_NO_EXEC,
+            (_, false) => PRIVILEGED_NO_EXEC | USER_NO_EXEC,
+        };
+        if !leaf.flags.contains(LeafFlags::GLOBAL) {
+            raw |= NOT_GLOBAL;
+        }
+        for (flag, bit) in FLAGS {
+            if leaf.flags.contains(flag) {
+                raw |= bit;
+            }
+        }
+        Pte::from_raw(raw)
+    }
+
+    #[inline]
+    fn table(table: Table) -> Pte {
+        let protect = if table.write_protected { TABLE_READ_ONLY } else { 0 };
+        Pte::from_raw(table.pfn.base().raw() | VALID | TABLE_OR_PAGE | protect)
+    }
+
+    #[inline]
+    fn soft(soft: Soft) -> Pte {
+        debug_assert!(soft.payload < 1 << Soft::PAYLOAD_BITS);
+        let exclusive = if soft.exclusive { SOFT_EXCLUSIVE } else { 0 };
+        Pte::from_raw(SOFT | exclusive | (soft.kind as u64) << SOFT_KIND_SHIFT | soft.payload << SOFT_PAYLOAD_SHIFT)
+    }
+
+    #[inline]
+    fn decode(level: Level, pte: Pte) -> Entry {
+        let raw = pte.raw();
+        if raw & VALID == 0 && raw & PROT_NONE == 0 {
+            return decode_soft(raw);
+        }
+        let pfn = Pfn::new(((raw & FRAME) >> 12) as u32);
+        if raw & VALID != 0 && level > Level::PTE && raw & TABLE_OR_PAGE != 0 {
+            return Entry::Table(Table { pfn, write_protected: raw & TABLE_READ_ONLY != 0 });
+        }
+        let mut flags = LeafFlags::empty();
+        for (flag, bit) in FLAGS {
+            flags.set(flag, raw & bit != 0);
+        }
+        flags.set(LeafFlags::GLOBAL, raw & NOT_GLOBAL == 0);
+        flags.set(LeafFlags::DIRTY, raw & READ_ONLY == 0 || raw & SOFT_KEPT_DIRTY != 0);
+        let mut rights = Rights::empty();
+        if raw & VALID != 0 {
+            let no_exec = if flags.contains(LeafFlags::USER) { USER_NO_EXEC } else { PRIVILEGED_NO_EXEC };
+            rights |= Rights::READ;
+            rights.set(Rights::WRITE, raw & DIRTY_MODIFIER != 0);
+            rights.set(Rights::EXEC, raw & no_exec == 0);
+        }
+        Entry::Leaf(Leaf { pfn, rights, flags })
+    }
+
+    #[inline]
+    fn touched(pte: Pte, store: bool) -> Pte {
+        let raw = pte.raw() | ACCESSED;
+        Pte::from_raw(if store { raw & !READ_ONLY } else { raw })
+    }
+
+    fn replacement(level: Level, old: Pte, new: Pte) -> Replacement {
+        match (Self::decode(level, old), Self::decode(level, new)) {
+            (Entry::Empty | Entry::Soft(_), _) => Replacement::Harmless,
+            (Entry::Leaf(leaf), _) if !walkable(leaf.rights) => Replacement::Harmless,
+            (Entry::Leaf(old), Entry::Leaf(new)) => {
+                let became_global = !old.flags.contains(LeafFlags::GLOBAL) && new.flags.contains(LeafFlags::GLOBAL);
+                if walkable(new.rights) && (old.pfn != new.pfn || became_global) {
+                    Replacement::BreakFirst
+                } else if leaf_weakened(old, new) {
+                    Replacement::Flush
+                } else {
+                    Replacement::Harmless
+                }
+            }
+            (Entry::Table(old), Entry::Table(new)) if old.pfn == new.pfn => {
+                if new.write_protected && !old.write_protected { Replacement::Flush } else { Replacement::Harmless }
+            }
+            (Entry::Leaf(_), Entry::Table(_)) | (Entry::Table(_), Entry::Table(_)) => Replacement::BreakFirst,
+            (Entry::Table(_), Entry::Leaf(leaf)) if walkable(leaf.rights) => Replacement::BreakFirst,
+            (Entry::Leaf(_), Entry::Empty | Entry::Soft(_))
+            | (Entry::Table(_), Entry::Empty | Entry::Soft(_) | Entry::Leaf(_)) => Replacement::Flush,
+        }
+    }
+}
+
+fn decode_soft(raw: u64) -> Entry {
+    if raw & SOFT == 0 {
+        return Entry::Empty;
+    }
+    match SoftKind::from_raw((raw >> SOFT_KIND_SHIFT) as u8 & 0xf) {
+        Some(kind) => Entry::Soft(Soft {
+            kind,
+            exclusive: raw & SOFT_EXCLUSIVE != 0,
+            payload: raw >> SOFT_PAYLOAD_SHIFT & ((1 << Soft::PAYLOAD_BITS) - 1),
+        }),
+        None => Entry::Empty,
+    }
+}

@@ -1,0 +1,96 @@
+//! The codec trait and the rules by which one entry may replace another.
+
+use crate::entry::{Entry, Leaf, LeafFlags, Pte, Soft, Table};
+use core::fmt;
+use pagewright_types::{Level, Rights, VirtAddr};
+
+/// Names an instruction set at run time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum IsaKind {
+    /// Intel 64 and AMD64.
+    X86_64,
+    /// Armv8-A and later in AArch64 state.
+    Aarch64,
+}
+
+impl IsaKind {
+    /// Both, in the order in which reports show them.
+    pub const ALL: [Self; 2] = [Self::X86_64, Self::Aarch64];
+
+    /// The name used on the command line and in reports.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::X86_64 => "x86-64",
+            Self::Aarch64 => "arm64",
+        }
+    }
+}
+
+impl fmt::Display for IsaKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// What putting a new entry in the place of an old one asks of the TLBs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Replacement {
+    /// No TLB can hold anything that the new entry does not allow: nothing to flush.
+    Harmless,
+    /// A TLB may hold more than the new entry allows: store, then flush.
+    Flush,
+    /// The architecture wants the old entry gone from every TLB before the new one is stored
+    /// (break-before-make, Arm ARM D8.16.1).
+    BreakFirst,
+}
+
+/// An instruction set's page tables: four levels of 512 entries of 8 bytes, 48-bit addresses, 4 KiB, 2 MiB and 1 GiB
+/// leaves. Pure: no function here touches memory.
+pub trait Isa: Copy + fmt::Debug + 'static {
+    /// Which one it is.
+    const KIND: IsaKind;
+
+    /// First address past the user half (Linux's `TASK_SIZE`).
+    const USER_END: VirtAddr;
+
+    /// Width in bits of a [`pagewright_types::Tag`]: 12 for a PCID, 16 for an ASID.
+    const TAG_BITS: u32;
+
+    /// The word for a leaf in a table of `level`.
+    ///
+    /// # Panics
+    /// In debug builds when `level` is PGD or `leaf.pfn` is not aligned to the block.
+    fn leaf(level: Level, leaf: Leaf) -> Pte;
+
+    /// The word for a pointer to a table of the level below.
+    fn table(table: Table) -> Pte;
+
+    /// The word for a non-present entry that remembers something. Never empty.
+    fn soft(soft: Soft) -> Pte;
+
+    /// What `pte` means in a table of `level`.
+    fn decode(level: Level, pte: Pte) -> Entry;
+
+    /// `pte` as the walker leaves it after an access: accessed, and dirty for a store. `pte` must be a leaf with rights.
+    fn touched(pte: Pte, store: bool) -> Pte;
+
+    /// What replacing `old` by `new` in a table of `level` asks of the TLBs.
+    fn replacement(level: Level, old: Pte, new: Pte) -> Replacement;
+}
+
+/// The part of [`Isa::replacement`] on which the instruction sets agree, for two leaves of one level: whether a TLB that
+/// holds `old` could do something that `new` forbids, or reach another frame.
+pub(crate) fn leaf_weakened(old: Leaf, new: Leaf) -> bool {
+    // A clean or old leaf in a TLB is re-walked before the first store (x86) or may be used without setting the bit
+    // again, so losing DIRTY needs a flush and losing ACCESSED alone does not (Linux's ptep_test_and_clear_young).
+    let lost_dirty = old.flags.contains(LeafFlags::DIRTY) && !new.flags.contains(LeafFlags::DIRTY);
+    old.pfn != new.pfn
+        || !new.rights.contains(old.rights)
+        || lost_dirty
+        || (old.flags ^ new.flags).intersects(LeafFlags::GLOBAL | LeafFlags::USER)
+}
+
+/// Whether hardware can hold a translation of a leaf with these rights at all.
+pub(crate) fn walkable(rights: Rights) -> bool {
+    !rights.is_empty()
+}

@@ -1,0 +1,147 @@
+//! Page-table entries of x86-64: four levels, 4 KiB/2 MiB/1 GiB leaves, NX, A/D (Intel SDM vol. 3A §4.5, AMD APM vol. 2 §5.3).
+//!
+//! ```text
+//!  63   62..59    58   57    56     55     54..52   51..12      11..9    8  7  6  5  4  3  2   1   0
+//!  NX   -         SD   -     EXCL   SPEC   -        frame       -        G  PS D  A  -  -  U/S R/W P
+//! ```
+//!
+//! Bits 52–58 are ignored by the walker and hold the software flags. A leaf without rights (`PROT_NONE`) has P clear and bit
+//! 9 set, and keeps frame and flags in place; a soft entry has P and bit 9 clear and bit 10 set. As hardware does, an
+//! executable or writable leaf is readable, so `decode` adds READ.
+
+use crate::entry::{Entry, Leaf, LeafFlags, Pte, Soft, SoftKind, Table};
+use crate::isa::{Isa, IsaKind, Replacement, leaf_weakened, walkable};
+use pagewright_types::{Level, Pfn, Rights, VirtAddr};
+
+const PRESENT: u64 = 1;
+const WRITABLE: u64 = 1 << 1;
+const USER: u64 = 1 << 2;
+const ACCESSED: u64 = 1 << 5;
+const DIRTY: u64 = 1 << 6;
+const PAGE_SIZE_BIT: u64 = 1 << 7;
+const GLOBAL: u64 = 1 << 8;
+const PROT_NONE: u64 = 1 << 9;
+const SOFT: u64 = 1 << 10;
+const SPECIAL: u64 = 1 << 55;
+const EXCLUSIVE: u64 = 1 << 56;
+const SOFT_DIRTY: u64 = 1 << 58;
+const NO_EXEC: u64 = 1 << 63;
+const FRAME: u64 = 0x000f_ffff_ffff_f000;
+
+/// Soft entries: kind in bits 1–4, exclusive in bit 5, payload from bit 11 up (48 bits, through bit 58).
+const SOFT_KIND_SHIFT: u32 = 1;
+const SOFT_EXCLUSIVE: u64 = 1 << 5;
+const SOFT_PAYLOAD_SHIFT: u32 = 11;
+
+const FLAGS: [(LeafFlags, u64); 7] = [
+    (LeafFlags::ACCESSED, ACCESSED),
+    (LeafFlags::DIRTY, DIRTY),
+    (LeafFlags::GLOBAL, GLOBAL),
+    (LeafFlags::USER, USER),
+    (LeafFlags::EXCLUSIVE, EXCLUSIVE),
+    (LeafFlags::SPECIAL, SPECIAL),
+    (LeafFlags::SOFT_DIRTY, SOFT_DIRTY),
+];
+
+/// Intel 64 and AMD64.
+#[derive(Clone, Copy, Debug)]
+pub struct X86_64;
+
+impl Isa for X86_64 {
+    const KIND: IsaKind = IsaKind::X86_64;
+    // Linux keeps the last page of the lower half unmapped because of a SYSRET erratum.
+    const USER_END: VirtAddr = VirtAddr::new(0x7fff_ffff_f000);
+    const TAG_BITS: u32 = 12;
+
+    #[inline]
+    fn leaf(level: Level, leaf: Leaf) -> Pte {
+        debug_assert!(level < Level::PGD, "no leaves at PGD");
+        debug_assert!(level.order().is_some_and(|order| leaf.pfn.is_aligned(order)), "misaligned block {:?}", leaf.pfn);
+        let mut raw = leaf.pfn.base().raw();
+        raw |= if walkable(leaf.rights) { PRESENT } else { PROT_NONE };
+        if leaf.rights.contains(Rights::WRITE) {
+            raw |= WRITABLE;
+        }
+        if !leaf.rights.contains(Rights::EXEC) {
+            raw |= NO_EXEC;
+        }
+        if level > Level::PTE {
+            raw |= PAGE_SIZE_BIT;
+        }
+        for (flag, bit) in FLAGS {
+            if leaf.flags.contains(flag) {
+                raw |= bit;
+            }
+        }
+        Pte::from_raw(raw)
+    }
+
+    #[inline]
+    fn table(table: Table) -> Pte {
+        let writable = if table.write_protected { 0 } else { WRITABLE };
+        Pte::from_raw(table.pfn.base().raw() | PRESENT | writable | USER | ACCESSED)
+    }
+
+    #[inline]
+    fn soft(soft: Soft) -> Pte {
+        debug_assert!(soft.payload < 1 << Soft::PAYLOAD_BITS);
+        let exclusive = if soft.exclusive { SOFT_EXCLUSIVE } else { 0 };
+        Pte::from_raw(SOFT | exclusive | (soft.kind as u64) << SOFT_KIND_SHIFT | soft.payload << SOFT_PAYLOAD_SHIFT)
+    }
+
+    #[inline]
+    fn decode(level: Level, pte: Pte) -> Entry {
+        let raw = pte.raw();
+        if raw & (PRESENT | PROT_NONE) == 0 {
+            return decode_soft(raw);
+        }
+        let pfn = Pfn::new(((raw & FRAME) >> 12) as u32);
+        if raw & PRESENT != 0 && level > Level::PTE && raw & PAGE_SIZE_BIT == 0 {
+            return Entry::Table(Table { pfn, write_protected: raw & WRITABLE == 0 });
+        }
+        let mut rights = Rights::empty();
+        if raw & PRESENT != 0 {
+            rights |= Rights::READ;
+            rights.set(Rights::WRITE, raw & WRITABLE != 0);
+            rights.set(Rights::EXEC, raw & NO_EXEC == 0);
+        }
+        let mut flags = LeafFlags::empty();
+        for (flag, bit) in FLAGS {
+            flags.set(flag, raw & bit != 0);
+        }
+        Entry::Leaf(Leaf { pfn, rights, flags })
+    }
+
+    #[inline]
+    fn touched(pte: Pte, store: bool) -> Pte {
+        Pte::from_raw(pte.raw() | ACCESSED | if store { DIRTY } else { 0 })
+    }
+
+    fn replacement(level: Level, old: Pte, new: Pte) -> Replacement {
+        match (Self::decode(level, old), Self::decode(level, new)) {
+            (Entry::Empty | Entry::Soft(_), _) => Replacement::Harmless,
+            (Entry::Leaf(leaf), _) if !walkable(leaf.rights) => Replacement::Harmless,
+            (Entry::Leaf(old), Entry::Leaf(new)) if !leaf_weakened(old, new) => Replacement::Harmless,
+            (Entry::Table(old), Entry::Table(new))
+                if old.pfn == new.pfn && (old.write_protected || !new.write_protected) =>
+            {
+                Replacement::Harmless
+            }
+            (Entry::Leaf(_) | Entry::Table(_), _) => Replacement::Flush,
+        }
+    }
+}
+
+fn decode_soft(raw: u64) -> Entry {
+    if raw & SOFT == 0 {
+        return Entry::Empty;
+    }
+    match SoftKind::from_raw((raw >> SOFT_KIND_SHIFT) as u8 & 0xf) {
+        Some(kind) => Entry::Soft(Soft {
+            kind,
+            exclusive: raw & SOFT_EXCLUSIVE != 0,
+            payload: raw >> SOFT_PAYLOAD_SHIFT & ((1 << Soft::PAYLOAD_BITS) - 1),
+        }),
+        None => Entry::Empty,
+    }
+}

@@ -1,0 +1,29 @@
+//! Storage for the counters declared in `types`.
+
+use crate::percpu::{OutOfMemory, PerCpu};
+use core::sync::atomic::{AtomicU64, Ordering};
+use pagewright_types::{Counter, CpuId};
+
+/// All counters of one machine, one array per CPU, so that counting never bounces a cache line.
+pub struct Counters(PerCpu<[AtomicU64; Counter::COUNT]>);
+
+impl Counters {
+    /// Counters at zero for `cpus` CPUs.
+    ///
+    /// # Errors
+    /// [`OutOfMemory`].
+    pub fn try_new(cpus: usize) -> Result<Self, OutOfMemory> {
+        PerCpu::try_new(cpus, |_| [const { AtomicU64::new(0) }; Counter::COUNT]).map(Self)
+    }
+
+    /// Adds `n` to what `cpu` has counted.
+    #[inline]
+    pub fn add(&self, cpu: CpuId, counter: Counter, n: u64) {
+        self.0.get(cpu)[counter as usize].fetch_add(n, Ordering::Relaxed);
+    }
+
+    /// The sum over all CPUs. CPUs that count meanwhile may or may not be seen.
+    pub fn sum(&self, counter: Counter) -> u64 {
+        self.0.iter().map(|cpu| cpu[counter as usize].load(Ordering::Relaxed)).sum()
+    }
+}
