@@ -152,6 +152,12 @@ pub trait Effects: Clone + 'static {
     /// dropped first (x86 `MOV CR3` with bit 63 clear).
     fn install_root(&self, root: Pfn, tag: Tag, keep: bool);
 
+    /// Runs `body` with interrupts closed on this CPU. The default suits a machine that delivers interrupts only inside
+    /// [`Effects::relax`].
+    fn without_interrupts<T>(&self, body: impl FnOnce() -> T) -> T {
+        body()
+    }
+
     /// Whether the caller may wait for other CPUs: interrupts are open and no interrupt handler is running.
     fn may_wait(&self) -> bool;
 

@@ -4,6 +4,7 @@
 //! - [`Platform`] – the machine's effects and its locks together: the one type parameter of everything above.
 //! - [`SpinLock`], [`RwLock`], [`WordLock`] – locks that carry their place in the lock order as a type ([`rank`]); debug builds
 //!   panic when the order is broken.
+//! - [`Arc`] – shared ownership whose creation can fail.
 //! - [`PerCpu`], [`Counters`] – one value per CPU; the storage of the counters declared in `types`.
 //!
 //! Neighbours: uses `types` and `arch`; used by everything above.
@@ -13,16 +14,20 @@
 
 extern crate alloc;
 
+mod arc;
 mod backend;
 mod counters;
+mod mask;
 mod percpu;
 pub mod rank;
 mod rwlock;
 mod spin;
 mod word;
 
+pub use arc::Arc;
 pub use backend::{Backend, Platform};
 pub use counters::Counters;
+pub use mask::AtomicMask;
 pub use percpu::{OutOfMemory, PerCpu};
 pub use rank::{Rank, RankSet};
 pub use rwlock::{ReadGuard, RwLock, WriteGuard};

@@ -12,9 +12,9 @@
 //!           Cache  one file's page cache (i_pages)
 //!             Context  tags (PCID, ASID) and their generations
 //!               Ledger   open debts
-//!                 Mailbox  one CPU's queue of shootdown requests (taken by its interrupt handler)
-//!                   Zone     one zone's buddy lists
-//!                     PerCpuPages  one CPU's lists of free pages
+//!                 Zone     one zone's buddy lists
+//!                   PerCpuPages  one CPU's lists of free pages
+//!                     Mailbox  one CPU's shootdown request: innermost, because interrupt handlers take it
 //! ```
 
 use crate::backend::Backend;
@@ -65,12 +65,12 @@ ranks! {
     Context = 6;
     /// Open debts.
     Ledger = 7;
-    /// A CPU's queue of shootdown requests.
-    Mailbox = 8;
     /// A zone's buddy lists.
-    Zone = 9;
+    Zone = 8;
     /// A CPU's lists of free pages.
-    PerCpuPages = 10;
+    PerCpuPages = 9;
+    /// A CPU's shootdown request.
+    Mailbox = 10;
 }
 
 /// The ranks held by one CPU, as a set with counts for ranks that nest.

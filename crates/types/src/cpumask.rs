@@ -21,6 +21,12 @@ impl CpuMask {
         Self(words)
     }
 
+    /// The mask's words, as [`Self::from_words`] takes them.
+    #[inline]
+    pub const fn words(self) -> [u64; Self::WORDS] {
+        self.0
+    }
+
     /// The set of one CPU.
     #[inline]
     pub fn of(cpu: CpuId) -> Self {

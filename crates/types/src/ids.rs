@@ -52,8 +52,8 @@ id! {
     NodeId(u8)
 }
 id! {
-    /// An address space; never reused while the machine runs, so that it can stand for the space in a TLB context
-    /// (Linux's `mm->context.ctx_id`).
+    /// An address space; never reused while the machine runs, so that a CPU can recognise the space whose translations
+    /// it holds under a tag (Linux's `mm->context.ctx_id`). 0 is no space.
     SpaceId(u32)
 }
 id! {

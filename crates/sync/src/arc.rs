@@ -1,0 +1,85 @@
+//! Shared ownership whose creation can fail.
+//!
+//! `alloc::sync::Arc` aborts when memory is short; a kernel reports it. Strong references only: cycles are broken by the explicit
+//! end of an address space.
+
+use crate::percpu::OutOfMemory;
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+use core::ops::Deref;
+use core::ptr::NonNull;
+use core::sync::atomic::{AtomicUsize, Ordering, fence};
+
+struct Inner<T> {
+    count: AtomicUsize,
+    value: T,
+}
+
+/// A value owned by whoever holds a clone; dropped with the last.
+pub struct Arc<T> {
+    inner: NonNull<Inner<T>>,
+}
+
+// SAFETY: INV-ARC-COUNT – clones on several CPUs share `&T` (hence Sync) and the last one drops it wherever it is (hence Send);
+// the count is atomic.
+unsafe impl<T: Send + Sync> Send for Arc<T> {}
+// SAFETY: INV-ARC-COUNT – as above: `&Arc<T>` gives `&T` and clones.
+unsafe impl<T: Send + Sync> Sync for Arc<T> {}
+
+impl<T> Arc<T> {
+    /// Puts `value` under shared ownership.
+    ///
+    /// # Errors
+    /// [`OutOfMemory`] with the value lost: pass something that owns nothing, or that cleans up by being dropped.
+    pub fn try_new(value: T) -> Result<Self, OutOfMemory> {
+        let mut room = Vec::new();
+        room.try_reserve_exact(1).map_err(|_| OutOfMemory { bytes: size_of::<Inner<T>>() })?;
+        room.push(Inner { count: AtomicUsize::new(1), value });
+        // The vector's capacity is exact or the allocator gave more; a boxed slice of one has the layout of its element.
+        let slice: Box<[Inner<T>]> = room.into_boxed_slice();
+        let raw = Box::into_raw(slice).cast::<Inner<T>>();
+        // SAFETY: INV-ARC-COUNT – a pointer from a box is not null.
+        Ok(Self { inner: unsafe { NonNull::new_unchecked(raw) } })
+    }
+
+    fn inner(&self) -> &Inner<T> {
+        // SAFETY: INV-ARC-COUNT – this clone is counted, so the value has not been dropped.
+        unsafe { self.inner.as_ref() }
+    }
+
+    /// Whether two handles own the same value.
+    pub fn ptr_eq(&self, other: &Self) -> bool {
+        self.inner == other.inner
+    }
+}
+
+impl<T> Clone for Arc<T> {
+    fn clone(&self) -> Self {
+        // Relaxed: the clone is made from a live handle, so nothing has to be ordered before it (as in alloc's Arc).
+        let before = self.inner().count.fetch_add(1, Ordering::Relaxed);
+        assert!(before < isize::MAX as usize, "reference count overflow");
+        Self { inner: self.inner }
+    }
+}
+
+impl<T> Deref for Arc<T> {
+    type Target = T;
+
+    #[inline]
+    fn deref(&self) -> &T {
+        &self.inner().value
+    }
+}
+
+impl<T> Drop for Arc<T> {
+    fn drop(&mut self) {
+        if self.inner().count.fetch_sub(1, Ordering::Release) == 1 {
+            // Every use through another handle happened before its drop; see them all before the value goes.
+            fence(Ordering::Acquire);
+            let slice = core::ptr::slice_from_raw_parts_mut(self.inner.as_ptr(), 1);
+            // SAFETY: INV-ARC-COUNT – the count is zero, so this was the last handle; the slice is the one that
+            // `try_new` took from its box.
+            drop(unsafe { Box::from_raw(slice) });
+        }
+    }
+}
