@@ -9,9 +9,14 @@
 //! Writability and dirtiness share two bits, as FEAT_HAFDBS wants: a leaf with WRITE has DBM set, and AP[2] (read-only) stays set
 //! until the first store, when the walker clears it. A dirty leaf that lost WRITE remembers its dirtiness in bit 55.
 //! In an invalid descriptor the walker ignores every bit but the first: bit 59 marks a leaf without rights
-//! (`PROT_NONE`), bit 60 a soft entry. As hardware does, any leaf with a right is readable, so `decode` adds READ.
+//! (`PROT_NONE`), bit 60 a soft entry. A leaf with a right is readable, so `decode` adds READ (execute-only memory is not used).
+//!
+//! Neighbours: [`crate::isa`] (the trait), [`crate::entry`] (the values).
+//!
+//! Not guaranteed: that the CPU has FEAT_HAFDBS. Without it the first access, and the first store, of a leaf fault, and the fault
+//! handler does what [`Isa::touched`] says.
 
-use crate::entry::{Entry, Leaf, LeafFlags, Pte, Soft, SoftKind, Table};
+use crate::entry::{Entry, Leaf, LeafFlags, Pte, Soft, Table};
 use crate::isa::{Isa, IsaKind, Replacement, leaf_weakened, walkable};
 use pagewright_types::{Level, Pfn, Rights, VirtAddr};
 
@@ -35,11 +40,6 @@ const PROT_NONE: u64 = 1 << 59;
 const SOFT: u64 = 1 << 60;
 const TABLE_READ_ONLY: u64 = 1 << 62;
 const FRAME: u64 = 0x0000_ffff_ffff_f000;
-
-/// Soft entries: kind in bits 1–4, exclusive in bit 5, payload from bit 11 up (48 bits, through bit 58).
-const SOFT_KIND_SHIFT: u32 = 1;
-const SOFT_EXCLUSIVE: u64 = 1 << 5;
-const SOFT_PAYLOAD_SHIFT: u32 = 11;
 
 /// Flags that have a bit of their own with the same sense.
 const FLAGS: [(LeafFlags, u64); 5] = [
@@ -101,9 +101,7 @@ impl Isa for Aarch64 {
 
     #[inline]
     fn soft(soft: Soft) -> Pte {
-        debug_assert!(soft.payload < 1 << Soft::PAYLOAD_BITS);
-        let exclusive = if soft.exclusive { SOFT_EXCLUSIVE } else { 0 };
-        Pte::from_raw(SOFT | exclusive | (soft.kind as u64) << SOFT_KIND_SHIFT | soft.payload << SOFT_PAYLOAD_SHIFT)
+        Pte::from_raw(SOFT | soft.pack())
     }
 
     #[inline]
@@ -126,7 +124,7 @@ impl Isa for Aarch64 {
         if raw & VALID != 0 {
             let no_exec = if flags.contains(LeafFlags::USER) { USER_NO_EXEC } else { PRIVILEGED_NO_EXEC };
             rights |= Rights::READ;
-            rights.set(Rights::WRITE, raw & DIRTY_MODIFIER != 0);
+            rights.set(Rights::WRITE, raw & (DIRTY_MODIFIER | READ_ONLY) != READ_ONLY);
             rights.set(Rights::EXEC, raw & no_exec == 0);
         }
         Entry::Leaf(Leaf { pfn, rights, flags })
@@ -134,6 +132,7 @@ impl Isa for Aarch64 {
 
     #[inline]
     fn touched(pte: Pte, store: bool) -> Pte {
+        debug_assert!(!store || pte.raw() & (DIRTY_MODIFIER | READ_ONLY) != READ_ONLY, "store through {pte:?}");
         let raw = pte.raw() | ACCESSED;
         Pte::from_raw(if store { raw & !READ_ONLY } else { raw })
     }
@@ -143,6 +142,8 @@ impl Isa for Aarch64 {
             (Entry::Empty | Entry::Soft(_), _) => Replacement::Harmless,
             (Entry::Leaf(leaf), _) if !walkable(leaf.rights) => Replacement::Harmless,
             (Entry::Leaf(old), Entry::Leaf(new)) => {
+                // A change of frame is exempt when both entries are read-only and the contents are the same (the read copy of a
+                // migration). That can't be seen here; a caller that knows it may flush instead.
                 let became_global = !old.flags.contains(LeafFlags::GLOBAL) && new.flags.contains(LeafFlags::GLOBAL);
                 if walkable(new.rights) && (old.pfn != new.pfn || became_global) {
                     Replacement::BreakFirst
@@ -164,15 +165,6 @@ impl Isa for Aarch64 {
 }
 
 fn decode_soft(raw: u64) -> Entry {
-    if raw & SOFT == 0 {
-        return Entry::Empty;
-    }
-    match SoftKind::from_raw((raw >> SOFT_KIND_SHIFT) as u8 & 0xf) {
-        Some(kind) => Entry::Soft(Soft {
-            kind,
-            exclusive: raw & SOFT_EXCLUSIVE != 0,
-            payload: raw >> SOFT_PAYLOAD_SHIFT & ((1 << Soft::PAYLOAD_BITS) - 1),
-        }),
-        None => Entry::Empty,
-    }
+    let soft = if raw & SOFT != 0 { Soft::unpack(raw) } else { None };
+    soft.map_or(Entry::Empty, Entry::Soft)
 }

@@ -128,6 +128,29 @@ pub struct Soft {
 impl Soft {
     /// Width of [`Soft::payload`].
     pub const PAYLOAD_BITS: u32 = 48;
+    const KIND_SHIFT: u32 = 1;
+    const EXCLUSIVE: u64 = 1 << 5;
+    const PAYLOAD_SHIFT: u32 = 11;
+
+    /// The entry without the codec's mark: kind in bits 1–4, exclusive in bit 5, payload in bits 11–58. Bit 0 (present on both
+    /// instruction sets) stays clear; bits 6–10 and 59–63 are left for marks.
+    #[inline]
+    pub(crate) const fn pack(self) -> u64 {
+        debug_assert!(self.payload < 1 << Self::PAYLOAD_BITS);
+        let exclusive = if self.exclusive { Self::EXCLUSIVE } else { 0 };
+        exclusive | (self.kind as u64) << Self::KIND_SHIFT | self.payload << Self::PAYLOAD_SHIFT
+    }
+
+    /// What [`Self::pack`] packed, or `None` when the kind has no meaning.
+    #[inline]
+    pub(crate) fn unpack(raw: u64) -> Option<Self> {
+        let kind = SoftKind::from_raw((raw >> Self::KIND_SHIFT) as u8 & 0xf)?;
+        Some(Self {
+            kind,
+            exclusive: raw & Self::EXCLUSIVE != 0,
+            payload: raw >> Self::PAYLOAD_SHIFT & ((1 << Self::PAYLOAD_BITS) - 1),
+        })
+    }
 }
 
 /// What a word means at a given level.

@@ -40,7 +40,7 @@ pub enum Replacement {
     /// A TLB may hold more than the new entry allows: store, then flush.
     Flush,
     /// The architecture wants the old entry gone from every TLB before the new one is stored
-    /// (break-before-make, Arm ARM D8.16.1).
+    /// (break-before-make, Arm ARM D8.16.1; on x86-64 a change of page size, Intel SDM vol. 3A §4.10.4.2).
     BreakFirst,
 }
 
@@ -68,10 +68,14 @@ pub trait Isa: Copy + fmt::Debug + 'static {
     /// The word for a non-present entry that remembers something. Never empty.
     fn soft(soft: Soft) -> Pte;
 
-    /// What `pte` means in a table of `level`.
+    /// What `pte` means in a table of `level`. A word that no function of this trait made is read as the walker would read it where
+    /// it is present, and as empty where it is not.
     fn decode(level: Level, pte: Pte) -> Entry;
 
     /// `pte` as the walker leaves it after an access: accessed, and dirty for a store. `pte` must be a leaf with rights.
+    ///
+    /// # Panics
+    /// In debug builds at a store through a leaf without WRITE.
     fn touched(pte: Pte, store: bool) -> Pte;
 
     /// What replacing `old` by `new` in a table of `level` asks of the TLBs.
@@ -81,12 +85,15 @@ pub trait Isa: Copy + fmt::Debug + 'static {
 /// The part of [`Isa::replacement`] on which the instruction sets agree, for two leaves of one level: whether a TLB that
 /// holds `old` could do something that `new` forbids, or reach another frame.
 pub(crate) fn leaf_weakened(old: Leaf, new: Leaf) -> bool {
-    // A clean or old leaf in a TLB is re-walked before the first store (x86) or may be used without setting the bit
-    // again, so losing DIRTY needs a flush and losing ACCESSED alone does not (Linux's ptep_test_and_clear_young).
-    let lost_dirty = old.flags.contains(LeafFlags::DIRTY) && !new.flags.contains(LeafFlags::DIRTY);
+    // A TLB that holds the leaf as dirty lets stores pass without setting the bit again, so losing DIRTY needs a flush wherever a
+    // store can pass. Losing ACCESSED costs only accuracy (Linux's ptep_test_and_clear_young).
+    let lost_dirty = old.rights.contains(Rights::WRITE)
+        && old.flags.contains(LeafFlags::DIRTY)
+        && !new.flags.contains(LeafFlags::DIRTY);
     old.pfn != new.pfn
         || !new.rights.contains(old.rights)
         || lost_dirty
+        // Supervisor to user weakens too: SMEP, SMAP and PXN keep the kernel off user pages.
         || (old.flags ^ new.flags).intersects(LeafFlags::GLOBAL | LeafFlags::USER)
 }
 

@@ -8,8 +8,13 @@
 //! Bits 52–58 are ignored by the walker and hold the software flags. A leaf without rights (`PROT_NONE`) has P clear and bit
 //! 9 set, and keeps frame and flags in place; a soft entry has P and bit 9 clear and bit 10 set. As hardware does, an
 //! executable or writable leaf is readable, so `decode` adds READ.
+//!
+//! Neighbours: [`crate::isa`] (the trait), [`crate::entry`] (the values).
+//!
+//! Not guaranteed: safety from L1 Terminal Fault (CVE-2018-3620) – a `PROT_NONE` leaf keeps its frame number as it is, where Linux
+//! inverts it; and shadow stacks (CET), which read D set with R/W clear as a shadow-stack page – an embedder leaves CR4.CET clear.
 
-use crate::entry::{Entry, Leaf, LeafFlags, Pte, Soft, SoftKind, Table};
+use crate::entry::{Entry, Leaf, LeafFlags, Pte, Soft, Table};
 use crate::isa::{Isa, IsaKind, Replacement, leaf_weakened, walkable};
 use pagewright_types::{Level, Pfn, Rights, VirtAddr};
 
@@ -27,11 +32,6 @@ const EXCLUSIVE: u64 = 1 << 56;
 const SOFT_DIRTY: u64 = 1 << 58;
 const NO_EXEC: u64 = 1 << 63;
 const FRAME: u64 = 0x000f_ffff_ffff_f000;
-
-/// Soft entries: kind in bits 1–4, exclusive in bit 5, payload from bit 11 up (48 bits, through bit 58).
-const SOFT_KIND_SHIFT: u32 = 1;
-const SOFT_EXCLUSIVE: u64 = 1 << 5;
-const SOFT_PAYLOAD_SHIFT: u32 = 11;
 
 const FLAGS: [(LeafFlags, u64); 7] = [
     (LeafFlags::ACCESSED, ACCESSED),
@@ -84,9 +84,7 @@ impl Isa for X86_64 {
 
     #[inline]
     fn soft(soft: Soft) -> Pte {
-        debug_assert!(soft.payload < 1 << Soft::PAYLOAD_BITS);
-        let exclusive = if soft.exclusive { SOFT_EXCLUSIVE } else { 0 };
-        Pte::from_raw(SOFT | exclusive | (soft.kind as u64) << SOFT_KIND_SHIFT | soft.payload << SOFT_PAYLOAD_SHIFT)
+        Pte::from_raw(SOFT | soft.pack())
     }
 
     #[inline]
@@ -114,6 +112,7 @@ impl Isa for X86_64 {
 
     #[inline]
     fn touched(pte: Pte, store: bool) -> Pte {
+        debug_assert!(!store || pte.raw() & WRITABLE != 0, "store through {pte:?}");
         Pte::from_raw(pte.raw() | ACCESSED | if store { DIRTY } else { 0 })
     }
 
@@ -127,21 +126,17 @@ impl Isa for X86_64 {
             {
                 Replacement::Harmless
             }
-            (Entry::Leaf(_) | Entry::Table(_), _) => Replacement::Flush,
+            // The page size changes, and what a table holds can't be seen from the entry that points to it: a CPU may use either
+            // translation until both are gone (SDM vol. 3A §4.10.4.2). Linux's __split_huge_pmd_locked breaks first, too.
+            (Entry::Leaf(_), Entry::Table(_)) => Replacement::BreakFirst,
+            (Entry::Table(_), Entry::Leaf(leaf)) if walkable(leaf.rights) => Replacement::BreakFirst,
+            (Entry::Leaf(_), Entry::Empty | Entry::Soft(_) | Entry::Leaf(_))
+            | (Entry::Table(_), Entry::Empty | Entry::Soft(_) | Entry::Leaf(_) | Entry::Table(_)) => Replacement::Flush,
         }
     }
 }
 
 fn decode_soft(raw: u64) -> Entry {
-    if raw & SOFT == 0 {
-        return Entry::Empty;
-    }
-    match SoftKind::from_raw((raw >> SOFT_KIND_SHIFT) as u8 & 0xf) {
-        Some(kind) => Entry::Soft(Soft {
-            kind,
-            exclusive: raw & SOFT_EXCLUSIVE != 0,
-            payload: raw >> SOFT_PAYLOAD_SHIFT & ((1 << Soft::PAYLOAD_BITS) - 1),
-        }),
-        None => Entry::Empty,
-    }
+    let soft = if raw & SOFT != 0 { Soft::unpack(raw) } else { None };
+    soft.map_or(Entry::Empty, Entry::Soft)
 }

@@ -1,0 +1,95 @@
+//! Words worked out by hand from the manuals' bit tables (INV-CODEC-EXACT). Those for arm64 are the shapes that Linux prints in its oopses.
+
+use pagewright_arch::{Aarch64, Isa, Leaf, LeafFlags, Pte, Soft, SoftKind, Table, X86_64};
+use pagewright_types::{Level, Pfn, Rights};
+
+fn leaf(pfn: u32, rights: Rights, flags: LeafFlags) -> Leaf {
+    Leaf { pfn: Pfn::new(pfn), rights, flags }
+}
+
+/// What the leaf is for, its level, the leaf, its word on x86-64, its word on arm64.
+fn leaves() -> Vec<(&'static str, Level, Leaf, u64, u64)> {
+    use LeafFlags as F;
+    let used = F::ACCESSED | F::DIRTY;
+    vec![
+        (
+            "written user data",
+            Level::PTE,
+            leaf(0x12345, Rights::RW, F::USER | used),
+            0x8000_0000_1234_5067,
+            0x0068_0000_1234_5f43,
+        ),
+        ("fresh user data", Level::PTE, leaf(1, Rights::RW, F::USER), 0x8000_0000_0000_1007, 0x0068_0000_0000_1bc3),
+        (
+            "user text",
+            Level::PTE,
+            leaf(1, Rights::RX, F::USER | F::ACCESSED),
+            0x0000_0000_0000_1025,
+            0x0020_0000_0000_1fc3,
+        ),
+        (
+            "kernel text",
+            Level::PTE,
+            leaf(1, Rights::RX, F::GLOBAL | F::ACCESSED),
+            0x0000_0000_0000_1121,
+            0x0040_0000_0000_1783,
+        ),
+        (
+            "kernel data, 2 MiB",
+            Level::PMD,
+            leaf(0x200, Rights::RW, F::GLOBAL | used),
+            0x8000_0000_0020_01e3,
+            0x0068_0000_0020_0701,
+        ),
+        (
+            "user data, 1 GiB",
+            Level::PUD,
+            leaf(0x4_0000, Rights::RW, F::USER | used),
+            0x8000_0000_4000_00e7,
+            0x0068_0000_4000_0f41,
+        ),
+        (
+            "user data that lost WRITE",
+            Level::PTE,
+            leaf(1, Rights::READ, F::USER | used | F::EXCLUSIVE),
+            0x8100_0000_0000_1065,
+            0x02e0_0000_0000_1fc3,
+        ),
+        (
+            "PROT_NONE",
+            Level::PTE,
+            leaf(5, Rights::empty(), F::USER | F::DIRTY),
+            0x8000_0000_0000_5244,
+            0x08e0_0000_0000_5bc2,
+        ),
+    ]
+}
+
+#[test]
+fn leaves_are_the_words_of_the_manuals() {
+    for (what, level, leaf, x86, arm) in leaves() {
+        assert_eq!(X86_64::leaf(level, leaf), Pte::from_raw(x86), "{what} on x86-64");
+        assert_eq!(Aarch64::leaf(level, leaf), Pte::from_raw(arm), "{what} on arm64");
+    }
+}
+
+#[test]
+fn tables_are_the_words_of_the_manuals() {
+    let open = Table { pfn: Pfn::new(0xabc), write_protected: false };
+    let closed = Table { write_protected: true, ..open };
+    assert_eq!([open, closed].map(X86_64::table).map(Pte::raw), [0x00ab_c027, 0x00ab_c025]);
+    assert_eq!([open, closed].map(Aarch64::table).map(Pte::raw), [0x00ab_c003, 0x4000_0000_00ab_c003]);
+}
+
+#[test]
+fn soft_entries_keep_clear_of_the_bits_that_mark_other_kinds() {
+    let full = Soft { kind: SoftKind::Swap, exclusive: true, payload: (1 << Soft::PAYLOAD_BITS) - 1 };
+    assert_eq!(X86_64::soft(full).raw(), 0x07ff_ffff_ffff_fc22);
+    assert_eq!(Aarch64::soft(full).raw(), 0x17ff_ffff_ffff_f822);
+}
+
+#[test]
+fn the_user_half_ends_where_linux_ends_it() {
+    assert_eq!(X86_64::USER_END.raw(), (1 << 47) - 4096, "TASK_SIZE_MAX of arch/x86");
+    assert_eq!(Aarch64::USER_END.raw(), 1 << 48, "TASK_SIZE_64 of arch/arm64 with 48-bit addresses");
+}

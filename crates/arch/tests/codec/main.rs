@@ -1,0 +1,30 @@
+//! The codecs of both instruction sets against the manuals.
+//!
+//! - [`manual`] – what a walker makes of a word, written from the manuals and not from the crate under test;
+//! - [`strategy`] – random leaves, tables and soft entries;
+//! - [`round_trip`], [`golden`], [`replacement`] – the tests, one body for both instruction sets.
+
+/// Runs each function named, once per instruction set named, as a test of its own.
+macro_rules! for_each_isa {
+    ([$($isa:ident in $module:ident),*] $names:tt) => {
+        $(
+            mod $module {
+                for_each_isa!(@bodies $isa $names);
+            }
+        )*
+    };
+    (@bodies $isa:ident { $($name:ident),* $(,)? }) => {
+        $(
+            #[test]
+            fn $name() {
+                super::$name::<pagewright_arch::$isa>();
+            }
+        )*
+    };
+}
+
+mod golden;
+mod manual;
+mod replacement;
+mod round_trip;
+mod strategy;

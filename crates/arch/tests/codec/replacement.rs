@@ -1,0 +1,182 @@
+//! INV-REPLACE: when a flush is due, row by row from Intel SDM vol. 3A §4.10.4.2–3 and Arm ARM D8.16.1, and as a property over all pairs
+//! of leaves.
+
+use crate::manual::{Manual, Seen, Walk};
+use crate::strategy;
+use pagewright_arch::Replacement::{self, BreakFirst, Flush, Harmless};
+use pagewright_arch::{Aarch64, Entry, Isa, Leaf, LeafFlags, Pte, Soft, SoftKind, Table, X86_64};
+use pagewright_types::{Level, Pfn, Rights};
+use proptest::prelude::*;
+
+fn encode<I: Isa>(level: Level, entry: Entry) -> Pte {
+    match entry {
+        Entry::Empty => Pte::EMPTY,
+        Entry::Table(table) => I::table(table),
+        Entry::Leaf(leaf) => I::leaf(level, leaf),
+        Entry::Soft(soft) => I::soft(soft),
+    }
+}
+
+fn check(level: Level, rows: &[(&str, Entry, Entry, Replacement, Replacement)]) {
+    for (what, old, new, x86, arm) in rows {
+        let (a, b) = (encode::<X86_64>(level, *old), encode::<X86_64>(level, *new));
+        assert_eq!(X86_64::replacement(level, a, b), *x86, "{what} on x86-64");
+        let (a, b) = (encode::<Aarch64>(level, *old), encode::<Aarch64>(level, *new));
+        assert_eq!(Aarch64::replacement(level, a, b), *arm, "{what} on arm64");
+    }
+}
+
+fn leaf(rights: Rights, flags: LeafFlags) -> Entry {
+    Entry::Leaf(Leaf { pfn: Pfn::new(0x200), rights, flags })
+}
+
+fn elsewhere(rights: Rights, flags: LeafFlags) -> Entry {
+    Entry::Leaf(Leaf { pfn: Pfn::new(0x400), rights, flags })
+}
+
+const SOFT: Entry = Entry::Soft(Soft { kind: SoftKind::Swap, exclusive: false, payload: 7 });
+const USED: LeafFlags = LeafFlags::USER.union(LeafFlags::ACCESSED).union(LeafFlags::DIRTY);
+const OLD: LeafFlags = LeafFlags::USER.union(LeafFlags::DIRTY);
+const CLEAN: LeafFlags = LeafFlags::USER.union(LeafFlags::ACCESSED);
+
+#[test]
+fn what_no_tlb_holds_may_be_replaced_by_anything() {
+    let written = leaf(Rights::RW, USED);
+    check(
+        Level::PTE,
+        &[
+            ("empty to leaf", Entry::Empty, written, Harmless, Harmless),
+            ("soft to leaf", SOFT, written, Harmless, Harmless),
+            ("soft to empty", SOFT, Entry::Empty, Harmless, Harmless),
+            (
+                "PROT_NONE to another frame",
+                leaf(Rights::empty(), USED),
+                elsewhere(Rights::RW, USED),
+                Harmless,
+                Harmless,
+            ),
+            ("PROT_NONE to empty", leaf(Rights::empty(), USED), Entry::Empty, Harmless, Harmless),
+        ],
+    );
+}
+
+#[test]
+fn taking_away_wants_a_flush_and_giving_does_not() {
+    let written = leaf(Rights::RW, USED);
+    check(
+        Level::PTE,
+        &[
+            ("the same again", written, written, Harmless, Harmless),
+            ("to empty", written, Entry::Empty, Flush, Flush),
+            ("to soft", written, SOFT, Flush, Flush),
+            ("to PROT_NONE", written, leaf(Rights::empty(), USED), Flush, Flush),
+            ("to PROT_NONE elsewhere", written, elsewhere(Rights::empty(), USED), Flush, Flush),
+            ("WRITE lost", written, leaf(Rights::READ, USED), Flush, Flush),
+            ("WRITE gained", leaf(Rights::READ, USED), written, Harmless, Harmless),
+            ("EXEC lost", leaf(Rights::RX, USED), leaf(Rights::READ, USED), Flush, Flush),
+            ("EXEC gained", leaf(Rights::READ, USED), leaf(Rights::RX, USED), Harmless, Harmless),
+            ("supervisor to user", leaf(Rights::READ, USED - LeafFlags::USER), leaf(Rights::READ, USED), Flush, Flush),
+            ("user to supervisor", leaf(Rights::READ, USED), leaf(Rights::READ, USED - LeafFlags::USER), Flush, Flush),
+        ],
+    );
+}
+
+#[test]
+fn only_a_dirty_bit_that_stores_would_skip_wants_a_flush() {
+    let soft_bits = LeafFlags::EXCLUSIVE | LeafFlags::SPECIAL | LeafFlags::SOFT_DIRTY;
+    let written = leaf(Rights::RW, USED);
+    check(
+        Level::PTE,
+        &[
+            ("DIRTY lost, writable", written, leaf(Rights::RW, CLEAN), Flush, Flush),
+            ("DIRTY lost, read-only", leaf(Rights::READ, USED), leaf(Rights::READ, CLEAN), Harmless, Harmless),
+            ("ACCESSED lost", written, leaf(Rights::RW, OLD), Harmless, Harmless),
+            ("both gained", leaf(Rights::RW, LeafFlags::USER), written, Harmless, Harmless),
+            ("software bits lost", leaf(Rights::RW, USED | soft_bits), written, Harmless, Harmless),
+        ],
+    );
+}
+
+#[test]
+fn another_frame_or_a_new_global_entry_is_broken_first_on_arm64() {
+    let global = USED | LeafFlags::GLOBAL;
+    check(
+        Level::PTE,
+        &[
+            ("frame, writable", leaf(Rights::RW, USED), elsewhere(Rights::RW, USED), Flush, BreakFirst),
+            (
+                "frame, to writable (copy on write)",
+                leaf(Rights::READ, USED),
+                elsewhere(Rights::RW, USED),
+                Flush,
+                BreakFirst,
+            ),
+            ("frame, read-only", leaf(Rights::READ, USED), elsewhere(Rights::READ, USED), Flush, BreakFirst),
+            ("global made", leaf(Rights::READ, USED), leaf(Rights::READ, global), Flush, BreakFirst),
+            ("global unmade", leaf(Rights::READ, global), leaf(Rights::READ, USED), Flush, Flush),
+        ],
+    );
+}
+
+#[test]
+fn a_change_of_size_is_broken_first_and_a_change_of_table_on_arm64_alone() {
+    let table = |pfn, write_protected| Entry::Table(Table { pfn: Pfn::new(pfn), write_protected });
+    let (open, closed, other) = (table(0x200, false), table(0x200, true), table(0x201, false));
+    let block = leaf(Rights::RW, USED);
+    for level in [Level::PMD, Level::PUD] {
+        let block = if level == Level::PMD {
+            block
+        } else {
+            Entry::Leaf(Leaf { pfn: Pfn::new(0x4_0000), rights: Rights::RW, flags: USED })
+        };
+        let Entry::Leaf(hidden) = block else { unreachable!() };
+        let hidden = Entry::Leaf(Leaf { rights: Rights::empty(), ..hidden });
+        check(
+            level,
+            &[
+                ("empty to table", Entry::Empty, open, Harmless, Harmless),
+                ("block to table", block, open, BreakFirst, BreakFirst),
+                ("table to block", open, block, BreakFirst, BreakFirst),
+                ("PROT_NONE block to table", hidden, open, Harmless, Harmless),
+                ("table to PROT_NONE block", open, hidden, Flush, Flush),
+                ("table to empty", open, Entry::Empty, Flush, Flush),
+                ("table to soft", open, SOFT, Flush, Flush),
+                ("the same table", open, open, Harmless, Harmless),
+                ("write protection put on", open, closed, Flush, Flush),
+                ("write protection taken off", closed, open, Harmless, Harmless),
+                ("another table", open, other, Flush, BreakFirst),
+            ],
+        );
+    }
+}
+
+/// Whether a CPU that still uses `stale` does anything that it could not do with `fresh`.
+fn exceeds(stale: Seen, fresh: Seen) -> bool {
+    let rights = |s: Seen| [s.user_read, s.user_write, s.user_exec, s.kernel_read, s.kernel_write, s.kernel_exec];
+    let more = rights(stale).into_iter().zip(rights(fresh)).any(|(stale, fresh)| stale && !fresh);
+    let store_unseen = (stale.kernel_write || stale.user_write) && stale.dirty && !fresh.dirty;
+    more || store_unseen || stale.output != fresh.output || stale.global != fresh.global
+}
+
+fn harmless_means_that_a_stale_leaf_allows_nothing_more<I: Manual>() {
+    let pair = strategy::leaf_level()
+        .prop_flat_map(|level| (Just(level), strategy::leaf_at(level), strategy::leaf_at(level), any::<bool>()));
+    proptest!(|((level, old, mut new, same_frame) in pair)| {
+        if same_frame {
+            new.pfn = old.pfn;
+        }
+        let (old, new) = (I::leaf(level, old), I::leaf(level, new));
+        let due = I::replacement(level, old, new);
+        match (I::walk(level, old.raw()), I::walk(level, new.raw())) {
+            (Walk::Done(stale), Walk::Done(fresh)) => prop_assert_eq!(due != Harmless, exceeds(stale, fresh)),
+            (Walk::Done(_), _) => prop_assert_eq!(due, Flush),
+            _ => prop_assert_eq!(due, Harmless),
+        }
+    });
+}
+
+for_each_isa! {
+    [X86_64 in x86_64, Aarch64 in aarch64] {
+        harmless_means_that_a_stale_leaf_allows_nothing_more,
+    }
+}

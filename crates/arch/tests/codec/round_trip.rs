@@ -1,0 +1,97 @@
+//! INV-CODEC-EXACT and INV-SOFT-UNSEEN: what is encoded is what is decoded, and what the walker of the manual sees.
+
+use crate::manual::{Manual, Walk};
+use crate::strategy;
+use pagewright_arch::{Entry, Isa, LeafFlags, Pte};
+use pagewright_types::{Level, Rights};
+use proptest::prelude::*;
+
+fn a_leaf_decodes_to_itself<I: Isa>() {
+    proptest!(|((level, leaf) in strategy::leaf())| {
+        prop_assert_eq!(I::decode(level, I::leaf(level, leaf)), Entry::Leaf(leaf));
+    });
+}
+
+fn a_table_decodes_to_itself<I: Manual>() {
+    proptest!(|(table in strategy::table(), level in 1u8..4)| {
+        let (pte, level) = (I::table(table), Level::new(level));
+        prop_assert_eq!(I::decode(level, pte), Entry::Table(table));
+        let next = Walk::Next { table: table.pfn.base(), write_protected: table.write_protected };
+        prop_assert_eq!(I::walk(level, pte.raw()), next);
+    });
+}
+
+fn a_soft_entry_decodes_to_itself_and_no_walker_sees_it<I: Manual>() {
+    proptest!(|(soft in strategy::soft(), level in 0u8..4)| {
+        let (pte, level) = (I::soft(soft), Level::new(level));
+        prop_assert_eq!(I::decode(level, pte), Entry::Soft(soft));
+        prop_assert!(!pte.is_empty());
+        prop_assert_eq!(I::walk(level, pte.raw()), Walk::Fault);
+    });
+}
+
+fn the_walker_sees_what_the_leaf_says<I: Manual>() {
+    proptest!(|((level, leaf) in strategy::leaf())| {
+        let walk = I::walk(level, I::leaf(level, leaf).raw());
+        if leaf.rights.is_empty() {
+            prop_assert_eq!(walk, Walk::Fault);
+            return Ok(());
+        }
+        let Walk::Done(seen) = walk else {
+            return Err(TestCaseError::fail(format!("{walk:?}")));
+        };
+        let user = leaf.flags.contains(LeafFlags::USER);
+        let (write, exec) = (leaf.rights.contains(Rights::WRITE), leaf.rights.contains(Rights::EXEC));
+        prop_assert_eq!(seen.output, leaf.pfn.base());
+        prop_assert_eq!((seen.user_read, seen.user_write, seen.user_exec), (user, user && write, user && exec));
+        prop_assert_eq!((seen.kernel_read, seen.kernel_write, seen.kernel_exec), (!user, !user && write, !user && exec));
+        prop_assert_eq!(seen.global, leaf.flags.contains(LeafFlags::GLOBAL));
+        prop_assert_eq!(seen.accessed, leaf.flags.contains(LeafFlags::ACCESSED));
+        // A read-only leaf may remember its dirtiness where the walker does not look (arm64).
+        if write {
+            prop_assert_eq!(seen.dirty, leaf.flags.contains(LeafFlags::DIRTY));
+        }
+    });
+}
+
+fn an_access_changes_the_walkers_bits_and_no_others<I: Manual>() {
+    proptest!(|((level, leaf) in strategy::leaf(), store in any::<bool>())| {
+        prop_assume!(!leaf.rights.is_empty());
+        let store = store && leaf.rights.contains(Rights::WRITE);
+        let before = I::leaf(level, leaf);
+        let after = I::touched(before, store);
+        let (access, set, cleared) = I::UPDATES;
+        let by_hand = if store { (before.raw() | access | set) & !cleared } else { before.raw() | access };
+        prop_assert_eq!(after, Pte::from_raw(by_hand));
+        let mut touched = leaf;
+        touched.flags |= LeafFlags::ACCESSED;
+        touched.flags.set(LeafFlags::DIRTY, store || leaf.flags.contains(LeafFlags::DIRTY));
+        prop_assert_eq!(I::decode(level, after), Entry::Leaf(touched));
+    });
+}
+
+/// Foreign words reach `decode` where a walker of ours reads another kernel's tables: whatever the walker would grant must be reported.
+fn any_present_word_is_read_as_the_walker_reads_it<I: Manual>() {
+    proptest!(|(raw in any::<u64>(), level in strategy::leaf_level())| {
+        // Frames past 16 TiB are beyond what a frame number holds.
+        let raw = raw & !0x000f_f000_0000_0000;
+        let Walk::Done(seen) = I::walk(level, raw) else { return Ok(()) };
+        let Entry::Leaf(leaf) = I::decode(level, Pte::from_raw(raw)) else {
+            return Err(TestCaseError::fail("the walker sees a leaf"));
+        };
+        prop_assert_eq!(leaf.rights.contains(Rights::WRITE), seen.kernel_write || seen.user_write);
+        prop_assert_eq!(leaf.flags.contains(LeafFlags::USER), seen.user_read);
+        prop_assert!(!seen.user_exec || !seen.user_read || leaf.rights.contains(Rights::EXEC));
+    });
+}
+
+for_each_isa! {
+    [X86_64 in x86_64, Aarch64 in aarch64] {
+        a_leaf_decodes_to_itself,
+        a_table_decodes_to_itself,
+        a_soft_entry_decodes_to_itself_and_no_walker_sees_it,
+        the_walker_sees_what_the_leaf_says,
+        an_access_changes_the_walkers_bits_and_no_others,
+        any_present_word_is_read_as_the_walker_reads_it,
+    }
+}

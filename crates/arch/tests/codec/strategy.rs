@@ -1,0 +1,49 @@
+//! Random entries.
+
+use pagewright_arch::{Leaf, LeafFlags, Soft, SoftKind, Table};
+use pagewright_types::{Level, Order, Pfn, Rights};
+use proptest::prelude::*;
+use proptest::sample::select;
+
+/// A level at which leaves stand.
+pub(crate) fn leaf_level() -> impl Strategy<Value = Level> {
+    select(vec![Level::PTE, Level::PMD, Level::PUD])
+}
+
+fn rights() -> impl Strategy<Value = Rights> {
+    // Canonical: whatever has a right is readable.
+    (0u8..8).prop_map(|bits| match Rights::from_bits_truncate(bits) {
+        none if none.is_empty() => none,
+        some => some | Rights::READ,
+    })
+}
+
+/// A leaf that may stand at `level`, with canonical rights, any flags and any frame that 32 bits can number.
+pub(crate) fn leaf_at(level: Level) -> impl Strategy<Value = Leaf> {
+    let frames = level.order().map_or(1, Order::frames);
+    (any::<u32>(), rights(), any::<u8>()).prop_map(move |(pfn, rights, flags)| Leaf {
+        pfn: Pfn::new(pfn & !(frames - 1)),
+        rights,
+        flags: LeafFlags::from_bits_truncate(flags),
+    })
+}
+
+/// A level and a leaf for it.
+pub(crate) fn leaf() -> impl Strategy<Value = (Level, Leaf)> {
+    leaf_level().prop_flat_map(|level| (Just(level), leaf_at(level)))
+}
+
+/// A pointer to a table.
+pub(crate) fn table() -> impl Strategy<Value = Table> {
+    (any::<u32>(), any::<bool>()).prop_map(|(pfn, write_protected)| Table { pfn: Pfn::new(pfn), write_protected })
+}
+
+/// A soft entry of any kind with any payload.
+pub(crate) fn soft() -> impl Strategy<Value = Soft> {
+    let kinds = (0..=u8::MAX).filter_map(SoftKind::from_raw).collect::<Vec<_>>();
+    (select(kinds), any::<bool>(), 0..1u64 << Soft::PAYLOAD_BITS).prop_map(|(kind, exclusive, payload)| Soft {
+        kind,
+        exclusive,
+        payload,
+    })
+}
