@@ -1,1 +1,12 @@
-//! Placeholder.
+//! What a real program did to its memory: captured, kept, and given to whoever wants to do it again.
+//!
+//! * [`trace`] is the event model and the native file format, streamed in both directions.
+//! * [`import`] turns valgrind lackey logs into a trace.
+//! * [`record`] runs a program natively for Linux's own figures, then under valgrind for the trace.
+//!
+//! The modules above speak of addresses *as a capture says them* ([`trace::UserAddr`], [`trace::PageNo`]); they know nothing of our
+//! machine. Whoever replays decides which of its addresses they become.
+
+#![forbid(unsafe_code)]
+
+pub mod trace;

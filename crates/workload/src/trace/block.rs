@@ -1,0 +1,177 @@
+//! The byte layout of a block: frame, dictionary, records, symbols.
+//!
+//! A program's runs repeat: the same loop touches the same pages with the same counts. So a block holds each *distinct* run once, in a
+//! dictionary sorted by page, and the events as 16-bit indices into it; the general-purpose codec then finds the loops. Rare events are
+//! records on the side, taken in order whenever the index is [`RECORD`]. Blocks share no state, so damage stays local and one can be
+//! decoded without the others.
+
+use super::call::Call;
+use super::error::Corruption;
+use super::event::{Actor, Event, FileInfo, Run, Stream, Task};
+use super::ids::{PageNo, Pid, Tid};
+use super::wire::{Wire, take_byte};
+
+/// First bytes of every trace. The non-ASCII byte and the line ends show a file that went through a text conversion.
+pub(crate) const MAGIC: [u8; 8] = *b"\x89PWT\r\n\x1a\n";
+/// Version of the layout.
+pub(crate) const VERSION: u32 = 1;
+/// Bytes of a block's frame.
+pub(crate) const FRAME_BYTES: usize = 32;
+/// Events in a block at most.
+pub(crate) const BLOCK_EVENTS: usize = 1 << 20;
+/// Distinct runs in a block at most: every 16-bit symbol but [`RECORD`].
+pub(crate) const BLOCK_RUNS: usize = 0xffff;
+/// Bytes of records after which a block is closed.
+pub(crate) const BLOCK_RECORD_BYTES: usize = 1 << 20;
+/// Upper bound on the bytes of a block, compressed or not, that a reader accepts.
+pub(crate) const BLOCK_BYTES_MAX: u32 = 1 << 26;
+/// The symbol that stands for "the next record".
+pub(crate) const RECORD: u16 = 0xffff;
+
+/// What a block holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum BlockKind {
+    Events,
+    End,
+}
+
+/// The frame before a block's payload.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Frame {
+    pub(crate) kind: BlockKind,
+    pub(crate) stored_bytes: u32,
+    pub(crate) raw_bytes: u32,
+    pub(crate) events: u32,
+    pub(crate) accesses: u64,
+    pub(crate) payload_crc: u32,
+}
+
+impl Frame {
+    pub(crate) fn encode(&self) -> [u8; FRAME_BYTES] {
+        let mut out = [0; FRAME_BYTES];
+        out[0] = match self.kind {
+            BlockKind::Events => 1,
+            BlockKind::End => 2,
+        };
+        out[4..8].copy_from_slice(&self.stored_bytes.to_le_bytes());
+        out[8..12].copy_from_slice(&self.raw_bytes.to_le_bytes());
+        out[12..16].copy_from_slice(&self.events.to_le_bytes());
+        out[16..24].copy_from_slice(&self.accesses.to_le_bytes());
+        out[24..28].copy_from_slice(&self.payload_crc.to_le_bytes());
+        let crc = crc32fast::hash(&out[..28]);
+        out[28..32].copy_from_slice(&crc.to_le_bytes());
+        out
+    }
+
+    pub(crate) fn decode(bytes: &[u8; FRAME_BYTES]) -> Result<Self, Corruption> {
+        let word = |at: usize| u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
+        check_crc(&bytes[..28], word(28))?;
+        let kind = match bytes[0] {
+            1 => BlockKind::Events,
+            2 => BlockKind::End,
+            kind => return Err(Corruption::BlockKind(kind)),
+        };
+        let frame = Self {
+            kind,
+            stored_bytes: word(4),
+            raw_bytes: word(8),
+            events: word(12),
+            accesses: u64::from(word(16)) | u64::from(word(20)) << 32,
+            payload_crc: word(24),
+        };
+        for len in [frame.stored_bytes, frame.raw_bytes] {
+            if len > BLOCK_BYTES_MAX {
+                return Err(Corruption::Length(u64::from(len)));
+            }
+        }
+        Ok(frame)
+    }
+}
+
+/// Whether `bytes` have the CRC-32 that was stored with them.
+pub(crate) fn check_crc(bytes: &[u8], expected: u32) -> Result<(), Corruption> {
+    let found = crc32fast::hash(bytes);
+    if found == expected { Ok(()) } else { Err(Corruption::Checksum { expected, found }) }
+}
+
+const DATA: u8 = 1;
+const KERNEL: u8 = 2;
+const WRITE_FIRST: u8 = 4;
+
+/// Append a dictionary entry; `previous` is the page of the entry before it, never higher.
+pub(crate) fn put_run(run: &Run, previous: PageNo, out: &mut Vec<u8>) {
+    (run.page.0 - previous.0).put(out);
+    let mut bits = 0;
+    if run.stream == Stream::Data {
+        bits |= DATA;
+    }
+    if run.actor == Actor::Kernel {
+        bits |= KERNEL;
+    }
+    if run.write_first {
+        bits |= WRITE_FIRST;
+    }
+    out.push(bits);
+    run.reads.put(out);
+    run.writes.put(out);
+}
+
+/// Take a dictionary entry.
+pub(crate) fn get_run(input: &mut &[u8], previous: PageNo) -> Result<Run, Corruption> {
+    let page = PageNo(previous.0.checked_add(u64::get(input)?).ok_or(Corruption::Overflow)?);
+    let bits = take_byte(input)?;
+    if bits & !(DATA | KERNEL | WRITE_FIRST) != 0 {
+        return Err(Corruption::UnknownTag { what: "Run", tag: bits });
+    }
+    let run = Run {
+        page,
+        reads: Wire::get(input)?,
+        writes: Wire::get(input)?,
+        stream: if bits & DATA == 0 { Stream::Fetch } else { Stream::Data },
+        actor: if bits & KERNEL == 0 { Actor::User } else { Actor::Kernel },
+        write_first: bits & WRITE_FIRST != 0,
+    };
+    if run.accesses() == 0 { Err(Corruption::EmptyRun) } else { Ok(run) }
+}
+
+/// A rare event, as it stands among the records.
+pub(crate) enum Record<'a> {
+    Switch(Pid, Tid),
+    Task(&'a Task),
+    Call(&'a Call),
+    File(&'a FileInfo),
+}
+
+/// Append a record.
+pub(crate) fn put_record(record: &Record<'_>, out: &mut Vec<u8>) {
+    match record {
+        Record::Switch(pid, tid) => {
+            out.push(1);
+            pid.put(out);
+            tid.put(out);
+        }
+        Record::Task(task) => {
+            out.push(2);
+            task.put(out);
+        }
+        Record::Call(call) => {
+            out.push(3);
+            call.put(out);
+        }
+        Record::File(file) => {
+            out.push(4);
+            file.put(out);
+        }
+    }
+}
+
+/// Take a record.
+pub(crate) fn get_record(input: &mut &[u8]) -> Result<Event, Corruption> {
+    match take_byte(input)? {
+        1 => Ok(Event::Switch { pid: Wire::get(input)?, tid: Wire::get(input)? }),
+        2 => Ok(Event::Task(Box::new(Wire::get(input)?))),
+        3 => Ok(Event::Call(Box::new(Wire::get(input)?))),
+        4 => Ok(Event::File(Box::new(Wire::get(input)?))),
+        tag => Err(Corruption::UnknownTag { what: "Event", tag }),
+    }
+}

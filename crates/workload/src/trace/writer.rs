@@ -1,0 +1,196 @@
+//! Writing a trace, one event at a time, in memory bounded by a block.
+
+use std::io::{self, Write};
+
+use rustc_hash::FxHashMap;
+
+use super::block::{
+    BLOCK_EVENTS, BLOCK_RECORD_BYTES, BLOCK_RUNS, BlockKind, Frame, MAGIC, RECORD, Record, VERSION, put_record, put_run,
+};
+use super::event::{Actor, Event, Run, Stream, Task};
+use super::header::{Header, Summary};
+use super::ids::PageNo;
+
+/// How hard the codec tries; the reader's speed doesn't depend on it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Effort {
+    /// About 10 million events a second.
+    Fast,
+    /// Under a million events a second, a fifth smaller: for traces that are kept.
+    Small,
+}
+
+impl Effort {
+    /// The zstd level.
+    const fn level(self) -> i32 {
+        match self {
+            Self::Fast => 3,
+            Self::Small => 19,
+        }
+    }
+}
+
+/// Writes a trace. [`finish`](Self::finish) writes the end marker; a file without it reads as truncated.
+pub struct Writer<W> {
+    out: W,
+    effort: Effort,
+    runs: Vec<Run>,
+    index: FxHashMap<Run, u32>,
+    /// Indices into `runs`, or [`u32::MAX`] for a record.
+    symbols: Vec<u32>,
+    records: Vec<u8>,
+    block_accesses: u64,
+    summary: Summary,
+}
+
+impl<W: Write> Writer<W> {
+    /// Start a trace on `out`, which should be buffered for many small writes only if it is slow on large ones: blocks are written whole.
+    pub fn new(mut out: W, header: &Header, effort: Effort) -> io::Result<Self> {
+        let json = serde_json::to_vec(header)?;
+        let len = u32::try_from(json.len()).map_err(|_| io::Error::from(io::ErrorKind::InvalidInput))?;
+        out.write_all(&MAGIC)?;
+        out.write_all(&VERSION.to_le_bytes())?;
+        out.write_all(&len.to_le_bytes())?;
+        out.write_all(&crc32fast::hash(&json).to_le_bytes())?;
+        out.write_all(&json)?;
+        Ok(Self {
+            out,
+            effort,
+            runs: Vec::new(),
+            index: FxHashMap::default(),
+            symbols: Vec::new(),
+            records: Vec::new(),
+            block_accesses: 0,
+            summary: Summary::default(),
+        })
+    }
+
+    /// Append an event.
+    ///
+    /// # Panics
+    /// When a run has no accesses.
+    pub fn push(&mut self, event: &Event) -> io::Result<()> {
+        match event {
+            Event::Run(run) => self.push_run(*run),
+            Event::Switch { pid, tid } => self.push_record(&Record::Switch(*pid, *tid)),
+            Event::Task(task) => {
+                self.count_task(task);
+                self.push_record(&Record::Task(task));
+            }
+            Event::Call(call) => {
+                self.summary.calls += 1;
+                self.push_record(&Record::Call(call));
+            }
+            Event::File(file) => self.push_record(&Record::File(file)),
+        }
+        self.summary.events += 1;
+        if self.symbols.len() >= BLOCK_EVENTS
+            || self.runs.len() >= BLOCK_RUNS
+            || self.records.len() >= BLOCK_RECORD_BYTES
+        {
+            self.close_block()?;
+        }
+        Ok(())
+    }
+
+    /// Count accesses that the producer left out on purpose.
+    pub fn leave_out(&mut self, accesses: u64) {
+        self.summary.left_out += accesses;
+    }
+
+    /// Write what is buffered and the end marker; returns what the trace holds, and the sink.
+    pub fn finish(mut self) -> io::Result<(Summary, W)> {
+        self.close_block()?;
+        let json = serde_json::to_vec(&self.summary)?;
+        self.write_block(BlockKind::End, &json, 0)?;
+        self.out.flush()?;
+        Ok((self.summary, self.out))
+    }
+
+    fn push_run(&mut self, run: Run) {
+        let accesses = run.accesses();
+        assert!(accesses > 0, "a run has at least one access: {run:?}");
+        match run.actor {
+            Actor::User => {
+                self.summary.runs += 1;
+                self.summary.accesses += accesses;
+                self.summary.stores += u64::from(run.writes);
+                if run.stream == Stream::Fetch {
+                    self.summary.fetches += accesses;
+                }
+            }
+            Actor::Kernel => self.summary.kernel_accesses += accesses,
+        }
+        self.block_accesses += accesses;
+        let next = self.runs.len() as u32;
+        let symbol = *self.index.entry(run).or_insert(next);
+        if symbol == next {
+            self.runs.push(run);
+        }
+        self.symbols.push(symbol);
+    }
+
+    fn push_record(&mut self, record: &Record<'_>) {
+        put_record(record, &mut self.records);
+        self.symbols.push(u32::MAX);
+    }
+
+    fn count_task(&mut self, task: &Task) {
+        match task {
+            Task::Begin { .. } | Task::Fork { .. } => {
+                self.summary.processes += 1;
+                self.summary.threads += 1;
+            }
+            Task::CloneThread { .. } => self.summary.threads += 1,
+            Task::Exec { .. } | Task::ExitThread {} | Task::ExitProcess { .. } | Task::Reaped { .. } => {}
+        }
+    }
+
+    fn close_block(&mut self) -> io::Result<()> {
+        if self.symbols.is_empty() {
+            return Ok(());
+        }
+        // Sorted by page the entries differ little from their neighbours, and pages near each other get near symbols.
+        let mut order: Vec<u32> = (0..self.runs.len() as u32).collect();
+        order.sort_unstable_by_key(|&at| self.runs[at as usize]);
+        let mut rank = vec![0u16; order.len()];
+        let mut dictionary = Vec::new();
+        let mut previous = PageNo(0);
+        for (to, &from) in order.iter().enumerate() {
+            let run = &self.runs[from as usize];
+            rank[from as usize] = to as u16;
+            put_run(run, previous, &mut dictionary);
+            previous = run.page;
+        }
+        let mut raw = Vec::with_capacity(12 + dictionary.len() + self.records.len() + 2 * self.symbols.len());
+        for len in [order.len(), dictionary.len(), self.records.len()] {
+            raw.extend_from_slice(&(len as u32).to_le_bytes());
+        }
+        raw.extend_from_slice(&dictionary);
+        raw.extend_from_slice(&self.records);
+        for &symbol in &self.symbols {
+            let symbol = if symbol == u32::MAX { RECORD } else { rank[symbol as usize] };
+            raw.extend_from_slice(&symbol.to_le_bytes());
+        }
+        let events = self.symbols.len() as u32;
+        self.runs.clear();
+        self.index.clear();
+        self.symbols.clear();
+        self.records.clear();
+        self.write_block(BlockKind::Events, &raw, events)
+    }
+
+    fn write_block(&mut self, kind: BlockKind, raw: &[u8], events: u32) -> io::Result<()> {
+        let stored = zstd::bulk::compress(raw, self.effort.level())?;
+        let frame = Frame {
+            kind,
+            stored_bytes: stored.len() as u32,
+            raw_bytes: raw.len() as u32,
+            events,
+            accesses: std::mem::take(&mut self.block_accesses),
+            payload_crc: crc32fast::hash(&stored),
+        };
+        self.out.write_all(&frame.encode())?;
+        self.out.write_all(&stored)
+    }
+}
