@@ -1,4 +1,4 @@
-//! The lock order, written once.
+//! The lock order, written once (INV-LOCK-ORDER).
 //!
 //! A lock may be taken only while every lock held stands *above* it here. Locks of one rank may be held together only where the
 //! rank says in which order ([`Rank::NESTS`]). The order follows the comment at the top of Linux's `mm/rmap.c`.
@@ -12,8 +12,8 @@
 //!           Cache  one file's page cache (i_pages)
 //!             Context  tags (PCID, ASID) and their generations
 //!               Ledger   open debts
-//!                 Zone     one zone's buddy lists
-//!                   PerCpuPages  one CPU's lists of free pages
+//!                 PerCpuPages  one CPU's lists of free pages (pcp->lock): held while they are refilled or drained
+//!                   Zone     one zone's buddy lists (zone->lock)
 //!                     Mailbox  one CPU's shootdown request: innermost, because interrupt handlers take it
 //! ```
 
@@ -65,17 +65,16 @@ ranks! {
     Context = 6;
     /// Open debts.
     Ledger = 7;
-    /// A zone's buddy lists.
-    Zone = 8;
     /// A CPU's lists of free pages.
-    PerCpuPages = 9;
+    PerCpuPages = 8;
+    /// A zone's buddy lists.
+    Zone = 9;
     /// A CPU's shootdown request.
     Mailbox = 10;
 }
 
-/// The ranks held by one CPU, as a set with counts for ranks that nest.
-///
-/// Eight bits would do for a set; nesting ranks need a count so that releasing the inner lock leaves the outer one recorded.
+/// The ranks held by one CPU: how many locks of each, four bits a rank. A count and not a bit, because of two nested locks of one rank
+/// the inner is released first and the outer must stay recorded.
 #[derive(Clone, Copy, PartialEq, Eq, Default)]
 pub struct RankSet(u64);
 

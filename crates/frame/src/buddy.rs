@@ -1,0 +1,110 @@
+//! The buddy allocator: free blocks of 2^0 to 2^18 frames, split on demand and coalesced when freed (Linux's
+//! `mm/page_alloc.c`, `__rmqueue_smallest`, `expand` and `__free_one_page`).
+//!
+//! Key type: `Buddy`, one a zone, inside the zone's lock.
+//!
+//! A block may be *parked*: it carries the key of a debt that must be settled before anybody uses it. Keys follow the frames:
+//! coalescing merges them, splitting copies them. Parked blocks queue at the back of their list, so that among blocks of one
+//! order a settled one is taken first, and a debt has time to be paid by what CPUs do anyway.
+//!
+//! Invariants:
+//! - INV-FRAME-BUDDY: free blocks are disjoint and naturally aligned, lie in one zone, and no two of them are buddies of one order
+//!   below the largest.
+//! - INV-FRAME-KEY: the key under which a block is handed out is at least the key under which any of its frames was freed.
+//!
+//! Not guaranteed: that frames outlive their debt in one piece – merging makes a key apply to more frames than owe it.
+
+use crate::list::FrameList;
+use crate::memmap::Memmap;
+use crate::record::{Kind, State};
+use crate::zone::ZoneId;
+use core::sync::atomic::Ordering;
+use pagewright_types::{DebtKey, FrameRange, Order, Pfn};
+
+/// The free blocks of a zone.
+pub(crate) struct Buddy {
+    lists: [FrameList; Order::COUNT],
+    zone: ZoneId,
+}
+
+impl Buddy {
+    pub(crate) const fn new(zone: ZoneId) -> Self {
+        Self { lists: [FrameList::EMPTY; Order::COUNT], zone }
+    }
+
+    /// Free blocks of one order.
+    pub(crate) const fn blocks(&self, order: Order) -> u32 {
+        self.lists[order.index()].len()
+    }
+
+    /// Adds frames at boot, as the largest blocks that are aligned.
+    pub(crate) fn add_range(&mut self, memmap: &Memmap, range: FrameRange) {
+        let mut at = range.start();
+        while at < range.end() {
+            let left = range.end().raw() - at.raw();
+            let fits = left.ilog2().min(at.raw().trailing_zeros()).min(u32::from(Order::PUD.raw()));
+            let order = Order::new(fits as u8);
+            self.put(memmap, at, order, DebtKey::NONE);
+            at = at.add(order.frames());
+        }
+    }
+
+    /// Takes a block of `order`, splitting the smallest that is large enough; with `settled_only`, one that owes nothing. The record
+    /// keeps the state `Free` until the caller says what it is.
+    pub(crate) fn take(&mut self, memmap: &Memmap, order: Order, settled_only: bool) -> Option<(Pfn, DebtKey)> {
+        let found = (order.raw()..=Order::PUD.raw()).map(Order::new).find_map(|larger| {
+            let pfn = self.lists[larger.index()].first()?;
+            // INV-FRAME-QUEUE: if the first block is parked, all are.
+            let key = key_of(memmap, pfn);
+            (!settled_only || key == DebtKey::NONE).then_some((pfn, larger, key))
+        });
+        let (pfn, larger, key) = found?;
+        self.lists[larger.index()].remove(memmap, pfn);
+        for smaller in (order.raw()..larger.raw()).rev().map(Order::new) {
+            self.link(memmap, pfn.add(smaller.frames()), smaller, key);
+        }
+        memmap.at(pfn).set_kind(Kind::block(State::Free, order, self.zone));
+        Some((pfn, key))
+    }
+
+    /// Gives a block back and coalesces it with its buddies. Returns how many frames more than before stand under a debt, apart from the block
+    /// itself: those of a settled buddy that joined a parked block, or of a settled block that joined a parked buddy.
+    pub(crate) fn put(&mut self, memmap: &Memmap, pfn: Pfn, order: Order, key: DebtKey) -> u32 {
+        let (mut pfn, mut order, mut key) = (pfn, order, key);
+        let mut newly_parked = 0;
+        while order < Order::PUD {
+            let buddy = Pfn::new(pfn.raw() ^ order.frames());
+            let wanted = Kind::block(State::Free, order, self.zone);
+            let Some(record) = memmap.get(buddy).filter(|record| record.kind() == wanted) else { break };
+            let buddy_key = key_of(memmap, buddy);
+            if (key == DebtKey::NONE) != (buddy_key == DebtKey::NONE) {
+                newly_parked += order.frames();
+            }
+            self.lists[order.index()].remove(memmap, buddy);
+            record.set_kind(Kind::INTERIOR);
+            memmap.at(pfn).set_kind(Kind::INTERIOR);
+            pfn = pfn.min(buddy);
+            key = key.merge(buddy_key);
+            order = Order::new(order.raw() + 1);
+        }
+        self.link(memmap, pfn, order, key);
+        newly_parked
+    }
+
+    fn link(&mut self, memmap: &Memmap, pfn: Pfn, order: Order, key: DebtKey) {
+        let record = memmap.at(pfn);
+        record.index_or_key.store(key.raw(), Ordering::Relaxed);
+        record.set_kind(Kind::block(State::Free, order, self.zone));
+        queue(&mut self.lists[order.index()], memmap, pfn, key);
+    }
+}
+
+/// The key of a free block.
+pub(crate) fn key_of(memmap: &Memmap, pfn: Pfn) -> DebtKey {
+    DebtKey::new(memmap.at(pfn).index_or_key.load(Ordering::Relaxed))
+}
+
+/// Puts a free block on a list: settled in front, parked at the back (INV-FRAME-QUEUE).
+pub(crate) fn queue(list: &mut FrameList, memmap: &Memmap, pfn: Pfn, key: DebtKey) {
+    if key == DebtKey::NONE { list.push_front(memmap, pfn) } else { list.push_back(memmap, pfn) }
+}

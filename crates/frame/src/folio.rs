@@ -1,0 +1,384 @@
+//! Folios: naturally aligned runs of 2^order frames that are referenced, mapped and freed as one (Linux's `struct folio`).
+//!
+//! Key types: [`FolioRef`], one owned reference; [`Folio`], a borrowed view, found by any of the folio's frames; [`Owner`] and
+//! [`FolioFlags`], what it holds.
+//!
+//! Neighbours: `mapcount`, `pin` and `freeze` are the other verbs of [`Folio`]. Records are laid out in `record`.
+//!
+//! Protocol: a view proves nothing. Whoever uses one has a reference of his own, or a lock that keeps somebody else's alive – the
+//! page table's for an entry's reference, the page cache's for the cache's. Without either, only [`Frames::grab`] is allowed.
+//!
+//! Invariants:
+//! - INV-FRAME-REFS: a folio's count is the number of its [`FolioRef`]s, raw ones included, plus 1024 (small) or 1 (large) for each
+//!   pin; whoever takes it from 1 to 0 has the block.
+//!
+//! Not guaranteed: that counts read without a lock that stops their changes are still right.
+
+use crate::block::Block;
+use crate::bomb;
+use crate::frames::Frames;
+use crate::memmap::Memmap;
+use crate::record::{FrameRecord, State};
+use core::fmt;
+use core::sync::atomic::{AtomicU32, Ordering, fence};
+use pagewright_sync::Platform;
+use pagewright_types::{FileId, FrameRange, LineageId, Order, Pfn};
+
+bitflags::bitflags! {
+    /// State of a folio beside its counts; Linux's page flags. Bits not named are free.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
+    pub struct FolioFlags: u32 {
+        /// Held by one user at a time: see [`Folio::try_lock`] (`PG_locked`).
+        const LOCKED = 1;
+        /// Contents are newer than what backs them (`PG_dirty`).
+        const DIRTY = 1 << 1;
+        /// Contents are valid (`PG_uptodate`).
+        const UPTODATE = 1 << 2;
+        /// Backed by swap or nothing, not by a file (`PG_swapbacked`).
+        const SWAPBACKED = 1 << 3;
+        /// Used since reclaim last looked (`PG_referenced`).
+        const REFERENCED = 1 << 4;
+        /// On the active list (`PG_active`).
+        const ACTIVE = 1 << 5;
+        /// On an LRU list (`PG_lru`).
+        const LRU = 1 << 6;
+        /// Never freed or moved, like the zero page (`PG_reserved`).
+        const RESERVED = 1 << 7;
+    }
+}
+
+/// What a folio's contents belong to (Linux's `folio->mapping`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Owner {
+    /// Nothing yet, or not any more.
+    None,
+    /// Anonymous memory, found by the reverse map under this node of the tree of forks.
+    Anon(LineageId),
+    /// A file's page cache.
+    File(FileId),
+}
+
+impl Owner {
+    const ANON: u64 = 1 << 32;
+    const FILE: u64 = 2 << 32;
+
+    fn pack(self) -> u64 {
+        match self {
+            Self::None => 0,
+            Self::Anon(lineage) => Self::ANON | u64::from(lineage.raw()),
+            Self::File(file) => Self::FILE | u64::from(file.raw()),
+        }
+    }
+
+    fn unpack(raw: u64) -> Self {
+        match raw & !u64::from(u32::MAX) {
+            Self::ANON => Self::Anon(LineageId::new(raw as u32)),
+            Self::FILE => Self::File(FileId::new(raw as u32)),
+            _ => Self::None,
+        }
+    }
+}
+
+/// One reference to a folio.
+#[must_use = "dropping a reference leaks the folio"]
+#[derive(Debug, PartialEq, Eq)]
+pub struct FolioRef(Pfn);
+
+impl FolioRef {
+    pub(crate) const fn new(head: Pfn) -> Self {
+        Self(head)
+    }
+
+    /// First frame of the folio.
+    #[inline]
+    pub const fn pfn(&self) -> Pfn {
+        self.0
+    }
+
+    /// Gives up the value for the folio's first frame, for a page-table entry or another word that holds the reference from now on.
+    /// [`Frames::folio_ref_from_raw`] takes it back.
+    #[inline]
+    pub const fn into_raw(self) -> Pfn {
+        let head = self.0;
+        core::mem::forget(self);
+        head
+    }
+}
+
+impl Drop for FolioRef {
+    fn drop(&mut self) {
+        bomb::dropped(format_args!("reference to the folio at {}", self.0));
+    }
+}
+
+/// A borrowed view of a folio.
+#[derive(Clone, Copy)]
+pub struct Folio<'a> {
+    pub(crate) memmap: &'a Memmap,
+    pub(crate) head: Pfn,
+}
+
+impl<P: Platform> Frames<P> {
+    /// Makes a folio of a block, with one reference, no flags, no owner and no mappings (Linux's `prep_compound_page`).
+    pub fn new_folio(&self, block: Block) -> FolioRef {
+        let head = block.into_raw();
+        let record = self.memmap.at(head);
+        let kind = record.kind();
+        debug_assert_eq!(kind.state(), State::Taken, "INV-FRAME-STATE: frame {head} is {kind:?}");
+        record.flags.store(0, Ordering::Relaxed);
+        record.owner_or_space.store(Owner::None.pack(), Ordering::Relaxed);
+        record.index_or_key.store(0, Ordering::Relaxed);
+        record.age.store(0, Ordering::Relaxed);
+        clear_counts(record);
+        self.memmap.name_tails(head, kind.order(), kind);
+        record.set_kind(kind.to(State::Folio));
+        record.refs.store(1, Ordering::Release);
+        FolioRef::new(head)
+    }
+
+    /// The folio of which `pfn` is a page.
+    ///
+    /// # Panics
+    /// When it is a page of none.
+    #[inline]
+    pub fn folio(&self, pfn: Pfn) -> Folio<'_> {
+        match self.find_folio(pfn) {
+            Some(folio) => folio,
+            None => panic!("INV-FRAME-STATE: frame {pfn} is {:?} and no page of a folio", self.state(pfn)),
+        }
+    }
+
+    /// The folio of which `pfn` is a page, if there is one.
+    #[inline]
+    pub fn find_folio(&self, pfn: Pfn) -> Option<Folio<'_>> {
+        self.memmap.folio_head(pfn).map(|head| Folio { memmap: &self.memmap, head })
+    }
+
+    /// Takes a reference on whatever folio has `pfn`, without any lock (Linux's `try_get_folio`). It may be another folio than
+    /// the caller saw: he checks that it contains `pfn`, then that what led him here still does, and [puts](Self::put) it otherwise.
+    pub fn grab(&self, pfn: Pfn) -> Option<FolioRef> {
+        self.find_folio(pfn)?.try_get()
+    }
+
+    /// Takes back the reference that [`FolioRef::into_raw`] gave up. Any page of the folio will do.
+    #[inline]
+    pub fn folio_ref_from_raw(&self, pfn: Pfn) -> FolioRef {
+        let folio = self.folio(pfn);
+        debug_assert!(folio.refs() > 0, "INV-FRAME-REFS: no reference to the folio at {pfn}");
+        FolioRef::new(folio.head)
+    }
+
+    /// Gives up a reference. The last one gives back the frames, which owe whatever their mappings left.
+    #[inline]
+    pub fn put(&self, reference: FolioRef) -> Option<Block> {
+        self.drop_refs(reference.into_raw(), 1)
+    }
+
+    /// Takes `n` from the count of a folio; at zero the folio is a block again.
+    #[inline]
+    pub(crate) fn drop_refs(&self, head: Pfn, n: u32) -> Option<Block> {
+        let record = self.memmap.at(head);
+        let before = record.refs.fetch_sub(n, Ordering::Release);
+        debug_assert!(before >= n, "INV-FRAME-REFS: {n} references to the folio at {head} given up, {before} held");
+        if before != n {
+            return None;
+        }
+        // Pairs with the Release above in everybody else's last put: what they did to the folio happened before it is freed.
+        fence(Ordering::Acquire);
+        let folio = Folio { memmap: &self.memmap, head };
+        debug_assert!(!folio.is_mapped(), "INV-FRAME-MAP: folio at {head} freed with mapcount {}", folio.mapcount());
+        debug_assert!(!folio.maybe_pinned(), "INV-FRAME-PIN: folio at {head} freed with a pin");
+        let forbidden = FolioFlags::LOCKED | FolioFlags::LRU | FolioFlags::RESERVED;
+        debug_assert!(
+            !folio.flags().intersects(forbidden),
+            "INV-FRAME-STATE: folio at {head} freed {:?}",
+            folio.flags()
+        );
+        let kind = self.memmap.transition(head, State::Folio, State::Taken);
+        Some(Block::new(head, kind.order()))
+    }
+}
+
+/// Zeroes the counts of a folio's mappings and pins.
+pub(crate) fn clear_counts(record: &FrameRecord) {
+    debug_assert_eq!(record.mapcount.load(Ordering::Relaxed), 0, "INV-FRAME-MAP: a new folio is mapped");
+    let counts = [&record.entire_or_shares, &record.large_mapcount, &record.nr_pages_mapped, &record.pincount];
+    for count in counts {
+        count.store(0, Ordering::Relaxed);
+    }
+}
+
+/// Adds to a reference count unless it is zero.
+#[inline]
+pub(crate) fn add_unless_zero(refs: &AtomicU32, n: u32) -> bool {
+    let mut now = refs.load(Ordering::Relaxed);
+    while now != 0 {
+        // Acquire: what the folio says is read after the reference was had.
+        match refs.compare_exchange_weak(now, now + n, Ordering::Acquire, Ordering::Relaxed) {
+            Ok(_) => return true,
+            Err(other) => now = other,
+        }
+    }
+    false
+}
+
+impl<'a> Folio<'a> {
+    #[inline]
+    pub(crate) fn record(&self) -> &'a FrameRecord {
+        self.memmap.at(self.head)
+    }
+
+    /// First frame.
+    #[inline]
+    pub fn pfn(self) -> Pfn {
+        self.head
+    }
+
+    /// log2 of the number of pages.
+    #[inline]
+    pub fn order(self) -> Order {
+        self.record().kind().order()
+    }
+
+    /// Number of base pages.
+    #[inline]
+    pub fn pages(self) -> u32 {
+        self.order().frames()
+    }
+
+    /// Whether it has more than one page.
+    #[inline]
+    pub fn is_large(self) -> bool {
+        self.order() > Order::ZERO
+    }
+
+    /// All its frames.
+    pub fn range(self) -> FrameRange {
+        FrameRange::new(self.head, self.head.add(self.pages()))
+    }
+
+    /// Whether `pfn` is one of its frames.
+    #[inline]
+    pub fn contains(self, pfn: Pfn) -> bool {
+        Memmap::aligned(pfn, self.order()) == self.head
+    }
+
+    /// Which page of the folio `pfn` is.
+    ///
+    /// # Panics
+    /// In debug builds when it is none.
+    #[inline]
+    pub fn page_of(self, pfn: Pfn) -> u32 {
+        debug_assert!(self.contains(pfn), "frame {pfn} is no page of the folio at {}", self.head);
+        pfn.raw() - self.head.raw()
+    }
+
+    /// The count of references, pins included.
+    #[inline]
+    pub fn refs(self) -> u32 {
+        self.record().refs.load(Ordering::Acquire)
+    }
+
+    /// Takes another reference. The caller has one, or holds what keeps one alive.
+    ///
+    /// # Panics
+    /// In debug builds when there was none.
+    #[inline]
+    pub fn get(self) -> FolioRef {
+        let before = self.record().refs.fetch_add(1, Ordering::Relaxed);
+        debug_assert!(before > 0, "INV-FRAME-REFS: reference taken from nobody on the folio at {}", self.head);
+        FolioRef::new(self.head)
+    }
+
+    /// Takes a reference unless there is none, because the folio is frozen or free (`folio_try_get`).
+    #[inline]
+    pub fn try_get(self) -> Option<FolioRef> {
+        add_unless_zero(&self.record().refs, 1).then_some(FolioRef::new(self.head))
+    }
+
+    /// What the contents belong to.
+    #[inline]
+    pub fn owner(self) -> Owner {
+        Owner::unpack(self.record().owner_or_space.load(Ordering::Acquire))
+    }
+
+    /// Whether the contents are anonymous memory.
+    #[inline]
+    pub fn is_anon(self) -> bool {
+        matches!(self.owner(), Owner::Anon(_))
+    }
+
+    /// Index of the first page in what it belongs to: in the file, or the linear page index of anonymous memory.
+    #[inline]
+    pub fn index(self) -> u64 {
+        self.record().index_or_key.load(Ordering::Relaxed)
+    }
+
+    /// Says what the contents belong to and where in it they are. The caller holds the lock of whatever finds folios by this (the page cache,
+    /// the page table of a new anonymous page).
+    pub fn set_owner(self, owner: Owner, index: u64) {
+        let record = self.record();
+        record.index_or_key.store(index, Ordering::Relaxed);
+        record.owner_or_space.store(owner.pack(), Ordering::Release);
+    }
+
+    /// The flags.
+    #[inline]
+    pub fn flags(self) -> FolioFlags {
+        FolioFlags::from_bits_retain(self.record().flags.load(Ordering::Acquire))
+    }
+
+    /// Sets flags and returns those that stood before.
+    #[inline]
+    pub fn set_flags(self, flags: FolioFlags) -> FolioFlags {
+        FolioFlags::from_bits_retain(self.record().flags.fetch_or(flags.bits(), Ordering::AcqRel))
+    }
+
+    /// Clears flags and returns those that stood before.
+    #[inline]
+    pub fn clear_flags(self, flags: FolioFlags) -> FolioFlags {
+        FolioFlags::from_bits_retain(self.record().flags.fetch_and(!flags.bits(), Ordering::AcqRel))
+    }
+
+    /// Locks the folio unless somebody has it locked (`folio_trylock`). There is no waiting form: who waits holds no lock that ranks, and
+    /// comes back.
+    #[inline]
+    pub fn try_lock(self) -> Option<FolioLock<'a>> {
+        let before = self.set_flags(FolioFlags::LOCKED);
+        (!before.contains(FolioFlags::LOCKED)).then_some(FolioLock(self))
+    }
+
+    /// When it was last seen in use, in the unit of whoever ages it.
+    pub fn age(self) -> u32 {
+        self.record().age.load(Ordering::Relaxed)
+    }
+
+    /// Says when it was last seen in use.
+    pub fn set_age(self, age: u32) {
+        self.record().age.store(age, Ordering::Relaxed);
+    }
+}
+
+impl fmt::Debug for Folio<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Folio")
+            .field("pfn", &self.head)
+            .field("order", &self.order())
+            .field("refs", &self.refs())
+            .field("mapcount", &self.mapcount())
+            .field("owner", &self.owner())
+            .field("index", &self.index())
+            .field("flags", &self.flags())
+            .finish()
+    }
+}
+
+/// Holds a folio locked; unlocked on drop.
+#[must_use]
+pub struct FolioLock<'a>(Folio<'a>);
+
+impl Drop for FolioLock<'_> {
+    fn drop(&mut self) {
+        self.0.clear_flags(FolioFlags::LOCKED);
+    }
+}

@@ -1,0 +1,169 @@
+//! Freezing: taking all references of a folio at once, so that nobody can find it while it is taken apart (Linux's
+//! `folio_ref_freeze` and `__split_unmapped_folio`).
+//!
+//! Key types: [`Frozen`], a folio without references that one caller has; [`Parts`], the smaller folios it was split into, each
+//! still frozen.
+//!
+//! ```text
+//! Folio (refs = expected) ─ freeze ─▶ Frozen (refs = 0) ─ thaw(refs) ─▶ Folio
+//!                                          │ split(order)                 ▲
+//!                                          └─▶ Parts: Frozen, Frozen, … ──┘
+//! ```
+//!
+//! Invariants:
+//! - INV-FRAME-FROZEN: a folio is frozen only from exactly the count that the caller can account for, so an unexpected reference –
+//!   a pin, a speculative lookup – prevents it; and while it is frozen no reference can be taken.
+//!
+//! Not guaranteed: that `thaw` is told the right count; the caller knows who refers to each part.
+
+use crate::bomb;
+use crate::folio::{Folio, FolioFlags, clear_counts};
+use crate::memmap::Memmap;
+use crate::record::State;
+use core::fmt;
+use core::iter::FusedIterator;
+use core::sync::atomic::Ordering;
+use pagewright_types::{Order, Pfn};
+
+/// The folio has another count than the caller can account for. Nothing changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NotFrozen {
+    /// First frame of the folio.
+    pub pfn: Pfn,
+    /// References that the caller knows of.
+    pub expected: u32,
+    /// References that there were.
+    pub found: u32,
+}
+
+impl fmt::Display for NotFrozen {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "the folio at {} has {} references and not {}", self.pfn, self.found, self.expected)
+    }
+}
+
+/// A folio without references, which belongs to whoever has this value.
+#[must_use = "dropping a frozen folio leaks it"]
+pub struct Frozen<'a>(Folio<'a>);
+
+impl<'a> Folio<'a> {
+    /// Takes all references, if there are exactly `expected`. They are the caller's to give back by [`Frozen::thaw`].
+    ///
+    /// # Errors
+    /// [`NotFrozen`]; nothing changed.
+    pub fn freeze(self, expected: u32) -> Result<Frozen<'a>, NotFrozen> {
+        debug_assert!(expected > 0, "INV-FRAME-FROZEN: the folio at {} can't be frozen from nothing", self.head);
+        match self.record().refs.compare_exchange(expected, 0, Ordering::AcqRel, Ordering::Relaxed) {
+            Ok(_) => Ok(Frozen(self)),
+            Err(found) => Err(NotFrozen { pfn: self.head, expected, found }),
+        }
+    }
+}
+
+impl<'a> Frozen<'a> {
+    /// The folio, to look at.
+    pub fn folio(&self) -> Folio<'a> {
+        self.0
+    }
+
+    /// Lets the folio be found again, with `refs` references.
+    ///
+    /// # Panics
+    /// In debug builds when `refs` is 0.
+    pub fn thaw(self, refs: u32) {
+        let folio = self.into_inner();
+        debug_assert!(refs > 0, "INV-FRAME-REFS: the folio at {} thawed without a reference", folio.head);
+        folio.record().refs.store(refs, Ordering::Release);
+    }
+
+    /// Takes the folio apart into folios of order `to`, in the order of their frames. Each keeps the owner, flags and age, and the index
+    /// of its own first page; none is locked but the first.
+    ///
+    /// # Panics
+    /// In debug builds when the folio is mapped or pinned or is not larger than `to`.
+    pub fn split(self, to: Order) -> Parts<'a> {
+        let folio = self.into_inner();
+        let Folio { memmap, head } = folio;
+        let record = folio.record();
+        let kind = record.kind();
+        debug_assert!(to < kind.order(), "INV-FRAME-FROZEN: the folio at {head} is not larger than order {to}");
+        debug_assert!(!folio.is_mapped(), "INV-FRAME-MAP: the folio at {head} is split while mapped");
+        debug_assert!(!folio.maybe_pinned(), "INV-FRAME-PIN: the folio at {head} is split while pinned");
+        let flags = (folio.flags() - FolioFlags::LOCKED).bits();
+        let owner = record.owner_or_space.load(Ordering::Relaxed);
+        let part_kind = crate::record::Kind::block(State::Folio, to, kind.zone());
+        let count = 1 << (kind.order().raw() - to.raw());
+        // The head goes last: until its kind changes, lookups by a tail find the whole folio, which has no references to take.
+        for part in (0..count).rev() {
+            let first = head.add(part << to.raw());
+            memmap.name_tails(first, to, part_kind);
+            let new = memmap.at(first);
+            if part > 0 {
+                new.flags.store(flags, Ordering::Relaxed);
+                new.owner_or_space.store(owner, Ordering::Relaxed);
+                new.index_or_key.store(folio.index() + (u64::from(part) << to.raw()), Ordering::Relaxed);
+                new.age.store(folio.age(), Ordering::Relaxed);
+                clear_counts(new);
+            }
+            new.set_kind(part_kind);
+        }
+        Parts { memmap, head, order: to, next: 0, count }
+    }
+
+    fn into_inner(self) -> Folio<'a> {
+        let folio = self.0;
+        core::mem::forget(self);
+        folio
+    }
+}
+
+impl fmt::Debug for Frozen<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Frozen").field(&self.0).finish()
+    }
+}
+
+impl Drop for Frozen<'_> {
+    fn drop(&mut self) {
+        bomb::dropped(format_args!("frozen folio at {}", self.0.head));
+    }
+}
+
+/// The folios that a frozen one was split into, each frozen.
+#[must_use = "dropping the parts of a folio leaks them"]
+pub struct Parts<'a> {
+    memmap: &'a Memmap,
+    head: Pfn,
+    order: Order,
+    next: u32,
+    count: u32,
+}
+
+impl<'a> Iterator for Parts<'a> {
+    type Item = Frozen<'a>;
+
+    fn next(&mut self) -> Option<Frozen<'a>> {
+        let part = self.next;
+        if part == self.count {
+            return None;
+        }
+        self.next += 1;
+        Some(Frozen(Folio { memmap: self.memmap, head: self.head.add(part << self.order.raw()) }))
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        let left = (self.count - self.next) as usize;
+        (left, Some(left))
+    }
+}
+
+impl ExactSizeIterator for Parts<'_> {}
+impl FusedIterator for Parts<'_> {}
+
+impl Drop for Parts<'_> {
+    fn drop(&mut self) {
+        if self.next < self.count {
+            bomb::dropped(format_args!("{} parts of the folio at {}", self.count - self.next, self.head));
+        }
+    }
+}

@@ -1,0 +1,188 @@
+//! What memory a machine has: nodes, their frames, their CPUs, and how far apart they are.
+//!
+//! Key types: [`Layout`] and [`NodeSpec`], filled by the embedder from its firmware tables or options; [`LayoutError`], which names
+//! what is impossible about them.
+//!
+//! Neighbours: `frames` builds zones and the memmap from a checked layout.
+//!
+//! Not guaranteed: that the frames exist. The embedder leaves out what firmware and its own image occupy.
+
+use core::fmt;
+use pagewright_types::{CpuId, CpuMask, FrameRange, NodeId, Pfn};
+
+/// Nodes that a machine may have, so that a zone's number fits a byte of a frame's record.
+pub const MAX_NODES: usize = 64;
+
+/// One node's memory and CPUs.
+#[derive(Clone, Copy, Debug)]
+pub struct NodeSpec<'a> {
+    /// The node's number: its place in [`Layout::nodes`].
+    pub id: NodeId,
+    /// Its memory, in ascending order; holes may lie between ranges, and ranges of other nodes too.
+    pub ranges: &'a [FrameRange],
+    /// Its CPUs. None: a slower tier.
+    pub cpus: CpuMask,
+}
+
+/// A machine's memory.
+#[derive(Clone, Copy, Debug)]
+pub struct Layout<'a> {
+    /// Every node, node 0 first.
+    pub nodes: &'a [NodeSpec<'a>],
+    /// Distance from each node to each, row by row, as firmware's SLIT gives it (10 = local). `None`: all other nodes are equally far.
+    pub distances: Option<&'a [u8]>,
+    /// Linux's `vm.min_free_kbytes`; `None` for its default.
+    pub min_free_kbytes: Option<u64>,
+    /// Linux's `vm.watermark_scale_factor`, in 1/10 000.
+    pub watermark_scale_factor: u16,
+}
+
+impl<'a> Layout<'a> {
+    /// A machine of these nodes with Linux's defaults for everything else.
+    pub const fn new(nodes: &'a [NodeSpec<'a>]) -> Self {
+        Self { nodes, distances: None, min_free_kbytes: None, watermark_scale_factor: 10 }
+    }
+
+    /// The frames from the lowest to the highest, and the CPUs from 0 to the highest, of a possible machine.
+    pub(crate) fn check(&self) -> Result<Span, LayoutError> {
+        if self.nodes.is_empty() || self.nodes.len() > MAX_NODES {
+            return Err(LayoutError::NodeCount(self.nodes.len()));
+        }
+        if let Some(distances) = self.distances
+            && distances.len() != self.nodes.len() * self.nodes.len()
+        {
+            return Err(LayoutError::Distances { nodes: self.nodes.len(), given: distances.len() });
+        }
+        for (index, node) in self.nodes.iter().enumerate() {
+            if node.id.index() != index {
+                return Err(LayoutError::NodeOutOfOrder(node.id));
+            }
+        }
+        Ok(Span { frames: self.check_ranges()?, cpus: self.check_cpus()? })
+    }
+
+    fn check_ranges(&self) -> Result<FrameRange, LayoutError> {
+        let mut span: Option<FrameRange> = None;
+        for (index, node) in self.nodes.iter().enumerate() {
+            if node.ranges.is_empty() {
+                return Err(LayoutError::NodeWithoutMemory(node.id));
+            }
+            for (at, range) in node.ranges.iter().enumerate() {
+                // The last frame number ends lists in the memmap.
+                if range.frames() == 0 || range.end() == Pfn::new(u32::MAX) {
+                    return Err(LayoutError::BadRange { node: node.id, range: *range });
+                }
+                let earlier = &node.ranges[..at];
+                if earlier.last().is_some_and(|last| last.end() > range.start()) {
+                    return Err(LayoutError::BadRange { node: node.id, range: *range });
+                }
+                let others = self.nodes[..index].iter().flat_map(|other| other.ranges);
+                if let Some(other) = others.into_iter().find(|other| other.overlaps(*range)) {
+                    return Err(LayoutError::Overlap { node: node.id, range: *range, other: *other });
+                }
+                span = Some(span.map_or(*range, |span| {
+                    FrameRange::new(span.start().min(range.start()), span.end().max(range.end()))
+                }));
+            }
+        }
+        span.ok_or(LayoutError::NodeCount(0))
+    }
+
+    fn check_cpus(&self) -> Result<usize, LayoutError> {
+        let mut seen = CpuMask::EMPTY;
+        for node in self.nodes {
+            for cpu in node.cpus.iter() {
+                if seen.contains(cpu) {
+                    return Err(LayoutError::CpuOnTwoNodes(cpu));
+                }
+                seen.insert(cpu);
+            }
+        }
+        let cpus = seen.iter().last().ok_or(LayoutError::NoCpu)?.index() + 1;
+        match (0..cpus as u16).map(CpuId::new).find(|cpu| !seen.contains(*cpu)) {
+            Some(missing) => Err(LayoutError::CpuOnNoNode(missing)),
+            None => Ok(cpus),
+        }
+    }
+
+    /// Distance from one node to another.
+    pub(crate) fn distance(&self, from: usize, to: usize) -> u8 {
+        match self.distances {
+            Some(distances) => distances[from * self.nodes.len() + to],
+            // LOCAL_DISTANCE and REMOTE_DISTANCE of Linux's topology.h.
+            None if from == to => 10,
+            None => 20,
+        }
+    }
+
+    /// Frames of all nodes together.
+    pub(crate) fn frames(&self) -> u64 {
+        self.nodes.iter().flat_map(|node| node.ranges).map(|range| u64::from(range.frames())).sum()
+    }
+}
+
+/// What a checked layout reaches over.
+pub(crate) struct Span {
+    pub(crate) frames: FrameRange,
+    pub(crate) cpus: usize,
+}
+
+/// What is impossible about a [`Layout`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LayoutError {
+    /// There are no nodes, or more than [`MAX_NODES`].
+    NodeCount(usize),
+    /// A node's number is not its place.
+    NodeOutOfOrder(NodeId),
+    /// A node has no range of frames.
+    NodeWithoutMemory(NodeId),
+    /// A range is empty, out of order within its node, or reaches the last frame number.
+    BadRange {
+        /// Whose range.
+        node: NodeId,
+        /// Which.
+        range: FrameRange,
+    },
+    /// Two nodes have a frame in common.
+    Overlap {
+        /// The later node.
+        node: NodeId,
+        /// Its range.
+        range: FrameRange,
+        /// A range of an earlier node.
+        other: FrameRange,
+    },
+    /// No node has a CPU.
+    NoCpu,
+    /// A CPU is listed on two nodes.
+    CpuOnTwoNodes(CpuId),
+    /// A CPU below the highest is on no node.
+    CpuOnNoNode(CpuId),
+    /// The matrix of distances has not one entry for each pair of nodes.
+    Distances {
+        /// Nodes of the machine.
+        nodes: usize,
+        /// Entries of the matrix.
+        given: usize,
+    },
+}
+
+impl fmt::Display for LayoutError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NodeCount(count) => write!(f, "a machine has 1 to {MAX_NODES} nodes, not {count}"),
+            Self::NodeOutOfOrder(node) => write!(f, "node {node} does not stand in its place"),
+            Self::NodeWithoutMemory(node) => write!(f, "node {node} has no memory"),
+            Self::BadRange { node, range } => {
+                write!(f, "node {node} has frames {range}, which are none, out of order or past 16 TiB")
+            }
+            Self::Overlap { node, range, other } => {
+                write!(f, "node {node} has frames {range}, which overlap {other} of another node")
+            }
+            Self::NoCpu => f.write_str("no node has a CPU"),
+            Self::CpuOnTwoNodes(cpu) => write!(f, "CPU {cpu} is on two nodes"),
+            Self::CpuOnNoNode(cpu) => write!(f, "CPU {cpu} is on no node"),
+            Self::Distances { nodes, given } => write!(f, "{given} distances given for {nodes} nodes"),
+        }
+    }
+}

@@ -1,0 +1,80 @@
+//! Doubly linked lists of blocks, linked by frame numbers in their first records.
+//!
+//! Key type: `FrameList`. Its owner's lock protects the list and the links of everything on it.
+//!
+//! Not guaranteed: that a block is on this list and not on another one; the record's state says on which kind it is.
+
+use crate::memmap::Memmap;
+use core::sync::atomic::Ordering;
+use pagewright_types::Pfn;
+
+/// No frame: the last of a 16 TiB memory, which [`Layout`](crate::Layout) refuses.
+const NIL: u32 = u32::MAX;
+
+/// A list of blocks. Settled ones are put and taken at the front, parked ones stand at the back.
+pub(crate) struct FrameList {
+    first: u32,
+    last: u32,
+    len: u32,
+}
+
+impl FrameList {
+    pub(crate) const EMPTY: Self = Self { first: NIL, last: NIL, len: 0 };
+
+    /// Blocks on the list.
+    pub(crate) const fn len(&self) -> u32 {
+        self.len
+    }
+
+    pub(crate) const fn first(&self) -> Option<Pfn> {
+        if self.first == NIL { None } else { Some(Pfn::new(self.first)) }
+    }
+
+    pub(crate) const fn last(&self) -> Option<Pfn> {
+        if self.last == NIL { None } else { Some(Pfn::new(self.last)) }
+    }
+
+    #[inline]
+    pub(crate) fn push_front(&mut self, memmap: &Memmap, pfn: Pfn) {
+        self.insert(memmap, pfn, NIL, self.first);
+    }
+
+    #[inline]
+    pub(crate) fn push_back(&mut self, memmap: &Memmap, pfn: Pfn) {
+        self.insert(memmap, pfn, self.last, NIL);
+    }
+
+    #[inline]
+    fn insert(&mut self, memmap: &Memmap, pfn: Pfn, prev: u32, next: u32) {
+        let record = memmap.at(pfn);
+        record.prev.store(prev, Ordering::Relaxed);
+        record.next.store(next, Ordering::Relaxed);
+        self.join(memmap, prev, pfn.raw(), pfn.raw(), next);
+        self.len += 1;
+    }
+
+    /// Takes a block off the list, wherever it stands.
+    #[inline]
+    pub(crate) fn remove(&mut self, memmap: &Memmap, pfn: Pfn) {
+        let record = memmap.at(pfn);
+        let prev = record.prev.load(Ordering::Relaxed);
+        let next = record.next.load(Ordering::Relaxed);
+        self.join(memmap, prev, next, prev, next);
+        self.len -= 1;
+    }
+
+    /// Makes `after_prev` follow `prev` and `before_next` precede `next`, the ends of the list standing for no frame.
+    #[inline]
+    fn join(&mut self, memmap: &Memmap, prev: u32, after_prev: u32, before_next: u32, next: u32) {
+        if prev == NIL {
+            self.first = after_prev;
+        } else {
+            memmap.at(Pfn::new(prev)).next.store(after_prev, Ordering::Relaxed);
+        }
+        if next == NIL {
+            self.last = before_next;
+        } else {
+            memmap.at(Pfn::new(next)).prev.store(before_next, Ordering::Relaxed);
+        }
+    }
+}

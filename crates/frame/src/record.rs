@@ -1,0 +1,214 @@
+//! One record a frame: 64 bytes of atomics whose meaning depends on the state of the frame (Linux's `struct page` and
+//! `struct folio`, `struct ptdesc`).
+//!
+//! A word means what the row of its frame's state says, and nothing where the row has a dot. `head` stands for the first
+//! frame of a block.
+//!
+//! ```text
+//! state        kind         refs    flags         mapcount  prev/next   entire   large   nr_mapped  pins    index       owner   age
+//! ----------   ----------   -----   -----------   --------  ---------   ------   -----   ---------  -----   ---------   -----   ---
+//! Interior     0            0       .             0         .           .        .       .          .       .           .       .
+//! Free head    order,zone   0       .             0         buddy list  .        .       .          .       debt key    .       .
+//! Pcp head     order,zone   0       .             0         pcp list    .        .       .          .       debt key    .       .
+//! Taken head   order,zone   0       .             0         .           .        .       .          .       .           .       .
+//! Folio head   order,zone   refs    FolioFlags    its PTEs  LRU         entire   large   nr_mapped  pins    page index  Owner   age
+//! Folio tail   order,zone   0       .             its PTEs  deferred*   .        .       .          .       .           .       .
+//! Table        level,zone   0       marks, lock   live      deposit     shares   .       .          .       .           space   .
+//! ```
+//!
+//! `*` in the first tail only, as in Linux (`folio->_deferred_list`). The LRU, deferred and deposit links have no user in this
+//! crate: they are why a large folio or a shared table needs no second record. `refs` counts a pin of a small folio 1024
+//! times. Resident-set counts of a last-level table will stand in `large`, `nr_mapped` and `pins` of its row.
+//!
+//! ```text
+//!            carve, coalesce                 take                     new_folio
+//! Interior <-----------------> Free  ---------------------> Taken ---------------> Folio (refs = 1)
+//!   (0)                        ^  \                        ^ ^ ^ \                   |   ^
+//!                        drain |   \ refill                | | |  \ new_table        |   | thaw
+//!                              |    v                 take | | |   v                 v   |
+//!                              +--- Pcp -------------------+ | +-- Table         Frozen (refs = 0): split
+//!                                    ^                       |    retire             |
+//!                                    +---------- free -------+<----------------------+ put of the last reference
+//! ```
+//!
+//! Only heads are written when a block changes state. The record of another frame of the block keeps what it last said, and
+//! is believed only where its head agrees: see INV-FRAME-TAIL. Memory that was never written reads as zeroes and is `Interior`,
+//! so a memmap costs host memory only where frames were used; a hole between two ranges is `Interior` for ever.
+//!
+//! Protocol: `kind`, links and debt key of a `Free` record change under its zone's lock, of a `Pcp` record under that CPU's list
+//! lock. `Taken` belongs to whoever has the [`Block`](crate::Block). The words of a folio change by atomic read-modify-write; those
+//! of a table under its lock bit, except the share count and the sticky marks.
+//!
+//! Invariants:
+//! - INV-FRAME-SPEC: `refs` is nonzero only in the head of a folio. A speculative reference is taken by incrementing a
+//!   nonzero count and by nothing else, so it fails on everything that is no folio (Linux's `get_page_unless_zero`).
+//! - INV-FRAME-TAIL: a tail's record counts only if the head that its order names is a folio of that order.
+//!
+//! Not guaranteed: that a record read without the lock or reference that protects it still says the same a moment later.
+
+use bytemuck::Zeroable;
+use core::fmt;
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use pagewright_types::{Level, Order};
+
+use crate::zone::ZoneId;
+
+/// What a frame is, by its record alone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum State {
+    /// Inside a block, or in no memory at all. What zeroed memory says.
+    Interior = 0,
+    /// First frame of a block on a buddy list.
+    Free = 1,
+    /// First frame of a block on a per-CPU list.
+    Pcp = 2,
+    /// First frame of a block that somebody owns.
+    Taken = 3,
+    /// First frame of a folio, or the only one.
+    Folio = 4,
+    /// Another frame of a folio.
+    Tail = 5,
+    /// A page-table page.
+    Table = 6,
+}
+
+/// State, order or level, and zone: the word by which a record is read.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Kind(u32);
+
+impl Kind {
+    /// What zeroed memory says.
+    pub(crate) const INTERIOR: Self = Self(0);
+    const SIZE_SHIFT: u32 = 4;
+    const ZONE_SHIFT: u32 = 12;
+
+    pub(crate) const fn block(state: State, order: Order, zone: ZoneId) -> Self {
+        Self(state as u32 | (order.raw() as u32) << Self::SIZE_SHIFT | (zone.raw() as u32) << Self::ZONE_SHIFT)
+    }
+
+    pub(crate) const fn table(level: Level, zone: ZoneId) -> Self {
+        Self(State::Table as u32 | (level.raw() as u32) << Self::SIZE_SHIFT | (zone.raw() as u32) << Self::ZONE_SHIFT)
+    }
+
+    pub(crate) fn state(self) -> State {
+        match self.0 & 0xf {
+            0 => State::Interior,
+            1 => State::Free,
+            2 => State::Pcp,
+            3 => State::Taken,
+            4 => State::Folio,
+            5 => State::Tail,
+            6 => State::Table,
+            other => unreachable!("no frame has state {other}"),
+        }
+    }
+
+    const fn size(self) -> u8 {
+        (self.0 >> Self::SIZE_SHIFT) as u8
+    }
+
+    /// The order of a block or folio; of a table, which is one frame, 0.
+    pub(crate) fn order(self) -> Order {
+        match self.state() {
+            State::Interior | State::Table => Order::ZERO,
+            State::Free | State::Pcp | State::Taken | State::Folio | State::Tail => Order::new(self.size()),
+        }
+    }
+
+    /// The level of a table.
+    pub(crate) fn level(self) -> Level {
+        debug_assert_eq!(self.state(), State::Table, "INV-FRAME-STATE: a level was asked of {self:?}");
+        Level::new(self.size())
+    }
+
+    pub(crate) const fn zone(self) -> ZoneId {
+        ZoneId::new((self.0 >> Self::ZONE_SHIFT) as u8)
+    }
+
+    /// The same block in another state.
+    pub(crate) const fn to(self, state: State) -> Self {
+        Self(self.0 & !0xf | state as u32)
+    }
+}
+
+impl fmt::Debug for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?}({}) in zone {}", self.state(), self.size(), self.zone())
+    }
+}
+
+/// Everything that is known about one frame.
+#[derive(Zeroable)]
+#[repr(C, align(64))]
+pub(crate) struct FrameRecord {
+    kind: AtomicU32,
+    /// References of a folio.
+    pub(crate) refs: AtomicU32,
+    /// [`FolioFlags`](crate::FolioFlags), or a table's marks and lock bit.
+    pub(crate) flags: AtomicU32,
+    /// Entries that map this very page; a table's live entries.
+    pub(crate) mapcount: AtomicU32,
+    /// List links, as frame numbers.
+    pub(crate) prev: AtomicU32,
+    pub(crate) next: AtomicU32,
+    /// Entries that map the folio whole; a table's share count.
+    pub(crate) entire_or_shares: AtomicU32,
+    /// `entire` + the sum of the pages' mapcounts.
+    pub(crate) large_mapcount: AtomicU32,
+    /// Pages that are mapped by entries of their own (+ a bias while the folio is mapped whole).
+    pub(crate) nr_pages_mapped: AtomicU32,
+    /// Pins of a large folio, exactly.
+    pub(crate) pincount: AtomicU32,
+    /// Page index of a folio in what it belongs to; debt key of a free block.
+    pub(crate) index_or_key: AtomicU64,
+    /// What a folio belongs to; the space for which a table was made.
+    pub(crate) owner_or_space: AtomicU64,
+    /// When the folio was last seen in use, in the unit of whoever ages it.
+    pub(crate) age: AtomicU32,
+}
+
+const _: () = assert!(size_of::<FrameRecord>() <= 64, "a frame's record outgrew 64 bytes");
+
+impl FrameRecord {
+    #[inline]
+    pub(crate) fn kind(&self) -> Kind {
+        Kind(self.kind.load(Ordering::Acquire))
+    }
+
+    #[inline]
+    pub(crate) fn set_kind(&self, kind: Kind) {
+        self.kind.store(kind.0, Ordering::Release);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_kind_word_gives_back_what_it_was_made_of() {
+        for zone in [0, 1, 127, 255].map(ZoneId::new) {
+            for raw in 0..Order::COUNT as u8 {
+                for state in [State::Free, State::Pcp, State::Taken, State::Folio, State::Tail] {
+                    let kind = Kind::block(state, Order::new(raw), zone);
+                    assert_eq!((kind.state(), kind.order(), kind.zone()), (state, Order::new(raw), zone));
+                    assert_eq!(kind.to(State::Taken), Kind::block(State::Taken, Order::new(raw), zone));
+                }
+            }
+            for raw in 0..Level::COUNT as u8 {
+                let kind = Kind::table(Level::new(raw), zone);
+                assert_eq!((kind.state(), kind.level(), kind.zone()), (State::Table, Level::new(raw), zone));
+                assert_eq!(kind.order(), Order::ZERO);
+            }
+        }
+    }
+
+    #[test]
+    fn zeroed_memory_is_the_inside_of_a_block() {
+        let record = FrameRecord::zeroed();
+        assert_eq!(record.kind(), Kind::INTERIOR);
+        assert_eq!(record.kind().state(), State::Interior);
+        assert_eq!(record.refs.load(Ordering::Relaxed), 0, "INV-FRAME-SPEC");
+    }
+}

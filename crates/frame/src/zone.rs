@@ -1,0 +1,300 @@
+//! Zones: the memory of a node below 4 GiB, and that above (Linux's `struct zone`, `ZONE_DMA32` and `ZONE_NORMAL`).
+//!
+//! Key types: `Zone`, with its buddy lists, per-CPU lists and counts; [`ZoneView`], what `/proc/zoneinfo` shows of it.
+//!
+//! Locks: a CPU's list (`PerCpuPages`) outside the zone's buddy lists (`Zone`), as Linux's `pcp->lock` and `zone->lock`.
+//!
+//! Invariants:
+//! - INV-FRAME-COUNT: `free` is the number of frames on the zone's buddy lists and, like Linux's `NR_FREE_PAGES`, not those on
+//!   per-CPU lists; `parked` is the number of frames in free blocks, on either, that carry a debt key.
+//!
+//! Not guaranteed: that `free` and `parked` read without the lock agree with the lists at one moment.
+
+use crate::buddy::Buddy;
+use crate::memmap::Memmap;
+use crate::pcp::{self, Pcp, PcpLimits};
+use crate::record::{Kind, State};
+use crate::watermark::{Urgency, Watermarks};
+use core::fmt;
+use core::sync::atomic::{AtomicU32, Ordering};
+use pagewright_sync::rank;
+use pagewright_sync::{Backend, OutOfMemory, PerCpu, SpinLock};
+use pagewright_types::{CpuId, DebtKey, FrameRange, NodeId, Order, Pfn};
+
+/// A zone's place among the zones of its machine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct ZoneId(u8);
+
+impl ZoneId {
+    pub(crate) const fn new(raw: u8) -> Self {
+        Self(raw)
+    }
+
+    pub(crate) const fn raw(self) -> u8 {
+        self.0
+    }
+
+    pub(crate) const fn index(self) -> usize {
+        self.0 as usize
+    }
+}
+
+impl fmt::Display for ZoneId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// Which part of a node's memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum ZoneKind {
+    /// Below 4 GiB.
+    Dma32,
+    /// From 4 GiB up.
+    Normal,
+}
+
+impl ZoneKind {
+    /// Both, from low to high addresses.
+    pub const ALL: [Self; 2] = [Self::Dma32, Self::Normal];
+    const BOUNDARY: Pfn = Pfn::new(1 << 20);
+
+    /// The name in `/proc/zoneinfo` and `/proc/buddyinfo`.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Dma32 => "DMA32",
+            Self::Normal => "Normal",
+        }
+    }
+
+    /// The part of a range that lies in such a zone.
+    pub(crate) fn part_of(self, range: FrameRange) -> Option<FrameRange> {
+        let (start, end) = match self {
+            Self::Dma32 => (range.start(), range.end().min(Self::BOUNDARY)),
+            Self::Normal => (range.start().max(Self::BOUNDARY), range.end()),
+        };
+        (start < end).then(|| FrameRange::new(start, end))
+    }
+}
+
+/// What the allocator wants of a zone.
+#[derive(Clone, Copy)]
+pub(crate) struct Want {
+    pub(crate) order: Order,
+    pub(crate) settled_only: bool,
+}
+
+/// How many frames a request leaves in a zone.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Mark {
+    Low,
+    Min,
+    None,
+}
+
+impl Mark {
+    /// The marks to try one after the other.
+    pub(crate) const fn of(urgency: Urgency) -> &'static [Self] {
+        match urgency {
+            Urgency::Normal => &[Self::Low, Self::Min],
+            Urgency::Reserve => &[Self::Low, Self::Min, Self::None],
+        }
+    }
+}
+
+/// A zone of a node.
+pub(crate) struct Zone<L> {
+    pub(crate) node: NodeId,
+    pub(crate) kind: ZoneKind,
+    pub(crate) managed: u32,
+    pub(crate) marks: Watermarks,
+    limits: PcpLimits,
+    free: AtomicU32,
+    parked: AtomicU32,
+    buddy: SpinLock<Buddy, rank::Zone, L>,
+    pcp: PerCpu<SpinLock<Pcp, rank::PerCpuPages, L>>,
+}
+
+impl<L: Backend> Zone<L> {
+    pub(crate) fn try_new(
+        id: ZoneId,
+        node: NodeId,
+        kind: ZoneKind,
+        managed: u32,
+        marks: Watermarks,
+        cpus: usize,
+    ) -> Result<Self, OutOfMemory> {
+        Ok(Self {
+            node,
+            kind,
+            managed,
+            marks,
+            limits: PcpLimits::of_zone(managed),
+            free: AtomicU32::new(0),
+            parked: AtomicU32::new(0),
+            buddy: SpinLock::new(Buddy::new(id)),
+            pcp: PerCpu::try_new(cpus, |_| SpinLock::new(Pcp::EMPTY))?,
+        })
+    }
+
+    /// Adds memory at boot.
+    pub(crate) fn add_range(&self, memmap: &Memmap, range: FrameRange) {
+        self.buddy.lock().add_range(memmap, range);
+        self.free.fetch_add(range.frames(), Ordering::Relaxed);
+    }
+
+    pub(crate) fn free(&self) -> u32 {
+        self.free.load(Ordering::Relaxed)
+    }
+
+    /// Whether the zone keeps more than `mark` after a block of `order` was taken (Linux's `__zone_watermark_ok`).
+    #[inline]
+    pub(crate) fn above(&self, mark: Mark, order: Order) -> bool {
+        let keep = match mark {
+            Mark::Low => self.marks.low,
+            Mark::Min => self.marks.min,
+            Mark::None => return true,
+        };
+        self.free() >= keep.saturating_add(order.frames())
+    }
+
+    /// Takes a block, through `cpu`'s lists if its order passes through them.
+    #[inline]
+    pub(crate) fn take(&self, memmap: &Memmap, cpu: CpuId, want: Want) -> Option<(Pfn, DebtKey)> {
+        let (pfn, key) =
+            if pcp::keeps(want.order) { self.take_pcp(memmap, cpu, want) } else { self.take_buddy(memmap, want) }?;
+        if key != DebtKey::NONE {
+            self.parked.fetch_sub(want.order.frames(), Ordering::Relaxed);
+        }
+        Some((pfn, key))
+    }
+
+    #[inline]
+    fn take_pcp(&self, memmap: &Memmap, cpu: CpuId, want: Want) -> Option<(Pfn, DebtKey)> {
+        let mut pcp = self.pcp.get(cpu).lock();
+        let mut got = pcp.take(memmap, want.order, want.settled_only);
+        if got.is_none() {
+            self.refill(memmap, &mut pcp, want);
+            got = pcp.take(memmap, want.order, want.settled_only);
+        }
+        let (pfn, key) = got?;
+        memmap.transition(pfn, State::Pcp, State::Taken);
+        Some((pfn, key))
+    }
+
+    /// Moves a batch from the buddy lists to a CPU's list (Linux's `rmqueue_bulk`).
+    #[cold]
+    fn refill(&self, memmap: &Memmap, pcp: &mut Pcp, want: Want) {
+        let mut buddy = self.buddy.lock();
+        let mut moved = 0;
+        while moved < self.limits.batch(want.order) {
+            let Some((pfn, key)) = buddy.take(memmap, want.order, want.settled_only) else { break };
+            pcp.put(memmap, pfn, memmap.at(pfn).kind(), key, self.limits);
+            moved += 1;
+        }
+        self.free.fetch_sub(moved << want.order.raw(), Ordering::Relaxed);
+    }
+
+    fn take_buddy(&self, memmap: &Memmap, want: Want) -> Option<(Pfn, DebtKey)> {
+        let mut buddy = self.buddy.lock();
+        let (pfn, key) = buddy.take(memmap, want.order, want.settled_only)?;
+        self.free.fetch_sub(want.order.frames(), Ordering::Relaxed);
+        memmap.transition(pfn, State::Free, State::Taken);
+        Some((pfn, key))
+    }
+
+    /// Gives back a block in state `Taken`.
+    #[inline]
+    pub(crate) fn put(&self, memmap: &Memmap, cpu: CpuId, pfn: Pfn, kind: Kind, key: DebtKey) {
+        let order = kind.order();
+        if key != DebtKey::NONE {
+            self.parked.fetch_add(order.frames(), Ordering::Relaxed);
+        }
+        if !pcp::keeps(order) {
+            self.put_buddy(memmap, &mut self.buddy.lock(), pfn, order, key);
+            return;
+        }
+        let mut pcp = self.pcp.get(cpu).lock();
+        if pcp.put(memmap, pfn, kind, key, self.limits) {
+            self.drain_list(memmap, &mut pcp, order, self.limits.batch(order));
+        }
+    }
+
+    fn put_buddy(&self, memmap: &Memmap, buddy: &mut Buddy, pfn: Pfn, order: Order, key: DebtKey) {
+        let newly_parked = buddy.put(memmap, pfn, order, key);
+        self.parked.fetch_add(newly_parked, Ordering::Relaxed);
+        self.free.fetch_add(order.frames(), Ordering::Relaxed);
+    }
+
+    /// Moves the oldest blocks of a CPU's list to the buddy lists (Linux's `free_pcppages_bulk`).
+    #[cold]
+    fn drain_list(&self, memmap: &Memmap, pcp: &mut Pcp, order: Order, blocks: u32) {
+        let mut buddy = self.buddy.lock();
+        for _ in 0..blocks {
+            let Some((pfn, key)) = pcp.take_oldest(memmap, order) else { break };
+            self.put_buddy(memmap, &mut buddy, pfn, order, key);
+        }
+    }
+
+    /// Empties all CPUs' lists (Linux's `drain_all_pages`).
+    pub(crate) fn drain(&self, memmap: &Memmap) {
+        for lists in self.pcp.iter() {
+            let mut pcp = lists.lock();
+            if pcp.frames() > 0 {
+                for order in pcp::orders() {
+                    self.drain_list(memmap, &mut pcp, order, u32::MAX);
+                }
+            }
+        }
+    }
+}
+
+/// One zone, as reports see it.
+pub struct ZoneView<'a, L>(pub(crate) &'a Zone<L>);
+
+impl<L: Backend> ZoneView<'_, L> {
+    /// The node whose memory it is.
+    pub fn node(&self) -> NodeId {
+        self.0.node
+    }
+
+    /// Which part of the node's memory.
+    pub fn kind(&self) -> ZoneKind {
+        self.0.kind
+    }
+
+    /// Frames that belong to the zone.
+    pub fn managed(&self) -> u32 {
+        self.0.managed
+    }
+
+    /// Its watermarks.
+    pub fn watermarks(&self) -> Watermarks {
+        self.0.marks
+    }
+
+    /// Frames on the buddy lists (`nr_free_pages`).
+    pub fn free(&self) -> u32 {
+        self.0.free()
+    }
+
+    /// Frames on per-CPU lists.
+    pub fn on_pcp(&self) -> u32 {
+        self.0.pcp.iter().map(|lists| lists.lock().frames()).sum()
+    }
+
+    /// Free frames that can't be used before a debt is settled.
+    pub fn parked(&self) -> u32 {
+        self.0.parked.load(Ordering::Relaxed)
+    }
+
+    /// Free blocks of one order on the buddy lists (`/proc/buddyinfo`).
+    pub fn blocks(&self, order: Order) -> u32 {
+        self.0.buddy.lock().blocks(order)
+    }
+
+    /// Whether reclaim should be running.
+    pub fn below_low(&self) -> bool {
+        !self.0.above(Mark::Low, Order::ZERO)
+    }
+}
