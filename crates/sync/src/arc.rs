@@ -3,12 +3,12 @@
 //! `alloc::sync::Arc` aborts when memory is short; a kernel reports it. Strong references only: cycles are broken by the explicit
 //! end of an address space.
 
+use crate::atomic::{AtomicUsize, Ordering, fence};
 use crate::percpu::OutOfMemory;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::ops::Deref;
 use core::ptr::NonNull;
-use core::sync::atomic::{AtomicUsize, Ordering, fence};
 
 struct Inner<T> {
     count: AtomicUsize,

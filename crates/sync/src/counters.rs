@@ -1,7 +1,9 @@
 //! Storage for the counters declared in `types`.
+//!
+//! Not guaranteed: a consistent view. A sum over CPUs is read while they count, as `/proc/vmstat` is.
 
+use crate::atomic::{AtomicU64, Ordering};
 use crate::percpu::{OutOfMemory, PerCpu};
-use core::sync::atomic::{AtomicU64, Ordering};
 use pagewright_types::{Counter, CpuId};
 
 /// All counters of one machine, one array per CPU, so that counting never bounces a cache line.
@@ -13,7 +15,7 @@ impl Counters {
     /// # Errors
     /// [`OutOfMemory`].
     pub fn try_new(cpus: usize) -> Result<Self, OutOfMemory> {
-        PerCpu::try_new(cpus, |_| [const { AtomicU64::new(0) }; Counter::COUNT]).map(Self)
+        PerCpu::try_new(cpus, |_| core::array::from_fn(|_| AtomicU64::new(0))).map(Self)
     }
 
     /// Adds `n` to what `cpu` has counted.

@@ -5,6 +5,7 @@
 //! - [`SpinLock`], [`RwLock`], [`WordLock`] – locks that carry their place in the lock order as a type ([`rank`]); debug builds
 //!   panic when the order is broken.
 //! - [`Arc`] – shared ownership whose creation can fail.
+//! - [`atomic`] – the atomics under all of these, which a model checker can replace.
 //! - [`PerCpu`], [`Counters`] – one value per CPU; the storage of the counters declared in `types`.
 //!
 //! Neighbours: uses `types` and `arch`; used by everything above.
@@ -15,6 +16,7 @@
 extern crate alloc;
 
 mod arc;
+pub mod atomic;
 mod backend;
 mod counters;
 mod mask;

@@ -1,6 +1,6 @@
 //! A set of CPUs that several CPUs change at once (Linux's `mm_cpumask`).
 
-use core::sync::atomic::{AtomicU64, Ordering};
+use crate::atomic::{AtomicU64, Ordering};
 use pagewright_types::{CpuId, CpuMask};
 
 /// A [`CpuMask`] of atomic words. Every operation is sequentially consistent: the protocols that use it order a bit
@@ -10,8 +10,8 @@ pub struct AtomicMask([AtomicU64; CpuMask::WORDS]);
 
 impl AtomicMask {
     /// The empty set.
-    pub const fn new() -> Self {
-        Self([const { AtomicU64::new(0) }; CpuMask::WORDS])
+    pub fn new() -> Self {
+        Self::default()
     }
 
     /// Adds a CPU; a full barrier. Returns whether it was in the set.
@@ -43,7 +43,7 @@ impl AtomicMask {
     /// Empties the set and returns what was in it.
     #[inline]
     pub fn take(&self) -> CpuMask {
-        CpuMask::from_words(core::array::from_fn(|word| match self.0[word].load(Ordering::Relaxed) {
+        CpuMask::from_words(core::array::from_fn(|word| match self.0[word].load(Ordering::SeqCst) {
             0 => 0,
             _ => self.0[word].swap(0, Ordering::SeqCst),
         }))

@@ -1,9 +1,12 @@
 //! One value per CPU.
+//!
+//! [`PerCpu`] is an array on cache lines of its own; it does not know which CPU runs ([`crate::Backend::cpu`] does).
+//!
+//! Not guaranteed: that only the owning CPU touches a value. Any CPU may, so `T` is an atomic or a lock.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::fmt;
-use core::ops::Deref;
 use pagewright_types::CpuId;
 
 /// Kernel memory ran out while something was being set up.
@@ -56,13 +59,5 @@ impl<T> PerCpu<T> {
     /// Number of CPUs.
     pub fn cpus(&self) -> usize {
         self.0.len()
-    }
-}
-
-impl<T> Deref for Padded<T> {
-    type Target = T;
-
-    fn deref(&self) -> &T {
-        &self.0
     }
 }

@@ -1,11 +1,11 @@
 //! A lock that many may read under and one may write under (Linux's `mmap_lock`, `i_mmap_rwsem`).
 
+use crate::atomic::{AtomicU32, Ordering, const_unless_loom};
 use crate::backend::Backend;
 use crate::rank::{self, Rank};
 use core::cell::UnsafeCell;
 use core::marker::PhantomData;
 use core::ops::{Deref, DerefMut};
-use core::sync::atomic::{AtomicU32, Ordering};
 
 /// Set while a writer holds the lock; the rest counts readers.
 const WRITER: u32 = 1 << 31;
@@ -21,9 +21,11 @@ pub struct RwLock<T, R, B> {
 unsafe impl<T: Send + Sync, R, B> Sync for RwLock<T, R, B> {}
 
 impl<T, R: Rank, B: Backend> RwLock<T, R, B> {
-    /// A free lock around `value`.
-    pub const fn new(value: T) -> Self {
-        Self { state: AtomicU32::new(0), value: UnsafeCell::new(value), kind: PhantomData }
+    const_unless_loom! {
+        /// A free lock around `value`.
+        pub fn new(value: T) -> Self {
+            Self { state: AtomicU32::new(0), value: UnsafeCell::new(value), kind: PhantomData }
+        }
     }
 
     /// Waits until no writer holds the lock and joins the readers.

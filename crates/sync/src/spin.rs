@@ -1,11 +1,11 @@
 //! A mutual-exclusion lock that waits by asking the backend to pause.
 
+use crate::atomic::{AtomicBool, Ordering, const_unless_loom};
 use crate::backend::Backend;
 use crate::rank::{self, Rank};
 use core::cell::UnsafeCell;
 use core::marker::PhantomData;
 use core::ops::{Deref, DerefMut};
-use core::sync::atomic::{AtomicBool, Ordering};
 
 /// A value that one CPU at a time may use. `R` is its place in the lock order.
 pub struct SpinLock<T, R, B> {
@@ -19,9 +19,11 @@ pub struct SpinLock<T, R, B> {
 unsafe impl<T: Send, R, B> Sync for SpinLock<T, R, B> {}
 
 impl<T, R: Rank, B: Backend> SpinLock<T, R, B> {
-    /// A free lock around `value`.
-    pub const fn new(value: T) -> Self {
-        Self { locked: AtomicBool::new(false), value: UnsafeCell::new(value), kind: PhantomData }
+    const_unless_loom! {
+        /// A free lock around `value`.
+        pub fn new(value: T) -> Self {
+            Self { locked: AtomicBool::new(false), value: UnsafeCell::new(value), kind: PhantomData }
+        }
     }
 
     /// Waits until the lock is free and takes it.
@@ -32,7 +34,8 @@ impl<T, R: Rank, B: Backend> SpinLock<T, R, B> {
     pub fn lock(&self) -> SpinGuard<'_, T, R, B> {
         rank::enter::<R, B>();
         B::point();
-        while self.locked.swap(true, Ordering::Acquire) {
+        // Compare and exchange rather than swap: an attempt that fails stores nothing, so it takes the line from nobody.
+        while self.locked.compare_exchange_weak(false, true, Ordering::Acquire, Ordering::Relaxed).is_err() {
             while self.locked.load(Ordering::Relaxed) {
                 B::pause();
             }

@@ -1,9 +1,9 @@
 //! A lock in one bit of somebody else's word: how a table page's lock fits into its memmap record.
 
+use crate::atomic::{AtomicU32, Ordering};
 use crate::backend::Backend;
 use crate::rank::{self, Rank};
 use core::marker::PhantomData;
-use core::sync::atomic::{AtomicU32, Ordering};
 
 /// Set while the lock is held. The other bits of the word are the owner's, who changes them by atomic read-modify-write.
 const LOCKED: u32 = 1 << 31;

@@ -1,0 +1,105 @@
+//! INV-LOCK-EXCL under threads: updates made of a read, a pause and a write are lost unless they are made one at a time.
+
+use crate::backend::{Host, on_cpus};
+use core::sync::atomic::{AtomicU32, Ordering};
+use pagewright_sync::{RwLock, SpinLock, WordLock, rank};
+use std::hint::black_box;
+use std::thread;
+
+const CPUS: u16 = 4;
+const ROUNDS: u64 = 2_000;
+
+/// Adds one in two steps, between which another thread gets its chance every few rounds.
+fn add_one(value: &mut u64, round: u64) {
+    let before = black_box(*value);
+    if round.is_multiple_of(16) {
+        thread::yield_now();
+    }
+    *value = black_box(before + 1);
+}
+
+#[test]
+fn a_spin_lock_loses_no_update() {
+    let lock = SpinLock::<_, rank::Ledger, Host>::new(0);
+    on_cpus(CPUS, |_| (0..ROUNDS).for_each(|round| add_one(&mut lock.lock(), round)));
+    assert_eq!(*lock.lock(), u64::from(CPUS) * ROUNDS);
+}
+
+#[test]
+fn a_spin_lock_is_free_again_after_a_panic() {
+    let mut lock = SpinLock::<_, rank::Ledger, Host>::new(1);
+    let died = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+        let mut guard = lock.lock();
+        *guard = 2;
+        panic!("while holding");
+    }));
+    assert!(died.is_err());
+    assert_eq!(*lock.lock(), 2);
+    assert_eq!(*lock.get_mut(), 2);
+}
+
+#[test]
+fn writers_exclude_writers_and_readers_see_whole_writes() {
+    // A writer keeps the two equal; a reader that overlapped it would see them differ.
+    let mut lock = RwLock::<_, rank::Space, Host>::new((0, 0));
+    on_cpus(CPUS, |cpu| {
+        for round in 0..ROUNDS {
+            if cpu.raw().is_multiple_of(2) {
+                let mut pair = lock.write();
+                add_one(&mut pair.0, round);
+                pair.1 += 1;
+            } else {
+                let pair = lock.read();
+                assert_eq!(black_box(pair.0), black_box(pair.1));
+            }
+        }
+    });
+    assert_eq!(*lock.get_mut(), (u64::from(CPUS / 2) * ROUNDS, u64::from(CPUS / 2) * ROUNDS));
+}
+
+#[test]
+fn readers_hold_an_rw_lock_together() {
+    let lock = RwLock::<_, rank::Space, Host>::new(());
+    let inside = std::sync::Barrier::new(usize::from(CPUS));
+    // Were readers to exclude one another, the first would wait here for ever.
+    on_cpus(CPUS, |_| {
+        let _reading = lock.read();
+        inside.wait();
+    });
+    let _writing = lock.write();
+}
+
+#[test]
+fn a_word_lock_excludes_and_leaves_the_other_bits_alone() {
+    const OWNER: u32 = 0x0123_4567;
+    struct Record {
+        word: AtomicU32,
+        value: SplitCounter,
+    }
+    let record = Record { word: AtomicU32::new(OWNER), value: SplitCounter::default() };
+    on_cpus(CPUS, |_| {
+        for round in 0..ROUNDS {
+            let _held = WordLock::lock::<rank::Table, Host>(&record.word);
+            assert_eq!(record.word.load(Ordering::Relaxed), OWNER | WordLock::BIT);
+            record.value.add_one(round);
+        }
+    });
+    assert_eq!(record.word.load(Ordering::Relaxed), OWNER);
+    assert_eq!(record.value.get(), u64::from(CPUS) * ROUNDS);
+}
+
+/// A counter that loses updates unless it is locked from outside, though each access alone is atomic.
+#[derive(Default)]
+struct SplitCounter(std::sync::atomic::AtomicU64);
+
+impl SplitCounter {
+    fn add_one(&self, round: u64) {
+        let mut value = self.get();
+        add_one(&mut value, round);
+        self.0.store(value, Ordering::Relaxed);
+    }
+
+    fn get(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+}

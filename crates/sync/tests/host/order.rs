@@ -1,0 +1,100 @@
+//! INV-LOCK-ORDER: what may be taken under what.
+
+use crate::backend::Host;
+use pagewright_sync::{Backend, Rank, RankSet, RwLock, SpinLock, rank};
+use proptest::prelude::*;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+/// A rank as a value.
+#[derive(Clone, Copy, Debug)]
+struct AnyRank {
+    place: u8,
+    nests: bool,
+    with: fn(RankSet) -> Result<RankSet, u8>,
+    without: fn(RankSet) -> RankSet,
+}
+
+const fn rank_of<R: Rank>() -> AnyRank {
+    AnyRank { place: R::PLACE, nests: R::NESTS, with: RankSet::with::<R>, without: RankSet::without::<R> }
+}
+
+const RANKS: [AnyRank; 11] = [
+    rank_of::<rank::Space>(),
+    rank_of::<rank::Family>(),
+    rank_of::<rank::Mappers>(),
+    rank_of::<rank::TableUpper>(),
+    rank_of::<rank::Table>(),
+    rank_of::<rank::Cache>(),
+    rank_of::<rank::Context>(),
+    rank_of::<rank::Ledger>(),
+    rank_of::<rank::PerCpuPages>(),
+    rank_of::<rank::Zone>(),
+    rank_of::<rank::Mailbox>(),
+];
+
+proptest! {
+    /// Takes and releases locks at random beside a plain list of what is held.
+    #[test]
+    fn a_rank_set_allows_what_the_order_allows(steps in prop::collection::vec((0..RANKS.len(), any::<bool>()), 1..60)) {
+        let mut held: Vec<AnyRank> = Vec::new();
+        let mut set = RankSet::EMPTY;
+        for (rank, take) in steps {
+            let rank = RANKS[rank];
+            if take {
+                let deepest = held.iter().map(|r| r.place).max();
+                let allowed = deepest.is_none_or(|d| d < rank.place || (d == rank.place && rank.nests));
+                match (rank.with)(set) {
+                    Ok(more) => {
+                        prop_assert!(allowed, "{:?} under {:?}", rank, held);
+                        set = more;
+                        held.push(rank);
+                    }
+                    Err(place) => {
+                        prop_assert!(!allowed, "{:?} refused under {:?}", rank, held);
+                        prop_assert_eq!(Some(place), deepest);
+                    }
+                }
+            } else if let Some(index) = held.iter().rposition(|r| r.place == rank.place) {
+                held.remove(index);
+                set = (rank.without)(set);
+            }
+            prop_assert_eq!(set.is_empty(), held.is_empty());
+        }
+    }
+}
+
+#[test]
+#[cfg(debug_assertions)]
+fn an_inversion_panics_though_nothing_deadlocks_and_names_both() {
+    let (inner, outer) = (SpinLock::<_, rank::Zone, Host>::new(()), RwLock::<_, rank::Space, Host>::new(()));
+    for attempt in [&(|| drop(outer.read())) as &dyn Fn(), &|| drop(outer.write()), &|| {
+        drop(SpinLock::<_, rank::Zone, Host>::new(()).lock())
+    }] {
+        let held = inner.lock();
+        let told = catch_unwind(AssertUnwindSafe(attempt)).expect_err("the order is broken");
+        let told = told.downcast::<String>().expect("a message");
+        assert!(told.contains("lock order") && told.contains("Zone"), "{told}");
+        drop(held);
+        assert!(Host::held().is_empty(), "a refused lock is not recorded");
+    }
+    // The same locks in order, and again: nothing was left locked.
+    let _outer = outer.write();
+    let _inner = inner.lock();
+}
+
+#[test]
+#[cfg(debug_assertions)]
+fn tables_nest_and_the_first_to_go_leaves_the_other_recorded() {
+    let (parent, child) = (SpinLock::<_, rank::Table, Host>::new(()), SpinLock::<_, rank::Table, Host>::new(()));
+    let (first, second) = (parent.lock(), child.lock());
+    drop(first);
+    assert_eq!(format!("{:?}", Host::held()), r#"["Table"]"#);
+    drop(second);
+    assert!(Host::held().is_empty());
+}
+
+#[test]
+#[should_panic(expected = "which was not held")]
+fn releasing_what_is_not_held_panics() {
+    let _ = RankSet::EMPTY.without::<rank::Cache>();
+}

@@ -1,0 +1,89 @@
+//! The three locks.
+
+use crate::backend::Loom;
+use crate::tracked::Tracked;
+use loom::sync::Arc;
+use loom::thread;
+use pagewright_sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use pagewright_sync::{Backend, RwLock, SpinLock, WordLock, rank};
+
+/// Runs `body` on two threads, the second being the caller's.
+fn on_two<T: Send + Sync + 'static>(shared: &Arc<T>, body: impl Fn(&T) + Send + Sync + Copy + 'static) {
+    let other = Arc::clone(shared);
+    let thread = thread::spawn(move || body(&other));
+    body(shared);
+    thread.join().expect("the other thread");
+}
+
+#[test]
+fn a_spin_lock_orders_what_its_holders_do() {
+    loom::model(|| {
+        let lock = Arc::new(SpinLock::<_, rank::Ledger, Loom>::new(Tracked::new(0)));
+        on_two(&lock, |lock| lock.lock().add_one());
+        assert_eq!(lock.lock().get(), 2);
+    });
+}
+
+#[test]
+fn a_word_lock_orders_what_its_holders_do_and_keeps_the_owners_bits() {
+    loom::model(|| {
+        let record = Arc::new((AtomicU32::new(0), Tracked::new(0)));
+        on_two(&record, |(word, value)| {
+            // The owner's bits change by read-modify-write whoever holds the lock.
+            word.fetch_add(1, Ordering::Relaxed);
+            let _held = WordLock::lock::<rank::Table, Loom>(word);
+            value.add_one();
+        });
+        assert_eq!(record.0.load(Ordering::Relaxed), 2);
+        let _held = WordLock::lock::<rank::Table, Loom>(&record.0);
+        assert_eq!(record.1.get(), 2);
+    });
+}
+
+#[test]
+fn writers_of_an_rw_lock_are_ordered() {
+    loom::model(|| {
+        let lock = Arc::new(RwLock::<_, rank::Space, Loom>::new(Tracked::new(0)));
+        on_two(&lock, |lock| lock.write().add_one());
+        assert_eq!(lock.read().get(), 2);
+    });
+}
+
+#[test]
+fn readers_of_an_rw_lock_see_whole_writes() {
+    // Three threads: two preemptions a run keep it to seconds, and show every race that two threads can have.
+    let mut bounded = loom::model::Builder::new();
+    bounded.preemption_bound = Some(2);
+    bounded.check(|| {
+        let lock = Arc::new(RwLock::<_, rank::Space, Loom>::new((Tracked::new(0), Tracked::new(0))));
+        let writer = {
+            let lock = Arc::clone(&lock);
+            thread::spawn(move || {
+                let pair = lock.write();
+                pair.0.add_one();
+                pair.1.add_one();
+            })
+        };
+        on_two(&lock, |lock| {
+            let pair = lock.read();
+            assert_eq!(pair.0.get(), pair.1.get());
+        });
+        writer.join().expect("the writer");
+    });
+}
+
+/// The test of the tests: a lock like [`SpinLock`] whose taking does not acquire.
+#[test]
+#[should_panic(expected = "Causality violation")]
+fn a_lock_that_does_not_acquire_is_caught() {
+    loom::model(|| {
+        let shared = Arc::new((AtomicBool::new(false), Tracked::new(0)));
+        on_two(&shared, |(locked, value)| {
+            while locked.swap(true, Ordering::Relaxed) {
+                Loom::pause();
+            }
+            value.add_one();
+            locked.store(false, Ordering::Release);
+        });
+    });
+}
