@@ -174,6 +174,20 @@ impl<P: Platform> Frames<P> {
         self.drop_refs(reference.into_raw(), 1)
     }
 
+    /// Gives up a reference if it is the last one, and keeps it otherwise: for who may free frames now but not yet let go of a
+    /// folio that others hold.
+    ///
+    /// # Errors
+    /// The reference; others exist.
+    #[inline]
+    pub fn put_last(&self, reference: FolioRef) -> Result<Block, FolioRef> {
+        let refs = &self.memmap.at(reference.pfn()).refs;
+        match refs.compare_exchange(1, 0, Ordering::AcqRel, Ordering::Relaxed) {
+            Ok(_) => Ok(self.dissolve(reference.into_raw())),
+            Err(_) => Err(reference),
+        }
+    }
+
     /// Takes `n` from the count of a folio; at zero the folio is a block again.
     #[inline]
     pub(crate) fn drop_refs(&self, head: Pfn, n: u32) -> Option<Block> {
@@ -185,6 +199,11 @@ impl<P: Platform> Frames<P> {
         }
         // Pairs with the Release above in everybody else's last put: what they did to the folio happened before it is freed.
         fence(Ordering::Acquire);
+        Some(self.dissolve(head))
+    }
+
+    /// Makes a folio without references a block again.
+    fn dissolve(&self, head: Pfn) -> Block {
         let folio = Folio { memmap: &self.memmap, head };
         debug_assert!(!folio.is_mapped(), "INV-FRAME-MAP: folio at {head} freed with mapcount {}", folio.mapcount());
         debug_assert!(!folio.maybe_pinned(), "INV-FRAME-PIN: folio at {head} freed with a pin");
@@ -195,7 +214,7 @@ impl<P: Platform> Frames<P> {
             folio.flags()
         );
         let kind = self.memmap.transition(head, State::Folio, State::Taken);
-        Some(Block::new(head, kind.order()))
+        Block::new(head, kind.order())
     }
 }
 

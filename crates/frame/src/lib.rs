@@ -9,6 +9,7 @@ extern crate std;
 mod block;
 mod bomb;
 mod buddy;
+mod chain;
 mod folio;
 mod frames;
 mod freeze;
@@ -24,6 +25,7 @@ mod watermark;
 mod zone;
 
 pub use block::{Block, Unsettled};
+pub use chain::BlockList;
 pub use folio::{Folio, FolioFlags, FolioLock, FolioRef, Owner};
 pub use frames::{Frames, FramesError, NoFrames, NoFramesCause, Request};
 pub use freeze::{Frozen, NotFrozen, Parts};
