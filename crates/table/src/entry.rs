@@ -1,0 +1,46 @@
+//! The owning form of a leaf entry.
+
+use pagewright_arch::{Leaf, LeafFlags};
+use pagewright_tlb::frames::FolioRef;
+use pagewright_tlb::{Park, Parked};
+
+/// A leaf on its way into or out of a table, together with the reference that it holds on its folio.
+#[derive(Debug)]
+pub struct OwnedLeaf {
+    leaf: Leaf,
+    folio: Option<FolioRef>,
+}
+
+impl OwnedLeaf {
+    /// A leaf that will hold `folio`'s reference. `leaf.pfn` is the page of the folio that it maps.
+    pub fn new(leaf: Leaf, folio: FolioRef) -> Self {
+        debug_assert!(!leaf.flags.contains(LeafFlags::SPECIAL), "a special leaf has no folio");
+        Self { leaf, folio: Some(folio) }
+    }
+
+    /// A leaf of a frame without a folio, such as the zero page.
+    pub fn special(leaf: Leaf) -> Self {
+        Self { leaf: Leaf { flags: leaf.flags | LeafFlags::SPECIAL, ..leaf }, folio: None }
+    }
+
+    /// What it says.
+    pub fn leaf(&self) -> Leaf {
+        self.leaf
+    }
+
+    /// Whether a folio stands behind it.
+    pub fn is_special(&self) -> bool {
+        self.folio.is_none()
+    }
+
+    /// Its folio's reference, or `None` for a special leaf.
+    pub fn into_folio(self) -> Option<FolioRef> {
+        self.folio
+    }
+}
+
+impl Park for OwnedLeaf {
+    fn park(self, keep: &mut dyn FnMut(Parked)) {
+        self.folio.park(keep);
+    }
+}

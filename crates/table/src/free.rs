@@ -1,0 +1,74 @@
+//! Unhooking tables that no mapping needs any more (`free_pgtables`, `mm/memory.c`).
+
+use crate::tree::PageTable;
+use pagewright_arch::{Entry, Isa, Pte, Slot};
+use pagewright_sync::{Platform, rank};
+use pagewright_tlb::{Debt, Gather, Owed, Tlb};
+use pagewright_types::{Level, PageRange, Pfn};
+
+impl PageTable {
+    /// Unhooks every table under `range` that lies wholly within `limits`: from the end of the mapping before `range` to
+    /// the start of the one after. The tables' frames ride in `gather`.
+    ///
+    /// The caller holds the space exclusively, and every entry in `limits` is empty.
+    pub fn free_tables<'a, P: Platform>(
+        &'a self,
+        tlb: &'a Tlb<P>,
+        range: PageRange,
+        limits: PageRange,
+        gather: &mut Gather<'a, P>,
+    ) {
+        debug_assert!(limits.covers(range));
+        self.free_below(tlb, self.root(), Level::PGD, range, limits, gather);
+    }
+
+    fn free_below<'a, P: Platform>(
+        &'a self,
+        tlb: &'a Tlb<P>,
+        table: Pfn,
+        level: Level,
+        range: PageRange,
+        limits: PageRange,
+        gather: &mut Gather<'a, P>,
+    ) {
+        let span = level.span();
+        let mut va = range.start().align_down(span);
+        while va < range.end() {
+            let under = PageRange::new(va, va.add(span));
+            let slot = Slot { table, index: level.index_of(va) as u16 };
+            if let Entry::Table(child) = P::Isa::decode(level, tlb.fx().load(slot)) {
+                let child_level = Level::new(level.raw() - 1);
+                if child_level > Level::PTE
+                    && let Some(part) = under.intersect(range)
+                {
+                    self.free_below(tlb, child.pfn, child_level, part, limits, gather);
+                }
+                if limits.covers(under) {
+                    gather.absorb(self.unhook(tlb, slot, level, child.pfn, under));
+                }
+            }
+            va = under.end();
+        }
+    }
+
+    /// Clears the pointer to an empty table; its frame rides in the debt.
+    fn unhook<'a, P: Platform>(
+        &'a self,
+        tlb: &'a Tlb<P>,
+        slot: Slot,
+        level: Level,
+        child: Pfn,
+        under: PageRange,
+    ) -> Debt<'a, P, pagewright_tlb::frames::Block> {
+        let frames = tlb.frames();
+        debug_assert_eq!(frames.table(child).live(), 0, "INV-TABLE-EMPTY: a table with live entries is unhooked");
+        let parent = frames.table(slot.table);
+        {
+            let _guard = parent.lock::<rank::TableUpper>();
+            tlb.fx().store(slot, Pte::EMPTY);
+            parent.sub_live(1);
+        }
+        self.sub_tables(1);
+        Debt::new(tlb, self.context(), under.start(), Owed::Table(level), frames.retire(child))
+    }
+}

@@ -1,0 +1,139 @@
+//! A table page under its lock: where entries are read and edited.
+
+use crate::entry::OwnedLeaf;
+use crate::tree::PageTable;
+use pagewright_arch::{Entry, Isa, Leaf, LeafFlags, Pte, Replacement, Slot};
+use pagewright_sync::{Platform, WordGuard, rank};
+use pagewright_tlb::{Debt, Owed, Tlb};
+use pagewright_types::{Level, PageRange, Pfn, VirtAddr};
+
+/// The lock held, by the table's level.
+enum Guard<'a, P: Platform> {
+    Upper { _guard: WordGuard<'a, rank::TableUpper, P::Locks> },
+    Last { _guard: WordGuard<'a, rank::Table, P::Locks> },
+}
+
+/// One table page, locked. Entries are named by any address under them.
+#[must_use]
+pub struct Locked<'a, P: Platform> {
+    tree: &'a PageTable,
+    tlb: &'a Tlb<P>,
+    table: Pfn,
+    level: Level,
+    base: VirtAddr,
+    _guard: Guard<'a, P>,
+}
+
+impl<'a, P: Platform> Locked<'a, P> {
+    /// Locks `table`, of `level`, which holds the entry for `va`. The caller holds the space, so it stays hooked
+    /// (INV-TABLE-STABLE).
+    pub(crate) fn new(tree: &'a PageTable, tlb: &'a Tlb<P>, table: Pfn, level: Level, va: VirtAddr) -> Self {
+        let page = tlb.frames().table(table);
+        let guard = match level {
+            Level::PTE => Guard::Last { _guard: page.lock::<rank::Table>() },
+            _ => Guard::Upper { _guard: page.lock::<rank::TableUpper>() },
+        };
+        Self { tree, tlb, table, level, base: va.align_down(level.table_span()), _guard: guard }
+    }
+
+    /// Level of the table: its entries span [`Level::span`] bytes.
+    pub fn level(&self) -> Level {
+        self.level
+    }
+
+    /// Frame of the table.
+    pub fn table(&self) -> Pfn {
+        self.table
+    }
+
+    /// Addresses under the table.
+    pub fn range(&self) -> PageRange {
+        PageRange::new(self.base, self.base.add(self.level.table_span()))
+    }
+
+    pub(crate) fn slot(&self, va: VirtAddr) -> Slot {
+        debug_assert!(va.raw().wrapping_sub(self.base.raw()) < self.level.table_span(), "{va} is not under this table");
+        Slot { table: self.table, index: self.level.index_of(va) as u16 }
+    }
+
+    /// The entry as a word.
+    pub fn pte(&self, va: VirtAddr) -> Pte {
+        self.tlb.fx().load(self.slot(va))
+    }
+
+    /// What the entry says.
+    pub fn entry(&self, va: VirtAddr) -> Entry {
+        P::Isa::decode(self.level, self.pte(va))
+    }
+
+    /// The leaf for `va`, or `None` if the entry is anything else.
+    pub fn leaf(&self, va: VirtAddr) -> Option<Leaf> {
+        match self.entry(va) {
+            Entry::Leaf(leaf) => Some(leaf),
+            Entry::Empty | Entry::Soft(_) | Entry::Table(_) => None,
+        }
+    }
+
+    /// Installs a leaf where nothing is mapped. Owes nothing: no TLB holds a translation of an entry that was not present.
+    ///
+    /// # Panics
+    /// In debug builses when something is mapped there.
+    pub fn install(&self, va: VirtAddr, leaf: OwnedLeaf) {
+        let slot = self.slot(va);
+        debug_assert!(self.pte(va).is_empty(), "INV-TABLE-EMPTY: a leaf over {:?} at {va}", self.pte(va));
+        let plain = leaf.leaf();
+        if let Some(folio) = leaf.into_folio() {
+            folio.into_raw();
+        }
+        self.tlb.fx().store(slot, P::Isa::leaf(self.level, plain));
+        self.tlb.frames().table(self.table).add_live(1);
+    }
+
+    /// Clears the entry and gives back the leaf that stood there, with its reference (`ptep_get_and_clear`). `None`: there was no leaf,
+    /// and nothing changed.
+    pub fn take(&self, va: VirtAddr) -> Option<Debt<'a, P, OwnedLeaf>> {
+        self.leaf(va)?;
+        // The exchange is atomic against the walker, so the leaf read here has every bit that it will ever set.
+        let old = self.tlb.fx().swap(self.slot(va), Pte::EMPTY);
+        let Entry::Leaf(leaf) = P::Isa::decode(self.level, old) else {
+            unreachable!("INV-TABLE-LOCKED: the entry at {va} was edited without its table's lock")
+        };
+        self.tlb.frames().table(self.table).sub_live(1);
+        let owned = if leaf.flags.contains(LeafFlags::SPECIAL) {
+            OwnedLeaf::special(leaf)
+        } else {
+            OwnedLeaf::new(leaf, self.tlb.frames().folio_ref_from_raw(leaf.pfn))
+        };
+        Some(Debt::new(self.tlb, self.tree.context(), va, self.owed(old, Pte::EMPTY), owned))
+    }
+
+    /// Changes the leaf for `va` to what `edit` makes of it, atomically against the walker's accessed and dirty updates. The frame must stay
+    /// the same. `None`: there is no leaf, or `edit` left it as it is.
+    pub fn update(&self, va: VirtAddr, edit: impl Fn(Leaf) -> Leaf) -> Option<Debt<'a, P, ()>> {
+        let slot = self.slot(va);
+        let mut old = self.tlb.fx().load(slot);
+        loop {
+            let Entry::Leaf(leaf) = P::Isa::decode(self.level, old) else { return None };
+            let edited = edit(leaf);
+            debug_assert_eq!(leaf.pfn, edited.pfn, "INV-TABLE-SAME-FRAME: take and install to change the frame");
+            let new = P::Isa::leaf(self.level, edited);
+            if new == old {
+                return None;
+            }
+            match self.tlb.fx().compare_exchange(slot, old, new) {
+                Ok(()) => return Some(Debt::new(self.tlb, self.tree.context(), va, self.owed(old, new), ())),
+                Err(now) => old = now,
+            }
+        }
+    }
+
+    /// What putting `new` for `old` owes. Break-before-make never arises here: frames change by take and install, with
+    /// the debt paid in between.
+    fn owed(&self, old: Pte, new: Pte) -> Owed {
+        match P::Isa::replacement(self.level, old, new) {
+            Replacement::Harmless => Owed::Nothing,
+            Replacement::Flush => Owed::Leaf(self.level),
+            Replacement::BreakFirst => unreachable!("INV-TABLE-BBM: {old:?} replaced by {new:?} in one step"),
+        }
+    }
+}

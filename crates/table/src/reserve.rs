@@ -1,0 +1,72 @@
+//! Tables allocated before anything is changed, so that the change can't fail.
+
+use crate::tree::clear_table;
+use pagewright_sync::Platform;
+use pagewright_tlb::Tlb;
+use pagewright_tlb::frames::{BlockList, NoFrames};
+use pagewright_types::{Level, Order, Pfn, SpaceId};
+
+/// Cleared frames for tables. What is left when it is dropped goes back to the allocator.
+pub struct Reserve<'t, P: Platform> {
+    tlb: &'t Tlb<P>,
+    list: BlockList,
+    count: usize,
+}
+
+impl<'t, P: Platform> Reserve<'t, P> {
+    /// An empty reserve.
+    pub fn new(tlb: &'t Tlb<P>) -> Self {
+        Self { tlb, list: BlockList::new(), count: 0 }
+    }
+
+    /// Allocates until it holds `count` tables.
+    ///
+    /// # Errors
+    /// [`NoFrames`]; what it held before and got meanwhile stays in it.
+    pub fn fill(&mut self, count: usize) -> Result<(), NoFrames> {
+        while self.count < count {
+            let block = self.tlb.alloc(self.tlb.request(Order::ZERO))?;
+            clear_table(self.tlb, block.pfn());
+            self.list.push(self.tlb.frames(), block);
+            self.count += 1;
+        }
+        Ok(())
+    }
+
+    /// Tables held.
+    pub fn len(&self) -> usize {
+        self.count
+    }
+
+    /// Whether it holds none.
+    pub fn is_empty(&self) -> bool {
+        self.count == 0
+    }
+
+    /// Takes a cleared frame out; the caller owns it until [`Reserve::adopt`] or [`Reserve::put_back`].
+    pub(crate) fn take_frame(&mut self) -> Pfn {
+        self.count -= 1;
+        self.list.pop(self.tlb.frames()).expect("INV-TABLE-RESERVE: filled before use").into_raw()
+    }
+
+    /// Makes a frame taken out a table page.
+    pub(crate) fn adopt(&self, frame: Pfn, level: Level, space: SpaceId) {
+        let frames = self.tlb.frames();
+        frames.new_table(frames.block_from_raw(frame), level, space);
+    }
+
+    /// Undoes [`Reserve::take_frame`].
+    pub(crate) fn put_back(&mut self, frame: Pfn) {
+        let frames = self.tlb.frames();
+        self.list.push(frames, frames.block_from_raw(frame));
+        self.count += 1;
+    }
+}
+
+impl<P: Platform> Drop for Reserve<'_, P> {
+    fn drop(&mut self) {
+        while let Some(block) = self.list.pop(self.tlb.frames()) {
+            self.tlb.free(block);
+        }
+    }
+}

@@ -1,0 +1,71 @@
+//! Replacing a huge leaf by a table of smaller ones that say the same.
+
+use crate::locked::Locked;
+use crate::reserve::Reserve;
+use crate::tree::PageTable;
+use pagewright_arch::{Entry, Isa, Leaf, LeafFlags, Slot, Table};
+use pagewright_sync::Platform;
+use pagewright_tlb::{Flush, Tlb};
+use pagewright_types::{Level, PageRange, VirtAddr};
+
+impl PageTable {
+    /// Splits the leaf over `va` into 512 leaves one level down, which together hold the references and say what it said. One table is taken
+    /// from `reserve`. Returns whether there was such a leaf at `level`.
+    ///
+    /// The old leaf is broken and flushed before the table is hooked (arm64 break-before-make; on x86 it also avoids mixed sizes
+    /// in a TLB, Linux's `__split_huge_pmd_locked`). An access meanwhile faults and waits for the table's lock.
+    pub fn split_leaf<P: Platform>(
+        &self,
+        tlb: &Tlb<P>,
+        va: VirtAddr,
+        level: Level,
+        reserve: &mut Reserve<'_, P>,
+    ) -> bool {
+        debug_assert!(level > Level::PTE, "a page can't be split");
+        let Some(locked) = self.lock(tlb, va, level) else { return false };
+        if locked.level() != level {
+            return false;
+        }
+        let Entry::Leaf(_) = locked.entry(va) else { return false };
+        self.split_locked(tlb, &locked, va, reserve);
+        true
+    }
+
+    fn split_locked<P: Platform>(
+        &self,
+        tlb: &Tlb<P>,
+        locked: &Locked<'_, P>,
+        va: VirtAddr,
+        reserve: &mut Reserve<'_, P>,
+    ) {
+        let level = locked.level();
+        let slot = locked.slot(va);
+        let below = Level::new(level.raw() - 1);
+        let child = reserve.take_frame();
+        reserve.adopt(child, below, self.context().id());
+        let old = tlb.fx().swap(slot, pagewright_arch::Pte::EMPTY);
+        let Entry::Leaf(leaf) = P::Isa::decode(level, old) else {
+            unreachable!("INV-TABLE-LOCKED: the entry at {va} was edited without its table's lock")
+        };
+        let start = va.align_down(level.span());
+        let range = PageRange::new(start, start.add(level.span()));
+        tlb.flush(self.context(), Flush { range: Some(range), level, tables: false });
+        let page = tlb.frames().table(child);
+        for index in 0..Level::ENTRIES {
+            let part = Leaf { pfn: leaf.pfn.add(index as u32 * below.pages() as u32), ..leaf };
+            tlb.fx().store(Slot { table: child, index: index as u16 }, P::Isa::leaf(below, part));
+            page.add_live(1);
+        }
+        if !leaf.flags.contains(LeafFlags::SPECIAL) {
+            // The one reference of the old leaf becomes the first part's; the other parts get their own.
+            for _ in 1..Level::ENTRIES {
+                tlb.frames().folio(leaf.pfn).get().into_raw();
+            }
+        }
+        // INV-TABLE-ZERO: the entries are visible to walkers before the pointer to them is.
+        tlb.fx().publish();
+        tlb.fx().store(slot, P::Isa::table(Table { pfn: child, write_protected: false }));
+        tlb.fx().publish();
+        self.add_tables(1);
+    }
+}

@@ -1,0 +1,158 @@
+//! The tree of one address space.
+
+use crate::reserve::Reserve;
+use core::sync::atomic::{AtomicU64, Ordering};
+use pagewright_arch::{Entry, Isa, Slot, Table};
+use pagewright_sync::{Arc, Platform, rank};
+use pagewright_tlb::frames::NoFrames;
+use pagewright_tlb::{Context, Flush, Tlb};
+use pagewright_types::{Level, Order, PAGE_SIZE, Pfn, VirtAddr};
+
+/// Why a tree could not be made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NoMemory {
+    /// No frame for a table.
+    Frames(NoFrames),
+    /// No kernel memory for the context.
+    Kernel(pagewright_sync::OutOfMemory),
+}
+
+impl core::fmt::Display for NoMemory {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        match self {
+            Self::Frames(e) => e.fmt(f),
+            Self::Kernel(e) => e.fmt(f),
+        }
+    }
+}
+
+/// The page tables of one address space.
+///
+/// It must be ended with [`PageTable::close`]; dropping it leaks its root.
+pub struct PageTable {
+    context: Arc<Context>,
+    /// Table pages, the root included (Linux's `pgtables_bytes` leaves the root out on most machines; so does
+    /// [`PageTable::bytes`]).
+    tables: AtomicU64,
+}
+
+impl PageTable {
+    /// An empty tree with its context.
+    ///
+    /// # Errors
+    /// [`NoMemory`]; nothing is kept.
+    pub fn try_new<P: Platform>(tlb: &Tlb<P>) -> Result<Self, NoMemory> {
+        let mut reserve = Reserve::new(tlb);
+        reserve.fill(1).map_err(NoMemory::Frames)?;
+        let root = reserve.take_frame();
+        let context = tlb.open_context(root).map_err(NoMemory::Kernel);
+        let context = match context {
+            Ok(context) => context,
+            Err(error) => {
+                reserve.put_back(root);
+                return Err(error);
+            }
+        };
+        reserve.adopt(root, Level::PGD, context.id());
+        Ok(Self { context, tables: AtomicU64::new(1) })
+    }
+
+    /// What the space is to the TLBs.
+    pub fn context(&self) -> &Arc<Context> {
+        &self.context
+    }
+
+    /// The frame of the root.
+    pub fn root(&self) -> Pfn {
+        self.context.root()
+    }
+
+    /// Bytes of tables below the root (`VmPTE`).
+    pub fn bytes(&self) -> u64 {
+        (self.tables.load(Ordering::Relaxed) - 1) * PAGE_SIZE
+    }
+
+    pub(crate) fn add_tables(&self, n: u64) {
+        self.tables.fetch_add(n, Ordering::Relaxed);
+    }
+
+    pub(crate) fn sub_tables(&self, n: u64) {
+        self.tables.fetch_sub(n, Ordering::Relaxed);
+    }
+
+    /// Tables that [`PageTable::ensure`] would have to make for `va` down to a table of `level`. Others may make some meanwhile,
+    /// never remove any while the caller holds the space.
+    pub fn missing<P: Platform>(&self, tlb: &Tlb<P>, va: VirtAddr, level: Level) -> usize {
+        let mut table = self.root();
+        let mut at = Level::PGD;
+        while at > level {
+            let slot = Slot { table, index: at.index_of(va) as u16 };
+            match P::Isa::decode(at, tlb.fx().load(slot)) {
+                Entry::Table(next) => table = next.pfn,
+                Entry::Leaf(_) => return 0,
+                Entry::Empty | Entry::Soft(_) => return usize::from(at.raw() - level.raw()),
+            }
+            at = Level::new(at.raw() - 1);
+        }
+        0
+    }
+
+    /// Makes the tables for `va` down to one of `level`, out of `reserve`. Stops at a leaf above.
+    ///
+    /// # Panics
+    /// When the reserve holds fewer tables than [`PageTable::missing`] told.
+    pub fn ensure<P: Platform>(&self, tlb: &Tlb<P>, va: VirtAddr, level: Level, reserve: &mut Reserve<'_, P>) {
+        let mut table = self.root();
+        let mut at = Level::PGD;
+        while at > level {
+            let slot = Slot { table, index: at.index_of(va) as u16 };
+            table = match P::Isa::decode(at, tlb.fx().load(slot)) {
+                Entry::Table(next) => next.pfn,
+                Entry::Leaf(_) => return,
+                Entry::Empty | Entry::Soft(_) => match self.hook(tlb, slot, at, reserve) {
+                    Some(next) => next,
+                    None => return,
+                },
+            };
+            at = Level::new(at.raw() - 1);
+        }
+    }
+
+    /// Hooks a new table into an empty slot, unless somebody did it first. `None`: a leaf came to stand there.
+    fn hook<P: Platform>(&self, tlb: &Tlb<P>, slot: Slot, at: Level, reserve: &mut Reserve<'_, P>) -> Option<Pfn> {
+        let parent = tlb.frames().table(slot.table);
+        let _guard = parent.lock::<rank::TableUpper>();
+        match P::Isa::decode(at, tlb.fx().load(slot)) {
+            Entry::Table(next) => Some(next.pfn),
+            Entry::Leaf(_) => None,
+            Entry::Empty | Entry::Soft(_) => {
+                let child = reserve.take_frame();
+                reserve.adopt(child, Level::new(at.raw() - 1), self.context.id());
+                // INV-TABLE-ZERO: the child's zeroes are visible to walkers before the pointer to it is.
+                tlb.fx().publish();
+                tlb.fx().store(slot, P::Isa::table(Table { pfn: child, write_protected: false }));
+                tlb.fx().publish();
+                parent.add_live(1);
+                self.add_tables(1);
+                Some(child)
+            }
+        }
+    }
+
+    /// Frees the root and the context. Every range must have been unmapped and its tables freed.
+    ///
+    /// # Panics
+    /// In debug builds when tables are left, or a CPU still runs the space.
+    pub fn close<P: Platform>(self, tlb: &Tlb<P>) {
+        debug_assert_eq!(self.bytes(), 0, "INV-TABLE-CLOSE: tables left in a space that ends");
+        // Lazy CPUs leave the root when they are told that tables went.
+        tlb.flush(&self.context, Flush { range: None, level: Level::PGD, tables: true });
+        debug_assert!(self.context.cpus().is_empty(), "INV-TABLE-CLOSE: {:?} still run the space", self.context.cpus());
+        tlb.free(tlb.frames().retire(self.root()));
+    }
+}
+
+/// Contents of a fresh table.
+pub(crate) fn clear_table<P: Platform>(tlb: &Tlb<P>, pfn: Pfn) {
+    tlb.fx().zero(pfn, Order::ZERO);
+}

@@ -1,0 +1,63 @@
+//! Shootdown by broadcast invalidation (arm64; Linux's `arch/arm64/include/asm/tlbflush.h`).
+//!
+//! The invalidations themselves reach every CPU; what costs is the barrier that waits for them. One barrier ends a flush,
+//! on the CPU that issued them: only its own DSB proves that they are done (Arm ARM D8.14.5).
+
+use super::{Flush, Tlb};
+use crate::context::Context;
+use pagewright_arch::{Invalidate, Reach, Target};
+use pagewright_sync::Platform;
+use pagewright_types::Counter;
+
+/// Entries above which one invalidation of the whole tag is issued instead (`MAX_DVM_OPS`): a CPU that receives more
+/// would be kept from its own work too long.
+const MAX_DVM_OPS: u64 = 512;
+
+impl<P: Platform> Tlb<P> {
+    pub(super) fn flush_broadcast(&self, context: &Context, flush: Flush) {
+        let tag = context.asid_tag();
+        let last_level = !flush.tables;
+        let stride = flush.level.span();
+        match flush.range {
+            Some(range) if self.fx().caps().range_invalidate && range.len() > stride => {
+                self.invalidate_everywhere(Target::Range { tag, range, level: flush.level, last_level });
+            }
+            Some(range) if range.len().div_ceil(stride) < MAX_DVM_OPS => {
+                let mut va = range.start();
+                while va < range.end() {
+                    self.invalidate_everywhere(Target::Page { tag, va, level: flush.level, last_level });
+                    va = va.add(stride);
+                }
+            }
+            _ => self.invalidate_everywhere(Target::Tag(tag)),
+        }
+        self.complete();
+    }
+
+    /// Issues, without waiting, the invalidation of everything a context has.
+    pub(crate) fn issue_whole(&self, context: &Context) {
+        self.fx().publish();
+        self.invalidate_everywhere(Target::Tag(context.asid_tag()));
+    }
+
+    pub(super) fn everything_broadcast(&self) {
+        // Another CPU's barrier would prove nothing here, so everything is issued again; then every debt is paid at once.
+        let sampled = self.ledger().sample();
+        self.fx().publish();
+        self.invalidate_everywhere(Target::AllTags);
+        self.complete();
+        self.ledger().settle_all(sampled);
+    }
+
+    fn invalidate_everywhere(&self, target: Target) {
+        self.fx().invalidate(Invalidate { reach: Reach::Broadcast, target });
+    }
+
+    /// Waits for what this CPU issued; pays every debt whose invalidations it had issued before.
+    fn complete(&self) {
+        let sampled = self.ledger().sample();
+        self.fx().complete();
+        self.count(Counter::NrTlbRemoteFlush, 1);
+        self.ledger().advance(self.fx().cpu(), sampled);
+    }
+}

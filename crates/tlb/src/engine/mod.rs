@@ -1,0 +1,192 @@
+//! The TLB engine of one machine: flushes by whichever means the machine has.
+
+mod broadcast;
+mod ipi;
+
+use crate::context::Context;
+use crate::ledger::Ledger;
+use crate::tags::{Asids, PcidSlots};
+use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use ipi::Mail;
+use pagewright_arch::ShootdownKind;
+use pagewright_frame::{Frames, NoFrames, Request};
+use pagewright_sync::{Arc, AtomicMask, OutOfMemory, PerCpu, Platform, SpinLock, rank};
+use pagewright_types::{Counter, CpuMask, Level, Order, PageRange, Pfn, SpaceId};
+
+/// What a flush must remove.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Flush {
+    /// The pages, or `None` for the whole space.
+    pub range: Option<PageRange>,
+    /// The smallest level at which an entry was edited.
+    pub level: Level,
+    /// Whether tables were unhooked, so that walk caches and lazy CPUs count too.
+    pub tables: bool,
+}
+
+/// Settings of the engine.
+#[derive(Clone, Copy, Debug)]
+pub struct TlbConfig {
+    /// Pages above which an x86 flush takes the whole tag (`tlb_single_page_flush_ceiling`, 33 in Linux).
+    pub single_page_flush_ceiling: u32,
+}
+
+impl Default for TlbConfig {
+    fn default() -> Self {
+        Self { single_page_flush_ceiling: 33 }
+    }
+}
+
+/// What one CPU knows about its own TLB, and its side of shootdowns.
+pub(crate) struct CpuState<P: Platform> {
+    /// The space whose root is loaded; 0 for none. Written by this CPU only.
+    pub(crate) loaded: AtomicU32,
+    /// The loaded space's context. Taken by this CPU only, with interrupts closed.
+    pub(crate) context: SpinLock<Option<Arc<Context>>, rank::Mailbox, P::Locks>,
+    /// x86: a kernel thread runs on the loaded root, and will look at the generation before user mode does.
+    pub(crate) lazy: AtomicBool,
+    pub(crate) pcids: PcidSlots,
+    mail: Mail<P>,
+    /// CPUs whose mail this CPU has to read.
+    inbox: AtomicMask,
+}
+
+/// Everything about translations on one machine, and the frames they lead to.
+pub struct Tlb<P: Platform> {
+    fx: P,
+    frames: Frames<P>,
+    ledger: Ledger<P>,
+    pub(crate) cpus: PerCpu<CpuState<P>>,
+    pub(crate) asids: Option<Asids<P>>,
+    /// An empty root, loaded while no user space is.
+    pub(crate) kernel_root: Pfn,
+    next_space: AtomicU32,
+    ceiling: AtomicU32,
+}
+
+/// Why an engine could not be set up.
+#[derive(Debug)]
+pub enum SetupError {
+    /// Kernel memory ran out.
+    OutOfMemory(OutOfMemory),
+    /// No frame for the empty root.
+    NoFrames(NoFrames),
+    /// Fewer tags than CPUs that could each hold one.
+    TooFewTags {
+        /// What the machine has.
+        tags: u32,
+        /// Its CPUs.
+        cpus: u32,
+    },
+}
+
+impl From<OutOfMemory> for SetupError {
+    fn from(error: OutOfMemory) -> Self {
+        Self::OutOfMemory(error)
+    }
+}
+
+impl core::fmt::Display for SetupError {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        match self {
+            Self::OutOfMemory(e) => e.fmt(f),
+            Self::NoFrames(e) => e.fmt(f),
+            Self::TooFewTags { tags, cpus } => write!(f, "{tags} tags are too few for {cpus} CPUs"),
+        }
+    }
+}
+
+impl<P: Platform> Tlb<P> {
+    /// The engine for the machine behind `fx`, over its frames.
+    ///
+    /// # Errors
+    /// [`SetupError`]; `frames` is dropped.
+    pub fn try_new(fx: P, frames: Frames<P>, config: TlbConfig) -> Result<Self, SetupError> {
+        let cpus = fx.online().iter().last().map_or(1, |cpu| cpu.index() + 1);
+        let caps = *fx.caps();
+        let asids = match caps.shootdown {
+            ShootdownKind::Ipi => None,
+            ShootdownKind::Broadcast if caps.tags as usize <= cpus + 1 => {
+                return Err(SetupError::TooFewTags { tags: caps.tags, cpus: cpus as u32 });
+            }
+            ShootdownKind::Broadcast => Some(Asids::try_new(cpus, caps.tags)?),
+        };
+        let states = PerCpu::try_new(cpus, |_| CpuState {
+            loaded: AtomicU32::new(0),
+            context: SpinLock::new(None),
+            lazy: AtomicBool::new(false),
+            pcids: PcidSlots::default(),
+            mail: Mail::new(),
+            inbox: AtomicMask::new(),
+        })?;
+        let ledger = Ledger::try_new(cpus)?;
+        let request = Request::new(Order::ZERO, frames.node_of_cpu(fx.cpu()));
+        // Nothing has run yet, so no TLB holds anything: whatever key the block has is settled.
+        let root = frames.take(request).map_err(SetupError::NoFrames)?.settle(|_| {});
+        let kernel_root = frames.new_table(root, Level::PGD, SpaceId::default());
+        fx.zero(kernel_root, Order::ZERO);
+        let ceiling = AtomicU32::new(config.single_page_flush_ceiling);
+        Ok(Self { fx, frames, ledger, cpus: states, asids, kernel_root, next_space: AtomicU32::new(1), ceiling })
+    }
+
+    /// The machine.
+    pub fn fx(&self) -> &P {
+        &self.fx
+    }
+
+    /// The frames. Allocation goes through [`Tlb::alloc`].
+    pub fn frames(&self) -> &Frames<P> {
+        &self.frames
+    }
+
+    /// The clocks of full flushes.
+    pub fn ledger(&self) -> &Ledger<P> {
+        &self.ledger
+    }
+
+    /// Counts on the CPU that calls.
+    #[inline]
+    pub fn count(&self, counter: Counter, n: u64) {
+        self.frames.counters().add(self.fx.cpu(), counter, n);
+    }
+
+    /// Pages above which an x86 flush takes the whole tag.
+    pub fn single_page_flush_ceiling(&self) -> u32 {
+        self.ceiling.load(Ordering::Relaxed)
+    }
+
+    /// A context for a new space whose root table is `root`.
+    ///
+    /// # Errors
+    /// [`OutOfMemory`] when kernel memory, or the 2^32 ids, ran out.
+    pub fn open_context(&self, root: Pfn) -> Result<Arc<Context>, OutOfMemory> {
+        if !self.fx.permit_allocation() {
+            return Err(OutOfMemory { bytes: size_of::<Context>() });
+        }
+        let next = self.next_space.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |id| id.checked_add(1));
+        let id = next.map_err(|_| OutOfMemory { bytes: size_of::<Context>() })?;
+        Arc::try_new(Context::new(SpaceId::new(id), root))
+    }
+
+    /// Makes every CPU forget what `flush` names. When this returns, none can use it.
+    ///
+    /// # Panics
+    /// In debug builds when the context may not wait for other CPUs.
+    pub fn flush(&self, context: &Context, flush: Flush) {
+        debug_assert!(self.fx.may_wait(), "INV-TLB-WAIT: flush where waiting is not allowed");
+        self.fx.publish();
+        match self.fx.caps().shootdown {
+            ShootdownKind::Ipi => self.flush_ipi(context, flush),
+            ShootdownKind::Broadcast => self.flush_broadcast(context, flush),
+        }
+    }
+
+    /// Makes the CPUs in `owing` forget everything but global entries, and advances their clocks.
+    pub(crate) fn flush_everything(&self, owing: &CpuMask) {
+        debug_assert!(self.fx.may_wait(), "INV-TLB-WAIT: flush where waiting is not allowed");
+        match self.fx.caps().shootdown {
+            ShootdownKind::Ipi => self.everything_ipi(owing),
+            ShootdownKind::Broadcast => self.everything_broadcast(),
+        }
+    }
+}

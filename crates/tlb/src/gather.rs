@@ -1,0 +1,154 @@
+//! The debts of one operation on one address space (Linux's `mmu_gather`, `mm/mmu_gather.c`).
+//!
+//! Edits are absorbed; then one flush pays for all of them, and only then is anything freed. No memory is needed for that:
+//! frames whose last reference went are chained through their own memmap records, and references that others share wait in
+//! a fixed array, whose overflow settles early.
+
+use crate::context::Context;
+use crate::debt::{Debt, Owed, Park, Parked};
+use crate::engine::{Flush, Tlb};
+use pagewright_frame::{BlockList, FolioRef};
+use pagewright_sync::Platform;
+use pagewright_types::{Level, PageRange};
+
+/// Shared references held before a gather settles early.
+const SHARED: usize = 64;
+
+/// Debts of one context, waiting to be paid together.
+///
+/// # Panics
+/// INV-TLB-DEBT: dropped unsettled in a debug build; see [`Debt`].
+#[must_use = "a gather owes a TLB flush: settle it"]
+pub struct Gather<'t, P: Platform> {
+    tlb: &'t Tlb<P>,
+    context: &'t Context,
+    range: Option<PageRange>,
+    /// The smallest level at which an entry was edited: the stride of the flush.
+    level: Level,
+    tables: bool,
+    whole: bool,
+    shared: [Option<FolioRef>; SHARED],
+    held: usize,
+    free: BlockList,
+}
+
+impl<'t, P: Platform> Gather<'t, P> {
+    /// An empty gather for `context`.
+    pub fn new(tlb: &'t Tlb<P>, context: &'t Context) -> Self {
+        Self {
+            tlb,
+            context,
+            range: None,
+            level: Level::PGD,
+            tables: false,
+            whole: false,
+            shared: [const { None }; SHARED],
+            held: 0,
+            free: BlockList::new(),
+        }
+    }
+
+    /// A gather whose flush will be of the whole space, for its end (`tlb_gather_mmu_fullmm`).
+    pub fn whole(tlb: &'t Tlb<P>, context: &'t Context) -> Self {
+        let mut gather = Self::new(tlb, context);
+        gather.whole = true;
+        gather
+    }
+
+    /// Takes over a debt. May settle what was gathered so far.
+    ///
+    /// # Panics
+    /// In debug builds when the debt is another context's.
+    pub fn absorb<T: Park>(&mut self, debt: Debt<'t, P, T>) {
+        debug_assert!(core::ptr::eq(debt.context(), self.context), "INV-TLB-DEBT: debt of another space");
+        let range = debt.range();
+        let (owed, _, parked) = debt.dissolve();
+        match owed {
+            Owed::Nothing => {}
+            Owed::Leaf(level) => self.extend(range, level),
+            Owed::Table(level) => {
+                self.extend(range, level);
+                self.tables = true;
+            }
+        }
+        parked.park(&mut |piece| self.keep(piece));
+        if self.held == SHARED {
+            self.pay();
+        }
+    }
+
+    /// Extends what the flush will cover without detaching anything, for a caller that edits in bulk.
+    pub fn extend(&mut self, range: PageRange, level: Level) {
+        self.range = Some(match self.range {
+            None => range,
+            Some(old) => PageRange::new(old.start().min(range.start()), old.end().max(range.end())),
+        });
+        self.level = self.level.min(level);
+    }
+
+    fn keep(&mut self, piece: Parked) {
+        let frames = self.tlb.frames();
+        match piece {
+            Parked::Block(block) => self.free.push(frames, block),
+            // Alone on the folio: nobody can find it any more, so its own record can hold it.
+            Parked::Folio(folio) => match frames.put_last(folio) {
+                Ok(block) => self.free.push(frames, block),
+                Err(shared) => {
+                    // INV-TLB-SHARED: another space may drop its reference after a flush of *its* CPUs only; ours stays until
+                    // our CPUs have been told.
+                    debug_assert!(self.held < SHARED);
+                    self.shared[self.held] = Some(shared);
+                    self.held += 1;
+                }
+            },
+        }
+    }
+
+    /// Whether a flush is owed or anything is held.
+    pub fn is_empty(&self) -> bool {
+        self.range.is_none() && self.held == 0 && self.free.is_empty()
+    }
+
+    /// Flushes what is owed, then frees what was detached.
+    pub fn settle(mut self) {
+        self.pay();
+    }
+
+    fn pay(&mut self) {
+        if let Some(range) = self.range.take() {
+            let flush = Flush {
+                range: (!self.whole).then_some(range),
+                level: self.level,
+                tables: core::mem::take(&mut self.tables),
+            };
+            self.level = Level::PGD;
+            self.tlb.flush(self.context, flush);
+        }
+        let frames = self.tlb.frames();
+        for folio in self.shared[..core::mem::take(&mut self.held)].iter_mut().filter_map(Option::take) {
+            if let Some(block) = frames.put(folio) {
+                frames.free(block);
+            }
+        }
+        while let Some(block) = self.free.pop(frames) {
+            frames.free(block);
+        }
+    }
+}
+
+impl<P: Platform> Drop for Gather<'_, P> {
+    fn drop(&mut self) {
+        if self.is_empty() {
+            return;
+        }
+        let frames = self.tlb.frames();
+        let (shared, free) = (&mut self.shared[..self.held], &mut self.free);
+        self.tlb.abandon(self.context, |keep| {
+            shared.iter_mut().filter_map(Option::take).for_each(|folio| keep(Parked::Folio(folio)));
+            while let Some(block) = free.pop(frames) {
+                keep(Parked::Block(block));
+            }
+        });
+        debug_assert!(false, "INV-TLB-DEBT: gather dropped unsettled");
+    }
+}

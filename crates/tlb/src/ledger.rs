@@ -1,0 +1,95 @@
+//! Who has paid a debt of a given age.
+//!
+//! Time is an epoch that every new debt advances; its value is the debt's [`DebtKey`]. Each CPU has a clock: the epoch that was
+//! current *before* its last act that pays everything – on x86 a full flush of its TLB, on arm64 a completing barrier (DSB)
+//! for the invalidations that this CPU had issued. A debt is settled when the clock of every CPU in its mask has reached its key.
+//!
+//! The clock is sampled before the act and published after it (INV-LEDGER-SAMPLE): a debt that arises in between is
+//! younger than the sample, so the act never counts for it. Only an act that covers *all* debts of its CPU advances the clock
+//! (INV-LEDGER-FULL); a flush of one space does not.
+//!
+//! Masks of the latest debts are kept in a ring; a debt whose mask was overwritten, and a key that stands for several debts, is
+//! owed by everyone, which is more than it was.
+//!
+//! Not guaranteed: that a settled debt is recognised at once; the floor is recomputed only when someone settles.
+
+use core::sync::atomic::{AtomicU64, Ordering};
+use pagewright_sync::{OutOfMemory, PerCpu, Platform, SpinLock, rank};
+use pagewright_types::{CpuId, CpuMask, DebtKey};
+
+/// Debts whose masks are remembered.
+const RING: usize = 64;
+
+#[derive(Clone, Copy)]
+struct Open {
+    key: DebtKey,
+    mask: CpuMask,
+}
+
+/// The epochs, the clocks and the masks of the latest debts.
+pub struct Ledger<P: Platform> {
+    epoch: AtomicU64,
+    /// Every debt up to this epoch is settled.
+    floor: AtomicU64,
+    clocks: PerCpu<AtomicU64>,
+    ring: SpinLock<[Open; RING], rank::Ledger, P::Locks>,
+}
+
+impl<P: Platform> Ledger<P> {
+    pub(crate) fn try_new(cpus: usize) -> Result<Self, OutOfMemory> {
+        Ok(Self {
+            epoch: AtomicU64::new(0),
+            floor: AtomicU64::new(0),
+            clocks: PerCpu::try_new(cpus, |_| AtomicU64::new(0))?,
+            ring: SpinLock::new([Open { key: DebtKey::NONE, mask: CpuMask::EMPTY }; RING]),
+        })
+    }
+
+    /// Opens a debt owed by the CPUs in `mask`. Infallible and without allocation.
+    pub fn open(&self, mask: CpuMask) -> DebtKey {
+        let mut ring = self.ring.lock();
+        let key = DebtKey::new(self.epoch.fetch_add(1, Ordering::SeqCst) + 1);
+        ring[key.epoch() as usize % RING] = Open { key, mask };
+        key
+    }
+
+    /// The epoch to publish after an act that pays everything: call before the act.
+    pub fn sample(&self) -> u64 {
+        self.epoch.load(Ordering::SeqCst)
+    }
+
+    /// Records that `cpu` has paid every debt up to `sampled`: call after the act.
+    pub fn advance(&self, cpu: CpuId, sampled: u64) {
+        self.clocks.get(cpu).fetch_max(sampled, Ordering::SeqCst);
+    }
+
+    /// Whether `key` is settled, by one comparison. `false` may mean that nobody has looked yet.
+    #[inline]
+    pub fn below_floor(&self, key: DebtKey) -> bool {
+        key.epoch() <= self.floor.load(Ordering::Acquire)
+    }
+
+    /// The CPUs that still owe `key`, and those of its mask that had paid before anybody asked.
+    pub fn unpaid(&self, key: DebtKey, online: &CpuMask) -> (CpuMask, u32) {
+        if self.below_floor(key) {
+            return (CpuMask::EMPTY, 0);
+        }
+        let open = self.ring.lock()[key.epoch() as usize % RING];
+        let mask = if open.key == key { open.mask } else { *online };
+        let owing: CpuMask =
+            mask.iter().filter(|&cpu| self.clocks.get(cpu).load(Ordering::SeqCst) < key.epoch()).collect();
+        (owing, mask.count() - owing.count())
+    }
+
+    /// Recomputes the floor from the clocks of the CPUs online.
+    pub fn raise_floor(&self, online: &CpuMask) {
+        if let Some(floor) = online.iter().map(|cpu| self.clocks.get(cpu).load(Ordering::SeqCst)).min() {
+            self.floor.fetch_max(floor, Ordering::Release);
+        }
+    }
+
+    /// Records that every debt up to `sampled` is settled, by whatever means.
+    pub fn settle_all(&self, sampled: u64) {
+        self.floor.fetch_max(sampled, Ordering::Release);
+    }
+}

@@ -1,0 +1,81 @@
+//! The settling allocator, and what becomes of debts that were dropped.
+
+use crate::context::Context;
+use crate::debt::Parked;
+use crate::engine::Tlb;
+use pagewright_arch::ShootdownKind;
+use pagewright_frame::{Block, NoFrames, Request};
+use pagewright_sync::Platform;
+use pagewright_types::{Counter, CpuMask, DebtKey, Order};
+
+impl<P: Platform> Tlb<P> {
+    /// Allocates a block of frames that no TLB can reach. Contents are whatever was there.
+    ///
+    /// # Errors
+    /// [`NoFrames`] when the request can't be met above its watermark, or when all that is free owes a flush that this
+    /// context may not wait for. Nothing has changed.
+    pub fn alloc(&self, request: Request) -> Result<Block, NoFrames> {
+        let request = Request { settled_only: request.settled_only || !self.fx().may_wait(), ..request };
+        let unsettled = self.frames().take(request)?;
+        Ok(unsettled.settle(|key| {
+            if !self.ledger().below_floor(key) {
+                self.count(Counter::PwTlbSettleOnAlloc, 1);
+                self.settle(key);
+            }
+        }))
+    }
+
+    /// A request for `2^order` frames near the CPU that calls.
+    pub fn request(&self, order: Order) -> Request {
+        Request::new(order, self.frames().node_of_cpu(self.fx().cpu()))
+    }
+
+    /// Gives back a block that no TLB can reach.
+    pub fn free(&self, block: Block) {
+        self.frames().free(block);
+    }
+
+    /// Pays the debt `key` for every CPU that has not.
+    ///
+    /// # Panics
+    /// In debug builds when the context may not wait.
+    pub fn settle(&self, key: DebtKey) {
+        if self.ledger().below_floor(key) {
+            return;
+        }
+        let online = self.fx().online();
+        let (owing, paid) = self.ledger().unpaid(key, &online);
+        self.count(Counter::PwTlbPaidAlready, u64::from(paid));
+        if !owing.is_empty() {
+            self.flush_everything(&owing);
+        }
+        self.ledger().raise_floor(&online);
+    }
+
+    /// Takes in what a dropped debt held: parks it under a key of the ledger, so that whoever allocates it settles first.
+    /// Infallible, without allocation and without waiting.
+    pub(crate) fn abandon(&self, context: &Context, pieces: impl FnOnce(&mut dyn FnMut(Parked))) {
+        let mask = match self.fx().caps().shootdown {
+            ShootdownKind::Ipi => context.cpus(),
+            // The issuer's next barrier completes what is issued here.
+            ShootdownKind::Broadcast => {
+                self.issue_whole(context);
+                CpuMask::of(self.fx().cpu())
+            }
+        };
+        context.bump();
+        let key = self.ledger().open(mask);
+        pieces(&mut |piece| {
+            self.count(Counter::PwTlbDebtParked, 1);
+            match piece {
+                Parked::Block(block) => self.frames().free_owing(block, key),
+                Parked::Folio(folio) => match self.frames().put_last(folio) {
+                    Ok(block) => self.frames().free_owing(block, key),
+                    // INV-TLB-SHARED: whoever drops the last reference knows nothing of this key, so this one is never dropped. The
+                    // folio is lost: the price of a debt that nobody paid.
+                    Err(shared) => drop(shared.into_raw()),
+                },
+            }
+        });
+    }
+}

@@ -1,0 +1,112 @@
+//! Which space a CPU runs (Linux's `switch_mm_irqs_off`, `enter_lazy_tlb`).
+
+use crate::context::Context;
+use crate::engine::Tlb;
+use core::sync::atomic::Ordering;
+use pagewright_arch::Target;
+use pagewright_sync::{Arc, Platform};
+use pagewright_types::{Counter, CpuId, SpaceId, Tag};
+
+impl<P: Platform> Tlb<P> {
+    /// Makes this CPU run `next`. Free when it runs it already.
+    pub fn switch_to(&self, next: &Arc<Context>) {
+        self.fx().without_interrupts(|| match &self.asids {
+            None => self.switch_tagged_per_cpu(next),
+            Some(_) => self.switch_broadcast(next),
+        });
+    }
+
+    /// A kernel thread, or the idle loop, runs on this CPU: no user access will happen until the next
+    /// [`Tlb::switch_to`].
+    pub fn enter_lazy(&self) {
+        let me = self.fx().cpu();
+        let state = self.cpus.get(me);
+        if state.loaded.load(Ordering::SeqCst) == 0 {
+            return;
+        }
+        match &self.asids {
+            // x86: stay on the root; the next run of the same space is free unless its generation moved.
+            None => state.lazy.store(true, Ordering::SeqCst),
+            // arm64: broadcast invalidations can't tell a lazy CPU to leave a dying root, so it leaves at once.
+            Some(_) => self.fx().without_interrupts(|| self.unload(me)),
+        }
+    }
+
+    /// Leaves whatever space is loaded, for good.
+    pub fn leave(&self) {
+        self.fx().without_interrupts(|| self.unload(self.fx().cpu()));
+    }
+
+    fn unload(&self, me: CpuId) {
+        let state = self.cpus.get(me);
+        if let Some(context) = self.put_loaded(me, None) {
+            self.fx().install_root(self.kernel_root, Tag::new(0), true);
+            context.cpus.remove(me);
+        }
+        state.lazy.store(false, Ordering::SeqCst);
+    }
+
+    /// In the shootdown handler: the tables under a lazy CPU are about to go.
+    pub(crate) fn leave_lazy_space(&self, me: CpuId) {
+        self.unload(me);
+    }
+
+    fn put_loaded(&self, me: CpuId, next: Option<Arc<Context>>) -> Option<Arc<Context>> {
+        let state = self.cpus.get(me);
+        state.loaded.store(next.as_ref().map_or(SpaceId::default(), |context| context.id()).raw(), Ordering::SeqCst);
+        core::mem::replace(&mut *state.context.lock(), next)
+    }
+
+    fn switch_tagged_per_cpu(&self, next: &Arc<Context>) {
+        let me = self.fx().cpu();
+        let state = self.cpus.get(me);
+        let tagged = self.fx().caps().tagged;
+        if state.loaded.load(Ordering::SeqCst) == next.id().raw() {
+            // Out of lazy mode first: a sender that still saw it has bumped the generation before, and is seen below.
+            if state.lazy.swap(false, Ordering::SeqCst) && state.pcids.seen() != next.generation() {
+                let generation = next.generation();
+                self.invalidate_local(Target::Tag(state.pcids.current_tag(tagged)));
+                self.count(Counter::NrTlbLocalFlushAll, 1);
+                state.pcids.set_seen(generation);
+            }
+            return;
+        }
+        // INV-TLB-SWITCH: join the mask (a full barrier), then read the generation.
+        next.cpus.insert(me);
+        let generation = next.generation();
+        let assignment = state.pcids.choose(next.id(), generation, tagged);
+        if !assignment.keep {
+            self.count(Counter::NrTlbLocalFlushAll, 1);
+        }
+        self.fx().install_root(next.root(), assignment.tag, assignment.keep);
+        state.lazy.store(false, Ordering::SeqCst);
+        if let Some(previous) = self.put_loaded(me, Some(next.clone())) {
+            // After the root is gone: what the slot keeps is judged by its generation from now on.
+            previous.cpus.remove(me);
+        }
+    }
+
+    fn switch_broadcast(&self, next: &Arc<Context>) {
+        let me = self.fx().cpu();
+        if self.cpus.get(me).loaded.load(Ordering::SeqCst) == next.id().raw() {
+            return;
+        }
+        let Some(asids) = &self.asids else { return };
+        let grant = asids.grant(me, next, &self.fx().online());
+        if grant.rolled_over {
+            self.count(Counter::PwTlbTagRollover, 1);
+        }
+        if grant.flush_local {
+            // INV-TLB-ROLLOVER: whatever this CPU kept was tagged in an older generation.
+            let sampled = self.ledger().sample();
+            self.invalidate_local(Target::AllTags);
+            self.fx().complete();
+            self.ledger().advance(me, sampled);
+        }
+        next.cpus.insert(me);
+        self.fx().install_root(next.root(), grant.tag, true);
+        if let Some(previous) = self.put_loaded(me, Some(next.clone())) {
+            previous.cpus.remove(me);
+        }
+    }
+}

@@ -1,0 +1,223 @@
+//! Tags: which translations in a TLB belong to which space.
+//!
+//! x86-64: each CPU keeps the PCIDs of the few spaces it ran last ([`PcidSlots`], Linux's `TLB_NR_DYN_ASIDS`); a tag means nothing
+//! on another CPU, and whether a slot's translations are still good is told by the space's generation.
+//!
+//! arm64: a tag means the same on every CPU, because invalidations are broadcast by tag ([`Asids`], Linux's
+//! `arch/arm64/mm/context.c`). When they run out, a new generation starts: tags running on some CPU are carried over, all others are
+//! free again, and every CPU flushes its TLB before it next loads a tag (INV-TLB-ROLLOVER).
+
+use crate::context::Context;
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+use core::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
+use pagewright_sync::{AtomicMask, OutOfMemory, PerCpu, Platform, SpinLock, rank};
+use pagewright_types::{CpuId, CpuMask, SpaceId, Tag};
+
+/// Spaces whose translations one x86 CPU keeps.
+const SLOTS: usize = 6;
+
+/// One space whose translations this CPU keeps.
+#[derive(Default)]
+struct PcidSlot {
+    space: AtomicU32,
+    /// The space's generation up to which this CPU has flushed.
+    seen: AtomicU64,
+}
+
+/// One CPU's PCIDs. Only that CPU uses them, with interrupts closed; atomics stand in for the cell that a `Sync` type needs.
+#[derive(Default)]
+pub(crate) struct PcidSlots {
+    slots: [PcidSlot; SLOTS],
+    current: AtomicU8,
+    victim: AtomicU8,
+}
+
+/// What a CPU must do to run a space under a tag of its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Assignment {
+    pub(crate) tag: Tag,
+    /// Whether what the TLB has under the tag is still good.
+    pub(crate) keep: bool,
+}
+
+impl PcidSlots {
+    /// Chooses the slot for a space that is about to run, whose generation (read after the CPU joined its mask) is `generation`.
+    pub(crate) fn choose(&self, space: SpaceId, generation: u64, tagged: bool) -> Assignment {
+        let used = if tagged { SLOTS } else { 1 };
+        let known = self.slots[..used].iter().position(|slot| slot.space.load(Ordering::Relaxed) == space.raw());
+        let index = known.unwrap_or_else(|| {
+            let victim = self.victim.load(Ordering::Relaxed);
+            self.victim.store((victim + 1) % used as u8, Ordering::Relaxed);
+            victim as usize
+        });
+        let slot = &self.slots[index];
+        let keep = tagged && known.is_some() && slot.seen.load(Ordering::Relaxed) == generation;
+        slot.space.store(space.raw(), Ordering::Relaxed);
+        slot.seen.store(generation, Ordering::Relaxed);
+        self.current.store(index as u8, Ordering::Relaxed);
+        Assignment { tag: self.tag(index, tagged), keep }
+    }
+
+    /// PCID 0 is the kernel's own.
+    fn tag(&self, index: usize, tagged: bool) -> Tag {
+        Tag::new(if tagged { index as u16 + 1 } else { 0 })
+    }
+
+    /// The tag of the space that runs.
+    pub(crate) fn current_tag(&self, tagged: bool) -> Tag {
+        self.tag(self.current.load(Ordering::Relaxed) as usize, tagged)
+    }
+
+    /// The generation up to which the running space's translations were flushed here.
+    pub(crate) fn seen(&self) -> u64 {
+        self.slots[self.current.load(Ordering::Relaxed) as usize].seen.load(Ordering::Relaxed)
+    }
+
+    /// Records a flush of the running space's translations.
+    pub(crate) fn set_seen(&self, generation: u64) {
+        self.slots[self.current.load(Ordering::Relaxed) as usize].seen.store(generation, Ordering::Relaxed);
+    }
+}
+
+/// The low bits of a context's ASID word hold the tag; the rest is the generation.
+const TAG_BITS: u32 = 16;
+
+struct Pool {
+    used: Box<[u64]>,
+    next: u32,
+}
+
+/// The machine-wide ASIDs of arm64.
+pub(crate) struct Asids<P: Platform> {
+    tags: u32,
+    generation: AtomicU64,
+    pool: SpinLock<Pool, rank::Context, P::Locks>,
+    /// What each CPU runs: generation and tag; 0 when taken by a rollover.
+    active: PerCpu<AtomicU64>,
+    /// What each CPU ran at the last rollover, kept out of the new generation's pool.
+    reserved: PerCpu<AtomicU64>,
+    /// CPUs that have not flushed since the last rollover.
+    stale: AtomicMask,
+}
+
+/// What an arm64 CPU must do before it runs a space.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct AsidGrant {
+    pub(crate) tag: Tag,
+    /// A rollover happened since this CPU last looked: flush everything locally first.
+    pub(crate) flush_local: bool,
+    /// This grant started a new generation.
+    pub(crate) rolled_over: bool,
+}
+
+impl<P: Platform> Asids<P> {
+    pub(crate) fn try_new(cpus: usize, tags: u32) -> Result<Self, OutOfMemory> {
+        let words = tags.div_ceil(64) as usize;
+        let mut used = Vec::new();
+        used.try_reserve_exact(words).map_err(|_| OutOfMemory { bytes: words * 8 })?;
+        used.resize(words, 0);
+        // Tag 0 belongs to the reserved empty root.
+        used[0] = 1;
+        Ok(Self {
+            tags,
+            generation: AtomicU64::new(1 << TAG_BITS),
+            pool: SpinLock::new(Pool { used: used.into_boxed_slice(), next: 1 }),
+            active: PerCpu::try_new(cpus, |_| AtomicU64::new(0))?,
+            reserved: PerCpu::try_new(cpus, |_| AtomicU64::new(0))?,
+            stale: AtomicMask::new(),
+        })
+    }
+
+    /// Gives `context` a tag of the current generation and marks it active on `cpu` (`check_and_switch_context`).
+    pub(crate) fn grant(&self, cpu: CpuId, context: &Context, online: &CpuMask) -> AsidGrant {
+        let word = context.asid.load(Ordering::SeqCst);
+        let active = self.active.get(cpu);
+        let before = active.load(Ordering::SeqCst);
+        // The exchange fails if a rollover took the active word meanwhile; then the tag may have been reused.
+        if before != 0
+            && self.is_current(word)
+            && active.compare_exchange(before, word, Ordering::SeqCst, Ordering::SeqCst).is_ok()
+        {
+            return AsidGrant { tag: Tag::new(word as u16), flush_local: false, rolled_over: false };
+        }
+        let mut pool = self.pool.lock();
+        let word = context.asid.load(Ordering::SeqCst);
+        let (word, rolled_over) =
+            if self.is_current(word) { (word, false) } else { self.renew(&mut pool, word, online) };
+        context.asid.store(word, Ordering::SeqCst);
+        let flush_local = self.stale.remove(cpu);
+        active.store(word, Ordering::SeqCst);
+        AsidGrant { tag: Tag::new(word as u16), flush_local, rolled_over }
+    }
+
+    fn is_current(&self, word: u64) -> bool {
+        word != 0 && word >> TAG_BITS == self.generation.load(Ordering::SeqCst) >> TAG_BITS
+    }
+
+    /// A tag of the current generation for a context whose word is of an older one (`new_context`).
+    fn renew(&self, pool: &mut Pool, old: u64, online: &CpuMask) -> (u64, bool) {
+        let generation = self.generation.load(Ordering::SeqCst);
+        if old != 0 {
+            let renewed = generation | (old & ((1 << TAG_BITS) - 1));
+            // Running on some CPU at the last rollover: the tag was kept for it.
+            let mut kept = false;
+            for word in self.reserved.iter() {
+                if word.load(Ordering::SeqCst) == old {
+                    word.store(renewed, Ordering::SeqCst);
+                    kept = true;
+                }
+            }
+            // Nobody took it in this generation, so its entries, if any CPU has some, are its own.
+            if kept || !pool.test_and_set(renewed as u16) {
+                return (renewed, false);
+            }
+        }
+        if let Some(tag) = pool.find(self.tags) {
+            return (generation | u64::from(tag), false);
+        }
+        let generation = self.generation.fetch_add(1 << TAG_BITS, Ordering::SeqCst) + (1 << TAG_BITS);
+        self.roll_over(pool, online);
+        let tag = pool.find(self.tags).expect("more tags than CPUs");
+        (generation | u64::from(tag), true)
+    }
+
+    /// Takes every tag back except those running now (`flush_context`).
+    fn roll_over(&self, pool: &mut Pool, online: &CpuMask) {
+        pool.used.fill(0);
+        pool.used[0] = 1;
+        pool.next = 1;
+        for (active, reserved) in self.active.iter().zip(self.reserved.iter()) {
+            let running = active.swap(0, Ordering::SeqCst);
+            // A CPU that has been through two rollovers without switching still runs what it had reserved.
+            if running != 0 {
+                reserved.store(running, Ordering::SeqCst);
+            }
+            let kept = reserved.load(Ordering::SeqCst);
+            if kept != 0 {
+                pool.test_and_set(kept as u16);
+            }
+        }
+        self.stale.insert_all(online);
+    }
+}
+
+impl Pool {
+    fn test_and_set(&mut self, tag: u16) -> bool {
+        let (word, bit) = (usize::from(tag) / 64, 1 << (tag % 64));
+        let was = self.used[word] & bit != 0;
+        self.used[word] |= bit;
+        was
+    }
+
+    /// The next free tag in rotation, marked used.
+    fn find(&mut self, tags: u32) -> Option<u16> {
+        let found = (self.next..tags).chain(1..self.next).find(|&tag| {
+            let word = self.used[tag as usize / 64];
+            word >> (tag % 64) & 1 == 0
+        })?;
+        self.test_and_set(found as u16);
+        self.next = found + 1;
+        Some(found as u16)
+    }
+}
