@@ -18,7 +18,6 @@ use crate::list::FrameList;
 use crate::memmap::Memmap;
 use crate::record::{Kind, State};
 use crate::zone::ZoneId;
-use core::sync::atomic::Ordering;
 use pagewright_types::{DebtKey, FrameRange, Order, Pfn};
 
 /// The free blocks of a zone.
@@ -55,7 +54,7 @@ impl Buddy {
         let found = (order.raw()..=Order::PUD.raw()).map(Order::new).find_map(|larger| {
             let pfn = self.lists[larger.index()].first()?;
             // INV-FRAME-QUEUE: if the first block is parked, all are.
-            let key = key_of(memmap, pfn);
+            let key = memmap.at(pfn).debt();
             (!settled_only || key == DebtKey::NONE).then_some((pfn, larger, key))
         });
         let (pfn, larger, key) = found?;
@@ -76,7 +75,7 @@ impl Buddy {
             let buddy = Pfn::new(pfn.raw() ^ order.frames());
             let wanted = Kind::block(State::Free, order, self.zone);
             let Some(record) = memmap.get(buddy).filter(|record| record.kind() == wanted) else { break };
-            let buddy_key = key_of(memmap, buddy);
+            let buddy_key = record.debt();
             if (key == DebtKey::NONE) != (buddy_key == DebtKey::NONE) {
                 newly_parked += order.frames();
             }
@@ -93,15 +92,10 @@ impl Buddy {
 
     fn link(&mut self, memmap: &Memmap, pfn: Pfn, order: Order, key: DebtKey) {
         let record = memmap.at(pfn);
-        record.index_or_key.store(key.raw(), Ordering::Relaxed);
+        record.set_debt(key);
         record.set_kind(Kind::block(State::Free, order, self.zone));
         queue(&mut self.lists[order.index()], memmap, pfn, key);
     }
-}
-
-/// The key of a free block.
-pub(crate) fn key_of(memmap: &Memmap, pfn: Pfn) -> DebtKey {
-    DebtKey::new(memmap.at(pfn).index_or_key.load(Ordering::Relaxed))
 }
 
 /// Puts a free block on a list: settled in front, parked at the back (INV-FRAME-QUEUE).

@@ -22,10 +22,10 @@ use crate::record::{FrameRecord, State};
 use core::fmt;
 use core::sync::atomic::{AtomicU32, Ordering, fence};
 use pagewright_sync::Platform;
-use pagewright_types::{FileId, FrameRange, LineageId, Order, Pfn};
+use pagewright_types::{DebtKey, FileId, FrameRange, LineageId, Order, Pfn};
 
 bitflags::bitflags! {
-    /// State of a folio beside its counts; Linux's page flags. Bits not named are free.
+    /// State of a folio beside its counts; Linux's page flags. Bits 8 to 15 are free; the age stands above them.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
     pub struct FolioFlags: u32 {
         /// Held by one user at a time: see [`Folio::try_lock`] (`PG_locked`).
@@ -46,6 +46,10 @@ bitflags::bitflags! {
         const RESERVED = 1 << 7;
     }
 }
+
+/// Where the age stands in the word of the flags.
+const AGE_SHIFT: u32 = 16;
+const AGE_MASK: u32 = 0xff << AGE_SHIFT;
 
 /// What a folio's contents belong to (Linux's `folio->mapping`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -127,8 +131,7 @@ impl<P: Platform> Frames<P> {
         debug_assert_eq!(kind.state(), State::Taken, "INV-FRAME-STATE: frame {head} is {kind:?}");
         record.flags.store(0, Ordering::Relaxed);
         record.owner_or_space.store(Owner::None.pack(), Ordering::Relaxed);
-        record.index_or_key.store(0, Ordering::Relaxed);
-        record.age.store(0, Ordering::Relaxed);
+        record.index.store(0, Ordering::Relaxed);
         clear_counts(record);
         self.memmap.name_tails(head, kind.order(), kind);
         record.set_kind(kind.to(State::Folio));
@@ -161,11 +164,20 @@ impl<P: Platform> Frames<P> {
     }
 
     /// Takes back the reference that [`FolioRef::into_raw`] gave up. Any page of the folio will do.
+    ///
+    /// # Panics
+    /// When the frame is a page of no folio; in debug builds when the folio has no references.
     #[inline]
     pub fn folio_ref_from_raw(&self, pfn: Pfn) -> FolioRef {
         let folio = self.folio(pfn);
         debug_assert!(folio.refs() > 0, "INV-FRAME-REFS: no reference to the folio at {pfn}");
         FolioRef::new(folio.head)
+    }
+
+    /// The folio to which `reference` refers.
+    #[inline]
+    pub fn folio_of(&self, reference: &FolioRef) -> Folio<'_> {
+        Folio { memmap: &self.memmap, head: reference.0 }
     }
 
     /// Gives up a reference. The last one gives back the frames, which owe whatever their mappings left.
@@ -309,6 +321,16 @@ impl<'a> Folio<'a> {
         FolioRef::new(self.head)
     }
 
+    /// Takes `n` more references at once, each held by somebody as after [`FolioRef::into_raw`] (`folio_ref_add`). The caller has
+    /// one.
+    ///
+    /// # Panics
+    /// In debug builds when there was none.
+    pub fn get_raw(self, n: u32) {
+        let before = self.record().refs.fetch_add(n, Ordering::Relaxed);
+        debug_assert!(before > 0, "INV-FRAME-REFS: references taken from nobody on the folio at {}", self.head);
+    }
+
     /// Takes a reference unless there is none, because the folio is frozen or free (`folio_try_get`).
     #[inline]
     pub fn try_get(self) -> Option<FolioRef> {
@@ -330,33 +352,33 @@ impl<'a> Folio<'a> {
     /// Index of the first page in what it belongs to: in the file, or the linear page index of anonymous memory.
     #[inline]
     pub fn index(self) -> u64 {
-        self.record().index_or_key.load(Ordering::Relaxed)
+        self.record().index.load(Ordering::Relaxed)
     }
 
     /// Says what the contents belong to and where in it they are. The caller holds the lock of whatever finds folios by this (the page cache,
     /// the page table of a new anonymous page).
     pub fn set_owner(self, owner: Owner, index: u64) {
         let record = self.record();
-        record.index_or_key.store(index, Ordering::Relaxed);
+        record.index.store(index, Ordering::Relaxed);
         record.owner_or_space.store(owner.pack(), Ordering::Release);
     }
 
     /// The flags.
     #[inline]
     pub fn flags(self) -> FolioFlags {
-        FolioFlags::from_bits_retain(self.record().flags.load(Ordering::Acquire))
+        FolioFlags::from_bits_truncate(self.record().flags.load(Ordering::Acquire))
     }
 
     /// Sets flags and returns those that stood before.
     #[inline]
     pub fn set_flags(self, flags: FolioFlags) -> FolioFlags {
-        FolioFlags::from_bits_retain(self.record().flags.fetch_or(flags.bits(), Ordering::AcqRel))
+        FolioFlags::from_bits_truncate(self.record().flags.fetch_or(flags.bits(), Ordering::AcqRel))
     }
 
     /// Clears flags and returns those that stood before.
     #[inline]
     pub fn clear_flags(self, flags: FolioFlags) -> FolioFlags {
-        FolioFlags::from_bits_retain(self.record().flags.fetch_and(!flags.bits(), Ordering::AcqRel))
+        FolioFlags::from_bits_truncate(self.record().flags.fetch_and(!flags.bits(), Ordering::AcqRel))
     }
 
     /// Locks the folio unless somebody has it locked (`folio_trylock`). There is no waiting form: who waits holds no lock that ranks, and
@@ -367,14 +389,25 @@ impl<'a> Folio<'a> {
         (!before.contains(FolioFlags::LOCKED)).then_some(FolioLock(self))
     }
 
-    /// When it was last seen in use, in the unit of whoever ages it.
-    pub fn age(self) -> u32 {
-        self.record().age.load(Ordering::Relaxed)
+    /// How long ago it was last seen in use, in scans of whoever ages it.
+    pub fn age(self) -> u8 {
+        (self.record().flags.load(Ordering::Relaxed) >> AGE_SHIFT) as u8
     }
 
-    /// Says when it was last seen in use.
-    pub fn set_age(self, age: u32) {
-        self.record().age.store(age, Ordering::Relaxed);
+    /// Says how long ago it was last seen in use.
+    pub fn set_age(self, age: u8) {
+        let flags = &self.record().flags;
+        let mut now = flags.load(Ordering::Relaxed);
+        let aged = |flags: u32| flags & !AGE_MASK | u32::from(age) << AGE_SHIFT;
+        while let Err(other) = flags.compare_exchange_weak(now, aged(now), Ordering::Relaxed, Ordering::Relaxed) {
+            now = other;
+        }
+    }
+
+    /// Makes the folio's frames owe a debt when they are freed, whoever frees them: somebody gives up a reference while a TLB may still
+    /// reach the folio through a mapping that is gone.
+    pub fn owe(self, key: DebtKey) {
+        self.record().merge_debt(key);
     }
 }
 

@@ -127,6 +127,10 @@ impl<P: Platform> Frames<P> {
     /// [`FramesError`]; nothing is kept.
     pub fn try_new(machine: P, layout: &Layout<'_>) -> Result<Self, FramesError> {
         let span = layout.check()?;
+        if !machine.permit_allocation() {
+            let bytes = Memmap::bytes(span.frames);
+            return Err(OutOfMemory { bytes }.into());
+        }
         let memmap = Memmap::try_new(span.frames)?;
         let zones = zones_of::<P>(layout, span.cpus)?;
         let spans = spans_of(layout, &zones)?;
@@ -186,18 +190,21 @@ impl<P: Platform> Frames<P> {
         })
     }
 
-    /// Gives back frames that owe nothing.
+    /// Gives back frames that owe nothing but what they [owed](crate::Folio::owe) already.
     #[inline]
     pub fn free(&self, block: Block) {
         self.free_owing(block, DebtKey::NONE);
     }
 
-    /// Gives back frames that nobody may use before the debt under `key` is settled: parks them.
+    /// Gives back frames that nobody may use before the debt under `key` is settled, nor before what they [owed](crate::Folio::owe)
+    /// already: parks them.
     #[inline]
     pub fn free_owing(&self, block: Block, key: DebtKey) {
         let cpu = self.machine.cpu();
         let pfn = block.into_raw();
-        let kind = self.memmap.at(pfn).kind();
+        let record = self.memmap.at(pfn);
+        let kind = record.kind();
+        let key = record.debt().merge(key);
         debug_assert_eq!(kind.state(), State::Taken, "INV-FRAME-STATE: frame {pfn} is freed and is {kind:?}");
         self.zones[kind.zone().index()].put(&self.memmap, cpu, pfn, kind, key);
         self.counters.add(cpu, Counter::PgFree, u64::from(kind.order().frames()));

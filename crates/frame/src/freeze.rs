@@ -19,7 +19,7 @@
 use crate::bomb;
 use crate::folio::{Folio, FolioFlags, clear_counts};
 use crate::memmap::Memmap;
-use crate::record::State;
+use crate::record::{Kind, State};
 use core::fmt;
 use core::iter::FusedIterator;
 use core::sync::atomic::Ordering;
@@ -76,7 +76,7 @@ impl<'a> Frozen<'a> {
         folio.record().refs.store(refs, Ordering::Release);
     }
 
-    /// Takes the folio apart into folios of order `to`, in the order of their frames. Each keeps the owner, flags and age, and the index
+    /// Takes the folio apart into folios of order `to`, in the order of their frames. Each keeps the owner, flags, age and debt, and the index
     /// of its own first page; none is locked but the first.
     ///
     /// # Panics
@@ -89,9 +89,10 @@ impl<'a> Frozen<'a> {
         debug_assert!(to < kind.order(), "INV-FRAME-FROZEN: the folio at {head} is not larger than order {to}");
         debug_assert!(!folio.is_mapped(), "INV-FRAME-MAP: the folio at {head} is split while mapped");
         debug_assert!(!folio.maybe_pinned(), "INV-FRAME-PIN: the folio at {head} is split while pinned");
-        let flags = (folio.flags() - FolioFlags::LOCKED).bits();
+        let flags = record.flags.load(Ordering::Relaxed) & !FolioFlags::LOCKED.bits();
+        let debt = record.debt();
         let owner = record.owner_or_space.load(Ordering::Relaxed);
-        let part_kind = crate::record::Kind::block(State::Folio, to, kind.zone());
+        let part_kind = Kind::block(State::Folio, to, kind.zone());
         let count = 1 << (kind.order().raw() - to.raw());
         // The head goes last: until its kind changes, lookups by a tail find the whole folio, which has no references to take.
         for part in (0..count).rev() {
@@ -101,8 +102,8 @@ impl<'a> Frozen<'a> {
             if part > 0 {
                 new.flags.store(flags, Ordering::Relaxed);
                 new.owner_or_space.store(owner, Ordering::Relaxed);
-                new.index_or_key.store(folio.index() + (u64::from(part) << to.raw()), Ordering::Relaxed);
-                new.age.store(folio.age(), Ordering::Relaxed);
+                new.index.store(folio.index() + (u64::from(part) << to.raw()), Ordering::Relaxed);
+                new.set_debt(debt);
                 clear_counts(new);
             }
             new.set_kind(part_kind);

@@ -22,10 +22,14 @@ pub(crate) struct Memmap {
 impl Memmap {
     /// Zeroed records for all frames of `span`.
     pub(crate) fn try_new(span: FrameRange) -> Result<Self, OutOfMemory> {
-        let frames = span.frames() as usize;
-        bytemuck::try_zeroed_slice_box(frames)
+        bytemuck::try_zeroed_slice_box(span.frames() as usize)
             .map(|records| Self { start: span.start(), records })
-            .map_err(|()| OutOfMemory { bytes: frames.saturating_mul(size_of::<FrameRecord>()) })
+            .map_err(|()| OutOfMemory { bytes: Self::bytes(span) })
+    }
+
+    /// Bytes of address space for all frames of `span`.
+    pub(crate) const fn bytes(span: FrameRange) -> usize {
+        span.frames() as usize * size_of::<FrameRecord>()
     }
 
     /// The record of a frame.

@@ -7,11 +7,10 @@
 //!
 //! Not guaranteed: coalescing. A block on these lists is free but no buddy of anything; `Frames::drain` returns them all.
 
-use crate::buddy::{key_of, queue};
+use crate::buddy::queue;
 use crate::list::FrameList;
 use crate::memmap::Memmap;
 use crate::record::{Kind, State};
-use core::sync::atomic::Ordering;
 use pagewright_types::{DebtKey, Order, Pfn};
 
 /// Lists of a CPU: orders 0 to 3, and 9.
@@ -91,7 +90,7 @@ impl Pcp {
         let list = self.list(order);
         let pfn = list.first()?;
         // INV-FRAME-QUEUE: if the first block is parked, all are.
-        let key = key_of(memmap, pfn);
+        let key = memmap.at(pfn).debt();
         if settled_only && key != DebtKey::NONE {
             return None;
         }
@@ -103,7 +102,7 @@ impl Pcp {
     #[inline]
     pub(crate) fn put(&mut self, memmap: &Memmap, pfn: Pfn, kind: Kind, key: DebtKey, limits: PcpLimits) -> bool {
         let record = memmap.at(pfn);
-        record.index_or_key.store(key.raw(), Ordering::Relaxed);
+        record.set_debt(key);
         record.set_kind(kind.to(State::Pcp));
         let order = kind.order();
         let list = self.list(order);
@@ -115,7 +114,7 @@ impl Pcp {
     pub(crate) fn take_oldest(&mut self, memmap: &Memmap, order: Order) -> Option<(Pfn, DebtKey)> {
         let list = self.list(order);
         let pfn = list.last()?;
-        let key = key_of(memmap, pfn);
+        let key = memmap.at(pfn).debt();
         list.remove(memmap, pfn);
         Some((pfn, key))
     }

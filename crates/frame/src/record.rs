@@ -5,20 +5,21 @@
 //! frame of a block.
 //!
 //! ```text
-//! state        kind         refs    flags         mapcount  prev/next   entire   large   nr_mapped  pins    index       owner   age
-//! ----------   ----------   -----   -----------   --------  ---------   ------   -----   ---------  -----   ---------   -----   ---
-//! Interior     0            0       .             0         .           .        .       .          .       .           .       .
-//! Free head    order,zone   0       .             0         buddy list  .        .       .          .       debt key    .       .
-//! Pcp head     order,zone   0       .             0         pcp list    .        .       .          .       debt key    .       .
-//! Taken head   order,zone   0       .             0         .           .        .       .          .       .           .       .
-//! Folio head   order,zone   refs    FolioFlags    its PTEs  LRU         entire   large   nr_mapped  pins    page index  Owner   age
-//! Folio tail   order,zone   0       .             its PTEs  deferred*   .        .       .          .       .           .       .
-//! Table        level,zone   0       marks, lock   live      deposit     shares   .       .          .       .           space   .
+//! state       kind        refs  flags        mapcount  prev/next   entire  large  nr_mapped  pins  index       owner  debt
+//! ----------  ----------  ----  -----------  --------  ----------  ------  -----  ---------  ----  ----------  -----  ----
+//! Interior    0           0     .            0         .           .       .      .          .     .           .      .
+//! Free head   order,zone  0     .            0         buddy list  .       .      .          .     .           .      key
+//! Pcp head    order,zone  0     .            0         pcp list    .       .      .          .     .           .      key
+//! Taken head  order,zone  0     .            0         BlockList   .       .      .          .     .           .      key
+//! Folio head  order,zone  refs  flags, age   its PTEs  LRU         entire  large  nr_mapped  pins  page index  Owner  key
+//! Folio tail  order,zone  0     .            its PTEs  deferred*   .       .      .          .     .           .      .
+//! Table       level,zone  0     marks, lock  live      deposit     shares  .      .          .     .           space  key
 //! ```
 //!
 //! `*` in the first tail only, as in Linux (`folio->_deferred_list`). The LRU, deferred and deposit links have no user in this
 //! crate: they are why a large folio or a shared table needs no second record. `refs` counts a pin of a small folio 1024
-//! times. Resident-set counts of a last-level table will stand in `large`, `nr_mapped` and `pins` of its row.
+//! times. Resident-set counts of a last-level table find room in `large`, `nr_mapped` and `pins` of its row. `debt` of a block in
+//! use is what it will owe when it is freed, beyond what its last user says then.
 //!
 //! ```text
 //!            carve, coalesce                 take                     new_folio
@@ -35,7 +36,7 @@
 //! is believed only where its head agrees: see INV-FRAME-TAIL. Memory that was never written reads as zeroes and is `Interior`,
 //! so a memmap costs host memory only where frames were used; a hole between two ranges is `Interior` for ever.
 //!
-//! Protocol: `kind`, links and debt key of a `Free` record change under its zone's lock, of a `Pcp` record under that CPU's list
+//! Protocol: `kind`, links and debt of a `Free` record change under its zone's lock, of a `Pcp` record under that CPU's list
 //! lock. `Taken` belongs to whoever has the [`Block`](crate::Block). The words of a folio change by atomic read-modify-write; those
 //! of a table under its lock bit, except the share count and the sticky marks.
 //!
@@ -49,7 +50,7 @@
 use bytemuck::Zeroable;
 use core::fmt;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use pagewright_types::{Level, Order};
+use pagewright_types::{DebtKey, Level, Order};
 
 use crate::zone::ZoneId;
 
@@ -160,12 +161,12 @@ pub(crate) struct FrameRecord {
     pub(crate) nr_pages_mapped: AtomicU32,
     /// Pins of a large folio, exactly.
     pub(crate) pincount: AtomicU32,
-    /// Page index of a folio in what it belongs to; debt key of a free block.
-    pub(crate) index_or_key: AtomicU64,
+    /// Page index of a folio in what it belongs to.
+    pub(crate) index: AtomicU64,
     /// What a folio belongs to; the space for which a table was made.
     pub(crate) owner_or_space: AtomicU64,
-    /// When the folio was last seen in use, in the unit of whoever ages it.
-    pub(crate) age: AtomicU32,
+    /// Key of the debt under which a free block stands, or a block in use will be freed.
+    debt: AtomicU64,
 }
 
 const _: () = assert!(size_of::<FrameRecord>() <= 64, "a frame's record outgrew 64 bytes");
@@ -179,6 +180,26 @@ impl FrameRecord {
     #[inline]
     pub(crate) fn set_kind(&self, kind: Kind) {
         self.kind.store(kind.0, Ordering::Release);
+    }
+
+    #[inline]
+    pub(crate) fn debt(&self) -> DebtKey {
+        DebtKey::new(self.debt.load(Ordering::Relaxed))
+    }
+
+    #[inline]
+    pub(crate) fn set_debt(&self, key: DebtKey) {
+        self.debt.store(key.raw(), Ordering::Relaxed);
+    }
+
+    /// Adds a debt to what a block in use will owe.
+    pub(crate) fn merge_debt(&self, key: DebtKey) {
+        let mut now = self.debt();
+        while let Err(other) =
+            self.debt.compare_exchange_weak(now.raw(), now.merge(key).raw(), Ordering::Relaxed, Ordering::Relaxed)
+        {
+            now = DebtKey::new(other);
+        }
     }
 }
 

@@ -106,7 +106,7 @@ impl<'a, L: Backend> TablePage<'a, L> {
 
     /// The space for which the table was made, or which owned it alone when sharing began.
     pub fn origin(&self) -> SpaceId {
-        SpaceId::new(self.record.owner_or_space.load(Ordering::Relaxed) as _)
+        SpaceId::new(self.record.owner_or_space.load(Ordering::Relaxed) as u32)
     }
 
     /// Says which space owns the table alone. The caller holds the lock.
@@ -139,15 +139,18 @@ impl<'a, L: Backend> TablePage<'a, L> {
     /// Counts entries that became live. The caller holds the lock.
     #[inline]
     pub fn add_live(&self, entries: u32) {
-        let before = self.record.mapcount.fetch_add(entries, Ordering::Relaxed);
+        // A load and a store: the lock keeps others away, and an atomic addition would cost as much as the entry's store.
+        let before = self.record.mapcount.load(Ordering::Relaxed);
         debug_assert!(before + entries <= Level::ENTRIES as u32, "INV-FRAME-TABLE: {entries} more entries in {self:?}");
+        self.record.mapcount.store(before + entries, Ordering::Relaxed);
     }
 
     /// Counts entries that became empty, and returns how many are live. The caller holds the lock.
     #[inline]
     pub fn sub_live(&self, entries: u32) -> u32 {
-        let before = self.record.mapcount.fetch_sub(entries, Ordering::Relaxed);
+        let before = self.record.mapcount.load(Ordering::Relaxed);
         debug_assert!(before >= entries, "INV-FRAME-TABLE: {entries} of {before} live entries became empty");
+        self.record.mapcount.store(before - entries, Ordering::Relaxed);
         before - entries
     }
 

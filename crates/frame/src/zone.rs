@@ -165,6 +165,7 @@ impl<L: Backend> Zone<L> {
             if pcp::keeps(want.order) { self.take_pcp(memmap, cpu, want) } else { self.take_buddy(memmap, want) }?;
         if key != DebtKey::NONE {
             self.parked.fetch_sub(want.order.frames(), Ordering::Relaxed);
+            memmap.at(pfn).set_debt(DebtKey::NONE);
         }
         Some((pfn, key))
     }
