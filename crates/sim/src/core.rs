@@ -1,0 +1,85 @@
+//! One CPU of the machine: its TLBs, its clock, its counts, and the registers that matter to memory.
+//!
+//! The TLBs are borrowed for the length of one operation on them and never across a call out of this crate; everything else is
+//! a plain cell. A clock moves by [`Core::spend`] and by waiting for an answer, never otherwise.
+
+use crate::cost::Costs;
+use crate::event::{Event, Events};
+use crate::time::Picos;
+use crate::tlb::Tlbs;
+use crate::{Cost, Profile};
+use pagewright_sync::RankSet;
+use pagewright_types::{Pfn, Tag};
+use std::cell::{Cell, RefCell};
+
+/// What the MMU translates with: CR3 and its PCID, or TTBR0_EL1 and its ASID.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Root {
+    pub(crate) table: Pfn,
+    pub(crate) tag: Tag,
+}
+
+/// One CPU.
+pub(crate) struct Core {
+    pub(crate) tlbs: RefCell<Tlbs>,
+    /// `None` until the first root is installed; an access before that finds nothing mapped.
+    pub(crate) root: Cell<Option<Root>>,
+    clock: Cell<Picos>,
+    pub(crate) events: Events,
+    /// When the last CPU that was interrupted answers; waited for in `relax`.
+    pub(crate) answered_at: Cell<Picos>,
+    /// `relax` calls since there was last something to wait for.
+    pub(crate) idle_relaxes: Cell<u32>,
+    /// Broadcast invalidations issued here and not completed.
+    pub(crate) outstanding: Cell<u64>,
+    /// Depth of interrupt handlers.
+    pub(crate) in_interrupt: Cell<u32>,
+    /// Ranks held while another CPU runs on the host thread.
+    pub(crate) held: Cell<RankSet>,
+}
+
+impl Core {
+    pub(crate) fn new(profile: &Profile) -> Self {
+        Self {
+            tlbs: RefCell::new(Tlbs::new(&profile.geometry)),
+            root: Cell::new(None),
+            clock: Cell::new(Picos::ZERO),
+            events: Events::new(),
+            answered_at: Cell::new(Picos::ZERO),
+            idle_relaxes: Cell::new(0),
+            outstanding: Cell::new(0),
+            in_interrupt: Cell::new(0),
+            held: Cell::new(RankSet::EMPTY),
+        }
+    }
+
+    #[inline]
+    pub(crate) fn clock(&self) -> Picos {
+        self.clock.get()
+    }
+
+    /// Passes `time`.
+    #[inline]
+    pub(crate) fn spend(&self, time: Picos) {
+        self.clock.set(self.clock.get() + time);
+    }
+
+    /// Pays `cost` once.
+    #[inline]
+    pub(crate) fn pay(&self, costs: &Costs, cost: Cost) {
+        self.spend(costs.of(cost));
+    }
+
+    /// Waits until `moment`, if it is still to come.
+    pub(crate) fn wait_until(&self, moment: Picos) {
+        self.clock.set(self.clock.get().max(moment));
+    }
+
+    /// Counts one flush attempt, which reaches all TLBs of the CPU, and what it cost in entries.
+    pub(crate) fn count_flush(&self, lost: u64) {
+        self.events.add(Event::DtlbFlushes, 1);
+        self.events.add(Event::StlbFlushes, 1);
+        self.events.add(Event::ItlbFlushes, 1);
+        self.events.add(Event::EntriesLost, lost);
+    }
+}

@@ -1,0 +1,169 @@
+//! The machine as the memory manager sees it: [`Effects`] and [`Platform`].
+//!
+//! Entry loads, stores and barriers of a CPU all pass through this file, and nowhere else touch memory. Here a store reaches memory at
+//! once; a machine that explores schedules will hold it back until a barrier.
+
+use crate::backend::SimLocks;
+use crate::core::Root;
+use crate::cost::Cost;
+use crate::event::Event;
+use crate::machine::{Allocations, Refusal, Sim};
+use pagewright_arch::{Caps, Effects, Invalidate, Isa, IsaKind, Pte, Slot};
+use pagewright_sync::Platform;
+use pagewright_types::{CpuId, CpuMask, Order, Pfn, PhysAddr, Tag};
+use std::sync::atomic::Ordering;
+
+impl<I: Isa> Sim<I> {
+    fn pay(&self, cost: Cost) {
+        self.here().pay(&self.0.config.profile.costs, cost);
+    }
+
+    fn pay_pages(&self, cost: Cost, order: Order) {
+        self.here().spend(self.0.config.profile.cost(cost) * u64::from(order.frames()));
+    }
+}
+
+impl<I: Isa> Effects for Sim<I> {
+    type Isa = I;
+
+    fn caps(&self) -> &Caps {
+        &self.0.caps
+    }
+
+    #[inline]
+    fn cpu(&self) -> CpuId {
+        self.0.current.get()
+    }
+
+    fn online(&self) -> CpuMask {
+        self.0.online
+    }
+
+    #[inline]
+    fn load(&self, slot: Slot) -> Pte {
+        self.pay(Cost::EntryLoad);
+        Pte::from_raw(self.0.ram.word(slot.addr()).load(Ordering::Acquire))
+    }
+
+    #[inline]
+    fn store(&self, slot: Slot, pte: Pte) {
+        self.pay(Cost::EntryStore);
+        self.0.ram.word(slot.addr()).store(pte.raw(), Ordering::Release);
+    }
+
+    fn swap(&self, slot: Slot, pte: Pte) -> Pte {
+        self.pay(Cost::EntrySwap);
+        Pte::from_raw(self.0.ram.word(slot.addr()).swap(pte.raw(), Ordering::AcqRel))
+    }
+
+    fn compare_exchange(&self, slot: Slot, current: Pte, new: Pte) -> Result<(), Pte> {
+        self.pay(Cost::EntrySwap);
+        let word = self.0.ram.word(slot.addr());
+        match word.compare_exchange(current.raw(), new.raw(), Ordering::AcqRel, Ordering::Acquire) {
+            Ok(_) => Ok(()),
+            Err(stands) => Err(Pte::from_raw(stands)),
+        }
+    }
+
+    fn publish(&self) {
+        match I::KIND {
+            // Stores become visible in program order, to walkers too (SDM vol. 3A §4.10.4).
+            IsaKind::X86_64 => {}
+            IsaKind::Aarch64 => {
+                self.here().events.add(Event::Dsbs, 1);
+                self.pay(Cost::DsbLocal);
+            }
+        }
+    }
+
+    /// # Panics
+    /// When the machine has no such instruction: a broadcast or a range on x86-64, a range where `caps` says that there is none.
+    fn invalidate(&self, op: Invalidate) {
+        self.carry_out(op);
+    }
+
+    fn complete(&self) {
+        match I::KIND {
+            IsaKind::X86_64 => {}
+            IsaKind::Aarch64 => {
+                let core = self.here();
+                core.events.add(Event::Dsbs, 1);
+                if core.outstanding.replace(0) == 0 {
+                    self.pay(Cost::DsbLocal);
+                } else {
+                    let others = self.0.cores.len() as u64 - 1;
+                    self.pay(Cost::DsbWait);
+                    core.spend(self.profile().cost(Cost::DsbWaitEach) * others);
+                }
+            }
+        }
+    }
+
+    /// # Panics
+    /// When the caller is among `targets`, when one is not online, or when no handler was bound.
+    fn kick(&self, targets: &CpuMask) {
+        self.interrupt(targets);
+    }
+
+    /// Joins the clock of this CPU with the latest answer to its interrupts: whoever waits for an answer calls this at least once, and
+    /// the wait is charged here.
+    ///
+    /// # Panics
+    /// When called over and over with nothing to wait for.
+    fn relax(&self) {
+        self.wait_for_answers();
+    }
+
+    fn install_root(&self, root: Pfn, tag: Tag, keep: bool) {
+        let tag = self.tag_in_use(tag);
+        self.pay(Cost::SwitchRoot);
+        // Without tags CR4.PCIDE is 0, and MOV CR3 flushes whatever bit 63 says.
+        if !keep || !self.0.caps.tagged {
+            self.drop_tag_here(tag);
+        }
+        self.here().root.set(Some(Root { table: root, tag }));
+    }
+
+    fn may_wait(&self) -> bool {
+        self.here().in_interrupt.get() == 0
+    }
+
+    fn permit_allocation(&self) -> bool {
+        match self.0.allocations.get() {
+            Allocations::Permitted => true,
+            Allocations::FailAfter(0, refusal) => {
+                if refusal == Refusal::One {
+                    self.0.allocations.set(Allocations::Permitted);
+                }
+                self.0.refused.set(self.0.refused.get() + 1);
+                false
+            }
+            Allocations::FailAfter(more, refusal) => {
+                self.0.allocations.set(Allocations::FailAfter(more - 1, refusal));
+                true
+            }
+        }
+    }
+
+    fn zero(&self, pfn: Pfn, order: Order) {
+        self.pay_pages(Cost::ZeroPage, order);
+        self.0.ram.zero(pfn, order);
+    }
+
+    fn copy(&self, from: Pfn, to: Pfn, order: Order) {
+        self.pay_pages(Cost::CopyPage, order);
+        self.0.ram.copy(from, to, order);
+    }
+
+    fn read(&self, from: PhysAddr, to: &mut [u8]) {
+        self.0.ram.read(from, to);
+    }
+
+    fn write(&self, to: PhysAddr, from: &[u8]) {
+        self.0.ram.write(to, from);
+    }
+}
+
+impl<I: Isa> Platform for Sim<I> {
+    type Locks = SimLocks;
+}

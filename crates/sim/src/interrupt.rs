@@ -1,0 +1,83 @@
+//! Interrupts to other CPUs, and the wait for their answers.
+//!
+//! ```text
+//!  sender   ──IpiSend, IpiSendEach──┬────────────── goes on ──────────────╌╌ relax ╌╌┐ clock joins the latest answer
+//!  target                           └─IpiDelivery─▶ IpiHandler + its flushes ─IpiAck─┘
+//! ```
+//!
+//! In fast mode the handler has run on every target when `kick` returns. The target pays for it from its own clock, as time stolen from
+//! what it was doing; the answer comes at a time counted from the sender's clock, because a target takes an interrupt when
+//! it arrives, however far its own turns have run ahead. What the sender does before it calls `relax` overlaps with the targets' work.
+//!
+//! Not modelled: interrupts that queue up at one target, and targets that have interrupts closed.
+
+use crate::core::Core;
+use crate::cost::Cost;
+use crate::event::Event;
+use crate::machine::{Entered, Sim};
+use pagewright_arch::Isa;
+use pagewright_types::{CpuId, CpuMask};
+use std::rc::Rc;
+
+/// `relax` calls in a row with nothing to wait for after which it is a deadlock.
+const IDLE_RELAXES: u32 = 1000;
+
+impl<I: Isa> Sim<I> {
+    /// Interrupts `targets` and has each run the handler.
+    ///
+    /// # Panics
+    /// When the caller is among them, when one is not online, or when no handler was bound.
+    pub(crate) fn interrupt(&self, targets: &CpuMask) {
+        let sender_cpu = self.0.current.get();
+        let sender = self.here();
+        assert!(!targets.contains(sender_cpu), "CPU {sender_cpu} interrupts itself");
+        let count = u64::from(targets.count());
+        if count == 0 {
+            return;
+        }
+        let handler = self.0.handler.borrow().as_ref().map(Rc::clone);
+        let Some(handler) = handler else { panic!("CPU {sender_cpu} interrupts {targets:?}, and no handler is bound") };
+        let costs = &self.profile().costs;
+        sender.pay(costs, Cost::IpiSend);
+        sender.spend(costs.of(Cost::IpiSendEach) * count);
+        sender.events.add(Event::IpisSent, count);
+        let arrival = sender.clock() + costs.of(Cost::IpiDelivery);
+        for target in targets.iter() {
+            assert!(self.0.online.contains(target), "CPU {sender_cpu} interrupts CPU {target}, which is not there");
+            let core = self.core(target);
+            let before = core.clock();
+            core.events.add(Event::IpisReceived, 1);
+            core.pay(costs, Cost::IpiHandler);
+            self.handle_on(target, core, &*handler);
+            let answer = arrival + core.clock().since(before) + costs.of(Cost::IpiAck);
+            sender.answered_at.set(sender.answered_at.get().max(answer));
+        }
+        sender.idle_relaxes.set(0);
+    }
+
+    fn handle_on(&self, target: CpuId, core: &Core, handler: &dyn Fn(CpuId)) {
+        let entered = Entered::new(&self.0, target);
+        core.in_interrupt.set(core.in_interrupt.get() + 1);
+        handler(target);
+        core.in_interrupt.set(core.in_interrupt.get() - 1);
+        drop(entered);
+    }
+
+    /// Waits for the answers to earlier interrupts.
+    ///
+    /// # Panics
+    /// When called over and over with nothing to wait for: in fast mode nobody else can act meanwhile.
+    pub(crate) fn wait_for_answers(&self) {
+        let core = self.here();
+        let answered_at = core.answered_at.get();
+        if core.clock() < answered_at {
+            core.wait_until(answered_at);
+            core.idle_relaxes.set(0);
+            return;
+        }
+        let idle = core.idle_relaxes.get() + 1;
+        core.idle_relaxes.set(idle);
+        let cpu = self.0.current.get();
+        assert!(idle < IDLE_RELAXES, "deadlock in fast mode: CPU {cpu} waits for others, and all have answered");
+    }
+}

@@ -1,0 +1,165 @@
+//! What each TLB invalidation removes, instruction by instruction.
+//!
+//! | target | x86-64 (SDM vol. 3A §4.10.4.1) | arm64 (Arm ARM D8.16.5) |
+//! | --- | --- | --- |
+//! | `Page`, current tag | `INVLPG`: the page, globals too; **all** walk caches of the tag | `TLBI VAE1[IS]`, `VALE1[IS]` if `last_level` |
+//! | `Page`, another tag | `INVPCID` type 0: the page, no globals; the walk caches on the way to it | the same |
+//! | `Range` | does not exist | `TLBI RVAE1[IS]`, `RVALE1[IS]` (FEAT_TLBIRANGE) |
+//! | `Tag` | `INVPCID` type 1, or `MOV CR3` | `TLBI ASIDE1[IS]` |
+//! | `AllTags` | `INVPCID` type 3 | `TLBI VMALLE1[IS]`, globals too |
+//!
+//! On arm64 the form for the last level leaves the walk caches alone and, as FEAT_TTL permits, removes entries of the named level
+//! only: a wrong level removes nothing. The other form removes translations of any level, as Linux asks of it (a hint
+//! of "unknown") whenever tables may have gone.
+
+use crate::core::Core;
+use crate::cost::Cost;
+use crate::event::Event;
+use crate::machine::Sim;
+use crate::tlb::{Key, Pattern, Tlbs};
+use pagewright_arch::{Invalidate, Isa, IsaKind, Reach, Target};
+use pagewright_types::{Level, PageRange, Tag, VirtAddr};
+
+/// Ranges of up to this many entries are looked up one by one; a longer one sweeps the arrays once.
+const SWEEP_ABOVE: u64 = 64;
+
+impl<I: Isa> Sim<I> {
+    /// Carries out `op`, issued by the current CPU.
+    pub(crate) fn carry_out(&self, op: Invalidate) {
+        let target = self.untagged(op.target);
+        match I::KIND {
+            IsaKind::X86_64 => {
+                assert!(op.reach == Reach::Local, "no broadcast invalidation on this x86-64 machine: {op:?}");
+                self.invalidate_x86_64(target);
+            }
+            IsaKind::Aarch64 => self.invalidate_aarch64(op.reach, target),
+        }
+    }
+
+    /// Without tags, the machine has one.
+    pub(crate) fn tag_in_use(&self, tag: Tag) -> Tag {
+        if self.0.caps.tagged { tag } else { Tag::new(0) }
+    }
+
+    fn untagged(&self, target: Target) -> Target {
+        match target {
+            Target::Page { tag, va, level, last_level } => {
+                Target::Page { tag: self.tag_in_use(tag), va, level, last_level }
+            }
+            Target::Range { tag, range, level, last_level } => {
+                Target::Range { tag: self.tag_in_use(tag), range, level, last_level }
+            }
+            Target::Tag(tag) => Target::Tag(self.tag_in_use(tag)),
+            Target::AllTags => Target::AllTags,
+        }
+    }
+
+    fn invalidate_x86_64(&self, target: Target) {
+        let core = self.here();
+        let current = core.root.get().map_or(Tag::new(0), |root| root.tag);
+        let mut tlbs = core.tlbs.borrow_mut();
+        let (lost, cost, event) = match target {
+            Target::Page { tag, va, .. } if tag == current => {
+                tlbs.drop_uppers(Pattern::tag(tag));
+                (tlbs.drop_page(tag, va, None, true), Cost::FlushPage, Event::PageFlushes)
+            }
+            Target::Page { tag, va, .. } => {
+                tlbs.drop_uppers_of(tag, va);
+                (tlbs.drop_page(tag, va, None, false), Cost::FlushPage, Event::PageFlushes)
+            }
+            Target::Range { .. } => panic!("no range invalidation on x86-64: {target:?}"),
+            Target::Tag(tag) => (drop_pattern(&mut tlbs, Pattern::tag(tag)), Cost::FlushAll, Event::FullFlushes),
+            Target::AllTags => (drop_pattern(&mut tlbs, Pattern::NOT_GLOBAL), Cost::FlushAll, Event::FullFlushes),
+        };
+        drop(tlbs);
+        core.count_flush(lost);
+        core.events.add(event, 1);
+        core.pay(&self.profile().costs, cost);
+    }
+
+    fn invalidate_aarch64(&self, reach: Reach, target: Target) {
+        let core = self.here();
+        let costs = &self.profile().costs;
+        core.events.add(Event::TlbisIssued, 1);
+        core.pay(costs, Cost::Tlbi);
+        assert!(
+            self.0.caps.range_invalidate || !matches!(target, Target::Range { .. }),
+            "no FEAT_TLBIRANGE on this machine: {target:?}"
+        );
+        match reach {
+            Reach::Local => {
+                drop_aarch64(core, target);
+                core.events.add(if is_full(target) { Event::FullFlushes } else { Event::PageFlushes }, 1);
+                core.events.add(Event::Dsbs, 1);
+                core.pay(costs, Cost::DsbLocal);
+            }
+            Reach::Broadcast => {
+                for core in &self.0.cores {
+                    drop_aarch64(core, target);
+                }
+                core.outstanding.set(core.outstanding.get() + 1);
+            }
+        }
+    }
+
+    /// Drops what is not global under `tag` on the current CPU, as part of installing a root.
+    pub(crate) fn drop_tag_here(&self, tag: Tag) {
+        let core = self.here();
+        let lost = drop_pattern(&mut core.tlbs.borrow_mut(), Pattern::tag(tag));
+        core.count_flush(lost);
+        core.events.add(Event::FullFlushes, 1);
+    }
+}
+
+fn is_full(target: Target) -> bool {
+    match target {
+        Target::Page { .. } | Target::Range { .. } => false,
+        Target::Tag(_) | Target::AllTags => true,
+    }
+}
+
+fn drop_pattern(tlbs: &mut Tlbs, pattern: Pattern) -> u64 {
+    tlbs.drop_uppers(pattern);
+    tlbs.drop_all(pattern)
+}
+
+fn drop_aarch64(core: &Core, target: Target) {
+    let mut tlbs = core.tlbs.borrow_mut();
+    let lost = match target {
+        Target::Page { tag, va, level, last_level } => drop_page_aarch64(&mut tlbs, tag, va, level, last_level),
+        Target::Range { tag, range, level, last_level } if range.len() >> stride(level, last_level) <= SWEEP_ABOVE => {
+            let shift = stride(level, last_level);
+            let entries = range.start().raw() >> shift..range.end().raw().div_ceil(1 << shift);
+            let mut drop_entry =
+                |entry: u64| drop_page_aarch64(&mut tlbs, tag, VirtAddr::new(entry << shift), level, last_level);
+            entries.map(&mut drop_entry).sum()
+        }
+        Target::Range { tag, range, level, last_level } => {
+            if !last_level {
+                tlbs.drop_uppers_where(|key| covers(key, tag, range));
+            }
+            tlbs.drop_where(|key| covers(key, tag, range) && (!last_level || key.level() == level))
+        }
+        Target::Tag(tag) => drop_pattern(&mut tlbs, Pattern::tag(tag)),
+        Target::AllTags => drop_pattern(&mut tlbs, Pattern::ALL),
+    };
+    drop(tlbs);
+    core.count_flush(lost);
+}
+
+fn drop_page_aarch64(tlbs: &mut Tlbs, tag: Tag, va: VirtAddr, level: Level, last_level: bool) -> u64 {
+    if !last_level {
+        tlbs.drop_uppers_of(tag, va);
+    }
+    tlbs.drop_page(tag, va, last_level.then_some(level), true)
+}
+
+/// log2 of the step between the addresses of a range that may have a translation each.
+fn stride(level: Level, last_level: bool) -> u32 {
+    if last_level { level.shift() } else { Level::PTE.shift() }
+}
+
+fn covers(key: Key, tag: Tag, range: PageRange) -> bool {
+    let end = key.start().add(key.level().span());
+    key.answers(tag) && key.start() < range.end() && range.start() < end
+}

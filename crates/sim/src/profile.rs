@@ -1,0 +1,449 @@
+//! What is known about a real machine: the geometry of its TLBs and what things cost there, each with its source.
+//!
+//! Profiles are TOML files under `profiles/`, compiled in. Every table in them has a `source`: where the figure was published, or
+//! `assumed: …` with the reason where nothing was found. A profile that lacks a cost, names an unknown one or leaves out a
+//! source is refused, and a test loads all of them.
+//!
+//! Not guaranteed: that a profile is the machine. It says what was published about it.
+
+use crate::cost::{Cost, Costs};
+use crate::time::Picos;
+use pagewright_arch::IsaKind;
+use pagewright_types::Level;
+use serde::Deserialize;
+use std::collections::BTreeMap;
+use thiserror::Error;
+
+macro_rules! shipped {
+    ($($name:literal),*) => {
+        const SHIPPED: &[(&str, &str)] = &[$(($name, include_str!(concat!("../profiles/", $name, ".toml")))),*];
+    };
+}
+
+shipped!("icelake", "neoverse-n1");
+
+/// Why a text is no profile.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum ProfileError {
+    /// No profile has this name.
+    #[error("no profile '{name}'; there are {known}")]
+    Unknown {
+        /// What was asked for.
+        name: String,
+        /// Those that exist.
+        known: String,
+    },
+    /// It is not TOML, or a table lacks a key or has one too many.
+    #[error("profile '{name}': {message}")]
+    Syntax {
+        /// The profile.
+        name: String,
+        /// What the parser says, on one line.
+        message: String,
+    },
+    /// A cost that its instruction set has is not given.
+    #[error("profile '{name}' gives no cost '{cost}'")]
+    MissingCost {
+        /// The profile.
+        name: String,
+        /// The cost.
+        cost: &'static str,
+    },
+    /// A cost is given that its instruction set does not have.
+    #[error("profile '{name}' gives '{cost}', which no {isa} machine has")]
+    UnknownCost {
+        /// The profile.
+        name: String,
+        /// The key.
+        cost: String,
+        /// Its instruction set.
+        isa: IsaKind,
+    },
+    /// A cost has no value or several.
+    #[error("profile '{name}': '{cost}' must be given once, in cycles, ns or ps")]
+    Unit {
+        /// The profile.
+        name: String,
+        /// The key.
+        cost: String,
+    },
+    /// A table has an empty source.
+    #[error("profile '{name}': '{table}' has no source")]
+    NoSource {
+        /// The profile.
+        name: String,
+        /// The table.
+        table: String,
+    },
+    /// An array's sets are not a power of two.
+    #[error("profile '{name}': {entries} entries in {ways} ways are no power of two of sets")]
+    Sets {
+        /// The profile.
+        name: String,
+        /// Entries given.
+        entries: usize,
+        /// Ways given.
+        ways: usize,
+    },
+    /// The clock is given as 0 MHz.
+    #[error("profile '{name}': a clock of 0 MHz")]
+    Stopped {
+        /// The profile.
+        name: String,
+    },
+}
+
+/// Which accesses a TLB serves, and how far from the core it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum TlbKind {
+    L1Data,
+    L1Instruction,
+    L2,
+    L2Data,
+    L2Instruction,
+}
+
+/// One TLB.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct TlbShape {
+    pub(crate) kind: TlbKind,
+    pub(crate) levels: Vec<Level>,
+    pub(crate) entries: usize,
+    pub(crate) ways: usize,
+}
+
+impl TlbShape {
+    pub(crate) fn sets(&self) -> usize {
+        self.entries / self.ways
+    }
+}
+
+/// One walk cache.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct WalkCacheShape {
+    /// Level of the entries it remembers.
+    pub(crate) level: Level,
+    pub(crate) entries: usize,
+    pub(crate) ways: usize,
+}
+
+impl WalkCacheShape {
+    pub(crate) fn sets(&self) -> usize {
+        self.entries / self.ways
+    }
+}
+
+/// All TLBs and walk caches of one CPU.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Geometry {
+    pub(crate) tlbs: Vec<TlbShape>,
+    pub(crate) walk_caches: Vec<WalkCacheShape>,
+}
+
+/// One figure of a profile, as reports and the documentation show it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Figure {
+    /// What it is the figure of.
+    pub name: String,
+    /// The figure, with its unit.
+    pub value: String,
+    /// Where it was published, or `assumed: …`.
+    pub source: String,
+}
+
+/// A machine's TLBs and costs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Profile {
+    name: String,
+    isa: IsaKind,
+    describes: String,
+    pub(crate) geometry: Geometry,
+    pub(crate) costs: Costs,
+    pub(crate) tags: u32,
+    pub(crate) range_invalidate: bool,
+    figures: Vec<Figure>,
+}
+
+impl Profile {
+    /// Names of the profiles that are compiled in.
+    pub fn names() -> impl Iterator<Item = &'static str> {
+        SHIPPED.iter().map(|(name, _)| *name)
+    }
+
+    /// The profile called `name`.
+    ///
+    /// # Errors
+    /// [`ProfileError::Unknown`], which lists those that exist.
+    pub fn named(name: &str) -> Result<Self, ProfileError> {
+        match SHIPPED.iter().find(|(shipped, _)| *shipped == name) {
+            Some((name, text)) => Self::parse(name, text),
+            None => {
+                let known = Self::names().collect::<Vec<_>>().join(", ");
+                Err(ProfileError::Unknown { name: name.to_owned(), known })
+            }
+        }
+    }
+
+    /// The profile that a machine of `isa` has when none is named.
+    pub fn default_for(isa: IsaKind) -> &'static str {
+        match isa {
+            IsaKind::X86_64 => "icelake",
+            IsaKind::Aarch64 => "neoverse-n1",
+        }
+    }
+
+    /// Reads the TOML `text` of a profile to be called `name`.
+    ///
+    /// # Errors
+    /// [`ProfileError`], naming what is missing, unknown or impossible.
+    pub fn parse(name: &str, text: &str) -> Result<Self, ProfileError> {
+        let file: File = toml::from_str(text).map_err(|error| {
+            let message = error.to_string().split_whitespace().collect::<Vec<_>>().join(" ");
+            ProfileError::Syntax { name: name.to_owned(), message }
+        })?;
+        Reader { name, file }.read()
+    }
+
+    /// Its name on the command line.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The instruction set of the machine.
+    pub fn isa(&self) -> IsaKind {
+        self.isa
+    }
+
+    /// Which machine it describes, in words.
+    pub fn describes(&self) -> &str {
+        &self.describes
+    }
+
+    /// Modelled time of `cost`; nothing where [`Cost::applies_to`] says that the machine doesn't have it.
+    pub fn cost(&self, cost: Cost) -> Picos {
+        self.costs.of(cost)
+    }
+
+    /// All figures with their sources, in the order of the file.
+    pub fn figures(&self) -> &[Figure] {
+        &self.figures
+    }
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+struct File {
+    isa: FileIsa,
+    describes: String,
+    frequency: Frequency,
+    tags: Tags,
+    range_invalidate: RangeInvalidate,
+    tlb: Vec<FileTlb>,
+    walk_cache: Vec<FileWalkCache>,
+    cost: BTreeMap<String, FileCost>,
+}
+
+#[derive(Clone, Copy, Deserialize)]
+enum FileIsa {
+    #[serde(rename = "x86-64")]
+    X86_64,
+    #[serde(rename = "arm64")]
+    Aarch64,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Frequency {
+    mhz: u64,
+    source: String,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Tags {
+    count: u32,
+    source: String,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RangeInvalidate {
+    present: bool,
+    source: String,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct FileTlb {
+    kind: TlbKind,
+    pages: Vec<PageSize>,
+    entries: usize,
+    ways: usize,
+    source: String,
+}
+
+#[derive(Clone, Copy, Debug, Deserialize)]
+enum PageSize {
+    #[serde(rename = "4K")]
+    Base,
+    #[serde(rename = "2M")]
+    Pmd,
+    #[serde(rename = "1G")]
+    Pud,
+}
+
+impl PageSize {
+    fn level(self) -> Level {
+        match self {
+            Self::Base => Level::PTE,
+            Self::Pmd => Level::PMD,
+            Self::Pud => Level::PUD,
+        }
+    }
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Base => "4K",
+            Self::Pmd => "2M",
+            Self::Pud => "1G",
+        }
+    }
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct FileWalkCache {
+    level: UpperLevel,
+    entries: usize,
+    ways: usize,
+    source: String,
+}
+
+#[derive(Clone, Copy, Deserialize)]
+#[serde(rename_all = "UPPERCASE")]
+enum UpperLevel {
+    Pmd,
+    Pud,
+    Pgd,
+}
+
+impl UpperLevel {
+    fn level(self) -> Level {
+        match self {
+            Self::Pmd => Level::PMD,
+            Self::Pud => Level::PUD,
+            Self::Pgd => Level::PGD,
+        }
+    }
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct FileCost {
+    cycles: Option<u64>,
+    ns: Option<u64>,
+    ps: Option<u64>,
+    source: String,
+}
+
+/// Turns a file into a profile, checking what TOML can't.
+struct Reader<'a> {
+    name: &'a str,
+    file: File,
+}
+
+impl Reader<'_> {
+    fn read(self) -> Result<Profile, ProfileError> {
+        let isa = match self.file.isa {
+            FileIsa::X86_64 => IsaKind::X86_64,
+            FileIsa::Aarch64 => IsaKind::Aarch64,
+        };
+        if self.file.frequency.mhz == 0 {
+            return Err(ProfileError::Stopped { name: self.name.to_owned() });
+        }
+        let mut figures = Vec::new();
+        let mut figure = |name: &str, value: String, source: &str| match source.trim().is_empty() {
+            true => Err(ProfileError::NoSource { name: self.name.to_owned(), table: name.to_owned() }),
+            false => {
+                figures.push(Figure { name: name.to_owned(), value, source: source.to_owned() });
+                Ok(())
+            }
+        };
+        let file = &self.file;
+        figure("frequency", format!("{} MHz", file.frequency.mhz), &file.frequency.source)?;
+        figure("tags", file.tags.count.to_string(), &file.tags.source)?;
+        let range = if file.range_invalidate.present { "yes" } else { "no" };
+        figure("range-invalidate", range.to_owned(), &file.range_invalidate.source)?;
+        for tlb in &file.tlb {
+            let pages: Vec<_> = tlb.pages.iter().map(|size| size.name()).collect();
+            let name = format!("{:?} TLB, {}", tlb.kind, pages.join(" "));
+            figure(&name, format!("{} entries, {} ways", tlb.entries, tlb.ways), &tlb.source)?;
+        }
+        for cache in &file.walk_cache {
+            let name = format!("walk cache, {}", cache.level.level());
+            figure(&name, format!("{} entries, {} ways", cache.entries, cache.ways), &cache.source)?;
+        }
+        for (name, cost) in &file.cost {
+            let value = match (cost.cycles, cost.ns, cost.ps) {
+                (Some(cycles), None, None) => format!("{cycles} cycles"),
+                (None, Some(ns), None) => format!("{ns} ns"),
+                (None, None, Some(ps)) => format!("{ps} ps"),
+                _ => return Err(ProfileError::Unit { name: self.name.to_owned(), cost: name.clone() }),
+            };
+            figure(name, value, &cost.source)?;
+        }
+        Ok(Profile {
+            name: self.name.to_owned(),
+            isa,
+            describes: self.file.describes.clone(),
+            geometry: self.geometry()?,
+            costs: self.costs(isa)?,
+            tags: self.file.tags.count,
+            range_invalidate: self.file.range_invalidate.present,
+            figures,
+        })
+    }
+
+    fn geometry(&self) -> Result<Geometry, ProfileError> {
+        let check = |entries: usize, ways: usize| match ways > 0 && entries.is_multiple_of(ways) {
+            true if (entries / ways).is_power_of_two() => Ok(()),
+            true | false => Err(ProfileError::Sets { name: self.name.to_owned(), entries, ways }),
+        };
+        let mut tlbs = Vec::new();
+        for tlb in &self.file.tlb {
+            check(tlb.entries, tlb.ways)?;
+            let levels = tlb.pages.iter().map(|size| size.level()).collect();
+            tlbs.push(TlbShape { kind: tlb.kind, levels, entries: tlb.entries, ways: tlb.ways });
+        }
+        let mut walk_caches = Vec::new();
+        for cache in &self.file.walk_cache {
+            check(cache.entries, cache.ways)?;
+            let level = cache.level.level();
+            walk_caches.push(WalkCacheShape { level, entries: cache.entries, ways: cache.ways });
+        }
+        Ok(Geometry { tlbs, walk_caches })
+    }
+
+    fn costs(&self, isa: IsaKind) -> Result<Costs, ProfileError> {
+        let name = || self.name.to_owned();
+        for key in self.file.cost.keys() {
+            if !Cost::named(key).is_some_and(|cost| cost.applies_to(isa)) {
+                return Err(ProfileError::UnknownCost { name: name(), cost: key.clone(), isa });
+            }
+        }
+        let mut costs = [Picos::ZERO; Cost::COUNT];
+        for cost in Cost::ALL.iter().filter(|cost| cost.applies_to(isa)) {
+            let Some(given) = self.file.cost.get(cost.name()) else {
+                return Err(ProfileError::MissingCost { name: name(), cost: cost.name() });
+            };
+            costs[*cost as usize] = match (given.cycles, given.ns, given.ps) {
+                (Some(cycles), None, None) => Picos::new(cycles * 1_000_000 / self.file.frequency.mhz),
+                (None, Some(ns), None) => Picos::from_nanos(ns),
+                (None, None, Some(ps)) => Picos::new(ps),
+                _ => return Err(ProfileError::Unit { name: name(), cost: cost.name().to_owned() }),
+            };
+        }
+        Ok(Costs(costs))
+    }
+}

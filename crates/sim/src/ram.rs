@@ -1,0 +1,164 @@
+//! Physical memory: one host mapping of atomic words, zero where nobody wrote.
+//!
+//! The host gives it zeroed and on demand, so a machine with 64 GiB costs what its program touches, and the holes between nodes cost
+//! nothing. Everything reads and writes it as words: the walkers raw, the kernel through [`pagewright_arch::Effects`], and foreign code
+//! through the slice that [`Ram::words`] hands out, behind the machine's back if it likes.
+//!
+//! Not guaranteed: any order between CPUs. In fast mode there is one host thread.
+
+use pagewright_types::{Order, PAGE_SIZE, Pfn, PhysAddr};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// 8-byte words in a base page.
+const WORDS_PER_PAGE: usize = PAGE_SIZE as usize / 8;
+
+/// The memory of one machine, from physical address 0 to the end of the last node.
+pub(crate) struct Ram(Box<[AtomicU64]>);
+
+/// The host had no room for the machine's memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct NoHostMemory;
+
+impl Ram {
+    /// `bytes` (whole pages) of zeroes.
+    ///
+    /// # Errors
+    /// [`NoHostMemory`].
+    pub(crate) fn try_new(bytes: u64) -> Result<Self, NoHostMemory> {
+        let words = usize::try_from(bytes / 8).map_err(|_| NoHostMemory)?;
+        bytemuck::try_zeroed_slice_box(words).map(Self).map_err(|()| NoHostMemory)
+    }
+
+    pub(crate) fn words(&self) -> &[AtomicU64] {
+        &self.0
+    }
+
+    /// The word at `addr`, which must be a multiple of 8.
+    ///
+    /// # Panics
+    /// Where there is no memory: a table entry that points past the end would be a machine check on hardware.
+    #[inline]
+    pub(crate) fn word(&self, addr: PhysAddr) -> &AtomicU64 {
+        debug_assert!(addr.is_aligned(8), "misaligned word at {addr}");
+        match self.0.get((addr.raw() / 8) as usize) {
+            Some(word) => word,
+            None => panic!("machine check: no memory at physical address {addr}"),
+        }
+    }
+
+    fn block(&self, pfn: Pfn, order: Order) -> &[AtomicU64] {
+        let start = pfn.index() * WORDS_PER_PAGE;
+        let words = order.frames() as usize * WORDS_PER_PAGE;
+        match self.0.get(start..start + words) {
+            Some(block) => block,
+            None => panic!("machine check: no memory at frame {pfn}, order {order}"),
+        }
+    }
+
+    /// Clears a block. Words that are zero already are only read, so that clearing untouched memory does not make the host back it.
+    pub(crate) fn zero(&self, pfn: Pfn, order: Order) {
+        for word in self.block(pfn, order) {
+            if word.load(Ordering::Relaxed) != 0 {
+                word.store(0, Ordering::Relaxed);
+            }
+        }
+    }
+
+    /// Copies a block, reading only where both are equal already.
+    pub(crate) fn copy(&self, from: Pfn, to: Pfn, order: Order) {
+        for (from, to) in self.block(from, order).iter().zip(self.block(to, order)) {
+            let value = from.load(Ordering::Relaxed);
+            if to.load(Ordering::Relaxed) != value {
+                to.store(value, Ordering::Relaxed);
+            }
+        }
+    }
+
+    /// Reads bytes within one frame.
+    pub(crate) fn read(&self, from: PhysAddr, to: &mut [u8]) {
+        within_a_frame(from, to.len());
+        for (addr, skip, part) in Words::of(from, to.len()) {
+            let word = self.word(addr).load(Ordering::Relaxed).to_le_bytes();
+            let len = part.len();
+            to[part].copy_from_slice(&word[skip..skip + len]);
+        }
+    }
+
+    /// Writes bytes within one frame.
+    pub(crate) fn write(&self, to: PhysAddr, from: &[u8]) {
+        within_a_frame(to, from.len());
+        for (addr, skip, part) in Words::of(to, from.len()) {
+            let word = self.word(addr);
+            let mut bytes = word.load(Ordering::Relaxed).to_le_bytes();
+            let len = part.len();
+            bytes[skip..skip + len].copy_from_slice(&from[part]);
+            word.store(u64::from_le_bytes(bytes), Ordering::Relaxed);
+        }
+    }
+}
+
+fn within_a_frame(start: PhysAddr, len: usize) {
+    assert!(start.page_offset() + len as u64 <= PAGE_SIZE, "{len} bytes at {start} leave their frame");
+}
+
+/// Cuts a run of bytes at word boundaries: for each piece the word's address, the bytes of the word to skip, and the piece.
+struct Words {
+    start: PhysAddr,
+    done: usize,
+    len: usize,
+}
+
+impl Words {
+    fn of(start: PhysAddr, len: usize) -> Self {
+        Self { start, done: 0, len }
+    }
+}
+
+impl Iterator for Words {
+    type Item = (PhysAddr, usize, std::ops::Range<usize>);
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let addr = self.start.add(self.done as u64);
+        let skip = (addr.raw() % 8) as usize;
+        let piece = (8 - skip).min(self.len - self.done);
+        let part = self.done..self.done + piece;
+        self.done += piece;
+        (piece > 0).then_some((addr.align_down(8), skip, part))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn bytes_come_back_and_their_neighbours_stay(
+            start in 0u64..4096, bytes in prop::collection::vec(any::<u8>(), 0..64),
+        ) {
+            let bytes = &bytes[..bytes.len().min((PAGE_SIZE - start) as usize)];
+            let ram = Ram::try_new(2 * PAGE_SIZE).expect("two pages");
+            let background: Vec<u8> = (0..PAGE_SIZE).map(|i| i as u8 | 1).collect();
+            ram.write(Pfn::new(1).base(), &background);
+            ram.write(Pfn::new(1).base().add(start), bytes);
+            let mut expected = background;
+            expected[start as usize..start as usize + bytes.len()].copy_from_slice(bytes);
+            let mut page = vec![0; PAGE_SIZE as usize];
+            ram.read(Pfn::new(1).base(), &mut page);
+            prop_assert_eq!(page, expected);
+            ram.copy(Pfn::new(1), Pfn::new(0), Order::ZERO);
+            ram.zero(Pfn::new(1), Order::ZERO);
+            prop_assert!(ram.block(Pfn::new(1), Order::ZERO).iter().all(|word| word.load(Ordering::Relaxed) == 0));
+            let mut part = vec![0; bytes.len()];
+            ram.read(PhysAddr::new(start), &mut part);
+            prop_assert_eq!(&part[..], bytes);
+        }
+    }
+
+    #[test]
+    #[should_panic(expected = "no memory at physical address 0x1000")]
+    fn past_the_end_is_a_machine_check() {
+        Ram::try_new(PAGE_SIZE).expect("one page").word(PhysAddr::new(PAGE_SIZE));
+    }
+}

@@ -1,0 +1,346 @@
+//! One set-associative array of translations: a TLB of one size class or several, or a walk cache.
+//!
+//! Flat and without hashing: `ways` keys and payloads for each set, the most recently used first. That order *is* the replacement
+//! state (true LRU), a repeated hit finds its entry at the first compare, and the same accesses always leave the same
+//! array.
+//!
+//! ```text
+//!  key   63     62      61..60  59..52  51..36  35..0
+//!        valid  global  level   -       tag     virtual address >> shift of level (its low 36 bits)
+//! ```
+//!
+//! A global entry has tag 0 in its key and answers under every tag. Key zero is an empty way.
+
+use pagewright_types::{Level, Tag, VirtAddr};
+
+/// Which translation an entry is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(transparent)]
+pub(crate) struct Key(u64);
+
+/// A condition on keys: those with exactly `want` in the bits of `mask`.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Pattern {
+    mask: u64,
+    want: u64,
+}
+
+const VALID: u64 = 1 << 63;
+const GLOBAL: u64 = 1 << 62;
+const LEVEL_SHIFT: u32 = 60;
+const TAG_SHIFT: u32 = 36;
+const TAG_MASK: u64 = 0xffff << TAG_SHIFT;
+const PAGE_MASK: u64 = (1 << TAG_SHIFT) - 1;
+
+impl Key {
+    const EMPTY: u64 = 0;
+
+    /// The entry of `level` over `va` under `tag`.
+    #[inline]
+    pub(crate) fn new(tag: Tag, level: Level, va: VirtAddr) -> Self {
+        let page = va.raw() >> level.shift() & PAGE_MASK;
+        Self(VALID | (level.raw() as u64) << LEVEL_SHIFT | (tag.raw() as u64) << TAG_SHIFT | page)
+    }
+
+    /// The entry of `level` over `va` under every tag.
+    #[inline]
+    pub(crate) fn global(level: Level, va: VirtAddr) -> Self {
+        Self(Self::new(Tag::new(0), level, va).0 | GLOBAL)
+    }
+
+    /// Level of the table entry that was cached.
+    #[inline]
+    pub(crate) fn level(self) -> Level {
+        Level::new((self.0 >> LEVEL_SHIFT & 3) as u8)
+    }
+
+    /// First address that the entry translates, without its sign.
+    pub(crate) fn start(self) -> VirtAddr {
+        VirtAddr::new((self.0 & PAGE_MASK) << self.level().shift())
+    }
+
+    /// Whether the entry answers under `tag`.
+    pub(crate) fn answers(self, tag: Tag) -> bool {
+        self.0 & GLOBAL != 0 || self.0 & TAG_MASK == (tag.raw() as u64) << TAG_SHIFT
+    }
+
+    #[inline]
+    fn page(self) -> u64 {
+        self.0 & PAGE_MASK
+    }
+}
+
+impl Pattern {
+    /// Every entry.
+    pub(crate) const ALL: Self = Self { mask: VALID, want: VALID };
+    /// Every entry but the global ones.
+    pub(crate) const NOT_GLOBAL: Self = Self { mask: VALID | GLOBAL, want: VALID };
+
+    /// Every entry of `tag` but the global ones.
+    pub(crate) fn tag(tag: Tag) -> Self {
+        Self { mask: VALID | GLOBAL | TAG_MASK, want: VALID | (tag.raw() as u64) << TAG_SHIFT }
+    }
+}
+
+/// A set-associative array of `T`.
+pub(crate) struct Array<T> {
+    keys: Box<[u64]>,
+    values: Box<[T]>,
+    ways: usize,
+    set_mask: u64,
+    /// Entries held, by level: a level that holds none is not searched.
+    held: [u32; Level::COUNT],
+    /// Global entries held.
+    globals: u32,
+}
+
+impl<T: Copy + Default> Array<T> {
+    /// `sets` × `ways` empty entries. `sets` is a power of two, which profiles are checked for.
+    pub(crate) fn new(sets: usize, ways: usize) -> Self {
+        debug_assert!(sets.is_power_of_two());
+        Self {
+            keys: vec![Key::EMPTY; sets * ways].into_boxed_slice(),
+            values: vec![T::default(); sets * ways].into_boxed_slice(),
+            ways,
+            set_mask: sets as u64 - 1,
+            held: [0; Level::COUNT],
+            globals: 0,
+        }
+    }
+
+    /// Whether any entry of `level` is held.
+    #[inline]
+    pub(crate) fn holds(&self, level: Level) -> bool {
+        self.held[level.index()] != 0
+    }
+
+    /// Whether any global entry is held.
+    #[inline]
+    pub(crate) fn holds_globals(&self) -> bool {
+        self.globals != 0
+    }
+
+    #[inline]
+    fn set_of(&self, key: Key) -> usize {
+        (key.page() & self.set_mask) as usize * self.ways
+    }
+
+    /// The payload of `key`, now the most recently used of its set.
+    #[inline]
+    pub(crate) fn find(&mut self, key: Key) -> Option<&mut T> {
+        let base = self.set_of(key);
+        if self.keys[base] != key.0 {
+            self.promote(base, key)?;
+        }
+        Some(&mut self.values[base])
+    }
+
+    fn promote(&mut self, base: usize, key: Key) -> Option<()> {
+        let set = base..base + self.ways;
+        let way = self.keys[set.clone()].iter().position(|other| *other == key.0)?;
+        self.keys[set.clone()][..=way].rotate_right(1);
+        self.values[set][..=way].rotate_right(1);
+        Some(())
+    }
+
+    /// Puts `value` under `key`, over an older one of the same key, else into an empty way, else over the least recently used.
+    pub(crate) fn insert(&mut self, key: Key, value: T) {
+        let base = self.set_of(key);
+        let set = base..base + self.ways;
+        let keys = &mut self.keys[set.clone()];
+        let same = keys.iter().position(|other| *other == key.0);
+        let way = same.or_else(|| keys.iter().position(|other| *other == Key::EMPTY)).unwrap_or(keys.len() - 1);
+        let old = keys[way];
+        keys[..=way].rotate_right(1);
+        keys[0] = key.0;
+        let values = &mut self.values[set];
+        values[..=way].rotate_right(1);
+        values[0] = value;
+        self.forget(old);
+        self.held[key.level().index()] += 1;
+        self.globals += u32::from(key.0 & GLOBAL != 0);
+    }
+
+    fn forget(&mut self, key: u64) {
+        if key != Key::EMPTY {
+            self.held[Key(key).level().index()] -= 1;
+            self.globals -= u32::from(key & GLOBAL != 0);
+        }
+    }
+
+    /// Drops `key` and says whether it was held.
+    pub(crate) fn remove(&mut self, key: Key) -> bool {
+        if !self.holds(key.level()) {
+            return false;
+        }
+        let base = self.set_of(key);
+        match self.keys[base..base + self.ways].iter_mut().find(|other| **other == key.0) {
+            Some(way) => {
+                *way = Key::EMPTY;
+                self.forget(key.0);
+                true
+            }
+            None => false,
+        }
+    }
+
+    /// Drops all entries that match and says how many.
+    pub(crate) fn remove_all(&mut self, pattern: Pattern) -> u64 {
+        if self.held == [0; Level::COUNT] {
+            return 0;
+        }
+        let mut lost = 0;
+        // Without a branch, so that the compiler can take several keys at once: a full flush sweeps thousands.
+        for key in &mut self.keys {
+            let hit = *key & pattern.mask == pattern.want;
+            lost += u64::from(hit);
+            *key = if hit { Key::EMPTY } else { *key };
+        }
+        if lost > 0 {
+            self.recount();
+        }
+        lost
+    }
+
+    /// Drops all entries for which `unwanted` holds and says how many.
+    pub(crate) fn remove_where(&mut self, unwanted: impl Fn(Key) -> bool) -> u64 {
+        let mut lost = 0;
+        for key in self.keys.iter_mut().filter(|key| **key != Key::EMPTY) {
+            if unwanted(Key(*key)) {
+                *key = Key::EMPTY;
+                lost += 1;
+            }
+        }
+        self.recount();
+        lost
+    }
+
+    fn recount(&mut self) {
+        self.held = [0; Level::COUNT];
+        self.globals = 0;
+        for key in self.keys.iter().filter(|key| **key != Key::EMPTY) {
+            self.held[Key(*key).level().index()] += 1;
+            self.globals += u32::from(key & GLOBAL != 0);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// An array as one would describe it: each set a list, the most recently used last.
+    struct Naive {
+        sets: Vec<Vec<(Key, u32)>>,
+        ways: usize,
+    }
+
+    impl Naive {
+        fn set(&mut self, key: Key) -> &mut Vec<(Key, u32)> {
+            let sets = self.sets.len() as u64;
+            &mut self.sets[(key.start().raw() >> key.level().shift()) as usize % sets as usize]
+        }
+
+        fn find(&mut self, key: Key) -> Option<u32> {
+            let set = self.set(key);
+            let at = set.iter().position(|(other, _)| *other == key)?;
+            let entry = set.remove(at);
+            set.push(entry);
+            Some(entry.1)
+        }
+
+        fn insert(&mut self, key: Key, value: u32) {
+            let ways = self.ways;
+            let set = self.set(key);
+            set.retain(|(other, _)| *other != key);
+            if set.len() == ways {
+                set.remove(0);
+            }
+            set.push((key, value));
+        }
+
+        fn remove_where(&mut self, unwanted: impl Fn(Key) -> bool) -> u64 {
+            let mut lost = 0;
+            for set in &mut self.sets {
+                let before = set.len();
+                set.retain(|(key, _)| !unwanted(*key));
+                lost += (before - set.len()) as u64;
+            }
+            lost
+        }
+    }
+
+    #[derive(Clone, Debug)]
+    enum Step {
+        Find(Key),
+        Insert(Key, u32),
+        Remove(Key),
+        DropTag(u16),
+        DropLocals,
+        DropAll,
+        DropLevel(Level),
+    }
+
+    fn key() -> impl Strategy<Value = Key> {
+        (0u16..4, 0u8..3, 0u64..24, prop::bool::weighted(0.1)).prop_map(|(tag, level, page, global)| {
+            let level = Level::new(level);
+            let va = VirtAddr::new(page << level.shift());
+            if global { Key::global(level, va) } else { Key::new(Tag::new(tag), level, va) }
+        })
+    }
+
+    fn step() -> impl Strategy<Value = Step> {
+        prop_oneof![
+            8 => key().prop_map(Step::Find),
+            8 => (key(), any::<u32>()).prop_map(|(key, value)| Step::Insert(key, value)),
+            2 => key().prop_map(Step::Remove),
+            1 => (0u16..4).prop_map(Step::DropTag),
+            1 => Just(Step::DropLocals),
+            1 => Just(Step::DropAll),
+            1 => (0u8..3).prop_map(|level| Step::DropLevel(Level::new(level))),
+        ]
+    }
+
+    proptest! {
+        #[test]
+        fn it_behaves_like_a_list_for_each_set(
+            log_sets in 0u32..4, ways in 1usize..6, steps in prop::collection::vec(step(), 1..200),
+        ) {
+            let sets = 1usize << log_sets;
+            let mut array = Array::new(sets, ways);
+            let mut naive = Naive { sets: vec![Vec::new(); sets], ways };
+            for step in steps {
+                match step {
+                    Step::Find(key) => prop_assert_eq!(array.find(key).copied(), naive.find(key)),
+                    Step::Insert(key, value) => {
+                        array.insert(key, value);
+                        naive.insert(key, value);
+                    }
+                    Step::Remove(key) => {
+                        prop_assert_eq!(u64::from(array.remove(key)), naive.remove_where(|other| other == key));
+                    }
+                    Step::DropTag(tag) => {
+                        let local = |key: Key| key.0 & GLOBAL == 0 && key.answers(Tag::new(tag));
+                        prop_assert_eq!(array.remove_all(Pattern::tag(Tag::new(tag))), naive.remove_where(local));
+                    }
+                    Step::DropLocals => {
+                        let lost = naive.remove_where(|key| key.0 & GLOBAL == 0);
+                        prop_assert_eq!(array.remove_all(Pattern::NOT_GLOBAL), lost);
+                    }
+                    Step::DropAll => prop_assert_eq!(array.remove_all(Pattern::ALL), naive.remove_where(|_| true)),
+                    Step::DropLevel(level) => {
+                        let of_level = |key: Key| key.level() == level;
+                        prop_assert_eq!(array.remove_where(of_level), naive.remove_where(of_level));
+                    }
+                }
+                for level in (0..3).map(Level::new) {
+                    let held = naive.sets.iter().flatten().any(|(key, _)| key.level() == level);
+                    prop_assert_eq!(array.holds(level), held);
+                }
+                let globals = naive.sets.iter().flatten().any(|(key, _)| key.0 & GLOBAL != 0);
+                prop_assert_eq!(array.holds_globals(), globals);
+            }
+        }
+    }
+}

@@ -1,0 +1,234 @@
+//! One CPU's TLBs and walk caches.
+//!
+//! First-level arrays for data and for instructions, a second level that serves both or each, walk caches by the level of the entry
+//! they remember. Which array holds which page size is the profile's to say ([`Route`]); a size that no array of a level
+//! takes is not cached at that level.
+//!
+//! What is here may be stale, and nothing in this module minds: an entry leaves when it is evicted or when somebody removes it.
+
+mod array;
+
+pub(crate) use array::{Key, Pattern};
+
+use crate::profile::{Geometry, TlbKind};
+use crate::walk::{Found, Walk};
+use array::Array;
+use pagewright_types::{Access, Level, Pfn, Rights, Tag, VirtAddr};
+
+/// Which first-level TLB an access goes through.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Side {
+    Data = 0,
+    Instruction = 1,
+}
+
+impl Side {
+    #[inline]
+    pub(crate) fn of(access: Access) -> Self {
+        match access {
+            Access::Read | Access::Write => Self::Data,
+            Access::Exec => Self::Instruction,
+        }
+    }
+}
+
+/// First or second level of TLB.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Depth {
+    First = 0,
+    Second = 1,
+}
+
+/// A cached translation: frame in the low half, then rights (3 bits) and whether it is known to be dirty.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub(crate) struct Entry(u64);
+
+impl Entry {
+    const RIGHTS_SHIFT: u32 = 32;
+    const DIRTY: u64 = 1 << 35;
+
+    fn new(found: Found) -> Self {
+        let dirty = if found.dirty { Self::DIRTY } else { 0 };
+        Self(u64::from(found.pfn.raw()) | u64::from(found.rights.bits()) << Self::RIGHTS_SHIFT | dirty)
+    }
+
+    #[inline]
+    pub(crate) fn pfn(self) -> Pfn {
+        Pfn::new(self.0 as u32)
+    }
+
+    #[inline]
+    pub(crate) fn rights(self) -> Rights {
+        Rights::from_bits_truncate((self.0 >> Self::RIGHTS_SHIFT) as u8 & 7)
+    }
+
+    #[inline]
+    pub(crate) fn dirty(self) -> bool {
+        self.0 & Self::DIRTY != 0
+    }
+}
+
+/// A translation that was found, and under which key.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Hit {
+    pub(crate) key: Key,
+    pub(crate) entry: Entry,
+}
+
+/// A remembered table entry: the table it points to, and what it and those above allow.
+#[derive(Clone, Copy, Debug, Default)]
+struct Upper {
+    table: Pfn,
+    allows: Rights,
+}
+
+/// Which array holds translations of each level; [`Route::NOWHERE`] where none does.
+type Route = [u8; Level::COUNT - 1];
+const NOWHERE: u8 = u8::MAX;
+
+/// All that one CPU remembers of page tables.
+pub(crate) struct Tlbs {
+    arrays: Vec<Array<Entry>>,
+    /// By depth and side.
+    routes: [[Route; 2]; 2],
+    /// By level of the entry remembered; none at PTE.
+    uppers: [Option<Array<Upper>>; Level::COUNT],
+}
+
+impl Tlbs {
+    pub(crate) fn new(geometry: &Geometry) -> Self {
+        let mut routes = [[[NOWHERE; Level::COUNT - 1]; 2]; 2];
+        let mut arrays = Vec::new();
+        for tlb in &geometry.tlbs {
+            let (depth, sides): (Depth, &[Side]) = match tlb.kind {
+                TlbKind::L1Data => (Depth::First, &[Side::Data]),
+                TlbKind::L1Instruction => (Depth::First, &[Side::Instruction]),
+                TlbKind::L2 => (Depth::Second, &[Side::Data, Side::Instruction]),
+                TlbKind::L2Data => (Depth::Second, &[Side::Data]),
+                TlbKind::L2Instruction => (Depth::Second, &[Side::Instruction]),
+            };
+            for side in sides {
+                for level in &tlb.levels {
+                    routes[depth as usize][*side as usize][level.index()] = arrays.len() as u8;
+                }
+            }
+            arrays.push(Array::new(tlb.sets(), tlb.ways));
+        }
+        let mut uppers = [const { None }; Level::COUNT];
+        for cache in &geometry.walk_caches {
+            uppers[cache.level.index()] = Some(Array::new(cache.sets(), cache.ways));
+        }
+        Self { arrays, routes, uppers }
+    }
+
+    /// Looks up `va` under `tag` in one depth, small pages first.
+    #[inline]
+    pub(crate) fn find(&mut self, depth: Depth, side: Side, tag: Tag, va: VirtAddr) -> Option<Hit> {
+        let route = &self.routes[depth as usize][side as usize];
+        for (level, at) in route.iter().enumerate() {
+            let level = Level::new(level as u8);
+            let Some(array) = self.arrays.get_mut(usize::from(*at)) else { continue };
+            if !array.holds(level) {
+                continue;
+            }
+            let key = Key::new(tag, level, va);
+            if let Some(entry) = array.find(key) {
+                return Some(Hit { key, entry: *entry });
+            }
+            if array.holds_globals() {
+                let key = Key::global(level, va);
+                if let Some(entry) = array.find(key) {
+                    return Some(Hit { key, entry: *entry });
+                }
+            }
+        }
+        None
+    }
+
+    /// Copies a translation into one depth, if it keeps that size.
+    #[inline]
+    pub(crate) fn fill(&mut self, depth: Depth, side: Side, hit: Hit) {
+        let at = self.routes[depth as usize][side as usize][hit.key.level().index()];
+        if let Some(array) = self.arrays.get_mut(usize::from(at)) {
+            array.insert(hit.key, hit.entry);
+        }
+    }
+
+    /// Remembers in both depths what a walk for `va` under `tag` found.
+    pub(crate) fn remember(&mut self, side: Side, tag: Tag, va: VirtAddr, found: Found) -> Hit {
+        let key = if found.global { Key::global(found.level, va) } else { Key::new(tag, found.level, va) };
+        let hit = Hit { key, entry: Entry::new(found) };
+        self.fill(Depth::Second, side, hit);
+        self.fill(Depth::First, side, hit);
+        hit
+    }
+
+    /// The lowest table from which a walk for `va` under `tag` may start, if any is remembered.
+    pub(crate) fn start(&mut self, tag: Tag, va: VirtAddr) -> Option<Walk> {
+        for (level, cache) in self.uppers.iter_mut().enumerate() {
+            let entry_level = Level::new(level as u8);
+            let (Some(cache), Some(level)) = (cache, entry_level.down()) else { continue };
+            if let Some(upper) = cache.find(Key::new(tag, entry_level, va)) {
+                return Some(Walk { level, table: upper.table, allows: upper.allows });
+            }
+        }
+        None
+    }
+
+    /// Remembers that the entry of `level` over `va` leads to `next`.
+    pub(crate) fn remember_upper(&mut self, tag: Tag, va: VirtAddr, level: Level, next: Walk) {
+        if let Some(cache) = &mut self.uppers[level.index()] {
+            cache.insert(Key::new(tag, level, va), Upper { table: next.table, allows: next.allows });
+        }
+    }
+
+    /// Drops the translations of `va` under `tag` and the global ones, of one level or of all. Returns how many entries there were.
+    pub(crate) fn drop_page(&mut self, tag: Tag, va: VirtAddr, only: Option<Level>, globals: bool) -> u64 {
+        let mut lost = 0;
+        for level in (0..Level::PGD.raw()).map(Level::new) {
+            if only.is_some_and(|only| only != level) {
+                continue;
+            }
+            for array in self.arrays.iter_mut().filter(|array| array.holds(level)) {
+                lost += u64::from(array.remove(Key::new(tag, level, va)));
+                if globals && array.holds_globals() {
+                    lost += u64::from(array.remove(Key::global(level, va)));
+                }
+            }
+        }
+        lost
+    }
+
+    /// Drops the translations for which `unwanted` holds. Returns how many entries there were.
+    pub(crate) fn drop_where(&mut self, unwanted: impl Fn(Key) -> bool + Copy) -> u64 {
+        self.arrays.iter_mut().map(|array| array.remove_where(unwanted)).sum()
+    }
+
+    /// Drops the translations that match. Returns how many entries there were.
+    pub(crate) fn drop_all(&mut self, pattern: Pattern) -> u64 {
+        self.arrays.iter_mut().map(|array| array.remove_all(pattern)).sum()
+    }
+
+    /// Drops what the walk caches remember of the way to `va` under `tag`.
+    pub(crate) fn drop_uppers_of(&mut self, tag: Tag, va: VirtAddr) {
+        for (level, cache) in self.uppers.iter_mut().enumerate() {
+            if let Some(cache) = cache {
+                cache.remove(Key::new(tag, Level::new(level as u8), va));
+            }
+        }
+    }
+
+    /// Drops what the walk caches remember and matches.
+    pub(crate) fn drop_uppers(&mut self, pattern: Pattern) {
+        for cache in self.uppers.iter_mut().flatten() {
+            cache.remove_all(pattern);
+        }
+    }
+
+    /// Drops what the walk caches remember and for which `unwanted` holds.
+    pub(crate) fn drop_uppers_where(&mut self, unwanted: impl Fn(Key) -> bool + Copy) {
+        for cache in self.uppers.iter_mut().flatten() {
+            cache.remove_where(unwanted);
+        }
+    }
+}

@@ -1,0 +1,99 @@
+//! Walking the page tables, one level at a time.
+//!
+//! A [`Walk`] stands before one table entry; [`Walk::step`] reads that one word from memory and says what comes of it. Between two steps
+//! anything may happen – the entries above may change, as they may under a walker of silicon – so whoever drives a walk decides what
+//! a schedule can interleave. In fast mode [`crate::access`] takes all steps at once.
+//!
+//! Accessed and dirty bits are set in memory by compare-and-exchange against the word that was read, so that a walk
+//! never brings back an entry that was cleared meanwhile (SDM vol. 3A §4.8; Arm ARM D8.5.4).
+
+mod word;
+
+use crate::ram::Ram;
+use pagewright_arch::{IsaKind, Slot};
+use pagewright_types::{Access, Level, Pfn, Rights, VirtAddr};
+use std::sync::atomic::Ordering;
+use word::Word;
+
+/// A walk under way, before the entry of a table of `level`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Walk {
+    pub(crate) level: Level,
+    pub(crate) table: Pfn,
+    /// What the entries above allow.
+    pub(crate) allows: Rights,
+}
+
+/// What one step found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Step {
+    /// A table: the walk goes on there, and may start there next time. `updated` says that the entry's accessed bit had to be set.
+    Down { next: Walk, updated: bool },
+    /// A leaf that allows the access; accessed and dirty are set as the access needs.
+    Arrived { found: Found, updated: bool },
+    /// The entry changed between reading it and setting a bit in it; the same step must be taken again.
+    Again,
+    /// The access is refused.
+    Refused { present: bool },
+}
+
+/// A translation as a walk found it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Found {
+    /// First frame of the leaf.
+    pub(crate) pfn: Pfn,
+    pub(crate) level: Level,
+    /// What the leaf and the entries above allow together.
+    pub(crate) rights: Rights,
+    pub(crate) global: bool,
+    /// Stores may go ahead without a walk.
+    pub(crate) dirty: bool,
+}
+
+impl Walk {
+    /// A walk from the root.
+    pub(crate) fn from_root(root: Pfn) -> Self {
+        Self { level: Level::PGD, table: root, allows: Rights::all() }
+    }
+
+    /// Reads the one entry that this walk stands before.
+    #[inline]
+    pub(crate) fn step(self, isa: IsaKind, ram: &Ram, va: VirtAddr, access: Access) -> Step {
+        let slot = Slot { table: self.table, index: self.level.index_of(va) as u16 };
+        let cell = ram.word(slot.addr());
+        let raw = cell.load(Ordering::Acquire);
+        let update = |used: u64| match raw == used {
+            true => Ok(false),
+            false => cell.compare_exchange(raw, used, Ordering::AcqRel, Ordering::Relaxed).map(|_| true),
+        };
+        match word::decode(isa, self.level, raw) {
+            Word::Absent => Step::Refused { present: false },
+            Word::Malformed => Step::Refused { present: true },
+            Word::Table(down) => match (update(down.used), self.level.down()) {
+                (Ok(updated), Some(level)) => {
+                    Step::Down { next: Self { level, table: down.table, allows: self.allows & down.allows }, updated }
+                }
+                (Err(_), _) => Step::Again,
+                (Ok(_), None) => unreachable!("no word at PTE level is a table"),
+            },
+            Word::Leaf(leaf) => {
+                let rights = self.allows & leaf.allows;
+                if !rights.allow(access) {
+                    return Step::Refused { present: true };
+                }
+                let store = access == Access::Write;
+                match update(if store { leaf.used_by_store } else { leaf.used }) {
+                    Ok(updated) => {
+                        let dirty = leaf.dirty || store;
+                        let found = Found { pfn: leaf.pfn, level: self.level, rights, global: leaf.global, dirty };
+                        Step::Arrived { found, updated }
+                    }
+                    Err(_) => Step::Again,
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,163 @@
+//! What a raw table word means to the hardware, read from the architecture manuals and not through `arch`'s codecs: the walker
+//! must not inherit a codec's mistake.
+//!
+//! All accesses of programs are made in user mode, so a right here is a right of user mode.
+
+use pagewright_arch::IsaKind;
+use pagewright_types::{Level, Pfn, Rights};
+
+/// A word as the walker sees it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Word {
+    /// The walk ends: nothing is here.
+    Absent,
+    /// The walk ends: the word breaks a rule of the architecture (a reserved bit).
+    Malformed,
+    /// The walk goes on in a table of the level below.
+    Table(Next),
+    /// The walk has arrived.
+    Leaf(Leaf),
+}
+
+/// Where a walk goes on, and what the way there still allows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Next {
+    /// The table.
+    pub(crate) table: Pfn,
+    /// What no leaf below can exceed.
+    pub(crate) allows: Rights,
+    /// The word as it must be once the walker went through it.
+    pub(crate) used: u64,
+}
+
+/// A translation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Leaf {
+    /// First frame.
+    pub(crate) pfn: Pfn,
+    /// What this word alone allows.
+    pub(crate) allows: Rights,
+    /// Answers under every tag.
+    pub(crate) global: bool,
+    /// A store may go ahead without telling the word first.
+    pub(crate) dirty: bool,
+    /// The word once it was used, for a load and for a store.
+    pub(crate) used: u64,
+    pub(crate) used_by_store: u64,
+}
+
+const FRAME_BITS: u64 = 0x0000_ffff_ffff_f000;
+
+/// Reads `raw`, an entry of a table of `level`.
+#[inline]
+pub(crate) fn decode(isa: IsaKind, level: Level, raw: u64) -> Word {
+    match isa {
+        IsaKind::X86_64 => x86_64(level, raw),
+        IsaKind::Aarch64 => aarch64(level, raw),
+    }
+}
+
+/// Frames are 32-bit numbers in this machine; more address bits than the machine has are reserved bits that are set.
+fn frame(raw: u64, frame_bits: u64, level: Level) -> Option<Pfn> {
+    let number = (raw & frame_bits) >> 12;
+    let aligned = number & (level.pages() - 1) == 0;
+    (number <= u64::from(u32::MAX) && aligned).then(|| Pfn::new(number as u32))
+}
+
+/// Intel SDM vol. 3A, tables 4-15 to 4-20; §4.6 for rights, §4.8 for accessed and dirty.
+#[inline]
+fn x86_64(level: Level, raw: u64) -> Word {
+    const P: u64 = 1;
+    const RW: u64 = 1 << 1;
+    const US: u64 = 1 << 2;
+    const A: u64 = 1 << 5;
+    const D: u64 = 1 << 6;
+    const PS: u64 = 1 << 7;
+    const G: u64 = 1 << 8;
+    /// Selects a memory type in a large leaf (bit 12), so it is no part of the frame.
+    const PAT_LARGE: u64 = 1 << 12;
+    const XD: u64 = 1 << 63;
+    const ADDRESS: u64 = 0x000f_ffff_ffff_f000;
+
+    if raw & P == 0 {
+        return Word::Absent;
+    }
+    let mut allows = Rights::empty();
+    if raw & US != 0 {
+        allows |= Rights::READ;
+        allows.set(Rights::WRITE, raw & RW != 0);
+        allows.set(Rights::EXEC, raw & XD == 0);
+    }
+    let is_leaf = level == Level::PTE || raw & PS != 0;
+    if !is_leaf {
+        return match frame(raw, ADDRESS, Level::PTE) {
+            Some(table) => Word::Table(Next { table, allows, used: raw | A }),
+            None => Word::Malformed,
+        };
+    }
+    let address = if level == Level::PTE { ADDRESS } else { ADDRESS & !PAT_LARGE };
+    match frame(raw, address, level) {
+        Some(pfn) if level < Level::PGD => Word::Leaf(Leaf {
+            pfn,
+            allows,
+            global: raw & G != 0,
+            dirty: raw & D != 0,
+            used: raw | A,
+            used_by_store: raw | A | D,
+        }),
+        Some(_) | None => Word::Malformed,
+    }
+}
+
+/// Arm ARM (DDI 0487) D8.3.1 for the descriptor formats, D8.4 for rights, D8.4.5 for hierarchical ones, D8.5 for the access flag and the
+/// dirty state. FEAT_HAFDBS is on, `TCR_EL1.HPD0` is 0.
+#[inline]
+fn aarch64(level: Level, raw: u64) -> Word {
+    const VALID: u64 = 1;
+    const TABLE_OR_PAGE: u64 = 1 << 1;
+    const AP1_USER: u64 = 1 << 6;
+    const AP2_READ_ONLY: u64 = 1 << 7;
+    const AF: u64 = 1 << 10;
+    const NG: u64 = 1 << 11;
+    const DBM: u64 = 1 << 51;
+    const UXN: u64 = 1 << 54;
+    const UXN_TABLE: u64 = 1 << 60;
+    const AP_TABLE_NO_USER: u64 = 1 << 61;
+    const AP_TABLE_READ_ONLY: u64 = 1 << 62;
+
+    let page = raw & TABLE_OR_PAGE != 0;
+    // A block at PGD level and a "block" at PTE level are invalid descriptors (D8.3.1).
+    if raw & VALID == 0 || (!page && (level == Level::PGD || level == Level::PTE)) {
+        return Word::Absent;
+    }
+    if page && level > Level::PTE {
+        let mut allows = Rights::all();
+        if raw & AP_TABLE_NO_USER != 0 {
+            allows -= Rights::RW;
+        }
+        allows.set(Rights::WRITE, allows.contains(Rights::WRITE) && raw & AP_TABLE_READ_ONLY == 0);
+        allows.set(Rights::EXEC, raw & UXN_TABLE == 0);
+        return match frame(raw, FRAME_BITS, Level::PTE) {
+            Some(table) => Word::Table(Next { table, allows, used: raw }),
+            None => Word::Malformed,
+        };
+    }
+    let writable = raw & AP2_READ_ONLY == 0 || raw & DBM != 0;
+    let mut allows = Rights::empty();
+    if raw & AP1_USER != 0 {
+        allows |= Rights::READ;
+        allows.set(Rights::WRITE, writable);
+    }
+    allows.set(Rights::EXEC, raw & UXN == 0);
+    match frame(raw, FRAME_BITS, level) {
+        Some(pfn) => Word::Leaf(Leaf {
+            pfn,
+            allows,
+            global: raw & NG == 0,
+            dirty: raw & AP2_READ_ONLY == 0,
+            used: raw | AF,
+            used_by_store: (raw | AF) & !AP2_READ_ONLY,
+        }),
+        None => Word::Malformed,
+    }
+}

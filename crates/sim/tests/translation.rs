@@ -1,0 +1,189 @@
+//! Programs' accesses: hits, misses, faults, accessed and dirty bits, what they cost, and that a stale entry is really used.
+
+mod common;
+
+use common::{Bench, CPU0, CPU1, page};
+use pagewright_arch::{Aarch64, Effects, Entry, Isa, IsaKind, LeafFlags, Pte, X86_64};
+use pagewright_sim::{Cost, Event, PageFault, Picos};
+use pagewright_types::{Access, Level, Rights, VirtAddr};
+
+/// Runs a test on both instruction sets.
+macro_rules! both {
+    ($($name:ident),* $(,)?) => {$(
+        mod $name {
+            #[test]
+            fn x86_64() {
+                super::$name::<super::X86_64>();
+            }
+
+            #[test]
+            fn arm64() {
+                super::$name::<super::Aarch64>();
+            }
+        }
+    )*};
+}
+
+both!(
+    an_access_finds_its_frame_at_every_level,
+    nothing_mapped_is_a_fault_and_costs_an_exception,
+    accessed_and_dirty_are_set_in_memory,
+    a_stale_translation_is_used_until_it_is_flushed,
+    a_hit_costs_what_the_profile_says,
+    repeats_cost_one_lookup,
+    untouched_memory_reads_as_zero,
+    the_same_accesses_take_the_same_time,
+);
+
+fn an_access_finds_its_frame_at_every_level<I: Isa>() {
+    let bench = Bench::<I>::new();
+    let root = bench.frame(Level::PTE);
+    bench.switch(CPU0, root, 1);
+    for level in [Level::PTE, Level::PMD, Level::PUD].into_iter() {
+        let va = VirtAddr::new(u64::from(level.raw()) << 39);
+        let pfn = if level == Level::PUD {
+            // The bench hands out frames from a small machine: borrow the one at zero for the 1 GiB leaf.
+            let leaf = pagewright_arch::Leaf {
+                pfn: pagewright_types::Pfn::new(0),
+                rights: Rights::RW,
+                flags: LeafFlags::USER,
+            };
+            bench.put(root, level, va, I::leaf(level, leaf));
+            leaf.pfn
+        } else {
+            bench.map(root, level, va, Rights::RW, LeafFlags::empty())
+        };
+        for _ in 0..2 {
+            let last = va.add(level.span() - 1);
+            let found = bench.sim.access(CPU0, last, Access::Read, 1).expect("mapped");
+            assert_eq!((found.pfn, found.level), (pfn.add(level.pages() as u32 - 1), level));
+        }
+    }
+    assert_eq!(bench.sim.total(Event::PageWalks), 3, "the second access of each hit");
+}
+
+fn nothing_mapped_is_a_fault_and_costs_an_exception<I: Isa>() {
+    let bench = Bench::<I>::new();
+    let root = bench.frame(Level::PTE);
+    let refused = |va, access, present| Err(PageFault { va, access, present });
+    assert_eq!(bench.sim.access(CPU0, page(0), Access::Read, 1), refused(page(0), Access::Read, false), "no root");
+    bench.switch(CPU0, root, 1);
+    bench.map(root, Level::PTE, page(0), Rights::READ, LeafFlags::empty());
+    let before = bench.sim.clock(CPU0);
+    assert_eq!(bench.sim.access(CPU0, page(1), Access::Exec, 9), refused(page(1), Access::Exec, false));
+    assert!(bench.sim.clock(CPU0).since(before) >= bench.sim.profile().cost(Cost::Exception));
+    assert_eq!(bench.sim.access(CPU0, page(0), Access::Write, 9), refused(page(0), Access::Write, true));
+    assert_eq!(bench.sim.access(CPU0, page(0), Access::Exec, 9), refused(page(0), Access::Exec, true));
+    assert_eq!(bench.sim.total(Event::FaultsRaised), 4);
+    assert_eq!(bench.sim.total(Event::DtlbStores) + bench.sim.total(Event::ItlbLoads), 0, "none was made");
+    let outside = VirtAddr::new(1 << 55);
+    assert_eq!(bench.sim.access(CPU0, outside, Access::Read, 1), refused(outside, Access::Read, false));
+}
+
+fn flags_of(entry: Entry) -> LeafFlags {
+    match entry {
+        Entry::Leaf(leaf) => leaf.flags & (LeafFlags::ACCESSED | LeafFlags::DIRTY),
+        Entry::Empty | Entry::Soft(_) | Entry::Table(_) => panic!("no leaf: {entry:?}"),
+    }
+}
+
+fn accessed_and_dirty_are_set_in_memory<I: Isa>() {
+    let bench = Bench::<I>::new();
+    let root = bench.frame(Level::PTE);
+    bench.switch(CPU0, root, 1);
+    bench.map(root, Level::PTE, page(0), Rights::RW, LeafFlags::empty());
+    assert_eq!(flags_of(bench.entry(root, Level::PTE, page(0))), LeafFlags::empty());
+    bench.sim.access(CPU0, page(0), Access::Read, 1).expect("mapped");
+    assert_eq!(flags_of(bench.entry(root, Level::PTE, page(0))), LeafFlags::ACCESSED);
+    assert_eq!(bench.sim.total(Event::DirtyWalks), 0);
+    for _ in 0..3 {
+        bench.sim.access(CPU0, page(0), Access::Write, 1).expect("writable");
+    }
+    assert_eq!(flags_of(bench.entry(root, Level::PTE, page(0))), LeafFlags::ACCESSED | LeafFlags::DIRTY);
+    assert_eq!(
+        bench.sim.total(Event::DirtyWalks),
+        1,
+        "the first store through a clean translation walks, the others don't"
+    );
+    let misses = [Event::DtlbLoadMisses, Event::DtlbStoreMisses].map(|event| bench.sim.total(event));
+    assert_eq!(misses, [1, 0], "setting a dirty bit is a walk and no miss");
+}
+
+fn a_stale_translation_is_used_until_it_is_flushed<I: Isa>() {
+    let bench = Bench::<I>::new();
+    let root = bench.frame(Level::PTE);
+    bench.switch(CPU0, root, 1);
+    bench.switch(CPU1, root, 1);
+    let old = bench.map(root, Level::PTE, page(0), Rights::RW, LeafFlags::empty());
+    bench.sim.access(CPU0, page(0), Access::Write, 1).expect("mapped");
+    bench.put(root, Level::PTE, page(0), Pte::EMPTY);
+    let stale = bench.sim.access(CPU0, page(0), Access::Write, 1).expect("nobody flushed");
+    assert_eq!(stale.pfn, old);
+    assert!(bench.sim.access(CPU1, page(0), Access::Write, 1).is_err(), "the other CPU had nothing cached");
+}
+
+fn a_hit_costs_what_the_profile_says<I: Isa>() {
+    let bench = Bench::<I>::new();
+    let root = bench.frame(Level::PTE);
+    bench.switch(CPU0, root, 1);
+    bench.map(root, Level::PTE, page(0), Rights::RW, LeafFlags::ACCESSED | LeafFlags::DIRTY);
+    let cost = |cost| bench.sim.profile().cost(cost);
+    let walked = bench.sim.clock(CPU0);
+    bench.sim.access(CPU0, page(0), Access::Read, 1).expect("mapped");
+    let walk = cost(Cost::WalkStart) + cost(Cost::WalkRead) * 4 + cost(Cost::Access);
+    assert_eq!(bench.sim.clock(CPU0).since(walked), walk, "four levels, nothing in the walk caches");
+    let hit = bench.sim.clock(CPU0);
+    bench.sim.access(CPU0, page(0), Access::Write, 1).expect("mapped");
+    assert_eq!(bench.sim.clock(CPU0).since(hit), cost(Cost::Access));
+    assert_eq!(bench.sim.total(Event::WalkTime), (walk - cost(Cost::Access)).raw());
+}
+
+fn repeats_cost_one_lookup<I: Isa>() {
+    let bench = Bench::<I>::new();
+    let root = bench.frame(Level::PTE);
+    bench.switch(CPU0, root, 1);
+    bench.map(root, Level::PTE, page(0), Rights::RX, LeafFlags::empty());
+    let sim = &bench.sim;
+    sim.access(CPU0, page(0), Access::Exec, 1000).expect("mapped");
+    assert_eq!((sim.total(Event::ItlbLoads), sim.total(Event::ItlbLoadMisses)), (1000, 1));
+    sim.access(CPU0, page(0), Access::Read, 1000).expect("mapped");
+    assert_eq!(sim.total(Event::DtlbLoads), 1000);
+    match I::KIND {
+        // The data side missed its first level and found the translation in the second.
+        IsaKind::X86_64 => assert_eq!(sim.total(Event::DtlbLoadMisses), 0),
+        IsaKind::Aarch64 => assert_eq!(sim.total(Event::DtlbLoadMisses), 1),
+    }
+    assert_eq!((sim.total(Event::L2TlbHits), sim.total(Event::PageWalks)), (1, 1));
+}
+
+fn untouched_memory_reads_as_zero<I: Isa>() {
+    // What nobody touches costs the host nothing but addresses.
+    let bench = Bench::<I>::with(|config| config.nodes[0].bytes = 3 << 30);
+    let last = bench.sim.nodes()[0].frames.end().base().raw() - 8;
+    let mut bytes = [1; 8];
+    bench.sim.read(pagewright_types::PhysAddr::new(last), &mut bytes);
+    assert_eq!(bytes, [0; 8]);
+    assert_eq!(bench.sim.ram().len() as u64 * 8, 3 << 30);
+}
+
+fn the_same_accesses_take_the_same_time<I: Isa>() {
+    let run = || {
+        let bench = Bench::<I>::new();
+        let root = bench.frame(Level::PTE);
+        bench.switch(CPU0, root, 1);
+        for number in 0..3000 {
+            bench.map(root, Level::PTE, page(number), Rights::RW, LeafFlags::empty());
+        }
+        let mut at = 1u64;
+        for _ in 0..20_000 {
+            at = at.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            let access = if at >> 40 & 1 == 0 { Access::Read } else { Access::Write };
+            bench.sim.access(CPU0, page((at >> 41) % 3000), access, 1).expect("mapped");
+        }
+        let counts: Vec<u64> = Event::ALL.iter().map(|event| bench.sim.total(*event)).collect();
+        (bench.sim.elapsed(), counts)
+    };
+    let first = run();
+    assert!(first.0 > Picos::ZERO);
+    assert_eq!(first, run());
+}
