@@ -1,0 +1,128 @@
+//! Inserting, and the splits that it causes.
+//!
+//! Neighbours: `reserve` has put the nodes aside; `search` finds the place.
+//!
+//! A full node is split in halves, with one exception: an item that goes behind all others leaves the last leaf full and starts a new one.
+//! A fork that copies VMAs in order, or a file read from front to back, so gets full nodes instead of half-full ones; this is why
+//! INV-TREE-FILL excepts the last node of each level.
+//!
+//! Not guaranteed: room. Inserting what was not reserved is a mistake of the caller's.
+
+use super::arena::{Arena, NodeId};
+use super::item::Item;
+use super::node::{CAPACITY, Digest, Node};
+use super::{Path, Tree};
+
+/// A node that a split has made, on its way into the parent of its left neighbour.
+struct Sprout<K, S> {
+    node: NodeId,
+    digest: Digest<K, S>,
+}
+
+impl<V: Item> Tree<V> {
+    /// Inserts `item` at `key`, and returns the item that it replaces, if any.
+    ///
+    /// # Panics
+    /// When no reservation covers it (see [`Self::try_reserve`]): in debug builds always, else only if a node is needed and none is spare.
+    pub fn insert(&mut self, key: V::Key, item: V) -> Option<V> {
+        debug_assert!(self.reserved > 0, "INV-TREE-RESERVE: an insert that was not reserved");
+        self.reserved = self.reserved.saturating_sub(1);
+        let Some(path) = self.descend(key) else {
+            self.root = self.leaves.take();
+            self.leaves[self.root].insert(0, key, item);
+            self.len = 1;
+            return None;
+        };
+        let leaf = &mut self.leaves[path.leaf];
+        match leaf.keys.position(key) {
+            Ok(slot) => {
+                let old = core::mem::replace(&mut leaf.items[slot], item);
+                self.refresh(&path);
+                return Some(old);
+            }
+            Err(slot) if leaf.len() < CAPACITY => {
+                leaf.insert(slot, key, item);
+                self.refresh(&path);
+            }
+            Err(slot) => self.split_leaf(&path, slot, key, item),
+        }
+        self.len += 1;
+        None
+    }
+
+    /// Inserts into the full leaf at the end of `path`.
+    fn split_leaf(&mut self, path: &Path, slot: usize, key: V::Key, item: V) {
+        let left = path.leaf;
+        let next = self.leaves[left].next;
+        let append = slot == CAPACITY && next == NodeId::NONE;
+        let keep = if append { CAPACITY } else { CAPACITY / 2 };
+        let right = split(&mut self.leaves, left, keep);
+
+        self.leaves[left].next = right;
+        self.leaves[right].prev = left;
+        self.leaves[right].next = next;
+        if next != NodeId::NONE {
+            self.leaves[next].prev = right;
+        }
+        if slot < keep {
+            self.leaves[left].insert(slot, key, item);
+        } else {
+            self.leaves[right].insert(slot - keep, key, item);
+        }
+        let sprout = Sprout { node: right, digest: digest(&self.leaves[right]) };
+        let left = digest(&self.leaves[left]);
+        self.attach(path, append, left, sprout);
+    }
+
+    /// Enters `sprout` to the right of the child at the end of `path`, whose digest is now `left`, splitting parents as need be.
+    fn attach(
+        &mut self,
+        path: &Path,
+        append: bool,
+        mut left: Digest<V::Key, V::Summary>,
+        sprout: Sprout<V::Key, V::Summary>,
+    ) {
+        let mut sprout = Some(sprout);
+        for step in path.steps.iter().rev() {
+            let parent = &mut self.inners[step.node];
+            let changed = parent.renew(step.slot, left);
+            if let Some(Sprout { node, digest: entry }) = sprout.take() {
+                let slot = step.slot + 1;
+                if parent.len() < CAPACITY {
+                    parent.insert(slot, entry, node);
+                } else {
+                    let keep = if append { CAPACITY } else { CAPACITY / 2 };
+                    let right = split(&mut self.inners, step.node, keep);
+                    if slot < keep {
+                        self.inners[step.node].insert(slot, entry, node);
+                    } else {
+                        self.inners[right].insert(slot - keep, entry, node);
+                    }
+                    sprout = Some(Sprout { node: right, digest: digest(&self.inners[right]) });
+                }
+            } else if !changed {
+                return;
+            }
+            left = digest(&self.inners[step.node]);
+        }
+        if let Some(sprout) = sprout {
+            let root = self.inners.take();
+            self.inners[root].insert(0, left, self.root);
+            self.inners[root].insert(1, sprout.digest, sprout.node);
+            self.root = root;
+            self.height += 1;
+        }
+    }
+}
+
+/// Moves all but the first `keep` entries of `left` to a node of their own, which becomes its right neighbour.
+fn split<T: Node>(nodes: &mut Arena<T>, left: NodeId, keep: usize) -> NodeId {
+    let right = nodes.take();
+    nodes.balance(left, right, keep);
+    right
+}
+
+/// The digest of a node that has entries.
+pub(super) fn digest<T: Node>(node: &T) -> Digest<T::Key, T::Summary> {
+    node.digest().expect("INV-TREE-FILL: a node in the tree has entries")
+}

@@ -1,0 +1,151 @@
+//! What a tree stores: keys, items, and the summaries by which a search skips subtrees.
+//!
+//! Key types: [`Key`], [`Item`], [`Summary`] with its three kinds `()`, [`Reach`] and [`Gaps`].
+//!
+//! All positions are page indices (of an address space or of a file), ends are exclusive.
+//!
+//! Not guaranteed: that an item's summary agrees with its key – [`Item::summary`] is the item's promise, and it must change only
+//! inside [`Tree::update`](super::Tree::update) and [`Tree::rekey`](super::Tree::rekey).
+
+/// The order of a tree's items.
+pub trait Key: Copy + Ord {
+    /// The greatest key there is. Fills the unused slots of a node.
+    const MAX: Self;
+
+    /// Page index at which an item with this key begins. Never falls as keys rise.
+    fn start(self) -> u64;
+
+    /// The greatest key whose item begins at `start`.
+    fn last_at(start: u64) -> Self;
+}
+
+/// One item for each first page.
+impl Key for u64 {
+    const MAX: Self = u64::MAX;
+
+    #[inline]
+    fn start(self) -> u64 {
+        self
+    }
+
+    #[inline]
+    fn last_at(start: u64) -> Self {
+        start
+    }
+}
+
+/// Several items may begin at one page (first part) if they differ in the second part.
+impl Key for (u64, u64) {
+    const MAX: Self = (u64::MAX, u64::MAX);
+
+    #[inline]
+    fn start(self) -> u64 {
+        self.0
+    }
+
+    #[inline]
+    fn last_at(start: u64) -> Self {
+        (start, u64::MAX)
+    }
+}
+
+/// What a tree stores.
+pub trait Item {
+    /// Its place in the order.
+    type Key: Key;
+    /// What a search wants to know of many items at once; `()` for nothing.
+    type Summary: Summary;
+
+    /// The summary of this item alone, which has key `key`.
+    fn summary(&self, key: Self::Key) -> Self::Summary;
+}
+
+/// Knowledge about a run of neighbouring items. Joining is associative.
+pub trait Summary: Copy + PartialEq {
+    /// The summary of this run followed by `next`.
+    #[must_use]
+    fn join(self, next: Self) -> Self;
+}
+
+/// A summary that bounds how far its items reach, as searches for overlaps need.
+pub trait Extent: Summary {
+    /// The page index past the furthest page of any item in the run.
+    fn end(self) -> u64;
+}
+
+/// No knowledge: for trees that are searched by key only.
+impl Summary for () {
+    #[inline]
+    fn join(self, (): Self) -> Self {}
+}
+
+/// How far the items of a run reach; they may overlap. Linux: `rb_subtree_last` of `mm/interval_tree.c`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Reach {
+    /// Page index past the furthest page.
+    pub end: u64,
+}
+
+impl Summary for Reach {
+    #[inline]
+    fn join(self, next: Self) -> Self {
+        Self { end: self.end.max(next.end) }
+    }
+}
+
+impl Extent for Reach {
+    #[inline]
+    fn end(self) -> u64 {
+        self.end
+    }
+}
+
+/// The extent of a run of disjoint items and the biggest hole between them. Linux: `gap[]` of the maple tree's `maple_arange_64`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Gaps {
+    start: u64,
+    end: u64,
+    gap: u64,
+}
+
+impl Gaps {
+    /// An item at pages `start..end`.
+    #[inline]
+    pub const fn new(start: u64, end: u64) -> Self {
+        Self { start, end, gap: 0 }
+    }
+
+    /// An item at pages `start..end` below which no gap search may place anything for `guard` pages (Linux's `vm_start_gap` of
+    /// a VMA that grows down). Lookups are not affected.
+    #[inline]
+    pub const fn guarded(start: u64, end: u64, guard: u64) -> Self {
+        Self { start: start.saturating_sub(guard), end, gap: 0 }
+    }
+
+    /// Page index at which the run begins, its guard included.
+    #[inline]
+    pub const fn start(self) -> u64 {
+        self.start
+    }
+
+    /// Pages of the biggest hole between two neighbours of the run.
+    #[inline]
+    pub const fn gap(self) -> u64 {
+        self.gap
+    }
+}
+
+impl Summary for Gaps {
+    #[inline]
+    fn join(self, next: Self) -> Self {
+        let between = next.start.saturating_sub(self.end);
+        Self { start: self.start, end: self.end.max(next.end), gap: self.gap.max(next.gap).max(between) }
+    }
+}
+
+impl Extent for Gaps {
+    #[inline]
+    fn end(self) -> u64 {
+        self.end
+    }
+}

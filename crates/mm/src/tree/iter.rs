@@ -1,0 +1,58 @@
+//! Stepping through the items in key order, along the leaf links.
+//!
+//! Key type: [`Iter`]. A step within a leaf is an index; one in fifteen or less follows a link (INV-TREE-LINKS).
+//!
+//! Not guaranteed: nothing beyond the borrow, which forbids changes while an iterator lives. A loop that changes the tree steps with
+//! [`Tree::next`] instead.
+
+use super::Tree;
+use super::arena::NodeId;
+use super::item::Item;
+use super::node::Leaf;
+
+impl<V: Item> Tree<V> {
+    /// All items in key order.
+    pub fn iter(&self) -> Iter<'_, V> {
+        let first = self.first().map(|(key, _)| key);
+        first.map_or(Iter { tree: self, leaf: None, slot: 0 }, |key| self.iter_from(key))
+    }
+
+    /// The items with key `key` and above, in key order.
+    pub fn iter_from(&self, key: V::Key) -> Iter<'_, V> {
+        let leaf = self.leaf_id_for(key).map(|id| &self.leaves[id]);
+        Iter { tree: self, leaf, slot: leaf.map_or(0, |leaf| leaf.keys.count_lt(key)) }
+    }
+}
+
+/// Iterator of [`Tree::iter`] and [`Tree::iter_from`].
+pub struct Iter<'a, V: Item> {
+    tree: &'a Tree<V>,
+    leaf: Option<&'a Leaf<V>>,
+    slot: usize,
+}
+
+impl<'a, V: Item> Iterator for Iter<'a, V> {
+    type Item = (V::Key, &'a V);
+
+    #[inline]
+    fn next(&mut self) -> Option<Self::Item> {
+        loop {
+            let leaf = self.leaf?;
+            if let Some(entry) = leaf.entry(self.slot) {
+                self.slot += 1;
+                return Some(entry);
+            }
+            self.leaf = (leaf.next != NodeId::NONE).then(|| &self.tree.leaves[leaf.next]);
+            self.slot = 0;
+        }
+    }
+}
+
+impl<'a, V: Item> IntoIterator for &'a Tree<V> {
+    type Item = (V::Key, &'a V);
+    type IntoIter = Iter<'a, V>;
+
+    fn into_iter(self) -> Iter<'a, V> {
+        self.iter()
+    }
+}

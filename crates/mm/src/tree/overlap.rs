@@ -1,0 +1,63 @@
+//! All items that cover any page of a range.
+//!
+//! Key type: [`Overlapping`]. Mirrors Linux's interval tree (`include/linux/interval_tree_generic.h`): a subtree is skipped if it ends
+//! before the range or begins behind it. O(log n + k) steps if items are about equally long; one long item in front of many short ones
+//! doesn't hurt, since only the subtree that holds it is entered.
+//!
+//! Not guaranteed: items that cover no page (end at most start) are found or not, as it happens.
+
+use super::arena::NodeId;
+use super::item::{Extent, Item, Key};
+use super::{MAX_HEIGHT, Step, Tree};
+use arrayvec::ArrayVec;
+
+impl<V: Item<Summary: Extent>> Tree<V> {
+    /// The items that cover any of the pages `from..to`, in key order.
+    pub fn overlapping(&self, from: u64, to: u64) -> Overlapping<'_, V> {
+        let mut steps = ArrayVec::new();
+        if self.root != NodeId::NONE && from < to {
+            steps.push(Step { node: self.root, slot: 0 });
+        }
+        Overlapping { tree: self, from, to, steps }
+    }
+}
+
+/// Iterator of [`Tree::overlapping`].
+pub struct Overlapping<'a, V: Item> {
+    tree: &'a Tree<V>,
+    from: u64,
+    to: u64,
+    /// The entry to look at next, of each node on the way down. Empty at the end.
+    steps: ArrayVec<Step, { MAX_HEIGHT + 1 }>,
+}
+
+impl<'a, V: Item<Summary: Extent>> Iterator for Overlapping<'a, V> {
+    type Item = (V::Key, &'a V);
+
+    fn next(&mut self) -> Option<Self::Item> {
+        loop {
+            let depth = self.steps.len();
+            let step = self.steps.last_mut()?;
+            let slot = step.slot;
+            step.slot += 1;
+            if depth > self.tree.height {
+                match self.tree.leaves[step.node].entry(slot) {
+                    Some((key, _)) if key.start() >= self.to => self.steps.clear(),
+                    Some((key, item)) if item.summary(key).end() > self.from => return Some((key, item)),
+                    Some(_) => {}
+                    None => drop(self.steps.pop()),
+                }
+            } else {
+                let inner = &self.tree.inners[step.node];
+                match inner.keys.as_slice().get(slot) {
+                    Some(first) if first.start() >= self.to => self.steps.clear(),
+                    Some(_) if inner.summaries[slot].end() > self.from => {
+                        self.steps.push(Step { node: inner.children[slot], slot: 0 });
+                    }
+                    Some(_) => {}
+                    None => drop(self.steps.pop()),
+                }
+            }
+        }
+    }
+}

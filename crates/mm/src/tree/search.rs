@@ -1,0 +1,152 @@
+//! Finding items by key or by the page they cover.
+//!
+//! Neighbours: `keys` ranks a key within a node; `insert`, `remove` and `update` start from [`Tree::descend`].
+//!
+//! Because an entry holds exactly the first key below it (INV-TREE-ORDER), the greatest key at most `k` is always in the leaf to which
+//! `k` leads; only the step to a next item may cross to the neighbouring leaf.
+//!
+//! Not guaranteed: [`Tree::at`] and [`Tree::at_or_after`] are right only while items don't overlap.
+
+use super::arena::NodeId;
+use super::item::{Gaps, Item, Key};
+use super::node::{Leaf, Node};
+use super::{Path, Step, Tree};
+use arrayvec::ArrayVec;
+
+impl<V: Item> Tree<V> {
+    /// The item with key `key`.
+    #[inline]
+    pub fn get(&self, key: V::Key) -> Option<&V> {
+        let leaf = self.leaf_for(key)?;
+        leaf.items.get(leaf.keys.position(key).ok()?)
+    }
+
+    /// Whether there is an item with key `key`.
+    #[inline]
+    pub fn contains_key(&self, key: V::Key) -> bool {
+        self.get(key).is_some()
+    }
+
+    /// The item with the greatest key at most `key`.
+    #[inline]
+    pub fn floor(&self, key: V::Key) -> Option<(V::Key, &V)> {
+        let leaf = self.leaf_for(key)?;
+        leaf.entry(leaf.keys.count_le(key).checked_sub(1)?)
+    }
+
+    /// The item with the least key at least `key`.
+    #[inline]
+    pub fn ceiling(&self, key: V::Key) -> Option<(V::Key, &V)> {
+        let leaf = self.leaf_for(key)?;
+        self.entry_or_next(leaf, leaf.keys.count_lt(key))
+    }
+
+    /// The item with the least key above `key`, whether or not `key` itself is there.
+    #[inline]
+    pub fn next(&self, key: V::Key) -> Option<(V::Key, &V)> {
+        let leaf = self.leaf_for(key)?;
+        self.entry_or_next(leaf, leaf.keys.count_le(key))
+    }
+
+    /// The item with the greatest key below `key`, whether or not `key` itself is there.
+    #[inline]
+    pub fn prev(&self, key: V::Key) -> Option<(V::Key, &V)> {
+        let leaf = self.leaf_for(key)?;
+        match leaf.keys.count_lt(key).checked_sub(1) {
+            Some(slot) => leaf.entry(slot),
+            None if leaf.prev == NodeId::NONE => None,
+            None => self.leaves[leaf.prev].entries().next_back(),
+        }
+    }
+
+    /// The item with the least key.
+    pub fn first(&self) -> Option<(V::Key, &V)> {
+        self.edge_leaf(|_| 0)?.entries().next()
+    }
+
+    /// The item with the greatest key.
+    pub fn last(&self) -> Option<(V::Key, &V)> {
+        self.edge_leaf(|len| len - 1)?.entries().next_back()
+    }
+
+    /// The summary of all items, or `None` if there are none.
+    pub fn summary(&self) -> Option<V::Summary> {
+        let digest = match (self.is_empty(), self.height) {
+            (true, _) => None,
+            (false, 0) => self.leaves[self.root].digest(),
+            (false, _) => self.inners[self.root].digest(),
+        };
+        digest.map(|digest| digest.summary)
+    }
+
+    /// The entry in `slot` of `leaf`, or the first of the next leaf if `slot` is past the last.
+    fn entry_or_next<'a>(&'a self, leaf: &'a Leaf<V>, slot: usize) -> Option<(V::Key, &'a V)> {
+        match leaf.entry(slot) {
+            Some(entry) => Some(entry),
+            None if leaf.next == NodeId::NONE => None,
+            None => self.leaves[leaf.next].entry(0),
+        }
+    }
+
+    /// The number of the leaf that holds `key` if any does, or `None` in an empty tree.
+    #[inline]
+    pub(super) fn leaf_id_for(&self, key: V::Key) -> Option<NodeId> {
+        if self.root == NodeId::NONE {
+            return None;
+        }
+        let mut node = self.root;
+        for _ in 0..self.height {
+            let inner = &self.inners[node];
+            node = inner.children[inner.slot_for(key)];
+        }
+        Some(node)
+    }
+
+    #[inline]
+    fn leaf_for(&self, key: V::Key) -> Option<&Leaf<V>> {
+        self.leaf_id_for(key).map(|leaf| &self.leaves[leaf])
+    }
+
+    /// As [`Self::leaf_id_for`], remembering the way.
+    pub(super) fn descend(&self, key: V::Key) -> Option<Path> {
+        if self.root == NodeId::NONE {
+            return None;
+        }
+        let mut steps = ArrayVec::new();
+        let mut node = self.root;
+        for _ in 0..self.height {
+            let inner = &self.inners[node];
+            let slot = inner.slot_for(key);
+            steps.push(Step { node, slot });
+            node = inner.children[slot];
+        }
+        Some(Path { steps, leaf: node })
+    }
+
+    /// The leaf reached by taking the entry that `choose` names, given the number of entries, at each level.
+    fn edge_leaf(&self, choose: impl Fn(usize) -> usize) -> Option<&Leaf<V>> {
+        if self.root == NodeId::NONE {
+            return None;
+        }
+        let mut node = self.root;
+        for _ in 0..self.height {
+            let inner = &self.inners[node];
+            node = inner.children[choose(inner.len())];
+        }
+        Some(&self.leaves[node])
+    }
+}
+
+impl<V: Item<Summary = Gaps>> Tree<V> {
+    /// The item that covers page `page`. Linux: `vma_lookup`.
+    #[inline]
+    pub fn at(&self, page: u64) -> Option<(V::Key, &V)> {
+        self.floor(V::Key::last_at(page)).filter(|(key, item)| page < super::Extent::end(item.summary(*key)))
+    }
+
+    /// The item that covers page `page`, or else the first one above it. Linux: `find_vma`.
+    #[inline]
+    pub fn at_or_after(&self, page: u64) -> Option<(V::Key, &V)> {
+        self.at(page).or_else(|| self.next(V::Key::last_at(page)))
+    }
+}
