@@ -1,2 +1,65 @@
-//! Placeholder.
-fn main() {}
+//! `cargo xtask`: everything that is done to this repository, by hand or by CI, in one place.
+//!
+//! One command per file: [`test`], [`soak`], [`arrows`], [`tidy`], [`no_std`], [`setup`]. What they share: [`cargo`] (the workspace and
+//! nested cargo), [`step`] (a command with a time limit and a count), [`source`] (reading Rust source), [`toolchain`] (who can build
+//! for bare metal).
+//!
+//! Not guaranteed: Windows. Steps are stopped by process group, so a Unix is needed.
+#![forbid(unsafe_code)]
+
+mod arrows;
+mod cargo;
+mod error;
+mod no_std;
+mod setup;
+mod soak;
+mod source;
+mod step;
+mod test;
+mod tidy;
+mod toolchain;
+
+use error::Error;
+use std::process::ExitCode;
+
+const USAGE: &str = "\
+usage: cargo xtask COMMAND
+
+  test            all tests, each step with its time and result (minutes)
+  soak            the long tests (hours)
+  arrows          dependencies between crates against the table of allowed ones
+  tidy [--write]  lengths, openings, leftovers, invariants, generated documents (--write makes the latter)
+  no-std          builds the library crates for bare metal, both instruction sets
+  setup           installs what the above need (Debian, as root), or says what to install";
+
+fn main() -> ExitCode {
+    let words: Vec<String> = std::env::args().skip(1).collect();
+    match run(&words.iter().map(String::as_str).collect::<Vec<_>>()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error @ Error::Usage(_)) => {
+            eprintln!("xtask: {error}\n\n{USAGE}");
+            ExitCode::from(2)
+        }
+        Err(error) => {
+            eprintln!("xtask: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(words: &[&str]) -> Result<(), Error> {
+    match words {
+        ["test"] => test::run(),
+        ["soak"] => soak::run(),
+        ["arrows"] => arrows::run(),
+        ["tidy"] => tidy::run(tidy::Generated::Compare),
+        ["tidy", "--write"] => tidy::run(tidy::Generated::Write),
+        ["no-std"] => no_std::run(),
+        ["setup"] => setup::run(),
+        [] | ["help" | "--help" | "-h"] => {
+            println!("{USAGE}");
+            Ok(())
+        }
+        unknown => Err(Error::Usage(unknown.join(" "))),
+    }
+}

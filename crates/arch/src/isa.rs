@@ -46,6 +46,9 @@ pub enum Replacement {
 
 /// An instruction set's page tables: four levels of 512 entries of 8 bytes, 48-bit addresses, 4 KiB, 2 MiB and 1 GiB
 /// leaves. Pure: no function here touches memory.
+///
+/// Promises: INV-CODEC-EXACT (what is encoded is what is decoded and what hardware does), INV-SOFT-UNSEEN (hardware sees no soft entry),
+/// INV-REPLACE (no flush is asked for too late).
 pub trait Isa: Copy + fmt::Debug + 'static {
     /// Which one it is.
     const KIND: IsaKind;

@@ -1,0 +1,23 @@
+//! `cargo xtask soak`: the tests that look longer for what the quick ones may miss. Hours; stop it when you like.
+
+use crate::cargo::{self, Workspace};
+use crate::error::Error;
+use crate::step::{self, Step};
+use std::time::Duration;
+
+const HOUR: Duration = Duration::from_secs(3600);
+/// Cases of each property; the quick run has 256.
+const CASES: &str = "200000";
+
+/// Runs the steps.
+pub(crate) fn run() -> Result<(), Error> {
+    let workspace = Workspace::load()?;
+    let mut properties = cargo::command();
+    properties
+        .args(["test", "--workspace", "--lib", "--tests", "--no-fail-fast"])
+        .current_dir(&workspace.workspace_root)
+        .env("PROPTEST_CASES", CASES)
+        // Long enough to shrink what a run of this length finds.
+        .env("PROPTEST_MAX_SHRINK_ITERS", "1000000");
+    step::run(vec![Step { name: "properties, 200 000 cases each", command: properties, limit: 4 * HOUR }])
+}

@@ -1,0 +1,107 @@
+//! The Rust files of the repository, and what of each is test.
+
+pub(crate) mod scan;
+
+use crate::cargo::Workspace;
+use crate::error::Error;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// Folders in which our source lies.
+const FOLDERS: [&str; 7] = ["benches", "crates", "examples", "fuzz", "kernel", "tests", "xtask"];
+
+/// One Rust file.
+#[derive(Debug)]
+pub(crate) struct File {
+    /// Its path from the root of the repository.
+    pub(crate) path: PathBuf,
+    /// Its text.
+    pub(crate) text: String,
+    /// Its text with comments and literals blanked ([`scan::code`]).
+    pub(crate) code: String,
+    /// Whether all of it is test or bench.
+    pub(crate) is_test: bool,
+    /// Byte ranges of items under `#[cfg(test)]`.
+    tests: Vec<std::ops::Range<usize>>,
+}
+
+impl File {
+    /// A file from its path and text.
+    pub(crate) fn new(path: PathBuf, text: String) -> Self {
+        let is_test = path.components().any(|part| part.as_os_str() == "tests" || part.as_os_str() == "benches")
+            || path.file_name().is_some_and(|name| name == "tests.rs");
+        let code = scan::code(&text);
+        let tests = scan::test_items(&code);
+        Self { path, text, code, is_test, tests }
+    }
+
+    /// Whether the byte at `offset` is part of a test.
+    pub(crate) fn in_test(&self, offset: usize) -> bool {
+        self.is_test || self.tests.iter().any(|range| range.contains(&offset))
+    }
+
+    /// Number of the line, from 1, on which the byte at `offset` stands.
+    pub(crate) fn line_of(&self, offset: usize) -> usize {
+        self.text[..offset].bytes().filter(|byte| *byte == b'\n').count() + 1
+    }
+
+    /// Lines outside tests.
+    pub(crate) fn lines_without_tests(&self) -> usize {
+        let in_tests: usize = self.tests.iter().map(|range| self.text[range.clone()].lines().count()).sum();
+        if self.is_test { 0 } else { self.text.lines().count() - in_tests }
+    }
+}
+
+/// Every Rust file of the repository, in order of path.
+pub(crate) fn files(workspace: &Workspace) -> Result<Vec<File>, Error> {
+    let mut paths = Vec::new();
+    for folder in FOLDERS {
+        let folder = workspace.workspace_root.join(folder);
+        if folder.is_dir() {
+            collect(&folder, &mut paths)?;
+        }
+    }
+    paths.sort();
+    let read = |path: PathBuf| {
+        let text = fs::read_to_string(&path).map_err(Error::file(&path))?;
+        Ok(File::new(workspace.shown(&path).to_path_buf(), text))
+    };
+    paths.into_iter().map(read).collect()
+}
+
+fn collect(folder: &Path, paths: &mut Vec<PathBuf>) -> Result<(), Error> {
+    for entry in fs::read_dir(folder).map_err(Error::file(folder))? {
+        let path = entry.map_err(Error::file(folder))?.path();
+        if path.is_dir() {
+            // A build directory inside a folder (the kernel's, the fuzzer's) is not ours.
+            if path.file_name().is_none_or(|name| name != "target") {
+                collect(&path, paths)?;
+            }
+        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            paths.push(path);
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_under_cfg_test_do_not_count() {
+        let text = "//! A.\nfn a() {}\n\n#[cfg(test)]\nmod tests {\n    fn t() {}\n}\n";
+        let file = File::new("crates/x/src/lib.rs".into(), text.into());
+        assert_eq!(file.lines_without_tests(), 3);
+        assert!(file.in_test(text.find("fn t").expect("there")));
+        assert!(!file.in_test(text.find("fn a").expect("there")));
+        assert_eq!(file.line_of(text.find("fn t").expect("there")), 6);
+    }
+
+    #[test]
+    fn a_file_under_tests_is_a_test() {
+        assert!(File::new("crates/x/tests/a.rs".into(), String::new()).is_test);
+        assert!(File::new("crates/x/src/space/tests.rs".into(), String::new()).is_test);
+        assert!(!File::new("crates/x/src/latest.rs".into(), String::new()).is_test);
+    }
+}

@@ -1,0 +1,260 @@
+//! Just enough of Rust's grammar to tell code from comments and literals, and to find where functions and test items end.
+//!
+//! [`code`] keeps every byte's place, so an offset into its answer is an offset into the text. Works inside macros too, which a parser
+//! would skip.
+//!
+//! Not guaranteed: anything about text that does not compile.
+
+use std::ops::Range;
+
+/// A function with a body.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Function {
+    /// Its name.
+    pub(crate) name: String,
+    /// From `fn` to its closing brace.
+    pub(crate) range: Range<usize>,
+}
+
+/// `text` with comments and the insides of literals replaced by spaces; line ends stay.
+pub(crate) fn code(text: &str) -> String {
+    let bytes = text.as_bytes();
+    let mut out = bytes.to_vec();
+    let mut at = 0;
+    while at < bytes.len() {
+        let end = match token_at(bytes, at) {
+            Token::Code => {
+                at += 1;
+                continue;
+            }
+            Token::Hidden(end) => end,
+        };
+        for byte in &mut out[at..end] {
+            if *byte != b'\n' {
+                *byte = b' ';
+            }
+        }
+        at = end;
+    }
+    // Whole characters were blanked byte by byte, so what is left is the text's own characters.
+    String::from_utf8(out).unwrap_or_default()
+}
+
+/// What starts at a byte.
+enum Token {
+    /// Code: go on by one byte.
+    Code,
+    /// A comment or literal that ends before this offset.
+    Hidden(usize),
+}
+
+fn token_at(bytes: &[u8], at: usize) -> Token {
+    let rest = &bytes[at..];
+    match rest {
+        [b'/', b'/', ..] => Token::Hidden(find(bytes, at, b'\n')),
+        [b'/', b'*', ..] => Token::Hidden(block_comment_end(bytes, at)),
+        [b'"', ..] => Token::Hidden(string_end(bytes, at)),
+        [b'r', b'"' | b'#', ..] if !continues_word(bytes, at) => {
+            raw_string_end(bytes, at + 1).map_or(Token::Code, Token::Hidden)
+        }
+        [b'b' | b'c', b'r', b'"' | b'#', ..] if !continues_word(bytes, at) => {
+            raw_string_end(bytes, at + 2).map_or(Token::Code, Token::Hidden)
+        }
+        [b'\'', ..] => char_end(bytes, at).map_or(Token::Code, Token::Hidden),
+        [_, ..] | [] => Token::Code,
+    }
+}
+
+fn is_word(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || byte == b'_'
+}
+
+fn continues_word(bytes: &[u8], at: usize) -> bool {
+    at > 0 && is_word(bytes[at - 1])
+}
+
+/// Offset of the first `wanted` from `at`, or the end.
+fn find(bytes: &[u8], at: usize, wanted: u8) -> usize {
+    bytes[at..].iter().position(|byte| *byte == wanted).map_or(bytes.len(), |found| at + found)
+}
+
+fn block_comment_end(bytes: &[u8], start: usize) -> usize {
+    let (mut at, mut depth) = (start, 0u32);
+    while at + 1 < bytes.len() {
+        match (bytes[at], bytes[at + 1]) {
+            (b'/', b'*') => (at, depth) = (at + 2, depth + 1),
+            (b'*', b'/') => (at, depth) = (at + 2, depth - 1),
+            (_, _) => at += 1,
+        }
+        if depth == 0 {
+            return at;
+        }
+    }
+    bytes.len()
+}
+
+fn string_end(bytes: &[u8], start: usize) -> usize {
+    let mut at = start + 1;
+    while at < bytes.len() {
+        match bytes[at] {
+            b'\\' => at += 2,
+            b'"' => return at + 1,
+            _ => at += 1,
+        }
+    }
+    bytes.len()
+}
+
+/// The end of a raw string whose hashes start at `hashes`, or `None` for a raw identifier.
+fn raw_string_end(bytes: &[u8], hashes: usize) -> Option<usize> {
+    let quote = bytes[hashes..].iter().position(|byte| *byte != b'#').map(|count| hashes + count)?;
+    if bytes[quote] != b'"' {
+        return None;
+    }
+    let count = quote - hashes;
+    let mut at = quote + 1;
+    loop {
+        at = find(bytes, at, b'"') + 1;
+        if at >= bytes.len() {
+            return Some(bytes.len());
+        }
+        if bytes[at..].iter().take_while(|byte| **byte == b'#').count() >= count {
+            return Some(at + count);
+        }
+    }
+}
+
+/// The end of a character literal, or `None` for a lifetime.
+fn char_end(bytes: &[u8], start: usize) -> Option<usize> {
+    if bytes.get(start + 1) == Some(&b'\\') {
+        return Some((find(bytes, start + 3, b'\'') + 1).min(bytes.len()));
+    }
+    // One character of up to four bytes, then the quote; a lifetime has no quote there.
+    let end = (start + 2..start + 6).find(|at| bytes.get(*at) == Some(&b'\''))?;
+    let inside = std::str::from_utf8(&bytes[start + 1..end]).ok()?;
+    (inside.chars().count() == 1).then_some(end + 1)
+}
+
+/// The offset just past the brace that closes the one at `open`, in blanked code.
+fn closing(code: &str, open: usize) -> usize {
+    let mut depth = 0u32;
+    for (at, byte) in code.bytes().enumerate().skip(open) {
+        match byte {
+            b'{' => depth += 1,
+            b'}' => depth = depth.saturating_sub(1),
+            _ => continue,
+        }
+        if depth == 0 {
+            return at + 1;
+        }
+    }
+    code.len()
+}
+
+/// Where an item that starts at `start` has its body, or its semicolon: the first of either outside parentheses and brackets.
+fn body(code: &str, start: usize) -> Option<(usize, u8)> {
+    let mut depth = 0i32;
+    for (at, byte) in code.bytes().enumerate().skip(start) {
+        match byte {
+            b'(' | b'[' => depth += 1,
+            b')' | b']' => depth -= 1,
+            b'{' | b';' if depth == 0 => return Some((at, byte)),
+            _ => {}
+        }
+    }
+    None
+}
+
+/// Offsets at which `word` stands alone in blanked code.
+fn words<'a>(code: &'a str, word: &'a str) -> impl Iterator<Item = usize> + 'a {
+    code.match_indices(word).map(|(at, _)| at).filter(move |at| {
+        let bytes = code.as_bytes();
+        !continues_word(bytes, *at) && bytes.get(at + word.len()).is_none_or(|byte| !is_word(*byte))
+    })
+}
+
+/// Every function with a body in blanked code, nested ones too.
+pub(crate) fn functions(code: &str) -> Vec<Function> {
+    words(code, "fn")
+        .filter_map(|start| {
+            let after = code[start + 2..].trim_start();
+            let name: String = after.chars().take_while(|c| c.is_alphanumeric() || *c == '_' || *c == '$').collect();
+            // `fn(` is a type.
+            if name.is_empty() {
+                return None;
+            }
+            match body(code, start)? {
+                (open, b'{') => Some(Function { name, range: start..closing(code, open) }),
+                (_, _) => None,
+            }
+        })
+        .collect()
+}
+
+/// The items under `#[cfg(test)]` in blanked code, attribute included.
+pub(crate) fn test_items(code: &str) -> Vec<Range<usize>> {
+    const ATTRIBUTE: &str = "#[cfg(test)]";
+    let mut items: Vec<Range<usize>> = Vec::new();
+    for (start, _) in code.match_indices(ATTRIBUTE) {
+        if items.last().is_some_and(|last| last.contains(&start)) {
+            continue;
+        }
+        let end = match body(code, start + ATTRIBUTE.len()) {
+            Some((open, b'{')) => closing(code, open),
+            Some((semicolon, _)) => semicolon + 1,
+            None => code.len(),
+        };
+        items.push(start..end);
+    }
+    items
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn names(text: &str) -> Vec<(String, usize)> {
+        let code = code(text);
+        functions(&code).into_iter().map(|f| (f.name, text[f.range].lines().count())).collect()
+    }
+
+    #[test]
+    fn comments_and_literals_are_blanked_and_nothing_moves() {
+        for (text, blanked) in [
+            ("a // {\nb", "a     \nb"),
+            ("a /* { /* } */ { */ b", "a                   b"),
+            (r#"f("{\"", x)"#, r#"f(     , x)"#),
+            (r##"f(r#"{"{"#, x)"##, r##"f(        , x)"##),
+            (r"f('{', '\'', '\u{7b}')", r"f(   ,     ,         )"),
+            ("fn f<'a>(x: &'a str) {}", "fn f<'a>(x: &'a str) {}"),
+            ("b'{' r#fn", "b    r#fn"),
+            ("'é'", "    "),
+        ] {
+            let got = code(text);
+            assert_eq!(got, blanked, "{text}");
+            assert_eq!(got.len(), text.len());
+        }
+    }
+
+    #[test]
+    fn functions_are_measured_to_their_own_brace() {
+        let text = "fn a() {\n  let s = \"}\";\n}\ntrait T { fn no_body(&self); }\nfn b<F: Fn(fn() -> u8)>(f: [F; { 1 }])\nwhere F: Copy {\n  fn c() {}\n}\n";
+        assert_eq!(names(text), [("a".into(), 3), ("b".into(), 4), ("c".into(), 1)]);
+    }
+
+    #[test]
+    fn functions_made_by_macros_are_measured() {
+        assert_eq!(names("macro_rules! m { ($n:ident) => { fn $n() {\n } } }"), [("$n".into(), 2)]);
+    }
+
+    #[test]
+    fn test_items_end_where_they_end() {
+        let text =
+            "#[cfg(test)]\nuse x::y;\nfn a() {}\n#[cfg(test)]\nmod tests {\n  #[cfg(test)] fn t() {}\n}\nfn b() {}";
+        let code = code(text);
+        let items: Vec<&str> = test_items(&code).into_iter().map(|range| &text[range]).collect();
+        assert_eq!(items.len(), 2);
+        assert_eq!(items[0], "#[cfg(test)]\nuse x::y;");
+        assert!(items[1].ends_with("fn t() {}\n}"));
+    }
+}

@@ -1,0 +1,42 @@
+//! `cargo xtask test`: every test, in an order in which the quick and telling ones come first. At most 15 minutes on two cores.
+
+use crate::cargo::{self, Workspace};
+use crate::error::Error;
+use crate::step::{self, Step};
+use std::process::Command;
+use std::time::Duration;
+
+const MINUTE: Duration = Duration::from_secs(60);
+
+/// Runs the steps.
+pub(crate) fn run() -> Result<(), Error> {
+    let workspace = Workspace::load()?;
+    let cargo = |words: &[&str]| {
+        let mut command = cargo::command();
+        command.args(words).current_dir(&workspace.workspace_root);
+        command
+    };
+    // Loom's atomics are chosen by a cfg on everything, so it needs a target directory of its own.
+    let mut loom = cargo(&["test", "--release", "--package", "pagewright-sync", "--test", "loom"]);
+    loom.env("RUSTFLAGS", "--cfg loom").env("CARGO_TARGET_DIR", workspace.target_directory.join("loom"));
+    let workspace_tests = ["test", "--workspace", "--lib", "--bins", "--tests", "--examples", "--no-fail-fast"];
+    step::run(vec![
+        Step { name: "arrows between crates", command: this("arrows")?, limit: MINUTE },
+        Step { name: "tests of the workspace", command: cargo(&workspace_tests), limit: 10 * MINUTE },
+        Step {
+            name: "examples in documentation",
+            command: cargo(&["test", "--workspace", "--doc"]),
+            limit: 3 * MINUTE,
+        },
+        Step { name: "locks in every order (loom)", command: loom, limit: 4 * MINUTE },
+        Step { name: "library crates on bare metal", command: this("no-std")?, limit: 4 * MINUTE },
+    ])
+}
+
+/// Another command of this program.
+fn this(word: &str) -> Result<Command, Error> {
+    let program = std::env::current_exe().map_err(Error::file("xtask"))?;
+    let mut command = Command::new(program);
+    command.arg(word);
+    Ok(command)
+}

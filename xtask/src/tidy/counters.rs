@@ -1,0 +1,53 @@
+//! `docs/counters.md` is made from the table of counters in `types`.
+
+use super::{Breach, Finding, Generated};
+use crate::cargo::Workspace;
+use crate::error::Error;
+use pagewright_types::Counter;
+use std::fmt::Write as _;
+use std::fs;
+
+const PAGE: &str = "docs/counters.md";
+
+const HEAD: &str = "\
+# Counters
+
+Made from the table in `crates/types/src/counter.rs` by `cargo xtask tidy --write`; don't edit it here. Names are Linux's where
+Linux counts the same thing; those that begin with `pw_` are our own. All count since boot, over all CPUs.
+
+| name | what is counted |
+| --- | --- |
+";
+
+/// Compares the page with the table, or writes it.
+pub(crate) fn run(workspace: &Workspace, generated: Generated) -> Result<Option<Finding>, Error> {
+    let path = workspace.workspace_root.join(PAGE);
+    match generated {
+        Generated::Write => fs::write(&path, page()).map_err(Error::file(&path)).map(|()| None),
+        Generated::Compare => {
+            let there = fs::read_to_string(&path).map_err(Error::file(&path))?;
+            Ok((there != page()).then(|| Finding { path: PAGE.into(), line: 0, breach: Breach::OutOfDate }))
+        }
+    }
+}
+
+fn page() -> String {
+    let mut page = HEAD.to_owned();
+    for counter in Counter::ALL {
+        // Writing to a String does not fail.
+        let _ = writeln!(page, "| `{}` | {} |", counter.name(), counter.meaning());
+    }
+    page
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_counter_has_a_row() {
+        let page = page();
+        assert_eq!(page.lines().count(), HEAD.lines().count() + Counter::COUNT);
+        assert!(page.contains("| `nr_tlb_remote_flush` | "));
+    }
+}

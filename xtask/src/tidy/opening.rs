@@ -1,0 +1,26 @@
+//! Every module opens by saying what it is for.
+
+use super::{Breach, Finding};
+use crate::source::File;
+
+/// A finding unless the first line is `//!` and some words.
+pub(crate) fn check(file: &File) -> Option<Finding> {
+    let first = file.text.lines().next().unwrap_or_default();
+    let says = first.strip_prefix("//!").is_some_and(|rest| rest.trim().len() >= 2 && rest.trim() != "Placeholder.");
+    (!says).then(|| Finding::of_file(file, Breach::NoOpening))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_purpose_is_wanted_first_thing() {
+        let found = |text: &str| check(&File::new("a.rs".into(), text.into())).is_some();
+        assert!(!found("//! Frames and their records.\n"));
+        assert!(found("use x;\n//! Late.\n"));
+        assert!(found("//!\n"));
+        assert!(found("//! Placeholder.\n"));
+        assert!(found(""));
+    }
+}
