@@ -1,0 +1,120 @@
+//! What the processes of one import share: the trace being written, its numbers and its files.
+
+use std::collections::HashMap;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+use super::error::ImportError;
+use super::files::FileTable;
+use super::{Infer, Options};
+use crate::trace::{Actor, Event, FileId, PageNo, Pid, Run, Stream, Task, Tid, Writer};
+
+/// The shared half of an import.
+pub(super) struct Context<'a, W> {
+    pub(super) options: &'a Options,
+    writer: Writer<W>,
+    output: PathBuf,
+    files: FileTable,
+    /// Whom the reader takes for the current thread.
+    current: (Pid, Tid),
+    last_id: u32,
+    /// The trace's numbers of the log's processes, and whether they have ended.
+    processes: HashMap<u32, (Pid, bool)>,
+}
+
+impl<'a, W: Write> Context<'a, W> {
+    pub(super) fn new(writer: Writer<W>, output: PathBuf, options: &'a Options) -> Self {
+        Self {
+            options,
+            writer,
+            output,
+            files: FileTable::default(),
+            current: (Pid(0), Tid(0)),
+            last_id: 0,
+            processes: HashMap::new(),
+        }
+    }
+
+    /// Whether unknown memory is taken for mapped.
+    pub(super) fn premapped(&self) -> bool {
+        match self.options.infer {
+            Infer::Premapped => true,
+            Infer::Refuse => false,
+        }
+    }
+
+    /// Number a new process and its first thread.
+    pub(super) fn new_process(&mut self, captured: u32) -> (Pid, Tid) {
+        self.last_id += 1;
+        self.processes.insert(captured, (Pid(self.last_id), false));
+        (Pid(self.last_id), Tid(self.last_id))
+    }
+
+    /// Number a new thread.
+    pub(super) fn new_thread(&mut self) -> Tid {
+        self.last_id += 1;
+        Tid(self.last_id)
+    }
+
+    /// The trace's number of a process of the log, and whether it has ended.
+    pub(super) fn process(&self, captured: u32) -> Option<(Pid, bool)> {
+        self.processes.get(&captured).copied()
+    }
+
+    /// A process of the log has ended.
+    pub(super) fn ended(&mut self, captured: u32) {
+        if let Some((_, ended)) = self.processes.get_mut(&captured) {
+            *ended = true;
+        }
+    }
+
+    /// The root process comes to be.
+    pub(super) fn begin(&mut self, pid: Pid, tid: Tid) -> Result<(), ImportError> {
+        self.current = (pid, tid);
+        self.write(&Event::Task(Box::new(Task::Begin { pid, tid })))
+    }
+
+    /// Append an event of a thread.
+    pub(super) fn emit(&mut self, pid: Pid, tid: Tid, event: &Event) -> Result<(), ImportError> {
+        if self.current != (pid, tid) {
+            self.current = (pid, tid);
+            self.write(&Event::Switch { pid, tid })?;
+        }
+        self.write(event)
+    }
+
+    /// Append a page touch by a system call of a thread.
+    pub(super) fn emit_kernel(&mut self, pid: Pid, tid: Tid, page: PageNo, write: bool) -> Result<(), ImportError> {
+        let (reads, writes) = (u32::from(!write), u32::from(write));
+        let run = Run { page, reads, writes, stream: Stream::Data, actor: Actor::Kernel, write_first: write };
+        self.emit(pid, tid, &Event::Run(run))
+    }
+
+    /// The trace's number of a file; introduces it when it is new.
+    pub(super) fn file(&mut self, path: &Path) -> Result<FileId, ImportError> {
+        let (id, new) = self.files.intern(path);
+        if let Some(info) = new {
+            self.write(&Event::File(Box::new(info)))?;
+        }
+        Ok(id)
+    }
+
+    /// Count accesses that are not the program's.
+    pub(super) fn leave_out(&mut self, accesses: u64) {
+        self.writer.leave_out(accesses);
+    }
+
+    /// The writer, to finish it.
+    pub(super) fn into_writer(self) -> Writer<W> {
+        self.writer
+    }
+
+    fn write(&mut self, event: &Event) -> Result<(), ImportError> {
+        self.writer.push(event).map_err(|source| output_error(&self.output, source))
+    }
+}
+
+/// The trace can't be written.
+pub(super) fn output_error(path: &Path, source: io::Error) -> ImportError {
+    ImportError::Output { path: path.to_owned(), source }
+}

@@ -1,0 +1,85 @@
+//! A process starts a new image: finding the executable, and what its `execve` leaves behind.
+
+use std::io::Write;
+use std::path::PathBuf;
+
+use super::context::Context;
+use super::error::ImportError;
+use super::image::{self, Program};
+use super::nr;
+use super::process::{Phase, Process};
+use super::space::page_down;
+use crate::trace::Task;
+
+impl Process {
+    /// A new image has started; `first_fetch` is its first instruction.
+    pub(super) fn exec<W: Write>(
+        &mut self,
+        command: Vec<String>,
+        first_fetch: u64,
+        cx: &mut Context<'_, W>,
+    ) -> Result<(), ImportError> {
+        self.phase = Phase::Running;
+        if cx.premapped() {
+            return Ok(());
+        }
+        let name = match self
+            .open
+            .take()
+            .filter(|call| call.number == nr::EXECVE)
+            .and_then(|call| call.args[0].text.clone())
+        {
+            Some(path) => self.descriptors.resolve(&path),
+            None => self.search(command.first().map_or("", String::as_str)),
+        };
+        let executable = self.program(name)?;
+        let interpreter = match executable.interpreter() {
+            Some(path) => Some(self.program(path.to_owned())?),
+            None => None,
+        };
+        let file = cx.file(&executable.path)?;
+        let interpreter = match &interpreter {
+            Some(program) => Some((program, cx.file(&program.path)?)),
+            None => None,
+        };
+        let loaded = image::load((&executable, file), interpreter, command, first_fetch, cx.options.layout);
+        self.descriptors.exec();
+        self.tool_ranges.clear();
+        self.pending.clear();
+        self.space = loaded.space;
+        self.fresh_stack = true;
+        self.emit_task(Task::Exec { image: loaded.image }, cx)?;
+        for addr in loaded.padded {
+            cx.emit_kernel(self.pid, self.current, addr.page(), true)?;
+        }
+        Ok(())
+    }
+
+    /// The strings and vectors that `execve` left above the first word that the program touches.
+    pub(super) fn fill_stack<W: Write>(&mut self, captured: u64, cx: &mut Context<'_, W>) -> Result<(), ImportError> {
+        self.fresh_stack = false;
+        let bottom = page_down(captured);
+        self.kernel_touch(bottom, image::CAPTURED_STACK_TOP - bottom, true, cx)
+    }
+
+    /// Find a command as a shell does.
+    fn search(&self, name: &str) -> PathBuf {
+        if name.contains('/') {
+            return self.descriptors.resolve(name.as_bytes());
+        }
+        let path = std::env::var_os("PATH").unwrap_or_default();
+        std::env::split_paths(&path)
+            .map(|directory| directory.join(name))
+            .find(|candidate| candidate.is_file())
+            .unwrap_or_else(|| PathBuf::from(name))
+    }
+
+    fn program(&self, executable: PathBuf) -> Result<Program, ImportError> {
+        Program::read(&executable).map_err(|why| ImportError::Executable {
+            path: self.lines.path().to_owned(),
+            line: self.lines.number(),
+            executable,
+            why,
+        })
+    }
+}

@@ -1,0 +1,307 @@
+//! What `execve` maps, reconstructed.
+//!
+//! Valgrind loads the program itself, so no system call shows it. The executables are on disk: their program headers say what Linux's
+//! `load_elf_binary` maps, and valgrind's habits say where the log has it. The interpreter's place is computed from the first fetch, which
+//! is its entry point.
+
+use std::fs::File;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+
+use object::LittleEndian;
+use object::elf;
+use object::read::elf::{FileHeader, ProgramHeader};
+
+use super::error::ExecutableError;
+use super::space::{Space, page_down, page_up};
+use crate::trace::{FileId, Image, Layout, Mapping, MappingKind, PAGE_SIZE, Prot, UserAddr};
+
+/// Headers and the interpreter's name stand in the first bytes of every executable that a linker makes.
+const HEAD: u64 = 1 << 16;
+/// Linux gives up after this many scripts that interpret scripts (`exec_binprm`).
+const INTERPRETERS_MAX: usize = 5;
+/// Where valgrind puts a position-independent executable (`m_ume/elf.c`).
+const CAPTURED_EXECUTABLE: u64 = 0x10_8000;
+/// One past the stack's last byte under valgrind (`aspacem`'s `suggested_clstack_end`).
+pub(super) const CAPTURED_STACK_TOP: u64 = 0x1f_ff00_1000;
+/// `ELF_ET_DYN_BASE` of x86-64, two thirds of the address space.
+const ET_DYN_BASE: u64 = 0x5555_5555_4000;
+/// `STACK_TOP` of x86-64 with 47 bits.
+const STACK_TOP: u64 = 0x7fff_ffff_f000;
+/// The stack's size when `execve` is done: `setup_arg_pages` expands it by 128 KB beyond the page of the arguments.
+const STACK_START: u64 = (128 << 10) + PAGE_SIZE;
+/// The default of `RLIMIT_STACK`, which valgrind follows too.
+const STACK_LIMIT: u64 = 8 << 20;
+/// Sizes of the kernel's own mappings, as Linux 6.18 has them: data pages, then code.
+const VVAR: u64 = 6 * PAGE_SIZE;
+const VDSO: u64 = 2 * PAGE_SIZE;
+
+/// An ELF file as far as loading goes.
+#[derive(Clone, Debug)]
+pub(super) struct Program {
+    pub(super) path: PathBuf,
+    segments: Vec<Segment>,
+    entry: u64,
+    position_independent: bool,
+    interpreter: Option<PathBuf>,
+    align: u64,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Segment {
+    vaddr: u64,
+    file_size: u64,
+    mem_size: u64,
+    offset: u64,
+    prot: Prot,
+}
+
+impl Program {
+    /// Read the headers of an executable, or of what interprets it when it is a script.
+    pub(super) fn read(path: &Path) -> Result<Self, ExecutableError> {
+        let mut path = path.to_owned();
+        for _ in 0..INTERPRETERS_MAX {
+            let mut head = Vec::new();
+            File::open(&path)?.take(HEAD).read_to_end(&mut head)?;
+            match script_interpreter(&head) {
+                Some(interpreter) => path = interpreter,
+                None => return Self::parse(path, &head).map_err(|_| ExecutableError::NotElf),
+            }
+        }
+        Err(ExecutableError::TooManyInterpreters(INTERPRETERS_MAX))
+    }
+
+    fn parse(path: PathBuf, head: &[u8]) -> Result<Self, object::Error> {
+        let header = elf::FileHeader64::<LittleEndian>::parse(head)?;
+        let endian = header.endian()?;
+        let mut program = Self {
+            path,
+            segments: Vec::new(),
+            entry: header.e_entry(endian),
+            position_independent: header.e_type(endian) == elf::ET_DYN,
+            interpreter: None,
+            align: PAGE_SIZE,
+        };
+        for segment in header.program_headers(endian, head)? {
+            if segment.p_type(endian) == elf::PT_LOAD {
+                program.align = program.align.max(segment.p_align(endian));
+                program.segments.push(Segment {
+                    vaddr: segment.p_vaddr(endian),
+                    file_size: segment.p_filesz(endian),
+                    mem_size: segment.p_memsz(endian),
+                    offset: segment.p_offset(endian),
+                    prot: prot(segment.p_flags(endian)),
+                });
+            } else if let Some(name) = segment.interpreter(endian, head)? {
+                program.interpreter = Some(PathBuf::from(String::from_utf8_lossy(name).into_owned()));
+            }
+        }
+        Ok(program)
+    }
+
+    /// The interpreter's path, when it has one.
+    pub(super) fn interpreter(&self) -> Option<&Path> {
+        self.interpreter.as_deref()
+    }
+
+    /// From the first segment's page to the end of the last one, in its own addresses.
+    fn span(&self) -> (u64, u64) {
+        let start = self.segments.first().map_or(0, |segment| page_down(segment.vaddr));
+        (start, self.segments.iter().map(|segment| page_up(segment.vaddr + segment.mem_size)).max().unwrap_or(start))
+    }
+}
+
+/// The interpreter that a script's first line names.
+fn script_interpreter(head: &[u8]) -> Option<PathBuf> {
+    let line = head.strip_prefix(b"#!")?.split(|&byte| byte == b'\n').next()?;
+    let word = line.split(|&byte| byte == b' ' || byte == b'\t').find(|word| !word.is_empty())?;
+    Some(PathBuf::from(String::from_utf8_lossy(word).into_owned()))
+}
+
+fn prot(flags: elf::ProgramFlags) -> Prot {
+    [(elf::PF_R, Prot::READ), (elf::PF_W, Prot::WRITE), (elf::PF_X, Prot::EXEC)]
+        .into_iter()
+        .filter(|&(flag, _)| flags.0 & flag.0 != 0)
+        .fold(Prot(0), |prot, (_, bit)| prot | bit)
+}
+
+/// A reconstructed image.
+pub(super) struct Loaded {
+    pub(super) image: Image,
+    pub(super) space: Space,
+    /// Pages that `execve` writes besides the stack's: the last page of file data before a bss.
+    pub(super) padded: Vec<UserAddr>,
+}
+
+/// One ELF file of an image, with its place in the log and in the trace.
+struct Placement<'a> {
+    program: &'a Program,
+    file: FileId,
+    captured_bias: u64,
+    trace_bias: u64,
+}
+
+/// Map `program` and its interpreter as `load_elf_binary` does. `first_fetch` is the image's first instruction in the log.
+pub(super) fn load(
+    program: (&Program, FileId),
+    interpreter: Option<(&Program, FileId)>,
+    args: Vec<String>,
+    first_fetch: u64,
+    layout: Layout,
+) -> Loaded {
+    let (executable, file) = program;
+    let mut loaded = Loaded {
+        image: Image {
+            executable: file,
+            args,
+            mappings: Vec::new(),
+            brk: UserAddr(0),
+            stack_top: UserAddr(0),
+            stack_limit: STACK_LIMIT,
+        },
+        space: Space::new(layout),
+        padded: Vec::new(),
+    };
+    let (start, end) = executable.span();
+    let (captured_bias, linux_bias) = match (executable.position_independent, interpreter.is_some()) {
+        (false, _) => (0, 0),
+        (true, true) => (CAPTURED_EXECUTABLE - start, (ET_DYN_BASE & !(executable.align - 1)) - start),
+        // A static one is loaded like a library (`load_elf_binary`, ET_DYN without interpreter).
+        (true, false) => {
+            (first_fetch.wrapping_sub(executable.entry), loaded.space.top_down(end - start).0.wrapping_sub(start))
+        }
+    };
+    let bias = |captured: u64, linux: u64| match layout {
+        Layout::Linux => linux,
+        Layout::AsCaptured => captured,
+    };
+    let trace_bias = bias(captured_bias, linux_bias);
+    loaded.map_segments(&Placement { program: executable, file, captured_bias, trace_bias });
+    let brk = match (executable.position_independent, interpreter.is_some()) {
+        (true, false) => UserAddr(bias(captured_bias.wrapping_add(end), ET_DYN_BASE)),
+        (true, true) | (false, _) => UserAddr(trace_bias.wrapping_add(end)),
+    };
+    if let Some((program, file)) = interpreter {
+        let (start, end) = program.span();
+        let captured_bias = first_fetch.wrapping_sub(program.entry);
+        let trace_bias = bias(captured_bias, loaded.space.top_down(end - start).0.wrapping_sub(start));
+        loaded.map_segments(&Placement { program, file, captured_bias, trace_bias });
+    }
+    loaded.map_kernel_pages(bias(CAPTURED_STACK_TOP, STACK_TOP));
+    loaded.image.brk = brk;
+    loaded.space.set_brk_start(brk);
+    loaded.image.mappings.sort_by_key(|mapping| mapping.start);
+    loaded
+}
+
+impl Loaded {
+    fn map_segments(&mut self, placement: &Placement<'_>) {
+        let Placement { program, file, captured_bias, trace_bias } = *placement;
+        for segment in &program.segments {
+            let start = page_down(segment.vaddr);
+            let file_end = if segment.file_size == 0 { start } else { page_up(segment.vaddr + segment.file_size) };
+            let end = page_up(segment.vaddr + segment.mem_size);
+            let data_end = segment.vaddr + segment.file_size;
+            let kind = MappingKind::File { file, offset: page_down(segment.offset) };
+            for (from, to, kind) in [(start, file_end, kind), (file_end, end, MappingKind::Anonymous {})] {
+                if from >= to {
+                    continue;
+                }
+                let at = UserAddr(trace_bias.wrapping_add(from));
+                self.space.place(captured_bias.wrapping_add(from), at, to - from);
+                self.image.mappings.push(Mapping { start: at, len: to - from, prot: segment.prot, kind });
+            }
+            // `padzero` in Linux's fs/binfmt_elf.c.
+            if segment.mem_size > segment.file_size && page_down(data_end) != data_end {
+                self.padded.push(UserAddr(trace_bias.wrapping_add(page_down(data_end))));
+            }
+        }
+    }
+
+    /// The vdso with its data, in the next gap from above, and the stack.
+    fn map_kernel_pages(&mut self, stack_top: u64) {
+        let vvar = self.space.top_down(VVAR + VDSO);
+        let vdso = UserAddr(vvar.0 + VVAR);
+        // The program never sees them under valgrind; their captured address is their own.
+        self.space.place(vvar.0, vvar, VVAR + VDSO);
+        let read_exec = Prot::READ | Prot::EXEC;
+        self.image.mappings.push(Mapping { start: vvar, len: VVAR, prot: Prot::READ, kind: MappingKind::Vvar {} });
+        self.image.mappings.push(Mapping { start: vdso, len: VDSO, prot: read_exec, kind: MappingKind::Vdso {} });
+        self.space.place(CAPTURED_STACK_TOP - STACK_LIMIT, UserAddr(stack_top - STACK_LIMIT), STACK_LIMIT);
+        self.image.stack_top = UserAddr(stack_top);
+        self.image.mappings.push(Mapping {
+            start: UserAddr(stack_top - STACK_START),
+            len: STACK_START,
+            prot: Prot::READ | Prot::WRITE,
+            kind: MappingKind::Stack {},
+        });
+    }
+
+    /// Whether a captured address is in the stack.
+    pub(super) fn is_stack(captured: u64) -> bool {
+        (CAPTURED_STACK_TOP - STACK_LIMIT..CAPTURED_STACK_TOP).contains(&captured)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn program(vaddr: u64, position_independent: bool) -> Program {
+        let segment = |vaddr, file_size, mem_size, offset, prot| Segment { vaddr, file_size, mem_size, offset, prot };
+        Program {
+            path: "/bin/x".into(),
+            segments: vec![
+                segment(vaddr, 0x1800, 0x1800, 0, Prot::READ),
+                segment(vaddr + 0x3d10, 0x300, 0x2500, 0x2d10, Prot::READ | Prot::WRITE),
+            ],
+            entry: vaddr + 0x1040,
+            position_independent,
+            interpreter: None,
+            align: PAGE_SIZE,
+        }
+    }
+
+    #[test]
+    fn linux_addresses_without_randomisation() {
+        let (exe, interpreter) = (program(0, true), program(0, true));
+        let loaded = load((&exe, FileId(1)), Some((&interpreter, FileId(2))), vec![], 0x400_1040, Layout::Linux);
+        let starts: Vec<u64> = loaded.image.mappings.iter().map(|mapping| mapping.start.0).collect();
+        assert_eq!(
+            starts,
+            [
+                0x5555_5555_4000,
+                0x5555_5555_7000,
+                0x5555_5555_9000,
+                0x7fff_f7ff_0000,
+                0x7fff_f7ff_6000,
+                0x7fff_f7ff_8000,
+                0x7fff_f7ff_b000,
+                0x7fff_f7ff_d000,
+                0x7fff_fffd_e000,
+            ]
+        );
+        assert_eq!(loaded.image.brk.0, 0x5555_5555_b000, "behind the bss");
+        assert_eq!(loaded.padded, [UserAddr(0x5555_5555_8000), UserAddr(0x7fff_f7ff_c000)]);
+        let mut space = loaded.space;
+        assert_eq!(space.translate(0x4000, 0).unwrap().addr().0, 0x7fff_f7ff_8000, "the loader's first page");
+        assert_eq!(space.translate(0x108, 0).unwrap().addr().0, 0x5555_5555_4000);
+        assert_eq!(space.translate(0x1ff_f000, 1).unwrap().addr().0, 0x7fff_ffff_e000);
+        assert_eq!(space.translate(0x5_807d, 0), None, "valgrind's trampolines are not the program's");
+    }
+
+    #[test]
+    fn fixed_executables_stay() {
+        let exe = program(0x40_0000, false);
+        let loaded = load((&exe, FileId(1)), None, vec![], 0x40_1040, Layout::Linux);
+        assert_eq!(loaded.image.mappings[0].start.0, 0x40_0000);
+        assert_eq!(loaded.image.mappings[1].kind, MappingKind::File { file: FileId(1), offset: 0x2000 });
+        assert_eq!(loaded.image.brk.0, 0x40_7000);
+    }
+
+    #[test]
+    fn scripts_lead_to_their_interpreter() {
+        assert_eq!(script_interpreter(b"#! /bin/sh -e\necho"), Some("/bin/sh".into()));
+        assert_eq!(script_interpreter(b"\x7fELF"), None);
+    }
+}

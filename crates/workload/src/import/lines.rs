@@ -1,0 +1,74 @@
+//! A log as a stream of lines, each with its number.
+//!
+//! A log may be stored compressed with zstd (as `record` spools it); that is recognised by its first bytes.
+
+use std::fs::File;
+use std::io::{self, BufRead, BufReader, Read};
+use std::path::{Path, PathBuf};
+
+use super::error::ImportError;
+
+/// First bytes of a zstd frame (RFC 8878 §3.1.1).
+const ZSTD_MAGIC: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];
+/// One system call of the reader per this many bytes.
+const BUFFER: usize = 1 << 18;
+
+/// The lines of a log.
+pub(super) struct Lines {
+    input: Box<dyn BufRead>,
+    path: PathBuf,
+    line: Vec<u8>,
+    number: u64,
+    whole: bool,
+}
+
+impl Lines {
+    /// Open a log.
+    pub(super) fn open(path: &Path) -> Result<Self, ImportError> {
+        let input = open(path).map_err(|source| ImportError::Log { path: path.to_owned(), source })?;
+        Ok(Self { input, path: path.to_owned(), line: Vec::new(), number: 0, whole: true })
+    }
+
+    /// The next line, without its end; `None` at the end of the log.
+    pub(super) fn next(&mut self) -> Result<Option<&[u8]>, ImportError> {
+        self.line.clear();
+        let got = self
+            .input
+            .read_until(b'\n', &mut self.line)
+            .map_err(|source| ImportError::Log { path: self.path.clone(), source })?;
+        if got == 0 {
+            return Ok(None);
+        }
+        self.number += 1;
+        self.whole = self.line.last() == Some(&b'\n');
+        if self.whole {
+            self.line.pop();
+        }
+        Ok(Some(&self.line))
+    }
+
+    /// The log.
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The latest line's number, from 1.
+    pub(super) fn number(&self) -> u64 {
+        self.number
+    }
+
+    /// Whether the latest line had a line end; a log that was cut has none at its last line.
+    pub(super) fn whole(&self) -> bool {
+        self.whole
+    }
+}
+
+fn open(path: &Path) -> io::Result<Box<dyn BufRead>> {
+    let mut input = BufReader::with_capacity(BUFFER, File::open(path)?);
+    if input.fill_buf()?.starts_with(&ZSTD_MAGIC) {
+        let plain: Box<dyn Read> = Box::new(zstd::stream::read::Decoder::with_buffer(input)?);
+        Ok(Box::new(BufReader::with_capacity(BUFFER, plain)))
+    } else {
+        Ok(Box::new(input))
+    }
+}

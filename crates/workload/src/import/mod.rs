@@ -1,0 +1,130 @@
+//! Importing: logs of `valgrind --tool=lackey` become a trace.
+//!
+//! ```text
+//! valgrind --tool=lackey --basic-counts=no --trace-mem=yes --trace-syscalls=yes --trace-sched=yes --trace-children=yes
+//!          --log-file=/tmp/log.%p PROGRAM ARGS…
+//! ```
+//!
+//! [`import`] takes all logs of one capture, one per process, plain or compressed with zstd, and writes one trace. Memory is bounded by
+//! the number of processes and mappings, not by the length of the logs.
+//!
+//! # How
+//!
+//! `lines` → `parse` (pieces of lines) → `process` (one process: threads, images, calls) → `merge` (all processes in one order).
+//! `space` translates addresses, `image` reconstructs what `execve` mapped, `memory` turns memory calls into events, `effects` knows
+//! what other calls touch, `files` follows descriptors, `runs` gathers accesses.
+//!
+//! # What is not the program's
+//!
+//! Valgrind loads `vgpreload_*.so` into every program and redirects a few functions to trampolines of its own. Their mappings, and accesses
+//! to them and to anything else outside the program's mappings, are left out; the trace's summary counts them.
+//!
+//! # What a log can't say
+//!
+//! * Buffers behind a second pointer (`readv`), System V shared memory (`shmat` has no length), signal frames.
+//! * Which instructions ran between `fork` and `execve` in a child, when both wrote to one `--log-file` name: the second overwrote the
+//!   first. [`record`](crate::record) avoids that.
+//! * Processors that valgrind lacks: programs choose other code paths than natively (no AVX-512).
+//! * Heaps beyond 8 MB: valgrind's `brk` fails there, and `malloc` turns to `mmap`.
+
+mod context;
+mod effects;
+mod error;
+mod exec;
+mod files;
+mod image;
+mod lines;
+mod memory;
+mod merge;
+mod nr;
+mod parse;
+mod process;
+mod runs;
+mod space;
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+pub use error::{ExecutableError, ImportError};
+
+use crate::trace::{Effort, Header, Isa, Layout, MappingSource, Native, PAGE_SIZE, Summary, TraceFile, Writer};
+
+/// What to do about memory that no system call and no executable explains.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum Infer {
+    /// Refuse logs without system calls.
+    #[default]
+    Refuse,
+    /// Take what is touched for mapped, readable and writable, in 2 MB pieces from its first touch on. Addresses stay as captured.
+    Premapped,
+}
+
+/// How to import.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// What to do about unexplained memory.
+    pub infer: Infer,
+    /// Whose addresses the trace gets. Inferred mappings always stay as captured.
+    pub layout: Layout,
+    /// How hard to compress.
+    pub effort: Effort,
+    /// The directory in which the program was started: relative paths are meant from there.
+    pub directory: PathBuf,
+    /// The command; `None` takes it from the root's log.
+    pub command: Option<Vec<String>>,
+    /// The capturing tool with its version.
+    pub tool: String,
+    /// What Linux counted for the same command.
+    pub native: Option<Native>,
+    /// Take a log that ends before its process does for that of a process that was killed, instead of an error.
+    pub killed: bool,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            infer: Infer::Refuse,
+            layout: Layout::Linux,
+            effort: Effort::Fast,
+            directory: PathBuf::from("."),
+            command: None,
+            tool: "valgrind lackey".to_owned(),
+            native: None,
+            killed: false,
+        }
+    }
+}
+
+/// Import the logs of one capture into the trace `output`, which appears whole or not at all.
+pub fn import(logs: &[PathBuf], output: &Path, options: &Options) -> Result<Summary, ImportError> {
+    let failed = |source| context::output_error(output, source);
+    let file = TraceFile::create(output).map_err(failed)?;
+    let (summary, file) = import_to(logs, file, output, options)?;
+    file.commit().map_err(failed)?;
+    Ok(summary)
+}
+
+/// Import the logs of one capture into any sink; errors of the sink name it `name`.
+pub fn import_to<W: Write>(
+    logs: &[PathBuf],
+    sink: W,
+    name: &Path,
+    options: &Options,
+) -> Result<(Summary, W), ImportError> {
+    let (family, command) = merge::Family::new(logs)?;
+    let inferred = options.infer == Infer::Premapped;
+    let header = Header {
+        command: options.command.clone().unwrap_or(command),
+        tool: options.tool.clone(),
+        isa: Isa::X86_64,
+        page_size: PAGE_SIZE,
+        mappings: if inferred { MappingSource::Premapped } else { MappingSource::SystemCalls },
+        layout: if inferred { Layout::AsCaptured } else { options.layout },
+        native: options.native.clone(),
+    };
+    let failed = |source| context::output_error(name, source);
+    let writer = Writer::new(sink, &header, options.effort).map_err(failed)?;
+    let mut context = context::Context::new(writer, name.to_owned(), options);
+    merge::merge(&family, &mut context)?;
+    context.into_writer().finish().map_err(failed)
+}

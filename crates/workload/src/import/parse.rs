@@ -1,0 +1,339 @@
+//! Lines of a lackey log, taken apart.
+//!
+//! Accesses are one per line. Everything else comes from several writers inside valgrind that don't always end their lines, so a line is a
+//! sequence of pieces: [`Item`]s are taken off its front until nothing is left. Seen in the wild: the result of a call on a later line
+//! (`[async] ...`), or alone on its line behind the child's preamble; scheduler notes behind a result; an access behind a call;
+//! an `execve` without any result, its line continued by the new image's preamble.
+
+/// Kinds of access, by lackey's letter.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// `I`
+    Fetch,
+    /// `L`
+    Load,
+    /// `S`
+    Store,
+    /// `M`: a load, then a store.
+    Modify,
+}
+
+/// An access.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Access {
+    pub(super) kind: Kind,
+    pub(super) addr: u64,
+    pub(super) size: u64,
+}
+
+/// How a call ended, as far as its piece says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Outcome {
+    /// `Success(…)` or `Failure(…)`.
+    Done(Result<u64, u16>),
+    /// `NoWriteResult`: it doesn't return (`rt_sigreturn`).
+    NoResult,
+    /// `[async] ...`: a later piece of the same thread says.
+    Pending,
+    /// Nothing: the next piece that is a bare result says, or never (`execve`).
+    Open,
+}
+
+/// An argument of a call.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Arg {
+    pub(super) value: u64,
+    /// The string it points to, where valgrind prints it.
+    pub(super) text: Option<Vec<u8>>,
+}
+
+/// A system call.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Syscall {
+    /// Valgrind's number of the thread, from 1, reused.
+    pub(super) slot: u32,
+    pub(super) number: u32,
+    pub(super) args: Vec<Arg>,
+    pub(super) outcome: Outcome,
+}
+
+/// A piece of a log.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Item {
+    Access(Access),
+    Syscall(Syscall),
+    /// `SYSCALL[p,t](n) ... [async] --> …`
+    Completed {
+        slot: u32,
+        outcome: Outcome,
+    },
+    /// ` --> …` alone.
+    BareResult(Outcome),
+    /// `clone(fork): process p created child c`
+    Forked {
+        child: u32,
+    },
+    /// `SCHED[t]: acquired lock`; `started` when the thread is new.
+    Acquired {
+        slot: u32,
+        started: bool,
+    },
+    /// First line of the preamble.
+    Banner {
+        pid: u32,
+    },
+    /// The preamble's command line.
+    Command(Vec<String>),
+    /// The preamble's parent.
+    Parent {
+        pid: u32,
+    },
+    /// `Process terminating with default action of signal n`
+    Killed {
+        signal: u32,
+    },
+    /// Something that concerns nobody here.
+    Noise,
+}
+
+/// Parse a whole line that is an access. `None` when it isn't one.
+pub(super) fn access(line: &[u8]) -> Option<Access> {
+    let (kind, rest) = match line {
+        [b'I', b' ', b' ', rest @ ..] => (Kind::Fetch, rest),
+        [b' ', b'L', b' ', rest @ ..] => (Kind::Load, rest),
+        [b' ', b'S', b' ', rest @ ..] => (Kind::Store, rest),
+        [b' ', b'M', b' ', rest @ ..] => (Kind::Modify, rest),
+        _ => return None,
+    };
+    let mut addr = 0u64;
+    let mut at = 0;
+    loop {
+        let digit = match *rest.get(at)? {
+            byte @ b'0'..=b'9' => byte - b'0',
+            byte @ b'a'..=b'f' => byte - b'a' + 10,
+            b',' if at > 0 => break,
+            _ => return None,
+        };
+        addr = addr.checked_mul(16)? | u64::from(digit);
+        at += 1;
+    }
+    Some(Access { kind, addr, size: decimal(&rest[at + 1..])? })
+}
+
+fn decimal(text: &[u8]) -> Option<u64> {
+    if text.is_empty() {
+        return None;
+    }
+    text.iter().try_fold(0u64, |value, byte| {
+        let digit = byte.checked_sub(b'0').filter(|&digit| digit < 10)?;
+        value.checked_mul(10)?.checked_add(u64::from(digit))
+    })
+}
+
+/// Take the first piece off the front of `rest`. `None` when nothing is left; `Err` when the piece is nothing that a log holds.
+pub(super) fn item(rest: &mut &[u8]) -> Result<Option<Item>, NotALogLine> {
+    let text = trim_start(rest);
+    if text.is_empty() {
+        *rest = &[];
+        return Ok(None);
+    }
+    // A data access begins with a blank of its own.
+    let blank = rest.len() - text.len();
+    if let Some(access) = access(text).or_else(|| access(&rest[blank.checked_sub(1)?..])) {
+        *rest = &[];
+        return Ok(Some(Item::Access(access)));
+    }
+    let (item, tail) = if let Some(tail) = text.strip_prefix(b"SYSCALL[") {
+        syscall(tail).ok_or(NotALogLine)?
+    } else if text.starts_with(b"--> ") {
+        let (outcome, tail) = outcome(text).ok_or(NotALogLine)?;
+        (Item::BareResult(outcome), tail)
+    } else if let Some(tail) = text.strip_prefix(b"--") {
+        (note(numbered(tail, b"--").ok_or(NotALogLine)?.1), &b""[..])
+    } else if let Some(tail) = text.strip_prefix(b"==") {
+        let (pid, tail) = numbered(tail, b"==").ok_or(NotALogLine)?;
+        (preamble(pid, trim_start(tail)), &b""[..])
+    } else if let Some(found) = forked(text) {
+        found
+    } else if text.starts_with(b"SCHEDSETJMP(") {
+        (Item::Noise, &b""[..])
+    } else {
+        return Err(NotALogLine);
+    };
+    *rest = tail;
+    Ok(Some(item))
+}
+
+/// The piece is nothing that a log holds.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct NotALogLine;
+
+fn trim_start(text: &[u8]) -> &[u8] {
+    &text[text.iter().take_while(|&&byte| byte == b' ').count()..]
+}
+
+/// A decimal number and what ends it.
+fn numbered<'a>(text: &'a [u8], end: &[u8]) -> Option<(u32, &'a [u8])> {
+    let digits = text.iter().take_while(|byte| byte.is_ascii_digit()).count();
+    let number = u32::try_from(decimal(&text[..digits])?).ok()?;
+    Some((number, text[digits..].strip_prefix(end)?))
+}
+
+/// Where `needle` first stands in `text`.
+pub(super) fn find(text: &[u8], needle: &[u8]) -> Option<usize> {
+    text.windows(needle.len()).position(|window| window == needle)
+}
+
+fn note(text: &[u8]) -> Item {
+    let Some(at) = find(text, b"SCHED[") else { return Item::Noise };
+    let Some((slot, rest)) = numbered(&text[at + b"SCHED[".len()..], b"]:") else { return Item::Noise };
+    if find(rest, b"acquired lock").is_some() {
+        Item::Acquired { slot, started: find(rest, b"starting new thread").is_some() }
+    } else {
+        Item::Noise
+    }
+}
+
+fn preamble(pid: u32, text: &[u8]) -> Item {
+    if text.starts_with(b"Lackey, ") {
+        Item::Banner { pid }
+    } else if let Some(command) = text.strip_prefix(b"Command: ") {
+        Item::Command(words(command))
+    } else if let Some(parent) = text.strip_prefix(b"Parent PID: ") {
+        decimal(parent).map_or(Item::Noise, |pid| Item::Parent { pid: pid as u32 })
+    } else if let Some(signal) = text.strip_prefix(b"Process terminating with default action of signal ") {
+        numbered(signal, b" ").map_or(Item::Noise, |(signal, _)| Item::Killed { signal })
+    } else {
+        Item::Noise
+    }
+}
+
+/// Undo valgrind's quoting of the command line: blanks and a few others carry a backslash.
+fn words(text: &[u8]) -> Vec<String> {
+    let mut words = Vec::new();
+    let mut word = Vec::new();
+    let mut bytes = text.iter().copied();
+    while let Some(byte) = bytes.next() {
+        match byte {
+            b' ' => words.push(String::from_utf8_lossy(&std::mem::take(&mut word)).into_owned()),
+            b'\\' => word.extend(bytes.next()),
+            byte => word.push(byte),
+        }
+    }
+    words.push(String::from_utf8_lossy(&word).into_owned());
+    words
+}
+
+/// `clone(fork): process p created child c` and its relatives.
+fn forked(text: &[u8]) -> Option<(Item, &[u8])> {
+    let at = [&b"clone(fork): process "[..], b"fork: process ", b"vfork: process "]
+        .iter()
+        .find_map(|prefix| text.strip_prefix(*prefix))?;
+    let (_, rest) = numbered(at, b" created child ")?;
+    let digits = rest.iter().take_while(|byte| byte.is_ascii_digit()).count();
+    Some((Item::Forked { child: u32::try_from(decimal(&rest[..digits])?).ok()? }, &rest[digits..]))
+}
+
+/// What follows `SYSCALL[`.
+fn syscall(text: &[u8]) -> Option<(Item, &[u8])> {
+    let (_, rest) = numbered(text, b",")?;
+    let (slot, rest) = numbered(rest, b"](")?;
+    let (number, rest) = numbered(rest, b") ")?;
+    if let Some(rest) = rest.strip_prefix(b"... [async] ") {
+        let (outcome, rest) = outcome(rest)?;
+        return Some((Item::Completed { slot, outcome }, rest));
+    }
+    if rest.starts_with(b"unimplemented") {
+        // Its result is a piece of its own, on the next line.
+        return Some((Item::Syscall(Syscall { slot, number, args: Vec::new(), outcome: Outcome::Open }), b""));
+    }
+    // `sys_name ( args )`, `sys_name[ARG3=='arg'] (args)`, `exit( 0 )`.
+    let open = find(rest, b"(")?;
+    let (args, rest) = arguments(&rest[open + 1..], number)?;
+    let text = trim_start(rest.strip_prefix(b"[sync]").unwrap_or(rest));
+    let (outcome, rest) = match text.strip_prefix(b"--> [async] ...") {
+        Some(rest) => (Outcome::Pending, rest),
+        None => outcome(text).unwrap_or((Outcome::Open, rest)),
+    };
+    Some((Item::Syscall(Syscall { slot, number, args, outcome }), rest))
+}
+
+/// `--> [pre-success] Success(0x…)` and what follows it.
+fn outcome(text: &[u8]) -> Option<(Outcome, &[u8])> {
+    let rest = trim_start(text.strip_prefix(b"-->")?);
+    let rest = match rest.strip_prefix(b"[pre-success]").or_else(|| rest.strip_prefix(b"[pre-fail]")) {
+        Some(rest) => trim_start(rest),
+        None => rest,
+    };
+    if let Some(rest) = rest.strip_prefix(b"NoWriteResult") {
+        return Some((Outcome::NoResult, rest));
+    }
+    let (success, rest) = match rest.strip_prefix(b"Success(") {
+        Some(rest) => (true, rest),
+        None => (false, rest.strip_prefix(b"Failure(")?),
+    };
+    let close = rest.iter().position(|&byte| byte == b')')?;
+    // Two values where a call has two results (`Success(0x3:0x4)`): the first is the one in rax.
+    let first = rest[..close].split(|&byte| byte == b':').next()?;
+    let value = hexadecimal(first.strip_prefix(b"0x")?)?;
+    let result = if success { Ok(value) } else { Err(u16::try_from(value).ok()?) };
+    Some((Outcome::Done(result), &rest[close + 1..]))
+}
+
+fn hexadecimal(digits: &[u8]) -> Option<u64> {
+    if digits.is_empty() || digits.len() > 16 {
+        return None;
+    }
+    digits.iter().try_fold(0u64, |value, &byte| Some(value << 4 | u64::from((byte as char).to_digit(16)?)))
+}
+
+/// Whether valgrind prints an argument of this call in hexadecimal without a prefix: `clone`'s flags, `arch_prctl`'s address.
+fn bare_hex(number: u32, index: usize) -> bool {
+    matches!((number, index), (super::nr::CLONE, 0) | (super::nr::ARCH_PRCTL, 1))
+}
+
+/// Arguments up to their closing parenthesis, and what follows it.
+fn arguments(text: &[u8], number: u32) -> Option<(Vec<Arg>, &[u8])> {
+    let mut rest = trim_start(text);
+    let mut args = Vec::new();
+    if let Some(tail) = rest.strip_prefix(b")") {
+        return Some((args, tail));
+    }
+    loop {
+        let len = rest.iter().take_while(|byte| byte.is_ascii_alphanumeric() || **byte == b'-').count();
+        let token = &rest[..len];
+        rest = &rest[len..];
+        let value = if let Some(digits) = token.strip_prefix(b"0x") {
+            hexadecimal(digits)?
+        } else if bare_hex(number, args.len()) {
+            hexadecimal(token)?
+        } else if let Some(digits) = token.strip_prefix(b"-") {
+            decimal(digits)?.wrapping_neg()
+        } else {
+            decimal(token)?
+        };
+        let mut string = None;
+        if rest.first() == Some(&b'(') {
+            let end = end_of_string(&rest[1..])?;
+            string = Some(rest[1..=end].to_vec());
+            rest = &rest[end + 2..];
+        }
+        args.push(Arg { value, text: string });
+        let next = trim_start(rest);
+        if let Some(tail) = next.strip_prefix(b")") {
+            return Some((args, tail));
+        }
+        rest = trim_start(next.strip_prefix(b",")?);
+    }
+}
+
+/// Length of a printed string, whose own parentheses valgrind doesn't escape: it ends where the call goes on behind it.
+fn end_of_string(text: &[u8]) -> Option<usize> {
+    (0..text.len()).find(|&at| {
+        let tail = &text[at..];
+        tail.starts_with(b"), ") || tail.starts_with(b") )")
+    })
+}
+
+#[cfg(test)]
+mod tests;

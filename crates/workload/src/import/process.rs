@@ -1,0 +1,476 @@
+//! One process of a capture: its log is followed line by line, and becomes events.
+
+use std::collections::{HashMap, VecDeque};
+use std::io::Write;
+
+use super::context::Context;
+use super::effects::{Direction, touches};
+use super::error::ImportError;
+use super::files::Descriptors;
+use super::image::Loaded;
+use super::lines::Lines;
+use super::nr;
+use super::parse::{self, Access, Item, Kind, Outcome, Syscall};
+use super::runs::Runs;
+use super::space::Space;
+use crate::trace::{Call, Event, Layout, MemOp, PAGE_SHIFT, PAGE_SIZE, PageNo, Pid, Stream, Task, Tid, UserAddr};
+
+const CLONE_VM: u64 = 0x100;
+const CLONE_VFORK: u64 = 0x4000;
+const CLONE_THREAD: u64 = 0x1_0000;
+/// `P_PID` of waitid(2).
+const P_PID: u64 = 1;
+/// What is mapped at once around a touched page when mappings are inferred.
+const INFERRED: u64 = 2 << 20;
+/// Longest part of an offending line that an error repeats.
+const EXCERPT: usize = 60;
+
+/// Why a process stopped advancing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Stop {
+    /// Its share of the interleaving is used up.
+    Quantum,
+    /// It forked; the child is the log's process of this number.
+    Forked { child: u32, vfork: bool },
+    /// It goes on when this child has ended.
+    WaitsFor { child: u32 },
+    /// It was replaced by a new image: a parent that sleeps in `vfork` wakes.
+    Execed,
+    /// It has ended.
+    Ended,
+}
+
+/// Where the process is between images.
+#[derive(Debug)]
+pub(super) enum Phase {
+    /// In the preamble that valgrind prints for a new image and for a forked child.
+    Preamble { command: Vec<String> },
+    /// The image has started; what it is will be known with its first fetch.
+    Starting { command: Vec<String> },
+    /// Running.
+    Running,
+}
+
+/// A process that is being followed.
+pub(super) struct Process {
+    pub(super) captured_pid: u32,
+    pub(super) pid: Pid,
+    pub(super) lines: Lines,
+    /// What is left of a line that holds several pieces.
+    rest: Vec<u8>,
+    pub(super) phase: Phase,
+    /// The trace's threads by valgrind's slots.
+    threads: HashMap<u32, Tid>,
+    /// Threads that are born and have not run yet.
+    newborn: VecDeque<Tid>,
+    pub(super) current: Tid,
+    /// Calls without a result yet, by slot.
+    pub(super) pending: HashMap<u32, Syscall>,
+    /// The call that a bare result belongs to.
+    pub(super) open: Option<Syscall>,
+    pub(super) descriptors: Descriptors,
+    pub(super) space: Space,
+    runs: Runs,
+    /// Captured ranges of the tool's preloaded objects.
+    pub(super) tool_ranges: Vec<(u64, u64)>,
+    /// Between `execve` and the image's first access to its stack.
+    pub(super) fresh_stack: bool,
+    seen_call: bool,
+    reap: Option<u32>,
+    killed_by: Option<u32>,
+}
+
+impl Process {
+    /// The first process of a capture.
+    pub(super) fn root<W: Write>(
+        lines: Lines,
+        captured_pid: u32,
+        cx: &mut Context<'_, W>,
+    ) -> Result<Self, ImportError> {
+        let (pid, tid) = cx.new_process(captured_pid);
+        cx.begin(pid, tid)?;
+        let layout = if cx.premapped() { Layout::AsCaptured } else { cx.options.layout };
+        Ok(Self {
+            captured_pid,
+            pid,
+            lines,
+            rest: Vec::new(),
+            phase: if cx.premapped() { Phase::Running } else { Phase::Preamble { command: Vec::new() } },
+            threads: HashMap::from([(1, tid)]),
+            newborn: VecDeque::new(),
+            current: tid,
+            pending: HashMap::new(),
+            open: None,
+            descriptors: Descriptors::new(cx.options.directory.clone()),
+            space: Space::new(layout),
+            runs: Runs::new(),
+            tool_ranges: Vec::new(),
+            fresh_stack: false,
+            seen_call: false,
+            reap: None,
+            killed_by: None,
+        })
+    }
+
+    /// A child that this process forked, with its own log.
+    pub(super) fn fork<W: Write>(
+        &mut self,
+        captured_pid: u32,
+        lines: Lines,
+        vfork: bool,
+        cx: &mut Context<'_, W>,
+    ) -> Result<Self, ImportError> {
+        let (child, tid) = cx.new_process(captured_pid);
+        self.emit_task(Task::Fork { child, tid, vfork }, cx)?;
+        Ok(Self {
+            captured_pid,
+            pid: child,
+            lines,
+            rest: Vec::new(),
+            phase: Phase::Preamble { command: Vec::new() },
+            threads: HashMap::from([(1, tid)]),
+            newborn: VecDeque::new(),
+            current: tid,
+            pending: HashMap::new(),
+            open: None,
+            descriptors: self.descriptors.clone(),
+            space: self.space.clone(),
+            runs: Runs::new(),
+            tool_ranges: self.tool_ranges.clone(),
+            fresh_stack: false,
+            seen_call: true,
+            reap: None,
+            killed_by: None,
+        })
+    }
+
+    /// Follow the log for at most `quantum` pieces.
+    pub(super) fn advance<W: Write>(&mut self, quantum: u32, cx: &mut Context<'_, W>) -> Result<Stop, ImportError> {
+        if let Some(child) = self.reap.take() {
+            self.reaped(child, cx)?;
+        }
+        for _ in 0..quantum {
+            if self.rest.is_empty() {
+                let Some(line) = self.lines.next()? else { return self.end_of_log(cx) };
+                if let Some(access) = parse::access(line) {
+                    // The one kind of line that counts for speed.
+                    if let Some(stop) = self.access(access, cx)? {
+                        return Ok(stop);
+                    }
+                    continue;
+                }
+                self.rest.extend_from_slice(line);
+            }
+            if let Some(stop) = self.piece(cx)? {
+                self.flush(cx)?;
+                return Ok(stop);
+            }
+        }
+        self.flush(cx)?;
+        Ok(Stop::Quantum)
+    }
+
+    /// Take one piece off the rest of a line.
+    fn piece<W: Write>(&mut self, cx: &mut Context<'_, W>) -> Result<Option<Stop>, ImportError> {
+        let mut tail = &self.rest[..];
+        let Ok(item) = parse::item(&mut tail) else { return Err(self.syntax()) };
+        let used = self.rest.len() - tail.len();
+        self.rest.drain(..used);
+        match item {
+            Some(item) => self.item(item, cx),
+            None => Ok(None),
+        }
+    }
+
+    fn item<W: Write>(&mut self, item: Item, cx: &mut Context<'_, W>) -> Result<Option<Stop>, ImportError> {
+        match item {
+            Item::Access(access) => return self.access(access, cx),
+            Item::Syscall(call) => return self.syscall(call, cx),
+            Item::Completed { slot, outcome } => {
+                self.switch(slot, cx)?;
+                if let (Some(call), Outcome::Done(result)) = (self.pending.remove(&slot), outcome) {
+                    return self.returned(&call, result, cx);
+                }
+            }
+            Item::BareResult(outcome) => {
+                if let Phase::Preamble { .. } = self.phase {
+                    // A forked child's return from its parent's call: it goes on in its parent's image.
+                    self.phase = Phase::Running;
+                } else if let (Some(call), Outcome::Done(result)) = (self.open.take(), outcome) {
+                    return self.returned(&call, result, cx);
+                }
+            }
+            Item::Forked { child } => {
+                let flags = self.open.as_ref().and_then(|call| call.args.first()).map_or(0, |arg| arg.value);
+                // The parent's result says nothing more.
+                self.open = None;
+                let vfork = flags & (CLONE_VM | CLONE_VFORK) == CLONE_VM | CLONE_VFORK;
+                return Ok(Some(Stop::Forked { child, vfork }));
+            }
+            Item::Acquired { slot, started } => self.acquired(slot, started, cx)?,
+            Item::Banner { .. } => {
+                self.flush(cx)?;
+                self.phase = Phase::Preamble { command: Vec::new() };
+            }
+            Item::Command(words) => self.phase = Phase::Preamble { command: words },
+            Item::Killed { signal } => self.killed_by = Some(signal),
+            Item::Parent { .. } | Item::Noise => {}
+        }
+        Ok(None)
+    }
+
+    /// A thread took valgrind's lock.
+    fn acquired<W: Write>(&mut self, slot: u32, started: bool, cx: &mut Context<'_, W>) -> Result<(), ImportError> {
+        match &mut self.phase {
+            Phase::Preamble { command } if started => {
+                let command = std::mem::take(command);
+                self.phase = Phase::Starting { command };
+                self.threads = HashMap::from([(slot, self.current)]);
+                self.newborn.clear();
+            }
+            Phase::Preamble { .. } | Phase::Starting { .. } => {}
+            Phase::Running => {
+                if started && let Some(tid) = self.newborn.pop_front() {
+                    self.threads.insert(slot, tid);
+                }
+                self.switch(slot, cx)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The thread in this slot runs from here on.
+    fn switch<W: Write>(&mut self, slot: u32, cx: &mut Context<'_, W>) -> Result<(), ImportError> {
+        match self.threads.get(&slot) {
+            Some(&tid) if tid != self.current => {
+                self.flush(cx)?;
+                self.current = tid;
+                Ok(())
+            }
+            Some(_) => Ok(()),
+            None => {
+                let (path, line) = (self.lines.path().to_owned(), self.lines.number());
+                Err(ImportError::UnknownThread { path, line, slot })
+            }
+        }
+    }
+
+    fn access<W: Write>(&mut self, access: Access, cx: &mut Context<'_, W>) -> Result<Option<Stop>, ImportError> {
+        let mut stop = None;
+        match &mut self.phase {
+            Phase::Running => {}
+            Phase::Starting { command } => {
+                let command = std::mem::take(command);
+                self.exec(command, access.addr, cx)?;
+                stop = Some(Stop::Execed);
+            }
+            Phase::Preamble { .. } => {
+                return Err(ImportError::AccessesAlone {
+                    path: self.lines.path().to_owned(),
+                    line: self.lines.number(),
+                });
+            }
+        }
+        let (stream, reads, writes) = match access.kind {
+            Kind::Fetch => (Stream::Fetch, 1, 0),
+            Kind::Load => (Stream::Data, 1, 0),
+            Kind::Store => (Stream::Data, 0, 1),
+            Kind::Modify => (Stream::Data, 1, 1),
+        };
+        if self.fresh_stack && stream == Stream::Data && Loaded::is_stack(access.addr) {
+            self.fill_stack(access.addr, cx)?;
+        }
+        let last = access.addr.saturating_add(access.size.max(1) - 1) >> PAGE_SHIFT;
+        for page in access.addr >> PAGE_SHIFT..=last {
+            if !self.runs.extend(stream, page, reads, writes) {
+                self.start_run(stream, page, reads, writes, cx)?;
+            }
+        }
+        Ok(stop)
+    }
+
+    fn start_run<W: Write>(
+        &mut self,
+        stream: Stream,
+        page: u64,
+        reads: u32,
+        writes: u32,
+        cx: &mut Context<'_, W>,
+    ) -> Result<(), ImportError> {
+        let Some(to) = self.translate(page, stream, cx)? else {
+            cx.leave_out(u64::from(reads + writes));
+            return Ok(());
+        };
+        if self.runs.is_full() {
+            self.flush(cx)?;
+        }
+        self.runs.start(stream, page, to, reads, writes);
+        Ok(())
+    }
+
+    fn translate<W: Write>(
+        &mut self,
+        page: u64,
+        stream: Stream,
+        cx: &mut Context<'_, W>,
+    ) -> Result<Option<PageNo>, ImportError> {
+        let found = self.space.translate(page, stream as usize);
+        if found.is_some() || !cx.premapped() {
+            return Ok(found);
+        }
+        let addr = page << PAGE_SHIFT;
+        let chunk = addr & !(INFERRED - 1);
+        // Next to what a call mapped, only the page itself is guessed.
+        let (start, len) =
+            if self.space.pieces(chunk, INFERRED).is_empty() { (chunk, INFERRED) } else { (addr, PAGE_SIZE) };
+        self.space.place(start, UserAddr(start), len);
+        self.flush(cx)?;
+        let op = MemOp::Inferred { addr: UserAddr(start), len };
+        self.emit(&Event::Call(Box::new(Call { op, result: Ok(start) })), cx)?;
+        Ok(Some(PageNo(page)))
+    }
+
+    fn syscall<W: Write>(&mut self, call: Syscall, cx: &mut Context<'_, W>) -> Result<Option<Stop>, ImportError> {
+        if let Phase::Running = self.phase {
+            self.switch(call.slot, cx)?;
+        }
+        self.seen_call = true;
+        match (call.number, call.outcome) {
+            // These two don't return, and what follows them in the log is another thread's or nobody's.
+            (nr::EXIT_GROUP, _) => {
+                let status = call.args.first().map_or(0, |arg| arg.value as u32 & 0xff);
+                self.exit(status, cx).map(Some)
+            }
+            (nr::EXIT, _) => self.exit_thread(&call, cx),
+            (_, Outcome::Done(result)) => self.returned(&call, result, cx),
+            (_, Outcome::NoResult) => Ok(None),
+            (_, Outcome::Pending) => {
+                self.pending.insert(call.slot, call);
+                Ok(None)
+            }
+            (_, Outcome::Open) => {
+                self.open = Some(call);
+                Ok(None)
+            }
+        }
+    }
+
+    /// A call has returned: what it did to descriptors, memory and threads.
+    fn returned<W: Write>(
+        &mut self,
+        call: &Syscall,
+        result: Result<u64, u16>,
+        cx: &mut Context<'_, W>,
+    ) -> Result<Option<Stop>, ImportError> {
+        self.memory_call(call, result, cx)?;
+        for (addr, len, direction) in touches(call.number, &call.args, result) {
+            self.kernel_touch(addr, len, direction == Direction::Write, cx)?;
+        }
+        let Ok(value) = result else { return Ok(None) };
+        self.descriptors.follow(call, value);
+        let arg = |at: usize| call.args.get(at).map_or(0, |arg| arg.value);
+        match call.number {
+            nr::CLONE if arg(0) & CLONE_THREAD != 0 => self.clone_thread(cx)?,
+            nr::CLONE3 => self.clone_thread(cx)?,
+            nr::WAIT4 if value > 0 => return self.reaped(value as u32, cx),
+            nr::WAITID if arg(0) == P_PID => return self.reaped(arg(1) as u32, cx),
+            _ => {}
+        }
+        Ok(None)
+    }
+
+    /// What the kernel copied from or to user memory.
+    pub(super) fn kernel_touch<W: Write>(
+        &mut self,
+        addr: u64,
+        len: u64,
+        write: bool,
+        cx: &mut Context<'_, W>,
+    ) -> Result<(), ImportError> {
+        self.flush(cx)?;
+        for page in addr >> PAGE_SHIFT..=addr.saturating_add(len - 1) >> PAGE_SHIFT {
+            if let Some(page) = self.translate(page, Stream::Data, cx)? {
+                cx.emit_kernel(self.pid, self.current, page, write)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn clone_thread<W: Write>(&mut self, cx: &mut Context<'_, W>) -> Result<(), ImportError> {
+        let tid = cx.new_thread();
+        self.newborn.push_back(tid);
+        self.emit_task(Task::CloneThread { tid }, cx)
+    }
+
+    /// `wait` returned a child; in the trace that has to stand behind the child's end.
+    fn reaped<W: Write>(&mut self, captured: u32, cx: &mut Context<'_, W>) -> Result<Option<Stop>, ImportError> {
+        match cx.process(captured) {
+            Some((child, true)) => {
+                self.emit_task(Task::Reaped { child }, cx)?;
+                Ok(None)
+            }
+            Some((_, false)) => {
+                self.reap = Some(captured);
+                Ok(Some(Stop::WaitsFor { child: captured }))
+            }
+            None => Ok(None),
+        }
+    }
+
+    fn exit_thread<W: Write>(&mut self, call: &Syscall, cx: &mut Context<'_, W>) -> Result<Option<Stop>, ImportError> {
+        self.threads.remove(&call.slot);
+        if self.threads.is_empty() && self.newborn.is_empty() {
+            let status = call.args.first().map_or(0, |arg| arg.value as u32 & 0xff);
+            return self.exit(status, cx).map(Some);
+        }
+        self.emit_task(Task::ExitThread {}, cx)?;
+        Ok(None)
+    }
+
+    fn exit<W: Write>(&mut self, status: u32, cx: &mut Context<'_, W>) -> Result<Stop, ImportError> {
+        self.emit_task(Task::ExitProcess { status }, cx)?;
+        cx.ended(self.captured_pid);
+        Ok(Stop::Ended)
+    }
+
+    fn end_of_log<W: Write>(&mut self, cx: &mut Context<'_, W>) -> Result<Stop, ImportError> {
+        self.flush(cx)?;
+        if self.lines.number() == 0 {
+            return Err(ImportError::Empty { path: self.lines.path().to_owned() });
+        }
+        if !self.seen_call && !cx.premapped() {
+            return Err(ImportError::AccessesAlone { path: self.lines.path().to_owned(), line: self.lines.number() });
+        }
+        match self.killed_by {
+            Some(signal) => self.exit(128 + signal, cx),
+            // Bare access logs have no calls at all, and so no exit.
+            None if (cx.premapped() || cx.options.killed) && self.lines.whole() => self.exit(0, cx),
+            None => Err(ImportError::Unfinished {
+                path: self.lines.path().to_owned(),
+                line: self.lines.number(),
+                pid: self.captured_pid,
+            }),
+        }
+    }
+
+    /// Close the runs of the current thread.
+    pub(super) fn flush<W: Write>(&mut self, cx: &mut Context<'_, W>) -> Result<(), ImportError> {
+        let (pid, tid) = (self.pid, self.current);
+        self.runs.take().try_for_each(|run| cx.emit(pid, tid, &Event::Run(run)))
+    }
+
+    /// Append an event of the current thread, behind its runs.
+    pub(super) fn emit<W: Write>(&mut self, event: &Event, cx: &mut Context<'_, W>) -> Result<(), ImportError> {
+        self.flush(cx)?;
+        cx.emit(self.pid, self.current, event)
+    }
+
+    pub(super) fn emit_task<W: Write>(&mut self, task: Task, cx: &mut Context<'_, W>) -> Result<(), ImportError> {
+        self.emit(&Event::Task(Box::new(task)), cx)
+    }
+
+    fn syntax(&self) -> ImportError {
+        let text = String::from_utf8_lossy(&self.rest).chars().take(EXCERPT).collect();
+        ImportError::Syntax { path: self.lines.path().to_owned(), line: self.lines.number(), text }
+    }
+}

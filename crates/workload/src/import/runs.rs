@@ -1,0 +1,106 @@
+//! Accesses, one by one, become runs.
+//!
+//! Fetches and data have a current page each; a run stands where its first access happened, so a run that is closed waits behind an older
+//! one that is still open. The wait is bounded by [`QUEUE`]: then all runs are closed.
+
+use crate::trace::{Actor, PageNo, Run, Stream};
+
+/// Runs that may wait: a loop that stays on one code page while its data moves would otherwise hold back everything.
+const QUEUE: usize = 4096;
+/// A captured page number that no access has.
+const NONE: u64 = u64::MAX;
+
+/// Collects the runs of the current thread.
+#[derive(Debug)]
+pub(super) struct Runs {
+    queue: Vec<Run>,
+    /// For each stream: the captured page of the open run, and its place in the queue.
+    open: [(u64, usize); 2],
+}
+
+impl Runs {
+    pub(super) fn new() -> Self {
+        Self { queue: Vec::new(), open: [(NONE, 0); 2] }
+    }
+
+    /// Count an access in the open run of its stream. `false` when the open run is of another page.
+    pub(super) fn extend(&mut self, stream: Stream, page: u64, reads: u32, writes: u32) -> bool {
+        let (open, at) = self.open[stream as usize];
+        if open != page {
+            return false;
+        }
+        let run = &mut self.queue[at];
+        match (run.reads.checked_add(reads), run.writes.checked_add(writes)) {
+            (Some(reads), Some(writes)) => {
+                (run.reads, run.writes) = (reads, writes);
+                true
+            }
+            // Full: the caller starts another run.
+            (None, _) | (_, None) => false,
+        }
+    }
+
+    /// Start a run. `captured` is the page that accesses name, `page` the trace's.
+    pub(super) fn start(&mut self, stream: Stream, captured: u64, page: PageNo, reads: u32, writes: u32) {
+        self.open[stream as usize] = (captured, self.queue.len());
+        self.queue.push(Run { page, reads, writes, stream, actor: Actor::User, write_first: reads == 0 });
+    }
+
+    /// Whether so many runs wait that they must be taken.
+    pub(super) fn is_full(&self) -> bool {
+        self.queue.len() >= QUEUE
+    }
+
+    /// Close all runs and take them, in order.
+    pub(super) fn take(&mut self) -> std::vec::Drain<'_, Run> {
+        self.open = [(NONE, 0); 2];
+        self.queue.drain(..)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn touch(runs: &mut Runs, stream: Stream, page: u64, reads: u32, writes: u32) {
+        if !runs.extend(stream, page, reads, writes) {
+            runs.start(stream, page, PageNo(page + 100), reads, writes);
+        }
+    }
+
+    #[test]
+    fn a_run_stands_where_it_began() {
+        let mut runs = Runs::new();
+        for (stream, page, reads, writes) in [
+            (Stream::Fetch, 1, 1, 0),
+            (Stream::Data, 2, 0, 1),
+            (Stream::Fetch, 1, 1, 0),
+            (Stream::Data, 3, 1, 1),
+            (Stream::Data, 3, 1, 0),
+            (Stream::Fetch, 1, 1, 0),
+            (Stream::Data, 2, 1, 0),
+        ] {
+            touch(&mut runs, stream, page, reads, writes);
+        }
+        let seen: Vec<_> =
+            runs.take().map(|run| (run.stream, run.page.0, run.reads, run.writes, run.write_first)).collect();
+        assert_eq!(
+            seen,
+            [
+                (Stream::Fetch, 101, 3, 0, false),
+                (Stream::Data, 102, 0, 1, true),
+                (Stream::Data, 103, 2, 1, false),
+                (Stream::Data, 102, 1, 0, false),
+            ]
+        );
+        assert!(!runs.extend(Stream::Fetch, 1, 1, 0), "taking closes the runs");
+    }
+
+    #[test]
+    fn counts_do_not_wrap() {
+        let mut runs = Runs::new();
+        runs.start(Stream::Data, 1, PageNo(1), u32::MAX, 0);
+        assert!(!runs.extend(Stream::Data, 1, 1, 0));
+        assert!(runs.extend(Stream::Data, 1, 0, 1));
+    }
+}
