@@ -1,6 +1,6 @@
 //! Physical memory: the memmap, the buddy allocator, folios and page-table pages.
 #![no_std]
-#![forbid(unsafe_code)]
+#![deny(unsafe_code)]
 
 extern crate alloc;
 #[cfg(feature = "std")]
@@ -22,6 +22,8 @@ mod pin;
 mod record;
 mod table_page;
 mod watermark;
+#[allow(unsafe_code)]
+mod zeroed;
 mod zone;
 
 pub use block::{Block, Unsettled};

@@ -8,7 +8,7 @@
 //! Not guaranteed: that a frame number it knows is memory. `Zones` knows the ranges.
 
 use crate::record::{FrameRecord, Kind, State};
-use alloc::boxed::Box;
+use crate::zeroed::ZeroedSlice;
 use core::sync::atomic::Ordering;
 use pagewright_sync::OutOfMemory;
 use pagewright_types::{FrameRange, Order, Pfn};
@@ -16,15 +16,13 @@ use pagewright_types::{FrameRange, Order, Pfn};
 /// All records of a machine.
 pub(crate) struct Memmap {
     start: Pfn,
-    records: Box<[FrameRecord]>,
+    records: ZeroedSlice<FrameRecord>,
 }
 
 impl Memmap {
     /// Zeroed records for all frames of `span`.
     pub(crate) fn try_new(span: FrameRange) -> Result<Self, OutOfMemory> {
-        bytemuck::try_zeroed_slice_box(span.frames() as usize)
-            .map(|records| Self { start: span.start(), records })
-            .map_err(|()| OutOfMemory { bytes: Self::bytes(span) })
+        Ok(Self { start: span.start(), records: ZeroedSlice::try_new(span.frames() as usize)? })
     }
 
     /// Bytes of address space for all frames of `span`.

@@ -1,0 +1,341 @@
+//! The allocator against a model that knows only sets of frames.
+
+mod support;
+
+use pagewright_frame::{Frames, Layout, NoFrames, NoFramesCause, NodeSpec, Request, Urgency};
+use pagewright_types::{DebtKey, NodeId, Order, Pfn};
+use proptest::prelude::*;
+use std::collections::BTreeMap;
+use support::{Host, NODE0, cpus, range, run_on, shape};
+
+const CPUS: u16 = 3;
+
+/// Two nodes: one in three pieces around holes, of which one straddles 4 GiB; the other large enough for blocks of 1 GiB.
+fn machine() -> Frames<Host> {
+    let near = [range(0x101, 0x1903), range(0x2000, 0x2400), range(0xf_ff00, 0x10_0180)];
+    let far = [range(0x14_0000, 0x1c_0000)];
+    let nodes = [
+        NodeSpec { id: NODE0, ranges: &near, cpus: cpus([0, 1]) },
+        NodeSpec { id: NodeId::new(1), ranges: &far, cpus: cpus([2]) },
+    ];
+    let layout = Layout { min_free_kbytes: Some(512), ..Layout::new(&nodes) };
+    Frames::try_new(Host::new(usize::from(CPUS)), &layout).expect("a possible machine")
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Step {
+    Take { cpu: u16, request: Request },
+    Free { cpu: u16, which: usize, key: DebtKey },
+    GiveBack { cpu: u16, request: Request },
+    Drain,
+}
+
+fn a_request() -> impl Strategy<Value = Request> {
+    let order = prop_oneof![
+        6 => Just(0u8), 3 => 1u8..=3, 3 => 4u8..=8, 2 => Just(9u8), 1 => 10u8..=17, 1 => Just(18u8),
+    ];
+    (order, 0u8..2, prop::bool::weighted(0.3), prop::bool::weighted(0.5), prop::bool::weighted(0.2)).prop_map(
+        |(order, node, strict, reserve, settled_only)| Request {
+            strict,
+            urgency: if reserve { Urgency::Reserve } else { Urgency::Normal },
+            settled_only,
+            ..Request::new(Order::new(order), NodeId::new(node))
+        },
+    )
+}
+
+fn a_step() -> impl Strategy<Value = Step> {
+    let key = prop_oneof![2 => Just(DebtKey::NONE), 1 => (1u64..100).prop_map(DebtKey::new)];
+    prop_oneof![
+        8 => (0..CPUS, a_request()).prop_map(|(cpu, request)| Step::Take { cpu, request }),
+        7 => (0..CPUS, any::<usize>(), key).prop_map(|(cpu, which, key)| Step::Free { cpu, which, key }),
+        1 => (0..CPUS, a_request()).prop_map(|(cpu, request)| Step::GiveBack { cpu, request }),
+        1 => Just(Step::Drain),
+    ]
+}
+
+/// What must be true of the allocator, kept as sets.
+#[derive(Default)]
+struct Model {
+    /// Blocks handed out: first frame to frames.
+    taken: BTreeMap<u32, u32>,
+    /// Frames freed under a debt and not handed out since: first frame to end and epoch.
+    owing: BTreeMap<u32, (u32, u64)>,
+}
+
+impl Model {
+    fn allocated(&self) -> u64 {
+        self.taken.values().map(|frames| u64::from(*frames)).sum()
+    }
+
+    fn owing(&self) -> u64 {
+        self.owing.iter().map(|(start, (end, _))| u64::from(end - start)).sum()
+    }
+
+    /// Takes the frames' debts out and returns the youngest.
+    fn settle(&mut self, start: u32, end: u32) -> u64 {
+        let overlapping: Vec<_> = self.owing.range(..end).filter(|(_, (till, _))| *till > start).collect();
+        let overlapping: Vec<_> = overlapping.into_iter().map(|(from, (till, epoch))| (*from, *till, *epoch)).collect();
+        for (from, till, epoch) in &overlapping {
+            self.owing.remove(from);
+            if *from < start {
+                self.owing.insert(*from, (start, *epoch));
+            }
+            if *till > end {
+                self.owing.insert(end, (*till, *epoch));
+            }
+        }
+        overlapping.iter().map(|(_, _, epoch)| *epoch).max().unwrap_or(0)
+    }
+
+    /// INV-FRAME-BUDDY, INV-FRAME-KEY: frames that nobody has, aligned, under a key at least as young as each was freed under.
+    fn hand_out(&mut self, frames: &Frames<Host>, request: Request, pfn: Pfn, key: DebtKey) {
+        let (start, end) = (pfn.raw(), pfn.raw() + request.order.frames());
+        assert!(pfn.is_aligned(request.order));
+        let node = frames.node_of(pfn);
+        assert!(node.is_some() && node == frames.node_of(Pfn::new(end - 1)), "a block across nodes or in a hole");
+        assert!(!request.strict || node == Some(request.node));
+        assert!(!request.settled_only || key == DebtKey::NONE, "a parked block for who wants settled ones");
+        let before = self.taken.range(..end).next_back();
+        assert!(before.is_none_or(|(at, frames)| at + frames <= start), "handed out twice: {pfn}");
+        assert!(self.settle(start, end) <= key.epoch(), "a debt was lost");
+        self.taken.insert(start, request.order.frames());
+    }
+
+    /// INV-FRAME-COUNT: every frame is counted, once.
+    fn check(&self, frames: &Frames<Host>) {
+        assert_eq!(frames.available() + self.allocated(), frames.managed());
+        let mut parked = 0;
+        for zone in frames.zones() {
+            let listed: u32 = (0..Order::COUNT as u8).map(|raw| zone.blocks(Order::new(raw)) << raw).sum();
+            assert_eq!(listed, zone.free());
+            assert!(zone.parked() <= zone.free() + zone.on_pcp());
+            parked += u64::from(zone.parked());
+        }
+        assert!(parked >= self.owing(), "{parked} frames parked, {} owe", self.owing());
+    }
+}
+
+/// Takes a block, or says what must be true if there is none.
+fn take(frames: &Frames<Host>, model: &mut Model, request: Request) -> Option<(Pfn, DebtKey)> {
+    let before = frames.available();
+    match frames.take(request) {
+        Ok(unsettled) => {
+            let key = unsettled.key();
+            let mut asked = DebtKey::NONE;
+            let block = unsettled.settle(|key| asked = key);
+            // INV-FRAME-SETTLED: the way to the block leads through its debt.
+            assert_eq!(asked, key);
+            assert_eq!(block.order(), request.order);
+            let pfn = block.into_raw();
+            model.hand_out(frames, request, pfn, key);
+            Some((pfn, key))
+        }
+        Err(refusal) => {
+            assert_eq!(refusal, NoFrames { request, cause: NoFramesCause::Exhausted });
+            assert_eq!(frames.available(), before, "a failure changed something");
+            if request.urgency == Urgency::Reserve && !request.settled_only {
+                let mut zones = frames.zones().filter(|zone| !request.strict || zone.node() == request.node);
+                let large = request.order.raw()..Order::COUNT as u8;
+                assert!(zones.all(|zone| large.clone().all(|raw| zone.blocks(Order::new(raw)) == 0)));
+            }
+            None
+        }
+    }
+}
+
+proptest! {
+    #[test]
+    fn blocks_are_disjoint_owe_what_they_owed_and_coalesce(steps in prop::collection::vec(a_step(), 1..250)) {
+        let frames = machine();
+        let virgin = shape(&frames);
+        let mut model = Model::default();
+        let mut held: Vec<Pfn> = Vec::new();
+        for step in steps {
+            match step {
+                Step::Take { cpu, request } => {
+                    run_on(cpu);
+                    held.extend(take(&frames, &mut model, request).map(|(pfn, _)| pfn));
+                }
+                Step::GiveBack { cpu, request } => {
+                    run_on(cpu);
+                    if let Ok(unsettled) = frames.take(request) {
+                        frames.give_back(unsettled);
+                    }
+                }
+                Step::Free { cpu, which, key } => if !held.is_empty() {
+                    run_on(cpu);
+                    let pfn = held.swap_remove(which % held.len());
+                    let count = model.taken.remove(&pfn.raw()).expect("held blocks are known");
+                    if key != DebtKey::NONE {
+                        model.owing.insert(pfn.raw(), (pfn.raw() + count, key.epoch()));
+                    }
+                    frames.free_owing(frames.block_from_raw(pfn), key);
+                },
+                Step::Drain => frames.drain(),
+            }
+            model.check(&frames);
+        }
+        for pfn in held {
+            frames.free(frames.block_from_raw(pfn));
+        }
+        frames.drain();
+        prop_assert_eq!(shape(&frames), virgin, "everything coalesces back");
+        prop_assert_eq!(frames.available(), frames.managed());
+    }
+}
+
+#[test]
+fn settling_everything_leaves_nothing_parked() {
+    let frames = support::one_node(&Host::new(1), 0, 1 << 13);
+    let parked = || frames.zones().map(|zone| zone.parked()).sum::<u32>();
+    for raw in [0, 0, 0, 3, 5, 9, 12] {
+        let block = frames.take(Request::new(Order::new(raw), NODE0)).expect("memory is left").settle(|_| {});
+        frames.free_owing(block, DebtKey::new(u64::from(raw) + 1));
+    }
+    assert!(parked() > 0);
+    let all: Vec<Pfn> = (0..1 << 13)
+        .map(|_| frames.take(Request::new(Order::ZERO, NODE0)).expect("memory is left").settle(|_| {}).into_raw())
+        .collect();
+    assert_eq!(parked(), 0);
+    for pfn in all {
+        frames.free(frames.block_from_raw(pfn));
+    }
+    frames.drain();
+    assert_eq!(parked(), 0);
+    assert_eq!(frames.available(), frames.managed());
+}
+
+#[test]
+fn settled_blocks_are_handed_out_before_parked_ones() {
+    // INV-FRAME-QUEUE, on a per-CPU list (order 0) and on the buddy lists (order 4).
+    for raw in [0, 4] {
+        let frames = support::one_node(&Host::new(1), 0, 32 << raw);
+        let request = Request { settled_only: true, ..Request::new(Order::new(raw), NODE0) };
+        let taken: Vec<Pfn> = (0..32).map(|_| support::take(&frames, raw).into_raw()).collect();
+        for pfn in taken {
+            // One of each pair of buddies, so that none coalesce.
+            match pfn.raw() >> raw & 3 {
+                0 => frames.free_owing(frames.block_from_raw(pfn), DebtKey::new(7)),
+                2 => frames.free(frames.block_from_raw(pfn)),
+                _ => {}
+            }
+        }
+        let mut settled = 0;
+        while let Ok(unsettled) = frames.take(request) {
+            assert_eq!(unsettled.key(), DebtKey::NONE);
+            settled += 1;
+            let _ = unsettled.settle(|_| {}).into_raw();
+        }
+        let parked = frames.take(Request { settled_only: false, ..request }).expect("parked blocks are left");
+        assert_eq!(parked.key(), DebtKey::new(7));
+        let _ = parked.settle(|_| {}).into_raw();
+        assert_eq!(settled, 8);
+    }
+}
+
+#[test]
+fn a_key_follows_the_frames_through_coalescing_and_splitting() {
+    let frames = support::one_node(&Host::new(1), 0, 32);
+    let whole = support::take(&frames, 5);
+    frames.free_owing(whole, DebtKey::new(3));
+    let half = frames.take(Request::new(Order::new(4), NODE0)).expect("half of it");
+    assert_eq!(half.key(), DebtKey::new(3));
+    frames.free_owing(half.settle(|_| {}), DebtKey::new(9));
+    let whole = frames.take(Request::new(Order::new(5), NODE0)).expect("both halves");
+    assert_eq!(whole.key(), DebtKey::new(3).merge(DebtKey::new(9)));
+    frames.free(whole.settle(|_| {}));
+    assert_eq!(support::take(&frames, 5).into_raw(), Pfn::new(0), "settled frames owe nothing");
+}
+
+#[test]
+fn watermarks_keep_frames_back_for_who_needs_them() {
+    let ranges = [range(0, 0x8000)];
+    let nodes = [NodeSpec { id: NODE0, ranges: &ranges, cpus: cpus([0]) }];
+    let layout = Layout { min_free_kbytes: Some(4096), ..Layout::new(&nodes) };
+    let frames = Frames::try_new(Host::new(1), &layout).expect("a possible machine");
+    let zone = frames.zones().next().expect("one zone");
+    let marks = zone.watermarks();
+    assert_eq!((marks.min, marks.low, marks.high), (1024, 1280, 1536));
+    // Order 4 does not pass through per-CPU lists, so the count is exact.
+    let normal = Request::new(Order::new(4), NODE0);
+    let mut below_low = false;
+    while let Ok(unsettled) = frames.take(normal) {
+        let _ = unsettled.settle(|_| {}).into_raw();
+        assert!(zone.free() >= marks.min);
+        below_low |= zone.below_low();
+    }
+    assert!(below_low, "reclaim would never have been told");
+    assert_eq!(zone.free(), marks.min);
+    assert_eq!(frames.counters().sum(pagewright_types::Counter::AllocStall), 1);
+    let reserve = Request { urgency: Urgency::Reserve, ..normal };
+    while let Ok(unsettled) = frames.take(reserve) {
+        let _ = unsettled.settle(|_| {}).into_raw();
+    }
+    assert_eq!(zone.free(), 0);
+}
+
+#[test]
+fn the_nearest_node_serves_and_a_strict_request_stays() {
+    let ranges = [[range(0, 256)], [range(256, 512)], [range(512, 768)]];
+    let node = |id: u8| NodeSpec {
+        id: NodeId::new(id),
+        ranges: &ranges[usize::from(id)],
+        cpus: if id == 0 { cpus([0]) } else { cpus([]) },
+    };
+    let nodes = [node(0), node(1), node(2)];
+    let distances = [10, 30, 20, 30, 10, 40, 20, 40, 10];
+    let layout = Layout {
+        min_free_kbytes: Some(0),
+        watermark_scale_factor: 0,
+        distances: Some(&distances),
+        ..Layout::new(&nodes)
+    };
+    let frames = Frames::try_new(Host::new(1), &layout).expect("a possible machine");
+    assert_eq!(frames.node_of_cpu(pagewright_types::CpuId::new(0)), NODE0);
+    let whole = Request::new(Order::new(8), NODE0);
+    let served: Vec<_> = std::iter::from_fn(|| frames.take(whole).ok())
+        .map(|unsettled| frames.node_of(unsettled.settle(|_| {}).into_raw()).map(NodeId::raw))
+        .collect();
+    assert_eq!(served, [Some(0), Some(2), Some(1)], "by distance");
+    frames.free(frames.block_from_raw(Pfn::new(256)));
+    let strict = Request { strict: true, ..whole };
+    assert_eq!(frames.take(strict), Err(NoFrames { request: strict, cause: NoFramesCause::Exhausted }));
+    let on_one = Request { node: NodeId::new(1), ..strict };
+    assert_eq!(frames.take(on_one).map(|unsettled| unsettled.settle(|_| {}).into_raw()), Ok(Pfn::new(256)));
+}
+
+#[test]
+fn memory_above_4_gib_goes_first() {
+    let frames = support::one_node(&Host::new(1), 0xf_ff00, 0x10_0100);
+    let names: Vec<_> = frames.zones().map(|zone| (zone.kind().name(), zone.managed())).collect();
+    assert_eq!(names, [("DMA32", 0x100), ("Normal", 0x100)]);
+    assert_eq!(support::take(&frames, 8).into_raw(), Pfn::new(0x10_0000));
+    assert_eq!(support::take(&frames, 8).into_raw(), Pfn::new(0xf_ff00));
+}
+
+#[test]
+fn what_another_cpu_keeps_is_found_before_giving_up() {
+    let frames = support::one_node(&Host::new(2), 0, 64);
+    run_on(1);
+    let all: Vec<Pfn> = (0..64).map(|_| support::take(&frames, 0).into_raw()).collect();
+    frames.free(frames.block_from_raw(all[0]));
+    assert_eq!(frames.zones().map(|zone| zone.on_pcp()).sum::<u32>(), 1);
+    run_on(0);
+    assert_eq!(support::take(&frames, 0).into_raw(), all[0]);
+}
+
+#[test]
+fn a_refused_permission_takes_nothing_and_says_so() {
+    let host = Host::new(1);
+    let frames = support::one_node(&host, 0, 64);
+    let untouched = shape(&frames);
+    host.permit(0);
+    let request = Request::new(Order::ZERO, NODE0);
+    assert_eq!(frames.take(request), Err(NoFrames { request, cause: NoFramesCause::NotPermitted }));
+    assert_eq!(shape(&frames), untouched);
+    assert_eq!(frames.counters().sum(pagewright_types::Counter::PgAlloc), 0);
+    host.permit(1);
+    let _ = support::take(&frames, 0).into_raw();
+    assert_eq!(frames.counters().sum(pagewright_types::Counter::PgAlloc), 1);
+}

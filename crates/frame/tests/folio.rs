@@ -1,0 +1,256 @@
+//! Folios: references, freezing, splitting, pins, and what they remember.
+
+mod support;
+
+use pagewright_frame::{BlockList, FolioFlags, Frames, NotFrozen, Owner, State};
+use pagewright_types::{DebtKey, FileId, LineageId, Order, Pfn};
+use support::{Host, one_node, shape, take};
+
+fn machine() -> Frames<Host> {
+    one_node(&Host::new(1), 0x400, 0x1000)
+}
+
+/// Orders at which folios behave differently: one page, two pages (one tail), a few, a PMD's worth.
+const ORDERS: [u8; 4] = [0, 1, 4, 9];
+
+#[test]
+fn a_folio_is_found_by_each_of_its_frames_and_by_no_other() {
+    for raw in ORDERS {
+        let frames = machine();
+        let reference = frames.new_folio(take(&frames, raw));
+        let folio = frames.folio(reference.pfn());
+        assert_eq!((folio.order(), folio.refs(), folio.is_mapped()), (Order::new(raw), 1, false));
+        for index in 0..folio.pages() {
+            let pfn = folio.page(index);
+            assert_eq!(frames.find_folio(pfn).map(|found| found.pfn()), Some(folio.pfn()));
+            assert_eq!(folio.page_of(pfn), index);
+            assert_eq!(frames.state(pfn), if index == 0 { State::Folio } else { State::Tail });
+        }
+        assert!(frames.find_folio(folio.range().end()).is_none());
+        assert!(frames.find_folio(Pfn::new(0)).is_none(), "below all memory");
+        let head = folio.pfn();
+        let block = frames.put(reference).expect("the last reference");
+        assert_eq!((block.pfn(), block.order()), (head, Order::new(raw)));
+        // INV-FRAME-TAIL: the tails' records still say what they said, and nobody believes them.
+        for index in 0..block.order().frames() {
+            assert!(frames.find_folio(head.add(index)).is_none());
+            assert!(frames.grab(head.add(index)).is_none());
+        }
+        frames.free(block);
+    }
+}
+
+#[test]
+fn stale_tails_are_not_believed_by_a_smaller_folio_at_their_head() {
+    let frames = machine();
+    let large = frames.new_folio(take(&frames, 4));
+    let head = large.pfn();
+    frames.free(frames.put(large).expect("the last reference"));
+    let small = frames.new_folio(take(&frames, 0));
+    let at = small.pfn();
+    assert_eq!(Pfn::new(at.raw() & !0xf), head, "the test needs the same frames again");
+    for index in 0..16 {
+        let pfn = head.add(index);
+        assert_eq!(frames.find_folio(pfn).is_some(), pfn == at, "INV-FRAME-TAIL");
+    }
+    frames.free(frames.put(small).expect("the last reference"));
+}
+
+#[test]
+fn only_the_last_put_gives_the_frames_back() {
+    for raw in ORDERS {
+        let frames = machine();
+        let first = frames.new_folio(take(&frames, raw));
+        let folio = frames.folio_of(&first);
+        let second = folio.get();
+        let third = folio.try_get().expect("it has references");
+        folio.get_raw(2);
+        assert_eq!(folio.refs(), 5, "INV-FRAME-REFS");
+        assert!(frames.put(frames.folio_ref_from_raw(folio.page(folio.pages() - 1))).is_none());
+        assert!(frames.put(frames.folio_ref_from_raw(folio.pfn())).is_none());
+        assert!(frames.put(second).is_none());
+        let first = frames.put_last(first).expect_err("there is another");
+        assert!(frames.put(third).is_none());
+        let block = frames.put_last(first).expect("the last reference");
+        assert!(folio.try_get().is_none(), "INV-FRAME-SPEC: no reference to what is no folio");
+        frames.free(block);
+        assert!(folio.try_get().is_none(), "INV-FRAME-SPEC: no reference to free frames");
+    }
+}
+
+#[test]
+fn a_table_cannot_be_referenced_by_mistake() {
+    let frames = machine();
+    let table = frames.new_table(take(&frames, 0), pagewright_types::Level::PTE, Default::default());
+    assert!(frames.grab(table).is_none(), "INV-FRAME-SPEC");
+    frames.free(frames.retire(table));
+}
+
+#[test]
+fn freezing_needs_exactly_the_expected_references() {
+    for raw in ORDERS {
+        let frames = machine();
+        let reference = frames.new_folio(take(&frames, raw));
+        let folio = frames.folio_of(&reference);
+        let extra = folio.get();
+        for expected in [1, 3] {
+            let refusal = NotFrozen { pfn: folio.pfn(), expected, found: 2 };
+            assert_eq!(folio.freeze(expected).expect_err("not what there is"), refusal, "INV-FRAME-FROZEN");
+        }
+        assert_eq!(folio.refs(), 2, "a failure changes nothing");
+        let frozen = folio.freeze(2).expect("both references are known");
+        assert!(folio.try_get().is_none() && folio.try_pin().is_none() && frames.grab(folio.pfn()).is_none());
+        assert_eq!(frozen.folio().order(), Order::new(raw));
+        frozen.thaw(2);
+        assert!(frames.put(extra).is_none());
+        frames.free(frames.put(reference).expect("the last reference"));
+    }
+}
+
+#[test]
+fn a_pin_keeps_a_folio_whole_and_is_never_overlooked() {
+    for raw in ORDERS {
+        let frames = machine();
+        let reference = frames.new_folio(take(&frames, raw));
+        let folio = frames.folio_of(&reference);
+        assert!(!folio.maybe_pinned());
+        let (one, two) = (folio.try_pin().expect("alive"), folio.try_pin().expect("alive"));
+        assert_eq!(folio.refs(), if raw == 0 { 1 + 2 * 1024 } else { 3 });
+        assert!(folio.maybe_pinned() && folio.freeze(1).is_err(), "INV-FRAME-PIN");
+        assert!(frames.unpin(one).is_none());
+        assert!(folio.maybe_pinned(), "INV-FRAME-PIN");
+        assert!(frames.put(reference).is_none(), "INV-FRAME-PIN: a pin keeps the folio");
+        frames.free(frames.unpin(two).expect("the pin was the last reference"));
+    }
+}
+
+#[test]
+fn many_references_of_a_small_folio_look_like_a_pin_but_not_of_a_large_one() {
+    let frames = machine();
+    for raw in [0, 1] {
+        let reference = frames.new_folio(take(&frames, raw));
+        let folio = frames.folio_of(&reference);
+        folio.get_raw(1023);
+        assert_eq!(folio.maybe_pinned(), raw == 0, "false positives are allowed where pins are counted by 1024");
+        for _ in 0..1023 {
+            assert!(frames.put(frames.folio_ref_from_raw(folio.pfn())).is_none());
+        }
+        frames.free(frames.put(reference).expect("the last reference"));
+    }
+}
+
+#[test]
+fn a_split_folio_becomes_parts_that_remember() {
+    for (from, to) in [(1, 0), (4, 0), (4, 2), (9, 0), (9, 4), (9, 8)] {
+        let frames = machine();
+        let virgin = shape(&frames);
+        let reference = frames.new_folio(take(&frames, from));
+        let folio = frames.folio_of(&reference);
+        folio.set_owner(Owner::Anon(LineageId::new(77)), 0x1_2345_6000);
+        folio.set_flags(FolioFlags::DIRTY | FolioFlags::SWAPBACKED | FolioFlags::UPTODATE);
+        folio.set_age(9);
+        folio.owe(DebtKey::new(5));
+        let lock = folio.try_lock().expect("nobody has it");
+        let head = folio.pfn();
+        let parts = folio.freeze(1).expect("one reference").split(Order::new(to));
+        assert_eq!(parts.len(), 1 << (from - to));
+        for (index, part) in parts.enumerate() {
+            let view = part.folio();
+            assert_eq!(view.pfn(), head.add((index as u32) << to));
+            assert_eq!(view.order(), Order::new(to));
+            assert_eq!(view.owner(), Owner::Anon(LineageId::new(77)));
+            assert_eq!(view.index(), 0x1_2345_6000 + ((index as u64) << to));
+            assert_eq!(view.age(), 9);
+            let locked = if index == 0 { FolioFlags::LOCKED } else { FolioFlags::empty() };
+            assert_eq!(view.flags(), FolioFlags::DIRTY | FolioFlags::SWAPBACKED | FolioFlags::UPTODATE | locked);
+            assert!(frames.grab(view.pfn()).is_none(), "INV-FRAME-FROZEN: each part is still frozen");
+            part.thaw(1);
+            for page in 0..view.pages() {
+                assert_eq!(frames.folio(view.page(page)).pfn(), view.pfn());
+            }
+        }
+        drop(lock);
+        let mut list = BlockList::new();
+        assert_eq!(reference.into_raw(), head, "the caller's reference is now the first part's");
+        for index in 0..1u32 << (from - to) {
+            let part = frames.folio_ref_from_raw(head.add(index << to));
+            list.push(&frames, frames.put(part).expect("the part's only reference"));
+        }
+        assert_eq!(list.len(), 1 << (from - to));
+        while let Some(block) = list.pop(&frames) {
+            frames.free(block);
+        }
+        frames.drain();
+        assert_eq!(shape(&frames), virgin);
+        let parked: u32 = frames.zones().map(|zone| zone.parked()).sum();
+        assert!(parked >= 1 << from, "what the folio owed, its parts owe");
+    }
+}
+
+#[test]
+fn splitting_around_one_page_leaves_ten_folios() {
+    // Linux's non-uniform split of order 9 around one page: one part each of orders 8 to 1, and two of order 0.
+    let frames = machine();
+    let reference = frames.new_folio(take(&frames, 9));
+    let wanted = reference.pfn().add(0x155);
+    let mut orders = vec![];
+    let mut around = frames.folio_of(&reference).freeze(1).expect("one reference");
+    let _ = reference.into_raw();
+    for raw in (0..9).rev() {
+        let [left, right]: [_; 2] = around.split(Order::new(raw)).collect::<Vec<_>>().try_into().expect("two halves");
+        let other;
+        (around, other) = if left.folio().contains(wanted) { (left, right) } else { (right, left) };
+        orders.push(other.folio().order().raw());
+        other.thaw(1);
+    }
+    assert_eq!(around.folio().pfn(), wanted);
+    orders.push(around.folio().order().raw());
+    around.thaw(1);
+    assert_eq!(orders, [8, 7, 6, 5, 4, 3, 2, 1, 0, 0]);
+}
+
+#[test]
+fn frames_that_owe_are_parked_whoever_frees_them() {
+    let frames = machine();
+    let reference = frames.new_folio(take(&frames, 2));
+    let other = frames.folio_of(&reference).get();
+    frames.folio_of(&reference).owe(DebtKey::new(4));
+    frames.folio_of(&reference).owe(DebtKey::new(2));
+    assert!(frames.put(reference).is_none());
+    frames.free(frames.put(other).expect("the last reference"));
+    let parked: u32 = frames.zones().map(|zone| zone.parked()).sum();
+    assert_eq!(parked, 4);
+    let again = frames.take(pagewright_frame::Request::new(Order::new(2), support::NODE0)).expect("it is free");
+    // INV-FRAME-KEY
+    assert_eq!(again.key(), DebtKey::new(2).merge(DebtKey::new(4)));
+    frames.free(again.settle(|_| {}));
+}
+
+#[test]
+fn flags_owner_and_age_are_kept_apart() {
+    let frames = machine();
+    let reference = frames.new_folio(take(&frames, 0));
+    let folio = frames.folio_of(&reference);
+    assert_eq!((folio.flags(), folio.owner(), folio.index(), folio.age()), (FolioFlags::empty(), Owner::None, 0, 0));
+    folio.set_age(255);
+    assert_eq!(folio.set_flags(FolioFlags::DIRTY), FolioFlags::empty());
+    assert_eq!(folio.set_flags(FolioFlags::ACTIVE), FolioFlags::DIRTY);
+    assert_eq!(folio.age(), 255);
+    folio.set_age(1);
+    assert_eq!(folio.clear_flags(FolioFlags::all()), FolioFlags::DIRTY | FolioFlags::ACTIVE);
+    assert_eq!(folio.age(), 1);
+    for owner in [Owner::Anon(LineageId::new(0)), Owner::File(FileId::new(0)), Owner::File(FileId::new(u32::MAX))] {
+        folio.set_owner(owner, u64::MAX);
+        assert_eq!((folio.owner(), folio.index()), (owner, u64::MAX));
+        assert_eq!(folio.is_anon(), owner == Owner::Anon(LineageId::new(0)));
+    }
+    let lock = folio.try_lock().expect("nobody has it");
+    assert!(folio.try_lock().is_none());
+    drop(lock);
+    drop(folio.try_lock().expect("unlocked by drop"));
+    frames.free(frames.put(reference).expect("the last reference"));
+    let fresh = frames.new_folio(take(&frames, 0));
+    let view = frames.folio_of(&fresh);
+    assert_eq!((view.flags(), view.owner(), view.index(), view.age()), (FolioFlags::empty(), Owner::None, 0, 0));
+    frames.free(frames.put(fresh).expect("the last reference"));
+}

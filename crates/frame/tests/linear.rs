@@ -1,0 +1,80 @@
+//! INV-FRAME-LINEAR: what must not be dropped says so in debug builds.
+#![cfg(debug_assertions)]
+
+mod support;
+
+use pagewright_frame::{BlockList, Frames, Request};
+use pagewright_types::Order;
+use support::{Host, NODE0, one_node, take};
+
+fn machine() -> Frames<Host> {
+    one_node(&Host::new(1), 0, 64)
+}
+
+#[test]
+#[should_panic(expected = "INV-FRAME-LINEAR: leaked block of order 2 at 0x0")]
+fn a_dropped_block() {
+    drop(take(&machine(), 2));
+}
+
+#[test]
+#[should_panic(expected = "INV-FRAME-LINEAR")]
+fn unsettled_frames_that_were_dropped() {
+    drop(machine().take(Request::new(Order::ZERO, NODE0)));
+}
+
+#[test]
+#[should_panic(expected = "INV-FRAME-LINEAR: leaked reference")]
+fn a_dropped_reference() {
+    let frames = machine();
+    drop(frames.new_folio(take(&frames, 0)));
+}
+
+#[test]
+#[should_panic(expected = "INV-FRAME-LINEAR: leaked pin")]
+fn a_dropped_pin() {
+    let frames = machine();
+    let reference = frames.new_folio(take(&frames, 0));
+    let pin = frames.folio_of(&reference).try_pin();
+    let _ = reference.into_raw();
+    drop(pin);
+}
+
+#[test]
+#[should_panic(expected = "INV-FRAME-LINEAR: leaked frozen folio")]
+fn a_dropped_frozen_folio() {
+    let frames = machine();
+    let reference = frames.new_folio(take(&frames, 0));
+    let frozen = frames.folio_of(&reference).freeze(1);
+    let _ = reference.into_raw();
+    drop(frozen);
+}
+
+#[test]
+#[should_panic(expected = "INV-FRAME-LINEAR: leaked 3 parts")]
+fn parts_left_over() {
+    let frames = machine();
+    let reference = frames.new_folio(take(&frames, 2));
+    let mut parts = frames.folio_of(&reference).freeze(1).expect("one reference").split(Order::ZERO);
+    let _ = reference.into_raw();
+    parts.next().expect("a first part").thaw(1);
+    drop(parts);
+}
+
+#[test]
+#[should_panic(expected = "INV-FRAME-LINEAR")]
+fn a_list_with_blocks() {
+    let frames = machine();
+    let mut list = BlockList::new();
+    list.push(&frames, take(&frames, 0));
+    drop(list);
+}
+
+#[test]
+#[should_panic(expected = "INV-FRAME-STATE")]
+fn a_block_taken_back_twice() {
+    let frames = machine();
+    let pfn = take(&frames, 0).into_raw();
+    frames.free(frames.block_from_raw(pfn));
+    let _ = frames.block_from_raw(pfn).into_raw();
+}

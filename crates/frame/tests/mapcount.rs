@@ -1,0 +1,115 @@
+//! Mapcounts against a model that keeps a list of entries.
+
+mod support;
+
+use pagewright_frame::Folio;
+use proptest::prelude::*;
+use support::{Host, one_node, take};
+
+#[derive(Clone, Copy, Debug)]
+enum Step {
+    MapPage(u32),
+    UnmapPage(u32),
+    MapEntire,
+    UnmapEntire,
+}
+
+fn a_step() -> impl Strategy<Value = Step> {
+    prop_oneof![
+        4 => any::<u32>().prop_map(Step::MapPage),
+        4 => any::<u32>().prop_map(Step::UnmapPage),
+        1 => Just(Step::MapEntire),
+        1 => Just(Step::UnmapEntire),
+    ]
+}
+
+/// How often each page is mapped by itself, and the whole.
+struct Model {
+    pages: Vec<u32>,
+    entire: u32,
+}
+
+impl Model {
+    fn entries(&self) -> u32 {
+        self.entire + self.pages.iter().sum::<u32>()
+    }
+
+    fn mapped_pages(&self) -> u32 {
+        let own = self.pages.iter().filter(|count| **count > 0).count() as u32;
+        if self.entire > 0 { self.pages.len() as u32 } else { own }
+    }
+
+    /// INV-FRAME-MAP
+    fn check(&self, folio: Folio<'_>) {
+        assert_eq!(folio.mapcount(), self.entries());
+        assert_eq!(folio.entire_mapcount(), self.entire);
+        let own = self.pages.iter().filter(|count| **count > 0).count() as u32;
+        if folio.is_large() {
+            assert_eq!(folio.nr_pages_mapped(), own);
+        }
+        for (index, count) in self.pages.iter().enumerate() {
+            assert_eq!(folio.page_mapcount(index as u32), *count);
+        }
+        assert_eq!(folio.is_partially_mapped(), self.entire == 0 && own > 0 && own < self.pages.len() as u32);
+        assert!(folio.refs() >= folio.mapcount());
+    }
+}
+
+proptest! {
+    #[test]
+    fn counts_are_those_of_the_entries(raw in 0u8..=4, steps in prop::collection::vec(a_step(), 1..200)) {
+        let frames = one_node(&Host::new(1), 0, 64);
+        let own = frames.new_folio(take(&frames, raw));
+        let folio = frames.folio_of(&own);
+        let mut model = Model { pages: vec![0; folio.pages() as usize], entire: 0 };
+        for step in steps {
+            let before = model.mapped_pages();
+            let change = match step {
+                Step::MapPage(index) => {
+                    let index = index % folio.pages();
+                    folio.get_raw(1);
+                    model.pages[index as usize] += 1;
+                    folio.map_page(index)
+                }
+                Step::UnmapPage(index) => {
+                    let index = index % folio.pages();
+                    if model.pages[index as usize] == 0 {
+                        continue;
+                    }
+                    model.pages[index as usize] -= 1;
+                    let change = folio.unmap_page(index);
+                    prop_assert!(frames.put(frames.folio_ref_from_raw(folio.page(index))).is_none());
+                    change
+                }
+                Step::MapEntire if raw > 0 => {
+                    folio.get_raw(1);
+                    model.entire += 1;
+                    folio.map_entire()
+                }
+                Step::UnmapEntire if model.entire > 0 => {
+                    model.entire -= 1;
+                    let change = folio.unmap_entire();
+                    prop_assert!(frames.put(frames.folio_ref_from_raw(folio.pfn())).is_none());
+                    change
+                }
+                Step::MapEntire | Step::UnmapEntire => continue,
+            };
+            prop_assert_eq!(change.left, model.entries());
+            prop_assert_eq!(change.pages, before.abs_diff(model.mapped_pages()));
+            model.check(folio);
+        }
+        // What is still mapped keeps the folio; then it can be freed.
+        for index in 0..folio.pages() {
+            for _ in 0..model.pages[index as usize] {
+                folio.unmap_page(index);
+                prop_assert!(frames.put(frames.folio_ref_from_raw(folio.pfn())).is_none());
+            }
+        }
+        for _ in 0..model.entire {
+            folio.unmap_entire();
+            prop_assert!(frames.put(frames.folio_ref_from_raw(folio.pfn())).is_none());
+        }
+        let block = frames.put(own).expect("the last reference");
+        frames.free(block);
+    }
+}

@@ -1,0 +1,183 @@
+//! A machine without memory contents: enough of a platform to run the frame allocator on host threads.
+
+// Each test file uses its own part of this.
+#![allow(dead_code)]
+
+use pagewright_arch::{Caps, Effects, Invalidate, Pte, ShootdownKind, Slot, X86_64};
+use pagewright_frame::{Block, Frames, Layout, NodeSpec, Request};
+use pagewright_sync::{Backend, Platform, RankSet};
+use pagewright_types::{CpuId, CpuMask, FrameRange, NodeId, Order, Pfn, PhysAddr, Tag};
+use std::cell::Cell;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+thread_local! {
+    static CPU: Cell<CpuId> = const { Cell::new(CpuId::new(0)) };
+    static HELD: Cell<RankSet> = const { Cell::new(RankSet::EMPTY) };
+}
+
+/// Makes the calling thread run on a CPU.
+pub(crate) fn run_on(cpu: u16) {
+    CPU.set(CpuId::new(cpu));
+}
+
+/// Locks that spin; the CPU is the thread's.
+pub(crate) struct HostLocks;
+
+impl Backend for HostLocks {
+    fn pause() {
+        std::thread::yield_now();
+    }
+
+    fn cpu() -> CpuId {
+        CPU.get()
+    }
+
+    fn held() -> RankSet {
+        HELD.get()
+    }
+
+    fn set_held(held: RankSet) {
+        HELD.set(held);
+    }
+}
+
+/// The machine.
+#[derive(Clone)]
+pub(crate) struct Host {
+    cpus: usize,
+    /// Allocations still permitted.
+    permitted: Arc<AtomicU64>,
+}
+
+impl Host {
+    pub(crate) fn new(cpus: usize) -> Self {
+        Self { cpus, permitted: Arc::new(AtomicU64::new(u64::MAX)) }
+    }
+
+    /// Refuses every allocation after the next `n`.
+    pub(crate) fn permit(&self, n: u64) {
+        self.permitted.store(n, Ordering::Relaxed);
+    }
+}
+
+const CAPS: Caps = Caps { shootdown: ShootdownKind::Ipi, tagged: true, tags: 4096, range_invalidate: false };
+
+fn nothing_to_touch() -> ! {
+    unreachable!("the frame allocator touches neither contents nor translations")
+}
+
+impl Effects for Host {
+    type Isa = X86_64;
+
+    fn caps(&self) -> &Caps {
+        &CAPS
+    }
+
+    fn cpu(&self) -> CpuId {
+        CPU.get()
+    }
+
+    fn online(&self) -> CpuMask {
+        CpuMask::first(self.cpus)
+    }
+
+    fn load(&self, _: Slot) -> Pte {
+        nothing_to_touch()
+    }
+
+    fn store(&self, _: Slot, _: Pte) {
+        nothing_to_touch()
+    }
+
+    fn swap(&self, _: Slot, _: Pte) -> Pte {
+        nothing_to_touch()
+    }
+
+    fn compare_exchange(&self, _: Slot, _: Pte, _: Pte) -> Result<(), Pte> {
+        nothing_to_touch()
+    }
+
+    fn publish(&self) {
+        nothing_to_touch()
+    }
+
+    fn invalidate(&self, _: Invalidate) {
+        nothing_to_touch()
+    }
+
+    fn complete(&self) {
+        nothing_to_touch()
+    }
+
+    fn kick(&self, _: &CpuMask) {
+        nothing_to_touch()
+    }
+
+    fn relax(&self) {
+        std::thread::yield_now();
+    }
+
+    fn install_root(&self, _: Pfn, _: Tag, _: bool) {
+        nothing_to_touch()
+    }
+
+    fn may_wait(&self) -> bool {
+        true
+    }
+
+    fn permit_allocation(&self) -> bool {
+        let spend = |left: u64| if left == u64::MAX { Some(left) } else { left.checked_sub(1) };
+        self.permitted.fetch_update(Ordering::Relaxed, Ordering::Relaxed, spend).is_ok()
+    }
+
+    fn zero(&self, _: Pfn, _: Order) {
+        nothing_to_touch()
+    }
+
+    fn copy(&self, _: Pfn, _: Pfn, _: Order) {
+        nothing_to_touch()
+    }
+
+    fn read(&self, _: PhysAddr, _: &mut [u8]) {
+        nothing_to_touch()
+    }
+
+    fn write(&self, _: PhysAddr, _: &[u8]) {
+        nothing_to_touch()
+    }
+}
+
+impl Platform for Host {
+    type Locks = HostLocks;
+}
+
+pub(crate) const NODE0: NodeId = NodeId::new(0);
+
+pub(crate) fn range(start: u32, end: u32) -> FrameRange {
+    FrameRange::new(Pfn::new(start), Pfn::new(end))
+}
+
+/// Which CPUs, by number.
+pub(crate) fn cpus(numbers: impl IntoIterator<Item = u16>) -> CpuMask {
+    numbers.into_iter().map(CpuId::new).collect()
+}
+
+/// A machine of one node with no watermarks.
+pub(crate) fn one_node(host: &Host, start: u32, end: u32) -> Frames<Host> {
+    let ranges = [range(start, end)];
+    let nodes = [NodeSpec { id: NODE0, ranges: &ranges, cpus: CpuMask::first(host.cpus) }];
+    let layout = Layout { min_free_kbytes: Some(0), watermark_scale_factor: 0, ..Layout::new(&nodes) };
+    Frames::try_new(host.clone(), &layout).expect("a possible machine")
+}
+
+/// A block that owes nothing.
+pub(crate) fn take(frames: &Frames<Host>, order: u8) -> Block {
+    let unsettled = frames.take(Request::new(Order::new(order), NODE0)).expect("memory is left");
+    unsettled.settle(|key| panic!("owes {key}"))
+}
+
+/// Free blocks of every order, of every zone.
+pub(crate) fn shape(frames: &Frames<Host>) -> Vec<[u32; Order::COUNT]> {
+    frames.zones().map(|zone| std::array::from_fn(|raw| zone.blocks(Order::new(raw as u8)))).collect()
+}

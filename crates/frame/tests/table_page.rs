@@ -1,0 +1,112 @@
+//! The records of page-table pages.
+
+mod support;
+
+use pagewright_frame::{State, TableMarks};
+use pagewright_sync::rank;
+use pagewright_types::{Level, SpaceId};
+use support::{Host, one_node, run_on, take};
+
+#[test]
+fn a_table_keeps_level_lock_shares_marks_and_origin_in_its_record() {
+    let frames = one_node(&Host::new(1), 0, 64);
+    for raw in 0..Level::COUNT as u8 {
+        let level = Level::new(raw);
+        let pfn = frames.new_table(take(&frames, 0), level, SpaceId::new(41));
+        let table = frames.table(pfn);
+        assert_eq!(frames.state(pfn), State::Table);
+        assert_eq!((table.level(), table.shares(), table.live()), (level, 1, 0));
+        assert_eq!((table.marks(), table.origin()), (TableMarks::empty(), SpaceId::new(41)));
+        table.mark(TableMarks::MAY_PIN);
+        assert!(!table.is_locked(), "marks and lock share a word and nothing else");
+        table.add_live(512);
+        assert_eq!(table.sub_live(510), 2);
+        assert_eq!(table.sub_live(2), 0);
+        assert_eq!((table.share(), table.share()), (2, 3));
+        assert_eq!((table.unshare(), table.unshare()), (2, 1));
+        table.set_origin(SpaceId::new(u32::MAX));
+        assert_eq!(table.origin(), SpaceId::new(u32::MAX));
+        table.mark(TableMarks::GUP_WENT_THROUGH);
+        assert_eq!(table.marks(), TableMarks::all());
+        table.unmark(TableMarks::MAY_PIN);
+        assert_eq!(table.marks(), TableMarks::GUP_WENT_THROUGH);
+        assert_eq!((table.level(), table.live()), (level, 0));
+        frames.free(frames.retire(pfn));
+        // The next table at this frame knows nothing of the last one.
+        let again = frames.new_table(take(&frames, 0), Level::PTE, SpaceId::new(1));
+        assert_eq!(again, pfn);
+        assert_eq!((frames.table(again).marks(), frames.table(again).shares()), (TableMarks::empty(), 1));
+        frames.free(frames.retire(again));
+    }
+}
+
+#[test]
+fn locks_of_tables_nest_parent_before_child() {
+    let frames = one_node(&Host::new(1), 0, 64);
+    let tables = [Level::PGD, Level::PUD, Level::PMD, Level::PTE]
+        .map(|level| frames.new_table(take(&frames, 0), level, SpaceId::new(1)));
+    let [pgd, pud, pmd, pte] = tables.map(|pfn| frames.table(pfn));
+    {
+        let _pgd = pgd.lock::<rank::TableUpper>();
+        let _pud = pud.lock::<rank::TableUpper>();
+        let _pmd = pmd.lock::<rank::TableUpper>();
+        let _pte = pte.lock::<rank::Table>();
+        assert!([&pgd, &pud, &pmd, &pte].iter().all(|table| table.is_locked()));
+        pmd.mark(TableMarks::MAY_PIN);
+        assert!(pmd.is_locked(), "a mark may be set while the lock is held");
+    }
+    assert!([&pgd, &pud, &pmd, &pte].iter().all(|table| !table.is_locked()));
+    assert_eq!(pmd.marks(), TableMarks::MAY_PIN);
+}
+
+#[test]
+fn counts_under_the_lock_lose_nothing() {
+    let frames = one_node(&Host::new(4), 0, 64);
+    let pfn = frames.new_table(take(&frames, 0), Level::PTE, SpaceId::new(1));
+    std::thread::scope(|scope| {
+        for cpu in 0..4 {
+            let frames = &frames;
+            scope.spawn(move || {
+                run_on(cpu);
+                let table = frames.table(pfn);
+                for round in 0..2_000u32 {
+                    let _guard = table.lock::<rank::Table>();
+                    if round % 2 == 0 { table.add_live(1) } else { assert!(table.sub_live(1) < 4) }
+                }
+            });
+        }
+    });
+    assert_eq!(frames.table(pfn).live(), 0);
+    frames.free(frames.retire(pfn));
+}
+
+#[cfg(debug_assertions)]
+mod in_debug_builds {
+    use super::*;
+
+    #[test]
+    #[should_panic(expected = "INV-FRAME-TABLE")]
+    fn a_table_with_a_live_entry_is_not_retired() {
+        let frames = one_node(&Host::new(1), 0, 64);
+        let pfn = frames.new_table(take(&frames, 0), Level::PTE, SpaceId::new(1));
+        frames.table(pfn).add_live(1);
+        let _ = frames.retire(pfn).into_raw();
+    }
+
+    #[test]
+    #[should_panic(expected = "INV-FRAME-TABLE")]
+    fn a_shared_table_is_not_retired() {
+        let frames = one_node(&Host::new(1), 0, 64);
+        let pfn = frames.new_table(take(&frames, 0), Level::PTE, SpaceId::new(1));
+        frames.table(pfn).share();
+        let _ = frames.retire(pfn).into_raw();
+    }
+
+    #[test]
+    #[should_panic(expected = "INV-LOCK-ORDER")]
+    fn a_table_is_locked_under_the_rank_of_its_level() {
+        let frames = one_node(&Host::new(1), 0, 64);
+        let pfn = frames.new_table(take(&frames, 0), Level::PMD, SpaceId::new(1));
+        let _guard = frames.table(pfn).lock::<rank::Table>();
+    }
+}

@@ -1,0 +1,173 @@
+//! The same promises under real threads.
+
+mod support;
+
+use pagewright_frame::{FolioRef, Frames, Request};
+use pagewright_types::{DebtKey, Order, Pfn};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
+use support::{Host, NODE0, one_node, run_on, shape};
+
+const CPUS: u16 = 4;
+const FRAMES: u32 = 1 << 14;
+
+/// A small generator of its own per thread, so that a failure repeats as far as threads let it (xorshift64).
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, n: u64) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0 % n
+    }
+}
+
+/// Who has each frame: nobody or somebody.
+struct Claims(Vec<AtomicU8>);
+
+impl Claims {
+    fn claim(&self, pfn: Pfn, order: Order) {
+        for frame in &self.0[pfn.index()..][..order.frames() as usize] {
+            assert_eq!(frame.swap(1, Ordering::AcqRel), 0, "INV-FRAME-BUDDY: handed out twice");
+        }
+    }
+
+    fn release(&self, pfn: Pfn, order: Order) {
+        for frame in &self.0[pfn.index()..][..order.frames() as usize] {
+            assert_eq!(frame.swap(0, Ordering::AcqRel), 1);
+        }
+    }
+}
+
+fn churn(frames: &Frames<Host>, claims: &Claims, pool: &Mutex<Vec<(Pfn, Order)>>, cpu: u16) {
+    run_on(cpu);
+    let mut random = Random(0x9e37_79b9_7f4a_7c15 ^ u64::from(cpu) << 32);
+    for _ in 0..20_000 {
+        if random.below(2) == 0 {
+            let order = Order::new([0, 0, 0, 0, 1, 2, 3, 5, 7, 9][random.below(10) as usize]);
+            let Ok(unsettled) = frames.take(Request::new(order, NODE0)) else { continue };
+            let pfn = unsettled.settle(|_| {}).into_raw();
+            claims.claim(pfn, order);
+            pool.lock().expect("no panic").push((pfn, order));
+        } else {
+            // Any thread's block, so that frames are freed on another CPU than they were taken on.
+            let taken = {
+                let mut pool = pool.lock().expect("no panic");
+                let len = pool.len() as u64;
+                if len == 0 { None } else { Some(pool.swap_remove(random.below(len) as usize)) }
+            };
+            let Some((pfn, order)) = taken else { continue };
+            claims.release(pfn, order);
+            frames.free_owing(frames.block_from_raw(pfn), DebtKey::new(random.below(3)));
+        }
+    }
+}
+
+#[test]
+fn no_frame_is_handed_out_twice_and_all_come_back() {
+    let frames = one_node(&Host::new(usize::from(CPUS)), 0, FRAMES);
+    let virgin = shape(&frames);
+    let claims = Claims((0..FRAMES).map(|_| AtomicU8::new(0)).collect());
+    let pool = Mutex::new(Vec::new());
+    std::thread::scope(|scope| {
+        for cpu in 0..CPUS {
+            let (frames, claims, pool) = (&frames, &claims, &pool);
+            scope.spawn(move || churn(frames, claims, pool, cpu));
+        }
+    });
+    for (pfn, _) in pool.into_inner().expect("no panic") {
+        frames.free(frames.block_from_raw(pfn));
+    }
+    frames.drain();
+    assert_eq!(shape(&frames), virgin);
+    assert_eq!(frames.available(), frames.managed(), "INV-FRAME-COUNT");
+    for zone in frames.zones() {
+        assert!(zone.parked() <= zone.free(), "INV-FRAME-COUNT");
+    }
+}
+
+/// Makes folios of changing sizes, splits some, frees them.
+fn recycle(frames: &Frames<Host>, freed: &AtomicU32, cpu: u16) {
+    run_on(cpu);
+    let mut random = Random(u64::from(cpu) + 1);
+    for _ in 0..4_000 {
+        let order = Order::new([0, 1, 3, 4][random.below(4) as usize]);
+        let Ok(unsettled) = frames.take(Request::new(order, NODE0)) else { continue };
+        let mut reference = frames.new_folio(unsettled.settle(|_| {}));
+        let folio = frames.folio_of(&reference);
+        // A speculative reference of another thread makes this fail, and nothing else does.
+        if order > Order::ZERO
+            && random.below(2) == 0
+            && let Ok(frozen) = folio.freeze(1)
+        {
+            let mut parts = frozen.split(Order::ZERO);
+            parts.next().expect("a first part").thaw(1);
+            for part in parts {
+                let pfn = part.folio().pfn();
+                part.thaw(1);
+                give_up(frames, freed, frames.folio_ref_from_raw(pfn));
+            }
+        }
+        // What is left keeps its reference; sometimes somebody else is the last.
+        reference = frames.put_last(reference).map_or_else(
+            |shared| shared,
+            |block| {
+                frames.free(block);
+                freed.fetch_add(1, Ordering::Relaxed);
+                let unsettled = frames.take(Request::new(Order::ZERO, NODE0)).expect("something was just freed");
+                frames.new_folio(unsettled.settle(|_| {}))
+            },
+        );
+        give_up(frames, freed, reference);
+    }
+}
+
+fn give_up(frames: &Frames<Host>, freed: &AtomicU32, reference: FolioRef) {
+    if let Some(block) = frames.put(reference) {
+        frames.free(block);
+        freed.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+#[test]
+fn a_speculative_reference_is_on_a_folio_or_fails() {
+    const SMALL: u32 = 256;
+    let frames = one_node(&Host::new(usize::from(CPUS)), 0, SMALL);
+    let virgin = shape(&frames);
+    let (done, freed, grabbed) = (AtomicBool::new(false), AtomicU32::new(0), AtomicU32::new(0));
+    std::thread::scope(|scope| {
+        let makers: Vec<_> = (0..2)
+            .map(|cpu| {
+                let (frames, freed) = (&frames, &freed);
+                scope.spawn(move || recycle(frames, freed, cpu))
+            })
+            .collect();
+        for cpu in 2..CPUS {
+            let (frames, freed, done, grabbed) = (&frames, &freed, &done, &grabbed);
+            scope.spawn(move || {
+                run_on(cpu);
+                let mut random = Random(u64::from(cpu) + 100);
+                while !done.load(Ordering::Acquire) {
+                    let pfn = Pfn::new(random.below(u64::from(SMALL)) as u32);
+                    let Some(reference) = frames.grab(pfn) else { continue };
+                    let folio = frames.folio_of(&reference);
+                    // INV-FRAME-SPEC, INV-FRAME-FROZEN: whatever it is, it is a folio, and stays as it is while we hold it.
+                    assert!(folio.refs() > 0);
+                    let order = folio.order();
+                    std::thread::yield_now();
+                    assert_eq!(folio.order(), order);
+                    grabbed.fetch_add(1, Ordering::Relaxed);
+                    give_up(frames, freed, reference);
+                }
+            });
+        }
+        for maker in makers {
+            maker.join().expect("no panic");
+        }
+        done.store(true, Ordering::Release);
+    });
+    frames.drain();
+    assert_eq!(shape(&frames), virgin, "INV-FRAME-REFS: the last put of each folio freed it, once");
+    assert!(freed.into_inner() > 0 && grabbed.into_inner() > 0, "nothing was tested");
+}
