@@ -4,7 +4,7 @@
 //!   make accesses on any CPU ([`Sim::access`]).
 //! - [`MachineConfig`], [`Profile`] – what the machine is made of, and what is known about the real one.
 //! - [`Event`], [`Cost`], [`Picos`] – what it counts, what takes time, and how long.
-
+//! - [`sched`] – which thread runs where next, by clock.
 //!
 //! ```text
 //!   replayer ── access ─▶ access ─▶ tlb (L1, L2, walk caches) ─▶ walk ─▶ ram ◀─ effects ◀─ memory manager
@@ -31,6 +31,7 @@ mod invalidate;
 mod machine;
 mod profile;
 mod ram;
+pub mod sched;
 mod time;
 mod tlb;
 mod walk;

@@ -1,40 +1,33 @@
 //! A page-table writer of a few lines, so that tests need no memory manager: frames are handed out in order and never come back.
 
 use pagewright_arch::{Effects, Entry, Isa, Leaf, LeafFlags, Pte, Slot, Table};
-use pagewright_sim::{MachineConfig, Profile, Sim};
+use pagewright_sim::{MachineConfig, Sim};
 use pagewright_types::{CpuId, Level, Pfn, Rights, Tag, VirtAddr};
 use std::cell::Cell;
 
 /// A machine and a bump allocator of frames.
-pub struct Bench<I: Isa> {
-    pub sim: Sim<I>,
+pub(crate) struct Bench<I: Isa> {
+    pub(crate) sim: Sim<I>,
     next: Cell<u32>,
 }
 
-pub const CPU0: CpuId = CpuId::new(0);
-pub const CPU1: CpuId = CpuId::new(1);
+pub(crate) const CPU0: CpuId = CpuId::new(0);
 
 impl<I: Isa> Bench<I> {
     /// The default machine of `I`, changed by `change`.
-    pub fn with(change: impl FnOnce(&mut MachineConfig)) -> Self {
+    pub(crate) fn with(change: impl FnOnce(&mut MachineConfig)) -> Self {
         let mut config = MachineConfig::default_for(I::KIND).expect("the default profile");
         change(&mut config);
         Self { sim: Sim::new(config).expect("a possible machine"), next: Cell::new(1) }
     }
 
     /// The default machine of `I`.
-    pub fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self::with(|_| {})
     }
 
-    /// A machine of the profile in `text`.
-    pub fn of(text: &str) -> Self {
-        let profile = Profile::parse("test", text).expect("a profile");
-        Self::with(|config| config.profile = profile)
-    }
-
     /// A frame nobody has, aligned for a leaf of `level`.
-    pub fn frame(&self, level: Level) -> Pfn {
+    pub(crate) fn frame(&self, level: Level) -> Pfn {
         let frames = level.pages() as u32;
         let pfn = self.next.get().next_multiple_of(frames);
         self.next.set(pfn + frames);
@@ -42,7 +35,7 @@ impl<I: Isa> Bench<I> {
     }
 
     /// Where the entry of `level` over `va` stands, making the tables above it.
-    pub fn slot(&self, root: Pfn, level: Level, va: VirtAddr) -> Slot {
+    pub(crate) fn slot(&self, root: Pfn, level: Level, va: VirtAddr) -> Slot {
         let mut slot = Slot { table: root, index: Level::PGD.index_of(va) as u16 };
         let mut at = Level::PGD;
         while at > level {
@@ -62,30 +55,25 @@ impl<I: Isa> Bench<I> {
     }
 
     /// Maps a new frame at `va` and returns it.
-    pub fn map(&self, root: Pfn, level: Level, va: VirtAddr, rights: Rights, flags: LeafFlags) -> Pfn {
+    pub(crate) fn map(&self, root: Pfn, level: Level, va: VirtAddr, rights: Rights, flags: LeafFlags) -> Pfn {
         let pfn = self.frame(level);
         self.put(root, level, va, I::leaf(level, Leaf { pfn, rights, flags: flags | LeafFlags::USER }));
         pfn
     }
 
     /// Stores an entry, without any flush.
-    pub fn put(&self, root: Pfn, level: Level, va: VirtAddr, pte: Pte) {
+    pub(crate) fn put(&self, root: Pfn, level: Level, va: VirtAddr, pte: Pte) {
         self.sim.store(self.slot(root, level, va), pte);
         self.sim.publish();
     }
 
-    /// The entry of `level` over `va`.
-    pub fn entry(&self, root: Pfn, level: Level, va: VirtAddr) -> Entry {
-        I::decode(level, self.sim.load(self.slot(root, level, va)))
-    }
-
     /// Makes `cpu` translate by `root` under `tag`.
-    pub fn switch(&self, cpu: CpuId, root: Pfn, tag: u16) {
+    pub(crate) fn switch(&self, cpu: CpuId, root: Pfn, tag: u16) {
         self.sim.run_on(cpu, || self.sim.install_root(root, Tag::new(tag), true));
     }
 }
 
 /// The address of page `page` of a part of the address space that tests use.
-pub fn page(page: u64) -> VirtAddr {
+pub(crate) fn page(page: u64) -> VirtAddr {
     VirtAddr::new((1 << 30) + (page << 12))
 }
