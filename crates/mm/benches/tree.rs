@@ -18,8 +18,8 @@ impl Item for Mapping {
     type Key = u64;
     type Summary = Gaps;
 
-    fn summary(&self, key: u64) -> Gaps {
-        Gaps::new(key, self.end)
+    fn summary(&self, _key: u64) -> Gaps {
+        Gaps::until(self.end)
     }
 }
 

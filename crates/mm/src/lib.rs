@@ -1,7 +1,45 @@
 //! The memory manager of Pagewright.
+//!
+//! [`Mm`] is one machine's memory; [`Space`] is one address space in it. Calls and faults are methods of [`Mm`] that take
+//! the space they act on, and do what the Linux calls of the same names do.
+//!
+//! ```text
+//!   space/   VMAs and the calls that change them: map, unmap, protect, brk
+//!   fault/   one table that classifies a fault, and a file for each way of serving one
+//!   fork/    a copy of a space, copy-on-write
+//!   rmap/    who maps a page: the tree of forks, and the mappers of a file
+//!   file/    files and shared memory: the page cache over a trait
+//!   counters/ gauges and RSS          view/   /proc-like texts
+//!   tree/    the one ordered map that VMAs, caches and mappers are kept in
+//! ```
+//!
+//! Neighbours: uses `table`, `tlb` (and `frame` through it), `sync`, `arch`, `types`. An embedder supplies a
+//! [`Platform`](pagewright_sync::Platform) and calls [`Mm::tlb`] when it switches spaces and when a shootdown interrupt arrives.
+//!
+//! Protocol, everywhere: *validate, reserve, commit* (INV-MM-COMMIT). A call that returns an error has changed nothing,
+//! except where its documentation says that Linux, too, leaves part of the work done.
+//!
+//! Locks, outermost first: a space's `map` → family → mappers → table pages → a file's pages → the allocator's
+//! (see `pagewright_sync::rank`).
+//!
+//! Not guaranteed: anything about memory that was mapped by other means than these calls.
 #![no_std]
 #![forbid(unsafe_code)]
 
 extern crate alloc;
 
+pub mod counters;
+mod error;
+pub mod fault;
+pub mod file;
+mod fork;
+mod knobs;
+mod mm;
+pub mod rmap;
+pub mod space;
 pub mod tree;
+
+pub use error::{FaultError, MmError};
+pub use knobs::{Knob, KnobError, Knobs};
+pub use mm::{Mm, SetupError};
+pub use space::{MapFlags, MapRequest, Space, Vma};

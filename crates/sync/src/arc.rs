@@ -26,20 +26,40 @@ unsafe impl<T: Send + Sync> Send for Arc<T> {}
 // SAFETY: INV-ARC-COUNT – as above: `&Arc<T>` gives `&T` and clones.
 unsafe impl<T: Send + Sync> Sync for Arc<T> {}
 
-impl<T> Arc<T> {
+/// Memory for one [`Arc`], so that making it later can't fail.
+#[must_use]
+pub struct Room<T>(Vec<Inner<T>>);
+
+impl<T> Room<T> {
     /// Puts `value` under shared ownership.
-    ///
-    /// # Errors
-    /// [`OutOfMemory`] with the value lost: pass something that owns nothing, or that cleans up by being dropped.
-    pub fn try_new(value: T) -> Result<Self, OutOfMemory> {
-        let mut room = Vec::new();
-        room.try_reserve_exact(1).map_err(|_| OutOfMemory { bytes: size_of::<Inner<T>>() })?;
+    pub fn fill(self, value: T) -> Arc<T> {
+        let mut room = self.0;
         room.push(Inner { count: AtomicUsize::new(1), value });
-        // The vector's capacity is exact or the allocator gave more; a boxed slice of one has the layout of its element.
+        // The vector was given room for exactly one, or a little more; a boxed slice of one has the layout of its element.
         let slice: Box<[Inner<T>]> = room.into_boxed_slice();
         let raw = Box::into_raw(slice).cast::<Inner<T>>();
         // SAFETY: INV-ARC-COUNT – a pointer from a box is not null.
-        Ok(Self { inner: unsafe { NonNull::new_unchecked(raw) } })
+        Arc { inner: unsafe { NonNull::new_unchecked(raw) } }
+    }
+}
+
+impl<T> Arc<T> {
+    /// Memory for one value.
+    ///
+    /// # Errors
+    /// [`OutOfMemory`].
+    pub fn reserve() -> Result<Room<T>, OutOfMemory> {
+        let mut room = Vec::new();
+        room.try_reserve_exact(1).map_err(|_| OutOfMemory { bytes: size_of::<Inner<T>>() })?;
+        Ok(Room(room))
+    }
+
+    /// Puts `value` under shared ownership.
+    ///
+    /// # Errors
+    /// [`OutOfMemory`], and the value is dropped; [`Arc::reserve`] first where that matters.
+    pub fn try_new(value: T) -> Result<Self, OutOfMemory> {
+        Self::reserve().map(|room| room.fill(value))
     }
 
     fn inner(&self) -> &Inner<T> {

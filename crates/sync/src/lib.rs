@@ -26,7 +26,7 @@ mod rwlock;
 mod spin;
 mod word;
 
-pub use arc::Arc;
+pub use arc::{Arc, Room};
 pub use backend::{Backend, Platform};
 pub use counters::Counters;
 pub use mask::AtomicMask;

@@ -35,5 +35,5 @@ mod walk;
 pub use entry::OwnedLeaf;
 pub use locked::Locked;
 pub use reserve::Reserve;
-pub use tree::PageTable;
-pub use walk::{Found, Tables};
+pub use tree::{NoMemory, PageTable};
+pub use walk::{Found, Spans};

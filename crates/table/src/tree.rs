@@ -28,7 +28,7 @@ impl core::fmt::Display for NoMemory {
 
 /// The page tables of one address space.
 ///
-/// It must be ended with [`PageTable::close`]; dropping it leaks its root.
+/// It must be ended with [`PageTable::close`], once; dropping it before leaks its root.
 pub struct PageTable {
     context: Arc<Context>,
     /// Table pages, the root included (Linux's `pgtables_bytes` leaves the root out on most machines; so does
@@ -143,7 +143,7 @@ impl PageTable {
     ///
     /// # Panics
     /// In debug builds when tables are left, or a CPU still runs the space.
-    pub fn close<P: Platform>(self, tlb: &Tlb<P>) {
+    pub fn close<P: Platform>(&self, tlb: &Tlb<P>) {
         debug_assert_eq!(self.bytes(), 0, "INV-TABLE-CLOSE: tables left in a space that ends");
         // Lazy CPUs leave the root when they are told that tables went.
         tlb.flush(&self.context, Flush { range: None, level: Level::PGD, tables: true });

@@ -53,45 +53,43 @@ impl PageTable {
         }
     }
 
-    /// The tables under `range` that exist, first to last.
-    pub fn tables<'a, P: Platform>(&'a self, tlb: &'a Tlb<P>, range: PageRange) -> Tables<'a, P> {
-        Tables { tree: self, tlb, at: range.start(), end: range.end() }
+    /// The parts of `range` under which entries may stand: one for each last-level table that exists and each leaf above that level, first to
+    /// last. Nothing is locked.
+    pub fn spans<'a, P: Platform>(&'a self, tlb: &'a Tlb<P>, range: PageRange) -> Spans<'a, P> {
+        Spans { tree: self, tlb, at: range.start(), end: range.end() }
+    }
+
+    /// As [`PageTable::spans`], each with its table locked.
+    pub fn tables<'a, P: Platform>(
+        &'a self,
+        tlb: &'a Tlb<P>,
+        range: PageRange,
+    ) -> impl Iterator<Item = (Locked<'a, P>, PageRange)> {
+        self.spans(tlb, range).filter_map(move |span| Some((self.lock(tlb, span.start(), Level::PTE)?, span)))
     }
 }
 
-/// Visits the existing last-level tables under a range, each locked in turn; see [`PageTable::tables`].
-pub struct Tables<'a, P: Platform> {
+/// See [`PageTable::spans`].
+pub struct Spans<'a, P: Platform> {
     tree: &'a PageTable,
     tlb: &'a Tlb<P>,
     at: VirtAddr,
     end: VirtAddr,
 }
 
-impl<'a, P: Platform> Iterator for Tables<'a, P> {
-    /// The locked table, and the part of the range that it holds entries for. A table above PTE level comes with one leaf.
-    type Item = (Locked<'a, P>, PageRange);
+impl<P: Platform> Iterator for Spans<'_, P> {
+    type Item = PageRange;
 
-    fn next(&mut self) -> Option<Self::Item> {
+    fn next(&mut self) -> Option<PageRange> {
         while self.at < self.end {
             let found = self.tree.find(self.tlb, self.at, Level::PTE);
-            let is_leaf = matches!(P::Isa::decode(found.level, found.pte), Entry::Leaf(_));
-            let span = match (found.level == Level::PTE, is_leaf) {
-                (true, _) => Level::PTE.table_span(),
-                // A missing table or a leaf above: as far as that entry reaches.
-                (false, _) => found.level.span(),
-            };
+            let at_bottom = found.level == Level::PTE;
+            let span = if at_bottom { Level::PTE.table_span() } else { found.level.span() };
             let start = self.at;
-            let next = start.align_down(span).checked_add(span).map_or(self.end, |next| next.min(self.end));
-            if found.level != Level::PTE && !is_leaf {
-                self.at = next;
-                continue;
+            self.at = start.align_down(span).checked_add(span).map_or(self.end, |next| next.min(self.end));
+            if at_bottom || matches!(P::Isa::decode(found.level, found.pte), Entry::Leaf(_)) {
+                return Some(PageRange::new(start, self.at));
             }
-            let locked = Locked::new(self.tree, self.tlb, found.table, found.level, start);
-            if found.level != Level::PTE && !matches!(locked.entry(start), Entry::Leaf(_)) {
-                continue;
-            }
-            self.at = next;
-            return Some((locked, PageRange::new(start, next)));
         }
         None
     }

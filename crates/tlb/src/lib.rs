@@ -41,7 +41,7 @@ mod tags;
 
 pub use context::Context;
 pub use debt::{Debt, Owed, Park, Parked};
-pub use engine::{Flush, Tlb, TlbConfig};
+pub use engine::{Flush, SetupError, Tlb, TlbConfig};
 pub use gather::Gather;
 pub use ledger::Ledger;
 

@@ -7,11 +7,14 @@
 //! node of each level, and at most two more paths for the ends of the range. Where Linux asks for a hole that is longer by the alignment,
 //! this search is exact: it also tries, one by one, the holes that are long enough only if they happen to lie well.
 //!
+//! Guards below items are, as in Linux, no part of the summaries: a hole that only a guard spoils is tried and passed over.
+//!
 //! Not guaranteed: anything if items overlap.
 
 use super::Tree;
 use super::arena::NodeId;
-use super::item::{Extent, Gaps, Item};
+use super::item::{Extent, Gaps, Item, Key};
+use super::node::{Digest, Entries};
 
 /// From which end of the range holes are tried.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,7 +28,7 @@ pub enum Direction {
 /// A hole that is wanted. Linux: `struct vm_unmapped_area_info`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GapQuery {
-    /// Its length in pages.
+    /// Its length in pages, at least 1.
     pub pages: u64,
     /// Lowest page index at which it may begin.
     pub low: u64,
@@ -39,19 +42,45 @@ pub struct GapQuery {
     pub direction: Direction,
 }
 
+/// A free run of pages, between two entries or an entry and the end of the range.
+#[derive(Clone, Copy)]
+struct Hole {
+    from: u64,
+    to: u64,
+}
+
+/// An entry as the search sees it: occupied from `start` to `end`, with holes of up to `gap` pages inside.
+#[derive(Clone, Copy)]
+struct Span {
+    start: u64,
+    end: u64,
+    gap: u64,
+}
+
+impl<K: Key> From<Digest<K, Gaps>> for Span {
+    fn from(entry: Digest<K, Gaps>) -> Self {
+        Self { start: entry.first.start(), end: entry.summary.end(), gap: entry.summary.gap() }
+    }
+}
+
 impl GapQuery {
-    /// Where to begin so as to lie in the free pages `free_from..free_to`, if possible.
-    fn fit(&self, free_from: u64, free_to: u64) -> Option<u64> {
-        let from = free_from.max(self.low);
-        let last = free_to.min(self.high).checked_sub(self.pages)?;
+    /// Where to begin so as to lie in `hole`, if possible.
+    fn fit(&self, hole: Hole) -> Option<u64> {
+        let first = hole.from.max(self.low);
+        let last = hole.to.min(self.high).checked_sub(self.pages)?;
         let start = match self.direction {
             Direction::TopDown => last.checked_sub(last.wrapping_sub(self.align_offset) & (self.align - 1))?,
-            Direction::BottomUp => from.checked_add(self.align_offset.wrapping_sub(from) & (self.align - 1))?,
+            Direction::BottomUp => first.checked_add(self.align_offset.wrapping_sub(first) & (self.align - 1))?,
         };
-        (from <= start && start <= last).then_some(start)
+        (first <= start && start <= last).then_some(start)
     }
 
-    /// The `i`th of `len` entries in the direction of the search.
+    /// The hole itself if the query fits into it.
+    fn accepts(&self, hole: Hole) -> Option<Hole> {
+        self.fit(hole).map(|_| hole)
+    }
+
+    /// The `i`th of `len` slots in the direction of the search.
     fn slot(&self, i: usize, len: usize) -> usize {
         match self.direction {
             Direction::TopDown => len - 1 - i,
@@ -59,91 +88,102 @@ impl GapQuery {
         }
     }
 
-    /// The free pages between an entry and the `edge` of what was visited before it.
-    fn beside(&self, entry: Gaps, edge: u64) -> (u64, u64) {
+    /// The hole that the search crosses from `edge`, the end of what it has seen, to `entry`.
+    fn before(&self, entry: Span, edge: u64) -> Hole {
         match self.direction {
-            Direction::TopDown => (entry.end(), edge),
-            Direction::BottomUp => (edge, entry.start()),
+            Direction::TopDown => Hole { from: entry.end, to: edge },
+            Direction::BottomUp => Hole { from: edge, to: entry.start },
         }
     }
 
-    /// The near edge of an entry: where the search meets it.
-    fn near(&self, entry: Gaps) -> u64 {
+    /// Where the search meets `entry`.
+    fn near(&self, entry: Span) -> u64 {
         match self.direction {
-            Direction::TopDown => entry.end(),
-            Direction::BottomUp => entry.start(),
+            Direction::TopDown => entry.end,
+            Direction::BottomUp => entry.start,
         }
     }
 
-    /// The far edge of an entry: where the search leaves it.
-    fn far(&self, entry: Gaps) -> u64 {
+    /// Where the search leaves `entry`.
+    fn far(&self, entry: Span) -> u64 {
         match self.direction {
-            Direction::TopDown => entry.start(),
-            Direction::BottomUp => entry.end(),
+            Direction::TopDown => entry.start,
+            Direction::BottomUp => entry.end,
         }
     }
 
-    /// Whether a hole inside an entry may do.
-    fn worth_entering(&self, entry: Gaps) -> bool {
-        entry.gap() >= self.pages && entry.start() < self.high && self.low < entry.end()
+    /// Whether a hole inside `entry` may do.
+    fn worth_entering(&self, entry: Span) -> bool {
+        entry.gap >= self.pages && entry.start < self.high && self.low < entry.end
     }
 }
 
 impl<V: Item<Summary = Gaps>> Tree<V> {
-    /// The first page of the highest or lowest hole that answers `query`, or `None` if there is none. O(log n) steps for an alignment of 1.
+    /// The first page of the highest or lowest run of free pages that answers `query`, or `None` if there is none. O(log n) steps for
+    /// an alignment of 1, and again for each guard that is in the way.
     pub fn find_gap(&self, query: &GapQuery) -> Option<u64> {
         debug_assert!(query.pages > 0 && query.align.is_power_of_two(), "not a hole: {query:?}");
-        let (begin, end) = match query.direction {
-            Direction::TopDown => (query.high, query.low),
-            Direction::BottomUp => (query.low, query.high),
-        };
-        let Some(all) = self.summary() else {
-            return query.fit(query.low, query.high);
-        };
-        let (near_from, near_to) = query.beside(all, begin);
-        let outer = || {
-            // Past the last entry: from its far edge to the end of the range.
-            let far = query.far(all);
-            query.fit(far.min(end), far.max(end))
-        };
-        query.fit(near_from, near_to).or_else(|| self.gap_below(self.root, self.height, query.near(all), query)).or_else(outer)
-    }
-
-    /// Searches the holes between the entries below `node`, which is `level` levels above the leaves and begins at `edge`.
-    fn gap_below(&self, node: NodeId, level: usize, mut edge: u64, query: &GapQuery) -> Option<u64> {
-        let Some(below) = level.checked_sub(1) else {
-            return self.gap_in_leaf(node, edge, query);
-        };
-        let inner = &self.inners[node];
-        for i in 0..inner.summaries.len() {
-            let slot = query.slot(i, inner.summaries.len());
-            let entry = inner.summaries[slot];
-            let (from, to) = query.beside(entry, edge);
-            if let Some(start) = query.fit(from, to) {
+        let mut query = *query;
+        loop {
+            let hole = self.find_hole(&query)?;
+            let guarded = self.at_or_after(hole.to).filter(|(key, _)| key.start() == hole.to);
+            let guard = guarded.map_or(0, |(_, item)| item.guard());
+            let usable = Hole { from: hole.from, to: hole.to.saturating_sub(guard) };
+            if let Some(start) = query.fit(usable) {
                 return Some(start);
             }
-            if query.worth_entering(entry) {
-                let within = self.gap_below(inner.children[slot], below, query.near(entry), query);
-                if within.is_some() {
-                    return within;
+            match query.direction {
+                Direction::TopDown => query.high = hole.from,
+                Direction::BottomUp => query.low = hole.to,
+            }
+        }
+    }
+
+    /// The first hole in the direction of the search into which `query` fits, guards aside.
+    fn find_hole(&self, query: &GapQuery) -> Option<Hole> {
+        let Some(all) = self.digest().map(Span::from) else {
+            return query.accepts(Hole { from: query.low, to: query.high });
+        };
+        let (begin, behind) = match query.direction {
+            Direction::TopDown => (query.high, Hole { from: query.low, to: all.start }),
+            Direction::BottomUp => (query.low, Hole { from: all.end, to: query.high }),
+        };
+        query
+            .accepts(query.before(all, begin))
+            .or_else(|| self.hole_below(self.root, self.height, query.near(all), query))
+            .or_else(|| query.accepts(behind))
+    }
+
+    /// Searches the holes between the entries of `node`, which is `level` levels above the leaves and which the search meets at `edge`.
+    fn hole_below(&self, node: NodeId, level: usize, edge: u64, query: &GapQuery) -> Option<Hole> {
+        match level.checked_sub(1) {
+            None => hole_between(&self.leaves[node].entries, edge, query, |_, _| None),
+            Some(below) => hole_between(&self.inners[node], edge, query, |entry, child| {
+                if query.worth_entering(entry) {
+                    self.hole_below(*child, below, query.near(entry), query)
+                } else {
+                    None
                 }
-            }
-            edge = query.far(entry);
+            }),
         }
-        None
     }
+}
 
-    fn gap_in_leaf(&self, leaf: NodeId, mut edge: u64, query: &GapQuery) -> Option<u64> {
-        let leaf = &self.leaves[leaf];
-        for i in 0..leaf.items.len() {
-            let (key, item) = leaf.entry(query.slot(i, leaf.items.len()))?;
-            let entry = item.summary(key);
-            let (from, to) = query.beside(entry, edge);
-            if let Some(start) = query.fit(from, to) {
-                return Some(start);
-            }
-            edge = query.far(entry);
+/// Tries the holes before each entry and, by `within`, those inside it.
+fn hole_between<K: Key, C>(
+    entries: &Entries<K, Gaps, C>,
+    mut edge: u64,
+    query: &GapQuery,
+    within: impl Fn(Span, &C) -> Option<Hole>,
+) -> Option<Hole> {
+    let len = entries.contents.len();
+    for slot in (0..len).map(|i| query.slot(i, len)) {
+        let entry = Span::from(entries.digest_at(slot)?);
+        let found = query.accepts(query.before(entry, edge)).or_else(|| within(entry, &entries.contents[slot]));
+        if found.is_some() {
+            return found;
         }
-        None
+        edge = query.far(entry);
     }
+    None
 }

@@ -34,9 +34,9 @@ impl<V: Item> Tree<V> {
             return None;
         };
         let leaf = &mut self.leaves[path.leaf];
-        match leaf.keys.position(key) {
+        match leaf.entries.keys.position(key) {
             Ok(slot) => {
-                let old = core::mem::replace(&mut leaf.items[slot], item);
+                let old = leaf.change(slot, key, |there| core::mem::replace(there, item));
                 self.refresh(&path);
                 return Some(old);
             }
@@ -69,8 +69,8 @@ impl<V: Item> Tree<V> {
         } else {
             self.leaves[right].insert(slot - keep, key, item);
         }
-        let sprout = Sprout { node: right, digest: digest(&self.leaves[right]) };
-        let left = digest(&self.leaves[left]);
+        let sprout = Sprout { node: right, digest: self.leaves[right].digest() };
+        let left = self.leaves[left].digest();
         self.attach(path, append, left, sprout);
     }
 
@@ -98,12 +98,12 @@ impl<V: Item> Tree<V> {
                     } else {
                         self.inners[right].insert(slot - keep, entry, node);
                     }
-                    sprout = Some(Sprout { node: right, digest: digest(&self.inners[right]) });
+                    sprout = Some(Sprout { node: right, digest: self.inners[right].digest() });
                 }
             } else if !changed {
                 return;
             }
-            left = digest(&self.inners[step.node]);
+            left = self.inners[step.node].digest();
         }
         if let Some(sprout) = sprout {
             let root = self.inners.take();
@@ -120,9 +120,4 @@ fn split<T: Node>(nodes: &mut Arena<T>, left: NodeId, keep: usize) -> NodeId {
     let right = nodes.take();
     nodes.balance(left, right, keep);
     right
-}
-
-/// The digest of a node that has entries.
-pub(super) fn digest<T: Node>(node: &T) -> Digest<T::Key, T::Summary> {
-    node.digest().expect("INV-TREE-FILL: a node in the tree has entries")
 }

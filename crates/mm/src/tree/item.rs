@@ -56,15 +56,21 @@ pub trait Item {
     /// What a search wants to know of many items at once; `()` for nothing.
     type Summary: Summary;
 
-    /// The summary of this item alone, which has key `key`.
+    /// The summary of this item alone, which has key `key`. The tree keeps it beside the key and looks at the item no more.
     fn summary(&self, key: Self::Key) -> Self::Summary;
+
+    /// Pages below the item in which [`Tree::find_gap`](super::Tree::find_gap) may not place anything, although they are free: the guard of
+    /// a stack that grows down (Linux's `vm_start_gap`). Look-ups don't see it.
+    fn guard(&self) -> u64 {
+        0
+    }
 }
 
 /// Knowledge about a run of neighbouring items. Joining is associative.
 pub trait Summary: Copy + PartialEq {
-    /// The summary of this run followed by `next`.
+    /// The summary of this run followed by the run `next`, whose first item begins at page `next_start`.
     #[must_use]
-    fn join(self, next: Self) -> Self;
+    fn join(self, next_start: u64, next: Self) -> Self;
 }
 
 /// A summary that bounds how far its items reach, as searches for overlaps need.
@@ -76,19 +82,26 @@ pub trait Extent: Summary {
 /// No knowledge: for trees that are searched by key only.
 impl Summary for () {
     #[inline]
-    fn join(self, (): Self) -> Self {}
+    fn join(self, _next_start: u64, (): Self) -> Self {}
 }
 
 /// How far the items of a run reach; they may overlap. Linux: `rb_subtree_last` of `mm/interval_tree.c`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Reach {
-    /// Page index past the furthest page.
-    pub end: u64,
+    end: u64,
+}
+
+impl Reach {
+    /// Of one item that ends before page `end`.
+    #[inline]
+    pub const fn until(end: u64) -> Self {
+        Self { end }
+    }
 }
 
 impl Summary for Reach {
     #[inline]
-    fn join(self, next: Self) -> Self {
+    fn join(self, _next_start: u64, next: Self) -> Self {
         Self { end: self.end.max(next.end) }
     }
 }
@@ -103,29 +116,15 @@ impl Extent for Reach {
 /// The extent of a run of disjoint items and the biggest hole between them. Linux: `gap[]` of the maple tree's `maple_arange_64`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Gaps {
-    start: u64,
     end: u64,
     gap: u64,
 }
 
 impl Gaps {
-    /// An item at pages `start..end`.
+    /// Of one item that ends before page `end`.
     #[inline]
-    pub const fn new(start: u64, end: u64) -> Self {
-        Self { start, end, gap: 0 }
-    }
-
-    /// An item at pages `start..end` below which no gap search may place anything for `guard` pages (Linux's `vm_start_gap` of
-    /// a VMA that grows down). Lookups are not affected.
-    #[inline]
-    pub const fn guarded(start: u64, end: u64, guard: u64) -> Self {
-        Self { start: start.saturating_sub(guard), end, gap: 0 }
-    }
-
-    /// Page index at which the run begins, its guard included.
-    #[inline]
-    pub const fn start(self) -> u64 {
-        self.start
+    pub const fn until(end: u64) -> Self {
+        Self { end, gap: 0 }
     }
 
     /// Pages of the biggest hole between two neighbours of the run.
@@ -137,9 +136,9 @@ impl Gaps {
 
 impl Summary for Gaps {
     #[inline]
-    fn join(self, next: Self) -> Self {
-        let between = next.start.saturating_sub(self.end);
-        Self { start: self.start, end: self.end.max(next.end), gap: self.gap.max(next.gap).max(between) }
+    fn join(self, next_start: u64, next: Self) -> Self {
+        let between = next_start.saturating_sub(self.end);
+        Self { end: self.end.max(next.end), gap: self.gap.max(next.gap).max(between) }
     }
 }
 

@@ -20,7 +20,7 @@ impl<V: Item> Tree<V> {
     /// The items with key `key` and above, in key order.
     pub fn iter_from(&self, key: V::Key) -> Iter<'_, V> {
         let leaf = self.leaf_id_for(key).map(|id| &self.leaves[id]);
-        Iter { tree: self, leaf, slot: leaf.map_or(0, |leaf| leaf.keys.count_lt(key)) }
+        Iter { tree: self, leaf, slot: leaf.map_or(0, |leaf| leaf.entries.keys.count_lt(key)) }
     }
 }
 
@@ -38,7 +38,7 @@ impl<'a, V: Item> Iterator for Iter<'a, V> {
     fn next(&mut self) -> Option<Self::Item> {
         loop {
             let leaf = self.leaf?;
-            if let Some(entry) = leaf.entry(self.slot) {
+            if let Some(entry) = leaf.entries.get(self.slot) {
                 self.slot += 1;
                 return Some(entry);
             }

@@ -1,7 +1,7 @@
 //! The sorted keys of one node, padded so that a search needs no branch.
 //!
-//! Key type: [`Keys`]. With the length in front, 15 keys of 8 bytes fill exactly two cache lines, and the rank of a key is a sum of
-//! 15 comparisons: no branch depends on the data, so none is mispredicted – on random look-ups that is what costs.
+//! Key type: [`Keys`]. With the length in front, 15 keys of 8 bytes fill exactly two cache lines. A rank is found in two rounds of three
+//! comparisons each, and no branch depends on the data, so none is mispredicted: on random look-ups that is what would cost.
 //!
 //! Not guaranteed: that keys rise; the tree sees to that (INV-TREE-ORDER).
 
@@ -32,13 +32,22 @@ impl<K: Key> Keys<K> {
     #[inline]
     pub(super) fn count_le(&self, key: K) -> usize {
         // The padding is at most `key` only if that is the greatest key there is, hence the `min`.
-        self.slots.iter().map(|slot| usize::from(*slot <= key)).sum::<usize>().min(self.len)
+        self.rank(|slot| slot <= key).min(self.len)
     }
 
     /// How many keys are less than `key`.
     #[inline]
     pub(super) fn count_lt(&self, key: K) -> usize {
-        self.slots.iter().map(|slot| usize::from(*slot < key)).sum()
+        self.rank(|slot| slot < key)
+    }
+
+    /// How many of the slots are `before` some point of the order: which quarter of the slots first, then where in it.
+    #[inline]
+    fn rank(&self, before: impl Fn(K) -> bool) -> usize {
+        const { assert!(CAPACITY == 15, "three quarters of four slots with a pivot behind each, and one of three") };
+        let before = |slot: usize| usize::from(before(self.slots[slot]));
+        let quarter = 4 * (before(3) + before(7) + before(11));
+        quarter + before(quarter) + before(quarter + 1) + before(quarter + 2)
     }
 
     /// Where `key` is, or where it would have to be inserted.

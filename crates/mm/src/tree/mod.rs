@@ -12,7 +12,7 @@
 //! ```text
 //!   inners   [ first key | summary | child ] × ≤ 15         Inner, levels 1 … height
 //!              │                     └──────────┐
-//!   leaves   [ key | item ] × ≤ 15  ⇄  [ key | item ] × ≤ 15  ⇄ …      Leaf, level 0, linked in order
+//!   leaves   [ key | summary | item ] × ≤ 15  ⇄  …                Leaf, level 0, linked in order
 //! ```
 //!
 //! Key types: [`Tree`], [`Item`] (what is stored, and its summary), [`Key`], [`GapQuery`], [`OutOfMemory`].
@@ -47,6 +47,11 @@ mod reserve;
 mod search;
 mod update;
 
+#[cfg(test)]
+mod tests;
+#[cfg(test)]
+mod validate;
+
 pub use gap::{Direction, GapQuery};
 pub use item::{Extent, Gaps, Item, Key, Reach, Summary};
 pub use iter::Iter;
@@ -56,7 +61,7 @@ pub use reserve::OutOfMemory;
 
 use arena::{Arena, NodeId};
 use arrayvec::ArrayVec;
-use node::{InnerOf, Leaf};
+use node::{Inner, Leaf};
 
 /// More levels than 2^32 nodes of minimal fill can have, so that a path fits in an array.
 const MAX_HEIGHT: usize = 16;
@@ -64,7 +69,7 @@ const MAX_HEIGHT: usize = 16;
 /// An ordered collection of items with a summary of each subtree. See the [module's documentation](self).
 pub struct Tree<V: Item> {
     leaves: Arena<Leaf<V>>,
-    inners: Arena<InnerOf<V>>,
+    inners: Arena<Inner<V::Key, V::Summary>>,
     /// The topmost node; [`NodeId::NONE`] in an empty tree, which owns no node.
     root: NodeId,
     /// Levels of inner nodes above the leaves: with 0 the root is a leaf.

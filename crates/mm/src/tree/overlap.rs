@@ -41,18 +41,19 @@ impl<'a, V: Item<Summary: Extent>> Iterator for Overlapping<'a, V> {
             let slot = step.slot;
             step.slot += 1;
             if depth > self.tree.height {
-                match self.tree.leaves[step.node].entry(slot) {
-                    Some((key, _)) if key.start() >= self.to => self.steps.clear(),
-                    Some((key, item)) if item.summary(key).end() > self.from => return Some((key, item)),
+                let entries = &self.tree.leaves[step.node].entries;
+                match entries.digest_at(slot) {
+                    Some(entry) if entry.first.start() >= self.to => self.steps.clear(),
+                    Some(entry) if entry.summary.end() > self.from => return entries.get(slot),
                     Some(_) => {}
                     None => drop(self.steps.pop()),
                 }
             } else {
                 let inner = &self.tree.inners[step.node];
-                match inner.keys.as_slice().get(slot) {
-                    Some(first) if first.start() >= self.to => self.steps.clear(),
-                    Some(_) if inner.summaries[slot].end() > self.from => {
-                        self.steps.push(Step { node: inner.children[slot], slot: 0 });
+                match inner.digest_at(slot) {
+                    Some(entry) if entry.first.start() >= self.to => self.steps.clear(),
+                    Some(entry) if entry.summary.end() > self.from => {
+                        self.steps.push(Step { node: inner.contents[slot], slot: 0 });
                     }
                     Some(_) => {}
                     None => drop(self.steps.pop()),

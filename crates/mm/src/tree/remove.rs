@@ -38,8 +38,8 @@ impl<V: Item> Tree<V> {
     pub fn remove(&mut self, key: V::Key) -> Option<V> {
         let path = self.descend(key)?;
         let leaf = &mut self.leaves[path.leaf];
-        let slot = leaf.keys.position(key).ok()?;
-        let item = leaf.remove(slot);
+        let slot = leaf.entries.keys.position(key).ok()?;
+        let item = leaf.entries.remove(slot);
         self.len -= 1;
         self.mend(&path);
         Some(item)
@@ -71,7 +71,7 @@ impl<V: Item> Tree<V> {
     fn lower_root(&mut self) {
         while self.height > 0 && self.inners[self.root].len() == 1 {
             let old = self.root;
-            self.root = self.inners[old].children[0];
+            self.root = self.inners[old].contents[0];
             self.inners[old].remove(0);
             self.inners.release(old);
             self.height -= 1;
@@ -106,9 +106,9 @@ enum Siblings {
 impl Siblings {
     /// The child in `slot` of `parent`, with the neighbour to its left if it has one, else with the one to its right.
     fn of<K: Key, S: Summary>(parent: &Inner<K, S>, slot: usize) -> Self {
-        let child = parent.children[slot];
+        let child = parent.contents[slot];
         let left = if slot > 0 { slot - 1 } else { slot };
-        match (parent.children.get(left), parent.children.get(left + 1)) {
+        match (parent.contents.get(left), parent.contents.get(left + 1)) {
             (Some(&a), Some(&b)) => Self::Pair { slot, child, left, nodes: [a, b] },
             (Some(_) | None, None) | (None, Some(_)) => Self::Alone { slot, child },
         }
@@ -116,21 +116,20 @@ impl Siblings {
 
     /// Shares or merges if the child, one of `nodes`, has become too small.
     fn mend<T: Node>(self, nodes: &mut Arena<T>) -> Mended<T::Key, T::Summary> {
-        let digest_of = |nodes: &Arena<T>, id: NodeId| super::insert::digest(&nodes[id]);
         match self {
             Self::Alone { slot, child } if nodes[child].len() == 0 => Mended::Emptied { slot, emptied: child },
-            Self::Alone { slot, child } => Mended::Kept { slot, digest: digest_of(nodes, child) },
+            Self::Alone { slot, child } => Mended::Kept { slot, digest: nodes[child].digest() },
             Self::Pair { slot, child, .. } if nodes[child].len() >= MIN_FILL => {
-                Mended::Kept { slot, digest: digest_of(nodes, child) }
+                Mended::Kept { slot, digest: nodes[child].digest() }
             }
             Self::Pair { left: slot, nodes: [left, right], .. } => {
                 let total = nodes[left].len() + nodes[right].len();
                 if total <= MERGE_LIMIT {
                     nodes.balance(left, right, total);
-                    Mended::Merged { slot, digest: digest_of(nodes, left), emptied: right }
+                    Mended::Merged { slot, digest: nodes[left].digest(), emptied: right }
                 } else {
                     nodes.balance(left, right, total / 2);
-                    Mended::Evened { slot, left: digest_of(nodes, left), right: digest_of(nodes, right) }
+                    Mended::Evened { slot, left: nodes[left].digest(), right: nodes[right].digest() }
                 }
             }
         }

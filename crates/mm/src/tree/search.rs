@@ -8,8 +8,8 @@
 //! Not guaranteed: [`Tree::at`] and [`Tree::at_or_after`] are right only while items don't overlap.
 
 use super::arena::NodeId;
-use super::item::{Gaps, Item, Key};
-use super::node::{Leaf, Node};
+use super::item::{Extent, Gaps, Item, Key};
+use super::node::{Digest, Leaf, Node};
 use super::{Path, Step, Tree};
 use arrayvec::ArrayVec;
 
@@ -17,8 +17,8 @@ impl<V: Item> Tree<V> {
     /// The item with key `key`.
     #[inline]
     pub fn get(&self, key: V::Key) -> Option<&V> {
-        let leaf = self.leaf_for(key)?;
-        leaf.items.get(leaf.keys.position(key).ok()?)
+        let entries = &self.leaf_for(key)?.entries;
+        entries.contents.get(entries.keys.position(key).ok()?)
     }
 
     /// Whether there is an item with key `key`.
@@ -30,61 +30,65 @@ impl<V: Item> Tree<V> {
     /// The item with the greatest key at most `key`.
     #[inline]
     pub fn floor(&self, key: V::Key) -> Option<(V::Key, &V)> {
-        let leaf = self.leaf_for(key)?;
-        leaf.entry(leaf.keys.count_le(key).checked_sub(1)?)
+        let entries = &self.leaf_for(key)?.entries;
+        entries.get(entries.keys.count_le(key).checked_sub(1)?)
     }
 
     /// The item with the least key at least `key`.
     #[inline]
     pub fn ceiling(&self, key: V::Key) -> Option<(V::Key, &V)> {
         let leaf = self.leaf_for(key)?;
-        self.entry_or_next(leaf, leaf.keys.count_lt(key))
+        self.entry_or_next(leaf, leaf.entries.keys.count_lt(key))
     }
 
     /// The item with the least key above `key`, whether or not `key` itself is there.
     #[inline]
     pub fn next(&self, key: V::Key) -> Option<(V::Key, &V)> {
         let leaf = self.leaf_for(key)?;
-        self.entry_or_next(leaf, leaf.keys.count_le(key))
+        self.entry_or_next(leaf, leaf.entries.keys.count_le(key))
     }
 
     /// The item with the greatest key below `key`, whether or not `key` itself is there.
     #[inline]
     pub fn prev(&self, key: V::Key) -> Option<(V::Key, &V)> {
         let leaf = self.leaf_for(key)?;
-        match leaf.keys.count_lt(key).checked_sub(1) {
-            Some(slot) => leaf.entry(slot),
+        match leaf.entries.keys.count_lt(key).checked_sub(1) {
+            Some(slot) => leaf.entries.get(slot),
             None if leaf.prev == NodeId::NONE => None,
-            None => self.leaves[leaf.prev].entries().next_back(),
+            None => self.leaves[leaf.prev].entries.last(),
         }
     }
 
     /// The item with the least key.
     pub fn first(&self) -> Option<(V::Key, &V)> {
-        self.edge_leaf(|_| 0)?.entries().next()
+        self.edge_leaf(|_| 0)?.entries.get(0)
     }
 
     /// The item with the greatest key.
     pub fn last(&self) -> Option<(V::Key, &V)> {
-        self.edge_leaf(|len| len - 1)?.entries().next_back()
+        self.edge_leaf(|len| len - 1)?.entries.last()
     }
 
     /// The summary of all items, or `None` if there are none.
     pub fn summary(&self) -> Option<V::Summary> {
-        let digest = match (self.is_empty(), self.height) {
+        self.digest().map(|digest| digest.summary)
+    }
+
+    /// First key and summary of all items, or `None` if there are none.
+    pub(super) fn digest(&self) -> Option<Digest<V::Key, V::Summary>> {
+        match (self.root == NodeId::NONE, self.height) {
             (true, _) => None,
-            (false, 0) => self.leaves[self.root].digest(),
-            (false, _) => self.inners[self.root].digest(),
-        };
-        digest.map(|digest| digest.summary)
+            (false, 0) => Some(self.leaves[self.root].digest()),
+            (false, _) => Some(self.inners[self.root].digest()),
+        }
     }
 
     /// The entry in `slot` of `leaf`, or the first of the next leaf if `slot` is past the last.
     fn entry_or_next<'a>(&'a self, leaf: &'a Leaf<V>, slot: usize) -> Option<(V::Key, &'a V)> {
-        match leaf.entry(slot) {
+        match leaf.entries.get(slot) {
             Some(entry) => Some(entry),
             None if leaf.next == NodeId::NONE => None,
-            None => self.leaves[leaf.next].entry(0),
+            None => self.leaves[leaf.next].entries.get(0),
         }
     }
 
@@ -97,7 +101,7 @@ impl<V: Item> Tree<V> {
         let mut node = self.root;
         for _ in 0..self.height {
             let inner = &self.inners[node];
-            node = inner.children[inner.slot_for(key)];
+            node = inner.contents[inner.slot_for(key)];
         }
         Some(node)
     }
@@ -118,7 +122,7 @@ impl<V: Item> Tree<V> {
             let inner = &self.inners[node];
             let slot = inner.slot_for(key);
             steps.push(Step { node, slot });
-            node = inner.children[slot];
+            node = inner.contents[slot];
         }
         Some(Path { steps, leaf: node })
     }
@@ -131,7 +135,7 @@ impl<V: Item> Tree<V> {
         let mut node = self.root;
         for _ in 0..self.height {
             let inner = &self.inners[node];
-            node = inner.children[choose(inner.len())];
+            node = inner.contents[choose(inner.len())];
         }
         Some(&self.leaves[node])
     }
@@ -141,7 +145,10 @@ impl<V: Item<Summary = Gaps>> Tree<V> {
     /// The item that covers page `page`. Linux: `vma_lookup`.
     #[inline]
     pub fn at(&self, page: u64) -> Option<(V::Key, &V)> {
-        self.floor(V::Key::last_at(page)).filter(|(key, item)| page < super::Extent::end(item.summary(*key)))
+        let key = V::Key::last_at(page);
+        let entries = &self.leaf_for(key)?.entries;
+        let slot = entries.keys.count_le(key).checked_sub(1)?;
+        if page < entries.summaries.get(slot)?.end() { entries.get(slot) } else { None }
     }
 
     /// The item that covers page `page`, or else the first one above it. Linux: `find_vma`.

@@ -4,8 +4,8 @@
 //!
 //! Not guaranteed: nothing stops a change that makes items overlap; that is for the caller to rule out.
 
-use super::insert::digest;
 use super::item::Item;
+use super::node::Node;
 use super::{Path, Tree};
 
 impl<V: Item> Tree<V> {
@@ -14,8 +14,8 @@ impl<V: Item> Tree<V> {
     pub fn update<R>(&mut self, key: V::Key, change: impl FnOnce(&mut V) -> R) -> Option<R> {
         let path = self.descend(key)?;
         let leaf = &mut self.leaves[path.leaf];
-        let slot = leaf.keys.position(key).ok()?;
-        let result = change(&mut leaf.items[slot]);
+        let slot = leaf.entries.keys.position(key).ok()?;
+        let result = leaf.change(slot, key, change);
         self.refresh(&path);
         Some(result)
     }
@@ -27,27 +27,25 @@ impl<V: Item> Tree<V> {
     /// When `new` is not between the neighbours of `old`: the tree is then unchanged and `change` was not called.
     pub fn rekey<R>(&mut self, old: V::Key, new: V::Key, change: impl FnOnce(&mut V) -> R) -> Option<R> {
         let path = self.descend(old)?;
-        let slot = self.leaves[path.leaf].keys.position(old).ok()?;
+        let slot = self.leaves[path.leaf].entries.keys.position(old).ok()?;
         let above_prev = self.prev(old).is_none_or(|(prev, _)| prev < new);
         let below_next = self.next(old).is_none_or(|(next, _)| new < next);
         assert!(above_prev && below_next, "a new key may not pass a neighbour");
 
-        let leaf = &mut self.leaves[path.leaf];
-        leaf.keys.set(slot, new);
-        let result = change(&mut leaf.items[slot]);
+        let result = self.leaves[path.leaf].change(slot, new, change);
         self.refresh(&path);
         Some(result)
     }
 
     /// Renews what the parents along `path` keep of its leaf, up to the first that keeps the same.
     pub(super) fn refresh(&mut self, path: &Path) {
-        let mut below = digest(&self.leaves[path.leaf]);
+        let mut below = self.leaves[path.leaf].digest();
         for step in path.steps.iter().rev() {
             let parent = &mut self.inners[step.node];
             if !parent.renew(step.slot, below) {
                 return;
             }
-            below = digest(parent);
+            below = parent.digest();
         }
     }
 }

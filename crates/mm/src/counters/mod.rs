@@ -1,0 +1,67 @@
+//! Levels: gauges of the whole machine and the resident set of one space.
+//!
+//! What only ever rises is a [`Counter`](pagewright_types::Counter), declared in `types` because the allocator counts too; what goes
+//! up and down stands here.
+
+mod rss;
+
+pub use rss::{Rss, RssKind};
+
+use core::sync::atomic::{AtomicU64, Ordering};
+
+macro_rules! gauges {
+    ($($variant:ident = $name:literal, $meaning:literal;)*) => {
+        /// Something that there is more or less of, in pages.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        #[repr(u8)]
+        pub enum Gauge {
+            $(#[doc = $meaning] $variant,)*
+        }
+
+        impl Gauge {
+            /// Every gauge, in the order in which `/proc/vmstat` prints them.
+            pub const ALL: &'static [Self] = &[$(Self::$variant),*];
+
+            /// The name in `/proc/vmstat`.
+            pub const fn name(self) -> &'static str {
+                match self { $(Self::$variant => $name,)* }
+            }
+
+            /// What it shows, in a sentence.
+            pub const fn meaning(self) -> &'static str {
+                match self { $(Self::$variant => $meaning,)* }
+            }
+        }
+    };
+}
+
+gauges! {
+    FreePages = "nr_free_pages", "Pages that the allocator could hand out.";
+    AnonPages = "nr_anon_pages", "Anonymous pages that some space maps.";
+    Mapped = "nr_mapped", "Pages of files and shared memory that some space maps.";
+    FilePages = "nr_file_pages", "Pages in the caches of files and shared memory.";
+    Shmem = "nr_shmem", "Pages in the caches of shared memory alone.";
+    PageTablePages = "nr_page_table_pages", "Pages that are page tables, roots included.";
+}
+
+/// The gauges of one machine.
+pub(crate) struct Gauges([AtomicU64; Gauge::ALL.len()]);
+
+impl Gauges {
+    pub(crate) const fn new() -> Self {
+        Self([const { AtomicU64::new(0) }; Gauge::ALL.len()])
+    }
+
+    pub(crate) fn get(&self, gauge: Gauge) -> u64 {
+        self.0[gauge as usize].load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn add(&self, gauge: Gauge, pages: u64) {
+        self.0[gauge as usize].fetch_add(pages, Ordering::Relaxed);
+    }
+
+    pub(crate) fn sub(&self, gauge: Gauge, pages: u64) {
+        let before = self.0[gauge as usize].fetch_sub(pages, Ordering::Relaxed);
+        debug_assert!(before >= pages, "INV-MM-GAUGE: {} fell below zero", gauge.name());
+    }
+}

@@ -1,0 +1,61 @@
+//! The resident set of one space, by kind of page, and its peak (Linux's `mm->rss_stat`, `hiwater_rss`).
+
+use core::sync::atomic::{AtomicU64, Ordering};
+use pagewright_types::PAGE_SIZE;
+
+/// Kinds of resident page.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum RssKind {
+    /// Of a file (`MM_FILEPAGES`).
+    File,
+    /// Anonymous (`MM_ANONPAGES`).
+    Anon,
+    /// Of shared memory (`MM_SHMEMPAGES`).
+    Shmem,
+}
+
+/// Counts of resident pages. The zero page is not resident.
+#[derive(Default)]
+pub struct Rss {
+    pages: [AtomicU64; 3],
+    peak: AtomicU64,
+}
+
+impl Rss {
+    pub(crate) fn add(&self, kind: RssKind, pages: u64) {
+        self.pages[kind as usize].fetch_add(pages, Ordering::Relaxed);
+    }
+
+    /// Takes pages away; call [`Rss::note_peak`] before a run of these.
+    pub(crate) fn sub(&self, kind: RssKind, pages: u64) {
+        let before = self.pages[kind as usize].fetch_sub(pages, Ordering::Relaxed);
+        debug_assert!(before >= pages, "INV-MM-RSS: {kind:?} fell below zero");
+    }
+
+    /// Remembers the present size if it is the largest so far. The size falls only after this was called, so the peak is exact without a
+    /// write for every page (`update_hiwater_rss`).
+    pub(crate) fn note_peak(&self) {
+        self.peak.fetch_max(self.pages(), Ordering::Relaxed);
+    }
+
+    /// Pages of one kind.
+    pub fn of(&self, kind: RssKind) -> u64 {
+        self.pages[kind as usize].load(Ordering::Relaxed)
+    }
+
+    /// Pages of all kinds.
+    pub fn pages(&self) -> u64 {
+        self.pages.iter().map(|pages| pages.load(Ordering::Relaxed)).sum()
+    }
+
+    /// Bytes of all kinds (`VmRSS`).
+    pub fn bytes(&self) -> u64 {
+        self.pages() * PAGE_SIZE
+    }
+
+    /// The most bytes that there ever were (`VmHWM`).
+    pub fn peak_bytes(&self) -> u64 {
+        self.peak.load(Ordering::Relaxed).max(self.pages()) * PAGE_SIZE
+    }
+}

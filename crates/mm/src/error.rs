@@ -1,0 +1,224 @@
+//! What a memory call or a fault can answer, and the one map to errno.
+
+use crate::tree;
+use core::fmt;
+use pagewright_sync::OutOfMemory;
+use pagewright_table::NoMemory;
+use pagewright_tlb::frames::NoFrames;
+use pagewright_types::range::RangeError;
+use pagewright_types::{Access, Errno, PageRange, Rights, VirtAddr};
+
+/// Why a memory call failed. Unless a call says otherwise, nothing has changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MmError {
+    /// Address and length are no range of pages.
+    Range(RangeError),
+    /// A length of zero.
+    EmptyRange {
+        /// Where it would have been.
+        at: VirtAddr,
+    },
+    /// The range passes the end of user memory; `fixed` if the caller insisted on it.
+    BeyondUser {
+        /// The range.
+        range: PageRange,
+    },
+    /// More pages were asked for than user memory has.
+    TooLong {
+        /// Bytes asked for.
+        len: u64,
+    },
+    /// Flags that contradict each other or are unknown.
+    BadFlags {
+        /// The flags as passed.
+        flags: u32,
+    },
+    /// A file offset that is not page-aligned.
+    MisalignedOffset {
+        /// The offset in bytes.
+        offset: u64,
+    },
+    /// A file offset past what a mapping can name.
+    OffsetOverflow {
+        /// The offset in bytes.
+        offset: u64,
+    },
+    /// `MAP_FIXED_NOREPLACE` over an existing mapping.
+    Exists {
+        /// The range asked for.
+        range: PageRange,
+    },
+    /// No hole of that size is left.
+    NoHole {
+        /// Its size in pages.
+        pages: u64,
+    },
+    /// A page of the range is not mapped.
+    NotMapped {
+        /// The first such page.
+        at: VirtAddr,
+    },
+    /// A right that the mapping can never have.
+    Forbidden {
+        /// What was asked for.
+        rights: Rights,
+        /// What is possible.
+        most: Rights,
+    },
+    /// More mappings than `vm.max_map_count`.
+    TooManyMappings {
+        /// The limit.
+        limit: u64,
+    },
+    /// The address space has ended.
+    SpaceEnded,
+    /// No frames.
+    NoFrames(NoFrames),
+    /// No kernel memory.
+    NoKernelMemory {
+        /// Bytes or items asked for.
+        wanted: usize,
+    },
+}
+
+impl MmError {
+    /// What Linux returns in this case.
+    pub const fn errno(self) -> Errno {
+        match self {
+            Self::Range(RangeError::Misaligned(_))
+            | Self::EmptyRange { .. }
+            | Self::BadFlags { .. }
+            | Self::MisalignedOffset { .. } => Errno::EINVAL,
+            Self::OffsetOverflow { .. } => Errno::EOVERFLOW,
+            Self::Exists { .. } => Errno::EEXIST,
+            Self::Forbidden { .. } => Errno::EACCES,
+            Self::SpaceEnded => Errno::ESRCH,
+            Self::Range(RangeError::Overflow { .. })
+            | Self::BeyondUser { .. }
+            | Self::TooLong { .. }
+            | Self::NoHole { .. }
+            | Self::NotMapped { .. }
+            | Self::TooManyMappings { .. }
+            | Self::NoFrames(_)
+            | Self::NoKernelMemory { .. } => Errno::ENOMEM,
+        }
+    }
+}
+
+impl From<NoFrames> for MmError {
+    fn from(error: NoFrames) -> Self {
+        Self::NoFrames(error)
+    }
+}
+
+impl From<RangeError> for MmError {
+    fn from(error: RangeError) -> Self {
+        Self::Range(error)
+    }
+}
+
+impl From<OutOfMemory> for MmError {
+    fn from(error: OutOfMemory) -> Self {
+        Self::NoKernelMemory { wanted: error.bytes }
+    }
+}
+
+impl From<tree::OutOfMemory> for MmError {
+    fn from(error: tree::OutOfMemory) -> Self {
+        Self::NoKernelMemory { wanted: error.inserts }
+    }
+}
+
+impl From<NoMemory> for MmError {
+    fn from(error: NoMemory) -> Self {
+        match error {
+            NoMemory::Frames(error) => error.into(),
+            NoMemory::Kernel(error) => error.into(),
+        }
+    }
+}
+
+impl fmt::Display for MmError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Range(e) => e.fmt(f),
+            Self::EmptyRange { at } => write!(f, "length 0 at {at}"),
+            Self::BeyondUser { range } => write!(f, "{range} is not in user memory"),
+            Self::TooLong { len } => write!(f, "{len:#x} bytes are more than user memory has"),
+            Self::BadFlags { flags } => write!(f, "flags {flags:#x}"),
+            Self::MisalignedOffset { offset } => write!(f, "file offset {offset:#x} is no multiple of the page size"),
+            Self::OffsetOverflow { offset } => write!(f, "file offset {offset:#x} is too large"),
+            Self::Exists { range } => write!(f, "{range} is not free"),
+            Self::NoHole { pages } => write!(f, "no hole of {pages} pages"),
+            Self::NotMapped { at } => write!(f, "{at} is not mapped"),
+            Self::Forbidden { rights, most } => write!(f, "rights {rights} where at most {most} are possible"),
+            Self::TooManyMappings { limit } => write!(f, "more than {limit} mappings"),
+            Self::SpaceEnded => f.write_str("the address space has ended"),
+            Self::NoFrames(e) => e.fmt(f),
+            Self::NoKernelMemory { wanted } => write!(f, "no kernel memory ({wanted})"),
+        }
+    }
+}
+
+impl core::error::Error for MmError {}
+
+/// Why an access can't be served: what becomes a signal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FaultError {
+    /// Nothing is mapped there: `SIGSEGV`, `SEGV_MAPERR`.
+    NotMapped {
+        /// The address.
+        va: VirtAddr,
+        /// What was tried.
+        access: Access,
+    },
+    /// The mapping does not allow it: `SIGSEGV`, `SEGV_ACCERR`.
+    NotAllowed {
+        /// The address.
+        va: VirtAddr,
+        /// What was tried.
+        access: Access,
+        /// What the mapping allows.
+        rights: Rights,
+    },
+    /// Past the end of the file: `SIGBUS`.
+    PastEnd {
+        /// The address.
+        va: VirtAddr,
+    },
+    /// The device behind the file failed: `SIGBUS`.
+    Device {
+        /// Page of the file.
+        index: u64,
+        /// What the device said.
+        errno: Errno,
+    },
+    /// No memory to serve it: the caller decides who dies.
+    OutOfMemory(MmError),
+}
+
+impl From<NoFrames> for FaultError {
+    fn from(error: NoFrames) -> Self {
+        Self::OutOfMemory(error.into())
+    }
+}
+
+impl From<MmError> for FaultError {
+    fn from(error: MmError) -> Self {
+        Self::OutOfMemory(error)
+    }
+}
+
+impl fmt::Display for FaultError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NotMapped { va, access } => write!(f, "{access} at {va}: not mapped"),
+            Self::NotAllowed { va, access, rights } => write!(f, "{access} at {va}: the mapping is {rights}"),
+            Self::PastEnd { va } => write!(f, "{va} is past the end of its file"),
+            Self::Device { index, errno } => write!(f, "page {index} of the file can't be read: {errno}"),
+            Self::OutOfMemory(error) => error.fmt(f),
+        }
+    }
+}
+
+impl core::error::Error for FaultError {}

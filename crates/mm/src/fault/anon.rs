@@ -1,0 +1,59 @@
+//! Anonymous memory touched for the first time (`do_anonymous_page`).
+
+use super::{Fault, Outcome, Served};
+use crate::error::FaultError;
+use pagewright_arch::{Leaf, LeafFlags};
+use pagewright_sync::Platform;
+use pagewright_table::OwnedLeaf;
+use pagewright_tlb::frames::{Block, FolioFlags, FolioRef, Owner};
+use pagewright_types::{Counter, Order, Rights};
+
+impl<P: Platform> Fault<'_, P> {
+    /// A read: the zero page will do until somebody writes.
+    pub(super) fn map_zero_page(&self) -> Result<Outcome, FaultError> {
+        let mut reserve = self.reserve_tables()?;
+        let Some(locked) = self.lock_unchanged(&mut reserve) else { return Ok(Outcome::Lost) };
+        let rights = (self.vma.rights() - Rights::WRITE) | Rights::READ;
+        let flags = LeafFlags::USER | LeafFlags::ACCESSED;
+        locked.install(self.va, OwnedLeaf::special(Leaf { pfn: self.mm.zero_page, rights, flags }));
+        Ok(Outcome::Done(Served::Minor))
+    }
+
+    /// A write: a page of its own, cleared.
+    pub(super) fn map_new_page(&self) -> Result<Outcome, FaultError> {
+        let mut reserve = self.reserve_tables()?;
+        let block = self.alloc_page()?;
+        self.mm.fx().zero(block.pfn(), Order::ZERO);
+        self.mm.tlb.count(Counter::PwZeroed, 1);
+        let folio = self.new_anon(block);
+        let Some(locked) = self.lock_unchanged(&mut reserve) else {
+            self.mm.put_folio(folio);
+            return Ok(Outcome::Lost);
+        };
+        self.install_own(&locked, folio);
+        Ok(Outcome::Done(Served::Minor))
+    }
+
+    /// One frame near the CPU that faults.
+    pub(super) fn alloc_page(&self) -> Result<Block, FaultError> {
+        Ok(self.mm.tlb.alloc(self.mm.tlb.request(Order::ZERO))?)
+    }
+
+    /// Makes a page of this space's anonymous memory of a block whose contents are in place.
+    pub(super) fn new_anon(&self, block: Block) -> FolioRef {
+        let folio = self.mm.frames().new_folio(block);
+        let view = self.mm.frames().folio(folio.pfn());
+        view.set_owner(Owner::Anon(self.space.lineage()), self.va.page_index());
+        view.set_flags(FolioFlags::UPTODATE | FolioFlags::SWAPBACKED);
+        folio
+    }
+
+    /// Maps a page that is this space's alone, with everything that the mapping allows.
+    pub(super) fn install_own(&self, locked: &pagewright_table::Locked<'_, P>, folio: FolioRef) {
+        let flags = LeafFlags::USER | LeafFlags::ACCESSED | LeafFlags::DIRTY | LeafFlags::EXCLUSIVE;
+        let leaf = Leaf { pfn: folio.pfn(), rights: self.vma.rights() | Rights::READ, flags };
+        self.vma.note_anon();
+        self.mm.count_mapping(self.space, leaf.pfn);
+        locked.install(self.va, OwnedLeaf::new(leaf, folio));
+    }
+}

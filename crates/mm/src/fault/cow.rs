@@ -1,0 +1,112 @@
+//! Stores to pages that are mapped and not writable (`do_wp_page`).
+
+use super::{Fault, Outcome, Served};
+use crate::error::FaultError;
+use pagewright_arch::{Leaf, LeafFlags};
+use pagewright_sync::Platform;
+use pagewright_table::Locked;
+use pagewright_tlb::frames::{FolioFlags, FolioRef};
+use pagewright_types::{Access, Counter, Level, Order, Rights};
+
+impl<P: Platform> Fault<'_, P> {
+    /// A store to a private page that may be shared with other spaces: reuse it if it is this space's alone, copy it otherwise.
+    pub(super) fn copy_on_write(&self, leaf: Leaf) -> Result<Outcome, FaultError> {
+        if leaf.flags.contains(LeafFlags::SPECIAL) {
+            return self.replace(None);
+        }
+        let Some(locked) = self.lock_as_seen() else { return Ok(Outcome::Lost) };
+        let folio = self.mm.frames().folio(leaf.pfn);
+        // INV-COW-REUSE: an exclusive page must be reused, so that who pinned it goes on seeing it. Any other anonymous page may be
+        // reused only if the one reference that exists is this entry's: a mapcount would overlook references without
+        // mappings (CVE-2020-29374).
+        if leaf.flags.contains(LeafFlags::EXCLUSIVE) || folio.is_anon() && !folio.is_large() && folio.refs() == 1 {
+            self.reuse(&locked);
+            return Ok(Outcome::Done(Served::Minor));
+        }
+        // Keep the old page while it is copied without the lock.
+        let old = folio.get();
+        drop(locked);
+        let outcome = self.replace(Some(&old));
+        self.mm.put_folio(old);
+        outcome
+    }
+
+    /// Lets a shared page be stored to, or gives a leaf what its mapping allows.
+    pub(super) fn widen(&self, leaf: Leaf) -> Outcome {
+        let Some(locked) = self.lock_as_seen() else { return Outcome::Lost };
+        let write = self.access == Access::Write;
+        if write && !leaf.flags.contains(LeafFlags::SPECIAL) {
+            self.mm.frames().folio(leaf.pfn).set_flags(FolioFlags::DIRTY);
+        }
+        let keep_write = write || leaf.rights.contains(Rights::WRITE);
+        let mut rights = self.vma.rights() | Rights::READ;
+        rights.set(Rights::WRITE, keep_write && rights.contains(Rights::WRITE));
+        self.widen_leaf(&locked, rights, write);
+        Outcome::Done(Served::Minor)
+    }
+
+    fn reuse(&self, locked: &Locked<'_, P>) {
+        self.mm.tlb.count(Counter::PgReuse, 1);
+        self.widen_leaf(locked, self.vma.rights() | Rights::READ, true);
+    }
+
+    /// Raises a leaf's rights; a store makes it dirty, and exclusive if the mapping is private. Nothing is owed, because no right
+    /// is lost: a CPU that still has the old entry faults once more and finds this one.
+    fn widen_leaf(&self, locked: &Locked<'_, P>, rights: Rights, write: bool) {
+        let mut flags = LeafFlags::ACCESSED;
+        flags.set(LeafFlags::DIRTY, write);
+        flags.set(LeafFlags::EXCLUSIVE, write && !self.vma.is_shared());
+        let debt = locked.update(self.va, |leaf| Leaf { rights, flags: leaf.flags | flags, ..leaf });
+        if let Some(debt) = debt {
+            debt.settle();
+        }
+    }
+
+    /// Puts a page of this space's own in the place of `old`, or of the zero page.
+    fn replace(&self, old: Option<&FolioRef>) -> Result<Outcome, FaultError> {
+        let block = self.alloc_page()?;
+        match old {
+            Some(old) => {
+                self.mm.fx().copy(old.pfn(), block.pfn(), Order::ZERO);
+                self.mm.tlb.count(Counter::PwCowCopy, 1);
+            }
+            None => {
+                self.mm.fx().zero(block.pfn(), Order::ZERO);
+                self.mm.tlb.count(Counter::PwZeroed, 1);
+            }
+        }
+        let folio = self.new_anon(block);
+        let Some(locked) = self.lock_as_seen() else {
+            self.mm.put_folio(folio);
+            return Ok(Outcome::Lost);
+        };
+        // INV-COW-ORDER: clear the old entry and flush it before the new page is published. Otherwise one CPU could store to the new page
+        // while another still reads the old one.
+        self.space.rss().note_peak();
+        if let Some(debt) = locked.take(self.va) {
+            if !debt.parked().is_special() {
+                self.mm.uncount_mapping(self.space, debt.parked().leaf());
+            }
+            debt.settle();
+        }
+        self.install_own(&locked, folio);
+        Ok(Outcome::Done(Served::Minor))
+    }
+
+    /// The table, locked, if the entry still says what it said, up to bits that the walker sets.
+    fn lock_as_seen(&self) -> Option<Locked<'_, P>> {
+        let locked = self.space.table().lock(&self.mm.tlb, self.va, Level::PTE)?;
+        let touched = LeafFlags::ACCESSED | LeafFlags::DIRTY;
+        let plain = |leaf: Leaf| Leaf { flags: leaf.flags - touched, ..leaf };
+        let seen = self.seen_leaf().map(plain);
+        (locked.level() == Level::PTE && locked.leaf(self.va).map(plain) == seen).then_some(locked)
+    }
+
+    fn seen_leaf(&self) -> Option<Leaf> {
+        use pagewright_arch::{Entry, Isa};
+        match P::Isa::decode(Level::PTE, self.seen) {
+            Entry::Leaf(leaf) => Some(leaf),
+            Entry::Empty | Entry::Soft(_) | Entry::Table(_) => None,
+        }
+    }
+}

@@ -1,0 +1,129 @@
+//! Pages of files touched for the first time (`do_read_fault`, `do_cow_fault`, `do_shared_fault`).
+
+use super::{Fault, Outcome, Served};
+use crate::error::FaultError;
+use crate::file::FileObject;
+use crate::knobs::Knob;
+use pagewright_arch::{Leaf, LeafFlags};
+use pagewright_sync::Platform;
+use pagewright_table::{Locked, OwnedLeaf};
+use pagewright_tlb::frames::{FolioFlags, FolioRef};
+use pagewright_types::{Access, Counter, Level, Order, PageRange, Rights, VirtAddr};
+
+impl<P: Platform> Fault<'_, P> {
+    fn file(&self) -> &FileObject<P> {
+        self.vma.file().expect("classified as a fault on a file")
+    }
+
+    /// The cached page itself; for a store through a shared mapping, writable.
+    pub(super) fn map_file_page(&self) -> Result<Outcome, FaultError> {
+        let index = self.file_index();
+        let file = self.file();
+        if index >= file.pages() {
+            return Err(FaultError::PastEnd { va: self.va });
+        }
+        let mut reserve = self.reserve_tables()?;
+        let found = file.find_or_read(self.mm, index)?;
+        let served = if found.waited { Served::Major } else { Served::Minor };
+        let write = self.access == Access::Write;
+        let around = self.around();
+        if !write {
+            self.read_around(around);
+        }
+        let Some(locked) = self.lock_unchanged(&mut reserve) else {
+            self.mm.put_folio(found.folio);
+            return Ok(Outcome::Lost);
+        };
+        self.install_file(&locked, self.va, found.folio, true);
+        if !write {
+            self.map_around(&locked, around);
+        }
+        Ok(Outcome::Done(served))
+    }
+
+    /// A copy of the cached page, for a store through a private mapping.
+    pub(super) fn map_file_copy(&self) -> Result<Outcome, FaultError> {
+        let index = self.file_index();
+        let file = self.file();
+        if index >= file.pages() {
+            return Err(FaultError::PastEnd { va: self.va });
+        }
+        let mut reserve = self.reserve_tables()?;
+        let block = self.alloc_page()?;
+        let found = match file.find_or_read(self.mm, index) {
+            Ok(found) => found,
+            Err(error) => {
+                self.mm.tlb.free(block);
+                return Err(error);
+            }
+        };
+        self.mm.fx().copy(found.folio.pfn(), block.pfn(), Order::ZERO);
+        self.mm.tlb.count(Counter::PwCowCopy, 1);
+        self.mm.put_folio(found.folio);
+        let folio = self.new_anon(block);
+        let Some(locked) = self.lock_unchanged(&mut reserve) else {
+            self.mm.put_folio(folio);
+            return Ok(Outcome::Lost);
+        };
+        self.install_own(&locked, folio);
+        Ok(Outcome::Done(if found.waited { Served::Major } else { Served::Minor }))
+    }
+
+    fn install_file(&self, locked: &Locked<'_, P>, va: VirtAddr, folio: FolioRef, touched: bool) {
+        let pfn = folio.pfn();
+        let mut rights = self.vma.shared_rights() | Rights::READ;
+        let mut flags = LeafFlags::USER;
+        flags.set(LeafFlags::ACCESSED, touched);
+        if touched && self.access == Access::Write {
+            flags |= LeafFlags::DIRTY;
+            self.mm.frames().folio(pfn).set_flags(FolioFlags::DIRTY);
+        } else {
+            // The first store faults, so that the page is known to be dirty.
+            rights -= Rights::WRITE;
+        }
+        self.mm.count_mapping(self.space, pfn);
+        locked.install(va, OwnedLeaf::new(Leaf { pfn, rights, flags }, folio));
+    }
+
+    /// The pages that come along with a read fault: the aligned window of `fault_around_bytes`, cut to the mapping and to the
+    /// last-level table (`do_fault_around`).
+    fn around(&self) -> PageRange {
+        let bytes = self.mm.knobs.get(Knob::FaultAroundBytes);
+        let start = self.va.align_down(bytes);
+        let window = PageRange::new(start, start.add(bytes));
+        let table = self.va.align_down(Level::PTE.table_span());
+        let table = PageRange::new(table, table.add(Level::PTE.table_span()));
+        let within = window.intersect(table).and_then(|range| range.intersect(self.vma.range(self.start)));
+        within.unwrap_or(PageRange::page(self.va))
+    }
+
+    /// Brings the window's pages into the cache as far as that needs no waiting. What can't be had is left out.
+    fn read_around(&self, around: PageRange) {
+        for va in around.iter().filter(|va| *va != self.va) {
+            let index = self.vma.pgoff() + (va.page_index() - self.start);
+            if !self.file().is_at_hand(index) {
+                continue;
+            }
+            match self.file().find_or_read(self.mm, index) {
+                Ok(found) => self.mm.put_folio(found.folio),
+                Err(_) => return,
+            }
+        }
+    }
+
+    /// Maps what the cache has of the window, not accessed yet (`filemap_map_pages`).
+    fn map_around(&self, locked: &Locked<'_, P>, around: PageRange) {
+        let mut mapped = 0;
+        for va in around.iter().filter(|va| *va != self.va) {
+            let index = self.vma.pgoff() + (va.page_index() - self.start);
+            if index < self.file().pages()
+                && locked.pte(va).is_empty()
+                && let Some(folio) = self.file().lookup(self.mm, index)
+            {
+                self.install_file(locked, va, folio, false);
+                mapped += 1;
+            }
+        }
+        self.mm.tlb.count(Counter::PwFaultAround, mapped);
+    }
+}

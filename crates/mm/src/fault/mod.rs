@@ -1,0 +1,191 @@
+//! Page faults: one table that says what a fault is, and a file for each way to serve it.
+//!
+//! | entry | mapping | access | action |
+//! | --- | --- | --- | --- |
+//! | empty | anonymous, private | read, execute | the zero page, read-only |
+//! | empty | anonymous, private | write | a cleared page of its own |
+//! | empty | file, private or shared | read, execute | the cached page, with its neighbours |
+//! | empty | file, private | write | a copy of the cached page |
+//! | empty | shared | write | the cached page, writable |
+//! | leaf that allows the access | any | any | nothing: somebody else served it, or a TLB was behind |
+//! | leaf that does not | private | write | copy-on-write: reuse or copy |
+//! | leaf that does not | shared | write | make it writable, note the page dirty |
+//! | leaf that does not | any | read, execute | give it the mapping's rights |
+//!
+//! The table is [`classify`]. A fault looks at the entry without a lock, prepares what the action needs – pages, tables, contents
+//! – and commits under the lock of the last-level table after checking that the entry is still what it was. If it is not,
+//! everything is given back and the fault starts over.
+//!
+//! INV-FAULT-RETRY: a fault that lost a race has changed nothing and starts over; each try that loses means that another one won.
+
+mod anon;
+mod cow;
+mod file;
+
+use crate::error::FaultError;
+use crate::mm::Mm;
+use crate::space::{Backing, Space, Vma};
+use pagewright_arch::{Entry, Isa, Leaf, Pte};
+use pagewright_sync::Platform;
+use pagewright_table::{Locked, Reserve};
+use pagewright_types::{Access, Counter, Level, PAGE_SIZE, Rights, VirtAddr};
+
+/// How a fault was served.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Served {
+    /// Without waiting for a device.
+    Minor,
+    /// After waiting for a device.
+    Major,
+}
+
+/// What a fault asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Action {
+    ZeroPage,
+    NewPage,
+    MapFile,
+    CopyFile,
+    Spurious,
+    CopyOnWrite(Leaf),
+    Widen(Leaf),
+    /// Somebody is changing the entry: wait until he has.
+    Wait,
+}
+
+/// One fault being served, with its space held for reading.
+struct Fault<'a, P: Platform> {
+    mm: &'a Mm<P>,
+    space: &'a Space<P>,
+    /// First page of the mapping.
+    start: u64,
+    vma: &'a Vma<P>,
+    /// The page, not the byte.
+    va: VirtAddr,
+    access: Access,
+    /// The entry when the fault was classified.
+    seen: Pte,
+}
+
+/// What became of a try.
+enum Outcome {
+    Done(Served),
+    /// The entry changed meanwhile.
+    Lost,
+}
+
+impl<P: Platform> Mm<P> {
+    /// Serves a page fault of a user access, and counts it (`handle_mm_fault`).
+    ///
+    /// # Errors
+    /// [`FaultError`]: what signal the access gets. Nothing has changed, except that a stack may have grown.
+    pub fn fault(&self, space: &Space<P>, va: VirtAddr, access: Access) -> Result<Served, FaultError> {
+        let served = self.fault_in(space, va, access);
+        self.tlb.count(Counter::PgFault, 1);
+        match served {
+            Ok(Served::Minor) => space.count_fault(false),
+            Ok(Served::Major) => {
+                space.count_fault(true);
+                self.tlb.count(Counter::PgMajFault, 1);
+            }
+            Err(FaultError::OutOfMemory(_)) => self.tlb.count(Counter::OomKill, 1),
+            Err(_) => {}
+        }
+        served
+    }
+
+    /// Serves a fault without counting it, as populating does.
+    pub(crate) fn fault_in(&self, space: &Space<P>, va: VirtAddr, access: Access) -> Result<Served, FaultError> {
+        loop {
+            let map = space.map().read();
+            let Some((start, vma)) = map.find(va) else {
+                drop(map);
+                if self.grow_stack(space, va) {
+                    continue;
+                }
+                return Err(FaultError::NotMapped { va, access });
+            };
+            if !permits(vma.rights(), access) {
+                return Err(FaultError::NotAllowed { va, access, rights: vma.rights() });
+            }
+            let va = va.align_down(PAGE_SIZE);
+            let found = space.table().find(&self.tlb, va, Level::PTE);
+            // A table that does not exist yet is an empty entry.
+            let seen = if found.level == Level::PTE { found.pte } else { Pte::EMPTY };
+            let action = match P::Isa::decode(found.level, found.pte) {
+                // A leaf above the last level has every right that its mapping allows.
+                Entry::Leaf(_) if found.level > Level::PTE => Action::Spurious,
+                entry => classify(entry, vma, access),
+            };
+            let fault = Fault { mm: self, space, start, vma, va, access, seen };
+            match fault.act(action)? {
+                Outcome::Done(served) => return Ok(served),
+                Outcome::Lost => self.fx().relax(),
+            }
+        }
+    }
+}
+
+/// Whether a mapping allows an access. Both instruction sets read whatever they can write or execute.
+fn permits(rights: Rights, access: Access) -> bool {
+    match access {
+        Access::Read => !rights.is_empty(),
+        Access::Write | Access::Exec => rights.allow(access),
+    }
+}
+
+/// The table at the top of this file.
+fn classify<P: Platform>(entry: Entry, vma: &Vma<P>, access: Access) -> Action {
+    let write = access == Access::Write;
+    match (entry, vma.backing()) {
+        (Entry::Empty | Entry::Table(_), Backing::Anon) if write => Action::NewPage,
+        (Entry::Empty | Entry::Table(_), Backing::Anon) => Action::ZeroPage,
+        (Entry::Empty | Entry::Table(_), Backing::File(_)) if write && !vma.is_shared() => Action::CopyFile,
+        (Entry::Empty | Entry::Table(_), Backing::File(_)) => Action::MapFile,
+        (Entry::Leaf(leaf), _) if permits(leaf.rights, access) => Action::Spurious,
+        (Entry::Leaf(leaf), _) if write && !vma.is_shared() => Action::CopyOnWrite(leaf),
+        (Entry::Leaf(leaf), _) => Action::Widen(leaf),
+        (Entry::Soft(_), _) => Action::Wait,
+    }
+}
+
+impl<'a, P: Platform> Fault<'a, P> {
+    fn act(&self, action: Action) -> Result<Outcome, FaultError> {
+        match action {
+            Action::ZeroPage => self.map_zero_page(),
+            Action::NewPage => self.map_new_page(),
+            Action::MapFile => self.map_file_page(),
+            Action::CopyFile => self.map_file_copy(),
+            Action::CopyOnWrite(leaf) => self.copy_on_write(leaf),
+            Action::Widen(leaf) => Ok(self.widen(leaf)),
+            Action::Wait => Ok(Outcome::Lost),
+            Action::Spurious => {
+                self.mm.tlb.count(Counter::PwSpuriousFault, 1);
+                Ok(Outcome::Done(Served::Minor))
+            }
+        }
+    }
+
+    /// Tables enough to reach the entry: reserve before anything is locked.
+    fn reserve_tables(&self) -> Result<Reserve<'a, P>, FaultError> {
+        let mut reserve = Reserve::new(&self.mm.tlb);
+        reserve.fill(self.space.table().missing(&self.mm.tlb, self.va, Level::PTE))?;
+        Ok(reserve)
+    }
+
+    /// Makes the tables and locks the last; `None` if the entry is not what it was when the fault was classified.
+    fn lock_unchanged(&self, reserve: &mut Reserve<'a, P>) -> Option<Locked<'a, P>> {
+        let table = self.space.table();
+        let before = reserve.len();
+        table.ensure(&self.mm.tlb, self.va, Level::PTE, reserve);
+        let made = (before - reserve.len()) as u64;
+        self.mm.gauges.add(crate::counters::Gauge::PageTablePages, made);
+        let locked = table.lock(&self.mm.tlb, self.va, Level::PTE)?;
+        (locked.level() == Level::PTE && locked.pte(self.va) == self.seen).then_some(locked)
+    }
+
+    /// The page of the file under the fault.
+    fn file_index(&self) -> u64 {
+        self.vma.pgoff() + (self.va.page_index() - self.start)
+    }
+}

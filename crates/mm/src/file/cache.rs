@@ -1,0 +1,138 @@
+//! The page cache of one object.
+
+use super::object::{FileObject, Kind};
+use crate::counters::Gauge;
+use crate::error::{FaultError, MmError};
+use crate::mm::Mm;
+use crate::tree::Item;
+use pagewright_sync::Platform;
+use pagewright_tlb::frames::{FolioFlags, FolioRef, Owner};
+use pagewright_types::{Counter, Order, PAGE_SIZE, Pfn};
+
+/// A page in the cache; it holds a reference on the folio.
+pub(super) struct Cached(pub(super) Pfn);
+
+impl Item for Cached {
+    type Key = u64;
+    type Summary = ();
+
+    fn summary(&self, _key: u64) {}
+}
+
+/// A page out of the cache.
+pub(crate) struct Found {
+    /// A reference of the caller's own.
+    pub(crate) folio: FolioRef,
+    /// Whether somebody had to wait for a device.
+    pub(crate) waited: bool,
+}
+
+impl<P: Platform> FileObject<P> {
+    /// Page `index`, if the cache has it, with a reference for the caller.
+    pub(crate) fn lookup(&self, mm: &Mm<P>, index: u64) -> Option<FolioRef> {
+        let pages = self.pages.lock();
+        pages.get(index).map(|cached| mm.frames().folio(cached.0).get())
+    }
+
+    /// Whether the cache has page `index`, or could have it without waiting.
+    pub(crate) fn is_at_hand(&self, index: u64) -> bool {
+        index < self.pages()
+            && match self.kind() {
+                Kind::File(ops) => ops.is_resident(index),
+                // Shared memory that nobody touched is not in the cache, and fault-around must not bring it there.
+                Kind::Shmem => self.pages.lock().contains_key(index),
+            }
+    }
+
+    /// Page `index`, read in if need be. `index` must lie within the object's size.
+    ///
+    /// # Errors
+    /// [`FaultError::OutOfMemory`]; nothing has changed. [`FaultError::Device`] when the device fails.
+    pub(crate) fn find_or_read(&self, mm: &Mm<P>, index: u64) -> Result<Found, FaultError> {
+        if let Some(folio) = self.lookup(mm, index) {
+            return Ok(Found { folio, waited: false });
+        }
+        let block = mm.tlb.alloc(mm.tlb.request(Order::ZERO))?;
+        let pfn = block.pfn();
+        mm.fx().zero(pfn, Order::ZERO);
+        let (waited, read) = match self.kind() {
+            Kind::Shmem => (false, Ok(())),
+            Kind::File(ops) => {
+                let mut put = |offset: u64, bytes: &[u8]| {
+                    debug_assert!(offset + bytes.len() as u64 <= PAGE_SIZE, "more bytes than a page has");
+                    mm.fx().write(pfn.base().add(offset), bytes);
+                };
+                (!ops.is_resident(index), ops.read_page(index, &mut put))
+            }
+        };
+        if let Err(errno) = read {
+            mm.tlb.free(block);
+            return Err(FaultError::Device { index, errno });
+        }
+        let ours = mm.frames().new_folio(block);
+        let folio = mm.frames().folio(pfn);
+        folio.set_owner(Owner::File(self.id()), index);
+        folio.set_flags(FolioFlags::UPTODATE);
+        if self.is_shmem() {
+            folio.set_flags(FolioFlags::SWAPBACKED);
+            mm.tlb.count(Counter::PwZeroed, 1);
+        }
+        self.insert(mm, index, ours).map(|folio| Found { folio, waited })
+    }
+
+    /// Puts a filled page into the cache, or drops it for the one that somebody else put there meanwhile.
+    fn insert(&self, mm: &Mm<P>, index: u64, ours: FolioRef) -> Result<FolioRef, FaultError> {
+        let mut pages = self.pages.lock();
+        let outcome = match pages.get(index) {
+            Some(cached) => Ok(Some(mm.frames().folio(cached.0).get())),
+            None => pages.try_reserve(1, || mm.permit()).map(|()| None),
+        };
+        match outcome {
+            Ok(None) => {
+                let mine = mm.frames().folio(ours.pfn()).get();
+                pages.insert(index, Cached(ours.into_raw()));
+                mm.gauges.add(Gauge::FilePages, 1);
+                if self.is_shmem() {
+                    mm.gauges.add(Gauge::Shmem, 1);
+                }
+                Ok(mine)
+            }
+            Ok(Some(theirs)) => {
+                drop(pages);
+                mm.put_folio(ours);
+                Ok(theirs)
+            }
+            Err(error) => {
+                drop(pages);
+                mm.put_folio(ours);
+                Err(MmError::from(error).into())
+            }
+        }
+    }
+
+    /// Drops every page from `from` on out of the cache. No space maps any of them (INV-RMAP-SUPERSET: a page out of its cache is not found
+    /// through its file).
+    pub(crate) fn evict_from(&self, mm: &Mm<P>, from: u64) {
+        loop {
+            let mut pages = self.pages.lock();
+            let Some(index) = pages.ceiling(from).map(|(index, _)| index) else { return };
+            let Some(Cached(pfn)) = pages.remove(index) else { return };
+            drop(pages);
+            mm.gauges.sub(Gauge::FilePages, 1);
+            if self.is_shmem() {
+                mm.gauges.sub(Gauge::Shmem, 1);
+            }
+            let folio = mm.frames().folio_ref_from_raw(pfn);
+            mm.put_folio(folio);
+        }
+    }
+}
+
+impl<P: Platform> Mm<P> {
+    /// Gives up a reference under which no translation was installed, or whose translations have been flushed.
+    pub(crate) fn put_folio(&self, folio: FolioRef) {
+        if let Some(block) = self.frames().put(folio) {
+            self.tlb.free(block);
+        }
+    }
+}

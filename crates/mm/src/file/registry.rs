@@ -1,0 +1,63 @@
+//! All files, by id.
+
+use super::object::{FileObject, Kind};
+use crate::error::MmError;
+use crate::mm::Mm;
+use crate::tree::{Item, Tree};
+use alloc::string::String;
+use core::sync::atomic::{AtomicU32, Ordering};
+use pagewright_sync::{Arc, Platform, SpinLock, rank};
+use pagewright_types::FileId;
+
+struct Known<P: Platform>(Arc<FileObject<P>>);
+
+impl<P: Platform> Item for Known<P> {
+    type Key = u64;
+    type Summary = ();
+
+    fn summary(&self, _key: u64) {}
+}
+
+/// The files that the memory manager knows. Each stays known until [`Mm::forget_file`].
+pub struct Files<P: Platform> {
+    next: AtomicU32,
+    known: SpinLock<Tree<Known<P>>, rank::Family, P::Locks>,
+}
+
+impl<P: Platform> Files<P> {
+    pub(crate) const fn new() -> Self {
+        Self { next: AtomicU32::new(1), known: SpinLock::new(Tree::new()) }
+    }
+
+    /// The file with this id.
+    pub(crate) fn get(&self, id: FileId) -> Option<Arc<FileObject<P>>> {
+        self.known.lock().get(u64::from(id.raw())).map(|known| known.0.clone())
+    }
+}
+
+impl<P: Platform> Mm<P> {
+    /// Makes a file known, under the path that `/proc/PID/maps` will show, with its size in bytes.
+    ///
+    /// # Errors
+    /// [`MmError::NoKernelMemory`]; nothing is kept.
+    pub fn add_file(&self, name: &str, kind: Kind, size: u64) -> Result<Arc<FileObject<P>>, MmError> {
+        let mut copy = String::new();
+        if !self.permit() || copy.try_reserve_exact(name.len()).is_err() {
+            return Err(MmError::NoKernelMemory { wanted: name.len() });
+        }
+        copy.push_str(name);
+        let id = FileId::new(self.files.next.fetch_add(1, Ordering::Relaxed));
+        let file = Arc::try_new(FileObject::new(id, copy, kind, size))?;
+        let mut known = self.files.known.lock();
+        known.try_reserve(1, || self.permit())?;
+        known.insert(u64::from(id.raw()), Known(file.clone()));
+        Ok(file)
+    }
+
+    /// Truncates a file to nothing and forgets it. Mappings of it stay, and every access to them is past its end.
+    pub fn forget_file(&self, file: &Arc<FileObject<P>>) {
+        self.truncate(file, 0);
+        let forgotten = self.files.known.lock().remove(u64::from(file.id().raw()));
+        drop(forgotten);
+    }
+}

@@ -1,0 +1,80 @@
+//! `fork(2)`: a copy of an address space, copy-on-write (`dup_mmap`, `copy_page_range`).
+//!
+//! Mappings are copied; entries only where a fault could not bring them back (`vma_needs_copy`): private mappings that ever had an
+//! anonymous page. There each page gets one reference and one mapping more, and neither space may store to it or call it its own any
+//! longer.
+//!
+//! INV-FORK-FLUSHED: no CPU can store through an entry of the parent that fork made read-only once fork returns, and the child runs on
+//! none before. INV-FORK-ALONE: the parent's map is held for writing throughout, so that no fault replaces a page under the copy
+//! while a stale writable entry is about.
+
+mod copy;
+
+use crate::error::MmError;
+use crate::mm::Mm;
+use crate::space::{AddressMap, Space};
+use pagewright_sync::{Arc, Platform};
+use pagewright_tlb::Gather;
+use pagewright_types::Counter;
+
+impl<P: Platform> Mm<P> {
+    /// Copies an address space.
+    ///
+    /// # Errors
+    /// [`MmError`] for want of memory. No child exists then, and the parent can do what it could before; some of its pages may fault once
+    /// more on a store.
+    pub fn fork(&self, parent: &Space<P>) -> Result<Arc<Space<P>>, MmError> {
+        let child = self.make_space(Some(parent.lineage()))?;
+        let parent_map = parent.map().write();
+        let copied = if parent_map.ended {
+            Err(MmError::SpaceEnded)
+        } else {
+            self.copy_space(parent, &parent_map, &child)
+        };
+        drop(parent_map);
+        match copied {
+            Ok(()) => {
+                self.tlb.count(Counter::PwFork, 1);
+                Ok(child)
+            }
+            Err(error) => {
+                self.end_space(&child);
+                Err(error)
+            }
+        }
+    }
+
+    fn copy_space(&self, parent: &Space<P>, from: &AddressMap<P>, child: &Space<P>) -> Result<(), MmError> {
+        let mut to = child.map().write();
+        to.reserve(self, from.len())?;
+        self.join_files(from, child)?;
+        to.copy_from(from);
+        let mut gather = Gather::new(&self.tlb, parent.table().context());
+        let mut outcome = Ok(());
+        for (start, vma) in from.iter().filter(|(_, vma)| !vma.is_shared() && vma.has_anon()) {
+            outcome = self.copy_entries(parent, child, vma.range(start), &mut gather);
+            if outcome.is_err() {
+                break;
+            }
+        }
+        // Paid whether the copy went well or not: what was made read-only stays so.
+        gather.settle();
+        outcome
+    }
+
+    /// Counts the child's mappings with their files, or none of them.
+    fn join_files(&self, from: &AddressMap<P>, child: &Space<P>) -> Result<(), MmError> {
+        for (index, (_, vma)) in from.iter().enumerate() {
+            let Some(file) = vma.file() else { continue };
+            if let Err(error) = file.join(self, child.id()) {
+                for (_, vma) in from.iter().take(index) {
+                    if let Some(file) = vma.file() {
+                        file.leave(child.id());
+                    }
+                }
+                return Err(error);
+            }
+        }
+        Ok(())
+    }
+}

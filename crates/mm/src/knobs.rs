@@ -1,0 +1,170 @@
+//! Settings, under the names and with the values that Linux gives them.
+//!
+//! Declared once, in one table: the enum, the parser, the read-back and the list in `docs/` come from it.
+
+use core::fmt;
+use core::sync::atomic::{AtomicU64, Ordering};
+use pagewright_types::PAGE_SIZE;
+
+/// What values a knob takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Values {
+    /// A number between two bounds, inclusive.
+    Number {
+        /// Least.
+        least: u64,
+        /// Most.
+        most: u64,
+    },
+    /// A power of two between two bounds, inclusive.
+    PowerOfTwo {
+        /// Least.
+        least: u64,
+        /// Most.
+        most: u64,
+    },
+}
+
+impl fmt::Display for Values {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Number { least, most } => write!(f, "a number from {least} to {most}"),
+            Self::PowerOfTwo { least, most } => write!(f, "a power of two from {least} to {most}"),
+        }
+    }
+}
+
+macro_rules! knobs {
+    ($($variant:ident = $name:literal, $path:literal, $default:expr, $values:expr, $meaning:literal;)*) => {
+        /// A setting of the memory manager.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        #[repr(u8)]
+        pub enum Knob {
+            $(#[doc = $meaning] $variant,)*
+        }
+
+        impl Knob {
+            /// Every knob.
+            pub const ALL: &'static [Self] = &[$(Self::$variant),*];
+
+            /// The name on the command line.
+            pub const fn name(self) -> &'static str {
+                match self { $(Self::$variant => $name,)* }
+            }
+
+            /// Where Linux has it.
+            pub const fn path(self) -> &'static str {
+                match self { $(Self::$variant => $path,)* }
+            }
+
+            /// Its value if nobody sets it.
+            pub const fn default(self) -> u64 {
+                match self { $(Self::$variant => $default,)* }
+            }
+
+            /// The values it takes.
+            pub const fn values(self) -> Values {
+                match self { $(Self::$variant => $values,)* }
+            }
+
+            /// What it does, in a sentence.
+            pub const fn meaning(self) -> &'static str {
+                match self { $(Self::$variant => $meaning,)* }
+            }
+        }
+    };
+}
+
+knobs! {
+    FaultAroundBytes = "fault_around_bytes", "/sys/kernel/debug/fault_around_bytes", 65536,
+        Values::PowerOfTwo { least: PAGE_SIZE, most: 2 << 20 },
+        "Bytes around a read fault on a file whose cached pages are mapped with it; the page size turns it off.";
+    MaxMapCount = "vm.max_map_count", "/proc/sys/vm/max_map_count", 65530,
+        Values::Number { least: 1, most: u32::MAX as u64 },
+        "Mappings that one address space may have.";
+    StackGuardGap = "stack_guard_gap", "kernel command line", 256,
+        Values::Number { least: 0, most: 1 << 20 },
+        "Pages kept free below a mapping that grows down.";
+    TlbSinglePageFlushCeiling = "tlb_single_page_flush_ceiling", "/sys/kernel/debug/x86/tlb_single_page_flush_ceiling", 33,
+        Values::Number { least: 0, most: 512 },
+        "Pages above which a flush on x86 takes the whole address space instead of page by page.";
+}
+
+/// Why a setting was refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct KnobError {
+    /// Which.
+    pub knob: Knob,
+    /// The value refused.
+    pub value: u64,
+}
+
+impl fmt::Display for KnobError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} = {}: must be {}", self.knob.name(), self.value, self.knob.values())
+    }
+}
+
+impl core::error::Error for KnobError {}
+
+/// The settings in force.
+#[derive(Debug)]
+pub struct Knobs([AtomicU64; Knob::ALL.len()]);
+
+impl Default for Knobs {
+    fn default() -> Self {
+        Self(core::array::from_fn(|index| AtomicU64::new(Knob::ALL[index].default())))
+    }
+}
+
+impl Knobs {
+    /// A knob's value.
+    #[inline]
+    pub fn get(&self, knob: Knob) -> u64 {
+        self.0[knob as usize].load(Ordering::Relaxed)
+    }
+
+    /// Sets a knob.
+    ///
+    /// # Errors
+    /// [`KnobError`] when it does not take that value; it keeps the old one.
+    pub fn set(&self, knob: Knob, value: u64) -> Result<(), KnobError> {
+        let good = match knob.values() {
+            Values::Number { least, most } => (least..=most).contains(&value),
+            Values::PowerOfTwo { least, most } => (least..=most).contains(&value) && value.is_power_of_two(),
+        };
+        if !good {
+            return Err(KnobError { knob, value });
+        }
+        self.0[knob as usize].store(value, Ordering::Relaxed);
+        Ok(())
+    }
+
+    pub(crate) fn tlb_single_page_flush_ceiling(&self) -> u32 {
+        self.get(Knob::TlbSinglePageFlushCeiling) as u32
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn defaults_are_values_that_can_be_set() {
+        let knobs = Knobs::default();
+        for &knob in Knob::ALL {
+            assert_eq!(knobs.set(knob, knob.default()), Ok(()));
+            assert_eq!(knobs.get(knob), knob.default());
+            assert!(knob.meaning().ends_with('.'));
+        }
+    }
+
+    #[test]
+    fn a_refused_value_leaves_the_old_one() {
+        let knobs = Knobs::default();
+        let refused = KnobError { knob: Knob::FaultAroundBytes, value: 12_288 };
+        assert_eq!(knobs.set(Knob::FaultAroundBytes, 12_288), Err(refused));
+        assert_eq!(knobs.get(Knob::FaultAroundBytes), 65536);
+        assert_eq!(knobs.set(Knob::MaxMapCount, 0), Err(KnobError { knob: Knob::MaxMapCount, value: 0 }));
+    }
+}

@@ -1,0 +1,99 @@
+//! One machine's memory.
+
+use crate::counters::{Gauge, Gauges};
+use crate::file::Files;
+use crate::knobs::Knobs;
+use crate::rmap::Family;
+use core::fmt;
+use pagewright_sync::Platform;
+use pagewright_tlb::frames::{FolioFlags, Frames, FramesError, Layout, NoFrames};
+use pagewright_tlb::{Tlb, TlbConfig};
+use pagewright_types::{Counter, Order, Pfn};
+
+/// Everything that the memory manager knows about one machine.
+pub struct Mm<P: Platform> {
+    pub(crate) tlb: Tlb<P>,
+    pub(crate) family: Family<P>,
+    pub(crate) files: Files<P>,
+    pub(crate) knobs: Knobs,
+    pub(crate) gauges: Gauges,
+    /// The page that every untouched anonymous page reads as (`ZERO_PAGE`); mapped by special leaves only.
+    pub(crate) zero_page: Pfn,
+}
+
+/// Why a machine's memory could not be set up.
+#[derive(Debug)]
+pub enum SetupError {
+    /// The frames: an impossible layout, or no memory for the memmap.
+    Frames(FramesError),
+    /// The TLB engine.
+    Tlb(pagewright_tlb::SetupError),
+    /// No frame for the zero page.
+    ZeroPage(NoFrames),
+}
+
+impl fmt::Display for SetupError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Frames(e) => e.fmt(f),
+            Self::Tlb(e) => e.fmt(f),
+            Self::ZeroPage(e) => write!(f, "zero page: {e}"),
+        }
+    }
+}
+
+impl core::error::Error for SetupError {}
+
+impl<P: Platform> Mm<P> {
+    /// The memory manager for the machine behind `fx`, whose memory is `layout`.
+    ///
+    /// # Errors
+    /// [`SetupError`]; nothing is kept.
+    pub fn try_new(fx: P, layout: &Layout<'_>, knobs: Knobs) -> Result<Self, SetupError> {
+        let frames = Frames::try_new(fx.clone(), layout).map_err(SetupError::Frames)?;
+        let config = TlbConfig { single_page_flush_ceiling: knobs.tlb_single_page_flush_ceiling() };
+        let tlb = Tlb::try_new(fx, frames, config).map_err(SetupError::Tlb)?;
+        let block = tlb.alloc(tlb.request(Order::ZERO)).map_err(SetupError::ZeroPage)?;
+        tlb.fx().zero(block.pfn(), Order::ZERO);
+        let zero = tlb.frames().new_folio(block);
+        tlb.frames().folio(zero.pfn()).set_flags(FolioFlags::RESERVED | FolioFlags::UPTODATE);
+        let zero_page = zero.into_raw();
+        Ok(Self { tlb, family: Family::new(), files: Files::new(), knobs, gauges: Gauges::new(), zero_page })
+    }
+
+    /// The TLB engine: for switches between spaces and shootdown interrupts.
+    pub fn tlb(&self) -> &Tlb<P> {
+        &self.tlb
+    }
+
+    /// The settings in force.
+    pub fn knobs(&self) -> &Knobs {
+        &self.knobs
+    }
+
+    /// What a gauge shows, in its unit.
+    pub fn gauge(&self, gauge: Gauge) -> u64 {
+        match gauge {
+            Gauge::FreePages => self.tlb.frames().available(),
+            other => self.gauges.get(other),
+        }
+    }
+
+    /// What a counter has counted since boot.
+    pub fn counter(&self, counter: Counter) -> u64 {
+        self.tlb.frames().counters().sum(counter)
+    }
+
+    pub(crate) fn frames(&self) -> &Frames<P> {
+        self.tlb.frames()
+    }
+
+    pub(crate) fn fx(&self) -> &P {
+        self.tlb.fx()
+    }
+
+    /// Whether kernel memory may be allocated now: the point at which fault injection makes it fail.
+    pub(crate) fn permit(&self) -> bool {
+        self.fx().permit_allocation()
+    }
+}

@@ -1,0 +1,90 @@
+//! Visiting every mapping of a page, and unmapping the end of a file.
+
+use crate::file::FileObject;
+use crate::mm::Mm;
+use crate::space::{AddressMap, Space};
+use core::ops::ControlFlow;
+use pagewright_arch::Leaf;
+use pagewright_sync::Platform;
+use pagewright_tlb::Gather;
+use pagewright_tlb::frames::Owner;
+use pagewright_types::{Level, PAGE_SIZE, PageRange, Pfn, SpaceId, VirtAddr};
+
+/// One mapping of a page, visited with its space held for reading.
+pub struct Visit<'a, P: Platform> {
+    /// The space.
+    pub space: &'a Space<P>,
+    /// Where the page is mapped.
+    pub va: VirtAddr,
+    /// What the entry says.
+    pub leaf: Leaf,
+}
+
+impl<P: Platform> Mm<P> {
+    /// Visits every mapping of page `pfn` of a folio until `visit` breaks (`rmap_walk`). The caller holds a reference on the folio and no
+    /// lock; mappings that come or go meanwhile may or may not be seen.
+    pub fn for_each_mapping(&self, pfn: Pfn, mut visit: impl FnMut(Visit<'_, P>) -> ControlFlow<()>) {
+        let folio = self.frames().folio(pfn);
+        let index = folio.index() + u64::from(folio.page_of(pfn));
+        let mut at: Option<SpaceId> = None;
+        while let Some(space) = self.candidate_after(folio.owner(), at) {
+            let map = space.map().read();
+            for va in map.places_of(folio.owner(), index) {
+                let leaf = space.table().lock(&self.tlb, va, Level::PTE).and_then(|locked| locked.leaf(va));
+                if let Some(leaf) = leaf.filter(|leaf| leaf.pfn == pfn)
+                    && visit(Visit { space: &space, va, leaf }).is_break()
+                {
+                    return;
+                }
+            }
+            drop(map);
+            at = Some(space.id());
+        }
+    }
+
+    /// The first space after `after` that may map pages of `owner`.
+    fn candidate_after(&self, owner: Owner, after: Option<SpaceId>) -> Option<pagewright_sync::Arc<Space<P>>> {
+        match owner {
+            Owner::None => None,
+            Owner::Anon(lineage) => self.family.below_after(lineage, after),
+            Owner::File(id) => {
+                let file = self.files.get(id)?;
+                let mut at = after;
+                loop {
+                    let id = file.mapper_after(at)?;
+                    // A space that ended between the two look-ups maps nothing any more.
+                    if let Some(space) = self.family.get(id) {
+                        return Some(space);
+                    }
+                    at = Some(id);
+                }
+            }
+        }
+    }
+
+    /// Sets a file's size. Pages past the new end are unmapped everywhere, copies that private mappings made of them included, and
+    /// leave the cache (`truncate_pagecache`).
+    pub fn truncate(&self, file: &FileObject<P>, size: u64) {
+        file.set_size(size);
+        let from = size.div_ceil(PAGE_SIZE);
+        let mut at: Option<SpaceId> = None;
+        while let Some(space) = self.candidate_after(Owner::File(file.id()), at) {
+            let map = space.map().read();
+            self.unmap_past(&space, &map, file, from);
+            drop(map);
+            at = Some(space.id());
+        }
+        file.evict_from(self, from);
+    }
+
+    /// Unmaps what one space maps of a file from page `from` on.
+    fn unmap_past(&self, space: &Space<P>, map: &AddressMap<P>, file: &FileObject<P>, from: u64) {
+        let mut gather = Gather::new(&self.tlb, space.table().context());
+        for (start, vma) in map.of_file_from(file.id(), from) {
+            let skip = from.saturating_sub(vma.pgoff());
+            let part = PageRange::new(VirtAddr::from_page_index(start + skip), VirtAddr::from_page_index(vma.end()));
+            self.zap(space, part, &mut gather);
+        }
+        gather.settle();
+    }
+}

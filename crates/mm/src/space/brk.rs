@@ -1,0 +1,75 @@
+//! `brk(2)`: the heap.
+
+use super::vma::{Backing, Vma, VmFlags};
+use super::vmas::AddressMap;
+use super::Space;
+use crate::error::MmError;
+use crate::knobs::Knob;
+use crate::mm::Mm;
+use pagewright_arch::Isa;
+use pagewright_sync::Platform;
+use pagewright_types::{PAGE_SIZE, PageRange, Rights, VirtAddr};
+
+impl<P: Platform> Mm<P> {
+    /// Sets where the heap begins, as `execve` does. The heap is empty then.
+    pub fn set_brk_start(&self, space: &Space<P>, start: VirtAddr) {
+        let mut map = space.map().write();
+        map.brk_start = start;
+        map.brk = start;
+    }
+
+    /// Moves the program break to `to`, if that is possible, and returns where it is then.
+    ///
+    /// Linux's `brk` does not fail: when it can't do as asked, it returns the old break, and the C library makes `ENOMEM` of that.
+    pub fn brk(&self, space: &Space<P>, to: VirtAddr) -> VirtAddr {
+        let mut map = space.map().write();
+        if to < map.brk_start || map.ended {
+            return map.brk;
+        }
+        let Some(new_end) = to.align_up(PAGE_SIZE) else { return map.brk };
+        let old_end = map.brk.align_up(PAGE_SIZE).unwrap_or(map.brk);
+        let done = if new_end == old_end {
+            Ok(())
+        } else if new_end < old_end {
+            self.shrink_heap(space, &mut map, PageRange::new(new_end, old_end))
+        } else {
+            self.grow_heap(&mut map, PageRange::new(old_end, new_end))
+        };
+        if done.is_ok() {
+            map.brk = to;
+        }
+        map.brk
+    }
+
+    fn shrink_heap(&self, space: &Space<P>, map: &mut AddressMap<P>, range: PageRange) -> Result<(), MmError> {
+        self.reserve_unmap(map, range)?;
+        self.unmap_reserved(space, map, range);
+        Ok(())
+    }
+
+    fn grow_heap(&self, map: &mut AddressMap<P>, range: PageRange) -> Result<(), MmError> {
+        if range.end() > P::Isa::USER_END {
+            return Err(MmError::BeyondUser { range });
+        }
+        // What comes next may grow down: keep its guard gap free, as Linux does.
+        let gap = self.knobs.get(Knob::StackGuardGap) * PAGE_SIZE;
+        let next = map.find_or_after(range.start());
+        if let Some((start, vma)) = next {
+            let guard = if AddressMap::grows_down(vma) { gap } else { 0 };
+            if start * PAGE_SIZE < range.end().raw().saturating_add(guard) {
+                return Err(MmError::Exists { range });
+            }
+        }
+        let limit = self.knobs.get(Knob::MaxMapCount);
+        if map.len() as u64 > limit {
+            return Err(MmError::TooManyMappings { limit });
+        }
+        map.reserve(self, 1)?;
+        let start = range.start().page_index();
+        let vma =
+            Vma::new(range.end().page_index(), start, Rights::RW, Rights::all(), VmFlags::empty(), Backing::Anon);
+        map.insert(start, vma);
+        map.merge_over(range);
+        Ok(())
+    }
+}

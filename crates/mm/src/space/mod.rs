@@ -1,0 +1,133 @@
+//! Address spaces: which ranges are mapped, and the calls that change that.
+//!
+//! - [`Space`] – one address space: its VMAs under a lock, its tables, its resident set.
+//! - [`Vma`] – one mapping; [`AddressMap`] – all of a space, in order, with the program break.
+//! - `map`, `unmap`, `protect`, `brk`, `grow`: one call each. `zap` clears entries under a range; `end` ends a space.
+//!
+//! INV-MM-VMAS: VMAs are disjoint, page-aligned, not empty, and neighbours that could be one are one.
+//! INV-MM-COVERED: every leaf lies under a VMA that allows at least what the leaf allows.
+
+mod brk;
+mod end;
+mod flags;
+mod grow;
+mod map;
+mod protect;
+mod unmap;
+mod vma;
+mod vmas;
+mod zap;
+
+pub use flags::MapFlags;
+pub use map::{FileMapping, MapRequest};
+pub use vma::{Backing, Vma, VmFlags};
+pub use vmas::AddressMap;
+
+use crate::counters::{Gauge, Rss};
+use crate::error::MmError;
+use crate::mm::Mm;
+use core::sync::atomic::{AtomicU64, Ordering};
+use pagewright_sync::{Arc, Platform, RwLock, rank};
+use pagewright_table::PageTable;
+use pagewright_types::{LineageId, SpaceId};
+
+/// One address space (Linux's `mm_struct`).
+///
+/// It is known to its [`Mm`] until [`Mm::end_space`].
+pub struct Space<P: Platform> {
+    table: PageTable,
+    map: RwLock<AddressMap<P>, rank::Space, P::Locks>,
+    rss: Rss,
+    lineage: LineageId,
+    minor_faults: AtomicU64,
+    major_faults: AtomicU64,
+}
+
+impl<P: Platform> Space<P> {
+    /// How CPUs, files and the family name it.
+    pub fn id(&self) -> SpaceId {
+        self.table.context().id()
+    }
+
+    /// Its page tables.
+    pub fn table(&self) -> &PageTable {
+        &self.table
+    }
+
+    /// Its mappings. Readers may fault pages in; a writer is alone.
+    pub fn map(&self) -> &RwLock<AddressMap<P>, rank::Space, P::Locks> {
+        &self.map
+    }
+
+    /// Its resident pages.
+    pub fn rss(&self) -> &Rss {
+        &self.rss
+    }
+
+    /// Its node in the tree of forks: what anonymous pages that it makes are labelled with.
+    pub(crate) fn lineage(&self) -> LineageId {
+        self.lineage
+    }
+
+    /// Faults served without waiting for a device (`min_flt`).
+    pub fn minor_faults(&self) -> u64 {
+        self.minor_faults.load(Ordering::Relaxed)
+    }
+
+    /// Faults that waited for a device (`maj_flt`).
+    pub fn major_faults(&self) -> u64 {
+        self.major_faults.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn count_fault(&self, major: bool) {
+        let counter = if major { &self.major_faults } else { &self.minor_faults };
+        counter.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+impl<P: Platform> Mm<P> {
+    /// An empty address space.
+    ///
+    /// # Errors
+    /// [`MmError`] for want of memory; nothing is kept.
+    pub fn new_space(&self) -> Result<Arc<Space<P>>, MmError> {
+        self.make_space(None)
+    }
+
+    /// An empty space whose pages descend from `parent`'s.
+    pub(crate) fn make_space(&self, parent: Option<LineageId>) -> Result<Arc<Space<P>>, MmError> {
+        if !self.permit() {
+            return Err(MmError::NoKernelMemory { wanted: size_of::<Space<P>>() });
+        }
+        let room = Arc::reserve()?;
+        let table = PageTable::try_new(&self.tlb)?;
+        self.gauges.add(Gauge::PageTablePages, 1);
+        let id = table.context().id();
+        let lineage = match self.family.branch(parent, self.permit()) {
+            Ok(lineage) => lineage,
+            Err(error) => {
+                self.close_table(&table);
+                return Err(error);
+            }
+        };
+        let space = room.fill(Space {
+            table,
+            map: RwLock::new(AddressMap::new(id)),
+            rss: Rss::default(),
+            lineage,
+            minor_faults: AtomicU64::new(0),
+            major_faults: AtomicU64::new(0),
+        });
+        if let Err(error) = self.family.enroll(&space, || self.permit()) {
+            self.family.leave(id, lineage);
+            self.close_table(&space.table);
+            return Err(error);
+        }
+        Ok(space)
+    }
+
+    pub(crate) fn close_table(&self, table: &PageTable) {
+        table.close(&self.tlb);
+        self.gauges.sub(Gauge::PageTablePages, 1);
+    }
+}

@@ -1,0 +1,87 @@
+//! `munmap(2)`.
+
+use super::vmas::AddressMap;
+use super::Space;
+use crate::counters::Gauge;
+use crate::error::MmError;
+use crate::mm::Mm;
+use pagewright_arch::Isa;
+use pagewright_sync::Platform;
+use pagewright_tlb::Gather;
+use pagewright_types::{Level, PageRange, VirtAddr};
+
+impl<P: Platform> Mm<P> {
+    /// Unmaps `len` bytes at `addr`, rounded up to pages. Holes are no error.
+    ///
+    /// # Errors
+    /// [`MmError`]; nothing has changed. `EINVAL` where Linux has it: a misaligned start, length 0, a range outside user memory.
+    pub fn munmap(&self, space: &Space<P>, addr: VirtAddr, len: u64) -> Result<(), MmError> {
+        let range = PageRange::from_len(addr, len)?;
+        if range.is_empty() {
+            return Err(MmError::EmptyRange { at: addr });
+        }
+        if range.end() > P::Isa::USER_END {
+            return Err(MmError::BeyondUser { range });
+        }
+        let mut map = space.map().write();
+        self.reserve_unmap(&mut map, range)?;
+        self.unmap_reserved(space, &mut map, range);
+        Ok(())
+    }
+
+    /// Makes [`Mm::unmap_reserved`] over `range` infallible, plus one insert for whatever the caller puts there.
+    pub(super) fn reserve_unmap(&self, map: &mut AddressMap<P>, range: PageRange) -> Result<(), MmError> {
+        let limit = self.knobs.get(crate::knobs::Knob::MaxMapCount);
+        let splits = [range.start(), range.end()].iter().filter(|&&at| cuts(map, at)).count();
+        // Only a hole in the middle of one mapping leaves more mappings than there were (Linux counts the same).
+        if splits == 2 && map.overlapping(range).count() == 1 && map.len() as u64 >= limit {
+            return Err(MmError::TooManyMappings { limit });
+        }
+        map.reserve(self, splits + 1)
+    }
+
+    /// Unmaps `range`. Splits were reserved.
+    pub(super) fn unmap_reserved(&self, space: &Space<P>, map: &mut AddressMap<P>, range: PageRange) {
+        map.split_at(range.start());
+        map.split_at(range.end());
+        let Some(first) = map.overlapping(range).next().map(|(start, _)| start) else { return };
+        let mut gather = Gather::new(&self.tlb, space.table().context());
+        for (start, vma) in map.overlapping(range) {
+            self.zap(space, vma.range(start), &mut gather);
+        }
+        let before = map.before(first).map_or(VirtAddr::ZERO, |(_, vma)| VirtAddr::from_page_index(vma.end()));
+        let after = map.find_or_after(range.end());
+        let after = after.map_or(top_of_tables::<P>(), |(start, _)| VirtAddr::from_page_index(start));
+        self.free_tables(space, range, PageRange::new(before, after), &mut gather);
+        // INV-MM-UNMAPPED: no CPU can use the range when the call returns, nor when somebody else maps it.
+        gather.settle();
+        while let Some(vma) = map.take_first_in(range) {
+            if let Some(shmem) = map.release(&vma) {
+                self.forget_file(&shmem);
+            }
+        }
+    }
+
+    /// Unhooks the tables that nothing within `limits` needs any more.
+    pub(super) fn free_tables<'a>(
+        &'a self,
+        space: &'a Space<P>,
+        range: PageRange,
+        limits: PageRange,
+        gather: &mut Gather<'a, P>,
+    ) {
+        let before = space.table().bytes();
+        space.table().free_tables(&self.tlb, range, limits, gather);
+        self.gauges.sub(Gauge::PageTablePages, (before - space.table().bytes()) / pagewright_types::PAGE_SIZE);
+    }
+}
+
+/// Where the tables for user memory end: the last page of it may share a table with addresses that nobody can map.
+pub(super) fn top_of_tables<P: Platform>() -> VirtAddr {
+    P::Isa::USER_END.align_up(Level::PGD.span()).unwrap_or(P::Isa::USER_END)
+}
+
+/// Whether a mapping crosses `at`.
+fn cuts<P: Platform>(map: &AddressMap<P>, at: VirtAddr) -> bool {
+    map.find(at).is_some_and(|(start, _)| start != at.page_index())
+}

@@ -1,0 +1,177 @@
+//! One mapping.
+
+use crate::file::FileObject;
+use crate::tree::{Gaps, Item};
+use core::sync::atomic::{AtomicBool, Ordering};
+use pagewright_sync::{Arc, Platform};
+use pagewright_types::{FileId, PageRange, Rights, VirtAddr};
+
+bitflags::bitflags! {
+    /// What a mapping is, beside its rights (`VM_*`).
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
+    pub struct VmFlags: u8 {
+        /// Stores go to the object, not to a copy.
+        const SHARED = 1;
+        /// Grows down when touched below its start.
+        const GROWSDOWN = 1 << 1;
+        /// Asked for with `MAP_NORESERVE`.
+        const NORESERVE = 1 << 2;
+    }
+}
+
+/// What a mapping shows.
+pub enum Backing<P: Platform> {
+    /// Zeroes, until written.
+    Anon,
+    /// A file, or shared memory.
+    File(Arc<FileObject<P>>),
+}
+
+impl<P: Platform> Clone for Backing<P> {
+    fn clone(&self) -> Self {
+        match self {
+            Self::Anon => Self::Anon,
+            Self::File(file) => Self::File(file.clone()),
+        }
+    }
+}
+
+/// One mapping of a space (`vm_area_struct`). Its first page is its key in the [`super::AddressMap`].
+///
+/// Fields are protected by the space's `map` lock; `has_anon` alone is set by faults, under its read side.
+pub struct Vma<P: Platform> {
+    end: u64,
+    pgoff: u64,
+    rights: Rights,
+    most: Rights,
+    flags: VmFlags,
+    backing: Backing<P>,
+    /// Whether an anonymous page was ever made under it: then fork copies its entries, and otherwise leaves them to be
+    /// faulted in again (`vma->anon_vma`).
+    has_anon: AtomicBool,
+}
+
+impl<P: Platform> Vma<P> {
+    /// A mapping of pages up to `end` that shows its backing from page `pgoff` on. For an anonymous mapping `pgoff` is the linear page index
+    /// by which the reverse map finds its pages: its first page when it was made.
+    pub(crate) fn new(end: u64, pgoff: u64, rights: Rights, most: Rights, flags: VmFlags, backing: Backing<P>) -> Self {
+        Self { end, pgoff, rights, most, flags, backing, has_anon: AtomicBool::new(false) }
+    }
+
+    /// Page index past its last page.
+    pub fn end(&self) -> u64 {
+        self.end
+    }
+
+    pub(crate) fn set_end(&mut self, end: u64) {
+        self.end = end;
+    }
+
+    /// Page of the backing that its first page shows.
+    pub fn pgoff(&self) -> u64 {
+        self.pgoff
+    }
+
+    pub(crate) fn set_pgoff(&mut self, pgoff: u64) {
+        self.pgoff = pgoff;
+    }
+
+    /// What accesses it allows.
+    pub fn rights(&self) -> Rights {
+        self.rights
+    }
+
+    pub(crate) fn set_rights(&mut self, rights: Rights) {
+        self.rights = rights;
+    }
+
+    /// What `mprotect` may make of its rights (`VM_MAY*`).
+    pub fn most(&self) -> Rights {
+        self.most
+    }
+
+    /// What it is.
+    pub fn flags(&self) -> VmFlags {
+        self.flags
+    }
+
+    /// Whether stores go to the object.
+    pub fn is_shared(&self) -> bool {
+        self.flags.contains(VmFlags::SHARED)
+    }
+
+    /// What it shows.
+    pub fn backing(&self) -> &Backing<P> {
+        &self.backing
+    }
+
+    /// Its file, if it has one.
+    pub fn file(&self) -> Option<&Arc<FileObject<P>>> {
+        match &self.backing {
+            Backing::Anon => None,
+            Backing::File(file) => Some(file),
+        }
+    }
+
+    pub(crate) fn file_id(&self) -> Option<FileId> {
+        self.file().map(|file| file.id())
+    }
+
+    /// Whether an anonymous page was ever made under it.
+    pub fn has_anon(&self) -> bool {
+        self.has_anon.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn note_anon(&self) {
+        if !self.has_anon() {
+            self.has_anon.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// The part of it from page `from` on, as a mapping of its own; `start` is its present first page.
+    pub(crate) fn tail(&self, start: u64, from: u64) -> Self {
+        Self { pgoff: self.pgoff + (from - start), ..self.duplicate() }
+    }
+
+    /// A mapping like it.
+    pub(crate) fn duplicate(&self) -> Self {
+        Self {
+            end: self.end,
+            pgoff: self.pgoff,
+            rights: self.rights,
+            most: self.most,
+            flags: self.flags,
+            backing: self.backing.clone(),
+            has_anon: AtomicBool::new(self.has_anon()),
+        }
+    }
+
+    /// Whether `next`, which starts at its end, continues it, so that both can be one (`can_vma_merge_after`). `start` is its own first page.
+    pub(crate) fn continues_into(&self, start: u64, next: &Self) -> bool {
+        self.rights == next.rights
+            && self.most == next.most
+            && self.flags == next.flags
+            && self.file_id() == next.file_id()
+            && self.pgoff + (self.end - start) == next.pgoff
+    }
+
+    /// Its pages, given its first.
+    pub fn range(&self, start: u64) -> PageRange {
+        PageRange::new(VirtAddr::from_page_index(start), VirtAddr::from_page_index(self.end))
+    }
+
+    /// What a leaf under it may allow, without looking at the page: private pages are writable only once they are known to be the space's
+    /// own.
+    pub(crate) fn shared_rights(&self) -> Rights {
+        if self.is_shared() { self.rights } else { self.rights - Rights::WRITE }
+    }
+}
+
+impl<P: Platform> Item for Vma<P> {
+    type Key = u64;
+    type Summary = Gaps;
+
+    fn summary(&self, _start: u64) -> Gaps {
+        Gaps::until(self.end)
+    }
+}

@@ -1,0 +1,27 @@
+//! Clearing the entries under a range (`zap_page_range`, `unmap_page_range`).
+
+use super::Space;
+use crate::mm::Mm;
+use pagewright_sync::Platform;
+use pagewright_tlb::Gather;
+use pagewright_types::PageRange;
+
+impl<P: Platform> Mm<P> {
+    /// Clears every leaf under `range`. References and the flush ride in `gather`. The caller holds the space.
+    pub(crate) fn zap<'a>(&'a self, space: &'a Space<P>, range: PageRange, gather: &mut Gather<'a, P>) {
+        space.rss().note_peak();
+        for (table, part) in space.table().tables(&self.tlb, range) {
+            let step = table.level().span();
+            let mut va = part.start();
+            while va < part.end() {
+                if let Some(debt) = table.take(va) {
+                    if !debt.parked().is_special() {
+                        self.uncount_mapping(space, debt.parked().leaf());
+                    }
+                    gather.absorb(debt);
+                }
+                va = va.align_down(step).add(step);
+            }
+        }
+    }
+}

@@ -1,0 +1,5 @@
+//! What `/proc` shows.
+mod maps;
+mod smaps;
+mod status;
+mod vmstat;
