@@ -17,6 +17,8 @@ pub(crate) fn run() -> Result<(), Error> {
         .args(["test", "--workspace", "--lib", "--tests", "--no-fail-fast"])
         .current_dir(&workspace.workspace_root)
         .env("PROPTEST_CASES", CASES)
+        // The quick run's allowance of rejected cases, in proportion.
+        .env("PROPTEST_MAX_GLOBAL_REJECTS", CASES)
         // Long enough to shrink what a run of this length finds.
         .env("PROPTEST_MAX_SHRINK_ITERS", "1000000");
     step::run(vec![Step { name: "properties, 200 000 cases each", command: properties, limit: 4 * HOUR }])
