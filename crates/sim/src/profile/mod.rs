@@ -16,11 +16,11 @@ use thiserror::Error;
 
 macro_rules! shipped {
     ($($name:literal),*) => {
-        const SHIPPED: &[(&str, &str)] = &[$(($name, include_str!(concat!("../profiles/", $name, ".toml")))),*];
+        const SHIPPED: &[(&str, &str)] = &[$(($name, include_str!(concat!("../../profiles/", $name, ".toml")))),*];
     };
 }
 
-shipped!("icelake", "neoverse-n1");
+shipped!("icelake", "sapphire-rapids", "milan", "neoverse-n1", "kunpeng920", "snapdragon888");
 
 /// Why a text is no profile.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
@@ -447,3 +447,6 @@ impl Reader<'_> {
         Ok(Costs(costs))
     }
 }
+
+#[cfg(test)]
+mod tests;
