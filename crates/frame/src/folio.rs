@@ -334,7 +334,7 @@ impl<'a> Folio<'a> {
     /// Takes a reference unless there is none, because the folio is frozen or free (`folio_try_get`).
     #[inline]
     pub fn try_get(self) -> Option<FolioRef> {
-        add_unless_zero(&self.record().refs, 1).then_some(FolioRef::new(self.head))
+        add_unless_zero(&self.record().refs, 1).then(|| FolioRef::new(self.head))
     }
 
     /// What the contents belong to.
@@ -386,7 +386,7 @@ impl<'a> Folio<'a> {
     #[inline]
     pub fn try_lock(self) -> Option<FolioLock<'a>> {
         let before = self.set_flags(FolioFlags::LOCKED);
-        (!before.contains(FolioFlags::LOCKED)).then_some(FolioLock(self))
+        (!before.contains(FolioFlags::LOCKED)).then(|| FolioLock(self))
     }
 
     /// How long ago it was last seen in use, in scans of whoever ages it.

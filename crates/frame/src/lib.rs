@@ -1,4 +1,26 @@
-//! Physical memory: the memmap, the buddy allocator, folios and page-table pages.
+//! Physical memory: what every frame is, who has it, and where free ones are.
+//!
+//! - [`Frames`] – all memory of a machine, set up from a [`Layout`]: the memmap with one record of 64 bytes a frame, and per node
+//!   the zones below and above 4 GiB, each with watermarks, buddy lists and per-CPU lists.
+//! - [`Block`] – a run of frames that somebody owns. [`Unsettled`] – one fresh from the allocator, which may still owe a TLB
+//!   flush. [`BlockList`] – blocks kept without memory for the list.
+//! - [`FolioRef`], [`Folio`], [`PinRef`], [`Frozen`] – frames that are mapped, referenced, pinned, and taken apart as one.
+//! - [`TablePage`] – the record of a frame that is a page table.
+//!
+//! ```text
+//! Frames::take ─▶ Unsettled ─settle─▶ Block ─new_folio─▶ FolioRef ─put (last)─▶ Block ─▶ Frames::free, free_owing
+//!                                       └───new_table──▶ Pfn ──────retire─────────┘        (parks what still owes)
+//! ```
+//!
+//! Neighbours: uses `sync`, `arch` (the current CPU, permission to allocate) and `types`. Only `tlb` uses this crate directly: it
+//! settles what frames owe, and hands the rest of the interface on. Contents of frames are never touched here.
+//!
+//! Protocol: linear values – [`Block`], [`Unsettled`], [`BlockList`], [`FolioRef`], [`PinRef`], [`Frozen`], [`Parts`] – are ended by
+//! the call that takes them; debug builds panic when one is dropped (INV-FRAME-LINEAR). Every frame is in the one state that its record
+//! says (INV-FRAME-STATE), drawn in the module `record`. Nothing allocates memory after [`Frames::try_new`].
+//!
+//! Not guaranteed: that a frame which is free is not still reached through some TLB. That is what its debt key is for, and only
+//! `tlb` can read it.
 #![no_std]
 #![deny(unsafe_code)]
 

@@ -81,6 +81,7 @@ mod tests {
     #[repr(C, align(64))]
     struct Line(AtomicU64);
 
+    /// INV-FRAME-ZEROED
     #[test]
     fn values_are_zero_aligned_and_apart() {
         for len in [0, 1, 2, 1000] {

@@ -43,7 +43,7 @@ impl Claims {
 fn churn(frames: &Frames<Host>, claims: &Claims, pool: &Mutex<Vec<(Pfn, Order)>>, cpu: u16) {
     run_on(cpu);
     let mut random = Random(0x9e37_79b9_7f4a_7c15 ^ u64::from(cpu) << 32);
-    for _ in 0..20_000 {
+    for _ in 0..60_000 {
         if random.below(2) == 0 {
             let order = Order::new([0, 0, 0, 0, 1, 2, 3, 5, 7, 9][random.below(10) as usize]);
             let Ok(unsettled) = frames.take(Request::new(order, NODE0)) else { continue };
@@ -91,10 +91,10 @@ fn no_frame_is_handed_out_twice_and_all_come_back() {
 fn recycle(frames: &Frames<Host>, freed: &AtomicU32, cpu: u16) {
     run_on(cpu);
     let mut random = Random(u64::from(cpu) + 1);
-    for _ in 0..4_000 {
+    for _ in 0..20_000 {
         let order = Order::new([0, 1, 3, 4][random.below(4) as usize]);
         let Ok(unsettled) = frames.take(Request::new(order, NODE0)) else { continue };
-        let mut reference = frames.new_folio(unsettled.settle(|_| {}));
+        let reference = frames.new_folio(unsettled.settle(|_| {}));
         let folio = frames.folio_of(&reference);
         // A speculative reference of another thread makes this fail, and nothing else does.
         if order > Order::ZERO
@@ -109,17 +109,15 @@ fn recycle(frames: &Frames<Host>, freed: &AtomicU32, cpu: u16) {
                 give_up(frames, freed, frames.folio_ref_from_raw(pfn));
             }
         }
-        // What is left keeps its reference; sometimes somebody else is the last.
-        reference = frames.put_last(reference).map_or_else(
-            |shared| shared,
-            |block| {
+        // A look-up meanwhile may hold it, and then frees it.
+        std::thread::yield_now();
+        match frames.put_last(reference) {
+            Ok(block) => {
                 frames.free(block);
                 freed.fetch_add(1, Ordering::Relaxed);
-                let unsettled = frames.take(Request::new(Order::ZERO, NODE0)).expect("something was just freed");
-                frames.new_folio(unsettled.settle(|_| {}))
-            },
-        );
-        give_up(frames, freed, reference);
+            }
+            Err(shared) => give_up(frames, freed, shared),
+        }
     }
 }
 

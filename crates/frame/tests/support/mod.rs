@@ -42,6 +42,9 @@ impl Backend for HostLocks {
     }
 }
 
+/// No limit on allocations.
+const UNLIMITED: u64 = u64::MAX;
+
 /// The machine.
 #[derive(Clone)]
 pub(crate) struct Host {
@@ -52,7 +55,7 @@ pub(crate) struct Host {
 
 impl Host {
     pub(crate) fn new(cpus: usize) -> Self {
-        Self { cpus, permitted: Arc::new(AtomicU64::new(u64::MAX)) }
+        Self { cpus, permitted: Arc::new(AtomicU64::new(UNLIMITED)) }
     }
 
     /// Refuses every allocation after the next `n`.
@@ -127,8 +130,8 @@ impl Effects for Host {
     }
 
     fn permit_allocation(&self) -> bool {
-        let spend = |left: u64| if left == u64::MAX { Some(left) } else { left.checked_sub(1) };
-        self.permitted.fetch_update(Ordering::Relaxed, Ordering::Relaxed, spend).is_ok()
+        self.permitted.load(Ordering::Relaxed) == UNLIMITED
+            || self.permitted.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1)).is_ok()
     }
 
     fn zero(&self, _: Pfn, _: Order) {
