@@ -23,7 +23,7 @@ pub const MIN_FILL: usize = 6;
 /// Two neighbours with no more entries than this between them become one. More are spread evenly, at least [`MIN_FILL`] each.
 pub(super) const MERGE_LIMIT: usize = 12;
 
-const _: () = assert!(MERGE_LIMIT < CAPACITY && (MERGE_LIMIT + 1) / 2 >= MIN_FILL && CAPACITY / 2 >= MIN_FILL);
+const _: () = assert!(MERGE_LIMIT < CAPACITY && MERGE_LIMIT.div_ceil(2) >= MIN_FILL && CAPACITY / 2 >= MIN_FILL);
 
 /// Key and summary of an entry. Of an entry for a child: the first key below it and the join of all summaries below it.
 #[derive(Clone, Copy, PartialEq)]

@@ -142,9 +142,9 @@ impl<K: Key, S: Summary> Inner<K, S> {
         match mended {
             Mended::Kept { slot, digest } => self.renew(slot, digest),
             Mended::Evened { slot, left, right } => {
-                let left_changed = self.renew(slot, left);
-                let right_changed = self.renew(slot + 1, right);
-                left_changed || right_changed
+                self.renew(slot, left);
+                self.renew(slot + 1, right);
+                true
             }
             Mended::Merged { slot, digest, .. } => {
                 self.remove(slot + 1);

@@ -28,9 +28,9 @@ impl core::error::Error for OutOfMemory {}
 
 /// Nodes of each kind.
 #[derive(Clone, Copy)]
-struct Demand {
-    leaves: usize,
-    inners: usize,
+pub(super) struct Demand {
+    pub(super) leaves: usize,
+    pub(super) inners: usize,
 }
 
 impl<V: Item> Tree<V> {
@@ -56,7 +56,7 @@ impl<V: Item> Tree<V> {
     }
 
     /// The most spare nodes that `inserts` more items can take, whatever is removed in between.
-    fn demand(&self, inserts: usize) -> Demand {
+    pub(super) fn demand(&self, inserts: usize) -> Demand {
         let most = |entries: usize| entries / MIN_FILL + 1;
         let leaves_now = self.leaves.used();
         let leaves = inserts.min(most(self.len.saturating_add(inserts)).saturating_sub(leaves_now));

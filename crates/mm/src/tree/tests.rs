@@ -113,8 +113,8 @@ fn apply(step: &Step, tree: &mut Tree<Mapper>, model: &mut BTreeMap<(u64, u64), 
         Step::PopFirst => assert_eq!(tree.pop_first(), model.pop_first()),
         Step::Update(key, len) => {
             let key = at_or_after(model, key / 40).unwrap_or((key, key));
-            let mut set = |item: &mut Mapper| core::mem::replace(&mut item.end, key.0 + len + 1);
-            assert_eq!(tree.update(key, &mut set), model.get_mut(&key).map(set));
+            let set = |item: &mut Mapper| core::mem::replace(&mut item.end, key.0 + len + 1);
+            assert_eq!(tree.update(key, set), model.get_mut(&key).map(set));
         }
         Step::Rekey(old, new) => {
             let old = at_or_after(model, old / 40).unwrap_or((old, old));
@@ -157,7 +157,10 @@ proptest! {
 
     /// INV-TREE-ORDER, INV-TREE-FILL, INV-TREE-SUMMARY, INV-TREE-LINKS, INV-TREE-RETURN after every step.
     #[test]
-    fn every_operation_does_what_a_sorted_map_does(steps in prop::collection::vec(step(), 1..400), probes in prop::collection::vec((0..60u64, 0..45u64), 20)) {
+    fn every_operation_does_what_a_sorted_map_does(
+        steps in prop::collection::vec(step(), 1..400),
+        probes in prop::collection::vec((0..60u64, 0..45u64), 20),
+    ) {
         let (mut tree, mut model) = (Tree::new(), BTreeMap::new());
         for step in &steps {
             apply(step, &mut tree, &mut model);
@@ -239,9 +242,12 @@ proptest! {
         }
         tree.try_reserve(during.len(), || true).expect("the host has memory");
         let bytes = tree.memory_bytes();
+        // The vectors have grown by more than was asked for, so the bound itself is tested, too.
+        let (demand, leaves, inners) = (tree.demand(during.len()), tree.leaves.used(), tree.inners.used());
         for (i, (key, remove_too)) in during.iter().enumerate() {
             let key = if in_order { 5000 + i as u64 } else { *key };
             tree.insert(key, Area { end: key + 1, guard: 0 });
+            prop_assert!(tree.leaves.used() <= leaves + demand.leaves && tree.inners.used() <= inners + demand.inners);
             if *remove_too && let Some((other, _)) = tree.next(key / 2) {
                 tree.remove(other);
             }
@@ -259,13 +265,29 @@ fn gap_by_trial(areas: &[(u64, Area)], query: &GapQuery) -> Option<u64> {
         next.is_none_or(|(start, area)| page < start.saturating_sub(area.guard))
     };
     let fits = |start: &u64| {
-        start.wrapping_sub(query.align_offset) % query.align == 0 && (*start..start + query.pages).all(is_free)
+        start.wrapping_sub(query.align_offset).is_multiple_of(query.align) && (*start..start + query.pages).all(is_free)
     };
     let mut starts = query.low..(query.high + 1).saturating_sub(query.pages);
     match query.direction {
         Direction::TopDown => starts.rfind(fits),
         Direction::BottomUp => starts.find(fits),
     }
+}
+
+/// INV-TREE-RESERVE, at its tightest: one insert into a tree whose every node is full splits one node of each level.
+#[test]
+fn a_reservation_for_one_insert_covers_a_split_of_every_level() {
+    let mut tree = Tree::new();
+    for key in 0..(CAPACITY as u64).pow(3) {
+        insert(&mut tree, key * 2, Area { end: key * 2 + 1, guard: 0 });
+    }
+    let (height, leaves, inners) = (tree.height, tree.leaves.used(), tree.inners.used());
+    tree.try_reserve(1, || true).expect("the host has memory");
+    let demand = tree.demand(1);
+    tree.insert(1001, Area { end: 1002, guard: 0 });
+    tree.validate();
+    assert_eq!(tree.height, height + 1);
+    assert_eq!((tree.leaves.used(), tree.inners.used()), (leaves + demand.leaves, inners + demand.inners));
 }
 
 #[test]
