@@ -84,18 +84,20 @@ impl Family {
     }
 }
 
-/// Processes that wait for another: its captured pid, and what they wait for.
+/// Why a process sleeps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Until {
-    Ended(u32),
-    ExecedOrEnded(u32),
+enum Sleep {
+    /// Until a child has ended; it looks for itself which one.
+    Waits,
+    /// Until this child has execed or ended.
+    Vfork(u32),
 }
 
 /// Merge the logs of a family into the context's trace.
 pub(super) fn merge<W: Write>(family: &Family, cx: &mut Context<'_, W>) -> Result<(), ImportError> {
     let lines = Lines::open(&family.logs[&family.root])?;
     let mut ready = VecDeque::from([Process::root(lines, family.root, cx)?]);
-    let mut asleep: Vec<(Until, Process)> = Vec::new();
+    let mut asleep: Vec<(Sleep, Process)> = Vec::new();
     while let Some(mut process) = ready.pop_front() {
         let pid = process.captured_pid;
         match process.advance(QUANTUM, cx)? {
@@ -107,20 +109,20 @@ pub(super) fn merge<W: Write>(family: &Family, cx: &mut Context<'_, W>) -> Resul
                 };
                 let born = process.fork(child, Lines::open(log)?, vfork, cx)?;
                 if vfork {
-                    asleep.push((Until::ExecedOrEnded(child), process));
+                    asleep.push((Sleep::Vfork(child), process));
                     ready.push_front(born);
                 } else {
                     ready.push_front(process);
                     ready.push_back(born);
                 }
             }
-            Stop::WaitsFor { child } => asleep.push((Until::Ended(child), process)),
+            Stop::Waits => asleep.push((Sleep::Waits, process)),
             Stop::Execed => {
-                wake(&mut asleep, &mut ready, |until| until == Until::ExecedOrEnded(pid));
+                wake(&mut asleep, &mut ready, |sleep| sleep == Sleep::Vfork(pid));
                 ready.push_front(process);
             }
             Stop::Ended => {
-                wake(&mut asleep, &mut ready, |until| until == Until::ExecedOrEnded(pid) || until == Until::Ended(pid));
+                wake(&mut asleep, &mut ready, |sleep| sleep == Sleep::Waits || sleep == Sleep::Vfork(pid));
             }
         }
     }
@@ -130,9 +132,6 @@ pub(super) fn merge<W: Write>(family: &Family, cx: &mut Context<'_, W>) -> Resul
     }
 }
 
-fn wake(asleep: &mut Vec<(Until, Process)>, ready: &mut VecDeque<Process>, due: impl Fn(Until) -> bool) {
-    let (woken, still) = std::mem::take(asleep).into_iter().partition(|&(until, _)| due(until));
-    *asleep = still;
-    let woken: Vec<(Until, Process)> = woken;
-    ready.extend(woken.into_iter().map(|(_, process)| process));
+fn wake(asleep: &mut Vec<(Sleep, Process)>, ready: &mut VecDeque<Process>, due: impl Fn(Sleep) -> bool) {
+    ready.extend(asleep.extract_if(.., |(sleep, _)| due(*sleep)).map(|(_, process)| process));
 }

@@ -57,6 +57,17 @@ pub(super) struct Syscall {
     pub(super) outcome: Outcome,
 }
 
+/// Why a thread took valgrind's lock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Why {
+    /// It is new.
+    Started,
+    /// A signal came while it was in a system call, whose result will not be logged.
+    Signal,
+    /// It goes on.
+    Other,
+}
+
 /// A piece of a log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Item {
@@ -73,10 +84,10 @@ pub(super) enum Item {
     Forked {
         child: u32,
     },
-    /// `SCHED[t]: acquired lock`; `started` when the thread is new.
+    /// `SCHED[t]: acquired lock`.
     Acquired {
         slot: u32,
-        started: bool,
+        why: Why,
     },
     /// First line of the preamble.
     Banner {
@@ -187,11 +198,13 @@ pub(super) fn find(text: &[u8], needle: &[u8]) -> Option<usize> {
 fn note(text: &[u8]) -> Item {
     let Some(at) = find(text, b"SCHED[") else { return Item::Noise };
     let Some((slot, rest)) = numbered(&text[at + b"SCHED[".len()..], b"]:") else { return Item::Noise };
-    if find(rest, b"acquired lock").is_some() {
-        Item::Acquired { slot, started: find(rest, b"starting new thread").is_some() }
-    } else {
-        Item::Noise
-    }
+    let Some(at) = find(rest, b"acquired lock (") else { return Item::Noise };
+    let why = match &rest[at + b"acquired lock (".len()..] {
+        by if by.starts_with(b"thread_wrapper(starting") => Why::Started,
+        by if by.starts_with(b"async_signalhandler") => Why::Signal,
+        _ => Why::Other,
+    };
+    Item::Acquired { slot, why }
 }
 
 fn preamble(pid: u32, text: &[u8]) -> Item {
@@ -251,16 +264,16 @@ fn syscall(text: &[u8]) -> Option<(Item, &[u8])> {
     let open = find(rest, b"(")?;
     let (args, rest) = arguments(&rest[open + 1..], number)?;
     let text = trim_start(rest.strip_prefix(b"[sync]").unwrap_or(rest));
-    let (outcome, rest) = match text.strip_prefix(b"--> [async] ...") {
-        Some(rest) => (Outcome::Pending, rest),
-        None => outcome(text).unwrap_or((Outcome::Open, rest)),
-    };
+    let (outcome, rest) = outcome(text).unwrap_or((Outcome::Open, rest));
     Some((Item::Syscall(Syscall { slot, number, args, outcome }), rest))
 }
 
 /// `--> [pre-success] Success(0x…)` and what follows it.
 fn outcome(text: &[u8]) -> Option<(Outcome, &[u8])> {
     let rest = trim_start(text.strip_prefix(b"-->")?);
+    if let Some(rest) = rest.strip_prefix(b"[async] ...") {
+        return Some((Outcome::Pending, rest));
+    }
     let rest = match rest.strip_prefix(b"[pre-success]").or_else(|| rest.strip_prefix(b"[pre-fail]")) {
         Some(rest) => trim_start(rest),
         None => rest,

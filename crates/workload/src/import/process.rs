@@ -10,7 +10,7 @@ use super::files::Descriptors;
 use super::image::Loaded;
 use super::lines::Lines;
 use super::nr;
-use super::parse::{self, Access, Item, Kind, Outcome, Syscall};
+use super::parse::{self, Access, Item, Kind, Outcome, Syscall, Why};
 use super::runs::Runs;
 use super::space::Space;
 use crate::trace::{Call, Event, Layout, MemOp, PAGE_SHIFT, PAGE_SIZE, PageNo, Pid, Stream, Task, Tid, UserAddr};
@@ -18,6 +18,10 @@ use crate::trace::{Call, Event, Layout, MemOp, PAGE_SHIFT, PAGE_SIZE, PageNo, Pi
 const CLONE_VM: u64 = 0x100;
 const CLONE_VFORK: u64 = 0x4000;
 const CLONE_THREAD: u64 = 0x1_0000;
+/// `errno` of a `wait` without children.
+const ECHILD: u16 = 10;
+/// −1, as wait4(2) takes it for any child.
+const ANY_CHILD: u32 = u32::MAX;
 /// `P_PID` of waitid(2).
 const P_PID: u64 = 1;
 /// What is mapped at once around a touched page when mappings are inferred.
@@ -32,12 +36,23 @@ pub(super) enum Stop {
     Quantum,
     /// It forked; the child is the log's process of this number.
     Forked { child: u32, vfork: bool },
-    /// It goes on when this child has ended.
-    WaitsFor { child: u32 },
+    /// It goes on when a child has ended; which one is its own affair.
+    Waits,
     /// It was replaced by a new image: a parent that sleeps in `vfork` wakes.
     Execed,
     /// It has ended.
     Ended,
+}
+
+/// For whom a process waits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Wait {
+    /// `wait` returned this child.
+    For(u32),
+    /// `wait` was interrupted by a signal, so some child has ended; the log doesn't say which, nor whether `wait` returned it.
+    Any,
+    /// `wait` said that no child is left.
+    All,
 }
 
 /// Where the process is between images.
@@ -76,7 +91,9 @@ pub(super) struct Process {
     /// Between `execve` and the image's first access to its stack.
     pub(super) fresh_stack: bool,
     seen_call: bool,
-    reap: Option<u32>,
+    /// Children that no `wait` has returned yet, as the log numbers them.
+    children: Vec<u32>,
+    wait: Option<Wait>,
     killed_by: Option<u32>,
 }
 
@@ -107,7 +124,8 @@ impl Process {
             tool_ranges: Vec::new(),
             fresh_stack: false,
             seen_call: false,
-            reap: None,
+            children: Vec::new(),
+            wait: None,
             killed_by: None,
         })
     }
@@ -122,6 +140,7 @@ impl Process {
     ) -> Result<Self, ImportError> {
         let (child, tid) = cx.new_process(captured_pid);
         self.emit_task(Task::Fork { child, tid, vfork }, cx)?;
+        self.children.push(captured_pid);
         Ok(Self {
             captured_pid,
             pid: child,
@@ -139,15 +158,18 @@ impl Process {
             tool_ranges: self.tool_ranges.clone(),
             fresh_stack: false,
             seen_call: true,
-            reap: None,
+            children: Vec::new(),
+            wait: None,
             killed_by: None,
         })
     }
 
     /// Follow the log for at most `quantum` pieces.
     pub(super) fn advance<W: Write>(&mut self, quantum: u32, cx: &mut Context<'_, W>) -> Result<Stop, ImportError> {
-        if let Some(child) = self.reap.take() {
-            self.reaped(child, cx)?;
+        if let Some(wait) = self.wait.take()
+            && let Some(stop) = self.waited(wait, cx)?
+        {
+            return Ok(stop);
         }
         for _ in 0..quantum {
             if self.rest.is_empty() {
@@ -196,8 +218,8 @@ impl Process {
                 if let Phase::Preamble { .. } = self.phase {
                     // A forked child's return from its parent's call: it goes on in its parent's image.
                     self.phase = Phase::Running;
-                } else if let (Some(call), Outcome::Done(result)) = (self.open.take(), outcome) {
-                    return self.returned(&call, result, cx);
+                } else if let Some(call) = self.open.take() {
+                    return self.syscall(Syscall { outcome, ..call }, cx);
                 }
             }
             Item::Forked { child } => {
@@ -207,7 +229,7 @@ impl Process {
                 let vfork = flags & (CLONE_VM | CLONE_VFORK) == CLONE_VM | CLONE_VFORK;
                 return Ok(Some(Stop::Forked { child, vfork }));
             }
-            Item::Acquired { slot, started } => self.acquired(slot, started, cx)?,
+            Item::Acquired { slot, why } => return self.acquired(slot, why, cx),
             Item::Banner { .. } => {
                 self.flush(cx)?;
                 self.phase = Phase::Preamble { command: Vec::new() };
@@ -220,9 +242,14 @@ impl Process {
     }
 
     /// A thread took valgrind's lock.
-    fn acquired<W: Write>(&mut self, slot: u32, started: bool, cx: &mut Context<'_, W>) -> Result<(), ImportError> {
+    fn acquired<W: Write>(
+        &mut self,
+        slot: u32,
+        why: Why,
+        cx: &mut Context<'_, W>,
+    ) -> Result<Option<Stop>, ImportError> {
         match &mut self.phase {
-            Phase::Preamble { command } if started => {
+            Phase::Preamble { command } if why == Why::Started => {
                 let command = std::mem::take(command);
                 self.phase = Phase::Starting { command };
                 self.threads = HashMap::from([(slot, self.current)]);
@@ -230,13 +257,19 @@ impl Process {
             }
             Phase::Preamble { .. } | Phase::Starting { .. } => {}
             Phase::Running => {
-                if started && let Some(tid) = self.newborn.pop_front() {
+                if why == Why::Started
+                    && let Some(tid) = self.newborn.pop_front()
+                {
                     self.threads.insert(slot, tid);
                 }
                 self.switch(slot, cx)?;
+                let interrupted = if why == Why::Signal { self.pending.remove(&slot) } else { None };
+                if interrupted.is_some_and(|call| call.number == nr::WAIT4 || call.number == nr::WAITID) {
+                    return self.waited(Wait::Any, cx);
+                }
             }
         }
-        Ok(())
+        Ok(None)
     }
 
     /// The thread in this slot runs from here on.
@@ -366,14 +399,19 @@ impl Process {
         for (addr, len, direction) in touches(call.number, &call.args, result) {
             self.kernel_touch(addr, len, direction == Direction::Write, cx)?;
         }
-        let Ok(value) = result else { return Ok(None) };
+        let first = call.args.first().map_or(0, |arg| arg.value as u32);
+        let value = match result {
+            Ok(value) => value,
+            Err(ECHILD) if call.number == nr::WAIT4 && first == ANY_CHILD => return self.waited(Wait::All, cx),
+            Err(_) => return Ok(None),
+        };
         self.descriptors.follow(call, value);
         let arg = |at: usize| call.args.get(at).map_or(0, |arg| arg.value);
         match call.number {
             nr::CLONE if arg(0) & CLONE_THREAD != 0 => self.clone_thread(cx)?,
             nr::CLONE3 => self.clone_thread(cx)?,
-            nr::WAIT4 if value > 0 => return self.reaped(value as u32, cx),
-            nr::WAITID if arg(0) == P_PID => return self.reaped(arg(1) as u32, cx),
+            nr::WAIT4 if value > 0 => return self.waited(Wait::For(value as u32), cx),
+            nr::WAITID if arg(0) == P_PID => return self.waited(Wait::For(arg(1) as u32), cx),
             _ => {}
         }
         Ok(None)
@@ -402,19 +440,29 @@ impl Process {
         self.emit_task(Task::CloneThread { tid }, cx)
     }
 
-    /// `wait` returned a child; in the trace that has to stand behind the child's end.
-    fn reaped<W: Write>(&mut self, captured: u32, cx: &mut Context<'_, W>) -> Result<Option<Stop>, ImportError> {
-        match cx.process(captured) {
-            Some((child, true)) => {
-                self.emit_task(Task::Reaped { child }, cx)?;
-                Ok(None)
-            }
-            Some((_, false)) => {
-                self.reap = Some(captured);
-                Ok(Some(Stop::WaitsFor { child: captured }))
-            }
-            None => Ok(None),
+    /// A `wait` is over; in the trace what follows has to stand behind the children's ends.
+    fn waited<W: Write>(&mut self, wait: Wait, cx: &mut Context<'_, W>) -> Result<Option<Stop>, ImportError> {
+        let ended = |child: &u32| cx.process(*child).is_some_and(|(_, ended)| ended);
+        let over = match wait {
+            Wait::For(child) => !self.children.contains(&child) || ended(&child),
+            Wait::Any => self.children.is_empty() || self.children.iter().any(ended),
+            Wait::All => self.children.iter().all(ended),
+        };
+        if !over {
+            self.wait = Some(wait);
+            return Ok(Some(Stop::Waits));
         }
+        let reaped: Vec<u32> = match wait {
+            Wait::For(child) => self.children.extract_if(.., |known| *known == child).collect(),
+            Wait::Any => Vec::new(),
+            Wait::All => std::mem::take(&mut self.children),
+        };
+        for child in reaped {
+            if let Some((child, _)) = cx.process(child) {
+                self.emit_task(Task::Reaped { child }, cx)?;
+            }
+        }
+        Ok(None)
     }
 
     fn exit_thread<W: Write>(&mut self, call: &Syscall, cx: &mut Context<'_, W>) -> Result<Option<Stop>, ImportError> {

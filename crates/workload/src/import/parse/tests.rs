@@ -85,11 +85,11 @@ fn scheduler_notes_behind_a_result() {
     assert_eq!((call.args[0].value, call.outcome), (0x3d_0f00, Outcome::Done(Ok(0xcf8))));
     assert_eq!(
         items("--3319--   SCHED[2]:  acquired lock (thread_wrapper(starting new thread))"),
-        [Item::Acquired { slot: 2, started: true }]
+        [Item::Acquired { slot: 2, why: Why::Started }]
     );
     assert_eq!(
         items("--3319--   SCHED[1]:  acquired lock (VG_(vg_yield))"),
-        [Item::Acquired { slot: 1, started: false }]
+        [Item::Acquired { slot: 1, why: Why::Other }]
     );
 }
 
@@ -110,6 +110,19 @@ fn an_exec_runs_into_the_new_preamble() {
     );
     let [Item::Syscall(call), Item::Banner { pid: 9 }] = &glued[..] else { panic!("{glued:?}") };
     assert_eq!((call.number, call.outcome), (59, Outcome::Open));
+}
+
+#[test]
+fn a_signal_during_a_call() {
+    assert_eq!(
+        items("--7--   SCHED[1]:  acquired lock (async_signalhandler)"),
+        [Item::Acquired { slot: 1, why: Why::Signal }]
+    );
+}
+
+#[test]
+fn a_call_that_blocks_behind_its_own_line() {
+    assert_eq!(items(" --> [async] ... "), [Item::BareResult(Outcome::Pending)]);
 }
 
 #[test]
