@@ -213,9 +213,10 @@ mod tests {
             *left = *left - step;
             let now = turn.start + step;
             clocks[turn.cpu.index()] = now;
-            match *left {
-                Picos::ZERO => sched.exit(turn.thread),
-                _more => sched.put_back(turn.thread, now),
+            if *left == Picos::ZERO {
+                sched.exit(turn.thread);
+            } else {
+                sched.put_back(turn.thread, now);
             }
             turns.push(turn);
         }

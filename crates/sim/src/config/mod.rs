@@ -8,11 +8,11 @@ pub mod parse;
 use crate::machine::Node;
 use crate::profile::{Profile, ProfileError};
 use pagewright_arch::IsaKind;
-use pagewright_types::{CpuId, CpuMask, FrameRange, NodeId, Order, PAGE_SIZE, Pfn};
+use pagewright_types::{CpuId, CpuMask, FrameRange, NodeId, Order, PAGE_SIZE, Pfn, PhysAddr};
 use thiserror::Error;
 
-/// Physical memory that frame numbers of 32 bits can name, in bytes.
-pub const MAX_MEMORY: u64 = (1 << 32) * PAGE_SIZE;
+/// Physical memory that frame numbers of 32 bits can name, in bytes: the end of the last range is a frame number too.
+pub const MAX_MEMORY: u64 = u32::MAX as u64 * PAGE_SIZE;
 
 /// One node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -67,6 +67,7 @@ impl MachineConfig {
             if end > MAX_MEMORY {
                 return Err(ConfigError::TooMuchMemory { bytes: end });
             }
+            let frame = |bytes| Pfn::containing(PhysAddr::new(bytes));
             let frames = FrameRange::new(frame(start), frame(end));
             nodes.push(Node { id: NodeId::new(index as u8), frames, cpus: node.cpus });
             start = end.next_multiple_of(Order::PUD.bytes());
@@ -122,11 +123,6 @@ impl MachineConfig {
 /// Nodes that a [`NodeId`] can tell apart.
 const MAX_NODES: usize = 256;
 
-/// `bytes` is a whole number of pages and at most [`MAX_MEMORY`], whose end is one past the last frame number.
-fn frame(bytes: u64) -> Pfn {
-    Pfn::new(u32::try_from(bytes / PAGE_SIZE).unwrap_or(u32::MAX))
-}
-
 /// Why there can be no such machine.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum ConfigError {
@@ -163,7 +159,7 @@ pub enum ConfigError {
         bytes: u64,
     },
     /// The end of memory lies past what frame numbers reach.
-    #[error("memory up to {bytes} bytes; at most 16 TiB are possible")]
+    #[error("memory up to {bytes} bytes; at most 16 TiB less a page are possible")]
     TooMuchMemory {
         /// Where memory would end, the 1 GiB alignment of nodes included.
         bytes: u64,

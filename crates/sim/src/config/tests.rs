@@ -53,6 +53,13 @@ fn nodes_start_at_a_gib_and_node_0_takes_the_unclaimed_cpus() {
 }
 
 #[test]
+fn the_largest_machine_ends_at_the_last_frame_number() {
+    let mut config = possible();
+    config.nodes[0].bytes = MAX_MEMORY;
+    assert_eq!(config.nodes(IsaKind::X86_64).expect("possible")[0].frames.end(), Pfn::new(u32::MAX));
+}
+
+#[test]
 fn words_read_as_documented() {
     assert_eq!(size("2G"), Ok(2 << 30));
     assert_eq!(size("512m"), Ok(512 << 20));

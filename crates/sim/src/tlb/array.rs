@@ -32,6 +32,9 @@ const TAG_SHIFT: u32 = 36;
 const TAG_MASK: u64 = 0xffff << TAG_SHIFT;
 const PAGE_MASK: u64 = (1 << TAG_SHIFT) - 1;
 
+/// Keys compared, or moved by hand, at once.
+const LANES: usize = 8;
+
 impl Key {
     const EMPTY: u64 = 0;
 
@@ -137,9 +140,10 @@ impl<T: Copy + Default> Array<T> {
 
     fn promote(&mut self, base: usize, key: Key) -> Option<()> {
         let set = base..base + self.ways;
-        let way = self.keys[set.clone()].iter().position(|other| *other == key.0)?;
-        self.keys[set.clone()][..=way].rotate_right(1);
-        self.values[set][..=way].rotate_right(1);
+        let way = position(&self.keys[set.clone()], key.0)?;
+        let value = self.values[base + way];
+        push_front(&mut self.keys[set.clone()][..=way], key.0);
+        push_front(&mut self.values[set][..=way], value);
         Some(())
     }
 
@@ -148,14 +152,11 @@ impl<T: Copy + Default> Array<T> {
         let base = self.set_of(key);
         let set = base..base + self.ways;
         let keys = &mut self.keys[set.clone()];
-        let same = keys.iter().position(|other| *other == key.0);
-        let way = same.or_else(|| keys.iter().position(|other| *other == Key::EMPTY)).unwrap_or(keys.len() - 1);
+        let same = position(keys, key.0);
+        let way = same.or_else(|| position(keys, Key::EMPTY)).unwrap_or(keys.len() - 1);
         let old = keys[way];
-        keys[..=way].rotate_right(1);
-        keys[0] = key.0;
-        let values = &mut self.values[set];
-        values[..=way].rotate_right(1);
-        values[0] = value;
+        push_front(&mut keys[..=way], key.0);
+        push_front(&mut self.values[set][..=way], value);
         self.forget(old);
         self.held[key.level().index()] += 1;
         self.globals += u32::from(key.0 & GLOBAL != 0);
@@ -223,6 +224,36 @@ impl<T: Copy + Default> Array<T> {
             self.globals += u32::from(key & GLOBAL != 0);
         }
     }
+}
+
+/// Puts `first` before the others and loses the last.
+#[inline]
+fn push_front<T: Copy>(slots: &mut [T], first: T) {
+    if slots.len() > LANES {
+        slots.copy_within(..slots.len() - 1, 1);
+        slots[0] = first;
+        return;
+    }
+    // A short set is moved sooner than a call to `memmove` is made.
+    let mut carried = first;
+    for slot in slots {
+        carried = std::mem::replace(slot, carried);
+    }
+}
+
+/// Where `key` stands. In a large set, looks at [`LANES`] keys at once and without a branch: a fully associative TLB has dozens of
+/// ways, and a miss compares them all.
+#[inline]
+fn position(keys: &[u64], key: u64) -> Option<usize> {
+    if keys.len() <= LANES {
+        return keys.iter().position(|other| *other == key);
+    }
+    for (chunk, lanes) in keys.chunks(LANES).enumerate() {
+        if lanes.iter().fold(false, |hit, other| hit | (*other == key)) {
+            return lanes.iter().position(|other| *other == key).map(|lane| chunk * LANES + lane);
+        }
+    }
+    None
 }
 
 #[cfg(test)]

@@ -1,0 +1,101 @@
+//! The machine around the TLBs: whose ranks a CPU holds, where an operation runs, allocations that fail on request, memory, time.
+
+mod common;
+
+use common::{Bench, CPU0};
+use pagewright_arch::{Aarch64, Effects, Pte, Slot, X86_64};
+use pagewright_sim::{Cost, Picos, Refusal, SimLocks};
+use pagewright_sync::rank::{Space, Table};
+use pagewright_sync::{Backend, SpinLock};
+use pagewright_types::{CpuId, Level, Order, Pfn, PhysAddr};
+use std::sync::atomic::Ordering;
+
+const CPU1: CpuId = CpuId::new(1);
+
+type Lock<R> = SpinLock<u32, R, SimLocks>;
+
+#[test]
+fn each_cpu_holds_its_own_ranks_and_keeps_them_while_another_runs() {
+    let sim = Bench::<X86_64>::new().sim;
+    let outer: Lock<Space> = Lock::new(0);
+    let inner: Lock<Table> = Lock::new(0);
+    sim.run_on(CPU0, || {
+        let held = inner.lock();
+        sim.run_on(CPU1, || {
+            assert_eq!((SimLocks::cpu(), sim.cpu()), (CPU1, CPU1));
+            // In order here: that CPU 0 holds an inner lock is no business of CPU 1's.
+            drop(outer.lock());
+            assert!(SimLocks::held().is_empty());
+            sim.run_on(CPU0, || assert!(!SimLocks::held().is_empty(), "CPU 0 still holds what it held"));
+        });
+        assert_eq!(SimLocks::cpu(), CPU0);
+        assert!(!SimLocks::held().is_empty());
+        drop(held);
+        assert!(SimLocks::held().is_empty());
+    });
+}
+
+#[test]
+#[should_panic(expected = "deadlock in fast mode: CPU 1 waits for a lock")]
+fn a_contended_lock_is_a_deadlock() {
+    let sim = Bench::<X86_64>::new().sim;
+    let lock: Lock<Table> = Lock::new(0);
+    sim.run_on(CPU0, || {
+        let _held = lock.lock();
+        sim.run_on(CPU1, || drop(lock.lock()));
+    });
+}
+
+#[test]
+fn two_machines_share_a_host_thread() {
+    let (one, other) = (Bench::<X86_64>::new().sim, Bench::<Aarch64>::new().sim);
+    one.run_on(CPU1, || {
+        other.run_on(CPU0, || assert_eq!((other.cpu(), SimLocks::cpu()), (CPU0, CPU0)));
+        assert_eq!((one.cpu(), SimLocks::cpu()), (CPU1, CPU1));
+    });
+}
+
+#[test]
+fn allocations_fail_when_they_are_told_to() {
+    let sim = Bench::<X86_64>::new().sim;
+    let ask = |times: usize| (0..times).map(|_| sim.permit_allocation()).collect::<Vec<_>>();
+    assert_eq!(ask(3), [true; 3]);
+    sim.fail_allocation_after(2, Refusal::One);
+    assert_eq!(ask(4), [true, true, false, true]);
+    sim.fail_allocation_after(1, Refusal::All);
+    assert_eq!(ask(4), [true, false, false, false]);
+    sim.permit_allocations();
+    assert_eq!(ask(2), [true; 2]);
+    assert_eq!(sim.refused_allocations(), 4);
+}
+
+#[test]
+fn foreign_stores_and_effects_see_the_same_memory() {
+    let sim = Bench::<X86_64>::new().sim;
+    let slot = Slot { table: Pfn::new(3), index: 5 };
+    sim.ram()[(slot.addr().raw() / 8) as usize].store(0xfeed, Ordering::Relaxed);
+    assert_eq!(sim.load(slot).raw(), 0xfeed);
+    assert_eq!(sim.swap(slot, Pte::from_raw(1)).raw(), 0xfeed);
+    assert_eq!(sim.compare_exchange(slot, Pte::from_raw(2), Pte::EMPTY), Err(Pte::from_raw(1)));
+    assert_eq!(sim.compare_exchange(slot, Pte::from_raw(1), Pte::from_raw(7)), Ok(()));
+    let mut bytes = [0; 2];
+    sim.read(PhysAddr::new(slot.addr().raw()), &mut bytes);
+    assert_eq!(bytes, [7, 0]);
+    sim.copy(Pfn::new(2), Pfn::new(6), Order::new(1));
+    assert_eq!(sim.load(Slot { table: Pfn::new(7), index: 5 }).raw(), 7);
+    sim.zero(Pfn::new(6), Order::new(1));
+    assert_eq!(sim.load(Slot { table: Pfn::new(7), index: 5 }), Pte::EMPTY);
+}
+
+#[test]
+fn only_the_cpu_that_works_pays() {
+    let sim = Bench::<X86_64>::new().sim;
+    sim.run_on(CPU1, || sim.zero(Pfn::new(0), Order::PMD));
+    assert_eq!(sim.clock(CPU1), sim.profile().cost(Cost::ZeroPage) * Level::PMD.pages());
+    assert_eq!(sim.clock(CPU0), Picos::ZERO);
+    sim.charge(CPU0, Cost::Syscall, 2);
+    assert_eq!(sim.clock(CPU0), sim.profile().cost(Cost::Syscall) * 2);
+    assert_eq!(sim.elapsed(), sim.clock(CPU1));
+    sim.idle_until(CPU1, Picos::ZERO);
+    assert_eq!(sim.elapsed(), sim.clock(CPU1), "time does not go back");
+}
