@@ -1,7 +1,7 @@
 //! One CPU of the machine: its TLBs, its clock, its counts, and the registers that matter to memory.
 //!
 //! The TLBs are borrowed for the length of one operation on them and never across a call out of this crate; everything else is
-//! a plain cell. A clock moves by [`Core::spend`] and by waiting for an answer, never otherwise.
+//! a plain cell. A clock moves by [`Core::spend`] and by waiting, never otherwise (INV-SIM-CLOCK).
 
 use crate::cost::Costs;
 use crate::event::{Event, Events};

@@ -1,4 +1,4 @@
-//! What each TLB invalidation removes, instruction by instruction.
+//! What each TLB invalidation removes, instruction by instruction (INV-SIM-INVALIDATE).
 //!
 //! | target | x86-64 (SDM vol. 3A §4.10.4.1) | arm64 (Arm ARM D8.16.5) |
 //! | --- | --- | --- |

@@ -220,7 +220,8 @@ impl<I: Isa> Sim<I> {
     }
 }
 
-/// A CPU has the host thread until this is dropped; then the one that had it before goes on.
+/// A CPU has the host thread until this is dropped; then the one that had it before goes on, each with the ranks that it holds
+/// (INV-SIM-RANKS).
 pub(crate) struct Entered<'a, I> {
     machine: &'a Machine<I>,
     cpu: CpuId,

@@ -1,4 +1,4 @@
-//! Invalidations remove exactly what the manuals say, walk caches included, on the CPUs that they reach.
+//! Invalidations remove exactly what the manuals say, walk caches included, on the CPUs that they reach (INV-SIM-INVALIDATE).
 //!
 //! A test sees a walk cache by what a walk costs: as many reads as there are levels that it did not remember.
 

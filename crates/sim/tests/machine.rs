@@ -1,24 +1,28 @@
 //! The machine around the TLBs: whose ranks a CPU holds, where an operation runs, allocations that fail on request, memory, time.
 
-mod common;
-
-use common::{Bench, CPU0};
-use pagewright_arch::{Aarch64, Effects, Pte, Slot, X86_64};
-use pagewright_sim::{Cost, Picos, Refusal, SimLocks};
+use pagewright_arch::{Aarch64, Effects, Isa, Pte, Slot, X86_64};
+use pagewright_sim::{Cost, MachineConfig, Picos, Refusal, Sim, SimLocks};
 use pagewright_sync::rank::{Space, Table};
 use pagewright_sync::{Backend, SpinLock};
 use pagewright_types::{CpuId, Level, Order, Pfn, PhysAddr};
 use std::sync::atomic::Ordering;
 
+const CPU0: CpuId = CpuId::new(0);
 const CPU1: CpuId = CpuId::new(1);
+
+fn machine<I: Isa>() -> Sim<I> {
+    let config = MachineConfig::default_for(I::KIND).expect("the default profile");
+    Sim::new(config).expect("a possible machine")
+}
 
 type Lock<R> = SpinLock<u32, R, SimLocks>;
 
 #[test]
 fn each_cpu_holds_its_own_ranks_and_keeps_them_while_another_runs() {
-    let sim = Bench::<X86_64>::new().sim;
+    let sim = machine::<X86_64>();
     let outer: Lock<Space> = Lock::new(0);
     let inner: Lock<Table> = Lock::new(0);
+    // INV-SIM-RANKS
     sim.run_on(CPU0, || {
         let held = inner.lock();
         sim.run_on(CPU1, || {
@@ -38,7 +42,7 @@ fn each_cpu_holds_its_own_ranks_and_keeps_them_while_another_runs() {
 #[test]
 #[should_panic(expected = "deadlock in fast mode: CPU 1 waits for a lock")]
 fn a_contended_lock_is_a_deadlock() {
-    let sim = Bench::<X86_64>::new().sim;
+    let sim = machine::<X86_64>();
     let lock: Lock<Table> = Lock::new(0);
     sim.run_on(CPU0, || {
         let _held = lock.lock();
@@ -48,7 +52,7 @@ fn a_contended_lock_is_a_deadlock() {
 
 #[test]
 fn two_machines_share_a_host_thread() {
-    let (one, other) = (Bench::<X86_64>::new().sim, Bench::<Aarch64>::new().sim);
+    let (one, other) = (machine::<X86_64>(), machine::<Aarch64>());
     one.run_on(CPU1, || {
         other.run_on(CPU0, || assert_eq!((other.cpu(), SimLocks::cpu()), (CPU0, CPU0)));
         assert_eq!((one.cpu(), SimLocks::cpu()), (CPU1, CPU1));
@@ -57,7 +61,7 @@ fn two_machines_share_a_host_thread() {
 
 #[test]
 fn allocations_fail_when_they_are_told_to() {
-    let sim = Bench::<X86_64>::new().sim;
+    let sim = machine::<X86_64>();
     let ask = |times: usize| (0..times).map(|_| sim.permit_allocation()).collect::<Vec<_>>();
     assert_eq!(ask(3), [true; 3]);
     sim.fail_allocation_after(2, Refusal::One);
@@ -71,7 +75,7 @@ fn allocations_fail_when_they_are_told_to() {
 
 #[test]
 fn foreign_stores_and_effects_see_the_same_memory() {
-    let sim = Bench::<X86_64>::new().sim;
+    let sim = machine::<X86_64>();
     let slot = Slot { table: Pfn::new(3), index: 5 };
     sim.ram()[(slot.addr().raw() / 8) as usize].store(0xfeed, Ordering::Relaxed);
     assert_eq!(sim.load(slot).raw(), 0xfeed);
@@ -89,7 +93,7 @@ fn foreign_stores_and_effects_see_the_same_memory() {
 
 #[test]
 fn only_the_cpu_that_works_pays() {
-    let sim = Bench::<X86_64>::new().sim;
+    let sim = machine::<X86_64>();
     sim.run_on(CPU1, || sim.zero(Pfn::new(0), Order::PMD));
     assert_eq!(sim.clock(CPU1), sim.profile().cost(Cost::ZeroPage) * Level::PMD.pages());
     assert_eq!(sim.clock(CPU0), Picos::ZERO);

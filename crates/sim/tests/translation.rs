@@ -107,6 +107,7 @@ fn accessed_and_dirty_are_set_in_memory<I: Isa>() {
     assert_eq!(misses, [1, 0], "setting a dirty bit is a walk and no miss");
 }
 
+/// INV-SIM-STALE
 fn a_stale_translation_is_used_until_it_is_flushed<I: Isa>() {
     let bench = Bench::<I>::new();
     let root = bench.frame(Level::PTE);
@@ -164,6 +165,7 @@ fn untouched_memory_reads_as_zero<I: Isa>() {
     assert_eq!(bench.sim.ram().len() as u64 * 8, 3 << 30);
 }
 
+/// INV-SIM-CLOCK
 fn the_same_accesses_take_the_same_time<I: Isa>() {
     let run = || {
         let bench = Bench::<I>::new();

@@ -4,7 +4,8 @@
 //! they remember. Which array holds which page size is the profile's to say ([`Route`]); a size that no array of a level
 //! takes is not cached at that level.
 //!
-//! What is here may be stale, and nothing in this module minds: an entry leaves when it is evicted or when somebody removes it.
+//! What is here may be stale, and nothing in this module minds: an entry leaves when it is evicted or when somebody removes it
+//! (INV-SIM-STALE).
 
 mod array;
 

@@ -5,7 +5,7 @@
 //! a schedule can interleave. In fast mode [`crate::access`] takes all steps at once.
 //!
 //! Accessed and dirty bits are set in memory by compare-and-exchange against the word that was read, so that a walk
-//! never brings back an entry that was cleared meanwhile (SDM vol. 3A §4.8; Arm ARM D8.5.4).
+//! never brings back an entry that was cleared meanwhile (INV-SIM-UPDATE; SDM vol. 3A §4.8, Arm ARM D8.5.4).
 
 mod word;
 

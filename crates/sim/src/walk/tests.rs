@@ -54,6 +54,31 @@ proptest! {
     }
 }
 
+/// INV-SIM-UPDATE: while another thread clears the entry and puts it back, a walk never leaves a bit in a cleared one.
+#[test]
+fn a_cleared_entry_is_not_brought_back() {
+    let ram = Ram::try_new(PAGE_SIZE).expect("one page");
+    let leaf = Leaf { pfn: Pfn::new(1), rights: Rights::RW, flags: LeafFlags::USER };
+    let word = X86_64::leaf(Level::PTE, leaf).raw();
+    let walk = Walk { level: Level::PTE, table: Pfn::new(0), allows: Rights::all() };
+    let cell = ram.word(Slot { table: Pfn::new(0), index: 0 }.addr());
+    let walking = std::sync::atomic::AtomicBool::new(true);
+    std::thread::scope(|threads| {
+        threads.spawn(|| {
+            while walking.load(Ordering::Relaxed) {
+                walk.step(IsaKind::X86_64, &ram, VirtAddr::ZERO, Access::Write);
+            }
+        });
+        for _ in 0..100_000 {
+            cell.store(word, Ordering::Relaxed);
+            let taken = cell.swap(0, Ordering::AcqRel);
+            assert!(taken == word || taken == X86_64::touched(Pte::from_raw(word), true).raw());
+            assert_eq!(cell.load(Ordering::Relaxed), 0);
+        }
+        walking.store(false, Ordering::Relaxed);
+    });
+}
+
 #[test]
 fn a_leaf_of_the_kernel_is_refused() {
     let leaf = Leaf { pfn: Pfn::new(1), rights: Rights::RW, flags: LeafFlags::GLOBAL };
