@@ -13,9 +13,10 @@ use std::rc::Rc;
 
 const CPU1: CpuId = CpuId::new(1);
 const FAR: u64 = 600;
+const BESIDE_FAR: u64 = 601;
 
 /// Two address spaces on CPU 0 and 1, each with pages 0, 1 and [`FAR`] (under another PTE table) and a global page 2, all of them cached
-/// on both CPUs. CPU 0 ends under tag 1.
+/// on both CPUs, and [`BESIDE_FAR`], of which only the way to it is. CPU 0 ends under tag 1.
 struct Spaces<I: Isa> {
     bench: Bench<I>,
     roots: [Pfn; 2],
@@ -26,7 +27,7 @@ impl<I: Isa> Spaces<I> {
         let bench = Bench::<I>::new();
         let roots = [bench.frame(Level::PTE), bench.frame(Level::PTE)];
         for root in roots {
-            for number in [0, 1, FAR] {
+            for number in [0, 1, FAR, BESIDE_FAR] {
                 bench.map(root, Level::PTE, page(number), Rights::RW, LeafFlags::empty());
             }
         }
@@ -84,7 +85,8 @@ fn one(tag: u16, number: u64, last_level: bool) -> Target {
 fn invlpg_drops_the_page_and_all_walk_caches_of_the_tag() {
     let spaces = Spaces::<X86_64>::new();
     spaces.invalidate(Reach::Local, one(1, 0, true));
-    assert_eq!(spaces.reads(CPU0, 1, 0), 4, "from the root: every walk cache of the tag is gone");
+    assert_eq!(spaces.reads(CPU0, 1, BESIDE_FAR), 4, "from the root: every walk cache of the tag is gone");
+    assert_eq!(spaces.reads(CPU0, 1, 0), 2, "the far page filled those above the PTE table");
     assert_eq!(spaces.reads(CPU0, 1, 1), 0, "the neighbour stays");
     assert_eq!(spaces.reads(CPU0, 2, 0), 0, "so does the other tag");
     assert_eq!(spaces.reads(CPU1, 1, 0), 0, "and the other CPU");
@@ -100,6 +102,7 @@ fn invpcid_of_another_tag_spares_globals_and_other_walks() {
     spaces.invalidate(Reach::Local, one(2, 0, true));
     spaces.invalidate(Reach::Local, one(2, 2, true));
     assert!(spaces.keeps_global());
+    assert_eq!(spaces.reads(CPU0, 2, BESIDE_FAR), 1, "another way is still known");
     assert_eq!(spaces.reads(CPU0, 2, 0), 4, "the walk caches on the way to the page are gone");
     assert_eq!(spaces.reads(CPU0, 1, 0), 0);
     spaces.invalidate(Reach::Local, one(1, FAR, true));
