@@ -32,8 +32,8 @@ pub(crate) struct Core {
     pub(crate) idle_relaxes: Cell<u32>,
     /// Broadcast invalidations issued here and not completed.
     pub(crate) outstanding: Cell<u64>,
-    /// Depth of interrupt handlers.
-    pub(crate) in_interrupt: Cell<u32>,
+    /// Handlers running and sections without interrupts, one inside the other.
+    pub(crate) closed: Cell<u32>,
     /// Ranks held while another CPU runs on the host thread.
     pub(crate) held: Cell<RankSet>,
 }
@@ -48,7 +48,7 @@ impl Core {
             answered_at: Cell::new(Picos::ZERO),
             idle_relaxes: Cell::new(0),
             outstanding: Cell::new(0),
-            in_interrupt: Cell::new(0),
+            closed: Cell::new(0),
             held: Cell::new(RankSet::EMPTY),
         }
     }

@@ -105,11 +105,10 @@ impl<I: Isa> Effects for Sim<I> {
         self.interrupt(targets);
     }
 
-    /// Joins the clock of this CPU with the latest answer to its interrupts: whoever waits for an answer calls this at least once, and
-    /// the wait is charged here.
+    /// Joins the clock of this CPU with the latest answer to its interrupts.
     ///
     /// # Panics
-    /// When called over and over with nothing to wait for.
+    /// With interrupts closed, and when called over and over with nothing to wait for.
     fn relax(&self) {
         self.wait_for_answers();
     }
@@ -124,8 +123,16 @@ impl<I: Isa> Effects for Sim<I> {
         self.here().root.set(Some(Root { table: root, tag }));
     }
 
+    fn without_interrupts<T>(&self, body: impl FnOnce() -> T) -> T {
+        let core = self.here();
+        core.closed.set(core.closed.get() + 1);
+        let result = body();
+        core.closed.set(core.closed.get() - 1);
+        result
+    }
+
     fn may_wait(&self) -> bool {
-        self.here().in_interrupt.get() == 0
+        self.here().closed.get() == 0
     }
 
     fn permit_allocation(&self) -> bool {

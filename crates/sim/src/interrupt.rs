@@ -9,7 +9,10 @@
 //! what it was doing; the answer comes at a time counted from the sender's clock, because a target takes an interrupt when
 //! it arrives, however far its own turns have run ahead. What the sender does before it calls `relax` overlaps with the targets' work.
 //!
-//! Not modelled: interrupts that queue up at one target, and targets that have interrupts closed.
+//! Whoever finds all answers there without ever calling `relax` has still to wait for them, at the latest when its operation ends.
+//!
+//! Not modelled: interrupts that queue up at one target. Nobody can be interrupted while it has interrupts closed, because operations are
+//! atomic; it is checked.
 
 use crate::core::Core;
 use crate::cost::Cost;
@@ -45,6 +48,7 @@ impl<I: Isa> Sim<I> {
         for target in targets.iter() {
             assert!(self.0.online.contains(target), "CPU {sender_cpu} interrupts CPU {target}, which is not there");
             let core = self.core(target);
+            assert!(core.closed.get() == 0, "CPU {sender_cpu} interrupts CPU {target}, which has interrupts closed");
             let before = core.clock();
             core.events.add(Event::IpisReceived, 1);
             core.pay(costs, Cost::IpiHandler);
@@ -57,18 +61,20 @@ impl<I: Isa> Sim<I> {
 
     fn handle_on(&self, target: CpuId, core: &Core, handler: &dyn Fn(CpuId)) {
         let entered = Entered::new(&self.0, target);
-        core.in_interrupt.set(core.in_interrupt.get() + 1);
+        core.closed.set(core.closed.get() + 1);
         handler(target);
-        core.in_interrupt.set(core.in_interrupt.get() - 1);
+        core.closed.set(core.closed.get() - 1);
         drop(entered);
     }
 
     /// Waits for the answers to earlier interrupts.
     ///
     /// # Panics
-    /// When called over and over with nothing to wait for: in fast mode nobody else can act meanwhile.
+    /// With interrupts closed, and when called over and over with nothing to wait for: in fast mode nobody else can act meanwhile.
     pub(crate) fn wait_for_answers(&self) {
         let core = self.here();
+        let cpu = self.0.current.get();
+        assert!(core.closed.get() == 0, "CPU {cpu} waits for others with interrupts closed");
         let answered_at = core.answered_at.get();
         if core.clock() < answered_at {
             core.wait_until(answered_at);
@@ -77,7 +83,6 @@ impl<I: Isa> Sim<I> {
         }
         let idle = core.idle_relaxes.get() + 1;
         core.idle_relaxes.set(idle);
-        let cpu = self.0.current.get();
         assert!(idle < IDLE_RELAXES, "deadlock in fast mode: CPU {cpu} waits for others, and all have answered");
     }
 }

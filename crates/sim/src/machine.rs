@@ -214,6 +214,8 @@ impl<I: Isa> Sim<I> {
         if self.0.depth.get() == 1 {
             let outstanding = self.core(cpu).outstanding.get();
             assert!(outstanding == 0, "CPU {cpu} ended an operation with {outstanding} invalidations not completed");
+            let core = self.core(cpu);
+            core.wait_until(core.answered_at.get());
         }
         drop(entered);
         result

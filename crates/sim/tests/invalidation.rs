@@ -313,6 +313,30 @@ fn a_kick_runs_the_handler_on_each_target_and_the_sender_waits_in_relax() {
 }
 
 #[test]
+fn answers_that_nobody_waited_for_are_waited_for_at_the_end() {
+    let sim = Bench::<X86_64>::new().sim;
+    sim.bind_ipi_handler(Rc::new(|_| {}));
+    let kicked = sim.run_on(CPU0, || {
+        sim.kick(&CpuMask::of(CPU1));
+        sim.clock(CPU0)
+    });
+    let waited = [Cost::IpiDelivery, Cost::IpiHandler, Cost::IpiAck].map(|cost| sim.profile().cost(cost).raw());
+    assert_eq!(sim.clock(CPU0).since(kicked).raw(), waited.iter().sum());
+}
+
+#[test]
+#[should_panic(expected = "waits for others with interrupts closed")]
+fn waiting_with_interrupts_closed_is_a_deadlock() {
+    let sim = Bench::<X86_64>::new().sim;
+    sim.run_on(CPU0, || {
+        sim.without_interrupts(|| {
+            assert!(!sim.may_wait());
+            sim.relax();
+        });
+    });
+}
+
+#[test]
 #[should_panic(expected = "deadlock in fast mode")]
 fn waiting_for_nobody_is_a_deadlock() {
     let bench = Bench::<X86_64>::new();

@@ -12,7 +12,7 @@ mod word;
 use crate::ram::Ram;
 use pagewright_arch::{IsaKind, Slot};
 use pagewright_types::{Access, Level, Pfn, Rights, VirtAddr};
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 use word::Word;
 
 /// A walk under way, before the entry of a table of `level`.
@@ -62,18 +62,14 @@ impl Walk {
         let slot = Slot { table: self.table, index: self.level.index_of(va) as u16 };
         let cell = ram.word(slot.addr());
         let raw = cell.load(Ordering::Acquire);
-        let update = |used: u64| match raw == used {
-            true => Ok(false),
-            false => cell.compare_exchange(raw, used, Ordering::AcqRel, Ordering::Relaxed).map(|_| true),
-        };
         match word::decode(isa, self.level, raw) {
             Word::Absent => Step::Refused { present: false },
             Word::Malformed => Step::Refused { present: true },
-            Word::Table(down) => match (update(down.used), self.level.down()) {
+            Word::Table(down) => match (update(cell, raw, down.used), self.level.down()) {
                 (Ok(updated), Some(level)) => {
                     Step::Down { next: Self { level, table: down.table, allows: self.allows & down.allows }, updated }
                 }
-                (Err(_), _) => Step::Again,
+                (Err(Changed), _) => Step::Again,
                 (Ok(_), None) => unreachable!("no word at PTE level is a table"),
             },
             Word::Leaf(leaf) => {
@@ -82,16 +78,32 @@ impl Walk {
                     return Step::Refused { present: true };
                 }
                 let store = access == Access::Write;
-                match update(if store { leaf.used_by_store } else { leaf.used }) {
+                match update(cell, raw, if store { leaf.used_by_store } else { leaf.used }) {
                     Ok(updated) => {
                         let dirty = leaf.dirty || store;
                         let found = Found { pfn: leaf.pfn, level: self.level, rights, global: leaf.global, dirty };
                         Step::Arrived { found, updated }
                     }
-                    Err(_) => Step::Again,
+                    Err(Changed) => Step::Again,
                 }
             }
         }
+    }
+}
+
+/// The entry is no longer what the walker read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Changed;
+
+/// Makes `cell`, which was read as `raw`, say `used`; returns whether it had to be stored.
+#[inline]
+fn update(cell: &AtomicU64, raw: u64, used: u64) -> Result<bool, Changed> {
+    if raw == used {
+        return Ok(false);
+    }
+    match cell.compare_exchange(raw, used, Ordering::AcqRel, Ordering::Relaxed) {
+        Ok(_) => Ok(true),
+        Err(_) => Err(Changed),
     }
 }
 
