@@ -41,7 +41,7 @@ pub struct Options {
 
 impl Default for Options {
     fn default() -> Self {
-        Self { native: true, layout: Layout::Linux, effort: Effort::Fast }
+        Self { native: true, layout: Layout::Linux, effort: Effort::Small }
     }
 }
 
