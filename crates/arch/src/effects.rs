@@ -91,6 +91,9 @@ pub struct Caps {
     pub tagged: bool,
     /// Tags usable: 2^12 PCIDs, or 2^8 or 2^16 ASIDs.
     pub tags: u32,
+    /// Whether a TLB keeps an entry that has just refused an access, so that it must be told when the right is given (arm64). x86 walks again
+    /// after a fault (Intel SDM vol. 3A §4.10.4.1).
+    pub keeps_refused: bool,
     /// Whether [`Target::Range`] exists (arm64 FEAT_TLBIRANGE).
     pub range_invalidate: bool,
 }

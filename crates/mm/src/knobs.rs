@@ -82,9 +82,6 @@ knobs! {
     MaxMapCount = "vm.max_map_count", "/proc/sys/vm/max_map_count", 65530,
         Values::Number { least: 1, most: u32::MAX as u64 },
         "Mappings that one address space may have.";
-    StackGuardGap = "stack_guard_gap", "kernel command line", 256,
-        Values::Number { least: 0, most: 1 << 20 },
-        "Pages kept free below a mapping that grows down.";
     TlbSinglePageFlushCeiling = "tlb_single_page_flush_ceiling", "/sys/kernel/debug/x86/tlb_single_page_flush_ceiling", 33,
         Values::Number { least: 0, most: 512 },
         "Pages above which a flush on x86 takes the whole address space instead of page by page.";

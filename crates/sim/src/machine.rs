@@ -98,6 +98,7 @@ impl<I: Isa> Sim<I> {
             shootdown,
             tagged: config.tagged,
             tags: if config.tagged { config.profile.tags } else { 1 },
+            keeps_refused: I::KIND == IsaKind::Aarch64,
             range_invalidate: config.profile.range_invalidate,
         };
         Ok(Self(Rc::new(Machine {

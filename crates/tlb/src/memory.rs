@@ -69,12 +69,13 @@ impl<P: Platform> Tlb<P> {
             self.count(Counter::PwTlbDebtParked, 1);
             match piece {
                 Parked::Block(block) => self.frames().free_owing(block, key),
-                Parked::Folio(folio) => match self.frames().put_last(folio) {
-                    Ok(block) => self.frames().free_owing(block, key),
-                    // INV-TLB-SHARED: whoever drops the last reference knows nothing of this key, so this one is never dropped. The
-                    // folio is lost: the price of a debt that nobody paid.
-                    Err(shared) => drop(shared.into_raw()),
-                },
+                Parked::Folio(folio) => {
+                    // INV-TLB-SHARED: whoever drops the last reference knows nothing of this key, so the folio remembers it.
+                    self.frames().folio_of(&folio).owe(key);
+                    if let Some(block) = self.frames().put(folio) {
+                        self.frames().free(block);
+                    }
+                }
             }
         });
     }

@@ -69,18 +69,39 @@ id! {
     LineageId(u32)
 }
 id! {
-    /// When the debt arose under which a parked frame stands: the ledger's epoch. Wide enough never to wrap; 0 is no debt. Nobody
-    /// but the ledger can tell whether a key is settled.
+    /// When the debt arose under which a parked frame stands: an epoch of the ledger, wide enough never to wrap, and whether
+    /// several debts were merged. 0 is no debt. Nobody but the ledger can tell whether a key is settled.
     DebtKey(u64)
 }
 
 impl DebtKey {
     /// The frame owes nothing.
     pub const NONE: Self = Self(0);
+    const MERGED: u64 = 1 << 63;
 
-    /// The key under which two frames stand once they are one block: settling the later debt settles the earlier too.
+    /// The key under which two frames stand once they are one block: as young as the younger, and for every debt up
+    /// to that age.
     #[inline]
-    pub fn merge(self, other: Self) -> Self {
-        self.max(other)
+    pub const fn merge(self, other: Self) -> Self {
+        if self.0 == other.0 || other.0 == 0 {
+            return self;
+        }
+        if self.0 == 0 {
+            return other;
+        }
+        let (a, b) = (self.epoch(), other.epoch());
+        Self(if a > b { a } else { b } | Self::MERGED)
+    }
+
+    /// The ledger's epoch at which the youngest debt in it arose.
+    #[inline]
+    pub const fn epoch(self) -> u64 {
+        self.0 & !Self::MERGED
+    }
+
+    /// Whether it stands for more than one debt.
+    #[inline]
+    pub const fn is_merged(self) -> bool {
+        self.0 & Self::MERGED != 0
     }
 }

@@ -2,6 +2,7 @@
 //!
 //! * [`trace`] is the event model and the native file format, streamed in both directions.
 //! * [`import`] turns valgrind lackey logs into a trace.
+//! * [`lab`] is the memory manager on a simulated machine, where captures are replayed.
 //! * [`record`] runs a program natively for Linux's own figures, then under valgrind for the trace.
 //!
 //! The modules above speak of addresses *as a capture says them* ([`trace::UserAddr`], [`trace::PageNo`]); they know nothing of our
@@ -10,4 +11,6 @@
 #![forbid(unsafe_code)]
 
 pub mod import;
+pub mod lab;
+pub mod record;
 pub mod trace;

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use pagewright_workload::record::{Options, RecordError, record};
+use pagewright_workload::record::{Options, RecordError, Stdin, record};
 use pagewright_workload::trace::{Effort, Event, Reader, Task};
 
 fn has_valgrind() -> bool {
@@ -40,15 +40,17 @@ fn a_shell_that_forks_is_recorded_whole() {
     }
     let directory = scratch("fork");
     let output = directory.join("shell.pwt");
-    let options = Options { effort: Effort::Fast, ..Options::default() };
+    let options = Options { effort: Effort::Fast, stdin: Stdin::Empty, ..Options::default() };
     let script = "/bin/true; (exit 3); exit 4";
     let recording = record(&output, "/bin/sh", &["-c".into(), script.into()], &options).unwrap();
     assert_eq!(recording.status, 4);
     assert_eq!(recording.summary.processes, 3);
     let tasks = tasks(&output);
     let execs = tasks.iter().filter(|task| matches!(task, Task::Exec { .. })).count();
-    let exits: Vec<u32> =
-        tasks.iter().filter_map(|task| if let Task::ExitProcess { status } = task { Some(*status) } else { None }).collect();
+    let exits: Vec<u32> = tasks
+        .iter()
+        .filter_map(|task| if let Task::ExitProcess { status } = task { Some(*status) } else { None })
+        .collect();
     assert_eq!((execs, exits), (2, vec![0, 3, 4]), "the shell and true are images; children end before their parent");
     let native = recording.native.unwrap();
     let who: Vec<(&[u32], u32)> = native.images.iter().map(|image| (&image.process[..], image.image)).collect();
@@ -63,7 +65,8 @@ fn what_cannot_be_recorded_says_so_and_leaves_nothing() {
         return;
     }
     let directory = scratch("none");
-    let error = record(&directory.join("x.pwt"), "no-such-program", &[], &Options::default()).unwrap_err();
+    let options = Options { stdin: Stdin::Empty, ..Options::default() };
+    let error = record(&directory.join("x.pwt"), "no-such-program", &[], &options).unwrap_err();
     assert!(matches!(error, RecordError::NoProgram { .. }), "{error}");
     assert_eq!(error.to_string(), "no-such-program: no such program");
     assert_eq!(fs::read_dir(&directory).unwrap().count(), 0);

@@ -64,7 +64,8 @@ impl Host {
     }
 }
 
-const CAPS: Caps = Caps { shootdown: ShootdownKind::Ipi, tagged: true, tags: 4096, range_invalidate: false };
+const CAPS: Caps =
+    Caps { shootdown: ShootdownKind::Ipi, tagged: true, tags: 4096, keeps_refused: false, range_invalidate: false };
 
 fn nothing_to_touch() -> ! {
     unreachable!("the frame allocator touches neither contents nor translations")

@@ -50,8 +50,8 @@ impl<P: Platform> Fault<'_, P> {
         self.widen_leaf(locked, self.vma.rights() | Rights::READ, true);
     }
 
-    /// Raises a leaf's rights; a store makes it dirty, and exclusive if the mapping is private. Nothing is owed, because no right
-    /// is lost: a CPU that still has the old entry faults once more and finds this one.
+    /// Raises a leaf's rights; a store makes it dirty, and exclusive if the mapping is private. Nothing is owed, because no right is
+    /// lost: another CPU that still has the old entry faults once more and finds this one.
     fn widen_leaf(&self, locked: &Locked<'_, P>, rights: Rights, write: bool) {
         let mut flags = LeafFlags::ACCESSED;
         flags.set(LeafFlags::DIRTY, write);
@@ -60,6 +60,7 @@ impl<P: Platform> Fault<'_, P> {
         if let Some(debt) = debt {
             debt.settle();
         }
+        self.mm.tlb.forget_refusal(self.space.table().context(), self.va);
     }
 
     /// Puts a page of this space's own in the place of `old`, or of the zero page.

@@ -161,6 +161,7 @@ impl<'a, P: Platform> Fault<'a, P> {
             Action::Wait => Ok(Outcome::Lost),
             Action::Spurious => {
                 self.mm.tlb.count(Counter::PwSpuriousFault, 1);
+                self.mm.tlb.forget_refusal(self.space.table().context(), self.va);
                 Ok(Outcome::Done(Served::Minor))
             }
         }

@@ -26,11 +26,8 @@ impl<P: Platform> Mm<P> {
     pub fn fork(&self, parent: &Space<P>) -> Result<Arc<Space<P>>, MmError> {
         let child = self.make_space(Some(parent.lineage()))?;
         let parent_map = parent.map().write();
-        let copied = if parent_map.ended {
-            Err(MmError::SpaceEnded)
-        } else {
-            self.copy_space(parent, &parent_map, &child)
-        };
+        let copied =
+            if parent_map.ended { Err(MmError::SpaceEnded) } else { self.copy_space(parent, &parent_map, &child) };
         drop(parent_map);
         match copied {
             Ok(()) => {

@@ -127,8 +127,7 @@ impl<P: Platform> Family<P> {
     pub(crate) fn below_after(&self, lineage: LineageId, after: Option<SpaceId>) -> Option<Arc<Space<P>>> {
         let inner = self.inner.lock();
         let from = after.map_or(0, |space| u64::from(space.raw()) + 1);
-        let found =
-            inner.members.iter_from(from).find(|(_, member)| inner.is_at_or_below(member.lineage, lineage));
+        let found = inner.members.iter_from(from).find(|(_, member)| inner.is_at_or_below(member.lineage, lineage));
         found.map(|(_, member)| member.space.clone())
     }
 

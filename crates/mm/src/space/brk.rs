@@ -1,8 +1,8 @@
 //! `brk(2)`: the heap.
 
-use super::vma::{Backing, Vma, VmFlags};
-use super::vmas::AddressMap;
 use super::Space;
+use super::vma::{Backing, STACK_GUARD_PAGES, VmFlags, Vma};
+use super::vmas::AddressMap;
 use crate::error::MmError;
 use crate::knobs::Knob;
 use crate::mm::Mm;
@@ -52,11 +52,9 @@ impl<P: Platform> Mm<P> {
             return Err(MmError::BeyondUser { range });
         }
         // What comes next may grow down: keep its guard gap free, as Linux does.
-        let gap = self.knobs.get(Knob::StackGuardGap) * PAGE_SIZE;
-        let next = map.find_or_after(range.start());
-        if let Some((start, vma)) = next {
-            let guard = if AddressMap::grows_down(vma) { gap } else { 0 };
-            if start * PAGE_SIZE < range.end().raw().saturating_add(guard) {
+        if let Some((start, vma)) = map.find_or_after(range.start()) {
+            let guard = if vma.grows_down() { STACK_GUARD_PAGES } else { 0 };
+            if start < range.end().page_index() + guard {
                 return Err(MmError::Exists { range });
             }
         }
@@ -66,8 +64,7 @@ impl<P: Platform> Mm<P> {
         }
         map.reserve(self, 1)?;
         let start = range.start().page_index();
-        let vma =
-            Vma::new(range.end().page_index(), start, Rights::RW, Rights::all(), VmFlags::empty(), Backing::Anon);
+        let vma = Vma::new(range.end().page_index(), start, Rights::RW, Rights::all(), VmFlags::empty(), Backing::Anon);
         map.insert(start, vma);
         map.merge_over(range);
         Ok(())

@@ -1,8 +1,7 @@
 //! Stacks that grow down when touched below (`expand_stack`).
 
-use super::vmas::AddressMap;
 use super::Space;
-use crate::knobs::Knob;
+use super::vma::STACK_GUARD_PAGES;
 use crate::mm::Mm;
 use pagewright_sync::Platform;
 use pagewright_types::{PAGE_SIZE, VirtAddr};
@@ -23,13 +22,12 @@ impl<P: Platform> Mm<P> {
             return true;
         }
         let end = vma.end();
-        if !AddressMap::grows_down(vma) || (end - page) * PAGE_SIZE > map.stack_limit {
+        if !vma.grows_down() || (end - page) * PAGE_SIZE > map.stack_limit {
             return false;
         }
-        let gap = self.knobs.get(Knob::StackGuardGap);
         let too_near = map.before(start).is_some_and(|(_, below)| {
             // A stack may come down on another stack, or on a mapping without rights that was put there to stop it.
-            page < below.end() + gap && !AddressMap::grows_down(below) && !below.rights().is_empty()
+            page < below.end() + STACK_GUARD_PAGES && !below.grows_down() && !below.rights().is_empty()
                 || page < below.end()
         });
         if too_near {

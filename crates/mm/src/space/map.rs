@@ -1,9 +1,9 @@
 //! `mmap(2)`.
 
-use super::flags::MapFlags;
-use super::vma::{Backing, Vma, VmFlags};
-use super::vmas::AddressMap;
 use super::Space;
+use super::flags::MapFlags;
+use super::vma::{Backing, VmFlags, Vma};
+use super::vmas::AddressMap;
 use crate::error::MmError;
 use crate::file::{FileObject, Kind};
 use crate::knobs::Knob;
@@ -41,7 +41,8 @@ struct Plan<P: Platform> {
     pages: u64,
     shared: bool,
     backing: Backing<P>,
-    pgoff: Option<u64>,
+    /// First page of the file, if there is one.
+    pgoff: u64,
     most: Rights,
 }
 
@@ -65,14 +66,13 @@ impl<P: Platform> Mm<P> {
             return Err(MmError::TooManyMappings { limit });
         }
         self.reserve_unmap(&mut map, range)?;
-        let backing = self.back(space, &plan)?;
+        let (backing, pgoff) = self.back(space, &plan, start)?;
         // From here on nothing can fail.
         self.unmap_reserved(space, &mut map, range);
         let mut flags = VmFlags::empty();
         flags.set(VmFlags::SHARED, plan.shared);
         flags.set(VmFlags::GROWSDOWN, request.flags.contains(MapFlags::GROWSDOWN));
         flags.set(VmFlags::NORESERVE, request.flags.contains(MapFlags::NORESERVE));
-        let pgoff = plan.pgoff.unwrap_or(start.page_index());
         let vma = Vma::new(range.end().page_index(), pgoff, request.rights, plan.most, flags, backing);
         map.insert(start.page_index(), vma);
         map.merge_over(range);
@@ -105,7 +105,7 @@ impl<P: Platform> Mm<P> {
         }
         let pages = len.page_index();
         let Some(mapping) = &request.file else {
-            return Ok(Plan { pages, shared, backing: Backing::Anon, pgoff: None, most: Rights::all() });
+            return Ok(Plan { pages, shared, backing: Backing::Anon, pgoff: 0, most: Rights::all() });
         };
         if mapping.offset % PAGE_SIZE != 0 {
             return Err(MmError::MisalignedOffset { offset: mapping.offset });
@@ -123,7 +123,7 @@ impl<P: Platform> Mm<P> {
             return Err(MmError::Forbidden { rights: request.rights, most: most & mapping.opened });
         }
         let backing = Backing::File(mapping.file.clone());
-        Ok(Plan { pages, shared, backing, pgoff: Some(pgoff), most })
+        Ok(Plan { pages, shared, backing, pgoff, most })
     }
 
     /// Chooses where a mapping goes (`get_unmapped_area`).
@@ -148,27 +148,26 @@ impl<P: Platform> Mm<P> {
         {
             return Ok(hint);
         }
-        let guard = self.knobs.get(Knob::StackGuardGap);
-        map.find_hole(pages, guard).map(VirtAddr::from_page_index).ok_or(MmError::NoHole { pages })
+        map.find_hole(pages).map(VirtAddr::from_page_index).ok_or(MmError::NoHole { pages })
     }
 
-    /// Makes what is behind the mapping ready, and counts it as one of its file's.
-    fn back(&self, space: &Space<P>, plan: &Plan<P>) -> Result<Backing<P>, MmError> {
-        let backing = match &plan.backing {
+    /// Makes what is behind a mapping at `start` ready, counts it as one of its file's, and says with which page it begins.
+    fn back(&self, space: &Space<P>, plan: &Plan<P>, start: VirtAddr) -> Result<(Backing<P>, u64), MmError> {
+        match &plan.backing {
             Backing::Anon if plan.shared => {
-                Backing::File(self.add_file("/dev/zero (deleted)", Kind::Shmem, plan.pages * PAGE_SIZE)?)
+                let file = self.add_file("/dev/zero (deleted)", Kind::Shmem, plan.pages * PAGE_SIZE)?;
+                if let Err(error) = file.join(self, space.id()) {
+                    self.forget_file(&file);
+                    return Err(error);
+                }
+                Ok((Backing::File(file), 0))
             }
-            other => other.clone(),
-        };
-        if let Backing::File(file) = &backing
-            && let Err(error) = file.join(self, space.id())
-        {
-            if file.is_shmem() && plan.pgoff.is_none() {
-                self.forget_file(file);
+            Backing::Anon => Ok((Backing::Anon, start.page_index())),
+            Backing::File(file) => {
+                file.join(self, space.id())?;
+                Ok((plan.backing.clone(), plan.pgoff))
             }
-            return Err(error);
         }
-        Ok(backing)
     }
 
     /// Faults in what can be (`mm_populate`): for writing where the mapping is private and writable.

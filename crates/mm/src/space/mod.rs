@@ -20,7 +20,7 @@ mod zap;
 
 pub use flags::MapFlags;
 pub use map::{FileMapping, MapRequest};
-pub use vma::{Backing, Vma, VmFlags};
+pub use vma::{Backing, VmFlags, Vma};
 pub use vmas::AddressMap;
 
 use crate::counters::{Gauge, Rss};

@@ -1,8 +1,8 @@
 //! `mprotect(2)`.
 
+use super::Space;
 use super::vma::Vma;
 use super::vmas::AddressMap;
-use super::Space;
 use crate::error::MmError;
 use crate::knobs::Knob;
 use crate::mm::Mm;

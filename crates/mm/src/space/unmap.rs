@@ -1,7 +1,7 @@
 //! `munmap(2)`.
 
-use super::vmas::AddressMap;
 use super::Space;
+use super::vmas::AddressMap;
 use crate::counters::Gauge;
 use crate::error::MmError;
 use crate::mm::Mm;

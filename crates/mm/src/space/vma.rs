@@ -19,6 +19,9 @@ bitflags::bitflags! {
     }
 }
 
+/// Pages kept free below a mapping that grows down (Linux's default `stack_guard_gap`).
+pub(super) const STACK_GUARD_PAGES: u64 = 256;
+
 /// What a mapping shows.
 pub enum Backing<P: Platform> {
     /// Zeroes, until written.
@@ -100,6 +103,11 @@ impl<P: Platform> Vma<P> {
         self.flags.contains(VmFlags::SHARED)
     }
 
+    /// Whether an access below it makes it grow.
+    pub fn grows_down(&self) -> bool {
+        self.flags.contains(VmFlags::GROWSDOWN)
+    }
+
     /// What it shows.
     pub fn backing(&self) -> &Backing<P> {
         &self.backing
@@ -173,5 +181,9 @@ impl<P: Platform> Item for Vma<P> {
 
     fn summary(&self, _start: u64) -> Gaps {
         Gaps::until(self.end)
+    }
+
+    fn guard(&self) -> u64 {
+        if self.grows_down() { STACK_GUARD_PAGES } else { 0 }
     }
 }

@@ -3,7 +3,7 @@
 //! Two trees: by address, which faults and calls look in; and by file and page of the file, which the reverse map looks in. Every change
 //! goes through here, so that they agree and files know who maps them.
 
-use super::vma::{Vma, VmFlags};
+use super::vma::Vma;
 use crate::error::MmError;
 use crate::file::FileObject;
 use crate::mm::Mm;
@@ -126,10 +126,9 @@ impl<P: Platform> AddressMap<P> {
         self.vmas.iter_from(from).take_while(move |(start, _)| *start < end)
     }
 
-    /// A hole of `pages` pages, as near to the top of where mappings go as there is one. A mapping above it that grows down keeps `guard`
-    /// pages free below itself.
-    pub(super) fn find_hole(&self, pages: u64, guard: u64) -> Option<u64> {
-        let mut query = GapQuery {
+    /// A hole of `pages` pages, as near to the top of where mappings go as there is one.
+    pub(super) fn find_hole(&self, pages: u64) -> Option<u64> {
+        let top_down = GapQuery {
             pages,
             low: MIN_PAGE,
             high: self.mmap_base.page_index(),
@@ -137,20 +136,14 @@ impl<P: Platform> AddressMap<P> {
             align_offset: 0,
             direction: Direction::TopDown,
         };
-        while let Some(start) = self.vmas.find_gap(&query) {
-            let above = self.vmas.ceiling(start + pages).filter(|(_, vma)| Self::grows_down(vma));
-            match above {
-                Some((stack, _)) if stack < start + pages + guard => query.high = stack.saturating_sub(guard),
-                Some(_) | None => return Some(start),
-            }
-        }
         // Linux falls back to the legacy layout when the top-down area is full (arch_get_unmapped_area_topdown).
-        self.vmas.find_gap(&GapQuery {
+        let bottom_up = GapQuery {
             low: P::Isa::USER_END.page_index() / 3,
             high: P::Isa::USER_END.page_index(),
             direction: Direction::BottomUp,
-            ..query
-        })
+            ..top_down
+        };
+        self.vmas.find_gap(&top_down).or_else(|| self.vmas.find_gap(&bottom_up))
     }
 
     /// Makes the next `inserts` inserts and splits infallible.
@@ -299,10 +292,5 @@ impl<P: Platform> AddressMap<P> {
     pub(super) fn release(&self, vma: &Vma<P>) -> Option<Arc<FileObject<P>>> {
         let file = vma.file()?;
         (file.leave(self.space) && file.is_shmem()).then(|| file.clone())
-    }
-
-    /// Whether growth of the mapping at `start` is what an access below it asks for.
-    pub(super) fn grows_down(vma: &Vma<P>) -> bool {
-        vma.flags().contains(VmFlags::GROWSDOWN)
     }
 }

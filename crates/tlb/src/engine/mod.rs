@@ -8,10 +8,10 @@ use crate::ledger::Ledger;
 use crate::tags::{Asids, PcidSlots};
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use ipi::Mail;
-use pagewright_arch::ShootdownKind;
+use pagewright_arch::{ShootdownKind, Target};
 use pagewright_frame::{Frames, NoFrames, Request};
 use pagewright_sync::{Arc, AtomicMask, OutOfMemory, PerCpu, Platform, SpinLock, rank};
-use pagewright_types::{Counter, CpuMask, Level, Order, PageRange, Pfn, SpaceId};
+use pagewright_types::{Counter, CpuMask, Level, Order, PageRange, Pfn, SpaceId, VirtAddr};
 
 /// What a flush must remove.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -179,6 +179,17 @@ impl<P: Platform> Tlb<P> {
             ShootdownKind::Ipi => self.flush_ipi(context, flush),
             ShootdownKind::Broadcast => self.flush_broadcast(context, flush),
         }
+    }
+
+    /// Makes this CPU forget the entry that has just refused an access at `va`, because the tables allow it now. Other CPUs that have
+    /// it fault once more and come here themselves (Linux's `flush_tlb_fix_spurious_fault`).
+    pub fn forget_refusal(&self, context: &Context, va: VirtAddr) {
+        if !self.fx.caps().keeps_refused {
+            return;
+        }
+        self.fx.publish();
+        let tag = context.asid_tag();
+        self.invalidate_local(Target::Page { tag, va, level: Level::PTE, last_level: true });
     }
 
     /// Makes the CPUs in `owing` forget everything but global entries, and advances their clocks.

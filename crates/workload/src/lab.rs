@@ -1,0 +1,112 @@
+//! The memory manager on a simulated machine: where the subject and the machine meet.
+//!
+//! [`Lab`] owns both, binds the shootdown interrupt of one to the other, and makes a program's accesses the way a processor does: translate,
+//! and on a fault let the memory manager serve it and try again.
+//!
+//! Everything that the memory manager does on a CPU runs inside [`Lab::on`], which is one atomic operation of the machine's fast mode.
+
+use pagewright_arch::Isa;
+use pagewright_mm::fault::Served;
+use pagewright_mm::{FaultError, Knobs, Mm, SetupError, Space};
+use pagewright_sim::{ConfigError, MachineConfig, Sim};
+use pagewright_sync::Arc;
+use pagewright_tlb::frames::{Layout, NodeSpec};
+use pagewright_types::{Access, CpuId, FrameRange, VirtAddr};
+use std::rc::Rc;
+
+/// Why a lab could not be set up.
+#[derive(Debug, thiserror::Error)]
+pub enum LabError {
+    /// The machine is impossible.
+    #[error("{0}")]
+    Machine(#[from] ConfigError),
+    /// The memory manager could not start on it.
+    #[error("the machine is too small: {0}")]
+    Memory(SetupError),
+}
+
+/// A machine with a memory manager.
+pub struct Lab<I: Isa> {
+    sim: Sim<I>,
+    mm: Rc<Mm<Sim<I>>>,
+}
+
+/// How often one access can fault: each time somebody else may take the page away again, but in an operation that is atomic nobody does.
+const TRIES: u32 = 8;
+
+impl<I: Isa> Lab<I> {
+    /// Switches a machine on and starts the memory manager on its CPU 0.
+    ///
+    /// # Errors
+    /// [`LabError`].
+    pub fn new(config: MachineConfig, knobs: Knobs) -> Result<Self, LabError> {
+        let sim = Sim::new(config)?;
+        let ranges: Vec<[FrameRange; 1]> = sim.nodes().iter().map(|node| [node.frames]).collect();
+        let nodes: Vec<NodeSpec<'_>> = sim
+            .nodes()
+            .iter()
+            .zip(&ranges)
+            .map(|(node, ranges)| NodeSpec { id: node.id, ranges, cpus: node.cpus })
+            .collect();
+        let start = || Mm::try_new(sim.clone(), &Layout::new(&nodes), knobs);
+        let mm = Rc::new(sim.run_on(CpuId::new(0), start).map_err(LabError::Memory)?);
+        let handler = Rc::downgrade(&mm);
+        sim.bind_ipi_handler(Rc::new(move |_| {
+            if let Some(mm) = handler.upgrade() {
+                mm.tlb().on_kick();
+            }
+        }));
+        Ok(Self { sim, mm })
+    }
+
+    /// The machine.
+    pub fn sim(&self) -> &Sim<I> {
+        &self.sim
+    }
+
+    /// The memory manager. Use it inside [`Lab::on`].
+    pub fn mm(&self) -> &Mm<Sim<I>> {
+        &self.mm
+    }
+
+    /// Runs one operation of the memory manager on a CPU.
+    pub fn on<T>(&self, cpu: CpuId, operation: impl FnOnce(&Mm<Sim<I>>) -> T) -> T {
+        self.sim.run_on(cpu, || operation(&self.mm))
+    }
+
+    /// Makes `cpu` run `space`.
+    pub fn run(&self, cpu: CpuId, space: &Arc<Space<Sim<I>>>) {
+        self.on(cpu, |mm| mm.tlb().switch_to(space.table().context()));
+    }
+
+    /// Makes `times` accesses to one page on `cpu`, which runs `space`.
+    ///
+    /// # Errors
+    /// [`FaultError`] when the program would get a signal.
+    ///
+    /// # Panics
+    /// When an access keeps faulting although every fault was served: the memory manager and the machine disagree about an entry.
+    pub fn touch(
+        &self,
+        cpu: CpuId,
+        space: &Space<Sim<I>>,
+        va: VirtAddr,
+        access: Access,
+        times: u64,
+    ) -> Result<Option<Served>, FaultError> {
+        let mut served = None;
+        for _ in 0..TRIES {
+            match self.sim.access(cpu, va, access, times) {
+                Ok(_) => return Ok(served),
+                Err(fault) => served = Some(self.on(cpu, |mm| mm.fault(space, fault.va, fault.access))?),
+            }
+        }
+        panic!("{access} at {va} on CPU {cpu} still faults after {TRIES} faults were served");
+    }
+}
+
+impl<I: Isa> Drop for Lab<I> {
+    fn drop(&mut self) {
+        self.sim.unbind_ipi_handler();
+    }
+}
