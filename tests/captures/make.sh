@@ -1,11 +1,14 @@
 #!/bin/sh
 # Makes the captures again. Needs valgrind and the six programs:
 #   apt install valgrind sqlite3 gcc python3 pigz dash coreutils
-# PAGEWRIGHT names the program that records; by default the one of this checkout.
+# PAGEWRIGHT names the program that records; by default the one of this checkout is built. With a name, only that capture is made.
 set -eu
 cd "$(dirname "$0")"
 here=$(pwd)
-: "${PAGEWRIGHT:=cargo run --release --quiet --}"
+if [ -z "${PAGEWRIGHT:-}" ]; then
+    (cd ../.. && cargo build --release --package pagewright)
+    PAGEWRIGHT=$(cd ../.. && pwd)/target/release/pagewright
+fi
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 cp input/* "$work"
@@ -15,17 +18,17 @@ awk 'BEGIN { x = 1; for (i = 0; i < 5000; i++) { x = (x * 16807) % 2147483647; p
 awk 'BEGIN { x = 7; for (i = 0; i < 15000; i++) { x = (x * 16807) % 2147483647; printf "%d ", x % 4096 } }' > "$work/numbers.txt"
 
 # A fixed environment: it lies on the stack of every program.
+only=${1:-}
 capture() {
     name=$1
     shift
-    if [ $# -gt 0 ] && { [ "${only:-}" = "" ] || [ "$only" = "$name" ]; }; then
+    if [ -z "$only" ] || [ "$only" = "$name" ]; then
         echo "$name: $*" >&2
         (cd "$work" && env -i PATH=/usr/local/bin:/usr/bin:/bin HOME=/tmp LC_ALL=C.UTF-8 \
-            sh -c "exec $PAGEWRIGHT record -o '$here/$name.pwt' -- \"\$@\"" sh "$@" < /dev/null > /dev/null)
+            "$PAGEWRIGHT" record -o "$here/$name.pwt" -- "$@" < /dev/null > /dev/null)
     fi
 }
 
-only=${1:-}
 capture sort sort --parallel=1 -n lines.txt
 capture sqlite sqlite3 -init work.sql :memory: .quit
 capture compile gcc -O0 -c work.c

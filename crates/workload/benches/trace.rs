@@ -37,7 +37,11 @@ fn benches(criterion: &mut Criterion) {
     let bytes = fs::read(capture()).expect("tests/captures is there");
     let events = read_all(&bytes);
     let accesses = decode(&bytes);
-    println!("{:.3} bytes/event, {:.2} bits/access", bytes.len() as f64 / events.len() as f64, 8.0 * bytes.len() as f64 / accesses as f64);
+    println!(
+        "{:.3} bytes/event, {:.2} bits/access",
+        bytes.len() as f64 / events.len() as f64,
+        8.0 * bytes.len() as f64 / accesses as f64
+    );
     let mut group = criterion.benchmark_group("trace");
     group.sample_size(10);
     group.throughput(Throughput::Elements(events.len() as u64));

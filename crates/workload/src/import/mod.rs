@@ -11,7 +11,7 @@
 //! # How
 //!
 //! `lines` → `parse` (pieces of lines) → `process` (one process: threads, images, calls) → `merge` (all processes in one order).
-//! `space` translates addresses, `image` reconstructs what `execve` mapped, `memory` turns memory calls into events, `effects` knows
+//! `tasks` follows births, ends and waits, `exec` new images. `space` translates addresses, `image` reconstructs what `execve` mapped, `memory` turns memory calls into events, `effects` knows
 //! what other calls touch, `files` follows descriptors, `runs` gathers accesses.
 //!
 //! # What is not the program's
@@ -41,6 +41,7 @@ mod parse;
 mod process;
 mod runs;
 mod space;
+mod tasks;
 
 use std::io::Write;
 use std::path::{Path, PathBuf};

@@ -13,6 +13,7 @@ use super::nr;
 use super::parse::{self, Access, Item, Kind, Outcome, Syscall, Why};
 use super::runs::Runs;
 use super::space::Space;
+use super::tasks::Wait;
 use crate::trace::{Call, Event, Layout, MemOp, PAGE_SHIFT, PAGE_SIZE, PageNo, Pid, Stream, Task, Tid, UserAddr};
 
 const CLONE_VM: u64 = 0x100;
@@ -44,17 +45,6 @@ pub(super) enum Stop {
     Ended,
 }
 
-/// For whom a process waits.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Wait {
-    /// `wait` returned this child.
-    For(u32),
-    /// `wait` was interrupted by a signal, so some child has ended; the log doesn't say which, nor whether `wait` returned it.
-    Any,
-    /// `wait` said that no child is left.
-    All,
-}
-
 /// Where the process is between images.
 #[derive(Debug)]
 pub(super) enum Phase {
@@ -75,9 +65,9 @@ pub(super) struct Process {
     rest: Vec<u8>,
     pub(super) phase: Phase,
     /// The trace's threads by valgrind's slots.
-    threads: HashMap<u32, Tid>,
+    pub(super) threads: HashMap<u32, Tid>,
     /// Threads that are born and have not run yet.
-    newborn: VecDeque<Tid>,
+    pub(super) newborn: VecDeque<Tid>,
     pub(super) current: Tid,
     /// Calls without a result yet, by slot.
     pub(super) pending: HashMap<u32, Syscall>,
@@ -92,8 +82,8 @@ pub(super) struct Process {
     pub(super) fresh_stack: bool,
     seen_call: bool,
     /// Children that no `wait` has returned yet, as the log numbers them.
-    children: Vec<u32>,
-    wait: Option<Wait>,
+    pub(super) children: Vec<u32>,
+    pub(super) wait: Option<Wait>,
     killed_by: Option<u32>,
 }
 
@@ -432,53 +422,6 @@ impl Process {
             }
         }
         Ok(())
-    }
-
-    fn clone_thread<W: Write>(&mut self, cx: &mut Context<'_, W>) -> Result<(), ImportError> {
-        let tid = cx.new_thread();
-        self.newborn.push_back(tid);
-        self.emit_task(Task::CloneThread { tid }, cx)
-    }
-
-    /// A `wait` is over; in the trace what follows has to stand behind the children's ends.
-    fn waited<W: Write>(&mut self, wait: Wait, cx: &mut Context<'_, W>) -> Result<Option<Stop>, ImportError> {
-        let ended = |child: &u32| cx.process(*child).is_some_and(|(_, ended)| ended);
-        let over = match wait {
-            Wait::For(child) => !self.children.contains(&child) || ended(&child),
-            Wait::Any => self.children.is_empty() || self.children.iter().any(ended),
-            Wait::All => self.children.iter().all(ended),
-        };
-        if !over {
-            self.wait = Some(wait);
-            return Ok(Some(Stop::Waits));
-        }
-        let reaped: Vec<u32> = match wait {
-            Wait::For(child) => self.children.extract_if(.., |known| *known == child).collect(),
-            Wait::Any => Vec::new(),
-            Wait::All => std::mem::take(&mut self.children),
-        };
-        for child in reaped {
-            if let Some((child, _)) = cx.process(child) {
-                self.emit_task(Task::Reaped { child }, cx)?;
-            }
-        }
-        Ok(None)
-    }
-
-    fn exit_thread<W: Write>(&mut self, call: &Syscall, cx: &mut Context<'_, W>) -> Result<Option<Stop>, ImportError> {
-        self.threads.remove(&call.slot);
-        if self.threads.is_empty() && self.newborn.is_empty() {
-            let status = call.args.first().map_or(0, |arg| arg.value as u32 & 0xff);
-            return self.exit(status, cx).map(Some);
-        }
-        self.emit_task(Task::ExitThread {}, cx)?;
-        Ok(None)
-    }
-
-    fn exit<W: Write>(&mut self, status: u32, cx: &mut Context<'_, W>) -> Result<Stop, ImportError> {
-        self.emit_task(Task::ExitProcess { status }, cx)?;
-        cx.ended(self.captured_pid);
-        Ok(Stop::Ended)
     }
 
     fn end_of_log<W: Write>(&mut self, cx: &mut Context<'_, W>) -> Result<Stop, ImportError> {

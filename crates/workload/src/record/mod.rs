@@ -5,7 +5,7 @@
 //! counters at the moment it ends (`native`), the other one to have a fifo ready for each process's log before the process opens it
 //! (`spool`). So no log is stored as text, and none is overwritten when a process execs.
 //!
-//! Standard input, unless it is a terminal, is copied first and given to both runs; of the output, that of the run under valgrind is the
+//! Standard input is copied to its end first and given to both runs (see [`Stdin`]); of the output, that of the run under valgrind is the
 //! one that is seen. Programs whose effects can't be had twice (`mkdir`, say) don't suit the native run; [`Options::native`] leaves it out.
 //!
 //! Not guaranteed: that both runs do the same. Time, pids and the processor's features differ.
@@ -28,11 +28,23 @@ use crate::import::{self, import};
 use crate::trace::{Effort, Layout, Native, Summary};
 use scratch::Scratch;
 
+/// What the program reads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum Stdin {
+    /// What we would read, unless that is a terminal: then nothing.
+    #[default]
+    Ours,
+    /// Nothing.
+    Empty,
+}
+
 /// How to record.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// Whether to run the program natively, too.
     pub native: bool,
+    /// What the program reads.
+    pub stdin: Stdin,
     /// Whose addresses the trace gets.
     pub layout: Layout,
     /// How hard to compress.
@@ -41,7 +53,7 @@ pub struct Options {
 
 impl Default for Options {
     fn default() -> Self {
-        Self { native: true, layout: Layout::Linux, effort: Effort::Small }
+        Self { native: true, stdin: Stdin::Ours, layout: Layout::Linux, effort: Effort::Small }
     }
 }
 
@@ -63,7 +75,7 @@ pub fn record(output: &Path, program: &str, args: &[String], options: &Options) 
         return Err(RecordError::NoProgram { program: program.to_owned() });
     }
     let scratch = Scratch::new()?;
-    let input = Input::copy(&scratch)?;
+    let input = Input::copy(options.stdin, &scratch)?;
     let native = if options.native { Some(native::measure(program, args, input.open()?, &scratch)?) } else { None };
     let mut command = Command::new(&valgrind.path);
     command.args(["--tool=lackey", "--basic-counts=no", "--trace-mem=yes", "--trace-syscalls=yes"]);
@@ -119,9 +131,9 @@ fn search(name: &str) -> Option<PathBuf> {
 struct Input(Option<PathBuf>);
 
 impl Input {
-    fn copy(scratch: &Scratch) -> Result<Self, RecordError> {
+    fn copy(from: Stdin, scratch: &Scratch) -> Result<Self, RecordError> {
         let mut stdin = io::stdin();
-        if stdin.is_terminal() {
+        if from == Stdin::Empty || stdin.is_terminal() {
             return Ok(Self(None));
         }
         let path = scratch.file("input");

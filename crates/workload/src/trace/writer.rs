@@ -14,9 +14,9 @@ use super::ids::PageNo;
 /// How hard the codec tries; the reader's speed doesn't depend on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Effort {
-    /// About 10 million events a second.
+    /// Tens of millions of events a second.
     Fast,
-    /// Under a million events a second, a fifth smaller: for traces that are kept.
+    /// About a million events a second, a quarter smaller: for traces that are kept.
     Small,
 }
 
