@@ -330,6 +330,33 @@ fn wait_stands_behind_the_childs_end() {
 }
 
 #[test]
+fn a_thread_that_forks_keeps_its_slot_in_the_child() {
+    let clone = "SYSCALL[@,1](56) sys_clone ( 3d0f00, 0x1, 0x2, 0x3, 0x4 ) --> [pre-success] Success(0xcf9) \n\
+                 --@--   SCHED[2]:  acquired lock (thread_wrapper(starting new thread))\n";
+    let parent = format!(
+        "{clone}{}--@--   SCHED[1]:  acquired lock (VG_(vg_yield))\n{EXIT}",
+        FORK.replace("SYSCALL[@,1]", "SYSCALL[@,2]").replace("SCHED[1]", "SCHED[2]")
+    );
+    let child = " --> [pre-success] Success(0x0) \nSYSCALL[@,2](273) sys_set_robust_list ( 0x403000, 24 )[sync] --> Success(0x0) \n\
+                 S 00403000,8\nSYSCALL[@,2](231) exit_group( 0 ) --> [pre-success] Success(0x0) \n"
+        .replace("\nS ", "\n S ");
+    expect(
+        &Capture::new("threadfork").log(7, 1, true, &parent).log(8, 7, false, &child).story(),
+        &[
+            "fetch 0x400 1+0 r",
+            "thread 2",
+            "switch 1.2",
+            "fork 3.3",
+            "switch 1.1",
+            "exit 0",
+            "switch 3.3",
+            "data 0x403 0+1 w",
+            "exit 0",
+        ],
+    );
+}
+
+#[test]
 fn a_wait_that_a_signal_interrupts_still_waits() {
     let parent = format!(
         "{FORK}SYSCALL[@,1](61) sys_wait4 ( 4294967295, 0x402008, 0, 0x0 ) --> [async] ... \n\

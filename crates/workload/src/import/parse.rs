@@ -262,7 +262,13 @@ fn syscall(text: &[u8]) -> Option<(Item, &[u8])> {
     }
     // `sys_name ( args )`, `sys_name[ARG3=='arg'] (args)`, `exit( 0 )`.
     let open = find(rest, b"(")?;
-    let (args, rest) = arguments(&rest[open + 1..], number)?;
+    let rest = &rest[open + 1..];
+    let (args, rest) = match arguments(rest, number) {
+        Some(found) => found,
+        // Some calls print what no table knows. Where nothing depends on it, that is no reason to refuse a whole capture.
+        None if !must_parse(number) => (Vec::new(), behind_arguments(rest)?),
+        None => return None,
+    };
     let text = trim_start(rest.strip_prefix(b"[sync]").unwrap_or(rest));
     let (outcome, rest) = outcome(text).unwrap_or((Outcome::Open, rest));
     Some((Item::Syscall(Syscall { slot, number, args, outcome }), rest))
@@ -303,6 +309,21 @@ fn hexadecimal(digits: &[u8]) -> Option<u64> {
 /// Whether valgrind prints an argument of this call in hexadecimal without a prefix: `clone`'s flags, `arch_prctl`'s address.
 fn bare_hex(number: u32, index: usize) -> bool {
     matches!((number, index), (super::nr::CLONE, 0) | (super::nr::ARCH_PRCTL, 1))
+}
+
+/// Whether a trace would be wrong without this call's arguments.
+fn must_parse(number: u32) -> bool {
+    use super::nr;
+    matches!(
+        number,
+        nr::MMAP | nr::MUNMAP | nr::MPROTECT | nr::MREMAP | nr::MADVISE | nr::BRK | nr::CLONE | nr::EXECVE | nr::WAIT4
+    )
+}
+
+/// What follows arguments that can't be read.
+fn behind_arguments(text: &[u8]) -> Option<&[u8]> {
+    let end = [&b")[sync] -->"[..], b") -->"].iter().filter_map(|end| find(text, end)).min()?;
+    Some(&text[end + 1..])
 }
 
 /// Arguments up to their closing parenthesis, and what follows it.

@@ -129,6 +129,8 @@ impl Process {
         cx: &mut Context<'_, W>,
     ) -> Result<Self, ImportError> {
         let (child, tid) = cx.new_process(captured_pid);
+        // The child's only thread keeps the slot of the one that forked.
+        let slot = self.threads.iter().find(|&(_, &thread)| thread == self.current).map_or(1, |(&slot, _)| slot);
         self.emit_task(Task::Fork { child, tid, vfork }, cx)?;
         self.children.push(captured_pid);
         Ok(Self {
@@ -137,7 +139,7 @@ impl Process {
             lines,
             rest: Vec::new(),
             phase: Phase::Preamble { command: Vec::new() },
-            threads: HashMap::from([(1, tid)]),
+            threads: HashMap::from([(slot, tid)]),
             newborn: VecDeque::new(),
             current: tid,
             pending: HashMap::new(),

@@ -1,3 +1,5 @@
+//! Lines as valgrind 3.19 writes them, and what must be read from each.
+
 use super::*;
 
 fn items(line: &str) -> Vec<Item> {
@@ -152,6 +154,10 @@ fn odd_argument_lists() {
         string(0x049d_bdd5, "")
     );
     let odd = "SYSCALL[1,1](257) sys_openat ( 4294967196, 0x40(/tmp/a (b), c/d), 524288 ) --> [async] ... ";
+    let symbolic = "SYSCALL[9,1](233) sys_epoll_ctl ( 7, EPOLL_CTL_DEL, 5, 0x0 )[sync] --> Success(0x0) ";
+    assert_eq!(first(symbolic), [], "nothing depends on it");
+    let cut = b"SYSCALL[9,1](9) sys_mmap ( 0x0, HUGE, 1, 2, 3, 4 ) --> [pre-success] Success(0x1000) ";
+    assert_eq!(item(&mut &cut[..]), Err(NotALogLine), "everything depends on it");
     // A name that contains `), ` can't be told from the end of the string; one with parentheses alone can.
     assert_eq!(
         first(&odd.replace("), c", ") c")),
