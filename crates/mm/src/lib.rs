@@ -38,6 +38,7 @@ mod mm;
 pub mod rmap;
 pub mod space;
 pub mod tree;
+pub mod view;
 
 pub use error::{FaultError, MmError};
 pub use knobs::{Knob, KnobError, Knobs};

@@ -4,8 +4,9 @@ use crate::counters::{Gauge, Gauges};
 use crate::file::Files;
 use crate::knobs::Knobs;
 use crate::rmap::Family;
+use crate::space::Space;
 use core::fmt;
-use pagewright_sync::Platform;
+use pagewright_sync::{Arc, Platform};
 use pagewright_tlb::frames::{FolioFlags, Frames, FramesError, Layout, NoFrames};
 use pagewright_tlb::{Tlb, TlbConfig};
 use pagewright_types::{Counter, Order, Pfn};
@@ -82,6 +83,12 @@ impl<P: Platform> Mm<P> {
     /// What a counter has counted since boot.
     pub fn counter(&self, counter: Counter) -> u64 {
         self.tlb.frames().counters().sum(counter)
+    }
+
+    /// Calls `visit` for every address space, oldest first: for reports over all of them. A space that begins or ends meanwhile may or
+    /// may not be among them. `visit` runs without locks.
+    pub fn for_each_space(&self, visit: impl FnMut(&Arc<Space<P>>)) {
+        self.family.for_each(visit);
     }
 
     pub(crate) fn frames(&self) -> &Frames<P> {

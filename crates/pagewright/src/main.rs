@@ -1,2 +1,45 @@
-//! Placeholder.
-fn main() {}
+//! `pagewright`: what a mechanism of memory management does to a real program.
+//!
+//! Commands are in `command/`, one file each; `options` turns what was typed into a machine and settings; `show/` writes tables.
+//! Figures go to standard output, progress and complaints to standard error. Exit status: 0, or 2 for bad input with one line that
+//! names it.
+#![forbid(unsafe_code)]
+
+mod command;
+mod options;
+mod progress;
+mod show;
+
+use clap::Parser;
+use std::process::ExitCode;
+
+/// Replay what a real program did to its memory on a memory manager of its own, and read what it cost.
+#[derive(Parser)]
+#[command(name = "pagewright", version, about, max_term_width = 100)]
+struct Cli {
+    #[command(subcommand)]
+    command: Option<command::Command>,
+}
+
+fn main() -> ExitCode {
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) if error.exit_code() == 0 => {
+            let _ = error.print();
+            return ExitCode::SUCCESS;
+        }
+        // clap explains at length; the first line names what is wrong.
+        Err(error) => {
+            return complain(error.to_string().lines().next().unwrap_or_default().trim_start_matches("error: "));
+        }
+    };
+    match command::run(cli.command) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => complain(&error.to_string()),
+    }
+}
+
+fn complain(what: &str) -> ExitCode {
+    eprintln!("pagewright: {what}");
+    ExitCode::from(2)
+}

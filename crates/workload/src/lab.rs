@@ -6,9 +6,8 @@
 //! Everything that the memory manager does on a CPU runs inside [`Lab::on`], which is one atomic operation of the machine's fast mode.
 
 use pagewright_arch::Isa;
-use pagewright_mm::fault::Served;
 use pagewright_mm::{FaultError, Knobs, Mm, SetupError, Space};
-use pagewright_sim::{ConfigError, MachineConfig, Sim};
+use pagewright_sim::{ConfigError, Cost, MachineConfig, Sim};
 use pagewright_sync::Arc;
 use pagewright_tlb::frames::{Layout, NodeSpec};
 use pagewright_types::{Access, CpuId, FrameRange, VirtAddr};
@@ -86,6 +85,7 @@ impl<I: Isa> Lab<I> {
     ///
     /// # Panics
     /// When an access keeps faulting although every fault was served: the memory manager and the machine disagree about an entry.
+    #[inline]
     pub fn touch(
         &self,
         cpu: CpuId,
@@ -93,12 +93,28 @@ impl<I: Isa> Lab<I> {
         va: VirtAddr,
         access: Access,
         times: u64,
-    ) -> Result<Option<Served>, FaultError> {
-        let mut served = None;
+    ) -> Result<(), FaultError> {
+        match self.sim.access(cpu, va, access, times) {
+            Ok(_) => Ok(()),
+            Err(_) => self.fault(cpu, space, va, access, times),
+        }
+    }
+
+    /// The first try faulted: serve it and try again.
+    #[cold]
+    fn fault(
+        &self,
+        cpu: CpuId,
+        space: &Space<Sim<I>>,
+        va: VirtAddr,
+        access: Access,
+        times: u64,
+    ) -> Result<(), FaultError> {
         for _ in 0..TRIES {
-            match self.sim.access(cpu, va, access, times) {
-                Ok(_) => return Ok(served),
-                Err(fault) => served = Some(self.on(cpu, |mm| mm.fault(space, fault.va, fault.access))?),
+            self.sim.charge(cpu, Cost::MinorFault, 1);
+            self.on(cpu, |mm| mm.fault(space, va, access))?;
+            if self.sim.access(cpu, va, access, times).is_ok() {
+                return Ok(());
             }
         }
         panic!("{access} at {va} on CPU {cpu} still faults after {TRIES} faults were served");

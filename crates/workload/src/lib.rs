@@ -1,8 +1,10 @@
 //! What a real program did to its memory: captured, kept, and given to whoever wants to do it again.
 //!
 //! * [`trace`] is the event model and the native file format, streamed in both directions.
+//! * [`generate`] makes up small programs instead.
 //! * [`import`] turns valgrind lackey logs into a trace.
 //! * [`lab`] is the memory manager on a simulated machine, where captures are replayed.
+//! * [`replay`] does what a capture says on the lab, and reports.
 //! * [`record`] runs a program natively for Linux's own figures, then under valgrind for the trace.
 //!
 //! The modules above speak of addresses *as a capture says them* ([`trace::UserAddr`], [`trace::PageNo`]); they know nothing of our
@@ -10,7 +12,9 @@
 
 #![forbid(unsafe_code)]
 
+pub mod generate;
 pub mod import;
 pub mod lab;
 pub mod record;
+pub mod replay;
 pub mod trace;

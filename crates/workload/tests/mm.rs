@@ -2,7 +2,6 @@
 
 use pagewright_arch::{Aarch64, Isa, X86_64};
 use pagewright_mm::counters::{Gauge, RssKind};
-use pagewright_mm::fault::Served;
 use pagewright_mm::file::{FileOps, Kind};
 use pagewright_mm::space::FileMapping;
 use pagewright_mm::{FaultError, Knob, Knobs, MapFlags, MapRequest, MmError, Space};
@@ -85,7 +84,7 @@ impl<'a, I: Isa> Process<'a, I> {
         self.map(pages * PAGE_SIZE, Rights::RW, MapFlags::PRIVATE).expect("room for a mapping")
     }
 
-    fn touch(&self, cpu: CpuId, va: VirtAddr, access: Access) -> Result<Option<Served>, FaultError> {
+    fn touch(&self, cpu: CpuId, va: VirtAddr, access: Access) -> Result<(), FaultError> {
         self.lab.run(cpu, &self.space);
         self.lab.touch(cpu, &self.space, va, access, 1)
     }
@@ -158,11 +157,12 @@ fn a_read_maps_the_zero_page_and_a_write_replaces_it<I: Isa>() {
     let lab = lab::<I>();
     let process = Process::new(&lab);
     let base = process.anon(2);
-    assert_eq!(process.touch(CPU, base, Access::Read), Ok(Some(Served::Minor)));
+    assert_eq!(process.touch(CPU, base, Access::Read), Ok(()));
     assert_eq!(process.space.rss().pages(), 0, "the zero page is not resident");
-    assert_eq!(process.touch(CPU, base, Access::Write), Ok(Some(Served::Minor)));
+    assert_eq!(process.touch(CPU, base, Access::Write), Ok(()));
     assert_eq!(process.space.rss().pages(), 1);
-    assert_eq!(process.touch(CPU, base, Access::Write), Ok(None), "no fault once it is its own");
+    assert_eq!(process.touch(CPU, base, Access::Write), Ok(()));
+    assert_eq!(process.space.minor_faults(), 2, "no fault once it is its own");
     process.store(base, 7);
     assert_eq!(process.read(page(base, 1)), 0, "the zero page was not written");
     process.end();
@@ -200,7 +200,7 @@ fn unmapping_reaches_the_other_cpus<I: Isa>() {
     let process = Process::new(&lab);
     let base = process.anon(1);
     process.write(base, 1);
-    assert_eq!(process.touch(OTHER, base, Access::Write), Ok(None));
+    assert_eq!(process.touch(OTHER, base, Access::Write), Ok(()));
     lab.on(CPU, |mm| mm.munmap(&process.space, base, PAGE_SIZE)).expect("a mapped page");
     // The machine uses whatever its TLB holds: a translation that survived would be used here.
     for cpu in [CPU, OTHER] {
@@ -216,7 +216,7 @@ fn lowering_rights_reaches_the_other_cpus<I: Isa>() {
     let process = Process::new(&lab);
     let base = process.anon(1);
     process.write(base, 5);
-    assert_eq!(process.touch(OTHER, base, Access::Write), Ok(None));
+    assert_eq!(process.touch(OTHER, base, Access::Write), Ok(()));
     lab.on(CPU, |mm| mm.mprotect(&process.space, base, PAGE_SIZE, Rights::READ)).expect("a mapped page");
     for cpu in [CPU, OTHER] {
         assert!(lab.sim().access(cpu, base, Access::Write, 1).is_err(), "CPU {cpu} can still write");

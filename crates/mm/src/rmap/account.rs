@@ -25,6 +25,13 @@ fn gauge(kind: RssKind) -> Gauge {
 }
 
 impl<P: Platform> Mm<P> {
+    /// Entries that map page `pfn` of a folio, by itself or with its whole folio (`folio_precise_page_mapcount`). Whatever divides or
+    /// judges a page by who else has it asks here.
+    pub(crate) fn mappings_of(&self, pfn: Pfn) -> u32 {
+        let folio = self.frames().folio(pfn);
+        folio.page_mapcount(folio.page_of(pfn)) + folio.entire_mapcount()
+    }
+
     /// Counts an entry of `space` that is about to map page `pfn`. Whoever calls holds a reference for the entry.
     pub(crate) fn count_mapping(&self, space: &Space<P>, pfn: Pfn) {
         let folio = self.frames().folio(pfn);

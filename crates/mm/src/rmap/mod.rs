@@ -13,5 +13,6 @@ mod account;
 mod family;
 mod walk;
 
+pub(crate) use account::rss_kind;
 pub(crate) use family::Family;
 pub use walk::Visit;

@@ -34,7 +34,7 @@ impl Item for FileSpan {
     }
 }
 
-/// The mappings of one space and its program break.
+/// The mappings of one space, its program break, and where the parts of its program lie.
 pub struct AddressMap<P: Platform> {
     space: SpaceId,
     vmas: Tree<Vma<P>>,
@@ -43,6 +43,10 @@ pub struct AddressMap<P: Platform> {
     peak: u64,
     pub(super) brk_start: VirtAddr,
     pub(super) brk: VirtAddr,
+    /// Where the program's own code lies.
+    pub(super) code: PageRange,
+    /// Where the first stack began.
+    pub(super) stack_start: VirtAddr,
     /// Where searches for a hole start, downwards (`mm->mmap_base`).
     pub(super) mmap_base: VirtAddr,
     /// How far a stack may grow, in bytes (`RLIMIT_STACK`).
@@ -66,6 +70,8 @@ impl<P: Platform> AddressMap<P> {
             peak: 0,
             brk_start: VirtAddr::ZERO,
             brk: VirtAddr::ZERO,
+            code: PageRange::new(VirtAddr::ZERO, VirtAddr::ZERO),
+            stack_start: VirtAddr::ZERO,
             mmap_base,
             stack_limit: 8 << 20,
             ended: false,
@@ -95,6 +101,16 @@ impl<P: Platform> AddressMap<P> {
     /// First and present end of the heap.
     pub fn heap(&self) -> PageRange {
         PageRange::new(self.brk_start, self.brk.align_up(PAGE_SIZE).unwrap_or(self.brk_start))
+    }
+
+    /// Where the program's own code lies; empty until [`Mm::set_code`].
+    pub fn code(&self) -> PageRange {
+        self.code
+    }
+
+    /// Where the first stack began; 0 until [`Mm::set_stack_start`].
+    pub fn stack_start(&self) -> VirtAddr {
+        self.stack_start
     }
 
     /// All mappings with their first page, in order.
@@ -283,6 +299,8 @@ impl<P: Platform> AddressMap<P> {
         }
         self.brk_start = parent.brk_start;
         self.brk = parent.brk;
+        self.code = parent.code;
+        self.stack_start = parent.stack_start;
         self.mmap_base = parent.mmap_base;
         self.stack_limit = parent.stack_limit;
     }

@@ -55,7 +55,7 @@ impl MachineConfig {
 
     /// Lays the nodes out in physical memory.
     pub(crate) fn nodes(&self, isa: IsaKind) -> Result<Vec<Node>, ConfigError> {
-        self.check(isa)?;
+        self.validate(isa)?;
         let mut start = 0u64;
         let mut nodes = Vec::new();
         let mut unclaimed = CpuMask::first(usize::from(self.cpus));
@@ -78,7 +78,11 @@ impl MachineConfig {
         Ok(nodes)
     }
 
-    fn check(&self, isa: IsaKind) -> Result<(), ConfigError> {
+    /// Whether such a machine can be, with processors of `isa`.
+    ///
+    /// # Errors
+    /// [`ConfigError`], naming what is impossible.
+    pub fn validate(&self, isa: IsaKind) -> Result<(), ConfigError> {
         if self.profile.isa() != isa {
             let profile = self.profile.name().to_owned();
             return Err(ConfigError::OtherIsa { profile, has: self.profile.isa(), wanted: isa });

@@ -82,8 +82,11 @@ impl<P: Platform> Tlb<P> {
             return;
         }
         let mail = &self.cpus.get(me).mail;
-        while !mail.pending.load().is_empty() {
+        loop {
             self.fx().relax();
+            if mail.pending.load().is_empty() {
+                return;
+            }
         }
     }
 

@@ -1,0 +1,156 @@
+//! What mappings take, by who else has it (`smaps_account`, `struct mem_size_stats`).
+
+use crate::counters::RssKind;
+use crate::mm::Mm;
+use crate::rmap::rss_kind;
+use crate::space::Space;
+use core::ops::AddAssign;
+use pagewright_arch::{Leaf, LeafFlags};
+use pagewright_sync::Platform;
+use pagewright_tlb::frames::FolioFlags;
+use pagewright_types::{PAGE_SIZE, PageRange, Pfn};
+
+/// Bytes of pages divided among those who map them, in parts of a byte fine enough that the shares of a page add up to it, short of one
+/// part a mapping (`PSS_SHIFT`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Share(u64);
+
+impl Share {
+    const SHIFT: u32 = 12;
+    /// Parts of a byte.
+    pub const PARTS: u64 = 1 << Self::SHIFT;
+
+    /// Of one base page that `mappings` entries map.
+    fn of_page(mappings: u32) -> Self {
+        Self((PAGE_SIZE << Self::SHIFT) / u64::from(mappings.max(1)))
+    }
+
+    /// In parts.
+    pub const fn parts(self) -> u64 {
+        self.0
+    }
+
+    /// In whole bytes, rounded down.
+    pub const fn bytes(self) -> u64 {
+        self.0 >> Self::SHIFT
+    }
+}
+
+impl AddAssign for Share {
+    fn add_assign(&mut self, other: Self) {
+        self.0 += other.0;
+    }
+}
+
+/// What some mappings take, in bytes. The zero page counts nowhere.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Usage {
+    /// Of address space.
+    pub size: u64,
+    /// Resident.
+    pub rss: u64,
+    /// Resident, each page divided by the number of entries that map it.
+    pub pss: Share,
+    /// The part of `pss` that is anonymous.
+    pub pss_anon: Share,
+    /// The part of `pss` that belongs to files.
+    pub pss_file: Share,
+    /// The part of `pss` that is shared memory.
+    pub pss_shmem: Share,
+    /// The part of `pss` that is dirty.
+    pub pss_dirty: Share,
+    /// Resident, mapped elsewhere too, and clean.
+    pub shared_clean: u64,
+    /// Resident, mapped elsewhere too, and dirty.
+    pub shared_dirty: u64,
+    /// Resident, mapped here alone, and clean.
+    pub private_clean: u64,
+    /// Resident, mapped here alone, and dirty.
+    pub private_dirty: u64,
+    /// Resident and used since somebody last cleared the accessed bits.
+    pub referenced: u64,
+    /// Resident and anonymous.
+    pub anonymous: u64,
+}
+
+impl AddAssign for Usage {
+    fn add_assign(&mut self, other: Self) {
+        self.size += other.size;
+        self.rss += other.rss;
+        self.pss += other.pss;
+        self.pss_anon += other.pss_anon;
+        self.pss_file += other.pss_file;
+        self.pss_shmem += other.pss_shmem;
+        self.pss_dirty += other.pss_dirty;
+        self.shared_clean += other.shared_clean;
+        self.shared_dirty += other.shared_dirty;
+        self.private_clean += other.private_clean;
+        self.private_dirty += other.private_dirty;
+        self.referenced += other.referenced;
+        self.anonymous += other.anonymous;
+    }
+}
+
+impl<P: Platform> Mm<P> {
+    /// What all mappings of `space` take.
+    pub fn usage(&self, space: &Space<P>) -> Usage {
+        let map = space.map().read();
+        let mut total = Usage::default();
+        for (start, vma) in map.iter() {
+            total += self.usage_of(space, vma.range(start));
+        }
+        total
+    }
+
+    /// What is mapped under `range`, which is a mapping's. The caller holds the space.
+    pub(super) fn usage_of(&self, space: &Space<P>, range: PageRange) -> Usage {
+        let mut usage = Usage { size: range.len(), ..Usage::default() };
+        for (table, part) in space.table().tables(&self.tlb, range) {
+            let span = table.level().span();
+            let mut va = part.start();
+            while va < part.end() {
+                let base = va.align_down(span);
+                let next = base.add(span).min(part.end());
+                if let Some(leaf) = table.leaf(va).filter(|leaf| !leaf.flags.contains(LeafFlags::SPECIAL)) {
+                    let first = leaf.pfn.add((va.since(base) / PAGE_SIZE) as u32);
+                    for index in 0..(next.since(va) / PAGE_SIZE) as u32 {
+                        self.add_page(first.add(index), leaf, &mut usage);
+                    }
+                }
+                va = next;
+            }
+        }
+        usage
+    }
+
+    /// Adds one page that `leaf` maps. Its table is locked.
+    fn add_page(&self, pfn: Pfn, leaf: Leaf, usage: &mut Usage) {
+        let folio = self.frames().folio(pfn);
+        let mappings = self.mappings_of(pfn);
+        let share = Share::of_page(mappings);
+        usage.rss += PAGE_SIZE;
+        usage.pss += share;
+        match rss_kind(folio) {
+            RssKind::Anon => {
+                usage.anonymous += PAGE_SIZE;
+                usage.pss_anon += share;
+            }
+            RssKind::File => usage.pss_file += share,
+            RssKind::Shmem => usage.pss_shmem += share,
+        }
+        if leaf.flags.contains(LeafFlags::ACCESSED) || folio.flags().contains(FolioFlags::REFERENCED) {
+            usage.referenced += PAGE_SIZE;
+        }
+        let dirty = leaf.flags.contains(LeafFlags::DIRTY) || folio.flags().contains(FolioFlags::DIRTY);
+        if dirty {
+            usage.pss_dirty += share;
+        }
+        let count = match (mappings > 1, dirty) {
+            (true, true) => &mut usage.shared_dirty,
+            (true, false) => &mut usage.shared_clean,
+            (false, true) => &mut usage.private_dirty,
+            (false, false) => &mut usage.private_clean,
+        };
+        *count += PAGE_SIZE;
+    }
+}

@@ -1,0 +1,77 @@
+//! `pagewright replay`: a capture on a simulated machine, once or with a setting before and after.
+
+use super::{CommandError, write_json};
+use crate::options::{Comparison, MachineOptions};
+use crate::progress::Watched;
+use crate::show;
+use pagewright_arch::{Aarch64, IsaKind, X86_64};
+use pagewright_workload::replay::{ReplayConfig, ReplayError, Report, Source, replay};
+use pagewright_workload::trace::Reader;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+/// Options of `replay`.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// The capture, as `pagewright record` made it
+    trace: PathBuf,
+    #[command(flatten)]
+    machine: MachineOptions,
+    /// Replay twice, with a setting at each of two values, and show both and the change
+    #[arg(long, value_name = "K=A,B")]
+    compare: Option<String>,
+    /// Write every figure to a file, too
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+}
+
+pub(crate) fn run(args: &Args) -> Result<(), CommandError> {
+    let (isa, config) = args.machine.build()?;
+    let mut open = || -> Result<Box<dyn Source>, CommandError> { Ok(Box::new(watch(&args.trace)?)) };
+    compare_or_show(isa, &config, args.compare.as_deref(), args.json.as_deref(), &mut open)
+}
+
+/// Runs a source once or twice and shows what came of it.
+pub(super) fn compare_or_show(
+    isa: IsaKind,
+    config: &ReplayConfig,
+    compare: Option<&str>,
+    json: Option<&Path>,
+    open: &mut dyn FnMut() -> Result<Box<dyn Source>, CommandError>,
+) -> Result<(), CommandError> {
+    let mut out = std::io::stdout().lock();
+    match compare.map(Comparison::parse).transpose()? {
+        None => {
+            let report = on(isa, &mut *open()?, config)?;
+            show::report(&mut out, &report)?;
+            if let Some(path) = json {
+                write_json(path, &report)?;
+            }
+        }
+        Some(comparison) => {
+            let [before, after] = comparison.apply(isa, config)?;
+            let reports = [on(isa, &mut *open()?, &before)?, on(isa, &mut *open()?, &after)?];
+            show::comparison(&mut out, &comparison, &reports)?;
+            if let Some(path) = json {
+                write_json(path, &reports)?;
+            }
+        }
+    }
+    out.flush()?;
+    Ok(())
+}
+
+fn watch(path: &Path) -> Result<Watched<impl std::io::Read + use<>>, CommandError> {
+    let reader = Reader::open(path)?;
+    let bytes = std::fs::metadata(path).map_or(0, |meta| meta.len());
+    let name = path.file_name().map_or(String::new(), |name| name.to_string_lossy().into_owned());
+    Ok(Watched::new(reader, bytes, &name))
+}
+
+/// Replays on whichever instruction set was asked for.
+pub(super) fn on(isa: IsaKind, source: &mut dyn Source, config: &ReplayConfig) -> Result<Report, ReplayError> {
+    match isa {
+        IsaKind::X86_64 => replay::<X86_64>(source, config),
+        IsaKind::Aarch64 => replay::<Aarch64>(source, config),
+    }
+}

@@ -1,0 +1,63 @@
+//! `pagewright` without arguments: the captures that it carries, with a setting off and on, on both instruction sets.
+
+use super::CommandError;
+use super::replay::on;
+use crate::options::{Comparison, OptionError};
+use crate::show;
+use pagewright_arch::IsaKind;
+use pagewright_sim::{MachineConfig, Profile};
+use pagewright_workload::replay::{ReplayConfig, Report};
+use pagewright_workload::trace::Reader;
+use std::io::Write;
+use std::thread;
+use std::time::Instant;
+
+/// The captures, by name. How each was made stands in `tests/captures/README.md`.
+const CAPTURES: [(&str, &[u8]); 6] = [
+    ("sort", include_bytes!("../../captures/sort.pwt")),
+    ("sqlite", include_bytes!("../../captures/sqlite.pwt")),
+    ("python", include_bytes!("../../captures/python.pwt")),
+    ("compile", include_bytes!("../../captures/compile.pwt")),
+    ("pigz", include_bytes!("../../captures/pigz.pwt")),
+    ("shell", include_bytes!("../../captures/shell.pwt")),
+];
+
+/// The setting of the tour: mapping the cached neighbours of a file page that faults, which Linux does and can be told not to.
+const SETTING: &str = "fault_around_bytes=4096,65536";
+
+pub(crate) fn run() -> Result<(), CommandError> {
+    let began = Instant::now();
+    let comparison = Comparison::parse(SETTING)?;
+    let mut out = std::io::stdout().lock();
+    show::tour::opening(&mut out, &comparison)?;
+    for (name, bytes) in CAPTURES {
+        out.flush()?;
+        // One host thread for each instruction set; within one, nothing depends on the other.
+        let sides = thread::scope(|scope| {
+            let comparison = &comparison;
+            IsaKind::ALL.map(|isa| scope.spawn(move || both(isa, name, bytes, comparison))).map(|side| {
+                match side.join() {
+                    Ok(reports) => reports,
+                    Err(panic) => std::panic::resume_unwind(panic),
+                }
+            })
+        });
+        let [x86, arm] = sides;
+        show::tour::capture(&mut out, name, &[x86?, arm?])?;
+    }
+    show::tour::closing(&mut out, began.elapsed())?;
+    out.flush()?;
+    Ok(())
+}
+
+/// One capture with the setting off and on.
+fn both(isa: IsaKind, name: &str, bytes: &'static [u8], comparison: &Comparison) -> Result<[Report; 2], CommandError> {
+    let profile = Profile::named(Profile::default_for(isa)).map_err(OptionError::from)?;
+    let config = ReplayConfig::new(MachineConfig::new(profile));
+    let [off, on_] = comparison.apply(isa, &config)?;
+    let run = |config| -> Result<Report, CommandError> {
+        let mut reader = Reader::new(bytes, format!("{name}.pwt"))?;
+        Ok(on(isa, &mut reader, config)?)
+    };
+    Ok([run(&off)?, run(&on_)?])
+}

@@ -1,0 +1,200 @@
+//! From what was typed to a machine and its settings.
+
+use clap::Args;
+use pagewright_arch::IsaKind;
+use pagewright_mm::{Knob, Knobs};
+use pagewright_sim::config::{self, parse::ParseError};
+use pagewright_sim::{ConfigError, MachineConfig, Profile, ProfileError};
+use pagewright_types::CpuMask;
+use pagewright_workload::replay::ReplayConfig;
+
+/// A machine, as options.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct MachineOptions {
+    /// Instruction set: x86-64 or arm64 [default: the profile's, else x86-64]
+    #[arg(long, value_name = "A")]
+    pub(crate) arch: Option<String>,
+    /// TLB geometry and costs: icelake, milan, sapphire-rapids, neoverse-n1, kunpeng920, snapdragon888
+    #[arg(long, value_name = "NAME")]
+    pub(crate) profile: Option<String>,
+    /// Number of CPUs
+    #[arg(long, value_name = "N", default_value_t = 4)]
+    pub(crate) cpus: u16,
+    /// Memory, on one node
+    #[arg(long, value_name = "SIZE", default_value = "2G", conflicts_with = "node")]
+    pub(crate) mem: String,
+    /// A node with its memory and CPUs, such as 0:1G,cpus=0-3; without CPUs a slower tier (repeat for each)
+    #[arg(long, value_name = "SPEC")]
+    pub(crate) node: Vec<String>,
+    /// Seeds whatever is random; the same seed gives the same figures
+    #[arg(long, value_name = "S", default_value_t = 0)]
+    pub(crate) seed: u64,
+    /// A setting, such as fault_around_bytes=4096 (repeat for each)
+    #[arg(long, value_name = "K=V")]
+    pub(crate) set: Vec<String>,
+}
+
+/// Something that `--set` and `--compare` can change.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Setting {
+    /// Of the memory manager.
+    Knob(Knob),
+    /// Of the machine: Linux's boot parameter `nopcid`, which makes every switch between address spaces flush.
+    NoPcid,
+}
+
+impl Setting {
+    const NO_PCID: &'static str = "nopcid";
+
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Knob(knob) => knob.name(),
+            Self::NoPcid => Self::NO_PCID,
+        }
+    }
+
+    fn named(name: &str) -> Result<Self, OptionError> {
+        if name == Self::NO_PCID {
+            return Ok(Self::NoPcid);
+        }
+        let knob = Knob::ALL.iter().find(|knob| knob.name() == name);
+        knob.map(|knob| Self::Knob(*knob)).ok_or_else(|| OptionError::UnknownSetting(name.to_owned()))
+    }
+
+    /// Checks a value and puts it into a replay's configuration.
+    fn apply(self, text: &str, config: &mut ReplayConfig) -> Result<(), OptionError> {
+        let refused = |why: String| OptionError::BadValue { setting: self.name(), value: text.to_owned(), why };
+        let value: u64 = text.parse().map_err(|_| refused("must be a number".to_owned()))?;
+        match self {
+            Self::Knob(knob) => {
+                Knobs::default()
+                    .set(knob, value)
+                    .map_err(|error| refused(format!("must be {}", error.knob.values())))?;
+                config.knobs.push((knob, value));
+            }
+            Self::NoPcid => {
+                config.machine.tagged = match value {
+                    0 => true,
+                    1 => false,
+                    _ => return Err(refused("must be 0 or 1".to_owned())),
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// What is wrong with an option.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum OptionError {
+    #[error("--arch {0}: must be x86-64 or arm64")]
+    Arch(String),
+    #[error("--profile: {0}")]
+    Profile(#[from] ProfileError),
+    #[error("{option}: {error}")]
+    Parse { option: &'static str, error: ParseError },
+    #[error("impossible machine: {0}")]
+    Machine(#[from] ConfigError),
+    #[error("--set {0}: must be NAME=VALUE")]
+    NotASetting(String),
+    #[error("--compare {0}: must be NAME=OFF,ON")]
+    NotAComparison(String),
+    #[error("unknown setting {0}: known are {known}", known = known())]
+    UnknownSetting(String),
+    #[error("{setting}={value}: {why}")]
+    BadValue { setting: &'static str, value: String, why: String },
+    #[error("{isa}: {setting} has no effect there")]
+    NoSuchThing { isa: IsaKind, setting: &'static str },
+    #[error("unknown workload {0}: known are {known}", known = pagewright_workload::generate::names().collect::<Vec<_>>().join(", "))]
+    UnknownWorkload(String),
+}
+
+fn known() -> String {
+    let knobs = Knob::ALL.iter().map(|knob| knob.name());
+    knobs.chain([Setting::NO_PCID]).collect::<Vec<_>>().join(", ")
+}
+
+impl MachineOptions {
+    /// The instruction set and everything a replay needs.
+    pub(crate) fn build(&self) -> Result<(IsaKind, ReplayConfig), OptionError> {
+        let arch = self.arch.as_deref().map(isa_named).transpose()?;
+        let profile = match (&self.profile, arch) {
+            (Some(name), _) => Profile::named(name)?,
+            (None, arch) => Profile::named(Profile::default_for(arch.unwrap_or(IsaKind::X86_64)))?,
+        };
+        let isa = arch.unwrap_or(profile.isa());
+        let mut machine = MachineConfig::new(profile);
+        machine.cpus = self.cpus;
+        machine.seed = self.seed;
+        machine.nodes = if self.node.is_empty() {
+            let bytes =
+                config::parse::size(&self.mem).map_err(|error| OptionError::Parse { option: "--mem", error })?;
+            vec![pagewright_sim::NodeConfig { bytes, cpus: CpuMask::EMPTY }]
+        } else {
+            config::parse::nodes(self.node.iter().map(String::as_str))
+                .map_err(|error| OptionError::Parse { option: "--node", error })?
+        };
+        machine.validate(isa)?;
+        let mut config = ReplayConfig::new(machine);
+        for set in &self.set {
+            let Some((name, value)) = set.split_once('=') else {
+                return Err(OptionError::NotASetting(set.clone()));
+            };
+            let setting = Setting::named(name)?;
+            setting.check_on(isa)?;
+            setting.apply(value, &mut config)?;
+        }
+        Ok((isa, config))
+    }
+}
+
+impl Setting {
+    /// A tag in every translation is part of arm64: there is nothing to turn off.
+    fn check_on(self, isa: IsaKind) -> Result<(), OptionError> {
+        match (self, isa) {
+            (Self::NoPcid, IsaKind::Aarch64) => Err(OptionError::NoSuchThing { isa, setting: self.name() }),
+            (Self::NoPcid, IsaKind::X86_64) | (Self::Knob(_), _) => Ok(()),
+        }
+    }
+}
+
+fn isa_named(name: &str) -> Result<IsaKind, OptionError> {
+    match name {
+        "x86-64" | "x86_64" => Ok(IsaKind::X86_64),
+        "arm64" | "aarch64" => Ok(IsaKind::Aarch64),
+        other => Err(OptionError::Arch(other.to_owned())),
+    }
+}
+
+/// A setting with its value before and after.
+#[derive(Clone, Debug)]
+pub(crate) struct Comparison {
+    pub(crate) setting: Setting,
+    pub(crate) values: [String; 2],
+}
+
+impl Comparison {
+    /// Parses `NAME=OFF,ON`.
+    pub(crate) fn parse(text: &str) -> Result<Self, OptionError> {
+        let bad = || OptionError::NotAComparison(text.to_owned());
+        let (name, values) = text.split_once('=').ok_or_else(bad)?;
+        let setting = Setting::named(name)?;
+        let (before, after) = values.split_once(',').ok_or_else(bad)?;
+        Ok(Self { setting, values: [before.to_owned(), after.to_owned()] })
+    }
+
+    /// The configuration with the setting at each of its values.
+    pub(crate) fn apply(&self, isa: IsaKind, config: &ReplayConfig) -> Result<[ReplayConfig; 2], OptionError> {
+        self.setting.check_on(isa)?;
+        let with = |value: &str| {
+            let mut config = config.clone();
+            self.setting.apply(value, &mut config).map(|()| config)
+        };
+        Ok([with(&self.values[0])?, with(&self.values[1])?])
+    }
+
+    /// What heads a column.
+    pub(crate) fn heading(&self, index: usize) -> String {
+        format!("{}={}", self.setting.name(), self.values[index])
+    }
+}

@@ -1,0 +1,47 @@
+//! Program images beside what Linux counted for them.
+
+use super::number::grouped;
+use pagewright_workload::replay::{ImageReport, Report};
+use pagewright_workload::trace::NativeImage;
+use std::io::{self, Write};
+
+/// One row for each program image: minor faults, peak RSS and page tables, ours and Linux's.
+pub(super) fn table(out: &mut impl Write, report: &Report) -> io::Result<()> {
+    writeln!(
+        out,
+        "\n {:<16} {:>8} {:>8}   {:>10} {:>10}   {:>8} {:>8}",
+        "", "minor", "faults", "VmHWM", "kB", "VmPTE", "kB"
+    )?;
+    writeln!(
+        out,
+        " {:<16} {:>8} {:>8}   {:>10} {:>10}   {:>8} {:>8}",
+        "program image", "ours", "Linux", "ours", "Linux", "ours", "Linux"
+    )?;
+    for image in &report.images {
+        let linux = native(report, image);
+        let kilobytes = |bytes: Option<u64>| bytes.map_or("-".to_owned(), |bytes| grouped(bytes / 1024));
+        writeln!(
+            out,
+            " {:<16} {:>8} {:>8}   {:>10} {:>10}   {:>8} {:>8}",
+            name(image),
+            grouped(image.minor_faults),
+            linux.map_or("-".to_owned(), |linux| grouped(linux.minor_faults)),
+            kilobytes(image.peak_rss_bytes),
+            kilobytes(linux.and_then(|linux| linux.peak_rss_bytes)),
+            kilobytes(image.page_table_bytes),
+            kilobytes(linux.and_then(|linux| linux.page_table_bytes)),
+        )?;
+    }
+    writeln!(out)
+}
+
+/// What Linux counted for the same image.
+pub(super) fn native<'a>(report: &'a Report, image: &ImageReport) -> Option<&'a NativeImage> {
+    report.native.iter().find(|native| native.process == image.process && native.image == image.image)
+}
+
+/// The command, and which process of the tree it was.
+fn name(image: &ImageReport) -> String {
+    let path: Vec<String> = image.process.iter().map(u32::to_string).collect();
+    if path.is_empty() { image.command.clone() } else { format!("{} [{}]", image.command, path.join(".")) }
+}

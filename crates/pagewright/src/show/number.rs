@@ -1,0 +1,48 @@
+//! Numbers as people read them.
+
+/// With a comma at every third digit, as `perf stat` prints counts.
+pub(super) fn grouped(value: u64) -> String {
+    let digits = value.to_string();
+    let mut text = String::with_capacity(digits.len() + digits.len() / 3);
+    for (index, digit) in digits.chars().enumerate() {
+        if index > 0 && (digits.len() - index).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+/// The change from `before` to `after` in per cent; `-` where there was nothing before.
+pub(super) fn change(before: u64, after: u64) -> String {
+    match (before, after) {
+        (0, 0) => "0.0 %".to_owned(),
+        (0, _) => "-".to_owned(),
+        _ => format!("{:+.1} %", (after as f64 - before as f64) * 100.0 / before as f64),
+    }
+}
+
+/// Nanoseconds as milliseconds with three places.
+pub(super) fn milliseconds(nanoseconds: u64) -> String {
+    format!("{}.{:03}", grouped(nanoseconds / 1_000_000), nanoseconds / 1000 % 1000)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn groups_of_three_from_the_right() {
+        for (value, text) in [(0, "0"), (999, "999"), (1000, "1,000"), (1234567, "1,234,567")] {
+            assert_eq!(grouped(value), text);
+        }
+    }
+
+    #[test]
+    fn a_change_is_relative_to_what_was_before() {
+        assert_eq!(change(200, 150), "-25.0 %");
+        assert_eq!(change(0, 5), "-");
+        assert_eq!(change(0, 0), "0.0 %");
+        assert_eq!(milliseconds(1_234_567_890), "1,234.567");
+    }
+}

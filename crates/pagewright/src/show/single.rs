@@ -1,0 +1,74 @@
+//! One replay.
+
+use super::images;
+use super::number::{grouped, milliseconds};
+use pagewright_sim::Event;
+use pagewright_types::Counter;
+use pagewright_workload::replay::Report;
+use std::io::{self, Write};
+
+/// Writes everything that a replay found.
+pub(crate) fn report(out: &mut impl Write, report: &Report) -> io::Result<()> {
+    writeln!(out, "\n Replay of '{}' on a machine modelled after {}:\n", report.command.join(" "), machine(report))?;
+    for event in Event::ALL {
+        line(out, report, event.name())?;
+    }
+    writeln!(out, "\n {:>17} ms modelled time elapsed", milliseconds(report.modelled.elapsed_ns))?;
+    writeln!(out, " {:>17} ms modelled time in page walks, all CPUs\n", milliseconds(report.modelled.walk_ns))?;
+    writeln!(out, " /proc/vmstat, from boot to end:\n")?;
+    for counter in Counter::ALL {
+        if let Some(value) = report.counters.get(counter.name()) {
+            writeln!(out, "{} {value}", counter.name())?;
+        }
+    }
+    images::table(out, report)?;
+    remarks(out, report)?;
+    writeln!(
+        out,
+        " {} events with {} accesses in {:.2} s measured: {:.1} M events/s, {:.1} M accesses/s\n",
+        grouped(report.counters.get("pw_events").unwrap_or(0)),
+        grouped(report.counters.get("pw_accesses").unwrap_or(0)),
+        report.measured.seconds,
+        report.measured.events_per_second / 1e6,
+        report.measured.accesses_per_second / 1e6,
+    )
+}
+
+/// Names the machine in a few words.
+pub(super) fn machine(report: &Report) -> String {
+    let of = |name| report.config.get(name).unwrap_or(0);
+    format!(
+        "{} ({}, {} CPUs, {} MiB, seed {})",
+        report.profile,
+        report.isa,
+        of("cpus"),
+        of("memory_bytes") >> 20,
+        of("seed")
+    )
+}
+
+fn line(out: &mut impl Write, report: &Report, name: &str) -> io::Result<()> {
+    let Some(value) = report.counters.get(name) else { return Ok(()) };
+    write!(out, "{:>18}      {name:<26}", grouped(value))?;
+    // As perf does: misses are told as a share of their accesses.
+    if let Some(all) = name.strip_suffix("-load-misses").map(|unit| format!("{unit}-loads"))
+        && let Some(all) = report.counters.get(&all).filter(|all| *all > 0)
+    {
+        write!(out, "# {:>6.2} % of all {} loads", value as f64 * 100.0 / all as f64, &name[..4])?;
+    }
+    writeln!(out)
+}
+
+/// What a reader must know to judge the figures.
+pub(super) fn remarks(out: &mut impl Write, report: &Report) -> io::Result<()> {
+    if report.mappings_inferred {
+        writeln!(out, " Mappings were inferred: the capture has accesses alone.")?;
+    }
+    for left_out in &report.not_replayed {
+        writeln!(out, " Not replayed: {} x {}", left_out.times, left_out.call)?;
+    }
+    for line in &report.diverged {
+        writeln!(out, " Other than on Linux: {line}")?;
+    }
+    Ok(())
+}

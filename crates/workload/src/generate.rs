@@ -1,0 +1,270 @@
+//! Built-in workloads: short programs of memory calls and accesses, made up event by event.
+//!
+//! Each is a [`Source`] like a trace, so that everything that replays a capture runs it. They have no contents either.
+
+use crate::replay::Source;
+use crate::trace::{
+    Actor, Call, Event, FileId, FileInfo, Header, Image, Isa, Layout, MapFlags, Mapping, MappingKind, MappingSource,
+    MemOp, PageNo, Pid, Prot, Run, Stream, Task, Tid, TraceError, UserAddr,
+};
+use rand_pcg::Pcg64;
+use rand_pcg::rand_core::{Rng, SeedableRng};
+
+const PAGE: u64 = 4096;
+const HEAP: u64 = 0x7000_0000_0000;
+const RW: Prot = Prot(3);
+const PRIVATE_ANON: MapFlags = MapFlags(0x22);
+const ROOT: Pid = Pid(1);
+
+/// What a workload does, step by step: `None` at its end.
+type Step = fn(&mut Script, u64) -> bool;
+
+/// The workloads by name.
+const ALL: [(&str, Step); 4] =
+    [("fork-server", fork_server), ("map-unmap", map_unmap), ("protect", protect), ("sweep", sweep)];
+
+/// The names of the workloads.
+pub fn names() -> impl Iterator<Item = &'static str> {
+    ALL.iter().map(|(name, _)| *name)
+}
+
+/// A workload by its name, its choices made by `seed`.
+pub fn named(name: &str, seed: u64) -> Option<Workload> {
+    let (name, step) = ALL.iter().find(|(known, _)| *known == name)?;
+    Some(Workload::new(name, *step, seed))
+}
+
+/// A workload under way.
+pub struct Workload {
+    header: Header,
+    script: Script,
+    step: Step,
+    steps: u64,
+}
+
+impl Workload {
+    fn new(name: &str, step: Step, seed: u64) -> Self {
+        let header = Header {
+            command: vec![name.to_owned()],
+            tool: "built in".to_owned(),
+            isa: Isa::X86_64,
+            page_size: PAGE,
+            mappings: MappingSource::SystemCalls,
+            layout: Layout::Linux,
+            native: None,
+        };
+        let mut script = Script { events: Vec::new(), random: Pcg64::seed_from_u64(seed), born: 1 };
+        script.begin(name);
+        Self { header, script, step, steps: 0 }
+    }
+}
+
+impl Source for Workload {
+    fn header(&self) -> &Header {
+        &self.header
+    }
+
+    fn next_batch(&mut self, batch: &mut Vec<Event>) -> Result<bool, TraceError> {
+        batch.clear();
+        while self.script.events.is_empty() {
+            if !(self.step)(&mut self.script, self.steps) {
+                return Ok(false);
+            }
+            self.steps += 1;
+        }
+        batch.append(&mut self.script.events);
+        Ok(true)
+    }
+}
+
+/// Events being made up.
+struct Script {
+    events: Vec<Event>,
+    random: Pcg64,
+    /// Threads and processes so far.
+    born: u32,
+}
+
+impl Script {
+    fn begin(&mut self, name: &str) {
+        let program = FileId(1);
+        let info = FileInfo { id: program, path: format!("/bin/{name}"), size: Some(16 * PAGE) };
+        let text = Mapping {
+            start: UserAddr(0x40_0000),
+            len: 16 * PAGE,
+            prot: Prot(5),
+            kind: MappingKind::File { file: program, offset: 0 },
+        };
+        let top = 0x7fff_ffff_f000;
+        let stack = Mapping { start: UserAddr(top - PAGE), len: PAGE, prot: RW, kind: MappingKind::Stack {} };
+        let image = Image {
+            executable: program,
+            args: vec![name.to_owned()],
+            mappings: vec![text, stack],
+            brk: UserAddr(0x50_0000),
+            stack_top: UserAddr(top),
+            stack_limit: 8 << 20,
+        };
+        self.events.push(Event::File(Box::new(info)));
+        self.events.push(Event::Task(Box::new(Task::Begin { pid: ROOT, tid: Tid(ROOT.0) })));
+        self.events.push(Event::Task(Box::new(Task::Exec { image })));
+    }
+
+    fn run(&mut self, page: u64, stream: Stream, reads: u32, writes: u32) {
+        let run = Run { page: PageNo(page), reads, writes, stream, actor: Actor::User, write_first: writes > 0 };
+        self.events.push(Event::Run(run));
+    }
+
+    /// Stores to a page, from a line of code.
+    fn store(&mut self, page: u64) {
+        self.run(0x400, Stream::Fetch, 8, 0);
+        self.run(page, Stream::Data, 0, 2);
+    }
+
+    fn load(&mut self, page: u64) {
+        self.run(0x400, Stream::Fetch, 8, 0);
+        self.run(page, Stream::Data, 2, 0);
+    }
+
+    fn call(&mut self, op: MemOp, result: u64) {
+        self.events.push(Event::Call(Box::new(Call { op, result: Ok(result) })));
+    }
+
+    fn map(&mut self, at: u64, pages: u64) {
+        let op =
+            MemOp::Mmap { addr: UserAddr(0), len: pages * PAGE, prot: RW, flags: PRIVATE_ANON, file: None, offset: 0 };
+        self.call(op, at);
+    }
+
+    fn unmap(&mut self, at: u64, pages: u64) {
+        self.call(MemOp::Munmap { addr: UserAddr(at), len: pages * PAGE }, 0);
+    }
+
+    fn switch(&mut self, pid: Pid, tid: Tid) {
+        self.events.push(Event::Switch { pid, tid });
+    }
+
+    fn task(&mut self, task: Task) {
+        self.events.push(Event::Task(Box::new(task)));
+    }
+
+    fn below(&mut self, bound: u64) -> u64 {
+        self.random.next_u64() % bound
+    }
+
+    fn finish(&mut self) {
+        self.task(Task::ExitProcess { status: 0 });
+    }
+}
+
+/// A server with 64 MiB of state forks a child for each of 32 requests; the child reads some of it, changes a little, and ends.
+fn fork_server(script: &mut Script, step: u64) -> bool {
+    const PAGES: u64 = 16384;
+    const REQUESTS: u64 = 32;
+    let base = HEAP / PAGE;
+    match step {
+        0 => {
+            script.map(HEAP, PAGES);
+            (0..PAGES).for_each(|page| script.store(base + page));
+        }
+        1..=REQUESTS => {
+            script.born += 1;
+            let child = Pid(script.born);
+            script.task(Task::Fork { child, tid: Tid(child.0), vfork: false });
+            for _ in 0..64 {
+                let page = script.below(PAGES);
+                script.store(base + page);
+            }
+            script.switch(child, Tid(child.0));
+            for _ in 0..512 {
+                let page = script.below(PAGES);
+                script.load(base + page);
+                if script.below(8) == 0 {
+                    script.store(base + page);
+                }
+            }
+            script.finish();
+            script.switch(ROOT, Tid(ROOT.0));
+            script.task(Task::Reaped { child });
+        }
+        _ if step == REQUESTS + 1 => script.finish(),
+        _ => return false,
+    }
+    true
+}
+
+/// Maps, touches and unmaps 1 to 64 pages, 20 000 times.
+fn map_unmap(script: &mut Script, step: u64) -> bool {
+    const ROUNDS: u64 = 20_000;
+    match step {
+        0..ROUNDS => {
+            let pages = 1 << script.below(7);
+            let at = HEAP + script.below(1 << 12) * 64 * PAGE;
+            script.map(at, pages);
+            (0..pages).for_each(|page| script.store(at / PAGE + page));
+            script.unmap(at, pages);
+        }
+        ROUNDS => script.finish(),
+        _ => return false,
+    }
+    true
+}
+
+/// Four threads read a range of 256 pages of which one of them takes away and gives back the right to write, 2 000 times.
+fn protect(script: &mut Script, step: u64) -> bool {
+    const PAGES: u64 = 256;
+    const ROUNDS: u64 = 2_000;
+    const THREADS: u32 = 4;
+    let base = HEAP / PAGE;
+    match step {
+        0 => {
+            script.map(HEAP, PAGES);
+            (0..PAGES).for_each(|page| script.store(base + page));
+            for _ in 1..THREADS {
+                script.born += 1;
+                let tid = Tid(script.born);
+                script.task(Task::CloneThread { tid });
+            }
+        }
+        1..=ROUNDS => {
+            for thread in 1..=THREADS {
+                script.switch(ROOT, Tid(thread));
+                for _ in 0..32 {
+                    let page = script.below(PAGES);
+                    script.load(base + page);
+                }
+            }
+            script.switch(ROOT, Tid(ROOT.0));
+            let pages = 1 + script.below(8);
+            let at = script.below(PAGES - pages);
+            let (addr, len) = (UserAddr(HEAP + at * PAGE), pages * PAGE);
+            script.call(MemOp::Mprotect { addr, len, prot: Prot(1) }, 0);
+            script.call(MemOp::Mprotect { addr, len, prot: RW }, 0);
+        }
+        _ if step == ROUNDS + 1 => script.finish(),
+        _ => return false,
+    }
+    true
+}
+
+/// Reads 256 MiB at random, a million times: what a TLB is for.
+fn sweep(script: &mut Script, step: u64) -> bool {
+    const PAGES: u64 = 65536;
+    const ROUNDS: u64 = 1024;
+    let base = HEAP / PAGE;
+    match step {
+        0 => {
+            script.map(HEAP, PAGES);
+            (0..PAGES).for_each(|page| script.store(base + page));
+        }
+        1..=ROUNDS => {
+            for _ in 0..1024 {
+                let page = script.below(PAGES);
+                script.load(base + page);
+            }
+        }
+        _ if step == ROUNDS + 1 => script.finish(),
+        _ => return false,
+    }
+    true
+}

@@ -1,0 +1,112 @@
+//! Memory calls, made again with the results they had.
+
+use super::ReplayError;
+use super::engine::Engine;
+use crate::trace::{Call, MemOp};
+use pagewright_arch::Isa;
+use pagewright_mm::space::FileMapping;
+use pagewright_mm::{MapFlags, MapRequest, MmError, Space};
+use pagewright_sim::Sim;
+use pagewright_types::{CpuId, Rights, VirtAddr};
+
+/// `MADV_DONTNEED`.
+const MADV_DONTNEED: u32 = 4;
+
+impl<I: Isa> Engine<'_, I> {
+    /// Makes a call that succeeded in the capture; one that failed there changed nothing, and is not made.
+    pub(super) fn call(&mut self, cpu: CpuId, pid: u32, call: &Call) -> Result<(), ReplayError> {
+        let Ok(result) = call.result else { return Ok(()) };
+        let space = self.space_of(pid)?;
+        let made = match &call.op {
+            MemOp::Mmap { .. } => return self.map(cpu, pid, &space, &call.op, result),
+            MemOp::Inferred { addr, len } => {
+                let flags = MapFlags::PRIVATE | MapFlags::ANONYMOUS | MapFlags::FIXED;
+                let request =
+                    MapRequest { addr: VirtAddr::new(addr.0), len: *len, rights: Rights::all(), flags, file: None };
+                self.lab.on(cpu, |mm| mm.mmap(&space, &request)).map(|_| ())
+            }
+            MemOp::Munmap { addr, len } => self.lab.on(cpu, |mm| mm.munmap(&space, VirtAddr::new(addr.0), *len)),
+            MemOp::Mprotect { addr, len, prot } => {
+                let rights = Rights::from_bits_truncate(prot.0 as u8);
+                self.lab.on(cpu, |mm| mm.mprotect(&space, VirtAddr::new(addr.0), *len, rights))
+            }
+            MemOp::Brk { addr } => {
+                let now = self.lab.on(cpu, |mm| mm.brk(&space, VirtAddr::new(addr.0)));
+                if now.raw() != result {
+                    self.diverge(pid, format_args!("brk({addr}) left the break at {now}, on Linux at {result:#x}"));
+                }
+                Ok(())
+            }
+            MemOp::Madvise { addr, len, advice } if *advice == MADV_DONTNEED => {
+                self.lab.on(cpu, |mm| mm.madvise_dontneed(&space, VirtAddr::new(addr.0), *len))
+            }
+            MemOp::Mremap { .. }
+            | MemOp::Madvise { .. }
+            | MemOp::Mlock { .. }
+            | MemOp::Munlock { .. }
+            | MemOp::Mlockall { .. }
+            | MemOp::Munlockall {}
+            | MemOp::Msync { .. }
+            | MemOp::Mincore { .. }
+            | MemOp::Membarrier { .. }
+            | MemOp::Other { .. } => {
+                *self.not_replayed.entry(name(&call.op)).or_insert(0) += 1;
+                Ok(())
+            }
+        };
+        self.settle(pid, &call.op, made)
+    }
+
+    /// Maps where the capture says that Linux mapped.
+    fn map(&mut self, cpu: CpuId, pid: u32, space: &Space<Sim<I>>, op: &MemOp, at: u64) -> Result<(), ReplayError> {
+        let MemOp::Mmap { len, prot, flags, file, offset, .. } = op else { return Ok(()) };
+        let mut wanted = MapFlags::from_bits_truncate(flags.0) | MapFlags::FIXED;
+        wanted.remove(MapFlags::FIXED_NOREPLACE);
+        let file = match file {
+            Some(id) => Some(self.file(id.0)?),
+            None => None,
+        };
+        let request = MapRequest {
+            addr: VirtAddr::new(at),
+            len: *len,
+            rights: Rights::from_bits_truncate(prot.0 as u8),
+            flags: wanted,
+            file: file.as_ref().map(|file| FileMapping { file, offset: *offset, opened: Rights::all() }),
+        };
+        let made = self.lab.on(cpu, |mm| mm.mmap(space, &request)).map(|_| ());
+        self.settle(pid, op, made)
+    }
+
+    /// A call that Linux did and we can't is a divergence, except for want of memory, which ends the replay.
+    fn settle(&mut self, pid: u32, op: &MemOp, made: Result<(), MmError>) -> Result<(), ReplayError> {
+        match made {
+            Ok(()) => Ok(()),
+            Err(error @ (MmError::NoFrames(_) | MmError::NoKernelMemory { .. })) => Err(self.no_memory(pid, error)),
+            Err(error) => {
+                self.diverge(pid, format_args!("{}: {error}", name(op)));
+                Ok(())
+            }
+        }
+    }
+}
+
+/// How a report names a call.
+fn name(op: &MemOp) -> String {
+    match op {
+        MemOp::Mmap { .. } => "mmap".into(),
+        MemOp::Munmap { .. } => "munmap".into(),
+        MemOp::Mprotect { .. } => "mprotect".into(),
+        MemOp::Mremap { .. } => "mremap".into(),
+        MemOp::Madvise { advice, .. } => format!("madvise({advice})"),
+        MemOp::Brk { .. } => "brk".into(),
+        MemOp::Mlock { .. } => "mlock".into(),
+        MemOp::Munlock { .. } => "munlock".into(),
+        MemOp::Mlockall { .. } => "mlockall".into(),
+        MemOp::Munlockall {} => "munlockall".into(),
+        MemOp::Msync { .. } => "msync".into(),
+        MemOp::Mincore { .. } => "mincore".into(),
+        MemOp::Membarrier { .. } => "membarrier".into(),
+        MemOp::Other { number, .. } => format!("system call {number}"),
+        MemOp::Inferred { .. } => "inferred mapping".into(),
+    }
+}

@@ -1,0 +1,473 @@
+//! The loop: feed queues, give turns, count.
+
+use super::process::{Life, Process, Thread, Waits};
+use super::queue::{Item, Op, Work};
+use super::report::{Counts, ImageReport, Measured, Modelled, NotReplayed, Report};
+use super::source::Source;
+use super::{Nonsense, ReplayConfig, ReplayError};
+use crate::lab::Lab;
+use crate::trace::{Event, FileInfo, MappingSource, Run, Stream, Task};
+use pagewright_arch::Isa;
+use pagewright_mm::file::FileObject;
+use pagewright_mm::{FaultError, Knobs, Space};
+use pagewright_sim::sched::{Scheduler, ThreadId, Turn};
+use pagewright_sim::{Cost, Event as MachineEvent, Picos, Sim};
+use pagewright_sync::Arc;
+use pagewright_types::{Access, Counter, CpuId, CpuMask, VirtAddr};
+use std::collections::BTreeMap;
+use std::time::Instant;
+
+/// Items in all queues below which more of the capture is read.
+const WINDOW: usize = 1 << 14;
+
+/// Replays everything that `source` has on the machine of `config`.
+///
+/// # Errors
+/// [`ReplayError`]: an unreadable trace, an impossible machine, or a program that can't go on.
+pub fn replay<I: Isa>(source: &mut dyn Source, config: &ReplayConfig) -> Result<Report, ReplayError> {
+    let began = Instant::now();
+    let knobs = Knobs::default();
+    for (knob, value) in &config.knobs {
+        knobs.set(*knob, *value)?;
+    }
+    let lab = Lab::<I>::new(config.machine.clone(), knobs)?;
+    let mut engine = Engine::new(&lab, config);
+    engine.run(source)?;
+    engine.end()?;
+    Ok(engine.report(source, config, began))
+}
+
+/// What a turn came to.
+pub(super) enum Next {
+    /// The thread goes on.
+    On,
+    /// It waits, or has ended.
+    Stop,
+}
+
+/// A replay under way.
+pub(super) struct Engine<'l, I: Isa> {
+    pub(super) lab: &'l Lab<I>,
+    pub(super) sched: Scheduler,
+    cpus: u16,
+    /// By the capture's numbers; slot 0 is never used.
+    pub(super) processes: Vec<Option<Process<I>>>,
+    pub(super) threads: Vec<Option<Thread>>,
+    files: Vec<Option<Arc<FileObject<Sim<I>>>>>,
+    /// The thread whose events are being fed.
+    feeding: u32,
+    queued: usize,
+    /// The thread that had nothing left at the end of its turn, and where.
+    starving: Option<(u32, CpuId)>,
+    pub(super) events: u64,
+    accesses: u64,
+    pub(super) images: Vec<ImageReport>,
+    pub(super) not_replayed: BTreeMap<String, u64>,
+    pub(super) diverged: Vec<String>,
+}
+
+impl<'l, I: Isa> Engine<'l, I> {
+    fn new(lab: &'l Lab<I>, config: &ReplayConfig) -> Self {
+        let machine = &config.machine;
+        Self {
+            lab,
+            sched: Scheduler::new(machine.cpus, config.slice, config.lookahead, machine.seed),
+            cpus: machine.cpus,
+            processes: Vec::new(),
+            threads: Vec::new(),
+            files: Vec::new(),
+            feeding: 0,
+            queued: 0,
+            starving: None,
+            events: 0,
+            accesses: 0,
+            images: Vec::new(),
+            not_replayed: BTreeMap::new(),
+            diverged: Vec::new(),
+        }
+    }
+
+    fn run(&mut self, source: &mut dyn Source) -> Result<(), ReplayError> {
+        let mut batch = Vec::new();
+        let mut more = true;
+        loop {
+            while more && self.queued < WINDOW {
+                more = self.feed_batch(source, &mut batch)?;
+            }
+            self.rest_if_starving()?;
+            let lab = self.lab;
+            match self.sched.next(|cpu| lab.sim().clock(cpu)) {
+                Some(turn) => self.turn(turn)?,
+                None if more => more = self.feed_batch(source, &mut batch)?,
+                None if self.queued == 0 => return Ok(()),
+                None => return Err(self.nonsense(Nonsense::Deadlock)),
+            }
+        }
+    }
+
+    /// A thread that ran out of fed work keeps its CPU if there is more by now: that the window ended is no event of the program.
+    fn rest_if_starving(&mut self) -> Result<(), ReplayError> {
+        let Some((tid, cpu)) = self.starving.take() else { return Ok(()) };
+        let thread = self.thread(tid)?;
+        if thread.waits == Waits::Nothing && thread.queue.is_empty() {
+            thread.waits = Waits::Feed;
+            self.rest(tid, cpu);
+        }
+        Ok(())
+    }
+
+    /// The thread waits for something else than a CPU, which is idle until it gets another.
+    fn rest(&mut self, tid: u32, cpu: CpuId) {
+        self.sched.block(ThreadId::new(tid));
+        self.lab.on(cpu, |mm| mm.tlb().enter_lazy());
+    }
+
+    fn feed_batch(&mut self, source: &mut dyn Source, batch: &mut Vec<Event>) -> Result<bool, ReplayError> {
+        let more = source.next_batch(batch)?;
+        if more {
+            for event in batch.drain(..) {
+                self.feed(event)?;
+            }
+        }
+        Ok(more)
+    }
+
+    fn feed(&mut self, event: Event) -> Result<(), ReplayError> {
+        match event {
+            Event::Run(run) => self.push(Work::Run(run)),
+            Event::Switch { tid, .. } => {
+                self.thread(tid.0)?;
+                self.feeding = tid.0;
+                Ok(())
+            }
+            Event::Call(call) => self.push(Work::Op(Op::Call(call))),
+            Event::File(file) => self.introduce(&file),
+            Event::Task(task) => self.feed_task(task),
+        }
+    }
+
+    /// Threads and processes exist from the moment they are fed, so that what follows can be queued for them.
+    fn feed_task(&mut self, task: Box<Task>) -> Result<(), ReplayError> {
+        match &*task {
+            Task::Begin { pid, tid } => {
+                self.conceive(pid.0, tid.0, None);
+                self.feeding = tid.0;
+                return self.begin(pid.0, tid.0);
+            }
+            Task::Fork { child, tid, .. } => {
+                let parent = self.thread(self.feeding)?.process;
+                self.conceive(child.0, tid.0, Some(parent));
+            }
+            Task::CloneThread { tid } => {
+                let pid = self.thread(self.feeding)?.process;
+                self.process(pid)?.phases.several();
+                self.conceive_thread(tid.0, pid);
+            }
+            Task::Exec { .. } | Task::ExitThread {} | Task::ExitProcess { .. } | Task::Reaped { .. } => {}
+        }
+        self.push(Work::Op(Op::Task(task)))
+    }
+
+    /// Queues work for the thread that is being fed.
+    fn push(&mut self, work: Work) -> Result<(), ReplayError> {
+        let nonsense = |what| ReplayError::Nonsense { events: self.events, what };
+        let index = self.feeding as usize;
+        let Some(thread) = self.threads.get_mut(index).and_then(Option::as_mut) else {
+            return Err(nonsense(Nonsense::Thread(self.feeding)));
+        };
+        let Some(process) = self.processes.get_mut(thread.process as usize).and_then(Option::as_mut) else {
+            return Err(nonsense(Nonsense::Process(thread.process)));
+        };
+        let phase = match &work {
+            Work::Run(_) => process.phases.access(),
+            Work::Op(_) => process.phases.alone(),
+        };
+        thread.queue.push_back(Item { phase, work });
+        self.queued += 1;
+        if thread.waits == Waits::Feed {
+            thread.waits = Waits::Nothing;
+            self.sched.wake(ThreadId::new(self.feeding), thread.stopped);
+        }
+        Ok(())
+    }
+
+    fn introduce(&mut self, file: &FileInfo) -> Result<(), ReplayError> {
+        let index = file.id.0 as usize;
+        let kind = pagewright_mm::file::Kind::File(Box::new(Contentless));
+        // A file that was gone by the end of the capture is as long as anybody maps it.
+        let size = file.size.unwrap_or(1 << 40);
+        let known = self.lab.on(CpuId::new(0), |mm| mm.add_file(&file.path, kind, size));
+        let object = known.map_err(|error| ReplayError::OutOfMemory { pid: 0, events: self.events, error })?;
+        if self.files.len() <= index {
+            self.files.resize_with(index + 1, || None);
+        }
+        self.files[index] = Some(object);
+        Ok(())
+    }
+
+    pub(super) fn file(&self, id: u32) -> Result<Arc<FileObject<Sim<I>>>, ReplayError> {
+        let known = self.files.get(id as usize).and_then(Clone::clone);
+        known.ok_or_else(|| self.nonsense(Nonsense::File(id)))
+    }
+
+    /// Lets a thread run on a CPU until its turn is over or it stops.
+    fn turn(&mut self, turn: Turn) -> Result<(), ReplayError> {
+        let (cpu, tid) = (turn.cpu, turn.thread.raw());
+        let sim = self.lab.sim();
+        sim.idle_until(cpu, turn.start);
+        if turn.switched {
+            sim.charge(cpu, Cost::ContextSwitch, 1);
+        }
+        let pid = self.thread(tid)?.process;
+        let mut space = self.space_of(pid)?;
+        self.lab.run(cpu, &space);
+        let mut queue = std::mem::take(&mut self.thread(tid)?.queue);
+        let stop = loop {
+            let Some(item) = queue.front() else { break Some(Waits::Feed) };
+            if !self.process(pid)?.phases.is_due(item.phase) {
+                break Some(Waits::Phase);
+            }
+            let Some(item) = queue.pop_front() else { break Some(Waits::Feed) };
+            self.queued -= 1;
+            self.events += 1;
+            match item.work {
+                Work::Run(run) => self.make_run(cpu, pid, &space, &run)?,
+                Work::Op(op) => {
+                    let next = self.operate(cpu, pid, tid, op)?;
+                    if self.process(pid)?.phases.done(item.phase) {
+                        self.wake_phase(pid, cpu);
+                    }
+                    match next {
+                        Next::Stop => break None,
+                        Next::On => {}
+                    }
+                    // The process may have a new image.
+                    space = self.space_of(pid)?;
+                    self.lab.run(cpu, &space);
+                    continue;
+                }
+            }
+            if item.phase != 0 && self.process(pid)?.phases.done(item.phase) {
+                self.wake_phase(pid, cpu);
+            }
+            if sim.clock(cpu) >= turn.until {
+                break Some(Waits::Nothing);
+            }
+        };
+        let now = sim.clock(cpu);
+        let thread = self.thread(tid)?;
+        thread.queue = queue;
+        thread.stopped = now;
+        if let Some(waits) = stop {
+            thread.waits = waits;
+        }
+        match self.thread(tid)?.waits {
+            Waits::Nothing => self.sched.put_back(ThreadId::new(tid), now),
+            Waits::Ended => self.sched.exit(ThreadId::new(tid)),
+            Waits::Phase | Waits::Child(_) | Waits::Vfork(_) | Waits::Birth => self.rest(tid, cpu),
+            Waits::Feed => {
+                self.thread(tid)?.waits = Waits::Nothing;
+                self.sched.put_back(ThreadId::new(tid), now);
+                self.starving = Some((tid, cpu));
+            }
+        }
+        Ok(())
+    }
+
+    fn operate(&mut self, cpu: CpuId, pid: u32, tid: u32, op: Op) -> Result<Next, ReplayError> {
+        self.lab.sim().charge(cpu, Cost::Syscall, 1);
+        match op {
+            Op::Call(call) => self.call(cpu, pid, &call).map(|()| Next::On),
+            Op::Task(task) => self.task(cpu, pid, tid, *task),
+        }
+    }
+
+    #[inline]
+    fn make_run(&mut self, cpu: CpuId, pid: u32, space: &Space<Sim<I>>, run: &Run) -> Result<(), ReplayError> {
+        let va = VirtAddr::from_page_index(run.page.0);
+        self.accesses += run.accesses();
+        let (reads, writes) = (u64::from(run.reads), u64::from(run.writes));
+        let read = if run.stream == Stream::Fetch { Access::Exec } else { Access::Read };
+        // At most two looks at the TLB: the first access decides which fault the page takes.
+        let order = if run.write_first {
+            [(Access::Write, writes), (read, reads)]
+        } else {
+            [(read, reads), (Access::Write, writes)]
+        };
+        for (access, times) in order {
+            if times > 0 {
+                self.touch(cpu, pid, space, va, access, times)?;
+            }
+        }
+        Ok(())
+    }
+
+    #[inline]
+    pub(super) fn touch(
+        &mut self,
+        cpu: CpuId,
+        pid: u32,
+        space: &Space<Sim<I>>,
+        va: VirtAddr,
+        access: Access,
+        times: u64,
+    ) -> Result<(), ReplayError> {
+        let events = self.events;
+        self.lab.touch(cpu, space, va, access, times).map_err(|error| match error {
+            FaultError::OutOfMemory(error) => ReplayError::OutOfMemory { pid, events, error },
+            error => ReplayError::Refused { pid, events, access, va, error },
+        })
+    }
+
+    /// Wakes the threads of a process that waited for its next phase.
+    fn wake_phase(&mut self, pid: u32, cpu: CpuId) {
+        let now = self.lab.sim().clock(cpu);
+        self.wake(now, |thread| thread.process == pid && thread.waits == Waits::Phase);
+    }
+
+    /// Wakes every thread for which `ready` holds.
+    pub(super) fn wake(&mut self, now: Picos, ready: impl Fn(&Thread) -> bool) {
+        for (tid, thread) in self.threads.iter_mut().enumerate() {
+            if let Some(thread) = thread
+                && ready(thread)
+            {
+                thread.waits = Waits::Nothing;
+                self.sched.wake(ThreadId::new(tid as u32), now);
+            }
+        }
+    }
+
+    /// Lets a born thread compete for CPUs.
+    pub(super) fn schedule(&mut self, tid: u32, ready: Picos) -> Result<(), ReplayError> {
+        let cpus = self.cpus;
+        let thread = self.thread(tid)?;
+        thread.waits = Waits::Nothing;
+        thread.stopped = ready;
+        self.sched.add(ThreadId::new(tid), CpuMask::first(usize::from(cpus)), ready);
+        Ok(())
+    }
+
+    /// A process whose birth has been fed.
+    fn conceive(&mut self, pid: u32, tid: u32, parent: Option<u32>) {
+        let index = pid as usize;
+        if self.processes.len() <= index {
+            self.processes.resize_with(index + 1, || None);
+        }
+        self.processes[index] = Some(Process::conceived(parent));
+        self.conceive_thread(tid, pid);
+    }
+
+    fn conceive_thread(&mut self, tid: u32, pid: u32) {
+        let index = tid as usize;
+        if self.threads.len() <= index {
+            self.threads.resize_with(index + 1, || None);
+        }
+        self.threads[index] = Some(Thread::conceived(pid));
+    }
+
+    pub(super) fn thread(&mut self, tid: u32) -> Result<&mut Thread, ReplayError> {
+        let events = self.events;
+        let thread = self.threads.get_mut(tid as usize).and_then(Option::as_mut);
+        thread.ok_or(ReplayError::Nonsense { events, what: Nonsense::Thread(tid) })
+    }
+
+    pub(super) fn process(&mut self, pid: u32) -> Result<&mut Process<I>, ReplayError> {
+        let events = self.events;
+        let process = self.processes.get_mut(pid as usize).and_then(Option::as_mut);
+        process.ok_or(ReplayError::Nonsense { events, what: Nonsense::Process(pid) })
+    }
+
+    pub(super) fn space_of(&mut self, pid: u32) -> Result<Arc<Space<Sim<I>>>, ReplayError> {
+        let events = self.events;
+        let space = self.process(pid)?.space.clone();
+        space.ok_or(ReplayError::Nonsense { events, what: Nonsense::Process(pid) })
+    }
+
+    pub(super) fn nonsense(&self, what: Nonsense) -> ReplayError {
+        ReplayError::Nonsense { events: self.events, what }
+    }
+
+    /// Notes that the memory manager answered otherwise than Linux did.
+    pub(super) fn diverge(&mut self, pid: u32, what: impl std::fmt::Display) {
+        if self.diverged.len() < Report::DIVERGED {
+            self.diverged.push(format!("process {pid}, event {}: {what}", self.events));
+        }
+    }
+
+    /// Ends what the capture left running.
+    fn end(&mut self) -> Result<(), ReplayError> {
+        for pid in 0..self.processes.len() as u32 {
+            if self.processes[pid as usize].as_ref().is_some_and(|process| process.life == Life::Alive) {
+                self.end_process(CpuId::new(0), pid)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn report(self, source: &dyn Source, config: &ReplayConfig, began: Instant) -> Report {
+        let header = source.header();
+        let sim = self.lab.sim();
+        let machine = MachineEvent::ALL.iter().map(|event| (event.name(), sim.total(*event)));
+        let kernel = Counter::ALL.iter().map(|counter| (counter.name(), self.lab.mm().counter(*counter)));
+        let seconds = began.elapsed().as_secs_f64();
+        let mut images = self.images;
+        images.sort_by(|a, b| (&a.process, a.image).cmp(&(&b.process, b.image)));
+        Report {
+            command: header.command.clone(),
+            isa: I::KIND.name(),
+            config: config_counts(config),
+            profile: config.machine.profile.name().to_owned(),
+            mappings_inferred: header.mappings == MappingSource::Premapped,
+            counters: Counts(
+                [("pw_events", self.events), ("pw_accesses", self.accesses)]
+                    .into_iter()
+                    .chain(machine)
+                    .chain(kernel)
+                    .collect(),
+            ),
+            modelled: Modelled {
+                elapsed_ns: sim.elapsed().raw() / 1000,
+                walk_ns: sim.total(MachineEvent::WalkTime) / 1000,
+            },
+            images,
+            not_replayed: self.not_replayed.into_iter().map(|(call, times)| NotReplayed { call, times }).collect(),
+            diverged: self.diverged,
+            native: header.native.as_ref().map(|native| native.images.clone()).unwrap_or_default(),
+            measured: Measured {
+                seconds,
+                events_per_second: self.events as f64 / seconds,
+                accesses_per_second: self.accesses as f64 / seconds,
+            },
+        }
+    }
+}
+
+fn config_counts(config: &ReplayConfig) -> Counts {
+    let machine = &config.machine;
+    let mut counts = vec![
+        ("cpus", u64::from(machine.cpus)),
+        ("nodes", machine.nodes.len() as u64),
+        ("memory_bytes", machine.nodes.iter().map(|node| node.bytes).sum()),
+        ("seed", machine.seed),
+        ("tagged", u64::from(machine.tagged)),
+    ];
+    let knobs = Knobs::default();
+    for &knob in pagewright_mm::Knob::ALL {
+        let set = config.knobs.iter().rev().find(|(set, _)| *set == knob);
+        counts.push((knob.name(), set.map_or(knobs.get(knob), |(_, value)| *value)));
+    }
+    Counts(counts)
+}
+
+/// A file of a capture: at hand, as after a first run, and without contents.
+struct Contentless;
+
+impl pagewright_mm::file::FileOps for Contentless {
+    fn is_resident(&self, _index: u64) -> bool {
+        true
+    }
+
+    fn read_page(&self, _index: u64, _put: &mut dyn FnMut(u64, &[u8])) -> Result<(), pagewright_types::Errno> {
+        Ok(())
+    }
+}

@@ -1,0 +1,120 @@
+//! Replaying a capture: what the program did to its memory, done again on our memory manager and a simulated machine.
+//!
+//! ```text
+//!   Source ── events ─▶ feed ─▶ a queue per thread ─▶ turns on CPUs (Scheduler) ─▶ Lab ─▶ Report
+//! ```
+//!
+//! The capturing tool ran one thread at a time. Replay lets them run side by side again: every thread has a queue, CPUs
+//! take turns by their modelled clocks, and only what the program itself ordered stays in order:
+//!
+//! 1. the events of one thread;
+//! 2. around every call and every change of a process's threads: what its threads did before in the capture comes before, what they did
+//!    after comes after (accesses between two calls are free to overlap);
+//! 3. a child after its fork, the reaping of a child after its end, and a parent after its `vfork` child has left its memory.
+//!
+//! Queues hold a bounded window of the capture, so memory grows with the program's footprint and not with the trace.
+//!
+//! Where the memory manager does not do as Linux did, the report says so ([`Report::diverged`]); nothing is fitted.
+//!
+//! Not guaranteed: that threads meet as they would on real CPUs. Modelled clocks decide, and locks between threads order nothing.
+
+mod calls;
+mod engine;
+mod process;
+mod queue;
+mod report;
+mod source;
+mod tasks;
+
+pub use engine::replay;
+pub use report::{Counts, ImageReport, Measured, Modelled, NotReplayed, Report};
+pub use source::Source;
+
+use crate::lab::LabError;
+use crate::trace::TraceError;
+use pagewright_mm::{FaultError, Knob, KnobError, MmError};
+use pagewright_sim::{MachineConfig, Picos};
+use pagewright_types::{Access, VirtAddr};
+
+/// A machine, its settings, and how threads share it.
+#[derive(Clone, Debug)]
+pub struct ReplayConfig {
+    /// The machine.
+    pub machine: MachineConfig,
+    /// Settings that differ from their defaults.
+    pub knobs: Vec<(Knob, u64)>,
+    /// How long a thread keeps its CPU while others wait (Linux's `base_slice_ns`).
+    pub slice: Picos,
+    /// How far a CPU's clock may run ahead of another that has work.
+    pub lookahead: Picos,
+}
+
+impl ReplayConfig {
+    /// A replay on `machine` with every knob at its default.
+    pub fn new(machine: MachineConfig) -> Self {
+        Self { machine, knobs: Vec::new(), slice: Picos::from_nanos(3_000_000), lookahead: Picos::from_nanos(50_000) }
+    }
+}
+
+/// Why a replay stopped.
+#[derive(Debug, thiserror::Error)]
+pub enum ReplayError {
+    /// The trace can't be read.
+    #[error(transparent)]
+    Trace(#[from] TraceError),
+    /// The machine can't be built.
+    #[error(transparent)]
+    Lab(#[from] LabError),
+    /// A setting is impossible.
+    #[error("{0}")]
+    Knob(#[from] KnobError),
+    /// The machine's memory is too small for the program.
+    #[error("process {pid} runs out of memory after {events} events ({error}): give the machine more with --mem")]
+    OutOfMemory {
+        /// The process.
+        pid: u32,
+        /// Events replayed until then.
+        events: u64,
+        /// What failed.
+        error: MmError,
+    },
+    /// The program was captured making this access, and may not make it here.
+    #[error("process {pid}, event {events}: {access} at {va} is refused: {error}")]
+    Refused {
+        /// The process.
+        pid: u32,
+        /// Events replayed until then.
+        events: u64,
+        /// The access.
+        access: Access,
+        /// Where.
+        va: VirtAddr,
+        /// Why.
+        error: FaultError,
+    },
+    /// The events name a thread, process or file that was never born, or wait for each other.
+    #[error("the trace makes no sense at event {events}: {what}")]
+    Nonsense {
+        /// Events replayed until then.
+        events: u64,
+        /// What does not fit.
+        what: Nonsense,
+    },
+}
+
+/// What does not fit in a trace that could be read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Nonsense {
+    /// A thread that was never born.
+    #[error("thread {0} was never born")]
+    Thread(u32),
+    /// A process that was never born.
+    #[error("process {0} was never born")]
+    Process(u32),
+    /// A file that was never introduced.
+    #[error("file {0} was never introduced")]
+    File(u32),
+    /// Every thread waits for another.
+    #[error("every thread waits for another")]
+    Deadlock,
+}

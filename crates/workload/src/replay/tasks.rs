@@ -1,0 +1,236 @@
+//! Births, images and ends.
+
+use super::ReplayError;
+use super::engine::{Engine, Next};
+use super::process::{Life, Process, Thread, Waits, cpus};
+use super::queue::Phases;
+use crate::trace::{Image, MappingKind, Task};
+use pagewright_arch::Isa;
+use pagewright_mm::space::FileMapping;
+use pagewright_mm::{MapFlags, MapRequest, MmError, Space};
+use pagewright_sim::{Picos, Sim};
+use pagewright_sync::Arc;
+use pagewright_types::{CpuId, Rights, VirtAddr};
+use std::collections::VecDeque;
+
+impl Thread {
+    pub(super) fn conceived(process: u32) -> Self {
+        Self { process, queue: VecDeque::new(), waits: Waits::Birth, stopped: Picos::new(0) }
+    }
+}
+
+impl<I: Isa> Process<I> {
+    pub(super) fn conceived(parent: Option<u32>) -> Self {
+        Self {
+            life: Life::Unborn,
+            space: None,
+            borrowed: false,
+            parent,
+            threads: Vec::new(),
+            phases: Phases::new(),
+            path: Vec::new(),
+            children: 0,
+            image: 0,
+            name: String::new(),
+            faults_before: (0, 0),
+            faults_at_vfork: (0, 0),
+        }
+    }
+}
+
+impl<I: Isa> Engine<'_, I> {
+    /// The root process comes to be, with an empty address space.
+    pub(super) fn begin(&mut self, pid: u32, tid: u32) -> Result<(), ReplayError> {
+        let space = self.lab.on(CpuId::new(0), |mm| mm.new_space()).map_err(|error| self.no_memory(pid, error))?;
+        let process = self.process(pid)?;
+        process.life = Life::Alive;
+        process.space = Some(space);
+        process.threads.push(tid);
+        self.schedule(tid, Picos::new(0))
+    }
+
+    pub(super) fn task(&mut self, cpu: CpuId, pid: u32, tid: u32, task: Task) -> Result<Next, ReplayError> {
+        match task {
+            // The root was begun when it was fed.
+            Task::Begin { .. } => Ok(Next::On),
+            Task::Exec { image } => self.exec(cpu, pid, tid, &image).map(|()| Next::On),
+            Task::CloneThread { tid } => {
+                self.process(pid)?.threads.push(tid.0);
+                let now = self.lab.sim().clock(cpu);
+                self.schedule(tid.0, now).map(|()| Next::On)
+            }
+            Task::Fork { child, tid: child_tid, vfork } => self.fork(cpu, pid, tid, child.0, child_tid.0, vfork),
+            Task::ExitThread {} => {
+                self.thread(tid)?.waits = Waits::Ended;
+                self.process(pid)?.threads.retain(|thread| *thread != tid);
+                self.lab.on(cpu, |mm| mm.tlb().enter_lazy());
+                Ok(Next::Stop)
+            }
+            Task::ExitProcess { .. } => {
+                self.thread(tid)?.waits = Waits::Ended;
+                self.end_process(cpu, pid)?;
+                Ok(Next::Stop)
+            }
+            Task::Reaped { child } => match self.process(child.0)?.life {
+                Life::Ended(at) => {
+                    self.lab.sim().idle_until(cpu, at);
+                    Ok(Next::On)
+                }
+                Life::Alive | Life::Unborn => {
+                    self.thread(tid)?.waits = Waits::Child(child.0);
+                    Ok(Next::Stop)
+                }
+            },
+        }
+    }
+
+    fn fork(
+        &mut self,
+        cpu: CpuId,
+        pid: u32,
+        tid: u32,
+        child: u32,
+        child_tid: u32,
+        vfork: bool,
+    ) -> Result<Next, ReplayError> {
+        let space = self.space_of(pid)?;
+        let copy = if vfork {
+            space
+        } else {
+            self.lab.on(cpu, |mm| mm.fork(&space)).map_err(|error| self.no_memory(pid, error))?
+        };
+        let faults = if vfork { (copy.minor_faults(), copy.major_faults()) } else { (0, 0) };
+        let parent = self.process(pid)?;
+        let (mut path, nth, name) = (parent.path.clone(), parent.children, parent.name.clone());
+        parent.children += 1;
+        parent.faults_at_vfork = faults;
+        path.push(nth);
+        let born = self.process(child)?;
+        born.life = Life::Alive;
+        born.space = Some(copy);
+        born.borrowed = vfork;
+        born.threads.push(child_tid);
+        born.path = path;
+        born.name = name;
+        born.faults_before = faults;
+        let now = self.lab.sim().clock(cpu);
+        self.schedule(child_tid, now)?;
+        if vfork {
+            self.thread(tid)?.waits = Waits::Vfork(child);
+            return Ok(Next::Stop);
+        }
+        Ok(Next::On)
+    }
+
+    /// A new image: the old memory goes, and what `load_elf_binary` would map is mapped.
+    fn exec(&mut self, cpu: CpuId, pid: u32, tid: u32, image: &Image) -> Result<(), ReplayError> {
+        for other in std::mem::take(&mut self.process(pid)?.threads) {
+            if other != tid {
+                self.thread(other)?.waits = Waits::Ended;
+                self.sched.exit(pagewright_sim::sched::ThreadId::new(other));
+            }
+        }
+        self.process(pid)?.threads.push(tid);
+        let space = self.lab.on(cpu, |mm| mm.new_space()).map_err(|error| self.no_memory(pid, error))?;
+        self.finish_image(cpu, pid)?;
+        let process = self.process(pid)?;
+        process.space = Some(space.clone());
+        process.borrowed = false;
+        process.image += 1;
+        process.faults_before = (0, 0);
+        process.name = image.args.first().map_or(String::new(), |path| base_name(path));
+        self.lab.run(cpu, &space);
+        for mapping in &image.mappings {
+            let (mut flags, mut file) = (MapFlags::PRIVATE | MapFlags::FIXED, None);
+            match &mapping.kind {
+                MappingKind::File { file: id, offset } => file = Some((self.file(id.0)?, *offset)),
+                MappingKind::Anonymous {} => flags |= MapFlags::ANONYMOUS,
+                MappingKind::Stack {} => flags |= MapFlags::ANONYMOUS | MapFlags::GROWSDOWN,
+                // The kernel's own pages in user space: never resident, and the tool hides them from the program.
+                MappingKind::Vvar {} | MappingKind::Vdso {} => continue,
+            }
+            let request = MapRequest {
+                addr: VirtAddr::new(mapping.start.0),
+                len: mapping.len,
+                rights: Rights::from_bits_truncate(mapping.prot.0 as u8),
+                flags,
+                file: file.as_ref().map(|(file, offset)| FileMapping { file, offset: *offset, opened: Rights::RX }),
+            };
+            if let Err(error) = self.lab.on(cpu, |mm| mm.mmap(&space, &request)) {
+                self.diverge(pid, format_args!("the image's mapping at {}: {error}", request.addr));
+            }
+        }
+        self.lab.on(cpu, |mm| {
+            mm.set_brk_start(&space, VirtAddr::new(image.brk.0));
+            mm.set_stack_limit(&space, image.stack_limit);
+        });
+        Ok(())
+    }
+
+    /// Ends a process with all its threads; whoever waited for it goes on.
+    pub(super) fn end_process(&mut self, cpu: CpuId, pid: u32) -> Result<(), ReplayError> {
+        for tid in std::mem::take(&mut self.process(pid)?.threads) {
+            self.thread(tid)?.waits = Waits::Ended;
+            self.sched.exit(pagewright_sim::sched::ThreadId::new(tid));
+        }
+        self.finish_image(cpu, pid)?;
+        let now = self.lab.sim().clock(cpu);
+        self.process(pid)?.life = Life::Ended(now);
+        self.wake(now, |thread| thread.waits == Waits::Child(pid));
+        Ok(())
+    }
+
+    /// Reports the present image and gives its memory back: to the parent, if it was borrowed.
+    fn finish_image(&mut self, cpu: CpuId, pid: u32) -> Result<(), ReplayError> {
+        let process = self.process(pid)?;
+        if process.image > 0 || process.parent.is_some() {
+            let report = process.image_report();
+            self.images.extend(report);
+        }
+        let process = self.process(pid)?;
+        let (space, borrowed, parent) = (process.space.take(), process.borrowed, process.parent);
+        process.borrowed = false;
+        if borrowed {
+            self.take_faults_of_child(parent, &space)?;
+            let now = self.lab.sim().clock(cpu);
+            self.wake(now, |thread| Some(thread.process) == parent && thread.waits == Waits::Vfork(pid));
+            self.lab.on(cpu, |mm| mm.tlb().enter_lazy());
+        } else if let Some(space) = space {
+            // The CPUs that ran its threads last are idle or have left; this one leaves now.
+            for other in cpus(self.lab.sim().config().cpus) {
+                if space.table().context().cpus().contains(other) {
+                    self.lab.on(other, |mm| mm.tlb().enter_lazy());
+                }
+            }
+            self.lab.on(cpu, |mm| {
+                mm.tlb().leave();
+                mm.end_space(&space);
+            });
+        }
+        Ok(())
+    }
+
+    /// What a `vfork` child faulted in its parent's memory is the child's: Linux counts faults by thread.
+    fn take_faults_of_child(
+        &mut self,
+        parent: Option<u32>,
+        space: &Option<Arc<Space<Sim<I>>>>,
+    ) -> Result<(), ReplayError> {
+        if let (Some(parent), Some(space)) = (parent, space) {
+            let (minor, major) = (space.minor_faults(), space.major_faults());
+            let parent = self.process(parent)?;
+            let (at_fork_minor, at_fork_major) = parent.faults_at_vfork;
+            parent.faults_before.0 += minor - at_fork_minor;
+            parent.faults_before.1 += major - at_fork_major;
+        }
+        Ok(())
+    }
+
+    pub(super) fn no_memory(&self, pid: u32, error: MmError) -> ReplayError {
+        ReplayError::OutOfMemory { pid, events: self.events, error }
+    }
+}
+
+fn base_name(path: &str) -> String {
+    path.rsplit('/').next().unwrap_or(path).to_owned()
+}
