@@ -2,11 +2,12 @@
 //!
 //! - [`Space`] – one address space: its VMAs under a lock, its tables, its resident set.
 //! - [`Vma`] – one mapping; [`AddressMap`] – all of a space, in order, with the program break.
-//! - `map`, `unmap`, `protect`, `brk`, `grow`: one call each. `image` is what `execve` tells. `zap` clears entries under a range; `end` ends a space.
+//! - `map`, `unmap`, `protect`, `advise`, `brk`, `grow`: one call each. `image` is what `execve` tells. `zap` clears entries under a range; `end` ends a space.
 //!
 //! INV-MM-VMAS: VMAs are disjoint, page-aligned, not empty, and neighbours that could be one are one.
 //! INV-MM-COVERED: every leaf lies under a VMA that allows at least what the leaf allows.
 
+mod advise;
 mod brk;
 mod end;
 mod flags;

@@ -18,6 +18,8 @@ use crate::trace::{Call, Event, Layout, MemOp, PAGE_SHIFT, PAGE_SIZE, PageNo, Pi
 
 const CLONE_VM: u64 = 0x100;
 const CLONE_VFORK: u64 = 0x4000;
+/// x86-64: `vfork(2)`.
+const SYS_VFORK: u32 = 58;
 const CLONE_THREAD: u64 = 0x1_0000;
 /// `errno` of a `wait` without children.
 const ECHILD: u16 = 10;
@@ -215,10 +217,12 @@ impl Process {
                 }
             }
             Item::Forked { child } => {
-                let flags = self.open.as_ref().and_then(|call| call.args.first()).map_or(0, |arg| arg.value);
                 // The parent's result says nothing more.
-                self.open = None;
-                let vfork = flags & (CLONE_VM | CLONE_VFORK) == CLONE_VM | CLONE_VFORK;
+                let call = self.open.take();
+                let flags = call.as_ref().and_then(|call| call.args.first()).map_or(0, |arg| arg.value);
+                let asked = flags & (CLONE_VM | CLONE_VFORK) == CLONE_VM | CLONE_VFORK;
+                // Valgrind shows vfork as a fork, with vfork's number.
+                let vfork = asked || call.is_some_and(|call| call.number == SYS_VFORK);
                 return Ok(Some(Stop::Forked { child, vfork }));
             }
             Item::Acquired { slot, why } => return self.acquired(slot, why, cx),

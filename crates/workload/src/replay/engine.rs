@@ -57,8 +57,8 @@ pub(super) struct Engine<'l, I: Isa> {
     /// The thread whose events are being fed.
     feeding: u32,
     queued: usize,
-    /// The thread that had nothing left at the end of its turn, and where.
-    starving: Option<(u32, CpuId)>,
+    /// The thread that had nothing left at the end of its turn.
+    starving: Option<u32>,
     pub(super) events: u64,
     accesses: u64,
     pub(super) images: Vec<ImageReport>,
@@ -107,19 +107,13 @@ impl<'l, I: Isa> Engine<'l, I> {
 
     /// A thread that ran out of fed work keeps its CPU if there is more by now: that the window ended is no event of the program.
     fn rest_if_starving(&mut self) -> Result<(), ReplayError> {
-        let Some((tid, cpu)) = self.starving.take() else { return Ok(()) };
+        let Some(tid) = self.starving.take() else { return Ok(()) };
         let thread = self.thread(tid)?;
         if thread.waits == Waits::Nothing && thread.queue.is_empty() {
             thread.waits = Waits::Feed;
-            self.rest(tid, cpu);
+            self.sched.block(ThreadId::new(tid));
         }
         Ok(())
-    }
-
-    /// The thread waits for something else than a CPU, which is idle until it gets another.
-    fn rest(&mut self, tid: u32, cpu: CpuId) {
-        self.sched.block(ThreadId::new(tid));
-        self.lab.on(cpu, |mm| mm.tlb().enter_lazy());
     }
 
     fn feed_batch(&mut self, source: &mut dyn Source, batch: &mut Vec<Event>) -> Result<bool, ReplayError> {
@@ -264,11 +258,18 @@ impl<'l, I: Isa> Engine<'l, I> {
         match self.thread(tid)?.waits {
             Waits::Nothing => self.sched.put_back(ThreadId::new(tid), now),
             Waits::Ended => self.sched.exit(ThreadId::new(tid)),
-            Waits::Phase | Waits::Child(_) | Waits::Vfork(_) | Waits::Birth => self.rest(tid, cpu),
+            // It stands still so that the capture's order is kept; the program would have gone on, so its CPU is as busy as before and
+            // must be told of shootdowns.
+            Waits::Phase => self.sched.block(ThreadId::new(tid)),
+            // It sleeps in the kernel.
+            Waits::Child(_) | Waits::Vfork(_) | Waits::Birth => {
+                self.sched.block(ThreadId::new(tid));
+                self.lab.on(cpu, |mm| mm.tlb().enter_lazy());
+            }
             Waits::Feed => {
                 self.thread(tid)?.waits = Waits::Nothing;
                 self.sched.put_back(ThreadId::new(tid), now);
-                self.starving = Some((tid, cpu));
+                self.starving = Some(tid);
             }
         }
         Ok(())
