@@ -4,7 +4,8 @@
 //! answers for the same questions and the same seed. The replayer asks [`Scheduler::next`] for a turn, lets the thread run on that CPU
 //! until [`Turn::until`] and says with [`Scheduler::put_back`], [`Scheduler::block`] or [`Scheduler::exit`] what became of it.
 //!
-//! Rule: of all CPUs that have something to run, the one whose next turn would start earliest goes; among equals the seed decides. A
+//! Rule: of all CPUs that have something to run, the one whose next turn would start earliest goes; among equals one whose thread ran
+//! there before, and then the seed decides. A
 //! CPU goes on with its thread while the slice lasts; then it takes the thread that has waited longest among those it may run, at equal
 //! waits one that ran here before.
 //!
@@ -141,11 +142,13 @@ impl Scheduler {
 
     /// The next turn, given each CPU's clock, or `None` when every thread is blocked.
     pub fn next(&mut self, clock: impl Fn(CpuId) -> Picos) -> Option<Turn> {
-        let mut best: Option<(Picos, CpuId, usize)> = None;
+        let mut best: Option<((Picos, bool), CpuId, usize)> = None;
         let mut equals = 0;
         for cpu in (0..self.last_on.len()).map(|cpu| CpuId::new(cpu as u16)) {
             let Some((start, index)) = self.candidate(cpu, clock(cpu)) else { continue };
-            match best.map(|(earliest, _, _)| start.cmp(&earliest)) {
+            // At equal times a thread stays where its translations are.
+            let rank = (start, self.threads[index].last != Some(cpu));
+            match best.map(|(first, _, _)| rank.cmp(&first)) {
                 Some(std::cmp::Ordering::Greater) => continue,
                 Some(std::cmp::Ordering::Equal) => {
                     // Each of n equals ends up chosen with probability 1/n.
@@ -156,9 +159,9 @@ impl Scheduler {
                 }
                 Some(std::cmp::Ordering::Less) | None => equals = 1,
             }
-            best = Some((start, cpu, index));
+            best = Some((rank, cpu, index));
         }
-        best.map(|(start, cpu, index)| self.start(cpu, index, start))
+        best.map(|((start, _), cpu, index)| self.start(cpu, index, start))
     }
 
     /// Which thread `cpu` would run next, and when.

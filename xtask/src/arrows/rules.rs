@@ -88,7 +88,8 @@ pub(crate) const RULES: &[Rule] = &[
     hosted(SIM, &[TYPES, ARCH, SYNC], Column::Judge),
     hosted(CHECK, &[TYPES, ARCH, SYNC, SIM, MODEL], Column::Judge),
     hosted(WORKLOAD, &[TYPES, ARCH, SYNC, TLB, TABLE, MM, MODEL, SIM, CHECK], Column::Above),
-    hosted("pagewright", &[TYPES, WORKLOAD, CHECK], Column::Above),
+    // The program names machines, settings and instruction sets.
+    hosted("pagewright", &[TYPES, ARCH, MM, SIM, WORKLOAD, CHECK], Column::Above),
     hosted("xtask", &[TYPES], Column::Above),
 ];
 
