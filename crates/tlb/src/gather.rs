@@ -25,6 +25,8 @@ pub struct Gather<'t, P: Platform> {
     range: Option<PageRange>,
     /// The smallest level at which an entry was edited: the stride of the flush.
     level: Level,
+    /// Whether entries of several levels were edited. An invalidation that names a level need not remove translations of another.
+    mixed: bool,
     tables: bool,
     whole: bool,
     shared: [Option<FolioRef>; SHARED],
@@ -40,6 +42,7 @@ impl<'t, P: Platform> Gather<'t, P> {
             context,
             range: None,
             level: Level::PGD,
+            mixed: false,
             tables: false,
             whole: false,
             shared: [const { None }; SHARED],
@@ -79,6 +82,7 @@ impl<'t, P: Platform> Gather<'t, P> {
 
     /// Extends what the flush will cover without detaching anything, for a caller that edits in bulk.
     pub fn extend(&mut self, range: PageRange, level: Level) {
+        self.mixed |= self.range.is_some() && self.level != level;
         self.range = Some(match self.range {
             None => range,
             Some(old) => PageRange::new(old.start().min(range.start()), old.end().max(range.end())),
@@ -116,11 +120,11 @@ impl<'t, P: Platform> Gather<'t, P> {
 
     fn pay(&mut self) {
         if let Some(range) = self.range.take() {
-            let flush = Flush {
-                range: (!self.whole).then_some(range),
-                level: self.level,
-                tables: core::mem::take(&mut self.tables),
-            };
+            let tables = core::mem::take(&mut self.tables);
+            // No level is named once tables went. For leaves of several levels Linux leaves the hint out (`tlb_get_level`); they span
+            // 512 pages at least, for which the whole tag is the usual choice anyway.
+            let mixed = core::mem::take(&mut self.mixed) && !tables;
+            let flush = Flush { range: (!self.whole && !mixed).then_some(range), level: self.level, tables };
             self.level = Level::PGD;
             self.tlb.flush(self.context, flush);
         }
