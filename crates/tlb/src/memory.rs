@@ -55,6 +55,10 @@ impl<P: Platform> Tlb<P> {
     /// Takes in what a dropped debt held: parks it under a key of the ledger, so that whoever allocates it settles first.
     /// Infallible, without allocation and without waiting.
     pub(crate) fn abandon(&self, context: &Context, pieces: impl FnOnce(&mut dyn FnMut(Parked))) {
+        self.fx().publish();
+        // INV-TLB-SWITCH: the generation moves before the mask is read. A CPU that joins in between then sees that what it kept
+        // under its tag is stale; the other way round it would use it, and the debt would not name it.
+        context.bump();
         let mask = match self.fx().caps().shootdown {
             ShootdownKind::Ipi => context.cpus(),
             // The issuer's next barrier completes what is issued here.
@@ -63,7 +67,6 @@ impl<P: Platform> Tlb<P> {
                 CpuMask::of(self.fx().cpu())
             }
         };
-        context.bump();
         let key = self.ledger().open(mask);
         pieces(&mut |piece| {
             self.count(Counter::PwTlbDebtParked, 1);

@@ -34,9 +34,8 @@ impl<P: Platform> Tlb<P> {
         self.complete();
     }
 
-    /// Issues, without waiting, the invalidation of everything a context has.
+    /// Issues, without waiting, the invalidation of everything a context has. What was stored is published already.
     pub(crate) fn issue_whole(&self, context: &Context) {
-        self.fx().publish();
         self.invalidate_everywhere(Target::Tag(context.asid_tag()));
     }
 
