@@ -1,0 +1,199 @@
+//! What calls and faults cost beside an atomic increment of the same run.
+//!
+//! Everything is in units that programs pay by: a fault, a page mapped, unmapped or forked, a look-up. What undoes a step, so that it can be
+//! done again, is outside the timing. `benches/linux.rs` of `workload` measures the same on the kernel of this machine.
+
+mod support;
+
+use pagewright_arch::{Aarch64, Isa, X86_64};
+use pagewright_mm::{Knob, Knobs, MapFlags, MapRequest, Mm, Space};
+use pagewright_sync::Arc;
+use pagewright_types::{Access, Order, PAGE_SIZE, PageRange, Rights, VirtAddr};
+use std::hint::black_box;
+use std::time::{Duration, Instant};
+use support::machine::{Host, boot};
+use support::table::{Scenario, measure};
+
+/// 512 MiB.
+const FRAMES: u32 = 1 << 17;
+/// Pages that are faulted in before they are all unmapped: 16 MiB, so that clearing finds them in no first- or second-level cache.
+const BATCH: u64 = 4096;
+/// The parent that is forked has 64 MiB.
+const FORKED: u64 = (64 << 20) / PAGE_SIZE;
+
+struct Bed<I: Isa> {
+    mm: Mm<Host<I>>,
+    space: Arc<Space<Host<I>>>,
+}
+
+impl<I: Isa> Bed<I> {
+    fn new() -> Self {
+        let knobs = Knobs::default();
+        knobs.set(Knob::MaxMapCount, 1 << 20).expect("a possible limit");
+        let mm = boot(FRAMES, knobs);
+        let space = mm.new_space().expect("memory");
+        mm.tlb().switch_to(space.table().context());
+        Self { mm, space }
+    }
+
+    fn map(&self, pages: u64, flags: MapFlags) -> VirtAddr {
+        self.map_at(VirtAddr::ZERO, pages, flags)
+    }
+
+    fn map_at(&self, addr: VirtAddr, pages: u64, flags: MapFlags) -> VirtAddr {
+        let flags = flags | MapFlags::PRIVATE | MapFlags::ANONYMOUS;
+        let request = MapRequest { addr, len: pages * PAGE_SIZE, rights: Rights::RW, flags, file: None };
+        self.mm.mmap(&self.space, &request).expect("room")
+    }
+
+    fn unmap(&self, start: VirtAddr, pages: u64) {
+        self.mm.munmap(&self.space, start, pages * PAGE_SIZE).expect("mapped");
+    }
+
+    fn touch(&self, va: VirtAddr, access: Access) {
+        self.mm.fault(&self.space, va, access).expect("memory");
+    }
+}
+
+fn pages(start: VirtAddr, pages: u64) -> impl Iterator<Item = VirtAddr> {
+    PageRange::new(start, start.add(pages * PAGE_SIZE)).iter()
+}
+
+/// Does `part` for `times` units, at most `most` at a time, and adds up what it says it took.
+fn in_parts(times: u64, most: u64, mut part: impl FnMut(u64) -> Duration) -> Duration {
+    let mut left = times;
+    let mut total = Duration::ZERO;
+    while left > 0 {
+        let now = left.min(most);
+        total += part(now);
+        left -= now;
+    }
+    total
+}
+
+fn timed(work: impl FnOnce()) -> Duration {
+    let start = Instant::now();
+    work();
+    start.elapsed()
+}
+
+/// What a first store contains besides the memory manager: clearing the same pages in the same order.
+fn clearing<I: Isa>(isa: &str) -> Scenario<'static> {
+    let bed = Bed::<I>::new();
+    let mut list: Vec<_> =
+        (0..BATCH).map(|_| bed.mm.tlb().alloc(bed.mm.tlb().request(Order::ZERO)).expect("memory").into_raw()).collect();
+    list.rotate_left(1);
+    Scenario::new(format!("{isa}: clearing a page"), move |times| {
+        in_parts(times, BATCH, |part| {
+            timed(|| {
+                for &pfn in &list[..part as usize] {
+                    pagewright_arch::Effects::zero(bed.mm.tlb().fx(), pfn, Order::ZERO);
+                }
+            })
+        })
+    })
+}
+
+fn fault<I: Isa>(isa: &str, access: Access, what: &str) -> Scenario<'static> {
+    let bed = Bed::<I>::new();
+    Scenario::new(format!("{isa}: minor fault, {what}"), move |times| {
+        in_parts(times, BATCH, |part| {
+            let start = bed.map(BATCH, MapFlags::empty());
+            let time = timed(|| pages(start, part).for_each(|va| bed.touch(va, access)));
+            bed.unmap(start, BATCH);
+            time
+        })
+    })
+}
+
+fn map<I: Isa>(isa: &str, run: u64) -> Scenario<'static> {
+    let bed = Bed::<I>::new();
+    Scenario::new(format!("{isa}: map and populate {run}, per page"), move |times| {
+        in_parts(times, BATCH, |part| {
+            let runs = part.div_ceil(run);
+            let mut starts = Vec::with_capacity(runs as usize);
+            let time = timed(|| starts.extend((0..runs).map(|_| bed.map(run, MapFlags::POPULATE))));
+            starts.into_iter().for_each(|start| bed.unmap(start, run));
+            time.mul_f64(part as f64 / (runs * run) as f64)
+        })
+    })
+}
+
+fn unmap<I: Isa>(isa: &str, run: u64) -> Scenario<'static> {
+    let bed = Bed::<I>::new();
+    Scenario::new(format!("{isa}: unmap {run} populated, per page"), move |times| {
+        in_parts(times, BATCH, |part| {
+            let runs = part.div_ceil(run);
+            // A page between two runs keeps them apart.
+            let base = bed.map(BATCH * 2, MapFlags::empty());
+            bed.unmap(base, BATCH * 2);
+            let starts: Vec<_> = (0..runs)
+                .map(|index| {
+                    bed.map_at(base.add(index * (run + 1) * PAGE_SIZE), run, MapFlags::FIXED | MapFlags::POPULATE)
+                })
+                .collect();
+            let time = timed(|| starts.into_iter().for_each(|start| bed.unmap(start, run)));
+            time.mul_f64(part as f64 / (runs * run) as f64)
+        })
+    })
+}
+
+fn fork<I: Isa>(isa: &str) -> Scenario<'static> {
+    let bed = Bed::<I>::new();
+    let start = bed.map(FORKED, MapFlags::POPULATE);
+    Scenario::new(format!("{isa}: fork of 64 MiB, per page"), move |times| {
+        in_parts(times, FORKED, |part| {
+            // The parent's pages are its own and writable again, as after a child that is gone.
+            pages(start, FORKED).for_each(|va| bed.touch(va, Access::Write));
+            let begin = Instant::now();
+            let child = bed.mm.fork(&bed.space).expect("memory");
+            let time = begin.elapsed();
+            bed.mm.end_space(&child);
+            time.mul_f64(part as f64 / FORKED as f64)
+        })
+    })
+}
+
+fn find(count: u64) -> Scenario<'static> {
+    /// Pages from one mapping to the next.
+    const STRIDE: u64 = 16;
+    let bed = Bed::<X86_64>::new();
+    let base = VirtAddr::new(1 << 32);
+    for index in 0..count {
+        bed.map_at(base.add(index * STRIDE * PAGE_SIZE), STRIDE - 4, MapFlags::FIXED);
+    }
+    let mut state = 0x9e37_79b9_7f4a_7c15_u64;
+    Scenario::plain(format!("find a VMA among {count}"), move || {
+        // xorshift64 (Marsaglia 2003), so that neither caches nor predictors learn the order.
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        let va = base.add(state % (count * STRIDE) * PAGE_SIZE);
+        black_box(bed.space.map().read().find(va).map(|(start, vma)| (start, vma.rights())));
+    })
+}
+
+fn allocation() -> Scenario<'static> {
+    let bed = Bed::<X86_64>::new();
+    Scenario::plain("allocate and free a frame, hot", move || {
+        let block = bed.mm.tlb().alloc(bed.mm.tlb().request(Order::ZERO)).expect("memory");
+        bed.mm.tlb().free(black_box(block));
+    })
+}
+
+fn scenarios_of<I: Isa>(isa: &str, into: &mut Vec<Scenario<'_>>) {
+    into.push(clearing::<I>(isa));
+    into.push(fault::<I>(isa, Access::Write, "first store"));
+    into.push(fault::<I>(isa, Access::Read, "zero page"));
+    into.extend([1, 16, 512].map(|run| map::<I>(isa, run)));
+    into.extend([1, 16, 512].map(|run| unmap::<I>(isa, run)));
+    into.push(fork::<I>(isa));
+}
+
+fn main() {
+    let mut scenarios = vec![Scenario::baseline(), allocation()];
+    scenarios.extend([10, 1_000, 100_000].map(find));
+    scenarios_of::<X86_64>(X86_64::KIND.name(), &mut scenarios);
+    scenarios_of::<Aarch64>(Aarch64::KIND.name(), &mut scenarios);
+    measure(scenarios);
+}

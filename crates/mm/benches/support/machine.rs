@@ -1,0 +1,168 @@
+//! A machine for measuring: host memory and nothing else.
+//!
+//! Entries are read, exchanged and stored atomically and pages are cleared and copied for real. Invalidations and switches cost nothing,
+//! because what they cost is the hardware's (and the simulated machine's) to say.
+
+use pagewright_arch::{Caps, Effects, Invalidate, Isa, IsaKind, Pte, ShootdownKind, Slot};
+use pagewright_mm::{Knobs, Mm};
+use pagewright_sync::{Backend, Platform, RankSet};
+use pagewright_tlb::frames::{Layout, NodeSpec};
+use pagewright_types::{CpuId, CpuMask, FrameRange, NodeId, Order, PAGE_SIZE, Pfn, PhysAddr, Tag};
+use std::cell::Cell;
+use std::marker::PhantomData;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+const CPU: CpuId = CpuId::new(0);
+const WORDS: usize = PAGE_SIZE as usize / 8;
+
+thread_local! {
+    static HELD: Cell<RankSet> = const { Cell::new(RankSet::EMPTY) };
+}
+
+/// Locks of a machine with one CPU: they are never waited for.
+pub(crate) struct OneCpu;
+
+impl Backend for OneCpu {
+    fn pause() {
+        unreachable!("one CPU waits for nobody")
+    }
+
+    fn cpu() -> CpuId {
+        CPU
+    }
+
+    fn held() -> RankSet {
+        HELD.get()
+    }
+
+    fn set_held(held: RankSet) {
+        HELD.set(held);
+    }
+}
+
+/// The machine. Its memory lives as long as the process.
+pub(crate) struct Host<I> {
+    words: &'static [AtomicU64],
+    isa: PhantomData<I>,
+}
+
+impl<I> Clone for Host<I> {
+    fn clone(&self) -> Self {
+        Self { words: self.words, isa: PhantomData }
+    }
+}
+
+impl<I: Isa> Host<I> {
+    fn new(frames: u32) -> Self {
+        // Zeroed by the host on demand, so that a big machine costs what is touched of it.
+        let words = bytemuck::zeroed_slice_box(frames as usize * WORDS);
+        Self { words: Box::leak(words), isa: PhantomData }
+    }
+
+    fn word(&self, slot: Slot) -> &AtomicU64 {
+        &self.words[slot.table.index() * WORDS + slot.index as usize]
+    }
+
+    fn block(&self, pfn: Pfn, order: Order) -> &[AtomicU64] {
+        &self.words[pfn.index() * WORDS..][..order.frames() as usize * WORDS]
+    }
+}
+
+/// The memory manager of a machine with this much memory, watermarks off.
+pub(crate) fn boot<I: Isa>(frames: u32, knobs: Knobs) -> Mm<Host<I>> {
+    let ranges = [FrameRange::new(Pfn::new(0), Pfn::new(frames))];
+    let nodes = [NodeSpec { id: NodeId::new(0), ranges: &ranges, cpus: CpuMask::of(CPU) }];
+    let layout = Layout { min_free_kbytes: Some(0), watermark_scale_factor: 0, ..Layout::new(&nodes) };
+    Mm::try_new(Host::new(frames), &layout, knobs).expect("a possible machine")
+}
+
+const X86_64: Caps =
+    Caps { shootdown: ShootdownKind::Ipi, tagged: true, tags: 4096, keeps_refused: false, range_invalidate: false };
+const AARCH64: Caps = Caps {
+    shootdown: ShootdownKind::Broadcast,
+    tagged: true,
+    tags: 1 << 16,
+    keeps_refused: true,
+    range_invalidate: true,
+};
+
+impl<I: Isa> Effects for Host<I> {
+    type Isa = I;
+
+    fn caps(&self) -> &Caps {
+        match I::KIND {
+            IsaKind::X86_64 => &X86_64,
+            IsaKind::Aarch64 => &AARCH64,
+        }
+    }
+
+    fn cpu(&self) -> CpuId {
+        CPU
+    }
+
+    fn online(&self) -> CpuMask {
+        CpuMask::of(CPU)
+    }
+
+    fn load(&self, slot: Slot) -> Pte {
+        Pte::from_raw(self.word(slot).load(Ordering::Acquire))
+    }
+
+    fn store(&self, slot: Slot, pte: Pte) {
+        self.word(slot).store(pte.raw(), Ordering::Release);
+    }
+
+    fn swap(&self, slot: Slot, pte: Pte) -> Pte {
+        Pte::from_raw(self.word(slot).swap(pte.raw(), Ordering::AcqRel))
+    }
+
+    fn compare_exchange(&self, slot: Slot, current: Pte, new: Pte) -> Result<(), Pte> {
+        let word = self.word(slot);
+        let outcome = word.compare_exchange(current.raw(), new.raw(), Ordering::AcqRel, Ordering::Acquire);
+        outcome.map(|_| ()).map_err(Pte::from_raw)
+    }
+
+    fn publish(&self) {}
+
+    fn invalidate(&self, _: Invalidate) {}
+
+    fn complete(&self) {}
+
+    fn kick(&self, _: &CpuMask) {
+        unreachable!("one CPU tells nobody")
+    }
+
+    fn relax(&self) {
+        unreachable!("one CPU waits for nobody")
+    }
+
+    fn install_root(&self, _: Pfn, _: Tag, _: bool) {}
+
+    fn may_wait(&self) -> bool {
+        true
+    }
+
+    fn zero(&self, pfn: Pfn, order: Order) {
+        for word in self.block(pfn, order) {
+            word.store(0, Ordering::Relaxed);
+        }
+    }
+
+    fn copy(&self, from: Pfn, to: Pfn, order: Order) {
+        for (from, to) in self.block(from, order).iter().zip(self.block(to, order)) {
+            to.store(from.load(Ordering::Relaxed), Ordering::Relaxed);
+        }
+    }
+
+    fn read(&self, _: PhysAddr, _: &mut [u8]) {
+        unreachable!("no bench reads files")
+    }
+
+    fn write(&self, _: PhysAddr, _: &[u8]) {
+        unreachable!("no bench reads files")
+    }
+}
+
+impl<I: Isa> Platform for Host<I> {
+    type Locks = OneCpu;
+}
