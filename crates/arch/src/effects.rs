@@ -6,6 +6,7 @@
 
 use crate::entry::Pte;
 use crate::isa::Isa;
+use pagewright_types::judge::Fact;
 use pagewright_types::{CpuId, CpuMask, Level, Order, PageRange, Pfn, PhysAddr, Tag, VirtAddr};
 
 /// One entry of one page-table page.
@@ -168,6 +169,19 @@ pub trait Effects: Clone + 'static {
     /// never refuses; the lab counts down here to make each allocation fail in turn.
     fn permit_allocation(&self) -> bool {
         true
+    }
+
+    /// Declares a fact to whoever judges this machine's translations. Nothing on a machine that nobody judges.
+    #[inline]
+    fn declare(&self, fact: Fact) {
+        let _ = fact;
+    }
+
+    /// The CPU runs a kernel thread on whatever root is loaded, or comes back from that: until then no user access will be made. Only a
+    /// judge wants to know.
+    #[inline]
+    fn lazy(&self, lazy: bool) {
+        let _ = lazy;
     }
 
     /// Fills a block of frames with zeroes.

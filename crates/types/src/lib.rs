@@ -16,6 +16,7 @@ pub mod counter;
 pub mod cpumask;
 pub mod errno;
 pub mod ids;
+pub mod judge;
 pub mod order;
 pub mod range;
 pub mod rights;
