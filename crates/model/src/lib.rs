@@ -1,0 +1,2 @@
+//! The oracle of Pagewright.
+#![forbid(unsafe_code)]
