@@ -7,7 +7,7 @@ use crate::mm::Mm;
 use crate::tree::Item;
 use pagewright_sync::Platform;
 use pagewright_tlb::frames::{FolioFlags, FolioRef, Owner};
-use pagewright_types::{Counter, Order, PAGE_SIZE, Pfn};
+use pagewright_types::{Counter, Errno, Order, PAGE_SIZE, Pfn};
 
 /// A page in the cache; it holds a reference on the folio.
 pub(super) struct Cached(pub(super) Pfn);
@@ -83,7 +83,13 @@ impl<P: Platform> FileObject<P> {
     /// Puts a filled page into the cache, or drops it for the one that somebody else put there meanwhile.
     fn insert(&self, mm: &Mm<P>, index: u64, ours: FolioRef) -> Result<FolioRef, FaultError> {
         let mut pages = self.pages.lock();
+        // A truncation sets the size before it takes this lock, so a page past the end is either not put here or evicted again.
         let outcome = match pages.get(index) {
+            None if index >= self.pages() => {
+                drop(pages);
+                mm.put_folio(ours);
+                return Err(FaultError::Device { index, errno: Errno::EIO });
+            }
             Some(cached) => Ok(Some(mm.frames().folio(cached.0).get())),
             None => pages.try_reserve(1, || mm.permit()).map(|()| None),
         };

@@ -22,11 +22,8 @@ use pagewright_types::{LineageId, SpaceId};
 /// Generations below one root that get nodes of their own.
 const MAX_DEPTH: u16 = 64;
 
-/// A space and the node it belongs to.
-pub(crate) struct Member<P: Platform> {
-    pub(crate) space: Arc<Space<P>>,
-    lineage: LineageId,
-}
+/// A known space.
+pub(crate) struct Member<P: Platform>(Arc<Space<P>>);
 
 impl<P: Platform> Item for Member<P> {
     type Key = u64;
@@ -35,18 +32,31 @@ impl<P: Platform> Item for Member<P> {
     fn summary(&self, _key: u64) {}
 }
 
+/// That a space (second part of the key) belongs to a node (first part).
+struct Belongs;
+
+impl Item for Belongs {
+    type Key = (u64, u64);
+    type Summary = ();
+
+    fn summary(&self, _key: (u64, u64)) {}
+}
+
 #[derive(Clone, Copy)]
 struct Node {
     parent: LineageId,
     depth: u16,
-    /// Children that hang below it.
-    children: u32,
-    /// Spaces that belong to it; a node with neither is free.
+    /// The children, each linked to its neighbours.
+    first_child: LineageId,
+    before: LineageId,
+    after: LineageId,
+    /// Spaces that belong to it, enrolled or about to be; a node with neither these nor children is free.
     members: u32,
 }
 
 struct Inner<P: Platform> {
     members: Tree<Member<P>>,
+    by_node: Tree<Belongs>,
     nodes: Vec<Node>,
     free: Vec<LineageId>,
 }
@@ -56,62 +66,59 @@ pub(crate) struct Family<P: Platform> {
     inner: SpinLock<Inner<P>, rank::Family, P::Locks>,
 }
 
-/// No node: the parent of a root.
+/// No node: the parent of a root, the end of a list.
 const NONE: LineageId = LineageId::new(u32::MAX);
 
 impl<P: Platform> Family<P> {
     pub(crate) const fn new() -> Self {
-        Self { inner: SpinLock::new(Inner { members: Tree::new(), nodes: Vec::new(), free: Vec::new() }) }
+        Self {
+            inner: SpinLock::new(Inner {
+                members: Tree::new(),
+                by_node: Tree::new(),
+                nodes: Vec::new(),
+                free: Vec::new(),
+            }),
+        }
     }
 
     /// A node for a space forked from one of `parent`, or a root for `None`. The space must be [enrolled](Family::enroll)
     /// or the node [left](Family::leave).
     pub(crate) fn branch(&self, parent: Option<LineageId>, permit: bool) -> Result<LineageId, MmError> {
         let mut inner = self.inner.lock();
-        let inner = &mut *inner;
-        let depth = parent.map_or(0, |parent| inner.nodes[parent.index()].depth + 1);
+        let depth = parent.map_or(0, |parent| inner.node(parent).depth + 1);
         if let Some(parent) = parent
             && depth > MAX_DEPTH
         {
-            inner.nodes[parent.index()].members += 1;
+            inner.node(parent).members += 1;
             return Ok(parent);
         }
-        let node = Node { parent: parent.unwrap_or(NONE), depth, children: 0, members: 1 };
-        let id = match inner.free.pop() {
-            Some(id) => id,
-            None => {
-                let wanted = MmError::NoKernelMemory { wanted: size_of::<Node>() };
-                if !permit {
-                    return Err(wanted);
-                }
-                inner.nodes.try_reserve(1).map_err(|_| wanted)?;
-                // Room for every node on the free list, so that leaving can't fail.
-                let missing = inner.nodes.len() + 1 - inner.free.len();
-                inner.free.try_reserve(missing).map_err(|_| wanted)?;
-                inner.nodes.push(node);
-                LineageId::new(inner.nodes.len() as u32 - 1)
-            }
-        };
-        inner.nodes[id.index()] = node;
-        if let Some(parent) = parent {
-            inner.nodes[parent.index()].children += 1;
+        let id = inner.take_node(permit)?;
+        let parent = parent.unwrap_or(NONE);
+        let after = if parent == NONE { NONE } else { core::mem::replace(&mut inner.node(parent).first_child, id) };
+        if after != NONE {
+            inner.node(after).before = id;
         }
+        *inner.node(id) = Node { parent, depth, first_child: NONE, before: NONE, after, members: 1 };
         Ok(id)
     }
 
     /// Makes a space known, under the node that was branched for it.
-    pub(crate) fn enroll(&self, space: &Arc<Space<P>>, permit: impl FnOnce() -> bool) -> Result<(), MmError> {
+    pub(crate) fn enroll(&self, space: &Arc<Space<P>>, mut permit: impl FnMut() -> bool) -> Result<(), MmError> {
         let mut inner = self.inner.lock();
-        inner.members.try_reserve(1, permit)?;
-        let member = Member { space: space.clone(), lineage: space.lineage() };
-        inner.members.insert(u64::from(space.id().raw()), member);
+        inner.members.try_reserve(1, &mut permit)?;
+        inner.by_node.try_reserve(1, &mut permit)?;
+        let key = u64::from(space.id().raw());
+        inner.members.insert(key, Member(space.clone()));
+        inner.by_node.insert((u64::from(space.lineage().raw()), key), Belongs);
         Ok(())
     }
 
     /// Forgets a space, and its node and those above that nobody needs any more.
     pub(crate) fn leave(&self, space: SpaceId, lineage: LineageId) {
         let mut inner = self.inner.lock();
-        let member = inner.members.remove(u64::from(space.raw()));
+        let key = u64::from(space.raw());
+        let member = inner.members.remove(key);
+        inner.by_node.remove((u64::from(lineage.raw()), key));
         inner.release(lineage);
         drop(inner);
         // Dropped outside the lock: it may be the last handle.
@@ -120,22 +127,32 @@ impl<P: Platform> Family<P> {
 
     /// A space by its id.
     pub(crate) fn get(&self, space: SpaceId) -> Option<Arc<Space<P>>> {
-        self.inner.lock().members.get(u64::from(space.raw())).map(|member| member.space.clone())
+        self.inner.lock().members.get(u64::from(space.raw())).map(|member| member.0.clone())
     }
 
-    /// The first space after `after` that belongs to `lineage` or to a node below it.
+    /// The space with the lowest id after `after` that belongs to `lineage` or to a node below it. Looks at the nodes below, not at
+    /// every space of the machine.
     pub(crate) fn below_after(&self, lineage: LineageId, after: Option<SpaceId>) -> Option<Arc<Space<P>>> {
-        let inner = self.inner.lock();
+        let mut inner = self.inner.lock();
         let from = after.map_or(0, |space| u64::from(space.raw()) + 1);
-        let found = inner.members.iter_from(from).find(|(_, member)| inner.is_at_or_below(member.lineage, lineage));
-        found.map(|(_, member)| member.space.clone())
+        let (mut at, mut lowest) = (lineage, u64::MAX);
+        while at != NONE {
+            let node = u64::from(at.raw());
+            if let Some(((of, space), _)) = inner.by_node.ceiling((node, from))
+                && of == node
+            {
+                lowest = lowest.min(space);
+            }
+            at = inner.next_below(at, lineage);
+        }
+        inner.members.get(lowest).map(|member| member.0.clone())
     }
 
     /// Calls `visit` for every space, by id, without holding the lock meanwhile.
     pub(crate) fn for_each(&self, mut visit: impl FnMut(&Arc<Space<P>>)) {
         let mut from = 0;
         loop {
-            let next = self.inner.lock().members.ceiling(from).map(|(key, member)| (key, member.space.clone()));
+            let next = self.inner.lock().members.ceiling(from).map(|(key, member)| (key, member.0.clone()));
             let Some((key, space)) = next else { return };
             visit(&space);
             from = key + 1;
@@ -144,28 +161,58 @@ impl<P: Platform> Family<P> {
 }
 
 impl<P: Platform> Inner<P> {
-    fn release(&mut self, lineage: LineageId) {
-        self.nodes[lineage.index()].members -= 1;
-        let mut at = lineage;
-        while at != NONE && self.nodes[at.index()].members == 0 && self.nodes[at.index()].children == 0 {
-            let parent = self.nodes[at.index()].parent;
-            self.free.push(at);
-            if parent != NONE {
-                self.nodes[parent.index()].children -= 1;
+    fn node(&mut self, id: LineageId) -> &mut Node {
+        &mut self.nodes[id.index()]
+    }
+
+    /// A node to be filled in.
+    fn take_node(&mut self, permit: bool) -> Result<LineageId, MmError> {
+        if let Some(id) = self.free.pop() {
+            return Ok(id);
+        }
+        let refused = MmError::NoKernelMemory { wanted: size_of::<Node>() };
+        if !permit {
+            return Err(refused);
+        }
+        self.nodes.try_reserve(1).map_err(|_| refused)?;
+        // Room for every node on the free list, so that leaving can't fail.
+        let missing = self.nodes.len() + 1 - self.free.len();
+        self.free.try_reserve(missing).map_err(|_| refused)?;
+        let empty = Node { parent: NONE, depth: 0, first_child: NONE, before: NONE, after: NONE, members: 0 };
+        self.nodes.push(empty);
+        Ok(LineageId::new(self.nodes.len() as u32 - 1))
+    }
+
+    /// The node after `at` in a walk of everything below `top`, parents first.
+    fn next_below(&mut self, mut at: LineageId, top: LineageId) -> LineageId {
+        let child = self.node(at).first_child;
+        if child != NONE {
+            return child;
+        }
+        while at != top {
+            let Node { after, parent, .. } = *self.node(at);
+            if after != NONE {
+                return after;
             }
             at = parent;
         }
+        NONE
     }
 
-    fn is_at_or_below(&self, mut at: LineageId, top: LineageId) -> bool {
-        loop {
-            if at == top {
-                return true;
+    fn release(&mut self, lineage: LineageId) {
+        self.node(lineage).members -= 1;
+        let mut at = lineage;
+        while at != NONE && self.node(at).members == 0 && self.node(at).first_child == NONE {
+            let Node { parent, before, after, .. } = *self.node(at);
+            if before != NONE {
+                self.node(before).after = after;
+            } else if parent != NONE {
+                self.node(parent).first_child = after;
             }
-            let parent = self.nodes[at.index()].parent;
-            if parent == NONE {
-                return false;
+            if after != NONE {
+                self.node(after).before = before;
             }
+            self.free.push(at);
             at = parent;
         }
     }
