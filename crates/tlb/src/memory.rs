@@ -18,9 +18,8 @@ impl<P: Platform> Tlb<P> {
         let request = Request { settled_only: request.settled_only || !self.fx().may_wait(), ..request };
         let unsettled = self.frames().take(request)?;
         Ok(unsettled.settle(|key| {
-            if !self.ledger().below_floor(key) {
+            if self.settle_owing(key) {
                 self.count(Counter::PwTlbSettleOnAlloc, 1);
-                self.settle(key);
             }
         }))
     }
@@ -40,8 +39,13 @@ impl<P: Platform> Tlb<P> {
     /// # Panics
     /// In debug builds when the context may not wait.
     pub fn settle(&self, key: DebtKey) {
+        self.settle_owing(key);
+    }
+
+    /// As [`Tlb::settle`]; returns whether any CPU had not paid.
+    fn settle_owing(&self, key: DebtKey) -> bool {
         if self.ledger().below_floor(key) {
-            return;
+            return false;
         }
         let online = self.fx().online();
         let (owing, paid) = self.ledger().unpaid(key, &online);
@@ -50,6 +54,7 @@ impl<P: Platform> Tlb<P> {
             self.flush_everything(&owing);
         }
         self.ledger().raise_floor(&online);
+        !owing.is_empty()
     }
 
     /// Takes in what a dropped debt held: parks it under a key of the ledger, so that whoever allocates it settles first.
