@@ -7,6 +7,7 @@
 use crate::context::Context;
 use crate::debt::{Debt, Owed, Park, Parked};
 use crate::engine::{Flush, Tlb};
+use arrayvec::ArrayVec;
 use pagewright_frame::{BlockList, FolioRef};
 use pagewright_sync::Platform;
 use pagewright_types::{Level, PageRange};
@@ -29,8 +30,7 @@ pub struct Gather<'t, P: Platform> {
     mixed: bool,
     tables: bool,
     whole: bool,
-    shared: [Option<FolioRef>; SHARED],
-    held: usize,
+    shared: ArrayVec<FolioRef, SHARED>,
     free: BlockList,
 }
 
@@ -45,8 +45,7 @@ impl<'t, P: Platform> Gather<'t, P> {
             mixed: false,
             tables: false,
             whole: false,
-            shared: [const { None }; SHARED],
-            held: 0,
+            shared: ArrayVec::new_const(),
             free: BlockList::new(),
         }
     }
@@ -62,6 +61,7 @@ impl<'t, P: Platform> Gather<'t, P> {
     ///
     /// # Panics
     /// In debug builds when the debt is another context's.
+    #[inline]
     pub fn absorb<T: Park>(&mut self, debt: Debt<'t, P, T>) {
         debug_assert!(core::ptr::eq(debt.context(), self.context), "INV-TLB-DEBT: debt of another space");
         let range = debt.range();
@@ -75,12 +75,13 @@ impl<'t, P: Platform> Gather<'t, P> {
             }
         }
         parked.park(&mut |piece| self.keep(piece));
-        if self.held == SHARED {
+        if self.shared.is_full() {
             self.pay();
         }
     }
 
     /// Extends what the flush will cover without detaching anything, for a caller that edits in bulk.
+    #[inline]
     pub fn extend(&mut self, range: PageRange, level: Level) {
         self.mixed |= self.range.is_some() && self.level != level;
         self.range = Some(match self.range {
@@ -90,6 +91,7 @@ impl<'t, P: Platform> Gather<'t, P> {
         self.level = self.level.min(level);
     }
 
+    #[inline]
     fn keep(&mut self, piece: Parked) {
         let frames = self.tlb.frames();
         match piece {
@@ -100,9 +102,7 @@ impl<'t, P: Platform> Gather<'t, P> {
                 Err(shared) => {
                     // INV-TLB-SHARED: another space may drop its reference after a flush of *its* CPUs only; ours stays until
                     // our CPUs have been told.
-                    debug_assert!(self.held < SHARED);
-                    self.shared[self.held] = Some(shared);
-                    self.held += 1;
+                    self.shared.push(shared);
                 }
             },
         }
@@ -110,7 +110,7 @@ impl<'t, P: Platform> Gather<'t, P> {
 
     /// Whether a flush is owed or anything is held.
     pub fn is_empty(&self) -> bool {
-        self.range.is_none() && self.held == 0 && self.free.is_empty()
+        self.range.is_none() && self.shared.is_empty() && self.free.is_empty()
     }
 
     /// Flushes what is owed, then frees what was detached.
@@ -129,7 +129,7 @@ impl<'t, P: Platform> Gather<'t, P> {
             self.tlb.flush(self.context, flush);
         }
         let frames = self.tlb.frames();
-        for folio in self.shared[..core::mem::take(&mut self.held)].iter_mut().filter_map(Option::take) {
+        for folio in self.shared.drain(..) {
             if let Some(block) = frames.put(folio) {
                 frames.free(block);
             }
@@ -146,9 +146,9 @@ impl<P: Platform> Drop for Gather<'_, P> {
             return;
         }
         let frames = self.tlb.frames();
-        let (shared, free) = (&mut self.shared[..self.held], &mut self.free);
+        let (shared, free) = (&mut self.shared, &mut self.free);
         self.tlb.abandon(self.context, |keep| {
-            shared.iter_mut().filter_map(Option::take).for_each(|folio| keep(Parked::Folio(folio)));
+            shared.drain(..).for_each(|folio| keep(Parked::Folio(folio)));
             while let Some(block) = free.pop(frames) {
                 keep(Parked::Block(block));
             }
