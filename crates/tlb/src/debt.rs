@@ -74,6 +74,7 @@ pub struct Debt<'t, P: Platform, T: Park> {
 
 impl<'t, P: Platform, T: Park> Debt<'t, P, T> {
     /// The debt left by an edit of the entry for `va`, holding what the edit detached.
+    #[inline]
     pub fn new(tlb: &'t Tlb<P>, context: &'t Context, va: VirtAddr, owed: Owed, parked: T) -> Self {
         Self { tlb, context, owed, va, parked: Some(parked) }
     }
@@ -84,6 +85,7 @@ impl<'t, P: Platform, T: Park> Debt<'t, P, T> {
     }
 
     /// What the edit detached.
+    #[inline]
     pub fn parked(&self) -> &T {
         // `parked` is taken only by the consuming methods below.
         self.parked.as_ref().expect("a live debt holds what it parks")
@@ -95,6 +97,7 @@ impl<'t, P: Platform, T: Park> Debt<'t, P, T> {
     }
 
     /// Takes the debt apart; the caller now owes.
+    #[inline]
     pub(crate) fn dissolve(mut self) -> (Owed, VirtAddr, T) {
         let parked = self.parked.take().expect("a live debt holds what it parks");
         (self.owed, self.va, parked)
@@ -108,6 +111,7 @@ impl<'t, P: Platform, T: Park> Debt<'t, P, T> {
     }
 
     /// The pages whose translations are owed.
+    #[inline]
     pub fn range(&self) -> PageRange {
         let span = match self.owed {
             Owed::Nothing => Level::PTE.span(),
@@ -119,6 +123,7 @@ impl<'t, P: Platform, T: Park> Debt<'t, P, T> {
 }
 
 impl<P: Platform, T: Park> Drop for Debt<'_, P, T> {
+    #[inline]
     fn drop(&mut self) {
         let Some(parked) = self.parked.take() else { return };
         self.tlb.abandon(self.context, |keep| parked.park(keep));

@@ -1,0 +1,204 @@
+//! The engine that broadcasts (arm64), and what both engines promise whatever happens: a CPU never runs on translations of the past.
+
+use crate::space::{FRAMES, Space, machine, page};
+use crate::support::{Delivery, Effect, Host, Step, engine, on, usual_caps};
+use pagewright_arch::{Aarch64, Caps, Isa, IsaKind, Reach, Target, X86_64};
+use pagewright_tlb::frames::{Frames, Layout, NodeSpec};
+use pagewright_tlb::{Flush, SetupError, Tlb, TlbConfig};
+use pagewright_types::{Access, Counter, CpuId, CpuMask, FrameRange, Level, NodeId, PAGE_SIZE, PageRange, Pfn};
+use proptest::prelude::*;
+use std::collections::BTreeSet;
+
+fn pages(count: u64) -> Flush {
+    let range = PageRange::new(page(0), page(0).add(count * PAGE_SIZE));
+    Flush { range: Some(range), level: Level::PTE, tables: false }
+}
+
+fn targets(log: &[Step]) -> Vec<Target> {
+    let ops = log.iter().filter_map(|step| match step.effect {
+        Effect::Invalidate(op) => Some(op),
+        _ => None,
+    });
+    ops.inspect(|op| assert_eq!(op.reach, Reach::Broadcast)).map(|op| op.target).collect()
+}
+
+fn with_caps<I: Isa>(cpus: usize, caps: Caps) -> (Host<I>, std::sync::Arc<Tlb<Host<I>>>) {
+    let host = Host::new(cpus, FRAMES, caps, Delivery::AtOnce);
+    let tlb = engine(&host, FRAMES);
+    (host, tlb)
+}
+
+#[test]
+fn a_flush_goes_page_by_page_below_the_most_that_linux_issues() {
+    let (host, tlb) = machine::<Aarch64>(4);
+    let space = Space::new(&tlb);
+    for (count, by_page) in [(1, true), (511, true), (512, false)] {
+        let ((), log) = host.log(|| tlb.flush(&space.context, pages(count)));
+        let done = targets(&log);
+        assert_eq!(done.len() as u64, if by_page { count } else { 1 });
+        assert_eq!(matches!(done[0], Target::Page { .. }), by_page);
+        let waits = log.iter().filter(|step| step.effect == Effect::Complete).count();
+        assert_eq!(waits, 1, "one barrier, whatever the number");
+        assert!(!log.iter().any(|step| matches!(step.effect, Effect::Kick(_))));
+    }
+    assert_eq!(tlb.frames().counters().sum(Counter::NrTlbRemoteFlush), 3);
+    assert_eq!(tlb.frames().counters().sum(Counter::NrTlbRemoteFlushReceived), 0);
+}
+
+#[test]
+fn a_range_is_one_operation_where_the_machine_has_it() {
+    let caps = Caps { range_invalidate: true, ..usual_caps(IsaKind::Aarch64) };
+    let (host, tlb) = with_caps::<Aarch64>(2, caps);
+    let space = Space::new(&tlb);
+    let ((), log) = host.log(|| tlb.flush(&space.context, pages(100)));
+    assert!(matches!(targets(&log)[..], [Target::Range { last_level: true, .. }]), "{log:?}");
+    let ((), log) = host.log(|| tlb.flush(&space.context, pages(1)));
+    assert!(matches!(targets(&log)[..], [Target::Page { .. }]), "{log:?}");
+}
+
+#[test]
+fn a_machine_with_too_few_tags_is_refused() {
+    let caps = Caps { tags: 5, ..usual_caps(IsaKind::Aarch64) };
+    let host = Host::<Aarch64>::new(4, FRAMES, caps, Delivery::AtOnce);
+    let ranges = [FrameRange::new(Pfn::new(1), Pfn::new(FRAMES))];
+    let nodes = [NodeSpec { id: NodeId::new(0), ranges: &ranges, cpus: CpuMask::first(4) }];
+    let frames = Frames::try_new(host.clone(), &Layout::new(&nodes)).expect("a possible machine");
+    let refused = Tlb::try_new(host, frames, TlbConfig::default());
+    assert!(matches!(refused, Err(SetupError::TooFewTags { tags: 5, cpus: 4 })));
+}
+
+/// INV-TLB-ROLLOVER with eight-bit ASIDs and more spaces than those.
+#[test]
+fn tags_run_out_and_nobody_meets_another_spaces_translations() {
+    let caps = Caps { tags: 256, ..usual_caps(IsaKind::Aarch64) };
+    let host = Host::<Aarch64>::new(2, 4096, caps, Delivery::AtOnce);
+    let tlb = engine(&host, 4096);
+    let spaces: Vec<_> = (0..600).map(|_| Space::new(&tlb)).collect();
+    let kept = &spaces[0];
+    kept.map(0, Pfn::new(7));
+    kept.run();
+    let tag = host.root().expect("it runs").1;
+    for _ in 0..2 {
+        for (number, space) in spaces.iter().enumerate().skip(1) {
+            space.map(0, Pfn::new(1000 + number as u32));
+            on(1, || {
+                space.run();
+                let leaf = host.access(page(0), Access::Read).expect("mapped");
+                assert_eq!(leaf.pfn, Pfn::new(1000 + number as u32));
+                assert_ne!(host.root().expect("it runs").1, tag, "the tag in use on CPU 0");
+            });
+            assert!(host.access(page(0), Access::Read).is_some_and(|leaf| leaf.pfn == Pfn::new(7)));
+        }
+    }
+    let rollovers = tlb.frames().counters().sum(Counter::PwTlbTagRollover);
+    assert!((4..=5).contains(&rollovers), "1200 switches over 254 tags: {rollovers}");
+    on(1, || kept.run());
+    assert_eq!(on(1, || host.root()).map(|root| root.1), Some(tag), "a running space keeps its tag");
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Act {
+    Switch { cpu: u16, space: usize },
+    Lazy { cpu: u16 },
+    Leave { cpu: u16 },
+    Touch { cpu: u16, page: u16 },
+    Map { space: usize, page: u16, frame: u32 },
+    Unmap { cpu: u16, space: usize, page: u16 },
+    FlushAll { cpu: u16, space: usize, tables: bool },
+    SettleAll { cpu: u16 },
+}
+
+const CPUS: u16 = 3;
+const SPACES: usize = 9;
+const PAGES: u16 = 4;
+
+fn act() -> impl Strategy<Value = Act> {
+    let (cpu, space, page) = (0..CPUS, 0..SPACES, 0..PAGES);
+    prop_oneof![
+        6 => (cpu.clone(), space.clone()).prop_map(|(cpu, space)| Act::Switch { cpu, space }),
+        1 => cpu.clone().prop_map(|cpu| Act::Lazy { cpu }),
+        1 => cpu.clone().prop_map(|cpu| Act::Leave { cpu }),
+        6 => (cpu.clone(), page.clone()).prop_map(|(cpu, page)| Act::Touch { cpu, page }),
+        4 => (space.clone(), page.clone(), 1..500u32).prop_map(|(space, page, frame)| Act::Map { space, page, frame }),
+        3 => (cpu.clone(), space.clone(), page).prop_map(|(cpu, space, page)| Act::Unmap { cpu, space, page }),
+        1 => (cpu.clone(), space, any::<bool>()).prop_map(|(cpu, space, tables)| Act::FlushAll { cpu, space, tables }),
+        1 => cpu.prop_map(|cpu| Act::SettleAll { cpu }),
+    ]
+}
+
+/// Does `acts` on a machine and looks after each whether any CPU that runs a program could use what is gone.
+fn nobody_runs_on_the_past<I: Isa>(caps: Caps, acts: &[Act]) {
+    let (host, tlb) = with_caps::<I>(usize::from(CPUS), caps);
+    let spaces: Vec<_> = (0..SPACES).map(|_| Space::new(&tlb)).collect();
+    let mut lazy = BTreeSet::new();
+    for act in acts {
+        match *act {
+            Act::Switch { cpu, space } => {
+                lazy.remove(&cpu);
+                on(cpu, || spaces[space].run());
+            }
+            Act::Lazy { cpu } => {
+                lazy.insert(cpu);
+                on(cpu, || tlb.enter_lazy());
+            }
+            Act::Leave { cpu } => {
+                lazy.remove(&cpu);
+                on(cpu, || tlb.leave());
+            }
+            Act::Touch { cpu, page: index } => {
+                if !lazy.contains(&cpu) {
+                    on(cpu, || host.access(page(index), Access::Write));
+                }
+            }
+            Act::Map { space, page: index, frame } => {
+                let space = &spaces[space];
+                if host.walk(space.context.root(), page(index)).is_none() {
+                    space.map(index, Pfn::new(frame));
+                }
+            }
+            Act::Unmap { cpu, space, page: index } => on(cpu, || spaces[space].clear(index).settle()),
+            Act::FlushAll { cpu, space, tables } => on(cpu, || {
+                tlb.flush(&spaces[space].context, Flush { range: None, level: Level::PTE, tables });
+            }),
+            Act::SettleAll { cpu } => on(cpu, || tlb.settle(tlb.ledger().open(CpuMask::first(usize::from(CPUS))))),
+        }
+        let mut tags = Vec::new();
+        for cpu in (0..CPUS).filter(|cpu| !lazy.contains(cpu)) {
+            host.assert_fresh(CpuId::new(cpu));
+            tags.extend(on(cpu, || host.root()));
+        }
+        if I::KIND == IsaKind::Aarch64 {
+            let distinct = |of: &dyn Fn(usize) -> u32| (0..tags.len()).map(of).collect::<BTreeSet<_>>().len();
+            let (roots, numbers) = (distinct(&|at| tags[at].0.raw()), distinct(&|at| u32::from(tags[at].1.raw())));
+            assert_eq!(roots, numbers, "each running space has one tag, and each tag one space: {tags:?}");
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    #[test]
+    fn nobody_runs_on_the_past_with_pcids(acts in proptest::collection::vec(act(), 1..300)) {
+        nobody_runs_on_the_past::<X86_64>(usual_caps(IsaKind::X86_64), &acts);
+    }
+
+    #[test]
+    fn nobody_runs_on_the_past_without_tags(acts in proptest::collection::vec(act(), 1..300)) {
+        let caps = Caps { tagged: false, ..usual_caps(IsaKind::X86_64) };
+        nobody_runs_on_the_past::<X86_64>(caps, &acts);
+    }
+
+    /// INV-TLB-ROLLOVER: as few tags as the engine accepts, so that they run out all the time.
+    #[test]
+    fn nobody_runs_on_the_past_with_few_asids(acts in proptest::collection::vec(act(), 1..300)) {
+        let caps = Caps { tags: u32::from(CPUS) + 2, ..usual_caps(IsaKind::Aarch64) };
+        nobody_runs_on_the_past::<Aarch64>(caps, &acts);
+    }
+
+    #[test]
+    fn nobody_runs_on_the_past_with_ranges(acts in proptest::collection::vec(act(), 1..300)) {
+        let caps = Caps { tags: 7, range_invalidate: true, ..usual_caps(IsaKind::Aarch64) };
+        nobody_runs_on_the_past::<Aarch64>(caps, &acts);
+    }
+}

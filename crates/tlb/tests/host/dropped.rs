@@ -1,0 +1,121 @@
+//! INV-TLB-DEBT: a debt that nobody pays is noticed, and even then nobody gets its frames before it is paid.
+
+use crate::on_both;
+use crate::space::{Space, is_free, machine, page};
+use crate::support::{Effect, on};
+use pagewright_arch::Isa;
+use pagewright_tlb::Gather;
+use pagewright_types::{Access, Counter, CpuId, CpuMask, Order, Pfn};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+on_both! {
+    a_dropped_debt_is_settled_before_its_frame_is_reused,
+    a_dropped_gather_is_settled_before_its_frames_are_reused,
+    a_shared_folio_remembers_what_it_owes,
+    who_may_not_wait_gets_no_frame_that_owes,
+}
+
+/// Drops something that owes: debug builds panic, and say why.
+fn drop_debt<T>(debt: T) {
+    let dropped = catch_unwind(AssertUnwindSafe(|| drop(debt)));
+    if cfg!(debug_assertions) {
+        let panic = dropped.expect_err("debug builds notice");
+        let message = panic.downcast_ref::<String>().cloned();
+        let message = message.or_else(|| panic.downcast_ref::<&str>().map(|text| (*text).to_owned()));
+        assert!(message.is_some_and(|text| text.starts_with("INV-TLB-DEBT")));
+    } else {
+        assert!(dropped.is_ok(), "release builds carry on");
+    }
+}
+
+/// Takes frames until it has all of `wanted`; asserts that each is unreachable from CPU 1 when it comes.
+fn take_until<I: Isa>(space: &Space<I>, wanted: &[(u16, Pfn)]) {
+    let tlb = &space.tlb;
+    let mut left = wanted.to_vec();
+    let mut taken = Vec::new();
+    while !left.is_empty() {
+        let block = tlb.alloc(tlb.request(Order::ZERO)).expect("the frames are somewhere");
+        left.retain(|&(index, pfn)| {
+            let found = pfn == block.pfn();
+            let reached = found && on(1, || tlb.fx().access(page(index), Access::Read)).is_some();
+            assert!(!reached, "page {index} is reused and CPU 1 reaches it");
+            !found
+        });
+        taken.push(block);
+    }
+    taken.into_iter().for_each(|block| tlb.free(block));
+}
+
+fn a_dropped_debt_is_settled_before_its_frame_is_reused<I: Isa>() {
+    let (host, tlb) = machine::<I>(3);
+    let space = Space::new(&tlb);
+    let pfn = space.map_new(9);
+    on(1, || {
+        space.run();
+        assert!(host.access(page(9), Access::Write).is_some());
+    });
+    drop_debt(space.unmap(9, pfn));
+    assert!(on(1, || host.access(page(9), Access::Write)).is_some(), "nobody has told CPU 1 yet");
+    assert!(is_free(&tlb, pfn));
+    assert_eq!(tlb.frames().counters().sum(Counter::PwTlbDebtParked), 1);
+    let ((), log) = host.log(|| take_until(&space, &[(9, pfn)]));
+    assert_eq!(tlb.frames().counters().sum(Counter::PwTlbSettleOnAlloc), 1);
+    for step in log {
+        if let Effect::Kick(targets) = step.effect {
+            assert_eq!(targets, CpuMask::of(CpuId::new(1)), "nobody else had the space");
+        }
+    }
+}
+
+fn a_dropped_gather_is_settled_before_its_frames_are_reused<I: Isa>() {
+    let (host, tlb) = machine::<I>(2);
+    let space = Space::new(&tlb);
+    let frames: Vec<(u16, Pfn)> = (0..10).map(|index| (index, space.map_new(index))).collect();
+    on(1, || {
+        space.run();
+        assert!(frames.iter().all(|(index, _)| host.access(page(*index), Access::Read).is_some()));
+    });
+    let mut gather = Gather::new(&tlb, &space.context);
+    for (index, pfn) in &frames {
+        gather.absorb(space.unmap(*index, *pfn));
+    }
+    drop_debt(gather);
+    assert_eq!(tlb.frames().counters().sum(Counter::PwTlbDebtParked), 10);
+    take_until(&space, &frames);
+    assert_eq!(tlb.frames().counters().sum(Counter::PwTlbSettleOnAlloc), 1, "one flush pays for all ten");
+}
+
+fn a_shared_folio_remembers_what_it_owes<I: Isa>() {
+    let (host, tlb) = machine::<I>(2);
+    let space = Space::new(&tlb);
+    let pfn = space.map_new(2);
+    let other = tlb.frames().folio(pfn).get();
+    on(1, || {
+        space.run();
+        assert!(host.access(page(2), Access::Read).is_some());
+    });
+    drop_debt(space.unmap(2, pfn));
+    // Whoever has the last reference knows nothing of the debt.
+    let block = tlb.frames().put(other).expect("the last reference");
+    tlb.free(block);
+    take_until(&space, &[(2, pfn)]);
+}
+
+fn who_may_not_wait_gets_no_frame_that_owes<I: Isa>() {
+    let (host, tlb) = machine::<I>(2);
+    let space = Space::new(&tlb);
+    let pfn = space.map_new(2);
+    on(1, || space.run());
+    let mut taken = Vec::new();
+    while let Ok(block) = tlb.alloc(tlb.request(Order::ZERO)) {
+        taken.push(block);
+    }
+    drop_debt(space.unmap(2, pfn));
+    host.allow_waiting(false);
+    assert!(tlb.alloc(tlb.request(Order::ZERO)).is_err(), "the one frame left owes");
+    host.allow_waiting(true);
+    let block = tlb.alloc(tlb.request(Order::ZERO)).expect("settled now");
+    assert_eq!(block.pfn(), pfn);
+    taken.push(block);
+    taken.into_iter().for_each(|block| tlb.free(block));
+}

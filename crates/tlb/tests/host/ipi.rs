@@ -1,0 +1,192 @@
+//! The engine that interrupts (x86-64): what a flush costs, whom it interrupts, and how those catch up whom it does not.
+
+use crate::space::{FRAMES, Space, machine, page};
+use crate::support::{Delivery, Effect, Host, Step, engine, on, usual_caps};
+use pagewright_arch::{Caps, IsaKind, Target, X86_64};
+use pagewright_tlb::{Context, Flush, Tlb};
+use pagewright_types::{Access, Counter, CpuId, CpuMask, Level, PAGE_SIZE, PageRange, Pfn};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+fn pages(count: u64) -> Flush {
+    let range = PageRange::new(page(0), page(0).add(count * PAGE_SIZE));
+    Flush { range: Some(range), level: Level::PTE, tables: false }
+}
+
+fn kicks(log: &[Step]) -> Vec<CpuMask> {
+    let targets = log.iter().filter_map(|step| match step.effect {
+        Effect::Kick(targets) => Some(targets),
+        _ => None,
+    });
+    targets.collect()
+}
+
+/// What one CPU invalidated.
+fn targets(log: &[Step], cpu: u16) -> Vec<Target> {
+    let own = log.iter().filter(|step| step.cpu == CpuId::new(cpu));
+    let targets = own.filter_map(|step| match step.effect {
+        Effect::Invalidate(op) => Some(op.target),
+        _ => None,
+    });
+    targets.collect()
+}
+
+fn one(cpu: u16) -> CpuMask {
+    CpuMask::of(CpuId::new(cpu))
+}
+
+#[test]
+fn a_flush_goes_page_by_page_up_to_the_ceiling() {
+    let (host, tlb) = machine::<X86_64>(2);
+    let space = Space::new(&tlb);
+    space.run();
+    on(1, || space.run());
+    for (count, by_page) in [(1, true), (33, true), (34, false)] {
+        let ((), log) = host.log(|| tlb.flush(&space.context, pages(count)));
+        assert_eq!(kicks(&log), [one(1)]);
+        for cpu in 0..2 {
+            let done = targets(&log, cpu);
+            let each = done.iter().all(|target| matches!(target, Target::Page { last_level: true, .. }));
+            assert_eq!((done.len() as u64, each), if by_page { (count, true) } else { (1, false) }, "{done:?}");
+        }
+    }
+    assert_eq!(tlb.frames().counters().sum(Counter::NrTlbRemoteFlush), 3);
+    assert_eq!(tlb.frames().counters().sum(Counter::NrTlbRemoteFlushReceived), 3);
+    assert_eq!(tlb.frames().counters().sum(Counter::NrTlbLocalFlushOne), 2 * 34);
+}
+
+#[test]
+fn the_stride_is_that_of_the_level() {
+    let (host, tlb) = machine::<X86_64>(1);
+    let space = Space::new(&tlb);
+    space.run();
+    let huge = PageRange::new(page(0), page(0).add(3 * Level::PMD.span()));
+    let flush = Flush { range: Some(huge), level: Level::PMD, tables: false };
+    let ((), log) = host.log(|| tlb.flush(&space.context, flush));
+    assert_eq!(targets(&log, 0).len(), 3);
+}
+
+/// A flush page by page is enough only for who has seen all others before it.
+#[test]
+fn who_missed_a_flush_flushes_everything() {
+    let (host, tlb) = machine::<X86_64>(2);
+    let space = Space::new(&tlb);
+    space.map(0, Pfn::new(40));
+    space.map(1, Pfn::new(41));
+    on(1, || {
+        space.run();
+        assert!(host.access(page(0), Access::Read).is_some() && host.access(page(1), Access::Read).is_some());
+    });
+    // A debt that was dropped moves the generation and tells nobody.
+    let dropped = catch_unwind(AssertUnwindSafe(|| drop(space.clear(0))));
+    assert_eq!(dropped.is_err(), cfg!(debug_assertions));
+    let ((), log) = host.log(|| space.clear(1).settle());
+    assert!(matches!(targets(&log, 1)[..], [Target::Tag(_)]), "{log:?}");
+    host.assert_fresh(CpuId::new(1));
+    let ((), log) = host.log(|| tlb.flush(&space.context, pages(1)));
+    assert!(matches!(targets(&log, 1)[..], [Target::Page { .. }]), "it has caught up: {log:?}");
+}
+
+#[test]
+fn a_lazy_cpu_is_left_alone_until_it_comes_back() {
+    let (host, tlb) = machine::<X86_64>(3);
+    let space = Space::new(&tlb);
+    for index in 0..2 {
+        space.map(index, Pfn::new(40 + u32::from(index)));
+    }
+    for cpu in 1..3 {
+        on(cpu, || {
+            space.run();
+            assert!(host.access(page(0), Access::Read).is_some());
+        });
+    }
+    on(1, || tlb.enter_lazy());
+    let ((), log) = host.log(|| space.clear(0).settle());
+    assert_eq!(kicks(&log), [one(2)], "CPU 1 runs no user code");
+    on(1, || space.run());
+    // INV-TLB-SWITCH: it looks at the generation before user mode does.
+    host.assert_fresh(CpuId::new(1));
+    on(1, || tlb.enter_lazy());
+    let ((), log) = host.log(|| on(1, || space.run()));
+    assert_eq!(log, [], "coming back is free when nothing happened");
+}
+
+#[test]
+fn a_lazy_cpu_leaves_tables_that_go() {
+    let (host, tlb) = machine::<X86_64>(2);
+    let space = Space::new(&tlb);
+    on(1, || space.run());
+    on(1, || tlb.enter_lazy());
+    let ((), log) = host.log(|| tlb.flush(&space.context, Flush { tables: true, ..pages(1) }));
+    assert_eq!(kicks(&log), [one(1)]);
+    assert_ne!(on(1, || host.root()).map(|(root, _)| root), Some(space.context.root()), "it walks them no more");
+    assert!(space.context.cpus().is_empty());
+}
+
+#[test]
+fn a_cpu_that_switched_away_is_not_interrupted_and_catches_up() {
+    let (host, tlb) = machine::<X86_64>(2);
+    let (first, second) = (Space::new(&tlb), Space::new(&tlb));
+    first.map(0, Pfn::new(40));
+    on(1, || {
+        first.run();
+        assert!(host.access(page(0), Access::Read).is_some());
+        second.run();
+    });
+    let ((), log) = host.log(|| first.clear(0).settle());
+    assert_eq!(kicks(&log), []);
+    let ((), log) = host.log(|| on(1, || first.run()));
+    assert!(matches!(log[..], [Step { effect: Effect::Root { keep: false, .. }, .. }]), "{log:?}");
+    host.assert_fresh(CpuId::new(1));
+    let ((), log) = host.log(|| {
+        on(1, || second.run());
+        on(1, || first.run());
+    });
+    let kept = log.iter().filter(|step| matches!(step.effect, Effect::Root { keep: true, .. })).count();
+    assert_eq!(kept, 2, "nothing happened to either: {log:?}");
+}
+
+fn run(tlb: &Tlb<Host<X86_64>>, context: &pagewright_sync::Arc<Context>, host: &Host<X86_64>) -> bool {
+    let ((), log) = host.log(|| tlb.switch_to(context));
+    log.iter().any(|step| matches!(step.effect, Effect::Root { keep: true, .. }))
+}
+
+#[test]
+fn a_cpu_keeps_six_spaces() {
+    let (host, tlb) = machine::<X86_64>(1);
+    let spaces: Vec<_> = (0..7).map(|_| Space::new(&tlb)).collect();
+    let mut tags = Vec::new();
+    for space in &spaces[..6] {
+        assert!(!run(&tlb, &space.context, &host), "nothing to keep the first time");
+        tags.push(host.root().expect("it runs").1);
+    }
+    tags.sort_unstable();
+    tags.dedup();
+    assert_eq!(tags.len(), 6, "each has its own");
+    assert!(spaces[..6].iter().all(|space| run(&tlb, &space.context, &host)));
+    assert!(!run(&tlb, &spaces[6].context, &host));
+    let kept = spaces[..6].iter().filter(|space| run(&tlb, &space.context, &host)).count();
+    assert!(kept < 6, "somebody lost the slot");
+}
+
+#[test]
+fn without_tags_every_switch_forgets() {
+    let caps = Caps { tagged: false, ..usual_caps(IsaKind::X86_64) };
+    let host = Host::<X86_64>::new(1, FRAMES, caps, Delivery::AtOnce);
+    let tlb = engine(&host, FRAMES);
+    let (first, second) = (Space::new(&tlb), Space::new(&tlb));
+    for _ in 0..3 {
+        assert!(!run(&tlb, &first.context, &host));
+        assert!(!run(&tlb, &second.context, &host));
+    }
+    assert_eq!(tlb.frames().counters().sum(Counter::NrTlbLocalFlushAll), 6);
+}
+
+/// INV-TLB-WAIT: who may not wait must not flush.
+#[test]
+#[cfg_attr(debug_assertions, should_panic = "INV-TLB-WAIT")]
+fn a_flush_where_waiting_is_not_allowed_is_noticed() {
+    let (host, tlb) = machine::<X86_64>(1);
+    let space = Space::new(&tlb);
+    host.allow_waiting(false);
+    tlb.flush(&space.context, pages(1));
+}

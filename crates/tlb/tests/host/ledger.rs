@@ -1,0 +1,165 @@
+//! The ledger: who has paid a debt of what age.
+
+use crate::space::{Space, machine, page};
+use crate::support::{Effect, on};
+use pagewright_arch::{Aarch64, X86_64};
+use pagewright_tlb::Flush;
+use pagewright_types::{Counter, CpuId, CpuMask, DebtKey, Level, PageRange};
+use proptest::prelude::*;
+
+const CPUS: usize = 4;
+
+fn cpus(numbers: impl IntoIterator<Item = u16>) -> CpuMask {
+    numbers.into_iter().map(CpuId::new).collect()
+}
+
+#[test]
+fn a_debt_is_owed_by_those_whose_clock_has_not_passed_it() {
+    let (_, tlb) = machine::<X86_64>(CPUS);
+    let (ledger, online) = (tlb.ledger(), CpuMask::first(CPUS));
+    let early = ledger.sample();
+    let key = ledger.open(cpus([1, 2]));
+    // INV-LEDGER-SAMPLE: an act that began before the debt arose does not pay it, whenever it ends.
+    ledger.advance(CpuId::new(1), early);
+    assert_eq!(ledger.unpaid(key, &online), (cpus([1, 2]), 0));
+    ledger.advance(CpuId::new(1), ledger.sample());
+    assert_eq!(ledger.unpaid(key, &online), (cpus([2]), 1));
+    ledger.advance(CpuId::new(2), ledger.sample());
+    assert_eq!(ledger.unpaid(key, &online), (CpuMask::EMPTY, 2));
+    ledger.advance(CpuId::new(2), early);
+    assert_eq!(ledger.unpaid(key, &online).0, CpuMask::EMPTY, "a clock does not go back");
+    assert!(!ledger.below_floor(key), "nobody has looked");
+    ledger.raise_floor(&online);
+    assert!(!ledger.below_floor(key), "CPU 0 might owe an older one");
+    for cpu in 0..CPUS as u16 {
+        ledger.advance(CpuId::new(cpu), ledger.sample());
+    }
+    ledger.raise_floor(&online);
+    assert!(ledger.below_floor(key));
+    assert!(ledger.below_floor(DebtKey::NONE));
+}
+
+#[test]
+fn a_key_of_several_debts_is_owed_by_everybody() {
+    let (_, tlb) = machine::<X86_64>(CPUS);
+    let (ledger, online) = (tlb.ledger(), CpuMask::first(CPUS));
+    let (one, two) = (ledger.open(cpus([1])), ledger.open(cpus([2])));
+    assert_eq!(ledger.unpaid(one.merge(two), &online), (online, 0));
+    assert_eq!(ledger.unpaid(two.merge(one), &online), (online, 0));
+    assert_eq!(ledger.unpaid(one.merge(DebtKey::NONE), &online).0, cpus([1]));
+}
+
+#[test]
+fn a_debt_whose_mask_is_forgotten_is_owed_by_everybody() {
+    let (_, tlb) = machine::<X86_64>(CPUS);
+    let (ledger, online) = (tlb.ledger(), CpuMask::first(CPUS));
+    let first = ledger.open(cpus([3]));
+    let others: Vec<_> = (0..63).map(|_| ledger.open(cpus([1]))).collect();
+    assert_eq!(ledger.unpaid(first, &online).0, cpus([3]), "64 masks are remembered");
+    ledger.open(cpus([2]));
+    assert_eq!(ledger.unpaid(first, &online).0, online);
+    assert_eq!(ledger.unpaid(others[0], &online).0, cpus([1]));
+}
+
+#[test]
+fn settling_interrupts_only_those_who_have_not_paid() {
+    let (host, tlb) = machine::<X86_64>(CPUS);
+    let key = tlb.ledger().open(cpus([1, 2, 3]));
+    tlb.ledger().advance(CpuId::new(2), tlb.ledger().sample());
+    let kicks = |body: &dyn Fn()| -> Vec<CpuMask> {
+        let ((), log) = host.log(body);
+        log.iter()
+            .filter_map(|step| match step.effect {
+                Effect::Kick(targets) => Some(targets),
+                _ => None,
+            })
+            .collect()
+    };
+    assert_eq!(kicks(&|| tlb.settle(key)), [cpus([1, 3])]);
+    assert_eq!(tlb.frames().counters().sum(Counter::PwTlbPaidAlready), 1);
+    assert_eq!(kicks(&|| tlb.settle(key)), [], "it is settled");
+    let own = tlb.ledger().open(cpus([0]));
+    assert_eq!(kicks(&|| tlb.settle(own)), [], "one's own TLB needs no interrupt");
+    assert_eq!(tlb.ledger().unpaid(own, &CpuMask::first(CPUS)).0, CpuMask::EMPTY);
+}
+
+/// INV-LEDGER-FULL: only what covers all debts of a CPU pays them.
+#[test]
+fn a_flush_of_one_space_pays_nothing_else() {
+    let (_, tlb) = machine::<X86_64>(2);
+    let (one, two) = (Space::new(&tlb), Space::new(&tlb));
+    on(1, || two.run());
+    on(1, || one.run());
+    let key = tlb.ledger().open(cpus([1]));
+    let range = Some(PageRange::page(page(0)));
+    tlb.flush(&one.context, Flush { range, level: Level::PTE, tables: false });
+    tlb.flush(&one.context, Flush { range: None, level: Level::PTE, tables: true });
+    assert_eq!(tlb.ledger().unpaid(key, &CpuMask::first(2)).0, cpus([1]));
+}
+
+#[test]
+fn on_arm64_a_barrier_pays_for_what_its_own_cpu_issued() {
+    let (_, tlb) = machine::<Aarch64>(2);
+    let space = Space::new(&tlb);
+    let key = tlb.ledger().open(cpus([1]));
+    let flush = || tlb.flush(&space.context, Flush { range: None, level: Level::PTE, tables: false });
+    flush();
+    assert_eq!(tlb.ledger().unpaid(key, &CpuMask::first(2)).0, cpus([1]), "CPU 0's barrier proves nothing of CPU 1's");
+    on(1, flush);
+    assert_eq!(tlb.ledger().unpaid(key, &CpuMask::first(2)).0, CpuMask::EMPTY);
+}
+
+#[derive(Clone, Debug)]
+enum Act {
+    Open(Vec<u16>),
+    /// A CPU begins something that pays everything.
+    Begin(u16),
+    /// It is done with it.
+    Finish(u16),
+    RaiseFloor,
+}
+
+fn act() -> impl Strategy<Value = Act> {
+    let cpu = 0..CPUS as u16;
+    prop_oneof![
+        proptest::collection::vec(cpu.clone(), 1..3).prop_map(Act::Open),
+        cpu.clone().prop_map(Act::Begin),
+        cpu.prop_map(Act::Finish),
+        Just(Act::RaiseFloor),
+    ]
+}
+
+proptest! {
+    /// Nobody who owes is ever overlooked, and as long as masks are remembered nobody else is named.
+    #[test]
+    fn the_ledger_agrees_with_a_list_of_who_owes_what(acts in proptest::collection::vec(act(), 1..200)) {
+        let (_, tlb) = machine::<X86_64>(CPUS);
+        let (ledger, online) = (tlb.ledger(), CpuMask::first(CPUS));
+        let mut debts: Vec<(DebtKey, CpuMask)> = Vec::new();
+        // What each CPU's act under way will pay: the debts that there were, and the sample.
+        let mut under_way: [Option<(usize, u64)>; CPUS] = [None; CPUS];
+        for act in acts {
+            match act {
+                Act::Open(numbers) => {
+                    let mask = cpus(numbers);
+                    debts.push((ledger.open(mask), mask));
+                }
+                Act::Begin(cpu) => under_way[usize::from(cpu)] = Some((debts.len(), ledger.sample())),
+                Act::Finish(cpu) => {
+                    if let Some((known, sampled)) = under_way[usize::from(cpu)].take() {
+                        ledger.advance(CpuId::new(cpu), sampled);
+                        debts[..known].iter_mut().for_each(|(_, owing)| owing.remove(CpuId::new(cpu)));
+                    }
+                }
+                Act::RaiseFloor => ledger.raise_floor(&online),
+            }
+            let forgotten = debts.len().saturating_sub(64);
+            for (age, (key, owing)) in debts.iter().enumerate() {
+                let named = ledger.unpaid(*key, &online).0;
+                prop_assert!(owing.iter().all(|cpu| named.contains(cpu)), "{key:?} is owed by {owing:?}, not {named:?}");
+                prop_assert!(age < forgotten || named == *owing);
+                prop_assert!(!ledger.below_floor(*key) || owing.is_empty());
+            }
+        }
+    }
+}

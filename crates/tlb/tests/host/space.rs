@@ -1,0 +1,104 @@
+//! A space of one last-level table, made by hand, for tests that stand below the crate of tables.
+
+use crate::support::Delivery;
+use crate::support::{Host, engine, usual_caps};
+use pagewright_arch::{Effects, Isa, Leaf, LeafFlags, Pte, Slot, Table};
+use pagewright_sync::Arc as SyncArc;
+use pagewright_tlb::frames::{FolioRef, State};
+use pagewright_tlb::{Context, Debt, Owed, Tlb};
+use pagewright_types::{Level, Order, PAGE_SIZE, Pfn, Rights, VirtAddr};
+use std::sync::Arc;
+
+/// Frames of the machines here.
+pub(crate) const FRAMES: u32 = 1024;
+
+/// First address of the span that a [`Space`] can map.
+const BASE: u64 = 0x4000_0000;
+
+/// A machine of `cpus` CPUs with an engine.
+pub(crate) fn machine<I: Isa>(cpus: usize) -> (Host<I>, Arc<Tlb<Host<I>>>) {
+    let host = Host::new(cpus, FRAMES, usual_caps(I::KIND), Delivery::AtOnce);
+    let tlb = engine(&host, FRAMES);
+    (host, tlb)
+}
+
+/// Whether the allocator has a frame.
+pub(crate) fn is_free<I: Isa>(tlb: &Tlb<Host<I>>, pfn: Pfn) -> bool {
+    matches!(tlb.frames().state(pfn), State::Free | State::Pcp | State::Interior)
+}
+
+/// The page of a space with this number.
+pub(crate) fn page(index: u16) -> VirtAddr {
+    VirtAddr::new(BASE + u64::from(index) * PAGE_SIZE)
+}
+
+/// A root, the tables down to one last-level table, and the context.
+pub(crate) struct Space<I: Isa> {
+    pub(crate) tlb: Arc<Tlb<Host<I>>>,
+    pub(crate) context: SyncArc<Context>,
+    pub(crate) pmd: Pfn,
+    last: Pfn,
+}
+
+impl<I: Isa> Space<I> {
+    pub(crate) fn new(tlb: &Arc<Tlb<Host<I>>>) -> Self {
+        let table = |level| {
+            let block = tlb.alloc(tlb.request(Order::ZERO)).expect("memory is left");
+            tlb.fx().zero(block.pfn(), Order::ZERO);
+            tlb.frames().new_table(block, level, pagewright_types::SpaceId::new(1))
+        };
+        let tables: [Pfn; 4] = [Level::PGD, Level::PUD, Level::PMD, Level::PTE].map(table);
+        for (depth, pair) in tables.windows(2).enumerate() {
+            let level = Level::new(3 - depth as u8);
+            let slot = Slot { table: pair[0], index: level.index_of(page(0)) as u16 };
+            tlb.fx().store(slot, I::table(Table { pfn: pair[1], write_protected: false }));
+        }
+        let context = tlb.open_context(tables[0]).expect("memory is left");
+        Self { tlb: tlb.clone(), context, pmd: tables[2], last: tables[3] }
+    }
+
+    pub(crate) fn slot(&self, index: u16) -> Slot {
+        Slot { table: self.last, index }
+    }
+
+    /// Where the pointer to the last-level table stands.
+    pub(crate) fn above(&self) -> Slot {
+        Slot { table: self.pmd, index: Level::PMD.index_of(page(0)) as u16 }
+    }
+
+    pub(crate) fn last(&self) -> Pfn {
+        self.last
+    }
+
+    /// Maps a frame and says nothing to anybody.
+    pub(crate) fn map(&self, index: u16, pfn: Pfn) {
+        let leaf = Leaf { pfn, rights: Rights::RW, flags: LeafFlags::USER | LeafFlags::ACCESSED | LeafFlags::DIRTY };
+        self.tlb.fx().store(self.slot(index), I::leaf(Level::PTE, leaf));
+    }
+
+    /// Maps a page of a folio of its own, whose only reference stands in the entry from now on.
+    pub(crate) fn map_new(&self, index: u16) -> Pfn {
+        let block = self.tlb.alloc(self.tlb.request(Order::ZERO)).expect("memory is left");
+        let pfn = self.tlb.frames().new_folio(block).into_raw();
+        self.map(index, pfn);
+        pfn
+    }
+
+    /// Clears an entry; the debt has its reference.
+    pub(crate) fn unmap(&self, index: u16, pfn: Pfn) -> Debt<'_, Host<I>, FolioRef> {
+        self.tlb.fx().swap(self.slot(index), Pte::EMPTY);
+        let folio = self.tlb.frames().folio_ref_from_raw(pfn);
+        Debt::new(&self.tlb, &self.context, page(index), Owed::Leaf(Level::PTE), folio)
+    }
+
+    /// Clears an entry that holds no reference.
+    pub(crate) fn clear(&self, index: u16) -> Debt<'_, Host<I>, ()> {
+        self.tlb.fx().swap(self.slot(index), Pte::EMPTY);
+        Debt::new(&self.tlb, &self.context, page(index), Owed::Leaf(Level::PTE), ())
+    }
+
+    /// Makes this CPU run the space.
+    pub(crate) fn run(&self) {
+        self.tlb.switch_to(&self.context);
+    }
+}

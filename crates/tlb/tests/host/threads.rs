@@ -1,0 +1,151 @@
+//! CPUs on threads of their own: shootdowns that cross.
+
+use crate::on_both;
+use crate::space::{FRAMES, Space, is_free, page};
+use crate::support::{Delivery, Host, engine, usual_caps};
+use pagewright_arch::{Caps, Isa, IsaKind};
+use pagewright_types::{Access, Counter, Pfn};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Barrier, Mutex, TryLockError};
+
+on_both! { shootdowns_that_cross_lose_nothing }
+
+const CPUS: u16 = 4;
+const SPACES: usize = 3;
+const PAGES: u16 = 5;
+const ROUNDS: u32 = 10_000;
+
+/// A generator good enough to mix threads up (Marsaglia's xorshift).
+struct Dice(u64);
+
+impl Dice {
+    fn below(&mut self, end: u64) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0 % end
+    }
+}
+
+struct Shared<I: Isa> {
+    host: Host<I>,
+    spaces: Vec<Space<I>>,
+    /// The frame of each page of each space; locked by who changes it.
+    mapped: Vec<Mutex<[Option<Pfn>; PAGES as usize]>>,
+    /// Which page of which space a frame belongs to.
+    owner: Vec<AtomicU64>,
+    start: Barrier,
+    finished: AtomicUsize,
+}
+
+impl<I: Isa> Shared<I> {
+    fn stamp(space: usize, index: u16) -> u64 {
+        (space as u64) << 16 | u64::from(index) | 1 << 32
+    }
+
+    /// Maps a page of a space or unmaps it, unless another thread does.
+    fn change(&self, number: usize, index: u16) {
+        let space = &self.spaces[number];
+        let mut mapped = match self.mapped[number].try_lock() {
+            Ok(mapped) => mapped,
+            Err(TryLockError::WouldBlock) => return,
+            Err(TryLockError::Poisoned(_)) => panic!("another thread failed"),
+        };
+        match mapped[usize::from(index)].take() {
+            Some(pfn) => {
+                space.unmap(index, pfn).settle();
+            }
+            None => {
+                let tlb = &space.tlb;
+                let block = tlb.alloc(tlb.request(pagewright_types::Order::ZERO)).expect("memory is left");
+                let pfn = tlb.frames().new_folio(block).into_raw();
+                self.owner[pfn.index()].store(Self::stamp(number, index), Ordering::SeqCst);
+                space.map(index, pfn);
+                mapped[usize::from(index)] = Some(pfn);
+            }
+        }
+    }
+
+    /// Uses a page of the space that runs, through whatever the TLB has.
+    fn touch(&self, number: usize, index: u16) {
+        self.host.access_and(page(index), Access::Read, |leaf| {
+            assert!(!is_free(&self.spaces[number].tlb, leaf.pfn), "{:?} is free and reached", leaf.pfn);
+            let owner = self.owner[leaf.pfn.index()].load(Ordering::SeqCst);
+            assert_eq!(owner, Self::stamp(number, index), "{:?} was given to somebody else and is reached", leaf.pfn);
+        });
+    }
+
+    fn run_cpu(&self, cpu: u16) {
+        self.host.start_cpu(cpu);
+        self.start.wait();
+        let tlb = self.spaces[0].tlb.clone();
+        let mut dice = Dice(0x9e37_79b9_7f4a_7c15 ^ u64::from(cpu + 1));
+        let mut running = None;
+        for _ in 0..ROUNDS {
+            match dice.below(10) {
+                0 | 1 => {
+                    let number = dice.below(SPACES as u64) as usize;
+                    self.spaces[number].run();
+                    running = Some(number);
+                }
+                2 => {
+                    tlb.enter_lazy();
+                    running = None;
+                }
+                3..=5 => self.change(dice.below(SPACES as u64) as usize, dice.below(u64::from(PAGES)) as u16),
+                _ => {
+                    if let Some(number) = running {
+                        self.touch(number, dice.below(u64::from(PAGES)) as u16);
+                    }
+                }
+            }
+            self.host.poll();
+            if dice.below(16) == 0 {
+                // Two host cores may stand for the four.
+                std::thread::yield_now();
+            }
+        }
+        tlb.leave();
+        // Whoever still waits for an answer gets it.
+        self.finished.fetch_add(1, Ordering::SeqCst);
+        while self.finished.load(Ordering::SeqCst) < usize::from(CPUS) {
+            self.host.poll();
+            std::thread::yield_now();
+        }
+    }
+}
+
+fn shootdowns_that_cross_lose_nothing<I: Isa>() {
+    let usual = usual_caps(I::KIND);
+    let few = Caps { tags: if I::KIND == IsaKind::Aarch64 { u32::from(CPUS) + 2 } else { usual.tags }, ..usual };
+    let host = Host::<I>::new(usize::from(CPUS), FRAMES, few, Delivery::Polled);
+    let tlb = engine(&host, FRAMES);
+    let free = tlb.frames().available();
+    let shared = Arc::new(Shared {
+        host,
+        spaces: (0..SPACES).map(|_| Space::new(&tlb)).collect(),
+        mapped: (0..SPACES).map(|_| Mutex::default()).collect(),
+        owner: (0..FRAMES).map(|_| AtomicU64::new(0)).collect(),
+        start: Barrier::new(usize::from(CPUS)),
+        finished: AtomicUsize::new(0),
+    });
+    let threads: Vec<_> = (0..CPUS)
+        .map(|cpu| {
+            let shared = shared.clone();
+            std::thread::spawn(move || shared.run_cpu(cpu))
+        })
+        .collect();
+    for thread in threads {
+        thread.join().expect("no thread failed");
+    }
+    for (number, mapped) in shared.mapped.iter().enumerate() {
+        for (index, pfn) in mapped.lock().expect("no thread failed").iter().enumerate() {
+            if let Some(pfn) = pfn {
+                shared.spaces[number].unmap(index as u16, *pfn).settle();
+            }
+        }
+    }
+    let tables = 4 * SPACES as u64;
+    assert_eq!(tlb.frames().available(), free - tables, "every frame came back");
+    assert!(tlb.frames().counters().sum(Counter::NrTlbRemoteFlush) > 100, "shootdowns happened");
+}

@@ -1,0 +1,507 @@
+//! A machine on host threads for the tests of `tlb` and `table`: real words of memory, TLBs that remember, and a log of every effect.
+//!
+//! - [`Host`] – the machine. A test thread is whatever CPU [`run_on`] last said; CPUs on threads of their own poll for interrupts in
+//!   [`Effects::relax`] and while they wait for locks ([`Delivery::Polled`]).
+//! - [`Step`] – one effect, with what the test's probe saw when it happened: how a test learns what was free at which moment.
+//! - [`Tlb`](pagewright_tlb::Tlb) under test, made by [`engine`].
+//!
+//! A TLB here forgets nothing unless it is told to: no evictions, and no fills but those that [`Host::access`] makes. A broadcast
+//! invalidation does nothing before its issuer waits for it. Not modelled: walk caches, store buffers, time.
+
+// Each test file uses its own part of this.
+#![allow(dead_code)]
+
+use pagewright_arch::{Caps, Effects, Entry, Invalidate, Isa, IsaKind, Leaf, Pte, Reach, ShootdownKind, Slot, Target};
+use pagewright_sync::{Backend, Platform, RankSet};
+use pagewright_tlb::frames::{Frames, Layout, NodeSpec};
+use pagewright_tlb::{Tlb, TlbConfig};
+use pagewright_types::{Access, CpuId, CpuMask, FrameRange, Level, NodeId, Order, Pfn, PhysAddr, Tag, VirtAddr};
+use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
+use std::marker::PhantomData;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, OnceLock};
+
+thread_local! {
+    static CPU: Cell<CpuId> = const { Cell::new(CpuId::new(0)) };
+    static HELD: Cell<RankSet> = const { Cell::new(RankSet::EMPTY) };
+    static CLOSED: Cell<u32> = const { Cell::new(0) };
+    /// What a waiting lock does: polls for interrupts on machines that deliver them so.
+    static POLL: RefCell<Option<Arc<dyn Fn()>>> = const { RefCell::new(None) };
+}
+
+/// Makes the calling thread run on a CPU.
+pub(crate) fn run_on(cpu: u16) {
+    CPU.set(CpuId::new(cpu));
+}
+
+/// Does something on another CPU and comes back.
+pub(crate) fn on<T>(cpu: u16, body: impl FnOnce() -> T) -> T {
+    let (me, held) = (CPU.replace(CpuId::new(cpu)), HELD.replace(RankSet::EMPTY));
+    let result = body();
+    CPU.set(me);
+    HELD.set(held);
+    result
+}
+
+/// Locks that spin; the CPU is the thread's.
+pub(crate) struct HostLocks;
+
+impl Backend for HostLocks {
+    fn pause() {
+        let poll = POLL.with_borrow(Clone::clone);
+        if let Some(poll) = poll {
+            poll();
+        }
+        std::thread::yield_now();
+    }
+
+    fn cpu() -> CpuId {
+        CPU.get()
+    }
+
+    fn held() -> RankSet {
+        HELD.get()
+    }
+
+    fn set_held(held: RankSet) {
+        HELD.set(held);
+    }
+}
+
+/// When an interrupt runs its handler.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Delivery {
+    /// At once, inside the kick, on the sender's thread.
+    AtOnce,
+    /// When the target's thread next looks, with interrupts open.
+    Polled,
+}
+
+/// One effect.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Effect {
+    Store(Slot, Pte),
+    Publish,
+    Invalidate(Invalidate),
+    Complete,
+    Kick(CpuMask),
+    /// The handler has run on this CPU.
+    Answered,
+    Root {
+        root: Pfn,
+        tag: Tag,
+        keep: bool,
+    },
+}
+
+/// An effect, who had it, and what the probe saw just before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Step {
+    pub(crate) cpu: CpuId,
+    pub(crate) effect: Effect,
+    pub(crate) probe: u64,
+}
+
+/// What a TLB knows about one page.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Cached {
+    root: Pfn,
+    level: Level,
+    leaf: Leaf,
+}
+
+#[derive(Default)]
+struct Core {
+    root: Option<(Pfn, Tag)>,
+    /// By tag and first address of the entry.
+    tlb: HashMap<(Tag, VirtAddr), Cached>,
+    /// Broadcast invalidations that this CPU has issued and not waited for.
+    outstanding: Vec<Target>,
+}
+
+type Handler = Box<dyn Fn() + Send + Sync>;
+type Probe = Box<dyn Fn() -> u64 + Send + Sync>;
+
+struct Machine {
+    caps: Caps,
+    online: CpuMask,
+    words: Vec<AtomicU64>,
+    cores: Vec<Mutex<Core>>,
+    log: Mutex<Vec<Step>>,
+    logging: AtomicBool,
+    probe: Mutex<Option<Probe>>,
+    handler: OnceLock<Handler>,
+    delivery: Delivery,
+    interrupted: Vec<AtomicBool>,
+    may_wait: AtomicBool,
+    permitted: AtomicU64,
+}
+
+/// The machine.
+pub(crate) struct Host<I>(Arc<Machine>, PhantomData<fn() -> I>);
+
+impl<I> Clone for Host<I> {
+    fn clone(&self) -> Self {
+        Self(self.0.clone(), PhantomData)
+    }
+}
+
+/// No limit on allocations.
+const UNLIMITED: u64 = u64::MAX;
+
+/// What a machine of an instruction set usually can.
+pub(crate) fn usual_caps(isa: IsaKind) -> Caps {
+    match isa {
+        IsaKind::X86_64 => Caps {
+            shootdown: ShootdownKind::Ipi,
+            tagged: true,
+            tags: 4096,
+            keeps_refused: false,
+            range_invalidate: false,
+        },
+        IsaKind::Aarch64 => Caps {
+            shootdown: ShootdownKind::Broadcast,
+            tagged: true,
+            tags: 1 << 16,
+            keeps_refused: true,
+            range_invalidate: false,
+        },
+    }
+}
+
+impl<I: Isa> Host<I> {
+    pub(crate) fn new(cpus: usize, frames: u32, caps: Caps, delivery: Delivery) -> Self {
+        let words = (0..frames as usize * 512).map(|_| AtomicU64::new(0)).collect();
+        Self(
+            Arc::new(Machine {
+                caps,
+                online: CpuMask::first(cpus),
+                words,
+                cores: (0..cpus).map(|_| Mutex::default()).collect(),
+                log: Mutex::default(),
+                logging: AtomicBool::new(false),
+                probe: Mutex::default(),
+                handler: OnceLock::new(),
+                delivery,
+                interrupted: (0..cpus).map(|_| AtomicBool::new(false)).collect(),
+                may_wait: AtomicBool::new(true),
+                permitted: AtomicU64::new(UNLIMITED),
+            }),
+            PhantomData,
+        )
+    }
+
+    /// Refuses every allocation after the next `n`.
+    pub(crate) fn permit(&self, n: u64) {
+        self.0.permitted.store(n, Ordering::Relaxed);
+    }
+
+    /// Permits every allocation.
+    pub(crate) fn permit_all(&self) {
+        self.permit(UNLIMITED);
+    }
+
+    /// Says whether callers may wait for other CPUs.
+    pub(crate) fn allow_waiting(&self, allowed: bool) {
+        self.0.may_wait.store(allowed, Ordering::Relaxed);
+    }
+
+    /// What `probe` returns stands in each step of the log from now on.
+    pub(crate) fn watch(&self, probe: impl Fn() -> u64 + Send + Sync + 'static) {
+        *self.0.probe.lock().expect("no test panicked here") = Some(Box::new(probe));
+    }
+
+    /// The effects of `body`.
+    pub(crate) fn log<T>(&self, body: impl FnOnce() -> T) -> (T, Vec<Step>) {
+        self.0.logging.store(true, Ordering::Relaxed);
+        let result = body();
+        self.0.logging.store(false, Ordering::Relaxed);
+        (result, std::mem::take(&mut *self.0.log.lock().expect("no test panicked here")))
+    }
+
+    fn note(&self, effect: Effect) {
+        if self.0.logging.load(Ordering::Relaxed) {
+            let probe = self.0.probe.lock().expect("no test panicked here").as_ref().map_or(0, |probe| probe());
+            let step = Step { cpu: CPU.get(), effect, probe };
+            self.0.log.lock().expect("no test panicked here").push(step);
+        }
+    }
+
+    fn word(&self, addr: PhysAddr) -> &AtomicU64 {
+        &self.0.words[addr.raw() as usize / 8]
+    }
+
+    fn here(&self) -> std::sync::MutexGuard<'_, Core> {
+        self.core(CPU.get())
+    }
+
+    fn core(&self, cpu: CpuId) -> std::sync::MutexGuard<'_, Core> {
+        self.0.cores[cpu.index()].lock().expect("no test panicked here")
+    }
+
+    /// The root and tag in force on this CPU.
+    pub(crate) fn root(&self) -> Option<(Pfn, Tag)> {
+        self.here().root
+    }
+
+    /// What the tables under `root` say about `va`, by the codec and nothing else of ours.
+    pub(crate) fn walk(&self, root: Pfn, va: VirtAddr) -> Option<(Level, Leaf)> {
+        let mut table = root;
+        for raw in (0..Level::COUNT as u8).rev() {
+            let level = Level::new(raw);
+            let slot = Slot { table, index: level.index_of(va) as u16 };
+            match I::decode(level, Pte::from_raw(self.word(slot.addr()).load(Ordering::Acquire))) {
+                Entry::Table(next) => table = next.pfn,
+                Entry::Leaf(leaf) => return Some((level, leaf)),
+                Entry::Empty | Entry::Soft(_) => return None,
+            }
+        }
+        None
+    }
+
+    /// One access of user mode on this CPU: by the TLB if it knows the page, else by a walk, which it remembers. `None`: a fault.
+    ///
+    /// # Panics
+    /// When the TLB has the page under the current tag from another space's tables.
+    pub(crate) fn access(&self, va: VirtAddr, access: Access) -> Option<Leaf> {
+        self.access_and(va, access, |_| {})
+    }
+
+    /// As [`Host::access`]; `look` sees the leaf before any invalidation can be waited for.
+    pub(crate) fn access_and(&self, va: VirtAddr, access: Access, look: impl FnOnce(Leaf)) -> Option<Leaf> {
+        let mut core = self.here();
+        let leaf = self.translate(&mut core, va, access)?;
+        look(leaf);
+        Some(leaf)
+    }
+
+    fn translate(&self, core: &mut Core, va: VirtAddr, access: Access) -> Option<Leaf> {
+        let (root, tag) = core.root?;
+        for raw in 0..Level::PGD.raw() {
+            let level = Level::new(raw);
+            if let Some(cached) = core.tlb.get(&(tag, va.align_down(level.span()))).filter(|c| c.level == level) {
+                assert_eq!(cached.root, root, "INV-TLB-ROLLOVER: {tag:?} still has translations of another space");
+                if cached.leaf.rights.allow(access) {
+                    return Some(cached.leaf);
+                }
+            }
+        }
+        let (level, leaf) = self.walk(root, va)?;
+        if !leaf.rights.allow(access) {
+            return None;
+        }
+        core.tlb.insert((tag, va.align_down(level.span())), Cached { root, level, leaf });
+        Some(leaf)
+    }
+
+    /// Asserts that what a CPU has under its current tag is its current space's, and allows no more than the tables do.
+    pub(crate) fn assert_fresh(&self, cpu: CpuId) {
+        let core = self.core(cpu);
+        let Some((root, current)) = core.root else { return };
+        for ((_, va), cached) in core.tlb.iter().filter(|((tag, _), _)| *tag == current) {
+            assert_eq!(cached.root, root, "CPU {cpu} runs with {current:?}, which has {va} of another space");
+            let now = self.walk(root, *va);
+            let good = now.is_some_and(|(level, leaf)| {
+                level == cached.level && leaf.pfn == cached.leaf.pfn && leaf.rights.contains(cached.leaf.rights)
+            });
+            assert!(good, "CPU {cpu} has {cached:?} at {va}, and the tables say {now:?}");
+        }
+    }
+
+    /// Pages in a CPU's TLB.
+    pub(crate) fn cached(&self, cpu: u16) -> usize {
+        self.core(CpuId::new(cpu)).tlb.len()
+    }
+
+    fn forget(&self, core: &mut Core, target: Target) {
+        let broadcast = self.0.caps.shootdown == ShootdownKind::Broadcast;
+        core.tlb.retain(|&(tag, start), cached| {
+            let end = start.add(cached.level.span());
+            // A level in the hint removes entries of that level alone, where hints exist (FEAT_TTL).
+            let of_level = |level, last_level: bool| !broadcast || !last_level || cached.level == level;
+            !match target {
+                Target::Page { tag: of, va, level, last_level } => {
+                    of == tag && start <= va && va < end && of_level(level, last_level)
+                }
+                Target::Range { tag: of, range, level, last_level } => {
+                    of == tag && start < range.end() && range.start() < end && of_level(level, last_level)
+                }
+                Target::Tag(of) => of == tag,
+                Target::AllTags => true,
+            }
+        });
+    }
+
+    fn interrupt_here(&self) {
+        let handler = self.0.handler.get().expect("a handler is bound");
+        let closed = CLOSED.replace(1);
+        handler();
+        CLOSED.set(closed);
+        self.note(Effect::Answered);
+    }
+
+    /// Runs the handler if this CPU was interrupted and interrupts are open.
+    pub(crate) fn poll(&self) {
+        if CLOSED.get() == 0 && self.0.interrupted[CPU.get().index()].swap(false, Ordering::SeqCst) {
+            self.interrupt_here();
+        }
+    }
+
+    /// Makes the calling thread a CPU that polls for interrupts while it waits for locks.
+    pub(crate) fn start_cpu(&self, cpu: u16) {
+        run_on(cpu);
+        let host = self.clone();
+        POLL.set(Some(Arc::new(move || host.poll())));
+    }
+}
+
+impl<I: Isa> Effects for Host<I> {
+    type Isa = I;
+
+    fn caps(&self) -> &Caps {
+        &self.0.caps
+    }
+
+    fn cpu(&self) -> CpuId {
+        CPU.get()
+    }
+
+    fn online(&self) -> CpuMask {
+        self.0.online
+    }
+
+    fn load(&self, slot: Slot) -> Pte {
+        Pte::from_raw(self.word(slot.addr()).load(Ordering::Acquire))
+    }
+
+    fn store(&self, slot: Slot, pte: Pte) {
+        self.note(Effect::Store(slot, pte));
+        self.word(slot.addr()).store(pte.raw(), Ordering::Release);
+    }
+
+    fn swap(&self, slot: Slot, pte: Pte) -> Pte {
+        self.note(Effect::Store(slot, pte));
+        Pte::from_raw(self.word(slot.addr()).swap(pte.raw(), Ordering::AcqRel))
+    }
+
+    fn compare_exchange(&self, slot: Slot, current: Pte, new: Pte) -> Result<(), Pte> {
+        self.note(Effect::Store(slot, new));
+        let word = self.word(slot.addr());
+        let done = word.compare_exchange(current.raw(), new.raw(), Ordering::AcqRel, Ordering::Acquire);
+        done.map(drop).map_err(Pte::from_raw)
+    }
+
+    fn publish(&self) {
+        self.note(Effect::Publish);
+    }
+
+    fn invalidate(&self, op: Invalidate) {
+        self.note(Effect::Invalidate(op));
+        match op.reach {
+            Reach::Local => self.forget(&mut self.here(), op.target),
+            Reach::Broadcast => {
+                assert_eq!(self.0.caps.shootdown, ShootdownKind::Broadcast, "no such instruction here: {op:?}");
+                self.here().outstanding.push(op.target);
+            }
+        }
+    }
+
+    fn complete(&self) {
+        self.note(Effect::Complete);
+        let outstanding = std::mem::take(&mut self.here().outstanding);
+        for cpu in self.0.online.iter() {
+            let mut core = self.core(cpu);
+            outstanding.iter().for_each(|target| self.forget(&mut core, *target));
+        }
+    }
+
+    fn kick(&self, targets: &CpuMask) {
+        self.note(Effect::Kick(*targets));
+        assert!(!targets.contains(CPU.get()), "a CPU interrupts itself");
+        for target in targets.iter() {
+            match self.0.delivery {
+                Delivery::AtOnce => on(target.raw(), || self.interrupt_here()),
+                Delivery::Polled => self.0.interrupted[target.index()].store(true, Ordering::SeqCst),
+            }
+        }
+    }
+
+    fn relax(&self) {
+        assert_eq!(CLOSED.get(), 0, "a CPU waits with interrupts closed");
+        self.poll();
+        std::thread::yield_now();
+    }
+
+    fn install_root(&self, root: Pfn, tag: Tag, keep: bool) {
+        self.note(Effect::Root { root, tag, keep });
+        let mut core = self.here();
+        if !keep || !self.0.caps.tagged {
+            self.forget(&mut core, Target::Tag(tag));
+        }
+        core.root = Some((root, tag));
+    }
+
+    fn without_interrupts<T>(&self, body: impl FnOnce() -> T) -> T {
+        let before = CLOSED.get();
+        CLOSED.set(before + 1);
+        let result = body();
+        CLOSED.set(before);
+        result
+    }
+
+    fn may_wait(&self) -> bool {
+        CLOSED.get() == 0 && self.0.may_wait.load(Ordering::Relaxed)
+    }
+
+    fn permit_allocation(&self) -> bool {
+        let permitted = &self.0.permitted;
+        permitted.load(Ordering::Relaxed) == UNLIMITED
+            || permitted.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1)).is_ok()
+    }
+
+    fn zero(&self, pfn: Pfn, order: Order) {
+        let first = pfn.index() * 512;
+        for word in &self.0.words[first..first + order.frames() as usize * 512] {
+            word.store(0, Ordering::Relaxed);
+        }
+    }
+
+    fn copy(&self, _: Pfn, _: Pfn, _: Order) {
+        unreachable!("neither crate copies contents")
+    }
+
+    fn read(&self, _: PhysAddr, _: &mut [u8]) {
+        unreachable!("neither crate reads contents")
+    }
+
+    fn write(&self, _: PhysAddr, _: &[u8]) {
+        unreachable!("neither crate writes contents")
+    }
+}
+
+impl<I: Isa> Platform for Host<I> {
+    type Locks = HostLocks;
+}
+
+/// The engine of a machine with `frames` frames and no watermarks, bound to its interrupt.
+pub(crate) fn engine<I: Isa>(host: &Host<I>, frames: u32) -> Arc<Tlb<Host<I>>> {
+    engine_with(host, frames, TlbConfig::default())
+}
+
+/// As [`engine`], with settings.
+pub(crate) fn engine_with<I: Isa>(host: &Host<I>, frames: u32, config: TlbConfig) -> Arc<Tlb<Host<I>>> {
+    let ranges = [FrameRange::new(Pfn::new(1), Pfn::new(frames))];
+    let nodes = [NodeSpec { id: NodeId::new(0), ranges: &ranges, cpus: host.online() }];
+    let layout = Layout { min_free_kbytes: Some(0), watermark_scale_factor: 0, ..Layout::new(&nodes) };
+    let frames = Frames::try_new(host.clone(), &layout).expect("a possible machine");
+    let tlb = Arc::new(Tlb::try_new(host.clone(), frames, config).expect("a possible machine"));
+    let handler = Arc::downgrade(&tlb);
+    let bound = host.0.handler.set(Box::new(move || {
+        if let Some(tlb) = handler.upgrade() {
+            tlb.on_kick();
+        }
+    }));
+    assert!(bound.is_ok(), "one engine for one machine");
+    tlb
+}
