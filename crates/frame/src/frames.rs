@@ -25,6 +25,7 @@ use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::fmt;
 use pagewright_sync::{Counters, OutOfMemory, Platform};
+use pagewright_types::judge::Fact;
 use pagewright_types::{Counter, CpuId, DebtKey, FrameRange, NodeId, Order, Pfn};
 
 /// A demand for frames.
@@ -206,6 +207,7 @@ impl<P: Platform> Frames<P> {
         let kind = record.kind();
         let key = record.debt().merge(key);
         debug_assert_eq!(kind.state(), State::Taken, "INV-FRAME-STATE: frame {pfn} is freed and is {kind:?}");
+        self.machine.declare(Fact::FrameFreed { pfn, order: kind.order() });
         self.zones[kind.zone().index()].put(&self.memmap, cpu, pfn, kind, key);
         self.counters.add(cpu, Counter::PgFree, u64::from(kind.order().frames()));
     }

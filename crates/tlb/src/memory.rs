@@ -6,6 +6,7 @@ use crate::engine::Tlb;
 use pagewright_arch::ShootdownKind;
 use pagewright_frame::{Block, NoFrames, Request};
 use pagewright_sync::Platform;
+use pagewright_types::judge::Fact;
 use pagewright_types::{Counter, CpuMask, DebtKey, Order};
 
 impl<P: Platform> Tlb<P> {
@@ -17,11 +18,13 @@ impl<P: Platform> Tlb<P> {
     pub fn alloc(&self, request: Request) -> Result<Block, NoFrames> {
         let request = Request { settled_only: request.settled_only || !self.fx().may_wait(), ..request };
         let unsettled = self.frames().take(request)?;
-        Ok(unsettled.settle(|key| {
+        let block = unsettled.settle(|key| {
             if self.settle_owing(key) {
                 self.count(Counter::PwTlbSettleOnAlloc, 1);
             }
-        }))
+        });
+        self.fx().declare(Fact::FrameReused { pfn: block.pfn(), order: block.order() });
+        Ok(block)
     }
 
     /// A request for `2^order` frames near the CPU that calls.

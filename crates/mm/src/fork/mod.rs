@@ -15,7 +15,8 @@ use crate::mm::Mm;
 use crate::space::{AddressMap, Space};
 use pagewright_sync::{Arc, Platform};
 use pagewright_tlb::Gather;
-use pagewright_types::Counter;
+use pagewright_types::judge::Fact;
+use pagewright_types::{Counter, Rights};
 
 impl<P: Platform> Mm<P> {
     /// Copies an address space.
@@ -49,7 +50,9 @@ impl<P: Platform> Mm<P> {
         let mut gather = Gather::new(&self.tlb, parent.table().context());
         let mut outcome = Ok(());
         for (start, vma) in from.iter().filter(|(_, vma)| !vma.is_shared() && vma.has_anon()) {
-            outcome = self.copy_entries(parent, child, vma.range(start), &mut gather);
+            let range = vma.range(start);
+            outcome = self.copy_entries(parent, child, range, &mut gather);
+            self.fx().declare(Fact::RightReduced { root: parent.table().root(), range, left: Rights::RX });
             if outcome.is_err() {
                 break;
             }

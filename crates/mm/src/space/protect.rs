@@ -9,6 +9,7 @@ use crate::mm::Mm;
 use pagewright_arch::{Isa, Leaf, LeafFlags};
 use pagewright_sync::Platform;
 use pagewright_tlb::Gather;
+use pagewright_types::judge::Fact;
 use pagewright_types::{PageRange, Rights, VirtAddr};
 
 impl<P: Platform> Mm<P> {
@@ -66,6 +67,9 @@ impl<P: Platform> Mm<P> {
                 self.protect_entries(space, start, vma, &mut gather);
             }
         }
+        // Whatever can be stored to can be loaded from, and whatever has a right at all.
+        let left = if rights.is_empty() { rights } else { rights | Rights::READ };
+        self.fx().declare(Fact::RightReduced { root: space.table().root(), range, left });
         // INV-MM-REDUCED: no CPU holds a right that the call took away when it returns.
         gather.settle();
         map.merge_over(range);
