@@ -75,9 +75,6 @@ impl<'t, P: Platform> Gather<'t, P> {
             }
         }
         parked.park(&mut |piece| self.keep(piece));
-        if self.shared.is_full() {
-            self.pay();
-        }
     }
 
     /// Extends what the flush will cover without detaching anything, for a caller that edits in bulk.
@@ -102,6 +99,9 @@ impl<'t, P: Platform> Gather<'t, P> {
                 Err(shared) => {
                     // INV-TLB-SHARED: another space may drop its reference after a flush of *its* CPUs only; ours stays until
                     // our CPUs have been told.
+                    if self.shared.is_full() {
+                        self.pay();
+                    }
                     self.shared.push(shared);
                 }
             },
