@@ -26,7 +26,10 @@ impl<P: Platform> Tlb<P> {
         }
         match &self.asids {
             // x86: stay on the root; the next run of the same space is free unless its generation moved.
-            None => state.lazy.store(true, Ordering::SeqCst),
+            None => {
+                state.lazy.store(true, Ordering::SeqCst);
+                self.fx().lazy(true);
+            }
             // arm64: broadcast invalidations can't tell a lazy CPU to leave a dying root, so it leaves at once.
             Some(_) => self.fx().without_interrupts(|| self.unload(me)),
         }
@@ -43,7 +46,9 @@ impl<P: Platform> Tlb<P> {
             self.fx().install_root(self.kernel_root, Tag::new(0), true);
             context.cpus.remove(me);
         }
-        state.lazy.store(false, Ordering::SeqCst);
+        if state.lazy.swap(false, Ordering::SeqCst) {
+            self.fx().lazy(false);
+        }
     }
 
     /// In the shootdown handler: the tables under a lazy CPU are about to go.
@@ -63,11 +68,14 @@ impl<P: Platform> Tlb<P> {
         let tagged = self.fx().caps().tagged;
         if state.loaded.load(Ordering::SeqCst) == next.id().raw() {
             // Out of lazy mode first: a sender that still saw it has bumped the generation before, and is seen below.
-            if state.lazy.swap(false, Ordering::SeqCst) && state.pcids.seen() != next.generation() {
+            if state.lazy.swap(false, Ordering::SeqCst) {
                 let generation = next.generation();
-                self.invalidate_local(Target::Tag(state.pcids.current_tag(tagged)));
-                self.count(Counter::NrTlbLocalFlushAll, 1);
-                state.pcids.set_seen(generation);
+                if state.pcids.seen() != generation {
+                    self.invalidate_local(Target::Tag(state.pcids.current_tag(tagged)));
+                    self.count(Counter::NrTlbLocalFlushAll, 1);
+                    state.pcids.set_seen(generation);
+                }
+                self.fx().lazy(false);
             }
             return;
         }
@@ -79,7 +87,9 @@ impl<P: Platform> Tlb<P> {
             self.count(Counter::NrTlbLocalFlushAll, 1);
         }
         self.fx().install_root(next.root(), assignment.tag, assignment.keep);
-        state.lazy.store(false, Ordering::SeqCst);
+        if state.lazy.swap(false, Ordering::SeqCst) {
+            self.fx().lazy(false);
+        }
         if let Some(previous) = self.put_loaded(me, Some(next.clone())) {
             // After the root is gone: what the slot keeps is judged by its generation from now on.
             previous.cpus.remove(me);
