@@ -85,16 +85,15 @@ impl<P: Platform> Fault<'_, P> {
         locked.install(va, OwnedLeaf::new(Leaf { pfn, rights, flags }, folio));
     }
 
-    /// The pages that come along with a read fault: the aligned window of `fault_around_bytes`, cut to the mapping and to the
-    /// last-level table (`do_fault_around`).
+    /// The pages that come along with a read fault: `fault_around_bytes` from the aligned start of the window, or from that of the
+    /// mapping if it lies behind, cut to the mapping and to the last-level table (`do_fault_around`). So where the mapping starts within the
+    /// window, the pages reach as far beyond the window's end.
     fn around(&self) -> PageRange {
         let bytes = self.mm.knobs.get(Knob::FaultAroundBytes);
-        let start = self.va.align_down(bytes);
-        let window = PageRange::new(start, start.add(bytes));
-        let table = self.va.align_down(Level::PTE.table_span());
-        let table = PageRange::new(table, table.add(Level::PTE.table_span()));
-        let within = window.intersect(table).and_then(|range| range.intersect(self.vma.range(self.start)));
-        within.unwrap_or(PageRange::page(self.va))
+        let mapping = self.vma.range(self.start);
+        let start = self.va.align_down(bytes).max(mapping.start());
+        let table_end = self.va.align_down(Level::PTE.table_span()).add(Level::PTE.table_span());
+        PageRange::new(start, start.add(bytes).min(table_end).min(mapping.end()))
     }
 
     /// Brings the window's pages into the cache as far as that needs no waiting. What can't be had is left out.
