@@ -64,7 +64,7 @@ impl<P: Platform> Mm<P> {
         }
         map.reserve(self, 1)?;
         let start = range.start().page_index();
-        let vma = Vma::new(range.end().page_index(), start, Rights::RW, Rights::all(), VmFlags::empty(), Backing::Anon);
+        let vma = Vma::new(range.end().page_index(), start, Rights::RW, Rights::all(), VmFlags::ACCOUNT, Backing::Anon);
         map.insert(start, vma);
         map.merge_over(range);
         Ok(())

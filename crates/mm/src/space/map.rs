@@ -73,6 +73,8 @@ impl<P: Platform> Mm<P> {
         flags.set(VmFlags::SHARED, plan.shared);
         flags.set(VmFlags::GROWSDOWN, request.flags.contains(MapFlags::GROWSDOWN));
         flags.set(VmFlags::NORESERVE, request.flags.contains(MapFlags::NORESERVE));
+        let charged = request.rights.contains(Rights::WRITE);
+        flags.set(VmFlags::ACCOUNT, charged && !flags.intersects(VmFlags::SHARED | VmFlags::NORESERVE));
         let vma = Vma::new(range.end().page_index(), pgoff, request.rights, plan.most, flags, backing);
         map.insert(start.page_index(), vma);
         map.merge_over(range);

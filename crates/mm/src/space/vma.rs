@@ -16,6 +16,9 @@ bitflags::bitflags! {
         const GROWSDOWN = 1 << 1;
         /// Asked for with `MAP_NORESERVE`.
         const NORESERVE = 1 << 2;
+        /// Was writable and private once, so that its pages are charged (`VM_ACCOUNT`). It stays when the right to write goes, and keeps
+        /// neighbours apart that look alike: of a library, its read-only data and what was relocated and then made read-only.
+        const ACCOUNT = 1 << 3;
     }
 }
 
@@ -84,7 +87,17 @@ impl<P: Platform> Vma<P> {
         self.rights
     }
 
+    /// Changes the rights, and with them whether its pages are charged (`mprotect_fixup`): they are from the first right to write on, and
+    /// no longer when that goes before any page was made.
     pub(crate) fn set_rights(&mut self, rights: Rights) {
+        let anonymous = matches!(self.backing, Backing::Anon);
+        if rights.contains(Rights::WRITE) {
+            if !self.flags.intersects(VmFlags::SHARED | VmFlags::NORESERVE) {
+                self.flags |= VmFlags::ACCOUNT;
+            }
+        } else if anonymous && !self.has_anon() {
+            self.flags -= VmFlags::ACCOUNT;
+        }
         self.rights = rights;
     }
 

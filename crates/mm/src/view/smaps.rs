@@ -63,6 +63,7 @@ fn vm_flags<P: Platform>(out: &mut dyn Write, vma: &Vma<P>) -> fmt::Result {
         (most.contains(Rights::EXEC), "me"),
         (vma.is_shared(), "ms"),
         (vma.grows_down(), "gd"),
+        (vma.flags().contains(VmFlags::ACCOUNT), "ac"),
         (vma.flags().contains(VmFlags::NORESERVE), "nr"),
     ];
     out.write_str("VmFlags: ")?;
