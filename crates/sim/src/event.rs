@@ -6,61 +6,32 @@
 
 use std::cell::Cell;
 
-macro_rules! events {
-    ($($variant:ident = $name:literal, $meaning:literal;)*) => {
-        /// Something that a CPU of the machine counts.
-        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-        #[repr(u8)]
-        pub enum Event {
-            $(#[doc = $meaning] $variant,)*
-        }
-
-        impl Event {
-            /// Every event, in the order in which reports print them.
-            pub const ALL: &'static [Self] = &[$(Self::$variant),*];
-            /// Number of events.
-            pub const COUNT: usize = Self::ALL.len();
-
-            /// The name under which reports show it.
-            pub const fn name(self) -> &'static str {
-                match self {
-                    $(Self::$variant => $name,)*
-                }
-            }
-
-            /// What is counted, in a sentence.
-            pub const fn meaning(self) -> &'static str {
-                match self {
-                    $(Self::$variant => $meaning,)*
-                }
-            }
-        }
-    };
-}
-
-events! {
-    DtlbLoads = "dTLB-loads", "Loads that were translated.";
-    DtlbLoadMisses = "dTLB-load-misses", "Loads that missed the TLB: walks on x86-64, first-level refills on arm64.";
-    DtlbStores = "dTLB-stores", "Stores that were translated.";
-    DtlbStoreMisses = "dTLB-store-misses", "Stores that missed the TLB: walks on x86-64, first-level refills on arm64.";
-    ItlbLoads = "iTLB-loads", "Instruction fetches that were translated.";
-    ItlbLoadMisses = "iTLB-load-misses", "Instruction fetches that missed the TLB: walks on x86-64, first-level refills on arm64.";
-    L2TlbHits = "pw_l2_tlb_hits", "First-level misses that the second-level TLB answered.";
-    PageWalks = "pw_page_walks", "Walks of the page tables, for a miss or to set a dirty bit.";
-    WalkReads = "pw_walk_reads", "Page-table entries read by walks.";
-    WalkTime = "pw_walk_ps", "Modelled picoseconds spent walking.";
-    DirtyWalks = "pw_dirty_walks", "Walks made because a store hit a translation not known to be dirty.";
-    FaultsRaised = "pw_faults_raised", "Page faults raised by the MMU.";
-    IpisSent = "pw_ipis_sent", "Interrupts sent to other CPUs, one for each target.";
-    IpisReceived = "pw_ipis_received", "Interrupts received from other CPUs.";
-    PageFlushes = "pw_page_flushes", "Translations of one page dropped by this CPU's own instruction (INVLPG, INVPCID type 0, TLBI VA without IS).";
-    FullFlushes = "pw_full_flushes", "Whole tags or whole TLBs dropped by this CPU's own instruction (INVPCID, MOV CR3, TLBI ASIDE1 and VMALLE1).";
-    DtlbFlushes = "tlb_flush.dtlb_thread", "Flush attempts that reached this CPU's first-level data TLB, of any kind and origin.";
-    StlbFlushes = "tlb_flush.stlb_any", "Flush attempts that reached this CPU's second-level TLB, of any kind and origin.";
-    ItlbFlushes = "itlb.itlb_flush", "Flush attempts that reached this CPU's first-level instruction TLB, of any kind and origin.";
-    EntriesLost = "pw_tlb_entries_lost", "Translations in any TLB of this CPU dropped by flushes; a page held at both levels counts twice.";
-    TlbisIssued = "pw_tlbis", "TLBI instructions issued (arm64).";
-    Dsbs = "pw_dsbs", "DSB instructions that order page-table stores or complete TLBIs (arm64).";
+pagewright_types::named_table! {
+    /// Something that a CPU of the machine counts.
+    pub enum Event {
+        DtlbLoads = "dTLB-loads", "Loads that were translated.";
+        DtlbLoadMisses = "dTLB-load-misses", "Loads that missed the TLB: walks on x86-64, first-level refills on arm64.";
+        DtlbStores = "dTLB-stores", "Stores that were translated.";
+        DtlbStoreMisses = "dTLB-store-misses", "Stores that missed the TLB: walks on x86-64, first-level refills on arm64.";
+        ItlbLoads = "iTLB-loads", "Instruction fetches that were translated.";
+        ItlbLoadMisses = "iTLB-load-misses", "Instruction fetches that missed the TLB: walks on x86-64, first-level refills on arm64.";
+        L2TlbHits = "pw_l2_tlb_hits", "First-level misses that the second-level TLB answered.";
+        PageWalks = "pw_page_walks", "Walks of the page tables, for a miss or to set a dirty bit.";
+        WalkReads = "pw_walk_reads", "Page-table entries read by walks.";
+        WalkTime = "pw_walk_ps", "Modelled picoseconds spent walking.";
+        DirtyWalks = "pw_dirty_walks", "Walks made because a store hit a translation not known to be dirty.";
+        FaultsRaised = "pw_faults_raised", "Page faults raised by the MMU.";
+        IpisSent = "pw_ipis_sent", "Interrupts sent to other CPUs, one for each target.";
+        IpisReceived = "pw_ipis_received", "Interrupts received from other CPUs.";
+        PageFlushes = "pw_page_flushes", "Translations of one page dropped by this CPU's own instruction (INVLPG, INVPCID type 0, TLBI VA without IS).";
+        FullFlushes = "pw_full_flushes", "Whole tags or whole TLBs dropped by this CPU's own instruction (INVPCID, MOV CR3, TLBI ASIDE1 and VMALLE1).";
+        DtlbFlushes = "tlb_flush.dtlb_thread", "Flush attempts that reached this CPU's first-level data TLB, of any kind and origin.";
+        StlbFlushes = "tlb_flush.stlb_any", "Flush attempts that reached this CPU's second-level TLB, of any kind and origin.";
+        ItlbFlushes = "itlb.itlb_flush", "Flush attempts that reached this CPU's first-level instruction TLB, of any kind and origin.";
+        EntriesLost = "pw_tlb_entries_lost", "Translations in any TLB of this CPU dropped by flushes; a page held at both levels counts twice.";
+        TlbisIssued = "pw_tlbis", "TLBI instructions issued (arm64).";
+        Dsbs = "pw_dsbs", "DSB instructions that order page-table stores or complete TLBIs (arm64).";
+    }
 }
 
 /// One CPU's counts.

@@ -5,60 +5,31 @@
 //! of our own starts with `pw_`. The table stands in `types` because every layer from the frame allocator up counts;
 //! the storage (one array per CPU) is in `sync`.
 
-macro_rules! counters {
-    ($($(#[$doc:meta])* $variant:ident = $name:literal, $meaning:literal;)*) => {
-        /// Something that is counted since boot, over all CPUs.
-        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-        #[repr(u8)]
-        pub enum Counter {
-            $(#[doc = $meaning] $variant,)*
-        }
-
-        impl Counter {
-            /// Every counter, in the order in which views print them.
-            pub const ALL: &'static [Self] = &[$(Self::$variant),*];
-            /// Number of counters.
-            pub const COUNT: usize = Self::ALL.len();
-
-            /// The name under which `/proc/vmstat` or a report shows it.
-            pub const fn name(self) -> &'static str {
-                match self {
-                    $(Self::$variant => $name,)*
-                }
-            }
-
-            /// What is counted, in a sentence.
-            pub const fn meaning(self) -> &'static str {
-                match self {
-                    $(Self::$variant => $meaning,)*
-                }
-            }
-        }
-    };
-}
-
-counters! {
-    PgAlloc = "pgalloc", "Base pages handed out by the allocator.";
-    PgFree = "pgfree", "Base pages given back to the allocator.";
-    PgFault = "pgfault", "Page faults, minor and major.";
-    PgMajFault = "pgmajfault", "Page faults that had to wait for a device.";
-    PgReuse = "pgreuse", "Write faults that reused the page instead of copying it.";
-    PwCowCopy = "pw_cow_copy", "Write faults that copied the page.";
-    PwZeroed = "pw_pages_zeroed", "Base pages cleared before use.";
-    PwFaultAround = "pw_fault_around", "File pages mapped beside the one that faulted.";
-    PwSpuriousFault = "pw_spurious_fault", "Faults on an entry that already allowed the access.";
-    PwFork = "pw_fork", "Address spaces made by fork.";
-    PwForkEntries = "pw_fork_entries", "Page-table entries copied by fork.";
-    NrTlbRemoteFlush = "nr_tlb_remote_flush", "Shootdowns sent to other CPUs; on arm64, completing DSBs of a broadcast invalidation.";
-    NrTlbRemoteFlushReceived = "nr_tlb_remote_flush_received", "Shootdown interrupts handled; 0 on arm64, whose CPUs are told by hardware.";
-    NrTlbLocalFlushAll = "nr_tlb_local_flush_all", "Flushes of everything under a tag on this CPU.";
-    NrTlbLocalFlushOne = "nr_tlb_local_flush_one", "Pages flushed one by one on this CPU.";
-    PwTlbTagRollover = "pw_tlb_tag_rollover", "Times the tags ran out and all were taken back.";
-    PwTlbSettleOnAlloc = "pw_tlb_settle_on_alloc", "Allocations that had to settle a debt first.";
-    PwTlbDebtParked = "pw_tlb_debt_parked", "Frames parked in the ledger with a debt.";
-    PwTlbPaidAlready = "pw_tlb_paid_already", "CPUs spared an interrupt because their clock had passed the debt.";
-    AllocStall = "allocstall", "Allocations that failed at the watermark.";
-    OomKill = "oom_kill", "Calls or faults that failed for want of memory.";
+crate::named_table! {
+    /// Something that is counted since boot, over all CPUs.
+    pub enum Counter {
+        PgAlloc = "pgalloc", "Base pages handed out by the allocator.";
+        PgFree = "pgfree", "Base pages given back to the allocator.";
+        PgFault = "pgfault", "Page faults, minor and major.";
+        PgMajFault = "pgmajfault", "Page faults that had to wait for a device.";
+        PgReuse = "pgreuse", "Write faults that reused the page instead of copying it.";
+        PwCowCopy = "pw_cow_copy", "Write faults that copied the page.";
+        PwZeroed = "pw_pages_zeroed", "Base pages cleared before use.";
+        PwFaultAround = "pw_fault_around", "File pages mapped beside the one that faulted.";
+        PwSpuriousFault = "pw_spurious_fault", "Faults on an entry that already allowed the access.";
+        PwFork = "pw_fork", "Address spaces made by fork.";
+        PwForkEntries = "pw_fork_entries", "Page-table entries copied by fork.";
+        NrTlbRemoteFlush = "nr_tlb_remote_flush", "Shootdowns sent to other CPUs; on arm64, completing DSBs of a broadcast invalidation.";
+        NrTlbRemoteFlushReceived = "nr_tlb_remote_flush_received", "Shootdown interrupts handled; 0 on arm64, whose CPUs are told by hardware.";
+        NrTlbLocalFlushAll = "nr_tlb_local_flush_all", "Flushes of everything under a tag on this CPU.";
+        NrTlbLocalFlushOne = "nr_tlb_local_flush_one", "Pages flushed one by one on this CPU.";
+        PwTlbTagRollover = "pw_tlb_tag_rollover", "Times the tags ran out and all were taken back.";
+        PwTlbSettleOnAlloc = "pw_tlb_settle_on_alloc", "Allocations that had to settle a debt first.";
+        PwTlbDebtParked = "pw_tlb_debt_parked", "Frames parked in the ledger with a debt.";
+        PwTlbPaidAlready = "pw_tlb_paid_already", "CPUs spared an interrupt because their clock had passed the debt.";
+        AllocStall = "allocstall", "Allocations that failed at the watermark.";
+        OomKill = "oom_kill", "Calls or faults that failed for want of memory.";
+    }
 }
 
 #[cfg(test)]
