@@ -137,6 +137,7 @@ impl Isa for Aarch64 {
         Pte::from_raw(if store { raw & !READ_ONLY } else { raw })
     }
 
+    #[inline]
     fn replacement(level: Level, old: Pte, new: Pte) -> Replacement {
         match (Self::decode(level, old), Self::decode(level, new)) {
             (Entry::Empty | Entry::Soft(_), _) => Replacement::Harmless,

@@ -116,6 +116,7 @@ impl Isa for X86_64 {
         Pte::from_raw(pte.raw() | ACCESSED | if store { DIRTY } else { 0 })
     }
 
+    #[inline]
     fn replacement(level: Level, old: Pte, new: Pte) -> Replacement {
         match (Self::decode(level, old), Self::decode(level, new)) {
             (Entry::Empty | Entry::Soft(_), _) => Replacement::Harmless,

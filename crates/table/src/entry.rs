@@ -13,33 +13,39 @@ pub struct OwnedLeaf {
 
 impl OwnedLeaf {
     /// A leaf that will hold `folio`'s reference. `leaf.pfn` is the page of the folio that it maps.
+    #[inline]
     pub fn new(leaf: Leaf, folio: FolioRef) -> Self {
         debug_assert!(!leaf.flags.contains(LeafFlags::SPECIAL), "a special leaf has no folio");
         Self { leaf, folio: Some(folio) }
     }
 
     /// A leaf of a frame without a folio, such as the zero page.
+    #[inline]
     pub fn special(leaf: Leaf) -> Self {
         Self { leaf: Leaf { flags: leaf.flags | LeafFlags::SPECIAL, ..leaf }, folio: None }
     }
 
     /// What it says.
+    #[inline]
     pub fn leaf(&self) -> Leaf {
         self.leaf
     }
 
     /// Whether a folio stands behind it.
+    #[inline]
     pub fn is_special(&self) -> bool {
         self.folio.is_none()
     }
 
     /// Its folio's reference, or `None` for a special leaf.
+    #[inline]
     pub fn into_folio(self) -> Option<FolioRef> {
         self.folio
     }
 }
 
 impl Park for OwnedLeaf {
+    #[inline]
     fn park(self, keep: &mut dyn FnMut(Parked)) {
         self.folio.park(keep);
     }

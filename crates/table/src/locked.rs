@@ -27,6 +27,7 @@ pub struct Locked<'a, P: Platform> {
 impl<'a, P: Platform> Locked<'a, P> {
     /// Locks `table`, of `level`, which holds the entry for `va`. The caller holds the space, so it stays hooked
     /// (INV-TABLE-STABLE).
+    #[inline]
     pub(crate) fn new(tree: &'a PageTable, tlb: &'a Tlb<P>, table: Pfn, level: Level, va: VirtAddr) -> Self {
         let page = tlb.frames().table(table);
         let guard = match level {
@@ -51,22 +52,26 @@ impl<'a, P: Platform> Locked<'a, P> {
         PageRange::new(self.base, self.base.add(self.level.table_span()))
     }
 
+    #[inline]
     pub(crate) fn slot(&self, va: VirtAddr) -> Slot {
         debug_assert!(va.raw().wrapping_sub(self.base.raw()) < self.level.table_span(), "{va} is not under this table");
         Slot { table: self.table, index: self.level.index_of(va) as u16 }
     }
 
     /// The entry as a word.
+    #[inline]
     pub fn pte(&self, va: VirtAddr) -> Pte {
         self.tlb.fx().load(self.slot(va))
     }
 
     /// What the entry says.
+    #[inline]
     pub fn entry(&self, va: VirtAddr) -> Entry {
         P::Isa::decode(self.level, self.pte(va))
     }
 
     /// The leaf for `va`, or `None` if the entry is anything else.
+    #[inline]
     pub fn leaf(&self, va: VirtAddr) -> Option<Leaf> {
         match self.entry(va) {
             Entry::Leaf(leaf) => Some(leaf),
@@ -78,6 +83,7 @@ impl<'a, P: Platform> Locked<'a, P> {
     ///
     /// # Panics
     /// In debug builses when something is mapped there.
+    #[inline]
     pub fn install(&self, va: VirtAddr, leaf: OwnedLeaf) {
         let slot = self.slot(va);
         debug_assert!(self.pte(va).is_empty(), "INV-TABLE-EMPTY: a leaf over {:?} at {va}", self.pte(va));
@@ -91,6 +97,7 @@ impl<'a, P: Platform> Locked<'a, P> {
 
     /// Clears the entry and gives back the leaf that stood there, with its reference (`ptep_get_and_clear`). `None`: there was no leaf,
     /// and nothing changed.
+    #[inline]
     pub fn take(&self, va: VirtAddr) -> Option<Debt<'a, P, OwnedLeaf>> {
         self.leaf(va)?;
         // The exchange is atomic against the walker, so the leaf read here has every bit that it will ever set.
@@ -109,6 +116,7 @@ impl<'a, P: Platform> Locked<'a, P> {
 
     /// Changes the leaf for `va` to what `edit` makes of it, atomically against the walker's accessed and dirty updates. The frame must stay
     /// the same. `None`: there is no leaf, or `edit` left it as it is.
+    #[inline]
     pub fn update(&self, va: VirtAddr, edit: impl Fn(Leaf) -> Leaf) -> Option<Debt<'a, P, ()>> {
         let slot = self.slot(va);
         let mut old = self.tlb.fx().load(slot);
@@ -129,6 +137,7 @@ impl<'a, P: Platform> Locked<'a, P> {
 
     /// What putting `new` for `old` owes. Break-before-make never arises here: frames change by take and install, with
     /// the debt paid in between.
+    #[inline]
     fn owed(&self, old: Pte, new: Pte) -> Owed {
         match P::Isa::replacement(self.level, old, new) {
             Replacement::Harmless => Owed::Nothing,

@@ -20,6 +20,7 @@ pub struct Found {
 
 impl PageTable {
     /// Descends without locks towards a table of `level`; stops above where there is none.
+    #[inline]
     pub fn find<P: Platform>(&self, tlb: &Tlb<P>, va: VirtAddr, level: Level) -> Found {
         let mut table = self.root();
         let mut at = Level::PGD;
@@ -45,12 +46,19 @@ impl PageTable {
             if found.level != level && !is_leaf {
                 return None;
             }
-            let locked = Locked::new(self, tlb, found.table, found.level, va);
+            let locked = self.lock_found(tlb, found, va);
             // A leaf above may have been split before the lock was got.
             if found.level == level || matches!(locked.entry(va), Entry::Leaf(_)) {
                 return Some(locked);
             }
         }
+    }
+
+    /// Locks the table that [`PageTable::find`] found for `va`. The caller has held the space since, so the table is still hooked
+    /// (INV-TABLE-STABLE); the entry may have changed.
+    #[inline]
+    pub fn lock_found<'a, P: Platform>(&'a self, tlb: &'a Tlb<P>, found: Found, va: VirtAddr) -> Locked<'a, P> {
+        Locked::new(self, tlb, found.table, found.level, va)
     }
 
     /// The parts of `range` under which entries may stand: one for each last-level table that exists and each leaf above that level, first to

@@ -56,11 +56,20 @@ impl Gauges {
         self.0[gauge as usize].load(Ordering::Relaxed)
     }
 
+    #[inline]
     pub(crate) fn add(&self, gauge: Gauge, pages: u64) {
+        // Most edits make no table and map no page first: spare the line that all CPUs share.
+        if pages == 0 {
+            return;
+        }
         self.0[gauge as usize].fetch_add(pages, Ordering::Relaxed);
     }
 
+    #[inline]
     pub(crate) fn sub(&self, gauge: Gauge, pages: u64) {
+        if pages == 0 {
+            return;
+        }
         let before = self.0[gauge as usize].fetch_sub(pages, Ordering::Relaxed);
         debug_assert!(before >= pages, "INV-MM-GAUGE: {} fell below zero", gauge.name());
     }

@@ -15,10 +15,15 @@ pub enum RssKind {
     Shmem,
 }
 
+impl RssKind {
+    /// Every kind.
+    pub const ALL: [Self; 3] = [Self::File, Self::Anon, Self::Shmem];
+}
+
 /// Counts of resident pages. The zero page is not resident.
 #[derive(Default)]
 pub struct Rss {
-    pages: [AtomicU64; 3],
+    pages: [AtomicU64; RssKind::ALL.len()],
     peak: AtomicU64,
 }
 

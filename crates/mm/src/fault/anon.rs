@@ -2,6 +2,7 @@
 
 use super::{Fault, Outcome, Served};
 use crate::error::FaultError;
+use crate::rmap::Tally;
 use pagewright_arch::{Leaf, LeafFlags};
 use pagewright_sync::Platform;
 use pagewright_table::OwnedLeaf;
@@ -53,7 +54,9 @@ impl<P: Platform> Fault<'_, P> {
         let flags = LeafFlags::USER | LeafFlags::ACCESSED | LeafFlags::DIRTY | LeafFlags::EXCLUSIVE;
         let leaf = Leaf { pfn: folio.pfn(), rights: self.vma.rights() | Rights::READ, flags };
         self.vma.note_anon();
-        self.mm.count_mapping(self.space, leaf.pfn);
+        let mut tally = Tally::default();
+        self.mm.count_mapping(leaf.pfn, &mut tally);
+        self.mm.raise(self.space, &tally);
         locked.install(self.va, OwnedLeaf::new(leaf, folio));
     }
 }

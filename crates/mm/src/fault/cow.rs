@@ -2,6 +2,7 @@
 
 use super::{Fault, Outcome, Served};
 use crate::error::FaultError;
+use crate::rmap::Tally;
 use pagewright_arch::{Leaf, LeafFlags};
 use pagewright_sync::Platform;
 use pagewright_table::Locked;
@@ -86,7 +87,9 @@ impl<P: Platform> Fault<'_, P> {
         self.space.rss().note_peak();
         if let Some(debt) = locked.take(self.va) {
             if !debt.parked().is_special() {
-                self.mm.uncount_mapping(self.space, debt.parked().leaf());
+                let mut tally = Tally::default();
+                self.mm.uncount_mapping(debt.parked().leaf(), &mut tally);
+                self.mm.lower(self.space, &tally);
             }
             debt.settle();
         }
@@ -96,7 +99,7 @@ impl<P: Platform> Fault<'_, P> {
 
     /// The table, locked, if the entry still says what it said, up to bits that the walker sets.
     fn lock_as_seen(&self) -> Option<Locked<'_, P>> {
-        let locked = self.space.table().lock(&self.mm.tlb, self.va, Level::PTE)?;
+        let locked = self.lock_found()?;
         let touched = LeafFlags::ACCESSED | LeafFlags::DIRTY;
         let plain = |leaf: Leaf| Leaf { flags: leaf.flags - touched, ..leaf };
         let seen = self.seen_leaf().map(plain);

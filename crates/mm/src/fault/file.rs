@@ -4,6 +4,7 @@ use super::{Fault, Outcome, Served};
 use crate::error::FaultError;
 use crate::file::FileObject;
 use crate::knobs::Knob;
+use crate::rmap::Tally;
 use pagewright_arch::{Leaf, LeafFlags};
 use pagewright_sync::Platform;
 use pagewright_table::{Locked, OwnedLeaf};
@@ -34,10 +35,12 @@ impl<P: Platform> Fault<'_, P> {
             self.mm.put_folio(found.folio);
             return Ok(Outcome::Lost);
         };
-        self.install_file(&locked, self.va, found.folio, true);
+        let mut tally = Tally::default();
+        self.install_file(&locked, self.va, found.folio, true, &mut tally);
         if !write {
-            self.map_around(&locked, around);
+            self.map_around(&locked, around, &mut tally);
         }
+        self.mm.raise(self.space, &tally);
         Ok(Outcome::Done(served))
     }
 
@@ -69,7 +72,7 @@ impl<P: Platform> Fault<'_, P> {
         Ok(Outcome::Done(if found.waited { Served::Major } else { Served::Minor }))
     }
 
-    fn install_file(&self, locked: &Locked<'_, P>, va: VirtAddr, folio: FolioRef, touched: bool) {
+    fn install_file(&self, locked: &Locked<'_, P>, va: VirtAddr, folio: FolioRef, touched: bool, tally: &mut Tally) {
         let pfn = folio.pfn();
         let mut rights = self.vma.shared_rights() | Rights::READ;
         let mut flags = LeafFlags::USER;
@@ -81,7 +84,7 @@ impl<P: Platform> Fault<'_, P> {
             // The first store faults, so that the page is known to be dirty.
             rights -= Rights::WRITE;
         }
-        self.mm.count_mapping(self.space, pfn);
+        self.mm.count_mapping(pfn, tally);
         locked.install(va, OwnedLeaf::new(Leaf { pfn, rights, flags }, folio));
     }
 
@@ -111,7 +114,7 @@ impl<P: Platform> Fault<'_, P> {
     }
 
     /// Maps what the cache has of the window, not accessed yet (`filemap_map_pages`).
-    fn map_around(&self, locked: &Locked<'_, P>, around: PageRange) {
+    fn map_around(&self, locked: &Locked<'_, P>, around: PageRange, tally: &mut Tally) {
         let mut mapped = 0;
         for va in around.iter().filter(|va| *va != self.va) {
             let index = self.vma.pgoff() + (va.page_index() - self.start);
@@ -119,7 +122,7 @@ impl<P: Platform> Fault<'_, P> {
                 && locked.pte(va).is_empty()
                 && let Some(folio) = self.file().lookup(self.mm, index)
             {
-                self.install_file(locked, va, folio, false);
+                self.install_file(locked, va, folio, false, tally);
                 mapped += 1;
             }
         }

@@ -27,7 +27,7 @@ use crate::mm::Mm;
 use crate::space::{Backing, Space, Vma};
 use pagewright_arch::{Entry, Isa, Leaf, Pte};
 use pagewright_sync::Platform;
-use pagewright_table::{Locked, Reserve};
+use pagewright_table::{Found, Locked, Reserve};
 use pagewright_types::{Access, Counter, Level, PAGE_SIZE, Rights, VirtAddr};
 
 /// How a fault was served.
@@ -63,7 +63,9 @@ struct Fault<'a, P: Platform> {
     /// The page, not the byte.
     va: VirtAddr,
     access: Access,
-    /// The entry when the fault was classified.
+    /// The table that the descent reached when the fault was classified.
+    found: Found,
+    /// The entry for the page then.
     seen: Pte,
 }
 
@@ -117,7 +119,7 @@ impl<P: Platform> Mm<P> {
                 Entry::Leaf(_) if found.level > Level::PTE => Action::Spurious,
                 entry => classify(entry, vma, access),
             };
-            let fault = Fault { mm: self, space, start, vma, va, access, seen };
+            let fault = Fault { mm: self, space, start, vma, va, access, found, seen };
             match fault.act(action)? {
                 Outcome::Done(served) => return Ok(served),
                 Outcome::Lost => self.fx().relax(),
@@ -170,19 +172,32 @@ impl<'a, P: Platform> Fault<'a, P> {
     /// Tables enough to reach the entry: reserve before anything is locked.
     fn reserve_tables(&self) -> Result<Reserve<'a, P>, FaultError> {
         let mut reserve = Reserve::new(&self.mm.tlb);
-        reserve.fill(self.space.table().missing(&self.mm.tlb, self.va, Level::PTE))?;
+        if self.found.level > Level::PTE {
+            reserve.fill(self.space.table().missing(&self.mm.tlb, self.va, Level::PTE))?;
+        }
         Ok(reserve)
     }
 
     /// Makes the tables and locks the last; `None` if the entry is not what it was when the fault was classified.
     fn lock_unchanged(&self, reserve: &mut Reserve<'a, P>) -> Option<Locked<'a, P>> {
+        let locked = self.lock_found().or_else(|| self.lock_made(reserve))?;
+        (locked.level() == Level::PTE && locked.pte(self.va) == self.seen).then_some(locked)
+    }
+
+    /// The last-level table, locked, if the descent reached it.
+    fn lock_found(&self) -> Option<Locked<'a, P>> {
+        (self.found.level == Level::PTE).then(|| self.space.table().lock_found(&self.mm.tlb, self.found, self.va))
+    }
+
+    /// Makes the missing tables and locks the last.
+    #[cold]
+    fn lock_made(&self, reserve: &mut Reserve<'a, P>) -> Option<Locked<'a, P>> {
         let table = self.space.table();
         let before = reserve.len();
         table.ensure(&self.mm.tlb, self.va, Level::PTE, reserve);
         let made = (before - reserve.len()) as u64;
         self.mm.gauges.add(crate::counters::Gauge::PageTablePages, made);
-        let locked = table.lock(&self.mm.tlb, self.va, Level::PTE)?;
-        (locked.level() == Level::PTE && locked.pte(self.va) == self.seen).then_some(locked)
+        table.lock(&self.mm.tlb, self.va, Level::PTE)
     }
 
     /// The page of the file under the fault.

@@ -3,6 +3,7 @@
 use crate::counters::Gauge;
 use crate::error::MmError;
 use crate::mm::Mm;
+use crate::rmap::Tally;
 use crate::space::Space;
 use pagewright_arch::{Leaf, LeafFlags};
 use pagewright_sync::Platform;
@@ -43,6 +44,7 @@ impl<P: Platform> Mm<P> {
         gather: &mut Gather<'a, P>,
     ) -> u64 {
         let mut copied = 0;
+        let mut tally = Tally::default();
         for va in span.iter() {
             let Some(leaf) = from.leaf(va) else { continue };
             copied += 1;
@@ -57,9 +59,10 @@ impl<P: Platform> Mm<P> {
             // Whatever the walker noted until then is noted in the copy, too.
             let Some(leaf) = from.leaf(va) else { continue };
             let folio = self.frames().folio(leaf.pfn).get();
-            self.count_mapping(child, leaf.pfn);
+            self.count_mapping(leaf.pfn, &mut tally);
             to.install(va, OwnedLeaf::new(Leaf { flags: leaf.flags - LeafFlags::ACCESSED, ..leaf }, folio));
         }
+        self.raise(child, &tally);
         copied
     }
 }

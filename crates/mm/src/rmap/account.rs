@@ -1,4 +1,7 @@
 //! Counting a mapping where it is made and where it goes (`folio_add_*_rmap_pte`, `folio_remove_rmap_pte`).
+//!
+//! A page is counted in its folio at once. The resident set and the gauges, which all CPUs share, are told of a run of pages by one
+//! [`Tally`].
 
 use crate::counters::{Gauge, RssKind};
 use crate::mm::Mm;
@@ -9,6 +12,7 @@ use pagewright_tlb::frames::{Folio, FolioFlags, Owner};
 use pagewright_types::Pfn;
 
 /// The kind of resident page that a folio's pages are.
+#[inline]
 pub(crate) fn rss_kind(folio: Folio<'_>) -> RssKind {
     match folio.owner() {
         Owner::Anon(_) => RssKind::Anon,
@@ -24,6 +28,25 @@ fn gauge(kind: RssKind) -> Gauge {
     }
 }
 
+/// Pages of each kind that a run of edits under one lock mapped, or unmapped (`rss` of Linux's `zap_pte_range`). Whoever has one gives it to
+/// [`Mm::raise`] or [`Mm::lower`].
+#[must_use = "pages that are not counted"]
+#[derive(Default)]
+pub(crate) struct Tally {
+    /// Entries of the space.
+    resident: [u64; RssKind::ALL.len()],
+    /// Pages that nothing else mapped.
+    alone: [u64; RssKind::ALL.len()],
+}
+
+impl Tally {
+    #[inline]
+    fn note(&mut self, kind: RssKind, alone: u32) {
+        self.resident[kind as usize] += 1;
+        self.alone[kind as usize] += u64::from(alone);
+    }
+}
+
 impl<P: Platform> Mm<P> {
     /// Entries that map page `pfn` of a folio, by itself or with its whole folio (`folio_precise_page_mapcount`). Whatever divides or
     /// judges a page by who else has it asks here.
@@ -32,21 +55,33 @@ impl<P: Platform> Mm<P> {
         folio.page_mapcount(folio.page_of(pfn)) + folio.entire_mapcount()
     }
 
-    /// Counts an entry of `space` that is about to map page `pfn`. Whoever calls holds a reference for the entry.
-    pub(crate) fn count_mapping(&self, space: &Space<P>, pfn: Pfn) {
+    /// Counts an entry that is about to map page `pfn`. Whoever calls holds a reference for the entry.
+    #[inline]
+    pub(crate) fn count_mapping(&self, pfn: Pfn, tally: &mut Tally) {
         let folio = self.frames().folio(pfn);
-        let kind = rss_kind(folio);
-        let newly = folio.map_page(folio.page_of(pfn)).pages;
-        self.gauges.add(gauge(kind), u64::from(newly));
-        space.rss().add(kind, 1);
+        tally.note(rss_kind(folio), folio.map_page(folio.page_of(pfn)).pages);
     }
 
-    /// Takes back the count of a leaf that was cleared in `space`; its reference is still held.
-    pub(crate) fn uncount_mapping(&self, space: &Space<P>, leaf: Leaf) {
+    /// Takes back the count of a leaf that was cleared; its reference is still held.
+    #[inline]
+    pub(crate) fn uncount_mapping(&self, leaf: Leaf, tally: &mut Tally) {
         let folio = self.frames().folio(leaf.pfn);
-        let kind = rss_kind(folio);
-        let gone = folio.unmap_page(folio.page_of(leaf.pfn)).pages;
-        self.gauges.sub(gauge(kind), u64::from(gone));
-        space.rss().sub(kind, 1);
+        tally.note(rss_kind(folio), folio.unmap_page(folio.page_of(leaf.pfn)).pages);
+    }
+
+    /// Adds what was mapped to the resident set of `space` and to the gauges.
+    pub(crate) fn raise(&self, space: &Space<P>, tally: &Tally) {
+        for kind in RssKind::ALL.into_iter().filter(|kind| tally.resident[*kind as usize] > 0) {
+            space.rss().add(kind, tally.resident[kind as usize]);
+            self.gauges.add(gauge(kind), tally.alone[kind as usize]);
+        }
+    }
+
+    /// Takes what was unmapped from the resident set of `space` and from the gauges.
+    pub(crate) fn lower(&self, space: &Space<P>, tally: &Tally) {
+        for kind in RssKind::ALL.into_iter().filter(|kind| tally.resident[*kind as usize] > 0) {
+            space.rss().sub(kind, tally.resident[kind as usize]);
+            self.gauges.sub(gauge(kind), tally.alone[kind as usize]);
+        }
     }
 }

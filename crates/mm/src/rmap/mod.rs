@@ -13,6 +13,6 @@ mod account;
 mod family;
 mod walk;
 
-pub(crate) use account::rss_kind;
+pub(crate) use account::{Tally, rss_kind};
 pub(crate) use family::Family;
 pub use walk::Visit;

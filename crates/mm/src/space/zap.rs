@@ -2,6 +2,7 @@
 
 use super::Space;
 use crate::mm::Mm;
+use crate::rmap::Tally;
 use pagewright_sync::Platform;
 use pagewright_tlb::Gather;
 use pagewright_types::PageRange;
@@ -12,16 +13,18 @@ impl<P: Platform> Mm<P> {
         space.rss().note_peak();
         for (table, part) in space.table().tables(&self.tlb, range) {
             let step = table.level().span();
+            let mut tally = Tally::default();
             let mut va = part.start();
             while va < part.end() {
                 if let Some(debt) = table.take(va) {
                     if !debt.parked().is_special() {
-                        self.uncount_mapping(space, debt.parked().leaf());
+                        self.uncount_mapping(debt.parked().leaf(), &mut tally);
                     }
                     gather.absorb(debt);
                 }
                 va = va.align_down(step).add(step);
             }
+            self.lower(space, &tally);
         }
     }
 }
