@@ -118,8 +118,31 @@ pub trait Witness {
     /// Calls `tell` for everything that any CPU remembers.
     fn cached(&self, tell: &mut dyn FnMut(Cached));
 
+    /// Calls `tell` for everything that any CPU remembers of addresses in `range`. A machine that can find these faster than by looking
+    /// at all overrides this.
+    fn cached_in(&self, range: PageRange, tell: &mut dyn FnMut(Cached)) {
+        self.cached(&mut |cached| {
+            if cached.range().overlaps(range) {
+                tell(cached);
+            }
+        });
+    }
+
+    /// Whether any CPU could remember something of these frames, as page or as table. `true` is always right; a machine that knows better
+    /// spares its judge a look at everything cached.
+    fn might_reach(&self, pfn: Pfn, order: Order) -> bool {
+        let _ = (pfn, order);
+        true
+    }
+
     /// The eight bytes of memory at `at`, as a walker would read them now.
     fn word(&self, at: PhysAddr) -> u64;
+
+    /// The same, as a load of the kernel would read them: with stores that walkers can't see yet. They differ only on a machine that lets
+    /// stores wait.
+    fn stored(&self, at: PhysAddr) -> u64 {
+        self.word(at)
+    }
 }
 
 /// Who listens. Calls come in the order in which things happened on the machine.

@@ -20,6 +20,7 @@ pub mod judge;
 pub mod order;
 pub mod range;
 pub mod rights;
+pub mod snapshot;
 mod table;
 
 pub use addr::{Misaligned, PAGE_SHIFT, PAGE_SIZE, Pfn, PhysAddr, VirtAddr};

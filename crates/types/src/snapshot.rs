@@ -1,0 +1,160 @@
+//! What a memory manager claims about its counts at rest, so that somebody else can count again.
+//!
+//! The memory manager tells one [`Record`] after the other; nothing is allocated on its side. A judge compares them with what the page tables
+//! in memory say, and with one another. "At rest" means that no call is under way on any CPU and that nothing is left to be given back.
+//!
+//! Counts of mappings are *physical*: an entry counts once, however many spaces share the table that it stands in. Resident sets are
+//! *logical*: a page counts in each space that reaches it.
+
+use crate::{Level, Order, Pfn, SpaceId};
+use core::fmt;
+
+/// What a resident page is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum PageKind {
+    /// Anonymous (`MM_ANONPAGES`).
+    Anon,
+    /// Of a file (`MM_FILEPAGES`).
+    File,
+    /// Of shared memory (`MM_SHMEMPAGES`).
+    Shmem,
+}
+
+impl PageKind {
+    /// All kinds.
+    pub const ALL: [Self; 3] = [Self::Anon, Self::File, Self::Shmem];
+}
+
+impl fmt::Display for PageKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Anon => "anonymous",
+            Self::File => "file",
+            Self::Shmem => "shared memory",
+        })
+    }
+}
+
+/// Who holds references on a folio beside the entries that map it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Holder {
+    /// A page cache.
+    Cache,
+    /// A frame that owes a flush.
+    Debt,
+    /// A list on which somebody keeps it for a while.
+    List,
+    /// The memory manager itself, for good.
+    Reserved,
+}
+
+impl fmt::Display for Holder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Cache => "a page cache",
+            Self::Debt => "a debt",
+            Self::List => "a list",
+            Self::Reserved => "the memory manager",
+        })
+    }
+}
+
+/// A level that the memory manager keeps for the whole machine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Live {
+    /// Pages that are page tables, roots included (`nr_page_table_pages`).
+    TablePages,
+    /// Anonymous pages that some entry maps (`nr_anon_pages`).
+    AnonPages,
+    /// Pages of files and shared memory that some entry maps (`nr_mapped`).
+    MappedPages,
+}
+
+impl Live {
+    /// Its name in `/proc/vmstat`.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::TablePages => "nr_page_table_pages",
+            Self::AnonPages => "nr_anon_pages",
+            Self::MappedPages => "nr_mapped",
+        }
+    }
+}
+
+/// One claim. Their order does not matter.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Record {
+    /// A folio that is in use.
+    Folio {
+        /// First frame.
+        pfn: Pfn,
+        /// Its size.
+        order: Order,
+        /// Whose pages they are; `None` for a folio that is no resident page whoever maps it.
+        kind: Option<PageKind>,
+        /// Its reference count as it stands, pins included.
+        refs: u64,
+        /// Entries that map all of it at once.
+        entire_mapcount: u64,
+        /// Entries that map it or one of its pages.
+        mapcount: u64,
+        /// Its pages that have an entry of their own.
+        pages_mapped: u64,
+    },
+    /// A page of a folio that is in use. One that no entry of its own maps may be left out.
+    Page {
+        /// Its frame.
+        pfn: Pfn,
+        /// Entries that map this page by itself.
+        mapcount: u64,
+        /// References counted in the record of a page that is not the first of its folio.
+        tail_refs: u64,
+    },
+    /// References held by something that is no entry.
+    Held {
+        /// First frame of the folio.
+        pfn: Pfn,
+        /// By whom.
+        by: Holder,
+        /// How many.
+        refs: u64,
+    },
+    /// Pins.
+    Pinned {
+        /// First frame of the folio.
+        pfn: Pfn,
+        /// How many.
+        pins: u64,
+        /// What each of them adds to the folio's count.
+        bias: u64,
+    },
+    /// An address space.
+    Space {
+        /// Its name.
+        id: SpaceId,
+        /// Its root table.
+        root: Pfn,
+        /// Resident pages, in the order of [`PageKind::ALL`].
+        rss: [u64; 3],
+        /// Its proportional set, in 4096ths of a byte, each page's share rounded down.
+        pss: u64,
+        /// Bytes of the tables that it reaches, root included.
+        table_bytes: u64,
+    },
+    /// A page table.
+    Table {
+        /// Its frame.
+        pfn: Pfn,
+        /// Its level.
+        level: Level,
+        /// Entries that point to it, or 1 for a root.
+        shares: u64,
+    },
+    /// A level of the whole machine.
+    Live {
+        /// Which.
+        what: Live,
+        /// How much.
+        count: u64,
+    },
+}
