@@ -8,7 +8,7 @@
 //! ```text
 //!            root (PGD) ── PUD ── PMD ── PTE ── leaf
 //!   descend  load, no lock needed: a table is unhooked only by who holds the space exclusively (INV-TABLE-STABLE)
-//!   lock     the table that holds the entry; then check that the parent still points to it
+//!   lock     the table that holds the entry; a leaf above may have been split meanwhile, so look again
 //!   edit     under that lock, and only under it (INV-TABLE-LOCKED)
 //! ```
 //!

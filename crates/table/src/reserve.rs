@@ -45,8 +45,9 @@ impl<'t, P: Platform> Reserve<'t, P> {
 
     /// Takes a cleared frame out; the caller owns it until [`Reserve::adopt`] or [`Reserve::put_back`].
     pub(crate) fn take_frame(&mut self) -> Pfn {
+        let block = self.list.pop(self.tlb.frames()).expect("INV-TABLE-RESERVE: filled before use");
         self.count -= 1;
-        self.list.pop(self.tlb.frames()).expect("INV-TABLE-RESERVE: filled before use").into_raw()
+        block.into_raw()
     }
 
     /// Makes a frame taken out a table page.
