@@ -1,0 +1,249 @@
+//! Single edits: the order of their effects, what they refuse, and what fails without a trace.
+
+use crate::on_both;
+use crate::space::{Space, special};
+use crate::support::{Delivery, Effect, on};
+use pagewright_arch::{Effects, Entry, Isa, IsaKind, Leaf, LeafFlags, Pte, Slot};
+use pagewright_table::{NoMemory, PageTable, Reserve};
+use pagewright_tlb::Gather;
+use pagewright_types::{Access, CpuId, Level, Order, PageRange, Pfn, Rights, VirtAddr};
+
+on_both! {
+    a_new_table_is_empty_before_anybody_can_walk_it,
+    edits_happen_under_the_lock_of_their_table,
+    a_split_is_broken_before_it_is_made,
+    parts_of_a_split_share_the_folio,
+    a_tree_that_can_not_be_made_leaves_nothing,
+    a_reserve_gives_back_what_is_left,
+    a_stale_right_is_flushed_and_a_gained_one_is_not,
+    #[cfg_attr(debug_assertions, should_panic = "INV-TABLE-EMPTY")]
+    a_leaf_over_a_leaf_is_noticed,
+    #[cfg_attr(debug_assertions, should_panic = "INV-TABLE-EMPTY")]
+    unhooking_a_table_in_use_is_noticed,
+    #[cfg_attr(debug_assertions, should_panic = "INV-TABLE-SAME-FRAME")]
+    changing_the_frame_in_one_step_is_noticed,
+    #[cfg_attr(debug_assertions, should_panic = "INV-TABLE-CLOSE")]
+    closing_a_tree_in_use_is_noticed,
+    #[should_panic = "INV-TABLE-RESERVE"]
+    a_reserve_that_was_not_filled_is_noticed,
+}
+
+const VA: VirtAddr = VirtAddr::new(0x1234_5678_9000);
+
+fn space<I: Isa>() -> Space<I> {
+    Space::new(2, Delivery::AtOnce)
+}
+
+/// INV-TABLE-ZERO: what a frame held before it became a table is gone, and published as gone, before the pointer to it is stored.
+fn a_new_table_is_empty_before_anybody_can_walk_it<I: Isa>() {
+    let space = space::<I>();
+    let tlb = &space.tlb;
+    let junk = I::leaf(Level::PTE, special(Pfn::new(77)).leaf());
+    let blocks: Vec<_> = (0..64).map(|_| tlb.alloc(tlb.request(Order::ZERO)).expect("memory is left")).collect();
+    for block in blocks {
+        (0..512).for_each(|index| space.host.store(Slot { table: block.pfn(), index }, junk));
+        tlb.free(block);
+    }
+    let (_, log) = space.host.log(|| space.ensure(VA, Level::PTE));
+    let is_hook = |effect: Effect| match effect {
+        Effect::Store(_, pte) => matches!(I::decode(Level::PMD, pte), Entry::Table(_)),
+        _ => false,
+    };
+    let hooks: Vec<usize> = (0..log.len()).filter(|at| is_hook(log[*at].effect)).collect();
+    assert_eq!(hooks.len(), 3);
+    for at in hooks {
+        assert_eq!(log[at - 1].effect, Effect::Publish);
+        assert_eq!(log[at + 1].effect, Effect::Publish, "and a walker finds the table without further ado");
+    }
+    for level in [Level::PTE, Level::PMD, Level::PUD] {
+        let table = space.table.find(tlb, VA, level).table;
+        let used = (0..512).filter(|index| !space.host.load(Slot { table, index: *index }).is_empty()).count();
+        assert_eq!(used, usize::from(level > Level::PTE));
+    }
+}
+
+/// INV-TABLE-LOCKED.
+fn edits_happen_under_the_lock_of_their_table<I: Isa>() {
+    let space = space::<I>();
+    space.ensure(VA, Level::PTE);
+    let table = space.table.find(&space.tlb, VA, Level::PTE).table;
+    let upper = space.table.find(&space.tlb, VA, Level::PMD).table;
+    let tlb = std::sync::Arc::downgrade(&space.tlb);
+    space.host.watch(move || {
+        let tlb = tlb.upgrade().expect("it lives as long as the test");
+        let locked = |pfn| u64::from(tlb.frames().table(pfn).is_locked());
+        if tlb.frames().state(table) == pagewright_tlb::frames::State::Table {
+            locked(table) | locked(upper) << 1
+        } else {
+            2
+        }
+    });
+    let ((), log) = space.host.log(|| {
+        let lock = || space.table.lock(&space.tlb, VA, Level::PTE).expect("just made");
+        lock().install(VA, special(Pfn::new(9)));
+        let debt = lock().update(VA, |leaf| Leaf { rights: Rights::READ, ..leaf });
+        debt.expect("a change").settle();
+        lock().take(VA).expect("a leaf").settle();
+        let mut gather = Gather::new(&space.tlb, space.table.context());
+        let all = PageRange::new(VirtAddr::ZERO, VirtAddr::new(1 << 48));
+        space.table.free_tables(&space.tlb, PageRange::page(VA), all, &mut gather);
+        gather.settle();
+    });
+    let mut stores = 0;
+    for step in &log {
+        if let Effect::Store(slot, _) = step.effect {
+            stores += 1;
+            assert!(slot.table != table || step.probe & 1 == 1, "the last-level table was edited unlocked");
+            assert!(slot.table != upper || step.probe & 2 == 2, "the table above was edited unlocked");
+        }
+    }
+    assert_eq!(stores, 3 + 3);
+    assert_eq!(space.table.bytes(), 0);
+}
+
+/// INV-TABLE-BBM: no CPU can have the block and its parts at once.
+fn a_split_is_broken_before_it_is_made<I: Isa>() {
+    let space = space::<I>();
+    space.map_special(VA, Level::PMD, Pfn::new(512));
+    let block = VA.align_down(Level::PMD.span());
+    for cpu in 0..2 {
+        on(cpu, || {
+            space.tlb.switch_to(space.table.context());
+            assert!(space.host.access(VA, Access::Write).is_some());
+        });
+    }
+    let mut reserve = Reserve::new(&space.tlb);
+    reserve.fill(1).expect("memory is left");
+    let at = space.table.find(&space.tlb, VA, Level::PMD);
+    let above = Slot { table: at.table, index: Level::PMD.index_of(VA) as u16 };
+    let (split, log) = space.host.log(|| space.table.split_leaf(&space.tlb, VA, Level::PMD, &mut reserve));
+    assert!(split);
+    let place = |effect: &dyn Fn(Effect) -> bool| log.iter().position(|step| effect(step.effect)).expect("it happens");
+    let broken = place(&|effect| effect == Effect::Store(above, Pte::EMPTY));
+    let made = place(&|effect| matches!(effect, Effect::Store(slot, pte) if slot == above && !pte.is_empty()));
+    let told = match I::KIND {
+        IsaKind::X86_64 => place(&|effect| effect == Effect::Answered),
+        IsaKind::Aarch64 => place(&|effect| effect == Effect::Complete),
+    };
+    assert!(broken < told && told < made);
+    assert_eq!(log[made - 1].effect, Effect::Publish);
+    for cpu in 0..2 {
+        assert_eq!(space.host.cached(cpu), 0, "CPU {cpu}");
+        let leaf = on(cpu, || space.host.access(VA, Access::Write)).expect("mapped as before");
+        assert_eq!(leaf.pfn, Pfn::new(512).add((VA.since(block) >> 12) as u32));
+        space.host.assert_fresh(CpuId::new(cpu));
+    }
+}
+
+fn parts_of_a_split_share_the_folio<I: Isa>() {
+    let space = space::<I>();
+    let tlb = &space.tlb;
+    space.ensure(VA, Level::PMD);
+    let folio = tlb.frames().new_folio(tlb.alloc(tlb.request(Order::PMD)).expect("memory is left"));
+    let (pfn, block) = (folio.pfn(), VA.align_down(Level::PMD.span()));
+    let flags = LeafFlags::USER | LeafFlags::DIRTY | LeafFlags::EXCLUSIVE;
+    let leaf = Leaf { pfn, rights: Rights::READ, flags };
+    let owned = pagewright_table::OwnedLeaf::new(leaf, folio);
+    space.table.lock(tlb, VA, Level::PMD).expect("just made").install(VA, owned);
+    let free = tlb.frames().available();
+    let mut reserve = Reserve::new(tlb);
+    reserve.fill(1).expect("memory is left");
+    assert!(space.table.split_leaf(tlb, VA, Level::PMD, &mut reserve));
+    assert_eq!(tlb.frames().folio(pfn).refs(), 512);
+    let range = PageRange::new(block, block.add(Level::PMD.span()));
+    let mut gather = Gather::new(tlb, space.table.context());
+    for (index, va) in range.iter().enumerate() {
+        let debt = space.table.lock(tlb, va, Level::PTE).expect("split").take(va).expect("a part");
+        assert_eq!(debt.parked().leaf(), Leaf { pfn: pfn.add(index as u32), ..leaf });
+        gather.absorb(debt);
+    }
+    gather.settle();
+    assert_eq!(tlb.frames().available(), free + 512 - 1, "the folio is gone and the table is left");
+}
+
+fn a_tree_that_can_not_be_made_leaves_nothing<I: Isa>() {
+    let space = space::<I>();
+    let free = space.tlb.frames().available();
+    for permitted in 0..2 {
+        space.host.permit(permitted);
+        let refused = PageTable::try_new(&space.tlb);
+        space.host.permit_all();
+        let expected = if permitted == 0 { "frames" } else { "kernel" };
+        match refused {
+            Err(NoMemory::Frames(_)) => assert_eq!(expected, "frames"),
+            Err(NoMemory::Kernel(_)) => assert_eq!(expected, "kernel"),
+            Ok(_) => panic!("nothing was permitted"),
+        }
+        assert_eq!(space.tlb.frames().available(), free);
+    }
+}
+
+fn a_reserve_gives_back_what_is_left<I: Isa>() {
+    let space = space::<I>();
+    let free = space.tlb.frames().available();
+    let mut reserve = Reserve::new(&space.tlb);
+    reserve.fill(5).expect("memory is left");
+    space.host.permit(2);
+    assert!(reserve.fill(9).is_err());
+    space.host.permit_all();
+    assert_eq!(reserve.len(), 7, "what it got stays in it");
+    space.table.ensure(&space.tlb, VA, Level::PTE, &mut reserve);
+    assert_eq!(reserve.len(), 4);
+    drop(reserve);
+    assert_eq!(space.tlb.frames().available(), free - 3);
+}
+
+fn a_stale_right_is_flushed_and_a_gained_one_is_not<I: Isa>() {
+    let space = space::<I>();
+    space.map_special(VA, Level::PTE, Pfn::new(9));
+    let set = |rights| {
+        let ((), log) = space.host.log(|| {
+            let locked = space.table.lock(&space.tlb, VA, Level::PTE).expect("mapped");
+            if let Some(debt) = locked.update(VA, |leaf| Leaf { rights, ..leaf }) {
+                debt.settle();
+            }
+        });
+        log.iter().filter(|step| step.effect == Effect::Publish).count()
+    };
+    assert_eq!(set(Rights::RW), 0, "nothing changes");
+    assert_eq!(set(Rights::READ), 1);
+    assert_eq!(set(Rights::RW), 0, "no TLB can allow too much");
+    assert_eq!(set(Rights::empty()), 1);
+    assert_eq!(set(Rights::RX), 0);
+}
+
+fn a_leaf_over_a_leaf_is_noticed<I: Isa>() {
+    let space = space::<I>();
+    space.map_special(VA, Level::PTE, Pfn::new(9));
+    space.map_special(VA, Level::PTE, Pfn::new(10));
+}
+
+fn unhooking_a_table_in_use_is_noticed<I: Isa>() {
+    let space = space::<I>();
+    space.map_special(VA, Level::PTE, Pfn::new(9));
+    let mut gather = Gather::new(&space.tlb, space.table.context());
+    let all = PageRange::new(VirtAddr::ZERO, VirtAddr::new(1 << 48));
+    space.table.free_tables(&space.tlb, PageRange::page(VA), all, &mut gather);
+    gather.settle();
+}
+
+fn changing_the_frame_in_one_step_is_noticed<I: Isa>() {
+    let space = space::<I>();
+    space.map_special(VA, Level::PTE, Pfn::new(9));
+    let locked = space.table.lock(&space.tlb, VA, Level::PTE).expect("mapped");
+    if let Some(debt) = locked.update(VA, |leaf| Leaf { pfn: Pfn::new(10), ..leaf }) {
+        debt.settle();
+    }
+}
+
+fn closing_a_tree_in_use_is_noticed<I: Isa>() {
+    let space = space::<I>();
+    space.ensure(VA, Level::PTE);
+    space.table.close(&space.tlb);
+}
+
+fn a_reserve_that_was_not_filled_is_noticed<I: Isa>() {
+    let space = space::<I>();
+    let mut reserve = Reserve::new(&space.tlb);
+    space.table.ensure(&space.tlb, VA, Level::PTE, &mut reserve);
+}
