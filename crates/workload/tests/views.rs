@@ -249,7 +249,7 @@ fn smaps_has_the_lines_of_linux() {
     assert_eq!(first(&ours).lines().last(), Some("VmFlags: rd ex mr mw me "));
     let flags: Vec<_> = ours.lines().filter(|line| line.starts_with("VmFlags")).collect();
     assert_eq!(flags[2], "VmFlags: rd wr sh mr mw me ms ");
-    assert_eq!(flags[5], "VmFlags: rd wr mr mw me gd ");
+    assert_eq!(flags[5], "VmFlags: rd wr mr mw me gd ac ");
     let rollup = bed.text(|mm, out| mm.show_smaps_rollup(&space, out));
     let real = fs::read_to_string("/proc/self/smaps_rollup").expect("Linux");
     let (head, ours) = rollup.split_once('\n').expect("lines");
