@@ -18,6 +18,7 @@ pub mod errno;
 pub mod ids;
 pub mod judge;
 pub mod order;
+pub mod plant;
 pub mod range;
 pub mod rights;
 pub mod snapshot;

@@ -1,0 +1,108 @@
+//! Planted bugs: mistakes that real kernels made, kept in the real code and switched off.
+//!
+//! A rule of the oracle that no broken program can fail proves nothing. So each promise has a mistake that breaks it, in the place where it
+//! would be made, behind [`plant!`](crate::plant!). Without the feature `planted` the macro expands to nothing and the code is what it
+//! would be without it; with it, [`choose`] picks one mistake at run time, for the whole process.
+//!
+//! Not guaranteed: that two mistakes at once mean anything; one is chosen at a time.
+
+crate::named_table! {
+    /// A mistake that can be planted.
+    pub enum Plant {
+        NoFlush = "no-flush", "Entries are cleared and nobody's TLB is told.";
+        LocalOnly = "local-only", "Only the CPU that clears an entry flushes it.";
+        FlushBeforeClear = "flush-before-clear", "The flush comes before the entry is cleared, so a walk in between brings it back.";
+        TableAsLeaf = "table-as-leaf", "A table is freed after a flush that leaves the walk caches alone.";
+        LazySkipped = "lazy-skipped", "A lazy CPU is not told that tables are freed.";
+        ProtectNoFlush = "protect-no-flush", "Rights are lowered in the entry and stay in the TLBs.";
+        TagReused = "tag-reused", "A tag goes to another space without a flush.";
+        NoPublish = "no-publish", "Entries are flushed before walkers can see that they changed (a missing DSB ISHST).";
+        BarrierElsewhere = "barrier-elsewhere", "Another CPU's DSB is taken for the completion of this one's TLBI.";
+        CowFlushLate = "cow-flush-late", "Copy-on-write makes the new entry before the old one is flushed (no break before make).";
+        CowNoFlush = "cow-no-flush", "Copy-on-write replaces an entry and flushes nothing.";
+        ForkFlushLate = "fork-flush-late", "Fork lets the parent go before its writable translations are flushed.";
+        FreedInGather = "freed-in-gather", "A frame is freed when its entry is cleared, and not after the flush.";
+        MaskBeforeBump = "mask-before-bump", "The CPUs to tell are read before the generation moves, so one that joins in between is missed.";
+        PartialClock = "partial-clock", "A flush of one space counts as a full one in the ledger.";
+        RolloverNoFlush = "rollover-no-flush", "Tags are taken back and the TLBs keep what was under them.";
+        ProtectFlushLate = "protect-flush-late", "mprotect lets other CPUs fault before it has flushed.";
+        UnmapFlushLate = "unmap-flush-late", "munmap lets the range be mapped again before it has flushed.";
+    }
+}
+
+impl Plant {
+    /// The mistake with this name.
+    pub fn named(name: &str) -> Option<Self> {
+        Self::ALL.iter().copied().find(|plant| plant.name() == name)
+    }
+}
+
+/// Does what a planted bug does, if it is chosen: `plant!(NoFlush => return)`.
+#[cfg(feature = "planted")]
+#[macro_export]
+macro_rules! plant {
+    ($which:ident => $mistake:expr) => {
+        if $crate::plant::is_chosen($crate::plant::Plant::$which) {
+            $mistake
+        }
+    };
+}
+
+/// Nothing: this build has no planted bugs.
+#[cfg(not(feature = "planted"))]
+#[macro_export]
+macro_rules! plant {
+    ($which:ident => $mistake:expr) => {};
+}
+
+#[cfg(feature = "planted")]
+mod chosen {
+    use super::Plant;
+    use core::sync::atomic::{AtomicU8, Ordering};
+
+    const NONE: u8 = u8::MAX;
+    static CHOSEN: AtomicU8 = AtomicU8::new(NONE);
+
+    /// Chooses the mistake that this process makes from now on, or none.
+    pub fn choose(plant: Option<Plant>) {
+        CHOSEN.store(plant.map_or(NONE, |plant| plant as u8), Ordering::Relaxed);
+    }
+
+    /// Whether this mistake is chosen.
+    #[inline]
+    pub fn is_chosen(plant: Plant) -> bool {
+        CHOSEN.load(Ordering::Relaxed) == plant as u8
+    }
+}
+
+#[cfg(feature = "planted")]
+pub use chosen::{choose, is_chosen};
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_mistake_is_found_by_its_name() {
+        for plant in Plant::ALL {
+            assert_eq!(Plant::named(plant.name()), Some(*plant));
+        }
+        assert_eq!(Plant::named("no mistake"), None);
+    }
+
+    #[test]
+    fn nothing_is_planted_unless_it_is_chosen() {
+        #[allow(unused_mut)]
+        let mut made = 0;
+        crate::plant!(NoFlush => made += 1);
+        assert_eq!(made, 0);
+        #[cfg(feature = "planted")]
+        {
+            choose(Some(Plant::NoFlush));
+            crate::plant!(NoFlush => made += 1);
+            crate::plant!(LocalOnly => made += 1);
+            choose(None);
+            assert_eq!(made, 1);
+        }
+    }
+}
