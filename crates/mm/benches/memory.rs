@@ -191,7 +191,7 @@ fn scenarios_of<I: Isa>(isa: &str, into: &mut Vec<Scenario<'_>>) {
 }
 
 fn main() {
-    let mut scenarios = vec![Scenario::baseline(), allocation()];
+    let mut scenarios = vec![allocation()];
     scenarios.extend([10, 1_000, 100_000].map(find));
     scenarios_of::<X86_64>(X86_64::KIND.name(), &mut scenarios);
     scenarios_of::<Aarch64>(Aarch64::KIND.name(), &mut scenarios);

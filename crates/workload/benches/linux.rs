@@ -4,15 +4,17 @@
 //! leaving the kernel – with whatever mitigations and virtualisation this machine has – and the TLB misses that follow; ours does not.
 //! Huge pages are off for the memory that is measured.
 
-use criterion::Criterion;
+#[path = "../../mm/benches/support/table.rs"]
+mod table;
+
 use fork::{Fork, fork};
 use memmap2::{Advice, MmapMut};
 use nix::sys::signal::{Signal, kill};
 use nix::sys::wait::waitpid;
 use nix::unistd::{Pid, pause};
 use std::hint::black_box;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
+use table::{Scenario, measure};
 
 const PAGE: usize = 4096;
 /// Pages faulted in before they are unmapped.
@@ -88,31 +90,23 @@ fn fork_and_kill() -> Duration {
     }
 }
 
-fn fork_pages(times: u64, parent: &mut MmapMut) -> Duration {
+fn fork_pages(times: u64) -> Duration {
+    // Not kept from one call to the next: the other forks would copy it, too.
+    let mut parent = populated(FORKED);
     in_parts(times, FORKED, |part| {
-        touch(parent, FORKED);
+        touch(&mut parent, FORKED);
         fork_and_kill().mul_f64(part as f64 / FORKED as f64)
     })
 }
 
 fn main() {
-    let mut criterion = Criterion::default().configure_from_args();
-    let counter = AtomicU64::new(0);
-    criterion.bench_function("Linux: atomic increment", |bencher| {
-        bencher.iter(|| black_box(&counter).fetch_add(1, Ordering::SeqCst));
-    });
-    criterion.bench_function("Linux: minor fault, first store", |bencher| bencher.iter_custom(fault));
+    let mut scenarios = vec![Scenario::new("Linux: minor fault, first store", fault)];
     for run in [1, 16, 512] {
-        criterion.bench_function(&format!("Linux: unmap {run} populated, per page"), |bencher| {
-            bencher.iter_custom(|times| unmap(times, run));
-        });
+        let name = format!("Linux: unmap {run} populated, per page");
+        scenarios.push(Scenario::new(name, move |times| unmap(times, run)));
     }
-    criterion.bench_function("Linux: fork and nothing mapped, per fork", |bencher| {
-        bencher.iter_custom(|times| (0..times).map(|_| fork_and_kill()).sum());
-    });
-    let mut parent = populated(FORKED);
-    criterion.bench_function("Linux: fork of 64 MiB, per page", |bencher| {
-        bencher.iter_custom(|times| fork_pages(times, &mut parent));
-    });
-    criterion.final_summary();
+    let empty = |times| (0..times).map(|_| fork_and_kill()).sum();
+    scenarios.push(Scenario::new("Linux: fork with little mapped, per fork", empty));
+    scenarios.push(Scenario::new("Linux: fork of 64 MiB, per page", fork_pages));
+    measure(scenarios);
 }

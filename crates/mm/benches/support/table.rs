@@ -1,11 +1,11 @@
-//! Scenarios, measured twice: by criterion, and by a median over runs of equal length that ends as one table.
+//! Scenarios, measured twice: by criterion, and in runs of equal length that end as one table of ratios to an atomic increment.
 
 use criterion::Criterion;
 use std::hint::black_box;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// Runs whose median is shown.
+/// Runs of which the least, the median and the median of the ratios are shown.
 const RUNS: usize = 15;
 /// How long a run lasts, about.
 const RUN: Duration = Duration::from_millis(20);
@@ -35,45 +35,63 @@ impl<'a> Scenario<'a> {
     }
 
     /// What everything is compared with.
-    pub(crate) fn baseline() -> Scenario<'static> {
+    fn baseline() -> Scenario<'static> {
         let counter = AtomicU64::new(0);
         Scenario::plain("atomic increment", move || {
             black_box(&counter).fetch_add(1, Ordering::SeqCst);
         })
     }
 
-    /// Nanoseconds for one unit: the median of [`RUNS`].
-    fn median(&mut self) -> f64 {
+    /// How often it has to be done for a run of about [`RUN`].
+    fn calibrate(&mut self) -> u64 {
         let mut times = 1;
         while (self.run)(times) < RUN {
             times *= 2;
         }
-        let mut runs: Vec<f64> = (0..RUNS).map(|_| (self.run)(times).as_secs_f64() * 1e9 / times as f64).collect();
-        runs.sort_by(f64::total_cmp);
-        runs[RUNS / 2]
+        times
     }
+
+    /// Nanoseconds for one unit, over a run.
+    fn sample(&mut self, times: u64) -> f64 {
+        (self.run)(times).as_secs_f64() * 1e9 / times as f64
+    }
+}
+
+fn sorted(mut values: Vec<f64>) -> Vec<f64> {
+    values.sort_by(f64::total_cmp);
+    values
 }
 
 /// Measures everything with criterion; then, if this is a whole run and no test, prints the table.
 pub(crate) fn measure(mut scenarios: Vec<Scenario<'_>>) {
+    scenarios.insert(0, Scenario::baseline());
     let mut criterion = Criterion::default().configure_from_args();
     for scenario in &mut scenarios {
         criterion.bench_function(&scenario.name, |bencher| bencher.iter_custom(|times| (scenario.run)(times)));
     }
     criterion.final_summary();
-    // `cargo test` does not pass --bench, and a name that selects some scenarios leaves the table without its unit.
+    // `cargo test` does not pass --bench, and a name that selects some scenarios asks for no table.
     let args: Vec<String> = std::env::args().skip(1).collect();
     if args.iter().any(|arg| arg == "--bench") && args.iter().all(|arg| arg == "--bench" || arg == "--quick") {
         print(&mut scenarios);
     }
 }
 
+/// A run of the increment stands beside each run of a scenario, because the speed of a machine changes from one second to the next.
 fn print(scenarios: &mut [Scenario<'_>]) {
-    println!("{:<56} {:>10} {:>8}", "median of 15 runs", "ns", "ratio");
-    let mut unit = None;
+    let mut baseline = Scenario::baseline();
+    let increments = baseline.calibrate();
+    println!("{:<48} {:>10} {:>10} {:>8}", "ns a unit, of 15 runs", "least", "median", "ratio");
     for scenario in scenarios {
-        let median = scenario.median();
-        let unit = *unit.get_or_insert(median);
-        println!("{:<56} {median:>10.1} {:>8.1}", scenario.name, median / unit);
+        let times = scenario.calibrate();
+        let (runs, ratios): (Vec<f64>, Vec<f64>) = (0..RUNS)
+            .map(|_| {
+                let unit = baseline.sample(increments);
+                let run = scenario.sample(times);
+                (run, run / unit)
+            })
+            .unzip();
+        let (runs, ratios) = (sorted(runs), sorted(ratios));
+        println!("{:<48} {:>10.1} {:>10.1} {:>8.1}", scenario.name, runs[0], runs[RUNS / 2], ratios[RUNS / 2]);
     }
 }
