@@ -5,7 +5,7 @@ use crate::tree::PageTable;
 use pagewright_arch::{Entry, Isa, Leaf, LeafFlags, Pte, Replacement, Slot};
 use pagewright_sync::{Platform, WordGuard, rank};
 use pagewright_tlb::{Debt, Owed, Tlb};
-use pagewright_types::{Level, PageRange, Pfn, VirtAddr};
+use pagewright_types::{Level, PageRange, Pfn, VirtAddr, plant};
 
 /// The lock held, by the table's level.
 enum Guard<'a, P: Platform> {
@@ -100,6 +100,10 @@ impl<'a, P: Platform> Locked<'a, P> {
     #[inline]
     pub fn take(&self, va: VirtAddr) -> Option<Debt<'a, P, OwnedLeaf>> {
         self.leaf(va)?;
+        plant!(FlushBeforeClear => self.tlb.flush(
+            self.tree.context(),
+            pagewright_tlb::Flush { range: Some(PageRange::page(va)), level: self.level, tables: false },
+        ));
         // The exchange is atomic against the walker, so the leaf read here has every bit that it will ever set.
         let old = self.tlb.fx().swap(self.slot(va), Pte::EMPTY);
         let Entry::Leaf(leaf) = P::Isa::decode(self.level, old) else {
@@ -111,7 +115,8 @@ impl<'a, P: Platform> Locked<'a, P> {
         } else {
             OwnedLeaf::new(leaf, self.tlb.frames().folio_ref_from_raw(leaf.pfn))
         };
-        Some(Debt::new(self.tlb, self.tree.context(), va, self.owed(old, Pte::EMPTY), owned))
+        let owed = plant!(FlushBeforeClear; Owed::Nothing, self.owed(old, Pte::EMPTY));
+        Some(Debt::new(self.tlb, self.tree.context(), va, owed, owned))
     }
 
     /// Changes the leaf for `va` to what `edit` makes of it, atomically against the walker's accessed and dirty updates. The frame must stay
@@ -129,7 +134,10 @@ impl<'a, P: Platform> Locked<'a, P> {
                 return None;
             }
             match self.tlb.fx().compare_exchange(slot, old, new) {
-                Ok(()) => return Some(Debt::new(self.tlb, self.tree.context(), va, self.owed(old, new), ())),
+                Ok(()) => {
+                    let owed = plant!(ProtectNoFlush; Owed::Nothing, self.owed(old, new));
+                    return Some(Debt::new(self.tlb, self.tree.context(), va, owed, ()));
+                }
                 Err(now) => old = now,
             }
         }

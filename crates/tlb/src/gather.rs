@@ -10,7 +10,7 @@ use crate::engine::{Flush, Tlb};
 use arrayvec::ArrayVec;
 use pagewright_frame::{BlockList, FolioRef};
 use pagewright_sync::Platform;
-use pagewright_types::{Level, PageRange};
+use pagewright_types::{Level, PageRange, plant};
 
 /// Shared references held before a gather settles early.
 const SHARED: usize = 64;
@@ -92,10 +92,16 @@ impl<'t, P: Platform> Gather<'t, P> {
     fn keep(&mut self, piece: Parked) {
         let frames = self.tlb.frames();
         match piece {
-            Parked::Block(block) => self.free.push(frames, block),
+            Parked::Block(block) => {
+                plant!(FreedInGather => return frames.free(block));
+                self.free.push(frames, block);
+            }
             // Alone on the folio: nobody can find it any more, so its own record can hold it.
             Parked::Folio(folio) => match frames.put_last(folio) {
-                Ok(block) => self.free.push(frames, block),
+                Ok(block) => {
+                    plant!(FreedInGather => return frames.free(block));
+                    self.free.push(frames, block);
+                }
                 Err(shared) => {
                     // INV-TLB-SHARED: another space may drop its reference after a flush of *its* CPUs only; ours stays until
                     // our CPUs have been told.
@@ -120,7 +126,7 @@ impl<'t, P: Platform> Gather<'t, P> {
 
     fn pay(&mut self) {
         if let Some(range) = self.range.take() {
-            let tables = core::mem::take(&mut self.tables);
+            let tables = plant!(TableAsLeaf; false, core::mem::take(&mut self.tables));
             // No level is named once tables went. For leaves of several levels Linux leaves the hint out (`tlb_get_level`); they span
             // 512 pages at least, for which the whole tag is the usual choice anyway.
             let mixed = core::mem::take(&mut self.mixed) && !tables;

@@ -5,7 +5,7 @@ use crate::engine::Tlb;
 use core::sync::atomic::Ordering;
 use pagewright_arch::Target;
 use pagewright_sync::{Arc, Platform};
-use pagewright_types::{Counter, CpuId, SpaceId, Tag};
+use pagewright_types::{Counter, CpuId, SpaceId, Tag, plant};
 
 impl<P: Platform> Tlb<P> {
     /// Makes this CPU run `next`. Free when it runs it already.
@@ -70,7 +70,7 @@ impl<P: Platform> Tlb<P> {
             // Out of lazy mode first: a sender that still saw it has bumped the generation before, and is seen below.
             if state.lazy.swap(false, Ordering::SeqCst) {
                 let generation = next.generation();
-                if state.pcids.seen() != generation {
+                if plant!(LazyNoCatchUp; false, state.pcids.seen() != generation) {
                     self.invalidate_local(Target::Tag(state.pcids.current_tag(tagged)));
                     self.count(Counter::NrTlbLocalFlushAll, 1);
                     state.pcids.set_seen(generation);
@@ -80,8 +80,9 @@ impl<P: Platform> Tlb<P> {
             return;
         }
         // INV-TLB-SWITCH: join the mask (a full barrier), then read the generation.
-        next.cpus.insert(me);
+        plant!(JoinAfterRead; (), { next.cpus.insert(me); });
         let generation = next.generation();
+        plant!(JoinAfterRead => { next.cpus.insert(me); });
         let assignment = state.pcids.choose(next.id(), generation, tagged);
         if !assignment.keep {
             self.count(Counter::NrTlbLocalFlushAll, 1);

@@ -12,7 +12,7 @@ use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 use pagewright_sync::{AtomicMask, OutOfMemory, PerCpu, Platform, SpinLock, rank};
-use pagewright_types::{CpuId, CpuMask, SpaceId, Tag};
+use pagewright_types::{CpuId, CpuMask, SpaceId, Tag, plant};
 
 /// Spaces whose translations one x86 CPU keeps.
 const SLOTS: usize = 6;
@@ -52,7 +52,8 @@ impl PcidSlots {
             victim as usize
         });
         let slot = &self.slots[index];
-        let keep = tagged && known.is_some() && slot.seen.load(Ordering::Relaxed) == generation;
+        let current = known.is_some() && slot.seen.load(Ordering::Relaxed) == generation;
+        let keep = tagged && plant!(TagReused; true, current);
         slot.space.store(space.raw(), Ordering::Relaxed);
         slot.seen.store(generation, Ordering::Relaxed);
         self.current.store(index as u8, Ordering::Relaxed);
@@ -198,6 +199,7 @@ impl<P: Platform> Asids<P> {
                 pool.test_and_set(kept as u16);
             }
         }
+        plant!(RolloverNoFlush => return);
         self.stale.insert_all(online);
     }
 }

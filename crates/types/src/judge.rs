@@ -143,6 +143,11 @@ pub trait Witness {
     fn stored(&self, at: PhysAddr) -> u64 {
         self.word(at)
     }
+
+    /// Whether any store waits now, so that [`Self::stored`] and [`Self::word`] could differ.
+    fn stores_wait(&self) -> bool {
+        false
+    }
 }
 
 /// Who listens. Calls come in the order in which things happened on the machine.

@@ -17,16 +17,18 @@ crate::named_table! {
         ProtectNoFlush = "protect-no-flush", "Rights are lowered in the entry and stay in the TLBs.";
         TagReused = "tag-reused", "A tag goes to another space without a flush.";
         NoPublish = "no-publish", "Entries are flushed before walkers can see that they changed (a missing DSB ISHST).";
-        BarrierElsewhere = "barrier-elsewhere", "Another CPU's DSB is taken for the completion of this one's TLBI.";
+        NoComplete = "no-complete", "A DSB ISHST stands where a DSB ISH must complete the TLBI.";
         CowFlushLate = "cow-flush-late", "Copy-on-write makes the new entry before the old one is flushed (no break before make).";
         CowNoFlush = "cow-no-flush", "Copy-on-write replaces an entry and flushes nothing.";
         ForkFlushLate = "fork-flush-late", "Fork lets the parent go before its writable translations are flushed.";
         FreedInGather = "freed-in-gather", "A frame is freed when its entry is cleared, and not after the flush.";
         MaskBeforeBump = "mask-before-bump", "The CPUs to tell are read before the generation moves, so one that joins in between is missed.";
+        JoinAfterRead = "join-after-read", "A CPU reads the generation before it joins the space's mask.";
+        LazyNoCatchUp = "lazy-no-catch-up", "A CPU leaves lazy mode without looking at the generation.";
         PartialClock = "partial-clock", "A flush of one space counts as a full one in the ledger.";
         RolloverNoFlush = "rollover-no-flush", "Tags are taken back and the TLBs keep what was under them.";
         ProtectFlushLate = "protect-flush-late", "mprotect lets other CPUs fault before it has flushed.";
-        UnmapFlushLate = "unmap-flush-late", "munmap lets the range be mapped again before it has flushed.";
+        ZapFlushLate = "zap-flush-late", "madvise lets go of the space before it has flushed, and mprotect finds nothing to flush.";
     }
 }
 
@@ -37,7 +39,8 @@ impl Plant {
     }
 }
 
-/// Does what a planted bug does, if it is chosen: `plant!(NoFlush => return)`.
+/// Does what a planted bug does, if it is chosen: `plant!(NoFlush => return)`. As an expression, gives the wrong value if it is
+/// chosen and the right one otherwise: `plant!(LocalOnly; CpuMask::EMPTY, targets)`.
 #[cfg(feature = "planted")]
 #[macro_export]
 macro_rules! plant {
@@ -46,6 +49,9 @@ macro_rules! plant {
             $mistake
         }
     };
+    ($which:ident; $wrong:expr, $right:expr) => {
+        if $crate::plant::is_chosen($crate::plant::Plant::$which) { $wrong } else { $right }
+    };
 }
 
 /// Nothing: this build has no planted bugs.
@@ -53,6 +59,9 @@ macro_rules! plant {
 #[macro_export]
 macro_rules! plant {
     ($which:ident => $mistake:expr) => {};
+    ($which:ident; $wrong:expr, $right:expr) => {
+        $right
+    };
 }
 
 #[cfg(feature = "planted")]
@@ -95,7 +104,7 @@ mod tests {
         #[allow(unused_mut)]
         let mut made = 0;
         crate::plant!(NoFlush => made += 1);
-        assert_eq!(made, 0);
+        assert_eq!((made, crate::plant!(NoFlush; 1, 2)), (0, 2));
         #[cfg(feature = "planted")]
         {
             choose(Some(Plant::NoFlush));

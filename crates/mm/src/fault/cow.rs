@@ -7,7 +7,7 @@ use pagewright_arch::{Leaf, LeafFlags};
 use pagewright_sync::Platform;
 use pagewright_table::Locked;
 use pagewright_tlb::frames::{FolioFlags, FolioRef};
-use pagewright_types::{Access, Counter, Level, Order, Rights};
+use pagewright_types::{Access, Counter, Level, Order, Rights, plant};
 
 impl<P: Platform> Fault<'_, P> {
     /// A store to a private page that may be shared with other spaces: reuse it if it is this space's alone, copy it otherwise.
@@ -91,7 +91,12 @@ impl<P: Platform> Fault<'_, P> {
                 self.mm.uncount_mapping(debt.parked().leaf(), &mut tally);
                 self.mm.lower(self.space, &tally);
             }
-            debt.settle();
+            plant!(CowFlushLate => {
+                self.install_own(&locked, folio);
+                debt.settle();
+                return Ok(Outcome::Done(Served::Minor));
+            });
+            plant!(CowNoFlush; core::mem::forget(debt), debt.settle());
         }
         self.install_own(&locked, folio);
         Ok(Outcome::Done(Served::Minor))

@@ -16,7 +16,7 @@ use crate::space::{AddressMap, Space};
 use pagewright_sync::{Arc, Platform};
 use pagewright_tlb::Gather;
 use pagewright_types::judge::Fact;
-use pagewright_types::{Counter, Rights};
+use pagewright_types::{Counter, Rights, plant};
 
 impl<P: Platform> Mm<P> {
     /// Copies an address space.
@@ -27,9 +27,13 @@ impl<P: Platform> Mm<P> {
     pub fn fork(&self, parent: &Space<P>) -> Result<Arc<Space<P>>, MmError> {
         let child = self.make_space(Some(parent.lineage()))?;
         let parent_map = parent.map().write();
-        let copied =
-            if parent_map.ended { Err(MmError::SpaceEnded) } else { self.copy_space(parent, &parent_map, &child) };
-        drop(parent_map);
+        let mut gather = Gather::new(&self.tlb, parent.table().context());
+        let copied = match parent_map.ended {
+            true => Err(MmError::SpaceEnded),
+            false => self.copy_space(parent, &parent_map, &child, &mut gather),
+        };
+        // INV-FORK-FLUSHED. Paid whether the copy went well or not: what was made read-only stays so.
+        plant!(ForkFlushLate; { drop(parent_map); gather.settle() }, { gather.settle(); drop(parent_map) });
         match copied {
             Ok(()) => {
                 self.tlb.count(Counter::PwFork, 1);
@@ -42,23 +46,26 @@ impl<P: Platform> Mm<P> {
         }
     }
 
-    fn copy_space(&self, parent: &Space<P>, from: &AddressMap<P>, child: &Space<P>) -> Result<(), MmError> {
+    fn copy_space<'a>(
+        &'a self,
+        parent: &'a Space<P>,
+        from: &AddressMap<P>,
+        child: &Space<P>,
+        gather: &mut Gather<'a, P>,
+    ) -> Result<(), MmError> {
         let mut to = child.map().write();
         to.reserve(self, from.len())?;
         self.join_files(from, child)?;
         to.copy_from(from);
-        let mut gather = Gather::new(&self.tlb, parent.table().context());
         let mut outcome = Ok(());
         for (start, vma) in from.iter().filter(|(_, vma)| !vma.is_shared() && vma.has_anon()) {
             let range = vma.range(start);
-            outcome = self.copy_entries(parent, child, range, &mut gather);
+            outcome = self.copy_entries(parent, child, range, gather);
             self.fx().declare(Fact::RightReduced { root: parent.table().root(), range, left: Rights::RX });
             if outcome.is_err() {
                 break;
             }
         }
-        // Paid whether the copy went well or not: what was made read-only stays so.
-        gather.settle();
         outcome
     }
 

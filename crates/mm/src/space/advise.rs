@@ -6,7 +6,7 @@ use crate::mm::Mm;
 use pagewright_arch::Isa;
 use pagewright_sync::Platform;
 use pagewright_tlb::Gather;
-use pagewright_types::{PageRange, VirtAddr};
+use pagewright_types::{PageRange, VirtAddr, plant};
 
 impl<P: Platform> Mm<P> {
     /// `MADV_DONTNEED`: drops the pages of `len` bytes at `addr`. Private memory reads as zeroes, or as its file, afterwards.
@@ -32,7 +32,8 @@ impl<P: Platform> Mm<P> {
             at = part.end();
             self.zap(space, part, &mut gather);
         }
-        gather.settle();
+        // INV-TLB-RACE: whoever finds an entry cleared after this lets go of the space finds it flushed, too.
+        plant!(ZapFlushLate; { drop(map); gather.settle() }, { gather.settle(); drop(map) });
         let hole = hole.or((at < range.end()).then_some(at));
         hole.map_or(Ok(()), |at| Err(MmError::NotMapped { at }))
     }

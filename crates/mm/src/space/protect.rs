@@ -10,7 +10,7 @@ use pagewright_arch::{Isa, Leaf, LeafFlags};
 use pagewright_sync::Platform;
 use pagewright_tlb::Gather;
 use pagewright_types::judge::Fact;
-use pagewright_types::{PageRange, Rights, VirtAddr};
+use pagewright_types::{PageRange, Rights, VirtAddr, plant};
 
 impl<P: Platform> Mm<P> {
     /// Changes the rights of `len` bytes at `addr`, rounded up to pages.
@@ -30,7 +30,11 @@ impl<P: Platform> Mm<P> {
         let (part, outcome) = permitted(&map, range, rights);
         if !part.is_empty() {
             self.reserve_protect(&mut map, part, rights)?;
-            self.protect_reserved(space, &mut map, part, rights);
+            let mut gather = Gather::new(&self.tlb, space.table().context());
+            self.protect_reserved(space, &mut map, part, rights, &mut gather);
+            // INV-MM-REDUCED: no CPU holds a right that the call took away when it returns, nor when somebody else finds the
+            // mapping changed.
+            plant!(ProtectFlushLate; { drop(map); gather.settle() }, { gather.settle(); drop(map) });
         }
         outcome
     }
@@ -50,10 +54,16 @@ impl<P: Platform> Mm<P> {
         map.reserve(self, 2)
     }
 
-    fn protect_reserved(&self, space: &Space<P>, map: &mut AddressMap<P>, range: PageRange, rights: Rights) {
+    fn protect_reserved<'a>(
+        &'a self,
+        space: &'a Space<P>,
+        map: &mut AddressMap<P>,
+        range: PageRange,
+        rights: Rights,
+        gather: &mut Gather<'a, P>,
+    ) {
         map.split_at(range.start());
         map.split_at(range.end());
-        let mut gather = Gather::new(&self.tlb, space.table().context());
         let mut at = range.start().page_index();
         while let Some((start, vma)) = map.find_or_after(VirtAddr::from_page_index(at))
             && start < range.end().page_index()
@@ -64,14 +74,12 @@ impl<P: Platform> Mm<P> {
             }
             map.set_rights(start, rights);
             if let Some((start, vma)) = map.find(VirtAddr::from_page_index(start)) {
-                self.protect_entries(space, start, vma, &mut gather);
+                self.protect_entries(space, start, vma, gather);
             }
         }
         // Whatever can be stored to can be loaded from, and whatever has a right at all.
         let left = if rights.is_empty() { rights } else { rights | Rights::READ };
         self.fx().declare(Fact::RightReduced { root: space.table().root(), range, left });
-        // INV-MM-REDUCED: no CPU holds a right that the call took away when it returns.
-        gather.settle();
         map.merge_over(range);
     }
 

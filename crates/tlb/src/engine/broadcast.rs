@@ -7,7 +7,7 @@ use super::{Flush, Tlb};
 use crate::context::Context;
 use pagewright_arch::{Invalidate, Reach, Target};
 use pagewright_sync::Platform;
-use pagewright_types::Counter;
+use pagewright_types::{Counter, plant};
 
 /// Entries above which one invalidation of the whole tag is issued instead (`MAX_DVM_OPS`): a CPU that receives more
 /// would be kept from its own work too long.
@@ -49,13 +49,14 @@ impl<P: Platform> Tlb<P> {
     }
 
     fn invalidate_everywhere(&self, target: Target) {
-        self.fx().invalidate(Invalidate { reach: Reach::Broadcast, target });
+        let reach = plant!(LocalOnly; Reach::Local, Reach::Broadcast);
+        self.fx().invalidate(Invalidate { reach, target });
     }
 
     /// Waits for what this CPU issued; pays every debt whose invalidations it had issued before.
     fn complete(&self) {
         let sampled = self.ledger().sample();
-        self.fx().complete();
+        plant!(NoComplete; self.fx().publish(), self.fx().complete());
         self.count(Counter::NrTlbRemoteFlush, 1);
         self.ledger().advance(self.fx().cpu(), sampled);
     }

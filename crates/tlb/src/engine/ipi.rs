@@ -11,6 +11,7 @@ use crate::context::Context;
 use core::sync::atomic::Ordering;
 use pagewright_arch::{Invalidate, Reach, Target};
 use pagewright_sync::{AtomicMask, Platform, SpinLock, rank};
+use pagewright_types::plant;
 use pagewright_types::{Counter, CpuId, CpuMask, SpaceId};
 
 /// What a sender asks of its targets.
@@ -37,12 +38,16 @@ impl<P: Platform> Mail<P> {
 impl<P: Platform> Tlb<P> {
     pub(super) fn flush_ipi(&self, context: &Context, flush: Flush) {
         // INV-TLB-SWITCH: the generation moves (a full barrier) before the mask is read.
-        let generation = context.bump();
+        let (generation, mut targets) = plant!(
+            MaskBeforeBump;
+            { let mask = context.cpus(); (context.bump(), mask) },
+            (context.bump(), context.cpus())
+        );
         let ask = Ask::Space { space: context.id(), generation, flush };
         let me = self.fx().cpu();
-        let mut targets = context.cpus();
         targets.remove(me);
-        if !flush.tables {
+        plant!(LocalOnly => targets = CpuMask::EMPTY);
+        if plant!(LazySkipped; true, !flush.tables) {
             // A lazy CPU looks at the generation before it returns to user mode, but its walker may still read tables.
             targets = targets.iter().filter(|cpu| !self.cpus.get(*cpu).lazy.load(Ordering::SeqCst)).collect();
         }
@@ -153,6 +158,7 @@ impl<P: Platform> Tlb<P> {
                     self.invalidate_local(Target::Page { tag, va, level: flush.level, last_level: !flush.tables });
                     va = va.add(stride);
                 }
+                plant!(PartialClock => self.ledger().advance(me, self.ledger().sample()));
                 self.count(Counter::NrTlbLocalFlushOne, pages);
                 state.pcids.set_seen(asked);
             }

@@ -11,6 +11,7 @@ use ipi::Mail;
 use pagewright_arch::{ShootdownKind, Target};
 use pagewright_frame::{Frames, NoFrames, Request};
 use pagewright_sync::{Arc, AtomicMask, OutOfMemory, PerCpu, Platform, SpinLock, rank};
+use pagewright_types::plant;
 use pagewright_types::{Counter, CpuMask, Level, Order, PageRange, Pfn, SpaceId, VirtAddr};
 
 /// What a flush must remove.
@@ -174,7 +175,8 @@ impl<P: Platform> Tlb<P> {
     /// In debug builds when the context may not wait for other CPUs.
     pub fn flush(&self, context: &Context, flush: Flush) {
         debug_assert!(self.fx.may_wait(), "INV-TLB-WAIT: flush where waiting is not allowed");
-        self.fx.publish();
+        plant!(NoFlush => return);
+        plant!(NoPublish; (), self.fx.publish());
         match self.fx.caps().shootdown {
             ShootdownKind::Ipi => self.flush_ipi(context, flush),
             ShootdownKind::Broadcast => self.flush_broadcast(context, flush),
