@@ -89,7 +89,11 @@ impl Process {
         self.tool_ranges.retain(|&(start, end)| end <= range.0 || range.1 <= start);
         let fixed = flags.contains(MapFlags::FIXED) || flags.contains(MapFlags::FIXED_NOREPLACE);
         let by_program = fixed || (addr != 0 && addr == at);
-        let placed = if by_program { Placed::ByProgram } else { Placed::Anywhere };
+        let placed = match (by_program, flags.contains(MapFlags::NORESERVE) && prot == Prot(0)) {
+            (true, _) => Placed::ByProgram,
+            (false, true) => Placed::Reserved,
+            (false, false) => Placed::Anywhere,
+        };
         self.flush(cx)?;
         let trace = self.space.map(at, len, placed);
         let addr = if by_program { trace } else { UserAddr(addr) };

@@ -25,6 +25,11 @@ pub(super) const fn page_up(addr: u64) -> u64 {
     page_down(addr.wrapping_add(PAGE_SIZE - 1))
 }
 
+/// The largest power of two up to `len`, at least a page.
+fn power_of_two_within(len: u64) -> u64 {
+    1 << len.max(PAGE_SIZE).ilog2()
+}
+
 /// A range of captured addresses that moved together.
 #[derive(Clone, Copy, Debug)]
 struct Region {
@@ -45,6 +50,8 @@ pub(super) struct Piece {
 pub(super) enum Placed {
     /// The kernel.
     Anywhere,
+    /// The kernel; and the program will give back at either end what its own alignment has no use for, as glibc does for its arenas.
+    Reserved,
     /// The program, by `MAP_FIXED` or a hint that was followed.
     ByProgram,
 }
@@ -117,27 +124,50 @@ impl Space {
 
     /// The highest free range below `mmap_base` of this length.
     pub(super) fn top_down(&self, len: u64) -> UserAddr {
+        self.top_down_at(len, PAGE_SIZE, 0)
+    }
+
+    /// The highest free range below `mmap_base` of this length that starts at `offset` above a multiple of `align`, a power of two.
+    fn top_down_at(&self, len: u64, align: u64, offset: u64) -> UserAddr {
+        let fit = |gap_end: u64| {
+            let highest = gap_end.saturating_sub(len);
+            highest.saturating_sub(highest.wrapping_sub(offset) & (align - 1))
+        };
         let mut gap_end = MMAP_BASE;
         for (&start, &end) in self.occupied.range(..MMAP_BASE).rev() {
-            if gap_end.saturating_sub(end) >= len {
+            if fit(gap_end) >= end {
                 break;
             }
             gap_end = gap_end.min(start);
         }
-        UserAddr(gap_end - len)
+        UserAddr(fit(gap_end))
+    }
+
+    /// Where a reservation goes: below everything, at the captured offset from the alignment for which a program asks twice what it needs.
+    /// What it keeps is aligned in the log; so it is in the trace.
+    fn reserve(&self, captured: u64, len: u64) -> UserAddr {
+        self.top_down_at(len, power_of_two_within(len / 2), captured)
+    }
+
+    /// Where a program means an address that is in none of its mappings: just behind one, if it is that; glibc puts arena after arena.
+    fn meant(&self, captured: u64) -> u64 {
+        let before = self.regions.range(..captured).next_back().filter(|(_, region)| region.end == captured);
+        before.map_or(captured, |(_, region)| captured.wrapping_add(region.delta))
     }
 
     /// A mapping came to be at a captured address, over whatever was there; returns where the trace has it.
     pub(super) fn map(&mut self, captured: u64, len: u64, placed: Placed) -> UserAddr {
         let len = page_up(len);
         let trace = match (self.layout, placed) {
-            (Layout::AsCaptured, Placed::Anywhere | Placed::ByProgram) => captured,
+            (Layout::AsCaptured, Placed::Anywhere | Placed::Reserved | Placed::ByProgram) => captured,
             (Layout::Linux, Placed::Anywhere) => self.top_down(len).0,
+            (Layout::Linux, Placed::Reserved) => self.reserve(captured, len).0,
             (Layout::Linux, Placed::ByProgram) => match self.addr(captured) {
                 // Inside a mapping of its own: the program goes by what it was given.
                 Some(inside) => inside.0,
-                None if self.is_free(captured, len) => captured,
-                None => self.top_down(len).0,
+                None if self.is_free(self.meant(captured), len) => self.meant(captured),
+                // Whatever the program wanted there, it has the alignment that it had.
+                None => self.top_down_at(len, power_of_two_within(len), captured).0,
             },
         };
         self.place(captured, UserAddr(trace), len);
@@ -289,6 +319,28 @@ mod tests {
         }
         assert_eq!(space.pieces(0x484_5000, 10 * P), [Piece { start: whole, len: 10 * P }]);
         assert_eq!(space.map(0x1_0000_0000, P, Placed::ByProgram).0, 0x1_0000_0000, "a free address is kept");
+    }
+
+    /// `new_heap` of glibc: twice the size is reserved, cut to an aligned half, and the next arena is asked for behind it.
+    #[test]
+    fn arenas_keep_their_alignment_and_their_order() {
+        const ARENA: u64 = 64 << 20;
+        let mut space = Space::new(Layout::Linux);
+        space.map(0x4000_0000, ARENA, Placed::Anywhere);
+        let captured = 0x55d_a000;
+        let aligned = 0x800_0000;
+        let reserved = space.map(captured, 2 * ARENA, Placed::Reserved);
+        space.unmap(captured, aligned - captured);
+        space.unmap(aligned + ARENA, captured + ARENA - aligned);
+        let arena = space.addr(aligned).unwrap();
+        assert_eq!(arena.0, reserved.0 + (aligned - captured));
+        assert_eq!(arena.0 % ARENA, 0);
+        let next = space.map(aligned + ARENA, ARENA, Placed::ByProgram);
+        assert!(next < arena, "no room behind the first");
+        assert_eq!(next.0 % ARENA, 0);
+        space.unmap(aligned + ARENA, ARENA);
+        space.unmap(0x4000_0000, ARENA);
+        assert_eq!(space.map(aligned + ARENA, ARENA, Placed::ByProgram).0, arena.0 + ARENA, "behind the first");
     }
 
     #[test]

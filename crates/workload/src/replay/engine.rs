@@ -6,7 +6,7 @@ use super::report::{Counts, ImageReport, Measured, Modelled, NotReplayed, Report
 use super::source::Source;
 use super::{Nonsense, ReplayConfig, ReplayError};
 use crate::lab::Lab;
-use crate::trace::{Event, FileInfo, MappingSource, Run, Stream, Task};
+use crate::trace::{Actor, Event, FileInfo, MappingSource, Run, Stream, Task};
 use pagewright_arch::Isa;
 use pagewright_mm::file::FileObject;
 use pagewright_mm::{FaultError, Knobs, Space};
@@ -215,6 +215,7 @@ impl<'l, I: Isa> Engine<'l, I> {
         let pid = self.thread(tid)?.process;
         let mut space = self.space_of(pid)?;
         self.lab.run(cpu, &space);
+        let mut loading = self.process(pid)?.loading;
         let mut queue = std::mem::take(&mut self.thread(tid)?.queue);
         let stop = loop {
             let Some(item) = queue.front() else { break Some(Waits::Feed) };
@@ -225,6 +226,7 @@ impl<'l, I: Isa> Engine<'l, I> {
             self.queued -= 1;
             self.events += 1;
             match item.work {
+                Work::Run(run) if loading => loading = self.load_run(cpu, pid, &space, &run)?,
                 Work::Run(run) => self.make_run(cpu, pid, &space, &run)?,
                 Work::Op(op) => {
                     let next = self.operate(cpu, pid, tid, op)?;
@@ -237,6 +239,7 @@ impl<'l, I: Isa> Engine<'l, I> {
                     }
                     // The process may have a new image.
                     space = self.space_of(pid)?;
+                    loading = self.process(pid)?.loading;
                     self.lab.run(cpu, &space);
                     continue;
                 }
@@ -280,6 +283,25 @@ impl<'l, I: Isa> Engine<'l, I> {
         match op {
             Op::Call(call) => self.call(cpu, pid, &call).map(|()| Next::On),
             Op::Task(task) => self.task(cpu, pid, tid, *task),
+        }
+    }
+
+    /// A run before the image's first access to its data: those of the kernel belong to `execve`, which Linux counts for the image that
+    /// called it. Returns whether that goes on.
+    fn load_run(&mut self, cpu: CpuId, pid: u32, space: &Space<Sim<I>>, run: &Run) -> Result<bool, ReplayError> {
+        let before = (space.minor_faults(), space.major_faults());
+        self.make_run(cpu, pid, space, run)?;
+        match (run.actor, run.stream) {
+            (Actor::Kernel, _) => {
+                let (minor, major) = (space.minor_faults() - before.0, space.major_faults() - before.1);
+                self.count_for_replaced(pid, minor, major)?;
+                Ok(true)
+            }
+            (Actor::User, Stream::Fetch) => Ok(true),
+            (Actor::User, Stream::Data) => {
+                self.process(pid)?.loading = false;
+                Ok(false)
+            }
         }
     }
 

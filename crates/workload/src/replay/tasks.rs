@@ -32,6 +32,8 @@ impl<I: Isa> Process<I> {
             children: 0,
             image: 0,
             name: String::new(),
+            loading: false,
+            replaced: None,
             faults_before: (0, 0),
             faults_at_vfork: (0, 0),
         }
@@ -132,9 +134,11 @@ impl<I: Isa> Engine<'_, I> {
         }
         self.process(pid)?.threads.push(tid);
         let space = self.lab.on(cpu, |mm| mm.new_space()).map_err(|error| self.no_memory(pid, error))?;
-        self.finish_image(cpu, pid)?;
+        let replaced = self.finish_image(cpu, pid)?;
         let process = self.process(pid)?;
         process.space = Some(space.clone());
+        process.loading = true;
+        process.replaced = replaced;
         process.borrowed = false;
         process.image += 1;
         process.faults_before = (0, 0);
@@ -180,11 +184,26 @@ impl<I: Isa> Engine<'_, I> {
         Ok(())
     }
 
-    /// Reports the present image and gives its memory back: to the parent, if it was borrowed.
-    fn finish_image(&mut self, cpu: CpuId, pid: u32) -> Result<(), ReplayError> {
+    /// Faults in a new image's memory that the image before it is to answer for.
+    pub(super) fn count_for_replaced(&mut self, pid: u32, minor: u64, major: u64) -> Result<(), ReplayError> {
         let process = self.process(pid)?;
+        process.faults_before.0 += minor;
+        process.faults_before.1 += major;
+        if let Some(index) = process.replaced {
+            self.images[index].minor_faults += minor;
+            self.images[index].major_faults += major;
+        }
+        Ok(())
+    }
+
+    /// Reports the present image and gives its memory back: to the parent, if it was borrowed. Returns where the report stands; what starts
+    /// the root has none.
+    fn finish_image(&mut self, cpu: CpuId, pid: u32) -> Result<Option<usize>, ReplayError> {
+        let process = self.process(pid)?;
+        let mut reported = None;
         if process.image > 0 || process.parent.is_some() {
             let report = process.image_report();
+            reported = report.is_some().then_some(self.images.len());
             self.images.extend(report);
         }
         let process = self.process(pid)?;
@@ -207,7 +226,7 @@ impl<I: Isa> Engine<'_, I> {
                 mm.end_space(&space);
             });
         }
-        Ok(())
+        Ok(reported)
     }
 
     /// What a `vfork` child faulted in its parent's memory is the child's: Linux counts faults by thread.

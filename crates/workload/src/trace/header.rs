@@ -73,7 +73,7 @@ pub struct NativeImage {
     pub image: u32,
     /// `comm`.
     pub command: String,
-    /// Minor faults of all threads since the image began. Those inside `execve` itself are not counted.
+    /// Minor faults of all threads since the image began. Those inside `execve` count for the image that called it.
     pub minor_faults: u64,
     /// Major faults, likewise.
     pub major_faults: u64,

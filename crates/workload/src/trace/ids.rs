@@ -108,6 +108,8 @@ impl MapFlags {
     pub const FIXED: Self = Self(0x10);
     /// `MAP_ANONYMOUS`.
     pub const ANONYMOUS: Self = Self(0x20);
+    /// `MAP_NORESERVE`.
+    pub const NORESERVE: Self = Self(0x4000);
     /// `MAP_FIXED_NOREPLACE`.
     pub const FIXED_NOREPLACE: Self = Self(0x10_0000);
 
