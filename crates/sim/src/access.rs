@@ -66,7 +66,7 @@ impl<I: Isa> Sim<I> {
     pub fn access(&self, cpu: CpuId, va: VirtAddr, access: Access, times: u64) -> Result<Translation, PageFault> {
         let core = self.core(cpu);
         let costs = &self.0.config.profile.costs;
-        let mut mmu = Mmu { sim: self, core, costs, va, access };
+        let mut mmu = Mmu { sim: self, core, costs, va, access, walked: false };
         match mmu.translate() {
             Ok(hit) => {
                 let count = match access {
@@ -78,7 +78,11 @@ impl<I: Isa> Sim<I> {
                 core.spend(costs.of(Cost::Access) * times);
                 let level = hit.key.level();
                 let within = va.page_index() & (level.pages() - 1);
-                Ok(Translation { pfn: hit.entry.pfn().add(within as u32), level })
+                let found = Translation { pfn: hit.entry.pfn().add(within as u32), level };
+                if self.0.judged.get() {
+                    self.judge_access(cpu, va, access, found, !mmu.walked);
+                }
+                Ok(found)
             }
             Err(present) => {
                 core.events.add(Event::FaultsRaised, 1);
@@ -96,6 +100,8 @@ struct Mmu<'a, I> {
     costs: &'a Costs,
     va: VirtAddr,
     access: Access,
+    /// Whether the tables were asked.
+    walked: bool,
 }
 
 /// Refused; whether the entry was present.
@@ -155,6 +161,8 @@ impl<I: Isa> Mmu<'_, I> {
     /// Walks all levels at once and remembers what it found.
     #[inline(never)]
     fn walk(&mut self, tlbs: &mut Tlbs, root: Root) -> Result<Hit, Refused> {
+        self.walked = true;
+        self.sim.evict_by_chance(tlbs);
         let events = &self.core.events;
         events.add(Event::PageWalks, 1);
         let started = self.core.clock();
@@ -172,13 +180,13 @@ impl<I: Isa> Mmu<'_, I> {
             match walk.step(I::KIND, &self.sim.0.ram, self.va, self.access) {
                 Step::Down { next, updated } => {
                     self.pay_update(updated);
-                    tlbs.remember_upper(root.tag, self.va, walk.level, next);
+                    tlbs.remember_upper(root, self.va, walk.level, next);
                     walk = next;
                 }
                 Step::Again => {}
                 Step::Arrived { found, updated } => {
                     self.pay_update(updated);
-                    break Ok(tlbs.remember(Side::of(self.access), root.tag, self.va, found));
+                    break Ok(tlbs.remember(Side::of(self.access), root, self.va, found));
                 }
                 Step::Refused { present } => {
                     self.forget_refused(tlbs, root.tag);

@@ -6,7 +6,7 @@
 use crate::cost::Costs;
 use crate::event::{Event, Events};
 use crate::time::Picos;
-use crate::tlb::Tlbs;
+use crate::tlb::{RootId, Tlbs};
 use crate::{Cost, Profile};
 use pagewright_sync::RankSet;
 use pagewright_types::{Pfn, Tag};
@@ -17,6 +17,7 @@ use std::cell::{Cell, RefCell};
 pub(crate) struct Root {
     pub(crate) table: Pfn,
     pub(crate) tag: Tag,
+    pub(crate) id: RootId,
 }
 
 /// One CPU.
@@ -24,6 +25,8 @@ pub(crate) struct Core {
     pub(crate) tlbs: RefCell<Tlbs>,
     /// `None` until the first root is installed; an access before that finds nothing mapped.
     pub(crate) root: Cell<Option<Root>>,
+    /// Whether a kernel thread runs here on whatever root is loaded, so that user mode makes no access. A judge alone asks.
+    pub(crate) lazy: Cell<bool>,
     clock: Cell<Picos>,
     pub(crate) events: Events,
     /// When the last CPU that was interrupted answers; waited for in `relax`.
@@ -43,6 +46,7 @@ impl Core {
         Self {
             tlbs: RefCell::new(Tlbs::new(&profile.geometry)),
             root: Cell::new(None),
+            lazy: Cell::new(false),
             clock: Cell::new(Picos::ZERO),
             events: Events::new(),
             answered_at: Cell::new(Picos::ZERO),

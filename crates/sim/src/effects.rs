@@ -10,6 +10,7 @@ use crate::event::Event;
 use crate::machine::{Allocations, Refusal, Sim};
 use pagewright_arch::{Caps, Effects, Invalidate, Isa, IsaKind, Pte, Slot};
 use pagewright_sync::Platform;
+use pagewright_types::judge::Fact;
 use pagewright_types::{CpuId, CpuMask, Order, Pfn, PhysAddr, Tag};
 use std::sync::atomic::Ordering;
 
@@ -120,7 +121,9 @@ impl<I: Isa> Effects for Sim<I> {
         if !keep || !self.0.caps.tagged {
             self.drop_tag_here(tag);
         }
-        self.here().root.set(Some(Root { table: root, tag }));
+        let id = self.id_of_root(root);
+        self.here().root.set(Some(Root { table: root, tag, id }));
+        self.judge_loaded();
     }
 
     fn without_interrupts<T>(&self, body: impl FnOnce() -> T) -> T {
@@ -149,6 +152,19 @@ impl<I: Isa> Effects for Sim<I> {
                 self.0.allocations.set(Allocations::FailAfter(more - 1, refusal));
                 true
             }
+        }
+    }
+
+    #[inline]
+    fn declare(&self, fact: Fact) {
+        if self.0.judged.get() {
+            self.judge_fact(fact);
+        }
+    }
+
+    fn lazy(&self, lazy: bool) {
+        if self.here().lazy.replace(lazy) && !lazy {
+            self.judge_loaded();
         }
     }
 

@@ -4,6 +4,7 @@
 //!   make accesses on any CPU ([`Sim::access`]).
 //! - [`MachineConfig`], [`Profile`] – what the machine is made of, and what is known about the real one.
 //! - [`Event`], [`Cost`], [`Picos`] – what it counts, what takes time, and how long.
+//! - [`Sim::bind_judge`] – who is told of everything cached, accessed and declared.
 //! - [`sched`] – which thread runs where next, by clock.
 //!
 //! ```text
@@ -28,9 +29,11 @@ mod effects;
 mod event;
 mod interrupt;
 mod invalidate;
+mod judge;
 mod machine;
 mod profile;
 mod ram;
+mod reached;
 pub mod sched;
 mod time;
 mod tlb;

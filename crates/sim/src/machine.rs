@@ -15,13 +15,18 @@ use crate::config::{ConfigError, MachineConfig};
 use crate::core::Core;
 use crate::cost::Cost;
 use crate::event::Event;
+use crate::judge::{Binding, Roots};
 use crate::profile::Profile;
 use crate::ram::Ram;
 use crate::time::Picos;
+use crate::tlb::Tlbs;
 use pagewright_arch::{Caps, Isa, IsaKind, ShootdownKind};
 use pagewright_types::{CpuId, CpuMask, FrameRange, NodeId};
+use rand_pcg::Pcg64;
+use rand_pcg::rand_core::{Rng, SeedableRng};
 use std::cell::{Cell, RefCell};
 use std::marker::PhantomData;
+use std::num::NonZeroU32;
 use std::rc::Rc;
 use std::sync::atomic::AtomicU64;
 
@@ -68,7 +73,19 @@ pub(crate) struct Machine<I> {
     pub(crate) handler: RefCell<Option<IpiHandler>>,
     pub(crate) allocations: Cell<Allocations>,
     pub(crate) refused: Cell<u64>,
+    /// Whether a judge is bound: what hot paths ask.
+    pub(crate) judged: Cell<bool>,
+    pub(crate) judge: RefCell<Option<Binding>>,
+    pub(crate) roots: RefCell<Roots>,
+    evictions: RefCell<Option<Evictions>>,
     isa: PhantomData<fn() -> I>,
+}
+
+/// Entries that leave a TLB without a reason that a program could see.
+struct Evictions {
+    /// One walk in so many drops an entry of its CPU.
+    one_in: NonZeroU32,
+    random: Pcg64,
 }
 
 /// A handle to a simulated machine of instruction set `I`; cloning it is counting a reference.
@@ -113,6 +130,10 @@ impl<I: Isa> Sim<I> {
             handler: RefCell::new(None),
             allocations: Cell::new(Allocations::Permitted),
             refused: Cell::new(0),
+            judged: Cell::new(false),
+            judge: RefCell::new(None),
+            roots: RefCell::new(Roots::default()),
+            evictions: RefCell::new(None),
             isa: PhantomData,
         })))
     }
@@ -188,6 +209,23 @@ impl<I: Isa> Sim<I> {
     /// Lets go of the handler.
     pub fn unbind_ipi_handler(&self) {
         *self.0.handler.borrow_mut() = None;
+    }
+
+    /// From now on one walk in `one_in` also drops some entry of its CPU's TLBs or walk caches, by the machine's seed; with `None`, entries
+    /// leave only for others.
+    pub fn evict_at_random(&self, one_in: Option<NonZeroU32>) {
+        let evictions = |one_in| Evictions { one_in, random: Pcg64::seed_from_u64(self.0.config.seed) };
+        *self.0.evictions.borrow_mut() = one_in.map(evictions);
+    }
+
+    /// A walk is about to be made with `tlbs`.
+    pub(crate) fn evict_by_chance(&self, tlbs: &mut Tlbs) {
+        let mut evictions = self.0.evictions.borrow_mut();
+        let Some(Evictions { one_in, random }) = &mut *evictions else { return };
+        let held = tlbs.len() as u64;
+        if random.next_u64().is_multiple_of(u64::from(one_in.get())) && held > 0 {
+            tlbs.evict((random.next_u64() % held) as usize);
+        }
     }
 
     /// Lets `permitted` more allocations pass and refuses what `refusal` says.

@@ -74,14 +74,19 @@ pub struct Scheduler {
     slice: Picos,
     lookahead: Picos,
     random: Pcg64,
+    /// Rebuilt by each [`Scheduler::next`], kept for its memory: by CPU, the place in `threads` of who runs there.
+    running: Vec<Option<usize>>,
+    /// Likewise, the places of those who wait for a CPU.
+    ready: Vec<usize>,
 }
 
 impl Scheduler {
     /// No threads on `cpus` CPUs that share time in slices of `slice`. No turn lasts longer than `lookahead`, so that no CPU
     /// runs further than that ahead of another that has work: the finer, the truer the order of what CPUs do to each other.
     pub fn new(cpus: u16, slice: Picos, lookahead: Picos, seed: u64) -> Self {
-        let last_on = vec![None; usize::from(cpus)];
-        Self { threads: Vec::new(), last_on, slice, lookahead, random: Pcg64::seed_from_u64(seed) }
+        let random = Pcg64::seed_from_u64(seed);
+        let (last_on, running) = (vec![None; usize::from(cpus)], vec![None; usize::from(cpus)]);
+        Self { threads: Vec::new(), last_on, slice, lookahead, random, running, ready: Vec::new() }
     }
 
     /// Adds a thread that may run from `ready` on, on the CPUs of `affinity`.
@@ -142,6 +147,7 @@ impl Scheduler {
 
     /// The next turn, given each CPU's clock, or `None` when every thread is blocked.
     pub fn next(&mut self, clock: impl Fn(CpuId) -> Picos) -> Option<Turn> {
+        self.sort_by_state();
         let mut best: Option<((Picos, bool), CpuId, usize)> = None;
         let mut equals = 0;
         for cpu in (0..self.last_on.len()).map(|cpu| CpuId::new(cpu as u16)) {
@@ -164,17 +170,29 @@ impl Scheduler {
         best.map(|((start, _), cpu, index)| self.start(cpu, index, start))
     }
 
+    /// Looks at each thread once, so that a CPU that has nobody costs next to nothing.
+    fn sort_by_state(&mut self) {
+        self.running.fill(None);
+        self.ready.clear();
+        for (index, thread) in self.threads.iter().enumerate() {
+            match thread.state {
+                State::Running(cpu, _) => self.running[cpu.index()] = Some(index),
+                State::Ready(_) => self.ready.push(index),
+                State::Blocked => {}
+            }
+        }
+    }
+
     /// Which thread `cpu` would run next, and when.
     fn candidate(&self, cpu: CpuId, now: Picos) -> Option<(Picos, usize)> {
-        let running = |thread: &Thread| matches!(thread.state, State::Running(on, _) if on == cpu);
-        if let Some(index) = self.threads.iter().position(running) {
+        if let Some(index) = self.running[cpu.index()] {
             return Some((now, index));
         }
-        let ready = self.threads.iter().enumerate().filter_map(|(index, thread)| match thread.state {
-            State::Ready(since) if thread.affinity.contains(cpu) => {
-                Some(((since.max(now), since, thread.last != Some(cpu)), index))
+        let ready = self.ready.iter().filter_map(|&index| match self.threads[index] {
+            Thread { state: State::Ready(since), affinity, last, .. } if affinity.contains(cpu) => {
+                Some(((since.max(now), since, last != Some(cpu)), index))
             }
-            State::Ready(_) | State::Running(..) | State::Blocked => None,
+            Thread { .. } => None,
         });
         ready.min().map(|((start, _, _), index)| (start, index))
     }

@@ -6,6 +6,7 @@ use common::{Bench, CPU0, page};
 use pagewright_arch::{Aarch64, Effects, Entry, Isa, IsaKind, Leaf, LeafFlags, Pte, X86_64};
 use pagewright_sim::{Cost, Event, PageFault, Picos};
 use pagewright_types::{Access, CpuId, Level, Pfn, PhysAddr, Rights, VirtAddr};
+use std::num::NonZeroU32;
 
 const CPU1: CpuId = CpuId::new(1);
 
@@ -35,6 +36,7 @@ both!(
     repeats_cost_one_lookup,
     untouched_memory_reads_as_zero,
     the_same_accesses_take_the_same_time,
+    entries_leave_at_random_by_seed,
 );
 
 fn an_access_finds_its_frame_at_every_level<I: Isa>() {
@@ -186,4 +188,23 @@ fn the_same_accesses_take_the_same_time<I: Isa>() {
     let first = run();
     assert!(first.0 > Picos::ZERO);
     assert_eq!(first, run());
+}
+
+fn entries_leave_at_random_by_seed<I: Isa>() {
+    let walks = |one_in: Option<u32>| {
+        let bench = Bench::<I>::new();
+        let root = bench.frame(Level::PTE);
+        bench.switch(CPU0, root, 1);
+        for number in 0..8 {
+            bench.map(root, Level::PTE, page(number), Rights::RW, LeafFlags::empty());
+        }
+        bench.sim.evict_at_random(one_in.and_then(NonZeroU32::new));
+        for number in (0..200).map(|step| step % 8) {
+            bench.sim.access(CPU0, page(number), Access::Read, 1).expect("mapped");
+        }
+        bench.sim.total(Event::PageWalks)
+    };
+    assert_eq!(walks(None), 8);
+    assert!(walks(Some(1)) > 8, "each walk drops an entry, so there is always another walk to come");
+    assert_eq!(walks(Some(1)), walks(Some(1)));
 }

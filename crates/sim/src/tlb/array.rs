@@ -11,7 +11,9 @@
 //!
 //! A global entry has tag 0 in its key and answers under every tag. Key zero is an empty way.
 
+use crate::reached::{Leads, Reached};
 use pagewright_types::{Level, Tag, VirtAddr};
+use std::rc::Rc;
 
 /// Which translation an entry is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -62,6 +64,16 @@ impl Key {
         VirtAddr::new((self.0 & PAGE_MASK) << self.level().shift())
     }
 
+    /// The tag it stands under; 0 for a global entry.
+    pub(crate) fn tag(self) -> Tag {
+        Tag::new((self.0 >> TAG_SHIFT) as u16)
+    }
+
+    /// Whether it answers under every tag.
+    pub(crate) fn is_global(self) -> bool {
+        self.0 & GLOBAL != 0
+    }
+
     /// Whether the entry answers under `tag`.
     pub(crate) fn answers(self, tag: Tag) -> bool {
         self.0 & GLOBAL != 0 || self.0 & TAG_MASK == (tag.raw() as u64) << TAG_SHIFT
@@ -95,9 +107,11 @@ pub(crate) struct Array<T> {
     held: [u32; Level::COUNT],
     /// Global entries held.
     globals: u32,
+    /// Told of every entry that comes and goes, while a judge is bound.
+    reached: Option<Rc<Reached>>,
 }
 
-impl<T: Copy + Default> Array<T> {
+impl<T: Leads + Default> Array<T> {
     /// `sets` × `ways` empty entries. `sets` is a power of two, which profiles are checked for.
     pub(crate) fn new(sets: usize, ways: usize) -> Self {
         debug_assert!(sets.is_power_of_two());
@@ -108,7 +122,27 @@ impl<T: Copy + Default> Array<T> {
             set_mask: sets as u64 - 1,
             held: [0; Level::COUNT],
             globals: 0,
+            reached: None,
         }
+    }
+
+    /// Counts what is held, and whatever comes and goes from now on, in `reached`; stops counting with `None`.
+    pub(crate) fn count_in(&mut self, reached: Option<Rc<Reached>>) {
+        self.reached = reached;
+        if let Some(reached) = &self.reached {
+            self.entries().for_each(|(key, value)| reached.gain(value.leads(key.level())));
+        }
+    }
+
+    /// All that is held.
+    pub(crate) fn entries(&self) -> impl Iterator<Item = (Key, T)> {
+        let held = self.keys.iter().zip(&self.values).filter(|(key, _)| **key != Key::EMPTY);
+        held.map(|(key, value)| (Key(*key), *value))
+    }
+
+    /// Number of entries held.
+    pub(crate) fn len(&self) -> usize {
+        self.held.iter().sum::<u32>() as usize
     }
 
     /// Whether any entry of `level` is held.
@@ -154,18 +188,26 @@ impl<T: Copy + Default> Array<T> {
         let keys = &mut self.keys[set.clone()];
         let same = position(keys, key.0);
         let way = same.or_else(|| position(keys, Key::EMPTY)).unwrap_or(keys.len() - 1);
-        let old = keys[way];
+        let old = (keys[way], self.values[base + way]);
         push_front(&mut keys[..=way], key.0);
         push_front(&mut self.values[set][..=way], value);
         self.forget(old);
         self.held[key.level().index()] += 1;
         self.globals += u32::from(key.0 & GLOBAL != 0);
+        if let Some(reached) = &self.reached {
+            reached.gain(value.leads(key.level()));
+        }
     }
 
-    fn forget(&mut self, key: u64) {
+    #[inline]
+    fn forget(&mut self, (key, value): (u64, T)) {
         if key != Key::EMPTY {
-            self.held[Key(key).level().index()] -= 1;
+            let level = Key(key).level();
+            self.held[level.index()] -= 1;
             self.globals -= u32::from(key & GLOBAL != 0);
+            if let Some(reached) = &self.reached {
+                reached.lose(value.leads(level));
+            }
         }
     }
 
@@ -175,10 +217,10 @@ impl<T: Copy + Default> Array<T> {
             return false;
         }
         let base = self.set_of(key);
-        match self.keys[base..base + self.ways].iter_mut().find(|other| **other == key.0) {
+        match self.keys[base..base + self.ways].iter().position(|other| *other == key.0) {
             Some(way) => {
-                *way = Key::EMPTY;
-                self.forget(key.0);
+                self.keys[base + way] = Key::EMPTY;
+                self.forget((key.0, self.values[base + way]));
                 true
             }
             None => false,
@@ -189,6 +231,9 @@ impl<T: Copy + Default> Array<T> {
     pub(crate) fn remove_all(&mut self, pattern: Pattern) -> u64 {
         if self.held == [0; Level::COUNT] {
             return 0;
+        }
+        if self.reached.is_some() {
+            return self.remove_where(|key| key.0 & pattern.mask == pattern.want);
         }
         let mut lost = 0;
         // Without a branch, so that the compiler can take several keys at once: a full flush sweeps thousands.
@@ -206,14 +251,28 @@ impl<T: Copy + Default> Array<T> {
     /// Drops all entries for which `unwanted` holds and says how many.
     pub(crate) fn remove_where(&mut self, unwanted: impl Fn(Key) -> bool) -> u64 {
         let mut lost = 0;
-        for key in self.keys.iter_mut().filter(|key| **key != Key::EMPTY) {
+        for (key, value) in self.keys.iter_mut().zip(&self.values).filter(|(key, _)| **key != Key::EMPTY) {
             if unwanted(Key(*key)) {
+                if let Some(reached) = &self.reached {
+                    reached.lose(value.leads(Key(*key).level()));
+                }
                 *key = Key::EMPTY;
                 lost += 1;
             }
         }
-        self.recount();
+        if lost > 0 {
+            self.recount();
+        }
         lost
+    }
+
+    /// Drops the entry that stands at place `nth` among those held, as a replacement that nobody foresaw would.
+    pub(crate) fn evict(&mut self, nth: usize) {
+        let mut held = self.keys.iter().enumerate().filter(|(_, key)| **key != Key::EMPTY);
+        if let Some((way, key)) = held.nth(nth).map(|(way, key)| (way, *key)) {
+            self.keys[way] = Key::EMPTY;
+            self.forget((key, self.values[way]));
+        }
     }
 
     fn recount(&mut self) {
@@ -259,7 +318,14 @@ fn position(keys: &[u64], key: u64) -> Option<usize> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use pagewright_types::{Order, Pfn};
     use proptest::prelude::*;
+
+    impl Leads for u32 {
+        fn leads(self, level: Level) -> (Pfn, Level) {
+            (Pfn::new(self % 4 * level.pages() as u32), level)
+        }
+    }
 
     /// An array as one would describe it: each set a list, the most recently used last.
     struct Naive {
@@ -340,6 +406,8 @@ mod tests {
         ) {
             let sets = 1usize << log_sets;
             let mut array = Array::new(sets, ways);
+            let reached = Rc::new(Reached::new(4 << 18));
+            array.count_in(Some(Rc::clone(&reached)));
             let mut naive = Naive { sets: vec![Vec::new(); sets], ways };
             for step in steps {
                 match step {
@@ -372,6 +440,17 @@ mod tests {
                 let globals = naive.sets.iter().flatten().any(|(key, _)| key.0 & GLOBAL != 0);
                 prop_assert_eq!(array.holds_globals(), globals);
             }
+            for frame in 0..1024 {
+                let leads = |(key, value): &(Key, u32)| {
+                    let (pfn, size) = value.leads(key.level());
+                    pfn.raw() <= frame && frame < pfn.raw() + size.pages() as u32
+                };
+                prop_assert_eq!(reached.any(Pfn::new(frame), Order::ZERO), naive.sets.iter().flatten().any(leads));
+            }
+            while array.len() > 0 {
+                array.evict(array.len() / 2);
+            }
+            prop_assert!((0..4).all(|frame| !reached.any(Pfn::new(frame << 18), Order::PUD)), "nothing is held");
         }
     }
 }

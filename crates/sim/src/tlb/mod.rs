@@ -11,10 +11,13 @@ mod array;
 
 pub(crate) use array::{Key, Pattern};
 
+use crate::core::Root;
 use crate::profile::{Geometry, TlbKind};
+use crate::reached::{Leads, Reached};
 use crate::walk::{Found, Walk};
 use array::Array;
 use pagewright_types::{Access, Level, Pfn, Rights, Tag, VirtAddr};
+use std::rc::Rc;
 
 /// Which first-level TLB an access goes through.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,17 +43,46 @@ pub(crate) enum Depth {
     Second = 1,
 }
 
-/// A cached translation: frame in the low half, then rights (3 bits) and whether it is known to be dirty.
+/// A root table as cached translations name it: 28 bits beside a frame and its rights. The machine keeps the list.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub(crate) struct RootId(u32);
+
+impl RootId {
+    const BITS: u32 = 28;
+
+    /// The root at place `index` of the machine's list.
+    ///
+    /// # Panics
+    /// Past 2^28 roots.
+    pub(crate) fn new(index: usize) -> Self {
+        assert!(index < 1 << Self::BITS, "{index} different roots");
+        Self(index as u32)
+    }
+
+    /// Its place in the list.
+    pub(crate) fn index(self) -> usize {
+        self.0 as usize
+    }
+}
+
+/// A cached translation: frame in the low half, then rights (3 bits), whether it is known to be dirty, and the root of the walk that found
+/// it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub(crate) struct Entry(u64);
 
 impl Entry {
     const RIGHTS_SHIFT: u32 = 32;
     const DIRTY: u64 = 1 << 35;
+    const ROOT_SHIFT: u32 = 36;
 
-    fn new(found: Found) -> Self {
+    fn new(root: RootId, found: Found) -> Self {
         let dirty = if found.dirty { Self::DIRTY } else { 0 };
-        Self(u64::from(found.pfn.raw()) | u64::from(found.rights.bits()) << Self::RIGHTS_SHIFT | dirty)
+        let root = u64::from(root.0) << Self::ROOT_SHIFT;
+        Self(u64::from(found.pfn.raw()) | u64::from(found.rights.bits()) << Self::RIGHTS_SHIFT | dirty | root)
+    }
+
+    pub(crate) fn root(self) -> RootId {
+        RootId((self.0 >> Self::ROOT_SHIFT) as u32)
     }
 
     #[inline]
@@ -69,6 +101,13 @@ impl Entry {
     }
 }
 
+impl Leads for Entry {
+    #[inline]
+    fn leads(self, level: Level) -> (Pfn, Level) {
+        (self.pfn(), level)
+    }
+}
+
 /// A translation that was found, and under which key.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Hit {
@@ -76,11 +115,19 @@ pub(crate) struct Hit {
     pub(crate) entry: Entry,
 }
 
-/// A remembered table entry: the table it points to, and what it and those above allow.
+/// A remembered table entry: the table it points to, what it and those above allow, and the root of the walk that read it.
 #[derive(Clone, Copy, Debug, Default)]
-struct Upper {
-    table: Pfn,
+pub(crate) struct Upper {
+    pub(crate) table: Pfn,
     allows: Rights,
+    pub(crate) root: RootId,
+}
+
+impl Leads for Upper {
+    #[inline]
+    fn leads(self, _level: Level) -> (Pfn, Level) {
+        (self.table, Level::PTE)
+    }
 }
 
 /// Which array holds translations of each level; [`Route::NOWHERE`] where none does.
@@ -156,9 +203,9 @@ impl Tlbs {
     }
 
     /// Remembers in both depths what a walk for `va` under `tag` found.
-    pub(crate) fn remember(&mut self, side: Side, tag: Tag, va: VirtAddr, found: Found) -> Hit {
-        let key = if found.global { Key::global(found.level, va) } else { Key::new(tag, found.level, va) };
-        let hit = Hit { key, entry: Entry::new(found) };
+    pub(crate) fn remember(&mut self, side: Side, root: Root, va: VirtAddr, found: Found) -> Hit {
+        let key = if found.global { Key::global(found.level, va) } else { Key::new(root.tag, found.level, va) };
+        let hit = Hit { key, entry: Entry::new(root.id, found) };
         self.fill(Depth::Second, side, hit);
         self.fill(Depth::First, side, hit);
         hit
@@ -177,9 +224,48 @@ impl Tlbs {
     }
 
     /// Remembers that the entry of `level` over `va` leads to `next`.
-    pub(crate) fn remember_upper(&mut self, tag: Tag, va: VirtAddr, level: Level, next: Walk) {
+    pub(crate) fn remember_upper(&mut self, root: Root, va: VirtAddr, level: Level, next: Walk) {
         if let Some(cache) = &mut self.uppers[level.index()] {
-            cache.insert(Key::new(tag, level, va), Upper { table: next.table, allows: next.allows });
+            let upper = Upper { table: next.table, allows: next.allows, root: root.id };
+            cache.insert(Key::new(root.tag, level, va), upper);
+        }
+    }
+
+    /// Counts in `reached` where everything held leads, from now on; stops counting with `None`.
+    pub(crate) fn count_in(&mut self, reached: Option<&Rc<Reached>>) {
+        self.arrays.iter_mut().for_each(|array| array.count_in(reached.cloned()));
+        self.uppers.iter_mut().flatten().for_each(|cache| cache.count_in(reached.cloned()));
+    }
+
+    /// All translations held; one kept at both depths comes twice.
+    pub(crate) fn translations(&self) -> impl Iterator<Item = Hit> {
+        self.arrays.iter().flat_map(|array| array.entries().map(|(key, entry)| Hit { key, entry }))
+    }
+
+    /// All that the walk caches hold.
+    pub(crate) fn uppers(&self) -> impl Iterator<Item = (Key, Upper)> {
+        self.uppers.iter().flatten().flat_map(Array::entries)
+    }
+
+    /// Number of entries held, those of walk caches included.
+    pub(crate) fn len(&self) -> usize {
+        let translations: usize = self.arrays.iter().map(Array::len).sum();
+        translations + self.uppers.iter().flatten().map(Array::len).sum::<usize>()
+    }
+
+    /// Drops the entry at place `nth` among those held.
+    pub(crate) fn evict(&mut self, mut nth: usize) {
+        for array in &mut self.arrays {
+            if nth < array.len() {
+                return array.evict(nth);
+            }
+            nth -= array.len();
+        }
+        for cache in self.uppers.iter_mut().flatten() {
+            if nth < cache.len() {
+                return cache.evict(nth);
+            }
+            nth -= cache.len();
         }
     }
 

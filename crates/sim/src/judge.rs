@@ -1,0 +1,159 @@
+//! What the machine tells a judge, and what a judge may ask of it.
+//!
+//! A [`Judge`] is bound to a machine by [`Sim::bind_judge`]. It hears of every fact declared, every access made and every root that
+//! comes into use, in the order in which they happen, and sees through [`Witness`] everything that any CPU remembers: translations, walk
+//! caches, and walks in flight. Nothing here looks at what the memory manager believes.
+//!
+//! Whether something remembered can be used now ([`Reach`]): a translation if it stands under the tag in use (or is global) and the CPU
+//! is not lazy; a walk-cache entry already if it stands under the tag in use, because the walker of a lazy CPU still reads tables
+//! speculatively; a walk in flight always.
+
+use crate::access::Translation;
+use crate::core::Core;
+use crate::machine::Sim;
+use crate::reached::Reached;
+use crate::tlb::{Key, RootId};
+use pagewright_arch::{Isa, IsaKind};
+use pagewright_types::judge::{Cached, Fact, Judge, Made, Memory, Reach, Witness};
+use pagewright_types::{Access, CpuId, Order, PageRange, Pfn, PhysAddr, VirtAddr};
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::rc::Rc;
+use std::sync::atomic::Ordering;
+
+/// A judge that listens, and the counts that are kept for it.
+#[derive(Clone)]
+pub(crate) struct Binding {
+    judge: Rc<RefCell<dyn Judge>>,
+    reached: Rc<Reached>,
+}
+
+/// Every root table that was ever installed.
+#[derive(Default)]
+pub(crate) struct Roots {
+    tables: Vec<Pfn>,
+    ids: HashMap<Pfn, RootId>,
+}
+
+impl Roots {
+    fn id(&mut self, table: Pfn) -> RootId {
+        *self.ids.entry(table).or_insert_with(|| {
+            self.tables.push(table);
+            RootId::new(self.tables.len() - 1)
+        })
+    }
+}
+
+impl<I: Isa> Sim<I> {
+    /// Lets `judge` hear and see everything from now on, in place of whoever did before. The machine keeps the handle until
+    /// [`Sim::unbind_judge`].
+    ///
+    /// The judge must not act on the machine: it is called in the middle of what it judges.
+    pub fn bind_judge(&self, judge: Rc<RefCell<dyn Judge>>) {
+        let reached = Rc::new(Reached::new(self.0.ram.words().len() / 512));
+        for core in &self.0.cores {
+            core.tlbs.borrow_mut().count_in(Some(&reached));
+        }
+        *self.0.judge.borrow_mut() = Some(Binding { judge, reached });
+        self.0.judged.set(true);
+    }
+
+    /// Lets go of the judge.
+    pub fn unbind_judge(&self) {
+        self.0.judged.set(false);
+        *self.0.judge.borrow_mut() = None;
+        for core in &self.0.cores {
+            core.tlbs.borrow_mut().count_in(None);
+        }
+    }
+
+    pub(crate) fn id_of_root(&self, table: Pfn) -> RootId {
+        self.0.roots.borrow_mut().id(table)
+    }
+
+    fn with_judge(&self, tell: impl FnOnce(&mut dyn Judge)) {
+        let judge = self.0.judge.borrow().as_ref().map(|binding| Rc::clone(&binding.judge));
+        if let Some(judge) = judge {
+            tell(&mut *judge.borrow_mut());
+        }
+    }
+
+    /// Tells of a fact declared on the current CPU.
+    #[cold]
+    pub(crate) fn judge_fact(&self, fact: Fact) {
+        self.with_judge(|judge| judge.fact(self, self.0.current.get(), fact));
+    }
+
+    /// Tells of an access.
+    pub(crate) fn judge_access(&self, cpu: CpuId, va: VirtAddr, access: Access, found: Translation, cached: bool) {
+        let Some(root) = self.core(cpu).root.get() else { return };
+        let at = found.pfn.base().add(va.page_offset());
+        self.with_judge(|judge| judge.access(self, Made { cpu, root: root.table, va, access, at, cached }));
+    }
+
+    /// Tells that the current CPU is about to use the root that is loaded there.
+    pub(crate) fn judge_loaded(&self) {
+        if let (true, Some(root)) = (self.0.judged.get(), self.here().root.get()) {
+            self.with_judge(|judge| judge.loaded(self, self.0.current.get(), root.table, root.tag));
+        }
+    }
+
+    /// First address of an entry, with the sign that its half of the address space has.
+    fn address(key: Key) -> VirtAddr {
+        match I::KIND {
+            IsaKind::X86_64 => VirtAddr::new(((key.start().raw() << 16) as i64 >> 16) as u64),
+            IsaKind::Aarch64 => key.start(),
+        }
+    }
+
+    /// Tells what one CPU remembers under keys that `wanted` picks.
+    fn tell_of(&self, cpu: CpuId, core: &Core, wanted: impl Fn(Key) -> bool, tell: &mut dyn FnMut(Cached)) {
+        let roots = self.0.roots.borrow();
+        let in_use = |key: Key| core.root.get().is_some_and(|root| key.answers(root.tag));
+        let reach = |usable| if usable { Reach::Usable } else { Reach::Condemned };
+        let cached = |key: Key, root: RootId, memory, usable| Cached {
+            cpu,
+            memory,
+            tag: key.tag(),
+            root: roots.tables[root.index()],
+            va: Self::address(key),
+            level: key.level(),
+            global: key.is_global(),
+            reach: reach(usable),
+        };
+        let tlbs = core.tlbs.borrow();
+        for hit in tlbs.translations().filter(|hit| wanted(hit.key)) {
+            let memory = Memory::Translation { pfn: hit.entry.pfn(), rights: hit.entry.rights() };
+            tell(cached(hit.key, hit.entry.root(), memory, in_use(hit.key) && !core.lazy.get()));
+        }
+        for (key, upper) in tlbs.uppers().filter(|(key, _)| wanted(*key)) {
+            tell(cached(key, upper.root, Memory::Table { table: upper.table }, in_use(key)));
+        }
+    }
+}
+
+impl<I: Isa> Witness for Sim<I> {
+    fn cached(&self, tell: &mut dyn FnMut(Cached)) {
+        for (index, core) in self.0.cores.iter().enumerate() {
+            self.tell_of(CpuId::new(index as u16), core, |_| true, tell);
+        }
+    }
+
+    fn cached_in(&self, range: PageRange, tell: &mut dyn FnMut(Cached)) {
+        let within = |key: Key| {
+            let start = Self::address(key);
+            start < range.end() && range.start() < start.add(key.level().span())
+        };
+        for (index, core) in self.0.cores.iter().enumerate() {
+            self.tell_of(CpuId::new(index as u16), core, within, tell);
+        }
+    }
+
+    fn might_reach(&self, pfn: Pfn, order: Order) -> bool {
+        self.0.judge.borrow().as_ref().is_none_or(|binding| binding.reached.any(pfn, order))
+    }
+
+    fn word(&self, at: PhysAddr) -> u64 {
+        self.0.ram.word(at.align_down(8)).load(Ordering::Acquire)
+    }
+}
