@@ -6,9 +6,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 /// Runs of which the least, the median and the median of the ratios are shown.
-const RUNS: usize = 15;
+const RUNS: usize = 45;
 /// How long a run lasts, about.
-const RUN: Duration = Duration::from_millis(20);
+const RUN: Duration = Duration::from_millis(5);
 
 /// Something whose cost for one unit is asked.
 pub(crate) struct Scenario<'a> {
@@ -81,7 +81,7 @@ pub(crate) fn measure(mut scenarios: Vec<Scenario<'_>>) {
 fn print(scenarios: &mut [Scenario<'_>]) {
     let mut baseline = Scenario::baseline();
     let increments = baseline.calibrate();
-    println!("{:<48} {:>10} {:>10} {:>8}", "ns a unit, of 15 runs", "least", "median", "ratio");
+    println!("{:<48} {:>10} {:>10} {:>8}", "ns a unit, of 45 runs", "least", "median", "ratio");
     for scenario in scenarios {
         let times = scenario.calibrate();
         let (runs, ratios): (Vec<f64>, Vec<f64>) = (0..RUNS)
