@@ -59,6 +59,8 @@ pub(super) struct Engine<'l, I: Isa> {
     queued: usize,
     /// The thread that had nothing left at the end of its turn.
     starving: Option<u32>,
+    /// Threads that wait for a phase or a child.
+    waiting: Vec<u32>,
     pub(super) events: u64,
     accesses: u64,
     pub(super) images: Vec<ImageReport>,
@@ -79,6 +81,7 @@ impl<'l, I: Isa> Engine<'l, I> {
             feeding: 0,
             queued: 0,
             starving: None,
+            waiting: Vec::new(),
             events: 0,
             accesses: 0,
             images: Vec::new(),
@@ -100,7 +103,7 @@ impl<'l, I: Isa> Engine<'l, I> {
                 Some(turn) => self.turn(turn)?,
                 None if more => more = self.feed_batch(source, &mut batch)?,
                 None if self.queued == 0 => return Ok(()),
-                None => return Err(self.nonsense(Nonsense::Deadlock)),
+                None => return Err(self.nonsense(self.stuck())),
             }
         }
     }
@@ -114,6 +117,13 @@ impl<'l, I: Isa> Engine<'l, I> {
             self.sched.block(ThreadId::new(tid));
         }
         Ok(())
+    }
+
+    /// Why nothing can go on although something is left to do.
+    fn stuck(&self) -> Nonsense {
+        let ended = |thread: &Thread| thread.waits == Waits::Ended && !thread.queue.is_empty();
+        let ended = self.threads.iter().position(|thread| thread.as_ref().is_some_and(ended));
+        ended.map_or(Nonsense::Deadlock, |tid| Nonsense::AfterEnd(tid as u32))
     }
 
     fn feed_batch(&mut self, source: &mut dyn Source, batch: &mut Vec<Event>) -> Result<bool, ReplayError> {
@@ -144,18 +154,18 @@ impl<'l, I: Isa> Engine<'l, I> {
     fn feed_task(&mut self, task: Box<Task>) -> Result<(), ReplayError> {
         match &*task {
             Task::Begin { pid, tid } => {
-                self.conceive(pid.0, tid.0, None);
+                self.conceive(pid.0, tid.0, None)?;
                 self.feeding = tid.0;
                 return self.begin(pid.0, tid.0);
             }
             Task::Fork { child, tid, .. } => {
                 let parent = self.thread(self.feeding)?.process;
-                self.conceive(child.0, tid.0, Some(parent));
+                self.conceive(child.0, tid.0, Some(parent))?;
             }
             Task::CloneThread { tid } => {
                 let pid = self.thread(self.feeding)?.process;
                 self.process(pid)?.phases.several();
-                self.conceive_thread(tid.0, pid);
+                self.conceive_thread(tid.0, pid)?;
             }
             Task::Exec { .. } | Task::ExitThread {} | Task::ExitProcess { .. } | Task::Reaped { .. } => {}
         }
@@ -186,16 +196,17 @@ impl<'l, I: Isa> Engine<'l, I> {
     }
 
     fn introduce(&mut self, file: &FileInfo) -> Result<(), ReplayError> {
-        let index = file.id.0 as usize;
+        // Nobody has number 0.
+        self.files.resize_with(self.files.len().max(1), || None);
+        if file.id.0 as usize != self.files.len() {
+            return Err(self.nonsense(Nonsense::FileOutOfTurn(file.id.0)));
+        }
         let kind = pagewright_mm::file::Kind::File(Box::new(Contentless));
         // A file that was gone by the end of the capture is as long as anybody maps it.
         let size = file.size.unwrap_or(1 << 40);
         let known = self.lab.on(CpuId::new(0), |mm| mm.add_file(&file.path, kind, size));
         let object = known.map_err(|error| ReplayError::OutOfMemory { pid: 0, events: self.events, error })?;
-        if self.files.len() <= index {
-            self.files.resize_with(index + 1, || None);
-        }
-        self.files[index] = Some(object);
+        self.files.push(Some(object));
         Ok(())
     }
 
@@ -260,12 +271,19 @@ impl<'l, I: Isa> Engine<'l, I> {
         }
         match self.thread(tid)?.waits {
             Waits::Nothing => self.sched.put_back(ThreadId::new(tid), now),
-            Waits::Ended => self.sched.exit(ThreadId::new(tid)),
+            Waits::Ended => {
+                self.thread(tid)?.end();
+                self.sched.exit(ThreadId::new(tid));
+            }
             // It stands still so that the capture's order is kept; the program would have gone on, so its CPU is as busy as before and
             // must be told of shootdowns.
-            Waits::Phase => self.sched.block(ThreadId::new(tid)),
+            Waits::Phase => {
+                self.waiting.push(tid);
+                self.sched.block(ThreadId::new(tid));
+            }
             // It sleeps in the kernel.
             Waits::Child(_) | Waits::Vfork(_) | Waits::Birth => {
+                self.waiting.push(tid);
                 self.sched.block(ThreadId::new(tid));
                 self.lab.on(cpu, |mm| mm.tlb().enter_lazy());
             }
@@ -350,14 +368,15 @@ impl<'l, I: Isa> Engine<'l, I> {
 
     /// Wakes every thread for which `ready` holds.
     pub(super) fn wake(&mut self, now: Picos, ready: impl Fn(&Thread) -> bool) {
-        for (tid, thread) in self.threads.iter_mut().enumerate() {
-            if let Some(thread) = thread
-                && ready(thread)
-            {
+        self.waiting.retain(|&tid| {
+            let Some(thread) = self.threads[tid as usize].as_mut() else { return false };
+            if ready(thread) {
                 thread.waits = Waits::Nothing;
-                self.sched.wake(ThreadId::new(tid as u32), now);
+                // The clock of who wakes it may be behind that of its own CPU; nobody goes on before he stopped.
+                self.sched.wake(ThreadId::new(tid), now.max(thread.stopped));
             }
-        }
+            matches!(thread.waits, Waits::Phase | Waits::Child(_) | Waits::Vfork(_))
+        });
     }
 
     /// Lets a born thread compete for CPUs.
@@ -370,22 +389,25 @@ impl<'l, I: Isa> Engine<'l, I> {
         Ok(())
     }
 
-    /// A process whose birth has been fed.
-    fn conceive(&mut self, pid: u32, tid: u32, parent: Option<u32>) {
-        let index = pid as usize;
-        if self.processes.len() <= index {
-            self.processes.resize_with(index + 1, || None);
+    /// A process whose birth has been fed. It has the number of its first thread.
+    fn conceive(&mut self, pid: u32, tid: u32, parent: Option<u32>) -> Result<(), ReplayError> {
+        if pid != tid {
+            return Err(self.nonsense(Nonsense::OutOfTurn(pid)));
         }
-        self.processes[index] = Some(Process::conceived(parent));
-        self.conceive_thread(tid, pid);
+        self.conceive_thread(tid, pid)?;
+        self.processes.resize_with(pid as usize, || None);
+        self.processes.push(Some(Process::conceived(parent)));
+        Ok(())
     }
 
-    fn conceive_thread(&mut self, tid: u32, pid: u32) {
-        let index = tid as usize;
-        if self.threads.len() <= index {
-            self.threads.resize_with(index + 1, || None);
+    fn conceive_thread(&mut self, tid: u32, pid: u32) -> Result<(), ReplayError> {
+        // Nobody has number 0.
+        self.threads.resize_with(self.threads.len().max(1), || None);
+        if tid as usize != self.threads.len() {
+            return Err(self.nonsense(Nonsense::OutOfTurn(tid)));
         }
-        self.threads[index] = Some(Thread::conceived(pid));
+        self.threads.push(Some(Thread::conceived(pid)));
+        Ok(())
     }
 
     pub(super) fn thread(&mut self, tid: u32) -> Result<&mut Thread, ReplayError> {

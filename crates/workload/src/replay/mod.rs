@@ -114,6 +114,15 @@ pub enum Nonsense {
     /// A file that was never introduced.
     #[error("file {0} was never introduced")]
     File(u32),
+    /// Threads and processes are numbered in order of birth; this number was not next.
+    #[error("thread {0} is born out of turn")]
+    OutOfTurn(u32),
+    /// Files are numbered in order of introduction; this number was not next.
+    #[error("file {0} is introduced out of turn")]
+    FileOutOfTurn(u32),
+    /// Something is left to do for a thread that has ended.
+    #[error("thread {0} goes on after its end")]
+    AfterEnd(u32),
     /// Every thread waits for another.
     #[error("every thread waits for another")]
     Deadlock,

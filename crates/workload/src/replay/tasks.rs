@@ -17,6 +17,12 @@ impl Thread {
     pub(super) fn conceived(process: u32) -> Self {
         Self { process, queue: VecDeque::new(), waits: Waits::Birth, stopped: Picos::new(0) }
     }
+
+    /// The thread is no more; memory for what it had to do goes.
+    pub(super) fn end(&mut self) {
+        self.waits = Waits::Ended;
+        self.queue.shrink_to_fit();
+    }
 }
 
 impl<I: Isa> Process<I> {
@@ -128,7 +134,7 @@ impl<I: Isa> Engine<'_, I> {
     fn exec(&mut self, cpu: CpuId, pid: u32, tid: u32, image: &Image) -> Result<(), ReplayError> {
         for other in std::mem::take(&mut self.process(pid)?.threads) {
             if other != tid {
-                self.thread(other)?.waits = Waits::Ended;
+                self.thread(other)?.end();
                 self.sched.exit(pagewright_sim::sched::ThreadId::new(other));
             }
         }
@@ -174,7 +180,7 @@ impl<I: Isa> Engine<'_, I> {
     /// Ends a process with all its threads; whoever waited for it goes on.
     pub(super) fn end_process(&mut self, cpu: CpuId, pid: u32) -> Result<(), ReplayError> {
         for tid in std::mem::take(&mut self.process(pid)?.threads) {
-            self.thread(tid)?.waits = Waits::Ended;
+            self.thread(tid)?.end();
             self.sched.exit(pagewright_sim::sched::ThreadId::new(tid));
         }
         self.finish_image(cpu, pid)?;
