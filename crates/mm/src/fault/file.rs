@@ -35,6 +35,13 @@ impl<P: Platform> Fault<'_, P> {
             self.mm.put_folio(found.folio);
             return Ok(Outcome::Lost);
         };
+        // A truncation sets the size before it takes any table's lock, so either this sees the new size or
+        // it unmaps what is installed here.
+        if index >= file.pages() {
+            drop(locked);
+            self.mm.put_folio(found.folio);
+            return Err(FaultError::PastEnd { va: self.va });
+        }
         let mut tally = Tally::default();
         self.install_file(&locked, self.va, found.folio, true, &mut tally);
         if !write {

@@ -1,4 +1,4 @@
-//! Checks every INV-TREE- invariant of a whole tree; the tests do so after each step.
+//! Checks every invariant of a whole tree; the tests do so after each step.
 //!
 //! Works from the definitions, not from the code that keeps them: depth, fill and summaries are recomputed from the items.
 
