@@ -25,13 +25,14 @@ impl<P: Platform> Mm<P> {
     /// [`MmError`] for want of memory. No child exists then, and the parent can do what it could before; some of its pages may fault once
     /// more on a store.
     pub fn fork(&self, parent: &Space<P>) -> Result<Arc<Space<P>>, MmError> {
-        let child = self.make_space(Some(parent.lineage()))?;
         let parent_map = parent.map().write();
+        // A space that ended has left the tree of forks: nothing may be hung below its node, which may be somebody else's by now.
+        if parent_map.ended {
+            return Err(MmError::SpaceEnded);
+        }
+        let child = self.make_space(Some(parent.lineage()))?;
         let mut gather = Gather::new(&self.tlb, parent.table().context());
-        let copied = match parent_map.ended {
-            true => Err(MmError::SpaceEnded),
-            false => self.copy_space(parent, &parent_map, &child, &mut gather),
-        };
+        let copied = self.copy_space(parent, &parent_map, &child, &mut gather);
         // INV-FORK-FLUSHED. Paid whether the copy went well or not: what was made read-only stays so.
         plant!(ForkFlushLate; { drop(parent_map); gather.settle() }, { gather.settle(); drop(parent_map) });
         match copied {
