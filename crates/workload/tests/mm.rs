@@ -362,6 +362,7 @@ fn bad_calls_say_why_and_change_nothing<I: Isa>() {
     let lab = lab::<I>();
     let process = Process::new(&lab);
     let base = process.anon(2);
+    process.map(1, Rights::READ, MapFlags::PRIVATE).expect("room");
     let before = (process.mappings(), levels(&lab));
     let unmap = |addr: VirtAddr, len| lab.on(CPU, |mm| mm.munmap(&process.space, addr, len)).map_err(MmError::errno);
     assert_eq!(unmap(base.add(1), PAGE_SIZE), Err(Errno::EINVAL));
@@ -376,7 +377,7 @@ fn bad_calls_say_why_and_change_nothing<I: Isa>() {
     assert_eq!(process.map_at(base.add(8), 1, Rights::RW, fixed).map_err(MmError::errno), Err(Errno::EINVAL));
     assert_eq!(process.map_at(I::USER_END, 1, Rights::RW, fixed).map_err(MmError::errno), Err(Errno::ENOMEM));
     lab.mm().knobs().set(Knob::MaxMapCount, 1).expect("a possible limit");
-    assert_eq!(process.map(1, Rights::READ, MapFlags::PRIVATE).map_err(MmError::errno), Err(Errno::ENOMEM));
+    assert_eq!(process.map(1, Rights::EXEC, MapFlags::PRIVATE).map_err(MmError::errno), Err(Errno::ENOMEM));
     assert_eq!((process.mappings(), levels(&lab)), before);
     process.end();
 }

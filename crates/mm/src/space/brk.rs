@@ -1,7 +1,7 @@
 //! `brk(2)`: the heap.
 
 use super::Space;
-use super::vma::{Backing, STACK_GUARD_PAGES, VmFlags, Vma};
+use super::vma::{Backing, VmFlags, Vma};
 use super::vmas::AddressMap;
 use crate::error::MmError;
 use crate::knobs::Knob;
@@ -51,12 +51,9 @@ impl<P: Platform> Mm<P> {
         if range.end() > P::Isa::USER_END {
             return Err(MmError::BeyondUser { range });
         }
-        // What comes next may grow down: keep its guard gap free, as Linux does.
-        if let Some((start, vma)) = map.find_or_after(range.start()) {
-            let guard = if vma.grows_down() { STACK_GUARD_PAGES } else { 0 };
-            if start < range.end().page_index() + guard {
-                return Err(MmError::Exists { range });
-            }
+        // Linux keeps a page free between the heap and whatever comes next.
+        if !map.is_clear(range, 1) {
+            return Err(MmError::Exists { range });
         }
         let limit = self.knobs.get(Knob::MaxMapCount);
         if map.len() as u64 > limit {

@@ -62,7 +62,8 @@ impl<P: Platform> Mm<P> {
         let start = self.place(&map, request, plan.pages)?;
         let range = PageRange::new(start, start.add(plan.pages * PAGE_SIZE));
         let limit = self.knobs.get(Knob::MaxMapCount);
-        if map.len() as u64 >= limit {
+        // One more than the limit is possible here, as in Linux's do_mmap; splits are stricter.
+        if map.len() as u64 > limit {
             return Err(MmError::TooManyMappings { limit });
         }
         self.reserve_unmap(&mut map, range)?;
@@ -146,7 +147,7 @@ impl<P: Platform> Mm<P> {
         if let Ok(range) = PageRange::from_len(hint, len)
             && hint > VirtAddr::ZERO
             && range.end() <= P::Isa::USER_END
-            && map.overlapping(range).next().is_none()
+            && map.is_clear(range, 0)
         {
             return Ok(hint);
         }

@@ -3,7 +3,7 @@
 //! Two trees: by address, which faults and calls look in; and by file and page of the file, which the reverse map looks in. Every change
 //! goes through here, so that they agree and files know who maps them.
 
-use super::vma::Vma;
+use super::vma::{STACK_GUARD_PAGES, Vma};
 use crate::error::MmError;
 use crate::file::FileObject;
 use crate::mm::Mm;
@@ -140,6 +140,14 @@ impl<P: Platform> AddressMap<P> {
         let first = (!range.is_empty()).then(|| self.vmas.at_or_after(range.start().page_index())).flatten();
         let from = first.map_or(u64::MAX, |(start, _)| start);
         self.vmas.iter_from(from).take_while(move |(start, _)| *start < end)
+    }
+
+    /// Whether nothing is mapped in `range` nor in the `after` pages behind it, and the guard gap of what comes next is left free.
+    pub(super) fn is_clear(&self, range: PageRange, after: u64) -> bool {
+        self.find_or_after(range.start()).is_none_or(|(start, vma)| {
+            let guard = if vma.grows_down() { STACK_GUARD_PAGES } else { 0 };
+            range.end().page_index() + after.max(guard) <= start
+        })
     }
 
     /// A hole of `pages` pages, as near to the top of where mappings go as there is one.
