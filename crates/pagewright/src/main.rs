@@ -28,9 +28,11 @@ fn main() -> ExitCode {
             let _ = error.print();
             return ExitCode::SUCCESS;
         }
-        // clap explains at length; the first line names what is wrong.
+        // clap explains at length; the first paragraph names what is wrong.
         Err(error) => {
-            return complain(error.to_string().lines().next().unwrap_or_default().trim_start_matches("error: "));
+            let text = error.to_string();
+            let paragraph: Vec<&str> = text.lines().map(str::trim).take_while(|line| !line.is_empty()).collect();
+            return complain(paragraph.join(" ").trim_start_matches("error: "));
         }
     };
     match command::run(cli.command) {

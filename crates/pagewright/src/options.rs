@@ -5,7 +5,7 @@ use pagewright_arch::IsaKind;
 use pagewright_mm::{Knob, Knobs};
 use pagewright_sim::config::{self, parse::ParseError};
 use pagewright_sim::{ConfigError, MachineConfig, Profile, ProfileError};
-use pagewright_types::CpuMask;
+use pagewright_types::{CpuMask, PAGE_SIZE};
 use pagewright_workload::replay::ReplayConfig;
 
 /// A machine, as options.
@@ -20,13 +20,13 @@ pub(crate) struct MachineOptions {
     /// Number of CPUs
     #[arg(long, value_name = "N", default_value_t = 4)]
     pub(crate) cpus: u16,
-    /// Memory, on one node
+    /// Memory, on one node; with % of what the capture's processes needed on Linux
     #[arg(long, value_name = "SIZE", default_value = "2G", conflicts_with = "node")]
     pub(crate) mem: String,
     /// A node with its memory and CPUs, such as 0:1G,cpus=0-3; without CPUs a slower tier (repeat for each)
     #[arg(long, value_name = "SPEC")]
     pub(crate) node: Vec<String>,
-    /// Seeds whatever is random; the same seed gives the same figures
+    /// Seeds whatever is random (who runs where, what a TLB throws out, a workload's choices); the same seed gives the same figures, bit for bit
     #[arg(long, value_name = "S", default_value_t = 0)]
     pub(crate) seed: u64,
     /// A setting, such as fault_around_bytes=4096 (repeat for each)
@@ -93,6 +93,10 @@ pub(crate) enum OptionError {
     Profile(#[from] ProfileError),
     #[error("{option}: {error}")]
     Parse { option: &'static str, error: ParseError },
+    #[error("--mem {0}: write a number of percent, such as 50%")]
+    Percent(String),
+    #[error("--mem {0}: only of a capture that says what Linux counted, and this one does not")]
+    NoFootprint(String),
     #[error("impossible machine: {0}")]
     Machine(#[from] ConfigError),
     #[error("--set {0}: must be NAME=VALUE")]
@@ -115,8 +119,20 @@ fn known() -> String {
 }
 
 impl MachineOptions {
-    /// The instruction set and everything a replay needs.
-    pub(crate) fn build(&self) -> Result<(IsaKind, ReplayConfig), OptionError> {
+    /// Memory in bytes.
+    fn memory(&self, footprint: Option<u64>) -> Result<u64, OptionError> {
+        match self.mem.strip_suffix('%') {
+            None => config::parse::size(&self.mem).map_err(|error| OptionError::Parse { option: "--mem", error }),
+            Some(number) => {
+                let percent: u64 = number.parse().map_err(|_| OptionError::Percent(self.mem.clone()))?;
+                let whole = footprint.ok_or_else(|| OptionError::NoFootprint(self.mem.clone()))?;
+                Ok((whole.saturating_mul(percent) / 100).next_multiple_of(PAGE_SIZE))
+            }
+        }
+    }
+
+    /// The instruction set and everything a replay needs. `footprint` is what 100 % of memory means, if that is known.
+    pub(crate) fn build(&self, footprint: Option<u64>) -> Result<(IsaKind, ReplayConfig), OptionError> {
         let arch = self.arch.as_deref().map(isa_named).transpose()?;
         let profile = match (&self.profile, arch) {
             (Some(name), _) => Profile::named(name)?,
@@ -127,9 +143,7 @@ impl MachineOptions {
         machine.cpus = self.cpus;
         machine.seed = self.seed;
         machine.nodes = if self.node.is_empty() {
-            let bytes =
-                config::parse::size(&self.mem).map_err(|error| OptionError::Parse { option: "--mem", error })?;
-            vec![pagewright_sim::NodeConfig { bytes, cpus: CpuMask::EMPTY }]
+            vec![pagewright_sim::NodeConfig { bytes: self.memory(footprint)?, cpus: CpuMask::EMPTY }]
         } else {
             config::parse::nodes(self.node.iter().map(String::as_str))
                 .map_err(|error| OptionError::Parse { option: "--node", error })?

@@ -6,8 +6,10 @@ mod run;
 mod tour;
 
 use clap::Subcommand;
-use std::io;
-use std::path::PathBuf;
+use pagewright_workload::replay::Report;
+use pagewright_workload::trace::TraceFile;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
 
 /// What to do; without one, the tour.
 #[derive(Subcommand)]
@@ -63,16 +65,39 @@ pub(crate) fn run(command: Option<Command>) -> Result<(), CommandError> {
     }
 }
 
-/// Writes a report as JSON, whole or not at all.
-fn write_json(path: &std::path::Path, value: &impl serde::Serialize) -> Result<(), CommandError> {
-    let failed = |source: io::Error| CommandError::Write { path: path.to_owned(), source };
-    let mut text = serde_json::to_string_pretty(value).map_err(|error| failed(error.into()))?;
-    text.push('\n');
-    let mut temporary = path.as_os_str().to_owned();
-    temporary.push(".part");
-    let temporary = PathBuf::from(temporary);
-    std::fs::write(&temporary, text).and_then(|()| std::fs::rename(&temporary, path)).map_err(|error| {
-        let _ = std::fs::remove_file(&temporary);
-        failed(error)
-    })
+/// Where `--json` writes: opened before the work, so that a path that can't be written is known at once, and whole or not at all.
+struct JsonFile {
+    path: PathBuf,
+    file: TraceFile,
+}
+
+/// What `--json` writes: one run, or two with the heading that tells them apart.
+#[derive(serde::Serialize)]
+struct Document<'a> {
+    schema: u32,
+    runs: &'a [Labelled<'a>],
+}
+
+/// A run and its label.
+#[derive(serde::Serialize)]
+struct Labelled<'a> {
+    label: String,
+    #[serde(flatten)]
+    report: &'a Report,
+}
+
+impl JsonFile {
+    fn create(path: &Path) -> Result<Self, CommandError> {
+        let failed = |source| CommandError::Write { path: path.to_owned(), source };
+        Ok(Self { path: path.to_owned(), file: TraceFile::create(path).map_err(failed)? })
+    }
+
+    fn write(mut self, runs: &[Labelled<'_>]) -> Result<(), CommandError> {
+        let path = self.path;
+        let written = serde_json::to_writer_pretty(&mut self.file, &Document { schema: 1, runs })
+            .map_err(io::Error::from)
+            .and_then(|()| self.file.write_all(b"\n"))
+            .and_then(|()| self.file.commit());
+        written.map_err(|source| CommandError::Write { path, source })
+    }
 }

@@ -1,12 +1,12 @@
 //! `pagewright replay`: a capture on a simulated machine, once or with a setting before and after.
 
-use super::{CommandError, write_json};
+use super::{CommandError, JsonFile, Labelled};
 use crate::options::{Comparison, MachineOptions};
 use crate::progress::Watched;
 use crate::show;
 use pagewright_arch::{Aarch64, IsaKind, X86_64};
 use pagewright_workload::replay::{ReplayConfig, ReplayError, Report, Source, replay};
-use pagewright_workload::trace::Reader;
+use pagewright_workload::trace::{Native, Reader};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
@@ -26,7 +26,8 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args) -> Result<(), CommandError> {
-    let (isa, config) = args.machine.build()?;
+    let footprint = Reader::open(&args.trace)?.header().native.as_ref().map(Native::footprint);
+    let (isa, config) = args.machine.build(footprint)?;
     let mut open = || -> Result<Box<dyn Source>, CommandError> { Ok(Box::new(watch(&args.trace)?)) };
     compare_or_show(isa, &config, args.compare.as_deref(), args.json.as_deref(), &mut open)
 }
@@ -40,21 +41,24 @@ pub(super) fn compare_or_show(
     open: &mut dyn FnMut() -> Result<Box<dyn Source>, CommandError>,
 ) -> Result<(), CommandError> {
     let mut out = std::io::stdout().lock();
-    match compare.map(Comparison::parse).transpose()? {
+    let comparison = compare.map(Comparison::parse).transpose()?;
+    let json = json.map(JsonFile::create).transpose()?;
+    match comparison {
         None => {
             let report = on(isa, &mut *open()?, config)?;
-            show::report(&mut out, &report)?;
-            if let Some(path) = json {
-                write_json(path, &report)?;
+            if let Some(json) = json {
+                json.write(&[Labelled { label: String::new(), report: &report }])?;
             }
+            show::report(&mut out, &report)?;
         }
         Some(comparison) => {
             let [before, after] = comparison.apply(isa, config)?;
             let reports = [on(isa, &mut *open()?, &before)?, on(isa, &mut *open()?, &after)?];
-            show::comparison(&mut out, &comparison, &reports)?;
-            if let Some(path) = json {
-                write_json(path, &reports)?;
+            if let Some(json) = json {
+                let run = |index: usize| Labelled { label: comparison.heading(index), report: &reports[index] };
+                json.write(&[run(0), run(1)])?;
             }
+            show::comparison(&mut out, &comparison, &reports)?;
         }
     }
     out.flush()?;

@@ -23,7 +23,7 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args) -> Result<(), CommandError> {
-    let (isa, config) = args.machine.build()?;
+    let (isa, config) = args.machine.build(None)?;
     let mut open = || -> Result<Box<dyn Source>, CommandError> {
         let workload = generate::named(&args.workload, args.machine.seed);
         let workload = workload.ok_or_else(|| OptionError::UnknownWorkload(args.workload.clone()))?;

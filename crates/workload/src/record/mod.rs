@@ -25,7 +25,7 @@ use std::process::{Command, Stdio};
 pub use error::RecordError;
 
 use crate::import::{self, import};
-use crate::trace::{Effort, Layout, Native, Summary};
+use crate::trace::{Effort, Layout, Native, Summary, TraceFile};
 use scratch::Scratch;
 
 /// What the program reads.
@@ -74,6 +74,8 @@ pub fn record(output: &Path, program: &str, args: &[String], options: &Options) 
     if search(program).is_none() {
         return Err(RecordError::NoProgram { program: program.to_owned() });
     }
+    // Before the program runs: it may run for long.
+    drop(TraceFile::create(output).map_err(|source| RecordError::Io { path: output.to_owned(), source })?);
     let scratch = Scratch::new()?;
     let input = Input::copy(options.stdin, &scratch)?;
     let native = if options.native { Some(native::measure(program, args, input.open()?, &scratch)?) } else { None };

@@ -356,7 +356,7 @@ impl<'l, I: Isa> Engine<'l, I> {
         let events = self.events;
         self.lab.touch(cpu, space, va, access, times).map_err(|error| match error {
             FaultError::OutOfMemory(error) => ReplayError::OutOfMemory { pid, events, error },
-            error => ReplayError::Refused { pid, events, access, va, error },
+            error => ReplayError::Refused { pid, events, error },
         })
     }
 

@@ -34,7 +34,6 @@ use crate::lab::LabError;
 use crate::trace::TraceError;
 use pagewright_mm::{FaultError, Knob, KnobError, MmError};
 use pagewright_sim::{MachineConfig, Picos};
-use pagewright_types::{Access, VirtAddr};
 
 /// A machine, its settings, and how threads share it.
 #[derive(Clone, Debug)]
@@ -79,17 +78,13 @@ pub enum ReplayError {
         error: MmError,
     },
     /// The program was captured making this access, and may not make it here.
-    #[error("process {pid}, event {events}: {access} at {va} is refused: {error}")]
+    #[error("process {pid}, event {events}: the capture makes an access that is refused here: {error}")]
     Refused {
         /// The process.
         pid: u32,
         /// Events replayed until then.
         events: u64,
-        /// The access.
-        access: Access,
-        /// Where.
-        va: VirtAddr,
-        /// Why.
+        /// The access, where, and why it is refused.
         error: FaultError,
     },
     /// The events name a thread, process or file that was never born, or wait for each other.

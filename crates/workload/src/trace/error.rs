@@ -31,7 +31,7 @@ pub enum TraceError {
         path: PathBuf,
     },
     /// The file is the text that valgrind's lackey writes.
-    #[error("{}: a valgrind lackey log, not yet a trace: import it first", path.display())]
+    #[error("{}: a valgrind lackey log, not a trace; `pagewright record` makes one of a program", path.display())]
     LackeyLog {
         /// The file.
         path: PathBuf,

@@ -17,6 +17,9 @@ impl TraceFile {
     /// Start writing what will be `path`. An existing file there stays as it is until the commit.
     pub fn create(path: impl AsRef<Path>) -> io::Result<Self> {
         let path = path.as_ref().to_owned();
+        if path.is_dir() {
+            return Err(io::ErrorKind::IsADirectory.into());
+        }
         let name = path.file_name().ok_or_else(|| io::Error::from(io::ErrorKind::IsADirectory))?;
         let mut temporary = name.to_owned();
         temporary.push(format!(".{}.part", std::process::id()));

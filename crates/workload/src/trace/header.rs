@@ -64,6 +64,13 @@ pub struct Native {
     pub images: Vec<NativeImage>,
 }
 
+impl Native {
+    /// The memory that the program needs on Linux, in bytes, if all its processes lived at once: the sum of their peaks.
+    pub fn footprint(&self) -> u64 {
+        self.images.iter().filter_map(|image| image.peak_rss_bytes).sum()
+    }
+}
+
 /// What Linux counted for one program image: a process from its `fork` or `execve` to its next `execve` or its end.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NativeImage {
