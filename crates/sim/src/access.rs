@@ -48,7 +48,7 @@ impl fmt::Display for PageFault {
 
 /// Addresses are 48 bits wide. x86-64 has both halves under one root; on arm64 this machine has TTBR0_EL1's half alone.
 #[inline]
-fn has_tables(isa: IsaKind, va: VirtAddr) -> bool {
+pub(crate) fn has_tables(isa: IsaKind, va: VirtAddr) -> bool {
     match isa {
         IsaKind::X86_64 => (va.raw() as i64) << 16 >> 16 == va.raw() as i64,
         IsaKind::Aarch64 => va.raw() >> 48 == 0,
@@ -64,32 +64,52 @@ impl<I: Isa> Sim<I> {
     /// # Panics
     /// When there is no such CPU, or a table entry points where there is no memory.
     pub fn access(&self, cpu: CpuId, va: VirtAddr, access: Access, times: u64) -> Result<Translation, PageFault> {
+        if self.0.exploring.get() {
+            return self.access_by_steps(cpu, va, access, times);
+        }
         let core = self.core(cpu);
         let costs = &self.0.config.profile.costs;
         let mut mmu = Mmu { sim: self, core, costs, va, access, walked: false };
         match mmu.translate() {
-            Ok(hit) => {
-                let count = match access {
-                    Access::Read => Event::DtlbLoads,
-                    Access::Write => Event::DtlbStores,
-                    Access::Exec => Event::ItlbLoads,
-                };
-                core.events.add(count, times);
-                core.spend(costs.of(Cost::Access) * times);
-                let level = hit.key.level();
-                let within = va.page_index() & (level.pages() - 1);
-                let found = Translation { pfn: hit.entry.pfn().add(within as u32), level };
-                if self.0.judged.get() {
-                    self.judge_access(cpu, va, access, found, !mmu.walked);
-                }
-                Ok(found)
-            }
-            Err(present) => {
-                core.events.add(Event::FaultsRaised, 1);
-                core.pay(costs, Cost::Exception);
-                Err(PageFault { va, access, present })
-            }
+            Ok(hit) => Ok(self.accessed(cpu, va, access, times, hit, !mmu.walked)),
+            Err(present) => Err(self.refused(cpu, va, access, present)),
         }
+    }
+
+    /// `times` accesses through `hit` are made.
+    #[inline]
+    pub(crate) fn accessed(
+        &self,
+        cpu: CpuId,
+        va: VirtAddr,
+        access: Access,
+        times: u64,
+        hit: Hit,
+        cached: bool,
+    ) -> Translation {
+        let core = self.core(cpu);
+        let count = match access {
+            Access::Read => Event::DtlbLoads,
+            Access::Write => Event::DtlbStores,
+            Access::Exec => Event::ItlbLoads,
+        };
+        core.events.add(count, times);
+        core.spend(self.0.config.profile.cost(Cost::Access) * times);
+        let level = hit.key.level();
+        let within = va.page_index() & (level.pages() - 1);
+        let found = Translation { pfn: hit.entry.pfn().add(within as u32), level };
+        if self.0.judged.get() {
+            self.judge_access(cpu, va, access, found, cached);
+        }
+        found
+    }
+
+    /// The access faults.
+    pub(crate) fn refused(&self, cpu: CpuId, va: VirtAddr, access: Access, present: bool) -> PageFault {
+        let core = self.core(cpu);
+        core.events.add(Event::FaultsRaised, 1);
+        core.pay(&self.0.config.profile.costs, Cost::Exception);
+        PageFault { va, access, present }
     }
 }
 
@@ -204,14 +224,18 @@ impl<I: Isa> Mmu<'_, I> {
         }
     }
 
-    /// What a fault does to what the CPU remembers.
     fn forget_refused(&self, tlbs: &mut Tlbs, tag: Tag) {
-        match I::KIND {
-            IsaKind::X86_64 => {
-                tlbs.drop_page(tag, self.va, None, true);
-                tlbs.drop_uppers_of(tag, self.va);
-            }
-            IsaKind::Aarch64 => {}
+        forget_refused(I::KIND, tlbs, tag, self.va);
+    }
+}
+
+/// What a fault does to what the CPU remembers.
+pub(crate) fn forget_refused(isa: IsaKind, tlbs: &mut Tlbs, tag: Tag, va: VirtAddr) {
+    match isa {
+        IsaKind::X86_64 => {
+            tlbs.drop_page(tag, va, None, true);
+            tlbs.drop_uppers_of(tag, va);
         }
+        IsaKind::Aarch64 => {}
     }
 }

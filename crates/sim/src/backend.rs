@@ -3,6 +3,7 @@
 //! A lock has no handle to a machine, so the running CPU stands in a thread-local that [`crate::Sim::run_on`] sets. Several
 //! machines may live on one host thread: each enters with `run_on` and leaves what it found.
 
+use crate::explore::{Point, coroutine};
 use pagewright_sync::{Backend, RankSet};
 use pagewright_types::CpuId;
 use std::cell::Cell;
@@ -31,15 +32,26 @@ pub(crate) fn running() -> Running {
 /// The locks of a simulated machine.
 ///
 /// In fast mode an operation of the memory manager is atomic, so a lock is never waited for: [`Backend::pause`] is a deadlock, and
-/// says so.
+/// says so. While schedules are explored, a CPU can be stopped before each lock, and waits where one is held.
 pub struct SimLocks;
 
 impl Backend for SimLocks {
     /// # Panics
-    /// Always: whoever holds the lock is this host thread itself.
+    /// In fast mode: whoever holds the lock is this host thread itself.
     fn pause() {
+        if coroutine::inside() {
+            coroutine::stop_at(Point::Wait);
+            return;
+        }
         let Running { cpu, held } = running();
         panic!("deadlock in fast mode: CPU {cpu} waits for a lock while operations are atomic; it holds {held:?}");
+    }
+
+    #[inline]
+    fn point() {
+        if coroutine::inside() {
+            coroutine::stop_at(Point::Lock);
+        }
     }
 
     fn cpu() -> CpuId {

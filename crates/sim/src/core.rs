@@ -5,6 +5,7 @@
 
 use crate::cost::Costs;
 use crate::event::{Event, Events};
+use crate::explore::UnsettledHere;
 use crate::time::Picos;
 use crate::tlb::{RootId, Tlbs};
 use crate::{Cost, Profile};
@@ -39,6 +40,8 @@ pub(crate) struct Core {
     pub(crate) closed: Cell<u32>,
     /// Ranks held while another CPU runs on the host thread.
     pub(crate) held: Cell<RankSet>,
+    /// What is under way while schedules are explored.
+    pub(crate) unsettled: UnsettledHere,
 }
 
 impl Core {
@@ -54,6 +57,7 @@ impl Core {
             outstanding: Cell::new(0),
             closed: Cell::new(0),
             held: Cell::new(RankSet::EMPTY),
+            unsettled: UnsettledHere::default(),
         }
     }
 

@@ -1,12 +1,14 @@
 //! The machine as the memory manager sees it: [`Effects`] and [`Platform`].
 //!
-//! Entry loads, stores and barriers of a CPU all pass through this file, and nowhere else touch memory. Here a store reaches memory at
-//! once; a machine that explores schedules will hold it back until a barrier.
+//! Entry loads, stores and barriers of a CPU all pass through this file, and nowhere else touch memory. In fast mode a store reaches walkers
+//! at once. While schedules are explored, each effect first stops the CPU ([`Point`]), and a store waits in a buffer until something
+//! drains it: a barrier (arm64), a locked or serialising instruction (x86-64), or the schedule.
 
 use crate::backend::SimLocks;
 use crate::core::Root;
 use crate::cost::Cost;
 use crate::event::Event;
+use crate::explore::{Point, Unsettled};
 use crate::machine::{Allocations, Refusal, Sim};
 use pagewright_arch::{Caps, Effects, Invalidate, Isa, IsaKind, Pte, Slot};
 use pagewright_sync::Platform;
@@ -17,6 +19,14 @@ use std::sync::atomic::Ordering;
 impl<I: Isa> Sim<I> {
     fn pay(&self, cost: Cost) {
         self.here().pay(&self.0.config.profile.costs, cost);
+    }
+
+    /// On x86-64 an exchange is a locked instruction, which drains the store buffer first.
+    fn before_exchange(&self, slot: Slot) {
+        if I::KIND == IsaKind::X86_64 {
+            self.drain_here();
+        }
+        self.before_write(slot.addr(), 8);
     }
 
     fn pay_pages(&self, cost: Cost, order: Order) {
@@ -42,23 +52,35 @@ impl<I: Isa> Effects for Sim<I> {
 
     #[inline]
     fn load(&self, slot: Slot) -> Pte {
+        self.point(Point::Load(slot));
         self.pay(Cost::EntryLoad);
+        self.before_load(slot.addr());
         Pte::from_raw(self.0.ram.word(slot.addr()).load(Ordering::Acquire))
     }
 
     #[inline]
     fn store(&self, slot: Slot, pte: Pte) {
+        self.point(Point::Store(slot, pte));
         self.pay(Cost::EntryStore);
+        if self.0.exploring.get() {
+            let Unsettled { stores, step, .. } = &self.0.unsettled;
+            stores.borrow_mut().store(&self.0.ram, self.cpu(), slot.addr(), pte.raw(), step.get());
+            return;
+        }
         self.0.ram.word(slot.addr()).store(pte.raw(), Ordering::Release);
     }
 
     fn swap(&self, slot: Slot, pte: Pte) -> Pte {
+        self.point(Point::Swap(slot, pte));
         self.pay(Cost::EntrySwap);
+        self.before_exchange(slot);
         Pte::from_raw(self.0.ram.word(slot.addr()).swap(pte.raw(), Ordering::AcqRel))
     }
 
     fn compare_exchange(&self, slot: Slot, current: Pte, new: Pte) -> Result<(), Pte> {
+        self.point(Point::CompareExchange(slot, new));
         self.pay(Cost::EntrySwap);
+        self.before_exchange(slot);
         let word = self.0.ram.word(slot.addr());
         match word.compare_exchange(current.raw(), new.raw(), Ordering::AcqRel, Ordering::Acquire) {
             Ok(_) => Ok(()),
@@ -67,12 +89,14 @@ impl<I: Isa> Effects for Sim<I> {
     }
 
     fn publish(&self) {
+        self.point(Point::Publish);
         match I::KIND {
             // Stores become visible in program order, to walkers too (SDM vol. 3A §4.10.4).
             IsaKind::X86_64 => {}
             IsaKind::Aarch64 => {
                 self.here().events.add(Event::Dsbs, 1);
                 self.pay(Cost::DsbLocal);
+                self.drain_here();
             }
         }
     }
@@ -80,13 +104,19 @@ impl<I: Isa> Effects for Sim<I> {
     /// # Panics
     /// When the machine has no such instruction: a broadcast or a range on x86-64, a range where `caps` says that there is none.
     fn invalidate(&self, op: Invalidate) {
+        self.point(Point::Invalidate(op));
         self.carry_out(op);
     }
 
     fn complete(&self) {
+        self.point(Point::Complete);
+        self.drain_here();
         match I::KIND {
             IsaKind::X86_64 => {}
             IsaKind::Aarch64 => {
+                if self.0.exploring.get() {
+                    self.complete_broadcasts(self.cpu());
+                }
                 let core = self.here();
                 core.events.add(Event::Dsbs, 1);
                 if core.outstanding.replace(0) == 0 {
@@ -116,7 +146,13 @@ impl<I: Isa> Effects for Sim<I> {
 
     fn install_root(&self, root: Pfn, tag: Tag, keep: bool) {
         let tag = self.tag_in_use(tag);
+        self.point(Point::InstallRoot(root, tag));
         self.pay(Cost::SwitchRoot);
+        if I::KIND == IsaKind::X86_64 {
+            // MOV CR3 serialises: what was stored is visible, and no walk goes on.
+            self.drain_here();
+            self.here().unsettled.flights.borrow_mut().clear();
+        }
         // Without tags CR4.PCIDE is 0, and MOV CR3 flushes whatever bit 63 says.
         if !keep || !self.0.caps.tagged {
             self.drop_tag_here(tag);
@@ -157,12 +193,14 @@ impl<I: Isa> Effects for Sim<I> {
 
     #[inline]
     fn declare(&self, fact: Fact) {
+        self.point(Point::Declare(fact));
         if self.0.judged.get() {
             self.judge_fact(fact);
         }
     }
 
     fn lazy(&self, lazy: bool) {
+        self.point(Point::Lazy(lazy));
         if self.here().lazy.replace(lazy) && !lazy {
             self.judge_loaded();
         }
@@ -170,11 +208,13 @@ impl<I: Isa> Effects for Sim<I> {
 
     fn zero(&self, pfn: Pfn, order: Order) {
         self.pay_pages(Cost::ZeroPage, order);
+        self.before_write_of(pfn, order);
         self.0.ram.zero(pfn, order);
     }
 
     fn copy(&self, from: Pfn, to: Pfn, order: Order) {
         self.pay_pages(Cost::CopyPage, order);
+        self.before_write_of(to, order);
         self.0.ram.copy(from, to, order);
     }
 
@@ -183,6 +223,8 @@ impl<I: Isa> Effects for Sim<I> {
     }
 
     fn write(&self, to: PhysAddr, from: &[u8]) {
+        let start = to.align_down(8);
+        self.before_write(start, to.raw() + from.len() as u64 - start.raw());
         self.0.ram.write(to, from);
     }
 }

@@ -11,14 +11,18 @@
 //!
 //! Whoever finds all answers there without ever calling `relax` has still to wait for them, at the latest when its operation ends.
 //!
+//! While schedules are explored, an interrupt waits at its target, whose coroutine takes it at a later stop of its own, when interrupts are
+//! open there; `relax` stops the sender until somebody has acted.
+//!
 //! Not modelled: interrupts that queue up at one target. Nobody can be interrupted while it has interrupts closed, because operations are
 //! atomic; it is checked.
 
 use crate::core::Core;
 use crate::cost::Cost;
 use crate::event::Event;
+use crate::explore::Point;
 use crate::machine::{Entered, Sim};
-use pagewright_arch::Isa;
+use pagewright_arch::{Isa, IsaKind};
 use pagewright_types::{CpuId, CpuMask};
 use std::rc::Rc;
 
@@ -31,6 +35,7 @@ impl<I: Isa> Sim<I> {
     /// # Panics
     /// When the caller is among them, when one is not online, or when no handler was bound.
     pub(crate) fn interrupt(&self, targets: &CpuMask) {
+        self.point(Point::Kick(*targets));
         let sender_cpu = self.0.current.get();
         let sender = self.here();
         assert!(!targets.contains(sender_cpu), "CPU {sender_cpu} interrupts itself");
@@ -44,6 +49,13 @@ impl<I: Isa> Sim<I> {
         sender.pay(costs, Cost::IpiSend);
         sender.spend(costs.of(Cost::IpiSendEach) * count);
         sender.events.add(Event::IpisSent, count);
+        if self.0.exploring.get() {
+            if I::KIND == IsaKind::X86_64 {
+                self.drain_here();
+            }
+            self.interrupt_later(targets);
+            return;
+        }
         let arrival = sender.clock() + costs.of(Cost::IpiDelivery);
         for target in targets.iter() {
             assert!(self.0.online.contains(target), "CPU {sender_cpu} interrupts CPU {target}, which is not there");
@@ -57,6 +69,31 @@ impl<I: Isa> Sim<I> {
             sender.answered_at.set(sender.answered_at.get().max(answer));
         }
         sender.idle_relaxes.set(0);
+    }
+
+    /// Leaves an interrupt at each target, which takes it when its schedule says so.
+    fn interrupt_later(&self, targets: &CpuMask) {
+        for target in targets.iter() {
+            assert!(
+                self.0.online.contains(target),
+                "CPU {} interrupts CPU {target}, which is not there",
+                self.0.current.get()
+            );
+            let core = self.core(target);
+            core.events.add(Event::IpisReceived, 1);
+            core.unsettled.interrupted.set(true);
+        }
+    }
+
+    /// The current CPU takes its interrupt.
+    pub(crate) fn take_interrupt(&self) {
+        let (cpu, core) = (self.0.current.get(), self.here());
+        core.unsettled.interrupted.set(false);
+        core.pay(&self.profile().costs, Cost::IpiHandler);
+        let handler = self.0.handler.borrow().as_ref().map(Rc::clone);
+        if let Some(handler) = handler {
+            self.handle_on(cpu, core, &*handler);
+        }
     }
 
     fn handle_on(&self, target: CpuId, core: &Core, handler: &dyn Fn(CpuId)) {
@@ -75,6 +112,10 @@ impl<I: Isa> Sim<I> {
         let core = self.here();
         let cpu = self.0.current.get();
         assert!(core.closed.get() == 0, "CPU {cpu} waits for others with interrupts closed");
+        if self.0.exploring.get() {
+            self.point(Point::Relax);
+            return;
+        }
         let answered_at = core.answered_at.get();
         if core.clock() < answered_at {
             core.wait_until(answered_at);

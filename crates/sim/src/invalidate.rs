@@ -55,6 +55,9 @@ impl<I: Isa> Sim<I> {
     }
 
     fn invalidate_x86_64(&self, target: Target) {
+        // All of these serialise.
+        self.drain_here();
+        self.cancel_here(target);
         let core = self.here();
         let current = core.root.get().map_or(Tag::new(0), |root| root.tag);
         let mut tlbs = core.tlbs.borrow_mut();
@@ -89,13 +92,17 @@ impl<I: Isa> Sim<I> {
         match reach {
             Reach::Local => {
                 drop_aarch64(core, target);
+                self.cancel_here(target);
+                self.drain_here();
                 core.events.add(if is_full(target) { Event::FullFlushes } else { Event::PageFlushes }, 1);
                 core.events.add(Event::Dsbs, 1);
                 core.pay(costs, Cost::DsbLocal);
             }
             Reach::Broadcast => {
-                for core in &self.0.cores {
-                    drop_aarch64(core, target);
+                if self.0.exploring.get() {
+                    self.broadcast(target);
+                } else {
+                    self.0.cores.iter().for_each(|core| drop_aarch64(core, target));
                 }
                 core.outstanding.set(core.outstanding.get() + 1);
             }
@@ -123,7 +130,8 @@ fn drop_pattern(tlbs: &mut Tlbs, pattern: Pattern) -> u64 {
     tlbs.drop_all(pattern)
 }
 
-fn drop_aarch64(core: &Core, target: Target) {
+/// What a TLBI removes from one CPU.
+pub(crate) fn drop_aarch64(core: &Core, target: Target) {
     let mut tlbs = core.tlbs.borrow_mut();
     let lost = match target {
         Target::Page { tag, va, level, last_level } => drop_page_aarch64(&mut tlbs, tag, va, level, last_level),

@@ -10,16 +10,17 @@
 
 use crate::access::Translation;
 use crate::core::Core;
+use crate::explore::{Held, WalkersView};
 use crate::machine::Sim;
 use crate::reached::Reached;
 use crate::tlb::{Key, RootId};
+use crate::walk::View;
 use pagewright_arch::{Isa, IsaKind};
 use pagewright_types::judge::{Cached, Fact, Judge, Made, Memory, Reach, Witness};
 use pagewright_types::{Access, CpuId, Order, PageRange, Pfn, PhysAddr, VirtAddr};
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::rc::Rc;
-use std::sync::atomic::Ordering;
 
 /// A judge that listens, and the counts that are kept for it.
 #[derive(Clone)]
@@ -129,6 +130,23 @@ impl<I: Isa> Sim<I> {
         for (key, upper) in tlbs.uppers().filter(|(key, _)| wanted(*key)) {
             tell(cached(key, upper.root, Memory::Table { table: upper.table }, in_use(key)));
         }
+        for hit in core.unsettled.conflicts.borrow().iter().filter(|hit| wanted(hit.key)) {
+            let memory = Memory::Translation { pfn: hit.entry.pfn(), rights: hit.entry.rights() };
+            tell(cached(hit.key, hit.entry.root(), memory, in_use(hit.key) && !core.lazy.get()));
+        }
+        for flight in core.unsettled.flights.borrow().iter() {
+            let (memory, level, global) = match flight.held {
+                Held::Table(walk) => (Memory::Walk { table: walk.table }, walk.level, false),
+                Held::Leaf(found) => {
+                    (Memory::Translation { pfn: found.pfn, rights: found.rights }, found.level, found.global)
+                }
+            };
+            let (tag, root, reach) = (flight.root.tag, flight.root.table, Reach::Usable);
+            let va = flight.va.align_down(level.span());
+            if wanted(Key::new(tag, level, va)) {
+                tell(Cached { cpu, memory, tag, root, va, level, global, reach });
+            }
+        }
     }
 }
 
@@ -150,10 +168,24 @@ impl<I: Isa> Witness for Sim<I> {
     }
 
     fn might_reach(&self, pfn: Pfn, order: Order) -> bool {
-        self.0.judge.borrow().as_ref().is_none_or(|binding| binding.reached.any(pfn, order))
+        // Few enough to be told one by one, and not counted.
+        let under_way = self.0.exploring.get()
+            && self.0.cores.iter().any(|core| {
+                !core.unsettled.flights.borrow().is_empty() || !core.unsettled.conflicts.borrow().is_empty()
+            });
+        under_way || self.0.judge.borrow().as_ref().is_none_or(|binding| binding.reached.any(pfn, order))
     }
 
     fn word(&self, at: PhysAddr) -> u64 {
-        self.0.ram.word(at.align_down(8)).load(Ordering::Acquire)
+        let memory = WalkersView { ram: &self.0.ram, stores: &self.0.unsettled.stores };
+        memory.load_entry(at.align_down(8))
+    }
+
+    fn stored(&self, at: PhysAddr) -> u64 {
+        self.0.ram.load_entry(at.align_down(8))
+    }
+
+    fn stores_wait(&self) -> bool {
+        !self.0.unsettled.stores.borrow().is_empty()
     }
 }

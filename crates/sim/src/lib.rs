@@ -5,6 +5,7 @@
 //! - [`MachineConfig`], [`Profile`] – what the machine is made of, and what is known about the real one.
 //! - [`Event`], [`Cost`], [`Picos`] – what it counts, what takes time, and how long.
 //! - [`Sim::bind_judge`] – who is told of everything cached, accessed and declared.
+//! - [`explore`] – every CPU a coroutine, schedules by seed, replay tokens.
 //! - [`sched`] – which thread runs where next, by clock.
 //!
 //! ```text
@@ -27,6 +28,7 @@ mod core;
 mod cost;
 mod effects;
 mod event;
+pub mod explore;
 mod interrupt;
 mod invalidate;
 mod judge;

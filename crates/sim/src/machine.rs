@@ -8,13 +8,16 @@
 //! before `kick` returns, a broadcast invalidation has reached all CPUs when it is issued, and a contended lock is a deadlock. Time
 //! is still counted as if they ran at once: each CPU has a clock of its own, and only a wait joins two of them.
 //!
-//! Not guaranteed: that a race would be seen. Fast mode cannot find a missing barrier or a late flush.
+//! **Explore mode** ([`crate::explore`]): every CPU is a coroutine, and the same operations are interleaved at each effect.
+//!
+//! Not guaranteed: that a race would be seen in fast mode. It cannot find a missing barrier or a late flush.
 
 use crate::backend::{self, Running};
 use crate::config::{ConfigError, MachineConfig};
 use crate::core::Core;
 use crate::cost::Cost;
 use crate::event::Event;
+use crate::explore::Unsettled;
 use crate::judge::{Binding, Roots};
 use crate::profile::Profile;
 use crate::ram::Ram;
@@ -69,7 +72,7 @@ pub(crate) struct Machine<I> {
     pub(crate) caps: Caps,
     pub(crate) current: Cell<CpuId>,
     /// Operations and interrupt handlers under way, one inside the other.
-    depth: Cell<u32>,
+    pub(crate) depth: Cell<u32>,
     pub(crate) handler: RefCell<Option<IpiHandler>>,
     pub(crate) allocations: Cell<Allocations>,
     pub(crate) refused: Cell<u64>,
@@ -78,6 +81,9 @@ pub(crate) struct Machine<I> {
     pub(crate) judge: RefCell<Option<Binding>>,
     pub(crate) roots: RefCell<Roots>,
     evictions: RefCell<Option<Evictions>>,
+    /// Whether schedules are explored, so that the CPU that runs is a coroutine.
+    pub(crate) exploring: Cell<bool>,
+    pub(crate) unsettled: Unsettled,
     isa: PhantomData<fn() -> I>,
 }
 
@@ -134,6 +140,8 @@ impl<I: Isa> Sim<I> {
             judge: RefCell::new(None),
             roots: RefCell::new(Roots::default()),
             evictions: RefCell::new(None),
+            exploring: Cell::new(false),
+            unsettled: Unsettled::default(),
             isa: PhantomData,
         })))
     }
@@ -246,11 +254,14 @@ impl<I: Isa> Sim<I> {
     /// Runs `operation` as the kernel on `cpu`: locks and effects inside act there.
     ///
     /// # Panics
-    /// When there is no such CPU, and when the outermost operation leaves broadcast invalidations without completing them.
+    /// When there is no such CPU. In fast mode, when the outermost operation leaves broadcast invalidations without completing them; while
+    /// schedules are explored that is for the judge to find, and a CPU that acts for another is what panics.
     pub fn run_on<R>(&self, cpu: CpuId, operation: impl FnOnce() -> R) -> R {
+        let here = self.0.current.get();
+        assert!(!self.0.exploring.get() || cpu == here, "CPU {here} acts for CPU {cpu} while schedules are explored");
         let entered = Entered::new(&self.0, cpu);
         let result = operation();
-        if self.0.depth.get() == 1 {
+        if self.0.depth.get() == 1 && !self.0.exploring.get() {
             let outstanding = self.core(cpu).outstanding.get();
             assert!(outstanding == 0, "CPU {cpu} ended an operation with {outstanding} invalidations not completed");
             let core = self.core(cpu);

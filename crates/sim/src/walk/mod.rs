@@ -11,9 +11,31 @@ mod word;
 
 use crate::ram::Ram;
 use pagewright_arch::{IsaKind, Slot};
-use pagewright_types::{Access, Level, Pfn, Rights, VirtAddr};
-use std::sync::atomic::{AtomicU64, Ordering};
+use pagewright_types::{Access, Level, Pfn, PhysAddr, Rights, VirtAddr};
+use std::sync::atomic::Ordering;
 use word::Word;
+
+/// Memory as a walker sees it.
+pub(crate) trait View {
+    /// The word at `at`.
+    fn load_entry(&self, at: PhysAddr) -> u64;
+
+    /// Makes the word `new` if it still is `current`; says whether it was.
+    fn replace_entry(&self, at: PhysAddr, current: u64, new: u64) -> bool;
+}
+
+/// Memory without stores on their way to it.
+impl View for Ram {
+    #[inline]
+    fn load_entry(&self, at: PhysAddr) -> u64 {
+        self.word(at).load(Ordering::Acquire)
+    }
+
+    #[inline]
+    fn replace_entry(&self, at: PhysAddr, current: u64, new: u64) -> bool {
+        self.word(at).compare_exchange(current, new, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+    }
+}
 
 /// A walk under way, before the entry of a table of `level`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,16 +78,21 @@ impl Walk {
         Self { level: Level::PGD, table: root, allows: Rights::all() }
     }
 
+    /// The entry that this walk reads next.
+    #[inline]
+    pub(crate) fn slot(self, va: VirtAddr) -> Slot {
+        Slot { table: self.table, index: self.level.index_of(va) as u16 }
+    }
+
     /// Reads the one entry that this walk stands before.
     #[inline]
-    pub(crate) fn step(self, isa: IsaKind, ram: &Ram, va: VirtAddr, access: Access) -> Step {
-        let slot = Slot { table: self.table, index: self.level.index_of(va) as u16 };
-        let cell = ram.word(slot.addr());
-        let raw = cell.load(Ordering::Acquire);
+    pub(crate) fn step(self, isa: IsaKind, memory: &impl View, va: VirtAddr, access: Access) -> Step {
+        let at = self.slot(va).addr();
+        let raw = memory.load_entry(at);
         match word::decode(isa, self.level, raw) {
             Word::Absent => Step::Refused { present: false },
             Word::Malformed => Step::Refused { present: true },
-            Word::Table(down) => match (update(cell, raw, down.used), self.level.down()) {
+            Word::Table(down) => match (update(memory, at, raw, down.used), self.level.down()) {
                 (Ok(updated), Some(level)) => {
                     Step::Down { next: Self { level, table: down.table, allows: self.allows & down.allows }, updated }
                 }
@@ -78,7 +105,7 @@ impl Walk {
                     return Step::Refused { present: true };
                 }
                 let store = access == Access::Write;
-                match update(cell, raw, if store { leaf.used_by_store } else { leaf.used }) {
+                match update(memory, at, raw, if store { leaf.used_by_store } else { leaf.used }) {
                     Ok(updated) => {
                         let dirty = leaf.dirty || store;
                         let found = Found { pfn: leaf.pfn, level: self.level, rights, global: leaf.global, dirty };
@@ -95,16 +122,13 @@ impl Walk {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Changed;
 
-/// Makes `cell`, which was read as `raw`, say `used`; returns whether it had to be stored.
+/// Makes the word at `at`, which was read as `raw`, say `used`; returns whether it had to be stored.
 #[inline]
-fn update(cell: &AtomicU64, raw: u64, used: u64) -> Result<bool, Changed> {
+fn update(memory: &impl View, at: PhysAddr, raw: u64, used: u64) -> Result<bool, Changed> {
     if raw == used {
         return Ok(false);
     }
-    match cell.compare_exchange(raw, used, Ordering::AcqRel, Ordering::Relaxed) {
-        Ok(_) => Ok(true),
-        Err(_) => Err(Changed),
-    }
+    if memory.replace_entry(at, raw, used) { Ok(true) } else { Err(Changed) }
 }
 
 #[cfg(test)]

@@ -57,12 +57,13 @@ proptest! {
 /// INV-SIM-UPDATE
 #[test]
 fn an_entry_that_changed_since_it_was_read_is_left_alone() {
-    let cell = AtomicU64::new(0);
-    assert_eq!(update(&cell, 0x25, 0x65), Err(Changed), "read as 0x25 and cleared since");
+    let ram = Ram::try_new(PAGE_SIZE).expect("one page");
+    let (at, cell) = (PhysAddr::ZERO, ram.word(PhysAddr::ZERO));
+    assert_eq!(update(&ram, at, 0x25, 0x65), Err(Changed), "read as 0x25 and cleared since");
     assert_eq!(cell.load(Ordering::Relaxed), 0);
     cell.store(0x25, Ordering::Relaxed);
-    assert_eq!(update(&cell, 0x25, 0x65), Ok(true));
-    assert_eq!(update(&cell, 0x65, 0x65), Ok(false), "nothing to set");
+    assert_eq!(update(&ram, at, 0x25, 0x65), Ok(true));
+    assert_eq!(update(&ram, at, 0x65, 0x65), Ok(false), "nothing to set");
     assert_eq!(cell.load(Ordering::Relaxed), 0x65);
 }
 

@@ -13,6 +13,7 @@ pub(crate) struct Bench<I: Isa> {
 
 pub(crate) const CPU0: CpuId = CpuId::new(0);
 
+#[allow(dead_code, reason = "each test program uses its part")]
 impl<I: Isa> Bench<I> {
     /// The default machine of `I`, changed by `change`.
     pub(crate) fn with(change: impl FnOnce(&mut MachineConfig)) -> Self {

@@ -1,0 +1,126 @@
+//! Where a CPU can be stopped: just before something that another CPU, a walker or a TLB could notice.
+
+use pagewright_arch::{Invalidate, Pte, Slot};
+use pagewright_types::judge::Fact;
+use pagewright_types::{Access, CpuMask, Pfn, Tag, VirtAddr};
+use std::fmt;
+
+/// What a CPU is about to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Point {
+    /// Begin its program.
+    Start,
+    /// Try to take a lock.
+    Lock,
+    /// Look again whether a lock is free.
+    Wait,
+    /// Read an entry.
+    Load(Slot),
+    /// Store an entry.
+    Store(Slot, Pte),
+    /// Exchange an entry.
+    Swap(Slot, Pte),
+    /// Exchange an entry if it has not changed.
+    CompareExchange(Slot, Pte),
+    /// Make its stores visible to walkers.
+    Publish,
+    /// Issue an invalidation.
+    Invalidate(Invalidate),
+    /// Wait until its broadcasts are done.
+    Complete,
+    /// Interrupt others.
+    Kick(CpuMask),
+    /// Look again whether others have acted.
+    Relax,
+    /// Load a root.
+    InstallRoot(Pfn, Tag),
+    /// Enter or leave lazy mode.
+    Lazy(bool),
+    /// Declare a fact to the judge.
+    Declare(Fact),
+    /// Make an access.
+    Access(VirtAddr, Access),
+    /// Read the next entry of a walk for this address.
+    Walk(VirtAddr, Slot),
+    /// Fill its TLBs with what a walk for this address found, and use it.
+    Fill(VirtAddr, Pfn),
+    /// Use one of several translations that contradict each other.
+    Choose(u32),
+    /// Nothing: its program has ended, and it only takes interrupts.
+    Idle,
+}
+
+impl Point {
+    /// Whether the CPU only looks whether somebody else has acted.
+    pub(crate) fn waits(self) -> bool {
+        matches!(self, Self::Wait | Self::Relax)
+    }
+
+    /// A number for the trace: which kind of step, and on what.
+    pub(crate) fn fingerprint(self) -> u64 {
+        let slot = |slot: Slot| slot.addr().raw();
+        let (kind, on) = match self {
+            Self::Start => (0, 0),
+            Self::Lock => (1, 0),
+            Self::Wait => (2, 0),
+            Self::Load(at) => (3, slot(at)),
+            Self::Store(at, pte) => (4, slot(at) ^ pte.raw().rotate_left(20)),
+            Self::Swap(at, pte) => (5, slot(at) ^ pte.raw().rotate_left(20)),
+            Self::CompareExchange(at, pte) => (6, slot(at) ^ pte.raw().rotate_left(20)),
+            Self::Publish => (7, 0),
+            Self::Invalidate(_) => (8, 0),
+            Self::Complete => (9, 0),
+            Self::Kick(mask) => (10, mask.words().into_iter().fold(0, |sum, word| sum ^ word)),
+            Self::Relax => (11, 0),
+            Self::InstallRoot(root, tag) => (12, u64::from(root.raw()) << 16 | u64::from(tag.raw())),
+            Self::Lazy(lazy) => (13, u64::from(lazy)),
+            Self::Declare(_) => (14, 0),
+            Self::Access(va, access) => (15, va.raw() ^ u64::from(access.needs().bits())),
+            Self::Walk(va, at) => (16, va.raw() ^ slot(at).rotate_left(20)),
+            Self::Fill(va, pfn) => (17, va.raw() ^ u64::from(pfn.raw()) << 20),
+            Self::Choose(ways) => (18, u64::from(ways)),
+            Self::Idle => (19, 0),
+        };
+        on << 5 ^ kind
+    }
+}
+
+/// The slot's table and index, as a kernel engineer writes them.
+struct At(Slot);
+
+impl fmt::Display for At {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "table {}[{}]", self.0.table, self.0.index)
+    }
+}
+
+impl fmt::Display for Point {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Start => f.write_str("starts"),
+            Self::Lock => f.write_str("takes a lock"),
+            Self::Wait => f.write_str("waits for a lock"),
+            Self::Load(slot) => write!(f, "loads {}", At(*slot)),
+            Self::Store(slot, pte) => write!(f, "stores {:#x} to {}", pte.raw(), At(*slot)),
+            Self::Swap(slot, pte) => write!(f, "exchanges {} for {:#x}", At(*slot), pte.raw()),
+            Self::CompareExchange(slot, pte) => write!(f, "compares and exchanges {} for {:#x}", At(*slot), pte.raw()),
+            Self::Publish => f.write_str("publishes its stores"),
+            Self::Invalidate(op) => write!(f, "invalidates {:?}, {:?}", op.target, op.reach),
+            Self::Complete => f.write_str("completes its invalidations"),
+            Self::Kick(targets) => {
+                f.write_str("interrupts CPU")?;
+                targets.iter().try_for_each(|cpu| write!(f, " {cpu}"))
+            }
+            Self::Relax => f.write_str("waits for others"),
+            Self::InstallRoot(root, tag) => write!(f, "installs root {root}, tag {}", tag.raw()),
+            Self::Lazy(true) => f.write_str("goes lazy"),
+            Self::Lazy(false) => f.write_str("is lazy no more"),
+            Self::Declare(fact) => write!(f, "declares {fact:?}"),
+            Self::Access(va, access) => write!(f, "{access} of {va}"),
+            Self::Walk(va, slot) => write!(f, "walks for {va}: reads {}", At(*slot)),
+            Self::Fill(va, pfn) => write!(f, "fills its TLB for {va} with frame {pfn}"),
+            Self::Choose(ways) => write!(f, "uses one of {ways} translations that contradict each other"),
+            Self::Idle => f.write_str("is idle"),
+        }
+    }
+}

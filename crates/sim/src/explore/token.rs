@@ -1,0 +1,236 @@
+//! Replay tokens: one line that names a schedule.
+//!
+//! ```text
+//!   pw1/f00dcafe/random/42/200,200,500,300,60,20          seed, rates
+//!   pw1/f00dcafe/pct/42/3/500/200,200,500,300,60,20       seed, depth, length, rates
+//!   pw1/f00dcafe/list/c0*5,d0:1,c1*3                      what was chosen: kind, CPU, way, how often
+//! ```
+//!
+//! The second word is a fingerprint of the machine and the settings: a token of another machine replays something else, so it is
+//! refused.
+
+use super::run::Settings;
+use super::schedule::{Agent, Choice, Chooser, Kind, Pct, Random, Rates, Replay, Run, Schedule};
+use crate::machine::Sim;
+use pagewright_arch::Isa;
+use pagewright_types::CpuId;
+use std::fmt;
+use std::str::FromStr;
+
+/// How schedules are chosen.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Strategy {
+    /// By chance; see [`Random`].
+    Random {
+        /// Of the choices.
+        seed: u64,
+        /// Of what nobody asks for.
+        rates: Rates,
+    },
+    /// By priorities; see [`Pct`].
+    Pct {
+        /// Of the choices.
+        seed: u64,
+        /// Changes of priority.
+        depth: u32,
+        /// Steps among which they are.
+        length: u32,
+        /// Of what nobody asks for.
+        rates: Rates,
+    },
+    /// As listed; see [`Replay`].
+    List(Schedule),
+}
+
+impl Strategy {
+    /// The chooser.
+    pub fn chooser(&self) -> Box<dyn Chooser> {
+        match self {
+            Self::Random { seed, rates } => Box::new(Random::new(*seed, *rates)),
+            Self::Pct { seed, depth, length, rates } => Box::new(Pct::new(*seed, *depth, *length, *rates)),
+            Self::List(schedule) => Box::new(Replay::new(schedule)),
+        }
+    }
+}
+
+/// Which machine and settings a token belongs to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Fingerprint(u32);
+
+impl Fingerprint {
+    /// Of runs on `sim` under `settings`.
+    pub fn of<I: Isa>(sim: &Sim<I>, settings: &Settings) -> Self {
+        let config = sim.config();
+        let words = [
+            u64::from(config.cpus),
+            u64::from(config.tagged),
+            config.seed,
+            u64::from(settings.max_steps),
+            u64::from(settings.max_wait),
+            u64::from(settings.walks),
+        ];
+        let memory = config.nodes.iter().map(|node| node.bytes);
+        let near = settings.speculate_near.iter().map(|va| va.raw());
+        let name = config.profile.name().bytes().map(u64::from);
+        let all = words.into_iter().chain(memory).chain(near).chain(name);
+        let sum = all.fold(0xcbf2_9ce4_8422_2325_u64, |sum, word| {
+            (sum ^ word).wrapping_mul(0x0000_0100_0000_01b3).rotate_left(23)
+        });
+        Self((sum ^ sum >> 32) as u32)
+    }
+}
+
+/// A schedule, and what it belongs to.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Token {
+    /// Of machine and settings.
+    pub fingerprint: Fingerprint,
+    /// Of the schedule.
+    pub strategy: Strategy,
+}
+
+/// A token that can't be read.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum TokenError {
+    /// It doesn't start as a token of this version does.
+    #[error("`{0}` is not a replay token of this version (`pw1/…`)")]
+    NotAToken(String),
+    /// A part is missing or not what it should be.
+    #[error("`{found}` in a replay token is not {wanted}")]
+    Part {
+        /// What stands there.
+        found: String,
+        /// What should.
+        wanted: Wanted,
+    },
+}
+
+/// What a part of a token should be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wanted {
+    /// Eight hexadecimal digits.
+    Fingerprint,
+    /// `random`, `pct` or `list`.
+    Strategy,
+    /// A number.
+    Number,
+    /// Six rates with commas between them.
+    Rates,
+    /// A choice such as `c0*5`.
+    Choice,
+    /// The end.
+    End,
+}
+
+impl fmt::Display for Wanted {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Fingerprint => "a fingerprint of eight hexadecimal digits",
+            Self::Strategy => "`random`, `pct` or `list`",
+            Self::Number => "a number",
+            Self::Rates => "six rates with commas between them",
+            Self::Choice => "a choice such as `c0*5` or `d1:2`",
+            Self::End => "the end",
+        })
+    }
+}
+
+struct RatesText<'a>(&'a Rates);
+
+impl fmt::Display for RatesText<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Rates { drain, deliver, interrupt, walk, speculate, evict } = self.0;
+        write!(f, "{drain},{deliver},{interrupt},{walk},{speculate},{evict}")
+    }
+}
+
+impl fmt::Display for Schedule {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (index, Run { choice: Choice { agent, way }, times }) in self.0.iter().enumerate() {
+            let comma = if index == 0 { "" } else { "," };
+            write!(f, "{comma}{}{}", agent.kind.letter(), agent.cpu)?;
+            if *way > 0 {
+                write!(f, ":{way}")?;
+            }
+            if *times > 1 {
+                write!(f, "*{times}")?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Display for Token {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "pw1/{:08x}/", self.fingerprint.0)?;
+        match &self.strategy {
+            Strategy::Random { seed, rates } => write!(f, "random/{seed}/{}", RatesText(rates)),
+            Strategy::Pct { seed, depth, length, rates } => {
+                write!(f, "pct/{seed}/{depth}/{length}/{}", RatesText(rates))
+            }
+            Strategy::List(schedule) => write!(f, "list/{schedule}"),
+        }
+    }
+}
+
+fn wrong(found: &str, wanted: Wanted) -> TokenError {
+    TokenError::Part { found: found.to_owned(), wanted }
+}
+
+fn number<T: FromStr>(text: &str) -> Result<T, TokenError> {
+    text.parse().map_err(|_| wrong(text, Wanted::Number))
+}
+
+fn rates(text: &str) -> Result<Rates, TokenError> {
+    let numbers = text.split(',').map(number).collect::<Result<Vec<u32>, _>>()?;
+    let [drain, deliver, interrupt, walk, speculate, evict] = numbers[..] else {
+        return Err(wrong(text, Wanted::Rates));
+    };
+    Ok(Rates { drain, deliver, interrupt, walk, speculate, evict })
+}
+
+fn run(text: &str) -> Result<Run, TokenError> {
+    let bad = || wrong(text, Wanted::Choice);
+    let mut letters = text.chars();
+    let kind = letters.next().and_then(Kind::of_letter).ok_or_else(bad)?;
+    let (rest, times) = letters.as_str().split_once('*').unwrap_or((letters.as_str(), "1"));
+    let (cpu, way) = rest.split_once(':').unwrap_or((rest, "0"));
+    let cpu = CpuId::new(cpu.parse().map_err(|_| bad())?);
+    let choice = Choice { agent: Agent { kind, cpu }, way: way.parse().map_err(|_| bad())? };
+    Ok(Run { choice, times: times.parse().map_err(|_| bad())? })
+}
+
+impl FromStr for Schedule {
+    type Err = TokenError;
+
+    fn from_str(text: &str) -> Result<Self, TokenError> {
+        text.split(',').filter(|part| !part.is_empty()).map(run).collect::<Result<_, _>>().map(Self)
+    }
+}
+
+impl FromStr for Token {
+    type Err = TokenError;
+
+    fn from_str(text: &str) -> Result<Self, TokenError> {
+        let Some(rest) = text.strip_prefix("pw1/") else { return Err(TokenError::NotAToken(text.to_owned())) };
+        let mut parts = rest.split('/');
+        let mut part = move || parts.next().unwrap_or_default();
+        let first = part();
+        let fingerprint = u32::from_str_radix(first, 16).map_err(|_| wrong(first, Wanted::Fingerprint))?;
+        let strategy = match part() {
+            "random" => Strategy::Random { seed: number(part())?, rates: rates(part())? },
+            "pct" => Strategy::Pct {
+                seed: number(part())?,
+                depth: number(part())?,
+                length: number(part())?,
+                rates: rates(part())?,
+            },
+            "list" => Strategy::List(part().parse()?),
+            other => return Err(wrong(other, Wanted::Strategy)),
+        };
+        match part() {
+            "" => Ok(Self { fingerprint: Fingerprint(fingerprint), strategy }),
+            more => Err(wrong(more, Wanted::End)),
+        }
+    }
+}
