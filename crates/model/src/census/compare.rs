@@ -1,0 +1,163 @@
+//! The rules D1–D3, D6, D7, D9, D12, D16 and D18 (`docs/oracle.md`), each over all claims.
+
+use super::Census;
+use super::tables::Found;
+use crate::tally::{Antecedent, Tally};
+use crate::violation::{Count, Counted};
+use crate::walk::Isa;
+use pagewright_types::snapshot::{FolioRecord, Live, PageKind, PageRecord, SpaceRecord, TableRecord};
+use pagewright_types::{Order, PAGE_SIZE, Pfn, PhysAddr};
+use std::collections::BTreeSet;
+
+/// 4096ths of a byte in a page.
+const PARTS: u64 = PAGE_SIZE << 12;
+
+pub(super) fn run(census: &Census, isa: Isa, read: &dyn Fn(PhysAddr) -> u64, tally: &mut Tally) -> Vec<Count> {
+    let found = Found::look(census, isa, read);
+    let mut report = Report { tally, wrong: Vec::new() };
+    for folio in &census.folios {
+        let held = census.held.get(&folio.pfn).copied().unwrap_or(0);
+        report.folio(&found, folio, held);
+    }
+    for page in &census.pages {
+        report.page(&found, page);
+    }
+    for space in &census.spaces {
+        report.space(&found, space);
+    }
+    for table in &census.tables {
+        report.table(&found, table);
+    }
+    for live in &census.live {
+        let counted = match live.what {
+            Live::TablePages => found.tables.len() as u64,
+            Live::AnonPages => found.mapped_pages(|kind| kind == PageKind::Anon),
+            Live::MappedPages => found.mapped_pages(|kind| kind != PageKind::Anon),
+        };
+        report.expect(Counted::Live(live.what), live.count, counted);
+    }
+    report.unclaimed(&found, census);
+    report.anonymous(&found, census);
+    report.proportional(&found, census.spaces.iter().map(|space| space.pss).sum());
+    report.wrong
+}
+
+struct Report<'a> {
+    tally: &'a mut Tally,
+    wrong: Vec<Count>,
+}
+
+impl Report<'_> {
+    fn expect(&mut self, of: Counted, told: u64, counted: u64) {
+        if told != counted {
+            self.wrong.push(Count { of, told, counted });
+        }
+    }
+
+    /// D1: references = entries + holders + pins. D2: mapcounts = entries.
+    fn folio(&mut self, found: &Found, claim: &FolioRecord, held: u64) {
+        let FolioRecord { pfn, order, refs, entire_mapcount, mapcount, pages_mapped, .. } = *claim;
+        let Some(folio) = found.folios.get(&pfn) else { return };
+        let entries = folio.entire + folio.small;
+        self.tally.note(Antecedent::FolioRefs);
+        self.expect(Counted::Refs(pfn), refs, entries + held);
+        self.tally.note(Antecedent::FolioMaps);
+        self.expect(Counted::Mapcount(pfn), mapcount, entries);
+        if order > Order::ZERO {
+            self.expect(Counted::EntireMapcount(pfn), entire_mapcount, folio.entire);
+            self.expect(Counted::PagesMapped(pfn), pages_mapped, found.pages_with_entry(pfn, folio.frames));
+        }
+    }
+
+    /// D2 and D3, for one page.
+    fn page(&mut self, found: &Found, claim: &PageRecord) {
+        let PageRecord { pfn, mapcount, tail_refs } = *claim;
+        self.expect(Counted::PageMapcount(pfn), mapcount, found.pages.get(&pfn).map_or(0, |page| page.mapcount));
+        if found.head_of(pfn) != Some(pfn) {
+            self.tally.note(Antecedent::Tails);
+            self.expect(Counted::TailRefs(pfn), tail_refs, 0);
+        }
+    }
+
+    /// D12 and D16, for one space.
+    fn space(&mut self, found: &Found, claim: &SpaceRecord) {
+        let SpaceRecord { id, rss, table_bytes, .. } = *claim;
+        let space = found.spaces.get(&id).copied().unwrap_or_default();
+        self.tally.note(Antecedent::TablePages);
+        self.expect(Counted::TableBytes(id), table_bytes, space.tables * PAGE_SIZE);
+        if space.rss != [0; 3] {
+            self.tally.note(Antecedent::Resident);
+        }
+        for kind in PageKind::ALL {
+            self.expect(Counted::Rss(id, kind), rss[kind as usize], space.rss[kind as usize]);
+        }
+    }
+
+    /// D9: sharers = entries that point to the table.
+    fn table(&mut self, found: &Found, claim: &TableRecord) {
+        let TableRecord { pfn, level, shares } = *claim;
+        self.tally.note(Antecedent::TableShares);
+        let table = found.tables.get(&pfn);
+        self.expect(Counted::Shares(pfn), shares, table.map_or(0, |table| table.shares));
+        if let Some(table) = table {
+            self.expect(Counted::TableLevel(pfn), u64::from(level.raw()), u64::from(table.level.raw()));
+        }
+    }
+
+    /// What the tables have and nobody claims.
+    fn unclaimed(&mut self, found: &Found, census: &Census) {
+        for &pfn in &found.unowned {
+            self.expect(Counted::Unowned(pfn), 0, 1);
+        }
+        for &pfn in &found.malformed {
+            self.expect(Counted::Malformed(pfn), 0, 1);
+        }
+        let claimed: BTreeSet<Pfn> = census.tables.iter().map(|table| table.pfn).collect();
+        for (&pfn, table) in found.tables.iter().filter(|(pfn, _)| !claimed.contains(pfn)) {
+            self.expect(Counted::Shares(pfn), 0, table.shares);
+        }
+        let claimed: BTreeSet<Pfn> = census.pages.iter().map(|page| page.pfn).collect();
+        for (&pfn, page) in found.pages.iter().filter(|(pfn, _)| !claimed.contains(pfn)) {
+            // The count of a page that is a folio by itself may stand in the folio's record alone.
+            if found.folios.get(&pfn).is_none_or(|folio| folio.frames > 1) {
+                self.expect(Counted::PageMapcount(pfn), 0, page.mapcount);
+            }
+        }
+    }
+
+    /// D6 and D7: who may store to an anonymous page, or call it its own, is alone.
+    fn anonymous(&mut self, found: &Found, census: &Census) {
+        for (&pfn, page) in &found.pages {
+            let Some((head, folio)) = found.head_of(pfn).and_then(|head| found.folios.get_key_value(&head)) else {
+                continue;
+            };
+            if folio.kind != Some(PageKind::Anon) {
+                continue;
+            }
+            let mappings = page.mapcount + folio.entire;
+            if page.writable {
+                self.tally.note(Antecedent::AnonWritable);
+                self.expect(Counted::WritableMappings(pfn), 1, mappings);
+            }
+            let exclusive = page.exclusive_in.iter().filter(|&&table| !found.is_shared(table)).count() as u64;
+            if exclusive > 0 {
+                self.tally.note(Antecedent::Exclusive);
+                self.expect(Counted::ExclusiveMappings(pfn), 1, mappings);
+            }
+            if census.pinned.contains(head) {
+                self.expect(Counted::PinnedShared(pfn), 0, mappings.saturating_sub(exclusive));
+            }
+        }
+    }
+
+    /// D18: proportional sets add up to what is resident, short of one part for each page of each space.
+    fn proportional(&mut self, found: &Found, told: u64) {
+        let counted = found.mapped_pages(|_| true) * PARTS;
+        if counted > 0 {
+            self.tally.note(Antecedent::Proportional);
+        }
+        if told > counted || counted - told > found.logical_pages {
+            self.wrong.push(Count { of: Counted::Pss, told, counted });
+        }
+    }
+}

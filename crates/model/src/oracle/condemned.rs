@@ -1,0 +1,137 @@
+//! What is stale and can't be used as it stands: under another tag, or on a lazy CPU. It is watched until it is used, becomes usable, or is
+//! found gone.
+
+use crate::violation::{Did, Lifetime, Reduction};
+use pagewright_types::judge::{Cached, Memory, Witness};
+use pagewright_types::{CpuId, Level, Tag, VirtAddr};
+use rustc_hash::FxHashMap;
+
+/// Why something is stale.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Why {
+    /// Its frame was handed out again.
+    Reused(Lifetime),
+    /// It allows more than a call left.
+    Reduced { reduction: Reduction, returned: Did },
+}
+
+/// One stale thing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Stale {
+    pub(super) held: Cached,
+    pub(super) why: Why,
+}
+
+impl Stale {
+    /// Whether `cached` is what is held, or could be: it stands in the same place and leads to the same frame.
+    fn is(&self, cached: &Cached) -> bool {
+        let same = match (self.held.memory, cached.memory) {
+            (Memory::Translation { pfn: a, .. }, Memory::Translation { pfn: b, .. }) => a == b,
+            (Memory::Table { table: a }, Memory::Table { table: b })
+            | (Memory::Walk { table: a }, Memory::Walk { table: b }) => a == b,
+            (Memory::Translation { .. } | Memory::Table { .. } | Memory::Walk { .. }, _) => false,
+        };
+        same && self.held.tag == cached.tag && self.held.global == cached.global
+    }
+}
+
+type Place = (CpuId, Level, VirtAddr);
+
+fn place(cached: &Cached) -> Place {
+    (cached.cpu, cached.level, cached.va)
+}
+
+/// All that is watched.
+#[derive(Default)]
+pub(super) struct Condemned {
+    stale: FxHashMap<Place, Vec<Stale>>,
+    /// How many are watched at each level: an access looks only where there is something.
+    at: [usize; Level::COUNT],
+    /// How many to have before looking which are gone.
+    prune_at: usize,
+}
+
+impl Condemned {
+    const FIRST_PRUNE: usize = 256;
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.at == [0; Level::COUNT]
+    }
+
+    fn len(&self) -> usize {
+        self.at.iter().sum()
+    }
+
+    /// Watches `stale`. Of several reasons for one thing, all are kept.
+    pub(super) fn watch(&mut self, stale: Stale) {
+        let here = self.stale.entry(place(&stale.held)).or_default();
+        if !here.contains(&stale) {
+            here.push(stale);
+            self.at[stale.held.level.index()] += 1;
+        }
+    }
+
+    /// What is watched on `cpu` that stands for `va`.
+    pub(super) fn at(&self, cpu: CpuId, va: VirtAddr) -> Vec<Stale> {
+        let mut found = Vec::new();
+        for raw in 0..Level::COUNT as u8 {
+            let level = Level::new(raw);
+            if self.at[level.index()] > 0
+                && let Some(here) = self.stale.get(&(cpu, level, va.align_down(level.span())))
+            {
+                found.extend_from_slice(here);
+            }
+        }
+        found
+    }
+
+    /// What is watched on `cpu` under `tag`, or under every tag, and is still there. It is watched no longer, and what is gone isn't either.
+    pub(super) fn take(&mut self, witness: &dyn Witness, cpu: CpuId, tag: Tag) -> Vec<Stale> {
+        let mut found = Vec::new();
+        witness.cached(&mut |cached| {
+            if cached.cpu == cpu && (cached.tag == tag || cached.global) {
+                found.extend(self.watched(&cached).map(|stale| Stale { held: cached, ..*stale }));
+            }
+        });
+        self.retain(|stale| stale.held.cpu != cpu || stale.held.tag != tag && !stale.held.global);
+        found
+    }
+
+    fn watched<'a>(&'a self, cached: &Cached) -> impl Iterator<Item = &'a Stale> + use<'a> {
+        let wanted = *cached;
+        self.stale.get(&place(cached)).into_iter().flatten().filter(move |stale| stale.is(&wanted))
+    }
+
+    pub(super) fn forget(&mut self, stale: &Stale) {
+        self.retain(|other| other != stale);
+    }
+
+    /// Forgets what no CPU has any more, when there is much of it.
+    pub(super) fn prune(&mut self, witness: &dyn Witness) {
+        if self.len() < self.prune_at.max(Self::FIRST_PRUNE) {
+            return;
+        }
+        let mut alive = Vec::new();
+        witness.cached(&mut |cached| alive.extend(self.watched(&cached).copied()));
+        self.stale.clear();
+        self.at = [0; Level::COUNT];
+        for stale in alive {
+            self.watch(stale);
+        }
+        self.prune_at = self.len() * 2;
+    }
+
+    fn retain(&mut self, keep: impl Fn(&Stale) -> bool) {
+        let at = &mut self.at;
+        self.stale.retain(|_, here| {
+            here.retain(|stale| {
+                let keep = keep(stale);
+                if !keep {
+                    at[stale.held.level.index()] -= 1;
+                }
+                keep
+            });
+            !here.is_empty()
+        });
+    }
+}

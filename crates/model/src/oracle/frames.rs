@@ -1,0 +1,89 @@
+//! What became of each frame: who gave it back, who got it, and whether a program has reached it since.
+//!
+//! Asked at every access, so it is an array of blocks that are made when first needed, and bits.
+
+use crate::violation::Did;
+use pagewright_types::{CpuId, Order, Pfn};
+
+const BLOCK: usize = 512;
+
+#[derive(Clone, Copy)]
+struct Event {
+    step: u64,
+    cpu: CpuId,
+}
+
+struct Block {
+    /// Given back, and not handed out since.
+    free: [u64; BLOCK / 64],
+    /// Reached by a program since it was handed out.
+    touched: [u64; BLOCK / 64],
+    /// When it was last given back; step 0 is never.
+    freed: [Event; BLOCK],
+}
+
+/// All frames of the machine.
+#[derive(Default)]
+pub(super) struct Frames(Vec<Option<Box<Block>>>);
+
+fn place(pfn: Pfn) -> (usize, usize) {
+    (pfn.index() / BLOCK, pfn.index() % BLOCK)
+}
+
+impl Frames {
+    fn block(&mut self, index: usize) -> &mut Block {
+        if index >= self.0.len() {
+            self.0.resize_with(index + 1, || None);
+        }
+        self.0[index].get_or_insert_with(|| {
+            let never = Event { step: 0, cpu: CpuId::new(0) };
+            Box::new(Block { free: [0; BLOCK / 64], touched: [0; BLOCK / 64], freed: [never; BLOCK] })
+        })
+    }
+
+    fn each(&mut self, pfn: Pfn, order: Order, mut edit: impl FnMut(&mut Block, usize)) {
+        for offset in 0..order.frames() {
+            let (block, index) = place(pfn.add(offset));
+            edit(self.block(block), index);
+        }
+    }
+
+    pub(super) fn freed(&mut self, pfn: Pfn, order: Order, by: Did) {
+        self.each(pfn, order, |block, index| {
+            block.free[index / 64] |= 1 << (index % 64);
+            block.freed[index] = Event { step: by.step, cpu: by.cpu };
+        });
+    }
+
+    /// The frames are handed out. Returns when the first of them was given back, and whether any of them was reached in its life before.
+    pub(super) fn reused(&mut self, pfn: Pfn, order: Order) -> (Option<Did>, bool) {
+        let mut touched = false;
+        self.each(pfn, order, |block, index| {
+            let bit = 1 << (index % 64);
+            block.free[index / 64] &= !bit;
+            touched |= block.touched[index / 64] & bit != 0;
+            block.touched[index / 64] &= !bit;
+        });
+        (self.last_freed(pfn), touched)
+    }
+
+    fn last_freed(&self, pfn: Pfn) -> Option<Did> {
+        let (block, index) = place(pfn);
+        let event = self.0.get(block)?.as_ref()?.freed[index];
+        (event.step > 0).then_some(Did { cpu: event.cpu, step: event.step })
+    }
+
+    /// A program reached the frame. Returns when it was given back, if it is nobody's now.
+    #[inline]
+    pub(super) fn touch(&mut self, pfn: Pfn) -> Option<Did> {
+        let (block, index) = place(pfn);
+        let bit = 1 << (index % 64);
+        let found = match self.0.get_mut(block) {
+            Some(Some(found)) => found,
+            Some(None) | None => self.block(block),
+        };
+        found.touched[index / 64] |= bit;
+        let free = found.free[index / 64] & bit != 0;
+        if free { self.last_freed(pfn) } else { None }
+    }
+}

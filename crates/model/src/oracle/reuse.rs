@@ -1,0 +1,58 @@
+//! O1: when a frame is handed out, nobody reaches it by what it was before.
+
+use super::Oracle;
+use super::condemned::{Stale, Why};
+use crate::tally::Antecedent;
+use crate::violation::{Did, How, Lifetime, Rule, What};
+use pagewright_types::judge::{Cached, Made, Memory, Reach, Witness};
+use pagewright_types::{Access, FrameRange, Order, Pfn};
+
+/// Whether something cached leads into `frames`, as page or as table.
+fn reaches(cached: &Cached, frames: FrameRange) -> bool {
+    match cached.memory {
+        Memory::Translation { pfn, .. } => {
+            FrameRange::new(pfn, Pfn::new(pfn.raw() + cached.level.pages() as u32)).overlaps(frames)
+        }
+        Memory::Table { table } | Memory::Walk { table } => frames.contains(table),
+    }
+}
+
+impl Oracle {
+    pub(super) fn frame_reused(&mut self, witness: &dyn Witness, did: Did, pfn: Pfn, order: Order) {
+        let (freed, touched) = self.frames.reused(pfn, order);
+        if touched {
+            self.tally.note(Antecedent::FrameReused);
+        }
+        if !witness.might_reach(pfn, order) {
+            return;
+        }
+        self.tally.note(Antecedent::FrameSwept);
+        let frames = FrameRange::new(pfn, pfn.add(order.frames()));
+        let why = Why::Reused(Lifetime { pfn, order, freed, reused: did });
+        let mut reaching = Vec::new();
+        witness.cached(&mut |cached| {
+            if reaches(&cached, frames) {
+                reaching.push(cached);
+            }
+        });
+        for held in reaching {
+            match held.reach {
+                Reach::Usable => self.report_stale(did.cpu, held, held.va, why, How::AtOnce),
+                Reach::Condemned => {
+                    self.tally.note(Antecedent::Condemned);
+                    self.condemned.watch(Stale { held, why });
+                }
+            }
+        }
+        self.condemned.prune(witness);
+    }
+
+    /// A program reached a frame that is nobody's. It may read what stood there until somebody gets it, and nothing else.
+    #[cold]
+    pub(super) fn reached_free(&mut self, made: Made, freed: Did) {
+        match made.access {
+            Access::Read | Access::Exec => self.tally.note(Antecedent::FrameDebt),
+            Access::Write => self.report(made.cpu, Rule::Reuse, What::StoredToFree { made, freed }),
+        }
+    }
+}

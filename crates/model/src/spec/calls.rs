@@ -1,0 +1,359 @@
+//! Calls, from their beginning to their return.
+
+use super::call::{Answer, Call, Outlook, Place, Plan};
+use super::page::{Acting, Effect, Page};
+use super::{Process, Spec, Verdict};
+use crate::tally::Antecedent;
+use crate::violation::{Did, Misread};
+use pagewright_types::{Errno, FileId, PAGE_SIZE, PageRange, SpaceId, VirtAddr};
+use rustc_hash::FxHashMap;
+
+/// Names a call under way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use = "the call's return must be told"]
+pub struct CallId {
+    space: SpaceId,
+    id: u64,
+}
+
+/// A call under way.
+pub(super) struct Pending {
+    id: u64,
+    call: Call,
+    plan: Plan,
+    acting: Acting,
+    outlook: Outlook,
+    /// Of a fork: what the child may find, page by page.
+    child: FxHashMap<u64, Page>,
+}
+
+impl Pending {
+    /// Whether it copies the process.
+    fn forks(&self) -> bool {
+        self.call == Call::Fork
+    }
+}
+
+/// What a call's answer says about its effect on the pages of its range.
+enum Happened {
+    Everywhere,
+    Nowhere,
+    /// On the first `sure` pages; perhaps on those up to `possible`; nowhere after.
+    Before {
+        sure: u64,
+        possible: u64,
+    },
+}
+
+impl Process {
+    /// What the call with this bit may find on its pages: other calls act, it does not.
+    fn outlook(&self, acting: Acting) -> Outlook {
+        let others: Vec<Acting> = self.acting.iter().filter(|other| other.bit != acting.bit).copied().collect();
+        Outlook::of(acting.effect, |index| {
+            let mut page = self.pages.get(&index)?.clone();
+            page.close(index, &others);
+            page.worlds.retain(|world| world.done & acting.bit == 0);
+            Some(page)
+        })
+    }
+
+    /// Something has changed: every call and fault under way may have found it before or may find it after.
+    fn revise(&mut self) {
+        if self.pending.len() > 1 {
+            let now: Vec<Outlook> = self.pending.iter().map(|call| self.outlook(call.acting)).collect();
+            for (call, now) in self.pending.iter_mut().zip(now) {
+                call.outlook = call.outlook.or(now);
+            }
+        }
+    }
+
+    /// A fork under way may find page `index` as it may be now.
+    pub(super) fn tell_forks(&mut self, index: u64) {
+        if !self.pending.iter().any(Pending::forks) {
+            return;
+        }
+        let Some(page) = self.look(index) else { return };
+        for fork in self.pending.iter_mut().filter(|call| call.forks()) {
+            let seen = fork.child.entry(index).or_default();
+            for world in page.settled().worlds {
+                seen.add(world);
+            }
+        }
+    }
+
+    /// Existing pages of `range`, by index.
+    fn existing(&self, range: PageRange) -> Vec<u64> {
+        let (first, end) = (range.start().page_index(), range.end().page_index());
+        if range.pages() <= self.pages.len() as u64 {
+            (first..end).filter(|index| self.pages.contains_key(index)).collect()
+        } else {
+            self.pages.keys().copied().filter(|index| (first..end).contains(index)).collect()
+        }
+    }
+
+    fn begin(&mut self, id: u64, call: Call, plan: Plan) {
+        let used = self.acting.iter().fold(0, |used, call| used | call.bit);
+        let bit = 1u64 << (!used).trailing_zeros();
+        assert!(used != u64::MAX, "64 calls of one process are under way");
+        let effect = match plan {
+            Plan::Acts(effect) => effect,
+            Plan::Refused(_) | Plan::Idle | Plan::Places { .. } => Effect::None,
+        };
+        let acting = Acting { bit, effect };
+        if let Effect::Map { range, .. } = effect {
+            for index in range.start().page_index()..range.end().page_index() {
+                self.pages.entry(index).or_default();
+            }
+        }
+        let outlook = self.outlook(acting);
+        let child = if call == Call::Fork {
+            let indices: Vec<u64> = self.pages.keys().copied().collect();
+            indices.into_iter().filter_map(|index| Some((index, self.look(index)?.settled()))).collect()
+        } else {
+            FxHashMap::default()
+        };
+        self.acting.push(acting);
+        self.pending.push(Pending { id, call, plan, acting, outlook, child });
+        for index in self.existing(effect.range()) {
+            self.tell_forks(index);
+        }
+        self.revise();
+    }
+
+    /// The call's effect on each page is known now.
+    fn finish(&mut self, pending: &Pending, did: Did, happened: &Happened) {
+        let Acting { bit, effect } = pending.acting;
+        let first = effect.range().start().page_index();
+        for index in self.existing(effect.range()) {
+            let Some(page) = self.page(index) else { continue };
+            let known = match *happened {
+                Happened::Everywhere => Some(true),
+                Happened::Nowhere => Some(false),
+                Happened::Before { sure, .. } if index - first < sure => Some(true),
+                Happened::Before { possible, .. } if index - first < possible => None,
+                Happened::Before { .. } => Some(false),
+            };
+            page.finish(bit, known);
+            if known != Some(false) {
+                page.changed = Some((did, pending.call.name()));
+            }
+            if page.is_unmapped() {
+                self.pages.remove(&index);
+            }
+        }
+        self.acting.retain(|call| call.bit != bit);
+    }
+}
+
+impl Spec {
+    /// A call begins. Its arguments are judged; what it may find is watched until it returns.
+    ///
+    /// # Panics
+    /// When the process is unknown, or has 64 calls under way.
+    pub fn begins(&mut self, _did: Did, space: SpaceId, call: Call) -> CallId {
+        let (id, user_end) = (self.fresh_id(), self.user_end);
+        let process = self.process(space);
+        let plan = match call {
+            Call::Brk { to } if to < process.heap_start || to > user_end => {
+                Plan::Refused([Some(Errno::ENOMEM), None, None])
+            }
+            other => other.plan(user_end, process.heap),
+        };
+        process.begin(id, call, plan);
+        self.revise_faults();
+        CallId { space, id }
+    }
+
+    /// A call has returned.
+    ///
+    /// # Errors
+    /// A [`crate::Violation`] when it could not have answered so; it is then taken at its word.
+    ///
+    /// # Panics
+    /// When the process has ended meanwhile.
+    pub fn ends(&mut self, did: Did, call: CallId, answer: Answer) -> Verdict {
+        self.tally.note(Antecedent::Answered);
+        let CallId { space, id } = call;
+        self.process(space).revise();
+        let may_fail = self.memory_may_fail;
+        let user_end = self.user_end;
+        let process = self.process(space);
+        let at = process.pending.iter().position(|pending| pending.id == id).expect("a call under way");
+        let pending = process.pending.remove(at);
+        let judged = process.judge(&pending, answer, may_fail, user_end);
+        let happened = happened(&pending, answer, may_fail);
+        process.finish(&pending, did, &happened);
+        process.revise();
+        if let (Plan::Places { pages, first }, Answer::Mapped(va)) = (pending.plan, answer)
+            && let Ok(range) = PageRange::from_len(va.align_down(PAGE_SIZE), pages * PAGE_SIZE)
+        {
+            let now = Plan::Acts(Effect::Map { range, first });
+            process.begin(id, pending.call, now);
+            if let Some(mapped) = process.pending.pop() {
+                process.finish(&mapped, did, &Happened::Everywhere);
+            }
+        }
+        let name = pending.call.name();
+        match (pending.call, answer) {
+            (Call::Brk { .. }, Answer::Break(now)) => process.heap = now,
+            (Call::Fork, Answer::Child(child)) => self.born(space, child, pending.child),
+            (Call::Exit, _) => {
+                self.processes.remove(&space);
+            }
+            (_, _) => {}
+        }
+        self.revise_faults();
+        judged.map_err(|expected| Self::violation(did, Misread::Call { space, call: name, got: answer, expected }))
+    }
+
+    /// A call from beginning to return, while nothing else happens.
+    ///
+    /// # Errors
+    /// As [`Spec::ends`].
+    pub fn call(&mut self, did: Did, space: SpaceId, call: Call, answer: Answer) -> Verdict {
+        let id = self.begins(did, space, call);
+        self.ends(did, id, answer)
+    }
+
+    fn born(&mut self, parent: SpaceId, child: SpaceId, pages: FxHashMap<u64, Page>) {
+        let (heap_start, heap) = (self.process(parent).heap_start, self.process(parent).heap);
+        let pages = pages.into_iter().filter(|(_, page)| !page.is_unmapped()).collect();
+        self.processes.insert(child, Process { pages, heap_start, heap, ..Process::default() });
+    }
+
+    /// A truncation of a file to so many whole pages begins.
+    pub fn truncate_begins(&mut self, file: FileId, pages: u64) {
+        if let Some(file) = self.files.0.get_mut(&file) {
+            file.truncating = Some(pages);
+        }
+        self.revise_faults();
+    }
+
+    /// The truncation that began has returned: what was cut off is gone, private copies of it too (`unmap_mapping_range` with `even_cows`).
+    pub fn truncate_ends(&mut self, id: FileId) {
+        let Some(file) = self.files.0.get_mut(&id) else { return };
+        let Some(pages) = file.truncating else { return };
+        file.truncate(pages);
+        let cut = |page: &mut Page| page.cut(id, pages);
+        for process in self.processes.values_mut() {
+            process.pages.values_mut().for_each(cut);
+            for fork in &mut process.pending {
+                fork.child.values_mut().for_each(cut);
+            }
+        }
+        self.revise_faults();
+    }
+}
+
+impl Process {
+    /// Whether the answer is one of those possible; else what they are, in words.
+    fn judge(&self, pending: &Pending, answer: Answer, may_fail: bool, user_end: VirtAddr) -> Result<(), String> {
+        // MADV_DONTNEED needs no memory.
+        let needs = !matches!(pending.call, Call::DontNeed { .. });
+        let lacked = may_fail && needs && matches!(answer, Answer::Failed(Errno::ENOMEM));
+        let look = pending.outlook;
+        let failed = |errno: Errno, when: bool| (Answer::Failed(errno), when);
+        let possible: Vec<(Answer, bool)> = match (pending.call, pending.plan) {
+            (Call::Brk { to }, plan) => return self.judge_break(pending, plan, to, answer, may_fail),
+            (_, Plan::Refused(errnos)) => errnos.into_iter().flatten().map(|errno| failed(errno, true)).collect(),
+            (Call::Fork, _) => {
+                if matches!(answer, Answer::Child(_)) || lacked {
+                    return Ok(());
+                }
+                return Err("a child".into());
+            }
+            (_, Plan::Places { pages, .. }) => return self.judge_place(pages, answer, lacked, user_end),
+            (Call::Mmap { place: Place::Vacant(at), .. }, _) => {
+                vec![(Answer::Mapped(at), look.all_free), failed(Errno::EEXIST, look.any_mapped)]
+            }
+            (Call::Mmap { place: Place::Fixed(at), .. }, _) => vec![(Answer::Mapped(at), true)],
+            (Call::Mprotect { .. }, Plan::Acts(_)) => vec![
+                (Answer::Done, look.all_permit),
+                failed(Errno::ENOMEM, look.hole),
+                failed(Errno::EACCES, look.forbids),
+            ],
+            (Call::DontNeed { .. }, Plan::Acts(_)) => {
+                vec![(Answer::Done, look.all_mapped), failed(Errno::ENOMEM, look.hole)]
+            }
+            (_, Plan::Acts(_) | Plan::Idle) => vec![(Answer::Done, true)],
+        };
+        if possible.contains(&(answer, true)) || lacked && !matches!(pending.plan, Plan::Idle) {
+            return Ok(());
+        }
+        let words: Vec<String> =
+            possible.iter().filter(|(_, when)| *when).map(|(answer, _)| answer.to_string()).collect();
+        Err(words.join(" or "))
+    }
+
+    /// `brk` answers with the break, moved or not.
+    fn judge_break(
+        &self,
+        pending: &Pending,
+        plan: Plan,
+        to: VirtAddr,
+        answer: Answer,
+        may_fail: bool,
+    ) -> Result<(), String> {
+        let blocked = match plan {
+            Plan::Acts(Effect::Map { .. }) => !pending.outlook.all_free,
+            Plan::Refused(_) => true,
+            Plan::Acts(_) | Plan::Idle | Plan::Places { .. } => false,
+        };
+        let may_block = match plan {
+            Plan::Acts(Effect::Map { .. }) => pending.outlook.any_mapped,
+            Plan::Refused(_) | Plan::Acts(_) | Plan::Idle | Plan::Places { .. } => blocked,
+        };
+        let (moved, stayed) = (Answer::Break(to), Answer::Break(self.heap));
+        if answer == moved && !blocked || answer == stayed && (may_block || may_fail) {
+            return Ok(());
+        }
+        Err(if blocked { stayed.to_string() } else { moved.to_string() })
+    }
+
+    /// `mmap` chose where.
+    fn judge_place(&self, pages: u64, answer: Answer, lacked: bool, user_end: VirtAddr) -> Result<(), String> {
+        let len = pages * PAGE_SIZE;
+        match answer {
+            Answer::Mapped(va) => {
+                let range = PageRange::from_len(va, len).ok().filter(|range| range.end() <= user_end);
+                let Some(range) = range else { return Err("an address in user memory".into()) };
+                let taken =
+                    |index| self.look(index).is_some_and(|page| page.worlds.iter().all(|world| world.map.is_some()));
+                match (range.start().page_index()..range.end().page_index()).find(|&index| taken(index)) {
+                    Some(index) => {
+                        Err(format!("an address where nothing is mapped ({} is)", VirtAddr::from_page_index(index)))
+                    }
+                    None => Ok(()),
+                }
+            }
+            Answer::Failed(Errno::ENOMEM) if lacked || !self.surely_has_hole(pages, user_end) => Ok(()),
+            Answer::Failed(_) | Answer::Done | Answer::Break(_) | Answer::Child(_) => Err("an address".into()),
+        }
+    }
+
+    /// Whether some hole must be large enough, however the mapped pages lie.
+    fn surely_has_hole(&self, pages: u64, user_end: VirtAddr) -> bool {
+        let mapped = self.pages.len() as u64;
+        let free = user_end.page_index().saturating_sub(mapped);
+        free / (mapped + 1) >= pages
+    }
+}
+
+fn happened(pending: &Pending, answer: Answer, may_fail: bool) -> Happened {
+    let look = pending.outlook;
+    match (pending.call, answer) {
+        // For want of memory nothing changes; where there may have been a hole, nobody can tell.
+        (Call::Mprotect { .. }, Answer::Failed(Errno::ENOMEM)) if may_fail && !look.hole => Happened::Nowhere,
+        (Call::Mprotect { .. }, Answer::Failed(Errno::ENOMEM)) if may_fail => {
+            Happened::Before { sure: 0, possible: look.possible }
+        }
+        (Call::Mprotect { .. }, Answer::Failed(Errno::ENOMEM | Errno::EACCES)) => {
+            Happened::Before { sure: look.sure, possible: look.possible }
+        }
+        // Beside holes, pages are dropped all the same.
+        (Call::DontNeed { .. }, Answer::Failed(Errno::ENOMEM)) => Happened::Everywhere,
+        (Call::Brk { to }, Answer::Break(at)) if at != to => Happened::Nowhere,
+        (_, Answer::Failed(_)) => Happened::Nowhere,
+        (_, Answer::Done | Answer::Mapped(_) | Answer::Break(_) | Answer::Child(_)) => Happened::Everywhere,
+    }
+}

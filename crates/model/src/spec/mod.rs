@@ -1,0 +1,134 @@
+//! The reference memory: what calls and accesses may answer on a machine without any TLB (O3), with Linux's semantics.
+//!
+//! - [`Spec`] – processes, their pages, files. [`Call`] and [`Answer`] – memory calls. [`Got`] – what an access gave.
+//! - `calls`: from beginning to return. `access`: loads, stores, faults. `page`: the possible states of a page. `data`: contents.
+//!
+//! Protocol: tell [`Spec::begins`] before a call starts and [`Spec::ends`] when it has returned; between the two, an access may find what was
+//! before or what will be. Loads and stores are told at the moment at which they reach memory; an access that faults is told from the
+//! beginning of its fault to the end ([`Spec::fault_begins`], [`Spec::fault_ends`]). Calls that fail change nothing, except where Linux's do.
+//!
+//! The finest grain is an aligned cell of eight bytes; what is stored there is compared as a whole, so a torn byte shows and a shifted one
+//! does, too.
+//!
+//! Promises INV-ORACLE-O3, INV-ORACLE-SPEC.
+//!
+//! Not guaranteed: anything across pages at one moment (each page is judged by itself); when two `brk` of one process overlap, or a
+//! truncation ends in the middle of a page – both are left to the caller to avoid. Stacks that grow, `mremap` and hints are not known here.
+
+mod access;
+mod call;
+mod calls;
+mod data;
+mod file;
+mod page;
+mod view;
+
+pub use access::{FaultId, Got, Signal};
+pub use call::{Answer, Call, Object, Place};
+pub use calls::CallId;
+pub use file::Contents;
+pub use page::{Mapped, Source};
+pub use view::Mapping;
+
+use crate::tally::Tally;
+use crate::violation::{Did, Misread, Rule, Violation, What};
+use access::Fault;
+use calls::Pending;
+use file::{File, Files};
+use page::{Acting, Page};
+use pagewright_types::{FileId, SpaceId, VirtAddr};
+use rustc_hash::FxHashMap;
+
+/// Whether what happened could have happened.
+pub type Verdict = Result<(), Box<Violation>>;
+
+/// One process.
+#[derive(Default)]
+struct Process {
+    /// By page of the address space. What is not here is unmapped.
+    pages: FxHashMap<u64, Page>,
+    pending: Vec<Pending>,
+    /// What `pending` does to pages.
+    acting: Vec<Acting>,
+    heap_start: VirtAddr,
+    heap: VirtAddr,
+}
+
+impl Process {
+    /// Page `index` as it may be now.
+    #[inline]
+    fn page(&mut self, index: u64) -> Option<&mut Page> {
+        let page = self.pages.get_mut(&index)?;
+        if !self.acting.is_empty() {
+            page.close(index, &self.acting);
+        }
+        Some(page)
+    }
+
+    /// The same, without changing anything.
+    fn look(&self, index: u64) -> Option<Page> {
+        let mut page = self.pages.get(&index)?.clone();
+        page.close(index, &self.acting);
+        Some(page)
+    }
+}
+
+/// All processes and files of one machine.
+pub struct Spec {
+    user_end: VirtAddr,
+    /// Whether a call may fail for want of memory at any time.
+    memory_may_fail: bool,
+    processes: FxHashMap<SpaceId, Process>,
+    files: Files,
+    faults: Vec<Fault>,
+    next: u64,
+    tally: Tally,
+}
+
+impl Spec {
+    /// A machine on which programs may map addresses below `user_end`. With `memory_may_fail`, `ENOMEM` is always a right answer.
+    pub fn new(user_end: VirtAddr, memory_may_fail: bool) -> Self {
+        Self {
+            user_end,
+            memory_may_fail,
+            processes: FxHashMap::default(),
+            files: Files::default(),
+            faults: Vec::new(),
+            next: 0,
+            tally: Tally::default(),
+        }
+    }
+
+    /// A process with nothing mapped, whose heap begins at `heap`.
+    pub fn add_space(&mut self, id: SpaceId, heap: VirtAddr) {
+        self.processes.insert(id, Process { heap_start: heap, heap, ..Process::default() });
+    }
+
+    /// A file of so many pages. `contents` says what its cells hold at first.
+    pub fn add_file(&mut self, id: FileId, pages: u64, contents: Contents) {
+        self.files.0.insert(id, File::new(pages, contents));
+    }
+
+    /// How often accesses and calls were judged.
+    pub fn tally(&self) -> &Tally {
+        &self.tally
+    }
+
+    /// Whether the process exists.
+    pub fn knows(&self, space: SpaceId) -> bool {
+        self.processes.contains_key(&space)
+    }
+
+    fn fresh_id(&mut self) -> u64 {
+        self.next += 1;
+        self.next
+    }
+
+    fn process(&mut self, space: SpaceId) -> &mut Process {
+        self.processes.get_mut(&space).expect("a process that was told of and has not ended")
+    }
+
+    fn violation(did: Did, misread: Misread) -> Box<Violation> {
+        Box::new(Violation { rule: Rule::Memory, cpu: did.cpu, step: did.step, what: What::Misread(misread) })
+    }
+}

@@ -1,0 +1,235 @@
+//! One page of one process: every state that it can be in while calls are under way.
+//!
+//! A [`World`] is one possibility: what is mapped, what the private copy holds, and which of the calls under way have already had their effect on
+//! this page. Each call under way may have its effect at any moment until it returns, so a page has the closure of that. When a call
+//! returns, worlds in which it had no effect are dropped; an access that tells worlds apart drops those that it refutes.
+//!
+//! Not guaranteed: that worlds of different pages are consistent with one another. Each page is judged by itself, which allows more.
+
+use super::data::{Base, Data};
+use crate::violation::Did;
+use pagewright_types::{Access, FileId, PageRange, Rights, VirtAddr};
+use std::rc::Rc;
+
+/// What a mapped page shows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Source {
+    /// Zeroes until stored to.
+    Anon,
+    /// A page of a file or of shared memory.
+    File {
+        /// Which.
+        file: FileId,
+        /// Which page of it.
+        index: u64,
+    },
+}
+
+/// What is mapped at a page.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Mapped {
+    /// What accesses it allows.
+    pub rights: Rights,
+    /// What `mprotect` may make of that.
+    pub most: Rights,
+    /// Stores go to the file.
+    pub shared: bool,
+    /// What it shows.
+    pub source: Source,
+}
+
+impl Mapped {
+    /// Whether an access is allowed. Whatever can be written or executed can be read, on both instruction sets.
+    pub(super) fn allows(&self, access: Access) -> bool {
+        match access {
+            Access::Read => !self.rights.is_empty(),
+            Access::Write | Access::Exec => self.rights.allow(access),
+        }
+    }
+}
+
+/// What a call does to each page of a range.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Effect {
+    /// Nothing to any page.
+    None,
+    /// Maps `first` at the first page of the range, and what follows after it.
+    Map { range: PageRange, first: Mapped },
+    /// Unmaps.
+    Unmap { range: PageRange },
+    /// Changes rights where something is mapped that may have them.
+    Protect { range: PageRange, rights: Rights },
+    /// Drops private contents.
+    Drop { range: PageRange },
+}
+
+impl Effect {
+    pub(super) fn range(&self) -> PageRange {
+        match *self {
+            Self::None => PageRange::new(VirtAddr::ZERO, VirtAddr::ZERO),
+            Self::Map { range, .. } | Self::Unmap { range } | Self::Protect { range, .. } | Self::Drop { range } => {
+                range
+            }
+        }
+    }
+
+    /// Page `index` of the address space, after the effect.
+    fn apply(&self, index: u64, world: &World) -> (Option<Mapped>, Option<Rc<Data>>) {
+        match *self {
+            Self::None => (world.map, world.own.clone()),
+            Self::Map { range, first } => (Some(first.after(index - range.start().page_index())), None),
+            Self::Unmap { .. } => (None, None),
+            Self::Protect { rights, .. } => {
+                let map = world.map.map(|map| if map.most.contains(rights) { Mapped { rights, ..map } } else { map });
+                (map, world.own.clone())
+            }
+            Self::Drop { .. } => (world.map, None),
+        }
+    }
+}
+
+impl Mapped {
+    fn after(self, pages: u64) -> Self {
+        match self.source {
+            Source::Anon => self,
+            Source::File { file, index } => Self { source: Source::File { file, index: index + pages }, ..self },
+        }
+    }
+}
+
+/// One possibility.
+#[derive(Clone, Debug)]
+pub(super) struct World {
+    /// Calls under way that have had their effect here, by their bit.
+    pub(super) done: u64,
+    pub(super) map: Option<Mapped>,
+    /// The private copy, once there is one.
+    pub(super) own: Option<Rc<Data>>,
+}
+
+impl World {
+    pub(super) const UNMAPPED: Self = Self { done: 0, map: None, own: None };
+
+    /// Takes in what `other` allows if the two differ in contents alone: `None` if they don't, else whether anything was new.
+    fn join(&mut self, other: &Self) -> Option<bool> {
+        if self.done != other.done || self.map != other.map {
+            return None;
+        }
+        match (&mut self.own, &other.own) {
+            (None, None) => Some(false),
+            (Some(mine), Some(theirs)) if Rc::ptr_eq(mine, theirs) => Some(false),
+            (Some(mine), Some(theirs)) if mine.base() == theirs.base() => {
+                let mut joined = (**mine).clone();
+                let new = joined.join(theirs);
+                if new {
+                    *mine = Rc::new(joined);
+                }
+                Some(new)
+            }
+            (Some(_) | None, Some(_) | None) => None,
+        }
+    }
+
+    /// The private copy to store to; `from` is what it is a copy of, if there is none yet.
+    pub(super) fn own_mut(&mut self, from: impl FnOnce() -> Rc<Data>) -> &mut Data {
+        Rc::make_mut(self.own.get_or_insert_with(from))
+    }
+
+    /// An empty page of one's own.
+    pub(super) fn zeroes() -> Rc<Data> {
+        Rc::new(Data::new(Base::Zero))
+    }
+}
+
+/// A call under way, as pages see it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Acting {
+    pub(super) bit: u64,
+    pub(super) effect: Effect,
+}
+
+impl Acting {
+    fn covers(&self, index: u64) -> bool {
+        self.effect.range().contains(VirtAddr::from_page_index(index))
+    }
+}
+
+/// A page.
+#[derive(Clone, Debug)]
+pub(super) struct Page {
+    pub(super) worlds: Vec<World>,
+    pub(super) stored: Option<Did>,
+    pub(super) changed: Option<(Did, &'static str)>,
+}
+
+impl Default for Page {
+    fn default() -> Self {
+        Self { worlds: vec![World::UNMAPPED], stored: None, changed: None }
+    }
+}
+
+impl Page {
+    /// Adds a possibility. Returns whether it was new.
+    pub(super) fn add(&mut self, world: World) -> bool {
+        let known = self.worlds.iter_mut().find_map(|known| known.join(&world));
+        if known.is_none() {
+            self.worlds.push(world);
+        }
+        known.unwrap_or(true)
+    }
+
+    /// Adds what follows when calls under way have their effect on page `index` now.
+    pub(super) fn close(&mut self, index: u64, acting: &[Acting]) {
+        if !acting.iter().any(|call| call.covers(index)) {
+            return;
+        }
+        loop {
+            let mut new = false;
+            for at in 0..self.worlds.len() {
+                for call in acting.iter().filter(|call| call.covers(index)) {
+                    let world = &self.worlds[at];
+                    if world.done & call.bit == 0 {
+                        let (map, own) = call.effect.apply(index, world);
+                        let done = world.done | call.bit;
+                        new |= self.add(World { done, map, own });
+                    }
+                }
+            }
+            if !new {
+                return;
+            }
+        }
+    }
+
+    /// The call with this bit has returned: it has had its effect, has not, or nobody knows (`None`).
+    pub(super) fn finish(&mut self, bit: u64, happened: Option<bool>) {
+        if let Some(happened) = happened {
+            self.worlds.retain(|world| (world.done & bit != 0) == happened);
+        }
+        for world in std::mem::take(&mut self.worlds) {
+            self.add(World { done: world.done & !bit, ..world });
+        }
+    }
+
+    /// The page as one that no call under way acts on.
+    pub(super) fn settled(&self) -> Self {
+        let mut settled = Self { worlds: Vec::new(), ..self.clone() };
+        for world in &self.worlds {
+            settled.add(World { done: 0, ..world.clone() });
+        }
+        settled
+    }
+
+    /// Pages of `file` from `pages` on are cut off: private copies of them go, too.
+    pub(super) fn cut(&mut self, id: FileId, pages: u64) {
+        let is_cut = |map: Mapped| matches!(map.source, Source::File { file, index } if file == id && index >= pages);
+        for world in std::mem::take(&mut self.worlds) {
+            let own = if world.map.is_some_and(is_cut) { None } else { world.own };
+            self.add(World { own, ..world });
+        }
+    }
+
+    pub(super) fn is_unmapped(&self) -> bool {
+        self.worlds.iter().all(|world| world.map.is_none() && world.done == 0)
+    }
+}

@@ -1,0 +1,66 @@
+//! Words of AArch64's stage 1 with the 4K granule (Arm ARM DDI 0487, D8.3.1 descriptors, D8.4.1 to D8.4.3 permissions, D8.5 hardware
+//! updates of the access flag and dirty state).
+//!
+//! The manual counts levels from the root: its level 3 is [`Level::PTE`], its level 0 [`Level::PGD`]. Assumed of the CPU: TCR_EL1.HA and HD
+//! set, HPD0 clear (hierarchical permissions in force), SCTLR_EL1.WXN clear, no FEAT_LPA2, no FEAT_S1PIE.
+
+use super::{Path, Word, frame};
+use pagewright_types::{Level, Pfn, Rights};
+
+/// Descriptor valid.
+const VALID: u64 = 1 << 0;
+/// Table above the last level, page at the last; a block has it clear.
+const TABLE_OR_PAGE: u64 = 1 << 1;
+/// AP\[1\]: EL0 may read, and write unless AP\[2\].
+const AP1: u64 = 1 << 6;
+/// AP\[2\]: read-only.
+const AP2: u64 = 1 << 7;
+/// Access flag.
+const AF: u64 = 1 << 10;
+/// Not global.
+const NG: u64 = 1 << 11;
+/// Dirty bit modifier: the walker may clear AP\[2\] at a store.
+const DBM: u64 = 1 << 51;
+/// EL0 may not execute.
+const UXN: u64 = 1 << 54;
+/// In a table descriptor: EL0 may not execute anything below.
+const UXN_TABLE: u64 = 1 << 60;
+/// In a table descriptor: AP\[1\] below counts as clear.
+const AP_TABLE0: u64 = 1 << 61;
+/// In a table descriptor: AP\[2\] below counts as set, and can't be cleared by the walker.
+const AP_TABLE1: u64 = 1 << 62;
+/// Bits 47..12.
+const ADDRESS: u64 = (1 << 48) - (1 << 12);
+
+/// What `raw` says in a table of `level`, below `path`.
+pub fn decode(level: Level, raw: u64, path: Path) -> Word {
+    if raw & VALID == 0 {
+        return Word::Unseen;
+    }
+    let second = raw & TABLE_OR_PAGE != 0;
+    if level > Level::PTE && second {
+        let path = Path {
+            write: path.write && raw & AP_TABLE1 == 0,
+            user: path.user && raw & AP_TABLE0 == 0,
+            exec: path.exec && raw & UXN_TABLE == 0,
+        };
+        return frame(raw & ADDRESS).map_or(Word::Malformed, |pfn| Word::Table { pfn, path });
+    }
+    // 0b01 is reserved at the last level and, without FEAT_LPA2, at the first; the manual has the walker treat it as invalid.
+    if level == Level::PGD || level == Level::PTE && !second {
+        return Word::Malformed;
+    }
+    let data = path.user && raw & AP1 != 0;
+    let writable = path.write && (raw & AP2 == 0 || raw & DBM != 0);
+    let mut rights = Rights::empty();
+    rights.set(Rights::READ, data);
+    rights.set(Rights::WRITE, data && writable);
+    rights.set(Rights::EXEC, path.exec && raw & UXN == 0);
+    let (accessed, dirty, global) = (raw & AF != 0, raw & AP2 == 0, raw & NG == 0);
+    frame_field(level, raw).map_or(Word::Malformed, |pfn| Word::Leaf { pfn, rights, accessed, dirty, global })
+}
+
+/// The frame that the address field of a leaf of `level` names, whatever its other bits say.
+pub fn frame_field(level: Level, raw: u64) -> Option<Pfn> {
+    frame(raw & ADDRESS & !(level.span() - 1))
+}

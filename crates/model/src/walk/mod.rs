@@ -1,0 +1,266 @@
+//! Page-table walkers of the oracle's own, over raw words, written from the architecture manuals.
+//!
+//! - [`lookup`] – what one address translates to; [`walk`] – every table, leaf and unseen word under a root.
+//! - [`x86_64`], [`aarch64`] – one word each: what it lets user mode do, given what the entries above it left.
+//!
+//! Words come from whatever function the caller supplies, so nothing here knows how memory is kept. Four levels of 512 entries, 4 KiB base
+//! pages. No code is shared with `arch`, `sim` or `table`: a mistake made there is not made again here.
+//!
+//! Promises INV-ORACLE-WALK.
+//!
+//! Not guaranteed: what depends on settings of the CPU beyond those that the two files name (protection keys, WXN, five levels, 52-bit
+//! addresses). Frames past 16 TiB count as malformed.
+
+pub mod aarch64;
+pub mod x86_64;
+
+use core::fmt;
+use pagewright_types::{Level, Pfn, PhysAddr, Rights, VirtAddr};
+
+/// Which manual to read words by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Isa {
+    /// Intel 64 and AMD64, four-level paging.
+    X86_64,
+    /// Armv8-A stage 1, 4K granule, 48-bit addresses, the lower range (TTBR0).
+    Aarch64,
+}
+
+impl fmt::Display for Isa {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::X86_64 => "x86-64",
+            Self::Aarch64 => "arm64",
+        })
+    }
+}
+
+/// What the entries above a word leave of its rights.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Path {
+    /// Stores are not refused.
+    pub write: bool,
+    /// User mode may read and write.
+    pub user: bool,
+    /// User mode may execute.
+    pub exec: bool,
+}
+
+impl Path {
+    /// At the root, nothing is refused yet.
+    pub const ROOT: Self = Self { write: true, user: true, exec: true };
+}
+
+/// What one word says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Word {
+    /// The walker stops here and finds nothing. Other bits are software's.
+    Unseen,
+    /// A table of the level below.
+    Table {
+        /// Where.
+        pfn: Pfn,
+        /// What is left of the rights below it.
+        path: Path,
+    },
+    /// A page or a block.
+    Leaf {
+        /// First frame.
+        pfn: Pfn,
+        /// What user mode may do, the path included.
+        rights: Rights,
+        /// The walker has used it.
+        accessed: bool,
+        /// A store went through it.
+        dirty: bool,
+        /// It answers under every tag.
+        global: bool,
+    },
+    /// The manual forbids the word: an access faults whatever it wants.
+    Malformed,
+}
+
+/// A leaf that was found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Leaf {
+    /// First address.
+    pub va: VirtAddr,
+    /// Level of its entry.
+    pub level: Level,
+    /// First frame.
+    pub pfn: Pfn,
+    /// What user mode may do.
+    pub rights: Rights,
+    /// The walker has used it.
+    pub accessed: bool,
+    /// A store went through it.
+    pub dirty: bool,
+    /// It answers under every tag.
+    pub global: bool,
+    /// The word itself.
+    pub raw: u64,
+}
+
+impl Leaf {
+    /// The frame that `va` leads to; `va` lies under the leaf.
+    pub fn frame_at(&self, va: VirtAddr) -> Pfn {
+        frame_under(self.pfn, self.level, va)
+    }
+}
+
+/// The frame that `va` leads to by a leaf of `level` that begins at `pfn`.
+pub(crate) fn frame_under(pfn: Pfn, level: Level, va: VirtAddr) -> Pfn {
+    pfn.add((va.page_index() & (level.pages() - 1)) as u32)
+}
+
+/// What a walk over everything comes by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Seen {
+    /// A table is entered. Reported once for each entry that leads to it.
+    Table {
+        /// Where it is.
+        pfn: Pfn,
+        /// Its level.
+        level: Level,
+        /// The table above, unless it is the root.
+        parent: Option<Pfn>,
+        /// What is left of the rights below it.
+        path: Path,
+    },
+    /// A leaf.
+    Leaf {
+        /// What it says.
+        leaf: Leaf,
+        /// The table that it stands in.
+        table: Pfn,
+        /// What the tables above it left.
+        path: Path,
+    },
+    /// A word that the walker does not see, and that is not zero.
+    Unseen {
+        /// First address.
+        va: VirtAddr,
+        /// Level.
+        level: Level,
+        /// The table that it stands in.
+        table: Pfn,
+        /// The word.
+        raw: u64,
+    },
+    /// A word that the manual forbids.
+    Malformed {
+        /// First address.
+        va: VirtAddr,
+        /// Level.
+        level: Level,
+        /// The table that it stands in.
+        table: Pfn,
+        /// The word.
+        raw: u64,
+    },
+}
+
+impl Isa {
+    /// What `raw` says in a table of `level`, below `path`.
+    pub fn decode(self, level: Level, raw: u64, path: Path) -> Word {
+        match self {
+            Self::X86_64 => x86_64::decode(level, raw, path),
+            Self::Aarch64 => aarch64::decode(level, raw, path),
+        }
+    }
+
+    /// The frame that the address field of a leaf of `level` names, whatever its other bits say: for words that software keeps in the form of
+    /// leaves and walkers don't see.
+    pub fn frame_field(self, level: Level, raw: u64) -> Option<Pfn> {
+        match self {
+            Self::X86_64 => x86_64::frame_field(level, raw),
+            Self::Aarch64 => aarch64::frame_field(level, raw),
+        }
+    }
+
+    /// Whether a walk for `va` begins at all.
+    fn translates(self, va: VirtAddr) -> bool {
+        match self {
+            Self::X86_64 => x86_64::is_canonical(va),
+            Self::Aarch64 => va.raw() >> 48 == 0,
+        }
+    }
+
+    /// The address whose upper bits are as this instruction set wants them.
+    fn extend(self, va: u64) -> VirtAddr {
+        match self {
+            Self::X86_64 => x86_64::canonical(va),
+            Self::Aarch64 => VirtAddr::new(va),
+        }
+    }
+}
+
+/// The frame at a physical address taken from an entry, unless it lies past what a machine has.
+pub(crate) fn frame(addr: u64) -> Option<Pfn> {
+    u32::try_from(addr >> 12).ok().map(Pfn::new)
+}
+
+fn entry_at(table: Pfn, index: usize) -> PhysAddr {
+    table.base().add(index as u64 * 8)
+}
+
+/// What `va` translates to under `root`; `None` where an access faults whatever it wants.
+pub fn lookup(isa: Isa, root: Pfn, va: VirtAddr, read: &dyn Fn(PhysAddr) -> u64) -> Option<Leaf> {
+    if !isa.translates(va) {
+        return None;
+    }
+    let (mut table, mut level, mut path) = (root, Level::PGD, Path::ROOT);
+    loop {
+        let raw = read(entry_at(table, level.index_of(va)));
+        match isa.decode(level, raw, path) {
+            Word::Unseen | Word::Malformed => return None,
+            Word::Leaf { pfn, rights, accessed, dirty, global } => {
+                let va = va.align_down(level.span());
+                return Some(Leaf { va, level, pfn, rights, accessed, dirty, global, raw });
+            }
+            Word::Table { pfn, path: below } => {
+                (table, path) = (pfn, below);
+                level = level.down()?;
+            }
+        }
+    }
+}
+
+/// Calls `visit` for everything under `root`, in the order of addresses. A table that several entries lead to is walked for each.
+pub fn walk(isa: Isa, root: Pfn, read: &dyn Fn(PhysAddr) -> u64, visit: &mut dyn FnMut(Seen)) {
+    let seen = Seen::Table { pfn: root, level: Level::PGD, parent: None, path: Path::ROOT };
+    visit(seen);
+    Walker { isa, read, visit }.table(root, Level::PGD, 0, Path::ROOT);
+}
+
+struct Walker<'a> {
+    isa: Isa,
+    read: &'a dyn Fn(PhysAddr) -> u64,
+    visit: &'a mut dyn FnMut(Seen),
+}
+
+impl Walker<'_> {
+    fn table(&mut self, table: Pfn, level: Level, base: u64, path: Path) {
+        for index in 0..Level::ENTRIES {
+            let raw = (self.read)(entry_at(table, index));
+            if raw == 0 {
+                continue;
+            }
+            let start = base | (index as u64) << level.shift();
+            let va = self.isa.extend(start);
+            match self.isa.decode(level, raw, path) {
+                Word::Unseen => (self.visit)(Seen::Unseen { va, level, table, raw }),
+                Word::Malformed => (self.visit)(Seen::Malformed { va, level, table, raw }),
+                Word::Leaf { pfn, rights, accessed, dirty, global } => {
+                    let leaf = Leaf { va, level, pfn, rights, accessed, dirty, global, raw };
+                    (self.visit)(Seen::Leaf { leaf, table, path });
+                }
+                Word::Table { pfn, path } => {
+                    let Some(down) = level.down() else { continue };
+                    (self.visit)(Seen::Table { pfn, level: down, parent: Some(table), path });
+                    self.table(pfn, down, start, path);
+                }
+            }
+        }
+    }
+}

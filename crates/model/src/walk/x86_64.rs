@@ -1,0 +1,68 @@
+//! Words of x86-64's four-level paging (Intel SDM vol. 3A §4.5, tables 4-15 to 4-20; AMD APM vol. 2 §5.3).
+//!
+//! Assumed of the CPU: EFER.NXE and CR0.WP set; CR4.PKE, CR4.CET and five-level paging off.
+
+use super::{Path, Word, frame};
+use pagewright_types::{Level, Pfn, Rights, VirtAddr};
+
+/// Present.
+const P: u64 = 1 << 0;
+/// Read/write.
+const R_W: u64 = 1 << 1;
+/// User/supervisor.
+const U_S: u64 = 1 << 2;
+/// Accessed.
+const A: u64 = 1 << 5;
+/// Dirty.
+const D: u64 = 1 << 6;
+/// Page size; PAT in an entry of the last level.
+const PS: u64 = 1 << 7;
+/// Global.
+const G: u64 = 1 << 8;
+/// Execute-disable.
+const XD: u64 = 1 << 63;
+/// Bits 51..12.
+const ADDRESS: u64 = (1 << 52) - (1 << 12);
+
+/// What `raw` says in a table of `level`, below `path`.
+pub fn decode(level: Level, raw: u64, path: Path) -> Word {
+    if raw & P == 0 {
+        return Word::Unseen;
+    }
+    let path = Path {
+        write: path.write && raw & R_W != 0,
+        user: path.user && raw & U_S != 0,
+        exec: path.exec && raw & XD == 0,
+    };
+    let is_leaf = level == Level::PTE || raw & PS != 0;
+    if !is_leaf {
+        return frame(raw & ADDRESS).map_or(Word::Malformed, |pfn| Word::Table { pfn, path });
+    }
+    // Bit 7 of a PML4E is reserved; so are the address bits below a block, but for bit 12, which is PAT there.
+    let below_block = (level.span() - 1) & ADDRESS & !(1 << 12);
+    if level == Level::PGD || level > Level::PTE && raw & below_block != 0 {
+        return Word::Malformed;
+    }
+    let mut rights = Rights::empty();
+    if path.user {
+        rights |= Rights::READ;
+        rights.set(Rights::WRITE, path.write);
+        rights.set(Rights::EXEC, path.exec);
+    }
+    let (accessed, dirty, global) = (raw & A != 0, raw & D != 0, raw & G != 0);
+    frame_field(level, raw).map_or(Word::Malformed, |pfn| Word::Leaf { pfn, rights, accessed, dirty, global })
+}
+
+/// The frame that the address field of a leaf of `level` names, whatever its other bits say.
+pub fn frame_field(level: Level, raw: u64) -> Option<Pfn> {
+    frame(raw & ADDRESS & !(level.span() - 1))
+}
+
+/// The address with bits 63 to 48 equal to bit 47 (SDM vol. 1 §3.3.7.1).
+pub(super) fn canonical(va: u64) -> VirtAddr {
+    VirtAddr::new(((va << 16) as i64 >> 16) as u64)
+}
+
+pub(super) fn is_canonical(va: VirtAddr) -> bool {
+    canonical(va.raw()) == va
+}

@@ -1,0 +1,237 @@
+//! O4 on tables and claims made by hand: what agrees is silent, and each count that is off by one is named (INV-ORACLE-O4).
+
+use pagewright_model::{Antecedent, Census, Count, Counted, Isa, SoftwareBits, Tally};
+use pagewright_types::snapshot::{
+    FolioRecord, HeldRecord, Holder, Live, LiveRecord, PageKind, PageRecord, PinnedRecord, Record, SpaceRecord,
+    TableRecord,
+};
+use pagewright_types::{Level, Order, Pfn, PhysAddr, SpaceId};
+use std::collections::HashMap;
+
+const ISA: Isa = Isa::X86_64;
+const BELOW: u64 = 0x067;
+/// Present, user, accessed, dirty, not executable; writable; exclusive; special.
+const READ: u64 = 0x8000_0000_0000_0065;
+const WRITE: u64 = READ | 2;
+const EXCLUSIVE: u64 = 1 << 56;
+const SPECIAL: u64 = 1 << 55;
+const UNSEEN: u64 = 1 << 9;
+const BLOCK: u64 = 1 << 7;
+
+const fn pfn(raw: u32) -> Pfn {
+    Pfn::new(raw)
+}
+
+/// Two spaces, 0x10 and 0x20, each with tables of its own and, below the PMD level, one that both share (0x30).
+///
+/// - 0x100, anonymous: space 1 alone, writable and exclusive.
+/// - 0x101, anonymous: both spaces, read-only; space 2's entry is one that walkers don't see.
+/// - 0x102, of a file, in its cache: in the shared table.
+/// - 0x200, anonymous, order 9: space 1, as a block, writable and exclusive.
+/// - 0x400, of shared memory, order 1: its second page in space 2.
+/// - 0x500: special.
+struct World {
+    words: HashMap<u64, u64>,
+    records: Vec<Record>,
+}
+
+impl World {
+    fn put(&mut self, table: u32, index: u64, raw: u64) {
+        self.words.insert((u64::from(table) << 12) + index * 8, raw);
+    }
+
+    fn new() -> Self {
+        let mut world = Self { words: HashMap::new(), records: Vec::new() };
+        for base in [0x10, 0x20] {
+            for table in base..base + 3 {
+                world.put(table, 0, u64::from(table + 1) << 12 | BELOW);
+            }
+            // The second entry of the PMD table; read-only, as a shared table is entered.
+            world.put(base + 2, 1, 0x30 << 12 | 0x065);
+        }
+        world.put(0x13, 0, 0x10_0000 | WRITE | EXCLUSIVE);
+        world.put(0x13, 1, 0x10_1000 | READ);
+        world.put(0x13, 9, 0x50_0000 | READ | SPECIAL);
+        world.put(0x12, 5, 0x20_0000 | WRITE | BLOCK | EXCLUSIVE);
+        world.put(0x23, 1, 0x10_1000 | UNSEEN);
+        world.put(0x23, 2, 0x40_1000 | READ);
+        world.put(0x30, 0, 0x10_2000 | READ);
+        let (anon, file, shmem) = (Some(PageKind::Anon), Some(PageKind::File), Some(PageKind::Shmem));
+        world.folio(0x100, 0, anon, 1, [0, 1, 1]);
+        world.folio(0x101, 0, anon, 2, [0, 2, 1]);
+        world.folio(0x102, 0, file, 2, [0, 1, 1]);
+        world.folio(0x200, 9, anon, 1, [1, 1, 0]);
+        world.folio(0x400, 1, shmem, 3, [0, 1, 1]);
+        world.records.push(Record::Page(PageRecord { pfn: pfn(0x401), mapcount: 1, tail_refs: 0 }));
+        for (folio, refs) in [(0x102, 1), (0x400, 2)] {
+            world.records.push(Record::Held(HeldRecord { pfn: pfn(folio), by: Holder::Cache, refs }));
+        }
+        for (table, level, shares) in [
+            (0x10, 3, 1),
+            (0x11, 2, 1),
+            (0x12, 1, 1),
+            (0x13, 0, 1),
+            (0x20, 3, 1),
+            (0x21, 2, 1),
+            (0x22, 1, 1),
+            (0x23, 0, 1),
+            (0x30, 0, 2),
+        ] {
+            world.records.push(Record::Table(TableRecord { pfn: pfn(table), level: Level::new(level), shares }));
+        }
+        let page = 4096 * 4096;
+        let (first, second) = (page + page / 2 + page / 2 + 512 * page, page / 2 + page / 2 + page);
+        for (id, root, rss, pss) in [(1, 0x10, [2 + 512, 1, 0], first), (2, 0x20, [1, 1, 1], second)] {
+            let id = SpaceId::new(id);
+            world.records.push(Record::Space(SpaceRecord { id, root: pfn(root), rss, pss, table_bytes: 5 * 4096 }));
+        }
+        for (what, count) in [(Live::TablePages, 9), (Live::AnonPages, 2 + 512), (Live::MappedPages, 2)] {
+            world.records.push(Record::Live(LiveRecord { what, count }));
+        }
+        world
+    }
+
+    fn folio(&mut self, head: u32, order: u8, kind: Option<PageKind>, refs: u64, maps: [u64; 3]) {
+        let [entire_mapcount, mapcount, pages_mapped] = maps;
+        let (pfn, order) = (pfn(head), Order::new(order));
+        self.records.push(Record::Folio(FolioRecord {
+            pfn,
+            order,
+            kind,
+            refs,
+            entire_mapcount,
+            mapcount,
+            pages_mapped,
+        }));
+    }
+
+    fn judge(&self) -> (Vec<Count>, Tally) {
+        let mut census = Census::new(SoftwareBits::pagewright(ISA));
+        self.records.iter().for_each(|record| census.add(*record));
+        let mut tally = Tally::default();
+        let read = |at: PhysAddr| self.words.get(&at.raw()).copied().unwrap_or(0);
+        (census.compare(ISA, &read, &mut tally), tally)
+    }
+
+    fn found(&self) -> Vec<Counted> {
+        self.judge().0.into_iter().map(|count| count.of).collect()
+    }
+
+    /// What is found when the records are edited so.
+    fn edited(edit: impl Fn(&mut Record)) -> Vec<Counted> {
+        let mut world = Self::new();
+        world.records.iter_mut().for_each(edit);
+        world.found()
+    }
+}
+
+#[test]
+fn what_agrees_is_silent_and_every_rule_has_judged() {
+    let (wrong, tally) = World::new().judge();
+    assert_eq!(wrong, []);
+    let idle: Vec<Antecedent> = tally.vacuous().filter(|what| what.name().starts_with("O4")).collect();
+    assert_eq!(idle, []);
+}
+
+#[test]
+fn each_count_that_is_off_is_named() {
+    let folio = |pfn: u32, edit: fn(&mut FolioRecord)| {
+        World::edited(move |record| match record {
+            Record::Folio(folio) if folio.pfn == Pfn::new(pfn) => edit(folio),
+            _ => {}
+        })
+    };
+    assert_eq!(folio(0x101, |folio| folio.refs += 1), [Counted::Refs(pfn(0x101))]);
+    assert_eq!(folio(0x101, |folio| folio.mapcount -= 1), [Counted::Mapcount(pfn(0x101))]);
+    assert_eq!(folio(0x200, |folio| folio.entire_mapcount = 0), [Counted::EntireMapcount(pfn(0x200))]);
+    assert_eq!(folio(0x400, |folio| folio.pages_mapped = 2), [Counted::PagesMapped(pfn(0x400))]);
+    let spaces = |edit: fn(&mut SpaceRecord)| {
+        World::edited(move |record| match record {
+            Record::Space(space) if space.id == SpaceId::new(2) => edit(space),
+            _ => {}
+        })
+    };
+    let id = SpaceId::new(2);
+    assert_eq!(spaces(|space| space.table_bytes -= 4096), [Counted::TableBytes(id)]);
+    assert_eq!(
+        spaces(|space| space.rss = [2, 0, 1]),
+        [Counted::Rss(id, PageKind::Anon), Counted::Rss(id, PageKind::File)]
+    );
+    assert_eq!(spaces(|space| space.pss += 1), [Counted::Pss]);
+    assert_eq!(spaces(|space| space.pss -= 3), [], "rounded down in each space");
+    let other = World::edited(|record| match record {
+        Record::Table(table) if table.pfn == pfn(0x30) => table.shares = 1,
+        Record::Table(table) if table.pfn == pfn(0x13) => table.level = Level::PMD,
+        Record::Page(page) => page.tail_refs = 1,
+        Record::Live(live) if live.what == Live::TablePages => live.count = 10,
+        _ => {}
+    });
+    let expected = [
+        Counted::TailRefs(pfn(0x401)),
+        Counted::TableLevel(pfn(0x13)),
+        Counted::Shares(pfn(0x30)),
+        Counted::Live(Live::TablePages),
+    ];
+    assert_eq!(other, expected);
+}
+
+#[test]
+fn what_the_tables_have_and_nobody_claims_is_named() {
+    let mut world = World::new();
+    world.records.retain(|record| !matches!(record, Record::Table(table) if table.pfn == pfn(0x23)));
+    assert_eq!(world.found(), [Counted::Shares(pfn(0x23))]);
+    let mut world = World::new();
+    world.put(0x13, 7, 0x60_0000 | READ);
+    assert_eq!(world.found(), [Counted::Unowned(pfn(0x600))]);
+    let mut world = World::new();
+    world.put(0x10, 1, 0x20_0000 | WRITE | BLOCK);
+    assert_eq!(world.found(), [Counted::Malformed(pfn(0x10))]);
+    let mut world = World::new();
+    world.records.retain(|record| !matches!(record, Record::Page(_)));
+    assert_eq!(world.found(), [Counted::PageMapcount(pfn(0x401))]);
+}
+
+#[test]
+fn who_can_store_or_calls_a_page_its_own_is_alone() {
+    let mut world = World::new();
+    world.put(0x13, 1, 0x10_1000 | WRITE);
+    assert_eq!(world.found(), [Counted::WritableMappings(pfn(0x101))]);
+    let mut world = World::new();
+    world.put(0x13, 1, 0x10_1000 | READ | EXCLUSIVE);
+    assert_eq!(world.found(), [Counted::ExclusiveMappings(pfn(0x101))]);
+}
+
+#[test]
+fn a_pinned_page_is_exclusive_and_its_pins_are_references() {
+    let pin = |world: &mut World, head: u32| {
+        world.records.push(Record::Pinned(PinnedRecord { pfn: pfn(head), pins: 1, bias: 1024 }));
+        for record in &mut world.records {
+            match record {
+                Record::Folio(folio) if folio.pfn == pfn(head) => folio.refs += 1024,
+                _ => {}
+            }
+        }
+    };
+    let mut world = World::new();
+    pin(&mut world, 0x100);
+    assert_eq!(world.found(), []);
+    let mut world = World::new();
+    pin(&mut world, 0x101);
+    assert_eq!(world.found(), [Counted::PinnedShared(pfn(0x101))]);
+}
+
+#[test]
+fn exclusive_under_a_shared_table_is_nobody_s_own() {
+    let mut world = World::new();
+    world.put(0x30, 0, 0x10_2000 | READ | EXCLUSIVE);
+    for record in &mut world.records {
+        match record {
+            Record::Folio(folio) if folio.pfn == pfn(0x102) => folio.kind = Some(PageKind::Anon),
+            Record::Live(live) if live.what == Live::AnonPages => live.count += 1,
+            Record::Live(live) if live.what == Live::MappedPages => live.count -= 1,
+            Record::Space(space) => space.rss = [space.rss[0] + 1, 0, space.rss[2]],
+            _ => {}
+        }
+    }
+    assert_eq!(world.found(), [], "the bit stays, the path overrules it");
+}

@@ -1,0 +1,305 @@
+//! The reference memory: by hand where Linux's semantics have corners, and against a naive memory whose calls take their time, act page by
+//! page and overlap with accesses (INV-ORACLE-O3, INV-ORACLE-SPEC).
+
+mod by_hand;
+mod naive;
+
+use naive::{CELLS, FILE, Naive, initial};
+use pagewright_model::spec::{Answer, Call, CallId, FaultId, Got, Object, Place, Signal, Spec};
+use pagewright_model::{Antecedent, Did};
+use pagewright_types::{Access, CpuId, PageRange, Rights, SpaceId, VirtAddr};
+use proptest::prelude::*;
+
+const ARENA: u64 = 0x100;
+const PAGES: u64 = 8;
+const FILE_PAGES: u64 = 6;
+const PARENT: SpaceId = SpaceId::new(1);
+const RIGHTS: [Rights; 4] = [Rights::RW, Rights::READ, Rights::empty(), Rights::RW];
+
+fn spec() -> Spec {
+    let mut spec = Spec::new(VirtAddr::new(0x7fff_ffff_f000), false);
+    spec.add_space(PARENT, VirtAddr::new(0x100_0000));
+    spec.add_file(FILE, FILE_PAGES, Box::new(initial));
+    spec
+}
+
+/// Decisions, until they run out.
+struct Choices(std::vec::IntoIter<u16>);
+
+impl Choices {
+    fn below(&mut self, n: u64) -> u64 {
+        self.0.next().map_or(0, |choice| u64::from(choice) % n)
+    }
+
+    fn pages(&mut self) -> (VirtAddr, u64) {
+        let first = self.below(PAGES);
+        let pages = 1 + self.below(3).min(PAGES - first - 1);
+        (VirtAddr::from_page_index(ARENA + first), pages * 4096)
+    }
+
+    fn cell(&mut self) -> VirtAddr {
+        VirtAddr::from_page_index(ARENA + self.below(PAGES)).add(self.below(CELLS as u64) * 8)
+    }
+
+    fn call(&mut self) -> Call {
+        let (addr, len) = self.pages();
+        let rights = RIGHTS[self.below(4) as usize];
+        match self.below(6) {
+            0 | 1 => {
+                let place = if self.below(3) == 0 { Place::Vacant(addr) } else { Place::Fixed(addr) };
+                let opened = if self.below(4) == 0 { Rights::READ } else { Rights::RW };
+                let file = self.below(2) == 0;
+                let shared = file && self.below(2) == 0;
+                let object = if file {
+                    Object::File { file: FILE, index: self.below(FILE_PAGES), opened }
+                } else {
+                    Object::Anon
+                };
+                let rights = if shared && opened == Rights::READ { Rights::READ } else { rights };
+                Call::Mmap { place, len, rights, shared, object }
+            }
+            2 => Call::Munmap { addr, len },
+            3 => Call::Mprotect { addr, len, rights },
+            4 => Call::DontNeed { addr, len },
+            _ => Call::Fork,
+        }
+    }
+}
+
+/// What a thread is in the middle of.
+enum Doing {
+    Nothing,
+    /// The pages left to act on, once the call was decided.
+    Calling {
+        id: CallId,
+        call: Call,
+        decided: Option<(Answer, Vec<VirtAddr>)>,
+    },
+    /// What came of the fault, once it was decided.
+    Faulting {
+        id: FaultId,
+        va: VirtAddr,
+        access: Access,
+        decided: Option<Result<(), Signal>>,
+    },
+}
+
+struct Run {
+    spec: Spec,
+    naive: Naive,
+    threads: [Doing; 3],
+    /// The thread whose call acts now; calls take turns, accesses don't wait for them.
+    lock: Option<usize>,
+    children: u32,
+    /// The child that a fork is copying to, and the pages that it has copied.
+    copying: Option<(SpaceId, Vec<u64>)>,
+    step: u64,
+}
+
+impl Run {
+    fn did(&self, thread: usize) -> Did {
+        Did { cpu: CpuId::new(thread as u16), step: self.step }
+    }
+
+    fn step(&mut self, choices: &mut Choices) -> Result<(), TestCaseError> {
+        self.step += 1;
+        let thread = choices.below(3) as usize;
+        match std::mem::replace(&mut self.threads[thread], Doing::Nothing) {
+            Doing::Nothing if choices.below(3) == 0 => {
+                let call = choices.call();
+                let id = self.spec.begins(self.did(thread), PARENT, call);
+                self.threads[thread] = Doing::Calling { id, call, decided: None };
+            }
+            Doing::Nothing => self.access(thread, choices)?,
+            Doing::Calling { id, call, decided: None } => {
+                if self.lock.is_none() {
+                    self.lock = Some(thread);
+                    let decided = Some(self.decide(call));
+                    self.threads[thread] = Doing::Calling { id, call, decided };
+                } else {
+                    self.threads[thread] = Doing::Calling { id, call, decided: None };
+                }
+            }
+            Doing::Calling { id, call, decided: Some((answer, mut left)) } => {
+                if let Some(va) = left.pop() {
+                    self.act(call, va);
+                    self.threads[thread] = Doing::Calling { id, call, decided: Some((answer, left)) };
+                } else {
+                    if self.lock == Some(thread) {
+                        self.lock = None;
+                    }
+                    self.copying = self.copying.take().filter(|_| call != Call::Fork);
+                    check(self.spec.ends(self.did(thread), id, answer))?;
+                }
+            }
+            Doing::Faulting { id, va, access, decided: None } => {
+                let decided = Some(self.naive.refuses(PARENT, va, access).map_or(Ok(()), Err));
+                self.threads[thread] = Doing::Faulting { id, va, access, decided };
+            }
+            Doing::Faulting { id, decided: Some(served), .. } => {
+                check(self.spec.fault_ends(self.did(thread), id, served))?
+            }
+        }
+        Ok(())
+    }
+
+    fn decide(&mut self, call: Call) -> (Answer, Vec<VirtAddr>) {
+        if call == Call::Fork {
+            self.children += 1;
+            let child = SpaceId::new(1 + self.children);
+            self.naive.spaces.insert(child.raw(), Default::default());
+            self.copying = Some((child, Vec::new()));
+            let range = PageRange::new(VirtAddr::from_page_index(ARENA), VirtAddr::from_page_index(ARENA + PAGES));
+            return (Answer::Child(child), range.iter().collect());
+        }
+        let (answer, range) = self.naive.decide(PARENT, call);
+        (answer, range.iter().collect())
+    }
+
+    fn act(&mut self, call: Call, va: VirtAddr) {
+        match (&mut self.copying, call) {
+            (Some((child, copied)), Call::Fork) => {
+                let child = *child;
+                copied.push(va.page_index());
+                self.naive.copy_page(PARENT, child, va.page_index());
+            }
+            (_, _) => self.naive.act(PARENT, call, va),
+        }
+    }
+
+    /// An access, by the parent or by a child; one that would get a signal begins a fault.
+    fn access(&mut self, thread: usize, choices: &mut Choices) -> Result<(), TestCaseError> {
+        let (va, write, did) = (choices.cell(), choices.below(2) == 0, self.did(thread));
+        let youngest = SpaceId::new(1 + self.children);
+        let space = if choices.below(4) == 0 && self.spec.knows(youngest) { youngest } else { PARENT };
+        let access = if write { Access::Write } else { Access::Read };
+        if let Some(signal) = self.naive.refuses(space, va, access) {
+            if space == PARENT && choices.below(2) == 0 {
+                let id = self.spec.fault_begins(space, va, access);
+                self.threads[thread] = Doing::Faulting { id, va, access, decided: None };
+                return Ok(());
+            }
+            return check(self.spec.refused(did, space, va, access, signal));
+        }
+        if !write {
+            return check(self.spec.load(did, space, va, self.naive.load(space, va)));
+        }
+        self.naive.store(space, va, self.step);
+        // Until fork returns, a CPU may still store to the page that it shared.
+        if let Some((child, copied)) = &self.copying
+            && space == PARENT
+            && copied.contains(&va.page_index())
+            && choices.below(2) == 0
+        {
+            self.naive.copy_page(PARENT, *child, va.page_index());
+        }
+        check(self.spec.store(did, space, va, self.step))
+    }
+
+    /// Nothing is under way: each cell has exactly one answer, and it is the naive memory's.
+    fn compare(&self) -> Result<(), TestCaseError> {
+        for &space in self.naive.spaces.keys() {
+            let space = SpaceId::new(space);
+            for cell in 0..PAGES * CELLS as u64 {
+                let va = VirtAddr::from_page_index(ARENA + cell / CELLS as u64).add(cell % CELLS as u64 * 8);
+                let got = match self.naive.refuses(space, va, Access::Read) {
+                    Some(signal) => Got::Signal(signal),
+                    None => Got::Value(self.naive.load(space, va)),
+                };
+                let expected = self.spec.expect(space, va, Access::Read);
+                prop_assert!(expected.contains(&got), "{got} at {va} of {space}, expected {expected:?}");
+            }
+        }
+        Ok(())
+    }
+}
+
+fn check(verdict: pagewright_model::spec::Verdict) -> Result<(), TestCaseError> {
+    verdict.map_err(|violation| TestCaseError::fail(violation.to_string()))
+}
+
+fn run(choices: Vec<u16>) -> Result<Run, TestCaseError> {
+    let mut choices = Choices(choices.into_iter());
+    let threads = [Doing::Nothing, Doing::Nothing, Doing::Nothing];
+    let mut run =
+        Run { spec: spec(), naive: Naive::new(FILE_PAGES), threads, lock: None, children: 0, copying: None, step: 0 };
+    while choices.0.len() > 0 {
+        run.step(&mut choices)?;
+    }
+    Ok(run)
+}
+
+proptest! {
+    /// No lawful answer is refused, however calls and accesses overlap.
+    #[test]
+    fn what_a_memory_without_tlbs_answers_is_accepted(choices in prop::collection::vec(any::<u16>(), 0..800)) {
+        run(choices)?;
+    }
+
+    /// Without overlap there is one answer, and it is the right one.
+    #[test]
+    fn one_after_the_other_there_is_one_answer(calls in prop::collection::vec(any::<u16>(), 0..300)) {
+        let mut choices = Choices(calls.into_iter());
+        let (mut spec, mut naive, mut step) = (spec(), Naive::new(FILE_PAGES), 0);
+        let did = |step| Did { cpu: CpuId::new(0), step };
+        let mut spaces = vec![PARENT];
+        while choices.0.len() > 0 {
+            step += 1;
+            let space = spaces[choices.below(spaces.len() as u64) as usize];
+            match choices.below(8) {
+                0..=3 => {
+                    let va = choices.cell();
+                    match naive.refuses(space, va, Access::Write) {
+                        Some(signal) => check(spec.refused(did(step), space, va, Access::Write, signal))?,
+                        None => {
+                            naive.store(space, va, step);
+                            check(spec.store(did(step), space, va, step))?;
+                        }
+                    }
+                }
+                4 => {
+                    let pages = choices.below(FILE_PAGES + 2);
+                    spec.truncate_begins(FILE, pages);
+                    naive.truncate(pages);
+                    spec.truncate_ends(FILE);
+                }
+                _ => {
+                    let call = choices.call();
+                    if call == Call::Fork {
+                        let child = SpaceId::new(1 + spaces.len() as u32);
+                        naive.spaces.insert(child.raw(), Default::default());
+                        (ARENA..ARENA + PAGES).for_each(|index| naive.copy_page(space, child, index));
+                        check(spec.call(did(step), space, call, Answer::Child(child)))?;
+                        spaces.push(child);
+                    } else {
+                        let (answer, range) = naive.decide(space, call);
+                        range.iter().for_each(|va| naive.act(space, call, va));
+                        check(spec.call(did(step), space, call, answer))?;
+                    }
+                }
+            }
+        }
+        for &space in &spaces {
+            for cell in 0..PAGES * CELLS as u64 {
+                let va = VirtAddr::from_page_index(ARENA + cell / CELLS as u64).add(cell % CELLS as u64 * 8);
+                let got = naive.refuses(space, va, Access::Read).map_or_else(|| Got::Value(naive.load(space, va)), Got::Signal);
+                prop_assert_eq!(spec.expect(space, va, Access::Read), vec![got], "at {}", va);
+            }
+            prop_assert!(spec.maps(space).is_some());
+        }
+    }
+}
+
+#[test]
+fn overlapping_runs_do_overlap() {
+    let mut state = 1u64;
+    let mut next = || {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (state >> 40) as u16
+    };
+    let choices: Vec<u16> = (0..60_000).map(|_| next()).collect();
+    let run = run(choices).expect("no violation");
+    let overlapped = run.spec.tally().of(Antecedent::Overlapped);
+    assert!(overlapped > 100 && run.children > 3, "{overlapped} accesses and {} forks", run.children);
+    run.compare().expect("the naive memory's answers are among those expected");
+}

@@ -1,0 +1,121 @@
+//! A machine that remembers what a test says it remembers.
+
+use pagewright_model::Isa;
+use pagewright_types::judge::{Cached, Fact, Judge, Made, Memory, Reach, Witness};
+use pagewright_types::{Access, CpuId, Level, Order, PageRange, Pfn, PhysAddr, Rights, Tag, VirtAddr};
+use std::collections::HashMap;
+
+pub(crate) const CPU0: CpuId = CpuId::new(0);
+pub(crate) const CPU1: CpuId = CpuId::new(1);
+pub(crate) const ROOT: Pfn = Pfn::new(0x10);
+pub(crate) const TAG: Tag = Tag::new(3);
+pub(crate) const VA: VirtAddr = VirtAddr::new(0x7000);
+pub(crate) const FRAME: Pfn = Pfn::new(0x1234);
+
+/// What is cached and what is in memory.
+pub(crate) struct Machine {
+    pub(crate) isa: Isa,
+    pub(crate) cached: Vec<Cached>,
+    words: HashMap<u64, u64>,
+    /// Stores that walkers don't see yet.
+    waiting: HashMap<u64, u64>,
+}
+
+impl Witness for Machine {
+    fn cached(&self, tell: &mut dyn FnMut(Cached)) {
+        self.cached.iter().copied().for_each(tell);
+    }
+
+    fn word(&self, at: PhysAddr) -> u64 {
+        self.words.get(&at.raw()).copied().unwrap_or(0)
+    }
+
+    fn stored(&self, at: PhysAddr) -> u64 {
+        self.waiting.get(&at.raw()).copied().unwrap_or_else(|| self.word(at))
+    }
+
+    fn stores_wait(&self) -> bool {
+        !self.waiting.is_empty()
+    }
+}
+
+impl Machine {
+    /// Tables 0x10 → 0x11 → 0x12 → 0x13 for the lowest addresses, with nothing mapped.
+    pub(crate) fn new(isa: Isa) -> Self {
+        let mut machine = Self { isa, cached: Vec::new(), words: HashMap::new(), waiting: HashMap::new() };
+        let below = match isa {
+            Isa::X86_64 => 0x067,
+            Isa::Aarch64 => 0x003,
+        };
+        for table in 0x10..0x13 {
+            machine.words.insert(table << 12, (table + 1) << 12 | below);
+        }
+        machine
+    }
+
+    fn slot(va: VirtAddr) -> u64 {
+        (0x13 << 12) + va.page_index() * 8
+    }
+
+    fn leaf(&self, pfn: Pfn, rights: Rights) -> u64 {
+        let writable = rights.contains(Rights::WRITE);
+        pfn.base().raw()
+            | match self.isa {
+                Isa::X86_64 => 0x8000_0000_0000_0025 | if writable { 2 } else { 0 },
+                Isa::Aarch64 => 0x0060_0000_0000_0f43 | if writable { 0 } else { 0x80 },
+            }
+    }
+
+    /// Puts a leaf, or nothing where there are no rights, into the last table.
+    pub(crate) fn map(&mut self, va: VirtAddr, pfn: Pfn, rights: Rights) {
+        let raw = if rights.is_empty() { 0 } else { self.leaf(pfn, rights) };
+        self.waiting.remove(&Self::slot(va));
+        self.words.insert(Self::slot(va), raw);
+    }
+
+    /// The same, by a store that walkers don't see yet.
+    pub(crate) fn map_late(&mut self, va: VirtAddr, pfn: Pfn, rights: Rights) {
+        let raw = if rights.is_empty() { 0 } else { self.leaf(pfn, rights) };
+        self.waiting.insert(Self::slot(va), raw);
+    }
+
+    /// Caches something on CPU 1.
+    pub(crate) fn remember(&mut self, memory: Memory, level: Level, reach: Reach) {
+        let va = VA.align_down(level.span());
+        self.cached.push(Cached { cpu: CPU1, memory, tag: TAG, root: ROOT, va, level, global: false, reach });
+    }
+
+    /// Caches the page at [`VA`] on CPU 1.
+    pub(crate) fn fill(&mut self, rights: Rights, reach: Reach) {
+        self.remember(Memory::Translation { pfn: FRAME, rights }, Level::PTE, reach);
+    }
+
+    pub(crate) fn flush(&mut self) {
+        self.cached.clear();
+    }
+
+    /// An access of CPU 1 to [`VA`] that its TLB answered with [`FRAME`].
+    pub(crate) fn hit(&self, judge: &mut dyn Judge, access: Access) {
+        self.access(judge, FRAME, access, true);
+    }
+
+    pub(crate) fn access(&self, judge: &mut dyn Judge, frame: Pfn, access: Access, cached: bool) {
+        judge.access(self, Made { cpu: CPU1, root: ROOT, va: VA, access, at: frame.base(), cached });
+    }
+
+    pub(crate) fn freed(&self, judge: &mut dyn Judge, pfn: Pfn) {
+        judge.fact(self, CPU0, Fact::FrameFreed { pfn, order: Order::ZERO });
+    }
+
+    pub(crate) fn reused(&self, judge: &mut dyn Judge, pfn: Pfn) {
+        judge.fact(self, CPU0, Fact::FrameReused { pfn, order: Order::ZERO });
+    }
+
+    pub(crate) fn reduced(&self, judge: &mut dyn Judge, cpu: CpuId, left: Rights) {
+        judge.fact(self, cpu, Fact::RightReduced { root: ROOT, range: PageRange::page(VA), left });
+    }
+
+    pub(crate) fn returned(&self, judge: &mut dyn Judge, cpu: CpuId) {
+        judge.fact(self, cpu, Fact::CallReturned);
+    }
+}

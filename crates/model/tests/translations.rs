@@ -1,0 +1,335 @@
+//! O1 and O2 on histories made by hand: each break of a rule is reported, and its lawful twin is not.
+
+mod support;
+
+use pagewright_model::{Antecedent, How, Isa, Oracle, Rule, What};
+use pagewright_types::judge::{Judge, Memory, Reach};
+use pagewright_types::{Access, Level, Pfn, Rights, Tag};
+use support::{CPU0, CPU1, FRAME, Machine, ROOT, TAG, VA};
+
+const ISAS: [Isa; 2] = [Isa::X86_64, Isa::Aarch64];
+const NONE: Rights = Rights::empty();
+
+/// Runs a history on both instruction sets; returns the rules that were broken, which must be the same.
+fn broken(history: impl Fn(&mut Machine, &mut Oracle)) -> Vec<Rule> {
+    let [x86, arm] = ISAS.map(|isa| {
+        let (mut machine, mut oracle) = (Machine::new(isa), Oracle::new(isa));
+        history(&mut machine, &mut oracle);
+        assert_eq!(oracle.found(), oracle.violations().len() as u64);
+        oracle.violations().iter().map(|violation| violation.rule).collect::<Vec<Rule>>()
+    });
+    assert_eq!(x86, arm);
+    x86
+}
+
+/// INV-ORACLE-O1.
+#[test]
+fn a_reused_page_that_is_cached_is_reported() {
+    let history = |flushed: bool| {
+        broken(|machine, oracle| {
+            machine.map(VA, FRAME, Rights::RW);
+            machine.fill(Rights::RW, Reach::Usable);
+            machine.hit(oracle, Access::Write);
+            machine.map(VA, FRAME, NONE);
+            if flushed {
+                machine.flush();
+            }
+            machine.freed(oracle, FRAME);
+            assert_eq!(oracle.found(), 0, "a frame may be free while it is cached");
+            machine.reused(oracle, FRAME);
+            assert_eq!(oracle.tally().of(Antecedent::FrameReused), 1);
+        })
+    };
+    assert_eq!(history(false), [Rule::Reuse]);
+    assert_eq!(history(true), []);
+}
+
+#[test]
+fn a_block_is_reached_by_a_page_in_it_and_a_page_by_a_block_around_it() {
+    let history = |pfn: u32, level: Level| {
+        broken(|machine, oracle| {
+            let memory = Memory::Translation { pfn: Pfn::new(pfn), rights: Rights::READ };
+            machine.remember(memory, level, Reach::Usable);
+            machine.reused(oracle, FRAME);
+        })
+    };
+    assert_eq!(history(0x1200, Level::PMD), [Rule::Reuse]);
+    assert_eq!(history(0x1400, Level::PMD), []);
+    assert_eq!(history(FRAME.raw() + 1, Level::PTE), []);
+}
+
+#[test]
+fn a_reused_table_is_reported_when_a_walk_could_read_it() {
+    let history = |memory: Memory, reach: Reach| {
+        broken(|machine, oracle| {
+            machine.remember(memory, Level::PMD, reach);
+            machine.freed(oracle, FRAME);
+            machine.reused(oracle, FRAME);
+        })
+    };
+    assert_eq!(history(Memory::Table { table: FRAME }, Reach::Usable), [Rule::Reuse]);
+    assert_eq!(history(Memory::Walk { table: FRAME }, Reach::Usable), [Rule::Reuse]);
+    assert_eq!(history(Memory::Table { table: FRAME }, Reach::Condemned), []);
+    assert_eq!(history(Memory::Walk { table: FRAME.add(1) }, Reach::Usable), []);
+}
+
+#[test]
+fn what_is_condemned_is_reported_when_its_tag_is_loaded() {
+    let history = |memory: Memory, flushed: bool, tag: Tag| {
+        broken(|machine, oracle| {
+            machine.remember(memory, Level::PTE, Reach::Condemned);
+            machine.reused(oracle, FRAME);
+            assert_eq!(oracle.tally().of(Antecedent::Condemned), 1);
+            if flushed {
+                machine.flush();
+            }
+            oracle.loaded(machine, CPU0, ROOT, TAG);
+            assert_eq!(oracle.found(), 0, "another CPU");
+            oracle.loaded(machine, CPU1, ROOT, tag);
+            oracle.loaded(machine, CPU1, ROOT, tag);
+        })
+    };
+    let page = Memory::Translation { pfn: FRAME, rights: Rights::READ };
+    for memory in [page, Memory::Table { table: FRAME }] {
+        assert_eq!(history(memory, false, TAG), [Rule::Reuse]);
+        assert_eq!(history(memory, true, TAG), []);
+        assert_eq!(history(memory, false, Tag::new(4)), []);
+    }
+}
+
+#[test]
+fn a_condemned_translation_that_is_lawful_again_is_let_be() {
+    let history = |mapped: Rights| {
+        broken(|machine, oracle| {
+            machine.fill(Rights::RW, Reach::Condemned);
+            machine.reused(oracle, FRAME);
+            // The same frame comes back to the same place.
+            machine.map(VA, FRAME, mapped);
+            oracle.loaded(machine, CPU1, ROOT, TAG);
+        })
+    };
+    assert_eq!(history(Rights::RW), []);
+    assert_eq!(history(Rights::READ), [Rule::Reuse]);
+}
+
+#[test]
+fn a_condemned_translation_is_reported_when_it_is_hit() {
+    let history = |frame: Pfn, cached: bool, mapped: bool| {
+        broken(|machine, oracle| {
+            machine.fill(Rights::READ, Reach::Condemned);
+            machine.reused(oracle, FRAME);
+            if mapped {
+                machine.map(VA, FRAME, Rights::READ);
+            }
+            machine.access(oracle, frame, Access::Read, cached);
+            machine.access(oracle, frame, Access::Read, cached);
+        })
+    };
+    assert_eq!(history(FRAME, true, false), [Rule::Reuse]);
+    assert_eq!(history(FRAME, false, false), [], "a walk found it");
+    assert_eq!(history(FRAME.add(1), true, false), [], "another entry answered");
+    assert_eq!(history(FRAME, true, true), [], "the tables allow it");
+}
+
+#[test]
+fn a_free_frame_may_be_read_and_not_written() {
+    let history = |access: Access| {
+        broken(|machine, oracle| {
+            machine.freed(oracle, FRAME);
+            machine.hit(oracle, access);
+        })
+    };
+    assert_eq!(history(Access::Read), []);
+    assert_eq!(history(Access::Write), [Rule::Reuse]);
+}
+
+/// INV-ORACLE-O2.
+#[test]
+fn a_right_that_outlives_the_call_is_reported() {
+    let history = |held: Rights, left: Rights, flushed: bool| {
+        broken(|machine, oracle| {
+            machine.map(VA, FRAME, held);
+            machine.fill(held, Reach::Usable);
+            machine.reduced(oracle, CPU0, left);
+            machine.map(VA, FRAME, left);
+            assert_eq!(oracle.found(), 0, "until the call returns");
+            if flushed {
+                machine.flush();
+            }
+            machine.returned(oracle, CPU1);
+            assert_eq!(oracle.found(), 0, "another CPU's call");
+            machine.returned(oracle, CPU0);
+            machine.returned(oracle, CPU0);
+            assert_eq!(oracle.tally().of(Antecedent::RightReduced), 1);
+        })
+    };
+    assert_eq!(history(Rights::RW, Rights::READ, false), [Rule::Rights]);
+    assert_eq!(history(Rights::RW, NONE, false), [Rule::Rights]);
+    assert_eq!(history(Rights::RW, Rights::READ, true), []);
+    assert_eq!(history(Rights::READ, Rights::READ, false), []);
+}
+
+#[test]
+fn the_tables_may_give_again_what_a_call_took() {
+    let history = |frame: Pfn, rights: Rights| {
+        broken(|machine, oracle| {
+            machine.reduced(oracle, CPU0, NONE);
+            machine.map(VA, frame, rights);
+            machine.fill(Rights::RW, Reach::Usable);
+            machine.returned(oracle, CPU0);
+        })
+    };
+    assert_eq!(history(FRAME, Rights::RW), []);
+    assert_eq!(history(FRAME, Rights::READ), [Rule::Rights]);
+    assert_eq!(history(FRAME.add(1), Rights::RW), [Rule::Rights], "another frame is not the one that was given");
+}
+
+#[test]
+fn a_call_under_way_elsewhere_excuses_until_it_returns() {
+    let found = broken(|machine, oracle| {
+        machine.map(VA, FRAME, Rights::RW);
+        machine.reduced(oracle, CPU0, NONE);
+        machine.fill(Rights::RW, Reach::Usable);
+        machine.reduced(oracle, CPU1, NONE);
+        machine.map(VA, FRAME, NONE);
+        machine.returned(oracle, CPU0);
+        assert_eq!(oracle.found(), 0);
+        machine.returned(oracle, CPU1);
+    });
+    assert_eq!(found, [Rule::Rights]);
+}
+
+#[test]
+fn only_translations_of_the_space_and_the_range_matter() {
+    let history = |root: Pfn, va: u64| {
+        broken(|machine, oracle| {
+            machine.fill(Rights::RW, Reach::Usable);
+            machine.cached[0].root = root;
+            machine.cached[0].va = pagewright_types::VirtAddr::new(va);
+            machine.reduced(oracle, CPU0, NONE);
+            machine.returned(oracle, CPU0);
+        })
+    };
+    assert_eq!(history(ROOT, VA.raw()), [Rule::Rights]);
+    assert_eq!(history(Pfn::new(0x99), VA.raw()), []);
+    assert_eq!(history(ROOT, VA.raw() + 0x1000), []);
+}
+
+#[test]
+fn a_condemned_right_is_reported_when_used_or_loaded() {
+    let history = |load: bool, access: Access, flushed: bool| {
+        broken(|machine, oracle| {
+            machine.fill(Rights::RW, Reach::Condemned);
+            machine.reduced(oracle, CPU0, Rights::READ);
+            machine.map(VA, FRAME, Rights::READ);
+            machine.returned(oracle, CPU0);
+            assert_eq!(oracle.found(), 0);
+            if flushed {
+                machine.flush();
+            }
+            if load {
+                oracle.loaded(machine, CPU1, ROOT, TAG);
+            } else {
+                machine.hit(oracle, access);
+            }
+        })
+    };
+    assert_eq!(history(true, Access::Read, false), [Rule::Rights]);
+    assert_eq!(history(true, Access::Read, true), []);
+    assert_eq!(history(false, Access::Write, false), [Rule::Rights]);
+    assert_eq!(history(false, Access::Read, false), [], "reading was left");
+}
+
+#[test]
+fn a_tag_given_to_another_space_brings_back_what_it_was() {
+    let found = broken(|machine, oracle| {
+        machine.fill(Rights::RW, Reach::Condemned);
+        machine.map(VA, FRAME, NONE);
+        machine.reduced(oracle, CPU0, NONE);
+        machine.returned(oracle, CPU0);
+        oracle.loaded(machine, CPU1, Pfn::new(0x99), TAG);
+    });
+    assert_eq!(found, [Rule::Rights]);
+}
+
+#[test]
+fn a_walk_under_way_when_the_call_returned_is_judged_by_what_it_leaves() {
+    let history = |walking: bool, mapped: Rights, access: Access| {
+        broken(|machine, oracle| {
+            if walking {
+                machine.remember(Memory::Walk { table: Pfn::new(0x13) }, Level::PTE, Reach::Usable);
+            }
+            machine.reduced(oracle, CPU0, Rights::READ);
+            machine.returned(oracle, CPU0);
+            machine.flush();
+            machine.map(VA, FRAME, mapped);
+            machine.hit(oracle, access);
+            machine.hit(oracle, access);
+        })
+    };
+    assert_eq!(history(true, Rights::READ, Access::Write), [Rule::Rights]);
+    assert_eq!(history(true, Rights::READ, Access::Read), []);
+    assert_eq!(history(true, Rights::RW, Access::Write), []);
+    assert_eq!(history(false, Rights::READ, Access::Write), [], "there was no walk to look out for");
+}
+
+#[test]
+fn a_store_that_walkers_cannot_see_is_no_reduction() {
+    let history = |published: bool, left: Rights| {
+        broken(|machine, oracle| {
+            machine.map(VA, FRAME, Rights::RW);
+            machine.reduced(oracle, CPU0, Rights::READ);
+            machine.map_late(VA, FRAME, left);
+            if published {
+                machine.map(VA, FRAME, left);
+            }
+            machine.returned(oracle, CPU0);
+        })
+    };
+    assert_eq!(history(false, Rights::READ), [Rule::Rights]);
+    assert_eq!(history(true, Rights::READ), []);
+    assert_eq!(history(false, Rights::RW), [], "somebody gave the right again");
+}
+
+#[test]
+fn a_report_says_who_holds_what_since_when() {
+    let (mut machine, mut oracle) = (Machine::new(Isa::X86_64), Oracle::new(Isa::X86_64));
+    machine.fill(Rights::RW, Reach::Usable);
+    machine.freed(&mut oracle, FRAME);
+    machine.reused(&mut oracle, FRAME);
+    machine.reduced(&mut oracle, CPU0, Rights::READ);
+    machine.returned(&mut oracle, CPU0);
+    let [reused, kept] = oracle.violations() else { panic!("two reports") };
+    assert_eq!(
+        reused.to_string(),
+        "INV-ORACLE-O1 at step 2, on CPU 0: CPU 1 can still reach a reused frame: rw- of frame 0x1234 through va 0x7000 (tag 3, root 0x10)\n\
+         \x20 frame 0x1234 was freed by CPU 0 at step 1, reused by CPU 0 at step 2"
+    );
+    assert_eq!(
+        kept.to_string(),
+        "INV-ORACLE-O2 at step 4, on CPU 0: CPU 1 keeps a right that was taken: rw- of frame 0x1234 through va 0x7000 (tag 3, root 0x10)\n\
+         \x20 CPU 0 took it at step 3, left r--, and returned at step 4"
+    );
+    assert!(matches!(&kept.what, What::RightKept { how: How::AtOnce, left: Rights::READ, .. }));
+    let vacuous: Vec<Antecedent> = oracle.tally().vacuous().collect();
+    assert!(vacuous.contains(&Antecedent::Condemned) && !vacuous.contains(&Antecedent::RightHeld));
+}
+
+#[test]
+fn many_condemned_things_that_are_gone_are_forgotten_and_those_that_are_not_are_kept() {
+    let found = broken(|machine, oracle| {
+        for index in 0..2000u32 {
+            let memory = Memory::Translation { pfn: Pfn::new(0x4000 + index), rights: Rights::READ };
+            machine.remember(memory, Level::PTE, Reach::Condemned);
+            if let Some(last) = machine.cached.last_mut() {
+                last.va = pagewright_types::VirtAddr::new(u64::from(index) << 12);
+            }
+            if index > 0 {
+                machine.cached.remove(0);
+            }
+            machine.reused(oracle, Pfn::new(0x4000 + index));
+        }
+        oracle.loaded(machine, CPU1, ROOT, TAG);
+    });
+    assert_eq!(found, [Rule::Reuse]);
+}

@@ -1,0 +1,185 @@
+//! The walkers against words put together from the manuals' figures by hand (INV-ORACLE-WALK).
+
+use pagewright_model::walk::{Isa, Leaf, Path, Seen, Word, lookup, walk};
+use pagewright_types::{Level, Pfn, PhysAddr, Rights, VirtAddr};
+use std::collections::HashMap;
+
+const NONE: Rights = Rights::empty();
+
+fn leaf(pfn: u32, rights: Rights, accessed: bool, dirty: bool, global: bool) -> Word {
+    Word::Leaf { pfn: Pfn::new(pfn), rights, accessed, dirty, global }
+}
+
+fn table(pfn: u32, write: bool, user: bool, exec: bool) -> Word {
+    Word::Table { pfn: Pfn::new(pfn), path: Path { write, user, exec } }
+}
+
+#[test]
+fn x86_64_words() {
+    let cases: [(Level, u64, Word); 20] = [
+        // Figure 4-11: bit 0 clear, and all else is ignored.
+        (Level::PTE, 0x8000_0000_1234_5066, Word::Unseen),
+        (Level::PGD, 0xffff_ffff_ffff_fffe, Word::Unseen),
+        // Table 4-20: P, R/W, U/S, A, D, XD.
+        (Level::PTE, 0x8000_0000_1234_5067, leaf(0x12345, Rights::RW, true, true, false)),
+        (Level::PTE, 0x0000_0000_1234_5005, leaf(0x12345, Rights::RX, false, false, false)),
+        (Level::PTE, 0x0000_0000_1234_5025, leaf(0x12345, Rights::RX, true, false, false)),
+        (Level::PTE, 0x8000_0000_1234_5003, leaf(0x12345, NONE, false, false, false)),
+        (Level::PTE, 0x8000_0000_1234_5105, leaf(0x12345, Rights::READ, false, false, true)),
+        // Bit 7 of a PTE is PAT, bits 3 and 4 are cache control, 9 to 11 and 52 to 62 are ignored.
+        (Level::PTE, 0x8000_0000_1234_509d, leaf(0x12345, Rights::READ, false, false, false)),
+        (Level::PTE, 0xfff0_0000_1234_5e05, leaf(0x12345, Rights::READ, false, false, false)),
+        // Table 4-18: a 2-MByte page. Bit 12 is PAT; bits 20 to 13 are reserved.
+        (Level::PMD, 0x8000_0000_4020_00e7, leaf(0x40200, Rights::RW, true, true, false)),
+        (Level::PMD, 0x8000_0000_4020_10e7, leaf(0x40200, Rights::RW, true, true, false)),
+        (Level::PMD, 0x8000_0000_4020_20e7, Word::Malformed),
+        // Table 4-16: a 1-GByte page; bits 29 to 13 are reserved.
+        (Level::PUD, 0x8000_0001_c000_00a5, leaf(0x1c_0000, Rights::READ, true, false, false)),
+        (Level::PUD, 0x8000_0001_c020_00a5, Word::Malformed),
+        // Tables: what they refuse is refused below.
+        (Level::PMD, 0x0000_0000_0000_5067, table(5, true, true, true)),
+        (Level::PUD, 0x0000_0000_0000_5065, table(5, false, true, true)),
+        (Level::PGD, 0x8000_0000_0000_5063, table(5, true, false, false)),
+        // Table 4-15: bit 7 of a PML4E is reserved.
+        (Level::PGD, 0x0000_0000_0000_50e7, Word::Malformed),
+        // A frame past 16 TiB, which no machine here has.
+        (Level::PTE, 0x000f_0000_0000_0007, Word::Malformed),
+        (Level::PMD, 0x000f_0000_0000_0007, Word::Malformed),
+    ];
+    for (level, raw, expected) in cases {
+        assert_eq!(Isa::X86_64.decode(level, raw, Path::ROOT), expected, "{level} {raw:#018x}");
+    }
+}
+
+#[test]
+fn aarch64_words() {
+    let cases: [(Level, u64, Word); 22] = [
+        (Level::PTE, 0x0000_0000_1234_5ffe, Word::Unseen),
+        // D8.3.1: 0b01 is reserved at level 3 and at level 0.
+        (Level::PTE, 0x0000_0000_1234_5741, Word::Malformed),
+        (Level::PGD, 0x0000_0000_1234_5741, Word::Malformed),
+        // AP[1], AF, nG, UXN, PXN; AP[2] clear means written to.
+        (Level::PTE, 0x0060_0000_1234_5f43, leaf(0x12345, Rights::RW, true, true, false)),
+        // AP[2] without DBM is read-only, with DBM it is writable and clean.
+        (Level::PTE, 0x0060_0000_1234_5fc3, leaf(0x12345, Rights::READ, true, false, false)),
+        (Level::PTE, 0x0068_0000_1234_5fc3, leaf(0x12345, Rights::RW, true, false, false)),
+        (Level::PTE, 0x0068_0000_1234_5f43, leaf(0x12345, Rights::RW, true, true, false)),
+        // UXN clear.
+        (Level::PTE, 0x0020_0000_1234_5fc3, leaf(0x12345, Rights::RX, true, false, false)),
+        // AP[1] clear: EL0 neither reads nor writes, but executes.
+        (Level::PTE, 0x0020_0000_1234_5f83, leaf(0x12345, Rights::EXEC, true, false, false)),
+        (Level::PTE, 0x0060_0000_1234_5f03, leaf(0x12345, NONE, true, true, false)),
+        // AF clear, nG clear.
+        (Level::PTE, 0x0060_0000_1234_5bc3, leaf(0x12345, Rights::READ, false, false, false)),
+        (Level::PTE, 0x0060_0000_1234_57c3, leaf(0x12345, Rights::READ, true, false, true)),
+        // Blocks: bits 20 to 12 (29 to 12) are no address.
+        (Level::PMD, 0x0060_0000_4020_0f41, leaf(0x40200, Rights::RW, true, true, false)),
+        (Level::PMD, 0x0060_0000_4021_0f41, leaf(0x40200, Rights::RW, true, true, false)),
+        (Level::PUD, 0x0060_0001_c000_0fc1, leaf(0x1c_0000, Rights::READ, true, false, false)),
+        // Contiguous and software bits say nothing.
+        (Level::PTE, 0x07f0_0000_1234_5fc3, leaf(0x12345, Rights::READ, true, false, false)),
+        // Tables: APTable[1], APTable[0], UXNTable; PXNTable is not user mode's.
+        (Level::PMD, 0x0000_0000_0000_5003, table(5, true, true, true)),
+        (Level::PUD, 0x4000_0000_0000_5003, table(5, false, true, true)),
+        (Level::PGD, 0x2000_0000_0000_5003, table(5, true, false, true)),
+        (Level::PMD, 0x1000_0000_0000_5003, table(5, true, true, false)),
+        (Level::PMD, 0x0800_0000_0000_5003, table(5, true, true, true)),
+        (Level::PTE, 0x0060_ff00_0000_0fc3, Word::Malformed),
+    ];
+    for (level, raw, expected) in cases {
+        assert_eq!(Isa::Aarch64.decode(level, raw, Path::ROOT), expected, "{level} {raw:#018x}");
+    }
+}
+
+#[test]
+fn what_a_path_refuses_no_leaf_gives() {
+    let closed = Path { write: false, user: true, exec: false };
+    assert_eq!(Isa::X86_64.decode(Level::PTE, 0x1007, closed), leaf(1, Rights::READ, false, false, false));
+    assert_eq!(
+        Isa::Aarch64.decode(Level::PTE, 0x0008_0000_0000_1f43, closed),
+        leaf(1, Rights::READ, true, true, false)
+    );
+    let kernel = Path { write: true, user: false, exec: true };
+    assert_eq!(Isa::X86_64.decode(Level::PTE, 0x1007, kernel), leaf(1, NONE, false, false, false));
+    // APTable[0] takes data accesses from EL0; execution is UXN's.
+    assert_eq!(
+        Isa::Aarch64.decode(Level::PTE, 0x0000_0000_0000_1f43, kernel),
+        leaf(1, Rights::EXEC, true, true, false)
+    );
+}
+
+struct Words(HashMap<u64, u64>);
+
+impl Words {
+    fn put(&mut self, table: u32, index: u64, raw: u64) {
+        self.0.insert((u64::from(table) << 12) + index * 8, raw);
+    }
+
+    fn read(&self, at: PhysAddr) -> u64 {
+        self.0.get(&at.raw()).copied().unwrap_or(0)
+    }
+}
+
+/// Root 1 → 2 → 3 → 4, with a page at index 5 of each, and a 2 MiB block beside the last table.
+fn tree(isa: Isa) -> Words {
+    let (below, page, block) = match isa {
+        Isa::X86_64 => (0x067, 0x8000_0000_0000_0067, 0x8000_0000_0000_00e7),
+        Isa::Aarch64 => (0x003, 0x0060_0000_0000_0f43, 0x0060_0000_0000_0f41),
+    };
+    let mut words = Words(HashMap::new());
+    words.put(1, 3, 0x2000 | below);
+    words.put(2, 2, 0x3000 | below);
+    words.put(3, 1, 0x4000 | below);
+    words.put(3, 7, 0x4020_0000 | block);
+    words.put(4, 5, 0x9000 | page);
+    words.put(4, 6, 0xa000);
+    words
+}
+
+const PAGE: u64 = 3 << 39 | 2 << 30 | 1 << 21 | 5 << 12;
+const BLOCK: u64 = 3 << 39 | 2 << 30 | 7 << 21;
+
+#[test]
+fn a_look_up_finds_what_a_walk_of_everything_finds() {
+    for isa in [Isa::X86_64, Isa::Aarch64] {
+        let words = tree(isa);
+        let read = |at| words.read(at);
+        let (mut leaves, mut tables, mut unseen) = (Vec::<Leaf>::new(), Vec::<(Pfn, Option<Pfn>)>::new(), 0usize);
+        walk(isa, Pfn::new(1), &read, &mut |seen| match seen {
+            Seen::Leaf { leaf, .. } => leaves.push(leaf),
+            Seen::Table { pfn, parent, .. } => tables.push((pfn, parent)),
+            Seen::Unseen { va, .. } => {
+                assert_eq!(va.raw(), PAGE + 0x1000);
+                unseen += 1;
+            }
+            Seen::Malformed { va, .. } => panic!("malformed at {va}"),
+        });
+        let pfn = Pfn::new;
+        let parents = [(pfn(1), None), (pfn(2), Some(pfn(1))), (pfn(3), Some(pfn(2))), (pfn(4), Some(pfn(3)))];
+        assert_eq!((&tables[..], unseen), (&parents[..], 1));
+        let places: Vec<(u64, Level, u32)> =
+            leaves.iter().map(|leaf| (leaf.va.raw(), leaf.level, leaf.pfn.raw())).collect();
+        assert_eq!(places, [(PAGE, Level::PTE, 9), (BLOCK, Level::PMD, 0x40200)]);
+        for leaf in leaves {
+            let inside = leaf.va.add(leaf.level.span() - 8);
+            assert_eq!(lookup(isa, Pfn::new(1), inside, &read), Some(leaf));
+            assert_eq!(leaf.frame_at(inside).raw(), leaf.pfn.raw() + leaf.level.pages() as u32 - 1);
+        }
+        assert_eq!(lookup(isa, Pfn::new(1), VirtAddr::new(PAGE + 0x1000), &read), None);
+        assert_eq!(lookup(isa, Pfn::new(1), VirtAddr::new(1 << 52 | PAGE), &read), None, "beyond what is translated");
+    }
+}
+
+#[test]
+fn the_upper_half_of_x86_64_is_sign_extended() {
+    let mut words = tree(Isa::X86_64);
+    words.put(1, 256 + 3, 0x2067);
+    let read = |at| words.read(at);
+    let high = VirtAddr::new(0xffff_8000_0000_0000 | PAGE);
+    assert_eq!(lookup(Isa::X86_64, Pfn::new(1), high, &read).map(|leaf| leaf.va), Some(high));
+    let mut found = false;
+    walk(Isa::X86_64, Pfn::new(1), &read, &mut |seen| {
+        found |= matches!(seen, Seen::Leaf { leaf, .. } if leaf.va == high);
+    });
+    assert!(found);
+}
