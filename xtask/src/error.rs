@@ -37,6 +37,9 @@ pub(crate) enum Error {
     /// `cargo metadata` printed something else than it should.
     #[error("cargo metadata: {0}")]
     Metadata(#[from] serde_json::Error),
+    /// `pagewright replay --json` wrote something else than it should.
+    #[error("pagewright replay: {0}")]
+    Replay(serde_json::Error),
     /// The handler for Ctrl-C was refused.
     #[error("cannot catch Ctrl-C: {0}")]
     Interrupt(#[from] ctrlc::Error),

@@ -1,6 +1,6 @@
 //! `cargo xtask`: everything that is done to this repository, by hand or by CI, in one place.
 //!
-//! One command per file: [`test`], [`soak`], [`arrows`], [`tidy`], [`no_std`], [`setup`]. What they share: [`cargo`] (the workspace and
+//! One command per file: [`test`], [`soak`], [`arrows`], [`tidy`], [`no_std`], [`repeat`], [`setup`]. What they share: [`cargo`] (the workspace and
 //! nested cargo), [`step`] (a command with a time limit and a count), [`source`] (reading Rust source), [`toolchain`] (who can build
 //! for bare metal).
 //!
@@ -11,6 +11,7 @@ mod arrows;
 mod cargo;
 mod error;
 mod no_std;
+mod repeat;
 mod setup;
 mod soak;
 mod source;
@@ -30,6 +31,7 @@ usage: cargo xtask COMMAND
   arrows          dependencies between crates against the table of allowed ones
   tidy [--write]  lengths, openings, leftovers, invariants, generated documents (--write makes the latter)
   no-std          builds the library crates for bare metal, both instruction sets
+  repeat          replays every capture twice and compares (seconds)
   setup           installs what the above need (Debian, as root), or says what to install";
 
 fn main() -> ExitCode {
@@ -55,6 +57,7 @@ fn run(words: &[&str]) -> Result<(), Error> {
         ["tidy"] => tidy::run(tidy::Generated::Compare),
         ["tidy", "--write"] => tidy::run(tidy::Generated::Write),
         ["no-std"] => no_std::run(),
+        ["repeat"] => repeat::run(),
         ["setup"] => setup::run(),
         [] | ["help" | "--help" | "-h"] => {
             println!("{USAGE}");

@@ -21,5 +21,13 @@ pub(crate) fn run() -> Result<(), Error> {
         .env("PROPTEST_MAX_GLOBAL_REJECTS", CASES)
         // Long enough to shrink what a run of this length finds.
         .env("PROPTEST_MAX_SHRINK_ITERS", "1000000");
-    step::run(vec![Step { name: "properties, 200 000 cases each", command: properties, limit: 4 * HOUR }])
+    let mut stream = cargo::command();
+    stream
+        .args(["test", "--release", "--package", "pagewright-workload", "--test", "replay_memory"])
+        .current_dir(&workspace.workspace_root)
+        .env("PAGEWRIGHT_SOAK", "1");
+    step::run(vec![
+        Step { name: "a capture of 10 GB in constant memory", command: stream, limit: HOUR },
+        Step { name: "properties, 200 000 cases each", command: properties, limit: 4 * HOUR },
+    ])
 }

@@ -29,6 +29,7 @@ pub(crate) fn run() -> Result<(), Error> {
             limit: 3 * MINUTE,
         },
         Step { name: "locks in every order (loom)", command: loom, limit: 4 * MINUTE },
+        Step { name: "the same seed, the same figures", command: this("repeat")?, limit: 5 * MINUTE },
         Step { name: "library crates on bare metal", command: this("no-std")?, limit: 4 * MINUTE },
     ])
 }

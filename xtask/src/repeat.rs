@@ -1,0 +1,77 @@
+//! `cargo xtask repeat`: every shipped capture replayed twice, in two processes, on each instruction set; the same seed must give the same
+//! JSON, all but `measured`.
+//!
+//! Not guaranteed: the same on another machine; there the test run repeats it.
+
+use crate::cargo::{self, Workspace};
+use crate::error::Error;
+use serde_json::Value;
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+/// As `--arch` names them.
+const ARCHS: [&str; 2] = ["x86-64", "arm64"];
+
+/// Replays and compares.
+pub(crate) fn run() -> Result<(), Error> {
+    let workspace = Workspace::load()?;
+    let mut build = cargo::command();
+    build.args(["build", "--release", "--package", "pagewright"]).current_dir(&workspace.workspace_root);
+    cargo::status(&mut build)?;
+    let program = workspace.target_directory.join("release/pagewright");
+    let json = workspace.target_directory.join(format!("repeat-{}.json", std::process::id()));
+    let captures = workspace.workspace_root.join("tests/captures");
+    let mut different = 0;
+    for entry in fs::read_dir(&captures).map_err(Error::file(&captures))? {
+        let path = entry.map_err(Error::file(&captures))?.path();
+        if path.extension().is_none_or(|extension| extension != "pwt") {
+            continue;
+        }
+        for arch in ARCHS {
+            let replay = || replayed(&program, &path, arch, &json);
+            if replay()? != replay()? {
+                println!("{} on {arch}: two replays differ", workspace.shown(&path).display());
+                different += 1;
+            }
+        }
+    }
+    if different == 0 { Ok(()) } else { Err(Error::Findings { check: "repeat", count: different }) }
+}
+
+/// What one replay wrote, without what a clock measured.
+fn replayed(program: &Path, capture: &Path, arch: &str, json: &Path) -> Result<Value, Error> {
+    let mut replay = Command::new(program);
+    replay.arg("replay").arg(capture).args(["--arch", arch, "--seed", "1", "--json"]).arg(json).stdout(Stdio::null());
+    cargo::status(&mut replay)?;
+    let text = fs::read(json).map_err(Error::file(json))?;
+    fs::remove_file(json).map_err(Error::file(json))?;
+    let mut value = serde_json::from_slice(&text).map_err(Error::Replay)?;
+    without_measured(&mut value);
+    Ok(value)
+}
+
+fn without_measured(document: &mut Value) {
+    let runs = document.get_mut("runs").and_then(Value::as_array_mut);
+    for run in runs.into_iter().flatten().filter_map(Value::as_object_mut) {
+        run.remove("measured");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn only_what_was_measured_may_differ() {
+        let mut one = json!({"schema": 1, "runs": [{"counters": {"pgfault": 1}, "measured": {"seconds": 0.1}}]});
+        let mut other = json!({"schema": 1, "runs": [{"counters": {"pgfault": 1}, "measured": {"seconds": 0.2}}]});
+        assert_ne!(one, other);
+        without_measured(&mut one);
+        without_measured(&mut other);
+        assert_eq!(one, other);
+        other["runs"][0]["counters"]["pgfault"] = json!(2);
+        assert_ne!(one, other);
+    }
+}
