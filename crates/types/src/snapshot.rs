@@ -81,80 +81,108 @@ impl Live {
     }
 }
 
+/// A folio that is in use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FolioRecord {
+    /// First frame.
+    pub pfn: Pfn,
+    /// Its size.
+    pub order: Order,
+    /// Whose pages they are; `None` for a folio that is no resident page whoever maps it.
+    pub kind: Option<PageKind>,
+    /// Its reference count as it stands, pins included.
+    pub refs: u64,
+    /// Entries that map all of it at once.
+    pub entire_mapcount: u64,
+    /// Entries that map it or one of its pages.
+    pub mapcount: u64,
+    /// Its pages that have an entry of their own.
+    pub pages_mapped: u64,
+}
+
+/// A page of a folio that is in use. One that no entry of its own maps may be left out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PageRecord {
+    /// Its frame.
+    pub pfn: Pfn,
+    /// Entries that map this page by itself.
+    pub mapcount: u64,
+    /// References counted in the record of a page that is not the first of its folio.
+    pub tail_refs: u64,
+}
+
+/// References held by something that is no entry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HeldRecord {
+    /// First frame of the folio.
+    pub pfn: Pfn,
+    /// By whom.
+    pub by: Holder,
+    /// How many.
+    pub refs: u64,
+}
+
+/// Pins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PinnedRecord {
+    /// First frame of the folio.
+    pub pfn: Pfn,
+    /// How many.
+    pub pins: u64,
+    /// What each of them adds to the folio's count.
+    pub bias: u64,
+}
+
+/// An address space.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SpaceRecord {
+    /// Its name.
+    pub id: SpaceId,
+    /// Its root table.
+    pub root: Pfn,
+    /// Resident pages, in the order of [`PageKind::ALL`].
+    pub rss: [u64; 3],
+    /// Its proportional set, in 4096ths of a byte, each page's share rounded down.
+    pub pss: u64,
+    /// Bytes of the tables that it reaches, root included.
+    pub table_bytes: u64,
+}
+
+/// A page table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TableRecord {
+    /// Its frame.
+    pub pfn: Pfn,
+    /// Its level.
+    pub level: Level,
+    /// Entries that point to it, or 1 for a root.
+    pub shares: u64,
+}
+
+/// A level of the whole machine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LiveRecord {
+    /// Which.
+    pub what: Live,
+    /// How much.
+    pub count: u64,
+}
+
 /// One claim. Their order does not matter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Record {
     /// A folio that is in use.
-    Folio {
-        /// First frame.
-        pfn: Pfn,
-        /// Its size.
-        order: Order,
-        /// Whose pages they are; `None` for a folio that is no resident page whoever maps it.
-        kind: Option<PageKind>,
-        /// Its reference count as it stands, pins included.
-        refs: u64,
-        /// Entries that map all of it at once.
-        entire_mapcount: u64,
-        /// Entries that map it or one of its pages.
-        mapcount: u64,
-        /// Its pages that have an entry of their own.
-        pages_mapped: u64,
-    },
+    Folio(FolioRecord),
     /// A page of a folio that is in use. One that no entry of its own maps may be left out.
-    Page {
-        /// Its frame.
-        pfn: Pfn,
-        /// Entries that map this page by itself.
-        mapcount: u64,
-        /// References counted in the record of a page that is not the first of its folio.
-        tail_refs: u64,
-    },
+    Page(PageRecord),
     /// References held by something that is no entry.
-    Held {
-        /// First frame of the folio.
-        pfn: Pfn,
-        /// By whom.
-        by: Holder,
-        /// How many.
-        refs: u64,
-    },
+    Held(HeldRecord),
     /// Pins.
-    Pinned {
-        /// First frame of the folio.
-        pfn: Pfn,
-        /// How many.
-        pins: u64,
-        /// What each of them adds to the folio's count.
-        bias: u64,
-    },
+    Pinned(PinnedRecord),
     /// An address space.
-    Space {
-        /// Its name.
-        id: SpaceId,
-        /// Its root table.
-        root: Pfn,
-        /// Resident pages, in the order of [`PageKind::ALL`].
-        rss: [u64; 3],
-        /// Its proportional set, in 4096ths of a byte, each page's share rounded down.
-        pss: u64,
-        /// Bytes of the tables that it reaches, root included.
-        table_bytes: u64,
-    },
+    Space(SpaceRecord),
     /// A page table.
-    Table {
-        /// Its frame.
-        pfn: Pfn,
-        /// Its level.
-        level: Level,
-        /// Entries that point to it, or 1 for a root.
-        shares: u64,
-    },
+    Table(TableRecord),
     /// A level of the whole machine.
-    Live {
-        /// Which.
-        what: Live,
-        /// How much.
-        count: u64,
-    },
+    Live(LiveRecord),
 }
