@@ -1,0 +1,145 @@
+//! What judging costs the host: an access, with nothing stale and with something, a frame reused, a call returned, and the reference memory.
+
+use criterion::{BatchSize, Criterion, Throughput, criterion_group, criterion_main};
+use pagewright_model::spec::{Answer, Call, Object, Place, Spec};
+use pagewright_model::{Did, Isa, Oracle};
+use pagewright_types::judge::{Cached, Fact, Judge, Made, Memory, Reach, Witness};
+use pagewright_types::{Access, CpuId, Level, Order, PageRange, Pfn, PhysAddr, Rights, SpaceId, Tag, VirtAddr};
+use std::hint::black_box;
+
+const CPUS: u16 = 4;
+/// Entries that a CPU remembers.
+const ENTRIES: u32 = 1600;
+const ROUND: u64 = 4096;
+const ROOT: Pfn = Pfn::new(1);
+
+/// Four CPUs whose TLBs are full; tables that map nothing.
+struct Full(Vec<Cached>);
+
+impl Full {
+    fn new(reach: Reach) -> Self {
+        let cached = (0..CPUS).flat_map(|cpu| (0..ENTRIES).map(move |entry| (cpu, entry)));
+        let cached = cached.map(|(cpu, entry)| Cached {
+            cpu: CpuId::new(cpu),
+            memory: Memory::Translation { pfn: Pfn::new(0x1000 + entry), rights: Rights::RW },
+            tag: Tag::new(1),
+            root: ROOT,
+            va: VirtAddr::from_page_index(u64::from(entry)),
+            level: Level::PTE,
+            global: false,
+            reach,
+        });
+        Self(cached.collect())
+    }
+}
+
+impl Witness for Full {
+    fn cached(&self, tell: &mut dyn FnMut(Cached)) {
+        self.0.iter().copied().for_each(tell);
+    }
+
+    fn word(&self, _at: PhysAddr) -> u64 {
+        0
+    }
+}
+
+fn made(entry: u64, cached: bool) -> Made {
+    Made {
+        cpu: CpuId::new(0),
+        root: ROOT,
+        va: VirtAddr::from_page_index(entry),
+        access: Access::Write,
+        at: Pfn::new(0x8000 + entry as u32).base(),
+        cached,
+    }
+}
+
+fn accesses(criterion: &mut Criterion) {
+    let mut group = criterion.benchmark_group("access");
+    group.throughput(Throughput::Elements(ROUND));
+    let none = Full(Vec::new());
+    let mut oracle = Oracle::new(Isa::X86_64);
+    group.bench_function("nothing stale", |bencher| {
+        bencher.iter(|| (0..ROUND).for_each(|entry| oracle.access(&none, black_box(made(entry, true)))));
+    });
+    let full = Full::new(Reach::Condemned);
+    for entry in 0..64 {
+        oracle.fact(&full, CpuId::new(1), Fact::FrameReused { pfn: Pfn::new(0x1000 + entry), order: Order::ZERO });
+    }
+    group.bench_function("256 condemned", |bencher| {
+        bencher.iter(|| (0..ROUND).for_each(|entry| oracle.access(&full, black_box(made(entry, true)))));
+    });
+    assert_eq!(oracle.found(), 0);
+    group.finish();
+}
+
+fn facts(criterion: &mut Criterion) {
+    let mut group = criterion.benchmark_group("fact");
+    let full = Full::new(Reach::Usable);
+    let mut oracle = Oracle::new(Isa::X86_64);
+    group.bench_function("frame reused, 6400 entries looked at", |bencher| {
+        bencher.iter(|| {
+            oracle.fact(&full, CpuId::new(0), Fact::FrameReused { pfn: black_box(Pfn::new(7)), order: Order::ZERO })
+        });
+    });
+    let range = PageRange::page(VirtAddr::from_page_index(1 << 20));
+    group.bench_function("right reduced and call returned, 6400 entries looked at twice", |bencher| {
+        bencher.iter(|| {
+            oracle.fact(
+                &full,
+                CpuId::new(0),
+                Fact::RightReduced { root: ROOT, range: black_box(range), left: Rights::READ },
+            );
+            oracle.fact(&full, CpuId::new(0), Fact::CallReturned);
+        });
+    });
+    assert_eq!(oracle.found(), 0);
+    group.finish();
+}
+
+fn memory(criterion: &mut Criterion) {
+    let mut group = criterion.benchmark_group("reference memory");
+    let space = SpaceId::new(1);
+    let did = Did { cpu: CpuId::new(0), step: 1 };
+    let map = Call::Mmap {
+        place: Place::Fixed(VirtAddr::from_page_index(16)),
+        len: ROUND * 4096,
+        rights: Rights::RW,
+        shared: false,
+        object: Object::Anon,
+    };
+    let at = |page: u64| VirtAddr::from_page_index(16 + page).add(page % 512 * 8);
+    let fresh = || {
+        let mut spec = Spec::new(VirtAddr::new(1 << 47), false);
+        spec.add_space(space, VirtAddr::new(1 << 40));
+        spec.call(did, space, map, Answer::Mapped(VirtAddr::from_page_index(16))).expect("lawful");
+        spec
+    };
+    let mut spec = fresh();
+    group.throughput(Throughput::Elements(2 * ROUND));
+    group.bench_function("store and load", |bencher| {
+        bencher.iter(|| {
+            for page in 0..ROUND {
+                spec.store(did, space, at(page), page).expect("lawful");
+                spec.load(did, space, at(page), black_box(page)).expect("lawful");
+            }
+        });
+    });
+    group.throughput(Throughput::Elements(ROUND));
+    group.bench_function("munmap a page at a time", |bencher| {
+        bencher.iter_batched_ref(
+            fresh,
+            |spec| {
+                for page in 0..ROUND {
+                    let call = Call::Munmap { addr: VirtAddr::from_page_index(16 + page), len: 4096 };
+                    spec.call(did, space, call, Answer::Done).expect("lawful");
+                }
+            },
+            BatchSize::LargeInput,
+        );
+    });
+    group.finish();
+}
+
+criterion_group!(benches, accesses, facts, memory);
+criterion_main!(benches);
