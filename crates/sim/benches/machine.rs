@@ -1,4 +1,5 @@
-//! What an access costs the host, on both instruction sets: first-level hits, second-level hits, walks, and a mix.
+//! What an access costs the host, on both instruction sets: first-level hits, second-level hits, walks, and a mix; and what a step of an
+//! explored schedule costs.
 //!
 //! Measured time of the simulator itself; nothing here is modelled time.
 
@@ -8,7 +9,8 @@ mod common;
 use common::{Bench, CPU0, page};
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use pagewright_arch::{Aarch64, Effects, Invalidate, Isa, LeafFlags, Reach, Target, X86_64};
-use pagewright_types::{Access, Level, Rights, Tag};
+use pagewright_sim::explore::{self, Program, Rates, Settings, Strategy};
+use pagewright_types::{Access, CpuId, Level, Rights, Tag};
 use std::hint::black_box;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -76,7 +78,49 @@ fn flushes<I: Isa>(criterion: &mut Criterion) {
     group.finish();
 }
 
+/// A run of three CPUs that use every kind of effect, by random schedules; one element is one step.
+fn explored<I: Isa>(criterion: &mut Criterion) {
+    let mut group = criterion.benchmark_group(format!("explore/{}", I::KIND));
+    let bench = Bench::<I>::with(|config| {
+        config.cpus = 3;
+        config.nodes[0].bytes = 1 << 20;
+    });
+    let root = bench.frame(Level::PTE);
+    bench.map(root, Level::PTE, page(0), Rights::RW, LeafFlags::empty());
+    let slot = bench.slot(root, Level::PTE, page(0));
+    (0..3).for_each(|cpu| bench.switch(CpuId::new(cpu), root, 1));
+    let programs = || {
+        (0..3).map(|cpu| {
+            let (sim, cpu) = (bench.sim.clone(), CpuId::new(cpu));
+            Box::new(move || {
+                for _ in 0..20 {
+                    let old = sim.load(slot);
+                    sim.store(slot, old);
+                    sim.publish();
+                    sim.access(cpu, page(0), Access::Write, 1).expect("mapped");
+                }
+            }) as Program
+        })
+    };
+    let run = |seed| {
+        let mut chooser = Strategy::Random { seed, rates: Rates::default() }.chooser();
+        explore::run(&bench.sim, &Settings::default(), programs().collect(), &mut *chooser)
+    };
+    let steps: u64 = (0..64).map(|seed| u64::from(run(seed).steps)).sum();
+    group.throughput(Throughput::Elements(steps / 64));
+    let mut seed = 0;
+    group.bench_function("steps", |bencher| {
+        bencher.iter(|| {
+            seed = (seed + 1) % 64;
+            black_box(run(seed))
+        });
+    });
+    group.finish();
+}
+
 fn both(criterion: &mut Criterion) {
+    explored::<X86_64>(criterion);
+    explored::<Aarch64>(criterion);
     accesses::<X86_64>(criterion);
     accesses::<Aarch64>(criterion);
     flushes::<X86_64>(criterion);

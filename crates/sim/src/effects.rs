@@ -21,12 +21,32 @@ impl<I: Isa> Sim<I> {
         self.here().pay(&self.0.config.profile.costs, cost);
     }
 
-    /// On x86-64 an exchange is a locked instruction, which drains the store buffer first.
-    fn before_exchange(&self, slot: Slot) {
-        if I::KIND == IsaKind::X86_64 {
-            self.drain_here();
+    /// Puts `pte` into memory as an atomic exchange does, and returns what stood there.
+    ///
+    /// On x86-64 a locked instruction drains the store buffer and goes past it. On arm64 an exchange is as late as a store: atomic to whoever
+    /// updates the word, and visible to a walk's read only from the next DSB on (Arm ARM D8.2.6).
+    fn exchange(&self, slot: Slot, pte: Pte) -> Pte {
+        let word = self.0.ram.word(slot.addr());
+        if self.0.exploring.get() {
+            match I::KIND {
+                IsaKind::X86_64 => {
+                    self.drain_here();
+                    self.before_write(slot.addr(), 8);
+                }
+                IsaKind::Aarch64 => {
+                    let old = word.load(Ordering::Acquire);
+                    self.store_later(slot, pte);
+                    return Pte::from_raw(old);
+                }
+            }
         }
-        self.before_write(slot.addr(), 8);
+        Pte::from_raw(word.swap(pte.raw(), Ordering::AcqRel))
+    }
+
+    /// Stores `pte` for the kernel now and for walkers later.
+    fn store_later(&self, slot: Slot, pte: Pte) {
+        let Unsettled { stores, step, .. } = &self.0.unsettled;
+        stores.borrow_mut().store(&self.0.ram, self.cpu(), slot.addr(), pte.raw(), step.get());
     }
 
     fn pay_pages(&self, cost: Cost, order: Order) {
@@ -63,8 +83,7 @@ impl<I: Isa> Effects for Sim<I> {
         self.point(Point::Store(slot, pte));
         self.pay(Cost::EntryStore);
         if self.0.exploring.get() {
-            let Unsettled { stores, step, .. } = &self.0.unsettled;
-            stores.borrow_mut().store(&self.0.ram, self.cpu(), slot.addr(), pte.raw(), step.get());
+            self.store_later(slot, pte);
             return;
         }
         self.0.ram.word(slot.addr()).store(pte.raw(), Ordering::Release);
@@ -73,18 +92,19 @@ impl<I: Isa> Effects for Sim<I> {
     fn swap(&self, slot: Slot, pte: Pte) -> Pte {
         self.point(Point::Swap(slot, pte));
         self.pay(Cost::EntrySwap);
-        self.before_exchange(slot);
-        Pte::from_raw(self.0.ram.word(slot.addr()).swap(pte.raw(), Ordering::AcqRel))
+        self.exchange(slot, pte)
     }
 
     fn compare_exchange(&self, slot: Slot, current: Pte, new: Pte) -> Result<(), Pte> {
         self.point(Point::CompareExchange(slot, new));
         self.pay(Cost::EntrySwap);
-        self.before_exchange(slot);
-        let word = self.0.ram.word(slot.addr());
-        match word.compare_exchange(current.raw(), new.raw(), Ordering::AcqRel, Ordering::Acquire) {
-            Ok(_) => Ok(()),
-            Err(stands) => Err(Pte::from_raw(stands)),
+        self.before_load(slot.addr());
+        match Pte::from_raw(self.0.ram.word(slot.addr()).load(Ordering::Acquire)) {
+            stands if stands == current => {
+                self.exchange(slot, new);
+                Ok(())
+            }
+            stands => Err(stands),
         }
     }
 

@@ -236,6 +236,8 @@ impl<'a, I: Isa> Explorer<'a, I> {
             if self.steps >= self.limit {
                 return Outcome::Endless;
             }
+            let overdue = u64::from(self.steps.saturating_sub(self.settings.max_wait));
+            self.sim.0.unsettled.stores.borrow_mut().drain_before(overdue);
             if !self.list_ready() {
                 let standing = self.cpus.iter().map(|cpu| (cpu.running.cpu, cpu.at)).collect();
                 return Outcome::Deadlock { standing };
@@ -302,9 +304,7 @@ impl<'a, I: Isa> Explorer<'a, I> {
         let Choice { agent: Agent { kind, cpu }, way } = choice;
         self.schedule.push(choice);
         self.steps += 1;
-        let unsettled = &self.sim.0.unsettled;
-        unsettled.step.set(u64::from(self.steps));
-        unsettled.stores.borrow_mut().drain_before(u64::from(self.steps.saturating_sub(self.settings.max_wait)));
+        self.sim.0.unsettled.step.set(u64::from(self.steps));
         let what = match kind {
             Kind::Cpu | Kind::Pick => What::Did(self.cpus[cpu.index()].at),
             Kind::Interrupt => What::TookInterrupt,

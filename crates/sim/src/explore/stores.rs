@@ -8,8 +8,8 @@
 //!     └─ waits ──drain──▶ what walkers see   arm64: any order, but for one word
 //! ```
 //!
-//! A store by read-modify-write goes to memory past the buffers (INV-SIM-DRAIN). Two stores to one word reach walkers in the order in
-//! which memory took them, or the older one never.
+//! A walker's own update of accessed and dirty acts on memory, so it is never lost to a store that waits (INV-SIM-UPDATE). On x86-64 an
+//! exchange goes past the buffers. Two stores to one word reach walkers in the order in which memory took them, or the older one never.
 //!
 //! Not modelled: clearing, copying and writing of whole pages wait for nobody, and neither does anything that is not an entry.
 
@@ -159,14 +159,13 @@ impl View for WalkersView<'_> {
 
     fn replace_entry(&self, at: PhysAddr, current: u64, new: u64) -> bool {
         let mut stores = self.stores.borrow_mut();
-        match stores.seen.iter_mut().find(|(addr, _)| *addr == at) {
-            // The walker's update comes before the stores that wait, and they will overwrite it, as they would on the bus.
-            Some((_, seen)) if *seen == current => {
-                *seen = new;
-                true
-            }
-            Some(_) => false,
-            None => self.ram.replace_entry(at, current, new),
+        if stores.seen_at(at).is_none() {
+            return self.ram.replace_entry(at, current, new);
         }
+        // An update is made in memory, whatever a read saw: it finds the newer value, and the walk reads again.
+        while let Some(index) = stores.waiting.iter().rposition(|waiting| waiting.at == at) {
+            stores.drain(index);
+        }
+        false
     }
 }
