@@ -64,49 +64,52 @@ impl<I: Isa> Sim<I> {
     /// # Panics
     /// When there is no such CPU, or a table entry points where there is no memory.
     pub fn access(&self, cpu: CpuId, va: VirtAddr, access: Access, times: u64) -> Result<Translation, PageFault> {
+        if self.0.watched.get() {
+            return self.access_watched(cpu, va, access, times);
+        }
+        let core = self.core(cpu);
+        let mut mmu = Mmu::new(self, core, va, access);
+        match mmu.translate() {
+            Ok(hit) => Ok(self.accessed(core, va, access, times, hit)),
+            Err(present) => Err(self.refused(core, va, access, present)),
+        }
+    }
+
+    /// [`Sim::access`] under a judge, or while schedules are explored.
+    #[inline(never)]
+    fn access_watched(&self, cpu: CpuId, va: VirtAddr, access: Access, times: u64) -> Result<Translation, PageFault> {
         if self.0.exploring.get() {
             return self.access_by_steps(cpu, va, access, times);
         }
         let core = self.core(cpu);
-        let costs = &self.0.config.profile.costs;
-        let mut mmu = Mmu { sim: self, core, costs, va, access, walked: false };
+        let mut mmu = Mmu::new(self, core, va, access);
         match mmu.translate() {
-            Ok(hit) => Ok(self.accessed(cpu, va, access, times, hit, !mmu.walked)),
-            Err(present) => Err(self.refused(cpu, va, access, present)),
+            Ok(hit) => {
+                let found = self.accessed(core, va, access, times, hit);
+                self.judge_access(cpu, va, access, found, !mmu.walked);
+                Ok(found)
+            }
+            Err(present) => Err(self.refused(core, va, access, present)),
         }
     }
 
     /// `times` accesses through `hit` are made.
     #[inline]
-    pub(crate) fn accessed(
-        &self,
-        cpu: CpuId,
-        va: VirtAddr,
-        access: Access,
-        times: u64,
-        hit: Hit,
-        cached: bool,
-    ) -> Translation {
-        let core = self.core(cpu);
+    pub(crate) fn accessed(&self, core: &Core, va: VirtAddr, access: Access, times: u64, hit: Hit) -> Translation {
         let count = match access {
             Access::Read => Event::DtlbLoads,
             Access::Write => Event::DtlbStores,
             Access::Exec => Event::ItlbLoads,
         };
         core.events.add(count, times);
-        core.spend(self.0.config.profile.cost(Cost::Access) * times);
+        core.spend(self.0.config.profile.costs.of(Cost::Access) * times);
         let level = hit.key.level();
         let within = va.page_index() & (level.pages() - 1);
-        let found = Translation { pfn: hit.entry.pfn().add(within as u32), level };
-        if self.0.judged.get() {
-            self.judge_access(cpu, va, access, found, cached);
-        }
-        found
+        Translation { pfn: hit.entry.pfn().add(within as u32), level }
     }
 
     /// The access faults.
-    pub(crate) fn refused(&self, cpu: CpuId, va: VirtAddr, access: Access, present: bool) -> PageFault {
-        let core = self.core(cpu);
+    pub(crate) fn refused(&self, core: &Core, va: VirtAddr, access: Access, present: bool) -> PageFault {
         core.events.add(Event::FaultsRaised, 1);
         core.pay(&self.0.config.profile.costs, Cost::Exception);
         PageFault { va, access, present }
@@ -127,8 +130,14 @@ struct Mmu<'a, I> {
 /// Refused; whether the entry was present.
 type Refused = bool;
 
-impl<I: Isa> Mmu<'_, I> {
+impl<'a, I: Isa> Mmu<'a, I> {
     #[inline]
+    fn new(sim: &'a Sim<I>, core: &'a Core, va: VirtAddr, access: Access) -> Self {
+        Self { sim, core, costs: &sim.0.config.profile.costs, va, access, walked: false }
+    }
+
+    /// Inlined where it is used, twice: a call would cost a first-level hit a third of its time.
+    #[inline(always)]
     fn translate(&mut self) -> Result<Hit, Refused> {
         let Some(root) = self.core.root.get() else { return Err(false) };
         if !has_tables(I::KIND, self.va) {

@@ -56,12 +56,12 @@ impl<I: Isa> Sim<I> {
             core.tlbs.borrow_mut().count_in(Some(&reached));
         }
         *self.0.judge.borrow_mut() = Some(Binding { judge, reached });
-        self.0.judged.set(true);
+        self.set_judged(true);
     }
 
     /// Lets go of the judge.
     pub fn unbind_judge(&self) {
-        self.0.judged.set(false);
+        self.set_judged(false);
         *self.0.judge.borrow_mut() = None;
         for core in &self.0.cores {
             core.tlbs.borrow_mut().count_in(None);

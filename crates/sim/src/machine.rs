@@ -78,6 +78,8 @@ pub(crate) struct Machine<I> {
     pub(crate) refused: Cell<u64>,
     /// Whether a judge is bound: what hot paths ask.
     pub(crate) judged: Cell<bool>,
+    /// Whether an access needs more than a look at the TLBs: judged or exploring.
+    pub(crate) watched: Cell<bool>,
     pub(crate) judge: RefCell<Option<Binding>>,
     pub(crate) roots: RefCell<Roots>,
     evictions: RefCell<Option<Evictions>>,
@@ -137,6 +139,7 @@ impl<I: Isa> Sim<I> {
             allocations: Cell::new(Allocations::Permitted),
             refused: Cell::new(0),
             judged: Cell::new(false),
+            watched: Cell::new(false),
             judge: RefCell::new(None),
             roots: RefCell::new(Roots::default()),
             evictions: RefCell::new(None),
@@ -249,6 +252,16 @@ impl<I: Isa> Sim<I> {
     /// Allocations refused since the machine was switched on.
     pub fn refused_allocations(&self) -> u64 {
         self.0.refused.get()
+    }
+
+    pub(crate) fn set_judged(&self, judged: bool) {
+        self.0.judged.set(judged);
+        self.0.watched.set(judged || self.0.exploring.get());
+    }
+
+    pub(crate) fn set_exploring(&self, exploring: bool) {
+        self.0.exploring.set(exploring);
+        self.0.watched.set(exploring || self.0.judged.get());
     }
 
     /// Runs `operation` as the kernel on `cpu`: locks and effects inside act there.

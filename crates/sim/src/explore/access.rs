@@ -42,26 +42,42 @@ impl<I: Isa> Sim<I> {
         loop {
             let root = match core.root.get() {
                 Some(root) if has_tables(I::KIND, va) => root,
-                Some(_) | None => return Err(self.refused(cpu, va, access, false)),
+                Some(_) | None => return Err(self.refused(core, va, access, false)),
             };
             if let Some(hit) = self.answer(core, Side::of(access), root, va) {
                 if !hit.entry.rights().allow(access) {
                     forget_refused(I::KIND, &mut core.tlbs.borrow_mut(), root.tag, va);
-                    return Err(self.refused(cpu, va, access, true));
+                    return Err(self.refused(core, va, access, true));
                 }
                 if access != Access::Write || hit.entry.dirty() {
-                    return Ok(self.accessed(cpu, va, access, times, hit, true));
+                    return Ok(self.accessed_by_steps(cpu, va, access, times, (hit, true)));
                 }
             }
             match self.walk_by_steps(cpu, core, root, va, access) {
-                Walked::Found(hit) => return Ok(self.accessed(cpu, va, access, times, hit, false)),
+                Walked::Found(hit) => return Ok(self.accessed_by_steps(cpu, va, access, times, (hit, false))),
                 Walked::Refused { present } => {
                     forget_refused(I::KIND, &mut core.tlbs.borrow_mut(), root.tag, va);
-                    return Err(self.refused(cpu, va, access, present));
+                    return Err(self.refused(core, va, access, present));
                 }
                 Walked::Cancelled => {}
             }
         }
+    }
+
+    /// Makes the accesses, through a translation that a TLB had or not.
+    fn accessed_by_steps(
+        &self,
+        cpu: CpuId,
+        va: VirtAddr,
+        access: Access,
+        times: u64,
+        (hit, cached): (Hit, bool),
+    ) -> Translation {
+        let found = self.accessed(self.core(cpu), va, access, times, hit);
+        if self.0.judged.get() {
+            self.judge_access(cpu, va, access, found, cached);
+        }
+        found
     }
 
     fn walk_by_steps(&self, cpu: CpuId, core: &Core, root: Root, va: VirtAddr, access: Access) -> Walked {

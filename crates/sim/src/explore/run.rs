@@ -175,13 +175,13 @@ pub fn run<I: Isa>(sim: &Sim<I>, settings: &Settings, programs: Vec<Program>, ch
     let machine = sim.clone();
     let outer_handler = coroutine::bind_handler(Some(Rc::new(move || machine.take_interrupt())));
     let before = sim.0.current.get();
-    sim.0.exploring.set(true);
+    sim.set_exploring(true);
     sim.0.unsettled.recent.borrow_mut().extend(settings.speculate_near.iter().map(|va| va.align_down(PAGE_SIZE)));
     let mut explorer = Explorer::new(sim, settings, programs);
     let outcome = explorer.explore(chooser);
     let report = explorer.end(outcome);
     sim.settle();
-    sim.0.exploring.set(false);
+    sim.set_exploring(false);
     sim.0.current.set(before);
     sim.0.depth.set(0);
     coroutine::bind_handler(outer_handler);
@@ -457,11 +457,12 @@ impl<'a, I: Isa> Explorer<'a, I> {
 
     /// Goes on calmly and unjudged, whatever happens.
     fn wind_down(&mut self) {
-        let judged = self.sim.0.judged.replace(false);
+        let judged = self.sim.0.judged.get();
+        self.sim.set_judged(false);
         self.winding_down = true;
         self.limit = self.steps.saturating_add(self.settings.max_steps);
         let mut chooser = Replay::calm();
         while matches!(self.explore(&mut chooser), Outcome::Panicked { .. }) {}
-        self.sim.0.judged.set(judged);
+        self.sim.set_judged(judged);
     }
 }

@@ -169,8 +169,8 @@ impl Tlbs {
         Self { arrays, routes, uppers }
     }
 
-    /// Looks up `va` under `tag` in one depth, small pages first.
-    #[inline]
+    /// Looks up `va` under `tag` in one depth, small pages first. Inlined even so: most accesses are little else.
+    #[inline(always)]
     pub(crate) fn find(&mut self, depth: Depth, side: Side, tag: Tag, va: VirtAddr) -> Option<Hit> {
         let route = &self.routes[depth as usize][side as usize];
         for (level, at) in route.iter().enumerate() {
