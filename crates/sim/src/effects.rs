@@ -24,7 +24,7 @@ impl<I: Isa> Sim<I> {
     /// Puts `pte` into memory as an atomic exchange does, and returns what stood there.
     ///
     /// On x86-64 a locked instruction drains the store buffer and goes past it. On arm64 an exchange is as late as a store: atomic to whoever
-    /// updates the word, and visible to a walk's read only from the next DSB on (Arm ARM D8.2.6).
+    /// updates the word, and visible to a walk's read only from the next DSB on (Arm ARM D8.2, ordering of walks).
     fn exchange(&self, slot: Slot, pte: Pte) -> Pte {
         let word = self.0.ram.word(slot.addr());
         if self.0.exploring.get() {

@@ -7,6 +7,8 @@
 //!
 //! A CPU that only waits (for a lock, for an answer) is ready again when anybody has done something since it last looked. If nobody can
 //! do anything that matters, it is a deadlock.
+//!
+//! Nothing here depends on the host: no address, no hash of one, no time. So the same choices give the same run (INV-SIM-REPLAY).
 
 use super::coroutine::{self, Coroutine, Go, Program, Stop};
 use super::flight::Serial;

@@ -1,6 +1,7 @@
 //! What is under way on a machine that explores: stores, walks, broadcasts, interrupts, and translations that contradict each other.
 //!
-//! In fast mode all of it is empty. Here is what each of them does to the machine; when, the scheduler decides ([`super::run`]).
+//! In fast mode all of it is empty. Here is what each of them does to the machine; when, the scheduler decides ([`super::run`]). Together they
+//! reach what the manuals allow and nothing else (INV-SIM-LITMUS).
 //!
 //! **Break before make.** On arm64 a translation may be filled while an older one for the same address, to another frame or of another
 //! size, has not been invalidated. Then a TLB may answer with either (Arm ARM D8.16.1, CONSTRAINED UNPREDICTABLE): the older is kept aside
