@@ -163,7 +163,7 @@ mod tests {
             ("pagewright-workload", "pagewright-frame"),
             ("pagewright-mm", "pagewright-sim"),
             ("pagewright-tlb", "pagewright-table"),
-            ("pagewright", "pagewright-mm"),
+            ("pagewright", "pagewright-table"),
         ] {
             for kind in [None, Some(DependencyKind::Build)] {
                 let found = faults(&package(from, &[(to, kind)]), LIBRARY);

@@ -201,7 +201,7 @@ impl<'l, I: Isa> Engine<'l, I> {
         if file.id.0 as usize != self.files.len() {
             return Err(self.nonsense(Nonsense::FileOutOfTurn(file.id.0)));
         }
-        let kind = pagewright_mm::file::Kind::File(Box::new(Contentless));
+        let kind = pagewright_mm::file::Kind::File(Box::new(super::file::Contentless));
         // A file that was gone by the end of the capture is as long as anybody maps it.
         let size = file.size.unwrap_or(1 << 40);
         let known = self.lab.on(CpuId::new(0), |mm| mm.add_file(&file.path, kind, size));
@@ -269,6 +269,11 @@ impl<'l, I: Isa> Engine<'l, I> {
         if let Some(waits) = stop {
             thread.waits = waits;
         }
+        self.leave_cpu(cpu, tid, now)
+    }
+
+    /// Tells the scheduler what became of a thread whose turn is over.
+    fn leave_cpu(&mut self, cpu: CpuId, tid: u32, now: Picos) -> Result<(), ReplayError> {
         match self.thread(tid)?.waits {
             Waits::Nothing => self.sched.put_back(ThreadId::new(tid), now),
             Waits::Ended => {
@@ -460,7 +465,7 @@ impl<'l, I: Isa> Engine<'l, I> {
         Report {
             command: header.command.clone(),
             isa: I::KIND.name(),
-            config: config_counts(config),
+            config: config.counts(),
             profile: config.machine.profile.name().to_owned(),
             mappings_inferred: header.mappings == MappingSource::Premapped,
             counters: Counts(
@@ -484,35 +489,5 @@ impl<'l, I: Isa> Engine<'l, I> {
                 accesses_per_second: self.accesses as f64 / seconds,
             },
         }
-    }
-}
-
-fn config_counts(config: &ReplayConfig) -> Counts {
-    let machine = &config.machine;
-    let mut counts = vec![
-        ("cpus", u64::from(machine.cpus)),
-        ("nodes", machine.nodes.len() as u64),
-        ("memory_bytes", machine.nodes.iter().map(|node| node.bytes).sum()),
-        ("seed", machine.seed),
-        ("tagged", u64::from(machine.tagged)),
-    ];
-    let knobs = Knobs::default();
-    for &knob in pagewright_mm::Knob::ALL {
-        let set = config.knobs.iter().rev().find(|(set, _)| *set == knob);
-        counts.push((knob.name(), set.map_or(knobs.get(knob), |(_, value)| *value)));
-    }
-    Counts(counts)
-}
-
-/// A file of a capture: at hand, as after a first run, and without contents.
-struct Contentless;
-
-impl pagewright_mm::file::FileOps for Contentless {
-    fn is_resident(&self, _index: u64) -> bool {
-        true
-    }
-
-    fn read_page(&self, _index: u64, _put: &mut dyn FnMut(u64, &[u8])) -> Result<(), pagewright_types::Errno> {
-        Ok(())
     }
 }

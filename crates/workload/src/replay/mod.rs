@@ -20,6 +20,7 @@
 
 mod calls;
 mod engine;
+mod file;
 mod process;
 mod queue;
 mod report;
@@ -52,6 +53,23 @@ impl ReplayConfig {
     /// A replay on `machine` with every knob at its default.
     pub fn new(machine: MachineConfig) -> Self {
         Self { machine, knobs: Vec::new(), slice: Picos::from_nanos(3_000_000), lookahead: Picos::from_nanos(50_000) }
+    }
+
+    /// The configuration as named figures.
+    fn counts(&self) -> Counts {
+        let machine = &self.machine;
+        let mut counts = vec![
+            ("cpus", u64::from(machine.cpus)),
+            ("nodes", machine.nodes.len() as u64),
+            ("memory_bytes", machine.nodes.iter().map(|node| node.bytes).sum()),
+            ("seed", machine.seed),
+            ("tagged", u64::from(machine.tagged)),
+        ];
+        for &knob in Knob::ALL {
+            let set = self.knobs.iter().rev().find(|(set, _)| *set == knob);
+            counts.push((knob.name(), set.map_or(knob.default(), |(_, value)| *value)));
+        }
+        Counts(counts)
     }
 }
 
