@@ -2,7 +2,7 @@
 //!
 //! A rule of the oracle that no broken program can fail proves nothing. So each promise has a mistake that breaks it, in the place where it
 //! would be made, behind [`plant!`](crate::plant!). Without the feature `planted` the macro expands to nothing and the code is what it
-//! would be without it; with it, [`choose`] picks one mistake at run time, for the whole process.
+//! would be without it; with it, `choose` picks one mistake at run time, for the whole process.
 //!
 //! Not guaranteed: that two mistakes at once mean anything; one is chosen at a time.
 
@@ -101,17 +101,16 @@ mod tests {
 
     #[test]
     fn nothing_is_planted_unless_it_is_chosen() {
-        #[allow(unused_mut)]
-        let mut made = 0;
-        crate::plant!(NoFlush => made += 1);
-        assert_eq!((made, crate::plant!(NoFlush; 1, 2)), (0, 2));
+        let made = core::cell::Cell::new(0);
+        crate::plant!(NoFlush => made.set(made.get() + 1));
+        assert_eq!((made.get(), crate::plant!(NoFlush; 1, 2)), (0, 2));
         #[cfg(feature = "planted")]
         {
             choose(Some(Plant::NoFlush));
-            crate::plant!(NoFlush => made += 1);
-            crate::plant!(LocalOnly => made += 1);
+            crate::plant!(NoFlush => made.set(made.get() + 1));
+            crate::plant!(LocalOnly => made.set(made.get() + 1));
             choose(None);
-            assert_eq!(made, 1);
+            assert_eq!(made.get(), 1);
         }
     }
 }

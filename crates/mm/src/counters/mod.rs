@@ -9,39 +9,16 @@ pub use rss::{Rss, RssKind};
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
-macro_rules! gauges {
-    ($($variant:ident = $name:literal, $meaning:literal;)*) => {
-        /// Something that there is more or less of, in pages.
-        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-        #[repr(u8)]
-        pub enum Gauge {
-            $(#[doc = $meaning] $variant,)*
-        }
-
-        impl Gauge {
-            /// Every gauge, in the order in which `/proc/vmstat` prints them.
-            pub const ALL: &'static [Self] = &[$(Self::$variant),*];
-
-            /// The name in `/proc/vmstat`.
-            pub const fn name(self) -> &'static str {
-                match self { $(Self::$variant => $name,)* }
-            }
-
-            /// What it shows, in a sentence.
-            pub const fn meaning(self) -> &'static str {
-                match self { $(Self::$variant => $meaning,)* }
-            }
-        }
-    };
-}
-
-gauges! {
-    FreePages = "nr_free_pages", "Pages that the allocator could hand out.";
-    AnonPages = "nr_anon_pages", "Anonymous pages that some space maps.";
-    Mapped = "nr_mapped", "Pages of files and shared memory that some space maps.";
-    FilePages = "nr_file_pages", "Pages in the caches of files and shared memory.";
-    Shmem = "nr_shmem", "Pages in the caches of shared memory alone.";
-    PageTablePages = "nr_page_table_pages", "Pages that are page tables, roots included.";
+pagewright_types::named_table! {
+    /// Something that there is more or less of, in pages.
+    pub enum Gauge {
+        FreePages = "nr_free_pages", "Pages that the allocator could hand out.";
+        AnonPages = "nr_anon_pages", "Anonymous pages that some space maps.";
+        Mapped = "nr_mapped", "Pages of files and shared memory that some space maps.";
+        FilePages = "nr_file_pages", "Pages in the caches of files and shared memory.";
+        Shmem = "nr_shmem", "Pages in the caches of shared memory alone.";
+        PageTablePages = "nr_page_table_pages", "Pages that are page tables, roots included.";
+    }
 }
 
 /// The gauges of one machine.
