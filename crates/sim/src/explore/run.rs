@@ -70,6 +70,8 @@ pub enum What {
 /// One step of a run, for whoever explains it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Step {
+    /// Which step of the run, counted from 1. What was picked in a step has its number.
+    pub at: u32,
     /// Where.
     pub cpu: CpuId,
     /// What.
@@ -188,6 +190,13 @@ pub fn run<I: Isa>(sim: &Sim<I>, settings: &Settings, programs: Vec<Program>, ch
     sim.0.depth.set(0);
     coroutine::bind_handler(outer_handler);
     report
+}
+
+impl<I: Isa> Sim<I> {
+    /// Which step of a run is being taken, counted from 1; 0 outside of runs.
+    pub fn explored_step(&self) -> u32 {
+        self.0.unsettled.step.get() as u32
+    }
 }
 
 impl<'a, I: Isa> Explorer<'a, I> {
@@ -322,7 +331,7 @@ impl<'a, I: Isa> Explorer<'a, I> {
                 What::Evicted
             }
         };
-        self.note(choice, Step { cpu, what });
+        self.note(choice, Step { at: self.steps, cpu, what });
         match kind {
             Kind::Cpu | Kind::Pick => self.let_run(cpu, Go::On, chooser),
             Kind::Interrupt => self.let_run(cpu, Go::Interrupt, chooser),
@@ -395,7 +404,7 @@ impl<'a, I: Isa> Explorer<'a, I> {
             let way = chooser.pick(cpu, ways);
             let choice = Choice { agent: Agent { kind: Kind::Pick, cpu }, way };
             self.schedule.push(choice);
-            self.note(choice, Step { cpu, what: What::Picked(way) });
+            self.note(choice, Step { at: self.steps, cpu, what: What::Picked(way) });
             stop = self.resume(cpu, Go::Way(way));
         }
         match stop {

@@ -80,6 +80,12 @@ impl Fingerprint {
     }
 }
 
+impl fmt::Display for Fingerprint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:08x}", self.0)
+    }
+}
+
 /// A schedule, and what it belongs to.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Token {
@@ -162,7 +168,7 @@ impl fmt::Display for Schedule {
 
 impl fmt::Display for Token {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "pw1/{:08x}/", self.fingerprint.0)?;
+        write!(f, "pw1/{}/", self.fingerprint)?;
         match &self.strategy {
             Strategy::Random { seed, rates } => write!(f, "random/{seed}/{}", RatesText(rates)),
             Strategy::Pct { seed, depth, length, rates } => {

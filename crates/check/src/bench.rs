@@ -1,0 +1,153 @@
+//! A machine under judgement, and what one run of it comes to.
+//!
+//! [`Bench`] binds an [`Oracle`] and a [`Journal`] to a machine. Whoever runs something on it makes, for each schedule, a fresh bench, the
+//! calm set-up, the programs, and in the end an [`Attempt`]:
+//!
+//! ```text
+//!   Bench::new ─▶ set-up ─▶ run(settings, programs, chooser) ─▶ questions at rest ─▶ attempt
+//! ```
+//!
+//! Not guaranteed: that a machine can be used on after a run that was neither completed nor stopped; see [`Report::abandoned`].
+
+use crate::finding::Finding;
+use crate::journal::{Entry, Journal, Listener};
+use pagewright_arch::{Isa, IsaKind};
+use pagewright_model::{Census, Oracle, Tally};
+use pagewright_sim::explore::{self, Chooser, Fingerprint, Program, Report, Settings};
+use pagewright_sim::{ConfigError, MachineConfig, Sim};
+use pagewright_types::{CpuId, CpuMask};
+use std::cell::{Ref, RefCell};
+use std::fmt::Display;
+use std::rc::Rc;
+
+/// How much a run writes down.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Detail {
+    /// Only what it comes to.
+    Quick,
+    /// Every step, and everything that the oracle is told.
+    Full,
+}
+
+/// What became of one run.
+#[derive(Clone, Debug)]
+pub struct Attempt {
+    /// The run itself.
+    pub report: Report,
+    /// Of the machine and the settings.
+    pub fingerprint: Fingerprint,
+    /// What was found, in order.
+    pub findings: Vec<Finding>,
+    /// What was judged.
+    pub tally: Tally,
+    /// The journal; empty without [`Detail::Full`].
+    pub entries: Vec<Entry>,
+}
+
+/// A machine with its judge.
+pub struct Bench<I: Isa> {
+    sim: Sim<I>,
+    listener: Rc<RefCell<Listener>>,
+    journal: Journal,
+    found: Rc<RefCell<Vec<Finding>>>,
+}
+
+impl<I: Isa> Bench<I> {
+    /// Switches a machine on and binds an oracle to it. The journal is off.
+    ///
+    /// # Errors
+    /// [`ConfigError`]: there is no such machine.
+    pub fn new(config: MachineConfig) -> Result<Self, ConfigError> {
+        let sim = Sim::new(config)?;
+        let isa = match I::KIND {
+            IsaKind::X86_64 => pagewright_model::Isa::X86_64,
+            IsaKind::Aarch64 => pagewright_model::Isa::Aarch64,
+        };
+        let machine = sim.clone();
+        let journal = Journal::new(move || machine.explored_step());
+        let listener = Listener { oracle: Oracle::new(isa), journal: journal.clone() };
+        let listener = Rc::new(RefCell::new(listener));
+        sim.bind_judge(Rc::clone(&listener) as _);
+        Ok(Self { sim, listener, journal, found: Rc::default() })
+    }
+
+    /// The machine.
+    pub fn sim(&self) -> &Sim<I> {
+        &self.sim
+    }
+
+    /// The oracle.
+    pub fn oracle(&self) -> Ref<'_, Oracle> {
+        Ref::map(self.listener.borrow(), |listener| &listener.oracle)
+    }
+
+    /// The journal.
+    pub fn journal(&self) -> &Journal {
+        &self.journal
+    }
+
+    /// Takes down what the program on `cpu` does ("munmap(0x7000, 0x2000)"); nothing while the journal is off.
+    pub fn note(&self, cpu: CpuId, text: impl Display) {
+        self.journal.note(self.oracle().step(), cpu, text);
+    }
+
+    /// Adds a finding of the caller's own.
+    pub fn report(&self, finding: Finding) {
+        self.found.borrow_mut().push(finding);
+    }
+
+    /// How much was found so far.
+    pub fn found(&self) -> u64 {
+        self.oracle().found() + self.found.borrow().len() as u64
+    }
+
+    /// Asks for the counts (O4), at rest.
+    pub fn at_rest(&self, census: &Census) {
+        self.listener.borrow_mut().oracle.at_rest(&self.sim, CpuId::new(0), census);
+    }
+
+    /// Runs `programs` under `chooser`; stops when something is found, or when the settings say so.
+    pub fn run(
+        &self,
+        settings: &Settings,
+        programs: Vec<Program>,
+        detail: Detail,
+        chooser: &mut dyn Chooser,
+    ) -> Report {
+        let (listener, found, stop) = (Rc::clone(&self.listener), Rc::clone(&self.found), settings.stop.clone());
+        let enough = move || {
+            listener.borrow().oracle.found() > 0
+                || !found.borrow().is_empty()
+                || stop.as_ref().is_some_and(|stop| stop())
+        };
+        let settings = Settings { log: detail == Detail::Full, stop: Some(Rc::new(enough)), ..settings.clone() };
+        self.journal.turn(detail == Detail::Full);
+        explore::run(&self.sim, &settings, programs, chooser)
+    }
+
+    /// What the run came to, with what was found until now.
+    pub fn attempt(&self, settings: &Settings, report: Report) -> Attempt {
+        let violations = self.oracle().violations().iter().cloned().map(Finding::Violation).collect::<Vec<_>>();
+        let others = self.found.borrow().clone();
+        let outcome = Finding::of_outcome(&report.outcome);
+        Attempt {
+            fingerprint: Fingerprint::of(&self.sim, settings),
+            findings: violations.into_iter().chain(others).chain(outcome).collect(),
+            tally: self.oracle().tally().clone(),
+            entries: self.journal.take(),
+            report,
+        }
+    }
+
+    /// All CPUs of the machine.
+    pub fn cpus(&self) -> CpuMask {
+        CpuMask::first(usize::from(self.sim.config().cpus))
+    }
+}
+
+impl<I: Isa> Drop for Bench<I> {
+    fn drop(&mut self) {
+        self.sim.unbind_judge();
+        self.sim.unbind_ipi_handler();
+    }
+}

@@ -1,0 +1,69 @@
+//! What a run can come to that is wrong.
+
+use pagewright_model::{Rule, Violation};
+use pagewright_sim::explore::{Outcome, Point};
+use pagewright_types::CpuId;
+use std::fmt;
+
+/// Something that must not be.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Finding {
+    /// The oracle, or the reference memory, reports.
+    Violation(Violation),
+    /// Nobody can go on. What each CPU stands before.
+    Deadlock {
+        /// By CPU.
+        standing: Vec<(CpuId, Point)>,
+    },
+    /// A program panicked.
+    Panicked {
+        /// Where.
+        cpu: CpuId,
+        /// Place and message.
+        message: String,
+    },
+    /// The programs did not end within the steps that were given to them.
+    Endless,
+    /// An assertion of whoever set the run up does not hold.
+    Broken(String),
+}
+
+impl Finding {
+    /// The oracle's rule that is broken, if it is one.
+    pub fn rule(&self) -> Option<Rule> {
+        match self {
+            Self::Violation(violation) => Some(violation.rule),
+            Self::Deadlock { .. } | Self::Panicked { .. } | Self::Endless | Self::Broken(_) => None,
+        }
+    }
+
+    /// Whether `other` is a finding of the same kind; for violations, of the same rule.
+    pub fn is_like(&self, other: &Self) -> bool {
+        self.rule() == other.rule() && std::mem::discriminant(self) == std::mem::discriminant(other)
+    }
+
+    /// What the end of a run says, if it is bad.
+    pub(crate) fn of_outcome(outcome: &Outcome) -> Option<Self> {
+        match outcome {
+            Outcome::Completed | Outcome::Stopped => None,
+            Outcome::Deadlock { standing } => Some(Self::Deadlock { standing: standing.clone() }),
+            Outcome::Panicked { cpu, message } => Some(Self::Panicked { cpu: *cpu, message: message.clone() }),
+            Outcome::Endless => Some(Self::Endless),
+        }
+    }
+}
+
+impl fmt::Display for Finding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Violation(violation) => violation.fmt(f),
+            Self::Deadlock { standing } => {
+                f.write_str("deadlock: nobody can go on")?;
+                standing.iter().try_for_each(|(cpu, point)| write!(f, "\n  CPU {cpu} {point}"))
+            }
+            Self::Panicked { cpu, message } => write!(f, "the program of CPU {cpu} panicked: {message}"),
+            Self::Endless => f.write_str("the programs did not end within the steps given to them"),
+            Self::Broken(what) => f.write_str(what),
+        }
+    }
+}

@@ -1,0 +1,47 @@
+//! A hunt finds what is broken, cuts it down, and its tokens give the same run again (INV-CHECK-TOKEN).
+
+mod common;
+
+use common::{Unmap, attempt};
+use pagewright_arch::{Aarch64, Isa, X86_64};
+use pagewright_check::{Chooser, Detail, Plan, Rule, hunt, replay};
+
+fn finds_and_replays<I: Isa>() {
+    let mut run = |chooser: &mut dyn Chooser, detail: Detail| attempt::<I>(Unmap::Unflushed, chooser, detail);
+    let plan = Plan { seed: 1, ..Plan::default() };
+    let hunt = hunt(&plan, &mut run);
+    let found = hunt.found.expect("a missing flush");
+    assert_eq!(found.attempt.findings[0].rule(), Some(Rule::Reuse), "{}", found.attempt.findings[0]);
+    let again = replay(&found.small, &mut run).expect("the same machine");
+    assert_eq!(again.report.trace, found.attempt.report.trace);
+    assert_eq!((&again.findings, &again.entries), (&found.attempt.findings, &found.attempt.entries));
+    let first = replay(&found.token, &mut run).expect("the same machine");
+    assert!(first.report.schedule.0.len() >= found.attempt.report.schedule.0.len());
+    assert!(again.entries.windows(2).all(|pair| pair[0].step <= pair[1].step));
+}
+
+#[test]
+fn a_missing_flush_is_found_on_x86_64() {
+    finds_and_replays::<X86_64>();
+}
+
+#[test]
+fn a_missing_flush_is_found_on_arm64() {
+    finds_and_replays::<Aarch64>();
+}
+
+#[test]
+fn what_is_flushed_is_let_be() {
+    let hunt = hunt(&Plan { schedules: 300, ..Plan::default() }, &mut |chooser, detail| {
+        attempt::<Aarch64>(Unmap::Flushed, chooser, detail)
+    });
+    assert!(hunt.found.is_none() && hunt.distinct > 100, "{} distinct", hunt.distinct);
+}
+
+#[test]
+fn a_token_of_another_machine_is_refused() {
+    let mut run = |chooser: &mut dyn Chooser, detail| attempt::<Aarch64>(Unmap::Unflushed, chooser, detail);
+    let token = "pw1/0000f00d/list/c0*5".parse().expect("a token");
+    let foreign = replay(&token, &mut run).expect_err("made up").to_string();
+    assert!(foreign.contains("0000f00d"), "{foreign}");
+}
