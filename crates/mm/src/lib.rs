@@ -29,6 +29,7 @@
 extern crate alloc;
 
 pub mod counters;
+mod declare;
 mod error;
 pub mod fault;
 pub mod file;

@@ -7,7 +7,7 @@ use pagewright_arch::{Leaf, LeafFlags};
 use pagewright_sync::Platform;
 use pagewright_table::Locked;
 use pagewright_tlb::frames::{FolioFlags, FolioRef};
-use pagewright_types::{Access, Counter, Level, Order, Rights, plant};
+use pagewright_types::{Access, Counter, Level, Order, PageRange, Rights, plant};
 
 impl<P: Platform> Fault<'_, P> {
     /// A store to a private page that may be shared with other spaces: reuse it if it is this space's alone, copy it otherwise.
@@ -84,6 +84,7 @@ impl<P: Platform> Fault<'_, P> {
         };
         // INV-COW-ORDER: clear the old entry and flush it before the new page is published. Otherwise one CPU could store to the new page
         // while another still reads the old one.
+        self.mm.reduce(self.space, PageRange::page(self.va), Rights::empty());
         self.space.rss().note_peak();
         if let Some(debt) = locked.take(self.va) {
             if !debt.parked().is_special() {

@@ -82,7 +82,7 @@ impl<P: Platform> Mm<P> {
     /// # Errors
     /// [`FaultError`]: what signal the access gets. Nothing has changed, except that a stack may have grown.
     pub fn fault(&self, space: &Space<P>, va: VirtAddr, access: Access) -> Result<Served, FaultError> {
-        let served = self.fault_in(space, va, access);
+        let served = self.call(|| self.fault_in(space, va, access));
         self.tlb.count(Counter::PgFault, 1);
         match served {
             Ok(Served::Minor) => space.count_fault(false),

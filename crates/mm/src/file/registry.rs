@@ -56,7 +56,12 @@ impl<P: Platform> Mm<P> {
 
     /// Truncates a file to nothing and forgets it. Mappings of it stay, and every access to them is past its end.
     pub fn forget_file(&self, file: &Arc<FileObject<P>>) {
-        self.truncate(file, 0);
+        self.call(|| self.drop_file(file));
+    }
+
+    /// The same, within a call.
+    pub(crate) fn drop_file(&self, file: &Arc<FileObject<P>>) {
+        self.cut_file(file, 0);
         let forgotten = self.files.known.lock().remove(u64::from(file.id().raw()));
         drop(forgotten);
     }

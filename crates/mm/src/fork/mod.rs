@@ -15,7 +15,6 @@ use crate::mm::Mm;
 use crate::space::{AddressMap, Space};
 use pagewright_sync::{Arc, Platform};
 use pagewright_tlb::Gather;
-use pagewright_types::judge::Fact;
 use pagewright_types::{Counter, Rights, plant};
 
 impl<P: Platform> Mm<P> {
@@ -25,6 +24,10 @@ impl<P: Platform> Mm<P> {
     /// [`MmError`] for want of memory. No child exists then, and the parent can do what it could before; some of its pages may fault once
     /// more on a store.
     pub fn fork(&self, parent: &Space<P>) -> Result<Arc<Space<P>>, MmError> {
+        self.call(|| self.fork_space(parent))
+    }
+
+    fn fork_space(&self, parent: &Space<P>) -> Result<Arc<Space<P>>, MmError> {
         let parent_map = parent.map().write();
         // A space that ended has left the tree of forks: nothing may be hung below its node, which may be somebody else's by now.
         if parent_map.ended {
@@ -41,7 +44,7 @@ impl<P: Platform> Mm<P> {
                 Ok(child)
             }
             Err(error) => {
-                self.end_space(&child);
+                self.close_space(&child);
                 Err(error)
             }
         }
@@ -61,8 +64,8 @@ impl<P: Platform> Mm<P> {
         let mut outcome = Ok(());
         for (start, vma) in from.iter().filter(|(_, vma)| !vma.is_shared() && vma.has_anon()) {
             let range = vma.range(start);
+            self.reduce(parent, range, Rights::RX);
             outcome = self.copy_entries(parent, child, range, gather);
-            self.fx().declare(Fact::RightReduced { root: parent.table().root(), range, left: Rights::RX });
             if outcome.is_err() {
                 break;
             }

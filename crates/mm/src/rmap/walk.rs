@@ -65,6 +65,11 @@ impl<P: Platform> Mm<P> {
     /// Sets a file's size. Pages past the new end are unmapped everywhere, copies that private mappings made of them included, and
     /// leave the cache (`truncate_pagecache`).
     pub fn truncate(&self, file: &FileObject<P>, size: u64) {
+        self.call(|| self.cut_file(file, size));
+    }
+
+    /// The same, within a call.
+    pub(crate) fn cut_file(&self, file: &FileObject<P>, size: u64) {
         file.set_size(size);
         let from = size.div_ceil(PAGE_SIZE);
         let mut at: Option<SpaceId> = None;

@@ -19,6 +19,10 @@ impl<P: Platform> Mm<P> {
         if range.end() > P::Isa::USER_END {
             return Err(MmError::NotMapped { at: P::Isa::USER_END });
         }
+        self.call(|| self.drop_pages(space, range))
+    }
+
+    fn drop_pages(&self, space: &Space<P>, range: PageRange) -> Result<(), MmError> {
         // Reading suffices, as in Linux: no mapping changes, and faults lock the same tables.
         let map = space.map().read();
         let mut gather = Gather::new(&self.tlb, space.table().context());

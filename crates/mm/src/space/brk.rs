@@ -22,6 +22,10 @@ impl<P: Platform> Mm<P> {
     ///
     /// Linux's `brk` does not fail: when it can't do as asked, it returns the old break, and the C library makes `ENOMEM` of that.
     pub fn brk(&self, space: &Space<P>, to: VirtAddr) -> VirtAddr {
+        self.call(|| self.move_break(space, to))
+    }
+
+    fn move_break(&self, space: &Space<P>, to: VirtAddr) -> VirtAddr {
         let mut map = space.map().write();
         if to < map.brk_start || map.ended {
             return map.brk;

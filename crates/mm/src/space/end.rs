@@ -14,6 +14,11 @@ impl<P: Platform> Mm<P> {
     /// # Panics
     /// In debug builds when a CPU still runs it.
     pub fn end_space(&self, space: &Space<P>) {
+        self.call(|| self.close_space(space));
+    }
+
+    /// The same, within a call.
+    pub(crate) fn close_space(&self, space: &Space<P>) {
         let mut map = space.map().write();
         if core::mem::replace(&mut map.ended, true) {
             return;
@@ -21,14 +26,14 @@ impl<P: Platform> Mm<P> {
         let everything = PageRange::new(VirtAddr::ZERO, P::Isa::USER_END);
         let mut gather = Gather::whole(&self.tlb, space.table().context());
         for (start, vma) in map.iter() {
-            self.zap(space, vma.range(start), &mut gather);
+            self.zap_at_end(space, vma.range(start), &mut gather);
         }
         let limits = PageRange::new(VirtAddr::ZERO, super::unmap::top_of_tables::<P>());
         self.free_tables(space, everything, limits, &mut gather);
         gather.settle();
         while let Some(vma) = map.take_first_in(everything) {
             if let Some(shmem) = map.release(&vma) {
-                self.forget_file(&shmem);
+                self.drop_file(&shmem);
             }
         }
         drop(map);

@@ -53,6 +53,10 @@ impl<P: Platform> Mm<P> {
     /// [`MmError`]; nothing has changed. Populating can't fail: what could not be faulted in will be when it is touched.
     pub fn mmap(&self, space: &Space<P>, request: &MapRequest<'_, P>) -> Result<VirtAddr, MmError> {
         let plan = self.plan(request)?;
+        self.call(|| self.map_planned(space, request, &plan))
+    }
+
+    fn map_planned(&self, space: &Space<P>, request: &MapRequest<'_, P>, plan: &Plan<P>) -> Result<VirtAddr, MmError> {
         let populate = request.flags.contains(MapFlags::LOCKED)
             || request.flags.contains(MapFlags::POPULATE) && !request.flags.contains(MapFlags::NONBLOCK);
         let mut map = space.map().write();
@@ -67,7 +71,7 @@ impl<P: Platform> Mm<P> {
             return Err(MmError::TooManyMappings { limit });
         }
         self.reserve_unmap(&mut map, range)?;
-        let (backing, pgoff) = self.back(space, &plan, start)?;
+        let (backing, pgoff) = self.back(space, plan, start)?;
         // From here on nothing can fail.
         self.unmap_reserved(space, &mut map, range);
         let mut flags = VmFlags::empty();
@@ -160,7 +164,7 @@ impl<P: Platform> Mm<P> {
             Backing::Anon if plan.shared => {
                 let file = self.add_file("/dev/zero (deleted)", Kind::Shmem, plan.pages * PAGE_SIZE)?;
                 if let Err(error) = file.join(self, space.id()) {
-                    self.forget_file(&file);
+                    self.drop_file(&file);
                     return Err(error);
                 }
                 Ok((Backing::File(file), 0))

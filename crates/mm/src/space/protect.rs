@@ -9,7 +9,6 @@ use crate::mm::Mm;
 use pagewright_arch::{Isa, Leaf, LeafFlags};
 use pagewright_sync::Platform;
 use pagewright_tlb::Gather;
-use pagewright_types::judge::Fact;
 use pagewright_types::{PageRange, Rights, VirtAddr, plant};
 
 impl<P: Platform> Mm<P> {
@@ -26,6 +25,10 @@ impl<P: Platform> Mm<P> {
         if range.end() > P::Isa::USER_END {
             return Err(MmError::NotMapped { at: P::Isa::USER_END });
         }
+        self.call(|| self.protect(space, range, rights))
+    }
+
+    fn protect(&self, space: &Space<P>, range: PageRange, rights: Rights) -> Result<(), MmError> {
         let mut map = space.map().write();
         let (part, outcome) = permitted(&map, range, rights);
         if !part.is_empty() {
@@ -62,6 +65,9 @@ impl<P: Platform> Mm<P> {
         rights: Rights,
         gather: &mut Gather<'a, P>,
     ) {
+        // Whatever can be stored to can be loaded from, and whatever has a right at all.
+        let left = if rights.is_empty() { rights } else { rights | Rights::READ };
+        self.reduce(space, range, left);
         map.split_at(range.start());
         map.split_at(range.end());
         let mut at = range.start().page_index();
@@ -77,9 +83,6 @@ impl<P: Platform> Mm<P> {
                 self.protect_entries(space, start, vma, gather);
             }
         }
-        // Whatever can be stored to can be loaded from, and whatever has a right at all.
-        let left = if rights.is_empty() { rights } else { rights | Rights::READ };
-        self.fx().declare(Fact::RightReduced { root: space.table().root(), range, left });
         map.merge_over(range);
     }
 

@@ -8,8 +8,7 @@ use crate::mm::Mm;
 use pagewright_arch::Isa;
 use pagewright_sync::Platform;
 use pagewright_tlb::Gather;
-use pagewright_types::judge::Fact;
-use pagewright_types::{Level, PageRange, Rights, VirtAddr};
+use pagewright_types::{Level, PageRange, VirtAddr};
 
 impl<P: Platform> Mm<P> {
     /// Unmaps `len` bytes at `addr`, rounded up to pages. Holes are no error.
@@ -24,10 +23,12 @@ impl<P: Platform> Mm<P> {
         if range.end() > P::Isa::USER_END {
             return Err(MmError::BeyondUser { range });
         }
-        let mut map = space.map().write();
-        self.reserve_unmap(&mut map, range)?;
-        self.unmap_reserved(space, &mut map, range);
-        Ok(())
+        self.call(|| {
+            let mut map = space.map().write();
+            self.reserve_unmap(&mut map, range)?;
+            self.unmap_reserved(space, &mut map, range);
+            Ok(())
+        })
     }
 
     /// Makes [`Mm::unmap_reserved`] over `range` infallible, plus one insert for whatever the caller puts there.
@@ -54,13 +55,11 @@ impl<P: Platform> Mm<P> {
         let after = map.find_or_after(range.end());
         let after = after.map_or(top_of_tables::<P>(), |(start, _)| VirtAddr::from_page_index(start));
         self.free_tables(space, range, PageRange::new(before, after), &mut gather);
-        let root = space.table().root();
-        self.fx().declare(Fact::RightReduced { root, range, left: Rights::empty() });
         // INV-MM-UNMAPPED: no CPU can use the range when the call returns, nor when somebody else maps it.
         gather.settle();
         while let Some(vma) = map.take_first_in(range) {
             if let Some(shmem) = map.release(&vma) {
-                self.forget_file(&shmem);
+                self.drop_file(&shmem);
             }
         }
     }
