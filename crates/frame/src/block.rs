@@ -9,7 +9,7 @@
 //!
 //! Not guaranteed: that whoever settles does so. Only `tlb` names these calls.
 
-use crate::bomb;
+use pagewright_sync::bomb;
 use pagewright_types::{DebtKey, Order, Pfn};
 
 /// 2^order frames that belong to whoever has this value.
@@ -49,7 +49,7 @@ impl Block {
 
 impl Drop for Block {
     fn drop(&mut self) {
-        bomb::dropped(format_args!("block of order {} at {}", self.order, self.pfn));
+        bomb::dropped(format_args!("INV-FRAME-LINEAR: leaked block of order {} at {}", self.order, self.pfn));
     }
 }
 

@@ -8,7 +8,7 @@ use crate::block::Block;
 use crate::frames::Frames;
 use crate::record::State;
 use core::sync::atomic::Ordering;
-use pagewright_sync::Platform;
+use pagewright_sync::{Platform, bomb};
 use pagewright_types::Pfn;
 
 /// Blocks chained through their records. It owns them: empty it before it is dropped.
@@ -61,7 +61,7 @@ impl BlockList {
 impl Drop for BlockList {
     fn drop(&mut self) {
         if self.head.is_some() {
-            crate::bomb::dropped(format_args!("{} blocks in a list", self.len));
+            bomb::dropped(format_args!("INV-FRAME-LINEAR: leaked {} blocks in a list", self.len));
         }
     }
 }

@@ -15,13 +15,12 @@
 //! Not guaranteed: that counts read without a lock that stops their changes are still right.
 
 use crate::block::Block;
-use crate::bomb;
 use crate::frames::Frames;
 use crate::memmap::Memmap;
 use crate::record::{FrameRecord, State};
 use core::fmt;
 use core::sync::atomic::{AtomicU32, Ordering, fence};
-use pagewright_sync::Platform;
+use pagewright_sync::{Platform, bomb};
 use pagewright_types::{DebtKey, FileId, FrameRange, LineageId, Order, Pfn};
 
 bitflags::bitflags! {
@@ -111,7 +110,7 @@ impl FolioRef {
 
 impl Drop for FolioRef {
     fn drop(&mut self) {
-        bomb::dropped(format_args!("reference to the folio at {}", self.0));
+        bomb::dropped(format_args!("INV-FRAME-LINEAR: leaked reference to the folio at {}", self.0));
     }
 }
 

@@ -16,13 +16,13 @@
 //!
 //! Not guaranteed: that `thaw` is told the right count; the caller knows who refers to each part.
 
-use crate::bomb;
 use crate::folio::{Folio, FolioFlags, clear_counts};
 use crate::memmap::Memmap;
 use crate::record::{Kind, State};
 use core::fmt;
 use core::iter::FusedIterator;
 use core::sync::atomic::Ordering;
+use pagewright_sync::bomb;
 use pagewright_types::{Order, Pfn};
 
 /// The folio has another count than the caller can account for. Nothing changed.
@@ -126,7 +126,7 @@ impl fmt::Debug for Frozen<'_> {
 
 impl Drop for Frozen<'_> {
     fn drop(&mut self) {
-        bomb::dropped(format_args!("frozen folio at {}", self.0.head));
+        bomb::dropped(format_args!("INV-FRAME-LINEAR: leaked frozen folio at {}", self.0.head));
     }
 }
 
@@ -164,7 +164,11 @@ impl FusedIterator for Parts<'_> {}
 impl Drop for Parts<'_> {
     fn drop(&mut self) {
         if self.next < self.count {
-            bomb::dropped(format_args!("{} parts of the folio at {}", self.count - self.next, self.head));
+            bomb::dropped(format_args!(
+                "INV-FRAME-LINEAR: leaked {} parts of the folio at {}",
+                self.count - self.next,
+                self.head
+            ));
         }
     }
 }

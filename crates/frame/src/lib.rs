@@ -25,11 +25,8 @@
 #![deny(unsafe_code)]
 
 extern crate alloc;
-#[cfg(feature = "std")]
-extern crate std;
 
 mod block;
-mod bomb;
 mod buddy;
 mod chain;
 mod folio;

@@ -12,11 +12,10 @@
 //! Not guaranteed: that only exclusive anonymous pages are pinned; that is `mm`'s rule.
 
 use crate::block::Block;
-use crate::bomb;
 use crate::folio::{Folio, add_unless_zero};
 use crate::frames::Frames;
 use core::sync::atomic::Ordering;
-use pagewright_sync::Platform;
+use pagewright_sync::{Platform, bomb};
 use pagewright_types::Pfn;
 
 /// References that a pin of a small folio counts (Linux's `GUP_PIN_COUNTING_BIAS`).
@@ -42,7 +41,7 @@ impl PinRef {
 
 impl Drop for PinRef {
     fn drop(&mut self) {
-        bomb::dropped(format_args!("pin of the folio at {}", self.0));
+        bomb::dropped(format_args!("INV-FRAME-LINEAR: leaked pin of the folio at {}", self.0));
     }
 }
 

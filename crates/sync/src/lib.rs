@@ -6,6 +6,7 @@
 //!   panic when the order is broken.
 //! - [`Arc`] – shared ownership whose creation can fail.
 //! - [`atomic`] – the atomics under all of these, which a model checker can replace.
+//! - [`bomb`] – what happens to a value that must not be dropped.
 //! - [`PerCpu`], [`Counters`] – one value per CPU; the storage of the counters declared in `types`.
 //!
 //! Neighbours: uses `types` and `arch`; used by everything above.
@@ -18,6 +19,7 @@ extern crate alloc;
 mod arc;
 pub mod atomic;
 mod backend;
+pub mod bomb;
 mod counters;
 mod mask;
 mod percpu;

@@ -3,7 +3,7 @@
 use crate::context::Context;
 use crate::engine::Tlb;
 use pagewright_frame::{Block, FolioRef};
-use pagewright_sync::Platform;
+use pagewright_sync::{Platform, bomb};
 use pagewright_types::{Level, PageRange, VirtAddr};
 
 /// What an edit took away from whoever still holds the old entry in a TLB.
@@ -127,6 +127,6 @@ impl<P: Platform, T: Park> Drop for Debt<'_, P, T> {
     fn drop(&mut self) {
         let Some(parked) = self.parked.take() else { return };
         self.tlb.abandon(self.context, |keep| parked.park(keep));
-        debug_assert!(false, "INV-TLB-DEBT: debt of {:?} at {} dropped unpaid", self.owed, self.va);
+        bomb::dropped(format_args!("INV-TLB-DEBT: debt of {:?} at {} dropped unpaid", self.owed, self.va));
     }
 }

@@ -9,7 +9,7 @@ use crate::debt::{Debt, Owed, Park, Parked};
 use crate::engine::{Flush, Tlb};
 use arrayvec::ArrayVec;
 use pagewright_frame::{BlockList, FolioRef};
-use pagewright_sync::Platform;
+use pagewright_sync::{Platform, bomb};
 use pagewright_types::{Level, PageRange, plant};
 
 /// Shared references held before a gather settles early.
@@ -159,6 +159,6 @@ impl<P: Platform> Drop for Gather<'_, P> {
                 keep(Parked::Block(block));
             }
         });
-        debug_assert!(false, "INV-TLB-DEBT: gather dropped unsettled");
+        bomb::dropped(format_args!("INV-TLB-DEBT: gather dropped unsettled"));
     }
 }

@@ -11,6 +11,7 @@ use ipi::Mail;
 use pagewright_arch::{ShootdownKind, Target};
 use pagewright_frame::{Frames, NoFrames, Request};
 use pagewright_sync::{Arc, AtomicMask, OutOfMemory, PerCpu, Platform, SpinLock, rank};
+use pagewright_types::judge::Fact;
 use pagewright_types::plant;
 use pagewright_types::{Counter, CpuMask, Level, Order, PageRange, Pfn, SpaceId, VirtAddr};
 
@@ -124,6 +125,7 @@ impl<P: Platform> Tlb<P> {
         let request = Request::new(Order::ZERO, frames.node_of_cpu(fx.cpu()));
         // Nothing has run yet, so no TLB holds anything: whatever key the block has is settled.
         let root = frames.take(request).map_err(SetupError::NoFrames)?.settle(|_| {});
+        fx.declare(Fact::FrameReused { pfn: root.pfn(), order: root.order() });
         let kernel_root = frames.new_table(root, Level::PGD, SpaceId::default());
         fx.zero(kernel_root, Order::ZERO);
         let ceiling = AtomicU32::new(config.single_page_flush_ceiling);

@@ -13,6 +13,7 @@ on_both! {
     a_dropped_gather_is_settled_before_its_frames_are_reused,
     a_shared_folio_remembers_what_it_owes,
     who_may_not_wait_gets_no_frame_that_owes,
+    a_panic_with_a_debt_in_hand_is_the_only_one,
 }
 
 /// Drops something that owes: debug builds panic, and say why.
@@ -99,6 +100,25 @@ fn a_shared_folio_remembers_what_it_owes<I: Isa>() {
     let block = tlb.frames().put(other).expect("the last reference");
     tlb.free(block);
     take_until(&space, &[(2, pfn)]);
+}
+
+/// Dropped by unwinding, debts are parked as ever, and what is told is the panic that dropped them.
+fn a_panic_with_a_debt_in_hand_is_the_only_one<I: Isa>() {
+    let (_, tlb) = machine::<I>(2);
+    let space = Space::new(&tlb);
+    let pfns = [1, 2, 3].map(|index| space.map_new(index));
+    let panicked = catch_unwind(AssertUnwindSafe(|| {
+        let _block = tlb.alloc(tlb.request(Order::ZERO)).expect("memory is left");
+        let mut gather = Gather::new(&tlb, &space.context);
+        gather.absorb(space.unmap(1, pfns[0]));
+        gather.absorb(space.unmap(2, pfns[1]));
+        let _debt = space.unmap(3, pfns[2]);
+        panic!("the first");
+    }));
+    let message = panicked.expect_err("it panics");
+    assert_eq!(message.downcast_ref(), Some(&"the first"));
+    assert_eq!(tlb.frames().counters().sum(Counter::PwTlbDebtParked), 3);
+    assert!(pfns.iter().all(|pfn| is_free(&tlb, *pfn)));
 }
 
 fn who_may_not_wait_gets_no_frame_that_owes<I: Isa>() {
