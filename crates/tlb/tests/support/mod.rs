@@ -15,6 +15,7 @@ use pagewright_arch::{Caps, Effects, Entry, Invalidate, Isa, IsaKind, Leaf, Pte,
 use pagewright_sync::{Backend, Platform, RankSet};
 use pagewright_tlb::frames::{Frames, Layout, NodeSpec};
 use pagewright_tlb::{Tlb, TlbConfig};
+use pagewright_types::judge::Fact;
 use pagewright_types::{Access, CpuId, CpuMask, FrameRange, Level, NodeId, Order, Pfn, PhysAddr, Tag, VirtAddr};
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
@@ -458,6 +459,19 @@ impl<I: Isa> Effects for Host<I> {
         let permitted = &self.0.permitted;
         permitted.load(Ordering::Relaxed) == UNLIMITED
             || permitted.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1)).is_ok()
+    }
+
+    /// Frames are declared as handed out when their debt is paid, and not before: no CPU reaches them under the tag that it uses. Where CPUs
+    /// are threads, one may be lazy, or between its switch and its catching up.
+    fn declare(&self, fact: Fact) {
+        let (Fact::FrameReused { pfn, order }, Delivery::AtOnce) = (fact, self.0.delivery) else { return };
+        let frames = FrameRange::new(pfn, pfn.add(order.frames()));
+        for cpu in self.0.online.iter() {
+            let core = self.core(cpu);
+            let Some((_, current)) = core.root else { continue };
+            let reached = core.tlb.iter().find(|((tag, _), cached)| *tag == current && frames.contains(cached.leaf.pfn));
+            assert!(reached.is_none(), "{pfn} is handed out and CPU {cpu} has {reached:?}");
+        }
     }
 
     fn zero(&self, pfn: Pfn, order: Order) {
