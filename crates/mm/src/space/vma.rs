@@ -7,19 +7,43 @@ use pagewright_sync::{Arc, Platform};
 use pagewright_types::{FileId, PageRange, Rights, VirtAddr};
 
 bitflags::bitflags! {
-    /// What a mapping is, beside its rights (`VM_*`).
+    /// What a mapping is, beside its rights: `VM_*` with Linux's values (`include/linux/mm.h`), but for [`VmFlags::SEALED`], which Linux has
+    /// above the low 32 bits.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
-    pub struct VmFlags: u8 {
+    pub struct VmFlags: u32 {
         /// Stores go to the object, not to a copy.
-        const SHARED = 1;
+        const SHARED = 0x8;
         /// Grows down when touched below its start.
-        const GROWSDOWN = 1 << 1;
-        /// Asked for with `MAP_NORESERVE`.
-        const NORESERVE = 1 << 2;
-        /// Was writable and private once, so that its pages are charged (`VM_ACCOUNT`). It stays when the right to write goes, and keeps
+        const GROWSDOWN = 0x100;
+        /// Its pages stay resident (`mlock`).
+        const LOCKED = 0x2000;
+        /// Pages will be touched in order (`MADV_SEQUENTIAL`).
+        const SEQ_READ = 0x8000;
+        /// Pages will be touched in no order (`MADV_RANDOM`).
+        const RAND_READ = 0x1_0000;
+        /// Not there in a child (`MADV_DONTFORK`).
+        const DONTCOPY = 0x2_0000;
+        /// With `LOCKED`: pages are locked as they are touched (`MLOCK_ONFAULT`).
+        const LOCKONFAULT = 0x8_0000;
+        /// Was writable and private once, so that its pages are charged. It stays when the right to write goes, and keeps
         /// neighbours apart that look alike: of a library, its read-only data and what was relocated and then made read-only.
-        const ACCOUNT = 1 << 3;
+        const ACCOUNT = 0x10_0000;
+        /// Asked for with `MAP_NORESERVE`.
+        const NORESERVE = 0x20_0000;
+        /// Empty in a child (`MADV_WIPEONFORK`).
+        const WIPEONFORK = 0x200_0000;
+        /// All of it counts as written to since soft-dirty bits were last cleared.
+        const SOFTDIRTY = 0x800_0000;
+        /// May not be unmapped, moved, replaced or given other rights (`mseal`).
+        const SEALED = 0x8000_0000;
     }
+}
+
+impl VmFlags {
+    /// What locked memory has.
+    pub const LOCK_MASK: Self = Self::LOCKED.union(Self::LOCKONFAULT);
+    /// What may differ between neighbours that become one, and what the one then has if either had it (`VM_IGNORE_MERGE`).
+    pub(crate) const IGNORED_BY_MERGE: Self = Self::SOFTDIRTY;
 }
 
 /// Pages kept free below a mapping that grows down (Linux's default `stack_guard_gap`).
@@ -111,6 +135,10 @@ impl<P: Platform> Vma<P> {
         self.flags
     }
 
+    pub(crate) fn set_flags(&mut self, flags: VmFlags) {
+        self.flags = flags;
+    }
+
     /// Whether stores go to the object.
     pub fn is_shared(&self) -> bool {
         self.flags.contains(VmFlags::SHARED)
@@ -171,7 +199,7 @@ impl<P: Platform> Vma<P> {
     pub(crate) fn continues_into(&self, start: u64, next: &Self) -> bool {
         self.rights == next.rights
             && self.most == next.most
-            && self.flags == next.flags
+            && (self.flags ^ next.flags) - VmFlags::IGNORED_BY_MERGE == VmFlags::empty()
             && self.file_id() == next.file_id()
             && self.pgoff + (self.end - start) == next.pgoff
     }

@@ -3,7 +3,7 @@
 //! Two trees: by address, which faults and calls look in; and by file and page of the file, which the reverse map looks in. Every change
 //! goes through here, so that they agree and files know who maps them.
 
-use super::vma::{STACK_GUARD_PAGES, Vma};
+use super::vma::{STACK_GUARD_PAGES, VmFlags, Vma};
 use crate::error::MmError;
 use crate::file::FileObject;
 use crate::mm::Mm;
@@ -244,6 +244,11 @@ impl<P: Platform> AddressMap<P> {
         self.vmas.update(start, |vma| vma.set_rights(rights));
     }
 
+    /// Changes the flags of the mapping at page `start`.
+    pub(super) fn set_flags(&mut self, start: u64, flags: VmFlags) {
+        self.vmas.update(start, |vma| vma.set_flags(flags));
+    }
+
     /// Joins neighbours that could be one, at both ends of `range` and within (`vma_merge`).
     pub(super) fn merge_over(&mut self, range: PageRange) {
         let end = range.end().page_index();
@@ -258,16 +263,18 @@ impl<P: Platform> AddressMap<P> {
                 start = next_start;
                 continue;
             }
-            let (next_end, has_anon) = (next.end(), next.has_anon());
+            let (next_end, has_anon, next_flags) = (next.end(), next.has_anon(), next.flags());
             if has_anon {
                 vma.note_anon();
             }
+            let flags = vma.flags() | next_flags & VmFlags::IGNORED_BY_MERGE;
             if let Some(absorbed) = self.remove(next_start)
                 && let Some(file) = absorbed.file()
             {
                 file.leave(self.space);
             }
             self.set_end(start, next_end);
+            self.set_flags(start, flags);
         }
     }
 

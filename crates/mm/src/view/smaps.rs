@@ -51,7 +51,7 @@ fn figures(out: &mut dyn Write, usage: &Usage, rollup: bool) -> fmt::Result {
 
 /// The two-letter words of a mapping, in the order of Linux's bits (`show_smap_vma_flags`).
 fn vm_flags<P: Platform>(out: &mut dyn Write, vma: &Vma<P>) -> fmt::Result {
-    let (rights, most) = (vma.rights(), vma.most());
+    let (rights, most, flags) = (vma.rights(), vma.most(), vma.flags());
     let words = [
         (rights.contains(Rights::READ), "rd"),
         (rights.contains(Rights::WRITE), "wr"),
@@ -63,8 +63,16 @@ fn vm_flags<P: Platform>(out: &mut dyn Write, vma: &Vma<P>) -> fmt::Result {
         (most.contains(Rights::EXEC), "me"),
         (vma.is_shared(), "ms"),
         (vma.grows_down(), "gd"),
-        (vma.flags().contains(VmFlags::ACCOUNT), "ac"),
-        (vma.flags().contains(VmFlags::NORESERVE), "nr"),
+        (flags.contains(VmFlags::LOCKED), "lo"),
+        (flags.contains(VmFlags::SEQ_READ), "sr"),
+        (flags.contains(VmFlags::RAND_READ), "rr"),
+        (flags.contains(VmFlags::DONTCOPY), "dc"),
+        (flags.contains(VmFlags::LOCKONFAULT), "lf"),
+        (flags.contains(VmFlags::ACCOUNT), "ac"),
+        (flags.contains(VmFlags::NORESERVE), "nr"),
+        (flags.contains(VmFlags::WIPEONFORK), "wf"),
+        (flags.contains(VmFlags::SOFTDIRTY), "sd"),
+        (flags.contains(VmFlags::SEALED), "sl"),
     ];
     out.write_str("VmFlags: ")?;
     for (_, word) in words.iter().filter(|(holds, _)| *holds) {
