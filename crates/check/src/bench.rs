@@ -101,6 +101,12 @@ impl<I: Isa> Bench<I> {
         self.oracle().found() + self.found.borrow().len() as u64
     }
 
+    /// What was found so far: by the oracle, then by the caller.
+    pub fn findings(&self) -> Vec<Finding> {
+        let violations = self.oracle().violations().iter().cloned().map(Finding::Violation).collect::<Vec<_>>();
+        violations.into_iter().chain(self.found.borrow().clone()).collect()
+    }
+
     /// Asks for the counts (O4), at rest.
     pub fn at_rest(&self, census: &Census) {
         self.listener.borrow_mut().oracle.at_rest(&self.sim, CpuId::new(0), census);
@@ -127,12 +133,10 @@ impl<I: Isa> Bench<I> {
 
     /// What the run came to, with what was found until now.
     pub fn attempt(&self, settings: &Settings, report: Report) -> Attempt {
-        let violations = self.oracle().violations().iter().cloned().map(Finding::Violation).collect::<Vec<_>>();
-        let others = self.found.borrow().clone();
         let outcome = Finding::of_outcome(&report.outcome);
         Attempt {
             fingerprint: Fingerprint::of(&self.sim, settings),
-            findings: violations.into_iter().chain(others).chain(outcome).collect(),
+            findings: self.findings().into_iter().chain(outcome).collect(),
             tally: self.oracle().tally().clone(),
             entries: self.journal.take(),
             report,

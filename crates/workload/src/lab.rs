@@ -6,8 +6,8 @@
 //! Everything that the memory manager does on a CPU runs inside [`Lab::on`], which is one atomic operation of the machine's fast mode.
 
 use pagewright_arch::Isa;
-use pagewright_mm::{FaultError, Knobs, Mm, SetupError, Space};
-use pagewright_sim::{ConfigError, Cost, MachineConfig, Sim};
+use pagewright_mm::{FaultError, Knobs, Mm, MmError, SetupError, Space};
+use pagewright_sim::{ConfigError, Cost, MachineConfig, ProfileError, Sim};
 use pagewright_sync::Arc;
 use pagewright_tlb::frames::{Layout, NodeSpec};
 use pagewright_types::{Access, CpuId, FrameRange, VirtAddr};
@@ -19,9 +19,15 @@ pub enum LabError {
     /// The machine is impossible.
     #[error("{0}")]
     Machine(#[from] ConfigError),
+    /// The profile that is compiled in is broken.
+    #[error("{0}")]
+    Profile(#[from] ProfileError),
     /// The memory manager could not start on it.
     #[error("the machine is too small: {0}")]
     Memory(SetupError),
+    /// There is no room for what is to run on it.
+    #[error("the machine is too small: {0}")]
+    Start(MmError),
 }
 
 /// A machine with a memory manager.
@@ -39,7 +45,14 @@ impl<I: Isa> Lab<I> {
     /// # Errors
     /// [`LabError`].
     pub fn new(config: MachineConfig, knobs: Knobs) -> Result<Self, LabError> {
-        let sim = Sim::new(config)?;
+        Self::over(Sim::new(config)?, knobs)
+    }
+
+    /// Starts the memory manager on CPU 0 of a machine that has not run yet.
+    ///
+    /// # Errors
+    /// [`LabError::Memory`].
+    pub fn over(sim: Sim<I>, knobs: Knobs) -> Result<Self, LabError> {
         let ranges: Vec<[FrameRange; 1]> = sim.nodes().iter().map(|node| [node.frames]).collect();
         let nodes: Vec<NodeSpec<'_>> = sim
             .nodes()

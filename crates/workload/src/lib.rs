@@ -5,6 +5,7 @@
 //! * [`import`] turns valgrind lackey logs into a trace.
 //! * [`lab`] is the memory manager on a simulated machine, where captures are replayed.
 //! * [`replay`] does what a capture says on the lab, and reports.
+//! * [`random`] makes up programs of memory calls and runs them under an oracle.
 //! * [`record`] runs a program natively for Linux's own figures, then under valgrind for the trace.
 //!
 //! The modules above speak of addresses *as a capture says them* ([`trace::UserAddr`], [`trace::PageNo`]); they know nothing of our
@@ -15,6 +16,7 @@
 pub mod generate;
 pub mod import;
 pub mod lab;
+pub mod random;
 pub mod record;
 pub mod replay;
 pub mod trace;

@@ -331,6 +331,19 @@ impl Spec {
         }
     }
 
+    /// A fault that no program waited for, as populating makes them, is over. Nobody knows what it came to: with `served` it may have made a
+    /// private copy.
+    ///
+    /// # Panics
+    /// When the fault was not begun.
+    pub fn fault_unseen(&mut self, fault: FaultId, served: bool) {
+        let at = self.faults.iter().position(|other| other.id == fault.0).expect("a fault under way");
+        let fault = self.faults.remove(at);
+        if served {
+            self.copied(&fault);
+        }
+    }
+
     /// An access got a signal, while nothing else happened.
     ///
     /// # Errors

@@ -99,6 +99,11 @@ impl Spec {
         }
     }
 
+    /// From now on, until it is said otherwise, `ENOMEM` is always a right answer, or only where Linux has another reason for it.
+    pub fn let_memory_fail(&mut self, may: bool) {
+        self.memory_may_fail = may;
+    }
+
     /// A process with nothing mapped, whose heap begins at `heap`.
     pub fn add_space(&mut self, id: SpaceId, heap: VirtAddr) {
         self.processes.insert(id, Process { heap_start: heap, heap, ..Process::default() });

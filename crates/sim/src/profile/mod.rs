@@ -215,6 +215,13 @@ impl Profile {
         self.isa
     }
 
+    /// The same with so many tags: a machine whose tags run out soon.
+    #[must_use]
+    pub fn with_tags(mut self, tags: u32) -> Self {
+        self.tags = tags;
+        self
+    }
+
     /// Which machine it describes, in words.
     pub fn describes(&self) -> &str {
         &self.describes

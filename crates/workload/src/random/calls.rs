@@ -1,0 +1,161 @@
+//! Memory calls: made on the memory manager, told to the reference memory before and after.
+
+use super::operation::{Object, Operation, Where};
+use super::world::{Process, World};
+use pagewright_arch::Isa;
+use pagewright_mm::space::FileMapping;
+use pagewright_mm::{MapFlags, MapRequest, Mm, MmError, Space};
+use pagewright_model::spec::{self, Answer, Call, FaultId, Place};
+use pagewright_sim::Sim;
+use pagewright_sync::Arc;
+use pagewright_types::{Access, CpuId, PAGE_SIZE, PageRange, Rights, VirtAddr};
+use std::rc::Rc;
+
+/// Pages that one call may populate or put behind shared memory; programs map far fewer.
+const MOST_PAGES: u64 = 4096;
+
+impl<I: Isa> World<I> {
+    /// Makes a call, with the reference memory told. `None` for the answer that the memory manager gave no value with.
+    fn call(
+        &self,
+        cpu: CpuId,
+        process: &Process<I>,
+        call: Call,
+        make: impl FnOnce(&Mm<Sim<I>>) -> Result<Answer, MmError>,
+    ) {
+        let refused = self.sim().refused_allocations();
+        let under_way = self.spec.borrow_mut().begins(self.did(cpu), process.id(), call);
+        let answer = self.lab.on(cpu, make).unwrap_or_else(|error| Answer::Failed(error.errno()));
+        let mut spec = self.spec.borrow_mut();
+        spec.let_memory_fail(self.sim().refused_allocations() > refused);
+        let verdict = spec.ends(self.did(cpu), under_way, answer);
+        drop(spec);
+        self.done.borrow_mut().called(call.name(), answer);
+        self.bench.note(cpu, format_args!("{}: {answer}", call.name()));
+        self.judge(verdict);
+    }
+
+    /// One of the calls that change a process's mappings.
+    pub(super) fn memory_call(&self, cpu: CpuId, operation: Operation) {
+        let Some(process) = self.enter(cpu) else { return };
+        let space = &process.space;
+        match operation {
+            Operation::Map { place, len, rights, object, populate } => {
+                self.map(cpu, &process, place, (len, rights), object, populate);
+            }
+            Operation::Unmap { addr, len } => {
+                let make = |mm: &Mm<Sim<I>>| mm.munmap(space, addr, len).map(|()| Answer::Done);
+                self.call(cpu, &process, Call::Munmap { addr, len }, make);
+            }
+            Operation::Protect { addr, len, rights } => {
+                let make = |mm: &Mm<Sim<I>>| mm.mprotect(space, addr, len, rights).map(|()| Answer::Done);
+                self.call(cpu, &process, Call::Mprotect { addr, len, rights }, make);
+            }
+            Operation::DontNeed { addr, len } => {
+                let make = |mm: &Mm<Sim<I>>| mm.madvise_dontneed(space, addr, len).map(|()| Answer::Done);
+                self.call(cpu, &process, Call::DontNeed { addr, len }, make);
+            }
+            Operation::Break { to } => {
+                // Of two at once the reference memory could not say where the break is.
+                if process.breaking.replace(true) {
+                    return self.done.borrow_mut().leave_out();
+                }
+                self.call(cpu, &process, Call::Brk { to }, |mm| Ok(Answer::Break(mm.brk(space, to))));
+                process.breaking.set(false);
+            }
+            Operation::Fork
+            | Operation::Exit { .. }
+            | Operation::Truncate { .. }
+            | Operation::Access { .. }
+            | Operation::Roam { .. }
+            | Operation::Switch { .. }
+            | Operation::Lazy
+            | Operation::Starve { .. } => unreachable!("{operation} changes no mappings of one process"),
+        }
+    }
+
+    fn map(
+        &self,
+        cpu: CpuId,
+        process: &Process<I>,
+        place: Where,
+        (len, rights): (u64, Rights),
+        object: Object,
+        populate: bool,
+    ) {
+        let opened = if matches!(object, Object::SharedReadOnly(_)) { Rights::READ } else { Rights::RW };
+        let of_file = |index| spec::Object::File { file: self.file.id(), index, opened };
+        let (flags, page, told) = match object {
+            Object::PrivateAnon => (MapFlags::PRIVATE | MapFlags::ANONYMOUS, None, spec::Object::Anon),
+            Object::SharedAnon => {
+                let file = self.fresh_file();
+                self.spec.borrow_mut().add_file(file, len.div_ceil(PAGE_SIZE), Box::new(|_, _| 0));
+                let told = spec::Object::File { file, index: 0, opened: Rights::all() };
+                (MapFlags::SHARED | MapFlags::ANONYMOUS, None, told)
+            }
+            Object::PrivateFile(page) => (MapFlags::PRIVATE, Some(page), of_file(page)),
+            Object::SharedFile(page) | Object::SharedReadOnly(page) => (MapFlags::SHARED, Some(page), of_file(page)),
+        };
+        let shared = flags.contains(MapFlags::SHARED);
+        let (addr, at, place_told) = match place {
+            Where::Anywhere => (VirtAddr::ZERO, MapFlags::empty(), Place::Anywhere),
+            Where::Fixed(at) => (at, MapFlags::FIXED, Place::Fixed(at)),
+            Where::Vacant(at) => (at, MapFlags::FIXED_NOREPLACE, Place::Vacant(at)),
+        };
+        // Where populating copies pages, the reference memory must know since when, and so where.
+        let copies = populate && matches!(object, Object::PrivateFile(_)) && rights.contains(Rights::WRITE);
+        let populate = populate && !(copies && place == Where::Anywhere);
+        let flags = flags | at | if populate { MapFlags::POPULATE } else { MapFlags::empty() };
+        let call = Call::Mmap { place: place_told, len, rights, shared, object: told };
+        self.call(cpu, process, call, |mm| {
+            let faults = if copies && populate { self.populating(process, addr, len) } else { Vec::new() };
+            let file = page.map(|page| FileMapping { file: &self.file, offset: page * PAGE_SIZE, opened });
+            let request = MapRequest { addr, len, rights, flags, file };
+            let mapped = mm.mmap(&process.space, &request);
+            faults.into_iter().for_each(|fault| self.spec.borrow_mut().fault_unseen(fault, mapped.is_ok()));
+            mapped.map(Answer::Mapped)
+        });
+    }
+
+    /// The faults that populating a private mapping of a file may make.
+    fn populating(&self, process: &Process<I>, addr: VirtAddr, len: u64) -> Vec<FaultId> {
+        let Ok(range) = PageRange::from_len(addr, len) else { return Vec::new() };
+        let mut spec = self.spec.borrow_mut();
+        let pages = range.iter().take(MOST_PAGES as usize);
+        pages.map(|va| spec.fault_begins(process.id(), va, Access::Write)).collect()
+    }
+
+    /// Forks, and returns the child's space.
+    pub(super) fn fork_call(&self, cpu: CpuId, parent: &Process<I>) -> Option<Arc<Space<Sim<I>>>> {
+        let mut child = None;
+        self.call(cpu, parent, Call::Fork, |mm| {
+            let space = mm.fork(&parent.space)?;
+            let id = space.id();
+            child = Some(space);
+            Ok(Answer::Child(id))
+        });
+        child
+    }
+
+    /// Ends a process that nobody runs.
+    pub(super) fn end_process(&self, cpu: CpuId, process: &Rc<Process<I>>) {
+        self.call(cpu, process, Call::Exit, |mm| {
+            mm.end_space(&process.space);
+            Ok(Answer::Done)
+        });
+    }
+
+    /// Truncates the file, unless somebody is at it.
+    pub(super) fn truncate(&self, cpu: CpuId, pages: u64) {
+        if self.truncating.replace(true) {
+            return self.done.borrow_mut().leave_out();
+        }
+        let file = &self.file;
+        self.spec.borrow_mut().truncate_begins(file.id(), pages);
+        self.lab.on(cpu, |mm| mm.truncate(file, pages * PAGE_SIZE));
+        self.intact.set(self.intact.get().min(pages));
+        self.spec.borrow_mut().truncate_ends(file.id());
+        self.done.borrow_mut().called("truncate", Answer::Done);
+        self.truncating.set(false);
+    }
+}

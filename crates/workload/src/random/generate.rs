@@ -1,0 +1,263 @@
+//! Draws operations: a few pages at which all CPUs meet, and arguments that are sometimes bad.
+//!
+//! The window lies across the border of two tables of the last level and two of the one above, so that tables come and go with it.
+
+use super::operation::{Object, Operation, Step, Where};
+use super::program::{Mode, Shape};
+use pagewright_types::{Access, CpuId, PAGE_SIZE, Rights, VirtAddr};
+use rand_pcg::Pcg64;
+use rand_pcg::rand_core::{Rng, SeedableRng};
+
+/// Where the window's two halves meet.
+const MIDDLE: u64 = 3 << 30;
+/// Where heaps begin, out of the window's way.
+pub(super) const HEAP: VirtAddr = VirtAddr::new(5 << 30);
+/// Pages of the file.
+pub(super) const FILE_PAGES: u64 = 24;
+
+/// A number below `limit`.
+pub(super) fn below(random: &mut Pcg64, limit: u64) -> u64 {
+    ((u128::from(random.next_u64()) * u128::from(limit)) >> 64) as u64
+}
+
+/// The pages at which programs of a shape meet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Window {
+    pub(super) start: VirtAddr,
+    pub(super) pages: u64,
+    pub(super) heap_pages: u64,
+}
+
+impl Window {
+    pub(super) fn of(mode: Mode) -> Self {
+        let (pages, heap_pages) = match mode {
+            Mode::Fast => (64, 12),
+            Mode::Explore => (4, 2),
+        };
+        Self { start: VirtAddr::new(MIDDLE - pages / 2 * PAGE_SIZE), pages, heap_pages }
+    }
+
+    /// Its pages, those of the heap behind them, and the two around.
+    pub(super) fn all(self) -> impl Iterator<Item = VirtAddr> {
+        let before = VirtAddr::new(self.start.raw() - PAGE_SIZE);
+        let window = (0..self.pages + 2).map(move |page| before.add(page * PAGE_SIZE));
+        window.chain((0..=self.heap_pages).map(|page| HEAP.add(page * PAGE_SIZE)))
+    }
+}
+
+/// Draws the operations of one program, in order.
+pub(super) struct Generator {
+    shape: Shape,
+    window: Window,
+    random: Pcg64,
+    /// Whether allocations fail in this program.
+    starves: bool,
+    /// What the program maps mostly.
+    favourite: Object,
+}
+
+impl Generator {
+    pub(super) fn new(shape: Shape, seed: u64) -> Self {
+        let mut random = Pcg64::seed_from_u64(seed ^ 0x7067_7772_6967_6874);
+        let starves = below(&mut random, 3) == 0;
+        let favourite = match below(&mut random, 8) {
+            0 => Object::SharedAnon,
+            1 => Object::SharedFile(1),
+            2 => Object::PrivateFile(1),
+            _ => Object::PrivateAnon,
+        };
+        Self { shape, window: Window::of(shape.mode), random, starves, favourite }
+    }
+
+    fn below(&mut self, limit: u64) -> u64 {
+        below(&mut self.random, limit)
+    }
+
+    /// Whether something happens that does so once in `times`.
+    fn once_in(&mut self, times: u64) -> bool {
+        self.below(times) == 0
+    }
+
+    fn cpu(&mut self) -> CpuId {
+        CpuId::new(self.below(self.shape.cpus.into()) as u16)
+    }
+
+    /// Operation `index` of the calm beginning: something is mapped, and every CPU has used it.
+    pub(super) fn calm(&mut self, index: usize) -> Step {
+        let cpus = usize::from(self.shape.cpus);
+        if index == 0 {
+            let (start, pages) = (self.window.start, self.window.pages);
+            let (len, object) = (pages * PAGE_SIZE, self.favourite);
+            let operation =
+                Operation::Map { place: Where::Fixed(start), len, rights: Rights::RW, object, populate: false };
+            return Step { cpu: CpuId::new(0), operation };
+        }
+        if index <= cpus {
+            return Step { cpu: CpuId::new((index - 1) as u16), operation: Operation::Switch { to: 0 } };
+        }
+        let cpu = self.cpu();
+        let operation = match self.below(16) {
+            0 => self.call(),
+            1 => Operation::Fork,
+            2 => self.switch(),
+            3 => Operation::Lazy,
+            _ => self.access(),
+        };
+        Step { cpu, operation }
+    }
+
+    /// The next of the others.
+    pub(super) fn other(&mut self) -> Step {
+        let cpu = self.cpu();
+        let operation = match self.shape.mode {
+            Mode::Fast => match self.below(64) {
+                0..32 => self.roam(),
+                32 => Operation::Lazy,
+                33..37 => self.switch(),
+                37..40 => self.access(),
+                40 if self.starves => self.starve(),
+                _ => self.call(),
+            },
+            Mode::Explore => match self.below(64) {
+                0..24 => self.access(),
+                24..27 => Operation::Lazy,
+                27..31 => self.switch(),
+                31 if self.starves => self.starve(),
+                _ => self.call(),
+            },
+        };
+        Step { cpu, operation }
+    }
+
+    fn starve(&mut self) -> Operation {
+        Operation::Starve { after: self.below(8) }
+    }
+
+    fn switch(&mut self) -> Operation {
+        Operation::Switch { to: self.below(4) as usize }
+    }
+
+    /// A page of the window, seldom of the heap, and once in a while one past either.
+    fn page(&mut self) -> VirtAddr {
+        let Window { start, pages, heap_pages } = self.window;
+        match self.below(16) {
+            0 => HEAP.add(self.below(heap_pages + 1) * PAGE_SIZE),
+            1 => VirtAddr::new(start.raw() - PAGE_SIZE + self.below(pages + 2) * PAGE_SIZE),
+            _ => start.add(self.below(pages) * PAGE_SIZE),
+        }
+    }
+
+    fn access(&mut self) -> Operation {
+        let va = self.page().add(self.below(3) * 8);
+        let access = match self.below(16) {
+            0..7 => Access::Read,
+            7..15 => Access::Write,
+            _ => Access::Exec,
+        };
+        Operation::Access { va, access }
+    }
+
+    fn roam(&mut self) -> Operation {
+        let Window { start, pages, heap_pages } = self.window;
+        let (start, pages) = if self.once_in(8) { (HEAP, heap_pages) } else { (start, pages) };
+        Operation::Roam { start, pages, times: 256 + self.below(1024) as u32, seed: self.random.next_u64() }
+    }
+
+    /// Start and length of some pages of the window: short ones mostly.
+    fn range(&mut self) -> (VirtAddr, u64) {
+        let Window { start, pages, .. } = self.window;
+        let first = self.below(pages);
+        let longest = pages - first;
+        let count = 1 + match self.below(4) {
+            0 => self.below(longest),
+            _ => self.below(longest.min(1 + pages / 8)),
+        };
+        let part = if self.once_in(4) { self.below(PAGE_SIZE) } else { 0 };
+        (start.add(first * PAGE_SIZE), count * PAGE_SIZE - part)
+    }
+
+    /// The same, and once in a while something that is no such range.
+    fn argument(&mut self, user_end: VirtAddr) -> (VirtAddr, u64) {
+        let (addr, len) = self.range();
+        if !self.once_in(24) {
+            return (addr, len);
+        }
+        match self.below(6) {
+            0 => (addr.add(1 + self.below(PAGE_SIZE - 1)), len),
+            1 => (addr, 0),
+            2 => (addr, u64::MAX - self.below(2 * PAGE_SIZE)),
+            3 => (VirtAddr::new(user_end.raw() - PAGE_SIZE), len + PAGE_SIZE),
+            4 => (VirtAddr::new(user_end.raw() + self.below(4) * PAGE_SIZE), len),
+            _ => (VirtAddr::new(u64::MAX & !(PAGE_SIZE - 1)), len),
+        }
+    }
+
+    fn rights(&mut self) -> Rights {
+        match self.below(8) {
+            0..3 => Rights::READ,
+            3..5 => Rights::RW,
+            _ => Rights::from_bits_truncate(self.below(8) as u8),
+        }
+    }
+
+    fn object(&mut self) -> Object {
+        let page = self.below(FILE_PAGES / 2);
+        match self.below(16) {
+            0 => Object::SharedReadOnly(page),
+            1 | 2 => Object::SharedFile(page),
+            3 | 4 => Object::PrivateFile(page),
+            5 | 6 => Object::SharedAnon,
+            7..10 => Object::PrivateAnon,
+            _ => self.favourite,
+        }
+    }
+
+    fn map(&mut self, user_end: VirtAddr) -> Operation {
+        let (addr, len) = self.argument(user_end);
+        let place = match self.below(8) {
+            0 => Where::Anywhere,
+            1 | 2 => Where::Vacant(addr),
+            _ => Where::Fixed(addr),
+        };
+        let rights = if self.once_in(4) { self.rights() } else { Rights::RW };
+        let object = self.object();
+        // An object as long as an overflowing length would be is refused for another reason, by its offset.
+        let object = if len > 1 << 40 { Object::PrivateAnon } else { object };
+        let populate = self.once_in(4);
+        Operation::Map { place, len, rights, object, populate }
+    }
+
+    fn call(&mut self) -> Operation {
+        let user_end = self.user_end();
+        match self.below(32) {
+            0..8 => self.map(user_end),
+            8..13 => {
+                let (addr, len) = self.argument(user_end);
+                Operation::Unmap { addr, len }
+            }
+            13..20 => {
+                let (addr, len) = self.argument(user_end);
+                Operation::Protect { addr, len, rights: self.rights() }
+            }
+            20..25 => {
+                let (addr, len) = self.argument(user_end);
+                Operation::DontNeed { addr, len }
+            }
+            25..28 => self.set_break(),
+            28..30 => Operation::Fork,
+            30 => Operation::Exit { lazily: self.once_in(2) },
+            _ => Operation::Truncate { pages: self.below(FILE_PAGES) },
+        }
+    }
+
+    fn set_break(&mut self) -> Operation {
+        let bytes = self.below(self.window.heap_pages * PAGE_SIZE);
+        let to = if self.once_in(16) { VirtAddr::new(HEAP.raw() - 1 - bytes) } else { HEAP.add(bytes) };
+        Operation::Break { to }
+    }
+
+    /// The end of user memory on neither instruction set, or on both: programs are the same on the two.
+    fn user_end(&mut self) -> VirtAddr {
+        VirtAddr::new(if self.once_in(2) { 1 << 48 } else { 0x7fff_ffff_f000 })
+    }
+}

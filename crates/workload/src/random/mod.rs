@@ -1,0 +1,29 @@
+//! Random programs under the oracle: memory calls and accesses of several processes on several CPUs, all of them checked.
+//!
+//! - [`Program`] – a pure function of a [`Shape`] and a seed, as a line of text. [`Operation`] – what it does, one line each.
+//! - [`fast`] – operation by operation.
+//! - `world`: the machine under judgement, its memory manager, the reference memory, the processes. `calls`, `touch`: what is done in it.
+//!   `rest`: what is asked when all is done.
+//!
+//! ```text
+//!   program ──▶ world ──▶ memory manager ──▶ machine ──▶ oracle (O1, O2)
+//!                 └─────▶ reference memory (O3)   at rest: counts (O4), every page, no leak
+//! ```
+//!
+//! Nothing here knows what the memory manager should do: what a call may answer and what a page may show is the reference memory's business.
+//!
+//! Not guaranteed: that programs do what users' programs do. They collide on a few pages, and some of their arguments are bad.
+
+mod calls;
+pub mod fast;
+mod generate;
+mod operation;
+mod program;
+mod rest;
+mod tally;
+mod touch;
+mod world;
+
+pub use operation::{Object, Operation, Step, Where};
+pub use program::{Mode, NotAProgram, Program, Shape};
+pub use tally::Done;

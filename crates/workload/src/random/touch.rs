@@ -1,0 +1,108 @@
+//! Accesses: as a processor makes them, and each told to the reference memory at the moment at which it reaches memory.
+
+use super::generate::below;
+use super::world::{Process, World};
+use pagewright_arch::Isa;
+use pagewright_check::Finding;
+use pagewright_mm::FaultError;
+use pagewright_model::spec::Signal;
+use pagewright_types::{Access, CpuId, PAGE_SIZE, Pfn, VirtAddr};
+use rand_pcg::Pcg64;
+use rand_pcg::rand_core::{Rng, SeedableRng};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// How often one access may fault. Another CPU can take the page away in between, but programs are short.
+const TRIES: u32 = 64;
+
+fn signal(error: &FaultError) -> Signal {
+    match error {
+        FaultError::NotMapped { .. } => Signal::NotMapped,
+        FaultError::NotAllowed { .. } => Signal::NotAllowed,
+        FaultError::PastEnd { .. } | FaultError::Device { .. } => Signal::PastEnd,
+        FaultError::OutOfMemory(_) => Signal::NoMemory,
+    }
+}
+
+impl<I: Isa> World<I> {
+    /// Accesses the cell at `va` as `process`, which `cpu` runs. Returns whether it got no signal.
+    #[inline]
+    pub(super) fn access(&self, cpu: CpuId, process: &Process<I>, va: VirtAddr, access: Access) -> bool {
+        match self.sim().access(cpu, va, access, 1) {
+            Ok(found) => {
+                self.reach(cpu, process, va, access, found.pfn);
+                true
+            }
+            Err(_) => self.fault(cpu, process, va, access),
+        }
+    }
+
+    /// The first try faulted: serve it, try again.
+    #[cold]
+    fn fault(&self, cpu: CpuId, process: &Process<I>, va: VirtAddr, access: Access) -> bool {
+        for _ in 0..TRIES {
+            let refused = self.sim().refused_allocations();
+            let fault = self.spec.borrow_mut().fault_begins(process.id(), va, access);
+            let served = self.lab.on(cpu, |mm| mm.fault(&process.space, va, access));
+            let served = served.map(drop).map_err(|error| signal(&error));
+            let mut spec = self.spec.borrow_mut();
+            spec.let_memory_fail(self.sim().refused_allocations() > refused);
+            let verdict = spec.fault_ends(self.did(cpu), fault, served);
+            drop(spec);
+            self.judge(verdict);
+            if let Err(signal) = served {
+                self.done.borrow_mut().signalled(signal);
+                self.bench.note(cpu, format_args!("{access} {va}: {signal}"));
+                return false;
+            }
+            if let Ok(found) = self.sim().access(cpu, va, access, 1) {
+                self.reach(cpu, process, va, access, found.pfn);
+                return true;
+            }
+        }
+        let what = format!("CPU {cpu}: {access} {va} still faults after {TRIES} faults were served");
+        self.bench.report(Finding::Broken(what));
+        false
+    }
+
+    /// The access reaches memory in this frame.
+    #[inline]
+    fn reach(&self, cpu: CpuId, process: &Process<I>, va: VirtAddr, access: Access, pfn: Pfn) {
+        let cell = &self.sim().ram()[((pfn.base().raw() + va.page_offset()) / 8) as usize];
+        let (did, id) = (self.did(cpu), process.id());
+        let verdict = match access {
+            Access::Read => self.spec.borrow_mut().load(did, id, va, cell.load(Ordering::Relaxed)),
+            Access::Write => self.store(cell, |value| self.spec.borrow_mut().store(did, id, va, value)),
+            Access::Exec => self.spec.borrow_mut().fetch(did, id, va),
+        };
+        self.done.borrow_mut().accessed(access);
+        self.judge(verdict);
+    }
+
+    #[inline]
+    fn store<T>(&self, cell: &AtomicU64, tell: impl FnOnce(u64) -> T) -> T {
+        let value = self.fresh_value();
+        cell.store(value, Ordering::Relaxed);
+        tell(value)
+    }
+
+    /// Accesses here and there. What gets a signal is left alone from then on.
+    pub(super) fn roam(&self, cpu: CpuId, (start, pages): (VirtAddr, u64), times: u32, seed: u64) {
+        let Some(process) = self.enter(cpu) else { return };
+        let mut random = Pcg64::seed_from_u64(seed);
+        let mut refused = [0u128; 3];
+        for _ in 0..times {
+            let page = below(&mut random, pages.min(128));
+            let bits = random.next_u64();
+            let access = match bits >> 32 & 31 {
+                0..17 => Access::Read,
+                17..31 => Access::Write,
+                _ => Access::Exec,
+            };
+            let va = start.add(page * PAGE_SIZE + (bits & 511) * 8);
+            let refused = &mut refused[access as usize];
+            if *refused >> page & 1 == 0 && !self.access(cpu, &process, va, access) {
+                *refused |= 1 << page;
+            }
+        }
+    }
+}
