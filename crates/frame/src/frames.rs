@@ -284,6 +284,11 @@ impl<P: Platform> Frames<P> {
         range.contains(pfn).then(|| self.zones[zone.index()].node)
     }
 
+    /// Where there is memory, in ascending order.
+    pub(crate) fn ranges(&self) -> impl Iterator<Item = FrameRange> {
+        self.spans.iter().map(|(range, _)| *range)
+    }
+
     /// What the record of a frame says, for checks and reports. `Interior` also where there is no memory.
     pub fn state(&self, pfn: Pfn) -> State {
         self.memmap.get(pfn).map_or(State::Interior, |record| record.kind().state())

@@ -39,6 +39,7 @@ mod memmap;
 mod pcp;
 mod pin;
 mod record;
+mod scan;
 mod table_page;
 mod watermark;
 #[allow(unsafe_code)]

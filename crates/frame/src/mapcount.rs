@@ -151,6 +151,14 @@ impl Folio<'_> {
         self.is_large() && self.entire_mapcount() == 0 && pages > 0 && pages < self.pages()
     }
 
+    /// References counted in the record of page `index`: those of the folio for its first page, and for any other none (INV-FRAME-SPEC).
+    ///
+    /// # Panics
+    /// When there is no such page.
+    pub fn page_refs(self, index: u32) -> u32 {
+        self.memmap.at(self.page(index)).refs.load(Ordering::Acquire)
+    }
+
     /// The frame of page `index`.
     ///
     /// # Panics

@@ -2,7 +2,7 @@
 
 mod support;
 
-use pagewright_frame::{Frames, Layout, NoFrames, NoFramesCause, NodeSpec, Request, Urgency};
+use pagewright_frame::{Frames, Layout, NoFrames, NoFramesCause, NodeSpec, Request, State, Urgency};
 use pagewright_types::{DebtKey, NodeId, Order, Pfn};
 use proptest::prelude::*;
 use std::collections::BTreeMap;
@@ -105,6 +105,8 @@ impl Model {
     /// INV-FRAME-COUNT: every frame is counted, once.
     fn check(&self, frames: &Frames<Host>) {
         assert_eq!(frames.available() + self.allocated(), frames.managed());
+        let in_use = frames.in_use().map(|(pfn, state)| (pfn.raw(), state));
+        assert!(in_use.eq(self.taken.keys().map(|start| (*start, State::Taken))), "what is in use is what was taken");
         let mut parked = 0;
         for zone in frames.zones() {
             let listed: u32 = (0..Order::COUNT as u8).map(|raw| zone.blocks(Order::new(raw)) << raw).sum();

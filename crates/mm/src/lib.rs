@@ -37,6 +37,7 @@ mod fork;
 mod knobs;
 mod mm;
 pub mod rmap;
+mod snapshot;
 pub mod space;
 pub mod tree;
 pub mod view;

@@ -28,6 +28,8 @@ crate::named_table! {
         PartialClock = "partial-clock", "A flush of one space counts as a full one in the ledger.";
         RolloverNoFlush = "rollover-no-flush", "Tags are taken back and the TLBs keep what was under them.";
         ProtectFlushLate = "protect-flush-late", "mprotect lets other CPUs fault before it has flushed.";
+        MapcountLost = "map-count-lost", "A page is unmapped and its count of mappings stays.";
+        RssDrift = "rss-drift", "A page is unmapped and stays in the resident set.";
         ZapFlushLate = "zap-flush-late", "madvise lets go of the space before it has flushed, and mprotect finds nothing to flush.";
     }
 }

@@ -34,6 +34,11 @@ impl<P: Platform> FileObject<P> {
         pages.get(index).map(|cached| mm.frames().folio(cached.0).get())
     }
 
+    /// Calls `visit` with the first frame of every folio in the cache, with the cache locked.
+    pub(crate) fn for_each_cached(&self, mut visit: impl FnMut(Pfn)) {
+        self.pages.lock().iter().for_each(|(_, cached)| visit(cached.0));
+    }
+
     /// Whether the cache has page `index`, or could have it without waiting.
     pub(crate) fn is_at_hand(&self, index: u64) -> bool {
         index < self.pages()

@@ -33,6 +33,17 @@ impl<P: Platform> Files<P> {
     pub(crate) fn get(&self, id: FileId) -> Option<Arc<FileObject<P>>> {
         self.known.lock().get(u64::from(id.raw())).map(|known| known.0.clone())
     }
+
+    /// Calls `visit` for every file, by id, without holding the lock meanwhile.
+    pub(crate) fn for_each(&self, mut visit: impl FnMut(&FileObject<P>)) {
+        let mut from = 0;
+        loop {
+            let next = self.known.lock().ceiling(from).map(|(key, known)| (key, known.0.clone()));
+            let Some((key, file)) = next else { return };
+            visit(&file);
+            from = key + 1;
+        }
+    }
 }
 
 impl<P: Platform> Mm<P> {

@@ -9,7 +9,7 @@ use crate::space::Space;
 use pagewright_arch::Leaf;
 use pagewright_sync::Platform;
 use pagewright_tlb::frames::{Folio, FolioFlags, Owner};
-use pagewright_types::Pfn;
+use pagewright_types::{Pfn, plant};
 
 /// The kind of resident page that a folio's pages are.
 #[inline]
@@ -66,6 +66,7 @@ impl<P: Platform> Mm<P> {
     #[inline]
     pub(crate) fn uncount_mapping(&self, leaf: Leaf, tally: &mut Tally) {
         let folio = self.frames().folio(leaf.pfn);
+        plant!(MapcountLost => return tally.note(rss_kind(folio), 0));
         tally.note(rss_kind(folio), folio.unmap_page(folio.page_of(leaf.pfn)).pages);
     }
 
@@ -80,6 +81,7 @@ impl<P: Platform> Mm<P> {
     /// Takes what was unmapped from the resident set of `space` and from the gauges.
     pub(crate) fn lower(&self, space: &Space<P>, tally: &Tally) {
         for kind in RssKind::ALL.into_iter().filter(|kind| tally.resident[*kind as usize] > 0) {
+            plant!(RssDrift => continue);
             space.rss().sub(kind, tally.resident[kind as usize]);
             self.gauges.sub(gauge(kind), tally.alone[kind as usize]);
         }

@@ -142,6 +142,11 @@ impl<P: Platform> Tlb<P> {
         &self.frames
     }
 
+    /// The empty root, which belongs to no space.
+    pub fn kernel_root(&self) -> Pfn {
+        self.kernel_root
+    }
+
     /// The clocks of full flushes.
     pub fn ledger(&self) -> &Ledger<P> {
         &self.ledger

@@ -469,7 +469,8 @@ impl<I: Isa> Effects for Host<I> {
         for cpu in self.0.online.iter() {
             let core = self.core(cpu);
             let Some((_, current)) = core.root else { continue };
-            let reached = core.tlb.iter().find(|((tag, _), cached)| *tag == current && frames.contains(cached.leaf.pfn));
+            let reached =
+                core.tlb.iter().find(|((tag, _), cached)| *tag == current && frames.contains(cached.leaf.pfn));
             assert!(reached.is_none(), "{pfn} is handed out and CPU {cpu} has {reached:?}");
         }
     }

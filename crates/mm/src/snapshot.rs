@@ -1,0 +1,99 @@
+//! What the memory manager believes of its own counts, told to somebody who counts again ([`pagewright_types::snapshot`]).
+//!
+//! Everything told is what is kept: the memmap's records, each space's counters and the gauges. Page tables are not looked at – what a walk
+//! finds is what the claims are compared with (INV-ORACLE-O4). The one exception are proportional sets, which nobody keeps: they are told as `smaps`
+//! reckons them.
+//!
+//! Neighbours: reads `file`, `space`, `counters`, `view`; nothing reads this.
+//!
+//! Protocol: nothing is allocated. `tell` may run under the locks of a space or a page cache and must not enter the memory manager.
+//!
+//! Not guaranteed: anything while a call is under way on any CPU. And not a word of pins: nothing here pins.
+
+use crate::counters::{Gauge, RssKind};
+use crate::mm::Mm;
+use crate::rmap::rss_kind;
+use crate::space::Space;
+use pagewright_sync::Platform;
+use pagewright_tlb::frames::{Folio, FolioFlags, State};
+use pagewright_types::snapshot::{
+    FolioRecord, HeldRecord, Holder, Live, LiveRecord, PageKind, PageRecord, Record, SpaceRecord, TableRecord,
+};
+use pagewright_types::{PAGE_SIZE, Pfn};
+
+/// Whom a claim is told to.
+type Tell<'a> = &'a mut dyn FnMut(Record);
+
+fn page_kind(kind: RssKind) -> PageKind {
+    match kind {
+        RssKind::Anon => PageKind::Anon,
+        RssKind::File => PageKind::File,
+        RssKind::Shmem => PageKind::Shmem,
+    }
+}
+
+impl<P: Platform> Mm<P> {
+    /// Tells every count that the memory manager keeps. Call it at rest: while nothing else of the memory manager runs on any CPU.
+    pub fn snapshot(&self, tell: Tell<'_>) {
+        for (pfn, state) in self.frames().in_use() {
+            match state {
+                State::Folio => tell_folio(self.frames().folio(pfn), tell),
+                State::Table => self.tell_table(pfn, tell),
+                State::Taken | State::Interior | State::Free | State::Pcp | State::Tail => {}
+            }
+        }
+        tell(Record::Held(HeldRecord { pfn: self.zero_page, by: Holder::Reserved, refs: 1 }));
+        self.files.for_each(|file| {
+            file.for_each_cached(|pfn| tell(Record::Held(HeldRecord { pfn, by: Holder::Cache, refs: 1 })));
+        });
+        self.for_each_space(|space| self.tell_space(space, tell));
+        for (what, gauge) in [
+            (Live::TablePages, Gauge::PageTablePages),
+            (Live::AnonPages, Gauge::AnonPages),
+            (Live::MappedPages, Gauge::Mapped),
+        ] {
+            tell(Record::Live(LiveRecord { what, count: self.gauge(gauge) }));
+        }
+    }
+
+    fn tell_table(&self, pfn: Pfn, tell: Tell<'_>) {
+        // The root of no space: no walk of a space comes by, and no gauge counts it.
+        if pfn == self.tlb.kernel_root() {
+            return;
+        }
+        let table = self.frames().table(pfn);
+        tell(Record::Table(TableRecord { pfn, level: table.level(), shares: u64::from(table.shares()) }));
+    }
+
+    fn tell_space(&self, space: &Space<P>, tell: Tell<'_>) {
+        let mut rss = [0; PageKind::ALL.len()];
+        for kind in RssKind::ALL {
+            rss[page_kind(kind) as usize] = space.rss().of(kind);
+        }
+        tell(Record::Space(SpaceRecord {
+            id: space.id(),
+            root: space.table().root(),
+            rss,
+            pss: self.usage(space).pss.parts(),
+            table_bytes: space.table().bytes() + PAGE_SIZE,
+        }));
+    }
+}
+
+fn tell_folio(folio: Folio<'_>, tell: Tell<'_>) {
+    let is_page = !folio.flags().contains(FolioFlags::RESERVED);
+    tell(Record::Folio(FolioRecord {
+        pfn: folio.pfn(),
+        order: folio.order(),
+        kind: is_page.then(|| page_kind(rss_kind(folio))),
+        refs: u64::from(folio.refs()),
+        entire_mapcount: u64::from(folio.entire_mapcount()),
+        mapcount: u64::from(folio.mapcount()),
+        pages_mapped: u64::from(folio.nr_pages_mapped()),
+    }));
+    for index in 0..folio.pages() {
+        let tail_refs = if index == 0 { 0 } else { folio.page_refs(index) };
+        let (pfn, mapcount) = (folio.page(index), u64::from(folio.page_mapcount(index)));
+        tell(Record::Page(PageRecord { pfn, mapcount, tail_refs: u64::from(tail_refs) }));
+    }
+}
