@@ -165,7 +165,7 @@ impl<I: Isa> Sim<I> {
     }
 
     /// All physical memory as words, word *n* at physical address 8·*n*. Foreign code may store here, behind the kernel's
-    /// back; holes between nodes are there too, and belong to nobody.
+    /// back; holes between nodes are there too, and belong to nobody. The slice begins at a multiple of 4096 on the host.
     pub fn ram(&self) -> &[AtomicU64] {
         self.0.ram.words()
     }

@@ -12,8 +12,15 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// 8-byte words in a base page.
 const WORDS_PER_PAGE: usize = PAGE_SIZE as usize / 8;
 
-/// The memory of one machine, from physical address 0 to the end of the last node.
-pub(crate) struct Ram(Box<[AtomicU64]>);
+/// The memory of one machine, from physical address 0 to the end of the last node. A frame begins where a host page could, so that foreign
+/// code may take one for a page table whose type wants that alignment.
+pub(crate) struct Ram {
+    host: Box<[AtomicU64]>,
+    /// Words of `host` before the first that is aligned.
+    skip: usize,
+    /// Words of memory.
+    len: usize,
+}
 
 /// The host had no room for the machine's memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,11 +33,14 @@ impl Ram {
     /// [`NoHostMemory`].
     pub(crate) fn try_new(bytes: u64) -> Result<Self, NoHostMemory> {
         let words = usize::try_from(bytes / 8).map_err(|_| NoHostMemory)?;
-        bytemuck::try_zeroed_slice_box(words).map(Self).map_err(|()| NoHostMemory)
+        let host = bytemuck::try_zeroed_slice_box::<AtomicU64>(words + WORDS_PER_PAGE).map_err(|()| NoHostMemory)?;
+        let skip = host.as_ptr().align_offset(PAGE_SIZE as usize).min(WORDS_PER_PAGE);
+        Ok(Self { host, skip, len: words })
     }
 
+    #[inline]
     pub(crate) fn words(&self) -> &[AtomicU64] {
-        &self.0
+        &self.host[self.skip..self.skip + self.len]
     }
 
     /// The word at `addr`, which must be a multiple of 8.
@@ -40,7 +50,7 @@ impl Ram {
     #[inline]
     pub(crate) fn word(&self, addr: PhysAddr) -> &AtomicU64 {
         debug_assert!(addr.is_aligned(8), "misaligned word at {addr}");
-        match self.0.get((addr.raw() / 8) as usize) {
+        match self.words().get((addr.raw() / 8) as usize) {
             Some(word) => word,
             None => panic!("machine check: no memory at physical address {addr}"),
         }
@@ -49,7 +59,7 @@ impl Ram {
     fn block(&self, pfn: Pfn, order: Order) -> &[AtomicU64] {
         let start = pfn.index() * WORDS_PER_PAGE;
         let words = order.frames() as usize * WORDS_PER_PAGE;
-        match self.0.get(start..start + words) {
+        match self.words().get(start..start + words) {
             Some(block) => block,
             None => panic!("machine check: no memory at frame {pfn}, order {order}"),
         }
@@ -154,6 +164,12 @@ mod tests {
             ram.read(PhysAddr::new(start), &mut part);
             prop_assert_eq!(&part[..], bytes);
         }
+    }
+
+    #[test]
+    fn frames_are_aligned_on_the_host() {
+        let ram = Ram::try_new(3 * PAGE_SIZE).expect("three pages");
+        assert_eq!((ram.words().as_ptr().align_offset(PAGE_SIZE as usize), ram.words().len()), (0, 3 * WORDS_PER_PAGE));
     }
 
     #[test]
