@@ -1,8 +1,8 @@
 //! Many schedules until one fails; then that one, as small as it gets.
 //!
 //! [`hunt`] is given a closure that makes a fresh machine and runs it under a chooser. The first schedule is calm: what fails there needs
-//! no race. Then random ones of several rates alternate with PCT of depth 1 to 4, each a function of the seed and of the lengths of the runs
-//! before. The first that finds something is cut down by `explore::shrink` while the same kind of finding is made, and run again
+//! no race. Then random ones alternate with PCT of depth 1 to 4, each with rates of its own, a function of the seed and of the lengths of the
+//! runs before. The first that finds something is cut down by `explore::shrink` while the same kind of finding is made, and run again
 //! with everything written down.
 //!
 //! A [`Token`] replays a run bit for bit on a machine and settings of the same fingerprint; another is refused (INV-CHECK-TOKEN).
@@ -29,7 +29,7 @@ pub struct Plan {
 
 impl Default for Plan {
     fn default() -> Self {
-        Self { seed: 0, schedules: 500, shrink: 400 }
+        Self { seed: 0, schedules: 2000, shrink: 400 }
     }
 }
 
@@ -46,6 +46,16 @@ pub struct Hunt {
     pub tally: Tally,
     /// The first that found something.
     pub found: Option<Found>,
+}
+
+impl Hunt {
+    /// As if `token` had been all there was to try.
+    pub(crate) fn of_replay(token: &Token, attempt: Attempt) -> Self {
+        let (steps, tally) = (u64::from(attempt.report.steps), attempt.tally.clone());
+        let bad = !attempt.findings.is_empty();
+        let found = bad.then(|| Found { token: token.clone(), small: token.clone(), attempt, tried: 0 });
+        Self { schedules: 1, distinct: 1, steps, tally, found }
+    }
 }
 
 /// A schedule that found something.
@@ -78,18 +88,43 @@ impl fmt::Display for Foreign {
 
 impl std::error::Error for Foreign {}
 
-/// The strategy of schedule `index`, where runs took up to `length` steps.
-fn strategy(seed: u64, index: u32, length: u32) -> Strategy {
-    let calm = Rates { drain: 100, deliver: 100, interrupt: 300, walk: 100, speculate: 0, evict: 0 };
-    let late = Rates { drain: 20, deliver: 20, interrupt: 100, walk: 200, speculate: 20, evict: 5 };
-    let wild = Rates { drain: 200, deliver: 200, interrupt: 500, walk: 400, speculate: 200, evict: 60 };
-    let Some(turn) = index.checked_sub(1) else { return Strategy::List(Schedule::default()) };
-    // Successive numbers seed generators of their own.
-    let seed = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15).wrapping_add(u64::from(index));
-    let rates = [Rates::default(), calm, late, wild][(turn / 2 % 4) as usize];
-    match turn % 2 {
+/// Successive numbers of a seed (SplitMix64, Steele et al., OOPSLA 2014).
+struct Numbers(u64);
+
+impl Numbers {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let z = (self.0 ^ self.0 >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ z >> 31
+    }
+
+    /// One of `those`.
+    fn one_of(&mut self, those: &[u32]) -> u32 {
+        those[(self.next() % those.len() as u64) as usize]
+    }
+}
+
+/// The strategy of schedule `index`, where runs took `length` steps.
+///
+/// Each schedule has rates of its own: what one never does, another does all the time (swarm testing, Groce et al., ISSTA 2012).
+fn strategy(numbers: &mut Numbers, index: u32, length: u32) -> Strategy {
+    if index == 0 {
+        return Strategy::List(Schedule::default());
+    }
+    let seed = numbers.next();
+    let often = [2, 50, 300, 1500];
+    let rates = Rates {
+        drain: numbers.one_of(&often),
+        deliver: numbers.one_of(&often),
+        interrupt: numbers.one_of(&often),
+        walk: numbers.one_of(&often),
+        speculate: numbers.one_of(&[0, 10, 60, 250]),
+        evict: numbers.one_of(&[0, 5, 20, 100]),
+    };
+    match index % 2 {
         0 => Strategy::Random { seed, rates },
-        _ => Strategy::Pct { seed, depth: turn / 8 % 4 + 1, length: length.max(1), rates },
+        _ => Strategy::Pct { seed, depth: numbers.one_of(&[1, 2, 3, 4]), length: length.max(1), rates },
     }
 }
 
@@ -98,14 +133,14 @@ fn strategy(seed: u64, index: u32, length: u32) -> Strategy {
 /// `attempt` makes a fresh machine and runs it under the chooser; the same choices must give the same run.
 pub fn hunt(plan: &Plan, attempt: &mut dyn FnMut(&mut dyn Chooser, Detail) -> Attempt) -> Hunt {
     let mut hunt = Hunt { schedules: 0, distinct: 0, steps: 0, tally: Tally::default(), found: None };
-    let (mut traces, mut length) = (FxHashSet::default(), 1);
+    let (mut traces, mut numbers, mut length) = (FxHashSet::default(), Numbers(plan.seed), 1);
     for index in 0..plan.schedules {
-        let strategy = strategy(plan.seed, index, length);
+        let strategy = strategy(&mut numbers, index, length);
         let run = attempt(&mut *strategy.chooser(), Detail::Quick);
-        length = length.max(run.report.steps);
         hunt.schedules += 1;
         hunt.distinct += u32::from(traces.insert(run.report.trace));
         hunt.steps += u64::from(run.report.steps);
+        length = (hunt.steps / u64::from(hunt.schedules)) as u32;
         hunt.tally += &run.tally;
         if let Some(finding) = run.findings.first() {
             let token = Token { fingerprint: run.fingerprint, strategy };

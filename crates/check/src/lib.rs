@@ -11,15 +11,26 @@
 #![forbid(unsafe_code)]
 
 mod bench;
+mod check;
 mod explain;
 mod finding;
 mod hunt;
 mod journal;
+mod machine;
+mod outcome;
 
 pub use bench::{Attempt, Bench, Detail};
+pub use check::Check;
 pub use explain::explain;
 pub use finding::Finding;
 pub use hunt::{Foreign, Found, Hunt, Plan, hunt, replay};
 pub use journal::{Entry, Journal, Told};
-pub use pagewright_model::{Rule, Tally, Violation};
+pub use machine::{Answers, Cpu, Lock, Machine, Program, Unranked, program};
+pub use outcome::Outcome;
+pub use pagewright_arch::{Aarch64, Invalidate, Isa, IsaKind, Reach, Target, X86_64};
+pub use pagewright_model::{Antecedent, Rule, Tally, Violation};
+pub use pagewright_sim::PageFault;
 pub use pagewright_sim::explore::{Chooser, Token};
+pub use pagewright_types::{
+    Access, CpuId, CpuMask, Level, Order, PAGE_SIZE, PageRange, Pfn, PhysAddr, Rights, Tag, VirtAddr,
+};

@@ -1,0 +1,131 @@
+//! What a check came to, in words.
+//!
+//! A finding is told with its rule, who holds what since when, how it came about, and how to see it again. Where nothing was found,
+//! the text says what was judged: a rule that never had anything to judge is no evidence (INV-CHECK-JUDGED).
+
+use crate::check::REPLAY;
+use crate::explain::explain;
+use crate::finding::Finding;
+use crate::hunt::{Found, Hunt};
+use pagewright_arch::IsaKind;
+use pagewright_model::{Antecedent, Rule};
+use std::fmt;
+
+/// What a [`crate::Check`] came to.
+#[derive(Clone, Debug)]
+pub struct Outcome {
+    pub(crate) isa: IsaKind,
+    pub(crate) cpus: u16,
+    pub(crate) seed: u64,
+    pub(crate) hunt: Hunt,
+}
+
+impl Outcome {
+    /// The figures, and what was found.
+    pub fn hunt(&self) -> &Hunt {
+        &self.hunt
+    }
+
+    /// The first finding.
+    pub fn finding(&self) -> Option<&Finding> {
+        self.hunt.found.as_ref().and_then(|found| found.attempt.findings.first())
+    }
+
+    /// Whether neither rule about translations had anything to judge.
+    pub fn is_vacuous(&self) -> bool {
+        let Judged { reused, reduced, .. } = self.judged();
+        reused == 0 && reduced == 0
+    }
+
+    /// For a test of code that should be correct.
+    ///
+    /// # Panics
+    /// With the whole text when something was found, and when nothing was judged.
+    #[track_caller]
+    pub fn unwrap_clean(&self) {
+        assert!(self.hunt.found.is_none() && !self.is_vacuous(), "{self}");
+    }
+
+    /// For a test of code that is known to be broken.
+    ///
+    /// # Panics
+    /// With the whole text when nothing was found, or something else first.
+    #[track_caller]
+    pub fn expect_found(&self, rule: Rule) -> &Found {
+        match &self.hunt.found {
+            Some(found) if self.finding().and_then(Finding::rule) == Some(rule) => found,
+            Some(_) | None => panic!("{rule} was to be found: {self}"),
+        }
+    }
+
+    fn judged(&self) -> Judged {
+        let of = |what| self.hunt.tally.of(what);
+        Judged {
+            reused: of(Antecedent::FrameReused),
+            reduced: of(Antecedent::RightReduced),
+            held: of(Antecedent::RightHeld),
+        }
+    }
+}
+
+/// How often the rules about translations had something to judge.
+struct Judged {
+    reused: u64,
+    reduced: u64,
+    held: u64,
+}
+
+impl fmt::Display for Judged {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { reused, reduced, held } = self;
+        match reused {
+            0 => {
+                write!(f, "  {} judged NOTHING: no frame that a program had reached was handed out again", Rule::Reuse)?
+            }
+            _ => write!(f, "  {} judged {reused} frames handed out again that a program had reached", Rule::Reuse)?,
+        }
+        match (reduced, held) {
+            (0, _) => {
+                write!(f, "\n  {} judged NOTHING: no call declared that it takes a right, and returned", Rule::Rights)
+            }
+            (_, 0) => write!(
+                f,
+                "\n  {} judged {reduced} rights taken, NONE while another CPU held it in its TLB",
+                Rule::Rights
+            ),
+            _ => write!(
+                f,
+                "\n  {} judged {reduced} rights taken, {held} while another CPU held it in its TLB",
+                Rule::Rights
+            ),
+        }
+    }
+}
+
+impl fmt::Display for Outcome {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { isa, cpus, seed, hunt } = self;
+        let Hunt { schedules, distinct, steps, .. } = hunt;
+        match &hunt.found {
+            None => {
+                let clean = if self.is_vacuous() { "NOTHING JUDGED" } else { "clean" };
+                writeln!(
+                    f,
+                    "{clean}: {schedules} schedules ({distinct} distinct, {steps} steps) on {cpus} CPUs, {isa}, seed {seed}"
+                )?;
+                write!(f, "{}", self.judged())
+            }
+            Some(found) => {
+                for (index, finding) in found.attempt.findings.iter().enumerate() {
+                    if index > 0 {
+                        f.write_str("also ")?;
+                    }
+                    writeln!(f, "{finding}")?;
+                }
+                writeln!(f, "schedule {schedules} on {cpus} CPUs, {isa}, seed {seed}; cut down to what it needs:\n")?;
+                f.write_str(&explain(&found.attempt))?;
+                write!(f, "\nAgain: {REPLAY}={}", found.small)
+            }
+        }
+    }
+}

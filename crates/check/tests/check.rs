@@ -1,0 +1,334 @@
+//! Page-table code as a stranger would write it – raw words, no types of ours – and the mistakes that are made in it: each is found by
+//! the rule that it breaks (INV-ORACLE-O1, INV-ORACLE-O2), and the correct code is let be.
+
+use pagewright_check::{
+    Aarch64, Check, Cpu, Finding, Isa, IsaKind, Lock, Machine, PageRange, Pfn, PhysAddr, Program, Reach, Rights, Rule,
+    Tag, VirtAddr, X86_64, program,
+};
+use std::rc::Rc;
+
+const PAGE: VirtAddr = VirtAddr::new(0x40_0000);
+
+/// How a page is unmapped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum How {
+    Correct,
+    NoFlush,
+    OnlyHere,
+    TooEarly,
+    NotPublished,
+    NotWaitedFor,
+}
+
+/// An address space of a few lines.
+struct Space<I: Isa> {
+    machine: Machine<I>,
+    root: Pfn,
+    lock: Lock<()>,
+}
+
+fn table_word<I: Isa>(table: Pfn) -> u64 {
+    match I::KIND {
+        IsaKind::X86_64 => table.base().raw() | 0b111,
+        IsaKind::Aarch64 => table.base().raw() | 0b11,
+    }
+}
+
+fn page_word<I: Isa>(page: Pfn, writable: bool) -> u64 {
+    match I::KIND {
+        IsaKind::X86_64 => page.base().raw() | 0b101 | u64::from(writable) << 1,
+        // AF, inner shareable, EL0; AP[2] set for read-only.
+        IsaKind::Aarch64 => page.base().raw() | 1 << 10 | 0b11 << 8 | 1 << 6 | u64::from(!writable) << 7 | 0b11,
+    }
+}
+
+impl<I: Isa> Space<I> {
+    /// A space with [`PAGE`] mapped, loaded on all CPUs.
+    fn new(machine: &Machine<I>) -> Rc<Self> {
+        let space = Self { machine: machine.clone(), root: machine.take_frame(), lock: Lock::new(()) };
+        space.map(&machine.cpu(0), PAGE, machine.take_frame());
+        machine.cpus().for_each(|cpu| cpu.load_root(space.root, Tag::new(1)));
+        Rc::new(space)
+    }
+
+    /// Where the entry of `level` for `va` stands; tables are made on the way.
+    fn entry(&self, cpu: &Cpu<I>, va: VirtAddr, level: u32) -> PhysAddr {
+        let mut table = self.root;
+        let mut at = 3;
+        loop {
+            let entry = table.base().add((va.raw() >> (12 + 9 * at) & 511) * 8);
+            if at == level {
+                return entry;
+            }
+            table = match cpu.load(entry) {
+                0 => {
+                    let below = self.machine.take_frame();
+                    cpu.store(entry, table_word::<I>(below));
+                    below
+                }
+                word => Pfn::containing(PhysAddr::new(word & 0xffff_ffff_f000)),
+            };
+            at -= 1;
+        }
+    }
+
+    fn map(&self, cpu: &Cpu<I>, va: VirtAddr, page: Pfn) {
+        let entry = self.entry(cpu, va, 0);
+        cpu.store(entry, page_word::<I>(page, true));
+        cpu.publish();
+    }
+
+    /// Has everybody forget `va`, as far as `how` goes.
+    fn flush(&self, cpu: &Cpu<I>, va: VirtAddr, how: How) {
+        if how == How::NoFlush {
+            return;
+        }
+        match I::KIND {
+            IsaKind::X86_64 => {
+                cpu.flush_page(va, Reach::Local);
+                match how {
+                    How::OnlyHere => {}
+                    How::NotWaitedFor => {
+                        cpu.interrupt(cpu.others(), move |cpu| cpu.flush_page(va, Reach::Local)).ignore()
+                    }
+                    _ => cpu.shoot_down(cpu.others(), move |cpu| cpu.flush_page(va, Reach::Local)),
+                }
+            }
+            IsaKind::Aarch64 => {
+                cpu.flush_page(va, if how == How::OnlyHere { Reach::Local } else { Reach::Broadcast });
+                if how != How::NotWaitedFor {
+                    cpu.complete();
+                }
+            }
+        }
+    }
+
+    fn unmap(&self, cpu: &Cpu<I>, va: VirtAddr, how: How) {
+        cpu.call("unmap", |cpu| {
+            let held = self.lock.lock();
+            cpu.reduces(PageRange::page(va), Rights::empty());
+            let entry = self.entry(cpu, va, 0);
+            let old = cpu.swap(entry, 0);
+            if how != How::NotPublished {
+                cpu.publish();
+            }
+            let page = Pfn::containing(PhysAddr::new(old & 0xffff_ffff_f000));
+            if how == How::TooEarly {
+                self.machine.give_frame(page);
+            }
+            self.flush(cpu, va, how);
+            if how != How::TooEarly {
+                self.machine.give_frame(page);
+            }
+            drop(held);
+        });
+    }
+
+    /// Frees the last-level table over `va`, which is empty.
+    fn free_table(&self, cpu: &Cpu<I>, va: VirtAddr, how: How) {
+        cpu.call("free_table", |cpu| {
+            let entry = self.entry(cpu, va, 1);
+            let old = cpu.swap(entry, 0);
+            cpu.publish();
+            self.flush(cpu, va, how);
+            self.machine.give_frame(Pfn::containing(PhysAddr::new(old & 0xffff_ffff_f000)));
+        });
+    }
+}
+
+fn reads<I: Isa>(cpu: &Cpu<I>) {
+    (0..3).for_each(|_| {
+        let _ = cpu.read(PAGE);
+    });
+}
+
+fn writes<I: Isa>(cpu: &Cpu<I>) {
+    (0..3).for_each(|value| {
+        let _ = cpu.write(PAGE, value);
+    });
+}
+
+/// CPU 0 unmaps what CPU 1 reads, and somebody else gets the frame.
+fn unmaps<I: Isa>(how: How) -> impl Fn(&Machine<I>) -> Vec<Program<I>> {
+    move |machine| {
+        let space = Space::new(machine);
+        vec![
+            program(move |cpu| {
+                space.unmap(cpu, PAGE, how);
+                cpu.take_frame();
+            }),
+            program(reads),
+        ]
+    }
+}
+
+/// CPU 0 unmaps what CPU 1 reads, and meanwhile CPU 2 takes frames.
+fn unmaps_while_others_allocate<I: Isa>(how: How) -> impl Fn(&Machine<I>) -> Vec<Program<I>> {
+    move |machine| {
+        let space = Space::new(machine);
+        vec![
+            program(move |cpu| space.unmap(cpu, PAGE, how)),
+            program(reads),
+            program(|cpu| {
+                for _ in 0..3 {
+                    let page = cpu.take_frame();
+                    cpu.relax();
+                    cpu.give_frame(page);
+                }
+            }),
+        ]
+    }
+}
+
+/// CPU 0 frees a table through which CPU 1 walks.
+fn frees_a_table<I: Isa>(how: How) -> impl Fn(&Machine<I>) -> Vec<Program<I>> {
+    move |machine| {
+        let space = Space::new(machine);
+        vec![
+            program(move |cpu| {
+                space.unmap(cpu, PAGE, How::Correct);
+                space.free_table(cpu, PAGE, how);
+                cpu.take_frame();
+            }),
+            program(reads),
+        ]
+    }
+}
+
+/// CPU 0 makes read-only what CPU 1 writes.
+fn protects<I: Isa>(how: How) -> impl Fn(&Machine<I>) -> Vec<Program<I>> {
+    move |machine| {
+        let space = Space::new(machine);
+        vec![
+            program(move |cpu| {
+                cpu.call("protect", |cpu| {
+                    cpu.reduces(PageRange::page(PAGE), Rights::READ);
+                    let entry = space.entry(cpu, PAGE, 0);
+                    let page = Pfn::containing(PhysAddr::new(cpu.load(entry) & 0xffff_ffff_f000));
+                    cpu.store(entry, page_word::<I>(page, false));
+                    cpu.publish();
+                    space.flush(cpu, PAGE, how);
+                });
+            }),
+            program(writes),
+        ]
+    }
+}
+
+fn is_clean<I: Isa>(setup: impl Fn(&Machine<I>) -> Vec<Program<I>>) {
+    let outcome = Check::<I>::new().cpus(3).schedules(300).explore(setup);
+    outcome.unwrap_clean();
+    assert!(outcome.hunt().distinct > 200, "{outcome}");
+}
+
+/// Found from three seeds.
+fn breaks<I: Isa>(rule: Rule, setup: impl Fn(&Machine<I>) -> Vec<Program<I>>) {
+    for seed in 1..4 {
+        let outcome = Check::<I>::new().cpus(3).schedules(5000).seed(seed).explore(&setup);
+        let found = outcome.expect_found(rule);
+        assert!(found.attempt.report.schedule.switches() <= 8, "{outcome}");
+    }
+}
+
+fn correct_code_is_let_be<I: Isa>() {
+    is_clean::<I>(unmaps(How::Correct));
+    is_clean::<I>(unmaps_while_others_allocate(How::Correct));
+    is_clean::<I>(frees_a_table(How::Correct));
+    is_clean::<I>(protects(How::Correct));
+}
+
+#[test]
+fn correct_code_is_let_be_on_x86_64() {
+    correct_code_is_let_be::<X86_64>();
+}
+
+#[test]
+fn correct_code_is_let_be_on_arm64() {
+    correct_code_is_let_be::<Aarch64>();
+}
+
+fn mistakes_are_found<I: Isa>() {
+    for how in [How::NoFlush, How::OnlyHere] {
+        breaks::<I>(Rule::Rights, unmaps(how));
+        breaks::<I>(Rule::Rights, protects(how));
+        breaks::<I>(Rule::Reuse, frees_a_table(how));
+    }
+    breaks::<I>(Rule::Rights, unmaps(How::NotWaitedFor));
+    breaks::<I>(Rule::Reuse, unmaps_while_others_allocate(How::TooEarly));
+}
+
+#[test]
+fn mistakes_are_found_on_x86_64() {
+    mistakes_are_found::<X86_64>();
+}
+
+#[test]
+fn mistakes_are_found_on_arm64() {
+    mistakes_are_found::<Aarch64>();
+}
+
+#[test]
+fn a_missing_dsb_ishst_is_found() {
+    breaks::<Aarch64>(Rule::Rights, unmaps(How::NotPublished));
+}
+
+/// INV-CHECK-JUDGED.
+#[test]
+fn a_check_that_judged_nothing_is_not_clean() {
+    let outcome = Check::<X86_64>::new().schedules(10).explore(|machine| {
+        let space = Space::new(machine);
+        vec![program(move |cpu| space.map(cpu, PAGE.add(1 << 12), cpu.take_frame()))]
+    });
+    let text = outcome.to_string();
+    assert!(outcome.finding().is_none() && text.starts_with("NOTHING JUDGED: 10 schedules"), "{text}");
+    assert!(text.contains("INV-ORACLE-O1 judged NOTHING") && text.contains("INV-ORACLE-O2 judged NOTHING"), "{text}");
+    assert!(std::panic::catch_unwind(|| outcome.unwrap_clean()).is_err());
+}
+
+#[test]
+fn a_right_that_nobody_else_held_is_said_to_be() {
+    let outcome = Check::<Aarch64>::new().schedules(10).explore(|machine| {
+        let space = Space::new(machine);
+        vec![program(move |cpu| space.unmap(cpu, PAGE, How::Correct))]
+    });
+    outcome.unwrap_clean();
+    let text = outcome.to_string();
+    assert!(text.contains("10 rights taken, NONE while another CPU held it"), "{text}");
+}
+
+#[test]
+fn a_panic_and_a_deadlock_are_findings() {
+    let panics =
+        Check::<X86_64>::new().explore(|_| vec![program(|cpu| assert!(cpu.read(PAGE).is_ok(), "a page is gone"))]);
+    assert!(matches!(panics.finding(), Some(Finding::Panicked { message, .. }) if message.ends_with("a page is gone")));
+    let waits = Check::<X86_64>::new().explore(|_| {
+        let answers = |cpu: &Cpu<X86_64>| cpu.without_interrupts(|cpu| cpu.shoot_down(cpu.others(), |_| {}));
+        vec![program(answers)]
+    });
+    assert!(
+        matches!(waits.finding(), Some(Finding::Panicked { message, .. }) if message.contains("interrupts closed"))
+    );
+    let waits = Check::<X86_64>::new().explore(|_| {
+        vec![program(|cpu| {
+            loop {
+                cpu.relax();
+            }
+        })]
+    });
+    assert!(matches!(waits.finding(), Some(Finding::Deadlock { .. })), "{waits}");
+    let reports = Check::<X86_64>::new().explore(|_| vec![program(|cpu| cpu.report("two owners"))]);
+    assert_eq!(reports.finding(), Some(&Finding::Broken("two owners".to_owned())));
+    assert!(std::panic::catch_unwind(|| reports.unwrap_clean()).is_err());
+}
+
+#[test]
+fn a_table_can_be_reached_by_a_pointer() {
+    let clean = Check::<X86_64>::new().schedules(1).explore(|machine| {
+        let pfn = machine.take_frame();
+        assert_eq!(machine.host_address(pfn).align_offset(4096), 0);
+        let base = machine.ram().as_ptr().cast::<u8>();
+        assert_eq!(machine.host_address(pfn) as usize - base as usize, pfn.base().raw() as usize);
+        Vec::new()
+    });
+    assert!(clean.finding().is_none());
+}
