@@ -11,7 +11,7 @@ use pagewright_sync::{Platform, SpinLock, rank};
 use pagewright_types::{Errno, FileId, PAGE_SIZE, SpaceId};
 
 /// What an embedder supplies for a file.
-pub trait FileOps: Send + Sync {
+pub trait FileOps {
     /// Whether page `index` can be filled without waiting for a device: a fault that needs it is minor, and fault-around takes it
     /// along.
     fn is_resident(&self, index: u64) -> bool;
