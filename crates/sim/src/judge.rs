@@ -6,7 +6,7 @@
 //!
 //! Whether something remembered can be used now ([`Reach`]): a translation if it stands under the tag in use (or is global) and the CPU
 //! is not lazy; a walk-cache entry already if it stands under the tag in use, because the walker of a lazy CPU still reads tables
-//! speculatively; a walk in flight always.
+//! speculatively; a walk in flight always, but what it has found is a translation.
 
 use crate::access::Translation;
 use crate::core::Core;
@@ -141,9 +141,12 @@ impl<I: Isa> Sim<I> {
                     (Memory::Translation { pfn: found.pfn, rights: found.rights }, found.level, found.global)
                 }
             };
-            let (tag, root, reach) = (flight.root.tag, flight.root.table, Reach::Usable);
+            let (tag, root) = (flight.root.tag, flight.root.table);
             let va = flight.va.align_down(level.span());
-            if wanted(Key::new(tag, level, va)) {
+            let key = Key::new(tag, level, va);
+            let reads = matches!(flight.held, Held::Table(_));
+            let reach = reach(reads || (in_use(key) || global) && !core.lazy.get());
+            if wanted(key) {
                 tell(Cached { cpu, memory, tag, root, va, level, global, reach });
             }
         }

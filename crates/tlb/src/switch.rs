@@ -25,10 +25,11 @@ impl<P: Platform> Tlb<P> {
             return;
         }
         match &self.asids {
-            // x86: stay on the root; the next run of the same space is free unless its generation moved.
+            // x86: stay on the root; the next run of the same space is free unless its generation moved. User mode is out of reach before
+            // senders may leave this CPU out.
             None => {
-                state.lazy.store(true, Ordering::SeqCst);
                 self.fx().lazy(true);
+                state.lazy.store(true, Ordering::SeqCst);
             }
             // arm64: broadcast invalidations can't tell a lazy CPU to leave a dying root, so it leaves at once.
             Some(_) => self.fx().without_interrupts(|| self.unload(me)),

@@ -10,6 +10,7 @@ use pagewright_sim::Sim;
 use pagewright_sync::Arc;
 use pagewright_types::{Access, CpuId, PAGE_SIZE, PageRange, Rights, VirtAddr};
 use std::rc::Rc;
+use std::sync::atomic::Ordering;
 
 /// Pages that one call may populate or put behind shared memory; programs map far fewer.
 const MOST_PAGES: u64 = 4096;
@@ -153,7 +154,7 @@ impl<I: Isa> World<I> {
         let file = &self.file;
         self.spec.borrow_mut().truncate_begins(file.id(), pages);
         self.lab.on(cpu, |mm| mm.truncate(file, pages * PAGE_SIZE));
-        self.intact.set(self.intact.get().min(pages));
+        self.intact.fetch_min(pages, Ordering::Relaxed);
         self.spec.borrow_mut().truncate_ends(file.id());
         self.done.borrow_mut().called("truncate", Answer::Done);
         self.truncating.set(false);

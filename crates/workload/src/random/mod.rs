@@ -15,6 +15,7 @@
 //! Not guaranteed: that programs do what users' programs do. They collide on a few pages, and some of their arguments are bad.
 
 mod calls;
+pub mod explore;
 pub mod fast;
 mod generate;
 mod operation;

@@ -24,6 +24,7 @@ use pagewright_types::{CpuId, CpuMask, Errno, FileId, PAGE_SIZE, SpaceId};
 use std::cell::{Cell, RefCell};
 use std::num::NonZeroU32;
 use std::rc::Rc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// One walk in so many loses an entry of its CPU, in fast mode.
 const EVICT_ONE_IN: NonZeroU32 = NonZeroU32::new(64).unwrap();
@@ -39,9 +40,12 @@ pub(super) fn initial(index: u64, cell: u16) -> u64 {
     1 << 60 | index << 16 | u64::from(cell)
 }
 
+/// Pages of the file that were never cut off; shared with the device.
+type SharedCount = std::sync::Arc<AtomicU64>;
+
 /// The device behind the file: each cell of it differs, and what was cut off once is zero.
 struct Device {
-    intact: Rc<Cell<u64>>,
+    intact: SharedCount,
 }
 
 impl FileOps for Device {
@@ -50,7 +54,7 @@ impl FileOps for Device {
     }
 
     fn read_page(&self, index: u64, put: &mut dyn FnMut(u64, &[u8])) -> Result<(), Errno> {
-        if index < self.intact.get() {
+        if index < self.intact.load(Ordering::Relaxed) {
             let cells: Vec<u8> = (0..512).flat_map(|cell| initial(index, cell).to_le_bytes()).collect();
             put(0, &cells);
         }
@@ -89,7 +93,7 @@ pub(super) struct World<I: Isa> {
     pub(super) done: RefCell<Done>,
     pub(super) window: Window,
     pub(super) file: Arc<FileObject<Sim<I>>>,
-    pub(super) intact: Rc<Cell<u64>>,
+    pub(super) intact: SharedCount,
     pub(super) truncating: Cell<bool>,
     /// In the order of their births.
     processes: RefCell<Vec<Rc<Process<I>>>>,
@@ -132,8 +136,8 @@ impl<I: Isa> World<I> {
             bench.sim().evict_at_random(Some(EVICT_ONE_IN));
         }
         let levels = levels(&lab);
-        let intact = Rc::new(Cell::new(FILE_PAGES));
-        let device = Device { intact: Rc::clone(&intact) };
+        let intact = SharedCount::new(AtomicU64::new(FILE_PAGES));
+        let device = Device { intact: SharedCount::clone(&intact) };
         let add = |mm: &Mm<Sim<I>>| mm.add_file("/file", Kind::File(Box::new(device)), FILE_PAGES * PAGE_SIZE);
         let file = lab.on(CpuId::new(0), add).map_err(LabError::Start)?;
         let mut spec = Spec::new(I::USER_END, false);
