@@ -10,8 +10,8 @@ use core::sync::atomic::{AtomicU64, Ordering};
 use pagewright_sync::{Platform, SpinLock, rank};
 use pagewright_types::{Errno, FileId, PAGE_SIZE, SpaceId};
 
-/// What an embedder supplies for a file.
-pub trait FileOps {
+/// What an embedder supplies for a file. Any CPU may fault on it, so it is shared among them.
+pub trait FileOps: Send + Sync {
     /// Whether page `index` can be filled without waiting for a device: a fault that needs it is minor, and fault-around takes it
     /// along.
     fn is_resident(&self, index: u64) -> bool;

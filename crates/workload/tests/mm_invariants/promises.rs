@@ -212,10 +212,15 @@ fn an_exclusive_page_is_reused_and_a_referenced_one_is_not<I: Isa>() {
     process.end();
 }
 
-type Hook = Rc<RefCell<Option<Box<dyn FnOnce()>>>>;
+/// What happens during the next read of an [`Interrupted`] file on this thread. A file must be fit to be read from any CPU, so it can't hold it.
+type Hook = RefCell<Option<Box<dyn FnOnce()>>>;
+
+thread_local! {
+    static HOOK: Hook = const { RefCell::new(None) };
+}
 
 /// A file during whose first read something else happens.
-struct Interrupted(Hook);
+struct Interrupted;
 
 impl FileOps for Interrupted {
     fn is_resident(&self, _index: u64) -> bool {
@@ -223,7 +228,7 @@ impl FileOps for Interrupted {
     }
 
     fn read_page(&self, index: u64, put: &mut dyn FnMut(u64, &[u8])) -> Result<(), Errno> {
-        let hook = self.0.borrow_mut().take();
+        let hook = HOOK.take();
         if let Some(hook) = hook {
             hook();
         }
@@ -235,13 +240,12 @@ impl FileOps for Interrupted {
 type File<I> = Arc<FileObject<Sim<I>>>;
 
 /// A lab without fault-around, and a file of four pages during whose first read `Hook` runs.
-fn with_file<I: Isa>() -> (Rc<Lab<I>>, File<I>, Hook) {
+fn with_file<I: Isa>() -> (Rc<Lab<I>>, File<I>) {
     let lab = lab::<I>();
     lab.mm().knobs().set(Knob::FaultAroundBytes, PAGE_SIZE).expect("a power of two");
-    let hook = Hook::default();
-    let kind = Kind::File(Box::new(Interrupted(hook.clone())));
+    let kind = Kind::File(Box::new(Interrupted));
     let file = lab.on(CPU, |mm| mm.add_file("/interrupted", kind, 4 * PAGE_SIZE)).expect("memory");
-    (lab, file, hook)
+    (lab, file)
 }
 
 /// INV-FAULT-RETRY: another fault on the same page is served while this one reads.
@@ -252,16 +256,16 @@ fn a_fault_that_lost_changes_nothing<I: Isa>() {
         (MapFlags::PRIVATE, Access::Read),
         (MapFlags::PRIVATE, Access::Write),
     ] {
-        let (lab, file, hook) = with_file::<I>();
+        let (lab, file) = with_file::<I>();
         let before = levels(&lab);
         let process = Process::new(&lab);
         let base = process.map_file(&file, flags);
         let (other, space) = (lab.clone(), process.space.clone());
-        *hook.borrow_mut() = Some(Box::new(move || {
+        HOOK.set(Some(Box::new(move || {
             other.on(CPU, |mm| mm.fault(&space, base, access)).expect("the other fault is served");
-        }));
+        })));
         assert_eq!(process.touch(CPU, base, access), Ok(()));
-        assert!(hook.borrow().is_none(), "the other fault happened");
+        assert!(HOOK.with_borrow(Option::is_none), "the other fault happened");
         let kind = if flags == MapFlags::PRIVATE && access == Access::Write { RssKind::Anon } else { RssKind::File };
         assert_eq!((process.space.rss().of(kind), process.space.rss().pages()), (1, 1), "{flags:?} {access}");
         lab.on(CPU, |mm| recount_pages(mm, &process.space));
@@ -286,13 +290,13 @@ fn a_page_is_not_mapped_past_an_end_that_came_meanwhile<I: Isa>() {
     for (flags, access) in
         [(MapFlags::SHARED, Access::Read), (MapFlags::SHARED, Access::Write), (MapFlags::PRIVATE, Access::Write)]
     {
-        let (lab, file, hook) = with_file::<I>();
+        let (lab, file) = with_file::<I>();
         let before = levels(&lab);
         let process = Process::new(&lab);
         let base = process.map_file(&file, flags);
         let va = base.add(2 * PAGE_SIZE);
         let (other, truncated) = (lab.clone(), file.clone());
-        *hook.borrow_mut() = Some(Box::new(move || other.on(CPU, |mm| mm.truncate(&truncated, 2 * PAGE_SIZE))));
+        HOOK.set(Some(Box::new(move || other.on(CPU, |mm| mm.truncate(&truncated, 2 * PAGE_SIZE)))));
         // Either way it is SIGBUS: the page was read, and when it was to be kept the file had ended.
         let refused = process.touch(CPU, va, access);
         let sigbus = matches!(refused, Err(FaultError::PastEnd { .. } | FaultError::Device { index: 2, .. }));
