@@ -74,6 +74,25 @@ pub(super) struct Fault {
     copies: Vec<(FileId, u64, Rc<Data>)>,
 }
 
+impl Fault {
+    /// It may copy what this page of a file holds now.
+    fn may_copy(&mut self, file: FileId, index: u64, now: Rc<Data>) {
+        let known = |copy: &&mut (FileId, u64, Rc<Data>)| (copy.0, copy.1, copy.2.base()) == (file, index, now.base());
+        match self.copies.iter_mut().find(known) {
+            Some((_, _, copy)) if Rc::ptr_eq(copy, &now) => {}
+            Some((_, _, copy)) => {
+                Rc::make_mut(copy).join(&now);
+            }
+            None => self.copies.push((file, index, now)),
+        }
+    }
+}
+
+/// Whether such an access makes a private copy.
+fn copies(world: &World, access: Access) -> bool {
+    access == Access::Write && world.map.is_some_and(|map| !map.shared)
+}
+
 /// Where the bytes of an access are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Place {
@@ -290,18 +309,9 @@ impl Spec {
     /// # Panics
     /// When the process is unknown.
     pub fn fault_begins(&mut self, space: SpaceId, va: VirtAddr, access: Access) -> FaultId {
+        assert!(self.processes.contains_key(&space), "a process that was told of and has not ended");
         let id = self.fresh_id();
-        let mut copies = Vec::new();
-        let process = self.processes.get(&space).expect("a process that was told of and has not ended");
-        let page = process.look(va.page_index()).unwrap_or_default();
-        if access == Access::Write {
-            for world in page.worlds.iter().filter(|world| world.map.is_some_and(|map| !map.shared)) {
-                if let (Some(place @ Place::File(file, index)), _) = outcome(world, access, &self.files) {
-                    copies.push((file, index, world.contents(place, &self.files)));
-                }
-            }
-        }
-        let fault = Fault { id, space, va, access, served: false, signals: Vec::new(), copies };
+        let fault = Fault { id, space, va, access, served: false, signals: Vec::new(), copies: Vec::new() };
         self.faults.push(fault);
         self.revise_faults();
         FaultId(id)
@@ -380,6 +390,9 @@ impl Spec {
             for world in &process.look(fault.va.page_index()).unwrap_or_default().worlds {
                 let (place, signal) = outcome(world, fault.access, files);
                 fault.served |= place.is_some();
+                if let (Some(Place::File(file, index)), true) = (place, copies(world, fault.access)) {
+                    fault.may_copy(file, index, world.contents(Place::File(file, index), files));
+                }
                 fault.signals.extend(signal.filter(|signal| !fault.signals.contains(signal)));
             }
         }

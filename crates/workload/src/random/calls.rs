@@ -104,12 +104,11 @@ impl<I: Isa> World<I> {
             Where::Vacant(at) => (at, MapFlags::FIXED_NOREPLACE, Place::Vacant(at)),
         };
         // Where populating copies pages, the reference memory must know since when, and so where.
-        let copies = populate && matches!(object, Object::PrivateFile(_)) && rights.contains(Rights::WRITE);
-        let populate = populate && !(copies && place == Where::Anywhere);
+        let populate = populate && !(matches!(object, Object::PrivateFile(_)) && place == Where::Anywhere);
         let flags = flags | at | if populate { MapFlags::POPULATE } else { MapFlags::empty() };
         let call = Call::Mmap { place: place_told, len, rights, shared, object: told };
         self.call(cpu, process, call, |mm| {
-            let faults = if copies && populate { self.populating(process, addr, len) } else { Vec::new() };
+            let faults = if populate { self.populating(process, addr, len) } else { Vec::new() };
             let file = page.map(|page| FileMapping { file: &self.file, offset: page * PAGE_SIZE, opened });
             let request = MapRequest { addr, len, rights, flags, file };
             let mapped = mm.mmap(&process.space, &request);
@@ -118,7 +117,7 @@ impl<I: Isa> World<I> {
         });
     }
 
-    /// The faults that populating a private mapping of a file may make.
+    /// The faults that populating may make: whatever is mapped there by then, it may be a file's page that is copied.
     fn populating(&self, process: &Process<I>, addr: VirtAddr, len: u64) -> Vec<FaultId> {
         let Ok(range) = PageRange::from_len(addr, len) else { return Vec::new() };
         let mut spec = self.spec.borrow_mut();

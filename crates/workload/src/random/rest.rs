@@ -2,7 +2,8 @@
 //! nothing is left of them.
 
 use super::world::World;
-use pagewright_arch::Isa;
+use pagewright_arch::{Isa, IsaKind};
+use pagewright_model::{Census, SoftwareBits};
 use pagewright_types::{Access, CpuId, VirtAddr};
 use std::collections::BTreeSet;
 
@@ -12,7 +13,6 @@ const CELLS: [u64; 6] = [0, 1, 2, 67, 259, 511];
 impl<I: Isa> World<I> {
     /// Looks at every page of every process, from each CPU in turn.
     pub(super) fn look_at_all(&self) {
-        self.sim().permit_allocations();
         let cpus: Vec<CpuId> = self.bench.cpus().iter().collect();
         for process in self.processes() {
             let maps = self.spec.borrow().maps(process.id()).unwrap_or_default();
@@ -30,6 +30,17 @@ impl<I: Isa> World<I> {
         }
     }
 
+    /// Counts everything again (O4).
+    fn count_again(&self) {
+        let isa = match I::KIND {
+            IsaKind::X86_64 => pagewright_model::Isa::X86_64,
+            IsaKind::Aarch64 => pagewright_model::Isa::Aarch64,
+        };
+        let mut census = Census::new(SoftwareBits::pagewright(isa));
+        self.lab.on(CpuId::new(0), |mm| mm.snapshot(&mut |record| census.add(record)));
+        self.bench.at_rest(&census);
+    }
+
     /// Ends everything and compares the gauges with what they were.
     pub(super) fn end_all(&self) {
         self.bench.cpus().iter().for_each(|cpu| self.leave(cpu));
@@ -45,7 +56,10 @@ impl<I: Isa> World<I> {
 
     /// Everything that is asked at rest, up to the first finding.
     pub(super) fn ask_at_rest(&self) {
+        self.sim().permit_allocations();
+        self.count_again();
         self.look_at_all();
+        self.count_again();
         if self.bench.found() == 0 {
             self.end_all();
         }
