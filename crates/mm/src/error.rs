@@ -1,5 +1,6 @@
 //! What a memory call or a fault can answer, and the one map to errno.
 
+use crate::space::Resource;
 use crate::tree;
 use core::fmt;
 use pagewright_sync::OutOfMemory;
@@ -18,7 +19,15 @@ pub enum MmError {
         /// Where it would have been.
         at: VirtAddr,
     },
-    /// The range passes the end of user memory; `fixed` if the caller insisted on it.
+    /// Address and length reach past the last address, or past the end of user memory, in a call that takes this for a mistake and not for
+    /// memory that is missing.
+    OutOfBounds {
+        /// The address.
+        addr: VirtAddr,
+        /// The length in bytes.
+        len: u64,
+    },
+    /// What was to be mapped passes the end of user memory.
     BeyondUser {
         /// The range.
         range: PageRange,
@@ -70,6 +79,73 @@ pub enum MmError {
         /// The limit.
         limit: u64,
     },
+    /// Nothing is mapped where the call is to begin.
+    NothingThere {
+        /// The address.
+        at: VirtAddr,
+    },
+    /// A range that passes the end of its mapping, in a call that takes one mapping only.
+    AcrossMappings {
+        /// The range.
+        range: PageRange,
+    },
+    /// Source and destination share pages.
+    Overlaps {
+        /// The source.
+        from: PageRange,
+        /// The destination.
+        to: PageRange,
+    },
+    /// A private mapping can't be mapped a second time.
+    PrivateTwice {
+        /// Where it is.
+        at: VirtAddr,
+    },
+    /// A mapping that was sealed.
+    Sealed {
+        /// Its first page, or the first in the range.
+        at: VirtAddr,
+    },
+    /// The program may not lock any memory.
+    MayNotLock,
+    /// `mlock` of more than may be locked.
+    TooMuchLocked {
+        /// Pages that would be locked.
+        pages: u64,
+        /// `RLIMIT_MEMLOCK` in bytes.
+        limit: u64,
+    },
+    /// Memory that would be locked when it is mapped, and is more than may be.
+    TooMuchToLock {
+        /// Pages that would be locked.
+        pages: u64,
+        /// `RLIMIT_MEMLOCK` in bytes.
+        limit: u64,
+    },
+    /// A page of locked memory can't be had because the access that would bring it is not possible.
+    CantPopulate {
+        /// The page.
+        at: VirtAddr,
+    },
+    /// A page of locked memory can't be had for want of memory.
+    NoMemoryToLock {
+        /// The page.
+        at: VirtAddr,
+    },
+    /// More than a limit of the space allows.
+    OverLimit {
+        /// The limit.
+        resource: Resource,
+        /// Pages that there would be.
+        pages: u64,
+        /// The limit in bytes.
+        limit: u64,
+    },
+    /// More than the machine promises (`vm.overcommit_memory`).
+    TooMuchPromised {
+        /// Pages asked for.
+        pages: u64,
+    },
     /// The address space has ended.
     SpaceEnded,
     /// No frames.
@@ -87,8 +163,14 @@ impl MmError {
         match self {
             Self::Range(RangeError::Misaligned(_))
             | Self::EmptyRange { .. }
+            | Self::OutOfBounds { .. }
             | Self::BadFlags { .. }
-            | Self::MisalignedOffset { .. } => Errno::EINVAL,
+            | Self::MisalignedOffset { .. }
+            | Self::Overlaps { .. }
+            | Self::PrivateTwice { .. } => Errno::EINVAL,
+            Self::NothingThere { .. } | Self::AcrossMappings { .. } => Errno::EFAULT,
+            Self::Sealed { .. } | Self::MayNotLock => Errno::EPERM,
+            Self::TooMuchToLock { .. } | Self::NoMemoryToLock { .. } => Errno::EAGAIN,
             Self::OffsetOverflow { .. } => Errno::EOVERFLOW,
             Self::Exists { .. } => Errno::EEXIST,
             Self::Forbidden { .. } => Errno::EACCES,
@@ -99,10 +181,22 @@ impl MmError {
             | Self::NoHole { .. }
             | Self::NotMapped { .. }
             | Self::TooManyMappings { .. }
+            | Self::TooMuchLocked { .. }
+            | Self::CantPopulate { .. }
+            | Self::OverLimit { .. }
+            | Self::TooMuchPromised { .. }
             | Self::NoFrames(_)
             | Self::NoKernelMemory { .. } => Errno::ENOMEM,
         }
     }
+}
+
+/// The pages of an address and a length, for a call that takes an end past the last address for a mistake (`EINVAL`).
+pub(crate) fn bounded(addr: VirtAddr, len: u64) -> Result<PageRange, MmError> {
+    PageRange::from_len(addr, len).map_err(|error| match error {
+        RangeError::Overflow { .. } => MmError::OutOfBounds { addr, len },
+        RangeError::Misaligned(_) => error.into(),
+    })
 }
 
 impl From<NoFrames> for MmError {
@@ -143,6 +237,7 @@ impl fmt::Display for MmError {
         match self {
             Self::Range(e) => e.fmt(f),
             Self::EmptyRange { at } => write!(f, "length 0 at {at}"),
+            Self::OutOfBounds { addr, len } => write!(f, "{len:#x} bytes at {addr} pass the end of memory"),
             Self::BeyondUser { range } => write!(f, "{range} is not in user memory"),
             Self::TooLong { len } => write!(f, "{len:#x} bytes are more than user memory has"),
             Self::BadFlags { flags } => write!(f, "flags {flags:#x}"),
@@ -153,6 +248,19 @@ impl fmt::Display for MmError {
             Self::NotMapped { at } => write!(f, "{at} is not mapped"),
             Self::Forbidden { rights, most } => write!(f, "rights {rights} where at most {most} are possible"),
             Self::TooManyMappings { limit } => write!(f, "more than {limit} mappings"),
+            Self::NothingThere { at } => write!(f, "nothing is mapped at {at}"),
+            Self::AcrossMappings { range } => write!(f, "{range} passes the end of a mapping"),
+            Self::Overlaps { from, to } => write!(f, "{from} and {to} overlap"),
+            Self::PrivateTwice { at } => write!(f, "the private mapping at {at} can't be there twice"),
+            Self::Sealed { at } => write!(f, "the mapping at {at} is sealed"),
+            Self::MayNotLock => f.write_str("no memory may be locked"),
+            Self::TooMuchLocked { pages, limit } | Self::TooMuchToLock { pages, limit } => {
+                write!(f, "{pages} locked pages are more than {limit} bytes")
+            }
+            Self::CantPopulate { at } => write!(f, "the page at {at} can't be faulted in"),
+            Self::NoMemoryToLock { at } => write!(f, "no memory for the locked page at {at}"),
+            Self::OverLimit { resource, pages, limit } => write!(f, "{pages} pages pass {resource} of {limit} bytes"),
+            Self::TooMuchPromised { pages } => write!(f, "{pages} pages more can't be promised"),
             Self::SpaceEnded => f.write_str("the address space has ended"),
             Self::NoFrames(e) => e.fmt(f),
             Self::NoKernelMemory { wanted } => write!(f, "no kernel memory ({wanted})"),

@@ -34,6 +34,7 @@ on_both! {
     the_heap_grows_and_shrinks,
     a_stack_grows_to_its_limit_and_no_further,
     bad_calls_say_why_and_change_nothing,
+    calls_past_user_memory_do_what_lies_before_it,
     every_allocation_can_fail_and_leaves_no_trace,
     the_reverse_map_finds_every_mapping,
     truncation_unmaps_everywhere,
@@ -367,6 +368,18 @@ fn bad_calls_say_why_and_change_nothing<I: Isa>() {
     let unmap = |addr: VirtAddr, len| lab.on(CPU, |mm| mm.munmap(&process.space, addr, len)).map_err(MmError::errno);
     assert_eq!(unmap(base.add(1), PAGE_SIZE), Err(Errno::EINVAL));
     assert_eq!(unmap(base, 0), Err(Errno::EINVAL));
+    assert_eq!(unmap(I::USER_END, PAGE_SIZE), Err(Errno::EINVAL));
+    assert_eq!(unmap(base, I::USER_END.raw()), Err(Errno::EINVAL));
+    assert_eq!(unmap(base, u64::MAX), Err(Errno::EINVAL));
+    let protect =
+        |addr, len| lab.on(CPU, |mm| mm.mprotect(&process.space, addr, len, Rights::RW)).map_err(MmError::errno);
+    assert_eq!(protect(base.add(1), u64::MAX), Err(Errno::EINVAL));
+    assert_eq!(protect(base, u64::MAX), Err(Errno::ENOMEM));
+    assert_eq!(protect(I::USER_END, PAGE_SIZE), Err(Errno::ENOMEM));
+    let drop_pages =
+        |addr, len| lab.on(CPU, |mm| mm.madvise_dontneed(&process.space, addr, len)).map_err(MmError::errno);
+    assert_eq!(drop_pages(base, u64::MAX), Err(Errno::EINVAL));
+    assert_eq!(drop_pages(I::USER_END, PAGE_SIZE), Err(Errno::ENOMEM));
     assert_eq!(process.map(0, Rights::RW, MapFlags::PRIVATE).map_err(MmError::errno), Err(Errno::EINVAL));
     assert_eq!(process.map(1, Rights::RW, MapFlags::empty()).map_err(MmError::errno), Err(Errno::EINVAL));
     assert_eq!(process.map(1 << 60, Rights::RW, MapFlags::PRIVATE).map_err(MmError::errno), Err(Errno::ENOMEM));
@@ -379,6 +392,23 @@ fn bad_calls_say_why_and_change_nothing<I: Isa>() {
     lab.mm().knobs().set(Knob::MaxMapCount, 1).expect("a possible limit");
     assert_eq!(process.map(1, Rights::EXEC, MapFlags::PRIVATE).map_err(MmError::errno), Err(Errno::ENOMEM));
     assert_eq!((process.mappings(), levels(&lab)), before);
+    process.end();
+}
+
+/// As in Linux, where only a hole stops them, and the end of user memory is one.
+fn calls_past_user_memory_do_what_lies_before_it<I: Isa>() {
+    let lab = lab::<I>();
+    let process = Process::new(&lab);
+    let last = VirtAddr::new(I::USER_END.raw() - PAGE_SIZE);
+    process.map_at(last, PAGE_SIZE, Rights::RW, MapFlags::PRIVATE | MapFlags::FIXED).expect("user memory");
+    process.write(last, 1);
+    let dropped = lab.on(CPU, |mm| mm.madvise_dontneed(&process.space, last, 1 << 40));
+    assert_eq!(dropped, Err(MmError::NotMapped { at: I::USER_END }));
+    assert_eq!((process.space.rss().pages(), process.read(last)), (0, 0));
+    let protected = lab.on(CPU, |mm| mm.mprotect(&process.space, last, 1 << 40, Rights::READ));
+    assert_eq!(protected, Err(MmError::NotMapped { at: I::USER_END }));
+    let refused = FaultError::NotAllowed { va: last, access: Access::Write, rights: Rights::READ };
+    assert_eq!(process.touch(CPU, last, Access::Write), Err(refused));
     process.end();
 }
 

@@ -1,9 +1,8 @@
 //! `madvise(2)`.
 
 use super::Space;
-use crate::error::MmError;
+use crate::error::{MmError, bounded};
 use crate::mm::Mm;
-use pagewright_arch::Isa;
 use pagewright_sync::Platform;
 use pagewright_tlb::Gather;
 use pagewright_types::{PageRange, VirtAddr, plant};
@@ -15,10 +14,7 @@ impl<P: Platform> Mm<P> {
     /// [`MmError`]. As in Linux, pages beside a hole have been dropped when the call fails with `ENOMEM` because of it; for any
     /// other error nothing has changed.
     pub fn madvise_dontneed(&self, space: &Space<P>, addr: VirtAddr, len: u64) -> Result<(), MmError> {
-        let range = PageRange::from_len(addr, len)?;
-        if range.end() > P::Isa::USER_END {
-            return Err(MmError::NotMapped { at: P::Isa::USER_END });
-        }
+        let range = bounded(addr, len)?;
         self.call(|| self.drop_pages(space, range))
     }
 

@@ -6,7 +6,7 @@ use super::vmas::AddressMap;
 use crate::error::MmError;
 use crate::knobs::Knob;
 use crate::mm::Mm;
-use pagewright_arch::{Isa, Leaf, LeafFlags};
+use pagewright_arch::{Leaf, LeafFlags};
 use pagewright_sync::Platform;
 use pagewright_tlb::Gather;
 use pagewright_types::{PageRange, Rights, VirtAddr, plant};
@@ -21,9 +21,6 @@ impl<P: Platform> Mm<P> {
         let range = PageRange::from_len(addr, len)?;
         if range.is_empty() {
             return Ok(());
-        }
-        if range.end() > P::Isa::USER_END {
-            return Err(MmError::NotMapped { at: P::Isa::USER_END });
         }
         self.call(|| self.protect(space, range, rights))
     }

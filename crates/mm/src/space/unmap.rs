@@ -3,7 +3,7 @@
 use super::Space;
 use super::vmas::AddressMap;
 use crate::counters::Gauge;
-use crate::error::MmError;
+use crate::error::{MmError, bounded};
 use crate::mm::Mm;
 use pagewright_arch::Isa;
 use pagewright_sync::Platform;
@@ -16,12 +16,12 @@ impl<P: Platform> Mm<P> {
     /// # Errors
     /// [`MmError`]; nothing has changed. `EINVAL` where Linux has it: a misaligned start, length 0, a range outside user memory.
     pub fn munmap(&self, space: &Space<P>, addr: VirtAddr, len: u64) -> Result<(), MmError> {
-        let range = PageRange::from_len(addr, len)?;
+        let range = bounded(addr, len)?;
         if range.is_empty() {
             return Err(MmError::EmptyRange { at: addr });
         }
         if range.end() > P::Isa::USER_END {
-            return Err(MmError::BeyondUser { range });
+            return Err(MmError::OutOfBounds { addr, len });
         }
         self.call(|| {
             let mut map = space.map().write();
