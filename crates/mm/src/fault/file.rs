@@ -35,9 +35,7 @@ impl<P: Platform> Fault<'_, P> {
             self.mm.put_folio(found.folio);
             return Ok(Outcome::Lost);
         };
-        // A truncation sets the size before it takes any table's lock, so either this sees the new size or
-        // it unmaps what is installed here.
-        if index >= file.pages() {
+        if self.is_past_end(index) {
             drop(locked);
             self.mm.put_folio(found.folio);
             return Err(FaultError::PastEnd { va: self.va });
@@ -75,8 +73,19 @@ impl<P: Platform> Fault<'_, P> {
             self.mm.put_folio(folio);
             return Ok(Outcome::Lost);
         };
+        if self.is_past_end(index) {
+            drop(locked);
+            self.mm.put_folio(folio);
+            return Err(FaultError::PastEnd { va: self.va });
+        }
         self.install_own(&locked, folio);
         Ok(Outcome::Done(if found.waited { Served::Major } else { Served::Minor }))
+    }
+
+    /// Whether the file has ended before page `index` meanwhile. Asked with the table locked: a truncation sets the size before it takes any
+    /// table's lock, so either the new size is seen here, or what is installed under this lock is unmapped.
+    fn is_past_end(&self, index: u64) -> bool {
+        index >= self.file().pages()
     }
 
     fn install_file(&self, locked: &Locked<'_, P>, va: VirtAddr, folio: FolioRef, touched: bool, tally: &mut Tally) {
