@@ -27,6 +27,7 @@
 mod entry;
 mod free;
 mod locked;
+mod peek;
 mod reserve;
 mod split;
 mod tree;
@@ -34,6 +35,7 @@ mod walk;
 
 pub use entry::OwnedLeaf;
 pub use locked::Locked;
+pub use peek::Peek;
 pub use reserve::Reserve;
 pub use tree::{NoMemory, PageTable};
 pub use walk::{Found, Spans};

@@ -38,6 +38,7 @@ mod ledger;
 mod memory;
 mod switch;
 mod tags;
+mod walkers;
 
 pub use context::Context;
 pub use debt::{Debt, Owed, Park, Parked};

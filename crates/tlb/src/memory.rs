@@ -61,7 +61,7 @@ impl<P: Platform> Tlb<P> {
     }
 
     /// Takes in what a dropped debt held: parks it under a key of the ledger, so that whoever allocates it settles first.
-    /// Infallible, without allocation and without waiting.
+    /// Infallible and without allocation; it waits for nothing but lockless walks.
     pub(crate) fn abandon(&self, context: &Context, pieces: impl FnOnce(&mut dyn FnMut(Parked))) {
         self.fx().publish();
         // INV-TLB-SWITCH: the generation moves before the mask is read. A CPU that joins in between then sees that what it kept
@@ -79,7 +79,13 @@ impl<P: Platform> Tlb<P> {
         pieces(&mut |piece| {
             self.count(Counter::PwTlbDebtParked, 1);
             match piece {
-                Parked::Block(block) => self.frames().free_owing(block, key),
+                Parked::Block(block) => {
+                    // It may be a table, and the key says nothing of who walks without locks (INV-TLB-WALKERS).
+                    if self.fx().caps().shootdown == ShootdownKind::Broadcast {
+                        self.await_walkers();
+                    }
+                    self.frames().free_owing(block, key);
+                }
                 Parked::Folio(folio) => {
                     // INV-TLB-SHARED: whoever drops the last reference knows nothing of this key, so the folio remembers it.
                     self.frames().folio_of(&folio).owe(key);

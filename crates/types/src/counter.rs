@@ -27,6 +27,11 @@ crate::named_table! {
         PwTlbSettleOnAlloc = "pw_tlb_settle_on_alloc", "Allocations that had to settle a debt first.";
         PwTlbDebtParked = "pw_tlb_debt_parked", "Frames parked in the ledger with a debt.";
         PwTlbPaidAlready = "pw_tlb_paid_already", "CPUs spared an interrupt because their clock had passed the debt.";
+        NrFollPinAcquired = "nr_foll_pin_acquired", "Pages pinned; at rest as many as were released.";
+        NrFollPinReleased = "nr_foll_pin_released", "Pins given up.";
+        PwGupFast = "pw_gup_fast", "Pages of user memory taken by a walk without locks.";
+        PwGupFastDropped = "pw_gup_fast_dropped", "Pages that such a walk gave back, because what led to them had changed or they must be made exclusive first.";
+        PwUnshare = "pw_unshare", "Pages made exclusive for a pin, by a copy or because nobody else had them.";
         AllocStall = "allocstall", "Allocations that failed at the watermark.";
         OomKill = "oom_kill", "Calls or faults that failed for want of memory.";
     }

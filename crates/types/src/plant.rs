@@ -30,6 +30,11 @@ crate::named_table! {
         ProtectFlushLate = "protect-flush-late", "mprotect lets other CPUs fault before it has flushed.";
         MapcountLost = "map-count-lost", "A page is unmapped and its count of mappings stays.";
         RssDrift = "rss-drift", "A page is unmapped and stays in the resident set.";
+        RemapFlushLate = "remap-flush-late", "mremap lets go of the space before it has flushed the old place (CVE-2018-18281).";
+        PinNotExclusive = "pin-not-exclusive", "A page is pinned for reading while other spaces share it.";
+        ForkIgnoresPin = "fork-ignores-pin", "Fork shares a page that is pinned.";
+        FastNoRecheck = "fast-no-recheck", "A lockless walk does not look again whether the entry still leads to the page it took.";
+        WalkersNotAwaited = "walkers-not-awaited", "A table is freed while a lockless walk may be in it.";
         ZapFlushLate = "zap-flush-late", "madvise lets go of the space before it has flushed, and mprotect finds nothing to flush.";
     }
 }

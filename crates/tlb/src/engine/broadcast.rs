@@ -32,6 +32,9 @@ impl<P: Platform> Tlb<P> {
             _ => self.invalidate_everywhere(Target::Tag(tag)),
         }
         self.complete();
+        if flush.tables {
+            self.await_walkers();
+        }
     }
 
     /// Issues, without waiting, the invalidation of everything a context has. What was stored is published already.

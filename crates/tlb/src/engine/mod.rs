@@ -6,7 +6,7 @@ mod ipi;
 use crate::context::Context;
 use crate::ledger::Ledger;
 use crate::tags::{Asids, PcidSlots};
-use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use ipi::Mail;
 use pagewright_arch::{ShootdownKind, Target};
 use pagewright_frame::{Frames, NoFrames, Request};
@@ -48,6 +48,8 @@ pub(crate) struct CpuState<P: Platform> {
     /// x86: a kernel thread runs on the loaded root, and will look at the generation before user mode does.
     pub(crate) lazy: AtomicBool,
     pub(crate) pcids: PcidSlots,
+    /// Lockless walks begun and ended on this CPU: odd while one goes on. Written by this CPU only.
+    pub(crate) walks: AtomicU64,
     mail: Mail<P>,
     /// CPUs whose mail this CPU has to read.
     inbox: AtomicMask,
@@ -118,6 +120,7 @@ impl<P: Platform> Tlb<P> {
             context: SpinLock::new(None),
             lazy: AtomicBool::new(false),
             pcids: PcidSlots::default(),
+            walks: AtomicU64::new(0),
             mail: Mail::new(),
             inbox: AtomicMask::new(),
         })?;

@@ -1,0 +1,68 @@
+//! Reading an entry without holding anything, and looking again.
+//!
+//! A peek is a moment's view: the entry may change, and its table may be unhooked, right after it was read. Whoever acts on it –
+//! takes a reference on the frame that it names – looks again afterwards, and undoes what he did if anything is different (Linux's
+//! `gup_fast_pte_range`).
+
+use crate::tree::PageTable;
+use pagewright_arch::{Entry, Isa, Pte, Slot};
+use pagewright_sync::Platform;
+use pagewright_tlb::Tlb;
+use pagewright_types::{Level, VirtAddr};
+
+/// An entry as it was read, and the pointer that led to its table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Peek {
+    level: Level,
+    slot: Slot,
+    pte: Pte,
+    /// The pointer to the table; the root has none.
+    above: Option<(Slot, Pte)>,
+    write_protected: bool,
+}
+
+impl Peek {
+    /// What the entry said.
+    pub fn entry<I: Isa>(&self) -> Entry {
+        I::decode(self.level, self.pte)
+    }
+
+    /// Its level.
+    pub fn level(&self) -> Level {
+        self.level
+    }
+
+    /// Whether some table above refuses stores.
+    pub fn is_write_protected(&self) -> bool {
+        self.write_protected
+    }
+}
+
+impl PageTable {
+    /// Reads the entry for `va`, at whatever level it stands. Call it within [`Tlb::walk_lockless`], so that no table is freed
+    /// meanwhile (INV-TLB-WALKERS), or while holding the space.
+    pub fn peek<P: Platform>(&self, tlb: &Tlb<P>, va: VirtAddr) -> Peek {
+        let (mut table, mut level) = (self.root(), Level::PGD);
+        let (mut above, mut write_protected) = (None, false);
+        loop {
+            let slot = Slot { table, index: level.index_of(va) as u16 };
+            let pte = tlb.fx().load(slot);
+            match P::Isa::decode(level, pte) {
+                Entry::Table(next) if level > Level::PTE => {
+                    above = Some((slot, pte));
+                    write_protected |= next.write_protected;
+                    table = next.pfn;
+                    level = Level::new(level.raw() - 1);
+                }
+                Entry::Table(_) | Entry::Leaf(_) | Entry::Empty | Entry::Soft(_) => {
+                    return Peek { level, slot, pte, above, write_protected };
+                }
+            }
+        }
+    }
+
+    /// Whether the entry still says what it said, in the table that it was read from.
+    pub fn is_still<P: Platform>(&self, tlb: &Tlb<P>, peek: &Peek) -> bool {
+        tlb.fx().load(peek.slot) == peek.pte && peek.above.is_none_or(|(slot, pte)| tlb.fx().load(slot) == pte)
+    }
+}
