@@ -1,0 +1,67 @@
+//! Asterinas: a task ran on the stack of another.
+//!
+//! **Shipped.** Kernel stacks are mapped in areas (`KVirtArea`) whose addresses are used again. Their TLB entries could not be kept coherent:
+//! an area is made with interrupts off, when waiting for other CPUs might be for ever. So when a task moved to a CPU that had run a task on a
+//! stack at the same addresses before, it found that one's contents. **Fix.** A stack knows the CPUs on which it is coherent; a CPU
+//! that switches to it for the first time flushes its addresses first (`KernelStack::flush_tlb`).
+//!
+//! **Here.** One page of stack, two tasks, two CPUs. The machine has no kernel mappings, so a user page stands for the stack. The frame
+//! of the first stack is kept: what becomes of it is another bug (#2849), which the fix leaves open.
+
+use crate::corpus::kernel::{Space, page};
+use crate::corpus::{Budget, Bug, FoundBy, Version};
+use pagewright_check::{IsaKind, Outcome, Reach, Rights, X86_64, program};
+use std::cell::Cell;
+use std::rc::Rc;
+
+pub(crate) const BUG: Bug = Bug {
+    name: "Asterinas #1952",
+    link: "https://github.com/asterinas/asterinas/pull/1952",
+    what: "addresses of kernel stacks are used again, and other CPUs are never told",
+    isa: IsaKind::X86_64,
+    found_by: FoundBy::Value,
+    check,
+};
+
+/// Where the tasks are.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Stage {
+    FirstRuns,
+    FirstEnded,
+    SecondMoves,
+}
+
+fn check(version: Version, budget: Budget) -> Outcome {
+    budget.check::<X86_64>(2).explore(move |machine| {
+        let space = Space::run_everywhere(machine);
+        space.map_new(machine, 0, Rights::RW, 1);
+        let stage = Rc::new(Cell::new(Stage::FirstRuns));
+        let there = Rc::clone(&stage);
+        vec![
+            program(move |cpu| {
+                while stage.get() != Stage::FirstEnded {
+                    cpu.relax();
+                }
+                space.clear(cpu, 0);
+                space.map(cpu, 0, cpu.take_frame(), Rights::RW);
+                cpu.flush_page(page(0), Reach::Local);
+                cpu.write(page(0), 2).ok();
+                stage.set(Stage::SecondMoves);
+            }),
+            program(move |cpu| {
+                cpu.read(page(0)).ok();
+                there.set(Stage::FirstEnded);
+                while there.get() != Stage::SecondMoves {
+                    cpu.relax();
+                }
+                if version == Version::Fixed {
+                    cpu.flush_page(page(0), Reach::Local);
+                }
+                let seen = cpu.read(page(0));
+                if seen != Ok(2) {
+                    cpu.report(format_args!("the second task finds {seen:?} on its stack, where it had put 2"));
+                }
+            }),
+        ]
+    })
+}

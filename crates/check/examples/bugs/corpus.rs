@@ -1,0 +1,150 @@
+//! Bugs of TLB maintenance that kernels had, each as a program of a page in two versions.
+//!
+//! A module for each: [`Version::Shipped`] does what the kernel did, [`Version::Fixed`] what its fix did. [`BUGS`] lists them. The example
+//! `bugs` runs them, the test `bugs` holds them to what they promise, and [`markdown`] is `docs/named-bugs.md`.
+//!
+//! Not guaranteed: that a program keeps more of a kernel than its module says.
+
+mod kernel;
+
+mod asterinas_1952;
+mod asterinas_862;
+mod linux_60bae7370896;
+mod linux_cve_2018_18281;
+mod litebox_848;
+mod netbsd_cow;
+mod osv_1475;
+mod sel4_107;
+mod tgoskits_2008;
+mod tgoskits_2009;
+mod unikraft_1149;
+mod zephyr_113559;
+mod zephyr_115708;
+mod zephyr_98344;
+
+use pagewright_check::{Check, Finding, Isa, IsaKind, Outcome, Rule};
+use std::fmt;
+
+/// What the kernel did, or what its fix did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Version {
+    /// With the bug.
+    Shipped,
+    /// Without it.
+    Fixed,
+}
+
+/// By what a bug is found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum FoundBy {
+    /// A rule of the oracle.
+    Rule(Rule),
+    /// The program itself, which reads what it can't have.
+    Value,
+}
+
+impl FoundBy {
+    /// Whether this is what `finding` says.
+    pub(crate) fn is(self, finding: &Finding) -> bool {
+        match self {
+            Self::Rule(rule) => finding.rule() == Some(rule),
+            Self::Value => matches!(finding, Finding::Broken(_)),
+        }
+    }
+}
+
+impl fmt::Display for FoundBy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Rule(Rule::Reuse) => f.write_str("O1, a reused frame is reached"),
+            Self::Rule(Rule::Rights) => f.write_str("O2, a right is kept"),
+            Self::Rule(Rule::Memory) => f.write_str("O3, a wrong answer"),
+            Self::Rule(Rule::Counts) => f.write_str("O4, a wrong count"),
+            Self::Value => f.write_str("the value that a program reads"),
+        }
+    }
+}
+
+/// How long to look.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Budget {
+    /// Of all choices.
+    pub(crate) seed: u64,
+    /// Schedules at most.
+    pub(crate) schedules: u32,
+}
+
+impl Budget {
+    fn check<I: Isa>(self, cpus: u16) -> Check<I> {
+        Check::new().cpus(cpus).seed(self.seed).schedules(self.schedules)
+    }
+}
+
+/// One bug.
+pub(crate) struct Bug {
+    /// Whose, and by which number it is known.
+    pub(crate) name: &'static str,
+    /// Where it is told.
+    pub(crate) link: &'static str,
+    /// What was wrong, in a line.
+    pub(crate) what: &'static str,
+    /// On what the program runs here.
+    pub(crate) isa: IsaKind,
+    /// By what it is found.
+    pub(crate) found_by: FoundBy,
+    /// Looks for it.
+    pub(crate) check: fn(Version, Budget) -> Outcome,
+}
+
+/// All of them.
+pub(crate) const BUGS: &[Bug] = &[
+    litebox_848::BUG,
+    asterinas_862::BUG,
+    asterinas_1952::BUG,
+    osv_1475::BUG,
+    netbsd_cow::BUG,
+    sel4_107::BUG,
+    linux_cve_2018_18281::BUG,
+    linux_60bae7370896::BUG,
+    zephyr_98344::BUG,
+    zephyr_115708::BUG,
+    zephyr_113559::BUG,
+    unikraft_1149::BUG,
+    tgoskits_2008::BUG,
+    tgoskits_2009::BUG,
+];
+
+/// The page `docs/named-bugs.md`.
+pub(crate) fn markdown() -> String {
+    let mut page = String::from(HEAD);
+    for Bug { name, link, what, isa, found_by, .. } in BUGS {
+        page.push_str(&format!("| [{name}]({link}) | {isa} | {what} | {found_by} |\n"));
+    }
+    page + FOOT
+}
+
+const HEAD: &str = "\
+# Named bugs
+
+Bugs of TLB maintenance that kernels had, each as a program of a page for `pagewright-check`: with the bug, and with its fix. The first is
+found, by the rule in the last column and from any seed; the second is clean over as many schedules. Written by
+`cargo run -p pagewright-check --example bugs -- --markdown`; the test `bugs` runs them all.
+
+What each program keeps of its kernel, and what it leaves out, stands at the top of its file in `crates/check/examples/bugs`.
+
+| bug | on | what was wrong | found by |
+| --- | --- | --- | --- |
+";
+
+const FOOT: &str = "
+## In a crate, unmodified
+
+The example `aarch64_paging` runs the crate of that name as it is published. With version 0.12.3 a program that uses it as documented is clean. With
+0.12.2, the version before, the same program is found by O1 within ten schedules: `compact_subtables` gives a table back to its owner
+while walk caches still lead to it. Its authors saw that, too: the changelog of 0.12.3 has the fix.
+
+```sh
+cargo update -p aarch64-paging --precise 0.12.2
+cargo run -p pagewright-check --example aarch64_paging
+```
+";

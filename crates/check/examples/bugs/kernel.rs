@@ -1,0 +1,137 @@
+//! What the programs of this corpus share: a kernel of one lock and one page table to a space, and the ways in which kernels flush.
+//!
+//! [`Space`] writes raw entries by Intel SDM vol. 3A §4.5 and Arm ARM D8.3. It flushes nothing by itself: each bug does that as its kernel
+//! did.
+
+use pagewright_check::{
+    Cpu, Invalidate, Isa, IsaKind, Level, Lock, Machine, PageRange, Pfn, PhysAddr, Reach, Rights, Tag, Target,
+    VirtAddr, X86_64,
+};
+use std::rc::Rc;
+use std::sync::atomic::Ordering;
+
+/// The tag of the space that every CPU runs at first.
+pub(crate) const TAG: Tag = Tag::new(1);
+
+/// Page `index` of the part of user space that the programs use.
+pub(crate) const fn page(index: u64) -> VirtAddr {
+    VirtAddr::new((1 << 30) + (index << 12))
+}
+
+/// The same as a range.
+pub(crate) const fn pages(index: u64) -> PageRange {
+    PageRange::page(page(index))
+}
+
+/// An address space whose tables cover the addresses of [`page`].
+pub(crate) struct Space {
+    /// Root first.
+    tables: Vec<Pfn>,
+    /// Whoever changes entries holds it, where the kernel in question held something.
+    pub(crate) lock: Lock<()>,
+}
+
+impl Space {
+    /// A space that no CPU runs yet.
+    pub(crate) fn new<I: Isa>(machine: &Machine<I>) -> Rc<Self> {
+        let tables: Vec<Pfn> = (0..4).map(|_| machine.take_frame()).collect();
+        let space = Rc::new(Self { tables, lock: Lock::new(()) });
+        for (level, below) in [Level::PGD, Level::PUD, Level::PMD].into_iter().zip(&space.tables[1..]) {
+            let entry = match I::KIND {
+                IsaKind::X86_64 => 0b111,
+                IsaKind::Aarch64 => 0b11,
+            };
+            machine.cpu(0).store(space.entry(level, 0), below.base().raw() | entry);
+        }
+        space
+    }
+
+    /// A space that all CPUs run.
+    pub(crate) fn run_everywhere<I: Isa>(machine: &Machine<I>) -> Rc<Self> {
+        let space = Self::new(machine);
+        machine.cpus().for_each(|cpu| cpu.load_root(space.root(), TAG));
+        space
+    }
+
+    pub(crate) fn root(&self) -> Pfn {
+        self.tables[0]
+    }
+
+    /// The table whose entries map pages.
+    pub(crate) fn last_table(&self) -> Pfn {
+        self.tables[3]
+    }
+
+    /// Where the entry of `level` over page `index` stands.
+    pub(crate) fn entry(&self, level: Level, index: u64) -> PhysAddr {
+        let table = self.tables[Level::PGD.index() - level.index()];
+        table.base().add(level.index_of(page(index)) as u64 * 8)
+    }
+
+    /// Stores the entry of a page.
+    pub(crate) fn map<I: Isa>(&self, cpu: &Cpu<I>, index: u64, pfn: Pfn, rights: Rights) {
+        let writable = rights.contains(Rights::WRITE);
+        let bits = match (I::KIND, writable) {
+            // XD, U/S, P; R/W.
+            (IsaKind::X86_64, false) => 1 << 63 | 0b101,
+            (IsaKind::X86_64, true) => 1 << 63 | 0b111,
+            // UXN, PXN, nG, AF, inner shareable, AP[1], page; AP[2].
+            (IsaKind::Aarch64, true) => 0b11 << 53 | 0b1111 << 8 | 1 << 6 | 0b11,
+            (IsaKind::Aarch64, false) => 0b11 << 53 | 0b1111 << 8 | 0b11 << 6 | 0b11,
+        };
+        cpu.store(self.entry(Level::PTE, index), pfn.base().raw() | bits);
+    }
+
+    /// Maps a new page that begins with `value`, before the programs start.
+    pub(crate) fn map_new<I: Isa>(&self, machine: &Machine<I>, index: u64, rights: Rights, value: u64) -> Pfn {
+        let pfn = machine.take_frame();
+        fill(machine, pfn, value);
+        self.map(&machine.cpu(0), index, pfn, rights);
+        pfn
+    }
+
+    /// Clears the entry of a page by an exchange, and returns the frame that it led to.
+    pub(crate) fn clear<I: Isa>(&self, cpu: &Cpu<I>, index: u64) -> Option<Pfn> {
+        frame_of(cpu.swap(self.entry(Level::PTE, index), 0))
+    }
+
+    /// The frame to which the entry of a page leads, if stores through it are allowed.
+    pub(crate) fn writable(&self, cpu: &Cpu<X86_64>, index: u64) -> Option<Pfn> {
+        let entry = cpu.load(self.entry(Level::PTE, index));
+        frame_of(entry).filter(|_| entry & 0b10 != 0)
+    }
+}
+
+fn frame_of(entry: u64) -> Option<Pfn> {
+    (entry & 1 != 0).then(|| Pfn::containing(PhysAddr::new(entry & 0x0000_ffff_ffff_f000)))
+}
+
+/// The kernel stores a frame's first word, by physical address.
+pub(crate) fn fill<I: Isa>(machine: &Machine<I>, pfn: Pfn, value: u64) {
+    machine.ram()[pfn.index() * Level::ENTRIES].store(value, Ordering::Release);
+}
+
+/// The kernel copies a page; one word of contents is enough here.
+pub(crate) fn copy<I: Isa>(machine: &Machine<I>, from: Pfn, to: Pfn) {
+    fill(machine, to, machine.ram()[from.index() * Level::ENTRIES].load(Ordering::Acquire));
+}
+
+/// A thread of the program that reads `pages` pages twice, whatever comes of it.
+pub(crate) fn reads<I: Isa>(cpu: &Cpu<I>, pages: u64) {
+    for index in (0..pages).chain(0..pages) {
+        cpu.read(page(index)).ok();
+    }
+}
+
+/// `INVLPG` here and, by interrupts that are waited for, everywhere else.
+pub(crate) fn flush_everywhere(cpu: &Cpu<X86_64>, index: u64) {
+    cpu.flush_page(page(index), Reach::Local);
+    cpu.shoot_down(cpu.others(), move |other| other.flush_page(page(index), Reach::Local));
+}
+
+/// `TLBI VAE1IS` with this in its register: bits 43 to 0 are bits 55 to 12 of the address (Arm ARM C5.5).
+pub(crate) fn tlbi_vae1is<I: Isa>(cpu: &Cpu<I>, operand: u64) {
+    let va = VirtAddr::new((operand & ((1 << 44) - 1)) << 12);
+    let target = Target::Page { tag: TAG, va, level: Level::PTE, last_level: false };
+    cpu.invalidate(Invalidate { reach: Reach::Broadcast, target });
+}

@@ -1,0 +1,57 @@
+//! Linux: `madvise` returned while a migration had yet to flush.
+//!
+//! **Shipped.** Collecting pages to migrate to a device (`migrate_vma_collect_pmd`) cleared their entries under the page-table lock and
+//! flushed after it had released it. `MADV_DONTNEED` of another thread that comes in between finds no entry, so nothing to flush, and returns
+//! while the page is still in use through TLBs. **Fix** (60bae7370896): flush before the lock is released.
+//!
+//! **Here.** One page, collected by CPU 0 and discarded by CPU 2, and a thread that uses it. The migration declares no right that it takes: it would
+//! give the page back. Left out: what is migrated, and to where.
+
+use crate::corpus::kernel::{Space, flush_everywhere, pages, reads};
+use crate::corpus::{Budget, Bug, FoundBy, Version};
+use pagewright_check::{Cpu, IsaKind, Outcome, Rights, Rule, X86_64, program};
+use std::rc::Rc;
+
+pub(crate) const BUG: Bug = Bug {
+    name: "Linux 60bae7370896",
+    link: "https://git.kernel.org/linus/60bae73708963de4a17231077285bd9ff2f41c44",
+    what: "migrate_vma flushes after the page-table lock, so madvise finds nothing left to flush",
+    isa: IsaKind::X86_64,
+    found_by: FoundBy::Rule(Rule::Rights),
+    check,
+};
+
+fn collect(version: Version, space: &Space, cpu: &Cpu<X86_64>) {
+    let held = space.lock.lock();
+    space.clear(cpu, 0);
+    if version == Version::Fixed {
+        flush_everywhere(cpu, 0);
+    }
+    drop(held);
+    if version == Version::Shipped {
+        flush_everywhere(cpu, 0);
+    }
+}
+
+fn discard(space: &Space, cpu: &Cpu<X86_64>) {
+    cpu.call("madvise(MADV_DONTNEED)", |cpu| {
+        cpu.reduces(pages(0), Rights::empty());
+        let _held = space.lock.lock();
+        if space.clear(cpu, 0).is_some() {
+            flush_everywhere(cpu, 0);
+        }
+    });
+}
+
+fn check(version: Version, budget: Budget) -> Outcome {
+    budget.check::<X86_64>(3).explore(move |machine| {
+        let space = Space::run_everywhere(machine);
+        space.map_new(machine, 0, Rights::RW, 1);
+        let same = Rc::clone(&space);
+        vec![
+            program(move |cpu| collect(version, &space, cpu)),
+            program(|cpu| reads(cpu, 1)),
+            program(move |cpu| discard(&same, cpu)),
+        ]
+    })
+}

@@ -1,0 +1,71 @@
+//! Linux: `mremap` let go of a page before the TLBs had (CVE-2018-18281).
+//!
+//! **Shipped.** `mremap` moves entries to their new place under both page-table locks, and flushed the old addresses after it had released
+//! them. In between, somebody who truncates the file finds the page at its new address, flushes that one, and frees the page – which other
+//! CPUs still reach by the old address. **Fix** (eb66ae030829): the old addresses are flushed before either lock is released, because the
+//! lock is all that keeps the page alive.
+//!
+//! **Here.** One page that moves from page 0 to page 1, one lock for both tables, one thread that uses the old address, one that
+//! truncates and reuses the frame.
+
+use crate::corpus::kernel::{Space, flush_everywhere, pages, reads};
+use crate::corpus::{Budget, Bug, FoundBy, Version};
+use pagewright_check::{Cpu, IsaKind, Outcome, Rights, Rule, X86_64, program};
+use std::rc::Rc;
+
+pub(crate) const BUG: Bug = Bug {
+    name: "Linux CVE-2018-18281",
+    link: "https://git.kernel.org/linus/eb66ae030829605d61fbef1909ce310e29f78821",
+    what: "mremap flushes the old addresses after it has let go of the page-table locks",
+    isa: IsaKind::X86_64,
+    found_by: FoundBy::Rule(Rule::Reuse),
+    check,
+};
+
+fn mremap(version: Version, space: &Space, cpu: &Cpu<X86_64>) {
+    cpu.call("mremap", |cpu| {
+        cpu.reduces(pages(0), Rights::empty());
+        let held = space.lock.lock();
+        if let Some(moved) = space.clear(cpu, 0) {
+            space.map(cpu, 1, moved, Rights::RW);
+        }
+        if version == Version::Fixed {
+            flush_everywhere(cpu, 0);
+        }
+        drop(held);
+        if version == Version::Shipped {
+            flush_everywhere(cpu, 0);
+        }
+    });
+}
+
+fn ftruncate(space: &Space, cpu: &Cpu<X86_64>) {
+    cpu.call("ftruncate", |cpu| {
+        for index in [0, 1] {
+            cpu.reduces(pages(index), Rights::empty());
+            let held = space.lock.lock();
+            let gone = space.clear(cpu, index);
+            if gone.is_some() {
+                flush_everywhere(cpu, index);
+            }
+            drop(held);
+            gone.into_iter().for_each(|frame| cpu.give_frame(frame));
+        }
+    });
+}
+
+fn check(version: Version, budget: Budget) -> Outcome {
+    budget.check::<X86_64>(3).explore(move |machine| {
+        let space = Space::run_everywhere(machine);
+        space.map_new(machine, 0, Rights::RW, 1);
+        let same = Rc::clone(&space);
+        vec![
+            program(move |cpu| mremap(version, &space, cpu)),
+            program(|cpu| reads(cpu, 1)),
+            program(move |cpu| {
+                ftruncate(&same, cpu);
+                cpu.take_frame();
+            }),
+        ]
+    })
+}

@@ -1,0 +1,48 @@
+//! LiteBox: frames were free before the TLBs were flushed.
+//!
+//! **Shipped.** `unmap_pages` of LiteBox's kernel platforms gave the frames back while it took the entries out, and flushed the cores
+//! afterwards. Between the two another core may be given such a frame while a third still reads and writes it through its TLB: a use after
+//! unmap. **Fix.** The frames are kept until all cores have flushed.
+//!
+//! **Here.** One page; a thread that uses it; a core that allocates. Left out: ranges, and Hyper-V's flush hypercalls (interrupts stand in
+//! for them).
+
+use crate::corpus::kernel::{Space, fill, flush_everywhere, pages, reads};
+use crate::corpus::{Budget, Bug, FoundBy, Version};
+use pagewright_check::{IsaKind, Outcome, Rights, Rule, X86_64, program};
+
+pub(crate) const BUG: Bug = Bug {
+    name: "LiteBox #848",
+    link: "https://github.com/microsoft/litebox/pull/848",
+    what: "an unmap frees the frames before the other cores have flushed",
+    isa: IsaKind::X86_64,
+    found_by: FoundBy::Rule(Rule::Reuse),
+    check,
+};
+
+fn check(version: Version, budget: Budget) -> Outcome {
+    budget.check::<X86_64>(3).explore(move |machine| {
+        let space = Space::run_everywhere(machine);
+        space.map_new(machine, 0, Rights::RW, 1);
+        vec![
+            program(move |cpu| {
+                cpu.call("unmap_pages", |cpu| {
+                    cpu.reduces(pages(0), Rights::empty());
+                    let Some(frame) = space.clear(cpu, 0) else { return };
+                    match version {
+                        Version::Shipped => {
+                            cpu.give_frame(frame);
+                            flush_everywhere(cpu, 0);
+                        }
+                        Version::Fixed => {
+                            flush_everywhere(cpu, 0);
+                            cpu.give_frame(frame);
+                        }
+                    }
+                });
+            }),
+            program(|cpu| reads(cpu, 1)),
+            program(|cpu| fill(cpu, cpu.take_frame(), 2)),
+        ]
+    })
+}

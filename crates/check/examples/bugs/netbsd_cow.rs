@@ -1,0 +1,79 @@
+//! NetBSD and OpenBSD: two threads saw two pages at one address.
+//!
+//! **Shipped.** A write fault that copies a page made the copy writable and then flushed the other CPUs, one after the other. Found while
+//! a corruption of Go programs was looked for: thread A's store copies the page, thread B, whose CPU has flushed, stores to the copy under a
+//! lock, and thread C, whose CPU has not, reads the old page under the same lock – and, once it has flushed, the new one. **Fix**
+//! (OpenBSD, amd64 pmap, 2022-02-01): the copy is mapped read-only, the others flush, and only then may it be written. FreeBSD's D14347
+//! discusses the same race.
+//!
+//! **Here.** The three threads and the page of the report. When the fault returns everybody has flushed, so no rule of the oracle is
+//! broken: the program sees the race as the original does, by reading twice under the lock.
+
+use crate::corpus::kernel::{Space, copy, flush_everywhere, page, pages};
+use crate::corpus::{Budget, Bug, FoundBy, Version};
+use pagewright_check::{Cpu, IsaKind, Lock, Outcome, Pfn, Rights, X86_64, program};
+use std::rc::Rc;
+
+pub(crate) const BUG: Bug = Bug {
+    name: "NetBSD, in golang/go #34988",
+    link: "https://github.com/golang/go/issues/34988",
+    what: "a copied page can be written to before every CPU has let go of the original",
+    isa: IsaKind::X86_64,
+    found_by: FoundBy::Value,
+    check,
+};
+
+fn write_fault(version: Version, space: &Space, shared: Pfn, cpu: &Cpu<X86_64>) {
+    cpu.call("write fault", |cpu| {
+        let _held = space.lock.lock();
+        if space.writable(cpu, 0).is_some() {
+            return;
+        }
+        cpu.reduces(pages(0), Rights::empty());
+        let own = cpu.take_frame();
+        copy(cpu, shared, own);
+        if version == Version::Fixed {
+            space.map(cpu, 0, own, Rights::READ);
+            flush_everywhere(cpu, 0);
+        }
+        space.map(cpu, 0, own, Rights::RW);
+        if version == Version::Shipped {
+            flush_everywhere(cpu, 0);
+        }
+    });
+}
+
+fn check(version: Version, budget: Budget) -> Outcome {
+    budget.check::<X86_64>(3).explore(move |machine| {
+        let space = Space::run_everywhere(machine);
+        let shared = space.map_new(machine, 0, Rights::READ, 1);
+        let fault = Rc::new(move |cpu: &Cpu<X86_64>| write_fault(version, &space, shared, cpu));
+        let lock = Rc::new(Lock::new(()));
+        let (faults, locks) = (Rc::clone(&fault), Rc::clone(&lock));
+        let (x, y) = (page(0), page(0).add(512));
+        vec![
+            program(move |cpu| {
+                while cpu.write(y, 1).is_err() {
+                    fault(cpu);
+                }
+            }),
+            program(move |cpu| {
+                for value in 2..5 {
+                    let _held = locks.lock();
+                    while cpu.write(x, value).is_err() {
+                        faults(cpu);
+                    }
+                }
+            }),
+            program(move |cpu| {
+                for _ in 0..3 {
+                    let _held = lock.lock();
+                    let (first, then) = (cpu.read(x), cpu.read(x));
+                    if first != then {
+                        cpu.report(format_args!("x was {first:?} and then {then:?}, while the lock was held"));
+                    }
+                }
+            }),
+        ]
+    })
+}

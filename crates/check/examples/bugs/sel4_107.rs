@@ -1,0 +1,44 @@
+//! seL4: without PCIDs, unmapping a page of a space that runs elsewhere flushed nothing.
+//!
+//! **Shipped.** On x86, where CPUs have no PCIDs, `unmapPage` skipped the invalidation if the space was not the one of the running thread: the
+//! condition that `flushTable` still has in the fixed source. On one core that is right, since loading the other space's CR3
+//! flushes; with several, a thread of that space may be running on another core. **Fix.** `unmapPage` always invalidates, on all cores that may
+//! hold the space.
+//!
+//! **Here.** A machine without PCIDs; a thread on CPU 0 unmaps a page of the space that CPU 1 runs. Left out: capabilities, and the mask of
+//! cores that hold a space.
+
+use crate::corpus::kernel::{Space, TAG, flush_everywhere, pages, reads};
+use crate::corpus::{Budget, Bug, FoundBy, Version};
+use pagewright_check::{IsaKind, Outcome, Rights, Rule, X86_64, program};
+
+pub(crate) const BUG: Bug = Bug {
+    name: "seL4 #107",
+    link: "https://github.com/seL4/seL4/pull/107",
+    what: "without PCIDs, unmapping from a space that another core runs flushes nothing",
+    isa: IsaKind::X86_64,
+    found_by: FoundBy::Rule(Rule::Rights),
+    check,
+};
+
+fn check(version: Version, budget: Budget) -> Outcome {
+    budget.check::<X86_64>(2).untagged().explore(move |machine| {
+        let space = Space::run_everywhere(machine);
+        let own = Space::new(machine);
+        space.map_new(machine, 0, Rights::RW, 1);
+        machine.cpu(0).load_root(own.root(), TAG);
+        vec![
+            program(move |cpu| {
+                cpu.call("unmapPage", |cpu| {
+                    cpu.reduces_under(space.root(), pages(0), Rights::empty());
+                    space.clear(cpu, 0);
+                    let runs_here = own.root() == space.root();
+                    if runs_here || version == Version::Fixed {
+                        flush_everywhere(cpu, 0);
+                    }
+                });
+            }),
+            program(|cpu| reads(cpu, 1)),
+        ]
+    })
+}

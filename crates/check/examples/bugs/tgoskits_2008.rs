@@ -1,0 +1,48 @@
+//! tgoskits: the TLBI went ahead of the store.
+//!
+//! **Shipped.** `flush_tlb` of ax-cpu's aarch64 port executed `TLBI VAAE1IS; DSB SY; ISB` without a barrier before. The entry that the caller
+//! had just cleared need not be visible to another CPU's walker when the TLBI arrives there: the walker reads the old entry again, and what
+//! it found stays. **Fix** (proposed, closed): `DSB ISHST` first. The pull request notes that QEMU can't reproduce this. It also mends a
+//! `TLBI VMALLE1` that was not broadcast, which is the bug of [`super::zephyr_98344`].
+//!
+//! **Here.** Three pages that are unmapped one by one while a thread on the other CPU uses them.
+
+use crate::corpus::kernel::{Space, page, pages, reads, tlbi_vae1is};
+use crate::corpus::{Budget, Bug, FoundBy, Version};
+use pagewright_check::{Aarch64, IsaKind, Outcome, Rights, Rule, program};
+
+pub(crate) const BUG: Bug = Bug {
+    name: "tgoskits #2008",
+    link: "https://github.com/rcore-os/tgoskits/pull/2008",
+    what: "no DSB ISHST between the cleared entry and the TLBI",
+    isa: IsaKind::Aarch64,
+    found_by: FoundBy::Rule(Rule::Rights),
+    check,
+};
+
+const PAGES: u64 = 3;
+
+fn check(version: Version, budget: Budget) -> Outcome {
+    budget.check::<Aarch64>(2).explore(move |machine| {
+        let space = Space::run_everywhere(machine);
+        for index in 0..PAGES {
+            space.map_new(machine, index, Rights::RW, 1);
+        }
+        vec![
+            program(move |cpu| {
+                cpu.call("munmap", |cpu| {
+                    for index in 0..PAGES {
+                        cpu.reduces(pages(index), Rights::empty());
+                        space.clear(cpu, index);
+                        if version == Version::Fixed {
+                            cpu.publish();
+                        }
+                        tlbi_vae1is(cpu, page(index).raw() >> 12);
+                        cpu.complete();
+                    }
+                });
+            }),
+            program(|cpu| reads(cpu, PAGES)),
+        ]
+    })
+}

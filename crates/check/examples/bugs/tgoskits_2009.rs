@@ -1,0 +1,51 @@
+//! tgoskits: a page table was free while walk caches led to it.
+//!
+//! **Shipped.** `unmap_range_recursive` of page-table-generic flushes each leaf that it clears. A table that is empty then was unhooked from the
+//! table above and given back at once. A walk that took place after the last leaf's flush may have left the way to the table in a walk
+//! cache; once the frame is used for something else, that CPU reads it as a page table. **Fix** (proposed, open): the table's addresses are
+//! flushed before its frame is freed.
+//!
+//! **Here.** One leaf, its table, a thread on the other CPU that uses the page, and the frame's next owner. On arm64, where the kernel's
+//! flush is broadcast; the pull request's discussion says that elsewhere it is local.
+
+use crate::corpus::kernel::{Space, page, pages, reads, tlbi_vae1is};
+use crate::corpus::{Budget, Bug, FoundBy, Version};
+use pagewright_check::{Aarch64, Cpu, IsaKind, Level, Outcome, Rights, Rule, program};
+
+pub(crate) const BUG: Bug = Bug {
+    name: "tgoskits #2009",
+    link: "https://github.com/rcore-os/tgoskits/pull/2009",
+    what: "an empty table is unhooked and freed without a flush",
+    isa: IsaKind::Aarch64,
+    found_by: FoundBy::Rule(Rule::Reuse),
+    check,
+};
+
+fn flush(cpu: &Cpu<Aarch64>) {
+    cpu.publish();
+    tlbi_vae1is(cpu, page(0).raw() >> 12);
+    cpu.complete();
+}
+
+fn check(version: Version, budget: Budget) -> Outcome {
+    budget.check::<Aarch64>(2).explore(move |machine| {
+        let space = Space::run_everywhere(machine);
+        space.map_new(machine, 0, Rights::RW, 1);
+        vec![
+            program(move |cpu| {
+                cpu.call("unmap_range", |cpu| {
+                    cpu.reduces(pages(0), Rights::empty());
+                    space.clear(cpu, 0);
+                    flush(cpu);
+                    cpu.store(space.entry(Level::PMD, 0), 0);
+                    if version == Version::Fixed {
+                        flush(cpu);
+                    }
+                    cpu.give_frame(space.last_table());
+                });
+                cpu.take_frame();
+            }),
+            program(|cpu| reads(cpu, 1)),
+        ]
+    })
+}

@@ -1,0 +1,45 @@
+//! Unikraft: a virtual address in a register that does not take one.
+//!
+//! **Shipped.** `ukarch_tlb_flush_entry` of arm64 put the address itself into the register of `TLBI VAAE1IS`, where bits 43 to 0 stand for bits
+//! 55 to 12 of the address. So the entry was not invalidated, and memory that had been unmapped could be used. **Fix.** The address
+//! is shifted to its place.
+//!
+//! **Here.** One page that is unmapped while a thread on the other CPU uses it. The machine's invalidation names its ASID (`VAE1IS`).
+
+use crate::corpus::kernel::{Space, page, pages, reads, tlbi_vae1is};
+use crate::corpus::{Budget, Bug, FoundBy, Version};
+use pagewright_check::{Aarch64, IsaKind, Outcome, Rights, Rule, program};
+
+pub(crate) const BUG: Bug = Bug {
+    name: "Unikraft #1149",
+    link: "https://github.com/unikraft/unikraft/pull/1149",
+    what: "the address in TLBI VAAE1IS is not shifted at all",
+    isa: IsaKind::Aarch64,
+    found_by: FoundBy::Rule(Rule::Rights),
+    check,
+};
+
+fn check(version: Version, budget: Budget) -> Outcome {
+    budget.check::<Aarch64>(2).explore(move |machine| {
+        let space = Space::run_everywhere(machine);
+        space.map_new(machine, 0, Rights::RW, 1);
+        vec![
+            program(move |cpu| {
+                cpu.call("ukplat_page_unmap", |cpu| {
+                    cpu.reduces(pages(0), Rights::empty());
+                    space.clear(cpu, 0);
+                    cpu.publish();
+                    tlbi_vae1is(
+                        cpu,
+                        match version {
+                            Version::Shipped => page(0).raw(),
+                            Version::Fixed => page(0).raw() >> 12,
+                        },
+                    );
+                    cpu.complete();
+                });
+            }),
+            program(|cpu| reads(cpu, 1)),
+        ]
+    })
+}

@@ -1,0 +1,73 @@
+//! Zephyr: an ASID was given to a new domain with the old one's translations under it.
+//!
+//! **Shipped.** `arch_mem_domain_deinit()` of the arm64 port gave a domain's tables back and invalidated nothing. ASIDs come around after 255
+//! domains; the new owner of one could then use what some CPU still held under it, with the old domain's rights. **Fix** (#113562): the
+//! end of a domain invalidates all TLBs, broadcast.
+//!
+//! **Here.** Two domains with one ASID, the second made when the first has ended; 255 domains in between add nothing. The frame of the first
+//! one's page goes to the second.
+
+use crate::corpus::kernel::{Space, TAG, page, reads};
+use crate::corpus::{Budget, Bug, FoundBy, Version};
+use pagewright_check::{Aarch64, Cpu, Invalidate, IsaKind, Outcome, Reach, Rights, Rule, Tag, Target, program};
+use std::cell::Cell;
+use std::rc::Rc;
+
+pub(crate) const BUG: Bug = Bug {
+    name: "Zephyr #113559",
+    link: "https://github.com/zephyrproject-rtos/zephyr/issues/113559",
+    what: "an ASID is used again, and what it had in TLBs is still there",
+    isa: IsaKind::Aarch64,
+    found_by: FoundBy::Rule(Rule::Reuse),
+    check,
+};
+
+/// Where the domains are.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Stage {
+    FirstRuns,
+    FirstLeft,
+    SecondMade,
+}
+
+fn deinit(version: Version, first: &Space, cpu: &Cpu<Aarch64>) {
+    let frame = first.clear(cpu, 0);
+    if version == Version::Fixed {
+        cpu.publish();
+        cpu.invalidate(Invalidate { reach: Reach::Broadcast, target: Target::AllTags });
+        cpu.complete();
+    }
+    frame.into_iter().for_each(|frame| cpu.give_frame(frame));
+}
+
+fn check(version: Version, budget: Budget) -> Outcome {
+    budget.check::<Aarch64>(2).explore(move |machine| {
+        let (first, kernel, second) = (Space::new(machine), Space::new(machine), Space::new(machine));
+        first.map_new(machine, 0, Rights::RW, 1);
+        machine.cpu(0).load_root(kernel.root(), Tag::new(0));
+        machine.cpu(1).load_root(first.root(), TAG);
+        let stage = Rc::new(Cell::new(Stage::FirstRuns));
+        let (there, next) = (Rc::clone(&stage), second.root());
+        vec![
+            program(move |cpu| {
+                while stage.get() != Stage::FirstLeft {
+                    cpu.relax();
+                }
+                deinit(version, &first, cpu);
+                second.map(cpu, 1, cpu.take_frame(), Rights::RW);
+                cpu.publish();
+                stage.set(Stage::SecondMade);
+            }),
+            program(move |cpu| {
+                reads(cpu, 1);
+                cpu.load_root(kernel.root(), Tag::new(0));
+                there.set(Stage::FirstLeft);
+                while there.get() != Stage::SecondMade {
+                    cpu.relax();
+                }
+                cpu.load_root(next, TAG);
+                cpu.read(page(1)).ok();
+            }),
+        ]
+    })
+}

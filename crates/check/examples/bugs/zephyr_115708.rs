@@ -1,0 +1,44 @@
+//! Zephyr: a TLBI for a page that nobody had.
+//!
+//! **Shipped.** `invalidate_tlb_page()` shifted the address by the size of a page before it put it into the register of `TLBI VAE1IS`. The field
+//! holds bits 55 to 12 of the address whatever the granule, so with pages of 16K or 64K another address was invalidated: a page that was
+//! paged out stayed accessible. **Fix** (#115712): shift by 12.
+//!
+//! **Here.** One page is paged out while a thread on the other CPU uses it. The machine has 4K pages only, so what is kept is the shift by 14
+//! of a kernel that was built for 16K.
+
+use crate::corpus::kernel::{Space, page, pages, reads, tlbi_vae1is};
+use crate::corpus::{Budget, Bug, FoundBy, Version};
+use pagewright_check::{Aarch64, IsaKind, Outcome, Rights, Rule, program};
+
+pub(crate) const BUG: Bug = Bug {
+    name: "Zephyr #115708",
+    link: "https://github.com/zephyrproject-rtos/zephyr/issues/115708",
+    what: "with 16K and 64K pages the address in TLBI VAE1IS is shifted too far",
+    isa: IsaKind::Aarch64,
+    found_by: FoundBy::Rule(Rule::Rights),
+    check,
+};
+
+fn check(version: Version, budget: Budget) -> Outcome {
+    budget.check::<Aarch64>(2).explore(move |machine| {
+        let space = Space::run_everywhere(machine);
+        space.map_new(machine, 0, Rights::RW, 1);
+        vec![
+            program(move |cpu| {
+                cpu.call("arch_mem_page_out", |cpu| {
+                    cpu.reduces(pages(0), Rights::empty());
+                    space.clear(cpu, 0);
+                    cpu.publish();
+                    let shift = match version {
+                        Version::Shipped => 14,
+                        Version::Fixed => 12,
+                    };
+                    tlbi_vae1is(cpu, page(0).raw() >> shift);
+                    cpu.complete();
+                });
+            }),
+            program(|cpu| reads(cpu, 1)),
+        ]
+    })
+}

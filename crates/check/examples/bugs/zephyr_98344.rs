@@ -1,0 +1,43 @@
+//! Zephyr: one CPU's TLB was invalidated instead of all.
+//!
+//! **Shipped.** `invalidate_tlb_all()` of the arm64 port used `TLBI VMALLE1`, which acts on the CPU that executes it, on SMP systems too. Other
+//! CPUs kept translations by the tables as they had been; many SMP tests failed on Arm's FVP. **Fix** (#97887): the inner-shareable
+//! forms, which are broadcast.
+//!
+//! **Here.** One page that is unmapped while a thread on the other CPU uses it.
+
+use crate::corpus::kernel::{Space, pages, reads};
+use crate::corpus::{Budget, Bug, FoundBy, Version};
+use pagewright_check::{Aarch64, Invalidate, IsaKind, Outcome, Reach, Rights, Rule, Target, program};
+
+pub(crate) const BUG: Bug = Bug {
+    name: "Zephyr #98344",
+    link: "https://github.com/zephyrproject-rtos/zephyr/issues/98344",
+    what: "TLBI VMALLE1 where VMALLE1IS was meant",
+    isa: IsaKind::Aarch64,
+    found_by: FoundBy::Rule(Rule::Rights),
+    check,
+};
+
+fn check(version: Version, budget: Budget) -> Outcome {
+    budget.check::<Aarch64>(2).explore(move |machine| {
+        let space = Space::run_everywhere(machine);
+        space.map_new(machine, 0, Rights::RW, 1);
+        vec![
+            program(move |cpu| {
+                cpu.call("arch_mem_unmap", |cpu| {
+                    cpu.reduces(pages(0), Rights::empty());
+                    space.clear(cpu, 0);
+                    cpu.publish();
+                    let reach = match version {
+                        Version::Shipped => Reach::Local,
+                        Version::Fixed => Reach::Broadcast,
+                    };
+                    cpu.invalidate(Invalidate { reach, target: Target::AllTags });
+                    cpu.complete();
+                });
+            }),
+            program(|cpu| reads(cpu, 1)),
+        ]
+    })
+}

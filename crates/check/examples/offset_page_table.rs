@@ -1,0 +1,149 @@
+//! The `x86_64` crate's `OffsetPageTable`, unmodified, on a simulated machine.
+//!
+//! The machine's memory is one mapping of the host, so `phys_offset` is where that mapping begins. The crate leaves flushing to its caller:
+//! `map_to`, `unmap` and `update_flags` return a `MapperFlush`, whose own `flush` would execute `INVLPG`. Here it is ignored and the flush
+//! is made on the machine ([`Space::flush`]); `clean_up` returns nothing to flush at all. What the oracle is told: which frames are
+//! taken and given back, and which rights each call takes.
+//!
+//! Four versions of one program of two CPUs. `cargo run -p pagewright-check --example offset_page_table`; the exit status is 1 unless the correct
+//! one is clean and the others are found.
+//!
+//! Not judged: whether the crate's stores are ordered. It stores through pointers, and the machine lets walkers see those at once.
+
+use pagewright_check::{Check, Cpu, Machine, Outcome, PageRange, Pfn, Reach, Rights, Rule, Tag, X86_64, program};
+use std::cell::RefCell;
+use std::process::ExitCode;
+use std::rc::Rc;
+use x86_64::structures::paging::mapper::CleanUp;
+use x86_64::structures::paging::{
+    FrameAllocator, FrameDeallocator, Mapper, OffsetPageTable, Page, PageTable, PageTableFlags, PhysFrame, Size4KiB,
+};
+use x86_64::{PhysAddr, VirtAddr};
+
+const VA: pagewright_check::VirtAddr = pagewright_check::VirtAddr::new(1 << 30);
+const READ: PageTableFlags =
+    PageTableFlags::PRESENT.union(PageTableFlags::USER_ACCESSIBLE).union(PageTableFlags::NO_EXECUTE);
+const WRITE: PageTableFlags = READ.union(PageTableFlags::WRITABLE);
+
+/// What the kernel around the crate does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Version {
+    Correct,
+    /// The flush is ignored.
+    Dropped,
+    /// The other CPU is not told.
+    LocalOnly,
+    /// `clean_up` gives tables back before anybody has flushed.
+    EarlyFree,
+}
+
+/// An address space of the crate's.
+struct Space {
+    machine: Machine<X86_64>,
+    root: Pfn,
+    version: Version,
+    /// Tables that wait for a flush.
+    waiting: RefCell<Vec<Pfn>>,
+}
+
+fn frame(pfn: Pfn) -> PhysFrame {
+    PhysFrame::containing_address(PhysAddr::new(pfn.base().raw()))
+}
+
+fn pfn(frame: PhysFrame) -> Pfn {
+    Pfn::containing(pagewright_check::PhysAddr::new(frame.start_address().as_u64()))
+}
+
+// SAFETY: the machine hands out each frame to one owner at a time.
+unsafe impl FrameAllocator<Size4KiB> for &Space {
+    fn allocate_frame(&mut self) -> Option<PhysFrame> {
+        Some(frame(self.machine.take_frame()))
+    }
+}
+
+impl FrameDeallocator<Size4KiB> for &Space {
+    unsafe fn deallocate_frame(&mut self, frame: PhysFrame) {
+        match self.version {
+            Version::EarlyFree => self.machine.give_frame(pfn(frame)),
+            Version::Correct | Version::Dropped | Version::LocalOnly => self.waiting.borrow_mut().push(pfn(frame)),
+        }
+    }
+}
+
+impl Space {
+    fn mapper(&self) -> OffsetPageTable<'_> {
+        let offset = VirtAddr::new(self.machine.host_address(Pfn::new(0)).expose_provenance() as u64);
+        // SAFETY: the frame is the root table's and lies in memory of atomic words; nobody else refers to it until the mapper is gone,
+        // because no method of the mapper lets another CPU go on.
+        let root = unsafe { &mut *self.machine.host_address(self.root).cast::<PageTable>() };
+        // SAFETY: physical address plus offset is where the machine's memory lies, and the root's tables are its own.
+        unsafe { OffsetPageTable::new(root, offset) }
+    }
+
+    fn flush(&self, cpu: &Cpu<X86_64>) {
+        if self.version != Version::Dropped {
+            cpu.flush_page(VA, Reach::Local);
+        }
+        if matches!(self.version, Version::Correct | Version::EarlyFree) {
+            cpu.shoot_down(cpu.others(), |other| other.flush_page(VA, Reach::Local));
+        }
+    }
+}
+
+fn protect_unmap_and_clean_up(space: &Space, page: Page, cpu: &Cpu<X86_64>) {
+    cpu.call("mprotect", |cpu| {
+        cpu.reduces(PageRange::page(VA), Rights::READ);
+        // SAFETY: the program's page is no memory of ours.
+        unsafe { space.mapper().update_flags(page, READ) }.expect("it is mapped").ignore();
+        space.flush(cpu);
+    });
+    cpu.call("munmap", |cpu| {
+        cpu.reduces(PageRange::page(VA), Rights::empty());
+        let (frame, flush) = space.mapper().unmap(page).expect("it is mapped");
+        flush.ignore();
+        space.flush(cpu);
+        space.machine.give_frame(pfn(frame));
+    });
+    if matches!(space.version, Version::Correct | Version::EarlyFree) {
+        // SAFETY: the deallocator keeps tables until they are flushed, or is the mistake that is to be found.
+        unsafe { space.mapper().clean_up(&mut &*space) };
+        // Whoever needs a frame next.
+        cpu.take_frame();
+        space.flush(cpu);
+        space.waiting.take().into_iter().for_each(|table| cpu.give_frame(table));
+        (0..4).for_each(|_| _ = cpu.take_frame());
+    }
+}
+
+fn check(version: Version) -> Outcome {
+    Check::<X86_64>::new().schedules(1000).seed(1).explore(move |machine| {
+        let root = machine.take_frame();
+        let space = Space { machine: machine.clone(), root, version, waiting: RefCell::default() };
+        let (space, page) = (Rc::new(space), Page::containing_address(VirtAddr::new(VA.raw())));
+        // SAFETY: the frame is new.
+        let mapped = unsafe { space.mapper().map_to(page, frame(machine.take_frame()), WRITE, &mut &*space) };
+        mapped.expect("nothing is mapped").ignore();
+        machine.cpus().for_each(|cpu| cpu.load_root(root, Tag::new(1)));
+        vec![
+            program(move |cpu| protect_unmap_and_clean_up(&space, page, cpu)),
+            program(|cpu| (1..4).for_each(|value| _ = (cpu.read(VA), cpu.write(VA, value)))),
+        ]
+    })
+}
+
+fn main() -> ExitCode {
+    let expected = [
+        (Version::Correct, None),
+        (Version::Dropped, Some(Rule::Rights)),
+        (Version::LocalOnly, Some(Rule::Rights)),
+        (Version::EarlyFree, Some(Rule::Reuse)),
+    ];
+    let mut as_expected = true;
+    for (version, rule) in expected {
+        let outcome = check(version);
+        let wanted = rule.map_or("clean", Rule::id);
+        println!("=== {version:?} (wanted: {wanted})\n{outcome}\n");
+        as_expected &= outcome.finding().map(|finding| finding.rule()) == rule.map(Some);
+    }
+    if as_expected { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
