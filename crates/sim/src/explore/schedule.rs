@@ -8,7 +8,7 @@
 use pagewright_types::CpuId;
 use rand_pcg::Pcg64;
 use rand_pcg::rand_core::{Rng, SeedableRng};
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
 macro_rules! kinds {
     ($($name:ident = $letter:literal, $meaning:literal;)*) => {
@@ -170,7 +170,8 @@ impl Chooser for Random {
 
 /// Probabilistic concurrency testing (Burckhardt et al., ASPLOS 2010): agents have random priorities, the highest that is ready acts, and
 /// at `depth` random moments the one that would act falls below all others. What an agent could do for ever (begin walks, evict) happens
-/// by its rate instead.
+/// by its rate instead. So that programs may wait for one another in loops, now and then the agent that acted most of late falls below all
+/// others, too.
 #[derive(Clone, Debug)]
 pub struct Pct {
     random: Pcg64,
@@ -179,10 +180,37 @@ pub struct Pct {
     /// Steps of the changes still to come, the next one last.
     changes: Vec<u32>,
     step: u32,
+    /// Who acted how often of late.
+    of_late: BTreeMap<Agent, u32>,
+    /// How many made room.
+    tired: u64,
 }
 
 /// Priorities given at first are above this, lowered ones below.
 const LOWERED: u64 = 1 << 32;
+/// Priorities of those that made room are below this, those lowered at random moments above.
+const TIRED: u64 = 1 << 31;
+
+/// Steps after which whoever acts makes room for others.
+const PATIENCE: u32 = 400;
+
+/// How often one CPU has gone on while no other has.
+#[derive(Clone, Copy, Debug, Default)]
+struct Row {
+    cpu: CpuId,
+    times: u32,
+}
+
+impl Row {
+    /// Counts a step; says whether it is one too many.
+    fn is_too_long(&mut self, cpu: CpuId) -> bool {
+        if self.cpu != cpu {
+            *self = Self { cpu, times: 0 };
+        }
+        self.times += 1;
+        self.times > PATIENCE
+    }
+}
 
 impl Pct {
     /// The choices of `seed`, with `depth` changes among the first `length` steps.
@@ -190,7 +218,7 @@ impl Pct {
         let mut random = Pcg64::seed_from_u64(seed);
         let mut changes: Vec<u32> = (0..depth).map(|_| below(&mut random, length)).collect();
         changes.sort_unstable_by(|a, b| b.cmp(a));
-        Self { random, rates, priorities: HashMap::new(), changes, step: 0 }
+        Self { random, rates, priorities: HashMap::new(), changes, step: 0, of_late: BTreeMap::new(), tired: 0 }
     }
 
     fn highest(&mut self, ready: &[Ready]) -> Option<Ready> {
@@ -199,6 +227,15 @@ impl Pct {
         let mut priority =
             |agent| *priorities.entry(agent).or_insert_with(|| LOWERED + u64::from(random.next_u64() as u32));
         ready.iter().filter(finite).copied().max_by_key(|ready| priority(ready.agent))
+    }
+
+    /// Lowers whoever acted most of late.
+    fn make_room(&mut self) {
+        let of_late = std::mem::take(&mut self.of_late);
+        if let Some((agent, _)) = of_late.into_iter().max_by_key(|(_, times)| *times) {
+            self.tired += 1;
+            self.priorities.insert(agent, TIRED - self.tired);
+        }
     }
 }
 
@@ -214,10 +251,14 @@ impl Chooser for Pct {
             self.changes.pop();
             let left = self.changes.len() as u64;
             if let Some(top) = self.highest(ready) {
-                self.priorities.insert(top.agent, left);
+                self.priorities.insert(top.agent, TIRED + left);
             }
         }
+        if self.step.is_multiple_of(PATIENCE) {
+            self.make_room();
+        }
         let chosen = self.highest(ready).unwrap_or(ready[0]);
+        *self.of_late.entry(chosen.agent).or_default() += 1;
         choice(chosen, &mut self.random)
     }
 
@@ -256,19 +297,20 @@ impl Schedule {
     }
 }
 
-/// Follows a schedule as far as it fits, then goes on calmly: interrupts are taken at once, the CPU that ran last goes on while it can,
-/// and nothing happens that nobody asked for.
+/// Follows a schedule as far as it fits, then goes on calmly: interrupts are taken at once, the CPU that ran last goes on while it can
+/// (but not for ever), and nothing happens that nobody asked for.
 #[derive(Clone, Debug)]
 pub struct Replay {
     runs: Vec<Run>,
     at: usize,
     done: u32,
+    row: Row,
 }
 
 impl Replay {
     /// Follows `schedule`.
     pub fn new(schedule: &Schedule) -> Self {
-        Self { runs: schedule.0.clone(), at: 0, done: 0 }
+        Self { runs: schedule.0.clone(), at: 0, done: 0, row: Row::default() }
     }
 
     /// A calm machine from the first step.
@@ -292,15 +334,18 @@ impl Replay {
         self.done = 0;
     }
 
-    fn calmly(ready: &[Ready], last: CpuId) -> Choice {
+    fn calmly(&mut self, ready: &[Ready], last: CpuId) -> Choice {
+        let own = Agent { kind: Kind::Cpu, cpu: last };
+        let tired = ready.iter().any(|ready| ready.agent == own) && self.row.is_too_long(last);
         let rank = |ready: &&Ready| match ready.agent.kind {
             Kind::Interrupt => 0,
-            Kind::Cpu if ready.agent.cpu == last => 1,
-            Kind::Cpu => 2,
-            Kind::Drain => 3,
-            Kind::Deliver => 4,
-            Kind::Walk => 5,
-            Kind::Evict | Kind::Speculate | Kind::Pick => 6,
+            Kind::Cpu if ready.agent == own && !tired => 1,
+            // The next in turn.
+            Kind::Cpu => 2 + u32::from(ready.agent.cpu.raw() <= last.raw()),
+            Kind::Drain => 4,
+            Kind::Deliver => 5,
+            Kind::Walk => 6,
+            Kind::Evict | Kind::Speculate | Kind::Pick => 7,
         };
         let chosen = ready.iter().min_by_key(rank).unwrap_or(&ready[0]);
         Choice { agent: chosen.agent, way: 0 }
@@ -316,7 +361,7 @@ impl Chooser for Replay {
             }
             self.skip();
         }
-        Self::calmly(ready, last)
+        self.calmly(ready, last)
     }
 
     fn pick(&mut self, cpu: CpuId, ways: u32) -> u32 {
