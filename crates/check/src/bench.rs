@@ -10,7 +10,7 @@
 //! Not guaranteed: that a machine can be used on after a run that was neither completed nor stopped; see [`Report::abandoned`].
 
 use crate::finding::Finding;
-use crate::journal::{Entry, Journal, Listener};
+use crate::journal::{Entry, Journal, Listener, Told};
 use pagewright_arch::{Isa, IsaKind};
 use pagewright_model::{Census, Oracle, Tally};
 use pagewright_sim::explore::{self, Chooser, Fingerprint, Program, Report, Settings};
@@ -34,6 +34,8 @@ pub enum Detail {
 pub struct Attempt {
     /// The run itself.
     pub report: Report,
+    /// Whose instructions.
+    pub isa: IsaKind,
     /// Of the machine and the settings.
     pub fingerprint: Fingerprint,
     /// What was found, in order.
@@ -42,6 +44,17 @@ pub struct Attempt {
     pub tally: Tally,
     /// The journal; empty without [`Detail::Full`].
     pub entries: Vec<Entry>,
+}
+
+impl Attempt {
+    /// What was found, told by steps of the schedule and not of the oracle; 0 is outside of it. The same as `findings` without a journal.
+    pub fn told(&self) -> Vec<Finding> {
+        let at = |step: u64| {
+            let told = |entry: &&Entry| entry.step == step && !matches!(entry.told, Told::Note(_) | Told::Value(_));
+            self.entries.iter().find(told).map_or(step, |entry| u64::from(entry.at))
+        };
+        self.findings.iter().map(|finding| finding.by(&at)).collect()
+    }
 }
 
 /// A machine with its judge.
@@ -91,6 +104,11 @@ impl<I: Isa> Bench<I> {
         self.journal.note(self.oracle().step(), cpu, text);
     }
 
+    /// Takes down the word that the access just made on `cpu` read or wrote.
+    pub fn note_value(&self, cpu: CpuId, value: u64) {
+        self.journal.value(self.oracle().step(), cpu, value);
+    }
+
     /// Adds a finding of the caller's own.
     pub fn report(&self, finding: Finding) {
         self.found.borrow_mut().push(finding);
@@ -103,8 +121,11 @@ impl<I: Isa> Bench<I> {
 
     /// What was found so far: by the oracle, then by the caller.
     pub fn findings(&self) -> Vec<Finding> {
-        let violations = self.oracle().violations().iter().cloned().map(Finding::Violation).collect::<Vec<_>>();
-        violations.into_iter().chain(self.found.borrow().clone()).collect()
+        let mut found: Vec<Finding> = self.oracle().violations().iter().cloned().map(Finding::Violation).collect();
+        found.extend_from_slice(&self.found.borrow());
+        // What both levels of a TLB hold is found twice.
+        found.dedup();
+        found
     }
 
     /// Asks for the counts (O4), at rest.
@@ -135,6 +156,7 @@ impl<I: Isa> Bench<I> {
     pub fn attempt(&self, settings: &Settings, report: Report) -> Attempt {
         let outcome = Finding::of_outcome(&report.outcome);
         Attempt {
+            isa: I::KIND,
             fingerprint: Fingerprint::of(&self.sim, settings),
             findings: self.findings().into_iter().chain(outcome).collect(),
             tally: self.oracle().tally().clone(),

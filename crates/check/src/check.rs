@@ -3,7 +3,7 @@
 //! [`Check::explore`] runs it under many schedules. Key types: [`Check`], and [`Outcome`] in its own file.
 
 use crate::bench::{Attempt, Bench, Detail};
-use crate::hunt::{Hunt, Plan, hunt, replay};
+use crate::hunt::{Foreign, Hunt, Plan, hunt, replay};
 use crate::machine::{Machine, Program};
 use crate::outcome::Outcome;
 use pagewright_arch::{Effects, Isa};
@@ -102,7 +102,7 @@ impl<I: Isa> Check<I> {
     pub fn explore(&self, setup: impl Fn(&Machine<I>) -> Vec<Program<I>>) -> Outcome {
         if let Ok(token) = std::env::var(REPLAY) {
             let token = token.parse().unwrap_or_else(|error| panic!("{REPLAY}: {error}"));
-            return self.replay(&token, setup);
+            return self.replay(&token, setup).unwrap_or_else(|foreign| panic!("{REPLAY}: {foreign}"));
         }
         let hunt = hunt(&self.plan, &mut |chooser, detail| self.attempt(&setup, chooser, detail));
         self.outcome(hunt)
@@ -110,14 +110,14 @@ impl<I: Isa> Check<I> {
 
     /// Runs the schedule of `token` alone.
     ///
+    /// # Errors
+    /// [`Foreign`], when the token is none of this machine.
+    ///
     /// # Panics
     /// As [`Check::explore`].
-    pub fn replay(&self, token: &Token, setup: impl Fn(&Machine<I>) -> Vec<Program<I>>) -> Outcome {
-        let attempt = replay(token, &mut |chooser, detail| self.attempt(&setup, chooser, detail));
-        match attempt {
-            Ok(attempt) => self.outcome(Hunt::of_replay(token, attempt)),
-            Err(foreign) => panic!("{foreign}"),
-        }
+    pub fn replay(&self, token: &Token, setup: impl Fn(&Machine<I>) -> Vec<Program<I>>) -> Result<Outcome, Foreign> {
+        let attempt = replay(token, &mut |chooser, detail| self.attempt(&setup, chooser, detail))?;
+        Ok(self.outcome(Hunt::of_replay(token, attempt)))
     }
 
     fn outcome(&self, hunt: Hunt) -> Outcome {

@@ -1,6 +1,6 @@
 //! What a run can come to that is wrong.
 
-use pagewright_model::{Rule, Violation};
+use pagewright_model::{Did, Misread, Rule, Violation, What};
 use pagewright_sim::explore::{Outcome, Point};
 use pagewright_types::CpuId;
 use std::fmt;
@@ -42,6 +42,14 @@ impl Finding {
         self.rule() == other.rule() && std::mem::discriminant(self) == std::mem::discriminant(other)
     }
 
+    /// The same with other numbers for the oracle's steps.
+    pub(crate) fn by(&self, at: &dyn Fn(u64) -> u64) -> Self {
+        match self {
+            Self::Violation(violation) => Self::Violation(renumbered(violation.clone(), at)),
+            Self::Deadlock { .. } | Self::Panicked { .. } | Self::Endless | Self::Broken(_) => self.clone(),
+        }
+    }
+
     /// What the end of a run says, if it is bad.
     pub(crate) fn of_outcome(outcome: &Outcome) -> Option<Self> {
         match outcome {
@@ -51,6 +59,24 @@ impl Finding {
             Outcome::Endless => Some(Self::Endless),
         }
     }
+}
+
+fn renumbered(mut violation: Violation, at: &dyn Fn(u64) -> u64) -> Violation {
+    let dids: [Option<&mut Did>; 2] = match &mut violation.what {
+        What::Reached { block, .. } => [block.freed.as_mut(), Some(&mut block.reused)],
+        What::StoredToFree { freed, .. } => [Some(freed), None],
+        What::RightKept { reduced, returned, .. } | What::RightUsed { reduced, returned, .. } => {
+            [Some(reduced), Some(returned)]
+        }
+        What::Unpublished { reduced, .. } => [Some(reduced), None],
+        What::Misread(Misread::Access { stored, changed, .. }) => {
+            [stored.as_mut(), changed.as_mut().map(|(did, _)| did)]
+        }
+        What::Misread(Misread::Call { .. }) | What::Count(_) => [None, None],
+    };
+    dids.into_iter().flatten().for_each(|did| did.step = at(did.step));
+    violation.step = at(violation.step);
+    violation
 }
 
 impl fmt::Display for Finding {

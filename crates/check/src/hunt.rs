@@ -48,6 +48,14 @@ pub struct Hunt {
     pub found: Option<Found>,
 }
 
+impl Found {
+    /// The token to show: `small`, unless it is too long for a line that somebody copies.
+    pub fn shown(&self) -> &Token {
+        const LONG: usize = 1000;
+        if self.small.to_string().len() > LONG { &self.token } else { &self.small }
+    }
+}
+
 impl Hunt {
     /// As if `token` had been all there was to try.
     pub(crate) fn of_replay(token: &Token, attempt: Attempt) -> Self {
@@ -159,7 +167,9 @@ fn cut_down(
     attempt: &mut dyn FnMut(&mut dyn Chooser, Detail) -> Attempt,
 ) -> Found {
     let mut tried = 0;
-    let small = explore::shrink(schedule, plan.shrink, |schedule| {
+    // A run without an end has no part that is needed.
+    let budget = if *finding == Finding::Endless { 0 } else { plan.shrink };
+    let small = explore::shrink(schedule, budget, |schedule| {
         tried += 1;
         let run = attempt(&mut Replay::new(schedule), Detail::Quick);
         run.findings.first().is_some_and(|found| found.is_like(finding))

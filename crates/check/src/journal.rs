@@ -28,6 +28,8 @@ pub enum Told {
     },
     /// What a program says that it does.
     Note(String),
+    /// The word that the access just made read or wrote.
+    Value(u64),
 }
 
 /// One line of the journal.
@@ -91,6 +93,15 @@ impl Journal {
     pub(crate) fn note(&self, step: u64, cpu: CpuId, text: impl Display) {
         if self.is_on() {
             self.add(step, cpu, Told::Note(text.to_string()));
+        }
+    }
+}
+
+impl Journal {
+    /// Takes down what the access just made on `cpu` read or wrote.
+    pub(crate) fn value(&self, step: u64, cpu: CpuId, value: u64) {
+        if self.is_on() {
+            self.add(step, cpu, Told::Value(value));
         }
     }
 }

@@ -251,13 +251,12 @@ impl<I: Isa> Cpu<I> {
     pub fn call<R>(&self, name: &str, body: impl FnOnce(&Self) -> R) -> R {
         let calls = &self.machine.0.calls[self.id.index()];
         calls.set(calls.get() + 1);
-        self.note(format_args!("{name} {{"));
+        self.note(format_args!("calls {name}"));
         let result = body(self);
         calls.set(calls.get() - 1);
         if calls.get() == 0 {
             self.on(|sim| sim.declare(Fact::CallReturned));
         }
-        self.note(format_args!("}} {name}"));
         result
     }
 
@@ -293,13 +292,8 @@ impl<I: Isa> Cpu<I> {
 
     fn access(&self, va: VirtAddr, access: Access) -> Result<&AtomicU64, PageFault> {
         assert!(va.is_aligned(8), "{access} of eight bytes at {va}, which is not aligned");
-        match self.sim().access(self.id, va, access, 1) {
-            Ok(found) => Ok(&self.ram()[((found.pfn.base().raw() + va.page_offset()) / 8) as usize]),
-            Err(fault) => {
-                self.note(format_args!("{fault}"));
-                Err(fault)
-            }
-        }
+        let found = self.sim().access(self.id, va, access, 1)?;
+        Ok(&self.ram()[((found.pfn.base().raw() + va.page_offset()) / 8) as usize])
     }
 
     /// Reads the word at `va` in user mode.
@@ -308,7 +302,7 @@ impl<I: Isa> Cpu<I> {
     /// [`PageFault`]; the caller is the handler.
     pub fn read(&self, va: VirtAddr) -> Result<u64, PageFault> {
         let value = self.access(va, Access::Read)?.load(Ordering::Acquire);
-        self.note(format_args!("reads {value:#x}"));
+        self.bench().note_value(self.id, value);
         Ok(value)
     }
 
@@ -318,7 +312,7 @@ impl<I: Isa> Cpu<I> {
     /// [`PageFault`]; nothing was written.
     pub fn write(&self, va: VirtAddr, value: u64) -> Result<(), PageFault> {
         self.access(va, Access::Write)?.store(value, Ordering::Release);
-        self.note(format_args!("writes {value:#x}"));
+        self.bench().note_value(self.id, value);
         Ok(())
     }
 

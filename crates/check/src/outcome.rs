@@ -4,7 +4,7 @@
 //! the text says what was judged: a rule that never had anything to judge is no evidence (INV-CHECK-JUDGED).
 
 use crate::check::REPLAY;
-use crate::explain::explain;
+use crate::explain::{explain, rows};
 use crate::finding::Finding;
 use crate::hunt::{Found, Hunt};
 use pagewright_arch::IsaKind;
@@ -116,15 +116,17 @@ impl fmt::Display for Outcome {
                 write!(f, "{}", self.judged())
             }
             Some(found) => {
-                for (index, finding) in found.attempt.findings.iter().enumerate() {
-                    if index > 0 {
-                        f.write_str("also ")?;
-                    }
-                    writeln!(f, "{finding}")?;
+                for (index, finding) in found.attempt.told().iter().enumerate() {
+                    let also = if index > 0 { "also " } else { "" };
+                    let text = format!("{also}{finding}");
+                    text.lines().flat_map(rows).try_for_each(|row| writeln!(f, "{row}"))?;
                 }
-                writeln!(f, "schedule {schedules} on {cpus} CPUs, {isa}, seed {seed}; cut down to what it needs:\n")?;
+                writeln!(
+                    f,
+                    "in schedule {schedules} of seed {seed} on {cpus} CPUs, {isa}; cut down to what it needs:\n"
+                )?;
                 f.write_str(&explain(&found.attempt))?;
-                write!(f, "\nAgain: {REPLAY}={}", found.small)
+                write!(f, "\nthe same run again: {REPLAY}={}", found.shown())
             }
         }
     }

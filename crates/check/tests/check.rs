@@ -332,3 +332,56 @@ fn a_table_can_be_reached_by_a_pointer() {
     });
     assert!(clean.finding().is_none());
 }
+
+/// Code that waits for another CPU in a loop of its own accesses ends under every schedule.
+#[test]
+fn a_loop_that_waits_ends() {
+    let outcome = Check::<X86_64>::new().schedules(400).explore(|machine| {
+        let space = Space::new(machine);
+        vec![
+            program(move |cpu| {
+                space.unmap(cpu, PAGE, How::Correct);
+            }),
+            program(|cpu| while cpu.read(PAGE).is_ok() {}),
+        ]
+    });
+    outcome.unwrap_clean();
+}
+
+/// INV-CHECK-TOKEN, at the front door: the text that is printed is what replays.
+#[test]
+fn the_printed_token_replays() {
+    let check = Check::<X86_64>::new();
+    let first = check.explore(unmaps(How::NoFlush)).to_string();
+    let (_, token) = first.rsplit_once("PAGEWRIGHT_REPLAY=").expect("a token");
+    let again =
+        check.replay(&token.parse().expect("a token"), unmaps(How::NoFlush)).expect("the same machine").to_string();
+    let drawing = |text: &str| text.split_once("\n\nstep").map(|(_, drawing)| drawing.to_owned());
+    assert_eq!(drawing(&first), drawing(&again), "{again}");
+    let foreign = check.cpus(3).replay(&token.parse().expect("a token"), unmaps(How::NoFlush));
+    let message = foreign.expect_err("another machine").to_string();
+    assert!(message.contains("belongs to another machine"), "{message}");
+}
+
+/// The drawing shows where the stale translation came from, what was taken, and where it should have been gone.
+#[test]
+fn the_drawing_marks_what_the_finding_speaks_of() {
+    let outcome = Check::<Aarch64>::new().schedules(5000).explore(unmaps(How::NotPublished));
+    let text = outcome.to_string();
+    let place = |part: &str| text.find(part).unwrap_or_else(|| panic!("{part} in {text}"));
+    let story = [
+        "takes all rights from 0x400000-0x401000",
+        "entry 0x5[0] := empty (exchange)",
+        "broadcasts a flush of 0x400000",
+        "the flush of 0x400000 (tag 1) arrives",
+        "holds rwx from here on",
+        "dsb ish: its broadcasts are done",
+        "INV-ORACLE-O2: CPU",
+        "PAGEWRIGHT_REPLAY=pw1/",
+    ];
+    let places: Vec<usize> = story.into_iter().map(place).collect();
+    assert!(places.is_sorted(), "{text}");
+    assert!(text.matches('►').count() >= 3 && text.lines().count() < 40, "{text}");
+    let drawn = text.lines().filter(|line| !line.contains("PAGEWRIGHT_REPLAY"));
+    assert!(drawn.clone().all(|line| line.chars().count() <= 100), "{text}");
+}

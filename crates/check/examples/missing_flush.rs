@@ -1,0 +1,52 @@
+//! The smallest check: one CPU unmaps a page and gives its frame away, another has read it. The flush is missing, so the run
+//! ends with a report.
+//!
+//! `cargo run -p pagewright-check --example missing_flush`
+
+use pagewright_check::{
+    Check, Machine, PageRange, Pfn, PhysAddr, Program, Reach, Rights, Rule, Tag, VirtAddr, X86_64, program,
+};
+
+const PAGE: VirtAddr = VirtAddr::new(0x40_0000);
+
+/// Maps a new page by x86-64 tables of four levels (Intel SDM vol. 3A §4.5), loads them everywhere, and tells where its entry stands.
+fn map_page(machine: &Machine<X86_64>) -> (PhysAddr, Pfn) {
+    let kernel = machine.cpu(0);
+    let tables: Vec<Pfn> = (0..5).map(|_| machine.take_frame()).collect();
+    let entry = |level: usize| tables[3 - level].base().add((PAGE.raw() >> (12 + 9 * level) & 511) * 8);
+    (0..4).for_each(|level| kernel.store(entry(level), tables[4 - level].base().raw() | 0b111));
+    machine.cpus().for_each(|cpu| cpu.load_root(tables[0], Tag::new(1)));
+    (entry(0), tables[4])
+}
+
+/// What runs: with or without the flush.
+fn programs(machine: &Machine<X86_64>, flush: bool) -> Vec<Program<X86_64>> {
+    let (entry, page) = map_page(machine);
+    let unmaps = program(move |cpu| {
+        cpu.call("munmap", |cpu| {
+            cpu.reduces(PageRange::page(PAGE), Rights::empty());
+            cpu.swap(entry, 0);
+            if flush {
+                cpu.flush_page(PAGE, Reach::Local);
+                cpu.shoot_down(cpu.others(), |cpu| cpu.flush_page(PAGE, Reach::Local));
+            }
+            cpu.give_frame(page);
+        });
+        cpu.take_frame(); // It is somebody else's from now on.
+    });
+    let reads = program(|cpu| {
+        for _ in 0..3 {
+            let _ = cpu.read(PAGE);
+        }
+    });
+    vec![unmaps, reads]
+}
+
+fn main() {
+    let correct = Check::<X86_64>::new().explore(|machine| programs(machine, true));
+    println!("with the flush:    {correct}\n");
+    let broken = Check::<X86_64>::new().explore(|machine| programs(machine, false));
+    println!("without the flush: {broken}");
+    correct.unwrap_clean();
+    broken.expect_found(Rule::Rights);
+}

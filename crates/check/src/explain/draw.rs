@@ -1,0 +1,176 @@
+//! Lines to columns: one for each CPU that has something to say, time downwards, at most 100 characters wide.
+
+use pagewright_types::CpuId;
+
+/// Characters in a line.
+const WIDTH: usize = 100;
+/// Characters before the first column: mark and step.
+const GUTTER: usize = 8;
+/// Most CPUs that get a column of their own; more share one, each line with its CPU before it.
+const COLUMNS: usize = 3;
+/// Lines on either side of a marked one that are drawn in a long run.
+const AROUND: usize = 8;
+/// Lines up to which a run is drawn whole.
+const WHOLE: usize = 70;
+
+/// Something that happened.
+#[derive(Debug)]
+pub(super) struct Line {
+    /// Step of the schedule; 0 outside.
+    pub(super) at: u32,
+    pub(super) cpu: CpuId,
+    pub(super) text: String,
+    /// Why the findings speak of it.
+    pub(super) why: Vec<String>,
+    /// How often in a row.
+    pub(super) times: u32,
+    /// Whether a program says what it does.
+    pub(super) note: bool,
+}
+
+/// Draws them.
+pub(super) fn draw(lines: &[Line]) -> String {
+    let mut cpus: Vec<CpuId> = lines.iter().map(|line| line.cpu).collect();
+    cpus.sort_unstable();
+    cpus.dedup();
+    let columns = if cpus.len() <= COLUMNS { cpus.len().max(1) } else { 1 };
+    let width = (WIDTH - GUTTER - 3 * (columns - 1)) / columns;
+    let sheet = Sheet { cpus: if columns == cpus.len() { cpus } else { Vec::new() }, columns, width };
+    let mut text = sheet.header();
+    let mut folded = 0;
+    for (index, line) in lines.iter().enumerate() {
+        if is_drawn(lines, index) {
+            text.push_str(&sheet.folded(std::mem::take(&mut folded)));
+            text.push_str(&sheet.line(line));
+        } else {
+            folded += 1;
+        }
+    }
+    text + &sheet.folded(folded)
+}
+
+fn is_drawn(lines: &[Line], index: usize) -> bool {
+    let around = &lines[index.saturating_sub(AROUND)..(index + AROUND + 1).min(lines.len())];
+    lines.len() <= WHOLE || lines[index].note || around.iter().any(|line| !line.why.is_empty())
+}
+
+struct Sheet {
+    /// Who has which column; empty if all share one.
+    cpus: Vec<CpuId>,
+    columns: usize,
+    width: usize,
+}
+
+impl Sheet {
+    fn header(&self) -> String {
+        let names = self.cpus.iter().map(|cpu| format!("{:<width$}", format!("CPU {cpu}"), width = self.width));
+        let names = names.collect::<Vec<_>>().join(" │ ");
+        if names.is_empty() { String::new() } else { format!("{:GUTTER$}{}\n", "step", names.trim_end()) }
+    }
+
+    fn folded(&self, lines: usize) -> String {
+        match lines {
+            0 => String::new(),
+            _ => format!("{:GUTTER$}⋮ {lines} more\n", ""),
+        }
+    }
+
+    fn line(&self, line: &Line) -> String {
+        let who = if self.cpus.is_empty() { format!("CPU {}: ", line.cpu) } else { String::new() };
+        let times = if line.times > 1 { format!(" ({} times)", line.times) } else { String::new() };
+        let text = format!("{who}{}{times}", line.text);
+        let mut rows = wrapped(&text, self.width, "");
+        rows.extend(line.why.iter().flat_map(|why| wrapped(why, self.width, "└ ")));
+        let mark = if line.why.is_empty() { ' ' } else { '►' };
+        let step = if line.at == 0 { "rest".to_owned() } else { line.at.to_string() };
+        let mut drawn = String::new();
+        for (index, row) in rows.iter().enumerate() {
+            let gutter = if index == 0 { format!("{mark}{step:>5}  ") } else { " ".repeat(GUTTER) };
+            drawn.push_str(format!("{gutter}{}", self.row(line.cpu, row)).trim_end());
+            drawn.push('\n');
+        }
+        drawn
+    }
+
+    fn row(&self, cpu: CpuId, text: &str) -> String {
+        if self.cpus.is_empty() {
+            return text.to_owned();
+        }
+        let cells = self.cpus.iter().map(|column| {
+            let text = if *column == cpu { text } else { "" };
+            format!("{text:<width$}", width = self.width)
+        });
+        let cells: Vec<String> = cells.collect();
+        debug_assert_eq!(cells.len(), self.columns);
+        cells.join(" │ ")
+    }
+}
+
+/// `text` in rows as wide as a drawing.
+pub(crate) fn rows(text: &str) -> Vec<String> {
+    wrapped(text, WIDTH, "")
+}
+
+/// `text` in rows of at most `width` characters, if its words allow it. The first begins with `lead` and as the text does, the others are
+/// indented by two more.
+fn wrapped(text: &str, width: usize, lead: &str) -> Vec<String> {
+    let indent = text.len() - text.trim_start().len();
+    let mut rows = Vec::new();
+    let mut row = format!("{lead}{:indent$}", "");
+    let mut empty = true;
+    for word in text.split_whitespace() {
+        if !empty && row.chars().count() + 1 + word.chars().count() > width {
+            rows.push(std::mem::replace(&mut row, " ".repeat(indent + 2)));
+            empty = true;
+        }
+        if !empty {
+            row.push(' ');
+        }
+        row.push_str(word);
+        empty = false;
+    }
+    rows.push(row);
+    rows
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn line(cpu: u16, text: &str, why: &[&str]) -> Line {
+        let why = why.iter().map(|why| (*why).to_owned()).collect();
+        Line { at: 7, cpu: CpuId::new(cpu), text: text.to_owned(), why, times: 1, note: false }
+    }
+
+    #[test]
+    fn each_cpu_has_a_column_and_nothing_is_too_wide() {
+        let long = "a text that is so long that it does not fit into a column of a drawing with three CPUs in it";
+        for cpus in [1, 2, 3, 4, 9] {
+            let lines: Vec<Line> =
+                (0..cpus).map(|cpu| line(cpu, long, &["why it matters, in some words that are many"])).collect();
+            let text = draw(&lines);
+            assert!(text.lines().all(|row| row.chars().count() <= WIDTH), "{text}");
+            assert_eq!(text.matches('►').count(), usize::from(cpus), "{text}");
+            for word in long.split(' ') {
+                assert!(text.contains(word), "{word} in {text}");
+            }
+        }
+        let text = draw(&[line(0, "here", &[]), line(1, "there", &[])]);
+        assert_eq!(text.lines().nth(1), Some("     7  here                                         │"));
+        assert!(text.ends_with("│ there\n"), "{text}");
+    }
+
+    #[test]
+    fn a_long_run_is_drawn_where_it_matters() {
+        let mut lines: Vec<Line> = (0..500).map(|index| line(0, &format!("number {index}."), &[])).collect();
+        lines[250].why.push("this".to_owned());
+        lines[400].note = true;
+        let text = draw(&lines);
+        for (number, drawn) in
+            [(250, true), (242, true), (258, true), (400, true), (241, false), (0, false), (499, false)]
+        {
+            assert_eq!(text.contains(&format!("number {number}.")), drawn, "{number} in {text}");
+        }
+        assert!(text.contains("⋮ 242 more") && text.contains("⋮ 141 more") && text.ends_with("⋮ 99 more\n"), "{text}");
+    }
+}

@@ -1,0 +1,89 @@
+//! What a finding speaks of: which lines of the drawing, and why.
+
+use crate::finding::Finding;
+use pagewright_model::{Did, How, Misread, Violation, What};
+use pagewright_types::judge::{Cached, Memory};
+
+/// A line that a finding speaks of.
+pub(super) enum Mark {
+    /// What the oracle was told in this step.
+    Step(u64, String),
+    /// Where what is held came from: the latest line before that step of the oracle at which its CPU read it or kept it.
+    Source { held: Cached, before: u64, why: String },
+}
+
+fn did(did: &Did, why: &str) -> Mark {
+    Mark::Step(did.step, why.to_owned())
+}
+
+/// As [`did`], if the finding itself is made later.
+fn later(at: &Did, found: u64, why: &str) -> Option<Mark> {
+    (at.step != found).then(|| did(at, why))
+}
+
+/// Where what is held came from.
+fn source(held: &Cached, before: u64) -> Mark {
+    let why = match held.memory {
+        Memory::Translation { rights, .. } => format!("CPU {} holds {rights} from here on", held.cpu),
+        Memory::Table { table } | Memory::Walk { table } => format!("CPU {} knows the way to table {table}", held.cpu),
+    };
+    Mark::Source { held: *held, before, why }
+}
+
+fn still(held: &Cached) -> String {
+    let cpu = held.cpu;
+    match held.memory {
+        Memory::Translation { pfn, rights } => format!("CPU {cpu} still has {rights} of frame {pfn}"),
+        Memory::Table { table } => format!("CPU {cpu} still walks through table {table}"),
+        Memory::Walk { table } => format!("a walk of CPU {cpu} is about to read table {table}"),
+    }
+}
+
+fn how(how: &How, held: &Cached) -> String {
+    match how {
+        How::AtOnce => still(held),
+        How::Loaded { tag, .. } => format!("tag {tag} is in use again: {}", still(held)),
+        How::Hit(_) => "what should be gone is used".to_owned(),
+    }
+}
+
+/// The lines that a finding speaks of.
+pub(super) fn of(finding: &Finding) -> Vec<Mark> {
+    match finding {
+        Finding::Violation(violation) => of_violation(violation),
+        Finding::Deadlock { .. } | Finding::Panicked { .. } | Finding::Endless | Finding::Broken(_) => Vec::new(),
+    }
+}
+
+fn of_violation(Violation { step, what, rule, .. }: &Violation) -> Vec<Mark> {
+    let end = |why: String| Mark::Step(*step, format!("{rule}: {why}"));
+    match what {
+        What::Reached { held, block, how: came } => {
+            let freed = block.freed.as_ref().map(|freed| did(freed, "freed"));
+            let reused = later(&block.reused, *step, "handed out again");
+            freed.into_iter().chain([source(held, *step)]).chain(reused).chain([end(how(came, held))]).collect()
+        }
+        What::StoredToFree { freed, .. } => {
+            vec![did(freed, "freed"), end("a store to a frame that is nobody's".to_owned())]
+        }
+        What::RightKept { held, reduced, returned, how: came, .. } => {
+            let reduced = did(reduced, "the right is to go");
+            let returned = later(returned, *step, "the right should be gone");
+            [source(held, *step), reduced].into_iter().chain(returned).chain([end(how(came, held))]).collect()
+        }
+        What::RightUsed { reduced, returned, .. } => {
+            let (reduced, returned) = (did(reduced, "the right is to go"), did(returned, "the right should be gone"));
+            vec![reduced, returned, end("it is used".to_owned())]
+        }
+        What::Unpublished { page, rights, reduced, .. } => {
+            vec![did(reduced, "the right is to go"), end(format!("walkers still find {rights} at {page}"))]
+        }
+        What::Misread(Misread::Access { stored, changed, .. }) => {
+            let stored = stored.as_ref().map(|stored| did(stored, "last stored to"));
+            let changed = changed.as_ref().map(|(changed, call)| did(changed, call));
+            stored.into_iter().chain(changed).chain([end("no machine without a TLB answers so".to_owned())]).collect()
+        }
+        What::Misread(Misread::Call { .. }) => vec![end("no call answers so".to_owned())],
+        What::Count(_) => vec![end("a count is wrong".to_owned())],
+    }
+}

@@ -1,0 +1,162 @@
+//! What happened, in a few words each: the CPU is the column, so no line names it.
+
+use crate::journal::Told;
+use pagewright_arch::{Invalidate, IsaKind, Pte, Reach, Slot, Target};
+use pagewright_sim::explore::{Point, Step, What};
+use pagewright_types::judge::{Fact, Made};
+use pagewright_types::{Access, CpuMask, Order, Pfn, PhysAddr};
+use std::fmt;
+
+/// An entry: table and index.
+struct At(PhysAddr);
+
+impl fmt::Display for At {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "entry {}[{}]", Pfn::containing(self.0), self.0.page_offset() / 8)
+    }
+}
+
+fn at(slot: Slot) -> At {
+    At(slot.addr())
+}
+
+/// What an entry holds.
+struct Word(Pte);
+
+impl fmt::Display for Word {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.0.is_empty() { f.write_str("empty") } else { write!(f, "{:#x}", self.0.raw()) }
+    }
+}
+
+/// CPUs, with commas.
+struct Cpus(CpuMask);
+
+impl fmt::Display for Cpus {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let plural = if self.0.count() == 1 { "" } else { "s" };
+        write!(f, "CPU{plural} ")?;
+        for (index, cpu) in self.0.iter().enumerate() {
+            let comma = if index == 0 { "" } else { ", " };
+            write!(f, "{comma}{cpu}")?;
+        }
+        Ok(())
+    }
+}
+
+/// What an invalidation names.
+struct Named(Target);
+
+impl fmt::Display for Named {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            Target::Page { tag, va, last_level: false, .. } => write!(f, "{va} (tag {tag})"),
+            Target::Page { tag, va, last_level: true, .. } => write!(f, "{va} (tag {tag}, leaf alone)"),
+            Target::Range { tag, range, last_level: false, .. } => write!(f, "{range} (tag {tag})"),
+            Target::Range { tag, range, last_level: true, .. } => write!(f, "{range} (tag {tag}, leaves alone)"),
+            Target::Tag(tag) => write!(f, "all of tag {tag}"),
+            Target::AllTags => f.write_str("everything"),
+        }
+    }
+}
+
+fn flush(isa: IsaKind, Invalidate { reach, target }: Invalidate) -> String {
+    match (isa, reach) {
+        (IsaKind::X86_64, _) => format!("flushes {}", Named(target)),
+        (IsaKind::Aarch64, Reach::Local) => format!("flushes {}, here only", Named(target)),
+        (IsaKind::Aarch64, Reach::Broadcast) => format!("broadcasts a flush of {}", Named(target)),
+    }
+}
+
+/// What a CPU did by itself, unless it is not worth a line.
+fn point(isa: IsaKind, point: Point) -> Option<String> {
+    Some(match point {
+        Point::Store(slot, pte) => format!("{} := {}", at(slot), Word(pte)),
+        Point::Swap(slot, pte) => format!("{} := {} (exchange)", at(slot), Word(pte)),
+        Point::CompareExchange(slot, pte) => format!("{} := {} if unchanged", at(slot), Word(pte)),
+        Point::Publish if isa == IsaKind::Aarch64 => "dsb ishst: its stores are visible".to_owned(),
+        Point::Complete if isa == IsaKind::Aarch64 => "dsb ish: its broadcasts are done".to_owned(),
+        Point::Invalidate(op) => flush(isa, op),
+        Point::Kick(targets) if !targets.is_empty() => format!("interrupts {}", Cpus(targets)),
+        Point::Lazy(true) => "goes lazy".to_owned(),
+        Point::Lazy(false) => "is lazy no more".to_owned(),
+        Point::Walk(va, slot) => format!("walk for {va} reads {}", at(slot)),
+        Point::Fill(va, pfn) => format!("TLB filled: {va} is frame {pfn}"),
+        // What is declared, accessed and loaded is told by the journal.
+        Point::Start
+        | Point::Lock
+        | Point::Wait
+        | Point::Relax
+        | Point::Load(_)
+        | Point::Publish
+        | Point::Complete
+        | Point::Kick(_)
+        | Point::InstallRoot(..)
+        | Point::Declare(_)
+        | Point::Access(..)
+        | Point::Choose(_)
+        | Point::Idle => return None,
+    })
+}
+
+/// A step of the schedule, unless it is not worth a line.
+pub(super) fn step(isa: IsaKind, step: Step) -> Option<String> {
+    Some(match step.what {
+        What::Did(did) => return point(isa, did),
+        What::Walked(walked) => return point(isa, walked).map(|words| format!("(speculative) {words}")),
+        What::TookInterrupt => "takes an interrupt".to_owned(),
+        What::Drained(addr) => format!("its store to {} is visible now", At(addr)),
+        What::Delivered(target) => format!("the flush of {} arrives", Named(target)),
+        What::Evicted => "its TLB loses an entry".to_owned(),
+        What::Picked(0) => "of two translations the newer answers".to_owned(),
+        What::Picked(_) => "of two translations the older answers".to_owned(),
+        What::Speculated(_) => return None,
+    })
+}
+
+struct Frames(Pfn, Order);
+
+impl fmt::Display for Frames {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.1 {
+            Order::ZERO => write!(f, "frame {}", self.0),
+            order => write!(f, "{} frames from {}", order.frames(), self.0),
+        }
+    }
+}
+
+fn verb(access: Access) -> &'static str {
+    match access {
+        Access::Read => "reads",
+        Access::Write => "writes",
+        Access::Exec => "executes",
+    }
+}
+
+/// An access that was made.
+fn made(made: &Made) -> String {
+    let by = if made.cached { "TLB" } else { "walk" };
+    format!("{} {}: frame {} ({by})", verb(made.access), made.va, Pfn::containing(made.at))
+}
+
+/// An access that was refused.
+pub(super) fn fault(va: pagewright_types::VirtAddr, access: Access) -> String {
+    format!("{} {va}: fault", verb(access))
+}
+
+/// A line of the journal.
+pub(super) fn told(told: &Told) -> String {
+    match told {
+        Told::Fact(Fact::FrameFreed { pfn, order }) => format!("gives {} back", Frames(*pfn, *order)),
+        Told::Fact(Fact::FrameReused { pfn, order }) => format!("gets {}", Frames(*pfn, *order)),
+        Told::Fact(Fact::RightReduced { range, left, .. }) if left.is_empty() => {
+            format!("takes all rights from {range}")
+        }
+        Told::Fact(Fact::RightReduced { range, left, .. }) => format!("leaves {left} of {range}"),
+        Told::Fact(Fact::CallReturned) => "returns".to_owned(),
+        Told::Access(access) => made(access),
+        Told::Loaded { root, tag } => format!("loads root {root}, tag {tag}"),
+        Told::Note(text) => text.clone(),
+        Told::Value(value) => format!("= {value:#x}"),
+    }
+}
