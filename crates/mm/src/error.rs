@@ -146,6 +146,11 @@ pub enum MmError {
         /// Pages asked for.
         pages: u64,
     },
+    /// User memory that can't be accessed as the call would.
+    Inaccessible {
+        /// The address.
+        va: VirtAddr,
+    },
     /// The address space has ended.
     SpaceEnded,
     /// No frames.
@@ -168,7 +173,7 @@ impl MmError {
             | Self::MisalignedOffset { .. }
             | Self::Overlaps { .. }
             | Self::PrivateTwice { .. } => Errno::EINVAL,
-            Self::NothingThere { .. } | Self::AcrossMappings { .. } => Errno::EFAULT,
+            Self::NothingThere { .. } | Self::AcrossMappings { .. } | Self::Inaccessible { .. } => Errno::EFAULT,
             Self::Sealed { .. } | Self::MayNotLock => Errno::EPERM,
             Self::TooMuchToLock { .. } | Self::NoMemoryToLock { .. } => Errno::EAGAIN,
             Self::OffsetOverflow { .. } => Errno::EOVERFLOW,
@@ -261,6 +266,7 @@ impl fmt::Display for MmError {
             Self::NoMemoryToLock { at } => write!(f, "no memory for the locked page at {at}"),
             Self::OverLimit { resource, pages, limit } => write!(f, "{pages} pages pass {resource} of {limit} bytes"),
             Self::TooMuchPromised { pages } => write!(f, "{pages} pages more can't be promised"),
+            Self::Inaccessible { va } => write!(f, "{va} can't be accessed so"),
             Self::SpaceEnded => f.write_str("the address space has ended"),
             Self::NoFrames(e) => e.fmt(f),
             Self::NoKernelMemory { wanted } => write!(f, "no kernel memory ({wanted})"),

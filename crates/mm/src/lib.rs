@@ -7,6 +7,7 @@
 //!   space/   VMAs and the calls that change them: map, unmap, protect, brk
 //!   fault/   one table that classifies a fault, and a file for each way of serving one
 //!   fork/    a copy of a space, copy-on-write
+//!   gup/     pages of user memory for whoever reaches them by their frames: references and pins
 //!   rmap/    who maps a page: the tree of forks, and the mappers of a file
 //!   file/    files and shared memory: the page cache over a trait
 //!   counters/ gauges and RSS          view/   /proc-like texts
@@ -34,6 +35,7 @@ mod error;
 pub mod fault;
 pub mod file;
 mod fork;
+pub mod gup;
 mod knobs;
 mod mm;
 pub mod rmap;

@@ -1,6 +1,6 @@
 //! Anonymous memory touched for the first time (`do_anonymous_page`).
 
-use super::{Fault, Outcome, Served};
+use super::{Fault, FaultMode, Outcome, Served};
 use crate::error::FaultError;
 use crate::rmap::Tally;
 use pagewright_arch::{Leaf, LeafFlags};
@@ -14,7 +14,7 @@ impl<P: Platform> Fault<'_, P> {
     pub(super) fn map_zero_page(&self) -> Result<Outcome, FaultError> {
         let mut reserve = self.reserve_tables()?;
         let Some(locked) = self.lock_unchanged(&mut reserve) else { return Ok(Outcome::Lost) };
-        let rights = (self.vma.rights() - Rights::WRITE) | Rights::READ;
+        let rights = self.own_rights() - Rights::WRITE;
         let flags = LeafFlags::USER | LeafFlags::ACCESSED;
         locked.install(self.va, OwnedLeaf::special(Leaf { pfn: self.mm.zero_page, rights, flags }));
         Ok(Outcome::Done(Served::Minor))
@@ -49,10 +49,19 @@ impl<P: Platform> Fault<'_, P> {
         folio
     }
 
-    /// Maps a page that is this space's alone, with everything that the mapping allows.
+    /// Maps a page that is this space's alone, with everything that the mapping allows; unless it was only unshared, which is no store
+    /// and gives no right to one.
     pub(super) fn install_own(&self, locked: &pagewright_table::Locked<'_, P>, folio: FolioRef) {
-        let flags = LeafFlags::USER | LeafFlags::ACCESSED | LeafFlags::DIRTY | LeafFlags::EXCLUSIVE;
-        let leaf = Leaf { pfn: folio.pfn(), rights: self.vma.rights() | Rights::READ, flags };
+        let mut flags = LeafFlags::USER | LeafFlags::ACCESSED | LeafFlags::EXCLUSIVE;
+        let mut rights = self.own_rights();
+        if self.mode.contains(FaultMode::UNSHARE) {
+            rights -= Rights::WRITE;
+            let seen = self.seen_leaf().map_or(LeafFlags::empty(), |leaf| leaf.flags);
+            flags |= seen & LeafFlags::SOFT_DIRTY;
+        } else {
+            flags |= LeafFlags::DIRTY | LeafFlags::SOFT_DIRTY;
+        }
+        let leaf = Leaf { pfn: folio.pfn(), rights, flags };
         self.vma.note_anon();
         let mut tally = Tally::default();
         self.mm.count_mapping(leaf.pfn, &mut tally);

@@ -40,7 +40,7 @@ impl<P: Platform> Fault<'_, P> {
             self.mm.frames().folio(leaf.pfn).set_flags(FolioFlags::DIRTY);
         }
         let keep_write = write || leaf.rights.contains(Rights::WRITE);
-        let mut rights = self.vma.rights() | Rights::READ;
+        let mut rights = self.own_rights();
         rights.set(Rights::WRITE, keep_write && rights.contains(Rights::WRITE));
         self.widen_leaf(&locked, rights, write);
         Outcome::Done(Served::Minor)
@@ -48,14 +48,14 @@ impl<P: Platform> Fault<'_, P> {
 
     fn reuse(&self, locked: &Locked<'_, P>) {
         self.mm.tlb.count(Counter::PgReuse, 1);
-        self.widen_leaf(locked, self.vma.rights() | Rights::READ, true);
+        self.widen_leaf(locked, self.own_rights(), true);
     }
 
     /// Raises a leaf's rights; a store makes it dirty, and exclusive if the mapping is private. Nothing is owed, because no right is
     /// lost: another CPU that still has the old entry faults once more and finds this one.
     fn widen_leaf(&self, locked: &Locked<'_, P>, rights: Rights, write: bool) {
         let mut flags = LeafFlags::ACCESSED;
-        flags.set(LeafFlags::DIRTY, write);
+        flags.set(LeafFlags::DIRTY | LeafFlags::SOFT_DIRTY, write);
         flags.set(LeafFlags::EXCLUSIVE, write && !self.vma.is_shared());
         let debt = locked.update(self.va, |leaf| Leaf { rights, flags: leaf.flags | flags, ..leaf });
         if let Some(debt) = debt {
@@ -65,7 +65,7 @@ impl<P: Platform> Fault<'_, P> {
     }
 
     /// Puts a page of this space's own in the place of `old`, or of the zero page.
-    fn replace(&self, old: Option<&FolioRef>) -> Result<Outcome, FaultError> {
+    pub(super) fn replace(&self, old: Option<&FolioRef>) -> Result<Outcome, FaultError> {
         let block = self.alloc_page()?;
         match old {
             Some(old) => {
@@ -104,7 +104,7 @@ impl<P: Platform> Fault<'_, P> {
     }
 
     /// The table, locked, if the entry still says what it said, up to bits that the walker sets.
-    fn lock_as_seen(&self) -> Option<Locked<'_, P>> {
+    pub(super) fn lock_as_seen(&self) -> Option<Locked<'_, P>> {
         let locked = self.lock_found()?;
         let touched = LeafFlags::ACCESSED | LeafFlags::DIRTY;
         let plain = |leaf: Leaf| Leaf { flags: leaf.flags - touched, ..leaf };
@@ -112,7 +112,7 @@ impl<P: Platform> Fault<'_, P> {
         (locked.level() == Level::PTE && locked.leaf(self.va).map(plain) == seen).then_some(locked)
     }
 
-    fn seen_leaf(&self) -> Option<Leaf> {
+    pub(super) fn seen_leaf(&self) -> Option<Leaf> {
         use pagewright_arch::{Entry, Isa};
         match P::Isa::decode(Level::PTE, self.seen) {
             Entry::Leaf(leaf) => Some(leaf),

@@ -90,11 +90,11 @@ impl<P: Platform> Fault<'_, P> {
 
     fn install_file(&self, locked: &Locked<'_, P>, va: VirtAddr, folio: FolioRef, touched: bool, tally: &mut Tally) {
         let pfn = folio.pfn();
-        let mut rights = self.vma.shared_rights() | Rights::READ;
+        let mut rights = self.own_rights();
         let mut flags = LeafFlags::USER;
         flags.set(LeafFlags::ACCESSED, touched);
         if touched && self.access == Access::Write {
-            flags |= LeafFlags::DIRTY;
+            flags |= LeafFlags::DIRTY | LeafFlags::SOFT_DIRTY;
             self.mm.frames().folio(pfn).set_flags(FolioFlags::DIRTY);
         } else {
             // The first store faults, so that the page is known to be dirty.

@@ -11,6 +11,10 @@
 //! | leaf that does not | private | write | copy-on-write: reuse or copy |
 //! | leaf that does not | shared | write | make it writable, note the page dirty |
 //! | leaf that does not | any | read, execute | give it the mapping's rights |
+//! | leaf that is not exclusive | private | unshare | make it exclusive: take it over or copy it |
+//!
+//! An *unshare* fault comes from who is about to pin a page ([`crate::gup`]); everywhere else it is a read. A *forced* one (a debugger's)
+//! may do what the mapping does not allow, and gives nobody the right.
 //!
 //! The table is [`classify`]. A fault looks at the entry without a lock, prepares what the action needs – pages, tables, contents
 //! – and commits under the lock of the last-level table after checking that the entry is still what it was. If it is not,
@@ -21,11 +25,12 @@
 mod anon;
 mod cow;
 mod file;
+mod unshare;
 
 use crate::error::FaultError;
 use crate::mm::Mm;
 use crate::space::{Backing, Space, Vma};
-use pagewright_arch::{Entry, Isa, Leaf, Pte};
+use pagewright_arch::{Entry, Isa, Leaf, LeafFlags, Pte};
 use pagewright_sync::Platform;
 use pagewright_table::{Found, Locked, Reserve};
 use pagewright_types::{Access, Counter, Level, PAGE_SIZE, Rights, VirtAddr};
@@ -49,8 +54,20 @@ enum Action {
     Spurious,
     CopyOnWrite(Leaf),
     Widen(Leaf),
+    Unshare(Leaf),
     /// Somebody is changing the entry: wait until he has.
     Wait,
+}
+
+bitflags::bitflags! {
+    /// What a fault is beside its access; none of these for an access of a program.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+    pub(crate) struct FaultMode: u8 {
+        /// The mapping's rights don't count (`FOLL_FORCE`).
+        const FORCE = 1;
+        /// A private page must be the space's alone afterwards, and no more writable than before (`FAULT_FLAG_UNSHARE`).
+        const UNSHARE = 1 << 1;
+    }
 }
 
 /// One fault being served, with its space held for reading.
@@ -63,6 +80,7 @@ struct Fault<'a, P: Platform> {
     /// The page, not the byte.
     va: VirtAddr,
     access: Access,
+    mode: FaultMode,
     /// The table that the descent reached when the fault was classified.
     found: Found,
     /// The entry for the page then.
@@ -82,7 +100,18 @@ impl<P: Platform> Mm<P> {
     /// # Errors
     /// [`FaultError`]: what signal the access gets. Nothing has changed, except that a stack may have grown.
     pub fn fault(&self, space: &Space<P>, va: VirtAddr, access: Access) -> Result<Served, FaultError> {
-        let served = self.call(|| self.fault_in(space, va, access));
+        self.call(|| self.fault_counted(space, va, access, FaultMode::empty()))
+    }
+
+    /// The same, within a call.
+    pub(crate) fn fault_counted(
+        &self,
+        space: &Space<P>,
+        va: VirtAddr,
+        access: Access,
+        mode: FaultMode,
+    ) -> Result<Served, FaultError> {
+        let served = self.serve(space, va, access, mode);
         self.tlb.count(Counter::PgFault, 1);
         match served {
             Ok(Served::Minor) => space.count_fault(false),
@@ -98,6 +127,10 @@ impl<P: Platform> Mm<P> {
 
     /// Serves a fault without counting it, as populating does.
     pub(crate) fn fault_in(&self, space: &Space<P>, va: VirtAddr, access: Access) -> Result<Served, FaultError> {
+        self.serve(space, va, access, FaultMode::empty())
+    }
+
+    fn serve(&self, space: &Space<P>, va: VirtAddr, access: Access, mode: FaultMode) -> Result<Served, FaultError> {
         loop {
             let map = space.map().read();
             let Some((start, vma)) = map.find(va) else {
@@ -107,7 +140,7 @@ impl<P: Platform> Mm<P> {
                 }
                 return Err(FaultError::NotMapped { va, access });
             };
-            if !permits(vma.rights(), access) {
+            if !permits(vma.rights(), access) && !mode.contains(FaultMode::FORCE) {
                 return Err(FaultError::NotAllowed { va, access, rights: vma.rights() });
             }
             let va = va.align_down(PAGE_SIZE);
@@ -117,9 +150,9 @@ impl<P: Platform> Mm<P> {
             let action = match P::Isa::decode(found.level, found.pte) {
                 // A leaf above the last level has every right that its mapping allows.
                 Entry::Leaf(_) if found.level > Level::PTE => Action::Spurious,
-                entry => classify(entry, vma, access),
+                entry => classify(entry, vma, access, mode),
             };
-            let fault = Fault { mm: self, space, start, vma, va, access, found, seen };
+            let fault = Fault { mm: self, space, start, vma, va, access, mode, found, seen };
             match fault.act(action)? {
                 Outcome::Done(served) => return Ok(served),
                 Outcome::Lost => self.fx().relax(),
@@ -137,13 +170,16 @@ fn permits(rights: Rights, access: Access) -> bool {
 }
 
 /// The table at the top of this file.
-fn classify<P: Platform>(entry: Entry, vma: &Vma<P>, access: Access) -> Action {
+fn classify<P: Platform>(entry: Entry, vma: &Vma<P>, access: Access, mode: FaultMode) -> Action {
     let write = access == Access::Write;
     match (entry, vma.backing()) {
         (Entry::Empty | Entry::Table(_), Backing::Anon) if write => Action::NewPage,
         (Entry::Empty | Entry::Table(_), Backing::Anon) => Action::ZeroPage,
         (Entry::Empty | Entry::Table(_), Backing::File(_)) if write && !vma.is_shared() => Action::CopyFile,
         (Entry::Empty | Entry::Table(_), Backing::File(_)) => Action::MapFile,
+        (Entry::Leaf(leaf), _) if mode.contains(FaultMode::UNSHARE) && !vma.is_shared() => {
+            if leaf.flags.contains(LeafFlags::EXCLUSIVE) { Action::Spurious } else { Action::Unshare(leaf) }
+        }
         (Entry::Leaf(leaf), _) if permits(leaf.rights, access) => Action::Spurious,
         (Entry::Leaf(leaf), _) if write && !vma.is_shared() => Action::CopyOnWrite(leaf),
         (Entry::Leaf(leaf), _) => Action::Widen(leaf),
@@ -160,6 +196,7 @@ impl<'a, P: Platform> Fault<'a, P> {
             Action::CopyFile => self.map_file_copy(),
             Action::CopyOnWrite(leaf) => self.copy_on_write(leaf),
             Action::Widen(leaf) => Ok(self.widen(leaf)),
+            Action::Unshare(leaf) => self.unshare(leaf),
             Action::Wait => Ok(Outcome::Lost),
             Action::Spurious => {
                 self.mm.tlb.count(Counter::PwSpuriousFault, 1);
@@ -198,6 +235,12 @@ impl<'a, P: Platform> Fault<'a, P> {
         let made = (before - reserve.len()) as u64;
         self.mm.gauges.add(crate::counters::Gauge::PageTablePages, made);
         table.lock(&self.mm.tlb, self.va, Level::PTE)
+    }
+
+    /// What a leaf that is the space's own may allow: whatever has a right at all can be read.
+    fn own_rights(&self) -> Rights {
+        let rights = self.vma.rights();
+        if rights.is_empty() { rights } else { rights | Rights::READ }
     }
 
     /// The page of the file under the fault.

@@ -1,15 +1,22 @@
 //! Copying the entries of one mapping.
+//!
+//! Pins and fork meet in the entry: fork takes the exclusive bit out first and looks for pins then; who pins without locks takes the pin
+//! first and looks at the entry then, each with a full barrier in between. So at least one of them sees the other, and whoever does steps
+//! back: fork puts the bit back and copies, the pin is given up. Linux, which can't take the bit out of a page that others may have
+//! pinned, keeps fast walks away from a whole space that forks (`write_protect_seq`).
 
 use crate::counters::Gauge;
 use crate::error::MmError;
 use crate::mm::Mm;
 use crate::rmap::Tally;
 use crate::space::Space;
+use core::sync::atomic::{Ordering, fence};
 use pagewright_arch::{Leaf, LeafFlags};
-use pagewright_sync::Platform;
+use pagewright_sync::{Backend, Platform};
 use pagewright_table::{Locked, OwnedLeaf, Reserve};
 use pagewright_tlb::Gather;
-use pagewright_types::{Counter, Level, PageRange, Rights};
+use pagewright_tlb::frames::{Block, FolioFlags, Owner};
+use pagewright_types::{Counter, Level, Order, PageRange, Rights, VirtAddr, plant};
 
 impl<P: Platform> Mm<P> {
     /// Copies what stands under `range`, one table of the parent after the other. Tables of the child are had before the parent's is locked.
@@ -18,6 +25,7 @@ impl<P: Platform> Mm<P> {
         parent: &'a Space<P>,
         child: &Space<P>,
         range: PageRange,
+        rights: Rights,
         gather: &mut Gather<'a, P>,
     ) -> Result<(), MmError> {
         for span in parent.table().spans(&self.tlb, range) {
@@ -26,45 +34,124 @@ impl<P: Platform> Mm<P> {
             let before = reserve.len();
             child.table().ensure(&self.tlb, span.start(), Level::PTE, &mut reserve);
             self.gauges.add(Gauge::PageTablePages, (before - reserve.len()) as u64);
-            let Some(from) = parent.table().lock(&self.tlb, span.start(), Level::PTE) else { continue };
-            let Some(to) = child.table().lock(&self.tlb, span.start(), Level::PTE) else { continue };
-            let copied = self.copy_table(child, &from, &to, span, gather);
-            self.tlb.count(Counter::PwForkEntries, copied);
+            // A page for the child's copy of one that is pinned, had without locks.
+            let mut copies = Copies { rights, spare: None };
+            let mut at = Some(span.start());
+            while let Some(start) = at {
+                let Some(from) = parent.table().lock(&self.tlb, start, Level::PTE) else { break };
+                let Some(to) = child.table().lock(&self.tlb, start, Level::PTE) else { break };
+                at = self.copy_table(child, &from, &to, PageRange::new(start, span.end()), &mut copies, gather);
+                drop((to, from));
+                if at.is_some() {
+                    copies.spare = Some(self.tlb.alloc(self.tlb.request(Order::ZERO))?);
+                }
+            }
+            if let Some(unused) = copies.spare {
+                self.tlb.free(unused);
+            }
         }
         Ok(())
     }
 
-    /// Copies the entries of one locked table under `span`; returns how many.
+    /// Copies the entries of one locked table under `span`. Where a page must be copied and there is none to spare it stops, and returns where:
+    /// nothing from there on has changed.
     fn copy_table<'a>(
         &'a self,
         child: &Space<P>,
         from: &Locked<'a, P>,
         to: &Locked<'_, P>,
         span: PageRange,
+        copies: &mut Copies,
         gather: &mut Gather<'a, P>,
-    ) -> u64 {
-        let mut copied = 0;
+    ) -> Option<VirtAddr> {
+        let (mut copied, mut stopped) = (0, None);
         let mut tally = Tally::default();
         for va in span.iter() {
             let Some(leaf) = from.leaf(va) else { continue };
+            if self.is_pinned(leaf) || self.share_entry(from, va, leaf, gather) == Shared::Pinned {
+                let Some(block) = copies.spare.take() else {
+                    stopped = Some(va);
+                    break;
+                };
+                copied += 1;
+                let own = self.copy_pinned(child, leaf, copies.rights, block, &mut tally);
+                to.install(va, own);
+                continue;
+            }
             copied += 1;
             if leaf.flags.contains(LeafFlags::SPECIAL) {
                 to.install(va, OwnedLeaf::special(leaf));
                 continue;
             }
-            // First the parent loses the right to store, then the child gets the page.
-            if let Some(debt) = from.update(va, share) {
-                gather.absorb(debt);
-            }
-            // Whatever the walker noted until then is noted in the copy, too.
+            // The parent has lost the right to store; now the child gets the page. Whatever the walker noted until then is noted in the copy, too.
             let Some(leaf) = from.leaf(va) else { continue };
             let folio = self.frames().folio(leaf.pfn).get();
             self.count_mapping(leaf.pfn, &mut tally);
             to.install(va, OwnedLeaf::new(Leaf { flags: leaf.flags - LeafFlags::ACCESSED, ..leaf }, folio));
         }
         self.raise(child, &tally);
-        copied
+        self.tlb.count(Counter::PwForkEntries, copied);
+        stopped
     }
+
+    /// Whether a leaf's page is its space's alone and somebody may have it pinned.
+    fn is_pinned(&self, leaf: Leaf) -> bool {
+        leaf.flags.contains(LeafFlags::EXCLUSIVE)
+            && plant!(ForkIgnoresPin; false, self.frames().folio(leaf.pfn).maybe_pinned())
+    }
+
+    /// Takes from the parent's entry for `va` the right to store and to call the page its own; or nothing, if somebody pinned the page
+    /// meanwhile without locks.
+    fn share_entry<'a>(&'a self, from: &Locked<'a, P>, va: VirtAddr, leaf: Leaf, gather: &mut Gather<'a, P>) -> Shared {
+        if leaf.flags.contains(LeafFlags::SPECIAL) {
+            return Shared::Done;
+        }
+        if let Some(debt) = from.update(va, share) {
+            gather.absorb(debt);
+        }
+        // Pairs with the fence between the pin and the second look at the entry in `gup::fast`.
+        fence(Ordering::SeqCst);
+        <P::Locks as Backend>::point();
+        if !self.is_pinned(leaf) {
+            return Shared::Done;
+        }
+        let unshare = |now: Leaf| Leaf { rights: leaf.rights, flags: now.flags | LeafFlags::EXCLUSIVE, ..now };
+        if let Some(debt) = from.update(va, unshare) {
+            gather.absorb(debt);
+        }
+        Shared::Pinned
+    }
+
+    /// A page of the child's own, in place of one that the parent has pinned (`copy_present_page`).
+    fn copy_pinned(&self, child: &Space<P>, leaf: Leaf, rights: Rights, block: Block, tally: &mut Tally) -> OwnedLeaf {
+        let theirs = self.frames().folio(leaf.pfn);
+        self.fx().copy(leaf.pfn, block.pfn(), Order::ZERO);
+        self.tlb.count(Counter::PwCowCopy, 1);
+        let folio = self.frames().new_folio(block);
+        let ours = self.frames().folio(folio.pfn());
+        let index = theirs.index() + u64::from(theirs.page_of(leaf.pfn));
+        ours.set_owner(Owner::Anon(child.lineage()), index);
+        ours.set_flags(FolioFlags::UPTODATE | FolioFlags::SWAPBACKED);
+        self.count_mapping(folio.pfn(), tally);
+        let rights = if rights.is_empty() { rights } else { rights | Rights::READ };
+        let flags = LeafFlags::USER | LeafFlags::DIRTY | LeafFlags::SOFT_DIRTY | LeafFlags::EXCLUSIVE;
+        OwnedLeaf::new(Leaf { pfn: folio.pfn(), rights, flags }, folio)
+    }
+}
+
+/// What copies of pinned pages are made with.
+struct Copies {
+    /// What the mapping allows.
+    rights: Rights,
+    spare: Option<Block>,
+}
+
+/// What became of an entry that was to be shared.
+#[derive(PartialEq, Eq)]
+enum Shared {
+    Done,
+    /// It is as it was: the page is pinned.
+    Pinned,
 }
 
 /// A leaf whose page belongs to two spaces from now on.

@@ -2,7 +2,8 @@
 //!
 //! Mappings are copied; entries only where a fault could not bring them back (`vma_needs_copy`): private mappings that ever had an
 //! anonymous page. There each page gets one reference and one mapping more, and neither space may store to it or call it its own any
-//! longer.
+//! longer. A page that is pinned is not shared: the child gets a copy at once, so that whoever pinned it and the parent go on seeing the same
+//! (INV-GUP-EXCLUSIVE).
 //!
 //! INV-FORK-FLUSHED: no CPU can store through an entry of the parent that fork made read-only once fork returns, and the child runs on
 //! none before. INV-FORK-ALONE: the parent's map is held for writing throughout, so that no fault replaces a page under the copy
@@ -65,7 +66,7 @@ impl<P: Platform> Mm<P> {
         for (start, vma) in from.iter().filter(|(_, vma)| !vma.is_shared() && vma.has_anon()) {
             let range = vma.range(start);
             self.reduce(parent, range, Rights::RX);
-            outcome = self.copy_entries(parent, child, range, gather);
+            outcome = self.copy_entries(parent, child, range, vma.rights(), gather);
             if outcome.is_err() {
                 break;
             }

@@ -208,12 +208,6 @@ impl<P: Platform> Vma<P> {
     pub fn range(&self, start: u64) -> PageRange {
         PageRange::new(VirtAddr::from_page_index(start), VirtAddr::from_page_index(self.end))
     }
-
-    /// What a leaf under it may allow, without looking at the page: private pages are writable only once they are known to be the space's
-    /// own.
-    pub(crate) fn shared_rights(&self) -> Rights {
-        if self.is_shared() { self.rights } else { self.rights - Rights::WRITE }
-    }
 }
 
 impl<P: Platform> Item for Vma<P> {

@@ -1,0 +1,40 @@
+//! Making a private page the space's own without storing to it (`FAULT_FLAG_UNSHARE` in `do_wp_page`): what must come before it is pinned
+//! for reading. A page that other spaces have, too, would be left behind by the next copy-on-write, and the pin with it.
+
+use super::{Fault, Outcome, Served};
+use crate::error::FaultError;
+use pagewright_arch::{Leaf, LeafFlags};
+use pagewright_sync::Platform;
+use pagewright_types::Counter;
+
+impl<P: Platform> Fault<'_, P> {
+    /// Takes the page over if the one reference to it is this entry's, and replaces it by a copy otherwise. Either way the entry is
+    /// exclusive afterwards, and as writable and as dirty as it was.
+    pub(super) fn unshare(&self, leaf: Leaf) -> Result<Outcome, FaultError> {
+        let outcome =
+            if leaf.flags.contains(LeafFlags::SPECIAL) { self.replace(None) } else { self.unshare_page(leaf) };
+        if matches!(outcome, Ok(Outcome::Done(_))) {
+            self.mm.tlb.count(Counter::PwUnshare, 1);
+        }
+        outcome
+    }
+
+    fn unshare_page(&self, leaf: Leaf) -> Result<Outcome, FaultError> {
+        let Some(locked) = self.lock_as_seen() else { return Ok(Outcome::Lost) };
+        let folio = self.mm.frames().folio(leaf.pfn);
+        // INV-COW-REUSE, as for a store.
+        if folio.is_anon() && !folio.is_large() && folio.refs() == 1 {
+            let own = |leaf: Leaf| Leaf { flags: leaf.flags | LeafFlags::EXCLUSIVE, ..leaf };
+            if let Some(debt) = locked.update(self.va, own) {
+                debt.settle();
+            }
+            return Ok(Outcome::Done(Served::Minor));
+        }
+        // Keep the old page while it is copied without the lock.
+        let old = folio.get();
+        drop(locked);
+        let outcome = self.replace(Some(&old));
+        self.mm.put_folio(old);
+        outcome
+    }
+}
