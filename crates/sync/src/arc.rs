@@ -6,7 +6,8 @@
 use crate::atomic::{AtomicUsize, Ordering, fence};
 use crate::percpu::OutOfMemory;
 use alloc::boxed::Box;
-use alloc::vec::Vec;
+use core::alloc::Layout;
+use core::mem::MaybeUninit;
 use core::ops::Deref;
 use core::ptr::NonNull;
 
@@ -28,16 +29,13 @@ unsafe impl<T: Send + Sync> Sync for Arc<T> {}
 
 /// Memory for one [`Arc`], so that making it later can't fail.
 #[must_use]
-pub struct Room<T>(Vec<Inner<T>>);
+pub struct Room<T>(Box<MaybeUninit<Inner<T>>>);
 
 impl<T> Room<T> {
     /// Puts `value` under shared ownership.
     pub fn fill(self, value: T) -> Arc<T> {
-        let mut room = self.0;
-        room.push(Inner { count: AtomicUsize::new(1), value });
-        // The vector was given room for exactly one, or a little more; a boxed slice of one has the layout of its element.
-        let slice: Box<[Inner<T>]> = room.into_boxed_slice();
-        let raw = Box::into_raw(slice).cast::<Inner<T>>();
+        let room = Box::write(self.0, Inner { count: AtomicUsize::new(1), value });
+        let raw = Box::into_raw(room);
         // SAFETY: INV-ARC-COUNT – a pointer from a box is not null.
         Arc { inner: unsafe { NonNull::new_unchecked(raw) } }
     }
@@ -49,9 +47,14 @@ impl<T> Arc<T> {
     /// # Errors
     /// [`OutOfMemory`].
     pub fn reserve() -> Result<Room<T>, OutOfMemory> {
-        let mut room = Vec::new();
-        room.try_reserve_exact(1).map_err(|_| OutOfMemory { bytes: size_of::<Inner<T>>() })?;
-        Ok(Room(room))
+        let bytes = size_of::<Inner<T>>();
+        // SAFETY: INV-ARC-COUNT – a value with a count is not empty, as its layout must be for the allocator.
+        let raw = unsafe { alloc::alloc::alloc(Layout::new::<Inner<T>>()) };
+        if raw.is_null() {
+            return Err(OutOfMemory { bytes });
+        }
+        // SAFETY: INV-ARC-COUNT – fresh from the global allocator with the layout of what the box is for, which need not be initialised.
+        Ok(Room(unsafe { Box::from_raw(raw.cast()) }))
     }
 
     /// Puts `value` under shared ownership.
@@ -96,10 +99,9 @@ impl<T> Drop for Arc<T> {
         if self.inner().count.fetch_sub(1, Ordering::Release) == 1 {
             // Every use through another handle happened before its drop; see them all before the value goes.
             fence(Ordering::Acquire);
-            let slice = core::ptr::slice_from_raw_parts_mut(self.inner.as_ptr(), 1);
-            // SAFETY: INV-ARC-COUNT – the count is zero, so this was the last handle; the slice is the one that
-            // `try_new` took from its box.
-            drop(unsafe { Box::from_raw(slice) });
+            // SAFETY: INV-ARC-COUNT – the count is zero, so this was the last handle; the pointer is the one that `fill` took from
+            // its box.
+            drop(unsafe { Box::from_raw(self.inner.as_ptr()) });
         }
     }
 }
