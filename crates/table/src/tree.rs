@@ -89,15 +89,16 @@ impl PageTable {
             let slot = Slot { table, index: at.index_of(va) as u16 };
             match P::Isa::decode(at, tlb.fx().load(slot)) {
                 Entry::Table(next) => table = next.pfn,
-                Entry::Leaf(_) => return 0,
-                Entry::Empty | Entry::Soft(_) => return usize::from(at.raw() - level.raw()),
+                Entry::Leaf(_) | Entry::Soft(_) => return 0,
+                Entry::Empty => return usize::from(at.raw() - level.raw()),
             }
             at = Level::new(at.raw() - 1);
         }
         0
     }
 
-    /// Makes the tables for `va` down to one of `level`, out of `reserve`. Stops at a leaf above.
+    /// Makes the tables for `va` down to one of `level`, out of `reserve`. Stops at a leaf above, and at a soft entry, which would be forgotten
+    /// if a table came to stand in its place.
     ///
     /// # Panics
     /// When the reserve holds fewer tables than [`PageTable::missing`] told.
@@ -108,8 +109,8 @@ impl PageTable {
             let slot = Slot { table, index: at.index_of(va) as u16 };
             table = match P::Isa::decode(at, tlb.fx().load(slot)) {
                 Entry::Table(next) => next.pfn,
-                Entry::Leaf(_) => return,
-                Entry::Empty | Entry::Soft(_) => match self.hook(tlb, slot, at, reserve) {
+                Entry::Leaf(_) | Entry::Soft(_) => return,
+                Entry::Empty => match self.hook(tlb, slot, at, reserve) {
                     Some(next) => next,
                     None => return,
                 },
@@ -118,14 +119,14 @@ impl PageTable {
         }
     }
 
-    /// Hooks a new table into an empty slot, unless somebody did it first. `None`: a leaf came to stand there.
+    /// Hooks a new table into an empty slot, unless somebody did it first. `None`: a leaf or a soft entry came to stand there.
     fn hook<P: Platform>(&self, tlb: &Tlb<P>, slot: Slot, at: Level, reserve: &mut Reserve<'_, P>) -> Option<Pfn> {
         let parent = tlb.frames().table(slot.table);
         let _guard = parent.lock::<rank::TableUpper>();
         match P::Isa::decode(at, tlb.fx().load(slot)) {
             Entry::Table(next) => Some(next.pfn),
-            Entry::Leaf(_) => None,
-            Entry::Empty | Entry::Soft(_) => {
+            Entry::Leaf(_) | Entry::Soft(_) => None,
+            Entry::Empty => {
                 let child = reserve.take_frame();
                 reserve.adopt(child, Level::new(at.raw() - 1), self.context.id());
                 // INV-TABLE-ZERO: the child's zeroes are visible to walkers before the pointer to it is.

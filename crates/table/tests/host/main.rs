@@ -3,6 +3,7 @@
 mod edits;
 mod locks;
 mod model;
+mod soft;
 mod space;
 #[path = "../../../tlb/tests/support/mod.rs"]
 mod support;
