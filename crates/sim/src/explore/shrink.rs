@@ -18,7 +18,10 @@ pub fn shrink(schedule: Schedule, budget: u32, mut fails: impl FnMut(&Schedule) 
     };
     loop {
         let before = best.clone();
-        if drop_parts(&mut best, &mut attempt).is_none() || shorten(&mut best, &mut attempt).is_none() {
+        let passes = drop_parts(&mut best, &mut attempt)
+            .and_then(|()| shorten(&mut best, &mut attempt))
+            .and_then(|()| join(&mut best, &mut attempt));
+        if passes.is_none() {
             return best;
         }
         if best == before {
@@ -79,9 +82,46 @@ fn shorten(best: &mut Schedule, attempt: &mut impl FnMut(&Schedule) -> Option<bo
     Some(())
 }
 
+/// Puts runs of one choice together that others stand between, so that there are fewer switches.
+fn join(best: &mut Schedule, attempt: &mut impl FnMut(&Schedule) -> Option<bool>) -> Option<()> {
+    let mut index = 0;
+    while index < best.0.len() {
+        let choice = best.0[index].choice;
+        let before = best.0[..index].iter().rposition(|run| run.choice == choice);
+        let mut smaller = false;
+        for (from, to) in before.into_iter().flat_map(|before| [(index, before), (before, index)]) {
+            let mut candidate = best.clone();
+            let moved = candidate.0.remove(from);
+            candidate.0.insert(to, moved);
+            let candidate = joined(&candidate);
+            if attempt(&candidate)? {
+                *best = candidate;
+                smaller = true;
+                break;
+            }
+        }
+        index += usize::from(!smaller);
+    }
+    Some(())
+}
+
 #[cfg(test)]
 mod tests {
+    use super::super::schedule::Kind;
     use super::*;
+
+    #[test]
+    fn runs_of_one_choice_are_put_together_where_it_makes_no_difference() {
+        let schedule: Schedule = "c0*3,c1,c0*2,d0,c1*2,c0,c1*4".parse().expect("a schedule");
+        let times = |schedule: &Schedule, cpu: u16| -> u32 {
+            let own = schedule.0.iter().filter(|run| run.choice.agent.kind == Kind::Cpu);
+            own.filter(|run| run.choice.agent.cpu.raw() == cpu).map(|run| run.times).sum()
+        };
+        let small = shrink(schedule, 1000, |schedule| {
+            times(schedule, 0) >= 6 && times(schedule, 1) >= 7 && schedule.to_string().contains("d0")
+        });
+        assert_eq!((small.switches(), small.0.len()), (1, 3), "{small}");
+    }
 
     #[test]
     fn only_what_the_failure_needs_is_left() {
