@@ -44,9 +44,9 @@ fn programs(machine: &Machine<X86_64>, flush: bool) -> Vec<Program<X86_64>> {
 
 fn main() {
     let correct = Check::<X86_64>::new().explore(|machine| programs(machine, true));
-    println!("with the flush:    {correct}\n");
+    println!("With the flush:\n{correct}\n");
     let broken = Check::<X86_64>::new().explore(|machine| programs(machine, false));
-    println!("without the flush: {broken}");
+    println!("Without:\n{broken}");
     correct.unwrap_clean();
     broken.expect_found(Rule::Rights);
 }

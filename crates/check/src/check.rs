@@ -105,7 +105,7 @@ impl<I: Isa> Check<I> {
             return self.replay(&token, setup).unwrap_or_else(|foreign| panic!("{REPLAY}: {foreign}"));
         }
         let hunt = hunt(&self.plan, &mut |chooser, detail| self.attempt(&setup, chooser, detail));
-        self.outcome(hunt)
+        self.outcome(hunt, false)
     }
 
     /// Runs the schedule of `token` alone.
@@ -117,11 +117,11 @@ impl<I: Isa> Check<I> {
     /// As [`Check::explore`].
     pub fn replay(&self, token: &Token, setup: impl Fn(&Machine<I>) -> Vec<Program<I>>) -> Result<Outcome, Foreign> {
         let attempt = replay(token, &mut |chooser, detail| self.attempt(&setup, chooser, detail))?;
-        Ok(self.outcome(Hunt::of_replay(token, attempt)))
+        Ok(self.outcome(Hunt::of_replay(token, attempt), true))
     }
 
-    fn outcome(&self, hunt: Hunt) -> Outcome {
-        Outcome { isa: I::KIND, cpus: self.config.cpus, seed: self.plan.seed, hunt }
+    fn outcome(&self, hunt: Hunt, replayed: bool) -> Outcome {
+        Outcome { isa: I::KIND, cpus: self.config.cpus, seed: self.plan.seed, replayed, hunt }
     }
 
     fn attempt(

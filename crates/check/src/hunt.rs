@@ -29,7 +29,7 @@ pub struct Plan {
 
 impl Default for Plan {
     fn default() -> Self {
-        Self { seed: 0, schedules: 2000, shrink: 400 }
+        Self { seed: 0, schedules: 2000, shrink: 1000 }
     }
 }
 

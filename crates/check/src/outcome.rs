@@ -9,6 +9,7 @@ use crate::finding::Finding;
 use crate::hunt::{Found, Hunt};
 use pagewright_arch::IsaKind;
 use pagewright_model::{Antecedent, Rule};
+use pagewright_sim::explore::{Schedule, Strategy};
 use std::fmt;
 
 /// What a [`crate::Check`] came to.
@@ -17,6 +18,8 @@ pub struct Outcome {
     pub(crate) isa: IsaKind,
     pub(crate) cpus: u16,
     pub(crate) seed: u64,
+    /// Whether it is of one schedule, which was given.
+    pub(crate) replayed: bool,
     pub(crate) hunt: Hunt,
 }
 
@@ -77,57 +80,73 @@ struct Judged {
 
 impl fmt::Display for Judged {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { reused, reduced, held } = self;
+        let Self { reused, reduced, held } = *self;
         match reused {
             0 => {
                 write!(f, "  {} judged NOTHING: no frame that a program had reached was handed out again", Rule::Reuse)?
             }
-            _ => write!(f, "  {} judged {reused} frames handed out again that a program had reached", Rule::Reuse)?,
+            _ => write!(
+                f,
+                "  {} judged {}, handed out again after a program had reached it",
+                Rule::Reuse,
+                Many(reused, "frame")
+            )?,
         }
         match (reduced, held) {
             (0, _) => {
-                write!(f, "\n  {} judged NOTHING: no call declared that it takes a right, and returned", Rule::Rights)
+                write!(f, "\n  {} judged NOTHING: no call said that it takes a right, and returned", Rule::Rights)
             }
             (_, 0) => write!(
                 f,
-                "\n  {} judged {reduced} rights taken, NONE while another CPU held it in its TLB",
-                Rule::Rights
+                "\n  {} judged {} taken, NONE while another CPU held it",
+                Rule::Rights,
+                Many(reduced, "right")
             ),
             _ => write!(
                 f,
-                "\n  {} judged {reduced} rights taken, {held} while another CPU held it in its TLB",
-                Rule::Rights
+                "\n  {} judged {} taken, {held} while another CPU held it",
+                Rule::Rights,
+                Many(reduced, "right")
             ),
         }
     }
 }
 
+/// A number of things.
+struct Many(u64, &'static str);
+
+impl fmt::Display for Many {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let plural = if self.0 == 1 { "" } else { "s" };
+        write!(f, "{} {}{plural}", self.0, self.1)
+    }
+}
+
 impl fmt::Display for Outcome {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { isa, cpus, seed, hunt } = self;
+        let Self { isa, cpus, seed, replayed, hunt } = self;
         let Hunt { schedules, distinct, steps, .. } = hunt;
-        match &hunt.found {
-            None => {
-                let clean = if self.is_vacuous() { "NOTHING JUDGED" } else { "clean" };
-                writeln!(
-                    f,
-                    "{clean}: {schedules} schedules ({distinct} distinct, {steps} steps) on {cpus} CPUs, {isa}, seed {seed}"
-                )?;
-                write!(f, "{}", self.judged())
-            }
-            Some(found) => {
-                for (index, finding) in found.attempt.told().iter().enumerate() {
-                    let also = if index > 0 { "also " } else { "" };
-                    let text = format!("{also}{finding}");
-                    text.lines().flat_map(rows).try_for_each(|row| writeln!(f, "{row}"))?;
-                }
-                writeln!(
-                    f,
-                    "in schedule {schedules} of seed {seed} on {cpus} CPUs, {isa}; cut down to what it needs:\n"
-                )?;
-                f.write_str(&explain(&found.attempt))?;
-                write!(f, "\nthe same run again: {REPLAY}={}", found.shown())
+        let machine = format!("{}, {isa}", Many(u64::from(*cpus), "CPU"));
+        let Some(found) = &hunt.found else {
+            let clean = if self.is_vacuous() { "NOTHING JUDGED" } else { "clean" };
+            let schedules = Many(u64::from(*schedules), "schedule");
+            writeln!(f, "{clean}: {schedules} ({distinct} distinct, {steps} steps) on {machine}, seed {seed}")?;
+            return self.judged().fmt(f);
+        };
+        for (index, finding) in found.attempt.told().iter().enumerate() {
+            let also = if index > 0 { "also " } else { "" };
+            let text = format!("{also}{finding}");
+            text.lines().flat_map(rows).try_for_each(|row| writeln!(f, "{row}"))?;
+        }
+        let calm = found.token.strategy == Strategy::List(Schedule::default());
+        match (replayed, calm) {
+            (true, _) => writeln!(f, "in the schedule of the token, on {machine}:\n")?,
+            (false, true) => writeln!(f, "in the calm schedule on {machine}; it needs no race:\n")?,
+            (false, false) => {
+                writeln!(f, "in schedule {schedules} of seed {seed} on {machine}; cut down to what it needs:\n")?;
             }
         }
+        f.write_str(&explain(&found.attempt))?;
+        write!(f, "\nthe same run again: {REPLAY}={}", found.shown())
     }
 }

@@ -293,7 +293,7 @@ fn a_right_that_nobody_else_held_is_said_to_be() {
     });
     outcome.unwrap_clean();
     let text = outcome.to_string();
-    assert!(text.contains("10 rights taken, NONE while another CPU held it"), "{text}");
+    assert!(text.contains("judged 10 rights taken, NONE while another CPU held it"), "{text}");
 }
 
 #[test]
