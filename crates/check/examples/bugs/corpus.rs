@@ -11,6 +11,7 @@ mod asterinas_1952;
 mod asterinas_862;
 mod linux_60bae7370896;
 mod linux_cve_2018_18281;
+mod linux_cve_2022_39188;
 mod litebox_848;
 mod netbsd_cow;
 mod osv_1475;
@@ -106,6 +107,7 @@ pub(crate) const BUGS: &[Bug] = &[
     sel4_107::BUG,
     linux_cve_2018_18281::BUG,
     linux_60bae7370896::BUG,
+    linux_cve_2022_39188::BUG,
     zephyr_98344::BUG,
     zephyr_115708::BUG,
     zephyr_113559::BUG,
