@@ -20,7 +20,7 @@ fn map_page(machine: &Machine<X86_64>) -> (PhysAddr, Pfn) {
 }
 
 /// What runs: with or without the flush.
-fn programs(machine: &Machine<X86_64>, flush: bool) -> Vec<Program<X86_64>> {
+pub(crate) fn programs(machine: &Machine<X86_64>, flush: bool) -> Vec<Program<X86_64>> {
     let (entry, page) = map_page(machine);
     let unmaps = program(move |cpu| {
         cpu.call("munmap", |cpu| {
