@@ -9,8 +9,8 @@
 //!   has these barriers is *not* judged.
 //! - **DSB ISHST** neither: the crate stores through pointers, and the machine lets walkers see those at once.
 //!
-//! Tables lie in the machine's memory by the crate's [`Translation`]; while the crate is in the middle of an edit, walkers of other CPUs read them, as
-//! on hardware.
+//! Tables lie in the machine's memory by the crate's [`Translation`]; while the crate is in the middle of an edit, walkers of other CPUs read
+//! them, as on hardware.
 //!
 //! Five versions of one program of two CPUs; the mistakes are those of a regime, and one of a caller. `cargo run -p pagewright-check --example
 //! aarch64_paging`; the exit status is 1 unless the correct one is clean and the others are found. With 0.12.2 of the crate (`cargo update -p

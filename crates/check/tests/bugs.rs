@@ -1,23 +1,30 @@
-//! The corpus of named bugs: each is found as it was shipped, from any seed and by what was promised, and its fix is clean.
+//! The corpus of named bugs: each is found as it was shipped, from any seed and by what was promised, again by its token, and its fix is clean.
 
 #[path = "../examples/bugs/corpus.rs"]
 mod corpus;
 
-use corpus::{BUGS, Budget, Bug, FoundBy, Version};
+use corpus::{BUGS, Bug, FoundBy, Search, Version};
 
 const SEEDS: [u64; 3] = [1, 2, 3];
 const SCHEDULES: u32 = 3000;
 
-/// Schedules until `bug` was found, from `seed`.
+/// Schedules until `bug` was found, from `seed`. The token that was printed must find it again.
 fn schedules_until_found(bug: &Bug, seed: u64) -> u32 {
-    let outcome = (bug.check)(Version::Shipped, Budget { seed, schedules: SCHEDULES });
-    let found = outcome.finding().is_some_and(|finding| bug.found_by.is(finding));
-    assert!(found, "{}, seed {seed}: to be found by {}\n{outcome}", bug.name, bug.found_by);
+    let outcome = (bug.check)(Version::Shipped, &Search::Hunt { seed, schedules: SCHEDULES });
+    let found = outcome.hunt().found.as_ref();
+    let as_promised = found.filter(|_| outcome.finding().is_some_and(|finding| bug.found_by.is(finding)));
+    let Some(found) = as_promised else {
+        panic!("{}, seed {seed}: to be found by {}\n{outcome}", bug.name, bug.found_by);
+    };
+    for token in [&found.token, &found.small] {
+        let again = (bug.check)(Version::Shipped, &Search::Again(token));
+        assert!(again.finding().is_some_and(|finding| bug.found_by.is(finding)), "{}: {token}\n{again}", bug.name);
+    }
     outcome.hunt().schedules
 }
 
 #[test]
-fn what_was_shipped_is_found_from_each_seed() {
+fn what_was_shipped_is_found_from_each_seed_and_again_from_its_token() {
     for bug in BUGS {
         let mut schedules = SEEDS.map(|seed| schedules_until_found(bug, seed));
         schedules.sort_unstable();
@@ -28,7 +35,7 @@ fn what_was_shipped_is_found_from_each_seed() {
 #[test]
 fn what_was_fixed_is_clean_over_as_many_schedules() {
     for bug in BUGS {
-        let outcome = (bug.check)(Version::Fixed, Budget { seed: SEEDS[0], schedules: SCHEDULES });
+        let outcome = (bug.check)(Version::Fixed, &Search::Hunt { seed: SEEDS[0], schedules: SCHEDULES });
         assert!(outcome.hunt().found.is_none(), "{}\n{outcome}", bug.name);
         match bug.found_by {
             FoundBy::Rule(_) => assert!(!outcome.is_vacuous(), "{}\n{outcome}", bug.name),

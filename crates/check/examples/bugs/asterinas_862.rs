@@ -8,8 +8,8 @@
 //! **Here.** One CPU, one page, one system call that writes to it.
 
 use crate::corpus::kernel::{Space, copy, fill, page, pages};
-use crate::corpus::{Budget, Bug, FoundBy, Version};
-use pagewright_check::{IsaKind, Outcome, Reach, Rights, Rule, X86_64, program};
+use crate::corpus::{Bug, FoundBy, Search, Version};
+use pagewright_check::{Check, IsaKind, Outcome, Reach, Rights, Rule, X86_64, program};
 
 pub(crate) const BUG: Bug = Bug {
     name: "Asterinas #862",
@@ -20,8 +20,8 @@ pub(crate) const BUG: Bug = Bug {
     check,
 };
 
-fn check(version: Version, budget: Budget) -> Outcome {
-    budget.check::<X86_64>(1).explore(move |machine| {
+fn check(version: Version, search: &Search<'_>) -> Outcome {
+    search.run(Check::<X86_64>::new().cpus(1), move |machine| {
         let space = Space::run_everywhere(machine);
         let shared = space.map_new(machine, 0, Rights::READ, 1);
         vec![program(move |cpu| {

@@ -23,7 +23,7 @@ mod zephyr_113559;
 mod zephyr_115708;
 mod zephyr_98344;
 
-use pagewright_check::{Check, Finding, Isa, IsaKind, Outcome, Rule};
+use pagewright_check::{Check, Finding, Isa, IsaKind, Machine, Outcome, Program, Rule, Token};
 use std::fmt;
 
 /// What the kernel did, or what its fix did.
@@ -66,18 +66,25 @@ impl fmt::Display for FoundBy {
     }
 }
 
-/// How long to look.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Budget {
-    /// Of all choices.
-    pub(crate) seed: u64,
-    /// Schedules at most.
-    pub(crate) schedules: u32,
+/// How to look for it.
+pub(crate) enum Search<'a> {
+    /// In many schedules.
+    Hunt {
+        /// Of all choices.
+        seed: u64,
+        /// How many at most.
+        schedules: u32,
+    },
+    /// In the one of this token.
+    Again(&'a Token),
 }
 
-impl Budget {
-    fn check<I: Isa>(self, cpus: u16) -> Check<I> {
-        Check::new().cpus(cpus).seed(self.seed).schedules(self.schedules)
+impl Search<'_> {
+    fn run<I: Isa>(&self, check: Check<I>, setup: impl Fn(&Machine<I>) -> Vec<Program<I>>) -> Outcome {
+        match *self {
+            Self::Hunt { seed, schedules } => check.seed(seed).schedules(schedules).explore(setup),
+            Self::Again(token) => check.replay(token, setup).unwrap_or_else(|foreign| panic!("{foreign}")),
+        }
     }
 }
 
@@ -94,7 +101,7 @@ pub(crate) struct Bug {
     /// By what it is found.
     pub(crate) found_by: FoundBy,
     /// Looks for it.
-    pub(crate) check: fn(Version, Budget) -> Outcome,
+    pub(crate) check: fn(Version, &Search<'_>) -> Outcome,
 }
 
 /// All of them.

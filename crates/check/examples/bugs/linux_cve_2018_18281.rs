@@ -9,8 +9,8 @@
 //! truncates and reuses the frame.
 
 use crate::corpus::kernel::{Space, flush_everywhere, pages, reads};
-use crate::corpus::{Budget, Bug, FoundBy, Version};
-use pagewright_check::{Cpu, IsaKind, Outcome, Rights, Rule, X86_64, program};
+use crate::corpus::{Bug, FoundBy, Search, Version};
+use pagewright_check::{Check, Cpu, IsaKind, Outcome, Rights, Rule, X86_64, program};
 use std::rc::Rc;
 
 pub(crate) const BUG: Bug = Bug {
@@ -54,8 +54,8 @@ fn ftruncate(space: &Space, cpu: &Cpu<X86_64>) {
     });
 }
 
-fn check(version: Version, budget: Budget) -> Outcome {
-    budget.check::<X86_64>(3).explore(move |machine| {
+fn check(version: Version, search: &Search<'_>) -> Outcome {
+    search.run(Check::<X86_64>::new().cpus(3), move |machine| {
         let space = Space::run_everywhere(machine);
         space.map_new(machine, 0, Rights::RW, 1);
         let same = Rc::clone(&space);

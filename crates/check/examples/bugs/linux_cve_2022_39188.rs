@@ -8,8 +8,8 @@
 //! mapping is still linked the driver's call flushes even if it finds the entry cleared, as Linux does while another flush is owed.
 
 use crate::corpus::kernel::{Space, flush_everywhere, pages, reads};
-use crate::corpus::{Budget, Bug, FoundBy, Version};
-use pagewright_check::{Cpu, IsaKind, Outcome, Rights, Rule, X86_64, program};
+use crate::corpus::{Bug, FoundBy, Search, Version};
+use pagewright_check::{Check, Cpu, IsaKind, Outcome, Rights, Rule, X86_64, program};
 use std::cell::Cell;
 use std::rc::Rc;
 
@@ -57,8 +57,8 @@ impl Mapping {
     }
 }
 
-fn check(version: Version, budget: Budget) -> Outcome {
-    budget.check::<X86_64>(3).explore(move |machine| {
+fn check(version: Version, search: &Search<'_>) -> Outcome {
+    search.run(Check::<X86_64>::new().cpus(3), move |machine| {
         let space = Space::run_everywhere(machine);
         let page = space.map_new(machine, 0, Rights::RW, 1);
         let mapping = Rc::new(Mapping { space, linked: Cell::new(true) });

@@ -1,15 +1,15 @@
 //! LiteBox: frames were free before the TLBs were flushed.
 //!
-//! **Shipped.** `unmap_pages` of LiteBox's kernel platforms gave the frames back while it took the entries out, and flushed the cores
-//! afterwards. Between the two another core may be given such a frame while a third still reads and writes it through its TLB: a use after
-//! unmap. **Fix.** The frames are kept until all cores have flushed.
+//! **Shipped.** `unmap_pages` of LiteBox's kernel platforms gave the frames back before all cores had flushed. In between another core may be
+//! given such a frame while a third still reads and writes it through its TLB: a use after unmap. **Fix.** The frames are kept until the
+//! flush is over.
 //!
 //! **Here.** One page; a thread that uses it; a core that allocates. Left out: ranges, and Hyper-V's flush hypercalls (interrupts stand in
 //! for them).
 
 use crate::corpus::kernel::{Space, fill, flush_everywhere, pages, reads};
-use crate::corpus::{Budget, Bug, FoundBy, Version};
-use pagewright_check::{IsaKind, Outcome, Rights, Rule, X86_64, program};
+use crate::corpus::{Bug, FoundBy, Search, Version};
+use pagewright_check::{Check, IsaKind, Outcome, Rights, Rule, X86_64, program};
 
 pub(crate) const BUG: Bug = Bug {
     name: "LiteBox #848",
@@ -20,8 +20,8 @@ pub(crate) const BUG: Bug = Bug {
     check,
 };
 
-fn check(version: Version, budget: Budget) -> Outcome {
-    budget.check::<X86_64>(3).explore(move |machine| {
+fn check(version: Version, search: &Search<'_>) -> Outcome {
+    search.run(Check::<X86_64>::new().cpus(3), move |machine| {
         let space = Space::run_everywhere(machine);
         space.map_new(machine, 0, Rights::RW, 1);
         vec![

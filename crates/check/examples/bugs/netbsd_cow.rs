@@ -10,8 +10,8 @@
 //! broken: the program sees the race as the original does, by reading twice under the lock.
 
 use crate::corpus::kernel::{Space, copy, flush_everywhere, page, pages};
-use crate::corpus::{Budget, Bug, FoundBy, Version};
-use pagewright_check::{Cpu, IsaKind, Lock, Outcome, Pfn, Rights, X86_64, program};
+use crate::corpus::{Bug, FoundBy, Search, Version};
+use pagewright_check::{Check, Cpu, IsaKind, Lock, Outcome, Pfn, Rights, X86_64, program};
 use std::rc::Rc;
 
 pub(crate) const BUG: Bug = Bug {
@@ -43,8 +43,8 @@ fn write_fault(version: Version, space: &Space, shared: Pfn, cpu: &Cpu<X86_64>) 
     });
 }
 
-fn check(version: Version, budget: Budget) -> Outcome {
-    budget.check::<X86_64>(3).explore(move |machine| {
+fn check(version: Version, search: &Search<'_>) -> Outcome {
+    search.run(Check::<X86_64>::new().cpus(3), move |machine| {
         let space = Space::run_everywhere(machine);
         let shared = space.map_new(machine, 0, Rights::READ, 1);
         let fault = Rc::new(move |cpu: &Cpu<X86_64>| write_fault(version, &space, shared, cpu));

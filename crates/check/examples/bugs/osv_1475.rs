@@ -9,8 +9,8 @@
 //! is right, and not how OSv gets there.
 
 use crate::corpus::kernel::{Space, copy, flush_everywhere, page, pages, reads};
-use crate::corpus::{Budget, Bug, FoundBy, Version};
-use pagewright_check::{IsaKind, Outcome, Reach, Rights, Rule, X86_64, program};
+use crate::corpus::{Bug, FoundBy, Search, Version};
+use pagewright_check::{Check, IsaKind, Outcome, Reach, Rights, Rule, X86_64, program};
 
 pub(crate) const BUG: Bug = Bug {
     name: "OSv #1475",
@@ -21,8 +21,8 @@ pub(crate) const BUG: Bug = Bug {
     check,
 };
 
-fn check(version: Version, budget: Budget) -> Outcome {
-    budget.check::<X86_64>(2).explore(move |machine| {
+fn check(version: Version, search: &Search<'_>) -> Outcome {
+    search.run(Check::<X86_64>::new().cpus(2), move |machine| {
         let space = Space::run_everywhere(machine);
         let shared = space.map_new(machine, 0, Rights::READ, 1);
         vec![

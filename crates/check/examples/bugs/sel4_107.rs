@@ -9,8 +9,8 @@
 //! cores that hold a space.
 
 use crate::corpus::kernel::{Space, TAG, flush_everywhere, pages, reads};
-use crate::corpus::{Budget, Bug, FoundBy, Version};
-use pagewright_check::{IsaKind, Outcome, Rights, Rule, X86_64, program};
+use crate::corpus::{Bug, FoundBy, Search, Version};
+use pagewright_check::{Check, IsaKind, Outcome, Rights, Rule, X86_64, program};
 
 pub(crate) const BUG: Bug = Bug {
     name: "seL4 #107",
@@ -21,8 +21,8 @@ pub(crate) const BUG: Bug = Bug {
     check,
 };
 
-fn check(version: Version, budget: Budget) -> Outcome {
-    budget.check::<X86_64>(2).untagged().explore(move |machine| {
+fn check(version: Version, search: &Search<'_>) -> Outcome {
+    search.run(Check::<X86_64>::new().cpus(2).untagged(), move |machine| {
         let space = Space::run_everywhere(machine);
         let own = Space::new(machine);
         space.map_new(machine, 0, Rights::RW, 1);

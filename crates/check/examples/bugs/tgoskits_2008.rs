@@ -2,14 +2,14 @@
 //!
 //! **Shipped.** `flush_tlb` of ax-cpu's aarch64 port executed `TLBI VAAE1IS; DSB SY; ISB` without a barrier before. The entry that the caller
 //! had just cleared need not be visible to another CPU's walker when the TLBI arrives there: the walker reads the old entry again, and what
-//! it found stays. **Fix** (proposed, closed): `DSB ISHST` first. The pull request notes that QEMU can't reproduce this. It also mends a
+//! it found stays. **Fix** (proposed, closed): `DSB ISHST` first. The pull request notes that QEMU can't reproduce this reliably. It also mends a
 //! `TLBI VMALLE1` that was not broadcast, which is the bug of [`super::zephyr_98344`].
 //!
 //! **Here.** Three pages that are unmapped one by one while a thread on the other CPU uses them.
 
 use crate::corpus::kernel::{Space, page, pages, reads, tlbi_vae1is};
-use crate::corpus::{Budget, Bug, FoundBy, Version};
-use pagewright_check::{Aarch64, IsaKind, Outcome, Rights, Rule, program};
+use crate::corpus::{Bug, FoundBy, Search, Version};
+use pagewright_check::{Aarch64, Check, IsaKind, Outcome, Rights, Rule, program};
 
 pub(crate) const BUG: Bug = Bug {
     name: "tgoskits #2008",
@@ -22,8 +22,8 @@ pub(crate) const BUG: Bug = Bug {
 
 const PAGES: u64 = 3;
 
-fn check(version: Version, budget: Budget) -> Outcome {
-    budget.check::<Aarch64>(2).explore(move |machine| {
+fn check(version: Version, search: &Search<'_>) -> Outcome {
+    search.run(Check::<Aarch64>::new().cpus(2), move |machine| {
         let space = Space::run_everywhere(machine);
         for index in 0..PAGES {
             space.map_new(machine, index, Rights::RW, 1);

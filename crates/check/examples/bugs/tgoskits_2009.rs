@@ -9,8 +9,8 @@
 //! flush is broadcast; the pull request's discussion says that elsewhere it is local.
 
 use crate::corpus::kernel::{Space, page, pages, reads, tlbi_vae1is};
-use crate::corpus::{Budget, Bug, FoundBy, Version};
-use pagewright_check::{Aarch64, Cpu, IsaKind, Level, Outcome, Rights, Rule, program};
+use crate::corpus::{Bug, FoundBy, Search, Version};
+use pagewright_check::{Aarch64, Check, Cpu, IsaKind, Level, Outcome, Rights, Rule, program};
 
 pub(crate) const BUG: Bug = Bug {
     name: "tgoskits #2009",
@@ -27,8 +27,8 @@ fn flush(cpu: &Cpu<Aarch64>) {
     cpu.complete();
 }
 
-fn check(version: Version, budget: Budget) -> Outcome {
-    budget.check::<Aarch64>(2).explore(move |machine| {
+fn check(version: Version, search: &Search<'_>) -> Outcome {
+    search.run(Check::<Aarch64>::new().cpus(2), move |machine| {
         let space = Space::run_everywhere(machine);
         space.map_new(machine, 0, Rights::RW, 1);
         vec![

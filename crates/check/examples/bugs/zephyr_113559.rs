@@ -8,8 +8,8 @@
 //! one's page goes to the second.
 
 use crate::corpus::kernel::{Space, TAG, page, reads};
-use crate::corpus::{Budget, Bug, FoundBy, Version};
-use pagewright_check::{Aarch64, Cpu, Invalidate, IsaKind, Outcome, Reach, Rights, Rule, Tag, Target, program};
+use crate::corpus::{Bug, FoundBy, Search, Version};
+use pagewright_check::{Aarch64, Check, Cpu, Invalidate, IsaKind, Outcome, Reach, Rights, Rule, Tag, Target, program};
 use std::cell::Cell;
 use std::rc::Rc;
 
@@ -40,8 +40,8 @@ fn deinit(version: Version, first: &Space, cpu: &Cpu<Aarch64>) {
     frame.into_iter().for_each(|frame| cpu.give_frame(frame));
 }
 
-fn check(version: Version, budget: Budget) -> Outcome {
-    budget.check::<Aarch64>(2).explore(move |machine| {
+fn check(version: Version, search: &Search<'_>) -> Outcome {
+    search.run(Check::<Aarch64>::new().cpus(2), move |machine| {
         let (first, kernel, second) = (Space::new(machine), Space::new(machine), Space::new(machine));
         first.map_new(machine, 0, Rights::RW, 1);
         machine.cpu(0).load_root(kernel.root(), Tag::new(0));

@@ -8,8 +8,8 @@
 //! of a kernel that was built for 16K.
 
 use crate::corpus::kernel::{Space, page, pages, reads, tlbi_vae1is};
-use crate::corpus::{Budget, Bug, FoundBy, Version};
-use pagewright_check::{Aarch64, IsaKind, Outcome, Rights, Rule, program};
+use crate::corpus::{Bug, FoundBy, Search, Version};
+use pagewright_check::{Aarch64, Check, IsaKind, Outcome, Rights, Rule, program};
 
 pub(crate) const BUG: Bug = Bug {
     name: "Zephyr #115708",
@@ -20,8 +20,8 @@ pub(crate) const BUG: Bug = Bug {
     check,
 };
 
-fn check(version: Version, budget: Budget) -> Outcome {
-    budget.check::<Aarch64>(2).explore(move |machine| {
+fn check(version: Version, search: &Search<'_>) -> Outcome {
+    search.run(Check::<Aarch64>::new().cpus(2), move |machine| {
         let space = Space::run_everywhere(machine);
         space.map_new(machine, 0, Rights::RW, 1);
         vec![

@@ -7,8 +7,8 @@
 //! **Here.** One page that is unmapped while a thread on the other CPU uses it.
 
 use crate::corpus::kernel::{Space, pages, reads};
-use crate::corpus::{Budget, Bug, FoundBy, Version};
-use pagewright_check::{Aarch64, Invalidate, IsaKind, Outcome, Reach, Rights, Rule, Target, program};
+use crate::corpus::{Bug, FoundBy, Search, Version};
+use pagewright_check::{Aarch64, Check, Invalidate, IsaKind, Outcome, Reach, Rights, Rule, Target, program};
 
 pub(crate) const BUG: Bug = Bug {
     name: "Zephyr #98344",
@@ -19,8 +19,8 @@ pub(crate) const BUG: Bug = Bug {
     check,
 };
 
-fn check(version: Version, budget: Budget) -> Outcome {
-    budget.check::<Aarch64>(2).explore(move |machine| {
+fn check(version: Version, search: &Search<'_>) -> Outcome {
+    search.run(Check::<Aarch64>::new().cpus(2), move |machine| {
         let space = Space::run_everywhere(machine);
         space.map_new(machine, 0, Rights::RW, 1);
         vec![
