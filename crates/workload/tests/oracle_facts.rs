@@ -8,7 +8,7 @@
 use pagewright_arch::{Aarch64, Isa, IsaKind, X86_64};
 use pagewright_mm::file::{FileObject, FileOps, Kind};
 use pagewright_mm::space::FileMapping;
-use pagewright_mm::{Knobs, MapFlags, MapRequest, Mm, Space};
+use pagewright_mm::{Advice, Knobs, MapFlags, MapRequest, Mm, Space};
 use pagewright_model::{Isa as Walker, walk};
 use pagewright_sim::{MachineConfig, Refusal, Sim};
 use pagewright_sync::Arc;
@@ -164,6 +164,19 @@ impl<I: Isa> World<I> {
         std::mem::take(&mut self.listener.borrow_mut().heard)
     }
 
+    /// Asserts that `call` says in time that it leaves `left` of the page at `va`, and returns once.
+    #[track_caller]
+    fn expect(&self, va: VirtAddr, left: Rights, call: impl FnOnce(&Mm<Sim<I>>, &Space<Sim<I>>)) {
+        let heard = self.during(call);
+        let told = heard.iter().any(|heard| match heard {
+            Heard::Reduced { range, left: said, in_time } => range.contains(va) && *said == left && *in_time,
+            Heard::Returned => false,
+        });
+        assert!(told, "it does not say in time what it takes: {heard:?}");
+        let returned = heard.iter().filter(|heard| **heard == Heard::Returned).count();
+        assert_eq!((returned, heard.last()), (1, Some(&Heard::Returned)), "{heard:?}");
+    }
+
     fn end(&self) {
         self.lab.on(CPU, |mm| {
             mm.tlb().leave();
@@ -175,87 +188,28 @@ impl<I: Isa> World<I> {
 
 /// INV-ORACLE-O2 rests on it.
 fn every_call_says_what_it_takes_before_it_takes_it<I: Isa>() {
-    type Call<'a, I> = (&'static str, VirtAddr, Rights, Box<dyn FnOnce(&Mm<Sim<I>>, &Space<Sim<I>>) + 'a>);
     let world = World::<I>::new();
-    let (anon, mapped, heap) = (world.anon, world.mapped, world.heap);
+    let (none, private) = (Rights::empty(), MapFlags::PRIVATE | MapFlags::ANONYMOUS);
     let page = |base: VirtAddr, index: u64| base.add(index * PAGE_SIZE);
-    let none = Rights::empty();
-    let replace = |mm: &Mm<Sim<I>>, space: &Space<Sim<I>>| {
-        let flags = MapFlags::PRIVATE | MapFlags::ANONYMOUS | MapFlags::FIXED | MapFlags::POPULATE;
-        let request = MapRequest { addr: page(anon, 3), len: PAGE_SIZE, rights: Rights::RW, flags, file: None };
-        mm.mmap(space, &request).expect("it replaces");
-    };
-    let calls: [Call<'_, I>; 9] = [
-        (
-            "mprotect",
-            page(anon, 1),
-            Rights::READ,
-            Box::new(|mm, space| {
-                mm.mprotect(space, page(anon, 1), PAGE_SIZE, Rights::READ).expect("mapped");
-            }),
-        ),
-        (
-            "madvise",
-            page(anon, 2),
-            none,
-            Box::new(|mm, space| {
-                mm.madvise_dontneed(space, page(anon, 2), PAGE_SIZE).expect("mapped");
-            }),
-        ),
-        ("mmap", page(anon, 3), none, Box::new(replace)),
-        (
-            "munmap",
-            page(anon, 4),
-            none,
-            Box::new(|mm, space| {
-                mm.munmap(space, page(anon, 4), PAGE_SIZE).expect("mapped");
-            }),
-        ),
-        (
-            "brk",
-            page(heap, PAGES - 1),
-            none,
-            Box::new(|mm, space| {
-                assert_eq!(mm.brk(space, page(heap, PAGES - 1)), page(heap, PAGES - 1));
-            }),
-        ),
-        (
-            "fork",
-            page(anon, 0),
-            Rights::RX,
-            Box::new(|mm, space| {
-                // What the store below copies is kept by the child, which no CPU runs.
-                mm.fork(space).expect("memory");
-            }),
-        ),
-        (
-            "fault",
-            page(anon, 0),
-            none,
-            Box::new(|mm, space| {
-                mm.fault(space, page(anon, 0), Access::Write).expect("writable");
-            }),
-        ),
-        (
-            "truncate",
-            page(mapped, PAGES - 1),
-            none,
-            Box::new(|mm, _| {
-                mm.truncate(&world.file, (PAGES - 1) * PAGE_SIZE);
-            }),
-        ),
-        ("forget_file", page(mapped, 0), none, Box::new(|mm, _| mm.forget_file(&world.file))),
-    ];
-    for (name, va, left, call) in calls {
-        let heard = world.during(call);
-        let told = heard.iter().any(|heard| match heard {
-            Heard::Reduced { range, left: said, in_time } => range.contains(va) && *said == left && *in_time,
-            Heard::Returned => false,
-        });
-        assert!(told, "{name} does not say in time what it takes: {heard:?}");
-        let returned = heard.iter().filter(|heard| **heard == Heard::Returned).count();
-        assert_eq!((returned, heard.last()), (1, Some(&Heard::Returned)), "{name}: {heard:?}");
-    }
+    let at = page(world.anon, 1);
+    world.expect(at, Rights::READ, |mm, space| mm.mprotect(space, at, PAGE_SIZE, Rights::READ).expect("mapped"));
+    let at = page(world.anon, 2);
+    world.expect(at, none, |mm, space| mm.madvise(space, at, PAGE_SIZE, Advice::DontNeed).expect("mapped"));
+    let at = page(world.anon, 3);
+    let flags = private | MapFlags::FIXED | MapFlags::POPULATE;
+    let replace = MapRequest { addr: at, len: PAGE_SIZE, rights: Rights::RW, flags, file: None };
+    world.expect(at, none, |mm, space| assert_eq!(mm.mmap(space, &replace), Ok(at)));
+    let at = page(world.anon, 4);
+    world.expect(at, none, |mm, space| mm.munmap(space, at, PAGE_SIZE).expect("mapped"));
+    let at = page(world.heap, PAGES - 1);
+    world.expect(at, none, |mm, space| assert_eq!(mm.brk(space, at), at));
+    // What the store copies is kept by the child, which no CPU runs.
+    let at = world.anon;
+    world.expect(at, Rights::RX, |mm, space| drop(mm.fork(space).expect("memory")));
+    world.expect(at, none, |mm, space| mm.fault(space, at, Access::Write).map(drop).expect("writable"));
+    let at = page(world.mapped, PAGES - 1);
+    world.expect(at, none, |mm, _| mm.truncate(&world.file, (PAGES - 1) * PAGE_SIZE).expect("not sealed"));
+    world.expect(world.mapped, none, |mm, _| mm.forget_file(&world.file));
 }
 
 /// What a failed call has declared must not wait for the next.
@@ -270,7 +224,7 @@ fn a_call_that_fails_returns_too<I: Isa>() {
             mm.mprotect(space, page(0), PAGES * PAGE_SIZE, Rights::READ).expect_err("a hole");
         }),
         world.during(|mm, space| {
-            mm.madvise_dontneed(space, page(0), PAGES * PAGE_SIZE).expect_err("a hole");
+            mm.madvise(space, page(0), PAGES * PAGE_SIZE, Advice::DontNeed).expect_err("a hole");
         }),
     ] {
         assert!(taken(&heard) > 0 && heard.last() == Some(&Heard::Returned), "{heard:?}");
@@ -290,8 +244,8 @@ fn frames_are_handed_out_and_given_back_in_turn<I: Isa>() {
         let child = world.lab.on(CPU, |mm| mm.fork(&world.space)).expect("memory");
         (0..PAGES).for_each(|page| world.write(world.anon.add(page * PAGE_SIZE)));
         world.lab.on(CPU, |mm| {
-            mm.truncate(&world.file, round * PAGE_SIZE);
-            mm.madvise_dontneed(&world.space, world.anon, 3 * PAGE_SIZE).expect("mapped");
+            mm.truncate(&world.file, round * PAGE_SIZE).expect("not sealed");
+            mm.madvise(&world.space, world.anon, 3 * PAGE_SIZE, Advice::DontNeed).expect("mapped");
             mm.end_space(&child);
         });
     }
