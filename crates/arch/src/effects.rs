@@ -190,9 +190,9 @@ pub trait Effects: Clone + 'static {
     /// Copies a block of frames.
     fn copy(&self, from: Pfn, to: Pfn, order: Order);
 
-    /// Reads bytes of physical memory; the range must lie within one frame.
+    /// Reads bytes of physical memory; the range must lie within one frame. An aligned range of 1, 2, 4 or 8 bytes is read at once.
     fn read(&self, from: PhysAddr, to: &mut [u8]);
 
-    /// Writes bytes of physical memory; the range must lie within one frame.
+    /// Writes bytes of physical memory; the range must lie within one frame. An aligned range of 1, 2, 4 or 8 bytes is written at once.
     fn write(&self, to: PhysAddr, from: &[u8]);
 }

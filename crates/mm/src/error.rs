@@ -83,6 +83,16 @@ pub enum MmError {
         /// The address.
         va: VirtAddr,
     },
+    /// More pieces of memory in one call than there may be.
+    TooManyPieces {
+        /// How many.
+        pieces: usize,
+    },
+    /// A word that is not aligned.
+    MisalignedWord {
+        /// Its address.
+        at: VirtAddr,
+    },
     /// The address space has ended.
     SpaceEnded,
     /// No frames.
@@ -101,6 +111,8 @@ impl MmError {
             Self::Range(RangeError::Misaligned(_))
             | Self::EmptyRange { .. }
             | Self::OutOfBounds { .. }
+            | Self::TooManyPieces { .. }
+            | Self::MisalignedWord { .. }
             | Self::BadFlags { .. }
             | Self::MisalignedOffset { .. } => Errno::EINVAL,
             Self::Inaccessible { .. } => Errno::EFAULT,
@@ -178,6 +190,8 @@ impl fmt::Display for MmError {
             Self::Forbidden { rights, most } => write!(f, "rights {rights} where at most {most} are possible"),
             Self::TooManyMappings { limit } => write!(f, "more than {limit} mappings"),
             Self::Inaccessible { va } => write!(f, "{va} can't be accessed so"),
+            Self::TooManyPieces { pieces } => write!(f, "{pieces} pieces of memory in one call"),
+            Self::MisalignedWord { at } => write!(f, "the word at {at} is not aligned"),
             Self::SpaceEnded => f.write_str("the address space has ended"),
             Self::NoFrames(e) => e.fmt(f),
             Self::NoKernelMemory { wanted } => write!(f, "no kernel memory ({wanted})"),

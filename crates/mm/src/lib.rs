@@ -8,6 +8,7 @@
 //!   fault/   one table that classifies a fault, and a file for each way of serving one
 //!   fork/    a copy of a space, copy-on-write
 //!   gup/     pages of user memory for whoever reaches them by their frames: references and pins
+//!   user/    user memory as the kernel uses it: copies, strings, other processes' memory, futex keys
 //!   rmap/    who maps a page: the tree of forks, and the mappers of a file
 //!   file/    files and shared memory: the page cache over a trait
 //!   counters/ gauges and RSS          view/   /proc-like texts
@@ -42,6 +43,7 @@ pub mod rmap;
 mod snapshot;
 pub mod space;
 pub mod tree;
+pub mod user;
 pub mod view;
 
 pub use error::{FaultError, MmError};

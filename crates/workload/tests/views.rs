@@ -246,10 +246,10 @@ fn smaps_has_the_lines_of_linux() {
         text[..end].split_once('\n').expect("a line of maps").1
     }
     assert!(assert_same_shape(first(&ours), first(&real)) >= 20, "{real}");
-    assert_eq!(first(&ours).lines().last(), Some("VmFlags: rd ex mr mw me "));
+    assert_eq!(first(&ours).lines().last(), Some("VmFlags: rd ex mr mw me sd "));
     let flags: Vec<_> = ours.lines().filter(|line| line.starts_with("VmFlags")).collect();
-    assert_eq!(flags[2], "VmFlags: rd wr sh mr mw me ms ");
-    assert_eq!(flags[5], "VmFlags: rd wr mr mw me gd ac ");
+    assert_eq!(flags[2], "VmFlags: rd wr sh mr mw me ms sd ");
+    assert_eq!(flags[5], "VmFlags: rd wr mr mw me gd ac sd ");
     let rollup = bed.text(|mm, out| mm.show_smaps_rollup(&space, out));
     let real = fs::read_to_string("/proc/self/smaps_rollup").expect("Linux");
     let (head, ours) = rollup.split_once('\n').expect("lines");

@@ -44,6 +44,11 @@ impl Rss {
         self.peak.fetch_max(self.pages(), Ordering::Relaxed);
     }
 
+    /// Forgets the peak: the present size is the largest so far (`reset_mm_hiwater_rss`).
+    pub(crate) fn reset_peak(&self) {
+        self.peak.store(self.pages(), Ordering::Relaxed);
+    }
+
     /// Pages of one kind.
     pub fn of(&self, kind: RssKind) -> u64 {
         self.pages[kind as usize].load(Ordering::Relaxed)

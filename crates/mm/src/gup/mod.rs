@@ -185,7 +185,14 @@ impl<P: Platform> Mm<P> {
         Ok(pages)
     }
 
-    fn take_user_page(&self, space: &Space<P>, va: VirtAddr, want: Want, fast: bool) -> Result<UserPage, MmError> {
+    /// One page; the caller holds nothing.
+    pub(crate) fn take_user_page(
+        &self,
+        space: &Space<P>,
+        va: VirtAddr,
+        want: Want,
+        fast: bool,
+    ) -> Result<UserPage, MmError> {
         let page = if fast { self.take_without_locks(space, va, want) } else { None };
         match page {
             Some(page) => Ok(page),

@@ -9,6 +9,7 @@
 
 mod advise;
 mod brk;
+mod clear_refs;
 mod end;
 mod flags;
 mod grow;
@@ -20,6 +21,7 @@ mod vma;
 mod vmas;
 mod zap;
 
+pub use clear_refs::ClearRefs;
 pub use flags::MapFlags;
 pub use map::{FileMapping, MapRequest};
 pub use vma::{Backing, VmFlags, Vma};

@@ -1,7 +1,7 @@
 //! `mprotect(2)`.
 
 use super::Space;
-use super::vma::Vma;
+use super::vma::{VmFlags, Vma};
 use super::vmas::AddressMap;
 use crate::error::MmError;
 use crate::knobs::Knob;
@@ -85,8 +85,11 @@ impl<P: Platform> Mm<P> {
 
     /// Brings the entries under a mapping in line with its rights (`change_protection`).
     fn protect_entries<'a>(&'a self, space: &'a Space<P>, start: u64, vma: &Vma<P>, gather: &mut Gather<'a, P>) {
-        let (shared, rights) = (vma.is_shared(), vma.rights());
-        let edit = |leaf: Leaf| Leaf { rights: leaf_rights(leaf, rights, shared), ..leaf };
+        let mut known = if vma.is_shared() { LeafFlags::DIRTY } else { LeafFlags::EXCLUSIVE };
+        // Where stores are told, each page's first must be noticed.
+        known.set(LeafFlags::SOFT_DIRTY, !vma.flags().contains(VmFlags::SOFTDIRTY));
+        let rights = vma.rights();
+        let edit = |leaf: Leaf| Leaf { rights: leaf_rights(leaf, rights, known), ..leaf };
         for (table, part) in space.table().tables(&self.tlb, vma.range(start)) {
             let step = table.level().span();
             let mut va = part.start();
@@ -101,9 +104,9 @@ impl<P: Platform> Mm<P> {
 }
 
 /// What a leaf may allow under a mapping with `rights` (`can_change_pte_writable`): a store that must first be noticed – on a page that is
-/// not the space's own, or that its file does not know to be dirty – still faults.
-fn leaf_rights(leaf: Leaf, rights: Rights, shared: bool) -> Rights {
-    let known = if shared { LeafFlags::DIRTY } else { LeafFlags::EXCLUSIVE };
+/// not the space's own, or that its file does not know to be dirty, or that was not told as written to – still faults. `known` are the
+/// flags that say it was noticed.
+fn leaf_rights(leaf: Leaf, rights: Rights, known: LeafFlags) -> Rights {
     if leaf.flags.contains(known) { rights } else { rights - Rights::WRITE }
 }
 

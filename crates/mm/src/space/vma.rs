@@ -83,8 +83,9 @@ pub struct Vma<P: Platform> {
 
 impl<P: Platform> Vma<P> {
     /// A mapping of pages up to `end` that shows its backing from page `pgoff` on. For an anonymous mapping `pgoff` is the linear page index
-    /// by which the reverse map finds its pages: its first page when it was made.
+    /// by which the reverse map finds its pages: its first page when it was made. All of it counts as stored to (INV-SOFT-DIRTY).
     pub(crate) fn new(end: u64, pgoff: u64, rights: Rights, most: Rights, flags: VmFlags, backing: Backing<P>) -> Self {
+        let flags = flags | VmFlags::SOFTDIRTY;
         Self { end, pgoff, rights, most, flags, backing, has_anon: AtomicBool::new(false) }
     }
 

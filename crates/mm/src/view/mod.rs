@@ -5,6 +5,7 @@
 //! | `maps` | one line a mapping | `show_map_vma` |
 //! | `smaps` | that line and what the mapping takes; `smaps_rollup` adds all up | `show_smap`, `show_smaps_rollup` |
 //! | `status` | the `Vm…` and `Rss…` lines of `/proc/PID/status` | `task_mem` |
+//! | `pagemap` | no text: a word for each page | `pte_to_pagemap_entry` |
 //! | `vmstat` | gauges, then counters | `vmstat_show` |
 //!
 //! All Linux functions named are those of `fs/proc/task_mmu.c` and `mm/vmstat.c` of 6.18. [`Usage`] is what `smaps` prints, as numbers.
@@ -19,9 +20,11 @@
 //! several pages are of one moment: faults go on meanwhile.
 
 mod maps;
+mod pagemap;
 mod smaps;
 mod status;
 mod usage;
 mod vmstat;
 
+pub use pagemap::{PageState, PageWord};
 pub use usage::{Share, Usage};

@@ -1,0 +1,107 @@
+//! `/proc/PID/pagemap`: a word for each page of a space, in Linux's layout (`Documentation/admin-guide/mm/pagemap.rst`).
+
+use crate::mm::Mm;
+use crate::space::{Space, VmFlags};
+use core::fmt;
+use pagewright_arch::{Entry, Isa, LeafFlags, SoftKind};
+use pagewright_sync::Platform;
+use pagewright_types::{Level, PAGE_SIZE, PageRange, Pfn, VirtAddr};
+
+bitflags::bitflags! {
+    /// What is known of a page beside its frame, with Linux's bits.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
+    pub struct PageState: u64 {
+        /// Stored to since soft-dirty bits were cleared, or mapped since.
+        const SOFT_DIRTY = 1 << 55;
+        /// Mapped by this one entry and no other.
+        const EXCLUSIVE = 1 << 56;
+        /// An access is refused by a guard (`MADV_GUARD_INSTALL`).
+        const GUARD = 1 << 58;
+        /// Of a file or of shared memory.
+        const FILE = 1 << 61;
+        /// In swap.
+        const SWAP = 1 << 62;
+        /// In memory.
+        const PRESENT = 1 << 63;
+    }
+}
+
+/// One page's word.
+#[derive(Clone, Copy, PartialEq, Eq, Default)]
+pub struct PageWord(u64);
+
+impl PageWord {
+    const FRAME: u64 = (1 << 55) - 1;
+
+    fn new(frame: Option<Pfn>, state: PageState) -> Self {
+        Self(state.bits() | frame.map_or(0, |pfn| u64::from(pfn.raw())))
+    }
+
+    /// As the file shows it.
+    pub const fn raw(self) -> u64 {
+        self.0
+    }
+
+    /// What is known of the page.
+    pub fn state(self) -> PageState {
+        PageState::from_bits_truncate(self.0)
+    }
+
+    /// Its frame, if it is in memory.
+    pub fn pfn(self) -> Option<Pfn> {
+        self.state().contains(PageState::PRESENT).then(|| Pfn::new((self.0 & Self::FRAME) as u32))
+    }
+}
+
+impl fmt::Debug for PageWord {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "PageWord({:?}, {:?})", self.pfn(), self.state())
+    }
+}
+
+impl<P: Platform> Mm<P> {
+    /// Tells the word of each page of `range` that is not 0, in order. A page without a mapping has 0, and so has one of an old mapping that
+    /// was never touched.
+    pub fn pagemap(&self, space: &Space<P>, range: PageRange, mut tell: impl FnMut(VirtAddr, PageWord)) {
+        let map = space.map().read();
+        for (start, vma) in map.overlapping(range) {
+            let Some(part) = vma.range(start).intersect(range) else { continue };
+            let mut all = PageState::empty();
+            all.set(PageState::SOFT_DIRTY, vma.flags().contains(VmFlags::SOFTDIRTY));
+            for va in part.iter() {
+                let word = self.page_word(space, va, all);
+                if word != PageWord::default() {
+                    tell(va, word);
+                }
+            }
+        }
+    }
+
+    /// The word of one page, whose mapping says `all` of each of its pages. The caller holds the space.
+    fn page_word(&self, space: &Space<P>, va: VirtAddr, all: PageState) -> PageWord {
+        let Some(locked) = space.table().lock(&self.tlb, va, Level::PTE) else { return PageWord::new(None, all) };
+        let leaf = match P::Isa::decode(locked.level(), locked.pte(va)) {
+            Entry::Leaf(leaf) => leaf,
+            Entry::Empty | Entry::Table(_) => return PageWord::new(None, all),
+            Entry::Soft(soft) => {
+                let state = match soft.kind {
+                    SoftKind::Marker => PageState::GUARD,
+                    SoftKind::Swap | SoftKind::MigrationRead | SoftKind::MigrationWrite => PageState::SWAP,
+                    SoftKind::InTransition => PageState::empty(),
+                };
+                return PageWord::new(None, all | state);
+            }
+        };
+        let within = va.since(va.align_down(locked.level().span())) / PAGE_SIZE;
+        let pfn = leaf.pfn.add(within as u32);
+        let mut state = all | PageState::PRESENT;
+        if leaf.flags.contains(LeafFlags::SOFT_DIRTY) {
+            state |= PageState::SOFT_DIRTY;
+        }
+        if !leaf.flags.contains(LeafFlags::SPECIAL) {
+            state.set(PageState::FILE, !self.frames().folio(pfn).is_anon());
+            state.set(PageState::EXCLUSIVE, self.mappings_of(pfn) == 1);
+        }
+        PageWord::new(Some(pfn), state)
+    }
+}
