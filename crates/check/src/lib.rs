@@ -67,7 +67,7 @@ pub use outcome::Outcome;
 pub use pagewright_arch::{Aarch64, Invalidate, Isa, IsaKind, Reach, Target, X86_64};
 pub use pagewright_model::{Antecedent, Rule, Tally, Violation};
 pub use pagewright_sim::PageFault;
-pub use pagewright_sim::explore::{Chooser, Token};
+pub use pagewright_sim::explore::{Chooser, Token, TokenError};
 pub use pagewright_types::{
     Access, CpuId, CpuMask, Level, Order, PAGE_SIZE, PageRange, Pfn, PhysAddr, Rights, Tag, VirtAddr,
 };

@@ -1,8 +1,8 @@
 //! `pagewright`: what a mechanism of memory management does to a real program.
 //!
 //! Commands are in `command/`, one file each; `options` turns what was typed into a machine and settings; `show/` writes tables.
-//! Figures go to standard output, progress and complaints to standard error. Exit status: 0, or 2 for bad input with one line that
-//! names it.
+//! Figures go to standard output, progress and complaints to standard error. Exit status: 0; 1 when a
+//! check found something; 2 for bad input with one line that names it.
 #![forbid(unsafe_code)]
 
 mod command;
@@ -36,7 +36,7 @@ fn main() -> ExitCode {
         }
     };
     match command::run(cli.command) {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(status) => status,
         Err(error) => complain(&error.to_string()),
     }
 }

@@ -172,7 +172,8 @@ impl Setting {
     }
 }
 
-fn isa_named(name: &str) -> Result<IsaKind, OptionError> {
+/// The instruction set that a user means.
+pub(crate) fn isa_named(name: &str) -> Result<IsaKind, OptionError> {
     match name {
         "x86-64" | "x86_64" => Ok(IsaKind::X86_64),
         "arm64" | "aarch64" => Ok(IsaKind::Aarch64),

@@ -1,5 +1,6 @@
 //! The commands.
 
+mod check;
 mod record;
 mod replay;
 mod run;
@@ -10,6 +11,7 @@ use pagewright_workload::replay::Report;
 use pagewright_workload::trace::TraceFile;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
+use std::process::ExitCode;
 
 /// What to do; without one, the tour.
 #[derive(Subcommand)]
@@ -20,6 +22,8 @@ pub(crate) enum Command {
     Run(run::Args),
     /// Capture a real program's accesses and memory calls (needs valgrind).
     Record(record::Args),
+    /// Run random programs under the oracle and report who could still use a translation that is gone.
+    Check(check::Args),
 }
 
 /// What makes a command end with status 2: one line.
@@ -37,6 +41,9 @@ pub(crate) enum CommandError {
     /// Recording.
     #[error(transparent)]
     Record(#[from] pagewright_workload::record::RecordError),
+    /// What is to be checked.
+    #[error(transparent)]
+    Check(Box<check::CheckError>),
     /// A file that can't be written.
     #[error("{}: {source}", path.display())]
     Write {
@@ -50,17 +57,19 @@ pub(crate) enum CommandError {
     Output(#[from] io::Error),
 }
 
-/// Does what was asked.
-pub(crate) fn run(command: Option<Command>) -> Result<(), CommandError> {
+/// Does what was asked. A check that found something fails without an error.
+pub(crate) fn run(command: Option<Command>) -> Result<ExitCode, CommandError> {
+    let success = |()| ExitCode::SUCCESS;
     let outcome = match command {
-        None => tour::run(),
-        Some(Command::Replay(args)) => replay::run(&args),
-        Some(Command::Run(args)) => run::run(&args),
-        Some(Command::Record(args)) => record::run(&args),
+        None => tour::run().map(success),
+        Some(Command::Replay(args)) => replay::run(&args).map(success),
+        Some(Command::Run(args)) => run::run(&args).map(success),
+        Some(Command::Record(args)) => record::run(&args).map(success),
+        Some(Command::Check(args)) => check::run(&args),
     };
     match outcome {
         // A reader that has seen enough, such as `head`, is no error.
-        Err(CommandError::Output(error)) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+        Err(CommandError::Output(error)) if error.kind() == io::ErrorKind::BrokenPipe => Ok(ExitCode::SUCCESS),
         outcome => outcome,
     }
 }

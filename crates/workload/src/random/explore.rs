@@ -7,7 +7,7 @@ use super::program::Program;
 use super::world::World;
 use crate::lab::LabError;
 use pagewright_arch::Isa;
-use pagewright_check::{Attempt, Chooser, Detail, Finding, Found, Hunt, Plan, hunt};
+use pagewright_check::{Attempt, Chooser, Detail, Finding, Hunt, Plan, hunt};
 use pagewright_sim::explore::{self, Outcome, Settings};
 use pagewright_types::CpuId;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -77,9 +77,4 @@ fn guarded<I: Isa>(world: &World<I>, run: impl FnOnce()) {
         let message = fast::message(&*payload);
         world.bench.report(Finding::Panicked { cpu: CpuId::new(0), message });
     }
-}
-
-/// What was found, and by what: for whoever cuts it down further.
-pub fn first_finding(found: &Found) -> Option<&Finding> {
-    found.attempt.findings.first()
 }

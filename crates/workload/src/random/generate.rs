@@ -13,7 +13,7 @@ const MIDDLE: u64 = 3 << 30;
 /// Where heaps begin, out of the window's way.
 pub(super) const HEAP: VirtAddr = VirtAddr::new(5 << 30);
 /// Pages of the file.
-pub(super) const FILE_PAGES: u64 = 24;
+pub(super) const FILE_PAGES: u64 = 80;
 
 /// A number below `limit`.
 pub(super) fn below(random: &mut Pcg64, limit: u64) -> u64 {
@@ -86,11 +86,7 @@ impl Generator {
     pub(super) fn calm(&mut self, index: usize) -> Step {
         let cpus = usize::from(self.shape.cpus);
         if index == 0 {
-            let (start, pages) = (self.window.start, self.window.pages);
-            let (len, object) = (pages * PAGE_SIZE, self.favourite);
-            let operation =
-                Operation::Map { place: Where::Fixed(start), len, rights: Rights::RW, object, populate: false };
-            return Step { cpu: CpuId::new(0), operation };
+            return Step { cpu: CpuId::new(0), operation: self.map_all() };
         }
         if index <= cpus {
             return Step { cpu: CpuId::new((index - 1) as u16), operation: Operation::Switch { to: 0 } };
@@ -201,7 +197,7 @@ impl Generator {
     }
 
     fn object(&mut self) -> Object {
-        let page = self.below(FILE_PAGES / 2);
+        let page = self.below(FILE_PAGES / 8);
         match self.below(16) {
             0 => Object::SharedReadOnly(page),
             1 | 2 => Object::SharedFile(page),
@@ -212,7 +208,18 @@ impl Generator {
         }
     }
 
+    /// The whole window as it was at first.
+    fn map_all(&self) -> Operation {
+        let Window { start, pages, .. } = self.window;
+        let (len, object) = (pages * PAGE_SIZE, self.favourite);
+        Operation::Map { place: Where::Fixed(start), len, rights: Rights::RW, object, populate: false }
+    }
+
     fn map(&mut self, user_end: VirtAddr) -> Operation {
+        // Else many calls would meet holes alone.
+        if self.once_in(3) {
+            return self.map_all();
+        }
         let (addr, len) = self.argument(user_end);
         let place = match self.below(8) {
             0 => Where::Anywhere,
@@ -246,8 +253,13 @@ impl Generator {
             25..28 => self.set_break(),
             28..30 => Operation::Fork,
             30 => Operation::Exit { lazily: self.once_in(2) },
-            _ => Operation::Truncate { pages: self.below(FILE_PAGES) },
+            _ => self.truncate(),
         }
+    }
+
+    /// Grows the file to what it was mostly, else cuts it off below what is mapped of it.
+    fn truncate(&mut self) -> Operation {
+        Operation::Truncate { pages: if self.once_in(2) { FILE_PAGES } else { self.below(self.window.pages + 2) } }
     }
 
     fn set_break(&mut self) -> Operation {

@@ -1,7 +1,8 @@
 //! Random programs under the oracle: memory calls and accesses of several processes on several CPUs, all of them checked.
 //!
 //! - [`Program`] – a pure function of a [`Shape`] and a seed, as a line of text. [`Operation`] – what it does, one line each.
-//! - [`fast`] – operation by operation.
+//! - [`fast`] – operation by operation. [`explore`] – interleaved at every effect, under many schedules.
+//! - [`survey()`] – many programs in both modes. [`Bug`] – what was found, by as little as finds it; [`replay`] – once more.
 //! - `world`: the machine under judgement, its memory manager, the reference memory, the processes. `calls`, `touch`: what is done in it.
 //!   `rest`: what is asked when all is done.
 //!
@@ -18,13 +19,19 @@ mod calls;
 pub mod explore;
 pub mod fast;
 mod generate;
+mod minimise;
 mod operation;
 mod program;
 mod rest;
+mod survey;
 mod tally;
 mod touch;
 mod world;
 
+pub use minimise::Bug;
 pub use operation::{Object, Operation, Step, Where};
+#[cfg(feature = "planted")]
+pub use pagewright_types::plant::{Plant, choose as plant};
 pub use program::{Mode, NotAProgram, Program, Shape};
+pub use survey::{Effort, ReplayError, Survey, WITHOUT_MECHANISM, explored_program, fast_program, replay, survey};
 pub use tally::Done;

@@ -14,6 +14,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// How often one access may fault. Another CPU can take the page away in between, but programs are short.
 const TRIES: u32 = 64;
 
+/// Signals that a program gets while it roams before it stops.
+const MOST_SIGNALS: u32 = 24;
+
 fn signal(error: &FaultError) -> Signal {
     match error {
         FaultError::NotMapped { .. } => Signal::NotMapped,
@@ -85,11 +88,11 @@ impl<I: Isa> World<I> {
         tell(value)
     }
 
-    /// Accesses here and there. What gets a signal is left alone from then on.
+    /// Accesses here and there. What gets a signal is left alone from then on; a program that gets too many stops.
     pub(super) fn roam(&self, cpu: CpuId, (start, pages): (VirtAddr, u64), times: u32, seed: u64) {
         let Some(process) = self.enter(cpu) else { return };
         let mut random = Pcg64::seed_from_u64(seed);
-        let mut refused = [0u128; 3];
+        let (mut refused, mut signals) = ([0u128; 3], 0);
         for _ in 0..times {
             let page = below(&mut random, pages.min(128));
             let bits = random.next_u64();
@@ -102,6 +105,10 @@ impl<I: Isa> World<I> {
             let refused = &mut refused[access as usize];
             if *refused >> page & 1 == 0 && !self.access(cpu, &process, va, access) {
                 *refused |= 1 << page;
+                signals += 1;
+                if signals == MOST_SIGNALS {
+                    return;
+                }
             }
         }
     }

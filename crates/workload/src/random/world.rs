@@ -30,8 +30,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 const EVICT_ONE_IN: NonZeroU32 = NonZeroU32::new(64).unwrap();
 /// Processes that live at once; a fork beyond that is left out.
 const MOST_PROCESSES: usize = 4;
-/// Tags of an arm64 machine: few, so that they run out.
-const TAGS: u32 = 8;
+/// Tags of an arm64 machine beyond one for each CPU: few, so that they run out.
+const SPARE_TAGS: u32 = 2;
 /// Names of shared anonymous memory begin here, past those that the memory manager gives.
 const FIRST_SHARED: u32 = 1 << 24;
 
@@ -113,7 +113,7 @@ fn machine<I: Isa>(shape: Shape, seed: u64) -> Result<MachineConfig, LabError> {
     let profile = Profile::named(Profile::default_for(I::KIND))?;
     let profile = match I::KIND {
         IsaKind::X86_64 => profile,
-        IsaKind::Aarch64 => profile.with_tags(TAGS.max(u32::from(shape.cpus) + 2)),
+        IsaKind::Aarch64 => profile.with_tags(u32::from(shape.cpus) + SPARE_TAGS),
     };
     let mut config = MachineConfig::new(profile);
     config.cpus = shape.cpus;

@@ -1,0 +1,243 @@
+//! `pagewright check`: random programs and schedules under the oracle.
+//!
+//! Prints what was run and how often each rule had something to judge. Exit status 1 when something was found, or when a rule had nothing to
+//! judge that could have had; what is printed then replays it.
+
+use super::CommandError;
+use crate::options::isa_named;
+use pagewright_arch::{Aarch64, IsaKind, X86_64};
+use pagewright_check::{Antecedent, Tally, Token, explain};
+use pagewright_workload::lab::LabError;
+use pagewright_workload::random::{Bug, Effort, Program, ReplayError, Survey, WITHOUT_MECHANISM, replay, survey};
+use std::fmt::Write as _;
+use std::io::{self, Write};
+use std::process::ExitCode;
+
+/// Options of `check`.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// Seeds programs and schedules; the same seed tries the same
+    #[arg(long, value_name = "S", default_value_t = 0)]
+    seed: u64,
+    /// Accesses to be checked, operation by operation, on each instruction set
+    #[arg(long, value_name = "N", default_value_t = 4_000_000)]
+    steps: u64,
+    /// Only programs whose operations are interleaved
+    #[arg(long)]
+    explore: bool,
+    /// Different schedules to be tried on each instruction set
+    #[arg(long, value_name = "N", default_value_t = 1500)]
+    schedules: u64,
+    /// Instruction set: x86-64 or arm64 [default: both]
+    #[arg(long, value_name = "A")]
+    arch: Option<String>,
+    /// Number of CPUs [default: 4, and 2 or 3 where operations are interleaved]
+    #[arg(long, value_name = "N")]
+    cpus: Option<u16>,
+    /// Draw how it came to what was found
+    #[arg(long)]
+    explain: bool,
+    /// Run one program again under this schedule
+    #[arg(long, value_name = "TOKEN", requires = "program")]
+    replay: Option<String>,
+    /// The program to run again
+    #[arg(long, value_name = "P", requires = "arch")]
+    program: Option<String>,
+    /// Plant a bug first (only in builds with planted bugs)
+    #[cfg(feature = "planted")]
+    #[arg(long, value_name = "BUG")]
+    plant: Option<String>,
+}
+
+/// What is wrong with an option of `check`.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum CheckError {
+    #[error("--program: {0}")]
+    Program(#[from] pagewright_workload::random::NotAProgram),
+    #[error("--replay: {0}")]
+    Token(#[from] pagewright_check::TokenError),
+    #[error("impossible machine: {0}")]
+    Lab(#[from] LabError),
+    #[error("--replay: {0}")]
+    Replay(#[from] ReplayError),
+    #[error("--cpus {0}: must be 1 to {MOST_CPUS}")]
+    Cpus(u16),
+    #[cfg(feature = "planted")]
+    #[error("--plant {0}: no such bug")]
+    Plant(String),
+}
+
+/// The most CPUs that make sense for programs that meet on a few pages.
+const MOST_CPUS: u16 = 64;
+
+pub(crate) fn run(args: &Args) -> Result<ExitCode, CommandError> {
+    #[cfg(feature = "planted")]
+    if let Some(name) = &args.plant {
+        let plant = pagewright_workload::random::Plant::named(name).ok_or_else(|| CheckError::Plant(name.clone()))?;
+        pagewright_workload::random::plant(Some(plant));
+    }
+    if let Some(cpus) = args.cpus.filter(|cpus| !(1..=MOST_CPUS).contains(cpus)) {
+        return Err(CheckError::Cpus(cpus).into());
+    }
+    let isa = args.arch.as_deref().map(isa_named).transpose()?;
+    match (&args.program, isa) {
+        (Some(program), Some(isa)) => run_again(args, program, isa),
+        (Some(_), None) => unreachable!("--program requires --arch"),
+        (None, isa) => run_many(args, isa),
+    }
+}
+
+fn run_many(args: &Args, isa: Option<IsaKind>) -> Result<ExitCode, CommandError> {
+    let accesses = if args.explore { 0 } else { args.steps };
+    let effort = Effort { seed: args.seed, cpus: args.cpus, accesses, schedules: args.schedules };
+    let mut total = Tally::default();
+    let mut out = io::stdout().lock();
+    for isa in isa.map_or(IsaKind::ALL.to_vec(), |isa| vec![isa]) {
+        let survey = match isa {
+            IsaKind::X86_64 => survey::<X86_64>(&effort),
+            IsaKind::Aarch64 => survey::<Aarch64>(&effort),
+        };
+        let survey = survey.map_err(CheckError::Lab)?;
+        total += &survey.tally;
+        out.write_all(told(&survey).as_bytes())?;
+        if let Some(bug) = &survey.bug {
+            out.write_all(report(bug, args).as_bytes())?;
+            return Ok(ExitCode::FAILURE);
+        }
+    }
+    let (text, vacuous) = judged(&total);
+    out.write_all(text.as_bytes())?;
+    Ok(if vacuous { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+}
+
+fn run_again(args: &Args, program: &str, isa: IsaKind) -> Result<ExitCode, CommandError> {
+    let program: Program = program.parse().map_err(CheckError::Program)?;
+    let token: Option<Token> = args.replay.as_deref().map(str::parse).transpose().map_err(CheckError::Token)?;
+    let bug = match isa {
+        IsaKind::X86_64 => replay::<X86_64>(&program, token.as_ref()),
+        IsaKind::Aarch64 => replay::<Aarch64>(&program, token.as_ref()),
+    };
+    let mut out = io::stdout().lock();
+    match bug.map_err(CheckError::Replay)? {
+        Some(bug) => {
+            out.write_all(report(&bug, args).as_bytes())?;
+            Ok(ExitCode::FAILURE)
+        }
+        None => {
+            writeln!(out, "{program} on {isa}: nothing was found")?;
+            Ok(ExitCode::SUCCESS)
+        }
+    }
+}
+
+/// What was run on one instruction set.
+fn told(survey: &Survey) -> String {
+    let mut text = format!("{}\n", survey.isa);
+    let Survey { fast, fast_time, explored_time, .. } = survey;
+    if survey.fast_programs > 0 {
+        let seconds = fast_time.as_secs_f64();
+        let rate = fast.checked() as f64 / seconds / 1e6;
+        let (programs, checked) = (survey.fast_programs, fast.checked());
+        let _ = writeln!(text, "  operation by operation: {programs} programs, {checked} accesses checked");
+        let _ = writeln!(
+            text,
+            "    {rate:.1} million accesses a second, measured over {seconds:.1} s with everything else"
+        );
+        let [loads, stores, fetches] = fast.accesses;
+        let _ = writeln!(text, "    {loads} loads, {stores} stores, {fetches} fetches");
+        let [unmapped, forbidden, past, starved] = fast.signals;
+        let _ = writeln!(
+            text,
+            "    signals: {unmapped} not mapped, {forbidden} not allowed, {past} past the end of the file, {starved} no memory"
+        );
+        let _ = writeln!(text, "    {} allocations refused; {} operations left out", fast.refused, fast.left_out);
+        let mut last = "";
+        for ((name, errno), times) in &fast.calls {
+            let start = if *name == last { "," } else { &format!("\n    {name:24}") };
+            let space = if errno.is_empty() { "" } else { " " };
+            let start = if last.is_empty() { start.trim_start_matches('\n') } else { start };
+            let _ = write!(text, "{start} {errno}{space}{times}");
+            last = name;
+        }
+        text.push('\n');
+    }
+    if survey.explored_programs > 0 {
+        let Survey { explored_programs, schedules, distinct, steps, .. } = survey;
+        let _ = writeln!(
+            text,
+            "  interleaved: {explored_programs} programs, {schedules} schedules, {distinct} with different traces, {steps} steps, {:.1} s (measured)",
+            explored_time.as_secs_f64()
+        );
+    }
+    text
+}
+
+/// How often each rule had something to judge, and whether one had not that should have had.
+fn judged(tally: &Tally) -> (String, bool) {
+    let mut text = "judged, on all of these\n".to_owned();
+    let mut vacuous = Vec::new();
+    for (what, count) in tally.iter() {
+        let reason = WITHOUT_MECHANISM.iter().find(|(without, _)| *without == what).map(|(_, reason)| *reason);
+        let _ = match (count, reason) {
+            (0, Some(reason)) => writeln!(text, "  {:24}{count:>12}  no mechanism yet: {reason}", what.name()),
+            _ => writeln!(text, "  {:24}{count:>12}", what.name()),
+        };
+        if count == 0 && reason.is_none() {
+            vacuous.push(what);
+        }
+    }
+    let meaning = |what: &Antecedent| {
+        format!("never happened, so its rule judged nothing: {} ({})\n", what.name(), what.meaning())
+    };
+    text.extend(vacuous.iter().map(meaning));
+    (text, !vacuous.is_empty())
+}
+
+/// What was found, by what, and how to see it again.
+fn report(bug: &Bug, args: &Args) -> String {
+    let mut text = String::new();
+    if let Some(first) = bug.findings.first() {
+        let _ = writeln!(text, "FOUND: {first}");
+    }
+    if bug.findings.len() > 1 {
+        let _ = writeln!(text, "(and {} more like it or after it)", bug.findings.len() - 1);
+    }
+    let shape = bug.program.shape;
+    let (left, drawn) = (bug.program.len(), bug.whole.len());
+    let _ = writeln!(
+        text,
+        "on {}, {} CPUs, seed {}; {left} of the program's {drawn} operations are left",
+        bug.isa, shape.cpus, bug.program.seed
+    );
+    let (calm, others) = bug.program.steps();
+    if !calm.is_empty() {
+        let _ = writeln!(text, "first, one after the other:");
+    }
+    text.extend(calm.iter().map(|step| format!("  {step}\n")));
+    let how = if bug.token.is_some() { "then, interleaved:" } else { "then:" };
+    let _ = writeln!(text, "{how}");
+    text.extend(others.iter().map(|step| format!("  {step}\n")));
+    if let Some(attempt) = &bug.attempt {
+        if args.explain {
+            text.push_str(&explain(attempt));
+        } else {
+            let _ = writeln!(text, "{} steps; --explain draws them", attempt.report.steps);
+        }
+    }
+    let _ = write!(text, "again: pagewright check --arch {} --program {}", bug.isa, bug.program);
+    if let Some(token) = &bug.token {
+        let _ = write!(text, " --replay {token}");
+    }
+    #[cfg(feature = "planted")]
+    if let Some(plant) = &args.plant {
+        let _ = write!(text, " --plant {plant}");
+    }
+    text.push('\n');
+    text
+}
+
+impl From<CheckError> for CommandError {
+    fn from(error: CheckError) -> Self {
+        Self::Check(Box::new(error))
+    }
+}

@@ -1,0 +1,179 @@
+//! Many random programs, in both modes, and what they came to.
+
+use super::explore::Explored;
+use super::fast;
+use super::minimise::{self, Bug};
+use super::program::{Mode, Program, Shape};
+use super::tally::Done;
+use crate::lab::LabError;
+use pagewright_arch::{Isa, IsaKind};
+use pagewright_check::{Antecedent, Plan, Tally};
+use std::time::{Duration, Instant};
+
+/// Operations of a program in fast mode, by kind.
+const FAST: (u16, u16) = (8, 240);
+/// Schedules that each program gets in explore mode.
+const SCHEDULES: u32 = 25;
+
+/// What has no mechanism yet that could give it something to judge, and why.
+pub const WITHOUT_MECHANISM: [(Antecedent, &str); 2] = [
+    (Antecedent::FrameDebt, "no flush is postponed past the freeing of a frame"),
+    (Antecedent::Tails, "every folio is one page"),
+];
+
+/// How much is to be tried.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Effort {
+    /// Of the programs and schedules.
+    pub seed: u64,
+    /// CPUs of the machines; by default 4 in fast mode, 2 and 3 in explore mode.
+    pub cpus: Option<u16>,
+    /// Accesses to be checked in fast mode, at least.
+    pub accesses: u64,
+    /// Different schedules to be tried in explore mode, at least.
+    pub schedules: u64,
+}
+
+/// What was tried, and what came of it.
+#[derive(Clone, Debug)]
+pub struct Survey {
+    /// Where.
+    pub isa: IsaKind,
+    /// Programs run in fast mode.
+    pub fast_programs: u64,
+    /// What they did.
+    pub fast: Done,
+    /// Measured: how long they took.
+    pub fast_time: Duration,
+    /// Programs run in explore mode.
+    pub explored_programs: u64,
+    /// Schedules tried.
+    pub schedules: u64,
+    /// Schedules whose steps differ.
+    pub distinct: u64,
+    /// Steps taken in them.
+    pub steps: u64,
+    /// Measured: how long they took.
+    pub explored_time: Duration,
+    /// What was judged, in both modes.
+    pub tally: Tally,
+    /// The first finding, with which it ended.
+    pub bug: Option<Bug>,
+}
+
+impl Survey {
+    fn new(isa: IsaKind) -> Self {
+        Self {
+            isa,
+            fast_programs: 0,
+            fast: Done::default(),
+            fast_time: Duration::ZERO,
+            explored_programs: 0,
+            schedules: 0,
+            distinct: 0,
+            steps: 0,
+            explored_time: Duration::ZERO,
+            tally: Tally::default(),
+            bug: None,
+        }
+    }
+}
+
+/// The program of this number among those of fast mode.
+pub fn fast_program(seed: u64, cpus: Option<u16>, number: u64) -> Program {
+    let (calm, others) = FAST;
+    let shape = Shape { mode: Mode::Fast, cpus: cpus.unwrap_or(4), calm, others };
+    Program::new(shape, nth_seed(seed, number))
+}
+
+/// The program of this number among those of explore mode: two CPUs and three, short beginnings and long ones.
+pub fn explored_program(seed: u64, cpus: Option<u16>, number: u64) -> Program {
+    let cpus = cpus.unwrap_or(2 + (number % 2) as u16);
+    let shape = Shape {
+        mode: Mode::Explore,
+        cpus,
+        calm: 8 + (number % 3) as u16 * 4 + cpus,
+        others: 4 + (number % 4) as u16 * 2,
+    };
+    Program::new(shape, nth_seed(seed, number))
+}
+
+/// Seeds that lie side by side give programs of their own.
+fn nth_seed(seed: u64, number: u64) -> u64 {
+    seed.wrapping_mul(1_000_003).wrapping_add(number)
+}
+
+/// Runs programs until enough was tried or something was found, which is cut down.
+///
+/// # Errors
+/// [`LabError`], when there is no such machine.
+pub fn survey<I: Isa>(effort: &Effort) -> Result<Survey, LabError> {
+    let mut survey = Survey::new(I::KIND);
+    let begun = Instant::now();
+    while survey.fast.checked() < effort.accesses && survey.bug.is_none() {
+        let program = fast_program(effort.seed, effort.cpus, survey.fast_programs);
+        let ran = fast::run::<I>(&program)?;
+        survey.fast_programs += 1;
+        survey.fast += &ran.done;
+        survey.tally += &ran.tally;
+        survey.fast_time = begun.elapsed();
+        if !ran.findings.is_empty() {
+            survey.bug = Some(minimise::of_fast::<I>(&program, ran.findings));
+        }
+    }
+    let begun = Instant::now();
+    while survey.distinct < effort.schedules && survey.bug.is_none() {
+        let program = explored_program(effort.seed, effort.cpus, survey.explored_programs);
+        let plan = Plan { seed: program.seed, schedules: SCHEDULES, ..Plan::default() };
+        let hunt = Explored::new::<I>(&program)?.hunt::<I>(&plan);
+        survey.explored_programs += 1;
+        survey.schedules += u64::from(hunt.schedules);
+        survey.distinct += u64::from(hunt.distinct);
+        survey.steps += hunt.steps;
+        survey.tally += &hunt.tally;
+        survey.explored_time = begun.elapsed();
+        survey.bug = hunt.found.map(|found| minimise::of_explored::<I>(&program, &found));
+    }
+    Ok(survey)
+}
+
+/// Runs one program again: in explore mode under the schedule of `token`, or calmly without one.
+///
+/// # Errors
+/// [`ReplayError`].
+pub fn replay<I: Isa>(program: &Program, token: Option<&pagewright_check::Token>) -> Result<Option<Bug>, ReplayError> {
+    let (isa, whole) = (I::KIND, Program::new(program.shape, program.seed));
+    let bug = |findings, token, attempt| Bug { isa, program: program.clone(), whole, token, findings, attempt };
+    match (program.shape.mode, token) {
+        (Mode::Fast, Some(_)) => Err(ReplayError::NoSchedule),
+        (Mode::Fast, None) => {
+            let findings = fast::run::<I>(program)?.findings;
+            Ok((!findings.is_empty()).then(|| bug(findings, None, None)))
+        }
+        (Mode::Explore, None) => Err(ReplayError::NoToken),
+        (Mode::Explore, Some(token)) => {
+            let explored = Explored::new::<I>(program)?;
+            let attempt =
+                pagewright_check::replay(token, &mut |chooser, detail| explored.attempt::<I>(chooser, detail))?;
+            let findings = attempt.findings.clone();
+            Ok((!findings.is_empty()).then(|| bug(findings, Some(token.clone()), Some(attempt))))
+        }
+    }
+}
+
+/// Why a program can't be run again.
+#[derive(Debug, thiserror::Error)]
+pub enum ReplayError {
+    /// There is no such machine.
+    #[error(transparent)]
+    Lab(#[from] LabError),
+    /// The token is another machine's.
+    #[error(transparent)]
+    Foreign(#[from] pagewright_check::Foreign),
+    /// A token where there is no schedule.
+    #[error("a program of fast mode has no schedule to replay")]
+    NoSchedule,
+    /// No token where there must be one.
+    #[error("a program of explore mode needs a replay token")]
+    NoToken,
+}
