@@ -1,0 +1,158 @@
+//! The machine as the memory manager sees it: [`Effects`] and [`Platform`] by instructions.
+//!
+//! Entries are words of the linear map. What differs between the instruction sets – invalidations, barriers, base registers – is in
+//! `arch::mmu`.
+//!
+//! Not guaranteed: that a physical address is memory. The memory manager was given frames that are, and passes those.
+
+use crate::arch::{self, mmu};
+use crate::locks::KernelLocks;
+use core::sync::atomic::{AtomicU64, Ordering};
+use pagewright_arch::{Caps, Effects, Invalidate, Pte, Slot};
+use pagewright_sync::Platform;
+use pagewright_tlb::frames::Block;
+use pagewright_types::{CpuId, CpuMask, Order, PAGE_SIZE, Pfn, PhysAddr, Tag};
+
+/// This machine. There is one, so a handle is nothing.
+#[derive(Clone, Copy, Debug)]
+pub struct Machine;
+
+/// Where the byte at `at` is mapped.
+pub(crate) fn linear(at: PhysAddr) -> *mut u8 {
+    core::ptr::with_exposed_provenance_mut((mmu::LINEAR + at.raw()) as usize)
+}
+
+impl Machine {
+    /// A block of frames as memory, for good. It is never given back, so the slice stays the only way to reach it.
+    pub fn keep(block: Block) -> &'static mut [u8] {
+        let order = block.order();
+        // SAFETY: INV-FRAME-SETTLED – who has the block has it alone, and gives it up here.
+        unsafe { core::slice::from_raw_parts_mut(linear(block.into_raw().base()), bytes(order)) }
+    }
+}
+
+fn word(slot: Slot) -> &'static AtomicU64 {
+    // SAFETY: a slot lies in a frame that is a page table: memory, mapped for good, aligned to 8 bytes, and reached by nobody but through
+    // atomics (INV-FRAME-STATE).
+    unsafe { &*linear(slot.addr()).cast::<AtomicU64>() }
+}
+
+fn bytes(order: Order) -> usize {
+    (u64::from(order.frames()) * PAGE_SIZE) as usize
+}
+
+impl Effects for Machine {
+    type Isa = mmu::Isa;
+
+    fn caps(&self) -> &Caps {
+        mmu::caps()
+    }
+
+    #[inline]
+    fn cpu(&self) -> CpuId {
+        arch::cpu()
+    }
+
+    fn online(&self) -> CpuMask {
+        arch::smp::online()
+    }
+
+    #[inline]
+    fn load(&self, slot: Slot) -> Pte {
+        Pte::from_raw(word(slot).load(Ordering::Acquire))
+    }
+
+    #[inline]
+    fn store(&self, slot: Slot, pte: Pte) {
+        word(slot).store(pte.raw(), Ordering::Release);
+    }
+
+    #[inline]
+    fn swap(&self, slot: Slot, pte: Pte) -> Pte {
+        Pte::from_raw(word(slot).swap(pte.raw(), Ordering::AcqRel))
+    }
+
+    #[inline]
+    fn compare_exchange(&self, slot: Slot, current: Pte, new: Pte) -> Result<(), Pte> {
+        let exchanged =
+            word(slot).compare_exchange(current.raw(), new.raw(), Ordering::AcqRel, Ordering::Acquire);
+        exchanged.map(drop).map_err(Pte::from_raw)
+    }
+
+    #[inline]
+    fn publish(&self) {
+        mmu::publish();
+    }
+
+    fn invalidate(&self, op: Invalidate) {
+        mmu::invalidate(op);
+    }
+
+    #[inline]
+    fn complete(&self) {
+        mmu::complete();
+    }
+
+    fn kick(&self, targets: &CpuMask) {
+        for cpu in targets.iter() {
+            arch::kick(cpu);
+        }
+    }
+
+    #[inline]
+    fn relax(&self) {
+        debug_assert!(self.may_wait(), "INV-TLB-WAIT: waiting with interrupts closed");
+        core::hint::spin_loop();
+    }
+
+    fn install_root(&self, root: Pfn, tag: Tag, keep: bool) {
+        mmu::install_root(root, tag, keep);
+    }
+
+    fn without_interrupts<T>(&self, body: impl FnOnce() -> T) -> T {
+        without_interrupts(body)
+    }
+
+    #[inline]
+    fn may_wait(&self) -> bool {
+        arch::interrupts::are_open()
+    }
+
+    fn zero(&self, pfn: Pfn, order: Order) {
+        // SAFETY: the caller owns the block, which is memory and mapped (INV-FRAME-SETTLED).
+        unsafe { linear(pfn.base()).write_bytes(0, bytes(order)) }
+    }
+
+    fn copy(&self, from: Pfn, to: Pfn, order: Order) {
+        // SAFETY: as for `zero`; user mode may store to `from` meanwhile, and gets a copy of some moment of each byte, as from any
+        // kernel.
+        unsafe { linear(to.base()).copy_from_nonoverlapping(linear(from.base()), bytes(order)) }
+    }
+
+    fn read(&self, from: PhysAddr, to: &mut [u8]) {
+        // SAFETY: the range lies in one frame of memory.
+        unsafe { to.as_mut_ptr().copy_from_nonoverlapping(linear(from), to.len()) }
+    }
+
+    fn write(&self, to: PhysAddr, from: &[u8]) {
+        // SAFETY: the range lies in one frame of memory, which the caller owns.
+        unsafe { linear(to).copy_from_nonoverlapping(from.as_ptr(), from.len()) }
+    }
+}
+
+impl Platform for Machine {
+    type Locks = KernelLocks;
+}
+
+/// Runs `body` with interrupts closed, and leaves them as they were.
+pub(crate) fn without_interrupts<T>(body: impl FnOnce() -> T) -> T {
+    let open = arch::interrupts::are_open();
+    if open {
+        arch::interrupts::close();
+    }
+    let result = body();
+    if open {
+        arch::interrupts::open();
+    }
+    result
+}

@@ -1,0 +1,45 @@
+//! The first serial port, QEMU's debug console, and how the machine is switched off.
+
+use spin::LazyLock;
+use spin::Mutex;
+use uart_16550::backend::PioBackend;
+use uart_16550::{Config, Uart16550};
+use x86_64::instructions::port::Port;
+
+const COM1: u16 = 0x3f8;
+/// QEMU's `isa-debugcon`.
+const DEBUG_CONSOLE: u16 = 0xe9;
+/// QEMU's `isa-debug-exit`, as the boot command places it.
+const DEBUG_EXIT: u16 = 0x501;
+
+static UART: LazyLock<Mutex<Option<Uart16550<PioBackend>>>> = LazyLock::new(|| {
+    // SAFETY: COM1 is a serial port on every PC, and nobody else uses it.
+    let uart = unsafe { Uart16550::new_port(COM1) }.ok();
+    // A port that is not there stays silent.
+    Mutex::new(uart.and_then(|mut uart| uart.init(Config::default()).is_ok().then_some(uart)))
+});
+
+/// Sends bytes down the line; a terminal wants a carriage return before each line feed, and gets none: the host's end is a file or pipe.
+pub(crate) fn send(bytes: &[u8]) {
+    if let Some(uart) = UART.lock().as_mut() {
+        uart.send_bytes_exact(bytes);
+    }
+}
+
+/// Sends bytes to whoever started the machine.
+pub(crate) fn report(bytes: &[u8]) {
+    for byte in bytes {
+        // SAFETY: without the device the port does nothing.
+        unsafe { Port::new(DEBUG_CONSOLE).write(*byte) };
+    }
+}
+
+/// QEMU ends with status 2·n + 1 of what is written here; whoever reads the report has the whole status.
+pub(crate) fn power_off(status: u8) -> ! {
+    // SAFETY: without the device the port does nothing.
+    unsafe { Port::new(DEBUG_EXIT).write(u32::from(status)) };
+    loop {
+        x86_64::instructions::interrupts::disable();
+        x86_64::instructions::hlt();
+    }
+}

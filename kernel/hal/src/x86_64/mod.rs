@@ -1,0 +1,92 @@
+//! x86-64: PVH boot, local APIC, long-mode traps.
+//!
+//! A CPU's own data ([`CpuLocal`]) is what its GS base points to while it is in the kernel.
+
+mod acpi;
+pub(crate) mod apic;
+mod boot;
+pub(crate) mod context;
+pub(crate) mod interrupts;
+pub(crate) mod io;
+pub(crate) mod mmu;
+pub(crate) mod smp;
+pub(crate) mod timer;
+mod trap;
+pub(crate) mod user;
+
+use core::arch::{asm, global_asm};
+use core::cell::{Cell, UnsafeCell};
+use core::mem::offset_of;
+use pagewright_sync::RankSet;
+use pagewright_types::CpuId;
+use x86_64::structures::gdt::GlobalDescriptorTable;
+use x86_64::structures::tss::TaskStateSegment;
+
+global_asm!(include_str!("boot.s"), options(att_syntax));
+global_asm!(include_str!("trap.s"), options(att_syntax));
+
+/// One CPU's own data. Its first fields are used by `trap.s`.
+#[repr(C, align(64))]
+pub(crate) struct CpuLocal {
+    this: Cell<*const CpuLocal>,
+    context_end: Cell<u64>,
+    kernel_rsp: Cell<u64>,
+    scratch: Cell<u64>,
+    tss: UnsafeCell<TaskStateSegment>,
+    id: Cell<CpuId>,
+    /// Ranks of the locks held.
+    pub(crate) held: Cell<RankSet>,
+    gdt: UnsafeCell<GlobalDescriptorTable>,
+}
+
+const _: () = {
+    assert!(offset_of!(CpuLocal, context_end) == 8);
+    assert!(offset_of!(CpuLocal, kernel_rsp) == 16);
+    assert!(offset_of!(CpuLocal, scratch) == 24);
+    assert!(offset_of!(CpuLocal, tss) + offset_of!(TaskStateSegment, privilege_stack_table) == 36);
+};
+
+// SAFETY: each CPU reaches only its own, by its GS base.
+unsafe impl Sync for CpuLocal {}
+
+impl CpuLocal {
+    pub(crate) const fn new() -> Self {
+        Self {
+            this: Cell::new(core::ptr::null()),
+            context_end: Cell::new(0),
+            kernel_rsp: Cell::new(0),
+            scratch: Cell::new(0),
+            tss: UnsafeCell::new(TaskStateSegment::new()),
+            id: Cell::new(CpuId::new(0)),
+            held: Cell::new(RankSet::EMPTY),
+            gdt: UnsafeCell::new(GlobalDescriptorTable::new()),
+        }
+    }
+}
+
+/// The running CPU's own data.
+#[inline]
+pub(crate) fn local() -> &'static CpuLocal {
+    let this: *const CpuLocal;
+    // SAFETY: since `trap::install` the GS base points to this CPU's data, whose first word is its address. The data live for ever.
+    unsafe {
+        asm!("mov {}, gs:[0]", out(reg) this, options(nostack, preserves_flags, readonly));
+        &*this
+    }
+}
+
+/// The CPU that runs.
+#[inline]
+pub(crate) fn cpu() -> CpuId {
+    local().id.get()
+}
+
+/// Makes another CPU call its kick handler.
+pub(crate) fn kick(cpu: CpuId) {
+    apic::send(smp::hardware_id(cpu), trap::KICK);
+}
+
+/// Interrupts another CPU.
+pub(crate) fn poke(cpu: CpuId) {
+    apic::send(smp::hardware_id(cpu), trap::POKE);
+}

@@ -1,0 +1,107 @@
+//! The other CPUs: INIT, then a start-up IPI to a page below 1 MiB (Intel SDM vol. 3A §9.4). One after the other, so that one page serves all.
+
+use super::mmu::{self, drop_identity};
+use super::{apic, timer, trap};
+use crate::boot::{BootInfo, CPUS};
+use crate::machine::linear;
+use alloc::boxed::Box;
+use arrayvec::ArrayVec;
+use core::sync::atomic::{AtomicBool, AtomicU16, AtomicU32, Ordering};
+use pagewright_types::{CpuId, CpuMask, NodeId, PhysAddr};
+
+/// Where the code for start-up lies (`boot.s`).
+const TRAMPOLINE: u64 = 0x8000;
+const STACK: usize = 64 << 10;
+/// How long to wait for a CPU, in ns, after which it is done without.
+const PATIENCE: u64 = 200_000_000;
+/// Between INIT and start-up (SDM: 10 ms), and between two start-ups (200 µs).
+const AFTER_INIT: u64 = 10_000_000;
+const BETWEEN: u64 = 200_000;
+
+static STARTED: AtomicU16 = AtomicU16::new(1);
+static RELEASED: AtomicBool = AtomicBool::new(false);
+static HARDWARE_IDS: [AtomicU32; CPUS] = [const { AtomicU32::new(0) }; CPUS];
+
+unsafe extern "C" {
+    static trampoline_start: u8;
+    static trampoline_end: u8;
+    static trampoline_cpu: u8;
+    static trampoline_stack: u8;
+}
+
+/// Notes the CPUs' numbers.
+pub(super) fn know(cpus: &ArrayVec<(u64, NodeId), CPUS>) {
+    for (index, (id, _)) in cpus.iter().enumerate() {
+        HARDWARE_IDS[index].store(*id as u32, Ordering::Relaxed);
+    }
+}
+
+pub(crate) fn hardware_id(cpu: CpuId) -> u32 {
+    HARDWARE_IDS[cpu.index()].load(Ordering::Relaxed)
+}
+
+/// CPUs that run.
+pub(crate) fn online() -> CpuMask {
+    CpuMask::first(usize::from(STARTED.load(Ordering::Acquire)))
+}
+
+fn wait_until(deadline: u64, done: impl Fn() -> bool) -> bool {
+    while !done() {
+        if timer::now_ns() >= deadline {
+            return false;
+        }
+        core::hint::spin_loop();
+    }
+    true
+}
+
+/// Starts every other CPU; each waits for [`release_others`].
+///
+/// # Panics
+/// When one does not come: the memory manager counts CPUs from 0 without a gap.
+pub(crate) fn start_others(info: &BootInfo) {
+    let (start, end) = (&raw const trampoline_start, &raw const trampoline_end);
+    let at = |label: *const u8| PhysAddr::new(TRAMPOLINE + (label as u64 - start as u64));
+    let len = end as usize - start as usize;
+    // SAFETY: memory below 1 MiB is nobody's; the code is shorter than a page.
+    unsafe { linear(PhysAddr::new(TRAMPOLINE)).copy_from_nonoverlapping(start, len) };
+    for cpu in 1..info.cpus.len() {
+        let stack = Box::leak(alloc::vec![0u128; STACK / size_of::<u128>()].into_boxed_slice());
+        // SAFETY: the words are in the copy, and no CPU reads them now.
+        unsafe {
+            linear(at(&raw const trampoline_cpu)).cast::<u64>().write_unaligned(cpu as u64);
+            linear(at(&raw const trampoline_stack)).cast::<u64>().write_unaligned(stack.as_ptr_range().end as u64);
+        }
+        let target = hardware_id(CpuId::new(cpu as u16));
+        let came = || usize::from(STARTED.load(Ordering::Acquire)) > cpu;
+        apic::send_init(target);
+        wait_until(timer::now_ns() + AFTER_INIT, || false);
+        apic::send_start_up(target, (TRAMPOLINE >> 12) as u8);
+        if !wait_until(timer::now_ns() + BETWEEN, came) {
+            apic::send_start_up(target, (TRAMPOLINE >> 12) as u8);
+        }
+        assert!(wait_until(timer::now_ns() + PATIENCE, came), "CPU {cpu} (APIC {target}) did not start");
+    }
+    drop_identity();
+}
+
+/// Lets them go on.
+pub(crate) fn release_others() {
+    RELEASED.store(true, Ordering::Release);
+}
+
+/// Entry from `boot.s`, on its own stack.
+///
+/// # Safety
+/// Once for each CPU.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn other_cpu_start(cpu: u64) -> ! {
+    trap::install(CpuId::new(cpu as u16));
+    mmu::enable();
+    apic::enable(trap::SPURIOUS);
+    STARTED.store(cpu as u16 + 1, Ordering::Release);
+    while !RELEASED.load(Ordering::Acquire) {
+        core::hint::spin_loop();
+    }
+    crate::kernel::run()
+}

@@ -1,0 +1,103 @@
+//! Time: the time-stamp counter, and the local APIC's timer. Both are measured against the PIT, whose frequency is known.
+//!
+//! Not guaranteed: counters of the CPUs that agree better than firmware made them.
+
+use super::apic;
+use super::trap::TICK;
+use core::arch::x86_64::_rdtsc;
+use spin::Once;
+use x86_64::instructions::port::Port;
+
+/// The PIT's input, in Hz.
+const PIT_HZ: u64 = 1_193_182;
+/// Measured for 1/500 s.
+const PIT_COUNT: u16 = (PIT_HZ / 500) as u16;
+
+struct Rates {
+    tsc_start: u64,
+    tsc_hz: u64,
+    apic_hz: u64,
+}
+
+static RATES: Once<Rates> = Once::new();
+
+fn ticks() -> u64 {
+    // SAFETY: every x86-64 CPU has it, and user mode may read it too.
+    unsafe { _rdtsc() }
+}
+
+/// What channel 0 of the PIT shows, counting down.
+fn pit() -> u16 {
+    let (mut command, mut channel) = (Port::<u8>::new(0x43), Port::<u8>::new(0x40));
+    // SAFETY: the command holds the count still until it has been read; its interrupt is masked, and nobody else uses it.
+    unsafe {
+        command.write(0);
+        u16::from_le_bytes([channel.read(), channel.read()])
+    }
+}
+
+/// Lets channel 0 count from 65 535 down, over and over.
+fn start_pit() {
+    let (mut command, mut channel) = (Port::<u8>::new(0x43), Port::<u8>::new(0x40));
+    // SAFETY: as for `pit`.
+    unsafe {
+        command.write(0b0011_0100);
+        channel.write(0xff);
+        channel.write(0xff);
+    }
+}
+
+/// Measures. On CPU 0, before anybody asks for the time.
+pub(crate) fn measure() {
+    RATES.call_once(|| {
+        start_pit();
+        apic::count_from_top();
+        let first = pit();
+        let (tsc, apic) = (ticks(), apic::counted());
+        let passed = loop {
+            let passed = first.wrapping_sub(pit());
+            if passed >= PIT_COUNT {
+                break u64::from(passed);
+            }
+        };
+        let (tsc, apic) = (ticks() - tsc, apic::counted() - apic);
+        let hz = |count: u64| (count * PIT_HZ / passed).max(1);
+        Rates { tsc_start: ticks(), tsc_hz: hz(tsc), apic_hz: hz(u64::from(apic)) }
+    });
+}
+
+pub(crate) fn now_ns() -> u64 {
+    let Some(rates) = RATES.get() else { return 0 };
+    let since = ticks().saturating_sub(rates.tsc_start);
+    (u128::from(since) * 1_000_000_000 / u128::from(rates.tsc_hz)) as u64
+}
+
+/// Seconds since 1970, as the battery-backed clock has it.
+pub(crate) fn boot_seconds() -> u64 {
+    let [second, minute, hour, day, month, year] = [0, 2, 4, 7, 8, 9].map(clock);
+    days_since_1970(2000 + year, month, day) * 86_400 + hour * 3600 + minute * 60 + second
+}
+
+/// One register of the MC146818, from binary-coded decimal.
+fn clock(register: u8) -> u64 {
+    // SAFETY: reading it changes nothing but the index.
+    let raw = unsafe {
+        Port::<u8>::new(0x70).write(register);
+        Port::<u8>::new(0x71).read()
+    };
+    u64::from(raw >> 4) * 10 + u64::from(raw & 0xf)
+}
+
+/// Days from 1970-01-01 in the Gregorian calendar (Hinnant, `days_from_civil`).
+fn days_since_1970(year: u64, month: u64, day: u64) -> u64 {
+    let year = if month <= 2 { year - 1 } else { year };
+    let of_year = (153 * ((month + 9) % 12) + 2) / 5 + day.saturating_sub(1);
+    let of_era = year % 400 * 365 + year % 400 / 4 - year % 400 / 100 + of_year;
+    year / 400 * 146_097 + of_era - 719_468
+}
+
+pub(crate) fn start_ticking(per_second: u64) {
+    if let Some(rates) = RATES.get() {
+        apic::tick(TICK, (rates.apic_hz / per_second) as u32);
+    }
+}

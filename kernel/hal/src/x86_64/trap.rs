@@ -1,0 +1,139 @@
+//! Traps: descriptor tables of each CPU, and what the kernel does about interrupts and faults of its own.
+//!
+//! Traps from user mode don't come here: they end [`super::context::UserContext::run`].
+
+use super::user::fixup;
+use super::{CpuLocal, apic};
+use crate::boot::CPUS;
+use crate::kernel::kernel;
+use core::arch::asm;
+use core::sync::atomic::AtomicU64;
+use pagewright_types::CpuId;
+use spin::Once;
+use x86_64::VirtAddr;
+use x86_64::instructions::segmentation::{CS, DS, ES, SS, Segment};
+use x86_64::instructions::tables::{lidt, load_tss};
+use x86_64::registers::model_specific::{GsBase, KernelGsBase, LStar, Msr, SFMask};
+use x86_64::registers::rflags::RFlags;
+use x86_64::structures::DescriptorTablePointer;
+use x86_64::structures::gdt::Descriptor;
+
+pub(crate) const PAGE_FAULT: u64 = 14;
+const DOUBLE_FAULT: u64 = 8;
+/// A shootdown.
+pub(crate) const KICK: u8 = 0xf0;
+/// Leave user mode, or wake up.
+pub(crate) const POKE: u8 = 0xf1;
+/// The timer.
+pub(crate) const TICK: u8 = 0xf2;
+/// Nothing happened.
+pub(crate) const SPURIOUS: u8 = 0xff;
+/// What `syscall_entry` pushes in place of a vector.
+pub(crate) const SYSCALL: u64 = 0x100;
+
+/// Selectors, in the order in which [`install`] makes them; `trap.s` has the user's.
+const STAR: u64 = 0x0008 << 32;
+const STUB_SIZE: usize = 16;
+
+static LOCALS: [CpuLocal; CPUS] = [const { CpuLocal::new() }; CPUS];
+/// 256 gates of two words.
+static GATES: Once<[[AtomicU64; 2]; 256]> = Once::new();
+
+unsafe extern "C" {
+    safe fn trap_stubs();
+    safe fn syscall_entry();
+}
+
+/// An interrupt gate: interrupts are closed behind it.
+fn gate(vector: usize) -> [AtomicU64; 2] {
+    let handler = trap_stubs as *const () as u64 + (vector * STUB_SIZE) as u64;
+    // The double fault has a stack of its own; user mode may raise a breakpoint (INT3) itself.
+    let stack = u64::from(vector as u64 == DOUBLE_FAULT);
+    let privilege = if vector == 3 { 3 } else { 0 };
+    let low = (handler & 0xffff)
+        | 0x08 << 16
+        | stack << 32
+        | (0x8e00 | privilege << 13) << 32
+        | (handler >> 16 & 0xffff) << 48;
+    [AtomicU64::new(low), AtomicU64::new(handler >> 32)]
+}
+
+#[repr(align(16))]
+struct Stack(#[expect(dead_code, reason = "memory for the CPU only")] [u8; 4096]);
+static mut DOUBLE_FAULT_STACK: Stack = Stack([0; 4096]);
+
+/// Gives this CPU its tables and its own data.
+pub(super) fn install(cpu: CpuId) {
+    let own = &LOCALS[cpu.index()];
+    own.this.set(own);
+    own.id.set(cpu);
+    let gates = GATES.call_once(|| core::array::from_fn(gate));
+    // SAFETY: nobody else uses `own`, which lives for ever, as the gates do; the selectors are those of the entries appended here, and
+    // `trap.s` leaves through the user's. The stack for double faults is used only on the way to the end.
+    unsafe {
+        (*own.tss.get()).interrupt_stack_table[0] = VirtAddr::from_ptr((&raw const DOUBLE_FAULT_STACK).add(1));
+        let gdt = &mut *own.gdt.get();
+        let code = gdt.append(Descriptor::kernel_code_segment());
+        let data = gdt.append(Descriptor::kernel_data_segment());
+        gdt.append(Descriptor::user_data_segment());
+        gdt.append(Descriptor::user_code_segment());
+        let tss = gdt.append(Descriptor::tss_segment_unchecked(own.tss.get()));
+        (*own.gdt.get()).load_unsafe();
+        CS::set_reg(code);
+        SS::set_reg(data);
+        DS::set_reg(data);
+        ES::set_reg(data);
+        load_tss(tss);
+        let limit = (size_of_val(gates) - 1) as u16;
+        lidt(&DescriptorTablePointer { limit, base: VirtAddr::from_ptr(gates) });
+        GsBase::write(VirtAddr::from_ptr(own));
+        KernelGsBase::write(VirtAddr::zero());
+        Msr::new(0xc000_0081).write(STAR);
+    }
+    LStar::write(VirtAddr::new(syscall_entry as *const () as u64));
+    SFMask::write(
+        RFlags::INTERRUPT_FLAG
+            | RFlags::DIRECTION_FLAG
+            | RFlags::TRAP_FLAG
+            | RFlags::ALIGNMENT_CHECK
+            | RFlags::NESTED_TASK,
+    );
+}
+
+/// The address of the access that faulted last on this CPU.
+pub(super) fn fault_address() -> u64 {
+    let value: u64;
+    // SAFETY: reading it changes nothing.
+    unsafe { asm!("mov {}, cr2", out(reg) value, options(nostack, preserves_flags, nomem)) };
+    value
+}
+
+/// Serves an interrupt, in the kernel or in user mode. Returns whether it was one.
+pub(super) fn serve_interrupt(vector: u64) -> bool {
+    match u8::try_from(vector) {
+        Ok(KICK) => {
+            kernel().on_kick();
+            apic::end_of_interrupt();
+        }
+        Ok(POKE | TICK) => apic::end_of_interrupt(),
+        Ok(SPURIOUS) => {}
+        _ => return false,
+    }
+    true
+}
+
+/// A trap in the kernel, from `trap.s`.
+#[unsafe(no_mangle)]
+extern "C" fn kernel_trap(registers: &mut super::context::Registers) {
+    if serve_interrupt(registers.vector) {
+        return;
+    }
+    let address = fault_address();
+    if registers.vector == PAGE_FAULT
+        && let Some(pc) = fixup(registers.rip)
+    {
+        registers.rip = pc;
+        return;
+    }
+    panic!("trap {} in the kernel, error {:#x}, address {address:#x}: {registers:#x?}", registers.vector, registers.error);
+}

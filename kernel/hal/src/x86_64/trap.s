@@ -1,0 +1,150 @@
+# Into user mode and back, and interrupts of the kernel.
+#
+# The registers of a user context are saved where TSS.RSP0 and the syscall entry point: at the end of the context itself. Entering
+# user mode is a call that returns at the next trap: on the way in the kernel's stack pointer is kept in the CPU's own data,
+# and every trap from user mode goes back to it.
+
+# Offsets in CpuLocal.
+.set CPU_CONTEXT_END, 8
+.set CPU_KERNEL_RSP, 16
+.set CPU_SCRATCH, 24
+.set CPU_RSP0, 36
+# Offsets in Registers.
+.set REGISTERS_SIZE, 176
+.set VECTOR_SYSCALL, 0x100
+
+.macro save_registers
+    push %rax
+    push %rbx
+    push %rcx
+    push %rdx
+    push %rsi
+    push %rdi
+    push %rbp
+    push %r8
+    push %r9
+    push %r10
+    push %r11
+    push %r12
+    push %r13
+    push %r14
+    push %r15
+.endm
+
+.macro restore_registers
+    pop %r15
+    pop %r14
+    pop %r13
+    pop %r12
+    pop %r11
+    pop %r10
+    pop %r9
+    pop %r8
+    pop %rbp
+    pop %rdi
+    pop %rsi
+    pop %rdx
+    pop %rcx
+    pop %rbx
+    pop %rax
+    add $16, %rsp                       # vector and error code
+.endm
+
+.section .text, "ax"
+.code64
+
+# fn enter_user(registers: *mut Registers): runs user mode until something traps. Interrupts are closed.
+.global enter_user
+enter_user:
+    push %rbx
+    push %rbp
+    push %r12
+    push %r13
+    push %r14
+    push %r15
+    mov %rsp, %gs:CPU_KERNEL_RSP
+    lea REGISTERS_SIZE(%rdi), %rax
+    mov %rax, %gs:CPU_CONTEXT_END
+    mov %rax, %gs:CPU_RSP0
+    mov %rdi, %rsp
+    restore_registers
+    swapgs
+    iretq
+
+.global syscall_entry
+syscall_entry:
+    swapgs
+    mov %rsp, %gs:CPU_SCRATCH
+    mov %gs:CPU_CONTEXT_END, %rsp
+    push $0x1b                          # user data
+    push %gs:CPU_SCRATCH
+    push %r11
+    push $0x23                          # user code
+    push %rcx
+    push $0
+    push $VECTOR_SYSCALL
+    save_registers
+    jmp back_to_kernel
+
+.align 16
+.global trap_stubs
+trap_stubs:                             # 16 bytes each
+.set vector, 0
+.rept 256
+    .align 16
+    .if (vector == 8) || ((vector >= 10) && (vector <= 14)) || (vector == 17) || (vector == 21) || (vector == 29) || (vector == 30)
+    .else
+    push $0                             # where the CPU pushes no error code
+    .endif
+    push $vector
+    jmp trap_common
+    .set vector, vector + 1
+.endr
+
+trap_common:
+    testb $3, 24(%rsp)
+    jz 1f
+    swapgs
+    save_registers
+back_to_kernel:
+    mov %gs:CPU_KERNEL_RSP, %rsp
+    cld
+    pop %r15
+    pop %r14
+    pop %r13
+    pop %r12
+    pop %rbp
+    pop %rbx
+    ret
+1:  save_registers
+    mov %rsp, %rdi
+    mov %rsp, %rbp
+    and $-16, %rsp
+    cld
+    call kernel_trap
+    mov %rbp, %rsp
+    restore_registers
+    iretq
+
+# fn copy_user(to: *mut u8, from: *const u8, bytes: usize) -> usize: copies and returns how many bytes are left when an access faulted.
+# Whoever handles the fault goes on at copy_user_fault.
+.global copy_user, copy_user_end, copy_user_fault
+copy_user:
+    mov %rdx, %rcx
+    rep movsb
+copy_user_end:
+copy_user_fault:
+    mov %rcx, %rax
+    ret
+
+# fn load_user_u32(from: *const u32, to: *mut u32) -> usize: one aligned load; 0 when it was made.
+.global load_user_u32, load_user_u32_end, load_user_u32_fault
+load_user_u32:
+    mov (%rdi), %eax
+load_user_u32_end:
+    mov %eax, (%rsi)
+    xor %eax, %eax
+    ret
+load_user_u32_fault:
+    mov $1, %eax
+    ret

@@ -1,0 +1,279 @@
+//! Calls on descriptors: moving bytes, duplicating, closing, pipes.
+
+use super::{Arguments, address};
+use crate::errno::Errno;
+use crate::file::{Descriptor, Open, Target};
+use crate::pipe::{self, Ready};
+use crate::signal::SIGPIPE;
+use crate::task::{Answer, Stop, Thread, Wait, state};
+use crate::tree::Kind;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use linux_raw_sys::general as linux;
+use linux_raw_sys::ioctl;
+use pagewright_hal::console;
+use pagewright_types::VirtAddr;
+use syscalls::Sysno;
+
+/// Bytes that one call moves at most; it answers how many it did.
+const MOST: u64 = 1 << 20;
+
+fn open(thread: &Thread, number: u64) -> Result<Arc<Open>, Errno> {
+    Ok(thread.files.lock().get(number)?.open.clone())
+}
+
+/// Serves those that move bytes.
+pub(super) fn move_bytes(thread: &mut Thread, call: Sysno, a: Arguments) -> Answer {
+    let open = open(thread, a[0])?;
+    match call {
+        Sysno::read => read(thread, &open, &[(a[1], a[2].min(MOST))], None),
+        Sysno::write => write(thread, &open, &[(a[1], a[2].min(MOST))], None),
+        Sysno::pread64 => read(thread, &open, &[(a[1], a[2].min(MOST))], Some(a[3])),
+        Sysno::pwrite64 => write(thread, &open, &[(a[1], a[2].min(MOST))], Some(a[3])),
+        Sysno::readv => read(thread, &open, &vectors(thread, a)?, None),
+        Sysno::writev => write(thread, &open, &vectors(thread, a)?, None),
+        Sysno::lseek => seek(&open, a[1].cast_signed(), a[2] as u32),
+        other => unreachable!("{other} moves no bytes"),
+    }
+}
+
+fn vectors(thread: &Thread, a: Arguments) -> Result<Vec<(u64, u64)>, Errno> {
+    if a[2] > u64::from(linux::UIO_MAXIOV) {
+        return Err(Errno::EINVAL);
+    }
+    let mut left = MOST;
+    let each = |index: u64| {
+        let bytes: [u8; 16] = thread.space.read_array(address(a[1]).checked_add(index * 16).ok_or(Errno::EFAULT)?)?;
+        let (base, len) = bytes.split_at(8);
+        let number = |bytes: &[u8]| bytes.try_into().map_or(0, u64::from_le_bytes);
+        let len = number(len).min(left);
+        left -= len;
+        Ok((number(base), len))
+    };
+    (0..a[2]).map(each).collect()
+}
+
+fn read(thread: &mut Thread, open: &Open, parts: &[(u64, u64)], at: Option<u64>) -> Answer {
+    if !open.can_read() {
+        return Err(Errno::EBADF.into());
+    }
+    let wanted: u64 = parts.iter().map(|(_, len)| len).sum();
+    let bytes = match &open.target {
+        Target::Pipe(end) => read_pipe(open, end, wanted)?,
+        Target::Node(node) => {
+            let mut offset = open.offset.lock();
+            let from = at.unwrap_or(*offset);
+            let bytes = match &*node.kind.lock() {
+                Kind::File(bytes) => {
+                    let rest = bytes.all().get(from as usize..).unwrap_or_default();
+                    rest[..rest.len().min(wanted as usize)].to_vec()
+                }
+                Kind::Directory => return Err(Errno::EISDIR.into()),
+                Kind::Null | Kind::Console | Kind::Link(_) => Vec::new(),
+                Kind::Zero => alloc::vec![0; wanted as usize],
+                Kind::Random => super::information::random(wanted as usize),
+            };
+            if at.is_none() {
+                *offset += bytes.len() as u64;
+            }
+            bytes
+        }
+    };
+    let mut rest = &bytes[..];
+    for (base, len) in parts {
+        let (now, later) = rest.split_at(rest.len().min(*len as usize));
+        thread.space.write(address(*base), now)?;
+        rest = later;
+    }
+    Ok(bytes.len() as u64)
+}
+
+fn read_pipe(open: &Open, end: &pipe::End, wanted: u64) -> Result<Vec<u8>, Stop> {
+    if end.writes() {
+        return Err(Errno::EBADF.into());
+    }
+    let mut bytes = Vec::new();
+    let mut state = state();
+    match end.read(wanted as usize, &mut bytes) {
+        Ready::Moved(_) => {
+            state.wake_pipes();
+            Ok(bytes)
+        }
+        Ready::Wait if open.has(linux::O_NONBLOCK) => Err(Errno::EAGAIN.into()),
+        Ready::Wait | Ready::Broken => Err(Stop::Sleep { state, wait: Wait::Pipe, deadline: None, late: 0 }),
+    }
+}
+
+fn write(thread: &mut Thread, open: &Open, parts: &[(u64, u64)], at: Option<u64>) -> Answer {
+    if !open.can_write() {
+        return Err(Errno::EBADF.into());
+    }
+    let mut bytes = Vec::new();
+    for (base, len) in parts {
+        bytes.extend(thread.space.read_vec(address(*base), *len as usize)?);
+    }
+    match &open.target {
+        Target::Pipe(end) => write_pipe(thread, open, end, &bytes),
+        Target::Node(node) => {
+            // Decided first: a file is changed without its kind being held.
+            let is_file = match &*node.kind.lock() {
+                Kind::File(_) => true,
+                Kind::Console => {
+                    console::write(&bytes);
+                    false
+                }
+                Kind::Directory => return Err(Errno::EISDIR.into()),
+                Kind::Null | Kind::Zero | Kind::Random | Kind::Link(_) => false,
+            };
+            if is_file {
+                let mut offset = open.offset.lock();
+                let start = if open.has(linux::O_APPEND) { node.size() } else { at.unwrap_or(*offset) } as usize;
+                let end = start.checked_add(bytes.len()).ok_or(Errno::EINVAL)?;
+                node.change(|file| {
+                    if file.len() < end {
+                        file.try_reserve(end - file.len())?;
+                        file.resize(end, 0);
+                    }
+                    file[start..end].copy_from_slice(&bytes);
+                    Ok::<(), Errno>(())
+                })??;
+                if at.is_none() {
+                    *offset = end as u64;
+                }
+            }
+            Ok(bytes.len() as u64)
+        }
+    }
+}
+
+fn write_pipe(thread: &mut Thread, open: &Open, end: &pipe::End, bytes: &[u8]) -> Answer {
+    if !end.writes() {
+        return Err(Errno::EBADF.into());
+    }
+    let mut state = state();
+    match end.write(&bytes[thread.progress..]) {
+        Ready::Moved(count) => {
+            state.wake_pipes();
+            thread.progress += count;
+            let all = thread.progress == bytes.len();
+            if all || open.has(linux::O_NONBLOCK) {
+                return Ok(thread.progress as u64);
+            }
+            Err(Stop::Sleep { state, wait: Wait::Pipe, deadline: None, late: 0 })
+        }
+        Ready::Wait if open.has(linux::O_NONBLOCK) => Err(Errno::EAGAIN.into()),
+        Ready::Wait => Err(Stop::Sleep { state, wait: Wait::Pipe, deadline: None, late: 0 }),
+        Ready::Broken => {
+            state.post_to_thread(thread.id, SIGPIPE);
+            Err(Errno::EPIPE.into())
+        }
+    }
+}
+
+fn seek(open: &Open, offset: i64, whence: u32) -> Answer {
+    let node = open.node().ok_or(Errno::ESPIPE)?;
+    let mut at = open.offset.lock();
+    let base = match whence {
+        linux::SEEK_SET => 0,
+        linux::SEEK_CUR => *at,
+        linux::SEEK_END => node.size(),
+        _ => return Err(Errno::EINVAL.into()),
+    };
+    *at = base.checked_add_signed(offset).filter(|at| *at <= i64::MAX as u64).ok_or(Errno::EINVAL)?;
+    Ok(*at)
+}
+
+/// Serves those that do not move bytes.
+pub(super) fn serve(thread: &mut Thread, call: Sysno, a: Arguments) -> Answer {
+    match call {
+        Sysno::close => {
+            let closed = thread.files.lock().take(a[0])?;
+            drop(closed);
+            Ok(0)
+        }
+        Sysno::dup => {
+            let open = open(thread, a[0])?;
+            Ok(thread.files.lock().add(Descriptor { open, close_on_exec: false }, 0)?)
+        }
+        Sysno::dup3 => {
+            if a[0] == a[1] {
+                return Err(Errno::EINVAL.into());
+            }
+            duplicate_to(thread, a[0], a[1], a[2] as u32)
+        }
+        Sysno::fcntl => control(thread, a),
+        Sysno::ioctl => {
+            let open = open(thread, a[0])?;
+            // Nothing here is a terminal, as nothing is that writes to a file or pipe of the host.
+            drop(open);
+            let terminal = [ioctl::TCGETS, ioctl::TIOCGWINSZ, ioctl::TIOCGPGRP, ioctl::TIOCSPGRP];
+            let known = terminal.contains(&(a[1] as u32));
+            Err(if known { Errno::ENOTTY } else { Errno::EINVAL }.into())
+        }
+        Sysno::pipe2 => make_pipe(thread, address(a[0]), a[1] as u32),
+        Sysno::ftruncate => {
+            let open = open(thread, a[0])?;
+            open.node().ok_or(Errno::EINVAL)?.change(|file| file.resize(a[1] as usize, 0))?;
+            Ok(0)
+        }
+        Sysno::fsync | Sysno::fdatasync => open(thread, a[0]).map(|_| 0).map_err(Stop::from),
+        other => unreachable!("{other} is not about descriptors"),
+    }
+}
+
+/// `dup2` and `dup3`, for two numbers that differ.
+pub(super) fn duplicate_to(thread: &Thread, from: u64, to: u64, flags: u32) -> Answer {
+    let open = open(thread, from)?;
+    let close_on_exec = flags & linux::O_CLOEXEC != 0;
+    let replaced = thread.files.lock().set(to, Descriptor { open, close_on_exec })?;
+    drop(replaced);
+    Ok(to)
+}
+
+fn make_pipe(thread: &mut Thread, to: VirtAddr, flags: u32) -> Answer {
+    if flags & !(linux::O_CLOEXEC | linux::O_NONBLOCK) != 0 {
+        return Err(Errno::EINVAL.into());
+    }
+    let close_on_exec = flags & linux::O_CLOEXEC != 0;
+    let flags = flags & linux::O_NONBLOCK;
+    let (reader, writer) = pipe::new();
+    let reader = Open::new(Target::Pipe(reader), linux::O_RDONLY | flags);
+    let writer = Open::new(Target::Pipe(writer), linux::O_WRONLY | flags);
+    let numbers = {
+        let mut files = thread.files.lock();
+        let first = files.add(Descriptor { open: reader, close_on_exec }, 0)?;
+        (first, files.add(Descriptor { open: writer, close_on_exec }, 0)?)
+    };
+    thread.space.write_u32(to, numbers.0 as u32)?;
+    thread.space.write_u32(to.checked_add(4).ok_or(Errno::EFAULT)?, numbers.1 as u32)?;
+    Ok(0)
+}
+
+/// `fcntl`.
+fn control(thread: &mut Thread, a: Arguments) -> Answer {
+    let mut files = thread.files.lock();
+    let descriptor = files.get_mut(a[0])?;
+    match a[1] as u32 {
+        command @ (linux::F_DUPFD | linux::F_DUPFD_CLOEXEC) => {
+            let open = descriptor.open.clone();
+            let close_on_exec = command == linux::F_DUPFD_CLOEXEC;
+            if a[2] as usize >= crate::file::LIMIT {
+                return Err(Errno::EINVAL.into());
+            }
+            Ok(files.add(Descriptor { open, close_on_exec }, a[2])?)
+        }
+        linux::F_GETFD => Ok(u64::from(descriptor.close_on_exec)),
+        linux::F_SETFD => {
+            descriptor.close_on_exec = a[2] & u64::from(linux::FD_CLOEXEC) != 0;
+            Ok(0)
+        }
+        linux::F_GETFL => Ok(u64::from(*descriptor.open.flags.lock())),
+        linux::F_SETFL => {
+            let settable = linux::O_APPEND | linux::O_NONBLOCK;
+            let mut flags = descriptor.open.flags.lock();
+            *flags = *flags & !settable | a[2] as u32 & settable;
+            Ok(0)
+        }
+        _ => Err(Errno::EINVAL.into()),
+    }
+}

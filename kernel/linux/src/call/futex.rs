@@ -1,0 +1,94 @@
+//! `futex`: sleeping on a word of memory.
+//!
+//! Not guaranteed: priority inheritance, `FUTEX_WAKE_OP`, robust lists.
+
+use super::{Arguments, address};
+use crate::cpu::timed_out;
+use crate::errno::Errno;
+use crate::task::{Answer, FutexKey, Resume, Stop, Thread, Wait, state};
+use linux_raw_sys::general as linux;
+use pagewright_types::{PAGE_SIZE, VirtAddr};
+
+const NS: u64 = 1_000_000_000;
+
+/// What a word is to all who may wake or wait for it.
+fn key(thread: &Thread, at: VirtAddr, private: bool) -> Result<FutexKey, Errno> {
+    if !at.is_aligned(4) {
+        return Err(Errno::EINVAL);
+    }
+    let space = &thread.space.0;
+    if !private {
+        let map = space.map().read();
+        let (start, vma) = map.find(at).ok_or(Errno::EFAULT)?;
+        if let (true, Some(file)) = (vma.is_shared(), vma.file()) {
+            let offset = (vma.pgoff() + at.page_index() - start) * PAGE_SIZE + at.page_offset();
+            return Ok(FutexKey::Shared(file.id(), offset));
+        }
+    }
+    Ok(FutexKey::Private(space.id(), at))
+}
+
+/// Wakes up to `most` who wait for the word, privately or not.
+pub(super) fn wake(thread: &Thread, at: VirtAddr, most: usize) {
+    if let Ok(key) = key(thread, at, false) {
+        state().wake(most, Resume::Answer(0), |_, wait| wait == Wait::Futex(key));
+    }
+}
+
+/// Serves the call.
+pub(super) fn futex(thread: &mut Thread, a: Arguments) -> Answer {
+    let [at, operation, value, timeout, at2, _] = a;
+    let private = operation as u32 & linux::FUTEX_PRIVATE_FLAG != 0;
+    let command = operation as u32 & linux::FUTEX_CMD_MASK as u32;
+    let place = key(thread, address(at), private)?;
+    match command {
+        linux::FUTEX_WAIT | linux::FUTEX_WAIT_BITSET => {
+            let absolute = command == linux::FUTEX_WAIT_BITSET;
+            let realtime = operation as u32 & linux::FUTEX_CLOCK_REALTIME != 0;
+            let deadline = deadline(thread, timeout, absolute, realtime)?;
+            // The page is brought in before the lock is taken, so that it is there, as a rule, when it is looked at again.
+            thread.space.load_u32(address(at))?;
+            let state = state();
+            if thread.space.load_u32(address(at))? != value as u32 {
+                return Err(Errno::EAGAIN.into());
+            }
+            Err(Stop::Sleep { state, wait: Wait::Futex(place), deadline, late: timed_out() })
+        }
+        linux::FUTEX_WAKE | linux::FUTEX_WAKE_BITSET => {
+            let most = value as u32 as usize;
+            Ok(state().wake(most, Resume::Answer(0), |_, wait| wait == Wait::Futex(place)) as u64)
+        }
+        linux::FUTEX_REQUEUE | linux::FUTEX_CMP_REQUEUE => {
+            let other = key(thread, address(at2), private)?;
+            let mut state = state();
+            if command == linux::FUTEX_CMP_REQUEUE && thread.space.load_u32(address(at))? != a[5] as u32 {
+                return Err(Errno::EAGAIN.into());
+            }
+            let woken = state.wake(value as u32 as usize, Resume::Answer(0), |_, wait| wait == Wait::Futex(place));
+            Ok((woken + state.move_sleepers(place, other, timeout as usize)) as u64)
+        }
+        _ => {
+            crate::finish::miss(syscalls::Sysno::futex.id() as u64);
+            Err(Errno::ENOSYS.into())
+        }
+    }
+}
+
+/// In ns since boot.
+fn deadline(thread: &mut Thread, at: u64, absolute: bool, realtime: bool) -> Result<Option<u64>, Errno> {
+    if at == 0 {
+        return Ok(None);
+    }
+    let seconds = thread.space.read_u64(address(at))?;
+    let ns = thread.space.read_u64(address(at + 8))?;
+    if ns >= NS {
+        return Err(Errno::EINVAL);
+    }
+    let time = seconds.saturating_mul(NS).saturating_add(ns);
+    let start = match (absolute, realtime) {
+        (true, true) => return Ok(Some(time.saturating_sub(pagewright_hal::time::boot_seconds() * NS))),
+        (true, false) => 0,
+        (false, _) => pagewright_hal::time::now_ns(),
+    };
+    Ok(Some(start.saturating_add(time)))
+}

@@ -1,0 +1,175 @@
+//! Calls on names of files.
+
+use super::{Arguments, address};
+use crate::errno::Errno;
+use crate::file::{Descriptor, Open, Target};
+use crate::memory::mm;
+use crate::task::{Answer, Thread, state};
+use crate::tree::{self, Bytes, Kind, Node};
+use alloc::string::String;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use linux_raw_sys::general as linux;
+use pagewright_types::VirtAddr;
+use syscalls::Sysno;
+
+/// A name in a program's memory, as an absolute path.
+pub(super) fn path_at(thread: &Thread, directory: u64, name: VirtAddr) -> Result<String, Errno> {
+    let name = thread.space.read_string(name)?;
+    if name.is_empty() {
+        return Err(Errno::ENOENT);
+    }
+    let name = String::from_utf8_lossy(&name).into_owned();
+    if name.starts_with('/') || directory as i32 == linux::AT_FDCWD {
+        return Ok(tree::absolute(&thread.directory.lock(), &name));
+    }
+    let files = thread.files.lock();
+    let node = files.get(directory)?.open.node().ok_or(Errno::ENOTDIR)?;
+    if !node.is_directory() {
+        return Err(Errno::ENOTDIR);
+    }
+    Ok(tree::absolute(&node.path, &name))
+}
+
+/// Serves the calls of this file.
+pub(super) fn serve(thread: &mut Thread, call: Sysno, a: Arguments) -> Answer {
+    match call {
+        Sysno::openat => open(thread, &path_at(thread, a[0], address(a[1]))?, a[2] as u32, a[3] as u32),
+        Sysno::unlinkat => {
+            let path = tree::resolve(&path_at(thread, a[0], address(a[1]))?, false)?;
+            tree::remove(&path, a[2] & u64::from(linux::AT_REMOVEDIR) != 0)?;
+            Ok(0)
+        }
+        Sysno::mkdirat => {
+            let path = tree::resolve(&path_at(thread, a[0], address(a[1]))?, false)?;
+            tree::add(&path, a[2] as u32, Kind::Directory)?;
+            Ok(0)
+        }
+        Sysno::symlinkat => {
+            let target = String::from_utf8_lossy(&thread.space.read_string(address(a[0]))?).into_owned();
+            let path = tree::resolve(&path_at(thread, a[1], address(a[2]))?, false)?;
+            tree::add(&path, 0o777, Kind::Link(target))?;
+            Ok(0)
+        }
+        Sysno::readlinkat => read_link(thread, a),
+        Sysno::faccessat | Sysno::faccessat2 => {
+            tree::find(&path_at(thread, a[0], address(a[1]))?, true)?;
+            Ok(0)
+        }
+        Sysno::chdir => {
+            let path = tree::resolve(&path_at(thread, linux::AT_FDCWD as u64, address(a[0]))?, true)?;
+            if !tree::find(&path, true)?.is_directory() {
+                return Err(Errno::ENOTDIR.into());
+            }
+            *thread.directory.lock() = path;
+            Ok(0)
+        }
+        Sysno::getcwd => {
+            let mut path = thread.directory.lock().clone().into_bytes();
+            path.push(0);
+            if path.len() as u64 > a[1] {
+                return Err(Errno::ERANGE.into());
+            }
+            thread.space.write(address(a[0]), &path)?;
+            Ok(path.len() as u64)
+        }
+        Sysno::getdents64 => directory_entries(thread, a),
+        other => unreachable!("{other} names no file"),
+    }
+}
+
+/// `open`.
+pub(super) fn open(thread: &mut Thread, path: &str, flags: u32, mode: u32) -> Answer {
+    let node = match text(thread, path) {
+        Some(node) => node,
+        None => node(path, flags, mode)?,
+    };
+    let writes = flags & linux::O_ACCMODE != linux::O_RDONLY;
+    if node.is_directory() && writes {
+        return Err(Errno::EISDIR.into());
+    }
+    if flags & linux::O_DIRECTORY != 0 && !node.is_directory() {
+        return Err(Errno::ENOTDIR.into());
+    }
+    if flags & linux::O_TRUNC != 0 && writes && matches!(*node.kind.lock(), Kind::File(_)) {
+        node.change(Vec::clear)?;
+    }
+    let kept = linux::O_ACCMODE | linux::O_APPEND | linux::O_NONBLOCK;
+    let open = Open::new(Target::Node(node), flags & kept);
+    let close_on_exec = flags & linux::O_CLOEXEC != 0;
+    Ok(thread.files.lock().add(Descriptor { open, close_on_exec }, 0)?)
+}
+
+fn node(path: &str, flags: u32, mode: u32) -> Result<Arc<Node>, Errno> {
+    let follow = flags & linux::O_NOFOLLOW == 0;
+    match tree::find(path, follow) {
+        Ok(_) if flags & linux::O_CREAT != 0 && flags & linux::O_EXCL != 0 => Err(Errno::EEXIST),
+        Ok(node) if matches!(*node.kind.lock(), Kind::Link(_)) => Err(Errno::ELOOP),
+        Ok(node) => Ok(node),
+        Err(Errno::ENOENT) if flags & linux::O_CREAT != 0 => {
+            tree::add(&tree::resolve(path, true)?, mode, Kind::File(Bytes::Own(Vec::new())))
+        }
+        Err(error) => Err(error),
+    }
+}
+
+/// What `/proc` shows of the caller, as of now.
+fn text(thread: &Thread, path: &str) -> Option<Arc<Node>> {
+    let mut text = String::new();
+    let space = &thread.space.0;
+    let written = match path {
+        "/proc/self/maps" => mm().show_maps(space, &mut text),
+        "/proc/self/smaps" => mm().show_smaps(space, &mut text),
+        "/proc/self/smaps_rollup" => mm().show_smaps_rollup(space, &mut text),
+        "/proc/self/status" => mm().show_status(space, &mut text),
+        "/proc/vmstat" => mm().show_vmstat(&mut text),
+        _ => return None,
+    };
+    written.ok()?;
+    Some(Node::new(path, 0o100_444, Kind::File(Bytes::Own(text.into_bytes()))))
+}
+
+fn read_link(thread: &mut Thread, a: Arguments) -> Answer {
+    let path = path_at(thread, a[0], address(a[1]))?;
+    let target = if path == "/proc/self/exe" {
+        state().process(thread.process).path.clone()
+    } else {
+        match &*tree::find(&path, false)?.kind.lock() {
+            Kind::Link(target) => target.clone(),
+            _ => return Err(Errno::EINVAL.into()),
+        }
+    };
+    let bytes = &target.as_bytes()[..target.len().min(a[3] as usize)];
+    thread.space.write(address(a[2]), bytes)?;
+    Ok(bytes.len() as u64)
+}
+
+/// `getdents64`: the offset of an open directory counts its entries.
+fn directory_entries(thread: &mut Thread, a: Arguments) -> Answer {
+    let open = thread.files.lock().get(a[0])?.open.clone();
+    let node = open.node().filter(|node| node.is_directory()).ok_or(Errno::ENOTDIR)?;
+    let mut entries: Vec<(String, Arc<Node>)> = Vec::from([(String::from("."), node.clone()), (String::from(".."), node.clone())]);
+    entries.extend(tree::children(&node.path));
+    let mut offset = open.offset.lock();
+    let mut bytes = Vec::new();
+    for (index, (name, node)) in entries.iter().enumerate().skip(*offset as usize) {
+        // Number, next offset, length, type, name, padding to eight.
+        let len = (19 + name.len() + 1).next_multiple_of(8);
+        if (bytes.len() + len) as u64 > a[2] {
+            break;
+        }
+        let start = bytes.len();
+        bytes.extend(node.number.to_le_bytes());
+        bytes.extend((index as u64 + 1).to_le_bytes());
+        bytes.extend((len as u16).to_le_bytes());
+        bytes.push((node.mode >> 12) as u8);
+        bytes.extend(name.as_bytes());
+        bytes.resize(start + len, 0);
+        *offset = index as u64 + 1;
+    }
+    if bytes.is_empty() && (*offset as usize) < entries.len() {
+        return Err(Errno::EINVAL.into());
+    }
+    thread.space.write(address(a[1]), &bytes)?;
+    Ok(bytes.len() as u64)
+}

@@ -1,0 +1,66 @@
+//! `ppoll`: which descriptors would not wait.
+
+use super::{Arguments, address};
+use crate::errno::Errno;
+use crate::file::{LIMIT, Target};
+use crate::task::{Answer, Stop, Thread, Wait, state};
+use linux_raw_sys::general as linux;
+use pagewright_types::VirtAddr;
+
+const NS: u64 = 1_000_000_000;
+
+/// `ppoll`; the set of signals is not changed.
+pub(super) fn ppoll(thread: &mut Thread, a: Arguments) -> Answer {
+    let deadline = match a[2] {
+        0 => None,
+        at => {
+            let seconds = thread.space.read_u64(address(at))?;
+            let ns = thread.space.read_u64(address(at + 8))?;
+            Some(seconds.saturating_mul(NS).saturating_add(ns))
+        }
+    };
+    poll(thread, address(a[0]), a[1], deadline)
+}
+
+/// Waits up to `timeout` ns, for ever without.
+pub(super) fn poll(thread: &mut Thread, descriptors: VirtAddr, count: u64, timeout: Option<u64>) -> Answer {
+    if count as usize > LIMIT {
+        return Err(Errno::EINVAL.into());
+    }
+    let mut bytes = thread.space.read_vec(descriptors, count as usize * 8)?;
+    let state = state();
+    let ready = bytes.chunks_exact_mut(8).filter_map(|entry| look(thread, entry)).count();
+    let now = pagewright_hal::time::now_ns();
+    let deadline = thread.deadline.or(timeout.map(|timeout| now.saturating_add(timeout)));
+    if ready == 0 && deadline.is_none_or(|deadline| deadline > now) {
+        thread.deadline = deadline;
+        return Err(Stop::Sleep { state, wait: Wait::Pipe, deadline, late: 0 });
+    }
+    drop(state);
+    thread.space.write(descriptors, &bytes)?;
+    Ok(ready as u64)
+}
+
+/// Fills in the answer for one descriptor, if there is any.
+fn look(thread: &Thread, entry: &mut [u8]) -> Option<()> {
+    let number = i32::from_le_bytes(entry[..4].try_into().ok()?);
+    let wanted = u32::from(u16::from_le_bytes(entry[4..6].try_into().ok()?));
+    let answer = if number < 0 {
+        0
+    } else {
+        match thread.files.lock().get(number as u64) {
+            Err(_) => linux::POLLNVAL,
+            Ok(descriptor) => match &descriptor.open.target {
+                Target::Node(_) => (linux::POLLIN | linux::POLLOUT) & wanted,
+                Target::Pipe(end) => {
+                    let (ready, alone) = end.poll();
+                    let event = if end.writes() { linux::POLLOUT } else { linux::POLLIN };
+                    let hang_up = if end.writes() { linux::POLLERR } else { linux::POLLHUP };
+                    (if ready { event & wanted } else { 0 }) | (if alone { hang_up } else { 0 })
+                }
+            },
+        }
+    };
+    entry[6..8].copy_from_slice(&(answer as u16).to_le_bytes());
+    (answer != 0).then_some(())
+}

@@ -1,0 +1,323 @@
+//! Beginning, replacing, ending and awaiting processes and threads.
+
+use super::{Arguments, address};
+use crate::errno::Errno;
+use crate::exec;
+use crate::finish;
+use crate::memory::{SpaceHandle, mm};
+use crate::task::{Answer, End, FIRST, Id, Process, Resume, State, Stop, Thread, Wait, state};
+use crate::tree;
+use alloc::boxed::Box;
+use alloc::string::String;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use linux_raw_sys::general as linux;
+use pagewright_types::VirtAddr;
+use spin::Mutex;
+use syscalls::Sysno;
+
+/// Serves the calls of this file.
+pub(super) fn serve(thread: &mut Thread, call: Sysno, a: Arguments) -> Answer {
+    match call {
+        Sysno::clone => {
+            // The last two arguments stand the other way round on x86-64 (CONFIG_CLONE_BACKWARDS).
+            let (child_tid, tls) = if cfg!(target_arch = "x86_64") { (a[3], a[4]) } else { (a[4], a[3]) };
+            let flags = a[0] & !u64::from(linux::CSIGNAL);
+            let exit_signal = a[0] & u64::from(linux::CSIGNAL);
+            begin(thread, &Begin { flags, exit_signal, stack: a[1], parent_tid: a[2], child_tid, tls })
+        }
+        Sysno::clone3 => begin_from_structure(thread, a),
+        Sysno::execve => execute(thread, a),
+        Sysno::wait4 => wait(thread, a),
+        Sysno::exit => Err(Stop::Exit(End::Exit(a[0] as u8))),
+        Sysno::exit_group => Err(Stop::ExitProcess(End::Exit(a[0] as u8))),
+        other => unreachable!("{other} is not about processes"),
+    }
+}
+
+/// What `clone` asks for.
+pub(super) struct Begin {
+    pub(super) flags: u64,
+    pub(super) exit_signal: u64,
+    /// Top of the new stack; 0 for the same as the parent's.
+    pub(super) stack: u64,
+    pub(super) parent_tid: u64,
+    pub(super) child_tid: u64,
+    pub(super) tls: u64,
+}
+
+impl Begin {
+    fn has(&self, flag: u32) -> bool {
+        self.flags & u64::from(flag) != 0
+    }
+
+    /// `fork` and `vfork`.
+    #[cfg(target_arch = "x86_64")]
+    pub(super) fn fork(flags: u32) -> Self {
+        let exit_signal = u64::from(linux::SIGCHLD);
+        Self { flags: u64::from(flags), exit_signal, stack: 0, parent_tid: 0, child_tid: 0, tls: 0 }
+    }
+}
+
+fn begin_from_structure(thread: &mut Thread, a: Arguments) -> Answer {
+    /// Words of `struct clone_args` that are known, and the least.
+    const WORDS: usize = 11;
+    const LEAST: u64 = 64;
+    if a[1] < LEAST {
+        return Err(Errno::EINVAL.into());
+    }
+    let bytes = thread.space.read_vec(address(a[0]), (a[1] as usize).min(WORDS * 8))?;
+    let word = |index: usize| {
+        bytes.get(index * 8..index * 8 + 8).and_then(|bytes| bytes.try_into().ok()).map_or(0, u64::from_le_bytes)
+    };
+    let stack = if word(5) == 0 { 0 } else { word(5) + word(6) };
+    let (flags, child_tid, parent_tid) = (word(0), word(2), word(3));
+    begin(thread, &Begin { flags, exit_signal: word(4), stack, parent_tid, child_tid, tls: word(7) })
+}
+
+/// `CLONE_*` that are understood, beside those without an effect here.
+const KNOWN: u32 = linux::CLONE_VM
+    | linux::CLONE_FS
+    | linux::CLONE_FILES
+    | linux::CLONE_SIGHAND
+    | linux::CLONE_THREAD
+    | linux::CLONE_VFORK
+    | linux::CLONE_SETTLS
+    | linux::CLONE_PARENT_SETTID
+    | linux::CLONE_CHILD_SETTID
+    | linux::CLONE_CHILD_CLEARTID
+    | linux::CLONE_SYSVSEM
+    | linux::CLONE_DETACHED;
+
+/// `CLONE_CLEAR_SIGHAND`: the child handles no signal.
+const CLEAR_HANDLERS: u64 = 1 << 32;
+
+/// Begins a thread or a process.
+pub(super) fn begin(thread: &mut Thread, asked: &Begin) -> Answer {
+    if asked.flags & !(u64::from(KNOWN) | CLEAR_HANDLERS) != 0 {
+        return Err(Errno::EINVAL.into());
+    }
+    if asked.has(linux::CLONE_THREAD) && !(asked.has(linux::CLONE_VM) && asked.has(linux::CLONE_SIGHAND)) {
+        return Err(Errno::EINVAL.into());
+    }
+    let space = if asked.has(linux::CLONE_VM) {
+        thread.space.clone()
+    } else {
+        Arc::new(SpaceHandle(mm().fork(&thread.space.0)?))
+    };
+    thread.context.save();
+    let mut context = thread.context.clone();
+    context.set_result(0);
+    if asked.stack != 0 {
+        context.set_sp(VirtAddr::new(asked.stack));
+    }
+    if asked.has(linux::CLONE_SETTLS) {
+        context.set_thread_pointer_unloaded(asked.tls);
+    }
+    let mut state = state();
+    let id = state.new_id();
+    let process = enter_process(&mut state, thread, id, asked);
+    drop(state);
+    if asked.has(linux::CLONE_PARENT_SETTID) {
+        let _ = thread.space.write_u32(address(asked.parent_tid), id.0);
+    }
+    let child = Box::new(Thread {
+        id,
+        process,
+        context,
+        space,
+        files: shared(&thread.files, asked.has(linux::CLONE_FILES)),
+        directory: shared(&thread.directory, asked.has(linux::CLONE_FS)),
+        actions: actions(thread, asked),
+        blocked: thread.blocked,
+        blocked_before: None,
+        signal_stack: if asked.has(linux::CLONE_VM) { (0, 0) } else { thread.signal_stack },
+        clear_at_exit: address(if asked.has(linux::CLONE_CHILD_CLEARTID) { asked.child_tid } else { 0 }),
+        set_at_start: address(if asked.has(linux::CLONE_CHILD_SETTID) { asked.child_tid } else { 0 }),
+        call: (0, 0),
+        progress: 0,
+        resume: None,
+        deadline: None,
+    });
+    let mut state = self::state();
+    state.make_ready(child);
+    if asked.has(linux::CLONE_VFORK) {
+        let late = u64::from(id.0);
+        return Err(Stop::Sleep { state, wait: Wait::Vfork(id), deadline: None, late });
+    }
+    Ok(u64::from(id.0))
+}
+
+fn enter_process(state: &mut State, thread: &Thread, id: Id, asked: &Begin) -> Id {
+    if asked.has(linux::CLONE_THREAD) {
+        state.process(thread.process).threads += 1;
+        return thread.process;
+    }
+    let parent = state.process(thread.process);
+    let mut child = Process::new(id, thread.process, parent.group, parent.path.clone());
+    child.vfork = asked.has(linux::CLONE_VFORK);
+    child.exit_signal = asked.exit_signal as u8;
+    state.processes.insert(id, child);
+    id
+}
+
+/// The same, or a copy.
+fn shared<T: Clone>(of_parent: &Arc<Mutex<T>>, share: bool) -> Arc<Mutex<T>> {
+    if share {
+        return of_parent.clone();
+    }
+    let copy = of_parent.lock().clone();
+    Arc::new(Mutex::new(copy))
+}
+
+fn actions(thread: &Thread, asked: &Begin) -> Arc<Mutex<crate::signal::Actions>> {
+    if asked.flags & CLEAR_HANDLERS != 0 {
+        let actions = thread.actions.lock();
+        return Arc::new(Mutex::new(actions.for_new_program(actions.trampoline)));
+    }
+    shared(&thread.actions, asked.has(linux::CLONE_SIGHAND))
+}
+
+fn strings(thread: &Thread, mut at: VirtAddr) -> Result<Vec<Vec<u8>>, Errno> {
+    let mut all = Vec::new();
+    if at == VirtAddr::ZERO {
+        return Ok(all);
+    }
+    loop {
+        let string = thread.space.read_u64(at)?;
+        if string == 0 {
+            return Ok(all);
+        }
+        all.push(thread.space.read_string(address(string))?);
+        at = at.checked_add(8).ok_or(Errno::EFAULT)?;
+    }
+}
+
+/// `execve`. Other threads of the process end; they are not waited for.
+fn execute(thread: &mut Thread, a: Arguments) -> Answer {
+    let path = thread.space.read_string(address(a[0]))?;
+    let path = String::from_utf8_lossy(&path).into_owned();
+    let path = match path.as_str() {
+        "/proc/self/exe" => state().process(thread.process).path.clone(),
+        path => tree::absolute(&thread.directory.lock(), path),
+    };
+    let request = exec::Request {
+        path,
+        arguments: strings(thread, address(a[1]))?,
+        environment: strings(thread, address(a[2]))?,
+    };
+    if state().process(thread.process).threads > 1 {
+        finish::say(format_args!("execve of a process with several threads is not served"));
+        return Err(Errno::EAGAIN.into());
+    }
+    let image = match exec::load(&request) {
+        Ok(image) => image,
+        Err(error) => {
+            mm().tlb().switch_to(thread.space.0.table().context());
+            return Err(error.into());
+        }
+    };
+    thread.context = image.context;
+    thread.context.load();
+    let old = core::mem::replace(&mut thread.space, image.space);
+    drop(old);
+    let actions = thread.actions.lock().for_new_program(image.trampoline);
+    thread.actions = Arc::new(Mutex::new(actions));
+    thread.signal_stack = (0, 0);
+    thread.clear_at_exit = VirtAddr::ZERO;
+    let files = thread.files.lock().clone();
+    thread.files = Arc::new(Mutex::new(files));
+    let closed = thread.files.lock().take_close_on_exec();
+    drop(closed);
+    let mut state = state();
+    state.process(thread.process).path = image.path;
+    state.let_parent_go(thread.process);
+    Err(Stop::Done)
+}
+
+impl State {
+    /// A child that was begun by `vfork` needs its parent's memory no longer.
+    fn let_parent_go(&mut self, child: Id) {
+        if core::mem::take(&mut self.process(child).vfork) {
+            let answer = Resume::Answer(u64::from(child.0));
+            self.wake(usize::MAX, answer, |_, wait| wait == Wait::Vfork(child));
+        }
+    }
+
+    fn end(&mut self, id: Id, end: End) {
+        self.let_parent_go(id);
+        let process = self.process(id);
+        let (parent, signal) = (process.parent, process.exit_signal);
+        process.ended = Some(process.ending.unwrap_or(end));
+        let orphans = self.processes.iter_mut().filter(|(_, other)| other.parent == id);
+        orphans.for_each(|(_, orphan)| orphan.parent = FIRST);
+        if signal != 0 && self.processes.get(&parent).is_some_and(|parent| parent.ended.is_none()) {
+            self.post(parent, signal);
+        }
+        self.wake(usize::MAX, Resume::Again, |thread, wait| {
+            wait == Wait::Child && (thread.process == parent || thread.process == FIRST)
+        });
+    }
+}
+
+/// Ends a thread that no CPU runs any more but this one.
+pub(crate) fn end_thread(thread: Box<Thread>, end: End) {
+    if thread.clear_at_exit > VirtAddr::ZERO && thread.space.write_u32(thread.clear_at_exit, 0).is_ok() {
+        super::futex::wake(&thread, thread.clear_at_exit, 1);
+    }
+    mm().tlb().leave();
+    let (id, process) = (thread.id, thread.process);
+    // Descriptors are closed, and the space ended if it was the last thread's, before anybody hears of the end.
+    drop(thread);
+    let mut state = state();
+    state.pending.remove(&id);
+    let known = state.process(process);
+    known.threads -= 1;
+    if known.threads > 0 {
+        return;
+    }
+    let end = known.ending.unwrap_or(end);
+    if process == FIRST {
+        drop(state);
+        finish::end(end);
+    }
+    state.end(process, end);
+}
+
+/// `wait4`.
+fn wait(thread: &mut Thread, a: Arguments) -> Answer {
+    let wanted = a[0] as i32;
+    let mut state = state();
+    let me = thread.process;
+    let group = state.process(me).group;
+    let matches = |id: Id, child: &Process| {
+        child.parent == me
+            && match wanted {
+                -1 => true,
+                0 => child.group == group,
+                1.. => id.0 == wanted as u32,
+                _ => child.group.0 == wanted.unsigned_abs(),
+            }
+    };
+    let mut children = state.processes.iter().filter(|(id, child)| **id != me && matches(**id, child)).peekable();
+    if children.peek().is_none() {
+        return Err(Errno::ECHILD.into());
+    }
+    let ended = children.find_map(|(id, child)| Some((*id, child.ended?)));
+    let Some((id, end)) = ended else {
+        if a[2] & u64::from(linux::WNOHANG) != 0 {
+            return Ok(0);
+        }
+        return Err(Stop::Sleep { state, wait: Wait::Child, deadline: None, late: 0 });
+    };
+    state.processes.remove(&id);
+    drop(state);
+    if a[1] != 0 {
+        thread.space.write_u32(address(a[1]), end.wait_status())?;
+    }
+    if a[3] != 0 {
+        // Nobody counts what children used.
+        thread.space.write(address(a[3]), &[0; 144])?;
+    }
+    Ok(u64::from(id.0))
+}

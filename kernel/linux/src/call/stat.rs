@@ -1,0 +1,88 @@
+//! What is known of a file: `fstat`, `newfstatat`.
+
+use super::path::path_at;
+use super::{Arguments, address};
+use crate::errno::Errno;
+use crate::file::Target;
+use crate::task::{Answer, Thread};
+use crate::tree::{self, Node};
+use linux_raw_sys::general as linux;
+use pagewright_types::PAGE_SIZE;
+use syscalls::Sysno;
+
+/// What both instruction sets tell; they lay it out differently.
+struct Facts {
+    number: u64,
+    mode: u32,
+    size: u64,
+}
+
+const PIPE_MODE: u32 = 0o010_600;
+
+impl Facts {
+    fn of(node: &Node) -> Self {
+        Self { number: node.number, mode: node.mode, size: node.size() }
+    }
+
+    /// `struct stat` of x86-64.
+    #[cfg(target_arch = "x86_64")]
+    fn bytes(&self) -> [u8; 144] {
+        let mut bytes = [0; 144];
+        put(&mut bytes, 0, &1_u64.to_le_bytes());
+        put(&mut bytes, 8, &self.number.to_le_bytes());
+        put(&mut bytes, 16, &1_u64.to_le_bytes());
+        put(&mut bytes, 24, &self.mode.to_le_bytes());
+        put(&mut bytes, 48, &self.size.to_le_bytes());
+        put(&mut bytes, 56, &PAGE_SIZE.to_le_bytes());
+        put(&mut bytes, 64, &self.size.div_ceil(512).to_le_bytes());
+        bytes
+    }
+
+    /// `struct stat` of arm64.
+    #[cfg(target_arch = "aarch64")]
+    fn bytes(&self) -> [u8; 128] {
+        let mut bytes = [0; 128];
+        put(&mut bytes, 0, &1_u64.to_le_bytes());
+        put(&mut bytes, 8, &self.number.to_le_bytes());
+        put(&mut bytes, 16, &self.mode.to_le_bytes());
+        put(&mut bytes, 20, &1_u32.to_le_bytes());
+        put(&mut bytes, 48, &self.size.to_le_bytes());
+        put(&mut bytes, 56, &(PAGE_SIZE as u32).to_le_bytes());
+        put(&mut bytes, 64, &self.size.div_ceil(512).to_le_bytes());
+        bytes
+    }
+}
+
+fn put(bytes: &mut [u8], at: usize, value: &[u8]) {
+    bytes[at..at + value.len()].copy_from_slice(value);
+}
+
+fn of_descriptor(thread: &Thread, number: u64) -> Result<Facts, Errno> {
+    let open = thread.files.lock().get(number)?.open.clone();
+    Ok(match &open.target {
+        Target::Node(node) => Facts::of(node),
+        Target::Pipe(_) => Facts { number: 0, mode: PIPE_MODE, size: 0 },
+    })
+}
+
+/// Serves the calls of this file.
+pub(super) fn serve(thread: &mut Thread, call: Sysno, a: Arguments) -> Answer {
+    let (facts, to) = match call {
+        Sysno::fstat => (of_descriptor(thread, a[0])?, a[1]),
+        Sysno::newfstatat => {
+            let of_this = a[3] & u64::from(linux::AT_EMPTY_PATH) != 0 && thread.space.read_string(address(a[1]))?.is_empty();
+            let facts = if of_this {
+                of_descriptor(thread, a[0])?
+            } else {
+                let follow = a[3] & u64::from(linux::AT_SYMLINK_NOFOLLOW) == 0;
+                Facts::of(&*tree::find(&path_at(thread, a[0], address(a[1]))?, follow)?)
+            };
+            (facts, a[2])
+        }
+        // C libraries fall back to the other two.
+        Sysno::statx => return Err(Errno::ENOSYS.into()),
+        other => unreachable!("{other} tells nothing of a file"),
+    };
+    thread.space.write(address(to), &facts.bytes())?;
+    Ok(0)
+}

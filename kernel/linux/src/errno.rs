@@ -1,0 +1,59 @@
+//! Error numbers as a type.
+
+use core::fmt;
+use linux_raw_sys::errno;
+use pagewright_mm::{FaultError, MmError};
+
+/// What a system call answers when it fails.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Errno(u32);
+
+macro_rules! names {
+    ($($name:ident)*) => {
+        impl Errno {
+            $(pub(crate) const $name: Self = Self(errno::$name);)*
+        }
+    };
+}
+
+names! {
+    E2BIG EACCES EAGAIN EBADF ECHILD EEXIST EFAULT EINTR EINVAL EISDIR ELOOP EMFILE ENODEV ENOENT ENOEXEC ENOMEM ENOSYS
+    ENOTDIR ENOTEMPTY ENOTTY EPIPE ERANGE ESPIPE ESRCH ETIMEDOUT
+}
+
+impl Errno {
+    /// What stands in the result register.
+    pub(crate) fn result(self) -> u64 {
+        u64::from(self.0).wrapping_neg()
+    }
+}
+
+impl fmt::Display for Errno {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "errno {}", self.0)
+    }
+}
+
+impl From<MmError> for Errno {
+    fn from(error: MmError) -> Self {
+        Self(u32::from(error.errno().number()))
+    }
+}
+
+impl From<FaultError> for Errno {
+    fn from(error: FaultError) -> Self {
+        match error {
+            FaultError::OutOfMemory(_) => Self::ENOMEM,
+            FaultError::NotMapped { .. }
+            | FaultError::NotAllowed { .. }
+            | FaultError::PastEnd { .. }
+            | FaultError::Device { .. } => Self::EFAULT,
+        }
+    }
+}
+
+impl From<alloc::collections::TryReserveError> for Errno {
+    fn from(_: alloc::collections::TryReserveError) -> Self {
+        Self::ENOMEM
+    }
+}

@@ -1,0 +1,343 @@
+//! A program's image: from an ELF file to a space with its mappings, its stack filled and its registers (`load_elf_binary`).
+//!
+//! Static programs only, at fixed addresses or anywhere. Segments are private mappings of the file, as Linux makes them, so that their pages
+//! come by faults.
+//!
+//! Not guaranteed: interpreters (`PT_INTERP` is refused), executable stacks, randomised addresses: everything lies where Linux puts it when
+//! randomisation is off.
+
+use crate::errno::Errno;
+use crate::file::Files;
+use crate::finish;
+use crate::memory::{FileObject, SpaceHandle, mm};
+use crate::options::Options;
+use crate::signal::{self, Actions, SignalSet};
+use crate::task::{self, FIRST, Process, Thread};
+use crate::tree::{self, Kind, Node};
+use alloc::boxed::Box;
+use alloc::string::{String, ToString};
+use alloc::sync::Arc;
+use alloc::vec;
+use alloc::vec::Vec;
+use elf::ElfBytes;
+use elf::abi::{ET_DYN, ET_EXEC, PF_R, PF_W, PF_X, PT_INTERP, PT_LOAD};
+use elf::endian::LittleEndian;
+use elf::file::FileHeader;
+use elf::segment::ProgramHeader;
+use linux_raw_sys::auxvec;
+use pagewright_arch::Isa;
+use pagewright_hal::{Machine, UserContext};
+use pagewright_mm::space::FileMapping;
+use pagewright_mm::{MapFlags, MapRequest};
+use pagewright_types::{PAGE_SIZE, PageRange, Rights, VirtAddr};
+use spin::Mutex;
+
+/// Where a program lies that can lie anywhere (`ELF_ET_DYN_BASE`: two thirds of user memory).
+fn anywhere() -> VirtAddr {
+    VirtAddr::new(user_end().raw() / 3 * 2).align_down(PAGE_SIZE)
+}
+
+fn user_end() -> VirtAddr {
+    <<Machine as pagewright_arch::Effects>::Isa as Isa>::USER_END
+}
+
+/// What the stack begins with; it grows by faults (`setup_arg_pages`).
+const STACK_AT_START: u64 = 132 << 10;
+/// `RLIMIT_STACK`.
+pub(crate) const STACK_LIMIT: u64 = 8 << 20;
+/// Bytes of arguments and environment together.
+const STRINGS_MAX: usize = 2 << 20;
+#[cfg(target_arch = "x86_64")]
+const MACHINE: (u16, &str) = (elf::abi::EM_X86_64, "x86_64");
+#[cfg(target_arch = "aarch64")]
+const MACHINE: (u16, &str) = (elf::abi::EM_AARCH64, "aarch64");
+
+/// What `execve` asks for.
+pub(crate) struct Request {
+    /// Absolute, or from the thread's directory.
+    pub(crate) path: String,
+    pub(crate) arguments: Vec<Vec<u8>>,
+    pub(crate) environment: Vec<Vec<u8>>,
+}
+
+/// A program ready to run. The CPU that made it runs its space.
+pub(crate) struct Image {
+    pub(crate) space: Arc<SpaceHandle>,
+    pub(crate) context: UserContext,
+    pub(crate) path: String,
+    pub(crate) trampoline: VirtAddr,
+}
+
+/// What the stack must tell.
+struct Program {
+    entry: u64,
+    headers: u64,
+    header_count: u64,
+}
+
+/// Makes the image. On an error the CPU may run no space.
+pub(crate) fn load(request: &Request) -> Result<Image, Errno> {
+    let node = tree::find(&request.path, true)?;
+    if node.is_directory() {
+        return Err(Errno::EACCES);
+    }
+    // A script names its interpreter in the first line.
+    if let Some(request) = script(&node, request) {
+        return load(&request);
+    }
+    let object = node.object().map_err(|_| Errno::EACCES)?;
+    let space = Arc::new(SpaceHandle(mm().new_space()?));
+    match fill(&space, &node, &object, request) {
+        Ok((context, trampoline)) => {
+            Ok(Image { space, context, path: node.path.clone(), trampoline })
+        }
+        Err(error) => {
+            // The half-made space ends with its handle; this CPU must not run it then.
+            mm().tlb().leave();
+            Err(error)
+        }
+    }
+}
+
+fn fill(
+    space: &SpaceHandle,
+    node: &Node,
+    object: &pagewright_sync::Arc<FileObject>,
+    request: &Request,
+) -> Result<(UserContext, VirtAddr), Errno> {
+    mm().tlb().switch_to(space.0.table().context());
+    let program = map(space, node, object)?;
+    let sp = stack(space, &program, request)?;
+    Ok((UserContext::new(VirtAddr::new(program.entry), sp), trampoline(space)?))
+}
+
+fn script(node: &Node, request: &Request) -> Option<Request> {
+    let Kind::File(bytes) = &*node.kind.lock() else { return None };
+    let line = bytes.all().strip_prefix(b"#!")?.split(|byte| *byte == b'\n').next()?;
+    let line = core::str::from_utf8(line).ok()?.trim();
+    let (interpreter, option) = line.split_once(' ').unwrap_or((line, ""));
+    let mut arguments = vec![interpreter.as_bytes().to_vec()];
+    if !option.trim().is_empty() {
+        arguments.push(option.trim().as_bytes().to_vec());
+    }
+    arguments.push(request.path.as_bytes().to_vec());
+    arguments.extend(request.arguments.iter().skip(1).cloned());
+    Some(Request { path: interpreter.to_string(), arguments, environment: request.environment.clone() })
+}
+
+fn headers(bytes: &[u8]) -> Result<(FileHeader<LittleEndian>, Vec<ProgramHeader>), Errno> {
+    let file = ElfBytes::<LittleEndian>::minimal_parse(bytes).map_err(|_| Errno::ENOEXEC)?;
+    let headers = file.segments().ok_or(Errno::ENOEXEC)?.iter().collect();
+    Ok((file.ehdr, headers))
+}
+
+/// Maps the segments.
+fn map(space: &SpaceHandle, node: &Node, object: &pagewright_sync::Arc<FileObject>) -> Result<Program, Errno> {
+    // Faults read the file while it is mapped, so it is locked only for its headers.
+    let (header, headers) = match &*node.kind.lock() {
+        Kind::File(bytes) => headers(bytes.all())?,
+        _ => return Err(Errno::EACCES),
+    };
+    if header.e_machine != MACHINE.0 || headers.iter().any(|header| header.p_type == PT_INTERP) {
+        return Err(Errno::ENOEXEC);
+    }
+    let bias = match header.e_type {
+        ET_EXEC => 0,
+        ET_DYN => anywhere().raw(),
+        _ => return Err(Errno::ENOEXEC),
+    };
+    let loads: Vec<&ProgramHeader> = headers.iter().filter(|header| header.p_type == PT_LOAD).collect();
+    for segment in &loads {
+        map_segment(space, object, segment, bias)?;
+    }
+    let end = loads.iter().filter_map(|segment| segment.p_vaddr.checked_add(segment.p_memsz)).max();
+    let end = VirtAddr::new(bias + end.ok_or(Errno::ENOEXEC)?).align_up(PAGE_SIZE).ok_or(Errno::ENOEXEC)?;
+    mm().set_brk_start(&space.0, end);
+    if let Some(code) = loads.iter().find(|segment| segment.p_flags & PF_X != 0) {
+        let start = VirtAddr::new(bias + code.p_vaddr).align_down(PAGE_SIZE);
+        let last = VirtAddr::new(bias + code.p_vaddr + code.p_filesz).align_up(PAGE_SIZE).ok_or(Errno::ENOEXEC)?;
+        mm().set_code(&space.0, PageRange::new(start, last));
+    }
+    let first = loads.iter().find(|segment| segment.p_offset == 0).map_or(0, |segment| segment.p_vaddr);
+    Ok(Program {
+        entry: bias + header.e_entry,
+        headers: bias + first + header.e_phoff,
+        header_count: headers.len() as u64,
+    })
+}
+
+fn rights(flags: u32) -> Rights {
+    let mut rights = Rights::empty();
+    rights.set(Rights::READ, flags & PF_R != 0);
+    rights.set(Rights::WRITE, flags & PF_W != 0);
+    rights.set(Rights::EXEC, flags & PF_X != 0);
+    rights
+}
+
+fn map_segment(
+    space: &SpaceHandle,
+    object: &pagewright_sync::Arc<FileObject>,
+    segment: &ProgramHeader,
+    bias: u64,
+) -> Result<(), Errno> {
+    let address = VirtAddr::new(bias.checked_add(segment.p_vaddr).ok_or(Errno::ENOEXEC)?);
+    let start = address.align_down(PAGE_SIZE);
+    let lead = address.since(start);
+    let offset = segment.p_offset.checked_sub(lead).ok_or(Errno::ENOEXEC)?;
+    let in_file = segment.p_filesz + lead;
+    let flags = MapFlags::PRIVATE | MapFlags::FIXED;
+    if segment.p_filesz > 0 {
+        let file = FileMapping { file: object, offset, opened: Rights::RX };
+        let request = MapRequest { addr: start, len: in_file, rights: rights(segment.p_flags), flags, file: Some(file) };
+        mm().mmap(&space.0, &request)?;
+    }
+    let file_end = start.checked_add(in_file).and_then(|end| end.align_up(PAGE_SIZE)).ok_or(Errno::ENOEXEC)?;
+    let end = address.checked_add(segment.p_memsz).and_then(|end| end.align_up(PAGE_SIZE)).ok_or(Errno::ENOEXEC)?;
+    if end > file_end {
+        let len = end.since(file_end);
+        let flags = flags | MapFlags::ANONYMOUS;
+        let request = MapRequest { addr: file_end, len, rights: rights(segment.p_flags), flags, file: None };
+        mm().mmap(&space.0, &request)?;
+    }
+    // What lies behind the bytes of the file on their last page is zero.
+    let tail = address.add(segment.p_filesz);
+    if segment.p_memsz > segment.p_filesz && segment.p_flags & PF_W != 0 && !tail.is_page_aligned() {
+        let zeroes = vec![0; (PAGE_SIZE - tail.page_offset()) as usize];
+        space.write(tail, &zeroes)?;
+    }
+    Ok(())
+}
+
+/// A page with the code that ends a handler, where programs rely on the kernel's.
+fn trampoline(space: &SpaceHandle) -> Result<VirtAddr, Errno> {
+    if signal::TRAMPOLINE.is_empty() {
+        return Ok(VirtAddr::ZERO);
+    }
+    let code = vdso()?;
+    let file = FileMapping { file: &code, offset: 0, opened: Rights::RX };
+    let request = MapRequest {
+        addr: VirtAddr::ZERO,
+        len: PAGE_SIZE,
+        rights: Rights::RX,
+        flags: MapFlags::PRIVATE,
+        file: Some(file),
+    };
+    Ok(mm().mmap(&space.0, &request)?)
+}
+
+fn vdso() -> Result<pagewright_sync::Arc<FileObject>, Errno> {
+    static VDSO: spin::Once<Arc<Node>> = spin::Once::new();
+    let make = || Node::new("[vdso]", 0o100_555, Kind::File(tree::Bytes::Archive(signal::TRAMPOLINE)));
+    VDSO.call_once(make).object()
+}
+
+/// Maps the stack and fills it: strings, auxiliary vector, environment, arguments. Returns the stack pointer.
+fn stack(space: &SpaceHandle, program: &Program, request: &Request) -> Result<VirtAddr, Errno> {
+    let top = user_end();
+    let flags = MapFlags::PRIVATE | MapFlags::FIXED | MapFlags::ANONYMOUS | MapFlags::GROWSDOWN;
+    let start = VirtAddr::new(top.raw() - STACK_AT_START);
+    let map = MapRequest { addr: start, len: STACK_AT_START, rights: Rights::RW, flags, file: None };
+    mm().mmap(&space.0, &map)?;
+    mm().set_stack_limit(&space.0, STACK_LIMIT);
+    let strings: usize = request.arguments.iter().chain(&request.environment).map(|string| string.len() + 1).sum();
+    if strings > STRINGS_MAX {
+        return Err(Errno::E2BIG);
+    }
+    let mut at = top.raw() - 8;
+    let mut put = |bytes: &[u8]| -> Result<u64, Errno> {
+        at -= bytes.len() as u64;
+        space.write(VirtAddr::new(at), bytes)?;
+        Ok(at)
+    };
+    let mut string = |text: &[u8]| {
+        let mut bytes = text.to_vec();
+        bytes.push(0);
+        put(&bytes)
+    };
+    let name = string(request.path.as_bytes())?;
+    let environment = request.environment.iter().rev().map(|text| string(text)).collect::<Result<Vec<_>, _>>()?;
+    let arguments = request.arguments.iter().rev().map(|text| string(text)).collect::<Result<Vec<_>, _>>()?;
+    let platform = string(MACHINE.1.as_bytes())?;
+    let random = string(&[0x5a; 15])?;
+    let mut words = vec![arguments.len() as u64];
+    words.extend(arguments.iter().rev());
+    words.push(0);
+    words.extend(environment.iter().rev());
+    words.push(0);
+    for (kind, value) in auxiliary(program, name, platform, random) {
+        words.extend([u64::from(kind), value]);
+    }
+    let sp = (random - words.len() as u64 * 8) & !15;
+    let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
+    space.write(VirtAddr::new(sp), &bytes)?;
+    mm().set_stack_start(&space.0, VirtAddr::new(sp));
+    Ok(VirtAddr::new(sp))
+}
+
+fn auxiliary(program: &Program, name: u64, platform: u64, random: u64) -> [(u32, u64); 18] {
+    [
+        (auxvec::AT_PHDR, program.headers),
+        (auxvec::AT_PHENT, 56),
+        (auxvec::AT_PHNUM, program.header_count),
+        (auxvec::AT_PAGESZ, PAGE_SIZE),
+        (auxvec::AT_BASE, 0),
+        (auxvec::AT_FLAGS, 0),
+        (auxvec::AT_ENTRY, program.entry),
+        (auxvec::AT_UID, 0),
+        (auxvec::AT_EUID, 0),
+        (auxvec::AT_GID, 0),
+        (auxvec::AT_EGID, 0),
+        (auxvec::AT_SECURE, 0),
+        (auxvec::AT_CLKTCK, 100),
+        (auxvec::AT_HWCAP, pagewright_hal::hardware_capabilities()),
+        (auxvec::AT_RANDOM, random),
+        (auxvec::AT_EXECFN, name),
+        (auxvec::AT_PLATFORM, platform),
+        (auxvec::AT_NULL, 0),
+    ]
+}
+
+/// What the first program finds in its environment.
+const ENVIRONMENT: [&str; 3] = ["HOME=/", "PATH=/bin:/sbin:/usr/bin:/usr/sbin", "TERM=linux"];
+
+/// Makes the first process and its only thread ready.
+pub(crate) fn start_first(options: &Options) {
+    let Some(path) = options.command.first() else { panic!("the command line names no program") };
+    let request = Request {
+        path: tree::absolute("/", path),
+        arguments: options.command.iter().map(|argument| argument.as_bytes().to_vec()).collect(),
+        environment: ENVIRONMENT.iter().map(|text| text.as_bytes().to_vec()).collect(),
+    };
+    let image = match load(&request) {
+        Ok(image) => image,
+        Err(error) => {
+            finish::say(format_args!("{path} can't be run: {error}"));
+            finish::end(task::End::Exit(127))
+        }
+    };
+    mm().tlb().enter_lazy();
+    let mut state = task::state();
+    let id = state.new_id();
+    debug_assert_eq!(id, FIRST, "the first process is the first");
+    state.processes.insert(id, Process::new(id, id, id, image.path));
+    let mut actions = Actions::new();
+    actions.trampoline = image.trampoline;
+    state.make_ready(Box::new(Thread {
+        id,
+        process: id,
+        context: image.context,
+        space: image.space,
+        files: Arc::new(Mutex::new(Files::first())),
+        directory: Arc::new(Mutex::new(String::from("/"))),
+        actions: Arc::new(Mutex::new(actions)),
+        blocked: SignalSet::default(),
+        blocked_before: None,
+        signal_stack: (0, 0),
+        clear_at_exit: VirtAddr::ZERO,
+        set_at_start: VirtAddr::ZERO,
+        call: (0, 0),
+        progress: 0,
+        resume: None,
+        deadline: None,
+    }));
+}

@@ -1,0 +1,120 @@
+//! Descriptors and what they are open on.
+//!
+//! [`Files`] is a process's table; [`Open`] is shared by whoever inherited or duplicated a descriptor, offset included.
+//!
+//! Not guaranteed: locks on files, `O_SYNC`, `O_DIRECT`.
+
+use crate::errno::Errno;
+use crate::pipe;
+use crate::tree::{Kind, Node};
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use linux_raw_sys::general as linux;
+use spin::Mutex;
+
+/// Descriptors that a process may have.
+pub(crate) const LIMIT: usize = 1024;
+
+/// What a descriptor is open on.
+pub(crate) enum Target {
+    Node(Arc<Node>),
+    Pipe(pipe::End),
+}
+
+/// An open file.
+pub(crate) struct Open {
+    pub(crate) target: Target,
+    pub(crate) offset: Mutex<u64>,
+    /// `O_ACCMODE`, `O_APPEND`, `O_NONBLOCK`.
+    pub(crate) flags: Mutex<u32>,
+}
+
+impl Open {
+    pub(crate) fn new(target: Target, flags: u32) -> Arc<Self> {
+        Arc::new(Self { target, offset: Mutex::new(0), flags: Mutex::new(flags) })
+    }
+
+    pub(crate) fn has(&self, flag: u32) -> bool {
+        *self.flags.lock() & flag != 0
+    }
+
+    pub(crate) fn can_read(&self) -> bool {
+        *self.flags.lock() & linux::O_ACCMODE != linux::O_WRONLY
+    }
+
+    pub(crate) fn can_write(&self) -> bool {
+        *self.flags.lock() & linux::O_ACCMODE != linux::O_RDONLY
+    }
+
+    /// The node, where there is one.
+    pub(crate) fn node(&self) -> Option<&Arc<Node>> {
+        match &self.target {
+            Target::Node(node) => Some(node),
+            Target::Pipe(_) => None,
+        }
+    }
+}
+
+/// One descriptor.
+#[derive(Clone)]
+pub(crate) struct Descriptor {
+    pub(crate) open: Arc<Open>,
+    pub(crate) close_on_exec: bool,
+}
+
+/// A process's descriptors.
+#[derive(Clone, Default)]
+pub(crate) struct Files(Vec<Option<Descriptor>>);
+
+impl Files {
+    /// What the first process finds: nothing to read, and the serial line.
+    pub(crate) fn first() -> Self {
+        let node = |path, kind| Target::Node(Node::new(path, 0o020_666, kind));
+        let input = Open::new(node("/dev/null", Kind::Null), linux::O_RDONLY);
+        let output = Open::new(node("/dev/console", Kind::Console), linux::O_WRONLY);
+        let all = [input, output.clone(), output];
+        Self(all.into_iter().map(|open| Some(Descriptor { open, close_on_exec: false })).collect())
+    }
+
+    pub(crate) fn get(&self, number: u64) -> Result<&Descriptor, Errno> {
+        self.0.get(number as usize).and_then(Option::as_ref).ok_or(Errno::EBADF)
+    }
+
+    pub(crate) fn get_mut(&mut self, number: u64) -> Result<&mut Descriptor, Errno> {
+        self.0.get_mut(number as usize).and_then(Option::as_mut).ok_or(Errno::EBADF)
+    }
+
+    /// Puts a descriptor at the lowest free number from `least` on.
+    pub(crate) fn add(&mut self, descriptor: Descriptor, least: u64) -> Result<u64, Errno> {
+        let number = (least as usize..).find(|number| self.0.get(*number).is_none_or(Option::is_none));
+        let number = number.filter(|number| *number < LIMIT).ok_or(Errno::EMFILE)?;
+        self.place(number, descriptor);
+        Ok(number as u64)
+    }
+
+    /// Puts a descriptor at a number, and returns what was there.
+    pub(crate) fn set(&mut self, number: u64, descriptor: Descriptor) -> Result<Option<Descriptor>, Errno> {
+        if number as usize >= LIMIT {
+            return Err(Errno::EBADF);
+        }
+        Ok(self.place(number as usize, descriptor))
+    }
+
+    fn place(&mut self, number: usize, descriptor: Descriptor) -> Option<Descriptor> {
+        if self.0.len() <= number {
+            self.0.resize(number + 1, None);
+        }
+        self.0[number].replace(descriptor)
+    }
+
+    /// Takes a descriptor out. The caller drops it without locks.
+    pub(crate) fn take(&mut self, number: u64) -> Result<Descriptor, Errno> {
+        self.0.get_mut(number as usize).and_then(Option::take).ok_or(Errno::EBADF)
+    }
+
+    /// Takes out all that a new program shall not have.
+    pub(crate) fn take_close_on_exec(&mut self) -> Vec<Descriptor> {
+        let closing = self.0.iter_mut().filter(|slot| slot.as_ref().is_some_and(|open| open.close_on_exec));
+        closing.filter_map(Option::take).collect()
+    }
+}

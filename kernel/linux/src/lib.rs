@@ -1,0 +1,72 @@
+//! Linux's system calls for static programs, over Pagewright's memory manager.
+//!
+//! A kernel with as much Linux in it as its programs need, and no more: what is missing answers `ENOSYS` and is listed at power-off.
+//!
+//! | module | what |
+//! | --- | --- |
+//! | `memory` | the one [`Mm`](pagewright_mm::Mm), and copies from and to a program's memory |
+//! | `task` | threads and processes, who is ready and who sleeps |
+//! | `cpu` | what each CPU does: pick a thread, run it, serve its trap |
+//! | `exec` | a program's image from an ELF file |
+//! | `file`, `tree`, `pipe` | descriptors; the tree of files from the initramfs; pipes |
+//! | `signal` | what signals do, and the frames of handlers |
+//! | `call/` | one family of system calls a file |
+//! | `finish` | power-off: counters, what was missing, what O4 needs to know |
+//!
+//! Protocol: a call that must wait says on what ([`task::Wait`]) and gives its CPU back; when it is woken it is made again, or gets its
+//! answer from whoever woke it. So there is one kernel stack a CPU, and nothing is held while something sleeps. One lock guards threads
+//! and processes (`task::State`); it may be held over calls of the memory manager, and never the other way round.
+//!
+//! Not guaranteed: a Linux. No users, no permissions, no disks; files live in memory.
+#![no_std]
+#![forbid(unsafe_code)]
+
+extern crate alloc;
+
+mod call;
+mod cpu;
+mod errno;
+mod exec;
+mod file;
+mod finish;
+mod memory;
+mod options;
+mod pipe;
+mod signal;
+mod task;
+mod tree;
+
+use pagewright_hal::{BootInfo, Kernel};
+
+/// The kernel of the image.
+#[derive(Debug)]
+pub struct Linux;
+
+impl Linux {
+    /// It has no state of its own: the machine is one.
+    #[expect(clippy::new_without_default, reason = "a constant, for a static")]
+    pub const fn new() -> Self {
+        Self
+    }
+}
+
+impl Kernel for Linux {
+    fn boot(&self, info: &'static BootInfo) {
+        let options = options::Options::parse(info.command_line);
+        memory::start(info, &options);
+        tree::start(info.initrd);
+        exec::start_first(&options);
+    }
+
+    fn run(&self) -> ! {
+        cpu::run()
+    }
+
+    fn on_kick(&self) {
+        memory::mm().tlb().on_kick();
+    }
+
+    fn more_memory(&self, bytes: usize) -> Option<&'static mut [u8]> {
+        memory::for_heap(bytes)
+    }
+}

@@ -1,0 +1,143 @@
+//! The one memory manager of the machine, and a program's memory as the kernel reads and writes it.
+
+use crate::errno::Errno;
+use crate::options::Options;
+use alloc::vec::Vec;
+use pagewright_hal::user::{self, UserFault};
+use pagewright_hal::{BootInfo, Machine};
+use pagewright_mm::{FaultError, Mm};
+use pagewright_sync::Arc;
+use pagewright_tlb::frames::{Layout, NodeSpec};
+use pagewright_types::{Order, PAGE_SIZE, VirtAddr};
+use spin::Once;
+
+/// An address space of this machine.
+pub(crate) type Space = pagewright_mm::Space<Machine>;
+/// A file of this machine, as the memory manager sees it.
+pub(crate) type FileObject = pagewright_mm::file::FileObject<Machine>;
+
+static MM: Once<Mm<Machine>> = Once::new();
+
+/// The memory manager.
+///
+/// # Panics
+/// Before [`start`].
+pub(crate) fn mm() -> &'static Mm<Machine> {
+    MM.get().expect("started at boot")
+}
+
+/// Starts it over the memory that is free.
+pub(crate) fn start(info: &BootInfo, options: &Options) {
+    let nodes: Vec<NodeSpec<'_>> =
+        info.nodes.iter().map(|node| NodeSpec { id: node.id, ranges: &node.ranges, cpus: node.cpus }).collect();
+    let layout = Layout { distances: info.distances.as_deref(), ..Layout::new(&nodes) };
+    MM.call_once(|| match Mm::try_new(Machine, &layout, options.knobs()) {
+        Ok(mm) => mm,
+        Err(error) => panic!("the memory manager does not start: {error}"),
+    });
+}
+
+/// A block of frames for the heap.
+pub(crate) fn for_heap(bytes: usize) -> Option<&'static mut [u8]> {
+    let mm = MM.get()?;
+    let pages = (bytes as u64).div_ceil(PAGE_SIZE).next_power_of_two();
+    let order = Order::try_new(pages.trailing_zeros() as u8)?;
+    let block = mm.tlb().alloc(mm.tlb().request(order)).ok()?;
+    Some(Machine::keep(block))
+}
+
+/// An address space that is ended with its last handle. Whoever drops that has left the space.
+pub(crate) struct SpaceHandle(pub(crate) Arc<Space>);
+
+impl Drop for SpaceHandle {
+    fn drop(&mut self) {
+        mm().end_space(&self.0);
+    }
+}
+
+/// The longest string that is taken from a program: a path, or an argument.
+const STRING_MAX: usize = 128 << 10;
+
+impl SpaceHandle {
+    /// Serves a fault of the kernel's own access to the program's memory.
+    fn serve(&self, fault: UserFault) -> Result<usize, FaultError> {
+        mm().fault(&self.0, fault.va, fault.access)?;
+        Ok(fault.done)
+    }
+
+    /// Copies from the program's memory. This CPU runs the space.
+    pub(crate) fn read(&self, from: VirtAddr, to: &mut [u8]) -> Result<(), Errno> {
+        let mut done = 0;
+        while let Err(fault) = user::read(from.checked_add(done as u64).ok_or(Errno::EFAULT)?, &mut to[done..]) {
+            done += self.serve(fault)?;
+        }
+        Ok(())
+    }
+
+    /// Copies to the program's memory.
+    pub(crate) fn write(&self, to: VirtAddr, from: &[u8]) -> Result<(), Errno> {
+        let mut done = 0;
+        while let Err(fault) = user::write(to.checked_add(done as u64).ok_or(Errno::EFAULT)?, &from[done..]) {
+            done += self.serve(fault)?;
+        }
+        Ok(())
+    }
+
+    /// Loads an aligned word in one access.
+    pub(crate) fn load_u32(&self, from: VirtAddr) -> Result<u32, Errno> {
+        loop {
+            match user::load_u32(from) {
+                Ok(value) => return Ok(value),
+                Err(fault) => self.serve(fault)?,
+            };
+        }
+    }
+
+    /// Copies an array of bytes.
+    pub(crate) fn read_array<const N: usize>(&self, from: VirtAddr) -> Result<[u8; N], Errno> {
+        let mut bytes = [0; N];
+        self.read(from, &mut bytes)?;
+        Ok(bytes)
+    }
+
+    /// Loads a number.
+    pub(crate) fn read_u64(&self, from: VirtAddr) -> Result<u64, Errno> {
+        self.read_array(from).map(u64::from_le_bytes)
+    }
+
+    /// Stores a number.
+    pub(crate) fn write_u32(&self, to: VirtAddr, value: u32) -> Result<(), Errno> {
+        self.write(to, &value.to_le_bytes())
+    }
+
+    /// Stores a number.
+    pub(crate) fn write_u64(&self, to: VirtAddr, value: u64) -> Result<(), Errno> {
+        self.write(to, &value.to_le_bytes())
+    }
+
+    /// Copies `len` bytes into memory of the kernel's.
+    pub(crate) fn read_vec(&self, from: VirtAddr, len: usize) -> Result<Vec<u8>, Errno> {
+        let mut bytes = Vec::new();
+        bytes.try_reserve_exact(len)?;
+        bytes.resize(len, 0);
+        self.read(from, &mut bytes)?;
+        Ok(bytes)
+    }
+
+    /// Copies a string that ends with a zero, page by page.
+    pub(crate) fn read_string(&self, from: VirtAddr) -> Result<Vec<u8>, Errno> {
+        let mut bytes = Vec::new();
+        loop {
+            let at = from.checked_add(bytes.len() as u64).ok_or(Errno::EFAULT)?;
+            let part = self.read_vec(at, ((PAGE_SIZE - at.page_offset()) as usize).min(256))?;
+            if let Some(end) = part.iter().position(|byte| *byte == 0) {
+                bytes.extend_from_slice(&part[..end]);
+                return Ok(bytes);
+            }
+            bytes.extend_from_slice(&part);
+            if bytes.len() > STRING_MAX {
+                return Err(Errno::E2BIG);
+            }
+        }
+    }
+}

@@ -1,0 +1,87 @@
+//! The kernel's command line: `name=value` words, then `--` and the program with its arguments.
+//!
+//! A word that nobody knows, and a setting that is refused, end the machine: a run under another configuration than was asked for would
+//! prove nothing.
+
+use alloc::string::String;
+use alloc::vec::Vec;
+use pagewright_mm::{Knob, Knobs};
+
+/// What the command line asks for.
+#[derive(Debug, Default)]
+pub(crate) struct Options {
+    /// Settings of the memory manager.
+    pub(crate) set: Vec<(Knob, u64)>,
+    /// Whether calls and faults are recorded (`record`).
+    pub(crate) record: bool,
+    /// The program and its arguments.
+    pub(crate) command: Vec<String>,
+}
+
+impl Options {
+    /// # Panics
+    /// When a word is not known.
+    pub(crate) fn parse(line: &str) -> Self {
+        let mut options = Self::default();
+        let (words, command) = line.split_once("-- ").unwrap_or((line, ""));
+        for word in words.split_whitespace() {
+            options.word(word);
+        }
+        options.command = split(command);
+        options
+    }
+
+    fn word(&mut self, word: &str) {
+        if word == "record" {
+            self.record = true;
+            return;
+        }
+        let setting = word.strip_prefix("set.").and_then(|word| word.split_once('='));
+        let known = setting.and_then(|(name, value)| {
+            let knob = Knob::ALL.iter().find(|knob| knob.name() == name)?;
+            Some((*knob, value.parse().ok()?))
+        });
+        let Some(known) = known else { panic!("command line: unknown word {word}") };
+        self.set.push(known);
+    }
+
+    /// The settings.
+    ///
+    /// # Panics
+    /// When a value is refused.
+    pub(crate) fn knobs(&self) -> Knobs {
+        let knobs = Knobs::default();
+        for (knob, value) in &self.set {
+            if let Err(error) = knobs.set(*knob, *value) {
+                panic!("command line: {error}");
+            }
+        }
+        knobs
+    }
+}
+
+/// Splits at blanks; `%xx` stands for the byte with that hexadecimal number, blanks among them.
+fn split(line: &str) -> Vec<String> {
+    line.split(' ').filter(|word| !word.is_empty()).map(unescape).collect()
+}
+
+fn unescape(word: &str) -> String {
+    let mut bytes = Vec::new();
+    let mut rest = word.as_bytes();
+    while let Some((&byte, after)) = rest.split_first() {
+        let code = after.get(..2).filter(|_| byte == b'%').and_then(|digits| core::str::from_utf8(digits).ok());
+        match code.and_then(|digits| u8::from_str_radix(digits, 16).ok()) {
+            // An empty argument.
+            Some(0) => rest = &after[2..],
+            Some(code) => {
+                bytes.push(code);
+                rest = &after[2..];
+            }
+            None => {
+                bytes.push(byte);
+                rest = after;
+            }
+        }
+    }
+    String::from_utf8_lossy(&bytes).into_owned()
+}

@@ -1,0 +1,100 @@
+//! Pipes.
+//!
+//! Whoever finds a pipe empty or full sleeps ([`Wait::Pipe`](crate::task::Wait)); every change wakes all who wait for any pipe, and they look
+//! again.
+//!
+//! Not guaranteed: `O_DIRECT`, other capacities, speed.
+
+use crate::task;
+use alloc::collections::VecDeque;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use spin::Mutex;
+
+/// Bytes that a pipe holds.
+pub(crate) const CAPACITY: usize = 64 << 10;
+/// Bytes that are written all at once or not yet (`PIPE_BUF`).
+pub(crate) const ATOMIC: usize = 4096;
+
+#[derive(Default)]
+struct Pipe {
+    bytes: VecDeque<u8>,
+    readers: u32,
+    writers: u32,
+}
+
+/// One end of a pipe.
+pub(crate) struct End {
+    pipe: Arc<Mutex<Pipe>>,
+    writes: bool,
+}
+
+/// What an end can do now.
+pub(crate) enum Ready {
+    /// Bytes were moved; none at the end of the file.
+    Moved(usize),
+    /// Nothing can be moved now.
+    Wait,
+    /// Nobody will ever read.
+    Broken,
+}
+
+/// A pipe's two ends, reader first.
+pub(crate) fn new() -> (End, End) {
+    let pipe = Arc::new(Mutex::new(Pipe { readers: 1, writers: 1, ..Pipe::default() }));
+    (End { pipe: pipe.clone(), writes: false }, End { pipe, writes: true })
+}
+
+impl End {
+    pub(crate) fn writes(&self) -> bool {
+        self.writes
+    }
+
+    /// Takes up to `most` bytes out.
+    pub(crate) fn read(&self, most: usize, to: &mut Vec<u8>) -> Ready {
+        let mut pipe = self.pipe.lock();
+        let count = most.min(pipe.bytes.len());
+        if count == 0 && pipe.writers > 0 && most > 0 {
+            return Ready::Wait;
+        }
+        to.extend(pipe.bytes.drain(..count));
+        Ready::Moved(count)
+    }
+
+    /// Puts bytes in, as many as fit; few only all together.
+    pub(crate) fn write(&self, from: &[u8]) -> Ready {
+        let mut pipe = self.pipe.lock();
+        if pipe.readers == 0 {
+            return Ready::Broken;
+        }
+        let room = CAPACITY - pipe.bytes.len();
+        let count = if from.len() <= ATOMIC && room < from.len() { 0 } else { room.min(from.len()) };
+        if count == 0 && !from.is_empty() {
+            return Ready::Wait;
+        }
+        pipe.bytes.extend(&from[..count]);
+        Ready::Moved(count)
+    }
+
+    /// Whether a read (of a reader) or a small write (of a writer) would not wait, and whether the other side is gone.
+    pub(crate) fn poll(&self) -> (bool, bool) {
+        let pipe = self.pipe.lock();
+        if self.writes {
+            (CAPACITY - pipe.bytes.len() >= ATOMIC, pipe.readers == 0)
+        } else {
+            (!pipe.bytes.is_empty(), pipe.writers == 0)
+        }
+    }
+}
+
+impl Drop for End {
+    /// Takes the lock on threads; nobody drops an end under it.
+    fn drop(&mut self) {
+        {
+            let mut pipe = self.pipe.lock();
+            let side = if self.writes { &mut pipe.writers } else { &mut pipe.readers };
+            *side -= 1;
+        }
+        task::state().wake_pipes();
+    }
+}

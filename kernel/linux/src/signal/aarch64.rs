@@ -1,0 +1,102 @@
+//! Handlers' frames on arm64 (`struct rt_sigframe` of `arch/arm64/kernel/signal.c`).
+//!
+//! ```text
+//!   sp      siginfo (128 bytes)                ← stack pointer of the handler
+//!   +128    ucontext: flags, stack, mask; at +176 the sigcontext: address, x0 to x30, sp, pc, pstate; at +464 the records
+//!           (FPSIMD, end), 4096 bytes
+//!   +4688   a frame record: x29, x30
+//! ```
+
+use super::{Action, Info, SignalSet};
+use crate::errno::Errno;
+use crate::task::Thread;
+use linux_raw_sys::general as linux;
+use pagewright_types::VirtAddr;
+
+/// `mov x8, #139; svc #0`: what ends a handler. C libraries rely on the kernel's (the vdso).
+pub(crate) const TRAMPOLINE: &[u8] = &[0x68, 0x11, 0x80, 0xd2, 0x01, 0x00, 0x00, 0xd4];
+
+const UCONTEXT: usize = 128;
+const STACK: usize = UCONTEXT + 16;
+const MASK: usize = UCONTEXT + 40;
+const SIGCONTEXT: usize = UCONTEXT + 176;
+const REGISTERS: usize = SIGCONTEXT + 8;
+const RECORDS: usize = SIGCONTEXT + 288;
+const SIZE: usize = RECORDS + 4096;
+/// Head, status and control words, 32 registers, end.
+const USED: usize = 16 + 512 + 16;
+const FPSIMD_MAGIC: u32 = 0x4650_8001;
+const FPSIMD_SIZE: u32 = 528;
+
+fn put(bytes: &mut [u8], at: usize, value: u64) {
+    bytes[at..at + 8].copy_from_slice(&value.to_le_bytes());
+}
+
+fn get(bytes: &[u8], at: usize) -> u64 {
+    bytes[at..at + 8].try_into().map_or(0, u64::from_le_bytes)
+}
+
+/// Makes the thread go on in the handler.
+pub(super) fn push(thread: &mut Thread, info: Info, action: &Action, mask: SignalSet) -> Result<(), Errno> {
+    thread.context.save();
+    let r = thread.context.registers;
+    let (start, len) = thread.signal_stack;
+    let on_stack = (start..start + len).contains(&r.sp);
+    let wants = action.flags & u64::from(linux::SA_ONSTACK) != 0 && len > 0 && !on_stack;
+    let top = if wants { start + len } else { r.sp };
+    let link = (top & !15).wrapping_sub(16);
+    let frame = link.wrapping_sub(SIZE as u64);
+    let mut bytes = [0; RECORDS + USED];
+    bytes[..128].copy_from_slice(&info.bytes());
+    put(&mut bytes, STACK, start);
+    put(&mut bytes, STACK + 8, u64::from(if len == 0 { linux::SS_DISABLE } else { 0 }));
+    put(&mut bytes, STACK + 16, len);
+    put(&mut bytes, MASK, mask.0);
+    put(&mut bytes, SIGCONTEXT, info.address.raw());
+    for (index, value) in r.x.into_iter().chain([r.sp, r.pc, r.pstate]).enumerate() {
+        put(&mut bytes, REGISTERS + index * 8, value);
+    }
+    let head = u64::from(FPSIMD_SIZE) << 32 | u64::from(FPSIMD_MAGIC);
+    put(&mut bytes, RECORDS, head);
+    let floating = &thread.context.floating;
+    put(&mut bytes, RECORDS + 8, floating.control << 32 | floating.status & 0xffff_ffff);
+    bytes[RECORDS + 16..RECORDS + 528].copy_from_slice(&floating.registers);
+    thread.space.write(VirtAddr::new(frame), &bytes)?;
+    thread.space.write_u64(VirtAddr::new(link), r.x[29])?;
+    thread.space.write_u64(VirtAddr::new(link + 8), r.x[30])?;
+    let restorer = if action.flags & u64::from(linux::SA_RESTORER) != 0 {
+        action.restorer
+    } else {
+        thread.actions.lock().trampoline.raw()
+    };
+    let r = &mut thread.context.registers;
+    r.x[0] = u64::from(info.signal);
+    r.x[1] = frame;
+    r.x[2] = frame + UCONTEXT as u64;
+    r.x[29] = link;
+    r.x[30] = restorer;
+    r.sp = frame;
+    r.pc = action.handler;
+    Ok(())
+}
+
+/// Puts the registers back that the handler interrupted (`rt_sigreturn`).
+pub(crate) fn pop(thread: &mut Thread) -> Result<(), Errno> {
+    let bytes: [u8; RECORDS + USED] = thread.space.read_array(thread.context.sp())?;
+    if get(&bytes, RECORDS) as u32 == FPSIMD_MAGIC {
+        let words = get(&bytes, RECORDS + 8);
+        let floating = &mut thread.context.floating;
+        (floating.status, floating.control) = (words & 0xffff_ffff, words >> 32);
+        floating.registers.copy_from_slice(&bytes[RECORDS + 16..RECORDS + 528]);
+        thread.context.load();
+    }
+    let r = &mut thread.context.registers;
+    for (index, value) in r.x.iter_mut().enumerate() {
+        *value = get(&bytes, REGISTERS + index * 8);
+    }
+    r.sp = get(&bytes, REGISTERS + 31 * 8);
+    r.pc = get(&bytes, REGISTERS + 32 * 8);
+    r.pstate = get(&bytes, REGISTERS + 33 * 8);
+    thread.blocked = SignalSet(get(&bytes, MASK)).blockable();
+    Ok(())
+}

@@ -1,0 +1,92 @@
+//! Handlers' frames on x86-64 (`struct rt_sigframe` of `arch/x86/include/asm/sigframe.h`).
+//!
+//! ```text
+//!   sp     return address: the restorer       ← stack pointer of the handler
+//!   +8     ucontext (304 bytes)
+//!   +312   siginfo (128 bytes)
+//!   …      FXSAVE area (512 bytes), aligned to 64
+//! ```
+
+use super::{Action, Info, SignalSet};
+use crate::errno::Errno;
+use crate::task::Thread;
+use linux_raw_sys::general as linux;
+use pagewright_types::VirtAddr;
+
+/// Programs bring the code that ends a handler (`SA_RESTORER`), so there is none here.
+pub(crate) const TRAMPOLINE: &[u8] = &[];
+
+const RED_ZONE: u64 = 128;
+const UCONTEXT: u64 = 304;
+const FRAME: u64 = 8 + UCONTEXT + 128;
+const FLOATING: u64 = 512;
+/// Offsets in the ucontext.
+const REGISTERS: usize = 40;
+const FLOATING_POINTER: usize = REGISTERS + 184;
+const MASK: usize = 296;
+
+fn put(bytes: &mut [u8], at: usize, value: u64) {
+    bytes[at..at + 8].copy_from_slice(&value.to_le_bytes());
+}
+
+fn get(bytes: &[u8], at: usize) -> u64 {
+    bytes[at..at + 8].try_into().map_or(0, u64::from_le_bytes)
+}
+
+/// Makes the thread go on in the handler.
+pub(super) fn push(thread: &mut Thread, info: Info, action: &Action, mask: SignalSet) -> Result<(), Errno> {
+    thread.context.save();
+    let r = thread.context.registers;
+    let (start, len) = thread.signal_stack;
+    let on_stack = (start..start + len).contains(&r.rsp);
+    let wants = action.flags & u64::from(linux::SA_ONSTACK) != 0 && len > 0 && !on_stack;
+    let top = if wants { start + len } else { r.rsp.wrapping_sub(RED_ZONE) };
+    let floating = top.wrapping_sub(FLOATING) & !63;
+    let frame = (floating.wrapping_sub(FRAME) & !15).wrapping_sub(8);
+    let mut bytes = [0; FRAME as usize];
+    put(&mut bytes, 0, action.restorer);
+    let context = &mut bytes[8..8 + UCONTEXT as usize];
+    put(context, 16, start);
+    put(context, 24, u64::from(if len == 0 { linux::SS_DISABLE } else { 0 }));
+    put(context, 32, len);
+    let saved = [
+        r.r8, r.r9, r.r10, r.r11, r.r12, r.r13, r.r14, r.r15, r.rdi, r.rsi, r.rbp, r.rbx, r.rdx, r.rax, r.rcx, r.rsp, r.rip,
+        r.rflags, 0x2b_0000_0000_0033, 0, 0, 0, info.address.raw(), floating,
+    ];
+    for (index, value) in saved.into_iter().enumerate() {
+        put(context, REGISTERS + index * 8, value);
+    }
+    put(context, MASK, mask.0);
+    bytes[8 + UCONTEXT as usize..].copy_from_slice(&info.bytes());
+    let area = *thread.context.floating.bytes();
+    thread.space.write(VirtAddr::new(floating), &area)?;
+    thread.space.write(VirtAddr::new(frame), &bytes)?;
+    let r = &mut thread.context.registers;
+    r.rsp = frame;
+    r.rip = action.handler;
+    r.rdi = u64::from(info.signal);
+    r.rsi = frame + 8 + UCONTEXT;
+    r.rdx = frame + 8;
+    r.rax = 0;
+    Ok(())
+}
+
+/// Puts the registers back that the handler interrupted (`rt_sigreturn`).
+pub(crate) fn pop(thread: &mut Thread) -> Result<(), Errno> {
+    let context: [u8; UCONTEXT as usize] = thread.space.read_array(thread.context.sp())?;
+    let at = |index: usize| get(&context, REGISTERS + index * 8);
+    let floating = get(&context, FLOATING_POINTER);
+    if floating != 0 {
+        let area: [u8; FLOATING as usize] = thread.space.read_array(VirtAddr::new(floating))?;
+        *thread.context.floating.bytes_mut() = area;
+        thread.context.load();
+    }
+    let r = &mut thread.context.registers;
+    (r.r8, r.r9, r.r10, r.r11) = (at(0), at(1), at(2), at(3));
+    (r.r12, r.r13, r.r14, r.r15) = (at(4), at(5), at(6), at(7));
+    (r.rdi, r.rsi, r.rbp, r.rbx) = (at(8), at(9), at(10), at(11));
+    (r.rdx, r.rax, r.rcx, r.rsp) = (at(12), at(13), at(14), at(15));
+    (r.rip, r.rflags) = (at(16), at(17));
+    thread.blocked = SignalSet(get(&context, MASK)).blockable();
+    Ok(())
+}

@@ -1,0 +1,336 @@
+//! Threads and processes: who is ready, who sleeps and on what.
+//!
+//! A [`Thread`] is owned by the CPU that runs it, by the queue of those that are ready, or by the sleepers. What others may want to know of it
+//! while it runs – its process, signals – is in [`State`], under one lock.
+//!
+//! Protocol of sleeping: a call decides under the lock that it must wait and hands the lock back with its answer ([`Stop::Sleep`]); the CPU
+//! puts the thread among the sleepers before it lets go. So a waker either comes before the decision or finds the sleeper.
+//!
+//! Not guaranteed: fairness between processes, priorities, affinity. There is one queue.
+
+use crate::errno::Errno;
+use crate::file::Files;
+use crate::memory::SpaceHandle;
+use crate::signal::{Actions, SignalSet};
+use alloc::boxed::Box;
+use alloc::collections::{BTreeMap, VecDeque};
+use alloc::string::String;
+use alloc::sync::Arc;
+use pagewright_hal::UserContext;
+use pagewright_types::{CpuMask, SpaceId, VirtAddr};
+use spin::{Mutex, MutexGuard};
+
+/// A thread, or the process whose first thread has this number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Id(pub(crate) u32);
+
+/// The first process; the machine lives as long as it does.
+pub(crate) const FIRST: Id = Id(1);
+
+/// How a process ended, as `wait4` tells it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum End {
+    /// It said so, with a status.
+    Exit(u8),
+    /// A signal killed it.
+    Signal(u8),
+}
+
+impl End {
+    /// The word that `wait4` stores.
+    pub(crate) fn wait_status(self) -> u32 {
+        match self {
+            Self::Exit(status) => u32::from(status) << 8,
+            Self::Signal(signal) => u32::from(signal),
+        }
+    }
+
+    /// What a shell calls it.
+    pub(crate) fn status(self) -> u8 {
+        match self {
+            Self::Exit(status) => status,
+            Self::Signal(signal) => 128 + signal,
+        }
+    }
+}
+
+/// What a sleeper waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Wait {
+    /// A word of memory.
+    Futex(FutexKey),
+    /// A child that changes.
+    Child,
+    /// Some pipe.
+    Pipe,
+    /// A child that was begun by `vfork` to have a space of its own, or to end.
+    Vfork(Id),
+    /// Its deadline.
+    Time,
+    /// A signal.
+    Signal,
+}
+
+/// A word of memory, the same for all who share it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum FutexKey {
+    /// Of one address space.
+    Private(SpaceId, VirtAddr),
+    /// Of a file or shared memory: byte offset.
+    Shared(pagewright_types::FileId, u64),
+}
+
+/// How a sleeper goes on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Resume {
+    /// It makes its call again.
+    Again,
+    /// The call answers this.
+    Answer(u64),
+    /// A signal came: the call is interrupted, or made again if the handler says so.
+    Interrupted,
+}
+
+/// Why a system call does not answer at once with a value.
+pub(crate) enum Stop {
+    /// It fails.
+    Error(Errno),
+    /// It must wait; the lock under which that was decided comes along.
+    Sleep {
+        state: Guard,
+        wait: Wait,
+        /// In ns since boot; then the call answers `late`.
+        deadline: Option<u64>,
+        late: u64,
+    },
+    /// Others go first; then it answers the value.
+    Yield(u64),
+    /// The registers are as they shall be.
+    Done,
+    /// The thread ends.
+    Exit(End),
+    /// The process ends.
+    ExitProcess(End),
+}
+
+impl<E: Into<Errno>> From<E> for Stop {
+    fn from(error: E) -> Self {
+        Self::Error(error.into())
+    }
+}
+
+/// What a system call answers.
+pub(crate) type Answer = Result<u64, Stop>;
+/// The lock on [`State`], taken.
+pub(crate) type Guard = MutexGuard<'static, State>;
+
+/// One thread.
+pub(crate) struct Thread {
+    pub(crate) id: Id,
+    pub(crate) process: Id,
+    pub(crate) context: UserContext,
+    pub(crate) space: Arc<SpaceHandle>,
+    pub(crate) files: Arc<Mutex<Files>>,
+    pub(crate) directory: Arc<Mutex<String>>,
+    pub(crate) actions: Arc<Mutex<Actions>>,
+    /// Signals that it does not want now.
+    pub(crate) blocked: SignalSet,
+    /// What `rt_sigsuspend` will put back.
+    pub(crate) blocked_before: Option<SignalSet>,
+    /// The stack on which handlers run if they ask for it: start and length.
+    pub(crate) signal_stack: (u64, u64),
+    /// Word that is cleared, and on which one sleeper is woken, when the thread ends.
+    pub(crate) clear_at_exit: VirtAddr,
+    /// Word that gets the thread's number before it first runs.
+    pub(crate) set_at_start: VirtAddr,
+    /// The call under way: its number and first argument.
+    pub(crate) call: (u64, u64),
+    /// Bytes that the call under way has moved before it slept.
+    pub(crate) progress: usize,
+    /// How it goes on after it slept.
+    pub(crate) resume: Option<Resume>,
+    /// Until when the call under way waits, once it has begun to.
+    pub(crate) deadline: Option<u64>,
+}
+
+struct Sleeper {
+    thread: Box<Thread>,
+    wait: Wait,
+    deadline: Option<u64>,
+    late: u64,
+}
+
+/// What others know of a process.
+pub(crate) struct Process {
+    pub(crate) parent: Id,
+    pub(crate) group: Id,
+    /// The program's file.
+    pub(crate) path: String,
+    pub(crate) threads: u32,
+    /// Set when all of its threads shall end.
+    pub(crate) ending: Option<End>,
+    /// Set when the last has.
+    pub(crate) ended: Option<End>,
+    /// The parent sleeps until this has a space of its own.
+    pub(crate) vfork: bool,
+    pub(crate) pending: SignalSet,
+    /// The signal that its end sends to its parent, or 0.
+    pub(crate) exit_signal: u8,
+}
+
+impl Process {
+    /// The program's name, as `ps` shows it.
+    pub(crate) fn name(&self) -> &str {
+        self.path.rsplit('/').next().unwrap_or_default()
+    }
+
+    /// A process of one thread.
+    pub(crate) fn new(id: Id, parent: Id, group: Id, path: String) -> Self {
+        let signal = if id == FIRST { 0 } else { crate::signal::SIGCHLD };
+        Self {
+            parent,
+            group,
+            path,
+            threads: 1,
+            ending: None,
+            ended: None,
+            vfork: false,
+            pending: SignalSet::default(),
+            exit_signal: signal,
+        }
+    }
+}
+
+/// Everything about threads that several CPUs may want.
+#[derive(Default)]
+pub(crate) struct State {
+    pub(crate) processes: BTreeMap<Id, Process>,
+    /// Signals for one thread.
+    pub(crate) pending: BTreeMap<Id, SignalSet>,
+    ready: VecDeque<Box<Thread>>,
+    asleep: BTreeMap<Id, Sleeper>,
+    /// CPUs that sleep.
+    idle: CpuMask,
+    last: u32,
+}
+
+static STATE: Mutex<State> = Mutex::new(State {
+    processes: BTreeMap::new(),
+    pending: BTreeMap::new(),
+    ready: VecDeque::new(),
+    asleep: BTreeMap::new(),
+    idle: CpuMask::EMPTY,
+    last: 0,
+});
+
+/// The one lock.
+pub(crate) fn state() -> Guard {
+    STATE.lock()
+}
+
+impl State {
+    /// A number that nobody has had.
+    pub(crate) fn new_id(&mut self) -> Id {
+        self.last += 1;
+        Id(self.last)
+    }
+
+    /// Puts a thread at the end of the queue, and wakes a CPU for it.
+    pub(crate) fn make_ready(&mut self, thread: Box<Thread>) {
+        self.ready.push_back(thread);
+        let sleeping = self.idle.iter().next();
+        if let Some(cpu) = sleeping {
+            self.idle.remove(cpu);
+            pagewright_hal::poke(cpu);
+        }
+    }
+
+    /// The thread that has waited longest.
+    pub(crate) fn next_ready(&mut self) -> Option<Box<Thread>> {
+        self.ready.pop_front()
+    }
+
+    /// Whether somebody waits for a CPU.
+    pub(crate) fn is_anybody_ready(&self) -> bool {
+        !self.ready.is_empty()
+    }
+
+    /// The running CPU has nothing to do, or has again.
+    pub(crate) fn set_idle(&mut self, idle: bool) {
+        let me = pagewright_hal::this_cpu();
+        if idle {
+            self.idle.insert(me);
+        } else {
+            self.idle.remove(me);
+        }
+    }
+
+    /// Lets a thread sleep.
+    pub(crate) fn put_to_sleep(&mut self, thread: Box<Thread>, wait: Wait, deadline: Option<u64>, late: u64) {
+        self.asleep.insert(thread.id, Sleeper { thread, wait, deadline, late });
+    }
+
+    /// Wakes up to `most` of those sleepers that `which` picks; returns how many.
+    pub(crate) fn wake(&mut self, most: usize, resume: Resume, mut which: impl FnMut(&Thread, Wait) -> bool) -> usize {
+        let picked = self.asleep.iter().filter(|(_, sleeper)| which(&sleeper.thread, sleeper.wait));
+        let picked: alloc::vec::Vec<Id> = picked.map(|(id, _)| *id).take(most).collect();
+        for id in &picked {
+            self.wake_one(*id, resume);
+        }
+        picked.len()
+    }
+
+    fn wake_one(&mut self, id: Id, resume: Resume) {
+        if let Some(mut sleeper) = self.asleep.remove(&id) {
+            sleeper.thread.resume = Some(resume);
+            self.make_ready(sleeper.thread);
+        }
+    }
+
+    /// Makes up to `most` sleepers on one word sleep on another (`FUTEX_REQUEUE`); returns how many.
+    pub(crate) fn move_sleepers(&mut self, from: FutexKey, to: FutexKey, most: usize) -> usize {
+        let there = self.asleep.values_mut().filter(|sleeper| sleeper.wait == Wait::Futex(from));
+        there.take(most).map(|sleeper| sleeper.wait = Wait::Futex(to)).count()
+    }
+
+    /// Wakes those whose time has come.
+    pub(crate) fn wake_late(&mut self, now: u64) {
+        let late = self.asleep.iter().filter(|(_, sleeper)| sleeper.deadline.is_some_and(|deadline| deadline <= now));
+        let late: alloc::vec::Vec<(Id, u64)> = late.map(|(id, sleeper)| (*id, sleeper.late)).collect();
+        for (id, answer) in late {
+            self.wake_one(id, Resume::Answer(answer));
+        }
+    }
+
+    /// Wakes everybody who waits for a pipe; each looks again.
+    pub(crate) fn wake_pipes(&mut self) {
+        self.wake(usize::MAX, Resume::Again, |_, wait| wait == Wait::Pipe);
+    }
+
+    /// The process of this number.
+    ///
+    /// # Panics
+    /// When it has been reaped; who runs in it knows that it has not.
+    pub(crate) fn process(&mut self, id: Id) -> &mut Process {
+        match self.processes.get_mut(&id) {
+            Some(process) => process,
+            None => panic!("process {} is gone", id.0),
+        }
+    }
+
+    /// Makes every thread of a process end.
+    pub(crate) fn end_process(&mut self, id: Id, end: End) {
+        let process = self.process(id);
+        if process.ending.is_none() {
+            process.ending = Some(end);
+        }
+        self.wake(usize::MAX, Resume::Interrupted, |thread, _| thread.process == id);
+        // Those that run on other CPUs look when they are interrupted, at the latest by their next tick.
+    }
+}
+
+/// Whether somebody waits for a CPU, as far as can be told without waiting: interrupts may be closed, and whoever has the lock may wait
+/// for this CPU.
+pub(crate) fn may_be_ready() -> bool {
+    STATE.try_lock().is_none_or(|state| state.is_anybody_ready())
+}
