@@ -91,7 +91,9 @@ impl<I: Isa> Space<I> {
                     How::NotWaitedFor => {
                         cpu.interrupt(cpu.others(), move |cpu| cpu.flush_page(va, Reach::Local)).ignore()
                     }
-                    _ => cpu.shoot_down(cpu.others(), move |cpu| cpu.flush_page(va, Reach::Local)),
+                    How::Correct | How::NoFlush | How::TooEarly | How::NotPublished => {
+                        cpu.shoot_down(cpu.others(), move |cpu| cpu.flush_page(va, Reach::Local))
+                    }
                 }
             }
             IsaKind::Aarch64 => {
@@ -384,4 +386,35 @@ fn the_drawing_marks_what_the_finding_speaks_of() {
     assert!(text.matches('►').count() >= 3 && text.lines().count() < 40, "{text}");
     let drawn = text.lines().filter(|line| !line.contains("PAGEWRIGHT_REPLAY"));
     assert!(drawn.clone().all(|line| line.chars().count() <= 100), "{text}");
+}
+
+/// What a CPU got before the schedule began is shown where the finding speaks of it, and only there.
+#[test]
+fn the_drawing_goes_back_to_the_setup() {
+    let outcome = Check::<Aarch64>::new().explore(|machine| {
+        let space = Space::new(machine);
+        let _ = machine.cpu(1).read(PAGE);
+        vec![program(move |cpu| space.unmap(cpu, PAGE, How::OnlyHere))]
+    });
+    outcome.expect_found(Rule::Rights);
+    let text = outcome.to_string();
+    assert!(text.contains("in the calm schedule on 2 CPUs, arm64; it needs no race"), "{text}");
+    let setup: Vec<&str> = text.lines().filter(|line| line.contains(" rest ")).collect();
+    assert!(setup.len() == 1 && setup[0].contains("reads 0x400000: frame 0x2 (walk)"), "{text}");
+}
+
+/// A walk through a table that was given away, and an access that faults, are told.
+#[test]
+fn the_drawing_tells_of_tables_and_faults() {
+    let text = Check::<Aarch64>::new().explore(frees_a_table(How::OnlyHere)).to_string();
+    assert!(text.contains("knows the way to table 0x5"), "{text}");
+    assert!(text.contains("INV-ORACLE-O1: CPU 1 still walks through"), "{text}");
+    let panics = Check::<X86_64>::new().explore(|machine| {
+        let space = Space::new(machine);
+        vec![program(move |cpu| {
+            space.unmap(cpu, PAGE, How::Correct);
+            assert!(cpu.read(PAGE).is_ok(), "it is gone");
+        })]
+    });
+    assert!(panics.to_string().contains("reads 0x400000: fault"), "{panics}");
 }

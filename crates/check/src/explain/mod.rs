@@ -23,7 +23,7 @@ use draw::Line;
 pub(crate) use draw::rows;
 use marks::Mark;
 use pagewright_arch::{IsaKind, Slot};
-use pagewright_sim::explore::{Point, Step, What};
+use pagewright_sim::explore::{Outcome, Point, Step, What};
 use pagewright_types::judge::{Cached, Memory};
 use pagewright_types::{Access, CpuId, PhysAddr, VirtAddr};
 use rustc_hash::FxHashSet;
@@ -112,6 +112,10 @@ impl Merged {
             while let Some(entry) = during.next_if(|entry| last && entry.at <= step.at) {
                 self.entry(entry, true);
             }
+        }
+        // Others may be in the middle of theirs; who panicked has its answer.
+        if let Outcome::Panicked { cpu, .. } = attempt.report.outcome {
+            self.fault(cpu);
         }
         after.iter().filter(|entry| entry.at == 0).for_each(|entry| self.entry(entry, true));
     }
@@ -227,6 +231,10 @@ impl Merged {
                 Some(_) | None => lines.push(line),
             }
             last = origin;
+        }
+        // What a program does until its next stop is past what the finding speaks of.
+        if let Some(end) = lines.iter().rposition(|line| !line.why.is_empty()) {
+            lines.truncate(end + 1);
         }
         lines
     }

@@ -44,16 +44,15 @@ impl fmt::Display for Cpus {
     }
 }
 
-/// What an invalidation names.
-struct Named(Target);
+/// What an invalidation names. On x86-64 there is no form for the last level alone.
+struct Named(IsaKind, Target);
 
 impl fmt::Display for Named {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.0 {
-            Target::Page { tag, va, last_level: false, .. } => write!(f, "{va} (tag {tag})"),
-            Target::Page { tag, va, last_level: true, .. } => write!(f, "{va} (tag {tag}, leaf alone)"),
-            Target::Range { tag, range, last_level: false, .. } => write!(f, "{range} (tag {tag})"),
-            Target::Range { tag, range, last_level: true, .. } => write!(f, "{range} (tag {tag}, leaves alone)"),
+        let alone = |last_level| if last_level && self.0 == IsaKind::Aarch64 { ", leaf alone" } else { "" };
+        match self.1 {
+            Target::Page { tag, va, last_level, .. } => write!(f, "{va} (tag {tag}{})", alone(last_level)),
+            Target::Range { tag, range, last_level, .. } => write!(f, "{range} (tag {tag}{})", alone(last_level)),
             Target::Tag(tag) => write!(f, "all of tag {tag}"),
             Target::AllTags => f.write_str("everything"),
         }
@@ -61,10 +60,11 @@ impl fmt::Display for Named {
 }
 
 fn flush(isa: IsaKind, Invalidate { reach, target }: Invalidate) -> String {
+    let named = Named(isa, target);
     match (isa, reach) {
-        (IsaKind::X86_64, _) => format!("flushes {}", Named(target)),
-        (IsaKind::Aarch64, Reach::Local) => format!("flushes {}, here only", Named(target)),
-        (IsaKind::Aarch64, Reach::Broadcast) => format!("broadcasts a flush of {}", Named(target)),
+        (IsaKind::X86_64, _) => format!("flushes {named}"),
+        (IsaKind::Aarch64, Reach::Local) => format!("flushes {named}, here only"),
+        (IsaKind::Aarch64, Reach::Broadcast) => format!("broadcasts a flush of {named}"),
     }
 }
 
@@ -106,7 +106,7 @@ pub(super) fn step(isa: IsaKind, step: Step) -> Option<String> {
         What::Walked(walked) => return point(isa, walked).map(|words| format!("(speculative) {words}")),
         What::TookInterrupt => "takes an interrupt".to_owned(),
         What::Drained(addr) => format!("its store to {} is visible now", At(addr)),
-        What::Delivered(target) => format!("the flush of {} arrives", Named(target)),
+        What::Delivered(target) => format!("the flush of {} arrives", Named(isa, target)),
         What::Evicted => "its TLB loses an entry".to_owned(),
         What::Picked(0) => "of two translations the newer answers".to_owned(),
         What::Picked(_) => "of two translations the older answers".to_owned(),
