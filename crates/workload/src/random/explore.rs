@@ -37,6 +37,8 @@ impl<'a> Explored<'a> {
     pub fn attempt<I: Isa>(&self, chooser: &mut dyn Chooser, detail: Detail) -> Attempt {
         let world = World::<I>::new(self.program.shape, self.program.seed);
         let world = Rc::new(world.expect("a machine that could be made before"));
+        // What a TLB holds from the beginning belongs to the story, too.
+        world.bench.journal().turn(detail == Detail::Full);
         let (calm, others) = self.program.steps();
         guarded(&world, || {
             for step in calm {
