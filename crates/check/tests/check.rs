@@ -403,6 +403,19 @@ fn the_drawing_goes_back_to_the_setup() {
     assert!(setup.len() == 1 && setup[0].contains("reads 0x400000: frame 0x2 (walk)"), "{text}");
 }
 
+#[test]
+fn what_the_setup_breaks_is_drawn_whole() {
+    let outcome = Check::<Aarch64>::new().explore(|machine| {
+        let space = Space::new(machine);
+        let _ = machine.cpu(1).read(PAGE);
+        space.unmap(&machine.cpu(0), PAGE, How::NoFlush);
+        Vec::new()
+    });
+    outcome.expect_found(Rule::Rights);
+    let text = outcome.to_string();
+    assert!(text.contains("calls unmap") && text.contains("gives frame 0x2 back"), "{text}");
+}
+
 /// A walk through a table that was given away, and an access that faults, are told.
 #[test]
 fn the_drawing_tells_of_tables_and_faults() {

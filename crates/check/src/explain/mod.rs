@@ -103,7 +103,9 @@ impl Merged {
         let (before, rest) = entries.split_at(first);
         let end = rest.iter().position(|entry| entry.at == 0 || entry.at > attempt.report.steps).unwrap_or(rest.len());
         let (during, after) = rest.split_at(end);
-        before.iter().for_each(|entry| self.entry(entry, false));
+        // The set-up is the story only where nothing came after it.
+        let whole = attempt.report.log.is_empty();
+        before.iter().for_each(|entry| self.entry(entry, whole));
         let mut during = during.iter().peekable();
         let log = &attempt.report.log;
         for (index, step) in log.iter().enumerate() {
