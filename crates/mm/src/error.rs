@@ -1,5 +1,6 @@
 //! What a memory call or a fault can answer, and the one map to errno.
 
+use crate::space::Resource;
 use crate::tree;
 use core::fmt;
 use pagewright_sync::OutOfMemory;
@@ -78,6 +79,73 @@ pub enum MmError {
         /// The limit.
         limit: u64,
     },
+    /// Nothing is mapped where the call is to begin.
+    NothingThere {
+        /// The address.
+        at: VirtAddr,
+    },
+    /// A range that passes the end of its mapping, in a call that takes one mapping only.
+    AcrossMappings {
+        /// The range.
+        range: PageRange,
+    },
+    /// Source and destination share pages.
+    Overlaps {
+        /// The source.
+        from: PageRange,
+        /// The destination.
+        to: PageRange,
+    },
+    /// A private mapping can't be mapped a second time.
+    PrivateTwice {
+        /// Where it is.
+        at: VirtAddr,
+    },
+    /// A mapping that was sealed.
+    Sealed {
+        /// Its first page, or the first in the range.
+        at: VirtAddr,
+    },
+    /// The program may not lock any memory.
+    MayNotLock,
+    /// `mlock` of more than may be locked.
+    TooMuchLocked {
+        /// Pages that would be locked.
+        pages: u64,
+        /// `RLIMIT_MEMLOCK` in bytes.
+        limit: u64,
+    },
+    /// Memory that would be locked when it is mapped, and is more than may be.
+    TooMuchToLock {
+        /// Pages that would be locked.
+        pages: u64,
+        /// `RLIMIT_MEMLOCK` in bytes.
+        limit: u64,
+    },
+    /// A page of locked memory can't be had because the access that would bring it is not possible.
+    CantPopulate {
+        /// The page.
+        at: VirtAddr,
+    },
+    /// A page of locked memory can't be had for want of memory.
+    NoMemoryToLock {
+        /// The page.
+        at: VirtAddr,
+    },
+    /// More than a limit of the space allows.
+    OverLimit {
+        /// The limit.
+        resource: Resource,
+        /// Pages that there would be.
+        pages: u64,
+        /// The limit in bytes.
+        limit: u64,
+    },
+    /// More than the machine promises (`vm.overcommit_memory`).
+    TooMuchPromised {
+        /// Pages asked for.
+        pages: u64,
+    },
     /// User memory that can't be accessed as the call would.
     Inaccessible {
         /// The address.
@@ -114,8 +182,12 @@ impl MmError {
             | Self::TooManyPieces { .. }
             | Self::MisalignedWord { .. }
             | Self::BadFlags { .. }
-            | Self::MisalignedOffset { .. } => Errno::EINVAL,
-            Self::Inaccessible { .. } => Errno::EFAULT,
+            | Self::MisalignedOffset { .. }
+            | Self::Overlaps { .. }
+            | Self::PrivateTwice { .. } => Errno::EINVAL,
+            Self::NothingThere { .. } | Self::AcrossMappings { .. } | Self::Inaccessible { .. } => Errno::EFAULT,
+            Self::Sealed { .. } | Self::MayNotLock => Errno::EPERM,
+            Self::TooMuchToLock { .. } | Self::NoMemoryToLock { .. } => Errno::EAGAIN,
             Self::OffsetOverflow { .. } => Errno::EOVERFLOW,
             Self::Exists { .. } => Errno::EEXIST,
             Self::Forbidden { .. } => Errno::EACCES,
@@ -126,6 +198,10 @@ impl MmError {
             | Self::NoHole { .. }
             | Self::NotMapped { .. }
             | Self::TooManyMappings { .. }
+            | Self::TooMuchLocked { .. }
+            | Self::CantPopulate { .. }
+            | Self::OverLimit { .. }
+            | Self::TooMuchPromised { .. }
             | Self::NoFrames(_)
             | Self::NoKernelMemory { .. } => Errno::ENOMEM,
         }
@@ -189,6 +265,19 @@ impl fmt::Display for MmError {
             Self::NotMapped { at } => write!(f, "{at} is not mapped"),
             Self::Forbidden { rights, most } => write!(f, "rights {rights} where at most {most} are possible"),
             Self::TooManyMappings { limit } => write!(f, "more than {limit} mappings"),
+            Self::NothingThere { at } => write!(f, "nothing is mapped at {at}"),
+            Self::AcrossMappings { range } => write!(f, "{range} passes the end of a mapping"),
+            Self::Overlaps { from, to } => write!(f, "{from} and {to} overlap"),
+            Self::PrivateTwice { at } => write!(f, "the private mapping at {at} can't be there twice"),
+            Self::Sealed { at } => write!(f, "the mapping at {at} is sealed"),
+            Self::MayNotLock => f.write_str("no memory may be locked"),
+            Self::TooMuchLocked { pages, limit } | Self::TooMuchToLock { pages, limit } => {
+                write!(f, "{pages} locked pages are more than {limit} bytes")
+            }
+            Self::CantPopulate { at } => write!(f, "the page at {at} can't be faulted in"),
+            Self::NoMemoryToLock { at } => write!(f, "no memory for the locked page at {at}"),
+            Self::OverLimit { resource, pages, limit } => write!(f, "{pages} pages pass {resource} of {limit} bytes"),
+            Self::TooMuchPromised { pages } => write!(f, "{pages} pages more can't be promised"),
             Self::Inaccessible { va } => write!(f, "{va} can't be accessed so"),
             Self::TooManyPieces { pieces } => write!(f, "{pieces} pieces of memory in one call"),
             Self::MisalignedWord { at } => write!(f, "the word at {at} is not aligned"),

@@ -76,15 +76,33 @@ macro_rules! knobs {
 }
 
 knobs! {
+    AdminReserveKbytes = "vm.admin_reserve_kbytes", "/proc/sys/vm/admin_reserve_kbytes", 8192,
+        Values::Number { least: 0, most: u32::MAX as u64 },
+        "KiB that policy 2 keeps back for programs with CAP_SYS_ADMIN.";
     FaultAroundBytes = "fault_around_bytes", "/sys/kernel/debug/fault_around_bytes", 65536,
         Values::PowerOfTwo { least: PAGE_SIZE, most: 2 << 20 },
         "Bytes around a read fault on a file whose cached pages are mapped with it; the page size turns it off.";
     MaxMapCount = "vm.max_map_count", "/proc/sys/vm/max_map_count", 65530,
         Values::Number { least: 1, most: u32::MAX as u64 },
         "Mappings that one address space may have.";
+    OvercommitKbytes = "vm.overcommit_kbytes", "/proc/sys/vm/overcommit_kbytes", 0,
+        Values::Number { least: 0, most: u32::MAX as u64 },
+        "KiB that policy 2 promises at most; 0 leaves it to vm.overcommit_ratio.";
+    OvercommitMemory = "vm.overcommit_memory", "/proc/sys/vm/overcommit_memory", 0,
+        Values::Number { least: 0, most: 2 },
+        "When a promise of memory is refused: 0 if it alone is more than the machine has, 1 never, 2 if all together pass the limit.";
+    OvercommitRatio = "vm.overcommit_ratio", "/proc/sys/vm/overcommit_ratio", 50,
+        Values::Number { least: 0, most: u32::MAX as u64 },
+        "Percent of the machine's memory that policy 2 promises at most.";
+    StackGuardGap = "stack_guard_gap", "stack_guard_gap= on the kernel command line", 256,
+        Values::Number { least: 0, most: 1 << 20 },
+        "Pages kept free below a mapping that grows down, for mappings made from then on.";
     TlbSinglePageFlushCeiling = "tlb_single_page_flush_ceiling", "/sys/kernel/debug/x86/tlb_single_page_flush_ceiling", 33,
         Values::Number { least: 0, most: 512 },
         "Pages above which a flush on x86 takes the whole address space instead of page by page.";
+    UserReserveKbytes = "vm.user_reserve_kbytes", "/proc/sys/vm/user_reserve_kbytes", 131_072,
+        Values::Number { least: 0, most: u32::MAX as u64 },
+        "KiB that policy 2 keeps back from a large process, but never more than a 32nd of what it maps.";
 }
 
 /// Why a setting was refused.

@@ -49,4 +49,4 @@ pub mod view;
 pub use error::{FaultError, MmError};
 pub use knobs::{Knob, KnobError, Knobs};
 pub use mm::{Mm, SetupError};
-pub use space::{MapFlags, MapRequest, Space, Vma};
+pub use space::{LockAllFlags, LockFlags, MapFlags, MapRequest, RemapFlags, RemapRequest, Space, Vma};

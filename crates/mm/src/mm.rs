@@ -4,7 +4,7 @@ use crate::counters::{Gauge, Gauges};
 use crate::file::Files;
 use crate::knobs::Knobs;
 use crate::rmap::Family;
-use crate::space::Space;
+use crate::space::{Committed, Space};
 use core::fmt;
 use pagewright_sync::{Arc, Platform};
 use pagewright_tlb::frames::{FolioFlags, Frames, FramesError, Layout, NoFrames};
@@ -18,6 +18,7 @@ pub struct Mm<P: Platform> {
     pub(crate) files: Files<P>,
     pub(crate) knobs: Knobs,
     pub(crate) gauges: Gauges,
+    pub(crate) committed: Committed,
     /// The page that every untouched anonymous page reads as (`ZERO_PAGE`); mapped by special leaves only.
     pub(crate) zero_page: Pfn,
 }
@@ -59,7 +60,15 @@ impl<P: Platform> Mm<P> {
         let zero = tlb.frames().new_folio(block);
         tlb.frames().folio(zero.pfn()).set_flags(FolioFlags::RESERVED | FolioFlags::UPTODATE);
         let zero_page = zero.into_raw();
-        Ok(Self { tlb, family: Family::new(), files: Files::new(), knobs, gauges: Gauges::new(), zero_page })
+        Ok(Self {
+            tlb,
+            family: Family::new(),
+            files: Files::new(),
+            knobs,
+            gauges: Gauges::new(),
+            committed: Committed::default(),
+            zero_page,
+        })
     }
 
     /// The TLB engine: for switches between spaces and shootdown interrupts.

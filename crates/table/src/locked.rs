@@ -119,6 +119,34 @@ impl<'a, P: Platform> Locked<'a, P> {
         Some(Debt::new(self.tlb, self.tree.context(), va, owed, owned))
     }
 
+    /// Moves what stands at `va` to `to_va` under `to`, where nothing stands; a leaf as `edit` makes it (`move_ptes`). Its reference goes along,
+    /// and what is owed is the flush of the old place. `None`: nothing stands there, or a table does. A page must be moved with both tables
+    /// locked and flushed before they are let go: whoever finds it at the new place may free it.
+    ///
+    /// # Panics
+    /// In debug builds when something stands at the new place.
+    pub fn move_entry(
+        &self,
+        va: VirtAddr,
+        to: &Locked<'_, P>,
+        to_va: VirtAddr,
+        edit: impl Fn(Leaf) -> Leaf,
+    ) -> Option<Debt<'a, P, ()>> {
+        if matches!(self.entry(va), Entry::Empty | Entry::Table(_)) {
+            return None;
+        }
+        debug_assert!(to.pte(to_va).is_empty(), "INV-TABLE-EMPTY: {va} moved over {:?} at {to_va}", to.pte(to_va));
+        let old = self.tlb.fx().swap(self.slot(va), Pte::EMPTY);
+        let new = match P::Isa::decode(self.level, old) {
+            Entry::Leaf(leaf) => P::Isa::leaf(to.level, edit(leaf)),
+            Entry::Soft(_) | Entry::Empty | Entry::Table(_) => old,
+        };
+        self.tlb.fx().store(to.slot(to_va), new);
+        self.tlb.frames().table(self.table).sub_live(1);
+        self.tlb.frames().table(to.table).add_live(1);
+        Some(Debt::new(self.tlb, self.tree.context(), va, self.owed(old, Pte::EMPTY), ()))
+    }
+
     /// Changes the leaf for `va` to what `edit` makes of it, atomically against the walker's accessed and dirty updates. The frame must stay
     /// the same. `None`: there is no leaf, or `edit` left it as it is.
     #[inline]

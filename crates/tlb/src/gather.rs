@@ -119,6 +119,11 @@ impl<'t, P: Platform> Gather<'t, P> {
         self.range.is_none() && self.shared.is_empty() && self.free.is_empty()
     }
 
+    /// Pays what was gathered until now and goes on gathering: for a caller whose locks may not be let go before.
+    pub fn settle_so_far(&mut self) {
+        self.pay();
+    }
+
     /// Flushes what is owed, then frees what was detached.
     pub fn settle(mut self) {
         self.pay();

@@ -3,7 +3,7 @@
 use pagewright_arch::{Aarch64, Isa, X86_64};
 use pagewright_mm::counters::{Gauge, RssKind};
 use pagewright_mm::file::{FileOps, Kind};
-use pagewright_mm::space::FileMapping;
+use pagewright_mm::space::{FileMapping, Limits, Resource};
 use pagewright_mm::{FaultError, Knob, Knobs, MapFlags, MapRequest, MmError, Space};
 use pagewright_sim::{MachineConfig, Sim};
 use pagewright_sync::Arc;
@@ -347,7 +347,7 @@ fn the_heap_grows_and_shrinks<I: Isa>() {
 fn a_stack_grows_to_its_limit_and_no_further<I: Isa>() {
     let lab = lab::<I>();
     let process = Process::new(&lab);
-    lab.on(CPU, |mm| mm.set_stack_limit(&process.space, 64 * PAGE_SIZE));
+    lab.on(CPU, |mm| mm.set_limits(&process.space, Limits::default().with(Resource::Stack, 64 * PAGE_SIZE)));
     let top = VirtAddr::new(0x7000_0000_0000);
     let flags = MapFlags::PRIVATE | MapFlags::FIXED | MapFlags::GROWSDOWN;
     process.map_at(VirtAddr::new(top.raw() - PAGE_SIZE), PAGE_SIZE, Rights::RW, flags).expect("room");

@@ -5,7 +5,7 @@ use pagewright_mm::counters::Gauge;
 use pagewright_mm::file::{FileOps, Kind};
 use pagewright_mm::space::FileMapping;
 use pagewright_mm::view::{Share, Usage};
-use pagewright_mm::{Knobs, MapFlags, MapRequest, Mm, Space};
+use pagewright_mm::{Knob, Knobs, MapFlags, MapRequest, Mm, Space};
 use pagewright_sim::{MachineConfig, Sim};
 use pagewright_sync::Arc;
 use pagewright_types::{Access, Counter, CpuId, Errno, PAGE_SIZE, PageRange, Rights, VirtAddr};
@@ -39,7 +39,10 @@ type Process<I> = Arc<Space<Sim<I>>>;
 impl<I: Isa> Bed<I> {
     fn new() -> Self {
         let config = MachineConfig::default_for(I::KIND).expect("a shipped profile");
-        Self { lab: Lab::new(config, Knobs::default()).expect("a possible machine") }
+        let knobs = Knobs::default();
+        // The mappings of the process that runs the test may be larger than the machine.
+        knobs.set(Knob::OvercommitMemory, 1).expect("a policy");
+        Self { lab: Lab::new(config, knobs).expect("a possible machine") }
     }
 
     fn mm(&self) -> &Mm<Sim<I>> {

@@ -44,7 +44,7 @@ impl<P: Platform> Fault<'_, P> {
     pub(super) fn new_anon(&self, block: Block) -> FolioRef {
         let folio = self.mm.frames().new_folio(block);
         let view = self.mm.frames().folio(folio.pfn());
-        view.set_owner(Owner::Anon(self.space.lineage()), self.va.page_index());
+        view.set_owner(Owner::Anon(self.space.lineage()), self.linear_index());
         view.set_flags(FolioFlags::UPTODATE | FolioFlags::SWAPBACKED);
         folio
     }

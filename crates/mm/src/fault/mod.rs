@@ -237,6 +237,11 @@ impl<'a, P: Platform> Fault<'a, P> {
         table.lock(&self.mm.tlb, self.va, Level::PTE)
     }
 
+    /// The index by which the reverse map will know a page that is made for the fault.
+    fn linear_index(&self) -> u64 {
+        self.vma.linear() + (self.va.page_index() - self.start)
+    }
+
     /// What a leaf that is the space's own may allow: whatever has a right at all can be read.
     fn own_rights(&self) -> Rights {
         let rights = self.vma.rights();

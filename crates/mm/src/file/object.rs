@@ -49,6 +49,8 @@ pub struct FileObject<P: Platform> {
     name: String,
     kind: Kind,
     size: AtomicU64,
+    /// Pages that were promised to whoever made it (`shmem_acct_size`).
+    charged: AtomicU64,
     pub(super) pages: SpinLock<Tree<Cached>, rank::Cache, P::Locks>,
     /// Spaces that map it. May name one that has just stopped.
     mappers: SpinLock<Tree<Mapper>, rank::Mappers, P::Locks>,
@@ -61,6 +63,7 @@ impl<P: Platform> FileObject<P> {
             name,
             kind,
             size: AtomicU64::new(size),
+            charged: AtomicU64::new(0),
             pages: SpinLock::new(Tree::new()),
             mappers: SpinLock::new(Tree::new()),
         }
@@ -94,6 +97,16 @@ impl<P: Platform> FileObject<P> {
     /// Pages that exist: an access past them is `SIGBUS`.
     pub fn pages(&self) -> u64 {
         self.size().div_ceil(PAGE_SIZE)
+    }
+
+    /// Remembers a promise, and says what was remembered before.
+    pub(crate) fn set_charged(&self, pages: u64) -> u64 {
+        self.charged.swap(pages, Ordering::Relaxed)
+    }
+
+    /// Pages that were promised when it was made, and are until it is forgotten.
+    pub fn charged(&self) -> u64 {
+        self.charged.load(Ordering::Relaxed)
     }
 
     pub(crate) fn set_size(&self, size: u64) {

@@ -73,6 +73,7 @@ impl<P: Platform> Mm<P> {
     /// The same, within a call.
     pub(crate) fn drop_file(&self, file: &Arc<FileObject<P>>) {
         self.cut_file(file, 0);
+        self.take_back(file.set_charged(0));
         let forgotten = self.files.known.lock().remove(u64::from(file.id().raw()));
         drop(forgotten);
     }

@@ -13,7 +13,7 @@ mod copy;
 
 use crate::error::MmError;
 use crate::mm::Mm;
-use crate::space::{AddressMap, Space};
+use crate::space::{AddressMap, Space, VmFlags};
 use pagewright_sync::{Arc, Platform};
 use pagewright_tlb::Gather;
 use pagewright_types::{Counter, Rights, plant};
@@ -59,7 +59,8 @@ impl<P: Platform> Mm<P> {
         gather: &mut Gather<'a, P>,
     ) -> Result<(), MmError> {
         let mut to = child.map().write();
-        to.reserve(self, from.len())?;
+        to.reserve_copy(self, from)?;
+        self.charge_copy(from, &mut to)?;
         self.join_files(from, child)?;
         to.copy_from(from);
         let mut outcome = Ok(());
@@ -72,6 +73,15 @@ impl<P: Platform> Mm<P> {
             }
         }
         outcome
+    }
+
+    /// Promises the child what its parent was promised, mapping by mapping: the guess of policy 0 is about one at a time.
+    fn charge_copy(&self, from: &AddressMap<P>, to: &mut AddressMap<P>) -> Result<(), MmError> {
+        let charged = from.iter().filter(|(_, vma)| vma.flags().contains(VmFlags::ACCOUNT));
+        for pages in charged.map(|(start, vma)| vma.end() - start) {
+            self.charge_like(from, to, pages)?;
+        }
+        Ok(())
     }
 
     /// Counts the child's mappings with their files, or none of them.

@@ -1,6 +1,7 @@
 //! `brk(2)`: the heap.
 
 use super::Space;
+use super::limit::Resource;
 use super::vma::{Backing, VmFlags, Vma};
 use super::vmas::AddressMap;
 use crate::error::MmError;
@@ -32,17 +33,29 @@ impl<P: Platform> Mm<P> {
         }
         let Some(new_end) = to.align_up(PAGE_SIZE) else { return map.brk };
         let old_end = map.brk.align_up(PAGE_SIZE).unwrap_or(map.brk);
-        let done = if new_end == old_end {
+        let mut added = None;
+        let done = if to.since(map.brk_start) > map.limits().get(Resource::Data) {
+            // Asked first, even of a heap that shrinks (check_data_rlimit).
+            return map.brk;
+        } else if new_end == old_end {
             Ok(())
         } else if new_end < old_end {
             self.shrink_heap(space, &mut map, PageRange::new(new_end, old_end))
         } else {
-            self.grow_heap(&mut map, PageRange::new(old_end, new_end))
+            let range = PageRange::new(old_end, new_end);
+            added = map.new_flags.contains(VmFlags::LOCKED).then_some(range);
+            self.grow_heap(&mut map, range)
         };
-        if done.is_ok() {
-            map.brk = to;
+        self.settle_charge(&mut map);
+        if done.is_err() {
+            return map.brk;
         }
-        map.brk
+        map.brk = to;
+        drop(map);
+        if let Some(range) = added {
+            self.populate_what_can_be(space, range, VmFlags::LOCKED);
+        }
+        to
     }
 
     fn shrink_heap(&self, space: &Space<P>, map: &mut AddressMap<P>, range: PageRange) -> Result<(), MmError> {
@@ -55,6 +68,8 @@ impl<P: Platform> Mm<P> {
         if range.end() > P::Isa::USER_END {
             return Err(MmError::BeyondUser { range });
         }
+        let flags = VmFlags::ACCOUNT | map.new_flags;
+        map.may_lock(flags, range.pages())?;
         // Linux keeps a page free between the heap and whatever comes next.
         if !map.is_clear(range, 1) {
             return Err(MmError::Exists { range });
@@ -63,10 +78,11 @@ impl<P: Platform> Mm<P> {
         if map.len() as u64 > limit {
             return Err(MmError::TooManyMappings { limit });
         }
+        map.may_grow(flags, Rights::RW, range.pages(), 0)?;
+        self.charge(map, range.pages())?;
         map.reserve(self, 1)?;
-        let start = range.start().page_index();
-        let vma = Vma::new(range.end().page_index(), start, Rights::RW, Rights::all(), VmFlags::ACCOUNT, Backing::Anon);
-        map.insert(start, vma);
+        let (start, end) = (range.start().page_index(), range.end().page_index());
+        map.insert(start, Vma::new((start, end), 0, Rights::RW, Rights::all(), flags, Backing::Anon));
         map.merge_over(range);
         Ok(())
     }

@@ -36,6 +36,7 @@ impl<P: Platform> Mm<P> {
                 self.drop_file(&shmem);
             }
         }
+        self.settle_charge(&mut map);
         drop(map);
         self.close_table(space.table());
         self.family.leave(space.id(), space.lineage());

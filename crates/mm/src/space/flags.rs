@@ -1,4 +1,4 @@
-//! The flags of `mmap(2)`.
+//! The flags of `mmap(2)`, `mremap(2)`, `mlock2(2)` and `mlockall(2)`.
 
 bitflags::bitflags! {
     /// `MAP_*` with Linux's values (`include/uapi/asm-generic/mman-common.h`), the same on both instruction sets.
@@ -18,9 +18,9 @@ bitflags::bitflags! {
         const DENYWRITE = 0x800;
         /// Ignored, as Linux does.
         const EXECUTABLE = 0x1000;
-        /// Lock the pages; accepted, and means to populate.
+        /// Lock the pages, as `mlock` does.
         const LOCKED = 0x2000;
-        /// Do not reserve swap; nothing is reserved anyway.
+        /// Don't promise memory; without effect under overcommit policy 2.
         const NORESERVE = 0x4000;
         /// Fault everything in.
         const POPULATE = 0x8000;
@@ -30,5 +30,40 @@ bitflags::bitflags! {
         const STACK = 0x2_0000;
         /// Exactly at the address, or not at all.
         const FIXED_NOREPLACE = 0x10_0000;
+    }
+}
+
+bitflags::bitflags! {
+    /// `MREMAP_*` with Linux's values (`include/uapi/linux/mman.h`).
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+    pub struct RemapFlags: u32 {
+        /// Elsewhere if it can't stay.
+        const MAYMOVE = 1;
+        /// To the address given, in the place of whatever is there.
+        const FIXED = 2;
+        /// The old mapping stays, empty.
+        const DONTUNMAP = 4;
+    }
+}
+
+bitflags::bitflags! {
+    /// `MLOCK_*` with Linux's values.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+    pub struct LockFlags: u32 {
+        /// Lock pages as they are touched.
+        const ONFAULT = 1;
+    }
+}
+
+bitflags::bitflags! {
+    /// `MCL_*` with Linux's values on both instruction sets.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+    pub struct LockAllFlags: u32 {
+        /// What is mapped now.
+        const CURRENT = 1;
+        /// What will be mapped.
+        const FUTURE = 2;
+        /// Lock pages as they are touched.
+        const ONFAULT = 4;
     }
 }

@@ -1,17 +1,14 @@
-//! Stacks that grow down when touched below (`expand_stack`).
+//! Stacks that grow down when touched below (`expand_downwards`, `acct_stack_growth`).
 
-use super::Space;
-use super::vma::STACK_GUARD_PAGES;
+use super::vmas::{AddressMap, MIN_PAGE};
+use super::{Space, VmFlags};
+use crate::error::MmError;
+use crate::knobs::Knob;
 use crate::mm::Mm;
 use pagewright_sync::Platform;
 use pagewright_types::{PAGE_SIZE, VirtAddr};
 
 impl<P: Platform> Mm<P> {
-    /// Sets how far a stack of the space may grow, in bytes (`RLIMIT_STACK`).
-    pub fn set_stack_limit(&self, space: &Space<P>, bytes: u64) {
-        space.map().write().stack_limit = bytes;
-    }
-
     /// Grows the mapping above `va` down to it, if it is one that grows. Returns whether `va` is mapped now.
     pub(crate) fn grow_stack(&self, space: &Space<P>, va: VirtAddr) -> bool {
         let mut map = space.map().write();
@@ -21,19 +18,42 @@ impl<P: Platform> Mm<P> {
             // Somebody grew it meanwhile.
             return true;
         }
-        let end = vma.end();
-        if !vma.grows_down() || (end - page) * PAGE_SIZE > map.stack_limit {
+        if !vma.grows_down() || page < MIN_PAGE || self.is_too_near(&map, start, page) {
             return false;
         }
-        let too_near = map.before(start).is_some_and(|(_, below)| {
-            // A stack may come down on another stack, or on a mapping without rights that was put there to stop it.
-            page < below.end() + STACK_GUARD_PAGES && !below.grows_down() && !below.rights().is_empty()
-                || page < below.end()
-        });
-        if too_near {
-            return false;
+        let grown = self.grow_to(&mut map, start, page);
+        self.settle_charge(&mut map);
+        grown.is_ok()
+    }
+
+    /// Whether a stack that begins at page `start` would come too near to what lies below it. It may come down on another stack, or on a
+    /// mapping without rights that was put there to stop it.
+    fn is_too_near(&self, map: &AddressMap<P>, start: u64, page: u64) -> bool {
+        map.before(start).is_some_and(|(_, below)| {
+            let guarded = !below.grows_down() && !below.rights().is_empty();
+            let gap = if guarded { self.knobs.get(Knob::StackGuardGap) } else { 0 };
+            page < below.end() + gap
+        })
+    }
+
+    fn grow_to(&self, map: &mut AddressMap<P>, start: u64, page: u64) -> Result<(), MmError> {
+        let Some((_, vma)) = map.find(VirtAddr::from_page_index(start)) else {
+            return Err(MmError::NotMapped { at: VirtAddr::from_page_index(start) });
+        };
+        let (flags, rights, linear) = (vma.flags(), vma.rights(), vma.linear());
+        let more = start - page;
+        // Its own pages have no index below 0.
+        if more > linear {
+            return Err(MmError::NoHole { pages: more });
         }
+        map.may_grow(flags, rights, more, 0)?;
+        map.may_stack((vma.end() - page) * PAGE_SIZE)?;
+        map.may_lock(flags, more)?;
+        if flags.contains(VmFlags::ACCOUNT) {
+            self.charge(map, more)?;
+        }
+        map.reserve(self, 1)?;
         map.grow_down(start, page);
-        true
+        Ok(())
     }
 }

@@ -1,6 +1,7 @@
 //! `mmap(2)`.
 
 use super::Space;
+use super::account::Overcommit;
 use super::flags::MapFlags;
 use super::vma::{Backing, VmFlags, Vma};
 use super::vmas::AddressMap;
@@ -10,7 +11,7 @@ use crate::knobs::Knob;
 use crate::mm::Mm;
 use pagewright_arch::Isa;
 use pagewright_sync::{Arc, Platform};
-use pagewright_types::{Access, PAGE_SIZE, PageRange, Rights, VirtAddr};
+use pagewright_types::{PAGE_SIZE, PageRange, Rights, VirtAddr};
 
 /// The file of a mapping.
 pub struct FileMapping<'a, P: Platform> {
@@ -57,37 +58,73 @@ impl<P: Platform> Mm<P> {
     }
 
     fn map_planned(&self, space: &Space<P>, request: &MapRequest<'_, P>, plan: &Plan<P>) -> Result<VirtAddr, MmError> {
-        let populate = request.flags.contains(MapFlags::LOCKED)
-            || request.flags.contains(MapFlags::POPULATE) && !request.flags.contains(MapFlags::NONBLOCK);
         let mut map = space.map().write();
         if map.ended {
             return Err(MmError::SpaceEnded);
         }
-        let start = self.place(&map, request, plan.pages)?;
-        let range = PageRange::new(start, start.add(plan.pages * PAGE_SIZE));
         let limit = self.knobs.get(Knob::MaxMapCount);
         // One more than the limit is possible here, as in Linux's do_mmap; splits are stricter.
         if map.len() as u64 > limit {
             return Err(MmError::TooManyMappings { limit });
         }
-        self.reserve_unmap(&mut map, range)?;
-        let (backing, pgoff) = self.back(space, plan, start)?;
-        // From here on nothing can fail.
-        self.unmap_reserved(space, &mut map, range);
-        let mut flags = VmFlags::empty();
-        flags.set(VmFlags::SHARED, plan.shared);
-        flags.set(VmFlags::GROWSDOWN, request.flags.contains(MapFlags::GROWSDOWN));
-        flags.set(VmFlags::NORESERVE, request.flags.contains(MapFlags::NORESERVE));
-        let charged = request.rights.contains(Rights::WRITE);
-        flags.set(VmFlags::ACCOUNT, charged && !flags.intersects(VmFlags::SHARED | VmFlags::NORESERVE));
-        let vma = Vma::new(range.end().page_index(), pgoff, request.rights, plan.most, flags, backing);
-        map.insert(start.page_index(), vma);
-        map.merge_over(range);
+        let start = self.place(&map, request, plan.pages)?;
+        let range = PageRange::new(start, start.add(plan.pages * PAGE_SIZE));
+        let flags = self.flags_of(&map, request, plan);
+        if request.flags.contains(MapFlags::LOCKED) {
+            map.can_lock()?;
+        }
+        map.may_lock(flags, plan.pages)?;
+        let mapped = self.map_at(space, &mut map, request, plan, (range, flags));
+        self.settle_charge(&mut map);
         drop(map);
+        mapped?;
+        let populate = flags.contains(VmFlags::LOCKED)
+            || request.flags.contains(MapFlags::POPULATE) && !request.flags.contains(MapFlags::NONBLOCK);
         if populate {
-            self.populate(space, range);
+            self.populate_what_can_be(space, range, VmFlags::empty());
         }
         Ok(start)
+    }
+
+    /// What the mapping will be (`calc_vm_flag_bits`, `accountable_mapping`).
+    fn flags_of(&self, map: &AddressMap<P>, request: &MapRequest<'_, P>, plan: &Plan<P>) -> VmFlags {
+        let mut flags = map.new_flags;
+        flags.set(VmFlags::SHARED, plan.shared);
+        flags.set(VmFlags::GROWSDOWN, request.flags.contains(MapFlags::GROWSDOWN));
+        let unreserved = request.flags.contains(MapFlags::NORESERVE) && self.overcommit() != Overcommit::Never;
+        flags.set(VmFlags::NORESERVE, unreserved);
+        if request.flags.contains(MapFlags::LOCKED) {
+            flags |= VmFlags::LOCKED;
+        }
+        let charged = request.rights.contains(Rights::WRITE);
+        flags.set(VmFlags::ACCOUNT, charged && !flags.intersects(VmFlags::SHARED | VmFlags::NORESERVE));
+        flags
+    }
+
+    /// Puts the mapping where it goes, in the place of what is there (`mmap_region`).
+    fn map_at(
+        &self,
+        space: &Space<P>,
+        map: &mut AddressMap<P>,
+        request: &MapRequest<'_, P>,
+        plan: &Plan<P>,
+        (range, flags): (PageRange, VmFlags),
+    ) -> Result<(), MmError> {
+        let there = map.totals_in(range);
+        self.reserve_unmap(map, range)?;
+        map.may_grow(flags, request.rights, plan.pages, there.pages)?;
+        if flags.contains(VmFlags::ACCOUNT) {
+            self.charge(map, plan.pages - there.charged)?;
+        }
+        let (backing, pgoff) = self.back(space, map, plan, flags)?;
+        // From here on nothing can fail.
+        self.unmap_reserved(space, map, range);
+        let (start, end) = (range.start().page_index(), range.end().page_index());
+        let mut vma = Vma::new((start, end), pgoff, request.rights, plan.most, flags, backing);
+        vma.set_guard(self.knobs.get(Knob::StackGuardGap));
+        map.insert(start, vma);
+        map.merge_over(range);
+        Ok(())
     }
 
     /// Checks a request on its own (`EINVAL`, `EACCES`, `EOVERFLOW` and length errors).
@@ -147,8 +184,13 @@ impl<P: Platform> Mm<P> {
             let replaces = request.flags.contains(MapFlags::FIXED_NOREPLACE) && map.overlapping(range).next().is_some();
             return if replaces { Err(MmError::Exists { range }) } else { Ok(request.addr) };
         }
-        let hint = request.addr.align_down(PAGE_SIZE);
-        if let Ok(range) = PageRange::from_len(hint, len)
+        self.place_near(map, request.addr, pages)
+    }
+
+    /// A hole at `hint` if there is one, else anywhere.
+    pub(super) fn place_near(&self, map: &AddressMap<P>, hint: VirtAddr, pages: u64) -> Result<VirtAddr, MmError> {
+        let hint = hint.align_down(PAGE_SIZE);
+        if let Ok(range) = PageRange::from_len(hint, pages * PAGE_SIZE)
             && hint > VirtAddr::ZERO
             && range.end() <= P::Isa::USER_END
             && map.is_clear(range, 0)
@@ -158,38 +200,31 @@ impl<P: Platform> Mm<P> {
         map.find_hole(pages).map(VirtAddr::from_page_index).ok_or(MmError::NoHole { pages })
     }
 
-    /// Makes what is behind a mapping at `start` ready, counts it as one of its file's, and says with which page it begins.
-    fn back(&self, space: &Space<P>, plan: &Plan<P>, start: VirtAddr) -> Result<(Backing<P>, u64), MmError> {
+    /// Makes what is behind a mapping ready, counts it as one of its file's, and says with which page it begins.
+    fn back(
+        &self,
+        space: &Space<P>,
+        map: &AddressMap<P>,
+        plan: &Plan<P>,
+        flags: VmFlags,
+    ) -> Result<(Backing<P>, u64), MmError> {
         match &plan.backing {
             Backing::Anon if plan.shared => {
-                let file = self.add_file("/dev/zero (deleted)", Kind::Shmem, plan.pages * PAGE_SIZE)?;
+                let charged = if flags.contains(VmFlags::NORESERVE) { 0 } else { plan.pages };
+                self.promise(map, charged)?;
+                let file = self.add_file("/dev/zero (deleted)", Kind::Shmem, plan.pages * PAGE_SIZE);
+                let file = file.inspect_err(|_| self.take_back(charged))?;
+                file.set_charged(charged);
                 if let Err(error) = file.join(self, space.id()) {
                     self.drop_file(&file);
                     return Err(error);
                 }
                 Ok((Backing::File(file), 0))
             }
-            Backing::Anon => Ok((Backing::Anon, start.page_index())),
+            Backing::Anon => Ok((Backing::Anon, 0)),
             Backing::File(file) => {
                 file.join(self, space.id())?;
                 Ok((plan.backing.clone(), plan.pgoff))
-            }
-        }
-    }
-
-    /// Faults in what can be (`mm_populate`): for writing where the mapping is private and writable.
-    fn populate(&self, space: &Space<P>, range: PageRange) {
-        for va in range.iter() {
-            let access = {
-                let map = space.map().read();
-                match map.find(va) {
-                    Some((_, vma)) if vma.rights().contains(Rights::WRITE) && !vma.is_shared() => Access::Write,
-                    Some((_, vma)) if vma.rights().contains(Rights::READ) => Access::Read,
-                    Some(_) | None => return,
-                }
-            };
-            if self.fault_in(space, va, access).is_err() {
-                return;
             }
         }
     }

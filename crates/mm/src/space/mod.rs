@@ -2,11 +2,14 @@
 //!
 //! - [`Space`] – one address space: its VMAs under a lock, its tables, its resident set.
 //! - [`Vma`] – one mapping; [`AddressMap`] – all of a space, in order, with the program break.
-//! - `map`, `unmap`, `protect`, `advise`, `brk`, `grow`: one call each. `image` is what `execve` tells. `zap` clears entries under a range; `end` ends a space.
+//! - `map`, `unmap`, `remap`, `protect`, `advise`, `lock`, `seal`, `brk`, `grow`: one call each, or one with its kin. `image` is what `execve` tells.
+//!   `populate` faults pages in; `zap` clears entries under a range; `end` ends a space.
+//! - [`Limits`] – what a space may have; [`Totals`] – what its mappings have. `account` keeps what the machine has promised.
 //!
 //! INV-MM-VMAS: VMAs are disjoint, page-aligned, not empty, and neighbours that could be one are one.
 //! INV-MM-COVERED: every leaf lies under a VMA that allows at least what the leaf allows.
 
+mod account;
 mod advise;
 mod brk;
 mod clear_refs;
@@ -14,16 +17,29 @@ mod end;
 mod flags;
 mod grow;
 mod image;
+mod limit;
+mod lock;
 mod map;
+mod places;
+mod populate;
 mod protect;
+mod relocate;
+mod remap;
+mod seal;
+mod totals;
 mod unmap;
 mod vma;
 mod vmas;
 mod zap;
 
+pub(crate) use account::Committed;
 pub use clear_refs::ClearRefs;
-pub use flags::MapFlags;
+pub use flags::{LockAllFlags, LockFlags, MapFlags, RemapFlags};
+pub(crate) use limit::is_data;
+pub use limit::{Limits, Privileges, Resource};
 pub use map::{FileMapping, MapRequest};
+pub use remap::RemapRequest;
+pub use totals::Totals;
 pub use vma::{Backing, VmFlags, Vma};
 pub use vmas::AddressMap;
 

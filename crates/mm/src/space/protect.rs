@@ -1,15 +1,14 @@
 //! `mprotect(2)`.
 
-use super::Space;
-use super::vma::{VmFlags, Vma};
+use super::vma::Vma;
 use super::vmas::AddressMap;
+use super::{Space, VmFlags, is_data};
 use crate::error::MmError;
-use crate::knobs::Knob;
 use crate::mm::Mm;
 use pagewright_arch::{Leaf, LeafFlags};
 use pagewright_sync::Platform;
 use pagewright_tlb::Gather;
-use pagewright_types::{PageRange, Rights, VirtAddr, plant};
+use pagewright_types::{PAGE_SIZE, PageRange, Rights, VirtAddr, plant};
 
 impl<P: Platform> Mm<P> {
     /// Changes the rights of `len` bytes at `addr`, rounded up to pages.
@@ -27,31 +26,54 @@ impl<P: Platform> Mm<P> {
 
     fn protect(&self, space: &Space<P>, range: PageRange, rights: Rights) -> Result<(), MmError> {
         let mut map = space.map().write();
-        let (part, outcome) = permitted(&map, range, rights);
-        if !part.is_empty() {
-            self.reserve_protect(&mut map, part, rights)?;
-            let mut gather = Gather::new(&self.tlb, space.table().context());
-            self.protect_reserved(space, &mut map, part, rights, &mut gather);
-            // INV-MM-REDUCED: no CPU holds a right that the call took away when it returns, nor when somebody else finds the
-            // mapping changed.
-            plant!(ProtectFlushLate; { drop(map); gather.settle() }, { gather.settle(); drop(map) });
+        let (part, outcome) = self.permitted(&mut map, range, rights);
+        let reserved = self.reserve_splits(&mut map, part, |vma| vma.rights() != rights);
+        if reserved.is_err() || part.is_empty() {
+            self.settle_charge(&mut map);
+            return reserved.and(outcome);
+        }
+        let locked = locked_to_write(&map, part, rights);
+        let mut gather = Gather::new(&self.tlb, space.table().context());
+        self.protect_reserved(space, &mut map, part, rights, &mut gather);
+        self.settle_charge(&mut map);
+        // INV-MM-REDUCED: no CPU holds a right that the call took away when it returns, nor when somebody else finds the
+        // mapping changed.
+        plant!(ProtectFlushLate; { drop(map); gather.settle() }, { gather.settle(); drop(map) });
+        if locked {
+            self.populate_what_can_be(space, part, VmFlags::LOCKED);
         }
         outcome
     }
 
-    fn reserve_protect(&self, map: &mut AddressMap<P>, range: PageRange, rights: Rights) -> Result<(), MmError> {
-        let limit = self.knobs.get(Knob::MaxMapCount);
-        let splits = [range.start(), range.end()]
-            .iter()
-            .filter(|&&at| {
-                let cut = map.find(at);
-                cut.is_some_and(|(start, vma)| start != at.page_index() && vma.rights() != rights)
-            })
-            .count();
-        if map.len() + splits > limit as usize {
-            return Err(MmError::TooManyMappings { limit });
+    /// The part of `range`, from its start, that may get `rights`, and what stops it there. What it will be charged for is charged.
+    fn permitted(&self, map: &mut AddressMap<P>, range: PageRange, rights: Rights) -> (PageRange, Result<(), MmError>) {
+        let (mut at, mut data, mut paid) = (range.start(), 0, 0);
+        let mut outcome = Ok(());
+        for (start, vma) in map.overlapping(range) {
+            if VirtAddr::from_page_index(start) > at {
+                break;
+            }
+            let end = VirtAddr::from_page_index(vma.end()).min(range.end());
+            let pages = end.since(at) / PAGE_SIZE;
+            outcome = may_change(map, vma, PageRange::new(at, end), rights, data);
+            if outcome.is_err() {
+                break;
+            }
+            if !vma.flags().contains(VmFlags::ACCOUNT) && vma.flags_with(rights).contains(VmFlags::ACCOUNT) {
+                outcome = self.promise(map, pages);
+                if outcome.is_err() {
+                    break;
+                }
+                paid += pages;
+            }
+            data += if is_data(vma.flags(), rights) && !is_data(vma.flags(), vma.rights()) { pages } else { 0 };
+            at = end;
         }
-        map.reserve(self, 2)
+        map.paid += paid;
+        if outcome.is_ok() && at < range.end() {
+            outcome = Err(MmError::NotMapped { at });
+        }
+        (PageRange::new(range.start(), at), outcome)
     }
 
     fn protect_reserved<'a>(
@@ -110,19 +132,32 @@ fn leaf_rights(leaf: Leaf, rights: Rights, known: LeafFlags) -> Rights {
     if leaf.flags.contains(known) { rights } else { rights - Rights::WRITE }
 }
 
-/// The part of `range`, from its start, that may get `rights`, and what stops it there.
-fn permitted<P: Platform>(map: &AddressMap<P>, range: PageRange, rights: Rights) -> (PageRange, Result<(), MmError>) {
-    let mut at = range.start();
-    for (start, vma) in map.overlapping(range) {
-        if VirtAddr::from_page_index(start) > at {
-            break;
-        }
-        if !vma.most().contains(rights) {
-            let error = MmError::Forbidden { rights, most: vma.most() };
-            return (PageRange::new(range.start(), at), Err(error));
-        }
-        at = VirtAddr::from_page_index(vma.end()).min(range.end());
+/// Whether a mapping may have `rights` in `part`, where the call has made data of `data` pages so far (`mprotect_fixup`).
+fn may_change<P: Platform>(
+    map: &AddressMap<P>,
+    vma: &Vma<P>,
+    part: PageRange,
+    rights: Rights,
+    data: u64,
+) -> Result<(), MmError> {
+    if !vma.most().contains(rights) {
+        return Err(MmError::Forbidden { rights, most: vma.most() });
     }
-    let outcome = if at < range.end() { Err(MmError::NotMapped { at }) } else { Ok(()) };
-    (PageRange::new(range.start(), at), outcome)
+    if vma.flags().contains(VmFlags::SEALED) {
+        return Err(MmError::Sealed { at: part.start() });
+    }
+    // Only what turns into data is asked for, and not where the limit is passed as it is.
+    let becomes_data = is_data(vma.flags(), rights) && vma.rights() != rights;
+    if becomes_data && map.may_grow(vma.flags(), vma.rights(), part.pages(), 0).is_ok() {
+        return map.may_have_data(part.pages() + data);
+    }
+    Ok(())
+}
+
+/// Whether some of `range` is locked, private and writable from now on: its pages are copied now and not when they are stored to.
+fn locked_to_write<P: Platform>(map: &AddressMap<P>, range: PageRange, rights: Rights) -> bool {
+    rights.contains(Rights::WRITE)
+        && map.overlapping(range).any(|(_, vma)| {
+            vma.flags().contains(VmFlags::LOCKED) && !vma.is_shared() && !vma.rights().contains(Rights::WRITE)
+        })
 }

@@ -27,6 +27,7 @@ impl<P: Platform> Mm<P> {
             let mut map = space.map().write();
             self.reserve_unmap(&mut map, range)?;
             self.unmap_reserved(space, &mut map, range);
+            self.settle_charge(&mut map);
             Ok(())
         })
     }
@@ -39,11 +40,21 @@ impl<P: Platform> Mm<P> {
         if splits == 2 && map.overlapping(range).count() == 1 && map.len() as u64 >= limit {
             return Err(MmError::TooManyMappings { limit });
         }
+        map.none_sealed(range)?;
         map.reserve(self, splits + 1)
     }
 
     /// Unmaps `range`. Splits were reserved.
     pub(super) fn unmap_reserved(&self, space: &Space<P>, map: &mut AddressMap<P>, range: PageRange) {
+        self.unmap_and(space, map, range, true);
+    }
+
+    /// The same for a range that will be mapped again before the space is let go: its tables stay.
+    pub(super) fn unmap_for_another(&self, space: &Space<P>, map: &mut AddressMap<P>, range: PageRange) {
+        self.unmap_and(space, map, range, false);
+    }
+
+    fn unmap_and(&self, space: &Space<P>, map: &mut AddressMap<P>, range: PageRange, free_tables: bool) {
         map.split_at(range.start());
         map.split_at(range.end());
         let Some(first) = map.overlapping(range).next().map(|(start, _)| start) else { return };
@@ -51,10 +62,12 @@ impl<P: Platform> Mm<P> {
         for (start, vma) in map.overlapping(range) {
             self.zap(space, vma.range(start), &mut gather);
         }
-        let before = map.before(first).map_or(VirtAddr::ZERO, |(_, vma)| VirtAddr::from_page_index(vma.end()));
-        let after = map.find_or_after(range.end());
-        let after = after.map_or(top_of_tables::<P>(), |(start, _)| VirtAddr::from_page_index(start));
-        self.free_tables(space, range, PageRange::new(before, after), &mut gather);
+        if free_tables {
+            let before = map.before(first).map_or(VirtAddr::ZERO, |(_, vma)| VirtAddr::from_page_index(vma.end()));
+            let after = map.find_or_after(range.end());
+            let after = after.map_or(top_of_tables::<P>(), |(start, _)| VirtAddr::from_page_index(start));
+            self.free_tables(space, range, PageRange::new(before, after), &mut gather);
+        }
         // INV-MM-UNMAPPED: no CPU can use the range when the call returns, nor when somebody else maps it.
         gather.settle();
         while let Some(vma) = map.take_first_in(range) {

@@ -46,9 +46,6 @@ impl VmFlags {
     pub(crate) const IGNORED_BY_MERGE: Self = Self::SOFTDIRTY;
 }
 
-/// Pages kept free below a mapping that grows down (Linux's default `stack_guard_gap`).
-pub(super) const STACK_GUARD_PAGES: u64 = 256;
-
 /// What a mapping shows.
 pub enum Backing<P: Platform> {
     /// Zeroes, until written.
@@ -72,6 +69,9 @@ impl<P: Platform> Clone for Backing<P> {
 pub struct Vma<P: Platform> {
     end: u64,
     pgoff: u64,
+    linear: u64,
+    /// Pages kept free below it; a mapping that doesn't grow down has none.
+    guard: u32,
     rights: Rights,
     most: Rights,
     flags: VmFlags,
@@ -82,11 +82,19 @@ pub struct Vma<P: Platform> {
 }
 
 impl<P: Platform> Vma<P> {
-    /// A mapping of pages up to `end` that shows its backing from page `pgoff` on. For an anonymous mapping `pgoff` is the linear page index
-    /// by which the reverse map finds its pages: its first page when it was made. All of it counts as stored to (INV-SOFT-DIRTY).
-    pub(crate) fn new(end: u64, pgoff: u64, rights: Rights, most: Rights, flags: VmFlags, backing: Backing<P>) -> Self {
+    /// A mapping of the pages from `start` up to `end` that shows its file from page `pgoff` on. All of it counts as stored to
+    /// (INV-SOFT-DIRTY).
+    pub(crate) fn new(
+        (start, end): (u64, u64),
+        pgoff: u64,
+        rights: Rights,
+        most: Rights,
+        flags: VmFlags,
+        backing: Backing<P>,
+    ) -> Self {
         let flags = flags | VmFlags::SOFTDIRTY;
-        Self { end, pgoff, rights, most, flags, backing, has_anon: AtomicBool::new(false) }
+        let pgoff = if matches!(backing, Backing::Anon) { start } else { pgoff };
+        Self { end, pgoff, linear: start, guard: 0, rights, most, flags, backing, has_anon: AtomicBool::new(false) }
     }
 
     /// Page index past its last page.
@@ -98,13 +106,31 @@ impl<P: Platform> Vma<P> {
         self.end = end;
     }
 
-    /// Page of the backing that its first page shows.
+    /// Page of the file that its first page shows. Of a mapping without a file, its linear page index.
     pub fn pgoff(&self) -> u64 {
         self.pgoff
     }
 
-    pub(crate) fn set_pgoff(&mut self, pgoff: u64) {
-        self.pgoff = pgoff;
+    /// The page index by which the reverse map knows an anonymous page at its first page: where the mapping was when the first of its
+    /// own pages was made (Linux has this in `vm_pgoff`, for private mappings of files, too).
+    pub fn linear(&self) -> u64 {
+        self.linear
+    }
+
+    /// Whether its own pages are known by another index than where they are now.
+    pub(crate) fn is_moved(&self, start: u64) -> bool {
+        !self.is_shared() && self.linear != start
+    }
+
+    /// It begins `pages` pages further down from now on.
+    pub(crate) fn extend_down(&mut self, pages: u64) {
+        self.pgoff -= pages;
+        self.linear -= pages;
+    }
+
+    /// Sets the pages kept free below it, if it grows down.
+    pub(crate) fn set_guard(&mut self, pages: u64) {
+        self.guard = if self.grows_down() { pages as u32 } else { 0 };
     }
 
     /// What accesses it allows.
@@ -112,18 +138,24 @@ impl<P: Platform> Vma<P> {
         self.rights
     }
 
-    /// Changes the rights, and with them whether its pages are charged (`mprotect_fixup`): they are from the first right to write on, and
-    /// no longer when that goes before any page was made.
+    /// Changes the rights, and with them whether its pages are charged.
     pub(crate) fn set_rights(&mut self, rights: Rights) {
+        self.flags = self.flags_with(rights);
+        self.rights = rights;
+    }
+
+    /// Its flags if it had other rights (`mprotect_fixup`): its pages are charged from the first right to write on, and no longer when
+    /// that goes before any page was made.
+    pub(crate) fn flags_with(&self, rights: Rights) -> VmFlags {
         let anonymous = matches!(self.backing, Backing::Anon);
         if rights.contains(Rights::WRITE) {
-            if !self.flags.intersects(VmFlags::SHARED | VmFlags::NORESERVE) {
-                self.flags |= VmFlags::ACCOUNT;
-            }
+            let charged = !self.flags.intersects(VmFlags::SHARED | VmFlags::NORESERVE);
+            if charged { self.flags | VmFlags::ACCOUNT } else { self.flags }
         } else if anonymous && !self.has_anon() {
-            self.flags -= VmFlags::ACCOUNT;
+            self.flags - VmFlags::ACCOUNT
+        } else {
+            self.flags
         }
-        self.rights = rights;
     }
 
     /// What `mprotect` may make of its rights (`VM_MAY*`).
@@ -180,7 +212,7 @@ impl<P: Platform> Vma<P> {
 
     /// The part of it from page `from` on, as a mapping of its own; `start` is its present first page.
     pub(crate) fn tail(&self, start: u64, from: u64) -> Self {
-        Self { pgoff: self.pgoff + (from - start), ..self.duplicate() }
+        Self { pgoff: self.pgoff + (from - start), linear: self.linear + (from - start), ..self.duplicate() }
     }
 
     /// A mapping like it.
@@ -188,6 +220,8 @@ impl<P: Platform> Vma<P> {
         Self {
             end: self.end,
             pgoff: self.pgoff,
+            linear: self.linear,
+            guard: self.guard,
             rights: self.rights,
             most: self.most,
             flags: self.flags,
@@ -196,13 +230,34 @@ impl<P: Platform> Vma<P> {
         }
     }
 
+    /// The part of it from page `from` on, `pages` long, as it is after a move to page `to` (`copy_vma`). If no page of its own was ever made
+    /// under it, it is as new.
+    pub(crate) fn moved(&self, start: u64, from: u64, to: u64, pages: u64) -> Self {
+        let mut moved = Self { end: to + pages, ..self.tail(start, from) };
+        if !self.has_anon() {
+            moved.linear = to;
+            if matches!(self.backing, Backing::Anon) {
+                moved.pgoff = to;
+            }
+        }
+        moved
+    }
+
+    /// All pages of its own have gone elsewhere (`unlink_anon_vmas`).
+    pub(crate) fn forget_anon(&mut self) {
+        *self.has_anon.get_mut() = false;
+    }
+
     /// Whether `next`, which starts at its end, continues it, so that both can be one (`can_vma_merge_after`). `start` is its own first page.
     pub(crate) fn continues_into(&self, start: u64, next: &Self) -> bool {
+        let pages = self.end - start;
         self.rights == next.rights
             && self.most == next.most
             && (self.flags ^ next.flags) - VmFlags::IGNORED_BY_MERGE == VmFlags::empty()
+            && self.guard == next.guard
             && self.file_id() == next.file_id()
-            && self.pgoff + (self.end - start) == next.pgoff
+            && self.pgoff + pages == next.pgoff
+            && (self.is_shared() || self.linear + pages == next.linear)
     }
 
     /// Its pages, given its first.
@@ -220,6 +275,6 @@ impl<P: Platform> Item for Vma<P> {
     }
 
     fn guard(&self) -> u64 {
-        if self.grows_down() { STACK_GUARD_PAGES } else { 0 }
+        u64::from(self.guard)
     }
 }

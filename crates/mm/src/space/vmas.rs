@@ -1,46 +1,31 @@
-//! All mappings of a space, in order, and again by file.
+//! All mappings of a space, in order, and again by what they show.
 //!
-//! Two trees: by address, which faults and calls look in; and by file and page of the file, which the reverse map looks in. Every change
-//! goes through here, so that they agree and files know who maps them.
+//! By address, which faults and calls look in; and in [`Places`], which the reverse map looks in. Every change goes through here, so
+//! that they and the [`Totals`] agree and files know who maps them.
 
-use super::vma::{STACK_GUARD_PAGES, VmFlags, Vma};
+use super::limit::Limits;
+use super::places::{FILE_PAGES, Places};
+use super::totals::Totals;
+use super::vma::{VmFlags, Vma};
 use crate::error::MmError;
 use crate::file::FileObject;
 use crate::mm::Mm;
-use crate::tree::{Direction, GapQuery, Item, Reach, Tree};
+use crate::tree::{Direction, GapQuery, Item, Tree};
 use pagewright_arch::Isa;
 use pagewright_sync::{Arc, Platform};
 use pagewright_tlb::frames::Owner;
 use pagewright_types::{FileId, PAGE_SIZE, PageRange, SpaceId, VirtAddr};
 
-/// Pages of one file that can be told apart: the coordinate by which mappings of files are ordered is the file's id above its page index.
-const FILE_PAGES: u32 = 36;
-
-fn coordinate(file: FileId, index: u64) -> u64 {
-    u64::from(file.raw()) << FILE_PAGES | index
-}
-
-/// A mapping, by the pages of the file that it shows; the second part of its key is its first page in the space.
-struct FileSpan {
-    pages: u64,
-}
-
-impl Item for FileSpan {
-    type Key = (u64, u64);
-    type Summary = Reach;
-
-    fn summary(&self, key: (u64, u64)) -> Reach {
-        Reach::until(key.0 + self.pages)
-    }
-}
-
 /// The mappings of one space, its program break, and where the parts of its program lie.
 pub struct AddressMap<P: Platform> {
     space: SpaceId,
     vmas: Tree<Vma<P>>,
-    by_file: Tree<FileSpan>,
-    pages: u64,
+    places: Places,
+    totals: Totals,
+    /// The most pages that were ever mapped.
     peak: u64,
+    /// Pages that [`Mm::charge`] has promised to the space.
+    pub(super) paid: u64,
     pub(super) brk_start: VirtAddr,
     pub(super) brk: VirtAddr,
     /// Where the program's own code lies.
@@ -49,14 +34,16 @@ pub struct AddressMap<P: Platform> {
     pub(super) stack_start: VirtAddr,
     /// Where searches for a hole start, downwards (`mm->mmap_base`).
     pub(super) mmap_base: VirtAddr,
-    /// How far a stack may grow, in bytes (`RLIMIT_STACK`).
-    pub(super) stack_limit: u64,
+    /// What the space may have.
+    pub(super) limits: Limits,
+    /// What every new mapping has (`mm->def_flags`): locked, after `mlockall(MCL_FUTURE)`.
+    pub(super) new_flags: VmFlags,
     /// Set when the space ends; no call changes it any more.
     pub(crate) ended: bool,
 }
 
 /// The lowest address at which Linux places anything by itself (`vm.mmap_min_addr`), in pages.
-const MIN_PAGE: u64 = 16;
+pub(super) const MIN_PAGE: u64 = 16;
 
 impl<P: Platform> AddressMap<P> {
     pub(crate) fn new(space: SpaceId) -> Self {
@@ -65,15 +52,17 @@ impl<P: Platform> AddressMap<P> {
         Self {
             space,
             vmas: Tree::new(),
-            by_file: Tree::new(),
-            pages: 0,
+            places: Places::new(),
+            totals: Totals::default(),
             peak: 0,
+            paid: 0,
             brk_start: VirtAddr::ZERO,
             brk: VirtAddr::ZERO,
             code: PageRange::new(VirtAddr::ZERO, VirtAddr::ZERO),
             stack_start: VirtAddr::ZERO,
             mmap_base,
-            stack_limit: 8 << 20,
+            limits: Limits::default(),
+            new_flags: VmFlags::empty(),
             ended: false,
         }
     }
@@ -88,9 +77,14 @@ impl<P: Platform> AddressMap<P> {
         self.vmas.is_empty()
     }
 
+    /// Pages mapped, by sort.
+    pub fn totals(&self) -> &Totals {
+        &self.totals
+    }
+
     /// Bytes mapped (`VmSize`).
     pub fn bytes(&self) -> u64 {
-        self.pages * PAGE_SIZE
+        self.totals.pages * PAGE_SIZE
     }
 
     /// The most bytes that were ever mapped (`VmPeak`).
@@ -142,12 +136,33 @@ impl<P: Platform> AddressMap<P> {
         self.vmas.iter_from(from).take_while(move |(start, _)| *start < end)
     }
 
+    /// Where the first hole of `range` begins; its end if there is none.
+    pub(super) fn mapped_up_to(&self, range: PageRange) -> VirtAddr {
+        let mut at = range.start();
+        for (start, vma) in self.overlapping(range) {
+            let part = vma.range(start);
+            if part.start() > at {
+                break;
+            }
+            at = part.end().min(range.end());
+        }
+        at
+    }
+
+    /// Pages of `range` that are mapped, by sort.
+    pub(super) fn totals_in(&self, range: PageRange) -> Totals {
+        let mut totals = Totals::default();
+        for (start, vma) in self.overlapping(range) {
+            let pages = vma.range(start).intersect(range).map_or(0, |part| part.pages());
+            totals.add_part(vma, pages);
+        }
+        totals
+    }
+
     /// Whether nothing is mapped in `range` nor in the `after` pages behind it, and the guard gap of what comes next is left free.
     pub(super) fn is_clear(&self, range: PageRange, after: u64) -> bool {
-        self.find_or_after(range.start()).is_none_or(|(start, vma)| {
-            let guard = if vma.grows_down() { STACK_GUARD_PAGES } else { 0 };
-            range.end().page_index() + after.max(guard) <= start
-        })
+        self.find_or_after(range.start())
+            .is_none_or(|(start, vma)| range.end().page_index() + after.max(vma.guard()) <= start)
     }
 
     /// A hole of `pages` pages, as near to the top of where mappings go as there is one.
@@ -172,20 +187,26 @@ impl<P: Platform> AddressMap<P> {
 
     /// Makes the next `inserts` inserts and splits infallible.
     pub(crate) fn reserve(&mut self, mm: &Mm<P>, inserts: usize) -> Result<(), MmError> {
+        self.reserve_for(mm, inserts, false)
+    }
+
+    /// The same, if `moves` for mappings that were moved.
+    pub(super) fn reserve_for(&mut self, mm: &Mm<P>, inserts: usize, moves: bool) -> Result<(), MmError> {
         self.vmas.try_reserve(inserts, || mm.permit())?;
-        self.by_file.try_reserve(inserts, || mm.permit())?;
-        Ok(())
+        self.places.reserve(mm, inserts, moves)
+    }
+
+    /// Makes copying every mapping of `parent` infallible.
+    pub(crate) fn reserve_copy(&mut self, mm: &Mm<P>, parent: &Self) -> Result<(), MmError> {
+        self.reserve_for(mm, parent.len(), parent.places.any_moved())
     }
 
     /// Adds a mapping where there is none. If it shows a file, its space has [joined](FileObject::join) it.
     pub(crate) fn insert(&mut self, start: u64, vma: Vma<P>) {
         debug_assert!(start < vma.end(), "INV-MM-VMAS: an empty mapping at page {start:#x}");
-        let pages = vma.end() - start;
-        if let Some(file) = vma.file_id() {
-            self.by_file.insert((coordinate(file, vma.pgoff()), start), FileSpan { pages });
-        }
-        self.pages += pages;
-        self.peak = self.peak.max(self.pages);
+        self.places.add(start, &vma);
+        self.totals.add(start, &vma);
+        self.peak = self.peak.max(self.totals.pages);
         let replaced = self.vmas.insert(start, vma);
         debug_assert!(replaced.is_none(), "INV-MM-VMAS: two mappings at page {start:#x}");
     }
@@ -193,11 +214,19 @@ impl<P: Platform> AddressMap<P> {
     /// Takes a mapping out; it still counts as its file's.
     pub(super) fn remove(&mut self, start: u64) -> Option<Vma<P>> {
         let vma = self.vmas.remove(start)?;
-        if let Some(file) = vma.file_id() {
-            self.by_file.remove((coordinate(file, vma.pgoff()), start));
-        }
-        self.pages -= vma.end() - start;
+        self.places.remove(start, &vma);
+        self.totals.sub(start, &vma);
         Some(vma)
+    }
+
+    /// Changes what a mapping counts as, but neither its pages nor what they show.
+    pub(super) fn change(&mut self, start: u64, change: impl FnOnce(&mut Vma<P>)) {
+        let totals = &mut self.totals;
+        self.vmas.update(start, |vma| {
+            totals.sub(start, vma);
+            change(vma);
+            totals.add(start, vma);
+        });
     }
 
     /// Takes out the first mapping that shares a page with `range`; it still counts as its file's.
@@ -221,32 +250,52 @@ impl<P: Platform> AddressMap<P> {
         self.insert(page, tail);
     }
 
-    fn set_end(&mut self, start: u64, end: u64) {
-        let Some(vma) = self.vmas.get(start) else { return };
-        let (old, file, pgoff) = (vma.end(), vma.file_id(), vma.pgoff());
-        if let Some(file) = file {
-            self.by_file.update((coordinate(file, pgoff), start), |span| span.pages = end - start);
+    /// Splits at both ends of `range` where `change` would make two parts unlike, and changes every mapping within. Needs two reserved inserts.
+    pub(super) fn change_all(&mut self, range: PageRange, change: impl Fn(&mut Vma<P>)) {
+        self.split_at(range.start());
+        self.split_at(range.end());
+        let mut next = range.start();
+        while let Some((start, vma)) = self.find_or_after(next)
+            && start < range.end().page_index()
+        {
+            next = VirtAddr::from_page_index(vma.end());
+            self.change(start, &change);
         }
-        self.vmas.update(start, |vma| vma.set_end(end));
-        self.pages = self.pages - (old - start) + (end - start);
-        self.peak = self.peak.max(self.pages);
     }
 
-    /// Moves the start of an anonymous mapping down.
+    /// Moves the end of a mapping. What it grows over is free.
+    pub(super) fn set_end(&mut self, start: u64, end: u64) {
+        let (places, totals) = (&mut self.places, &mut self.totals);
+        self.vmas.update(start, |vma| {
+            places.set_end(start, vma, end);
+            totals.sub(start, vma);
+            vma.set_end(end);
+            totals.add(start, vma);
+        });
+        self.peak = self.peak.max(self.totals.pages);
+    }
+
+    /// Moves the start of an anonymous mapping down. Needs one reserved insert if it was moved.
     pub(super) fn grow_down(&mut self, start: u64, to: u64) {
-        self.vmas.rekey(start, to, |vma| vma.set_pgoff(vma.pgoff() - (start - to)));
-        self.pages += start - to;
-        self.peak = self.peak.max(self.pages);
+        let (places, totals) = (&mut self.places, &mut self.totals);
+        self.vmas.rekey(start, to, |vma| {
+            places.remove(start, vma);
+            totals.sub(start, vma);
+            vma.extend_down(start - to);
+            places.add(to, vma);
+            totals.add(to, vma);
+        });
+        self.peak = self.peak.max(self.totals.pages);
     }
 
     /// Changes the rights of the mapping at page `start`.
     pub(super) fn set_rights(&mut self, start: u64, rights: pagewright_types::Rights) {
-        self.vmas.update(start, |vma| vma.set_rights(rights));
+        self.change(start, |vma| vma.set_rights(rights));
     }
 
     /// Changes the flags of the mapping at page `start`.
     pub(super) fn set_flags(&mut self, start: u64, flags: VmFlags) {
-        self.vmas.update(start, |vma| vma.set_flags(flags));
+        self.change(start, |vma| vma.set_flags(flags));
     }
 
     /// Joins neighbours that could be one, at both ends of `range` and within (`vma_merge`).
@@ -280,26 +329,23 @@ impl<P: Platform> AddressMap<P> {
 
     /// Where a page of `owner` with index `index` could be mapped here.
     pub(crate) fn places_of(&self, owner: Owner, index: u64) -> impl Iterator<Item = VirtAddr> {
-        let anon = match owner {
-            Owner::Anon(_) => self.vmas.at(index).filter(|(_, vma)| !vma.is_shared()).map(|_| index),
-            Owner::File(_) | Owner::None => None,
+        let (anon, file) = match owner {
+            Owner::Anon(_) => (Some(index), None),
+            Owner::File(file) => (None, Some(file)),
+            Owner::None => (None, None),
         };
-        let file = match owner {
-            Owner::File(file) => Some(file),
-            Owner::Anon(_) | Owner::None => None,
-        };
-        let spans = file.into_iter().flat_map(move |file| {
-            let at = coordinate(file, index);
-            self.by_file.overlapping(at, at + 1).map(move |((from, start), _)| start + (at - from))
+        let unmoved = anon.filter(|index| {
+            let found = self.vmas.at(*index);
+            found.is_some_and(|(start, vma)| !vma.is_shared() && !vma.is_moved(start))
         });
-        anon.into_iter().chain(spans).map(VirtAddr::from_page_index)
+        let moved = anon.into_iter().flat_map(|index| self.places.of_moved(index));
+        let shown = file.into_iter().flat_map(move |file| self.places.of_file(file, index));
+        unmoved.into_iter().chain(moved).chain(shown).map(VirtAddr::from_page_index)
     }
 
     /// The mappings that show pages of a file from page `from` on.
     pub(crate) fn of_file_from(&self, file: FileId, from: u64) -> impl Iterator<Item = (u64, &Vma<P>)> {
-        let last = coordinate(file, (1 << FILE_PAGES) - 1);
-        let spans = self.by_file.overlapping(coordinate(file, from), last);
-        spans.filter_map(|((_, start), _)| Some((start, self.vmas.get(start)?)))
+        self.places.of_file_from(file, from).filter_map(|start| Some((start, self.vmas.get(start)?)))
     }
 
     /// Whether page `pgoff + pages` of a file can be named.
@@ -310,14 +356,17 @@ impl<P: Platform> AddressMap<P> {
     /// Copies every mapping of `parent` into this empty map (`dup_mmap`). Each file counts the copies already.
     pub(crate) fn copy_from(&mut self, parent: &Self) {
         for (start, vma) in parent.vmas.iter() {
-            self.insert(start, vma.duplicate());
+            let mut copy = vma.duplicate();
+            // Locks are the parent's alone.
+            copy.set_flags(copy.flags() - VmFlags::LOCK_MASK);
+            self.insert(start, copy);
         }
         self.brk_start = parent.brk_start;
         self.brk = parent.brk;
         self.code = parent.code;
         self.stack_start = parent.stack_start;
         self.mmap_base = parent.mmap_base;
-        self.stack_limit = parent.stack_limit;
+        self.limits = parent.limits;
     }
 
     /// Ends with `vma` as the caller's: takes back what its file counted, and says whether that was the last mapping of shared memory

@@ -49,8 +49,8 @@ impl<P: Platform> Mm<P> {
         let lines = [
             ("VmPeak", map.peak_bytes()),
             ("VmSize", map.bytes()),
-            // Nothing is locked, pinned or swapped yet.
-            ("VmLck", 0),
+            ("VmLck", map.totals().locked * PAGE_SIZE),
+            // Nothing is pinned or swapped yet.
             ("VmPin", 0),
             ("VmHWM", space.rss().peak_bytes()),
             ("VmRSS", space.rss().bytes()),

@@ -81,7 +81,9 @@ impl<I: Isa> Engine<'_, I> {
     fn settle(&mut self, pid: u32, op: &MemOp, made: Result<(), MmError>) -> Result<(), ReplayError> {
         match made {
             Ok(()) => Ok(()),
-            Err(error @ (MmError::NoFrames(_) | MmError::NoKernelMemory { .. })) => Err(self.no_memory(pid, error)),
+            Err(error @ (MmError::NoFrames(_) | MmError::NoKernelMemory { .. } | MmError::TooMuchPromised { .. })) => {
+                Err(self.no_memory(pid, error))
+            }
             Err(error) => {
                 self.diverge(pid, format_args!("{}: {error}", name(op)));
                 Ok(())

@@ -9,7 +9,7 @@ use crate::lab::Lab;
 use crate::trace::{Actor, Event, FileInfo, MappingSource, Run, Stream, Task};
 use pagewright_arch::Isa;
 use pagewright_mm::file::FileObject;
-use pagewright_mm::{FaultError, Knobs, Space};
+use pagewright_mm::{FaultError, Knob, Knobs, Space};
 use pagewright_sim::sched::{Scheduler, ThreadId, Turn};
 use pagewright_sim::{Cost, Event as MachineEvent, Picos, Sim};
 use pagewright_sync::Arc;
@@ -27,6 +27,8 @@ const WINDOW: usize = 1 << 14;
 pub fn replay<I: Isa>(source: &mut dyn Source, config: &ReplayConfig) -> Result<Report, ReplayError> {
     let began = Instant::now();
     let knobs = Knobs::default();
+    // What was promised to the program when it was recorded is promised again, however small the machine is.
+    knobs.set(Knob::OvercommitMemory, 1)?;
     for (knob, value) in &config.knobs {
         knobs.set(*knob, *value)?;
     }
