@@ -218,7 +218,7 @@ fn a_call_that_fails_has_taken_nothing<I: Isa>() {
             Ok(space) => break Process { world: world.clone(), space },
             Err(error) => assert_eq!(error.errno(), Errno::ENOMEM),
         }
-        device.agrees(&process, CPU, base, u64::from(refusals) * 4 + 2);
+        device.agrees(&process, CPU, base, refusals * 4 + 2);
         world.at_rest(&[&device]);
         refusals += 1;
     };

@@ -5,7 +5,7 @@
 //! writing. A page is mapped read-only and yet exclusive, as the selftest does it, by taking the right to write away and clearing soft-dirty
 //! bits, so that giving it back leaves the entry as it is.
 
-use crate::device::{ANON, CPU, Device, File, How, OTHER, Process, World};
+use crate::device::{ANON, CPU, Device, How, OTHER, Process, World};
 use crate::on_both;
 use pagewright_arch::{Isa, LeafFlags};
 use pagewright_mm::MapFlags;
@@ -229,12 +229,14 @@ fn a_fast_long_pin_for_reading_of_an_exclusive_page_mapped_read_only<I: Isa>() {
 /// What else can be mapped privately: the zero page, shared memory with a name, a file. `test` is given a private mapping of one page, what
 /// it shows, and a view of what it must not change.
 fn on_other_memory<I: Isa>(test: impl Fn(&Process<I>, VirtAddr, u64, Option<VirtAddr>)) {
-    let kinds: [fn(&World<I>) -> Option<File<I>>; 3] =
-        [|_| None, |world| Some(world.shmem(1)), |world| Some(world.file(1))];
-    for kind in kinds {
+    for kind in 0..3 {
         let world = World::<I>::new(2);
         let process = Process::new(&world);
-        let file = kind(&world);
+        let file = match kind {
+            0 => None,
+            1 => Some(world.shmem(1)),
+            _ => Some(world.file(1)),
+        };
         let shared = file.as_ref().map(|file| process.map(1, Rights::RW, MapFlags::SHARED, Some(file)));
         let flags = if file.is_some() { MapFlags::PRIVATE } else { ANON };
         let base = process.map(1, Rights::RW, flags, file.as_ref());

@@ -217,6 +217,10 @@ impl<I: Isa> Device<I> {
     }
 
     pub(crate) fn release(self, contents: Contents) {
-        self.world.on(CPU, |mm| mm.release_user_pages(self.pages, contents));
+        self.release_on(CPU, contents);
+    }
+
+    pub(crate) fn release_on(self, cpu: CpuId, contents: Contents) {
+        self.world.on(cpu, |mm| mm.release_user_pages(self.pages, contents));
     }
 }
