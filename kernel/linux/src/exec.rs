@@ -238,7 +238,6 @@ fn stack(space: &SpaceHandle, program: &Program, request: &Request) -> Result<Vi
     let start = VirtAddr::new(top.raw() - STACK_AT_START);
     let map = MapRequest { addr: start, len: STACK_AT_START, rights: Rights::RW, flags, file: None };
     mm().mmap(&space.0, &map)?;
-    mm().set_stack_limit(&space.0, STACK_LIMIT);
     let strings: usize = request.arguments.iter().chain(&request.environment).map(|string| string.len() + 1).sum();
     if strings > STRINGS_MAX {
         return Err(Errno::E2BIG);

@@ -58,7 +58,7 @@ pub(crate) fn serve(thread: &mut Thread, number: u64, a: Arguments) -> Answer {
         | Sysno::chdir
         | Sysno::getcwd
         | Sysno::getdents64 => path::serve(thread, call, a),
-        Sysno::newfstatat | Sysno::fstat | Sysno::statx => stat::serve(thread, call, a),
+        stat::FSTATAT | Sysno::fstat | Sysno::statx => stat::serve(thread, call, a),
         Sysno::ppoll => poll::ppoll(thread, a),
         Sysno::clone | Sysno::clone3 | Sysno::execve | Sysno::wait4 | Sysno::exit | Sysno::exit_group => {
             process::serve(thread, call, a)

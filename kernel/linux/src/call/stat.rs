@@ -10,6 +10,12 @@ use linux_raw_sys::general as linux;
 use pagewright_types::PAGE_SIZE;
 use syscalls::Sysno;
 
+/// The call has a name of its own on each instruction set.
+#[cfg(target_arch = "x86_64")]
+pub(super) const FSTATAT: Sysno = Sysno::newfstatat;
+#[cfg(target_arch = "aarch64")]
+pub(super) const FSTATAT: Sysno = Sysno::fstatat;
+
 /// What both instruction sets tell; they lay it out differently.
 struct Facts {
     number: u64,
@@ -69,7 +75,7 @@ fn of_descriptor(thread: &Thread, number: u64) -> Result<Facts, Errno> {
 pub(super) fn serve(thread: &mut Thread, call: Sysno, a: Arguments) -> Answer {
     let (facts, to) = match call {
         Sysno::fstat => (of_descriptor(thread, a[0])?, a[1]),
-        Sysno::newfstatat => {
+        FSTATAT => {
             let of_this = a[3] & u64::from(linux::AT_EMPTY_PATH) != 0 && thread.space.read_string(address(a[1]))?.is_empty();
             let facts = if of_this {
                 of_descriptor(thread, a[0])?

@@ -1,0 +1,178 @@
+//! Base registers, invalidations and barriers (Arm ARM D8.14).
+
+use crate::boot::Region;
+use aarch64_cpu::asm::barrier;
+use aarch64_cpu::registers::{ID_AA64ISAR0_EL1, ID_AA64MMFR0_EL1, ID_AA64MMFR1_EL1, Readable, TTBR0_EL1, Writeable};
+use core::arch::asm;
+use core::sync::atomic::{AtomicU64, Ordering};
+use pagewright_arch::{Aarch64, Caps, Invalidate, Reach, ShootdownKind, Target};
+use pagewright_types::{PAGE_SHIFT, PAGE_SIZE, PageRange, Pfn, Tag, VirtAddr};
+use spin::Once;
+
+/// The codec of this machine's tables.
+pub(crate) type Isa = Aarch64;
+
+/// Where physical memory is mapped; devices too, each in a GiB that is not memory.
+pub(crate) const LINEAR: u64 = 0xffff_0000_0000_0000;
+
+const GIB: u32 = 30;
+/// A block of memory: valid, accessed, inner shareable, MAIR index 0, never executed.
+const MEMORY: u64 = 1 | 1 << 10 | 3 << 8 | 1 << 53 | 1 << 54;
+const MAIR_INDEX: u64 = 7 << 2;
+
+unsafe extern "C" {
+    static boot_blocks: [AtomicU64; 512];
+}
+
+static CAPS: Once<Caps> = Once::new();
+
+/// What the machine can do.
+#[inline]
+pub(crate) fn caps() -> &'static Caps {
+    CAPS.call_once(|| Caps {
+        shootdown: ShootdownKind::Broadcast,
+        tagged: true,
+        tags: if ID_AA64MMFR0_EL1.read(ID_AA64MMFR0_EL1::ASIDBits) == 2 { 1 << 16 } else { 1 << 8 },
+        keeps_refused: true,
+        // TLB, bits 59 to 56: 2 is FEAT_TLBIRANGE.
+        range_invalidate: ID_AA64ISAR0_EL1.get() >> 56 & 0xf == 2,
+    })
+}
+
+/// # Panics
+/// When the CPU does not keep accessed and dirty state itself (FEAT_HAFDBS): entries are written for CPUs that do.
+pub(super) fn check() {
+    assert!(ID_AA64MMFR1_EL1.get() & 0xf >= 2, "the CPU does not keep accessed and dirty state (FEAT_HAFDBS)");
+}
+
+/// Maps the GiBs of `region` as memory. On CPU 0, while nobody else runs.
+pub(super) fn map_memory(region: Region) {
+    for gib in region.start >> GIB..region.end.div_ceil(1 << GIB) {
+        // SAFETY: the boot tables live for ever.
+        let block = unsafe { &boot_blocks[gib as usize] };
+        if block.load(Ordering::Relaxed) & MAIR_INDEX == 0 {
+            continue;
+        }
+        // Nobody has been there, but a walker may have: break before make (Arm ARM D8.16.1).
+        block.store(0, Ordering::Release);
+        flush_all();
+        block.store(gib << GIB | MEMORY, Ordering::Release);
+        flush_all();
+    }
+}
+
+fn flush_all() {
+    barrier::dsb(barrier::ISHST);
+    // SAFETY: it only forgets.
+    unsafe { asm!("tlbi vmalle1is", options(nostack)) };
+    barrier::dsb(barrier::ISH);
+    barrier::isb(barrier::SY);
+}
+
+/// Walks of user addresses find nothing until a space is installed. On each CPU.
+pub(super) fn drop_identity() {
+    #[repr(align(4096))]
+    struct Empty(#[expect(dead_code, reason = "walked by hardware only")] [u64; 512]);
+    static EMPTY: Empty = Empty([0; 512]);
+    TTBR0_EL1.set(&raw const EMPTY as u64 - LINEAR);
+    flush_all();
+}
+
+/// Makes stores visible to walkers.
+#[inline]
+pub(crate) fn publish() {
+    barrier::dsb(barrier::ISHST);
+}
+
+/// Waits for this CPU's invalidations.
+#[inline]
+pub(crate) fn complete() {
+    barrier::dsb(barrier::ISH);
+    barrier::isb(barrier::SY);
+}
+
+/// One `TLBI` with an operand, here or everywhere.
+macro_rules! tlbi {
+    ($reach:expr, $operation:literal, $operand:expr) => {
+        match $reach {
+            // SAFETY: it only forgets.
+            Reach::Local => unsafe { asm!(concat!("tlbi ", $operation, ", {}"), in(reg) $operand, options(nostack)) },
+            // SAFETY: it only forgets.
+            Reach::Broadcast => unsafe { asm!(concat!("tlbi ", $operation, "is, {}"), in(reg) $operand, options(nostack)) },
+        }
+    };
+}
+
+pub(crate) fn invalidate(op: Invalidate) {
+    let reach = op.reach;
+    match op.target {
+        Target::Page { tag, va, last_level, .. } => page(reach, tag, va, last_level),
+        Target::Range { tag, range, last_level, .. } => by_range(reach, tag, range, last_level),
+        Target::Tag(tag) => tlbi!(reach, "aside1", u64::from(tag.raw()) << 48),
+        Target::AllTags => match reach {
+            // SAFETY: it only forgets.
+            Reach::Local => unsafe { asm!("tlbi vmalle1", options(nostack)) },
+            // SAFETY: it only forgets.
+            Reach::Broadcast => unsafe { asm!("tlbi vmalle1is", options(nostack)) },
+        },
+    }
+    if reach == Reach::Local {
+        barrier::dsb(barrier::NSH);
+        barrier::isb(barrier::SY);
+    }
+}
+
+fn page(reach: Reach, tag: Tag, va: VirtAddr, last_level: bool) {
+    let operand = u64::from(tag.raw()) << 48 | va.raw() >> PAGE_SHIFT & ((1 << 44) - 1);
+    if last_level {
+        tlbi!(reach, "vale1", operand);
+    } else {
+        tlbi!(reach, "vae1", operand);
+    }
+}
+
+/// FEAT_TLBIRANGE: (NUM + 1)·2^(5·SCALE + 1) pages at a time, the largest pieces first (Linux's `__flush_tlb_range_op`).
+fn by_range(reach: Reach, tag: Tag, range: PageRange, last_level: bool) {
+    const GRANULE_4K: u64 = 1 << 46;
+    let (mut at, mut left) = (range.start(), range.pages());
+    for scale in (0..4).rev() {
+        let unit = 1_u64 << (5 * scale + 1);
+        while left >= unit {
+            let count = (left / unit).min(32);
+            let operand = u64::from(tag.raw()) << 48
+                | GRANULE_4K
+                | scale << 44
+                | (count - 1) << 39
+                | at.raw() >> PAGE_SHIFT & ((1 << 37) - 1);
+            ranged(reach, operand, last_level);
+            at = at.add(count * unit * PAGE_SIZE);
+            left -= count * unit;
+        }
+    }
+    if left > 0 {
+        page(reach, tag, at, last_level);
+    }
+}
+
+fn ranged(reach: Reach, operand: u64, last_level: bool) {
+    // By their encodings (op0 1, CRn 8), because the assembler may not know the extension.
+    match (reach, last_level) {
+        // SAFETY: RVALE1, if the CPU has it; it only forgets.
+        (Reach::Local, true) => unsafe { asm!("sys #0, c8, c6, #5, {}", in(reg) operand, options(nostack)) },
+        // SAFETY: RVAE1, likewise.
+        (Reach::Local, false) => unsafe { asm!("sys #0, c8, c6, #1, {}", in(reg) operand, options(nostack)) },
+        // SAFETY: RVALE1IS, likewise.
+        (Reach::Broadcast, true) => unsafe { asm!("sys #0, c8, c2, #5, {}", in(reg) operand, options(nostack)) },
+        // SAFETY: RVAE1IS, likewise.
+        (Reach::Broadcast, false) => unsafe { asm!("sys #0, c8, c2, #1, {}", in(reg) operand, options(nostack)) },
+    }
+}
+
+/// Walks user addresses from `root` from now on.
+pub(crate) fn install_root(root: Pfn, tag: Tag, keep: bool) {
+    TTBR0_EL1.set(root.base().raw() | u64::from(tag.raw()) << 48);
+    barrier::isb(barrier::SY);
+    if !keep {
+        invalidate(Invalidate { reach: Reach::Local, target: Target::Tag(tag) });
+    }
+}

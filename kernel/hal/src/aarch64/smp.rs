@@ -1,0 +1,79 @@
+//! The other CPUs, by PSCI.
+
+use super::mmu::{self, LINEAR};
+use super::{gic, trap};
+use crate::boot::{BootInfo, CPUS};
+use alloc::boxed::Box;
+use arrayvec::ArrayVec;
+use core::sync::atomic::{AtomicBool, AtomicU16, AtomicU64, Ordering};
+use pagewright_types::{CpuId, CpuMask, NodeId};
+use smccc::{Hvc, psci};
+
+const STACK: usize = 64 << 10;
+/// How long to wait for a CPU, in ns.
+const PATIENCE: u64 = 10_000_000_000;
+
+static STARTED: AtomicU16 = AtomicU16::new(1);
+static RELEASED: AtomicBool = AtomicBool::new(false);
+static HARDWARE_IDS: [AtomicU64; CPUS] = [const { AtomicU64::new(0) }; CPUS];
+
+unsafe extern "C" {
+    safe fn other_cpu_entry();
+}
+
+/// Notes the CPUs' numbers.
+pub(super) fn know(cpus: &ArrayVec<(u64, NodeId), CPUS>) {
+    for (index, (id, _)) in cpus.iter().enumerate() {
+        HARDWARE_IDS[index].store(*id, Ordering::Relaxed);
+    }
+}
+
+pub(crate) fn hardware_id(cpu: CpuId) -> u64 {
+    HARDWARE_IDS[cpu.index()].load(Ordering::Relaxed)
+}
+
+/// CPUs that run.
+pub(crate) fn online() -> CpuMask {
+    CpuMask::first(usize::from(STARTED.load(Ordering::Acquire)))
+}
+
+/// Starts every other CPU; each waits for [`release_others`].
+///
+/// # Panics
+/// When one does not come: the memory manager counts CPUs from 0 without a gap.
+pub(crate) fn start_others(info: &BootInfo) {
+    for cpu in 1..info.cpus.len() {
+        let stack = Box::leak(alloc::vec![0u128; STACK / size_of::<u128>()].into_boxed_slice());
+        let words = Box::leak(Box::new([cpu as u64, stack.as_ptr_range().end as u64]));
+        let target = hardware_id(CpuId::new(cpu as u16));
+        let entry = other_cpu_entry as *const () as u64 - LINEAR;
+        let asked = psci::cpu_on::<Hvc>(target, entry, words.as_ptr() as u64 - LINEAR);
+        assert!(asked.is_ok(), "CPU {cpu} (MPIDR {target:#x}): {asked:?}");
+        let deadline = super::timer::now_ns() + PATIENCE;
+        while usize::from(STARTED.load(Ordering::Acquire)) <= cpu {
+            assert!(super::timer::now_ns() < deadline, "CPU {cpu} (MPIDR {target:#x}) did not start");
+            core::hint::spin_loop();
+        }
+    }
+}
+
+/// Lets them go on.
+pub(crate) fn release_others() {
+    RELEASED.store(true, Ordering::Release);
+}
+
+/// Entry from `boot.s`, on its own stack.
+///
+/// # Safety
+/// Once for each CPU.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn other_cpu_start(cpu: u64) -> ! {
+    trap::install(CpuId::new(cpu as u16));
+    mmu::drop_identity();
+    gic::start_here(cpu as usize);
+    STARTED.store(cpu as u16 + 1, Ordering::Release);
+    while !RELEASED.load(Ordering::Acquire) {
+        core::hint::spin_loop();
+    }
+    crate::kernel::run()
+}

@@ -1,0 +1,39 @@
+//! Time: the generic timer's virtual counter and its interrupt; the PL031 for the date.
+
+use super::mmu::LINEAR;
+use aarch64_cpu::registers::{CNTFRQ_EL0, CNTV_CTL_EL0, CNTV_TVAL_EL0, CNTVCT_EL0, Readable, Writeable};
+use core::sync::atomic::{AtomicU64, Ordering};
+
+static START: AtomicU64 = AtomicU64::new(0);
+static DATE: AtomicU64 = AtomicU64::new(0);
+static PERIOD: AtomicU64 = AtomicU64::new(0);
+
+/// Notes when the machine began, and reads the clock at `pl031`, if there is one.
+pub(super) fn start(pl031: Option<u64>) {
+    START.store(CNTVCT_EL0.get(), Ordering::Relaxed);
+    let date = pl031.map_or(0, |address| {
+        // SAFETY: the device tree says that it is there; its first register is the date, and reading it changes nothing.
+        u64::from(unsafe { core::ptr::with_exposed_provenance::<u32>((LINEAR + address) as usize).read_volatile() })
+    });
+    DATE.store(date, Ordering::Relaxed);
+}
+
+pub(crate) fn now_ns() -> u64 {
+    let since = CNTVCT_EL0.get().saturating_sub(START.load(Ordering::Relaxed));
+    (u128::from(since) * 1_000_000_000 / u128::from(CNTFRQ_EL0.get().max(1))) as u64
+}
+
+pub(crate) fn boot_seconds() -> u64 {
+    DATE.load(Ordering::Relaxed)
+}
+
+pub(crate) fn start_ticking(per_second: u64) {
+    PERIOD.store(CNTFRQ_EL0.get() / per_second, Ordering::Relaxed);
+    tick_again();
+    CNTV_CTL_EL0.write(CNTV_CTL_EL0::ENABLE::SET + CNTV_CTL_EL0::IMASK::CLEAR);
+}
+
+/// The timer has interrupted this CPU: sets it for the next time.
+pub(super) fn tick_again() {
+    CNTV_TVAL_EL0.set(PERIOD.load(Ordering::Relaxed));
+}
