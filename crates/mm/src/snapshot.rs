@@ -8,7 +8,8 @@
 //!
 //! Protocol: nothing is allocated. `tell` may run under the locks of a space or a page cache and must not enter the memory manager.
 //!
-//! Not guaranteed: anything while a call is under way on any CPU. And not a word of pins: nothing here pins.
+//! Not guaranteed: anything while a call is under way on any CPU. And not a word of pages that were got or pinned: nobody here keeps a list of
+//! them, and who has them tells it himself.
 
 use crate::counters::{Gauge, RssKind};
 use crate::mm::Mm;

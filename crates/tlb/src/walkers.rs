@@ -45,7 +45,7 @@ impl<P: Platform> Tlb<P> {
     /// `walk` must be short, and neither wait nor take locks: interrupts are closed, and whoever frees tables waits for it.
     #[inline]
     pub fn walk_lockless<T>(&self, context: &Context, walk: impl FnOnce() -> T) -> Option<T> {
-        self.fx().without_interrupts(|| {
+        let walk_here = || {
             let state = self.cpus.get(self.fx().cpu());
             if state.loaded.load(Ordering::SeqCst) != context.id().raw() {
                 return None;
@@ -55,7 +55,8 @@ impl<P: Platform> Tlb<P> {
                 ShootdownKind::Broadcast => Some(Walking::begin(&state.walks)),
             };
             Some(walk())
-        })
+        };
+        plant!(WalkersNotAwaited; walk_here(), self.fx().without_interrupts(walk_here))
     }
 
     /// Waits for the end of every walk that goes on on another CPU.

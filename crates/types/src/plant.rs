@@ -34,7 +34,7 @@ crate::named_table! {
         PinNotExclusive = "pin-not-exclusive", "A page is pinned for reading while other spaces share it.";
         ForkIgnoresPin = "fork-ignores-pin", "Fork shares a page that is pinned.";
         FastNoRecheck = "fast-no-recheck", "A lockless walk does not look again whether the entry still leads to the page it took.";
-        WalkersNotAwaited = "walkers-not-awaited", "A table is freed while a lockless walk may be in it.";
+        WalkersNotAwaited = "walkers-not-awaited", "A table is freed while a lockless walk may be in it: nobody waits, or the walk lets interrupts in.";
         ZapFlushLate = "zap-flush-late", "madvise lets go of the space before it has flushed, and mprotect finds nothing to flush.";
     }
 }

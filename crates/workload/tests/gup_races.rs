@@ -1,11 +1,13 @@
-//! Pages taken from user memory, and copies of it, while other CPUs fork, unmap, and store: each race under many schedules, and with each
-//! bug that can be planted there (feature `planted`), which must be found.
+//! Pages taken from user memory, and copies of it, while other CPUs fork, unmap, and store: each race under many schedules; random programs
+//! without races; and both with each bug that can be planted there (feature `planted`), which must be found.
 //!
 //! Not covered: two races at once. Random programs under random schedules are the net below.
 
 #[path = "gup/device.rs"]
 #[allow(dead_code, reason = "shared with the tests without races")]
 mod device;
+#[path = "gup/random.rs"]
+mod random;
 
 use device::{ANON, CPU, Device, How, OTHER, Process, World};
 use pagewright_arch::{Aarch64, Isa, X86_64};
@@ -264,6 +266,18 @@ races! {
     an_unmapping_and_a_copy: unmap_and_copy, 250;
 }
 
+#[test]
+fn pins_and_mappings_agree_in_random_programs_on_x86_64() {
+    let _alone = alone();
+    random::run::<X86_64>();
+}
+
+#[test]
+fn pins_and_mappings_agree_in_random_programs_on_aarch64() {
+    let _alone = alone();
+    random::run::<Aarch64>();
+}
+
 #[cfg(feature = "planted")]
 mod plants {
     use super::*;
@@ -282,6 +296,17 @@ mod plants {
     }
 
     #[test]
+    fn random_programs_find_what_needs_no_race() {
+        for plant in [Plant::PinNotExclusive, Plant::ForkIgnoresPin] {
+            let _alone = alone();
+            pagewright_types::plant::choose(Some(plant));
+            let ran = std::panic::catch_unwind(random::run::<X86_64>);
+            pagewright_types::plant::choose(None);
+            assert!(ran.is_err(), "{plant:?} is not found");
+        }
+    }
+
+    #[test]
     fn a_walk_that_does_not_look_again() {
         planted::<X86_64>(Plant::FastNoRecheck, fork_and_pin_for_writing, "pinned");
         // A walk that nobody waits for. On x86-64 the flush does, before the page is free.
@@ -290,6 +315,7 @@ mod plants {
 
     #[test]
     fn a_table_that_is_freed_under_a_walk() {
+        planted::<X86_64>(Plant::WalkersNotAwaited, unmap_and_get, "INV-TLB-WALKERS");
         planted::<Aarch64>(Plant::WalkersNotAwaited, unmap_and_get, "INV-TLB-WALKERS");
     }
 }

@@ -6,7 +6,7 @@ use crate::space::Space;
 use pagewright_sync::Platform;
 use pagewright_types::VirtAddr;
 
-/// A word as user memory has it, in the byte order of the machine.
+/// A word as user memory has it, least significant byte first.
 pub trait UserWord: Copy + Default {
     /// Bytes that it has.
     const BYTES: usize;
