@@ -4,7 +4,7 @@ use crate::context::Context;
 use crate::engine::Tlb;
 use core::sync::atomic::Ordering;
 use pagewright_arch::Target;
-use pagewright_sync::{Arc, Platform};
+use pagewright_sync::{Arc, Backend, Platform};
 use pagewright_types::{Counter, CpuId, SpaceId, Tag, plant};
 
 impl<P: Platform> Tlb<P> {
@@ -82,7 +82,9 @@ impl<P: Platform> Tlb<P> {
         }
         // INV-TLB-SWITCH: join the mask (a full barrier), then read the generation.
         plant!(JoinAfterRead; (), { next.cpus.insert(me); });
+        P::Locks::point();
         let generation = next.generation();
+        plant!(JoinAfterRead => P::Locks::point());
         plant!(JoinAfterRead => { next.cpus.insert(me); });
         let assignment = state.pcids.choose(next.id(), generation, tagged);
         if !assignment.keep {

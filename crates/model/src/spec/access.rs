@@ -70,6 +70,8 @@ pub(super) struct Fault {
     served: bool,
     /// Signals that it could have got.
     signals: Vec<Signal>,
+    /// What [`Spec::drops`] said when it began.
+    drops: (u64, u64),
     /// Pages of files that it may be copying, with all that they may have held meanwhile.
     copies: Vec<(FileId, u64, Rc<Data>)>,
 }
@@ -193,7 +195,7 @@ impl Spec {
                 }
                 [_] => {}
                 worlds if worlds.iter().any(fits) => {
-                    page.worlds.retain(|world| world.can_load(cell, value, files));
+                    page.retain(|world| world.can_load(cell, value, files));
                     if let [only] = &mut page.worlds[..] {
                         only.settle(cell, value, files);
                     }
@@ -224,7 +226,7 @@ impl Spec {
             return Err(self.wrong(did, space, va, Access::Write, Got::Made));
         };
         if page.worlds.len() > 1 {
-            page.worlds.retain(|world| permitted(world, files));
+            page.retain(|world| permitted(world, files));
         }
         page.stored = Some(did);
         // In some worlds the store goes to a file and in others it doesn't: then the file may or may not have it.
@@ -311,7 +313,8 @@ impl Spec {
     pub fn fault_begins(&mut self, space: SpaceId, va: VirtAddr, access: Access) -> FaultId {
         assert!(self.processes.contains_key(&space), "a process that was told of and has not ended");
         let id = self.fresh_id();
-        let fault = Fault { id, space, va, access, served: false, signals: Vec::new(), copies: Vec::new() };
+        let drops = self.drops(space, va);
+        let fault = Fault { id, space, va, access, served: false, signals: Vec::new(), drops, copies: Vec::new() };
         self.faults.push(fault);
         self.revise_faults();
         FaultId(id)
@@ -335,7 +338,10 @@ impl Spec {
                 Ok(())
             }
             Err(Signal::NoMemory) if self.memory_may_fail => Ok(()),
-            Err(signal) if fault.signals.contains(&signal) => Ok(()),
+            Err(signal) if fault.signals.contains(&signal) => {
+                self.signalled(&fault, signal);
+                Ok(())
+            }
             Ok(()) => Err(self.wrong(did, space, va, access, Got::Made)),
             Err(signal) => Err(self.wrong(did, space, va, access, Got::Signal(signal))),
         }
@@ -364,6 +370,26 @@ impl Spec {
     pub fn refused(&mut self, did: Did, space: SpaceId, va: VirtAddr, access: Access, signal: Signal) -> Verdict {
         let fault = self.fault_begins(space, va, access);
         self.fault_ends(did, fault, Err(signal))
+    }
+
+    /// How often worlds of the page of `va` were dropped, and how often whole pages were forgotten.
+    fn drops(&self, space: SpaceId, va: VirtAddr) -> (u64, u64) {
+        let Some(process) = self.processes.get(&space) else { return (0, 0) };
+        let page = process.pages.get(&va.page_index());
+        (page.map_or(0, |page| page.drops), process.forgotten)
+    }
+
+    /// A signal tells worlds apart as an access does, if nothing else has done so since its fault began.
+    fn signalled(&mut self, fault: &Fault, signal: Signal) {
+        if self.drops(fault.space, fault.va) != fault.drops {
+            return;
+        }
+        let Self { processes, files, .. } = self;
+        let Some(process) = processes.get_mut(&fault.space) else { return };
+        let index = fault.va.page_index();
+        let acting = process.acting.clone();
+        let Some(page) = process.page(index).filter(|page| page.worlds.len() > 1) else { return };
+        page.settle_on(index, &acting, |world| outcome(world, fault.access, files).1 == Some(signal));
     }
 
     /// A fault for a store may have made a private copy, of anything that the file held meanwhile.

@@ -139,6 +139,7 @@ impl Process {
             }
             if page.is_unmapped() {
                 self.pages.remove(&index);
+                self.forgotten += 1;
             }
         }
         self.acting.retain(|call| call.bit != bit);

@@ -50,6 +50,8 @@ struct Process {
     pending: Vec<Pending>,
     /// What `pending` does to pages.
     acting: Vec<Acting>,
+    /// Pages that were forgotten because nothing was mapped there any more.
+    forgotten: u64,
     heap_start: VirtAddr,
     heap: VirtAddr,
 }

@@ -160,11 +160,13 @@ pub(super) struct Page {
     pub(super) worlds: Vec<World>,
     pub(super) stored: Option<Did>,
     pub(super) changed: Option<(Did, &'static str)>,
+    /// How often worlds were dropped.
+    pub(super) drops: u64,
 }
 
 impl Default for Page {
     fn default() -> Self {
-        Self { worlds: vec![World::UNMAPPED], stored: None, changed: None }
+        Self { worlds: vec![World::UNMAPPED], stored: None, changed: None, drops: 0 }
     }
 }
 
@@ -201,8 +203,26 @@ impl Page {
         }
     }
 
+    /// Drops the worlds that something refutes.
+    pub(super) fn retain(&mut self, possible: impl FnMut(&World) -> bool) {
+        let before = self.worlds.len();
+        self.worlds.retain(possible);
+        self.drops += u64::from(self.worlds.len() < before);
+    }
+
+    /// At some moment at which no world has been dropped since, one of `known` was true: drops what can't have followed from them.
+    pub(super) fn settle_on(&mut self, index: u64, acting: &[Acting], known: impl Fn(&World) -> bool) {
+        let mut after =
+            Self { worlds: self.worlds.iter().filter(|world| known(world)).cloned().collect(), ..Self::default() };
+        if !after.worlds.is_empty() {
+            after.close(index, acting);
+            self.worlds = after.worlds;
+        }
+    }
+
     /// The call with this bit has returned: it has had its effect, has not, or nobody knows (`None`).
     pub(super) fn finish(&mut self, bit: u64, happened: Option<bool>) {
+        self.drops += 1;
         if let Some(happened) = happened {
             self.worlds.retain(|world| (world.done & bit != 0) == happened);
         }
@@ -222,6 +242,7 @@ impl Page {
 
     /// Pages of `file` from `pages` on are cut off: private copies of them go, too.
     pub(super) fn cut(&mut self, id: FileId, pages: u64) {
+        self.drops += 1;
         let is_cut = |map: Mapped| matches!(map.source, Source::File { file, index } if file == id && index >= pages);
         for world in std::mem::take(&mut self.worlds) {
             let own = if world.map.is_some_and(is_cut) { None } else { world.own };

@@ -10,7 +10,7 @@ use super::{Flush, Tlb};
 use crate::context::Context;
 use core::sync::atomic::Ordering;
 use pagewright_arch::{Invalidate, Reach, Target};
-use pagewright_sync::{AtomicMask, Platform, SpinLock, rank};
+use pagewright_sync::{AtomicMask, Backend, Platform, SpinLock, rank};
 use pagewright_types::plant;
 use pagewright_types::{Counter, CpuId, CpuMask, SpaceId};
 
@@ -40,8 +40,8 @@ impl<P: Platform> Tlb<P> {
         // INV-TLB-SWITCH: the generation moves (a full barrier) before the mask is read.
         let (generation, mut targets) = plant!(
             MaskBeforeBump;
-            { let mask = context.cpus(); (context.bump(), mask) },
-            (context.bump(), context.cpus())
+            { let mask = context.cpus(); P::Locks::point(); (context.bump(), mask) },
+            { let generation = context.bump(); P::Locks::point(); (generation, context.cpus()) }
         );
         let ask = Ask::Space { space: context.id(), generation, flush };
         let me = self.fx().cpu();

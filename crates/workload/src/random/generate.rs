@@ -45,10 +45,26 @@ impl Window {
     }
 }
 
+/// What a program of explore mode is about: few operations meet only if they are drawn to the same place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Theme {
+    /// Anything.
+    Mixed,
+    /// Everybody works on one page, which children share.
+    Hot,
+    /// One CPU takes rights from a page while others come and go.
+    Moving,
+    /// Tables come and go.
+    Tables,
+}
+
 /// Draws the operations of one program, in order.
 pub(super) struct Generator {
     shape: Shape,
     window: Window,
+    theme: Theme,
+    /// The page that a program with such a theme works on.
+    hot: VirtAddr,
     random: Pcg64,
     /// Whether allocations fail in this program.
     starves: bool,
@@ -66,7 +82,15 @@ impl Generator {
             2 => Object::PrivateFile(1),
             _ => Object::PrivateAnon,
         };
-        Self { shape, window: Window::of(shape.mode), random, starves, favourite }
+        let window = Window::of(shape.mode);
+        let theme = match (shape.mode, below(&mut random, 8)) {
+            (Mode::Fast, _) | (Mode::Explore, 0..2) => Theme::Mixed,
+            (Mode::Explore, 2..5) => Theme::Hot,
+            (Mode::Explore, 5 | 6) => Theme::Moving,
+            (Mode::Explore, _) => Theme::Tables,
+        };
+        let hot = window.start.add(below(&mut random, window.pages) * PAGE_SIZE);
+        Self { shape, window, theme, hot, random, starves, favourite }
     }
 
     fn below(&mut self, limit: u64) -> u64 {
@@ -91,15 +115,36 @@ impl Generator {
         if index <= cpus {
             return Step { cpu: CpuId::new((index - 1) as u16), operation: Operation::Switch { to: 0 } };
         }
-        let cpu = self.cpu();
-        let operation = match self.below(16) {
-            0 => self.call(),
-            1 => Operation::Fork,
-            2 => self.switch(),
-            3 => Operation::Lazy,
-            _ => self.access(),
+        let last = usize::from(self.shape.calm) - cpus;
+        match self.theme {
+            Theme::Hot | Theme::Moving if index >= last => self.end_of_calm(index - last),
+            Theme::Hot | Theme::Moving => {
+                let operation = if index + 1 == last { Operation::Fork } else { self.access() };
+                Step { cpu: self.cpu(), operation }
+            }
+            Theme::Mixed | Theme::Tables => {
+                let operation = match self.below(16) {
+                    0 => self.call(),
+                    1 => Operation::Fork,
+                    2 => self.switch(),
+                    3 => Operation::Lazy,
+                    _ => self.access(),
+                };
+                Step { cpu: self.cpu(), operation }
+            }
+        }
+    }
+
+    /// The last calm operation of a CPU: it has the hot page in its TLB, or has had it before it went elsewhere.
+    fn end_of_calm(&mut self, cpu: usize) -> Step {
+        let access = if self.once_in(3) { Access::Write } else { Access::Read };
+        let leaves = self.theme == Theme::Moving && cpu > 0;
+        let operation = match self.below(4) {
+            0 | 1 if leaves => Operation::Switch { to: 1 },
+            2 if leaves => Operation::Lazy,
+            _ => Operation::Access { va: self.hot, access },
         };
-        Step { cpu, operation }
+        Step { cpu: CpuId::new(cpu as u16), operation }
     }
 
     /// The next of the others.
@@ -114,6 +159,18 @@ impl Generator {
                 40 if self.starves => self.starve(),
                 _ => self.call(),
             },
+            Mode::Explore if self.theme == Theme::Moving && cpu != CpuId::new(0) => match self.below(8) {
+                0..3 => Operation::Switch { to: self.below(2) as usize },
+                3 => Operation::Lazy,
+                _ => self.access(),
+            },
+            Mode::Explore if self.theme == Theme::Moving => self.reduction(),
+            Mode::Explore if self.theme == Theme::Hot => match self.below(16) {
+                0..8 => self.access(),
+                8..13 => self.reduction(),
+                13 | 14 => Operation::Fork,
+                _ => self.call(),
+            },
             Mode::Explore => match self.below(64) {
                 0..24 => self.access(),
                 24..27 => Operation::Lazy,
@@ -123,6 +180,17 @@ impl Generator {
             },
         };
         Step { cpu, operation }
+    }
+
+    /// A call that takes rights from the hot page, or most of them.
+    fn reduction(&mut self) -> Operation {
+        let (addr, len) = (self.hot, PAGE_SIZE);
+        match self.below(8) {
+            0..4 => Operation::Protect { addr, len, rights: self.rights() },
+            4 | 5 => Operation::DontNeed { addr, len },
+            6 => Operation::Unmap { addr, len },
+            _ => Operation::Fork,
+        }
     }
 
     fn starve(&mut self) -> Operation {
@@ -136,6 +204,9 @@ impl Generator {
     /// A page of the window, seldom of the heap, and once in a while one past either.
     fn page(&mut self) -> VirtAddr {
         let Window { start, pages, heap_pages } = self.window;
+        if matches!(self.theme, Theme::Hot | Theme::Moving) && !self.once_in(8) {
+            return self.hot;
+        }
         match self.below(16) {
             0 => HEAP.add(self.below(heap_pages + 1) * PAGE_SIZE),
             1 => VirtAddr::new(start.raw() - PAGE_SIZE + self.below(pages + 2) * PAGE_SIZE),
@@ -162,6 +233,12 @@ impl Generator {
     /// Start and length of some pages of the window: short ones mostly.
     fn range(&mut self) -> (VirtAddr, u64) {
         let Window { start, pages, .. } = self.window;
+        let halves = if self.theme == Theme::Tables { 2 } else { 12 };
+        if self.once_in(halves) {
+            // One half is all that its table of the last level maps.
+            let half = pages / 2 * PAGE_SIZE;
+            return (start.add(self.below(2) * half), half);
+        }
         let first = self.below(pages);
         let longest = pages - first;
         let count = 1 + match self.below(4) {
@@ -263,7 +340,7 @@ impl Generator {
     }
 
     fn set_break(&mut self) -> Operation {
-        let bytes = self.below(self.window.heap_pages * PAGE_SIZE);
+        let bytes = if self.once_in(4) { 0 } else { self.below(self.window.heap_pages * PAGE_SIZE) };
         let to = if self.once_in(16) { VirtAddr::new(HEAP.raw() - 1 - bytes) } else { HEAP.add(bytes) };
         Operation::Break { to }
     }
