@@ -37,6 +37,8 @@ pub(crate) fn check<I: Isa>(mm: &Mm<Sim<I>>, spaces: &[Arc<Space<Sim<I>>>]) {
         check_space(mm, space, &mut mappings);
         tables += 1 + space.table().bytes() / PAGE_SIZE;
     }
+    // INV-MM-COMMITTED.
+    assert_eq!(mm.committed(), promised(spaces));
     // INV-MM-GAUGE.
     assert_eq!(mm.gauge(Gauge::PageTablePages), tables);
     let of = |wanted: &[RssKind]| mappings.keys().filter(|pfn| wanted.contains(&kind(mm, **pfn))).count() as u64;
@@ -56,17 +58,31 @@ pub(crate) fn check<I: Isa>(mm: &Mm<Sim<I>>, spaces: &[Arc<Space<Sim<I>>>]) {
     }
 }
 
+/// Pages that mappings and shared memory insist on.
+fn promised<I: Isa>(spaces: &[Arc<Space<Sim<I>>>]) -> u64 {
+    let mut shared = BTreeMap::new();
+    let mut own = 0;
+    for space in spaces {
+        for (start, vma) in space.map().read().iter() {
+            own += if vma.flags().contains(VmFlags::ACCOUNT) { vma.end() - start } else { 0 };
+            shared.extend(vma.file().map(|file| (file.id(), file.charged())));
+        }
+    }
+    own + shared.values().sum::<u64>()
+}
+
 /// INV-MM-VMAS.
 fn check_mappings<I: Isa>(space: &Space<Sim<I>>) {
     let map = space.map().read();
     let mut end = 0;
-    let mut pages = 0;
+    let (mut pages, mut charged) = (0, 0);
     for (start, vma) in map.iter() {
         assert!(start >= end && start < vma.end(), "mappings overlap, or one is empty");
         end = vma.end();
         pages += end - start;
+        charged += if vma.flags().contains(VmFlags::ACCOUNT) { end - start } else { 0 };
     }
-    assert_eq!(map.bytes(), pages * PAGE_SIZE);
+    assert_eq!((map.bytes(), map.totals().charged), (pages * PAGE_SIZE, charged));
     for ((start, vma), (next_start, next)) in map.iter().zip(map.iter().skip(1)) {
         let alike = vma.end() == next_start
             && (vma.rights(), vma.most()) == (next.rights(), next.most())
