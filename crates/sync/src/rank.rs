@@ -4,17 +4,18 @@
 //! rank says in which order ([`Rank::NESTS`]). The order follows the comment at the top of Linux's `mm/rmap.c`.
 //!
 //! ```text
-//! Space            an address space's VMAs (mmap_lock)
-//!   Family         the tree of forks: who may map an anonymous page (anon_vma)
-//!     Mappers      who maps a file (i_mmap_rwsem)
-//!       TableUpper one upper-level table page                 – parent before child
-//!         Table    one last-level table page (split PTL)      – parent's before child's in fork
-//!           Cache  one file's page cache (i_pages)
-//!             Context  tags (PCID, ASID) and their generations
-//!               Ledger   open debts
-//!                 PerCpuPages  one CPU's lists of free pages (pcp->lock): held while they are refilled or drained
-//!                   Zone     one zone's buddy lists (zone->lock)
-//!                     Mailbox  one CPU's shootdown request: innermost, because interrupt handlers take it
+//! Inode              a file's size, seals and holes (i_rwsem)
+//!   Space            an address space's VMAs (mmap_lock)
+//!     Family         the tree of forks: who may map an anonymous page (anon_vma)
+//!       Mappers      who maps a file (i_mmap_rwsem)
+//!         TableUpper one upper-level table page                 – parent before child
+//!           Table    one last-level table page (split PTL)      – parent's before child's in fork
+//!             Cache  one file's page cache (i_pages)
+//!               Context  tags (PCID, ASID) and their generations
+//!                 Ledger   open debts
+//!                   PerCpuPages  one CPU's lists of free pages (pcp->lock): held while they are refilled or drained
+//!                     Zone     one zone's buddy lists (zone->lock)
+//!                       Mailbox  one CPU's shootdown request: innermost, because interrupt handlers take it
 //! ```
 
 use crate::backend::Backend;
@@ -49,28 +50,30 @@ macro_rules! ranks {
 }
 
 ranks! {
+    /// A file's size, seals and holes.
+    Inode = 0;
     /// An address space's VMAs.
-    Space = 0, true;
+    Space = 1, true;
     /// The tree of forks.
-    Family = 1;
+    Family = 2;
     /// Who maps a file.
-    Mappers = 2;
+    Mappers = 3;
     /// An upper-level table page.
-    TableUpper = 3, true;
+    TableUpper = 4, true;
     /// A last-level table page.
-    Table = 4, true;
+    Table = 5, true;
     /// A file's page cache.
-    Cache = 5;
+    Cache = 6;
     /// Tags and their generations.
-    Context = 6;
+    Context = 7;
     /// Open debts.
-    Ledger = 7;
+    Ledger = 8;
     /// A CPU's lists of free pages.
-    PerCpuPages = 8;
+    PerCpuPages = 9;
     /// A zone's buddy lists.
-    Zone = 9;
+    Zone = 10;
     /// A CPU's shootdown request.
-    Mailbox = 10;
+    Mailbox = 11;
 }
 
 /// The ranks held by one CPU: how many locks of each, four bits a rank. A count and not a bit, because of two nested locks of one rank

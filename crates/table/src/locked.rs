@@ -2,7 +2,7 @@
 
 use crate::entry::OwnedLeaf;
 use crate::tree::PageTable;
-use pagewright_arch::{Entry, Isa, Leaf, LeafFlags, Pte, Replacement, Slot};
+use pagewright_arch::{Entry, Isa, Leaf, LeafFlags, Pte, Replacement, Slot, Soft};
 use pagewright_sync::{Platform, WordGuard, rank};
 use pagewright_tlb::{Debt, Owed, Tlb};
 use pagewright_types::{Level, PageRange, Pfn, VirtAddr, plant};
@@ -93,6 +93,25 @@ impl<'a, P: Platform> Locked<'a, P> {
         }
         self.tlb.fx().store(slot, P::Isa::leaf(self.level, plain));
         self.tlb.frames().table(self.table).add_live(1);
+    }
+
+    /// Puts a soft entry where nothing stands. Owes nothing, as [`Locked::install`].
+    ///
+    /// # Panics
+    /// In debug builds when something stands there.
+    pub fn install_soft(&self, va: VirtAddr, soft: Soft) {
+        debug_assert!(self.pte(va).is_empty(), "INV-TABLE-EMPTY: {soft:?} over {:?} at {va}", self.pte(va));
+        self.tlb.fx().store(self.slot(va), P::Isa::soft(soft));
+        self.tlb.frames().table(self.table).add_live(1);
+    }
+
+    /// Clears a soft entry and says what it was. Owes nothing, since no TLB ever saw it (INV-SOFT-UNSEEN). `None`: no soft entry stood
+    /// there, and nothing changed.
+    pub fn take_soft(&self, va: VirtAddr) -> Option<Soft> {
+        let Entry::Soft(soft) = self.entry(va) else { return None };
+        self.tlb.fx().store(self.slot(va), Pte::EMPTY);
+        self.tlb.frames().table(self.table).sub_live(1);
+        Some(soft)
     }
 
     /// Clears the entry and gives back the leaf that stood there, with its reference (`ptep_get_and_clear`). `None`: there was no leaf,

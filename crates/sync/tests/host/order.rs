@@ -18,7 +18,8 @@ const fn rank_of<R: Rank>() -> AnyRank {
     AnyRank { place: R::PLACE, nests: R::NESTS, with: RankSet::with::<R>, without: RankSet::without::<R> }
 }
 
-const RANKS: [AnyRank; 11] = [
+const RANKS: [AnyRank; 12] = [
+    rank_of::<rank::Inode>(),
     rank_of::<rank::Space>(),
     rank_of::<rank::Family>(),
     rank_of::<rank::Mappers>(),

@@ -3,7 +3,7 @@
 use crate::on_both;
 use crate::space::{Space, special};
 use crate::support::{Delivery, Effect, on};
-use pagewright_arch::{Effects, Entry, Isa, IsaKind, Leaf, LeafFlags, Pte, Slot};
+use pagewright_arch::{Effects, Entry, Isa, IsaKind, Leaf, LeafFlags, Pte, Slot, Soft, SoftKind};
 use pagewright_table::{NoMemory, PageTable, Reserve};
 use pagewright_tlb::Gather;
 use pagewright_types::{Access, CpuId, Level, Order, PageRange, Pfn, Rights, VirtAddr};
@@ -16,6 +16,9 @@ on_both! {
     a_tree_that_can_not_be_made_leaves_nothing,
     a_reserve_gives_back_what_is_left,
     a_stale_right_is_flushed_and_a_gained_one_is_not,
+    a_soft_entry_counts_as_live_and_owes_nothing,
+    #[cfg_attr(debug_assertions, should_panic = "INV-TABLE-EMPTY")]
+    a_soft_entry_over_a_leaf_is_noticed,
     #[cfg_attr(debug_assertions, should_panic = "INV-TABLE-EMPTY")]
     a_leaf_over_a_leaf_is_noticed,
     #[cfg_attr(debug_assertions, should_panic = "INV-TABLE-EMPTY")]
@@ -29,6 +32,7 @@ on_both! {
 }
 
 const VA: VirtAddr = VirtAddr::new(0x1234_5678_9000);
+const SOFT: Soft = Soft { kind: SoftKind::Marker, exclusive: false, payload: 1 };
 
 fn space<I: Isa>() -> Space<I> {
     Space::new(2, Delivery::AtOnce)
@@ -216,6 +220,30 @@ fn a_leaf_over_a_leaf_is_noticed<I: Isa>() {
     let space = space::<I>();
     space.map_special(VA, Level::PTE, Pfn::new(9));
     space.map_special(VA, Level::PTE, Pfn::new(10));
+}
+
+/// INV-TABLE-EMPTY: a table with a soft entry is in use.
+fn a_soft_entry_counts_as_live_and_owes_nothing<I: Isa>() {
+    let space = space::<I>();
+    space.ensure(VA, Level::PTE);
+    let table = space.table.find(&space.tlb, VA, Level::PTE).table;
+    let live = || space.tlb.frames().table(table).live();
+    let locked = || space.table.lock(&space.tlb, VA, Level::PTE).expect("made above");
+    let ((), log) = space.host.log(|| {
+        locked().install_soft(VA, SOFT);
+        assert_eq!((locked().entry(VA), locked().leaf(VA), live()), (Entry::Soft(SOFT), None, 1));
+        assert!(locked().take(VA).is_none(), "it is no leaf");
+        assert_eq!((locked().take_soft(VA), live()), (Some(SOFT), 0));
+        assert_eq!((locked().take_soft(VA), locked().pte(VA).is_empty()), (None, true));
+    });
+    let stores = |effect: Effect| matches!(effect, Effect::Store(..));
+    assert!(log.iter().all(|step| stores(step.effect)), "nothing is flushed: {log:?}");
+}
+
+fn a_soft_entry_over_a_leaf_is_noticed<I: Isa>() {
+    let space = space::<I>();
+    space.map_special(VA, Level::PTE, Pfn::new(9));
+    space.table.lock(&space.tlb, VA, Level::PTE).expect("mapped").install_soft(VA, SOFT);
 }
 
 fn unhooking_a_table_in_use_is_noticed<I: Isa>() {
