@@ -274,6 +274,9 @@ fn a_file_is_dirty_after_a_device_wrote_it<I: Isa>() {
     assert!(!dirty(frame), "only read");
     let writer = process.take(CPU, base, 1, How::PinFast(GupFlags::WRITE)).expect("there");
     writer.agrees(&process, CPU, base, 3);
+    // Write-back has seen what was stored so far, and nothing of what the device stores now.
+    world.on(CPU, |mm| mm.tlb().frames().folio(frame).clear_flags(FolioFlags::DIRTY));
+    writer.write(0, 9);
     writer.release(Contents::Written);
     assert!(dirty(frame));
     process.end();
