@@ -1,6 +1,7 @@
 //! What a memory call or a fault can answer, and the one map to errno.
 
-use crate::space::Resource;
+use crate::file::Seals;
+use crate::space::{Advice, Resource};
 use crate::tree;
 use core::fmt;
 use pagewright_sync::OutOfMemory;
@@ -161,6 +162,79 @@ pub enum MmError {
         /// Its address.
         at: VirtAddr,
     },
+    /// Advice that there is no such thing as, or that may not be given about another process's memory.
+    BadAdvice {
+        /// The number.
+        advice: u32,
+    },
+    /// A mapping that can't take the advice.
+    Unsuitable {
+        /// Where it was asked.
+        at: VirtAddr,
+        /// The advice.
+        advice: Advice,
+    },
+    /// A mapping that could not be cut in two, or joined with its neighbour, to be advised about.
+    CannotSplit {
+        /// Where it would have been cut.
+        at: VirtAddr,
+    },
+    /// A mapping through which its file can't be written, now or later.
+    NotToBeWritten {
+        /// Where it was asked.
+        at: VirtAddr,
+    },
+    /// Locked memory that was to be dropped.
+    InUse {
+        /// Where.
+        at: VirtAddr,
+    },
+    /// The file's seals forbid it.
+    FileSealed {
+        /// Those that do.
+        seals: Seals,
+    },
+    /// The file can't have seals.
+    NoSeals,
+    /// A file to be sealed against writing, and mapped by who could write it.
+    WritablyMapped {
+        /// How many such mappings there are.
+        mappings: u64,
+    },
+    /// A file would be larger than a file can be.
+    FileTooLarge {
+        /// Its size in bytes.
+        bytes: u64,
+    },
+    /// Offset and length that are no part of a file.
+    BadFileRange {
+        /// The offset in bytes.
+        offset: u64,
+        /// The length in bytes.
+        len: u64,
+    },
+    /// A name that is too long.
+    NameTooLong {
+        /// Its length in bytes.
+        len: usize,
+    },
+    /// What this file can't do.
+    NotSupported {
+        /// The flags that asked for it.
+        flags: u32,
+    },
+    /// What this kernel was built without.
+    NotConfigured {
+        /// The flags that asked for it.
+        flags: u32,
+    },
+    /// The device behind a file failed.
+    Device {
+        /// Page of the file.
+        index: u64,
+        /// What it said.
+        errno: Errno,
+    },
     /// The address space has ended.
     SpaceEnded,
     /// No frames.
@@ -184,13 +258,23 @@ impl MmError {
             | Self::BadFlags { .. }
             | Self::MisalignedOffset { .. }
             | Self::Overlaps { .. }
-            | Self::PrivateTwice { .. } => Errno::EINVAL,
+            | Self::PrivateTwice { .. }
+            | Self::BadAdvice { .. }
+            | Self::Unsuitable { .. }
+            | Self::NoSeals
+            | Self::BadFileRange { .. }
+            | Self::NameTooLong { .. } => Errno::EINVAL,
+            Self::InUse { .. } | Self::WritablyMapped { .. } => Errno::EBUSY,
+            Self::FileTooLarge { .. } => Errno::EFBIG,
+            Self::NotSupported { .. } => Errno::EOPNOTSUPP,
+            Self::NotConfigured { .. } => Errno::ENOSYS,
+            Self::Device { errno, .. } => errno,
             Self::NothingThere { .. } | Self::AcrossMappings { .. } | Self::Inaccessible { .. } => Errno::EFAULT,
-            Self::Sealed { .. } | Self::MayNotLock => Errno::EPERM,
-            Self::TooMuchToLock { .. } | Self::NoMemoryToLock { .. } => Errno::EAGAIN,
+            Self::Sealed { .. } | Self::MayNotLock | Self::FileSealed { .. } => Errno::EPERM,
+            Self::TooMuchToLock { .. } | Self::NoMemoryToLock { .. } | Self::CannotSplit { .. } => Errno::EAGAIN,
             Self::OffsetOverflow { .. } => Errno::EOVERFLOW,
             Self::Exists { .. } => Errno::EEXIST,
-            Self::Forbidden { .. } => Errno::EACCES,
+            Self::Forbidden { .. } | Self::NotToBeWritten { .. } => Errno::EACCES,
             Self::SpaceEnded => Errno::ESRCH,
             Self::Range(RangeError::Overflow { .. })
             | Self::BeyondUser { .. }
@@ -281,6 +365,20 @@ impl fmt::Display for MmError {
             Self::Inaccessible { va } => write!(f, "{va} can't be accessed so"),
             Self::TooManyPieces { pieces } => write!(f, "{pieces} pieces of memory in one call"),
             Self::MisalignedWord { at } => write!(f, "the word at {at} is not aligned"),
+            Self::BadAdvice { advice } => write!(f, "advice {advice}"),
+            Self::Unsuitable { at, advice } => write!(f, "the mapping at {at} can't take the advice {advice:?}"),
+            Self::CannotSplit { at } => write!(f, "the mapping at {at} can't be cut in two"),
+            Self::NotToBeWritten { at } => write!(f, "the file at {at} can't be written through its mapping"),
+            Self::InUse { at } => write!(f, "the memory at {at} is locked"),
+            Self::FileSealed { seals } => write!(f, "the file is sealed: {seals:?}"),
+            Self::NoSeals => f.write_str("the file can't be sealed"),
+            Self::WritablyMapped { mappings } => write!(f, "the file could be written through {mappings} mappings"),
+            Self::FileTooLarge { bytes } => write!(f, "a file of {bytes:#x} bytes"),
+            Self::BadFileRange { offset, len } => write!(f, "{len:#x} bytes of a file from {offset:#x} on"),
+            Self::NameTooLong { len } => write!(f, "a name of {len} bytes"),
+            Self::NotSupported { flags } => write!(f, "flags {flags:#x} are not supported by the file"),
+            Self::NotConfigured { flags } => write!(f, "flags {flags:#x} ask for what there is not"),
+            Self::Device { index, errno } => write!(f, "page {index} of the file: {errno}"),
             Self::SpaceEnded => f.write_str("the address space has ended"),
             Self::NoFrames(e) => e.fmt(f),
             Self::NoKernelMemory { wanted } => write!(f, "no kernel memory ({wanted})"),
@@ -308,6 +406,13 @@ pub enum FaultError {
         access: Access,
         /// What the mapping allows.
         rights: Rights,
+    },
+    /// A guard is there: `SIGSEGV`, `SEGV_MAPERR`.
+    Guarded {
+        /// The address.
+        va: VirtAddr,
+        /// What was tried.
+        access: Access,
     },
     /// Past the end of the file: `SIGBUS`.
     PastEnd {
@@ -337,11 +442,26 @@ impl From<MmError> for FaultError {
     }
 }
 
+/// Of a fault that a call needed for itself.
+impl From<FaultError> for MmError {
+    fn from(error: FaultError) -> Self {
+        match error {
+            FaultError::NotMapped { va, .. }
+            | FaultError::NotAllowed { va, .. }
+            | FaultError::Guarded { va, .. }
+            | FaultError::PastEnd { va } => Self::Inaccessible { va },
+            FaultError::Device { index, errno } => Self::Device { index, errno },
+            FaultError::OutOfMemory(error) => error,
+        }
+    }
+}
+
 impl fmt::Display for FaultError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::NotMapped { va, access } => write!(f, "{access} at {va}: not mapped"),
             Self::NotAllowed { va, access, rights } => write!(f, "{access} at {va}: the mapping is {rights}"),
+            Self::Guarded { va, access } => write!(f, "{access} at {va}: a guard is there"),
             Self::PastEnd { va } => write!(f, "{va} is past the end of its file"),
             Self::Device { index, errno } => write!(f, "page {index} of the file can't be read: {errno}"),
             Self::OutOfMemory(error) => error.fmt(f),

@@ -21,7 +21,7 @@
 //! Protocol, everywhere: *validate, reserve, commit* (INV-MM-COMMIT). A call that returns an error has changed nothing,
 //! except where its documentation says that Linux, too, leaves part of the work done.
 //!
-//! Locks, outermost first: a space's `map` → family → mappers → table pages → a file's pages → the allocator's
+//! Locks, outermost first: a file's `resize` → a space's `map` → family → mappers → table pages → a file's pages → the allocator's
 //! (see `pagewright_sync::rank`).
 //!
 //! Not guaranteed: anything about memory that was mapped by other means than these calls.
@@ -49,4 +49,4 @@ pub mod view;
 pub use error::{FaultError, MmError};
 pub use knobs::{Knob, KnobError, Knobs};
 pub use mm::{Mm, SetupError};
-pub use space::{LockAllFlags, LockFlags, MapFlags, MapRequest, RemapFlags, RemapRequest, Space, Vma};
+pub use space::{Advice, LockAllFlags, LockFlags, MapFlags, MapRequest, RemapFlags, RemapRequest, Space, Vma};

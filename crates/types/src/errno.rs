@@ -60,6 +60,10 @@ errnos! {
     ENODEV = 19,
     /// Invalid argument.
     EINVAL = 22,
+    /// File too large.
+    EFBIG = 27,
+    /// No space left on device.
+    ENOSPC = 28,
     /// Function not implemented.
     ENOSYS = 38,
     /// Value too large for its type.

@@ -35,6 +35,8 @@ crate::named_table! {
         ForkIgnoresPin = "fork-ignores-pin", "Fork shares a page that is pinned.";
         FastNoRecheck = "fast-no-recheck", "A lockless walk does not look again whether the entry still leads to the page it took.";
         WalkersNotAwaited = "walkers-not-awaited", "A table is freed while a lockless walk may be in it: nobody waits, or the walk lets interrupts in.";
+        HoleNotSeen = "hole-not-seen", "A fault maps a page that was taken out of its file while it was looked for.";
+        WriteBackNoProtect = "write-back-no-protect", "A page is written back while programs can still store to it unnoticed.";
         ZapFlushLate = "zap-flush-late", "madvise lets go of the space before it has flushed, and mprotect finds nothing to flush.";
     }
 }

@@ -4,7 +4,7 @@ use pagewright_arch::{Aarch64, Isa, X86_64};
 use pagewright_mm::counters::{Gauge, RssKind};
 use pagewright_mm::file::{FileOps, Kind};
 use pagewright_mm::space::{FileMapping, Limits, Resource};
-use pagewright_mm::{FaultError, Knob, Knobs, MapFlags, MapRequest, MmError, Space};
+use pagewright_mm::{Advice, FaultError, Knob, Knobs, MapFlags, MapRequest, MmError, Space};
 use pagewright_sim::{MachineConfig, Sim};
 use pagewright_sync::Arc;
 use pagewright_types::{Access, Counter, CpuId, Errno, PAGE_SIZE, Rights, VirtAddr};
@@ -377,7 +377,7 @@ fn bad_calls_say_why_and_change_nothing<I: Isa>() {
     assert_eq!(protect(base, u64::MAX), Err(Errno::ENOMEM));
     assert_eq!(protect(I::USER_END, PAGE_SIZE), Err(Errno::ENOMEM));
     let drop_pages =
-        |addr, len| lab.on(CPU, |mm| mm.madvise_dontneed(&process.space, addr, len)).map_err(MmError::errno);
+        |addr, len| lab.on(CPU, |mm| mm.madvise(&process.space, addr, len, Advice::DontNeed)).map_err(MmError::errno);
     assert_eq!(drop_pages(base, u64::MAX), Err(Errno::EINVAL));
     assert_eq!(drop_pages(I::USER_END, PAGE_SIZE), Err(Errno::ENOMEM));
     assert_eq!(process.map(0, Rights::RW, MapFlags::PRIVATE).map_err(MmError::errno), Err(Errno::EINVAL));
@@ -402,7 +402,7 @@ fn calls_past_user_memory_do_what_lies_before_it<I: Isa>() {
     let last = VirtAddr::new(I::USER_END.raw() - PAGE_SIZE);
     process.map_at(last, PAGE_SIZE, Rights::RW, MapFlags::PRIVATE | MapFlags::FIXED).expect("user memory");
     process.write(last, 1);
-    let dropped = lab.on(CPU, |mm| mm.madvise_dontneed(&process.space, last, 1 << 40));
+    let dropped = lab.on(CPU, |mm| mm.madvise(&process.space, last, 1 << 40, Advice::DontNeed));
     assert_eq!(dropped, Err(MmError::NotMapped { at: I::USER_END }));
     assert_eq!((process.space.rss().pages(), process.read(last)), (0, 0));
     let protected = lab.on(CPU, |mm| mm.mprotect(&process.space, last, 1 << 40, Rights::READ));
@@ -498,7 +498,7 @@ fn truncation_unmaps_everywhere<I: Isa>() {
     for index in 0..8 {
         process.write(page(base, index), 1);
     }
-    lab.on(CPU, |mm| mm.truncate(&file, 3 * PAGE_SIZE));
+    lab.on(CPU, |mm| mm.truncate(&file, 3 * PAGE_SIZE)).expect("not sealed");
     assert_eq!(process.space.rss().pages(), 3);
     let va = page(base, 3);
     assert_eq!(process.touch(CPU, va, Access::Read), Err(FaultError::PastEnd { va }));

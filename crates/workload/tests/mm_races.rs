@@ -56,7 +56,7 @@ fn copy_while_truncating<I: Isa>(seed: u64) -> bool {
     let (faults, truncates, faulting, answer) = (lab.clone(), lab.clone(), space.clone(), served.clone());
     let programs: Vec<Program> = vec![
         Box::new(move || answer.set(Some(faults.on(CPU, |mm| mm.fault(&faulting, base, Access::Write)).is_ok()))),
-        Box::new(move || truncates.on(OTHER, |mm| mm.truncate(&file, 0))),
+        Box::new(move || truncates.on(OTHER, |mm| mm.truncate(&file, 0)).expect("not sealed")),
     ];
     let strategy = Strategy::Random { seed, rates: Rates::default() };
     let report = explore::run(lab.sim(), &Settings::default(), programs, &mut *strategy.chooser());

@@ -8,7 +8,7 @@
 use pagewright_arch::{Aarch64, Isa, IsaKind, X86_64};
 use pagewright_mm::file::{FileObject, FileOps, Kind};
 use pagewright_mm::space::FileMapping;
-use pagewright_mm::{Knobs, MapFlags, MapRequest, Mm, Space};
+use pagewright_mm::{Advice, Knobs, MapFlags, MapRequest, Mm, Space};
 use pagewright_model::{Antecedent, Census, Isa as Walker, Oracle, SoftwareBits};
 use pagewright_sim::{MachineConfig, Sim};
 use pagewright_sync::Arc;
@@ -124,11 +124,11 @@ fn run<I: Isa>(world: &World<I>, look: &dyn Fn(&str)) {
         let half = PAGES / 2 * PAGE_SIZE;
         mm.mprotect(&child, anon, half, Rights::empty()).expect("mapped");
         mm.mprotect(&space, copied, half, Rights::READ).expect("mapped");
-        mm.madvise_dontneed(&grandchild, anon, half).expect("mapped");
+        mm.madvise(&grandchild, anon, half, Advice::DontNeed).expect("mapped");
         mm.munmap(&space, anon.add(half), half).expect("mapped");
     });
     look("changing mappings");
-    world.on(|mm| mm.truncate(&world.file, PAGES / 4 * PAGE_SIZE));
+    world.on(|mm| mm.truncate(&world.file, PAGES / 4 * PAGE_SIZE)).expect("not sealed");
     look("truncation");
     for (cpu, space) in [(OTHER, &child), (CPU, &space)] {
         world.lab.on(cpu, |mm| mm.tlb().leave());
@@ -181,7 +181,7 @@ fn a_forgotten_count_is_found() {
         world.touch(CPU, &space, base, 1, Access::Write);
         world.expect_right("touching");
         choose(Some(plant));
-        world.on(|mm| mm.madvise_dontneed(&space, base, PAGES * PAGE_SIZE)).expect("mapped");
+        world.on(|mm| mm.madvise(&space, base, PAGES * PAGE_SIZE, Advice::DontNeed)).expect("mapped");
         choose(None);
         world.count();
         let oracle = world.oracle.borrow();

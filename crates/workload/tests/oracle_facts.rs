@@ -8,7 +8,7 @@
 use pagewright_arch::{Aarch64, Isa, IsaKind, X86_64};
 use pagewright_mm::file::{FileObject, FileOps, Kind};
 use pagewright_mm::space::FileMapping;
-use pagewright_mm::{Knobs, MapFlags, MapRequest, Mm, Space};
+use pagewright_mm::{Advice, Knobs, MapFlags, MapRequest, Mm, Space};
 use pagewright_model::{Isa as Walker, walk};
 use pagewright_sim::{MachineConfig, Refusal, Sim};
 use pagewright_sync::Arc;
@@ -194,7 +194,7 @@ fn every_call_says_what_it_takes_before_it_takes_it<I: Isa>() {
     let at = page(world.anon, 1);
     world.expect(at, Rights::READ, |mm, space| mm.mprotect(space, at, PAGE_SIZE, Rights::READ).expect("mapped"));
     let at = page(world.anon, 2);
-    world.expect(at, none, |mm, space| mm.madvise_dontneed(space, at, PAGE_SIZE).expect("mapped"));
+    world.expect(at, none, |mm, space| mm.madvise(space, at, PAGE_SIZE, Advice::DontNeed).expect("mapped"));
     let at = page(world.anon, 3);
     let flags = private | MapFlags::FIXED | MapFlags::POPULATE;
     let replace = MapRequest { addr: at, len: PAGE_SIZE, rights: Rights::RW, flags, file: None };
@@ -208,7 +208,7 @@ fn every_call_says_what_it_takes_before_it_takes_it<I: Isa>() {
     world.expect(at, Rights::RX, |mm, space| drop(mm.fork(space).expect("memory")));
     world.expect(at, none, |mm, space| mm.fault(space, at, Access::Write).map(drop).expect("writable"));
     let at = page(world.mapped, PAGES - 1);
-    world.expect(at, none, |mm, _| mm.truncate(&world.file, (PAGES - 1) * PAGE_SIZE));
+    world.expect(at, none, |mm, _| mm.truncate(&world.file, (PAGES - 1) * PAGE_SIZE).expect("not sealed"));
     world.expect(world.mapped, none, |mm, _| mm.forget_file(&world.file));
 }
 
@@ -224,7 +224,7 @@ fn a_call_that_fails_returns_too<I: Isa>() {
             mm.mprotect(space, page(0), PAGES * PAGE_SIZE, Rights::READ).expect_err("a hole");
         }),
         world.during(|mm, space| {
-            mm.madvise_dontneed(space, page(0), PAGES * PAGE_SIZE).expect_err("a hole");
+            mm.madvise(space, page(0), PAGES * PAGE_SIZE, Advice::DontNeed).expect_err("a hole");
         }),
     ] {
         assert!(taken(&heard) > 0 && heard.last() == Some(&Heard::Returned), "{heard:?}");
@@ -244,8 +244,8 @@ fn frames_are_handed_out_and_given_back_in_turn<I: Isa>() {
         let child = world.lab.on(CPU, |mm| mm.fork(&world.space)).expect("memory");
         (0..PAGES).for_each(|page| world.write(world.anon.add(page * PAGE_SIZE)));
         world.lab.on(CPU, |mm| {
-            mm.truncate(&world.file, round * PAGE_SIZE);
-            mm.madvise_dontneed(&world.space, world.anon, 3 * PAGE_SIZE).expect("mapped");
+            mm.truncate(&world.file, round * PAGE_SIZE).expect("not sealed");
+            mm.madvise(&world.space, world.anon, 3 * PAGE_SIZE, Advice::DontNeed).expect("mapped");
             mm.end_space(&child);
         });
     }

@@ -9,7 +9,7 @@ use pagewright_arch::{Leaf, LeafFlags};
 use pagewright_sync::Platform;
 use pagewright_table::{Locked, OwnedLeaf};
 use pagewright_tlb::frames::{FolioFlags, FolioRef};
-use pagewright_types::{Access, Counter, Level, Order, PageRange, Rights, VirtAddr};
+use pagewright_types::{Access, Counter, Level, Order, PageRange, Rights, VirtAddr, plant};
 
 impl<P: Platform> Fault<'_, P> {
     fn file(&self) -> &FileObject<P> {
@@ -23,6 +23,7 @@ impl<P: Platform> Fault<'_, P> {
         if index >= file.pages() {
             return Err(FaultError::PastEnd { va: self.va });
         }
+        let removals = file.removals();
         let mut reserve = self.reserve_tables()?;
         let found = file.find_or_read(self.mm, index)?;
         let served = if found.waited { Served::Major } else { Served::Minor };
@@ -35,10 +36,11 @@ impl<P: Platform> Fault<'_, P> {
             self.mm.put_folio(found.folio);
             return Ok(Outcome::Lost);
         };
-        if self.is_past_end(index) {
+        // INV-FILE-REMOVED: the page found may not be the file's any more.
+        if plant!(HoleNotSeen; false, file.removals() != removals) {
             drop(locked);
             self.mm.put_folio(found.folio);
-            return Err(FaultError::PastEnd { va: self.va });
+            return Ok(Outcome::Lost);
         }
         let mut tally = Tally::default();
         self.install_file(&locked, self.va, found.folio, true, &mut tally);
@@ -56,6 +58,7 @@ impl<P: Platform> Fault<'_, P> {
         if index >= file.pages() {
             return Err(FaultError::PastEnd { va: self.va });
         }
+        let removals = file.removals();
         let mut reserve = self.reserve_tables()?;
         let block = self.alloc_page()?;
         let found = match file.find_or_read(self.mm, index) {
@@ -73,19 +76,13 @@ impl<P: Platform> Fault<'_, P> {
             self.mm.put_folio(folio);
             return Ok(Outcome::Lost);
         };
-        if self.is_past_end(index) {
+        if file.removals() != removals {
             drop(locked);
             self.mm.put_folio(folio);
-            return Err(FaultError::PastEnd { va: self.va });
+            return Ok(Outcome::Lost);
         }
         self.install_own(&locked, folio);
         Ok(Outcome::Done(if found.waited { Served::Major } else { Served::Minor }))
-    }
-
-    /// Whether the file has ended before page `index` meanwhile. Asked with the table locked: a truncation sets the size before it takes any
-    /// table's lock, so either the new size is seen here, or what is installed under this lock is unmapped.
-    fn is_past_end(&self, index: u64) -> bool {
-        index >= self.file().pages()
     }
 
     fn install_file(&self, locked: &Locked<'_, P>, va: VirtAddr, folio: FolioRef, touched: bool, tally: &mut Tally) {

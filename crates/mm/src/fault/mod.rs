@@ -11,6 +11,7 @@
 //! | leaf that does not | private | write | copy-on-write: reuse or copy |
 //! | leaf that does not | shared | write | make it writable, note the page dirty |
 //! | leaf that does not | any | read, execute | give it the mapping's rights |
+//! | guard | any | any | refused: `SIGSEGV` |
 //! | leaf that is not exclusive | private | unshare | make it exclusive: take it over or copy it |
 //!
 //! An *unshare* fault comes from who is about to pin a page ([`crate::gup`]); everywhere else it is a read. A *forced* one (a debugger's)
@@ -30,7 +31,7 @@ mod unshare;
 use crate::error::FaultError;
 use crate::mm::Mm;
 use crate::space::{Backing, Space, Vma};
-use pagewright_arch::{Entry, Isa, Leaf, LeafFlags, Pte};
+use pagewright_arch::{Entry, Isa, Leaf, LeafFlags, Pte, SoftKind};
 use pagewright_sync::Platform;
 use pagewright_table::{Found, Locked, Reserve};
 use pagewright_types::{Access, Counter, Level, PAGE_SIZE, Rights, VirtAddr};
@@ -55,6 +56,8 @@ enum Action {
     CopyOnWrite(Leaf),
     Widen(Leaf),
     Unshare(Leaf),
+    /// A marker forbids every access.
+    Refuse,
     /// Somebody is changing the entry: wait until he has.
     Wait,
 }
@@ -183,7 +186,12 @@ fn classify<P: Platform>(entry: Entry, vma: &Vma<P>, access: Access, mode: Fault
         (Entry::Leaf(leaf), _) if permits(leaf.rights, access) => Action::Spurious,
         (Entry::Leaf(leaf), _) if write && !vma.is_shared() => Action::CopyOnWrite(leaf),
         (Entry::Leaf(leaf), _) => Action::Widen(leaf),
-        (Entry::Soft(_), _) => Action::Wait,
+        (Entry::Soft(soft), _) => match soft.kind {
+            SoftKind::Marker => Action::Refuse,
+            SoftKind::Swap | SoftKind::MigrationRead | SoftKind::MigrationWrite | SoftKind::InTransition => {
+                Action::Wait
+            }
+        },
     }
 }
 
@@ -197,6 +205,7 @@ impl<'a, P: Platform> Fault<'a, P> {
             Action::CopyOnWrite(leaf) => self.copy_on_write(leaf),
             Action::Widen(leaf) => Ok(self.widen(leaf)),
             Action::Unshare(leaf) => self.unshare(leaf),
+            Action::Refuse => Err(FaultError::Guarded { va: self.va, access: self.access }),
             Action::Wait => Ok(Outcome::Lost),
             Action::Spurious => {
                 self.mm.tlb.count(Counter::PwSpuriousFault, 1);

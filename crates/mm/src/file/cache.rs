@@ -49,11 +49,35 @@ impl<P: Platform> FileObject<P> {
             }
     }
 
+    /// Whether the cache has page `index`.
+    pub(crate) fn has_cached(&self, index: u64) -> bool {
+        self.pages.lock().contains_key(index)
+    }
+
+    /// The first page from `at` on and before `end` that the cache has, with a reference for the caller.
+    pub(super) fn next_cached(&self, mm: &Mm<P>, at: u64, end: u64) -> Option<(u64, FolioRef)> {
+        let pages = self.pages.lock();
+        let (index, cached) = pages.ceiling(at).filter(|(index, _)| *index < end)?;
+        Some((index, mm.frames().folio(cached.0).get()))
+    }
+
     /// Page `index`, read in if need be. `index` must lie within the object's size.
     ///
     /// # Errors
     /// [`FaultError::OutOfMemory`]; nothing has changed. [`FaultError::Device`] when the device fails.
     pub(crate) fn find_or_read(&self, mm: &Mm<P>, index: u64) -> Result<Found, FaultError> {
+        self.bring(mm, index, false)
+    }
+
+    /// The same for a page that may lie past the end, which is about to move. The caller holds `resize`.
+    ///
+    /// # Errors
+    /// As [`Self::find_or_read`].
+    pub(super) fn find_or_make(&self, mm: &Mm<P>, index: u64) -> Result<Found, FaultError> {
+        self.bring(mm, index, true)
+    }
+
+    fn bring(&self, mm: &Mm<P>, index: u64, past_end: bool) -> Result<Found, FaultError> {
         if let Some(folio) = self.lookup(mm, index) {
             return Ok(Found { folio, waited: false });
         }
@@ -61,14 +85,14 @@ impl<P: Platform> FileObject<P> {
         let pfn = block.pfn();
         mm.fx().zero(pfn, Order::ZERO);
         let (waited, read) = match self.kind() {
-            Kind::Shmem => (false, Ok(())),
-            Kind::File(ops) => {
+            Kind::File(ops) if index < self.pages() => {
                 let mut put = |offset: u64, bytes: &[u8]| {
                     debug_assert!(offset + bytes.len() as u64 <= PAGE_SIZE, "more bytes than a page has");
                     mm.fx().write(pfn.base().add(offset), bytes);
                 };
                 (!ops.is_resident(index), ops.read_page(index, &mut put))
             }
+            Kind::File(_) | Kind::Shmem => (false, Ok(())),
         };
         if let Err(errno) = read {
             mm.tlb.free(block);
@@ -82,15 +106,15 @@ impl<P: Platform> FileObject<P> {
             folio.set_flags(FolioFlags::SWAPBACKED);
             mm.tlb.count(Counter::PwZeroed, 1);
         }
-        self.insert(mm, index, ours).map(|folio| Found { folio, waited })
+        self.insert(mm, index, ours, past_end).map(|folio| Found { folio, waited })
     }
 
     /// Puts a filled page into the cache, or drops it for the one that somebody else put there meanwhile.
-    fn insert(&self, mm: &Mm<P>, index: u64, ours: FolioRef) -> Result<FolioRef, FaultError> {
+    fn insert(&self, mm: &Mm<P>, index: u64, ours: FolioRef, past_end: bool) -> Result<FolioRef, FaultError> {
         let mut pages = self.pages.lock();
         // A truncation sets the size before it takes this lock, so a page past the end is either not put here or evicted again.
         let outcome = match pages.get(index) {
-            None if index >= self.pages() => {
+            None if index >= self.pages() && !past_end => {
                 drop(pages);
                 mm.put_folio(ours);
                 return Err(FaultError::Device { index, errno: Errno::EIO });
@@ -121,12 +145,12 @@ impl<P: Platform> FileObject<P> {
         }
     }
 
-    /// Drops every page from `from` on out of the cache. No space maps any of them (INV-RMAP-SUPERSET: a page out of its cache is not found
-    /// through its file).
-    pub(crate) fn evict_from(&self, mm: &Mm<P>, from: u64) {
+    /// Drops the pages from `from` up to `end` out of the cache. Who still maps them is found by the places where they could be mapped
+    /// (INV-RMAP-SUPERSET), and not through the pages.
+    pub(super) fn evict(&self, mm: &Mm<P>, from: u64, end: u64) {
         loop {
             let mut pages = self.pages.lock();
-            let Some(index) = pages.ceiling(from).map(|(index, _)| index) else { return };
+            let Some(index) = pages.ceiling(from).map(|(index, _)| index).filter(|index| *index < end) else { return };
             let Some(Cached(pfn)) = pages.remove(index) else { return };
             drop(pages);
             mm.gauges.sub(Gauge::FilePages, 1);

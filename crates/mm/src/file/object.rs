@@ -2,13 +2,17 @@
 
 use crate::error::MmError;
 use crate::file::cache::Cached;
+use crate::file::seals::Seals;
 use crate::mm::Mm;
 use crate::tree::{Item, Tree};
 use alloc::boxed::Box;
 use alloc::string::String;
-use core::sync::atomic::{AtomicU64, Ordering};
-use pagewright_sync::{Platform, SpinLock, rank};
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use pagewright_sync::{Platform, RwLock, SpinLock, rank};
 use pagewright_types::{Errno, FileId, PAGE_SIZE, SpaceId};
+
+/// Pages of one file that can be told apart, as a power of two: the reverse map orders mappings of files by the file's id above the page index.
+pub(crate) const FILE_PAGES: u32 = 36;
 
 /// What an embedder supplies for a file. Any CPU may fault on it, so it is shared among them.
 pub trait FileOps: Send + Sync {
@@ -21,13 +25,38 @@ pub trait FileOps: Send + Sync {
     /// # Errors
     /// [`Errno`] when the device fails; the access gets `SIGBUS`.
     fn read_page(&self, index: u64, put: &mut dyn FnMut(u64, &[u8])) -> Result<(), Errno>;
+
+    /// Takes the bytes of page `index`, which programs have changed; `get` fills a slice with those from an offset in the page on. What lies
+    /// past the end of the file is of no meaning. It may be called for several pages at a time, and for one only once at a time.
+    ///
+    /// # Errors
+    /// [`Errno`] when the device fails, or can't be written at all; the page stays dirty.
+    fn write_page(&self, index: u64, get: &mut dyn FnMut(u64, &mut [u8])) -> Result<(), Errno> {
+        let _ = (index, get);
+        Err(Errno::EIO)
+    }
+
+    /// Forgets the bytes from `from` up to `to` (`FALLOC_FL_PUNCH_HOLE`), so that they read as zeroes.
+    ///
+    /// # Errors
+    /// [`Errno`]; nothing is forgotten then.
+    fn punch_hole(&self, from: u64, to: u64) -> Result<(), Errno> {
+        let _ = (from, to);
+        Err(Errno::EOPNOTSUPP)
+    }
+
+    /// Whether the running program owns the file or could open it for writing. Only then does `mincore` say which of its pages are
+    /// at hand, which others might want to keep to themselves.
+    fn could_be_written(&self) -> bool {
+        true
+    }
 }
 
 /// What is behind an object.
 pub enum Kind {
     /// A file of the embedder's.
     File(Box<dyn FileOps>),
-    /// Memory that starts as zeroes (`shmem`): a shared anonymous mapping.
+    /// Memory that starts as zeroes (`shmem`): a shared anonymous mapping, a memfd, a file of tmpfs.
     Shmem,
 }
 
@@ -43,6 +72,23 @@ impl Item for Mapper {
     fn summary(&self, _key: u64) {}
 }
 
+/// Who has an object.
+pub(super) struct Holders {
+    /// Spaces that map it. May name one that has just stopped.
+    mappers: Tree<Mapper>,
+    /// Mappings through which it could be written, now or after `mprotect` (`i_mmap_writable`).
+    pub(super) writable: u64,
+    /// Whether somebody has it open, or may open it by its path.
+    held: bool,
+}
+
+/// What an object is made with beside its contents.
+pub(super) struct Birth {
+    pub(super) seals: Seals,
+    pub(super) executable: bool,
+    pub(super) held: bool,
+}
+
 /// A file with its page cache.
 pub struct FileObject<P: Platform> {
     id: FileId,
@@ -52,12 +98,21 @@ pub struct FileObject<P: Platform> {
     /// Pages that were promised to whoever made it (`shmem_acct_size`).
     charged: AtomicU64,
     pub(super) pages: SpinLock<Tree<Cached>, rank::Cache, P::Locks>,
-    /// Spaces that map it. May name one that has just stopped.
-    mappers: SpinLock<Tree<Mapper>, rank::Mappers, P::Locks>,
+    pub(super) holders: SpinLock<Holders, rank::Mappers, P::Locks>,
+    /// Held while size, seals or holes change (`i_rwsem`).
+    pub(super) resize: RwLock<(), rank::Inode, P::Locks>,
+    /// Set with `resize` and `holders` locked, read with either.
+    pub(super) seals: AtomicU32,
+    executable: bool,
+    /// How often pages were taken out of the cache while others may map them: see [`FileObject::removals`].
+    pub(super) removals: AtomicU64,
 }
 
 impl<P: Platform> FileObject<P> {
-    pub(super) fn new(id: FileId, name: String, kind: Kind, size: u64) -> Self {
+    /// The largest size: pages that mappings can name.
+    pub const MOST_BYTES: u64 = PAGE_SIZE << FILE_PAGES;
+
+    pub(super) fn new(id: FileId, name: String, kind: Kind, size: u64, birth: Birth) -> Self {
         Self {
             id,
             name,
@@ -65,7 +120,11 @@ impl<P: Platform> FileObject<P> {
             size: AtomicU64::new(size),
             charged: AtomicU64::new(0),
             pages: SpinLock::new(Tree::new()),
-            mappers: SpinLock::new(Tree::new()),
+            holders: SpinLock::new(Holders { mappers: Tree::new(), writable: 0, held: birth.held }),
+            resize: RwLock::new(()),
+            seals: AtomicU32::new(birth.seals.bits()),
+            executable: birth.executable,
+            removals: AtomicU64::new(0),
         }
     }
 
@@ -113,45 +172,76 @@ impl<P: Platform> FileObject<P> {
         self.size.store(size, Ordering::Relaxed);
     }
 
-    /// Counts a mapping that `space` is about to make. It may be counted before it exists: the reverse map looks at
-    /// more spaces than map the file, never at fewer (INV-RMAP-SUPERSET).
-    pub(crate) fn join(&self, mm: &Mm<P>, space: SpaceId) -> Result<(), MmError> {
-        let mut mappers = self.mappers.lock();
-        let key = u64::from(space.raw());
-        if mappers.update(key, |mapper| mapper.mappings += 1).is_none() {
-            mappers.try_reserve(1, || mm.permit())?;
-            mappers.insert(key, Mapper { mappings: 1 });
+    /// What may not be done to it any more.
+    pub(crate) fn sealed(&self) -> Seals {
+        Seals::from_bits_retain(self.seals.load(Ordering::Relaxed))
+    }
+
+    /// Whether it was made to be run as a program.
+    pub fn is_executable(&self) -> bool {
+        self.executable
+    }
+
+    /// How often pages were taken out of the cache so far. A fault notes it before it looks for its page, and looks again with the table
+    /// locked: if it is still the same, whoever takes the page away has yet to come to this table.
+    pub(crate) fn removals(&self) -> u64 {
+        self.removals.load(Ordering::Acquire)
+    }
+
+    /// Counts a mapping that `space` is about to make; `writable` if it could ever write the object. It may be counted before it exists: the
+    /// reverse map looks at more spaces than map the file, never at fewer (INV-RMAP-SUPERSET).
+    pub(crate) fn join(&self, mm: &Mm<P>, space: SpaceId, writable: bool) -> Result<(), MmError> {
+        let mut holders = self.holders.lock();
+        if writable && self.sealed().contains(Seals::WRITE) {
+            return Err(MmError::FileSealed { seals: self.sealed() });
         }
+        let key = u64::from(space.raw());
+        if holders.mappers.update(key, |mapper| mapper.mappings += 1).is_none() {
+            holders.mappers.try_reserve(1, || mm.permit())?;
+            holders.mappers.insert(key, Mapper { mappings: 1 });
+        }
+        holders.writable += u64::from(writable);
         Ok(())
     }
 
-    /// Counts one more mapping of a space that has one already, as a split makes.
-    pub(crate) fn join_again(&self, space: SpaceId) {
-        let known = self.mappers.lock().update(u64::from(space.raw()), |mapper| mapper.mappings += 1);
+    /// Counts one more mapping of a space that has one like it already, as a split makes.
+    pub(crate) fn join_again(&self, space: SpaceId, writable: bool) {
+        let mut holders = self.holders.lock();
+        let known = holders.mappers.update(u64::from(space.raw()), |mapper| mapper.mappings += 1);
         debug_assert!(known.is_some(), "INV-RMAP-SUPERSET: a mapping of {space:?} was not counted");
+        holders.writable += u64::from(writable);
     }
 
-    /// Takes back one count; returns whether no space maps the object any more.
-    pub(crate) fn leave(&self, space: SpaceId) -> bool {
-        let mut mappers = self.mappers.lock();
+    /// Takes back one count; returns whether nobody has the object any more.
+    pub(crate) fn leave(&self, space: SpaceId, writable: bool) -> bool {
+        let mut holders = self.holders.lock();
         let key = u64::from(space.raw());
-        let left = mappers.update(key, |mapper| {
+        let left = holders.mappers.update(key, |mapper| {
             mapper.mappings -= 1;
             mapper.mappings
         });
         debug_assert!(left.is_some(), "INV-RMAP-SUPERSET: a mapping of {space:?} was not counted");
         if left == Some(0) {
-            mappers.remove(key);
+            holders.mappers.remove(key);
         }
-        mappers.is_empty()
+        debug_assert!(holders.writable >= u64::from(writable), "INV-SEAL: a writable mapping was not counted");
+        holders.writable -= u64::from(writable);
+        holders.mappers.is_empty() && !holders.held
+    }
+
+    /// Nobody has it open any more; returns whether nobody maps it either.
+    pub(super) fn close(&self) -> bool {
+        let mut holders = self.holders.lock();
+        holders.held = false;
+        holders.mappers.is_empty()
     }
 
     /// The first space after `after` that maps the object.
     pub(crate) fn mapper_after(&self, after: Option<SpaceId>) -> Option<SpaceId> {
-        let mappers = self.mappers.lock();
+        let holders = self.holders.lock();
         let found = match after {
-            None => mappers.first(),
-            Some(space) => mappers.next(u64::from(space.raw())),
+            None => holders.mappers.first(),
+            Some(space) => holders.mappers.next(u64::from(space.raw())),
         };
         found.map(|(key, _)| SpaceId::new(key as u32))
     }

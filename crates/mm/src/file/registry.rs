@@ -1,6 +1,7 @@
 //! All files, by id.
 
-use super::object::{FileObject, Kind};
+use super::object::{Birth, FileObject, Kind};
+use super::seals::Seals;
 use crate::error::MmError;
 use crate::mm::Mm;
 use crate::tree::{Item, Tree};
@@ -52,17 +53,43 @@ impl<P: Platform> Mm<P> {
     /// # Errors
     /// [`MmError::NoKernelMemory`]; nothing is kept.
     pub fn add_file(&self, name: &str, kind: Kind, size: u64) -> Result<Arc<FileObject<P>>, MmError> {
-        let mut copy = String::new();
-        if !self.permit() || copy.try_reserve_exact(name.len()).is_err() {
-            return Err(MmError::NoKernelMemory { wanted: name.len() });
+        self.make_file(&[name], kind, size, Birth { seals: Seals::SEAL, executable: true, held: true })
+    }
+
+    /// The memory behind a shared anonymous mapping of `bytes` bytes. It goes with its last mapping.
+    pub(crate) fn add_shared_memory(&self, bytes: u64) -> Result<Arc<FileObject<P>>, MmError> {
+        let birth = Birth { seals: Seals::SEAL, executable: true, held: false };
+        self.make_file(&["/dev/zero (deleted)"], Kind::Shmem, bytes, birth)
+    }
+
+    /// Makes an object known whose name is put together from `name`.
+    pub(super) fn make_file(
+        &self,
+        name: &[&str],
+        kind: Kind,
+        size: u64,
+        birth: Birth,
+    ) -> Result<Arc<FileObject<P>>, MmError> {
+        let mut whole = String::new();
+        let wanted = name.iter().map(|part| part.len()).sum();
+        if !self.permit() || whole.try_reserve_exact(wanted).is_err() {
+            return Err(MmError::NoKernelMemory { wanted });
         }
-        copy.push_str(name);
+        name.iter().for_each(|part| whole.push_str(part));
         let id = FileId::new(self.files.next.fetch_add(1, Ordering::Relaxed));
-        let file = Arc::try_new(FileObject::new(id, copy, kind, size))?;
+        let file = Arc::try_new(FileObject::new(id, whole, kind, size, birth))?;
         let mut known = self.files.known.lock();
         known.try_reserve(1, || self.permit())?;
         known.insert(u64::from(id.raw()), Known(file.clone()));
         Ok(file)
+    }
+
+    /// Says that no descriptor of a file is open any more and that it has no path: it goes with its last mapping, or now. What was not written
+    /// back is lost.
+    pub fn close_file(&self, file: &Arc<FileObject<P>>) {
+        if file.close() {
+            self.forget_file(file);
+        }
     }
 
     /// Truncates a file to nothing and forgets it. Mappings of it stay, and every access to them is past its end.

@@ -5,15 +5,14 @@
 //! back: fork puts the bit back and copies, the pin is given up. Linux, which can't take the bit out of a page that others may have
 //! pinned, keeps fast walks away from a whole space that forks (`write_protect_seq`).
 
-use crate::counters::Gauge;
 use crate::error::MmError;
 use crate::mm::Mm;
 use crate::rmap::Tally;
 use crate::space::Space;
 use core::sync::atomic::{Ordering, fence};
-use pagewright_arch::{Leaf, LeafFlags};
+use pagewright_arch::{Entry, Leaf, LeafFlags, SoftKind};
 use pagewright_sync::{Backend, Platform};
-use pagewright_table::{Locked, OwnedLeaf, Reserve};
+use pagewright_table::{Locked, OwnedLeaf};
 use pagewright_tlb::Gather;
 use pagewright_tlb::frames::{Block, FolioFlags, Owner};
 use pagewright_types::{Counter, Level, Order, PageRange, Rights, VirtAddr, plant};
@@ -29,11 +28,7 @@ impl<P: Platform> Mm<P> {
         gather: &mut Gather<'a, P>,
     ) -> Result<(), MmError> {
         for span in parent.table().spans(&self.tlb, range) {
-            let mut reserve = Reserve::new(&self.tlb);
-            reserve.fill(child.table().missing(&self.tlb, span.start(), Level::PTE))?;
-            let before = reserve.len();
-            child.table().ensure(&self.tlb, span.start(), Level::PTE, &mut reserve);
-            self.gauges.add(Gauge::PageTablePages, (before - reserve.len()) as u64);
+            self.make_table(child, span.start())?;
             // A page for the child's copy of one that is pinned, had without locks.
             let mut copies = Copies { rights, spare: None };
             let mut at = Some(span.start());
@@ -53,6 +48,18 @@ impl<P: Platform> Mm<P> {
         Ok(())
     }
 
+    /// Copies the markers under `range` of a shared mapping, whose pages a fault brings back.
+    pub(super) fn copy_markers(&self, parent: &Space<P>, child: &Space<P>, range: PageRange) -> Result<(), MmError> {
+        for span in parent.table().spans(&self.tlb, range) {
+            self.make_table(child, span.start())?;
+            let Some(from) = parent.table().lock(&self.tlb, span.start(), Level::PTE) else { continue };
+            let Some(to) = child.table().lock(&self.tlb, span.start(), Level::PTE) else { continue };
+            let copied = span.iter().filter(|va| copy_marker(&from, &to, *va)).count();
+            self.tlb.count(Counter::PwForkEntries, copied as u64);
+        }
+        Ok(())
+    }
+
     /// Copies the entries of one locked table under `span`. Where a page must be copied and there is none to spare it stops, and returns where:
     /// nothing from there on has changed.
     fn copy_table<'a>(
@@ -67,7 +74,10 @@ impl<P: Platform> Mm<P> {
         let (mut copied, mut stopped) = (0, None);
         let mut tally = Tally::default();
         for va in span.iter() {
-            let Some(leaf) = from.leaf(va) else { continue };
+            let Some(leaf) = from.leaf(va) else {
+                copied += u64::from(copy_marker(from, to, va));
+                continue;
+            };
             if self.is_pinned(leaf) || self.share_entry(from, va, leaf, gather) == Shared::Pinned {
                 let Some(block) = copies.spare.take() else {
                     stopped = Some(va);
@@ -157,4 +167,15 @@ enum Shared {
 /// A leaf whose page belongs to two spaces from now on.
 fn share(leaf: Leaf) -> Leaf {
     Leaf { rights: leaf.rights - Rights::WRITE, flags: leaf.flags - LeafFlags::EXCLUSIVE, ..leaf }
+}
+
+/// Copies a marker, if one stands there: it says of the mapping that nobody may touch the page, and the child has the mapping.
+fn copy_marker<P: Platform>(from: &Locked<'_, P>, to: &Locked<'_, P>, va: VirtAddr) -> bool {
+    match from.entry(va) {
+        Entry::Soft(soft) if soft.kind == SoftKind::Marker => {
+            to.install_soft(va, soft);
+            true
+        }
+        Entry::Soft(_) | Entry::Empty | Entry::Leaf(_) | Entry::Table(_) => false,
+    }
 }

@@ -1,7 +1,8 @@
 //! `fork(2)`: a copy of an address space, copy-on-write (`dup_mmap`, `copy_page_range`).
 //!
-//! Mappings are copied; entries only where a fault could not bring them back (`vma_needs_copy`): private mappings that ever had an
-//! anonymous page. There each page gets one reference and one mapping more, and neither space may store to it or call it its own any
+//! Mappings are copied, but for those that the program keeps to itself (`MADV_DONTFORK`); entries only where a fault could not bring them
+//! back (`vma_needs_copy`): private mappings that ever had an anonymous page, unless the child is to find them empty
+//! (`MADV_WIPEONFORK`), and whatever has guards. There each page gets one reference and one mapping more, and neither space may store to it or call it its own any
 //! longer. A page that is pinned is not shared: the child gets a copy at once, so that whoever pinned it and the parent go on seeing the same
 //! (INV-GUP-EXCLUSIVE).
 //!
@@ -64,10 +65,14 @@ impl<P: Platform> Mm<P> {
         self.join_files(from, child)?;
         to.copy_from(from);
         let mut outcome = Ok(());
-        for (start, vma) in from.iter().filter(|(_, vma)| !vma.is_shared() && vma.has_anon()) {
+        for (start, vma) in from.iter().filter(|(_, vma)| vma.is_copied_with_entries()) {
             let range = vma.range(start);
-            self.reduce(parent, range, Rights::RX);
-            outcome = self.copy_entries(parent, child, range, vma.rights(), gather);
+            outcome = if vma.is_shared() {
+                self.copy_markers(parent, child, range)
+            } else {
+                self.reduce(parent, range, Rights::RX);
+                self.copy_entries(parent, child, range, vma.rights(), gather)
+            };
             if outcome.is_err() {
                 break;
             }
@@ -77,7 +82,7 @@ impl<P: Platform> Mm<P> {
 
     /// Promises the child what its parent was promised, mapping by mapping: the guess of policy 0 is about one at a time.
     fn charge_copy(&self, from: &AddressMap<P>, to: &mut AddressMap<P>) -> Result<(), MmError> {
-        let charged = from.iter().filter(|(_, vma)| vma.flags().contains(VmFlags::ACCOUNT));
+        let charged = from.copied().filter(|(_, vma)| vma.flags().contains(VmFlags::ACCOUNT));
         for pages in charged.map(|(start, vma)| vma.end() - start) {
             self.charge_like(from, to, pages)?;
         }
@@ -86,12 +91,12 @@ impl<P: Platform> Mm<P> {
 
     /// Counts the child's mappings with their files, or none of them.
     fn join_files(&self, from: &AddressMap<P>, child: &Space<P>) -> Result<(), MmError> {
-        for (index, (_, vma)) in from.iter().enumerate() {
+        for (index, (_, vma)) in from.copied().enumerate() {
             let Some(file) = vma.file() else { continue };
-            if let Err(error) = file.join(self, child.id()) {
-                for (_, vma) in from.iter().take(index) {
+            if let Err(error) = file.join(self, child.id(), vma.may_store_to_file()) {
+                for (_, vma) in from.copied().take(index) {
                     if let Some(file) = vma.file() {
-                        file.leave(child.id());
+                        file.leave(child.id(), vma.may_store_to_file());
                     }
                 }
                 return Err(error);

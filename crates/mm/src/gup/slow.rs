@@ -50,6 +50,7 @@ impl<P: Platform> Mm<P> {
                 FaultError::OutOfMemory(error) => error,
                 FaultError::NotMapped { .. }
                 | FaultError::NotAllowed { .. }
+                | FaultError::Guarded { .. }
                 | FaultError::PastEnd { .. }
                 | FaultError::Device { .. } => inaccessible,
             })?;

@@ -1,14 +1,12 @@
-//! Visiting every mapping of a page, and unmapping the end of a file.
+//! Visiting every mapping of a page.
 
-use crate::file::FileObject;
 use crate::mm::Mm;
-use crate::space::{AddressMap, Space};
+use crate::space::Space;
 use core::ops::ControlFlow;
 use pagewright_arch::Leaf;
 use pagewright_sync::Platform;
-use pagewright_tlb::Gather;
 use pagewright_tlb::frames::Owner;
-use pagewright_types::{Level, PAGE_SIZE, PageRange, Pfn, SpaceId, VirtAddr};
+use pagewright_types::{Level, Pfn, SpaceId, VirtAddr};
 
 /// One mapping of a page, visited with its space held for reading.
 pub struct Visit<'a, P: Platform> {
@@ -43,7 +41,11 @@ impl<P: Platform> Mm<P> {
     }
 
     /// The first space after `after` that may map pages of `owner`.
-    fn candidate_after(&self, owner: Owner, after: Option<SpaceId>) -> Option<pagewright_sync::Arc<Space<P>>> {
+    pub(crate) fn candidate_after(
+        &self,
+        owner: Owner,
+        after: Option<SpaceId>,
+    ) -> Option<pagewright_sync::Arc<Space<P>>> {
         match owner {
             Owner::None => None,
             Owner::Anon(lineage) => self.family.below_after(lineage, after),
@@ -60,36 +62,5 @@ impl<P: Platform> Mm<P> {
                 }
             }
         }
-    }
-
-    /// Sets a file's size. Pages past the new end are unmapped everywhere, copies that private mappings made of them included, and
-    /// leave the cache (`truncate_pagecache`).
-    pub fn truncate(&self, file: &FileObject<P>, size: u64) {
-        self.call(|| self.cut_file(file, size));
-    }
-
-    /// The same, within a call.
-    pub(crate) fn cut_file(&self, file: &FileObject<P>, size: u64) {
-        file.set_size(size);
-        let from = size.div_ceil(PAGE_SIZE);
-        let mut at: Option<SpaceId> = None;
-        while let Some(space) = self.candidate_after(Owner::File(file.id()), at) {
-            let map = space.map().read();
-            self.unmap_past(&space, &map, file, from);
-            drop(map);
-            at = Some(space.id());
-        }
-        file.evict_from(self, from);
-    }
-
-    /// Unmaps what one space maps of a file from page `from` on.
-    fn unmap_past(&self, space: &Space<P>, map: &AddressMap<P>, file: &FileObject<P>, from: u64) {
-        let mut gather = Gather::new(&self.tlb, space.table().context());
-        for (start, vma) in map.of_file_from(file.id(), from) {
-            let skip = from.saturating_sub(vma.pgoff());
-            let part = PageRange::new(VirtAddr::from_page_index(start + skip), VirtAddr::from_page_index(vma.end()));
-            self.zap(space, part, &mut gather);
-        }
-        gather.settle();
     }
 }

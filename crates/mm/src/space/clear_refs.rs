@@ -80,7 +80,7 @@ impl<P: Platform> Mm<P> {
             let cow = !vma.is_shared();
             let flags = vma.flags() - VmFlags::SOFTDIRTY;
             self.reduce(space, range, (vma.rights() - Rights::WRITE) | Rights::READ);
-            map.set_flags(start, flags);
+            map.change(start, |vma| vma.set_flags(flags));
             self.for_each_leaf(space, range, |table, va, leaf| {
                 // A page that may be pinned stays writable, and told as stored to: it may be, behind the mapping's back
                 // (`pte_is_pinned`).

@@ -6,7 +6,7 @@ use super::flags::MapFlags;
 use super::vma::{Backing, VmFlags, Vma};
 use super::vmas::AddressMap;
 use crate::error::MmError;
-use crate::file::{FileObject, Kind};
+use crate::file::FileObject;
 use crate::knobs::Knob;
 use crate::mm::Mm;
 use pagewright_arch::Isa;
@@ -166,6 +166,7 @@ impl<P: Platform> Mm<P> {
         if !mapping.opened.contains(Rights::READ) || !most.contains(request.rights) {
             return Err(MmError::Forbidden { rights: request.rights, most: most & mapping.opened });
         }
+        let most = if shared { mapping.file.sealed_rights(request.rights, most)? } else { most };
         let backing = Backing::File(mapping.file.clone());
         Ok(Plan { pages, shared, backing, pgoff, most })
     }
@@ -212,10 +213,10 @@ impl<P: Platform> Mm<P> {
             Backing::Anon if plan.shared => {
                 let charged = if flags.contains(VmFlags::NORESERVE) { 0 } else { plan.pages };
                 self.promise(map, charged)?;
-                let file = self.add_file("/dev/zero (deleted)", Kind::Shmem, plan.pages * PAGE_SIZE);
+                let file = self.add_shared_memory(plan.pages * PAGE_SIZE);
                 let file = file.inspect_err(|_| self.take_back(charged))?;
                 file.set_charged(charged);
-                if let Err(error) = file.join(self, space.id()) {
+                if let Err(error) = file.join(self, space.id(), true) {
                     self.drop_file(&file);
                     return Err(error);
                 }
@@ -223,7 +224,7 @@ impl<P: Platform> Mm<P> {
             }
             Backing::Anon => Ok((Backing::Anon, 0)),
             Backing::File(file) => {
-                file.join(self, space.id())?;
+                file.join(self, space.id(), plan.shared && plan.most.contains(Rights::WRITE))?;
                 Ok((plan.backing.clone(), plan.pgoff))
             }
         }

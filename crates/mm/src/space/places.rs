@@ -10,13 +10,11 @@
 
 use super::vma::Vma;
 use crate::error::MmError;
+use crate::file::FILE_PAGES;
 use crate::mm::Mm;
 use crate::tree::{Item, Reach, Tree};
 use pagewright_sync::Platform;
 use pagewright_types::FileId;
-
-/// Pages of one file that can be told apart: the coordinate by which mappings of files are ordered is the file's id above its page index.
-pub(super) const FILE_PAGES: u32 = 36;
 
 fn coordinate(file: FileId, index: u64) -> u64 {
     u64::from(file.raw()) << FILE_PAGES | index

@@ -86,7 +86,7 @@ impl<P: Platform> Mm<P> {
     }
 
     /// Whether the access would not fault, as the tables are now.
-    fn is_there(&self, space: &Space<P>, at: VirtAddr, access: Access) -> bool {
+    pub(super) fn is_there(&self, space: &Space<P>, at: VirtAddr, access: Access) -> bool {
         let _map = space.map().read();
         let found = space.table().find(&self.tlb, at, Level::PTE);
         match P::Isa::decode(found.level, found.pte) {

@@ -252,7 +252,7 @@ impl<P: Platform> Mm<P> {
             unreachable!("INV-MM-VMAS: the source is not in the destination")
         };
         if let Some(file) = vma.file() {
-            file.join_again(space.id());
+            file.join_again(space.id(), vma.may_store_to_file());
         }
         let (from, to) = (resize.addr.page_index(), plan.to.start().page_index());
         let copy = vma.moved(start, from, to, plan.to.pages());

@@ -7,6 +7,7 @@ use crate::error::{MmError, bounded};
 use crate::mm::Mm;
 use pagewright_arch::Isa;
 use pagewright_sync::Platform;
+use pagewright_table::Reserve;
 use pagewright_tlb::Gather;
 use pagewright_types::{Level, PageRange, VirtAddr};
 
@@ -75,6 +76,17 @@ impl<P: Platform> Mm<P> {
                 self.drop_file(&shmem);
             }
         }
+    }
+
+    /// Makes the tables down to the one that holds the entry for `va`. The caller holds the space and no table.
+    pub(crate) fn make_table(&self, space: &Space<P>, va: VirtAddr) -> Result<(), MmError> {
+        let table = space.table();
+        let mut reserve = Reserve::new(&self.tlb);
+        reserve.fill(table.missing(&self.tlb, va, Level::PTE))?;
+        let before = reserve.len();
+        table.ensure(&self.tlb, va, Level::PTE, &mut reserve);
+        self.gauges.add(Gauge::PageTablePages, (before - reserve.len()) as u64);
+        Ok(())
     }
 
     /// Unhooks the tables that nothing within `limits` needs any more.

@@ -30,6 +30,8 @@ bitflags::bitflags! {
         const ACCOUNT = 0x10_0000;
         /// Asked for with `MAP_NORESERVE`.
         const NORESERVE = 0x20_0000;
+        /// Not in a core dump (`MADV_DONTDUMP`).
+        const DONTDUMP = 0x400_0000;
         /// Empty in a child (`MADV_WIPEONFORK`).
         const WIPEONFORK = 0x200_0000;
         /// All of it counts as written to since soft-dirty bits were last cleared.
@@ -175,6 +177,16 @@ impl<P: Platform> Vma<P> {
     /// Whether stores go to the object.
     pub fn is_shared(&self) -> bool {
         self.flags.contains(VmFlags::SHARED)
+    }
+
+    /// Whether its file could be written through it, now or after `mprotect` (`vma_is_shared_maywrite`).
+    pub(crate) fn may_store_to_file(&self) -> bool {
+        self.is_shared() && self.most.contains(Rights::WRITE)
+    }
+
+    /// Whether fork copies its entries.
+    pub(crate) fn is_copied_with_entries(&self) -> bool {
+        self.has_anon() && !self.flags.intersects(VmFlags::DONTCOPY | VmFlags::WIPEONFORK)
     }
 
     /// Whether an access below it makes it grow.

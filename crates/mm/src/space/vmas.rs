@@ -4,11 +4,11 @@
 //! that they and the [`Totals`] agree and files know who maps them.
 
 use super::limit::Limits;
-use super::places::{FILE_PAGES, Places};
+use super::places::Places;
 use super::totals::Totals;
 use super::vma::{VmFlags, Vma};
 use crate::error::MmError;
-use crate::file::FileObject;
+use crate::file::{FILE_PAGES, FileObject};
 use crate::mm::Mm;
 use crate::tree::{Direction, GapQuery, Item, Tree};
 use pagewright_arch::Isa;
@@ -244,7 +244,7 @@ impl<P: Platform> AddressMap<P> {
         }
         let tail = vma.tail(start, page);
         if let Some(file) = vma.file() {
-            file.join_again(self.space);
+            file.join_again(self.space, vma.may_store_to_file());
         }
         self.set_end(start, page);
         self.insert(page, tail);
@@ -320,7 +320,7 @@ impl<P: Platform> AddressMap<P> {
             if let Some(absorbed) = self.remove(next_start)
                 && let Some(file) = absorbed.file()
             {
-                file.leave(self.space);
+                file.leave(self.space, absorbed.may_store_to_file());
             }
             self.set_end(start, next_end);
             self.set_flags(start, flags);
@@ -353,10 +353,19 @@ impl<P: Platform> AddressMap<P> {
         pgoff.checked_add(pages).is_some_and(|end| end < 1 << FILE_PAGES)
     }
 
-    /// Copies every mapping of `parent` into this empty map (`dup_mmap`). Each file counts the copies already.
+    /// The mappings that a child gets.
+    pub(crate) fn copied(&self) -> impl Iterator<Item = (u64, &Vma<P>)> {
+        self.vmas.iter().filter(|(_, vma)| !vma.flags().contains(VmFlags::DONTCOPY))
+    }
+
+    /// Copies the mappings of `parent` that a child gets into this empty map (`dup_mmap`). Each file counts the copies already. Neighbours that
+    /// were unlike by their locks only stay apart, as in Linux.
     pub(crate) fn copy_from(&mut self, parent: &Self) {
-        for (start, vma) in parent.vmas.iter() {
+        for (start, vma) in parent.copied() {
             let mut copy = vma.duplicate();
+            if vma.flags().contains(VmFlags::WIPEONFORK) {
+                copy.forget_anon();
+            }
             // Locks are the parent's alone.
             copy.set_flags(copy.flags() - VmFlags::LOCK_MASK);
             self.insert(start, copy);
@@ -373,6 +382,6 @@ impl<P: Platform> AddressMap<P> {
     /// that only mappings keep alive.
     pub(super) fn release(&self, vma: &Vma<P>) -> Option<Arc<FileObject<P>>> {
         let file = vma.file()?;
-        (file.leave(self.space) && file.is_shmem()).then(|| file.clone())
+        file.leave(self.space, vma.may_store_to_file()).then(|| file.clone())
     }
 }

@@ -3,34 +3,88 @@
 use super::Space;
 use crate::mm::Mm;
 use crate::rmap::Tally;
+use pagewright_arch::{Entry, LeafFlags, SoftKind};
 use pagewright_sync::Platform;
+use pagewright_table::Locked;
 use pagewright_tlb::Gather;
-use pagewright_types::{PageRange, Rights};
+use pagewright_types::{PageRange, Rights, VirtAddr};
+
+/// What goes of what stands under a range (`struct zap_details`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Zap {
+    /// Everything, because the mapping goes.
+    Everything,
+    /// Pages. Markers stay: they say something about the mapping.
+    Pages,
+    /// Pages of files. A private mapping's own copies stay, and so do markers.
+    FilePages,
+}
 
 impl<P: Platform> Mm<P> {
-    /// Clears every leaf under `range`. References and the flush ride in `gather`. The caller holds the space.
+    /// Clears everything under `range`. References and the flush ride in `gather`. The caller holds the space.
     pub(crate) fn zap<'a>(&'a self, space: &'a Space<P>, range: PageRange, gather: &mut Gather<'a, P>) {
-        self.reduce(space, range, Rights::empty());
-        self.zap_at_end(space, range, gather);
+        self.zap_only(space, range, Zap::Everything, gather);
+    }
+
+    /// Clears what `what` says under `range`.
+    pub(crate) fn zap_only<'a>(&'a self, space: &'a Space<P>, range: PageRange, what: Zap, gather: &mut Gather<'a, P>) {
+        if what != Zap::FilePages {
+            self.reduce(space, range, Rights::empty());
+        }
+        self.zap_entries(space, range, what, gather);
     }
 
     /// The same for a space that nobody runs and nobody will: what it could do is not reduced but over.
     pub(super) fn zap_at_end<'a>(&'a self, space: &'a Space<P>, range: PageRange, gather: &mut Gather<'a, P>) {
+        self.zap_entries(space, range, Zap::Everything, gather);
+    }
+
+    fn zap_entries<'a>(&'a self, space: &'a Space<P>, range: PageRange, what: Zap, gather: &mut Gather<'a, P>) {
         space.rss().note_peak();
         for (table, part) in space.table().tables(&self.tlb, range) {
             let step = table.level().span();
             let mut tally = Tally::default();
             let mut va = part.start();
             while va < part.end() {
-                if let Some(debt) = table.take(va) {
-                    if !debt.parked().is_special() {
-                        self.uncount_mapping(debt.parked().leaf(), &mut tally);
-                    }
-                    gather.absorb(debt);
-                }
+                self.zap_entry(space, &table, va, what, &mut tally, gather);
                 va = va.align_down(step).add(step);
             }
             self.lower(space, &tally);
         }
+    }
+
+    /// Clears one entry. The peak was noted, and what goes was declared; but for [`Zap::FilePages`], of which that is known only here.
+    #[inline]
+    pub(super) fn zap_entry<'a>(
+        &'a self,
+        space: &'a Space<P>,
+        table: &Locked<'a, P>,
+        va: VirtAddr,
+        what: Zap,
+        tally: &mut Tally,
+        gather: &mut Gather<'a, P>,
+    ) {
+        if what == Zap::FilePages {
+            if !self.is_file_page(table, va) {
+                return;
+            }
+            self.reduce(space, PageRange::page(va), Rights::empty());
+        }
+        if let Some(debt) = table.take(va) {
+            if !debt.parked().is_special() {
+                self.uncount_mapping(debt.parked().leaf(), tally);
+            }
+            gather.absorb(debt);
+        } else if what == Zap::Everything
+            && let Entry::Soft(soft) = table.entry(va)
+            && soft.kind == SoftKind::Marker
+        {
+            table.take_soft(va);
+        }
+    }
+
+    fn is_file_page(&self, table: &Locked<'_, P>, va: VirtAddr) -> bool {
+        let leaf = table.leaf(va).filter(|leaf| !leaf.flags.contains(LeafFlags::SPECIAL));
+        leaf.is_some_and(|leaf| !self.frames().folio(leaf.pfn).is_anon())
     }
 }

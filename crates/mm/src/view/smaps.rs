@@ -34,9 +34,9 @@ fn figures(out: &mut dyn Write, usage: &Usage, rollup: bool) -> fmt::Result {
     field(out, "Private_Dirty:", usage.private_dirty)?;
     field(out, "Referenced:", usage.referenced)?;
     field(out, "Anonymous:", usage.anonymous)?;
-    const NONE_YET: [&str; 10] = [
-        "KSM:",
-        "LazyFree:",
+    field(out, "KSM:", 0)?;
+    field(out, "LazyFree:", usage.lazy_free)?;
+    const NONE_YET: [&str; 8] = [
         "AnonHugePages:",
         "ShmemPmdMapped:",
         "FilePmdMapped:",
@@ -71,6 +71,7 @@ fn vm_flags<P: Platform>(out: &mut dyn Write, vma: &Vma<P>) -> fmt::Result {
         (flags.contains(VmFlags::ACCOUNT), "ac"),
         (flags.contains(VmFlags::NORESERVE), "nr"),
         (flags.contains(VmFlags::WIPEONFORK), "wf"),
+        (flags.contains(VmFlags::DONTDUMP), "dd"),
         (flags.contains(VmFlags::SOFTDIRTY), "sd"),
         (flags.contains(VmFlags::SEALED), "sl"),
     ];

@@ -71,6 +71,8 @@ pub struct Usage {
     pub referenced: u64,
     /// Resident and anonymous.
     pub anonymous: u64,
+    /// The part of `anonymous` whose contents may go (`MADV_FREE`) and were not written again.
+    pub lazy_free: u64,
 }
 
 impl AddAssign for Usage {
@@ -88,6 +90,7 @@ impl AddAssign for Usage {
         self.private_dirty += other.private_dirty;
         self.referenced += other.referenced;
         self.anonymous += other.anonymous;
+        self.lazy_free += other.lazy_free;
     }
 }
 
@@ -130,9 +133,13 @@ impl<P: Platform> Mm<P> {
         let share = Share::of_page(mappings);
         usage.rss += PAGE_SIZE;
         usage.pss += share;
+        let dirty = leaf.flags.contains(LeafFlags::DIRTY) || folio.flags().contains(FolioFlags::DIRTY);
         match rss_kind(folio) {
             RssKind::Anon => {
                 usage.anonymous += PAGE_SIZE;
+                if !dirty && !folio.flags().contains(FolioFlags::SWAPBACKED) {
+                    usage.lazy_free += PAGE_SIZE;
+                }
                 usage.pss_anon += share;
             }
             RssKind::File => usage.pss_file += share,
@@ -141,7 +148,6 @@ impl<P: Platform> Mm<P> {
         if leaf.flags.contains(LeafFlags::ACCESSED) || folio.flags().contains(FolioFlags::REFERENCED) {
             usage.referenced += PAGE_SIZE;
         }
-        let dirty = leaf.flags.contains(LeafFlags::DIRTY) || folio.flags().contains(FolioFlags::DIRTY);
         if dirty {
             usage.pss_dirty += share;
         }

@@ -4,7 +4,7 @@ use super::operation::{Object, Operation, Where};
 use super::world::{Process, World};
 use pagewright_arch::Isa;
 use pagewright_mm::space::FileMapping;
-use pagewright_mm::{MapFlags, MapRequest, Mm, MmError, Space};
+use pagewright_mm::{Advice, MapFlags, MapRequest, Mm, MmError, Space};
 use pagewright_model::spec::{self, Answer, Call, FaultId, Place};
 use pagewright_sim::Sim;
 use pagewright_sync::Arc;
@@ -53,7 +53,7 @@ impl<I: Isa> World<I> {
                 self.call(cpu, &process, Call::Mprotect { addr, len, rights }, make);
             }
             Operation::DontNeed { addr, len } => {
-                let make = |mm: &Mm<Sim<I>>| mm.madvise_dontneed(space, addr, len).map(|()| Answer::Done);
+                let make = |mm: &Mm<Sim<I>>| mm.madvise(space, addr, len, Advice::DontNeed).map(|()| Answer::Done);
                 self.call(cpu, &process, Call::DontNeed { addr, len }, make);
             }
             Operation::Break { to } => {
@@ -152,7 +152,7 @@ impl<I: Isa> World<I> {
         }
         let file = &self.file;
         self.spec.borrow_mut().truncate_begins(file.id(), pages);
-        self.lab.on(cpu, |mm| mm.truncate(file, pages * PAGE_SIZE));
+        self.lab.on(cpu, |mm| mm.truncate(file, pages * PAGE_SIZE)).expect("not sealed");
         self.intact.fetch_min(pages, Ordering::Relaxed);
         self.spec.borrow_mut().truncate_ends(file.id());
         self.done.borrow_mut().called("truncate", Answer::Done);

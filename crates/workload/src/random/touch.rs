@@ -19,7 +19,7 @@ const MOST_SIGNALS: u32 = 24;
 
 fn signal(error: &FaultError) -> Signal {
     match error {
-        FaultError::NotMapped { .. } => Signal::NotMapped,
+        FaultError::NotMapped { .. } | FaultError::Guarded { .. } => Signal::NotMapped,
         FaultError::NotAllowed { .. } => Signal::NotAllowed,
         FaultError::PastEnd { .. } | FaultError::Device { .. } => Signal::PastEnd,
         FaultError::OutOfMemory(_) => Signal::NoMemory,

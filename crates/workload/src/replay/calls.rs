@@ -5,7 +5,7 @@ use super::engine::Engine;
 use crate::trace::{Call, MemOp};
 use pagewright_arch::Isa;
 use pagewright_mm::space::FileMapping;
-use pagewright_mm::{MapFlags, MapRequest, MmError, Space};
+use pagewright_mm::{Advice, MapFlags, MapRequest, MmError, Space};
 use pagewright_sim::Sim;
 use pagewright_types::{CpuId, Rights, VirtAddr};
 
@@ -38,7 +38,7 @@ impl<I: Isa> Engine<'_, I> {
                 Ok(())
             }
             MemOp::Madvise { addr, len, advice } if *advice == MADV_DONTNEED => {
-                self.lab.on(cpu, |mm| mm.madvise_dontneed(&space, VirtAddr::new(addr.0), *len))
+                self.lab.on(cpu, |mm| mm.madvise(&space, VirtAddr::new(addr.0), *len, Advice::DontNeed))
             }
             MemOp::Mremap { .. }
             | MemOp::Madvise { .. }

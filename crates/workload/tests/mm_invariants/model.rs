@@ -5,7 +5,7 @@ use pagewright_arch::Isa;
 use pagewright_mm::counters::Gauge;
 use pagewright_mm::file::{FileObject, FileOps, Kind};
 use pagewright_mm::space::FileMapping;
-use pagewright_mm::{FaultError, Knobs, MapFlags, MapRequest, Mm, MmError, Space};
+use pagewright_mm::{Advice, FaultError, Knobs, MapFlags, MapRequest, Mm, MmError, Space};
 use pagewright_sim::{MachineConfig, Refusal, Sim};
 use pagewright_sync::Arc;
 use pagewright_types::{Access, CpuId, Errno, PAGE_SIZE, Rights, VirtAddr};
@@ -289,7 +289,8 @@ impl<I: Isa> World<I> {
         let process = &mut self.processes[number];
         let end = Self::until_hole(process, from, pages);
         let expected = if end < from + pages { Err(MmError::NotMapped { at: address(end) }) } else { Ok(()) };
-        let outcome = self.lab.on(cpu, |mm| mm.madvise_dontneed(&process.space, address(from), pages * PAGE_SIZE));
+        let outcome =
+            self.lab.on(cpu, |mm| mm.madvise(&process.space, address(from), pages * PAGE_SIZE, Advice::DontNeed));
         assert_eq!(outcome, expected);
         for (_, page) in process.pages.range_mut(from..from + pages) {
             if let Shows::Private { own, .. } = &mut page.shows {
@@ -405,7 +406,7 @@ impl<I: Isa> World<I> {
     }
 
     fn truncate(&mut self, cpu: CpuId, pages: u64) {
-        self.lab.on(cpu, |mm| mm.truncate(&self.file, pages * PAGE_SIZE));
+        self.lab.on(cpu, |mm| mm.truncate(&self.file, pages * PAGE_SIZE)).expect("not sealed");
         self.file_pages = pages;
         self.objects[0].retain(|index, _| *index < pages);
         for page in self.processes.iter_mut().flat_map(|process| process.pages.values_mut()) {
@@ -421,6 +422,7 @@ impl<I: Isa> World<I> {
     fn check(&self) {
         let spaces: Vec<_> = self.processes.iter().map(|process| process.space.clone()).collect();
         self.lab.on(CpuId::new(0), |mm| recount::check(mm, &spaces));
+        spaces.iter().for_each(|space| recount::check_joined(space));
         for (cpu, running) in self.running.iter().enumerate() {
             let Some(number) = *running else { continue };
             for page in 0..PAGES + HEAP_PAGES {

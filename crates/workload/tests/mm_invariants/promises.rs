@@ -5,7 +5,7 @@ use pagewright_arch::{Aarch64, Isa, LeafFlags, X86_64};
 use pagewright_mm::counters::{Gauge, RssKind};
 use pagewright_mm::file::{FileObject, FileOps, Kind};
 use pagewright_mm::space::FileMapping;
-use pagewright_mm::{FaultError, Knob, Knobs, MapFlags, MapRequest, MmError, Space};
+use pagewright_mm::{Advice, FaultError, Knob, Knobs, MapFlags, MapRequest, MmError, Space};
 use pagewright_sim::{MachineConfig, Refusal, Sim};
 use pagewright_sync::Arc;
 use pagewright_types::{Access, Counter, CpuId, Errno, PAGE_SIZE, Rights, VirtAddr};
@@ -296,7 +296,8 @@ fn a_page_is_not_mapped_past_an_end_that_came_meanwhile<I: Isa>() {
         let base = process.map_file(&file, flags);
         let va = base.add(2 * PAGE_SIZE);
         let (other, truncated) = (lab.clone(), file.clone());
-        HOOK.set(Some(Box::new(move || other.on(CPU, |mm| mm.truncate(&truncated, 2 * PAGE_SIZE)))));
+        let truncate = move || other.on(OTHER, |mm| mm.truncate(&truncated, 2 * PAGE_SIZE)).expect("not sealed");
+        HOOK.set(Some(Box::new(truncate)));
         // Either way it is SIGBUS: the page was read, and when it was to be kept the file had ended.
         let refused = process.touch(CPU, va, access);
         let sigbus = matches!(refused, Err(FaultError::PastEnd { .. } | FaultError::Device { index: 2, .. }));
@@ -367,7 +368,7 @@ fn fork_holds_the_map_while_cpus_are_told() {
 #[test]
 fn dropping_pages_holds_the_map_while_cpus_are_told() {
     let call = |process: &Process<X86_64>, base| {
-        process.lab.on(CPU, |mm| mm.madvise_dontneed(&process.space, base, PAGE_SIZE)).expect("mapped");
+        process.lab.on(CPU, |mm| mm.madvise(&process.space, base, PAGE_SIZE, Advice::DontNeed)).expect("mapped");
     };
     assert_eq!(is_held_when_told(|space| drop(space.map().write()), call), [(OTHER, true)]);
 }

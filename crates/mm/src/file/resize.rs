@@ -1,0 +1,198 @@
+//! Truncation, holes, and room made in advance (`ftruncate`, `fallocate`).
+//!
+//! INV-FILE-REMOVED: when a call that takes pages of a file away returns, no mapping shows them, and none will. They leave the cache first,
+//! then [`FileObject::removals`] rises, then they are unmapped everywhere: a fault that found one before it left either installs it before its
+//! table's turn, and it is unmapped with the others, or sees that `removals` has risen.
+//!
+//! Neighbours: `rmap` finds the spaces, `zap` clears the entries.
+//!
+//! Not guaranteed: zeroes behind the end of the file in its last page. A program can put something there through a mapping, and find it
+//! again when the file grows, as on Linux's tmpfs.
+
+use super::object::{FILE_PAGES, FileObject, Kind};
+use super::seals::Seals;
+use crate::error::MmError;
+use crate::mm::Mm;
+use crate::space::zap::Zap;
+use crate::space::{AddressMap, Space};
+use core::sync::atomic::Ordering;
+use pagewright_sync::Platform;
+use pagewright_tlb::Gather;
+use pagewright_tlb::frames::{FolioFlags, Owner};
+use pagewright_types::{PAGE_SIZE, PageRange, SpaceId, VirtAddr};
+
+/// Past the last page that any file can have.
+const MOST_PAGES: u64 = 1 << FILE_PAGES;
+
+bitflags::bitflags! {
+    /// `FALLOC_FL_*` with Linux's values (`include/uapi/linux/falloc.h`), of which Linux's tmpfs knows these.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+    pub struct FallocateFlags: u32 {
+        /// The size stays.
+        const KEEP_SIZE = 0x1;
+        /// Forget what is there.
+        const PUNCH_HOLE = 0x2;
+    }
+}
+
+impl<P: Platform> Mm<P> {
+    /// Sets a file's size. Pages past the new end are unmapped everywhere, copies that private mappings made of them included, and
+    /// leave the cache (`truncate_pagecache`).
+    ///
+    /// # Errors
+    /// [`MmError::FileSealed`], [`MmError::FileTooLarge`]; nothing has changed.
+    pub fn truncate(&self, file: &FileObject<P>, size: u64) -> Result<(), MmError> {
+        self.call(|| {
+            let _resize = file.resize.write();
+            if size > FileObject::<P>::MOST_BYTES {
+                return Err(MmError::FileTooLarge { bytes: size });
+            }
+            if size < file.size() {
+                file.unsealed(Seals::SHRINK)?;
+            } else if size > file.size() {
+                file.unsealed(Seals::GROW)?;
+            }
+            self.cut_file(file, size);
+            Ok(())
+        })
+    }
+
+    /// Allocates (`fallocate`) or, with `PUNCH_HOLE`, forgets `len` bytes of a file from `offset` on. The descriptor that it is asked of can
+    /// write (`EBADF`).
+    ///
+    /// # Errors
+    /// [`MmError`]; nothing has changed, except that pages that were missing may be there, as zeroes.
+    pub fn fallocate(&self, file: &FileObject<P>, flags: FallocateFlags, offset: u64, len: u64) -> Result<(), MmError> {
+        const LARGEST: u64 = i64::MAX as u64;
+        if offset > LARGEST || len == 0 || len > LARGEST {
+            return Err(MmError::BadFileRange { offset, len });
+        }
+        let hole = flags.contains(FallocateFlags::PUNCH_HOLE);
+        let known = FallocateFlags::all().contains(flags);
+        if !known || hole && !flags.contains(FallocateFlags::KEEP_SIZE) {
+            return Err(MmError::NotSupported { flags: flags.bits() });
+        }
+        let end = offset + len;
+        if end > FileObject::<P>::MOST_BYTES {
+            return Err(MmError::FileTooLarge { bytes: end });
+        }
+        self.call(|| {
+            if hole {
+                self.punch_hole(file, offset, end)
+            } else {
+                self.make_room(file, offset, end, flags.contains(FallocateFlags::KEEP_SIZE))
+            }
+        })
+    }
+
+    /// Makes the pages missing among the bytes from `offset` up to `end` (`shmem_fallocate`).
+    fn make_room(&self, file: &FileObject<P>, offset: u64, end: u64, keep_size: bool) -> Result<(), MmError> {
+        if !file.is_shmem() {
+            return Err(MmError::NotSupported { flags: 0 });
+        }
+        let _resize = file.resize.write();
+        if end > file.size() {
+            file.unsealed(Seals::GROW)?;
+        }
+        for index in offset / PAGE_SIZE..end.div_ceil(PAGE_SIZE) {
+            match file.find_or_make(self, index) {
+                Ok(found) => self.put_folio(found.folio),
+                Err(error) => {
+                    file.evict(self, file.pages(), MOST_PAGES);
+                    return Err(error.into());
+                }
+            }
+        }
+        if !keep_size && end > file.size() {
+            file.set_size(end);
+        }
+        Ok(())
+    }
+
+    /// Forgets what a file has among the bytes from `offset` up to `end`. Copies that private mappings made stay (`FALLOC_FL_PUNCH_HOLE`).
+    pub(crate) fn punch_hole(&self, file: &FileObject<P>, offset: u64, end: u64) -> Result<(), MmError> {
+        let _resize = file.resize.write();
+        match file.kind() {
+            Kind::Shmem => file.unsealed(Seals::ANY_WRITE)?,
+            Kind::File(ops) => ops.punch_hole(offset, end).map_err(|errno| {
+                let index = offset / PAGE_SIZE;
+                MmError::Device { index, errno }
+            })?,
+        }
+        let (first, last) = (offset.div_ceil(PAGE_SIZE), end / PAGE_SIZE);
+        if first < last {
+            self.remove_pages(file, first, last, Zap::FilePages);
+        }
+        // What is left are parts of pages: at the start, at the end, or of one page both.
+        let first_end = (first * PAGE_SIZE).min(end);
+        self.clear_part(file, offset, first_end);
+        self.clear_part(file, (last * PAGE_SIZE).max(first_end), end);
+        Ok(())
+    }
+
+    /// Cuts a file within a call. The caller holds `resize`, or nobody else has the file any more.
+    pub(crate) fn cut_file(&self, file: &FileObject<P>, size: u64) {
+        let old = file.size();
+        file.set_size(size);
+        if size > old {
+            return;
+        }
+        let from = size.div_ceil(PAGE_SIZE);
+        self.remove_pages(file, from, MOST_PAGES, Zap::Pages);
+        self.clear_part(file, size, from * PAGE_SIZE);
+    }
+
+    /// Takes the pages from `first` up to `end` away from everybody (INV-FILE-REMOVED).
+    fn remove_pages(&self, file: &FileObject<P>, first: u64, end: u64, what: Zap) {
+        file.evict(self, first, end);
+        file.removals.fetch_add(1, Ordering::AcqRel);
+        let mut at: Option<SpaceId> = None;
+        while let Some(space) = self.candidate_after(Owner::File(file.id()), at) {
+            let map = space.map().read();
+            self.unmap_pages(&space, &map, file, (first, end), what);
+            drop(map);
+            at = Some(space.id());
+        }
+    }
+
+    /// Unmaps what one space maps of a file's pages from `first` up to `end`.
+    fn unmap_pages(
+        &self,
+        space: &Space<P>,
+        map: &AddressMap<P>,
+        file: &FileObject<P>,
+        (first, end): (u64, u64),
+        what: Zap,
+    ) {
+        let mut gather = Gather::new(&self.tlb, space.table().context());
+        for (start, vma) in map.of_file_from(file.id(), first) {
+            let page = |index: u64| (start + index.saturating_sub(vma.pgoff())).min(vma.end());
+            let (from, to) = (page(first), page(end));
+            if from < to {
+                let part = PageRange::new(VirtAddr::from_page_index(from), VirtAddr::from_page_index(to));
+                // A shared mapping has no copies.
+                let what = if vma.is_shared() { Zap::Pages } else { what };
+                self.zap_only(space, part, what, &mut gather);
+            }
+        }
+        gather.settle();
+    }
+
+    /// Zeroes the bytes from `from` up to `to`, of one page, if the cache has it.
+    fn clear_part(&self, file: &FileObject<P>, from: u64, to: u64) {
+        const ZEROES: [u8; 256] = [0; 256];
+        if from >= to {
+            return;
+        }
+        let Some(folio) = file.lookup(self, from / PAGE_SIZE) else { return };
+        self.frames().folio_of(&folio).set_flags(FolioFlags::DIRTY);
+        let page = folio.pfn().base();
+        let mut at = from;
+        while at < to {
+            let bytes = (to - at).min(ZEROES.len() as u64);
+            self.fx().write(page.add(at % PAGE_SIZE), &ZEROES[..bytes as usize]);
+            at += bytes;
+        }
+        self.put_folio(folio);
+    }
+}

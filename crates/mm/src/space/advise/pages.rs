@@ -1,0 +1,97 @@
+//! Advice that acts on the pages of a mapping, without changing the mapping.
+
+use super::{Advice, Walk, check};
+use crate::error::MmError;
+use crate::mm::Mm;
+use crate::space::zap::Zap;
+use crate::space::{Space, Vma};
+use pagewright_arch::{Leaf, LeafFlags};
+use pagewright_sync::Platform;
+use pagewright_table::Locked;
+use pagewright_tlb::Gather;
+use pagewright_tlb::frames::FolioFlags;
+use pagewright_types::{Counter, PageRange, VirtAddr, plant};
+
+impl<P: Platform> Mm<P> {
+    pub(super) fn advise_pages(&self, space: &Space<P>, range: PageRange, advice: Advice) -> Result<(), MmError> {
+        // Reading suffices, as in Linux: no mapping changes, and faults lock the same tables.
+        let map = space.map().read();
+        let mut gather = Gather::new(&self.tlb, space.table().context());
+        let mut walk = Walk::over(range);
+        let mut outcome = Ok(());
+        while let Some((vma, _, part)) = walk.next(&map) {
+            outcome =
+                check(vma, part.start(), advice).and_then(|()| self.advise_part(space, vma, part, advice, &mut gather));
+            if outcome.is_err() {
+                break;
+            }
+        }
+        // INV-TLB-RACE: whoever finds an entry cleared after this lets go of the space finds it flushed, too.
+        plant!(ZapFlushLate; { drop(map); gather.settle() }, { gather.settle(); drop(map) });
+        outcome.and_then(|()| walk.finish())
+    }
+
+    fn advise_part<'a>(
+        &'a self,
+        space: &'a Space<P>,
+        vma: &Vma<P>,
+        part: PageRange,
+        advice: Advice,
+        gather: &mut Gather<'a, P>,
+    ) -> Result<(), MmError> {
+        match advice {
+            Advice::DontNeed | Advice::DontNeedLocked => self.zap_only(space, part, Zap::Pages, gather),
+            Advice::Free => self.free_lazily(space, part, gather),
+            Advice::GuardInstall => return self.install_guards(space, vma, part, gather),
+            Advice::GuardRemove => self.remove_guards(space, part),
+            // For reclaim, which is not there to be told.
+            Advice::Cold | Advice::PageOut => {}
+            Advice::Normal
+            | Advice::Random
+            | Advice::Sequential
+            | Advice::WillNeed
+            | Advice::Remove
+            | Advice::DontFork
+            | Advice::DoFork
+            | Advice::DontDump
+            | Advice::DoDump
+            | Advice::WipeOnFork
+            | Advice::KeepOnFork
+            | Advice::PopulateRead
+            | Advice::PopulateWrite => unreachable!("{advice:?} does not act on single pages"),
+        }
+        Ok(())
+    }
+
+    /// Says of the pages of a private anonymous mapping that their contents may go (`madvise_free_pte_range`): clean from now on, so that a
+    /// later store is seen by the entry being dirty again.
+    fn free_lazily<'a>(&'a self, space: &'a Space<P>, part: PageRange, gather: &mut Gather<'a, P>) {
+        for (table, under) in space.table().tables(&self.tlb, part) {
+            let step = table.level().span();
+            let mut va = under.start();
+            while va < under.end() {
+                self.free_one_lazily(&table, va, gather);
+                va = va.align_down(step).add(step);
+            }
+        }
+    }
+
+    fn free_one_lazily<'a>(&'a self, table: &Locked<'a, P>, va: VirtAddr, gather: &mut Gather<'a, P>) {
+        let Some(leaf) = table.leaf(va).filter(|leaf| !leaf.flags.contains(LeafFlags::SPECIAL)) else { return };
+        let folio = self.frames().folio(leaf.pfn);
+        // What somebody else wrote there by other means than a mapping is not this mapping's to throw away.
+        if folio.flags().contains(FolioFlags::DIRTY) {
+            if self.mappings_of(leaf.pfn) != 1 {
+                return;
+            }
+            folio.clear_flags(FolioFlags::DIRTY);
+        }
+        let touched = LeafFlags::ACCESSED | LeafFlags::DIRTY;
+        if let Some(debt) = table.update(va, |leaf| Leaf { flags: leaf.flags - touched, ..leaf }) {
+            gather.absorb(debt);
+        }
+        if folio.clear_flags(FolioFlags::SWAPBACKED).contains(FolioFlags::SWAPBACKED) {
+            self.tlb.count(Counter::PgLazyFree, 1);
+        }
+    }
+}

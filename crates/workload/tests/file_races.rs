@@ -1,0 +1,115 @@
+//! Races of faults and stores with holes and write-back, each under many schedules, and of each a bug that is found.
+//!
+//! Not covered: what no test here names. Random programs under random schedules are the net below.
+
+mod support;
+
+use pagewright_arch::{Aarch64, Isa, X86_64};
+use pagewright_mm::MapFlags;
+use pagewright_mm::file::{FallocateFlags, MemfdFlags};
+use pagewright_sim::explore::{self, Outcome, Program, Rates, Settings, Strategy};
+use pagewright_types::{Access, PAGE_SIZE, Rights};
+use std::rc::Rc;
+use std::sync::{Arc, Mutex, MutexGuard};
+use support::{CPU, Device, OTHER, Process, World};
+
+const SCHEDULES: u64 = 150;
+
+/// A planted bug is planted for the whole process.
+fn alone() -> MutexGuard<'static, ()> {
+    static ALONE: Mutex<()> = Mutex::new(());
+    ALONE.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+}
+
+fn run<I: Isa>(world: &World<I>, seed: u64, programs: Vec<Program>) {
+    let strategy = Strategy::Random { seed, rates: Rates::default() };
+    let report = explore::run(world.lab.sim(), &Settings::default(), programs, &mut *strategy.chooser());
+    assert_eq!(report.outcome, Outcome::Completed, "seed {seed}");
+}
+
+/// A load of shared memory while a hole is made where it loads; whether it shows what the memory has afterwards.
+fn load_beside_a_hole<I: Isa>(seed: u64) -> bool {
+    let world = Rc::new(World::<I>::new());
+    let process = Process::new(&world);
+    let file = world.on(|mm| mm.memfd_create("it", MemfdFlags::empty())).expect("memory");
+    world.on(|mm| mm.write_at(&file, 0, &7_u64.to_le_bytes())).expect("memory");
+    let base = process.map_file(&file, Rights::RW, MapFlags::SHARED);
+    world.lab.run(CPU, &process.space);
+    let (loads, punches, space, holed) = (world.clone(), world.clone(), process.space.clone(), file.clone());
+    let hole = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+    let programs: Vec<Program> = vec![
+        Box::new(move || loads.lab.touch(CPU, &space, base, Access::Read, 1).expect("readable")),
+        Box::new(move || {
+            punches.lab.on(OTHER, |mm| mm.fallocate(&holed, hole, 0, PAGE_SIZE)).expect("not sealed");
+        }),
+    ];
+    run(&world, seed, programs);
+    let mut word = [9; 8];
+    world.on(|mm| mm.read_at(&file, 0, &mut word)).expect("memory");
+    assert_eq!(word, [0; 8], "seed {seed}");
+    process.read(base) == 0
+}
+
+/// INV-FILE-REMOVED.
+fn a_page_is_not_mapped_after_its_hole<I: Isa>() {
+    let _alone = alone();
+    let stale = (0..SCHEDULES).find(|seed| !load_beside_a_hole::<I>(*seed));
+    assert_eq!(stale, None, "a page is mapped that the file has no more");
+}
+
+/// Stores to a page of a file while it is written back, and once more afterwards; whether the device has the last store in the end.
+fn store_beside_a_write_back<I: Isa>(seed: u64) -> bool {
+    let world = Rc::new(World::<I>::new());
+    let process = Process::new(&world);
+    let device = Arc::new(Device::default());
+    let file = world.file_on(&device, 1);
+    let base = process.map_file(&file, Rights::RW, MapFlags::SHARED);
+    process.write(base, 1);
+    world.lab.run(CPU, &process.space);
+    let (stores, writes, space, written) = (world.clone(), world.clone(), process.space.clone(), file.clone());
+    let programs: Vec<Program> = vec![
+        Box::new(move || {
+            for value in 2..6 {
+                support::store(&stores, CPU, &space, base, value);
+            }
+        }),
+        Box::new(move || {
+            writes.lab.on(OTHER, |mm| mm.write_back(&written, 0, PAGE_SIZE)).expect("a good device");
+        }),
+    ];
+    run(&world, seed, programs);
+    world.on(|mm| mm.write_back(&file, 0, PAGE_SIZE)).expect("a good device");
+    let last = device.written.lock().expect("unpoisoned").last().copied();
+    last == Some((0, process.read(base)))
+}
+
+/// INV-FILE-CLEAN.
+fn no_store_is_lost_by_a_write_back<I: Isa>() {
+    let _alone = alone();
+    let lost = (0..SCHEDULES).find(|seed| !store_beside_a_write_back::<I>(*seed));
+    assert_eq!(lost, None, "the device never gets the last store");
+}
+
+on_both! {
+    a_page_is_not_mapped_after_its_hole,
+    no_store_is_lost_by_a_write_back,
+}
+
+#[cfg(feature = "planted")]
+#[test]
+fn planted_bugs_are_found() {
+    use pagewright_types::plant::{Plant, choose};
+    let _alone = alone();
+    let cases: [(Plant, fn(u64) -> bool); 4] = [
+        (Plant::HoleNotSeen, load_beside_a_hole::<X86_64>),
+        (Plant::HoleNotSeen, load_beside_a_hole::<Aarch64>),
+        (Plant::WriteBackNoProtect, store_beside_a_write_back::<X86_64>),
+        (Plant::WriteBackNoProtect, store_beside_a_write_back::<Aarch64>),
+    ];
+    for (plant, holds) in cases {
+        choose(Some(plant));
+        let found = (0..20 * SCHEDULES).find(|seed| !holds(*seed));
+        choose(None);
+        assert!(found.is_some(), "{} is not found", plant.name());
+    }
+}

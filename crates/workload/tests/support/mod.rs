@@ -1,0 +1,241 @@
+//! A machine and processes on it, for tests that go call by call.
+
+#[path = "../mm_invariants/recount.rs"]
+mod recount;
+
+use pagewright_arch::Isa;
+use pagewright_mm::counters::Gauge;
+use pagewright_mm::file::{FileObject, FileOps, Kind};
+use pagewright_mm::space::{FileMapping, VmFlags};
+use pagewright_mm::{FaultError, Knobs, MapFlags, MapRequest, Mm, MmError, Space};
+use pagewright_sim::{MachineConfig, Sim};
+use pagewright_sync::Arc;
+use pagewright_types::{Access, CpuId, Errno, PAGE_SIZE, Rights, VirtAddr};
+use pagewright_workload::lab::Lab;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+pub(crate) const CPU: CpuId = CpuId::new(0);
+pub(crate) const OTHER: CpuId = CpuId::new(1);
+
+/// Runs each test on every instruction set.
+#[macro_export]
+macro_rules! on_both {
+    ($($name:ident),* $(,)?) => {
+        mod x86_64 { $(#[test] fn $name() { super::$name::<super::X86_64>(); })* }
+        mod aarch64 { $(#[test] fn $name() { super::$name::<super::Aarch64>(); })* }
+    };
+}
+
+/// What a device was told.
+#[derive(Default)]
+pub(crate) struct Device {
+    /// First word of each page that was written, in turn.
+    pub(crate) written: Mutex<Vec<(u64, u64)>>,
+    /// The page that can't be written.
+    pub(crate) broken: Mutex<Option<u64>>,
+    /// Whether others own the files on it.
+    pub(crate) foreign: bool,
+}
+
+/// A file whose bytes are its page numbers.
+struct Pages(std::sync::Arc<Device>);
+
+impl FileOps for Pages {
+    fn is_resident(&self, _index: u64) -> bool {
+        true
+    }
+
+    fn read_page(&self, index: u64, put: &mut dyn FnMut(u64, &[u8])) -> Result<(), Errno> {
+        put(0, &index.to_le_bytes());
+        Ok(())
+    }
+
+    fn write_page(&self, index: u64, get: &mut dyn FnMut(u64, &mut [u8])) -> Result<(), Errno> {
+        if *self.0.broken.lock().expect("unpoisoned") == Some(index) {
+            return Err(Errno::ENOSPC);
+        }
+        let mut word = [0; 8];
+        get(0, &mut word);
+        self.0.written.lock().expect("unpoisoned").push((index, u64::from_le_bytes(word)));
+        Ok(())
+    }
+
+    fn could_be_written(&self) -> bool {
+        !self.0.foreign
+    }
+}
+
+pub(crate) type File<I> = Arc<FileObject<Sim<I>>>;
+
+pub(crate) struct World<I: Isa> {
+    pub(crate) lab: Lab<I>,
+}
+
+impl<I: Isa> World<I> {
+    pub(crate) fn new() -> Self {
+        let mut config = MachineConfig::default_for(I::KIND).expect("a shipped profile");
+        config.cpus = 2;
+        config.nodes.truncate(1);
+        config.nodes[0].bytes = 64 << 20;
+        Self { lab: Lab::new(config, Knobs::default()).expect("a possible machine") }
+    }
+
+    pub(crate) fn on<T>(&self, operation: impl FnOnce(&Mm<Sim<I>>) -> T) -> T {
+        self.lab.on(CPU, operation)
+    }
+
+    /// A file on a device that nobody looks at.
+    pub(crate) fn file(&self, pages: u64) -> File<I> {
+        self.file_on(&std::sync::Arc::default(), pages)
+    }
+
+    pub(crate) fn file_on(&self, device: &std::sync::Arc<Device>, pages: u64) -> File<I> {
+        let kind = Kind::File(Box::new(Pages(device.clone())));
+        self.on(|mm| mm.add_file("/data", kind, pages * PAGE_SIZE)).expect("memory")
+    }
+
+    /// Asserts that every count is what the tables of these processes say; there are no others.
+    pub(crate) fn recount(&self, processes: &[&Process<'_, I>]) {
+        let spaces: Vec<_> = processes.iter().map(|process| process.space.clone()).collect();
+        self.on(|mm| recount::check(mm, &spaces));
+        if spaces.iter().all(|space| space.map().read().totals().locked == 0) {
+            spaces.iter().for_each(|space| recount::check_joined(space));
+        }
+    }
+}
+
+/// Everything that is counted in pages.
+pub(crate) fn levels<I: Isa>(world: &World<I>) -> Vec<u64> {
+    world.on(|mm| Gauge::ALL.iter().map(|gauge| mm.gauge(*gauge)).chain([mm.committed()]).collect())
+}
+
+pub(crate) fn page(base: VirtAddr, index: u64) -> VirtAddr {
+    base.add(index * PAGE_SIZE)
+}
+
+/// The word that an access by `cpu`, which runs the space, reaches.
+fn word<'w, I: Isa>(
+    world: &'w World<I>,
+    cpu: CpuId,
+    space: &Arc<Space<Sim<I>>>,
+    va: VirtAddr,
+    access: Access,
+) -> &'w AtomicU64 {
+    loop {
+        world.lab.touch(cpu, space, va, access, 1).expect("allowed");
+        // Another CPU may have taken the page away again.
+        if let Ok(at) = world.lab.sim().access(cpu, va, access, 1) {
+            return &world.lab.sim().ram()[(at.pfn.base().raw() / 8 + va.page_offset() / 8) as usize];
+        }
+    }
+}
+
+pub(crate) fn store<I: Isa>(world: &World<I>, cpu: CpuId, space: &Arc<Space<Sim<I>>>, va: VirtAddr, value: u64) {
+    word(world, cpu, space, va, Access::Write).store(value, Ordering::Relaxed);
+}
+
+pub(crate) struct Process<'a, I: Isa> {
+    pub(crate) world: &'a World<I>,
+    pub(crate) space: Arc<Space<Sim<I>>>,
+}
+
+impl<'a, I: Isa> Process<'a, I> {
+    pub(crate) fn new(world: &'a World<I>) -> Self {
+        Self { world, space: world.on(|mm| mm.new_space()).expect("memory for a space") }
+    }
+
+    pub(crate) fn map_at(&self, addr: VirtAddr, pages: u64, rights: Rights, flags: MapFlags) -> VirtAddr {
+        let flags = flags | MapFlags::ANONYMOUS;
+        let request = MapRequest { addr, len: pages * PAGE_SIZE, rights, flags, file: None };
+        self.world.on(|mm| mm.mmap(&self.space, &request)).expect("room for a mapping")
+    }
+
+    pub(crate) fn map(&self, pages: u64, rights: Rights, flags: MapFlags) -> VirtAddr {
+        self.map_at(VirtAddr::ZERO, pages, rights, flags)
+    }
+
+    pub(crate) fn anon(&self, pages: u64) -> VirtAddr {
+        self.map(pages, Rights::RW, MapFlags::PRIVATE)
+    }
+
+    pub(crate) fn try_map_file(
+        &self,
+        file: &File<I>,
+        (rights, opened): (Rights, Rights),
+        flags: MapFlags,
+    ) -> Result<VirtAddr, MmError> {
+        let file_mapping = Some(FileMapping { file, offset: 0, opened });
+        let len = file.size().max(PAGE_SIZE);
+        let request = MapRequest { addr: VirtAddr::ZERO, len, rights, flags, file: file_mapping };
+        self.world.on(|mm| mm.mmap(&self.space, &request))
+    }
+
+    pub(crate) fn map_file(&self, file: &File<I>, rights: Rights, flags: MapFlags) -> VirtAddr {
+        self.try_map_file(file, (rights, Rights::RW), flags).expect("room for a mapping")
+    }
+
+    pub(crate) fn unmap(&self, at: VirtAddr, pages: u64) {
+        self.world.on(|mm| mm.munmap(&self.space, at, pages * PAGE_SIZE)).expect("not sealed");
+    }
+
+    pub(crate) fn protect(&self, at: VirtAddr, pages: u64, rights: Rights) {
+        self.world.on(|mm| mm.mprotect(&self.space, at, pages * PAGE_SIZE, rights)).expect("mapped");
+    }
+
+    pub(crate) fn touch(&self, cpu: CpuId, va: VirtAddr, access: Access) -> Result<(), FaultError> {
+        self.world.lab.run(cpu, &self.space);
+        self.world.lab.touch(cpu, &self.space, va, access, 1)
+    }
+
+    pub(crate) fn write(&self, va: VirtAddr, value: u64) {
+        self.world.lab.run(CPU, &self.space);
+        store(self.world, CPU, &self.space, va, value);
+    }
+
+    pub(crate) fn read(&self, va: VirtAddr) -> u64 {
+        self.world.lab.run(CPU, &self.space);
+        word(self.world, CPU, &self.space, va, Access::Read).load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn fork(&self) -> Self {
+        let space = self.world.on(|mm| mm.fork(&self.space)).expect("memory for a child");
+        Self { world: self.world, space }
+    }
+
+    pub(crate) fn mappings(&self) -> usize {
+        self.space.map().read().len()
+    }
+
+    pub(crate) fn flags(&self, va: VirtAddr) -> VmFlags {
+        self.space.map().read().find(va).expect("mapped").1.flags()
+    }
+
+    pub(crate) fn mincore(&self, at: VirtAddr, pages: u64) -> Result<Vec<u8>, Errno> {
+        let mut vec = vec![9; pages as usize];
+        let answer = self.world.on(|mm| mm.mincore(&self.space, at, pages * PAGE_SIZE, &mut vec));
+        answer.map(|()| vec).map_err(MmError::errno)
+    }
+
+    /// What `smaps` says of the process.
+    pub(crate) fn picture(&self) -> String {
+        let mut text = String::new();
+        self.world.on(|mm| mm.show_smaps(&self.space, &mut text)).expect("a string takes everything");
+        text
+    }
+
+    /// A figure of `smaps_rollup`, in kB.
+    pub(crate) fn field(&self, name: &str) -> u64 {
+        let mut text = String::new();
+        self.world.on(|mm| mm.show_smaps_rollup(&self.space, &mut text)).expect("a string takes everything");
+        let line = text.lines().find(|line| line.starts_with(name)).expect("a known field");
+        line.split_whitespace().nth(1).and_then(|figure| figure.parse().ok()).expect("a figure")
+    }
+
+    pub(crate) fn end(self) {
+        for cpu in [CPU, OTHER] {
+            self.world.lab.on(cpu, |mm| mm.tlb().leave());
+        }
+        self.world.on(|mm| mm.end_space(&self.space));
+    }
+}
