@@ -4,7 +4,6 @@ use super::{Arguments, address};
 use crate::errno::Errno;
 use crate::memory::mm;
 use crate::task::{Answer, Thread};
-use linux_raw_sys::general as linux;
 use pagewright_mm::space::FileMapping;
 use pagewright_mm::{Advice, MapFlags, MapRequest};
 use pagewright_types::{Rights, VirtAddr};
