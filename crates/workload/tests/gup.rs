@@ -51,7 +51,7 @@ fn a_device_and_the_mapping_show_the_same_whatever_happens<I: Isa>() {
         assert_eq!(device.pages.len(), 2);
         device.agrees(&process, OTHER, base, 10);
         assert_eq!((child.read(CPU, base), child.read(CPU, base.add(PAGE_SIZE))), (1, 2), "{how:?}");
-        // INV-FORK: what is pinned is copied at once.
+        // INV-GUP-EXCLUSIVE: what is pinned is copied at once.
         let late = process.fork();
         device.agrees(&process, OTHER, base, 20);
         assert_eq!((late.read(CPU, base), late.read(OTHER, base.add(PAGE_SIZE))), (11, 13), "{how:?}");

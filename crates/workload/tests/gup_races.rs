@@ -180,7 +180,7 @@ fn copy_on_write_and_pin<I: Isa>(world: &Rc<World<I>>) -> Race {
     Race { programs: vec![Box::new(move || writer.write(CPU, base, NEW)), take], check: Box::new(check) }
 }
 
-/// A page is unmapped, and what becomes free is used again at once, while it is got without locks. Of `mapped` pages one is unmapped: if it is the
+/// INV-GUP-RECHECK: a page is unmapped, and what becomes free is used again at once, while it is got without locks. Of `mapped` pages one is unmapped: if it is the
 /// only one, its tables go with it.
 fn unmap_and_get_of<I: Isa>(world: &Rc<World<I>>, mapped: u64) -> Race {
     let process = Rc::new(Process::new(world));

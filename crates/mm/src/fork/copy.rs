@@ -2,8 +2,8 @@
 //!
 //! Pins and fork meet in the entry: fork takes the exclusive bit out first and looks for pins then; who pins without locks takes the pin
 //! first and looks at the entry then, each with a full barrier in between. So at least one of them sees the other, and whoever does steps
-//! back: fork puts the bit back and copies, the pin is given up. Linux, which can't take the bit out of a page that others may have
-//! pinned, keeps fast walks away from a whole space that forks (`write_protect_seq`).
+//! back: fork puts the bit back and copies, the pin is given up. Linux looks for pins before it takes the right to write, and so must keep
+//! fast walks away from a space that forks (`write_protect_seq`).
 
 use crate::error::MmError;
 use crate::mm::Mm;

@@ -8,7 +8,7 @@
 use crate::device::{ANON, CPU, Device, How, OTHER, Process, World};
 use pagewright_arch::Isa;
 use pagewright_mm::gup::{Contents, GupFlags};
-use pagewright_mm::space::ClearRefs;
+use pagewright_mm::space::{ClearRefs, RemapFlags, RemapRequest};
 use pagewright_mm::{MapFlags, MapRequest};
 use pagewright_types::{Counter, CpuId, PAGE_SIZE, PageRange, Rights, VirtAddr};
 use rand_pcg::Pcg64;
@@ -102,6 +102,21 @@ impl<I: Isa> Program<I> {
         }
     }
 
+    /// A page goes elsewhere, in the place of what is there; whoever has it pinned follows.
+    fn move_page(&mut self, of: usize, from: u64, to: u64) {
+        let Some(cell) = self.processes[of].pages[from as usize] else { return };
+        if from == to {
+            return;
+        }
+        let flags = RemapFlags::MAYMOVE | RemapFlags::FIXED;
+        let (addr, new_addr) = (page(from), page(to));
+        let request = RemapRequest { addr, old_len: PAGE_SIZE, new_len: PAGE_SIZE, flags, new_addr };
+        let space = &self.processes[of].process.space;
+        assert_eq!(self.world.on(CPU, |mm| mm.mremap(space, &request)), Ok(new_addr));
+        self.processes[of].pages[from as usize] = None;
+        self.processes[of].pages[to as usize] = Some(cell);
+    }
+
     fn fork(&mut self, of: usize) {
         let process = self.processes[of].process.fork();
         let shown = self.processes[of].pages.clone();
@@ -165,6 +180,7 @@ impl<I: Isa> Program<I> {
                 self.forget(of, first, end, false);
             }
             18 | 19 => self.map(of, first, end),
+            27 | 28 => self.move_page(of, first, index),
             20..=25 if self.pinned.len() < 5 => self.pin(of, cpu, index),
             26 => {
                 if let Some(device) = device {
