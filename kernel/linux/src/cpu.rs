@@ -17,6 +17,9 @@ use pagewright_types::{Access, VirtAddr};
 /// Runs threads for ever.
 pub(crate) fn run() -> ! {
     loop {
+        if finish::is_stopping() {
+            finish::stop();
+        }
         let next = {
             let mut state = state();
             state.wake_late(pagewright_hal::time::now_ns());
@@ -90,7 +93,7 @@ fn slice(thread: &mut Thread) -> Leave {
             Trap::Interrupt => {
                 let mut state = state();
                 state.wake_late(pagewright_hal::time::now_ns());
-                if state.is_anybody_ready() {
+                if state.is_anybody_ready() || finish::is_stopping() {
                     return Leave::Ready;
                 }
                 Ok(())
@@ -152,7 +155,7 @@ fn serve_fault(thread: &mut Thread, va: VirtAddr, access: Access) -> Result<(), 
         Ok(_) => Ok(()),
         Err(error) => {
             let (signal, code) = match error {
-                FaultError::NotMapped { .. } | FaultError::Guarded { .. } => (signal::SIGSEGV, signal::MAPPING_ERROR),
+                FaultError::NotMapped { .. } => (signal::SIGSEGV, signal::MAPPING_ERROR),
                 FaultError::NotAllowed { .. } => (signal::SIGSEGV, signal::ACCESS_ERROR),
                 FaultError::PastEnd { .. } | FaultError::Device { .. } => (signal::SIGBUS, signal::NO_SUCH_ADDRESS),
                 FaultError::OutOfMemory(_) => {

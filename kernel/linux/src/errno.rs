@@ -46,7 +46,6 @@ impl From<FaultError> for Errno {
             FaultError::OutOfMemory(_) => Self::ENOMEM,
             FaultError::NotMapped { .. }
             | FaultError::NotAllowed { .. }
-            | FaultError::Guarded { .. }
             | FaultError::PastEnd { .. }
             | FaultError::Device { .. } => Self::EFAULT,
         }

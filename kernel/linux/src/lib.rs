@@ -55,6 +55,9 @@ impl Kernel for Linux {
         let options = options::Options::parse(info.command_line);
         memory::start(info, &options);
         tree::start(info.initrd);
+        if options.check {
+            finish::check_at_end();
+        }
         exec::start_first(&options);
     }
 

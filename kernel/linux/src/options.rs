@@ -12,8 +12,8 @@ use pagewright_mm::{Knob, Knobs};
 pub(crate) struct Options {
     /// Settings of the memory manager.
     pub(crate) set: Vec<(Knob, u64)>,
-    /// Whether calls and faults are recorded (`record`).
-    pub(crate) record: bool,
+    /// Whether every count is told at power-off (`check`).
+    pub(crate) check: bool,
     /// The program and its arguments.
     pub(crate) command: Vec<String>,
 }
@@ -32,8 +32,12 @@ impl Options {
     }
 
     fn word(&mut self, word: &str) {
-        if word == "record" {
-            self.record = true;
+        if word == "check" {
+            self.check = true;
+            return;
+        }
+        if let Some(name) = word.strip_prefix("plant=") {
+            plant(name);
             return;
         }
         let setting = word.strip_prefix("set.").and_then(|word| word.split_once('='));
@@ -58,6 +62,23 @@ impl Options {
         }
         knobs
     }
+}
+
+/// Makes the kernel err.
+///
+/// # Panics
+/// When no such mistake is known.
+#[cfg(feature = "planted")]
+fn plant(name: &str) {
+    let Some(plant) = pagewright_types::plant::Plant::named(name) else { panic!("command line: no planted bug {name}") };
+    pagewright_types::plant::choose(Some(plant));
+}
+
+/// # Panics
+/// This kernel was built without mistakes to choose.
+#[cfg(not(feature = "planted"))]
+fn plant(name: &str) {
+    panic!("command line: plant={name}: this kernel has no planted bugs");
 }
 
 /// Splits at blanks; `%xx` stands for the byte with that hexadecimal number, blanks among them.

@@ -265,8 +265,18 @@ pub(crate) fn end_thread(thread: Box<Thread>, end: End) {
     if thread.clear_at_exit > VirtAddr::ZERO && thread.space.write_u32(thread.clear_at_exit, 0).is_ok() {
         super::futex::wake(&thread, thread.clear_at_exit, 1);
     }
-    mm().tlb().leave();
     let (id, process) = (thread.id, thread.process);
+    if process == FIRST {
+        let mut state = state();
+        let known = state.process(FIRST);
+        if known.threads == 1 {
+            let end = known.ending.unwrap_or(end);
+            drop(state);
+            // The machine ends with its first process, whose memory is still there to be counted.
+            finish::end(end);
+        }
+    }
+    mm().tlb().leave();
     // Descriptors are closed, and the space ended if it was the last thread's, before anybody hears of the end.
     drop(thread);
     let mut state = state();
@@ -277,10 +287,6 @@ pub(crate) fn end_thread(thread: Box<Thread>, end: End) {
         return;
     }
     let end = known.ending.unwrap_or(end);
-    if process == FIRST {
-        drop(state);
-        finish::end(end);
-    }
     state.end(process, end);
 }
 

@@ -6,15 +6,22 @@
 //! | `missing NAME TIMES` | a system call that answered `ENOSYS` |
 //! | `first NS` | nanoseconds from boot to the first program's first instruction |
 //! | `vmstat NAME VALUE` | gauges and counters at power-off |
+//! | `claim WHAT …` | with `check`: one count that the memory manager keeps ([`claims`]) |
+//! | `words TABLE INDEX:WORD …` | with `check`: the words of a page table that are not 0, in hexadecimal |
 //! | `exit STATUS` | the last line |
 //!
 //! Not guaranteed: that anybody listens.
+
+mod claims;
 
 use crate::memory::mm;
 use crate::task::End;
 use alloc::collections::BTreeMap;
 use alloc::string::String;
 use core::fmt::{self, Write};
+use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use pagewright_arch::Effects;
+use pagewright_hal::Machine;
 use pagewright_hal::report::Report;
 use spin::Mutex;
 
@@ -43,8 +50,47 @@ pub(crate) fn first_instruction() {
     FIRST.call_once(|| send(format_args!("first {}\n", pagewright_hal::time::now_ns())));
 }
 
+static STOPPING: AtomicBool = AtomicBool::new(false);
+static STOPPED: AtomicU32 = AtomicU32::new(0);
+static CHECK: AtomicBool = AtomicBool::new(false);
+
+/// Lets every count be told at power-off.
+pub(crate) fn check_at_end() {
+    CHECK.store(true, Ordering::Relaxed);
+}
+
+/// Whether the machine is about to be switched off: threads leave their CPUs, and CPUs [`stop`].
+pub(crate) fn is_stopping() -> bool {
+    STOPPING.load(Ordering::Acquire)
+}
+
+/// This CPU does nothing any more.
+pub(crate) fn stop() -> ! {
+    mm().tlb().enter_lazy();
+    STOPPED.fetch_add(1, Ordering::AcqRel);
+    loop {
+        pagewright_hal::idle(|| false);
+    }
+}
+
+/// Waits until no other CPU does anything.
+fn stop_others() {
+    if STOPPING.swap(true, Ordering::AcqRel) {
+        // Two CPUs end the machine: the first does.
+        stop();
+    }
+    let others = Machine.online().count() - 1;
+    while STOPPED.load(Ordering::Acquire) < others {
+        Machine.relax();
+    }
+}
+
 /// Tells everything and switches the machine off.
 pub(crate) fn end(end: End) -> ! {
+    if CHECK.load(Ordering::Relaxed) {
+        stop_others();
+        claims::tell();
+    }
     for (number, times) in &*MISSING.lock() {
         match syscalls::Sysno::new(*number as usize) {
             Some(call) => send(format_args!("missing {call} {times}\n")),
