@@ -60,6 +60,9 @@ pub(crate) enum Error {
         packages = crate::setup::BARE_METAL.join(" ")
     )]
     NoBareMetal(BareTarget),
+    /// What was linked is no ELF file for 64 bits with something to load.
+    #[error("{}: not an image that can be loaded", .0.display())]
+    NoImage(PathBuf),
     /// Packages are missing and can't be installed from here.
     #[error("to be installed by hand ({why}): {}", packages.join(" "))]
     InstallByHand {

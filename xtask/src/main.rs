@@ -1,6 +1,6 @@
 //! `cargo xtask`: everything that is done to this repository, by hand or by CI, in one place.
 //!
-//! One command per file: [`test`], [`soak`], [`arrows`], [`tidy`], [`no_std`], [`repeat`], [`setup`]. What they share: [`cargo`] (the workspace and
+//! One command per file: [`test`], [`soak`], [`arrows`], [`tidy`], [`no_std`], [`repeat`], [`kernel`], [`boot`], [`setup`]. What they share: [`cargo`] (the workspace and
 //! nested cargo), [`step`] (a command with a time limit and a count), [`source`] (reading Rust source), [`toolchain`] (who can build
 //! for bare metal).
 //!
@@ -8,8 +8,10 @@
 #![forbid(unsafe_code)]
 
 mod arrows;
+mod boot;
 mod cargo;
 mod error;
+mod kernel;
 mod no_std;
 mod repeat;
 mod setup;
@@ -31,6 +33,8 @@ usage: cargo xtask COMMAND
   arrows          dependencies between crates against the table of allowed ones
   tidy [--write]  lengths, openings, leftovers, invariants, generated documents (--write makes the latter)
   no-std          builds the library crates for bare metal, both instruction sets
+  kernel A [planted]  builds the kernel for x86-64 or arm64 and prints where it is; with bugs that can be chosen at boot
+  boot            boots it and runs programs on it, both instruction sets, one CPU and four (minutes)
   repeat          replays every capture twice and compares (seconds)
   setup           installs what the above need (Debian, as root), or says what to install";
 
@@ -57,6 +61,9 @@ fn run(words: &[&str]) -> Result<(), Error> {
         ["tidy"] => tidy::run(tidy::Generated::Compare),
         ["tidy", "--write"] => tidy::run(tidy::Generated::Write),
         ["no-std"] => no_std::run(),
+        ["kernel", isa] => kernel::run(isa, kernel::Bugs::None),
+        ["kernel", isa, "planted"] => kernel::run(isa, kernel::Bugs::Planted),
+        ["boot"] => boot::run(),
         ["repeat"] => repeat::run(),
         ["setup"] => setup::run(),
         [] | ["help" | "--help" | "-h"] => {

@@ -11,8 +11,17 @@ use std::process::Command;
 
 /// What builds for bare metal where rustup has no target for it: a toolchain with library source, and a linker.
 pub(crate) const BARE_METAL: [&str; 4] = ["rustc-web", "cargo-web", "rust-web-src", "lld"];
-/// What records captures.
-const CAPTURES: [&str; 1] = ["valgrind"];
+/// Programs, and the packages that have them: what records captures; what boots the kernel; what compiles the programs that it runs.
+const PROGRAMS: [(&str, &str); 6] = [
+    ("valgrind", "valgrind"),
+    ("qemu-system-x86_64", "qemu-system-x86"),
+    ("qemu-system-aarch64", "qemu-system-arm"),
+    ("gcc", "gcc"),
+    ("aarch64-linux-gnu-gcc", "gcc-aarch64-linux-gnu"),
+    ("busybox", "busybox-static"),
+];
+/// What comes without a program on the path: the static C library for arm64.
+const ARM_LIBC: (&str, &str) = ("/usr/aarch64-linux-gnu/lib/libc.a", "libc6-dev-arm64-cross");
 
 /// Why packages are not installed from here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,11 +66,14 @@ fn missing() -> Vec<&'static str> {
     if BareTarget::ALL.into_iter().any(|target| toolchain::probe(target).is_err()) {
         packages.extend(BARE_METAL);
     }
-    packages.extend(CAPTURES.into_iter().filter(|program| !on_path(program)));
+    packages.extend(PROGRAMS.into_iter().filter(|(program, _)| !on_path(program)).map(|(_, package)| package));
+    if !Path::new(ARM_LIBC.0).exists() {
+        packages.push(ARM_LIBC.1);
+    }
     packages
 }
 
-fn on_path(program: &str) -> bool {
+pub(crate) fn on_path(program: &str) -> bool {
     let path = std::env::var_os("PATH").unwrap_or_default();
     std::env::split_paths(&path).any(|folder| folder.join(program).is_file())
 }

@@ -1,4 +1,4 @@
-//! `cargo xtask test`: every test, in an order in which the quick and telling ones come first. At most 15 minutes on two cores.
+//! `cargo xtask test`: every test, in an order in which the quick and telling ones come first. At most half an hour on two cores.
 
 use crate::cargo::{self, Workspace};
 use crate::error::Error;
@@ -31,6 +31,7 @@ pub(crate) fn run() -> Result<(), Error> {
         Step { name: "locks in every order (loom)", command: loom, limit: 4 * MINUTE },
         Step { name: "the same seed, the same figures", command: this("repeat")?, limit: 5 * MINUTE },
         Step { name: "library crates on bare metal", command: this("no-std")?, limit: 4 * MINUTE },
+        Step { name: "programs on the kernel in QEMU", command: this("boot")?, limit: 15 * MINUTE },
     ])
 }
 

@@ -3,7 +3,7 @@
 //! First hit wins: the target of the running toolchain (`rustup target add`), its source (`rust-src`), Debian's toolchain with its
 //! source. The two latter build `core` and `alloc` themselves, which a stable compiler allows only under `RUSTC_BOOTSTRAP=1`.
 //!
-//! Not guaranteed: that a linked image works; only libraries are built so far.
+//! Not guaranteed: that what was built works; whether the kernel does is shown by booting it.
 
 use crate::cargo;
 use crate::error::Error;
@@ -16,7 +16,7 @@ use std::process::Command;
 pub(crate) enum BareTarget {
     /// x86-64.
     X86_64,
-    /// arm64.
+    /// arm64, without floating point: a kernel must not touch a program's registers.
     Aarch64,
 }
 
@@ -28,7 +28,7 @@ impl BareTarget {
     pub(crate) const fn triple(self) -> &'static str {
         match self {
             Self::X86_64 => "x86_64-unknown-none",
-            Self::Aarch64 => "aarch64-unknown-none",
+            Self::Aarch64 => "aarch64-unknown-none-softfloat",
         }
     }
 }

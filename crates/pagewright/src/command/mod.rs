@@ -1,5 +1,6 @@
 //! The commands.
 
+mod boot;
 mod check;
 mod record;
 mod replay;
@@ -24,6 +25,8 @@ pub(crate) enum Command {
     Record(record::Args),
     /// Run random programs under the oracle and report who could still use a translation that is gone.
     Check(check::Args),
+    /// Run a static Linux program on the kernel, in QEMU.
+    Boot(boot::Args),
 }
 
 /// What makes a command end with status 2: one line.
@@ -44,6 +47,9 @@ pub(crate) enum CommandError {
     /// What is to be checked.
     #[error(transparent)]
     Check(Box<check::CheckError>),
+    /// Booting.
+    #[error(transparent)]
+    Boot(#[from] boot::BootError),
     /// A file that can't be written.
     #[error("{}: {source}", path.display())]
     Write {
@@ -66,6 +72,7 @@ pub(crate) fn run(command: Option<Command>) -> Result<ExitCode, CommandError> {
         Some(Command::Run(args)) => run::run(&args).map(success),
         Some(Command::Record(args)) => record::run(&args).map(success),
         Some(Command::Check(args)) => check::run(&args),
+        Some(Command::Boot(args)) => boot::run(&args),
     };
     match outcome {
         // A reader that has seen enough, such as `head`, is no error.

@@ -1,0 +1,101 @@
+//! The initramfs: a cpio archive in the "newc" format (Linux's Documentation/driver-api/early-userspace/buffer-format.rst).
+
+use super::{Args, BootError};
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+
+const DIRECTORY: u32 = 0o040_755;
+const FILE: u32 = 0o100_755;
+const ALIGN: usize = 4;
+
+#[derive(Default)]
+struct Archive {
+    bytes: Vec<u8>,
+    entries: u32,
+    directories: BTreeSet<String>,
+}
+
+impl Archive {
+    fn pad(&mut self) {
+        self.bytes.resize(self.bytes.len().next_multiple_of(ALIGN), 0);
+    }
+
+    fn entry(&mut self, name: &str, mode: u32, data: &[u8]) {
+        self.entries += 1;
+        // Number, mode, user, group, links, time, size, device twice, name with its zero, checksum.
+        let fields = [self.entries, mode, 0, 0, 1, 0, data.len() as u32, 0, 0, 0, 0, name.len() as u32 + 1, 0];
+        self.bytes.extend(b"070701");
+        for field in fields {
+            self.bytes.extend(format!("{field:08X}").bytes());
+        }
+        self.bytes.extend(name.bytes());
+        self.bytes.push(0);
+        self.pad();
+        self.bytes.extend(data);
+        self.pad();
+    }
+
+    /// A file with the directories above it.
+    fn file(&mut self, path: &str, data: &[u8]) {
+        let path = path.trim_start_matches('/');
+        for (end, _) in path.match_indices('/') {
+            if self.directories.insert(path[..end].to_owned()) {
+                self.entry(&path[..end], DIRECTORY, &[]);
+            }
+        }
+        self.entry(path, FILE, data);
+    }
+}
+
+/// The path in the machine of a file that comes without one.
+fn default_path(file: &Path) -> String {
+    format!("/bin/{}", file.file_name().unwrap_or_default().to_string_lossy())
+}
+
+/// Packs the program and the files; returns where the archive is and what the program is called in the machine.
+pub(super) fn pack(args: &Args, folder: &Path) -> Result<(PathBuf, String), BootError> {
+    let mut archive = Archive::default();
+    let add = |archive: &mut Archive, file: &Path, path: &str| {
+        let data = std::fs::read(file).map_err(BootError::file(file))?;
+        archive.file(path, &data);
+        Ok(())
+    };
+    for file in &args.file {
+        let (file, path) = match file.split_once('=') {
+            Some((file, path)) => (Path::new(file), path.to_owned()),
+            None => (Path::new(file), default_path(Path::new(file))),
+        };
+        add(&mut archive, file, &path)?;
+    }
+    let host = Path::new(&args.program);
+    // A path that some file was given is meant before one of this system.
+    let taken = args.file.iter().any(|file| file.split_once('=').is_some_and(|(_, path)| path == args.program));
+    let program = if taken || !host.exists() && !args.file.is_empty() {
+        args.program.clone()
+    } else {
+        let path = default_path(host);
+        add(&mut archive, host, &path)?;
+        path
+    };
+    archive.entry("TRAILER!!!", 0, &[]);
+    let path = folder.join("initramfs");
+    std::fs::write(&path, &archive.bytes).map_err(BootError::file(&path))?;
+    Ok((path, program))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn directories_come_before_what_is_in_them_and_once() {
+        let mut archive = Archive::default();
+        archive.file("/a/b/c", b"12345");
+        archive.file("/a/d", b"");
+        let text = String::from_utf8_lossy(&archive.bytes);
+        let at = |name: &str| text.find(&format!("\0{name}\0")).or_else(|| text.find(&format!("{name}\0")));
+        assert!(at("a") < at("a/b") && at("a/b") < at("a/b/c"), "{text}");
+        assert_eq!(text.matches("070701").count(), 4);
+        assert_eq!(archive.bytes.len() % ALIGN, 0);
+    }
+}

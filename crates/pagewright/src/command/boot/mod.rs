@@ -1,0 +1,190 @@
+//! `pagewright boot`: a Linux program on the kernel, in QEMU.
+//!
+//! `archive` packs the program and what it needs; `qemu` turns the options into a command line; `report` reads what the kernel says on its second
+//! channel, and `census` has its counts judged. The program's output goes to standard output as it comes, its status becomes ours; everything else goes to standard error.
+//!
+//! Not guaranteed: speed. QEMU emulates every instruction.
+
+mod archive;
+mod census;
+mod qemu;
+mod report;
+
+use super::CommandError;
+use crate::options::{OptionError, isa_named};
+use pagewright_arch::IsaKind;
+use report::Report;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// Options of `boot`.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// Instruction set: x86-64 or arm64
+    #[arg(long, value_name = "A", default_value = "x86-64")]
+    arch: String,
+    /// QEMU's machine: q35 or microvm for x86-64, virt for arm64
+    #[arg(long, value_name = "M")]
+    machine: Option<String>,
+    /// Number of CPUs
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    cpus: u16,
+    /// Memory, on one node
+    #[arg(long, value_name = "SIZE", default_value = "512M", conflicts_with = "node")]
+    mem: String,
+    /// A node with its memory and CPUs, such as 0:1G,cpus=0-3; without CPUs a slower tier (repeat for each)
+    #[arg(long, value_name = "SPEC")]
+    node: Vec<String>,
+    /// A setting of the memory manager, such as fault_around_bytes=4096 (repeat for each)
+    #[arg(long, value_name = "K=V")]
+    set: Vec<String>,
+    /// A file to take along, as FILE or FILE=/PATH (repeat for each); without a path it goes to /bin
+    #[arg(long, value_name = "F")]
+    file: Vec<String>,
+    /// Count everything again at power-off, and fail if a count is wrong
+    #[arg(long)]
+    check: bool,
+    /// Seconds after which the machine is stopped
+    #[arg(long, value_name = "S")]
+    limit: Option<u64>,
+    /// The kernel's image; else it is built in this repository
+    #[arg(long, value_name = "FILE")]
+    kernel: Option<PathBuf>,
+    /// Let the kernel make a mistake (it is built with all of them)
+    #[arg(long, value_name = "BUG")]
+    plant: Option<String>,
+    /// Static program of this system, or one among the files
+    program: String,
+    /// Its arguments
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+    args: Vec<String>,
+}
+
+/// Why a program could not be run.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum BootError {
+    #[error("{}: {source}", path.display())]
+    File { path: PathBuf, source: io::Error },
+    #[error("cannot run {program}: {source} (cargo xtask setup installs it)")]
+    Program { program: String, source: io::Error },
+    #[error("the kernel was not built; its messages are above")]
+    Build,
+    #[error("this program was not built in its repository: name the kernel's image with --kernel")]
+    NoRepository,
+    #[error("the machine stopped without a status: the kernel's last words are above")]
+    NoStatus,
+    #[error("stopped after {0} s")]
+    Limit(u64),
+    #[error("--machine {0}: must be q35 or microvm for x86-64, virt for arm64")]
+    Machine(String),
+    #[error("--node: {0}")]
+    Node(pagewright_sim::config::parse::ParseError),
+    #[error("--mem: {0}")]
+    Memory(pagewright_sim::config::parse::ParseError),
+    #[error("{0}: file names with spaces can't be passed to the kernel")]
+    Name(String),
+}
+
+impl BootError {
+    /// An error about a file, for `map_err`.
+    fn file(path: &Path) -> impl FnOnce(io::Error) -> Self {
+        let path = path.to_owned();
+        move |source| Self::File { path, source }
+    }
+}
+
+/// A folder for this boot, gone with the value.
+struct Scratch(PathBuf);
+
+impl Scratch {
+    fn new() -> Result<Self, BootError> {
+        let path = std::env::temp_dir().join(format!("pagewright-boot-{}", std::process::id()));
+        std::fs::create_dir_all(&path).map_err(BootError::file(&path))?;
+        Ok(Self(path))
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        // What is left behind lies in the system's folder for such things.
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+pub(crate) fn run(args: &Args) -> Result<ExitCode, CommandError> {
+    let isa = isa_named(&args.arch)?;
+    let settings = settings(&args.set)?;
+    let machine = qemu::Machine::new(args, isa)?;
+    let scratch = Scratch::new()?;
+    let (archive, program) = archive::pack(args, &scratch.0)?;
+    let kernel = match &args.kernel {
+        Some(kernel) => kernel.clone(),
+        None => build(isa, args.plant.is_some())?,
+    };
+    let report_file = scratch.0.join("report");
+    let words = qemu::Words { settings: &settings, check: args.check, plant: args.plant.as_deref(), program: &program };
+    let mut qemu = machine.command(&kernel, &archive, &report_file, &words.line(&args.args)?);
+    wait(&mut qemu, args.limit)?;
+    let report = Report::read(&report_file)?;
+    report.show();
+    let checked = if args.check { report.check(isa) } else { true };
+    match report.status() {
+        Some(status) if checked => Ok(ExitCode::from(status)),
+        Some(_) => Ok(ExitCode::FAILURE),
+        None => Err(BootError::NoStatus.into()),
+    }
+}
+
+/// Checks the settings, and gives them as the kernel wants them.
+fn settings(set: &[String]) -> Result<Vec<String>, OptionError> {
+    let knobs = pagewright_mm::Knobs::default();
+    let check = |text: &String| {
+        let (name, value) = text.split_once('=').ok_or_else(|| OptionError::NotASetting(text.clone()))?;
+        let knob = pagewright_mm::Knob::ALL.iter().find(|knob| knob.name() == name);
+        let knob = *knob.ok_or_else(|| OptionError::UnknownSetting(name.to_owned()))?;
+        let bad = |why: String| OptionError::BadValue { setting: knob.name(), value: value.to_owned(), why };
+        let number = value.parse().map_err(|_| bad("must be a number".to_owned()))?;
+        knobs.set(knob, number).map_err(|error| bad(format!("must be {}", error.knob.values())))?;
+        Ok(format!("set.{name}={value}"))
+    };
+    set.iter().map(check).collect()
+}
+
+/// Builds the kernel in the repository that this program was built in.
+fn build(isa: IsaKind, planted: bool) -> Result<PathBuf, BootError> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    if !root.join("kernel/Cargo.toml").exists() {
+        return Err(BootError::NoRepository);
+    }
+    let mut cargo = Command::new("cargo");
+    cargo.args(["xtask", "kernel", isa.name()]).current_dir(&root).stderr(Stdio::inherit());
+    if planted {
+        cargo.arg("planted");
+    }
+    let output = cargo.output().map_err(|source| BootError::Program { program: "cargo".to_owned(), source })?;
+    let printed = String::from_utf8_lossy(&output.stdout);
+    let image = printed.lines().last().filter(|_| output.status.success());
+    image.map(PathBuf::from).ok_or(BootError::Build)
+}
+
+/// Runs the machine to its end, or to the limit.
+fn wait(qemu: &mut Command, limit: Option<u64>) -> Result<(), BootError> {
+    const LOOK: Duration = Duration::from_millis(20);
+    let program = qemu.get_program().display().to_string();
+    let failed = |source| BootError::Program { program: program.clone(), source };
+    let mut child = qemu.stdin(Stdio::null()).spawn().map_err(failed)?;
+    let start = Instant::now();
+    loop {
+        if child.try_wait().map_err(failed)?.is_some() {
+            return Ok(());
+        }
+        if let Some(seconds) = limit.filter(|seconds| start.elapsed() >= Duration::from_secs(*seconds)) {
+            child.kill().and_then(|()| child.wait()).map_err(failed)?;
+            return Err(BootError::Limit(seconds));
+        }
+        thread::sleep(LOOK);
+    }
+}

@@ -1,0 +1,136 @@
+//! QEMU's command line.
+//!
+//! Not guaranteed: other versions than those that Debian brings (7.2 and later).
+
+use super::{Args, BootError};
+use pagewright_arch::IsaKind;
+use pagewright_sim::NodeConfig;
+use pagewright_sim::config::parse;
+use pagewright_types::{CpuId, CpuMask};
+use std::path::Path;
+use std::process::Command;
+
+/// Where `isa-debug-exit` stands; the kernel's `hal` knows it.
+const DEBUG_EXIT: &str = "isa-debug-exit,iobase=0x501,iosize=4";
+
+/// A machine that QEMU can be.
+pub(super) struct Machine {
+    isa: IsaKind,
+    name: String,
+    cpus: u16,
+    nodes: Vec<NodeConfig>,
+}
+
+/// The words before the program on the kernel's command line.
+pub(super) struct Words<'a> {
+    pub(super) settings: &'a [String],
+    pub(super) check: bool,
+    pub(super) plant: Option<&'a str>,
+    pub(super) program: &'a str,
+}
+
+impl Words<'_> {
+    /// The kernel's command line.
+    pub(super) fn line(&self, arguments: &[String]) -> Result<String, BootError> {
+        if self.program.contains(' ') {
+            return Err(BootError::Name(self.program.to_owned()));
+        }
+        let mut words = self.settings.to_vec();
+        words.extend(self.check.then(|| "check".to_owned()));
+        words.extend(self.plant.map(|plant| format!("plant={plant}")));
+        words.push("--".to_owned());
+        words.push(self.program.to_owned());
+        words.extend(arguments.iter().map(|argument| escape(argument)));
+        Ok(words.join(" "))
+    }
+}
+
+/// An argument without blanks: what would end it, or means something to QEMU's own options, is written as `%xx`; nothing at all as `%00`.
+fn escape(argument: &str) -> String {
+    if argument.is_empty() {
+        return "%00".to_owned();
+    }
+    let plain = |byte: u8| byte.is_ascii_graphic() && !matches!(byte, b'%' | b',' | b'"' | b'\'');
+    argument
+        .bytes()
+        .map(|byte| if plain(byte) { char::from(byte).to_string() } else { format!("%{byte:02x}") })
+        .collect()
+}
+
+impl Machine {
+    pub(super) fn new(args: &Args, isa: IsaKind) -> Result<Self, BootError> {
+        let known: &[&str] = match isa {
+            IsaKind::X86_64 => &["q35", "microvm"],
+            IsaKind::Aarch64 => &["virt"],
+        };
+        let name = args.machine.clone().unwrap_or_else(|| known[0].to_owned());
+        if !known.contains(&name.as_str()) {
+            return Err(BootError::Machine(name));
+        }
+        let nodes = if args.node.is_empty() {
+            vec![NodeConfig { bytes: parse::size(&args.mem).map_err(BootError::Memory)?, cpus: CpuMask::EMPTY }]
+        } else {
+            parse::nodes(args.node.iter().map(String::as_str)).map_err(BootError::Node)?
+        };
+        Ok(Self { isa, name, cpus: args.cpus.max(1), nodes })
+    }
+
+    /// Runs `kernel` with `archive` and its command line.
+    pub(super) fn command(&self, kernel: &Path, archive: &Path, report: &Path, line: &str) -> Command {
+        let mut qemu = match self.isa {
+            IsaKind::X86_64 => Command::new("qemu-system-x86_64"),
+            IsaKind::Aarch64 => Command::new("qemu-system-aarch64"),
+        };
+        let bytes: u64 = self.nodes.iter().map(|node| node.bytes).sum();
+        qemu.args(["-cpu", "max", "-m", &format!("{}M", bytes >> 20), "-smp", &self.cpus.to_string()]);
+        qemu.args(["-display", "none", "-monitor", "none", "-serial", "stdio", "-no-reboot"]);
+        // Emulated CPUs that wait for one another need a host CPU each, or must take turns.
+        let threads = std::thread::available_parallelism().map_or(1, usize::from);
+        let accelerator = if usize::from(self.cpus) <= threads { "tcg,thread=multi" } else { "tcg,thread=single" };
+        qemu.args(["-accel", accelerator]);
+        if self.nodes.len() > 1 {
+            self.nodes(&mut qemu);
+        }
+        qemu.arg("-kernel").arg(kernel).arg("-initrd").arg(archive);
+        match self.isa {
+            IsaKind::X86_64 => {
+                qemu.args(["-machine", &self.name, "-device", DEBUG_EXIT, "-debugcon"]);
+                qemu.arg(format!("file:{}", report.display())).args(["-append", line]);
+            }
+            IsaKind::Aarch64 => {
+                qemu.args(["-machine", &format!("{},gic-version=3", self.name)]);
+                qemu.args(["-semihosting-config", "enable=on,target=native", "-append"]);
+                qemu.arg(format!("report={} {line}", report.display()));
+            }
+        }
+        qemu
+    }
+
+    /// Nodes with their memory and CPUs; CPUs that none names are node 0's.
+    fn nodes(&self, qemu: &mut Command) {
+        let named: CpuMask = self.nodes.iter().flat_map(|node| node.cpus.iter()).collect();
+        for (index, node) in self.nodes.iter().enumerate() {
+            let id = format!("node{index}");
+            qemu.arg("-object").arg(format!("memory-backend-ram,id={id},size={}M", node.bytes >> 20));
+            let mut cpus = node.cpus;
+            if index == 0 {
+                let others = (0..self.cpus).map(CpuId::new).filter(|cpu| !named.contains(*cpu));
+                cpus.insert_all(&others.collect());
+            }
+            let list: String = cpus.iter().map(|cpu| format!(",cpus={cpu}")).collect();
+            qemu.arg("-numa").arg(format!("node,nodeid={index},memdev={id}{list}"));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_argument_is_one_word_whatever_is_in_it() {
+        assert_eq!(escape("plain-1.c"), "plain-1.c");
+        assert_eq!(escape("a b%,"), "a%20b%25%2c");
+        assert_eq!(escape(""), "%00");
+    }
+}
