@@ -155,7 +155,7 @@ fn serve_fault(thread: &mut Thread, va: VirtAddr, access: Access) -> Result<(), 
         Ok(_) => Ok(()),
         Err(error) => {
             let (signal, code) = match error {
-                FaultError::NotMapped { .. } => (signal::SIGSEGV, signal::MAPPING_ERROR),
+                FaultError::NotMapped { .. } | FaultError::Guarded { .. } => (signal::SIGSEGV, signal::MAPPING_ERROR),
                 FaultError::NotAllowed { .. } => (signal::SIGSEGV, signal::ACCESS_ERROR),
                 FaultError::PastEnd { .. } | FaultError::Device { .. } => (signal::SIGBUS, signal::NO_SUCH_ADDRESS),
                 FaultError::OutOfMemory(_) => {

@@ -46,6 +46,7 @@ impl From<FaultError> for Errno {
             FaultError::OutOfMemory(_) => Self::ENOMEM,
             FaultError::NotMapped { .. }
             | FaultError::NotAllowed { .. }
+            | FaultError::Guarded { .. }
             | FaultError::PastEnd { .. }
             | FaultError::Device { .. } => Self::EFAULT,
         }

@@ -4,9 +4,8 @@ use super::{Arguments, address};
 use crate::errno::Errno;
 use crate::memory::mm;
 use crate::task::{Answer, Thread};
-use linux_raw_sys::general as linux;
 use pagewright_mm::space::FileMapping;
-use pagewright_mm::{MapFlags, MapRequest};
+use pagewright_mm::{Advice, MapFlags, MapRequest};
 use pagewright_types::{Rights, VirtAddr};
 use syscalls::Sysno;
 
@@ -53,20 +52,8 @@ fn mmap(thread: &mut Thread, a: Arguments) -> Answer {
     Ok(mm().mmap(&thread.space.0, &MapRequest { addr, len, rights, flags, file })?.raw())
 }
 
-/// Advice that is only advice is taken note of by nobody.
 fn madvise(thread: &Thread, a: Arguments) -> Answer {
     let [addr, len, advice, ..] = a;
-    match advice as u32 {
-        linux::MADV_DONTNEED => {
-            mm().madvise_dontneed(&thread.space.0, address(addr), len)?;
-            Ok(0)
-        }
-        linux::MADV_NORMAL
-        | linux::MADV_RANDOM
-        | linux::MADV_SEQUENTIAL
-        | linux::MADV_WILLNEED
-        | linux::MADV_HUGEPAGE
-        | linux::MADV_NOHUGEPAGE => Ok(0),
-        _ => Err(Errno::EINVAL.into()),
-    }
+    mm().madvise(&thread.space.0, address(addr), len, Advice::from_raw(advice as u32)?)?;
+    Ok(0)
 }
