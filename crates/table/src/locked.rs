@@ -79,14 +79,18 @@ impl<'a, P: Platform> Locked<'a, P> {
         }
     }
 
-    /// Installs a leaf where nothing is mapped. Owes nothing: no TLB holds a translation of an entry that was not present.
+    /// Installs a leaf where nothing is mapped. Owes nothing: no TLB holds a translation of an entry that was not present, unless somebody has
+    /// just cleared it, who has not flushed yet; then it is flushed here (INV-TLB-CLEARED).
     ///
     /// # Panics
-    /// In debug builses when something is mapped there.
+    /// In debug builds when something is mapped there.
     #[inline]
     pub fn install(&self, va: VirtAddr, leaf: OwnedLeaf) {
         let slot = self.slot(va);
         debug_assert!(self.pte(va).is_empty(), "INV-TABLE-EMPTY: a leaf over {:?} at {va}", self.pte(va));
+        if self.tree.context().may_be_unflushed() {
+            self.flush_cleared(va);
+        }
         let plain = leaf.leaf();
         if let Some(folio) = leaf.into_folio() {
             folio.into_raw();
@@ -101,6 +105,9 @@ impl<'a, P: Platform> Locked<'a, P> {
     /// In debug builds when something stands there.
     pub fn install_soft(&self, va: VirtAddr, soft: Soft) {
         debug_assert!(self.pte(va).is_empty(), "INV-TABLE-EMPTY: {soft:?} over {:?} at {va}", self.pte(va));
+        if self.tree.context().may_be_unflushed() {
+            self.flush_cleared(va);
+        }
         self.tlb.fx().store(self.slot(va), P::Isa::soft(soft));
         self.tlb.frames().table(self.table).add_live(1);
     }
@@ -112,6 +119,13 @@ impl<'a, P: Platform> Locked<'a, P> {
         self.tlb.fx().store(self.slot(va), Pte::EMPTY);
         self.tlb.frames().table(self.table).sub_live(1);
         Some(soft)
+    }
+
+    #[cold]
+    fn flush_cleared(&self, va: VirtAddr) {
+        let start = va.align_down(self.level.span());
+        let range = Some(PageRange::new(start, start.add(self.level.span())));
+        self.tlb.flush(self.tree.context(), pagewright_tlb::Flush { range, level: self.level, tables: false });
     }
 
     /// Clears the entry and gives back the leaf that stood there, with its reference (`ptep_get_and_clear`). `None`: there was no leaf,

@@ -10,7 +10,7 @@ use crate::engine::{Flush, Tlb};
 use arrayvec::ArrayVec;
 use pagewright_frame::{BlockList, FolioRef};
 use pagewright_sync::{Platform, bomb};
-use pagewright_types::{Level, PageRange, plant};
+use pagewright_types::{Level, PageRange, VirtAddr, plant};
 
 /// Shared references held before a gather settles early.
 const SHARED: usize = 64;
@@ -30,6 +30,8 @@ pub struct Gather<'t, P: Platform> {
     mixed: bool,
     tables: bool,
     whole: bool,
+    /// Whether others may clear entries of the space, and fault, meanwhile.
+    among_others: bool,
     shared: ArrayVec<FolioRef, SHARED>,
     free: BlockList,
 }
@@ -45,6 +47,7 @@ impl<'t, P: Platform> Gather<'t, P> {
             mixed: false,
             tables: false,
             whole: false,
+            among_others: false,
             shared: ArrayVec::new_const(),
             free: BlockList::new(),
         }
@@ -54,6 +57,17 @@ impl<'t, P: Platform> Gather<'t, P> {
     pub fn whole(tlb: &'t Tlb<P>, context: &'t Context) -> Self {
         let mut gather = Self::new(tlb, context);
         gather.whole = true;
+        gather
+    }
+
+    /// An empty gather for a caller who does not have the space alone: others may fault, and clear entries, until it is settled.
+    ///
+    /// INV-TLB-CLEARED: whoever finds an entry cleared that is not flushed yet flushes it: another such gather, when it is settled, takes the
+    /// whole space along (`mm_tlb_flush_nested`), and whoever installs a leaf there asks [`Context::may_be_unflushed`].
+    pub fn among_others(tlb: &'t Tlb<P>, context: &'t Context) -> Self {
+        context.begin_clearing();
+        let mut gather = Self::new(tlb, context);
+        gather.among_others = true;
         gather
     }
 
@@ -126,6 +140,10 @@ impl<'t, P: Platform> Gather<'t, P> {
 
     /// Flushes what is owed, then frees what was detached.
     pub fn settle(mut self) {
+        if self.among_others && self.context.others_may_be_unflushed() {
+            self.whole = true;
+            self.extend(PageRange::new(VirtAddr::ZERO, VirtAddr::ZERO), Level::PTE);
+        }
         self.pay();
     }
 
@@ -153,6 +171,9 @@ impl<'t, P: Platform> Gather<'t, P> {
 
 impl<P: Platform> Drop for Gather<'_, P> {
     fn drop(&mut self) {
+        if self.among_others {
+            self.context.end_clearing();
+        }
         if self.is_empty() {
             return;
         }

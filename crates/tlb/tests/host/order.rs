@@ -19,6 +19,7 @@ on_both! {
     an_edit_that_owes_nothing_costs_nothing,
     leaves_of_two_levels_are_both_forgotten,
     a_gather_of_a_whole_space_flushes_it_once,
+    who_finds_an_entry_cleared_by_another_flushes_it,
 }
 
 /// Where in a log a step of some kind stands: first and last.
@@ -252,4 +253,25 @@ fn a_gather_of_a_whole_space_flushes_it_once<I: Isa>() {
     let tag = host.root().expect("the space runs").1;
     assert_eq!(ops, [Invalidate { reach, target: Target::Tag(tag) }]);
     assert_eq!(host.cached(0), 0);
+}
+
+/// INV-TLB-CLEARED: the second of two finds nothing to clear, and may return only when nobody has what the first one cleared.
+fn who_finds_an_entry_cleared_by_another_flushes_it<I: Isa>() {
+    let (host, tlb) = machine::<I>(2);
+    let space = Space::new(&tlb);
+    on(1, || space.run());
+    let pfn = space.map_new(0);
+    assert!(on(1, || host.access(page(0), Access::Read)).is_some());
+    let mut first = Gather::among_others(&tlb, &space.context);
+    let folio: FolioRef = tlb.frames().folio_ref_from_raw(pfn);
+    host.swap(space.slot(0), Pte::EMPTY);
+    first.absorb(Debt::new(&tlb, &space.context, page(0), Owed::Leaf(Level::PTE), folio));
+    let second = Gather::among_others(&tlb, &space.context);
+    assert!(space.context.may_be_unflushed());
+    on(1, || second.settle());
+    assert_eq!(host.cached(1), 0, "what the first one cleared");
+    first.settle();
+    assert!(!space.context.may_be_unflushed() && is_free(&tlb, pfn));
+    let ((), log) = host.log(|| Gather::among_others(&tlb, &space.context).settle());
+    assert_eq!(log, [], "alone it has nothing to flush");
 }

@@ -16,7 +16,7 @@ impl<P: Platform> Mm<P> {
     pub(super) fn advise_pages(&self, space: &Space<P>, range: PageRange, advice: Advice) -> Result<(), MmError> {
         // Reading suffices, as in Linux: no mapping changes, and faults lock the same tables.
         let map = space.map().read();
-        let mut gather = Gather::new(&self.tlb, space.table().context());
+        let mut gather = Gather::among_others(&self.tlb, space.table().context());
         let mut walk = Walk::over(range);
         let mut outcome = Ok(());
         while let Some((vma, _, part)) = walk.next(&map) {
