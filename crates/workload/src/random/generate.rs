@@ -261,7 +261,7 @@ impl Generator {
             2 => (addr, u64::MAX - self.below(2 * PAGE_SIZE)),
             3 => (VirtAddr::new(user_end.raw() - PAGE_SIZE), len + PAGE_SIZE),
             4 => (VirtAddr::new(user_end.raw() + self.below(4) * PAGE_SIZE), len),
-            _ => (VirtAddr::new(u64::MAX & !(PAGE_SIZE - 1)), len),
+            _ => (VirtAddr::new(!(PAGE_SIZE - 1)), len),
         }
     }
 

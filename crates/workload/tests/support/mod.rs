@@ -1,13 +1,9 @@
 //! A machine and processes on it, for tests that go call by call.
 
-#[path = "../mm_invariants/recount.rs"]
-mod recount;
-
 use pagewright_arch::Isa;
-use pagewright_mm::counters::Gauge;
 use pagewright_mm::file::{FileObject, FileOps, Kind};
-use pagewright_mm::space::{FileMapping, VmFlags};
-use pagewright_mm::{FaultError, Knobs, MapFlags, MapRequest, Mm, MmError, Space};
+use pagewright_mm::space::FileMapping;
+use pagewright_mm::{Knobs, MapFlags, MapRequest, Mm, MmError, Space};
 use pagewright_sim::{MachineConfig, Sim};
 use pagewright_sync::Arc;
 use pagewright_types::{Access, CpuId, Errno, PAGE_SIZE, Rights, VirtAddr};
@@ -85,33 +81,10 @@ impl<I: Isa> World<I> {
         self.lab.on(CPU, operation)
     }
 
-    /// A file on a device that nobody looks at.
-    pub(crate) fn file(&self, pages: u64) -> File<I> {
-        self.file_on(&std::sync::Arc::default(), pages)
-    }
-
     pub(crate) fn file_on(&self, device: &std::sync::Arc<Device>, pages: u64) -> File<I> {
         let kind = Kind::File(Box::new(Pages(device.clone())));
         self.on(|mm| mm.add_file("/data", kind, pages * PAGE_SIZE)).expect("memory")
     }
-
-    /// Asserts that every count is what the tables of these processes say; there are no others.
-    pub(crate) fn recount(&self, processes: &[&Process<'_, I>]) {
-        let spaces: Vec<_> = processes.iter().map(|process| process.space.clone()).collect();
-        self.on(|mm| recount::check(mm, &spaces));
-        if spaces.iter().all(|space| space.map().read().totals().locked == 0) {
-            spaces.iter().for_each(|space| recount::check_joined(space));
-        }
-    }
-}
-
-/// Everything that is counted in pages.
-pub(crate) fn levels<I: Isa>(world: &World<I>) -> Vec<u64> {
-    world.on(|mm| Gauge::ALL.iter().map(|gauge| mm.gauge(*gauge)).chain([mm.committed()]).collect())
-}
-
-pub(crate) fn page(base: VirtAddr, index: u64) -> VirtAddr {
-    base.add(index * PAGE_SIZE)
 }
 
 /// The word that an access by `cpu`, which runs the space, reaches.
@@ -145,20 +118,6 @@ impl<'a, I: Isa> Process<'a, I> {
         Self { world, space: world.on(|mm| mm.new_space()).expect("memory for a space") }
     }
 
-    pub(crate) fn map_at(&self, addr: VirtAddr, pages: u64, rights: Rights, flags: MapFlags) -> VirtAddr {
-        let flags = flags | MapFlags::ANONYMOUS;
-        let request = MapRequest { addr, len: pages * PAGE_SIZE, rights, flags, file: None };
-        self.world.on(|mm| mm.mmap(&self.space, &request)).expect("room for a mapping")
-    }
-
-    pub(crate) fn map(&self, pages: u64, rights: Rights, flags: MapFlags) -> VirtAddr {
-        self.map_at(VirtAddr::ZERO, pages, rights, flags)
-    }
-
-    pub(crate) fn anon(&self, pages: u64) -> VirtAddr {
-        self.map(pages, Rights::RW, MapFlags::PRIVATE)
-    }
-
     pub(crate) fn try_map_file(
         &self,
         file: &File<I>,
@@ -175,19 +134,6 @@ impl<'a, I: Isa> Process<'a, I> {
         self.try_map_file(file, (rights, Rights::RW), flags).expect("room for a mapping")
     }
 
-    pub(crate) fn unmap(&self, at: VirtAddr, pages: u64) {
-        self.world.on(|mm| mm.munmap(&self.space, at, pages * PAGE_SIZE)).expect("not sealed");
-    }
-
-    pub(crate) fn protect(&self, at: VirtAddr, pages: u64, rights: Rights) {
-        self.world.on(|mm| mm.mprotect(&self.space, at, pages * PAGE_SIZE, rights)).expect("mapped");
-    }
-
-    pub(crate) fn touch(&self, cpu: CpuId, va: VirtAddr, access: Access) -> Result<(), FaultError> {
-        self.world.lab.run(cpu, &self.space);
-        self.world.lab.touch(cpu, &self.space, va, access, 1)
-    }
-
     pub(crate) fn write(&self, va: VirtAddr, value: u64) {
         self.world.lab.run(CPU, &self.space);
         store(self.world, CPU, &self.space, va, value);
@@ -196,46 +142,5 @@ impl<'a, I: Isa> Process<'a, I> {
     pub(crate) fn read(&self, va: VirtAddr) -> u64 {
         self.world.lab.run(CPU, &self.space);
         word(self.world, CPU, &self.space, va, Access::Read).load(Ordering::Relaxed)
-    }
-
-    pub(crate) fn fork(&self) -> Self {
-        let space = self.world.on(|mm| mm.fork(&self.space)).expect("memory for a child");
-        Self { world: self.world, space }
-    }
-
-    pub(crate) fn mappings(&self) -> usize {
-        self.space.map().read().len()
-    }
-
-    pub(crate) fn flags(&self, va: VirtAddr) -> VmFlags {
-        self.space.map().read().find(va).expect("mapped").1.flags()
-    }
-
-    pub(crate) fn mincore(&self, at: VirtAddr, pages: u64) -> Result<Vec<u8>, Errno> {
-        let mut vec = vec![9; pages as usize];
-        let answer = self.world.on(|mm| mm.mincore(&self.space, at, pages * PAGE_SIZE, &mut vec));
-        answer.map(|()| vec).map_err(MmError::errno)
-    }
-
-    /// What `smaps` says of the process.
-    pub(crate) fn picture(&self) -> String {
-        let mut text = String::new();
-        self.world.on(|mm| mm.show_smaps(&self.space, &mut text)).expect("a string takes everything");
-        text
-    }
-
-    /// A figure of `smaps_rollup`, in kB.
-    pub(crate) fn field(&self, name: &str) -> u64 {
-        let mut text = String::new();
-        self.world.on(|mm| mm.show_smaps_rollup(&self.space, &mut text)).expect("a string takes everything");
-        let line = text.lines().find(|line| line.starts_with(name)).expect("a known field");
-        line.split_whitespace().nth(1).and_then(|figure| figure.parse().ok()).expect("a figure")
-    }
-
-    pub(crate) fn end(self) {
-        for cpu in [CPU, OTHER] {
-            self.world.lab.on(cpu, |mm| mm.tlb().leave());
-        }
-        self.world.on(|mm| mm.end_space(&self.space));
     }
 }

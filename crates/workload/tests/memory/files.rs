@@ -2,8 +2,9 @@
 //!
 //! What Linux answers was asked of Linux 6.18. Not covered: races, which the random programs look for.
 
-mod support;
-
+use crate::calls::{levels, page};
+use crate::on_both;
+use crate::support::{CPU, Device, File, OTHER, Process, World};
 use pagewright_arch::{Aarch64, Isa, X86_64};
 use pagewright_mm::counters::Gauge;
 use pagewright_mm::file::{FallocateFlags, MemfdFlags, Seals};
@@ -12,7 +13,6 @@ use pagewright_mm::{Advice, FaultError, MapFlags, MmError};
 use pagewright_sim::Refusal;
 use pagewright_types::{Access, Errno, PAGE_SIZE, Rights, VirtAddr};
 use std::sync::Arc;
-use support::{CPU, Device, File, OTHER, Process, World, levels, page};
 
 on_both! {
     a_memfd_is_made_as_its_flags_say,

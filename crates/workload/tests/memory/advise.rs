@@ -2,15 +2,15 @@
 //!
 //! What Linux answers was asked of Linux 6.18. Not covered: races, which the random programs look for.
 
-mod support;
-
+use crate::calls::{levels, page};
+use crate::on_both;
+use crate::support::{CPU, OTHER, Process, World};
 use pagewright_arch::{Aarch64, Isa, X86_64};
 use pagewright_mm::counters::RssKind;
 use pagewright_mm::space::{VmFlags, Whose};
-use pagewright_mm::{Advice, FaultError, MapFlags, MmError};
+use pagewright_mm::{Advice, FaultError, MapFlags, MmError, RemapFlags, RemapRequest};
 use pagewright_sim::Refusal;
 use pagewright_types::{Access, Counter, Errno, PAGE_SIZE, Rights, VirtAddr};
-use support::{CPU, OTHER, Process, World, levels, page};
 
 on_both! {
     bad_advice_is_refused_and_changes_nothing,
@@ -266,6 +266,18 @@ fn guards_go_along_and_outlive_what_they_guard<I: Isa>() {
     }
     for advice in [Advice::PopulateRead, Advice::PopulateWrite] {
         assert_eq!(advise(&process, base, 4, advice), Err(Errno::EFAULT));
+    }
+    // There and back again.
+    let away = VirtAddr::new(base.raw() - (1 << 30));
+    let flags = RemapFlags::MAYMOVE | RemapFlags::FIXED;
+    for (from, to) in [(base, away), (away, base)] {
+        let len = 4 * PAGE_SIZE;
+        let request = RemapRequest { addr: from, old_len: len, new_len: len, flags, new_addr: to };
+        assert_eq!(world.on(|mm| mm.mremap(&process.space, &request)), Ok(to));
+        let va = page(to, 1);
+        assert_eq!(process.touch(CPU, va, Access::Write), guarded(va, Access::Write));
+        let gone = Err(FaultError::NotMapped { va: page(from, 1), access: Access::Read });
+        assert_eq!(process.touch(CPU, page(from, 1), Access::Read), gone);
     }
     let child = process.fork();
     assert!(refused(&child), "fork");

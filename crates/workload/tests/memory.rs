@@ -1,0 +1,14 @@
+//! Memory calls one by one, on the simulated machine and both instruction sets: what each does, what refuses it with which errno, and that
+//! nothing is left over.
+//!
+//! Not covered: anything that needs two CPUs at once, which `file_races` and the random programs look for.
+
+#[path = "memory/advise.rs"]
+mod advise;
+#[path = "memory/calls.rs"]
+mod calls;
+#[path = "memory/files.rs"]
+mod files;
+#[path = "mm_invariants/recount.rs"]
+mod recount;
+mod support;
