@@ -9,7 +9,8 @@
 //!     Family         the tree of forks: who may map an anonymous page (anon_vma)
 //!       Mappers      who maps a file (i_mmap_rwsem)
 //!         TableUpper one upper-level table page                 – parent before child
-//!           Table    one last-level table page (split PTL)      – parent's before child's in fork
+//!           Table    one last-level table page (split PTL)      – parent's before child's in fork;
+//!                                                                      both places' in mremap, which has the space alone
 //!             Cache  one file's page cache (i_pages)
 //!               Context  tags (PCID, ASID) and their generations
 //!                 Ledger   open debts

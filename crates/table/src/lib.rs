@@ -15,7 +15,8 @@
 //! Lock protocol:
 //! 1. The caller holds the space: shared to add and edit entries, exclusively to unhook tables.
 //! 2. An edit locks the one table page that holds the entry (rank `Table` at PTE level, `TableUpper` above). Two tables are
-//!    locked at once only parent before child, or a parent space's before its child's in fork.
+//!    locked at once only parent before child, a parent space's before its child's in fork, or both
+//!    places' in mremap, which holds the space alone.
 //! 3. Every edit that weakens an entry returns a [`pagewright_tlb::Debt`]; freeing a table does, too.
 //! 4. Tables come from a [`Reserve`], filled before anything is locked, so that no edit can fail.
 //!

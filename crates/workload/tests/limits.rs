@@ -1,9 +1,11 @@
 //! Locked and sealed memory, the limits of a space, and what the machine promises: on both instruction sets, with Linux's answers.
 
 use pagewright_arch::{Aarch64, Isa, X86_64};
-use pagewright_mm::space::{Limits, Privileges, Resource};
+use pagewright_mm::file::MemfdFlags;
+use pagewright_mm::space::{FileMapping, Limits, Privileges, Resource};
 use pagewright_mm::{
-    Knob, Knobs, LockAllFlags, LockFlags, MapFlags, MapRequest, Mm, MmError, RemapFlags, RemapRequest, Space,
+    FaultError, Knob, Knobs, LockAllFlags, LockFlags, MapFlags, MapRequest, Mm, MmError, RemapFlags, RemapRequest,
+    Space,
 };
 use pagewright_sim::{MachineConfig, Sim};
 use pagewright_sync::Arc;
@@ -29,6 +31,7 @@ on_both! {
     stacks_keep_their_distance,
     promises_are_counted_and_taken_back,
     promises_are_refused_by_policy,
+    shared_memory_pays_by_page,
 }
 
 struct Bed<I: Isa> {
@@ -231,6 +234,7 @@ fn sealed_mappings_stay_as_they_are<I: Isa>() {
     assert_eq!(bed.lock(page(base, 2), 1), Ok(()), "it may be locked");
     let mut smaps = String::new();
     bed.on(|mm, space| mm.show_smaps(space, &mut smaps)).expect("a string takes everything");
+    assert!(smaps.contains("Locked:                4 kB\n"), "{smaps}");
     assert!(smaps.contains("VmFlags: rd wr mr mw me lo ac sd sl \n"), "{smaps}");
     bed.end();
 }
@@ -339,5 +343,44 @@ fn promises_are_refused_by_policy<I: Isa>() {
     let privileged = Limits::default().with_privileges(Privileges::SYS_ADMIN);
     bed.on(|mm, space| mm.set_limits(space, privileged));
     assert!(bed.map(0, 80, Rights::RW, PRIVATE).is_ok(), "what is kept for an administrator");
+    bed.end();
+}
+
+/// Shared memory that no mapping made pays page by page, and who touches more than is promised gets `SIGBUS`.
+fn shared_memory_pays_by_page<I: Isa>() {
+    let bed = Bed::<I>::new();
+    let mm = bed.lab.mm();
+    let file = bed.lab.on(CPU, |mm| mm.memfd_create("it", MemfdFlags::empty())).expect("memory");
+    bed.lab.on(CPU, |mm| mm.truncate(&file, 8 * PAGE_SIZE)).expect("not sealed");
+    let mapping = FileMapping { file: &file, offset: 0, opened: Rights::RW };
+    let (len, rights, flags) = (8 * PAGE_SIZE, Rights::RW, MapFlags::SHARED);
+    let request = MapRequest { addr: VirtAddr::ZERO, len, rights, flags, file: Some(mapping) };
+    let base = bed.call(|mm, space| mm.mmap(space, &request)).expect("room");
+    assert_eq!(mm.committed(), 0);
+    assert!(bed.touch(base, Access::Write) && bed.touch(page(base, 1), Access::Read));
+    assert_eq!(mm.committed(), 2);
+    mm.knobs().set(Knob::OvercommitMemory, 2).expect("a policy");
+    mm.knobs().set(Knob::OvercommitKbytes, 4).expect("a limit");
+    let fault = bed.on(|mm, space| mm.fault(space, page(base, 2), Access::Write));
+    assert_eq!(fault, Err(FaultError::Device { index: 2, errno: Errno::ENOSPC }));
+    bed.lab.on(CPU, |mm| mm.truncate(&file, PAGE_SIZE)).expect("not sealed");
+    assert_eq!(mm.committed(), 1);
+    bed.lab.on(CPU, |mm| mm.forget_file(&file));
+    bed.end();
+}
+
+#[test]
+fn meminfo_has_the_lines_of_linux() {
+    let bed = Bed::<X86_64>::new();
+    bed.map(AT, 3, Rights::RW, PRIVATE).expect("room");
+    let mut ours = String::new();
+    bed.on(|mm, _| mm.show_meminfo(&mut ours)).expect("a string takes everything");
+    let linux = std::fs::read_to_string("/proc/meminfo").expect("Linux");
+    let columns = |line: &str| line.split_once(':').map(|(name, rest)| (name.to_owned(), rest.len() + name.len()));
+    let theirs: Vec<_> = linux.lines().filter_map(columns).collect();
+    let places: Vec<_> =
+        ours.lines().map(|line| theirs.iter().position(|their| Some(their) == columns(line).as_ref())).collect();
+    assert!(places.iter().all(Option::is_some) && places.is_sorted(), "{ours}");
+    assert!(ours.contains("Committed_AS:         12 kB\n"), "{ours}");
     bed.end();
 }

@@ -120,7 +120,13 @@ impl<P: Platform> FileObject<P> {
                 return Err(FaultError::Device { index, errno: Errno::EIO });
             }
             Some(cached) => Ok(Some(mm.frames().folio(cached.0).get())),
-            None => pages.try_reserve(1, || mm.permit()).map(|()| None),
+            None => match pages.try_reserve(1, || mm.permit()) {
+                // As in Linux, whoever touches a page that is not promised gets SIGBUS, not want of memory.
+                Ok(()) => {
+                    self.charge_page(mm).map(|()| None).map_err(|_| FaultError::Device { index, errno: Errno::ENOSPC })
+                }
+                Err(error) => Err(MmError::from(error).into()),
+            },
         };
         match outcome {
             Ok(None) => {
@@ -140,7 +146,7 @@ impl<P: Platform> FileObject<P> {
             Err(error) => {
                 drop(pages);
                 mm.put_folio(ours);
-                Err(MmError::from(error).into())
+                Err(error)
             }
         }
     }
@@ -157,6 +163,7 @@ impl<P: Platform> FileObject<P> {
             if self.is_shmem() {
                 mm.gauges.sub(Gauge::Shmem, 1);
             }
+            self.uncharge_page(mm);
             let folio = mm.frames().folio_ref_from_raw(pfn);
             mm.put_folio(folio);
         }

@@ -7,7 +7,7 @@ use crate::mm::Mm;
 use crate::tree::{Item, Tree};
 use alloc::boxed::Box;
 use alloc::string::String;
-use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use pagewright_sync::{Platform, RwLock, SpinLock, rank};
 use pagewright_types::{Errno, FileId, PAGE_SIZE, SpaceId};
 
@@ -95,8 +95,10 @@ pub struct FileObject<P: Platform> {
     name: String,
     kind: Kind,
     size: AtomicU64,
-    /// Pages that were promised to whoever made it (`shmem_acct_size`).
+    /// Pages that are promised to whoever uses it: all from the beginning (`shmem_acct_size`), or each as it comes (`shmem_acct_blocks`).
     charged: AtomicU64,
+    /// Whether all were.
+    prepaid: AtomicBool,
     pub(super) pages: SpinLock<Tree<Cached>, rank::Cache, P::Locks>,
     pub(super) holders: SpinLock<Holders, rank::Mappers, P::Locks>,
     /// Held while size, seals or holes change (`i_rwsem`).
@@ -119,6 +121,7 @@ impl<P: Platform> FileObject<P> {
             kind,
             size: AtomicU64::new(size),
             charged: AtomicU64::new(0),
+            prepaid: AtomicBool::new(false),
             pages: SpinLock::new(Tree::new()),
             holders: SpinLock::new(Holders { mappers: Tree::new(), writable: 0, held: birth.held }),
             resize: RwLock::new(()),
@@ -158,14 +161,42 @@ impl<P: Platform> FileObject<P> {
         self.size().div_ceil(PAGE_SIZE)
     }
 
-    /// Remembers a promise, and says what was remembered before.
-    pub(crate) fn set_charged(&self, pages: u64) -> u64 {
-        self.charged.swap(pages, Ordering::Relaxed)
+    /// Remembers a promise of all its pages.
+    pub(crate) fn prepay(&self, pages: u64) {
+        self.charged.store(pages, Ordering::Relaxed);
+        self.prepaid.store(true, Ordering::Relaxed);
     }
 
-    /// Pages that were promised when it was made, and are until it is forgotten.
+    /// Pages that are promised on its behalf.
     pub fn charged(&self) -> u64 {
         self.charged.load(Ordering::Relaxed)
+    }
+
+    /// Whether a page is promised when it comes into the cache, and no longer when it goes.
+    fn pays_by_page(&self) -> bool {
+        self.is_shmem() && !self.prepaid.load(Ordering::Relaxed)
+    }
+
+    /// Promises a page that is about to come into the cache.
+    pub(super) fn charge_page(&self, mm: &Mm<P>) -> Result<(), MmError> {
+        if self.pays_by_page() {
+            mm.promise(None, 1)?;
+            self.charged.fetch_add(1, Ordering::Relaxed);
+        }
+        Ok(())
+    }
+
+    /// Takes back the promise of a page that has left the cache.
+    pub(super) fn uncharge_page(&self, mm: &Mm<P>) {
+        if self.pays_by_page() {
+            self.charged.fetch_sub(1, Ordering::Relaxed);
+            mm.take_back(1);
+        }
+    }
+
+    /// Takes back every promise; nothing is in the cache any more.
+    pub(super) fn uncharge(&self, mm: &Mm<P>) {
+        mm.take_back(self.charged.swap(0, Ordering::Relaxed));
     }
 
     pub(crate) fn set_size(&self, size: u64) {

@@ -92,6 +92,11 @@ impl<P: Platform> Mm<P> {
         }
     }
 
+    /// Calls `visit` for every file and piece of shared memory, by id. `visit` runs without locks.
+    pub fn for_each_file(&self, visit: impl FnMut(&FileObject<P>)) {
+        self.files.for_each(visit);
+    }
+
     /// Truncates a file to nothing and forgets it. Mappings of it stay, and every access to them is past its end.
     pub fn forget_file(&self, file: &Arc<FileObject<P>>) {
         self.call(|| self.drop_file(file));
@@ -100,7 +105,7 @@ impl<P: Platform> Mm<P> {
     /// The same, within a call.
     pub(crate) fn drop_file(&self, file: &Arc<FileObject<P>>) {
         self.cut_file(file, 0);
-        self.take_back(file.set_charged(0));
+        file.uncharge(self);
         let forgotten = self.files.known.lock().remove(u64::from(file.id().raw()));
         drop(forgotten);
     }

@@ -5,8 +5,8 @@
 //!
 //! Protocol: a call *charges* what it is about to map before it changes anything ([`Mm::charge`]), and the space remembers
 //! what it has charged. When the call is over, however it ended, [`Mm::settle_charge`] gives back what no mapping stands for.
-//! INV-MM-COMMITTED: at rest what is promised is the pages of all mappings with [`VmFlags::ACCOUNT`](super::VmFlags::ACCOUNT) and of all
-//! shared memory that was charged when it was made.
+//! INV-MM-COMMITTED: at rest what is promised is the pages of all mappings with [`VmFlags::ACCOUNT`](super::VmFlags::ACCOUNT) and what
+//! each piece of shared memory remembers: all its pages if a mapping made it, else those that it has.
 //!
 //! Not guaranteed: that memory is there when it is touched. Only policy 2 limits promises, and only those that are counted.
 
@@ -61,7 +61,7 @@ impl<P: Platform> Mm<P> {
     /// # Errors
     /// [`MmError::TooMuchPromised`]; nothing is promised.
     pub(crate) fn charge(&self, map: &mut AddressMap<P>, pages: u64) -> Result<(), MmError> {
-        self.promise(map, pages)?;
+        self.promise(Some(map), pages)?;
         map.paid += pages;
         Ok(())
     }
@@ -73,7 +73,7 @@ impl<P: Platform> Mm<P> {
         child: &mut AddressMap<P>,
         pages: u64,
     ) -> Result<(), MmError> {
-        self.promise(parent, pages)?;
+        self.promise(Some(parent), pages)?;
         child.paid += pages;
         Ok(())
     }
@@ -90,11 +90,11 @@ impl<P: Platform> Mm<P> {
         map.paid = charged;
     }
 
-    /// Promises `pages` pages on behalf of a space, for something that remembers them itself (`__vm_enough_memory`).
+    /// Promises `pages` pages, on behalf of a space if one is known, for something that remembers them itself (`__vm_enough_memory`).
     ///
     /// # Errors
     /// [`MmError::TooMuchPromised`]; nothing is promised.
-    pub(crate) fn promise(&self, map: &AddressMap<P>, pages: u64) -> Result<(), MmError> {
+    pub(crate) fn promise(&self, map: Option<&AddressMap<P>>, pages: u64) -> Result<(), MmError> {
         if pages == 0 {
             return Ok(());
         }
@@ -122,11 +122,11 @@ impl<P: Platform> Mm<P> {
 
     /// What this space may see promised in all: the limit, less what is kept for an administrator who wants to repair things, and
     /// for a user who wants to get rid of a process that has taken everything.
-    fn allowance(&self, map: &AddressMap<P>) -> u64 {
+    fn allowance(&self, map: Option<&AddressMap<P>>) -> u64 {
         let pages = |knob| self.knobs.get(knob) * 1024 / PAGE_SIZE;
-        let privileged = map.limits().privileges().contains(Privileges::SYS_ADMIN);
+        let privileged = map.is_some_and(|map| map.limits().privileges().contains(Privileges::SYS_ADMIN));
         let for_admin = if privileged { 0 } else { pages(Knob::AdminReserveKbytes) };
-        let for_user = pages(Knob::UserReserveKbytes).min(map.totals().pages / 32);
+        let for_user = map.map_or(0, |map| pages(Knob::UserReserveKbytes).min(map.totals().pages / 32));
         self.commit_limit().saturating_sub(for_admin).saturating_sub(for_user)
     }
 }

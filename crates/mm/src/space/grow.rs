@@ -53,6 +53,10 @@ impl<P: Platform> Mm<P> {
             self.charge(map, more)?;
         }
         map.reserve(self, 1)?;
+        if let Some((_, vma)) = map.find(VirtAddr::from_page_index(start)) {
+            // Linux has made it ready for pages of its own by now (anon_vma_prepare).
+            vma.note_anon();
+        }
         map.grow_down(start, page);
         Ok(())
     }

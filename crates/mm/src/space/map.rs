@@ -212,10 +212,12 @@ impl<P: Platform> Mm<P> {
         match &plan.backing {
             Backing::Anon if plan.shared => {
                 let charged = if flags.contains(VmFlags::NORESERVE) { 0 } else { plan.pages };
-                self.promise(map, charged)?;
+                self.promise(Some(map), charged)?;
                 let file = self.add_shared_memory(plan.pages * PAGE_SIZE);
                 let file = file.inspect_err(|_| self.take_back(charged))?;
-                file.set_charged(charged);
+                if charged > 0 {
+                    file.prepay(charged);
+                }
                 if let Err(error) = file.join(self, space.id(), true) {
                     self.drop_file(&file);
                     return Err(error);

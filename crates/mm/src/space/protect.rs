@@ -60,7 +60,7 @@ impl<P: Platform> Mm<P> {
                 break;
             }
             if !vma.flags().contains(VmFlags::ACCOUNT) && vma.flags_with(rights).contains(VmFlags::ACCOUNT) {
-                outcome = self.promise(map, pages);
+                outcome = self.promise(Some(map), pages);
                 if outcome.is_err() {
                     break;
                 }

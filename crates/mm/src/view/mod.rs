@@ -6,9 +6,10 @@
 //! | `smaps` | that line and what the mapping takes; `smaps_rollup` adds all up | `show_smap`, `show_smaps_rollup` |
 //! | `status` | the `Vm…` and `Rss…` lines of `/proc/PID/status` | `task_mem` |
 //! | `pagemap` | no text: a word for each page | `pte_to_pagemap_entry` |
+//! | `meminfo` | what the machine has, and has promised | `meminfo_proc_show` |
 //! | `vmstat` | gauges, then counters | `vmstat_show` |
 //!
-//! All Linux functions named are those of `fs/proc/task_mmu.c` and `mm/vmstat.c` of 6.18. [`Usage`] is what `smaps` prints, as numbers.
+//! All Linux functions named are those of `fs/proc/task_mmu.c`, `fs/proc/meminfo.c` and `mm/vmstat.c` of 6.18. [`Usage`] is what `smaps` prints, as numbers.
 //!
 //! Neighbours: reads `space`, `rmap`, `counters`; nothing reads this.
 //!
@@ -20,6 +21,7 @@
 //! several pages are of one moment: faults go on meanwhile.
 
 mod maps;
+mod meminfo;
 mod pagemap;
 mod smaps;
 mod status;

@@ -36,7 +36,7 @@ fn figures(out: &mut dyn Write, usage: &Usage, rollup: bool) -> fmt::Result {
     field(out, "Anonymous:", usage.anonymous)?;
     field(out, "KSM:", 0)?;
     field(out, "LazyFree:", usage.lazy_free)?;
-    const NONE_YET: [&str; 8] = [
+    const NONE_YET: [&str; 7] = [
         "AnonHugePages:",
         "ShmemPmdMapped:",
         "FilePmdMapped:",
@@ -44,9 +44,9 @@ fn figures(out: &mut dyn Write, usage: &Usage, rollup: bool) -> fmt::Result {
         "Private_Hugetlb:",
         "Swap:",
         "SwapPss:",
-        "Locked:",
     ];
-    NONE_YET.iter().try_for_each(|name| field(out, name, 0))
+    NONE_YET.iter().try_for_each(|name| field(out, name, 0))?;
+    field(out, "Locked:", usage.pss_locked.bytes())
 }
 
 /// The two-letter words of a mapping, in the order of Linux's bits (`show_smap_vma_flags`).
@@ -90,7 +90,7 @@ impl<P: Platform> Mm<P> {
     pub fn show_smaps(&self, space: &Space<P>, out: &mut dyn Write) -> fmt::Result {
         let map = space.map().read();
         for (start, vma) in map.iter() {
-            let usage = self.usage_of(space, vma.range(start));
+            let usage = self.usage_of(space, start, vma);
             Line::of(&map, start, vma).write(out)?;
             field(out, "Size:", usage.size)?;
             field(out, "KernelPageSize:", PAGE_SIZE)?;

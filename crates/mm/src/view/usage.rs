@@ -3,12 +3,12 @@
 use crate::counters::RssKind;
 use crate::mm::Mm;
 use crate::rmap::rss_kind;
-use crate::space::Space;
+use crate::space::{Space, VmFlags, Vma};
 use core::ops::AddAssign;
 use pagewright_arch::{Leaf, LeafFlags};
 use pagewright_sync::Platform;
 use pagewright_tlb::frames::FolioFlags;
-use pagewright_types::{PAGE_SIZE, PageRange, Pfn};
+use pagewright_types::{PAGE_SIZE, Pfn};
 
 /// Bytes of pages divided among those who map them, in parts of a byte fine enough that the shares of a page add up to it, short of one
 /// part a mapping (`PSS_SHIFT`).
@@ -59,6 +59,8 @@ pub struct Usage {
     pub pss_shmem: Share,
     /// The part of `pss` that is dirty.
     pub pss_dirty: Share,
+    /// The part of `pss` that is locked.
+    pub pss_locked: Share,
     /// Resident, mapped elsewhere too, and clean.
     pub shared_clean: u64,
     /// Resident, mapped elsewhere too, and dirty.
@@ -84,6 +86,7 @@ impl AddAssign for Usage {
         self.pss_file += other.pss_file;
         self.pss_shmem += other.pss_shmem;
         self.pss_dirty += other.pss_dirty;
+        self.pss_locked += other.pss_locked;
         self.shared_clean += other.shared_clean;
         self.shared_dirty += other.shared_dirty;
         self.private_clean += other.private_clean;
@@ -100,13 +103,14 @@ impl<P: Platform> Mm<P> {
         let map = space.map().read();
         let mut total = Usage::default();
         for (start, vma) in map.iter() {
-            total += self.usage_of(space, vma.range(start));
+            total += self.usage_of(space, start, vma);
         }
         total
     }
 
-    /// What is mapped under `range`, which is a mapping's. The caller holds the space.
-    pub(super) fn usage_of(&self, space: &Space<P>, range: PageRange) -> Usage {
+    /// What the mapping that begins at page `start` takes. The caller holds the space.
+    pub(super) fn usage_of(&self, space: &Space<P>, start: u64, vma: &Vma<P>) -> Usage {
+        let range = vma.range(start);
         let mut usage = Usage { size: range.len(), ..Usage::default() };
         for (table, part) in space.table().tables(&self.tlb, range) {
             let span = table.level().span();
@@ -122,6 +126,9 @@ impl<P: Platform> Mm<P> {
                 }
                 va = next;
             }
+        }
+        if vma.flags().contains(VmFlags::LOCKED) {
+            usage.pss_locked = usage.pss;
         }
         usage
     }

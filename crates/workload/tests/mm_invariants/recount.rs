@@ -38,7 +38,7 @@ pub(crate) fn check<I: Isa>(mm: &Mm<Sim<I>>, spaces: &[Arc<Space<Sim<I>>>]) {
         tables += 1 + space.table().bytes() / PAGE_SIZE;
     }
     // INV-MM-COMMITTED.
-    assert_eq!(mm.committed(), promised(spaces));
+    assert_eq!(mm.committed(), promised(mm, spaces));
     // INV-MM-GAUGE.
     assert_eq!(mm.gauge(Gauge::PageTablePages), tables);
     let of = |wanted: &[RssKind]| mappings.keys().filter(|pfn| wanted.contains(&kind(mm, **pfn))).count() as u64;
@@ -59,16 +59,15 @@ pub(crate) fn check<I: Isa>(mm: &Mm<Sim<I>>, spaces: &[Arc<Space<Sim<I>>>]) {
 }
 
 /// Pages that mappings and shared memory insist on.
-fn promised<I: Isa>(spaces: &[Arc<Space<Sim<I>>>]) -> u64 {
-    let mut shared = BTreeMap::new();
-    let mut own = 0;
+fn promised<I: Isa>(mm: &Mm<Sim<I>>, spaces: &[Arc<Space<Sim<I>>>]) -> u64 {
+    let mut pages = 0;
+    mm.for_each_file(|file| pages += file.charged());
     for space in spaces {
-        for (start, vma) in space.map().read().iter() {
-            own += if vma.flags().contains(VmFlags::ACCOUNT) { vma.end() - start } else { 0 };
-            shared.extend(vma.file().map(|file| (file.id(), file.charged())));
-        }
+        let map = space.map().read();
+        let charged = map.iter().filter(|(_, vma)| vma.flags().contains(VmFlags::ACCOUNT));
+        pages += charged.map(|(start, vma)| vma.end() - start).sum::<u64>();
     }
-    own + shared.values().sum::<u64>()
+    pages
 }
 
 /// INV-MM-VMAS, but for what [`check_joined`] looks at.
