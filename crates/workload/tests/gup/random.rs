@@ -189,7 +189,7 @@ impl<I: Isa> Program<I> {
             }
             _ => {
                 if let Some(device) = device {
-                    self.device_acts(device, what % 2 == 0);
+                    self.device_acts(device, what.is_multiple_of(2));
                 }
             }
         }
