@@ -228,13 +228,13 @@ fn a_soft_entry_counts_as_live_and_owes_nothing<I: Isa>() {
     space.ensure(VA, Level::PTE);
     let table = space.table.find(&space.tlb, VA, Level::PTE).table;
     let live = || space.tlb.frames().table(table).live();
-    let locked = || space.table.lock(&space.tlb, VA, Level::PTE).expect("made above");
     let ((), log) = space.host.log(|| {
-        locked().install_soft(VA, SOFT);
-        assert_eq!((locked().entry(VA), locked().leaf(VA), live()), (Entry::Soft(SOFT), None, 1));
-        assert!(locked().take(VA).is_none(), "it is no leaf");
-        assert_eq!((locked().take_soft(VA), live()), (Some(SOFT), 0));
-        assert_eq!((locked().take_soft(VA), locked().pte(VA).is_empty()), (None, true));
+        let locked = space.table.lock(&space.tlb, VA, Level::PTE).expect("made above");
+        locked.install_soft(VA, SOFT);
+        assert_eq!((locked.entry(VA), locked.leaf(VA), live()), (Entry::Soft(SOFT), None, 1));
+        assert!(locked.take(VA).is_none(), "it is no leaf");
+        assert_eq!((locked.take_soft(VA), live()), (Some(SOFT), 0));
+        assert_eq!((locked.take_soft(VA), locked.pte(VA).is_empty()), (None, true));
     });
     let stores = |effect: Effect| matches!(effect, Effect::Store(..));
     assert!(log.iter().all(|step| stores(step.effect)), "nothing is flushed: {log:?}");
