@@ -1,7 +1,7 @@
 //! Memory calls one by one, on the simulated machine and both instruction sets: what each does, what refuses it with which errno, and that
 //! nothing is left over.
 //!
-//! Not covered: anything that needs two CPUs at once, which `file_races` and the random programs look for.
+//! Not covered: anything that needs two CPUs at once, which `file_races`, `remap_races` and the random programs look for.
 
 #[path = "memory/advise.rs"]
 mod advise;
@@ -9,6 +9,10 @@ mod advise;
 mod calls;
 #[path = "memory/files.rs"]
 mod files;
+#[path = "memory/limits.rs"]
+mod limits;
 #[path = "mm_invariants/recount.rs"]
 mod recount;
+#[path = "memory/remap.rs"]
+mod remap;
 mod support;

@@ -1,5 +1,6 @@
 //! Locked and sealed memory, the limits of a space, and what the machine promises: on both instruction sets, with Linux's answers.
 
+use crate::on_both;
 use pagewright_arch::{Aarch64, Isa, X86_64};
 use pagewright_mm::file::MemfdFlags;
 use pagewright_mm::space::{FileMapping, Limits, Privileges, Resource};
@@ -13,13 +14,6 @@ use pagewright_types::{Access, CpuId, Errno, PAGE_SIZE, Rights, VirtAddr};
 use pagewright_workload::lab::Lab;
 
 const CPU: CpuId = CpuId::new(0);
-
-macro_rules! on_both {
-    ($($name:ident),* $(,)?) => {
-        mod x86_64 { $(#[test] fn $name() { super::$name::<super::X86_64>(); })* }
-        mod aarch64 { $(#[test] fn $name() { super::$name::<super::Aarch64>(); })* }
-    };
-}
 
 on_both! {
     locked_memory_is_there_and_counted,

@@ -1,5 +1,6 @@
 //! `mremap` on the simulated machine, both instruction sets: what moves, what stays, who is told, and what a failed call leaves.
 
+use crate::on_both;
 use pagewright_arch::{Aarch64, Isa, LeafFlags, X86_64};
 use pagewright_mm::counters::Gauge;
 use pagewright_mm::{Knob, Knobs, MapFlags, MapRequest, MmError, RemapFlags, RemapRequest, Space};
@@ -14,13 +15,6 @@ const OTHER: CpuId = CpuId::new(1);
 const MOVE: RemapFlags = RemapFlags::MAYMOVE;
 const FIXED: RemapFlags = RemapFlags::MAYMOVE.union(RemapFlags::FIXED);
 const STAY: RemapFlags = RemapFlags::MAYMOVE.union(RemapFlags::DONTUNMAP);
-
-macro_rules! on_both {
-    ($($name:ident),* $(,)?) => {
-        mod x86_64 { $(#[test] fn $name() { super::$name::<super::X86_64>(); })* }
-        mod aarch64 { $(#[test] fn $name() { super::$name::<super::Aarch64>(); })* }
-    };
-}
 
 on_both! {
     pages_go_along_and_are_still_found,
@@ -265,7 +259,7 @@ fn moved_copies_of_a_file_are_found_by_their_old_index<I: Isa>() {
     assert_eq!(process.read(page(to, 1)), 5);
     assert_eq!(process.places(page(to, 1)), [(ours, page(to, 1))], "a copy");
     assert_eq!(process.places(page(to, 2)), [(ours, page(to, 2))], "the file's own page");
-    lab.on(CPU, |mm| mm.truncate(&file, 0));
+    lab.on(CPU, |mm| mm.truncate(&file, 0)).expect("not sealed");
     assert!(!process.touch(CPU, page(to, 2), Access::Read));
     process.end();
     lab.on(CPU, |mm| mm.forget_file(&file));
