@@ -13,9 +13,9 @@ use crate::machine::without_interrupts;
 use core::alloc::{GlobalAlloc, Layout};
 use core::ptr::{NonNull, null_mut};
 use spin::Mutex;
-use talc::source::Manual;
 use talc::DefaultBinning;
 use talc::base::Talc;
+use talc::source::Manual;
 
 /// Least that is asked for at once: a block of 2 MiB.
 const STEP: usize = 2 << 20;

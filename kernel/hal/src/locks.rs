@@ -14,7 +14,7 @@ pub struct KernelLocks;
 impl Backend for KernelLocks {
     #[inline]
     fn pause() {
-        core::hint::spin_loop();
+        arch::pause();
     }
 
     #[inline]

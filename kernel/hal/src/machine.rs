@@ -74,8 +74,7 @@ impl Effects for Machine {
 
     #[inline]
     fn compare_exchange(&self, slot: Slot, current: Pte, new: Pte) -> Result<(), Pte> {
-        let exchanged =
-            word(slot).compare_exchange(current.raw(), new.raw(), Ordering::AcqRel, Ordering::Acquire);
+        let exchanged = word(slot).compare_exchange(current.raw(), new.raw(), Ordering::AcqRel, Ordering::Acquire);
         exchanged.map(drop).map_err(Pte::from_raw)
     }
 
@@ -102,7 +101,7 @@ impl Effects for Machine {
     #[inline]
     fn relax(&self) {
         debug_assert!(self.may_wait(), "INV-TLB-WAIT: waiting with interrupts closed");
-        core::hint::spin_loop();
+        arch::pause();
     }
 
     fn install_root(&self, root: Pfn, tag: Tag, keep: bool) {

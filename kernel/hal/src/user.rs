@@ -5,8 +5,8 @@
 //!
 //! Not guaranteed: that what was copied is of one moment; other threads store meanwhile.
 
-use crate::arch::user;
 use crate::arch::mmu;
+use crate::arch::user;
 use pagewright_arch::Isa;
 use pagewright_types::{Access, VirtAddr};
 
@@ -31,7 +31,8 @@ fn is_user(va: VirtAddr, len: usize) -> bool {
 /// # Errors
 /// [`UserFault`]; the bytes before it have been copied. An address past user memory faults at once.
 pub fn read(from: VirtAddr, to: &mut [u8]) -> Result<(), UserFault> {
-    let fault = |done: usize| UserFault { va: from.checked_add(done as u64).unwrap_or(from), access: Access::Read, done };
+    let fault =
+        |done: usize| UserFault { va: from.checked_add(done as u64).unwrap_or(from), access: Access::Read, done };
     if !is_user(from, to.len()) {
         return Err(fault(0));
     }

@@ -88,9 +88,7 @@ pub(crate) fn load(request: &Request) -> Result<Image, Errno> {
     let object = node.object().map_err(|_| Errno::EACCES)?;
     let space = Arc::new(SpaceHandle(mm().new_space()?));
     match fill(&space, &node, &object, request) {
-        Ok((context, trampoline)) => {
-            Ok(Image { space, context, path: node.path.clone(), trampoline })
-        }
+        Ok((context, trampoline)) => Ok(Image { space, context, path: node.path.clone(), trampoline }),
         Err(error) => {
             // The half-made space ends with its handle; this CPU must not run it then.
             mm().tlb().leave();
@@ -188,7 +186,8 @@ fn map_segment(
     let flags = MapFlags::PRIVATE | MapFlags::FIXED;
     if segment.p_filesz > 0 {
         let file = FileMapping { file: object, offset, opened: Rights::RX };
-        let request = MapRequest { addr: start, len: in_file, rights: rights(segment.p_flags), flags, file: Some(file) };
+        let request =
+            MapRequest { addr: start, len: in_file, rights: rights(segment.p_flags), flags, file: Some(file) };
         mm().mmap(&space.0, &request)?;
     }
     let file_end = start.checked_add(in_file).and_then(|end| end.align_up(PAGE_SIZE)).ok_or(Errno::ENOEXEC)?;

@@ -70,7 +70,9 @@ impl Options {
 /// When no such mistake is known.
 #[cfg(feature = "planted")]
 fn plant(name: &str) {
-    let Some(plant) = pagewright_types::plant::Plant::named(name) else { panic!("command line: no planted bug {name}") };
+    let Some(plant) = pagewright_types::plant::Plant::named(name) else {
+        panic!("command line: no planted bug {name}")
+    };
     pagewright_types::plant::choose(Some(plant));
 }
 

@@ -262,9 +262,9 @@ pub(crate) fn remove(path: &str, directory: bool) -> Result<(), Errno> {
 
 fn is_child(directory: &str, path: &str) -> bool {
     let prefix = if directory == "/" { "" } else { directory };
-    path.strip_prefix(prefix).and_then(|rest| rest.strip_prefix('/')).is_some_and(|name| {
-        !name.is_empty() && !name.contains('/')
-    })
+    path.strip_prefix(prefix)
+        .and_then(|rest| rest.strip_prefix('/'))
+        .is_some_and(|name| !name.is_empty() && !name.contains('/'))
 }
 
 /// What a directory has, by name.

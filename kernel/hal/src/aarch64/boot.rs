@@ -128,5 +128,8 @@ fn distances(fdt: Fdt<'_>) -> ArrayVec<(NodeId, NodeId, u8), 256> {
     let bytes: &[u8] = map.and_then(|property| property.value_as().ok()).unwrap_or_default();
     let word = |bytes: &[u8]| bytes.try_into().map_or(0, u32::from_be_bytes) as u8;
     let triples = bytes.chunks_exact(12);
-    triples.map(|triple| (NodeId::new(word(&triple[..4])), NodeId::new(word(&triple[4..8])), word(&triple[8..]))).take(256).collect()
+    triples
+        .map(|triple| (NodeId::new(word(&triple[..4])), NodeId::new(word(&triple[4..8])), word(&triple[8..])))
+        .take(256)
+        .collect()
 }

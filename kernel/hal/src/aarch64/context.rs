@@ -143,7 +143,10 @@ impl UserContext {
                 (INTERRUPT, Some(Served::Kick)) => continue,
                 (INTERRUPT, _) => Trap::Interrupt,
                 (SYNCHRONOUS, _) => trap_of(syndrome, address),
-                _ => panic!("trap {kind} in user mode, syndrome {syndrome:#x}, address {address:#x}: {:#x?}", self.registers),
+                _ => panic!(
+                    "trap {kind} in user mode, syndrome {syndrome:#x}, address {address:#x}: {:#x?}",
+                    self.registers
+                ),
             };
         }
     }

@@ -56,6 +56,13 @@ pub(crate) fn cpu() -> CpuId {
     local().id.get()
 }
 
+/// Passes a moment while another CPU must act first. `YIELD`, because an emulator lets others go on then; the compiler's own hint is `ISB`.
+#[inline]
+pub(crate) fn pause() {
+    // SAFETY: a hint.
+    unsafe { core::arch::asm!("yield", options(nomem, nostack, preserves_flags)) };
+}
+
 /// Makes another CPU call its kick handler.
 pub(crate) fn kick(cpu: CpuId) {
     gic::send(smp::hardware_id(cpu), gic::KICK);

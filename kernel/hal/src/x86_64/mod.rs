@@ -81,6 +81,12 @@ pub(crate) fn cpu() -> CpuId {
     local().id.get()
 }
 
+/// Passes a moment while another CPU must act first (`PAUSE`).
+#[inline]
+pub(crate) fn pause() {
+    core::hint::spin_loop();
+}
+
 /// Makes another CPU call its kick handler.
 pub(crate) fn kick(cpu: CpuId) {
     apic::send(smp::hardware_id(cpu), trap::KICK);

@@ -135,5 +135,8 @@ extern "C" fn kernel_trap(registers: &mut super::context::Registers) {
         registers.rip = pc;
         return;
     }
-    panic!("trap {} in the kernel, error {:#x}, address {address:#x}: {registers:#x?}", registers.vector, registers.error);
+    panic!(
+        "trap {} in the kernel, error {:#x}, address {address:#x}: {registers:#x?}",
+        registers.vector, registers.error
+    );
 }

@@ -22,5 +22,8 @@ pub(crate) fn fixup(pc: u64) -> Option<u64> {
         (copy as usize as u64, copy_user_end, copy_user_fault),
         (load as usize as u64, load_user_u32_end, load_user_u32_fault),
     ];
-    places.iter().find(|(start, end, _)| (*start..*end as usize as u64).contains(&pc)).map(|place| place.2 as usize as u64)
+    places
+        .iter()
+        .find(|(start, end, _)| (*start..*end as usize as u64).contains(&pc))
+        .map(|place| place.2 as usize as u64)
 }

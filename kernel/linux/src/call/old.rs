@@ -16,9 +16,9 @@ pub(super) fn serve(thread: &mut Thread, call: Sysno, a: Arguments) -> Option<An
         Sysno::open => path_at(thread, HERE, address(a[0]))
             .map_err(Into::into)
             .and_then(|path| path::open(thread, &path, a[1] as u32, a[2] as u32)),
-        Sysno::creat => path_at(thread, HERE, address(a[0])).map_err(Into::into).and_then(|path| {
-            path::open(thread, &path, linux::O_CREAT | linux::O_WRONLY | linux::O_TRUNC, a[1] as u32)
-        }),
+        Sysno::creat => path_at(thread, HERE, address(a[0]))
+            .map_err(Into::into)
+            .and_then(|path| path::open(thread, &path, linux::O_CREAT | linux::O_WRONLY | linux::O_TRUNC, a[1] as u32)),
         Sysno::stat => super::stat::serve(thread, Sysno::newfstatat, [HERE, a[0], a[1], 0, 0, 0]),
         Sysno::lstat => {
             let flags = u64::from(linux::AT_SYMLINK_NOFOLLOW);

@@ -148,7 +148,8 @@ fn read_link(thread: &mut Thread, a: Arguments) -> Answer {
 fn directory_entries(thread: &mut Thread, a: Arguments) -> Answer {
     let open = thread.files.lock().get(a[0])?.open.clone();
     let node = open.node().filter(|node| node.is_directory()).ok_or(Errno::ENOTDIR)?;
-    let mut entries: Vec<(String, Arc<Node>)> = Vec::from([(String::from("."), node.clone()), (String::from(".."), node.clone())]);
+    let mut entries: Vec<(String, Arc<Node>)> =
+        Vec::from([(String::from("."), node.clone()), (String::from(".."), node.clone())]);
     entries.extend(tree::children(&node.path));
     let mut offset = open.offset.lock();
     let mut bytes = Vec::new();

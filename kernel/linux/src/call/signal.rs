@@ -48,7 +48,8 @@ fn action(thread: &mut Thread, a: Arguments) -> Answer {
         let old = *slot;
         if let Some(bytes) = new {
             let word = |index: usize| bytes[index * 8..index * 8 + 8].try_into().map_or(0, u64::from_le_bytes);
-            *slot = Action { handler: word(0), flags: word(1), restorer: word(2), mask: SignalSet(word(3)).blockable() };
+            *slot =
+                Action { handler: word(0), flags: word(1), restorer: word(2), mask: SignalSet(word(3)).blockable() };
         }
         old
     };

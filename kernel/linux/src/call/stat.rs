@@ -76,7 +76,8 @@ pub(super) fn serve(thread: &mut Thread, call: Sysno, a: Arguments) -> Answer {
     let (facts, to) = match call {
         Sysno::fstat => (of_descriptor(thread, a[0])?, a[1]),
         FSTATAT => {
-            let of_this = a[3] & u64::from(linux::AT_EMPTY_PATH) != 0 && thread.space.read_string(address(a[1]))?.is_empty();
+            let of_this =
+                a[3] & u64::from(linux::AT_EMPTY_PATH) != 0 && thread.space.read_string(address(a[1]))?.is_empty();
             let facts = if of_this {
                 of_descriptor(thread, a[0])?
             } else {

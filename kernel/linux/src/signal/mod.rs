@@ -199,7 +199,10 @@ pub(crate) fn force(thread: &mut Thread, signal: u8, code: i32, address: VirtAdd
     }
     let name = alloc::string::String::from(state().process(thread.process).name());
     let (pc, sp) = (thread.context.pc(), thread.context.sp());
-    finish::say(format_args!("{name} ({}) is killed by signal {signal} at {address}: pc {pc} sp {sp}", thread.process.0));
+    finish::say(format_args!(
+        "{name} ({}) is killed by signal {signal} at {address}: pc {pc} sp {sp}",
+        thread.process.0
+    ));
     Err(Stop::ExitProcess(End::Signal(signal)))
 }
 

@@ -50,8 +50,30 @@ pub(super) fn push(thread: &mut Thread, info: Info, action: &Action, mask: Signa
     put(context, 24, u64::from(if len == 0 { linux::SS_DISABLE } else { 0 }));
     put(context, 32, len);
     let saved = [
-        r.r8, r.r9, r.r10, r.r11, r.r12, r.r13, r.r14, r.r15, r.rdi, r.rsi, r.rbp, r.rbx, r.rdx, r.rax, r.rcx, r.rsp, r.rip,
-        r.rflags, 0x2b_0000_0000_0033, 0, 0, 0, info.address.raw(), floating,
+        r.r8,
+        r.r9,
+        r.r10,
+        r.r11,
+        r.r12,
+        r.r13,
+        r.r14,
+        r.r15,
+        r.rdi,
+        r.rsi,
+        r.rbp,
+        r.rbx,
+        r.rdx,
+        r.rax,
+        r.rcx,
+        r.rsp,
+        r.rip,
+        r.rflags,
+        0x2b_0000_0000_0033,
+        0,
+        0,
+        0,
+        info.address.raw(),
+        floating,
     ];
     for (index, value) in saved.into_iter().enumerate() {
         put(context, REGISTERS + index * 8, value);
