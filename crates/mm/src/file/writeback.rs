@@ -71,7 +71,8 @@ impl<P: Platform> Mm<P> {
         let mut at: Option<SpaceId> = None;
         while let Some(space) = self.candidate_after(Owner::File(file.id()), at) {
             let map = space.map().read();
-            let mut gather = Gather::new(&self.tlb, space.table().context());
+            // An entry that somebody else has just cleared may still be stored through.
+            let mut gather = Gather::among_others(&self.tlb, space.table().context());
             let shared = |va: &VirtAddr| map.find(*va).is_some_and(|(_, vma)| vma.is_shared());
             for va in map.places_of(Owner::File(file.id()), index).filter(shared) {
                 let Some(table) = space.table().lock(&self.tlb, va, Level::PTE) else { continue };
