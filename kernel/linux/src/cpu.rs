@@ -7,6 +7,7 @@ use crate::call;
 use crate::errno::Errno;
 use crate::finish;
 use crate::memory::mm;
+use crate::record;
 use crate::signal;
 use crate::task::{Answer, End, Resume, Stop, Thread, Wait, state};
 use alloc::boxed::Box;
@@ -49,6 +50,7 @@ enum Leave {
 fn run_thread(mut thread: Box<Thread>) {
     mm().tlb().switch_to(thread.space.0.table().context());
     thread.context.load();
+    record::runs(&thread);
     let leave = slice(&mut thread);
     thread.context.save();
     match leave {
@@ -152,7 +154,10 @@ fn serve_call(thread: &mut Thread) -> Result<(), Stop> {
 
 fn serve_fault(thread: &mut Thread, va: VirtAddr, access: Access) -> Result<(), Stop> {
     match mm().fault(&thread.space.0, va, access) {
-        Ok(_) => Ok(()),
+        Ok(_) => {
+            record::fault(va, access, false);
+            Ok(())
+        }
         Err(error) => {
             let (signal, code) = match error {
                 FaultError::NotMapped { .. } | FaultError::Guarded { .. } => (signal::SIGSEGV, signal::MAPPING_ERROR),

@@ -11,6 +11,7 @@ use crate::file::Files;
 use crate::finish;
 use crate::memory::{FileObject, SpaceHandle, mm};
 use crate::options::Options;
+use crate::record;
 use crate::signal::{self, Actions, SignalSet};
 use crate::task::{self, FIRST, Process, Thread};
 use crate::tree::{self, Kind, Node};
@@ -87,9 +88,16 @@ pub(crate) fn load(request: &Request) -> Result<Image, Errno> {
     }
     let object = node.object().map_err(|_| Errno::EACCES)?;
     let space = Arc::new(SpaceHandle(mm().new_space()?));
+    record::begin_image();
     match fill(&space, &node, &object, request) {
-        Ok((context, trampoline)) => Ok(Image { space, context, path: node.path.clone(), trampoline }),
+        Ok((context, trampoline)) => {
+            let (brk, path) = (space.0.map().read().heap().start(), &node.path);
+            let top = user_end();
+            record::end_image(Some(format_args!("exec {brk:x} {top:x} {STACK_LIMIT:x} {path}")));
+            Ok(Image { space, context, path: node.path.clone(), trampoline })
+        }
         Err(error) => {
+            record::end_image(None);
             // The half-made space ends with its handle; this CPU must not run it then.
             mm().tlb().leave();
             Err(error)
@@ -189,6 +197,7 @@ fn map_segment(
         let request =
             MapRequest { addr: start, len: in_file, rights: rights(segment.p_flags), flags, file: Some(file) };
         mm().mmap(&space.0, &request)?;
+        record::mapping(start, in_file, rights(segment.p_flags).bits(), offset, object.name());
     }
     let file_end = start.checked_add(in_file).and_then(|end| end.align_up(PAGE_SIZE)).ok_or(Errno::ENOEXEC)?;
     let end = address.checked_add(segment.p_memsz).and_then(|end| end.align_up(PAGE_SIZE)).ok_or(Errno::ENOEXEC)?;
@@ -197,6 +206,7 @@ fn map_segment(
         let flags = flags | MapFlags::ANONYMOUS;
         let request = MapRequest { addr: file_end, len, rights: rights(segment.p_flags), flags, file: None };
         mm().mmap(&space.0, &request)?;
+        record::mapping(file_end, len, rights(segment.p_flags).bits(), 0, "-");
     }
     // What lies behind the bytes of the file on their last page is zero.
     let tail = address.add(segment.p_filesz);
@@ -237,6 +247,7 @@ fn stack(space: &SpaceHandle, program: &Program, request: &Request) -> Result<Vi
     let start = VirtAddr::new(top.raw() - STACK_AT_START);
     let map = MapRequest { addr: start, len: STACK_AT_START, rights: Rights::RW, flags, file: None };
     mm().mmap(&space.0, &map)?;
+    record::mapping(start, STACK_AT_START, Rights::RW.bits(), 0, "[stack]");
     let strings: usize = request.arguments.iter().chain(&request.environment).map(|string| string.len() + 1).sum();
     if strings > STRINGS_MAX {
         return Err(Errno::E2BIG);
@@ -306,6 +317,8 @@ pub(crate) fn start_first(options: &Options) {
         arguments: options.command.iter().map(|argument| argument.as_bytes().to_vec()).collect(),
         environment: ENVIRONMENT.iter().map(|text| text.as_bytes().to_vec()).collect(),
     };
+    // The first image is made before there is a thread: it will be thread 1 of process 1.
+    record::first();
     let image = match load(&request) {
         Ok(image) => image,
         Err(error) => {

@@ -10,6 +10,7 @@
 //! | `exec` | a program's image from an ELF file |
 //! | `file`, `tree`, `pipe` | descriptors; the tree of files from the initramfs; pipes |
 //! | `signal` | what signals do, and the frames of handlers |
+//! | `record` | what programs did to memory, told as it happens |
 //! | `call/` | one family of system calls a file |
 //! | `finish` | power-off: counters, what was missing, what O4 needs to know |
 //!
@@ -32,6 +33,7 @@ mod finish;
 mod memory;
 mod options;
 mod pipe;
+mod record;
 mod signal;
 mod task;
 mod tree;
@@ -55,6 +57,9 @@ impl Kernel for Linux {
         let options = options::Options::parse(info.command_line);
         memory::start(info, &options);
         tree::start(info.initrd);
+        if options.record {
+            record::start();
+        }
         if options.check {
             finish::check_at_end();
         }

@@ -2,6 +2,7 @@
 
 use crate::errno::Errno;
 use crate::options::Options;
+use crate::record;
 use alloc::vec::Vec;
 use pagewright_hal::user::{self, UserFault};
 use pagewright_hal::{BootInfo, Machine};
@@ -62,6 +63,7 @@ impl SpaceHandle {
     /// Serves a fault of the kernel's own access to the program's memory.
     fn serve(&self, fault: UserFault) -> Result<usize, FaultError> {
         mm().fault(&self.0, fault.va, fault.access)?;
+        record::fault(fault.va, fault.access, true);
         Ok(fault.done)
     }
 

@@ -14,6 +14,8 @@ pub(crate) struct Options {
     pub(crate) set: Vec<(Knob, u64)>,
     /// Whether every count is told at power-off (`check`).
     pub(crate) check: bool,
+    /// Whether memory calls and faults are told (`record`).
+    pub(crate) record: bool,
     /// The program and its arguments.
     pub(crate) command: Vec<String>,
 }
@@ -34,6 +36,10 @@ impl Options {
     fn word(&mut self, word: &str) {
         if word == "check" {
             self.check = true;
+            return;
+        }
+        if word == "record" {
+            self.record = true;
             return;
         }
         if let Some(name) = word.strip_prefix("plant=") {

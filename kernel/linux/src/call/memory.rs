@@ -3,9 +3,10 @@
 use super::{Arguments, address};
 use crate::errno::Errno;
 use crate::memory::mm;
+use crate::record;
 use crate::task::{Answer, Thread};
 use pagewright_mm::space::FileMapping;
-use pagewright_mm::{Advice, MapFlags, MapRequest};
+use pagewright_mm::{Advice, LockAllFlags, LockFlags, MapFlags, MapRequest, RemapFlags, RemapRequest};
 use pagewright_types::{Rights, VirtAddr};
 use syscalls::Sysno;
 
@@ -16,14 +17,45 @@ pub(super) fn serve(thread: &mut Thread, call: Sysno, a: Arguments) -> Answer {
         Sysno::mmap => mmap(thread, a),
         Sysno::munmap => {
             mm().munmap(space, address(a[0]), a[1])?;
+            record::event(format_args!("munmap {:x} {:x}", a[0], a[1]));
             Ok(0)
         }
         Sysno::mprotect => {
             mm().mprotect(space, address(a[0]), a[1], rights(a[2])?)?;
+            record::event(format_args!("mprotect {:x} {:x} {:x}", a[0], a[1], a[2]));
             Ok(0)
         }
-        Sysno::brk => Ok(mm().brk(space, address(a[0])).raw()),
+        Sysno::brk => {
+            let end = mm().brk(space, address(a[0])).raw();
+            record::event(format_args!("brk {:x} {end:x}", a[0]));
+            Ok(end)
+        }
         Sysno::madvise => madvise(thread, a),
+        Sysno::mremap => {
+            let flags = RemapFlags::from_bits(a[3] as u32).ok_or(Errno::EINVAL)?;
+            let (addr, new_addr) = (address(a[0]), address(a[4]));
+            Ok(mm().mremap(space, &RemapRequest { addr, old_len: a[1], new_len: a[2], flags, new_addr })?.raw())
+        }
+        Sysno::mlock => {
+            mm().mlock(space, address(a[0]), a[1])?;
+            Ok(0)
+        }
+        Sysno::mlock2 => {
+            mm().mlock2(space, address(a[0]), a[1], LockFlags::from_bits_retain(a[2] as u32))?;
+            Ok(0)
+        }
+        Sysno::munlock => {
+            mm().munlock(space, address(a[0]), a[1])?;
+            Ok(0)
+        }
+        Sysno::mlockall => {
+            mm().mlockall(space, LockAllFlags::from_bits_retain(a[0] as u32))?;
+            Ok(0)
+        }
+        Sysno::munlockall => {
+            mm().munlockall(space);
+            Ok(0)
+        }
         other => unreachable!("{other} is not a memory call"),
     }
 }
@@ -40,7 +72,9 @@ fn mmap(thread: &mut Thread, a: Arguments) -> Answer {
     let rights = rights(protection)?;
     if flags.contains(MapFlags::ANONYMOUS) {
         let request = MapRequest { addr, len, rights, flags, file: None };
-        return Ok(mm().mmap(&thread.space.0, &request)?.raw());
+        let at = mm().mmap(&thread.space.0, &request)?.raw();
+        record::event(format_args!("mmap {addr:x} {len:x} {protection:x} {:x} 0 {at:x} -", flags.bits()));
+        return Ok(at);
     }
     let open = thread.files.lock().get(descriptor)?.open.clone();
     let node = open.node().ok_or(Errno::ENODEV)?;
@@ -49,11 +83,15 @@ fn mmap(thread: &mut Thread, a: Arguments) -> Answer {
     opened.set(Rights::READ, open.can_read());
     opened.set(Rights::WRITE, open.can_write());
     let file = Some(FileMapping { file: &object, offset, opened });
-    Ok(mm().mmap(&thread.space.0, &MapRequest { addr, len, rights, flags, file })?.raw())
+    let at = mm().mmap(&thread.space.0, &MapRequest { addr, len, rights, flags, file })?.raw();
+    let path = &node.path;
+    record::event(format_args!("mmap {addr:x} {len:x} {protection:x} {:x} {offset:x} {at:x} {path}", flags.bits()));
+    Ok(at)
 }
 
 fn madvise(thread: &Thread, a: Arguments) -> Answer {
     let [addr, len, advice, ..] = a;
     mm().madvise(&thread.space.0, address(addr), len, Advice::from_raw(advice as u32)?)?;
+    record::event(format_args!("madvise {addr:x} {len:x} {advice:x}"));
     Ok(0)
 }

@@ -35,7 +35,17 @@ pub(crate) fn address(argument: u64) -> VirtAddr {
 pub(crate) fn serve(thread: &mut Thread, number: u64, a: Arguments) -> Answer {
     let Some(call) = Sysno::new(number as usize) else { return missing(number) };
     match call {
-        Sysno::mmap | Sysno::munmap | Sysno::mprotect | Sysno::madvise | Sysno::brk => memory::serve(thread, call, a),
+        Sysno::mmap
+        | Sysno::munmap
+        | Sysno::mprotect
+        | Sysno::madvise
+        | Sysno::brk
+        | Sysno::mremap
+        | Sysno::mlock
+        | Sysno::mlock2
+        | Sysno::munlock
+        | Sysno::mlockall
+        | Sysno::munlockall => memory::serve(thread, call, a),
         Sysno::read | Sysno::write | Sysno::readv | Sysno::writev | Sysno::pread64 | Sysno::pwrite64 | Sysno::lseek => {
             descriptor::move_bytes(thread, call, a)
         }

@@ -5,6 +5,7 @@ use crate::errno::Errno;
 use crate::exec;
 use crate::finish;
 use crate::memory::{SpaceHandle, mm};
+use crate::record;
 use crate::task::{Answer, End, FIRST, Id, Process, Resume, State, Stop, Thread, Wait, state};
 use crate::tree;
 use alloc::boxed::Box;
@@ -118,6 +119,12 @@ pub(super) fn begin(thread: &mut Thread, asked: &Begin) -> Answer {
     let id = state.new_id();
     let process = enter_process(&mut state, thread, id, asked);
     drop(state);
+    let birth = match (asked.has(linux::CLONE_THREAD), asked.has(linux::CLONE_VM)) {
+        (true, _) => "thread",
+        (false, true) => "vfork",
+        (false, false) => "fork",
+    };
+    record::event(format_args!("{birth} {:x}", id.0));
     if asked.has(linux::CLONE_PARENT_SETTID) {
         let _ = thread.space.write_u32(address(asked.parent_tid), id.0);
     }
@@ -266,6 +273,7 @@ pub(crate) fn end_thread(thread: Box<Thread>, end: End) {
         super::futex::wake(&thread, thread.clear_at_exit, 1);
     }
     let (id, process) = (thread.id, thread.process);
+    tell_end(&thread, end);
     if process == FIRST {
         let mut state = state();
         let known = state.process(FIRST);
@@ -288,6 +296,22 @@ pub(crate) fn end_thread(thread: Box<Thread>, end: End) {
     }
     let end = known.ending.unwrap_or(end);
     state.end(process, end);
+}
+
+/// Tells whoever records that a thread ends, and its process if it is the last.
+fn tell_end(thread: &Thread, end: End) {
+    if record::is_on() {
+        let mut state = state();
+        let known = state.process(thread.process);
+        let (last, status) = (known.threads == 1, known.ending.unwrap_or(end).status());
+        drop(state);
+        record::runs(thread);
+        if last {
+            record::event(format_args!("exit {status:x}"));
+        } else {
+            record::event(format_args!("end"));
+        }
+    }
 }
 
 /// `wait4`.
@@ -318,6 +342,7 @@ fn wait(thread: &mut Thread, a: Arguments) -> Answer {
     };
     state.processes.remove(&id);
     drop(state);
+    record::event(format_args!("reaped {:x}", id.0));
     if a[1] != 0 {
         thread.space.write_u32(address(a[1]), end.wait_status())?;
     }

@@ -8,6 +8,7 @@
 //! | `vmstat NAME VALUE` | gauges and counters at power-off |
 //! | `claim WHAT …` | with `check`: one count that the memory manager keeps ([`claims`]) |
 //! | `words TABLE INDEX:WORD …` | with `check`: the words of a page table that are not 0, in hexadecimal |
+//! | `event …` | with `record`: what programs did to memory ([`crate::record`]) |
 //! | `exit STATUS` | the last line |
 //!
 //! Not guaranteed: that anybody listens.
@@ -32,7 +33,8 @@ pub(crate) fn say(text: fmt::Arguments<'_>) {
     send(format_args!("say {text}\n"));
 }
 
-fn send(text: fmt::Arguments<'_>) {
+/// Sends a line.
+pub(crate) fn send(text: fmt::Arguments<'_>) {
     // In one piece, so that lines of several CPUs don't mix.
     let mut line = String::new();
     let _ = line.write_fmt(text);
