@@ -1,11 +1,12 @@
 //! `pagewright boot`: a Linux program on the kernel, in QEMU.
 //!
 //! `archive` packs the program and what it needs; `qemu` turns the options into a command line; `report` reads what the kernel says on its second
-//! channel, and `census` has its counts judged. The program's output goes to standard output as it comes, its status becomes ours; everything else goes to standard error.
+//! channel, `census` has its counts judged, and `capture` makes a trace of what it records. The program's output goes to standard output as it comes, its status becomes ours; everything else goes to standard error.
 //!
 //! Not guaranteed: speed. QEMU emulates every instruction.
 
 mod archive;
+mod capture;
 mod census;
 mod qemu;
 mod report;
@@ -47,6 +48,9 @@ pub(crate) struct Args {
     /// Count everything again at power-off, and fail if a count is wrong
     #[arg(long)]
     check: bool,
+    /// Make a capture of its memory calls and faults, for `pagewright replay` (x86-64)
+    #[arg(long, value_name = "FILE")]
+    record: Option<PathBuf>,
     /// Seconds after which the machine is stopped
     #[arg(long, value_name = "S")]
     limit: Option<u64>,
@@ -84,6 +88,10 @@ pub(crate) enum BootError {
     Node(pagewright_sim::config::parse::ParseError),
     #[error("--mem: {0}")]
     Memory(pagewright_sim::config::parse::ParseError),
+    #[error("--record: captures are of x86-64 programs")]
+    NoCapture,
+    #[error("the kernel recorded what can't be read: {0}")]
+    Record(String),
     #[error("{0}: file names with spaces can't be passed to the kernel")]
     Name(String),
 }
@@ -116,6 +124,9 @@ impl Drop for Scratch {
 
 pub(crate) fn run(args: &Args) -> Result<ExitCode, CommandError> {
     let isa = isa_named(&args.arch)?;
+    if args.record.is_some() && isa != IsaKind::X86_64 {
+        return Err(BootError::NoCapture.into());
+    }
     let settings = settings(&args.set)?;
     let machine = qemu::Machine::new(args, isa)?;
     let scratch = Scratch::new()?;
@@ -125,11 +136,21 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, CommandError> {
         None => build(isa, args.plant.is_some())?,
     };
     let report_file = scratch.0.join("report");
-    let words = qemu::Words { settings: &settings, check: args.check, plant: args.plant.as_deref(), program: &program };
+    let words = qemu::Words {
+        settings: &settings,
+        check: args.check,
+        record: args.record.is_some(),
+        plant: args.plant.as_deref(),
+        program: &program,
+    };
     let mut qemu = machine.command(&kernel, &archive, &report_file, &words.line(&args.args)?);
     wait(&mut qemu, args.limit)?;
     let report = Report::read(&report_file)?;
     report.show();
+    if let Some(path) = &args.record {
+        let command = std::iter::once(&args.program).chain(&args.args).cloned().collect();
+        capture::write(report.text(), command, path)?;
+    }
     let checked = if args.check { report.check(isa) } else { true };
     match report.status() {
         Some(status) if checked => Ok(ExitCode::from(status)),

@@ -25,6 +25,7 @@ pub(super) struct Machine {
 pub(super) struct Words<'a> {
     pub(super) settings: &'a [String],
     pub(super) check: bool,
+    pub(super) record: bool,
     pub(super) plant: Option<&'a str>,
     pub(super) program: &'a str,
 }
@@ -37,6 +38,7 @@ impl Words<'_> {
         }
         let mut words = self.settings.to_vec();
         words.extend(self.check.then(|| "check".to_owned()));
+        words.extend(self.record.then(|| "record".to_owned()));
         words.extend(self.plant.map(|plant| format!("plant={plant}")));
         words.push("--".to_owned());
         words.push(self.program.to_owned());

@@ -19,6 +19,11 @@ impl Report {
         }
     }
 
+    /// All of it.
+    pub(super) fn text(&self) -> &str {
+        &self.text
+    }
+
     fn lines<'a>(&'a self, word: &'a str) -> impl Iterator<Item = &'a str> {
         self.text.lines().filter_map(move |line| line.strip_prefix(word)?.strip_prefix(' '))
     }

@@ -1,0 +1,225 @@
+//! A capture of what a program did on the kernel, from the lines that the kernel tells with `record` (`kernel/linux/src/record.rs`).
+//!
+//! Every fault that was served becomes one access to its page, every memory call a call with its result. So the capture has no accesses but those that
+//! met the tables, and on one CPU a replay without the TLB's part makes the same faults in the same order.
+//!
+//! Not guaranteed: the order of what overlapped on several CPUs.
+
+use super::BootError;
+use pagewright_workload::trace::{
+    Actor, Call, Effort, Event, FileId, FileInfo, Header, Image, Isa, Layout, MapFlags, Mapping, MappingKind,
+    MappingSource, MemOp, PAGE_SIZE, PageNo, Pid, Prot, Run, Stream, Task, Tid, TraceFile, UserAddr, Writer,
+};
+use std::collections::BTreeMap;
+use std::path::Path;
+
+/// Lines after the process and thread that they begin with.
+struct Line<'a> {
+    pid: u32,
+    tid: u32,
+    what: &'a str,
+    rest: Vec<&'a str>,
+}
+
+impl<'a> Line<'a> {
+    fn parse(line: &'a str) -> Option<Self> {
+        let mut words = line.strip_prefix("event ")?.split(' ');
+        let mut id = || u32::from_str_radix(words.next()?, 16).ok();
+        let (pid, tid) = (id()?, id()?);
+        Some(Self { pid, tid, what: words.next()?, rest: words.collect() })
+    }
+
+    fn number(&self, index: usize) -> Option<u64> {
+        u64::from_str_radix(self.rest.get(index)?, 16).ok()
+    }
+
+    fn address(&self, index: usize) -> Option<UserAddr> {
+        self.number(index).map(UserAddr)
+    }
+}
+
+/// Files by path, with what is mapped of each.
+#[derive(Default)]
+struct Files<'a>(BTreeMap<&'a str, (FileId, u64)>);
+
+impl<'a> Files<'a> {
+    /// Notes that `len` bytes from `offset` on are mapped of a file.
+    fn note(&mut self, path: &'a str, offset: u64, len: u64) {
+        let next = FileId(self.0.len() as u32);
+        let known = self.0.entry(path).or_insert((next, 0));
+        known.1 = known.1.max(offset + len);
+    }
+
+    fn of(lines: &[Line<'a>]) -> Self {
+        let mut files = Self::default();
+        for line in lines {
+            let mapped = match line.what {
+                "map" => line.rest.get(4).zip(line.number(3)).zip(line.number(1)),
+                "mmap" => line.rest.get(6).zip(line.number(4)).zip(line.number(1)),
+                _ => None,
+            };
+            if let Some(((path, offset), len)) = mapped.filter(|((path, _), _)| path.starts_with('/')) {
+                files.note(path, offset, len);
+            }
+            if let ("exec", Some(path)) = (line.what, line.rest.get(3)) {
+                files.note(path, 0, 0);
+            }
+        }
+        files
+    }
+
+    fn id(&self, path: &str) -> Option<FileId> {
+        self.0.get(path).map(|(id, _)| *id)
+    }
+}
+
+/// Makes a capture of a report and writes it to `path`.
+///
+/// # Errors
+/// [`BootError::Record`] for a line that can't be read, [`BootError::File`].
+pub(super) fn write(report: &str, command: Vec<String>, path: &Path) -> Result<(), BootError> {
+    let texts = report.lines().filter(|line| line.starts_with("event "));
+    let parse = |text| Line::parse(text).ok_or_else(|| BootError::Record(text.to_owned()));
+    let lines = texts.map(parse).collect::<Result<Vec<_>, _>>()?;
+    let files = Files::of(&lines);
+    let header = Header {
+        command,
+        tool: concat!("pagewright-kernel ", env!("CARGO_PKG_VERSION")).to_owned(),
+        isa: Isa::X86_64,
+        page_size: PAGE_SIZE,
+        mappings: MappingSource::SystemCalls,
+        layout: Layout::Linux,
+        native: None,
+    };
+    let out = TraceFile::create(path).map_err(BootError::file(path))?;
+    let mut writer = Writer::new(out, &header, Effort::Fast).map_err(BootError::file(path))?;
+    let mut push = |event: Event| writer.push(&event).map_err(BootError::file(path));
+    push(Event::Task(Box::new(Task::Begin { pid: Pid(1), tid: Tid(1) })))?;
+    for (path, (id, size)) in &files.0 {
+        push(Event::File(Box::new(FileInfo { id: *id, path: (*path).to_owned(), size: Some(*size) })))?;
+    }
+    let mut current = (1, 1);
+    let mut rest = lines.iter().peekable();
+    while let Some(line) = rest.next() {
+        if (line.pid, line.tid) != current {
+            current = (line.pid, line.tid);
+            push(Event::Switch { pid: Pid(line.pid), tid: Tid(line.tid) })?;
+        }
+        let mut mappings = Vec::new();
+        while line.what == "exec"
+            && let Some(mapping) = rest.next_if(|next| next.what == "map" && next.tid == line.tid)
+        {
+            mappings.push(mapping);
+        }
+        let event = event(line, &mappings, &files);
+        push(event.ok_or_else(|| BootError::Record(format!("{} {}", line.what, line.rest.join(" "))))?)?;
+    }
+    let (_, out) = writer.finish().map_err(BootError::file(path))?;
+    out.commit().map_err(BootError::file(path))
+}
+
+fn event(line: &Line<'_>, mappings: &[&Line<'_>], files: &Files<'_>) -> Option<Event> {
+    let task = |task: Task| Some(Event::Task(Box::new(task)));
+    let child = || line.number(0).map(|id| id as u32);
+    match line.what {
+        "run" => run(line).map(Event::Run),
+        "exec" => task(Task::Exec { image: image(line, mappings, files)? }),
+        "thread" => task(Task::CloneThread { tid: Tid(child()?) }),
+        "fork" => task(Task::Fork { child: Pid(child()?), tid: Tid(child()?), vfork: false }),
+        "vfork" => task(Task::Fork { child: Pid(child()?), tid: Tid(child()?), vfork: true }),
+        "end" => task(Task::ExitThread {}),
+        "exit" => task(Task::ExitProcess { status: child()? }),
+        "reaped" => task(Task::Reaped { child: Pid(child()?) }),
+        _ => {
+            let (op, result) = call(line, files)?;
+            Some(Event::Call(Box::new(Call { op, result: Ok(result) })))
+        }
+    }
+}
+
+/// One access, of the kind that faulted.
+fn run(line: &Line<'_>) -> Option<Run> {
+    let (kind, actor) = (*line.rest.get(1)?, *line.rest.get(2)?);
+    let write = kind == "w";
+    Some(Run {
+        page: PageNo(line.number(0)?),
+        reads: u32::from(!write),
+        writes: u32::from(write),
+        stream: if kind == "x" { Stream::Fetch } else { Stream::Data },
+        actor: if actor == "k" { Actor::Kernel } else { Actor::User },
+        write_first: write,
+    })
+}
+
+fn image(line: &Line<'_>, mappings: &[&Line<'_>], files: &Files<'_>) -> Option<Image> {
+    let path = *line.rest.get(3)?;
+    let mapping = |line: &&Line<'_>| {
+        let kind = match *line.rest.get(4)? {
+            "-" => MappingKind::Anonymous {},
+            "[stack]" => MappingKind::Stack {},
+            path => MappingKind::File { file: files.id(path)?, offset: line.number(3)? },
+        };
+        // As the memory manager rounds.
+        let len = line.number(1)?.next_multiple_of(PAGE_SIZE);
+        Some(Mapping { start: line.address(0)?, len, prot: Prot(line.number(2)? as u32), kind })
+    };
+    Some(Image {
+        executable: files.id(path)?,
+        args: vec![path.to_owned()],
+        mappings: mappings.iter().map(mapping).collect::<Option<_>>()?,
+        brk: line.address(0)?,
+        stack_top: line.address(1)?,
+        stack_limit: line.number(2)?,
+    })
+}
+
+fn call(line: &Line<'_>, files: &Files<'_>) -> Option<(MemOp, u64)> {
+    let addr = line.address(0)?;
+    Some(match line.what {
+        "mmap" => {
+            let file = match *line.rest.get(6)? {
+                "-" => None,
+                path => Some(files.id(path)?),
+            };
+            let (prot, flags) = (Prot(line.number(2)? as u32), MapFlags(line.number(3)? as u32));
+            let op = MemOp::Mmap { addr, len: line.number(1)?, prot, flags, file, offset: line.number(4)? };
+            (op, line.number(5)?)
+        }
+        "munmap" => (MemOp::Munmap { addr, len: line.number(1)? }, 0),
+        "mprotect" => (MemOp::Mprotect { addr, len: line.number(1)?, prot: Prot(line.number(2)? as u32) }, 0),
+        "madvise" => (MemOp::Madvise { addr, len: line.number(1)?, advice: line.number(2)? as u32 }, 0),
+        "brk" => (MemOp::Brk { addr }, line.number(1)?),
+        _ => return None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use pagewright_workload::trace::Reader;
+
+    #[test]
+    fn what_was_told_is_in_the_capture() {
+        let report = "say hello\nevent 1 1 exec 4000 7ffffffff000 800000 /bin/a\nevent 1 1 map 1000 518 1 0 /bin/a\n\
+                      event 1 1 map 7fffff000000 21000 3 0 [stack]\nevent 1 1 run 1 x u\nevent 1 1 fork 2\n\
+                      event 2 2 brk 0 4000\nevent 2 2 exit 0\nevent 1 1 reaped 2\nevent 1 1 exit 3\nexit 3\n";
+        let path = std::env::temp_dir().join(format!("pagewright-capture-{}", std::process::id()));
+        write(report, vec!["a".to_owned()], &path).expect("it is written");
+        let mut reader = Reader::open(&path).expect("it is a trace");
+        let (mut batch, mut events) = (Vec::new(), Vec::new());
+        while reader.next_batch(&mut batch).expect("it is whole") {
+            events.append(&mut batch);
+        }
+        std::fs::remove_file(&path).expect("it is there");
+        let exec = events.iter().find_map(|event| match event {
+            Event::Task(task) => match &**task {
+                Task::Exec { image } => Some(image.mappings.len()),
+                _ => None,
+            },
+            _ => None,
+        });
+        assert_eq!(exec, Some(2));
+        assert_eq!(events.iter().filter(|event| matches!(event, Event::Switch { .. })).count(), 2);
+        assert!(write("event 1 1 nonsense\n", Vec::new(), &path).is_err());
+    }
+}
