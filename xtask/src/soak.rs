@@ -9,6 +9,11 @@ const HOUR: Duration = Duration::from_secs(3600);
 /// Cases of each property; the quick run has 256.
 const CASES: &str = "200000";
 
+/// Accesses of random programs, on each instruction set.
+const STEPS: &str = "100000000";
+/// Different schedules of random programs, on each instruction set.
+const SCHEDULES: &str = "100000";
+
 /// Runs the steps.
 pub(crate) fn run() -> Result<(), Error> {
     let workspace = Workspace::load()?;
@@ -26,7 +31,13 @@ pub(crate) fn run() -> Result<(), Error> {
         .args(["test", "--release", "--package", "pagewright-workload", "--test", "replay_memory"])
         .current_dir(&workspace.workspace_root)
         .env("PAGEWRIGHT_SOAK", "1");
+    let mut random = cargo::command();
+    random
+        .args(["run", "--release", "--package", "pagewright", "--", "check"])
+        .args(["--steps", STEPS, "--schedules", SCHEDULES])
+        .current_dir(&workspace.workspace_root);
     step::run(vec![
+        Step { name: "random programs under the oracle", command: random, limit: 2 * HOUR },
         Step { name: "a capture of 10 GB in constant memory", command: stream, limit: HOUR },
         Step { name: "properties, 200 000 cases each", command: properties, limit: 4 * HOUR },
     ])

@@ -8,6 +8,9 @@ use std::time::Duration;
 
 const MINUTE: Duration = Duration::from_secs(60);
 
+/// Tests that plant bugs.
+const PLANTED: [&str; 6] = ["planted", "check", "oracle_counts", "gup_races", "file_races", "remap_races"];
+
 /// Runs the steps.
 pub(crate) fn run() -> Result<(), Error> {
     let workspace = Workspace::load()?;
@@ -20,6 +23,12 @@ pub(crate) fn run() -> Result<(), Error> {
     let mut loom = cargo(&["test", "--release", "--package", "pagewright-sync", "--test", "loom"]);
     loom.env("RUSTFLAGS", "--cfg loom").env("CARGO_TARGET_DIR", workspace.target_directory.join("loom"));
     let workspace_tests = ["test", "--workspace", "--lib", "--bins", "--tests", "--examples", "--no-fail-fast"];
+    // Planted bugs are a feature of crates that everything else is built without.
+    let mut planted = cargo(&["test", "--package", "pagewright", "--package", "pagewright-workload"]);
+    planted
+        .args(["--features", "pagewright/planted,pagewright-workload/planted", "--no-fail-fast"])
+        .args(PLANTED.iter().flat_map(|test| ["--test", test]))
+        .env("CARGO_TARGET_DIR", workspace.target_directory.join("planted"));
     step::run(vec![
         Step { name: "arrows between crates", command: this("arrows")?, limit: MINUTE },
         Step { name: "tests of the workspace", command: cargo(&workspace_tests), limit: 10 * MINUTE },
@@ -28,6 +37,7 @@ pub(crate) fn run() -> Result<(), Error> {
             command: cargo(&["test", "--workspace", "--doc"]),
             limit: 3 * MINUTE,
         },
+        Step { name: "planted bugs are found", command: planted, limit: 8 * MINUTE },
         Step { name: "locks in every order (loom)", command: loom, limit: 4 * MINUTE },
         Step { name: "the same seed, the same figures", command: this("repeat")?, limit: 5 * MINUTE },
         Step { name: "library crates on bare metal", command: this("no-std")?, limit: 4 * MINUTE },

@@ -3,7 +3,7 @@
 //! The window lies across the border of two tables of the last level and two of the one above, so that tables come and go with it.
 
 use super::operation::{Object, Operation, Step, Where};
-use super::program::{Mode, Shape};
+use super::program::{Mode, Shape, Theme};
 use pagewright_types::{Access, CpuId, PAGE_SIZE, Rights, VirtAddr};
 use rand_pcg::Pcg64;
 use rand_pcg::rand_core::{Rng, SeedableRng};
@@ -32,7 +32,7 @@ impl Window {
     pub(super) fn of(mode: Mode) -> Self {
         let (pages, heap_pages) = match mode {
             Mode::Fast => (64, 12),
-            Mode::Explore => (4, 2),
+            Mode::Explore(_) => (4, 2),
         };
         Self { start: VirtAddr::new(MIDDLE - pages / 2 * PAGE_SIZE), pages, heap_pages }
     }
@@ -45,24 +45,10 @@ impl Window {
     }
 }
 
-/// What a program of explore mode is about: few operations meet only if they are drawn to the same place.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Theme {
-    /// Anything.
-    Mixed,
-    /// Everybody works on one page, which children share.
-    Hot,
-    /// One CPU takes rights from a page while others come and go.
-    Moving,
-    /// Tables come and go.
-    Tables,
-}
-
 /// Draws the operations of one program, in order.
 pub(super) struct Generator {
     shape: Shape,
     window: Window,
-    theme: Theme,
     /// The page that a program with such a theme works on.
     hot: VirtAddr,
     random: Pcg64,
@@ -83,14 +69,15 @@ impl Generator {
             _ => Object::PrivateAnon,
         };
         let window = Window::of(shape.mode);
-        let theme = match (shape.mode, below(&mut random, 8)) {
-            (Mode::Fast, _) | (Mode::Explore, 0..2) => Theme::Mixed,
-            (Mode::Explore, 2..5) => Theme::Hot,
-            (Mode::Explore, 5 | 6) => Theme::Moving,
-            (Mode::Explore, _) => Theme::Tables,
-        };
         let hot = window.start.add(below(&mut random, window.pages) * PAGE_SIZE);
-        Self { shape, window, theme, hot, random, starves, favourite }
+        Self { shape, window, hot, random, starves, favourite }
+    }
+
+    fn theme(&self) -> Theme {
+        match self.shape.mode {
+            Mode::Fast => Theme::Mixed,
+            Mode::Explore(theme) => theme,
+        }
     }
 
     fn below(&mut self, limit: u64) -> u64 {
@@ -115,13 +102,8 @@ impl Generator {
         if index <= cpus {
             return Step { cpu: CpuId::new((index - 1) as u16), operation: Operation::Switch { to: 0 } };
         }
-        let last = usize::from(self.shape.calm) - cpus;
-        match self.theme {
-            Theme::Hot | Theme::Moving if index >= last => self.end_of_calm(index - last),
-            Theme::Hot | Theme::Moving => {
-                let operation = if index + 1 == last { Operation::Fork } else { self.access() };
-                Step { cpu: self.cpu(), operation }
-            }
+        match self.theme() {
+            Theme::Hot | Theme::Copies | Theme::Moving => self.calm_around_hot(index - cpus - 1),
             Theme::Mixed | Theme::Tables => {
                 let operation = match self.below(16) {
                     0 => self.call(),
@@ -135,16 +117,33 @@ impl Generator {
         }
     }
 
-    /// The last calm operation of a CPU: it has the hot page in its TLB, or has had it before it went elsewhere.
-    fn end_of_calm(&mut self, cpu: usize) -> Step {
-        let access = if self.once_in(3) { Access::Write } else { Access::Read };
-        let leaves = self.theme == Theme::Moving && cpu > 0;
-        let operation = match self.below(4) {
+    /// Calm operation `index`, once every CPU runs the first process: there are two processes, and in the end each CPU has the hot page in
+    /// its TLB, or has had it before it went elsewhere.
+    fn calm_around_hot(&mut self, index: usize) -> Step {
+        let cpus = usize::from(self.shape.cpus);
+        let left = usize::from(self.shape.calm) - cpus - 2 - index;
+        let nth = |cpu: usize| CpuId::new(cpu as u16);
+        let (cpu, operation) = match left {
+            _ if index == 0 => (nth(0), Operation::Fork),
+            left if left < cpus => (nth(left), self.last_calm(left)),
+            left if left < 2 * cpus => (nth(left - cpus), self.look_at_hot()),
+            _ => (self.cpu(), self.access()),
+        };
+        Step { cpu, operation }
+    }
+
+    fn look_at_hot(&mut self) -> Operation {
+        let access = if self.once_in(8) { Access::Write } else { Access::Read };
+        Operation::Access { va: self.hot, access }
+    }
+
+    fn last_calm(&mut self, cpu: usize) -> Operation {
+        let leaves = self.theme() == Theme::Moving && cpu > 0;
+        match self.below(4) {
             0 | 1 if leaves => Operation::Switch { to: 1 },
             2 if leaves => Operation::Lazy,
-            _ => Operation::Access { va: self.hot, access },
-        };
-        Step { cpu: CpuId::new(cpu as u16), operation }
+            _ => self.look_at_hot(),
+        }
     }
 
     /// The next of the others.
@@ -159,24 +158,39 @@ impl Generator {
                 40 if self.starves => self.starve(),
                 _ => self.call(),
             },
-            Mode::Explore if self.theme == Theme::Moving && cpu != CpuId::new(0) => match self.below(8) {
-                0..3 => Operation::Switch { to: self.below(2) as usize },
-                3 => Operation::Lazy,
-                _ => self.access(),
-            },
-            Mode::Explore if self.theme == Theme::Moving => self.reduction(),
-            Mode::Explore if self.theme == Theme::Hot => match self.below(16) {
-                0..8 => self.access(),
-                8..13 => self.reduction(),
-                13 | 14 => Operation::Fork,
-                _ => self.call(),
-            },
-            Mode::Explore => match self.below(64) {
+            Mode::Explore(Theme::Mixed) => match self.below(64) {
                 0..24 => self.access(),
                 24..27 => Operation::Lazy,
                 27..31 => self.switch(),
                 31 if self.starves => self.starve(),
                 _ => self.call(),
+            },
+            Mode::Explore(Theme::Hot) => match self.below(16) {
+                0..8 => self.access(),
+                8..13 => self.reduction(),
+                13 | 14 => Operation::Fork,
+                _ => self.call(),
+            },
+            Mode::Explore(Theme::Copies) => match self.below(8) {
+                0 => Operation::Fork,
+                _ => self.access(),
+            },
+            Mode::Explore(Theme::Moving) if cpu == CpuId::new(0) => self.reduction(),
+            Mode::Explore(Theme::Moving) => match self.below(8) {
+                0..3 => Operation::Switch { to: 0 },
+                3 => Operation::Switch { to: 1 },
+                4 => Operation::Lazy,
+                _ => self.access(),
+            },
+            Mode::Explore(Theme::Tables) => match self.below(8) {
+                0..3 => {
+                    let (addr, len) = self.range();
+                    Operation::Unmap { addr, len }
+                }
+                3 => self.map_all(),
+                4 => self.call(),
+                5 => Operation::Lazy,
+                _ => self.access(),
             },
         };
         Step { cpu, operation }
@@ -204,7 +218,7 @@ impl Generator {
     /// A page of the window, seldom of the heap, and once in a while one past either.
     fn page(&mut self) -> VirtAddr {
         let Window { start, pages, heap_pages } = self.window;
-        if matches!(self.theme, Theme::Hot | Theme::Moving) && !self.once_in(8) {
+        if matches!(self.theme(), Theme::Hot | Theme::Copies | Theme::Moving) && !self.once_in(8) {
             return self.hot;
         }
         match self.below(16) {
@@ -215,7 +229,8 @@ impl Generator {
     }
 
     fn access(&mut self) -> Operation {
-        let va = self.page().add(self.below(3) * 8);
+        let cell = if self.theme() == Theme::Copies && !self.once_in(4) { 0 } else { self.below(3) };
+        let va = self.page().add(cell * 8);
         let access = match self.below(16) {
             0..7 => Access::Read,
             7..15 => Access::Write,
@@ -233,7 +248,7 @@ impl Generator {
     /// Start and length of some pages of the window: short ones mostly.
     fn range(&mut self) -> (VirtAddr, u64) {
         let Window { start, pages, .. } = self.window;
-        let halves = if self.theme == Theme::Tables { 2 } else { 12 };
+        let halves = if self.theme() == Theme::Tables { 2 } else { 12 };
         if self.once_in(halves) {
             // One half is all that its table of the last level maps.
             let half = pages / 2 * PAGE_SIZE;

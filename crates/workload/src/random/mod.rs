@@ -32,6 +32,6 @@ pub use minimise::Bug;
 pub use operation::{Object, Operation, Step, Where};
 #[cfg(feature = "planted")]
 pub use pagewright_types::plant::{Plant, choose as plant};
-pub use program::{Mode, NotAProgram, Program, Shape};
+pub use program::{Mode, NotAProgram, Program, Shape, Theme};
 pub use survey::{Effort, ReplayError, Survey, WITHOUT_MECHANISM, explored_program, fast_program, replay, survey};
 pub use tally::Done;

@@ -1,8 +1,9 @@
 //! Random programs: a pure function of their shape and a seed, as one line of text that gives them again.
 //!
 //! ```text
-//!   explore-2-14-6/77/all          mode, CPUs, calm operations, others / seed / everything
-//!   explore-2-14-6/77/0-3.9.16     the same, and what minimising has left of it
+//!   hot-2-14-6/77/all          theme, CPUs, calm operations, others / seed / everything
+//!   hot-2-14-6/77/0-3.9.16     the same, and what minimising has left of it
+//!   fast-4-8-240/1/all         operation by operation
 //! ```
 //!
 //! An operation that is left out leaves the others as they are: it was drawn all the same.
@@ -12,21 +13,54 @@ use super::operation::Step;
 use std::fmt;
 use std::str::FromStr;
 
+/// What a program whose operations are interleaved is about: few of them meet unless they are drawn to the same place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Theme {
+    /// Anything.
+    Mixed,
+    /// Everybody changes one page, which children share.
+    Hot,
+    /// Everybody accesses one page, which children share.
+    Copies,
+    /// One CPU takes rights from a page while others come and go.
+    Moving,
+    /// Tables come and go.
+    Tables,
+}
+
+impl Theme {
+    /// All of them.
+    pub const ALL: [Self; 5] = [Self::Mixed, Self::Hot, Self::Copies, Self::Moving, Self::Tables];
+}
+
 /// How a program is run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Mode {
     /// Operation by operation.
     Fast,
     /// Interleaved at every effect.
-    Explore,
+    Explore(Theme),
 }
 
 impl Mode {
+    const ALL: [Self; 6] = [
+        Self::Fast,
+        Self::Explore(Theme::Mixed),
+        Self::Explore(Theme::Hot),
+        Self::Explore(Theme::Copies),
+        Self::Explore(Theme::Moving),
+        Self::Explore(Theme::Tables),
+    ];
+
     /// The word for it.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Fast => "fast",
-            Self::Explore => "explore",
+            Self::Explore(Theme::Mixed) => "mixed",
+            Self::Explore(Theme::Hot) => "hot",
+            Self::Explore(Theme::Copies) => "copies",
+            Self::Explore(Theme::Moving) => "moving",
+            Self::Explore(Theme::Tables) => "tables",
         }
     }
 }
@@ -132,7 +166,7 @@ impl fmt::Display for Program {
 
 /// A text that is no program.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("`{0}` is not a program such as explore-2-14-6/77/all")]
+#[error("`{0}` is not a program such as hot-2-14-6/77/all")]
 pub struct NotAProgram(String);
 
 impl FromStr for Program {
@@ -163,11 +197,8 @@ fn parse(text: &str) -> Option<Program> {
 
 fn parse_shape(text: &str) -> Option<Shape> {
     let mut words = text.split('-');
-    let mode = match words.next()? {
-        "fast" => Mode::Fast,
-        "explore" => Mode::Explore,
-        _ => return None,
-    };
+    let name = words.next()?;
+    let mode = Mode::ALL.into_iter().find(|mode| mode.name() == name)?;
     let mut number = || words.next()?.parse::<u16>().ok().filter(|number| *number <= MOST);
     let shape = Shape { mode, cpus: number()?, calm: number()?, others: number()? };
     (words.next().is_none() && shape.cpus > 0).then_some(shape)

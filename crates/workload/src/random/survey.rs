@@ -3,7 +3,7 @@
 use super::explore::Explored;
 use super::fast;
 use super::minimise::{self, Bug};
-use super::program::{Mode, Program, Shape};
+use super::program::{Mode, Program, Shape, Theme};
 use super::tally::Done;
 use crate::lab::LabError;
 use pagewright_arch::{Isa, IsaKind};
@@ -86,16 +86,19 @@ pub fn fast_program(seed: u64, cpus: Option<u16>, number: u64) -> Program {
     Program::new(shape, nth_seed(seed, number))
 }
 
-/// The program of this number among those of explore mode: two CPUs and three, short beginnings and long ones.
-pub fn explored_program(seed: u64, cpus: Option<u16>, number: u64) -> Program {
-    let cpus = cpus.unwrap_or(2 + (number % 2) as u16);
-    let shape = Shape {
-        mode: Mode::Explore,
-        cpus,
-        calm: 8 + (number % 3) as u16 * 4 + cpus,
-        others: 4 + (number % 4) as u16 * 2,
+/// The program of this number among those of explore mode: about one thing after the other, or always about `theme`, with two CPUs and
+/// with three, with short beginnings and long ones.
+pub fn explored_program(seed: u64, cpus: Option<u16>, theme: Option<Theme>, number: u64) -> Program {
+    let themes = Theme::ALL.len() as u64;
+    let (theme, lengths) = match theme {
+        Some(theme) => (theme, number),
+        None => (Theme::ALL[(number % themes) as usize], number / themes),
     };
-    Program::new(shape, nth_seed(seed, number))
+    // Two who use one page differently, and one who makes the difference, are three.
+    let usual = if theme == Theme::Copies { 3 } else { 3 - (lengths % 2) as u16 };
+    let cpus = cpus.unwrap_or(usual);
+    let (calm, others) = (8 + (lengths % 3) as u16 * 4 + cpus, 4 + (lengths % 4) as u16 * 2);
+    Program::new(Shape { mode: Mode::Explore(theme), cpus, calm, others }, nth_seed(seed, number))
 }
 
 /// Seeds that lie side by side give programs of their own.
@@ -123,7 +126,7 @@ pub fn survey<I: Isa>(effort: &Effort) -> Result<Survey, LabError> {
     }
     let begun = Instant::now();
     while survey.distinct < effort.schedules && survey.bug.is_none() {
-        let program = explored_program(effort.seed, effort.cpus, survey.explored_programs);
+        let program = explored_program(effort.seed, effort.cpus, None, survey.explored_programs);
         let plan = Plan { seed: program.seed, schedules: SCHEDULES, ..Plan::default() };
         let hunt = Explored::new::<I>(&program)?.hunt::<I>(&plan);
         survey.explored_programs += 1;
@@ -150,8 +153,8 @@ pub fn replay<I: Isa>(program: &Program, token: Option<&pagewright_check::Token>
             let findings = fast::run::<I>(program)?.findings;
             Ok((!findings.is_empty()).then(|| bug(findings, None, None)))
         }
-        (Mode::Explore, None) => Err(ReplayError::NoToken),
-        (Mode::Explore, Some(token)) => {
+        (Mode::Explore(_), None) => Err(ReplayError::NoToken),
+        (Mode::Explore(_), Some(token)) => {
             let explored = Explored::new::<I>(program)?;
             let attempt =
                 pagewright_check::replay(token, &mut |chooser, detail| explored.attempt::<I>(chooser, detail))?;

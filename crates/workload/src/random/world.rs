@@ -120,7 +120,7 @@ fn machine<I: Isa>(shape: Shape, seed: u64) -> Result<MachineConfig, LabError> {
     config.seed = seed;
     let bytes = match shape.mode {
         Mode::Fast => 32 << 20,
-        Mode::Explore => 8 << 20,
+        Mode::Explore(_) => 8 << 20,
     };
     config.nodes = vec![NodeConfig { bytes, cpus: CpuMask::EMPTY }];
     config.validate(I::KIND)?;
