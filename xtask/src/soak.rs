@@ -31,6 +31,11 @@ pub(crate) fn run() -> Result<(), Error> {
         .args(["test", "--release", "--package", "pagewright-workload", "--test", "replay_memory"])
         .current_dir(&workspace.workspace_root)
         .env("PAGEWRIGHT_SOAK", "1");
+    let mut calls = cargo::command();
+    calls
+        .args(["test", "--release", "--package", "pagewright-workload", "--test", "random_calls"])
+        .current_dir(&workspace.workspace_root)
+        .env("PAGEWRIGHT_SOAK", "1");
     let mut random = cargo::command();
     random
         .args(["run", "--release", "--package", "pagewright", "--", "check"])
@@ -38,6 +43,7 @@ pub(crate) fn run() -> Result<(), Error> {
         .current_dir(&workspace.workspace_root);
     step::run(vec![
         Step { name: "random programs under the oracle", command: random, limit: 2 * HOUR },
+        Step { name: "ten million random operations of every memory call", command: calls, limit: HOUR },
         Step { name: "a capture of 10 GB in constant memory", command: stream, limit: HOUR },
         Step { name: "properties, 200 000 cases each", command: properties, limit: 4 * HOUR },
     ])

@@ -1,7 +1,7 @@
 //! What judging costs the host: an access, with nothing stale and with something, a frame reused, a call returned, and the reference memory.
 
 use criterion::{BatchSize, Criterion, Throughput, criterion_group, criterion_main};
-use pagewright_model::spec::{Answer, Call, Object, Place, Spec};
+use pagewright_model::spec::{Answer, Call, Object, Place, Spec, Traits};
 use pagewright_model::{Did, Isa, Oracle};
 use pagewright_types::judge::{Cached, Fact, Judge, Made, Memory, Reach, Witness};
 use pagewright_types::{Access, CpuId, Level, Order, PageRange, Pfn, PhysAddr, Rights, SpaceId, Tag, VirtAddr};
@@ -107,6 +107,7 @@ fn memory(criterion: &mut Criterion) {
         rights: Rights::RW,
         shared: false,
         object: Object::Anon,
+        traits: Traits::default(),
     };
     let at = |page: u64| VirtAddr::from_page_index(16 + page).add(page % 512 * 8);
     let fresh = || {

@@ -131,10 +131,14 @@ impl<P: Platform> Mm<P> {
         if !flags.contains(RemapFlags::MAYMOVE) || flags.contains(RemapFlags::DONTUNMAP) && resize.old != resize.new {
             return Err(bad_flags);
         }
-        match PageRange::from_len(addr, resize.old) {
-            Ok(from) if from.overlaps(to) => Err(MmError::Overlaps { from, to }),
-            Ok(_) | Err(_) => Ok(resize),
+        // The source's end may wrap, and is compared as it is then.
+        if addr.raw().wrapping_add(resize.old) > to.start().raw() && to.end() > addr {
+            let from = PageRange::from_len(addr, resize.old);
+            return Err(
+                from.map_or(MmError::OutOfBounds { addr, len: resize.old }, |from| MmError::Overlaps { from, to })
+            );
         }
+        Ok(resize)
     }
 
     fn remap<'a>(
@@ -189,8 +193,10 @@ impl<P: Platform> Mm<P> {
             return Err(MmError::NothingThere { at: from.start() });
         }
         let mut at = from.start();
-        while let Some((start, vma)) = map.find_or_after(at)
-            && let Some(part) = vma.range(start).intersect(from)
+        // What was moved with `DONTUNMAP` may since be one with what comes next, and is not to be moved again.
+        while at < from.end()
+            && let Some((start, vma)) = map.find_or_after(at)
+            && let Some(part) = vma.range(start).intersect(PageRange::new(at, from.end()))
         {
             at = part.end();
             let to = resize.to.add(part.start().since(from.start()));
@@ -279,7 +285,15 @@ impl<P: Platform> Mm<P> {
         let hint = if stays { resize.to } else { VirtAddr::ZERO };
         let start = if fixed { resize.to } else { self.place_near(map, hint, pages)? };
         let to = PageRange::new(start, start.add(resize.new));
-        let source = PageRange::new(resize.addr, resize.addr.add(resize.old));
+        let source = bounded(resize.addr, resize.old)?;
+        if source.end() > P::Isa::USER_END {
+            return Err(MmError::OutOfBounds { addr: resize.addr, len: resize.old });
+        }
+        map.none_sealed(source)?;
+        // Only with an old size of 0. Linux has unmapped it by now.
+        if fixed && to.contains(resize.addr) {
+            return Err(MmError::NothingThere { at: resize.addr });
+        }
         let moved = PageRange::new(source.start(), source.start().add(resize.old.min(resize.new)));
         let Some((_, vma)) = map.find(resize.addr) else { return Err(MmError::NothingThere { at: resize.addr }) };
         let (flags, rights) = (vma.flags(), vma.rights());
@@ -304,7 +318,8 @@ fn may_resize<P: Platform>(map: &AddressMap<P>, resize: &Resize) -> Result<(), M
     if resize.old == 0 && !vma.is_shared() {
         return Err(MmError::PrivateTwice { at: resize.addr });
     }
-    let range = PageRange::from_len(resize.addr, resize.old)?;
+    // What a smaller size leaves over may be anything: it goes first.
+    let range = PageRange::from_len(resize.addr, resize.old.min(resize.new))?;
     if range.end() > vma.range(start).end() {
         return Err(MmError::AcrossMappings { range });
     }

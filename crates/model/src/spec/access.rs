@@ -113,6 +113,9 @@ fn outcome(world: &World, access: Access, files: &Files) -> (Option<Place>, Opti
     if !map.allows(access) {
         return (None, Some(Signal::NotAllowed));
     }
+    if map.traits.guarded {
+        return (None, Some(Signal::NotMapped));
+    }
     match map.source {
         Source::Anon if world.own.is_some() => (Some(Place::Own), None),
         Source::Anon => (Some(Place::Zero), None),
@@ -332,6 +335,10 @@ impl Spec {
         let at = self.faults.iter().position(|other| other.id == fault.0).expect("a fault under way");
         let fault = self.faults.remove(at);
         let Fault { space, va, access, .. } = fault;
+        if self.stack_grew(space, va, served) {
+            self.revise_faults();
+            return self.fault_on_stack(did, &fault, served);
+        }
         match served {
             Ok(()) if fault.served => {
                 self.copied(&fault);
@@ -345,6 +352,20 @@ impl Spec {
             Ok(()) => Err(self.wrong(did, space, va, access, Got::Made)),
             Err(signal) => Err(self.wrong(did, space, va, access, Got::Signal(signal))),
         }
+    }
+
+    /// The fault made a stack grow: what came of the access is judged by what is mapped since.
+    fn fault_on_stack(&mut self, did: Did, fault: &Fault, served: Result<(), Signal>) -> Verdict {
+        let Fault { space, va, access, .. } = *fault;
+        let got = served.map_or_else(Got::Signal, |()| Got::Made);
+        let expected = self.expect(space, va, access);
+        let made = expected.iter().any(|got| matches!(got, Got::Made | Got::Value(_)));
+        let possible = match served {
+            Ok(()) => made,
+            Err(Signal::NoMemory) => self.memory_may_fail,
+            Err(signal) => expected.contains(&Got::Signal(signal)),
+        };
+        if possible { Ok(()) } else { Err(self.wrong(did, space, va, access, got)) }
     }
 
     /// A fault that no program waited for, as populating makes them, is over. Nobody knows what it came to: with `served` it may have made a

@@ -3,7 +3,8 @@
 //! Arguments are judged by themselves (`EINVAL` and its like); what depends on the mappings is judged page by page, over everything that
 //! the mappings may have been while the call was under way.
 
-use super::page::{Effect, Mapped, Page, Source};
+use super::alone::Alone;
+use super::page::{Effect, Mapped, Page, Source, Traits};
 use core::fmt;
 use pagewright_types::{Errno, FileId, PAGE_SIZE, PageRange, Rights, SpaceId, VirtAddr};
 
@@ -49,6 +50,8 @@ pub enum Call {
         shared: bool,
         /// What.
         object: Object,
+        /// What else is asked for: `MAP_LOCKED` as its lock, `MAP_GROWSDOWN`, `MAP_NORESERVE`.
+        traits: Traits,
     },
     /// `munmap(2)`.
     Munmap {
@@ -82,6 +85,8 @@ pub enum Call {
     Fork,
     /// The end of the process.
     Exit,
+    /// A call that has its process for itself: while it is under way, nothing else happens in it.
+    Alone(Alone),
 }
 
 impl Call {
@@ -95,6 +100,7 @@ impl Call {
             Self::Brk { .. } => "brk",
             Self::Fork => "fork",
             Self::Exit => "exit",
+            Self::Alone(call) => call.name(),
         }
     }
 }
@@ -110,6 +116,8 @@ pub enum Answer {
     Break(VirtAddr),
     /// The child is this.
     Child(SpaceId),
+    /// So many bytes.
+    Bytes(u64),
     /// It failed.
     Failed(Errno),
 }
@@ -121,6 +129,7 @@ impl fmt::Display for Answer {
             Self::Mapped(va) => write!(f, "address {va}"),
             Self::Break(va) => write!(f, "break {va}"),
             Self::Child(id) => write!(f, "child {id}"),
+            Self::Bytes(bytes) => write!(f, "{bytes} bytes"),
             Self::Failed(errno) => errno.fmt(f),
         }
     }
@@ -147,8 +156,8 @@ impl Call {
     /// Judges the arguments (`do_mmap`, `do_vmi_munmap`, `do_mprotect_pkey`, `madvise_should_skip`). `heap` is the present break.
     pub(super) fn plan(&self, user_end: VirtAddr, heap: VirtAddr) -> Plan {
         match *self {
-            Self::Mmap { place, len, rights, shared, object } => {
-                plan_mmap(place, len, rights, shared, object, user_end)
+            Self::Mmap { place, len, rights, shared, object, traits } => {
+                plan_mmap(place, len, (rights, shared, traits), object, user_end)
             }
             Self::Munmap { addr, len } => match pages(addr, len) {
                 Some(range) if !range.is_empty() && range.end() <= user_end => Plan::Acts(Effect::Unmap { range }),
@@ -166,7 +175,7 @@ impl Call {
                 None => refused(Errno::EINVAL),
             },
             Self::Brk { to } => plan_brk(to, heap),
-            Self::Fork | Self::Exit => Plan::Acts(Effect::None),
+            Self::Fork | Self::Exit | Self::Alone(_) => Plan::Acts(Effect::None),
         }
     }
 }
@@ -175,8 +184,15 @@ fn pages(addr: VirtAddr, len: u64) -> Option<PageRange> {
     PageRange::from_len(addr, len).ok()
 }
 
-fn plan_mmap(place: Place, len: u64, rights: Rights, shared: bool, object: Object, user_end: VirtAddr) -> Plan {
-    if len == 0 {
+fn plan_mmap(
+    place: Place,
+    len: u64,
+    (rights, shared, traits): (Rights, bool, Traits),
+    object: Object,
+    user_end: VirtAddr,
+) -> Plan {
+    // A stack is nobody else's, and no file's.
+    if len == 0 || traits.grows && (shared || object != Object::Anon) {
         return refused(Errno::EINVAL);
     }
     let (most, source, forbidden) = match object {
@@ -187,7 +203,7 @@ fn plan_mmap(place: Place, len: u64, rights: Rights, shared: bool, object: Objec
             (most, Source::File { file, index }, forbidden)
         }
     };
-    let first = Mapped { rights, most, shared, source };
+    let first = Mapped { rights, most, shared, source, traits };
     let forbidden = forbidden.then_some(Errno::EACCES);
     let too_long = (len > user_end.raw()).then_some(Errno::ENOMEM);
     let (at, misplaced) = match place {
@@ -207,7 +223,13 @@ fn plan_mmap(place: Place, len: u64, rights: Rights, shared: bool, object: Objec
 
 /// The heap is private, anonymous, readable and writable.
 fn plan_brk(to: VirtAddr, heap: VirtAddr) -> Plan {
-    let first = Mapped { rights: Rights::RW, most: Rights::all(), shared: false, source: Source::Anon };
+    let first = Mapped {
+        rights: Rights::RW,
+        most: Rights::all(),
+        shared: false,
+        source: Source::Anon,
+        traits: Traits::default(),
+    };
     match (heap.align_up(PAGE_SIZE), to.align_up(PAGE_SIZE)) {
         (Some(old), Some(new)) if new > old => Plan::Acts(Effect::Map { range: PageRange::new(old, new), first }),
         (Some(old), Some(new)) if new < old => Plan::Acts(Effect::Unmap { range: PageRange::new(new, old) }),

@@ -1,10 +1,11 @@
 //! Calls, from their beginning to their return.
 
+use super::alone::Bar;
 use super::call::{Answer, Call, Outlook, Place, Plan};
 use super::page::{Acting, Effect, Page};
 use super::{Process, Spec, Verdict};
 use crate::tally::Antecedent;
-use crate::violation::{Did, Misread};
+use crate::violation::{Did, Misread, Violation};
 use pagewright_types::{Errno, FileId, PAGE_SIZE, PageRange, SpaceId, VirtAddr};
 use rustc_hash::FxHashMap;
 
@@ -23,6 +24,8 @@ pub(super) struct Pending {
     plan: Plan,
     acting: Acting,
     outlook: Outlook,
+    /// What limits and seals say.
+    bar: Bar,
     /// Of a fork: what the child may find, page by page.
     child: FxHashMap<u64, Page>,
 }
@@ -82,7 +85,7 @@ impl Process {
     }
 
     /// Existing pages of `range`, by index.
-    fn existing(&self, range: PageRange) -> Vec<u64> {
+    pub(super) fn existing(&self, range: PageRange) -> Vec<u64> {
         let (first, end) = (range.start().page_index(), range.end().page_index());
         if range.pages() <= self.pages.len() as u64 {
             (first..end).filter(|index| self.pages.contains_key(index)).collect()
@@ -91,7 +94,7 @@ impl Process {
         }
     }
 
-    fn begin(&mut self, id: u64, call: Call, plan: Plan) {
+    fn begin(&mut self, id: u64, call: Call, plan: Plan, bar: Bar) {
         let used = self.acting.iter().fold(0, |used, call| used | call.bit);
         let bit = 1u64 << (!used).trailing_zeros();
         assert!(used != u64::MAX, "64 calls of one process are under way");
@@ -113,7 +116,7 @@ impl Process {
             FxHashMap::default()
         };
         self.acting.push(acting);
-        self.pending.push(Pending { id, call, plan, acting, outlook, child });
+        self.pending.push(Pending { id, call, plan, acting, outlook, bar, child });
         for index in self.existing(effect.range()) {
             self.tell_forks(index);
         }
@@ -142,7 +145,19 @@ impl Process {
                 self.forgotten += 1;
             }
         }
+        if !matches!(happened, Happened::Nowhere) && !matches!(effect, Effect::Drop { .. }) {
+            self.sew(effect.range());
+        }
         self.acting.retain(|call| call.bit != bit);
+    }
+
+    /// Mappings may begin where `range` does and where it ends.
+    pub(super) fn sew(&mut self, range: PageRange) {
+        for index in [range.start().page_index(), range.end().page_index()] {
+            if let Some(page) = self.pages.get_mut(&index) {
+                page.seam = true;
+            }
+        }
     }
 }
 
@@ -160,7 +175,8 @@ impl Spec {
             }
             other => other.plan(user_end, process.heap),
         };
-        process.begin(id, call, plan);
+        let (plan, bar) = process.bar(call, plan);
+        process.begin(id, call, plan, bar);
         self.revise_faults();
         CallId { space, id }
     }
@@ -181,6 +197,12 @@ impl Spec {
         let process = self.process(space);
         let at = process.pending.iter().position(|pending| pending.id == id).expect("a call under way");
         let pending = process.pending.remove(at);
+        if let Call::Alone(call) = pending.call {
+            process.acting.retain(|acting| acting.bit != pending.acting.bit);
+            let judged = self.alone(did, space, &call, answer);
+            self.revise_faults();
+            return judged.map_err(|expected| Self::misread(did, space, call.name(), answer, expected));
+        }
         let judged = process.judge(&pending, answer, may_fail, user_end);
         let happened = happened(&pending, answer, may_fail);
         process.finish(&pending, did, &happened);
@@ -189,14 +211,22 @@ impl Spec {
             && let Ok(range) = PageRange::from_len(va.align_down(PAGE_SIZE), pages * PAGE_SIZE)
         {
             let now = Plan::Acts(Effect::Map { range, first });
-            process.begin(id, pending.call, now);
+            process.begin(id, pending.call, now, Bar::default());
             if let Some(mapped) = process.pending.pop() {
                 process.finish(&mapped, did, &Happened::Everywhere);
             }
         }
         let name = pending.call.name();
+        let changed = match (pending.plan, answer) {
+            (Plan::Acts(effect), _) => Some(effect.range()),
+            (Plan::Places { pages, .. }, Answer::Mapped(va)) => PageRange::from_len(va, pages * PAGE_SIZE).ok(),
+            (Plan::Places { .. } | Plan::Refused(_) | Plan::Idle, _) => None,
+        };
+        if let Some(range) = changed {
+            self.bring_locked(space, range);
+        }
         match (pending.call, answer) {
-            (Call::Brk { .. }, Answer::Break(now)) => process.heap = now,
+            (Call::Brk { .. }, Answer::Break(now)) => self.process(space).heap = now,
             (Call::Fork, Answer::Child(child)) => self.born(space, child, pending.child),
             (Call::Exit, _) => {
                 self.processes.remove(&space);
@@ -204,7 +234,11 @@ impl Spec {
             (_, _) => {}
         }
         self.revise_faults();
-        judged.map_err(|expected| Self::violation(did, Misread::Call { space, call: name, got: answer, expected }))
+        judged.map_err(|expected| Self::misread(did, space, name, answer, expected))
+    }
+
+    fn misread(did: Did, space: SpaceId, call: &'static str, got: Answer, expected: String) -> Box<Violation> {
+        Self::violation(did, Misread::Call { space, call, got, expected })
     }
 
     /// A call from beginning to return, while nothing else happens.
@@ -218,8 +252,10 @@ impl Spec {
 
     fn born(&mut self, parent: SpaceId, child: SpaceId, pages: FxHashMap<u64, Page>) {
         let (heap_start, heap) = (self.process(parent).heap_start, self.process(parent).heap);
-        let pages = pages.into_iter().filter(|(_, page)| !page.is_unmapped()).collect();
-        self.processes.insert(child, Process { pages, heap_start, heap, ..Process::default() });
+        let limits = self.process(parent).limits;
+        let pages = pages.into_iter().map(|(index, page)| (index, page.inherited()));
+        let pages = pages.filter(|(_, page)| !page.is_unmapped()).collect();
+        self.processes.insert(child, Process { pages, heap_start, heap, limits, ..Process::default() });
     }
 
     /// A truncation of a file to so many whole pages begins.
@@ -253,6 +289,17 @@ impl Process {
         let needs = !matches!(pending.call, Call::DontNeed { .. });
         let lacked = may_fail && needs && matches!(answer, Answer::Failed(Errno::ENOMEM));
         let look = pending.outlook;
+        let bar = &pending.bar;
+        if let Answer::Failed(errno) = answer
+            && bar.may.contains(&Some(errno))
+        {
+            return Ok(());
+        }
+        if bar.must && !lacked && !matches!(pending.plan, Plan::Refused(_)) && !matches!(pending.call, Call::Brk { .. })
+        {
+            let words: Vec<String> = bar.may.iter().flatten().map(Errno::to_string).collect();
+            return Err(words.join(" or "));
+        }
         let failed = |errno: Errno, when: bool| (Answer::Failed(errno), when);
         let possible: Vec<(Answer, bool)> = match (pending.call, pending.plan) {
             (Call::Brk { to }, plan) => return self.judge_break(pending, plan, to, answer, may_fail),
@@ -269,7 +316,8 @@ impl Process {
             }
             (Call::Mmap { place: Place::Fixed(at), .. }, _) => vec![(Answer::Mapped(at), true)],
             (Call::Mprotect { .. }, Plan::Acts(_)) => vec![
-                (Answer::Done, look.all_permit),
+                (Answer::Done, look.all_permit && !bar.sealed_after),
+                failed(Errno::EPERM, look.all_permit && bar.sealed_after),
                 failed(Errno::ENOMEM, look.hole),
                 failed(Errno::EACCES, look.forbids),
             ],
@@ -305,6 +353,8 @@ impl Process {
             Plan::Refused(_) | Plan::Acts(_) | Plan::Idle | Plan::Places { .. } => blocked,
         };
         let (moved, stayed) = (Answer::Break(to), Answer::Break(self.heap));
+        let barred = pending.bar.may.iter().any(Option::is_some);
+        let (blocked, may_block) = (blocked || pending.bar.must, may_block || barred);
         if answer == moved && !blocked || answer == stayed && (may_block || may_fail) {
             return Ok(());
         }
@@ -328,12 +378,14 @@ impl Process {
                 }
             }
             Answer::Failed(Errno::ENOMEM) if lacked || !self.surely_has_hole(pages, user_end) => Ok(()),
-            Answer::Failed(_) | Answer::Done | Answer::Break(_) | Answer::Child(_) => Err("an address".into()),
+            Answer::Failed(_) | Answer::Done | Answer::Break(_) | Answer::Child(_) | Answer::Bytes(_) => {
+                Err("an address".into())
+            }
         }
     }
 
     /// Whether some hole must be large enough, however the mapped pages lie.
-    fn surely_has_hole(&self, pages: u64, user_end: VirtAddr) -> bool {
+    pub(super) fn surely_has_hole(&self, pages: u64, user_end: VirtAddr) -> bool {
         let mapped = self.pages.len() as u64;
         let free = user_end.page_index().saturating_sub(mapped);
         free / (mapped + 1) >= pages
@@ -342,10 +394,14 @@ impl Process {
 
 fn happened(pending: &Pending, answer: Answer, may_fail: bool) -> Happened {
     let look = pending.outlook;
+    let limited = pending.bar.may.contains(&Some(Errno::ENOMEM));
     match (pending.call, answer) {
+        (Call::Mprotect { .. }, Answer::Failed(Errno::EPERM)) if pending.bar.sealed_after => Happened::Everywhere,
         // For want of memory nothing changes; where there may have been a hole, nobody can tell.
-        (Call::Mprotect { .. }, Answer::Failed(Errno::ENOMEM)) if may_fail && !look.hole => Happened::Nowhere,
-        (Call::Mprotect { .. }, Answer::Failed(Errno::ENOMEM)) if may_fail => {
+        (Call::Mprotect { .. }, Answer::Failed(Errno::ENOMEM)) if may_fail && !look.hole && !limited => {
+            Happened::Nowhere
+        }
+        (Call::Mprotect { .. }, Answer::Failed(Errno::ENOMEM)) if may_fail || limited => {
             Happened::Before { sure: 0, possible: look.possible }
         }
         (Call::Mprotect { .. }, Answer::Failed(Errno::ENOMEM | Errno::EACCES)) => {
@@ -355,6 +411,8 @@ fn happened(pending: &Pending, answer: Answer, may_fail: bool) -> Happened {
         (Call::DontNeed { .. }, Answer::Failed(Errno::ENOMEM)) => Happened::Everywhere,
         (Call::Brk { to }, Answer::Break(at)) if at != to => Happened::Nowhere,
         (_, Answer::Failed(_)) => Happened::Nowhere,
-        (_, Answer::Done | Answer::Mapped(_) | Answer::Break(_) | Answer::Child(_)) => Happened::Everywhere,
+        (_, Answer::Done | Answer::Mapped(_) | Answer::Break(_) | Answer::Child(_) | Answer::Bytes(_)) => {
+            Happened::Everywhere
+        }
     }
 }

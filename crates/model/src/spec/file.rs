@@ -15,13 +15,20 @@ pub(super) struct File {
     pub(super) truncating: Option<u64>,
     /// Pages from here on were cut off once: they are zero.
     intact: u64,
+    /// Whether pages of it can be thrown away.
+    pub(super) shmem: bool,
     stored: FxHashMap<u64, Rc<Data>>,
     initial: Contents,
 }
 
 impl File {
     pub(super) fn new(pages: u64, initial: Contents) -> Self {
-        Self { pages, truncating: None, intact: pages, stored: FxHashMap::default(), initial }
+        Self { pages, truncating: None, intact: pages, shmem: false, stored: FxHashMap::default(), initial }
+    }
+
+    /// Shared memory of so many pages.
+    pub(super) fn shmem(pages: u64) -> Self {
+        Self { shmem: true, ..Self::new(pages, Box::new(|_, _| 0)) }
     }
 
     /// Whether page `index` may exist now, and whether it may not.
@@ -54,6 +61,11 @@ impl File {
     pub(super) fn page_mut(&mut self, id: FileId, index: u64) -> &mut Data {
         let base = self.base(id, index);
         Rc::make_mut(self.stored.entry(index).or_insert_with(|| Rc::new(Data::new(base))))
+    }
+
+    /// Shared memory: page `index` is as it was at first.
+    pub(super) fn throw_away(&mut self, index: u64) {
+        self.stored.remove(&index);
     }
 
     pub(super) fn truncate(&mut self, pages: u64) {

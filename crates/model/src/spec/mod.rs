@@ -12,10 +12,13 @@
 //!
 //! Promises INV-ORACLE-O3, INV-ORACLE-SPEC.
 //!
+//! Some calls must have their process for themselves ([`Alone`]): see `alone`. What limits and seals mean for the others is judged there, too.
+//!
 //! Not guaranteed: anything across pages at one moment (each page is judged by itself); when two `brk` of one process overlap, or a
-//! truncation ends in the middle of a page – both are left to the caller to avoid. Stacks that grow, `mremap` and hints are not known here.
+//! truncation ends in the middle of a page – both are left to the caller to avoid. Hints are not known here.
 
 mod access;
+mod alone;
 mod call;
 mod calls;
 mod data;
@@ -24,10 +27,11 @@ mod page;
 mod view;
 
 pub use access::{FaultId, Got, Signal};
+pub use alone::{Alone, Limits};
 pub use call::{Answer, Call, Object, Place};
 pub use calls::CallId;
 pub use file::Contents;
-pub use page::{Mapped, Source};
+pub use page::{Lock, Mapped, Source, Traits};
 pub use view::Mapping;
 
 use crate::tally::Tally;
@@ -54,6 +58,9 @@ struct Process {
     forgotten: u64,
     heap_start: VirtAddr,
     heap: VirtAddr,
+    limits: Limits,
+    /// How what is mapped from now on is locked (`MCL_FUTURE`).
+    future: Lock,
 }
 
 impl Process {
@@ -114,6 +121,11 @@ impl Spec {
     /// A file of so many pages. `contents` says what its cells hold at first.
     pub fn add_file(&mut self, id: FileId, pages: u64, contents: Contents) {
         self.files.0.insert(id, File::new(pages, contents));
+    }
+
+    /// Shared memory of so many pages: zeroes, of which pages can be thrown away.
+    pub fn add_shmem(&mut self, id: FileId, pages: u64) {
+        self.files.0.insert(id, File::shmem(pages));
     }
 
     /// How often accesses and calls were judged.

@@ -36,6 +36,43 @@ pub struct Mapped {
     pub shared: bool,
     /// What it shows.
     pub source: Source,
+    /// What else is said of it.
+    pub traits: Traits,
+}
+
+/// Whether memory is locked.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Lock {
+    /// It is not.
+    #[default]
+    No,
+    /// With all its pages.
+    Now,
+    /// Page by page, as they are touched.
+    OnFault,
+}
+
+/// What has been said of a mapped page, in calls that are alone in their process.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Traits {
+    /// `mlock`.
+    pub lock: Lock,
+    /// `mseal`.
+    pub sealed: bool,
+    /// `MADV_GUARD_INSTALL`; what a page has and not a mapping.
+    pub guarded: bool,
+    /// `MAP_GROWSDOWN`.
+    pub grows: bool,
+    /// `MADV_DONTFORK`.
+    pub unforked: bool,
+    /// `MADV_WIPEONFORK`.
+    pub wiped: bool,
+    /// `MADV_DONTDUMP`.
+    pub undumped: bool,
+    /// `MAP_NORESERVE`.
+    pub unreserved: bool,
+    /// `MADV_RANDOM`, `MADV_SEQUENTIAL`: their numbers.
+    pub order: u8,
 }
 
 impl Mapped {
@@ -47,6 +84,10 @@ impl Mapped {
         }
     }
 }
+
+/// It is not known what is mapped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct InDoubt;
 
 /// What a call does to each page of a range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -162,11 +203,13 @@ pub(super) struct Page {
     pub(super) changed: Option<(Did, &'static str)>,
     /// How often worlds were dropped.
     pub(super) drops: u64,
+    /// Whether a mapping may begin here though the page before is like this one.
+    pub(super) seam: bool,
 }
 
 impl Default for Page {
     fn default() -> Self {
-        Self { worlds: vec![World::UNMAPPED], stored: None, changed: None, drops: 0 }
+        Self { worlds: vec![World::UNMAPPED], stored: None, changed: None, drops: 0, seam: false }
     }
 }
 
@@ -248,6 +291,30 @@ impl Page {
             let own = if world.map.is_some_and(is_cut) { None } else { world.own };
             self.add(World { own, ..world });
         }
+    }
+
+    /// What a child gets: nothing, the mapping alone, or all of it. Locks stay with the parent.
+    pub(super) fn inherited(&self) -> Self {
+        let mut child = Self { worlds: Vec::new(), ..self.clone() };
+        for world in &self.worlds {
+            child.add(match world.map {
+                Some(map) if map.traits.unforked => World::UNMAPPED,
+                Some(map) => {
+                    let guarded = map.traits.guarded && !map.traits.wiped;
+                    let traits = Traits { lock: Lock::No, guarded, ..map.traits };
+                    let own = if map.traits.wiped { None } else { world.own.clone() };
+                    World { map: Some(Mapped { traits, ..map }), own, ..world.clone() }
+                }
+                None => world.clone(),
+            });
+        }
+        child
+    }
+
+    /// What is mapped, if there is no doubt about it.
+    pub(super) fn map(&self) -> Result<Option<Mapped>, InDoubt> {
+        let map = self.worlds.first().and_then(|world| world.map);
+        if self.worlds.iter().all(|world| world.map == map && world.done == 0) { Ok(map) } else { Err(InDoubt) }
     }
 
     pub(super) fn is_unmapped(&self) -> bool {

@@ -2,7 +2,7 @@
 
 use super::naive::{FILE, initial};
 use super::{PARENT, spec};
-use pagewright_model::spec::{Answer, Call, Got, Mapping, Object, Place, Signal, Spec};
+use pagewright_model::spec::{Answer, Call, Got, Mapping, Object, Place, Signal, Spec, Traits};
 use pagewright_model::{Did, Rule};
 use pagewright_types::{Access, CpuId, Errno, PageRange, Rights, SpaceId, VirtAddr};
 
@@ -18,12 +18,19 @@ const fn va(raw: u64) -> VirtAddr {
 }
 
 fn anon(at: u64, len: u64, rights: Rights) -> Call {
-    Call::Mmap { place: Place::Fixed(va(at)), len, rights, shared: false, object: Object::Anon }
+    Call::Mmap {
+        place: Place::Fixed(va(at)),
+        len,
+        rights,
+        shared: false,
+        object: Object::Anon,
+        traits: Traits::default(),
+    }
 }
 
 fn file(at: u64, len: u64, rights: Rights, shared: bool, index: u64, opened: Rights) -> Call {
     let object = Object::File { file: FILE, index, opened };
-    Call::Mmap { place: Place::Fixed(va(at)), len, rights, shared, object }
+    Call::Mmap { place: Place::Fixed(va(at)), len, rights, shared, object, traits: Traits::default() }
 }
 
 /// Makes a call that must answer so.
@@ -143,8 +150,14 @@ fn arguments_are_judged_as_linux_does() {
 fn a_chosen_address_must_be_free_and_a_vacant_one_may_exist() {
     let mut spec = spec();
     map(&mut spec, anon(0x1000, 0x1000, Rights::RW));
-    let anywhere =
-        Call::Mmap { place: Place::Anywhere, len: 0x2000, rights: Rights::READ, shared: false, object: Object::Anon };
+    let anywhere = Call::Mmap {
+        place: Place::Anywhere,
+        len: 0x2000,
+        rights: Rights::READ,
+        shared: false,
+        object: Object::Anon,
+        traits: Traits::default(),
+    };
     assert!(refused(&mut spec, anywhere, Answer::Failed(Errno::ENOMEM)));
     let mut other = super::spec();
     map(&mut other, anon(0x1000, 0x1000, Rights::RW));
@@ -157,6 +170,7 @@ fn a_chosen_address_must_be_free_and_a_vacant_one_may_exist() {
         rights: Rights::RW,
         shared: false,
         object: Object::Anon,
+        traits: Traits::default(),
     };
     must(&mut spec, vacant(0), Answer::Failed(Errno::EEXIST));
     assert!(refused(&mut spec, vacant(0x2000), Answer::Failed(Errno::EEXIST)));

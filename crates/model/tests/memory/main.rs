@@ -1,11 +1,12 @@
 //! The reference memory: by hand where Linux's semantics have corners, and against a naive memory whose calls take their time, act page by
 //! page and overlap with accesses (INV-ORACLE-O3, INV-ORACLE-SPEC).
 
+mod alone;
 mod by_hand;
 mod naive;
 
 use naive::{CELLS, FILE, Naive, initial};
-use pagewright_model::spec::{Answer, Call, CallId, FaultId, Got, Object, Place, Signal, Spec};
+use pagewright_model::spec::{Answer, Call, CallId, FaultId, Got, Object, Place, Signal, Spec, Traits};
 use pagewright_model::{Antecedent, Did};
 use pagewright_types::{Access, CpuId, PageRange, Rights, SpaceId, VirtAddr};
 use proptest::prelude::*;
@@ -56,7 +57,7 @@ impl Choices {
                     Object::Anon
                 };
                 let rights = if shared && opened == Rights::READ { Rights::READ } else { rights };
-                Call::Mmap { place, len, rights, shared, object }
+                Call::Mmap { place, len, rights, shared, object, traits: Traits::default() }
             }
             2 => Call::Munmap { addr, len },
             3 => Call::Mprotect { addr, len, rights },

@@ -1,6 +1,6 @@
 //! A memory as simple as can be: calls act page by page, one after the other, on plain arrays.
 
-use pagewright_model::spec::{Answer, Call, Mapped, Object, Place, Signal, Source};
+use pagewright_model::spec::{Answer, Call, Mapped, Object, Place, Signal, Source, Traits};
 use pagewright_types::{Access, Errno, FileId, PageRange, Rights, SpaceId, VirtAddr};
 use std::collections::BTreeMap;
 
@@ -61,7 +61,7 @@ impl Naive {
                 let hole = range(addr, len).iter().any(|va| !pages.contains_key(&va.page_index()));
                 (if hole { Answer::Failed(Errno::ENOMEM) } else { Answer::Done }, range(addr, len))
             }
-            Call::Fork | Call::Brk { .. } | Call::Exit => panic!("not acted out here"),
+            Call::Fork | Call::Brk { .. } | Call::Exit | Call::Alone(_) => panic!("not acted out here"),
         }
     }
 
@@ -78,7 +78,10 @@ impl Naive {
                         (Source::File { file, index: first + index - at.page_index() }, most)
                     }
                 };
-                pages.insert(index, Page { map: Mapped { rights, most, shared, source }, own: None });
+                pages.insert(
+                    index,
+                    Page { map: Mapped { rights, most, shared, source, traits: Traits::default() }, own: None },
+                );
             }
             Call::Munmap { .. } => {
                 pages.remove(&index);
@@ -93,7 +96,9 @@ impl Naive {
                     page.own = None;
                 }
             }
-            Call::Mmap { .. } | Call::Fork | Call::Brk { .. } | Call::Exit => panic!("not acted out here"),
+            Call::Mmap { .. } | Call::Fork | Call::Brk { .. } | Call::Exit | Call::Alone(_) => {
+                panic!("not acted out here")
+            }
         }
     }
 

@@ -5,7 +5,7 @@ use super::world::{Process, World};
 use pagewright_arch::Isa;
 use pagewright_mm::space::FileMapping;
 use pagewright_mm::{Advice, MapFlags, MapRequest, Mm, MmError, Space};
-use pagewright_model::spec::{self, Answer, Call, FaultId, Place};
+use pagewright_model::spec::{self, Answer, Call, FaultId, Lock, Place, Traits};
 use pagewright_sim::Sim;
 use pagewright_sync::Arc;
 use pagewright_types::{Access, CpuId, PAGE_SIZE, PageRange, Rights, VirtAddr};
@@ -17,7 +17,7 @@ const MOST_PAGES: u64 = 4096;
 
 impl<I: Isa> World<I> {
     /// Makes a call, with the reference memory told. `None` for the answer that the memory manager gave no value with.
-    fn call(
+    pub(super) fn call(
         &self,
         cpu: CpuId,
         process: &Process<I>,
@@ -42,7 +42,7 @@ impl<I: Isa> World<I> {
         let space = &process.space;
         match operation {
             Operation::Map { place, len, rights, object, populate } => {
-                self.map(cpu, &process, place, (len, rights), object, populate);
+                self.map(cpu, &process, place, (len, rights), object, (populate, Traits::default()));
             }
             Operation::Unmap { addr, len } => {
                 let make = |mm: &Mm<Sim<I>>| mm.munmap(space, addr, len).map(|()| Answer::Done);
@@ -71,18 +71,19 @@ impl<I: Isa> World<I> {
             | Operation::Roam { .. }
             | Operation::Switch { .. }
             | Operation::Lazy
+            | Operation::Syscall(_)
             | Operation::Starve { .. } => unreachable!("{operation} changes no mappings of one process"),
         }
     }
 
-    fn map(
+    pub(super) fn map(
         &self,
         cpu: CpuId,
         process: &Process<I>,
         place: Where,
         (len, rights): (u64, Rights),
         object: Object,
-        populate: bool,
+        (populate, traits): (bool, Traits),
     ) {
         let opened = if matches!(object, Object::SharedReadOnly(_)) { Rights::READ } else { Rights::RW };
         let of_file = |index| spec::Object::File { file: self.file.id(), index, opened };
@@ -90,7 +91,7 @@ impl<I: Isa> World<I> {
             Object::PrivateAnon => (MapFlags::PRIVATE | MapFlags::ANONYMOUS, None, spec::Object::Anon),
             Object::SharedAnon => {
                 let file = self.fresh_file();
-                self.spec.borrow_mut().add_file(file, len.div_ceil(PAGE_SIZE), Box::new(|_, _| 0));
+                self.spec.borrow_mut().add_shmem(file, len.div_ceil(PAGE_SIZE));
                 let told = spec::Object::File { file, index: 0, opened: Rights::all() };
                 (MapFlags::SHARED | MapFlags::ANONYMOUS, None, told)
             }
@@ -105,8 +106,12 @@ impl<I: Isa> World<I> {
         };
         // Where populating copies pages, the reference memory must know since when, and so where.
         let populate = populate && !(matches!(object, Object::PrivateFile(_)) && place == Where::Anywhere);
-        let flags = flags | at | if populate { MapFlags::POPULATE } else { MapFlags::empty() };
-        let call = Call::Mmap { place: place_told, len, rights, shared, object: told };
+        let mut flags = flags | at;
+        flags.set(MapFlags::POPULATE, populate);
+        flags.set(MapFlags::LOCKED, traits.lock != Lock::No);
+        flags.set(MapFlags::GROWSDOWN, traits.grows);
+        flags.set(MapFlags::NORESERVE, traits.unreserved);
+        let call = Call::Mmap { place: place_told, len, rights, shared, object: told, traits };
         self.call(cpu, process, call, |mm| {
             let faults = if populate { self.populating(process, addr, len) } else { Vec::new() };
             let file = page.map(|page| FileMapping { file: &self.file, offset: page * PAGE_SIZE, opened });
@@ -154,6 +159,7 @@ impl<I: Isa> World<I> {
         self.spec.borrow_mut().truncate_begins(file.id(), pages);
         self.lab.on(cpu, |mm| mm.truncate(file, pages * PAGE_SIZE)).expect("not sealed");
         self.intact.fetch_min(pages, Ordering::Relaxed);
+        self.written.lock().expect("nobody has panicked with it").retain(|index, _| *index < pages);
         self.spec.borrow_mut().truncate_ends(file.id());
         self.done.borrow_mut().called("truncate", Answer::Done);
         self.truncating.set(false);

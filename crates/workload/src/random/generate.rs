@@ -4,6 +4,7 @@
 
 use super::operation::{Object, Operation, Step, Where};
 use super::program::{Mode, Shape, Theme};
+use super::syscall::Syscall;
 use pagewright_types::{Access, CpuId, PAGE_SIZE, Rights, VirtAddr};
 use rand_pcg::Pcg64;
 use rand_pcg::rand_core::{Rng, SeedableRng};
@@ -11,9 +12,9 @@ use rand_pcg::rand_core::{Rng, SeedableRng};
 /// Where the window's two halves meet.
 const MIDDLE: u64 = 3 << 30;
 /// Where heaps begin, out of the window's way.
-pub(super) const HEAP: VirtAddr = VirtAddr::new(5 << 30);
+pub(crate) const HEAP: VirtAddr = VirtAddr::new(5 << 30);
 /// Pages of the file.
-pub(super) const FILE_PAGES: u64 = 80;
+pub(crate) const FILE_PAGES: u64 = 80;
 
 /// A number below `limit`.
 pub(super) fn below(random: &mut Pcg64, limit: u64) -> u64 {
@@ -22,23 +23,24 @@ pub(super) fn below(random: &mut Pcg64, limit: u64) -> u64 {
 
 /// The pages at which programs of a shape meet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Window {
+pub(crate) struct Window {
     pub(super) start: VirtAddr,
     pub(super) pages: u64,
     pub(super) heap_pages: u64,
 }
 
 impl Window {
-    pub(super) fn of(mode: Mode) -> Self {
+    pub(crate) fn of(mode: Mode) -> Self {
         let (pages, heap_pages) = match mode {
             Mode::Fast => (64, 12),
+            Mode::Calls => (48, 12),
             Mode::Explore(_) => (4, 2),
         };
         Self { start: VirtAddr::new(MIDDLE - pages / 2 * PAGE_SIZE), pages, heap_pages }
     }
 
     /// Its pages, those of the heap behind them, and the two around.
-    pub(super) fn all(self) -> impl Iterator<Item = VirtAddr> {
+    pub(crate) fn all(self) -> impl Iterator<Item = VirtAddr> {
         let before = VirtAddr::new(self.start.raw() - PAGE_SIZE);
         let window = (0..self.pages + 2).map(move |page| before.add(page * PAGE_SIZE));
         window.chain((0..=self.heap_pages).map(|page| HEAP.add(page * PAGE_SIZE)))
@@ -75,17 +77,17 @@ impl Generator {
 
     fn theme(&self) -> Theme {
         match self.shape.mode {
-            Mode::Fast => Theme::Mixed,
+            Mode::Fast | Mode::Calls => Theme::Mixed,
             Mode::Explore(theme) => theme,
         }
     }
 
-    fn below(&mut self, limit: u64) -> u64 {
+    pub(super) fn below(&mut self, limit: u64) -> u64 {
         below(&mut self.random, limit)
     }
 
     /// Whether something happens that does so once in `times`.
-    fn once_in(&mut self, times: u64) -> bool {
+    pub(super) fn once_in(&mut self, times: u64) -> bool {
         self.below(times) == 0
     }
 
@@ -192,8 +194,31 @@ impl Generator {
                 5 => Operation::Lazy,
                 _ => self.access(),
             },
+            Mode::Calls => self.calls(),
         };
         Step { cpu, operation }
+    }
+
+    /// Mostly calls, of every sort; a tenth of all operations has an allocation fail.
+    fn calls(&mut self) -> Operation {
+        match self.below(80) {
+            0..24 => self.access(),
+            24..27 => self.switch(),
+            27 => Operation::Lazy,
+            28 => self.roam_a_little(),
+            29..37 => Operation::Starve { after: self.below(12) },
+            37..57 => match self.call() {
+                Operation::DontNeed { addr, len } => Operation::Syscall(Syscall::Advise { addr, len, advice: 4 }),
+                other => other,
+            },
+            57 => Operation::Syscall(Syscall::UnlockAll),
+            _ => Operation::Syscall(self.syscall()),
+        }
+    }
+
+    fn roam_a_little(&mut self) -> Operation {
+        let Window { start, pages, .. } = self.window;
+        Operation::Roam { start, pages, times: 32, seed: self.random.next_u64() }
     }
 
     /// A call that takes rights from the hot page, or most of them.
@@ -211,7 +236,7 @@ impl Generator {
         Operation::Starve { after: self.below(8) }
     }
 
-    fn switch(&mut self) -> Operation {
+    pub(super) fn switch(&mut self) -> Operation {
         Operation::Switch { to: self.below(4) as usize }
     }
 
@@ -228,7 +253,7 @@ impl Generator {
         }
     }
 
-    fn access(&mut self) -> Operation {
+    pub(super) fn access(&mut self) -> Operation {
         let cell = if self.theme() == Theme::Copies && !self.once_in(4) { 0 } else { self.below(3) };
         let va = self.page().add(cell * 8);
         let access = match self.below(16) {
@@ -246,7 +271,7 @@ impl Generator {
     }
 
     /// Start and length of some pages of the window: short ones mostly.
-    fn range(&mut self) -> (VirtAddr, u64) {
+    pub(super) fn range(&mut self) -> (VirtAddr, u64) {
         let Window { start, pages, .. } = self.window;
         let halves = if self.theme() == Theme::Tables { 2 } else { 12 };
         if self.once_in(halves) {
@@ -265,7 +290,7 @@ impl Generator {
     }
 
     /// The same, and once in a while something that is no such range.
-    fn argument(&mut self, user_end: VirtAddr) -> (VirtAddr, u64) {
+    pub(super) fn argument(&mut self, user_end: VirtAddr) -> (VirtAddr, u64) {
         let (addr, len) = self.range();
         if !self.once_in(24) {
             return (addr, len);
@@ -326,7 +351,7 @@ impl Generator {
         Operation::Map { place, len, rights, object, populate }
     }
 
-    fn call(&mut self) -> Operation {
+    pub(super) fn call(&mut self) -> Operation {
         let user_end = self.user_end();
         match self.below(32) {
             0..8 => self.map(user_end),
@@ -361,7 +386,7 @@ impl Generator {
     }
 
     /// The end of user memory on neither instruction set, or on both: programs are the same on the two.
-    fn user_end(&mut self) -> VirtAddr {
+    pub(super) fn user_end(&mut self) -> VirtAddr {
         VirtAddr::new(if self.once_in(2) { 1 << 48 } else { 0x7fff_ffff_f000 })
     }
 }

@@ -35,7 +35,7 @@ pub struct Bug {
 }
 
 /// Leaves out what `fails` doesn't need, in ever smaller parts.
-fn cut_down(whole: &Program, mut fails: impl FnMut(&Program) -> bool) -> Program {
+pub(crate) fn cut_down(whole: &Program, mut fails: impl FnMut(&Program) -> bool) -> Program {
     let (mut best, mut left) = (whole.clone(), PROGRAMS);
     let mut size = best.len().div_ceil(2).max(1);
     loop {

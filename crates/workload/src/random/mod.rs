@@ -15,6 +15,8 @@
 //!
 //! Not guaranteed: that programs do what users' programs do. They collide on a few pages, and some of their arguments are bad.
 
+mod alone;
+mod beside_linux;
 mod calls;
 pub mod explore;
 pub mod fast;
@@ -24,6 +26,7 @@ mod operation;
 mod program;
 mod rest;
 mod survey;
+mod syscall;
 mod tally;
 mod touch;
 mod world;
@@ -33,5 +36,8 @@ pub use operation::{Object, Operation, Step, Where};
 #[cfg(feature = "planted")]
 pub use pagewright_types::plant::{Plant, choose as plant};
 pub use program::{Mode, NotAProgram, Program, Shape, Theme};
-pub use survey::{Effort, ReplayError, Survey, WITHOUT_MECHANISM, explored_program, fast_program, replay, survey};
+pub use survey::{
+    Effort, ReplayError, Survey, WITHOUT_MECHANISM, calls_program, explored_program, fast_program, replay, survey,
+};
+pub use syscall::{Descriptor, Syscall};
 pub use tally::Done;

@@ -2,6 +2,7 @@
 //!
 //! Addresses are plain values: an operation means the same whatever was left out before it. It acts on the process that its CPU runs.
 
+use super::syscall::Syscall;
 use pagewright_types::{Access, CpuId, Rights, VirtAddr};
 use std::fmt;
 
@@ -117,6 +118,8 @@ pub enum Operation {
         /// How many succeed.
         after: u64,
     },
+    /// A call with raw flags, which has its process for itself.
+    Syscall(Syscall),
 }
 
 /// An operation and the CPU that does it.
@@ -126,6 +129,27 @@ pub struct Step {
     pub cpu: CpuId,
     /// What.
     pub operation: Operation,
+}
+
+impl Operation {
+    /// What it is called where calls are counted.
+    pub const fn name(&self) -> &'static str {
+        match self {
+            Self::Map { .. } => "mmap",
+            Self::Unmap { .. } => "munmap",
+            Self::Protect { .. } => "mprotect",
+            Self::DontNeed { .. } => "madvise(MADV_DONTNEED)",
+            Self::Break { .. } => "brk",
+            Self::Fork => "fork",
+            Self::Exit { .. } => "exit",
+            Self::Truncate { .. } => "ftruncate",
+            Self::Access { .. } | Self::Roam { .. } => "access",
+            Self::Switch { .. } => "switch",
+            Self::Lazy => "kernel thread",
+            Self::Starve { .. } => "starve",
+            Self::Syscall(call) => call.name(),
+        }
+    }
 }
 
 impl fmt::Display for Object {
@@ -166,6 +190,7 @@ impl fmt::Display for Operation {
             Self::Switch { to } => write!(f, "switch to process {to}"),
             Self::Lazy => f.write_str("run a kernel thread"),
             Self::Starve { after } => write!(f, "(an allocation fails after {after} more)"),
+            Self::Syscall(call) => call.fmt(f),
         }
     }
 }

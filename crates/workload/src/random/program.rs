@@ -38,13 +38,16 @@ impl Theme {
 pub enum Mode {
     /// Operation by operation.
     Fast,
+    /// The same: mostly calls, of every sort, and allocations that fail.
+    Calls,
     /// Interleaved at every effect.
     Explore(Theme),
 }
 
 impl Mode {
-    const ALL: [Self; 6] = [
+    const ALL: [Self; 7] = [
         Self::Fast,
+        Self::Calls,
         Self::Explore(Theme::Mixed),
         Self::Explore(Theme::Hot),
         Self::Explore(Theme::Copies),
@@ -56,6 +59,7 @@ impl Mode {
     pub const fn name(self) -> &'static str {
         match self {
             Self::Fast => "fast",
+            Self::Calls => "calls",
             Self::Explore(Theme::Mixed) => "mixed",
             Self::Explore(Theme::Hot) => "hot",
             Self::Explore(Theme::Copies) => "copies",

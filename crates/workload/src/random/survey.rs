@@ -12,6 +12,8 @@ use std::time::{Duration, Instant};
 
 /// Operations of a program in fast mode, by kind.
 const FAST: (u16, u16) = (8, 240);
+/// Operations of a program of calls.
+const CALLS: (u16, u16) = (8, 1000);
 /// Schedules that each program gets in explore mode.
 const SCHEDULES: u32 = 25;
 
@@ -86,6 +88,13 @@ pub fn fast_program(seed: u64, cpus: Option<u16>, number: u64) -> Program {
     Program::new(shape, nth_seed(seed, number))
 }
 
+/// The program of this number among those that are mostly calls.
+pub fn calls_program(seed: u64, cpus: Option<u16>, number: u64) -> Program {
+    let (calm, others) = CALLS;
+    let shape = Shape { mode: Mode::Calls, cpus: cpus.unwrap_or(2), calm, others };
+    Program::new(shape, nth_seed(seed, number))
+}
+
 /// The program of this number among those of explore mode: about one thing after the other, or always about `theme`, with two CPUs and
 /// with three, with short beginnings and long ones.
 pub fn explored_program(seed: u64, cpus: Option<u16>, theme: Option<Theme>, number: u64) -> Program {
@@ -148,8 +157,8 @@ pub fn replay<I: Isa>(program: &Program, token: Option<&pagewright_check::Token>
     let (isa, whole) = (I::KIND, Program::new(program.shape, program.seed));
     let bug = |findings, token, attempt| Bug { isa, program: program.clone(), whole, token, findings, attempt };
     match (program.shape.mode, token) {
-        (Mode::Fast, Some(_)) => Err(ReplayError::NoSchedule),
-        (Mode::Fast, None) => {
+        (Mode::Fast | Mode::Calls, Some(_)) => Err(ReplayError::NoSchedule),
+        (Mode::Fast | Mode::Calls, None) => {
             let findings = fast::run::<I>(program)?.findings;
             Ok((!findings.is_empty()).then(|| bug(findings, None, None)))
         }

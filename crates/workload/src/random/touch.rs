@@ -69,7 +69,7 @@ impl<I: Isa> World<I> {
 
     /// The access reaches memory in this frame.
     #[inline]
-    fn reach(&self, cpu: CpuId, process: &Process<I>, va: VirtAddr, access: Access, pfn: Pfn) {
+    pub(super) fn reach(&self, cpu: CpuId, process: &Process<I>, va: VirtAddr, access: Access, pfn: Pfn) {
         let cell = &self.sim().ram()[((pfn.base().raw() + va.page_offset()) / 8) as usize];
         let (did, id) = (self.did(cpu), process.id());
         let verdict = match access {

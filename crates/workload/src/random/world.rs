@@ -22,8 +22,10 @@ use pagewright_sim::{MachineConfig, NodeConfig, Profile, Sim};
 use pagewright_sync::Arc;
 use pagewright_types::{CpuId, CpuMask, Errno, FileId, PAGE_SIZE, SpaceId};
 use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
 use std::num::NonZeroU32;
 use std::rc::Rc;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// One walk in so many loses an entry of its CPU, in fast mode.
@@ -43,9 +45,13 @@ pub(super) fn initial(index: u64, cell: u16) -> u64 {
 /// Pages of the file that were never cut off; shared with the device.
 type SharedCount = std::sync::Arc<AtomicU64>;
 
+/// What was written back, by page.
+pub(super) type Written = std::sync::Arc<Mutex<BTreeMap<u64, Vec<u8>>>>;
+
 /// The device behind the file: each cell of it differs, and what was cut off once is zero.
 struct Device {
     intact: SharedCount,
+    written: Written,
 }
 
 impl FileOps for Device {
@@ -54,10 +60,19 @@ impl FileOps for Device {
     }
 
     fn read_page(&self, index: u64, put: &mut dyn FnMut(u64, &[u8])) -> Result<(), Errno> {
-        if index < self.intact.load(Ordering::Relaxed) {
+        if let Some(bytes) = self.written.lock().expect("nobody has panicked with it").get(&index) {
+            put(0, bytes);
+        } else if index < self.intact.load(Ordering::Relaxed) {
             let cells: Vec<u8> = (0..512).flat_map(|cell| initial(index, cell).to_le_bytes()).collect();
             put(0, &cells);
         }
+        Ok(())
+    }
+
+    fn write_page(&self, index: u64, get: &mut dyn FnMut(u64, &mut [u8])) -> Result<(), Errno> {
+        let mut bytes = vec![0; PAGE_SIZE as usize];
+        get(0, &mut bytes);
+        self.written.lock().expect("nobody has panicked with it").insert(index, bytes);
         Ok(())
     }
 }
@@ -94,6 +109,7 @@ pub(super) struct World<I: Isa> {
     pub(super) window: Window,
     pub(super) file: Arc<FileObject<Sim<I>>>,
     pub(super) intact: SharedCount,
+    pub(super) written: Written,
     pub(super) truncating: Cell<bool>,
     /// In the order of their births.
     processes: RefCell<Vec<Rc<Process<I>>>>,
@@ -101,6 +117,8 @@ pub(super) struct World<I: Isa> {
     cpus: Vec<RefCell<Runs<I>>>,
     stores: Cell<u64>,
     shared: Cell<u32>,
+    /// Allocations refused when one was to fail.
+    starved: Cell<Option<u64>>,
     /// The gauges before there was any process.
     levels: Vec<u64>,
 }
@@ -120,6 +138,7 @@ fn machine<I: Isa>(shape: Shape, seed: u64) -> Result<MachineConfig, LabError> {
     config.seed = seed;
     let bytes = match shape.mode {
         Mode::Fast => 32 << 20,
+        Mode::Calls => 16 << 20,
         Mode::Explore(_) => 8 << 20,
     };
     config.nodes = vec![NodeConfig { bytes, cpus: CpuMask::EMPTY }];
@@ -132,12 +151,13 @@ impl<I: Isa> World<I> {
     pub(super) fn new(shape: Shape, seed: u64) -> Result<Self, LabError> {
         let bench = Bench::new(machine::<I>(shape, seed)?)?;
         let lab = Lab::over(bench.sim().clone(), Knobs::default())?;
-        if shape.mode == Mode::Fast {
+        if !matches!(shape.mode, Mode::Explore(_)) {
             bench.sim().evict_at_random(Some(EVICT_ONE_IN));
         }
         let levels = levels(&lab);
         let intact = SharedCount::new(AtomicU64::new(FILE_PAGES));
-        let device = Device { intact: SharedCount::clone(&intact) };
+        let written = Written::default();
+        let device = Device { intact: SharedCount::clone(&intact), written: Written::clone(&written) };
         let add = |mm: &Mm<Sim<I>>| mm.add_file("/file", Kind::File(Box::new(device)), FILE_PAGES * PAGE_SIZE);
         let file = lab.on(CpuId::new(0), add).map_err(LabError::Start)?;
         let mut spec = Spec::new(I::USER_END, false);
@@ -150,12 +170,14 @@ impl<I: Isa> World<I> {
             window: Window::of(shape.mode),
             file,
             intact,
+            written,
             truncating: Cell::new(false),
             processes: RefCell::default(),
             forks: Cell::new(0),
             cpus: (0..shape.cpus).map(|_| RefCell::new(Runs::Nothing)).collect(),
             stores: Cell::new(0),
             shared: Cell::new(FIRST_SHARED),
+            starved: Cell::new(None),
             levels,
         };
         world.start(CpuId::new(0)).map_err(LabError::Start)?;
@@ -164,6 +186,11 @@ impl<I: Isa> World<I> {
 
     pub(super) fn sim(&self) -> &Sim<I> {
         self.bench.sim()
+    }
+
+    /// Whether an allocation that is to fail has not yet been asked for.
+    pub(super) fn is_starving(&self) -> bool {
+        self.starved.get() == Some(self.sim().refused_allocations())
     }
 
     pub(super) fn did(&self, cpu: CpuId) -> Did {
@@ -269,6 +296,7 @@ impl<I: Isa> World<I> {
             }
             Operation::Lazy => self.run_kernel_thread(cpu),
             Operation::Starve { after } => {
+                self.starved.set(Some(self.sim().refused_allocations()));
                 self.sim().fail_allocation_after(after, pagewright_sim::Refusal::One);
             }
             Operation::Exit { lazily } => self.exit(cpu, lazily),
@@ -285,6 +313,7 @@ impl<I: Isa> World<I> {
                 }
             }
             Operation::Roam { start, pages, times, seed } => self.roam(cpu, (start, pages), times, seed),
+            Operation::Syscall(call) => self.syscall(cpu, call),
         }
     }
 

@@ -1,0 +1,191 @@
+//! `madvise`, page by page (`madvise_walk_vmas`): holes are passed over and are an error in the end; a page that can't take the advice ends it.
+
+use super::super::file::Files;
+use super::super::page::{Lock, Mapped, Source, Traits};
+use super::super::{Process, Spec};
+use super::{Change, Course, pages};
+use crate::spec::Answer;
+use pagewright_types::{Errno, PageRange, Rights, VirtAddr};
+
+macro_rules! advice {
+    ($($name:ident = $number:literal),* $(,)?) => {
+        $(const $name: u32 = $number;)*
+
+        fn is_known(advice: u32) -> bool {
+            [$($name),*].contains(&advice)
+        }
+
+        /// What the call with this advice is called.
+        pub(super) const fn name(advice: u32) -> &'static str {
+            match advice {
+                $($name => concat!("madvise(MADV_", stringify!($name), ")"),)*
+                _ => "madvise(unknown)",
+            }
+        }
+    };
+}
+
+// `include/uapi/asm-generic/mman-common.h`. What needs KSM, huge pages or memory failure is not known to a kernel without them.
+advice! {
+    NORMAL = 0,
+    RANDOM = 1,
+    SEQUENTIAL = 2,
+    WILLNEED = 3,
+    DONTNEED = 4,
+    FREE = 8,
+    REMOVE = 9,
+    DONTFORK = 10,
+    DOFORK = 11,
+    DONTDUMP = 16,
+    DODUMP = 17,
+    WIPEONFORK = 18,
+    KEEPONFORK = 19,
+    COLD = 20,
+    PAGEOUT = 21,
+    POPULATE_READ = 22,
+    POPULATE_WRITE = 23,
+    DONTNEED_LOCKED = 24,
+    GUARD_INSTALL = 102,
+    GUARD_REMOVE = 103,
+}
+
+/// Advice that throws contents away, here or in a child (`is_discard`).
+fn discards(advice: u32) -> bool {
+    [DONTNEED, FREE, REMOVE, DONTFORK, WIPEONFORK, DONTNEED_LOCKED, GUARD_INSTALL].contains(&advice)
+}
+
+/// Why a page can't take the advice.
+fn refusal(map: &Mapped, advice: u32, files: &Files) -> Option<Errno> {
+    let anonymous = map.source == Source::Anon;
+    if discards(advice) && map.traits.sealed && anonymous && !map.rights.contains(Rights::WRITE) {
+        return Some(Errno::EPERM);
+    }
+    let locked = map.traits.lock != Lock::No;
+    let unfit = match advice {
+        DONTNEED | COLD | PAGEOUT | GUARD_INSTALL => locked,
+        FREE => locked || !anonymous,
+        REMOVE => locked || anonymous,
+        WIPEONFORK => !anonymous || map.shared,
+        _ => false,
+    };
+    if unfit {
+        return Some(Errno::EINVAL);
+    }
+    if advice != REMOVE {
+        return None;
+    }
+    if !map.shared || !map.most.contains(Rights::WRITE) {
+        return Some(Errno::EACCES);
+    }
+    match map.source {
+        Source::File { file, .. } if !files.0.get(&file).is_some_and(|file| file.shmem) => Some(Errno::EOPNOTSUPP),
+        Source::File { .. } | Source::Anon => None,
+    }
+}
+
+/// What taking the advice does to a page.
+fn change(map: &Mapped, advice: u32) -> Option<Change> {
+    let traits = map.traits;
+    Some(match advice {
+        NORMAL | RANDOM | SEQUENTIAL => Change::Traits(Traits { order: advice as u8, ..traits }),
+        DONTFORK | DOFORK => Change::Traits(Traits { unforked: advice == DONTFORK, ..traits }),
+        DONTDUMP | DODUMP => Change::Traits(Traits { undumped: advice == DONTDUMP, ..traits }),
+        WIPEONFORK | KEEPONFORK => Change::Traits(Traits { wiped: advice == WIPEONFORK, ..traits }),
+        DONTNEED | DONTNEED_LOCKED => Change::Drop,
+        FREE => Change::Free,
+        REMOVE => Change::Punch,
+        GUARD_INSTALL => Change::Guard,
+        GUARD_REMOVE => Change::Unguard,
+        POPULATE_WRITE => Change::Copy,
+        _ => return None,
+    })
+}
+
+impl Spec {
+    pub(super) fn advised(&self, process: &Process, addr: VirtAddr, len: u64, advice: u32) -> Course {
+        match pages(addr, len) {
+            Some(_) if !is_known(advice) => Course::failed(Errno::EINVAL),
+            Some(range) => process.advised(range, advice, &self.files),
+            None => Course::failed(Errno::EINVAL),
+        }
+    }
+
+    /// Each range in turn, until one fails; if that is not the first, the bytes before it are the answer.
+    pub(super) fn advised_ranges(&self, process: &Process, ranges: [(VirtAddr, u64); 2], advice: u32) -> Course {
+        if !is_known(advice) || ranges.iter().any(|(_, len)| *len > i64::MAX as u64) {
+            return Course::failed(Errno::EINVAL);
+        }
+        let outside = |(addr, len): &(VirtAddr, u64)| addr.checked_add(*len).is_none_or(|end| end > self.user_end);
+        if ranges.iter().any(outside) {
+            return Course::failed(Errno::EFAULT);
+        }
+        let mut changes = Vec::new();
+        let (mut bytes, total) = (0, ranges[0].1 + ranges[1].1);
+        for (addr, len) in ranges {
+            if bytes == total {
+                break;
+            }
+            // What the first range does to pages is seen by the second only where both are the same.
+            let course = self.advised(process, addr, len, advice);
+            changes.extend(course.changes);
+            match course.answer {
+                Answer::Failed(errno) if bytes == 0 => return Course { answer: Answer::Failed(errno), changes },
+                Answer::Failed(_) => break,
+                _ => bytes += len,
+            }
+        }
+        Course { answer: Answer::Bytes(bytes), changes }
+    }
+}
+
+impl Process {
+    fn advised(&self, range: PageRange, advice: u32, files: &Files) -> Course {
+        if advice == POPULATE_READ || advice == POPULATE_WRITE {
+            return self.populated(range, advice, files);
+        }
+        let (mapped, whole) = self.mapped_in(range);
+        let mut changes = Vec::new();
+        for (index, map) in mapped {
+            if let Some(errno) = refusal(&map, advice, files) {
+                return Course { answer: Answer::Failed(errno), changes };
+            }
+            changes.extend(change(&map, advice).map(|change| (index, change)));
+        }
+        let answer = if whole { Answer::Done } else { Answer::Failed(Errno::ENOMEM) };
+        Course { answer, changes }
+    }
+
+    /// Page by page, up to the first that can't be had.
+    fn populated(&self, range: PageRange, advice: u32, files: &Files) -> Course {
+        let needed = if advice == POPULATE_WRITE { Rights::WRITE } else { Rights::READ };
+        let mut changes = Vec::new();
+        let mut next = range.start().page_index();
+        for (index, map) in self.mapped_in(range).0 {
+            if index != next {
+                break;
+            }
+            next += 1;
+            let errno = if !map.rights.contains(needed) {
+                Some(Errno::EINVAL)
+            } else if map.traits.guarded || is_past_end(&map, files) {
+                Some(Errno::EFAULT)
+            } else {
+                None
+            };
+            if let Some(errno) = errno {
+                return Course { answer: Answer::Failed(errno), changes };
+            }
+            changes.extend(change(&map, advice).map(|change| (index, change)));
+        }
+        let whole = next == range.end().page_index();
+        Course { answer: if whole { Answer::Done } else { Answer::Failed(Errno::ENOMEM) }, changes }
+    }
+}
+
+/// Whether an access would get `SIGBUS`.
+pub(super) fn is_past_end(map: &Mapped, files: &Files) -> bool {
+    match map.source {
+        Source::Anon => false,
+        Source::File { file, index } => files.0.get(&file).is_none_or(|file| !file.has(index).0),
+    }
+}

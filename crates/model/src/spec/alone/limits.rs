@@ -1,0 +1,221 @@
+//! What a process may have at most, and what is sealed: why calls fail that could otherwise be made.
+
+use super::super::Process;
+use super::super::call::{Call, Place, Plan};
+use super::super::page::{Effect, Lock, Mapped};
+use pagewright_types::{Errno, PAGE_SIZE, PageRange, Rights, VirtAddr};
+
+/// The limits of `setrlimit` that are about memory, in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// `RLIMIT_DATA`.
+    pub data: u64,
+    /// `RLIMIT_STACK`.
+    pub stack: u64,
+    /// `RLIMIT_MEMLOCK`.
+    pub locked: u64,
+    /// `RLIMIT_AS`.
+    pub space: u64,
+}
+
+impl Default for Limits {
+    /// As Linux starts its first process.
+    fn default() -> Self {
+        Self { data: u64::MAX, stack: 8 << 20, locked: 8 << 20, space: u64::MAX }
+    }
+}
+
+impl Limits {
+    /// Sets the limit with Linux's number `resource`.
+    pub(super) fn set(&mut self, resource: u32, bytes: u64) {
+        match resource {
+            2 => self.data = bytes,
+            3 => self.stack = bytes,
+            8 => self.locked = bytes,
+            9 => self.space = bytes,
+            _ => {}
+        }
+    }
+}
+
+/// Pages of a process, or of a part of it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Totals {
+    pub(super) pages: u64,
+    /// Writable, private, no stack.
+    pub(super) data: u64,
+    pub(super) locked: u64,
+}
+
+/// Why a call can't be made, or not to its end.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(in super::super) struct Bar {
+    /// Answers that limits and seals may give.
+    pub(in super::super) may: [Option<Errno>; 3],
+    /// One of them is the answer.
+    pub(in super::super) must: bool,
+    /// Of `mprotect`: behind its range, as far as it is judged, lies something sealed.
+    pub(in super::super) sealed_after: bool,
+}
+
+impl Bar {
+    fn must(may: [Option<Errno>; 3]) -> Self {
+        Self { may, must: may.iter().any(Option::is_some), sealed_after: false }
+    }
+}
+
+fn exceeds(pages: u64, limit: u64) -> bool {
+    pages > limit / PAGE_SIZE
+}
+
+/// Whether a page counts as data.
+pub(super) fn is_data(map: &Mapped) -> bool {
+    map.rights.contains(Rights::WRITE) && !map.shared && !map.traits.grows
+}
+
+impl Process {
+    /// What is mapped in all.
+    pub(super) fn totals(&self) -> Totals {
+        total(self.all_mapped().iter().map(|(_, map)| map))
+    }
+
+    /// What is mapped in `range`.
+    pub(super) fn totals_in(&self, range: PageRange) -> Totals {
+        total(self.mapped_in(range).0.iter().map(|(_, map)| map))
+    }
+
+    /// Whether anything in `range` is sealed.
+    pub(super) fn is_sealed(&self, range: PageRange) -> bool {
+        self.mapped_in(range).0.iter().any(|(_, map)| map.traits.sealed)
+    }
+
+    /// Whether `pages` more pages like `map` are too many for the address space, or as data, once `less` are gone.
+    pub(super) fn is_too_much(&self, map: &Mapped, pages: u64, less: u64) -> bool {
+        let (totals, limits) = (self.totals(), self.limits);
+        let then = |now: u64| (now + pages).saturating_sub(less);
+        exceeds(then(totals.pages), limits.space) || is_data(map) && exceeds(then(totals.data), limits.data)
+    }
+
+    /// Whether `pages` more locked pages are too many.
+    pub(super) fn is_too_much_locked(&self, pages: u64) -> bool {
+        exceeds(self.totals().locked.saturating_add(pages), self.limits.locked)
+    }
+
+    /// Whether locking is forbidden altogether.
+    pub(super) fn may_not_lock(&self) -> bool {
+        self.limits.locked == 0
+    }
+
+    /// What limits and seals have to say to a call that is about to begin; how what it maps is locked, and how far `mprotect` gets.
+    pub(in super::super) fn bar(&self, call: Call, plan: Plan) -> (Plan, Bar) {
+        let (plan, bar) = self.bar_if_clear(call, plan);
+        if self.is_clear() || bar.sealed_after {
+            return (plan, bar);
+        }
+        // How much there is, is in doubt. Only what is sealed is not.
+        let sealed = bar.must && bar.may.contains(&Some(Errno::EPERM));
+        let limited = self.limits.data != u64::MAX || self.limits.space != u64::MAX;
+        let may = [
+            sealed.then_some(Errno::EPERM),
+            (limited || bar.may.contains(&Some(Errno::ENOMEM))).then_some(Errno::ENOMEM),
+            (self.limits.locked < self.pages.len() as u64 * PAGE_SIZE * 2).then_some(Errno::EAGAIN),
+        ];
+        (plan, Bar { may, must: sealed, sealed_after: false })
+    }
+
+    fn bar_if_clear(&self, call: Call, plan: Plan) -> (Plan, Bar) {
+        match (call, plan) {
+            (Call::Mmap { place, .. }, Plan::Acts(Effect::Map { range, first })) => {
+                let (first, bar) = self.bar_mmap(first, range.pages(), Some(range));
+                // What is there keeps it out before anything else does.
+                let taken = matches!(place, Place::Vacant(_)) && self.totals_in(range).pages > 0;
+                let bar = if taken { Bar::default() } else { bar };
+                (Plan::Acts(Effect::Map { range, first }), bar)
+            }
+            (Call::Mmap { len, traits, .. }, Plan::Refused(_)) => {
+                // Which of several reasons is told is nobody's concern.
+                let locks = traits.lock != Lock::No || self.future != Lock::No;
+                let asked = traits.lock != Lock::No && self.may_not_lock();
+                let many = locks && self.is_too_much_locked(len / PAGE_SIZE);
+                (
+                    plan,
+                    Bar { may: [asked.then_some(Errno::EPERM), many.then_some(Errno::EAGAIN), None], ..Bar::default() },
+                )
+            }
+            (Call::Mmap { .. }, Plan::Places { pages, first }) => {
+                let (first, bar) = self.bar_mmap(first, pages, None);
+                (Plan::Places { pages, first }, bar)
+            }
+            (Call::Munmap { .. }, Plan::Acts(Effect::Unmap { range })) => {
+                let sealed = self.is_sealed(range).then_some(Errno::EPERM);
+                (plan, Bar::must([sealed, None, None]))
+            }
+            (Call::Mprotect { .. }, Plan::Acts(Effect::Protect { range, rights })) => self.bar_mprotect(range, rights),
+            (Call::Brk { to }, Plan::Acts(effect)) => self.bar_brk(to, effect),
+            (Call::Brk { to }, Plan::Idle) => (plan, self.bar_brk(to, Effect::None).1),
+            (_, plan) => (plan, Bar::default()),
+        }
+    }
+
+    fn bar_mmap(&self, first: Mapped, pages: u64, range: Option<PageRange>) -> (Mapped, Bar) {
+        let asked = first.traits.lock != Lock::No;
+        let lock = if asked { Lock::Now } else { self.future };
+        let lock = if asked && self.future == Lock::OnFault { Lock::OnFault } else { lock };
+        let mut first = first;
+        first.traits.lock = lock;
+        let there = range.map_or(0, |range| self.totals_in(range).pages);
+        let mut may = [None; 3];
+        let sealed = range.is_some_and(|range| self.is_sealed(range));
+        if asked && self.may_not_lock() || sealed {
+            may[0] = Some(Errno::EPERM);
+        }
+        if lock != Lock::No && self.is_too_much_locked(pages) {
+            may[1] = Some(Errno::EAGAIN);
+        }
+        if self.is_too_much(&first, pages, there) {
+            may[2] = Some(Errno::ENOMEM);
+        }
+        (first, Bar::must(may))
+    }
+
+    fn bar_mprotect(&self, range: PageRange, rights: Rights) -> (Plan, Bar) {
+        let mut bar = Bar::default();
+        let (mapped, _) = self.mapped_in(range);
+        // What turns into data may be too much, mapping by mapping.
+        let more = mapped.iter().filter(|(_, map)| !is_data(map) && is_data(&Mapped { rights, ..*map })).count();
+        if more > 0 && exceeds(self.totals().data + mapped.len() as u64, self.limits.data) {
+            bar.may[0] = Some(Errno::ENOMEM);
+        }
+        let sealed = mapped.iter().find(|(_, map)| map.traits.sealed && map.most.contains(rights));
+        let Some((index, _)) = sealed else { return (Plan::Acts(Effect::Protect { range, rights }), bar) };
+        let end = VirtAddr::from_page_index(*index);
+        if end == range.start() {
+            return (Plan::Acts(Effect::None), Bar::must([Some(Errno::EPERM), None, None]));
+        }
+        bar.sealed_after = true;
+        (Plan::Acts(Effect::Protect { range: PageRange::new(range.start(), end), rights }), bar)
+    }
+
+    fn bar_brk(&self, to: VirtAddr, effect: Effect) -> (Plan, Bar) {
+        let too_long = to.since(self.heap_start) > self.limits.data;
+        let (effect, barred) = match effect {
+            Effect::Map { range, mut first } => {
+                first.traits.lock = self.future;
+                let locks = self.future != Lock::No && self.is_too_much_locked(range.pages());
+                (Effect::Map { range, first }, locks || self.is_too_much(&first, range.pages(), 0))
+            }
+            Effect::Unmap { range } => (effect, self.is_sealed(range)),
+            Effect::None | Effect::Protect { .. } | Effect::Drop { .. } => (effect, false),
+        };
+        let errno = (too_long || barred).then_some(Errno::ENOMEM);
+        (Plan::Acts(effect), Bar::must([errno, None, None]))
+    }
+}
+
+fn total<'a>(maps: impl Iterator<Item = &'a Mapped>) -> Totals {
+    maps.fold(Totals::default(), |sum, map| Totals {
+        pages: sum.pages + 1,
+        data: sum.data + u64::from(is_data(map)),
+        locked: sum.locked + u64::from(map.traits.lock != Lock::No),
+    })
+}

@@ -1,0 +1,202 @@
+//! `mlock` and its kin; `mseal`, `msync` and `mincore`, which ask the same of a range.
+
+use super::super::Process;
+use super::super::file::Files;
+use super::super::page::{Lock, Mapped, Traits};
+use super::advise::is_past_end;
+use super::{Change, Course, pages, rounded};
+use crate::spec::{Answer, Spec, Verdict};
+use crate::violation::{Did, Misread};
+use pagewright_types::{Errno, PAGE_SIZE, PageRange, SpaceId, VirtAddr};
+
+/// `MCL_*`.
+const CURRENT: u32 = 1;
+const FUTURE: u32 = 2;
+const ONFAULT: u32 = 4;
+
+/// The pages that bytes touch: their start and length. A length that wraps is a short one.
+pub(super) fn touched(addr: VirtAddr, len: u64) -> (VirtAddr, u64) {
+    let start = addr.align_down(PAGE_SIZE);
+    (start, rounded(len.wrapping_add(addr.since(start))))
+}
+
+fn relocked(map: &Mapped, lock: Lock) -> Change {
+    Change::Traits(Traits { lock, ..map.traits })
+}
+
+impl Process {
+    pub(super) fn lock(&self, files: &Files, addr: VirtAddr, len: u64, flags: u32) -> Course {
+        if flags > 1 {
+            return Course::failed(Errno::EINVAL);
+        }
+        if self.may_not_lock() {
+            return Course::failed(Errno::EPERM);
+        }
+        let (start, len) = touched(addr, len);
+        let range = pages(start, len);
+        let already = range.map_or(0, |range| self.totals_in(range).locked);
+        let more = (self.totals().locked + len / PAGE_SIZE).saturating_sub(already);
+        if more > self.limits.locked / PAGE_SIZE {
+            return Course::failed(Errno::ENOMEM);
+        }
+        let Some(range) = range else { return Course::failed(Errno::EINVAL) };
+        let lock = if flags == 1 { Lock::OnFault } else { Lock::Now };
+        let course = self.relock(range, lock);
+        if course.answer != Answer::Done || lock == Lock::OnFault {
+            return course;
+        }
+        self.brought_in(range, course, files)
+    }
+
+    /// After a lock, all pages are faulted in, up to the first that can't be.
+    fn brought_in(&self, range: PageRange, course: Course, files: &Files) -> Course {
+        let mut course = course;
+        for (index, map) in self.mapped_in(range).0 {
+            if map.rights.is_empty() || map.traits.guarded || is_past_end(&map, files) {
+                return course.ends(Answer::Failed(Errno::ENOMEM));
+            }
+            course.changes.push((index, Change::Copy));
+        }
+        course
+    }
+
+    /// Up to the first hole.
+    fn relock(&self, range: PageRange, lock: Lock) -> Course {
+        let (mut changes, mut next) = (Vec::new(), range.start().page_index());
+        for (index, map) in self.mapped_in(range).0 {
+            if index != next {
+                break;
+            }
+            next += 1;
+            changes.push((index, relocked(&map, lock)));
+        }
+        let whole = next == range.end().page_index();
+        Course { answer: if whole { Answer::Done } else { Answer::Failed(Errno::ENOMEM) }, changes }
+    }
+
+    pub(super) fn unlock(&self, addr: VirtAddr, len: u64) -> Course {
+        let (start, len) = touched(addr, len);
+        match pages(start, len) {
+            Some(range) => self.relock(range, Lock::No),
+            None => Course::failed(Errno::EINVAL),
+        }
+    }
+
+    pub(super) fn lock_all(&self, flags: u32) -> Course {
+        if flags == 0 || flags > (CURRENT | FUTURE | ONFAULT) || flags == ONFAULT {
+            return Course::failed(Errno::EINVAL);
+        }
+        if self.may_not_lock() {
+            return Course::failed(Errno::EPERM);
+        }
+        if flags & CURRENT == 0 {
+            return Course::done();
+        }
+        if self.totals().pages > self.limits.locked / PAGE_SIZE {
+            return Course::failed(Errno::ENOMEM);
+        }
+        let lock = if flags & ONFAULT == 0 { Lock::Now } else { Lock::OnFault };
+        let mut course = Course::done();
+        for (index, map) in self.all_mapped() {
+            course.changes.push((index, relocked(&map, lock)));
+            // Faulted in as far as possible, and nobody says how far that was.
+            if lock == Lock::Now {
+                course.changes.push((index, Change::MayCopy));
+            }
+        }
+        course
+    }
+
+    pub(super) fn unlock_all(&self) -> Course {
+        let changes = self.all_mapped().iter().map(|(index, map)| (*index, relocked(map, Lock::No))).collect();
+        Course { answer: Answer::Done, changes }
+    }
+
+    /// What `mlockall` says of what is not mapped yet.
+    pub(super) fn lock_future(&mut self, flags: u32, answer: Answer) {
+        if answer == Answer::Done {
+            self.future = match (flags & FUTURE != 0, flags & ONFAULT != 0) {
+                (false, _) => Lock::No,
+                (true, false) => Lock::Now,
+                (true, true) => Lock::OnFault,
+            };
+        }
+    }
+
+    pub(super) fn seal(&self, addr: VirtAddr, len: u64, flags: u32) -> Course {
+        let Some(range) = pages(addr, len).filter(|_| flags == 0) else { return Course::failed(Errno::EINVAL) };
+        let (mapped, whole) = self.mapped_in(range);
+        if !whole {
+            return Course::failed(Errno::ENOMEM);
+        }
+        let sealed = |map: &Mapped| Change::Traits(Traits { sealed: true, ..map.traits });
+        Course { answer: Answer::Done, changes: mapped.iter().map(|(index, map)| (*index, sealed(map))).collect() }
+    }
+
+    /// `msync`: what is stored is seen by everybody at once, so nothing changes.
+    pub(super) fn sync(&self, addr: VirtAddr, len: u64, flags: u32) -> Course {
+        let (asynchronously, invalidate, synchronously) = (1, 2, 4);
+        let both = asynchronously | synchronously;
+        if flags > 7 || flags & both == both || !addr.is_page_aligned() {
+            return Course::failed(Errno::EINVAL);
+        }
+        let Some(range) = pages(addr, rounded(len)) else { return Course::failed(Errno::ENOMEM) };
+        let (mut next, mut hole) = (range.start().page_index(), false);
+        for (index, map) in self.mapped_in(range).0 {
+            if index != next {
+                hole = true;
+                if flags == asynchronously {
+                    break;
+                }
+            }
+            if flags & invalidate != 0 && map.traits.lock != Lock::No {
+                return Course::failed(Errno::EBUSY);
+            }
+            next = index + 1;
+        }
+        if hole || next < range.end().page_index() { Course::failed(Errno::ENOMEM) } else { Course::done() }
+    }
+
+    pub(super) fn ask_resident(&self, addr: VirtAddr, len: u64, user_end: VirtAddr) -> Course {
+        if !addr.is_page_aligned() {
+            return Course::failed(Errno::EINVAL);
+        }
+        match pages(addr, len).filter(|range| range.end() <= user_end) {
+            Some(range) if self.mapped_in(range).1 => Course::done(),
+            Some(_) | None => Course::failed(Errno::ENOMEM),
+        }
+    }
+}
+
+impl Spec {
+    /// Pages of `range` that are locked have been faulted in as far as possible.
+    pub(in super::super) fn bring_locked(&mut self, space: SpaceId, range: PageRange) {
+        let Self { processes, files, .. } = self;
+        let Some(process) = processes.get_mut(&space) else { return };
+        for index in process.existing(range) {
+            if process.mapped(index).is_some_and(|map| map.traits.lock == Lock::Now)
+                && let Some(page) = process.pages.get_mut(&index)
+            {
+                page.change(Change::MayCopy, true, files);
+            }
+        }
+    }
+
+    /// `mincore` has said whether the page of `va` is at hand. What a process has for itself is, because nothing takes it away.
+    ///
+    /// # Errors
+    /// A [`crate::Violation`] when it can't be so.
+    ///
+    /// # Panics
+    /// When the process is unknown.
+    pub fn resident(&self, did: Did, space: SpaceId, va: VirtAddr, resident: bool) -> Verdict {
+        let process = self.processes.get(&space).expect("a process that was told of and has not ended");
+        let page = process.pages.get(&va.page_index());
+        let has = page.is_some_and(|page| page.worlds.iter().all(|world| world.own.is_some()));
+        if resident || !has {
+            return Ok(());
+        }
+        let expected = format!("page {va} resident: it has contents of its own");
+        Err(Self::violation(did, Misread::Call { space, call: "mincore", got: Answer::Done, expected }))
+    }
+}

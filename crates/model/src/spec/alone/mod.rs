@@ -1,0 +1,351 @@
+//! Calls that have their process for themselves while they are under way, and what limits and seals mean for the others.
+//!
+//! - [`Alone`] – the calls. `advise`, `lock`, `remap`: what they do, page by page. `limits`: what may not be passed. `grow`: stacks.
+//! - [`Change`] – what becomes of one page. Where memory may fail in the middle of a call, a change *may* have been made.
+//!
+//! Mappings are not known here, pages are. Where a call asks whether pages are one mapping (`mremap`), pages that differ surely are not, pages
+//! that one call mapped and none has parted since surely are, and of others both answers are right ([`Process::sew`]).
+//!
+//! Not guaranteed: what may be asked of a page that `MADV_FREE` has given away. There is no reclaim: a page that was seen to be whole after it
+//! stays so.
+
+mod advise;
+mod grow;
+mod limits;
+mod lock;
+mod remap;
+
+pub(super) use limits::Bar;
+pub use limits::Limits;
+
+use super::call::Answer;
+use super::file::Files;
+use super::page::{Mapped, Page, Source, Traits, World};
+use super::{Process, Spec};
+use crate::violation::Did;
+use pagewright_types::{Errno, PAGE_SIZE, PageRange, Rights, SpaceId, VirtAddr};
+
+/// A call that is alone in its process. Flags and advice are Linux's numbers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Alone {
+    /// `mremap(2)`.
+    Remap {
+        /// Where it is.
+        addr: VirtAddr,
+        /// Its bytes.
+        old_len: u64,
+        /// The bytes wanted.
+        new_len: u64,
+        /// `MREMAP_*`.
+        flags: u32,
+        /// The place wanted.
+        new_addr: VirtAddr,
+    },
+    /// `madvise(2)`.
+    Advise {
+        /// Where.
+        addr: VirtAddr,
+        /// Bytes.
+        len: u64,
+        /// `MADV_*`.
+        advice: u32,
+    },
+    /// `process_madvise(2)` of one's own memory.
+    AdviseRanges {
+        /// Where, and bytes.
+        ranges: [(VirtAddr, u64); 2],
+        /// `MADV_*`.
+        advice: u32,
+    },
+    /// `mlock2(2)`.
+    Lock {
+        /// Where.
+        addr: VirtAddr,
+        /// Bytes.
+        len: u64,
+        /// `MLOCK_*`.
+        flags: u32,
+    },
+    /// `munlock(2)`.
+    Unlock {
+        /// Where.
+        addr: VirtAddr,
+        /// Bytes.
+        len: u64,
+    },
+    /// `mlockall(2)`.
+    LockAll {
+        /// `MCL_*`.
+        flags: u32,
+    },
+    /// `munlockall(2)`.
+    UnlockAll,
+    /// `msync(2)`.
+    Sync {
+        /// Where.
+        addr: VirtAddr,
+        /// Bytes.
+        len: u64,
+        /// `MS_*`.
+        flags: u32,
+    },
+    /// `mincore(2)`; what it says of each page is told with [`Spec::resident`].
+    Resident {
+        /// Where.
+        addr: VirtAddr,
+        /// Bytes.
+        len: u64,
+    },
+    /// `mseal(2)`.
+    Seal {
+        /// Where.
+        addr: VirtAddr,
+        /// Bytes.
+        len: u64,
+        /// There are none.
+        flags: u32,
+    },
+    /// `setrlimit(2)`.
+    Limit {
+        /// `RLIMIT_*`.
+        resource: u32,
+        /// Bytes.
+        bytes: u64,
+    },
+}
+
+impl Alone {
+    /// What users call it.
+    pub const fn name(&self) -> &'static str {
+        match self {
+            Self::Remap { .. } => "mremap",
+            Self::Advise { advice, .. } => advise::name(*advice),
+            Self::AdviseRanges { .. } => "process_madvise",
+            Self::Lock { .. } => "mlock2",
+            Self::Unlock { .. } => "munlock",
+            Self::LockAll { .. } => "mlockall",
+            Self::UnlockAll => "munlockall",
+            Self::Sync { .. } => "msync",
+            Self::Resident { .. } => "mincore",
+            Self::Seal { .. } => "mseal",
+            Self::Limit { .. } => "setrlimit",
+        }
+    }
+}
+
+/// What becomes of a page.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Change {
+    /// This is said of it from now on.
+    Traits(Traits),
+    /// Its private contents go.
+    Drop,
+    /// They may go.
+    Free,
+    /// They go, and nobody may touch it.
+    Guard,
+    /// It may be touched again.
+    Unguard,
+    /// It gets a private copy, if a store would give it one.
+    Copy,
+    /// It may have got one.
+    MayCopy,
+    /// What the shared memory behind it holds goes.
+    Punch,
+}
+
+/// What a call comes to: what it answers, and what becomes of which pages.
+struct Course {
+    answer: Answer,
+    changes: Vec<(u64, Change)>,
+}
+
+impl Course {
+    fn failed(errno: Errno) -> Self {
+        Self { answer: Answer::Failed(errno), changes: Vec::new() }
+    }
+
+    fn done() -> Self {
+        Self { answer: Answer::Done, changes: Vec::new() }
+    }
+
+    fn ends(self, answer: Answer) -> Self {
+        Self { answer, ..self }
+    }
+}
+
+/// Bytes rounded up to pages; a length that wraps is none, as with Linux's `PAGE_ALIGN`.
+fn rounded(len: u64) -> u64 {
+    len.wrapping_add(PAGE_SIZE - 1) / PAGE_SIZE * PAGE_SIZE
+}
+
+/// The pages of an argument, whose start must be a page's.
+fn pages(addr: VirtAddr, len: u64) -> Option<PageRange> {
+    PageRange::from_len(addr, len).ok()
+}
+
+fn indices(range: PageRange) -> impl Iterator<Item = u64> {
+    range.start().page_index()..range.end().page_index()
+}
+
+impl Process {
+    /// What is mapped at page `index`. Where that is in doubt, whoever makes calls has left this one out.
+    fn mapped(&self, index: u64) -> Option<Mapped> {
+        self.pages.get(&index)?.worlds.first()?.map
+    }
+
+    /// All that is mapped, in order.
+    fn all_mapped(&self) -> Vec<(u64, Mapped)> {
+        let mut all: Vec<(u64, Mapped)> =
+            self.pages.keys().filter_map(|index| Some((*index, self.mapped(*index)?))).collect();
+        all.sort_unstable_by_key(|(index, _)| *index);
+        all
+    }
+
+    /// Pages of `range` that are mapped, in order, and whether all are. A range may be far larger than what is mapped.
+    fn mapped_in(&self, range: PageRange) -> (Vec<(u64, Mapped)>, bool) {
+        let mut all = if range.pages() <= 1 << 12 {
+            indices(range).filter_map(|index| Some((index, self.mapped(index)?))).collect()
+        } else {
+            self.all_mapped()
+        };
+        all.retain(|(index, _)| range.contains(VirtAddr::from_page_index(*index)));
+        let whole = all.len() as u64 == range.pages();
+        (all, whole)
+    }
+
+    /// Whether it is beyond doubt what is mapped, and no call is under way.
+    fn is_clear(&self) -> bool {
+        self.pending.is_empty() && self.pages.values().all(|page| page.map().is_ok())
+    }
+}
+
+impl World {
+    fn changed(&self, change: Change, files: &Files) -> Self {
+        let with = |map: Mapped, traits| Some(Mapped { traits, ..map });
+        let mut world = self.clone();
+        let Some(map) = self.map else { return world };
+        match change {
+            Change::Traits(traits) => {
+                world.map = with(map, Traits { guarded: map.traits.guarded, ..traits });
+            }
+            Change::Drop | Change::Free => world.own = None,
+            Change::Guard => {
+                world.own = None;
+                world.map = with(map, Traits { guarded: true, ..map.traits });
+            }
+            Change::Unguard => world.map = with(map, Traits { guarded: false, ..map.traits }),
+            Change::Copy | Change::MayCopy => {
+                if let (Source::File { file, index }, None, false) = (map.source, &self.own, map.shared)
+                    && let Some(known) = files.0.get(&file)
+                    && map.rights.contains(Rights::WRITE)
+                    && known.has(index).0
+                {
+                    world.own = Some(known.page(file, index));
+                }
+            }
+            Change::Punch => {}
+        }
+        world
+    }
+}
+
+impl Page {
+    /// Makes a change, or one that may have been made.
+    fn change(&mut self, change: Change, surely: bool, files: &Files) {
+        let changed: Vec<World> = self.worlds.iter().map(|world| world.changed(change, files)).collect();
+        if surely && !matches!(change, Change::Free | Change::MayCopy) {
+            self.worlds.clear();
+        }
+        self.drops += 1;
+        for world in changed {
+            self.add(world);
+        }
+    }
+}
+
+impl Spec {
+    /// A call that was alone in its process has answered: judges the answer, and does what it did.
+    pub(super) fn alone(&mut self, did: Did, space: SpaceId, call: &Alone, answer: Answer) -> Result<(), String> {
+        let may_fail = self.memory_may_fail;
+        if let Alone::Remap { .. } = call {
+            return self.remapped(did, space, call, answer);
+        }
+        if let Alone::Limit { resource, bytes } = *call {
+            self.process(space).limits.set(resource, bytes);
+        }
+        let course = self.course(space, call);
+        let lacks = may_fail && matches!(answer, Answer::Failed(Errno::ENOMEM | Errno::EAGAIN) | Answer::Bytes(_));
+        let surely = course.answer == answer && !lacks;
+        if surely && let Alone::LockAll { flags } = *call {
+            self.process(space).lock_future(flags, answer);
+        }
+        if surely && *call == Alone::UnlockAll {
+            self.process(space).lock_future(0, answer);
+        }
+        if !surely && !lacks {
+            return Err(course.answer.to_string());
+        }
+        self.make(did, space, call.name(), &course.changes, surely);
+        self.process(space).seams_of(call);
+        Ok(())
+    }
+
+    /// What a call comes to if memory suffices.
+    fn course(&self, space: SpaceId, call: &Alone) -> Course {
+        let process = &self.processes[&space];
+        match *call {
+            Alone::Advise { addr, len, advice } => self.advised(process, addr, len, advice),
+            Alone::AdviseRanges { ranges, advice } => self.advised_ranges(process, ranges, advice),
+            Alone::Lock { addr, len, flags } => process.lock(&self.files, addr, len, flags),
+            Alone::Unlock { addr, len } => process.unlock(addr, len),
+            Alone::LockAll { flags } => process.lock_all(flags),
+            Alone::UnlockAll => process.unlock_all(),
+            Alone::Sync { addr, len, flags } => process.sync(addr, len, flags),
+            Alone::Resident { addr, len } => process.ask_resident(addr, len, self.user_end),
+            Alone::Seal { addr, len, flags } => process.seal(addr, len, flags),
+            Alone::Limit { .. } | Alone::Remap { .. } => Course::done(),
+        }
+    }
+
+    fn make(&mut self, did: Did, space: SpaceId, name: &'static str, changes: &[(u64, Change)], surely: bool) {
+        let Self { processes, files, .. } = self;
+        let process = processes.get_mut(&space).expect("a process that was told of and has not ended");
+        for (index, change) in changes {
+            let Some(page) = process.pages.get_mut(index) else { continue };
+            page.changed = Some((did, name));
+            if *change == Change::Punch {
+                let source = page.worlds.first().and_then(|world| world.map).map(|map| map.source);
+                if let Some(Source::File { file, index }) = source
+                    && let Some(file) = files.0.get_mut(&file)
+                {
+                    // Needs no memory.
+                    file.throw_away(index);
+                }
+            }
+            page.change(*change, surely, files);
+        }
+    }
+}
+
+impl Process {
+    /// A call about mappings may part them where its range begins and ends.
+    fn seams_of(&mut self, call: &Alone) {
+        let ranges = match *call {
+            Alone::Advise { addr, len, .. } | Alone::Seal { addr, len, .. } => [(addr, len), (addr, 0)],
+            Alone::AdviseRanges { ranges, .. } => ranges,
+            Alone::Lock { addr, len, .. } | Alone::Unlock { addr, len } => [lock::touched(addr, len), (addr, 0)],
+            Alone::LockAll { .. }
+            | Alone::UnlockAll
+            | Alone::Sync { .. }
+            | Alone::Resident { .. }
+            | Alone::Limit { .. }
+            | Alone::Remap { .. } => return,
+        };
+        for (addr, len) in ranges {
+            if let Some(range) = pages(addr, len).filter(|range| !range.is_empty()) {
+                self.sew(range);
+            }
+        }
+    }
+}

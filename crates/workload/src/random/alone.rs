@@ -1,0 +1,176 @@
+//! Calls that have their process for themselves: made with raw flags, and told to the reference memory.
+
+use super::operation::{Object, Where};
+use super::syscall::{Descriptor, Syscall};
+use super::world::{Process, World};
+use pagewright_arch::Isa;
+use pagewright_mm::gup::{Contents, GupFlags};
+use pagewright_mm::space::{Resource, SyncFlags, Whose};
+use pagewright_mm::{Advice, LockAllFlags, LockFlags, MapFlags, Mm, MmError, RemapFlags, RemapRequest, Space};
+use pagewright_model::spec::{Alone, Answer, Call, Lock, Traits};
+use pagewright_sim::Sim;
+use pagewright_types::{Access, CpuId, PAGE_SIZE, PageRange, Rights, VirtAddr};
+
+/// Pages that `mincore` is asked about at most.
+const MOST_BYTES: u64 = 1 << 20;
+
+/// What the reference memory is told of a call, if it knows such calls.
+fn told(call: Syscall) -> Option<Alone> {
+    Some(match call {
+        Syscall::Remap { addr, old_len, new_len, flags, new_addr } => {
+            Alone::Remap { addr, old_len, new_len, flags, new_addr }
+        }
+        Syscall::Advise { addr, len, advice } => Alone::Advise { addr, len, advice },
+        Syscall::AdviseRanges { ranges, advice } => Alone::AdviseRanges { ranges, advice },
+        Syscall::Lock { addr, len, flags } => Alone::Lock { addr, len, flags },
+        Syscall::Unlock { addr, len } => Alone::Unlock { addr, len },
+        Syscall::LockAll { flags } => Alone::LockAll { flags },
+        Syscall::UnlockAll => Alone::UnlockAll,
+        Syscall::Sync { addr, len, flags } => Alone::Sync { addr, len, flags },
+        Syscall::Resident { addr, len } => Alone::Resident { addr, len },
+        Syscall::Seal { addr, len, flags } => Alone::Seal { addr, len, flags },
+        Syscall::Limit { resource, bytes } => Alone::Limit { resource, bytes },
+        Syscall::Map { .. }
+        | Syscall::Allocate { .. }
+        | Syscall::AddSeals { .. }
+        | Syscall::GetSeals
+        | Syscall::Read { .. }
+        | Syscall::Write { .. }
+        | Syscall::ReadOther { .. }
+        | Syscall::Maps => return None,
+    })
+}
+
+fn make<I: Isa>(mm: &Mm<Sim<I>>, space: &Space<Sim<I>>, call: Alone, vec: &mut [u8]) -> Result<Answer, MmError> {
+    let done = |()| Answer::Done;
+    match call {
+        Alone::Remap { addr, old_len, new_len, flags, new_addr } => {
+            let flags = RemapFlags::from_bits_retain(flags);
+            mm.mremap(space, &RemapRequest { addr, old_len, new_len, flags, new_addr }).map(Answer::Mapped)
+        }
+        Alone::Advise { addr, len, advice } => {
+            Advice::from_raw(advice).and_then(|advice| mm.madvise(space, addr, len, advice)).map(done)
+        }
+        Alone::AdviseRanges { ranges, advice } => Advice::from_raw(advice)
+            .and_then(|advice| mm.process_madvise(space, Whose::Own, &ranges, advice))
+            .map(Answer::Bytes),
+        Alone::Lock { addr, len, flags } => mm.mlock2(space, addr, len, LockFlags::from_bits_retain(flags)).map(done),
+        Alone::Unlock { addr, len } => mm.munlock(space, addr, len).map(done),
+        Alone::LockAll { flags } => mm.mlockall(space, LockAllFlags::from_bits_retain(flags)).map(done),
+        Alone::UnlockAll => {
+            mm.munlockall(space);
+            Ok(Answer::Done)
+        }
+        Alone::Sync { addr, len, flags } => mm.msync(space, addr, len, SyncFlags::from_bits_retain(flags)).map(done),
+        Alone::Resident { addr, len } => mm.mincore(space, addr, len, vec).map(done),
+        Alone::Seal { addr, len, flags } => mm.mseal(space, addr, len, flags).map(done),
+        Alone::Limit { resource, bytes } => {
+            let limits = *space.map().read().limits();
+            let limits = Resource::from_raw(resource).map_or(limits, |resource| limits.with(resource, bytes));
+            mm.set_limits(space, limits);
+            Ok(Answer::Done)
+        }
+    }
+}
+
+impl<I: Isa> World<I> {
+    /// Makes a call that has its process for itself, unless it can't be foretold how far it gets.
+    pub(super) fn syscall(&self, cpu: CpuId, call: Syscall) {
+        let Some(process) = self.enter(cpu) else { return };
+        match (told(call), call) {
+            (Some(call), _) if self.spec.borrow().judges(process.id(), &call, self.is_starving()) => {
+                self.call_alone(cpu, &process, call);
+            }
+            (None, Syscall::Map { addr, len, prot, flags, file, offset }) => {
+                self.map_raw(cpu, &process, (addr, len, prot), flags, (file, offset));
+            }
+            (None, Syscall::ReadOther { process: place, addr, len }) => self.look_into(cpu, place, addr, len),
+            (_, _) => self.done.borrow_mut().leave_out(),
+        }
+    }
+
+    fn call_alone(&self, cpu: CpuId, process: &Process<I>, call: Alone) {
+        let (space, mut asked) = (&process.space, None);
+        self.call(cpu, process, Call::Alone(call), |mm| {
+            let mut vec = match call {
+                Alone::Resident { len, .. } => vec![0; len.min(MOST_BYTES).div_ceil(PAGE_SIZE) as usize],
+                _ => Vec::new(),
+            };
+            let answer = make(mm, space, call, &mut vec)?;
+            asked = Some(vec);
+            Ok(answer)
+        });
+        if let (Alone::Resident { addr, .. }, Some(vec)) = (call, asked) {
+            for (va, resident) in (0..).map(|page| addr.add(page * PAGE_SIZE)).zip(vec) {
+                let verdict = self.spec.borrow().resident(self.did(cpu), process.id(), va, resident & 1 == 1);
+                self.judge(verdict);
+            }
+        }
+    }
+
+    /// `mmap` with flags beside those that say what is mapped, and where.
+    fn map_raw(
+        &self,
+        cpu: CpuId,
+        process: &Process<I>,
+        (addr, len, prot): (VirtAddr, u64, u32),
+        flags: u32,
+        (file, offset): (Descriptor, u64),
+    ) {
+        let flags = MapFlags::from_bits_truncate(flags);
+        let has = |flag| flags.contains(flag);
+        let page = offset % (1 << 32) / PAGE_SIZE;
+        let object = match (has(MapFlags::SHARED), has(MapFlags::ANONYMOUS), file) {
+            (false, true, _) => Object::PrivateAnon,
+            (true, true, _) => Object::SharedAnon,
+            (false, false, _) => Object::PrivateFile(page),
+            (true, false, Descriptor::Reading) => Object::SharedReadOnly(page),
+            (true, false, Descriptor::Both | Descriptor::None) => Object::SharedFile(page),
+        };
+        let place = match (has(MapFlags::FIXED), has(MapFlags::FIXED_NOREPLACE)) {
+            (true, _) => Where::Fixed(addr),
+            (false, true) => Where::Vacant(addr),
+            (false, false) => Where::Anywhere,
+        };
+        let traits = Traits {
+            lock: if has(MapFlags::LOCKED) { Lock::Now } else { Lock::No },
+            grows: has(MapFlags::GROWSDOWN),
+            unreserved: has(MapFlags::NORESERVE),
+            ..Traits::default()
+        };
+        let rights = Rights::from_bits_truncate(prot as u8);
+        self.map(cpu, process, place, (len, rights), object, (has(MapFlags::POPULATE), traits));
+    }
+
+    /// Takes hold of pages of a process as a device or another process's `process_vm_readv` does, and compares what is in their frames;
+    /// stores to them if `len` says so.
+    fn look_into(&self, cpu: CpuId, place: usize, addr: VirtAddr, len: u64) {
+        let live = self.processes();
+        let Some(other) = live.get(place % live.len().max(1)) else { return };
+        let at = addr.align_down(8);
+        let Ok(range) = PageRange::from_len(at.align_down(PAGE_SIZE), (1 + len / 16) * PAGE_SIZE) else { return };
+        let stores = len.is_multiple_of(16);
+        let flags = if stores { GupFlags::WRITE } else { GupFlags::empty() };
+        let held = self.lab.on(cpu, |mm| {
+            if stores {
+                mm.pin_user_pages(&other.space, range, flags)
+            } else {
+                mm.get_user_pages(&other.space, range, flags)
+            }
+        });
+        let name = if stores { "pin_user_pages" } else { "get_user_pages" };
+        let answer = held.as_ref().map_or_else(|error| Answer::Failed(error.errno()), |_| Answer::Done);
+        self.done.borrow_mut().called(name, answer);
+        self.bench.note(cpu, format_args!("{name}: {answer}"));
+        let Ok(pages) = held else { return };
+        for (page, va) in pages.iter().zip(range.iter()) {
+            let va = va.add(at.page_offset());
+            self.reach(cpu, other, va, Access::Read, page.pfn());
+            if stores {
+                self.reach(cpu, other, va, Access::Write, page.pfn());
+            }
+        }
+        let contents = if stores { Contents::Written } else { Contents::Read };
+        self.lab.on(cpu, |mm| mm.release_user_pages(pages, contents));
+    }
+}

@@ -1,0 +1,242 @@
+//! Memory calls as a program makes them: raw numbers, so that flags that nobody knows can be passed, too.
+
+use pagewright_types::VirtAddr;
+use std::fmt;
+
+/// The descriptor that `mmap` gets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Descriptor {
+    /// None: -1.
+    None,
+    /// The file, opened for reading and writing.
+    Both,
+    /// The file, opened for reading.
+    Reading,
+}
+
+/// A call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Syscall {
+    /// `mmap`, with protection and flags as they are passed.
+    Map {
+        /// Where, or a hint.
+        addr: VirtAddr,
+        /// Bytes.
+        len: u64,
+        /// `PROT_*`.
+        prot: u32,
+        /// `MAP_*`.
+        flags: u32,
+        /// What.
+        file: Descriptor,
+        /// From which byte on.
+        offset: u64,
+    },
+    /// `mremap`.
+    Remap {
+        /// Where it is.
+        addr: VirtAddr,
+        /// Its bytes.
+        old_len: u64,
+        /// The bytes wanted.
+        new_len: u64,
+        /// `MREMAP_*`.
+        flags: u32,
+        /// The place wanted.
+        new_addr: VirtAddr,
+    },
+    /// `madvise`.
+    Advise {
+        /// Where.
+        addr: VirtAddr,
+        /// Bytes.
+        len: u64,
+        /// `MADV_*`.
+        advice: u32,
+    },
+    /// `mlock2`.
+    Lock {
+        /// Where.
+        addr: VirtAddr,
+        /// Bytes.
+        len: u64,
+        /// `MLOCK_*`.
+        flags: u32,
+    },
+    /// `munlock`.
+    Unlock {
+        /// Where.
+        addr: VirtAddr,
+        /// Bytes.
+        len: u64,
+    },
+    /// `mlockall`.
+    LockAll {
+        /// `MCL_*`.
+        flags: u32,
+    },
+    /// `munlockall`.
+    UnlockAll,
+    /// `msync`.
+    Sync {
+        /// Where.
+        addr: VirtAddr,
+        /// Bytes.
+        len: u64,
+        /// `MS_*`.
+        flags: u32,
+    },
+    /// `mincore`.
+    Resident {
+        /// Where.
+        addr: VirtAddr,
+        /// Bytes.
+        len: u64,
+    },
+    /// `mseal`.
+    Seal {
+        /// Where.
+        addr: VirtAddr,
+        /// Bytes.
+        len: u64,
+        /// There are none.
+        flags: u32,
+    },
+    /// `setrlimit`, of the soft limit.
+    Limit {
+        /// `RLIMIT_*`.
+        resource: u32,
+        /// Bytes.
+        bytes: u64,
+    },
+    /// `fallocate`.
+    Allocate {
+        /// `FALLOC_FL_*`.
+        flags: u32,
+        /// From which byte on.
+        offset: u64,
+        /// Bytes.
+        len: u64,
+    },
+    /// `fcntl` with `F_ADD_SEALS`.
+    AddSeals {
+        /// Through which descriptor.
+        file: Descriptor,
+        /// `F_SEAL_*`.
+        seals: u32,
+    },
+    /// `fcntl` with `F_GET_SEALS`.
+    GetSeals,
+    /// `pread` of eight bytes.
+    Read {
+        /// Of the file.
+        offset: u64,
+    },
+    /// `pwrite` of eight bytes.
+    Write {
+        /// Of the file.
+        offset: u64,
+    },
+    /// `process_vm_readv` of bytes of another process, or of one's own.
+    ReadOther {
+        /// Which: the place among those that live, counted round.
+        process: usize,
+        /// Where.
+        addr: VirtAddr,
+        /// Bytes.
+        len: u64,
+    },
+    /// `process_madvise` about one's own memory, two ranges.
+    AdviseRanges {
+        /// Where.
+        ranges: [(VirtAddr, u64); 2],
+        /// `MADV_*`.
+        advice: u32,
+    },
+    /// No call: `/proc/self/maps` is read.
+    Maps,
+}
+
+impl Syscall {
+    /// What it is called.
+    pub const fn name(&self) -> &'static str {
+        match self {
+            Self::Map { .. } => "mmap",
+            Self::Remap { .. } => "mremap",
+            Self::Advise { advice, .. } => advice_name(*advice),
+            Self::Lock { .. } => "mlock2",
+            Self::Unlock { .. } => "munlock",
+            Self::LockAll { .. } => "mlockall",
+            Self::UnlockAll => "munlockall",
+            Self::Sync { .. } => "msync",
+            Self::Resident { .. } => "mincore",
+            Self::Seal { .. } => "mseal",
+            Self::Limit { .. } => "setrlimit",
+            Self::Allocate { .. } => "fallocate",
+            Self::AddSeals { .. } => "fcntl(F_ADD_SEALS)",
+            Self::GetSeals => "fcntl(F_GET_SEALS)",
+            Self::Read { .. } => "pread",
+            Self::Write { .. } => "pwrite",
+            Self::ReadOther { .. } => "process_vm_readv",
+            Self::AdviseRanges { .. } => "process_madvise",
+            Self::Maps => "/proc/self/maps",
+        }
+    }
+}
+
+const fn advice_name(advice: u32) -> &'static str {
+    match advice {
+        0 => "madvise(MADV_NORMAL)",
+        1 => "madvise(MADV_RANDOM)",
+        2 => "madvise(MADV_SEQUENTIAL)",
+        3 => "madvise(MADV_WILLNEED)",
+        4 => "madvise(MADV_DONTNEED)",
+        8 => "madvise(MADV_FREE)",
+        9 => "madvise(MADV_REMOVE)",
+        10 => "madvise(MADV_DONTFORK)",
+        11 => "madvise(MADV_DOFORK)",
+        16 => "madvise(MADV_DONTDUMP)",
+        17 => "madvise(MADV_DODUMP)",
+        18 => "madvise(MADV_WIPEONFORK)",
+        19 => "madvise(MADV_KEEPONFORK)",
+        20 => "madvise(MADV_COLD)",
+        21 => "madvise(MADV_PAGEOUT)",
+        22 => "madvise(MADV_POPULATE_READ)",
+        23 => "madvise(MADV_POPULATE_WRITE)",
+        24 => "madvise(MADV_DONTNEED_LOCKED)",
+        102 => "madvise(MADV_GUARD_INSTALL)",
+        103 => "madvise(MADV_GUARD_REMOVE)",
+        _ => "madvise(unknown)",
+    }
+}
+
+impl fmt::Display for Syscall {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let name = self.name();
+        match self {
+            Self::Map { addr, len, prot, flags, file, offset } => {
+                write!(f, "mmap({addr}, {len:#x}, prot {prot:#x}, flags {flags:#x}, {file:?}, {offset:#x})")
+            }
+            Self::Remap { addr, old_len, new_len, flags, new_addr } => {
+                write!(f, "mremap({addr}, {old_len:#x}, {new_len:#x}, flags {flags:#x}, {new_addr})")
+            }
+            Self::Advise { addr, len, advice } => write!(f, "madvise({addr}, {len:#x}, advice {advice})"),
+            Self::Lock { addr, len, flags } | Self::Sync { addr, len, flags } | Self::Seal { addr, len, flags } => {
+                write!(f, "{name}({addr}, {len:#x}, flags {flags:#x})")
+            }
+            Self::Unlock { addr, len } | Self::Resident { addr, len } => write!(f, "{name}({addr}, {len:#x})"),
+            Self::LockAll { flags } => write!(f, "mlockall({flags:#x})"),
+            Self::UnlockAll | Self::GetSeals | Self::Maps => f.write_str(name),
+            Self::Limit { resource, bytes } => write!(f, "setrlimit({resource}, {bytes:#x})"),
+            Self::Allocate { flags, offset, len } => write!(f, "fallocate({flags:#x}, {offset:#x}, {len:#x})"),
+            Self::AddSeals { file, seals } => write!(f, "fcntl({file:?}, F_ADD_SEALS, {seals:#x})"),
+            Self::Read { offset } | Self::Write { offset } => write!(f, "{name}(8 bytes at {offset:#x})"),
+            Self::ReadOther { process, addr, len } => {
+                write!(f, "process_vm_readv(process {process}, {addr}, {len:#x})")
+            }
+            Self::AdviseRanges { ranges: [(a, m), (b, n)], advice } => {
+                write!(f, "process_madvise({a} {m:#x}, {b} {n:#x}, advice {advice})")
+            }
+        }
+    }
+}
