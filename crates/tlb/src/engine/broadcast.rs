@@ -12,6 +12,9 @@ use pagewright_types::{Counter, plant};
 /// Entries above which one invalidation of the whole tag is issued instead (`MAX_DVM_OPS`): a CPU that receives more
 /// would be kept from its own work too long.
 const MAX_DVM_OPS: u64 = 512;
+/// Pages that one operation on a range can name (`MAX_TLBI_RANGE_PAGES`: 32 units of 2^16): a longer range would take many, of which a gather over a
+/// sparse space would issue tens of thousands.
+const MAX_TLBI_RANGE_PAGES: u64 = 32 << 16;
 
 impl<P: Platform> Tlb<P> {
     pub(super) fn flush_broadcast(&self, context: &Context, flush: Flush) {
@@ -19,7 +22,11 @@ impl<P: Platform> Tlb<P> {
         let last_level = !flush.tables;
         let stride = flush.level.span();
         match flush.range {
-            Some(range) if self.fx().caps().range_invalidate && range.len() > stride => {
+            Some(range)
+                if self.fx().caps().range_invalidate
+                    && range.len() > stride
+                    && range.pages() <= MAX_TLBI_RANGE_PAGES =>
+            {
                 self.invalidate_everywhere(Target::Range { tag, range, level: flush.level, last_level });
             }
             Some(range) if range.len().div_ceil(stride) < MAX_DVM_OPS => {

@@ -54,6 +54,12 @@ fn a_range_is_one_operation_where_the_machine_has_it() {
     assert!(matches!(targets(&log)[..], [Target::Range { last_level: true, .. }]), "{log:?}");
     let ((), log) = host.log(|| tlb.flush(&space.context, pages(1)));
     assert!(matches!(targets(&log)[..], [Target::Page { .. }]), "{log:?}");
+    for (count, by_range) in [(32 << 16, true), ((32 << 16) + 1, false)] {
+        let ((), log) = host.log(|| tlb.flush(&space.context, pages(count)));
+        let all = targets(&log);
+        assert_eq!(all.len(), 1, "{count} pages");
+        assert_eq!(matches!(all[0], Target::Range { .. }), by_range, "{count} pages: {all:?}");
+    }
 }
 
 #[test]
