@@ -1,5 +1,6 @@
 /* Copy-on-write between threads: a process forks again and again, and after each fork one thread stores to every page while another, which has
-   just read them, looks whether it sees the stores; the child looks that it does not. Prints nothing that depends on time. */
+   just read them, looks whether it sees the stores; the child looks that it does not. The reader waits asleep in every second round, and on its
+   CPU in the others. Prints nothing that depends on time. */
 #include <pthread.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -12,6 +13,7 @@ enum { PAGE = 4096, PAGES = 64, ROUNDS = 40 };
 
 static volatile uint64_t *memory;
 static pthread_barrier_t before, after;
+static volatile uint64_t ready, stored;
 static unsigned long missed;
 
 static volatile uint64_t *cell(int page)
@@ -27,8 +29,14 @@ static void *reader(void *argument)
         for (int page = 0; page < PAGES; page++)
             if (*cell(page) != round - 1)
                 missed++;
-        pthread_barrier_wait(&before);
-        pthread_barrier_wait(&after);
+        if (round % 2) {
+            pthread_barrier_wait(&before);
+            pthread_barrier_wait(&after);
+        } else {
+            ready = round;
+            while (stored != round)
+                ;
+        }
         for (int page = 0; page < PAGES; page++)
             if (*cell(page) != round)
                 missed++;
@@ -63,10 +71,17 @@ int main(void)
             _exit(bad);
         }
         close(go[0]);
-        pthread_barrier_wait(&before);
+        if (round % 2)
+            pthread_barrier_wait(&before);
+        else
+            while (ready != round)
+                ;
         for (int page = 0; page < PAGES; page++)
             *cell(page) = round;
-        pthread_barrier_wait(&after);
+        if (round % 2)
+            pthread_barrier_wait(&after);
+        else
+            stored = round;
         close(go[1]);
         waitpid(child, &status, 0);
         leaked += status != 0;
