@@ -151,6 +151,8 @@ impl<I: Isa> World<I> {
         let Ok(range) = PageRange::from_len(at.align_down(PAGE_SIZE), (1 + len / 16) * PAGE_SIZE) else { return };
         let stores = len.is_multiple_of(16);
         let flags = if stores { GupFlags::WRITE } else { GupFlags::empty() };
+        // A copy is made when a page is taken hold of, not when it is stored to.
+        let copied = if stores { self.populating(other, range.start(), range.len()) } else { Vec::new() };
         let held = self.lab.on(cpu, |mm| {
             if stores {
                 mm.pin_user_pages(&other.space, range, flags)
@@ -158,6 +160,7 @@ impl<I: Isa> World<I> {
                 mm.get_user_pages(&other.space, range, flags)
             }
         });
+        copied.into_iter().for_each(|fault| self.spec.borrow_mut().fault_unseen(fault, true));
         let name = if stores { "pin_user_pages" } else { "get_user_pages" };
         let answer = held.as_ref().map_or_else(|error| Answer::Failed(error.errno()), |_| Answer::Done);
         self.done.borrow_mut().called(name, answer);

@@ -123,7 +123,7 @@ impl<I: Isa> World<I> {
     }
 
     /// The faults that populating may make: whatever is mapped there by then, it may be a file's page that is copied.
-    fn populating(&self, process: &Process<I>, addr: VirtAddr, len: u64) -> Vec<FaultId> {
+    pub(super) fn populating(&self, process: &Process<I>, addr: VirtAddr, len: u64) -> Vec<FaultId> {
         let Ok(range) = PageRange::from_len(addr, len) else { return Vec::new() };
         let mut spec = self.spec.borrow_mut();
         let pages = range.iter().take(MOST_PAGES as usize);
