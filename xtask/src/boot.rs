@@ -10,7 +10,7 @@ use crate::error::Error;
 use crate::setup::on_path;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Command, Output, Stdio};
 
 /// An instruction set, its C compiler and its QEMU.
 struct Machine {
@@ -59,6 +59,8 @@ const PLANTED: [(&str, &str); 5] = [
 ];
 /// Seconds for a program that a mistake may stop for good.
 const PLANTED_LIMIT: &str = "30";
+/// A mistake that needs two CPUs to meet may stay unseen: tries until one shows it.
+const PLANTED_TRIES: usize = 5;
 
 /// Runs everything; each run is a line as of a test.
 pub(crate) fn run() -> Result<(), Error> {
@@ -96,7 +98,7 @@ fn planted(root: &Path, pagewright: &Path, folder: &Path) -> Result<usize, Error
         let Some(case) = CASES.iter().find(|case| case.name == name) else { continue };
         let Some(program) = program(case, machine, root, folder)? else { continue };
         let run = Run { pagewright, machine, case, program: &program, cpus: "4", plant: Some(plant) };
-        failed += run.judge(root)?;
+        failed += run.judge_any(root)?;
     }
     Ok(failed)
 }
@@ -136,9 +138,46 @@ struct Run<'a> {
 impl Run<'_> {
     /// Boots, compares, prints the line. Returns 1 for a failure.
     fn judge(&self, root: &Path) -> Result<usize, Error> {
-        let Case { name, arguments, memory, limit, status, .. } = *self.case;
-        let expected = root.join("kernel/programs/expected").join(format!("{name}-{}", self.machine.isa));
+        let output = self.boot()?;
+        let wanted = self.is_right(root, &output)?;
+        self.show(wanted, &output);
+        Ok(usize::from(!wanted))
+    }
+
+    /// The same for a mistake, which one of some boots must show.
+    fn judge_any(&self, root: &Path) -> Result<usize, Error> {
+        let mut output = self.boot()?;
+        for _ in 1..PLANTED_TRIES {
+            if !self.is_right(root, &output)? {
+                break;
+            }
+            output = self.boot()?;
+        }
+        let seen = !self.is_right(root, &output)?;
+        self.show(seen, &output);
+        Ok(usize::from(!seen))
+    }
+
+    fn show(&self, wanted: bool, output: &Output) {
+        let what = self.plant.map_or(String::new(), |plant| format!(" with {plant}"));
+        let verdict = if wanted { "ok" } else { "FAILED" };
+        println!("test boot {} {} cpus {}{what} ... {verdict}", self.machine.isa, self.cpus, self.case.name);
+        if !wanted {
+            println!("{}\n{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+            println!("status {}", output.status);
+        }
+    }
+
+    /// Whether the program printed and answered what it does on Linux.
+    fn is_right(&self, root: &Path, output: &Output) -> Result<bool, Error> {
+        let expected = format!("kernel/programs/expected/{}-{}", self.case.name, self.machine.isa);
+        let expected = root.join(expected);
         let expected = fs::read(&expected).map_err(Error::file(&expected))?;
+        Ok(output.stdout == expected && output.status.code() == Some(self.case.status))
+    }
+
+    fn boot(&self) -> Result<Output, Error> {
+        let Case { arguments, memory, limit, .. } = *self.case;
         let mut boot = Command::new(self.pagewright);
         boot.args(["boot", "--arch", self.machine.isa, "--cpus", self.cpus, "--mem", memory]);
         match self.plant {
@@ -146,21 +185,7 @@ impl Run<'_> {
             None => boot.args(["--limit", limit, "--check"]),
         };
         boot.arg("--").arg(self.program).args(arguments).stdin(Stdio::null());
-        let shown = boot.get_program().display().to_string();
-        let output = boot.output().map_err(|source| Error::Spawn { program: shown, source })?;
-        let right = output.stdout == expected && output.status.code() == Some(status);
-        let wanted = right == self.plant.is_none();
-        let what = self.plant.map_or(String::new(), |plant| format!(" with {plant}"));
-        println!(
-            "test boot {} {} cpus {name}{what} ... {}",
-            self.machine.isa,
-            self.cpus,
-            if wanted { "ok" } else { "FAILED" }
-        );
-        if !wanted {
-            println!("{}\n{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
-            println!("status {}", output.status);
-        }
-        Ok(usize::from(!wanted))
+        let program = boot.get_program().display().to_string();
+        boot.output().map_err(|source| Error::Spawn { program, source })
     }
 }

@@ -45,7 +45,8 @@ struct Files<'a>(BTreeMap<&'a str, (FileId, u64)>);
 impl<'a> Files<'a> {
     /// Notes that `len` bytes from `offset` on are mapped of a file.
     fn note(&mut self, path: &'a str, offset: u64, len: u64) {
-        let next = FileId(self.0.len() as u32);
+        // Numbered from 1 in the order in which they are met.
+        let next = FileId(self.0.len() as u32 + 1);
         let known = self.0.entry(path).or_insert((next, 0));
         known.1 = known.1.max(offset + len);
     }
@@ -95,7 +96,9 @@ pub(super) fn write(report: &str, command: Vec<String>, path: &Path) -> Result<(
     let mut writer = Writer::new(out, &header, Effort::Fast).map_err(BootError::file(path))?;
     let mut push = |event: Event| writer.push(&event).map_err(BootError::file(path));
     push(Event::Task(Box::new(Task::Begin { pid: Pid(1), tid: Tid(1) })))?;
-    for (path, (id, size)) in &files.0 {
+    let mut known: Vec<_> = files.0.iter().collect();
+    known.sort_by_key(|(_, (id, _))| *id);
+    for (path, (id, size)) in known {
         push(Event::File(Box::new(FileInfo { id: *id, path: (*path).to_owned(), size: Some(*size) })))?;
     }
     let mut current = (1, 1);
