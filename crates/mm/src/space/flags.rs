@@ -33,6 +33,29 @@ bitflags::bitflags! {
     }
 }
 
+impl MapFlags {
+    /// The bits that say what kind of mapping it is to be (`MAP_TYPE`).
+    pub(super) const TYPE: u32 = 0xf;
+    /// Of huge pages (`MAP_HUGETLB`), of which there are none.
+    pub(super) const HUGETLB: u32 = 0x4_0000;
+    /// [`MapFlags::SHARED`], as a kind.
+    pub(super) const SHARED_ONLY: u32 = Self::SHARED.bits();
+    /// [`MapFlags::PRIVATE`], as a kind.
+    pub(super) const PRIVATE_ONLY: u32 = Self::PRIVATE.bits();
+    /// `MAP_SHARED` of a file, and every flag must be known (`MAP_SHARED_VALIDATE`).
+    pub(super) const SHARED_VALIDATE: u32 = 0x3;
+    /// The flags that count as known then (`LEGACY_MAP_MASK`), of which Linux leaves out `MAP_FIXED_NOREPLACE`.
+    pub(super) const VALID: Self =
+        Self::from_bits_retain(Self::all().bits() & !Self::FIXED_NOREPLACE.bits() | LOW_PLACES | UNINITIALIZED | HUGE);
+}
+
+/// `MAP_32BIT` and `MAP_ABOVE4G`.
+const LOW_PLACES: u32 = 0x40 | 0x80;
+/// `MAP_UNINITIALIZED`.
+const UNINITIALIZED: u32 = 0x400_0000;
+/// `MAP_HUGE_2MB`, `MAP_HUGE_1GB`.
+const HUGE: u32 = 21 << 26 | 30 << 26;
+
 bitflags::bitflags! {
     /// `MREMAP_*` with Linux's values (`include/uapi/linux/mman.h`).
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

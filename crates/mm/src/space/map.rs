@@ -53,11 +53,11 @@ impl<P: Platform> Mm<P> {
     /// # Errors
     /// [`MmError`]; nothing has changed. Populating can't fail: what could not be faulted in will be when it is touched.
     pub fn mmap(&self, space: &Space<P>, request: &MapRequest<'_, P>) -> Result<VirtAddr, MmError> {
-        let plan = self.plan(request)?;
-        self.call(|| self.map_planned(space, request, &plan))
+        let pages = pages_of(request)?;
+        self.call(|| self.map_pages(space, request, pages))
     }
 
-    fn map_planned(&self, space: &Space<P>, request: &MapRequest<'_, P>, plan: &Plan<P>) -> Result<VirtAddr, MmError> {
+    fn map_pages(&self, space: &Space<P>, request: &MapRequest<'_, P>, pages: u64) -> Result<VirtAddr, MmError> {
         let mut map = space.map().write();
         if map.ended {
             return Err(MmError::SpaceEnded);
@@ -67,14 +67,18 @@ impl<P: Platform> Mm<P> {
         if map.len() as u64 > limit {
             return Err(MmError::TooManyMappings { limit });
         }
-        let start = self.place(&map, request, plan.pages)?;
-        let range = PageRange::new(start, start.add(plan.pages * PAGE_SIZE));
-        let flags = self.flags_of(&map, request, plan);
+        let start = self.place(&map, request, pages)?;
+        let range = PageRange::new(start, start.add(pages * PAGE_SIZE));
+        let mut lock = map.new_flags;
         if request.flags.contains(MapFlags::LOCKED) {
             map.can_lock()?;
+            lock |= VmFlags::LOCKED;
         }
-        map.may_lock(flags, plan.pages)?;
-        let mapped = self.map_at(space, &mut map, request, plan, (range, flags));
+        map.may_lock(lock, pages)?;
+        // What is to be mapped is looked at after where, as in Linux.
+        let plan = Self::plan(request, pages)?;
+        let flags = self.flags_of(lock, request, &plan);
+        let mapped = self.map_at(space, &mut map, request, &plan, (range, flags));
         self.settle_charge(&mut map);
         drop(map);
         mapped?;
@@ -87,15 +91,12 @@ impl<P: Platform> Mm<P> {
     }
 
     /// What the mapping will be (`calc_vm_flag_bits`, `accountable_mapping`).
-    fn flags_of(&self, map: &AddressMap<P>, request: &MapRequest<'_, P>, plan: &Plan<P>) -> VmFlags {
-        let mut flags = map.new_flags;
+    fn flags_of(&self, lock: VmFlags, request: &MapRequest<'_, P>, plan: &Plan<P>) -> VmFlags {
+        let mut flags = lock;
         flags.set(VmFlags::SHARED, plan.shared);
         flags.set(VmFlags::GROWSDOWN, request.flags.contains(MapFlags::GROWSDOWN));
         let unreserved = request.flags.contains(MapFlags::NORESERVE) && self.overcommit() != Overcommit::Never;
         flags.set(VmFlags::NORESERVE, unreserved);
-        if request.flags.contains(MapFlags::LOCKED) {
-            flags |= VmFlags::LOCKED;
-        }
         let charged = request.rights.contains(Rights::WRITE);
         flags.set(VmFlags::ACCOUNT, charged && !flags.intersects(VmFlags::SHARED | VmFlags::NORESERVE));
         flags
@@ -127,37 +128,31 @@ impl<P: Platform> Mm<P> {
         Ok(())
     }
 
-    /// Checks a request on its own (`EINVAL`, `EACCES`, `EOVERFLOW` and length errors).
-    fn plan(&self, request: &MapRequest<'_, P>) -> Result<Plan<P>, MmError> {
-        if request.len == 0 {
-            return Err(MmError::EmptyRange { at: request.addr });
-        }
-        let Some(len) = VirtAddr::new(request.len).align_up(PAGE_SIZE) else {
-            return Err(MmError::TooLong { len: request.len });
-        };
-        let bad_flags = MmError::BadFlags { flags: request.flags.bits() };
-        let kind = request.flags & (MapFlags::SHARED | MapFlags::PRIVATE);
-        // Both bits are MAP_SHARED_VALIDATE, which is MAP_SHARED with a check that every flag is known.
-        let shared = match (kind.contains(MapFlags::SHARED), kind.contains(MapFlags::PRIVATE)) {
-            (true, false) => true,
-            (true, true) if !request.flags.contains(MapFlags::ANONYMOUS) => true,
-            (false, true) => false,
-            (true, true) | (false, false) => return Err(bad_flags),
-        };
-        if request.flags.contains(MapFlags::GROWSDOWN) && (shared || request.file.is_some()) {
-            return Err(bad_flags);
-        }
-        let pages = len.page_index();
-        let Some(mapping) = &request.file else {
-            return Ok(Plan { pages, shared, backing: Backing::Anon, pgoff: 0, most: Rights::all() });
-        };
-        if mapping.offset % PAGE_SIZE != 0 {
-            return Err(MmError::MisalignedOffset { offset: mapping.offset });
-        }
-        let pgoff = mapping.offset / PAGE_SIZE;
-        if !AddressMap::<P>::can_name(pgoff, pages) {
+    /// What a request maps, if it can be had (the second half of `do_mmap`).
+    fn plan(request: &MapRequest<'_, P>, pages: u64) -> Result<Plan<P>, MmError> {
+        if let Some(mapping) = &request.file
+            && !AddressMap::<P>::can_name(mapping.offset / PAGE_SIZE, pages)
+        {
             return Err(MmError::OffsetOverflow { offset: mapping.offset });
         }
+        let bad_flags = MmError::BadFlags { flags: request.flags.bits() };
+        let kind = request.flags.bits() & MapFlags::TYPE;
+        let shared = match (kind, &request.file) {
+            (MapFlags::SHARED_ONLY, _) => true,
+            (MapFlags::SHARED_VALIDATE, Some(_)) if !MapFlags::VALID.contains(request.flags) => {
+                return Err(MmError::NotSupported { flags: request.flags.bits() });
+            }
+            (MapFlags::SHARED_VALIDATE, Some(_)) => true,
+            (MapFlags::PRIVATE_ONLY, _) => false,
+            _ => return Err(bad_flags),
+        };
+        let grows = request.flags.contains(MapFlags::GROWSDOWN);
+        let Some(mapping) = &request.file else {
+            if grows && shared {
+                return Err(bad_flags);
+            }
+            return Ok(Plan { pages, shared, backing: Backing::Anon, pgoff: 0, most: Rights::all() });
+        };
         let most = match shared {
             true if mapping.opened.contains(Rights::WRITE) => Rights::all(),
             true => Rights::RX,
@@ -166,9 +161,12 @@ impl<P: Platform> Mm<P> {
         if !mapping.opened.contains(Rights::READ) || !most.contains(request.rights) {
             return Err(MmError::Forbidden { rights: request.rights, most: most & mapping.opened });
         }
+        if grows {
+            return Err(bad_flags);
+        }
         let most = if shared { mapping.file.sealed_rights(request.rights, most)? } else { most };
         let backing = Backing::File(mapping.file.clone());
-        Ok(Plan { pages, shared, backing, pgoff, most })
+        Ok(Plan { pages, shared, backing, pgoff: mapping.offset / PAGE_SIZE, most })
     }
 
     /// Chooses where a mapping goes (`get_unmapped_area`).
@@ -231,4 +229,19 @@ impl<P: Platform> Mm<P> {
             }
         }
     }
+}
+
+/// The length of a request in pages, and what else is checked before anything is looked up.
+fn pages_of<P: Platform>(request: &MapRequest<'_, P>) -> Result<u64, MmError> {
+    if let Some(mapping) = request.file.as_ref().filter(|mapping| mapping.offset % PAGE_SIZE != 0) {
+        return Err(MmError::MisalignedOffset { offset: mapping.offset });
+    }
+    if request.flags.bits() & MapFlags::HUGETLB != 0 {
+        return Err(MmError::BadFlags { flags: request.flags.bits() });
+    }
+    if request.len == 0 {
+        return Err(MmError::EmptyRange { at: request.addr });
+    }
+    let len = VirtAddr::new(request.len).align_up(PAGE_SIZE).ok_or(MmError::TooLong { len: request.len })?;
+    Ok(len.page_index())
 }

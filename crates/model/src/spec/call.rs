@@ -191,10 +191,11 @@ fn plan_mmap(
     object: Object,
     user_end: VirtAddr,
 ) -> Plan {
-    // A stack is nobody else's, and no file's.
-    if len == 0 || traits.grows && (shared || object != Object::Anon) {
+    if len == 0 {
         return refused(Errno::EINVAL);
     }
+    // A stack is nobody else's, and no file's.
+    let no_stack = (traits.grows && (shared || object != Object::Anon)).then_some(Errno::EINVAL);
     let (most, source, forbidden) = match object {
         Object::Anon => (Rights::all(), Source::Anon, false),
         Object::File { file, index, opened } => {
@@ -212,8 +213,10 @@ fn plan_mmap(
     };
     let range = at.and_then(|at| pages(at, len).filter(|range| range.end() <= user_end));
     let outside = (at.is_some() && misplaced.is_none() && range.is_none()).then_some(Errno::ENOMEM);
-    if forbidden.or(too_long).or(misplaced).or(outside).is_some() {
-        return Plan::Refused([forbidden, too_long.or(outside), misplaced]);
+    // What is there already is noticed before what is to be mapped; whether something is, is not looked at.
+    let taken = (range.is_some() && matches!(place, Place::Vacant(_))).then_some(Errno::EEXIST);
+    if forbidden.or(too_long).or(misplaced).or(outside).or(no_stack).is_some() {
+        return Plan::Refused([forbidden, too_long.or(outside).or(taken), misplaced.or(no_stack)]);
     }
     match range {
         Some(range) => Plan::Acts(Effect::Map { range, first }),

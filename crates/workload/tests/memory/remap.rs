@@ -24,6 +24,9 @@ on_both! {
     a_shared_mapping_can_be_there_twice,
     moved_copies_of_a_file_are_found_by_their_old_index,
     several_mappings_move_as_one,
+    what_stays_is_moved_once,
+    a_smaller_size_elsewhere_drops_the_rest_whatever_it_is,
+    a_twin_in_the_place_of_its_mapping_is_refused,
     a_moved_mapping_grows_no_further_than_its_neighbours,
     bad_requests_say_why_and_change_nothing,
     every_allocation_can_fail_and_leaves_no_trace,
@@ -289,6 +292,51 @@ fn several_mappings_move_as_one<I: Isa>() {
     process.end();
 }
 
+/// What is left where a part was moved from becomes one with what comes next, which is not to be moved again.
+fn what_stays_is_moved_once<I: Isa>() {
+    let lab = lab::<I>();
+    let process = Process::new(&lab).expect("memory");
+    let base = process.map(AT, 8, PRIVATE).expect("room");
+    process.write(page(base, 1), 1);
+    process.write(page(base, 6), 6);
+    let to = process.remap(base, 4, 4, FIXED | RemapFlags::DONTUNMAP, TO).expect("room");
+    let found = [page(to, 1), page(base, 1), page(base, 6)].map(|va| process.read(va));
+    assert_eq!((found, process.space.map().read().len()), ([1, 0, 6], 2), "{}", process.maps());
+    process.end();
+}
+
+/// As Linux does: only what moves must be one mapping.
+fn a_smaller_size_elsewhere_drops_the_rest_whatever_it_is<I: Isa>() {
+    let lab = lab::<I>();
+    let before = levels(&lab);
+    let process = Process::new(&lab).expect("memory");
+    let base = process.map(AT, 2, PRIVATE).expect("room");
+    process.write(page(base, 1), 1);
+    let other = process.map(AT + 4 * PAGE_SIZE, 4, MapFlags::SHARED).expect("room");
+    process.write(page(other, 3), 3);
+    let to = process.remap(base, 6, 2, FIXED, TO).expect("room");
+    assert_eq!((process.read(page(to, 1)), process.read(page(other, 3))), (1, 3));
+    assert!(!process.touch(CPU, page(other, 1), Access::Read), "{}", process.maps());
+    // A sealed one stays, and with it all.
+    lab.on(CPU, |mm| mm.mseal(&process.space, page(other, 3), PAGE_SIZE, 0)).expect("mapped");
+    let maps = process.maps();
+    let over = process.remap(page(other, 2), 2, 1, FIXED, AT);
+    assert_eq!((over.map_err(MmError::errno), process.maps()), (Err(Errno::EPERM), maps));
+    process.end();
+    assert_eq!(levels(&lab), before);
+}
+
+/// Linux unmaps it, and then finds nothing there.
+fn a_twin_in_the_place_of_its_mapping_is_refused<I: Isa>() {
+    let lab = lab::<I>();
+    let process = Process::new(&lab).expect("memory");
+    let base = process.map(AT, 4, MapFlags::SHARED).expect("room");
+    process.write(base, 1);
+    let twin = process.remap(base, 0, 4, FIXED, AT);
+    assert_eq!((twin.map_err(MmError::errno), process.read(base)), (Err(Errno::EFAULT), 1));
+    process.end();
+}
+
 fn a_moved_mapping_grows_no_further_than_its_neighbours<I: Isa>() {
     let lab = lab::<I>();
     let process = Process::new(&lab).expect("memory");
@@ -332,6 +380,9 @@ fn bad_requests_say_why_and_change_nothing<I: Isa>() {
         ((base, 9, 16, MOVE, 0), Errno::EFAULT),
         ((base, 0, 1, MOVE, 0), Errno::EINVAL),
         ((base, 1 << 40, 1, none, 0), Errno::EINVAL),
+        // The end of the source wraps, and lies in the destination; or not.
+        ((page(base, 8), u64::MAX, 4, FIXED, AT + 5 * PAGE_SIZE), Errno::EINVAL),
+        ((page(base, 8), u64::MAX, 4, FIXED, TO), Errno::EFAULT),
     ];
     for ((addr, old, new, flags, to), errno) in cases {
         let answer = process.remap(addr, old, new, flags, to);
