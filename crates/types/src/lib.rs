@@ -17,6 +17,7 @@ pub mod cpumask;
 pub mod errno;
 pub mod ids;
 pub mod judge;
+pub mod linux;
 pub mod order;
 pub mod plant;
 pub mod range;

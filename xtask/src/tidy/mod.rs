@@ -1,6 +1,7 @@
 //! `cargo xtask tidy`: the house rules that a compiler does not check, as a check.
 //!
-//! One rule per file: [`length`], [`opening`], [`leftovers`], [`invariants`], [`counters`]; what is excused, and why, is in
+//! One rule per file: [`length`], [`opening`], [`leftovers`], [`invariants`], [`counters`],
+//! [`linux_calls`]; what is excused, and why, is in
 //! [`exceptions`].
 //!
 //! Not guaranteed: that a comment is true or a name good.
@@ -10,6 +11,7 @@ mod exceptions;
 mod invariants;
 mod leftovers;
 mod length;
+mod linux_calls;
 mod opening;
 
 use crate::cargo::Workspace;
@@ -139,6 +141,7 @@ pub(crate) fn run(generated: Generated) -> Result<(), Error> {
     findings.extend(files.iter().flat_map(leftovers::check));
     findings.extend(invariants::run(&workspace, &files)?);
     findings.extend(counters::run(&workspace, generated)?);
+    findings.extend(linux_calls::run(&workspace, generated)?);
     for finding in &findings {
         println!("{finding}");
     }

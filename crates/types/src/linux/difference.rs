@@ -1,0 +1,19 @@
+//! Where answers are meant to differ from Linux's.
+
+crate::named_table! {
+    /// A difference that is meant, with its reason.
+    pub enum Difference {
+        FailedMove = "a failed mremap to a fixed address", "Linux unmaps the destination, and the end of a source that shrinks, before it looks whether the move is possible; here nothing has changed.";
+        KeptApart = "neighbours with pages of their own", "Linux keeps mappings apart whose pages were made under different anon_vmas. The reverse map here is by spaces, so they become one; a later mremap over both succeeds.";
+        StackFlag = "neighbours of which one has MAP_STACK", "Linux marks it as not for huge pages and keeps it apart; there are no huge pages here.";
+        FailedMapCuts = "a failed mmap over a mapping", "Linux has cut the mapping by then, and leaves it cut; here nothing has changed.";
+        ChargedPart = "a mapping that was writable in a child", "What loses the right to write is no longer charged if it has no pages of its own. What is one mapping here can be two on Linux, of which only one has pages, so more stays charged here, and apart from its neighbours.";
+        FetchBringsIn = "a fetch from a page that is not there", "Linux on x86-64 brings the page in before the processor refuses to execute it; here, as on arm64, the right is asked for first.";
+        PagedOut = "MADV_PAGEOUT", "Linux takes clean pages away at once; here there is no reclaim yet, so mincore still finds them, and MADV_FREE keeps what it covers.";
+        Allocated = "mincore of pages that were only allocated", "Linux fills what fallocate made when it is touched, and calls it not resident until then; here it is filled at once.";
+        ForkCopies = "entries that fork copies", "Both copy the entries of mappings that have pages of their own. Where two of Linux's are one here, entries of the zero page are copied with the others, and mincore in the child finds them.";
+        LockStays = "locked memory that was moved with MREMAP_DONTUNMAP", "Linux takes the old place's lock away and goes on counting it against RLIMIT_MEMLOCK; here what is counted is what is locked.";
+        NoDataLimit = "RLIMIT_DATA of 0", "Linux then looks at the hard limit instead, for the sake of valgrind; there are no hard limits here.";
+        AdviceFirst = "unknown advice about bad ranges", "process_madvise of Linux looks at the ranges first; advice is a type here, and is looked at before the call.";
+    }
+}
