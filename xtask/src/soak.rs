@@ -13,6 +13,8 @@ const CASES: &str = "200000";
 const STEPS: &str = "100000000";
 /// Different schedules of random programs, on each instruction set.
 const SCHEDULES: &str = "100000";
+/// Operations that are compared with Linux; the quick run has 100 000.
+const BESIDE_LINUX: &str = "10000000";
 
 /// Runs the steps.
 pub(crate) fn run() -> Result<(), Error> {
@@ -41,10 +43,16 @@ pub(crate) fn run() -> Result<(), Error> {
         .args(["run", "--release", "--package", "pagewright", "--", "check"])
         .args(["--steps", STEPS, "--schedules", SCHEDULES])
         .current_dir(&workspace.workspace_root);
+    let mut beside_linux = cargo::command();
+    beside_linux
+        .args(["test", "--release", "--package", "pagewright-workload", "--test", "against_linux"])
+        .current_dir(&workspace.workspace_root)
+        .env("PAGEWRIGHT_AGAINST_LINUX", BESIDE_LINUX);
     step::run(vec![
         Step { name: "random programs under the oracle", command: random, limit: 2 * HOUR },
         Step { name: "ten million random operations of every memory call", command: calls, limit: HOUR },
         Step { name: "a capture of 10 GB in constant memory", command: stream, limit: HOUR },
+        Step { name: "10 000 000 operations here and on Linux", command: beside_linux, limit: HOUR },
         Step { name: "properties, 200 000 cases each", command: properties, limit: 4 * HOUR },
     ])
 }

@@ -6,6 +6,7 @@
 //! * [`lab`] is the memory manager on a simulated machine, where captures are replayed.
 //! * [`replay`] does what a capture says on the lab, and reports.
 //! * [`random`] makes up programs of memory calls and runs them under an oracle.
+//! * [`against`] runs such programs on the Linux underneath, too.
 //! * [`record`] runs a program natively for Linux's own figures, then under valgrind for the trace.
 //!
 //! The modules above speak of addresses *as a capture says them* ([`trace::UserAddr`], [`trace::PageNo`]); they know nothing of our
@@ -13,6 +14,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod against;
 pub mod generate;
 pub mod import;
 pub mod lab;

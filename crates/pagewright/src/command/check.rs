@@ -1,5 +1,7 @@
 //! `pagewright check`: random programs and schedules under the oracle.
 //!
+//! With `--against linux`, on the Linux underneath as well, without the oracle.
+//!
 //! Prints what was run and how often each rule had something to judge. Exit status 1 when something was found, or when a rule had nothing to
 //! judge that could have had; what is printed then replays it.
 
@@ -7,6 +9,7 @@ use super::CommandError;
 use crate::options::isa_named;
 use pagewright_arch::{Aarch64, IsaKind, X86_64};
 use pagewright_check::{Antecedent, Tally, Token, explain};
+use pagewright_workload::against::{self, AgainstError};
 use pagewright_workload::lab::LabError;
 use pagewright_workload::random::{Bug, Effort, Program, ReplayError, Survey, WITHOUT_MECHANISM, replay, survey};
 use std::fmt::Write as _;
@@ -19,9 +22,15 @@ pub(crate) struct Args {
     /// Seeds programs and schedules; the same seed tries the same
     #[arg(long, value_name = "S", default_value_t = 0)]
     seed: u64,
-    /// Accesses to be checked, operation by operation, on each instruction set
-    #[arg(long, value_name = "N", default_value_t = 4_000_000)]
-    steps: u64,
+    #[arg(
+        long,
+        value_name = "N",
+        help = "Accesses to be checked, operation by operation, on each instruction set [default: 4000000]; beside Linux, operations [default: 100000]"
+    )]
+    steps: Option<u64>,
+    /// Run the same programs on the Linux underneath and compare: linux
+    #[arg(long, value_name = "WHAT", conflicts_with_all = ["explore", "arch", "cpus", "replay", "explain"])]
+    against: Option<String>,
     /// Only programs whose operations are interleaved
     #[arg(long)]
     explore: bool,
@@ -41,7 +50,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "TOKEN", requires = "program")]
     replay: Option<String>,
     /// The program to run again
-    #[arg(long, value_name = "P", requires = "arch")]
+    #[arg(long, value_name = "P")]
     program: Option<String>,
     /// Plant a bug first (only in builds with planted bugs)
     #[cfg(feature = "planted")]
@@ -60,6 +69,12 @@ pub(crate) enum CheckError {
     Lab(#[from] LabError),
     #[error("--replay: {0}")]
     Replay(#[from] ReplayError),
+    #[error("--program: on which instruction set? Say --arch, or --against linux for a program of linux mode")]
+    NoArch,
+    #[error("--against {0}: only linux can be compared with")]
+    Against(String),
+    #[error("{0}")]
+    NotCompared(#[from] AgainstError),
     #[error("--cpus {0}: must be 1 to {MOST_CPUS}")]
     Cpus(u16),
     #[cfg(feature = "planted")]
@@ -67,6 +82,10 @@ pub(crate) enum CheckError {
     Plant(String),
 }
 
+/// Accesses that are checked on each instruction set, unless asked for otherwise.
+const ACCESSES: u64 = 4_000_000;
+/// Operations that are compared beside Linux.
+const OPERATIONS_BESIDE_LINUX: u64 = 100_000;
 /// The most CPUs that make sense for programs that meet on a few pages.
 const MOST_CPUS: u16 = 64;
 
@@ -76,19 +95,49 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, CommandError> {
         let plant = pagewright_workload::random::Plant::named(name).ok_or_else(|| CheckError::Plant(name.clone()))?;
         pagewright_workload::random::plant(Some(plant));
     }
+    if let Some(what) = &args.against {
+        return run_against(what, args);
+    }
     if let Some(cpus) = args.cpus.filter(|cpus| !(1..=MOST_CPUS).contains(cpus)) {
         return Err(CheckError::Cpus(cpus).into());
     }
     let isa = args.arch.as_deref().map(isa_named).transpose()?;
     match (&args.program, isa) {
         (Some(program), Some(isa)) => run_again(args, program, isa),
-        (Some(_), None) => unreachable!("--program requires --arch"),
+        (Some(_), None) => Err(CheckError::NoArch.into()),
         (None, isa) => run_many(args, isa),
     }
 }
 
+/// The same programs on Linux, too.
+fn run_against(what: &str, args: &Args) -> Result<ExitCode, CommandError> {
+    if what != "linux" {
+        return Err(CheckError::Against(what.to_owned()).into());
+    }
+    let mut out = io::stdout().lock();
+    let found = match &args.program {
+        Some(program) => {
+            let program = program.parse().map_err(CheckError::Program)?;
+            let found = against::compare_again(&program).map_err(CheckError::NotCompared)?;
+            if found.is_none() {
+                writeln!(out, "{program}: both show the same")?;
+            }
+            found
+        }
+        None => {
+            let operations = args.steps.unwrap_or(OPERATIONS_BESIDE_LINUX);
+            let compared = against::compare(args.seed, operations).map_err(CheckError::NotCompared)?;
+            out.write_all(against::report::compared(&compared).as_bytes())?;
+            compared.found
+        }
+    };
+    let Some(found) = found else { return Ok(ExitCode::SUCCESS) };
+    out.write_all(against::report::found(&found).as_bytes())?;
+    Ok(ExitCode::FAILURE)
+}
+
 fn run_many(args: &Args, isa: Option<IsaKind>) -> Result<ExitCode, CommandError> {
-    let accesses = if args.explore { 0 } else { args.steps };
+    let accesses = if args.explore { 0 } else { args.steps.unwrap_or(ACCESSES) };
     let effort = Effort { seed: args.seed, cpus: args.cpus, accesses, schedules: args.schedules };
     let mut total = Tally::default();
     let mut out = io::stdout().lock();

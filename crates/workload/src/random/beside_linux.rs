@@ -4,6 +4,7 @@
 //! mappings, and another process's end while a call concerns it.
 
 use super::generate::{FILE_PAGES, Generator};
+use super::operation::Operation;
 use super::syscall::{Descriptor, Syscall};
 use pagewright_types::{PAGE_SIZE, VirtAddr};
 
@@ -24,10 +25,25 @@ const MAP_FLAGS: [u32; 11] = [
 /// Every advice that Linux knows, and some that it does not.
 const ADVICE: [u32; 30] =
     [0, 1, 2, 3, 4, 4, 8, 8, 9, 9, 10, 11, 16, 17, 18, 19, 20, 21, 22, 22, 23, 23, 24, 102, 102, 103, 5, 7, 26, 200];
+/// Those of them that Linux knows.
+const KNOWN: &[u32] = ADVICE.split_at(26).0;
 /// `RLIMIT_*` that are about memory: what programs start with, in bytes.
 const LIMITS: [(u32, u64); 4] = [(9, u64::MAX), (2, u64::MAX), (3, 8 << 20), (8, 32 * PAGE_SIZE)];
 
+const RLIMIT_DATA: u32 = 2;
+
 impl Generator {
+    /// The next operation of a program beside Linux.
+    pub(super) fn beside_linux(&mut self) -> Operation {
+        match self.below(64) {
+            0..26 => self.access(),
+            26..29 => self.switch(),
+            29..41 => self.call(),
+            41 => Operation::Syscall(Syscall::Maps),
+            _ => Operation::Syscall(self.syscall()),
+        }
+    }
+
     /// A call with raw flags.
     pub(super) fn syscall(&mut self) -> Syscall {
         let user_end = self.user_end();
@@ -48,7 +64,12 @@ impl Generator {
             24 if self.once_in(2) => self.limit(),
             24 | 25 => Syscall::Resident { addr, len },
             26 | 27 => self.file_call(),
-            28 => Syscall::AdviseRanges { ranges: [(addr, len), self.range()], advice: self.one_of(&ADVICE) },
+            28 => {
+                let advice = self.one_of(&ADVICE);
+                // Unknown advice about bad ranges may be refused for either reason.
+                let first = if KNOWN.contains(&advice) { (addr, len) } else { self.range() };
+                Syscall::AdviseRanges { ranges: [first, self.range()], advice }
+            }
             _ => self.read_other(addr),
         }
     }
@@ -108,7 +129,9 @@ impl Generator {
 
     fn limit(&mut self) -> Syscall {
         let (resource, most) = LIMITS[self.below(4) as usize];
-        let bytes = if self.once_in(2) { most } else { self.below(128) * PAGE_SIZE };
+        // Linux takes no data at all for a limit that is not to be looked at.
+        let least = u64::from(resource == RLIMIT_DATA);
+        let bytes = if self.once_in(2) { most } else { self.below(128).max(least) * PAGE_SIZE };
         Syscall::Limit { resource, bytes: bytes.min(most) }
     }
 

@@ -24,7 +24,7 @@ pub(super) fn below(random: &mut Pcg64, limit: u64) -> u64 {
 /// The pages at which programs of a shape meet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Window {
-    pub(super) start: VirtAddr,
+    pub(crate) start: VirtAddr,
     pub(super) pages: u64,
     pub(super) heap_pages: u64,
 }
@@ -35,6 +35,7 @@ impl Window {
             Mode::Fast => (64, 12),
             Mode::Calls => (48, 12),
             Mode::Explore(_) => (4, 2),
+            Mode::Linux => (48, 12),
         };
         Self { start: VirtAddr::new(MIDDLE - pages / 2 * PAGE_SIZE), pages, heap_pages }
     }
@@ -77,7 +78,7 @@ impl Generator {
 
     fn theme(&self) -> Theme {
         match self.shape.mode {
-            Mode::Fast | Mode::Calls => Theme::Mixed,
+            Mode::Fast | Mode::Calls | Mode::Linux => Theme::Mixed,
             Mode::Explore(theme) => theme,
         }
     }
@@ -195,6 +196,7 @@ impl Generator {
                 _ => self.access(),
             },
             Mode::Calls => self.calls(),
+            Mode::Linux => self.beside_linux(),
         };
         Step { cpu, operation }
     }

@@ -31,7 +31,9 @@ mod tally;
 mod touch;
 mod world;
 
+pub(crate) use generate::{FILE_PAGES, HEAP, Window};
 pub use minimise::Bug;
+pub(crate) use minimise::cut_down;
 pub use operation::{Object, Operation, Step, Where};
 #[cfg(feature = "planted")]
 pub use pagewright_types::plant::{Plant, choose as plant};

@@ -42,12 +42,15 @@ pub enum Mode {
     Calls,
     /// Interleaved at every effect.
     Explore(Theme),
+    /// Operation by operation, here and on the Linux underneath.
+    Linux,
 }
 
 impl Mode {
-    const ALL: [Self; 7] = [
+    const ALL: [Self; 8] = [
         Self::Fast,
         Self::Calls,
+        Self::Linux,
         Self::Explore(Theme::Mixed),
         Self::Explore(Theme::Hot),
         Self::Explore(Theme::Copies),
@@ -65,6 +68,7 @@ impl Mode {
             Self::Explore(Theme::Copies) => "copies",
             Self::Explore(Theme::Moving) => "moving",
             Self::Explore(Theme::Tables) => "tables",
+            Self::Linux => "linux",
         }
     }
 }

@@ -162,6 +162,7 @@ pub fn replay<I: Isa>(program: &Program, token: Option<&pagewright_check::Token>
             let findings = fast::run::<I>(program)?.findings;
             Ok((!findings.is_empty()).then(|| bug(findings, None, None)))
         }
+        (Mode::Linux, _) => Err(ReplayError::BesideLinux),
         (Mode::Explore(_), None) => Err(ReplayError::NoToken),
         (Mode::Explore(_), Some(token)) => {
             let explored = Explored::new::<I>(program)?;
@@ -188,4 +189,7 @@ pub enum ReplayError {
     /// No token where there must be one.
     #[error("a program of explore mode needs a replay token")]
     NoToken,
+    /// A program that is not for the oracle.
+    #[error("a program of linux mode runs with --against linux")]
+    BesideLinux,
 }

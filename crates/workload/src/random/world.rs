@@ -137,7 +137,7 @@ fn machine<I: Isa>(shape: Shape, seed: u64) -> Result<MachineConfig, LabError> {
     config.cpus = shape.cpus;
     config.seed = seed;
     let bytes = match shape.mode {
-        Mode::Fast => 32 << 20,
+        Mode::Fast | Mode::Linux => 32 << 20,
         Mode::Calls => 16 << 20,
         Mode::Explore(_) => 8 << 20,
     };

@@ -1,0 +1,240 @@
+//! Where the two sides differ because we mean them to: what is left out of the comparison for that, and a program for each that shows that it is
+//! still so.
+
+use super::AgainstError;
+use super::pair::{Answers, Pair};
+use super::seen::Seen;
+use crate::random::{Descriptor, HEAP, Mode, Object, Operation, Syscall, Where, Window};
+use pagewright_types::linux::Difference;
+use pagewright_types::{Access, Errno, PAGE_SIZE, Rights, VirtAddr};
+
+/// How the two sides are left by a call that failed on both.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Unlike {
+    /// These bytes may be unmapped on Linux and not here: they are, on both, before the program goes on.
+    Unmapped(VirtAddr, u64),
+    /// A part of a mapping may be gone on Linux and not here: the program ends.
+    Shorter,
+}
+
+const MAP_PRIVATE_ANONYMOUS_FIXED: u32 = 0x32;
+const MAP_GROWSDOWN: u32 = 0x100;
+const MAP_LOCKED: u32 = 0x2000;
+const MAP_STACK: u32 = 0x2_0000;
+const MREMAP_MAYMOVE_FIXED: u32 = 3;
+const MREMAP_FIXED: u32 = 2;
+const MREMAP_DONTUNMAP: u32 = 4;
+const FALLOC_FL_KEEP_SIZE: u32 = 1;
+const FALLOC_FL_PUNCH_HOLE: u32 = 2;
+const RLIMIT_DATA: u32 = 2;
+const RLIMIT_AS: u32 = 9;
+/// Pages whose contents may go: nothing takes them here, and on Linux [`MADV_PAGEOUT`] does.
+const MADV_FREE: u32 = 8;
+const MADV_PAGEOUT: u32 = 21;
+/// MADV_REMOVE's neighbour that never was.
+const MADV_UNKNOWN: u32 = 5;
+
+/// How a call leaves the two ([`Difference::FailedMove`]).
+pub(super) fn left_by(operation: &Operation, seen: &Seen) -> Option<Unlike> {
+    let Seen::Failed(errno) = *seen else { return None };
+    if let Operation::Syscall(Syscall::Remap { flags, new_addr, new_len, old_len, .. }) = *operation
+        && flags & MREMAP_FIXED != 0
+    {
+        let shrinks = old_len > new_len && errno != Errno::EINVAL.number();
+        return Some(if shrinks { Unlike::Shorter } else { Unlike::Unmapped(new_addr, new_len) });
+    }
+    None
+}
+
+/// What a program has done that makes a difference later, because only one side remembers it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Past {
+    freed: bool,
+    paged_out: bool,
+    allocated: bool,
+    locked: bool,
+    grown: bool,
+    forked_unlike: bool,
+}
+
+impl Past {
+    /// Whether a call can be compared after all this.
+    pub(super) fn allows(self, call: &Syscall) -> bool {
+        if let Syscall::Advise { advice, .. } | Syscall::AdviseRanges { advice, .. } = *call {
+            // [`Difference::PagedOut`]
+            return !(advice == MADV_FREE && self.paged_out || advice == MADV_PAGEOUT && self.freed);
+        }
+        // [`Difference::LockStays`]
+        !(self.locked && matches!(call, Syscall::Remap { flags, .. } if flags & MREMAP_DONTUNMAP != 0))
+    }
+
+    /// Whether pages may be at hand on one side only: [`Difference::PagedOut`], [`Difference::Allocated`], [`Difference::ForkCopies`].
+    pub(super) fn hides_residence(self) -> bool {
+        self.paged_out || self.allocated || self.forked_unlike
+    }
+
+    /// A fork, where mappings are the same on both sides or not.
+    pub(super) fn forks(&mut self, alike: bool) {
+        self.forked_unlike |= !alike || self.grown;
+    }
+
+    pub(super) fn remember(&mut self, operation: &Operation) {
+        let Operation::Syscall(call) = operation else { return };
+        if let Syscall::Advise { advice, .. } | Syscall::AdviseRanges { advice, .. } = *call {
+            self.freed |= advice == MADV_FREE;
+            self.paged_out |= advice == MADV_PAGEOUT;
+        } else if let Syscall::Map { flags, .. } = *call {
+            self.locked |= flags & MAP_LOCKED != 0;
+            self.grown |= flags & MAP_GROWSDOWN != 0;
+        } else if let Syscall::Allocate { flags, .. } = *call {
+            self.allocated |= flags & FALLOC_FL_PUNCH_HOLE == 0;
+        } else if let Syscall::Lock { .. } | Syscall::LockAll { .. } = *call {
+            self.locked = true;
+        }
+    }
+}
+
+/// A page of the window.
+fn page(index: u64) -> VirtAddr {
+    Window::of(Mode::Linux).start.add(index * PAGE_SIZE)
+}
+
+/// So many pages from one of the window's on.
+fn pages(first: u64, count: u64) -> (VirtAddr, u64) {
+    (page(first), count * PAGE_SIZE)
+}
+
+fn map((at, len): (VirtAddr, u64), object: Object) -> Operation {
+    Operation::Map { place: Where::Fixed(at), len, rights: Rights::RW, object, populate: false }
+}
+
+fn map_raw((addr, len): (VirtAddr, u64), prot: u32, flags: u32) -> Operation {
+    let flags = MAP_PRIVATE_ANONYMOUS_FIXED | flags;
+    Operation::Syscall(Syscall::Map { addr, len, prot, flags, file: Descriptor::None, offset: 0 })
+}
+
+fn touch(index: u64, access: Access) -> Operation {
+    Operation::Access { va: page(index), access }
+}
+
+fn resident((addr, len): (VirtAddr, u64)) -> Operation {
+    Operation::Syscall(Syscall::Resident { addr, len })
+}
+
+fn limit(resource: u32, bytes: u64) -> Operation {
+    Operation::Syscall(Syscall::Limit { resource, bytes })
+}
+
+fn remap((addr, old_len): (VirtAddr, u64), flags: u32, (new_addr, new_len): (VirtAddr, u64)) -> Operation {
+    Operation::Syscall(Syscall::Remap { addr, old_len, new_len, flags, new_addr })
+}
+
+fn lock((addr, len): (VirtAddr, u64)) -> Operation {
+    Operation::Syscall(Syscall::Lock { addr, len, flags: 0 })
+}
+
+fn protect((addr, len): (VirtAddr, u64), rights: Rights) -> Operation {
+    Operation::Protect { addr, len, rights }
+}
+
+const MAPS: Operation = Operation::Syscall(Syscall::Maps);
+const ANON: Object = Object::PrivateAnon;
+
+/// A program whose last operation shows the difference.
+fn shown_by(difference: Difference) -> Vec<Operation> {
+    match difference {
+        Difference::FailedMove => vec![
+            map(pages(0, 48), ANON),
+            limit(RLIMIT_AS, 2 * PAGE_SIZE),
+            remap(pages(3, 7), MREMAP_MAYMOVE_FIXED | MREMAP_DONTUNMAP, pages(29, 7)),
+            touch(33, Access::Read),
+        ],
+        Difference::KeptApart => vec![
+            map(pages(0, 4), ANON),
+            touch(0, Access::Write),
+            map(pages(8, 4), ANON),
+            touch(8, Access::Write),
+            map(pages(4, 4), ANON),
+            MAPS,
+        ],
+        Difference::StackFlag => vec![map(pages(0, 4), ANON), map_raw(pages(4, 4), 3, MAP_STACK), MAPS],
+        Difference::FailedMapCuts => vec![
+            map(pages(0, 48), Object::PrivateFile(1)),
+            limit(RLIMIT_AS, 37 * PAGE_SIZE),
+            map(pages(19, 1), Object::SharedFile(9)),
+            MAPS,
+        ],
+        Difference::ChargedPart => vec![
+            map(pages(0, 48), ANON),
+            touch(46, Access::Write),
+            Operation::Fork,
+            Operation::Switch { to: 1 },
+            map_raw(pages(24, 12), 1, 0),
+            protect(pages(22, 5), Rights::WRITE | Rights::EXEC),
+            protect(pages(24, 24), Rights::RX),
+            MAPS,
+        ],
+        Difference::FetchBringsIn => {
+            vec![map(pages(0, 4), ANON), touch(1, Access::Exec), resident(pages(0, 4))]
+        }
+        Difference::PagedOut => {
+            let (addr, len) = pages(0, 4);
+            let advise = Syscall::Advise { addr, len, advice: MADV_PAGEOUT };
+            vec![
+                map(pages(0, 4), Object::SharedAnon),
+                touch(1, Access::Read),
+                Operation::Syscall(advise),
+                resident(pages(0, 4)),
+            ]
+        }
+        Difference::Allocated => {
+            let call = Syscall::Allocate { flags: FALLOC_FL_KEEP_SIZE, offset: 3 * PAGE_SIZE, len: 2 * PAGE_SIZE };
+            vec![map(pages(0, 8), Object::SharedFile(1)), Operation::Syscall(call), resident(pages(0, 8))]
+        }
+        Difference::ForkCopies => fork_copies(),
+        Difference::LockStays => vec![
+            map(pages(0, 48), ANON),
+            lock(pages(33, 6)),
+            remap(pages(36, 1), 1 | MREMAP_DONTUNMAP, pages(6, 1)),
+            lock(pages(5, 29)),
+        ],
+        Difference::NoDataLimit => vec![limit(RLIMIT_DATA, 0), map(pages(0, 4), ANON)],
+        Difference::AdviceFirst => {
+            let ranges = [(VirtAddr::new(!(PAGE_SIZE - 1)), PAGE_SIZE), (HEAP, PAGE_SIZE)];
+            vec![Operation::Syscall(Syscall::AdviseRanges { ranges, advice: MADV_UNKNOWN })]
+        }
+    }
+}
+
+/// A child replaces half of a mapping, reads a page there, and has a child.
+fn fork_copies() -> Vec<Operation> {
+    vec![
+        map(pages(0, 48), ANON),
+        touch(8, Access::Write),
+        Operation::Fork,
+        Operation::Switch { to: 1 },
+        map(pages(0, 24), ANON),
+        touch(8, Access::Read),
+        Operation::Fork,
+        Operation::Switch { to: 2 },
+        resident(pages(7, 4)),
+    ]
+}
+
+/// What the two sides answer where they are to differ; `None` if they don't.
+///
+/// # Errors
+/// [`AgainstError`], when they can't be compared on this machine.
+pub fn still_differs(difference: Difference) -> Result<Option<(Seen, Seen)>, AgainstError> {
+    let mut pair = Pair::start()?;
+    if difference == Difference::FetchBringsIn {
+        pair.fetch_plainly();
+    }
+    pair.begin()?;
+    let mut last = None;
+    for operation in shown_by(difference) {
+        last = Some(pair.answers(operation)?);
+    }
+    pair.finish()?;
+    Ok(last.filter(|answers| answers.linux != answers.ours).map(|Answers { linux, ours }| (linux, ours)))
+}
