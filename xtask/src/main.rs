@@ -34,7 +34,7 @@ usage: cargo xtask COMMAND
   tidy [--write]  lengths, openings, leftovers, invariants, generated documents (--write makes the latter)
   no-std          builds the library crates for bare metal, both instruction sets
   kernel A [planted]  builds the kernel for x86-64 or arm64 and prints where it is; with bugs that can be chosen at boot
-  boot            boots it and runs programs on it, both instruction sets, one CPU and four (minutes)
+  boot [--quick]  boots it and runs programs on it, both instruction sets, one CPU and four (minutes; --quick: the short ones on four)
   repeat          replays every capture twice and compares (seconds)
   setup           installs what the above need (Debian, as root), or says what to install";
 
@@ -63,7 +63,8 @@ fn run(words: &[&str]) -> Result<(), Error> {
         ["no-std"] => no_std::run(),
         ["kernel", isa] => kernel::run(isa, kernel::Bugs::None),
         ["kernel", isa, "planted"] => kernel::run(isa, kernel::Bugs::Planted),
-        ["boot"] => boot::run(),
+        ["boot"] => boot::run(boot::Extent::Full),
+        ["boot", "--quick"] => boot::run(boot::Extent::Quick),
         ["repeat"] => repeat::run(),
         ["setup"] => setup::run(),
         [] | ["help" | "--help" | "-h"] => {
