@@ -21,7 +21,7 @@ fn refused(args: &[&str], words: &[&str]) {
 
 #[test]
 fn both_modes_on_both_machines_say_what_they_judged() {
-    let output = check(&["--seed", "3", "--steps", "500000", "--schedules", "500"]);
+    let output = check(&["--seed", "3", "--steps", "1500000", "--schedules", "500"]);
     let text = said(&output);
     assert_eq!(output.status.code(), Some(0), "{text}");
     for words in [

@@ -5,6 +5,7 @@ mod common;
 
 use common::{Bench, CPU0, page};
 use pagewright_arch::{Aarch64, Effects, Invalidate, Isa, LeafFlags, Reach as Whose, Target, X86_64};
+use pagewright_sim::explore::{self, Replay, Schedule, Settings};
 use pagewright_types::judge::{Cached, Fact, Judge, Made, Memory, Reach, Witness};
 use pagewright_types::{Access, CpuId, Level, Order, Pfn, Rights, Tag};
 use std::cell::RefCell;
@@ -125,6 +126,44 @@ fn counts_who_reaches_a_frame<I: Isa>() {
     assert!(!reaches(before) && !reaches(large.add(100)) && told(&bench).is_empty());
 }
 
+/// Notes what CPU 0 remembers as a translation when a fact is declared.
+#[derive(Default)]
+struct Eye(Vec<(Memory, Reach)>);
+
+impl Judge for Eye {
+    fn fact(&mut self, witness: &dyn Witness, _: CpuId, _: Fact) {
+        witness.cached(&mut |cached| self.0.push((cached.memory, cached.reach)));
+    }
+
+    fn access(&mut self, _: &dyn Witness, _: Made) {}
+
+    fn loaded(&mut self, _: &dyn Witness, _: CpuId, _: Pfn, _: Tag) {}
+}
+
+/// A walk that nobody asked for has found a leaf and not filled a TLB yet. User mode can use it only where it runs.
+fn what_a_walk_has_found_is_out_of_reach_on_a_lazy_cpu<I: Isa>() {
+    for (lazy, reach) in [(false, Reach::Usable), (true, Reach::Condemned)] {
+        let bench = Bench::<I>::new();
+        let root = bench.frame(Level::PTE);
+        let pfn = bench.map(root, Level::PTE, page(0), Rights::READ, LeafFlags::empty());
+        bench.switch(CPU0, root, 1);
+        let eye = Rc::new(RefCell::new(Eye::default()));
+        bench.sim.bind_judge(eye.clone());
+        let sim = bench.sim.clone();
+        let program = move || {
+            sim.lazy(lazy);
+            sim.declare(Fact::CallReturned);
+        };
+        let settings = Settings { speculate_near: vec![page(0)], ..Settings::default() };
+        // It starts, says whether it is lazy; the walk begins and reads four levels; it declares.
+        let schedule: Schedule = "c0*2,s0,w0*4,c0".parse().expect("a schedule");
+        explore::run(&bench.sim, &settings, vec![Box::new(program)], &mut Replay::new(&schedule));
+        let found = Memory::Translation { pfn, rights: Rights::READ };
+        let seen: Vec<Reach> = eye.borrow().0.iter().filter(|(what, _)| *what == found).map(|(_, how)| *how).collect();
+        assert_eq!(seen, [reach]);
+    }
+}
+
 /// Runs a test on both instruction sets.
 macro_rules! both {
     ($($name:ident),* $(,)?) => {$(
@@ -142,4 +181,9 @@ macro_rules! both {
     )*};
 }
 
-both!(hears_in_order, sees_what_is_cached_and_whether_it_can_be_used, counts_who_reaches_a_frame);
+both!(
+    hears_in_order,
+    sees_what_is_cached_and_whether_it_can_be_used,
+    counts_who_reaches_a_frame,
+    what_a_walk_has_found_is_out_of_reach_on_a_lazy_cpu,
+);

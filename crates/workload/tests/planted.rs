@@ -46,8 +46,8 @@ fn expected(plant: Plant) -> (Vec<Search>, &'static [Rule]) {
     match plant {
         Plant::NoFlush | Plant::LocalOnly | Plant::ProtectNoFlush | Plant::CowNoFlush => (both(3), &[Rule::Rights]),
         Plant::TagReused => (fast(X86, 10), &[Rule::Rights, Rule::Reuse]),
-        Plant::LazyNoCatchUp => (fast(X86, 20), &[Rule::Rights]),
-        Plant::RolloverNoFlush => (fast(ARM, 60), &[Rule::Memory, Rule::Reuse, Rule::Rights]),
+        Plant::LazyNoCatchUp => (fast(X86, 40), &[Rule::Rights]),
+        Plant::RolloverNoFlush => (fast(ARM, 100), &[Rule::Memory, Rule::Reuse, Rule::Rights]),
         Plant::RssDrift => (both(3), &[Rule::Counts]),
         Plant::TableAsLeaf => (vec![tables(X86), tables(ARM)], &[Rule::Reuse]),
         Plant::LazySkipped => (vec![tables(X86)], &[Rule::Reuse]),

@@ -11,7 +11,7 @@ use pagewright_workload::random::{
 };
 
 /// Large enough that no rule is left without something to judge, small enough for every day.
-const EFFORT: Effort = Effort { seed: 7, cpus: None, accesses: 600_000, schedules: 600 };
+const EFFORT: Effort = Effort { seed: 7, cpus: None, accesses: 1_500_000, schedules: 600 };
 
 #[track_caller]
 fn nothing_found<I: Isa>() -> Survey {

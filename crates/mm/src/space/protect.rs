@@ -84,8 +84,10 @@ impl<P: Platform> Mm<P> {
         rights: Rights,
         gather: &mut Gather<'a, P>,
     ) {
-        // Whatever can be stored to can be loaded from, and whatever has a right at all.
-        let left = if rights.is_empty() { rights } else { rights | Rights::READ };
+        // What every entry keeps: stores may have to be noticed first, and then a page that can only be stored to keeps nothing
+        // ([`leaf_rights`]). Whatever has another right can be loaded from.
+        let kept = rights - Rights::WRITE;
+        let left = if kept.is_empty() { kept } else { kept | Rights::READ };
         self.reduce(space, range, left);
         map.split_at(range.start());
         map.split_at(range.end());

@@ -25,7 +25,7 @@ pub(crate) struct Args {
     #[arg(
         long,
         value_name = "N",
-        help = "Accesses to be checked, operation by operation, on each instruction set [default: 4000000]; beside Linux, operations [default: 100000]"
+        help = "Accesses to be checked, operation by operation, on each instruction set [default: 8000000]; beside Linux, operations [default: 100000]"
     )]
     steps: Option<u64>,
     /// Run the same programs on the Linux underneath and compare: linux
@@ -83,7 +83,7 @@ pub(crate) enum CheckError {
 }
 
 /// Accesses that are checked on each instruction set, unless asked for otherwise.
-const ACCESSES: u64 = 4_000_000;
+const ACCESSES: u64 = 8_000_000;
 /// Operations that are compared beside Linux.
 const OPERATIONS_BESIDE_LINUX: u64 = 100_000;
 /// The most CPUs that make sense for programs that meet on a few pages.

@@ -269,7 +269,7 @@ impl Generator {
     fn roam(&mut self) -> Operation {
         let Window { start, pages, heap_pages } = self.window;
         let (start, pages) = if self.once_in(8) { (HEAP, heap_pages) } else { (start, pages) };
-        Operation::Roam { start, pages, times: 256 + self.below(1024) as u32, seed: self.random.next_u64() }
+        Operation::Roam { start, pages, times: 1024 + self.below(4096) as u32, seed: self.random.next_u64() }
     }
 
     /// Start and length of some pages of the window: short ones mostly.
@@ -357,21 +357,21 @@ impl Generator {
         let user_end = self.user_end();
         match self.below(32) {
             0..8 => self.map(user_end),
-            8..13 => {
+            8..12 => {
                 let (addr, len) = self.argument(user_end);
                 Operation::Unmap { addr, len }
             }
-            13..20 => {
+            12..18 => {
                 let (addr, len) = self.argument(user_end);
                 Operation::Protect { addr, len, rights: self.rights() }
             }
-            20..25 => {
+            18..22 => {
                 let (addr, len) = self.argument(user_end);
                 Operation::DontNeed { addr, len }
             }
-            25..28 => self.set_break(),
-            28..30 => Operation::Fork,
-            30 => Operation::Exit { lazily: self.once_in(2) },
+            22..24 => self.set_break(),
+            24..28 => Operation::Fork,
+            28..31 => Operation::Exit { lazily: self.once_in(2) },
             _ => self.truncate(),
         }
     }

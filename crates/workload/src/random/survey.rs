@@ -10,8 +10,8 @@ use pagewright_arch::{Isa, IsaKind};
 use pagewright_check::{Antecedent, Plan, Tally};
 use std::time::{Duration, Instant};
 
-/// Operations of a program in fast mode, by kind.
-const FAST: (u16, u16) = (8, 240);
+/// Operations of a program in fast mode: calm ones, and others.
+const FAST: (u16, u16) = (8, 120);
 /// Operations of a program of calls.
 const CALLS: (u16, u16) = (8, 1000);
 /// Schedules that each program gets in explore mode.

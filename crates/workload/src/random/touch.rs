@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// How often one access may fault. Another CPU can take the page away in between, but programs are short.
 const TRIES: u32 = 64;
 
-/// Signals that a program gets while it roams before it stops.
+/// Signals that a program gets while it roams before it stays with what it could reach.
 const MOST_SIGNALS: u32 = 24;
 
 fn signal(error: &FaultError) -> Signal {
@@ -88,28 +88,40 @@ impl<I: Isa> World<I> {
         tell(value)
     }
 
-    /// Accesses here and there. What gets a signal is left alone from then on; a program that gets too many stops.
+    /// Accesses here and there. What gets a signal is left alone from then on; a program that got many stays with what it could reach.
     pub(super) fn roam(&self, cpu: CpuId, (start, pages): (VirtAddr, u64), times: u32, seed: u64) {
         let Some(process) = self.enter(cpu) else { return };
         let mut random = Pcg64::seed_from_u64(seed);
+        let pages = pages.min(128);
         let (mut refused, mut signals) = ([0u128; 3], 0);
+        let mut reached: Vec<(u64, Access)> = Vec::new();
         for _ in 0..times {
-            let page = below(&mut random, pages.min(128));
             let bits = random.next_u64();
-            let access = match bits >> 32 & 31 {
-                0..17 => Access::Read,
-                17..31 => Access::Write,
-                _ => Access::Exec,
+            let (page, access) = if signals < MOST_SIGNALS {
+                (below(&mut random, pages), kind(bits))
+            } else if reached.is_empty() {
+                return;
+            } else {
+                reached[below(&mut random, reached.len() as u64) as usize]
             };
-            let va = start.add(page * PAGE_SIZE + (bits & 511) * 8);
-            let refused = &mut refused[access as usize];
-            if *refused >> page & 1 == 0 && !self.access(cpu, &process, va, access) {
-                *refused |= 1 << page;
+            if refused[access as usize] >> page & 1 == 1 {
+                continue;
+            }
+            if !self.access(cpu, &process, start.add(page * PAGE_SIZE + (bits & 511) * 8), access) {
+                refused[access as usize] |= 1 << page;
                 signals += 1;
-                if signals == MOST_SIGNALS {
-                    return;
-                }
+            } else if signals < MOST_SIGNALS {
+                reached.push((page, access));
             }
         }
+    }
+}
+
+/// Loads mostly, stores nearly as often, seldom a fetch.
+fn kind(bits: u64) -> Access {
+    match bits >> 32 & 31 {
+        0..17 => Access::Read,
+        17..31 => Access::Write,
+        _ => Access::Exec,
     }
 }
