@@ -96,3 +96,32 @@ fn the_printed_command_finds_a_bug_again() {
         assert_eq!(first(&said(&output)), first(&text));
     }
 }
+
+#[test]
+fn beside_linux_answers_are_counted_and_differences_are_named() {
+    let output = check(&["--against", "linux", "--steps", "5000", "--seed", "2"]);
+    let text = said(&output);
+    assert_eq!(output.status.code(), Some(0), "{text}");
+    for words in [
+        "operations compared",
+        "measured",
+        "mremap",
+        "ENOMEM",
+        "SIGSEGV (not allowed)",
+        "meant differences",
+        "MAP_STACK",
+    ] {
+        assert!(text.contains(words), "{words}: {text}");
+    }
+    let again = check(&["--against", "linux", "--program", "linux-1-4-160/2/all"]);
+    assert_eq!((again.status.code(), said(&again).contains("both show the same")), (Some(0), true));
+}
+
+#[test]
+fn what_can_t_be_compared_is_refused_in_one_line() {
+    refused(&["--against", "plan9"], &["--against plan9", "only linux"]);
+    refused(&["--against", "linux", "--arch", "arm64"], &["--against", "--arch"]);
+    refused(&["--against", "linux", "--program", "linux-1"], &["--program", "linux-1"]);
+    refused(&["--program", "linux-1-4-160/2/all"], &["--program", "--arch"]);
+    refused(&["--arch", "arm64", "--program", "linux-1-4-160/2/all"], &["--against linux"]);
+}

@@ -67,9 +67,16 @@ impl<P: Platform> Tlb<P> {
         let me = self.fx().cpu();
         let state = self.cpus.get(me);
         let tagged = self.fx().caps().tagged;
+        // Out of lazy mode before the mask is joined and the generation is read: a sender that still saw it has moved the generation
+        // before, and is seen below (as at the top of `switch_mm_irqs_off`).
+        let was_lazy = plant!(
+            LazyWhileJoining;
+            state.lazy.load(Ordering::SeqCst),
+            state.lazy.swap(false, Ordering::SeqCst)
+        );
         if state.loaded.load(Ordering::SeqCst) == next.id().raw() {
-            // Out of lazy mode first: a sender that still saw it has bumped the generation before, and is seen below.
-            if state.lazy.swap(false, Ordering::SeqCst) {
+            plant!(LazyWhileJoining => state.lazy.store(false, Ordering::SeqCst));
+            if was_lazy {
                 let generation = next.generation();
                 if plant!(LazyNoCatchUp; false, state.pcids.seen() != generation) {
                     self.invalidate_local(Target::Tag(state.pcids.current_tag(tagged)));
@@ -91,7 +98,8 @@ impl<P: Platform> Tlb<P> {
             self.count(Counter::NrTlbLocalFlushAll, 1);
         }
         self.fx().install_root(next.root(), assignment.tag, assignment.keep);
-        if state.lazy.swap(false, Ordering::SeqCst) {
+        plant!(LazyWhileJoining => state.lazy.store(false, Ordering::SeqCst));
+        if was_lazy {
             self.fx().lazy(false);
         }
         if let Some(previous) = self.put_loaded(me, Some(next.clone())) {

@@ -25,6 +25,7 @@ crate::named_table! {
         MaskBeforeBump = "mask-before-bump", "The CPUs to tell are read before the generation moves, so one that joins in between is missed.";
         JoinAfterRead = "join-after-read", "A CPU reads the generation before it joins the space's mask.";
         LazyNoCatchUp = "lazy-no-catch-up", "A CPU leaves lazy mode without looking at the generation.";
+        LazyWhileJoining = "lazy-while-joining", "A lazy CPU joins another space's mask while senders still leave it out as lazy.";
         PartialClock = "partial-clock", "A flush of one space counts as a full one in the ledger.";
         RolloverNoFlush = "rollover-no-flush", "Tags are taken back and the TLBs keep what was under them.";
         ProtectFlushLate = "protect-flush-late", "mprotect lets other CPUs fault before it has flushed.";

@@ -60,6 +60,7 @@ fn expected(plant: Plant) -> (Vec<Search>, &'static [Rule]) {
         }
         Plant::FreedInGather => (races(Theme::Hot, 4000), &[Rule::Reuse]),
         Plant::MaskBeforeBump | Plant::JoinAfterRead => (vec![race(X86, Theme::Moving, 3000)], &[Rule::Rights]),
+        Plant::LazyWhileJoining => (vec![race(X86, Theme::Moving, 20_000)], &[Rule::Rights]),
         Plant::ForkFlushLate => (races(Theme::Copies, 6000), &[Rule::Memory]),
         Plant::CowFlushLate => (vec![race(X86, Theme::Copies, 15_000)], &[Rule::Memory]),
         Plant::ProtectFlushLate | Plant::ZapFlushLate => (races(Theme::Hot, 8000), &[Rule::Memory]),

@@ -148,8 +148,8 @@ fn may_change<P: Platform>(
     if vma.flags().contains(VmFlags::SEALED) {
         return Err(MmError::Sealed { at: part.start() });
     }
-    // Only what turns into data is asked for, and not where the limit is passed as it is.
-    let becomes_data = is_data(vma.flags(), rights) && vma.rights() != rights;
+    // Only what turns into data is asked for, and not where another limit is passed as it is.
+    let becomes_data = is_data(vma.flags(), rights) && !is_data(vma.flags(), vma.rights());
     if becomes_data && map.may_grow(vma.flags(), vma.rights(), part.pages(), 0).is_ok() {
         return map.may_have_data(part.pages() + data);
     }

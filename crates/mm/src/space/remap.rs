@@ -285,15 +285,16 @@ impl<P: Platform> Mm<P> {
         let hint = if stays { resize.to } else { VirtAddr::ZERO };
         let start = if fixed { resize.to } else { self.place_near(map, hint, pages)? };
         let to = PageRange::new(start, start.add(resize.new));
+        // Linux has unmapped the destination by now, with the source if that is in it: of an old size of 0, or one that wraps.
+        map.none_sealed(to)?;
+        if to.contains(resize.addr) {
+            return Err(MmError::NothingThere { at: resize.addr });
+        }
         let source = bounded(resize.addr, resize.old)?;
         if source.end() > P::Isa::USER_END {
             return Err(MmError::OutOfBounds { addr: resize.addr, len: resize.old });
         }
         map.none_sealed(source)?;
-        // Only with an old size of 0. Linux has unmapped it by now.
-        if fixed && to.contains(resize.addr) {
-            return Err(MmError::NothingThere { at: resize.addr });
-        }
         let moved = PageRange::new(source.start(), source.start().add(resize.old.min(resize.new)));
         let Some((_, vma)) = map.find(resize.addr) else { return Err(MmError::NothingThere { at: resize.addr }) };
         let (flags, rights) = (vma.flags(), vma.rights());

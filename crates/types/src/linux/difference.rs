@@ -8,6 +8,7 @@ crate::named_table! {
         StackFlag = "neighbours of which one has MAP_STACK", "Linux marks it as not for huge pages and keeps it apart; there are no huge pages here.";
         FailedMapCuts = "a failed mmap over a mapping", "Linux has cut the mapping by then, and leaves it cut; here nothing has changed.";
         ChargedPart = "a mapping that was writable in a child", "What loses the right to write is no longer charged if it has no pages of its own. What is one mapping here can be two on Linux, of which only one has pages, so more stays charged here, and apart from its neighbours.";
+        MovedCopies = "a private mapping of a file that was moved", "Its own pages are known by the address at which the first was made, so it does not become one with a neighbour that has none. Linux knows them by the file's offset and joins the two.";
         FetchBringsIn = "a fetch from a page that is not there", "Linux on x86-64 brings the page in before the processor refuses to execute it; here, as on arm64, the right is asked for first.";
         PagedOut = "MADV_PAGEOUT", "Linux takes clean pages away at once; here there is no reclaim yet, so mincore still finds them, and MADV_FREE keeps what it covers.";
         Allocated = "mincore of pages that were only allocated", "Linux fills what fallocate made when it is touched, and calls it not resident until then; here it is filled at once.";

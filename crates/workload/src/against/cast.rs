@@ -37,10 +37,6 @@ impl Cast {
         self.born += 1;
     }
 
-    pub(super) fn has_forked(&self) -> bool {
-        self.born > 1
-    }
-
     /// The last one stays.
     pub(super) fn may_exit(&self) -> bool {
         self.live.len() > 1

@@ -6,14 +6,16 @@
 //! Not guaranteed: anything about memory that other processes take; Linux is asked for little, so that it always has it.
 
 use super::AgainstError;
+use super::lack::{CODE, DATA, END, LIMITS, Lack};
 use super::maps;
 use super::seen::{Seen, Signal};
-use super::tracee::{CODE, DATA, END, Stop, Tracee};
+use super::tracee::{Stop, Tracee};
 use crate::random::{Descriptor, Object, Operation, Syscall, Where};
 use crate::random::{FILE_PAGES, HEAP};
 use nix::libc;
 use nix::sys::signal::Signal as Number;
 use nix::unistd::Pid;
+use pagewright_arch::{Isa, X86_64};
 use pagewright_types::{Access, PAGE_SIZE, VirtAddr};
 
 /// Where calls find structures, and the kernel puts answers: offsets in the data pages.
@@ -21,46 +23,12 @@ const ARGUMENT: u64 = 0;
 const ANSWER: u64 = 0x800;
 /// The first errno, as a negative answer.
 const LEAST_ERRNO: i64 = -4095;
+/// Where our side begins to look for a hole.
+const OUR_BASE: u64 = X86_64::USER_END.raw() - (128 << 20);
+/// Above this, places were chosen freely.
+const FREE: u64 = 1 << 40;
 /// Linux's `PIDFD_SELF`.
 const PIDFD_SELF: i64 = -10000;
-
-/// What older kernels do not have.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Lack {
-    /// `mseal`: 6.10.
-    Seal,
-    /// `MADV_GUARD_INSTALL`: 6.13, for anonymous memory.
-    Guard,
-    /// `process_madvise` about oneself, and with any advice: 6.14.
-    AdviseRanges,
-}
-
-impl Lack {
-    /// What is left out for want of it.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Seal => "mseal",
-            Self::Guard => "MADV_GUARD_INSTALL and MADV_GUARD_REMOVE",
-            Self::AdviseRanges => "process_madvise about the caller",
-        }
-    }
-}
-
-impl Lack {
-    pub(super) fn is_needed_by(self, call: &Syscall) -> bool {
-        match self {
-            Self::Seal => matches!(call, Syscall::Seal { .. }),
-            Self::Guard => matches!(
-                call,
-                Syscall::Advise { advice: 102 | 103, .. } | Syscall::AdviseRanges { advice: 102 | 103, .. }
-            ),
-            Self::AdviseRanges => matches!(call, Syscall::AdviseRanges { .. }),
-        }
-    }
-}
-
-/// Limits that programs start with: number, bytes. Those of memory.
-pub(super) const LIMITS: [(u32, u64); 4] = [(9, u64::MAX), (2, u64::MAX), (3, 8 << 20), (8, 32 * PAGE_SIZE)];
 
 /// The Linux underneath.
 pub(super) struct Linux {
@@ -134,7 +102,7 @@ impl Linux {
 
     /// Unmaps what the shell had.
     fn clear(&self) -> Result<(), AgainstError> {
-        let user_end = 0x7fff_ffff_f000;
+        let user_end = X86_64::USER_END.raw();
         self.must("munmap", libc::SYS_munmap, [0, CODE, 0, 0, 0, 0])?;
         self.must("munmap", libc::SYS_munmap, [END, user_end - END, 0, 0, 0, 0]).map(drop)
     }
@@ -188,7 +156,7 @@ impl Linux {
         let root = self.tracee.pid();
         let first = self
             .fork(root)?
-            .ok_or_else(|| AgainstError::Lost { pid: root.as_raw(), status: "it can't fork".to_owned() })?;
+            .map_err(|errno| AgainstError::Setup { name: "fork", errno: nix::errno::Errno::from_raw(errno.into()) })?;
         self.processes = vec![Some(first)];
         self.tracee.put(ARGUMENT, b"file\0")?;
         let allow_sealing = 2;
@@ -222,25 +190,29 @@ impl Linux {
         self.processes.get(process).copied().flatten().ok_or_else(gone)
     }
 
-    fn fork(&self, pid: Pid) -> Result<Option<Pid>, AgainstError> {
+    /// The child, or why there is none.
+    fn fork(&self, pid: Pid) -> Result<Result<Pid, u16>, AgainstError> {
         match self.tracee.call(pid, libc::SYS_fork, [0; 6])? {
             Stop::Forked(child) => {
                 let stop = self.tracee.go_on(pid)?;
                 self.answer(pid, stop)?;
-                Ok(Some(child))
+                Ok(Ok(child))
             }
-            // Refused; the caller asks again what with, which nothing here needs to know exactly.
-            Stop::Done(_) => Ok(None),
-            stop @ (Stop::Signal(..) | Stop::Gone) => self.answer(pid, stop).map(|_| None),
+            stop @ (Stop::Done(_) | Stop::Signal(..) | Stop::Gone) => {
+                self.answer(pid, stop).map(|answer| Err(-answer as u16))
+            }
         }
     }
 
     /// Forks; the child gets the next number.
     pub(super) fn fork_process(&mut self, process: usize) -> Result<Seen, AgainstError> {
-        let child = self.fork(self.pid(process)?)?;
-        let seen = if child.is_some() { Seen::Done } else { Seen::Failed(libc::ENOMEM as u16) };
-        self.processes.extend(child.map(Some));
-        Ok(seen)
+        match self.fork(self.pid(process)?)? {
+            Ok(child) => {
+                self.processes.push(Some(child));
+                Ok(Seen::Done)
+            }
+            Err(errno) => Ok(Seen::Failed(errno)),
+        }
     }
 
     /// Ends a process by its own call.
@@ -286,8 +258,8 @@ impl Linux {
 
     /// An address as our side would have it, where a place was chosen freely.
     fn same_base(&self, address: u64) -> u64 {
-        let is_free = (maps::FREE..=self.base).contains(&address);
-        if is_free { maps::BASE - (self.base - address) } else { address }
+        let is_free = (FREE..=self.base).contains(&address);
+        if is_free { OUR_BASE - (self.base - address) } else { address }
     }
 
     /// Makes a call that concerns one process; `live` are those that live.

@@ -2,18 +2,12 @@
 //!
 //! Linux keeps neighbours apart that ours are one: those whose pages have been made apart, because its reverse map is by mapping
 //! (`anon_vma`); those that it cut for a call that then failed; and those that differ in flags which mean nothing here (`VM_NOHUGEPAGE`,
-//! from `MAP_STACK`). The other way round is a mistake, as long as nothing was forked: after that, what is one here and two on Linux –
-//! pages of its own in the one part – stays charged as a whole when the right to write goes. So the two agree when they show the same
-//! bytes, and each border of ours is one of Linux's.
+//! from `MAP_STACK`). The other way round is a mistake, as long as nothing was forked or moved and no stack was mapped. So the two agree when
+//! they show the same bytes, and until then each border of ours is one of Linux's.
 
-use super::tracee::{CODE, END};
+use super::lack::{CODE, END};
 use pagewright_arch::{Isa, X86_64};
 use std::fmt;
-
-/// Where our side begins to look for a hole.
-pub(super) const BASE: u64 = X86_64::USER_END.raw() - (128 << 20);
-/// Above this, places were chosen freely.
-pub(super) const FREE: u64 = 1 << 40;
 
 /// One mapping, as a line shows it. Devices and inodes are left out: they differ.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -71,10 +65,10 @@ fn joined(mappings: &[Mapping]) -> Vec<Mapping> {
     joined
 }
 
-/// Whether the two show the same, and ours are cut only where Linux's are, unless there was a fork.
-pub(super) fn agree(linux: &[Mapping], ours: &[Mapping], forked: bool) -> bool {
+/// Whether the two show the same, and ours are cut only where Linux's are, unless `loosely`.
+pub(super) fn agree(linux: &[Mapping], ours: &[Mapping], loosely: bool) -> bool {
     let is_cut = |at: u64| linux.iter().any(|mapping| mapping.start == at);
-    joined(linux) == joined(ours) && (forked || ours.iter().all(|mapping| is_cut(mapping.start)))
+    joined(linux) == joined(ours) && (loosely || ours.iter().all(|mapping| is_cut(mapping.start)))
 }
 
 /// Whether the two are cut at the same places from `start` to `end`, both included.

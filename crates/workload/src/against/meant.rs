@@ -31,7 +31,9 @@ const RLIMIT_AS: u32 = 9;
 /// Pages whose contents may go: nothing takes them here, and on Linux [`MADV_PAGEOUT`] does.
 const MADV_FREE: u32 = 8;
 const MADV_PAGEOUT: u32 = 21;
-/// MADV_REMOVE's neighbour that never was.
+const MADV_DONTFORK: u32 = 10;
+const MADV_DOFORK: u32 = 11;
+/// Linux knows no advice of this number.
 const MADV_UNKNOWN: u32 = 5;
 
 /// How a call leaves the two ([`Difference::FailedMove`]).
@@ -55,6 +57,8 @@ pub(super) struct Past {
     locked: bool,
     grown: bool,
     forked_unlike: bool,
+    /// There was a fork, or a mapping that Linux keeps apart: [`Difference::ChargedPart`]; or something was moved: [`Difference::MovedCopies`].
+    cut_unlike: bool,
 }
 
 impl Past {
@@ -73,9 +77,15 @@ impl Past {
         self.paged_out || self.allocated || self.forked_unlike
     }
 
+    /// Whether ours may be cut where Linux's are not.
+    pub(super) fn cuts_unlike(self) -> bool {
+        self.cut_unlike
+    }
+
     /// A fork, where mappings are the same on both sides or not.
     pub(super) fn forks(&mut self, alike: bool) {
         self.forked_unlike |= !alike || self.grown;
+        self.cut_unlike = true;
     }
 
     pub(super) fn remember(&mut self, operation: &Operation) {
@@ -86,10 +96,13 @@ impl Past {
         } else if let Syscall::Map { flags, .. } = *call {
             self.locked |= flags & MAP_LOCKED != 0;
             self.grown |= flags & MAP_GROWSDOWN != 0;
+            self.cut_unlike |= flags & MAP_STACK != 0;
         } else if let Syscall::Allocate { flags, .. } = *call {
             self.allocated |= flags & FALLOC_FL_PUNCH_HOLE == 0;
         } else if let Syscall::Lock { .. } | Syscall::LockAll { .. } = *call {
             self.locked = true;
+        } else if let Syscall::Remap { .. } = *call {
+            self.cut_unlike = true;
         }
     }
 }
@@ -174,6 +187,7 @@ fn shown_by(difference: Difference) -> Vec<Operation> {
             protect(pages(24, 24), Rights::RX),
             MAPS,
         ],
+        Difference::MovedCopies => moved_copies(),
         Difference::FetchBringsIn => {
             vec![map(pages(0, 4), ANON), touch(1, Access::Exec), resident(pages(0, 4))]
         }
@@ -204,6 +218,20 @@ fn shown_by(difference: Difference) -> Vec<Operation> {
             vec![Operation::Syscall(Syscall::AdviseRanges { ranges, advice: MADV_UNKNOWN })]
         }
     }
+}
+
+/// Two neighbours of which one has a page of its own are kept apart by a flag while they move, and then have it no longer.
+fn moved_copies() -> Vec<Operation> {
+    let advise = |(addr, len), advice| Operation::Syscall(Syscall::Advise { addr, len, advice });
+    vec![
+        map(pages(0, 48), Object::PrivateFile(1)),
+        touch(44, Access::Write),
+        advise(pages(24, 24), MADV_DONTFORK),
+        map(pages(0, 41), Object::PrivateFile(1)),
+        remap(pages(40, 6), MREMAP_MAYMOVE_FIXED, pages(24, 6)),
+        advise(pages(24, 22), MADV_DOFORK),
+        MAPS,
+    ]
 }
 
 /// A child replaces half of a mapping, reads a page there, and has a child.

@@ -17,6 +17,11 @@
 //! is found.
 
 mod cast;
+mod lack;
+#[cfg(all(target_os = "linux", target_arch = "x86_64"))]
+mod linux;
+#[cfg(not(all(target_os = "linux", target_arch = "x86_64")))]
+#[path = "no_linux.rs"]
 mod linux;
 mod maps;
 mod meant;
@@ -24,9 +29,10 @@ mod ours;
 mod pair;
 pub mod report;
 mod seen;
+#[cfg(all(target_os = "linux", target_arch = "x86_64"))]
 mod tracee;
 
-pub use linux::Lack;
+pub use lack::Lack;
 pub use maps::Mapping;
 pub use meant::still_differs;
 pub use seen::{Seen, Signal};
@@ -45,6 +51,9 @@ const OPERATIONS: (u16, u16) = (4, 160);
 /// Why the two could not be compared.
 #[derive(Debug, thiserror::Error)]
 pub enum AgainstError {
+    /// It is not Linux that we run on, or not on x86-64.
+    #[error("there is no x86-64 Linux underneath")]
+    NoLinux,
     /// The file that the processes share, or procfs.
     #[error("what is shared with the processes on Linux: {0}")]
     Control(io::Error),
@@ -149,15 +158,7 @@ pub fn nth(seed: u64, number: u64) -> Program {
 /// # Errors
 /// [`AgainstError`], when they can't be compared on this machine.
 pub fn compare(seed: u64, operations: u64) -> Result<Compared, AgainstError> {
-    let begun = Instant::now();
-    let mut pair = Pair::start()?;
-    let mut found = None;
-    while pair.operations() < operations && found.is_none() {
-        let whole = nth(seed, pair.programs());
-        found = pair.run(&whole)?.map(|difference| (whole, difference));
-    }
-    let found = found.map(|(whole, difference)| smaller(whole, difference)).transpose()?;
-    Ok(Compared { time: begun.elapsed(), found, ..pair.done() })
+    search(seed, operations, Pair::start)
 }
 
 /// Runs one program again.
@@ -170,11 +171,27 @@ pub fn compare_again(program: &Program) -> Result<Option<Found>, AgainstError> {
     Ok(difference.map(|difference| Found { program: program.clone(), whole, difference }))
 }
 
+fn search(seed: u64, operations: u64, start: fn() -> Result<Pair, AgainstError>) -> Result<Compared, AgainstError> {
+    let begun = Instant::now();
+    let mut pair = start()?;
+    let mut found = None;
+    while pair.operations() < operations && found.is_none() {
+        let whole = nth(seed, pair.programs());
+        found = pair.run(&whole)?.map(|difference| (whole, difference));
+    }
+    let found = found.map(|(whole, difference)| smaller(whole, difference, start)).transpose()?;
+    Ok(Compared { time: begun.elapsed(), found, ..pair.done() })
+}
+
 /// Leaves out what the difference doesn't need.
-fn smaller(whole: Program, difference: Difference) -> Result<Found, AgainstError> {
+fn smaller(
+    whole: Program,
+    difference: Difference,
+    start: fn() -> Result<Pair, AgainstError>,
+) -> Result<Found, AgainstError> {
     let mut first = difference;
     let mut error = None;
-    let program = cut_down(&whole, |less| match Pair::start().and_then(|mut pair| pair.run(less)) {
+    let program = cut_down(&whole, |less| match start().and_then(|mut pair| pair.run(less)) {
         Ok(Some(difference)) if difference.is_like(&first) => {
             first = difference;
             true
@@ -205,5 +222,33 @@ impl Difference {
             }
             (Self::Left(_), Self::Seen { .. }) | (Self::Seen { .. }, Self::Left(_)) => false,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use pagewright_types::Access;
+
+    /// A side that fetches otherwise than the other.
+    fn unlike() -> Result<Pair, AgainstError> {
+        let mut pair = Pair::start()?;
+        pair.fetch_plainly();
+        Ok(pair)
+    }
+
+    #[test]
+    fn a_difference_is_found_and_cut_down() {
+        let compared = search(1, 20_000, unlike).expect("a Linux that lets itself be traced");
+        let found = compared.found.expect("a page that is there on one side only");
+        let (calm, others) = found.program.steps();
+        let steps: Vec<Operation> = calm.iter().chain(&others).map(|step| step.operation).collect();
+        assert!((2..8).contains(&steps.len()) && found.whole.len() == 164, "{}", report::found(&found));
+        assert!(steps.iter().any(|step| matches!(step, Operation::Access { access: Access::Exec, .. })));
+        let again = unlike().and_then(|mut pair| pair.run(&found.program)).expect("as before");
+        assert_eq!(again.as_ref(), Some(&found.difference), "the same program shows the same");
+        let command = format!("pagewright check --against linux --program {}", found.program);
+        assert!(report::found(&found).contains(&command));
+        assert_eq!(found.program.to_string().parse(), Ok(found.program.clone()));
     }
 }

@@ -3,10 +3,9 @@
 //! What a kernel's system-call layer would do is done here: unknown flags, descriptors, and the errno of an answer.
 
 use super::AgainstError;
-use super::linux::LIMITS;
+use super::lack::{CODE, DATA, DATA_BYTES, END, LIMITS};
 use super::maps;
 use super::seen::{Seen, Signal};
-use super::tracee::{CODE, DATA, DATA_BYTES, END};
 use crate::lab::Lab;
 use crate::random::{Descriptor, FILE_PAGES, HEAP, Object, Operation, Syscall, Where};
 use pagewright_arch::X86_64;

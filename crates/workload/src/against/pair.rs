@@ -185,7 +185,7 @@ impl Pair {
     fn agree(&self, operation: &Operation, answers: &Answers) -> bool {
         let residence = matches!(operation, Operation::Syscall(Syscall::Resident { .. }));
         match (&answers.linux, &answers.ours) {
-            (Seen::Maps(linux), Seen::Maps(ours)) => maps::agree(linux, ours, self.cast.has_forked()),
+            (Seen::Maps(linux), Seen::Maps(ours)) => maps::agree(linux, ours, self.past.cuts_unlike()),
             (Seen::Bytes(linux, _), Seen::Bytes(ours, _)) if residence && self.past.hides_residence() => linux == ours,
             (linux, ours) => linux == ours,
         }

@@ -1,6 +1,7 @@
 //! What was compared and what was found, in words.
 
-use super::{Compared, Difference, Found};
+use super::{Compared, Found};
+use pagewright_types::linux::Difference;
 use std::fmt::Write as _;
 
 /// What was compared: counts by call and errno, by access and signal, and what was left out.
@@ -32,17 +33,20 @@ pub fn compared(compared: &Compared) -> String {
         };
         last = name;
     }
-    text.push('\n');
+    text.push_str("\n  meant differences, which these programs keep clear of or allow for (docs/linux-calls.md):\n");
+    for difference in Difference::ALL {
+        let _ = writeln!(text, "    {}: {}", difference.name(), difference.meaning());
+    }
     text
 }
 
 /// A difference, the program that shows it, and how to see it again.
 pub fn found(found: &Found) -> String {
     let mut text = match &found.difference {
-        Difference::Seen { operation, process, linux, ours } => {
+        super::Difference::Seen { operation, process, linux, ours } => {
             format!("FOUND: process {process}: {operation}\n  Linux: {linux}\n  ours:  {ours}\n")
         }
-        Difference::Left(what) => format!("FOUND: everything has ended, and {what}\n"),
+        super::Difference::Left(what) => format!("FOUND: everything has ended, and {what}\n"),
     };
     let (left, drawn) = (found.program.len(), found.whole.len());
     let _ = writeln!(text, "seed {}; {left} of the program's {drawn} operations are left:", found.program.seed);

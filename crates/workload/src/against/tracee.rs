@@ -9,6 +9,7 @@
 //! Not guaranteed: that it works where ptrace(2) is forbidden, or on another processor than x86-64.
 
 use super::AgainstError;
+use super::lack::{CODE, DATA, DATA_BYTES, END};
 use nix::errno::Errno;
 use nix::libc::user_regs_struct;
 use nix::sys::memfd::{MFdFlags, memfd_create};
@@ -20,15 +21,6 @@ use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::process::{Command, Stdio};
-
-/// Where the instructions are.
-pub(super) const CODE: u64 = 0x20_0000;
-/// Where the pages for what calls point to are.
-pub(super) const DATA: u64 = 0x20_1000;
-/// Their bytes.
-pub(super) const DATA_BYTES: u64 = 0x2000;
-/// Where both end.
-pub(super) const END: u64 = DATA + DATA_BYTES;
 
 /// `syscall; int3`, `mov rax, [rdi]; int3`, `mov [rdi], rsi; int3`.
 const INSTRUCTIONS: [u8; 11] = [0x0f, 0x05, 0xcc, 0x48, 0x8b, 0x07, 0xcc, 0x48, 0x89, 0x37, 0xcc];

@@ -131,7 +131,12 @@ impl Generator {
         let (resource, most) = LIMITS[self.below(4) as usize];
         // Linux takes no data at all for a limit that is not to be looked at.
         let least = u64::from(resource == RLIMIT_DATA);
-        let bytes = if self.once_in(2) { most } else { self.below(128).max(least) * PAGE_SIZE };
+        let bytes = match self.below(8) {
+            0..4 => most,
+            // Nothing at all is a limit with an errno of its own (EPERM of mlock).
+            4 => least * PAGE_SIZE,
+            _ => self.below(128).max(least) * PAGE_SIZE,
+        };
         Syscall::Limit { resource, bytes: bytes.min(most) }
     }
 

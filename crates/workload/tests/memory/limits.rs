@@ -249,6 +249,11 @@ fn address_space_and_data_are_limited<I: Isa>() {
     let protect = |pages| bed.call(|mm, space| mm.mprotect(space, code, pages * PAGE_SIZE, Rights::RW));
     assert_eq!((protect(3), protect(2)), (Err(Errno::ENOMEM), Ok(())));
     assert_eq!(bed.space.map().read().totals().data, 14);
+    // What is data already may stay so, whatever the limit.
+    bed.limit(Resource::Data, 16 * PAGE_SIZE);
+    let both = bed.call(|mm, space| mm.mprotect(space, page(code, 1), 2 * PAGE_SIZE, Rights::all()));
+    assert_eq!((both, bed.space.map().read().totals().data), (Ok(()), 15));
+    bed.limit(Resource::Data, 15 * PAGE_SIZE);
     bed.on(|mm, space| mm.set_brk_start(space, VirtAddr::new(0x40_0000)));
     let end = bed.on(|mm, space| mm.brk(space, VirtAddr::new(0x40_1000)));
     assert_eq!(end, VirtAddr::new(0x40_0000));

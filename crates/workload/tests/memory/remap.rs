@@ -383,6 +383,7 @@ fn bad_requests_say_why_and_change_nothing<I: Isa>() {
         // The end of the source wraps, and lies in the destination; or not.
         ((page(base, 8), u64::MAX, 4, FIXED, AT + 5 * PAGE_SIZE), Errno::EINVAL),
         ((page(base, 8), u64::MAX, 4, FIXED, TO), Errno::EFAULT),
+        ((page(base, 2), u64::MAX, 2, FIXED, AT + 2 * PAGE_SIZE), Errno::EFAULT),
     ];
     for ((addr, old, new, flags, to), errno) in cases {
         let answer = process.remap(addr, old, new, flags, to);

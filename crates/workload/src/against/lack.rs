@@ -1,0 +1,51 @@
+//! What a Linux may lack, and what programs begin with on both sides.
+
+use crate::random::Syscall;
+use pagewright_types::PAGE_SIZE;
+
+/// Limits that programs start with: number, bytes. Those of memory.
+pub(super) const LIMITS: [(u32, u64); 4] = [(9, u64::MAX), (2, u64::MAX), (3, 8 << 20), (8, 32 * PAGE_SIZE)];
+
+/// Where the instructions are that processes on Linux run. Both sides have it mapped.
+pub(super) const CODE: u64 = 0x20_0000;
+/// Where the pages for what calls point to are.
+pub(super) const DATA: u64 = 0x20_1000;
+/// Their bytes.
+pub(super) const DATA_BYTES: u64 = 0x2000;
+/// Where both end.
+pub(super) const END: u64 = DATA + DATA_BYTES;
+
+/// What older kernels do not have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Lack {
+    /// `mseal`: 6.10.
+    Seal,
+    /// `MADV_GUARD_INSTALL`: 6.13, for anonymous memory.
+    Guard,
+    /// `process_madvise` about oneself, and with any advice: 6.14.
+    AdviseRanges,
+}
+
+impl Lack {
+    /// What is left out for want of it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Seal => "mseal",
+            Self::Guard => "MADV_GUARD_INSTALL and MADV_GUARD_REMOVE",
+            Self::AdviseRanges => "process_madvise about the caller",
+        }
+    }
+}
+
+impl Lack {
+    pub(super) fn is_needed_by(self, call: &Syscall) -> bool {
+        match self {
+            Self::Seal => matches!(call, Syscall::Seal { .. }),
+            Self::Guard => matches!(
+                call,
+                Syscall::Advise { advice: 102 | 103, .. } | Syscall::AdviseRanges { advice: 102 | 103, .. }
+            ),
+            Self::AdviseRanges => matches!(call, Syscall::AdviseRanges { .. }),
+        }
+    }
+}
