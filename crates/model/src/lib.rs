@@ -12,7 +12,10 @@
 //! Independent of its subject by construction: it depends on `types` alone and believes nothing but the declared facts.
 //!
 //! Not guaranteed: that silence is proof. A rule sees what a run did, not what another schedule would have done.
+#![no_std]
 #![forbid(unsafe_code)]
+
+extern crate alloc;
 
 mod census;
 mod oracle;
@@ -26,3 +29,6 @@ pub use oracle::Oracle;
 pub use tally::{Antecedent, Tally};
 pub use violation::{Count, Counted, Did, How, Lifetime, Misread, Rule, Violation, What};
 pub use walk::Isa;
+
+/// A map whose order means nothing.
+type FxHashMap<K, V> = hashbrown::HashMap<K, V, rustc_hash::FxBuildHasher>;

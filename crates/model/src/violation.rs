@@ -4,6 +4,9 @@
 //! engineer can follow without knowing the oracle.
 
 use crate::spec::{Answer, Got};
+use alloc::format;
+use alloc::string::String;
+use alloc::vec::Vec;
 use core::fmt;
 use pagewright_types::judge::{Cached, Made, Memory};
 use pagewright_types::snapshot::{Live, PageKind};

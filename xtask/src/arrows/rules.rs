@@ -84,7 +84,8 @@ pub(crate) const RULES: &[Rule] = &[
     library(TLB, &[TYPES, ARCH, SYNC, FRAME], Column::Subject, UnsafeCode::Forbidden),
     library(TABLE, &[TYPES, ARCH, SYNC, TLB], Column::Subject, UnsafeCode::Allowed),
     library(MM, &[TYPES, ARCH, SYNC, TLB, TABLE], Column::Subject, UnsafeCode::Forbidden),
-    hosted(MODEL, &[TYPES], Column::Judge),
+    // Bare metal, so that the kernel can be judged where it runs.
+    library(MODEL, &[TYPES], Column::Judge, UnsafeCode::Forbidden),
     hosted(SIM, &[TYPES, ARCH, SYNC], Column::Judge),
     hosted(CHECK, &[TYPES, ARCH, SYNC, SIM, MODEL], Column::Judge),
     hosted(WORKLOAD, &[TYPES, ARCH, SYNC, TLB, TABLE, MM, MODEL, SIM, CHECK], Column::Above),

@@ -5,9 +5,10 @@ use super::tables::Found;
 use crate::tally::{Antecedent, Tally};
 use crate::violation::{Count, Counted};
 use crate::walk::Isa;
+use alloc::collections::BTreeSet;
+use alloc::vec::Vec;
 use pagewright_types::snapshot::{FolioRecord, Live, PageKind, PageRecord, SpaceRecord, TableRecord};
 use pagewright_types::{Order, PAGE_SIZE, Pfn, PhysAddr};
-use std::collections::BTreeSet;
 
 /// 4096ths of a byte in a page.
 const PARTS: u64 = PAGE_SIZE << 12;

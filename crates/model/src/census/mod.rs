@@ -17,9 +17,10 @@ mod tables;
 use crate::tally::Tally;
 use crate::violation::Count;
 use crate::walk::Isa;
+use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::vec::Vec;
 use pagewright_types::snapshot::{FolioRecord, LiveRecord, PageRecord, Record, SpaceRecord, TableRecord};
 use pagewright_types::{Pfn, PhysAddr};
-use std::collections::{BTreeMap, BTreeSet};
 
 /// Bits of an entry that only software reads.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -2,9 +2,10 @@
 
 use super::{Census, SoftwareBits};
 use crate::walk::{self, Isa, Seen};
+use alloc::collections::BTreeMap;
+use alloc::vec::Vec;
 use pagewright_types::snapshot::{FolioRecord, PageKind};
 use pagewright_types::{Level, Pfn, PhysAddr, Rights, SpaceId};
-use std::collections::BTreeMap;
 
 /// A table, found.
 #[derive(Clone, Copy, Debug)]

@@ -1,10 +1,11 @@
 //! What is stale and can't be used as it stands: under another tag, or on a lazy CPU. It is watched until it is used, becomes usable, or is
 //! found gone.
 
+use crate::FxHashMap;
 use crate::violation::{Did, Lifetime, Reduction};
+use alloc::vec::Vec;
 use pagewright_types::judge::{Cached, Memory, Witness};
 use pagewright_types::{CpuId, Level, Tag, VirtAddr};
-use rustc_hash::FxHashMap;
 
 /// Why something is stale.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -3,6 +3,8 @@
 //! Asked at every access, so it is an array of blocks that are made when first needed, and bits.
 
 use crate::violation::Did;
+use alloc::boxed::Box;
+use alloc::vec::Vec;
 use pagewright_types::{CpuId, Order, Pfn};
 
 const BLOCK: usize = 512;

@@ -19,6 +19,7 @@ use crate::census::Census;
 use crate::tally::Tally;
 use crate::violation::{Did, How, Reduction, Rule, Violation, What};
 use crate::walk::{self, Isa};
+use alloc::vec::Vec;
 use condemned::{Condemned, Why};
 use frames::Frames;
 use pagewright_types::judge::{Fact, Judge, Made, Memory, Witness};

@@ -4,6 +4,7 @@ use super::Oracle;
 use super::condemned::{Stale, Why};
 use crate::tally::Antecedent;
 use crate::violation::{Did, How, Lifetime, Rule, What};
+use alloc::vec::Vec;
 use pagewright_types::judge::{Cached, Made, Memory, Reach, Witness};
 use pagewright_types::{Access, FrameRange, Order, Pfn};
 

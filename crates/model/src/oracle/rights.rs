@@ -8,9 +8,10 @@ use super::condemned::{Stale, Why};
 use crate::tally::Antecedent;
 use crate::violation::{Did, How, Reduction, Rule, What};
 use crate::walk;
+use alloc::collections::VecDeque;
+use alloc::vec::Vec;
 use pagewright_types::judge::{Cached, Made, Memory, Reach, Witness};
 use pagewright_types::{CpuId, PageRange, Pfn, Rights, VirtAddr};
-use std::collections::VecDeque;
 
 /// How many returned calls are watched because a walk was under way when they returned.
 const WATCHED: usize = 64;

@@ -6,9 +6,11 @@ use super::page::{Page, Source, World};
 use super::{Process, Spec, Verdict};
 use crate::tally::Antecedent;
 use crate::violation::{Did, Misread, Violation};
+use alloc::boxed::Box;
+use alloc::rc::Rc;
+use alloc::vec::Vec;
 use core::fmt;
 use pagewright_types::{Access, FileId, SpaceId, VirtAddr};
-use std::rc::Rc;
 
 /// What an access that can't be made gets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -4,10 +4,15 @@ use super::alone::Bar;
 use super::call::{Answer, Call, Outlook, Place, Plan};
 use super::page::{Acting, Effect, Page};
 use super::{Process, Spec, Verdict};
+use crate::FxHashMap;
 use crate::tally::Antecedent;
 use crate::violation::{Did, Misread, Violation};
+use alloc::boxed::Box;
+use alloc::format;
+use alloc::string::{String, ToString};
+use alloc::vec;
+use alloc::vec::Vec;
 use pagewright_types::{Errno, FileId, PAGE_SIZE, PageRange, SpaceId, VirtAddr};
-use rustc_hash::FxHashMap;
 
 /// Names a call under way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

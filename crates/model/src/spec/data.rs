@@ -2,6 +2,9 @@
 //!
 //! Mostly each cell has one. Where calls overlap it may have several; a load that shows which one it is settles it.
 
+use alloc::boxed::Box;
+use alloc::vec;
+use alloc::vec::Vec;
 use pagewright_types::FileId;
 
 /// Cells in a page.

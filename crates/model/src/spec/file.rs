@@ -1,9 +1,10 @@
 //! Files and shared memory of the reference memory: a size, contents, and a truncation that may be under way.
 
 use super::data::{Base, Data};
+use crate::FxHashMap;
+use alloc::boxed::Box;
+use alloc::rc::Rc;
 use pagewright_types::FileId;
-use rustc_hash::FxHashMap;
-use std::rc::Rc;
 
 /// What a file holds before anybody stores to it: by page and eight-byte cell.
 pub type Contents = Box<dyn Fn(u64, u16) -> u64>;

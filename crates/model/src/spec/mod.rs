@@ -27,6 +27,8 @@ mod page;
 mod view;
 
 pub use access::{FaultId, Got, Signal};
+use alloc::boxed::Box;
+use alloc::vec::Vec;
 pub use alone::{Alone, Limits};
 pub use call::{Answer, Call, Object, Place};
 pub use calls::CallId;
@@ -34,6 +36,7 @@ pub use file::Contents;
 pub use page::{Lock, Mapped, Source, Traits};
 pub use view::Mapping;
 
+use crate::FxHashMap;
 use crate::tally::Tally;
 use crate::violation::{Did, Misread, Rule, Violation, What};
 use access::Fault;
@@ -41,7 +44,6 @@ use calls::Pending;
 use file::{File, Files};
 use page::{Acting, Page};
 use pagewright_types::{FileId, SpaceId, VirtAddr};
-use rustc_hash::FxHashMap;
 
 /// Whether what happened could have happened.
 pub type Verdict = Result<(), Box<Violation>>;

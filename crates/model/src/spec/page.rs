@@ -8,8 +8,10 @@
 
 use super::data::{Base, Data};
 use crate::violation::Did;
+use alloc::rc::Rc;
+use alloc::vec;
+use alloc::vec::Vec;
 use pagewright_types::{Access, FileId, PageRange, Rights, VirtAddr};
-use std::rc::Rc;
 
 /// What a mapped page shows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -269,7 +271,7 @@ impl Page {
         if let Some(happened) = happened {
             self.worlds.retain(|world| (world.done & bit != 0) == happened);
         }
-        for world in std::mem::take(&mut self.worlds) {
+        for world in core::mem::take(&mut self.worlds) {
             self.add(World { done: world.done & !bit, ..world });
         }
     }
@@ -287,7 +289,7 @@ impl Page {
     pub(super) fn cut(&mut self, id: FileId, pages: u64) {
         self.drops += 1;
         let is_cut = |map: Mapped| matches!(map.source, Source::File { file, index } if file == id && index >= pages);
-        for world in std::mem::take(&mut self.worlds) {
+        for world in core::mem::take(&mut self.worlds) {
             let own = if world.map.is_some_and(is_cut) { None } else { world.own };
             self.add(World { own, ..world });
         }

@@ -2,6 +2,7 @@
 
 use super::Spec;
 use super::page::{Mapped, Source};
+use alloc::vec::Vec;
 use pagewright_types::{FileId, PageRange, Rights, SpaceId, VirtAddr};
 
 /// One line.

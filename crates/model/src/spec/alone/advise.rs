@@ -5,6 +5,7 @@ use super::super::page::{Lock, Mapped, Source, Traits};
 use super::super::{Process, Spec};
 use super::{Change, Course, pages};
 use crate::spec::Answer;
+use alloc::vec::Vec;
 use pagewright_types::{Errno, PageRange, Rights, VirtAddr};
 
 macro_rules! advice {

@@ -2,6 +2,7 @@
 
 use super::super::page::{Lock, Mapped, Page, World};
 use super::super::{Process, Signal, Spec};
+use alloc::vec;
 use pagewright_types::{PAGE_SIZE, SpaceId, VirtAddr};
 
 /// Pages that a stack keeps free between itself and what lies below (`stack_guard_gap`).

@@ -7,6 +7,8 @@ use super::advise::is_past_end;
 use super::{Change, Course, pages, rounded};
 use crate::spec::{Answer, Spec, Verdict};
 use crate::violation::{Did, Misread};
+use alloc::format;
+use alloc::vec::Vec;
 use pagewright_types::{Errno, PAGE_SIZE, PageRange, SpaceId, VirtAddr};
 
 /// `MCL_*`.

@@ -15,6 +15,8 @@ mod limits;
 mod lock;
 mod remap;
 
+use alloc::string::{String, ToString};
+use alloc::vec::Vec;
 pub(super) use limits::Bar;
 pub use limits::Limits;
 

@@ -6,6 +6,10 @@ use super::super::{Process, Spec};
 use super::{Alone, Change, indices, pages, rounded};
 use crate::spec::Answer;
 use crate::violation::Did;
+use alloc::boxed::Box;
+use alloc::string::{String, ToString};
+use alloc::vec;
+use alloc::vec::Vec;
 use pagewright_types::{Errno, PAGE_SIZE, PageRange, SpaceId, VirtAddr};
 
 const MAYMOVE: u32 = 1;
@@ -279,7 +283,7 @@ impl Page {
     /// Its contents went elsewhere and the mapping stays, locked no longer.
     fn empty(&mut self) {
         self.drops += 1;
-        for world in std::mem::take(&mut self.worlds) {
+        for world in core::mem::take(&mut self.worlds) {
             let map = world.map.map(|mut map| {
                 map.traits.lock = Lock::No;
                 map.traits.guarded = false;
