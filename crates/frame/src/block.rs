@@ -9,6 +9,7 @@
 //!
 //! Not guaranteed: that whoever settles does so. Only `tlb` names these calls.
 
+use crate::clear::Residency;
 use pagewright_sync::bomb;
 use pagewright_types::{DebtKey, Order, Pfn};
 
@@ -18,11 +19,24 @@ use pagewright_types::{DebtKey, Order, Pfn};
 pub struct Block {
     pfn: Pfn,
     order: Order,
+    residency: Residency,
 }
 
 impl Block {
     pub(crate) const fn new(pfn: Pfn, order: Order) -> Self {
-        Self { pfn, order }
+        Self { pfn, order, residency: Residency::Unknown }
+    }
+
+    /// The same block, of whose lines somebody knows this.
+    pub const fn known(mut self, residency: Residency) -> Self {
+        self.residency = residency;
+        self
+    }
+
+    /// What is known of its lines, since it was allocated.
+    #[inline]
+    pub const fn residency(&self) -> Residency {
+        self.residency
     }
 
     /// First frame; aligned to the order.

@@ -7,6 +7,10 @@
 //! coalescing merges them, splitting copies them. Parked blocks queue at the back of their list, so that among blocks of one
 //! order a settled one is taken first, and a debt has time to be paid by what CPUs do anyway.
 //!
+//! Each block remembers when it was freed, on a clock that counts freed frames: after as many as the last-level cache holds its lines have
+//! left the cache, and whoever clears it may go past the cache. A small block that joins a large one does not make it young, but remembers
+//! for itself, for the day on which it is split off again.
+//!
 //! Invariants:
 //! - INV-FRAME-BUDDY: free blocks are disjoint and naturally aligned, lie in one zone, and no two of them are buddies of one order
 //!   below the largest.
@@ -14,21 +18,27 @@
 //!
 //! Not guaranteed: that frames outlive their debt in one piece – merging makes a key apply to more frames than owe it.
 
+use crate::clear::Residency;
 use crate::list::FrameList;
 use crate::memmap::Memmap;
 use crate::record::{Kind, State};
 use crate::zone::ZoneId;
 use pagewright_types::{DebtKey, FrameRange, Order, Pfn};
 
+/// Frames by which a block that was never used is older than the clock at boot.
+const NEVER: u32 = 1 << 31;
+
 /// The free blocks of a zone.
 pub(crate) struct Buddy {
     lists: [FrameList; Order::COUNT],
     zone: ZoneId,
+    /// Frames freed until now; wraps. What was there at boot counts as freed half a round ago.
+    clock: u32,
 }
 
 impl Buddy {
     pub(crate) const fn new(zone: ZoneId) -> Self {
-        Self { lists: [FrameList::EMPTY; Order::COUNT], zone }
+        Self { lists: [FrameList::EMPTY; Order::COUNT], zone, clock: NEVER }
     }
 
     /// Free blocks of one order.
@@ -43,7 +53,7 @@ impl Buddy {
             let left = range.end().raw() - at.raw();
             let fits = left.ilog2().min(at.raw().trailing_zeros()).min(u32::from(Order::PUD.raw()));
             let order = Order::new(fits as u8);
-            self.put(memmap, at, order, DebtKey::NONE);
+            self.coalesce(memmap, at, order, (DebtKey::NONE, self.clock.wrapping_sub(NEVER)));
             at = at.add(order.frames());
         }
     }
@@ -60,7 +70,8 @@ impl Buddy {
         let (pfn, larger, key) = found?;
         self.lists[larger.index()].remove(memmap, pfn);
         for smaller in (order.raw()..larger.raw()).rev().map(Order::new) {
-            self.link(memmap, pfn.add(smaller.frames()), smaller, key);
+            let half = pfn.add(smaller.frames());
+            self.link(memmap, half, smaller, (key, self.younger(memmap, half, smaller, memmap.at(pfn).stamp())));
         }
         memmap.at(pfn).set_kind(Kind::block(State::Free, order, self.zone));
         Some((pfn, key))
@@ -69,7 +80,29 @@ impl Buddy {
     /// Gives a block back and coalesces it with its buddies. Returns how many frames more than before stand under a debt, apart from the block
     /// itself: those of a settled buddy that joined a parked block, or of a settled block that joined a parked buddy.
     pub(crate) fn put(&mut self, memmap: &Memmap, pfn: Pfn, order: Order, key: DebtKey) -> u32 {
-        let (mut pfn, mut order, mut key) = (pfn, order, key);
+        self.clock = self.clock.wrapping_add(order.frames());
+        self.coalesce(memmap, pfn, order, (key, self.clock))
+    }
+
+    /// What is known of the lines of a block that was just taken: cold if more than `cold_after` frames were freed since it was.
+    pub(crate) fn residency(&self, memmap: &Memmap, pfn: Pfn, cold_after: u32) -> Residency {
+        let record = memmap.at(pfn);
+        let stamp = self.younger(memmap, pfn, record.kind().order(), record.stamp());
+        let age = self.clock.wrapping_sub(stamp);
+        if age >= cold_after { Residency::Cold } else { Residency::Unknown }
+    }
+
+    /// The later of `stamp` and that of the last block that began at `pfn`, if it was not smaller than `order`.
+    fn younger(&self, memmap: &Memmap, pfn: Pfn, order: Order, stamp: u32) -> u32 {
+        let age = |stamp: u32| self.clock.wrapping_sub(stamp);
+        let (own, of) = memmap.at(pfn).own_stamp();
+        if of >= order.raw() && age(own) < age(stamp) { own } else { stamp }
+    }
+
+    fn coalesce(&mut self, memmap: &Memmap, pfn: Pfn, order: Order, (key, stamp): (DebtKey, u32)) -> u32 {
+        let freed = order;
+        let (mut pfn, mut order, mut key, mut stamp) = (pfn, order, key, stamp);
+        memmap.at(pfn).set_own_stamp(stamp, order);
         let mut newly_parked = 0;
         while order < Order::PUD {
             let buddy = Pfn::new(pfn.raw() ^ order.frames());
@@ -79,20 +112,28 @@ impl Buddy {
             if (key == DebtKey::NONE) != (buddy_key == DebtKey::NONE) {
                 newly_parked += order.frames();
             }
+            // A block of which a quarter or less was freed just now is as old as the rest of it, and what was freed remembers.
+            if order > freed {
+                stamp = record.stamp();
+            }
             self.lists[order.index()].remove(memmap, buddy);
             record.set_kind(Kind::INTERIOR);
             memmap.at(pfn).set_kind(Kind::INTERIOR);
             pfn = pfn.min(buddy);
             key = key.merge(buddy_key);
             order = Order::new(order.raw() + 1);
+            if order.raw() == freed.raw() + 1 {
+                memmap.at(pfn).set_own_stamp(stamp, order);
+            }
         }
-        self.link(memmap, pfn, order, key);
+        self.link(memmap, pfn, order, (key, stamp));
         newly_parked
     }
 
-    fn link(&mut self, memmap: &Memmap, pfn: Pfn, order: Order, key: DebtKey) {
+    fn link(&mut self, memmap: &Memmap, pfn: Pfn, order: Order, (key, stamp): (DebtKey, u32)) {
         let record = memmap.at(pfn);
         record.set_debt(key);
+        record.set_stamp(stamp);
         record.set_kind(Kind::block(State::Free, order, self.zone));
         queue(&mut self.lists[order.index()], memmap, pfn, key);
     }

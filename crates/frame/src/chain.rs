@@ -38,8 +38,10 @@ impl BlockList {
     /// Puts a block at the front.
     #[inline]
     pub fn push<P: Platform>(&mut self, frames: &Frames<P>, block: Block) {
+        let residency = block.residency();
         let pfn = block.into_raw();
         let record = frames.memmap.at(pfn);
+        record.set_residency(residency);
         debug_assert_eq!(record.kind().state(), State::Taken, "INV-FRAME-STATE: frame {pfn} is {:?}", record.kind());
         // A block links to itself at the end, since every frame number is a possible neighbour.
         record.next.store(self.head.unwrap_or(pfn).raw(), Ordering::Relaxed);
@@ -54,7 +56,7 @@ impl BlockList {
         let next = Pfn::new(frames.memmap.at(pfn).next.load(Ordering::Relaxed));
         self.head = (next != pfn).then_some(next);
         self.len -= 1;
-        Some(frames.block_from_raw(pfn))
+        Some(frames.block_from_raw(pfn).known(frames.memmap.at(pfn).residency()))
     }
 }
 

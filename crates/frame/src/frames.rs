@@ -16,11 +16,12 @@
 //! Not guaranteed: fairness between CPUs, nor that a large block can be had when enough small ones are free.
 
 use crate::block::{Block, Unsettled};
+use crate::clear::{ClearCaps, Clearing, Residency};
 use crate::layout::{Layout, LayoutError};
 use crate::memmap::Memmap;
 use crate::record::State;
 use crate::watermark::{self, Urgency, Watermarks};
-use crate::zone::{Mark, Want, Zone, ZoneId, ZoneKind, ZoneView};
+use crate::zone::{Got, Mark, Want, Zone, ZoneId, ZoneKind, ZoneView};
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::fmt;
@@ -112,6 +113,7 @@ impl fmt::Display for FramesError {
 pub struct Frames<P: Platform> {
     machine: P,
     counters: Counters,
+    clearing: Clearing,
     pub(crate) memmap: Memmap,
     zones: Box<[Zone<P::Locks>]>,
     /// Memory in ascending order, and whose it is.
@@ -137,6 +139,7 @@ impl<P: Platform> Frames<P> {
         let spans = spans_of(layout, &zones)?;
         let frames = Self {
             counters: Counters::try_new(span.cpus)?,
+            clearing: Clearing::new(machine.memory(), ClearCaps::detect()),
             fallbacks: fallbacks_of(layout, &zones)?,
             node_of_cpu: nodes_of_cpus(layout, span.cpus)?,
             machine,
@@ -182,12 +185,17 @@ impl<P: Platform> Frames<P> {
 
     #[inline]
     fn take_above(&self, mark: Mark, cpu: CpuId, request: Request) -> Option<Unsettled> {
-        let want = Want { order: request.order, settled_only: request.settled_only };
+        let cold_after = self.clearing.cache_frames();
+        let want = Want { order: request.order, settled_only: request.settled_only, cold_after };
+        let here = self.node_of_cpu(cpu);
         let zones = self.fallbacks[request.node.index()].iter().map(|id| &self.zones[id.index()]);
         let zones = zones.take_while(|zone| !request.strict || zone.node == request.node);
         zones.filter(|zone| zone.above(mark, request.order)).find_map(|zone| {
-            let (pfn, key) = zone.take(&self.memmap, cpu, want)?;
-            Some(Unsettled::new(Block::new(pfn, request.order), key))
+            let Got { pfn, key, residency } = zone.take(&self.memmap, cpu, want)?;
+            // Nothing of another node's was freed here, or it would be hot.
+            let far = zone.node != here && residency == Residency::Unknown;
+            let residency = if far { Residency::Cold } else { residency };
+            Some(Unsettled::new(Block::new(pfn, request.order).known(residency), key))
         })
     }
 
@@ -239,6 +247,12 @@ impl<P: Platform> Frames<P> {
     #[inline]
     pub fn machine(&self) -> &P {
         &self.machine
+    }
+
+    /// The choice of stores by which frames are cleared.
+    #[inline]
+    pub fn clearing(&self) -> &Clearing {
+        &self.clearing
     }
 
     /// What the machine counts; every layer counts here.

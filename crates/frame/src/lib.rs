@@ -6,6 +6,7 @@
 //!   flush. [`BlockList`] – blocks kept without memory for the list.
 //! - [`FolioRef`], [`Folio`], [`PinRef`], [`Frozen`] – frames that are mapped, referenced, pinned, and taken apart as one.
 //! - [`TablePage`] – the record of a frame that is a page table.
+//! - [`PinnedCpu`], [`Incoherent`], [`Zeroed`] – clearing, and the fence that some stores want before anybody may look: the module [`clear`].
 //!
 //! ```text
 //! Frames::take ─▶ Unsettled ─settle─▶ Block ─new_folio─▶ FolioRef ─put (last)─▶ Block ─▶ Frames::free, free_owing
@@ -13,7 +14,7 @@
 //! ```
 //!
 //! Neighbours: uses `sync`, `arch` (the current CPU, permission to allocate) and `types`. Only `tlb` uses this crate directly: it
-//! settles what frames owe, and hands the rest of the interface on. Contents of frames are never touched here.
+//! settles what frames owe, and hands the rest of the interface on. Contents of frames are touched by `clear` alone.
 //!
 //! Protocol: linear values – [`Block`], [`Unsettled`], [`BlockList`], [`FolioRef`], [`PinRef`], [`Frozen`], [`Parts`] – are ended by
 //! the call that takes them; debug builds panic when one is dropped (INV-FRAME-LINEAR). Every frame is in the one state that its record
@@ -29,6 +30,7 @@ extern crate alloc;
 mod block;
 mod buddy;
 mod chain;
+pub mod clear;
 mod folio;
 mod frames;
 mod freeze;
@@ -48,6 +50,10 @@ mod zone;
 
 pub use block::{Block, Unsettled};
 pub use chain::BlockList;
+pub use clear::{
+    Calibration, ClearBackend, ClearBatch, ClearCaps, ClearPolicy, Clearing, CpuSignature, Extent, Incoherent, Knee,
+    KneeProgress, PinnedCpu, Residency, Zeroed, ZeroedList,
+};
 pub use folio::{Folio, FolioFlags, FolioLock, FolioRef, Owner};
 pub use frames::{Frames, FramesError, NoFrames, NoFramesCause, Request};
 pub use freeze::{Frozen, NotFrozen, Parts};

@@ -8,6 +8,7 @@
 //! Not guaranteed: coalescing. A block on these lists is free but no buddy of anything; `Frames::drain` returns them all.
 
 use crate::buddy::queue;
+use crate::clear::Residency;
 use crate::list::FrameList;
 use crate::memmap::Memmap;
 use crate::record::{Kind, State};
@@ -100,9 +101,17 @@ impl Pcp {
 
     /// Adds a block that its caller owns. Returns whether the list is now too full.
     #[inline]
-    pub(crate) fn put(&mut self, memmap: &Memmap, pfn: Pfn, kind: Kind, key: DebtKey, limits: PcpLimits) -> bool {
+    pub(crate) fn put(
+        &mut self,
+        memmap: &Memmap,
+        pfn: Pfn,
+        kind: Kind,
+        (key, residency): (DebtKey, Residency),
+        limits: PcpLimits,
+    ) -> bool {
         let record = memmap.at(pfn);
         record.set_debt(key);
+        record.set_residency(residency);
         record.set_kind(kind.to(State::Pcp));
         let order = kind.order();
         let list = self.list(order);

@@ -8,15 +8,15 @@
 //! state       kind        refs  flags        mapcount  prev/next   entire  large  nr_mapped  pins  index       owner  debt
 //! ----------  ----------  ----  -----------  --------  ----------  ------  -----  ---------  ----  ----------  -----  ----
 //! Interior    0           0     .            0         .           .       .      .          .     .           .      .
-//! Free head   order,zone  0     .            0         buddy list  .       .      .          .     .           .      key
-//! Pcp head    order,zone  0     .            0         pcp list    .       .      .          .     .           .      key
-//! Taken head  order,zone  0     .            0         BlockList   .       .      .          .     .           .      key
+//! Free head   order,zone  0     stamp        0         buddy list  .       .      .          .     own stamp   .      key
+//! Pcp head    order,zone  0     residency    0         pcp list    .       .      .          .     .           .      key
+//! Taken head  order,zone  0     residency*   0         BlockList   .       .      .          .     .           .      key
 //! Folio head  order,zone  refs  flags, age   its PTEs  LRU         entire  large  nr_mapped  pins  page index  Owner  key
 //! Folio tail  order,zone  0     .            its PTEs  deferred*   .       .      .          .     .           .      .
 //! Table       level,zone  0     marks, lock  live      deposit     shares  .      .          .     .           space  key
 //! ```
 //!
-//! `*` in the first tail only, as in Linux (`folio->_deferred_list`). The LRU, deferred and deposit links have no user in this
+//! `*` of a link: in the first tail only, as in Linux (`folio->_deferred_list`); of the residency: on a `BlockList` only. The LRU, deferred and deposit links have no user in this
 //! crate: they are why a large folio or a shared table needs no second record. `refs` counts a pin of a small folio 1024
 //! times. Resident-set counts of a last-level table find room in `large`, `nr_mapped` and `pins` of its row. `debt` of a block in
 //! use is what it will owe when it is freed, beyond what its last user says then.
@@ -31,6 +31,8 @@
 //!                                    ^                       |    retire             |
 //!                                    +---------- free -------+<----------------------+ put of the last reference
 //! ```
+//!
+//! The own stamp stays what it was while a frame is inside a larger block, free or in use.
 //!
 //! Only heads are written when a block changes state. The record of another frame of the block keeps what it last said, and
 //! is believed only where its head agrees: see INV-FRAME-TAIL. Memory that was never written reads as zeroes and is `Interior`,
@@ -52,6 +54,7 @@ use core::fmt;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use pagewright_types::{DebtKey, Level, Order};
 
+use crate::clear::Residency;
 use crate::zone::ZoneId;
 
 /// What a frame is, by its record alone.
@@ -146,7 +149,7 @@ pub(crate) struct FrameRecord {
     kind: AtomicU32,
     /// References of a folio.
     pub(crate) refs: AtomicU32,
-    /// [`FolioFlags`](crate::FolioFlags), or a table's marks and lock bit.
+    /// [`FolioFlags`](crate::FolioFlags), or a table's marks and lock bit, or when a free block was freed.
     pub(crate) flags: AtomicU32,
     /// Entries that map this very page; a table's live entries.
     pub(crate) mapcount: AtomicU32,
@@ -161,7 +164,7 @@ pub(crate) struct FrameRecord {
     pub(crate) nr_pages_mapped: AtomicU32,
     /// Pins of a large folio, exactly.
     pub(crate) pincount: AtomicU32,
-    /// Page index of a folio in what it belongs to.
+    /// Page index of a folio in what it belongs to; of frames not in use, when a block that begins here was last freed.
     pub(crate) index: AtomicU64,
     /// What a folio belongs to; the space for which a table was made.
     pub(crate) owner_or_space: AtomicU64,
@@ -190,6 +193,40 @@ impl FrameRecord {
     #[inline]
     pub(crate) fn set_debt(&self, key: DebtKey) {
         self.debt.store(key.raw(), Ordering::Relaxed);
+    }
+
+    /// When most of a block on a buddy list was freed, by the clock of its zone.
+    #[inline]
+    pub(crate) fn stamp(&self) -> u32 {
+        self.flags.load(Ordering::Relaxed)
+    }
+
+    #[inline]
+    pub(crate) fn set_stamp(&self, stamp: u32) {
+        self.flags.store(stamp, Ordering::Relaxed);
+    }
+
+    /// When a block that begins with this frame was last freed, whatever it is part of now, and that block's order.
+    #[inline]
+    pub(crate) fn own_stamp(&self) -> (u32, u8) {
+        let raw = self.index.load(Ordering::Relaxed);
+        (raw as u32, (raw >> 32) as u8)
+    }
+
+    #[inline]
+    pub(crate) fn set_own_stamp(&self, stamp: u32, order: Order) {
+        self.index.store(u64::from(order.raw()) << 32 | u64::from(stamp), Ordering::Relaxed);
+    }
+
+    /// What is known of the lines of a block on a per-CPU list.
+    #[inline]
+    pub(crate) fn residency(&self) -> Residency {
+        Residency::from_raw(self.flags.load(Ordering::Relaxed))
+    }
+
+    #[inline]
+    pub(crate) fn set_residency(&self, residency: Residency) {
+        self.flags.store(residency as u32, Ordering::Relaxed);
     }
 
     /// Adds a debt to what a block in use will owe.

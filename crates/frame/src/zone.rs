@@ -11,6 +11,7 @@
 //! Not guaranteed: that `free` and `parked` read without the lock agree with the lists at one moment.
 
 use crate::buddy::Buddy;
+use crate::clear::Residency;
 use crate::memmap::Memmap;
 use crate::pcp::{self, Pcp, PcpLimits};
 use crate::record::{Kind, State};
@@ -82,6 +83,15 @@ impl ZoneKind {
 pub(crate) struct Want {
     pub(crate) order: Order,
     pub(crate) settled_only: bool,
+    /// Frames that have been freed since a block was, from which on it is cold.
+    pub(crate) cold_after: u32,
+}
+
+/// What the allocator got of a zone.
+pub(crate) struct Got {
+    pub(crate) pfn: Pfn,
+    pub(crate) key: DebtKey,
+    pub(crate) residency: Residency,
 }
 
 /// How many frames a request leaves in a zone.
@@ -160,18 +170,19 @@ impl<L: Backend> Zone<L> {
 
     /// Takes a block, through `cpu`'s lists if its order passes through them.
     #[inline]
-    pub(crate) fn take(&self, memmap: &Memmap, cpu: CpuId, want: Want) -> Option<(Pfn, DebtKey)> {
-        let (pfn, key) =
+    pub(crate) fn take(&self, memmap: &Memmap, cpu: CpuId, want: Want) -> Option<Got> {
+        let got =
             if pcp::keeps(want.order) { self.take_pcp(memmap, cpu, want) } else { self.take_buddy(memmap, want) }?;
+        let Got { pfn, key, .. } = got;
         if key != DebtKey::NONE {
             self.parked.fetch_sub(want.order.frames(), Ordering::Relaxed);
             memmap.at(pfn).set_debt(DebtKey::NONE);
         }
-        Some((pfn, key))
+        Some(got)
     }
 
     #[inline]
-    fn take_pcp(&self, memmap: &Memmap, cpu: CpuId, want: Want) -> Option<(Pfn, DebtKey)> {
+    fn take_pcp(&self, memmap: &Memmap, cpu: CpuId, want: Want) -> Option<Got> {
         let mut pcp = self.pcp.get(cpu).lock();
         let mut got = pcp.take(memmap, want.order, want.settled_only);
         if got.is_none() {
@@ -179,8 +190,9 @@ impl<L: Backend> Zone<L> {
             got = pcp.take(memmap, want.order, want.settled_only);
         }
         let (pfn, key) = got?;
+        let residency = memmap.at(pfn).residency();
         memmap.transition(pfn, State::Pcp, State::Taken);
-        Some((pfn, key))
+        Some(Got { pfn, key, residency })
     }
 
     /// Moves a batch from the buddy lists to a CPU's list (Linux's `rmqueue_bulk`).
@@ -190,18 +202,20 @@ impl<L: Backend> Zone<L> {
         let mut moved = 0;
         while moved < self.limits.batch(want.order) {
             let Some((pfn, key)) = buddy.take(memmap, want.order, want.settled_only) else { break };
-            pcp.put(memmap, pfn, memmap.at(pfn).kind(), key, self.limits);
+            let residency = buddy.residency(memmap, pfn, want.cold_after);
+            pcp.put(memmap, pfn, memmap.at(pfn).kind(), (key, residency), self.limits);
             moved += 1;
         }
         self.free.fetch_sub(moved << want.order.raw(), Ordering::Relaxed);
     }
 
-    fn take_buddy(&self, memmap: &Memmap, want: Want) -> Option<(Pfn, DebtKey)> {
+    fn take_buddy(&self, memmap: &Memmap, want: Want) -> Option<Got> {
         let mut buddy = self.buddy.lock();
         let (pfn, key) = buddy.take(memmap, want.order, want.settled_only)?;
         self.free.fetch_sub(want.order.frames(), Ordering::Relaxed);
+        let residency = buddy.residency(memmap, pfn, want.cold_after);
         memmap.transition(pfn, State::Free, State::Taken);
-        Some((pfn, key))
+        Some(Got { pfn, key, residency })
     }
 
     /// Gives back a block in state `Taken`.
@@ -216,7 +230,7 @@ impl<L: Backend> Zone<L> {
             return;
         }
         let mut pcp = self.pcp.get(cpu).lock();
-        if pcp.put(memmap, pfn, kind, key, self.limits) {
+        if pcp.put(memmap, pfn, kind, (key, Residency::Hot), self.limits) {
             self.drain_list(memmap, &mut pcp, order, self.limits.batch(order));
         }
     }

@@ -7,7 +7,7 @@ use crate::rmap::Family;
 use crate::space::{Committed, Space};
 use core::fmt;
 use pagewright_sync::{Arc, Platform};
-use pagewright_tlb::frames::{FolioFlags, Frames, FramesError, Layout, NoFrames};
+use pagewright_tlb::frames::{Extent, FolioFlags, Frames, FramesError, Layout, NoFrames};
 use pagewright_tlb::{Tlb, TlbConfig};
 use pagewright_types::{Counter, Order, Pfn};
 
@@ -55,9 +55,8 @@ impl<P: Platform> Mm<P> {
         let frames = Frames::try_new(fx.clone(), layout).map_err(SetupError::Frames)?;
         let config = TlbConfig { single_page_flush_ceiling: knobs.tlb_single_page_flush_ceiling() };
         let tlb = Tlb::try_new(fx, frames, config).map_err(SetupError::Tlb)?;
-        let block = tlb.alloc(tlb.request(Order::ZERO)).map_err(SetupError::ZeroPage)?;
-        tlb.fx().zero(block.pfn(), Order::ZERO);
-        let zero = tlb.frames().new_folio(block);
+        let cleared = tlb.alloc_zeroed(tlb.request(Order::ZERO), Extent::PAGE).map_err(SetupError::ZeroPage)?;
+        let zero = tlb.frames().new_folio(cleared.into_block());
         tlb.frames().folio(zero.pfn()).set_flags(FolioFlags::RESERVED | FolioFlags::UPTODATE);
         let zero_page = zero.into_raw();
         Ok(Self {

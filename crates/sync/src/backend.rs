@@ -1,5 +1,6 @@
 //! What an embedder supplies beside the effects on hardware: a way to wait, and the current CPU.
 
+use crate::linear::LinearMap;
 use crate::rank::RankSet;
 use pagewright_arch::Effects;
 use pagewright_types::CpuId;
@@ -29,4 +30,10 @@ pub trait Backend: 'static {
 pub trait Platform: Effects {
     /// How locks wait on this machine.
     type Locks: Backend;
+
+    /// Where its memory is mapped, so that frames can be cleared by the stores that suit them. Without, they are cleared by
+    /// [`zero`](Effects::zero).
+    fn memory(&self) -> Option<LinearMap> {
+        None
+    }
 }

@@ -7,6 +7,7 @@
 //! - [`Arc`] – shared ownership whose creation can fail.
 //! - [`atomic`] – the atomics under all of these, which a model checker can replace.
 //! - [`bomb`] – what happens to a value that must not be dropped.
+//! - [`LinearMap`] – where the machine's memory is mapped, for whoever clears it.
 //! - [`PerCpu`], [`Counters`] – one value per CPU; the storage of the counters declared in `types`.
 //!
 //! Neighbours: uses `types` and `arch`; used by everything above.
@@ -21,6 +22,7 @@ pub mod atomic;
 mod backend;
 pub mod bomb;
 mod counters;
+mod linear;
 mod mask;
 mod percpu;
 pub mod rank;
@@ -31,6 +33,7 @@ mod word;
 pub use arc::{Arc, Room};
 pub use backend::{Backend, Platform};
 pub use counters::Counters;
+pub use linear::LinearMap;
 pub use mask::AtomicMask;
 pub use percpu::{OutOfMemory, PerCpu};
 pub use rank::{Rank, RankSet};

@@ -1,9 +1,8 @@
 //! Tables allocated before anything is changed, so that the change can't fail.
 
-use crate::tree::clear_table;
 use pagewright_sync::Platform;
 use pagewright_tlb::Tlb;
-use pagewright_tlb::frames::{BlockList, NoFrames};
+use pagewright_tlb::frames::{BlockList, Extent, NoFrames};
 use pagewright_types::{Level, Order, Pfn, SpaceId};
 
 /// Cleared frames for tables. What is left when it is dropped goes back to the allocator.
@@ -25,9 +24,8 @@ impl<'t, P: Platform> Reserve<'t, P> {
     /// [`NoFrames`]; what it held before and got meanwhile stays in it.
     pub fn fill(&mut self, count: usize) -> Result<(), NoFrames> {
         while self.count < count {
-            let block = self.tlb.alloc(self.tlb.request(Order::ZERO))?;
-            clear_table(self.tlb, block.pfn());
-            self.list.push(self.tlb.frames(), block);
+            let cleared = self.tlb.alloc_zeroed(self.tlb.request(Order::ZERO), Extent::PAGE)?;
+            self.list.push(self.tlb.frames(), cleared.into_block());
             self.count += 1;
         }
         Ok(())

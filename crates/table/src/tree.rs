@@ -6,7 +6,7 @@ use pagewright_arch::{Entry, Isa, Slot, Table};
 use pagewright_sync::{Arc, Platform, rank};
 use pagewright_tlb::frames::NoFrames;
 use pagewright_tlb::{Context, Flush, Tlb};
-use pagewright_types::{Level, Order, PAGE_SIZE, Pfn, VirtAddr};
+use pagewright_types::{Level, PAGE_SIZE, Pfn, VirtAddr};
 
 /// Why a tree could not be made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -151,9 +151,4 @@ impl PageTable {
         debug_assert!(self.context.cpus().is_empty(), "INV-TABLE-CLOSE: {:?} still run the space", self.context.cpus());
         tlb.free(tlb.frames().retire(self.root()));
     }
-}
-
-/// Contents of a fresh table.
-pub(crate) fn clear_table<P: Platform>(tlb: &Tlb<P>, pfn: Pfn) {
-    tlb.fx().zero(pfn, Order::ZERO);
 }

@@ -4,7 +4,7 @@ use crate::context::Context;
 use crate::debt::Parked;
 use crate::engine::Tlb;
 use pagewright_arch::ShootdownKind;
-use pagewright_frame::{Block, NoFrames, Request};
+use pagewright_frame::{Block, BlockList, Extent, NoFrames, Request, Zeroed, ZeroedList};
 use pagewright_sync::Platform;
 use pagewright_types::judge::Fact;
 use pagewright_types::{Counter, CpuMask, DebtKey, Order};
@@ -25,6 +25,45 @@ impl<P: Platform> Tlb<P> {
         });
         self.fx().declare(Fact::FrameReused { pfn: block.pfn(), order: block.order() });
         Ok(block)
+    }
+
+    /// Allocates a block and clears it, for an operation that clears `whole` in all.
+    ///
+    /// # Errors
+    /// As of [`Tlb::alloc`].
+    pub fn alloc_zeroed(&self, request: Request, whole: Extent) -> Result<Zeroed, NoFrames> {
+        let block = self.alloc(request)?;
+        Ok(self.frames().pin_cpu().clear(block, whole).fence())
+    }
+
+    /// Allocates up to `blocks` blocks and clears them, with one fence for all. Fewer if memory runs out, but not none.
+    ///
+    /// # Errors
+    /// As of [`Tlb::alloc`], for the first block.
+    pub fn alloc_zeroed_batch(
+        &self,
+        request: Request,
+        blocks: usize,
+        whole: Extent,
+    ) -> Result<ZeroedList<'_, P>, NoFrames> {
+        // All of them before the first is cleared: an allocation may settle, and so wait.
+        let mut dirty = BlockList::new();
+        let mut fill = || {
+            while dirty.len() < blocks {
+                dirty.push(self.frames(), self.alloc(request)?);
+            }
+            Ok(())
+        };
+        match fill() {
+            Err(refused) if dirty.is_empty() => return Err(refused),
+            Ok(()) | Err(_) => {}
+        }
+        let cpu = self.frames().pin_cpu();
+        let mut batch = cpu.batch();
+        while let Some(block) = dirty.pop(self.frames()) {
+            batch.add(cpu.clear(block, whole));
+        }
+        Ok(batch.fence())
     }
 
     /// A request for `2^order` frames near the CPU that calls.

@@ -16,6 +16,16 @@ crate::named_table! {
         PgReuse = "pgreuse", "Write faults that reused the page instead of copying it.";
         PwCowCopy = "pw_cow_copy", "Write faults that copied the page.";
         PwZeroed = "pw_pages_zeroed", "Base pages cleared before use.";
+        PwClearMachine = "pw_clear_machine", "Base pages cleared by the machine itself, tables and what a file then fills included.";
+        PwClearCached = "pw_clear_cached", "Base pages cleared by ordinary stores.";
+        PwClearMovnti = "pw_clear_movnti", "Base pages cleared by MOVNTI, past the cache.";
+        PwClearClzero = "pw_clear_clzero", "Base pages cleared by CLZERO, past the cache.";
+        PwClearAvx2 = "pw_clear_avx2", "Base pages cleared by non-temporal AVX stores, past the cache.";
+        PwClearAvx512 = "pw_clear_avx512", "Base pages cleared by non-temporal AVX-512 stores, past the cache.";
+        PwClearDcZva = "pw_clear_dc_zva", "Base pages cleared by DC ZVA.";
+        PwClearFences = "pw_clear_fences", "Fences after weakly ordered stores: one a batch and one a yield.";
+        PwClearBatches = "pw_clear_batches", "Batches of blocks cleared by weakly ordered stores, single blocks included.";
+        PwClearYields = "pw_clear_yields", "Chances to yield within a block that was being cleared by weakly ordered stores.";
         PwFaultAround = "pw_fault_around", "File pages mapped beside the one that faulted.";
         PwSpuriousFault = "pw_spurious_fault", "Faults on an entry that already allowed the access.";
         PwFork = "pw_fork", "Address spaces made by fork.";

@@ -9,9 +9,9 @@ use crate::arch::{self, mmu};
 use crate::locks::KernelLocks;
 use core::sync::atomic::{AtomicU64, Ordering};
 use pagewright_arch::{Caps, Effects, Invalidate, Pte, Slot};
-use pagewright_sync::Platform;
+use pagewright_sync::{LinearMap, Platform};
 use pagewright_tlb::frames::Block;
-use pagewright_types::{CpuId, CpuMask, Order, PAGE_SIZE, Pfn, PhysAddr, Tag};
+use pagewright_types::{CpuId, CpuMask, FrameRange, Order, PAGE_SIZE, Pfn, PhysAddr, Tag};
 
 /// This machine. There is one, so a handle is nothing.
 #[derive(Clone, Copy, Debug)]
@@ -141,6 +141,12 @@ impl Effects for Machine {
 
 impl Platform for Machine {
     type Locks = KernelLocks;
+
+    fn memory(&self) -> Option<LinearMap> {
+        let first = core::ptr::NonNull::new(linear(PhysAddr::ZERO))?;
+        // SAFETY: INV-LINEAR-MAP – boot maps all memory there, as Normal memory, before the allocator is given any of it.
+        Some(unsafe { LinearMap::new(first, FrameRange::new(Pfn::new(0), Pfn::new(u32::MAX))) })
+    }
 }
 
 /// Runs `body` with interrupts closed, and leaves them as they were.

@@ -5,7 +5,7 @@
 
 use pagewright_arch::{Caps, Effects, Invalidate, Pte, ShootdownKind, Slot, X86_64};
 use pagewright_frame::{Block, Frames, Layout, NodeSpec, Request};
-use pagewright_sync::{Backend, Platform, RankSet};
+use pagewright_sync::{Backend, LinearMap, Platform, RankSet};
 use pagewright_types::{CpuId, CpuMask, FrameRange, NodeId, Order, Pfn, PhysAddr, Tag};
 use std::cell::Cell;
 use std::sync::Arc;
@@ -51,11 +51,20 @@ pub(crate) struct Host {
     cpus: usize,
     /// Allocations still permitted.
     permitted: Arc<AtomicU64>,
+    /// Contents from frame 0 on, where a test clears.
+    memory: Option<LinearMap>,
 }
 
 impl Host {
     pub(crate) fn new(cpus: usize) -> Self {
-        Self { cpus, permitted: Arc::new(AtomicU64::new(UNLIMITED)) }
+        Self { cpus, permitted: Arc::new(AtomicU64::new(UNLIMITED)), memory: None }
+    }
+
+    /// The same with memory behind its frames, the first of which is frame 0.
+    pub(crate) fn with_memory(cpus: usize, memory: &'static [AtomicU64]) -> Self {
+        let memory = LinearMap::over(memory, Pfn::new(0));
+        assert!(memory.is_some(), "whole pages");
+        Self { memory, ..Self::new(cpus) }
     }
 
     /// Refuses every allocation after the next `n`.
@@ -154,6 +163,10 @@ impl Effects for Host {
 
 impl Platform for Host {
     type Locks = HostLocks;
+
+    fn memory(&self) -> Option<LinearMap> {
+        self.memory
+    }
 }
 
 pub(crate) const NODE0: NodeId = NodeId::new(0);

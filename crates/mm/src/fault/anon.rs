@@ -6,7 +6,7 @@ use crate::rmap::Tally;
 use pagewright_arch::{Leaf, LeafFlags};
 use pagewright_sync::Platform;
 use pagewright_table::OwnedLeaf;
-use pagewright_tlb::frames::{Block, FolioFlags, FolioRef, Owner};
+use pagewright_tlb::frames::{Block, Extent, FolioFlags, FolioRef, Owner};
 use pagewright_types::{Counter, Order, Rights};
 
 impl<P: Platform> Fault<'_, P> {
@@ -23,10 +23,7 @@ impl<P: Platform> Fault<'_, P> {
     /// A write: a page of its own, cleared.
     pub(super) fn map_new_page(&self) -> Result<Outcome, FaultError> {
         let mut reserve = self.reserve_tables()?;
-        let block = self.alloc_page()?;
-        self.mm.fx().zero(block.pfn(), Order::ZERO);
-        self.mm.tlb.count(Counter::PwZeroed, 1);
-        let folio = self.new_anon(block);
+        let folio = self.new_anon(self.cleared_page()?);
         let Some(locked) = self.lock_unchanged(&mut reserve) else {
             self.mm.put_folio(folio);
             return Ok(Outcome::Lost);
@@ -38,6 +35,13 @@ impl<P: Platform> Fault<'_, P> {
     /// One frame near the CPU that faults.
     pub(super) fn alloc_page(&self) -> Result<Block, FaultError> {
         Ok(self.mm.tlb.alloc(self.mm.tlb.request(Order::ZERO))?)
+    }
+
+    /// The same, cleared.
+    pub(super) fn cleared_page(&self) -> Result<Block, FaultError> {
+        let cleared = self.mm.tlb.alloc_zeroed(self.mm.tlb.request(Order::ZERO), Extent::PAGE)?;
+        self.mm.tlb.count(Counter::PwZeroed, 1);
+        Ok(cleared.into_block())
     }
 
     /// Makes a page of this space's anonymous memory of a block whose contents are in place.

@@ -66,17 +66,15 @@ impl<P: Platform> Fault<'_, P> {
 
     /// Puts a page of this space's own in the place of `old`, or of the zero page.
     pub(super) fn replace(&self, old: Option<&FolioRef>) -> Result<Outcome, FaultError> {
-        let block = self.alloc_page()?;
-        match old {
+        let block = match old {
             Some(old) => {
+                let block = self.alloc_page()?;
                 self.mm.fx().copy(old.pfn(), block.pfn(), Order::ZERO);
                 self.mm.tlb.count(Counter::PwCowCopy, 1);
+                block
             }
-            None => {
-                self.mm.fx().zero(block.pfn(), Order::ZERO);
-                self.mm.tlb.count(Counter::PwZeroed, 1);
-            }
-        }
+            None => self.cleared_page()?,
+        };
         let folio = self.new_anon(block);
         let Some(locked) = self.lock_as_seen() else {
             self.mm.put_folio(folio);

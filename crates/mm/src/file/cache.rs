@@ -6,7 +6,7 @@ use crate::error::{FaultError, MmError};
 use crate::mm::Mm;
 use crate::tree::Item;
 use pagewright_sync::Platform;
-use pagewright_tlb::frames::{FolioFlags, FolioRef, Owner};
+use pagewright_tlb::frames::{Extent, FolioFlags, FolioRef, Owner};
 use pagewright_types::{Counter, Errno, Order, PAGE_SIZE, Pfn};
 
 /// A page in the cache; it holds a reference on the folio.
@@ -81,9 +81,8 @@ impl<P: Platform> FileObject<P> {
         if let Some(folio) = self.lookup(mm, index) {
             return Ok(Found { folio, waited: false });
         }
-        let block = mm.tlb.alloc(mm.tlb.request(Order::ZERO))?;
+        let block = mm.tlb.alloc_zeroed(mm.tlb.request(Order::ZERO), Extent::PAGE)?.into_block();
         let pfn = block.pfn();
-        mm.fx().zero(pfn, Order::ZERO);
         let (waited, read) = match self.kind() {
             Kind::File(ops) if index < self.pages() => {
                 let mut put = |offset: u64, bytes: &[u8]| {

@@ -9,7 +9,7 @@ use crate::tags::{Asids, PcidSlots};
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use ipi::Mail;
 use pagewright_arch::{ShootdownKind, Target};
-use pagewright_frame::{Frames, NoFrames, Request};
+use pagewright_frame::{Extent, Frames, NoFrames, Request};
 use pagewright_sync::{Arc, AtomicMask, OutOfMemory, PerCpu, Platform, SpinLock, rank};
 use pagewright_types::judge::Fact;
 use pagewright_types::plant;
@@ -128,9 +128,9 @@ impl<P: Platform> Tlb<P> {
         let request = Request::new(Order::ZERO, frames.node_of_cpu(fx.cpu()));
         // Nothing has run yet, so no TLB holds anything: whatever key the block has is settled.
         let root = frames.take(request).map_err(SetupError::NoFrames)?.settle(|_| {});
+        let root = frames.pin_cpu().clear(root, Extent::PAGE).fence().into_block();
         fx.declare(Fact::FrameReused { pfn: root.pfn(), order: root.order() });
         let kernel_root = frames.new_table(root, Level::PGD, SpaceId::default());
-        fx.zero(kernel_root, Order::ZERO);
         let ceiling = AtomicU32::new(config.single_page_flush_ceiling);
         Ok(Self { fx, frames, ledger, cpus: states, asids, kernel_root, next_space: AtomicU32::new(1), ceiling })
     }

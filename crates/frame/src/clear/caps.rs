@@ -1,0 +1,207 @@
+//! Which stores this CPU has, by CPUID and DCZID_EL0.
+//!
+//! Key types: [`ClearCaps`]; [`CpuSignature`], by which CPUs are denied weakly ordered stores.
+//!
+//! INV-CLEAR-CAPS: only [`ClearCaps::detect`] adds a backend, and only one that the CPU reported.
+//!
+//! Not guaranteed: that CPUs of one machine have the same. Those that boot Linux do.
+
+use super::backend::ClearBackend;
+use core::fmt;
+
+/// The stores that this CPU has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ClearCaps {
+    /// A bit for each backend.
+    has: u8,
+    erms: bool,
+    /// Bytes that one `DC ZVA` clears.
+    zva: Option<usize>,
+    signature: Option<CpuSignature>,
+}
+
+/// Vendor, family and model of an x86 CPU.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CpuSignature {
+    /// Whether the vendor is Intel.
+    pub intel: bool,
+    /// The displayed family.
+    pub family: u8,
+    /// The displayed model.
+    pub model: u8,
+}
+
+impl CpuSignature {
+    /// Whether weakly ordered stores are known to be slow. On Skylake servers (and Cascade and Cooper Lake, which are one model with them) MOVNTI
+    /// stays at 6.3 GB/s where `rep stosb` reaches 20.4 (8270CL, 16 MB; patch 21/21 of the series' version 3); glibc turns
+    /// non-temporal memset off there too (5bcf6265f2).
+    pub const fn streams_slowly(self) -> bool {
+        self.intel && self.family == 6 && self.model == 0x55
+    }
+}
+
+impl fmt::Display for CpuSignature {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let vendor = if self.intel { "Intel" } else { "other" };
+        write!(f, "{vendor} family {} model {:#x}", self.family, self.model)
+    }
+}
+
+const fn bit(backend: ClearBackend) -> u8 {
+    1 << backend as u8
+}
+
+impl ClearCaps {
+    /// Ordinary stores only.
+    const LEAST: Self = Self { has: bit(ClearBackend::Cached), erms: false, zva: None, signature: None };
+
+    /// What this CPU says of itself.
+    #[cfg(target_arch = "x86_64")]
+    pub fn detect() -> Self {
+        let id = raw_cpuid::CpuId::new();
+        let extended = id.get_extended_feature_info();
+        let mut caps = Self { has: Self::LEAST.has | bit(ClearBackend::Movnti), ..Self::LEAST };
+        caps.erms = extended.as_ref().is_some_and(|info| info.has_rep_movsb_stosb());
+        if id.get_processor_capacity_feature_info().is_some_and(|info| info.has_cl_zero()) {
+            caps.has |= bit(ClearBackend::Clzero);
+        }
+        // Asked of std, which also asks whether the system saves the registers.
+        #[cfg(feature = "std")]
+        {
+            extern crate std;
+            if std::arch::is_x86_feature_detected!("avx2") {
+                caps.has |= bit(ClearBackend::Avx2);
+            }
+            if std::arch::is_x86_feature_detected!("avx512f") {
+                caps.has |= bit(ClearBackend::Avx512);
+            }
+        }
+        let intel = id.get_vendor_info().is_some_and(|vendor| vendor.as_str() == "GenuineIntel");
+        caps.signature =
+            id.get_feature_info().map(|info| CpuSignature { intel, family: info.family_id(), model: info.model_id() });
+        caps
+    }
+
+    /// What this CPU says of itself.
+    #[cfg(target_arch = "aarch64")]
+    pub fn detect() -> Self {
+        Self::of_dczid(super::aarch64::dczid())
+    }
+
+    /// What this CPU says of itself.
+    #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+    pub fn detect() -> Self {
+        Self::LEAST
+    }
+
+    /// What CPUs on the deny-list say.
+    #[cfg(test)]
+    pub(super) fn denied_for_test() -> Self {
+        Self { signature: Some(CpuSignature { intel: true, family: 6, model: 0x55 }), ..Self::detect() }
+    }
+
+    /// DCZID_EL0: DZP in bit 4 prohibits it, and bits 3 to 0 are log2 of the block in words of 4 bytes (Arm ARM D24.2.32).
+    #[cfg(any(target_arch = "aarch64", test))]
+    fn of_dczid(dczid: u64) -> Self {
+        let prohibited = dczid & 1 << 4 != 0;
+        let zva = (!prohibited).then_some(4 << (dczid & 0xf));
+        let has = if prohibited { Self::LEAST.has } else { Self::LEAST.has | bit(ClearBackend::DcZva) };
+        Self { has, zva, ..Self::LEAST }
+    }
+
+    /// Whether `backend` is among them.
+    pub const fn has(&self, backend: ClearBackend) -> bool {
+        self.has & bit(backend) != 0
+    }
+
+    /// All of them.
+    pub fn backends(&self) -> impl Iterator<Item = ClearBackend> {
+        ClearBackend::ALL.iter().copied().filter(|backend| self.has(*backend))
+    }
+
+    /// The same without `backend`.
+    #[must_use]
+    pub const fn without(self, backend: ClearBackend) -> Self {
+        Self { has: self.has & !bit(backend) | bit(ClearBackend::Cached), ..self }
+    }
+
+    /// The best stores whose lines may come into the cache.
+    pub const fn ordinary(&self) -> ClearBackend {
+        if self.has(ClearBackend::DcZva) { ClearBackend::DcZva } else { ClearBackend::Cached }
+    }
+
+    /// The best stores that go past it.
+    pub fn streaming(&self) -> Option<ClearBackend> {
+        use ClearBackend::{Avx2, Avx512, Clzero, Movnti};
+        [Clzero, Avx512, Avx2, Movnti].into_iter().find(|backend| self.has(*backend))
+    }
+
+    /// Which CPU it is, on x86.
+    pub const fn signature(&self) -> Option<CpuSignature> {
+        self.signature
+    }
+
+    /// Whether stores that go past the cache are known to be slow here.
+    pub fn is_denied(&self) -> bool {
+        self.signature.is_some_and(CpuSignature::streams_slowly)
+    }
+
+    /// Whether string stores are fast (x86, ERMS).
+    pub const fn has_erms(&self) -> bool {
+        self.erms
+    }
+
+    /// Bytes that one `DC ZVA` clears, where it is allowed.
+    pub const fn zva_bytes(&self) -> Option<usize> {
+        self.zva
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn cpu(intel: bool, family: u8, model: u8) -> ClearCaps {
+        ClearCaps { signature: Some(CpuSignature { intel, family, model }), ..ClearCaps::LEAST }
+    }
+
+    #[test]
+    fn skylake_servers_are_denied_and_nobody_else() {
+        assert!(cpu(true, 6, 0x55).is_denied());
+        for (intel, family, model) in
+            [(true, 6, 0x6a), (true, 6, 0x8f), (true, 6, 0xcf), (false, 6, 0x55), (false, 25, 1)]
+        {
+            assert!(!cpu(intel, family, model).is_denied(), "{intel} {family} {model:#x}");
+        }
+        assert!(!ClearCaps::LEAST.is_denied());
+    }
+
+    /// INV-CLEAR-CAPS
+    #[test]
+    fn dc_zva_is_used_where_it_is_allowed() {
+        let allowed = ClearCaps::of_dczid(4);
+        assert_eq!((allowed.ordinary(), allowed.zva, allowed.streaming()), (ClearBackend::DcZva, Some(64), None));
+        let prohibited = ClearCaps::of_dczid(0b1_0100);
+        assert_eq!((prohibited.ordinary(), prohibited.zva), (ClearBackend::Cached, None));
+    }
+
+    #[test]
+    fn the_best_streaming_stores_are_taken() {
+        use ClearBackend::{Avx2, Avx512, Clzero, Movnti};
+        let mut caps = ClearCaps { has: 0x7f, ..ClearCaps::LEAST };
+        for best in [Clzero, Avx512, Avx2, Movnti] {
+            assert_eq!(caps.streaming(), Some(best));
+            caps = caps.without(best);
+        }
+        assert_eq!(caps.streaming(), None);
+        assert!(caps.without(ClearBackend::Cached).has(ClearBackend::Cached), "something must clear");
+    }
+
+    #[test]
+    fn every_x86_cpu_has_movnti() {
+        let caps = ClearCaps::detect();
+        assert!(caps.has(ClearBackend::Cached));
+        assert!(!caps.has(ClearBackend::Machine));
+        assert_eq!(caps.has(ClearBackend::Movnti), cfg!(target_arch = "x86_64"));
+    }
+}

@@ -1,0 +1,297 @@
+//! Which stores clear a block.
+//!
+//! Key types: [`Clearing`], what a machine has and has measured; [`Residency`] and [`Extent`], what is known of one clear; [`ClearPolicy`], the knob.
+//!
+//! Stores that go past the cache are more than twice as fast where the target is not cached, and five times slower where its lines are dirty
+//! in the cache. So the state of the target decides first, and the size only where that is not known:
+//!
+//! | target | whole operation | stores |
+//! | --- | --- | --- |
+//! | any | below 64 KiB | ordinary: a fence costs as much as it saves |
+//! | hot | any | ordinary |
+//! | cold | from 64 KiB | streaming |
+//! | unknown | below the measured last-level cache | ordinary |
+//! | unknown | from there | streaming: most of it can't be cached |
+//!
+//! A CPU on the deny-list, and one whose calibration says so, has ordinary stores only, unless the policy overrules it.
+//!
+//! Not guaranteed: that a block freed on this CPU is still in its cache, or that one freed long ago is not. The allocator remembers volumes.
+
+use super::backend::ClearBackend;
+use super::caps::ClearCaps;
+use core::ptr::NonNull;
+use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
+use pagewright_sync::LinearMap;
+use pagewright_types::{Order, Pfn};
+
+/// What the allocator knows of a block's lines.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum Residency {
+    /// Nothing: freed elsewhere, or not long ago.
+    Unknown = 0,
+    /// Freed on this CPU just now, so that they may be in its cache, and dirty.
+    Hot = 1,
+    /// Never used, or so much was freed since that they have left the cache; or another node's.
+    Cold = 2,
+}
+
+impl Residency {
+    pub(crate) const fn from_raw(raw: u32) -> Self {
+        match raw {
+            1 => Self::Hot,
+            2 => Self::Cold,
+            _ => Self::Unknown,
+        }
+    }
+}
+
+/// How much a whole operation clears – a call, a VM's memory, a pool –, of which one block may be a small part.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Extent {
+    frames: u64,
+}
+
+impl Extent {
+    /// One page: a fault, a table.
+    pub const PAGE: Self = Self::of_frames(1);
+
+    /// This many frames.
+    pub const fn of_frames(frames: u64) -> Self {
+        Self { frames }
+    }
+
+    /// One block of this order.
+    pub const fn of_order(order: Order) -> Self {
+        Self::of_frames(order.frames() as u64)
+    }
+
+    /// Frames.
+    pub const fn frames(self) -> u64 {
+        self.frames
+    }
+}
+
+/// The knob.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum ClearPolicy {
+    /// Ordinary stores.
+    Cached,
+    /// By the table of this module.
+    #[default]
+    Auto,
+    /// Streaming stores wherever the CPU has them: whatever the target, the deny-list and the calibration.
+    Uncached,
+    /// Ordinary stores, each page by itself, as Linux did before 7.0: what the rest is compared with.
+    CachedByPage,
+    /// These stores, if the CPU has them: for measuring.
+    Only(ClearBackend),
+}
+
+impl ClearPolicy {
+    const ONLY: u8 = 16;
+
+    fn pack(self) -> u8 {
+        match self {
+            Self::Cached => 0,
+            Self::Auto => 1,
+            Self::Uncached => 2,
+            Self::CachedByPage => 3,
+            Self::Only(backend) => Self::ONLY + backend as u8,
+        }
+    }
+
+    fn unpack(raw: u8) -> Self {
+        match raw {
+            0 => Self::Cached,
+            2 => Self::Uncached,
+            3 => Self::CachedByPage,
+            only if only >= Self::ONLY => Self::Only(ClearBackend::ALL[usize::from(only - Self::ONLY)]),
+            _ => Self::Auto,
+        }
+    }
+}
+
+/// Frames of a last-level cache that nobody has measured: 64 MiB, as glibc takes where its probe fails.
+const UNMEASURED: u32 = (64 << 20) >> pagewright_types::PAGE_SHIFT;
+
+/// Below this many frames of a whole operation a fence costs as much as it saves: 64 KiB, where 94 % of the bandwidth are reached.
+const WORTH_A_FENCE: u64 = 16;
+
+/// The choice of stores on one machine.
+pub struct Clearing {
+    map: Option<LinearMap>,
+    caps: ClearCaps,
+    policy: AtomicU8,
+    vetoed: AtomicBool,
+    /// Frames of the effective last-level cache.
+    cache: AtomicU32,
+}
+
+impl Clearing {
+    pub(crate) fn new(map: Option<LinearMap>, caps: ClearCaps) -> Self {
+        Self {
+            map,
+            caps,
+            policy: AtomicU8::new(ClearPolicy::default().pack()),
+            vetoed: AtomicBool::new(false),
+            cache: AtomicU32::new(UNMEASURED),
+        }
+    }
+
+    /// The stores of this CPU.
+    pub fn caps(&self) -> &ClearCaps {
+        &self.caps
+    }
+
+    /// The policy in force.
+    pub fn policy(&self) -> ClearPolicy {
+        ClearPolicy::unpack(self.policy.load(Ordering::Relaxed))
+    }
+
+    /// Changes the policy, for clears that begin from now on.
+    pub fn set_policy(&self, policy: ClearPolicy) {
+        self.policy.store(policy.pack(), Ordering::Relaxed);
+    }
+
+    /// Whether a calibration found streaming stores slow.
+    pub fn is_vetoed(&self) -> bool {
+        self.vetoed.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn set_vetoed(&self, vetoed: bool) {
+        self.vetoed.store(vetoed, Ordering::Relaxed);
+    }
+
+    /// The effective last-level cache, as measured or assumed.
+    pub fn cache(&self) -> Extent {
+        Extent::of_frames(u64::from(self.cache_frames()))
+    }
+
+    #[inline]
+    pub(crate) fn cache_frames(&self) -> u32 {
+        self.cache.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn set_cache(&self, frames: u32) {
+        self.cache.store(frames, Ordering::Relaxed);
+    }
+
+    /// Whether the machine gave a map of its memory.
+    pub fn has_map(&self) -> bool {
+        self.map.is_some()
+    }
+
+    /// Where a block lies, if the machine gave a map.
+    pub(super) fn at(&self, pfn: Pfn, order: Order) -> Option<NonNull<u8>> {
+        self.map.as_ref()?.block(pfn, order)
+    }
+
+    /// What clears a target of which this is known: the table of this module.
+    pub fn choose(&self, target: Residency, whole: Extent) -> ClearBackend {
+        if self.map.is_none() {
+            return ClearBackend::Machine;
+        }
+        let ordinary = self.caps.ordinary();
+        let Some(streaming) = self.caps.streaming() else { return ordinary };
+        match self.policy() {
+            ClearPolicy::Cached | ClearPolicy::CachedByPage => return ordinary,
+            ClearPolicy::Uncached => return streaming,
+            ClearPolicy::Only(backend) => return if self.caps.has(backend) { backend } else { ordinary },
+            ClearPolicy::Auto => {}
+        }
+        if self.caps.is_denied() || self.is_vetoed() || whole.frames < WORTH_A_FENCE {
+            return ordinary;
+        }
+        match target {
+            Residency::Hot => ordinary,
+            Residency::Cold => streaming,
+            Residency::Unknown if whole >= self.cache() => streaming,
+            Residency::Unknown => ordinary,
+        }
+    }
+
+    /// Whether blocks of an operation like this are worth clearing ahead, in batches with one fence: there are stores that want one.
+    pub fn is_worth_a_batch(&self, whole: Extent) -> bool {
+        self.choose(Residency::Cold, whole).is_weak()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloc::boxed::Box;
+    use alloc::vec::Vec;
+    use core::sync::atomic::AtomicU64;
+
+    fn map() -> LinearMap {
+        let words: Vec<AtomicU64> = (0..1024).map(|_| AtomicU64::new(0)).collect();
+        let words: &'static [AtomicU64] = Box::leak(words.into_boxed_slice());
+        let skip = words.as_ptr().align_offset(4096);
+        LinearMap::over(&words[skip..skip + 512], Pfn::new(0)).expect("a page")
+    }
+
+    const KIB64: Extent = Extent::of_frames(16);
+    const ALL: [Residency; 3] = [Residency::Hot, Residency::Cold, Residency::Unknown];
+
+    #[test]
+    fn the_table_is_what_is_chosen() {
+        let clearing = Clearing::new(Some(map()), ClearCaps::detect());
+        let ordinary = clearing.caps.ordinary();
+        // Where there are none, everything is ordinary.
+        let streaming = clearing.caps.streaming().unwrap_or(ordinary);
+        if clearing.caps.is_denied() {
+            return;
+        }
+        for residency in ALL {
+            assert_eq!(clearing.choose(residency, Extent::PAGE), ordinary);
+            assert_eq!(clearing.choose(residency, Extent::of_frames(15)), ordinary);
+        }
+        for frames in [16, 512, 1 << 18, 1 << 30] {
+            let whole = Extent::of_frames(frames);
+            assert_eq!(clearing.choose(Residency::Hot, whole), ordinary);
+            assert_eq!(clearing.choose(Residency::Cold, whole), streaming);
+            let unknown = if whole >= clearing.cache() { streaming } else { ordinary };
+            assert_eq!(clearing.choose(Residency::Unknown, whole), unknown);
+        }
+        clearing.set_cache(16);
+        assert_eq!(clearing.choose(Residency::Unknown, KIB64), streaming);
+        clearing.set_vetoed(true);
+        assert_eq!(clearing.choose(Residency::Cold, KIB64), ordinary);
+        clearing.set_policy(ClearPolicy::Uncached);
+        assert_eq!(clearing.choose(Residency::Hot, Extent::PAGE), streaming, "the knob overrules");
+    }
+
+    #[test]
+    fn a_denied_cpu_streams_only_if_it_is_told_to() {
+        let clearing = Clearing::new(Some(map()), ClearCaps::denied_for_test());
+        let whole = Extent::of_frames(1 << 20);
+        for residency in ALL {
+            assert_eq!(clearing.choose(residency, whole), ClearBackend::Cached);
+        }
+        clearing.set_policy(ClearPolicy::Uncached);
+        assert_eq!(
+            Some(clearing.choose(Residency::Cold, whole)),
+            clearing.caps.streaming().or(Some(ClearBackend::Cached))
+        );
+    }
+
+    #[test]
+    fn a_machine_without_a_map_clears_by_itself() {
+        let clearing = Clearing::new(None, ClearCaps::detect());
+        clearing.set_policy(ClearPolicy::Uncached);
+        assert_eq!(clearing.choose(Residency::Cold, Extent::of_frames(1 << 20)), ClearBackend::Machine);
+        assert!(!clearing.is_worth_a_batch(Extent::of_frames(1 << 20)));
+    }
+
+    #[test]
+    fn a_policy_comes_back_as_it_was_set() {
+        let clearing = Clearing::new(None, ClearCaps::detect());
+        let only = ClearBackend::ALL.iter().map(|backend| ClearPolicy::Only(*backend));
+        let plain = [ClearPolicy::Cached, ClearPolicy::Auto, ClearPolicy::Uncached, ClearPolicy::CachedByPage];
+        for policy in plain.into_iter().chain(only) {
+            clearing.set_policy(policy);
+            assert_eq!(clearing.policy(), policy);
+        }
+    }
+}

@@ -1,0 +1,128 @@
+//! Clearing on x86-64.
+//!
+//! Addresses, lengths and contents are as in `backend::store`. The loops and the fence are assembly, because the compiler's memory model
+//! knows no weakly ordered stores: to it, they are another thread's until the fence (rust-lang/rust#114582).
+//!
+//! Not guaranteed: vector stores outside hosted builds. A kernel would have to save the registers of whoever it interrupted.
+
+use super::backend::ClearBackend;
+use super::caps::ClearCaps;
+use core::arch::asm;
+use core::ptr::NonNull;
+
+/// Clears with `backend`.
+///
+/// # Safety
+/// As of `backend::store`, and the CPU has the instructions.
+pub(super) unsafe fn store(backend: ClearBackend, caps: &ClearCaps, at: NonNull<u8>, bytes: usize) {
+    match backend {
+        // SAFETY: as the caller's.
+        ClearBackend::Cached if caps.has_erms() => unsafe { rep_stosb(at, bytes) },
+        // SAFETY: as the caller's.
+        ClearBackend::Cached => unsafe { at.write_bytes(0, bytes) },
+        // SAFETY: as the caller's; SSE2 is part of x86-64.
+        ClearBackend::Movnti => unsafe { movnti(at, bytes) },
+        // SAFETY: as the caller's.
+        ClearBackend::Clzero => unsafe { clzero(at, bytes) },
+        #[cfg(feature = "std")]
+        // SAFETY: as the caller's.
+        ClearBackend::Avx2 => unsafe { avx2(at, bytes) },
+        #[cfg(feature = "std")]
+        // SAFETY: as the caller's.
+        ClearBackend::Avx512 => unsafe { avx512(at, bytes) },
+        #[cfg(not(feature = "std"))]
+        ClearBackend::Avx2 | ClearBackend::Avx512 => unreachable!("INV-CLEAR-CAPS: hosted builds only"),
+        ClearBackend::Machine | ClearBackend::DcZva => unreachable!("INV-CLEAR-CAPS: not on x86-64"),
+    }
+}
+
+/// One string instruction for the whole extent (Linux's `clear_page_erms`, which goes page by page before 7.0).
+unsafe fn rep_stosb(at: NonNull<u8>, bytes: usize) {
+    // SAFETY: the caller owns the bytes; the direction flag is clear on entry to any function.
+    unsafe {
+        asm!("rep stosb", inout("rdi") at.as_ptr() => _, inout("rcx") bytes => _, in("al") 0u8, options(nostack, preserves_flags));
+    }
+}
+
+/// A line of 64 bytes by eight stores (Linux's `clear_page_movnt` of the uncached series, Xen's `clear_page_sse2`).
+unsafe fn movnti(at: NonNull<u8>, bytes: usize) {
+    // SAFETY: the caller owns the bytes, which are whole pages, so whole lines and not none.
+    unsafe {
+        asm!(
+            "2:",
+            "movnti qword ptr [{at}], {zero}",
+            "movnti qword ptr [{at} + 8], {zero}",
+            "movnti qword ptr [{at} + 16], {zero}",
+            "movnti qword ptr [{at} + 24], {zero}",
+            "movnti qword ptr [{at} + 32], {zero}",
+            "movnti qword ptr [{at} + 40], {zero}",
+            "movnti qword ptr [{at} + 48], {zero}",
+            "movnti qword ptr [{at} + 56], {zero}",
+            "add {at}, 64",
+            "sub {left}, 64",
+            "jnz 2b",
+            at = inout(reg) at.as_ptr() => _,
+            left = inout(reg) bytes => _,
+            zero = in(reg) 0u64,
+            options(nostack),
+        );
+    }
+}
+
+/// A line at a time, named by any address in it (AMD APM vol. 3, CLZERO).
+unsafe fn clzero(at: NonNull<u8>, bytes: usize) {
+    // SAFETY: as for `movnti`; lines have 64 bytes wherever CLZERO exists.
+    unsafe {
+        asm!(
+            "2:",
+            // clzero
+            ".byte 0x0f, 0x01, 0xfc",
+            "add rax, 64",
+            "sub {left}, 64",
+            "jnz 2b",
+            inout("rax") at.as_ptr() => _,
+            left = inout(reg) bytes => _,
+            options(nostack),
+        );
+    }
+}
+
+#[cfg(feature = "std")]
+#[target_feature(enable = "avx")]
+unsafe fn avx2(at: NonNull<u8>, bytes: usize) {
+    use core::arch::x86_64::{__m256i, _mm256_setzero_si256, _mm256_stream_si256};
+    let zero = _mm256_setzero_si256();
+    let first = at.as_ptr().cast::<__m256i>();
+    for index in 0..bytes / size_of::<__m256i>() {
+        // SAFETY: the caller owns the bytes, which are aligned to pages.
+        let at = unsafe { first.add(index) };
+        // SAFETY: as above.
+        unsafe { _mm256_stream_si256(at, zero) };
+    }
+}
+
+#[cfg(feature = "std")]
+#[target_feature(enable = "avx512f")]
+unsafe fn avx512(at: NonNull<u8>, bytes: usize) {
+    use core::arch::x86_64::{__m512i, _mm512_setzero_si512, _mm512_stream_si512};
+    let zero = _mm512_setzero_si512();
+    let first = at.as_ptr().cast::<__m512i>();
+    for index in 0..bytes / size_of::<__m512i>() {
+        // SAFETY: the caller owns the bytes, which are aligned to pages.
+        let at = unsafe { first.add(index) };
+        // SAFETY: as above.
+        unsafe { _mm512_stream_si512(at, zero) };
+    }
+}
+
+/// Orders stores of every kind (Intel SDM vol. 2B, SFENCE).
+pub(super) fn fence() {
+    // SAFETY: it touches nothing. Without `nomem`, the compiler moves no access across it either.
+    unsafe { asm!("sfence", options(nostack, preserves_flags)) }
+}
+
+/// Into all levels of the cache.
+pub(super) fn prefetch(at: NonNull<u8>) {
+    // SAFETY: a prefetch of any address changes nothing and faults never.
+    unsafe { asm!("prefetcht0 [{}]", in(reg) at.as_ptr(), options(nostack, preserves_flags, readonly)) }
+}

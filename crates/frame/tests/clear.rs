@@ -1,0 +1,388 @@
+//! Clearing: every byte by every sort of stores, fences where they are owed and nowhere else, and stores that suit the target.
+
+mod support;
+
+use pagewright_frame::{
+    Block, BlockList, ClearBackend, ClearCaps, ClearPolicy, Extent, Frames, Knee, KneeProgress, Layout, NodeSpec,
+    Request, Residency,
+};
+use pagewright_types::{Counter, NodeId, Order, Pfn};
+use std::cell::Cell;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+use support::{Host, NODE0, cpus, range, run_on, take};
+
+const WORDS_PER_PAGE: usize = 512;
+const POISON: u64 = 0xa5a5_5a5a_c3c3_3c3c;
+/// 32 MiB: more than a chunk without a yield, several times.
+const FRAMES: u32 = 1 << 13;
+
+/// Host memory for frames 0 to `frames`, aligned to 2 MiB as huge pages are.
+fn memory(frames: u32) -> &'static [AtomicU64] {
+    let slack = WORDS_PER_PAGE * 512;
+    let words = bytemuck::zeroed_slice_box::<AtomicU64>(frames as usize * WORDS_PER_PAGE + slack);
+    let words: &'static [AtomicU64] = Box::leak(words);
+    let skip = words.as_ptr().align_offset(2 << 20);
+    &words[skip..skip + frames as usize * WORDS_PER_PAGE]
+}
+
+fn poison(words: &[AtomicU64]) {
+    words.iter().for_each(|word| word.store(POISON, Ordering::Relaxed));
+}
+
+fn words_of(memory: &[AtomicU64], pfn: Pfn, order: Order) -> &[AtomicU64] {
+    &memory[pfn.index() * WORDS_PER_PAGE..][..order.frames() as usize * WORDS_PER_PAGE]
+}
+
+fn holds(words: &[AtomicU64], value: u64) -> bool {
+    words.iter().all(|word| word.load(Ordering::Relaxed) == value)
+}
+
+struct Bed {
+    memory: &'static [AtomicU64],
+    frames: Frames<Host>,
+}
+
+impl Bed {
+    fn new(cpus: usize) -> Self {
+        run_on(0);
+        let memory = memory(FRAMES);
+        poison(memory);
+        Self { memory, frames: support::one_node(&Host::with_memory(cpus, memory), 0, FRAMES) }
+    }
+
+    fn count(&self, counter: Counter) -> u64 {
+        self.frames.counters().sum(counter)
+    }
+
+    fn fences(&self) -> [u64; 3] {
+        [Counter::PwClearFences, Counter::PwClearBatches, Counter::PwClearYields].map(|counter| self.count(counter))
+    }
+}
+
+/// The stores that this CPU has.
+fn backends() -> Vec<ClearBackend> {
+    ClearCaps::detect().backends().collect()
+}
+
+fn weak() -> Vec<ClearBackend> {
+    backends().into_iter().filter(|backend| backend.is_weak()).collect()
+}
+
+/// INV-CLEAR-WHOLE, for every sort of stores this CPU has, every order up to 8 MiB, and blocks at every alignment that their order allows.
+#[test]
+fn every_byte_of_the_block_is_zero_and_no_other() {
+    let bed = Bed::new(1);
+    for backend in backends() {
+        bed.frames.clearing().set_policy(ClearPolicy::Only(backend));
+        for raw in 0..=11 {
+            let order = Order::new(raw);
+            let before = bed.count(backend.counter());
+            let mut blocks = BlockList::new();
+            for _ in 0..3 {
+                let cleared = bed.frames.pin_cpu().clear(take(&bed.frames, raw), Extent::of_order(order)).fence();
+                let pfn = cleared.pfn();
+                let own = words_of(bed.memory, pfn, order);
+                assert!(holds(own, 0), "{} left something in {pfn}, order {order}", backend.name());
+                poison(own);
+                assert!(holds(bed.memory, POISON), "{} went beyond {pfn}, order {order}", backend.name());
+                blocks.push(&bed.frames, cleared.into_block());
+            }
+            while let Some(block) = blocks.pop(&bed.frames) {
+                bed.frames.free(block);
+            }
+            let pages = 3 * u64::from(order.frames());
+            assert_eq!(bed.count(backend.counter()) - before, pages, "the path taken is the one asked for");
+        }
+        bed.frames.drain();
+    }
+}
+
+/// INV-CLEAR-FENCES, INV-CLEAR-YIELD, INV-CLEAR-WHOLE
+#[test]
+fn a_large_block_yields_after_each_chunk_and_fences_before() {
+    let bed = Bed::new(1);
+    for backend in backends() {
+        bed.frames.clearing().set_policy(ClearPolicy::Only(backend));
+        let [fences, batches, yields] = bed.fences();
+        // 32 MiB are four chunks of 8.
+        let block = take(&bed.frames, 13);
+        let (pfn, order) = (block.pfn(), block.order());
+        let begun = Cell::new(0);
+        let cleared = bed.frames.clear_yielding(block, Extent::of_order(order), || {
+            begun.set(begun.get() + 1);
+            let chunk = Order::new(11);
+            let done = Pfn::new(pfn.raw() + (begun.get() - 1) * chunk.frames());
+            assert!(holds(words_of(bed.memory, done, chunk), 0), "what lies before a yield is done");
+        });
+        assert_eq!(begun.get(), 3);
+        assert!(holds(words_of(bed.memory, pfn, order), 0));
+        let owed = if backend.is_weak() { [4, 1, 3] } else { [0; 3] };
+        assert_eq!(bed.fences(), [fences + owed[0], batches + owed[1], yields + owed[2]], "{}", backend.name());
+        poison(bed.memory);
+        bed.frames.free(cleared.into_block());
+    }
+}
+
+/// INV-CLEAR-FENCE, INV-CLEAR-FENCES
+#[test]
+fn a_batch_has_one_fence_and_ordinary_stores_none() {
+    let bed = Bed::new(1);
+    for backend in backends() {
+        bed.frames.clearing().set_policy(ClearPolicy::Only(backend));
+        let [fences, batches, _] = bed.fences();
+        let cpu = bed.frames.pin_cpu();
+        let mut batch = cpu.batch();
+        for raw in [0, 0, 9, 3, 0, 9] {
+            batch.add(cpu.clear(take(&bed.frames, raw), Extent::of_frames(1 << 18)));
+        }
+        let mut zeroed = batch.fence();
+        assert_eq!(zeroed.len(), 6);
+        let one = u64::from(backend.is_weak());
+        assert_eq!(bed.fences()[..2], [fences + one, batches + one], "{}", backend.name());
+        let first = zeroed.pop().expect("six blocks").into_block();
+        assert!(holds(words_of(bed.memory, first.pfn(), first.order()), 0));
+        bed.frames.free(first);
+        // The rest goes back by itself.
+        drop(zeroed);
+        assert_eq!(bed.frames.available(), u64::from(FRAMES));
+    }
+}
+
+/// INV-CLEAR-FENCE: what is dropped between its stores and its fence is fenced, free, and nobody is told that it is zero.
+#[test]
+fn dropped_before_the_fence_it_is_fenced_and_freed() {
+    let bed = Bed::new(1);
+    for backend in weak() {
+        bed.frames.clearing().set_policy(ClearPolicy::Only(backend));
+        let [fences, batches, _] = bed.fences();
+        let cpu = bed.frames.pin_cpu();
+        drop(cpu.clear(take(&bed.frames, 9), Extent::PAGE));
+        let mut batch = cpu.batch();
+        batch.add(cpu.clear(take(&bed.frames, 0), Extent::PAGE));
+        batch.add(cpu.clear(take(&bed.frames, 9), Extent::PAGE));
+        drop(batch);
+        drop(cpu.batch());
+        assert_eq!(bed.fences()[..2], [fences + 2, batches + 2], "one each, and none for nothing");
+        assert_eq!(bed.frames.available(), u64::from(FRAMES));
+    }
+}
+
+/// INV-CLEAR-PINNED
+#[test]
+#[cfg_attr(not(debug_assertions), ignore = "checked in debug builds")]
+#[cfg_attr(not(target_arch = "x86_64"), ignore = "no weakly ordered stores")]
+#[should_panic(expected = "INV-CLEAR-PINNED")]
+fn a_fence_on_another_cpu_is_noticed() {
+    let bed = Bed::new(2);
+    bed.frames.clearing().set_policy(ClearPolicy::Only(ClearBackend::Movnti));
+    let cpu = bed.frames.pin_cpu();
+    let cleared = cpu.clear(take(&bed.frames, 0), Extent::PAGE);
+    run_on(1);
+    cleared.fence().into_block().into_raw();
+}
+
+#[test]
+fn the_cpu_may_be_given_up_between_batches() {
+    let bed = Bed::new(2);
+    bed.frames.clearing().set_policy(ClearPolicy::Uncached);
+    let mut cpu = bed.frames.pin_cpu();
+    let one = cpu.clear(take(&bed.frames, 0), Extent::PAGE).fence();
+    cpu.give_up(|_| run_on(1));
+    let other = cpu.clear(take(&bed.frames, 0), Extent::PAGE).fence();
+    for zeroed in [one, other] {
+        bed.frames.bring_back(&zeroed, zeroed.pfn(), 8);
+        bed.frames.free(zeroed.into_block());
+    }
+}
+
+fn residency(frames: &Frames<Host>, raw: u8) -> (Residency, Block) {
+    let block = take(frames, raw);
+    (block.residency(), block)
+}
+
+#[test]
+fn what_was_never_used_is_cold_and_what_was_just_freed_here_is_hot() {
+    let bed = Bed::new(2);
+    let frames = &bed.frames;
+    for raw in [0, 3, 9] {
+        let (fresh, block) = residency(frames, raw);
+        assert_eq!(fresh, Residency::Cold, "order {raw}");
+        frames.free(block);
+        let (again, block) = residency(frames, raw);
+        assert_eq!(again, Residency::Hot, "order {raw}");
+        // By a list and back.
+        let mut list = BlockList::new();
+        list.push(frames, block);
+        let block = list.pop(frames).expect("one block");
+        assert_eq!(block.residency(), Residency::Hot);
+        run_on(1);
+        frames.free(block);
+        run_on(0);
+        let (here, block) = residency(frames, raw);
+        assert_ne!(here, Residency::Hot, "it is another CPU's");
+        frames.free(block);
+        frames.drain();
+    }
+}
+
+#[test]
+fn lines_leave_the_cache_as_others_are_freed() {
+    let bed = Bed::new(1);
+    let frames = &bed.frames;
+    // Order 4 never lies on a CPU's list. All memory but one block of order 5 is taken, so that the block is found again.
+    let mut held = BlockList::new();
+    for _ in 0..FRAMES / 16 - 1 {
+        held.push(frames, take(frames, 4));
+    }
+    let (fresh, block) = residency(frames, 4);
+    assert_eq!(fresh, Residency::Cold);
+    frames.free(block);
+    let (again, block) = residency(frames, 4);
+    assert_eq!(again, Residency::Unknown, "freed a moment ago, by who knows whom");
+    frames.free(block);
+    // As much as the cache holds is freed elsewhere, and this block is found last.
+    let cache = frames.clearing().cache().frames();
+    // Not its buddy, with which it would become one block.
+    let buddy = held.pop(frames).expect("many");
+    let mut other = held.pop(frames);
+    for _ in 0..cache / 16 {
+        frames.free(other.take().expect("one"));
+        let block = take(frames, 4);
+        other = Some(block);
+    }
+    let (one, two) = (other.take().expect("one"), take(frames, 4));
+    let cold = [one.residency(), two.residency()].into_iter().filter(|residency| *residency == Residency::Cold).count();
+    assert_eq!(cold, 1, "the one that was left alone meanwhile");
+    for block in [one, two, buddy] {
+        frames.free(block);
+    }
+    while let Some(block) = held.pop(frames) {
+        frames.free(block);
+    }
+}
+
+#[test]
+fn a_page_freed_does_not_make_the_memory_around_it_warm() {
+    let bed = Bed::new(1);
+    let page = take(&bed.frames, 0);
+    bed.frames.free(page);
+    bed.frames.drain();
+    let (around, block) = residency(&bed.frames, 13);
+    assert_eq!(around, Residency::Cold, "one page of 8192");
+    bed.frames.free(block);
+}
+
+#[test]
+fn another_nodes_memory_is_cold() {
+    run_on(0);
+    let host = Host::new(2);
+    let (here, there) = ([range(0, 1 << 10)], [range(1 << 10, 1 << 11)]);
+    let nodes = [
+        NodeSpec { id: NODE0, ranges: &here, cpus: cpus([0]) },
+        NodeSpec { id: NodeId::new(1), ranges: &there, cpus: cpus([1]) },
+    ];
+    let layout = Layout { min_free_kbytes: Some(0), watermark_scale_factor: 0, ..Layout::new(&nodes) };
+    let frames = Frames::try_new(host, &layout).expect("a possible machine");
+    let from = |node| frames.take(Request::new(Order::new(4), NodeId::new(node))).expect("memory").settle(|_| {});
+    for (node, again) in [(0, Residency::Unknown), (1, Residency::Cold)] {
+        frames.free(from(node));
+        let block = from(node);
+        assert_eq!(block.residency(), again, "node {node}");
+        frames.free(block);
+    }
+}
+
+/// The counters say which path ran, by what the allocator knew (version 2 of the series took the slow one and nobody saw).
+#[test]
+fn cold_blocks_of_a_large_operation_stream_and_hot_ones_do_not() {
+    let bed = Bed::new(1);
+    let caps = ClearCaps::detect();
+    let Some(streaming) = caps.streaming().filter(|_| !caps.is_denied()) else { return };
+    let large = Extent::of_frames(1 << 18);
+    let clear = |whole| {
+        let (_, block) = residency(&bed.frames, 9);
+        let before = [streaming, caps.ordinary()].map(|backend| bed.count(backend.counter()));
+        bed.frames.free(bed.frames.pin_cpu().clear(block, whole).fence().into_block());
+        let after = [streaming, caps.ordinary()].map(|backend| bed.count(backend.counter()));
+        [after[0] - before[0], after[1] - before[1]]
+    };
+    assert_eq!(clear(large), [512, 0], "fresh");
+    assert_eq!(clear(large), [0, 512], "just freed");
+    bed.frames.drain();
+    assert_eq!(clear(large), [512, 0], "unknown, and more than any cache");
+    bed.frames.drain();
+    assert_eq!(clear(Extent::of_order(Order::PMD)), [0, 512], "unknown, and small");
+}
+
+/// A clock that the test moves.
+fn ticking(by: &Cell<u64>) -> impl FnMut() -> Duration + '_ {
+    let mut now = 0;
+    move || {
+        now += by.get();
+        Duration::from_nanos(now)
+    }
+}
+
+#[test]
+fn a_calibration_without_gain_vetoes() {
+    let bed = Bed::new(1);
+    if ClearCaps::detect().streaming().is_none() {
+        return;
+    }
+    let (wants, order) = Frames::<Host>::CALIBRATION;
+    let six = || {
+        let mut list = BlockList::new();
+        (0..wants).for_each(|_| list.push(&bed.frames, take(&bed.frames, order.raw())));
+        list
+    };
+    // Every clear takes one tick, whatever stores it uses.
+    let tick = Cell::new(1000);
+    let found = bed.frames.calibrate_clearing(six(), ticking(&tick)).expect("six blocks");
+    assert_eq!((found.ratio_permille, found.vetoed), (1000, true));
+    assert_eq!(
+        bed.frames.clearing().choose(Residency::Cold, Extent::of_frames(1 << 18)),
+        ClearCaps::detect().ordinary()
+    );
+    // Six warm up, then each pair is slow and fast: the calls of the clock are counted off.
+    let calls = Cell::new(0u32);
+    let mut now = 0;
+    let clock = || {
+        calls.set(calls.get() + 1);
+        let ordinary = calls.get() > 12 && calls.get() % 4 == 2;
+        now += if ordinary { 2300 } else { 1000 };
+        Duration::from_nanos(now)
+    };
+    let found = bed.frames.calibrate_clearing(six(), clock).expect("six blocks");
+    assert_eq!((found.ratio_permille, found.vetoed), (2300, false));
+    assert!(!bed.frames.clearing().is_vetoed());
+    assert!(bed.frames.calibrate_clearing(BlockList::new(), ticking(&tick)).is_none(), "nothing to measure on");
+    assert_eq!(bed.frames.available(), u64::from(FRAMES), "blocks are given back");
+}
+
+#[test]
+fn the_knee_is_where_a_set_is_slower_for_its_size() {
+    let bed = Bed::new(1);
+    let mut list = BlockList::new();
+    for _ in 0..16 {
+        list.push(&bed.frames, take(&bed.frames, 9));
+    }
+    let mut knee = Knee::new(list);
+    // A block takes as long in the sets of 2, 4 and 8, and three times as long in that of 16. Each step reads the clock 6 times.
+    let (mut now, mut reads) = (0u64, 0);
+    let mut clock = move || {
+        let set = [2, 4, 8, 16][reads / 6];
+        reads += 1;
+        now += set * if set == 16 { 3000 } else { 1000 };
+        Duration::from_nanos(now)
+    };
+    for _ in 0..3 {
+        assert_eq!(knee.step(&bed.frames, &mut clock), KneeProgress::More);
+    }
+    let found = Extent::of_frames(16 * 512);
+    assert_eq!(knee.step(&bed.frames, &mut clock), KneeProgress::Found(found));
+    assert_eq!(bed.frames.clearing().cache(), found, "in force");
+    assert_eq!(knee.step(&bed.frames, &mut clock), KneeProgress::AtLeast(found), "no blocks for more");
+    knee.finish(&bed.frames);
+    assert_eq!(bed.frames.available(), u64::from(FRAMES));
+}
