@@ -12,6 +12,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// 8-byte words in a base page.
 const WORDS_PER_PAGE: usize = PAGE_SIZE as usize / 8;
 
+/// Words that the host is asked for at least. A block below the largest `M_MMAP_THRESHOLD` of glibc, 32 MiB, comes from what was freed
+/// before, and would be cleared whole for each new machine; a larger one is mapped, zero as it is, and costs what is touched.
+const LEAST_WORDS: usize = (33 << 20) / 8;
+
 /// The memory of one machine, from physical address 0 to the end of the last node. A frame begins where a host page could, so that foreign
 /// code may take one for a page table whose type wants that alignment.
 pub(crate) struct Ram {
@@ -33,7 +37,8 @@ impl Ram {
     /// [`NoHostMemory`].
     pub(crate) fn try_new(bytes: u64) -> Result<Self, NoHostMemory> {
         let words = usize::try_from(bytes / 8).map_err(|_| NoHostMemory)?;
-        let host = bytemuck::try_zeroed_slice_box::<AtomicU64>(words + WORDS_PER_PAGE).map_err(|()| NoHostMemory)?;
+        let wanted = (words + WORDS_PER_PAGE).max(LEAST_WORDS);
+        let host = bytemuck::try_zeroed_slice_box::<AtomicU64>(wanted).map_err(|()| NoHostMemory)?;
         let skip = host.as_ptr().align_offset(PAGE_SIZE as usize).min(WORDS_PER_PAGE);
         Ok(Self { host, skip, len: words })
     }

@@ -12,6 +12,7 @@ use pagewright_arch::IsaKind;
 use pagewright_types::Level;
 use serde::Deserialize;
 use std::collections::BTreeMap;
+use std::sync::OnceLock;
 use thiserror::Error;
 
 macro_rules! shipped {
@@ -176,13 +177,17 @@ impl Profile {
     /// # Errors
     /// [`ProfileError::Unknown`], which lists those that exist.
     pub fn named(name: &str) -> Result<Self, ProfileError> {
-        match SHIPPED.iter().find(|(shipped, _)| *shipped == name) {
-            Some((name, text)) => Self::parse(name, text),
-            None => {
-                let known = Self::names().collect::<Vec<_>>().join(", ");
-                Err(ProfileError::Unknown { name: name.to_owned(), known })
-            }
+        let Some(index) = SHIPPED.iter().position(|(shipped, _)| *shipped == name) else {
+            let known = Self::names().collect::<Vec<_>>().join(", ");
+            return Err(ProfileError::Unknown { name: name.to_owned(), known });
+        };
+        // Read once: whoever tries many schedules makes thousands of machines a second.
+        static READ: [OnceLock<Profile>; SHIPPED.len()] = [const { OnceLock::new() }; SHIPPED.len()];
+        if let Some(profile) = READ[index].get() {
+            return Ok(profile.clone());
         }
+        let profile = Self::parse(name, SHIPPED[index].1)?;
+        Ok(READ[index].get_or_init(|| profile).clone())
     }
 
     /// The profile that a machine of `isa` has when none is named.
