@@ -9,7 +9,8 @@ use std::time::Duration;
 const MINUTE: Duration = Duration::from_secs(60);
 
 /// Tests that plant bugs.
-const PLANTED: [&str; 6] = ["planted", "check", "oracle_counts", "gup_races", "file_races", "remap_races"];
+const PLANTED: [&str; 7] =
+    ["planted", "check", "oracle_counts", "ledger_races", "gup_races", "file_races", "remap_races"];
 
 /// Runs the steps.
 pub(crate) fn run() -> Result<(), Error> {

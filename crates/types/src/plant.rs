@@ -18,6 +18,7 @@ crate::named_table! {
         TagReused = "tag-reused", "A tag goes to another space without a flush.";
         NoPublish = "no-publish", "Entries are flushed before walkers can see that they changed (a missing DSB ISHST).";
         NoComplete = "no-complete", "A DSB ISHST stands where a DSB ISH must complete the TLBI.";
+        CompleteElsewhere = "complete-elsewhere", "A CPU takes its own DSB for the end of a TLBI that another CPU has issued.";
         CowFlushLate = "cow-flush-late", "Copy-on-write makes the new entry before the old one is flushed (no break before make).";
         CowNoFlush = "cow-no-flush", "Copy-on-write replaces an entry and flushes nothing.";
         ForkFlushLate = "fork-flush-late", "Fork lets the parent go before its writable translations are flushed.";

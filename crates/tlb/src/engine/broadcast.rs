@@ -53,7 +53,7 @@ impl<P: Platform> Tlb<P> {
         // Another CPU's barrier would prove nothing here, so everything is issued again; then every debt is paid at once.
         let sampled = self.ledger().sample();
         self.fx().publish();
-        self.invalidate_everywhere(Target::AllTags);
+        plant!(CompleteElsewhere; (), self.invalidate_everywhere(Target::AllTags));
         self.complete();
         self.ledger().settle_all(sampled);
     }

@@ -59,6 +59,8 @@ pub(super) struct Generator {
     starves: bool,
     /// What the program maps mostly.
     favourite: Object,
+    /// Whether the hot page is shared with a child when the others begin, where it is for copies; else it is one process's own.
+    shares: bool,
 }
 
 impl Generator {
@@ -73,7 +75,7 @@ impl Generator {
         };
         let window = Window::of(shape.mode);
         let hot = window.start.add(below(&mut random, window.pages) * PAGE_SIZE);
-        Self { shape, window, hot, random, starves, favourite }
+        Self { shape, window, hot, random, starves, favourite, shares: seed.is_multiple_of(2) }
     }
 
     fn theme(&self) -> Theme {
@@ -121,15 +123,19 @@ impl Generator {
     }
 
     /// Calm operation `index`, once every CPU runs the first process: there are two processes, and in the end each CPU has the hot page in
-    /// its TLB, or has had it before it went elsewhere.
+    /// its TLB, or has had it before it went elsewhere, and there perhaps to a kernel thread.
     fn calm_around_hot(&mut self, index: usize) -> Step {
         let cpus = usize::from(self.shape.cpus);
         let left = usize::from(self.shape.calm) - cpus - 2 - index;
         let nth = |cpu: usize| CpuId::new(cpu as u16);
+        let shares = self.theme() == Theme::Copies && self.shares;
         let (cpu, operation) = match left {
+            left if shares && left == cpus => (nth(0), Operation::Fork),
+            left if shares && left < cpus => (nth(left), Operation::Access { va: self.hot, access: Access::Read }),
             _ if index == 0 => (nth(0), Operation::Fork),
             left if left < cpus => (nth(left), self.last_calm(left)),
-            left if left < 2 * cpus => (nth(left - cpus), self.look_at_hot()),
+            left if left < 2 * cpus => (nth(left - cpus), self.last_but_one(left - cpus)),
+            left if left < 3 * cpus => (nth(left - 2 * cpus), self.look_at_hot()),
             _ => (self.cpu(), self.access()),
         };
         Step { cpu, operation }
@@ -140,13 +146,16 @@ impl Generator {
         Operation::Access { va: self.hot, access }
     }
 
+    fn leaves(&self, cpu: usize) -> bool {
+        self.theme() == Theme::Moving && cpu > 0
+    }
+
+    fn last_but_one(&mut self, cpu: usize) -> Operation {
+        if self.leaves(cpu) && self.once_in(2) { Operation::Switch { to: 1 } } else { self.look_at_hot() }
+    }
+
     fn last_calm(&mut self, cpu: usize) -> Operation {
-        let leaves = self.theme() == Theme::Moving && cpu > 0;
-        match self.below(4) {
-            0 | 1 if leaves => Operation::Switch { to: 1 },
-            2 if leaves => Operation::Lazy,
-            _ => self.look_at_hot(),
-        }
+        if self.leaves(cpu) && self.once_in(2) { Operation::Lazy } else { self.look_at_hot() }
     }
 
     /// The next of the others.

@@ -106,7 +106,9 @@ pub fn explored_program(seed: u64, cpus: Option<u16>, theme: Option<Theme>, numb
     // Two who use one page differently, and one who makes the difference, are three.
     let usual = if theme == Theme::Copies { 3 } else { 3 - (lengths % 2) as u16 };
     let cpus = cpus.unwrap_or(usual);
-    let (calm, others) = (8 + (lengths % 3) as u16 * 4 + cpus, 4 + (lengths % 4) as u16 * 2);
+    // Each CPU has used the page, has left, and has become lazy there.
+    let rounds = if theme == Theme::Moving { 2 } else { 1 };
+    let (calm, others) = (8 + (lengths % 3) as u16 * 4 + rounds * cpus, 4 + (lengths % 4) as u16 * 2);
     Program::new(Shape { mode: Mode::Explore(theme), cpus, calm, others }, nth_seed(seed, number))
 }
 
