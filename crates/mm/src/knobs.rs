@@ -4,6 +4,7 @@
 
 use core::fmt;
 use core::sync::atomic::{AtomicU64, Ordering};
+use pagewright_tlb::frames::ClearPolicy;
 use pagewright_types::PAGE_SIZE;
 
 /// What values a knob takes.
@@ -79,6 +80,9 @@ knobs! {
     AdminReserveKbytes = "vm.admin_reserve_kbytes", "/proc/sys/vm/admin_reserve_kbytes", 8192,
         Values::Number { least: 0, most: u32::MAX as u64 },
         "KiB that policy 2 keeps back for programs with CAP_SYS_ADMIN.";
+    ClearUncached = "clear_uncached", "nowhere: Linux never merged the series", 1,
+        Values::Number { least: 0, most: 2 },
+        "Whether frames are cleared by stores that go past the cache: 0 never, 1 where it is known or likely that this is faster, 2 always.";
     FaultAroundBytes = "fault_around_bytes", "/sys/kernel/debug/fault_around_bytes", 65536,
         Values::PowerOfTwo { least: PAGE_SIZE, most: 2 << 20 },
         "Bytes around a read fault on a file whose cached pages are mapped with it; the page size turns it off.";
@@ -153,6 +157,14 @@ impl Knobs {
         }
         self.0[knob as usize].store(value, Ordering::Relaxed);
         Ok(())
+    }
+
+    pub(crate) fn clear_policy(&self) -> ClearPolicy {
+        match self.get(Knob::ClearUncached) {
+            0 => ClearPolicy::Cached,
+            2 => ClearPolicy::Uncached,
+            _ => ClearPolicy::Auto,
+        }
     }
 
     pub(crate) fn tlb_single_page_flush_ceiling(&self) -> u32 {

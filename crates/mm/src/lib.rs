@@ -11,6 +11,7 @@
 //!   user/    user memory as the kernel uses it: copies, strings, other processes' memory, futex keys
 //!   rmap/    who maps a page: the tree of forks, and the mappers of a file
 //!   file/    files and shared memory: the page cache over a trait
+//!   pool     huge folios kept and cleared ahead, for a VM's memory
 //!   counters/ gauges and RSS          view/   /proc-like texts
 //!   tree/    the one ordered map that VMAs, caches and mappers are kept in
 //! ```
@@ -39,6 +40,7 @@ mod fork;
 pub mod gup;
 mod knobs;
 mod mm;
+mod pool;
 pub mod rmap;
 mod snapshot;
 pub mod space;
@@ -49,4 +51,5 @@ pub mod view;
 pub use error::{FaultError, MmError};
 pub use knobs::{Knob, KnobError, Knobs};
 pub use mm::{Mm, SetupError};
+pub use pool::{Filling, HugePool};
 pub use space::{Advice, LockAllFlags, LockFlags, MapFlags, MapRequest, RemapFlags, RemapRequest, Space, Vma};

@@ -53,6 +53,7 @@ impl<P: Platform> Mm<P> {
     /// [`SetupError`]; nothing is kept.
     pub fn try_new(fx: P, layout: &Layout<'_>, knobs: Knobs) -> Result<Self, SetupError> {
         let frames = Frames::try_new(fx.clone(), layout).map_err(SetupError::Frames)?;
+        frames.clearing().set_policy(knobs.clear_policy());
         let config = TlbConfig { single_page_flush_ceiling: knobs.tlb_single_page_flush_ceiling() };
         let tlb = Tlb::try_new(fx, frames, config).map_err(SetupError::Tlb)?;
         let cleared = tlb.alloc_zeroed(tlb.request(Order::ZERO), Extent::PAGE).map_err(SetupError::ZeroPage)?;

@@ -44,6 +44,13 @@ impl LinearMap {
         whole.then(|| Self { first: start, frames: FrameRange::new(first, Pfn::new(end)) })
     }
 
+    /// Bytes as words that several may store to. Bytes before the first that is aligned and after the last whole word are left out.
+    pub fn words(memory: &'static mut [u8]) -> &'static [AtomicU64] {
+        // SAFETY: INV-LINEAR-MAP – any bytes are a word, which is stored to through shared references only from now on: the unique one is given up.
+        let (_, words, _) = unsafe { memory.align_to_mut::<AtomicU64>() };
+        words
+    }
+
     /// Where a block of frames lies, if all of it is in the map.
     #[inline]
     pub fn block(&self, pfn: Pfn, order: Order) -> Option<NonNull<u8>> {

@@ -57,6 +57,7 @@ const FRAME: &str = "pagewright-frame";
 const TLB: &str = "pagewright-tlb";
 const TABLE: &str = "pagewright-table";
 const MM: &str = "pagewright-mm";
+const HOST: &str = "pagewright-host";
 const MODEL: &str = "pagewright-model";
 const SIM: &str = "pagewright-sim";
 const CHECK: &str = "pagewright-check";
@@ -84,13 +85,15 @@ pub(crate) const RULES: &[Rule] = &[
     library(TLB, &[TYPES, ARCH, SYNC, FRAME], Column::Subject, UnsafeCode::Forbidden),
     library(TABLE, &[TYPES, ARCH, SYNC, TLB], Column::Subject, UnsafeCode::Allowed),
     library(MM, &[TYPES, ARCH, SYNC, TLB, TABLE], Column::Subject, UnsafeCode::Forbidden),
+    // Real memory for what depends on real caches. Its tests run the memory manager on it.
+    hosted(HOST, &[TYPES, ARCH, SYNC, TLB, MM], Column::Above),
     // Bare metal, so that the kernel can be judged where it runs.
     library(MODEL, &[TYPES], Column::Judge, UnsafeCode::Forbidden),
     hosted(SIM, &[TYPES, ARCH, SYNC], Column::Judge),
     hosted(CHECK, &[TYPES, ARCH, SYNC, SIM, MODEL], Column::Judge),
     hosted(WORKLOAD, &[TYPES, ARCH, SYNC, TLB, TABLE, MM, MODEL, SIM, CHECK], Column::Above),
     // The program names machines, settings and instruction sets, and lets the oracle judge a machine that was booted.
-    hosted("pagewright", &[TYPES, ARCH, MM, MODEL, SIM, WORKLOAD, CHECK], Column::Above),
+    hosted("pagewright", &[TYPES, ARCH, TLB, MM, HOST, MODEL, SIM, WORKLOAD, CHECK], Column::Above),
     hosted("xtask", &[TYPES], Column::Above),
 ];
 

@@ -39,7 +39,14 @@ impl<P: Platform> Fault<'_, P> {
 
     /// The same, cleared.
     pub(super) fn cleared_page(&self) -> Result<Block, FaultError> {
-        let cleared = self.mm.tlb.alloc_zeroed(self.mm.tlb.request(Order::ZERO), Extent::PAGE)?;
+        let cleared = match self.pages {
+            Some(pages) => pages.page()?,
+            None => {
+                let cleared = self.mm.tlb.alloc_zeroed(self.mm.tlb.request(Order::ZERO), Extent::PAGE)?;
+                self.mm.frames().bring_back(&cleared, cleared.pfn(), self.offset);
+                cleared
+            }
+        };
         self.mm.tlb.count(Counter::PwZeroed, 1);
         Ok(cleared.into_block())
     }

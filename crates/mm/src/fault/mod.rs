@@ -23,10 +23,13 @@
 //!
 //! INV-FAULT-RETRY: a fault that lost a race has changed nothing and starts over; each try that loses means that another one won.
 
+mod ahead;
 mod anon;
 mod cow;
 mod file;
 mod unshare;
+
+pub(crate) use ahead::{Ahead, PageSource};
 
 use crate::error::FaultError;
 use crate::mm::Mm;
@@ -73,6 +76,14 @@ bitflags::bitflags! {
     }
 }
 
+/// What a fault is beside its access, and where it gets cleared pages.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct How<'a> {
+    pub(crate) mode: FaultMode,
+    /// Without, the allocator.
+    pub(crate) pages: Option<&'a dyn PageSource>,
+}
+
 /// One fault being served, with its space held for reading.
 struct Fault<'a, P: Platform> {
     mm: &'a Mm<P>,
@@ -82,8 +93,11 @@ struct Fault<'a, P: Platform> {
     vma: &'a Vma<P>,
     /// The page, not the byte.
     va: VirtAddr,
+    /// Which byte of the page was touched.
+    offset: u64,
     access: Access,
     mode: FaultMode,
+    pages: Option<&'a dyn PageSource>,
     /// The table that the descent reached when the fault was classified.
     found: Found,
     /// The entry for the page then.
@@ -103,7 +117,7 @@ impl<P: Platform> Mm<P> {
     /// # Errors
     /// [`FaultError`]: what signal the access gets. Nothing has changed, except that a stack may have grown.
     pub fn fault(&self, space: &Space<P>, va: VirtAddr, access: Access) -> Result<Served, FaultError> {
-        self.call(|| self.fault_counted(space, va, access, FaultMode::empty()))
+        self.call(|| self.fault_counted(space, va, access, How::default()))
     }
 
     /// The same, within a call.
@@ -112,9 +126,9 @@ impl<P: Platform> Mm<P> {
         space: &Space<P>,
         va: VirtAddr,
         access: Access,
-        mode: FaultMode,
+        how: How<'_>,
     ) -> Result<Served, FaultError> {
-        let served = self.serve(space, va, access, mode);
+        let served = self.serve(space, va, access, how);
         self.tlb.count(Counter::PgFault, 1);
         match served {
             Ok(Served::Minor) => space.count_fault(false),
@@ -129,11 +143,19 @@ impl<P: Platform> Mm<P> {
     }
 
     /// Serves a fault without counting it, as populating does.
-    pub(crate) fn fault_in(&self, space: &Space<P>, va: VirtAddr, access: Access) -> Result<Served, FaultError> {
-        self.serve(space, va, access, FaultMode::empty())
+    pub(crate) fn fault_in(
+        &self,
+        space: &Space<P>,
+        va: VirtAddr,
+        access: Access,
+        pages: Option<&dyn PageSource>,
+    ) -> Result<Served, FaultError> {
+        self.serve(space, va, access, How { pages, ..How::default() })
     }
 
-    fn serve(&self, space: &Space<P>, va: VirtAddr, access: Access, mode: FaultMode) -> Result<Served, FaultError> {
+    fn serve(&self, space: &Space<P>, va: VirtAddr, access: Access, how: How<'_>) -> Result<Served, FaultError> {
+        let How { mode, pages } = how;
+        let offset = va.page_offset();
         loop {
             let map = space.map().read();
             let Some((start, vma)) = map.find(va) else {
@@ -155,7 +177,7 @@ impl<P: Platform> Mm<P> {
                 Entry::Leaf(_) if found.level > Level::PTE => Action::Spurious,
                 entry => classify(entry, vma, access, mode),
             };
-            let fault = Fault { mm: self, space, start, vma, va, access, mode, found, seen };
+            let fault = Fault { mm: self, space, start, vma, va, offset, access, mode, pages, found, seen };
             match fault.act(action)? {
                 Outcome::Done(served) => return Ok(served),
                 Outcome::Lost => self.fx().relax(),

@@ -31,6 +31,7 @@ mod slow;
 pub use pages::{Contents, UserPage, UserPages};
 
 use crate::error::MmError;
+use crate::fault::{Ahead, PageSource};
 use crate::mm::Mm;
 use crate::space::{Space, Vma};
 use pagewright_arch::{Isa, Leaf, LeafFlags};
@@ -49,6 +50,9 @@ bitflags::bitflags! {
         const NOFAULT = 1 << 5;
         /// Held for as long as somebody likes. Only for pins.
         const LONGTERM = 1 << 8;
+        /// The range is part of a large one, as when a device is given a VM's memory: pages that are missing are cleared in batches, past the
+        /// cache where that is faster (`FOLL_HINT_BULK` of the uncached series; Linux has no such flag, so no value for it either).
+        const HINT_BULK = 1 << 31;
     }
 }
 
@@ -175,8 +179,10 @@ impl<P: Platform> Mm<P> {
             return Err(MmError::Inaccessible { va: range.end() });
         }
         let mut pages = UserPages::with_room(self, range.pages())?;
+        let bulk = want.flags.contains(GupFlags::HINT_BULK);
+        let ahead = if bulk { Ahead::of_pages(self, range.pages()) } else { None };
         for va in range.iter() {
-            match self.take_user_page(space, va, want, fast) {
+            match self.take_user_page(space, va, want, fast, Ahead::source(&ahead)) {
                 Ok(page) => pages.push(page),
                 Err(error) if pages.is_empty() => return Err(error),
                 Err(_) => break,
@@ -185,18 +191,19 @@ impl<P: Platform> Mm<P> {
         Ok(pages)
     }
 
-    /// One page; the caller holds nothing.
+    /// One page; the caller holds nothing. What must be cleared for it comes from `pages`, if given.
     pub(crate) fn take_user_page(
         &self,
         space: &Space<P>,
         va: VirtAddr,
         want: Want,
         fast: bool,
+        pages: Option<&dyn PageSource>,
     ) -> Result<UserPage, MmError> {
         let page = if fast { self.take_without_locks(space, va, want) } else { None };
         match page {
             Some(page) => Ok(page),
-            None => self.take_with_faults(space, va, want),
+            None => self.take_with_faults(space, va, want, pages),
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use super::{GupFlags, UserPage, Want, is_cow};
 use crate::error::{FaultError, MmError};
-use crate::fault::FaultMode;
+use crate::fault::{FaultMode, How, PageSource};
 use crate::mm::Mm;
 use crate::space::{Space, VmFlags, Vma};
 use pagewright_arch::{Leaf, LeafFlags};
@@ -20,7 +20,13 @@ enum Missing {
 
 impl<P: Platform> Mm<P> {
     /// The page at `va`, wherever the space runs. A stack does not grow for it, as in Linux since 6.5.
-    pub(crate) fn take_with_faults(&self, space: &Space<P>, va: VirtAddr, want: Want) -> Result<UserPage, MmError> {
+    pub(crate) fn take_with_faults(
+        &self,
+        space: &Space<P>,
+        va: VirtAddr,
+        want: Want,
+        pages: Option<&dyn PageSource>,
+    ) -> Result<UserPage, MmError> {
         let inaccessible = MmError::Inaccessible { va };
         loop {
             let missing = {
@@ -46,7 +52,7 @@ impl<P: Platform> Mm<P> {
                     Access::Read
                 }
             };
-            self.fault_counted(space, va, access, mode).map_err(|error| match error {
+            self.fault_counted(space, va, access, How { mode, pages }).map_err(|error| match error {
                 FaultError::OutOfMemory(error) => error,
                 FaultError::NotMapped { .. }
                 | FaultError::NotAllowed { .. }

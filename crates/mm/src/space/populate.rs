@@ -6,6 +6,7 @@
 
 use super::{Space, VmFlags};
 use crate::error::{FaultError, MmError};
+use crate::fault::{Ahead, PageSource};
 use crate::mm::Mm;
 use pagewright_arch::{Entry, Isa};
 use pagewright_sync::Platform;
@@ -22,9 +23,10 @@ enum Want {
 impl<P: Platform> Mm<P> {
     /// Faults in what can be, of mappings that have all of `flags`. Where a page can't be had, what is left of its mapping is passed over.
     pub(super) fn populate_what_can_be(&self, space: &Space<P>, range: PageRange, flags: VmFlags) {
+        let ahead = Ahead::of_pages(self, range.pages());
         let mut at = range.start();
         while at < range.end() {
-            at = match self.populate_one(space, at, flags) {
+            at = match self.populate_one(space, at, flags, Ahead::source(&ahead)) {
                 Ok(next) => next,
                 Err((_, end)) => end,
             };
@@ -36,19 +38,26 @@ impl<P: Platform> Mm<P> {
     /// # Errors
     /// As `mlock` has them: [`MmError::CantPopulate`], [`MmError::NoMemoryToLock`]. What was faulted in stays.
     pub(super) fn populate_locked(&self, space: &Space<P>, range: PageRange) -> Result<(), MmError> {
+        let ahead = Ahead::of_pages(self, range.pages());
         let mut at = range.start();
         while at < range.end() {
-            at = self.populate_one(space, at, VmFlags::LOCKED).map_err(|(error, _)| error)?;
+            at = self.populate_one(space, at, VmFlags::LOCKED, Ahead::source(&ahead)).map_err(|(error, _)| error)?;
         }
         Ok(())
     }
 
     /// Faults in one page, or passes over pages that are not wanted, and says where to go on; if the page can't be had, why, and where its
     /// mapping ends.
-    fn populate_one(&self, space: &Space<P>, at: VirtAddr, flags: VmFlags) -> Result<VirtAddr, (MmError, VirtAddr)> {
+    fn populate_one(
+        &self,
+        space: &Space<P>,
+        at: VirtAddr,
+        flags: VmFlags,
+        pages: Option<&dyn PageSource>,
+    ) -> Result<VirtAddr, (MmError, VirtAddr)> {
         match Self::wanted(space, at, flags) {
             Want::Skip(to) => Ok(to),
-            Want::Page(access, end) => match self.bring(space, at, access) {
+            Want::Page(access, end) => match self.bring(space, at, access, pages) {
                 Ok(()) => Ok(at.add(PAGE_SIZE)),
                 Err(error) => Err((error, end)),
             },
@@ -73,12 +82,18 @@ impl<P: Platform> Mm<P> {
         Want::Page(access, range.end())
     }
 
-    fn bring(&self, space: &Space<P>, at: VirtAddr, access: Option<Access>) -> Result<(), MmError> {
+    fn bring(
+        &self,
+        space: &Space<P>,
+        at: VirtAddr,
+        access: Option<Access>,
+        pages: Option<&dyn PageSource>,
+    ) -> Result<(), MmError> {
         let access = access.ok_or(MmError::CantPopulate { at })?;
         if self.is_there(space, at, access) {
             return Ok(());
         }
-        match self.fault_in(space, at, access) {
+        match self.fault_in(space, at, access, pages) {
             Ok(_) => Ok(()),
             Err(FaultError::OutOfMemory(_)) => Err(MmError::NoMemoryToLock { at }),
             Err(_) => Err(MmError::CantPopulate { at }),

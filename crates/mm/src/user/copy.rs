@@ -1,7 +1,7 @@
 //! Copying to and from user memory (`copy_from_user`, `copy_to_user`, `clear_user`).
 
 use crate::error::FaultError;
-use crate::fault::FaultMode;
+use crate::fault::How;
 use crate::mm::Mm;
 use crate::space::Space;
 use pagewright_arch::{Isa, Leaf, LeafFlags};
@@ -95,7 +95,7 @@ impl<P: Platform> Mm<P> {
             if let Some(answer) = self.try_user_part(space, va, access, &mut reach) {
                 return Ok(answer);
             }
-            self.fault_counted(space, va, access, FaultMode::empty())?;
+            self.fault_counted(space, va, access, How::default())?;
         }
     }
 

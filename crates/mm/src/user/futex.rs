@@ -91,11 +91,11 @@ impl<P: Platform> Mm<P> {
     fn shared_key(&self, space: &Space<P>, at: VirtAddr, access: FutexAccess) -> Result<FutexKey, MmError> {
         let page = at.align_down(PAGE_SIZE);
         let mut read_only = false;
-        let writable = self.take_user_page(space, page, Want::get(GupFlags::WRITE), true);
+        let writable = self.take_user_page(space, page, Want::get(GupFlags::WRITE), true, None);
         let page = match writable {
             Err(MmError::Inaccessible { .. }) if access == FutexAccess::Read => {
                 read_only = true;
-                self.take_user_page(space, page, Want::get(GupFlags::empty()), true)?
+                self.take_user_page(space, page, Want::get(GupFlags::empty()), true, None)?
             }
             writable => writable?,
         };

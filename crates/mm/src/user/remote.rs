@@ -161,7 +161,7 @@ impl<P: Platform> Mm<P> {
         if page >= P::Isa::USER_END {
             return 0;
         }
-        let Ok(page) = self.take_with_faults(remote, page, Want::pin(flags)) else { return 0 };
+        let Ok(page) = self.take_with_faults(remote, page, Want::pin(flags), None) else { return 0 };
         let done = self.move_page(local, ours, &page, va.page_offset(), len, way);
         let contents = if way == Way::ToRemote { Contents::Written } else { Contents::Read };
         self.release_user_page(page, contents);

@@ -2,6 +2,7 @@
 
 use super::Advice;
 use crate::error::{FaultError, MmError};
+use crate::fault::Ahead;
 use crate::mm::Mm;
 use crate::space::Space;
 use pagewright_sync::Platform;
@@ -23,6 +24,7 @@ impl<P: Platform> Mm<P> {
             Access::Write => (Rights::WRITE, Advice::PopulateWrite),
             Access::Read | Access::Exec => (Rights::READ, Advice::PopulateRead),
         };
+        let ahead = Ahead::of_pages(self, range.pages());
         for at in range.iter() {
             {
                 let map = space.map().read();
@@ -34,7 +36,7 @@ impl<P: Platform> Mm<P> {
             if self.is_there(space, at, access) {
                 continue;
             }
-            self.fault_in(space, at, access).map_err(|error| match error {
+            self.fault_in(space, at, access, Ahead::source(&ahead)).map_err(|error| match error {
                 FaultError::NotMapped { .. } => MmError::NotMapped { at },
                 FaultError::NotAllowed { .. } => MmError::Unsuitable { at, advice },
                 FaultError::Guarded { .. } | FaultError::PastEnd { .. } | FaultError::Device { .. } => {

@@ -1,0 +1,82 @@
+//! What this computer says it is.
+//!
+//! Key type: [`Facts`], from `/proc` and `/sys`; what they do not say is empty or 0.
+//!
+//! Not guaranteed: that a VM's figures are those of the machine under it. The size of its last-level cache hardly ever is.
+
+use std::fs;
+
+/// A computer, as its system describes it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Facts {
+    /// The CPU's name.
+    pub model: String,
+    /// CPUs on which this process may run.
+    pub cpus: usize,
+    /// Bytes of last-level cache that the CPU claims.
+    pub claimed_cache: u64,
+    /// Bytes of memory.
+    pub memory: u64,
+    /// Whether it says that it is a virtual machine.
+    pub is_virtual: bool,
+    /// Release of the system.
+    pub system: String,
+    /// Processes that wanted a CPU in the last minute, in hundredths.
+    pub load_percent: u64,
+}
+
+impl Facts {
+    /// Asks the system.
+    pub fn gather() -> Self {
+        let cpuinfo = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+        let meminfo = fs::read_to_string("/proc/meminfo").unwrap_or_default();
+        let load = fs::read_to_string("/proc/loadavg").unwrap_or_default();
+        Self {
+            model: field(&cpuinfo, "model name").unwrap_or_default().to_owned(),
+            cpus: crate::real_cpus().len(),
+            claimed_cache: claimed_cache(),
+            memory: field(&meminfo, "MemTotal").and_then(kilobytes).unwrap_or(0),
+            is_virtual: field(&cpuinfo, "flags").is_some_and(|flags| flags.split(' ').any(|flag| flag == "hypervisor")),
+            system: fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default().trim().to_owned(),
+            load_percent: load
+                .split(' ')
+                .next()
+                .and_then(|load| load.parse::<f64>().ok())
+                .map_or(0, |load| (load * 100.0) as u64),
+        }
+    }
+}
+
+/// The value in a line `name : value`, the first of its name.
+fn field<'a>(text: &'a str, name: &str) -> Option<&'a str> {
+    let (_, value) = text.lines().filter_map(|line| line.split_once(':')).find(|(key, _)| key.trim() == name)?;
+    Some(value.trim())
+}
+
+/// `12 kB`, `12K` or `12M` in bytes.
+fn kilobytes(text: &str) -> Option<u64> {
+    let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+    let number: u64 = text[..digits].parse().ok()?;
+    let unit = if text[digits..].trim().starts_with('M') { 20 } else { 10 };
+    number.checked_shl(unit)
+}
+
+fn claimed_cache() -> u64 {
+    let size = |index| fs::read_to_string(format!("/sys/devices/system/cpu/cpu0/cache/index{index}/size")).ok();
+    (0..8).filter_map(size).filter_map(|size| kilobytes(size.trim())).max().unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fields_and_sizes_are_read() {
+        let text = "processor\t: 0\nmodel name\t: A CPU\nmodel name\t: Another\n";
+        assert_eq!(field(text, "model name"), Some("A CPU"));
+        assert_eq!(field(text, "flags"), None);
+        for (text, bytes) in [("12 kB", Some(12 << 10)), ("48K", Some(48 << 10)), ("2M", Some(2 << 20)), ("x", None)] {
+            assert_eq!(kilobytes(text), bytes);
+        }
+    }
+}

@@ -1,0 +1,152 @@
+//! A machine of host memory.
+//!
+//! Key type: [`Host`]; locks spin and yield ([`HostLocks`]). Entries are words of the arena, exchanged atomically; what a TLB would have to be told
+//! is told to nobody.
+//!
+//! Not guaranteed: that anything could be run in the address spaces that are built on it.
+
+use crate::cpu;
+use crate::memory::Memory;
+use pagewright_arch::{Caps, Effects, Invalidate, Pte, ShootdownKind, Slot, X86_64};
+use pagewright_sync::{Backend, LinearMap, Platform, RankSet};
+use pagewright_types::{CpuId, CpuMask, Order, PAGE_SIZE, Pfn, PhysAddr, Tag};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Locks that spin and let others run.
+#[derive(Debug)]
+pub struct HostLocks;
+
+impl Backend for HostLocks {
+    fn pause() {
+        std::thread::yield_now();
+    }
+
+    fn cpu() -> CpuId {
+        cpu::current()
+    }
+
+    fn held() -> RankSet {
+        cpu::held()
+    }
+
+    fn set_held(held: RankSet) {
+        cpu::set_held(held);
+    }
+}
+
+/// A machine whose frames are an arena of the host's.
+#[derive(Clone, Debug)]
+pub struct Host {
+    memory: Memory,
+    online: CpuMask,
+}
+
+const CAPS: Caps =
+    Caps { shootdown: ShootdownKind::Ipi, tagged: true, tags: 4096, keeps_refused: false, range_invalidate: false };
+
+impl Host {
+    /// A machine of `cpus` CPUs, each a thread that [`runs as`](crate::run_as) one.
+    pub fn new(memory: Memory, cpus: usize) -> Self {
+        Self { memory, online: CpuMask::first(cpus) }
+    }
+
+    /// What its frames hold.
+    pub fn arena(&self) -> &Memory {
+        &self.memory
+    }
+
+    fn word(&self, slot: Slot) -> &AtomicU64 {
+        &self.memory.block(slot.table, Order::ZERO)[slot.index as usize]
+    }
+
+    /// The word with the byte at `at`, and that byte's place in it.
+    fn byte(&self, at: PhysAddr) -> (&AtomicU64, u32) {
+        let page = self.memory.block(Pfn::new((at.raw() / PAGE_SIZE) as u32), Order::ZERO);
+        (&page[at.page_offset() as usize / 8], (at.raw() % 8) as u32 * 8)
+    }
+}
+
+impl Effects for Host {
+    type Isa = X86_64;
+
+    fn caps(&self) -> &Caps {
+        &CAPS
+    }
+
+    fn cpu(&self) -> CpuId {
+        cpu::current()
+    }
+
+    fn online(&self) -> CpuMask {
+        self.online
+    }
+
+    fn load(&self, slot: Slot) -> Pte {
+        Pte::from_raw(self.word(slot).load(Ordering::Acquire))
+    }
+
+    fn store(&self, slot: Slot, pte: Pte) {
+        self.word(slot).store(pte.raw(), Ordering::Release);
+    }
+
+    fn swap(&self, slot: Slot, pte: Pte) -> Pte {
+        Pte::from_raw(self.word(slot).swap(pte.raw(), Ordering::AcqRel))
+    }
+
+    fn compare_exchange(&self, slot: Slot, current: Pte, new: Pte) -> Result<(), Pte> {
+        let outcome = self.word(slot).compare_exchange(current.raw(), new.raw(), Ordering::AcqRel, Ordering::Acquire);
+        outcome.map(drop).map_err(Pte::from_raw)
+    }
+
+    fn publish(&self) {}
+
+    fn invalidate(&self, _: Invalidate) {}
+
+    fn complete(&self) {}
+
+    /// Nothing: no CPU ever runs a space here, so nobody has to be told.
+    fn kick(&self, _: &CpuMask) {}
+
+    fn relax(&self) {
+        std::thread::yield_now();
+    }
+
+    fn install_root(&self, _: Pfn, _: Tag, _: bool) {}
+
+    fn may_wait(&self) -> bool {
+        true
+    }
+
+    fn zero(&self, pfn: Pfn, order: Order) {
+        self.memory.fill(pfn, order, 0);
+    }
+
+    fn copy(&self, from: Pfn, to: Pfn, order: Order) {
+        for (from, to) in self.memory.block(from, order).iter().zip(self.memory.block(to, order)) {
+            to.store(from.load(Ordering::Relaxed), Ordering::Relaxed);
+        }
+    }
+
+    fn read(&self, from: PhysAddr, to: &mut [u8]) {
+        for (offset, byte) in (0..).zip(to) {
+            let (word, shift) = self.byte(from.add(offset));
+            *byte = (word.load(Ordering::Relaxed) >> shift) as u8;
+        }
+    }
+
+    fn write(&self, to: PhysAddr, from: &[u8]) {
+        for (offset, byte) in (0..).zip(from) {
+            let (word, shift) = self.byte(to.add(offset));
+            let kept = word.load(Ordering::Relaxed) & !(u64::from(u8::MAX) << shift);
+            word.store(kept | u64::from(*byte) << shift, Ordering::Relaxed);
+        }
+    }
+}
+
+impl Platform for Host {
+    type Locks = HostLocks;
+
+    fn memory(&self) -> Option<LinearMap> {
+        self.memory.map()
+    }
+}

@@ -1,0 +1,64 @@
+//! Cleared pages made ahead of the faults that will take them, for an operation that faults in many: one fence for a batch, and the stores that
+//! suit the whole.
+//!
+//! Key type: [`Ahead`]. `populate` and `gup` make one for the length of a call; [`PageSource`] is how a fault sees it.
+//!
+//! Not guaranteed: that every page is used. What is left goes back to the allocator when the operation ends, uncounted as cleared for use.
+
+use crate::mm::Mm;
+use core::cell::{Cell, RefCell};
+use pagewright_sync::Platform;
+use pagewright_tlb::frames::{Extent, NoFrames, Zeroed, ZeroedList};
+use pagewright_types::Order;
+
+/// Pages that are cleared at once: 256 KiB, where 98 % of the bandwidth are reached with a fence each, and a second-level cache is hardly touched
+/// if the choice falls on ordinary stores.
+const BATCH: u64 = 64;
+
+/// Where a fault gets cleared pages.
+pub(crate) trait PageSource {
+    /// The next page.
+    ///
+    /// # Errors
+    /// [`NoFrames`].
+    fn page(&self) -> Result<Zeroed, NoFrames>;
+}
+
+/// Pages for the rest of one operation.
+pub(crate) struct Ahead<'m, P: Platform> {
+    mm: &'m Mm<P>,
+    whole: Extent,
+    /// Pages of the operation for which none was made yet.
+    left: Cell<u64>,
+    made: RefCell<ZeroedList<'m, P>>,
+}
+
+impl<'m, P: Platform> Ahead<'m, P> {
+    /// For an operation that may fault in `pages` pages; `None` if it is no use, because no stores want a fence or there are too few pages.
+    pub(crate) fn of_pages(mm: &'m Mm<P>, pages: u64) -> Option<Self> {
+        let whole = Extent::of_frames(pages);
+        let made = RefCell::new(ZeroedList::empty(mm.frames()));
+        mm.frames().clearing().is_worth_a_batch(whole).then(|| Self { mm, whole, left: Cell::new(pages), made })
+    }
+
+    /// The same as a fault sees it.
+    pub(crate) fn source(this: &Option<Self>) -> Option<&dyn PageSource> {
+        this.as_ref().map(|ahead| ahead as &dyn PageSource)
+    }
+}
+
+impl<P: Platform> PageSource for Ahead<'_, P> {
+    fn page(&self) -> Result<Zeroed, NoFrames> {
+        let mut made = self.made.borrow_mut();
+        loop {
+            if let Some(page) = made.pop() {
+                return Ok(page);
+            }
+            // Pages that turned out to be there already leave some over; one is always made.
+            let batch = self.left.get().clamp(1, BATCH);
+            self.left.set(self.left.get().saturating_sub(batch));
+            let tlb = &self.mm.tlb;
+            *made = tlb.alloc_zeroed_batch(tlb.request(Order::ZERO), batch as usize, self.whole)?;
+        }
+    }
+}
