@@ -61,6 +61,16 @@ impl Folio<'_> {
         Some(PinRef(self.head))
     }
 
+    /// How often it is pinned, and what each pin adds to its references. Of a small folio it is what its references leave room for: right
+    /// unless somebody holds 1024 references that are no pins.
+    pub fn pins(self) -> (u32, u32) {
+        if self.is_large() {
+            (self.record().pincount.load(Ordering::Acquire), 1)
+        } else {
+            (self.refs() / PIN_BIAS, PIN_BIAS)
+        }
+    }
+
     /// Whether the folio may be pinned: certainly not when false (`folio_maybe_dma_pinned`).
     pub fn maybe_pinned(self) -> bool {
         if self.is_large() { self.record().pincount.load(Ordering::Acquire) > 0 } else { self.refs() >= PIN_BIAS }

@@ -8,8 +8,11 @@
 //!
 //! Protocol: nothing is allocated. `tell` may run under the locks of a space or a page cache and must not enter the memory manager.
 //!
-//! Not guaranteed: anything while a call is under way on any CPU. And not a word of pages that were got or pinned: nobody here keeps a list of
-//! them, and who has them tells it himself.
+//! Pins are told twice: of each folio as its references say, and of the machine as they were counted when they were taken and given up. A pin
+//! that is lost, or given up twice, makes the two differ.
+//!
+//! Not guaranteed: anything while a call is under way on any CPU. And not a word of pages that were got and not pinned: nobody here keeps a list
+//! of them, and who has them tells it himself.
 
 use crate::counters::{Gauge, RssKind};
 use crate::mm::Mm;
@@ -18,9 +21,10 @@ use crate::space::Space;
 use pagewright_sync::Platform;
 use pagewright_tlb::frames::{Folio, FolioFlags, State};
 use pagewright_types::snapshot::{
-    FolioRecord, HeldRecord, Holder, Live, LiveRecord, PageKind, PageRecord, Record, SpaceRecord, TableRecord,
+    FolioRecord, HeldRecord, Holder, Live, LiveRecord, PageKind, PageRecord, PinnedRecord, Record, SpaceRecord,
+    TableRecord,
 };
-use pagewright_types::{PAGE_SIZE, Pfn};
+use pagewright_types::{Counter, PAGE_SIZE, Pfn};
 
 /// Whom a claim is told to.
 type Tell<'a> = &'a mut dyn FnMut(Record);
@@ -55,6 +59,8 @@ impl<P: Platform> Mm<P> {
         ] {
             tell(Record::Live(LiveRecord { what, count: self.gauge(gauge) }));
         }
+        let pins = self.counter(Counter::NrFollPinAcquired).wrapping_sub(self.counter(Counter::NrFollPinReleased));
+        tell(Record::Live(LiveRecord { what: Live::Pins, count: pins }));
     }
 
     fn tell_table(&self, pfn: Pfn, tell: Tell<'_>) {
@@ -92,6 +98,10 @@ fn tell_folio(folio: Folio<'_>, tell: Tell<'_>) {
         mapcount: u64::from(folio.mapcount()),
         pages_mapped: u64::from(folio.nr_pages_mapped()),
     }));
+    let (pins, bias) = folio.pins();
+    if pins > 0 {
+        tell(Record::Pinned(PinnedRecord { pfn: folio.pfn(), pins: u64::from(pins), bias: u64::from(bias) }));
+    }
     for index in 0..folio.pages() {
         let tail_refs = if index == 0 { 0 } else { folio.page_refs(index) };
         let (pfn, mapcount) = (folio.page(index), u64::from(folio.page_mapcount(index)));

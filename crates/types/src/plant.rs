@@ -35,6 +35,7 @@ crate::named_table! {
         RemapFlushLate = "remap-flush-late", "mremap lets go of the space before it has flushed the old place (CVE-2018-18281).";
         PinNotExclusive = "pin-not-exclusive", "A page is pinned for reading while other spaces share it.";
         ForkIgnoresPin = "fork-ignores-pin", "Fork shares a page that is pinned.";
+        PinKept = "pin-kept", "A page is given back and its pin stays.";
         FastNoRecheck = "fast-no-recheck", "A lockless walk does not look again whether the entry still leads to the page it took.";
         WalkersNotAwaited = "walkers-not-awaited", "A table is freed while a lockless walk may be in it: nobody waits, or the walk lets interrupts in.";
         HoleNotSeen = "hole-not-seen", "A fault maps a page that was taken out of its file while it was looked for.";

@@ -68,6 +68,8 @@ pub enum Live {
     AnonPages,
     /// Pages of files and shared memory that some entry maps (`nr_mapped`).
     MappedPages,
+    /// Pins that were taken and not given up (`nr_foll_pin_acquired` less `nr_foll_pin_released`).
+    Pins,
 }
 
 impl Live {
@@ -77,6 +79,7 @@ impl Live {
             Self::TablePages => "nr_page_table_pages",
             Self::AnonPages => "nr_anon_pages",
             Self::MappedPages => "nr_mapped",
+            Self::Pins => "nr_foll_pin",
         }
     }
 }

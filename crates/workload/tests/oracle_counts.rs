@@ -7,12 +7,13 @@
 
 use pagewright_arch::{Aarch64, Isa, IsaKind, X86_64};
 use pagewright_mm::file::{FileObject, FileOps, Kind};
+use pagewright_mm::gup::{Contents, GupFlags};
 use pagewright_mm::space::FileMapping;
 use pagewright_mm::{Advice, Knobs, MapFlags, MapRequest, Mm, Space};
 use pagewright_model::{Antecedent, Census, Isa as Walker, Oracle, SoftwareBits};
 use pagewright_sim::{MachineConfig, Sim};
 use pagewright_sync::Arc;
-use pagewright_types::{Access, CpuId, Errno, PAGE_SIZE, Rights, VirtAddr};
+use pagewright_types::{Access, CpuId, Errno, PAGE_SIZE, PageRange, Rights, VirtAddr};
 use pagewright_workload::lab::Lab;
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -120,6 +121,14 @@ fn run<I: Isa>(world: &World<I>, look: &dyn Fn(&str)) {
     world.touch(CPU, &space, anon, 4, Access::Write);
     look("copy-on-write");
     let grandchild = world.on(|mm| mm.fork(&child)).expect("memory");
+    let some = PageRange::new(anon, anon.add(3 * PAGE_SIZE));
+    let pinned = world.on(|mm| mm.pin_user_pages(&space, some, GupFlags::WRITE)).expect("mapped");
+    look("pinning");
+    let late = world.on(|mm| mm.fork(&space)).expect("memory");
+    look("a fork of what is pinned");
+    world.on(|mm| mm.release_user_pages(pinned, Contents::Written));
+    world.on(|mm| mm.end_space(&late));
+    look("giving back");
     world.on(|mm| {
         let half = PAGES / 2 * PAGE_SIZE;
         mm.mprotect(&child, anon, half, Rights::empty()).expect("mapped");
@@ -166,11 +175,13 @@ fn every_count_is_what_the_tables_say_on_aarch64() {
 fn a_forgotten_count_is_found() {
     use pagewright_model::{Counted, Rule, What};
     use pagewright_types::plant::{Plant, choose};
+    use pagewright_types::snapshot::Live;
 
     type Named = fn(&Counted) -> bool;
-    let plants: [(Plant, Named); 2] = [
+    let plants: [(Plant, Named); 3] = [
         (Plant::MapcountLost, |of| matches!(of, Counted::Mapcount(_) | Counted::PageMapcount(_))),
         (Plant::RssDrift, |of| matches!(of, Counted::Rss(_, _))),
+        (Plant::PinKept, |of| matches!(of, Counted::Live(Live::Pins))),
     ];
     for (plant, named) in plants {
         let _alone = alone();
@@ -181,6 +192,8 @@ fn a_forgotten_count_is_found() {
         world.touch(CPU, &space, base, 1, Access::Write);
         world.expect_right("touching");
         choose(Some(plant));
+        let pinned = world.on(|mm| mm.pin_user_pages(&space, PageRange::page(base), GupFlags::WRITE)).expect("mapped");
+        world.on(|mm| mm.release_user_pages(pinned, Contents::Read));
         world.on(|mm| mm.madvise(&space, base, PAGES * PAGE_SIZE, Advice::DontNeed)).expect("mapped");
         choose(None);
         world.count();

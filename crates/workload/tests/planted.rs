@@ -62,7 +62,7 @@ fn expected(plant: Plant) -> (Vec<Search>, &'static [Rule]) {
         Plant::ForkFlushLate => (races(Theme::Copies, 6000), &[Rule::Memory]),
         Plant::CowFlushLate => (races(Theme::Copies, 6000), &[Rule::Memory]),
         Plant::ProtectFlushLate | Plant::ZapFlushLate => (races(Theme::Hot, 4000), &[Rule::Memory]),
-        Plant::MapcountLost => (vec![Search::Elsewhere("oracle_counts.rs")], &[]),
+        Plant::MapcountLost | Plant::PinKept => (vec![Search::Elsewhere("oracle_counts.rs")], &[]),
         Plant::RemapFlushLate => (vec![Search::Elsewhere("remap_races.rs")], &[]),
         Plant::HoleNotSeen | Plant::WriteBackNoProtect => (vec![Search::Elsewhere("file_races.rs")], &[]),
         Plant::PinNotExclusive | Plant::ForkIgnoresPin | Plant::FastNoRecheck | Plant::WalkersNotAwaited => {

@@ -6,7 +6,7 @@ use crate::mm::Mm;
 use alloc::vec::Vec;
 use pagewright_sync::Platform;
 use pagewright_tlb::frames::{Folio, FolioFlags, FolioRef, PinRef};
-use pagewright_types::{Counter, Pfn};
+use pagewright_types::{Counter, Pfn, plant};
 
 /// What keeps a page.
 #[derive(Debug)]
@@ -120,6 +120,7 @@ impl<P: Platform> Mm<P> {
         if page.is_pinned() {
             self.tlb.count(Counter::NrFollPinReleased, 1);
         }
+        plant!(PinKept => return core::mem::forget(page));
         self.let_go(page);
     }
 

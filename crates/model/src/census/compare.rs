@@ -34,6 +34,7 @@ pub(super) fn run(census: &Census, isa: Isa, read: &dyn Fn(PhysAddr) -> u64, tal
             Live::TablePages => found.tables.len() as u64,
             Live::AnonPages => found.mapped_pages(|kind| kind == PageKind::Anon),
             Live::MappedPages => found.mapped_pages(|kind| kind != PageKind::Anon),
+            Live::Pins => census.pinned.values().sum(),
         };
         report.expect(Counted::Live(live.what), live.count, counted);
     }
@@ -145,7 +146,7 @@ impl Report<'_> {
                 self.tally.note(Antecedent::Exclusive);
                 self.expect(Counted::ExclusiveMappings(pfn), 1, mappings);
             }
-            if census.pinned.contains(head) {
+            if census.pinned.contains_key(head) {
                 self.expect(Counted::PinnedShared(pfn), 0, mappings.saturating_sub(exclusive));
             }
         }

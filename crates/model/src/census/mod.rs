@@ -17,7 +17,7 @@ mod tables;
 use crate::tally::Tally;
 use crate::violation::Count;
 use crate::walk::Isa;
-use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use pagewright_types::snapshot::{FolioRecord, LiveRecord, PageRecord, Record, SpaceRecord, TableRecord};
 use pagewright_types::{Pfn, PhysAddr};
@@ -51,8 +51,8 @@ pub struct Census {
     pages: Vec<PageRecord>,
     /// References that no entry holds, by the folio's first frame.
     held: BTreeMap<Pfn, u64>,
-    /// Folios with a pin.
-    pinned: BTreeSet<Pfn>,
+    /// Folios with a pin, and how many each has.
+    pinned: BTreeMap<Pfn, u64>,
     spaces: Vec<SpaceRecord>,
     tables: Vec<TableRecord>,
     live: Vec<LiveRecord>,
@@ -73,7 +73,7 @@ impl Census {
             Record::Pinned(pinned) => {
                 *self.held.entry(pinned.pfn).or_default() += pinned.pins * pinned.bias;
                 if pinned.pins > 0 {
-                    self.pinned.insert(pinned.pfn);
+                    *self.pinned.entry(pinned.pfn).or_default() += pinned.pins;
                 }
             }
             Record::Space(space) => self.spaces.push(space),

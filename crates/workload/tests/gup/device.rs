@@ -12,9 +12,10 @@ use pagewright_mm::{FaultError, Knobs, MapFlags, MapRequest, Mm, MmError, Space}
 use pagewright_model::{Census, SoftwareBits};
 use pagewright_sim::{MachineConfig, Sim};
 use pagewright_sync::Arc;
-use pagewright_types::snapshot::{PinnedRecord, Record};
+use pagewright_types::snapshot::Record;
 use pagewright_types::{Access, CpuId, Errno, PAGE_SIZE, PageRange, Pfn, Rights, VirtAddr};
 use pagewright_workload::lab::Lab;
+use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::sync::atomic::Ordering;
 
@@ -77,23 +78,30 @@ impl<I: Isa> World<I> {
         self.lab.sim().ram()[pfn.base().raw() as usize / 8].store(value, Ordering::Relaxed);
     }
 
-    /// Lets the oracle count (O4), with what `devices` have pinned, and asserts that it has found nothing so far.
+    /// Lets the oracle count (O4), and asserts that it has found nothing so far, and that what is pinned is what `devices` have.
     pub(crate) fn at_rest(&self, devices: &[&Device<I>]) {
         let walker = match I::KIND {
             IsaKind::X86_64 => pagewright_model::Isa::X86_64,
             IsaKind::Aarch64 => pagewright_model::Isa::Aarch64,
         };
         let mut census = Census::new(SoftwareBits::pagewright(walker));
-        self.on(CPU, |mm| mm.snapshot(&mut |record| census.add(record)));
-        for page in devices.iter().flat_map(|device| device.pages.iter()) {
-            let pfn = page.pfn();
-            if page.is_pinned() {
-                census.add(Record::Pinned(PinnedRecord { pfn, pins: 1, bias: 1024 }));
-            }
-        }
+        let mut told: BTreeMap<Pfn, u64> = BTreeMap::new();
+        self.on(CPU, |mm| {
+            mm.snapshot(&mut |record| {
+                if let Record::Pinned(pinned) = record {
+                    told.insert(pinned.pfn, pinned.pins);
+                }
+                census.add(record);
+            });
+        });
         self.bench.at_rest(&census);
         let found = self.bench.findings();
         assert!(found.is_empty(), "{}", found[0]);
+        let mut had: BTreeMap<Pfn, u64> = BTreeMap::new();
+        for page in devices.iter().flat_map(|device| device.pages.iter()).filter(|page| page.is_pinned()) {
+            *had.entry(page.pfn()).or_default() += 1;
+        }
+        assert_eq!(told, had, "what is pinned");
     }
 }
 

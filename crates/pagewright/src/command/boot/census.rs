@@ -98,7 +98,7 @@ fn record(line: &str) -> Option<Record> {
         }),
         "table" => Record::Table(TableRecord { pfn: pfn()?, level: Level::new(number(1)? as u8), shares: number(2)? }),
         "live" => {
-            let known = [Live::TablePages, Live::AnonPages, Live::MappedPages];
+            let known = [Live::TablePages, Live::AnonPages, Live::MappedPages, Live::Pins];
             let what = known.into_iter().find(|live| Some(live.name()) == name)?;
             Record::Live(LiveRecord { what, count: number(0)? })
         }
