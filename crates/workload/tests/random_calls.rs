@@ -9,7 +9,7 @@ const OPERATIONS: usize = 500_000;
 const SEED: u64 = 1;
 
 /// Calls and answers that must have come about: of each call a success, and every errno that it has where nothing is missing but sense.
-const MUST: [(&str, &[&str]); 36] = [
+const MUST: [(&str, &[&str]); 42] = [
     ("mmap", &["", "EINVAL", "ENOMEM", "EEXIST", "EACCES", "EAGAIN", "EPERM"]),
     ("munmap", &["", "EINVAL", "EPERM"]),
     ("mprotect", &["", "EINVAL", "ENOMEM", "EACCES", "EPERM"]),
@@ -46,6 +46,12 @@ const MUST: [(&str, &[&str]); 36] = [
     ("madvise(MADV_GUARD_INSTALL)", &["", "ENOMEM", "EINVAL"]),
     ("madvise(MADV_GUARD_REMOVE)", &["", "ENOMEM"]),
     ("pin_user_pages", &["", "EFAULT"]),
+    ("ftruncate", &["", "EPERM"]),
+    ("fallocate", &["", "EINVAL", "EOPNOTSUPP", "EPERM"]),
+    ("fcntl(F_ADD_SEALS)", &["", "EINVAL", "EPERM", "EBUSY"]),
+    ("fcntl(F_GET_SEALS)", &["", "EINVAL"]),
+    ("pread", &[""]),
+    ("pwrite", &["", "EPERM"]),
 ];
 
 fn run<I: Isa>() {

@@ -4,6 +4,7 @@
 //! the mappings may have been while the call was under way.
 
 use super::alone::Alone;
+use super::descriptor::ANY_WRITE;
 use super::page::{Effect, Mapped, Page, Source, Traits};
 use core::fmt;
 use pagewright_types::{Errno, FileId, PAGE_SIZE, PageRange, Rights, SpaceId, VirtAddr};
@@ -118,6 +119,8 @@ pub enum Answer {
     Child(SpaceId),
     /// So many bytes.
     Bytes(u64),
+    /// This number.
+    Number(u64),
     /// It failed.
     Failed(Errno),
 }
@@ -130,6 +133,7 @@ impl fmt::Display for Answer {
             Self::Break(va) => write!(f, "break {va}"),
             Self::Child(id) => write!(f, "child {id}"),
             Self::Bytes(bytes) => write!(f, "{bytes} bytes"),
+            Self::Number(number) => write!(f, "{number:#x}"),
             Self::Failed(errno) => errno.fmt(f),
         }
     }
@@ -153,11 +157,12 @@ fn refused(errno: Errno) -> Plan {
 }
 
 impl Call {
-    /// Judges the arguments (`do_mmap`, `do_vmi_munmap`, `do_mprotect_pkey`, `madvise_should_skip`). `heap` is the present break.
-    pub(super) fn plan(&self, user_end: VirtAddr, heap: VirtAddr) -> Plan {
+    /// Judges the arguments (`do_mmap`, `do_vmi_munmap`, `do_mprotect_pkey`, `madvise_should_skip`). `heap` is the present break, `seals`
+    /// are those of the file.
+    pub(super) fn plan(&self, user_end: VirtAddr, heap: VirtAddr, seals: u32) -> Plan {
         match *self {
             Self::Mmap { place, len, rights, shared, object, traits } => {
-                plan_mmap(place, len, (rights, shared, traits), object, user_end)
+                plan_mmap(place, len, (rights, shared, traits), (object, seals), user_end)
             }
             Self::Munmap { addr, len } => match pages(addr, len) {
                 Some(range) if !range.is_empty() && range.end() <= user_end => Plan::Acts(Effect::Unmap { range }),
@@ -188,7 +193,7 @@ fn plan_mmap(
     place: Place,
     len: u64,
     (rights, shared, traits): (Rights, bool, Traits),
-    object: Object,
+    (object, seals): (Object, u32),
     user_end: VirtAddr,
 ) -> Plan {
     if len == 0 {
@@ -204,8 +209,12 @@ fn plan_mmap(
             (most, Source::File { file, index }, forbidden)
         }
     };
+    // What is sealed against writing is mapped shared to be read only, and for good (`memfd_check_seals_mmap`).
+    let unwritable = shared && seals & ANY_WRITE != 0;
+    let most = if unwritable { most - Rights::WRITE } else { most };
     let first = Mapped { rights, most, shared, source, traits };
-    let forbidden = forbidden.then_some(Errno::EACCES);
+    let sealed = (unwritable && rights.contains(Rights::WRITE)).then_some(Errno::EPERM);
+    let forbidden = forbidden.then_some(Errno::EACCES).or(sealed);
     let too_long = (len > user_end.raw()).then_some(Errno::ENOMEM);
     let (at, misplaced) = match place {
         Place::Anywhere => (None, None),

@@ -1,7 +1,7 @@
 //! Calls, from their beginning to their return.
 
 use super::alone::Bar;
-use super::call::{Answer, Call, Outlook, Place, Plan};
+use super::call::{Answer, Call, Object, Outlook, Place, Plan};
 use super::page::{Acting, Effect, Page};
 use super::{Process, Spec, Verdict};
 use crate::FxHashMap;
@@ -173,12 +173,17 @@ impl Spec {
     /// When the process is unknown, or has 64 calls under way.
     pub fn begins(&mut self, _did: Did, space: SpaceId, call: Call) -> CallId {
         let (id, user_end) = (self.fresh_id(), self.user_end);
+        let seals = if let Call::Mmap { object: Object::File { file, .. }, .. } = call {
+            self.files.0.get(&file).and_then(|file| file.seals).unwrap_or(0)
+        } else {
+            0
+        };
         let process = self.process(space);
         let plan = match call {
             Call::Brk { to } if to < process.heap_start || to > user_end => {
                 Plan::Refused([Some(Errno::ENOMEM), None, None])
             }
-            other => other.plan(user_end, process.heap),
+            other => other.plan(user_end, process.heap, seals),
         };
         let (plan, bar) = process.bar(call, plan);
         process.begin(id, call, plan, bar);
@@ -383,9 +388,12 @@ impl Process {
                 }
             }
             Answer::Failed(Errno::ENOMEM) if lacked || !self.surely_has_hole(pages, user_end) => Ok(()),
-            Answer::Failed(_) | Answer::Done | Answer::Break(_) | Answer::Child(_) | Answer::Bytes(_) => {
-                Err("an address".into())
-            }
+            Answer::Failed(_)
+            | Answer::Done
+            | Answer::Break(_)
+            | Answer::Child(_)
+            | Answer::Bytes(_)
+            | Answer::Number(_) => Err("an address".into()),
         }
     }
 
@@ -416,8 +424,14 @@ fn happened(pending: &Pending, answer: Answer, may_fail: bool) -> Happened {
         (Call::DontNeed { .. }, Answer::Failed(Errno::ENOMEM)) => Happened::Everywhere,
         (Call::Brk { to }, Answer::Break(at)) if at != to => Happened::Nowhere,
         (_, Answer::Failed(_)) => Happened::Nowhere,
-        (_, Answer::Done | Answer::Mapped(_) | Answer::Break(_) | Answer::Child(_) | Answer::Bytes(_)) => {
-            Happened::Everywhere
-        }
+        (
+            _,
+            Answer::Done
+            | Answer::Mapped(_)
+            | Answer::Break(_)
+            | Answer::Child(_)
+            | Answer::Bytes(_)
+            | Answer::Number(_),
+        ) => Happened::Everywhere,
     }
 }

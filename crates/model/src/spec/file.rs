@@ -1,30 +1,43 @@
 //! Files and shared memory of the reference memory: a size, contents, and a truncation that may be under way.
 
-use super::data::{Base, Data};
+use super::data::{self, Base, Data};
 use crate::FxHashMap;
 use alloc::boxed::Box;
 use alloc::rc::Rc;
-use pagewright_types::FileId;
+use pagewright_types::{FileId, PAGE_SIZE};
 
 /// What a file holds before anybody stores to it: by page and eight-byte cell.
 pub type Contents = Box<dyn Fn(u64, u16) -> u64>;
 
+/// Cells in a page.
+const CELLS: u64 = data::CELLS as u64;
+
 pub(super) struct File {
-    /// Pages that exist.
-    pub(super) pages: u64,
+    /// Bytes.
+    size: u64,
     /// Pages that will exist when the truncation under way is done.
     pub(super) truncating: Option<u64>,
     /// Pages from here on were cut off once: they are zero.
     intact: u64,
     /// Whether pages of it can be thrown away.
     pub(super) shmem: bool,
+    /// `F_SEAL_*`, if it can have any.
+    pub(super) seals: Option<u32>,
     stored: FxHashMap<u64, Rc<Data>>,
     initial: Contents,
 }
 
 impl File {
     pub(super) fn new(pages: u64, initial: Contents) -> Self {
-        Self { pages, truncating: None, intact: pages, shmem: false, stored: FxHashMap::default(), initial }
+        Self {
+            size: pages * PAGE_SIZE,
+            truncating: None,
+            intact: pages,
+            shmem: false,
+            seals: None,
+            stored: FxHashMap::default(),
+            initial,
+        }
     }
 
     /// Shared memory of so many pages.
@@ -32,10 +45,16 @@ impl File {
         Self { shmem: true, ..Self::new(pages, Box::new(|_, _| 0)) }
     }
 
+    /// Bytes.
+    pub(super) fn size(&self) -> u64 {
+        self.size
+    }
+
     /// Whether page `index` may exist now, and whether it may not.
     pub(super) fn has(&self, index: u64) -> (bool, bool) {
-        let other = self.truncating.unwrap_or(self.pages);
-        (index < self.pages.max(other), index >= self.pages.min(other))
+        let pages = self.size.div_ceil(PAGE_SIZE);
+        let other = self.truncating.unwrap_or(pages);
+        (index < pages.max(other), index >= pages.min(other))
     }
 
     fn base(&self, id: FileId, index: u64) -> Base {
@@ -69,9 +88,27 @@ impl File {
         self.stored.remove(&index);
     }
 
+    /// Shared memory: the bytes from `from` up to `to`, whole cells, are zero from now on.
+    pub(super) fn punch(&mut self, id: FileId, from: u64, to: u64) {
+        let (first, end) = (from.div_ceil(PAGE_SIZE), to / PAGE_SIZE);
+        self.stored.retain(|index, _| !(first..end).contains(index));
+        let cells = from / 8..to / 8;
+        let whole = first * CELLS..end.max(first) * CELLS;
+        for at in cells.filter(|at| !whole.contains(at)) {
+            if self.stored.contains_key(&(at / CELLS)) {
+                self.page_mut(id, at / CELLS).set((at % CELLS) as u16, 0);
+            }
+        }
+    }
+
+    /// It ends there, if it ended before.
+    pub(super) fn grow(&mut self, to: u64) {
+        self.size = self.size.max(to);
+    }
+
     pub(super) fn truncate(&mut self, pages: u64) {
         self.truncating = None;
-        self.pages = pages;
+        self.size = pages * PAGE_SIZE;
         self.intact = self.intact.min(pages);
         self.stored.retain(|index, _| *index < pages);
     }

@@ -1,7 +1,7 @@
 //! The reference memory: what calls and accesses may answer on a machine without any TLB (O3), with Linux's semantics.
 //!
 //! - [`Spec`] – processes, their pages, files. [`Call`] and [`Answer`] – memory calls. [`Got`] – what an access gave.
-//! - `calls`: from beginning to return. `access`: loads, stores, faults. `page`: the possible states of a page. `data`: contents.
+//! - `calls`: from beginning to return. `access`: loads, stores, faults. `page`: the possible states of a page. `descriptor`: calls about files. `data`: contents.
 //!
 //! Protocol: tell [`Spec::begins`] before a call starts and [`Spec::ends`] when it has returned; between the two, an access may find what was
 //! before or what will be. Loads and stores are told at the moment at which they reach memory; an access that faults is told from the
@@ -22,6 +22,7 @@ mod alone;
 mod call;
 mod calls;
 mod data;
+mod descriptor;
 mod file;
 mod page;
 mod view;
@@ -32,6 +33,7 @@ use alloc::vec::Vec;
 pub use alone::{Alone, Limits};
 pub use call::{Answer, Call, Object, Place};
 pub use calls::CallId;
+pub use descriptor::FileCall;
 pub use file::Contents;
 pub use page::{Lock, Mapped, Source, Traits};
 pub use view::Mapping;
@@ -128,6 +130,13 @@ impl Spec {
     /// Shared memory of so many pages: zeroes, of which pages can be thrown away.
     pub fn add_shmem(&mut self, id: FileId, pages: u64) {
         self.files.0.insert(id, File::shmem(pages));
+    }
+
+    /// The same with a descriptor, through which it can be sealed.
+    pub fn add_memfd(&mut self, id: FileId, pages: u64) {
+        let mut file = File::shmem(pages);
+        file.seals = Some(0);
+        self.files.0.insert(id, file);
     }
 
     /// How often accesses and calls were judged.

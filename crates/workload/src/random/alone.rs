@@ -84,6 +84,14 @@ impl<I: Isa> World<I> {
             (None, Syscall::Map { addr, len, prot, flags, file, offset }) => {
                 self.map_raw(cpu, &process, (addr, len, prot), flags, (file, offset));
             }
+            (
+                None,
+                Syscall::Allocate { .. }
+                | Syscall::AddSeals { .. }
+                | Syscall::GetSeals
+                | Syscall::Read { .. }
+                | Syscall::Write { .. },
+            ) => self.file_call(cpu, &process, call),
             (None, Syscall::ReadOther { process: place, addr, len }) => self.look_into(cpu, place, addr, len),
             (_, _) => self.done.borrow_mut().leave_out(),
         }

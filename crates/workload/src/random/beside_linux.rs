@@ -148,6 +148,8 @@ impl Generator {
             8..12 => {
                 let flags = self.one_of(&[0, 1, 3, 3, 2, 0x10]);
                 let len = if self.once_in(8) { 0 } else { self.below(4 * PAGE_SIZE) };
+                // The reference memory knows cells.
+                let len = if self.is_beside_linux() { len } else { len / 8 * 8 };
                 Syscall::Allocate { flags, offset, len }
             }
             12 => Syscall::AddSeals {

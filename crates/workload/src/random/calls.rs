@@ -152,6 +152,9 @@ impl<I: Isa> World<I> {
 
     /// Truncates the file, unless somebody is at it.
     pub(super) fn truncate(&self, cpu: CpuId, pages: u64) {
+        if self.file.is_shmem() {
+            return self.resize(cpu, pages * PAGE_SIZE);
+        }
         if self.truncating.replace(true) {
             return self.done.borrow_mut().leave_out();
         }
@@ -161,7 +164,7 @@ impl<I: Isa> World<I> {
         self.intact.fetch_min(pages, Ordering::Relaxed);
         self.written.lock().expect("nobody has panicked with it").retain(|index, _| *index < pages);
         self.spec.borrow_mut().truncate_ends(file.id());
-        self.done.borrow_mut().called("truncate", Answer::Done);
+        self.done.borrow_mut().called("ftruncate", Answer::Done);
         self.truncating.set(false);
     }
 }

@@ -85,6 +85,11 @@ impl Generator {
         }
     }
 
+    /// Whether its program runs on Linux, too.
+    pub(super) fn is_beside_linux(&self) -> bool {
+        self.shape.mode == Mode::Linux
+    }
+
     pub(super) fn below(&mut self, limit: u64) -> u64 {
         below(&mut self.random, limit)
     }

@@ -3,7 +3,7 @@
 //! - [`Program`] – a pure function of a [`Shape`] and a seed, as a line of text. [`Operation`] – what it does, one line each.
 //! - [`fast`] – operation by operation. [`explore`] – interleaved at every effect, under many schedules.
 //! - [`survey()`] – many programs in both modes. [`Bug`] – what was found, by as little as finds it; [`replay`] – once more.
-//! - `world`: the machine under judgement, its memory manager, the reference memory, the processes. `calls`, `touch`: what is done in it.
+//! - `world`: the machine under judgement, its memory manager, the reference memory, the processes. `calls`, `alone`, `filed`, `touch`: what is done in it.
 //!   `rest`: what is asked when all is done.
 //!
 //! ```text
@@ -20,6 +20,7 @@ mod beside_linux;
 mod calls;
 pub mod explore;
 pub mod fast;
+mod filed;
 mod generate;
 mod minimise;
 mod operation;

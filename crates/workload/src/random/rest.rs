@@ -48,8 +48,12 @@ impl<I: Isa> World<I> {
             self.end_process(CpuId::new(0), &process);
         }
         self.forget_processes();
-        self.truncate(CpuId::new(0), 0);
-        self.lab.on(CpuId::new(0), |mm| mm.forget_file(&self.file));
+        if self.file.is_shmem() {
+            self.lab.on(CpuId::new(0), |mm| mm.close_file(&self.file));
+        } else {
+            self.truncate(CpuId::new(0), 0);
+            self.lab.on(CpuId::new(0), |mm| mm.forget_file(&self.file));
+        }
         self.check_levels();
         self.done.borrow_mut().refused = self.sim().refused_allocations();
     }

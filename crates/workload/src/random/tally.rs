@@ -38,7 +38,12 @@ impl Done {
     pub(super) fn called(&mut self, name: &'static str, answer: Answer) {
         let errno = match answer {
             Answer::Failed(errno) => Errno::name(errno),
-            Answer::Done | Answer::Mapped(_) | Answer::Break(_) | Answer::Child(_) | Answer::Bytes(_) => "",
+            Answer::Done
+            | Answer::Mapped(_)
+            | Answer::Break(_)
+            | Answer::Child(_)
+            | Answer::Bytes(_)
+            | Answer::Number(_) => "",
         };
         *self.calls.entry((name, errno)).or_default() += 1;
     }

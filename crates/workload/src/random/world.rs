@@ -14,7 +14,7 @@ use crate::lab::{Lab, LabError};
 use pagewright_arch::{Isa, IsaKind};
 use pagewright_check::{Bench, Finding};
 use pagewright_mm::counters::Gauge;
-use pagewright_mm::file::{FileObject, FileOps, Kind};
+use pagewright_mm::file::{FileObject, FileOps, Kind, MemfdFlags};
 use pagewright_mm::{Knobs, Mm, MmError, Space};
 use pagewright_model::Did;
 use pagewright_model::spec::{Spec, Verdict};
@@ -146,6 +146,13 @@ fn machine<I: Isa>(shape: Shape, seed: u64) -> Result<MachineConfig, LabError> {
     Ok(config)
 }
 
+/// The file of a program whose file can be sealed.
+fn make_memfd<I: Isa>(mm: &Mm<Sim<I>>) -> Result<Arc<FileObject<Sim<I>>>, MmError> {
+    let file = mm.memfd_create("file", MemfdFlags::ALLOW_SEALING)?;
+    mm.truncate(&file, FILE_PAGES * PAGE_SIZE)?;
+    Ok(file)
+}
+
 impl<I: Isa> World<I> {
     /// A machine that was just switched on, with one process that nobody runs.
     pub(super) fn new(shape: Shape, seed: u64) -> Result<Self, LabError> {
@@ -157,11 +164,18 @@ impl<I: Isa> World<I> {
         let levels = levels(&lab);
         let intact = SharedCount::new(AtomicU64::new(FILE_PAGES));
         let written = Written::default();
-        let device = Device { intact: SharedCount::clone(&intact), written: Written::clone(&written) };
-        let add = |mm: &Mm<Sim<I>>| mm.add_file("/file", Kind::File(Box::new(device)), FILE_PAGES * PAGE_SIZE);
-        let file = lab.on(CpuId::new(0), add).map_err(LabError::Start)?;
         let mut spec = Spec::new(I::USER_END, false);
-        spec.add_file(file.id(), FILE_PAGES, Box::new(initial));
+        let file = if shape.mode == Mode::Calls && seed.is_multiple_of(2) {
+            let file = lab.on(CpuId::new(0), make_memfd).map_err(LabError::Start)?;
+            spec.add_memfd(file.id(), FILE_PAGES);
+            file
+        } else {
+            let device = Device { intact: SharedCount::clone(&intact), written: Written::clone(&written) };
+            let add = |mm: &Mm<Sim<I>>| mm.add_file("/file", Kind::File(Box::new(device)), FILE_PAGES * PAGE_SIZE);
+            let file = lab.on(CpuId::new(0), add).map_err(LabError::Start)?;
+            spec.add_file(file.id(), FILE_PAGES, Box::new(initial));
+            file
+        };
         let world = Self {
             bench,
             lab,

@@ -1,5 +1,6 @@
 //! `madvise`, page by page (`madvise_walk_vmas`): holes are passed over and are an error in the end; a page that can't take the advice ends it.
 
+use super::super::descriptor::ANY_WRITE;
 use super::super::file::Files;
 use super::super::page::{Lock, Mapped, Source, Traits};
 use super::super::{Process, Spec};
@@ -79,8 +80,11 @@ fn refusal(map: &Mapped, advice: u32, files: &Files) -> Option<Errno> {
         return Some(Errno::EACCES);
     }
     match map.source {
-        Source::File { file, .. } if !files.0.get(&file).is_some_and(|file| file.shmem) => Some(Errno::EOPNOTSUPP),
-        Source::File { .. } | Source::Anon => None,
+        Source::File { file, .. } => match files.0.get(&file) {
+            Some(file) if file.shmem => (file.seals.unwrap_or(0) & ANY_WRITE != 0).then_some(Errno::EPERM),
+            Some(_) | None => Some(Errno::EOPNOTSUPP),
+        },
+        Source::Anon => None,
     }
 }
 
