@@ -17,9 +17,9 @@ const ARCHS: [&str; 2] = ["x86-64", "arm64"];
 pub(crate) fn run() -> Result<(), Error> {
     let workspace = Workspace::load()?;
     let mut build = cargo::command();
-    build.args(["build", "--release", "--package", "pagewright"]).current_dir(&workspace.workspace_root);
+    build.args(["build", "--package", "pagewright"]).current_dir(&workspace.workspace_root);
     cargo::status(&mut build)?;
-    let program = workspace.target_directory.join("release/pagewright");
+    let program = workspace.target_directory.join("debug/pagewright");
     let json = workspace.target_directory.join(format!("repeat-{}.json", std::process::id()));
     let captures = workspace.workspace_root.join("tests/captures");
     let mut different = 0;

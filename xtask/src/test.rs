@@ -28,8 +28,7 @@ pub(crate) fn run() -> Result<(), Error> {
     let mut planted = cargo(&["test", "--package", "pagewright", "--package", "pagewright-workload"]);
     planted
         .args(["--features", "pagewright/planted,pagewright-workload/planted", "--no-fail-fast"])
-        .args(PLANTED.iter().flat_map(|test| ["--test", test]))
-        .env("CARGO_TARGET_DIR", workspace.target_directory.join("planted"));
+        .args(PLANTED.iter().flat_map(|test| ["--test", test]));
     step::run(vec![
         Step { name: "arrows between crates", command: this(&["arrows"])?, limit: MINUTE },
         Step { name: "tests of the workspace", command: cargo(&workspace_tests), limit: 10 * MINUTE },

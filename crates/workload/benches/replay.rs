@@ -3,7 +3,7 @@
 //! Required are 40 million accesses and 5 million events a second. Decoding the trace is part of it.
 
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
-use pagewright_arch::{Aarch64, IsaKind, X86_64};
+use pagewright_arch::IsaKind;
 use pagewright_sim::{MachineConfig, Profile};
 use pagewright_workload::replay::{ReplayConfig, Report, replay};
 use pagewright_workload::trace::Reader;
@@ -16,11 +16,7 @@ fn run(isa: IsaKind, bytes: &[u8]) -> Report {
     let profile = Profile::named(Profile::default_for(isa)).expect("a shipped profile");
     let config = ReplayConfig::new(MachineConfig::new(profile));
     let mut reader = Reader::new(bytes, "capture").expect("a shipped capture");
-    let report = match isa {
-        IsaKind::X86_64 => replay::<X86_64>(&mut reader, &config),
-        IsaKind::Aarch64 => replay::<Aarch64>(&mut reader, &config),
-    };
-    report.expect("a shipped capture")
+    replay(isa, &mut reader, &config).expect("a shipped capture")
 }
 
 fn benches(criterion: &mut Criterion) {

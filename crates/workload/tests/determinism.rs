@@ -1,6 +1,6 @@
 //! The same trace, machine and seed give the same report, bit for bit, all but what a clock measured.
 
-use pagewright_arch::{Aarch64, IsaKind, X86_64};
+use pagewright_arch::IsaKind;
 use pagewright_sim::{MachineConfig, Profile};
 use pagewright_workload::generate;
 use pagewright_workload::replay::{Measured, ReplayConfig, Report, Source, replay};
@@ -18,11 +18,7 @@ fn capture(name: &str) -> Box<dyn Source> {
 fn report(isa: IsaKind, source: &mut dyn Source, cpus: u16, seed: u64) -> Report {
     let profile = Profile::named(Profile::default_for(isa)).unwrap();
     let config = ReplayConfig::new(MachineConfig { cpus, seed, ..MachineConfig::new(profile) });
-    let report = match isa {
-        IsaKind::X86_64 => replay::<X86_64>(source, &config),
-        IsaKind::Aarch64 => replay::<Aarch64>(source, &config),
-    };
-    Report { measured: Measured::default(), ..report.unwrap() }
+    Report { measured: Measured::default(), ..replay(isa, source, &config).unwrap() }
 }
 
 fn json(report: &Report) -> String {

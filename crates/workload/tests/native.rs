@@ -5,7 +5,7 @@
 //! written down in `docs/linux-counts.md`; with `PAGEWRIGHT_WRITE_DOCS=1` in its environment this test writes that file, and otherwise
 //! fails when it is not what it would write.
 
-use pagewright_arch::{IsaKind, X86_64};
+use pagewright_arch::IsaKind;
 use pagewright_sim::{MachineConfig, Profile};
 use pagewright_workload::replay::{ImageReport, ReplayConfig, Report, replay};
 use pagewright_workload::trace::{Native, NativeImage, Reader};
@@ -93,7 +93,7 @@ fn replayed(capture: &str) -> (Report, Native) {
     let mut reader = Reader::open(file(&format!("tests/captures/{capture}.pwt"))).unwrap();
     let native = reader.header().native.clone().expect("recorded with a native run");
     let profile = Profile::named(Profile::default_for(IsaKind::X86_64)).unwrap();
-    let report = replay::<X86_64>(&mut reader, &ReplayConfig::new(MachineConfig::new(profile))).unwrap();
+    let report = replay(IsaKind::X86_64, &mut reader, &ReplayConfig::new(MachineConfig::new(profile))).unwrap();
     (report, native)
 }
 

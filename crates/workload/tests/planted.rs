@@ -109,7 +109,7 @@ fn explored<I: Isa>(seed: u64, theme: Theme, most: u32) -> Option<Hit> {
 fn look<I: Isa>(plant: Plant, rules: &[Rule], search: impl Fn(u64) -> Option<Hit>) -> (String, u64) {
     let (mut tried, mut programs) = (Vec::new(), 0);
     for hit in (1..=SEEDS).filter_map(search) {
-        let again = replay::<I>(&hit.program, hit.token.as_ref()).expect("its own token");
+        let again = replay(I::KIND, &hit.program, hit.token.as_ref()).expect("its own token");
         let again = again.expect("what was found is found again");
         assert!(
             again.findings[0].is_like(&hit.finding),

@@ -2,7 +2,7 @@
 //!
 //! Cites INV-ORACLE-O1 to INV-ORACLE-O4 (nothing of the memory manager breaks them), INV-TLB-CLEARED, INV-SIM-REPLAY.
 
-use pagewright_arch::{Aarch64, Isa, X86_64};
+use pagewright_arch::{Aarch64, Isa, IsaKind, X86_64};
 use pagewright_check::{Antecedent, Detail, Plan, Tally};
 use pagewright_sim::explore::Replay;
 use pagewright_workload::random::explore::Explored;
@@ -14,17 +14,17 @@ use pagewright_workload::random::{
 const EFFORT: Effort = Effort { seed: 7, cpus: None, accesses: 1_500_000, schedules: 600 };
 
 #[track_caller]
-fn nothing_found<I: Isa>() -> Survey {
-    let survey = survey::<I>(&EFFORT).expect("a possible machine");
+fn nothing_found(isa: IsaKind) -> Survey {
+    let survey = survey(isa, &EFFORT).expect("a possible machine");
     if let Some(bug) = &survey.bug {
-        panic!("{} on {}: {}", bug.program, I::KIND, bug.findings[0]);
+        panic!("{} on {}: {}", bug.program, isa, bug.findings[0]);
     }
     survey
 }
 
 #[test]
 fn nothing_is_found_and_nothing_is_vacuous() {
-    let (intel, arm) = (nothing_found::<X86_64>(), nothing_found::<Aarch64>());
+    let (intel, arm) = (nothing_found(IsaKind::X86_64), nothing_found(IsaKind::Aarch64));
     let mut tally = Tally::default();
     for survey in [&intel, &arm] {
         tally += &survey.tally;

@@ -4,7 +4,7 @@
 //! by a second thread, comes through a pipe, and is decoded and replayed here; the peak of resident memory after a tenth of
 //! it must be the peak at its end. `PAGEWRIGHT_SOAK=1` makes it as long as a capture of 10 GB of lackey's text.
 
-use pagewright_arch::{IsaKind, X86_64};
+use pagewright_arch::IsaKind;
 use pagewright_sim::{MachineConfig, Profile};
 use pagewright_workload::generate;
 use pagewright_workload::replay::{ReplayConfig, Source, replay};
@@ -88,7 +88,7 @@ fn a_long_trace_needs_no_more_memory_than_a_short_one() {
     let profile = Profile::named(Profile::default_for(IsaKind::X86_64)).unwrap();
     let mut config = ReplayConfig::new(MachineConfig::new(profile));
     config.machine.nodes[0].bytes = 32 << 20;
-    let report = replay::<X86_64>(&mut source, &config).unwrap();
+    let report = replay(IsaKind::X86_64, &mut source, &config).unwrap();
     producer.join().unwrap();
     let (early, late) = (source.early.expect("a tenth was read"), peak());
     assert!(report.counters.get("pw_events").unwrap() >= events);

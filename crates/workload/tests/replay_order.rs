@@ -1,6 +1,6 @@
 //! What order a replay keeps, and what it lets overlap: small traces made by hand, on one CPU and on several, with many seeds.
 
-use pagewright_arch::{Aarch64, IsaKind, X86_64};
+use pagewright_arch::IsaKind;
 use pagewright_sim::{MachineConfig, Profile};
 use pagewright_workload::replay::{Nonsense, ReplayConfig, ReplayError, Report, Source, replay};
 use pagewright_workload::trace::{
@@ -132,10 +132,7 @@ impl Made {
         let profile = Profile::named(Profile::default_for(isa)).unwrap();
         let mut config = ReplayConfig::new(MachineConfig { cpus, seed, ..MachineConfig::new(profile) });
         config.machine.nodes[0].bytes = 64 << 20;
-        match isa {
-            IsaKind::X86_64 => replay::<X86_64>(&mut source, &config),
-            IsaKind::Aarch64 => replay::<Aarch64>(&mut source, &config),
-        }
+        replay(isa, &mut source, &config)
     }
 
     fn replay(&self, cpus: u16) -> Report {

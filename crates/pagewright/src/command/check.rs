@@ -7,7 +7,7 @@
 
 use super::CommandError;
 use crate::options::isa_named;
-use pagewright_arch::{Aarch64, IsaKind, X86_64};
+use pagewright_arch::IsaKind;
 use pagewright_check::{Antecedent, Tally, Token, explain};
 use pagewright_workload::against::{self, AgainstError};
 use pagewright_workload::lab::LabError;
@@ -142,11 +142,7 @@ fn run_many(args: &Args, isa: Option<IsaKind>) -> Result<ExitCode, CommandError>
     let mut total = Tally::default();
     let mut out = io::stdout().lock();
     for isa in isa.map_or(IsaKind::ALL.to_vec(), |isa| vec![isa]) {
-        let survey = match isa {
-            IsaKind::X86_64 => survey::<X86_64>(&effort),
-            IsaKind::Aarch64 => survey::<Aarch64>(&effort),
-        };
-        let survey = survey.map_err(CheckError::Lab)?;
+        let survey = survey(isa, &effort).map_err(CheckError::Lab)?;
         total += &survey.tally;
         out.write_all(told(&survey).as_bytes())?;
         if let Some(bug) = &survey.bug {
@@ -162,12 +158,9 @@ fn run_many(args: &Args, isa: Option<IsaKind>) -> Result<ExitCode, CommandError>
 fn run_again(args: &Args, program: &str, isa: IsaKind) -> Result<ExitCode, CommandError> {
     let program: Program = program.parse().map_err(CheckError::Program)?;
     let token: Option<Token> = args.replay.as_deref().map(str::parse).transpose().map_err(CheckError::Token)?;
-    let bug = match isa {
-        IsaKind::X86_64 => replay::<X86_64>(&program, token.as_ref()),
-        IsaKind::Aarch64 => replay::<Aarch64>(&program, token.as_ref()),
-    };
+    let bug = replay(isa, &program, token.as_ref()).map_err(CheckError::Replay)?;
     let mut out = io::stdout().lock();
-    match bug.map_err(CheckError::Replay)? {
+    match bug {
         Some(bug) => {
             out.write_all(report(&bug, args).as_bytes())?;
             Ok(ExitCode::FAILURE)

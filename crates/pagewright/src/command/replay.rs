@@ -4,8 +4,8 @@ use super::{CommandError, JsonFile, Labelled};
 use crate::options::{Comparison, MachineOptions};
 use crate::progress::Watched;
 use crate::show;
-use pagewright_arch::{Aarch64, IsaKind, X86_64};
-use pagewright_workload::replay::{ReplayConfig, ReplayError, Report, Source, replay};
+use pagewright_arch::IsaKind;
+use pagewright_workload::replay::{ReplayConfig, Source, replay};
 use pagewright_workload::trace::{Native, Reader};
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -45,7 +45,7 @@ pub(super) fn compare_or_show(
     let json = json.map(JsonFile::create).transpose()?;
     match comparison {
         None => {
-            let report = on(isa, &mut *open()?, config)?;
+            let report = replay(isa, &mut *open()?, config)?;
             if let Some(json) = json {
                 json.write(&[Labelled { label: String::new(), report: &report }])?;
             }
@@ -53,7 +53,7 @@ pub(super) fn compare_or_show(
         }
         Some(comparison) => {
             let [before, after] = comparison.apply(isa, config)?;
-            let reports = [on(isa, &mut *open()?, &before)?, on(isa, &mut *open()?, &after)?];
+            let reports = [replay(isa, &mut *open()?, &before)?, replay(isa, &mut *open()?, &after)?];
             if let Some(json) = json {
                 let run = |index: usize| Labelled { label: comparison.heading(index), report: &reports[index] };
                 json.write(&[run(0), run(1)])?;
@@ -70,12 +70,4 @@ fn watch(path: &Path) -> Result<Watched<impl std::io::Read + use<>>, CommandErro
     let bytes = std::fs::metadata(path).map_or(0, |meta| meta.len());
     let name = path.file_name().map_or(String::new(), |name| name.to_string_lossy().into_owned());
     Ok(Watched::new(reader, bytes, &name))
-}
-
-/// Replays on whichever instruction set was asked for.
-pub(super) fn on(isa: IsaKind, source: &mut dyn Source, config: &ReplayConfig) -> Result<Report, ReplayError> {
-    match isa {
-        IsaKind::X86_64 => replay::<X86_64>(source, config),
-        IsaKind::Aarch64 => replay::<Aarch64>(source, config),
-    }
 }

@@ -1,12 +1,11 @@
 //! `pagewright` without arguments: the captures that it carries, with a setting off and on, on both instruction sets.
 
 use super::CommandError;
-use super::replay::on;
 use crate::options::{Comparison, OptionError};
 use crate::show;
 use pagewright_arch::IsaKind;
 use pagewright_sim::{MachineConfig, Profile};
-use pagewright_workload::replay::{ReplayConfig, Report};
+use pagewright_workload::replay::{ReplayConfig, Report, replay};
 use pagewright_workload::trace::Reader;
 use std::io::Write;
 use std::thread;
@@ -57,7 +56,7 @@ fn both(isa: IsaKind, name: &str, bytes: &'static [u8], comparison: &Comparison)
     let [off, on_] = comparison.apply(isa, &config)?;
     let run = |config| -> Result<Report, CommandError> {
         let mut reader = Reader::new(bytes, format!("{name}.pwt"))?;
-        Ok(on(isa, &mut reader, config)?)
+        Ok(replay(isa, &mut reader, config)?)
     };
     Ok([run(&off)?, run(&on_)?])
 }

@@ -6,8 +6,8 @@ use super::minimise::{self, Bug};
 use super::program::{Mode, Program, Shape, Theme};
 use super::tally::Done;
 use crate::lab::LabError;
-use pagewright_arch::{Isa, IsaKind};
-use pagewright_check::{Antecedent, Plan, Tally};
+use pagewright_arch::{Aarch64, Isa, IsaKind, X86_64};
+use pagewright_check::{Antecedent, Plan, Tally, Token};
 use std::time::{Duration, Instant};
 
 /// Operations of a program in fast mode: calm ones, and others.
@@ -121,7 +121,14 @@ fn nth_seed(seed: u64, number: u64) -> u64 {
 ///
 /// # Errors
 /// [`LabError`], when there is no such machine.
-pub fn survey<I: Isa>(effort: &Effort) -> Result<Survey, LabError> {
+pub fn survey(isa: IsaKind, effort: &Effort) -> Result<Survey, LabError> {
+    match isa {
+        IsaKind::X86_64 => survey_on::<X86_64>(effort),
+        IsaKind::Aarch64 => survey_on::<Aarch64>(effort),
+    }
+}
+
+fn survey_on<I: Isa>(effort: &Effort) -> Result<Survey, LabError> {
     let mut survey = Survey::new(I::KIND);
     let begun = Instant::now();
     while survey.fast.checked() < effort.accesses && survey.bug.is_none() {
@@ -155,7 +162,14 @@ pub fn survey<I: Isa>(effort: &Effort) -> Result<Survey, LabError> {
 ///
 /// # Errors
 /// [`ReplayError`].
-pub fn replay<I: Isa>(program: &Program, token: Option<&pagewright_check::Token>) -> Result<Option<Bug>, ReplayError> {
+pub fn replay(isa: IsaKind, program: &Program, token: Option<&Token>) -> Result<Option<Bug>, ReplayError> {
+    match isa {
+        IsaKind::X86_64 => replay_on::<X86_64>(program, token),
+        IsaKind::Aarch64 => replay_on::<Aarch64>(program, token),
+    }
+}
+
+fn replay_on<I: Isa>(program: &Program, token: Option<&Token>) -> Result<Option<Bug>, ReplayError> {
     let (isa, whole) = (I::KIND, Program::new(program.shape, program.seed));
     let bug = |findings, token, attempt| Bug { isa, program: program.clone(), whole, token, findings, attempt };
     match (program.shape.mode, token) {

@@ -20,11 +20,8 @@ use std::time::Instant;
 /// Items in all queues below which more of the capture is read.
 const WINDOW: usize = 1 << 14;
 
-/// Replays everything that `source` has on the machine of `config`.
-///
-/// # Errors
-/// [`ReplayError`]: an unreadable trace, an impossible machine, or a program that can't go on.
-pub fn replay<I: Isa>(source: &mut dyn Source, config: &ReplayConfig) -> Result<Report, ReplayError> {
+/// [`super::replay`] on the instruction set `I`.
+pub(super) fn replay_on<I: Isa>(source: &mut dyn Source, config: &ReplayConfig) -> Result<Report, ReplayError> {
     let began = Instant::now();
     let knobs = Knobs::default();
     // What was promised to the program when it was recorded is promised again, however small the machine is.

@@ -27,14 +27,25 @@ mod report;
 mod source;
 mod tasks;
 
-pub use engine::replay;
 pub use report::{Counts, ImageReport, Measured, Modelled, NotReplayed, Report};
 pub use source::Source;
 
 use crate::lab::LabError;
 use crate::trace::TraceError;
+use pagewright_arch::{Aarch64, IsaKind, X86_64};
 use pagewright_mm::{FaultError, Knob, KnobError, MmError};
 use pagewright_sim::{MachineConfig, Picos};
+
+/// Replays everything that `source` has on the machine of `config`, which has the instruction set `isa`.
+///
+/// # Errors
+/// [`ReplayError`]: an unreadable trace, an impossible machine, or a program that can't go on.
+pub fn replay(isa: IsaKind, source: &mut dyn Source, config: &ReplayConfig) -> Result<Report, ReplayError> {
+    match isa {
+        IsaKind::X86_64 => engine::replay_on::<X86_64>(source, config),
+        IsaKind::Aarch64 => engine::replay_on::<Aarch64>(source, config),
+    }
+}
 
 /// A machine, its settings, and how threads share it.
 #[derive(Clone, Debug)]
