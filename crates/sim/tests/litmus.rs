@@ -82,6 +82,21 @@ impl<I: Isa> Stage<I> {
         self.sim.invalidate(Invalidate { reach, target });
     }
 
+    /// The entry of the next page, where nothing is mapped at first.
+    fn next_slot(&self) -> Slot {
+        Slot { index: self.slot.index + 1, ..self.slot }
+    }
+
+    fn read_next(&self, cpu: CpuId) {
+        let seen = self.sim.access(cpu, page(1), Access::Read, 1);
+        self.found.borrow_mut().push(if seen.is_ok() { New } else { Fault });
+    }
+
+    fn store_by(&self, cpu: CpuId) {
+        let seen = self.look(cpu, Access::Write);
+        self.found.borrow_mut().push(seen);
+    }
+
     /// Sets the flag; a plain coherent store.
     fn signal(&self) {
         self.flag.set(true);
@@ -170,6 +185,14 @@ mod arm64 {
     }
 
     impl Stage<Aarch64> {
+        /// Nothing is mapped, and nobody remembers otherwise.
+        fn unmap_at_rest(&self) {
+            self.sim.store(self.slot, Pte::EMPTY);
+            self.sim.publish();
+            self.flush(Reach::Broadcast, Self::page(true));
+            self.sim.complete();
+        }
+
         fn ready(&self) {
             self.found.borrow_mut().push(Old);
         }
@@ -456,6 +479,124 @@ mod arm64 {
         assert_eq!(unmapped(unhook(true)), set(&[&[Old, Old], &[Old, Fault]]), "walked on from the walk cache");
         assert_eq!(unmapped(unhook(false)), set(&[&[Old, Fault]]));
     }
+
+    #[test]
+    fn every_tag_does_as_well_and_another_tag_does_not() {
+        let every = unmapped(|on| {
+            on.sim.store(on.slot, Pte::EMPTY);
+            on.sim.publish();
+            on.flush(Reach::Broadcast, Target::AllTags);
+            on.sim.complete();
+        });
+        let another = unmapped(|on| {
+            on.sim.store(on.slot, Pte::EMPTY);
+            on.sim.publish();
+            let target = Target::Page { tag: Tag::new(2), va: page(0), level: Level::PTE, last_level: true };
+            on.flush(Reach::Broadcast, target);
+            on.sim.complete();
+        });
+        assert_eq!((every, another), (set(&[&[Old, Fault]]), set(&[&[Old, Old], &[Old, Fault]])));
+    }
+
+    #[test]
+    fn a_cpu_may_miss_its_own_entry_until_it_publishes() {
+        let late: [Line<Aarch64>; 1] = [|on| {
+            on.sim.store(on.next_slot(), On::leaf(on.new, Rights::RW));
+            on.read_next(CPU0);
+        }];
+        let published: [Line<Aarch64>; 1] = [|on| {
+            on.sim.store(on.next_slot(), On::leaf(on.new, Rights::RW));
+            on.sim.publish();
+            on.read_next(CPU0);
+        }];
+        exactly(&late, &[&[New], &[Fault]]);
+        exactly(&published, &[&[New]]);
+    }
+
+    #[test]
+    fn two_entries_are_seen_in_order_if_published_in_between() {
+        let reads: Line<Aarch64> = |on| {
+            on.read_next(CPU1);
+            on.read(CPU1);
+        };
+        let late: [Line<Aarch64>; 2] = [
+            |on| {
+                on.unmap_at_rest();
+                on.sim.store(on.slot, On::leaf(on.new, Rights::RW));
+                on.sim.store(on.next_slot(), On::leaf(on.new, Rights::RW));
+            },
+            reads,
+        ];
+        let published: [Line<Aarch64>; 2] = [
+            |on| {
+                on.unmap_at_rest();
+                on.sim.store(on.slot, On::leaf(on.new, Rights::RW));
+                on.sim.publish();
+                on.sim.store(on.next_slot(), On::leaf(on.new, Rights::RW));
+                on.sim.publish();
+            },
+            reads,
+        ];
+        let (late, published) = (outcomes(&late), outcomes(&published));
+        let torn = vec![New, Fault];
+        assert!(late.contains(&torn), "{late:?}");
+        assert!(!published.contains(&torn) && published.contains(&vec![New, New]), "{published:?}");
+    }
+
+    #[test]
+    fn a_right_that_is_taken_stays_until_it_is_flushed() {
+        let lowered = |flushed: bool| -> BTreeSet<Vec<Seen>> {
+            let lowers: Line<Aarch64> = if flushed {
+                |on| {
+                    on.sim.store(on.slot, On::leaf(on.old, Rights::READ));
+                    on.sim.publish();
+                    on.flush(Reach::Broadcast, On::page(true));
+                    on.sim.complete();
+                    on.signal();
+                }
+            } else {
+                |on| {
+                    on.sim.store(on.slot, On::leaf(on.old, Rights::READ));
+                    on.sim.publish();
+                    on.signal();
+                }
+            };
+            outcomes(&[lowers, |on| {
+                on.look(CPU1, Access::Write);
+                on.await_signal();
+                on.store_by(CPU1);
+            }])
+        };
+        assert_eq!((lowered(true), lowered(false)), (set(&[&[Fault]]), set(&[&[Old], &[Fault]])));
+    }
+
+    #[test]
+    fn a_right_that_is_given_may_be_refused_until_it_is_flushed() {
+        let shape: [Line<Aarch64>; 2] = [
+            |on| {
+                on.await_ready();
+                on.sim.store(on.slot, On::leaf(on.old, Rights::RW));
+                on.sim.publish();
+                on.signal();
+            },
+            |on| {
+                on.sim.store(on.slot, On::leaf(on.old, Rights::READ));
+                on.sim.publish();
+                on.flush(Reach::Local, On::page(true));
+                on.look(CPU1, Access::Read);
+                on.ready();
+                on.await_signal();
+                on.store_by(CPU1);
+                on.store_by(CPU1);
+                on.flush(Reach::Local, On::page(true));
+                on.store_by(CPU1);
+            },
+        ];
+        let seen = outcomes(&shape);
+        assert!(seen.iter().all(|run| run.ends_with(&[Old])), "refused after a flush of its own: {seen:?}");
+        let kept = vec![Old, Fault, Fault, Old];
+        assert!(seen.contains(&kept) && seen.contains(&vec![Old, Old, Old, Old]), "{seen:?}");
+    }
 }
 
 mod x86_64 {
@@ -679,5 +820,61 @@ mod x86_64 {
             all.insert(stage.found.borrow().clone());
         }
         assert_eq!(all, BTreeSet::from([vec![Old], vec![New]]));
+    }
+
+    #[test]
+    fn two_entries_are_seen_in_order() {
+        let shape: [Line<X86_64>; 2] = [
+            |on| {
+                on.sim.swap(on.slot, Pte::EMPTY);
+                on.signal();
+                while on.flag.get() {
+                    on.sim.relax();
+                }
+                on.sim.store(on.slot, On::leaf(on.new, Rights::RW));
+                on.sim.store(on.next_slot(), On::leaf(on.new, Rights::RW));
+            },
+            |on| {
+                on.await_signal();
+                on.flush(Reach::Local, Target::Tag(Tag::new(1)));
+                on.flag.set(false);
+                on.read_next(CPU1);
+                on.read(CPU1);
+            },
+        ];
+        let seen = outcomes(&shape);
+        assert!(!seen.contains(&vec![New, Fault]), "{seen:?}");
+        assert!(seen.contains(&vec![New, New]) && seen.contains(&vec![Fault, Fault]), "{seen:?}");
+    }
+
+    #[test]
+    fn a_right_that_is_taken_stays_until_it_is_flushed() {
+        let kept: [Line<X86_64>; 1] = [|on| {
+            on.look(CPU0, Access::Write);
+            on.sim.swap(on.slot, On::leaf(on.old, Rights::READ));
+            on.store_by(CPU0);
+        }];
+        let flushed: [Line<X86_64>; 1] = [|on| {
+            on.look(CPU0, Access::Write);
+            on.sim.store(on.slot, On::leaf(on.old, Rights::READ));
+            on.flush(Reach::Local, On::page(true));
+            on.store_by(CPU0);
+        }];
+        exactly(&kept, &[&[Old], &[Fault]]);
+        exactly(&flushed, &[&[Fault]]);
+    }
+
+    #[test]
+    fn a_right_that_is_given_may_be_refused_until_it_is_flushed() {
+        let shape: [Line<X86_64>; 1] = [|on| {
+            on.sim.swap(on.slot, On::leaf(on.old, Rights::READ));
+            on.flush(Reach::Local, On::page(true));
+            on.look(CPU0, Access::Read);
+            on.sim.swap(on.slot, On::leaf(on.old, Rights::RW));
+            on.store_by(CPU0);
+            on.flush(Reach::Local, On::page(true));
+            on.store_by(CPU0);
+        }];
+        exactly(&shape, &[&[Fault, Old], &[Old, Old]]);
     }
 }
