@@ -79,7 +79,7 @@ fn what_can_not_be_meant_is_refused_in_one_line() {
 #[cfg(feature = "planted")]
 #[test]
 fn the_printed_command_finds_a_bug_again() {
-    for (bug, args) in [("no-flush", ["--steps", "100000"]), ("mask-before-bump", ["--schedules", "4000"])] {
+    for (bug, args) in [("no-flush", ["--steps", "100000"]), ("flush-before-clear", ["--schedules", "1000"])] {
         let mut all = vec!["--arch", "x86-64", "--plant", bug, "--explain"];
         all.extend(args);
         if bug != "no-flush" {

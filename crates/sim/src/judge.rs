@@ -13,7 +13,7 @@ use crate::core::Core;
 use crate::explore::{Held, WalkersView};
 use crate::machine::Sim;
 use crate::reached::Reached;
-use crate::tlb::{Key, RootId};
+use crate::tlb::{Hit, Key, RootId};
 use crate::walk::View;
 use pagewright_arch::{Isa, IsaKind};
 use pagewright_types::judge::{Cached, Fact, Judge, Made, Memory, Reach, Witness};
@@ -73,9 +73,8 @@ impl<I: Isa> Sim<I> {
     }
 
     fn with_judge(&self, tell: impl FnOnce(&mut dyn Judge)) {
-        let judge = self.0.judge.borrow().as_ref().map(|binding| Rc::clone(&binding.judge));
-        if let Some(judge) = judge {
-            tell(&mut *judge.borrow_mut());
+        if let Some(binding) = &*self.0.judge.borrow() {
+            tell(&mut *binding.judge.borrow_mut());
         }
     }
 
@@ -107,8 +106,14 @@ impl<I: Isa> Sim<I> {
         }
     }
 
-    /// Tells what one CPU remembers under keys that `wanted` picks.
-    fn tell_of(&self, cpu: CpuId, core: &Core, wanted: impl Fn(Key) -> bool, tell: &mut dyn FnMut(Cached)) {
+    /// Tells what one CPU remembers, or what of that is for addresses of `range`.
+    fn tell_of(&self, cpu: CpuId, core: &Core, range: Option<PageRange>, tell: &mut dyn FnMut(Cached)) {
+        let wanted = |key: Key| {
+            range.is_none_or(|range| {
+                let start = Self::address(key);
+                start < range.end() && range.start() < start.add(key.level().span())
+            })
+        };
         let roots = self.0.roots.borrow();
         let in_use = |key: Key| core.root.get().is_some_and(|root| key.answers(root.tag));
         let reach = |usable| if usable { Reach::Usable } else { Reach::Condemned };
@@ -123,17 +128,19 @@ impl<I: Isa> Sim<I> {
             reach: reach(usable),
         };
         let tlbs = core.tlbs.borrow();
-        for hit in tlbs.translations().filter(|hit| wanted(hit.key)) {
-            let memory = Memory::Translation { pfn: hit.entry.pfn(), rights: hit.entry.rights() };
-            tell(cached(hit.key, hit.entry.root(), memory, in_use(hit.key) && !core.lazy.get()));
-        }
-        for (key, upper) in tlbs.uppers().filter(|(key, _)| wanted(*key)) {
-            tell(cached(key, upper.root, Memory::Table { table: upper.table }, in_use(key)));
-        }
-        for hit in core.unsettled.conflicts.borrow().iter().filter(|hit| wanted(hit.key)) {
-            let memory = Memory::Translation { pfn: hit.entry.pfn(), rights: hit.entry.rights() };
-            tell(cached(hit.key, hit.entry.root(), memory, in_use(hit.key) && !core.lazy.get()));
-        }
+        let mut translation = |hit: Hit| {
+            if wanted(hit.key) {
+                let memory = Memory::Translation { pfn: hit.entry.pfn(), rights: hit.entry.rights() };
+                tell(cached(hit.key, hit.entry.root(), memory, in_use(hit.key) && !core.lazy.get()));
+            }
+        };
+        tlbs.translations(range, &mut translation);
+        core.unsettled.conflicts.borrow().iter().copied().for_each(translation);
+        tlbs.uppers(range, |key, upper| {
+            if wanted(key) {
+                tell(cached(key, upper.root, Memory::Table { table: upper.table }, in_use(key)));
+            }
+        });
         for flight in core.unsettled.flights.borrow().iter() {
             let (memory, level, global) = match flight.held {
                 Held::Table(walk) => (Memory::Walk { table: walk.table }, walk.level, false),
@@ -156,17 +163,13 @@ impl<I: Isa> Sim<I> {
 impl<I: Isa> Witness for Sim<I> {
     fn cached(&self, tell: &mut dyn FnMut(Cached)) {
         for (index, core) in self.0.cores.iter().enumerate() {
-            self.tell_of(CpuId::new(index as u16), core, |_| true, tell);
+            self.tell_of(CpuId::new(index as u16), core, None, tell);
         }
     }
 
     fn cached_in(&self, range: PageRange, tell: &mut dyn FnMut(Cached)) {
-        let within = |key: Key| {
-            let start = Self::address(key);
-            start < range.end() && range.start() < start.add(key.level().span())
-        };
         for (index, core) in self.0.cores.iter().enumerate() {
-            self.tell_of(CpuId::new(index as u16), core, within, tell);
+            self.tell_of(CpuId::new(index as u16), core, Some(range), tell);
         }
     }
 

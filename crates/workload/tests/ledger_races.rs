@@ -20,7 +20,6 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 const LEAVES: CpuId = CpuId::new(0);
 const USES: CpuId = CpuId::new(1);
-const FLUSHES: CpuId = CpuId::new(2);
 const CPUS: u16 = 3;
 /// The page whose debt is left to the ledger.
 const LEFT: u16 = 0;
@@ -111,7 +110,7 @@ impl<I: Isa> World<I> {
         self.tlb.frames().counters().sum(counter)
     }
 
-    /// What each CPU does, in their order.
+    /// What each CPU does, in their order: [`LEAVES`], [`USES`], and one that flushes and allocates.
     fn programs(self: &Rc<Self>) -> [Program; CPUS as usize] {
         let [leaves, uses, flushes] = [(); 3].map(|()| Rc::clone(self));
         [

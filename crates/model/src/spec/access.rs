@@ -110,6 +110,7 @@ enum Place {
 
 /// What an access to a page in this world comes to: where it leads, if anywhere, and what signal it gets, if any. Both are possible while a
 /// truncation is under way.
+#[inline]
 fn outcome(world: &World, access: Access, files: &Files) -> (Option<Place>, Option<Signal>) {
     let Some(map) = world.map else { return (None, Some(Signal::NotMapped)) };
     if !map.allows(access) {
@@ -241,6 +242,10 @@ impl Spec {
             let shared = world.map.is_some_and(|map| map.shared);
             match outcome(world, Access::Write, files).0 {
                 Some(Place::File(id, index)) if shared => filed.push((id, index)),
+                Some(Place::Own) => {
+                    private = true;
+                    world.own_mut(World::zeroes).set(cell, value);
+                }
                 Some(place) => {
                     private = true;
                     let from = world.contents(place, files);

@@ -183,7 +183,7 @@ fn told(survey: &Survey) -> String {
         let _ = writeln!(text, "  operation by operation: {programs} programs, {checked} accesses checked");
         let _ = writeln!(
             text,
-            "    {rate:.1} million accesses a second, measured over {seconds:.1} s with everything else"
+            "    {rate:.1} million accesses checked in a second of one CPU, measured over {seconds:.1} s with the calls between them"
         );
         let [loads, stores, fetches] = fast.accesses;
         let _ = writeln!(text, "    {loads} loads, {stores} stores, {fetches} fetches");
@@ -207,7 +207,7 @@ fn told(survey: &Survey) -> String {
         let Survey { explored_programs, schedules, distinct, steps, .. } = survey;
         let _ = writeln!(
             text,
-            "  interleaved: {explored_programs} programs, {schedules} schedules, {distinct} with different traces, {steps} steps, {:.1} s (measured)",
+            "  interleaved: {explored_programs} programs, {schedules} schedules, {distinct} with different traces, {steps} steps, {:.1} s of one CPU (measured)",
             explored_time.as_secs_f64()
         );
     }

@@ -12,7 +12,7 @@
 //! A global entry has tag 0 in its key and answers under every tag. Key zero is an empty way.
 
 use crate::reached::{Leads, Reached};
-use pagewright_types::{Level, Tag, VirtAddr};
+use pagewright_types::{Level, PageRange, Tag, VirtAddr};
 use std::rc::Rc;
 
 /// Which translation an entry is.
@@ -138,6 +138,27 @@ impl<T: Leads + Default> Array<T> {
     pub(crate) fn entries(&self) -> impl Iterator<Item = (Key, T)> {
         let held = self.keys.iter().zip(&self.values).filter(|(key, _)| **key != Key::EMPTY);
         held.map(|(key, value)| (Key(*key), *value))
+    }
+
+    /// Tells what is held for addresses of `range`, and perhaps more. Of a range that is short beside the array only the sets in which its pages
+    /// can stand are looked at.
+    pub(crate) fn entries_near(&self, range: PageRange, mut tell: impl FnMut(Key, T)) {
+        for level in (0..Level::COUNT as u8).map(Level::new).filter(|level| self.holds(*level)) {
+            let page = |va: VirtAddr| va.raw() >> level.shift();
+            let (first, last) = (page(range.start()), page(VirtAddr::new(range.end().raw().wrapping_sub(1))));
+            let sets = self.set_mask + 1;
+            if last.wrapping_sub(first) >= sets {
+                self.entries().filter(|(key, _)| key.level() == level).for_each(|(key, value)| tell(key, value));
+                continue;
+            }
+            for set in (first..=last).map(|page| (page & self.set_mask) as usize * self.ways) {
+                let ways = set..set + self.ways;
+                let held = self.keys[ways.clone()].iter().zip(&self.values[ways]);
+                for (key, value) in held.filter(|(key, _)| **key != Key::EMPTY && Key(**key).level() == level) {
+                    tell(Key(*key), *value);
+                }
+            }
+        }
     }
 
     /// Number of entries held.
@@ -409,7 +430,7 @@ mod tests {
             let reached = Rc::new(Reached::new(4 << 18));
             array.count_in(Some(Rc::clone(&reached)));
             let mut naive = Naive { sets: vec![Vec::new(); sets], ways };
-            for step in steps {
+            for (steps_taken, step) in (1..).zip(steps) {
                 match step {
                     Step::Find(key) => prop_assert_eq!(array.find(key).copied(), naive.find(key)),
                     Step::Insert(key, value) => {
@@ -437,6 +458,16 @@ mod tests {
                     let held = naive.sets.iter().flatten().any(|(key, _)| key.level() == level);
                     prop_assert_eq!(array.holds(level), held);
                 }
+                let near = PageRange::new(VirtAddr::from_page_index(5), VirtAddr::from_page_index(5 + steps_taken % 9));
+                let mut told = Vec::new();
+                array.entries_near(near, |key, value| told.push((key.0, value)));
+                let covers = |key: Key| key.start() < near.end() && near.start() < key.start().add(key.level().span());
+                told.retain(|(key, _)| covers(Key(*key)));
+                told.sort_unstable();
+                let mut there: Vec<(u64, u32)> = naive.sets.iter().flatten().filter(|(key, _)| covers(*key))
+                    .map(|(key, value)| (key.0, *value)).collect();
+                there.sort_unstable();
+                prop_assert_eq!(told, there);
                 let globals = naive.sets.iter().flatten().any(|(key, _)| key.0 & GLOBAL != 0);
                 prop_assert_eq!(array.holds_globals(), globals);
             }

@@ -16,7 +16,7 @@ use crate::profile::{Geometry, TlbKind};
 use crate::reached::{Leads, Reached};
 use crate::walk::{Found, Walk};
 use array::Array;
-use pagewright_types::{Access, Level, Pfn, Rights, Tag, VirtAddr};
+use pagewright_types::{Access, Level, PageRange, Pfn, Rights, Tag, VirtAddr};
 use std::rc::Rc;
 
 /// Which first-level TLB an access goes through.
@@ -237,14 +237,25 @@ impl Tlbs {
         self.uppers.iter_mut().flatten().for_each(|cache| cache.count_in(reached.cloned()));
     }
 
-    /// All translations held; one kept at both depths comes twice.
-    pub(crate) fn translations(&self) -> impl Iterator<Item = Hit> {
-        self.arrays.iter().flat_map(|array| array.entries().map(|(key, entry)| Hit { key, entry }))
+    /// Tells all translations held, or those of `range` and perhaps more; one kept at both depths comes twice.
+    pub(crate) fn translations(&self, range: Option<PageRange>, mut tell: impl FnMut(Hit)) {
+        for array in &self.arrays {
+            let mut tell = |key, entry| tell(Hit { key, entry });
+            match range {
+                Some(range) => array.entries_near(range, tell),
+                None => array.entries().for_each(|(key, entry)| tell(key, entry)),
+            }
+        }
     }
 
-    /// All that the walk caches hold.
-    pub(crate) fn uppers(&self) -> impl Iterator<Item = (Key, Upper)> {
-        self.uppers.iter().flatten().flat_map(Array::entries)
+    /// The same of all that the walk caches hold.
+    pub(crate) fn uppers(&self, range: Option<PageRange>, mut tell: impl FnMut(Key, Upper)) {
+        for cache in self.uppers.iter().flatten() {
+            match range {
+                Some(range) => cache.entries_near(range, &mut tell),
+                None => cache.entries().for_each(|(key, upper)| tell(key, upper)),
+            }
+        }
     }
 
     /// Number of entries held, those of walk caches included.

@@ -6,9 +6,10 @@ use super::minimise::{self, Bug};
 use super::program::{Mode, Program, Shape, Theme};
 use super::tally::Done;
 use crate::lab::LabError;
+use nix::time::{ClockId, clock_gettime};
 use pagewright_arch::{Aarch64, Isa, IsaKind, X86_64};
 use pagewright_check::{Antecedent, Plan, Tally, Token};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// Operations of a program in fast mode: calm ones, and others.
 const FAST: (u16, u16) = (8, 120);
@@ -45,7 +46,7 @@ pub struct Survey {
     pub fast_programs: u64,
     /// What they did.
     pub fast: Done,
-    /// Measured: how long they took.
+    /// Measured: how much CPU time they took.
     pub fast_time: Duration,
     /// Programs run in explore mode.
     pub explored_programs: u64,
@@ -55,7 +56,7 @@ pub struct Survey {
     pub distinct: u64,
     /// Steps taken in them.
     pub steps: u64,
-    /// Measured: how long they took.
+    /// Measured: how much CPU time they took.
     pub explored_time: Duration,
     /// What was judged, in both modes.
     pub tally: Tally,
@@ -117,6 +118,11 @@ fn nth_seed(seed: u64, number: u64) -> u64 {
     seed.wrapping_mul(1_000_003).wrapping_add(number)
 }
 
+/// CPU time that this host thread has had: what else runs on the host does not count.
+fn cpu_time() -> Duration {
+    clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID).map_or(Duration::ZERO, Duration::from)
+}
+
 /// Runs programs until enough was tried or something was found, which is cut down.
 ///
 /// # Errors
@@ -130,19 +136,19 @@ pub fn survey(isa: IsaKind, effort: &Effort) -> Result<Survey, LabError> {
 
 fn survey_on<I: Isa>(effort: &Effort) -> Result<Survey, LabError> {
     let mut survey = Survey::new(I::KIND);
-    let begun = Instant::now();
+    let begun = cpu_time();
     while survey.fast.checked() < effort.accesses && survey.bug.is_none() {
         let program = fast_program(effort.seed, effort.cpus, survey.fast_programs);
         let ran = fast::run::<I>(&program)?;
         survey.fast_programs += 1;
         survey.fast += &ran.done;
         survey.tally += &ran.tally;
-        survey.fast_time = begun.elapsed();
+        survey.fast_time = cpu_time() - begun;
         if !ran.findings.is_empty() {
             survey.bug = Some(minimise::of_fast::<I>(&program, ran.findings));
         }
     }
-    let begun = Instant::now();
+    let begun = cpu_time();
     while survey.distinct < effort.schedules && survey.bug.is_none() {
         let program = explored_program(effort.seed, effort.cpus, None, survey.explored_programs);
         let plan = Plan { seed: program.seed, schedules: SCHEDULES, ..Plan::default() };
@@ -152,7 +158,7 @@ fn survey_on<I: Isa>(effort: &Effort) -> Result<Survey, LabError> {
         survey.distinct += u64::from(hunt.distinct);
         survey.steps += hunt.steps;
         survey.tally += &hunt.tally;
-        survey.explored_time = begun.elapsed();
+        survey.explored_time = cpu_time() - begun;
         survey.bug = hunt.found.map(|found| minimise::of_explored::<I>(&program, &found));
     }
     Ok(survey)
