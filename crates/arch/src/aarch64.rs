@@ -18,7 +18,7 @@
 
 use crate::entry::{Entry, Leaf, LeafFlags, Pte, Soft, Table};
 use crate::isa::{Isa, IsaKind, Replacement, leaf_weakened, walkable};
-use pagewright_types::{Level, Pfn, Rights, VirtAddr};
+use pagewright_types::{Level, PageRange, Pfn, Rights, VirtAddr};
 
 const VALID: u64 = 1;
 const TABLE_OR_PAGE: u64 = 1 << 1;
@@ -57,6 +57,7 @@ pub struct Aarch64;
 impl Isa for Aarch64 {
     const KIND: IsaKind = IsaKind::Aarch64;
     const USER_END: VirtAddr = VirtAddr::new(1 << 48);
+    const LOW_MAPPINGS: Option<PageRange> = None;
     const TAG_BITS: u32 = 16;
 
     #[inline]

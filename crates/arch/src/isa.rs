@@ -2,7 +2,7 @@
 
 use crate::entry::{Entry, Leaf, LeafFlags, Pte, Soft, Table};
 use core::fmt;
-use pagewright_types::{Level, Rights, VirtAddr};
+use pagewright_types::{Level, PageRange, Rights, VirtAddr};
 
 /// Names an instruction set at run time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -55,6 +55,9 @@ pub trait Isa: Copy + fmt::Debug + 'static {
 
     /// First address past the user half (Linux's `TASK_SIZE`).
     const USER_END: VirtAddr;
+
+    /// Where a mapping goes that is to have an address of 31 bits (`MAP_32BIT`). Where nothing is said, that flag and `MAP_ABOVE4G` mean nothing.
+    const LOW_MAPPINGS: Option<PageRange>;
 
     /// Width in bits of a [`pagewright_types::Tag`]: 12 for a PCID, 16 for an ASID.
     const TAG_BITS: u32;

@@ -16,7 +16,7 @@
 
 use crate::entry::{Entry, Leaf, LeafFlags, Pte, Soft, Table};
 use crate::isa::{Isa, IsaKind, Replacement, leaf_weakened, walkable};
-use pagewright_types::{Level, Pfn, Rights, VirtAddr};
+use pagewright_types::{Level, PageRange, Pfn, Rights, VirtAddr};
 
 const PRESENT: u64 = 1;
 const WRITABLE: u64 = 1 << 1;
@@ -51,6 +51,8 @@ impl Isa for X86_64 {
     const KIND: IsaKind = IsaKind::X86_64;
     // Linux keeps the last page of the lower half unmapped because of a SYSRET erratum.
     const USER_END: VirtAddr = VirtAddr::new(0x7fff_ffff_f000);
+    // `find_start_end`.
+    const LOW_MAPPINGS: Option<PageRange> = Some(PageRange::new(VirtAddr::new(1 << 30), VirtAddr::new(1 << 31)));
     const TAG_BITS: u32 = 12;
 
     #[inline]

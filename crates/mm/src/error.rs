@@ -201,6 +201,25 @@ pub enum MmError {
         /// How many such mappings there are.
         mappings: u64,
     },
+    /// A file to be sealed against writing, a page of which somebody has taken who could write it.
+    PageHeld {
+        /// Which page.
+        index: u64,
+    },
+    /// A limit to be above what it may be raised to.
+    BadLimit {
+        /// The limit, in bytes.
+        soft: u64,
+        /// What it may be raised to.
+        hard: u64,
+    },
+    /// More than the program may raise its limit to.
+    MayNotRaise {
+        /// Which limit.
+        resource: Resource,
+        /// What it may be raised to now.
+        hard: u64,
+    },
     /// A file would be larger than a file can be.
     FileTooLarge {
         /// Its size in bytes.
@@ -262,15 +281,16 @@ impl MmError {
             | Self::BadAdvice { .. }
             | Self::Unsuitable { .. }
             | Self::NoSeals
+            | Self::BadLimit { .. }
             | Self::BadFileRange { .. }
             | Self::NameTooLong { .. } => Errno::EINVAL,
-            Self::InUse { .. } | Self::WritablyMapped { .. } => Errno::EBUSY,
+            Self::InUse { .. } | Self::WritablyMapped { .. } | Self::PageHeld { .. } => Errno::EBUSY,
             Self::FileTooLarge { .. } => Errno::EFBIG,
             Self::NotSupported { .. } => Errno::EOPNOTSUPP,
             Self::NotConfigured { .. } => Errno::ENOSYS,
             Self::Device { errno, .. } => errno,
             Self::NothingThere { .. } | Self::AcrossMappings { .. } | Self::Inaccessible { .. } => Errno::EFAULT,
-            Self::Sealed { .. } | Self::MayNotLock | Self::FileSealed { .. } => Errno::EPERM,
+            Self::Sealed { .. } | Self::MayNotLock | Self::FileSealed { .. } | Self::MayNotRaise { .. } => Errno::EPERM,
             Self::TooMuchToLock { .. } | Self::NoMemoryToLock { .. } | Self::CannotSplit { .. } => Errno::EAGAIN,
             Self::OffsetOverflow { .. } => Errno::EOVERFLOW,
             Self::Exists { .. } => Errno::EEXIST,
@@ -373,6 +393,9 @@ impl fmt::Display for MmError {
             Self::FileSealed { seals } => write!(f, "the file is sealed: {seals:?}"),
             Self::NoSeals => f.write_str("the file can't be sealed"),
             Self::WritablyMapped { mappings } => write!(f, "the file could be written through {mappings} mappings"),
+            Self::PageHeld { index } => write!(f, "somebody has page {index} of the file"),
+            Self::BadLimit { soft, hard } => write!(f, "a limit of {soft} bytes that may be raised to {hard}"),
+            Self::MayNotRaise { resource, hard } => write!(f, "{resource} may not be raised past {hard} bytes"),
             Self::FileTooLarge { bytes } => write!(f, "a file of {bytes:#x} bytes"),
             Self::BadFileRange { offset, len } => write!(f, "{len:#x} bytes of a file from {offset:#x} on"),
             Self::NameTooLong { len } => write!(f, "a name of {len} bytes"),

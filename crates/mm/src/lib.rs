@@ -52,4 +52,6 @@ pub use error::{FaultError, MmError};
 pub use knobs::{Knob, KnobError, Knobs};
 pub use mm::{Mm, SetupError};
 pub use pool::{Filling, HugePool};
-pub use space::{Advice, LockAllFlags, LockFlags, MapFlags, MapRequest, RemapFlags, RemapRequest, Space, Vma};
+pub use space::{
+    Advice, LockAllFlags, LockFlags, MapFlags, MapRequest, Protection, RemapFlags, RemapRequest, Space, Vma,
+};

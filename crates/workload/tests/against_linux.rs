@@ -6,7 +6,10 @@ use pagewright_types::linux::Difference;
 use pagewright_workload::against::{Compared, compare, report, still_differs};
 
 /// What every run has to have called.
-const CALLS: [&str; 21] = [
+const CALLS: [&str; 28] = [
+    "/proc/self/maps",
+    "/proc/self/pagemap",
+    "/proc/self/smaps",
     "brk",
     "exit",
     "fallocate",
@@ -25,9 +28,13 @@ const CALLS: [&str; 21] = [
     "msync",
     "munlock",
     "munmap",
+    "prlimit64",
     "process_madvise",
     "process_vm_readv",
+    "process_vm_writev",
     "pwrite",
+    "read of a pipe",
+    "vmsplice",
 ];
 
 fn operations() -> u64 {

@@ -3,10 +3,11 @@
 
 use pagewright_arch::{Aarch64, Isa, X86_64};
 use pagewright_mm::file::{FallocateFlags, MemfdFlags, Seals};
-use pagewright_mm::space::{FileMapping, Resource, SyncFlags, Whose};
+use pagewright_mm::space::{FileMapping, Limit, Resource, SyncFlags, Whose};
 use pagewright_mm::user::IoVec;
 use pagewright_mm::{
-    Advice, Knobs, LockAllFlags, LockFlags, MapFlags, MapRequest, Mm, MmError, RemapFlags, RemapRequest, Space,
+    Advice, Knobs, LockAllFlags, LockFlags, MapFlags, MapRequest, Mm, MmError, Protection, RemapFlags, RemapRequest,
+    Space,
 };
 use pagewright_sim::{MachineConfig, Sim};
 use pagewright_sync::Arc;
@@ -41,6 +42,17 @@ fn mmap<I: Isa>(mm: &Mm<Sim<I>>, space: &Space<Sim<I>>, rights: Rights, flags: u
     mm.mmap(space, &MapRequest { addr, len: LEN, rights, flags, file: mapping }).map(drop)
 }
 
+fn protect<I: Isa>(mm: &Mm<Sim<I>>, space: &Space<Sim<I>>, protection: Protection) -> Result<(), MmError> {
+    let grows = MapFlags::GROWSDOWN.bits();
+    mmap(mm, space, protection.rights(), if protection == Protection::GROWSDOWN { grows } else { 0 })?;
+    let protected = mm.mprotect(space, AT.add(65 * PAGE_SIZE), PAGE_SIZE, protection);
+    if protection == Protection::GROWSUP {
+        assert_eq!(protected.map_err(MmError::errno), Err(Errno::EINVAL));
+        return Ok(());
+    }
+    protected
+}
+
 fn seal<I: Isa>(mm: &Mm<Sim<I>>, seal: u32) -> Result<(), MmError> {
     let file = mm.memfd_create("file", MemfdFlags::ALLOW_SEALING)?;
     mm.add_seals(&file, Rights::RW, Seals::from_bits_retain(seal))?;
@@ -60,10 +72,7 @@ fn make<I: Isa>(mm: &Mm<Sim<I>>, name: &str, value: u32) -> Result<(), Errno> {
     let unknown = MmError::BadFlags { flags: value };
     let made = match name {
         "mmap" => mmap(mm, &space, Rights::RW, value),
-        "mmap and mprotect: protection" => match u8::try_from(value).ok().and_then(Rights::from_bits) {
-            Some(rights) => mmap(mm, &space, rights, 0).and_then(|()| mm.mprotect(&space, AT, LEN, rights)),
-            None => Err(unknown),
-        },
+        "mmap and mprotect: protection" => protect(mm, &space, Protection::from_bits_retain(value)),
         "mremap" => {
             let flags = RemapFlags::from_bits_retain(value) | RemapFlags::MAYMOVE;
             let new_addr = AT.add(128 * PAGE_SIZE);
@@ -83,11 +92,7 @@ fn make<I: Isa>(mm: &Mm<Sim<I>>, name: &str, value: u32) -> Result<(), Errno> {
         "fcntl(F_ADD_SEALS, F_GET_SEALS)" => seal(mm, value),
         "fallocate" => allocate(mm, value),
         "setrlimit, prlimit64" => match Resource::from_raw(value) {
-            Some(resource) => {
-                let limits = *space.map().read().limits();
-                mm.set_limits(&space, limits.with(resource, 1 << 30));
-                Ok(())
-            }
+            Some(resource) => mm.set_limit(&space, resource, Limit { soft: 1 << 20, hard: 1 << 20 }).map(drop),
             None => Err(unknown),
         },
         "process_vm_readv, process_vm_writev" => {
@@ -127,7 +132,7 @@ fn known() -> Vec<(&'static str, Vec<u32>)> {
     }
     vec![
         ("mmap", bits::<MapFlags>()),
-        ("mmap and mprotect: protection", Rights::all().iter().map(|right| right.bits().into()).collect()),
+        ("mmap and mprotect: protection", bits::<Protection>()),
         ("mremap", bits::<RemapFlags>()),
         ("madvise", Advice::ALL.iter().map(|advice| advice.raw()).collect()),
         ("mlock2", bits::<LockFlags>()),

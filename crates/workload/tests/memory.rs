@@ -5,6 +5,8 @@
 
 #[path = "memory/advise.rs"]
 mod advise;
+#[path = "memory/beside_linux.rs"]
+mod beside_linux;
 #[path = "memory/calls.rs"]
 mod calls;
 #[path = "memory/files.rs"]

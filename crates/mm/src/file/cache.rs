@@ -54,6 +54,14 @@ impl<P: Platform> FileObject<P> {
         self.pages.lock().contains_key(index)
     }
 
+    /// The first page on which somebody has a reference beside the cache and the mappings (`memfd_folio_has_extra_refs`): a fault or a read
+    /// that is under way has one, too.
+    pub(super) fn held_page(&self, mm: &Mm<P>) -> Option<u64> {
+        let pages = self.pages.lock();
+        let held = pages.iter().find(|(_, cached)| mm.frames().folio(cached.0).refs() != 1 + mm.mappings_of(cached.0));
+        held.map(|(index, _)| index)
+    }
+
     /// The first page from `at` on and before `end` that the cache has, with a reference for the caller.
     pub(super) fn next_cached(&self, mm: &Mm<P>, at: u64, end: u64) -> Option<(u64, FolioRef)> {
         let pages = self.pages.lock();

@@ -71,6 +71,9 @@ impl<P: Platform> FileObject<P> {
 impl<P: Platform> Mm<P> {
     /// Adds seals through a descriptor that was `opened` so (`F_ADD_SEALS`).
     ///
+    /// Whoever has a page of it, by [`Mm::get_user_pages`] or a pin, might write it, so it is not sealed against writing until they have given it
+    /// back. Linux waits for that for a moment (`memfd_wait_for_pins`), nobody waits here.
+    ///
     /// # Errors
     /// [`MmError`]; no seal was added.
     pub fn add_seals(&self, file: &FileObject<P>, opened: Rights, seals: Seals) -> Result<(), MmError> {
@@ -93,6 +96,12 @@ impl<P: Platform> Mm<P> {
         let holders = file.holders.lock();
         if wanted.contains(Seals::WRITE) && !present.contains(Seals::WRITE) && holders.writable > 0 {
             return Err(MmError::WritablyMapped { mappings: holders.writable });
+        }
+        if wanted.contains(Seals::WRITE)
+            && !present.contains(Seals::WRITE)
+            && let Some(index) = file.held_page(self)
+        {
+            return Err(MmError::PageHeld { index });
         }
         file.seals.store((present | wanted).bits(), Ordering::Relaxed);
         Ok(())

@@ -1,14 +1,13 @@
 //! What a space may have at most: the limits of `setrlimit(2)` that are about memory, and who may pass them.
 //!
 //! - [`Resource`] – a limit, by Linux's number. `RLIMIT_NPROC` and `RLIMIT_NOFILE` are no business of a memory manager.
-//! - [`Limits`] – the values in force; a fork inherits them.
+//! - [`Limits`] – the values in force; a fork inherits them. [`Limit`] – one: what is kept to, and what it may be raised to.
 //! - [`Privileges`] – the capabilities that memory calls ask for.
 //!
 //! Neighbours: every call that makes a space larger asks [`AddressMap::may_grow`]; whoever locks asks [`AddressMap::may_lock`]. How much the
 //! machine as a whole may promise is `account`'s question.
 //!
-//! Not guaranteed: hard limits. Who may raise a limit is for the caller to decide, and the exception that Linux makes for a soft
-//! `RLIMIT_DATA` of 0 is not made.
+//! Not guaranteed: anything about limits that are not about memory, nor about those of another process.
 
 use super::vmas::AddressMap;
 use super::{Space, VmFlags};
@@ -61,21 +60,34 @@ bitflags::bitflags! {
         const IPC_LOCK = 1;
         /// May use what `vm.admin_reserve_kbytes` keeps back (`CAP_SYS_ADMIN`).
         const SYS_ADMIN = 2;
+        /// Raises what its limits may be raised to (`CAP_SYS_RESOURCE`).
+        const SYS_RESOURCE = 4;
     }
 }
 
-/// The limits of one space, in bytes.
+/// One limit, in bytes (`struct rlimit`); `RLIM_INFINITY` is the greatest number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limit {
+    /// What is kept to.
+    pub soft: u64,
+    /// What the program may raise it to.
+    pub hard: u64,
+}
+
+/// The limits of one space.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// `RLIM_INFINITY` is the greatest number.
-    bytes: [u64; Resource::ALL.len()],
+    limits: [Limit; Resource::ALL.len()],
     privileges: Privileges,
 }
 
 impl Default for Limits {
     /// As Linux starts `init` (`INIT_RLIMITS`).
     fn default() -> Self {
-        Self { bytes: [u64::MAX, 8 << 20, 8 << 20, u64::MAX], privileges: Privileges::empty() }
+        let (none, eight_mb) = (Self::INFINITY, 8 << 20);
+        let limit = |soft, hard| Limit { soft, hard };
+        let limits = [limit(none, none), limit(eight_mb, none), limit(eight_mb, eight_mb), limit(none, none)];
+        Self { limits, privileges: Privileges::empty() }
     }
 }
 
@@ -92,15 +104,27 @@ impl Limits {
         }
     }
 
-    /// One limit, in bytes.
+    /// What is kept to, in bytes.
     pub const fn get(&self, resource: Resource) -> u64 {
-        self.bytes[Self::place(resource)]
+        self.limit(resource).soft
+    }
+
+    /// One limit.
+    pub const fn limit(&self, resource: Resource) -> Limit {
+        self.limits[Self::place(resource)]
+    }
+
+    /// The same limits but one, of which the program may change as much as before.
+    #[must_use]
+    pub const fn with(self, resource: Resource, bytes: u64) -> Self {
+        let Limit { hard, .. } = self.limit(resource);
+        self.with_limit(resource, Limit { soft: bytes, hard })
     }
 
     /// The same limits but one.
     #[must_use]
-    pub const fn with(mut self, resource: Resource, bytes: u64) -> Self {
-        self.bytes[Self::place(resource)] = bytes;
+    pub const fn with_limit(mut self, resource: Resource, limit: Limit) -> Self {
+        self.limits[Self::place(resource)] = limit;
         self
     }
 
@@ -115,17 +139,39 @@ impl Limits {
         Self { privileges, ..self }
     }
 
-    /// Whether `pages` keep within a limit.
+    /// Whether `pages` keep within a limit. Where no data at all is allowed, as much is as the limit may be raised to: valgrind counts data
+    /// itself and keeps the program it runs from making any (`may_expand_vm`).
     fn allow(&self, resource: Resource, pages: u64) -> Result<(), MmError> {
-        let limit = self.get(resource);
+        let limit = match (resource, self.limit(resource)) {
+            (Resource::Data, Limit { soft: 0, hard }) => hard,
+            (Resource::Data | Resource::Stack | Resource::Memlock | Resource::AddressSpace, Limit { soft, .. }) => soft,
+        };
         if pages > limit / PAGE_SIZE { Err(MmError::OverLimit { resource, pages, limit }) } else { Ok(()) }
     }
 }
 
 impl<P: Platform> Mm<P> {
-    /// Sets what a space may have. What it has already stays.
+    /// Sets what a space may have, as `execve` or a login does. What it has already stays.
     pub fn set_limits(&self, space: &Space<P>, limits: Limits) {
         space.map().write().limits = limits;
+    }
+
+    /// Sets one limit as the program asks for it, and returns what it was (`prlimit64`).
+    ///
+    /// # Errors
+    /// [`MmError::BadLimit`], [`MmError::MayNotRaise`]; nothing has changed.
+    pub fn set_limit(&self, space: &Space<P>, resource: Resource, limit: Limit) -> Result<Limit, MmError> {
+        let Limit { soft, hard } = limit;
+        if soft > hard {
+            return Err(MmError::BadLimit { soft, hard });
+        }
+        let mut map = space.map().write();
+        let old = map.limits.limit(resource);
+        if hard > old.hard && !map.limits.privileges.contains(Privileges::SYS_RESOURCE) {
+            return Err(MmError::MayNotRaise { resource, hard: old.hard });
+        }
+        map.limits = map.limits.with_limit(resource, limit);
+        Ok(old)
     }
 }
 
@@ -175,5 +221,5 @@ impl<P: Platform> AddressMap<P> {
 
 /// Whether a mapping counts as data: writable, the space's own, and no stack (`is_data_mapping`).
 pub(crate) fn is_data(flags: VmFlags, rights: Rights) -> bool {
-    rights.contains(Rights::WRITE) && !flags.intersects(VmFlags::SHARED | VmFlags::GROWSDOWN)
+    rights.contains(Rights::WRITE) && !flags.intersects(VmFlags::MAYSHARE | VmFlags::GROWSDOWN)
 }

@@ -81,7 +81,7 @@ impl<P: Platform> Mm<P> {
                 }
                 map.new_flags = if flags.contains(LockAllFlags::FUTURE) { lock } else { VmFlags::empty() };
                 if current {
-                    map.lock_all(lock);
+                    map.reflag(everything::<P>(), |vma| relocked(vma, lock));
                 }
             }
             if current {
@@ -96,7 +96,7 @@ impl<P: Platform> Mm<P> {
         self.call(|| {
             let mut map = space.map().write();
             map.new_flags = VmFlags::empty();
-            map.lock_all(VmFlags::empty());
+            map.reflag(everything::<P>(), |vma| relocked(vma, VmFlags::empty()));
         });
     }
 
@@ -106,8 +106,7 @@ impl<P: Platform> Mm<P> {
         let part = PageRange::new(range.start(), end);
         if !part.is_empty() {
             self.reserve_splits(map, part, |vma| relocked(vma, lock) != vma.flags())?;
-            map.change_all(part, |vma| vma.set_flags(relocked(vma, lock)));
-            map.merge_over(part);
+            map.reflag(part, |vma| relocked(vma, lock));
         }
         if end < range.end() { Err(MmError::NotMapped { at: end }) } else { Ok(()) }
     }
@@ -140,12 +139,6 @@ impl<P: Platform> AddressMap<P> {
             return range;
         }
         Err(MmError::TooMuchLocked { pages, limit: self.limits().get(Resource::Memlock) })
-    }
-
-    fn lock_all(&mut self, lock: VmFlags) {
-        let all = everything::<P>();
-        self.change_all(all, |vma| vma.set_flags(relocked(vma, lock)));
-        self.merge_over(all);
     }
 }
 

@@ -93,12 +93,15 @@ impl<P: Platform> Mm<P> {
     /// What the mapping will be (`calc_vm_flag_bits`, `accountable_mapping`).
     fn flags_of(&self, lock: VmFlags, request: &MapRequest<'_, P>, plan: &Plan<P>) -> VmFlags {
         let mut flags = lock;
-        flags.set(VmFlags::SHARED, plan.shared);
+        flags.set(VmFlags::MAYSHARE, plan.shared);
+        let for_writing = request.file.as_ref().is_none_or(|mapping| mapping.opened.contains(Rights::WRITE));
+        flags.set(VmFlags::SHARED, plan.shared && for_writing);
         flags.set(VmFlags::GROWSDOWN, request.flags.contains(MapFlags::GROWSDOWN));
+        flags.set(VmFlags::SYNC, request.flags.contains(MapFlags::SYNC));
         let unreserved = request.flags.contains(MapFlags::NORESERVE) && self.overcommit() != Overcommit::Never;
         flags.set(VmFlags::NORESERVE, unreserved);
         let charged = request.rights.contains(Rights::WRITE);
-        flags.set(VmFlags::ACCOUNT, charged && !flags.intersects(VmFlags::SHARED | VmFlags::NORESERVE));
+        flags.set(VmFlags::ACCOUNT, charged && !flags.intersects(VmFlags::MAYSHARE | VmFlags::NORESERVE));
         flags
     }
 
@@ -139,7 +142,7 @@ impl<P: Platform> Mm<P> {
         let kind = request.flags.bits() & MapFlags::TYPE;
         let shared = match (kind, &request.file) {
             (MapFlags::SHARED_ONLY, _) => true,
-            (MapFlags::SHARED_VALIDATE, Some(_)) if !MapFlags::VALID.contains(request.flags) => {
+            (MapFlags::SHARED_VALIDATE, Some(_)) if !MapFlags::valid::<P::Isa>().contains(request.flags) => {
                 return Err(MmError::NotSupported { flags: request.flags.bits() });
             }
             (MapFlags::SHARED_VALIDATE, Some(_)) => true,
@@ -183,20 +186,32 @@ impl<P: Platform> Mm<P> {
             let replaces = request.flags.contains(MapFlags::FIXED_NOREPLACE) && map.overlapping(range).next().is_some();
             return if replaces { Err(MmError::Exists { range }) } else { Ok(request.addr) };
         }
-        self.place_near(map, request.addr, pages)
+        self.place_near(map, request.addr, pages, request.flags)
     }
 
-    /// A hole at `hint` if there is one, else anywhere.
-    pub(super) fn place_near(&self, map: &AddressMap<P>, hint: VirtAddr, pages: u64) -> Result<VirtAddr, MmError> {
+    /// A hole at `hint` if there is one, else anywhere, as far as `flags` don't limit it.
+    pub(super) fn place_near(
+        &self,
+        map: &AddressMap<P>,
+        hint: VirtAddr,
+        pages: u64,
+        flags: MapFlags,
+    ) -> Result<VirtAddr, MmError> {
+        let low = P::Isa::LOW_MAPPINGS.filter(|_| flags.contains(MapFlags::LOW));
+        let end = low.map_or(P::Isa::USER_END, |low| low.end());
         let hint = hint.align_down(PAGE_SIZE);
         if let Ok(range) = PageRange::from_len(hint, pages * PAGE_SIZE)
             && hint > VirtAddr::ZERO
-            && range.end() <= P::Isa::USER_END
+            && range.end() <= end
             && map.is_clear(range, 0)
         {
             return Ok(hint);
         }
-        map.find_hole(pages).map(VirtAddr::from_page_index).ok_or(MmError::NoHole { pages })
+        let hole = match low {
+            Some(low) => map.find_hole_in(low, pages),
+            None => map.find_hole(pages, P::Isa::LOW_MAPPINGS.is_some() && flags.contains(MapFlags::ABOVE4G)),
+        };
+        hole.map(VirtAddr::from_page_index).ok_or(MmError::NoHole { pages })
     }
 
     /// Makes what is behind a mapping ready, counts it as one of its file's, and says with which page it begins.

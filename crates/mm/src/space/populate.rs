@@ -8,8 +8,9 @@ use super::{Space, VmFlags};
 use crate::error::{FaultError, MmError};
 use crate::fault::{Ahead, PageSource};
 use crate::mm::Mm;
-use pagewright_arch::{Entry, Isa};
+use pagewright_arch::{Isa, LeafFlags};
 use pagewright_sync::Platform;
+use pagewright_tlb::frames::FolioFlags;
 use pagewright_types::{Access, Level, PAGE_SIZE, PageRange, Rights, VirtAddr};
 
 /// What the mapping at an address wants.
@@ -100,13 +101,15 @@ impl<P: Platform> Mm<P> {
         }
     }
 
-    /// Whether the access would not fault, as the tables are now.
+    /// Whether the access would not fault, as the tables are now. A page that is brought for a store counts as stored to from then on, and
+    /// its contents may not go any more (`follow_page_pte`).
     pub(super) fn is_there(&self, space: &Space<P>, at: VirtAddr, access: Access) -> bool {
         let _map = space.map().read();
-        let found = space.table().find(&self.tlb, at, Level::PTE);
-        match P::Isa::decode(found.level, found.pte) {
-            Entry::Leaf(leaf) => leaf.rights.allow(access),
-            Entry::Empty | Entry::Soft(_) | Entry::Table(_) => false,
+        let Some(locked) = space.table().lock(&self.tlb, at, Level::PTE) else { return false };
+        let Some(leaf) = locked.leaf(at).filter(|leaf| leaf.rights.allow(access)) else { return false };
+        if access == Access::Write && !leaf.flags.contains(LeafFlags::DIRTY) {
+            self.frames().folio(leaf.pfn).set_flags(FolioFlags::DIRTY);
         }
+        true
     }
 }

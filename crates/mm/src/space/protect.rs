@@ -1,5 +1,6 @@
 //! `mprotect(2)`.
 
+use super::flags::Protection;
 use super::vma::Vma;
 use super::vmas::AddressMap;
 use super::{Space, VmFlags, is_data};
@@ -11,21 +12,38 @@ use pagewright_tlb::Gather;
 use pagewright_types::{PAGE_SIZE, PageRange, Rights, VirtAddr, plant};
 
 impl<P: Platform> Mm<P> {
-    /// Changes the rights of `len` bytes at `addr`, rounded up to pages.
+    /// Changes the rights of `len` bytes at `addr`, rounded up to pages; with [`Protection::GROWSDOWN`], from the start of the stack that has the
+    /// first of them.
     ///
     /// # Errors
     /// [`MmError`]. As in Linux, the mappings before a hole, or before one that can't have the rights, have been changed when the call
     /// fails with `ENOMEM` or `EACCES` for that reason; for any other error nothing has.
-    pub fn mprotect(&self, space: &Space<P>, addr: VirtAddr, len: u64, rights: Rights) -> Result<(), MmError> {
+    pub fn mprotect(
+        &self,
+        space: &Space<P>,
+        addr: VirtAddr,
+        len: u64,
+        protection: impl Into<Protection>,
+    ) -> Result<(), MmError> {
+        let protection = protection.into();
+        let bad = MmError::BadFlags { flags: protection.bits() };
+        if protection.contains(Protection::GROWS) {
+            return Err(bad);
+        }
         let range = PageRange::from_len(addr, len)?;
         if range.is_empty() {
             return Ok(());
         }
-        self.call(|| self.protect(space, range, rights))
+        if !Protection::all().contains(protection) {
+            return Err(bad);
+        }
+        self.call(|| self.protect(space, range, protection))
     }
 
-    fn protect(&self, space: &Space<P>, range: PageRange, rights: Rights) -> Result<(), MmError> {
+    fn protect(&self, space: &Space<P>, range: PageRange, protection: Protection) -> Result<(), MmError> {
+        let rights = protection.rights();
         let mut map = space.map().write();
+        let range = whole_stack(&map, range, protection)?;
         let (part, outcome) = self.permitted(&mut map, range, rights);
         let reserved = self.reserve_splits(&mut map, part, |vma| vma.rights() != rights);
         if reserved.is_err() || part.is_empty() {
@@ -89,22 +107,20 @@ impl<P: Platform> Mm<P> {
         let kept = rights - Rights::WRITE;
         let left = if kept.is_empty() { kept } else { kept | Rights::READ };
         self.reduce(space, range, left);
-        map.split_at(range.start());
-        map.split_at(range.end());
-        let mut at = range.start().page_index();
-        while let Some((start, vma)) = map.find_or_after(VirtAddr::from_page_index(at))
+        let mut next = range.start();
+        while let Some((start, vma)) = map.find_or_after(next)
             && start < range.end().page_index()
         {
-            at = vma.end();
-            if vma.rights() == rights {
-                continue;
-            }
-            map.set_rights(start, rights);
-            if let Some((start, vma)) = map.find(VirtAddr::from_page_index(start)) {
+            next = VirtAddr::from_page_index(vma.end());
+            let part = vma.range(start).intersect(range);
+            let Some(part) = part.filter(|_| vma.rights() != rights) else { continue };
+            map.cut_out(part);
+            map.set_rights(part.start().page_index(), rights);
+            if let Some((start, vma)) = map.find(part.start()) {
                 self.protect_entries(space, start, vma, gather);
             }
+            map.merge_over(part);
         }
-        map.merge_over(range);
     }
 
     /// Brings the entries under a mapping in line with its rights (`change_protection`).
@@ -125,6 +141,29 @@ impl<P: Platform> Mm<P> {
             }
         }
     }
+}
+
+/// `range`, or with it all of the stack in which it begins (`do_mprotect_pkey`).
+fn whole_stack<P: Platform>(
+    map: &AddressMap<P>,
+    range: PageRange,
+    protection: Protection,
+) -> Result<PageRange, MmError> {
+    if !protection.intersects(Protection::GROWS) {
+        return Ok(range);
+    }
+    let Some((start, vma)) = map.overlapping(range).next() else {
+        return Err(MmError::NotMapped { at: range.start() });
+    };
+    let start = VirtAddr::from_page_index(start);
+    if protection.contains(Protection::GROWSUP) && start > range.start() {
+        return Err(MmError::NotMapped { at: range.start() });
+    }
+    // No stack grows up on these instruction sets.
+    if protection.contains(Protection::GROWSUP) || !vma.grows_down() {
+        return Err(MmError::BadFlags { flags: protection.bits() });
+    }
+    Ok(PageRange::new(start, range.end()))
 }
 
 /// What a leaf may allow under a mapping with `rights` (`can_change_pte_writable`): a store that must first be noticed – on a page that is

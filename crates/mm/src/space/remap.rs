@@ -19,7 +19,7 @@
 //! Not guaranteed: that tables move with their entries. Linux moves whole tables where both places are aligned.
 
 use super::vmas::AddressMap;
-use super::{RemapFlags, Space, VmFlags, Vma};
+use super::{MapFlags, RemapFlags, Space, VmFlags, Vma};
 use crate::error::{MmError, bounded};
 use crate::knobs::Knob;
 use crate::mm::Mm;
@@ -262,6 +262,7 @@ impl<P: Platform> Mm<P> {
         }
         let (from, to) = (resize.addr.page_index(), plan.to.start().page_index());
         let copy = vma.moved(start, from, to, plan.to.pages());
+        let peak = map.peak;
         map.insert(to, copy);
         self.move_entries(space, plan.moved, plan.to.start(), &mut reserve, gather);
         if plan.stays {
@@ -270,6 +271,8 @@ impl<P: Platform> Mm<P> {
         } else if !plan.source.is_empty() {
             self.unmap_reserved(space, map, plan.source);
         }
+        // That it was in both places for a moment does not count.
+        map.peak = peak.max(map.totals().pages);
         map.merge_over(plan.to);
         Ok(plan.to.start())
     }
@@ -283,7 +286,7 @@ impl<P: Platform> Mm<P> {
         let (pages, fixed) = (resize.new / PAGE_SIZE, resize.flags.contains(RemapFlags::FIXED));
         let stays = resize.flags.contains(RemapFlags::DONTUNMAP);
         let hint = if stays { resize.to } else { VirtAddr::ZERO };
-        let start = if fixed { resize.to } else { self.place_near(map, hint, pages)? };
+        let start = if fixed { resize.to } else { self.place_near(map, hint, pages, MapFlags::empty())? };
         let to = PageRange::new(start, start.add(resize.new));
         // Linux has unmapped the destination by now, with the source if that is in it: of an old size of 0, or one that wraps.
         map.none_sealed(to)?;

@@ -30,8 +30,7 @@ impl<P: Platform> Mm<P> {
             let mut map = space.map().write();
             map.no_hole(range)?;
             self.reserve_splits(&mut map, range, |vma| !vma.flags().contains(VmFlags::SEALED))?;
-            map.change_all(range, |vma| vma.set_flags(vma.flags() | VmFlags::SEALED));
-            map.merge_over(range);
+            map.reflag(range, |vma| vma.flags() | VmFlags::SEALED);
             Ok(())
         })
     }

@@ -56,8 +56,7 @@ impl<P: Platform> Mm<P> {
     }
 
     fn unmap_and(&self, space: &Space<P>, map: &mut AddressMap<P>, range: PageRange, free_tables: bool) {
-        map.split_at(range.start());
-        map.split_at(range.end());
+        map.cut_out(range);
         let Some(first) = map.overlapping(range).next().map(|(start, _)| start) else { return };
         let mut gather = Gather::new(&self.tlb, space.table().context());
         for (start, vma) in map.overlapping(range) {

@@ -11,8 +11,10 @@ bitflags::bitflags! {
     /// above the low 32 bits.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
     pub struct VmFlags: u32 {
-        /// Stores go to the object, not to a copy.
+        /// Stores go to the object, which was opened for writing.
         const SHARED = 0x8;
+        /// Shows the object itself, and no copies.
+        const MAYSHARE = 0x80;
         /// Grows down when touched below its start.
         const GROWSDOWN = 0x100;
         /// Its pages stay resident (`mlock`).
@@ -30,6 +32,8 @@ bitflags::bitflags! {
         const ACCOUNT = 0x10_0000;
         /// Asked for with `MAP_NORESERVE`.
         const NORESERVE = 0x20_0000;
+        /// Asked for with `MAP_SYNC`.
+        const SYNC = 0x80_0000;
         /// Not in a core dump (`MADV_DONTDUMP`).
         const DONTDUMP = 0x400_0000;
         /// Empty in a child (`MADV_WIPEONFORK`).
@@ -151,7 +155,7 @@ impl<P: Platform> Vma<P> {
     pub(crate) fn flags_with(&self, rights: Rights) -> VmFlags {
         let anonymous = matches!(self.backing, Backing::Anon);
         if rights.contains(Rights::WRITE) {
-            let charged = !self.flags.intersects(VmFlags::SHARED | VmFlags::NORESERVE);
+            let charged = !self.flags.intersects(VmFlags::MAYSHARE | VmFlags::NORESERVE);
             if charged { self.flags | VmFlags::ACCOUNT } else { self.flags }
         } else if anonymous && !self.has_anon() {
             self.flags - VmFlags::ACCOUNT
@@ -176,7 +180,7 @@ impl<P: Platform> Vma<P> {
 
     /// Whether stores go to the object.
     pub fn is_shared(&self) -> bool {
-        self.flags.contains(VmFlags::SHARED)
+        self.flags.contains(VmFlags::MAYSHARE)
     }
 
     /// Whether its file could be written through it, now or after `mprotect` (`vma_is_shared_maywrite`).

@@ -23,7 +23,7 @@ pub struct AddressMap<P: Platform> {
     places: Places,
     totals: Totals,
     /// The most pages that were ever mapped.
-    peak: u64,
+    pub(super) peak: u64,
     /// Pages that [`Mm::charge`] has promised to the space.
     pub(super) paid: u64,
     pub(super) brk_start: VirtAddr,
@@ -165,24 +165,27 @@ impl<P: Platform> AddressMap<P> {
             .is_none_or(|(start, vma)| range.end().page_index() + after.max(vma.guard()) <= start)
     }
 
-    /// A hole of `pages` pages, as near to the top of where mappings go as there is one.
-    pub(super) fn find_hole(&self, pages: u64) -> Option<u64> {
+    /// A hole of `pages` pages, as near to the start of `range` as there is one in it.
+    pub(super) fn find_hole_in(&self, range: PageRange, pages: u64) -> Option<u64> {
+        let (low, high) = (range.start().page_index(), range.end().page_index());
+        let direction = Direction::BottomUp;
+        self.vmas.find_gap(&GapQuery { pages, low, high, align: 1, align_offset: 0, direction })
+    }
+
+    /// A hole of `pages` pages, as near to the top of where mappings go as there is one, and if need be above 4 GiB.
+    pub(super) fn find_hole(&self, pages: u64, above_4g: bool) -> Option<u64> {
         let top_down = GapQuery {
             pages,
-            low: MIN_PAGE,
+            low: if above_4g { (4 << 30) / PAGE_SIZE } else { MIN_PAGE },
             high: self.mmap_base.page_index(),
             align: 1,
             align_offset: 0,
             direction: Direction::TopDown,
         };
         // Linux falls back to the legacy layout when the top-down area is full (arch_get_unmapped_area_topdown).
-        let bottom_up = GapQuery {
-            low: P::Isa::USER_END.page_index() / 3,
-            high: P::Isa::USER_END.page_index(),
-            direction: Direction::BottomUp,
-            ..top_down
-        };
-        self.vmas.find_gap(&top_down).or_else(|| self.vmas.find_gap(&bottom_up))
+        let third = VirtAddr::from_page_index(P::Isa::USER_END.page_index() / 3);
+        let bottom_up = PageRange::new(third, P::Isa::USER_END);
+        self.vmas.find_gap(&top_down).or_else(|| self.find_hole_in(bottom_up, pages))
     }
 
     /// Makes the next `inserts` inserts and splits infallible.
@@ -250,17 +253,27 @@ impl<P: Platform> AddressMap<P> {
         self.insert(page, tail);
     }
 
-    /// Splits at both ends of `range` where `change` would make two parts unlike, and changes every mapping within. Needs two reserved inserts.
-    pub(super) fn change_all(&mut self, range: PageRange, change: impl Fn(&mut Vma<P>)) {
-        self.split_at(range.start());
-        self.split_at(range.end());
+    /// Gives every mapping of `range` the flags that `flags` says, cut off at both ends where that makes it unlike. What changes is joined with
+    /// its neighbours; what doesn't stays as it is, even if it and its neighbour could be one. Needs two reserved inserts.
+    pub(super) fn reflag(&mut self, range: PageRange, flags: impl Fn(&Vma<P>) -> VmFlags) {
         let mut next = range.start();
         while let Some((start, vma)) = self.find_or_after(next)
             && start < range.end().page_index()
         {
             next = VirtAddr::from_page_index(vma.end());
-            self.change(start, &change);
+            let (flags, part) = (flags(vma), vma.range(start).intersect(range));
+            if let Some(part) = part.filter(|_| flags != vma.flags()) {
+                self.cut_out(part);
+                self.set_flags(part.start().page_index(), flags);
+                self.merge_over(part);
+            }
         }
+    }
+
+    /// Makes a mapping of its own of `part` of one. Needs two reserved inserts.
+    pub(super) fn cut_out(&mut self, part: PageRange) {
+        self.split_at(part.start());
+        self.split_at(part.end());
     }
 
     /// Moves the end of a mapping. What it grows over is free.

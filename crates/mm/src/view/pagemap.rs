@@ -19,7 +19,7 @@ bitflags::bitflags! {
         const GUARD = 1 << 58;
         /// Of a file or of shared memory.
         const FILE = 1 << 61;
-        /// In swap.
+        /// In swap, or a marker, which Linux keeps in the form of a swap entry.
         const SWAP = 1 << 62;
         /// In memory.
         const PRESENT = 1 << 63;
@@ -85,7 +85,7 @@ impl<P: Platform> Mm<P> {
             Entry::Empty | Entry::Table(_) => return PageWord::new(None, all),
             Entry::Soft(soft) => {
                 let state = match soft.kind {
-                    SoftKind::Marker => PageState::GUARD,
+                    SoftKind::Marker => PageState::GUARD | PageState::SWAP,
                     SoftKind::Swap | SoftKind::MigrationRead | SoftKind::MigrationWrite => PageState::SWAP,
                     SoftKind::InTransition => PageState::empty(),
                 };

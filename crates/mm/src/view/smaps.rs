@@ -57,7 +57,7 @@ fn vm_flags<P: Platform>(out: &mut dyn Write, vma: &Vma<P>) -> fmt::Result {
         (rights.contains(Rights::WRITE), "wr"),
         (rights.contains(Rights::EXEC), "ex"),
         // A shared mapping of a file that was opened for reading only is private to Linux, up to the s in its line.
-        (vma.is_shared() && most.contains(Rights::WRITE), "sh"),
+        (flags.contains(VmFlags::SHARED), "sh"),
         (most.contains(Rights::READ), "mr"),
         (most.contains(Rights::WRITE), "mw"),
         (most.contains(Rights::EXEC), "me"),
@@ -70,6 +70,7 @@ fn vm_flags<P: Platform>(out: &mut dyn Write, vma: &Vma<P>) -> fmt::Result {
         (flags.contains(VmFlags::LOCKONFAULT), "lf"),
         (flags.contains(VmFlags::ACCOUNT), "ac"),
         (flags.contains(VmFlags::NORESERVE), "nr"),
+        (flags.contains(VmFlags::SYNC), "sf"),
         (flags.contains(VmFlags::WIPEONFORK), "wf"),
         (flags.contains(VmFlags::DONTDUMP), "dd"),
         (flags.contains(VmFlags::SOFTDIRTY), "sd"),

@@ -42,9 +42,13 @@ const PROT: [Flag; 6] = [
     yes("PROT_READ", 0x1),
     yes("PROT_WRITE", 0x2),
     yes("PROT_EXEC", 0x4),
-    no("PROT_SEM", 0x8, "rights are a type of three bits; Linux takes it and does nothing"),
-    no("PROT_GROWSDOWN", 0x100_0000, "not for one mapping's whole stack at once"),
-    no("PROT_GROWSUP", 0x200_0000, "no stack grows up on these instruction sets"),
+    partly("PROT_SEM", 0x8, IGNORED),
+    yes("PROT_GROWSDOWN", 0x100_0000),
+    partly(
+        "PROT_GROWSUP",
+        0x200_0000,
+        "ignored by mmap, EINVAL of mprotect: no stack grows up on these instruction sets",
+    ),
 ];
 
 /// Flags of `mmap`.
@@ -55,8 +59,8 @@ const MAP: [Flag; 22] = [
     no("MAP_DROPPABLE", 0x8, "no reclaim yet that could drop it"),
     yes("MAP_FIXED", 0x10),
     yes("MAP_ANONYMOUS", 0x20),
-    partly("MAP_32BIT", 0x40, "ignored: the place is not limited"),
-    partly("MAP_ABOVE4G", 0x80, "ignored: the place is not limited"),
+    partly("MAP_32BIT", 0x40, "on arm64 ignored, as Linux does"),
+    partly("MAP_ABOVE4G", 0x80, "on arm64 ignored, as Linux does"),
     yes("MAP_GROWSDOWN", 0x100),
     partly("MAP_DENYWRITE", 0x800, IGNORED),
     partly("MAP_EXECUTABLE", 0x1000, IGNORED),
@@ -66,7 +70,7 @@ const MAP: [Flag; 22] = [
     yes("MAP_NONBLOCK", 0x1_0000),
     yes("MAP_STACK", 0x2_0000),
     no("MAP_HUGETLB", 0x4_0000, NO_HUGE),
-    partly("MAP_SYNC", 0x8_0000, "ignored, but EOPNOTSUPP with MAP_SHARED_VALIDATE: no file is persistent memory"),
+    partly("MAP_SYNC", 0x8_0000, "no effect, but EOPNOTSUPP with MAP_SHARED_VALIDATE: no file is persistent memory"),
     yes("MAP_FIXED_NOREPLACE", 0x10_0000),
     partly("MAP_UNINITIALIZED", 0x400_0000, "ignored, as Linux does where there is an MMU"),
     partly("MAP_HUGE_2MB", 21 << 26, "without MAP_HUGETLB ignored, as Linux does"),
@@ -108,7 +112,7 @@ const ADVICE: [Flag; 29] = [
 
 /// Limits of `setrlimit`.
 const LIMITS: [Flag; 6] = [
-    partly("RLIMIT_DATA", 2, "without the exception for a limit of 0"),
+    yes("RLIMIT_DATA", 2),
     yes("RLIMIT_STACK", 3),
     no("RLIMIT_RSS", 5, "Linux takes it and looks at it nowhere"),
     no("RLIMIT_NPROC", 6, "no business of a memory manager"),
@@ -135,7 +139,7 @@ pub const CALLS: &[Call] = &[
     call("mlockall", &[yes("MCL_CURRENT", 1), yes("MCL_FUTURE", 2), yes("MCL_ONFAULT", 4), no("unknown flag", 8, "")]),
     call("munlockall", &[]),
     call("msync", &[yes("MS_ASYNC", 1), yes("MS_INVALIDATE", 2), yes("MS_SYNC", 4), no("unknown flag", 8, "")]),
-    part("mincore", "an answer that can't be stored is the caller's to notice", &[]),
+    call("mincore", &[]),
     call("mseal", &[no("any flag", 1, "Linux has none either")]),
     call(
         "memfd_create",
@@ -155,7 +159,7 @@ pub const CALLS: &[Call] = &[
             yes("F_SEAL_SEAL", 0x1),
             yes("F_SEAL_SHRINK", 0x2),
             yes("F_SEAL_GROW", 0x4),
-            yes("F_SEAL_WRITE", 0x8),
+            partly("F_SEAL_WRITE", 0x8, "EBUSY at once while somebody has a page; Linux waits for a moment first"),
             yes("F_SEAL_FUTURE_WRITE", 0x10),
             yes("F_SEAL_EXEC", 0x20),
             no("unknown seal", 0x40, ""),
@@ -173,11 +177,7 @@ pub const CALLS: &[Call] = &[
             Flag { name: "FALLOC_FL_UNSHARE_RANGE", value: 0x40, status: NOT_BY_TMPFS },
         ],
     ),
-    part(
-        "setrlimit, prlimit64",
-        "soft limits, of those that are about memory; who may raise them is for the caller",
-        &LIMITS,
-    ),
+    part("setrlimit, prlimit64", "of those that are about memory, and of the caller's own process", &LIMITS),
     part("fork, vfork, clone", "the address space; everything else of a process is the caller's", &[]),
     part(
         "process_vm_readv, process_vm_writev",

@@ -12,9 +12,11 @@ crate::named_table! {
         FetchBringsIn = "a fetch from a page that is not there", "Linux on x86-64 brings the page in before the processor refuses to execute it; here, as on arm64, the right is asked for first.";
         PagedOut = "MADV_PAGEOUT", "Linux takes clean pages away at once; here there is no reclaim yet, so mincore still finds them, and MADV_FREE keeps what it covers.";
         Allocated = "mincore of pages that were only allocated", "Linux fills what fallocate made when it is touched, and calls it not resident until then; here it is filled at once.";
-        ForkCopies = "entries that fork copies", "Both copy the entries of mappings that have pages of their own. Where two of Linux's are one here, entries of the zero page are copied with the others, and mincore in the child finds them.";
+        ForkCopies = "entries that fork copies", "Both copy the entries of mappings that have pages of their own. Where two of Linux's are one here, entries of the zero page are copied with the others, and mincore in the child finds them. Of shared memory with guards, Linux copies pages, too, and not the guards alone.";
         LockStays = "locked memory that was moved with MREMAP_DONTUNMAP", "Linux takes the old place's lock away and goes on counting it against RLIMIT_MEMLOCK; here what is counted is what is locked.";
-        NoDataLimit = "RLIMIT_DATA of 0", "Linux then looks at the hard limit instead, for the sake of valgrind; there are no hard limits here.";
+        UsedByCalls = "pages that a call used", "Linux marks the page when it is faulted in for a call (mlock, MAP_POPULATE, vmsplice), and a page of a file when a mapping goes that used it; smaps calls it referenced where no access is. MADV_COLD takes such marks away. Here only entries and MADV_FREE tell, until there is reclaim.";
+        PastEnd = "a read past the end of a file", "Linux maps what the file has around it before it sends SIGBUS; here nothing has changed.";
+        DirtyAtOnce = "smaps of shared memory that was stored to", "Linux learns from the entry through which a page was stored to when that entry goes, and until then calls the page clean under every other. Here the page is marked when it is first stored to.";
         AdviceFirst = "unknown advice about bad ranges", "process_madvise of Linux looks at the ranges first; advice is a type here, and is looked at before the call.";
     }
 }

@@ -15,7 +15,10 @@ pub(super) const DATA_BYTES: u64 = 0x2000;
 /// Where both end.
 pub(super) const END: u64 = DATA + DATA_BYTES;
 
-/// What older kernels do not have.
+/// Pages that the pipe takes.
+pub(super) const PIPE_PAGES: usize = 16;
+
+/// What older kernels do not have, or others forbid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Lack {
     /// `mseal`: 6.10.
@@ -24,6 +27,12 @@ pub enum Lack {
     Guard,
     /// `process_madvise` about oneself, and with any advice: 6.14.
     AdviseRanges,
+    /// `process_madvise` about others: for those with `CAP_SYS_NICE`.
+    AdviseOthers,
+    /// Soft-dirty bits: `CONFIG_MEM_SOFT_DIRTY`.
+    SoftDirty,
+    /// Guards in `pagemap`: 6.15.
+    GuardBit,
 }
 
 impl Lack {
@@ -33,11 +42,12 @@ impl Lack {
             Self::Seal => "mseal",
             Self::Guard => "MADV_GUARD_INSTALL and MADV_GUARD_REMOVE",
             Self::AdviseRanges => "process_madvise about the caller",
+            Self::AdviseOthers => "the right to process_madvise about others",
+            Self::SoftDirty => "soft-dirty bits",
+            Self::GuardBit => "the bit of pagemap for guards",
         }
     }
-}
 
-impl Lack {
     pub(super) fn is_needed_by(self, call: &Syscall) -> bool {
         match self {
             Self::Seal => matches!(call, Syscall::Seal { .. }),
@@ -46,6 +56,8 @@ impl Lack {
                 Syscall::Advise { advice: 102 | 103, .. } | Syscall::AdviseRanges { advice: 102 | 103, .. }
             ),
             Self::AdviseRanges => matches!(call, Syscall::AdviseRanges { .. }),
+            Self::AdviseOthers => matches!(call, Syscall::AdviseOther { .. }),
+            Self::SoftDirty | Self::GuardBit => false,
         }
     }
 }

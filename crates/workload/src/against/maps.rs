@@ -27,11 +27,36 @@ impl fmt::Display for Mapping {
 
 impl Mapping {
     /// Whether `next` shows what this one would if it were longer.
-    fn goes_on_in(&self, next: &Self) -> bool {
+    pub(super) fn goes_on_in(&self, next: &Self) -> bool {
         // Without a file, all are shown at offset 0.
         let without_file = self.name.is_empty() || self.name.starts_with('[');
         let offset = if without_file { 0 } else { self.offset + (self.end - self.start) };
         (self.end, &self.rights, offset, &self.name) == (next.start, &next.rights, next.offset, &next.name)
+    }
+
+    /// Whether it has no file and is nobody else's.
+    pub(super) fn is_private_memory(&self) -> bool {
+        self.rights.ends_with('p') && !self.name.starts_with('/')
+    }
+
+    /// Whether it has a file, and copies of its pages.
+    pub(super) fn is_private_file(&self) -> bool {
+        self.rights.ends_with('p') && self.name.starts_with('/')
+    }
+
+    /// Whether it shows the file itself.
+    pub(super) fn is_shared(&self) -> bool {
+        self.rights.ends_with('s')
+    }
+
+    /// Whether it has this page.
+    pub(super) fn contains(&self, address: u64) -> bool {
+        (self.start..self.end).contains(&address)
+    }
+
+    /// It goes on to where `next` ends.
+    pub(super) fn extend(&mut self, next: &Self) {
+        self.end = next.end;
     }
 }
 
@@ -40,7 +65,8 @@ pub(super) fn parse(text: &str, same_base: impl Fn(u64) -> u64) -> Vec<Mapping> 
     text.lines().filter_map(|line| parse_line(line, &same_base)).collect()
 }
 
-fn parse_line(line: &str, same_base: impl Fn(u64) -> u64) -> Option<Mapping> {
+/// The mapping of one line, unless it belongs to nobody's program.
+pub(super) fn parse_line(line: &str, same_base: impl Fn(u64) -> u64) -> Option<Mapping> {
     let mut words = line.split_whitespace();
     let (start, end) = words.next()?.split_once('-')?;
     let number = |text: &str| u64::from_str_radix(text, 16).ok();
@@ -58,7 +84,7 @@ fn joined(mappings: &[Mapping]) -> Vec<Mapping> {
     let mut joined: Vec<Mapping> = Vec::with_capacity(mappings.len());
     for mapping in mappings {
         match joined.last_mut() {
-            Some(last) if last.goes_on_in(mapping) => last.end = mapping.end,
+            Some(last) if last.goes_on_in(mapping) => last.extend(mapping),
             Some(_) | None => joined.push(mapping.clone()),
         }
     }

@@ -3,7 +3,8 @@
 
 use super::AgainstError;
 use super::pair::{Answers, Pair};
-use super::seen::Seen;
+use super::seen::{Seen, Signal};
+use super::usage::Looked;
 use crate::random::{Descriptor, HEAP, Mode, Object, Operation, Syscall, Where, Window};
 use pagewright_types::linux::Difference;
 use pagewright_types::{Access, Errno, PAGE_SIZE, Rights, VirtAddr};
@@ -17,20 +18,26 @@ pub(super) enum Unlike {
     Shorter,
 }
 
+/// Which mapping is meant depends on where each begins.
+pub(super) const PROT_GROWSDOWN: u32 = 0x100_0000;
 const MAP_PRIVATE_ANONYMOUS_FIXED: u32 = 0x32;
 const MAP_GROWSDOWN: u32 = 0x100;
 const MAP_LOCKED: u32 = 0x2000;
+const MAP_POPULATE: u32 = 0x8000;
 const MAP_STACK: u32 = 0x2_0000;
 const MREMAP_MAYMOVE_FIXED: u32 = 3;
 const MREMAP_FIXED: u32 = 2;
 const MREMAP_DONTUNMAP: u32 = 4;
 const FALLOC_FL_KEEP_SIZE: u32 = 1;
 const FALLOC_FL_PUNCH_HOLE: u32 = 2;
-const RLIMIT_DATA: u32 = 2;
 const RLIMIT_AS: u32 = 9;
 /// Pages whose contents may go: nothing takes them here, and on Linux [`MADV_PAGEOUT`] does.
 const MADV_FREE: u32 = 8;
 const MADV_PAGEOUT: u32 = 21;
+const MADV_COLD: u32 = 20;
+const MADV_POPULATE_READ: u32 = 22;
+const MADV_POPULATE_WRITE: u32 = 23;
+const MADV_GUARD_INSTALL: u32 = 102;
 const MADV_DONTFORK: u32 = 10;
 const MADV_DOFORK: u32 = 11;
 /// Linux knows no advice of this number.
@@ -56,6 +63,12 @@ pub(super) struct Past {
     allocated: bool,
     locked: bool,
     grown: bool,
+    guarded: bool,
+    /// A fault on a file may have brought in other pages around it: [`Difference::PastEnd`], or mappings were not the same, even shared ones:
+    /// [`Difference::StackFlag`], [`Difference::FailedMapCuts`].
+    around_unlike: bool,
+    /// A call, or another process, used pages: [`Difference::UsedByCalls`].
+    used: bool,
     forked_unlike: bool,
     /// There was a fork, or a mapping that Linux keeps apart: [`Difference::ChargedPart`]; or something was moved: [`Difference::MovedCopies`].
     cut_unlike: bool,
@@ -64,7 +77,10 @@ pub(super) struct Past {
 impl Past {
     /// Whether a call can be compared after all this.
     pub(super) fn allows(self, call: &Syscall) -> bool {
-        if let Syscall::Advise { advice, .. } | Syscall::AdviseRanges { advice, .. } = *call {
+        if let Syscall::ResidentInto { .. } = call {
+            return !self.hides_residence();
+        }
+        if let Some(advice) = call.advice() {
             // [`Difference::PagedOut`]
             return !(advice == MADV_FREE && self.paged_out || advice == MADV_PAGEOUT && self.freed);
         }
@@ -77,6 +93,12 @@ impl Past {
         self.paged_out || self.allocated || self.forked_unlike
     }
 
+    /// What of a process's pages can be compared.
+    pub(super) fn looked(self) -> Looked {
+        let files = !self.around_unlike;
+        Looked { files, resident: !self.hides_residence(), used: !self.used, charged: !self.cut_unlike }
+    }
+
     /// Whether ours may be cut where Linux's are not.
     pub(super) fn cuts_unlike(self) -> bool {
         self.cut_unlike
@@ -84,23 +106,36 @@ impl Past {
 
     /// A fork, where mappings are the same on both sides or not.
     pub(super) fn forks(&mut self, alike: bool) {
-        self.forked_unlike |= !alike || self.grown;
+        self.forked_unlike |= !alike || self.grown || self.guarded;
         self.cut_unlike = true;
     }
 
-    pub(super) fn remember(&mut self, operation: &Operation) {
+    pub(super) fn remember(&mut self, operation: &Operation, seen: &Seen) {
+        let is_map = matches!(operation, Operation::Map { .. } | Operation::Syscall(Syscall::Map { .. }));
+        let cut = [Errno::ENOMEM, Errno::EPERM].map(|errno| Seen::Failed(errno.number()));
+        self.around_unlike |= *seen == Seen::Signal(Signal::PastEnd) || is_map && cut.contains(seen);
+        if let Operation::Map { populate, .. } = operation {
+            self.used |= populate;
+        }
         let Operation::Syscall(call) = operation else { return };
-        if let Syscall::Advise { advice, .. } | Syscall::AdviseRanges { advice, .. } = *call {
+        if let Some(advice) = call.advice() {
             self.freed |= advice == MADV_FREE;
             self.paged_out |= advice == MADV_PAGEOUT;
+            self.guarded |= advice == MADV_GUARD_INSTALL;
+            self.used |= matches!(advice, MADV_COLD | MADV_POPULATE_READ | MADV_POPULATE_WRITE);
         } else if let Syscall::Map { flags, .. } = *call {
             self.locked |= flags & MAP_LOCKED != 0;
+            self.used |= flags & (MAP_LOCKED | MAP_POPULATE) != 0;
             self.grown |= flags & MAP_GROWSDOWN != 0;
             self.cut_unlike |= flags & MAP_STACK != 0;
+            self.around_unlike |= flags & MAP_STACK != 0;
         } else if let Syscall::Allocate { flags, .. } = *call {
             self.allocated |= flags & FALLOC_FL_PUNCH_HOLE == 0;
         } else if let Syscall::Lock { .. } | Syscall::LockAll { .. } = *call {
             self.locked = true;
+            self.used = true;
+        } else if let Syscall::ReadOther { .. } | Syscall::WriteOther { .. } | Syscall::Splice { .. } = *call {
+            self.used = true;
         } else if let Syscall::Remap { .. } = *call {
             self.cut_unlike = true;
         }
@@ -212,7 +247,9 @@ fn shown_by(difference: Difference) -> Vec<Operation> {
             remap(pages(36, 1), 1 | MREMAP_DONTUNMAP, pages(6, 1)),
             lock(pages(5, 29)),
         ],
-        Difference::NoDataLimit => vec![limit(RLIMIT_DATA, 0), map(pages(0, 4), ANON)],
+        Difference::UsedByCalls => used_by_calls(),
+        Difference::DirtyAtOnce => dirty_at_once(),
+        Difference::PastEnd => past_end(),
         Difference::AdviceFirst => {
             let ranges = [(VirtAddr::new(!(PAGE_SIZE - 1)), PAGE_SIZE), (HEAP, PAGE_SIZE)];
             vec![Operation::Syscall(Syscall::AdviseRanges { ranges, advice: MADV_UNKNOWN })]
@@ -246,6 +283,42 @@ fn fork_copies() -> Vec<Operation> {
         Operation::Fork,
         Operation::Switch { to: 2 },
         resident(pages(7, 4)),
+    ]
+}
+
+/// A call brings pages in, and a child has them.
+fn used_by_calls() -> Vec<Operation> {
+    vec![
+        map(pages(0, 4), ANON),
+        lock(pages(0, 4)),
+        Operation::Fork,
+        Operation::Switch { to: 1 },
+        Operation::Syscall(Syscall::Usage),
+    ]
+}
+
+/// A page of a file is stored to through one mapping and shown by another.
+fn dirty_at_once() -> Vec<Operation> {
+    vec![
+        map(pages(0, 4), Object::SharedFile(1)),
+        touch(0, Access::Read),
+        touch(0, Access::Write),
+        map(pages(8, 4), Object::SharedFile(1)),
+        touch(8, Access::Read),
+        Operation::Syscall(Syscall::Usage),
+    ]
+}
+
+/// A page beside one of a file is read.
+fn past_end() -> Vec<Operation> {
+    vec![
+        map(pages(0, 16), Object::SharedFile(1)),
+        Operation::Truncate { pages: 2 },
+        touch(0, Access::Write),
+        Operation::Fork,
+        Operation::Switch { to: 1 },
+        touch(1, Access::Read),
+        Operation::Syscall(Syscall::Usage),
     ]
 }
 

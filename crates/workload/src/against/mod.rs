@@ -3,7 +3,7 @@
 //! - [`compare`] – many programs; [`compare_again`] – one. [`Found`] – a difference, by as little as shows it.
 //! - `pair`: both sides, in step. `linux` over `tracee`: processes that are held by ptrace(2), each a bare address space. `ours`: the memory manager on a simulated machine.
 //! - [`report`] – in words. `cast`: which process runs; `seen`: what an operation showed; `maps`: one form for
-//!   `/proc/PID/maps`; `meant`: where the two are to differ.
+//!   `/proc/PID/maps`, and `usage` for `smaps`; `meant`: where the two are to differ.
 //!
 //! ```text
 //!   program ──┬─▶ linux ─▶ system calls, loads and stores ──▶ Seen ─┐
@@ -31,11 +31,13 @@ pub mod report;
 mod seen;
 #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
 mod tracee;
+mod usage;
 
 pub use lack::Lack;
 pub use maps::Mapping;
 pub use meant::still_differs;
 pub use seen::{Seen, Signal};
+pub use usage::Usage;
 
 use crate::lab::LabError;
 use crate::random::{Mode, Operation, Program, Shape, cut_down};

@@ -1,7 +1,7 @@
 //! In the place of `linux` where there is no x86-64 Linux: nothing can be asked, so there is no value of its type.
 
 use super::AgainstError;
-use super::lack::Lack;
+use super::lack::{LIMITS, Lack};
 use super::seen::Seen;
 use crate::random::Operation;
 use pagewright_types::{Access, VirtAddr};
@@ -15,6 +15,14 @@ impl Linux {
     }
 
     pub(super) fn lacks(&self) -> &[Lack] {
+        match *self {}
+    }
+
+    pub(super) fn hard_limits(&self) -> [u64; LIMITS.len()] {
+        match *self {}
+    }
+
+    pub(super) fn page_state(&self) -> u64 {
         match *self {}
     }
 

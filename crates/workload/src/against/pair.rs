@@ -2,7 +2,7 @@
 
 use super::cast::Cast;
 use super::linux::Linux;
-use super::meant::{Past, Unlike, left_by};
+use super::meant::{self, Past, Unlike, left_by};
 use super::ours::Ours;
 use super::seen::Seen;
 use super::{AgainstError, Compared, Difference, maps};
@@ -30,7 +30,8 @@ pub(super) struct Answers {
 
 impl Pair {
     pub(super) fn start() -> Result<Self, AgainstError> {
-        let (linux, ours) = (Linux::start()?, Ours::start()?);
+        let linux = Linux::start()?;
+        let ours = Ours::start(linux.hard_limits(), linux.page_state())?;
         let done = Compared { lacks: linux.lacks().to_vec(), ..Compared::default() };
         Ok(Self { linux, ours, cast: Cast::new(), stores: 0, cut_short: false, past: Past::default(), done })
     }
@@ -87,9 +88,12 @@ impl Pair {
         let window = Window::of(Mode::Linux);
         for place in 0..self.cast.live().len() {
             self.cast.switch(place);
-            let maps = self.compare(Operation::Syscall(Syscall::Maps))?;
-            if maps.is_some() {
-                return Ok(maps);
+            let (addr, pages) = window.with_neighbours();
+            for call in [Syscall::Maps, Syscall::Usage, Syscall::Pages { addr, pages }] {
+                let seen = self.compare(Operation::Syscall(call))?;
+                if seen.is_some() {
+                    return Ok(seen);
+                }
             }
             for (index, page) in window.all().enumerate() {
                 let va = page.add((seed.wrapping_add(index as u64) % 3) * 8);
@@ -125,6 +129,9 @@ impl Pair {
             Operation::Exit { .. } => Ok(self.cast.may_exit()),
             Operation::Syscall(call) if self.done.lacks.iter().any(|lack| lack.is_needed_by(call)) => Ok(false),
             Operation::Syscall(call) if !self.past.allows(call) => Ok(false),
+            Operation::Syscall(Syscall::Protect { prot, .. }) if prot & meant::PROT_GROWSDOWN != 0 => {
+                self.are_cut_alike((0, u64::MAX))
+            }
             // Whether two mappings are one matters to no other call.
             Operation::Syscall(Syscall::Remap { addr, old_len, .. }) => {
                 let end = addr.raw().saturating_add(*old_len).saturating_add(PAGE_SIZE);
@@ -186,6 +193,8 @@ impl Pair {
         let residence = matches!(operation, Operation::Syscall(Syscall::Resident { .. }));
         match (&answers.linux, &answers.ours) {
             (Seen::Maps(linux), Seen::Maps(ours)) => maps::agree(linux, ours, self.past.cuts_unlike()),
+            (Seen::Usage(linux), Seen::Usage(ours)) => linux.agrees(ours, self.past.looked()),
+            (Seen::Pages(_), Seen::Pages(_)) if self.past.hides_residence() || !self.past.looked().files => true,
             (Seen::Bytes(linux, _), Seen::Bytes(ours, _)) if residence && self.past.hides_residence() => linux == ours,
             (linux, ours) => linux == ours,
         }
@@ -200,7 +209,7 @@ impl Pair {
             let Answers { linux, ours } = answers;
             return Ok(Some(Difference::Seen { operation, process, linux, ours }));
         }
-        self.past.remember(&operation);
+        self.past.remember(&operation, &answers.linux);
         match left_by(&operation, &answers.linux) {
             None => Ok(None),
             Some(Unlike::Unmapped(addr, len)) => self.compare(Operation::Unmap { addr, len }),
@@ -223,7 +232,13 @@ impl Compared {
         if let Operation::Access { access, .. } = operation {
             match seen {
                 Seen::Signal(signal) => *self.signals.entry(*signal).or_default() += 1,
-                Seen::Value(_) | Seen::Failed(_) | Seen::Bytes(..) | Seen::Maps(_) | Seen::Done => {
+                Seen::Value(_)
+                | Seen::Failed(_)
+                | Seen::Bytes(..)
+                | Seen::Maps(_)
+                | Seen::Usage(_)
+                | Seen::Pages(_)
+                | Seen::Done => {
                     self.accesses[*access as usize] += 1;
                 }
             }

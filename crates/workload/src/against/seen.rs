@@ -1,6 +1,7 @@
 //! What a program sees of an operation, in one form for both sides.
 
 use super::maps::Mapping;
+use super::usage::Usage;
 use pagewright_types::Errno;
 use std::fmt;
 
@@ -30,6 +31,10 @@ pub enum Seen {
     Bytes(u64, Vec<u8>),
     /// The mappings of the process.
     Maps(Vec<Mapping>),
+    /// What they take.
+    Usage(Usage),
+    /// A word for each page.
+    Pages(Vec<u64>),
     /// The access, or the child, was made.
     Done,
 }
@@ -39,7 +44,13 @@ impl Seen {
     pub fn errno(&self) -> &'static str {
         match self {
             Self::Failed(number) => Errno::from_number(*number).map_or("another errno", Errno::name),
-            Self::Value(_) | Self::Signal(_) | Self::Bytes(..) | Self::Maps(_) | Self::Done => "",
+            Self::Value(_)
+            | Self::Signal(_)
+            | Self::Bytes(..)
+            | Self::Maps(_)
+            | Self::Usage(_)
+            | Self::Pages(_)
+            | Self::Done => "",
         }
     }
 }
@@ -72,6 +83,8 @@ impl fmt::Display for Seen {
                 write!(f, "{} mappings", mappings.len())?;
                 mappings.iter().try_for_each(|mapping| write!(f, "\n      {mapping}"))
             }
+            Self::Usage(usage) => usage.fmt(f),
+            Self::Pages(words) => words.iter().try_for_each(|word| write!(f, "{:03x} ", word >> 52)),
             Self::Done => f.write_str("done"),
         }
     }

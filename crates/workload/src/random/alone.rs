@@ -37,7 +37,16 @@ fn told(call: Syscall) -> Option<Alone> {
         | Syscall::Read { .. }
         | Syscall::Write { .. }
         | Syscall::ReadOther { .. }
-        | Syscall::Maps => return None,
+        | Syscall::Protect { .. }
+        | Syscall::ResidentInto { .. }
+        | Syscall::BothLimits { .. }
+        | Syscall::WriteOther { .. }
+        | Syscall::AdviseOther { .. }
+        | Syscall::Splice { .. }
+        | Syscall::Drain
+        | Syscall::Maps
+        | Syscall::Usage
+        | Syscall::Pages { .. } => return None,
     })
 }
 

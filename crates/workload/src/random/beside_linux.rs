@@ -3,10 +3,11 @@
 //! What both sides can't do alike is not drawn: sizes that one of the machines has no memory for, addresses of the processes' own two
 //! mappings, and another process's end while a call concerns it.
 
-use super::generate::{FILE_PAGES, Generator};
+use super::generate::{FILE_PAGES, Generator, Window};
 use super::operation::Operation;
+use super::program::Mode;
 use super::syscall::{Descriptor, Syscall};
-use pagewright_types::{PAGE_SIZE, VirtAddr};
+use pagewright_types::{Access, PAGE_SIZE, VirtAddr};
 
 /// `MAP_*` that go together with the kind and the place.
 const MAP_FLAGS: [u32; 11] = [
@@ -29,19 +30,88 @@ const ADVICE: [u32; 30] =
 const KNOWN: &[u32] = ADVICE.split_at(26).0;
 /// `RLIMIT_*` that are about memory: what programs start with, in bytes.
 const LIMITS: [(u32, u64); 4] = [(9, u64::MAX), (2, u64::MAX), (3, 8 << 20), (8, 32 * PAGE_SIZE)];
-
 const RLIMIT_DATA: u32 = 2;
+/// `PROT_*`: rights, SEM, GROWSDOWN, GROWSUP, both, and unknown ones.
+const PROTECTION: [u32; 12] = [0, 1, 3, 7, 8, 0xb, 0x100_0003, 0x100_0001, 0x200_0003, 0x300_0003, 0x10, 0x8000_0003];
+/// Where stacks end, out of the window's way.
+const STACK: VirtAddr = VirtAddr::new(7 << 30);
+/// Pages below that at which something is mapped or accessed: near each other, and as far as a guard gap from each other, or not quite.
+const STEPS: [u64; 16] = [1, 2, 3, 4, 16, 254, 255, 256, 257, 258, 259, 260, 300, 514, 515, 600];
 
 impl Generator {
     /// The next operation of a program beside Linux.
     pub(super) fn beside_linux(&mut self) -> Operation {
-        match self.below(64) {
-            0..26 => self.access(),
-            26..29 => self.switch(),
-            29..41 => self.call(),
-            41 => Operation::Syscall(Syscall::Maps),
+        match self.below(128) {
+            0..52 => self.access(),
+            52..58 => self.switch(),
+            58..80 => self.call(),
+            80..82 => Operation::Syscall(Syscall::Maps),
+            82 => Operation::Syscall(Syscall::Usage),
+            83 => {
+                let (addr, pages) = Window::of(Mode::Linux).with_neighbours();
+                Operation::Syscall(Syscall::Pages { addr, pages })
+            }
+            84..88 => self.around_stack(),
+            88..95 => Operation::Syscall(self.rarer()),
             _ => Operation::Syscall(self.syscall()),
         }
+    }
+
+    /// A call that only Linux judges.
+    fn rarer(&mut self) -> Syscall {
+        let user_end = self.user_end();
+        let (addr, len) = self.argument(user_end);
+        let process = self.below(4) as usize;
+        match self.below(16) {
+            0..3 => Syscall::Protect { addr, len, prot: self.one_of(&PROTECTION) },
+            3 => {
+                let (vec, _) = self.range();
+                Syscall::ResidentInto { addr, len, vec: vec.add(PAGE_SIZE - self.below(64)) }
+            }
+            4 | 5 => self.both_limits(),
+            6..8 => Syscall::WriteOther { process, addr: addr.align_down(PAGE_SIZE).add(self.below(3) * 8) },
+            8 | 9 => {
+                let advice = self.one_of(&ADVICE);
+                let (addr, len) = if KNOWN.contains(&advice) { (addr, len) } else { self.range() };
+                Syscall::AdviseOther { process, addr, len, advice }
+            }
+            10..13 => Syscall::Splice { addr: addr.align_down(PAGE_SIZE).add(self.below(3) * 8) },
+            _ => Syscall::Drain,
+        }
+    }
+
+    /// Stacks that grow, and what they must keep away from.
+    fn around_stack(&mut self) -> Operation {
+        let below = self.below(STEPS.len() as u64) as usize;
+        let (addr, len) = (VirtAddr::new(STACK.raw() - STEPS[below] * PAGE_SIZE), (1 + self.below(3)) * PAGE_SIZE);
+        match self.below(8) {
+            0 | 1 => {
+                let (prot, flags) = (self.one_of(&[3, 3, 3, 1, 0]), self.one_of(&[0x32, 0x132, 0x132, 0x2132]));
+                let file = Descriptor::None;
+                Operation::Syscall(Syscall::Map { addr, len, prot, flags, file, offset: 0 })
+            }
+            2 if self.once_in(4) => Operation::Unmap { addr, len },
+            2 => {
+                let prot = self.one_of(&[0x100_0000, 0x100_0001, 0x100_0003, 0x100_0003]);
+                Operation::Syscall(Syscall::Protect { addr, len, prot })
+            }
+            _ => {
+                let access = if self.once_in(2) { Access::Read } else { Access::Write };
+                Operation::Access { va: addr.add(8), access }
+            }
+        }
+    }
+
+    fn both_limits(&mut self) -> Syscall {
+        let Syscall::Limit { resource, bytes } = self.limit() else { unreachable!("a limit was drawn") };
+        let (soft, hard) = match self.below(8) {
+            0 => (bytes, u64::MAX),
+            // Linux then looks at the other.
+            1..3 => (0, self.below(128) * PAGE_SIZE),
+            3 => (bytes, bytes / 2),
+            _ => (bytes / 2, bytes),
+        };
+        Syscall::BothLimits { resource, soft, hard }
     }
 
     /// A call with raw flags.
@@ -129,7 +199,7 @@ impl Generator {
 
     fn limit(&mut self) -> Syscall {
         let (resource, most) = LIMITS[self.below(4) as usize];
-        // Linux takes no data at all for a limit that is not to be looked at.
+        // A limit of no data is none, and the one to which it may be raised is looked at.
         let least = u64::from(resource == RLIMIT_DATA);
         let bytes = match self.below(8) {
             0..4 => most,

@@ -40,10 +40,15 @@ impl Window {
         Self { start: VirtAddr::new(MIDDLE - pages / 2 * PAGE_SIZE), pages, heap_pages }
     }
 
+    /// Its pages and the two around: the first, and how many.
+    pub(crate) fn with_neighbours(self) -> (VirtAddr, u64) {
+        (VirtAddr::new(self.start.raw() - PAGE_SIZE), self.pages + 2)
+    }
+
     /// Its pages, those of the heap behind them, and the two around.
     pub(crate) fn all(self) -> impl Iterator<Item = VirtAddr> {
-        let before = VirtAddr::new(self.start.raw() - PAGE_SIZE);
-        let window = (0..self.pages + 2).map(move |page| before.add(page * PAGE_SIZE));
+        let (first, pages) = self.with_neighbours();
+        let window = (0..pages).map(move |page| first.add(page * PAGE_SIZE));
         window.chain((0..=self.heap_pages).map(|page| HEAP.add(page * PAGE_SIZE)))
     }
 }

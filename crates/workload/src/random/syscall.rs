@@ -102,6 +102,33 @@ pub enum Syscall {
         /// There are none.
         flags: u32,
     },
+    /// `mprotect`, with protection as it is passed.
+    Protect {
+        /// Where.
+        addr: VirtAddr,
+        /// Bytes.
+        len: u64,
+        /// `PROT_*`.
+        prot: u32,
+    },
+    /// `mincore`, with its answer stored to the program's memory.
+    ResidentInto {
+        /// Where.
+        addr: VirtAddr,
+        /// Bytes.
+        len: u64,
+        /// Where the answer goes.
+        vec: VirtAddr,
+    },
+    /// `prlimit64`, of both limits.
+    BothLimits {
+        /// `RLIMIT_*`.
+        resource: u32,
+        /// Bytes.
+        soft: u64,
+        /// Bytes.
+        hard: u64,
+    },
     /// `setrlimit`, of the soft limit.
     Limit {
         /// `RLIMIT_*`.
@@ -146,6 +173,31 @@ pub enum Syscall {
         /// Bytes.
         len: u64,
     },
+    /// `process_vm_writev` of eight bytes to another process, or to one's own memory.
+    WriteOther {
+        /// Which: the place among those that live, counted round.
+        process: usize,
+        /// Where.
+        addr: VirtAddr,
+    },
+    /// `process_madvise` about another process's memory, or one's own.
+    AdviseOther {
+        /// Which: the place among those that live, counted round.
+        process: usize,
+        /// Where.
+        addr: VirtAddr,
+        /// Bytes.
+        len: u64,
+        /// `MADV_*`.
+        advice: u32,
+    },
+    /// `vmsplice` of eight bytes into a pipe, which then has a reference on their page.
+    Splice {
+        /// Where.
+        addr: VirtAddr,
+    },
+    /// What was spliced first is read out of the pipe.
+    Drain,
     /// `process_madvise` about one's own memory, two ranges.
     AdviseRanges {
         /// Where.
@@ -155,6 +207,15 @@ pub enum Syscall {
     },
     /// No call: `/proc/self/maps` is read.
     Maps,
+    /// No call: `/proc/self/smaps` and `/proc/self/status` are read.
+    Usage,
+    /// No call: `/proc/self/pagemap` is read, of these pages; those of files are left out where they would be copied.
+    Pages {
+        /// The first.
+        addr: VirtAddr,
+        /// How many.
+        pages: u64,
+    },
 }
 
 impl Syscall {
@@ -171,6 +232,9 @@ impl Syscall {
             Self::Sync { .. } => "msync",
             Self::Resident { .. } => "mincore",
             Self::Seal { .. } => "mseal",
+            Self::Protect { .. } => "mprotect",
+            Self::ResidentInto { .. } => "mincore",
+            Self::BothLimits { .. } => "prlimit64",
             Self::Limit { .. } => "setrlimit",
             Self::Allocate { .. } => "fallocate",
             Self::AddSeals { .. } => "fcntl(F_ADD_SEALS)",
@@ -179,7 +243,36 @@ impl Syscall {
             Self::Write { .. } => "pwrite",
             Self::ReadOther { .. } => "process_vm_readv",
             Self::AdviseRanges { .. } => "process_madvise",
+            Self::WriteOther { .. } => "process_vm_writev",
+            Self::AdviseOther { .. } => "process_madvise",
+            Self::Splice { .. } => "vmsplice",
+            Self::Drain => "read of a pipe",
             Self::Maps => "/proc/self/maps",
+            Self::Usage => "/proc/self/smaps",
+            Self::Pages { .. } => "/proc/self/pagemap",
+        }
+    }
+}
+
+impl Syscall {
+    /// The process that it concerns beside its caller, by its place among those that live.
+    pub(crate) fn other(&self) -> Option<usize> {
+        if let Self::ReadOther { process, .. } | Self::WriteOther { process, .. } | Self::AdviseOther { process, .. } =
+            self
+        {
+            Some(*process)
+        } else {
+            None
+        }
+    }
+
+    /// The advice that it gives.
+    pub(crate) fn advice(&self) -> Option<u32> {
+        if let Self::Advise { advice, .. } | Self::AdviseRanges { advice, .. } | Self::AdviseOther { advice, .. } = self
+        {
+            Some(*advice)
+        } else {
+            None
         }
     }
 }
@@ -226,7 +319,16 @@ impl fmt::Display for Syscall {
             }
             Self::Unlock { addr, len } | Self::Resident { addr, len } => write!(f, "{name}({addr}, {len:#x})"),
             Self::LockAll { flags } => write!(f, "mlockall({flags:#x})"),
-            Self::UnlockAll | Self::GetSeals | Self::Maps => f.write_str(name),
+            Self::UnlockAll | Self::GetSeals | Self::Maps | Self::Usage | Self::Drain => f.write_str(name),
+            Self::Pages { addr, pages } => write!(f, "{name}({addr}, {pages} pages)"),
+            Self::Protect { addr, len, prot } => write!(f, "mprotect({addr}, {len:#x}, prot {prot:#x})"),
+            Self::ResidentInto { addr, len, vec } => write!(f, "mincore({addr}, {len:#x}, {vec})"),
+            Self::BothLimits { resource, soft, hard } => write!(f, "prlimit64({resource}, {soft:#x}, {hard:#x})"),
+            Self::WriteOther { process, addr } => write!(f, "process_vm_writev(process {process}, {addr}, 8 bytes)"),
+            Self::AdviseOther { process, addr, len, advice } => {
+                write!(f, "process_madvise(process {process}, {addr} {len:#x}, advice {advice})")
+            }
+            Self::Splice { addr } => write!(f, "vmsplice({addr}, 8 bytes)"),
             Self::Limit { resource, bytes } => write!(f, "setrlimit({resource}, {bytes:#x})"),
             Self::Allocate { flags, offset, len } => write!(f, "fallocate({flags:#x}, {offset:#x}, {len:#x})"),
             Self::AddSeals { file, seals } => write!(f, "fcntl({file:?}, F_ADD_SEALS, {seals:#x})"),

@@ -6,7 +6,9 @@ use crate::memory::mm;
 use crate::record;
 use crate::task::{Answer, Thread};
 use pagewright_mm::space::FileMapping;
-use pagewright_mm::{Advice, LockAllFlags, LockFlags, MapFlags, MapRequest, RemapFlags, RemapRequest};
+use pagewright_mm::{
+    Advice, LockAllFlags, LockFlags, MapFlags, MapRequest, Protection, RemapFlags, RemapRequest,
+};
 use pagewright_types::{Rights, VirtAddr};
 use syscalls::Sysno;
 
@@ -21,7 +23,8 @@ pub(super) fn serve(thread: &mut Thread, call: Sysno, a: Arguments) -> Answer {
             Ok(0)
         }
         Sysno::mprotect => {
-            mm().mprotect(space, address(a[0]), a[1], rights(a[2])?)?;
+            let protection = u32::try_from(a[2]).map_err(|_| Errno::EINVAL)?;
+            mm().mprotect(space, address(a[0]), a[1], Protection::from_bits_retain(protection))?;
             record::event(format_args!("mprotect {:x} {:x} {:x}", a[0], a[1], a[2]));
             Ok(0)
         }
@@ -60,16 +63,12 @@ pub(super) fn serve(thread: &mut Thread, call: Sysno, a: Arguments) -> Answer {
     }
 }
 
-fn rights(protection: u64) -> Result<Rights, Errno> {
-    u8::try_from(protection).ok().and_then(Rights::from_bits).ok_or(Errno::EINVAL)
-}
-
 fn mmap(thread: &mut Thread, a: Arguments) -> Answer {
     let [addr, len, protection, flags, descriptor, offset] = a;
     // Flags that are not known are ignored, as by Linux without MAP_SHARED_VALIDATE.
     let flags = MapFlags::from_bits_truncate(flags as u32);
     let addr = VirtAddr::new(addr);
-    let rights = rights(protection)?;
+    let rights = Protection::from_bits_retain(protection as u32).rights();
     if flags.contains(MapFlags::ANONYMOUS) {
         let request = MapRequest { addr, len, rights, flags, file: None };
         let at = mm().mmap(&thread.space.0, &request)?.raw();

@@ -28,8 +28,7 @@ impl<P: Platform> Mm<P> {
             return Ok(());
         }
         self.reserve_splits(map, part, |_| true)?;
-        map.change_all(part, |vma| vma.set_flags(flags(vma.flags())));
-        map.merge_over(part);
+        map.reflag(part, |vma| flags(vma.flags()));
         Ok(())
     }
 }

@@ -1,0 +1,263 @@
+//! What random programs beside Linux found, and what Linux does that they can't show by themselves: on both instruction sets.
+//!
+//! What Linux answers was asked of Linux 6.18, but for arm64's `MAP_32BIT`, which is none.
+
+use crate::calls::page;
+use crate::on_both;
+use crate::support::{CPU, Process, World};
+use pagewright_arch::{Aarch64, Isa, X86_64};
+use pagewright_mm::file::{MemfdFlags, Seals};
+use pagewright_mm::gup::{Contents, GupFlags};
+use pagewright_mm::space::{Limit, Limits, Privileges, Resource};
+use pagewright_mm::{Advice, LockFlags, MapFlags, MapRequest, MmError, Protection, RemapFlags, RemapRequest};
+use pagewright_types::{Access, Errno, PAGE_SIZE, PageRange, Rights, VirtAddr};
+
+on_both! {
+    a_page_that_somebody_has_is_not_sealed_against_writing,
+    limits_are_raised_by_those_who_may,
+    no_data_at_all_means_as_much_as_may_be,
+    protection_of_a_whole_stack,
+    low_and_high_places,
+    mincore_stores_its_answer,
+    a_move_is_no_peak,
+    what_is_locked_does_not_go,
+    unlocking_what_is_not_locked_joins_nothing,
+    flags_are_told_apart,
+}
+
+/// INV-SEAL.
+fn a_page_that_somebody_has_is_not_sealed_against_writing<I: Isa>() {
+    let world = World::<I>::new();
+    let process = Process::new(&world);
+    let file = world.on(|mm| mm.memfd_create("it", MemfdFlags::ALLOW_SEALING)).expect("memory");
+    world.on(|mm| mm.truncate(&file, 2 * PAGE_SIZE)).expect("not sealed");
+    let seal = || world.on(|mm| mm.add_seals(&file, Rights::RW, Seals::WRITE)).map_err(MmError::errno);
+    for write in [GupFlags::WRITE, GupFlags::empty()] {
+        let base = process.map_file(&file, Rights::RW, MapFlags::SHARED);
+        let range = PageRange::page(page(base, 1));
+        let pages = world.on(|mm| mm.pin_user_pages(&process.space, range, write)).expect("there");
+        assert_eq!(seal(), Err(Errno::EBUSY), "mapped");
+        process.unmap(base, 2);
+        assert_eq!(seal(), Err(Errno::EBUSY), "pinned");
+        assert_eq!(file.seals(), Ok(Seals::empty()));
+        world.on(|mm| mm.release_user_pages(pages, Contents::Written));
+    }
+    // A mapping that can't write is in nobody's way, nor are its pages.
+    let base = process.map_file(&file, Rights::RW, MapFlags::PRIVATE);
+    process.touch(CPU, page(base, 1), Access::Read).expect("mapped");
+    assert_eq!(seal(), Ok(()));
+    process.end();
+    world.on(|mm| mm.close_file(&file));
+}
+
+fn limits_are_raised_by_those_who_may<I: Isa>() {
+    let world = World::<I>::new();
+    let process = Process::new(&world);
+    let resource = Resource::AddressSpace;
+    let set = |soft, hard| world.on(|mm| mm.set_limit(&process.space, resource, Limit { soft, hard }));
+    let none = Limits::INFINITY;
+    assert_eq!(set(none, none), Ok(Limit { soft: none, hard: none }));
+    assert_eq!(set(9, 8).map_err(MmError::errno), Err(Errno::EINVAL));
+    assert_eq!(set(1 << 20, 1 << 30), Ok(Limit { soft: none, hard: none }));
+    assert_eq!(set(1 << 30, 1 << 30), Ok(Limit { soft: 1 << 20, hard: 1 << 30 }), "as far as the hard one");
+    assert_eq!(set(1 << 20, none).map_err(MmError::errno), Err(Errno::EPERM));
+    let limits = *process.space.map().read().limits();
+    assert_eq!(limits.limit(resource), Limit { soft: 1 << 30, hard: 1 << 30 }, "nothing has changed");
+    world.on(|mm| mm.set_limits(&process.space, limits.with_privileges(Privileges::SYS_RESOURCE)));
+    assert_eq!(set(1 << 20, none), Ok(Limit { soft: 1 << 30, hard: 1 << 30 }));
+    process.end();
+}
+
+fn no_data_at_all_means_as_much_as_may_be<I: Isa>() {
+    let world = World::<I>::new();
+    let process = Process::new(&world);
+    let limit = |soft, hard| {
+        let limits = Limits::default().with_limit(Resource::Data, Limit { soft, hard });
+        world.on(|mm| mm.set_limits(&process.space, limits));
+    };
+    let map = |pages| {
+        let flags = MapFlags::PRIVATE | MapFlags::ANONYMOUS;
+        let request =
+            MapRequest { addr: VirtAddr::ZERO, len: pages * PAGE_SIZE, rights: Rights::RW, flags, file: None };
+        world.on(|mm| mm.mmap(&process.space, &request)).map(drop).map_err(MmError::errno)
+    };
+    limit(0, 4 * PAGE_SIZE);
+    assert_eq!((map(5), map(4), map(1)), (Err(Errno::ENOMEM), Ok(()), Err(Errno::ENOMEM)));
+    limit(1, Limits::INFINITY);
+    assert_eq!(map(1), Err(Errno::ENOMEM), "a limit of something is one");
+    process.end();
+}
+
+fn protection_of_a_whole_stack<I: Isa>() {
+    let world = World::<I>::new();
+    let process = Process::new(&world);
+    let fixed = MapFlags::PRIVATE | MapFlags::FIXED;
+    let base = process.map_at(VirtAddr::new(1 << 32), 8, Rights::RW, fixed | MapFlags::GROWSDOWN);
+    let other = process.map_at(page(base, 16), 4, Rights::RW, fixed);
+    let protect = |at, pages, protection| {
+        let len = pages * PAGE_SIZE;
+        world.on(|mm| mm.mprotect(&process.space, at, len, protection)).map_err(MmError::errno)
+    };
+    let rights = |at| process.space.map().read().find(at).expect("mapped").1.rights();
+    let whole = Protection::GROWSDOWN | Protection::READ;
+    assert_eq!(protect(page(base, 5), 1, whole | Protection::GROWSUP), Err(Errno::EINVAL));
+    assert_eq!(protect(page(base, 5), 0, Protection::from_bits_retain(0x10)), Ok(()), "no bytes, no question");
+    assert_eq!(protect(page(base, 5), 1, Protection::from_bits_retain(0x10)), Err(Errno::EINVAL));
+    assert_eq!(protect(page(base, 5), 1, Protection::GROWSUP), Err(Errno::EINVAL));
+    assert_eq!(protect(page(other, 1), 1, whole), Err(Errno::EINVAL), "no stack");
+    assert_eq!(protect(page(other, 8), 1, whole), Err(Errno::ENOMEM), "nothing there");
+    assert_eq!(protect(page(base, 5), 1, Protection::SEM | Protection::READ | Protection::WRITE), Ok(()));
+    assert_eq!((rights(base), rights(page(base, 5))), (Rights::RW, Rights::RW));
+    assert_eq!(protect(page(base, 5), 1, whole), Ok(()));
+    assert_eq!((rights(base), rights(page(base, 5)), rights(page(base, 6))), (Rights::READ, Rights::READ, Rights::RW));
+    // From below: the first stack that the range meets.
+    assert_eq!(protect(VirtAddr::new(base.raw() - 4 * PAGE_SIZE), 5, Protection::GROWSDOWN), Ok(()));
+    assert_eq!((rights(base), rights(page(base, 1))), (Rights::empty(), Rights::READ));
+    process.end();
+}
+
+fn low_and_high_places<I: Isa>() {
+    let world = World::<I>::new();
+    let process = Process::new(&world);
+    let map = |addr, pages: u64, flags| {
+        let flags = flags | MapFlags::PRIVATE | MapFlags::ANONYMOUS;
+        let request = MapRequest {
+            addr,
+            len: pages * PAGE_SIZE,
+            rights: Rights::RW,
+            flags: flags | MapFlags::NORESERVE,
+            file: None,
+        };
+        world.on(|mm| mm.mmap(&process.space, &request)).map_err(MmError::errno)
+    };
+    let anywhere = map(VirtAddr::ZERO, 1, MapFlags::empty()).expect("room");
+    let (low, hint) = (VirtAddr::new(1 << 30), VirtAddr::new(3 << 30));
+    let Some(place) = I::LOW_MAPPINGS else {
+        assert_eq!(
+            map(VirtAddr::ZERO, 1, MapFlags::LOW),
+            Ok(VirtAddr::new(anywhere.raw() - PAGE_SIZE)),
+            "no such flag"
+        );
+        process.end();
+        return;
+    };
+    assert_eq!((place.start(), map(VirtAddr::ZERO, 1, MapFlags::LOW)), (low, Ok(low)));
+    assert_eq!(map(VirtAddr::ZERO, 1, MapFlags::LOW), Ok(page(low, 1)), "from below");
+    assert_eq!(map(page(low, 9), 1, MapFlags::LOW), Ok(page(low, 9)), "a hint in it");
+    assert_eq!(map(hint, 2, MapFlags::LOW), Ok(page(low, 2)), "a hint above it");
+    assert_eq!(map(VirtAddr::ZERO, (1 << 30) / PAGE_SIZE, MapFlags::LOW), Err(Errno::ENOMEM), "too much for it");
+    assert_eq!(map(hint, 1, MapFlags::LOW | MapFlags::FIXED), Ok(hint), "a fixed place is where it is");
+    // All that is above is taken: without the flag what is below is given.
+    let four_gb = VirtAddr::new(4 << 30);
+    let above = anywhere.since(four_gb) / PAGE_SIZE;
+    assert_eq!(map(four_gb, above, MapFlags::FIXED), Ok(four_gb));
+    assert_eq!(map(VirtAddr::ZERO, 1, MapFlags::empty()), Ok(VirtAddr::new(four_gb.raw() - PAGE_SIZE)));
+    let last = map(VirtAddr::ZERO, 1, MapFlags::ABOVE4G).expect("above where they usually go");
+    assert!(last > anywhere, "{last}");
+    assert_eq!(map(page(low, 20), 1, MapFlags::ABOVE4G), Ok(page(low, 20)), "a hint comes first");
+    process.end();
+}
+
+fn mincore_stores_its_answer<I: Isa>() {
+    let world = World::<I>::new();
+    let process = Process::new(&world);
+    let (asked, answer) = (process.anon(600), process.anon(2));
+    process.touch(CPU, page(asked, 300), Access::Write).expect("mapped");
+    let ask = |pages, vec| {
+        let len = pages * PAGE_SIZE;
+        world.on(|mm| mm.mincore_to_user(&process.space, asked, len, vec)).map_err(MmError::errno)
+    };
+    let told = |at, count: usize| {
+        let mut bytes = vec![9; count];
+        assert_eq!(world.on(|mm| mm.copy_from_user(&process.space, at, &mut bytes)), 0);
+        bytes
+    };
+    let at = page(answer, 1).add(PAGE_SIZE - 600);
+    assert_eq!(ask(600, at), Ok(()));
+    let expected: Vec<u8> = (0..600).map(|page| u8::from(page == 300)).collect();
+    assert_eq!(told(at, 600), expected);
+    // Into memory that is not there, or can't be written: what fits is stored.
+    process.protect(page(answer, 1), 1, Rights::READ);
+    assert_eq!(ask(600, page(answer, 1).add(8)), Err(Errno::EFAULT));
+    assert_eq!(ask(600, VirtAddr::new(page(answer, 1).raw() - 301)), Err(Errno::EFAULT));
+    assert_eq!(told(VirtAddr::new(page(answer, 1).raw() - 301), 301), expected[..301]);
+    assert_eq!(ask(600, VirtAddr::new(I::USER_END.raw() - 599)), Err(Errno::EFAULT));
+    assert_eq!(ask(0, VirtAddr::new(8)), Ok(()), "nothing to say");
+    process.end();
+}
+
+fn a_move_is_no_peak<I: Isa>() {
+    let world = World::<I>::new();
+    let process = Process::new(&world);
+    let base = process.anon(48);
+    let request = RemapRequest {
+        addr: page(base, 4),
+        old_len: 6 * PAGE_SIZE,
+        new_len: 9 * PAGE_SIZE,
+        flags: RemapFlags::MAYMOVE,
+        new_addr: VirtAddr::ZERO,
+    };
+    world.on(|mm| mm.mremap(&process.space, &request)).expect("room");
+    let map = process.space.map().read();
+    assert_eq!((map.bytes(), map.peak_bytes()), (51 * PAGE_SIZE, 51 * PAGE_SIZE), "in one place at a time");
+    drop(map);
+    process.end();
+}
+
+fn what_is_locked_does_not_go<I: Isa>() {
+    let world = World::<I>::new();
+    let process = Process::new(&world);
+    let base = process.anon(4);
+    for (index, lock) in [true, false].into_iter().enumerate() {
+        let at = page(base, index as u64);
+        process.touch(CPU, at, Access::Write).expect("mapped");
+        let advise = |advice| world.on(|mm| mm.madvise(&process.space, at, PAGE_SIZE, advice)).expect("mapped");
+        advise(Advice::Free);
+        assert_eq!(process.field("LazyFree:"), 4);
+        if lock {
+            world.on(|mm| mm.mlock2(&process.space, at, PAGE_SIZE, LockFlags::empty())).expect("within the limit");
+        } else {
+            advise(Advice::PopulateWrite);
+        }
+        assert_eq!(process.field("LazyFree:"), 0, "lock {lock}");
+    }
+    process.end();
+}
+
+fn unlocking_what_is_not_locked_joins_nothing<I: Isa>() {
+    let world = World::<I>::new();
+    let process = Process::new(&world);
+    let base = process.anon(8);
+    world
+        .on(|mm| mm.mlock2(&process.space, page(base, 2), 2 * PAGE_SIZE, LockFlags::empty()))
+        .expect("within the limit");
+    let child = process.fork();
+    assert_eq!((process.mappings(), child.mappings()), (3, 3), "a child's mappings are cut as its parent's");
+    for process in [&process, &child] {
+        world.on(|mm| mm.munlockall(&process.space));
+    }
+    assert_eq!((process.mappings(), child.mappings()), (1, 3), "nothing was locked there");
+    // What really changes is joined.
+    child.protect(base, 8, Rights::all());
+    assert_eq!(child.mappings(), 1);
+    child.end();
+    process.end();
+}
+
+fn flags_are_told_apart<I: Isa>() {
+    let world = World::<I>::new();
+    let process = Process::new(&world);
+    let fixed = MapFlags::PRIVATE | MapFlags::FIXED;
+    let base = process.map_at(VirtAddr::new(1 << 32), 2, Rights::RW, fixed);
+    process.map_at(page(base, 2), 2, Rights::RW, fixed | MapFlags::SYNC);
+    assert!(process.picture().contains("VmFlags: rd wr mr mw me ac sf sd \n"), "{}", process.picture());
+    assert_eq!(process.mappings(), 2);
+    // Sealed against new writers, a mapping is still one of a file that was opened for writing.
+    let file = world.on(|mm| mm.memfd_create("it", MemfdFlags::ALLOW_SEALING)).expect("memory");
+    world.on(|mm| mm.truncate(&file, PAGE_SIZE)).expect("not sealed");
+    world.on(|mm| mm.add_seals(&file, Rights::RW, Seals::FUTURE_WRITE)).expect("nobody writes");
+    process.map_file(&file, Rights::READ, MapFlags::SHARED);
+    assert!(process.picture().contains("VmFlags: rd sh mr me ms sd \n"), "{}", process.picture());
+    process.end();
+    world.on(|mm| mm.close_file(&file));
+}
