@@ -21,12 +21,19 @@ static void misbehave(int how)
     case 5: for (;;) { volatile char frame[1 << 16]; frame[0] = 1; alloca(1 << 16); misbehave(5); } /* the stack ends */
     case 6: abort();
     case 7: for (;;) if (write(1, (void *)0xffff800000100000u, 1) == -1) _exit(3);  /* refused, not killed */
+    case 8:                                                                     /* memory ends */
+        for (;;) {
+            char *memory = mmap(0, 16 << 20, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+            if (memory == MAP_FAILED)
+                _exit(4);
+            memset(memory, 1, 16 << 20);
+        }
     }
 }
 
 int main(void)
 {
-    for (int how = 0; how < 8; how++) {
+    for (int how = 0; how < 9; how++) {
         int status;
         fflush(stdout);
         if (!fork()) {

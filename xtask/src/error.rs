@@ -63,6 +63,9 @@ pub(crate) enum Error {
     /// What was linked is no ELF file for 64 bits with something to load.
     #[error("{}: not an image that can be loaded", .0.display())]
     NoImage(PathBuf),
+    /// Debian has no such package, or not as it is expected.
+    #[error("{0}: no such package")]
+    NoPackage(String),
     /// Packages are missing and can't be installed from here.
     #[error("to be installed by hand ({why}): {}", packages.join(" "))]
     InstallByHand {

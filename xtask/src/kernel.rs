@@ -11,44 +11,37 @@ use crate::toolchain::{self, BareTarget};
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Whether the image has mistakes that can be chosen.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Bugs {
-    /// It has none that we know.
-    None,
-    /// `plant=NAME` on its command line chooses one.
-    Planted,
-}
+/// What an image can have beside the kernel: mistakes, of which `plant=NAME` on its command line chooses one; and the oracle, which judges
+/// its counts.
+const EXTRAS: [&str; 2] = ["planted", "oracle"];
 
-/// Builds and prints the path of the image.
-pub(crate) fn run(isa: &str, bugs: Bugs) -> Result<(), Error> {
+/// Builds and prints the path of the image, which has these extras.
+pub(crate) fn run(isa: &str, extras: &[&str]) -> Result<(), Error> {
     let target = match isa {
         "x86-64" => BareTarget::X86_64,
         "arm64" => BareTarget::Aarch64,
         other => return Err(Error::Usage(format!("kernel {other}"))),
     };
-    println!("{}", build(target, bugs)?.display());
+    if extras.iter().any(|extra| !EXTRAS.contains(extra)) {
+        return Err(Error::Usage(format!("kernel {isa} {}", extras.join(" "))));
+    }
+    println!("{}", build(target, extras)?.display());
     Ok(())
 }
 
 /// Builds the image.
-pub(crate) fn build(target: BareTarget, bugs: Bugs) -> Result<PathBuf, Error> {
+pub(crate) fn build(target: BareTarget, extras: &[&str]) -> Result<PathBuf, Error> {
     let workspace = Workspace::load()?;
     let toolchain = toolchain::probe(target)?;
     let folder = workspace.target_directory.join("kernel");
     let mut build = toolchain.build(target, &folder)?;
     build.args(["--release", "--locked", "--package", "pagewright-kernel"]);
-    if bugs == Bugs::Planted {
-        build.args(["--features", "planted"]);
-    }
+    build.args(["--features", &extras.join(",")]);
     build.args(["--message-format", "json-render-diagnostics"]);
     let messages = cargo::output(build.current_dir(workspace.workspace_root.join("kernel")))?;
     let linked = executable(&messages)?;
-    let name = match bugs {
-        Bugs::None => format!("pagewright-{target}"),
-        Bugs::Planted => format!("pagewright-{target}-planted"),
-    };
-    let image = folder.join(name);
+    let name: String = EXTRAS.iter().filter(|extra| extras.contains(extra)).map(|extra| format!("-{extra}")).collect();
+    let image = folder.join(format!("pagewright-{target}{name}"));
     let bytes = fs::read(&linked).map_err(Error::file(&linked))?;
     let bytes = match target {
         BareTarget::X86_64 => bytes,

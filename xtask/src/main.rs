@@ -1,8 +1,8 @@
 //! `cargo xtask`: everything that is done to this repository, by hand or by CI, in one place.
 //!
-//! One command per file: [`test`], [`soak`], [`arrows`], [`tidy`], [`no_std`], [`repeat`], [`kernel`], [`boot`], [`setup`]. What they share: [`cargo`] (the workspace and
+//! One command per file: [`test`], [`soak`], [`arrows`], [`tidy`], [`no_std`], [`repeat`], [`kernel`], [`boot`], [`expected`], [`setup`]. What they share: [`cargo`] (the workspace and
 //! nested cargo), [`step`] (a command with a time limit and a count), [`source`] (reading Rust source), [`toolchain`] (who can build
-//! for bare metal).
+//! for bare metal), [`debian`] (files out of packages).
 //!
 //! Not guaranteed: Windows. Steps are stopped by process group, so a Unix is needed.
 #![forbid(unsafe_code)]
@@ -10,7 +10,9 @@
 mod arrows;
 mod boot;
 mod cargo;
+mod debian;
 mod error;
+mod expected;
 mod kernel;
 mod no_std;
 mod repeat;
@@ -33,8 +35,10 @@ usage: cargo xtask COMMAND
   arrows          dependencies between crates against the table of allowed ones
   tidy [--write]  lengths, openings, leftovers, invariants, generated documents (--write makes the latter)
   no-std          builds the library crates for bare metal, both instruction sets
-  kernel A [planted]  builds the kernel for x86-64 or arm64 and prints where it is; with bugs that can be chosen at boot
-  boot [--quick]  boots it and runs programs on it, both instruction sets, one CPU and four (minutes; --quick: the short ones on four)
+  kernel A [planted] [oracle]  builds the kernel for x86-64 or arm64 and prints where it is; with bugs that can be chosen at boot, with
+                  the judge of its counts
+  boot [planted]  boots it and runs programs on it, both instruction sets, one CPU and four (minutes); with mistakes that must be noticed
+  expected [NAME] runs the same programs on Debian's Linux and records what they print (minutes; fetches the kernels)
   repeat          replays every capture twice and compares (seconds)
   setup           installs what the above need (Debian, as root), or says what to install";
 
@@ -61,10 +65,10 @@ fn run(words: &[&str]) -> Result<(), Error> {
         ["tidy"] => tidy::run(tidy::Generated::Compare),
         ["tidy", "--write"] => tidy::run(tidy::Generated::Write),
         ["no-std"] => no_std::run(),
-        ["kernel", isa] => kernel::run(isa, kernel::Bugs::None),
-        ["kernel", isa, "planted"] => kernel::run(isa, kernel::Bugs::Planted),
-        ["boot"] => boot::run(boot::Extent::Full),
-        ["boot", "--quick"] => boot::run(boot::Extent::Quick),
+        ["kernel", isa, extras @ ..] => kernel::run(isa, extras),
+        ["boot"] => boot::run(boot::Extent::Programs),
+        ["boot", "planted"] => boot::run(boot::Extent::Planted),
+        ["expected", names @ ..] => expected::run(names),
         ["repeat"] => repeat::run(),
         ["setup"] => setup::run(),
         [] | ["help" | "--help" | "-h"] => {

@@ -2,11 +2,12 @@
 //!
 //! Installs on Debian as root, names the packages elsewhere. What is there already is left alone.
 
-use crate::cargo;
+use crate::cargo::{self, Workspace};
+use crate::debian;
 use crate::error::Error;
 use crate::toolchain::{self, BareTarget};
 use std::fmt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// What builds for bare metal where rustup has no target for it: a toolchain with library source, and a linker.
@@ -22,6 +23,8 @@ const PROGRAMS: [(&str, &str); 6] = [
 ];
 /// What comes without a program on the path: the static C library for arm64.
 const ARM_LIBC: (&str, &str) = ("/usr/aarch64-linux-gnu/lib/libc.a", "libc6-dev-arm64-cross");
+/// busybox for arm64 can't be installed beside this machine's own; it is taken out of its package.
+const ARM_BUSYBOX: (&str, &str, &str) = ("arm64", "busybox-static", "bin/busybox");
 
 /// Why packages are not installed from here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,9 +48,29 @@ impl fmt::Display for Refusal {
 pub(crate) fn run() -> Result<(), Error> {
     let packages = missing();
     if packages.is_empty() {
-        println!("setup: nothing is missing");
-        return Ok(());
+        println!("setup: no package is missing");
+    } else {
+        install(packages)?;
     }
+    let workspace = Workspace::load()?;
+    if arm_busybox(&workspace).is_none() {
+        let (architecture, package, file) = ARM_BUSYBOX;
+        println!("setup: fetching {package} for {architecture}");
+        // Without it one program stays untested on arm64, and `boot` says so.
+        if let Err(error) = debian::fetch(&workspace, architecture, package, &format!("./{file}")) {
+            println!("setup: {package} for {architecture} is not to be had: {error}");
+        }
+    }
+    Ok(())
+}
+
+/// busybox for arm64, if it was fetched.
+pub(crate) fn arm_busybox(workspace: &Workspace) -> Option<PathBuf> {
+    let (architecture, package, file) = ARM_BUSYBOX;
+    Some(debian::place(workspace, architecture, package).join(file)).filter(|file| file.exists())
+}
+
+fn install(packages: Vec<&'static str>) -> Result<(), Error> {
     if let Some(why) = refusal() {
         return Err(Error::InstallByHand { packages, why });
     }
@@ -74,8 +97,13 @@ fn missing() -> Vec<&'static str> {
 }
 
 pub(crate) fn on_path(program: &str) -> bool {
+    self::program(program).is_some()
+}
+
+/// Where a program of this system is.
+pub(crate) fn program(name: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
-    std::env::split_paths(&path).any(|folder| folder.join(program).is_file())
+    std::env::split_paths(&path).map(|folder| folder.join(name)).find(|file| file.is_file())
 }
 
 fn refusal() -> Option<Refusal> {

@@ -49,7 +49,7 @@ pub(crate) fn run() -> Result<(), Error> {
         .current_dir(&workspace.workspace_root)
         .env("PAGEWRIGHT_AGAINST_LINUX", BESIDE_LINUX);
     let mut boot = cargo::command();
-    boot.args(["xtask", "boot"]).current_dir(&workspace.workspace_root);
+    boot.args(["xtask", "boot", "planted"]).current_dir(&workspace.workspace_root);
     step::run(vec![
         Step { name: "random programs under the oracle", command: random, limit: 2 * HOUR },
         Step { name: "ten million random operations of every memory call", command: calls, limit: HOUR },

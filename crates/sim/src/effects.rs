@@ -81,6 +81,7 @@ impl<I: Isa> Effects for Sim<I> {
     #[inline]
     fn store(&self, slot: Slot, pte: Pte) {
         self.point(Point::Store(slot, pte));
+        self.here().events.add(Event::EntryStores, 1);
         self.pay(Cost::EntryStore);
         if self.0.exploring.get() {
             self.store_later(slot, pte);
@@ -91,6 +92,7 @@ impl<I: Isa> Effects for Sim<I> {
 
     fn swap(&self, slot: Slot, pte: Pte) -> Pte {
         self.point(Point::Swap(slot, pte));
+        self.here().events.add(Event::EntryStores, 1);
         self.pay(Cost::EntrySwap);
         self.exchange(slot, pte)
     }
@@ -101,6 +103,7 @@ impl<I: Isa> Effects for Sim<I> {
         self.before_load(slot.addr());
         match Pte::from_raw(self.0.ram.word(slot.addr()).load(Ordering::Acquire)) {
             stands if stands == current => {
+                self.here().events.add(Event::EntryStores, 1);
                 self.exchange(slot, new);
                 Ok(())
             }

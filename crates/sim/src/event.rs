@@ -28,6 +28,7 @@ pagewright_types::named_table! {
         DtlbFlushes = "tlb_flush.dtlb_thread", "Flush attempts that reached this CPU's first-level data TLB, of any kind and origin.";
         StlbFlushes = "tlb_flush.stlb_any", "Flush attempts that reached this CPU's second-level TLB, of any kind and origin.";
         ItlbFlushes = "itlb.itlb_flush", "Flush attempts that reached this CPU's first-level instruction TLB, of any kind and origin.";
+        EntryStores = "pw_entry_stores", "Page-table entries stored or exchanged by the memory manager.";
         EntriesLost = "pw_tlb_entries_lost", "Translations in any TLB of this CPU dropped by flushes; a page held at both levels counts twice.";
         TlbisIssued = "pw_tlbis", "TLBI instructions issued (arm64).";
         Dsbs = "pw_dsbs", "DSB instructions that order page-table stores or complete TLBIs (arm64).";

@@ -7,6 +7,7 @@
 //! | --- | --- | --- |
 //! | `boot` | memory, nodes, CPUs, initramfs and command line, as firmware gives them | PVH and own ACPI tables (x86-64); Image header and `dtoolkit` (arm64) |
 //! | `machine`, `locks` | `Effects`, `Platform`, `Backend` | own; `x86_64`, `aarch64-cpu` for registers |
+//! | `counts` | what was asked through `Effects` | own |
 //! | `heap` | kernel memory: a region at boot, blocks of frames afterwards | `talc` |
 //! | `context` | user mode as a call: [`UserContext::run`] returns at the next [`Trap`] | own assembly |
 //! | `user` | copies from and to user memory that report where they faulted | own assembly |
@@ -41,6 +42,7 @@ mod arch;
 
 mod boot;
 pub mod console;
+pub mod counts;
 mod heap;
 mod kernel;
 mod locks;

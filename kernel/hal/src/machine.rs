@@ -6,6 +6,7 @@
 //! Not guaranteed: that a physical address is memory. The memory manager was given frames that are, and passes those.
 
 use crate::arch::{self, mmu};
+use crate::counts::{self, Effect};
 use crate::locks::KernelLocks;
 use core::sync::atomic::{AtomicU64, Ordering};
 use pagewright_arch::{Caps, Effects, Invalidate, Pte, Slot};
@@ -64,35 +65,41 @@ impl Effects for Machine {
 
     #[inline]
     fn store(&self, slot: Slot, pte: Pte) {
+        counts::add(Effect::EntryStores, 1);
         word(slot).store(pte.raw(), Ordering::Release);
     }
 
     #[inline]
     fn swap(&self, slot: Slot, pte: Pte) -> Pte {
+        counts::add(Effect::EntryStores, 1);
         Pte::from_raw(word(slot).swap(pte.raw(), Ordering::AcqRel))
     }
 
     #[inline]
     fn compare_exchange(&self, slot: Slot, current: Pte, new: Pte) -> Result<(), Pte> {
         let exchanged = word(slot).compare_exchange(current.raw(), new.raw(), Ordering::AcqRel, Ordering::Acquire);
-        exchanged.map(drop).map_err(Pte::from_raw)
+        exchanged.map(|_| counts::add(Effect::EntryStores, 1)).map_err(Pte::from_raw)
     }
 
     #[inline]
     fn publish(&self) {
+        counts::barrier::<mmu::Isa>();
         mmu::publish();
     }
 
     fn invalidate(&self, op: Invalidate) {
+        counts::invalidation::<mmu::Isa>(op);
         mmu::invalidate(op);
     }
 
     #[inline]
     fn complete(&self) {
+        counts::barrier::<mmu::Isa>();
         mmu::complete();
     }
 
     fn kick(&self, targets: &CpuMask) {
+        counts::add(Effect::IpisSent, u64::from(targets.count()));
         for cpu in targets.iter() {
             arch::kick(cpu);
         }
@@ -105,6 +112,9 @@ impl Effects for Machine {
     }
 
     fn install_root(&self, root: Pfn, tag: Tag, keep: bool) {
+        if !keep || !self.caps().tagged {
+            counts::add(Effect::FullFlushes, 1);
+        }
         mmu::install_root(root, tag, keep);
     }
 

@@ -8,6 +8,7 @@ use crate::errno::Errno;
 use crate::finish;
 use crate::memory::mm;
 use crate::record;
+use crate::rest;
 use crate::signal;
 use crate::task::{Answer, End, Resume, Stop, Thread, Wait, state};
 use alloc::boxed::Box;
@@ -18,8 +19,8 @@ use pagewright_types::{Access, VirtAddr};
 /// Runs threads for ever.
 pub(crate) fn run() -> ! {
     loop {
-        if finish::is_stopping() {
-            finish::stop();
+        if rest::is_wanted() {
+            rest::rest();
         }
         let next = {
             let mut state = state();
@@ -30,15 +31,15 @@ pub(crate) fn run() -> ! {
         };
         match next {
             Some(thread) => run_thread(thread),
-            None => rest(),
+            None => sleep(),
         }
     }
 }
 
 /// Nobody is ready: sleeps until an interrupt comes.
-fn rest() {
+fn sleep() {
     mm().tlb().enter_lazy();
-    pagewright_hal::idle(crate::task::may_be_ready);
+    pagewright_hal::idle(|| crate::task::may_be_ready() || rest::is_wanted());
 }
 
 /// What becomes of a thread that leaves its CPU.
@@ -81,6 +82,9 @@ fn slice(thread: &mut Thread) -> Leave {
         return Leave::Stop(stop);
     }
     loop {
+        if rest::is_wanted() {
+            return Leave::Ready;
+        }
         // Signals, and the end of the process, are looked for on the way to user mode.
         if let Err(stop) = signal::deliver(thread) {
             return Leave::Stop(stop);
@@ -95,7 +99,7 @@ fn slice(thread: &mut Thread) -> Leave {
             Trap::Interrupt => {
                 let mut state = state();
                 state.wake_late(pagewright_hal::time::now_ns());
-                if state.is_anybody_ready() || finish::is_stopping() {
+                if state.is_anybody_ready() {
                     return Leave::Ready;
                 }
                 Ok(())
@@ -153,11 +157,15 @@ fn serve_call(thread: &mut Thread) -> Result<(), Stop> {
 }
 
 fn serve_fault(thread: &mut Thread, va: VirtAddr, access: Access) -> Result<(), Stop> {
-    match mm().fault(&thread.space.0, va, access) {
-        Ok(_) => {
+    let served = record::ordered(|| {
+        let served = mm().fault(&thread.space.0, va, access);
+        if served.is_ok() {
             record::fault(va, access, false);
-            Ok(())
         }
+        served
+    });
+    match served {
+        Ok(_) => Ok(()),
         Err(error) => {
             let (signal, code) = match error {
                 FaultError::NotMapped { .. } | FaultError::Guarded { .. } => (signal::SIGSEGV, signal::MAPPING_ERROR),

@@ -9,6 +9,7 @@
 use crate::errno::Errno;
 use crate::file::Files;
 use crate::finish;
+use crate::limits::Limits;
 use crate::memory::{FileObject, SpaceHandle, mm};
 use crate::options::Options;
 use crate::record;
@@ -28,7 +29,7 @@ use elf::segment::ProgramHeader;
 use linux_raw_sys::auxvec;
 use pagewright_arch::Isa;
 use pagewright_hal::{Machine, UserContext};
-use pagewright_mm::space::FileMapping;
+use pagewright_mm::space::{FileMapping, Resource};
 use pagewright_mm::{MapFlags, MapRequest};
 use pagewright_types::{PAGE_SIZE, PageRange, Rights, VirtAddr};
 use spin::Mutex;
@@ -44,8 +45,6 @@ fn user_end() -> VirtAddr {
 
 /// What the stack begins with; it grows by faults (`setup_arg_pages`).
 const STACK_AT_START: u64 = 132 << 10;
-/// `RLIMIT_STACK`.
-pub(crate) const STACK_LIMIT: u64 = 8 << 20;
 /// Bytes of arguments and environment together.
 const STRINGS_MAX: usize = 2 << 20;
 #[cfg(target_arch = "x86_64")]
@@ -76,24 +75,37 @@ struct Program {
     header_count: u64,
 }
 
+/// Whether there is a program that [`load`] would try to make an image of; nothing is made.
+pub(crate) fn look(request: &Request) -> Result<(), Errno> {
+    let node = tree::find(&request.path, true)?;
+    if node.is_directory() {
+        return Err(Errno::EACCES);
+    }
+    match script(&node, request) {
+        Some(request) => look(&request),
+        None => segments(&node).map(drop),
+    }
+}
+
 /// Makes the image. On an error the CPU may run no space.
-pub(crate) fn load(request: &Request) -> Result<Image, Errno> {
+pub(crate) fn load(request: &Request, limits: &Limits) -> Result<Image, Errno> {
     let node = tree::find(&request.path, true)?;
     if node.is_directory() {
         return Err(Errno::EACCES);
     }
     // A script names its interpreter in the first line.
     if let Some(request) = script(&node, request) {
-        return load(&request);
+        return load(&request, limits);
     }
     let object = node.object().map_err(|_| Errno::EACCES)?;
     let space = Arc::new(SpaceHandle(mm().new_space()?));
+    mm().set_limits(&space.0, limits.of_space());
     record::begin_image();
     match fill(&space, &node, &object, request) {
         Ok((context, trampoline)) => {
             let (brk, path) = (space.0.map().read().heap().start(), &node.path);
-            let top = user_end();
-            record::end_image(Some(format_args!("exec {brk:x} {top:x} {STACK_LIMIT:x} {path}")));
+            let (top, stack) = (user_end(), limits.of_space().get(Resource::Stack));
+            record::end_image(Some(format_args!("exec {brk:x} {top:x} {stack:x} {path}")));
             Ok(Image { space, context, path: node.path.clone(), trampoline })
         }
         Err(error) => {
@@ -137,8 +149,8 @@ fn headers(bytes: &[u8]) -> Result<(FileHeader<LittleEndian>, Vec<ProgramHeader>
     Ok((file.ehdr, headers))
 }
 
-/// Maps the segments.
-fn map(space: &SpaceHandle, node: &Node, object: &pagewright_sync::Arc<FileObject>) -> Result<Program, Errno> {
+/// The headers of a program for this machine.
+fn segments(node: &Node) -> Result<(FileHeader<LittleEndian>, Vec<ProgramHeader>), Errno> {
     // Faults read the file while it is mapped, so it is locked only for its headers.
     let (header, headers) = match &*node.kind.lock() {
         Kind::File(bytes) => headers(bytes.all())?,
@@ -147,6 +159,12 @@ fn map(space: &SpaceHandle, node: &Node, object: &pagewright_sync::Arc<FileObjec
     if header.e_machine != MACHINE.0 || headers.iter().any(|header| header.p_type == PT_INTERP) {
         return Err(Errno::ENOEXEC);
     }
+    Ok((header, headers))
+}
+
+/// Maps the segments.
+fn map(space: &SpaceHandle, node: &Node, object: &pagewright_sync::Arc<FileObject>) -> Result<Program, Errno> {
+    let (header, headers) = segments(node)?;
     let bias = match header.e_type {
         ET_EXEC => 0,
         ET_DYN => anywhere().raw(),
@@ -231,7 +249,9 @@ fn trampoline(space: &SpaceHandle) -> Result<VirtAddr, Errno> {
         flags: MapFlags::PRIVATE,
         file: Some(file),
     };
-    Ok(mm().mmap(&space.0, &request)?)
+    let at = mm().mmap(&space.0, &request)?;
+    record::mapping(at, PAGE_SIZE, Rights::RX.bits(), 0, code.name());
+    Ok(at)
 }
 
 fn vdso() -> Result<pagewright_sync::Arc<FileObject>, Errno> {
@@ -309,6 +329,9 @@ fn auxiliary(program: &Program, name: u64, platform: u64, random: u64) -> [(u32,
 /// What the first program finds in its environment.
 const ENVIRONMENT: [&str; 3] = ["HOME=/", "PATH=/bin:/sbin:/usr/bin:/usr/sbin", "TERM=linux"];
 
+/// What a shell answers for a program that can't be run.
+const NOT_FOUND: u8 = 127;
+
 /// Makes the first process and its only thread ready.
 pub(crate) fn start_first(options: &Options) {
     let Some(path) = options.command.first() else { panic!("the command line names no program") };
@@ -319,22 +342,24 @@ pub(crate) fn start_first(options: &Options) {
     };
     // The first image is made before there is a thread: it will be thread 1 of process 1.
     record::first();
-    let image = match load(&request) {
+    let limits = Limits::first();
+    let image = match load(&request, &limits) {
         Ok(image) => image,
         Err(error) => {
             finish::say(format_args!("{path} can't be run: {error}"));
-            finish::end(task::End::Exit(127))
+            finish::power_off(NOT_FOUND)
         }
     };
     mm().tlb().enter_lazy();
     let mut state = task::state();
     let id = state.new_id();
     debug_assert_eq!(id, FIRST, "the first process is the first");
-    state.processes.insert(id, Process::new(id, id, id, image.path));
+    state.processes.insert(id, Process::new(id, id, id, image.path, &image.space, limits));
     let mut actions = Actions::new();
     actions.trampoline = image.trampoline;
     state.make_ready(Box::new(Thread {
         id,
+        born: id,
         process: id,
         context: image.context,
         space: image.space,

@@ -6,6 +6,7 @@
 
 use crate::errno::Errno;
 use crate::pipe;
+use crate::task::Id;
 use crate::tree::{Kind, Node};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -19,6 +20,8 @@ pub(crate) const LIMIT: usize = 1024;
 pub(crate) enum Target {
     Node(Arc<Node>),
     Pipe(pipe::End),
+    /// A process (`pidfd_open`).
+    Process(Id),
 }
 
 /// An open file.
@@ -50,7 +53,7 @@ impl Open {
     pub(crate) fn node(&self) -> Option<&Arc<Node>> {
         match &self.target {
             Target::Node(node) => Some(node),
-            Target::Pipe(_) => None,
+            Target::Pipe(_) | Target::Process(_) => None,
         }
     }
 }

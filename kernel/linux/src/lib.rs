@@ -8,11 +8,13 @@
 //! | `task` | threads and processes, who is ready and who sleeps |
 //! | `cpu` | what each CPU does: pick a thread, run it, serve its trap |
 //! | `exec` | a program's image from an ELF file |
+//! | `limits` | what a process may have at most |
 //! | `file`, `tree`, `pipe` | descriptors; the tree of files from the initramfs; pipes |
 //! | `signal` | what signals do, and the frames of handlers |
 //! | `record` | what programs did to memory, told as it happens |
 //! | `call/` | one family of system calls a file |
-//! | `finish` | power-off: counters, what was missing, what O4 needs to know |
+//! | `finish` | power-off: counters, what was missing; O4 |
+//! | `rest` | all CPUs but one do nothing |
 //!
 //! Protocol: a call that must wait says on what ([`task::Wait`]) and gives its CPU back; when it is woken it is made again, or gets its
 //! answer from whoever woke it. So there is one kernel stack a CPU, and nothing is held while something sleeps. One lock guards threads
@@ -30,10 +32,12 @@ mod errno;
 mod exec;
 mod file;
 mod finish;
+mod limits;
 mod memory;
 mod options;
 mod pipe;
 mod record;
+mod rest;
 mod signal;
 mod task;
 mod tree;

@@ -62,9 +62,11 @@ const STRING_MAX: usize = 128 << 10;
 impl SpaceHandle {
     /// Serves a fault of the kernel's own access to the program's memory.
     fn serve(&self, fault: UserFault) -> Result<usize, FaultError> {
-        mm().fault(&self.0, fault.va, fault.access)?;
-        record::fault(fault.va, fault.access, true);
-        Ok(fault.done)
+        record::ordered(|| {
+            mm().fault(&self.0, fault.va, fault.access)?;
+            record::fault(fault.va, fault.access, true);
+            Ok(fault.done)
+        })
     }
 
     /// Copies from the program's memory. This CPU runs the space.

@@ -12,7 +12,7 @@ use pagewright_mm::{Knob, Knobs};
 pub(crate) struct Options {
     /// Settings of the memory manager.
     pub(crate) set: Vec<(Knob, u64)>,
-    /// Whether every count is told at power-off (`check`).
+    /// Whether every count is counted again at power-off (`check`).
     pub(crate) check: bool,
     /// Whether memory calls and faults are told (`record`).
     pub(crate) record: bool,

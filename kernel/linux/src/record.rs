@@ -11,7 +11,9 @@
 //! Numbers are in hexadecimal; a mapping without a file has `-` for its path, a stack `[stack]`. What happens while an image is made is kept back until it
 //! stands, because the faults of `execve` belong behind it.
 //!
-//! Not guaranteed: the order of what overlaps on several CPUs; accesses that did not fault.
+//! With it on, calls and faults are served one at a time, each with its telling ([`ordered`]), so that what is told last happened last.
+//!
+//! Not guaranteed: accesses that did not fault; faults that ended in a signal; the order of one process's end and another's faults.
 
 use crate::finish;
 use crate::task::Thread;
@@ -35,6 +37,14 @@ struct Cpu {
     held: Option<(Vec<String>, Vec<String>)>,
 }
 
+static TURN: Mutex<()> = Mutex::new(());
+
+/// Runs something whose place among calls and faults is told. It must not come here again: it reads and writes no user memory.
+pub(crate) fn ordered<T>(body: impl FnOnce() -> T) -> T {
+    let _turn = is_on().then(|| TURN.lock());
+    body()
+}
+
 /// Turns it on.
 pub(crate) fn start() {
     ON.store(true, Ordering::Relaxed);
@@ -54,7 +64,7 @@ pub(crate) fn first() {
 /// This CPU runs `thread` from now on.
 pub(crate) fn runs(thread: &Thread) {
     if is_on() {
-        CPUS.lock().entry(pagewright_hal::this_cpu()).or_default().running = (thread.process.0, thread.id.0);
+        CPUS.lock().entry(pagewright_hal::this_cpu()).or_default().running = (thread.process.0, thread.born.0);
     }
 }
 

@@ -10,12 +10,13 @@
 
 use crate::errno::Errno;
 use crate::file::Files;
+use crate::limits::Limits;
 use crate::memory::SpaceHandle;
 use crate::signal::{Actions, SignalSet};
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::string::String;
-use alloc::sync::Arc;
+use alloc::sync::{Arc, Weak};
 use pagewright_hal::UserContext;
 use pagewright_types::{CpuMask, SpaceId, VirtAddr};
 use spin::{Mutex, MutexGuard};
@@ -69,6 +70,8 @@ pub(crate) enum Wait {
     Time,
     /// A signal.
     Signal,
+    /// The end of the other threads of its process.
+    Alone,
 }
 
 /// A word of memory, the same for all who share it.
@@ -127,6 +130,8 @@ pub(crate) type Guard = MutexGuard<'static, State>;
 /// One thread.
 pub(crate) struct Thread {
     pub(crate) id: Id,
+    /// The number that it was born with, by which a recording knows it: `execve` gives a thread its process's.
+    pub(crate) born: Id,
     pub(crate) process: Id,
     pub(crate) context: UserContext,
     pub(crate) space: Arc<SpaceHandle>,
@@ -166,7 +171,12 @@ pub(crate) struct Process {
     pub(crate) group: Id,
     /// The program's file.
     pub(crate) path: String,
+    /// Its memory; its threads have it.
+    pub(crate) space: Weak<SpaceHandle>,
+    pub(crate) limits: Limits,
     pub(crate) threads: u32,
+    /// The thread that is to be its only one, for `execve`.
+    pub(crate) sole: Option<Id>,
     /// Set when all of its threads shall end.
     pub(crate) ending: Option<End>,
     /// Set when the last has.
@@ -185,13 +195,16 @@ impl Process {
     }
 
     /// A process of one thread.
-    pub(crate) fn new(id: Id, parent: Id, group: Id, path: String) -> Self {
+    pub(crate) fn new(id: Id, parent: Id, group: Id, path: String, space: &Arc<SpaceHandle>, limits: Limits) -> Self {
         let signal = if id == FIRST { 0 } else { crate::signal::SIGCHLD };
         Self {
             parent,
             group,
             path,
+            space: Arc::downgrade(space),
+            limits,
             threads: 1,
+            sole: None,
             ending: None,
             ended: None,
             vfork: false,

@@ -19,9 +19,10 @@ use pagewright_types::PAGE_SIZE;
 use spin::Mutex;
 
 /// What is at a path.
-#[derive(Debug)]
 pub(crate) enum Kind {
     File(Bytes),
+    /// Shared memory without a path (`memfd_create`).
+    Shmem(Shmem),
     Directory,
     Link(String),
     /// Reads nothing, swallows everything.
@@ -32,6 +33,15 @@ pub(crate) enum Kind {
     Random,
     /// The serial line.
     Console,
+}
+
+/// Shared memory that somebody has open. The memory manager is told when nobody has.
+pub(crate) struct Shmem(pub(crate) pagewright_sync::Arc<FileObject>);
+
+impl Drop for Shmem {
+    fn drop(&mut self) {
+        mm().close_file(&self.0);
+    }
 }
 
 /// A file's bytes.
@@ -106,6 +116,7 @@ impl Node {
         match &*self.kind.lock() {
             Kind::File(bytes) => bytes.all().len() as u64,
             Kind::Link(target) => target.len() as u64,
+            Kind::Shmem(shmem) => shmem.0.size(),
             Kind::Directory | Kind::Null | Kind::Zero | Kind::Random | Kind::Console => 0,
         }
     }
@@ -118,6 +129,7 @@ impl Node {
         }
         let kind = match &*self.kind.lock() {
             Kind::File(_) => ObjectKind::File(Box::new(Pages(self.clone()))),
+            Kind::Shmem(shmem) => return Ok(shmem.0.clone()),
             Kind::Directory | Kind::Link(_) | Kind::Null | Kind::Zero | Kind::Random | Kind::Console => {
                 return Err(Errno::ENODEV);
             }
@@ -132,10 +144,26 @@ impl Node {
         let changed = match &mut *self.kind.lock() {
             Kind::File(bytes) => change(bytes.own()),
             Kind::Directory => return Err(Errno::EISDIR),
-            Kind::Link(_) | Kind::Null | Kind::Zero | Kind::Random | Kind::Console => return Err(Errno::EINVAL),
+            Kind::Link(_) | Kind::Shmem(_) | Kind::Null | Kind::Zero | Kind::Random | Kind::Console => {
+                return Err(Errno::EINVAL);
+            }
         };
         *self.object.lock() = None;
         Ok(changed)
+    }
+
+    /// The shared memory that it is, if it is.
+    pub(crate) fn shmem(&self) -> Option<pagewright_sync::Arc<FileObject>> {
+        match &*self.kind.lock() {
+            Kind::Shmem(shmem) => Some(shmem.0.clone()),
+            Kind::File(_)
+            | Kind::Directory
+            | Kind::Link(_)
+            | Kind::Null
+            | Kind::Zero
+            | Kind::Random
+            | Kind::Console => None,
+        }
     }
 
     pub(crate) fn is_directory(&self) -> bool {

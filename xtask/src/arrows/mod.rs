@@ -179,7 +179,7 @@ mod tests {
             []
         );
         for judge in ["pagewright-sim", "pagewright-model", "pagewright-check"] {
-            assert_eq!(faults(&package(judge, &[("pagewright-mm", DEV)]), HOSTED).len(), 1, "{judge}");
+            assert_eq!(faults(&package(judge, &[("pagewright-mm", DEV)]), LIBRARY).len(), 1, "{judge}");
         }
     }
 

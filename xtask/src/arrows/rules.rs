@@ -92,8 +92,8 @@ pub(crate) const RULES: &[Rule] = &[
     hosted(SIM, &[TYPES, ARCH, SYNC], Column::Judge),
     hosted(CHECK, &[TYPES, ARCH, SYNC, SIM, MODEL], Column::Judge),
     hosted(WORKLOAD, &[TYPES, ARCH, SYNC, TLB, TABLE, MM, MODEL, SIM, CHECK], Column::Above),
-    // The program names machines, settings and instruction sets, and lets the oracle judge a machine that was booted.
-    hosted("pagewright", &[TYPES, ARCH, TLB, MM, HOST, MODEL, SIM, WORKLOAD, CHECK], Column::Above),
+    // The program names machines, settings and instruction sets.
+    hosted("pagewright", &[TYPES, ARCH, TLB, MM, HOST, SIM, WORKLOAD, CHECK], Column::Above),
     hosted("xtask", &[TYPES], Column::Above),
 ];
 

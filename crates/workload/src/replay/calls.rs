@@ -4,13 +4,10 @@ use super::ReplayError;
 use super::engine::Engine;
 use crate::trace::{Call, MemOp};
 use pagewright_arch::Isa;
-use pagewright_mm::space::FileMapping;
-use pagewright_mm::{Advice, MapFlags, MapRequest, MmError, Space};
+use pagewright_mm::space::{FileMapping, SyncFlags};
+use pagewright_mm::{Advice, LockAllFlags, LockFlags, MapFlags, MapRequest, MmError, RemapFlags, RemapRequest, Space};
 use pagewright_sim::Sim;
 use pagewright_types::{CpuId, Rights, VirtAddr};
-
-/// `MADV_DONTNEED`.
-const MADV_DONTNEED: u32 = 4;
 
 impl<I: Isa> Engine<'_, I> {
     /// Makes a call that succeeded in the capture; one that failed there changed nothing, and is not made.
@@ -37,24 +34,49 @@ impl<I: Isa> Engine<'_, I> {
                 }
                 Ok(())
             }
-            MemOp::Madvise { addr, len, advice } if *advice == MADV_DONTNEED => {
-                self.lab.on(cpu, |mm| mm.madvise(&space, VirtAddr::new(addr.0), *len, Advice::DontNeed))
+            MemOp::Madvise { addr, len, advice } => match Advice::from_raw(*advice) {
+                Ok(advice) => self.lab.on(cpu, |mm| mm.madvise(&space, VirtAddr::new(addr.0), *len, advice)),
+                Err(_) => return self.leave_out(&call.op),
+            },
+            MemOp::Mremap { .. } => self.remap(cpu, &space, &call.op, result),
+            MemOp::Mlock { addr, len, flags } => {
+                let flags = LockFlags::from_bits_retain(*flags);
+                self.lab.on(cpu, |mm| mm.mlock2(&space, VirtAddr::new(addr.0), *len, flags))
             }
-            MemOp::Mremap { .. }
-            | MemOp::Madvise { .. }
-            | MemOp::Mlock { .. }
-            | MemOp::Munlock { .. }
-            | MemOp::Mlockall { .. }
-            | MemOp::Munlockall {}
-            | MemOp::Msync { .. }
-            | MemOp::Mincore { .. }
-            | MemOp::Membarrier { .. }
-            | MemOp::Other { .. } => {
-                *self.not_replayed.entry(name(&call.op)).or_insert(0) += 1;
+            MemOp::Munlock { addr, len } => self.lab.on(cpu, |mm| mm.munlock(&space, VirtAddr::new(addr.0), *len)),
+            MemOp::Mlockall { flags } => {
+                self.lab.on(cpu, |mm| mm.mlockall(&space, LockAllFlags::from_bits_retain(*flags)))
+            }
+            MemOp::Munlockall {} => {
+                self.lab.on(cpu, |mm| mm.munlockall(&space));
                 Ok(())
             }
+            MemOp::Msync { addr, len, flags } => {
+                let flags = SyncFlags::from_bits_retain(*flags);
+                self.lab.on(cpu, |mm| mm.msync(&space, VirtAddr::new(addr.0), *len, flags))
+            }
+            // It changes nothing; what it writes is a run of the capture.
+            MemOp::Mincore { .. } => Ok(()),
+            MemOp::Membarrier { .. } | MemOp::Other { .. } => return self.leave_out(&call.op),
         };
         self.settle(pid, &call.op, made)
+    }
+
+    /// Notes a call that the memory manager does not know.
+    fn leave_out(&mut self, op: &MemOp) -> Result<(), ReplayError> {
+        *self.not_replayed.entry(name(op)).or_insert(0) += 1;
+        Ok(())
+    }
+
+    /// Moves or resizes, to where the capture says that Linux did.
+    fn remap(&self, cpu: CpuId, space: &Space<Sim<I>>, op: &MemOp, at: u64) -> Result<(), MmError> {
+        let MemOp::Mremap { addr, old_len, new_len, flags, .. } = op else { return Ok(()) };
+        let mut flags = RemapFlags::from_bits_truncate(*flags);
+        let stays = addr.0 == at;
+        flags.set(RemapFlags::FIXED | RemapFlags::MAYMOVE, !stays);
+        let (addr, new_addr) = (VirtAddr::new(addr.0), VirtAddr::new(at));
+        let request = RemapRequest { addr, old_len: *old_len, new_len: *new_len, flags, new_addr };
+        self.lab.on(cpu, |mm| mm.mremap(space, &request)).map(|_| ())
     }
 
     /// Maps where the capture says that Linux mapped.

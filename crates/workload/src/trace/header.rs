@@ -30,6 +30,8 @@ pub struct Header {
 pub enum Isa {
     /// x86-64.
     X86_64,
+    /// arm64.
+    Aarch64,
 }
 
 /// Where the mappings of a trace come from.

@@ -19,7 +19,16 @@ pub(super) fn start(pl031: Option<u64>) {
 }
 
 pub(crate) fn now_ns() -> u64 {
-    let since = CNTVCT_EL0.get().saturating_sub(START.load(Ordering::Relaxed));
+    since(START.load(Ordering::Relaxed))
+}
+
+/// The counter starts at 0 when the system is switched on (Arm ARM D12.1.2).
+pub(crate) fn since_power_on_ns() -> u64 {
+    since(0)
+}
+
+fn since(start: u64) -> u64 {
+    let since = CNTVCT_EL0.get().saturating_sub(start);
     (u128::from(since) * 1_000_000_000 / u128::from(CNTFRQ_EL0.get().max(1))) as u64
 }
 

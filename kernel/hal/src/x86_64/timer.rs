@@ -67,8 +67,17 @@ pub(crate) fn measure() {
 }
 
 pub(crate) fn now_ns() -> u64 {
+    since(RATES.get().map_or(0, |rates| rates.tsc_start))
+}
+
+/// The counter starts at 0 when the CPU is reset (Intel SDM vol. 3B §18.17).
+pub(crate) fn since_power_on_ns() -> u64 {
+    since(0)
+}
+
+fn since(start: u64) -> u64 {
     let Some(rates) = RATES.get() else { return 0 };
-    let since = ticks().saturating_sub(rates.tsc_start);
+    let since = ticks().saturating_sub(start);
     (u128::from(since) * 1_000_000_000 / u128::from(rates.tsc_hz)) as u64
 }
 

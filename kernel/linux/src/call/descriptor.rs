@@ -1,8 +1,9 @@
 //! Calls on descriptors: moving bytes, duplicating, closing, pipes.
 
-use super::{Arguments, address};
+use super::{Arguments, address, shmem};
 use crate::errno::Errno;
 use crate::file::{Descriptor, Open, Target};
+use crate::memory::mm;
 use crate::pipe::{self, Ready};
 use crate::signal::SIGPIPE;
 use crate::task::{Answer, Stop, Thread, Wait, state};
@@ -60,10 +61,13 @@ fn read(thread: &mut Thread, open: &Open, parts: &[(u64, u64)], at: Option<u64>)
     let wanted: u64 = parts.iter().map(|(_, len)| len).sum();
     let bytes = match &open.target {
         Target::Pipe(end) => read_pipe(open, end, wanted)?,
+        Target::Process(_) => return Err(Errno::EINVAL.into()),
         Target::Node(node) => {
+            let shmem = node.shmem();
             let mut offset = open.offset.lock();
             let from = at.unwrap_or(*offset);
             let bytes = match &*node.kind.lock() {
+                Kind::Shmem(_) => Vec::new(),
                 Kind::File(bytes) => {
                     let rest = bytes.all().get(from as usize..).unwrap_or_default();
                     rest[..rest.len().min(wanted as usize)].to_vec()
@@ -72,6 +76,10 @@ fn read(thread: &mut Thread, open: &Open, parts: &[(u64, u64)], at: Option<u64>)
                 Kind::Null | Kind::Console | Kind::Link(_) => Vec::new(),
                 Kind::Zero => alloc::vec![0; wanted as usize],
                 Kind::Random => super::information::random(wanted as usize),
+            };
+            let bytes = match shmem {
+                Some(shmem) => shmem::read(&shmem, from, wanted)?,
+                None => bytes,
             };
             if at.is_none() {
                 *offset += bytes.len() as u64;
@@ -114,7 +122,17 @@ fn write(thread: &mut Thread, open: &Open, parts: &[(u64, u64)], at: Option<u64>
     }
     match &open.target {
         Target::Pipe(end) => write_pipe(thread, open, end, &bytes),
+        Target::Process(_) => Err(Errno::EINVAL.into()),
         Target::Node(node) => {
+            if let Some(shmem) = node.shmem() {
+                let mut offset = open.offset.lock();
+                let start = if open.has(linux::O_APPEND) { shmem.size() } else { at.unwrap_or(*offset) };
+                let written = mm().write_at(&shmem, start, &bytes)? as u64;
+                if at.is_none() {
+                    *offset = start + written;
+                }
+                return Ok(written);
+            }
             // Decided first: a file is changed without its kind being held.
             let is_file = match &*node.kind.lock() {
                 Kind::File(_) => true,
@@ -123,7 +141,7 @@ fn write(thread: &mut Thread, open: &Open, parts: &[(u64, u64)], at: Option<u64>
                     false
                 }
                 Kind::Directory => return Err(Errno::EISDIR.into()),
-                Kind::Null | Kind::Zero | Kind::Random | Kind::Link(_) => false,
+                Kind::Null | Kind::Zero | Kind::Random | Kind::Link(_) | Kind::Shmem(_) => false,
             };
             if is_file {
                 let mut offset = open.offset.lock();
@@ -211,11 +229,9 @@ pub(super) fn serve(thread: &mut Thread, call: Sysno, a: Arguments) -> Answer {
             Err(if known { Errno::ENOTTY } else { Errno::EINVAL }.into())
         }
         Sysno::pipe2 => make_pipe(thread, address(a[0]), a[1] as u32),
-        Sysno::ftruncate => {
-            let open = open(thread, a[0])?;
-            open.node().ok_or(Errno::EINVAL)?.change(|file| file.resize(a[1] as usize, 0))?;
-            Ok(0)
-        }
+        Sysno::memfd_create => shmem::create(thread, a),
+        Sysno::ftruncate => shmem::truncate(&*open(thread, a[0])?, a[1]),
+        Sysno::fallocate => shmem::allocate(&*open(thread, a[0])?, a),
         Sysno::fsync | Sysno::fdatasync => open(thread, a[0]).map(|_| 0).map_err(Stop::from),
         other => unreachable!("{other} is not about descriptors"),
     }
@@ -273,6 +289,11 @@ fn control(thread: &mut Thread, a: Arguments) -> Answer {
             let mut flags = descriptor.open.flags.lock();
             *flags = *flags & !settable | a[2] as u32 & settable;
             Ok(0)
+        }
+        command @ (shmem::F_ADD_SEALS | shmem::F_GET_SEALS) => {
+            let open = descriptor.open.clone();
+            drop(files);
+            shmem::seals(&open, command, a[2] as u32)
         }
         _ => Err(Errno::EINVAL.into()),
     }

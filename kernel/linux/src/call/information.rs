@@ -4,13 +4,12 @@
 
 use super::{Arguments, address};
 use crate::errno::Errno;
-use crate::exec::STACK_LIMIT;
-use crate::file;
+use crate::limits::Limit;
 use crate::memory::mm;
 use crate::task::{Answer, Id, Stop, Thread, state};
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicU64, Ordering};
-use linux_raw_sys::{general as linux, prctl};
+use linux_raw_sys::prctl;
 use pagewright_arch::Effects;
 use pagewright_types::PAGE_SIZE;
 use syscalls::Sysno;
@@ -39,7 +38,9 @@ pub(super) fn serve(thread: &mut Thread, call: Sysno, a: Arguments) -> Option<An
         }
         // Robust lists are walked when a thread ends without unlocking; nobody does here.
         Sysno::set_robust_list => Ok(0),
-        Sysno::prlimit64 => limits(thread, a),
+        Sysno::prlimit64 => limits(thread, chosen(thread, a[0]), [a[1], a[2], a[3]]),
+        Sysno::getrlimit => limits(thread, thread.process, [a[0], 0, a[1]]),
+        Sysno::setrlimit => limits(thread, thread.process, [a[0], a[1], 0]),
         Sysno::getrandom => {
             let bytes = random((a[1] as usize).min(256));
             thread.space.write(address(a[0]), &bytes).map(|()| bytes.len() as u64).map_err(Stop::from)
@@ -87,19 +88,28 @@ fn set_group(thread: &Thread, a: Arguments) -> Answer {
     Ok(0)
 }
 
-fn limits(thread: &Thread, a: Arguments) -> Answer {
-    if a[3] != 0 {
-        let soft = match a[1] as u32 {
-            linux::RLIMIT_STACK => STACK_LIMIT,
-            linux::RLIMIT_NOFILE => file::LIMIT as u64,
-            linux::RLIMIT_CORE => 0,
-            _ => u64::MAX,
-        };
-        let hard = if a[1] as u32 == linux::RLIMIT_NOFILE { soft } else { u64::MAX };
-        thread.space.write_u64(address(a[3]), soft)?;
-        thread.space.write_u64(address(a[3] + 8), hard)?;
+/// `prlimit64` and its older forms: the limit's number, where the new one stands and where the old one goes, or 0 for either.
+fn limits(thread: &Thread, id: Id, [number, new, old]: [u64; 3]) -> Answer {
+    let new = match new {
+        0 => None,
+        at => Some(Limit { soft: thread.space.read_u64(address(at))?, hard: thread.space.read_u64(address(at + 8))? }),
+    };
+    let (before, changed) = {
+        let mut state = state();
+        let process = state.processes.get_mut(&id).ok_or(Errno::ESRCH)?;
+        let before = process.limits.get(number)?;
+        if let Some(new) = new {
+            process.limits.set(number, new)?;
+        }
+        (before, new.and_then(|_| Some((process.space.upgrade()?, process.limits.of_space()))))
+    };
+    if let Some((space, limits)) = changed {
+        mm().set_limits(&space.0, limits);
     }
-    // A limit that is set is accepted and not kept to.
+    if old != 0 {
+        thread.space.write_u64(address(old), before.soft)?;
+        thread.space.write_u64(address(old + 8), before.hard)?;
+    }
     Ok(0)
 }
 

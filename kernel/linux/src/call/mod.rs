@@ -13,12 +13,15 @@ mod old;
 mod path;
 mod poll;
 pub(crate) mod process;
+mod remote;
+mod shmem;
 mod signal;
 mod stat;
 mod time;
 
 use crate::errno::Errno;
 use crate::finish;
+use crate::record;
 use crate::task::{Answer, Thread};
 use pagewright_types::VirtAddr;
 use syscalls::Sysno;
@@ -45,7 +48,13 @@ pub(crate) fn serve(thread: &mut Thread, number: u64, a: Arguments) -> Answer {
         | Sysno::mlock2
         | Sysno::munlock
         | Sysno::mlockall
-        | Sysno::munlockall => memory::serve(thread, call, a),
+        | Sysno::munlockall
+        | Sysno::msync
+        | Sysno::mseal => record::ordered(|| memory::serve(thread, call, a)),
+        Sysno::mincore => memory::mincore(thread, a),
+        Sysno::pidfd_open | Sysno::process_vm_readv | Sysno::process_vm_writev | Sysno::process_madvise => {
+            remote::serve(thread, call, a)
+        }
         Sysno::read | Sysno::write | Sysno::readv | Sysno::writev | Sysno::pread64 | Sysno::pwrite64 | Sysno::lseek => {
             descriptor::move_bytes(thread, call, a)
         }
@@ -55,7 +64,9 @@ pub(crate) fn serve(thread: &mut Thread, number: u64, a: Arguments) -> Answer {
         | Sysno::fcntl
         | Sysno::ioctl
         | Sysno::pipe2
+        | Sysno::memfd_create
         | Sysno::ftruncate
+        | Sysno::fallocate
         | Sysno::fsync
         | Sysno::fdatasync => descriptor::serve(thread, call, a),
         Sysno::openat

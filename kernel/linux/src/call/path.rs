@@ -113,8 +113,12 @@ fn node(path: &str, flags: u32, mode: u32) -> Result<Arc<Node>, Errno> {
     }
 }
 
-/// What `/proc` shows of the caller, as of now.
+/// What `/proc` shows of the caller, and `/sys` of the machine, as of now.
 fn text(thread: &Thread, path: &str) -> Option<Arc<Node>> {
+    #[cfg(feature = "oracle")]
+    if let Some(text) = crate::finish::judge::file(path) {
+        return Some(Node::new(path, 0o100_400, Kind::File(Bytes::Own(text.into_bytes()))));
+    }
     let mut text = String::new();
     let space = &thread.space.0;
     let written = match path {

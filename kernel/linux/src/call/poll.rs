@@ -3,7 +3,7 @@
 use super::{Arguments, address};
 use crate::errno::Errno;
 use crate::file::{LIMIT, Target};
-use crate::task::{Answer, Stop, Thread, Wait, state};
+use crate::task::{Answer, State, Stop, Thread, Wait, state};
 use linux_raw_sys::general as linux;
 use pagewright_types::VirtAddr;
 
@@ -29,7 +29,7 @@ pub(super) fn poll(thread: &mut Thread, descriptors: VirtAddr, count: u64, timeo
     }
     let mut bytes = thread.space.read_vec(descriptors, count as usize * 8)?;
     let state = state();
-    let ready = bytes.chunks_exact_mut(8).filter_map(|entry| look(thread, entry)).count();
+    let ready = bytes.chunks_exact_mut(8).filter_map(|entry| look(&state, thread, entry)).count();
     let now = pagewright_hal::time::now_ns();
     let deadline = thread.deadline.or(timeout.map(|timeout| now.saturating_add(timeout)));
     if ready == 0 && deadline.is_none_or(|deadline| deadline > now) {
@@ -42,7 +42,7 @@ pub(super) fn poll(thread: &mut Thread, descriptors: VirtAddr, count: u64, timeo
 }
 
 /// Fills in the answer for one descriptor, if there is any.
-fn look(thread: &Thread, entry: &mut [u8]) -> Option<()> {
+fn look(state: &State, thread: &Thread, entry: &mut [u8]) -> Option<()> {
     let number = i32::from_le_bytes(entry[..4].try_into().ok()?);
     let wanted = u32::from(u16::from_le_bytes(entry[4..6].try_into().ok()?));
     let answer = if number < 0 {
@@ -52,6 +52,11 @@ fn look(thread: &Thread, entry: &mut [u8]) -> Option<()> {
             Err(_) => linux::POLLNVAL,
             Ok(descriptor) => match &descriptor.open.target {
                 Target::Node(_) => (linux::POLLIN | linux::POLLOUT) & wanted,
+                // Readable once the process has ended.
+                Target::Process(id) => {
+                    let runs = state.processes.get(id).is_some_and(|process| process.ended.is_none());
+                    if runs { 0 } else { linux::POLLIN & wanted }
+                }
                 Target::Pipe(end) => {
                     let (ready, alone) = end.poll();
                     let event = if end.writes() { linux::POLLOUT } else { linux::POLLIN };

@@ -101,11 +101,6 @@ pub(super) fn begin(thread: &mut Thread, asked: &Begin) -> Answer {
     if asked.has(linux::CLONE_THREAD) && !(asked.has(linux::CLONE_VM) && asked.has(linux::CLONE_SIGHAND)) {
         return Err(Errno::EINVAL.into());
     }
-    let space = if asked.has(linux::CLONE_VM) {
-        thread.space.clone()
-    } else {
-        Arc::new(SpaceHandle(mm().fork(&thread.space.0)?))
-    };
     thread.context.save();
     let mut context = thread.context.clone();
     context.set_result(0);
@@ -115,21 +110,13 @@ pub(super) fn begin(thread: &mut Thread, asked: &Begin) -> Answer {
     if asked.has(linux::CLONE_SETTLS) {
         context.set_thread_pointer_unloaded(asked.tls);
     }
-    let mut state = state();
-    let id = state.new_id();
-    let process = enter_process(&mut state, thread, id, asked);
-    drop(state);
-    let birth = match (asked.has(linux::CLONE_THREAD), asked.has(linux::CLONE_VM)) {
-        (true, _) => "thread",
-        (false, true) => "vfork",
-        (false, false) => "fork",
-    };
-    record::event(format_args!("{birth} {:x}", id.0));
+    let (id, process, space) = record::ordered(|| bear(thread, asked))?;
     if asked.has(linux::CLONE_PARENT_SETTID) {
         let _ = thread.space.write_u32(address(asked.parent_tid), id.0);
     }
     let child = Box::new(Thread {
         id,
+        born: id,
         process,
         context,
         space,
@@ -155,13 +142,34 @@ pub(super) fn begin(thread: &mut Thread, asked: &Begin) -> Answer {
     Ok(u64::from(id.0))
 }
 
-fn enter_process(state: &mut State, thread: &Thread, id: Id, asked: &Begin) -> Id {
+/// Gives a child its memory, its number and its process, and tells of it.
+fn bear(thread: &Thread, asked: &Begin) -> Result<(Id, Id, Arc<SpaceHandle>), Errno> {
+    let space = if asked.has(linux::CLONE_VM) {
+        thread.space.clone()
+    } else {
+        Arc::new(SpaceHandle(mm().fork(&thread.space.0)?))
+    };
+    let mut state = state();
+    let id = state.new_id();
+    let process = enter_process(&mut state, thread, id, asked, &space);
+    drop(state);
+    let birth = match (asked.has(linux::CLONE_THREAD), asked.has(linux::CLONE_VM)) {
+        (true, _) => "thread",
+        (false, true) => "vfork",
+        (false, false) => "fork",
+    };
+    record::event(format_args!("{birth} {:x}", id.0));
+    Ok((id, process, space))
+}
+
+fn enter_process(state: &mut State, thread: &Thread, id: Id, asked: &Begin, space: &Arc<SpaceHandle>) -> Id {
     if asked.has(linux::CLONE_THREAD) {
         state.process(thread.process).threads += 1;
         return thread.process;
     }
     let parent = state.process(thread.process);
-    let mut child = Process::new(id, thread.process, parent.group, parent.path.clone());
+    let (group, path, limits) = (parent.group, parent.path.clone(), parent.limits.clone());
+    let mut child = Process::new(id, thread.process, group, path, space, limits);
     child.vfork = asked.has(linux::CLONE_VFORK);
     child.exit_signal = asked.exit_signal as u8;
     state.processes.insert(id, child);
@@ -200,7 +208,7 @@ fn strings(thread: &Thread, mut at: VirtAddr) -> Result<Vec<Vec<u8>>, Errno> {
     }
 }
 
-/// `execve`. Other threads of the process end; they are not waited for.
+/// `execve`. Other threads of the process end first (`de_thread`).
 fn execute(thread: &mut Thread, a: Arguments) -> Answer {
     let path = thread.space.read_string(address(a[0]))?;
     let path = String::from_utf8_lossy(&path).into_owned();
@@ -213,11 +221,10 @@ fn execute(thread: &mut Thread, a: Arguments) -> Answer {
         arguments: strings(thread, address(a[1]))?,
         environment: strings(thread, address(a[2]))?,
     };
-    if state().process(thread.process).threads > 1 {
-        finish::say(format_args!("execve of a process with several threads is not served"));
-        return Err(Errno::EAGAIN.into());
-    }
-    let image = match exec::load(&request) {
+    exec::look(&request)?;
+    be_alone(thread)?;
+    let limits = state().process(thread.process).limits.clone();
+    let image = match exec::load(&request, &limits) {
         Ok(image) => image,
         Err(error) => {
             mm().tlb().switch_to(thread.space.0.table().context());
@@ -237,9 +244,33 @@ fn execute(thread: &mut Thread, a: Arguments) -> Answer {
     let closed = thread.files.lock().take_close_on_exec();
     drop(closed);
     let mut state = state();
-    state.process(thread.process).path = image.path;
+    let process = state.process(thread.process);
+    (process.path, process.space) = (image.path, Arc::downgrade(&thread.space));
     state.let_parent_go(thread.process);
     Err(Stop::Done)
+}
+
+/// Makes every other thread of the process end, and waits for that. The one that stays gets the process's number.
+fn be_alone(thread: &mut Thread) -> Result<(), Stop> {
+    let mut state = state();
+    let me = thread.id;
+    let process = state.process(thread.process);
+    if process.threads > 1 {
+        if process.sole.is_some_and(|sole| sole != me) {
+            // Another was first; this one ends on its way to user mode.
+            return Err(Errno::EAGAIN.into());
+        }
+        process.sole = Some(me);
+        let of = thread.process;
+        state.wake(usize::MAX, Resume::Interrupted, |other, _| other.process == of && other.id != me);
+        return Err(Stop::Sleep { state, wait: Wait::Alone, deadline: None, late: 0 });
+    }
+    process.sole = None;
+    if let Some(signals) = state.pending.remove(&me) {
+        state.pending.insert(thread.process, signals);
+    }
+    thread.id = thread.process;
+    Ok(())
 }
 
 impl State {
@@ -261,6 +292,8 @@ impl State {
         if signal != 0 && self.processes.get(&parent).is_some_and(|parent| parent.ended.is_none()) {
             self.post(parent, signal);
         }
+        // Whoever polls a descriptor of the process looks again.
+        self.wake_pipes();
         self.wake(usize::MAX, Resume::Again, |thread, wait| {
             wait == Wait::Child && (thread.process == parent || thread.process == FIRST)
         });
@@ -281,7 +314,13 @@ pub(crate) fn end_thread(thread: Box<Thread>, end: End) {
             let end = known.ending.unwrap_or(end);
             drop(state);
             // The machine ends with its first process, whose memory is still there to be counted.
-            finish::end(end);
+            let status = finish::judged(end);
+            if record::is_on() {
+                // A replay takes it apart, too.
+                mm().tlb().leave();
+                drop(thread);
+            }
+            finish::power_off(status);
         }
     }
     mm().tlb().leave();
@@ -292,6 +331,9 @@ pub(crate) fn end_thread(thread: Box<Thread>, end: End) {
     let known = state.process(process);
     known.threads -= 1;
     if known.threads > 0 {
+        if known.threads == 1 && known.sole.is_some() {
+            state.wake(1, Resume::Again, |other, wait| other.process == process && wait == Wait::Alone);
+        }
         return;
     }
     let end = known.ending.unwrap_or(end);

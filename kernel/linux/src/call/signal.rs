@@ -82,6 +82,16 @@ fn mask(thread: &mut Thread, a: Arguments) -> Answer {
 /// Waits for a signal outside of a set; the old set comes back when its handler has been called.
 fn suspend(thread: &mut Thread, a: Arguments) -> Answer {
     let set = SignalSet(thread.space.read_u64(address(a[0]))?).blockable();
+    wait_blocking(thread, set)
+}
+
+/// Waits for a signal.
+#[cfg(target_arch = "x86_64")]
+pub(super) fn pause(thread: &mut Thread) -> Answer {
+    wait_blocking(thread, thread.blocked)
+}
+
+fn wait_blocking(thread: &mut Thread, set: SignalSet) -> Answer {
     thread.blocked_before = Some(thread.blocked_before.unwrap_or(thread.blocked));
     thread.blocked = set;
     let mut state = state();

@@ -24,6 +24,7 @@ struct Facts {
 }
 
 const PIPE_MODE: u32 = 0o010_600;
+const PROCESS_MODE: u32 = 0o600;
 
 impl Facts {
     fn of(node: &Node) -> Self {
@@ -68,6 +69,7 @@ fn of_descriptor(thread: &Thread, number: u64) -> Result<Facts, Errno> {
     Ok(match &open.target {
         Target::Node(node) => Facts::of(node),
         Target::Pipe(_) => Facts { number: 0, mode: PIPE_MODE, size: 0 },
+        Target::Process(id) => Facts { number: u64::from(id.0), mode: PROCESS_MODE, size: 0 },
     })
 }
 

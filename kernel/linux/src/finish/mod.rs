@@ -4,25 +4,26 @@
 //! | --- | --- |
 //! | `say TEXT` | something a person should read |
 //! | `missing NAME TIMES` | a system call that answered `ENOSYS` |
-//! | `first NS` | nanoseconds from boot to the first program's first instruction |
+//! | `first NS` | nanoseconds from power-on to the first program's first instruction |
 //! | `vmstat NAME VALUE` | gauges and counters at power-off |
-//! | `claim WHAT …` | with `check`: one count that the memory manager keeps ([`claims`]) |
-//! | `words TABLE INDEX:WORD …` | with `check`: the words of a page table that are not 0, in hexadecimal |
+//! | `machine NAME VALUE` | what was asked of the machine through the effects trait |
+//! | `judged TIMES WHAT` | what was counted again, at power-off with `check` or because a program asked ([`judge`]) |
+//! | `wrong TEXT` | a count that the tables contradict |
 //! | `event …` | with `record`: what programs did to memory ([`crate::record`]) |
 //! | `exit STATUS` | the last line |
 //!
 //! Not guaranteed: that anybody listens.
 
-mod claims;
+#[cfg(feature = "oracle")]
+pub(crate) mod judge;
 
 use crate::memory::mm;
 use crate::task::End;
 use alloc::collections::BTreeMap;
 use alloc::string::String;
 use core::fmt::{self, Write};
-use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use pagewright_arch::Effects;
-use pagewright_hal::Machine;
+use core::sync::atomic::{AtomicBool, Ordering};
+use pagewright_hal::counts::{self, Effect};
 use pagewright_hal::report::Report;
 use spin::Mutex;
 
@@ -49,50 +50,34 @@ pub(crate) fn miss(number: u64) {
 /// A thread is about to go on; notes when that happens for the first time: the first program is about to execute its first instruction.
 pub(crate) fn first_instruction() {
     static FIRST: spin::Once<()> = spin::Once::new();
-    FIRST.call_once(|| send(format_args!("first {}\n", pagewright_hal::time::now_ns())));
+    FIRST.call_once(|| send(format_args!("first {}\n", pagewright_hal::time::since_power_on_ns())));
 }
 
-static STOPPING: AtomicBool = AtomicBool::new(false);
-static STOPPED: AtomicU32 = AtomicU32::new(0);
 static CHECK: AtomicBool = AtomicBool::new(false);
 
-/// Lets every count be told at power-off.
+/// Lets every count be counted again at power-off.
+///
+/// # Panics
+/// When this kernel was built without its judge.
 pub(crate) fn check_at_end() {
+    assert!(cfg!(feature = "oracle"), "command line: check: this kernel has no oracle");
     CHECK.store(true, Ordering::Relaxed);
 }
 
-/// Whether the machine is about to be switched off: threads leave their CPUs, and CPUs [`stop`].
-pub(crate) fn is_stopping() -> bool {
-    STOPPING.load(Ordering::Acquire)
+/// The machine's status when its first process has ended so; if it was asked for, its counts are judged.
+#[cfg(feature = "oracle")]
+pub(crate) fn judged(end: End) -> u8 {
+    if CHECK.load(Ordering::Relaxed) { judge::status(end.status()) } else { end.status() }
 }
 
-/// This CPU does nothing any more.
-pub(crate) fn stop() -> ! {
-    mm().tlb().enter_lazy();
-    STOPPED.fetch_add(1, Ordering::AcqRel);
-    loop {
-        pagewright_hal::idle(|| false);
-    }
-}
-
-/// Waits until no other CPU does anything.
-fn stop_others() {
-    if STOPPING.swap(true, Ordering::AcqRel) {
-        // Two CPUs end the machine: the first does.
-        stop();
-    }
-    let others = Machine.online().count() - 1;
-    while STOPPED.load(Ordering::Acquire) < others {
-        Machine.relax();
-    }
+/// The machine's status when its first process has ended so: nobody here can judge it.
+#[cfg(not(feature = "oracle"))]
+pub(crate) fn judged(end: End) -> u8 {
+    end.status()
 }
 
 /// Tells everything and switches the machine off.
-pub(crate) fn end(end: End) -> ! {
-    if CHECK.load(Ordering::Relaxed) {
-        stop_others();
-        claims::tell();
-    }
+pub(crate) fn power_off(status: u8) -> ! {
     for (number, times) in &*MISSING.lock() {
         match syscalls::Sysno::new(*number as usize) {
             Some(call) => send(format_args!("missing {call} {times}\n")),
@@ -104,6 +89,9 @@ pub(crate) fn end(end: End) -> ! {
     for line in text.lines() {
         send(format_args!("vmstat {line}\n"));
     }
-    send(format_args!("exit {}\n", end.status()));
-    pagewright_hal::power_off(end.status())
+    for effect in Effect::ALL {
+        send(format_args!("machine {} {}\n", effect.name(), counts::count(*effect)));
+    }
+    send(format_args!("exit {status}\n"));
+    pagewright_hal::power_off(status)
 }

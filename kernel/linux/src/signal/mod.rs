@@ -144,8 +144,12 @@ pub(crate) fn deliver(thread: &mut Thread) -> Result<(), Stop> {
     loop {
         let signal = {
             let mut state = state();
-            if let Some(end) = state.process(thread.process).ending {
+            let process = state.process(thread.process);
+            if let Some(end) = process.ending {
                 return Err(Stop::Exit(end));
+            }
+            if process.sole.is_some_and(|sole| sole != thread.id) {
+                return Err(Stop::Exit(End::Signal(SIGKILL)));
             }
             state.take_signal(thread)
         };
@@ -253,7 +257,7 @@ impl State {
         self.wake(1, Resume::Interrupted, |thread, wait| {
             thread.process == process
                 && !thread.blocked.contains(signal)
-                && !matches!(wait, Wait::Vfork(_))
+                && !matches!(wait, Wait::Vfork(_) | Wait::Alone)
                 && !ignores(thread)
         });
     }
@@ -263,6 +267,8 @@ impl State {
         let mut set = self.pending.get(&id).copied().unwrap_or_default();
         set.insert(signal);
         self.pending.insert(id, set);
-        self.wake(1, Resume::Interrupted, |thread, _| thread.id == id && !thread.blocked.contains(signal));
+        self.wake(1, Resume::Interrupted, |thread, wait| {
+            thread.id == id && !thread.blocked.contains(signal) && wait != Wait::Alone
+        });
     }
 }

@@ -6,6 +6,7 @@
 //! Not guaranteed: the order of what overlapped on several CPUs.
 
 use super::BootError;
+use pagewright_arch::IsaKind;
 use pagewright_workload::trace::{
     Actor, Call, Effort, Event, FileId, FileInfo, Header, Image, Isa, Layout, MapFlags, Mapping, MappingKind,
     MappingSource, MemOp, PAGE_SIZE, PageNo, Pid, Prot, Run, Stream, Task, Tid, TraceFile, UserAddr, Writer,
@@ -59,7 +60,7 @@ impl<'a> Files<'a> {
                 "mmap" => line.rest.get(6).zip(line.number(4)).zip(line.number(1)),
                 _ => None,
             };
-            if let Some(((path, offset), len)) = mapped.filter(|((path, _), _)| path.starts_with('/')) {
+            if let Some(((path, offset), len)) = mapped.filter(|((path, _), _)| !matches!(**path, "-" | "[stack]")) {
                 files.note(path, offset, len);
             }
             if let ("exec", Some(path)) = (line.what, line.rest.get(3)) {
@@ -78,7 +79,7 @@ impl<'a> Files<'a> {
 ///
 /// # Errors
 /// [`BootError::Record`] for a line that can't be read, [`BootError::File`].
-pub(super) fn write(report: &str, command: Vec<String>, path: &Path) -> Result<(), BootError> {
+pub(super) fn write(report: &str, isa: IsaKind, command: Vec<String>, path: &Path) -> Result<(), BootError> {
     let texts = report.lines().filter(|line| line.starts_with("event "));
     let parse = |text| Line::parse(text).ok_or_else(|| BootError::Record(text.to_owned()));
     let lines = texts.map(parse).collect::<Result<Vec<_>, _>>()?;
@@ -86,7 +87,10 @@ pub(super) fn write(report: &str, command: Vec<String>, path: &Path) -> Result<(
     let header = Header {
         command,
         tool: concat!("pagewright-kernel ", env!("CARGO_PKG_VERSION")).to_owned(),
-        isa: Isa::X86_64,
+        isa: match isa {
+            IsaKind::X86_64 => Isa::X86_64,
+            IsaKind::Aarch64 => Isa::Aarch64,
+        },
         page_size: PAGE_SIZE,
         mappings: MappingSource::SystemCalls,
         layout: Layout::Linux,
@@ -166,10 +170,12 @@ fn image(line: &Line<'_>, mappings: &[&Line<'_>], files: &Files<'_>) -> Option<I
         let len = line.number(1)?.next_multiple_of(PAGE_SIZE);
         Some(Mapping { start: line.address(0)?, len, prot: Prot(line.number(2)? as u32), kind })
     };
+    let mut mappings = mappings.iter().map(mapping).collect::<Option<Vec<_>>>()?;
+    mappings.sort_by_key(|mapping| mapping.start.0);
     Some(Image {
         executable: files.id(path)?,
         args: vec![path.to_owned()],
-        mappings: mappings.iter().map(mapping).collect::<Option<_>>()?,
+        mappings,
         brk: line.address(0)?,
         stack_top: line.address(1)?,
         stack_limit: line.number(2)?,
@@ -177,20 +183,36 @@ fn image(line: &Line<'_>, mappings: &[&Line<'_>], files: &Files<'_>) -> Option<I
 }
 
 fn call(line: &Line<'_>, files: &Files<'_>) -> Option<(MemOp, u64)> {
+    if line.what == "munlockall" {
+        return Some((MemOp::Munlockall {}, 0));
+    }
+    if line.what == "mlockall" {
+        return Some((MemOp::Mlockall { flags: line.number(0)? as u32 }, 0));
+    }
     let addr = line.address(0)?;
+    let len = || line.number(1);
+    let word = |index: usize| line.number(index).map(|number| number as u32);
     Some(match line.what {
+        "mremap" => {
+            let (new_len, flags, new_addr) = (line.number(2)?, word(3)?, line.address(4)?);
+            (MemOp::Mremap { addr, old_len: len()?, new_len, flags, new_addr }, line.number(5)?)
+        }
+        "mlock" => (MemOp::Mlock { addr, len: len()?, flags: word(2)? }, 0),
+        "munlock" => (MemOp::Munlock { addr, len: len()? }, 0),
+        "msync" => (MemOp::Msync { addr, len: len()?, flags: word(2)? }, 0),
+        "mincore" => (MemOp::Mincore { addr, len: len()? }, 0),
         "mmap" => {
             let file = match *line.rest.get(6)? {
                 "-" => None,
                 path => Some(files.id(path)?),
             };
-            let (prot, flags) = (Prot(line.number(2)? as u32), MapFlags(line.number(3)? as u32));
-            let op = MemOp::Mmap { addr, len: line.number(1)?, prot, flags, file, offset: line.number(4)? };
+            let (prot, flags) = (Prot(word(2)?), MapFlags(word(3)?));
+            let op = MemOp::Mmap { addr, len: len()?, prot, flags, file, offset: line.number(4)? };
             (op, line.number(5)?)
         }
-        "munmap" => (MemOp::Munmap { addr, len: line.number(1)? }, 0),
-        "mprotect" => (MemOp::Mprotect { addr, len: line.number(1)?, prot: Prot(line.number(2)? as u32) }, 0),
-        "madvise" => (MemOp::Madvise { addr, len: line.number(1)?, advice: line.number(2)? as u32 }, 0),
+        "munmap" => (MemOp::Munmap { addr, len: len()? }, 0),
+        "mprotect" => (MemOp::Mprotect { addr, len: len()?, prot: Prot(word(2)?) }, 0),
+        "madvise" => (MemOp::Madvise { addr, len: len()?, advice: word(2)? }, 0),
         "brk" => (MemOp::Brk { addr }, line.number(1)?),
         _ => return None,
     })
@@ -207,7 +229,7 @@ mod tests {
                       event 1 1 map 7fffff000000 21000 3 0 [stack]\nevent 1 1 run 1 x u\nevent 1 1 fork 2\n\
                       event 2 2 brk 0 4000\nevent 2 2 exit 0\nevent 1 1 reaped 2\nevent 1 1 exit 3\nexit 3\n";
         let path = std::env::temp_dir().join(format!("pagewright-capture-{}", std::process::id()));
-        write(report, vec!["a".to_owned()], &path).expect("it is written");
+        write(report, IsaKind::X86_64, vec!["a".to_owned()], &path).expect("it is written");
         let mut reader = Reader::open(&path).expect("it is a trace");
         let (mut batch, mut events) = (Vec::new(), Vec::new());
         while reader.next_batch(&mut batch).expect("it is whole") {
@@ -223,6 +245,6 @@ mod tests {
         });
         assert_eq!(exec, Some(2));
         assert_eq!(events.iter().filter(|event| matches!(event, Event::Switch { .. })).count(), 2);
-        assert!(write("event 1 1 nonsense\n", Vec::new(), &path).is_err());
+        assert!(write("event 1 1 nonsense\n", IsaKind::X86_64, Vec::new(), &path).is_err());
     }
 }

@@ -1,13 +1,12 @@
 //! `pagewright boot`: a Linux program on the kernel, in QEMU.
 //!
 //! `archive` packs the program and what it needs; `qemu` turns the options into a command line; `report` reads what the kernel says on its second
-//! channel, `census` has its counts judged, and `capture` makes a trace of what it records. The program's output goes to standard output as it comes, its status becomes ours; everything else goes to standard error.
+//! channel, and `capture` makes a trace of what it records. The program's output goes to standard output as it comes, its status becomes ours; everything else goes to standard error.
 //!
 //! Not guaranteed: speed. QEMU emulates every instruction.
 
 mod archive;
 mod capture;
-mod census;
 mod qemu;
 mod report;
 
@@ -45,10 +44,10 @@ pub(crate) struct Args {
     /// A file to take along, as FILE or FILE=/PATH (repeat for each); without a path it goes to /bin
     #[arg(long, value_name = "F")]
     file: Vec<String>,
-    /// Count everything again at power-off, and fail if a count is wrong
+    /// Count everything again at power-off, and fail if a count is wrong (the kernel is built with the oracle)
     #[arg(long)]
     check: bool,
-    /// Make a capture of its memory calls and faults, for `pagewright replay` (x86-64)
+    /// Make a capture of its memory calls and faults, for `pagewright replay`
     #[arg(long, value_name = "FILE")]
     record: Option<PathBuf>,
     /// Seconds after which the machine is stopped
@@ -57,6 +56,12 @@ pub(crate) struct Args {
     /// The kernel's image; else it is built in this repository
     #[arg(long, value_name = "FILE")]
     kernel: Option<PathBuf>,
+    /// Have QEMU count instructions, and say how many come before the program's first
+    #[arg(long)]
+    count: bool,
+    /// Words for the kernel's command line, before the program: another kernel's
+    #[arg(long, value_name = "WORDS", default_value = "")]
+    append: String,
     /// Let the kernel make a mistake (it is built with all of them)
     #[arg(long, value_name = "BUG")]
     plant: Option<String>,
@@ -88,8 +93,6 @@ pub(crate) enum BootError {
     Node(pagewright_sim::config::parse::ParseError),
     #[error("--mem: {0}")]
     Memory(pagewright_sim::config::parse::ParseError),
-    #[error("--record: captures are of x86-64 programs")]
-    NoCapture,
     #[error("the kernel recorded what can't be read: {0}")]
     Record(String),
     #[error("{0}: file names with spaces can't be passed to the kernel")]
@@ -124,19 +127,17 @@ impl Drop for Scratch {
 
 pub(crate) fn run(args: &Args) -> Result<ExitCode, CommandError> {
     let isa = isa_named(&args.arch)?;
-    if args.record.is_some() && isa != IsaKind::X86_64 {
-        return Err(BootError::NoCapture.into());
-    }
     let settings = settings(&args.set)?;
     let machine = qemu::Machine::new(args, isa)?;
     let scratch = Scratch::new()?;
     let (archive, program) = archive::pack(args, &scratch.0)?;
     let kernel = match &args.kernel {
         Some(kernel) => kernel.clone(),
-        None => build(isa, args.plant.is_some())?,
+        None => build(isa, args.plant.is_some(), args.check)?,
     };
     let report_file = scratch.0.join("report");
     let words = qemu::Words {
+        append: &args.append,
         settings: &settings,
         check: args.check,
         record: args.record.is_some(),
@@ -147,11 +148,14 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, CommandError> {
     wait(&mut qemu, args.limit)?;
     let report = Report::read(&report_file)?;
     report.show();
+    if args.count {
+        report.show_first();
+    }
     if let Some(path) = &args.record {
         let command = std::iter::once(&args.program).chain(&args.args).cloned().collect();
-        capture::write(report.text(), command, path)?;
+        capture::write(report.text(), isa, command, path)?;
     }
-    let checked = if args.check { report.check(isa) } else { true };
+    let checked = !args.check || report.is_sound();
     match report.status() {
         Some(status) if checked => Ok(ExitCode::from(status)),
         Some(_) => Ok(ExitCode::FAILURE),
@@ -175,16 +179,14 @@ fn settings(set: &[String]) -> Result<Vec<String>, OptionError> {
 }
 
 /// Builds the kernel in the repository that this program was built in.
-fn build(isa: IsaKind, planted: bool) -> Result<PathBuf, BootError> {
+fn build(isa: IsaKind, planted: bool, judged: bool) -> Result<PathBuf, BootError> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     if !root.join("kernel/Cargo.toml").exists() {
         return Err(BootError::NoRepository);
     }
     let mut cargo = Command::new("cargo");
     cargo.args(["xtask", "kernel", isa.name()]).current_dir(&root).stderr(Stdio::inherit());
-    if planted {
-        cargo.arg("planted");
-    }
+    cargo.args(planted.then_some("planted")).args(judged.then_some("oracle"));
     let output = cargo.output().map_err(|source| BootError::Program { program: "cargo".to_owned(), source })?;
     let printed = String::from_utf8_lossy(&output.stdout);
     let image = printed.lines().last().filter(|_| output.status.success());

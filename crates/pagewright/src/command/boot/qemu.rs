@@ -19,10 +19,14 @@ pub(super) struct Machine {
     name: String,
     cpus: u16,
     nodes: Vec<NodeConfig>,
+    /// Whether each instruction takes a nanosecond of the machine's time.
+    count: bool,
 }
 
 /// The words before the program on the kernel's command line.
 pub(super) struct Words<'a> {
+    /// As they stand.
+    pub(super) append: &'a str,
     pub(super) settings: &'a [String],
     pub(super) check: bool,
     pub(super) record: bool,
@@ -36,7 +40,8 @@ impl Words<'_> {
         if self.program.contains(' ') {
             return Err(BootError::Name(self.program.to_owned()));
         }
-        let mut words = self.settings.to_vec();
+        let mut words: Vec<String> = self.append.split_whitespace().map(str::to_owned).collect();
+        words.extend_from_slice(self.settings);
         words.extend(self.check.then(|| "check".to_owned()));
         words.extend(self.record.then(|| "record".to_owned()));
         words.extend(self.plant.map(|plant| format!("plant={plant}")));
@@ -74,7 +79,7 @@ impl Machine {
         } else {
             parse::nodes(args.node.iter().map(String::as_str)).map_err(BootError::Node)?
         };
-        Ok(Self { isa, name, cpus: args.cpus.max(1), nodes })
+        Ok(Self { isa, name, cpus: args.cpus.max(1), nodes, count: args.count })
     }
 
     /// Runs `kernel` with `archive` and its command line.
@@ -88,8 +93,12 @@ impl Machine {
         qemu.args(["-display", "none", "-monitor", "none", "-serial", "stdio", "-no-reboot"]);
         // Emulated CPUs that wait for one another need a host CPU each, or must take turns.
         let threads = std::thread::available_parallelism().map_or(1, usize::from);
-        let accelerator = if usize::from(self.cpus) <= threads { "tcg,thread=multi" } else { "tcg,thread=single" };
+        let accelerator =
+            if usize::from(self.cpus) <= threads && !self.count { "tcg,thread=multi" } else { "tcg,thread=single" };
         qemu.args(["-accel", accelerator]);
+        if self.count {
+            qemu.args(["-icount", "shift=0,sleep=off"]);
+        }
         if self.nodes.len() > 1 {
             self.nodes(&mut qemu);
         }

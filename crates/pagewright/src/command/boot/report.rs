@@ -1,7 +1,6 @@
-//! What the kernel says on its second channel (`kernel/linux/src/finish.rs` has the list of lines).
+//! What the kernel says on its second channel (`kernel/linux/src/finish/mod.rs` has the list of lines).
 
-use super::{BootError, census};
-use pagewright_arch::IsaKind;
+use super::BootError;
 use std::path::Path;
 
 /// What was said.
@@ -33,10 +32,23 @@ impl Report {
         self.lines("exit").last()?.parse().ok()
     }
 
+    /// Tells how many instructions came before the program's first, where QEMU's clock counts them.
+    pub(super) fn show_first(&self) {
+        if let Some(count) = self.lines("first").last() {
+            eprintln!("pagewright: {count} instructions before the program's first");
+        }
+    }
+
     /// Tells what a person should know: what was said, what is missing, counters that are not 0.
     pub(super) fn show(&self) {
         for said in self.lines("say") {
             eprintln!("pagewright: {said}");
+        }
+        for judged in self.lines("judged") {
+            eprintln!("pagewright: counted again: {judged}");
+        }
+        for wrong in self.lines("wrong") {
+            eprintln!("pagewright: wrong: {wrong}");
         }
         for missing in self.lines("missing") {
             match missing.split_once(' ') {
@@ -44,27 +56,31 @@ impl Report {
                 None => eprintln!("pagewright: system call {missing} is missing"),
             }
         }
-        for counter in self.lines("vmstat").filter(|line| !line.ends_with(" 0")) {
+        let counters = self.lines("vmstat").chain(self.lines("machine"));
+        for counter in counters.filter(|line| !line.ends_with(" 0")) {
             eprintln!("{counter}");
         }
     }
 
-    /// Whether every count is what the tables say (O4). What is wrong is told.
-    pub(super) fn check(&self, isa: IsaKind) -> bool {
-        match census::judge(isa, &self.text) {
-            Ok(judged) => {
-                eprintln!("pagewright: {} claims and {} entries counted again:", judged.claims, judged.words);
-                for (what, times) in judged.tally.iter().filter(|(_, times)| *times > 0) {
-                    eprintln!("{} {times}", what.name());
-                }
-                true
-            }
-            Err(wrong) => {
-                for line in wrong {
-                    eprintln!("pagewright: {line}");
-                }
-                false
-            }
+    /// Whether every count was counted again and found right (O4).
+    pub(super) fn is_sound(&self) -> bool {
+        // Silence is no proof.
+        self.lines("judged").next().is_some() && self.lines("wrong").next().is_none()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_was_judged_is_sound() {
+        for (text, sound) in [
+            ("judged 10 claims\nexit 0\n", true),
+            ("exit 0\n", false),
+            ("judged 10 claims\nwrong one\nexit 70\n", false),
+        ] {
+            assert_eq!(Report { text: text.to_owned() }.is_sound(), sound, "{text}");
         }
     }
 }

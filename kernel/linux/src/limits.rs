@@ -1,0 +1,64 @@
+//! Limits of a process (`setrlimit(2)`), by Linux's numbers.
+//!
+//! Those about memory are the memory manager's to keep; each process's space is told of them. The others are remembered and told.
+//!
+//! Not guaranteed: that the others are kept to. Everybody is root and may raise them.
+
+use crate::errno::Errno;
+use crate::file;
+use linux_raw_sys::general as linux;
+use pagewright_mm::space::{Limits as OfSpace, Privileges, Resource};
+
+/// `RLIM_INFINITY`.
+const NONE: u64 = u64::MAX;
+
+/// One limit: what is kept to, and up to where that may be raised.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Limit {
+    pub(crate) soft: u64,
+    pub(crate) hard: u64,
+}
+
+/// All limits of a process. A child inherits them, and they outlive `execve`.
+#[derive(Clone)]
+pub(crate) struct Limits([Limit; linux::RLIM_NLIMITS as usize]);
+
+impl Limits {
+    /// Those of the first process (`INIT_RLIMITS`).
+    pub(crate) fn first() -> Self {
+        let mut all = [Limit { soft: NONE, hard: NONE }; linux::RLIM_NLIMITS as usize];
+        let mut set = |number: u32, soft, hard| all[number as usize] = Limit { soft, hard };
+        for resource in Resource::ALL {
+            set(resource as u32, OfSpace::default().get(resource), NONE);
+        }
+        set(linux::RLIMIT_CORE, 0, NONE);
+        set(linux::RLIMIT_NOFILE, file::LIMIT as u64, file::LIMIT as u64);
+        set(linux::RLIMIT_NICE, 0, 0);
+        set(linux::RLIMIT_RTPRIO, 0, 0);
+        Self(all)
+    }
+
+    /// One of them, by its number.
+    pub(crate) fn get(&self, number: u64) -> Result<Limit, Errno> {
+        self.0.get(number as usize).copied().ok_or(Errno::EINVAL)
+    }
+
+    /// Sets one, by its number (`do_prlimit`).
+    pub(crate) fn set(&mut self, number: u64, limit: Limit) -> Result<(), Errno> {
+        let known = self.0.get_mut(number as usize).ok_or(Errno::EINVAL)?;
+        if limit.soft > limit.hard {
+            return Err(Errno::EINVAL);
+        }
+        if number == u64::from(linux::RLIMIT_NOFILE) && limit.hard > file::LIMIT as u64 {
+            return Err(Errno::EPERM);
+        }
+        *known = limit;
+        Ok(())
+    }
+
+    /// What the memory manager is to keep to.
+    pub(crate) fn of_space(&self) -> OfSpace {
+        let privileges = OfSpace::default().with_privileges(Privileges::all());
+        Resource::ALL.into_iter().fold(privileges, |all, resource| all.with(resource, self.0[resource as usize].soft))
+    }
+}
