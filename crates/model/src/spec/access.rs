@@ -3,6 +3,8 @@
 use super::data::{Base, Data};
 use super::file::Files;
 use super::page::{Page, Source, World};
+use super::sheet::Sheet;
+use super::soft_dirty::Mark;
 use super::{Process, Spec, Verdict};
 use crate::tally::Antecedent;
 use crate::violation::{Did, Misread, Violation};
@@ -139,7 +141,7 @@ impl World {
     /// The page that an access finds in `place`.
     fn contents(&self, place: Place, files: &Files) -> Rc<Data> {
         match (place, &self.own) {
-            (Place::Own, Some(own)) => own.clone(),
+            (Place::Own, Some(own)) => own.read(),
             (Place::File(id, index), _) if let Some(file) = files.0.get(&id) => file.page(id, index),
             (Place::Own | Place::Zero | Place::File(..), _) => Self::zeroes(),
         }
@@ -163,12 +165,12 @@ impl World {
         match outcome(self, Access::Read, files).0 {
             Some(Place::Own) => {
                 if let Some(own) = self.own.as_mut().filter(|own| own.is_in_doubt(cell)) {
-                    Rc::make_mut(own).set(cell, value);
+                    own.set(cell, value);
                 }
             }
             Some(Place::File(id, index)) => {
                 if let Some(file) = files.0.get_mut(&id)
-                    && file.page(id, index).is_in_doubt(cell)
+                    && file.is_in_doubt(index, cell)
                 {
                     file.page_mut(id, index).set(cell, value);
                 }
@@ -235,6 +237,9 @@ impl Spec {
             page.retain(|world| permitted(world, files));
         }
         page.stored = Some(did);
+        page.mark = Mark::Set;
+        // Whether it reaches a page that is pinned is certain only if it does in all worlds.
+        let lone = page.worlds.len() == 1;
         // In some worlds the store goes to a file and in others it doesn't: then the file may or may not have it.
         let mut filed: Vec<(FileId, u64)> = Vec::new();
         let mut private = false;
@@ -244,7 +249,8 @@ impl Spec {
                 Some(Place::File(id, index)) if shared => filed.push((id, index)),
                 Some(Place::Own) => {
                     private = true;
-                    world.own_mut(World::zeroes).set(cell, value);
+                    let own = world.own_mut(World::zeroes);
+                    if lone || !own.is_pinned() { own.set(cell, value) } else { own.allow(cell, value) }
                 }
                 Some(place) => {
                     private = true;
@@ -431,8 +437,11 @@ impl Spec {
             };
             let copies: Vec<World> = page.worlds.iter().filter(uncopied).cloned().collect();
             for world in copies {
-                page.add(World { own: Some(copy.clone()), ..world });
+                page.add(World { own: Some(Sheet::Lent(copy.clone())), ..world });
             }
+        }
+        if fault.access == Access::Write {
+            page.blur();
         }
     }
 

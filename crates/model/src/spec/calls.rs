@@ -3,6 +3,7 @@
 use super::alone::Bar;
 use super::call::{Answer, Call, Object, Outlook, Place, Plan};
 use super::page::{Acting, Effect, Page};
+use super::soft_dirty::Mark;
 use super::{Process, Spec, Verdict};
 use crate::FxHashMap;
 use crate::tally::Antecedent;
@@ -109,6 +110,7 @@ impl Process {
         };
         let acting = Acting { bit, effect };
         if let Effect::Map { range, .. } = effect {
+            self.mapped_since = true;
             for index in range.start().page_index()..range.end().page_index() {
                 self.pages.entry(index).or_default();
             }
@@ -142,6 +144,11 @@ impl Process {
                 Happened::Before { .. } => Some(false),
             };
             page.finish(bit, known);
+            match (effect, known) {
+                (_, Some(false)) | (Effect::None | Effect::Unmap { .. } | Effect::Protect { .. }, _) => {}
+                (Effect::Map { .. }, Some(true)) => page.mark = Mark::Set,
+                (Effect::Map { .. }, None) | (Effect::Drop { .. }, _) => page.blur(),
+            }
             if known != Some(false) {
                 page.changed = Some((did, pending.call.name()));
             }
@@ -265,7 +272,8 @@ impl Spec {
         let limits = self.process(parent).limits;
         let pages = pages.into_iter().map(|(index, page)| (index, page.inherited()));
         let pages = pages.filter(|(_, page)| !page.is_unmapped()).collect();
-        self.processes.insert(child, Process { pages, heap_start, heap, limits, ..Process::default() });
+        let inherited = Process { pages, heap_start, heap, limits, mapped_since: true, ..Process::default() };
+        self.processes.insert(child, inherited);
     }
 
     /// A truncation of a file to so many whole pages begins.

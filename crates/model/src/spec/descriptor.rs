@@ -175,7 +175,7 @@ impl Spec {
         }
         // What can be run, as every file here, must not change.
         let wanted = if seals & EXEC == 0 { seals } else { seals | SHRINK | GROW | ANY_WRITE };
-        if wanted & WRITE & !present != 0 && self.is_writably_mapped(id) {
+        if wanted & WRITE & !present != 0 && (self.is_writably_mapped(id) || self.is_taken(id)) {
             return Err(Errno::EBUSY);
         }
         Ok(present | wanted)

@@ -1,6 +1,7 @@
 //! Files and shared memory of the reference memory: a size, contents, and a truncation that may be under way.
 
 use super::data::{self, Base, Data};
+use super::sheet::Sheet;
 use crate::FxHashMap;
 use alloc::boxed::Box;
 use alloc::rc::Rc;
@@ -23,7 +24,7 @@ pub(super) struct File {
     pub(super) shmem: bool,
     /// `F_SEAL_*`, if it can have any.
     pub(super) seals: Option<u32>,
-    stored: FxHashMap<u64, Rc<Data>>,
+    stored: FxHashMap<u64, Sheet>,
     initial: Contents,
 }
 
@@ -64,7 +65,7 @@ impl File {
     /// Page `index` as it is.
     pub(super) fn page(&self, id: FileId, index: u64) -> Rc<Data> {
         match self.stored.get(&index) {
-            Some(data) => data.clone(),
+            Some(sheet) => sheet.read(),
             None => Rc::new(Data::new(self.base(id, index))),
         }
     }
@@ -77,10 +78,20 @@ impl File {
         }
     }
 
+    /// Whether it is not known what a cell of page `index` holds.
+    pub(super) fn is_in_doubt(&self, index: u64, cell: u16) -> bool {
+        self.stored.get(&index).is_some_and(|sheet| sheet.is_in_doubt(cell))
+    }
+
+    /// Page `index`, if it was ever stored to or pinned since it was last thrown away.
+    pub(super) fn sheet(&self, index: u64) -> Option<&Sheet> {
+        self.stored.get(&index)
+    }
+
     /// Page `index`, to be changed.
-    pub(super) fn page_mut(&mut self, id: FileId, index: u64) -> &mut Data {
+    pub(super) fn page_mut(&mut self, id: FileId, index: u64) -> &mut Sheet {
         let base = self.base(id, index);
-        Rc::make_mut(self.stored.entry(index).or_insert_with(|| Rc::new(Data::new(base))))
+        self.stored.entry(index).or_insert_with(|| Sheet::new(Data::new(base)))
     }
 
     /// Shared memory: page `index` is as it was at first.

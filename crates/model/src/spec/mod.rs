@@ -19,23 +19,29 @@
 
 mod access;
 mod alone;
+mod between;
 mod call;
 mod calls;
 mod data;
 mod descriptor;
 mod file;
 mod page;
+mod pins;
+mod sheet;
+mod soft_dirty;
 mod view;
 
 pub use access::{FaultId, Got, Signal};
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 pub use alone::{Alone, Limits};
+pub use between::Vm;
 pub use call::{Answer, Call, Object, Place};
 pub use calls::CallId;
 pub use descriptor::FileCall;
 pub use file::Contents;
 pub use page::{Lock, Mapped, Source, Traits};
+pub use pins::{PinId, Take};
 pub use view::Mapping;
 
 use crate::FxHashMap;
@@ -46,6 +52,7 @@ use calls::Pending;
 use file::{File, Files};
 use page::{Acting, Page};
 use pagewright_types::{FileId, SpaceId, VirtAddr};
+use pins::Pin;
 
 /// Whether what happened could have happened.
 pub type Verdict = Result<(), Box<Violation>>;
@@ -63,6 +70,8 @@ struct Process {
     heap_start: VirtAddr,
     heap: VirtAddr,
     limits: Limits,
+    /// Whether anything was mapped since the marks of stores were cleared.
+    mapped_since: bool,
     /// How what is mapped from now on is locked (`MCL_FUTURE`).
     future: Lock,
 }
@@ -94,6 +103,7 @@ pub struct Spec {
     processes: FxHashMap<SpaceId, Process>,
     files: Files,
     faults: Vec<Fault>,
+    pins: FxHashMap<u64, Pin>,
     next: u64,
     tally: Tally,
 }
@@ -107,6 +117,7 @@ impl Spec {
             processes: FxHashMap::default(),
             files: Files::default(),
             faults: Vec::new(),
+            pins: FxHashMap::default(),
             next: 0,
             tally: Tally::default(),
         }

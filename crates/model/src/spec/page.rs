@@ -7,6 +7,8 @@
 //! Not guaranteed: that worlds of different pages are consistent with one another. Each page is judged by itself, which allows more.
 
 use super::data::{Base, Data};
+use super::sheet::Sheet;
+use super::soft_dirty::Mark;
 use crate::violation::Did;
 use alloc::rc::Rc;
 use alloc::vec;
@@ -117,7 +119,7 @@ impl Effect {
     }
 
     /// Page `index` of the address space, after the effect.
-    fn apply(&self, index: u64, world: &World) -> (Option<Mapped>, Option<Rc<Data>>) {
+    fn apply(&self, index: u64, world: &World) -> (Option<Mapped>, Option<Sheet>) {
         match *self {
             Self::None => (world.map, world.own.clone()),
             Self::Map { range, first } => (Some(first.after(index - range.start().page_index())), None),
@@ -147,7 +149,7 @@ pub(super) struct World {
     pub(super) done: u64,
     pub(super) map: Option<Mapped>,
     /// The private copy, once there is one.
-    pub(super) own: Option<Rc<Data>>,
+    pub(super) own: Option<Sheet>,
 }
 
 impl World {
@@ -160,8 +162,8 @@ impl World {
         }
         match (&mut self.own, &other.own) {
             (None, None) => Some(false),
-            (Some(mine), Some(theirs)) if Rc::ptr_eq(mine, theirs) => Some(false),
-            (Some(mine), Some(theirs)) if mine.base() == theirs.base() => {
+            (Some(mine), Some(theirs)) if mine.is(theirs) => Some(false),
+            (Some(Sheet::Lent(mine)), Some(Sheet::Lent(theirs))) if mine.base() == theirs.base() => {
                 let mut joined = (**mine).clone();
                 let new = joined.join(theirs);
                 if new {
@@ -174,8 +176,8 @@ impl World {
     }
 
     /// The private copy to store to; `from` is what it is a copy of, if there is none yet.
-    pub(super) fn own_mut(&mut self, from: impl FnOnce() -> Rc<Data>) -> &mut Data {
-        Rc::make_mut(self.own.get_or_insert_with(from))
+    pub(super) fn own_mut(&mut self, from: impl FnOnce() -> Rc<Data>) -> &mut Sheet {
+        self.own.get_or_insert_with(|| Sheet::Lent(from()))
     }
 
     /// An empty page of one's own.
@@ -205,13 +207,15 @@ pub(super) struct Page {
     pub(super) changed: Option<(Did, &'static str)>,
     /// How often worlds were dropped.
     pub(super) drops: u64,
+    /// Whether it is marked as stored to.
+    pub(super) mark: Mark,
     /// Whether a mapping may begin here though the page before is like this one.
     pub(super) seam: bool,
 }
 
 impl Default for Page {
     fn default() -> Self {
-        Self { worlds: vec![World::UNMAPPED], stored: None, changed: None, drops: 0, seam: false }
+        Self { worlds: vec![World::UNMAPPED], stored: None, changed: None, drops: 0, mark: Mark::Set, seam: false }
     }
 }
 
@@ -276,11 +280,11 @@ impl Page {
         }
     }
 
-    /// The page as one that no call under way acts on.
+    /// A copy of the page, as one that no call under way acts on.
     pub(super) fn settled(&self) -> Self {
         let mut settled = Self { worlds: Vec::new(), ..self.clone() };
         for world in &self.worlds {
-            settled.add(World { done: 0, ..world.clone() });
+            settled.add(World { done: 0, map: world.map, own: world.own.as_ref().map(Sheet::copy) });
         }
         settled
     }
@@ -288,6 +292,7 @@ impl Page {
     /// Pages of `file` from `pages` on are cut off: private copies of them go, too.
     pub(super) fn cut(&mut self, id: FileId, pages: u64) {
         self.drops += 1;
+        self.blur();
         let is_cut = |map: Mapped| matches!(map.source, Source::File { file, index } if file == id && index >= pages);
         for world in core::mem::take(&mut self.worlds) {
             let own = if world.map.is_some_and(is_cut) { None } else { world.own };
@@ -298,6 +303,7 @@ impl Page {
     /// What a child gets: nothing, the mapping alone, or all of it. Locks stay with the parent.
     pub(super) fn inherited(&self) -> Self {
         let mut child = Self { worlds: Vec::new(), ..self.clone() };
+        child.blur();
         for world in &self.worlds {
             child.add(match world.map {
                 Some(map) if map.traits.unforked => World::UNMAPPED,

@@ -137,7 +137,11 @@ impl Pair {
                 let end = addr.raw().saturating_add(*old_len).saturating_add(PAGE_SIZE);
                 self.are_cut_alike((addr.raw(), end))
             }
-            Operation::Switch { .. } | Operation::Lazy | Operation::Starve { .. } | Operation::Roam { .. } => Ok(false),
+            Operation::Switch { .. }
+            | Operation::Lazy
+            | Operation::Kernel(_)
+            | Operation::Starve { .. }
+            | Operation::Roam { .. } => Ok(false),
             Operation::Syscall(_)
             | Operation::Map { .. }
             | Operation::Unmap { .. }

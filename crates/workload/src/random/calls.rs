@@ -72,6 +72,7 @@ impl<I: Isa> World<I> {
             | Operation::Switch { .. }
             | Operation::Lazy
             | Operation::Syscall(_)
+            | Operation::Kernel(_)
             | Operation::Starve { .. } => unreachable!("{operation} changes no mappings of one process"),
         }
     }

@@ -2,6 +2,7 @@
 //!
 //! The window lies across the border of two tables of the last level and two of the one above, so that tables come and go with it.
 
+use super::kernel::Kernel;
 use super::operation::{Object, Operation, Step, Where};
 use super::program::{Mode, Shape, Theme};
 use super::syscall::Syscall;
@@ -223,17 +224,39 @@ impl Generator {
     /// Mostly calls, of every sort; a tenth of all operations has an allocation fail.
     fn calls(&mut self) -> Operation {
         match self.below(80) {
-            0..24 => self.access(),
-            24..27 => self.switch(),
-            27 => Operation::Lazy,
-            28 => self.roam_a_little(),
-            29..37 => Operation::Starve { after: self.below(12) },
-            37..57 => match self.call() {
+            0..20 => self.access(),
+            20..23 => self.switch(),
+            23 => Operation::Lazy,
+            24 => self.roam_a_little(),
+            25..33 => Operation::Starve { after: self.below(12) },
+            33..53 => match self.call() {
                 Operation::DontNeed { addr, len } => Operation::Syscall(Syscall::Advise { addr, len, advice: 4 }),
                 other => other,
             },
-            57 => Operation::Syscall(Syscall::UnlockAll),
+            53 => Operation::Syscall(Syscall::UnlockAll),
+            54..58 => Operation::Kernel(self.kernel()),
             _ => Operation::Syscall(self.syscall()),
+        }
+    }
+
+    fn kernel(&mut self) -> Kernel {
+        let (addr, len) = self.range();
+        match self.below(16) {
+            0..4 => {
+                let (writes, long, fast) = (self.once_in(2), self.once_in(3), self.once_in(2));
+                Kernel::Pin { addr, pages: 1 + self.below(3), writes, long, fast }
+            }
+            4..8 => Kernel::Device { which: self.below(4) as usize },
+            8 | 9 => Kernel::Unpin { which: self.below(4) as usize },
+            10..13 => {
+                // Across the border of two pages, at the same place in both: so nothing is copied onto itself.
+                let near_end = |va: VirtAddr| va.align_down(PAGE_SIZE).add(PAGE_SIZE - 16);
+                let (theirs, ours) = (near_end(addr), near_end(self.range().0));
+                let (process, len) = (self.below(4) as usize, self.below(5) * 8);
+                Kernel::Copy { process, theirs, ours, len, writes: self.once_in(2) }
+            }
+            13 => Kernel::ClearSoftDirty,
+            _ => Kernel::SoftDirty { addr, len },
         }
     }
 

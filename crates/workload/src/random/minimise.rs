@@ -6,6 +6,7 @@
 use super::explore::Explored;
 use super::fast;
 use super::program::Program;
+use crate::lab::LabError;
 use pagewright_arch::{Isa, IsaKind};
 use pagewright_check::{Attempt, Detail, Finding, Found, Plan, Token};
 use pagewright_sim::explore::{self, Replay, Schedule, Strategy};
@@ -70,6 +71,15 @@ pub(super) fn of_fast<I: Isa>(whole: &Program, findings: Vec<Finding>) -> Bug {
         found
     });
     Bug { isa: I::KIND, program, whole: whole.clone(), token: None, findings, attempt: None }
+}
+
+/// Runs a program operation by operation, and cuts it down to what its first finding needs.
+///
+/// # Errors
+/// [`LabError`], when there is no such machine.
+pub fn smallest<I: Isa>(program: &Program) -> Result<Option<Bug>, LabError> {
+    let findings = fast::run::<I>(program)?.findings;
+    Ok((!findings.is_empty()).then(|| of_fast::<I>(program, findings)))
 }
 
 fn is_like(found: Option<&Finding>, wanted: Option<&Finding>) -> bool {

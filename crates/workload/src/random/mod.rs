@@ -3,7 +3,7 @@
 //! - [`Program`] – a pure function of a [`Shape`] and a seed, as a line of text. [`Operation`] – what it does, one line each.
 //! - [`fast`] – operation by operation. [`explore`] – interleaved at every effect, under many schedules.
 //! - [`survey()`] – many programs in both modes. [`Bug`] – what was found, by as little as finds it; [`replay`] – once more.
-//! - `world`: the machine under judgement, its memory manager, the reference memory, the processes. `calls`, `alone`, `filed`, `touch`: what is done in it.
+//! - `world`: the machine under judgement, its memory manager, the reference memory, the processes. `calls`, `alone`, `filed`, `kernel`, `touch`: what is done in it.
 //!   `rest`: what is asked when all is done.
 //!
 //! ```text
@@ -22,6 +22,7 @@ pub mod explore;
 pub mod fast;
 mod filed;
 mod generate;
+mod kernel;
 mod minimise;
 mod operation;
 mod program;
@@ -33,8 +34,9 @@ mod touch;
 mod world;
 
 pub(crate) use generate::{FILE_PAGES, HEAP, Window};
-pub use minimise::Bug;
+pub use kernel::Kernel;
 pub(crate) use minimise::cut_down;
+pub use minimise::{Bug, smallest};
 pub use operation::{Object, Operation, Step, Where};
 #[cfg(feature = "planted")]
 pub use pagewright_types::plant::{Plant, choose as plant};

@@ -2,6 +2,7 @@
 //!
 //! Addresses are plain values: an operation means the same whatever was left out before it. It acts on the process that its CPU runs.
 
+use super::kernel::Kernel;
 use super::syscall::Syscall;
 use pagewright_types::{Access, CpuId, Rights, VirtAddr};
 use std::fmt;
@@ -120,6 +121,8 @@ pub enum Operation {
     },
     /// A call with raw flags, which has its process for itself.
     Syscall(Syscall),
+    /// Something that a kernel does with the process's memory.
+    Kernel(Kernel),
 }
 
 /// An operation and the CPU that does it.
@@ -148,6 +151,7 @@ impl Operation {
             Self::Lazy => "kernel thread",
             Self::Starve { .. } => "starve",
             Self::Syscall(call) => call.name(),
+            Self::Kernel(kernel) => kernel.name(),
         }
     }
 }
@@ -191,6 +195,7 @@ impl fmt::Display for Operation {
             Self::Lazy => f.write_str("run a kernel thread"),
             Self::Starve { after } => write!(f, "(an allocation fails after {after} more)"),
             Self::Syscall(call) => call.fmt(f),
+            Self::Kernel(kernel) => kernel.fmt(f),
         }
     }
 }

@@ -65,6 +65,7 @@ impl<I: Isa> World<I> {
         self.look_at_all();
         self.count_again();
         if self.bench.found() == 0 {
+            self.unpin_all(CpuId::new(0));
             self.end_all();
         }
     }

@@ -7,6 +7,7 @@
 //! last CPU that runs it.
 
 use super::generate::{FILE_PAGES, HEAP, Window};
+use super::kernel;
 use super::operation::Operation;
 use super::program::{Mode, Shape};
 use super::tally::Done;
@@ -114,6 +115,7 @@ pub(super) struct World<I: Isa> {
     /// In the order of their births.
     processes: RefCell<Vec<Rc<Process<I>>>>,
     forks: Cell<usize>,
+    pub(super) devices: RefCell<Vec<kernel::Device>>,
     cpus: Vec<RefCell<Runs<I>>>,
     stores: Cell<u64>,
     shared: Cell<u32>,
@@ -188,6 +190,7 @@ impl<I: Isa> World<I> {
             truncating: Cell::new(false),
             processes: RefCell::default(),
             forks: Cell::new(0),
+            devices: RefCell::default(),
             cpus: (0..shape.cpus).map(|_| RefCell::new(Runs::Nothing)).collect(),
             stores: Cell::new(0),
             shared: Cell::new(FIRST_SHARED),
@@ -328,6 +331,7 @@ impl<I: Isa> World<I> {
             }
             Operation::Roam { start, pages, times, seed } => self.roam(cpu, (start, pages), times, seed),
             Operation::Syscall(call) => self.syscall(cpu, call),
+            Operation::Kernel(kernel) => self.kernel(cpu, kernel),
         }
     }
 

@@ -82,7 +82,10 @@ impl Spec {
         map.traits.guarded = false;
         for index in page..start {
             let worlds = vec![World { map: Some(map), ..World::UNMAPPED }];
-            process.pages.insert(index, Page { worlds, seam: index == page, ..Page::default() });
+            let mut grown = Page { worlds, seam: index == page, ..Page::default() };
+            grown.blur();
+            process.pages.insert(index, grown);
+            process.mapped_since = true;
         }
         if let Some(page) = process.pages.get_mut(&start) {
             page.seam = false;
@@ -92,7 +95,7 @@ impl Spec {
 }
 
 impl Process {
-    fn has_stacks(&self) -> bool {
+    pub(in super::super) fn has_stacks(&self) -> bool {
         let grows = |page: &Page| page.worlds.iter().any(|world| world.map.is_some_and(|map| map.traits.grows));
         self.pages.values().any(grows)
     }

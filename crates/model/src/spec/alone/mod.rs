@@ -23,6 +23,7 @@ pub use limits::Limits;
 use super::call::Answer;
 use super::file::Files;
 use super::page::{Mapped, Page, Source, Traits, World};
+use super::sheet::Sheet;
 use super::{Process, Spec};
 use crate::violation::Did;
 use pagewright_types::{Errno, PAGE_SIZE, PageRange, Rights, SpaceId, VirtAddr};
@@ -217,7 +218,7 @@ impl Process {
     }
 
     /// Whether it is beyond doubt what is mapped, and no call is under way.
-    fn is_clear(&self) -> bool {
+    pub(super) fn is_clear(&self) -> bool {
         self.pending.is_empty() && self.pages.values().all(|page| page.map().is_ok())
     }
 }
@@ -243,7 +244,7 @@ impl World {
                     && map.rights.contains(Rights::WRITE)
                     && known.has(index).0
                 {
-                    world.own = Some(known.page(file, index));
+                    world.own = Some(Sheet::Lent(known.page(file, index)));
                 }
             }
             Change::Punch => {}
@@ -260,6 +261,9 @@ impl Page {
             self.worlds.clear();
         }
         self.drops += 1;
+        if !matches!(change, Change::Traits(_)) {
+            self.blur();
+        }
         for world in changed {
             self.add(world);
         }
@@ -307,6 +311,15 @@ impl Spec {
             Alone::Resident { addr, len } => process.ask_resident(addr, len, self.user_end),
             Alone::Seal { addr, len, flags } => process.seal(addr, len, flags),
             Alone::Limit { .. } | Alone::Remap { .. } => Course::done(),
+        }
+    }
+
+    /// A page may have been made ready to be written.
+    pub(super) fn may_have_copied(&mut self, space: SpaceId, va: VirtAddr) {
+        let Self { processes, files, .. } = self;
+        let page = processes.get_mut(&space).and_then(|process| process.pages.get_mut(&va.page_index()));
+        if let Some(page) = page {
+            page.change(Change::MayCopy, false, files);
         }
     }
 

@@ -153,7 +153,9 @@ impl Process {
             return courses;
         }
         if old == 0 && target.is_some_and(|to| to == addr) {
-            courses.push(Err(Errno::EFAULT));
+            // The destination is unmapped, and the source with it, unless it is sealed.
+            let sealed = pages(to, new).is_some_and(|to| self.is_sealed(to));
+            courses.push(Err(if sealed { Errno::EPERM } else { Errno::EFAULT }));
             return courses;
         }
         let moves = Course::Moves { source: all, to: target, pages: new / PAGE_SIZE };
@@ -198,7 +200,10 @@ impl Process {
         first.traits.guarded = false;
         for index in indices(range) {
             let worlds = vec![World { map: Some(continued(first, index - start)), ..World::UNMAPPED }];
-            self.pages.insert(index, Page { worlds, ..Page::default() });
+            let mut page = Page { worlds, ..Page::default() };
+            page.blur();
+            self.pages.insert(index, page);
+            self.mapped_since = true;
         }
     }
 
@@ -265,6 +270,8 @@ impl Process {
         let gaps: Vec<u64> = kept.iter().map(|(by, _)| *by).collect();
         for (by, mut page) in moved {
             page.drops += 1;
+            page.blur();
+            self.mapped_since = true;
             page.seam |= by > 0 && gaps.contains(&(by - 1));
             self.pages.insert(to.page_index() + by, page);
         }
@@ -283,6 +290,7 @@ impl Page {
     /// Its contents went elsewhere and the mapping stays, locked no longer.
     fn empty(&mut self) {
         self.drops += 1;
+        self.blur();
         for world in core::mem::take(&mut self.worlds) {
             let map = world.map.map(|mut map| {
                 map.traits.lock = Lock::No;

@@ -52,6 +52,7 @@ impl Linux {
             | Operation::Roam { .. }
             | Operation::Switch { .. }
             | Operation::Lazy
+            | Operation::Kernel(_)
             | Operation::Starve { .. } => unreachable!("{operation} is no call of one process"),
         })
     }

@@ -49,6 +49,7 @@ impl Ours {
             | Operation::Roam { .. }
             | Operation::Switch { .. }
             | Operation::Lazy
+            | Operation::Kernel(_)
             | Operation::Starve { .. }
             | Operation::Syscall(_) => unreachable!("{operation} is no call of one process"),
         }

@@ -1,0 +1,66 @@
+//! Which pages were stored to since the marks were last cleared (`/proc/PID/clear_refs`, and bit 55 of `pagemap`).
+//!
+//! A page that was stored to, or mapped, since is marked; one that was not is not, unless something was mapped in its process since: then its
+//! mapping may be one with what is new.
+//!
+//! Not guaranteed: anything about pages whose contents went or moved, or that were faulted in to be written and were not.
+
+use super::page::Page;
+use super::{Answer, Spec, Verdict};
+use crate::violation::{Did, Misread};
+use pagewright_types::{SpaceId, VirtAddr};
+
+/// Whether a page is marked.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Mark {
+    #[default]
+    Set,
+    Maybe,
+    Clear,
+}
+
+impl Page {
+    /// Something has happened to it that may have set the mark, or taken it away.
+    pub(super) fn blur(&mut self) {
+        self.mark = Mark::Maybe;
+    }
+}
+
+impl Spec {
+    /// The marks of a process were cleared. Pages that are pinned may keep theirs.
+    ///
+    /// # Panics
+    /// When the process is unknown.
+    pub fn clear_soft_dirty(&mut self, space: SpaceId) {
+        let process = self.process(space);
+        process.mapped_since = !process.is_clear();
+        for page in process.pages.values_mut() {
+            let pinned = page.worlds.iter().any(|world| world.own.as_ref().is_some_and(|own| own.is_pinned()));
+            page.mark = if pinned { Mark::Maybe } else { Mark::Clear };
+        }
+    }
+
+    /// `pagemap` has said whether the page of `va` is marked.
+    ///
+    /// # Errors
+    /// A [`crate::Violation`] when it can't be so.
+    ///
+    /// # Panics
+    /// When the process is unknown.
+    pub fn soft_dirty(&self, did: Did, space: SpaceId, va: VirtAddr, marked: bool) -> Verdict {
+        let process = self.processes.get(&space).expect("a process that was told of and has not ended");
+        let page = process.pages.get(&va.page_index());
+        let expected = match page.map(|page| (page.map(), page.mark)) {
+            None | Some((Ok(None), _)) => false,
+            Some((Ok(Some(_)), Mark::Set)) => true,
+            Some((Ok(Some(_)), Mark::Clear)) if !process.mapped_since => false,
+            Some((Ok(Some(_)), Mark::Clear | Mark::Maybe) | (Err(_), _)) => return Ok(()),
+        };
+        if marked == expected {
+            return Ok(());
+        }
+        let expected = alloc::format!("soft-dirty {expected} of {va}");
+        let got = Answer::Number(u64::from(marked));
+        Err(Self::violation(did, Misread::Call { space, call: "pagemap", got, expected }))
+    }
+}
