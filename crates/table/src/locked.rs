@@ -88,9 +88,7 @@ impl<'a, P: Platform> Locked<'a, P> {
     pub fn install(&self, va: VirtAddr, leaf: OwnedLeaf) {
         let slot = self.slot(va);
         debug_assert!(self.pte(va).is_empty(), "INV-TABLE-EMPTY: a leaf over {:?} at {va}", self.pte(va));
-        if self.tree.context().may_be_unflushed() {
-            self.flush_cleared(va);
-        }
+        self.flush_cleared(va);
         let plain = leaf.leaf();
         if let Some(folio) = leaf.into_folio() {
             folio.into_raw();
@@ -105,9 +103,7 @@ impl<'a, P: Platform> Locked<'a, P> {
     /// In debug builds when something stands there.
     pub fn install_soft(&self, va: VirtAddr, soft: Soft) {
         debug_assert!(self.pte(va).is_empty(), "INV-TABLE-EMPTY: {soft:?} over {:?} at {va}", self.pte(va));
-        if self.tree.context().may_be_unflushed() {
-            self.flush_cleared(va);
-        }
+        self.flush_cleared(va);
         self.tlb.fx().store(self.slot(va), P::Isa::soft(soft));
         self.tlb.frames().table(self.table).add_live(1);
     }
@@ -121,11 +117,11 @@ impl<'a, P: Platform> Locked<'a, P> {
         Some(soft)
     }
 
-    #[cold]
+    #[inline]
     fn flush_cleared(&self, va: VirtAddr) {
         let start = va.align_down(self.level.span());
-        let range = Some(PageRange::new(start, start.add(self.level.span())));
-        self.tlb.flush(self.tree.context(), pagewright_tlb::Flush { range, level: self.level, tables: false });
+        let range = PageRange::new(start, start.add(self.level.span()));
+        self.tlb.flush_cleared(self.tree.context(), range, self.level);
     }
 
     /// Clears the entry and gives back the leaf that stood there, with its reference (`ptep_get_and_clear`). `None`: there was no leaf,

@@ -2,7 +2,40 @@
 
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use pagewright_sync::AtomicMask;
-use pagewright_types::{CpuMask, Pfn, SpaceId, Tag};
+use pagewright_types::{CpuId, CpuMask, Pfn, SpaceId, Tag};
+
+/// A flush that was put off: since when, and by whom.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Deferred(u64);
+
+impl Deferred {
+    const ISSUER_BITS: u32 = 16;
+    /// Several issuers, or a machine on which it does not matter who issued.
+    const ANYONE: u64 = (1 << Self::ISSUER_BITS) - 1;
+
+    /// Put off when the ledger was at `epoch`, by `issuer` if only his barrier can end it.
+    pub(crate) fn new(epoch: u64, issuer: Option<CpuId>) -> Self {
+        let issuer = issuer.map_or(Self::ANYONE, |cpu| cpu.index() as u64);
+        Self((epoch + 1) << Self::ISSUER_BITS | issuer)
+    }
+
+    /// The epoch that a clock must have reached to have paid.
+    pub(crate) fn epoch(self) -> u64 {
+        self.0 >> Self::ISSUER_BITS
+    }
+
+    /// Whose clock, if it is one CPU's.
+    pub(crate) fn issuer(self) -> Option<CpuId> {
+        let issuer = self.0 & Self::ANYONE;
+        (issuer != Self::ANYONE).then(|| CpuId::new(issuer as u16))
+    }
+
+    /// Both of two.
+    fn and(self, other: Self) -> Self {
+        let issuer = self.issuer().filter(|_| self.issuer() == other.issuer());
+        Self::new(self.epoch().max(other.epoch()) - 1, issuer)
+    }
+}
 
 /// The TLB side of one address space (Linux's `mm_context_t` and `mm_cpumask`).
 pub struct Context {
@@ -15,6 +48,10 @@ pub struct Context {
     generation: AtomicU64,
     /// Gathers of callers who clear entries while others may fault (Linux's `tlb_flush_pending`).
     unflushed: AtomicU32,
+    /// The latest flush that a [`crate::Batch`] has put off, as [`Deferred`] packs it (Linux's `tlb_flush_batched`).
+    deferred: AtomicU64,
+    /// What [`Self::deferred`] said when the space was last flushed for its sake.
+    paid: AtomicU64,
     /// arm64: the ASID in the low 16 bits, the allocator's generation above; 0 before the first switch.
     pub(crate) asid: AtomicU64,
 }
@@ -22,7 +59,8 @@ pub struct Context {
 impl Context {
     pub(crate) fn new(id: SpaceId, root: Pfn) -> Self {
         let (generation, asid) = (AtomicU64::new(1), AtomicU64::new(0));
-        Self { id, root, cpus: AtomicMask::new(), generation, unflushed: AtomicU32::new(0), asid }
+        let (unflushed, deferred, paid) = (AtomicU32::new(0), AtomicU64::new(0), AtomicU64::new(0));
+        Self { id, root, cpus: AtomicMask::new(), generation, unflushed, deferred, paid, asid }
     }
 
     /// The space's id.
@@ -50,11 +88,39 @@ impl Context {
         self.generation.fetch_add(1, Ordering::SeqCst) + 1
     }
 
-    /// Whether somebody who does not have the space alone may have cleared entries that are not flushed yet. To be asked under the lock of
-    /// the table in which an entry was found cleared (INV-TLB-CLEARED).
+    /// Whether somebody who does not have the space alone is clearing entries, which may not be flushed yet.
     #[inline]
-    pub fn may_be_unflushed(&self) -> bool {
+    pub(crate) fn is_being_cleared(&self) -> bool {
         self.unflushed.load(Ordering::SeqCst) > 0
+    }
+
+    /// The latest flush that was put off, unless the space has been flushed since.
+    #[inline]
+    pub(crate) fn deferred(&self) -> Option<Deferred> {
+        let deferred = self.deferred.load(Ordering::SeqCst);
+        (deferred != self.paid.load(Ordering::SeqCst)).then_some(Deferred(deferred))
+    }
+
+    /// Notes that a flush of an entry, edited just now, is put off. The caller holds the lock of the entry's table.
+    #[inline]
+    pub(crate) fn defer(&self, now: Deferred) {
+        let mut old = self.deferred.load(Ordering::SeqCst);
+        loop {
+            let settled = old == self.paid.load(Ordering::SeqCst);
+            let new = if settled { now } else { Deferred(old).and(now) };
+            if new.0 == old {
+                return;
+            }
+            match self.deferred.compare_exchange_weak(old, new.0, Ordering::SeqCst, Ordering::SeqCst) {
+                Ok(_) => return,
+                Err(other) => old = other,
+            }
+        }
+    }
+
+    /// Notes that the space was flushed after `deferred` was read.
+    pub(crate) fn paid(&self, deferred: Deferred) {
+        self.paid.store(deferred.0, Ordering::SeqCst);
     }
 
     /// Whether somebody but the caller, who is one of them, may have.

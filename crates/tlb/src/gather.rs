@@ -1,19 +1,16 @@
 //! The debts of one operation on one address space (Linux's `mmu_gather`, `mm/mmu_gather.c`).
 //!
-//! Edits are absorbed; then one flush pays for all of them, and only then is anything freed. No memory is needed for that:
-//! frames whose last reference went are chained through their own memmap records, and references that others share wait in
-//! a fixed array, whose overflow settles early.
+//! Edits are absorbed; then one flush pays for all of them, and only then is anything freed ([`crate::held`]).
+//!
+//! A gather also flushes what a [`crate::Batch`] has put off in its space: whoever settles one may have relied on entries that he found
+//! weakened or cleared already (INV-TLB-DEFERRED).
 
 use crate::context::Context;
 use crate::debt::{Debt, Owed, Park, Parked};
 use crate::engine::{Flush, Tlb};
-use arrayvec::ArrayVec;
-use pagewright_frame::{BlockList, FolioRef};
+use crate::held::Held;
 use pagewright_sync::{Platform, bomb};
 use pagewright_types::{Level, PageRange, VirtAddr, plant};
-
-/// Shared references held before a gather settles early.
-const SHARED: usize = 64;
 
 /// Debts of one context, waiting to be paid together.
 ///
@@ -32,8 +29,7 @@ pub struct Gather<'t, P: Platform> {
     whole: bool,
     /// Whether others may clear entries of the space, and fault, meanwhile.
     among_others: bool,
-    shared: ArrayVec<FolioRef, SHARED>,
-    free: BlockList,
+    held: Held,
 }
 
 impl<'t, P: Platform> Gather<'t, P> {
@@ -48,8 +44,7 @@ impl<'t, P: Platform> Gather<'t, P> {
             tables: false,
             whole: false,
             among_others: false,
-            shared: ArrayVec::new_const(),
-            free: BlockList::new(),
+            held: Held::new(),
         }
     }
 
@@ -63,7 +58,7 @@ impl<'t, P: Platform> Gather<'t, P> {
     /// An empty gather for a caller who does not have the space alone: others may fault, and clear entries, until it is settled.
     ///
     /// INV-TLB-CLEARED: whoever finds an entry cleared that is not flushed yet flushes it: another such gather, when it is settled, takes the
-    /// whole space along (`mm_tlb_flush_nested`), and whoever installs a leaf there asks [`Context::may_be_unflushed`].
+    /// whole space along (`mm_tlb_flush_nested`), and whoever installs a leaf there calls [`Tlb::flush_cleared`].
     pub fn among_others(tlb: &'t Tlb<P>, context: &'t Context) -> Self {
         context.begin_clearing();
         let mut gather = Self::new(tlb, context);
@@ -104,47 +99,43 @@ impl<'t, P: Platform> Gather<'t, P> {
 
     #[inline]
     fn keep(&mut self, piece: Parked) {
-        let frames = self.tlb.frames();
-        match piece {
-            Parked::Block(block) => {
-                plant!(FreedInGather => return frames.free(block));
-                self.free.push(frames, block);
-            }
-            // Alone on the folio: nobody can find it any more, so its own record can hold it.
-            Parked::Folio(folio) => match frames.put_last(folio) {
-                Ok(block) => {
-                    plant!(FreedInGather => return frames.free(block));
-                    self.free.push(frames, block);
-                }
-                Err(shared) => {
-                    // INV-TLB-SHARED: another space may drop its reference after a flush of *its* CPUs only; ours stays until
-                    // our CPUs have been told.
-                    if self.shared.is_full() {
-                        self.pay();
-                    }
-                    self.shared.push(shared);
-                }
-            },
+        let mut refused = self.held.keep(self.tlb.frames(), piece);
+        while let Err(piece) = refused {
+            self.pay();
+            refused = self.held.keep(self.tlb.frames(), piece);
         }
     }
 
     /// Whether a flush is owed or anything is held.
     pub fn is_empty(&self) -> bool {
-        self.range.is_none() && self.shared.is_empty() && self.free.is_empty()
+        self.range.is_none() && self.held.is_empty()
     }
 
     /// Pays what was gathered until now and goes on gathering: for a caller whose locks may not be let go before.
     pub fn settle_so_far(&mut self) {
+        let deferred = self.tlb.deferred(self.context);
+        if deferred.is_some() {
+            self.take_the_whole();
+        }
         self.pay();
+        if let Some(deferred) = deferred {
+            self.context.paid(deferred);
+        }
     }
 
     /// Flushes what is owed, then frees what was detached.
     pub fn settle(mut self) {
         if self.among_others && self.context.others_may_be_unflushed() {
-            self.whole = true;
-            self.extend(PageRange::new(VirtAddr::ZERO, VirtAddr::ZERO), Level::PTE);
+            self.take_the_whole();
         }
-        self.pay();
+        self.settle_so_far();
+    }
+
+    /// Flushes the whole space, even if nothing was gathered.
+    #[cold]
+    fn take_the_whole(&mut self) {
+        self.whole = true;
+        self.extend(PageRange::new(VirtAddr::ZERO, VirtAddr::ZERO), Level::PTE);
     }
 
     fn pay(&mut self) {
@@ -157,15 +148,7 @@ impl<'t, P: Platform> Gather<'t, P> {
             self.level = Level::PGD;
             self.tlb.flush(self.context, flush);
         }
-        let frames = self.tlb.frames();
-        for folio in self.shared.drain(..) {
-            if let Some(block) = frames.put(folio) {
-                frames.free(block);
-            }
-        }
-        while let Some(block) = self.free.pop(frames) {
-            frames.free(block);
-        }
+        self.held.release(self.tlb.frames());
     }
 }
 
@@ -177,14 +160,8 @@ impl<P: Platform> Drop for Gather<'_, P> {
         if self.is_empty() {
             return;
         }
-        let frames = self.tlb.frames();
-        let (shared, free) = (&mut self.shared, &mut self.free);
-        self.tlb.abandon(self.context, |keep| {
-            shared.drain(..).for_each(|folio| keep(Parked::Folio(folio)));
-            while let Some(block) = free.pop(frames) {
-                keep(Parked::Block(block));
-            }
-        });
+        let (frames, held) = (self.tlb.frames(), &mut self.held);
+        self.tlb.abandon(self.context, |keep| held.give_up(frames, keep));
         bomb::dropped(format_args!("INV-TLB-DEBT: gather dropped unsettled"));
     }
 }

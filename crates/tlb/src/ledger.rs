@@ -63,6 +63,11 @@ impl<P: Platform> Ledger<P> {
         self.clocks.get(cpu).fetch_max(sampled, Ordering::SeqCst);
     }
 
+    /// Whether `cpu` has paid everything up to `epoch`.
+    pub(crate) fn has_reached(&self, cpu: CpuId, epoch: u64) -> bool {
+        self.clocks.get(cpu).load(Ordering::SeqCst) >= epoch
+    }
+
     /// Whether `key` is settled, by one comparison. `false` may mean that nobody has looked yet.
     #[inline]
     pub fn below_floor(&self, key: DebtKey) -> bool {

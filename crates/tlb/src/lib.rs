@@ -13,6 +13,7 @@
 //! - [`Debt`] – what one edit owes, and what it detached. `#[must_use]`; dropping it panics in debug builds and parks in release.
 //! - [`Gather`] – the debts of one operation on one address space: *unhook → invalidate → free*, tables included
 //!   (Linux's `mmu_gather`).
+//! - [`Batch`] – the debts of many spaces, whose flush is put off and paid once for all (Linux's `tlbflush_unmap_batch`).
 //! - [`Context`] – what a space is to the TLBs: its root, its generation, the CPUs that may hold its translations.
 //! - [`Ledger`] – per-CPU clocks of full flushes; who has paid a debt of a given age.
 //! - [`Tlb`] – all of it for one machine, and the **only allocator of frames** that crates above can name: it settles what a
@@ -30,16 +31,19 @@
 
 extern crate alloc;
 
+mod batch;
 mod context;
 mod debt;
 mod engine;
 mod gather;
+mod held;
 mod ledger;
 mod memory;
 mod switch;
 mod tags;
 mod walkers;
 
+pub use batch::Batch;
 pub use context::Context;
 pub use debt::{Debt, Owed, Park, Parked};
 pub use engine::{Flush, SetupError, Tlb, TlbConfig};

@@ -114,7 +114,11 @@ impl<P: Platform> Tlb<P> {
                 CpuMask::of(self.fx().cpu())
             }
         };
-        let key = self.ledger().open(mask);
+        self.park_under(self.ledger().open(mask), pieces);
+    }
+
+    /// Parks what a dropped debt held under `key`.
+    pub(crate) fn park_under(&self, key: DebtKey, pieces: impl FnOnce(&mut dyn FnMut(Parked))) {
         pieces(&mut |piece| {
             self.count(Counter::PwTlbDebtParked, 1);
             match piece {

@@ -19,6 +19,7 @@ crate::named_table! {
         NoPublish = "no-publish", "Entries are flushed before walkers can see that they changed (a missing DSB ISHST).";
         NoComplete = "no-complete", "A DSB ISHST stands where a DSB ISH must complete the TLBI.";
         CompleteElsewhere = "complete-elsewhere", "A CPU takes its own DSB for the end of a TLBI that another CPU has issued.";
+        DeferredNotSeen = "deferred-not-seen", "Who relies on an entry that he found weakened does not ask whether its flush was put off.";
         CowFlushLate = "cow-flush-late", "Copy-on-write makes the new entry before the old one is flushed (no break before make).";
         CowNoFlush = "cow-no-flush", "Copy-on-write replaces an entry and flushes nothing.";
         ForkFlushLate = "fork-flush-late", "Fork lets the parent go before its writable translations are flushed.";
@@ -39,6 +40,7 @@ crate::named_table! {
         FastNoRecheck = "fast-no-recheck", "A lockless walk does not look again whether the entry still leads to the page it took.";
         WalkersNotAwaited = "walkers-not-awaited", "A table is freed while a lockless walk may be in it: nobody waits, or the walk lets interrupts in.";
         HoleNotSeen = "hole-not-seen", "A fault maps a page that was taken out of its file while it was looked for.";
+        WrittenBeforeSettle = "written-before-settle", "Pages are written back before the flush of their mappings, which was put off, is paid.";
         WriteBackNoProtect = "write-back-no-protect", "A page is written back while programs can still store to it unnoticed.";
         ZapFlushLate = "zap-flush-late", "madvise lets go of the space before it has flushed, and mprotect finds nothing to flush.";
     }

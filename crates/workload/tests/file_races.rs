@@ -9,9 +9,10 @@ use pagewright_mm::MapFlags;
 use pagewright_mm::file::{FallocateFlags, MemfdFlags};
 use pagewright_sim::explore::{self, Outcome, Program, Rates, Settings, Strategy};
 use pagewright_types::{Access, PAGE_SIZE, Rights};
+use std::cell::Cell;
 use std::rc::Rc;
 use std::sync::{Arc, Mutex, MutexGuard};
-use support::{CPU, Device, OTHER, Process, World};
+use support::{CPU, Device, OTHER, Process, THIRD, World};
 
 const SCHEDULES: u64 = 150;
 
@@ -83,6 +84,45 @@ fn store_beside_a_write_back<I: Isa>(seed: u64) -> bool {
     last == Some((0, process.read(base)))
 }
 
+/// A page whose right to store is taken for a write-back while somebody takes it for good; whether a store comes through after that.
+fn store_after_mprotect_beside_a_write_back<I: Isa>(seed: u64) -> bool {
+    let world = Rc::new(World::<I>::new());
+    let process = Process::new(&world);
+    let file = world.file_on(&Arc::new(Device::default()), 1);
+    let base = process.map_file(&file, Rights::RW, MapFlags::SHARED);
+    process.write(base, 1);
+    world.lab.run(CPU, &process.space);
+    let (protected, broken) = (Rc::new(Cell::new(false)), Rc::new(Cell::new(false)));
+    let (stores, writes, protects) = (world.clone(), world.clone(), world.clone());
+    let (space, returned, late) = (process.space.clone(), protected.clone(), broken.clone());
+    let programs: Vec<Program> = vec![
+        Box::new(move || {
+            for _ in 0..40 {
+                let over = returned.get();
+                if stores.lab.sim().access(CPU, base, Access::Write, 1).is_ok() && over {
+                    late.set(true);
+                }
+            }
+        }),
+        Box::new(move || {
+            writes.lab.on(OTHER, |mm| mm.write_back(&file, 0, PAGE_SIZE)).expect("a good device");
+        }),
+        Box::new(move || {
+            protects.lab.on(THIRD, |mm| mm.mprotect(&space, base, PAGE_SIZE, Rights::READ)).expect("mapped");
+            protected.set(true);
+        }),
+    ];
+    run(&world, seed, programs);
+    !broken.get()
+}
+
+/// INV-TLB-DEFERRED: mprotect finds the right gone, and the flush put off.
+fn no_store_follows_an_mprotect_that_found_nothing_to_do<I: Isa>() {
+    let _alone = alone();
+    let late = (0..SCHEDULES).find(|seed| !store_after_mprotect_beside_a_write_back::<I>(*seed));
+    assert_eq!(late, None, "a store after mprotect had returned");
+}
+
 /// INV-FILE-CLEAN.
 fn no_store_is_lost_by_a_write_back<I: Isa>() {
     let _alone = alone();
@@ -93,6 +133,7 @@ fn no_store_is_lost_by_a_write_back<I: Isa>() {
 on_both! {
     a_page_is_not_mapped_after_its_hole,
     no_store_is_lost_by_a_write_back,
+    no_store_follows_an_mprotect_that_found_nothing_to_do,
 }
 
 #[cfg(feature = "planted")]
@@ -100,11 +141,15 @@ on_both! {
 fn planted_bugs_are_found() {
     use pagewright_types::plant::{Plant, choose};
     let _alone = alone();
-    let cases: [(Plant, fn(u64) -> bool); 4] = [
+    let cases: [(Plant, fn(u64) -> bool); 8] = [
         (Plant::HoleNotSeen, load_beside_a_hole::<X86_64>),
         (Plant::HoleNotSeen, load_beside_a_hole::<Aarch64>),
         (Plant::WriteBackNoProtect, store_beside_a_write_back::<X86_64>),
         (Plant::WriteBackNoProtect, store_beside_a_write_back::<Aarch64>),
+        (Plant::WrittenBeforeSettle, store_beside_a_write_back::<X86_64>),
+        (Plant::WrittenBeforeSettle, store_beside_a_write_back::<Aarch64>),
+        (Plant::DeferredNotSeen, store_after_mprotect_beside_a_write_back::<X86_64>),
+        (Plant::DeferredNotSeen, store_after_mprotect_beside_a_write_back::<Aarch64>),
     ];
     for (plant, holds) in cases {
         choose(Some(plant));

@@ -64,7 +64,9 @@ fn expected(plant: Plant) -> (Vec<Search>, &'static [Rule]) {
         Plant::ProtectFlushLate | Plant::ZapFlushLate => (races(Theme::Hot, 4000), &[Rule::Memory]),
         Plant::MapcountLost | Plant::PinKept => (vec![Search::Elsewhere("oracle_counts.rs")], &[]),
         Plant::RemapFlushLate => (vec![Search::Elsewhere("remap_races.rs")], &[]),
-        Plant::HoleNotSeen | Plant::WriteBackNoProtect => (vec![Search::Elsewhere("file_races.rs")], &[]),
+        Plant::HoleNotSeen | Plant::WriteBackNoProtect | Plant::WrittenBeforeSettle | Plant::DeferredNotSeen => {
+            (vec![Search::Elsewhere("file_races.rs")], &[])
+        }
         Plant::PinNotExclusive | Plant::ForkIgnoresPin | Plant::FastNoRecheck | Plant::WalkersNotAwaited => {
             (vec![Search::Elsewhere("gup_races.rs")], &[])
         }

@@ -4,16 +4,29 @@
 //! mapping, flushed, and only then are the bytes read. A store that comes later faults and marks the page again; one that came before is
 //! among the bytes.
 //!
+//! Up to [`BATCH`] pages wait together: the right is taken from all their mappings in all spaces, then one wait pays for all of it.
+//!
 //! Not guaranteed: an order among pages, and anything about shared memory, which has no file.
 
 use super::object::{FileObject, FileOps, Kind};
 use crate::error::MmError;
 use crate::mm::Mm;
+use arrayvec::ArrayVec;
 use pagewright_arch::{Leaf, LeafFlags};
 use pagewright_sync::Platform;
-use pagewright_tlb::Gather;
-use pagewright_tlb::frames::{FolioFlags, FolioRef, Owner};
+use pagewright_tlb::Batch;
+use pagewright_tlb::frames::{FolioFlags, FolioLock, FolioRef, Owner};
 use pagewright_types::{Level, PAGE_SIZE, PageRange, Pfn, Rights, SpaceId, VirtAddr, plant};
+
+/// Pages whose right to store is taken before one wait pays for all (Linux's `SWAP_CLUSTER_MAX`).
+const BATCH: usize = 32;
+
+/// A page on its way to the device: locked, its mark taken.
+struct Taken<'a> {
+    index: u64,
+    folio: FolioRef,
+    lock: FolioLock<'a>,
+}
 
 impl<P: Platform> Mm<P> {
     /// Writes back the dirty pages among the bytes from `from` up to `to` of a file, and waits for them (`fsync` of a range).
@@ -28,51 +41,82 @@ impl<P: Platform> Mm<P> {
     pub(crate) fn write_pages_back(&self, file: &FileObject<P>, first: u64, end: u64) -> Result<(), MmError> {
         let Kind::File(ops) = file.kind() else { return Ok(()) };
         let (mut at, mut outcome) = (first, Ok(()));
-        while let Some((index, folio)) = file.next_cached(self, at, end) {
-            outcome = outcome.and(self.write_page_back(file, ops.as_ref(), index, &folio));
-            self.put_folio(folio);
-            at = index + 1;
+        while at < end {
+            let mut pages = ArrayVec::new_const();
+            at = self.take_dirty(file, at, end, &mut pages);
+            let mut batch = Batch::new(&self.tlb);
+            for page in &pages {
+                plant!(WriteBackNoProtect; (), self.take_stores(file, page.index, page.folio.pfn(), &mut batch));
+            }
+            plant!(WrittenBeforeSettle => outcome = outcome.and(self.write_pages(ops.as_ref(), &pages)));
+            batch.settle();
+            plant!(WrittenBeforeSettle; (), outcome = outcome.and(self.write_pages(ops.as_ref(), &pages)));
+            for page in pages {
+                drop(page.lock);
+                self.put_folio(page.folio);
+            }
         }
         outcome
     }
 
-    fn write_page_back(
-        &self,
+    /// Locks dirty pages from `first` up to `end` and takes their marks, as many as fit; returns where to go on.
+    fn take_dirty<'a>(
+        &'a self,
         file: &FileObject<P>,
-        ops: &dyn FileOps,
-        index: u64,
-        folio: &FolioRef,
-    ) -> Result<(), MmError> {
-        let view = self.frames().folio_of(folio);
-        // Somebody else may be writing it: wait until he has, for his sake and for what he has not seen.
-        let _lock = loop {
-            match view.try_lock() {
-                Some(lock) => break lock,
-                None => self.fx().relax(),
+        first: u64,
+        end: u64,
+        pages: &mut ArrayVec<Taken<'a>, BATCH>,
+    ) -> u64 {
+        let mut at = first;
+        while !pages.is_full() {
+            let Some((index, folio)) = file.next_cached(self, at, end) else { return end };
+            let view = self.frames().folio_of(&folio);
+            let lock = loop {
+                match view.try_lock() {
+                    Some(lock) => break lock,
+                    // Whoever writes it may wait for one that is held here.
+                    None if !pages.is_empty() => {
+                        self.put_folio(folio);
+                        return index;
+                    }
+                    // Somebody else may be writing it: wait until he has, for his sake and for what he has not seen.
+                    None => self.fx().relax(),
+                }
+            };
+            at = index + 1;
+            if view.clear_flags(FolioFlags::DIRTY).contains(FolioFlags::DIRTY) {
+                pages.push(Taken { index, folio, lock });
+            } else {
+                drop(lock);
+                self.put_folio(folio);
             }
-        };
-        if !view.clear_flags(FolioFlags::DIRTY).contains(FolioFlags::DIRTY) {
-            return Ok(());
         }
-        plant!(WriteBackNoProtect; (), self.take_stores(file, index, folio.pfn()));
-        let base = folio.pfn().base();
-        let mut get = |offset: u64, bytes: &mut [u8]| {
-            debug_assert!(offset + bytes.len() as u64 <= PAGE_SIZE, "more bytes than a page has");
-            self.fx().read(base.add(offset), bytes);
-        };
-        ops.write_page(index, &mut get).map_err(|errno| {
-            view.set_flags(FolioFlags::DIRTY);
-            MmError::Device { index, errno }
-        })
+        at
+    }
+
+    /// Writes pages to their device. One that fails is dirty again.
+    fn write_pages(&self, ops: &dyn FileOps, pages: &[Taken<'_>]) -> Result<(), MmError> {
+        let mut outcome = Ok(());
+        for page in pages {
+            let base = page.folio.pfn().base();
+            let mut get = |offset: u64, bytes: &mut [u8]| {
+                debug_assert!(offset + bytes.len() as u64 <= PAGE_SIZE, "more bytes than a page has");
+                self.fx().read(base.add(offset), bytes);
+            };
+            let written = ops.write_page(page.index, &mut get).map_err(|errno| {
+                self.frames().folio_of(&page.folio).set_flags(FolioFlags::DIRTY);
+                MmError::Device { index: page.index, errno }
+            });
+            outcome = outcome.and(written);
+        }
+        outcome
     }
 
     /// Takes the right to store to a page from all shared mappings (`folio_mkclean`).
-    fn take_stores(&self, file: &FileObject<P>, index: u64, pfn: Pfn) {
+    fn take_stores(&self, file: &FileObject<P>, index: u64, pfn: Pfn, batch: &mut Batch<'_, P>) {
         let mut at: Option<SpaceId> = None;
         while let Some(space) = self.candidate_after(Owner::File(file.id()), at) {
             let map = space.map().read();
-            // An entry that somebody else has just cleared may still be stored through.
-            let mut gather = Gather::among_others(&self.tlb, space.table().context());
             let shared = |va: &VirtAddr| map.find(*va).is_some_and(|(_, vma)| vma.is_shared());
             for va in map.places_of(Owner::File(file.id()), index).filter(shared) {
                 let Some(table) = space.table().lock(&self.tlb, va, Level::PTE) else { continue };
@@ -86,10 +130,11 @@ impl<P: Platform> Mm<P> {
                     ..leaf
                 };
                 if let Some(debt) = table.update(va, clean) {
-                    gather.absorb(debt);
+                    batch.absorb(space.table().context(), debt);
                 }
             }
-            gather.settle();
+            // An entry that somebody else has just cleared may still be stored through.
+            batch.take_along(space.table().context());
             drop(map);
             at = Some(space.id());
         }

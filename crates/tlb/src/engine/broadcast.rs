@@ -7,7 +7,7 @@ use super::{Flush, Tlb};
 use crate::context::Context;
 use pagewright_arch::{Invalidate, Reach, Target};
 use pagewright_sync::Platform;
-use pagewright_types::{Counter, plant};
+use pagewright_types::{Counter, Level, VirtAddr, plant};
 
 /// Entries above which one invalidation of the whole tag is issued instead (`MAX_DVM_OPS`): a CPU that receives more
 /// would be kept from its own work too long.
@@ -44,6 +44,11 @@ impl<P: Platform> Tlb<P> {
         }
     }
 
+    /// Issues, without waiting, the invalidation of one leaf. What was stored is published already.
+    pub(crate) fn issue_leaf(&self, context: &Context, va: VirtAddr, level: Level) {
+        self.invalidate_everywhere(Target::Page { tag: context.asid_tag(), va, level, last_level: true });
+    }
+
     /// Issues, without waiting, the invalidation of everything a context has. What was stored is published already.
     pub(crate) fn issue_whole(&self, context: &Context) {
         self.invalidate_everywhere(Target::Tag(context.asid_tag()));
@@ -64,7 +69,7 @@ impl<P: Platform> Tlb<P> {
     }
 
     /// Waits for what this CPU issued; pays every debt whose invalidations it had issued before.
-    fn complete(&self) {
+    pub(crate) fn complete(&self) {
         let sampled = self.ledger().sample();
         plant!(NoComplete; self.fx().publish(), self.fx().complete());
         self.count(Counter::NrTlbRemoteFlush, 1);

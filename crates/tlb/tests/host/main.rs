@@ -1,5 +1,6 @@
 //! TLB debts and engines on a machine of host threads, both instruction sets.
 
+mod batch;
 mod broadcast;
 mod dropped;
 mod ipi;

@@ -13,6 +13,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 pub(crate) const CPU: CpuId = CpuId::new(0);
 pub(crate) const OTHER: CpuId = CpuId::new(1);
+#[allow(dead_code)]
+pub(crate) const THIRD: CpuId = CpuId::new(2);
 
 /// Runs each test on every instruction set.
 #[macro_export]
@@ -71,7 +73,7 @@ pub(crate) struct World<I: Isa> {
 impl<I: Isa> World<I> {
     pub(crate) fn new() -> Self {
         let mut config = MachineConfig::default_for(I::KIND).expect("a shipped profile");
-        config.cpus = 2;
+        config.cpus = 3;
         config.nodes.truncate(1);
         config.nodes[0].bytes = 64 << 20;
         Self { lab: Lab::new(config, Knobs::default()).expect("a possible machine") }

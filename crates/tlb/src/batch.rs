@@ -1,0 +1,251 @@
+//! Flushes of many entries, in as many spaces as map them, that are put off and paid together (Linux's `tlbflush_unmap_batch`,
+//! `mm/rmap.c`).
+//!
+//! ```text
+//!   edit ──▶ Debt ──absorb──▶ Batch ──settle──▶ x86: one interrupt to each CPU of the union that has not paid
+//!                               │               arm64: one DSB, on the CPU that issued
+//!                               └ x86: generation moves, CPUs are noted
+//!                                 arm64: DSB ISHST and TLBI, nobody waits
+//! ```
+//!
+//! The caller lets go of tables and spaces between the edits and [`Batch::settle`]. Until then somebody else can find an entry cleared or
+//! weakened that some CPU still holds as it was.
+//!
+//! INV-TLB-DEFERRED: whoever relies on such an entry flushes first. Each space remembers the latest flush that was put off, under the lock of
+//! the entry's table; a [`crate::Gather`] asks when it is settled – it has seen the entries before – and takes the whole space along, and
+//! whoever installs an entry calls [`Tlb::flush_cleared`] under that lock. Linux asks each time it takes the lock
+//! (`flush_tlb_batched_pending`), and has missed one.
+//!
+//! A space is known to be flushed when the clocks of the ledger say so: on x86 those of the CPUs that run it, unless they are lazy, since whoever
+//! comes back later is caught up by its generation; on arm64 that of the CPU that issued. Nobody takes spaces out of a list.
+//!
+//! Not guaranteed: that a space that was flushed is known to be; then it is flushed once more. Tables are never put off: walks may be in them.
+
+use crate::context::{Context, Deferred};
+use crate::debt::{Debt, Owed, Park, Parked};
+use crate::engine::{Flush, Tlb};
+use crate::held::Held;
+use core::sync::atomic::Ordering;
+use pagewright_arch::ShootdownKind;
+use pagewright_sync::{Arc, Backend, Platform, bomb};
+use pagewright_types::{Counter, CpuId, CpuMask, DebtKey, Level, PageRange, plant};
+
+/// Debts of any number of spaces, waiting to be paid together.
+///
+/// # Panics
+/// INV-TLB-DEBT: dropped unsettled in a debug build; see [`Debt`].
+#[must_use = "a batch owes a TLB flush: settle it"]
+pub struct Batch<'t, P: Platform> {
+    tlb: &'t Tlb<P>,
+    /// Entries whose flush is put off.
+    entries: u32,
+    /// x86: who may hold one of them.
+    cpus: CpuMask,
+    /// The epoch that a clock must have reached to have paid for all of them.
+    epoch: u64,
+    /// arm64: who has issued their invalidations; `None` when several CPUs have.
+    issuer: Option<CpuId>,
+    /// The only space so far, if there is just one: its own translations are flushed then, and those of others stay.
+    only: Option<Arc<Context>>,
+    held: Held,
+}
+
+impl<'t, P: Platform> Batch<'t, P> {
+    /// An empty batch.
+    pub fn new(tlb: &'t Tlb<P>) -> Self {
+        let (cpus, held) = (CpuMask::EMPTY, Held::new());
+        Self { tlb, entries: 0, cpus, epoch: 0, issuer: None, only: None, held }
+    }
+
+    /// Entries whose flush is put off.
+    pub fn len(&self) -> u32 {
+        self.entries
+    }
+
+    /// Whether nothing is owed and nothing held.
+    pub fn is_empty(&self) -> bool {
+        self.entries == 0 && self.held.is_empty()
+    }
+
+    /// Takes over a debt of `context`, whose table is still locked. What the edit detached is held until the batch is settled; of a folio
+    /// that comes several times in a row one reference is held.
+    ///
+    /// # Panics
+    /// In debug builds when the debt is another context's, or a table's.
+    pub fn absorb<T: Park>(&mut self, context: &Arc<Context>, debt: Debt<'_, P, T>) {
+        debug_assert!(core::ptr::eq(debt.context(), &raw const **context), "INV-TLB-DEBT: debt of another space");
+        let range = debt.range();
+        let (owed, _, parked) = debt.dissolve();
+        match owed {
+            Owed::Nothing => {}
+            Owed::Leaf(level) => self.put_off(context, |tlb| tlb.issue_leaf(context, range.start(), level)),
+            Owed::Table(_) => unreachable!("INV-TLB-WALKERS: a table's flush is not put off"),
+        }
+        parked.park(&mut |piece| self.keep(piece));
+    }
+
+    /// Takes along what somebody else has edited in a space and not flushed yet: for a caller who relies on entries that he found there.
+    /// INV-TLB-CLEARED, INV-TLB-DEFERRED.
+    pub fn take_along(&mut self, context: &Arc<Context>) {
+        if self.tlb.may_be_unflushed(context) {
+            self.put_off(context, |tlb| tlb.issue_whole(context));
+        }
+    }
+
+    /// Puts off a flush of a space. `issue` is what broadcasts it.
+    fn put_off(&mut self, context: &Arc<Context>, issue: impl FnOnce(&Tlb<P>)) {
+        let tlb = self.tlb;
+        let me = tlb.fx().cpu();
+        tlb.fx().publish();
+        let issuer = match tlb.fx().caps().shootdown {
+            ShootdownKind::Ipi => {
+                // INV-TLB-SWITCH: the generation moves before the mask is read.
+                context.bump();
+                P::Locks::point();
+                context.cpus().iter().for_each(|cpu| self.cpus.insert(cpu));
+                None
+            }
+            ShootdownKind::Broadcast => {
+                issue(tlb);
+                Some(me)
+            }
+        };
+        self.issuer = if self.entries == 0 { issuer } else { self.issuer.filter(|_| self.issuer == issuer) };
+        // INV-LEDGER-SAMPLE: read after the edit, so that an act whose sample is younger comes after the edit.
+        let epoch = tlb.ledger().sample();
+        self.epoch = self.epoch.max(epoch + 1);
+        context.defer(Deferred::new(epoch, issuer));
+        let again = self.only.as_ref().is_some_and(|only| Arc::ptr_eq(only, context));
+        match self.entries {
+            0 => self.only = Some(context.clone()),
+            _ if again => {}
+            _ => self.only = None,
+        }
+        self.entries += 1;
+    }
+
+    fn keep(&mut self, piece: Parked) {
+        let mut refused = self.held.keep(self.tlb.frames(), piece);
+        while let Err(piece) = refused {
+            self.pay();
+            refused = self.held.keep(self.tlb.frames(), piece);
+        }
+    }
+
+    /// Waits until no CPU can use what was edited, then frees what was detached.
+    ///
+    /// # Panics
+    /// In debug builds when the context may not wait for other CPUs.
+    pub fn settle(mut self) {
+        self.pay();
+    }
+
+    fn pay(&mut self) {
+        if self.entries > 0 {
+            match (self.tlb.fx().caps().shootdown, &self.only) {
+                (ShootdownKind::Ipi, Some(only)) => self.tlb.flush_deferred(only),
+                (ShootdownKind::Ipi, None) => self.tlb.flush_unpaid(self.cpus, self.epoch),
+                (ShootdownKind::Broadcast, _) => self.tlb.end_issued(self.issuer),
+            }
+        }
+        (self.entries, self.cpus, self.only) = (0, CpuMask::EMPTY, None);
+        self.held.release(self.tlb.frames());
+    }
+}
+
+impl<P: Platform> Drop for Batch<'_, P> {
+    fn drop(&mut self) {
+        if self.is_empty() {
+            return;
+        }
+        let owing = self.issuer.map_or(self.cpus, CpuMask::of);
+        // Several issuers owe together what each of them owes, which the ledger can't say; nor can one of their CPUs pay it.
+        let key = if self.issuer.is_none() && self.tlb.fx().caps().shootdown == ShootdownKind::Broadcast {
+            self.tlb.end_issued(None);
+            DebtKey::NONE
+        } else {
+            self.tlb.ledger().open(owing)
+        };
+        let (tlb, held) = (self.tlb, &mut self.held);
+        tlb.park_under(key, |keep| held.give_up(tlb.frames(), keep));
+        bomb::dropped(format_args!("INV-TLB-DEBT: batch of {} entries dropped unsettled", self.entries));
+    }
+}
+
+impl<P: Platform> Tlb<P> {
+    /// Whether an entry of the space may have been edited by somebody who has not flushed it yet, and does not have the space alone.
+    fn may_be_unflushed(&self, context: &Context) -> bool {
+        context.is_being_cleared() || context.deferred().is_some_and(|deferred| !self.has_paid(context, deferred))
+    }
+
+    /// To be called before an entry is put where nothing stands, under the lock of its table: flushes it if somebody may have cleared it who has
+    /// not flushed yet and does not have the space alone (INV-TLB-CLEARED, INV-TLB-DEFERRED).
+    #[inline]
+    pub fn flush_cleared(&self, context: &Context, range: PageRange, level: Level) {
+        if context.is_being_cleared() {
+            self.flush(context, Flush { range: Some(range), level, tables: false });
+        }
+        if context.deferred().is_some() {
+            self.flush_deferred(context);
+        }
+    }
+
+    /// Flushes a space if something of it was put off that may not have been paid.
+    #[cold]
+    fn flush_deferred(&self, context: &Context) {
+        let Some(deferred) = self.deferred(context) else { return };
+        self.flush(context, Flush { range: None, level: Level::PTE, tables: false });
+        context.paid(deferred);
+    }
+
+    /// What was put off in the space and not paid since, for who will flush the whole space and then say so.
+    pub(crate) fn deferred(&self, context: &Context) -> Option<Deferred> {
+        plant!(DeferredNotSeen => return None);
+        let deferred = context.deferred()?;
+        if self.has_paid(context, deferred) {
+            return None;
+        }
+        // What is put off from here on bears another epoch, so it is not taken for what the caller is going to pay.
+        self.ledger().open(CpuMask::EMPTY);
+        context.deferred()
+    }
+
+    /// Whether the clocks say that nobody holds what was put off.
+    fn has_paid(&self, context: &Context, deferred: Deferred) -> bool {
+        let paid = |cpu: CpuId| self.ledger().has_reached(cpu, deferred.epoch());
+        match (self.fx().caps().shootdown, deferred.issuer()) {
+            (ShootdownKind::Ipi, _) => context.cpus().iter().all(|cpu| self.is_lazy(cpu) || paid(cpu)),
+            (ShootdownKind::Broadcast, Some(issuer)) => paid(issuer),
+            (ShootdownKind::Broadcast, None) => self.fx().online().iter().all(paid),
+        }
+    }
+
+    fn is_lazy(&self, cpu: CpuId) -> bool {
+        self.cpus.get(cpu).lazy.load(Ordering::SeqCst)
+    }
+
+    /// x86: makes the CPUs in `cpus` that have not paid up to `epoch` forget everything. Those that are lazy are caught up by generation.
+    fn flush_unpaid(&self, cpus: CpuMask, epoch: u64) {
+        // Whoever flushes from here on has paid.
+        self.ledger().open(cpus);
+        let online = self.fx().online();
+        let owing =
+            |cpu: &CpuId| online.contains(*cpu) && !self.is_lazy(*cpu) && !self.ledger().has_reached(*cpu, epoch);
+        let owing: CpuMask = cpus.iter().filter(owing).collect();
+        self.count(Counter::PwTlbPaidAlready, u64::from(cpus.count() - owing.count()));
+        if !owing.is_empty() {
+            self.flush_everything(&owing);
+        }
+    }
+
+    /// arm64: ends what `issuer` has issued. Another CPU's barrier would prove nothing (Arm ARM D8.14.5), so elsewhere, or if several have
+    /// issued, everything is issued again.
+    fn end_issued(&self, issuer: Option<CpuId>) {
+        if issuer == Some(self.fx().cpu()) {
+            self.ledger().open(CpuMask::EMPTY);
+            self.complete();
+        } else {
+            self.flush_everything(&CpuMask::EMPTY);
+        }
+    }
+}
