@@ -17,6 +17,13 @@ pub(crate) struct Args {
     trace: PathBuf,
     #[command(flatten)]
     machine: MachineOptions,
+    #[command(flatten)]
+    told: Told,
+}
+
+/// How often it is replayed, and where the figures go.
+#[derive(clap::Args)]
+pub(super) struct Told {
     /// Replay twice, with a setting at each of two values, and show both and the change
     #[arg(long, value_name = "K=A,B")]
     compare: Option<String>,
@@ -29,20 +36,19 @@ pub(crate) fn run(args: &Args) -> Result<(), CommandError> {
     let footprint = Reader::open(&args.trace)?.header().native.as_ref().map(Native::footprint);
     let (isa, config) = args.machine.build(footprint)?;
     let mut open = || -> Result<Box<dyn Source>, CommandError> { Ok(Box::new(watch(&args.trace)?)) };
-    compare_or_show(isa, &config, args.compare.as_deref(), args.json.as_deref(), &mut open)
+    compare_or_show(isa, &config, &args.told, &mut open)
 }
 
 /// Runs a source once or twice and shows what came of it.
 pub(super) fn compare_or_show(
     isa: IsaKind,
     config: &ReplayConfig,
-    compare: Option<&str>,
-    json: Option<&Path>,
+    told: &Told,
     open: &mut dyn FnMut() -> Result<Box<dyn Source>, CommandError>,
 ) -> Result<(), CommandError> {
     let mut out = std::io::stdout().lock();
-    let comparison = compare.map(Comparison::parse).transpose()?;
-    let json = json.map(JsonFile::create).transpose()?;
+    let comparison = told.compare.as_deref().map(Comparison::parse).transpose()?;
+    let json = told.json.as_deref().map(JsonFile::create).transpose()?;
     match comparison {
         None => {
             let report = replay(isa, &mut *open()?, config)?;

@@ -1,11 +1,10 @@
 //! `pagewright run`: a built-in workload on a simulated machine.
 
 use super::CommandError;
-use super::replay::compare_or_show;
+use super::replay::{Told, compare_or_show};
 use crate::options::{MachineOptions, OptionError};
 use pagewright_workload::generate;
 use pagewright_workload::replay::Source;
-use std::path::PathBuf;
 
 /// Options of `run`.
 #[derive(clap::Args)]
@@ -14,12 +13,8 @@ pub(crate) struct Args {
     workload: String,
     #[command(flatten)]
     machine: MachineOptions,
-    /// Run twice, with a setting at each of two values, and show both and the change
-    #[arg(long, value_name = "K=A,B")]
-    compare: Option<String>,
-    /// Write every figure to a file, too
-    #[arg(long, value_name = "FILE")]
-    json: Option<PathBuf>,
+    #[command(flatten)]
+    told: Told,
 }
 
 pub(crate) fn run(args: &Args) -> Result<(), CommandError> {
@@ -29,5 +24,5 @@ pub(crate) fn run(args: &Args) -> Result<(), CommandError> {
         let workload = workload.ok_or_else(|| OptionError::UnknownWorkload(args.workload.clone()))?;
         Ok(Box::new(workload))
     };
-    compare_or_show(isa, &config, args.compare.as_deref(), args.json.as_deref(), &mut open)
+    compare_or_show(isa, &config, &args.told, &mut open)
 }
