@@ -139,7 +139,7 @@ impl<P: Platform> Frames<P> {
         let spans = spans_of(layout, &zones)?;
         let frames = Self {
             counters: Counters::try_new(span.cpus)?,
-            clearing: Clearing::new(machine.memory(), ClearCaps::detect()),
+            clearing: clearing_of(&machine),
             fallbacks: fallbacks_of(layout, &zones)?,
             node_of_cpu: nodes_of_cpus(layout, span.cpus)?,
             machine,
@@ -329,6 +329,13 @@ fn boxed<T>(len: usize, values: impl Iterator<Item = T>) -> Result<Box<[T]>, Out
 
 fn parts<'a>(layout: &'a Layout<'_>, node: usize, kind: ZoneKind) -> impl Iterator<Item = FrameRange> + 'a {
     layout.nodes[node].ranges.iter().filter_map(move |range| kind.part_of(*range))
+}
+
+/// A machine that clears by itself uses none of this CPU's stores, and asking for them is dear where each CPUID leaves a guest.
+fn clearing_of<P: Platform>(machine: &P) -> Clearing {
+    let map = machine.memory();
+    let caps = if map.is_some() { ClearCaps::detect() } else { ClearCaps::LEAST };
+    Clearing::new(map, caps)
 }
 
 fn zones_of<P: Platform>(layout: &Layout<'_>, cpus: usize) -> Result<Box<[Zone<P::Locks>]>, OutOfMemory> {

@@ -53,7 +53,7 @@ const fn bit(backend: ClearBackend) -> u8 {
 
 impl ClearCaps {
     /// Ordinary stores only.
-    const LEAST: Self = Self { has: bit(ClearBackend::Cached), erms: false, zva: None, signature: None };
+    pub(crate) const LEAST: Self = Self { has: bit(ClearBackend::Cached), erms: false, zva: None, signature: None };
 
     /// What this CPU says of itself.
     #[cfg(target_arch = "x86_64")]

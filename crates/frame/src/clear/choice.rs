@@ -139,7 +139,7 @@ impl Clearing {
         }
     }
 
-    /// The stores of this CPU.
+    /// The stores of this CPU; ordinary ones only where there is no map.
     pub fn caps(&self) -> &ClearCaps {
         &self.caps
     }
