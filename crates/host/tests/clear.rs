@@ -119,7 +119,7 @@ fn a_fault_clears_one_page_and_brings_it_to_the_cache() {
             bed.mm.fault(&space, va.add(0x123), Access::Write).expect("memory");
         }
         assert!(bed.reads_as_zero(&space, range));
-        let streams = faults_stream && ClearCaps::detect().streaming().is_some();
+        let streams = faults_stream && ClearCaps::detect().candidates().next().is_some();
         let fences = bed.mm.counter(Counter::PwClearFences);
         assert!(if streams { fences >= PAGES } else { fences == 0 }, "{fences} fences at {knob}");
         bed.fences_are_owed();

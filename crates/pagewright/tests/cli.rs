@@ -215,3 +215,13 @@ fn help_names_every_option() {
         assert!(text.contains(option), "{option}");
     }
 }
+
+#[test]
+fn an_evaluation_that_is_not_there_or_can_not_be_written_is_refused_before_it_runs() {
+    refused(&["evaluate", "clearly"], &["evaluation 'clearly'", "there are clear"]);
+    let scratch = Scratch::new("evaluate");
+    for option in ["--json", "--html"] {
+        refused(&["evaluate", "clear", option, &scratch.path("nowhere/file")], &["nowhere/file"]);
+    }
+    assert!(scratch.files().is_empty());
+}

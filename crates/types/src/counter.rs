@@ -19,6 +19,7 @@ crate::named_table! {
         PwClearMachine = "pw_clear_machine", "Base pages cleared by the machine itself, tables and what a file then fills included.";
         PwClearCached = "pw_clear_cached", "Base pages cleared by ordinary stores.";
         PwClearMovnti = "pw_clear_movnti", "Base pages cleared by MOVNTI, past the cache.";
+        PwClearMovdir64b = "pw_clear_movdir64b", "Base pages cleared by MOVDIR64B, past the cache.";
         PwClearClzero = "pw_clear_clzero", "Base pages cleared by CLZERO, past the cache.";
         PwClearAvx2 = "pw_clear_avx2", "Base pages cleared by non-temporal AVX stores, past the cache.";
         PwClearAvx512 = "pw_clear_avx512", "Base pages cleared by non-temporal AVX-512 stores, past the cache.";

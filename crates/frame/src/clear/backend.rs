@@ -16,6 +16,7 @@ pagewright_types::named_table! {
         Machine = "machine", "Whatever the machine does, where it gave no map of its memory.";
         Cached = "cached", "Ordinary stores: `rep stosb`, or what the compiler makes of `memset`.";
         Movnti = "movnti", "Non-temporal stores of a general register, which every x86-64 CPU has.";
+        Movdir64b = "movdir64b", "Direct stores of a whole line, without a vector register.";
         Clzero = "clzero", "Whole lines without reading them (AMD).";
         Avx2 = "avx2", "Non-temporal stores of 32 bytes, in hosted builds.";
         Avx512 = "avx512", "Non-temporal stores of a whole line, in hosted builds.";
@@ -28,7 +29,7 @@ impl ClearBackend {
     pub const fn is_weak(self) -> bool {
         match self {
             Self::Machine | Self::Cached | Self::DcZva => false,
-            Self::Movnti | Self::Clzero | Self::Avx2 | Self::Avx512 => true,
+            Self::Movnti | Self::Movdir64b | Self::Clzero | Self::Avx2 | Self::Avx512 => true,
         }
     }
 
@@ -38,6 +39,7 @@ impl ClearBackend {
             Self::Machine => Counter::PwClearMachine,
             Self::Cached => Counter::PwClearCached,
             Self::Movnti => Counter::PwClearMovnti,
+            Self::Movdir64b => Counter::PwClearMovdir64b,
             Self::Clzero => Counter::PwClearClzero,
             Self::Avx2 => Counter::PwClearAvx2,
             Self::Avx512 => Counter::PwClearAvx512,

@@ -62,6 +62,10 @@ impl ClearCaps {
         let extended = id.get_extended_feature_info();
         let mut caps = Self { has: Self::LEAST.has | bit(ClearBackend::Movnti), ..Self::LEAST };
         caps.erms = extended.as_ref().is_some_and(|info| info.has_rep_movsb_stosb());
+        // Leaf 7, ECX bit 28 (Intel SDM vol. 2A, CPUID).
+        if extended.is_some() && raw_cpuid::native_cpuid::cpuid_count(7, 0).ecx & 1 << 28 != 0 {
+            caps.has |= bit(ClearBackend::Movdir64b);
+        }
         if id.get_processor_capacity_feature_info().is_some_and(|info| info.has_cl_zero()) {
             caps.has |= bit(ClearBackend::Clzero);
         }
@@ -130,10 +134,15 @@ impl ClearCaps {
         if self.has(ClearBackend::DcZva) { ClearBackend::DcZva } else { ClearBackend::Cached }
     }
 
-    /// The best stores that go past it.
+    /// The stores that go past it, best first.
+    pub fn candidates(&self) -> impl Iterator<Item = ClearBackend> {
+        use ClearBackend::{Avx2, Avx512, Clzero, Movdir64b, Movnti};
+        [Clzero, Avx512, Avx2, Movdir64b, Movnti].into_iter().filter(|backend| self.has(*backend))
+    }
+
+    /// The best of them that needs no proof. MOVNTI does: it is slow after locked instructions on some CPUs.
     pub fn streaming(&self) -> Option<ClearBackend> {
-        use ClearBackend::{Avx2, Avx512, Clzero, Movnti};
-        [Clzero, Avx512, Avx2, Movnti].into_iter().find(|backend| self.has(*backend))
+        self.candidates().find(|backend| *backend != ClearBackend::Movnti)
     }
 
     /// Which CPU it is, on x86.
@@ -187,13 +196,13 @@ mod tests {
 
     #[test]
     fn the_best_streaming_stores_are_taken() {
-        use ClearBackend::{Avx2, Avx512, Clzero, Movnti};
-        let mut caps = ClearCaps { has: 0x7f, ..ClearCaps::LEAST };
-        for best in [Clzero, Avx512, Avx2, Movnti] {
+        use ClearBackend::{Avx2, Avx512, Clzero, Movdir64b, Movnti};
+        let mut caps = ClearCaps { has: 0xff, ..ClearCaps::LEAST };
+        for best in [Clzero, Avx512, Avx2, Movdir64b] {
             assert_eq!(caps.streaming(), Some(best));
             caps = caps.without(best);
         }
-        assert_eq!(caps.streaming(), None);
+        assert_eq!((caps.streaming(), caps.candidates().next()), (None, Some(Movnti)), "MOVNTI wants proof");
         assert!(caps.without(ClearBackend::Cached).has(ClearBackend::Cached), "something must clear");
     }
 

@@ -7,20 +7,21 @@
 //!
 //! | target | whole operation | stores |
 //! | --- | --- | --- |
-//! | any | below 64 KiB | ordinary: a fence costs as much as it saves |
+//! | any | one page | ordinary: it is for who is about to touch it |
 //! | hot | any | ordinary |
-//! | cold | from 64 KiB | streaming |
+//! | cold | from two pages | streaming |
 //! | unknown | below the measured last-level cache | ordinary |
 //! | unknown | from there | streaming: most of it can't be cached |
 //!
-//! A CPU on the deny-list, and one whose calibration says so, has ordinary stores only, unless the policy overrules it.
+//! Which stores stream is what a calibration found, and before that the best that need no proof. A CPU on the deny-list, and one whose calibration
+//! found none that are worth it, has ordinary stores only, unless the policy overrules it.
 //!
 //! Not guaranteed: that a block freed on this CPU is still in its cache, or that one freed long ago is not. The allocator remembers volumes.
 
 use super::backend::ClearBackend;
 use super::caps::ClearCaps;
 use core::ptr::NonNull;
-use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
+use core::sync::atomic::{AtomicU8, AtomicU32, Ordering};
 use pagewright_sync::LinearMap;
 use pagewright_types::{Order, Pfn};
 
@@ -115,15 +116,20 @@ impl ClearPolicy {
 /// Frames of a last-level cache that nobody has measured: 64 MiB, as glibc takes where its probe fails.
 const UNMEASURED: u32 = (64 << 20) >> pagewright_types::PAGE_SHIFT;
 
-/// Below this many frames of a whole operation a fence costs as much as it saves: 64 KiB, where 94 % of the bandwidth are reached.
-const WORTH_A_FENCE: u64 = 16;
+/// From this many frames on an operation is more than a fault: nobody waits to touch all of it, and stores past the cache are faster even with a fence
+/// every 8 KiB.
+const MORE_THAN_A_FAULT: u64 = 2;
+
+/// No stores that stream.
+const NONE: u8 = u8::MAX;
 
 /// The choice of stores on one machine.
 pub struct Clearing {
     map: Option<LinearMap>,
     caps: ClearCaps,
     policy: AtomicU8,
-    vetoed: AtomicBool,
+    /// The stores past the cache, as a number, or `NONE`.
+    streaming: AtomicU8,
     /// Frames of the effective last-level cache.
     cache: AtomicU32,
 }
@@ -134,7 +140,7 @@ impl Clearing {
             map,
             caps,
             policy: AtomicU8::new(ClearPolicy::default().pack()),
-            vetoed: AtomicBool::new(false),
+            streaming: AtomicU8::new(caps.streaming().map_or(NONE, |backend| backend as u8)),
             cache: AtomicU32::new(UNMEASURED),
         }
     }
@@ -154,13 +160,13 @@ impl Clearing {
         self.policy.store(policy.pack(), Ordering::Relaxed);
     }
 
-    /// Whether a calibration found streaming stores slow.
-    pub fn is_vetoed(&self) -> bool {
-        self.vetoed.load(Ordering::Relaxed)
+    /// The stores past the cache that are used; `None` if there are none, or a calibration found them slow.
+    pub fn streaming(&self) -> Option<ClearBackend> {
+        ClearBackend::ALL.get(usize::from(self.streaming.load(Ordering::Relaxed))).copied()
     }
 
-    pub(super) fn set_vetoed(&self, vetoed: bool) {
-        self.vetoed.store(vetoed, Ordering::Relaxed);
+    pub(super) fn set_streaming(&self, backend: Option<ClearBackend>) {
+        self.streaming.store(backend.map_or(NONE, |backend| backend as u8), Ordering::Relaxed);
     }
 
     /// The effective last-level cache, as measured or assumed.
@@ -193,14 +199,14 @@ impl Clearing {
             return ClearBackend::Machine;
         }
         let ordinary = self.caps.ordinary();
-        let Some(streaming) = self.caps.streaming() else { return ordinary };
         match self.policy() {
             ClearPolicy::Cached | ClearPolicy::CachedByPage => return ordinary,
-            ClearPolicy::Uncached => return streaming,
+            ClearPolicy::Uncached => return self.streaming().or(self.caps.candidates().next()).unwrap_or(ordinary),
             ClearPolicy::Only(backend) => return if self.caps.has(backend) { backend } else { ordinary },
             ClearPolicy::Auto => {}
         }
-        if self.caps.is_denied() || self.is_vetoed() || whole.frames < WORTH_A_FENCE {
+        let Some(streaming) = self.streaming() else { return ordinary };
+        if self.caps.is_denied() || whole.frames < MORE_THAN_A_FAULT {
             return ordinary;
         }
         match target {
@@ -245,9 +251,8 @@ mod tests {
         }
         for residency in ALL {
             assert_eq!(clearing.choose(residency, Extent::PAGE), ordinary);
-            assert_eq!(clearing.choose(residency, Extent::of_frames(15)), ordinary);
         }
-        for frames in [16, 512, 1 << 18, 1 << 30] {
+        for frames in [2, 16, 512, 1 << 18, 1 << 30] {
             let whole = Extent::of_frames(frames);
             assert_eq!(clearing.choose(Residency::Hot, whole), ordinary);
             assert_eq!(clearing.choose(Residency::Cold, whole), streaming);
@@ -256,10 +261,11 @@ mod tests {
         }
         clearing.set_cache(16);
         assert_eq!(clearing.choose(Residency::Unknown, KIB64), streaming);
-        clearing.set_vetoed(true);
+        clearing.set_streaming(None);
         assert_eq!(clearing.choose(Residency::Cold, KIB64), ordinary);
         clearing.set_policy(ClearPolicy::Uncached);
-        assert_eq!(clearing.choose(Residency::Hot, Extent::PAGE), streaming, "the knob overrules");
+        let first = clearing.caps.candidates().next().unwrap_or(ordinary);
+        assert_eq!(clearing.choose(Residency::Hot, Extent::PAGE), first, "the knob overrules");
     }
 
     #[test]
@@ -270,10 +276,8 @@ mod tests {
             assert_eq!(clearing.choose(residency, whole), ClearBackend::Cached);
         }
         clearing.set_policy(ClearPolicy::Uncached);
-        assert_eq!(
-            Some(clearing.choose(Residency::Cold, whole)),
-            clearing.caps.streaming().or(Some(ClearBackend::Cached))
-        );
+        let told = clearing.streaming().or(clearing.caps.candidates().next()).unwrap_or(ClearBackend::Cached);
+        assert_eq!(clearing.choose(Residency::Cold, whole), told);
     }
 
     #[test]

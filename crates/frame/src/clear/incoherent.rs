@@ -11,6 +11,7 @@ use super::choice::{ClearPolicy, Extent};
 use crate::block::Block;
 use crate::chain::BlockList;
 use crate::frames::Frames;
+use core::cell::Cell;
 use core::marker::PhantomData;
 use pagewright_sync::Platform;
 use pagewright_types::{Counter, CpuId, Order, PAGE_SIZE, Pfn};
@@ -24,13 +25,17 @@ pub struct PinnedCpu<'m, P: Platform> {
     frames: &'m Frames<P>,
     /// Where it began, for the check that it is still there.
     cpu: CpuId,
+    /// Pages cleared since the last fence, by each sort of stores. To count is an atomic exchange, which on x86 drains the buffers of the
+    /// stores before it as a fence does, so it waits for the fence.
+    uncounted: [Cell<u64>; ClearBackend::COUNT],
     here: PhantomData<*mut ()>,
 }
 
 impl<P: Platform> Frames<P> {
     /// Begins clearing on the CPU that runs.
     pub fn pin_cpu(&self) -> PinnedCpu<'_, P> {
-        PinnedCpu { frames: self, cpu: self.machine().cpu(), here: PhantomData }
+        let uncounted = [const { Cell::new(0) }; ClearBackend::COUNT];
+        PinnedCpu { frames: self, cpu: self.machine().cpu(), uncounted, here: PhantomData }
     }
 
     /// Clears a block of any order, with a fence and a chance to yield after each chunk of 8 MiB (INV-CLEAR-YIELD). `yield_now` runs
@@ -91,7 +96,8 @@ impl<'m, P: Platform> PinnedCpu<'m, P> {
 
     fn store(&self, pfn: Pfn, order: Order, backend: ClearBackend) {
         let frames = self.frames;
-        frames.count(backend.counter(), u64::from(order.frames()));
+        let uncounted = &self.uncounted[backend as usize];
+        uncounted.set(uncounted.get() + u64::from(order.frames()));
         if frames.clearing().policy() == ClearPolicy::CachedByPage {
             (0..order.frames()).for_each(|page| store_block(frames, pfn.add(page), Order::ZERO, backend));
         } else {
@@ -99,15 +105,20 @@ impl<'m, P: Platform> PinnedCpu<'m, P> {
         }
     }
 
-    /// INV-CLEAR-PINNED: the fence of the CPU that stored. `why` counts it.
+    /// INV-CLEAR-PINNED: the fence of the CPU that stored, if its stores want one; `why` counts it. And counts what was cleared.
     fn fence(&self, is_weak: bool, why: Counter) {
-        if !is_weak {
-            return;
+        if is_weak {
+            debug_assert_eq!(self.cpu, self.frames.machine().cpu(), "INV-CLEAR-PINNED: moved with stores not fenced");
+            backend::fence();
+            self.frames.count(Counter::PwClearFences, 1);
+            self.frames.count(why, 1);
         }
-        debug_assert_eq!(self.cpu, self.frames.machine().cpu(), "INV-CLEAR-PINNED: moved with stores not fenced");
-        backend::fence();
-        self.frames.count(Counter::PwClearFences, 1);
-        self.frames.count(why, 1);
+        for (backend, pages) in ClearBackend::ALL.iter().zip(&self.uncounted) {
+            let pages = pages.take();
+            if pages > 0 {
+                self.frames.count(backend.counter(), pages);
+            }
+        }
     }
 }
 

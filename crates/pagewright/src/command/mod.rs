@@ -2,6 +2,7 @@
 
 mod boot;
 mod check;
+mod evaluate;
 mod record;
 mod replay;
 mod run;
@@ -23,6 +24,8 @@ pub(crate) enum Command {
     Run(run::Args),
     /// Capture a real program's accesses and memory calls (needs valgrind).
     Record(record::Args),
+    /// Measure the published before and after of a mechanism on this computer, beside what was published
+    Evaluate(evaluate::Args),
     /// Run random programs under the oracle and report who could still use a translation that is gone.
     Check(check::Args),
     /// Run a static Linux program on the kernel, in QEMU.
@@ -47,6 +50,9 @@ pub(crate) enum CommandError {
     /// What is to be checked.
     #[error(transparent)]
     Check(Box<check::CheckError>),
+    /// An evaluation.
+    #[error(transparent)]
+    Evaluate(#[from] evaluate::EvaluateError),
     /// Booting.
     #[error(transparent)]
     Boot(#[from] boot::BootError),
@@ -71,6 +77,7 @@ pub(crate) fn run(command: Option<Command>) -> Result<ExitCode, CommandError> {
         Some(Command::Replay(args)) => replay::run(&args).map(success),
         Some(Command::Run(args)) => run::run(&args).map(success),
         Some(Command::Record(args)) => record::run(&args).map(success),
+        Some(Command::Evaluate(args)) => evaluate::run(&args).map(success),
         Some(Command::Check(args)) => check::run(&args),
         Some(Command::Boot(args)) => boot::run(&args),
     };
@@ -81,13 +88,13 @@ pub(crate) fn run(command: Option<Command>) -> Result<ExitCode, CommandError> {
     }
 }
 
-/// Where `--json` writes: opened before the work, so that a path that can't be written is known at once, and whole or not at all.
-struct JsonFile {
+/// Where `--json` or `--html` writes: opened before the work, so that a path that can't be written is known at once, and whole or not at all.
+struct OutFile {
     path: PathBuf,
     file: TraceFile,
 }
 
-/// What `--json` writes: one run, or two with the heading that tells them apart.
+/// What `--json` writes of replays: one run, or two with the heading that tells them apart.
 #[derive(serde::Serialize)]
 struct Document<'a> {
     schema: u32,
@@ -102,18 +109,25 @@ struct Labelled<'a> {
     report: &'a Report,
 }
 
-impl JsonFile {
+impl OutFile {
     fn create(path: &Path) -> Result<Self, CommandError> {
         let failed = |source| CommandError::Write { path: path.to_owned(), source };
         Ok(Self { path: path.to_owned(), file: TraceFile::create(path).map_err(failed)? })
     }
 
-    fn write(mut self, runs: &[Labelled<'_>]) -> Result<(), CommandError> {
+    fn write_runs(self, runs: &[Labelled<'_>]) -> Result<(), CommandError> {
+        self.write_json(&Document { schema: 1, runs })
+    }
+
+    fn write_json(self, document: &impl serde::Serialize) -> Result<(), CommandError> {
+        let text = serde_json::to_string_pretty(document).map_err(io::Error::from);
+        let text = text.map_err(|source| CommandError::Write { path: self.path.clone(), source })?;
+        self.write_text(&format!("{text}\n"))
+    }
+
+    fn write_text(mut self, text: &str) -> Result<(), CommandError> {
         let path = self.path;
-        let written = serde_json::to_writer_pretty(&mut self.file, &Document { schema: 1, runs })
-            .map_err(io::Error::from)
-            .and_then(|()| self.file.write_all(b"\n"))
-            .and_then(|()| self.file.commit());
+        let written = self.file.write_all(text.as_bytes()).and_then(|()| self.file.commit());
         written.map_err(|source| CommandError::Write { path, source })
     }
 }

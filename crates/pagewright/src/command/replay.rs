@@ -1,6 +1,6 @@
 //! `pagewright replay`: a capture on a simulated machine, once or with a setting before and after.
 
-use super::{CommandError, JsonFile, Labelled};
+use super::{CommandError, Labelled, OutFile};
 use crate::options::{Comparison, MachineOptions};
 use crate::progress::Watched;
 use crate::show;
@@ -48,12 +48,12 @@ pub(super) fn compare_or_show(
 ) -> Result<(), CommandError> {
     let mut out = std::io::stdout().lock();
     let comparison = told.compare.as_deref().map(Comparison::parse).transpose()?;
-    let json = told.json.as_deref().map(JsonFile::create).transpose()?;
+    let json = told.json.as_deref().map(OutFile::create).transpose()?;
     match comparison {
         None => {
             let report = replay(isa, &mut *open()?, config)?;
             if let Some(json) = json {
-                json.write(&[Labelled { label: String::new(), report: &report }])?;
+                json.write_runs(&[Labelled { label: String::new(), report: &report }])?;
             }
             show::report(&mut out, &report)?;
         }
@@ -62,7 +62,7 @@ pub(super) fn compare_or_show(
             let reports = [replay(isa, &mut *open()?, &before)?, replay(isa, &mut *open()?, &after)?];
             if let Some(json) = json {
                 let run = |index: usize| Labelled { label: comparison.heading(index), report: &reports[index] };
-                json.write(&[run(0), run(1)])?;
+                json.write_runs(&[run(0), run(1)])?;
             }
             show::comparison(&mut out, &comparison, &reports)?;
         }

@@ -1,0 +1,167 @@
+//! What an evaluation found, as `--json` writes it and the tables and the page show it.
+//!
+//! Key types: [`Evaluation`] with its [`Run`]s and [`Claim`]s. Names and figures are those of DESIGN's schema 1: everything but `measured` is the same, bit
+//! for bit, for the same seed.
+//!
+//! Not guaranteed: an order of the keys of a map.
+
+use super::Stats;
+use serde::Serialize;
+use std::collections::BTreeMap;
+
+/// All evaluations of one call.
+#[derive(Serialize)]
+pub(super) struct Document<'a> {
+    pub(super) schema: u32,
+    pub(super) evaluations: &'a [Evaluation],
+}
+
+/// One evaluation.
+#[derive(Serialize)]
+pub(crate) struct Evaluation {
+    pub(crate) name: &'static str,
+    /// What it is about, in a line.
+    #[serde(skip)]
+    pub(crate) title: &'static str,
+    pub(crate) isa: &'static str,
+    pub(crate) config: BTreeMap<String, String>,
+    /// The computer, where one was measured.
+    pub(crate) measured_on: BTreeMap<String, String>,
+    pub(crate) runs: Vec<Run>,
+    pub(crate) claims: Vec<Claim>,
+    #[serde(skip)]
+    pub(crate) tables: Vec<Table>,
+    #[serde(skip)]
+    pub(crate) plots: Vec<Plot>,
+    /// What a reader must know to judge the figures.
+    pub(crate) notes: Vec<String>,
+}
+
+/// One thing that was run.
+#[derive(Serialize)]
+pub(crate) struct Run {
+    pub(crate) label: String,
+    pub(crate) input: String,
+    pub(crate) counters: BTreeMap<String, u64>,
+    pub(crate) modelled: BTreeMap<String, u64>,
+    pub(crate) measured: BTreeMap<String, Stats>,
+}
+
+impl Run {
+    /// A run without figures.
+    pub(crate) fn of(label: String, input: String) -> Self {
+        Self { label, input, counters: BTreeMap::new(), modelled: BTreeMap::new(), measured: BTreeMap::new() }
+    }
+
+    /// A run of which a clock told `name`.
+    pub(crate) fn measured(label: String, input: String, name: &str, stats: Stats) -> Self {
+        Self { measured: BTreeMap::from([(name.to_owned(), stats)]), ..Self::of(label, input) }
+    }
+}
+
+/// Where a figure of ours comes from.
+#[derive(Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Kind {
+    /// A count.
+    Counted,
+    /// A clock.
+    Measured,
+}
+
+/// How ours compares with what was published, or with what we promise.
+#[derive(Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Verdict {
+    Reproduced,
+    Better,
+    Differs,
+    NotComparable,
+}
+
+impl Verdict {
+    /// As the tables write it.
+    pub(super) const fn name(self) -> &'static str {
+        match self {
+            Self::Reproduced => "reproduced",
+            Self::Better => "better",
+            Self::Differs => "differs",
+            Self::NotComparable => "not comparable",
+        }
+    }
+}
+
+/// A published figure and ours.
+#[derive(Serialize)]
+pub(crate) struct Claim {
+    pub(crate) what: String,
+    /// As printed; `target` and what it is, for what we promise ourselves.
+    pub(crate) published: String,
+    pub(crate) source: String,
+    pub(crate) ours: String,
+    pub(crate) kind: Kind,
+    pub(crate) verdict: Verdict,
+    pub(crate) reason: String,
+}
+
+/// A table, as text and in the page.
+pub(crate) struct Table {
+    pub(crate) title: String,
+    pub(crate) head: Vec<String>,
+    pub(crate) rows: Vec<Vec<String>>,
+}
+
+/// A plot: a figure over sizes in bytes.
+pub(crate) struct Plot {
+    pub(crate) title: String,
+    /// The unit of the figure.
+    pub(crate) unit: &'static str,
+    pub(crate) series: Vec<Series>,
+}
+
+/// One line of a plot.
+pub(crate) struct Series {
+    pub(crate) name: String,
+    /// Bytes and the figure.
+    pub(crate) points: Vec<(u64, Stats)>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn the_document_has_the_keys_of_its_schema() {
+        let stats = Stats::of(vec![2.0]);
+        let claim = Claim {
+            what: "w".to_owned(),
+            published: "p".to_owned(),
+            source: "s".to_owned(),
+            ours: "o".to_owned(),
+            kind: Kind::Measured,
+            verdict: Verdict::NotComparable,
+            reason: String::new(),
+        };
+        let found = Evaluation {
+            name: "n",
+            title: "",
+            isa: "x86-64",
+            config: BTreeMap::new(),
+            measured_on: BTreeMap::new(),
+            runs: vec![Run::measured("l".to_owned(), "i".to_owned(), "gb_per_s", stats)],
+            claims: vec![claim],
+            tables: Vec::new(),
+            plots: Vec::new(),
+            notes: Vec::new(),
+        };
+        let run = json!({"label": "l", "input": "i", "counters": {}, "modelled": {},
+            "measured": {"gb_per_s": {"median": 2.0, "p10": 2.0, "p90": 2.0, "samples": 1}}});
+        let claim = json!({"what": "w", "published": "p", "source": "s", "ours": "o", "kind": "measured",
+            "verdict": "not-comparable", "reason": ""});
+        let expected = json!({"schema": 1, "evaluations": [{"name": "n", "isa": "x86-64", "config": {}, "measured_on": {},
+            "runs": [run], "claims": [claim], "notes": []}]});
+        let document = Document { schema: 1, evaluations: &[found] };
+        assert_eq!(serde_json::to_value(&document).expect("plain data"), expected);
+    }
+}

@@ -1,0 +1,107 @@
+//! Plots: a figure over sizes, a line for each way, with the spread as bars.
+//!
+//! Sizes are drawn by their logarithm. The text is set by whoever shows the SVG, so its width is only estimated here.
+
+use super::Plot;
+use plotters::prelude::*;
+
+/// Colours that are told apart without red and green (Okabe and Ito).
+const COLOURS: [RGBColor; 6] = [
+    RGBColor(0, 0, 0),
+    RGBColor(0, 114, 178),
+    RGBColor(213, 94, 0),
+    RGBColor(0, 158, 115),
+    RGBColor(204, 121, 167),
+    RGBColor(86, 180, 233),
+];
+
+/// The plot as an SVG element.
+pub(super) fn svg(plot: &Plot) -> Result<String, String> {
+    let mut text = String::new();
+    draw(plot, SVGBackend::with_string(&mut text, (900, 420)).into_drawing_area())
+        .map_err(|error| error.to_string())?;
+    Ok(text)
+}
+
+fn draw(
+    plot: &Plot,
+    area: DrawingArea<SVGBackend<'_>, plotters::coord::Shift>,
+) -> Result<(), Box<dyn std::error::Error>> {
+    let points = || plot.series.iter().flat_map(|series| &series.points);
+    let log = |bytes: u64| (bytes as f64).log2();
+    let (low, high) =
+        points().fold((f64::MAX, f64::MIN), |(low, high), (bytes, _)| (low.min(log(*bytes)), high.max(log(*bytes))));
+    let top = points().map(|(_, stats)| stats.p90).fold(0.0, f64::max);
+    if low > high {
+        return Err("it has no points".into());
+    }
+    area.fill(&WHITE)?;
+    let mut chart = ChartBuilder::on(&area)
+        .caption(&plot.title, ("sans-serif", 20))
+        .margin(10)
+        .x_label_area_size(36)
+        .y_label_area_size(56)
+        .build_cartesian_2d(low - 0.3..high + 0.3, 0.0..top * 1.08)?;
+    chart
+        .configure_mesh()
+        .light_line_style(WHITE)
+        .x_labels((high - low) as usize + 1)
+        .x_label_formatter(&|log| size_of_log(*log))
+        .y_desc(plot.unit)
+        .draw()?;
+    for (series, colour) in plot.series.iter().zip(COLOURS.iter().cycle()) {
+        let medians = series.points.iter().map(|(bytes, stats)| (log(*bytes), stats.median));
+        let name = series.name.clone();
+        chart
+            .draw_series(LineSeries::new(medians, colour.stroke_width(2)).point_size(3))?
+            .label(name)
+            .legend(move |(x, y)| PathElement::new(vec![(x, y), (x + 18, y)], colour.stroke_width(2)));
+        chart.draw_series(series.points.iter().map(|(bytes, stats)| {
+            PathElement::new(vec![(log(*bytes), stats.p10), (log(*bytes), stats.p90)], colour.stroke_width(1))
+        }))?;
+    }
+    chart
+        .configure_series_labels()
+        .position(SeriesLabelPosition::UpperRight)
+        .background_style(WHITE.mix(0.85))
+        .border_style(BLACK.mix(0.2))
+        .draw()?;
+    area.present()?;
+    Ok(())
+}
+
+fn size_of_log(log: f64) -> String {
+    if (log - log.round()).abs() > 0.01 { String::new() } else { size(1 << log.round() as u64) }
+}
+
+/// Bytes as people write them.
+pub(super) fn size(bytes: u64) -> String {
+    let units = [(30, "GiB"), (20, "MiB"), (10, "KiB")];
+    let fitting = units.into_iter().find(|(shift, _)| bytes >= 1 << shift);
+    fitting.map_or_else(|| format!("{bytes} B"), |(shift, unit)| format!("{} {unit}", bytes >> shift))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Series, Stats};
+    use super::*;
+
+    #[test]
+    fn a_plot_has_its_lines_and_names() {
+        let points = [12u32, 20, 30].map(|log| (1u64 << log, Stats::of(vec![f64::from(log)]))).to_vec();
+        let plot =
+            Plot { title: "Cold".to_owned(), unit: "GB/s", series: vec![Series { name: "movnti".to_owned(), points }] };
+        let drawn = svg(&plot).expect("a plot");
+        for text in ["<svg", "movnti", "Cold", "GB/s", "<polyline", "1 MiB"] {
+            assert!(drawn.contains(text), "{text} in {drawn}");
+        }
+        assert!(svg(&Plot { title: String::new(), unit: "", series: Vec::new() }).is_err());
+    }
+
+    #[test]
+    fn sizes_are_whole_units() {
+        for (bytes, text) in [(512, "512 B"), (4096, "4 KiB"), (2 << 20, "2 MiB"), (4 << 30, "4 GiB")] {
+            assert_eq!(size(bytes), text);
+        }
+    }
+}

@@ -1,0 +1,54 @@
+//! An evaluation as text.
+
+use super::{Claim, Evaluation, Table};
+use std::io::{self, Write};
+
+/// Writes tables, claims and notes.
+pub(super) fn evaluation(out: &mut impl Write, found: &Evaluation) -> io::Result<()> {
+    writeln!(out, "\n{}: {} ({})\n", found.name, found.title, found.isa)?;
+    for (key, value) in found.measured_on.iter().chain(&found.config) {
+        writeln!(out, "  {key:<24} {value}")?;
+    }
+    for given in &found.tables {
+        writeln!(out)?;
+        table(out, given)?;
+    }
+    writeln!(out, "\nBeside what was published, and what we promise:\n")?;
+    for claim in &found.claims {
+        write_claim(out, claim)?;
+    }
+    for note in &found.notes {
+        writeln!(out, "Note: {note}")?;
+    }
+    writeln!(out)
+}
+
+fn table(out: &mut impl Write, table: &Table) -> io::Result<()> {
+    let wide = |text: &String| text.chars().count();
+    let columns = 0..table.head.len();
+    let widths: Vec<usize> = columns
+        .map(|column| table.rows.iter().chain([&table.head]).map(|row| wide(&row[column])).max().unwrap_or(0))
+        .collect();
+    writeln!(out, "{}:\n", table.title)?;
+    for row in [&table.head].into_iter().chain(&table.rows) {
+        for (column, (cell, width)) in row.iter().zip(&widths).enumerate() {
+            if column == 0 {
+                write!(out, "  {cell:<width$}")?;
+            } else {
+                write!(out, "  {cell:>width$}")?;
+            }
+        }
+        writeln!(out)?;
+    }
+    Ok(())
+}
+
+fn write_claim(out: &mut impl Write, claim: &Claim) -> io::Result<()> {
+    writeln!(out, "  {} – {}", claim.what, claim.verdict.name())?;
+    writeln!(out, "      published  {} ({})", claim.published, claim.source)?;
+    writeln!(out, "      ours       {}", claim.ours)?;
+    if !claim.reason.is_empty() {
+        writeln!(out, "      because    {}", claim.reason)?;
+    }
+    Ok(())
+}
