@@ -1,5 +1,9 @@
 //! What a memory call or a fault can answer, and the one map to errno.
 
+mod fault;
+
+pub use fault::FaultError;
+
 use crate::file::Seals;
 use crate::space::{Advice, Resource};
 use crate::tree;
@@ -8,7 +12,7 @@ use pagewright_sync::OutOfMemory;
 use pagewright_table::NoMemory;
 use pagewright_tlb::frames::NoFrames;
 use pagewright_types::range::RangeError;
-use pagewright_types::{Access, Errno, PageRange, Rights, VirtAddr};
+use pagewright_types::{Errno, PageRange, Rights, VirtAddr};
 
 /// Why a memory call failed. Unless a call says otherwise, nothing has changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,6 +61,13 @@ pub enum MmError {
     Exists {
         /// The range asked for.
         range: PageRange,
+    },
+    /// An address at which the program may not map anything.
+    TooLow {
+        /// The address.
+        at: VirtAddr,
+        /// The lowest at which it may.
+        least: VirtAddr,
     },
     /// No hole of that size is left.
     NoHole {
@@ -220,6 +231,11 @@ pub enum MmError {
         /// What it may be raised to now.
         hard: u64,
     },
+    /// The files of a tmpfs would take more than it may.
+    TmpfsFull {
+        /// Pages that they may take.
+        most: u64,
+    },
     /// A file would be larger than a file can be.
     FileTooLarge {
         /// Its size in bytes.
@@ -286,11 +302,16 @@ impl MmError {
             | Self::NameTooLong { .. } => Errno::EINVAL,
             Self::InUse { .. } | Self::WritablyMapped { .. } | Self::PageHeld { .. } => Errno::EBUSY,
             Self::FileTooLarge { .. } => Errno::EFBIG,
+            Self::TmpfsFull { .. } => Errno::ENOSPC,
             Self::NotSupported { .. } => Errno::EOPNOTSUPP,
             Self::NotConfigured { .. } => Errno::ENOSYS,
             Self::Device { errno, .. } => errno,
             Self::NothingThere { .. } | Self::AcrossMappings { .. } | Self::Inaccessible { .. } => Errno::EFAULT,
-            Self::Sealed { .. } | Self::MayNotLock | Self::FileSealed { .. } | Self::MayNotRaise { .. } => Errno::EPERM,
+            Self::TooLow { .. }
+            | Self::Sealed { .. }
+            | Self::MayNotLock
+            | Self::FileSealed { .. }
+            | Self::MayNotRaise { .. } => Errno::EPERM,
             Self::TooMuchToLock { .. } | Self::NoMemoryToLock { .. } | Self::CannotSplit { .. } => Errno::EAGAIN,
             Self::OffsetOverflow { .. } => Errno::EOVERFLOW,
             Self::Exists { .. } => Errno::EEXIST,
@@ -396,6 +417,8 @@ impl fmt::Display for MmError {
             Self::PageHeld { index } => write!(f, "somebody has page {index} of the file"),
             Self::BadLimit { soft, hard } => write!(f, "a limit of {soft} bytes that may be raised to {hard}"),
             Self::MayNotRaise { resource, hard } => write!(f, "{resource} may not be raised past {hard} bytes"),
+            Self::TooLow { at, least } => write!(f, "{at} is below {least}"),
+            Self::TmpfsFull { most } => write!(f, "more than {most} pages of a tmpfs"),
             Self::FileTooLarge { bytes } => write!(f, "a file of {bytes:#x} bytes"),
             Self::BadFileRange { offset, len } => write!(f, "{len:#x} bytes of a file from {offset:#x} on"),
             Self::NameTooLong { len } => write!(f, "a name of {len} bytes"),
@@ -410,86 +433,3 @@ impl fmt::Display for MmError {
 }
 
 impl core::error::Error for MmError {}
-
-/// Why an access can't be served: what becomes a signal.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum FaultError {
-    /// Nothing is mapped there: `SIGSEGV`, `SEGV_MAPERR`.
-    NotMapped {
-        /// The address.
-        va: VirtAddr,
-        /// What was tried.
-        access: Access,
-    },
-    /// The mapping does not allow it: `SIGSEGV`, `SEGV_ACCERR`.
-    NotAllowed {
-        /// The address.
-        va: VirtAddr,
-        /// What was tried.
-        access: Access,
-        /// What the mapping allows.
-        rights: Rights,
-    },
-    /// A guard is there: `SIGSEGV`, `SEGV_MAPERR`.
-    Guarded {
-        /// The address.
-        va: VirtAddr,
-        /// What was tried.
-        access: Access,
-    },
-    /// Past the end of the file: `SIGBUS`.
-    PastEnd {
-        /// The address.
-        va: VirtAddr,
-    },
-    /// The device behind the file failed, or the page went with the end of the file while it was read: `SIGBUS`.
-    Device {
-        /// Page of the file.
-        index: u64,
-        /// What the device said.
-        errno: Errno,
-    },
-    /// No memory to serve it: the caller decides who dies.
-    OutOfMemory(MmError),
-}
-
-impl From<NoFrames> for FaultError {
-    fn from(error: NoFrames) -> Self {
-        Self::OutOfMemory(error.into())
-    }
-}
-
-impl From<MmError> for FaultError {
-    fn from(error: MmError) -> Self {
-        Self::OutOfMemory(error)
-    }
-}
-
-/// Of a fault that a call needed for itself.
-impl From<FaultError> for MmError {
-    fn from(error: FaultError) -> Self {
-        match error {
-            FaultError::NotMapped { va, .. }
-            | FaultError::NotAllowed { va, .. }
-            | FaultError::Guarded { va, .. }
-            | FaultError::PastEnd { va } => Self::Inaccessible { va },
-            FaultError::Device { index, errno } => Self::Device { index, errno },
-            FaultError::OutOfMemory(error) => error,
-        }
-    }
-}
-
-impl fmt::Display for FaultError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::NotMapped { va, access } => write!(f, "{access} at {va}: not mapped"),
-            Self::NotAllowed { va, access, rights } => write!(f, "{access} at {va}: the mapping is {rights}"),
-            Self::Guarded { va, access } => write!(f, "{access} at {va}: a guard is there"),
-            Self::PastEnd { va } => write!(f, "{va} is past the end of its file"),
-            Self::Device { index, errno } => write!(f, "page {index} of the file can't be read: {errno}"),
-            Self::OutOfMemory(error) => error.fmt(f),
-        }
-    }
-}
-
-impl core::error::Error for FaultError {}

@@ -89,6 +89,9 @@ knobs! {
     MaxMapCount = "vm.max_map_count", "/proc/sys/vm/max_map_count", 65530,
         Values::Number { least: 1, most: u32::MAX as u64 },
         "Mappings that one address space may have.";
+    MmapMinAddr = "vm.mmap_min_addr", "/proc/sys/vm/mmap_min_addr", 65536,
+        Values::Number { least: 0, most: u32::MAX as u64 },
+        "Lowest address at which a program without CAP_SYS_RAWIO maps anything, and at which anything is placed.";
     OvercommitKbytes = "vm.overcommit_kbytes", "/proc/sys/vm/overcommit_kbytes", 0,
         Values::Number { least: 0, most: u32::MAX as u64 },
         "KiB that policy 2 promises at most; 0 leaves it to vm.overcommit_ratio.";

@@ -55,7 +55,7 @@ impl<P: Platform> Mm<P> {
             (true, true) => Seals::empty(),
             (true, false) => Seals::SEAL,
         };
-        let birth = Birth { seals, executable, held: true };
+        let birth = Birth { seals, executable, held: true, tmpfs: None };
         self.make_file(&["/memfd:", name, " (deleted)"], Kind::Shmem, 0, birth)
     }
 }

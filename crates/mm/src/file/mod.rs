@@ -3,7 +3,7 @@
 //! - [`FileOps`] – what an embedder supplies: size, contents, whether they are at hand, and where to write them back.
 //! - [`FileObject`] – a file with its page cache, and the spaces that map it.
 //! - [`Files`] – all of them, by id.
-//! - `memfd` – shared memory with a descriptor; [`Seals`] – what may not be done to it any more.
+//! - `memfd` – shared memory with a descriptor; [`Tmpfs`] – files that share a limit; [`Seals`] – what may not be done to it any more.
 //! - `resize` – truncation, holes, room made in advance; `io` – reads and writes through the cache; `writeback` – dirty pages back to the file.
 //!
 //! Protocol: the cache holds one reference on each page, each mapping another. A page is found or made under the cache's lock; its
@@ -24,6 +24,7 @@ mod object;
 mod registry;
 mod resize;
 mod seals;
+mod tmpfs;
 mod writeback;
 
 pub use memfd::MemfdFlags;
@@ -32,3 +33,4 @@ pub use object::{FileObject, FileOps, Kind};
 pub use registry::Files;
 pub use resize::FallocateFlags;
 pub use seals::Seals;
+pub use tmpfs::Tmpfs;

@@ -3,12 +3,13 @@
 use crate::error::MmError;
 use crate::file::cache::Cached;
 use crate::file::seals::Seals;
+use crate::file::tmpfs::Tmpfs;
 use crate::mm::Mm;
 use crate::tree::{Item, Tree};
 use alloc::boxed::Box;
 use alloc::string::String;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use pagewright_sync::{Platform, RwLock, SpinLock, rank};
+use pagewright_sync::{Arc, Platform, RwLock, SpinLock, rank};
 use pagewright_types::{Errno, FileId, PAGE_SIZE, SpaceId};
 
 /// Pages of one file that can be told apart, as a power of two: the reverse map orders mappings of files by the file's id above the page index.
@@ -87,6 +88,7 @@ pub(super) struct Birth {
     pub(super) seals: Seals,
     pub(super) executable: bool,
     pub(super) held: bool,
+    pub(super) tmpfs: Option<Arc<Tmpfs>>,
 }
 
 /// A file with its page cache.
@@ -106,6 +108,8 @@ pub struct FileObject<P: Platform> {
     /// Set with `resize` and `holders` locked, read with either.
     pub(super) seals: AtomicU32,
     executable: bool,
+    /// Whose pages it takes.
+    tmpfs: Option<Arc<Tmpfs>>,
     /// How often pages were taken out of the cache while others may map them: see [`FileObject::removals`].
     pub(super) removals: AtomicU64,
 }
@@ -127,6 +131,7 @@ impl<P: Platform> FileObject<P> {
             resize: RwLock::new(()),
             seals: AtomicU32::new(birth.seals.bits()),
             executable: birth.executable,
+            tmpfs: birth.tmpfs,
             removals: AtomicU64::new(0),
         }
     }
@@ -181,6 +186,10 @@ impl<P: Platform> FileObject<P> {
     pub(super) fn charge_page(&self, mm: &Mm<P>) -> Result<(), MmError> {
         if self.pays_by_page() {
             mm.promise(None, 1)?;
+            if let Some(Err(full)) = self.tmpfs.as_ref().map(|tmpfs| tmpfs.take()) {
+                mm.take_back(1);
+                return Err(full);
+            }
             self.charged.fetch_add(1, Ordering::Relaxed);
         }
         Ok(())
@@ -191,12 +200,20 @@ impl<P: Platform> FileObject<P> {
         if self.pays_by_page() {
             self.charged.fetch_sub(1, Ordering::Relaxed);
             mm.take_back(1);
+            if let Some(tmpfs) = &self.tmpfs {
+                tmpfs.give(1);
+            }
         }
     }
 
     /// Takes back every promise; nothing is in the cache any more.
     pub(super) fn uncharge(&self, mm: &Mm<P>) {
         mm.take_back(self.charged.swap(0, Ordering::Relaxed));
+    }
+
+    /// Whether a tmpfs could have `pages` pages of it.
+    pub(super) fn could_have(&self, pages: u64) -> Result<(), MmError> {
+        self.tmpfs.as_ref().map_or(Ok(()), |tmpfs| tmpfs.could_have(pages))
     }
 
     pub(crate) fn set_size(&self, size: u64) {

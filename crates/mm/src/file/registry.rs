@@ -53,12 +53,12 @@ impl<P: Platform> Mm<P> {
     /// # Errors
     /// [`MmError::NoKernelMemory`]; nothing is kept.
     pub fn add_file(&self, name: &str, kind: Kind, size: u64) -> Result<Arc<FileObject<P>>, MmError> {
-        self.make_file(&[name], kind, size, Birth { seals: Seals::SEAL, executable: true, held: true })
+        self.make_file(&[name], kind, size, Birth { seals: Seals::SEAL, executable: true, held: true, tmpfs: None })
     }
 
     /// The memory behind a shared anonymous mapping of `bytes` bytes. It goes with its last mapping.
     pub(crate) fn add_shared_memory(&self, bytes: u64) -> Result<Arc<FileObject<P>>, MmError> {
-        let birth = Birth { seals: Seals::SEAL, executable: true, held: false };
+        let birth = Birth { seals: Seals::SEAL, executable: true, held: false, tmpfs: None };
         self.make_file(&["/dev/zero (deleted)"], Kind::Shmem, bytes, birth)
     }
 

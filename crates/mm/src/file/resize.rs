@@ -94,6 +94,7 @@ impl<P: Platform> Mm<P> {
         if end > file.size() {
             file.unsealed(Seals::GROW)?;
         }
+        file.could_have(end.div_ceil(PAGE_SIZE) - offset / PAGE_SIZE)?;
         for index in offset / PAGE_SIZE..end.div_ceil(PAGE_SIZE) {
             match file.find_or_make(self, index) {
                 Ok(found) => self.put_folio(found.folio),

@@ -1,6 +1,6 @@
 //! Stacks that grow down when touched below (`expand_downwards`, `acct_stack_growth`).
 
-use super::vmas::{AddressMap, MIN_PAGE};
+use super::vmas::AddressMap;
 use super::{Space, VmFlags};
 use crate::error::MmError;
 use crate::knobs::Knob;
@@ -18,7 +18,10 @@ impl<P: Platform> Mm<P> {
             // Somebody grew it meanwhile.
             return true;
         }
-        if !vma.grows_down() || page < MIN_PAGE || self.is_too_near(&map, start, page) {
+        if !vma.grows_down()
+            || VirtAddr::from_page_index(page) < self.least_address()
+            || self.is_too_near(&map, start, page)
+        {
             return false;
         }
         let grown = self.grow_to(&mut map, start, page);

@@ -62,6 +62,8 @@ bitflags::bitflags! {
         const SYS_ADMIN = 2;
         /// Raises what its limits may be raised to (`CAP_SYS_RESOURCE`).
         const SYS_RESOURCE = 4;
+        /// Maps below `vm.mmap_min_addr` (`CAP_SYS_RAWIO`).
+        const SYS_RAWIO = 8;
     }
 }
 

@@ -3,6 +3,7 @@
 use super::Space;
 use super::account::Overcommit;
 use super::flags::MapFlags;
+use super::limit::Privileges;
 use super::vma::{Backing, VmFlags, Vma};
 use super::vmas::AddressMap;
 use crate::error::MmError;
@@ -183,10 +184,27 @@ impl<P: Platform> Mm<P> {
             if range.end() > P::Isa::USER_END {
                 return Err(MmError::BeyondUser { range });
             }
+            self.may_map_at(map, request.addr)?;
             let replaces = request.flags.contains(MapFlags::FIXED_NOREPLACE) && map.overlapping(range).next().is_some();
             return if replaces { Err(MmError::Exists { range }) } else { Ok(request.addr) };
         }
-        self.place_near(map, request.addr, pages, request.flags)
+        // A hint that is too low is moved up (`round_hint_to_min`).
+        let hint = request.addr.align_down(PAGE_SIZE);
+        let hint = if hint > VirtAddr::ZERO { hint.max(self.least_address()) } else { hint };
+        self.place_near(map, hint, pages, request.flags)
+    }
+
+    /// The lowest address at which anything is placed.
+    pub(super) fn least_address(&self) -> VirtAddr {
+        let least = VirtAddr::new(self.knobs.get(Knob::MmapMinAddr));
+        least.align_up(PAGE_SIZE).unwrap_or(least)
+    }
+
+    /// Whether the program may map at `at` what it says itself (`security_mmap_addr`).
+    pub(super) fn may_map_at(&self, map: &AddressMap<P>, at: VirtAddr) -> Result<(), MmError> {
+        let least = VirtAddr::new(self.knobs.get(Knob::MmapMinAddr));
+        let may = at >= least || map.limits().privileges().contains(Privileges::SYS_RAWIO);
+        if may { Ok(()) } else { Err(MmError::TooLow { at, least }) }
     }
 
     /// A hole at `hint` if there is one, else anywhere, as far as `flags` don't limit it.
@@ -209,7 +227,10 @@ impl<P: Platform> Mm<P> {
         }
         let hole = match low {
             Some(low) => map.find_hole_in(low, pages),
-            None => map.find_hole(pages, P::Isa::LOW_MAPPINGS.is_some() && flags.contains(MapFlags::ABOVE4G)),
+            None if P::Isa::LOW_MAPPINGS.is_some() && flags.contains(MapFlags::ABOVE4G) => {
+                map.find_hole(pages, VirtAddr::new(4 << 30))
+            }
+            None => map.find_hole(pages, self.least_address()),
         };
         hole.map(VirtAddr::from_page_index).ok_or(MmError::NoHole { pages })
     }

@@ -6,6 +6,7 @@ use super::vmas::AddressMap;
 use super::{Space, VmFlags, is_data};
 use crate::error::MmError;
 use crate::mm::Mm;
+use alloc::vec::Vec;
 use pagewright_arch::{Leaf, LeafFlags};
 use pagewright_sync::Platform;
 use pagewright_tlb::Gather;
@@ -50,14 +51,20 @@ impl<P: Platform> Mm<P> {
             self.settle_charge(&mut map);
             return reserved.and(outcome);
         }
-        let locked = locked_to_write(&map, part, rights);
+        let locked = match self.locked_to_write(&map, part, rights) {
+            Ok(locked) => locked,
+            Err(error) => {
+                self.settle_charge(&mut map);
+                return Err(error);
+            }
+        };
         let mut gather = Gather::new(&self.tlb, space.table().context());
         self.protect_reserved(space, &mut map, part, rights, &mut gather);
         self.settle_charge(&mut map);
         // INV-MM-REDUCED: no CPU holds a right that the call took away when it returns, nor when somebody else finds the
         // mapping changed.
         plant!(ProtectFlushLate; { drop(map); gather.settle() }, { gather.settle(); drop(map) });
-        if locked {
+        for part in locked {
             self.populate_what_can_be(space, part, VmFlags::LOCKED);
         }
         outcome
@@ -94,6 +101,28 @@ impl<P: Platform> Mm<P> {
         (PageRange::new(range.start(), at), outcome)
     }
 
+    /// The parts of `range` that are locked, private and writable from now on: their pages are copied now and not when they are stored to.
+    fn locked_to_write(
+        &self,
+        map: &AddressMap<P>,
+        range: PageRange,
+        rights: Rights,
+    ) -> Result<Vec<PageRange>, MmError> {
+        let becomes = |vma: &Vma<P>| {
+            vma.flags().contains(VmFlags::LOCKED) && !vma.is_shared() && !vma.rights().contains(Rights::WRITE)
+        };
+        let parts = || {
+            let found = map.overlapping(range).filter(|(_, vma)| rights.contains(Rights::WRITE) && becomes(vma));
+            found.filter_map(|(start, vma)| vma.range(start).intersect(range))
+        };
+        let (mut list, wanted) = (Vec::new(), parts().count());
+        if wanted > 0 && (!self.permit() || list.try_reserve_exact(wanted).is_err()) {
+            return Err(MmError::NoKernelMemory { wanted });
+        }
+        list.extend(parts());
+        Ok(list)
+    }
+
     fn protect_reserved<'a>(
         &'a self,
         space: &'a Space<P>,
@@ -102,10 +131,8 @@ impl<P: Platform> Mm<P> {
         rights: Rights,
         gather: &mut Gather<'a, P>,
     ) {
-        // What every entry keeps: stores may have to be noticed first, and then a page that can only be stored to keeps nothing
-        // ([`leaf_rights`]). Whatever has another right can be loaded from.
-        let kept = rights - Rights::WRITE;
-        let left = if kept.is_empty() { kept } else { kept | Rights::READ };
+        // What every entry keeps: stores may have to be noticed first ([`leaf_rights`]).
+        let left = readable(rights) - Rights::WRITE;
         self.reduce(space, range, left);
         let mut next = range.start();
         while let Some((start, vma)) = map.find_or_after(next)
@@ -170,7 +197,13 @@ fn whole_stack<P: Platform>(
 /// not the space's own, or that its file does not know to be dirty, or that was not told as written to – still faults. `known` are the
 /// flags that say it was noticed.
 fn leaf_rights(leaf: Leaf, rights: Rights, known: LeafFlags) -> Rights {
+    let rights = readable(rights);
     if leaf.flags.contains(known) { rights } else { rights - Rights::WRITE }
+}
+
+/// Whatever has a right at all can be read.
+fn readable(rights: Rights) -> Rights {
+    if rights.is_empty() { rights } else { rights | Rights::READ }
 }
 
 /// Whether a mapping may have `rights` in `part`, where the call has made data of `data` pages so far (`mprotect_fixup`).
@@ -193,12 +226,4 @@ fn may_change<P: Platform>(
         return map.may_have_data(part.pages() + data);
     }
     Ok(())
-}
-
-/// Whether some of `range` is locked, private and writable from now on: its pages are copied now and not when they are stored to.
-fn locked_to_write<P: Platform>(map: &AddressMap<P>, range: PageRange, rights: Rights) -> bool {
-    rights.contains(Rights::WRITE)
-        && map.overlapping(range).any(|(_, vma)| {
-            vma.flags().contains(VmFlags::LOCKED) && !vma.is_shared() && !vma.rights().contains(Rights::WRITE)
-        })
 }

@@ -305,6 +305,7 @@ impl<P: Platform> Mm<P> {
         if stays {
             map.may_grow(flags, rights, pages, there.pages)?;
         }
+        self.may_map_at(map, to.start())?;
         self.reserve_unmap(map, to)?;
         // A split at each end of either place, and the mapping itself.
         map.reserve_for(self, 5, true)?;

@@ -42,9 +42,6 @@ pub struct AddressMap<P: Platform> {
     pub(crate) ended: bool,
 }
 
-/// The lowest address at which Linux places anything by itself (`vm.mmap_min_addr`), in pages.
-pub(super) const MIN_PAGE: u64 = 16;
-
 impl<P: Platform> AddressMap<P> {
     pub(crate) fn new(space: SpaceId) -> Self {
         // Linux: TASK_SIZE - gap - random, with a gap of at least 128 MiB below the stack (mmap_base()).
@@ -172,11 +169,11 @@ impl<P: Platform> AddressMap<P> {
         self.vmas.find_gap(&GapQuery { pages, low, high, align: 1, align_offset: 0, direction })
     }
 
-    /// A hole of `pages` pages, as near to the top of where mappings go as there is one, and if need be above 4 GiB.
-    pub(super) fn find_hole(&self, pages: u64, above_4g: bool) -> Option<u64> {
+    /// A hole of `pages` pages not below `least`, as near to the top of where mappings go as there is one.
+    pub(super) fn find_hole(&self, pages: u64, least: VirtAddr) -> Option<u64> {
         let top_down = GapQuery {
             pages,
-            low: if above_4g { (4 << 30) / PAGE_SIZE } else { MIN_PAGE },
+            low: least.page_index(),
             high: self.mmap_base.page_index(),
             align: 1,
             align_offset: 0,

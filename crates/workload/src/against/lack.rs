@@ -18,6 +18,17 @@ pub(super) const END: u64 = DATA + DATA_BYTES;
 /// Pages that the pipe takes.
 pub(super) const PIPE_PAGES: usize = 16;
 
+/// What the kernel is set to, which our side is set to as well.
+#[derive(Clone, Copy)]
+pub(super) struct Host {
+    /// What limits may be raised to, in the order of [`LIMITS`].
+    pub(super) hard: [u64; LIMITS.len()],
+    /// Bits of a page's word that it may have.
+    pub(super) page_state: u64,
+    /// The lowest address at which anything may be mapped.
+    pub(super) least_address: u64,
+}
+
 /// What older kernels do not have, or others forbid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Lack {

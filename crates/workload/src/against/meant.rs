@@ -93,6 +93,11 @@ impl Past {
         self.paged_out || self.allocated || self.forked_unlike
     }
 
+    /// Whether a page may stand in the tables on one side only.
+    pub(super) fn hides_presence(self) -> bool {
+        self.hides_residence() || self.around_unlike || self.cut_unlike
+    }
+
     /// What of a process's pages can be compared.
     pub(super) fn looked(self) -> Looked {
         let files = !self.around_unlike;

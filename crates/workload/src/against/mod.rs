@@ -41,7 +41,7 @@ pub use usage::Usage;
 
 use crate::lab::LabError;
 use crate::random::{Mode, Operation, Program, Shape, cut_down};
-use pagewright_mm::MmError;
+use pagewright_mm::{KnobError, MmError};
 use pair::Pair;
 use std::collections::BTreeMap;
 use std::io;
@@ -89,6 +89,9 @@ pub enum AgainstError {
     /// Our machine.
     #[error("impossible machine: {0}")]
     Lab(#[from] LabError),
+    /// A setting of the kernel's that our machine can't have.
+    #[error("our machine can't be set as the kernel is: {0}")]
+    Knob(KnobError),
     /// Our machine has no room for what every program has.
     #[error("our machine is too small: {0}")]
     Memory(MmError),

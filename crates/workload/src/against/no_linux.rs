@@ -1,7 +1,7 @@
 //! In the place of `linux` where there is no x86-64 Linux: nothing can be asked, so there is no value of its type.
 
 use super::AgainstError;
-use super::lack::{LIMITS, Lack};
+use super::lack::{Host, Lack};
 use super::seen::Seen;
 use crate::random::Operation;
 use pagewright_types::{Access, VirtAddr};
@@ -18,11 +18,7 @@ impl Linux {
         match *self {}
     }
 
-    pub(super) fn hard_limits(&self) -> [u64; LIMITS.len()] {
-        match *self {}
-    }
-
-    pub(super) fn page_state(&self) -> u64 {
+    pub(super) fn host(&self) -> Host {
         match *self {}
     }
 

@@ -115,11 +115,8 @@ impl Figures {
         }
     }
 
-    /// Counts pages of others as clean: [`Difference::DirtyAtOnce`](pagewright_types::linux::Difference::DirtyAtOnce).
+    /// Counts all pages as clean: [`Difference::DirtyAtOnce`](pagewright_types::linux::Difference::DirtyAtOnce).
     fn forget_dirt(&mut self) {
-        if !self.mapping.is_shared() {
-            return;
-        }
         let [_, share, _, _, _, shared_clean, shared_dirty, private_clean, private_dirty, ..] = &mut self.kilobytes;
         *share = 0;
         *shared_clean += std::mem::take(shared_dirty);
@@ -146,7 +143,10 @@ fn joined(mappings: &[Figures], looked: Looked) -> Vec<Figures> {
     let mut joined: Vec<Figures> = Vec::with_capacity(mappings.len());
     for next in mappings {
         let mut next = next.clone();
-        next.forget_dirt();
+        // What is had for a call may be copied, clean, because Linux has not got to counting it yet.
+        if next.mapping.is_shared() || !looked.used {
+            next.forget_dirt();
+        }
         if !looked.charged {
             next.flags = next.flags.replace(" ac", "");
         }

@@ -62,7 +62,12 @@ impl Generator {
         let user_end = self.user_end();
         let (addr, len) = self.argument(user_end);
         let process = self.below(4) as usize;
-        match self.below(16) {
+        match self.below(17) {
+            16 => {
+                let (addr, len) = (VirtAddr::new(self.below(4) * PAGE_SIZE), PAGE_SIZE);
+                let flags = self.one_of(&[0x32, 0x32, 0x10_0022]);
+                Syscall::Map { addr, len, prot: 3, flags, file: Descriptor::None, offset: 0 }
+            }
             0..3 => Syscall::Protect { addr, len, prot: self.one_of(&PROTECTION) },
             3 => {
                 let (vec, _) = self.range();

@@ -1,6 +1,25 @@
 //! The cases of Linux's `cow` selftest (`tools/testing/selftests/mm/cow.c`) that need neither huge pages nor swap: fourteen on anonymous
 //! memory, three on everything else that can be mapped privately.
 //!
+//! | `cow.c` | test here |
+//! | --- | --- |
+//! | "Basic COW after fork()" | [`basic_cow_in_the_parent_is_not_seen_by_the_child`] |
+//! | "… with mprotect() optimization" | [`basic_cow_after_mprotect_of_the_parent`] |
+//! | "vmsplice() + unmap in child" | [`vmsplice_and_unmap_in_the_child`] |
+//! | "… with mprotect() optimization" | [`vmsplice_and_unmap_in_the_child_after_mprotect_of_the_parent`] |
+//! | "vmsplice() before fork(), unmap in parent after fork()" | [`vmsplice_before_fork_and_unmap_in_the_parent`] |
+//! | "vmsplice() + unmap in parent after fork()" | [`vmsplice_after_fork_and_unmap_in_the_parent`] |
+//! | "R/O-mapping a page registered as iouring fixed buffer" | [`a_fixed_buffer_is_mapped_read_only_meanwhile`] |
+//! | "fork() with an iouring fixed buffer" | [`a_fork_while_there_is_a_fixed_buffer`] |
+//! | "R/O GUP pin on R/O-mapped shared page", and "R/O GUP-fast pin …" | [`a_long_pin_for_reading_of_a_shared_page`], [`a_fast_long_pin_for_reading_of_a_shared_page`] |
+//! | "… on R/O-mapped previously-shared page", both | [`a_long_pin_for_reading_of_a_page_once_shared`], [`a_fast_long_pin_for_reading_of_a_page_once_shared`] |
+//! | "… on R/O-mapped exclusive page", both | [`a_long_pin_for_reading_of_an_exclusive_page_mapped_read_only`], [`a_fast_long_pin_for_reading_of_an_exclusive_page_mapped_read_only`] |
+//! | "Basic COW" of the zero page, a memfd, a file | [`other_memory_is_copied_for_a_store`] |
+//! | "R/O longterm GUP pin", "R/O longterm GUP-fast pin" of these | [`other_memory_is_copied_for_a_long_pin_for_reading`], [`other_memory_is_copied_for_a_fast_long_pin_for_reading`] |
+//!
+//! Not here: the four cases of collapsing and the kinds of pages that are huge, swapped out, or hugetlb's. Random programs beside Linux splice
+//! pages into pipes as well, between forks, stores and unmapping (`against_linux`).
+//!
 //! `vmsplice` leaves plain references in a pipe: here they are got for reading. A fixed buffer of `io_uring` is a long-term pin for
 //! writing. A page is mapped read-only and yet exclusive, as the selftest does it, by taking the right to write away and clearing soft-dirty
 //! bits, so that giving it back leaves the entry as it is.

@@ -6,10 +6,12 @@ use crate::calls::page;
 use crate::on_both;
 use crate::support::{CPU, Process, World};
 use pagewright_arch::{Aarch64, Isa, X86_64};
-use pagewright_mm::file::{MemfdFlags, Seals};
+use pagewright_mm::file::{FallocateFlags, MemfdFlags, Seals, Tmpfs};
 use pagewright_mm::gup::{Contents, GupFlags};
 use pagewright_mm::space::{Limit, Limits, Privileges, Resource};
-use pagewright_mm::{Advice, LockFlags, MapFlags, MapRequest, MmError, Protection, RemapFlags, RemapRequest};
+use pagewright_mm::{
+    Advice, FaultError, Knob, LockFlags, MapFlags, MapRequest, MmError, Protection, RemapFlags, RemapRequest,
+};
 use pagewright_types::{Access, Errno, PAGE_SIZE, PageRange, Rights, VirtAddr};
 
 on_both! {
@@ -17,10 +19,14 @@ on_both! {
     limits_are_raised_by_those_who_may,
     no_data_at_all_means_as_much_as_may_be,
     protection_of_a_whole_stack,
+    what_can_only_be_stored_to_can_be_read,
     low_and_high_places,
+    nothing_is_mapped_too_low,
+    a_tmpfs_is_full,
     mincore_stores_its_answer,
     a_move_is_no_peak,
     what_is_locked_does_not_go,
+    what_was_writable_is_not_copied_because_it_is_locked,
     unlocking_what_is_not_locked_joins_nothing,
     flags_are_told_apart,
 }
@@ -116,6 +122,23 @@ fn protection_of_a_whole_stack<I: Isa>() {
     process.end();
 }
 
+/// A page that is there stays at hand, even if its first store must be noticed.
+fn what_can_only_be_stored_to_can_be_read<I: Isa>() {
+    let world = World::<I>::new();
+    let process = Process::new(&world);
+    let file = world.file(1);
+    let base = process.map_file(&file, Rights::RW, MapFlags::PRIVATE);
+    process.touch(CPU, base, Access::Read).expect("mapped");
+    process.protect(base, 1, Rights::WRITE);
+    let faults = process.space.minor_faults();
+    process.touch(CPU, base, Access::Read).expect("whatever can be written can be read");
+    let had = world.on(|mm| mm.get_user_pages_fast(&process.space, PageRange::page(base), GupFlags::empty()));
+    world.on(|mm| mm.release_user_pages(had.expect("without asking what the mapping allows"), Contents::Read));
+    assert_eq!(process.space.minor_faults(), faults);
+    process.end();
+    world.on(|mm| mm.forget_file(&file));
+}
+
 fn low_and_high_places<I: Isa>() {
     let world = World::<I>::new();
     let process = Process::new(&world);
@@ -156,6 +179,69 @@ fn low_and_high_places<I: Isa>() {
     assert!(last > anywhere, "{last}");
     assert_eq!(map(page(low, 20), 1, MapFlags::ABOVE4G), Ok(page(low, 20)), "a hint comes first");
     process.end();
+}
+
+fn nothing_is_mapped_too_low<I: Isa>() {
+    let world = World::<I>::new();
+    let process = Process::new(&world);
+    let low = VirtAddr::new(0x8000);
+    let map = |flags| {
+        let flags = flags | MapFlags::PRIVATE | MapFlags::ANONYMOUS;
+        let request = MapRequest { addr: low, len: PAGE_SIZE, rights: Rights::RW, flags, file: None };
+        world.on(|mm| mm.mmap(&process.space, &request)).map_err(MmError::errno)
+    };
+    assert_eq!(map(MapFlags::FIXED), Err(Errno::EPERM));
+    assert_eq!(map(MapFlags::FIXED_NOREPLACE), Err(Errno::EPERM));
+    let least = VirtAddr::new(Knob::MmapMinAddr.default());
+    assert_eq!(map(MapFlags::GROWSDOWN), Ok(least), "a hint is moved up");
+    assert!(process.touch(CPU, VirtAddr::new(least.raw() - 8), Access::Write).is_err(), "nor does a stack go there");
+    let request = RemapRequest {
+        addr: least,
+        old_len: PAGE_SIZE,
+        new_len: PAGE_SIZE,
+        flags: RemapFlags::MAYMOVE | RemapFlags::FIXED,
+        new_addr: low,
+    };
+    let moved = || world.on(|mm| mm.mremap(&process.space, &request)).map_err(MmError::errno);
+    assert_eq!(moved(), Err(Errno::EPERM));
+    let limits = *process.space.map().read().limits();
+    world.on(|mm| mm.set_limits(&process.space, limits.with_privileges(Privileges::SYS_RAWIO)));
+    assert_eq!((moved(), map(MapFlags::FIXED)), (Ok(low), Ok(low)));
+    process.end();
+}
+
+/// `size=` of a mounted tmpfs.
+fn a_tmpfs_is_full<I: Isa>() {
+    let world = World::<I>::new();
+    let process = Process::new(&world);
+    let tmpfs = Tmpfs::try_new(3).expect("memory");
+    let add = |name| world.on(|mm| mm.add_tmpfs_file(&tmpfs, name, 8 * PAGE_SIZE)).expect("memory");
+    let (one, other) = (add("/tmp/one"), add("/tmp/other"));
+    let errno = |done: Result<(), MmError>| done.map_err(MmError::errno);
+    let allocate = |from, pages| {
+        let (from, len) = (from * PAGE_SIZE, pages * PAGE_SIZE);
+        errno(world.on(|mm| mm.fallocate(&other, FallocateFlags::KEEP_SIZE, from, len)))
+    };
+    let base = process.map_file(&one, Rights::RW, MapFlags::SHARED);
+    for index in [0, 5] {
+        process.touch(CPU, page(base, index), Access::Write).expect("room");
+    }
+    assert_eq!((allocate(0, 4), tmpfs.used()), (Err(Errno::ENOSPC), 2), "never");
+    assert_eq!((allocate(7, 1), tmpfs.used()), (Ok(()), 3));
+    let full = process.touch(CPU, page(base, 1), Access::Write);
+    assert_eq!(full, Err(FaultError::Device { index: 1, errno: Errno::ENOSPC }), "SIGBUS");
+    let bytes = vec![7; 2 * PAGE_SIZE as usize];
+    let write = |at| world.on(|mm| mm.write_at(&one, at, &bytes)).map_err(MmError::errno);
+    assert_eq!(write(PAGE_SIZE), Err(Errno::ENOSPC));
+    assert_eq!(write(5 * PAGE_SIZE), Ok(PAGE_SIZE as usize), "as much as there is room for");
+    // What goes makes room, whatever it is that goes.
+    world.on(|mm| mm.truncate(&other, 0)).expect("not sealed");
+    assert_eq!((write(0), tmpfs.used()), (Ok(2 * PAGE_SIZE as usize), 3));
+    process.end();
+    for file in [&one, &other] {
+        world.on(|mm| mm.close_file(file));
+    }
+    assert_eq!(tmpfs.used(), 0);
 }
 
 fn mincore_stores_its_answer<I: Isa>() {
@@ -221,6 +307,21 @@ fn what_is_locked_does_not_go<I: Isa>() {
         }
         assert_eq!(process.field("LazyFree:"), 0, "lock {lock}");
     }
+    process.end();
+}
+
+/// `mprotect` brings in what becomes writable under a lock, and leaves alone what was before.
+fn what_was_writable_is_not_copied_because_it_is_locked<I: Isa>() {
+    let world = World::<I>::new();
+    let process = Process::new(&world);
+    let base = process.anon(4);
+    process.protect(page(base, 2), 2, Rights::READ);
+    world.on(|mm| mm.mlock2(&process.space, base, 4 * PAGE_SIZE, LockFlags::empty())).expect("within the limit");
+    let child = process.fork();
+    assert_eq!((process.field("Shared_Dirty:"), process.field("Private_Dirty:")), (8, 0), "two are the zero page");
+    process.protect(base, 4, Rights::RW);
+    assert_eq!((process.field("Shared_Dirty:"), process.field("Private_Dirty:")), (8, 8));
+    child.end();
     process.end();
 }
 

@@ -81,7 +81,7 @@ impl Linux {
             Syscall::Seal { addr, len, flags } => (SYS_MSEAL, range(addr, len, flags.into())),
             Syscall::Limit { resource, bytes } => {
                 let place = LIMITS.iter().position(|(known, _)| *known == resource);
-                let hard = place.map_or(u64::MAX, |place| self.hard[place]);
+                let hard = place.map_or(u64::MAX, |place| self.host.hard[place]);
                 self.tracee.put(ARGUMENT, &bytes_of(&[bytes, hard]))?;
                 (libc::SYS_prlimit64, [0, resource.into(), DATA, 0, 0, 0])
             }

@@ -9,7 +9,7 @@ mod calls;
 mod ready;
 
 use super::AgainstError;
-use super::lack::{DATA, LIMITS, Lack, PIPE_PAGES};
+use super::lack::{DATA, Host, Lack, PIPE_PAGES};
 use super::maps::{self, Mapping};
 use super::seen::{Seen, Signal};
 use super::tracee::{Stop, Tracee};
@@ -41,8 +41,7 @@ const PAGE_OF_FILE: u64 = 1 << 61;
 /// The Linux underneath.
 pub(super) struct Linux {
     tracee: Tracee,
-    /// Hard limits, in the order of [`LIMITS`].
-    hard: [u64; 4],
+    host: Host,
     /// Where searches for a hole begin.
     base: u64,
     lacks: Vec<Lack>,
@@ -53,8 +52,6 @@ pub(super) struct Linux {
     reading: u64,
     /// Both ends of the pipe: what is spliced goes into the second.
     pipe: [u64; 2],
-    /// Bits of `pagemap` that the kernel knows.
-    page_state: u64,
 }
 
 fn bytes_of(words: &[u64]) -> Vec<u8> {
@@ -67,14 +64,9 @@ impl Linux {
         &self.lacks
     }
 
-    /// What limits may be raised to, in the order of [`LIMITS`].
-    pub(super) fn hard_limits(&self) -> [u64; LIMITS.len()] {
-        self.hard
-    }
-
-    /// Bits of a page's word that it may have.
-    pub(super) fn page_state(&self) -> u64 {
-        self.page_state
+    /// What the kernel is set to.
+    pub(super) fn host(&self) -> Host {
+        self.host
     }
 
     fn answer(&self, pid: Pid, stop: Stop) -> Result<i64, AgainstError> {
@@ -226,7 +218,7 @@ impl Linux {
                 let at = addr.raw() + page as u64 * PAGE_SIZE;
                 let around = |mapping: &Mapping| mapping.contains(at) && mapping.is_private_file();
                 let left_out = *word & PAGE_OF_FILE != 0 && mappings.iter().any(around);
-                *word = if left_out { 0 } else { *word & self.page_state };
+                *word = if left_out { 0 } else { *word & self.host.page_state };
             }
             Ok(Seen::Pages(words))
         } else if let Syscall::AdviseOther { process, addr, len, advice } = call {

@@ -5,28 +5,23 @@
 
 use super::{ANSWER, ARGUMENT, LEAST_ERRNO, Linux, PIDFD_SELF, bytes_of, calls};
 use crate::against::AgainstError;
-use crate::against::lack::{CODE, DATA, END, LIMITS, Lack};
+use crate::against::lack::{CODE, DATA, END, Host, LIMITS, Lack};
 use crate::against::tracee::Tracee;
 use crate::random::HEAP;
 use nix::libc;
 use pagewright_arch::{Isa, X86_64};
 use pagewright_types::{PAGE_SIZE, VirtAddr};
+use std::io::ErrorKind;
 
 impl Linux {
     /// Gets a root process ready.
     pub(in crate::against) fn start() -> Result<Self, AgainstError> {
         let tracee = Tracee::start()?;
-        let mut linux = Self {
-            tracee,
-            hard: [0; 4],
-            base: 0,
-            lacks: Vec::new(),
-            processes: Vec::new(),
-            both: 0,
-            reading: 0,
-            pipe: [0; 2],
-            page_state: 0,
-        };
+        let least = std::fs::read_to_string("/proc/sys/vm/mmap_min_addr").map_err(AgainstError::Control)?;
+        let least_address = least.trim().parse().map_err(|_| AgainstError::Control(ErrorKind::InvalidData.into()))?;
+        let host = Host { hard: [0; LIMITS.len()], page_state: 0, least_address };
+        let (lacks, processes) = (Vec::new(), Vec::new());
+        let mut linux = Self { tracee, host, base: 0, lacks, processes, both: 0, reading: 0, pipe: [0; 2] };
         linux.clear()?;
         linux.place_heap()?;
         linux.set_limits()?;
@@ -81,8 +76,8 @@ impl Linux {
         for (place, (resource, bytes)) in LIMITS.into_iter().enumerate() {
             self.must("prlimit64", libc::SYS_prlimit64, [0, resource.into(), 0, DATA + ANSWER, 0, 0])?;
             let old = self.tracee.take(ANSWER + 8, 8)?;
-            self.hard[place] = u64::from_le_bytes(old.try_into().unwrap_or_default());
-            self.tracee.put(ARGUMENT, &bytes_of(&[bytes, self.hard[place]]))?;
+            self.host.hard[place] = u64::from_le_bytes(old.try_into().unwrap_or_default());
+            self.tracee.put(ARGUMENT, &bytes_of(&[bytes, self.host.hard[place]]))?;
             self.must("prlimit64", libc::SYS_prlimit64, [0, resource.into(), DATA, 0, 0, 0])?;
         }
         Ok(())
@@ -121,18 +116,18 @@ impl Linux {
     fn probe_pages(&mut self) -> Result<(), AgainstError> {
         let (soft_dirty, exclusive, guard, file_and_present) = (1 << 55, 1 << 56, 1 << 58, 0b111 << 61);
         let word = self.pages(self.tracee.pid(), VirtAddr::new(CODE), 1)?[0];
-        self.page_state = exclusive | file_and_present | word & soft_dirty;
+        self.host.page_state = exclusive | file_and_present | word & soft_dirty;
         if !self.lacks.contains(&Lack::Guard) {
             let private_anonymous = 0x22;
             let at = self.must("mmap", libc::SYS_mmap, [0, PAGE_SIZE, 0, private_anonymous, u64::MAX, 0])?;
             self.must("madvise", libc::SYS_madvise, [at, PAGE_SIZE, 102, 0, 0, 0])?;
-            self.page_state |= self.pages(self.tracee.pid(), VirtAddr::new(at), 1)?[0] & guard;
+            self.host.page_state |= self.pages(self.tracee.pid(), VirtAddr::new(at), 1)?[0] & guard;
             self.must("munmap", libc::SYS_munmap, [at, PAGE_SIZE, 0, 0, 0, 0])?;
         }
-        if self.page_state & soft_dirty == 0 {
+        if self.host.page_state & soft_dirty == 0 {
             self.lacks.push(Lack::SoftDirty);
         }
-        if self.page_state & guard == 0 {
+        if self.host.page_state & guard == 0 {
             self.lacks.push(Lack::GuardBit);
         }
         Ok(())

@@ -125,7 +125,7 @@ impl Ours {
             }
             Syscall::Seal { addr, len, flags } => answer(mm.mseal(space, addr, len, flags).map(done)),
             Syscall::Limit { resource, bytes } => {
-                let hard = LIMITS.iter().zip(self.hard).find(|((known, _), _)| *known == resource);
+                let hard = LIMITS.iter().zip(self.host.hard).find(|((known, _), _)| *known == resource);
                 let hard = hard.map_or(u64::MAX, |(_, hard)| hard);
                 set_limit(mm, space, resource, Limit { soft: bytes, hard }).map(|_| Seen::Value(0))
             }
@@ -175,7 +175,7 @@ impl Ours {
     fn pages(&self, mm: &Mm<Machine>, space: &Space<Machine>, addr: VirtAddr, pages: u64) -> Vec<u64> {
         let mut words = vec![0; pages as usize];
         mm.pagemap(space, PageRange::new(addr, addr.add(pages * PAGE_SIZE)), |va, word| {
-            words[(va.since(addr) / PAGE_SIZE) as usize] = word.raw() & self.page_state;
+            words[(va.since(addr) / PAGE_SIZE) as usize] = word.raw() & self.host.page_state;
         });
         let map = space.map().read();
         for (page, word) in words.iter_mut().enumerate() {

@@ -5,7 +5,7 @@
 mod calls;
 
 use super::AgainstError;
-use super::lack::{CODE, DATA, DATA_BYTES, END, LIMITS};
+use super::lack::{CODE, DATA, DATA_BYTES, END, Host, LIMITS};
 use super::seen::{Seen, Signal};
 use crate::lab::Lab;
 use crate::random::{FILE_PAGES, HEAP, Operation, Syscall};
@@ -14,7 +14,7 @@ use pagewright_mm::counters::Gauge;
 use pagewright_mm::file::{FileObject, MemfdFlags};
 use pagewright_mm::gup::{Contents, UserPages};
 use pagewright_mm::space::{FileMapping, Limit, Limits, Resource};
-use pagewright_mm::{FaultError, Knobs, MapFlags, MapRequest, MmError, Space};
+use pagewright_mm::{FaultError, Knob, Knobs, MapFlags, MapRequest, MmError, Space};
 use pagewright_sim::{MachineConfig, NodeConfig, Profile, Sim};
 use pagewright_sync::Arc;
 use pagewright_types::{Access, CpuId, CpuMask, Errno, PAGE_SIZE, PageRange, Rights, VirtAddr};
@@ -43,10 +43,8 @@ pub(super) struct Ours {
     /// Which one the CPU runs.
     running: Option<usize>,
     levels: Vec<u64>,
-    /// What limits may be raised to, in the order of [`LIMITS`].
-    hard: [u64; LIMITS.len()],
-    /// Bits of a page's word that are compared.
-    page_state: u64,
+    /// What the other side is set to.
+    host: Host,
     /// Pages that a pipe would have a reference on, each with the place of the bytes in it.
     spliced: VecDeque<(UserPages, u64)>,
     /// Whether a fetch asks for the right to execute before anything else.
@@ -54,13 +52,15 @@ pub(super) struct Ours {
 }
 
 impl Ours {
-    /// Switches a machine on, for programs that may raise their limits to `hard`.
-    pub(super) fn start(hard: [u64; LIMITS.len()], page_state: u64) -> Result<Self, AgainstError> {
+    /// Switches a machine on that is set as the other side is.
+    pub(super) fn start(host: Host) -> Result<Self, AgainstError> {
         let profile = Profile::named("icelake").map_err(crate::lab::LabError::Profile)?;
         let mut config = MachineConfig::new(profile);
         config.cpus = 1;
         config.nodes = vec![NodeConfig { bytes: BYTES, cpus: CpuMask::EMPTY }];
-        let lab = Lab::<X86_64>::new(config, Knobs::default())?;
+        let knobs = Knobs::default();
+        knobs.set(Knob::MmapMinAddr, host.least_address).map_err(AgainstError::Knob)?;
+        let lab = Lab::<X86_64>::new(config, knobs)?;
         let control = lab.on(CPU, |mm| {
             let file = mm.memfd_create("control", MemfdFlags::empty())?;
             mm.truncate(&file, END - CODE)?;
@@ -72,7 +72,7 @@ impl Ours {
         let levels = levels(&lab);
         let (processes, spliced) = (Vec::new(), VecDeque::new());
         let (file, running, plain_fetches) = (None, None, false);
-        Ok(Self { lab, control, file, processes, running, levels, hard, page_state, spliced, plain_fetches })
+        Ok(Self { lab, control, file, processes, running, levels, host, spliced, plain_fetches })
     }
 
     /// From now on, a fetch asks for the right to execute before anything else.
@@ -82,7 +82,7 @@ impl Ours {
 
     /// The first process of a program, with the file.
     pub(super) fn begin(&mut self) -> Result<(), AgainstError> {
-        let (control, hard) = (&self.control, self.hard);
+        let (control, hard) = (&self.control, self.host.hard);
         let begun = self.lab.on(CPU, |mm| {
             let space = mm.new_space()?;
             mm.set_brk_start(&space, HEAP);
