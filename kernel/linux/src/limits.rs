@@ -7,17 +7,10 @@
 use crate::errno::Errno;
 use crate::file;
 use linux_raw_sys::general as linux;
+pub(crate) use pagewright_mm::space::Limit;
 use pagewright_mm::space::{Limits as OfSpace, Privileges, Resource};
 
-/// `RLIM_INFINITY`.
-const NONE: u64 = u64::MAX;
-
-/// One limit: what is kept to, and up to where that may be raised.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Limit {
-    pub(crate) soft: u64,
-    pub(crate) hard: u64,
-}
+const NONE: u64 = OfSpace::INFINITY;
 
 /// All limits of a process. A child inherits them, and they outlive `execve`.
 #[derive(Clone)]
@@ -27,10 +20,10 @@ impl Limits {
     /// Those of the first process (`INIT_RLIMITS`).
     pub(crate) fn first() -> Self {
         let mut all = [Limit { soft: NONE, hard: NONE }; linux::RLIM_NLIMITS as usize];
-        let mut set = |number: u32, soft, hard| all[number as usize] = Limit { soft, hard };
         for resource in Resource::ALL {
-            set(resource as u32, OfSpace::default().get(resource), NONE);
+            all[resource as usize] = OfSpace::default().limit(resource);
         }
+        let mut set = |number: u32, soft, hard| all[number as usize] = Limit { soft, hard };
         set(linux::RLIMIT_CORE, 0, NONE);
         set(linux::RLIMIT_NOFILE, file::LIMIT as u64, file::LIMIT as u64);
         set(linux::RLIMIT_NICE, 0, 0);
@@ -59,6 +52,6 @@ impl Limits {
     /// What the memory manager is to keep to.
     pub(crate) fn of_space(&self) -> OfSpace {
         let privileges = OfSpace::default().with_privileges(Privileges::all());
-        Resource::ALL.into_iter().fold(privileges, |all, resource| all.with(resource, self.0[resource as usize].soft))
+        Resource::ALL.into_iter().fold(privileges, |all, resource| all.with_limit(resource, self.0[resource as usize]))
     }
 }

@@ -155,9 +155,9 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, CommandError> {
         let command = std::iter::once(&args.program).chain(&args.args).cloned().collect();
         capture::write(report.text(), isa, command, path)?;
     }
-    let checked = !args.check || report.is_sound();
     match report.status() {
-        Some(status) if checked => Ok(ExitCode::from(status)),
+        // Who asked for a verdict and got none must not take silence for one.
+        Some(status) if !args.check || report.is_judged() => Ok(ExitCode::from(status)),
         Some(_) => Ok(ExitCode::FAILURE),
         None => Err(BootError::NoStatus.into()),
     }
