@@ -26,6 +26,8 @@ const DIRTY: u64 = 1 << 6;
 const PAGE_SIZE_BIT: u64 = 1 << 7;
 const GLOBAL: u64 = 1 << 8;
 const PROT_NONE: u64 = 1 << 9;
+/// Of a block, a part of its memory type, which we leave 0 and others may set (SDM vol. 3A table 4-18).
+const PAT_BLOCK: u64 = 1 << 12;
 const SOFT: u64 = 1 << 10;
 const SPECIAL: u64 = 1 << 55;
 const EXCLUSIVE: u64 = 1 << 56;
@@ -95,10 +97,11 @@ impl Isa for X86_64 {
         if raw & (PRESENT | PROT_NONE) == 0 {
             return decode_soft(raw);
         }
-        let pfn = Pfn::new(((raw & FRAME) >> 12) as u32);
+        let frame = |bits: u64| Pfn::new(((raw & bits) >> 12) as u32);
         if raw & PRESENT != 0 && level > Level::PTE && raw & PAGE_SIZE_BIT == 0 {
-            return Entry::Table(Table { pfn, write_protected: raw & WRITABLE == 0 });
+            return Entry::Table(Table { pfn: frame(FRAME), write_protected: raw & WRITABLE == 0 });
         }
+        let pfn = frame(if level == Level::PTE { FRAME } else { FRAME & !PAT_BLOCK });
         let mut rights = Rights::empty();
         if raw & PRESENT != 0 {
             rights |= Rights::READ;

@@ -1,6 +1,6 @@
 //! Words worked out by hand from the manuals' bit tables (INV-CODEC-EXACT). Those for arm64 are the shapes that Linux prints in its oopses.
 
-use pagewright_arch::{Aarch64, Isa, Leaf, LeafFlags, Pte, Soft, SoftKind, Table, X86_64};
+use pagewright_arch::{Aarch64, Entry, Isa, Leaf, LeafFlags, Pte, Soft, SoftKind, Table, X86_64};
 use pagewright_types::{Level, Pfn, Rights};
 
 fn leaf(pfn: u32, rights: Rights, flags: LeafFlags) -> Leaf {
@@ -70,6 +70,16 @@ fn leaves_are_the_words_of_the_manuals() {
     for (what, level, leaf, x86, arm) in leaves() {
         assert_eq!(X86_64::leaf(level, leaf), Pte::from_raw(x86), "{what} on x86-64");
         assert_eq!(Aarch64::leaf(level, leaf), Pte::from_raw(arm), "{what} on arm64");
+    }
+}
+
+/// Bit 12 of a block is a part of its memory type, and no part of its frame (SDM vol. 3A table 4-18).
+#[test]
+fn the_memory_type_of_a_block_is_no_part_of_its_frame() {
+    for (what, level, leaf, x86, _) in leaves() {
+        let decoded = X86_64::decode(level, Pte::from_raw(x86 | 1 << 12));
+        let other = if level == Level::PTE { Leaf { pfn: Pfn::new(leaf.pfn.raw() | 1), ..leaf } } else { leaf };
+        assert_eq!(decoded, Entry::Leaf(other), "{what}");
     }
 }
 
