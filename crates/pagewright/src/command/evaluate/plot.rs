@@ -15,10 +15,14 @@ const COLOURS: [RGBColor; 6] = [
     RGBColor(86, 180, 233),
 ];
 
+/// Pixels of a plot, and of these the names of its lines.
+const WIDTH: u32 = 960;
+const LEGEND: u32 = 130;
+
 /// The plot as an SVG element.
 pub(super) fn svg(plot: &Plot) -> Result<String, String> {
     let mut text = String::new();
-    draw(plot, SVGBackend::with_string(&mut text, (900, 420)).into_drawing_area())
+    draw(plot, SVGBackend::with_string(&mut text, (WIDTH, 420)).into_drawing_area())
         .map_err(|error| error.to_string())?;
     Ok(text)
 }
@@ -36,7 +40,8 @@ fn draw(
         return Err("it has no points".into());
     }
     area.fill(&WHITE)?;
-    let mut chart = ChartBuilder::on(&area)
+    let (left, right) = area.split_horizontally(WIDTH - LEGEND);
+    let mut chart = ChartBuilder::on(&left)
         .caption(&plot.title, ("sans-serif", 20))
         .margin(10)
         .x_label_area_size(36)
@@ -49,23 +54,16 @@ fn draw(
         .x_label_formatter(&|log| size_of_log(*log))
         .y_desc(plot.unit)
         .draw()?;
-    for (series, colour) in plot.series.iter().zip(COLOURS.iter().cycle()) {
+    for (row, (series, colour)) in (0..).zip(plot.series.iter().zip(COLOURS.iter().cycle())) {
         let medians = series.points.iter().map(|(bytes, stats)| (log(*bytes), stats.median));
-        let name = series.name.clone();
-        chart
-            .draw_series(LineSeries::new(medians, colour.stroke_width(2)).point_size(3))?
-            .label(name)
-            .legend(move |(x, y)| PathElement::new(vec![(x, y), (x + 18, y)], colour.stroke_width(2)));
+        chart.draw_series(LineSeries::new(medians, colour.stroke_width(2)).point_size(3))?;
         chart.draw_series(series.points.iter().map(|(bytes, stats)| {
             PathElement::new(vec![(log(*bytes), stats.p10), (log(*bytes), stats.p90)], colour.stroke_width(1))
         }))?;
+        let y = 60 + 22 * row;
+        right.draw(&PathElement::new(vec![(4, y), (26, y)], colour.stroke_width(2)))?;
+        right.draw(&Text::new(series.name.clone(), (32, y - 7), ("sans-serif", 15)))?;
     }
-    chart
-        .configure_series_labels()
-        .position(SeriesLabelPosition::UpperRight)
-        .background_style(WHITE.mix(0.85))
-        .border_style(BLACK.mix(0.2))
-        .draw()?;
     area.present()?;
     Ok(())
 }
