@@ -17,6 +17,9 @@ pub(super) fn run(census: &Census, isa: Isa, read: &dyn Fn(PhysAddr) -> u64, tal
     let found = Found::look(census, isa, read);
     let mut report = Report { tally, wrong: Vec::new() };
     for folio in &census.folios {
+        if census.pinned.contains_key(&folio.pfn) {
+            report.tally.note(Antecedent::Pinned);
+        }
         let held = census.held.get(&folio.pfn).copied().unwrap_or(0);
         report.folio(&found, folio, held);
     }

@@ -11,7 +11,7 @@ use pagewright_arch::IsaKind;
 use pagewright_check::{Antecedent, Tally, Token, explain};
 use pagewright_workload::against::{self, AgainstError};
 use pagewright_workload::lab::LabError;
-use pagewright_workload::random::{Bug, Effort, Program, ReplayError, Survey, WITHOUT_MECHANISM, replay, survey};
+use pagewright_workload::random::{Bug, Done, Effort, Program, ReplayError, Survey, WITHOUT_MECHANISM, replay, survey};
 use std::fmt::Write as _;
 use std::io::{self, Write};
 use std::process::ExitCode;
@@ -192,16 +192,18 @@ fn told(survey: &Survey) -> String {
             text,
             "    signals: {unmapped} not mapped, {forbidden} not allowed, {past} past the end of the file, {starved} no memory"
         );
-        let _ = writeln!(text, "    {} allocations refused; {} operations left out", fast.refused, fast.left_out);
-        let mut last = "";
-        for ((name, errno), times) in &fast.calls {
-            let start = if *name == last { "," } else { &format!("\n    {name:24}") };
-            let space = if errno.is_empty() { "" } else { " " };
-            let start = if last.is_empty() { start.trim_start_matches('\n') } else { start };
-            let _ = write!(text, "{start} {errno}{space}{times}");
-            last = name;
-        }
-        text.push('\n');
+        text.push_str(&answers(fast));
+    }
+    if survey.calls_programs > 0 {
+        let Survey { calls_programs, calls, calls_time, .. } = survey;
+        let seconds = calls_time.as_secs_f64();
+        let made: u64 = calls.calls.values().sum();
+        let _ = writeln!(
+            text,
+            "  calls of every sort: {calls_programs} programs, {made} calls and {} accesses checked, {seconds:.1} s of one CPU (measured)",
+            calls.checked()
+        );
+        text.push_str(&answers(calls));
     }
     if survey.explored_programs > 0 {
         let Survey { explored_programs, schedules, distinct, steps, .. } = survey;
@@ -211,6 +213,21 @@ fn told(survey: &Survey) -> String {
             explored_time.as_secs_f64()
         );
     }
+    text
+}
+
+/// How often each call answered what.
+fn answers(done: &Done) -> String {
+    let mut text = format!("    {} allocations refused; {} operations left out\n", done.refused, done.left_out);
+    let mut last = "";
+    for ((name, errno), times) in &done.calls {
+        let start = if *name == last { "," } else { &format!("\n    {name:24}") };
+        let space = if errno.is_empty() { "" } else { " " };
+        let start = if last.is_empty() { start.trim_start_matches('\n') } else { start };
+        let _ = write!(text, "{start} {errno}{space}{times}");
+        last = name;
+    }
+    text.push('\n');
     text
 }
 

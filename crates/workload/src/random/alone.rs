@@ -87,7 +87,7 @@ impl<I: Isa> World<I> {
     pub(super) fn syscall(&self, cpu: CpuId, call: Syscall) {
         let Some(process) = self.enter(cpu) else { return };
         match (told(call), call) {
-            (Some(call), _) if self.spec.borrow().judges(process.id(), &call, self.is_starving()) => {
+            (Some(call), _) if !self.is_told || self.spec.borrow().judges(process.id(), &call, self.is_starving()) => {
                 self.call_alone(cpu, &process, call);
             }
             (None, Syscall::Map { addr, len, prot, flags, file, offset }) => {
@@ -117,7 +117,7 @@ impl<I: Isa> World<I> {
             asked = Some(vec);
             Ok(answer)
         });
-        if let (Alone::Resident { addr, .. }, Some(vec)) = (call, asked) {
+        if let (Alone::Resident { addr, .. }, Some(vec), true) = (call, asked, self.is_told) {
             for (va, resident) in (0..).map(|page| addr.add(page * PAGE_SIZE)).zip(vec) {
                 let verdict = self.spec.borrow().resident(self.did(cpu), process.id(), va, resident & 1 == 1);
                 self.judge(verdict);
@@ -163,7 +163,9 @@ impl<I: Isa> World<I> {
     /// stores to them if `len` says so.
     fn look_into(&self, cpu: CpuId, place: usize, addr: VirtAddr, len: u64) {
         let live = self.processes();
-        let Some(other) = live.get(place % live.len().max(1)) else { return };
+        // Another could end meanwhile, if anything else is under way.
+        let other = if self.is_told { live.get(place % live.len().max(1)).cloned() } else { self.enter(cpu) };
+        let Some(other) = &other else { return };
         let at = addr.align_down(8);
         let Ok(range) = PageRange::from_len(at.align_down(PAGE_SIZE), (1 + len / 16) * PAGE_SIZE) else { return };
         let stores = len.is_multiple_of(16);

@@ -120,7 +120,7 @@ impl Generator {
         }
         match self.theme() {
             Theme::Hot | Theme::Copies | Theme::Moving => self.calm_around_hot(index - cpus - 1),
-            Theme::Mixed | Theme::Tables => {
+            Theme::Mixed | Theme::Tables | Theme::Calls => {
                 let operation = match self.below(16) {
                     0 => self.call(),
                     1 => Operation::Fork,
@@ -214,6 +214,15 @@ impl Generator {
                 4 => self.call(),
                 5 => Operation::Lazy,
                 _ => self.access(),
+            },
+            Mode::Explore(Theme::Calls) => match self.below(32) {
+                0..10 => self.access(),
+                10..16 => Operation::Kernel(self.kernel()),
+                16 => Operation::Lazy,
+                17 => self.switch(),
+                18 if self.starves => self.starve(),
+                18..25 => self.call(),
+                _ => Operation::Syscall(self.syscall()),
             },
             Mode::Calls => self.calls(),
             Mode::Linux => self.beside_linux(),

@@ -5,7 +5,7 @@
 
 use super::world::{Process, World};
 use pagewright_arch::Isa;
-use pagewright_mm::gup::{Contents, GupFlags, UserPages};
+use pagewright_mm::gup::{Contents, GupFlags, UserPage, UserPages};
 use pagewright_mm::space::ClearRefs;
 use pagewright_mm::user::IoVec;
 use pagewright_mm::view::PageState;
@@ -124,19 +124,22 @@ impl<I: Isa> World<I> {
             Kernel::Unpin { which } => self.unpin(cpu, which),
             Kernel::Copy { process: place, theirs, ours, len, writes } => {
                 let live = self.processes();
-                let other = Rc::clone(&live[place % live.len()]);
+                // Another could end meanwhile, if anything else is under way.
+                let place = if self.is_told { place % live.len() } else { 0 };
+                let other = if self.is_told { Rc::clone(&live[place]) } else { Rc::clone(&process) };
                 self.copy(cpu, (&process, ours), (&other, theirs), len, writes)
             }
             Kernel::ClearSoftDirty => {
                 self.lab.on(cpu, |mm| mm.clear_refs(&process.space, ClearRefs::SoftDirty));
-                self.spec.borrow_mut().clear_soft_dirty(process.id());
+                if self.is_told {
+                    self.spec.borrow_mut().clear_soft_dirty(process.id());
+                }
                 Some(Answer::Done)
             }
             Kernel::SoftDirty { addr, len } => self.soft_dirty(cpu, &process, addr, len),
         };
         let Some(answer) = answer else { return self.done.borrow_mut().leave_out() };
-        self.done.borrow_mut().called(kernel.name(), answer);
-        self.bench.note(cpu, format_args!("{}: {answer}", kernel.name()));
+        self.say(cpu, kernel.name(), answer);
     }
 
     /// Whether a call that has just been made was refused memory since `refused` was read; tells the reference memory.
@@ -151,7 +154,9 @@ impl<I: Isa> World<I> {
             return None;
         }
         // What is in doubt is left out.
-        let _ = self.spec.borrow().taking(process.id(), range, take)?;
+        if self.is_told {
+            let _ = self.spec.borrow().taking(process.id(), range, take)?;
+        }
         let mut flags = GupFlags::empty();
         flags.set(GupFlags::WRITE, take.writes);
         flags.set(GupFlags::LONGTERM, take.long);
@@ -168,16 +173,19 @@ impl<I: Isa> World<I> {
             Ok(pages) => Answer::Number(pages.len() as u64),
             Err(error) => Answer::Failed(error.errno()),
         };
-        let verdict = self.spec.borrow_mut().taken(self.did(cpu), process.id(), range, take, answer);
-        self.judge(verdict);
+        if self.is_told {
+            let verdict = self.spec.borrow_mut().taken(self.did(cpu), process.id(), range, take, answer);
+            self.judge(verdict);
+        }
         let Ok(pages) = taken else { return Some(answer) };
         if self.bench.found() > 0 {
             self.lab.on(cpu, |mm| mm.release_user_pages(pages, Contents::Read));
             return Some(answer);
         }
-        let mut spec = self.spec.borrow_mut();
-        let ids = range.iter().zip(pages.iter());
-        let ids = ids.map(|(va, page)| spec.take(process.id(), va, take, page.is_pinned())).collect();
+        let named = range.iter().zip(pages.iter()).filter(|_| self.is_told);
+        let mut name =
+            |(va, page): (VirtAddr, &UserPage)| self.spec.borrow_mut().take(process.id(), va, take, page.is_pinned());
+        let ids = named.map(&mut name).collect();
         self.devices.borrow_mut().push(Device { pages, ids, writes: take.writes });
         Some(answer)
     }
@@ -185,16 +193,19 @@ impl<I: Isa> World<I> {
     fn device_acts(&self, cpu: CpuId, which: usize) -> Option<Answer> {
         let devices = self.devices.borrow();
         let device = devices.get(which % devices.len().max(1))?;
-        for (page, id) in device.pages.iter().zip(&device.ids) {
+        for (place, page) in device.pages.iter().enumerate() {
+            let id = device.ids.get(place);
             for cell in 0..CELLS {
                 let word = self.word(page.pfn(), cell);
                 let value = word.load(Ordering::Relaxed);
-                let verdict = self.spec.borrow_mut().device_loads(self.did(cpu), *id, cell, value);
-                self.judge(verdict);
+                if let Some(id) = id {
+                    let verdict = self.spec.borrow_mut().device_loads(self.did(cpu), *id, cell, value);
+                    self.judge(verdict);
+                }
                 if device.writes {
                     let value = self.fresh_value();
                     word.store(value, Ordering::Relaxed);
-                    self.spec.borrow_mut().device_stores(*id, cell, value);
+                    id.into_iter().for_each(|id| self.spec.borrow_mut().device_stores(*id, cell, value));
                 }
             }
         }
@@ -235,7 +246,9 @@ impl<I: Isa> World<I> {
         writes: bool,
     ) -> Option<Answer> {
         let vm = Vm { here: (process.id(), ours), there: (other.id(), theirs), len, writes };
-        self.spec.borrow().copying(&vm)?;
+        if self.is_told {
+            self.spec.borrow().copying(&vm)?;
+        }
         let (local, remote) = ([IoVec { base: ours, len }], [IoVec { base: theirs, len }]);
         let refused = self.sim().refused_allocations();
         let moved = self.lab.on(cpu, |mm| {
@@ -244,6 +257,9 @@ impl<I: Isa> World<I> {
         });
         self.lacked(refused);
         let answer = moved.map_or_else(|error| Answer::Failed(error.errno()), Answer::Bytes);
+        if !self.is_told {
+            return Some(answer);
+        }
         let verdict = self.spec.borrow_mut().copied_between(self.did(cpu), &vm, answer);
         self.judge(verdict);
         let (to, at) = if writes { (other, theirs) } else { (process, ours) };
@@ -271,7 +287,7 @@ impl<I: Isa> World<I> {
                 }
             });
         });
-        for va in range.iter() {
+        for va in range.iter().filter(|_| self.is_told) {
             let verdict = self.spec.borrow().soft_dirty(self.did(cpu), process.id(), va, marked.contains(&va));
             self.judge(verdict);
         }

@@ -13,6 +13,8 @@
 //!
 //! Nothing here knows what the memory manager should do: what a call may answer and what a page may show is the reference memory's business.
 //!
+//! Where calls that have their process for themselves overlap, nothing is told to the reference memory, and everything else is judged.
+//!
 //! Not guaranteed: that programs do what users' programs do. They collide on a few pages, and some of their arguments are bad.
 
 mod alone;

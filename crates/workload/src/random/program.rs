@@ -26,11 +26,14 @@ pub enum Theme {
     Moving,
     /// Tables come and go.
     Tables,
+    /// Calls of every sort, and devices, on a few pages. What they answer when they overlap can't be foretold, so the reference memory is not
+    /// asked: rights, reuse, counts and leaks are judged.
+    Calls,
 }
 
 impl Theme {
     /// All of them.
-    pub const ALL: [Self; 5] = [Self::Mixed, Self::Hot, Self::Copies, Self::Moving, Self::Tables];
+    pub const ALL: [Self; 6] = [Self::Mixed, Self::Hot, Self::Copies, Self::Moving, Self::Tables, Self::Calls];
 }
 
 /// How a program is run.
@@ -47,7 +50,7 @@ pub enum Mode {
 }
 
 impl Mode {
-    const ALL: [Self; 8] = [
+    const ALL: [Self; 9] = [
         Self::Fast,
         Self::Calls,
         Self::Linux,
@@ -56,6 +59,7 @@ impl Mode {
         Self::Explore(Theme::Copies),
         Self::Explore(Theme::Moving),
         Self::Explore(Theme::Tables),
+        Self::Explore(Theme::Calls),
     ];
 
     /// The word for it.
@@ -68,6 +72,7 @@ impl Mode {
             Self::Explore(Theme::Copies) => "copies",
             Self::Explore(Theme::Moving) => "moving",
             Self::Explore(Theme::Tables) => "tables",
+            Self::Explore(Theme::Calls) => "together",
             Self::Linux => "linux",
         }
     }

@@ -15,7 +15,7 @@ impl<I: Isa> World<I> {
     pub(super) fn look_at_all(&self) {
         let cpus: Vec<CpuId> = self.bench.cpus().iter().collect();
         for process in self.processes() {
-            let maps = self.spec.borrow().maps(process.id()).unwrap_or_default();
+            let maps = self.is_told.then(|| self.spec.borrow().maps(process.id())).flatten().unwrap_or_default();
             let mapped = maps.iter().flat_map(|line| line.range.iter());
             let pages: BTreeSet<VirtAddr> = mapped.chain(self.window.all()).collect();
             cpus.iter().for_each(|&cpu| self.switch(cpu, &process));

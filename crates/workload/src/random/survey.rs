@@ -15,6 +15,8 @@ use std::time::Duration;
 const FAST: (u16, u16) = (8, 120);
 /// Operations of a program of calls.
 const CALLS: (u16, u16) = (8, 1000);
+/// Programs of fast mode for each program of calls.
+const FAST_FOR_CALLS: u64 = 2;
 /// Schedules that each program gets in explore mode.
 const SCHEDULES: u32 = 25;
 
@@ -48,6 +50,12 @@ pub struct Survey {
     pub fast: Done,
     /// Measured: how much CPU time they took.
     pub fast_time: Duration,
+    /// Programs run that are mostly calls of every sort, operation by operation, too.
+    pub calls_programs: u64,
+    /// What they did.
+    pub calls: Done,
+    /// Measured: how much CPU time they took.
+    pub calls_time: Duration,
     /// Programs run in explore mode.
     pub explored_programs: u64,
     /// Schedules tried.
@@ -71,6 +79,9 @@ impl Survey {
             fast_programs: 0,
             fast: Done::default(),
             fast_time: Duration::ZERO,
+            calls_programs: 0,
+            calls: Done::default(),
+            calls_time: Duration::ZERO,
             explored_programs: 0,
             schedules: 0,
             distinct: 0,
@@ -144,6 +155,18 @@ fn survey_on<I: Isa>(effort: &Effort) -> Result<Survey, LabError> {
         survey.fast += &ran.done;
         survey.tally += &ran.tally;
         survey.fast_time = cpu_time() - begun;
+        if !ran.findings.is_empty() {
+            survey.bug = Some(minimise::of_fast::<I>(&program, ran.findings));
+        }
+    }
+    let begun = cpu_time();
+    while survey.calls_programs < survey.fast_programs.div_ceil(FAST_FOR_CALLS) && survey.bug.is_none() {
+        let program = calls_program(effort.seed, None, survey.calls_programs);
+        let ran = fast::run::<I>(&program)?;
+        survey.calls_programs += 1;
+        survey.calls += &ran.done;
+        survey.tally += &ran.tally;
+        survey.calls_time = cpu_time() - begun;
         if !ran.findings.is_empty() {
             survey.bug = Some(minimise::of_fast::<I>(&program, ran.findings));
         }

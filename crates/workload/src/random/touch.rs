@@ -43,15 +43,7 @@ impl<I: Isa> World<I> {
     #[cold]
     fn fault(&self, cpu: CpuId, process: &Process<I>, va: VirtAddr, access: Access) -> bool {
         for _ in 0..TRIES {
-            let refused = self.sim().refused_allocations();
-            let fault = self.spec.borrow_mut().fault_begins(process.id(), va, access);
-            let served = self.lab.on(cpu, |mm| mm.fault(&process.space, va, access));
-            let served = served.map(drop).map_err(|error| signal(&error));
-            let mut spec = self.spec.borrow_mut();
-            spec.let_memory_fail(self.sim().refused_allocations() > refused);
-            let verdict = spec.fault_ends(self.did(cpu), fault, served);
-            drop(spec);
-            self.judge(verdict);
+            let served = self.serve(cpu, process, va, access);
             if let Err(signal) = served {
                 self.done.borrow_mut().signalled(signal);
                 self.bench.note(cpu, format_args!("{access} {va}: {signal}"));
@@ -67,11 +59,33 @@ impl<I: Isa> World<I> {
         false
     }
 
+    /// Serves one fault.
+    fn serve(&self, cpu: CpuId, process: &Process<I>, va: VirtAddr, access: Access) -> Result<(), Signal> {
+        let refused = self.sim().refused_allocations();
+        let fault = self.is_told.then(|| self.spec.borrow_mut().fault_begins(process.id(), va, access));
+        let served = self.lab.on(cpu, |mm| mm.fault(&process.space, va, access));
+        let served = served.map(drop).map_err(|error| signal(&error));
+        if let Some(fault) = fault {
+            let mut spec = self.spec.borrow_mut();
+            spec.let_memory_fail(self.sim().refused_allocations() > refused);
+            let verdict = spec.fault_ends(self.did(cpu), fault, served);
+            drop(spec);
+            self.judge(verdict);
+        }
+        served
+    }
+
     /// The access reaches memory in this frame.
     #[inline]
     pub(super) fn reach(&self, cpu: CpuId, process: &Process<I>, va: VirtAddr, access: Access, pfn: Pfn) {
         let cell = &self.sim().ram()[((pfn.base().raw() + va.page_offset()) / 8) as usize];
         let (did, id) = (self.did(cpu), process.id());
+        if !self.is_told {
+            if access == Access::Write {
+                cell.store(self.fresh_value(), Ordering::Relaxed);
+            }
+            return self.done.borrow_mut().accessed(access);
+        }
         let verdict = match access {
             Access::Read => self.spec.borrow_mut().load(did, id, va, cell.load(Ordering::Relaxed)),
             Access::Write => self.store(cell, |value| self.spec.borrow_mut().store(did, id, va, value)),

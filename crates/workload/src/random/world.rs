@@ -9,7 +9,7 @@
 use super::generate::{FILE_PAGES, HEAP, Window};
 use super::kernel;
 use super::operation::Operation;
-use super::program::{Mode, Shape};
+use super::program::{Mode, Shape, Theme};
 use super::tally::Done;
 use crate::lab::{Lab, LabError};
 use pagewright_arch::{Isa, IsaKind};
@@ -112,6 +112,8 @@ pub(super) struct World<I: Isa> {
     pub(super) intact: SharedCount,
     pub(super) written: Written,
     pub(super) truncating: Cell<bool>,
+    /// Whether the reference memory is told what is done, and judges it.
+    pub(super) is_told: bool,
     /// In the order of their births.
     processes: RefCell<Vec<Rc<Process<I>>>>,
     forks: Cell<usize>,
@@ -167,7 +169,8 @@ impl<I: Isa> World<I> {
         let intact = SharedCount::new(AtomicU64::new(FILE_PAGES));
         let written = Written::default();
         let mut spec = Spec::new(I::USER_END, false);
-        let file = if shape.mode == Mode::Calls && seed.is_multiple_of(2) {
+        let sealable = matches!(shape.mode, Mode::Calls | Mode::Explore(Theme::Calls));
+        let file = if sealable && seed.is_multiple_of(2) {
             let file = lab.on(CpuId::new(0), make_memfd).map_err(LabError::Start)?;
             spec.add_memfd(file.id(), FILE_PAGES);
             file
@@ -188,6 +191,7 @@ impl<I: Isa> World<I> {
             intact,
             written,
             truncating: Cell::new(false),
+            is_told: shape.mode != Mode::Explore(Theme::Calls),
             processes: RefCell::default(),
             forks: Cell::new(0),
             devices: RefCell::default(),
@@ -376,12 +380,13 @@ impl<I: Isa> World<I> {
         self.end_process(cpu, &process);
     }
 
-    /// Whether every gauge shows what it did before there was any process; else which does not.
+    /// Whether every gauge, and what is promised, shows what it did before there was any process; else which does not.
     pub(super) fn check_levels(&self) {
         let now = levels(&self.lab);
-        for ((gauge, before), now) in Gauge::ALL.iter().zip(&self.levels).zip(now) {
+        let names = Gauge::ALL.iter().map(|gauge| gauge.name()).chain(["Committed_AS"]);
+        for ((name, before), now) in names.zip(&self.levels).zip(now) {
             if *before != now {
-                let what = format!("everything has ended, and {} is {now}; it was {before}", gauge.name());
+                let what = format!("everything has ended, and {name} is {now}; it was {before}");
                 self.bench.report(Finding::Broken(what));
             }
         }
@@ -394,5 +399,5 @@ impl<I: Isa> World<I> {
 }
 
 fn levels<I: Isa>(lab: &Lab<I>) -> Vec<u64> {
-    lab.on(CpuId::new(0), |mm| Gauge::ALL.iter().map(|gauge| mm.gauge(*gauge)).collect())
+    lab.on(CpuId::new(0), |mm| Gauge::ALL.iter().map(|gauge| mm.gauge(*gauge)).chain([mm.committed()]).collect())
 }

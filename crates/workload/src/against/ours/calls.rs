@@ -115,7 +115,7 @@ impl Ours {
             }
             Syscall::Unlock { addr, len } => answer(mm.munlock(space, addr, len).map(done)),
             Syscall::LockAll { flags } => answer(mm.mlockall(space, LockAllFlags::from_bits_retain(flags)).map(done)),
-            Syscall::UnlockAll => Ok(done(mm.munlockall(space))),
+            Syscall::UnlockAll => Ok(unlock_all(mm, space)),
             Syscall::Sync { addr, len, flags } => {
                 answer(mm.msync(space, addr, len, SyncFlags::from_bits_retain(flags)).map(done))
             }
@@ -296,4 +296,10 @@ impl Ours {
 fn set_limit(mm: &Mm<Machine>, space: &Space<Machine>, resource: u32, limit: Limit) -> Result<Limit, Errno> {
     let resource = Resource::from_raw(resource).ok_or(Errno::EINVAL)?;
     mm.set_limit(space, resource, limit).map_err(MmError::errno)
+}
+
+/// It can't fail.
+fn unlock_all(mm: &Mm<Machine>, space: &Space<Machine>) -> Seen {
+    mm.munlockall(space);
+    Seen::Value(0)
 }
