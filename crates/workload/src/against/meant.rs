@@ -64,7 +64,7 @@ pub(super) struct Past {
     locked: bool,
     grown: bool,
     guarded: bool,
-    /// A fault on a file may have brought in other pages around it: [`Difference::PastEnd`], or mappings were not the same, even shared ones:
+    /// A fault of a program on a file may have brought in other pages around it: [`Difference::PastEnd`], or mappings were not the same, even shared ones:
     /// [`Difference::StackFlag`], [`Difference::FailedMapCuts`].
     around_unlike: bool,
     /// A call, or another process, used pages: [`Difference::UsedByCalls`].
@@ -100,7 +100,7 @@ impl Past {
 
     /// What of a process's pages can be compared.
     pub(super) fn looked(self) -> Looked {
-        let files = !self.around_unlike;
+        let files = !(self.around_unlike || self.used);
         Looked { files, resident: !self.hides_residence(), used: !self.used, charged: !self.cut_unlike }
     }
 
@@ -139,7 +139,11 @@ impl Past {
         } else if let Syscall::Lock { .. } | Syscall::LockAll { .. } = *call {
             self.locked = true;
             self.used = true;
-        } else if let Syscall::ReadOther { .. } | Syscall::WriteOther { .. } | Syscall::Splice { .. } = *call {
+        } else if let Syscall::ReadOther { .. }
+        | Syscall::WriteOther { .. }
+        | Syscall::Splice { .. }
+        | Syscall::ResidentInto { .. } = *call
+        {
             self.used = true;
         } else if let Syscall::Remap { .. } = *call {
             self.cut_unlike = true;

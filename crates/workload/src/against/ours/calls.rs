@@ -85,6 +85,7 @@ impl Ours {
         answer(mm.mmap(space, &request).map(|at| Seen::Value(at.raw())))
     }
 
+    /// A call of one process. The offset even of an anonymous mapping is looked at, as Linux does.
     pub(super) fn syscall(
         &self,
         mm: &Mm<Machine>,
@@ -95,7 +96,6 @@ impl Ours {
         let done = |()| Seen::Value(0);
         match *call {
             Syscall::Map { addr, len, prot, flags, file, offset } => {
-                // Linux looks at the offset of an anonymous mapping, too.
                 if offset % PAGE_SIZE != 0 {
                     return Err(Errno::EINVAL);
                 }
@@ -104,8 +104,8 @@ impl Ours {
             }
             Syscall::Remap { addr, old_len, new_len, flags, new_addr } => {
                 let flags = RemapFlags::from_bits_retain(flags);
-                let request = RemapRequest { addr, old_len, new_len, flags, new_addr };
-                answer(mm.mremap(space, &request).map(|at| Seen::Value(at.raw())))
+                let moved = mm.mremap(space, &RemapRequest { addr, old_len, new_len, flags, new_addr });
+                answer(moved.map(|at| Seen::Value(at.raw())))
             }
             Syscall::Advise { addr, len, advice } => {
                 answer(Advice::from_raw(advice).and_then(|advice| mm.madvise(space, addr, len, advice)).map(done))
@@ -125,9 +125,8 @@ impl Ours {
             }
             Syscall::Seal { addr, len, flags } => answer(mm.mseal(space, addr, len, flags).map(done)),
             Syscall::Limit { resource, bytes } => {
-                let hard = LIMITS.iter().zip(self.host.hard).find(|((known, _), _)| *known == resource);
-                let hard = hard.map_or(u64::MAX, |(_, hard)| hard);
-                set_limit(mm, space, resource, Limit { soft: bytes, hard }).map(|_| Seen::Value(0))
+                let limit = Limit { soft: bytes, hard: self.first_hard_limit(resource) };
+                set_limit(mm, space, resource, limit).map(|_| Seen::Value(0))
             }
             Syscall::BothLimits { resource, soft, hard } => {
                 let old = set_limit(mm, space, resource, Limit { soft, hard })?;
@@ -139,9 +138,8 @@ impl Ours {
             Syscall::ResidentInto { addr, len, vec } => answer(mm.mincore_to_user(space, addr, len, vec).map(done)),
             Syscall::Maps | Syscall::Usage | Syscall::Pages { .. } => Ok(self.shown(mm, space, call)),
             Syscall::AdviseRanges { ranges, advice } => {
-                let advised =
-                    Advice::from_raw(advice).and_then(|advice| mm.process_madvise(space, Whose::Own, &ranges, advice));
-                answer(advised.map(Seen::Value))
+                let advise = |advice| mm.process_madvise(space, Whose::Own, &ranges, advice);
+                answer(Advice::from_raw(advice).and_then(advise).map(Seen::Value))
             }
             Syscall::Allocate { .. }
             | Syscall::AddSeals { .. }
@@ -154,6 +152,12 @@ impl Ours {
             | Syscall::Splice { .. }
             | Syscall::Drain => unreachable!("{call} concerns more than one process"),
         }
+    }
+
+    /// What a limit may be raised to at first.
+    fn first_hard_limit(&self, resource: u32) -> u64 {
+        let hard = LIMITS.iter().zip(self.host.hard).find(|((known, _), _)| *known == resource);
+        hard.map_or(u64::MAX, |(_, hard)| hard)
     }
 
     /// What procfs shows.
