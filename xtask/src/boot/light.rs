@@ -37,8 +37,8 @@ pub(super) fn judge(bench: &Bench, machine: &Machine, kernel: &Path) -> Result<u
     let mut boot = Command::new(&bench.pagewright);
     boot.args(["boot", "--arch", machine.isa, "--mem", case.memory, "--limit", case.limit, "--count", "--kernel"]);
     let said = output(boot.arg(kernel).arg("--").arg(&program))?;
-    let counts = said.lines().filter_map(|line| line.strip_prefix("pagewright: ")?.split_once(" instructions"));
-    let count = counts.last().and_then(|(count, _)| count.parse().ok());
+    let mut counts = said.lines().filter_map(|line| line.strip_prefix("pagewright: ")?.split_once(" instructions"));
+    let count = counts.next_back().and_then(|(count, _)| count.parse().ok());
     tell("instructions before the program's first", count, MOST_INSTRUCTIONS);
     Ok(failed)
 }

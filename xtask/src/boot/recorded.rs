@@ -120,8 +120,8 @@ pub(super) fn output(command: &mut Command) -> Result<String, Error> {
 
 /// A counter among what `boot` said, which leaves out those that are 0.
 fn counted(said: &str, name: &str) -> u64 {
-    let lines = said.lines().filter_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
-    lines.last().and_then(|value| value.parse().ok()).unwrap_or(0)
+    let mut lines = said.lines().filter_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+    lines.next_back().and_then(|value| value.parse().ok()).unwrap_or(0)
 }
 
 #[cfg(test)]
