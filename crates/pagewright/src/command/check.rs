@@ -11,7 +11,7 @@ use pagewright_arch::IsaKind;
 use pagewright_check::{Antecedent, Tally, Token, explain};
 use pagewright_workload::against::{self, AgainstError};
 use pagewright_workload::lab::LabError;
-use pagewright_workload::random::{Bug, Done, Effort, Program, ReplayError, Survey, WITHOUT_MECHANISM, replay, survey};
+use pagewright_workload::random::{Bug, Done, Effort, Program, ReplayError, Survey, replay, survey, without_mechanism};
 use std::fmt::Write as _;
 use std::io::{self, Write};
 use std::process::ExitCode;
@@ -141,7 +141,8 @@ fn run_many(args: &Args, isa: Option<IsaKind>) -> Result<ExitCode, CommandError>
     let effort = Effort { seed: args.seed, cpus: args.cpus, accesses, schedules: args.schedules };
     let mut total = Tally::default();
     let mut out = io::stdout().lock();
-    for isa in isa.map_or(IsaKind::ALL.to_vec(), |isa| vec![isa]) {
+    let isas = isa.map_or(IsaKind::ALL.to_vec(), |isa| vec![isa]);
+    for isa in isas.iter().copied() {
         let survey = survey(isa, &effort).map_err(CheckError::Lab)?;
         total += &survey.tally;
         out.write_all(told(&survey).as_bytes())?;
@@ -150,7 +151,7 @@ fn run_many(args: &Args, isa: Option<IsaKind>) -> Result<ExitCode, CommandError>
             return Ok(ExitCode::FAILURE);
         }
     }
-    let (text, vacuous) = judged(&total);
+    let (text, vacuous) = judged(&total, &isas);
     out.write_all(text.as_bytes())?;
     Ok(if vacuous { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
@@ -232,13 +233,13 @@ fn answers(done: &Done) -> String {
 }
 
 /// How often each rule had something to judge, and whether one had not that should have had.
-fn judged(tally: &Tally) -> (String, bool) {
+fn judged(tally: &Tally, isas: &[IsaKind]) -> (String, bool) {
     let mut text = "judged, on all of these\n".to_owned();
     let mut vacuous = Vec::new();
     for (what, count) in tally.iter() {
-        let reason = WITHOUT_MECHANISM.iter().find(|(without, _)| *without == what).map(|(_, reason)| *reason);
+        let reason = without_mechanism(what, isas);
         let _ = match (count, reason) {
-            (0, Some(reason)) => writeln!(text, "  {:24}{count:>12}  no mechanism yet: {reason}", what.name()),
+            (0, Some(reason)) => writeln!(text, "  {:24}{count:>12}  no mechanism: {reason}", what.name()),
             _ => writeln!(text, "  {:24}{count:>12}", what.name()),
         };
         if count == 0 && reason.is_none() {

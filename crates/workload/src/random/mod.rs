@@ -44,7 +44,7 @@ pub use operation::{Object, Operation, Step, Where};
 pub use pagewright_types::plant::{Plant, choose as plant};
 pub use program::{Mode, NotAProgram, Program, Shape, Theme};
 pub use survey::{
-    Effort, ReplayError, Survey, WITHOUT_MECHANISM, calls_program, explored_program, fast_program, replay, survey,
+    Effort, ReplayError, Survey, calls_program, explored_program, fast_program, replay, survey, without_mechanism,
 };
 pub use syscall::{Descriptor, Syscall};
 pub use tally::Done;

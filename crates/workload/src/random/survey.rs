@@ -20,11 +20,23 @@ const FAST_FOR_CALLS: u64 = 2;
 /// Schedules that each program gets in explore mode.
 const SCHEDULES: u32 = 25;
 
-/// What has no mechanism yet that could give it something to judge, and why.
-pub const WITHOUT_MECHANISM: [(Antecedent, &str); 2] = [
-    (Antecedent::FrameDebt, "no flush is postponed past the freeing of a frame"),
-    (Antecedent::Tails, "every folio is one page"),
+/// What can't have anything to judge, on one instruction set or on any, and why.
+const WITHOUT_MECHANISM: [(Antecedent, Option<IsaKind>, &str); 3] = [
+    (Antecedent::FrameDebt, None, "no flush is postponed past the freeing of a frame"),
+    (Antecedent::Tails, None, "every folio is one page"),
+    (
+        Antecedent::Condemned,
+        Some(IsaKind::Aarch64),
+        "no CPU is lazy, and broadcasts reach what another CPU has under any tag",
+    ),
 ];
+
+/// Why `what` never happens on these instruction sets, if it can't.
+pub fn without_mechanism(what: Antecedent, isas: &[IsaKind]) -> Option<&'static str> {
+    let concerns = |only: &Option<IsaKind>| only.is_none_or(|only| isas.iter().all(|isa| *isa == only));
+    let found = WITHOUT_MECHANISM.iter().find(|(without, only, _)| *without == what && concerns(only));
+    found.map(|(_, _, why)| *why)
+}
 
 /// How much is to be tried.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
