@@ -30,6 +30,7 @@ const MREMAP_FIXED: u32 = 2;
 const MREMAP_DONTUNMAP: u32 = 4;
 const FALLOC_FL_KEEP_SIZE: u32 = 1;
 const FALLOC_FL_PUNCH_HOLE: u32 = 2;
+const RLIMIT_DATA: u32 = 2;
 const RLIMIT_AS: u32 = 9;
 /// Pages whose contents may go: nothing takes them here, and on Linux [`MADV_PAGEOUT`] does.
 const MADV_FREE: u32 = 8;
@@ -70,6 +71,8 @@ pub(super) struct Past {
     /// A call, or another process, used pages: [`Difference::UsedByCalls`].
     used: bool,
     forked_unlike: bool,
+    /// There is a limit of data, or was one.
+    limited: bool,
     /// There was a fork, or a mapping that Linux keeps apart: [`Difference::ChargedPart`]; or something was moved: [`Difference::MovedCopies`].
     cut_unlike: bool,
 }
@@ -102,6 +105,11 @@ impl Past {
     pub(super) fn looked(self) -> Looked {
         let files = !(self.around_unlike || self.used);
         Looked { files, resident: !self.hides_residence(), used: !self.used, charged: !self.cut_unlike }
+    }
+
+    /// Whether a change of rights can be refused by what it comes to, which is reckoned mapping by mapping.
+    pub(super) fn limits_data(self) -> bool {
+        self.limited
     }
 
     /// Whether ours may be cut where Linux's are not.
@@ -145,6 +153,8 @@ impl Past {
         | Syscall::ResidentInto { .. } = *call
         {
             self.used = true;
+        } else if let Syscall::Limit { resource, .. } | Syscall::BothLimits { resource, .. } = *call {
+            self.limited |= resource == RLIMIT_DATA;
         } else if let Syscall::Remap { .. } = *call {
             self.cut_unlike = true;
         }

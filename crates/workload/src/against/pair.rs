@@ -132,6 +132,15 @@ impl Pair {
             Operation::Syscall(Syscall::Protect { prot, .. }) if prot & meant::PROT_GROWSDOWN != 0 => {
                 self.are_cut_alike((0, u64::MAX))
             }
+            Operation::Protect { addr, len, .. } | Operation::Syscall(Syscall::Protect { addr, len, .. })
+                if self.past.limits_data() =>
+            {
+                self.are_cut_alike((addr.raw(), addr.raw().saturating_add(*len)))
+            }
+            // It may store its answer where it asks, and asks mapping by mapping.
+            Operation::Syscall(Syscall::ResidentInto { addr, len, .. }) => {
+                self.are_cut_alike((addr.raw(), addr.raw().saturating_add(*len)))
+            }
             // Whether two mappings are one matters to no other call.
             Operation::Syscall(Syscall::Remap { addr, old_len, .. }) => {
                 let end = addr.raw().saturating_add(*old_len).saturating_add(PAGE_SIZE);
