@@ -32,8 +32,10 @@ fn count(log: &[Step], wanted: impl Fn(&Effect) -> bool) -> usize {
     log.iter().filter(|step| wanted(&step.effect)).count()
 }
 
+type Machine<I> = (Host<I>, Arc<Tlb<Host<I>>>, Vec<Space<I>>);
+
 /// Three spaces, on CPUs 1 to 3, of which each has used its pages.
-fn spaces<I: Isa>(pages: u16) -> (Host<I>, Arc<Tlb<Host<I>>>, Vec<Space<I>>) {
+fn spaces<I: Isa>(pages: u16) -> Machine<I> {
     let (host, tlb) = machine::<I>(usize::from(CPUS));
     let spaces: Vec<Space<I>> = (1..CPUS).map(|_| Space::new(&tlb)).collect();
     for (cpu, space) in (1..).zip(&spaces) {
