@@ -28,7 +28,7 @@ const fn pfn(raw: u32) -> Pfn {
 /// - 0x101, anonymous: both spaces, read-only; space 2's entry is one that walkers don't see.
 /// - 0x102, of a file, in its cache: in the shared table.
 /// - 0x200, anonymous, order 9: space 1, as a block, writable and exclusive.
-/// - 0x400, of shared memory, order 1: its second page in space 2.
+/// - 0x400, of shared memory, order 1: its second page in space 2; pinned once.
 /// - 0x500: special.
 struct World {
     words: HashMap<u64, u64>,
@@ -61,7 +61,8 @@ impl World {
         world.folio(0x101, 0, anon, 2, [0, 2, 1]);
         world.folio(0x102, 0, file, 2, [0, 1, 1]);
         world.folio(0x200, 9, anon, 1, [1, 1, 0]);
-        world.folio(0x400, 1, shmem, 3, [0, 1, 1]);
+        world.folio(0x400, 1, shmem, 4, [0, 1, 1]);
+        world.records.push(Record::Pinned(PinnedRecord { pfn: pfn(0x400), pins: 1, bias: 1 }));
         world.records.push(Record::Page(PageRecord { pfn: pfn(0x401), mapcount: 1, tail_refs: 0 }));
         for (folio, refs) in [(0x102, 1), (0x400, 2)] {
             world.records.push(Record::Held(HeldRecord { pfn: pfn(folio), by: Holder::Cache, refs }));
@@ -85,7 +86,8 @@ impl World {
             let id = SpaceId::new(id);
             world.records.push(Record::Space(SpaceRecord { id, root: pfn(root), rss, pss, table_bytes: 5 * 4096 }));
         }
-        for (what, count) in [(Live::TablePages, 9), (Live::AnonPages, 2 + 512), (Live::MappedPages, 2)] {
+        let live = [(Live::TablePages, 9), (Live::AnonPages, 2 + 512), (Live::MappedPages, 2), (Live::Pins, 1)];
+        for (what, count) in live {
             world.records.push(Record::Live(LiveRecord { what, count }));
         }
         world
@@ -208,6 +210,7 @@ fn a_pinned_page_is_exclusive_and_its_pins_are_references() {
         for record in &mut world.records {
             match record {
                 Record::Folio(folio) if folio.pfn == pfn(head) => folio.refs += 1024,
+                Record::Live(live) if live.what == Live::Pins => live.count += 1,
                 _ => {}
             }
         }
