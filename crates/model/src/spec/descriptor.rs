@@ -204,7 +204,9 @@ impl Spec {
         let Some(file) = self.files.0.get_mut(&id) else { return };
         match call {
             FileCall::Allocate { flags, offset, len } if flags & PUNCH_HOLE != 0 => {
-                file.punch(id, offset, offset + len)
+                file.punch(id, offset, offset + len);
+                let (first, end) = (offset.div_ceil(PAGE_SIZE), (offset + len) / PAGE_SIZE);
+                self.blur_all_of(|file, index| file == id && (first..end).contains(&index));
             }
             FileCall::Allocate { flags, offset, len } if flags & KEEP_SIZE == 0 => file.grow(offset + len),
             FileCall::Write { offset, value } => {

@@ -5,10 +5,10 @@
 //!
 //! Not guaranteed: anything about pages whose contents went or moved, or that were faulted in to be written and were not.
 
-use super::page::Page;
+use super::page::{Page, Source, World};
 use super::{Answer, Spec, Verdict};
 use crate::violation::{Did, Misread};
-use pagewright_types::{SpaceId, VirtAddr};
+use pagewright_types::{FileId, SpaceId, VirtAddr};
 
 /// Whether a page is marked.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -27,6 +27,19 @@ impl Page {
 }
 
 impl Spec {
+    /// Pages of files went, from all processes that had them mapped, and marks with them.
+    pub(super) fn blur_all_of(&mut self, went: impl Fn(FileId, u64) -> bool) {
+        let shows = |page: &Page| {
+            let source = |world: &World| world.map.map(|map| map.source);
+            let of = |source: Source| matches!(source, Source::File { file, index } if went(file, index));
+            page.worlds.iter().filter_map(source).any(of)
+        };
+        // A child that is being made knows nothing of marks yet.
+        for process in self.processes.values_mut() {
+            process.pages.values_mut().filter(|page| shows(page)).for_each(Page::blur);
+        }
+    }
+
     /// The marks of a process were cleared. Pages that are pinned may keep theirs.
     ///
     /// # Panics

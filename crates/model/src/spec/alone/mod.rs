@@ -326,19 +326,24 @@ impl Spec {
     fn make(&mut self, did: Did, space: SpaceId, name: &'static str, changes: &[(u64, Change)], surely: bool) {
         let Self { processes, files, .. } = self;
         let process = processes.get_mut(&space).expect("a process that was told of and has not ended");
+        let mut punched = Vec::new();
         for (index, change) in changes {
             let Some(page) = process.pages.get_mut(index) else { continue };
             page.changed = Some((did, name));
             if *change == Change::Punch {
                 let source = page.worlds.first().and_then(|world| world.map).map(|map| map.source);
-                if let Some(Source::File { file, index }) = source
-                    && let Some(file) = files.0.get_mut(&file)
+                if let Some(Source::File { file: id, index }) = source
+                    && let Some(file) = files.0.get_mut(&id)
                 {
                     // Needs no memory.
                     file.throw_away(index);
+                    punched.push((id, index));
                 }
             }
             page.change(*change, surely, files);
+        }
+        if !punched.is_empty() {
+            self.blur_all_of(|file, index| punched.contains(&(file, index)));
         }
     }
 }
