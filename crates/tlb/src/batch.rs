@@ -28,7 +28,7 @@ use crate::held::Held;
 use core::sync::atomic::Ordering;
 use pagewright_arch::ShootdownKind;
 use pagewright_sync::{Arc, Backend, Platform, bomb};
-use pagewright_types::{Counter, CpuId, CpuMask, DebtKey, Level, PageRange, plant};
+use pagewright_types::{Counter, CpuId, CpuMask, DebtKey, Level, PageRange};
 
 /// Debts of any number of spaces, waiting to be paid together.
 ///
@@ -200,7 +200,6 @@ impl<P: Platform> Tlb<P> {
 
     /// What was put off in the space and not paid since, for who will flush the whole space and then say so.
     pub(crate) fn deferred(&self, context: &Context) -> Option<Deferred> {
-        plant!(DeferredNotSeen => return None);
         let deferred = context.deferred()?;
         if self.has_paid(context, deferred) {
             return None;

@@ -113,7 +113,7 @@ impl<'t, P: Platform> Gather<'t, P> {
 
     /// Pays what was gathered until now and goes on gathering: for a caller whose locks may not be let go before.
     pub fn settle_so_far(&mut self) {
-        let deferred = self.tlb.deferred(self.context);
+        let deferred = plant!(DeferredNotSeen; None, self.tlb.deferred(self.context));
         if deferred.is_some() {
             self.take_the_whole();
         }
