@@ -8,12 +8,13 @@ use pagewright_arch::{Aarch64, Isa, X86_64};
 use pagewright_mm::MapFlags;
 use pagewright_mm::file::{FallocateFlags, MemfdFlags};
 use pagewright_sim::explore::{self, Outcome, Program, Rates, Settings, Strategy};
-use pagewright_types::{Access, PAGE_SIZE, Rights};
+use pagewright_types::{Access, CpuId, PAGE_SIZE, Rights};
 use std::cell::Cell;
 use std::rc::Rc;
 use std::sync::{Arc, Mutex, MutexGuard};
-use support::{CPU, Device, OTHER, Process, THIRD, World};
+use support::{CPU, Device, OTHER, Process, World};
 
+const THIRD: CpuId = CpuId::new(2);
 const SCHEDULES: u64 = 150;
 
 /// A planted bug is planted for the whole process.

@@ -1,11 +1,10 @@
 //! `docs/counters.md` is made from the table of counters in `types`.
 
-use super::{Breach, Finding, Generated};
+use super::{Finding, Generated};
 use crate::cargo::Workspace;
 use crate::error::Error;
 use pagewright_types::Counter;
 use std::fmt::Write as _;
-use std::fs;
 
 const PAGE: &str = "docs/counters.md";
 
@@ -21,14 +20,7 @@ Linux counts the same thing; those that begin with `pw_` are our own. All count 
 
 /// Compares the page with the table, or writes it.
 pub(crate) fn run(workspace: &Workspace, generated: Generated) -> Result<Option<Finding>, Error> {
-    let path = workspace.workspace_root.join(PAGE);
-    match generated {
-        Generated::Write => fs::write(&path, page()).map_err(Error::file(&path)).map(|()| None),
-        Generated::Compare => {
-            let there = fs::read_to_string(&path).map_err(Error::file(&path))?;
-            Ok((there != page()).then(|| Finding { path: PAGE.into(), line: 0, breach: Breach::OutOfDate }))
-        }
-    }
+    generated.document(workspace, PAGE, &page())
 }
 
 fn page() -> String {

@@ -1,11 +1,10 @@
 //! `docs/linux-calls.md` is made from the tables of calls and differences in `types`.
 
-use super::{Breach, Finding, Generated};
+use super::{Finding, Generated};
 use crate::cargo::Workspace;
 use crate::error::Error;
 use pagewright_types::linux::{CALLS, Difference, Status};
 use std::fmt::Write as _;
-use std::fs;
 
 const PAGE: &str = "docs/linux-calls.md";
 
@@ -32,14 +31,7 @@ Each with a program in `crates/workload/src/against/meant.rs` that shows it, and
 
 /// Compares the page with the tables, or writes it.
 pub(crate) fn run(workspace: &Workspace, generated: Generated) -> Result<Option<Finding>, Error> {
-    let path = workspace.workspace_root.join(PAGE);
-    match generated {
-        Generated::Write => fs::write(&path, page()).map_err(Error::file(&path)).map(|()| None),
-        Generated::Compare => {
-            let there = fs::read_to_string(&path).map_err(Error::file(&path))?;
-            Ok((there != page()).then(|| Finding { path: PAGE.into(), line: 0, breach: Breach::OutOfDate }))
-        }
-    }
+    generated.document(workspace, PAGE, &page())
 }
 
 fn told(status: Status) -> String {

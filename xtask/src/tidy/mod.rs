@@ -18,6 +18,7 @@ use crate::cargo::Workspace;
 use crate::error::Error;
 use crate::source::{self, File};
 use std::fmt;
+use std::fs;
 use std::path::PathBuf;
 
 /// What is done with documents that are made from code.
@@ -27,6 +28,20 @@ pub(crate) enum Generated {
     Compare,
     /// They are written.
     Write,
+}
+
+impl Generated {
+    /// Compares the document at `page`, from the root of the repository, with what it should be, or writes it.
+    fn document(self, workspace: &Workspace, page: &'static str, text: &str) -> Result<Option<Finding>, Error> {
+        let path = workspace.workspace_root.join(page);
+        match self {
+            Self::Write => fs::write(&path, text).map_err(Error::file(&path)).map(|()| None),
+            Self::Compare => {
+                let there = fs::read_to_string(&path).map_err(Error::file(&path))?;
+                Ok((there != text).then(|| Finding { path: page.into(), line: 0, breach: Breach::OutOfDate }))
+            }
+        }
+    }
 }
 
 /// One breach of a rule.

@@ -13,8 +13,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 pub(crate) const CPU: CpuId = CpuId::new(0);
 pub(crate) const OTHER: CpuId = CpuId::new(1);
-#[allow(dead_code)]
-pub(crate) const THIRD: CpuId = CpuId::new(2);
 
 /// Runs each test on every instruction set.
 #[macro_export]
