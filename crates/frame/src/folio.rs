@@ -21,10 +21,10 @@ use crate::record::{FrameRecord, State};
 use core::fmt;
 use core::sync::atomic::{AtomicU32, Ordering, fence};
 use pagewright_sync::{Platform, bomb};
-use pagewright_types::{DebtKey, FileId, FrameRange, LineageId, Order, Pfn};
+use pagewright_types::{DebtKey, FileId, FrameRange, LineageId, Order, Pfn, SwapEntry};
 
 bitflags::bitflags! {
-    /// State of a folio beside its counts; Linux's page flags. Bits 8 to 15 are free; the age stands above them.
+    /// State of a folio beside its counts; Linux's page flags. Bits 11 to 15 are free; the age stands above them.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
     pub struct FolioFlags: u32 {
         /// Held by one user at a time: see [`Folio::try_lock`] (`PG_locked`).
@@ -43,6 +43,12 @@ bitflags::bitflags! {
         const LRU = 1 << 6;
         /// Never freed or moved, like the zero page (`PG_reserved`).
         const RESERVED = 1 << 7;
+        /// Not to be reclaimed, because a mapping that has it is locked (`PG_unevictable`).
+        const UNEVICTABLE = 1 << 8;
+        /// In the swap cache: [`Folio::swap_entry`] says for which slot (`PG_swapcache`).
+        const SWAPCACHE = 1 << 9;
+        /// Being written to its device (`PG_writeback`).
+        const WRITEBACK = 1 << 10;
     }
 }
 
@@ -218,7 +224,7 @@ impl<P: Platform> Frames<P> {
         let folio = Folio { memmap: &self.memmap, head };
         debug_assert!(!folio.is_mapped(), "INV-FRAME-MAP: folio at {head} freed with mapcount {}", folio.mapcount());
         debug_assert!(!folio.maybe_pinned(), "INV-FRAME-PIN: folio at {head} freed with a pin");
-        let forbidden = FolioFlags::LOCKED | FolioFlags::LRU | FolioFlags::RESERVED;
+        let forbidden = FolioFlags::LOCKED | FolioFlags::LRU | FolioFlags::RESERVED | FolioFlags::SWAPCACHE;
         debug_assert!(
             !folio.flags().intersects(forbidden),
             "INV-FRAME-STATE: folio at {head} freed {:?}",
@@ -232,7 +238,7 @@ impl<P: Platform> Frames<P> {
 /// Zeroes the counts of a folio's mappings and pins.
 pub(crate) fn clear_counts(record: &FrameRecord) {
     debug_assert_eq!(record.mapcount.load(Ordering::Relaxed), 0, "INV-FRAME-MAP: a new folio is mapped");
-    let counts = [&record.entire_or_shares, &record.large_mapcount, &record.nr_pages_mapped, &record.pincount];
+    let counts = [&record.entire_or_shares, &record.large_mapcount, &record.nr_pages_mapped, &record.pincount_or_swap];
     for count in counts {
         count.store(0, Ordering::Relaxed);
     }
@@ -360,6 +366,27 @@ impl<'a> Folio<'a> {
         let record = self.record();
         record.index.store(index, Ordering::Relaxed);
         record.owner_or_space.store(owner.pack(), Ordering::Release);
+    }
+
+    /// The slot whose contents it has, while it is in the swap cache (`folio->swap`).
+    #[inline]
+    pub fn swap_entry(self) -> Option<SwapEntry> {
+        let cached = self.flags().contains(FolioFlags::SWAPCACHE);
+        cached.then(|| SwapEntry::from_raw(self.record().pincount_or_swap.load(Ordering::Relaxed)))
+    }
+
+    /// Puts a small folio into the swap cache, or takes it out. The caller holds the lock of the device, and the folio's unless nobody else
+    /// can find it.
+    ///
+    /// # Panics
+    /// In debug builds when the folio is large.
+    pub fn set_swap_entry(self, entry: Option<SwapEntry>) {
+        debug_assert!(!self.is_large(), "INV-FRAME-STATE: the folio at {} has more pages than a slot", self.head);
+        self.record().pincount_or_swap.store(entry.map_or(0, SwapEntry::raw), Ordering::Relaxed);
+        match entry {
+            Some(_) => self.set_flags(FolioFlags::SWAPCACHE),
+            None => self.clear_flags(FolioFlags::SWAPCACHE),
+        };
     }
 
     /// The flags.

@@ -54,7 +54,7 @@ impl Folio<'_> {
         }
         // The first reference keeps the order from changing, so that it can be asked only now.
         if self.is_large() {
-            record.pincount.fetch_add(1, Ordering::AcqRel);
+            record.pincount_or_swap.fetch_add(1, Ordering::AcqRel);
         } else {
             record.refs.fetch_add(PIN_BIAS - 1, Ordering::AcqRel);
         }
@@ -65,7 +65,7 @@ impl Folio<'_> {
     /// unless somebody holds 1024 references that are no pins.
     pub fn pins(self) -> (u32, u32) {
         if self.is_large() {
-            (self.record().pincount.load(Ordering::Acquire), 1)
+            (self.record().pincount_or_swap.load(Ordering::Acquire), 1)
         } else {
             (self.refs() / PIN_BIAS, PIN_BIAS)
         }
@@ -73,7 +73,11 @@ impl Folio<'_> {
 
     /// Whether the folio may be pinned: certainly not when false (`folio_maybe_dma_pinned`).
     pub fn maybe_pinned(self) -> bool {
-        if self.is_large() { self.record().pincount.load(Ordering::Acquire) > 0 } else { self.refs() >= PIN_BIAS }
+        if self.is_large() {
+            self.record().pincount_or_swap.load(Ordering::Acquire) > 0
+        } else {
+            self.refs() >= PIN_BIAS
+        }
     }
 }
 
@@ -84,7 +88,7 @@ impl<P: Platform> Frames<P> {
         if !folio.is_large() {
             return self.drop_refs(folio.head, PIN_BIAS);
         }
-        let before = folio.record().pincount.fetch_sub(1, Ordering::AcqRel);
+        let before = folio.record().pincount_or_swap.fetch_sub(1, Ordering::AcqRel);
         debug_assert!(before > 0, "INV-FRAME-PIN: the folio at {} is unpinned once too often", folio.head);
         self.drop_refs(folio.head, 1)
     }

@@ -11,12 +11,13 @@
 //! Free head   order,zone  0     stamp        0         buddy list  .       .      .          .     own stamp   .      key
 //! Pcp head    order,zone  0     residency    0         pcp list    .       .      .          .     .           .      key
 //! Taken head  order,zone  0     residency*   0         BlockList   .       .      .          .     .           .      key
-//! Folio head  order,zone  refs  flags, age   its PTEs  LRU         entire  large  nr_mapped  pins  page index  Owner  key
+//! Folio head  order,zone  refs  flags, age   its PTEs  LRU         entire  large  nr_mapped  pins* page index  Owner  key
 //! Folio tail  order,zone  0     .            its PTEs  deferred*   .       .      .          .     .           .      .
 //! Table       level,zone  0     marks, lock  live      deposit     shares  .      .          .     .           space  key
 //! ```
 //!
-//! `*` of a link: in the first tail only, as in Linux (`folio->_deferred_list`); of the residency: on a `BlockList` only. The LRU, deferred and deposit links have no user in this
+//! `*` of a link: in the first tail only, as in Linux (`folio->_deferred_list`); of the residency: on a `BlockList` only; of pins: of a small folio the slot in
+//! swap. The LRU, deferred and deposit links have no user in this
 //! crate: they are why a large folio or a shared table needs no second record. `refs` counts a pin of a small folio 1024
 //! times. Resident-set counts of a last-level table find room in `large`, `nr_mapped` and `pins` of its row. `debt` of a block in
 //! use is what it will owe when it is freed, beyond what its last user says then.
@@ -162,8 +163,8 @@ pub(crate) struct FrameRecord {
     pub(crate) large_mapcount: AtomicU32,
     /// Pages that are mapped by entries of their own (+ a bias while the folio is mapped whole).
     pub(crate) nr_pages_mapped: AtomicU32,
-    /// Pins of a large folio, exactly.
-    pub(crate) pincount: AtomicU32,
+    /// Pins of a large folio, exactly; of a small one in the swap cache, its [`SwapEntry`](pagewright_types::SwapEntry).
+    pub(crate) pincount_or_swap: AtomicU32,
     /// Page index of a folio in what it belongs to; of frames not in use, when a block that begins here was last freed.
     pub(crate) index: AtomicU64,
     /// What a folio belongs to; the space for which a table was made.

@@ -44,6 +44,7 @@ mod pool;
 pub mod rmap;
 mod snapshot;
 pub mod space;
+pub mod swap;
 pub mod tree;
 pub mod user;
 pub mod view;

@@ -23,6 +23,7 @@ pub mod plant;
 pub mod range;
 pub mod rights;
 pub mod snapshot;
+mod swap;
 mod table;
 
 pub use addr::{Misaligned, PAGE_SHIFT, PAGE_SIZE, Pfn, PhysAddr, VirtAddr};
@@ -33,3 +34,4 @@ pub use ids::{CpuId, DebtKey, FileId, LineageId, NodeId, SpaceId, Tag};
 pub use order::{Level, Order};
 pub use range::{FrameRange, PageRange};
 pub use rights::{Access, Rights};
+pub use swap::SwapEntry;
