@@ -12,11 +12,13 @@
 //!           Table    one last-level table page (split PTL)      – parent's before child's in fork;
 //!                                                                      both places' in mremap, which has the space alone
 //!             Cache  one file's page cache (i_pages)
-//!               Context  tags (PCID, ASID) and their generations
-//!                 Ledger   open debts
-//!                   PerCpuPages  one CPU's lists of free pages (pcp->lock): held while they are refilled or drained
-//!                     Zone     one zone's buddy lists (zone->lock)
-//!                       Mailbox  one CPU's shootdown request: innermost, because interrupt handlers take it
+//!               Swap     one swap device's slots and what is cached of them (cluster lock)
+//!                 Zram     a CPU's buffers before what is stored (zram_slot_lock, class->lock)
+//!                   Context  tags (PCID, ASID) and their generations
+//!                     Ledger   open debts
+//!                       PerCpuPages  one CPU's lists of free pages (pcp->lock): held while they are refilled or drained
+//!                         Zone     one zone's buddy lists (zone->lock)
+//!                           Mailbox  one CPU's shootdown request: innermost, because interrupt handlers take it
 //! ```
 
 use crate::backend::Backend;
@@ -65,16 +67,20 @@ ranks! {
     Table = 5, true;
     /// A file's page cache.
     Cache = 6;
+    /// A swap device's slots and what is cached of them.
+    Swap = 7;
+    /// Compressed pages: a CPU's buffers, and what is stored.
+    Zram = 8, true;
     /// Tags and their generations.
-    Context = 7;
+    Context = 9;
     /// Open debts.
-    Ledger = 8;
+    Ledger = 10;
     /// A CPU's lists of free pages.
-    PerCpuPages = 9;
+    PerCpuPages = 11;
     /// A zone's buddy lists.
-    Zone = 10;
+    Zone = 12;
     /// A CPU's shootdown request.
-    Mailbox = 11;
+    Mailbox = 13;
 }
 
 /// The ranks held by one CPU: how many locks of each, four bits a rank. A count and not a bit, because of two nested locks of one rank
