@@ -12,7 +12,7 @@ use pagewright_sync::OutOfMemory;
 use pagewright_table::NoMemory;
 use pagewright_tlb::frames::NoFrames;
 use pagewright_types::range::RangeError;
-use pagewright_types::{Errno, PageRange, Rights, VirtAddr};
+use pagewright_types::{Errno, PageRange, Rights, SwapEntry, VirtAddr};
 
 /// Why a memory call failed. Unless a call says otherwise, nothing has changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -270,6 +270,8 @@ pub enum MmError {
         /// What it said.
         errno: Errno,
     },
+    /// More swap devices than can be told apart.
+    TooManySwapDevices,
     /// The address space has ended.
     SpaceEnded,
     /// No frames.
@@ -311,6 +313,7 @@ impl MmError {
             | Self::Sealed { .. }
             | Self::MayNotLock
             | Self::FileSealed { .. }
+            | Self::TooManySwapDevices
             | Self::MayNotRaise { .. } => Errno::EPERM,
             Self::TooMuchToLock { .. } | Self::NoMemoryToLock { .. } | Self::CannotSplit { .. } => Errno::EAGAIN,
             Self::OffsetOverflow { .. } => Errno::EOVERFLOW,
@@ -425,6 +428,7 @@ impl fmt::Display for MmError {
             Self::NotSupported { flags } => write!(f, "flags {flags:#x} are not supported by the file"),
             Self::NotConfigured { flags } => write!(f, "flags {flags:#x} ask for what there is not"),
             Self::Device { index, errno } => write!(f, "page {index} of the file: {errno}"),
+            Self::TooManySwapDevices => write!(f, "more than {} swap devices", SwapEntry::DEVICES),
             Self::SpaceEnded => f.write_str("the address space has ended"),
             Self::NoFrames(e) => e.fmt(f),
             Self::NoKernelMemory { wanted } => write!(f, "no kernel memory ({wanted})"),

@@ -11,7 +11,8 @@
 //!   user/    user memory as the kernel uses it: copies, strings, other processes' memory, futex keys
 //!   rmap/    who maps a page: the tree of forks, and the mappers of a file
 //!   file/    files and shared memory: the page cache over a trait
-//!   swap/    where pages go that are not wanted in memory; compressed, it may be memory again
+//!   swap/    devices that pages go to, memory that is compressed among them, and the cache between them and page tables
+//!   reclaim/ which pages go, and how
 //!   pool     huge folios kept and cleared ahead, for a VM's memory
 //!   counters/ gauges and RSS          view/   /proc-like texts
 //!   tree/    the one ordered map that VMAs, caches and mappers are kept in
@@ -42,6 +43,7 @@ pub mod gup;
 mod knobs;
 mod mm;
 mod pool;
+mod reclaim;
 pub mod rmap;
 mod snapshot;
 pub mod space;

@@ -5,6 +5,7 @@ use crate::file::Files;
 use crate::knobs::Knobs;
 use crate::rmap::Family;
 use crate::space::{Committed, Space};
+use crate::swap::Swap;
 use core::fmt;
 use pagewright_sync::{Arc, Platform};
 use pagewright_tlb::frames::{Extent, FolioFlags, Frames, FramesError, Layout, NoFrames};
@@ -16,6 +17,7 @@ pub struct Mm<P: Platform> {
     pub(crate) tlb: Tlb<P>,
     pub(crate) family: Family<P>,
     pub(crate) files: Files<P>,
+    pub(crate) swap: Swap<P>,
     pub(crate) knobs: Knobs,
     pub(crate) gauges: Gauges,
     pub(crate) committed: Committed,
@@ -64,6 +66,7 @@ impl<P: Platform> Mm<P> {
             tlb,
             family: Family::new(),
             files: Files::new(),
+            swap: Swap::new(),
             knobs,
             gauges: Gauges::new(),
             committed: Committed::default(),

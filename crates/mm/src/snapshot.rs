@@ -51,6 +51,7 @@ impl<P: Platform> Mm<P> {
         self.files.for_each(|file| {
             file.for_each_cached(|pfn| tell(Record::Held(HeldRecord { pfn, by: Holder::Cache, refs: 1 })));
         });
+        self.for_each_in_swap_cache(|pfn| tell(Record::Held(HeldRecord { pfn, by: Holder::SwapCache, refs: 1 })));
         self.for_each_space(|space| self.tell_space(space, tell));
         for (what, gauge) in [
             (Live::TablePages, Gauge::PageTablePages),

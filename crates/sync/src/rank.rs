@@ -12,13 +12,14 @@
 //!           Table    one last-level table page (split PTL)      – parent's before child's in fork;
 //!                                                                      both places' in mremap, which has the space alone
 //!             Cache  one file's page cache (i_pages)
-//!               Swap     one swap device's slots and what is cached of them (cluster lock)
-//!                 Zram     a CPU's buffers before what is stored (zram_slot_lock, class->lock)
-//!                   Context  tags (PCID, ASID) and their generations
-//!                     Ledger   open debts
-//!                       PerCpuPages  one CPU's lists of free pages (pcp->lock): held while they are refilled or drained
-//!                         Zone     one zone's buddy lists (zone->lock)
-//!                           Mailbox  one CPU's shootdown request: innermost, because interrupt handlers take it
+//!               SwapAreas  which devices are swapped to (swap_lock)
+//!                 Swap     one device's slots and what is cached of them (cluster lock)
+//!                   Zram   a CPU's buffers before what is stored (zram_slot_lock, class->lock)
+//!                     Context  tags (PCID, ASID) and their generations
+//!                       Ledger   open debts
+//!                         PerCpuPages  one CPU's lists of free pages (pcp->lock): held while they are refilled or drained
+//!                           Zone     one zone's buddy lists (zone->lock)
+//!                             Mailbox  one CPU's shootdown request: innermost, because interrupt handlers take it
 //! ```
 
 use crate::backend::Backend;
@@ -67,20 +68,22 @@ ranks! {
     Table = 5, true;
     /// A file's page cache.
     Cache = 6;
+    /// Which devices are swapped to.
+    SwapAreas = 7;
     /// A swap device's slots and what is cached of them.
-    Swap = 7;
+    Swap = 8;
     /// Compressed pages: a CPU's buffers, and what is stored.
-    Zram = 8, true;
+    Zram = 9, true;
     /// Tags and their generations.
-    Context = 9;
+    Context = 10;
     /// Open debts.
-    Ledger = 10;
+    Ledger = 11;
     /// A CPU's lists of free pages.
-    PerCpuPages = 11;
+    PerCpuPages = 12;
     /// A zone's buddy lists.
-    Zone = 12;
+    Zone = 13;
     /// A CPU's shootdown request.
-    Mailbox = 13;
+    Mailbox = 14;
 }
 
 /// The ranks held by one CPU: how many locks of each, four bits a rank. A count and not a bit, because of two nested locks of one rank

@@ -42,6 +42,24 @@ impl<T, R: Rank, B: Backend> RwLock<T, R, B> {
         ReadGuard { lock: self }
     }
 
+    /// Joins the readers unless a writer holds the lock (`down_read_trylock`).
+    ///
+    /// # Panics
+    /// In debug builds when a lock below this rank is held, or one of it and the rank does not nest.
+    #[inline]
+    pub fn try_read(&self) -> Option<ReadGuard<'_, T, R, B>> {
+        rank::enter::<R, B>();
+        B::point();
+        // A reader that comes or goes in between is no writer.
+        while self.state.load(Ordering::Relaxed) & WRITER == 0 {
+            if self.try_join() {
+                return Some(ReadGuard { lock: self });
+            }
+        }
+        rank::leave::<R, B>();
+        None
+    }
+
     fn try_join(&self) -> bool {
         let state = self.state.load(Ordering::Relaxed);
         state & WRITER == 0

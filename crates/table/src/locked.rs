@@ -148,6 +148,51 @@ impl<'a, P: Platform> Locked<'a, P> {
         Some(Debt::new(self.tlb, self.tree.context(), va, owed, owned))
     }
 
+    /// Puts a soft entry in the place of another. Owes nothing, since no TLB ever sees either (INV-SOFT-UNSEEN).
+    ///
+    /// # Panics
+    /// In debug builds when no soft entry stands there.
+    pub fn change_soft(&self, va: VirtAddr, soft: Soft) {
+        debug_assert!(matches!(self.entry(va), Entry::Soft(_)), "INV-TABLE-EMPTY: no soft entry stands at {va}");
+        self.tlb.fx().store(self.slot(va), P::Isa::soft(soft));
+    }
+
+    /// Puts what `soft` makes of the leaf for `va` in its place and gives back the leaf, with its reference. When `keep`, asked once nobody can
+    /// take the leaf for his own any more, wants it to stay, it stands there again as it was, and nothing is owed: no CPU ever had more
+    /// than it allows. `None`: there was no leaf, or it stays.
+    pub fn replace_by_soft(
+        &self,
+        va: VirtAddr,
+        soft: impl FnOnce(Leaf) -> Soft,
+        keep: impl FnOnce(Leaf) -> bool,
+    ) -> Option<Debt<'a, P, OwnedLeaf>> {
+        let new = P::Isa::soft(soft(self.leaf(va)?));
+        self.replace(va, new, keep)
+    }
+
+    /// Puts `new`, which no TLB ever sees, in the place of the leaf for `va`, or leaves it.
+    fn replace(&self, va: VirtAddr, new: Pte, keep: impl FnOnce(Leaf) -> bool) -> Option<Debt<'a, P, OwnedLeaf>> {
+        self.leaf(va).filter(|leaf| !leaf.flags.contains(LeafFlags::SPECIAL))?;
+        let old = self.tlb.fx().swap(self.slot(va), new);
+        let Entry::Leaf(leaf) = P::Isa::decode(self.level, old) else {
+            unreachable!("INV-TABLE-LOCKED: the entry at {va} was edited without its table's lock")
+        };
+        if keep(leaf) {
+            self.tlb.fx().store(self.slot(va), old);
+            return None;
+        }
+        let owned = OwnedLeaf::new(leaf, self.tlb.frames().folio_ref_from_raw(leaf.pfn));
+        Some(Debt::new(self.tlb, self.tree.context(), va, self.owed(old, new), owned))
+    }
+
+    /// As [`Locked::take`], unless `keep`, asked once nobody can take the leaf for his own any more, wants it to stay; then it stands there again as it
+    /// was, and nothing is owed. `None`: there was no leaf, or it stays.
+    pub fn take_unless(&self, va: VirtAddr, keep: impl FnOnce(Leaf) -> bool) -> Option<Debt<'a, P, OwnedLeaf>> {
+        let debt = self.replace(va, Pte::EMPTY, keep)?;
+        self.tlb.frames().table(self.table).sub_live(1);
+        Some(debt)
+    }
+
     /// Moves what stands at `va` to `to_va` under `to`, where nothing stands; a leaf as `edit` makes it (`move_ptes`). Its reference goes along,
     /// and what is owed is the flush of the old place. `None`: nothing stands there, or a table does. A page must be moved with both tables
     /// locked and flushed before they are let go: whoever finds it at the new place may free it.

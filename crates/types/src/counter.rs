@@ -12,6 +12,8 @@ crate::named_table! {
         PgFree = "pgfree", "Base pages given back to the allocator.";
         PgFault = "pgfault", "Page faults, minor and major.";
         PgMajFault = "pgmajfault", "Page faults that had to wait for a device.";
+        PswpIn = "pswpin", "Pages read from swap.";
+        PswpOut = "pswpout", "Pages written to swap.";
         PgLazyFree = "pglazyfree", "Pages whose contents may go, by MADV_FREE.";
         PgReuse = "pgreuse", "Write faults that reused the page instead of copying it.";
         PwCowCopy = "pw_cow_copy", "Write faults that copied the page.";

@@ -42,6 +42,7 @@ crate::named_table! {
         HoleNotSeen = "hole-not-seen", "A fault maps a page that was taken out of its file while it was looked for.";
         WrittenBeforeSettle = "written-before-settle", "Pages are written back before the flush of their mappings, which was put off, is paid.";
         WriteBackNoProtect = "write-back-no-protect", "A page is written back while programs can still store to it unnoticed.";
+        PageOutWrittenEarly = "page-out-written-early", "Pages are written to swap before the CPUs that could store to them were told.";
         ZapFlushLate = "zap-flush-late", "madvise lets go of the space before it has flushed, and mprotect finds nothing to flush.";
     }
 }

@@ -40,6 +40,8 @@ impl fmt::Display for PageKind {
 pub enum Holder {
     /// A page cache.
     Cache,
+    /// The swap cache.
+    SwapCache,
     /// A frame that owes a flush.
     Debt,
     /// A list on which somebody keeps it for a while.
@@ -52,6 +54,7 @@ impl fmt::Display for Holder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Cache => "a page cache",
+            Self::SwapCache => "the swap cache",
             Self::Debt => "a debt",
             Self::List => "a list",
             Self::Reserved => "the memory manager",

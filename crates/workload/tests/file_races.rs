@@ -2,6 +2,7 @@
 //!
 //! Not covered: what no test here names. Random programs under random schedules are the net below.
 
+#[allow(dead_code, reason = "shared with the tests of swap")]
 mod support;
 
 use pagewright_arch::{Aarch64, Isa, X86_64};

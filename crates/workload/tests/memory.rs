@@ -17,4 +17,5 @@ mod limits;
 mod recount;
 #[path = "memory/remap.rs"]
 mod remap;
+#[allow(dead_code, reason = "shared with the tests of swap")]
 mod support;

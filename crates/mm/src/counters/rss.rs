@@ -25,6 +25,7 @@ impl RssKind {
 pub struct Rss {
     pages: [AtomicU64; RssKind::ALL.len()],
     peak: AtomicU64,
+    swapped: AtomicU64,
 }
 
 impl Rss {
@@ -36,6 +37,20 @@ impl Rss {
     pub(crate) fn sub(&self, kind: RssKind, pages: u64) {
         let before = self.pages[kind as usize].fetch_sub(pages, Ordering::Relaxed);
         debug_assert!(before >= pages, "INV-MM-RSS: {kind:?} fell below zero");
+    }
+
+    pub(crate) fn add_swapped(&self, entries: u64) {
+        self.swapped.fetch_add(entries, Ordering::Relaxed);
+    }
+
+    pub(crate) fn sub_swapped(&self, entries: u64) {
+        let before = self.swapped.fetch_sub(entries, Ordering::Relaxed);
+        debug_assert!(before >= entries, "INV-MM-RSS: pages in swap fell below zero");
+    }
+
+    /// Entries of pages in swap, which are not resident (`MM_SWAPENTS`, `VmSwap`).
+    pub fn swapped(&self) -> u64 {
+        self.swapped.load(Ordering::Relaxed)
     }
 
     /// Remembers the present size if it is the largest so far. The size falls only after this was called, so the peak is exact without a

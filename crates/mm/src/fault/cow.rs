@@ -18,9 +18,10 @@ impl<P: Platform> Fault<'_, P> {
         let Some(locked) = self.lock_as_seen() else { return Ok(Outcome::Lost) };
         let folio = self.mm.frames().folio(leaf.pfn);
         // INV-COW-REUSE: an exclusive page must be reused, so that who pinned it goes on seeing it. Any other anonymous page may be
-        // reused only if the one reference that exists is this entry's: a mapcount would overlook references without
-        // mappings (CVE-2020-29374).
-        if leaf.flags.contains(LeafFlags::EXCLUSIVE) || folio.is_anon() && !folio.is_large() && folio.refs() == 1 {
+        // reused only if the one reference that exists, beside the swap cache's, is this entry's: a mapcount would overlook references
+        // without mappings (CVE-2020-29374).
+        if leaf.flags.contains(LeafFlags::EXCLUSIVE) || folio.is_anon() && !folio.is_large() && self.mm.is_alone(folio)
+        {
             self.reuse(&locked);
             return Ok(Outcome::Done(Served::Minor));
         }
@@ -89,6 +90,7 @@ impl<P: Platform> Fault<'_, P> {
                 let mut tally = Tally::default();
                 self.mm.uncount_mapping(debt.parked().leaf(), &mut tally);
                 self.mm.lower(self.space, &tally);
+                self.mm.leave_swap_if_unused(self.mm.frames().folio(debt.parked().leaf().pfn));
             }
             plant!(CowFlushLate => {
                 self.install_own(&locked, folio);

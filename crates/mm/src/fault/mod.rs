@@ -11,6 +11,7 @@
 //! | leaf that does not | private | write | copy-on-write: reuse or copy |
 //! | leaf that does not | shared | write | make it writable, note the page dirty |
 //! | leaf that does not | any | read, execute | give it the mapping's rights |
+//! | page in swap | any | any | the page, read if need be; a store to one that others may have comes again |
 //! | guard | any | any | refused: `SIGSEGV` |
 //! | leaf that is not exclusive | private | unshare | make it exclusive: take it over or copy it |
 //!
@@ -27,6 +28,7 @@ mod ahead;
 mod anon;
 mod cow;
 mod file;
+mod swap;
 mod unshare;
 
 pub(crate) use ahead::{Ahead, PageSource};
@@ -34,6 +36,7 @@ pub(crate) use ahead::{Ahead, PageSource};
 use crate::error::FaultError;
 use crate::mm::Mm;
 use crate::space::{Backing, Space, Vma};
+use crate::swap::{Swapped, swapped};
 use pagewright_arch::{Entry, Isa, Leaf, LeafFlags, Pte, SoftKind};
 use pagewright_sync::Platform;
 use pagewright_table::{Found, Locked, Reserve};
@@ -59,6 +62,7 @@ enum Action {
     CopyOnWrite(Leaf),
     Widen(Leaf),
     Unshare(Leaf),
+    SwapIn(Swapped),
     /// A marker forbids every access.
     Refuse,
     /// Somebody is changing the entry: wait until he has.
@@ -107,6 +111,8 @@ struct Fault<'a, P: Platform> {
 /// What became of a try.
 enum Outcome {
     Done(Served),
+    /// What stood in the way is done; the access needs more.
+    Again(Served),
     /// The entry changed meanwhile.
     Lost,
 }
@@ -156,6 +162,7 @@ impl<P: Platform> Mm<P> {
     fn serve(&self, space: &Space<P>, va: VirtAddr, access: Access, how: How<'_>) -> Result<Served, FaultError> {
         let How { mode, pages } = how;
         let offset = va.page_offset();
+        let mut waited = false;
         loop {
             let map = space.map().read();
             let Some((start, vma)) = map.find(va) else {
@@ -179,7 +186,8 @@ impl<P: Platform> Mm<P> {
             };
             let fault = Fault { mm: self, space, start, vma, va, offset, access, mode, pages, found, seen };
             match fault.act(action)? {
-                Outcome::Done(served) => return Ok(served),
+                Outcome::Done(served) => return Ok(if waited { Served::Major } else { served }),
+                Outcome::Again(served) => waited |= served == Served::Major,
                 Outcome::Lost => self.fx().relax(),
             }
         }
@@ -210,9 +218,8 @@ fn classify<P: Platform>(entry: Entry, vma: &Vma<P>, access: Access, mode: Fault
         (Entry::Leaf(leaf), _) => Action::Widen(leaf),
         (Entry::Soft(soft), _) => match soft.kind {
             SoftKind::Marker => Action::Refuse,
-            SoftKind::Swap | SoftKind::MigrationRead | SoftKind::MigrationWrite | SoftKind::InTransition => {
-                Action::Wait
-            }
+            SoftKind::Swap => swapped(soft).map_or(Action::Wait, Action::SwapIn),
+            SoftKind::MigrationRead | SoftKind::MigrationWrite | SoftKind::InTransition => Action::Wait,
         },
     }
 }
@@ -227,6 +234,7 @@ impl<'a, P: Platform> Fault<'a, P> {
             Action::CopyOnWrite(leaf) => self.copy_on_write(leaf),
             Action::Widen(leaf) => Ok(self.widen(leaf)),
             Action::Unshare(leaf) => self.unshare(leaf),
+            Action::SwapIn(seen) => self.swap_in(seen),
             Action::Refuse => Err(FaultError::Guarded { va: self.va, access: self.access }),
             Action::Wait => Ok(Outcome::Lost),
             Action::Spurious => {

@@ -23,7 +23,7 @@ impl<P: Platform> Fault<'_, P> {
         let Some(locked) = self.lock_as_seen() else { return Ok(Outcome::Lost) };
         let folio = self.mm.frames().folio(leaf.pfn);
         // INV-COW-REUSE, as for a store.
-        if folio.is_anon() && !folio.is_large() && folio.refs() == 1 {
+        if folio.is_anon() && !folio.is_large() && self.mm.is_alone(folio) {
             let own = |leaf: Leaf| Leaf { flags: leaf.flags | LeafFlags::EXCLUSIVE, ..leaf };
             if let Some(debt) = locked.update(self.va, own) {
                 debt.settle();

@@ -9,8 +9,9 @@ use crate::error::MmError;
 use crate::mm::Mm;
 use crate::rmap::Tally;
 use crate::space::Space;
+use crate::swap::swapped;
 use core::sync::atomic::{Ordering, fence};
-use pagewright_arch::{Entry, Leaf, LeafFlags, SoftKind};
+use pagewright_arch::{Entry, Leaf, LeafFlags, Soft, SoftKind};
 use pagewright_sync::{Backend, Platform};
 use pagewright_table::{Locked, OwnedLeaf};
 use pagewright_tlb::Gather;
@@ -54,7 +55,7 @@ impl<P: Platform> Mm<P> {
             self.make_table(child, span.start())?;
             let Some(from) = parent.table().lock(&self.tlb, span.start(), Level::PTE) else { continue };
             let Some(to) = child.table().lock(&self.tlb, span.start(), Level::PTE) else { continue };
-            let copied = span.iter().filter(|va| copy_marker(&from, &to, *va)).count();
+            let copied = span.iter().filter(|va| self.copy_soft(child, &from, &to, *va)).count();
             self.tlb.count(Counter::PwForkEntries, copied as u64);
         }
         Ok(())
@@ -75,7 +76,7 @@ impl<P: Platform> Mm<P> {
         let mut tally = Tally::default();
         for va in span.iter() {
             let Some(leaf) = from.leaf(va) else {
-                copied += u64::from(copy_marker(from, to, va));
+                copied += u64::from(self.copy_soft(child, from, to, va));
                 continue;
             };
             if self.is_pinned(leaf) || self.share_entry(from, va, leaf, gather) == Shared::Pinned {
@@ -132,6 +133,28 @@ impl<P: Platform> Mm<P> {
         Shared::Pinned
     }
 
+    /// Copies what stands there for a page that is not mapped: a marker, which says of the mapping that nobody may touch the page, and the child has
+    /// the mapping; or a page in swap, which is nobody's alone from now on (`copy_nonpresent_pte`).
+    fn copy_soft(&self, child: &Space<P>, from: &Locked<'_, P>, to: &Locked<'_, P>, va: VirtAddr) -> bool {
+        let Entry::Soft(soft) = from.entry(va) else { return false };
+        match soft.kind {
+            SoftKind::Marker => to.install_soft(va, soft),
+            SoftKind::Swap => {
+                let shared = Soft { exclusive: false, ..soft };
+                if soft.exclusive {
+                    from.change_soft(va, shared);
+                }
+                if let Some(swapped) = swapped(soft) {
+                    self.swap_duplicate(swapped.entry);
+                }
+                child.rss().add_swapped(1);
+                to.install_soft(va, shared);
+            }
+            SoftKind::MigrationRead | SoftKind::MigrationWrite | SoftKind::InTransition => return false,
+        }
+        true
+    }
+
     /// A page of the child's own, in place of one that the parent has pinned (`copy_present_page`).
     fn copy_pinned(&self, child: &Space<P>, leaf: Leaf, rights: Rights, block: Block, tally: &mut Tally) -> OwnedLeaf {
         let theirs = self.frames().folio(leaf.pfn);
@@ -167,15 +190,4 @@ enum Shared {
 /// A leaf whose page belongs to two spaces from now on.
 fn share(leaf: Leaf) -> Leaf {
     Leaf { rights: leaf.rights - Rights::WRITE, flags: leaf.flags - LeafFlags::EXCLUSIVE, ..leaf }
-}
-
-/// Copies a marker, if one stands there: it says of the mapping that nobody may touch the page, and the child has the mapping.
-fn copy_marker<P: Platform>(from: &Locked<'_, P>, to: &Locked<'_, P>, va: VirtAddr) -> bool {
-    match from.entry(va) {
-        Entry::Soft(soft) if soft.kind == SoftKind::Marker => {
-            to.install_soft(va, soft);
-            true
-        }
-        Entry::Soft(_) | Entry::Empty | Entry::Leaf(_) | Entry::Table(_) => false,
-    }
 }

@@ -125,6 +125,18 @@ impl<P: Platform> Family<P> {
         drop(member);
     }
 
+    /// The node from which `lineage` descends and that descends from nobody.
+    pub(crate) fn root(&self, lineage: LineageId) -> LineageId {
+        let mut inner = self.inner.lock();
+        let mut at = lineage;
+        loop {
+            match inner.node(at).parent {
+                NONE => return at,
+                parent => at = parent,
+            }
+        }
+    }
+
     /// A space by its id.
     pub(crate) fn get(&self, space: SpaceId) -> Option<Arc<Space<P>>> {
         self.inner.lock().members.get(u64::from(space.raw())).map(|member| member.0.clone())

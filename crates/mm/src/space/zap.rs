@@ -3,7 +3,8 @@
 use super::Space;
 use crate::mm::Mm;
 use crate::rmap::Tally;
-use pagewright_arch::{Entry, LeafFlags, SoftKind};
+use crate::swap::swapped;
+use pagewright_arch::{Entry, LeafFlags, Soft, SoftKind};
 use pagewright_sync::Platform;
 use pagewright_table::Locked;
 use pagewright_tlb::Gather;
@@ -72,14 +73,29 @@ impl<P: Platform> Mm<P> {
         }
         if let Some(debt) = table.take(va) {
             if !debt.parked().is_special() {
-                self.uncount_mapping(debt.parked().leaf(), tally);
+                let leaf = debt.parked().leaf();
+                self.uncount_mapping(leaf, tally);
+                self.leave_swap_if_unused(self.frames().folio(leaf.pfn));
             }
             gather.absorb(debt);
-        } else if what == Zap::Everything
-            && let Entry::Soft(soft) = table.entry(va)
-            && soft.kind == SoftKind::Marker
-        {
-            table.take_soft(va);
+        } else if let Entry::Soft(soft) = table.entry(va) {
+            self.zap_soft(space, table, va, soft, what);
+        }
+    }
+
+    fn zap_soft(&self, space: &Space<P>, table: &Locked<'_, P>, va: VirtAddr, soft: Soft, what: Zap) {
+        match soft.kind {
+            SoftKind::Marker if what == Zap::Everything => {
+                table.take_soft(va);
+            }
+            SoftKind::Swap => {
+                table.take_soft(va);
+                space.rss().sub_swapped(1);
+                if let Some(swapped) = swapped(soft) {
+                    self.swap_release(swapped.entry);
+                }
+            }
+            SoftKind::Marker | SoftKind::MigrationRead | SoftKind::MigrationWrite | SoftKind::InTransition => {}
         }
     }
 

@@ -10,8 +10,8 @@ use pagewright_sync::Platform;
 use pagewright_tlb::Tlb;
 use pagewright_types::Errno;
 
-/// A device with slots of one page each, which an embedder supplies. Any CPU may call it, and different slots at the same
-/// time; one slot is written, read and discarded by one caller at a time.
+/// A device with slots of one page each, which an embedder supplies. Any CPU may call it, and for different slots at the same time; one slot is
+/// written, read and discarded by one caller at a time.
 pub trait SwapOps: Send + Sync {
     /// Takes the bytes of a page; `get` fills a slice with those from an offset in the page on.
     ///
@@ -19,7 +19,7 @@ pub trait SwapOps: Send + Sync {
     /// [`Errno`] when the device fails or is full; the page stays in memory, and what the slot held is of no meaning.
     fn write_page(&self, slot: u32, get: &mut dyn FnMut(u64, &mut [u8])) -> Result<(), Errno>;
 
-    /// Hands the bytes of a slot to `put`, piece by piece, each with its offset in the page. What is not handed over is zero.
+    /// Hands all bytes of a slot to `put`, piece by piece, each with its offset in the page.
     ///
     /// # Errors
     /// [`Errno`] when the device fails; the access gets `SIGBUS`.

@@ -3,13 +3,15 @@
 use pagewright_arch::Isa;
 use pagewright_mm::file::{FileObject, FileOps, Kind};
 use pagewright_mm::space::FileMapping;
+use pagewright_mm::swap::{Backing, SwapOps};
 use pagewright_mm::{Knobs, MapFlags, MapRequest, Mm, MmError, Space};
 use pagewright_sim::{MachineConfig, Sim};
 use pagewright_sync::Arc;
 use pagewright_types::{Access, CpuId, Errno, PAGE_SIZE, Rights, VirtAddr};
 use pagewright_workload::lab::Lab;
+use std::collections::BTreeMap;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 pub(crate) const CPU: CpuId = CpuId::new(0);
 pub(crate) const OTHER: CpuId = CpuId::new(1);
@@ -62,6 +64,44 @@ impl FileOps for Pages {
     }
 }
 
+/// A swap device that keeps its pages as they are.
+#[derive(Clone, Default)]
+pub(crate) struct Slots {
+    pages: std::sync::Arc<Mutex<BTreeMap<u32, Vec<u8>>>>,
+    /// Whether nothing can be written.
+    pub(crate) broken: std::sync::Arc<AtomicBool>,
+}
+
+impl Slots {
+    /// Slots that hold something.
+    pub(crate) fn used(&self) -> usize {
+        self.pages.lock().expect("unpoisoned").len()
+    }
+}
+
+impl SwapOps for Slots {
+    fn write_page(&self, slot: u32, get: &mut dyn FnMut(u64, &mut [u8])) -> Result<(), Errno> {
+        if self.broken.load(Ordering::Relaxed) {
+            return Err(Errno::EIO);
+        }
+        // Not under the lock: other CPUs go on meanwhile.
+        let mut page = vec![0; PAGE_SIZE as usize];
+        get(0, &mut page);
+        self.pages.lock().expect("unpoisoned").insert(slot, page);
+        Ok(())
+    }
+
+    fn read_page(&self, slot: u32, put: &mut dyn FnMut(u64, &[u8])) -> Result<(), Errno> {
+        let page = self.pages.lock().expect("unpoisoned").get(&slot).cloned().ok_or(Errno::EIO)?;
+        put(0, &page);
+        Ok(())
+    }
+
+    fn discard(&self, slot: u32) {
+        self.pages.lock().expect("unpoisoned").remove(&slot);
+    }
+}
+
 pub(crate) type File<I> = Arc<FileObject<Sim<I>>>;
 
 pub(crate) struct World<I: Isa> {
@@ -79,6 +119,13 @@ impl<I: Isa> World<I> {
 
     pub(crate) fn on<T>(&self, operation: impl FnOnce(&Mm<Sim<I>>) -> T) -> T {
         self.lab.on(CPU, operation)
+    }
+
+    /// Swaps to a device of `slots` slots.
+    pub(crate) fn swap_to(&self, slots: u32) -> Slots {
+        let device = Slots::default();
+        self.on(|mm| mm.swap_on(Backing::Device(Box::new(device.clone())), slots)).expect("memory for the slots");
+        device
     }
 
     pub(crate) fn file_on(&self, device: &std::sync::Arc<Device>, pages: u64) -> File<I> {

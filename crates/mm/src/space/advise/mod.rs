@@ -7,6 +7,7 @@
 //! | `guard` | pages that nobody may touch |
 //! | `file` | `Remove`, `WillNeed`: what concerns the file behind the mapping |
 //! | `populate` | pages faulted in |
+//! | `reclaim` | `PageOut`, `Cold`: pages that may go |
 //! | `process` | `process_madvise(2)`: many ranges, perhaps of somebody else |
 //!
 //! Key type: [`Advice`]. One [`Walk`] goes over the mappings of a range for all of them (`madvise_walk_vmas`): a hole is passed over, and the call
@@ -24,6 +25,7 @@ mod mappings;
 mod pages;
 mod populate;
 mod process;
+mod reclaim;
 
 pub use advice::Advice;
 pub use process::Whose;
@@ -61,13 +63,10 @@ impl<P: Platform> Mm<P> {
             | Advice::DoDump
             | Advice::WipeOnFork
             | Advice::KeepOnFork => self.advise_mappings(space, range, advice),
-            Advice::DontNeed
-            | Advice::DontNeedLocked
-            | Advice::Free
-            | Advice::Cold
-            | Advice::PageOut
-            | Advice::GuardInstall
-            | Advice::GuardRemove => self.advise_pages(space, range, advice),
+            Advice::Cold | Advice::PageOut => self.advise_reclaim(space, range, advice),
+            Advice::DontNeed | Advice::DontNeedLocked | Advice::Free | Advice::GuardInstall | Advice::GuardRemove => {
+                self.advise_pages(space, range, advice)
+            }
             Advice::WillNeed | Advice::Remove => self.advise_file(space, range, advice),
             Advice::PopulateRead => self.populate_as_advised(space, range, Access::Read),
             Advice::PopulateWrite => self.populate_as_advised(space, range, Access::Write),

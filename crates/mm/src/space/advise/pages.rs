@@ -44,13 +44,13 @@ impl<P: Platform> Mm<P> {
             Advice::Free => self.free_lazily(space, part, gather),
             Advice::GuardInstall => return self.install_guards(space, vma, part, gather),
             Advice::GuardRemove => self.remove_guards(space, part),
-            // For reclaim, which is not there to be told.
-            Advice::Cold | Advice::PageOut => {}
             Advice::Normal
             | Advice::Random
             | Advice::Sequential
             | Advice::WillNeed
             | Advice::Remove
+            | Advice::Cold
+            | Advice::PageOut
             | Advice::DontFork
             | Advice::DoFork
             | Advice::DontDump

@@ -1,0 +1,62 @@
+//! Pages that come back from swap (`do_swap_page`).
+
+use super::{Fault, Outcome, Served};
+use crate::error::FaultError;
+use crate::rmap::Tally;
+use crate::space::VmFlags;
+use crate::swap::{FromSwap, Swapped};
+use pagewright_arch::{Leaf, LeafFlags};
+use pagewright_sync::Platform;
+use pagewright_table::{Locked, OwnedLeaf};
+use pagewright_tlb::frames::Owner;
+use pagewright_types::{Access, LineageId, Rights};
+
+impl<P: Platform> Fault<'_, P> {
+    /// Puts the page back where its entry remembers it. Whoever stores to one that was not the space's alone comes again, for a copy.
+    pub(super) fn swap_in(&self, seen: Swapped) -> Result<Outcome, FaultError> {
+        let Some(page) = self.mm.from_swap(seen.entry)? else { return Ok(Outcome::Lost) };
+        // INV-SWAP-OWNER: of a page that others may have in swap, too, the whole tree of forks is the owner.
+        let lineage = self.space.lineage();
+        let lineage = if seen.exclusive { lineage } else { self.mm.family.root(lineage) };
+        let Some(locked) = self.lock_found().filter(|locked| locked.pte(self.va) == self.seen) else {
+            drop(page.lock);
+            self.mm.leave_swap_if_unused(self.mm.frames().folio_of(&page.folio));
+            self.mm.put_folio(page.folio);
+            return Ok(Outcome::Lost);
+        };
+        let served = if page.read { Served::Major } else { Served::Minor };
+        self.put_back(&locked, seen, lineage, page);
+        let stored = self.access != Access::Write || seen.exclusive;
+        Ok(if stored { Outcome::Done(served) } else { Outcome::Again(served) })
+    }
+
+    fn put_back(&self, locked: &Locked<'_, P>, seen: Swapped, lineage: LineageId, page: FromSwap<'_>) {
+        let FromSwap { folio, lock, .. } = page;
+        let view = self.mm.frames().folio(folio.pfn());
+        if view.owner() == Owner::None {
+            view.set_owner(Owner::Anon(lineage), self.linear_index());
+        }
+        let stores = self.access == Access::Write && seen.exclusive;
+        let mut rights = self.own_rights();
+        let mut flags = LeafFlags::USER | LeafFlags::ACCESSED;
+        flags.set(LeafFlags::EXCLUSIVE, seen.exclusive);
+        flags.set(LeafFlags::SOFT_DIRTY, seen.soft_dirty || stores);
+        flags.set(LeafFlags::DIRTY, stores);
+        if !stores {
+            rights -= Rights::WRITE;
+        }
+        let mut tally = Tally::default();
+        let pfn = folio.pfn();
+        self.mm.count_mapping(pfn, &mut tally);
+        locked.take_soft(self.va);
+        locked.install(self.va, OwnedLeaf::new(Leaf { pfn, rights, flags }, folio));
+        self.mm.raise(self.space, &tally);
+        self.space.rss().sub_swapped(1);
+        self.mm.swap_release(seen.entry);
+        // What is stored to, or stays, has no use for its slot (`should_try_to_free_swap`).
+        if stores || self.vma.flags().contains(VmFlags::LOCKED) || self.mm.swap_is_filling() {
+            self.mm.free_swap(view);
+        }
+        drop(lock);
+    }
+}

@@ -1,0 +1,109 @@
+//! Taking a page from everybody who maps it (`try_to_unmap`).
+
+use crate::mm::Mm;
+use crate::rmap::Tally;
+use crate::space::{AddressMap, Space, VmFlags};
+use crate::swap::Swapped;
+use core::sync::atomic::{Ordering, fence};
+use pagewright_arch::{Leaf, LeafFlags};
+use pagewright_sync::Platform;
+use pagewright_table::Locked;
+use pagewright_tlb::Batch;
+use pagewright_tlb::frames::{Folio, FolioFlags};
+use pagewright_types::{Level, PageRange, Rights, SpaceId, SwapEntry, VirtAddr};
+
+/// What becomes of an entry whose page goes.
+#[derive(Clone, Copy)]
+pub(super) enum Leave {
+    /// It remembers the slot.
+    Swap(SwapEntry),
+    /// It is empty, unless somebody has stored to the page since its contents were given up (`MADV_FREE`).
+    Nothing,
+}
+
+impl<P: Platform> Mm<P> {
+    /// Takes an anonymous page from the spaces that map it; flushes ride in `batch`. The caller has the folio locked, and a reference. Who could
+    /// not be asked, or may not lose it, still maps it afterwards.
+    pub(super) fn unmap_anon(&self, folio: Folio<'_>, leave: Leave, batch: &mut Batch<'_, P>) {
+        let (owner, index) = (folio.owner(), folio.index());
+        let mut at: Option<SpaceId> = None;
+        while folio.is_mapped()
+            && let Some(space) = self.candidate_after(owner, at)
+        {
+            at = Some(space.id());
+            // Whoever changes mappings may wait for memory.
+            let Some(map) = space.map().try_read() else { continue };
+            for va in map.places_of(owner, index) {
+                if is_kept(&map, va) {
+                    continue;
+                }
+                let Some(table) = space.table().lock(&self.tlb, va, Level::PTE) else { continue };
+                if table.leaf(va).is_some_and(|leaf| leaf.pfn == folio.pfn()) {
+                    self.unmap_one(&space, &table, va, folio, leave, batch);
+                }
+            }
+        }
+    }
+
+    fn unmap_one(
+        &self,
+        space: &Space<P>,
+        table: &Locked<'_, P>,
+        va: VirtAddr,
+        folio: Folio<'_>,
+        leave: Leave,
+        batch: &mut Batch<'_, P>,
+    ) {
+        self.reduce(space, PageRange::page(va), Rights::empty());
+        space.rss().note_peak();
+        let debt = match leave {
+            Leave::Swap(entry) => {
+                let soft = |leaf: Leaf| Swapped::of(leaf, entry).soft();
+                table.replace_by_soft(va, soft, |leaf| is_pinned(leaf, folio))
+            }
+            Leave::Nothing => table.take_unless(va, |leaf| is_wanted(leaf, folio)),
+        };
+        let Some(debt) = debt else { return };
+        let leaf = debt.parked().leaf();
+        if let Leave::Swap(entry) = leave {
+            self.swap_duplicate(entry);
+            space.rss().add_swapped(1);
+        }
+        // The exchange gave every mark that the walker will ever make here.
+        if leaf.flags.contains(LeafFlags::DIRTY) {
+            folio.set_flags(FolioFlags::DIRTY);
+        }
+        let mut tally = Tally::default();
+        self.uncount_mapping(leaf, &mut tally);
+        self.lower(space, &tally);
+        batch.absorb(space.table().context(), debt);
+    }
+}
+
+/// Whether the mapping at `va` keeps its pages.
+fn is_kept<P: Platform>(map: &AddressMap<P>, va: VirtAddr) -> bool {
+    map.find(va).is_none_or(|(_, vma)| vma.flags().contains(VmFlags::LOCKED))
+}
+
+/// Whether somebody may have the page of a leaf pinned, which was the space's alone until the leaf went (`folio_try_share_anon_rmap_pte`).
+fn is_pinned(leaf: Leaf, folio: Folio<'_>) -> bool {
+    if !leaf.flags.contains(LeafFlags::EXCLUSIVE) {
+        return false;
+    }
+    // Pairs with the fence between the pin and the second look at the entry in `gup::fast`.
+    fence(Ordering::SeqCst);
+    folio.maybe_pinned()
+}
+
+/// Whether contents that were given up are wanted after all: somebody stored to them, or holds the page by other means than a mapping.
+fn is_wanted(leaf: Leaf, folio: Folio<'_>) -> bool {
+    // As above: a reference that was taken by the entry is seen here, or the entry is seen gone there.
+    fence(Ordering::SeqCst);
+    let wanted = leaf.flags.contains(LeafFlags::DIRTY)
+        || folio.flags().contains(FolioFlags::DIRTY)
+        || folio.refs() != folio.mapcount() + 1;
+    if wanted {
+        folio.set_flags(FolioFlags::SWAPBACKED);
+    }
+    wanted
+}

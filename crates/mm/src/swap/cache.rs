@@ -1,0 +1,247 @@
+//! The swap cache: folios whose contents have a slot (`mm/swap_state.c`).
+//!
+//! A folio is put in before the first entry that maps it is replaced, and leaves when the last reference beside the cache's is given up by who
+//! reclaims it, or when no entry names its slot and somebody wants to store to it. So whoever finds an entry of a page in swap finds either the
+//! folio, with all that was ever stored to it, or a slot that was written after the last store (INV-SWAP-CACHE).
+//!
+//! Protocol: who has the folio locked may rely on its being in the cache. Looking up and leaving meet under the lock of the area.
+
+use super::area::SwapArea;
+use super::table::{Released, Slot};
+use crate::error::FaultError;
+use crate::mm::Mm;
+use pagewright_sync::{Arc, Platform};
+use pagewright_tlb::frames::{Folio, FolioFlags, FolioLock, FolioRef};
+use pagewright_types::{Counter, Errno, Order, PAGE_SIZE, Pfn, SwapEntry};
+
+/// A page out of swap, locked.
+pub(crate) struct FromSwap<'a> {
+    /// A reference of the caller's own.
+    pub(crate) folio: FolioRef,
+    pub(crate) lock: FolioLock<'a>,
+    /// Whether it had to be read.
+    pub(crate) read: bool,
+}
+
+impl<P: Platform> Mm<P> {
+    /// Finds a slot for a folio that the caller has locked, and puts it into the cache: dirty, since the slot has none of its contents yet
+    /// (`folio_alloc_swap`). False: there is no slot.
+    pub(crate) fn add_to_swap(&self, folio: Folio<'_>) -> bool {
+        let mut next = self.swap.area_from(0);
+        while let Some((number, area)) = next {
+            let mut slots = area.slots.lock();
+            if let Some(slot) = slots.allocate(folio.pfn()) {
+                folio.get_raw(1);
+                folio.set_flags(FolioFlags::DIRTY);
+                folio.set_swap_entry(Some(SwapEntry::new(number, slot)));
+                return true;
+            }
+            drop(slots);
+            next = self.swap.area_from(number + 1);
+        }
+        false
+    }
+
+    /// One more entry names a slot that is in use. The caller holds the lock under which he found it to be.
+    pub(crate) fn swap_duplicate(&self, entry: SwapEntry) {
+        let area = self.area_of(entry);
+        area.slots.lock().duplicate(entry.slot());
+    }
+
+    /// An entry that named a slot is gone (`free_swap_and_cache`). The caller may hold the lock of the table in which it stood.
+    pub(crate) fn swap_release(&self, entry: SwapEntry) {
+        let area = self.area_of(entry);
+        let unused = {
+            let mut slots = area.slots.lock();
+            match slots.release(entry.slot()) {
+                Released::InUse => None,
+                Released::Unused(pfn) => Some(self.frames().folio(pfn).get()),
+                Released::Freed => {
+                    area.device.discard(&self.tlb, entry.slot());
+                    None
+                }
+            }
+        };
+        if let Some(folio) = unused {
+            self.leave_swap_if_unused(self.frames().folio_of(&folio));
+            self.put_folio(folio);
+        }
+    }
+
+    /// Takes a folio that nothing maps, and whose slot no entry names, out of the cache; unless somebody has it locked, who will ask for that
+    /// himself (`free_swap_cache`). The caller has a reference.
+    pub(crate) fn leave_swap_if_unused(&self, folio: Folio<'_>) {
+        if folio.flags().contains(FolioFlags::SWAPCACHE)
+            && !folio.is_mapped()
+            && let Some(lock) = folio.try_lock()
+        {
+            self.free_swap(folio);
+            drop(lock);
+        }
+    }
+
+    /// Takes a folio, which the caller has locked and has a reference to, out of the cache if no entry names its slot: what it says is
+    /// nowhere else from now on (`folio_free_swap`).
+    pub(crate) fn free_swap(&self, folio: Folio<'_>) {
+        let Some(entry) = folio.swap_entry() else { return };
+        let area = self.area_of(entry);
+        let mut slots = area.slots.lock();
+        if slots.get(entry.slot()).1 > 0 {
+            return;
+        }
+        folio.set_flags(FolioFlags::DIRTY);
+        folio.set_swap_entry(None);
+        area.device.discard(&self.tlb, entry.slot());
+        slots.evict(entry.slot(), 0);
+        drop(slots);
+        self.put_folio(self.frames().folio_ref_from_raw(folio.pfn()));
+    }
+
+    /// Whether the one reference to a folio is that of the entry by which the caller found it, whose table he has locked, but for the swap
+    /// cache, which it then leaves (`wp_can_reuse_anon_folio`).
+    pub(crate) fn is_alone(&self, folio: Folio<'_>) -> bool {
+        let cached = folio.flags().contains(FolioFlags::SWAPCACHE);
+        if cached
+            && folio.refs() == 2
+            && let Some(lock) = folio.try_lock()
+        {
+            self.free_swap(folio);
+            drop(lock);
+        }
+        folio.refs() == 1
+    }
+
+    /// Takes a folio out of the cache and gives its slot alone the contents, if the cache and the caller, who has it locked, are all who have
+    /// it (`__remove_mapping`). It was written to the slot after the last store. `shadow` says when that was.
+    pub(crate) fn leave_to_swap(&self, folio: Folio<'_>, shadow: u32) -> bool {
+        let Some(entry) = folio.swap_entry() else { return false };
+        let area = self.area_of(entry);
+        let mut slots = area.slots.lock();
+        let Ok(frozen) = folio.freeze(2) else { return false };
+        if slots.evict(entry.slot(), shadow) {
+            area.device.discard(&self.tlb, entry.slot());
+        }
+        folio.set_swap_entry(None);
+        frozen.thaw(1);
+        true
+    }
+
+    /// Writes a folio, which the caller has locked and nothing maps, to its slot.
+    ///
+    /// # Errors
+    /// The page is dirty still: the device can't take it.
+    pub(crate) fn write_to_swap(&self, folio: Folio<'_>) -> Result<(), Errno> {
+        let Some(entry) = folio.swap_entry() else { return Ok(()) };
+        let area = self.area_of(entry);
+        folio.set_flags(FolioFlags::WRITEBACK);
+        folio.clear_flags(FolioFlags::DIRTY);
+        let base = folio.pfn().base();
+        let mut get = |offset: u64, bytes: &mut [u8]| {
+            debug_assert!(offset + bytes.len() as u64 <= PAGE_SIZE, "more bytes than a page has");
+            self.fx().read(base.add(offset), bytes);
+        };
+        let written = area.device.write_page(&self.tlb, entry.slot(), &mut get);
+        match written {
+            Ok(()) => self.tlb.count(Counter::PswpOut, 1),
+            Err(_) => {
+                folio.set_flags(FolioFlags::DIRTY);
+            }
+        }
+        folio.clear_flags(FolioFlags::WRITEBACK);
+        written
+    }
+
+    /// The page in a slot: out of the cache, or read into it (`do_swap_page`). `None`: somebody else has it, or the slot means nothing any more; look
+    /// at the entry again.
+    ///
+    /// # Errors
+    /// [`FaultError::OutOfMemory`], or [`FaultError::Device`]; nothing has changed.
+    pub(crate) fn from_swap(&self, entry: SwapEntry) -> Result<Option<FromSwap<'_>>, FaultError> {
+        let Some(area) = self.swap.area(entry.device()) else { return Ok(None) };
+        let cached = {
+            let slots = area.slots.lock();
+            match slots.get(entry.slot()).0 {
+                Slot::Free { .. } => return Ok(None),
+                Slot::Cached(pfn) => Some(self.frames().folio(pfn).get()),
+                Slot::Evicted { .. } => None,
+            }
+        };
+        let found = match cached {
+            Some(folio) => self.lock_in_cache(folio, entry),
+            None => self.make_for_slot(&area, entry)?,
+        };
+        let Some((folio, lock)) = found else { return Ok(None) };
+        let view = self.frames().folio_of(&folio);
+        let read = !view.flags().contains(FolioFlags::UPTODATE);
+        if read && let Err(errno) = self.read_slot(&area, entry, view) {
+            // It stays in the cache if somebody else has just found it, and is read when it is next wanted.
+            self.leave_to_swap(view, 0);
+            drop(lock);
+            self.put_folio(folio);
+            return Err(FaultError::Device { index: u64::from(entry.slot()), errno });
+        }
+        Ok(Some(FromSwap { folio, lock, read }))
+    }
+
+    /// Locks a folio that was found in the cache; `None` if somebody else has it locked, or it has left.
+    fn lock_in_cache(&self, folio: FolioRef, entry: SwapEntry) -> Option<(FolioRef, FolioLock<'_>)> {
+        let view = self.frames().folio_of(&folio);
+        match view.try_lock().filter(|_| view.swap_entry() == Some(entry)) {
+            Some(lock) => Some((folio, lock)),
+            None => {
+                self.put_folio(folio);
+                None
+            }
+        }
+    }
+
+    /// Puts a new folio into the cache for a slot that has none; `None` if somebody else was faster, or freed the slot.
+    fn make_for_slot(
+        &self,
+        area: &SwapArea<P>,
+        entry: SwapEntry,
+    ) -> Result<Option<(FolioRef, FolioLock<'_>)>, FaultError> {
+        let folio = self.frames().new_folio(self.tlb.alloc(self.tlb.request(Order::ZERO))?);
+        let view = self.frames().folio(folio.pfn());
+        let lock = view.try_lock().expect("nobody else can find a folio that was just made");
+        view.set_flags(FolioFlags::SWAPBACKED);
+        let mut slots = area.slots.lock();
+        if slots.reload(entry.slot(), folio.pfn()) {
+            view.get_raw(1);
+            view.set_swap_entry(Some(entry));
+            return Ok(Some((folio, lock)));
+        }
+        drop(slots);
+        drop(lock);
+        self.put_folio(folio);
+        Ok(None)
+    }
+
+    fn read_slot(&self, area: &SwapArea<P>, entry: SwapEntry, folio: Folio<'_>) -> Result<(), Errno> {
+        let base = folio.pfn().base();
+        let mut put = |offset: u64, bytes: &[u8]| {
+            debug_assert!(offset + bytes.len() as u64 <= PAGE_SIZE, "more bytes than a page has");
+            self.fx().write(base.add(offset), bytes);
+        };
+        area.device.read_page(&self.tlb, entry.slot(), &mut put)?;
+        folio.set_flags(FolioFlags::UPTODATE);
+        self.tlb.count(Counter::PswpIn, 1);
+        Ok(())
+    }
+
+    /// The device of a slot that an entry names, or a folio in the cache: it stays while one does.
+    fn area_of(&self, entry: SwapEntry) -> Arc<SwapArea<P>> {
+        self.swap.area(entry.device()).expect("INV-SWAP-COUNT: a slot in use is on no device")
+    }
+
+    /// Calls `visit` with each folio in the cache.
+    pub(crate) fn for_each_in_swap_cache(&self, mut visit: impl FnMut(Pfn)) {
+        self.for_each_area(|_, area| {
+            for (_, slot, _) in area.slots.lock().in_use() {
+                if let Slot::Cached(pfn) = slot {
+                    visit(pfn);
+                }
+            }
+        });
+    }
+}

@@ -1,0 +1,294 @@
+//! Pages that go to swap and come back, call by call; and races of page-outs with stores, forks and unmapping, each under many schedules.
+//!
+//! Not covered: which pages reclaim picks by itself.
+
+#[allow(dead_code, reason = "shared with the tests of files")]
+mod support;
+
+use pagewright_arch::{Aarch64, Isa, X86_64};
+use pagewright_mm::swap::Backing;
+use pagewright_mm::{Advice, MapFlags, MapRequest, MmError};
+use pagewright_sim::explore::{self, Outcome, Program, Rates, Settings, Strategy};
+use pagewright_types::{Access, Counter, CpuId, Errno, PAGE_SIZE, Rights, VirtAddr};
+use std::rc::Rc;
+use std::sync::atomic::Ordering;
+use std::sync::{Mutex, MutexGuard};
+use support::{CPU, OTHER, Process, World};
+
+const THIRD: CpuId = CpuId::new(2);
+const SCHEDULES: u64 = 150;
+const PAGES: u64 = 100;
+
+/// A planted bug is planted for the whole process.
+fn alone() -> MutexGuard<'static, ()> {
+    static ALONE: Mutex<()> = Mutex::new(());
+    ALONE.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+}
+
+impl<I: Isa> Process<'_, I> {
+    /// Private anonymous memory.
+    fn map_anon(&self, pages: u64) -> VirtAddr {
+        let (len, flags) = (pages * PAGE_SIZE, MapFlags::PRIVATE | MapFlags::ANONYMOUS);
+        let request = MapRequest { addr: VirtAddr::ZERO, len, rights: Rights::RW, flags, file: None };
+        self.world.on(|mm| mm.mmap(&self.space, &request)).expect("room for a mapping")
+    }
+
+    fn advise(&self, va: VirtAddr, pages: u64, advice: Advice) {
+        self.world.on(|mm| mm.madvise(&self.space, va, pages * PAGE_SIZE, advice)).expect("good advice");
+    }
+
+    fn fork(&self) -> Self {
+        let space = self.world.on(|mm| mm.fork(&self.space)).expect("memory for a child");
+        Self { world: self.world, space }
+    }
+
+    fn end(self) {
+        for cpu in [CPU, OTHER, CpuId::new(2)] {
+            self.world.lab.on(cpu, |mm| mm.tlb().leave());
+        }
+        self.world.on(|mm| mm.end_space(&self.space));
+    }
+}
+
+fn at(base: VirtAddr, page: u64) -> VirtAddr {
+    base.add(page * PAGE_SIZE)
+}
+
+fn fill<I: Isa>(process: &Process<'_, I>, base: VirtAddr, salt: u64) {
+    (0..PAGES).for_each(|page| process.write(at(base, page), page + salt));
+}
+
+fn holds<I: Isa>(process: &Process<'_, I>, base: VirtAddr, salt: u64) -> bool {
+    (0..PAGES).all(|page| process.read(at(base, page)) == page + salt)
+}
+
+fn free_pages<I: Isa>(world: &World<I>) -> u64 {
+    world.on(|mm| mm.gauge(pagewright_mm::counters::Gauge::FreePages))
+}
+
+fn pages_go_and_come_back<I: Isa>() {
+    let _alone = alone();
+    let world = World::<I>::new();
+    let device = world.swap_to(1000);
+    let process = Process::new(&world);
+    let base = process.map_anon(PAGES);
+    fill(&process, base, 7);
+    let before = free_pages(&world);
+    let count = |counter| world.on(|mm| mm.counter(counter));
+    process.advise(base, PAGES, Advice::PageOut);
+    assert_eq!(free_pages(&world), before + PAGES);
+    assert_eq!((device.used() as u64, count(Counter::PswpOut)), (PAGES, PAGES));
+    assert_eq!((process.space.rss().pages(), process.space.rss().swapped()), (0, PAGES), "INV-MM-RSS");
+    assert!(holds(&process, base, 7));
+    assert_eq!((process.space.rss().pages(), process.space.rss().swapped()), (PAGES, 0), "INV-MM-RSS");
+    assert_eq!((count(Counter::PswpIn), process.space.major_faults()), (PAGES, PAGES));
+    // They were only read: what the device has still holds, and nothing is written again.
+    process.advise(base, PAGES, Advice::PageOut);
+    assert_eq!(count(Counter::PswpOut), PAGES);
+    fill(&process, base, 9);
+    process.advise(base, PAGES, Advice::PageOut);
+    assert_eq!(count(Counter::PswpOut), 2 * PAGES);
+    assert!(holds(&process, base, 9));
+    process.end();
+    assert_eq!(device.used(), 0, "INV-SWAP-COUNT: slots that nobody names");
+    assert_eq!(world.on(|mm| mm.swap_slots()), (1000, 1000), "INV-SWAP-COUNT");
+}
+
+fn one_wait_pays_for_a_cluster<I: Isa>() {
+    let _alone = alone();
+    let world = World::<I>::new();
+    world.swap_to(1000);
+    let process = Process::new(&world);
+    let base = process.map_anon(PAGES);
+    world.lab.run(OTHER, &process.space);
+    fill(&process, base, 1);
+    let waits = || world.on(|mm| mm.counter(Counter::NrTlbRemoteFlush));
+    let before = waits();
+    process.advise(base, PAGES, Advice::PageOut);
+    assert_eq!(waits() - before, PAGES.div_ceil(32));
+    assert!(holds(&process, base, 1));
+}
+
+fn forked_pages_stay_shared_in_swap<I: Isa>() {
+    let _alone = alone();
+    let world = World::<I>::new();
+    let device = world.swap_to(1000);
+    let parent = Process::new(&world);
+    let base = parent.map_anon(PAGES);
+    fill(&parent, base, 3);
+    parent.advise(base, PAGES, Advice::PageOut);
+    let child = parent.fork();
+    assert_eq!(child.space.rss().swapped(), PAGES);
+    // The child stores; the parent doesn't see it. Half the pages come back to the child first, half to the parent.
+    for page in 0..PAGES {
+        if page % 2 == 0 {
+            child.write(at(base, page), page);
+            assert_eq!(parent.read(at(base, page)), page + 3);
+        } else {
+            assert_eq!(parent.read(at(base, page)), page + 3);
+            child.write(at(base, page), page);
+        }
+    }
+    assert!(holds(&parent, base, 3) && holds(&child, base, 0));
+    // INV-SWAP-OWNER: what the child brought back for both goes again, from both.
+    let second = child.fork();
+    child.advise(base, PAGES, Advice::PageOut);
+    assert_eq!(child.space.rss().swapped(), 0, "others have the pages, too");
+    second.end();
+    child.advise(base, PAGES, Advice::PageOut);
+    assert_eq!(child.space.rss().swapped(), PAGES);
+    child.end();
+    assert!(holds(&parent, base, 3));
+    parent.end();
+    assert_eq!(device.used(), 0, "INV-SWAP-COUNT: slots that nobody names");
+    assert_eq!(world.on(|mm| mm.swap_slots()), (1000, 1000), "INV-SWAP-COUNT");
+}
+
+fn a_device_that_is_full_or_broken_takes_nothing_and_loses_nothing<I: Isa>() {
+    let _alone = alone();
+    let world = World::<I>::new();
+    let device = world.swap_to(10);
+    let process = Process::new(&world);
+    let base = process.map_anon(PAGES);
+    fill(&process, base, 5);
+    process.advise(base, PAGES, Advice::PageOut);
+    assert_eq!((device.used(), process.space.rss().swapped()), (10, 10));
+    assert!(holds(&process, base, 5));
+    fill(&process, base, 6);
+    device.broken.store(true, Ordering::Relaxed);
+    let before = world.on(|mm| mm.counter(Counter::PswpOut));
+    process.advise(base, PAGES, Advice::PageOut);
+    assert_eq!(world.on(|mm| mm.counter(Counter::PswpOut)), before);
+    assert!(holds(&process, base, 6));
+    process.end();
+    assert_eq!(world.on(|mm| mm.swap_slots()), (10, 10), "INV-SWAP-COUNT");
+}
+
+fn devices_are_counted<I: Isa>() {
+    let _alone = alone();
+    let world = World::<I>::new();
+    for _ in 0..32 {
+        world.swap_to(1);
+    }
+    let refused = world.on(|mm| mm.swap_on(Backing::Device(Box::new(support::Slots::default())), 1));
+    assert_eq!(refused, Err(MmError::TooManySwapDevices));
+    assert_eq!(MmError::TooManySwapDevices.errno(), Errno::EPERM);
+}
+
+fn run<I: Isa>(world: &World<I>, seed: u64, programs: Vec<Program>) {
+    let strategy = Strategy::Random { seed, rates: Rates::default() };
+    let report = explore::run(world.lab.sim(), &Settings::default(), programs, &mut *strategy.chooser());
+    assert_eq!(report.outcome, Outcome::Completed, "seed {seed}");
+}
+
+/// Stores to two pages while they are paged out, and a fork and its end; whether the last stores are what the pages say in the end.
+fn stores_beside_a_page_out<I: Isa>(seed: u64) -> bool {
+    let world = Rc::new(World::<I>::new());
+    let device = world.swap_to(8);
+    let process = Process::new(&world);
+    let base = process.map_anon(2);
+    process.write(base, 1);
+    process.write(at(base, 1), 1);
+    world.lab.run(CPU, &process.space);
+    let (stores, pages_out, forks) = (world.clone(), world.clone(), world.clone());
+    let spaces = [process.space.clone(), process.space.clone(), process.space.clone()];
+    let [stored, paged, forked] = spaces;
+    let programs: Vec<Program> = vec![
+        Box::new(move || {
+            for value in 2..6 {
+                support::store(&stores, CPU, &stored, base, value);
+                support::store(&stores, CPU, &stored, at(base, 1), value);
+            }
+        }),
+        Box::new(move || {
+            for _ in 0..2 {
+                let out = |mm: &pagewright_mm::Mm<_>| mm.madvise(&paged, base, 2 * PAGE_SIZE, Advice::PageOut);
+                pages_out.lab.on(OTHER, out).expect("good advice");
+            }
+        }),
+        Box::new(move || {
+            let child = forks.lab.on(THIRD, |mm| mm.fork(&forked)).expect("memory");
+            forks.lab.on(THIRD, |mm| mm.end_space(&child));
+        }),
+    ];
+    run(&world, seed, programs);
+    let right = process.read(base) == 5 && process.read(at(base, 1)) == 5;
+    process.advise(base, 2, Advice::PageOut);
+    let right = right && process.read(base) == 5 && process.read(at(base, 1)) == 5;
+    process.end();
+    right && device.used() == 0 && world.on(|mm| mm.swap_slots()) == (8, 8)
+}
+
+/// INV-RECLAIM-SETTLED, INV-SWAP-CACHE.
+fn no_store_is_lost_by_a_page_out<I: Isa>() {
+    let _alone = alone();
+    let lost = (0..SCHEDULES).find(|seed| !stores_beside_a_page_out::<I>(*seed));
+    assert_eq!(lost, None, "a store is lost, or a slot");
+}
+
+/// Memory that one CPU unmaps while another touches it and a third pages it out; whether all of it is free in the end.
+fn unmapped_beside_a_page_out<I: Isa>(seed: u64) -> bool {
+    let world = Rc::new(World::<I>::new());
+    let device = world.swap_to(8);
+    let process = Process::new(&world);
+    let base = process.map_anon(3);
+    (0..3).for_each(|page| process.write(at(base, page), page));
+    world.lab.run(CPU, &process.space);
+    let (touches, pages_out, unmaps) = (world.clone(), world.clone(), world.clone());
+    let [touched, paged, unmapped] = [process.space.clone(), process.space.clone(), process.space.clone()];
+    let programs: Vec<Program> = vec![
+        Box::new(move || {
+            for page in [0, 2, 1] {
+                // The mapping may be gone.
+                let _ = touches.lab.touch(CPU, &touched, at(base, page), Access::Read, 1);
+            }
+        }),
+        Box::new(move || {
+            for _ in 0..2 {
+                // As above.
+                let _ = pages_out.lab.on(OTHER, |mm| mm.madvise(&paged, base, 3 * PAGE_SIZE, Advice::PageOut));
+            }
+        }),
+        Box::new(move || {
+            unmaps.lab.on(THIRD, |mm| mm.munmap(&unmapped, at(base, 1), 2 * PAGE_SIZE)).expect("mapped");
+        }),
+    ];
+    run(&world, seed, programs);
+    let right = process.read(base) == 0;
+    process.end();
+    right && device.used() == 0 && world.on(|mm| mm.swap_slots()) == (8, 8)
+}
+
+/// INV-SWAP-COUNT.
+fn no_slot_is_lost_by_an_unmap_beside_a_page_out<I: Isa>() {
+    let _alone = alone();
+    let lost = (0..SCHEDULES).find(|seed| !unmapped_beside_a_page_out::<I>(*seed));
+    assert_eq!(lost, None, "a slot is lost");
+}
+
+on_both! {
+    pages_go_and_come_back,
+    one_wait_pays_for_a_cluster,
+    forked_pages_stay_shared_in_swap,
+    a_device_that_is_full_or_broken_takes_nothing_and_loses_nothing,
+    devices_are_counted,
+    no_store_is_lost_by_a_page_out,
+    no_slot_is_lost_by_an_unmap_beside_a_page_out,
+}
+
+#[cfg(feature = "planted")]
+#[test]
+fn planted_bugs_are_found() {
+    use pagewright_types::plant::{Plant, choose};
+    let _alone = alone();
+    let cases: [(Plant, fn(u64) -> bool); 2] = [
+        (Plant::PageOutWrittenEarly, stores_beside_a_page_out::<X86_64>),
+        (Plant::PageOutWrittenEarly, stores_beside_a_page_out::<Aarch64>),
+    ];
+    for (plant, holds) in cases {
+        choose(Some(plant));
+        let found = (0..20 * SCHEDULES).find(|seed| !holds(*seed));
+        choose(None);
+        assert!(found.is_some(), "{} is not found", plant.name());
+    }
+}
