@@ -9,7 +9,7 @@
 use crate::boot::cases::{CASES, Case, MACHINES, Machine};
 use crate::boot::pagewright;
 use crate::cargo::Workspace;
-use crate::debian;
+use crate::debian::Archive;
 use crate::error::Error;
 use crate::toolchain::BareTarget;
 use std::fs;
@@ -19,7 +19,7 @@ use std::process::{Command, Stdio};
 /// Seconds for one program: Linux takes some to start.
 const LIMIT: &str = "900";
 /// Words for Linux: the serial line, and nothing on it that the program didn't print.
-const WORDS: &str = "console=ttyS0 console=ttyAMA0 quiet loglevel=0 rdinit=/init";
+pub(crate) const WORDS: &str = "console=ttyS0 console=ttyAMA0 quiet loglevel=0 rdinit=/init";
 
 /// Records everything, or the cases of these names.
 pub(crate) fn run(names: &[&str]) -> Result<(), Error> {
@@ -56,9 +56,9 @@ fn linux(workspace: &Workspace, machine: &Machine) -> Result<PathBuf, Error> {
         BareTarget::X86_64 => "amd64",
         BareTarget::Aarch64 => "arm64",
     };
-    let newest = format!("linux-image-cloud-{architecture}");
-    let package = debian::dependency(workspace, architecture, &newest, "linux-image-6.1.")?;
-    let folder = debian::fetch(workspace, architecture, &package, "./boot/vmlinuz-*")?.join("boot");
+    let archive = Archive { workspace, architecture, suite: None };
+    let package = archive.dependency(&format!("linux-image-cloud-{architecture}"), "linux-image-6.1.")?;
+    let folder = archive.fetch(&package, &["./boot/vmlinuz-*"])?.join("boot");
     println!("{}: {package}", machine.isa);
     let mut files = fs::read_dir(&folder).map_err(Error::file(&folder))?.flatten();
     files.next().map(|file| file.path()).ok_or(Error::NoPackage(package))

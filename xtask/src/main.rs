@@ -1,6 +1,6 @@
 //! `cargo xtask`: everything that is done to this repository, by hand or by CI, in one place.
 //!
-//! One command per file: [`test`], [`soak`], [`arrows`], [`tidy`], [`no_std`], [`repeat`], [`kernel`], [`boot`], [`expected`], [`setup`]. What they share: [`cargo`] (the workspace and
+//! One command per file: [`test`], [`soak`], [`arrows`], [`tidy`], [`no_std`], [`repeat`], [`kernel`], [`boot`], [`expected`], [`pageout`], [`setup`]. What they share: [`cargo`] (the workspace and
 //! nested cargo), [`step`] (a command with a time limit and a count), [`source`] (reading Rust source), [`toolchain`] (who can build
 //! for bare metal), [`debian`] (files out of packages).
 //!
@@ -15,6 +15,7 @@ mod error;
 mod expected;
 mod kernel;
 mod no_std;
+mod pageout;
 mod repeat;
 mod setup;
 mod soak;
@@ -39,6 +40,8 @@ usage: cargo xtask COMMAND
                   the judge of its counts
   boot [planted]  boots it and runs programs on it, both instruction sets, one CPU and four (minutes); with mistakes that must be noticed
   expected [NAME] runs the same programs on Debian's Linux and records what they print (minutes; fetches the kernels)
+  pageout         counts what paging out costs in barriers and invalidations on Debian's Linux 6.1 and 6.12 for arm64 and here (a minute;
+                  fetches the kernels)
   repeat          replays every capture twice and compares (seconds)
   setup           installs what the above need (Debian, as root), or says what to install";
 
@@ -69,6 +72,7 @@ fn run(words: &[&str]) -> Result<(), Error> {
         ["boot"] => boot::run(boot::Extent::Programs),
         ["boot", "planted"] => boot::run(boot::Extent::Planted),
         ["expected", names @ ..] => expected::run(names),
+        ["pageout"] => pageout::run(),
         ["repeat"] => repeat::run(),
         ["setup"] => setup::run(),
         [] | ["help" | "--help" | "-h"] => {

@@ -3,7 +3,7 @@
 //! Installs on Debian as root, names the packages elsewhere. What is there already is left alone.
 
 use crate::cargo::{self, Workspace};
-use crate::debian;
+use crate::debian::Archive;
 use crate::error::Error;
 use crate::toolchain::{self, BareTarget};
 use std::fmt;
@@ -56,8 +56,9 @@ pub(crate) fn run() -> Result<(), Error> {
     if arm_busybox(&workspace).is_none() {
         let (architecture, package, file) = ARM_BUSYBOX;
         println!("setup: fetching {package} for {architecture}");
+        let archive = Archive { workspace: &workspace, architecture, suite: None };
         // Without it one program stays untested on arm64, and `boot` says so.
-        if let Err(error) = debian::fetch(&workspace, architecture, package, &format!("./{file}")) {
+        if let Err(error) = archive.fetch(package, &[&format!("./{file}")]) {
             println!("setup: {package} for {architecture} is not to be had: {error}");
         }
     }
@@ -67,7 +68,8 @@ pub(crate) fn run() -> Result<(), Error> {
 /// busybox for arm64, if it was fetched.
 pub(crate) fn arm_busybox(workspace: &Workspace) -> Option<PathBuf> {
     let (architecture, package, file) = ARM_BUSYBOX;
-    Some(debian::place(workspace, architecture, package).join(file)).filter(|file| file.exists())
+    let archive = Archive { workspace, architecture, suite: None };
+    Some(archive.place(package).join(file)).filter(|file| file.exists())
 }
 
 fn install(packages: Vec<&'static str>) -> Result<(), Error> {

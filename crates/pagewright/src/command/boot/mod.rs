@@ -59,6 +59,9 @@ pub(crate) struct Args {
     /// Have QEMU count instructions, and say how many come before the program's first
     #[arg(long)]
     count: bool,
+    /// A plugin for QEMU, with its arguments as `qemu -plugin` has them
+    #[arg(long, value_name = "FILE,ARGS")]
+    plugin: Option<String>,
     /// Words for the kernel's command line, before the program: another kernel's
     #[arg(long, value_name = "WORDS", default_value = "")]
     append: String,

@@ -21,6 +21,8 @@ pub(super) struct Machine {
     nodes: Vec<NodeConfig>,
     /// Whether each instruction takes a nanosecond of the machine's time.
     count: bool,
+    /// What looks on.
+    plugin: Option<String>,
 }
 
 /// The words before the program on the kernel's command line.
@@ -79,7 +81,7 @@ impl Machine {
         } else {
             parse::nodes(args.node.iter().map(String::as_str)).map_err(BootError::Node)?
         };
-        Ok(Self { isa, name, cpus: args.cpus.max(1), nodes, count: args.count })
+        Ok(Self { isa, name, cpus: args.cpus.max(1), nodes, count: args.count, plugin: args.plugin.clone() })
     }
 
     /// Runs `kernel` with `archive` and its command line.
@@ -98,6 +100,9 @@ impl Machine {
         qemu.args(["-accel", accelerator]);
         if self.count {
             qemu.args(["-icount", "shift=0,sleep=off"]);
+        }
+        if let Some(plugin) = &self.plugin {
+            qemu.args(["-plugin", plugin]);
         }
         if self.nodes.len() > 1 {
             self.nodes(&mut qemu);

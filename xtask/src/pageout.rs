@@ -1,0 +1,209 @@
+//! `cargo xtask pageout`: barriers and TLB invalidations that arm64 executes for each page that the batched-shootdown series' program pages out, on
+//! Debian's Linux 6.1 and 6.12 in QEMU, recorded in `docs/linux-pageout.md`. Between the two, Linux began to
+//! batch reclaim's flushes on arm64.
+//!
+//! The program is `kernel/programs/pageout.c`, what counts is `kernel/plugin/flushes.c`, and `kernel/programs/init.c` makes zram the swap. QEMU
+//! counts instructions and lets CPUs take turns, so that a kernel does the same each time.
+//!
+//! Not guaranteed: the same version of Linux each time; each release's newest is taken.
+
+use crate::boot::cases::{MACHINES, Machine};
+use crate::boot::pagewright;
+use crate::cargo::{self, Workspace};
+use crate::debian::Archive;
+use crate::error::Error;
+use crate::expected::WORDS;
+use crate::toolchain::BareTarget;
+use std::collections::BTreeMap;
+use std::fmt::Write;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+const PAGE: &str = "docs/linux-pageout.md";
+/// Debian's releases, with what their kernels are called.
+const RELEASES: [(&str, &str); 2] = [("bookworm", "linux-image-6.1."), ("trixie", "linux-image-6.12.")];
+/// What zram needs, in the order of dependence. Where it compresses by the kernel's crypto interface, that is `lz4`.
+const MODULES: [&str; 5] = ["zsmalloc", "lz4_compress", "lz4hc_compress", "lz4", "zram"];
+const CPUS: [&str; 2] = ["1", "4"];
+const ROUNDS: u64 = 16;
+/// Pages of the program's megabyte.
+const PAGES: u64 = 256;
+/// What is shown, by the plugin's names.
+const SHOWN: [(&str, &str); 6] = [
+    ("waits", "waits"),
+    ("dsb_ish", "DSB ISH"),
+    ("dsb_ishst", "DSB ISHST"),
+    ("tlbi_page", "TLBI of a page"),
+    ("tlbi_space", "of a space"),
+    ("tlbi_range", "of a range"),
+];
+
+const OPENING: &str = "\
+# Paging out on arm64: our barriers and invalidations beside Linux's
+
+What QEMU's emulated CPUs execute in `kernel/programs/pageout.c`, the program of the series that batches arm64's flushes in reclaim
+(`20220822082120.8347-5-yangyicong@huawei.com`): 1 MiB of shared anonymous memory is read and paged out to zram, again and again. Linux 6.1 waits for each
+page's invalidation, 6.12 once for a batch. Written by `cargo xtask pageout`; `kernel/plugin/flushes.c` counts.
+
+All figures are for each page that was paged out, whatever else the machine did meanwhile included. A *wait* is a barrier for loads and stores on a CPU that has
+issued an invalidation since its last one.
+";
+
+const CLOSING: &str = "
+Beside its batches of 32 pages, Linux 6.12 flushes the whole space once or twice a round, where `madvise` takes the page table's lock and finds that a flush was
+put off (`flush_tlb_batched_pending`).
+";
+
+/// Boots everything and writes the page.
+pub(crate) fn run() -> Result<(), Error> {
+    let workspace = Workspace::load()?;
+    let machine = MACHINES.iter().find(|machine| machine.target == BareTarget::Aarch64);
+    let machine =
+        machine.filter(|machine| machine.lacks().is_none()).ok_or(Error::NoPackage("qemu-system-arm".into()))?;
+    let bench = Bench::new(&workspace, machine)?;
+    let fetch = |(suite, prefix): &(&str, &str)| Linux::fetch(&workspace, suite, prefix);
+    let kernels = RELEASES.iter().map(fetch).collect::<Result<Vec<_>, _>>()?;
+    let mut page = format!("{OPENING}\n{ROUNDS} rounds of {PAGES} pages each.\n");
+    for cpus in CPUS {
+        let _ = write!(page, "\n## {cpus} CPU{}\n\n| kernel |", if cpus == "1" { "" } else { "s" });
+        SHOWN.iter().for_each(|(_, title)| page.push_str(&format!(" {title} |")));
+        let _ = writeln!(page, "\n| --- |{}", " ---: |".repeat(SHOWN.len()));
+        for linux in &kernels {
+            let counted = bench.count(cpus, &linux.arguments(&bench.init))?;
+            let _ = write!(page, "| {} |", linux.name());
+            for (name, _) in SHOWN {
+                let count = counted.get(name).copied().unwrap_or(0);
+                let _ = write!(page, " {:.3} |", count as f64 / (ROUNDS * PAGES) as f64);
+            }
+            page.push('\n');
+        }
+    }
+    page.push_str(CLOSING);
+    let path = workspace.workspace_root.join(PAGE);
+    fs::write(&path, page).map_err(Error::file(&path))?;
+    println!("{}", workspace.shown(&path).display());
+    Ok(())
+}
+
+/// A Linux of Debian's with what zram needs.
+struct Linux {
+    package: String,
+    image: PathBuf,
+    modules: Vec<PathBuf>,
+}
+
+impl Linux {
+    fn fetch(workspace: &Workspace, suite: &str, prefix: &str) -> Result<Self, Error> {
+        let archive = Archive { workspace, architecture: "arm64", suite: Some(suite) };
+        let package = archive.dependency("linux-image-cloud-arm64", prefix)?;
+        let patterns = MODULES.map(|module| format!("*/{module}.ko*"));
+        let patterns: Vec<&str> = patterns.iter().map(String::as_str).chain(["./boot/vmlinuz-*"]).collect();
+        let folder = archive.fetch(&package, &patterns)?;
+        let named = |name: &str| found(&folder, name).ok_or_else(|| Error::NoPackage(format!("{package}: {name}")));
+        let modules = MODULES.iter().map(|module| named(&format!("{module}.ko"))).collect::<Result<_, _>>()?;
+        Ok(Self { image: named("vmlinuz-")?, package, modules })
+    }
+
+    fn name(&self) -> String {
+        self.package.replace("linux-image-", "Linux ")
+    }
+
+    /// For `pagewright boot`: modules are loaded in the order of their names.
+    fn arguments(&self, init: &Path) -> Vec<String> {
+        let mut arguments = vec!["--append".to_owned(), WORDS.to_owned()];
+        let mut option = |name: &str, value: String| arguments.extend([name.to_owned(), value]);
+        option("--kernel", self.image.display().to_string());
+        option("--file", format!("{}=/init", init.display()));
+        for (index, module) in self.modules.iter().enumerate() {
+            let name = module.file_name().unwrap_or_default().to_string_lossy();
+            option("--file", format!("{}=/modules/{index}-{name}", module.display()));
+        }
+        arguments
+    }
+}
+
+/// The file below `folder` whose name begins so.
+fn found(folder: &Path, prefix: &str) -> Option<PathBuf> {
+    fs::read_dir(folder).ok()?.flatten().find_map(|entry| {
+        let (path, name) = (entry.path(), entry.file_name());
+        match path.is_dir() {
+            true => found(&path, prefix),
+            false => name.to_string_lossy().starts_with(prefix).then_some(path),
+        }
+    })
+}
+
+/// What all boots need.
+struct Bench {
+    pagewright: PathBuf,
+    program: PathBuf,
+    init: PathBuf,
+    plugin: PathBuf,
+    /// Where the plugin writes.
+    counts: PathBuf,
+}
+
+impl Bench {
+    fn new(workspace: &Workspace, machine: &Machine) -> Result<Self, Error> {
+        let folder = workspace.target_directory.join("programs");
+        fs::create_dir_all(&folder).map_err(Error::file(&folder))?;
+        let root = &workspace.workspace_root;
+        let plugin = folder.join("flushes.so");
+        let mut compile = Command::new("gcc");
+        compile.args(["-O2", "-shared", "-fPIC", "-o"]).arg(&plugin);
+        cargo::status(compile.arg(root.join("kernel/plugin/flushes.c")))?;
+        Ok(Self {
+            pagewright: pagewright(workspace)?,
+            program: machine.compile(root, &folder, "pageout.c")?,
+            init: machine.compile(root, &folder, "init.c")?,
+            plugin,
+            counts: folder.join("flushes.txt"),
+        })
+    }
+
+    /// What is executed in all rounds.
+    fn count(&self, cpus: &str, kernel: &[String]) -> Result<BTreeMap<String, u64>, Error> {
+        let mut boot = Command::new(&self.pagewright);
+        boot.args(["boot", "--arch", "arm64", "--cpus", cpus, "--mem", "512M", "--limit", "300", "--count"]);
+        boot.arg("--plugin").arg(format!("{},out={}", self.plugin.display(), self.counts.display())).args(kernel);
+        boot.arg("--").arg(&self.program).arg(ROUNDS.to_string());
+        let program = boot.get_program().display().to_string();
+        let output = boot.stdin(Stdio::null()).output().map_err(|source| Error::Spawn { program, source })?;
+        let printed = String::from_utf8_lossy(&output.stdout);
+        let counted = fs::read_to_string(&self.counts).map_err(Error::file(&self.counts))?;
+        let mut marks = counted.lines().map(mark);
+        match (marks.next(), marks.next()) {
+            // A program that paged nothing out proves nothing.
+            (Some(begin), Some(end)) if printed.matches(&format!("resident 0 of {PAGES}")).count() == 2 => {
+                let since = |(name, count): (String, u64)| {
+                    let before = begin.get(&name).copied().unwrap_or(0);
+                    (name, count - before)
+                };
+                Ok(end.into_iter().map(since).collect())
+            }
+            _ => {
+                eprintln!("{printed}{}", String::from_utf8_lossy(&output.stderr));
+                Err(Error::Findings { check: "pageout: programs without an answer", count: 1 })
+            }
+        }
+    }
+}
+
+/// A line of the plugin: `mark NAME=COUNT …`.
+fn mark(line: &str) -> BTreeMap<String, u64> {
+    let pairs = line.split(' ').filter_map(|word| word.split_once('='));
+    pairs.filter_map(|(name, count)| Some((name.to_owned(), count.parse().ok()?))).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_mark_has_every_count_under_its_name() {
+        let counts = mark("mark dsb_ish=12 waits=3 odd");
+        assert_eq!(counts.get("dsb_ish"), Some(&12));
+        assert_eq!((counts.get("waits"), counts.len()), (Some(&3), 2));
+    }
+}
