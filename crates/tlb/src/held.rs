@@ -47,6 +47,10 @@ impl Held {
                 }
                 // INV-TLB-SHARED: another space may drop its reference after a flush of *its* CPUs only; ours stays until
                 // our CPUs have been told. One of ours is enough, so the many entries of a page that all spaces share need no room.
+                Err(shared) if plant!(PageOutFreedEarly; true, false) => {
+                    let last = frames.put(shared);
+                    debug_assert!(last.is_none(), "INV-FRAME-REFS: another reference to the folio is held elsewhere");
+                }
                 Err(shared) if self.shared.last().is_some_and(|last| last.pfn() == shared.pfn()) => {
                     let last = frames.put(shared);
                     debug_assert!(last.is_none(), "INV-FRAME-REFS: another reference to the folio is held here");

@@ -15,6 +15,7 @@ crate::named_table! {
         PswpIn = "pswpin", "Pages read from swap.";
         PswpOut = "pswpout", "Pages written to swap.";
         PgLazyFree = "pglazyfree", "Pages whose contents may go, by MADV_FREE.";
+        PgLazyFreed = "pglazyfreed", "Pages freed without a write because of MADV_FREE.";
         PgReuse = "pgreuse", "Write faults that reused the page instead of copying it.";
         PwCowCopy = "pw_cow_copy", "Write faults that copied the page.";
         PwZeroed = "pw_pages_zeroed", "Base pages cleared before use.";

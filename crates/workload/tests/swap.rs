@@ -175,6 +175,35 @@ fn devices_are_counted<I: Isa>() {
     assert_eq!(MmError::TooManySwapDevices.errno(), Errno::EPERM);
 }
 
+/// INV-LAZYFREE-KEPT. The page is stored to by a CPU that had stored to it before, and need not walk the tables to do so again.
+fn store_after_lazy_free<I: Isa>() -> bool {
+    let world = World::<I>::new();
+    let process = Process::new(&world);
+    let base = process.map_anon(2);
+    (0..2).for_each(|page| process.write(at(base, page), 1));
+    let free = |mm: &pagewright_mm::Mm<_>| mm.madvise(&process.space, base, 2 * PAGE_SIZE, Advice::Free);
+    world.lab.on(OTHER, free).expect("anonymous memory");
+    process.write(base, 5);
+    let out = |mm: &pagewright_mm::Mm<_>| mm.madvise(&process.space, base, 2 * PAGE_SIZE, Advice::PageOut);
+    world.lab.on(OTHER, out).expect("good advice");
+    process.read(base) == 5 && process.read(at(base, 1)) == 0
+}
+
+fn pages_given_up_are_freed_unless_stored_to_again<I: Isa>() {
+    let _alone = alone();
+    assert!(store_after_lazy_free::<I>());
+    let world = World::<I>::new();
+    let process = Process::new(&world);
+    let base = process.map_anon(PAGES);
+    fill(&process, base, 1);
+    let before = free_pages(&world);
+    process.advise(base, PAGES, Advice::Free);
+    process.advise(base, PAGES, Advice::PageOut);
+    assert_eq!(free_pages(&world), before + PAGES, "they need no swap");
+    assert_eq!(world.on(|mm| (mm.counter(Counter::PgLazyFreed), mm.counter(Counter::PswpOut))), (PAGES, 0));
+    process.end();
+}
+
 fn run<I: Isa>(world: &World<I>, seed: u64, programs: Vec<Program>) {
     let strategy = Strategy::Random { seed, rates: Rates::default() };
     let report = explore::run(world.lab.sim(), &Settings::default(), programs, &mut *strategy.chooser());
@@ -219,11 +248,48 @@ fn stores_beside_a_page_out<I: Isa>(seed: u64) -> bool {
     right && device.used() == 0 && world.on(|mm| mm.swap_slots()) == (8, 8)
 }
 
+/// Stores to a page that is paged out while another process takes new memory; whether its memory says what it stored.
+fn new_memory_beside_a_page_out<I: Isa>(seed: u64) -> bool {
+    let world = Rc::new(World::<I>::new());
+    world.swap_to(8);
+    let (first, second) = (Process::new(&world), Process::new(&world));
+    let (ours, theirs) = (first.map_anon(2), second.map_anon(2));
+    (0..2).for_each(|page| first.write(at(ours, page), 1));
+    second.write(theirs, 7);
+    world.lab.run(CPU, &first.space);
+    let (stores, pages_out) = (world.clone(), world.clone());
+    let [stored, paged, taken] = [first.space.clone(), first.space.clone(), second.space.clone()];
+    let programs: Vec<Program> = vec![
+        Box::new(move || {
+            for value in 2..8 {
+                support::store(&stores, CPU, &stored, ours, value);
+                support::store(&stores, CPU, &stored, at(ours, 1), value);
+            }
+        }),
+        Box::new(move || {
+            let out = |mm: &pagewright_mm::Mm<_>| mm.madvise(&paged, ours, 2 * PAGE_SIZE, Advice::PageOut);
+            pages_out.lab.on(OTHER, out).expect("good advice");
+            // The frames that were freed here are handed out here.
+            pages_out.lab.run(OTHER, &taken);
+            support::store(&pages_out, OTHER, &taken, at(theirs, 1), 9);
+        }),
+    ];
+    run(&world, seed, programs);
+    second.read(at(theirs, 1)) == 9 && first.read(ours) == 7
+}
+
 /// INV-RECLAIM-SETTLED, INV-SWAP-CACHE.
 fn no_store_is_lost_by_a_page_out<I: Isa>() {
     let _alone = alone();
     let lost = (0..SCHEDULES).find(|seed| !stores_beside_a_page_out::<I>(*seed));
     assert_eq!(lost, None, "a store is lost, or a slot");
+}
+
+/// INV-RECLAIM-SETTLED.
+fn no_store_reaches_memory_that_was_taken_after_a_page_out<I: Isa>() {
+    let _alone = alone();
+    let stray = (0..SCHEDULES).find(|seed| !new_memory_beside_a_page_out::<I>(*seed));
+    assert_eq!(stray, None, "a store went to somebody else's page");
 }
 
 /// Memory that one CPU unmaps while another touches it and a third pages it out; whether all of it is free in the end.
@@ -272,6 +338,8 @@ on_both! {
     forked_pages_stay_shared_in_swap,
     a_device_that_is_full_or_broken_takes_nothing_and_loses_nothing,
     devices_are_counted,
+    pages_given_up_are_freed_unless_stored_to_again,
+    no_store_reaches_memory_that_was_taken_after_a_page_out,
     no_store_is_lost_by_a_page_out,
     no_slot_is_lost_by_an_unmap_beside_a_page_out,
 }
@@ -281,7 +349,11 @@ on_both! {
 fn planted_bugs_are_found() {
     use pagewright_types::plant::{Plant, choose};
     let _alone = alone();
-    let cases: [(Plant, fn(u64) -> bool); 2] = [
+    let cases: [(Plant, fn(u64) -> bool); 6] = [
+        (Plant::PageOutFreedEarly, new_memory_beside_a_page_out::<X86_64>),
+        (Plant::PageOutFreedEarly, new_memory_beside_a_page_out::<Aarch64>),
+        (Plant::LazyFreeNoFlush, |_| store_after_lazy_free::<X86_64>()),
+        (Plant::LazyFreeNoFlush, |_| store_after_lazy_free::<Aarch64>()),
         (Plant::PageOutWrittenEarly, stores_beside_a_page_out::<X86_64>),
         (Plant::PageOutWrittenEarly, stores_beside_a_page_out::<Aarch64>),
     ];

@@ -7,7 +7,7 @@ use arrayvec::ArrayVec;
 use pagewright_sync::Platform;
 use pagewright_tlb::Batch;
 use pagewright_tlb::frames::{Folio, FolioFlags, FolioLock, FolioRef};
-use pagewright_types::plant;
+use pagewright_types::{Counter, plant};
 
 /// A page that may go: locked, and with a slot in swap if it needs one.
 struct Leaving<'a> {
@@ -30,6 +30,12 @@ impl<P: Platform> Mm<P> {
         for page in &leaving {
             self.unmap_anon(self.frames().folio_of(&page.folio), page.leave, &mut batch);
         }
+        plant!(PageOutFreedEarly => {
+            leaving.iter().for_each(|page| self.write_out(page));
+            let freed = leaving.into_iter().map(|page| u32::from(self.free_page(page))).sum();
+            batch.settle();
+            return freed;
+        });
         plant!(PageOutWrittenEarly => leaving.iter().for_each(|page| self.write_out(page)));
         batch.settle();
         plant!(PageOutWrittenEarly; (), leaving.iter().for_each(|page| self.write_out(page)));
@@ -77,6 +83,9 @@ impl<P: Platform> Mm<P> {
         let freed = last.is_some();
         if let Some(block) = last {
             self.tlb.free(block);
+            if matches!(leave, Leave::Nothing) {
+                self.tlb.count(Counter::PgLazyFreed, 1);
+            }
         }
         freed
     }

@@ -95,7 +95,7 @@ fn is_pinned(leaf: Leaf, folio: Folio<'_>) -> bool {
     folio.maybe_pinned()
 }
 
-/// Whether contents that were given up are wanted after all: somebody stored to them, or holds the page by other means than a mapping.
+/// Whether contents that were given up are wanted after all (INV-LAZYFREE-KEPT): somebody stored to them, or holds the page by other means than a mapping.
 fn is_wanted(leaf: Leaf, folio: Folio<'_>) -> bool {
     // As above: a reference that was taken by the entry is seen here, or the entry is seen gone there.
     fence(Ordering::SeqCst);

@@ -88,7 +88,7 @@ impl<P: Platform> Mm<P> {
         }
         let touched = LeafFlags::ACCESSED | LeafFlags::DIRTY;
         if let Some(debt) = table.update(va, |leaf| Leaf { flags: leaf.flags - touched, ..leaf }) {
-            gather.absorb(debt);
+            plant!(LazyFreeNoFlush; core::mem::forget(debt), gather.absorb(debt));
         }
         if folio.clear_flags(FolioFlags::SWAPBACKED).contains(FolioFlags::SWAPBACKED) {
             self.tlb.count(Counter::PgLazyFree, 1);
