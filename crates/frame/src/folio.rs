@@ -191,20 +191,6 @@ impl<P: Platform> Frames<P> {
         self.drop_refs(reference.into_raw(), 1)
     }
 
-    /// Gives up a reference if it is the last one, and keeps it otherwise: for who may free frames now but not yet let go of a
-    /// folio that others hold.
-    ///
-    /// # Errors
-    /// The reference; others exist.
-    #[inline]
-    pub fn put_last(&self, reference: FolioRef) -> Result<Block, FolioRef> {
-        let refs = &self.memmap.at(reference.pfn()).refs;
-        match refs.compare_exchange(1, 0, Ordering::AcqRel, Ordering::Relaxed) {
-            Ok(_) => Ok(self.dissolve(reference.into_raw())),
-            Err(_) => Err(reference),
-        }
-    }
-
     /// Takes `n` from the count of a folio; at zero the folio is a block again.
     #[inline]
     pub(crate) fn drop_refs(&self, head: Pfn, n: u32) -> Option<Block> {
@@ -222,14 +208,8 @@ impl<P: Platform> Frames<P> {
     /// Makes a folio without references a block again.
     fn dissolve(&self, head: Pfn) -> Block {
         let folio = Folio { memmap: &self.memmap, head };
-        debug_assert!(!folio.is_mapped(), "INV-FRAME-MAP: folio at {head} freed with mapcount {}", folio.mapcount());
-        debug_assert!(!folio.maybe_pinned(), "INV-FRAME-PIN: folio at {head} freed with a pin");
-        let forbidden = FolioFlags::LOCKED | FolioFlags::LRU | FolioFlags::RESERVED | FolioFlags::SWAPCACHE;
-        debug_assert!(
-            !folio.flags().intersects(forbidden),
-            "INV-FRAME-STATE: folio at {head} freed {:?}",
-            folio.flags()
-        );
+        folio.assert_dead();
+        self.lru_forget(folio);
         let kind = self.memmap.transition(head, State::Folio, State::Taken);
         Block::new(head, kind.order())
     }
@@ -262,6 +242,16 @@ impl<'a> Folio<'a> {
     #[inline]
     pub(crate) fn record(&self) -> &'a FrameRecord {
         self.memmap.at(self.head)
+    }
+
+    /// Whoever had the last reference left nothing behind that others go by.
+    #[inline]
+    pub(crate) fn assert_dead(self) {
+        let head = self.head;
+        debug_assert!(!self.is_mapped(), "INV-FRAME-MAP: folio at {head} freed with mapcount {}", self.mapcount());
+        debug_assert!(!self.maybe_pinned(), "INV-FRAME-PIN: folio at {head} freed with a pin");
+        let forbidden = FolioFlags::LOCKED | FolioFlags::RESERVED | FolioFlags::SWAPCACHE | FolioFlags::WRITEBACK;
+        debug_assert!(!self.flags().intersects(forbidden), "INV-FRAME-STATE: folio at {head} freed {:?}", self.flags());
     }
 
     /// First frame.

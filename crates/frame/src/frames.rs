@@ -18,6 +18,7 @@
 use crate::block::{Block, Unsettled};
 use crate::clear::{ClearCaps, Clearing, Residency};
 use crate::layout::{Layout, LayoutError};
+use crate::lru::Lru;
 use crate::memmap::Memmap;
 use crate::record::State;
 use crate::watermark::{self, Urgency, Watermarks};
@@ -115,7 +116,8 @@ pub struct Frames<P: Platform> {
     counters: Counters,
     clearing: Clearing,
     pub(crate) memmap: Memmap,
-    zones: Box<[Zone<P::Locks>]>,
+    pub(crate) zones: Box<[Zone<P::Locks>]>,
+    pub(crate) lru: Lru<P::Locks>,
     /// Memory in ascending order, and whose it is.
     spans: Box<[(FrameRange, ZoneId)]>,
     /// For each node, its zones and then those of other nodes, nearest first (Linux's zonelists).
@@ -142,6 +144,7 @@ impl<P: Platform> Frames<P> {
             clearing: clearing_of(&machine),
             fallbacks: fallbacks_of(layout, &zones)?,
             node_of_cpu: nodes_of_cpus(layout, span.cpus)?,
+            lru: Lru::try_new(layout.nodes.len())?,
             machine,
             memmap,
             zones,

@@ -80,7 +80,7 @@ impl<'a> Frozen<'a> {
     /// of its own first page; none is locked but the first.
     ///
     /// # Panics
-    /// In debug builds when the folio is mapped or pinned or is not larger than `to`.
+    /// In debug builds when the folio is mapped, pinned or on a list of the LRU, or is not larger than `to`.
     pub fn split(self, to: Order) -> Parts<'a> {
         let folio = self.into_inner();
         let Folio { memmap, head } = folio;
@@ -89,6 +89,10 @@ impl<'a> Frozen<'a> {
         debug_assert!(to < kind.order(), "INV-FRAME-FROZEN: the folio at {head} is not larger than order {to}");
         debug_assert!(!folio.is_mapped(), "INV-FRAME-MAP: the folio at {head} is split while mapped");
         debug_assert!(!folio.maybe_pinned(), "INV-FRAME-PIN: the folio at {head} is split while pinned");
+        debug_assert!(
+            !folio.flags().contains(FolioFlags::LRU),
+            "INV-LRU-PLACE: the folio at {head} is split on a list"
+        );
         let flags = record.flags.load(Ordering::Relaxed) & !FolioFlags::LOCKED.bits();
         let debt = record.debt();
         let owner = record.owner_or_space.load(Ordering::Relaxed);

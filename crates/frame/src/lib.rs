@@ -5,6 +5,7 @@
 //! - [`Block`] – a run of frames that somebody owns. [`Unsettled`] – one fresh from the allocator, which may still owe a TLB
 //!   flush. [`BlockList`] – blocks kept without memory for the list.
 //! - [`FolioRef`], [`Folio`], [`PinRef`], [`Frozen`] – frames that are mapped, referenced, pinned, and taken apart as one.
+//! - [`Isolated`], [`DeadList`] – folios by use, for reclaim to choose from.
 //! - [`TablePage`] – the record of a frame that is a page table.
 //! - [`PinnedCpu`], [`Incoherent`], [`Zeroed`] – clearing, and the fence that some stores want before anybody may look: the module [`clear`].
 //!
@@ -16,7 +17,7 @@
 //! Neighbours: uses `sync`, `arch` (the current CPU, permission to allocate) and `types`. Only `tlb` uses this crate directly: it
 //! settles what frames owe, and hands the rest of the interface on. Contents of frames are touched by `clear` alone.
 //!
-//! Protocol: linear values – [`Block`], [`Unsettled`], [`BlockList`], [`FolioRef`], [`PinRef`], [`Frozen`], [`Parts`] – are ended by
+//! Protocol: linear values – [`Block`], [`Unsettled`], [`BlockList`], [`FolioRef`], [`Isolated`], [`DeadList`], [`PinRef`], [`Frozen`], [`Parts`] – are ended by
 //! the call that takes them; debug builds panic when one is dropped (INV-FRAME-LINEAR). Every frame is in the one state that its record
 //! says (INV-FRAME-STATE), drawn in the module `record`. Nothing allocates memory after [`Frames::try_new`].
 //!
@@ -36,6 +37,7 @@ mod frames;
 mod freeze;
 mod layout;
 mod list;
+mod lru;
 mod mapcount;
 mod memmap;
 mod pcp;
@@ -58,6 +60,7 @@ pub use folio::{Folio, FolioFlags, FolioLock, FolioRef, Owner};
 pub use frames::{Frames, FramesError, NoFrames, NoFramesCause, Request};
 pub use freeze::{Frozen, NotFrozen, Parts};
 pub use layout::{Layout, LayoutError, MAX_NODES, NodeSpec};
+pub use lru::{DeadList, Isolated, Looked};
 pub use mapcount::Mappings;
 pub use pin::PinRef;
 pub use record::State;

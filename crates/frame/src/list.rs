@@ -1,4 +1,4 @@
-//! Doubly linked lists of blocks, linked by frame numbers in their first records.
+//! Doubly linked lists of blocks or folios, linked by frame numbers in their first records.
 //!
 //! Key type: `FrameList`. Its owner's lock protects the list and the links of everything on it.
 //!
@@ -32,6 +32,12 @@ impl FrameList {
 
     pub(crate) const fn last(&self) -> Option<Pfn> {
         if self.last == NIL { None } else { Some(Pfn::new(self.last)) }
+    }
+
+    /// The block behind one that is on the list.
+    pub(crate) fn after(&self, memmap: &Memmap, pfn: Pfn) -> Option<Pfn> {
+        let next = memmap.at(pfn).next.load(Ordering::Relaxed);
+        (next != NIL).then_some(Pfn::new(next))
     }
 
     #[inline]

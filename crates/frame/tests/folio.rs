@@ -2,7 +2,7 @@
 
 mod support;
 
-use pagewright_frame::{BlockList, FolioFlags, Frames, NotFrozen, Owner, State};
+use pagewright_frame::{BlockList, DeadList, FolioFlags, Frames, NotFrozen, Owner, State};
 use pagewright_types::{DebtKey, FileId, LineageId, Order, Pfn};
 use support::{Host, one_node, shape, take};
 
@@ -69,11 +69,12 @@ fn only_the_last_put_gives_the_frames_back() {
         assert!(frames.put(frames.folio_ref_from_raw(folio.page(folio.pages() - 1))).is_none());
         assert!(frames.put(frames.folio_ref_from_raw(folio.pfn())).is_none());
         assert!(frames.put(second).is_none());
-        let first = frames.put_last(first).expect_err("there is another");
+        let mut dead = DeadList::new();
+        let first = dead.put_last(&frames, first).expect_err("there is another");
         assert!(frames.put(third).is_none());
-        let block = frames.put_last(first).expect("the last reference");
+        dead.put_last(&frames, first).expect("the last reference");
         assert!(folio.try_get().is_none(), "INV-FRAME-SPEC: no reference to what is no folio");
-        frames.free(block);
+        dead.free(&frames);
         assert!(folio.try_get().is_none(), "INV-FRAME-SPEC: no reference to free frames");
     }
 }

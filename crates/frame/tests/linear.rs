@@ -3,7 +3,7 @@
 
 mod support;
 
-use pagewright_frame::{BlockList, Frames, Request};
+use pagewright_frame::{BlockList, DeadList, Frames, Request};
 use pagewright_types::Order;
 use support::{Host, NODE0, one_node, take};
 
@@ -68,6 +68,26 @@ fn a_list_with_blocks() {
     let mut list = BlockList::new();
     list.push(&frames, take(&frames, 0));
     drop(list);
+}
+
+#[test]
+#[should_panic(expected = "INV-FRAME-LINEAR: leaked reference")]
+fn a_dropped_isolated_folio() {
+    let frames = machine();
+    let reference = frames.new_folio(take(&frames, 0));
+    frames.lru_add(frames.folio_of(&reference));
+    let isolated = frames.isolate(frames.folio_of(&reference));
+    let _ = reference.into_raw();
+    drop(isolated);
+}
+
+#[test]
+#[should_panic(expected = "INV-FRAME-LINEAR: leaked 1 folios")]
+fn dead_folios_that_nobody_frees() {
+    let frames = machine();
+    let mut dead = DeadList::new();
+    dead.put_last(&frames, frames.new_folio(take(&frames, 0))).expect("the last reference");
+    drop(dead);
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 mod support;
 
-use pagewright_frame::{FolioRef, Frames, Request};
+use pagewright_frame::{DeadList, FolioRef, Frames, Request};
 use pagewright_types::{DebtKey, Order, Pfn};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
@@ -111,9 +111,10 @@ fn recycle(frames: &Frames<Host>, freed: &AtomicU32, cpu: u16) {
         }
         // A look-up meanwhile may hold it, and then frees it.
         std::thread::yield_now();
-        match frames.put_last(reference) {
-            Ok(block) => {
-                frames.free(block);
+        let mut dead = DeadList::new();
+        match dead.put_last(frames, reference) {
+            Ok(()) => {
+                dead.free(frames);
                 freed.fetch_add(1, Ordering::Relaxed);
             }
             Err(shared) => give_up(frames, freed, shared),

@@ -10,7 +10,7 @@ use core::fmt;
 use pagewright_sync::{Arc, Platform};
 use pagewright_tlb::frames::{Extent, FolioFlags, Frames, FramesError, Layout, NoFrames};
 use pagewright_tlb::{Tlb, TlbConfig};
-use pagewright_types::{Counter, Order, Pfn};
+use pagewright_types::{Counter, LruList, NodeId, Order, Pfn};
 
 /// Everything that the memory manager knows about one machine.
 pub struct Mm<P: Platform> {
@@ -87,9 +87,21 @@ impl<P: Platform> Mm<P> {
     /// What a gauge shows, in its unit.
     pub fn gauge(&self, gauge: Gauge) -> u64 {
         match gauge {
-            Gauge::FreePages => self.tlb.frames().available(),
-            other => self.gauges.get(other),
+            Gauge::FreePages => self.frames().available(),
+            Gauge::InactiveAnon => self.listed(LruList::InactiveAnon),
+            Gauge::ActiveAnon => self.listed(LruList::ActiveAnon),
+            Gauge::InactiveFile => self.listed(LruList::InactiveFile),
+            Gauge::ActiveFile => self.listed(LruList::ActiveFile),
+            Gauge::Unevictable => self.listed(LruList::Unevictable),
+            Gauge::AnonPages | Gauge::Mapped | Gauge::FilePages | Gauge::Shmem | Gauge::PageTablePages => {
+                self.gauges.get(gauge)
+            }
         }
+    }
+
+    /// Pages on a list, of all nodes.
+    fn listed(&self, list: LruList) -> u64 {
+        self.nodes().map(|node| u64::from(self.frames().lru_pages(node, list))).sum()
     }
 
     /// What a counter has counted since boot.
@@ -109,6 +121,11 @@ impl<P: Platform> Mm<P> {
 
     pub(crate) fn fx(&self) -> &P {
         self.tlb.fx()
+    }
+
+    /// The machine's nodes.
+    pub(crate) fn nodes(&self) -> impl Iterator<Item = NodeId> {
+        (0..self.frames().nodes()).map(|node| NodeId::new(node as u8))
     }
 
     /// Whether kernel memory may be allocated now: the point at which fault injection makes it fail.

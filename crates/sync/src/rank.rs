@@ -17,9 +17,10 @@
 //!                   Zram   a CPU's buffers before what is stored (zram_slot_lock, class->lock)
 //!                     Context  tags (PCID, ASID) and their generations
 //!                       Ledger   open debts
-//!                         PerCpuPages  one CPU's lists of free pages (pcp->lock): held while they are refilled or drained
-//!                           Zone     one zone's buddy lists (zone->lock)
-//!                             Mailbox  one CPU's shootdown request: innermost, because interrupt handlers take it
+//!                         Lru      one node's lists of folios by use (lruvec->lru_lock)
+//!                           PerCpuPages  one CPU's lists of free pages (pcp->lock): held while they are refilled or drained
+//!                             Zone     one zone's buddy lists (zone->lock)
+//!                               Mailbox  one CPU's shootdown request: innermost, because interrupt handlers take it
 //! ```
 
 use crate::backend::Backend;
@@ -78,12 +79,14 @@ ranks! {
     Context = 10;
     /// Open debts.
     Ledger = 11;
+    /// A node's lists of folios by use.
+    Lru = 12;
     /// A CPU's lists of free pages.
-    PerCpuPages = 12;
+    PerCpuPages = 13;
     /// A zone's buddy lists.
-    Zone = 13;
+    Zone = 14;
     /// A CPU's shootdown request.
-    Mailbox = 14;
+    Mailbox = 15;
 }
 
 /// The ranks held by one CPU: how many locks of each, four bits a rank. A count and not a bit, because of two nested locks of one rank

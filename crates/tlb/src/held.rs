@@ -1,12 +1,12 @@
 //! What was detached from page tables and waits for the flush after which it may be freed.
 //!
-//! No memory is needed for that: frames whose last reference went are chained through their own memmap records, and references that others
-//! share wait in a fixed array, whose overflow makes its owner settle early. Linux allocates batches and falls back; here there is nothing to
+//! No memory is needed for that: frames whose last reference went are chained through their own memmap records – folios leave their LRU lists
+//! many at a time when they are freed – and references that others share wait in a fixed array, whose overflow makes its owner settle early. Linux allocates batches and falls back; here there is nothing to
 //! fall back from.
 
 use crate::debt::Parked;
 use arrayvec::ArrayVec;
-use pagewright_frame::{BlockList, FolioRef, Frames};
+use pagewright_frame::{BlockList, DeadList, FolioRef, Frames};
 use pagewright_sync::Platform;
 use pagewright_types::plant;
 
@@ -16,16 +16,17 @@ const SHARED: usize = 64;
 /// References and frames that a [`crate::Gather`] or a [`crate::Batch`] frees once it has flushed.
 pub(crate) struct Held {
     shared: ArrayVec<FolioRef, SHARED>,
+    dead: DeadList,
     free: BlockList,
 }
 
 impl Held {
     pub(crate) const fn new() -> Self {
-        Self { shared: ArrayVec::new_const(), free: BlockList::new() }
+        Self { shared: ArrayVec::new_const(), dead: DeadList::new(), free: BlockList::new() }
     }
 
     pub(crate) fn is_empty(&self) -> bool {
-        self.shared.is_empty() && self.free.is_empty()
+        self.shared.is_empty() && self.dead.is_empty() && self.free.is_empty()
     }
 
     /// Takes in what one edit detached.
@@ -40,10 +41,9 @@ impl Held {
                 self.free.push(frames, block);
             }
             // Alone on the folio: nobody can find it any more, so its own record can hold it.
-            Parked::Folio(folio) => match frames.put_last(folio) {
-                Ok(block) => {
-                    plant!(FreedInGather => { frames.free(block); return Ok(()) });
-                    self.free.push(frames, block);
+            Parked::Folio(folio) => match self.dead.put_last(frames, folio) {
+                Ok(()) => {
+                    plant!(FreedInGather => self.dead.free(frames));
                 }
                 // INV-TLB-SHARED: another space may drop its reference after a flush of *its* CPUs only; ours stays until
                 // our CPUs have been told. One of ours is enough, so the many entries of a page that all spaces share need no room.
@@ -69,6 +69,7 @@ impl Held {
                 frames.free(block);
             }
         }
+        self.dead.free(frames);
         while let Some(block) = self.free.pop(frames) {
             frames.free(block);
         }
@@ -77,6 +78,9 @@ impl Held {
     /// Hands all of it to `keep`, for a ledger that will know what it owes.
     pub(crate) fn give_up<P: Platform>(&mut self, frames: &Frames<P>, keep: &mut dyn FnMut(Parked)) {
         self.shared.drain(..).for_each(|folio| keep(Parked::Folio(folio)));
+        while let Some(block) = self.dead.pop(frames) {
+            keep(Parked::Block(block));
+        }
         while let Some(block) = self.free.pop(frames) {
             keep(Parked::Block(block));
         }

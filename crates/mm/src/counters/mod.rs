@@ -13,6 +13,11 @@ pagewright_types::named_table! {
     /// Something that there is more or less of, in pages.
     pub enum Gauge {
         FreePages = "nr_free_pages", "Pages that the allocator could hand out.";
+        InactiveAnon = "nr_inactive_anon", "Pages of anonymous and shared memory that were not used lately.";
+        ActiveAnon = "nr_active_anon", "Pages of anonymous and shared memory in use.";
+        InactiveFile = "nr_inactive_file", "Pages of files that were not used lately, and anonymous ones whose contents may go.";
+        ActiveFile = "nr_active_file", "Pages of files in use.";
+        Unevictable = "nr_unevictable", "Pages that some mapping has locked.";
         AnonPages = "nr_anon_pages", "Anonymous pages that some space maps.";
         Mapped = "nr_mapped", "Pages of files and shared memory that some space maps.";
         FilePages = "nr_file_pages", "Pages in the caches of files and shared memory.";

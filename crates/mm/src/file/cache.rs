@@ -137,7 +137,9 @@ impl<P: Platform> FileObject<P> {
         };
         match outcome {
             Ok(None) => {
-                let mine = mm.frames().folio(ours.pfn()).get();
+                let folio = mm.frames().folio(ours.pfn());
+                let mine = folio.get();
+                mm.frames().lru_add(folio);
                 pages.insert(index, Cached(ours.into_raw()));
                 mm.gauges.add(Gauge::FilePages, 1);
                 if self.is_shmem() {

@@ -165,6 +165,7 @@ impl<P: Platform> Mm<P> {
         let index = theirs.index() + u64::from(theirs.page_of(leaf.pfn));
         ours.set_owner(Owner::Anon(child.lineage()), index);
         ours.set_flags(FolioFlags::UPTODATE | FolioFlags::SWAPBACKED);
+        self.frames().lru_add(ours);
         self.count_mapping(folio.pfn(), tally);
         let rights = if rights.is_empty() { rights } else { rights | Rights::READ };
         let flags = LeafFlags::USER | LeafFlags::DIRTY | LeafFlags::SOFT_DIRTY | LeafFlags::EXCLUSIVE;

@@ -61,7 +61,13 @@ impl<P: Platform> Mm<P> {
                 let soft = |leaf: Leaf| Swapped::of(leaf, entry).soft();
                 table.replace_by_soft(va, soft, |leaf| is_pinned(leaf, folio))
             }
-            Leave::Nothing => table.take_unless(va, |leaf| is_wanted(leaf, folio)),
+            Leave::Nothing => table.take_unless(va, |leaf| {
+                let wanted = is_wanted(leaf, folio);
+                if wanted {
+                    self.frames().lru_move(folio, FolioFlags::SWAPBACKED, FolioFlags::empty());
+                }
+                wanted
+            }),
         };
         let Some(debt) = debt else { return };
         let leaf = debt.parked().leaf();
@@ -99,11 +105,7 @@ fn is_pinned(leaf: Leaf, folio: Folio<'_>) -> bool {
 fn is_wanted(leaf: Leaf, folio: Folio<'_>) -> bool {
     // As above: a reference that was taken by the entry is seen here, or the entry is seen gone there.
     fence(Ordering::SeqCst);
-    let wanted = leaf.flags.contains(LeafFlags::DIRTY)
+    leaf.flags.contains(LeafFlags::DIRTY)
         || folio.flags().contains(FolioFlags::DIRTY)
-        || folio.refs() != folio.mapcount() + 1;
-    if wanted {
-        folio.set_flags(FolioFlags::SWAPBACKED);
-    }
-    wanted
+        || folio.refs() != folio.mapcount() + 1
 }

@@ -209,6 +209,7 @@ impl<P: Platform> Mm<P> {
         if slots.reload(entry.slot(), folio.pfn()) {
             view.get_raw(1);
             view.set_swap_entry(Some(entry));
+            self.frames().lru_add(view);
             return Ok(Some((folio, lock)));
         }
         drop(slots);

@@ -12,10 +12,22 @@ impl<P: Platform> Mm<P> {
     /// # Errors
     /// The writer's.
     pub fn show_meminfo(&self, out: &mut dyn Write) -> fmt::Result {
+        let [inactive_anon, active_anon, inactive_file, active_file] =
+            [Gauge::InactiveAnon, Gauge::ActiveAnon, Gauge::InactiveFile, Gauge::ActiveFile]
+                .map(|gauge| self.gauge(gauge));
         let lines = [
             ("MemTotal:", self.frames().managed()),
             ("MemFree:", self.gauge(Gauge::FreePages)),
             ("Cached:", self.gauge(Gauge::FilePages)),
+            ("Active:", active_anon + active_file),
+            ("Inactive:", inactive_anon + inactive_file),
+            ("Active(anon):", active_anon),
+            ("Inactive(anon):", inactive_anon),
+            ("Active(file):", active_file),
+            ("Inactive(file):", inactive_file),
+            ("Unevictable:", self.gauge(Gauge::Unevictable)),
+            // Nothing else keeps pages from being reclaimed.
+            ("Mlocked:", self.gauge(Gauge::Unevictable)),
             ("AnonPages:", self.gauge(Gauge::AnonPages)),
             ("Mapped:", self.gauge(Gauge::Mapped)),
             ("Shmem:", self.gauge(Gauge::Shmem)),

@@ -90,8 +90,13 @@ impl<P: Platform> Mm<P> {
         if let Some(debt) = table.update(va, |leaf| Leaf { flags: leaf.flags - touched, ..leaf }) {
             plant!(LazyFreeNoFlush; core::mem::forget(debt), gather.absorb(debt));
         }
-        if folio.clear_flags(FolioFlags::SWAPBACKED).contains(FolioFlags::SWAPBACKED) {
-            self.tlb.count(Counter::PgLazyFree, 1);
+        if folio.flags().contains(FolioFlags::SWAPBACKED) {
+            // As what could be read back from a file, it is among the first to go (`lru_lazyfree`).
+            let clear = FolioFlags::SWAPBACKED | FolioFlags::ACTIVE | FolioFlags::REFERENCED;
+            let before = self.frames().lru_move(folio, FolioFlags::empty(), clear);
+            if before.contains(FolioFlags::SWAPBACKED) {
+                self.tlb.count(Counter::PgLazyFree, 1);
+            }
         }
     }
 }

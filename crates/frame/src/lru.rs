@@ -1,0 +1,394 @@
+//! Lists of folios by use, from which reclaim chooses: five a node, as Linux's `struct lruvec`.
+//!
+//! Key types: [`Isolated`], a folio that was taken off to be looked at; [`DeadList`], folios whose last reference is
+//! gone and which leave their lists many at a time.
+//!
+//! ```text
+//!               add                    isolate, isolate_tail
+//! in no list ─────────▶ on its list ─────────────────────────▶ Isolated ─ putback ─▶ on its list
+//!                         │ last put: DeadList, or one by one        └ into_folio: whoever frees it
+//!                         ▼
+//!                       in no list, a block
+//! ```
+//!
+//! Neighbours: `folio` takes a folio off its list when its last reference goes; `mm` decides who is added, aged and taken.
+//!
+//! Protocol: one lock a node (`Lru`), under which a folio's links, its flag `LRU`, and the flags that name its list change: `ACTIVE`, `UNEVICTABLE`,
+//! `SWAPBACKED`. Those whoever made a folio, or isolated it, may change without the lock while it is on no list. New folios go to the front, reclaim looks from
+//! the back. A list holds no reference: who looks there takes one if there is any, and passes over a folio that is frozen or dead.
+//!
+//! Invariants:
+//! - INV-LRU-PLACE: under the lock, a folio has the flag `LRU` exactly if it is on a list, and that is the one that its flags name; a block that
+//!   is not a folio is on none.
+//! - INV-LRU-SIZE: under the lock, the size of a list is the number of base pages of the folios on it.
+//!
+//! Not guaranteed: that every page in use is on a list. Pages of pools and reserved ones never are, isolated ones are not for a while.
+
+use crate::block::Block;
+use crate::folio::{Folio, FolioFlags, FolioRef};
+use crate::frames::Frames;
+use crate::list::FrameList;
+use crate::memmap::Memmap;
+use crate::record::State;
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+use core::sync::atomic::{AtomicU32, Ordering};
+use pagewright_sync::{Backend, OutOfMemory, Platform, SpinLock, bomb, rank};
+use pagewright_types::{LruList, NodeId, Pfn};
+
+impl FolioFlags {
+    /// The list that they name (`folio_lru_list`).
+    #[inline]
+    pub fn list(self) -> LruList {
+        let active = self.contains(Self::ACTIVE);
+        match (self.contains(Self::SWAPBACKED), active) {
+            _ if self.contains(Self::UNEVICTABLE) => LruList::Unevictable,
+            (true, false) => LruList::InactiveAnon,
+            (true, true) => LruList::ActiveAnon,
+            (false, false) => LruList::InactiveFile,
+            (false, true) => LruList::ActiveFile,
+        }
+    }
+}
+
+/// The lists of one node, on cache lines of their own.
+#[repr(align(128))]
+struct Node<L> {
+    lists: SpinLock<[FrameList; LruList::ALL.len()], rank::Lru, L>,
+    /// Base pages on each; stored under the lock, read without.
+    pages: [AtomicU32; LruList::ALL.len()],
+}
+
+/// The lists of a machine.
+pub(crate) struct Lru<L>(Box<[Node<L>]>);
+
+/// What a folio's place is worth when a list is changed.
+type Lists<'a> = &'a mut [FrameList; LruList::ALL.len()];
+
+impl<L: Backend> Lru<L> {
+    /// Empty lists for `nodes` nodes.
+    pub(crate) fn try_new(nodes: usize) -> Result<Self, OutOfMemory> {
+        let mut all = Vec::new();
+        all.try_reserve_exact(nodes).map_err(|_| OutOfMemory { bytes: nodes * size_of::<Node<L>>() })?;
+        all.extend((0..nodes).map(|_| Node {
+            lists: SpinLock::new([FrameList::EMPTY; LruList::ALL.len()]),
+            pages: [const { AtomicU32::new(0) }; LruList::ALL.len()],
+        }));
+        Ok(Self(all.into_boxed_slice()))
+    }
+}
+
+impl<L: Backend> Node<L> {
+    fn grow(&self, list: LruList, folio: Folio<'_>) {
+        let pages = &self.pages[list as usize];
+        pages.store(pages.load(Ordering::Relaxed) + folio.pages(), Ordering::Relaxed);
+    }
+
+    fn shrink(&self, list: LruList, folio: Folio<'_>) {
+        let pages = &self.pages[list as usize];
+        let before = pages.load(Ordering::Relaxed);
+        debug_assert!(
+            before >= folio.pages(),
+            "INV-LRU-SIZE: {list:?} fell below zero with the folio at {}",
+            folio.head
+        );
+        pages.store(before - folio.pages(), Ordering::Relaxed);
+    }
+
+    /// Puts a folio that is on no list on the one that its flags name.
+    #[inline]
+    fn link(&self, lists: Lists<'_>, folio: Folio<'_>, end: End) {
+        let before = folio.set_flags(FolioFlags::LRU);
+        debug_assert!(!before.contains(FolioFlags::LRU), "INV-LRU-PLACE: the folio at {} is added twice", folio.head);
+        let list = before.list();
+        match end {
+            End::Front => lists[list as usize].push_front(folio.memmap, folio.head),
+            End::Back => lists[list as usize].push_back(folio.memmap, folio.head),
+        }
+        self.grow(list, folio);
+    }
+
+    /// Takes a folio off its list; its flags still say that it is there.
+    #[inline]
+    fn unlink(&self, lists: Lists<'_>, folio: Folio<'_>) {
+        let list = folio.flags().list();
+        lists[list as usize].remove(folio.memmap, folio.head);
+        self.shrink(list, folio);
+    }
+}
+
+/// At which end of a list.
+#[derive(Clone, Copy)]
+enum End {
+    /// Where reclaim comes last.
+    Front,
+    /// Where it comes next.
+    Back,
+}
+
+/// A folio that was taken off its list, with a reference: it is put back by [`Frames::putback`], or its reference goes another way.
+#[must_use = "dropping an isolated folio leaks it"]
+#[derive(Debug)]
+pub struct Isolated(FolioRef);
+
+impl Isolated {
+    /// First frame of the folio.
+    #[inline]
+    pub const fn pfn(&self) -> Pfn {
+        self.0.pfn()
+    }
+
+    /// The reference, for who will not put the folio back because it goes.
+    #[inline]
+    pub fn into_folio(self) -> FolioRef {
+        self.0
+    }
+}
+
+/// What a look at the end of a list found.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Looked {
+    /// Base pages of the folios that were looked at (`nr_scanned`).
+    pub scanned: u32,
+    /// Base pages of those that were isolated (`nr_taken`).
+    pub taken: u32,
+}
+
+impl<P: Platform> Frames<P> {
+    #[inline]
+    fn lru_of(&self, folio: Folio<'_>) -> &Node<P::Locks> {
+        let zone = folio.record().kind().zone();
+        &self.lru.0[self.zones[zone.index()].node.index()]
+    }
+
+    /// Puts a folio on the list that its flags name (`folio_add_lru`). The caller has a reference, or holds what keeps one alive.
+    ///
+    /// # Panics
+    /// In debug builds when it is on a list.
+    #[inline]
+    pub fn lru_add(&self, folio: Folio<'_>) {
+        let node = self.lru_of(folio);
+        node.link(&mut node.lists.lock(), folio, End::Front);
+    }
+
+    /// Takes a folio off its list, with a reference of the caller's own (`folio_isolate_lru`). The caller has a reference already, or holds what
+    /// keeps one alive. `None`: it is on no list.
+    pub fn isolate(&self, folio: Folio<'_>) -> Option<Isolated> {
+        let node = self.lru_of(folio);
+        let mut lists = node.lists.lock();
+        if !folio.flags().contains(FolioFlags::LRU) {
+            return None;
+        }
+        node.unlink(&mut lists, folio);
+        folio.clear_flags(FolioFlags::LRU);
+        Some(Isolated(folio.get()))
+    }
+
+    /// Takes folios off the back of a list until `most` pages were looked at, or `take` wants no more (`isolate_lru_folios`). `take` is called
+    /// with the list locked, and returns whether it has room for another. Folios without references go to the front: they are on their
+    /// way out.
+    pub fn isolate_tail(
+        &self,
+        node: NodeId,
+        list: LruList,
+        most: u32,
+        mut take: impl FnMut(Isolated) -> bool,
+    ) -> Looked {
+        let node = &self.lru.0[node.index()];
+        let mut lists = node.lists.lock();
+        let mut looked = Looked::default();
+        let mut room = true;
+        let mut left = lists[list as usize].len();
+        while room && left > 0 && looked.scanned < most {
+            left -= 1;
+            let Some(head) = lists[list as usize].last() else { break };
+            let folio = Folio { memmap: &self.memmap, head };
+            looked.scanned += folio.pages();
+            match folio.try_get() {
+                Some(reference) => {
+                    node.unlink(&mut lists, folio);
+                    folio.clear_flags(FolioFlags::LRU);
+                    looked.taken += folio.pages();
+                    room = take(Isolated(reference));
+                }
+                None => {
+                    lists[list as usize].remove(&self.memmap, head);
+                    lists[list as usize].push_front(&self.memmap, head);
+                }
+            }
+        }
+        looked
+    }
+
+    /// Puts an isolated folio at the front of the list that its flags name, and gives up the reference (`folio_putback_lru`). If that was the
+    /// last one, the frames are the caller's.
+    pub fn putback(&self, isolated: Isolated) -> Option<Block> {
+        self.lru_add(self.folio_of(&isolated.0));
+        self.put(isolated.0)
+    }
+
+    /// Changes flags that name the list of a folio, and moves it to the front of the one that they name then, unless it is on none
+    /// (`folio_activate`, `lru_deactivate`, `lru_lazyfree`). The caller has a reference, or holds what keeps one alive. Returns the flags that stood before.
+    pub fn lru_move(&self, folio: Folio<'_>, set: FolioFlags, clear: FolioFlags) -> FolioFlags {
+        self.relist(folio, set, clear, End::Front)
+    }
+
+    /// The same, to the back: reclaim comes to it next (`folio_rotate_reclaimable`).
+    pub fn lru_rotate(&self, folio: Folio<'_>, set: FolioFlags, clear: FolioFlags) -> FolioFlags {
+        self.relist(folio, set, clear, End::Back)
+    }
+
+    fn relist(&self, folio: Folio<'_>, set: FolioFlags, clear: FolioFlags, end: End) -> FolioFlags {
+        let node = self.lru_of(folio);
+        let mut lists = node.lists.lock();
+        let before = folio.flags();
+        let listed = before.contains(FolioFlags::LRU);
+        if listed {
+            node.unlink(&mut lists, folio);
+        }
+        folio.clear_flags(clear | FolioFlags::LRU);
+        folio.set_flags(set);
+        if listed {
+            node.link(&mut lists, folio, end);
+        }
+        before
+    }
+
+    /// Base pages on a list of a node.
+    pub fn lru_pages(&self, node: NodeId, list: LruList) -> u32 {
+        self.lru.0[node.index()].pages[list as usize].load(Ordering::Relaxed)
+    }
+
+    /// Calls `visit` with the first frame of each folio on a list, front to back, with the list locked: for who counts again.
+    pub fn for_each_listed(&self, node: NodeId, list: LruList, mut visit: impl FnMut(Pfn)) {
+        let lists = self.lru.0[node.index()].lists.lock();
+        let mut at = lists[list as usize].first();
+        while let Some(pfn) = at {
+            visit(pfn);
+            at = lists[list as usize].after(&self.memmap, pfn);
+        }
+    }
+
+    /// Takes a folio without references off its list, if it is on one.
+    #[inline]
+    pub(crate) fn lru_forget(&self, folio: Folio<'_>) {
+        if folio.flags().contains(FolioFlags::LRU) {
+            let node = self.lru_of(folio);
+            node.unlink(&mut node.lists.lock(), folio);
+            folio.clear_flags(FolioFlags::LRU);
+        }
+    }
+
+    /// Takes folios without references off their lists and frees them.
+    fn bury(&self, heads: &[Pfn]) {
+        let mut left = heads;
+        while let Some(first) = left.first() {
+            let node = self.lru_of(self.dead(*first));
+            let mut lists = node.lists.lock();
+            while let Some((head, others)) = left.split_first()
+                && core::ptr::eq(self.lru_of(self.dead(*head)), node)
+            {
+                let folio = self.dead(*head);
+                if folio.flags().contains(FolioFlags::LRU) {
+                    node.unlink(&mut lists, folio);
+                }
+                left = others;
+            }
+        }
+        for head in heads {
+            let kind = self.memmap.transition(*head, State::Folio, State::Taken);
+            self.free(Block::new(*head, kind.order()));
+        }
+    }
+
+    fn dead(&self, head: Pfn) -> Folio<'_> {
+        Folio { memmap: &self.memmap, head }
+    }
+}
+
+/// Folios whose last reference is gone: nobody can get another. They are freed together, so that the lock of their lists is taken once for many. Chained
+/// through their records; it owns them: empty it before it is dropped.
+#[must_use = "dropping a list leaks its folios"]
+#[derive(Debug, Default)]
+pub struct DeadList {
+    head: Option<Pfn>,
+    len: usize,
+}
+
+/// Folios that leave their lists under one lock (Linux's `PAGEVEC_SIZE` in `folios_put`).
+const AT_ONCE: usize = 31;
+
+impl DeadList {
+    /// The empty list.
+    pub const fn new() -> Self {
+        Self { head: None, len: 0 }
+    }
+
+    /// Folios in it.
+    pub const fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether it has none.
+    pub const fn is_empty(&self) -> bool {
+        self.head.is_none()
+    }
+
+    /// Gives up a reference if it is the last one, and keeps the folio here.
+    ///
+    /// # Errors
+    /// The reference; others exist.
+    #[inline]
+    pub fn put_last<P: Platform>(&mut self, frames: &Frames<P>, reference: FolioRef) -> Result<(), FolioRef> {
+        let record = frames.memmap.at(reference.pfn());
+        if record.refs.compare_exchange(1, 0, Ordering::AcqRel, Ordering::Relaxed).is_err() {
+            return Err(reference);
+        }
+        let head = reference.into_raw();
+        frames.dead(head).assert_dead();
+        // Its own number ends the chain, since every frame number is a possible neighbour.
+        record.owner_or_space.store(u64::from(self.head.unwrap_or(head).raw()), Ordering::Relaxed);
+        self.head = Some(head);
+        self.len += 1;
+        Ok(())
+    }
+
+    /// Takes one of them as a block.
+    pub fn pop<P: Platform>(&mut self, frames: &Frames<P>) -> Option<Block> {
+        let folio = self.unchain(&frames.memmap)?;
+        frames.lru_forget(folio);
+        let kind = frames.memmap.transition(folio.head, State::Folio, State::Taken);
+        Some(Block::new(folio.head, kind.order()))
+    }
+
+    /// Frees all of them. What they owe is what they [owed](Folio::owe).
+    pub fn free<P: Platform>(&mut self, frames: &Frames<P>) {
+        while self.head.is_some() {
+            let mut some = [Pfn::new(0); AT_ONCE];
+            let mut count = 0;
+            while count < AT_ONCE
+                && let Some(folio) = self.unchain(&frames.memmap)
+            {
+                some[count] = folio.head;
+                count += 1;
+            }
+            frames.bury(&some[..count]);
+        }
+    }
+
+    fn unchain<'m>(&mut self, memmap: &'m Memmap) -> Option<Folio<'m>> {
+        let head = self.head?;
+        let next = Pfn::new(memmap.at(head).owner_or_space.load(Ordering::Relaxed) as u32);
+        self.head = (next != head).then_some(next);
+        self.len -= 1;
+        Some(Folio { memmap, head })
+    }
+}
+
+impl Drop for DeadList {
+    fn drop(&mut self) {
+        if self.head.is_some() {
+            bomb::dropped(format_args!("INV-FRAME-LINEAR: leaked {} folios without references", self.len));
+        }
+    }
+}

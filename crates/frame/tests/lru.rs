@@ -1,0 +1,303 @@
+//! The lists by use: who is on which, how large they are, and what becomes of folios that die there.
+
+mod support;
+
+use pagewright_frame::{DeadList, FolioFlags, FolioRef, Frames, Isolated, Layout, Looked, NodeSpec, Request};
+use pagewright_types::{LruList, NodeId, Order, Pfn};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use support::{Host, NODE0, cpus, one_node, range, run_on, shape, take};
+
+const FAR: NodeId = NodeId::new(1);
+const NO_FLAGS: FolioFlags = FolioFlags::empty();
+
+fn machine() -> Frames<Host> {
+    one_node(&Host::new(1), 0x400, 0x1000)
+}
+
+fn two_nodes() -> Frames<Host> {
+    let (near, far) = ([range(0, 64)], [range(64, 128)]);
+    let nodes =
+        [NodeSpec { id: NODE0, ranges: &near, cpus: cpus([0]) }, NodeSpec { id: FAR, ranges: &far, cpus: cpus([1]) }];
+    let layout = Layout { min_free_kbytes: Some(0), watermark_scale_factor: 0, ..Layout::new(&nodes) };
+    Frames::try_new(Host::new(2), &layout).expect("a possible machine")
+}
+
+/// A folio that is on the list which `flags` name.
+fn listed(frames: &Frames<Host>, order: u8, flags: FolioFlags) -> FolioRef {
+    let reference = frames.new_folio(take(frames, order));
+    let folio = frames.folio_of(&reference);
+    folio.set_flags(flags);
+    frames.lru_add(folio);
+    reference
+}
+
+fn on(frames: &Frames<Host>, list: LruList) -> Vec<Pfn> {
+    let mut all = Vec::new();
+    frames.for_each_listed(NODE0, list, |pfn| all.push(pfn));
+    all
+}
+
+/// INV-LRU-PLACE, INV-LRU-SIZE
+fn check(frames: &Frames<Host>) {
+    for node in (0..frames.nodes()).map(|node| NodeId::new(node as u8)) {
+        for list in LruList::ALL {
+            let mut pages = 0;
+            frames.for_each_listed(node, list, |pfn| {
+                let folio = frames.folio(pfn);
+                pages += folio.pages();
+                assert!(folio.flags().contains(FolioFlags::LRU), "INV-LRU-PLACE: {folio:?}");
+                assert_eq!(folio.flags().list(), list, "INV-LRU-PLACE: {folio:?}");
+                assert_eq!(frames.node_of(pfn), Some(node), "INV-LRU-PLACE: {folio:?}");
+            });
+            assert_eq!(frames.lru_pages(node, list), pages, "INV-LRU-SIZE: {list:?} of node {node}");
+        }
+    }
+}
+
+fn drop_all(frames: &Frames<Host>, folios: Vec<FolioRef>) {
+    for folio in folios {
+        frames.free(frames.put(folio).expect("the last reference"));
+    }
+    check(frames);
+    assert!(LruList::ALL.iter().all(|list| on(frames, *list).is_empty()));
+}
+
+#[test]
+fn a_folio_stands_on_the_list_that_its_flags_name() {
+    let frames = machine();
+    let (swapped, active) = (FolioFlags::SWAPBACKED, FolioFlags::ACTIVE);
+    let all = [
+        (LruList::InactiveAnon, swapped),
+        (LruList::ActiveAnon, swapped | active),
+        (LruList::InactiveFile, NO_FLAGS),
+        (LruList::ActiveFile, active),
+        (LruList::Unevictable, FolioFlags::UNEVICTABLE),
+        (LruList::Unevictable, FolioFlags::UNEVICTABLE | swapped),
+    ];
+    let mut folios = Vec::new();
+    for (list, flags) in all {
+        for order in [0, 3] {
+            let folio = listed(&frames, order, flags | FolioFlags::UPTODATE);
+            assert_eq!(on(&frames, list).first(), Some(&folio.pfn()), "the latest stands in front");
+            folios.push(folio);
+        }
+        check(&frames);
+    }
+    assert_eq!(frames.lru_pages(NODE0, LruList::Unevictable), 18);
+    drop_all(&frames, folios);
+}
+
+#[test]
+fn what_is_isolated_is_on_no_list_until_it_is_put_back() {
+    let frames = machine();
+    let reference = listed(&frames, 1, FolioFlags::SWAPBACKED);
+    let folio = frames.folio_of(&reference);
+    let isolated = frames.isolate(folio).expect("it is on a list");
+    assert_eq!((isolated.pfn(), folio.refs()), (folio.pfn(), 2));
+    assert!(frames.isolate(folio).is_none(), "INV-LRU-PLACE: isolated twice");
+    let before = frames.lru_move(folio, FolioFlags::ACTIVE, NO_FLAGS);
+    assert_eq!(before, FolioFlags::SWAPBACKED, "it is on no list");
+    check(&frames);
+    assert!(frames.putback(isolated).is_none());
+    assert_eq!(on(&frames, LruList::ActiveAnon), [folio.pfn()]);
+    // Whoever isolated it may be the last who has it.
+    let isolated = frames.isolate(folio).expect("it is on a list");
+    assert!(frames.put(reference).is_none());
+    frames.free(frames.putback(isolated).expect("the last reference"));
+    drop_all(&frames, Vec::new());
+}
+
+#[test]
+fn lists_are_moved_between_and_looked_at_from_the_back() {
+    let frames = machine();
+    let folios: Vec<_> = (0..4).map(|_| listed(&frames, 0, NO_FLAGS)).collect();
+    let pfns: Vec<_> = folios.iter().map(FolioRef::pfn).collect();
+    let view = |index: usize| frames.folio(pfns[index]);
+    let before = frames.lru_move(view(0), FolioFlags::ACTIVE, NO_FLAGS);
+    assert_eq!(before, FolioFlags::LRU);
+    frames.lru_rotate(view(3), NO_FLAGS, NO_FLAGS);
+    check(&frames);
+    assert_eq!(on(&frames, LruList::ActiveFile), [pfns[0]]);
+    assert_eq!(on(&frames, LruList::InactiveFile), [pfns[2], pfns[1], pfns[3]]);
+    let mut taken: Vec<Isolated> = Vec::new();
+    let looked = frames.isolate_tail(NODE0, LruList::InactiveFile, 2, |isolated| {
+        taken.push(isolated);
+        true
+    });
+    assert_eq!(looked, Looked { scanned: 2, taken: 2 });
+    assert_eq!(taken.iter().map(Isolated::pfn).collect::<Vec<_>>(), [pfns[3], pfns[1]]);
+    check(&frames);
+    let looked = frames.isolate_tail(NODE0, LruList::InactiveFile, 9, |isolated| {
+        taken.push(isolated);
+        false
+    });
+    assert_eq!(looked, Looked { scanned: 1, taken: 1 }, "no more than the list has");
+    taken.into_iter().for_each(|isolated| assert!(frames.putback(isolated).is_none()));
+    frames.lru_move(view(0), NO_FLAGS, FolioFlags::ACTIVE);
+    assert_eq!(frames.lru_pages(NODE0, LruList::InactiveFile), 4);
+    drop_all(&frames, folios);
+}
+
+#[test]
+fn a_folio_without_references_is_passed_over() {
+    let frames = machine();
+    let (frozen, dead, alive) =
+        (listed(&frames, 2, NO_FLAGS), listed(&frames, 0, NO_FLAGS), listed(&frames, 0, NO_FLAGS));
+    let folio = frames.folio_of(&frozen);
+    let held = folio.freeze(1).expect("one reference");
+    let mut burial = DeadList::new();
+    burial.put_last(&frames, dead).expect("the last reference");
+    let mut taken = Vec::new();
+    let looked = frames.isolate_tail(NODE0, LruList::InactiveFile, 32, |isolated| {
+        taken.push(isolated);
+        true
+    });
+    assert_eq!(looked, Looked { scanned: 6, taken: 1 });
+    assert_eq!(taken.pop().map(|isolated| frames.putback(isolated)), Some(None));
+    held.thaw(1);
+    burial.free(&frames);
+    check(&frames);
+    assert_eq!(frames.lru_pages(NODE0, LruList::InactiveFile), 5);
+    drop_all(&frames, vec![frozen, alive]);
+}
+
+#[test]
+fn the_dead_leave_their_lists_together() {
+    let frames = two_nodes();
+    let virgin = shape(&frames);
+    let mut burial = DeadList::new();
+    let mut shared = Vec::new();
+    for index in 0..100_u32 {
+        let node = if index % 7 < 3 { NODE0 } else { FAR };
+        let Ok(unsettled) = frames.take(Request::new(Order::ZERO, node)) else { break };
+        let reference = frames.new_folio(unsettled.settle(|_| {}));
+        let folio = frames.folio_of(&reference);
+        folio.set_flags(if index % 2 == 0 { FolioFlags::SWAPBACKED } else { FolioFlags::ACTIVE });
+        // Pages of pools are on no list.
+        if index % 5 > 0 {
+            frames.lru_add(folio);
+        }
+        if index % 11 == 0 {
+            shared.push(folio.get());
+        }
+        match burial.put_last(&frames, reference) {
+            Ok(()) => assert!(index % 11 > 0, "somebody has it"),
+            Err(reference) => shared.push(reference),
+        }
+    }
+    assert_eq!(burial.len() + shared.len() / 2, 100);
+    check(&frames);
+    frames.free(burial.pop(&frames).expect("one of many"));
+    burial.free(&frames);
+    assert!(burial.is_empty());
+    check(&frames);
+    shared.into_iter().filter_map(|reference| frames.put(reference)).for_each(|block| frames.free(block));
+    check(&frames);
+    frames.drain();
+    assert_eq!(shape(&frames), virgin);
+}
+
+/// Makes folios, puts them on lists, moves and frees them, while others look.
+fn live(frames: &Frames<Host>, seen: &AtomicU32, cpu: u16) {
+    run_on(cpu);
+    let mut state = u64::from(cpu) + 1;
+    let mut below = |n: u64| {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        state % n
+    };
+    let mut mine: Vec<FolioRef> = Vec::new();
+    let mut left = 40_000_u32;
+    // Until somebody has looked, however threads are scheduled.
+    while left > 0 || seen.load(Ordering::Relaxed) < 100 {
+        left = left.saturating_sub(1);
+        if mine.len() < 32 && below(2) == 0 {
+            let Ok(unsettled) = frames.take(Request::new(Order::new(below(3) as u8), NODE0)) else { continue };
+            let reference = frames.new_folio(unsettled.settle(|_| {}));
+            let folio = frames.folio_of(&reference);
+            folio.set_flags(if below(2) == 0 { FolioFlags::SWAPBACKED } else { NO_FLAGS });
+            frames.lru_add(folio);
+            mine.push(reference);
+            continue;
+        }
+        if mine.is_empty() {
+            continue;
+        }
+        let at = below(mine.len() as u64) as usize;
+        match below(3) {
+            0 => {
+                frames.lru_move(frames.folio_of(&mine[at]), FolioFlags::ACTIVE, NO_FLAGS);
+            }
+            1 => give_up(frames, mine.swap_remove(at)),
+            _ => {
+                let mut burial = DeadList::new();
+                while let Some(reference) = mine.pop() {
+                    if let Err(shared) = burial.put_last(frames, reference) {
+                        give_up(frames, shared);
+                    }
+                }
+                burial.free(frames);
+            }
+        }
+    }
+    mine.into_iter().for_each(|reference| give_up(frames, reference));
+}
+
+fn give_up(frames: &Frames<Host>, reference: FolioRef) {
+    if let Some(block) = frames.put(reference) {
+        frames.free(block);
+    }
+}
+
+/// INV-LRU-PLACE, INV-LRU-SIZE
+#[test]
+fn lists_hold_while_folios_come_and_go_on_other_threads() {
+    const SMALL: u32 = 512;
+    let frames = one_node(&Host::new(4), 0, SMALL);
+    let virgin = shape(&frames);
+    let (done, seen) = (AtomicBool::new(false), AtomicU32::new(0));
+    std::thread::scope(|scope| {
+        let makers: Vec<_> = (0..2)
+            .map(|cpu| {
+                scope.spawn({
+                    let (frames, seen) = (&frames, &seen);
+                    move || live(frames, seen, cpu)
+                })
+            })
+            .collect();
+        for cpu in 2..4 {
+            let (frames, done, seen) = (&frames, &done, &seen);
+            scope.spawn(move || {
+                run_on(cpu);
+                while !done.load(Ordering::Acquire) {
+                    for list in LruList::ALL {
+                        let mut taken = Vec::new();
+                        frames.isolate_tail(NODE0, list, 8, |isolated| {
+                            taken.push(isolated);
+                            true
+                        });
+                        seen.fetch_add(taken.len() as u32, Ordering::Relaxed);
+                        for isolated in taken {
+                            if let Some(block) = frames.putback(isolated) {
+                                frames.free(block);
+                            }
+                        }
+                        frames.for_each_listed(NODE0, list, |pfn| {
+                            let flags = frames.folio(pfn).flags();
+                            assert!(flags.contains(FolioFlags::LRU) && flags.list() == list);
+                        });
+                    }
+                }
+            });
+        }
+        for maker in makers {
+            maker.join().expect("no panic");
+        }
+        done.store(true, Ordering::Release);
+    });
+    check(&frames);
+    assert!(LruList::ALL.iter().all(|list| on(&frames, *list).is_empty()));
+    frames.drain();
+    assert_eq!(shape(&frames), virgin);
+}
