@@ -2,14 +2,17 @@
 //!
 //! Not covered: which pages reclaim picks by itself.
 
+#[path = "support/process.rs"]
+#[allow(dead_code, reason = "shared between the tests of swap")]
+mod process;
 #[allow(dead_code, reason = "shared with the tests of files")]
 mod support;
 
 use pagewright_arch::{Aarch64, Isa, X86_64};
 use pagewright_mm::swap::Backing;
-use pagewright_mm::{Advice, MapFlags, MapRequest, MmError};
+use pagewright_mm::{Advice, MmError};
 use pagewright_sim::explore::{self, Outcome, Program, Rates, Settings, Strategy};
-use pagewright_types::{Access, Counter, CpuId, Errno, PAGE_SIZE, Rights, VirtAddr};
+use pagewright_types::{Access, Counter, CpuId, Errno, PAGE_SIZE, VirtAddr};
 use std::rc::Rc;
 use std::sync::atomic::Ordering;
 use std::sync::{Mutex, MutexGuard};
@@ -23,31 +26,6 @@ const PAGES: u64 = 100;
 fn alone() -> MutexGuard<'static, ()> {
     static ALONE: Mutex<()> = Mutex::new(());
     ALONE.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
-}
-
-impl<I: Isa> Process<'_, I> {
-    /// Private anonymous memory.
-    fn map_anon(&self, pages: u64) -> VirtAddr {
-        let (len, flags) = (pages * PAGE_SIZE, MapFlags::PRIVATE | MapFlags::ANONYMOUS);
-        let request = MapRequest { addr: VirtAddr::ZERO, len, rights: Rights::RW, flags, file: None };
-        self.world.on(|mm| mm.mmap(&self.space, &request)).expect("room for a mapping")
-    }
-
-    fn advise(&self, va: VirtAddr, pages: u64, advice: Advice) {
-        self.world.on(|mm| mm.madvise(&self.space, va, pages * PAGE_SIZE, advice)).expect("good advice");
-    }
-
-    fn fork(&self) -> Self {
-        let space = self.world.on(|mm| mm.fork(&self.space)).expect("memory for a child");
-        Self { world: self.world, space }
-    }
-
-    fn end(self) {
-        for cpu in [CPU, OTHER, CpuId::new(2)] {
-            self.world.lab.on(cpu, |mm| mm.tlb().leave());
-        }
-        self.world.on(|mm| mm.end_space(&self.space));
-    }
 }
 
 fn at(base: VirtAddr, page: u64) -> VirtAddr {

@@ -1,16 +1,37 @@
 //! The page cache of one object.
+//!
+//! A page of shared memory that went to swap has its entry in the page's place (a value entry of Linux's `i_pages`). It stands for the page in
+//! all that is counted for the object, but takes no memory.
+//!
+//! Not guaranteed: that a page found here is still the object's a moment later, unless whoever takes pages away is kept out.
 
 use super::object::{FileObject, Kind};
 use crate::counters::Gauge;
 use crate::error::{FaultError, MmError};
 use crate::mm::Mm;
+use crate::swap::FromSwap;
 use crate::tree::Item;
 use pagewright_sync::Platform;
-use pagewright_tlb::frames::{Extent, FolioFlags, FolioRef, Owner};
-use pagewright_types::{Counter, Errno, Order, PAGE_SIZE, Pfn};
+use pagewright_tlb::frames::{Extent, Folio, FolioFlags, FolioRef, Owner};
+use pagewright_types::{Counter, Errno, Order, PAGE_SIZE, Pfn, SwapEntry};
 
-/// A page in the cache; it holds a reference on the folio.
-pub(super) struct Cached(pub(super) Pfn);
+/// What the cache has of a page.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Cached {
+    /// The page itself, with a reference on its folio.
+    Page(Pfn),
+    /// Where it is in swap. One of the entries that are counted for the slot.
+    Swapped(SwapEntry),
+}
+
+impl Cached {
+    fn page(self) -> Option<Pfn> {
+        match self {
+            Self::Page(pfn) => Some(pfn),
+            Self::Swapped(_) => None,
+        }
+    }
+}
 
 impl Item for Cached {
     type Key = u64;
@@ -31,12 +52,25 @@ impl<P: Platform> FileObject<P> {
     /// Page `index`, if the cache has it, with a reference for the caller.
     pub(crate) fn lookup(&self, mm: &Mm<P>, index: u64) -> Option<FolioRef> {
         let pages = self.pages.lock();
-        pages.get(index).map(|cached| mm.frames().folio(cached.0).get())
+        pages.get(index).and_then(|cached| cached.page()).map(|pfn| mm.frames().folio(pfn).get())
     }
 
     /// Calls `visit` with the first frame of every folio in the cache, with the cache locked.
     pub(crate) fn for_each_cached(&self, mut visit: impl FnMut(Pfn)) {
-        self.pages.lock().iter().for_each(|(_, cached)| visit(cached.0));
+        self.pages.lock().iter().filter_map(|(_, cached)| cached.page()).for_each(|pfn| visit(pfn));
+    }
+
+    /// The first page from `at` on and before `end` that is in swap.
+    pub(crate) fn next_swapped(&self, at: u64, end: u64) -> Option<u64> {
+        let pages = self.pages.lock();
+        let mut next = pages.ceiling(at);
+        while let Some((index, cached)) = next.filter(|(index, _)| *index < end) {
+            match cached {
+                Cached::Swapped(_) => return Some(index),
+                Cached::Page(_) => next = pages.ceiling(index + 1),
+            }
+        }
+        None
     }
 
     /// Whether the cache has page `index`, or could have it without waiting.
@@ -45,28 +79,114 @@ impl<P: Platform> FileObject<P> {
             && match self.kind() {
                 Kind::File(ops) => ops.is_resident(index),
                 // Shared memory that nobody touched is not in the cache, and fault-around must not bring it there.
-                Kind::Shmem => self.pages.lock().contains_key(index),
+                Kind::Shmem => self.has_cached(index),
             }
     }
 
-    /// Whether the cache has page `index`.
+    /// Whether the cache has page `index` in memory.
     pub(crate) fn has_cached(&self, index: u64) -> bool {
-        self.pages.lock().contains_key(index)
+        self.pages.lock().get(index).is_some_and(|cached| cached.page().is_some())
     }
 
     /// The first page on which somebody has a reference beside the cache and the mappings (`memfd_folio_has_extra_refs`): a fault or a read
     /// that is under way has one, too.
     pub(super) fn held_page(&self, mm: &Mm<P>) -> Option<u64> {
         let pages = self.pages.lock();
-        let held = pages.iter().find(|(_, cached)| mm.frames().folio(cached.0).refs() != 1 + mm.mappings_of(cached.0));
+        let is_held = |pfn: Pfn| mm.frames().folio(pfn).refs() != 1 + mm.mappings_of(pfn);
+        let held = pages.iter().find(|(_, cached)| cached.page().is_some_and(is_held));
         held.map(|(index, _)| index)
     }
 
-    /// The first page from `at` on and before `end` that the cache has, with a reference for the caller.
+    /// The first page from `at` on and before `end` that the cache has, with a reference for the caller. Of a file: none of its pages goes to
+    /// swap.
     pub(super) fn next_cached(&self, mm: &Mm<P>, at: u64, end: u64) -> Option<(u64, FolioRef)> {
         let pages = self.pages.lock();
         let (index, cached) = pages.ceiling(at).filter(|(index, _)| *index < end)?;
-        Some((index, mm.frames().folio(cached.0).get()))
+        Some((index, mm.frames().folio(cached.page()?).get()))
+    }
+
+    /// Page `index` with a reference for the caller, brought back if it is in swap; `None` if there is nothing.
+    ///
+    /// # Errors
+    /// As [`Self::find_or_read`].
+    pub(super) fn find(&self, mm: &Mm<P>, index: u64) -> Result<Option<Found>, FaultError> {
+        loop {
+            let cached = {
+                let pages = self.pages.lock();
+                match pages.get(index) {
+                    None => return Ok(None),
+                    Some(Cached::Page(pfn)) => {
+                        return Ok(Some(Found { folio: mm.frames().folio(*pfn).get(), waited: false }));
+                    }
+                    Some(Cached::Swapped(entry)) => *entry,
+                }
+            };
+            match self.bring_back(mm, index, cached)? {
+                Some(found) => return Ok(Some(found)),
+                None => mm.fx().relax(),
+            }
+        }
+    }
+
+    /// Puts a page that is in swap in its place again (`shmem_swapin_folio`); `None` if somebody else is about to, or has.
+    fn bring_back(&self, mm: &Mm<P>, index: u64, entry: SwapEntry) -> Result<Option<Found>, FaultError> {
+        let from_swap = mm.from_swap(entry).map_err(|error| match error {
+            FaultError::Device { errno, .. } => FaultError::Device { index, errno },
+            other => other,
+        });
+        let Some(FromSwap { folio, lock, read }) = from_swap? else { return Ok(None) };
+        let view = mm.frames().folio(folio.pfn());
+        let mut pages = self.pages.lock();
+        let is_wanted = pages.get(index).is_some_and(|cached| *cached == Cached::Swapped(entry));
+        if is_wanted {
+            view.set_owner(Owner::File(self.id()), index);
+            let page = view.get().into_raw();
+            pages.update(index, |cached| *cached = Cached::Page(page));
+            self.count(mm, 1);
+        }
+        drop(pages);
+        if is_wanted {
+            mm.swap_release(entry);
+        }
+        // What it says is nowhere else from now on.
+        mm.free_swap(view);
+        drop(lock);
+        if is_wanted {
+            return Ok(Some(Found { folio, waited: read }));
+        }
+        mm.leave_swap_if_unused(view);
+        mm.put_folio(folio);
+        Ok(None)
+    }
+
+    /// Leaves to its slot alone a page that was written there and that nobody has but the cache, the swap cache and the caller, who has it
+    /// locked (`shmem_writeout`). `shadow` says when that was. False: it stays, because somebody wants it, or it is not the object's any more.
+    pub(crate) fn leave_to_swap(&self, mm: &Mm<P>, folio: Folio<'_>, shadow: u32) -> bool {
+        let mut pages = self.pages.lock();
+        let index = folio.index();
+        if pages.get(index).is_none_or(|cached| *cached != Cached::Page(folio.pfn())) {
+            return false;
+        }
+        let Some(entry) = mm.leave_shmem_to_swap(folio, shadow) else { return false };
+        pages.update(index, |cached| *cached = Cached::Swapped(entry));
+        self.uncount(mm, 1);
+        true
+    }
+
+    /// Counts pages that came into the cache.
+    fn count(&self, mm: &Mm<P>, pages: u64) {
+        mm.gauges.add(Gauge::FilePages, pages);
+        if self.is_shmem() {
+            mm.gauges.add(Gauge::Shmem, pages);
+        }
+    }
+
+    /// Takes back the count of pages that left the cache.
+    fn uncount(&self, mm: &Mm<P>, pages: u64) {
+        mm.gauges.sub(Gauge::FilePages, pages);
+        if self.is_shmem() {
+            mm.gauges.sub(Gauge::Shmem, pages);
+        }
     }
 
     /// Page `index`, read in if need be. `index` must lie within the object's size.
@@ -86,9 +206,18 @@ impl<P: Platform> FileObject<P> {
     }
 
     fn bring(&self, mm: &Mm<P>, index: u64, past_end: bool) -> Result<Found, FaultError> {
-        if let Some(folio) = self.lookup(mm, index) {
-            return Ok(Found { folio, waited: false });
+        loop {
+            if let Some(found) = self.find(mm, index)? {
+                return Ok(found);
+            }
+            if let Some(found) = self.make(mm, index, past_end)? {
+                return Ok(found);
+            }
         }
+    }
+
+    /// A page of which the cache has nothing; `None` if it is in swap by now.
+    fn make(&self, mm: &Mm<P>, index: u64, past_end: bool) -> Result<Option<Found>, FaultError> {
         let block = mm.tlb.alloc_zeroed(mm.tlb.request(Order::ZERO), Extent::PAGE)?.into_block();
         let pfn = block.pfn();
         let (waited, read) = match self.kind() {
@@ -113,11 +242,12 @@ impl<P: Platform> FileObject<P> {
             folio.set_flags(FolioFlags::SWAPBACKED);
             mm.tlb.count(Counter::PwZeroed, 1);
         }
-        self.insert(mm, index, ours, past_end).map(|folio| Found { folio, waited })
+        let inserted = self.insert(mm, index, ours, past_end)?;
+        Ok(inserted.map(|folio| Found { folio, waited }))
     }
 
-    /// Puts a filled page into the cache, or drops it for the one that somebody else put there meanwhile.
-    fn insert(&self, mm: &Mm<P>, index: u64, ours: FolioRef, past_end: bool) -> Result<FolioRef, FaultError> {
+    /// Puts a filled page into the cache, or drops it for the one that somebody else put there meanwhile; `None` if that is in swap.
+    fn insert(&self, mm: &Mm<P>, index: u64, ours: FolioRef, past_end: bool) -> Result<Option<FolioRef>, FaultError> {
         let mut pages = self.pages.lock();
         // A truncation sets the size before it takes this lock, so a page past the end is either not put here or evicted again.
         let outcome = match pages.get(index) {
@@ -126,7 +256,7 @@ impl<P: Platform> FileObject<P> {
                 mm.put_folio(ours);
                 return Err(FaultError::Device { index, errno: Errno::EIO });
             }
-            Some(cached) => Ok(Some(mm.frames().folio(cached.0).get())),
+            Some(cached) => Ok(Some(cached.page().map(|pfn| mm.frames().folio(pfn).get()))),
             None => match pages.try_reserve(1, || mm.permit()) {
                 // As in Linux, whoever touches a page that is not promised gets SIGBUS, not want of memory.
                 Ok(()) => {
@@ -140,12 +270,9 @@ impl<P: Platform> FileObject<P> {
                 let folio = mm.frames().folio(ours.pfn());
                 let mine = folio.get();
                 mm.frames().lru_add(folio);
-                pages.insert(index, Cached(ours.into_raw()));
-                mm.gauges.add(Gauge::FilePages, 1);
-                if self.is_shmem() {
-                    mm.gauges.add(Gauge::Shmem, 1);
-                }
-                Ok(mine)
+                pages.insert(index, Cached::Page(ours.into_raw()));
+                self.count(mm, 1);
+                Ok(Some(mine))
             }
             Ok(Some(theirs)) => {
                 drop(pages);
@@ -166,15 +293,16 @@ impl<P: Platform> FileObject<P> {
         loop {
             let mut pages = self.pages.lock();
             let Some(index) = pages.ceiling(from).map(|(index, _)| index).filter(|index| *index < end) else { return };
-            let Some(Cached(pfn)) = pages.remove(index) else { return };
+            let Some(cached) = pages.remove(index) else { return };
             drop(pages);
-            mm.gauges.sub(Gauge::FilePages, 1);
-            if self.is_shmem() {
-                mm.gauges.sub(Gauge::Shmem, 1);
-            }
             self.uncharge_page(mm);
-            let folio = mm.frames().folio_ref_from_raw(pfn);
-            mm.put_folio(folio);
+            match cached {
+                Cached::Page(pfn) => {
+                    self.uncount(mm, 1);
+                    mm.put_folio(mm.frames().folio_ref_from_raw(pfn));
+                }
+                Cached::Swapped(entry) => mm.swap_release(entry),
+            }
         }
     }
 }

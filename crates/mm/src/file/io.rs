@@ -38,8 +38,8 @@ impl<P: Platform> Mm<P> {
     fn read_piece(&self, file: &FileObject<P>, at: u64, bytes: &mut [u8]) -> Result<(), MmError> {
         let index = at / PAGE_SIZE;
         // What nobody wrote to shared memory reads as zeroes and takes no page.
-        let folio = match file.lookup(self, index) {
-            Some(folio) => folio,
+        let folio = match file.find(self, index)? {
+            Some(found) => found.folio,
             None if file.is_shmem() => {
                 bytes.fill(0);
                 return Ok(());

@@ -18,7 +18,7 @@ use crate::space::{AddressMap, Space};
 use core::sync::atomic::Ordering;
 use pagewright_sync::Platform;
 use pagewright_tlb::Gather;
-use pagewright_tlb::frames::{FolioFlags, Owner};
+use pagewright_tlb::frames::{FolioFlags, FolioRef, Owner};
 use pagewright_types::{PAGE_SIZE, PageRange, SpaceId, VirtAddr};
 
 /// Past the last page that any file can have.
@@ -52,7 +52,9 @@ impl<P: Platform> Mm<P> {
             } else if size > file.size() {
                 file.unsealed(Seals::GROW)?;
             }
+            let tail = self.hold_part(file, size)?;
             self.cut_file(file, size);
+            self.clear_part(tail, size, size.next_multiple_of(PAGE_SIZE));
             Ok(())
         })
     }
@@ -113,21 +115,24 @@ impl<P: Platform> Mm<P> {
     /// Forgets what a file has among the bytes from `offset` up to `end`. Copies that private mappings made stay (`FALLOC_FL_PUNCH_HOLE`).
     pub(crate) fn punch_hole(&self, file: &FileObject<P>, offset: u64, end: u64) -> Result<(), MmError> {
         let _resize = file.resize.write();
-        match file.kind() {
-            Kind::Shmem => file.unsealed(Seals::ANY_WRITE)?,
-            Kind::File(ops) => ops.punch_hole(offset, end).map_err(|errno| {
-                let index = offset / PAGE_SIZE;
-                MmError::Device { index, errno }
-            })?,
+        if file.is_shmem() {
+            file.unsealed(Seals::ANY_WRITE)?;
         }
         let (first, last) = (offset.div_ceil(PAGE_SIZE), end / PAGE_SIZE);
+        // What is not whole pages are parts: at the start, at the end, or of one page both.
+        let first_end = (first * PAGE_SIZE).min(end);
+        let (head, tail) = self.hold_parts(file, (offset, first_end), ((last * PAGE_SIZE).max(first_end), end))?;
+        if let Kind::File(ops) = file.kind()
+            && let Err(errno) = ops.punch_hole(offset, end)
+        {
+            head.into_iter().chain(tail).for_each(|folio| self.put_folio(folio));
+            return Err(MmError::Device { index: offset / PAGE_SIZE, errno });
+        }
         if first < last {
             self.remove_pages(file, first, last, Zap::FilePages);
         }
-        // What is left are parts of pages: at the start, at the end, or of one page both.
-        let first_end = (first * PAGE_SIZE).min(end);
-        self.clear_part(file, offset, first_end);
-        self.clear_part(file, (last * PAGE_SIZE).max(first_end), end);
+        self.clear_part(head, offset, first_end);
+        self.clear_part(tail, (last * PAGE_SIZE).max(first_end), end);
         Ok(())
     }
 
@@ -138,9 +143,7 @@ impl<P: Platform> Mm<P> {
         if size > old {
             return;
         }
-        let from = size.div_ceil(PAGE_SIZE);
-        self.remove_pages(file, from, MOST_PAGES, Zap::Pages);
-        self.clear_part(file, size, from * PAGE_SIZE);
+        self.remove_pages(file, size.div_ceil(PAGE_SIZE), MOST_PAGES, Zap::Pages);
     }
 
     /// Takes the pages from `first` up to `end` away from everybody (INV-FILE-REMOVED).
@@ -179,13 +182,40 @@ impl<P: Platform> Mm<P> {
         gather.settle();
     }
 
-    /// Zeroes the bytes from `from` up to `to`, of one page, if the cache has it.
-    fn clear_part(&self, file: &FileObject<P>, from: u64, to: u64) {
-        const ZEROES: [u8; 256] = [0; 256];
-        if from >= to {
-            return;
+    /// The page that has byte `at`, unless `at` is its first byte, nothing is there, or the file grows: whoever clears a part of it must have it in
+    /// memory first.
+    ///
+    /// # Errors
+    /// [`MmError`] when it can't be had back from swap.
+    fn hold_part(&self, file: &FileObject<P>, at: u64) -> Result<Option<FolioRef>, MmError> {
+        if at.is_multiple_of(PAGE_SIZE) || at > file.size() {
+            return Ok(None);
         }
-        let Some(folio) = file.lookup(self, from / PAGE_SIZE) else { return };
+        Ok(file.find(self, at / PAGE_SIZE)?.map(|found| found.folio))
+    }
+
+    /// The pages that have these parts, those that are not empty.
+    fn hold_parts(
+        &self,
+        file: &FileObject<P>,
+        head: (u64, u64),
+        tail: (u64, u64),
+    ) -> Result<(Option<FolioRef>, Option<FolioRef>), MmError> {
+        let hold = |(from, to): (u64, u64)| if from < to { file.find(self, from / PAGE_SIZE) } else { Ok(None) };
+        let head = hold(head)?.map(|found| found.folio);
+        match hold(tail) {
+            Ok(tail) => Ok((head, tail.map(|found| found.folio))),
+            Err(error) => {
+                head.into_iter().for_each(|folio| self.put_folio(folio));
+                Err(error.into())
+            }
+        }
+    }
+
+    /// Zeroes the bytes from `from` up to `to`, of one page, which is given up.
+    fn clear_part(&self, folio: Option<FolioRef>, from: u64, to: u64) {
+        const ZEROES: [u8; 256] = [0; 256];
+        let Some(folio) = folio else { return };
         self.frames().folio_of(&folio).set_flags(FolioFlags::DIRTY);
         let page = folio.pfn().base();
         let mut at = from;

@@ -1,6 +1,7 @@
 //! `MADV_PAGEOUT`: a program's own word that it will not miss its pages (`madvise_pageout`).
 
 use super::CLUSTER;
+use super::pageout::is_swappable;
 use crate::mm::Mm;
 use crate::space::Space;
 use arrayvec::ArrayVec;
@@ -38,7 +39,7 @@ impl<P: Platform> Mm<P> {
                 }
                 let leaf = table.leaf(va).filter(|leaf| !leaf.flags.contains(LeafFlags::SPECIAL));
                 if let Some(folio) = leaf.map(|leaf| self.frames().folio(leaf.pfn))
-                    && folio.is_anon()
+                    && is_swappable(folio)
                     && folio.mapcount() == 1
                 {
                     folios.push(folio.get());

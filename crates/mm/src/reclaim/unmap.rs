@@ -17,14 +17,16 @@ use pagewright_types::{Level, PageRange, Rights, SpaceId, SwapEntry, VirtAddr};
 pub(super) enum Leave {
     /// It remembers the slot.
     Swap(SwapEntry),
+    /// It is empty: the object to which the page belongs remembers the slot.
+    Shared,
     /// It is empty, unless somebody has stored to the page since its contents were given up (`MADV_FREE`).
     Nothing,
 }
 
 impl<P: Platform> Mm<P> {
-    /// Takes an anonymous page from the spaces that map it; flushes ride in `batch`. The caller has the folio locked, and a reference. Who could
+    /// Takes a page from the spaces that map it; flushes ride in `batch`. The caller has the folio locked, and a reference. Who could
     /// not be asked, or may not lose it, still maps it afterwards.
-    pub(super) fn unmap_anon(&self, folio: Folio<'_>, leave: Leave, batch: &mut Batch<'_, P>) {
+    pub(super) fn unmap_folio(&self, folio: Folio<'_>, leave: Leave, batch: &mut Batch<'_, P>) {
         let (owner, index) = (folio.owner(), folio.index());
         let mut at: Option<SpaceId> = None;
         while folio.is_mapped()
@@ -61,6 +63,7 @@ impl<P: Platform> Mm<P> {
                 let soft = |leaf: Leaf| Swapped::of(leaf, entry).soft();
                 table.replace_by_soft(va, soft, |leaf| is_pinned(leaf, folio))
             }
+            Leave::Shared => table.take(va),
             Leave::Nothing => table.take_unless(va, |leaf| {
                 let wanted = is_wanted(leaf, folio);
                 if wanted {

@@ -8,6 +8,7 @@ use pagewright_arch::{Entry, LeafFlags, Soft, SoftKind};
 use pagewright_sync::Platform;
 use pagewright_table::Locked;
 use pagewright_tlb::Gather;
+use pagewright_tlb::frames::FolioFlags;
 use pagewright_types::{PageRange, Rights, VirtAddr};
 
 /// What goes of what stands under a range (`struct zap_details`).
@@ -75,7 +76,12 @@ impl<P: Platform> Mm<P> {
             if !debt.parked().is_special() {
                 let leaf = debt.parked().leaf();
                 self.uncount_mapping(leaf, tally);
-                self.leave_swap_if_unused(self.frames().folio(leaf.pfn));
+                let folio = self.frames().folio(leaf.pfn);
+                // As in Linux; a page of shared memory may be on its way out, which whoever stored to it must stop.
+                if leaf.flags.contains(LeafFlags::DIRTY) && !folio.is_anon() {
+                    folio.set_flags(FolioFlags::DIRTY);
+                }
+                self.leave_swap_if_unused(folio);
             }
             gather.absorb(debt);
         } else if let Entry::Soft(soft) = table.entry(va) {

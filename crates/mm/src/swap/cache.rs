@@ -126,6 +126,24 @@ impl<P: Platform> Mm<P> {
         true
     }
 
+    /// The same for a page of shared memory, whose cache is locked, has it, and will have the entry that is returned in its place. Whoever has
+    /// stored to the page since it was written still has it, or has left it dirty.
+    pub(crate) fn leave_shmem_to_swap(&self, folio: Folio<'_>, shadow: u32) -> Option<SwapEntry> {
+        let entry = folio.swap_entry()?;
+        let area = self.area_of(entry);
+        let mut slots = area.slots.lock();
+        let frozen = folio.freeze(3).ok()?;
+        if folio.flags().contains(FolioFlags::DIRTY) {
+            frozen.thaw(3);
+            return None;
+        }
+        slots.duplicate(entry.slot());
+        slots.evict(entry.slot(), shadow);
+        folio.set_swap_entry(None);
+        frozen.thaw(1);
+        Some(entry)
+    }
+
     /// Writes a folio, which the caller has locked and nothing maps, to its slot.
     ///
     /// # Errors

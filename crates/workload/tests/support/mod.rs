@@ -68,7 +68,7 @@ impl FileOps for Pages {
 #[derive(Clone, Default)]
 pub(crate) struct Slots {
     pages: std::sync::Arc<Mutex<BTreeMap<u32, Vec<u8>>>>,
-    /// Whether nothing can be written.
+    /// Whether nothing can be written or read.
     pub(crate) broken: std::sync::Arc<AtomicBool>,
 }
 
@@ -92,6 +92,9 @@ impl SwapOps for Slots {
     }
 
     fn read_page(&self, slot: u32, put: &mut dyn FnMut(u64, &[u8])) -> Result<(), Errno> {
+        if self.broken.load(Ordering::Relaxed) {
+            return Err(Errno::EIO);
+        }
         let page = self.pages.lock().expect("unpoisoned").get(&slot).cloned().ok_or(Errno::EIO)?;
         put(0, &page);
         Ok(())

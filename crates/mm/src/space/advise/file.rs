@@ -36,13 +36,13 @@ impl<P: Platform> Mm<P> {
         walk.finish()
     }
 
-    /// Brings pages of a file into the cache (`force_page_cache_readahead`). What can't be had will be when it is touched. Shared memory is
-    /// not brought anywhere: what nobody touched has no contents, and there is no swap yet.
+    /// Brings pages of a file into the cache (`force_page_cache_readahead`); of shared memory those that are in swap (`shmem_swapin_range`), since what
+    /// nobody touched has no contents. What can't be had will be when it is touched.
     fn read_ahead(&self, file: &FileObject<P>, first: u64, pages: u64) {
-        if file.is_shmem() {
-            return;
-        }
-        for index in first..(first + pages).min(file.pages()) {
+        let end = (first + pages).min(file.pages());
+        let mut at = first;
+        while let Some(index) = if file.is_shmem() { file.next_swapped(at, end) } else { (at < end).then_some(at) } {
+            at = index + 1;
             match file.find_or_read(self, index) {
                 Ok(found) => self.put_folio(found.folio),
                 Err(_) => return,

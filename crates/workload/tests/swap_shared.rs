@@ -1,0 +1,312 @@
+//! Shared memory that goes to swap and comes back: through mappings, reads and writes of files, truncations and holes; and races of all those under
+//! many schedules.
+//!
+//! Not covered: which pages reclaim picks by itself.
+
+#[path = "support/process.rs"]
+#[allow(dead_code, reason = "shared between the tests of swap")]
+mod process;
+#[allow(dead_code, reason = "shared with the tests of files")]
+mod support;
+
+use pagewright_arch::{Aarch64, Isa, X86_64};
+use pagewright_mm::counters::Gauge;
+use pagewright_mm::file::{FallocateFlags, MemfdFlags, Seals};
+use pagewright_mm::{Advice, MapFlags, Mm, MmError};
+use pagewright_sim::explore::{self, Outcome, Program, Rates, Settings, Strategy};
+use pagewright_sim::{Refusal, Sim};
+use pagewright_types::{Access, Counter, CpuId, Errno, PAGE_SIZE, Rights, VirtAddr};
+use std::rc::Rc;
+use support::{CPU, File, OTHER, Process, World};
+
+const THIRD: CpuId = CpuId::new(2);
+const SCHEDULES: u64 = 300;
+const SLOTS: u32 = 1000;
+
+fn at(base: VirtAddr, page: u64) -> VirtAddr {
+    base.add(page * PAGE_SIZE)
+}
+
+fn memfd<I: Isa>(world: &World<I>, pages: u64) -> File<I> {
+    world.on(|mm| {
+        let file = mm.memfd_create("swapped", MemfdFlags::ALLOW_SEALING).expect("memory");
+        mm.truncate(&file, pages * PAGE_SIZE).expect("not sealed");
+        file
+    })
+}
+
+fn gauge<I: Isa>(world: &World<I>, gauge: Gauge) -> u64 {
+    world.on(|mm| mm.gauge(gauge))
+}
+
+fn all_is_free<I: Isa>(world: &World<I>) -> bool {
+    world.on(|mm| mm.swap_slots()) == (u64::from(SLOTS), u64::from(SLOTS))
+}
+
+/// The program of the series that this is about: 1 MiB of shared memory, filled, then read and paged out in turn.
+fn a_program_reads_and_pages_out_in_turn<I: Isa>() {
+    const PAGES: u64 = 256;
+    let world = World::<I>::new();
+    let device = world.swap_to(SLOTS);
+    let process = Process::new(&world);
+    let base = process.map_shared(PAGES);
+    (0..PAGES).for_each(|page| process.write(at(base, page), page << 8 | 0x88));
+    let count = |counter| world.on(|mm| mm.counter(counter));
+    let (free, shmem) = (gauge(&world, Gauge::FreePages), gauge(&world, Gauge::Shmem));
+    for round in 1..4 {
+        process.advise(base, PAGES, Advice::PageOut);
+        assert_eq!(gauge(&world, Gauge::FreePages), free + PAGES);
+        assert_eq!(gauge(&world, Gauge::Shmem), shmem - PAGES);
+        assert_eq!((device.used() as u64, count(Counter::PswpOut)), (PAGES, round * PAGES));
+        assert_eq!((process.space.rss().pages(), process.space.rss().swapped()), (0, 0), "INV-MM-RSS");
+        assert!((0..PAGES).all(|page| process.read(at(base, page)) == page << 8 | 0x88));
+        assert_eq!((device.used(), count(Counter::PswpIn)), (0, round * PAGES));
+        assert_eq!((gauge(&world, Gauge::FreePages), gauge(&world, Gauge::Shmem)), (free, shmem));
+    }
+    assert_eq!(process.space.major_faults(), 3 * PAGES);
+    process.advise(base, PAGES, Advice::PageOut);
+    process.end();
+    assert!(device.used() == 0 && all_is_free(&world), "INV-SWAP-COUNT");
+    assert_eq!(gauge(&world, Gauge::Shmem), shmem - PAGES);
+}
+
+fn who_shares_finds_one_page<I: Isa>() {
+    let world = World::<I>::new();
+    world.swap_to(SLOTS);
+    let parent = Process::new(&world);
+    let base = parent.map_shared(2);
+    parent.write(base, 1);
+    let child = parent.fork();
+    assert_eq!(child.read(base), 1);
+    parent.advise(base, 2, Advice::PageOut);
+    assert_eq!(world.on(|mm| mm.swap_slots()).1, u64::from(SLOTS), "others map the page, too");
+    child.advise(base, 1, Advice::DontNeed);
+    parent.advise(base, 2, Advice::PageOut);
+    assert_eq!(world.on(|mm| mm.swap_slots()).1, u64::from(SLOTS) - 1);
+    child.write(base, 2);
+    assert_eq!(parent.read(base), 2);
+    parent.write(base, 3);
+    assert_eq!(child.read(base), 3);
+    parent.end();
+    child.end();
+    assert!(all_is_free(&world), "INV-SWAP-COUNT");
+}
+
+/// Pages of a file of which every second is in swap.
+fn half_in_swap<I: Isa>(world: &World<I>, pages: u64) -> File<I> {
+    let file = memfd(world, pages);
+    let process = Process::new(world);
+    let base = process.map_file(&file, Rights::RW, MapFlags::SHARED);
+    (0..pages).for_each(|page| {
+        process.write(at(base, page), page + 1);
+        process.write(at(base, page).add(PAGE_SIZE - 8), page + 1);
+    });
+    (0..pages).step_by(2).for_each(|page| process.advise(at(base, page), 1, Advice::PageOut));
+    process.end();
+    assert_eq!(used(world), pages.div_ceil(2));
+    file
+}
+
+fn used<I: Isa>(world: &World<I>) -> u64 {
+    let (slots, free) = world.on(|mm| mm.swap_slots());
+    slots - free
+}
+
+fn word_of<I: Isa>(mm: &Mm<Sim<I>>, file: &File<I>, offset: u64) -> Result<u64, MmError> {
+    let mut bytes = [0; 8];
+    mm.read_at(file, offset, &mut bytes).map(|_| u64::from_le_bytes(bytes))
+}
+
+fn files_are_read_written_and_cut_where_they_are_in_swap<I: Isa>() {
+    let world = World::<I>::new();
+    let device = world.swap_to(SLOTS);
+    let file = half_in_swap(&world, 10);
+    let word = |offset| world.on(|mm| word_of(mm, &file, offset)).expect("read");
+    let (charged, committed) = (file.charged(), world.on(|mm| mm.committed()));
+    assert_eq!((0..10).map(|page| word(page * PAGE_SIZE)).collect::<Vec<_>>(), (1..11).collect::<Vec<_>>());
+    assert_eq!(used(&world), 0);
+    assert_eq!((file.charged(), world.on(|mm| mm.committed())), (charged, committed), "INV-MM-COMMITTED");
+
+    let file = half_in_swap(&world, 10);
+    let word = |offset| world.on(|mm| word_of(mm, &file, offset)).expect("read");
+    // A part of a page that is in swap is written, parts are punched out, and all that is in a hole goes.
+    world.on(|mm| mm.write_at(&file, 0, &[9; 8])).expect("room");
+    assert_eq!((word(0), word(PAGE_SIZE - 8)), (u64::from_ne_bytes([9; 8]), 1));
+    let punch = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+    let hole = (2 * PAGE_SIZE + 8, 4 * PAGE_SIZE - 16);
+    world.on(|mm| mm.fallocate(&file, punch, hole.0, hole.1)).expect("not sealed");
+    assert_eq!((word(2 * PAGE_SIZE), word(3 * PAGE_SIZE - 8)), (3, 0), "the first part");
+    assert_eq!((word(6 * PAGE_SIZE), word(6 * PAGE_SIZE - 8)), (7, 6), "beyond");
+    assert_eq!((word(4 * PAGE_SIZE), word(5 * PAGE_SIZE)), (0, 0), "the hole, and the last part");
+    // Page 8 is still there; it is cut in the middle, and the rest of it is gone when the file grows again.
+    assert_eq!(device.used() as u64, 1);
+    world.on(|mm| mm.truncate(&file, 8 * PAGE_SIZE + 8)).expect("not sealed");
+    assert_eq!(used(&world), 0);
+    world.on(|mm| mm.truncate(&file, 10 * PAGE_SIZE)).expect("not sealed");
+    assert_eq!((word(8 * PAGE_SIZE), word(9 * PAGE_SIZE - 8), word(9 * PAGE_SIZE)), (9, 0, 0));
+
+    let file = half_in_swap(&world, 10);
+    world.on(|mm| mm.add_seals(&file, Rights::RW, Seals::WRITE)).expect("nobody has it");
+    assert_eq!(world.on(|mm| word_of(mm, &file, 4 * PAGE_SIZE)), Ok(5));
+    world.on(|mm| mm.close_file(&file));
+    assert!(device.used() == 0 && all_is_free(&world), "INV-SWAP-COUNT");
+}
+
+fn without_memory_nothing_is_cut<I: Isa>() {
+    let world = World::<I>::new();
+    let device = world.swap_to(SLOTS);
+    let file = half_in_swap(&world, 10);
+    let sim = world.lab.sim();
+    let punch = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+    let all = |refused: Result<(), MmError>| assert_eq!(refused.map_err(|error| error.errno()), Err(Errno::ENOMEM));
+    for seen in [
+        (|mm, file| mm.truncate(file, 2 * PAGE_SIZE + 8)) as fn(&Mm<Sim<I>>, &File<I>) -> Result<(), MmError>,
+        |mm, file| mm.fallocate(file, FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE, 8, 3 * PAGE_SIZE),
+        |mm, file| word_of(mm, file, 0).map(drop),
+    ] {
+        sim.fail_allocation_after(0, Refusal::All);
+        all(world.on(|mm| seen(mm, &file)));
+        sim.permit_allocations();
+        assert_eq!((device.used(), file.size()), (5, 10 * PAGE_SIZE));
+    }
+    // The first part is had, the last is not.
+    sim.fail_allocation_after(1, Refusal::One);
+    all(world.on(|mm| mm.fallocate(&file, punch, 8, 4 * PAGE_SIZE)));
+    sim.permit_allocations();
+    assert_eq!(device.used(), 4);
+    assert!((0..10).all(|page| world.on(|mm| word_of(mm, &file, page * PAGE_SIZE)) == Ok(page + 1)));
+    // The device fails: the access gets its signal, and the page is there once it works again.
+    let file = half_in_swap(&world, 2);
+    device.broken.store(true, std::sync::atomic::Ordering::Relaxed);
+    assert_eq!(world.on(|mm| word_of(mm, &file, 0)), Err(MmError::Device { index: 0, errno: Errno::EIO }));
+    device.broken.store(false, std::sync::atomic::Ordering::Relaxed);
+    assert_eq!(world.on(|mm| word_of(mm, &file, 0)), Ok(1));
+}
+
+fn advice_brings_it_back<I: Isa>() {
+    let world = World::<I>::new();
+    world.swap_to(SLOTS);
+    let file = half_in_swap(&world, 10);
+    let process = Process::new(&world);
+    let base = process.map_file(&file, Rights::RW, MapFlags::SHARED);
+    let resident = || {
+        let mut bytes = [0; 10];
+        world.on(|mm| mm.mincore(&process.space, base, 10 * PAGE_SIZE, &mut bytes)).expect("mapped");
+        bytes
+    };
+    assert_eq!(resident(), [0, 1, 0, 1, 0, 1, 0, 1, 0, 1]);
+    process.advise(at(base, 2), 3, Advice::WillNeed);
+    assert_eq!(resident(), [0, 1, 1, 1, 1, 1, 0, 1, 0, 1]);
+    assert_eq!(process.space.rss().pages(), 0);
+    assert_eq!((process.read(at(base, 4)), process.space.major_faults()), (5, 0));
+}
+
+fn run<I: Isa>(world: &World<I>, seed: u64, programs: Vec<Program>) {
+    let strategy = Strategy::Random { seed, rates: Rates::default() };
+    let report = explore::run(world.lab.sim(), &Settings::default(), programs, &mut *strategy.chooser());
+    assert_eq!(report.outcome, Outcome::Completed, "seed {seed}");
+}
+
+/// Two processes store to a page each that both map, while one of them pages it out; whether each finds what was stored last.
+fn stores_of_two<I: Isa>(seed: u64) -> bool {
+    let world = Rc::new(World::<I>::new());
+    let device = world.swap_to(SLOTS);
+    let one = Process::new(&world);
+    let base = one.map_shared(2);
+    one.write(base, 1);
+    let two = one.fork();
+    world.lab.run(CPU, &one.space);
+    world.lab.run(OTHER, &two.space);
+    let (first, second, third) = (world.clone(), world.clone(), world.clone());
+    let [stored, paged, again] = [one.space.clone(), two.space.clone(), one.space.clone()];
+    let out = move |mm: &Mm<Sim<I>>, space: &_| {
+        mm.madvise(space, base, 2 * PAGE_SIZE, Advice::PageOut).expect("good advice");
+    };
+    let programs: Vec<Program> = vec![
+        Box::new(move || {
+            for value in 2..6 {
+                support::store(&first, CPU, &stored, base, value);
+                first.lab.on(CPU, |mm| mm.madvise(&stored, base, PAGE_SIZE, Advice::DontNeed)).expect("mapped");
+            }
+        }),
+        Box::new(move || {
+            for value in 2..4 {
+                support::store(&second, OTHER, &paged, at(base, 1), value);
+                second.lab.on(OTHER, |mm| out(mm, &paged));
+            }
+        }),
+        Box::new(move || {
+            for _ in 0..3 {
+                third.lab.on(THIRD, |mm| out(mm, &again));
+            }
+        }),
+    ];
+    run(&world, seed, programs);
+    let right = [&one, &two].iter().all(|process| (process.read(base), process.read(at(base, 1))) == (5, 3));
+    one.end();
+    two.end();
+    right && device.used() == 0 && all_is_free(&world)
+}
+
+/// INV-RECLAIM-SETTLED, INV-SWAP-CACHE.
+fn no_store_is_lost_by_a_page_out<I: Isa>() {
+    let lost = (0..SCHEDULES).find(|seed| !stores_of_two::<I>(*seed));
+    assert_eq!(lost, None, "a store is lost, or a slot");
+}
+
+/// A file is cut while it is read and paged out; whether what is left is right, and all else is free.
+fn cut_beside_a_page_out<I: Isa>(seed: u64) -> bool {
+    let world = Rc::new(World::<I>::new());
+    world.swap_to(SLOTS);
+    let file = memfd(&world, 3);
+    let process = Process::new(&world);
+    let base = process.map_file(&file, Rights::RW, MapFlags::SHARED);
+    (0..3).for_each(|page| process.write(at(base, page), page + 1));
+    world.lab.run(CPU, &process.space);
+    let (touches, pages_out, cuts) = (world.clone(), world.clone(), world.clone());
+    let [touched, paged] = [process.space.clone(), process.space.clone()];
+    let cut = file.clone();
+    let programs: Vec<Program> = vec![
+        Box::new(move || {
+            for page in [0, 2, 1] {
+                // It may be past the end.
+                let _ = touches.lab.touch(CPU, &touched, at(base, page), Access::Read, 1);
+            }
+        }),
+        Box::new(move || {
+            for _ in 0..2 {
+                pages_out
+                    .lab
+                    .on(OTHER, |mm| mm.madvise(&paged, base, 3 * PAGE_SIZE, Advice::PageOut))
+                    .expect("good advice");
+            }
+        }),
+        Box::new(move || {
+            cuts.lab.on(THIRD, |mm| mm.truncate(&cut, PAGE_SIZE + 8)).expect("not sealed");
+            cuts.lab.on(THIRD, |mm| mm.truncate(&cut, 3 * PAGE_SIZE)).expect("not sealed");
+        }),
+    ];
+    run(&world, seed, programs);
+    let words: Vec<u64> = (0..3).map(|page| process.read(at(base, page))).collect();
+    process.advise(base, 3, Advice::PageOut);
+    process.end();
+    let pages = used(&world);
+    world.on(|mm| mm.close_file(&file));
+    words == [1, 2, 0] && pages == 3 && all_is_free(&world)
+}
+
+/// INV-SWAP-COUNT, INV-FILE-REMOVED.
+fn no_slot_is_lost_by_a_cut_beside_a_page_out<I: Isa>() {
+    let lost = (0..SCHEDULES).find(|seed| !cut_beside_a_page_out::<I>(*seed));
+    assert_eq!(lost, None, "a slot is lost, or a page");
+}
+
+on_both! {
+    a_program_reads_and_pages_out_in_turn,
+    who_shares_finds_one_page,
+    files_are_read_written_and_cut_where_they_are_in_swap,
+    without_memory_nothing_is_cut,
+    advice_brings_it_back,
+    no_store_is_lost_by_a_page_out,
+    no_slot_is_lost_by_a_cut_beside_a_page_out,
+}
