@@ -368,11 +368,6 @@ impl Grid {
         self.cells.iter().find(|cell| cell.state == State::Cold && cell.cpus == 1 && cell.bytes == bytes)
     }
 
-    /// The same of memory that is read as soon as it is cleared.
-    pub(super) fn touched(&self, bytes: u64) -> Option<&Cell> {
-        self.cells.iter().find(|cell| cell.state == State::ReadBack && cell.cpus == 1 && cell.bytes == bytes)
-    }
-
     /// Whether MOVNTI has less than half of the best bandwidth on cold memory of 64 KiB.
     pub(super) fn movnti_is_slow(&self) -> bool {
         let Some(cell) = self.cold(64 << 10) else { return false };

@@ -3,6 +3,7 @@
 //! - `bed` – a machine of real memory, and what is measured with.
 //! - `grid` – bandwidth by stores, extent and state of the target.
 //! - `prealloc` – a VM's memory, beside Linux's own way to get it.
+//! - `faults` – demand faults through the whole fault path.
 //! - `pollution` – what is left of a hot set after a clear; `beside` – a compiler beside background clearing.
 //! - `claims` – all of it beside the series' figures and our own promises.
 //!
@@ -14,6 +15,7 @@
 mod bed;
 mod beside;
 mod claims;
+mod faults;
 mod grid;
 mod pollution;
 mod prealloc;
@@ -29,6 +31,7 @@ use std::collections::BTreeMap;
 struct Found {
     grid: grid::Grid,
     prealloc: prealloc::Prealloc,
+    faults: faults::Faults,
     pollution: pollution::Pollution,
     beside: Option<beside::Beside>,
     measured: bed::Measured,
@@ -45,19 +48,22 @@ pub(super) fn run(context: &Context<'_>) -> Result<Evaluation, CommandError> {
     let measured = bed.measure();
     let grid = grid::measure(context, &bed)?;
     let prealloc = prealloc::measure(context, &bed)?;
+    let faults = faults::measure(context, &bed)?;
     let pollution = pollution::measure(context, &bed)?;
     let beside = beside::measure(context, &bed)?;
-    let found = Found { grid, prealloc, pollution, beside, measured, counted: counted(&bed) };
+    let found = Found { grid, prealloc, faults, pollution, beside, measured, counted: counted(&bed) };
     Ok(evaluation(context.scale, &facts, &bed, &found))
 }
 
 fn evaluation(scale: Scale, facts: &Facts, bed: &Bed, found: &Found) -> Evaluation {
     let mut tables: Vec<Table> = found.grid.tables();
     tables.push(found.prealloc.table());
+    tables.push(found.faults.table());
     tables.push(found.pollution.table());
     tables.extend(found.beside.as_ref().map(beside::Beside::table));
     let mut runs = found.grid.runs();
     runs.extend(found.prealloc.runs());
+    runs.extend(found.faults.runs());
     runs.extend(found.pollution.runs());
     runs.push(Run {
         counters: found.counted.clone(),
