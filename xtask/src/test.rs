@@ -9,8 +9,17 @@ use std::time::Duration;
 const MINUTE: Duration = Duration::from_secs(60);
 
 /// Tests that plant bugs.
-const PLANTED: [&str; 7] =
-    ["planted", "check", "oracle_counts", "ledger_races", "gup_races", "file_races", "remap_races"];
+const PLANTED: [&str; 9] = [
+    "planted",
+    "planted_clear",
+    "check",
+    "oracle_counts",
+    "ledger_races",
+    "gup_races",
+    "file_races",
+    "remap_races",
+    "swap",
+];
 
 /// Runs the steps.
 pub(crate) fn run() -> Result<(), Error> {
@@ -25,9 +34,14 @@ pub(crate) fn run() -> Result<(), Error> {
     loom.env("RUSTFLAGS", "--cfg loom").env("CARGO_TARGET_DIR", workspace.target_directory.join("loom"));
     let workspace_tests = ["test", "--workspace", "--lib", "--bins", "--tests", "--examples", "--no-fail-fast"];
     // Planted bugs are a feature of crates that everything else is built without.
-    let mut planted = cargo(&["test", "--package", "pagewright", "--package", "pagewright-workload"]);
+    let mut planted =
+        cargo(&["test", "--package", "pagewright", "--package", "pagewright-workload", "--package", "pagewright-host"]);
     planted
-        .args(["--features", "pagewright/planted,pagewright-workload/planted", "--no-fail-fast"])
+        .args([
+            "--features",
+            "pagewright/planted,pagewright-workload/planted,pagewright-host/planted",
+            "--no-fail-fast",
+        ])
         .args(PLANTED.iter().flat_map(|test| ["--test", test]));
     step::run(vec![
         Step { name: "arrows between crates", command: this(&["arrows"])?, limit: MINUTE },

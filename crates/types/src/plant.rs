@@ -45,6 +45,9 @@ crate::named_table! {
         PageOutWrittenEarly = "page-out-written-early", "Pages are written to swap before the CPUs that could store to them were told.";
         PageOutFreedEarly = "page-out-freed-early", "Pages that went to swap are freed before the CPUs that could use them were told.";
         LazyFreeNoFlush = "lazy-free-no-flush", "MADV_FREE calls a page clean and leaves TLBs that need not mark it dirty again.";
+        ClearShort = "clear-short", "The last line of a block is not cleared.";
+        ClearNoFence = "clear-no-fence", "Blocks that were cleared past the cache are handed out without a fence.";
+        ClearNoYield = "clear-no-yield", "Who clears a gigantic block never lets anybody else run.";
         ZapFlushLate = "zap-flush-late", "madvise lets go of the space before it has flushed, and mprotect finds nothing to flush.";
     }
 }

@@ -14,7 +14,7 @@ use crate::frames::Frames;
 use core::cell::Cell;
 use core::marker::PhantomData;
 use pagewright_sync::Platform;
-use pagewright_types::{Counter, CpuId, Order, PAGE_SIZE, Pfn};
+use pagewright_types::{Counter, CpuId, Order, PAGE_SIZE, Pfn, plant};
 
 /// The most that is cleared without a chance to yield: 8 MiB (INV-CLEAR-YIELD).
 const CHUNK: Order = Order::new(11);
@@ -57,6 +57,7 @@ impl<P: Platform> Frames<P> {
                 return Zeroed { block, streamed: backend.is_weak() };
             }
             at = next;
+            plant!(ClearNoYield => continue);
             yield_now();
         }
     }
@@ -105,12 +106,17 @@ impl<'m, P: Platform> PinnedCpu<'m, P> {
         }
     }
 
+    /// The fence, and its count: the one is not made without the other.
+    fn order_stores(&self) {
+        backend::fence();
+        self.frames.count(Counter::PwClearFences, 1);
+    }
+
     /// INV-CLEAR-PINNED: the fence of the CPU that stored, if its stores want one; `why` counts it. And counts what was cleared.
     fn fence(&self, is_weak: bool, why: Counter) {
         if is_weak {
             debug_assert_eq!(self.cpu, self.frames.machine().cpu(), "INV-CLEAR-PINNED: moved with stores not fenced");
-            backend::fence();
-            self.frames.count(Counter::PwClearFences, 1);
+            plant!(ClearNoFence; (), self.order_stores());
             self.frames.count(why, 1);
         }
         for (backend, pages) in ClearBackend::ALL.iter().zip(&self.uncounted) {
@@ -126,11 +132,12 @@ impl<'m, P: Platform> PinnedCpu<'m, P> {
 #[allow(unsafe_code)]
 pub(super) fn store_block<P: Platform>(frames: &Frames<P>, pfn: Pfn, order: Order, backend: ClearBackend) {
     let clearing = frames.clearing();
+    let len = order.bytes() as usize;
     match clearing.at(pfn, order) {
         Some(at) if backend != ClearBackend::Machine => {
             // SAFETY: INV-LINEAR-MAP – the frames are memory, mapped for writing; INV-FRAME-LINEAR – they belong to who passed the block
             // they are of, and nobody else uses them.
-            unsafe { backend::store(backend, clearing.caps(), at, order.bytes() as usize) }
+            unsafe { backend::store(backend, clearing.caps(), at, plant!(ClearShort; len - 64, len)) }
         }
         _ => frames.machine().zero(pfn, order),
     }

@@ -1,0 +1,61 @@
+//! Mistakes of clearing, each of which is noticed on real memory.
+
+use pagewright_host::{Host, Memory, run_as};
+use pagewright_mm::{Knob, Knobs, Mm};
+use pagewright_tlb::frames::{ClearCaps, Layout, NodeSpec};
+use pagewright_types::plant::{Plant, choose};
+use pagewright_types::{Counter, CpuId, CpuMask, NodeId, Order, Pfn};
+use std::cell::Cell;
+
+const POISON: u64 = 0xdead_beef_dead_beef;
+const NODE: NodeId = NodeId::new(0);
+
+/// What is seen of a pool of two folios of 16 MiB that is filled past the cache.
+#[derive(Debug, PartialEq, Eq)]
+struct Seen {
+    zero: bool,
+    yields: u32,
+    fences_short: u64,
+}
+
+fn fill() -> Seen {
+    run_as(CpuId::new(0));
+    let memory = Memory::try_new(1 << 14).expect("memory");
+    (0..32).for_each(|block| memory.fill(Pfn::new(block * 512), Order::PMD, POISON));
+    let ranges = [memory.frames()];
+    let nodes = [NodeSpec { id: NODE, ranges: &ranges, cpus: CpuMask::first(1) }];
+    let layout = Layout { min_free_kbytes: Some(0), watermark_scale_factor: 0, ..Layout::new(&nodes) };
+    let knobs = Knobs::default();
+    knobs.set(Knob::ClearUncached, 2).expect("0 to 2");
+    let mm = Mm::try_new(Host::new(memory, 1), &layout, knobs).expect("a possible machine");
+    let order = Order::new(12);
+    let pool = mm.huge_pool(order, NODE, 2).expect("memory");
+    let yields = Cell::new(0);
+    pool.fill(0..2, || yields.set(yields.get() + 1)).expect("memory");
+    let zero = (0..2).all(|place| {
+        let folio = pool.folio(place).expect("filled");
+        let zero = memory.holds(folio.pfn(), order, 0);
+        assert!(mm.tlb().frames().put(folio).is_none(), "the pool has a reference, too");
+        zero
+    });
+    let [fences, batches, each] =
+        [Counter::PwClearFences, Counter::PwClearBatches, Counter::PwClearYields].map(|counter| mm.counter(counter));
+    Seen { zero, yields: yields.get(), fences_short: batches + each - fences }
+}
+
+/// INV-CLEAR-WHOLE, INV-CLEAR-YIELD, INV-CLEAR-FENCES.
+#[test]
+fn planted_bugs_are_found() {
+    let right = Seen { zero: true, yields: 4, fences_short: 0 };
+    assert_eq!(fill(), right);
+    choose(Some(Plant::ClearShort));
+    assert_eq!(fill(), Seen { zero: false, ..right });
+    choose(Some(Plant::ClearNoYield));
+    assert_eq!(fill(), Seen { yields: 2, ..right });
+    choose(Some(Plant::ClearNoFence));
+    let seen = fill();
+    choose(None);
+    if ClearCaps::detect().streaming().is_some() {
+        assert!(seen.fences_short > 0, "{seen:?}");
+    }
+}
