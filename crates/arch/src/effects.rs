@@ -97,6 +97,20 @@ pub struct Caps {
     pub keeps_refused: bool,
     /// Whether [`Target::Range`] exists (arm64 FEAT_TLBIRANGE).
     pub range_invalidate: bool,
+    /// Whether one TLBI and one DSB may leave something behind, so that each invalidation must be waited for and issued again (Linux's
+    /// `ARM64_WORKAROUND_REPEAT_TLBI`, for errata of Arm's Cortex-A55, A76 and A510).
+    pub repeat_invalidate: bool,
+    /// If user mode runs under a tag of its own, because the kernel has tables that programs can't see (KPTI, PTI): the bit by which that tag
+    /// differs from the one that is installed. Translations of user memory stand under both.
+    pub user_tag_bit: Option<Tag>,
+}
+
+impl Caps {
+    /// The tag under which user mode runs while `tag` is installed, if that is another one.
+    #[inline]
+    pub fn user_tag(&self, tag: Tag) -> Option<Tag> {
+        self.user_tag_bit.map(|bit| Tag::new(tag.raw() | bit.raw()))
+    }
 }
 
 /// The door to the machine. One implementation stands for one machine; methods act on the CPU that calls.
@@ -153,7 +167,7 @@ pub trait Effects: Clone + 'static {
     fn relax(&self);
 
     /// Walks from `root` under `tag` from now on. Without `keep`, translations under `tag` on this CPU are
-    /// dropped first (x86 `MOV CR3` with bit 63 clear).
+    /// dropped first (x86 `MOV CR3` with bit 63 clear), and so are those under [`Caps::user_tag`].
     fn install_root(&self, root: Pfn, tag: Tag, keep: bool);
 
     /// Runs `body` with interrupts closed on this CPU. The default suits a machine that delivers interrupts only inside

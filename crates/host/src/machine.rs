@@ -41,8 +41,15 @@ pub struct Host {
     online: CpuMask,
 }
 
-const CAPS: Caps =
-    Caps { shootdown: ShootdownKind::Ipi, tagged: true, tags: 4096, keeps_refused: false, range_invalidate: false };
+const CAPS: Caps = Caps {
+    shootdown: ShootdownKind::Ipi,
+    tagged: true,
+    tags: 4096,
+    keeps_refused: false,
+    range_invalidate: false,
+    repeat_invalidate: false,
+    user_tag_bit: None,
+};
 
 impl Host {
     /// A machine of `cpus` CPUs, each a thread that [`runs as`](crate::run_as) one.

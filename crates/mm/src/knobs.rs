@@ -5,6 +5,7 @@
 use core::fmt;
 use core::sync::atomic::{AtomicU64, Ordering};
 use pagewright_tlb::frames::ClearPolicy;
+use pagewright_tlb::{BatchPolicy, TlbConfig};
 use pagewright_types::PAGE_SIZE;
 
 /// What values a knob takes.
@@ -104,6 +105,9 @@ knobs! {
     StackGuardGap = "stack_guard_gap", "stack_guard_gap= on the kernel command line", 256,
         Values::Number { least: 0, most: 1 << 20 },
         "Pages kept free below a mapping that grows down, for mappings made from then on.";
+    TlbBatch = "tlb_batch", "nowhere: Linux decides in arch_tlbbatch_should_defer", 1,
+        Values::Number { least: 0, most: 2 },
+        "Whether flushes for many pages are put off and paid together: 0 never, 1 where somebody is waited for, 2 always.";
     TlbSinglePageFlushCeiling = "tlb_single_page_flush_ceiling", "/sys/kernel/debug/x86/tlb_single_page_flush_ceiling", 33,
         Values::Number { least: 0, most: 512 },
         "Pages above which a flush on x86 takes the whole address space instead of page by page.";
@@ -170,8 +174,13 @@ impl Knobs {
         }
     }
 
-    pub(crate) fn tlb_single_page_flush_ceiling(&self) -> u32 {
-        self.get(Knob::TlbSinglePageFlushCeiling) as u32
+    pub(crate) fn tlb_config(&self) -> TlbConfig {
+        let batch = match self.get(Knob::TlbBatch) {
+            0 => BatchPolicy::Never,
+            2 => BatchPolicy::Always,
+            _ => BatchPolicy::Auto,
+        };
+        TlbConfig { single_page_flush_ceiling: self.get(Knob::TlbSinglePageFlushCeiling) as u32, batch }
     }
 }
 

@@ -8,8 +8,8 @@ use crate::space::{Committed, Space};
 use crate::swap::Swap;
 use core::fmt;
 use pagewright_sync::{Arc, Platform};
+use pagewright_tlb::Tlb;
 use pagewright_tlb::frames::{Extent, FolioFlags, Frames, FramesError, Layout, NoFrames};
-use pagewright_tlb::{Tlb, TlbConfig};
 use pagewright_types::{Counter, LruList, NodeId, Order, Pfn};
 
 /// Everything that the memory manager knows about one machine.
@@ -56,8 +56,7 @@ impl<P: Platform> Mm<P> {
     pub fn try_new(fx: P, layout: &Layout<'_>, knobs: Knobs) -> Result<Self, SetupError> {
         let frames = Frames::try_new(fx.clone(), layout).map_err(SetupError::Frames)?;
         frames.clearing().set_policy(knobs.clear_policy());
-        let config = TlbConfig { single_page_flush_ceiling: knobs.tlb_single_page_flush_ceiling() };
-        let tlb = Tlb::try_new(fx, frames, config).map_err(SetupError::Tlb)?;
+        let tlb = Tlb::try_new(fx, frames, knobs.tlb_config()).map_err(SetupError::Tlb)?;
         let cleared = tlb.alloc_zeroed(tlb.request(Order::ZERO), Extent::PAGE).map_err(SetupError::ZeroPage)?;
         let zero = tlb.frames().new_folio(cleared.into_block());
         tlb.frames().folio(zero.pfn()).set_flags(FolioFlags::RESERVED | FolioFlags::UPTODATE);

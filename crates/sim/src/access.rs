@@ -78,6 +78,7 @@ impl<I: Isa> Sim<I> {
     /// [`Sim::access`] under a judge, or while schedules are explored.
     #[inline(never)]
     fn access_watched(&self, cpu: CpuId, va: VirtAddr, access: Access, times: u64) -> Result<Translation, PageFault> {
+        debug_assert!(self.0.online.get().contains(cpu), "CPU {cpu} makes an access and has gone");
         if self.0.exploring.get() {
             return self.access_by_steps(cpu, va, access, times);
         }

@@ -17,7 +17,10 @@ use std::cell::{Cell, RefCell};
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Root {
     pub(crate) table: Pfn,
+    /// The tag under which programs run.
     pub(crate) tag: Tag,
+    /// The tag that is installed, and under which the kernel runs: the same, unless the machine is [`crate::MachineConfig::isolated`].
+    pub(crate) kernel: Tag,
     pub(crate) id: RootId,
 }
 

@@ -67,7 +67,7 @@ impl<I: Isa> Effects for Sim<I> {
     }
 
     fn online(&self) -> CpuMask {
-        self.0.online
+        self.0.online.get()
     }
 
     #[inline]
@@ -145,7 +145,7 @@ impl<I: Isa> Effects for Sim<I> {
                 if core.outstanding.replace(0) == 0 {
                     self.pay(Cost::DsbLocal);
                 } else {
-                    let others = self.0.cores.len() as u64 - 1;
+                    let others = u64::from(self.0.online.get().count()) - 1;
                     self.pay(Cost::DsbWait);
                     core.spend(self.profile().cost(Cost::DsbWaitEach) * others);
                 }
@@ -154,7 +154,7 @@ impl<I: Isa> Effects for Sim<I> {
     }
 
     /// # Panics
-    /// When the caller is among `targets`, when one is not online, or when no handler was bound.
+    /// When the caller is among `targets`, when the machine has no such CPU, or when no handler was bound.
     fn kick(&self, targets: &CpuMask) {
         self.interrupt(targets);
     }
@@ -177,11 +177,13 @@ impl<I: Isa> Effects for Sim<I> {
             self.here().unsettled.flights.borrow_mut().clear();
         }
         // Without tags CR4.PCIDE is 0, and MOV CR3 flushes whatever bit 63 says.
+        let user = self.0.caps.user_tag(tag);
         if !keep || !self.0.caps.tagged {
             self.drop_tag_here(tag);
+            user.into_iter().for_each(|user| self.drop_tag_here(user));
         }
         let id = self.id_of_root(root);
-        self.here().root.set(Some(Root { table: root, tag, id }));
+        self.here().root.set(Some(Root { table: root, tag: user.unwrap_or(tag), kernel: tag, id }));
         self.judge_loaded();
     }
 

@@ -2,7 +2,7 @@
 //!
 //! | target | x86-64 (SDM vol. 3A §4.10.4.1) | arm64 (Arm ARM D8.16.5) |
 //! | --- | --- | --- |
-//! | `Page`, current tag | `INVLPG`: the page, globals too; **all** walk caches of the tag | `TLBI VAE1[IS]`, `VALE1[IS]` if `last_level` |
+//! | `Page`, tag installed | `INVLPG`: the page, globals too; **all** walk caches of the tag | `TLBI VAE1[IS]`, `VALE1[IS]` if `last_level` |
 //! | `Page`, another tag | `INVPCID` type 0: the page, no globals; the walk caches on the way to it | the same |
 //! | `Range` | does not exist | `TLBI RVAE1[IS]`, `RVALE1[IS]` (FEAT_TLBIRANGE) |
 //! | `Tag` | `INVPCID` type 1, or `MOV CR3` | `TLBI ASIDE1[IS]` |
@@ -59,7 +59,7 @@ impl<I: Isa> Sim<I> {
         self.drain_here();
         self.cancel_here(target);
         let core = self.here();
-        let current = core.root.get().map_or(Tag::new(0), |root| root.tag);
+        let current = core.root.get().map_or(Tag::new(0), |root| root.kernel);
         let mut tlbs = core.tlbs.borrow_mut();
         let (lost, cost, event) = match target {
             Target::Page { tag, va, .. } if tag == current => {
@@ -102,7 +102,7 @@ impl<I: Isa> Sim<I> {
                 if self.0.exploring.get() {
                     self.broadcast(target);
                 } else {
-                    self.0.cores.iter().for_each(|core| drop_aarch64(core, target));
+                    self.online_cores().for_each(|core| drop_aarch64(core, target));
                 }
                 core.outstanding.set(core.outstanding.get() + 1);
             }

@@ -29,6 +29,7 @@ mod cost;
 mod effects;
 mod event;
 pub mod explore;
+mod hotplug;
 mod interrupt;
 mod invalidate;
 mod judge;

@@ -24,7 +24,7 @@ use crate::ram::Ram;
 use crate::time::Picos;
 use crate::tlb::Tlbs;
 use pagewright_arch::{Caps, Isa, IsaKind, ShootdownKind};
-use pagewright_types::{CpuId, CpuMask, FrameRange, NodeId};
+use pagewright_types::{CpuId, CpuMask, FrameRange, NodeId, Tag};
 use rand_pcg::Pcg64;
 use rand_pcg::rand_core::{Rng, SeedableRng};
 use std::cell::{Cell, RefCell};
@@ -68,7 +68,7 @@ pub(crate) struct Machine<I> {
     pub(crate) ram: Ram,
     pub(crate) cores: Box<[Core]>,
     pub(crate) nodes: Box<[Node]>,
-    pub(crate) online: CpuMask,
+    pub(crate) online: Cell<CpuMask>,
     pub(crate) caps: Caps,
     pub(crate) current: Cell<CpuId>,
     /// Operations and interrupt handlers under way, one inside the other.
@@ -125,12 +125,17 @@ impl<I: Isa> Sim<I> {
             tags: if config.tagged { config.profile.tags } else { 1 },
             keeps_refused: I::KIND == IsaKind::Aarch64,
             range_invalidate: config.profile.range_invalidate,
+            repeat_invalidate: config.repeat_invalidate && I::KIND == IsaKind::Aarch64,
+            user_tag_bit: (config.isolated && config.tagged).then_some(match I::KIND {
+                IsaKind::X86_64 => Tag::new(1 << 11),
+                IsaKind::Aarch64 => Tag::new(1),
+            }),
         };
         Ok(Self(Rc::new(Machine {
             ram,
             cores: (0..config.cpus).map(|_| Core::new(&config.profile)).collect(),
             nodes: nodes.into_boxed_slice(),
-            online: CpuMask::first(usize::from(config.cpus)),
+            online: Cell::new(CpuMask::first(usize::from(config.cpus))),
             caps,
             config,
             current: Cell::new(CpuId::new(0)),

@@ -19,16 +19,19 @@
 //! A space is known to be flushed when the clocks of the ledger say so: on x86 those of the CPUs that run it, unless they are lazy, since whoever
 //! comes back later is caught up by its generation; on arm64 that of the CPU that issued. Nobody takes spaces out of a list.
 //!
+//! Nothing is put off where that spares no wait ([`BatchPolicy`]): then each entry is flushed when it is absorbed, and the batch only holds what
+//! was detached.
+//!
 //! Not guaranteed: that a space that was flushed is known to be; then it is flushed once more. Tables are never put off: walks may be in them.
 
 use crate::context::{Context, Deferred};
 use crate::debt::{Debt, Owed, Park, Parked};
-use crate::engine::{Flush, Tlb};
+use crate::engine::{BatchPolicy, Flush, Tlb};
 use crate::held::Held;
 use core::sync::atomic::Ordering;
 use pagewright_arch::ShootdownKind;
 use pagewright_sync::{Arc, Backend, Platform, bomb};
-use pagewright_types::{Counter, CpuId, CpuMask, DebtKey, Level, PageRange};
+use pagewright_types::{Counter, CpuId, CpuMask, DebtKey, Level, PageRange, plant};
 
 /// Debts of any number of spaces, waiting to be paid together.
 ///
@@ -37,6 +40,8 @@ use pagewright_types::{Counter, CpuId, CpuMask, DebtKey, Level, PageRange};
 #[must_use = "a batch owes a TLB flush: settle it"]
 pub struct Batch<'t, P: Platform> {
     tlb: &'t Tlb<P>,
+    /// Whether this machine puts flushes off, asked once.
+    puts_off: bool,
     /// Entries whose flush is put off.
     entries: u32,
     /// x86: who may hold one of them.
@@ -54,7 +59,7 @@ impl<'t, P: Platform> Batch<'t, P> {
     /// An empty batch.
     pub fn new(tlb: &'t Tlb<P>) -> Self {
         let (cpus, held) = (CpuMask::EMPTY, Held::new());
-        Self { tlb, entries: 0, cpus, epoch: 0, issuer: None, only: None, held }
+        Self { tlb, puts_off: tlb.puts_off(), entries: 0, cpus, epoch: 0, issuer: None, only: None, held }
     }
 
     /// Entries whose flush is put off.
@@ -78,7 +83,10 @@ impl<'t, P: Platform> Batch<'t, P> {
         let (owed, _, parked) = debt.dissolve();
         match owed {
             Owed::Nothing => {}
-            Owed::Leaf(level) => self.put_off(context, |tlb| tlb.issue_leaf(context, range.start(), level)),
+            Owed::Leaf(level) => {
+                let flush = Flush { range: Some(range), level, tables: false };
+                self.owe(context, flush, |tlb| tlb.issue_leaf(context, range.start(), level));
+            }
             Owed::Table(_) => unreachable!("INV-TLB-WALKERS: a table's flush is not put off"),
         }
         parked.park(&mut |piece| self.keep(piece));
@@ -87,22 +95,34 @@ impl<'t, P: Platform> Batch<'t, P> {
     /// Takes along what somebody else has edited in a space and not flushed yet: for a caller who relies on entries that he found there.
     /// INV-TLB-CLEARED, INV-TLB-DEFERRED.
     pub fn take_along(&mut self, context: &Arc<Context>) {
-        if self.tlb.may_be_unflushed(context) {
-            self.put_off(context, |tlb| tlb.issue_whole(context));
+        if plant!(DeferredNotTakenAlong; false, self.tlb.may_be_unflushed(context)) {
+            let flush = Flush { range: None, level: Level::PTE, tables: false };
+            self.owe(context, flush, |tlb| tlb.issue_whole(context));
         }
     }
 
-    /// Puts off a flush of a space. `issue` is what broadcasts it.
-    fn put_off(&mut self, context: &Arc<Context>, issue: impl FnOnce(&Tlb<P>)) {
+    /// Puts off `flush`, which `issue` broadcasts, or pays it at once.
+    #[inline]
+    fn owe(&mut self, context: &Arc<Context>, flush: Flush, issue: impl FnOnce(&Tlb<P>)) {
+        let me = self.tlb.fx().cpu();
+        if self.puts_off && self.tlb.others_may_hold(context, me) {
+            self.put_off(context, me, issue);
+        } else {
+            self.tlb.count(Counter::PwTlbBatchAtOnce, 1);
+            self.tlb.flush(context, flush);
+        }
+    }
+
+    #[inline]
+    fn put_off(&mut self, context: &Arc<Context>, me: CpuId, issue: impl FnOnce(&Tlb<P>)) {
         let tlb = self.tlb;
-        let me = tlb.fx().cpu();
         tlb.fx().publish();
         let issuer = match tlb.fx().caps().shootdown {
             ShootdownKind::Ipi => {
                 // INV-TLB-SWITCH: the generation moves before the mask is read.
                 context.bump();
                 P::Locks::point();
-                context.cpus().iter().for_each(|cpu| self.cpus.insert(cpu));
+                self.cpus.insert_all(&context.cpus());
                 None
             }
             ShootdownKind::Broadcast => {
@@ -110,16 +130,19 @@ impl<'t, P: Platform> Batch<'t, P> {
                 Some(me)
             }
         };
-        self.issuer = if self.entries == 0 { issuer } else { self.issuer.filter(|_| self.issuer == issuer) };
         // INV-LEDGER-SAMPLE: read after the edit, so that an act whose sample is younger comes after the edit.
         let epoch = tlb.ledger().sample();
-        self.epoch = self.epoch.max(epoch + 1);
         context.defer(Deferred::new(epoch, issuer));
-        let again = self.only.as_ref().is_some_and(|only| Arc::ptr_eq(only, context));
-        match self.entries {
-            0 => self.only = Some(context.clone()),
-            _ if again => {}
-            _ => self.only = None,
+        self.epoch = self.epoch.max(epoch + 1);
+        if self.entries == 0 {
+            (self.issuer, self.only) = (issuer, Some(context.clone()));
+        } else {
+            if self.issuer != issuer {
+                self.issuer = None;
+            }
+            if self.only.as_ref().is_some_and(|only| !Arc::ptr_eq(only, context)) {
+                self.only = None;
+            }
         }
         self.entries += 1;
     }
@@ -142,13 +165,16 @@ impl<'t, P: Platform> Batch<'t, P> {
 
     fn pay(&mut self) {
         if self.entries > 0 {
-            match (self.tlb.fx().caps().shootdown, &self.only) {
-                (ShootdownKind::Ipi, Some(only)) => self.tlb.flush_deferred(only),
+            self.tlb.count(Counter::PwTlbBatchEntries, u64::from(self.entries));
+            let paid = match (self.tlb.fx().caps().shootdown, &self.only) {
+                _ if self.tlb.ledger().has_passed(self.epoch) => true,
+                (ShootdownKind::Ipi, Some(only)) => !self.tlb.flush_deferred(only),
                 (ShootdownKind::Ipi, None) => self.tlb.flush_unpaid(self.cpus, self.epoch),
-                (ShootdownKind::Broadcast, _) => self.tlb.end_issued(self.issuer),
-            }
+                (ShootdownKind::Broadcast, _) => self.tlb.end_issued(self.issuer, self.epoch),
+            };
+            self.tlb.count(if paid { Counter::PwTlbBatchPaid } else { Counter::PwTlbBatchFlushed }, 1);
         }
-        (self.entries, self.cpus, self.only) = (0, CpuMask::EMPTY, None);
+        (self.entries, self.cpus, self.epoch, self.only) = (0, CpuMask::EMPTY, 0, None);
         self.held.release(self.tlb.frames());
     }
 }
@@ -161,7 +187,7 @@ impl<P: Platform> Drop for Batch<'_, P> {
         let owing = self.issuer.map_or(self.cpus, CpuMask::of);
         // Several issuers owe together what each of them owes, which the ledger can't say; nor can one of their CPUs pay it.
         let key = if self.issuer.is_none() && self.tlb.fx().caps().shootdown == ShootdownKind::Broadcast {
-            self.tlb.end_issued(None);
+            self.tlb.end_issued(None, self.epoch);
             DebtKey::NONE
         } else {
             self.tlb.ledger().open(owing)
@@ -173,6 +199,26 @@ impl<P: Platform> Drop for Batch<'_, P> {
 }
 
 impl<P: Platform> Tlb<P> {
+    /// Whether flushes are put off on this machine, with the CPUs that are online.
+    fn puts_off(&self) -> bool {
+        !self.fx().caps().repeat_invalidate
+            && match self.batch {
+                BatchPolicy::Never => false,
+                BatchPolicy::Auto => self.fx().online().count() > 1,
+                BatchPolicy::Always => true,
+            }
+    }
+
+    /// Whether a CPU other than `me` may hold translations of the space (`should_defer_flush`). On arm64 nobody knows.
+    #[inline]
+    fn others_may_hold(&self, context: &Context, me: CpuId) -> bool {
+        self.fx().caps().shootdown == ShootdownKind::Broadcast || self.batch == BatchPolicy::Always || {
+            let mut others = context.cpus();
+            others.remove(me);
+            !others.is_empty()
+        }
+    }
+
     /// Whether an entry of the space may have been edited by somebody who has not flushed it yet, and does not have the space alone.
     fn may_be_unflushed(&self, context: &Context) -> bool {
         context.is_being_cleared() || context.deferred().is_some_and(|deferred| !self.has_paid(context, deferred))
@@ -185,17 +231,18 @@ impl<P: Platform> Tlb<P> {
         if context.is_being_cleared() {
             self.flush(context, Flush { range: Some(range), level, tables: false });
         }
-        if context.deferred().is_some() {
-            self.flush_deferred(context);
+        if plant!(DeferredNotSeenAtInstall; false, context.deferred().is_some()) && self.flush_deferred(context) {
+            self.count(Counter::PwTlbBatchOvertaken, 1);
         }
     }
 
-    /// Flushes a space if something of it was put off that may not have been paid.
+    /// Flushes a space if something of it was put off that may not have been paid; returns whether it was.
     #[cold]
-    fn flush_deferred(&self, context: &Context) {
-        let Some(deferred) = self.deferred(context) else { return };
+    fn flush_deferred(&self, context: &Context) -> bool {
+        let Some(deferred) = self.deferred(context) else { return false };
         self.flush(context, Flush { range: None, level: Level::PTE, tables: false });
         context.paid(deferred);
+        true
     }
 
     /// What was put off in the space and not paid since, for who will flush the whole space and then say so.
@@ -205,6 +252,7 @@ impl<P: Platform> Tlb<P> {
             return None;
         }
         // What is put off from here on bears another epoch, so it is not taken for what the caller is going to pay.
+        plant!(LateAdderCleared => return Some(deferred));
         self.ledger().open(CpuMask::EMPTY);
         context.deferred()
     }
@@ -223,28 +271,35 @@ impl<P: Platform> Tlb<P> {
         self.cpus.get(cpu).lazy.load(Ordering::SeqCst)
     }
 
-    /// x86: makes the CPUs in `cpus` that have not paid up to `epoch` forget everything. Those that are lazy are caught up by generation.
-    fn flush_unpaid(&self, cpus: CpuMask, epoch: u64) {
-        // Whoever flushes from here on has paid.
-        self.ledger().open(cpus);
+    /// x86: makes the CPUs in `cpus` that have not paid up to `epoch` forget everything. Those that are lazy are caught up by generation, those
+    /// that are offline flush before they run anything. Returns whether all had paid.
+    fn flush_unpaid(&self, cpus: CpuMask, epoch: u64) -> bool {
         let online = self.fx().online();
         let owing =
             |cpu: &CpuId| online.contains(*cpu) && !self.is_lazy(*cpu) && !self.ledger().has_reached(*cpu, epoch);
         let owing: CpuMask = cpus.iter().filter(owing).collect();
         self.count(Counter::PwTlbPaidAlready, u64::from(cpus.count() - owing.count()));
-        if !owing.is_empty() {
-            self.flush_everything(&owing);
+        if owing.is_empty() {
+            return true;
         }
+        // Whoever flushes from here on has paid.
+        self.ledger().open(owing);
+        self.flush_everything(&owing);
+        false
     }
 
-    /// arm64: ends what `issuer` has issued. Another CPU's barrier would prove nothing (Arm ARM D8.14.5), so elsewhere, or if several have
-    /// issued, everything is issued again.
-    fn end_issued(&self, issuer: Option<CpuId>) {
+    /// arm64: ends what `issuer` has issued up to `epoch`. Another CPU's barrier would prove nothing (Arm ARM D8.14.5), so elsewhere, or if
+    /// several have issued, everything is issued again. Returns whether the issuer had ended it before.
+    fn end_issued(&self, issuer: Option<CpuId>, epoch: u64) -> bool {
+        if issuer.is_some_and(|issuer| self.ledger().has_reached(issuer, epoch)) {
+            return true;
+        }
         if issuer == Some(self.fx().cpu()) {
             self.ledger().open(CpuMask::EMPTY);
             self.complete();
         } else {
             self.flush_everything(&CpuMask::EMPTY);
         }
+        false
     }
 }

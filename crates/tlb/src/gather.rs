@@ -10,7 +10,7 @@ use crate::debt::{Debt, Owed, Park, Parked};
 use crate::engine::{Flush, Tlb};
 use crate::held::Held;
 use pagewright_sync::{Platform, bomb};
-use pagewright_types::{Level, PageRange, VirtAddr, plant};
+use pagewright_types::{Counter, Level, PageRange, VirtAddr, plant};
 
 /// Debts of one context, waiting to be paid together.
 ///
@@ -106,6 +106,16 @@ impl<'t, P: Platform> Gather<'t, P> {
         }
     }
 
+    /// Shows walkers what was edited. For a gather among others, before the table's lock is let go: whoever finds an edit there and flushes it
+    /// can't publish the stores of another CPU (Arm ARM D8.2.6).
+    #[inline]
+    pub fn publish(&self) {
+        plant!(PublishedLate => return);
+        if self.among_others && self.range.is_some() {
+            self.tlb.fx().publish();
+        }
+    }
+
     /// Whether a flush is owed or anything is held.
     pub fn is_empty(&self) -> bool {
         self.range.is_none() && self.held.is_empty()
@@ -115,6 +125,7 @@ impl<'t, P: Platform> Gather<'t, P> {
     pub fn settle_so_far(&mut self) {
         let deferred = plant!(DeferredNotSeen; None, self.tlb.deferred(self.context));
         if deferred.is_some() {
+            self.tlb.count(Counter::PwTlbBatchOvertaken, 1);
             self.take_the_whole();
         }
         self.pay();

@@ -71,18 +71,25 @@ impl<P: Platform> Ledger<P> {
     /// Whether `key` is settled, by one comparison. `false` may mean that nobody has looked yet.
     #[inline]
     pub fn below_floor(&self, key: DebtKey) -> bool {
-        key.epoch() <= self.floor.load(Ordering::Acquire)
+        self.has_passed(key.epoch())
     }
 
-    /// The CPUs that still owe `key`, and those of its mask that had paid before anybody asked.
+    /// Whether everybody is known to have paid everything up to `epoch`, by one comparison.
+    #[inline]
+    pub(crate) fn has_passed(&self, epoch: u64) -> bool {
+        epoch <= self.floor.load(Ordering::Acquire)
+    }
+
+    /// The CPUs online that still owe `key`, and those of its mask that had paid before anybody asked. One that is offline pays before it runs
+    /// anything (INV-TLB-HOTPLUG).
     pub fn unpaid(&self, key: DebtKey, online: &CpuMask) -> (CpuMask, u32) {
         if self.below_floor(key) {
             return (CpuMask::EMPTY, 0);
         }
         let open = self.ring.lock()[key.epoch() as usize % RING];
         let mask = if open.key == key { open.mask } else { *online };
-        let owing: CpuMask =
-            mask.iter().filter(|&cpu| self.clocks.get(cpu).load(Ordering::SeqCst) < key.epoch()).collect();
+        let owes = |cpu: &CpuId| online.contains(*cpu) && !self.has_reached(*cpu, key.epoch());
+        let owing: CpuMask = mask.iter().filter(owes).collect();
         (owing, mask.count() - owing.count())
     }
 

@@ -37,6 +37,7 @@ mod debt;
 mod engine;
 mod gather;
 mod held;
+mod hotplug;
 mod ledger;
 mod memory;
 mod switch;
@@ -46,7 +47,7 @@ mod walkers;
 pub use batch::Batch;
 pub use context::Context;
 pub use debt::{Debt, Owed, Park, Parked};
-pub use engine::{Flush, SetupError, Tlb, TlbConfig};
+pub use engine::{BatchPolicy, Flush, SetupError, Tlb, TlbConfig};
 pub use gather::Gather;
 pub use ledger::Ledger;
 

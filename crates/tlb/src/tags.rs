@@ -6,11 +6,14 @@
 //! arm64: a tag means the same on every CPU, because invalidations are broadcast by tag ([`Asids`], Linux's
 //! `arch/arm64/mm/context.c`). When they run out, a new generation starts: tags running on some CPU are carried over, all others are
 //! free again, and every CPU flushes its TLB before it next loads a tag (INV-TLB-ROLLOVER).
+//!
+//! Where the kernel has tables that programs can't see, a space has two tags ([`Caps::user_tag`]); what is said of one here is true of both.
 
 use crate::context::Context;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
+use pagewright_arch::Caps;
 use pagewright_sync::{AtomicMask, OutOfMemory, PerCpu, Platform, SpinLock, rank};
 use pagewright_types::{CpuId, CpuMask, SpaceId, Tag, plant};
 
@@ -91,7 +94,10 @@ struct Pool {
 
 /// The machine-wide ASIDs of arm64.
 pub(crate) struct Asids<P: Platform> {
-    tags: u32,
+    /// Spaces that can have a tag at once, one tag being taken by the empty root.
+    spaces: u32,
+    /// log2 of the distance between two spaces' tags: where user mode has tags of its own, each space has an even one and the next.
+    shift: u32,
     generation: AtomicU64,
     pool: SpinLock<Pool, rank::Context, P::Locks>,
     /// What each CPU runs: generation and tag; 0 when taken by a rollover.
@@ -113,15 +119,26 @@ pub(crate) struct AsidGrant {
 }
 
 impl<P: Platform> Asids<P> {
-    pub(crate) fn try_new(cpus: usize, tags: u32) -> Result<Self, OutOfMemory> {
-        let words = tags.div_ceil(64) as usize;
+    /// Spaces that can have a tag at once.
+    pub(crate) fn spaces(caps: &Caps) -> u32 {
+        caps.tags >> Self::shift(caps)
+    }
+
+    fn shift(caps: &Caps) -> u32 {
+        u32::from(caps.user_tag_bit.is_some())
+    }
+
+    pub(crate) fn try_new(cpus: usize, caps: &Caps) -> Result<Self, OutOfMemory> {
+        let (spaces, shift) = (Self::spaces(caps), Self::shift(caps));
+        let words = spaces.div_ceil(64) as usize;
         let mut used = Vec::new();
         used.try_reserve_exact(words).map_err(|_| OutOfMemory { bytes: words * 8 })?;
         used.resize(words, 0);
         // Tag 0 belongs to the reserved empty root.
         used[0] = 1;
         Ok(Self {
-            tags,
+            spaces,
+            shift,
             generation: AtomicU64::new(1 << TAG_BITS),
             pool: SpinLock::new(Pool { used: used.into_boxed_slice(), next: 1 }),
             active: PerCpu::try_new(cpus, |_| AtomicU64::new(0))?,
@@ -170,17 +187,17 @@ impl<P: Platform> Asids<P> {
                 }
             }
             // Nobody took it in this generation, so its entries, if any CPU has some, are its own.
-            if kept || !pool.test_and_set(renewed as u16) {
+            if kept || !pool.test_and_set(renewed as u16 >> self.shift) {
                 return (renewed, false);
             }
         }
-        if let Some(tag) = pool.find(self.tags) {
-            return (generation | u64::from(tag), false);
+        if let Some(index) = pool.find(self.spaces) {
+            return (generation | u64::from(index) << self.shift, false);
         }
         let generation = self.generation.fetch_add(1 << TAG_BITS, Ordering::SeqCst) + (1 << TAG_BITS);
         self.roll_over(pool, online);
-        let tag = pool.find(self.tags).expect("more tags than CPUs");
-        (generation | u64::from(tag), true)
+        let index = pool.find(self.spaces).expect("more tags than CPUs");
+        (generation | u64::from(index) << self.shift, true)
     }
 
     /// Takes every tag back except those running now (`flush_context`).
@@ -196,7 +213,7 @@ impl<P: Platform> Asids<P> {
             }
             let kept = reserved.load(Ordering::SeqCst);
             if kept != 0 {
-                pool.test_and_set(kept as u16);
+                pool.test_and_set(kept as u16 >> self.shift);
             }
         }
         plant!(RolloverNoFlush => return);
@@ -205,18 +222,18 @@ impl<P: Platform> Asids<P> {
 }
 
 impl Pool {
-    fn test_and_set(&mut self, tag: u16) -> bool {
-        let (word, bit) = (usize::from(tag) / 64, 1 << (tag % 64));
+    fn test_and_set(&mut self, index: u16) -> bool {
+        let (word, bit) = (usize::from(index) / 64, 1 << (index % 64));
         let was = self.used[word] & bit != 0;
         self.used[word] |= bit;
         was
     }
 
-    /// The next free tag in rotation, marked used.
-    fn find(&mut self, tags: u32) -> Option<u16> {
-        let found = (self.next..tags).chain(1..self.next).find(|&tag| {
-            let word = self.used[tag as usize / 64];
-            word >> (tag % 64) & 1 == 0
+    /// The next of `spaces` that is free, in rotation, marked used.
+    fn find(&mut self, spaces: u32) -> Option<u16> {
+        let found = (self.next..spaces).chain(1..self.next).find(|&index| {
+            let word = self.used[index as usize / 64];
+            word >> (index % 64) & 1 == 0
         })?;
         self.test_and_set(found as u16);
         self.next = found + 1;

@@ -41,6 +41,11 @@ crate::named_table! {
         PwTlbTagRollover = "pw_tlb_tag_rollover", "Times the tags ran out and all were taken back.";
         PwTlbSettleOnAlloc = "pw_tlb_settle_on_alloc", "Allocations that had to settle a debt first.";
         PwTlbDebtParked = "pw_tlb_debt_parked", "Frames parked in the ledger with a debt.";
+        PwTlbBatchEntries = "pw_tlb_batch_entries", "Flushes of one entry that batches have put off.";
+        PwTlbBatchAtOnce = "pw_tlb_batch_at_once", "Flushes that were not put off, because nobody else is waited for, by setting or for an erratum.";
+        PwTlbBatchFlushed = "pw_tlb_batch_flushed", "Batches that ended with one wait for all that they had put off.";
+        PwTlbBatchPaid = "pw_tlb_batch_paid", "Batches that waited for nobody in the end, because all had flushed since.";
+        PwTlbBatchOvertaken = "pw_tlb_batch_overtaken", "Flushes of a space by somebody who relied on entries that were put off in a batch not known to be settled.";
         PwTlbPaidAlready = "pw_tlb_paid_already", "CPUs spared an interrupt because their clock had passed the debt.";
         NrFollPinAcquired = "nr_foll_pin_acquired", "Pages pinned; at rest as many as were released.";
         NrFollPinReleased = "nr_foll_pin_released", "Pins given up.";

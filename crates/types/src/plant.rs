@@ -17,9 +17,15 @@ crate::named_table! {
         ProtectNoFlush = "protect-no-flush", "Rights are lowered in the entry and stay in the TLBs.";
         TagReused = "tag-reused", "A tag goes to another space without a flush.";
         NoPublish = "no-publish", "Entries are flushed before walkers can see that they changed (a missing DSB ISHST).";
+        PublishedLate = "published-late", "A table is let go before walkers can see what was cleared there among others, who would flush it.";
         NoComplete = "no-complete", "A DSB ISHST stands where a DSB ISH must complete the TLBI.";
         CompleteElsewhere = "complete-elsewhere", "A CPU takes its own DSB for the end of a TLBI that another CPU has issued.";
+        UserTagForgotten = "user-tag-forgotten", "Where user mode has a tag of its own, only the kernel's is flushed.";
+        HotplugUnflushed = "hotplug-unflushed", "A CPU comes back online with what its TLB held when it went.";
+        LateAdderCleared = "late-adder-cleared", "A flush that ends clears the mark of what was put off while it ran.";
         DeferredNotSeen = "deferred-not-seen", "Who relies on an entry that he found weakened does not ask whether its flush was put off.";
+        DeferredNotSeenAtInstall = "deferred-not-seen-at-install", "An entry is put where another was cleared whose flush was put off.";
+        DeferredNotTakenAlong = "deferred-not-taken-along", "A batch relies on an entry that somebody else has cleared and not flushed.";
         CowFlushLate = "cow-flush-late", "Copy-on-write makes the new entry before the old one is flushed (no break before make).";
         CowNoFlush = "cow-no-flush", "Copy-on-write replaces an entry and flushes nothing.";
         ForkFlushLate = "fork-flush-late", "Fork lets the parent go before its writable translations are flushed.";

@@ -64,6 +64,12 @@ fn expected(plant: Plant) -> (Vec<Search>, &'static [Rule]) {
         Plant::ProtectFlushLate | Plant::ZapFlushLate => (races(Theme::Hot, 4000), &[Rule::Memory]),
         Plant::MapcountLost | Plant::PinKept => (vec![Search::Elsewhere("oracle_counts.rs")], &[]),
         Plant::RemapFlushLate => (vec![Search::Elsewhere("remap_races.rs")], &[]),
+        Plant::LateAdderCleared
+        | Plant::DeferredNotSeenAtInstall
+        | Plant::DeferredNotTakenAlong
+        | Plant::HotplugUnflushed
+        | Plant::PublishedLate
+        | Plant::UserTagForgotten => (vec![Search::Elsewhere("batch_races.rs")], &[]),
         Plant::HoleNotSeen | Plant::WriteBackNoProtect | Plant::WrittenBeforeSettle | Plant::DeferredNotSeen => {
             (vec![Search::Elsewhere("file_races.rs")], &[])
         }

@@ -73,8 +73,15 @@ impl Host {
     }
 }
 
-const CAPS: Caps =
-    Caps { shootdown: ShootdownKind::Ipi, tagged: true, tags: 4096, keeps_refused: false, range_invalidate: false };
+const CAPS: Caps = Caps {
+    shootdown: ShootdownKind::Ipi,
+    tagged: true,
+    tags: 4096,
+    keeps_refused: false,
+    range_invalidate: false,
+    repeat_invalidate: false,
+    user_tag_bit: None,
+};
 
 fn nothing_to_touch() -> ! {
     unreachable!("the frame allocator touches neither contents nor translations")

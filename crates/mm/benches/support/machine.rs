@@ -76,14 +76,23 @@ pub(crate) fn boot<I: Isa>(frames: u32, knobs: Knobs) -> Mm<Host<I>> {
     Mm::try_new(Host::new(frames), &layout, knobs).expect("a possible machine")
 }
 
-const X86_64: Caps =
-    Caps { shootdown: ShootdownKind::Ipi, tagged: true, tags: 4096, keeps_refused: false, range_invalidate: false };
+const X86_64: Caps = Caps {
+    shootdown: ShootdownKind::Ipi,
+    tagged: true,
+    tags: 4096,
+    keeps_refused: false,
+    range_invalidate: false,
+    repeat_invalidate: false,
+    user_tag_bit: None,
+};
 const AARCH64: Caps = Caps {
     shootdown: ShootdownKind::Broadcast,
     tagged: true,
     tags: 1 << 16,
     keeps_refused: true,
     range_invalidate: true,
+    repeat_invalidate: false,
+    user_tag_bit: None,
 };
 
 impl<I: Isa> Effects for Host<I> {

@@ -52,6 +52,7 @@ impl<P: Platform> Mm<P> {
                 va = va.align_down(step).add(step);
             }
             self.lower(space, &tally);
+            gather.publish();
         }
     }
 

@@ -36,13 +36,17 @@ pub struct MachineConfig {
     pub seed: u64,
     /// Whether the TLB's tags are used; without (`nopcid`), every switch of root flushes.
     pub tagged: bool,
+    /// Whether user mode runs under a tag of its own, because the kernel has tables that programs can't see (KPTI, PTI).
+    pub isolated: bool,
+    /// Whether each TLBI must be waited for and issued again (arm64 errata). It is only said to be so: one TLBI removes all that it names here.
+    pub repeat_invalidate: bool,
 }
 
 impl MachineConfig {
     /// Four CPUs and 2 GiB on one node, seed 0, tags on.
     pub fn new(profile: Profile) -> Self {
         let nodes = vec![NodeConfig { bytes: 2 << 30, cpus: CpuMask::EMPTY }];
-        Self { cpus: 4, nodes, profile, seed: 0, tagged: true }
+        Self { cpus: 4, nodes, profile, seed: 0, tagged: true, isolated: false, repeat_invalidate: false }
     }
 
     /// The same with the default profile of `isa`.

@@ -297,8 +297,9 @@ impl<'a, I: Isa> Explorer<'a, I> {
         for cpu in &self.cpus {
             let (id, core) = (cpu.running.cpu, self.core(cpu));
             let speculated = ready.iter().find(|ready| ready.agent == Agent { kind: Kind::Walk, cpu: id });
-            let speculates =
-                core.root.get().is_some() && speculated.map_or(0, |walks| walks.ways) < self.settings.walks.into();
+            let speculates = self.sim.0.online.get().contains(id)
+                && core.root.get().is_some()
+                && speculated.map_or(0, |walks| walks.ways) < self.settings.walks.into();
             if speculates && near > 0 {
                 ready.push(Ready { agent: Agent { kind: Kind::Speculate, cpu: id }, ways: near });
             }

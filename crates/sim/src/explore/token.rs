@@ -63,7 +63,7 @@ impl Fingerprint {
         let config = sim.config();
         let words = [
             u64::from(config.cpus),
-            u64::from(config.tagged),
+            u64::from(config.tagged) | u64::from(config.isolated) << 1 | u64::from(config.repeat_invalidate) << 2,
             config.seed,
             u64::from(settings.max_steps),
             u64::from(settings.max_wait),

@@ -241,7 +241,7 @@ impl<I: Isa> Sim<I> {
             serial,
             issuer: self.0.current.get(),
             target,
-            on_its_way: self.0.online,
+            on_its_way: self.0.online.get(),
             filled_since: CpuMask::EMPTY,
         };
         self.0.unsettled.broadcasts.borrow_mut().push(broadcast);
@@ -271,7 +271,7 @@ impl<I: Isa> Sim<I> {
             !own
         });
         for (serial, target, on_its_way, filled_since) in done {
-            for cpu in self.0.online.iter() {
+            for cpu in self.0.online.get().iter() {
                 if on_its_way.contains(cpu) || filled_since.contains(cpu) {
                     self.arrive(serial, target, cpu);
                 }
@@ -327,7 +327,7 @@ impl<I: Isa> Sim<I> {
     pub(crate) fn settle(&self) {
         let unsettled = &self.0.unsettled;
         unsettled.stores.borrow_mut().drain_before(u64::MAX);
-        for cpu in self.0.online.iter() {
+        for cpu in (0..self.0.cores.len() as u16).map(CpuId::new) {
             self.complete_broadcasts(cpu);
             let core = self.core(cpu);
             core.outstanding.set(0);

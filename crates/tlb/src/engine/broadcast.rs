@@ -64,8 +64,16 @@ impl<P: Platform> Tlb<P> {
     }
 
     fn invalidate_everywhere(&self, target: Target) {
-        let reach = plant!(LocalOnly; Reach::Local, Reach::Broadcast);
-        self.fx().invalidate(Invalidate { reach, target });
+        self.under_each_tag(target, |target| {
+            let reach = plant!(LocalOnly; Reach::Local, Reach::Broadcast);
+            self.fx().invalidate(Invalidate { reach, target });
+            if self.fx().caps().repeat_invalidate {
+                // The first of the pair proves nothing, so no clock moves.
+                self.fx().complete();
+                self.count(Counter::NrTlbRemoteFlush, 1);
+                self.fx().invalidate(Invalidate { reach, target });
+            }
+        });
     }
 
     /// Waits for what this CPU issued; pays every debt whose invalidations it had issued before.

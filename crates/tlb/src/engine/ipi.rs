@@ -9,7 +9,7 @@
 use super::{Flush, Tlb};
 use crate::context::Context;
 use core::sync::atomic::Ordering;
-use pagewright_arch::{Invalidate, Reach, Target};
+use pagewright_arch::Target;
 use pagewright_sync::{AtomicMask, Backend, Platform, SpinLock, rank};
 use pagewright_types::plant;
 use pagewright_types::{Counter, CpuId, CpuMask, SpaceId};
@@ -75,11 +75,20 @@ impl<P: Platform> Tlb<P> {
         let mail = &self.cpus.get(me).mail;
         self.fx().without_interrupts(|| *mail.ask.lock() = Some(ask));
         mail.pending.insert_all(&targets);
+        let mut reached = targets;
         for target in targets.iter() {
-            self.cpus.get(target).inbox.insert(me);
+            let state = self.cpus.get(target);
+            state.inbox.insert(me);
+            // INV-TLB-HOTPLUG: if it has read the letter it answers, gone or not.
+            if state.gone.load(Ordering::SeqCst) && state.inbox.remove(me) {
+                mail.pending.remove(target);
+                reached.remove(target);
+            }
         }
-        self.count(Counter::NrTlbRemoteFlush, 1);
-        self.fx().kick(&targets);
+        if !reached.is_empty() {
+            self.count(Counter::NrTlbRemoteFlush, 1);
+            self.fx().kick(&reached);
+        }
     }
 
     fn await_answers(&self, me: CpuId, targets: &CpuMask) {
@@ -168,9 +177,5 @@ impl<P: Platform> Tlb<P> {
                 state.pcids.set_seen(newest);
             }
         }
-    }
-
-    pub(crate) fn invalidate_local(&self, target: Target) {
-        self.fx().invalidate(Invalidate { reach: Reach::Local, target });
     }
 }

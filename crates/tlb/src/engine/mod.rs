@@ -8,7 +8,7 @@ use crate::ledger::Ledger;
 use crate::tags::{Asids, PcidSlots};
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use ipi::Mail;
-use pagewright_arch::{ShootdownKind, Target};
+use pagewright_arch::{Invalidate, Reach, ShootdownKind, Target};
 use pagewright_frame::{Extent, Frames, NoFrames, Request};
 use pagewright_sync::{Arc, AtomicMask, OutOfMemory, PerCpu, Platform, SpinLock, rank};
 use pagewright_types::judge::Fact;
@@ -26,16 +26,31 @@ pub struct Flush {
     pub tables: bool,
 }
 
+/// When a [`crate::Batch`] puts flushes off. Nowhere where each must be repeated ([`pagewright_arch::Caps::repeat_invalidate`]): what is to be
+/// spared would have been waited for already.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BatchPolicy {
+    /// Never: each entry is waited for.
+    Never,
+    /// Where there is somebody to wait for: never on a machine with one CPU online; on x86 not where no other CPU runs the space
+    /// (`should_defer_flush`).
+    Auto,
+    /// Always, to see what it comes to.
+    Always,
+}
+
 /// Settings of the engine.
 #[derive(Clone, Copy, Debug)]
 pub struct TlbConfig {
     /// Pages above which an x86 flush takes the whole tag (`tlb_single_page_flush_ceiling`, 33 in Linux).
     pub single_page_flush_ceiling: u32,
+    /// When flushes are put off.
+    pub batch: BatchPolicy,
 }
 
 impl Default for TlbConfig {
     fn default() -> Self {
-        Self { single_page_flush_ceiling: 33 }
+        Self { single_page_flush_ceiling: 33, batch: BatchPolicy::Auto }
     }
 }
 
@@ -47,6 +62,8 @@ pub(crate) struct CpuState<P: Platform> {
     pub(crate) context: SpinLock<Option<Arc<Context>>, rank::Mailbox, P::Locks>,
     /// x86: a kernel thread runs on the loaded root, and will look at the generation before user mode does.
     pub(crate) lazy: AtomicBool,
+    /// x86: it is offline and answers nobody (INV-TLB-HOTPLUG). Written by this CPU only.
+    pub(crate) gone: AtomicBool,
     pub(crate) pcids: PcidSlots,
     /// Lockless walks begun and ended on this CPU: odd while one goes on. Written by this CPU only.
     pub(crate) walks: AtomicU64,
@@ -66,6 +83,7 @@ pub struct Tlb<P: Platform> {
     pub(crate) kernel_root: Pfn,
     next_space: AtomicU32,
     ceiling: AtomicU32,
+    pub(crate) batch: BatchPolicy,
 }
 
 /// Why an engine could not be set up.
@@ -110,15 +128,16 @@ impl<P: Platform> Tlb<P> {
         let caps = *fx.caps();
         let asids = match caps.shootdown {
             ShootdownKind::Ipi => None,
-            ShootdownKind::Broadcast if caps.tags as usize <= cpus + 1 => {
+            ShootdownKind::Broadcast if Asids::<P>::spaces(&caps) as usize <= cpus + 1 => {
                 return Err(SetupError::TooFewTags { tags: caps.tags, cpus: cpus as u32 });
             }
-            ShootdownKind::Broadcast => Some(Asids::try_new(cpus, caps.tags)?),
+            ShootdownKind::Broadcast => Some(Asids::try_new(cpus, &caps)?),
         };
         let states = PerCpu::try_new(cpus, |_| CpuState {
             loaded: AtomicU32::new(0),
             context: SpinLock::new(None),
             lazy: AtomicBool::new(false),
+            gone: AtomicBool::new(false),
             pcids: PcidSlots::default(),
             walks: AtomicU64::new(0),
             mail: Mail::new(),
@@ -131,8 +150,8 @@ impl<P: Platform> Tlb<P> {
         let root = frames.pin_cpu().clear(root, Extent::PAGE).fence().into_block();
         fx.declare(Fact::FrameReused { pfn: root.pfn(), order: root.order() });
         let kernel_root = frames.new_table(root, Level::PGD, SpaceId::default());
-        let ceiling = AtomicU32::new(config.single_page_flush_ceiling);
-        Ok(Self { fx, frames, ledger, cpus: states, asids, kernel_root, next_space: AtomicU32::new(1), ceiling })
+        let (ceiling, batch) = (AtomicU32::new(config.single_page_flush_ceiling), config.batch);
+        Ok(Self { fx, frames, ledger, cpus: states, asids, kernel_root, next_space: AtomicU32::new(1), ceiling, batch })
     }
 
     /// The machine.
@@ -202,6 +221,30 @@ impl<P: Platform> Tlb<P> {
         self.fx.publish();
         let tag = context.asid_tag();
         self.invalidate_local(Target::Page { tag, va, level: Level::PTE, last_level: true });
+    }
+
+    /// Makes this CPU forget `target`, under both tags of the space if user mode has one of its own.
+    pub(crate) fn invalidate_local(&self, target: Target) {
+        self.under_each_tag(target, |target| self.fx.invalidate(Invalidate { reach: Reach::Local, target }));
+    }
+
+    /// Does `invalidate` for the tag that `target` names, and for the tag under which user mode runs while that one is installed.
+    pub(crate) fn under_each_tag(&self, target: Target, invalidate: impl Fn(Target)) {
+        invalidate(target);
+        let user = |tag| self.fx.caps().user_tag(tag);
+        let twin = match target {
+            Target::Page { tag, va, level, last_level } => {
+                user(tag).map(|tag| Target::Page { tag, va, level, last_level })
+            }
+            Target::Range { tag, range, level, last_level } => {
+                user(tag).map(|tag| Target::Range { tag, range, level, last_level })
+            }
+            Target::Tag(tag) => user(tag).map(Target::Tag),
+            Target::AllTags => None,
+        };
+        if let Some(twin) = twin {
+            plant!(UserTagForgotten; (), invalidate(twin));
+        }
     }
 
     /// Makes the CPUs in `owing` forget everything but global entries, and advances their clocks.

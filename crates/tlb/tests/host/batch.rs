@@ -1,11 +1,11 @@
 //! Batches: flushes that are put off, what pays them, and who asks whether they were. INV-TLB-DEFERRED.
 
 use crate::on_both;
-use crate::space::{Space, is_free, machine, page};
-use crate::support::{Effect, Host, Step, on};
-use pagewright_arch::{Aarch64, Isa, IsaKind, X86_64};
-use pagewright_tlb::{Batch, Gather, Tlb};
-use pagewright_types::{Access, Counter, CpuId, CpuMask, Level, PageRange};
+use crate::space::{Space, is_free, machine, machine_with, page};
+use crate::support::{Effect, Host, Step, on, usual_caps};
+use pagewright_arch::{Aarch64, Caps, Invalidate, Isa, IsaKind, Reach, Target, X86_64};
+use pagewright_tlb::{Batch, BatchPolicy, Gather, Tlb};
+use pagewright_types::{Access, Counter, CpuId, CpuMask, Level, PageRange, Tag};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
@@ -16,6 +16,10 @@ on_both! {
     who_puts_an_entry_where_one_was_cleared_flushes_it,
     a_batch_takes_along_what_another_has_cleared,
     a_dropped_batch_is_settled_before_its_frames_are_reused,
+    what_everybody_has_paid_is_known_by_one_comparison,
+    nothing_is_put_off_where_the_setting_forbids_it,
+    one_cpu_puts_off_nothing_unless_it_must,
+    both_tags_of_a_space_are_flushed,
 }
 
 const CPUS: u16 = 4;
@@ -36,7 +40,10 @@ type Machine<I> = (Host<I>, Arc<Tlb<Host<I>>>, Vec<Space<I>>);
 
 /// Three spaces, on CPUs 1 to 3, of which each has used its pages.
 fn spaces<I: Isa>(pages: u16) -> Machine<I> {
-    let (host, tlb) = machine::<I>(usize::from(CPUS));
+    spaces_on(machine::<I>(usize::from(CPUS)), pages)
+}
+
+fn spaces_on<I: Isa>((host, tlb): (Host<I>, Arc<Tlb<Host<I>>>), pages: u16) -> Machine<I> {
     let spaces: Vec<Space<I>> = (1..CPUS).map(|_| Space::new(&tlb)).collect();
     for (cpu, space) in (1..).zip(&spaces) {
         on(cpu, || space.run());
@@ -48,6 +55,10 @@ fn spaces<I: Isa>(pages: u16) -> Machine<I> {
     (host, tlb, spaces)
 }
 
+fn waits(log: &[Step]) -> usize {
+    count(log, |effect| matches!(effect, Effect::Complete | Effect::Kick(_)))
+}
+
 fn many_spaces_cost_one_wait<I: Isa>() {
     let (host, tlb, spaces) = spaces::<I>(8);
     let mut batch = Batch::new(&tlb);
@@ -56,7 +67,6 @@ fn many_spaces_cost_one_wait<I: Isa>() {
             batch.absorb(&space.context, space.clear(index));
         }
     });
-    let waits = |log: &[Step]| count(log, |effect| matches!(effect, Effect::Complete | Effect::Kick(_)));
     assert_eq!((batch.len(), waits(&queued)), (24, 0), "nobody is waited for");
     let ((), settled) = host.log(|| batch.settle());
     assert_eq!(waits(&settled), 1);
@@ -151,6 +161,134 @@ fn a_dropped_batch_is_settled_before_its_frames_are_reused<I: Isa>() {
     }
     assert_eq!(on(1, || host.access(page(1), Access::Read)), None, "CPU 1 reaches a frame that is reused");
     taken.into_iter().for_each(|block| tlb.free(block));
+}
+
+fn what_everybody_has_paid_is_known_by_one_comparison<I: Isa>() {
+    let (host, tlb, spaces) = spaces::<I>(1);
+    let mut batch = Batch::new(&tlb);
+    for space in &spaces {
+        batch.absorb(&space.context, space.clear(0));
+    }
+    tlb.settle(tlb.ledger().open(CpuMask::first(usize::from(CPUS))));
+    let ((), log) = host.log(|| batch.settle());
+    assert_eq!(log, []);
+    let count = |counter| tlb.frames().counters().sum(counter);
+    assert_eq!((count(Counter::PwTlbBatchEntries), count(Counter::PwTlbBatchAtOnce)), (3, 0));
+    assert_eq!((count(Counter::PwTlbBatchPaid), count(Counter::PwTlbBatchFlushed)), (1, 0));
+    for cpu in 1..CPUS {
+        assert_eq!(host.cached(cpu), 0, "of CPU {cpu}");
+    }
+}
+
+fn nothing_is_put_off_where_the_setting_forbids_it<I: Isa>() {
+    let never = machine_with::<I>(usize::from(CPUS), usual_caps(I::KIND), BatchPolicy::Never);
+    let (host, tlb, spaces) = spaces_on(never, 2);
+    let pfn = spaces[0].map_new(2);
+    let mut batch = Batch::new(&tlb);
+    let ((), log) = host.log(|| {
+        batch.absorb(&spaces[0].context, spaces[0].clear(0));
+        batch.absorb(&spaces[0].context, spaces[0].clear(1));
+        batch.absorb(&spaces[0].context, spaces[0].unmap(2, pfn));
+    });
+    assert_eq!((batch.len(), waits(&log), host.cached(1)), (0, 3, 0));
+    assert!(!is_free(&tlb, pfn), "held until the batch is settled");
+    let ((), log) = host.log(|| batch.settle());
+    assert_eq!(waits(&log), 0);
+    assert!(is_free(&tlb, pfn));
+    assert_eq!(tlb.frames().counters().sum(Counter::PwTlbBatchAtOnce), 3);
+}
+
+fn one_cpu_puts_off_nothing_unless_it_must<I: Isa>() {
+    for (policy, put_off) in [(BatchPolicy::Auto, 0), (BatchPolicy::Always, 1)] {
+        let (host, tlb) = machine_with::<I>(1, usual_caps(I::KIND), policy);
+        let space = Space::new(&tlb);
+        space.run();
+        space.map_new(0);
+        assert!(host.access(page(0), Access::Write).is_some());
+        let mut batch = Batch::new(&tlb);
+        batch.absorb(&space.context, space.clear(0));
+        assert_eq!((batch.len(), host.cached(0)), (put_off, put_off as usize), "{policy:?}");
+        batch.settle();
+        assert_eq!(host.cached(0), 0);
+    }
+}
+
+/// As Linux with page-table isolation: user mode runs under a tag of its own.
+fn both_tags_of_a_space_are_flushed<I: Isa>() {
+    let bit = match I::KIND {
+        IsaKind::X86_64 => 1 << 11,
+        IsaKind::Aarch64 => 1,
+    };
+    let caps = Caps { user_tag_bit: Some(Tag::new(bit)), ..usual_caps(I::KIND) };
+    for policy in [BatchPolicy::Auto, BatchPolicy::Never] {
+        let (host, tlb, spaces) = spaces_on(machine_with::<I>(usize::from(CPUS), caps, policy), 2);
+        let mut batch = Batch::new(&tlb);
+        let ((), log) = host.log(|| {
+            spaces.iter().for_each(|space| batch.absorb(&space.context, space.clear(0)));
+            batch.settle();
+        });
+        let tags: Vec<u16> = log.iter().filter_map(|step| tag_of(&step.effect)).collect();
+        let (user, kernel): (Vec<u16>, Vec<u16>) = tags.iter().partition(|tag| **tag & bit != 0);
+        assert_eq!(user, kernel.iter().map(|tag| tag | bit).collect::<Vec<_>>(), "{policy:?}: {log:?}");
+        assert!(I::KIND == IsaKind::X86_64 && policy == BatchPolicy::Auto || user.len() == 3, "{policy:?}");
+        for cpu in 1..CPUS {
+            assert_eq!(on(cpu, || host.access(page(0), Access::Read)), None, "{policy:?}: CPU {cpu}");
+        }
+    }
+}
+
+fn tag_of(effect: &Effect) -> Option<u16> {
+    match effect {
+        Effect::Invalidate(Invalidate { target, .. }) => match target {
+            Target::Page { tag, .. } | Target::Range { tag, .. } | Target::Tag(tag) => Some(tag.raw()),
+            Target::AllTags => None,
+        },
+        _ => None,
+    }
+}
+
+/// A TLBI that may leave something behind is waited for and issued again, so that a batch would spare nothing.
+#[test]
+fn with_the_erratum_each_invalidation_is_repeated_and_nothing_put_off() {
+    let caps = Caps { repeat_invalidate: true, ..usual_caps(IsaKind::Aarch64) };
+    let (host, tlb, spaces) = spaces_on(machine_with::<Aarch64>(usize::from(CPUS), caps, BatchPolicy::Always), 1);
+    let tag = on(1, || host.root()).expect("it runs").1;
+    let mut batch = Batch::new(&tlb);
+    let ((), log) = host.log(|| batch.absorb(&spaces[0].context, spaces[0].clear(0)));
+    let target = Target::Page { tag, va: page(0), level: Level::PTE, last_level: true };
+    let once = Effect::Invalidate(Invalidate { reach: Reach::Broadcast, target });
+    let effects: Vec<Effect> = log.iter().map(|step| step.effect).collect();
+    assert_eq!(effects[1..], [Effect::Publish, once, Effect::Complete, once, Effect::Complete]);
+    assert_eq!(batch.len(), 0);
+    batch.settle();
+}
+
+/// On x86-64 who runs a space alone waits for nobody.
+#[test]
+fn what_no_other_cpu_holds_is_flushed_at_once() {
+    let (host, tlb, spaces) = spaces::<X86_64>(1);
+    let mut batch = Batch::new(&tlb);
+    let ((), log) = host.log(|| on(1, || batch.absorb(&spaces[0].context, spaces[0].clear(0))));
+    assert_eq!((batch.len(), waits(&log), host.cached(1)), (0, 0, 0));
+    let ((), log) = host.log(|| on(1, || batch.absorb(&spaces[1].context, spaces[1].clear(0))));
+    assert_eq!((batch.len(), waits(&log)), (1, 0), "CPU 2 has that one");
+    on(1, || batch.settle());
+    assert_eq!(host.cached(2), 0);
+}
+
+/// A barrier that the issuer made since for another reason has ended its invalidations for everybody.
+#[test]
+fn what_the_issuer_has_waited_for_is_not_waited_for_again() {
+    for settles in [0, 1] {
+        let (host, tlb, spaces) = spaces::<Aarch64>(2);
+        let mut batch = Batch::new(&tlb);
+        batch.absorb(&spaces[0].context, spaces[0].clear(0));
+        // Whatever is put off from now on is younger than the barrier that follows.
+        tlb.ledger().open(CpuMask::EMPTY);
+        spaces[1].clear(1).settle();
+        let ((), log) = host.log(|| on(settles, || batch.settle()));
+        assert_eq!((log, host.cached(1)), (vec![], 1), "on CPU {settles}; its page 1 is still mapped");
+    }
 }
 
 /// Who has flushed everything since, and who is lazy, is sent no interrupt.

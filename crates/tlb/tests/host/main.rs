@@ -3,6 +3,7 @@
 mod batch;
 mod broadcast;
 mod dropped;
+mod hotplug;
 mod ipi;
 mod ledger;
 mod order;

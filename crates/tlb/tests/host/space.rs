@@ -1,11 +1,11 @@
 //! A space of one last-level table, made by hand, for tests that stand below the crate of tables.
 
 use crate::support::Delivery;
-use crate::support::{Host, engine, usual_caps};
-use pagewright_arch::{Effects, Isa, Leaf, LeafFlags, Pte, Slot, Table};
+use crate::support::{Host, engine_with, usual_caps};
+use pagewright_arch::{Caps, Effects, Isa, Leaf, LeafFlags, Pte, Slot, Table};
 use pagewright_sync::Arc as SyncArc;
 use pagewright_tlb::frames::{FolioRef, State};
-use pagewright_tlb::{Context, Debt, Owed, Tlb};
+use pagewright_tlb::{BatchPolicy, Context, Debt, Owed, Tlb, TlbConfig};
 use pagewright_types::{Level, Order, PAGE_SIZE, Pfn, Rights, VirtAddr};
 use std::sync::Arc;
 
@@ -17,8 +17,13 @@ const BASE: u64 = 0x4000_0000;
 
 /// A machine of `cpus` CPUs with an engine.
 pub(crate) fn machine<I: Isa>(cpus: usize) -> (Host<I>, Arc<Tlb<Host<I>>>) {
-    let host = Host::new(cpus, FRAMES, usual_caps(I::KIND), Delivery::AtOnce);
-    let tlb = engine(&host, FRAMES);
+    machine_with(cpus, usual_caps(I::KIND), BatchPolicy::Auto)
+}
+
+/// As [`machine`], with what it can do and when it puts flushes off.
+pub(crate) fn machine_with<I: Isa>(cpus: usize, caps: Caps, batch: BatchPolicy) -> (Host<I>, Arc<Tlb<Host<I>>>) {
+    let host = Host::new(cpus, FRAMES, caps, Delivery::AtOnce);
+    let tlb = engine_with(&host, FRAMES, TlbConfig { batch, ..TlbConfig::default() });
     (host, tlb)
 }
 

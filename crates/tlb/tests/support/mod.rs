@@ -126,7 +126,7 @@ type Probe = Box<dyn Fn() -> u64 + Send + Sync>;
 
 struct Machine {
     caps: Caps,
-    online: CpuMask,
+    online: Mutex<CpuMask>,
     words: Vec<AtomicU64>,
     cores: Vec<Mutex<Core>>,
     log: Mutex<Vec<Step>>,
@@ -160,6 +160,8 @@ pub(crate) fn usual_caps(isa: IsaKind) -> Caps {
             tags: 4096,
             keeps_refused: false,
             range_invalidate: false,
+            repeat_invalidate: false,
+            user_tag_bit: None,
         },
         IsaKind::Aarch64 => Caps {
             shootdown: ShootdownKind::Broadcast,
@@ -167,6 +169,8 @@ pub(crate) fn usual_caps(isa: IsaKind) -> Caps {
             tags: 1 << 16,
             keeps_refused: true,
             range_invalidate: false,
+            repeat_invalidate: false,
+            user_tag_bit: None,
         },
     }
 }
@@ -177,7 +181,7 @@ impl<I: Isa> Host<I> {
         Self(
             Arc::new(Machine {
                 caps,
-                online: CpuMask::first(cpus),
+                online: Mutex::new(CpuMask::first(cpus)),
                 words,
                 cores: (0..cpus).map(|_| Mutex::default()).collect(),
                 log: Mutex::default(),
@@ -310,6 +314,21 @@ impl<I: Isa> Host<I> {
         }
     }
 
+    /// Takes a CPU out of reach of broadcasts and interrupts, or brings it back with what its TLB held.
+    pub(crate) fn plug(&self, cpu: u16, there: bool) {
+        let mut online = self.0.online.lock().expect("no test panicked here");
+        if there {
+            online.insert(CpuId::new(cpu));
+        } else {
+            online.remove(CpuId::new(cpu));
+        }
+    }
+
+    /// Whether an interrupt waits for a CPU (with [`Delivery::Polled`]).
+    pub(crate) fn is_interrupted(&self, cpu: u16) -> bool {
+        self.0.interrupted[usize::from(cpu)].load(Ordering::SeqCst)
+    }
+
     /// Pages in a CPU's TLB.
     pub(crate) fn cached(&self, cpu: u16) -> usize {
         self.core(CpuId::new(cpu)).tlb.len()
@@ -369,7 +388,7 @@ impl<I: Isa> Effects for Host<I> {
     }
 
     fn online(&self) -> CpuMask {
-        self.0.online
+        *self.0.online.lock().expect("no test panicked here")
     }
 
     fn load(&self, slot: Slot) -> Pte {
@@ -411,7 +430,7 @@ impl<I: Isa> Effects for Host<I> {
     fn complete(&self) {
         self.note(Effect::Complete);
         let outstanding = std::mem::take(&mut self.here().outstanding);
-        for cpu in self.0.online.iter() {
+        for cpu in self.online().iter() {
             let mut core = self.core(cpu);
             outstanding.iter().for_each(|target| self.forget(&mut core, *target));
         }
@@ -421,6 +440,7 @@ impl<I: Isa> Effects for Host<I> {
         self.note(Effect::Kick(*targets));
         assert!(!targets.contains(CPU.get()), "a CPU interrupts itself");
         for target in targets.iter() {
+            assert!(self.online().contains(target), "an interrupt to CPU {target}, which has gone, is lost");
             match self.0.delivery {
                 Delivery::AtOnce => on(target.raw(), || self.interrupt_here()),
                 Delivery::Polled => self.0.interrupted[target.index()].store(true, Ordering::SeqCst),
@@ -437,10 +457,13 @@ impl<I: Isa> Effects for Host<I> {
     fn install_root(&self, root: Pfn, tag: Tag, keep: bool) {
         self.note(Effect::Root { root, tag, keep });
         let mut core = self.here();
+        // Accesses are those of user mode; the kernel makes none here.
+        let user = self.0.caps.user_tag(tag).unwrap_or(tag);
         if !keep || !self.0.caps.tagged {
             self.forget(&mut core, Target::Tag(tag));
+            self.forget(&mut core, Target::Tag(user));
         }
-        core.root = Some((root, tag));
+        core.root = Some((root, user));
     }
 
     fn without_interrupts<T>(&self, body: impl FnOnce() -> T) -> T {
@@ -466,7 +489,7 @@ impl<I: Isa> Effects for Host<I> {
     fn declare(&self, fact: Fact) {
         let (Fact::FrameReused { pfn, order }, Delivery::AtOnce) = (fact, self.0.delivery) else { return };
         let frames = FrameRange::new(pfn, pfn.add(order.frames()));
-        for cpu in self.0.online.iter() {
+        for cpu in self.online().iter() {
             let core = self.core(cpu);
             let Some((_, current)) = core.root else { continue };
             let reached =

@@ -2,7 +2,7 @@
 
 use crate::boot::Region;
 use aarch64_cpu::asm::barrier;
-use aarch64_cpu::registers::{ID_AA64ISAR0_EL1, ID_AA64MMFR0_EL1, ID_AA64MMFR1_EL1, Readable, TTBR0_EL1, Writeable};
+use aarch64_cpu::registers::{ID_AA64ISAR0_EL1, ID_AA64MMFR0_EL1, ID_AA64MMFR1_EL1, MIDR_EL1, Readable, TTBR0_EL1, Writeable};
 use core::arch::asm;
 use core::sync::atomic::{AtomicU64, Ordering};
 use pagewright_arch::{Aarch64, Caps, Invalidate, Reach, ShootdownKind, Target};
@@ -36,7 +36,23 @@ pub(crate) fn caps() -> &'static Caps {
         keeps_refused: true,
         // TLB, bits 59 to 56: 2 is FEAT_TLBIRANGE.
         range_invalidate: ID_AA64ISAR0_EL1.get() >> 56 & 0xf == 2,
+        repeat_invalidate: repeats(),
+        user_tag_bit: None,
     })
+}
+
+/// Whether this CPU has an erratum by which one TLBI and one DSB may leave something behind: 2441007 (Cortex-A55), 1286807 (A76 before r3p1),
+/// 2441009 (A510 before r1p2).
+fn repeats() -> bool {
+    const ARM: u64 = 0x41;
+    let midr = MIDR_EL1.get();
+    let revision = (midr >> 20 & 0xf, midr & 0xf);
+    match (midr >> 24 & 0xff, midr >> 4 & 0xfff) {
+        (ARM, 0xd05) => true,
+        (ARM, 0xd0b) => revision <= (3, 0),
+        (ARM, 0xd46) => revision <= (1, 1),
+        _ => false,
+    }
 }
 
 /// # Panics

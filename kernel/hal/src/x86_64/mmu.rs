@@ -46,6 +46,8 @@ pub(crate) fn caps() -> &'static Caps {
             tags: TAGS,
             keeps_refused: false,
             range_invalidate: false,
+            repeat_invalidate: false,
+            user_tag_bit: None,
         }
     })
 }

@@ -52,6 +52,7 @@ impl<P: Platform> Mm<P> {
                     }
                 }
                 self.lower(space, &tally);
+                gather.publish();
             }
             at = under.end();
         }

@@ -73,6 +73,7 @@ impl<P: Platform> Mm<P> {
                 self.free_one_lazily(&table, va, gather);
                 va = va.align_down(step).add(step);
             }
+            gather.publish();
         }
     }
 

@@ -1,0 +1,48 @@
+//! CPUs that go offline and come back (Linux's CPU hotplug; `idle_task_exit`, `initialize_tlbstate_and_flush`).
+//!
+//! INV-TLB-HOTPLUG: nobody waits for a CPU that has gone, and what was flushed meanwhile it must not use when it comes back. So it leaves its space,
+//! waits for what it has issued and answers who has asked ([`Tlb::cpu_dying`]); before it runs anything again it forgets everything, and only that
+//! lets its clock pass ([`Tlb::cpu_starting`]).
+//!
+//! On x86 a sender may have chosen it just before. Both look twice: who sends writes to the inbox, then looks whether the CPU has gone; who goes says
+//! so, then empties its inbox. A letter that the sender can take back was never read, and one that he can't is answered.
+//!
+//! Not guaranteed: anything about its lists of free frames, which stay its own.
+
+use crate::engine::Tlb;
+use core::sync::atomic::Ordering;
+use pagewright_arch::{ShootdownKind, Target};
+use pagewright_sync::{Backend, Platform};
+use pagewright_types::{CpuMask, plant};
+
+impl<P: Platform> Tlb<P> {
+    /// The CPU that calls goes offline. It runs no space from here on, until [`Tlb::cpu_starting`]. Before or after, the embedder takes it out
+    /// of [`pagewright_arch::Effects::online`].
+    pub fn cpu_dying(&self) {
+        self.leave();
+        match self.fx().caps().shootdown {
+            ShootdownKind::Ipi => {
+                self.cpus.get(self.fx().cpu()).gone.store(true, Ordering::SeqCst);
+                P::Locks::point();
+                self.fx().without_interrupts(|| self.on_kick());
+            }
+            ShootdownKind::Broadcast => {
+                // Nobody else's barrier can end what this CPU has issued; whatever was put off here is older than this epoch.
+                self.ledger().open(CpuMask::EMPTY);
+                self.fx().publish();
+                self.complete();
+            }
+        }
+    }
+
+    /// The CPU that calls comes online, with whatever its TLBs held when it went, or anything at all. Before the embedder names it in
+    /// [`pagewright_arch::Effects::online`], and before it runs a space.
+    pub fn cpu_starting(&self) {
+        let me = self.fx().cpu();
+        let sampled = self.ledger().sample();
+        plant!(HotplugUnflushed; (), self.invalidate_local(Target::AllTags));
+        self.fx().complete();
+        self.ledger().advance(me, sampled);
+        self.cpus.get(me).gone.store(false, Ordering::SeqCst);
+    }
+}

@@ -1,0 +1,123 @@
+//! CPUs that go offline and come back. INV-TLB-HOTPLUG.
+
+use crate::on_both;
+use crate::space::{FRAMES, Space, machine, page};
+use crate::support::{Delivery, Effect, Host, Step, engine, on, usual_caps};
+use pagewright_arch::{Aarch64, Effects, Isa, X86_64};
+use pagewright_tlb::{Batch, Tlb};
+use pagewright_types::{Access, CpuId, CpuMask, PageRange};
+use std::sync::Arc;
+
+on_both! {
+    what_was_put_off_meanwhile_is_gone_when_a_cpu_comes_back,
+    nobody_waits_for_who_has_gone,
+}
+
+const CPUS: usize = 3;
+const GOES: u16 = 1;
+
+/// A space that [`GOES`] and CPU 2 have used.
+fn used<I: Isa>() -> (Host<I>, Arc<Tlb<Host<I>>>, Space<I>) {
+    let (host, tlb) = machine::<I>(CPUS);
+    let space = Space::new(&tlb);
+    for index in 0..2 {
+        space.map_new(index);
+    }
+    for cpu in 1..CPUS as u16 {
+        on(cpu, || {
+            space.run();
+            (0..2).for_each(|index| assert!(host.access(page(index), Access::Write).is_some()));
+        });
+    }
+    (host, tlb, space)
+}
+
+fn go<I: Isa>(host: &Host<I>, tlb: &Tlb<Host<I>>) {
+    on(GOES, || tlb.cpu_dying());
+    host.plug(GOES, false);
+}
+
+fn come_back<I: Isa>(host: &Host<I>, tlb: &Tlb<Host<I>>) {
+    on(GOES, || tlb.cpu_starting());
+    host.plug(GOES, true);
+}
+
+fn tells(log: &[Step], cpu: u16) -> bool {
+    log.iter().any(|step| matches!(step.effect, Effect::Kick(targets) if targets.contains(CpuId::new(cpu))))
+}
+
+fn what_was_put_off_meanwhile_is_gone_when_a_cpu_comes_back<I: Isa>() {
+    let (host, tlb, space) = used::<I>();
+    let mut batch = Batch::new(&tlb);
+    batch.absorb(&space.context, space.clear(0));
+    go(&host, &tlb);
+    batch.absorb(&space.context, space.clear(1));
+    let ((), log) = host.log(|| batch.settle());
+    assert!(!tells(&log, GOES));
+    assert_eq!((host.cached(GOES), host.cached(2)), (2, 0), "out of reach, it keeps what it had");
+    come_back(&host, &tlb);
+    on(GOES, || {
+        space.run();
+        (0..2).for_each(|index| assert_eq!(host.access(page(index), Access::Read), None));
+    });
+    host.assert_fresh(CpuId::new(GOES));
+}
+
+fn nobody_waits_for_who_has_gone<I: Isa>() {
+    let (host, tlb, space) = used::<I>();
+    let debt = tlb.ledger().open(CpuMask::of(CpuId::new(GOES)));
+    go(&host, &tlb);
+    let ((), log) = host.log(|| tlb.settle(debt));
+    assert!(!tells(&log, GOES));
+    assert_eq!(tlb.ledger().unpaid(debt, &host.online()).0, CpuMask::EMPTY);
+    come_back(&host, &tlb);
+    assert_eq!(host.cached(GOES), 0);
+    // And from then on they do.
+    on(GOES, || {
+        space.run();
+        assert!(host.access(page(0), Access::Read).is_some());
+    });
+    space.clear(0).settle();
+    assert_eq!(host.cached(GOES), 0);
+}
+
+/// Its own barrier is the last chance to end what it has issued.
+#[test]
+fn what_a_cpu_has_issued_ends_before_it_goes() {
+    let (host, tlb, space) = used::<Aarch64>();
+    let mut batch = Batch::new(&tlb);
+    on(GOES, || batch.absorb(&space.context, space.clear(0)));
+    go(&host, &tlb);
+    assert_eq!(host.cached(2), 1);
+    let ((), log) = host.log(|| batch.settle());
+    assert_eq!(log, []);
+    let ((), log) =
+        host.log(|| tlb.flush_cleared(&space.context, PageRange::page(page(0)), pagewright_types::Level::PTE));
+    assert_eq!(log, [], "and everybody knows");
+}
+
+/// A request that was sent while the CPU was there is answered before it goes.
+#[test]
+fn who_was_asked_before_it_went_answers() {
+    let host = Host::<X86_64>::new(CPUS, FRAMES, usual_caps(X86_64::KIND), Delivery::Polled);
+    let tlb = engine(&host, FRAMES);
+    let space = Space::new(&tlb);
+    space.map_new(0);
+    on(GOES, || {
+        space.run();
+        assert!(host.access(page(0), Access::Write).is_some());
+    });
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            host.start_cpu(0);
+            space.clear(0).settle();
+        });
+        while !host.is_interrupted(GOES) {
+            std::thread::yield_now();
+        }
+        go(&host, &tlb);
+    });
+    // It had left the space when it was asked, so the answer is all that it owes; the generation does the rest.
+    come_back(&host, &tlb);
+    assert_eq!(host.cached(GOES), 0);
+}
