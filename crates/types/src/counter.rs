@@ -16,6 +16,7 @@ crate::named_table! {
         PswpOut = "pswpout", "Pages written to swap.";
         PgLazyFree = "pglazyfree", "Pages whose contents may go, by MADV_FREE.";
         PgLazyFreed = "pglazyfreed", "Pages freed without a write because of MADV_FREE.";
+        PgDeactivate = "pgdeactivate", "Pages that went from an active list to an inactive one.";
         PgReuse = "pgreuse", "Write faults that reused the page instead of copying it.";
         PwCowCopy = "pw_cow_copy", "Write faults that copied the page.";
         PwZeroed = "pw_pages_zeroed", "Base pages cleared before use.";

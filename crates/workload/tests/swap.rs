@@ -8,11 +8,12 @@ mod process;
 #[allow(dead_code, reason = "shared with the tests of files")]
 mod support;
 
-use pagewright_arch::{Aarch64, Isa, X86_64};
+use pagewright_arch::{Aarch64, Entry, Isa, Leaf, LeafFlags, X86_64};
 use pagewright_mm::swap::Backing;
 use pagewright_mm::{Advice, MmError};
 use pagewright_sim::explore::{self, Outcome, Program, Rates, Settings, Strategy};
-use pagewright_types::{Access, Counter, CpuId, Errno, PAGE_SIZE, VirtAddr};
+use pagewright_tlb::frames::FolioFlags;
+use pagewright_types::{Access, Counter, CpuId, Errno, Level, PAGE_SIZE, VirtAddr};
 use std::rc::Rc;
 use std::sync::atomic::Ordering;
 use std::sync::{Mutex, MutexGuard};
@@ -182,6 +183,44 @@ fn pages_given_up_are_freed_unless_stored_to_again<I: Isa>() {
     process.end();
 }
 
+/// What the entry for a page says.
+fn leaf<I: Isa>(process: &Process<'_, I>, va: VirtAddr) -> Option<Leaf> {
+    let found = process.world.on(|mm| process.space.table().find(mm.tlb(), va, Level::PTE));
+    match I::decode(found.level, found.pte) {
+        Entry::Leaf(leaf) => Some(leaf),
+        Entry::Empty | Entry::Soft(_) | Entry::Table(_) => None,
+    }
+}
+
+fn cold_pages_look_as_if_nobody_had_used_them<I: Isa>() {
+    let _alone = alone();
+    let world = World::<I>::new();
+    let process = Process::new(&world);
+    let base = process.map_anon(2);
+    (0..2).for_each(|page| process.write(at(base, page), page));
+    let used = |page| leaf(&process, at(base, page)).is_some_and(|leaf| leaf.flags.contains(LeafFlags::ACCESSED));
+    let flags =
+        |page| leaf(&process, at(base, page)).map(|leaf| world.on(|mm| mm.tlb().frames().folio(leaf.pfn).flags()));
+    for page in 0..2 {
+        let pfn = leaf(&process, at(base, page)).expect("mapped").pfn;
+        world.on(|mm| {
+            let frames = mm.tlb().frames();
+            frames.lru_move(frames.folio(pfn), FolioFlags::ACTIVE | FolioFlags::REFERENCED, FolioFlags::empty());
+        });
+    }
+    process.advise(base, 1, Advice::Cold);
+    let hot = FolioFlags::ACTIVE | FolioFlags::REFERENCED;
+    assert!(!used(0) && flags(0).is_some_and(|flags| !flags.intersects(hot)));
+    assert!(used(1) && flags(1).is_some_and(|flags| flags.contains(hot)));
+    assert_eq!(world.on(|mm| mm.counter(Counter::PgDeactivate)), 1);
+    assert_eq!((process.read(base), process.read(at(base, 1))), (0, 1));
+    // What others have, too, is not one program's to call cold.
+    let child = process.fork();
+    process.advise(at(base, 1), 1, Advice::Cold);
+    assert!(used(1));
+    child.end();
+}
+
 fn run<I: Isa>(world: &World<I>, seed: u64, programs: Vec<Program>) {
     let strategy = Strategy::Random { seed, rates: Rates::default() };
     let report = explore::run(world.lab.sim(), &Settings::default(), programs, &mut *strategy.chooser());
@@ -316,6 +355,7 @@ on_both! {
     forked_pages_stay_shared_in_swap,
     a_device_that_is_full_or_broken_takes_nothing_and_loses_nothing,
     devices_are_counted,
+    cold_pages_look_as_if_nobody_had_used_them,
     pages_given_up_are_freed_unless_stored_to_again,
     no_store_reaches_memory_that_was_taken_after_a_page_out,
     no_store_is_lost_by_a_page_out,

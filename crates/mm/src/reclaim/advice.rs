@@ -1,14 +1,15 @@
-//! `MADV_PAGEOUT`: a program's own word that it will not miss its pages (`madvise_pageout`).
+//! A program's own word that it will not miss its pages: `MADV_PAGEOUT`, or not soon: `MADV_COLD` (`madvise_cold_or_pageout_pte_range`).
 
 use super::CLUSTER;
 use super::pageout::is_swappable;
 use crate::mm::Mm;
 use crate::space::Space;
 use arrayvec::ArrayVec;
-use pagewright_arch::LeafFlags;
+use pagewright_arch::{Leaf, LeafFlags};
 use pagewright_sync::Platform;
-use pagewright_tlb::frames::FolioRef;
-use pagewright_types::{PageRange, VirtAddr};
+use pagewright_tlb::Gather;
+use pagewright_tlb::frames::{Folio, FolioFlags, FolioRef};
+use pagewright_types::{Counter, PageRange, VirtAddr};
 
 impl<P: Platform> Mm<P> {
     /// Pages out what can go of `part`, which was one mapping a moment ago. The caller holds no lock.
@@ -18,6 +19,40 @@ impl<P: Platform> Mm<P> {
             let mut folios = ArrayVec::new();
             at = self.take_candidates(space, PageRange::new(at, part.end()), &mut folios);
             self.page_out(&mut folios);
+        }
+    }
+
+    /// Makes the pages of `part`, which was one mapping a moment ago, look as if they had not been used: reclaim comes to them first. The caller
+    /// holds no lock.
+    pub(crate) fn cool_range(&self, space: &Space<P>, part: PageRange) {
+        let map = space.map().read();
+        let mut gather = Gather::among_others(&self.tlb, space.table().context());
+        for (table, under) in space.table().tables(&self.tlb, part) {
+            let step = table.level().span();
+            let mut va = under.start();
+            while va < under.end() {
+                let leaf = table.leaf(va).filter(|leaf| !leaf.flags.contains(LeafFlags::SPECIAL));
+                if let Some(folio) =
+                    leaf.map(|leaf| self.frames().folio(leaf.pfn)).filter(|folio| folio.mapcount() == 1)
+                {
+                    let old = |leaf: Leaf| Leaf { flags: leaf.flags - LeafFlags::ACCESSED, ..leaf };
+                    if let Some(debt) = table.update(va, old) {
+                        gather.absorb(debt);
+                    }
+                    self.cool(folio);
+                }
+                va = va.align_down(step).add(step);
+            }
+        }
+        gather.settle();
+        drop(map);
+    }
+
+    fn cool(&self, folio: Folio<'_>) {
+        folio.clear_flags(FolioFlags::REFERENCED);
+        if folio.flags().contains(FolioFlags::ACTIVE) {
+            self.frames().lru_move(folio, FolioFlags::empty(), FolioFlags::ACTIVE);
+            self.tlb.count(Counter::PgDeactivate, u64::from(folio.pages()));
         }
     }
 

@@ -18,7 +18,9 @@ impl<P: Platform> Mm<P> {
                 check(vma, part.start(), advice)?;
                 part
             };
-            if advice == Advice::PageOut {
+            if advice == Advice::Cold {
+                self.cool_range(space, part);
+            } else {
                 self.page_out_range(space, part);
             }
         }
