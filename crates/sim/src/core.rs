@@ -86,6 +86,12 @@ impl Core {
         self.clock.set(self.clock.get().max(moment));
     }
 
+    /// Waits for other CPUs to drop translations, until `moment` if that is still to come.
+    pub(crate) fn wait_for_flush(&self, moment: Picos) {
+        self.events.add(Event::FlushWaitTime, moment.since(self.clock()).raw());
+        self.wait_until(moment);
+    }
+
     /// Counts one flush attempt, which reaches all TLBs of the CPU, and what it cost in entries.
     pub(crate) fn count_flush(&self, lost: u64) {
         self.events.add(Event::DtlbFlushes, 1);

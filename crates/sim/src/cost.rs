@@ -30,6 +30,8 @@ pagewright_types::named_table! {
         MinorFault = "minor_fault", "The kernel's own work in a minor fault, allocation included, clearing and copying apart.";
         ZeroPage = "zero_page", "Clearing 4 KiB.";
         CopyPage = "copy_page", "Copying 4 KiB.";
+        SwapOut = "swap_out", "The kernel's own work in writing 4 KiB to compressed memory, entries and their flush apart.";
+        SwapIn = "swap_in", "The same in reading them back, the fault apart.";
         ContextSwitch = "context_switch", "Switching from one thread to another, the root apart.";
         SwitchRoot = "switch_root", "Installing a root table (MOV CR3; TTBR0_EL1 and ISB).";
         IpiSend = "ipi_send", "Preparing an interrupt to other CPUs.";
@@ -66,6 +68,8 @@ impl Cost {
             | Self::MinorFault
             | Self::ZeroPage
             | Self::CopyPage
+            | Self::SwapOut
+            | Self::SwapIn
             | Self::ContextSwitch
             | Self::SwitchRoot
             | Self::IpiSend
@@ -81,6 +85,41 @@ impl Cost {
         match self.on() {
             On::Both => true,
             On::Only(only) => only == isa,
+        }
+    }
+
+    /// Whether it is paid so that translations are forgotten.
+    pub fn is_of_flush(self) -> bool {
+        match self {
+            Self::IpiSend
+            | Self::IpiSendEach
+            | Self::IpiDelivery
+            | Self::IpiHandler
+            | Self::IpiAck
+            | Self::FlushPage
+            | Self::FlushAll
+            | Self::Tlbi
+            | Self::DsbLocal
+            | Self::DsbWait
+            | Self::DsbWaitEach => true,
+            Self::Access
+            | Self::L2TlbHit
+            | Self::WalkStart
+            | Self::WalkCacheHit
+            | Self::WalkRead
+            | Self::WalkUpdate
+            | Self::EntryLoad
+            | Self::EntryStore
+            | Self::EntrySwap
+            | Self::Exception
+            | Self::Syscall
+            | Self::MinorFault
+            | Self::ZeroPage
+            | Self::CopyPage
+            | Self::SwapOut
+            | Self::SwapIn
+            | Self::ContextSwitch
+            | Self::SwitchRoot => false,
         }
     }
 

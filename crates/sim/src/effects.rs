@@ -146,8 +146,9 @@ impl<I: Isa> Effects for Sim<I> {
                     self.pay(Cost::DsbLocal);
                 } else {
                     let others = u64::from(self.0.online.get().count()) - 1;
-                    self.pay(Cost::DsbWait);
-                    core.spend(self.profile().cost(Cost::DsbWaitEach) * others);
+                    let each = self.profile().cost(Cost::DsbWaitEach) * others;
+                    core.events.add(Event::FlushWaits, 1);
+                    core.wait_for_flush(core.clock() + self.profile().cost(Cost::DsbWait) + each);
                 }
             }
         }

@@ -30,6 +30,8 @@ pagewright_types::named_table! {
         ItlbFlushes = "itlb.itlb_flush", "Flush attempts that reached this CPU's first-level instruction TLB, of any kind and origin.";
         EntryStores = "pw_entry_stores", "Page-table entries stored or exchanged by the memory manager.";
         EntriesLost = "pw_tlb_entries_lost", "Translations in any TLB of this CPU dropped by flushes; a page held at both levels counts twice.";
+        FlushWaits = "pw_flush_waits", "Waits until other CPUs had dropped translations: for the answers to interrupts (x86-64), at a DSB after TLBIs (arm64).";
+        FlushWaitTime = "pw_flush_wait_ps", "Modelled picoseconds spent in them, sending the interrupts included.";
         TlbisIssued = "pw_tlbis", "TLBI instructions issued (arm64).";
         Dsbs = "pw_dsbs", "DSB instructions that order page-table stores or complete TLBIs (arm64).";
     }

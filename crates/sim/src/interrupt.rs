@@ -46,8 +46,8 @@ impl<I: Isa> Sim<I> {
         let handler = self.0.handler.borrow().as_ref().map(Rc::clone);
         let Some(handler) = handler else { panic!("CPU {sender_cpu} interrupts {targets:?}, and no handler is bound") };
         let costs = &self.profile().costs;
-        sender.pay(costs, Cost::IpiSend);
-        sender.spend(costs.of(Cost::IpiSendEach) * count);
+        sender.events.add(Event::FlushWaits, 1);
+        sender.wait_for_flush(sender.clock() + costs.of(Cost::IpiSend) + costs.of(Cost::IpiSendEach) * count);
         sender.events.add(Event::IpisSent, count);
         if self.0.exploring.get() {
             if I::KIND == IsaKind::X86_64 {
@@ -124,7 +124,7 @@ impl<I: Isa> Sim<I> {
         }
         let answered_at = core.answered_at.get();
         if core.clock() < answered_at {
-            core.wait_until(answered_at);
+            core.wait_for_flush(answered_at);
             core.idle_relaxes.set(0);
             return;
         }

@@ -283,7 +283,7 @@ impl<I: Isa> Sim<I> {
             let outstanding = self.core(cpu).outstanding.get();
             assert!(outstanding == 0, "CPU {cpu} ended an operation with {outstanding} invalidations not completed");
             let core = self.core(cpu);
-            core.wait_until(core.answered_at.get());
+            core.wait_for_flush(core.answered_at.get());
         }
         drop(entered);
         result

@@ -308,6 +308,8 @@ fn a_kick_runs_the_handler_on_each_target_and_the_sender_waits_in_relax() {
     let waited = cost(Cost::IpiDelivery) + handled + cost(Cost::IpiAck);
     assert_eq!(sim.clock(CPU0).since(sent), waited, "both answer at once");
     assert_eq!((sim.total(Event::IpisSent), sim.total(Event::IpisReceived)), (2, 2));
+    let all = sim.clock(CPU0).since(clocks[0]).raw();
+    assert_eq!((sim.total(Event::FlushWaits), sim.total(Event::FlushWaitTime)), (1, all), "one wait for both");
     assert_eq!(spaces.reads(CPU1, 1, 0), 4);
     sim.unbind_ipi_handler();
 }
@@ -355,7 +357,11 @@ fn the_wait_of_a_barrier_grows_with_the_machine() {
             bench.sim.invalidate(Invalidate { reach: Reach::Broadcast, target: Target::Tag(Tag::new(1)) });
             let issued = bench.sim.clock(CPU0);
             bench.sim.complete();
-            bench.sim.clock(CPU0).since(issued)
+            let waited = bench.sim.clock(CPU0).since(issued);
+            // With nothing outstanding there is nothing to wait for.
+            bench.sim.complete();
+            assert_eq!((bench.sim.total(Event::FlushWaits), bench.sim.total(Event::FlushWaitTime)), (1, waited.raw()));
+            waited
         })
     };
     let each = Bench::<Aarch64>::new().sim.profile().cost(Cost::DsbWaitEach);

@@ -227,6 +227,16 @@ impl Profile {
         self
     }
 
+    /// The same with every cost of a flush ([`Cost::is_of_flush`]) times `percent` / 100: whether a result survives another machine.
+    #[must_use]
+    pub fn with_flushes_at(mut self, percent: u64) -> Self {
+        for cost in Cost::ALL.iter().filter(|cost| cost.is_of_flush()) {
+            let given = &mut self.costs.0[*cost as usize];
+            *given = Picos::new(given.raw() * percent / 100);
+        }
+        self
+    }
+
     /// Which machine it describes, in words.
     pub fn describes(&self) -> &str {
         &self.describes
