@@ -5,7 +5,7 @@ use pagewright_arch::IsaKind;
 use pagewright_mm::{Knob, Knobs};
 use pagewright_sim::config::{self, parse::ParseError};
 use pagewright_sim::{ConfigError, MachineConfig, Profile, ProfileError};
-use pagewright_types::{CpuMask, PAGE_SIZE};
+use pagewright_types::{CpuMask, PAGE_SIZE, SwapEntry};
 use pagewright_workload::replay::ReplayConfig;
 
 /// A machine, as options.
@@ -26,6 +26,9 @@ pub(crate) struct MachineOptions {
     /// A node with its memory and CPUs, such as 0:1G,cpus=0-3; without CPUs a slower tier (repeat for each)
     #[arg(long, value_name = "SPEC")]
     pub(crate) node: Vec<String>,
+    /// A device for swap of this size, outside the machine's memory
+    #[arg(long, value_name = "SIZE")]
+    pub(crate) swap: Option<String>,
     /// Seeds whatever is random (who runs where, what a TLB throws out, a workload's choices); the same seed gives the same figures, bit for bit
     #[arg(long, value_name = "S", default_value_t = 0)]
     pub(crate) seed: u64,
@@ -97,6 +100,8 @@ pub(crate) enum OptionError {
     Percent(String),
     #[error("--mem {0}: only of a capture that says what Linux counted, and this one does not")]
     NoFootprint(String),
+    #[error("--swap {0}: must be a page at least, and at most 512 GiB")]
+    Swap(String),
     #[error("impossible machine: {0}")]
     Machine(#[from] ConfigError),
     #[error("--set {0}: must be NAME=VALUE")]
@@ -131,6 +136,17 @@ impl MachineOptions {
         }
     }
 
+    /// Pages that fit on the device for swap.
+    fn swap_slots(&self) -> Result<u32, OptionError> {
+        let Some(text) = &self.swap else { return Ok(0) };
+        let refused = |error| OptionError::Parse { option: "--swap", error };
+        let slots = config::parse::size(text).map_err(refused)? / PAGE_SIZE;
+        u32::try_from(slots)
+            .ok()
+            .filter(|slots| (1..=SwapEntry::SLOTS).contains(slots))
+            .ok_or_else(|| OptionError::Swap(text.clone()))
+    }
+
     /// The instruction set and everything a replay needs. `footprint` is what 100 % of memory means, if that is known.
     pub(crate) fn build(&self, footprint: Option<u64>) -> Result<(IsaKind, ReplayConfig), OptionError> {
         let arch = self.arch.as_deref().map(isa_named).transpose()?;
@@ -150,6 +166,7 @@ impl MachineOptions {
         };
         machine.validate(isa)?;
         let mut config = ReplayConfig::new(machine);
+        config.swap_slots = self.swap_slots()?;
         for set in &self.set {
             let Some((name, value)) = set.split_once('=') else {
                 return Err(OptionError::NotASetting(set.clone()));

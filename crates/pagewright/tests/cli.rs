@@ -112,6 +112,9 @@ fn machines_that_can_not_be() {
     refused(&["replay", sort, "--mem", "1G", "--node", "0:1G"], &["--mem", "--node"]);
     refused(&["replay", sort, "--node", "0:1G,cpus=0-1", "--node", "1:1G,cpus=1-3"], &["CPU 1", "node 0", "node 1"]);
     refused(&["replay", sort, "--node", "x"], &["--node", "'x'"]);
+    refused(&["replay", sort, "--swap", "much"], &["--swap", "much"]);
+    refused(&["replay", sort, "--swap", "4095"], &["--swap 4095", "a page at least"]);
+    refused(&["replay", sort, "--swap", "1T"], &["--swap 1T", "512 GiB"]);
     refused(&["replay", sort, "--profile", "milan", "--arch", "arm64"], &["milan", "arm64"]);
     refused(&["replay", sort, "--mem", "64K"], &["too small"]);
     refused(&["replay", sort, "--mem", "1M"], &["process 1 runs out of memory", "--mem"]);

@@ -14,14 +14,22 @@ const PAGE: u64 = 4096;
 const HEAP: u64 = 0x7000_0000_0000;
 const RW: Prot = Prot(3);
 const PRIVATE_ANON: MapFlags = MapFlags(0x22);
+const SHARED_ANON: MapFlags = MapFlags(0x21);
+/// `MADV_PAGEOUT`.
+const PAGEOUT: u32 = 21;
 const ROOT: Pid = Pid(1);
 
 /// What a workload does, step by step: `None` at its end.
 type Step = fn(&mut Script, u64) -> bool;
 
 /// The workloads by name.
-const ALL: [(&str, Step); 4] =
-    [("fork-server", fork_server), ("map-unmap", map_unmap), ("protect", protect), ("sweep", sweep)];
+const ALL: [(&str, Step); 5] = [
+    ("fork-server", fork_server),
+    ("map-unmap", map_unmap),
+    ("pageout", page_out),
+    ("protect", protect),
+    ("sweep", sweep),
+];
 
 /// The names of the workloads.
 pub fn names() -> impl Iterator<Item = &'static str> {
@@ -131,8 +139,11 @@ impl Script {
     }
 
     fn map(&mut self, at: u64, pages: u64) {
-        let op =
-            MemOp::Mmap { addr: UserAddr(0), len: pages * PAGE, prot: RW, flags: PRIVATE_ANON, file: None, offset: 0 };
+        self.map_as(PRIVATE_ANON, at, pages);
+    }
+
+    fn map_as(&mut self, flags: MapFlags, at: u64, pages: u64) {
+        let op = MemOp::Mmap { addr: UserAddr(0), len: pages * PAGE, prot: RW, flags, file: None, offset: 0 };
         self.call(op, at);
     }
 
@@ -205,6 +216,27 @@ fn map_unmap(script: &mut Script, step: u64) -> bool {
             script.unmap(at, pages);
         }
         ROUNDS => script.finish(),
+        _ => return false,
+    }
+    true
+}
+
+/// Reads 1 MiB of shared memory and pages it out, 200 times: the program of the series that batches arm64's flushes in reclaim
+/// (20220822082120.8347-5-yangyicong@huawei.com), which wants a machine with swap.
+fn page_out(script: &mut Script, step: u64) -> bool {
+    const PAGES: u64 = 256;
+    const ROUNDS: u64 = 200;
+    let base = HEAP / PAGE;
+    match step {
+        0 => {
+            script.map_as(SHARED_ANON, HEAP, PAGES);
+            (0..PAGES).for_each(|page| script.store(base + page));
+        }
+        1..=ROUNDS => {
+            (0..PAGES).for_each(|page| script.load(base + page));
+            script.call(MemOp::Madvise { addr: UserAddr(HEAP), len: PAGES * PAGE, advice: PAGEOUT }, 0);
+        }
+        _ if step == ROUNDS + 1 => script.finish(),
         _ => return false,
     }
     true

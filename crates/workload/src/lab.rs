@@ -6,11 +6,13 @@
 //! Everything that the memory manager does on a CPU runs inside [`Lab::on`], which is one atomic operation of the machine's fast mode.
 
 use pagewright_arch::Isa;
+use pagewright_mm::swap::{Backing, SwapOps};
 use pagewright_mm::{FaultError, Knobs, Mm, MmError, SetupError, Space};
 use pagewright_sim::{ConfigError, Cost, MachineConfig, ProfileError, Sim};
 use pagewright_sync::Arc;
 use pagewright_tlb::frames::{Layout, NodeSpec};
-use pagewright_types::{Access, CpuId, FrameRange, VirtAddr};
+use pagewright_types::{Access, Counter, CpuId, Errno, FrameRange, VirtAddr};
+use std::cell::Cell;
 use std::rc::Rc;
 
 /// Why a lab could not be set up.
@@ -34,6 +36,23 @@ pub enum LabError {
 pub struct Lab<I: Isa> {
     sim: Sim<I>,
     mm: Rc<Mm<Sim<I>>>,
+    /// Whether pages may go to swap and come back, which takes time.
+    swaps: Cell<bool>,
+}
+
+/// A device for swap outside the machine's memory. It keeps no contents, as captures have none.
+struct Contentless;
+
+impl SwapOps for Contentless {
+    fn write_page(&self, _slot: u32, _get: &mut dyn FnMut(u64, &mut [u8])) -> Result<(), Errno> {
+        Ok(())
+    }
+
+    fn read_page(&self, _slot: u32, _put: &mut dyn FnMut(u64, &[u8])) -> Result<(), Errno> {
+        Ok(())
+    }
+
+    fn discard(&self, _slot: u32) {}
 }
 
 /// How often one access can fault: each time somebody else may take the page away again, but in an operation that is atomic nobody does.
@@ -68,7 +87,19 @@ impl<I: Isa> Lab<I> {
                 mm.tlb().on_kick();
             }
         }));
-        Ok(Self { sim, mm })
+        Ok(Self { sim, mm, swaps: Cell::new(false) })
+    }
+
+    /// Swaps to a device of so many slots from now on. It keeps no contents; what a page takes on its way there and back is [`Cost::SwapOut`] and
+    /// [`Cost::SwapIn`].
+    ///
+    /// # Errors
+    /// [`LabError::Start`].
+    pub fn swap_on(&self, slots: u32) -> Result<(), LabError> {
+        let device = || Backing::Device(Box::new(Contentless));
+        self.on(CpuId::new(0), |mm| mm.swap_on(device(), slots)).map_err(LabError::Start)?;
+        self.swaps.set(true);
+        Ok(())
     }
 
     /// The machine.
@@ -83,7 +114,17 @@ impl<I: Isa> Lab<I> {
 
     /// Runs one operation of the memory manager on a CPU.
     pub fn on<T>(&self, cpu: CpuId, operation: impl FnOnce(&Mm<Sim<I>>) -> T) -> T {
-        self.sim.run_on(cpu, || operation(&self.mm))
+        if !self.swaps.get() {
+            return self.sim.run_on(cpu, || operation(&self.mm));
+        }
+        let swapped = || [Counter::PswpOut, Counter::PswpIn].map(|counter| self.mm.counter(counter));
+        let before = swapped();
+        let result = self.sim.run_on(cpu, || operation(&self.mm));
+        let after = swapped();
+        for (index, cost) in [Cost::SwapOut, Cost::SwapIn].into_iter().enumerate() {
+            self.sim.charge(cpu, cost, after[index] - before[index]);
+        }
+        result
     }
 
     /// Makes `cpu` run `space`.

@@ -9,7 +9,7 @@ use pagewright_workload::replay::Source;
 /// Options of `run`.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// The workload: fork-server, map-unmap, protect or sweep
+    /// The workload: fork-server, map-unmap, pageout, protect or sweep
     workload: String,
     #[command(flatten)]
     machine: MachineOptions,

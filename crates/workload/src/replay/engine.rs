@@ -30,6 +30,9 @@ pub(super) fn replay_on<I: Isa>(source: &mut dyn Source, config: &ReplayConfig) 
         knobs.set(*knob, *value)?;
     }
     let lab = Lab::<I>::new(config.machine.clone(), knobs)?;
+    if config.swap_slots > 0 {
+        lab.swap_on(config.swap_slots)?;
+    }
     let mut engine = Engine::new(&lab, config);
     engine.run(source)?;
     engine.end()?;

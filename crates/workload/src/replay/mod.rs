@@ -35,6 +35,7 @@ use crate::trace::TraceError;
 use pagewright_arch::{Aarch64, IsaKind, X86_64};
 use pagewright_mm::{FaultError, Knob, KnobError, MmError};
 use pagewright_sim::{MachineConfig, Picos};
+use pagewright_types::PAGE_SIZE;
 
 /// Replays everything that `source` has on the machine of `config`, which has the instruction set `isa`.
 ///
@@ -54,6 +55,8 @@ pub struct ReplayConfig {
     pub machine: MachineConfig,
     /// Settings that differ from their defaults.
     pub knobs: Vec<(Knob, u64)>,
+    /// Slots of a page on a device for swap; none without.
+    pub swap_slots: u32,
     /// How long a thread keeps its CPU while others wait (Linux's `base_slice_ns`).
     pub slice: Picos,
     /// How far a CPU's clock may run ahead of another that has work.
@@ -63,7 +66,13 @@ pub struct ReplayConfig {
 impl ReplayConfig {
     /// A replay on `machine` with every knob at its default.
     pub fn new(machine: MachineConfig) -> Self {
-        Self { machine, knobs: Vec::new(), slice: Picos::from_nanos(3_000_000), lookahead: Picos::from_nanos(50_000) }
+        Self {
+            machine,
+            knobs: Vec::new(),
+            swap_slots: 0,
+            slice: Picos::from_nanos(3_000_000),
+            lookahead: Picos::from_nanos(50_000),
+        }
     }
 
     /// The configuration as named figures.
@@ -73,6 +82,7 @@ impl ReplayConfig {
             ("cpus", u64::from(machine.cpus)),
             ("nodes", machine.nodes.len() as u64),
             ("memory_bytes", machine.nodes.iter().map(|node| node.bytes).sum()),
+            ("swap_bytes", u64::from(self.swap_slots) * PAGE_SIZE),
             ("seed", machine.seed),
             ("tagged", u64::from(machine.tagged)),
         ];
