@@ -106,7 +106,7 @@ impl<'t, P: Platform> Batch<'t, P> {
     fn owe(&mut self, context: &Arc<Context>, flush: Flush, issue: impl FnOnce(&Tlb<P>)) {
         let me = self.tlb.fx().cpu();
         if self.puts_off && self.tlb.others_may_hold(context, me) {
-            self.put_off(context, me, issue);
+            self.put_off(context, me, flush.range, issue);
         } else {
             self.tlb.count(Counter::PwTlbBatchAtOnce, 1);
             self.tlb.flush(context, flush);
@@ -114,9 +114,10 @@ impl<'t, P: Platform> Batch<'t, P> {
     }
 
     #[inline]
-    fn put_off(&mut self, context: &Arc<Context>, me: CpuId, issue: impl FnOnce(&Tlb<P>)) {
+    fn put_off(&mut self, context: &Arc<Context>, me: CpuId, range: Option<PageRange>, issue: impl FnOnce(&Tlb<P>)) {
         let tlb = self.tlb;
         tlb.fx().publish();
+        tlb.tell_secondaries(context, range);
         let issuer = match tlb.fx().caps().shootdown {
             ShootdownKind::Ipi => {
                 // INV-TLB-SWITCH: the generation moves before the mask is read.

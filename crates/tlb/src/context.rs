@@ -52,6 +52,8 @@ pub struct Context {
     deferred: AtomicU64,
     /// What [`Self::deferred`] said when the space was last flushed for its sake.
     paid: AtomicU64,
+    /// How many [`crate::SecondaryMmu`]s are registered.
+    pub(crate) secondaries: AtomicU32,
     /// arm64: the ASID in the low 16 bits, the allocator's generation above; 0 before the first switch.
     pub(crate) asid: AtomicU64,
 }
@@ -60,7 +62,8 @@ impl Context {
     pub(crate) fn new(id: SpaceId, root: Pfn) -> Self {
         let (generation, asid) = (AtomicU64::new(1), AtomicU64::new(0));
         let (unflushed, deferred, paid) = (AtomicU32::new(0), AtomicU64::new(0), AtomicU64::new(0));
-        Self { id, root, cpus: AtomicMask::new(), generation, unflushed, deferred, paid, asid }
+        let (cpus, secondaries) = (AtomicMask::new(), AtomicU32::new(0));
+        Self { id, root, cpus, generation, unflushed, deferred, paid, secondaries, asid }
     }
 
     /// The space's id.

@@ -15,6 +15,7 @@
 //!   (Linux's `mmu_gather`).
 //! - [`Batch`] – the debts of many spaces, whose flush is put off and paid once for all (Linux's `tlbflush_unmap_batch`).
 //! - [`Context`] – what a space is to the TLBs: its root, its generation, the CPUs that may hold its translations.
+//! - [`SecondaryMmu`] – whoever walks the tables besides CPUs, and is told with them.
 //! - [`Ledger`] – per-CPU clocks of full flushes; who has paid a debt of a given age.
 //! - [`Tlb`] – all of it for one machine, and the **only allocator of frames** that crates above can name: it settles what a
 //!   frame owes before it hands it out.
@@ -25,7 +26,7 @@
 //! Protocol: INV-TLB-ORDER – *store → publish → invalidate → complete → free*. INV-TLB-SWITCH – a CPU joins a context's mask
 //! before it reads the generation, and a sender bumps the generation before it reads the mask, so that one of them sees the other.
 //!
-//! Not guaranteed: anything about translations held outside CPUs (IOMMU); nothing maps frames for devices yet.
+//! Not guaranteed: anything about translations held outside CPUs but that their holders are told; nothing maps frames for devices yet.
 #![no_std]
 #![forbid(unsafe_code)]
 
@@ -40,6 +41,7 @@ mod held;
 mod hotplug;
 mod ledger;
 mod memory;
+mod secondary;
 mod switch;
 mod tags;
 mod walkers;
@@ -50,6 +52,7 @@ pub use debt::{Debt, Owed, Park, Parked};
 pub use engine::{BatchPolicy, Flush, SetupError, Tlb, TlbConfig};
 pub use gather::Gather;
 pub use ledger::Ledger;
+pub use secondary::SecondaryMmu;
 
 /// What crates above `tlb` may use of `frame`: everything but its raw allocator.
 pub mod frames {

@@ -103,6 +103,7 @@ impl<P: Platform> Tlb<P> {
     /// Infallible and without allocation; it waits for nothing but lockless walks.
     pub(crate) fn abandon(&self, context: &Context, pieces: impl FnOnce(&mut dyn FnMut(Parked))) {
         self.fx().publish();
+        self.tell_secondaries(context, None);
         // INV-TLB-SWITCH: the generation moves before the mask is read. A CPU that joins in between then sees that what it kept
         // under its tag is stale; the other way round it would use it, and the debt would not name it.
         context.bump();

@@ -5,6 +5,7 @@ mod ipi;
 
 use crate::context::Context;
 use crate::ledger::Ledger;
+use crate::secondary::Secondaries;
 use crate::tags::{Asids, PcidSlots};
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use ipi::Mail;
@@ -84,6 +85,7 @@ pub struct Tlb<P: Platform> {
     next_space: AtomicU32,
     ceiling: AtomicU32,
     pub(crate) batch: BatchPolicy,
+    pub(crate) secondaries: Secondaries<P>,
 }
 
 /// Why an engine could not be set up.
@@ -151,7 +153,8 @@ impl<P: Platform> Tlb<P> {
         fx.declare(Fact::FrameReused { pfn: root.pfn(), order: root.order() });
         let kernel_root = frames.new_table(root, Level::PGD, SpaceId::default());
         let (ceiling, batch) = (AtomicU32::new(config.single_page_flush_ceiling), config.batch);
-        Ok(Self { fx, frames, ledger, cpus: states, asids, kernel_root, next_space: AtomicU32::new(1), ceiling, batch })
+        let (next_space, secondaries) = (AtomicU32::new(1), Secondaries::new());
+        Ok(Self { fx, frames, ledger, cpus: states, asids, kernel_root, next_space, ceiling, batch, secondaries })
     }
 
     /// The machine.
@@ -206,6 +209,7 @@ impl<P: Platform> Tlb<P> {
         debug_assert!(self.fx.may_wait(), "INV-TLB-WAIT: flush where waiting is not allowed");
         plant!(NoFlush => return);
         plant!(NoPublish; (), self.fx.publish());
+        self.tell_secondaries(context, flush.range);
         match self.fx.caps().shootdown {
             ShootdownKind::Ipi => self.flush_ipi(context, flush),
             ShootdownKind::Broadcast => self.flush_broadcast(context, flush),

@@ -7,6 +7,7 @@ mod hotplug;
 mod ipi;
 mod ledger;
 mod order;
+mod secondary;
 mod space;
 #[path = "../support/mod.rs"]
 mod support;
