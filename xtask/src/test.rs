@@ -9,11 +9,12 @@ use std::time::Duration;
 const MINUTE: Duration = Duration::from_secs(60);
 
 /// Tests that plant bugs.
-const PLANTED: [&str; 9] = [
+const PLANTED: [&str; 10] = [
     "planted",
     "planted_clear",
     "check",
     "oracle_counts",
+    "batch_races",
     "ledger_races",
     "gup_races",
     "file_races",

@@ -64,6 +64,12 @@ fn expected(plant: Plant) -> (Vec<Search>, &'static [Rule]) {
         Plant::ProtectFlushLate | Plant::ZapFlushLate => (races(Theme::Hot, 4000), &[Rule::Memory]),
         Plant::MapcountLost | Plant::PinKept => (vec![Search::Elsewhere("oracle_counts.rs")], &[]),
         Plant::RemapFlushLate => (vec![Search::Elsewhere("remap_races.rs")], &[]),
+        Plant::PageOutWrittenEarly | Plant::PageOutFreedEarly | Plant::LazyFreeNoFlush => {
+            (vec![Search::Elsewhere("swap.rs")], &[])
+        }
+        Plant::ClearShort | Plant::ClearNoFence | Plant::ClearNoYield => {
+            (vec![Search::Elsewhere("planted_clear.rs of the host")], &[])
+        }
         Plant::LateAdderCleared
         | Plant::DeferredNotSeenAtInstall
         | Plant::DeferredNotTakenAlong
