@@ -9,7 +9,7 @@ use std::time::Duration;
 const MINUTE: Duration = Duration::from_secs(60);
 
 /// Tests that plant bugs.
-const PLANTED: [&str; 10] = [
+const PLANTED: &[&str] = &[
     "planted",
     "planted_clear",
     "check",
@@ -20,6 +20,7 @@ const PLANTED: [&str; 10] = [
     "file_races",
     "remap_races",
     "swap",
+    "swap_shared",
 ];
 
 /// Runs the steps.

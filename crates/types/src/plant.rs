@@ -50,6 +50,7 @@ crate::named_table! {
         WriteBackNoProtect = "write-back-no-protect", "A page is written back while programs can still store to it unnoticed.";
         PageOutWrittenEarly = "page-out-written-early", "Pages are written to swap before the CPUs that could store to them were told.";
         PageOutFreedEarly = "page-out-freed-early", "Pages that went to swap are freed before the CPUs that could use them were told.";
+        PageOutAlone = "page-out-alone", "A page of shared memory goes to swap while somebody who unmapped it has not flushed.";
         LazyFreeNoFlush = "lazy-free-no-flush", "MADV_FREE calls a page clean and leaves TLBs that need not mark it dirty again.";
         ClearShort = "clear-short", "The last line of a block is not cleared.";
         ClearNoFence = "clear-no-fence", "Blocks that were cleared past the cache are handed out without a fence.";

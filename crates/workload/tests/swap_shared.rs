@@ -16,12 +16,21 @@ use pagewright_mm::{Advice, MapFlags, Mm, MmError};
 use pagewright_sim::explore::{self, Outcome, Program, Rates, Settings, Strategy};
 use pagewright_sim::{Refusal, Sim};
 use pagewright_types::{Access, Counter, CpuId, Errno, PAGE_SIZE, Rights, VirtAddr};
+use std::cell::Cell;
 use std::rc::Rc;
+use std::sync::atomic::Ordering;
+use std::sync::{Mutex, MutexGuard};
 use support::{CPU, File, OTHER, Process, World};
 
 const THIRD: CpuId = CpuId::new(2);
 const SCHEDULES: u64 = 300;
 const SLOTS: u32 = 1000;
+
+/// A planted bug is planted for the whole process.
+fn alone() -> MutexGuard<'static, ()> {
+    static ALONE: Mutex<()> = Mutex::new(());
+    ALONE.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+}
 
 fn at(base: VirtAddr, page: u64) -> VirtAddr {
     base.add(page * PAGE_SIZE)
@@ -301,6 +310,59 @@ fn no_slot_is_lost_by_a_cut_beside_a_page_out<I: Isa>() {
     assert_eq!(lost, None, "a slot is lost, or a page");
 }
 
+/// A CPU stores to a page of shared memory for as long as it can, while another takes the page from its space and a third pages it out of another
+/// one; whether the page says what was stored last.
+fn stores_while_it_is_taken_away<I: Isa>(seed: u64) -> bool {
+    let world = Rc::new(World::<I>::new());
+    world.swap_to(SLOTS);
+    let file = memfd(&world, 1);
+    let (first, second) = (Process::new(&world), Process::new(&world));
+    let ours = first.map_file(&file, Rights::RW, MapFlags::SHARED);
+    let theirs = second.map_file(&file, Rights::RW, MapFlags::SHARED);
+    first.write(ours, 1);
+    second.read(theirs);
+    world.lab.run(CPU, &first.space);
+    let (stores, pages_out, unmaps) = (world.clone(), world.clone(), world.clone());
+    let [unmapped, paged] = [first.space.clone(), second.space.clone()];
+    let last = Rc::new(Cell::new(1));
+    let stored = last.clone();
+    let programs: Vec<Program> = vec![
+        Box::new(move || {
+            for value in 2..40 {
+                let sim = stores.lab.sim();
+                let Ok(at) = sim.access(CPU, ours, Access::Write, 1) else { break };
+                sim.ram()[at.pfn.base().raw() as usize / 8].store(value, Ordering::Relaxed);
+                stored.set(value);
+            }
+        }),
+        Box::new(move || {
+            for _ in 0..2 {
+                let out = |mm: &Mm<_>| mm.madvise(&paged, theirs, PAGE_SIZE, Advice::PageOut);
+                pages_out.lab.on(OTHER, out).expect("good advice");
+            }
+        }),
+        Box::new(move || {
+            unmaps.lab.on(THIRD, |mm| {
+                if seed % 2 == 0 {
+                    mm.madvise(&unmapped, ours, PAGE_SIZE, Advice::DontNeed).expect("mapped");
+                } else {
+                    mm.munmap(&unmapped, ours, PAGE_SIZE).expect("mapped");
+                }
+            });
+        }),
+    ];
+    run(&world, seed, programs);
+    second.advise(theirs, 1, Advice::PageOut);
+    second.read(theirs) == last.get()
+}
+
+/// INV-RECLAIM-SETTLED: what others have cleared and not flushed counts, too.
+fn no_late_store_is_lost_by_a_page_out<I: Isa>() {
+    let _alone = alone();
+    let lost = (0..SCHEDULES).find(|seed| !stores_while_it_is_taken_away::<I>(*seed));
+    assert_eq!(lost, None, "a store is lost");
+}
+
 on_both! {
     a_program_reads_and_pages_out_in_turn,
     who_shares_finds_one_page,
@@ -309,4 +371,22 @@ on_both! {
     advice_brings_it_back,
     no_store_is_lost_by_a_page_out,
     no_slot_is_lost_by_a_cut_beside_a_page_out,
+    no_late_store_is_lost_by_a_page_out,
+}
+
+#[cfg(feature = "planted")]
+#[test]
+fn planted_bugs_are_found() {
+    use pagewright_types::plant::{Plant, choose};
+    let _alone = alone();
+    let cases: [(Plant, fn(u64) -> bool); 2] = [
+        (Plant::PageOutAlone, stores_while_it_is_taken_away::<X86_64>),
+        (Plant::PageOutAlone, stores_while_it_is_taken_away::<Aarch64>),
+    ];
+    for (plant, holds) in cases {
+        choose(Some(plant));
+        let found = (0..20 * SCHEDULES).find(|seed| !holds(*seed));
+        choose(None);
+        assert!(found.is_some(), "{} is not found", plant.name());
+    }
 }

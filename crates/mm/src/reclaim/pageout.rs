@@ -14,6 +14,8 @@ struct Leaving<'a> {
     folio: FolioRef,
     lock: FolioLock<'a>,
     leave: Leave,
+    /// Whether everybody was asked who may store to it.
+    all_asked: bool,
 }
 
 impl<P: Platform> Mm<P> {
@@ -22,13 +24,13 @@ impl<P: Platform> Mm<P> {
         let mut leaving = ArrayVec::<Leaving<'_>, CLUSTER>::new();
         for folio in folios.drain(..) {
             match self.may_leave(self.frames().folio(folio.pfn())) {
-                Some((lock, leave)) => leaving.push(Leaving { folio, lock, leave }),
+                Some((lock, leave)) => leaving.push(Leaving { folio, lock, leave, all_asked: false }),
                 None => self.put_folio(folio),
             }
         }
         let mut batch = Batch::new(&self.tlb);
-        for page in &leaving {
-            self.unmap_folio(self.frames().folio_of(&page.folio), page.leave, &mut batch);
+        for page in &mut leaving {
+            page.all_asked = self.unmap_folio(self.frames().folio_of(&page.folio), page.leave, &mut batch);
         }
         plant!(PageOutFreedEarly => {
             leaving.iter().for_each(|page| self.write_out(page));
@@ -72,12 +74,12 @@ impl<P: Platform> Mm<P> {
 
     /// Frees a page if nobody but the swap cache and the caller has it.
     fn free_page(&self, page: Leaving<'_>) -> bool {
-        let Leaving { folio, lock, leave } = page;
+        let Leaving { folio, lock, leave, all_asked } = page;
         let view = self.frames().folio(folio.pfn());
         let free = !view.is_mapped()
             && match leave {
                 Leave::Swap(_) => !view.flags().contains(FolioFlags::DIRTY) && self.leave_to_swap(view, 0),
-                Leave::Shared => !view.flags().contains(FolioFlags::DIRTY) && self.leave_shared(view),
+                Leave::Shared => all_asked && !view.flags().contains(FolioFlags::DIRTY) && self.leave_shared(view),
                 Leave::Nothing => true,
             };
         if !free && matches!(leave, Leave::Shared) {
