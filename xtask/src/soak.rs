@@ -38,6 +38,11 @@ pub(crate) fn run() -> Result<(), Error> {
         .args(["test", "--release", "--package", "pagewright-workload", "--test", "random_calls"])
         .current_dir(&workspace.workspace_root)
         .env("PAGEWRIGHT_SOAK", "1");
+    let mut swap = cargo::command();
+    swap.args(["test", "--release", "--package", "pagewright-workload", "--test", "swap", "--test", "swap_shared"])
+        .args(["--", "--nocapture"])
+        .current_dir(&workspace.workspace_root)
+        .env("PAGEWRIGHT_SOAK", "1");
     let mut random = cargo::command();
     random
         .args(["run", "--release", "--package", "pagewright", "--", "check"])
@@ -53,6 +58,7 @@ pub(crate) fn run() -> Result<(), Error> {
     step::run(vec![
         Step { name: "random programs under the oracle", command: random, limit: 2 * HOUR },
         Step { name: "ten million random operations of every memory call", command: calls, limit: HOUR },
+        Step { name: "races with page-outs, a hundred times as many schedules", command: swap, limit: HOUR },
         Step { name: "a capture of 10 GB in constant memory", command: stream, limit: HOUR },
         Step { name: "programs on the kernel in QEMU, and bugs planted in it", command: boot, limit: HOUR },
         Step { name: "10 000 000 operations here and on Linux", command: beside_linux, limit: HOUR },

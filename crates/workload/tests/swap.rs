@@ -11,9 +11,10 @@ mod support;
 use pagewright_arch::{Aarch64, Entry, Isa, Leaf, LeafFlags, X86_64};
 use pagewright_mm::swap::Backing;
 use pagewright_mm::{Advice, MmError};
-use pagewright_sim::explore::{self, Outcome, Program, Rates, Settings, Strategy};
+use pagewright_sim::explore::Program;
 use pagewright_tlb::frames::FolioFlags;
 use pagewright_types::{Access, Counter, CpuId, Errno, Level, PAGE_SIZE, VirtAddr};
+use process::{first_lost, race};
 use std::rc::Rc;
 use std::sync::atomic::Ordering;
 use std::sync::{Mutex, MutexGuard};
@@ -221,12 +222,6 @@ fn cold_pages_look_as_if_nobody_had_used_them<I: Isa>() {
     child.end();
 }
 
-fn run<I: Isa>(world: &World<I>, seed: u64, programs: Vec<Program>) {
-    let strategy = Strategy::Random { seed, rates: Rates::default() };
-    let report = explore::run(world.lab.sim(), &Settings::default(), programs, &mut *strategy.chooser());
-    assert_eq!(report.outcome, Outcome::Completed, "seed {seed}");
-}
-
 /// Stores to two pages while they are paged out, and a fork and its end; whether the last stores are what the pages say in the end.
 fn stores_beside_a_page_out<I: Isa>(seed: u64) -> bool {
     let world = Rc::new(World::<I>::new());
@@ -257,7 +252,7 @@ fn stores_beside_a_page_out<I: Isa>(seed: u64) -> bool {
             forks.lab.on(THIRD, |mm| mm.end_space(&child));
         }),
     ];
-    run(&world, seed, programs);
+    race(&world, seed, programs);
     let right = process.read(base) == 5 && process.read(at(base, 1)) == 5;
     process.advise(base, 2, Advice::PageOut);
     let right = right && process.read(base) == 5 && process.read(at(base, 1)) == 5;
@@ -291,21 +286,21 @@ fn new_memory_beside_a_page_out<I: Isa>(seed: u64) -> bool {
             support::store(&pages_out, OTHER, &taken, at(theirs, 1), 9);
         }),
     ];
-    run(&world, seed, programs);
+    race(&world, seed, programs);
     second.read(at(theirs, 1)) == 9 && first.read(ours) == 7
 }
 
 /// INV-RECLAIM-SETTLED, INV-SWAP-CACHE.
 fn no_store_is_lost_by_a_page_out<I: Isa>() {
     let _alone = alone();
-    let lost = (0..SCHEDULES).find(|seed| !stores_beside_a_page_out::<I>(*seed));
+    let lost = first_lost(SCHEDULES, stores_beside_a_page_out::<I>);
     assert_eq!(lost, None, "a store is lost, or a slot");
 }
 
 /// INV-RECLAIM-SETTLED.
 fn no_store_reaches_memory_that_was_taken_after_a_page_out<I: Isa>() {
     let _alone = alone();
-    let stray = (0..SCHEDULES).find(|seed| !new_memory_beside_a_page_out::<I>(*seed));
+    let stray = first_lost(SCHEDULES, new_memory_beside_a_page_out::<I>);
     assert_eq!(stray, None, "a store went to somebody else's page");
 }
 
@@ -336,7 +331,7 @@ fn unmapped_beside_a_page_out<I: Isa>(seed: u64) -> bool {
             unmaps.lab.on(THIRD, |mm| mm.munmap(&unmapped, at(base, 1), 2 * PAGE_SIZE)).expect("mapped");
         }),
     ];
-    run(&world, seed, programs);
+    race(&world, seed, programs);
     let right = process.read(base) == 0;
     process.end();
     right && device.used() == 0 && world.on(|mm| mm.swap_slots()) == (8, 8)
@@ -345,7 +340,7 @@ fn unmapped_beside_a_page_out<I: Isa>(seed: u64) -> bool {
 /// INV-SWAP-COUNT.
 fn no_slot_is_lost_by_an_unmap_beside_a_page_out<I: Isa>() {
     let _alone = alone();
-    let lost = (0..SCHEDULES).find(|seed| !unmapped_beside_a_page_out::<I>(*seed));
+    let lost = first_lost(SCHEDULES, unmapped_beside_a_page_out::<I>);
     assert_eq!(lost, None, "a slot is lost");
 }
 

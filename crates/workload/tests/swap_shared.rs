@@ -13,9 +13,10 @@ use pagewright_arch::{Aarch64, Isa, X86_64};
 use pagewright_mm::counters::Gauge;
 use pagewright_mm::file::{FallocateFlags, MemfdFlags, Seals};
 use pagewright_mm::{Advice, MapFlags, Mm, MmError};
-use pagewright_sim::explore::{self, Outcome, Program, Rates, Settings, Strategy};
+use pagewright_sim::explore::Program;
 use pagewright_sim::{Refusal, Sim};
 use pagewright_types::{Access, Counter, CpuId, Errno, PAGE_SIZE, Rights, VirtAddr};
+use process::{first_lost, race};
 use std::cell::Cell;
 use std::rc::Rc;
 use std::sync::atomic::Ordering;
@@ -210,12 +211,6 @@ fn advice_brings_it_back<I: Isa>() {
     assert_eq!((process.read(at(base, 4)), process.space.major_faults()), (5, 0));
 }
 
-fn run<I: Isa>(world: &World<I>, seed: u64, programs: Vec<Program>) {
-    let strategy = Strategy::Random { seed, rates: Rates::default() };
-    let report = explore::run(world.lab.sim(), &Settings::default(), programs, &mut *strategy.chooser());
-    assert_eq!(report.outcome, Outcome::Completed, "seed {seed}");
-}
-
 /// Two processes store to a page each that both map, while one of them pages it out; whether each finds what was stored last.
 fn stores_of_two<I: Isa>(seed: u64) -> bool {
     let world = Rc::new(World::<I>::new());
@@ -250,7 +245,7 @@ fn stores_of_two<I: Isa>(seed: u64) -> bool {
             }
         }),
     ];
-    run(&world, seed, programs);
+    race(&world, seed, programs);
     let right = [&one, &two].iter().all(|process| (process.read(base), process.read(at(base, 1))) == (5, 3));
     one.end();
     two.end();
@@ -259,7 +254,7 @@ fn stores_of_two<I: Isa>(seed: u64) -> bool {
 
 /// INV-RECLAIM-SETTLED, INV-SWAP-CACHE.
 fn no_store_is_lost_by_a_page_out<I: Isa>() {
-    let lost = (0..SCHEDULES).find(|seed| !stores_of_two::<I>(*seed));
+    let lost = first_lost(SCHEDULES, stores_of_two::<I>);
     assert_eq!(lost, None, "a store is lost, or a slot");
 }
 
@@ -295,7 +290,7 @@ fn cut_beside_a_page_out<I: Isa>(seed: u64) -> bool {
             cuts.lab.on(THIRD, |mm| mm.truncate(&cut, 3 * PAGE_SIZE)).expect("not sealed");
         }),
     ];
-    run(&world, seed, programs);
+    race(&world, seed, programs);
     let words: Vec<u64> = (0..3).map(|page| process.read(at(base, page))).collect();
     process.advise(base, 3, Advice::PageOut);
     process.end();
@@ -306,7 +301,7 @@ fn cut_beside_a_page_out<I: Isa>(seed: u64) -> bool {
 
 /// INV-SWAP-COUNT, INV-FILE-REMOVED.
 fn no_slot_is_lost_by_a_cut_beside_a_page_out<I: Isa>() {
-    let lost = (0..SCHEDULES).find(|seed| !cut_beside_a_page_out::<I>(*seed));
+    let lost = first_lost(SCHEDULES, cut_beside_a_page_out::<I>);
     assert_eq!(lost, None, "a slot is lost, or a page");
 }
 
@@ -351,7 +346,7 @@ fn stores_while_it_is_taken_away<I: Isa>(seed: u64) -> bool {
             });
         }),
     ];
-    run(&world, seed, programs);
+    race(&world, seed, programs);
     second.advise(theirs, 1, Advice::PageOut);
     second.read(theirs) == last.get()
 }
@@ -359,7 +354,7 @@ fn stores_while_it_is_taken_away<I: Isa>(seed: u64) -> bool {
 /// INV-RECLAIM-SETTLED: what others have cleared and not flushed counts, too.
 fn no_late_store_is_lost_by_a_page_out<I: Isa>() {
     let _alone = alone();
-    let lost = (0..SCHEDULES).find(|seed| !stores_while_it_is_taken_away::<I>(*seed));
+    let lost = first_lost(SCHEDULES, stores_while_it_is_taken_away::<I>);
     assert_eq!(lost, None, "a store is lost");
 }
 

@@ -1,9 +1,12 @@
-//! What processes do whose memory goes to swap.
+//! What processes do whose memory goes to swap, and how races of that are hunted.
 
-use crate::support::{CPU, OTHER, Process};
+use crate::support::{CPU, OTHER, Process, World};
 use pagewright_arch::Isa;
 use pagewright_mm::{Advice, MapFlags, MapRequest};
+use pagewright_sim::explore::{self, Outcome, Program, Rates, Settings, Strategy};
 use pagewright_types::{CpuId, PAGE_SIZE, Rights, VirtAddr};
+use std::cell::RefCell;
+use std::collections::HashSet;
 
 impl<I: Isa> Process<'_, I> {
     /// Private anonymous memory.
@@ -35,4 +38,31 @@ impl<I: Isa> Process<'_, I> {
         }
         self.world.on(|mm| mm.end_space(&self.space));
     }
+}
+
+thread_local! {
+    /// Fingerprints of the schedules that ran.
+    static TRACES: RefCell<HashSet<u64>> = RefCell::default();
+}
+
+/// Runs programs under the schedule that `seed` chooses.
+pub(crate) fn race<I: Isa>(world: &World<I>, seed: u64, programs: Vec<Program>) {
+    let strategy = Strategy::Random { seed, rates: Rates::default() };
+    let report = explore::run(world.lab.sim(), &Settings::default(), programs, &mut *strategy.chooser());
+    assert_eq!(report.outcome, Outcome::Completed, "seed {seed}");
+    TRACES.with_borrow_mut(|traces| traces.insert(report.trace));
+}
+
+/// The first of `schedules` seeds whose race ends badly; with `PAGEWRIGHT_SOAK`, of a hundred times as many.
+///
+/// # Panics
+/// When half of the schedules were the same as others.
+pub(crate) fn first_lost(schedules: u64, holds: fn(u64) -> bool) -> Option<u64> {
+    let schedules = if std::env::var_os("PAGEWRIGHT_SOAK").is_some() { 100 * schedules } else { schedules };
+    TRACES.take();
+    let lost = (0..schedules).find(|seed| !holds(*seed));
+    let different = TRACES.take().len() as u64;
+    println!("{different} different schedules of {schedules}");
+    assert!(lost.is_some() || different * 2 > schedules, "{different} of {schedules} schedules are different");
+    lost
 }
