@@ -21,8 +21,8 @@ use crate::space::Space;
 use pagewright_sync::Platform;
 use pagewright_tlb::frames::{Folio, FolioFlags, State};
 use pagewright_types::snapshot::{
-    FolioRecord, HeldRecord, Holder, Live, LiveRecord, PageKind, PageRecord, PinnedRecord, Record, SpaceRecord,
-    TableRecord,
+    FolioRecord, HeldRecord, Holder, Live, LiveRecord, NamedRecord, PageKind, PageRecord, PinnedRecord, Record,
+    SlotRecord, SpaceRecord, TableRecord,
 };
 use pagewright_types::{Counter, PAGE_SIZE, Pfn};
 
@@ -51,7 +51,7 @@ impl<P: Platform> Mm<P> {
         self.files.for_each(|file| {
             file.for_each_cached(|pfn| tell(Record::Held(HeldRecord { pfn, by: Holder::Cache, refs: 1 })));
         });
-        self.for_each_in_swap_cache(|pfn| tell(Record::Held(HeldRecord { pfn, by: Holder::SwapCache, refs: 1 })));
+        self.tell_swap(tell);
         self.for_each_space(|space| self.tell_space(space, tell));
         for (what, gauge) in [
             (Live::TablePages, Gauge::PageTablePages),
@@ -62,6 +62,16 @@ impl<P: Platform> Mm<P> {
         }
         let pins = self.counter(Counter::NrFollPinAcquired).wrapping_sub(self.counter(Counter::NrFollPinReleased));
         tell(Record::Live(LiveRecord { what: Live::Pins, count: pins }));
+    }
+
+    /// Slots, and whatever names them or is kept for them beside page tables.
+    fn tell_swap(&self, tell: Tell<'_>) {
+        self.files.for_each(|file| {
+            file.for_each_swapped(|entry| tell(Record::Named(NamedRecord { entry, by: Holder::Cache })));
+        });
+        self.for_each_in_swap_cache(|pfn| tell(Record::Held(HeldRecord { pfn, by: Holder::SwapCache, refs: 1 })));
+        self.for_each_slot(|entry, entries| tell(Record::Slot(SlotRecord { entry, entries })));
+        self.for_each_zram_frame(|pfn| tell(Record::Held(HeldRecord { pfn, by: Holder::Zram, refs: 1 })));
     }
 
     fn tell_table(&self, pfn: Pfn, tell: Tell<'_>) {
@@ -82,6 +92,7 @@ impl<P: Platform> Mm<P> {
             id: space.id(),
             root: space.table().root(),
             rss,
+            swapped: space.rss().swapped(),
             pss: self.usage(space).pss.parts(),
             table_bytes: space.table().bytes() + PAGE_SIZE,
         }));

@@ -24,7 +24,7 @@ mod tally;
 mod violation;
 pub mod walk;
 
-pub use census::{Census, SoftwareBits};
+pub use census::{Census, SoftwareBits, SwapWord};
 pub use oracle::Oracle;
 pub use tally::{Antecedent, Tally};
 pub use violation::{Count, Counted, Did, How, Lifetime, Misread, Rule, Violation, What};

@@ -27,6 +27,7 @@ named_table! {
         AnonWritable = "O4 writable", "A writable anonymous page was looked at (D6).";
         Exclusive = "O4 exclusive", "An exclusive anonymous page was looked at (D7).";
         Pinned = "O4 pinned", "References of a folio that somebody has pinned were counted again (D1, D7).";
+        Slots = "O4 swap slots", "Entries that name a slot of a swap device were counted again (D17, D7).";
         TableShares = "O4 sharers", "Entries that point to a table were counted again (D9).";
         TablePages = "O4 tables", "Page tables were counted again (D12).";
         Resident = "O4 resident sets", "A resident set was counted again (D16).";

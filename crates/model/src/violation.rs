@@ -10,7 +10,7 @@ use alloc::vec::Vec;
 use core::fmt;
 use pagewright_types::judge::{Cached, Made, Memory};
 use pagewright_types::snapshot::{Live, PageKind};
-use pagewright_types::{Access, CpuId, Order, PageRange, Pfn, Rights, SpaceId, Tag, VirtAddr};
+use pagewright_types::{Access, CpuId, Order, PageRange, Pfn, Rights, SpaceId, SwapEntry, Tag, VirtAddr};
 
 /// The rules.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -233,6 +233,12 @@ pub enum Counted {
     Live(Live),
     /// Resident pages of a space (D16).
     Rss(SpaceId, PageKind),
+    /// Entries of a space that stand for pages in swap (D16).
+    Swapped(SpaceId),
+    /// Entries that name a slot of a swap device (D17).
+    Slot(SwapEntry),
+    /// The same, of a page that was one space's alone (D7).
+    ExclusiveSlot(SwapEntry),
     /// Proportional sets of all spaces, in 4096ths of a byte (D18).
     Pss,
 }
@@ -423,6 +429,9 @@ impl fmt::Display for Counted {
             Self::TableBytes(id) => write!(f, "bytes of page tables of space {id}"),
             Self::Live(what) => f.write_str(what.name()),
             Self::Rss(id, kind) => write!(f, "resident {kind} pages of space {id}"),
+            Self::Swapped(id) => write!(f, "pages of space {id} in swap"),
+            Self::Slot(entry) => write!(f, "entries that name {entry}"),
+            Self::ExclusiveSlot(entry) => write!(f, "entries that name {entry}, which one of them has for itself"),
             Self::Pss => f.write_str("4096ths of a byte in all proportional sets"),
         }
     }

@@ -2,10 +2,10 @@
 
 use pagewright_model::{Antecedent, Census, Count, Counted, Isa, SoftwareBits, Tally};
 use pagewright_types::snapshot::{
-    FolioRecord, HeldRecord, Holder, Live, LiveRecord, PageKind, PageRecord, PinnedRecord, Record, SpaceRecord,
-    TableRecord,
+    FolioRecord, HeldRecord, Holder, Live, LiveRecord, NamedRecord, PageKind, PageRecord, PinnedRecord, Record,
+    SlotRecord, SpaceRecord, TableRecord,
 };
-use pagewright_types::{Level, Order, Pfn, PhysAddr, SpaceId};
+use pagewright_types::{Level, Order, Pfn, PhysAddr, SpaceId, SwapEntry};
 use std::collections::HashMap;
 
 const ISA: Isa = Isa::X86_64;
@@ -17,9 +17,20 @@ const EXCLUSIVE: u64 = 1 << 56;
 const SPECIAL: u64 = 1 << 55;
 const UNSEEN: u64 = 1 << 9;
 const BLOCK: u64 = 1 << 7;
+/// Of a word that walkers don't see: kind 1, and the mark of such words; exclusive.
+const SWAPPED: u64 = 1 << 1 | 1 << 10;
+const ALONE: u64 = 1 << 5;
 
 const fn pfn(raw: u32) -> Pfn {
     Pfn::new(raw)
+}
+
+const fn entry(slot: u32) -> SwapEntry {
+    SwapEntry::new(3, slot)
+}
+
+fn word(slot: u32) -> u64 {
+    u64::from(entry(slot).raw()) << 11 | SWAPPED
 }
 
 /// Two spaces, 0x10 and 0x20, each with tables of its own and, below the PMD level, one that both share (0x30).
@@ -30,6 +41,7 @@ const fn pfn(raw: u32) -> Pfn {
 /// - 0x200, anonymous, order 9: space 1, as a block, writable and exclusive.
 /// - 0x400, of shared memory, order 1: its second page in space 2; pinned once.
 /// - 0x500: special.
+/// - Slot 7 of a swap device: space 1, exclusive. Slot 8: both spaces, and shared memory.
 struct World {
     words: HashMap<u64, u64>,
     records: Vec<Record>,
@@ -56,6 +68,12 @@ impl World {
         world.put(0x23, 1, 0x10_1000 | UNSEEN);
         world.put(0x23, 2, 0x40_1000 | READ);
         world.put(0x30, 0, 0x10_2000 | READ);
+        world.put(0x13, 20, word(7) | ALONE);
+        world.put(0x13, 21, word(8));
+        world.put(0x23, 21, word(8));
+        world.records.push(Record::Slot(SlotRecord { entry: entry(7), entries: 1 }));
+        world.records.push(Record::Slot(SlotRecord { entry: entry(8), entries: 3 }));
+        world.records.push(Record::Named(NamedRecord { entry: entry(8), by: Holder::Cache }));
         let (anon, file, shmem) = (Some(PageKind::Anon), Some(PageKind::File), Some(PageKind::Shmem));
         world.folio(0x100, 0, anon, 1, [0, 1, 1]);
         world.folio(0x101, 0, anon, 2, [0, 2, 1]);
@@ -82,9 +100,16 @@ impl World {
         }
         let page = 4096 * 4096;
         let (first, second) = (page + page / 2 + page / 2 + 512 * page, page / 2 + page / 2 + page);
-        for (id, root, rss, pss) in [(1, 0x10, [2 + 512, 1, 0], first), (2, 0x20, [1, 1, 1], second)] {
+        for (id, root, rss, swapped, pss) in [(1, 0x10, [2 + 512, 1, 0], 2, first), (2, 0x20, [1, 1, 1], 1, second)] {
             let id = SpaceId::new(id);
-            world.records.push(Record::Space(SpaceRecord { id, root: pfn(root), rss, pss, table_bytes: 5 * 4096 }));
+            world.records.push(Record::Space(SpaceRecord {
+                id,
+                root: pfn(root),
+                rss,
+                swapped,
+                pss,
+                table_bytes: 5 * 4096,
+            }));
         }
         let live = [(Live::TablePages, 9), (Live::AnonPages, 2 + 512), (Live::MappedPages, 2), (Live::Pins, 1)];
         for (what, count) in live {
@@ -191,6 +216,27 @@ fn what_the_tables_have_and_nobody_claims_is_named() {
     let mut world = World::new();
     world.records.retain(|record| !matches!(record, Record::Page(_)));
     assert_eq!(world.found(), [Counted::PageMapcount(pfn(0x401))]);
+}
+
+#[test]
+fn slots_of_swap_are_counted_and_an_exclusive_page_has_one_entry() {
+    let mut world = World::new();
+    // Something else than a page in swap; and a slot that nobody names, whose folio is still in the swap cache.
+    world.put(0x13, 22, word(9) ^ 0xf << 1);
+    world.records.push(Record::Slot(SlotRecord { entry: entry(10), entries: 0 }));
+    assert_eq!(world.found(), []);
+    let mut world = World::new();
+    world.put(0x13, 21, 0);
+    assert_eq!(world.found(), [Counted::Swapped(SpaceId::new(1)), Counted::Slot(entry(8))]);
+    let mut world = World::new();
+    world.put(0x23, 21, word(8) | ALONE);
+    assert_eq!(world.found(), [Counted::ExclusiveSlot(entry(8))]);
+    let mut world = World::new();
+    world.records.retain(|record| !matches!(record, Record::Slot(slot) if slot.entry == entry(7)));
+    assert_eq!(world.found(), [Counted::Slot(entry(7))]);
+    let mut world = World::new();
+    world.records.retain(|record| !matches!(record, Record::Named(_)));
+    assert_eq!(world.found(), [Counted::Slot(entry(8))]);
 }
 
 #[test]

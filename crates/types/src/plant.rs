@@ -49,6 +49,7 @@ crate::named_table! {
         WrittenBeforeSettle = "written-before-settle", "Pages are written back before the flush of their mappings, which was put off, is paid.";
         WriteBackNoProtect = "write-back-no-protect", "A page is written back while programs can still store to it unnoticed.";
         PageOutWrittenEarly = "page-out-written-early", "Pages are written to swap before the CPUs that could store to them were told.";
+        SwapSlotKept = "swap-slot-kept", "An entry of a page in swap is dropped, and the slot still counts it.";
         PageOutFreedEarly = "page-out-freed-early", "Pages that went to swap are freed before the CPUs that could use them were told.";
         PageOutAlone = "page-out-alone", "A page of shared memory goes to swap while somebody who unmapped it has not flushed.";
         LazyFreeNoFlush = "lazy-free-no-flush", "MADV_FREE calls a page clean and leaves TLBs that need not mark it dirty again.";

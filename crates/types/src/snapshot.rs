@@ -6,7 +6,7 @@
 //! Counts of mappings are *physical*: an entry counts once, however many spaces share the table that it stands in. Resident sets are
 //! *logical*: a page counts in each space that reaches it.
 
-use crate::{Level, Order, Pfn, SpaceId};
+use crate::{Level, Order, Pfn, SpaceId, SwapEntry};
 use core::fmt;
 
 /// What a resident page is.
@@ -42,6 +42,8 @@ pub enum Holder {
     Cache,
     /// The swap cache.
     SwapCache,
+    /// A swap device whose pages it has, compressed.
+    Zram,
     /// A frame that owes a flush.
     Debt,
     /// A list on which somebody keeps it for a while.
@@ -55,6 +57,7 @@ impl fmt::Display for Holder {
         f.write_str(match self {
             Self::Cache => "a page cache",
             Self::SwapCache => "the swap cache",
+            Self::Zram => "compressed swap",
             Self::Debt => "a debt",
             Self::List => "a list",
             Self::Reserved => "the memory manager",
@@ -148,10 +151,30 @@ pub struct SpaceRecord {
     pub root: Pfn,
     /// Resident pages, in the order of [`PageKind::ALL`].
     pub rss: [u64; 3],
+    /// Its entries of pages in swap (`VmSwap`).
+    pub swapped: u64,
     /// Its proportional set, in 4096ths of a byte, each page's share rounded down.
     pub pss: u64,
     /// Bytes of the tables that it reaches, root included.
     pub table_bytes: u64,
+}
+
+/// A slot of a swap device that somebody has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SlotRecord {
+    /// Which.
+    pub entry: SwapEntry,
+    /// Entries that name it.
+    pub entries: u64,
+}
+
+/// An entry that names a slot and stands in no page table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NamedRecord {
+    /// The slot.
+    pub entry: SwapEntry,
+    /// Who has it.
+    pub by: Holder,
 }
 
 /// A page table.
@@ -185,6 +208,10 @@ pub enum Record {
     Held(HeldRecord),
     /// Pins.
     Pinned(PinnedRecord),
+    /// A slot of a swap device that somebody has.
+    Slot(SlotRecord),
+    /// An entry that names a slot and stands in no page table.
+    Named(NamedRecord),
     /// An address space.
     Space(SpaceRecord),
     /// A page table.

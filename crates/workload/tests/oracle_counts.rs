@@ -9,6 +9,7 @@ use pagewright_arch::{Aarch64, Isa, IsaKind, X86_64};
 use pagewright_mm::file::{FileObject, FileOps, Kind};
 use pagewright_mm::gup::{Contents, GupFlags};
 use pagewright_mm::space::FileMapping;
+use pagewright_mm::swap::{Backing, Zram};
 use pagewright_mm::{Advice, Knobs, MapFlags, MapRequest, Mm, Space};
 use pagewright_model::{Antecedent, Census, Isa as Walker, Oracle, SoftwareBits};
 use pagewright_sim::{MachineConfig, Sim};
@@ -149,10 +150,45 @@ fn run<I: Isa>(world: &World<I>, look: &dyn Fn(&str)) {
     look("everything");
 }
 
+/// The same for memory that goes to swap.
+fn swap<I: Isa>(world: &World<I>, look: &dyn Fn(&str)) {
+    let zram = world.on(|mm| Zram::try_new(mm, 3 * PAGES as u32, None)).expect("memory");
+    world.on(|mm| mm.swap_on(Backing::Zram(zram), 3 * PAGES as u32)).expect("memory");
+    let space = world.on(|mm| mm.new_space()).expect("memory");
+    let anon = world.map(&space, MapFlags::PRIVATE | MapFlags::ANONYMOUS, Rights::RW);
+    let shmem = world.map(&space, MapFlags::SHARED | MapFlags::ANONYMOUS, Rights::RW);
+    world.touch(CPU, &space, anon, 2, Access::Write);
+    world.touch(CPU, &space, shmem, 3, Access::Write);
+    let out = |space: &_| {
+        for base in [anon, shmem] {
+            world.on(|mm| mm.madvise(space, base, PAGES * PAGE_SIZE, Advice::PageOut)).expect("mapped");
+        }
+    };
+    out(&space);
+    look("paging out");
+    let child = world.on(|mm| mm.fork(&space)).expect("memory");
+    look("a fork of what is in swap");
+    world.touch(OTHER, &child, anon, 3, Access::Write);
+    world.touch(CPU, &space, anon, 4, Access::Read);
+    world.touch(OTHER, &child, shmem, 5, Access::Read);
+    look("swapping in");
+    out(&child);
+    out(&space);
+    look("paging out what is shared");
+    world.on(|mm| mm.munmap(&space, anon, PAGES / 2 * PAGE_SIZE)).expect("mapped");
+    look("unmapping what is in swap");
+    for (cpu, space) in [(OTHER, &child), (CPU, &space)] {
+        world.lab.on(cpu, |mm| mm.tlb().leave());
+        world.on(|mm| mm.end_space(space));
+        look("an end");
+    }
+}
+
 fn every_count_is_what_the_tables_say<I: Isa>() {
     let _alone = alone();
     let world = World::<I>::new();
     run(&world, &|after| world.expect_right(after));
+    swap(&world, &|after| world.expect_right(after));
     let oracle = world.oracle.borrow();
     let vacuous: Vec<Antecedent> =
         oracle.tally().vacuous().filter(|antecedent| antecedent.name().starts_with("O4")).collect();

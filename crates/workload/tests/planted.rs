@@ -47,6 +47,7 @@ fn expected(plant: Plant) -> (Vec<Search>, &'static [Rule]) {
         Plant::LazyNoCatchUp => (fast(X86, 40), &[Rule::Rights]),
         Plant::RolloverNoFlush => (fast(ARM, 100), &[Rule::Memory, Rule::Reuse, Rule::Rights]),
         Plant::RssDrift => (both(3), &[Rule::Counts]),
+        Plant::SwapSlotKept => (both(20), &[Rule::Counts]),
         Plant::TableAsLeaf => (vec![tables(X86), tables(ARM)], &[Rule::Reuse]),
         Plant::LazySkipped => (vec![tables(X86)], &[Rule::Reuse]),
         Plant::FlushBeforeClear => (races(Theme::Hot, 1000), &[Rule::Rights]),

@@ -60,6 +60,16 @@ impl<P: Platform> FileObject<P> {
         self.pages.lock().iter().filter_map(|(_, cached)| cached.page()).for_each(|pfn| visit(pfn));
     }
 
+    /// Calls `visit` with the place of every page in swap, with the cache locked.
+    pub(crate) fn for_each_swapped(&self, mut visit: impl FnMut(SwapEntry)) {
+        for (_, cached) in self.pages.lock().iter() {
+            match cached {
+                Cached::Swapped(entry) => visit(*entry),
+                Cached::Page(_) => {}
+            }
+        }
+    }
+
     /// The first page from `at` on and before `end` that is in swap.
     pub(crate) fn next_swapped(&self, at: u64, end: u64) -> Option<u64> {
         let pages = self.pages.lock();

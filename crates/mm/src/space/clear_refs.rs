@@ -6,7 +6,8 @@
 
 use super::{Space, VmFlags, Vma};
 use crate::mm::Mm;
-use pagewright_arch::{Leaf, LeafFlags};
+use crate::swap::{Swapped, swapped};
+use pagewright_arch::{Entry, Leaf, LeafFlags};
 use pagewright_sync::Platform;
 use pagewright_table::Locked;
 use pagewright_tlb::Gather;
@@ -58,7 +59,8 @@ impl<P: Platform> Mm<P> {
     fn clear_used(&self, space: &Space<P>, wanted: impl Fn(&Vma<P>) -> bool) {
         let map = space.map().read();
         for (start, vma) in map.iter().filter(|(_, vma)| wanted(vma)) {
-            self.for_each_leaf(space, vma.range(start), |table, va, leaf| {
+            self.for_each_entry(space, vma.range(start), |table, va, entry| {
+                let Entry::Leaf(leaf) = entry else { return };
                 if !leaf.flags.contains(LeafFlags::SPECIAL) {
                     self.frames().folio(leaf.pfn).clear_flags(FolioFlags::REFERENCED);
                 }
@@ -81,7 +83,17 @@ impl<P: Platform> Mm<P> {
             let flags = vma.flags() - VmFlags::SOFTDIRTY;
             self.reduce(space, range, (vma.rights() - Rights::WRITE) | Rights::READ);
             map.change(start, |vma| vma.set_flags(flags));
-            self.for_each_leaf(space, range, |table, va, leaf| {
+            self.for_each_entry(space, range, |table, va, entry| {
+                let leaf = match entry {
+                    Entry::Leaf(leaf) => leaf,
+                    Entry::Soft(soft) => {
+                        if let Some(page) = swapped(soft) {
+                            table.change_soft(va, Swapped { soft_dirty: false, ..page }.soft());
+                        }
+                        return;
+                    }
+                    Entry::Empty | Entry::Table(_) => return,
+                };
                 // A page that may be pinned stays writable, and told as stored to: it may be, behind the mapping's back
                 // (`pte_is_pinned`).
                 let pinned = || self.frames().folio(leaf.pfn).maybe_pinned();
@@ -104,20 +116,18 @@ impl<P: Platform> Mm<P> {
         drop(map);
     }
 
-    /// Visits the leaves under `range`, each with its table locked. The caller holds the space.
-    fn for_each_leaf<'a>(
+    /// Visits what stands under `range`, each entry with its table locked. The caller holds the space.
+    fn for_each_entry<'a>(
         &'a self,
         space: &'a Space<P>,
         range: PageRange,
-        mut visit: impl FnMut(&Locked<'a, P>, VirtAddr, Leaf),
+        mut visit: impl FnMut(&Locked<'a, P>, VirtAddr, Entry),
     ) {
         for (table, part) in space.table().tables(&self.tlb, range) {
             let step = table.level().span();
             let mut va = part.start();
             while va < part.end() {
-                if let Some(leaf) = table.leaf(va) {
-                    visit(&table, va, leaf);
-                }
+                visit(&table, va, table.entry(va));
                 va = va.align_down(step).add(step);
             }
         }

@@ -11,7 +11,8 @@
 use super::Space;
 use crate::counters::Gauge;
 use crate::mm::Mm;
-use pagewright_arch::{Leaf, LeafFlags};
+use crate::swap::{Swapped, swapped};
+use pagewright_arch::{Entry, Leaf, LeafFlags};
 use pagewright_sync::Platform;
 use pagewright_table::Reserve;
 use pagewright_tlb::Gather;
@@ -79,9 +80,15 @@ impl<P: Platform> Mm<P> {
         let other = (!from.range().contains(new)).then(|| space.table().lock(&self.tlb, new, Level::PTE)).flatten();
         let to = other.as_ref().unwrap_or(&from);
         for va in piece.iter() {
-            let debt = from.move_entry(va, to, new.add(va.since(piece.start())), mark_moved);
+            let to_va = new.add(va.since(piece.start()));
+            let debt = from.move_entry(va, to, to_va, mark_moved);
             if let Some(debt) = debt {
                 gather.absorb(debt);
+                if let Entry::Soft(soft) = to.entry(to_va)
+                    && let Some(page) = swapped(soft)
+                {
+                    to.change_soft(to_va, Swapped { soft_dirty: true, ..page }.soft());
+                }
             }
         }
         plant!(RemapFlushLate => return);

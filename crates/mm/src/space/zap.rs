@@ -9,7 +9,7 @@ use pagewright_sync::Platform;
 use pagewright_table::Locked;
 use pagewright_tlb::Gather;
 use pagewright_tlb::frames::FolioFlags;
-use pagewright_types::{PageRange, Rights, VirtAddr};
+use pagewright_types::{PageRange, Rights, VirtAddr, plant};
 
 /// What goes of what stands under a range (`struct zap_details`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -98,6 +98,7 @@ impl<P: Platform> Mm<P> {
             SoftKind::Swap => {
                 table.take_soft(va);
                 space.rss().sub_swapped(1);
+                plant!(SwapSlotKept => return);
                 if let Some(swapped) = swapped(soft) {
                     self.swap_release(swapped.entry);
                 }

@@ -6,6 +6,7 @@
 //!
 //! Protocol: who has the folio locked may rely on its being in the cache. Looking up and leaving meet under the lock of the area.
 
+use super::Backing;
 use super::area::SwapArea;
 use super::table::{Released, Slot};
 use crate::error::FaultError;
@@ -261,6 +262,23 @@ impl<P: Platform> Mm<P> {
                     visit(pfn);
                 }
             }
+        });
+    }
+
+    /// Calls `visit` with each slot that somebody has, and how many entries name it.
+    pub(crate) fn for_each_slot(&self, mut visit: impl FnMut(SwapEntry, u64)) {
+        self.for_each_area(|number, area| {
+            for (slot, _, entries) in area.slots.lock().in_use() {
+                visit(SwapEntry::new(number, slot), u64::from(entries));
+            }
+        });
+    }
+
+    /// Calls `visit` with each frame that has compressed pages.
+    pub(crate) fn for_each_zram_frame(&self, mut visit: impl FnMut(Pfn)) {
+        self.for_each_area(|_, area| match &area.device {
+            Backing::Zram(zram) => zram.for_each_frame(&mut visit),
+            Backing::Device(_) => {}
         });
     }
 }

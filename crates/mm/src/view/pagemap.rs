@@ -2,10 +2,11 @@
 
 use crate::mm::Mm;
 use crate::space::{Space, VmFlags};
+use crate::swap::swapped;
 use core::fmt;
-use pagewright_arch::{Entry, Isa, LeafFlags, SoftKind};
+use pagewright_arch::{Entry, Isa, LeafFlags, Soft, SoftKind};
 use pagewright_sync::Platform;
-use pagewright_types::{Level, PAGE_SIZE, PageRange, Pfn, VirtAddr};
+use pagewright_types::{Level, PAGE_SIZE, PageRange, Pfn, SwapEntry, VirtAddr};
 
 bitflags::bitflags! {
     /// What is known of a page beside its frame, with Linux's bits.
@@ -32,6 +33,12 @@ pub struct PageWord(u64);
 
 impl PageWord {
     const FRAME: u64 = (1 << 55) - 1;
+    /// Where the slot stands above the device, of a page in swap (`MAX_SWAPFILES_SHIFT`).
+    const SLOT_SHIFT: u32 = 5;
+
+    fn in_swap(entry: SwapEntry, state: PageState) -> Self {
+        Self(state.bits() | u64::from(entry.device()) | u64::from(entry.slot()) << Self::SLOT_SHIFT)
+    }
 
     fn new(frame: Option<Pfn>, state: PageState) -> Self {
         Self(state.bits() | frame.map_or(0, |pfn| u64::from(pfn.raw())))
@@ -51,11 +58,21 @@ impl PageWord {
     pub fn pfn(self) -> Option<Pfn> {
         self.state().contains(PageState::PRESENT).then(|| Pfn::new((self.0 & Self::FRAME) as u32))
     }
+
+    /// Where it is in swap, if it is there.
+    pub fn swap_entry(self) -> Option<SwapEntry> {
+        let (device, slot) = (self.0 & ((1 << Self::SLOT_SHIFT) - 1), (self.0 & Self::FRAME) >> Self::SLOT_SHIFT);
+        let is_page = self.state().contains(PageState::SWAP) && !self.state().contains(PageState::GUARD);
+        is_page.then(|| SwapEntry::new(device as u8, slot as u32))
+    }
 }
 
 impl fmt::Debug for PageWord {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "PageWord({:?}, {:?})", self.pfn(), self.state())
+        match self.swap_entry() {
+            Some(entry) => write!(f, "PageWord({entry}, {:?})", self.state()),
+            None => write!(f, "PageWord({:?}, {:?})", self.pfn(), self.state()),
+        }
     }
 }
 
@@ -83,14 +100,7 @@ impl<P: Platform> Mm<P> {
         let leaf = match P::Isa::decode(locked.level(), locked.pte(va)) {
             Entry::Leaf(leaf) => leaf,
             Entry::Empty | Entry::Table(_) => return PageWord::new(None, all),
-            Entry::Soft(soft) => {
-                let state = match soft.kind {
-                    SoftKind::Marker => PageState::GUARD | PageState::SWAP,
-                    SoftKind::Swap | SoftKind::MigrationRead | SoftKind::MigrationWrite => PageState::SWAP,
-                    SoftKind::InTransition => PageState::empty(),
-                };
-                return PageWord::new(None, all | state);
-            }
+            Entry::Soft(soft) => return soft_word(soft, all),
         };
         let within = va.since(va.align_down(locked.level().span())) / PAGE_SIZE;
         let pfn = leaf.pfn.add(within as u32);
@@ -104,4 +114,19 @@ impl<P: Platform> Mm<P> {
         }
         PageWord::new(Some(pfn), state)
     }
+}
+
+/// The word of a page that is not mapped, and of which something is known.
+fn soft_word(soft: Soft, all: PageState) -> PageWord {
+    if let Some(page) = swapped(soft) {
+        let mut state = all | PageState::SWAP;
+        state.set(PageState::SOFT_DIRTY, all.contains(PageState::SOFT_DIRTY) || page.soft_dirty);
+        return PageWord::in_swap(page.entry, state);
+    }
+    let state = match soft.kind {
+        SoftKind::Marker => PageState::GUARD | PageState::SWAP,
+        SoftKind::Swap | SoftKind::MigrationRead | SoftKind::MigrationWrite => PageState::SWAP,
+        SoftKind::InTransition => PageState::empty(),
+    };
+    PageWord::new(None, all | state)
 }

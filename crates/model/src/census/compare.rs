@@ -1,4 +1,4 @@
-//! The rules D1–D3, D6, D7, D9, D12, D16 and D18 (`docs/oracle.md`), each over all claims.
+//! The rules D1–D3, D6, D7, D9, D12 and D16–D18 (`docs/oracle.md`), each over all claims.
 
 use super::Census;
 use super::tables::Found;
@@ -8,7 +8,7 @@ use crate::walk::Isa;
 use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
 use pagewright_types::snapshot::{FolioRecord, Live, PageKind, PageRecord, SpaceRecord, TableRecord};
-use pagewright_types::{Order, PAGE_SIZE, Pfn, PhysAddr};
+use pagewright_types::{Order, PAGE_SIZE, Pfn, PhysAddr, SwapEntry};
 
 /// 4096ths of a byte in a page.
 const PARTS: u64 = PAGE_SIZE << 12;
@@ -41,6 +41,7 @@ pub(super) fn run(census: &Census, isa: Isa, read: &dyn Fn(PhysAddr) -> u64, tal
         };
         report.expect(Counted::Live(live.what), live.count, counted);
     }
+    report.slots(&found, census);
     report.unclaimed(&found, census);
     report.anonymous(&found, census);
     report.proportional(&found, census.spaces.iter().map(|space| space.pss).sum());
@@ -86,7 +87,7 @@ impl Report<'_> {
 
     /// D12 and D16, for one space.
     fn space(&mut self, found: &Found, claim: &SpaceRecord) {
-        let SpaceRecord { id, rss, table_bytes, .. } = *claim;
+        let SpaceRecord { id, rss, swapped, table_bytes, .. } = *claim;
         let space = found.spaces.get(&id).copied().unwrap_or_default();
         self.tally.note(Antecedent::TablePages);
         self.expect(Counted::TableBytes(id), table_bytes, space.tables * PAGE_SIZE);
@@ -95,6 +96,22 @@ impl Report<'_> {
         }
         for kind in PageKind::ALL {
             self.expect(Counted::Rss(id, kind), rss[kind as usize], space.rss[kind as usize]);
+        }
+        self.expect(Counted::Swapped(id), swapped, space.swapped);
+    }
+
+    /// D17: a slot's count = the entries that name it; D7, for a page that is in swap.
+    fn slots(&mut self, found: &Found, census: &Census) {
+        let names = census.slots.keys().chain(found.slots.keys()).chain(census.named.keys());
+        for entry in names.copied().collect::<BTreeSet<SwapEntry>>() {
+            let slot = found.slots.get(&entry).copied().unwrap_or_default();
+            let named = census.named.get(&entry).copied().unwrap_or(0);
+            self.tally.note(Antecedent::Slots);
+            let told = census.slots.get(&entry).copied().unwrap_or(0);
+            self.expect(Counted::Slot(entry), told, slot.entries + named);
+            if slot.exclusive > 0 {
+                self.expect(Counted::ExclusiveSlot(entry), 1, slot.entries + named);
+            }
         }
     }
 

@@ -20,7 +20,7 @@ use crate::walk::Isa;
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use pagewright_types::snapshot::{FolioRecord, LiveRecord, PageRecord, Record, SpaceRecord, TableRecord};
-use pagewright_types::{Pfn, PhysAddr};
+use pagewright_types::{Pfn, PhysAddr, SwapEntry};
 
 /// Bits of an entry that only software reads.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -31,16 +31,49 @@ pub struct SoftwareBits {
     pub special: u64,
     /// In a leaf: the anonymous page under it belongs to this space alone.
     pub exclusive: u64,
+    /// Which words that walkers don't see stand for a page in swap; `None` if none do.
+    pub swapped: Option<SwapWord>,
+}
+
+/// How a word that walkers don't see names a page in swap.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SwapWord {
+    /// The bits by which it is told from other words.
+    pub mask: u64,
+    /// Those bits of such a word.
+    pub value: u64,
+    /// In such a word: the page was this space's alone when it went.
+    pub exclusive: u64,
+    /// Where in the word the number of the [`SwapEntry`] begins.
+    pub shift: u32,
+}
+
+impl SwapWord {
+    /// The slot that a word names, if it names one.
+    pub(crate) fn entry(self, raw: u64) -> Option<SwapEntry> {
+        (raw & self.mask == self.value).then(|| SwapEntry::from_raw((raw >> self.shift) as u32))
+    }
 }
 
 impl SoftwareBits {
     /// As Pagewright's own entries have them; written down at the top of `arch`'s two codecs.
     pub const fn pagewright(isa: Isa) -> Self {
         match isa {
-            Isa::X86_64 => Self { unseen_leaf: 1 << 9, special: 1 << 55, exclusive: 1 << 56 },
-            Isa::Aarch64 => Self { unseen_leaf: 1 << 59, special: 1 << 56, exclusive: 1 << 57 },
+            Isa::X86_64 => {
+                Self { unseen_leaf: 1 << 9, special: 1 << 55, exclusive: 1 << 56, swapped: Some(swap_word(9, 10)) }
+            }
+            Isa::Aarch64 => {
+                Self { unseen_leaf: 1 << 59, special: 1 << 56, exclusive: 1 << 57, swapped: Some(swap_word(59, 60)) }
+            }
         }
     }
+}
+
+/// Kind 1 in bits 1 to 4, exclusive in bit 5, the entry from bit 11 on. Bit `leaf` marks a leaf without rights and bit `soft` all other words that
+/// walkers don't see.
+const fn swap_word(leaf: u32, soft: u32) -> SwapWord {
+    let (kinds, swap) = (0xf << 1, 1 << 1);
+    SwapWord { mask: kinds | 1 << leaf | 1 << soft, value: swap | 1 << soft, exclusive: 1 << 5, shift: 11 }
 }
 
 /// What a memory manager claims, at one moment at which it rests.
@@ -53,6 +86,10 @@ pub struct Census {
     held: BTreeMap<Pfn, u64>,
     /// Folios with a pin, and how many each has.
     pinned: BTreeMap<Pfn, u64>,
+    /// Slots that somebody has, and how many entries name each.
+    slots: BTreeMap<SwapEntry, u64>,
+    /// Entries that name slots and stand in no table.
+    named: BTreeMap<SwapEntry, u64>,
     spaces: Vec<SpaceRecord>,
     tables: Vec<TableRecord>,
     live: Vec<LiveRecord>,
@@ -76,6 +113,8 @@ impl Census {
                     *self.pinned.entry(pinned.pfn).or_default() += pinned.pins;
                 }
             }
+            Record::Slot(slot) => *self.slots.entry(slot.entry).or_default() += slot.entries,
+            Record::Named(named) => *self.named.entry(named.entry).or_default() += 1,
             Record::Space(space) => self.spaces.push(space),
             Record::Table(table) => self.tables.push(table),
             Record::Live(live) => self.live.push(live),

@@ -5,7 +5,7 @@ use crate::walk::{self, Isa, Seen};
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use pagewright_types::snapshot::{FolioRecord, PageKind};
-use pagewright_types::{Level, Pfn, PhysAddr, Rights, SpaceId};
+use pagewright_types::{Level, Pfn, PhysAddr, Rights, SpaceId, SwapEntry};
 
 /// A table, found.
 #[derive(Clone, Copy, Debug)]
@@ -46,6 +46,16 @@ pub(super) struct Space {
     pub(super) tables: u64,
     /// Resident pages, in the order of [`PageKind::ALL`].
     pub(super) rss: [u64; 3],
+    /// Entries of pages in swap.
+    pub(super) swapped: u64,
+}
+
+/// The entries of tables that name a slot.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Slot {
+    pub(super) entries: u64,
+    /// Those that say that the page was their space's alone.
+    pub(super) exclusive: u64,
 }
 
 /// Everything that was found.
@@ -55,6 +65,7 @@ pub(super) struct Found {
     pub(super) folios: BTreeMap<Pfn, Folio>,
     pub(super) pages: BTreeMap<Pfn, Page>,
     pub(super) spaces: BTreeMap<SpaceId, Space>,
+    pub(super) slots: BTreeMap<SwapEntry, Slot>,
     /// Frames that leaves map and no folio has.
     pub(super) unowned: Vec<Pfn>,
     /// Tables with a malformed word, once for each.
@@ -71,6 +82,7 @@ impl Found {
             folios: census.folios.iter().map(folio).collect(),
             pages: BTreeMap::new(),
             spaces: BTreeMap::new(),
+            slots: BTreeMap::new(),
             unowned: Vec::new(),
             malformed: Vec::new(),
             logical_pages: 0,
@@ -150,6 +162,8 @@ impl Visit<'_> {
                     && let Some(pfn) = self.isa.frame_field(level, raw)
                 {
                     self.leaf(table, level, pfn, raw, false);
+                } else {
+                    self.unseen(level, raw);
                 }
             }
             Seen::Malformed { table, .. } => {
@@ -170,6 +184,17 @@ impl Visit<'_> {
         let table = self.found.tables.entry(pfn).or_insert(Table { level, shares: 0, parent });
         if parent_is_fresh {
             table.shares += 1;
+        }
+    }
+
+    fn unseen(&mut self, level: Level, raw: u64) {
+        let Some(swapped) = self.bits.swapped else { return };
+        let Some(entry) = swapped.entry(raw) else { return };
+        self.space.swapped += 1;
+        if self.fresh[level.index()] {
+            let slot = self.found.slots.entry(entry).or_default();
+            slot.entries += 1;
+            slot.exclusive += u64::from(raw & swapped.exclusive != 0);
         }
     }
 

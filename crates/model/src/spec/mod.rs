@@ -105,6 +105,8 @@ pub struct Spec {
     faults: Vec<Fault>,
     pins: FxHashMap<u64, Pin>,
     next: u64,
+    /// Whether pages may go to swap.
+    swaps: bool,
     tally: Tally,
 }
 
@@ -119,8 +121,14 @@ impl Spec {
             faults: Vec::new(),
             pins: FxHashMap::default(),
             next: 0,
+            swaps: false,
             tally: Tally::default(),
         }
+    }
+
+    /// Pages may go to swap from now on.
+    pub fn swap_on(&mut self) {
+        self.swaps = true;
     }
 
     /// From now on, until it is said otherwise, `ENOMEM` is always a right answer, or only where Linux has another reason for it.

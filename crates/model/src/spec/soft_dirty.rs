@@ -3,6 +3,8 @@
 //! A page that was stored to, or mapped, since is marked; one that was not is not, unless something was mapped in its process since: then its
 //! mapping may be one with what is new.
 //!
+//! A page of a file that goes to swap loses its mark with its entry, as on Linux.
+//!
 //! Not guaranteed: anything about pages whose contents went or moved, or that were faulted in to be written and were not.
 
 use super::page::{Page, Source, World};
@@ -20,6 +22,11 @@ pub(super) enum Mark {
 }
 
 impl Page {
+    /// Whether what the process sees there may be a page that others have, too.
+    fn may_be_shared(&self) -> bool {
+        self.worlds.iter().any(|world| world.own.is_none())
+    }
+
     /// Something has happened to it that may have set the mark, or taken it away.
     pub(super) fn blur(&mut self) {
         self.mark = Mark::Maybe;
@@ -65,6 +72,7 @@ impl Spec {
         let page = process.pages.get(&va.page_index());
         let expected = match page.map(|page| (page.map(), page.mark)) {
             None | Some((Ok(None), _)) => false,
+            Some((Ok(Some(_)), Mark::Set)) if self.swaps && page.is_some_and(Page::may_be_shared) => return Ok(()),
             Some((Ok(Some(_)), Mark::Set)) => true,
             Some((Ok(Some(_)), Mark::Clear)) if !process.mapped_since => false,
             Some((Ok(Some(_)), Mark::Clear | Mark::Maybe) | (Err(_), _)) => return Ok(()),

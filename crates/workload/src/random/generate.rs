@@ -179,6 +179,7 @@ impl Generator {
                 33..37 => self.switch(),
                 37..40 => self.access(),
                 40 if self.starves => self.starve(),
+                41..45 => self.page_out(),
                 _ => self.call(),
             },
             Mode::Explore(Theme::Mixed) => match self.below(64) {
@@ -186,6 +187,7 @@ impl Generator {
                 24..27 => Operation::Lazy,
                 27..31 => self.switch(),
                 31 if self.starves => self.starve(),
+                32..36 => self.page_out(),
                 _ => self.call(),
             },
             Mode::Explore(Theme::Hot) => match self.below(16) {
@@ -196,6 +198,7 @@ impl Generator {
             },
             Mode::Explore(Theme::Copies) => match self.below(8) {
                 0 => Operation::Fork,
+                1 => self.page_out(),
                 _ => self.access(),
             },
             Mode::Explore(Theme::Moving) if cpu == CpuId::new(0) => self.reduction(),
@@ -250,7 +253,7 @@ impl Generator {
 
     fn kernel(&mut self) -> Kernel {
         let (addr, len) = self.range();
-        match self.below(16) {
+        match self.below(20) {
             0..4 => {
                 let (writes, long, fast) = (self.once_in(2), self.once_in(3), self.once_in(2));
                 Kernel::Pin { addr, pages: 1 + self.below(3), writes, long, fast }
@@ -265,8 +268,14 @@ impl Generator {
                 Kernel::Copy { process, theirs, ours, len, writes: self.once_in(2) }
             }
             13 => Kernel::ClearSoftDirty,
-            _ => Kernel::SoftDirty { addr, len },
+            14..16 => Kernel::SoftDirty { addr, len },
+            _ => Kernel::PageOut { addr, len },
         }
+    }
+
+    fn page_out(&mut self) -> Operation {
+        let (addr, len) = if self.theme() == Theme::Copies { (self.hot, PAGE_SIZE) } else { self.range() };
+        Operation::Kernel(Kernel::PageOut { addr, len })
     }
 
     fn roam_a_little(&mut self) -> Operation {

@@ -1,10 +1,11 @@
-//! What a kernel does with user memory beside what programs ask for by address: pages taken for a device, copies between processes, and what
-//! `/proc` tells of stores. Made on the memory manager, and judged by the reference memory.
+//! What a kernel does with user memory beside what programs ask for by address: pages taken for a device, copies between processes, what
+//! `/proc` tells of stores, and pages sent to swap. Made on the memory manager, and judged by the reference memory.
 //!
 //! A device keeps what it was given and reads and writes it by its frames, while everything else goes on: that is what a pin promises.
 
 use super::world::{Process, World};
 use pagewright_arch::Isa;
+use pagewright_mm::Advice;
 use pagewright_mm::gup::{Contents, GupFlags, UserPage, UserPages};
 use pagewright_mm::space::ClearRefs;
 use pagewright_mm::user::IoVec;
@@ -59,6 +60,13 @@ pub enum Kernel {
         /// Which way: from here to there.
         writes: bool,
     },
+    /// Pages go to swap, if they can. No program can tell.
+    PageOut {
+        /// The first.
+        addr: VirtAddr,
+        /// Bytes.
+        len: u64,
+    },
     /// `/proc/self/clear_refs`, of the marks of stores.
     ClearSoftDirty,
     /// `/proc/self/pagemap`: which pages are marked.
@@ -80,6 +88,7 @@ impl Kernel {
             Self::Unpin { .. } => "unpin_user_pages",
             Self::Copy { writes: false, .. } => "process_vm_readv",
             Self::Copy { writes: true, .. } => "process_vm_writev",
+            Self::PageOut { .. } => "page-out",
             Self::ClearSoftDirty => "clear_refs",
             Self::SoftDirty { .. } => "pagemap",
         }
@@ -100,7 +109,7 @@ impl fmt::Display for Kernel {
                 write!(f, "{name}(process {process}, {theirs} there, {ours} here, {len:#x})")
             }
             Self::ClearSoftDirty => f.write_str(name),
-            Self::SoftDirty { addr, len } => write!(f, "{name}({addr}, {len:#x})"),
+            Self::PageOut { addr, len } | Self::SoftDirty { addr, len } => write!(f, "{name}({addr}, {len:#x})"),
         }
     }
 }
@@ -128,6 +137,10 @@ impl<I: Isa> World<I> {
                 let place = if self.is_told { place % live.len() } else { 0 };
                 let other = if self.is_told { Rc::clone(&live[place]) } else { Rc::clone(&process) };
                 self.copy(cpu, (&process, ours), (&other, theirs), len, writes)
+            }
+            Kernel::PageOut { addr, len } => {
+                let out = self.lab.on(cpu, |mm| mm.madvise(&process.space, addr, len, Advice::PageOut));
+                Some(out.map_or_else(|error| Answer::Failed(error.errno()), |()| Answer::Done))
             }
             Kernel::ClearSoftDirty => {
                 self.lab.on(cpu, |mm| mm.clear_refs(&process.space, ClearRefs::SoftDirty));

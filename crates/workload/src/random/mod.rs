@@ -30,6 +30,7 @@ mod operation;
 mod program;
 mod rest;
 mod survey;
+mod swap;
 mod syscall;
 mod tally;
 mod touch;

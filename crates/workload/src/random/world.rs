@@ -10,6 +10,7 @@ use super::generate::{FILE_PAGES, HEAP, Window};
 use super::kernel;
 use super::operation::Operation;
 use super::program::{Mode, Shape, Theme};
+use super::swap::swap_on;
 use super::tally::Done;
 use crate::lab::{Lab, LabError};
 use pagewright_arch::{Isa, IsaKind};
@@ -165,10 +166,12 @@ impl<I: Isa> World<I> {
         if !matches!(shape.mode, Mode::Explore(_)) {
             bench.sim().evict_at_random(Some(EVICT_ONE_IN));
         }
+        lab.on(CpuId::new(0), |mm| swap_on(mm, seed)).map_err(LabError::Start)?;
         let levels = levels(&lab);
         let intact = SharedCount::new(AtomicU64::new(FILE_PAGES));
         let written = Written::default();
         let mut spec = Spec::new(I::USER_END, false);
+        spec.swap_on();
         let sealable = matches!(shape.mode, Mode::Calls | Mode::Explore(Theme::Calls));
         let file = if sealable && seed.is_multiple_of(2) {
             let file = lab.on(CpuId::new(0), make_memfd).map_err(LabError::Start)?;
@@ -383,7 +386,7 @@ impl<I: Isa> World<I> {
     /// Whether every gauge, and what is promised, shows what it did before there was any process; else which does not.
     pub(super) fn check_levels(&self) {
         let now = levels(&self.lab);
-        let names = Gauge::ALL.iter().map(|gauge| gauge.name()).chain(["Committed_AS"]);
+        let names = Gauge::ALL.iter().map(|gauge| gauge.name()).chain(["Committed_AS", "SwapFree"]);
         for ((name, before), now) in names.zip(&self.levels).zip(now) {
             if *before != now {
                 let what = format!("everything has ended, and {name} is {now}; it was {before}");
@@ -399,5 +402,7 @@ impl<I: Isa> World<I> {
 }
 
 fn levels<I: Isa>(lab: &Lab<I>) -> Vec<u64> {
-    lab.on(CpuId::new(0), |mm| Gauge::ALL.iter().map(|gauge| mm.gauge(*gauge)).chain([mm.committed()]).collect())
+    lab.on(CpuId::new(0), |mm| {
+        Gauge::ALL.iter().map(|gauge| mm.gauge(*gauge)).chain([mm.committed(), mm.swap_slots().1]).collect()
+    })
 }

@@ -184,7 +184,7 @@ impl Spec {
         }
     }
 
-    /// `mincore` has said whether the page of `va` is at hand. What a process has for itself is, because nothing takes it away.
+    /// `mincore` has said whether the page of `va` is at hand. What a process has for itself is, unless there is swap: nothing else takes it away.
     ///
     /// # Errors
     /// A [`crate::Violation`] when it can't be so.
@@ -195,7 +195,7 @@ impl Spec {
         let process = self.processes.get(&space).expect("a process that was told of and has not ended");
         let page = process.pages.get(&va.page_index());
         let has = page.is_some_and(|page| page.worlds.iter().all(|world| world.own.is_some()));
-        if resident || !has {
+        if resident || !has || self.swaps {
             return Ok(());
         }
         let expected = format!("page {va} resident: it has contents of its own");
