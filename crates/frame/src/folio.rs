@@ -24,7 +24,7 @@ use pagewright_sync::{Platform, bomb};
 use pagewright_types::{DebtKey, FileId, FrameRange, LineageId, Order, Pfn, SwapEntry};
 
 bitflags::bitflags! {
-    /// State of a folio beside its counts; Linux's page flags. Bits 11 to 15 are free; the age stands above them.
+    /// State of a folio beside its counts; Linux's page flags. Bits 12 to 15 are free; the age stands above them.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
     pub struct FolioFlags: u32 {
         /// Held by one user at a time: see [`Folio::try_lock`] (`PG_locked`).
@@ -49,6 +49,8 @@ bitflags::bitflags! {
         const SWAPCACHE = 1 << 9;
         /// Being written to its device (`PG_writeback`).
         const WRITEBACK = 1 << 10;
+        /// Was on the active list once (`PG_workingset`).
+        const WORKINGSET = 1 << 11;
     }
 }
 

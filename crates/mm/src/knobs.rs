@@ -90,6 +90,9 @@ knobs! {
     MaxMapCount = "vm.max_map_count", "/proc/sys/vm/max_map_count", 65530,
         Values::Number { least: 1, most: u32::MAX as u64 },
         "Mappings that one address space may have.";
+    MinFreeKbytes = "vm.min_free_kbytes", "/proc/sys/vm/min_free_kbytes", 0,
+        Values::Number { least: 0, most: u32::MAX as u64 },
+        "KiB that a machine set up from then on keeps back from all but reclaim; 0 leaves it to the machine's size.";
     MmapMinAddr = "vm.mmap_min_addr", "/proc/sys/vm/mmap_min_addr", 65536,
         Values::Number { least: 0, most: u32::MAX as u64 },
         "Lowest address at which a program without CAP_SYS_RAWIO maps anything, and at which anything is placed.";
@@ -105,6 +108,9 @@ knobs! {
     StackGuardGap = "stack_guard_gap", "stack_guard_gap= on the kernel command line", 256,
         Values::Number { least: 0, most: 1 << 20 },
         "Pages kept free below a mapping that grows down, for mappings made from then on.";
+    Swappiness = "vm.swappiness", "/proc/sys/vm/swappiness", 60,
+        Values::Number { least: 0, most: 200 },
+        "How gladly reclaim swaps rather than drops pages of files: 100 treats both alike, 0 swaps only when nothing else is left.";
     TlbBatch = "tlb_batch", "nowhere: Linux decides in arch_tlbbatch_should_defer", 1,
         Values::Number { least: 0, most: 2 },
         "Whether flushes for many pages are put off and paid together: 0 never, 1 where somebody is waited for, 2 always.";
@@ -114,6 +120,9 @@ knobs! {
     UserReserveKbytes = "vm.user_reserve_kbytes", "/proc/sys/vm/user_reserve_kbytes", 131_072,
         Values::Number { least: 0, most: u32::MAX as u64 },
         "KiB that policy 2 keeps back from a large process, but never more than a 32nd of what it maps.";
+    WatermarkScaleFactor = "vm.watermark_scale_factor", "/proc/sys/vm/watermark_scale_factor", 10,
+        Values::Number { least: 1, most: 3000 },
+        "Distance between the marks at which background reclaim starts and stops, in 10 000ths of memory, on a machine set up from then on.";
 }
 
 /// Why a setting was refused.

@@ -2,7 +2,8 @@
 
 use crate::counters::{Gauge, Gauges};
 use crate::file::Files;
-use crate::knobs::Knobs;
+use crate::knobs::{Knob, Knobs};
+use crate::reclaim::Reclaim;
 use crate::rmap::Family;
 use crate::space::{Committed, Space};
 use crate::swap::Swap;
@@ -18,6 +19,7 @@ pub struct Mm<P: Platform> {
     pub(crate) family: Family<P>,
     pub(crate) files: Files<P>,
     pub(crate) swap: Swap<P>,
+    pub(crate) reclaim: Reclaim,
     pub(crate) knobs: Knobs,
     pub(crate) gauges: Gauges,
     pub(crate) committed: Committed,
@@ -54,7 +56,9 @@ impl<P: Platform> Mm<P> {
     /// # Errors
     /// [`SetupError`]; nothing is kept.
     pub fn try_new(fx: P, layout: &Layout<'_>, knobs: Knobs) -> Result<Self, SetupError> {
-        let frames = Frames::try_new(fx.clone(), layout).map_err(SetupError::Frames)?;
+        let frames = Frames::try_new(fx.clone(), &marked(layout, &knobs)).map_err(SetupError::Frames)?;
+        let reclaim = Reclaim::try_new(frames.nodes(), frames.cpus());
+        let reclaim = reclaim.map_err(|error| SetupError::Frames(FramesError::OutOfMemory(error)))?;
         frames.clearing().set_policy(knobs.clear_policy());
         let tlb = Tlb::try_new(fx, frames, knobs.tlb_config()).map_err(SetupError::Tlb)?;
         let cleared = tlb.alloc_zeroed(tlb.request(Order::ZERO), Extent::PAGE).map_err(SetupError::ZeroPage)?;
@@ -66,6 +70,7 @@ impl<P: Platform> Mm<P> {
             family: Family::new(),
             files: Files::new(),
             swap: Swap::new(),
+            reclaim,
             knobs,
             gauges: Gauges::new(),
             committed: Committed::default(),
@@ -130,5 +135,16 @@ impl<P: Platform> Mm<P> {
     /// Whether kernel memory may be allocated now: the point at which fault injection makes it fail.
     pub(crate) fn permit(&self) -> bool {
         self.fx().permit_allocation()
+    }
+}
+
+/// A layout with the watermarks that the settings ask for, where they ask for any.
+fn marked<'a>(layout: &Layout<'a>, knobs: &Knobs) -> Layout<'a> {
+    let (min_free, scale) = (knobs.get(Knob::MinFreeKbytes), knobs.get(Knob::WatermarkScaleFactor));
+    let asked = scale != Knob::WatermarkScaleFactor.default();
+    Layout {
+        min_free_kbytes: if min_free > 0 { Some(min_free) } else { layout.min_free_kbytes },
+        watermark_scale_factor: if asked { scale as u16 } else { layout.watermark_scale_factor },
+        ..*layout
     }
 }

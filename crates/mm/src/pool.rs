@@ -176,7 +176,7 @@ impl<P: Platform> Filling<'_, '_, P> {
         if pool.order >= GRAB {
             return match places.clone().find(is_empty) {
                 Some(place) => {
-                    let block = tlb.alloc(request)?;
+                    let block = pool.mm.with_reclaim(|| tlb.alloc(request))?;
                     pool.put(place, tlb.frames().clear_yielding(block, self.whole, yield_now));
                     Ok(())
                 }
@@ -187,7 +187,7 @@ impl<P: Platform> Filling<'_, '_, P> {
         if wanted == 0 {
             return Ok(());
         }
-        let mut zeroed = tlb.alloc_zeroed_batch(request, wanted, self.whole)?;
+        let mut zeroed = pool.mm.with_reclaim(|| tlb.alloc_zeroed_batch(request, wanted, self.whole))?;
         let short = zeroed.len() < wanted;
         for place in places.filter(is_empty) {
             let Some(block) = zeroed.pop() else { break };

@@ -58,7 +58,8 @@ impl<P: Platform> PageSource for Ahead<'_, P> {
             let batch = self.left.get().clamp(1, BATCH);
             self.left.set(self.left.get().saturating_sub(batch));
             let tlb = &self.mm.tlb;
-            *made = tlb.alloc_zeroed_batch(tlb.request(Order::ZERO), batch as usize, self.whole)?;
+            let request = tlb.request(Order::ZERO);
+            *made = self.mm.with_reclaim(|| tlb.alloc_zeroed_batch(request, batch as usize, self.whole))?;
         }
     }
 }

@@ -34,7 +34,7 @@ impl<P: Platform> Fault<'_, P> {
 
     /// One frame near the CPU that faults.
     pub(super) fn alloc_page(&self) -> Result<Block, FaultError> {
-        Ok(self.mm.tlb.alloc(self.mm.tlb.request(Order::ZERO))?)
+        Ok(self.mm.alloc(Order::ZERO)?)
     }
 
     /// The same, cleared.
@@ -42,7 +42,7 @@ impl<P: Platform> Fault<'_, P> {
         let cleared = match self.pages {
             Some(pages) => pages.page()?,
             None => {
-                let cleared = self.mm.tlb.alloc_zeroed(self.mm.tlb.request(Order::ZERO), Extent::PAGE)?;
+                let cleared = self.mm.alloc_zeroed(Order::ZERO, Extent::PAGE)?;
                 self.mm.frames().bring_back(&cleared, cleared.pfn(), self.offset);
                 cleared
             }

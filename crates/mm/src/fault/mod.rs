@@ -249,7 +249,7 @@ impl<'a, P: Platform> Fault<'a, P> {
     fn reserve_tables(&self) -> Result<Reserve<'a, P>, FaultError> {
         let mut reserve = Reserve::new(&self.mm.tlb);
         if self.found.level > Level::PTE {
-            reserve.fill(self.space.table().missing(&self.mm.tlb, self.va, Level::PTE))?;
+            self.mm.fill(&mut reserve, self.space.table().missing(&self.mm.tlb, self.va, Level::PTE))?;
         }
         Ok(reserve)
     }

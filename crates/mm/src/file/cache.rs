@@ -9,6 +9,7 @@ use super::object::{FileObject, Kind};
 use crate::counters::Gauge;
 use crate::error::{FaultError, MmError};
 use crate::mm::Mm;
+use crate::reclaim::Shadow;
 use crate::swap::FromSwap;
 use crate::tree::Item;
 use pagewright_sync::Platform;
@@ -22,13 +23,15 @@ pub(super) enum Cached {
     Page(Pfn),
     /// Where it is in swap. One of the entries that are counted for the slot.
     Swapped(SwapEntry),
+    /// Nothing, since reclaim dropped it: when that was. Of a file.
+    Gone(Shadow),
 }
 
 impl Cached {
     fn page(self) -> Option<Pfn> {
         match self {
             Self::Page(pfn) => Some(pfn),
-            Self::Swapped(_) => None,
+            Self::Swapped(_) | Self::Gone(_) => None,
         }
     }
 }
@@ -65,7 +68,7 @@ impl<P: Platform> FileObject<P> {
         for (_, cached) in self.pages.lock().iter() {
             match cached {
                 Cached::Swapped(entry) => visit(*entry),
-                Cached::Page(_) => {}
+                Cached::Page(_) | Cached::Gone(_) => {}
             }
         }
     }
@@ -77,7 +80,7 @@ impl<P: Platform> FileObject<P> {
         while let Some((index, cached)) = next.filter(|(index, _)| *index < end) {
             match cached {
                 Cached::Swapped(_) => return Some(index),
-                Cached::Page(_) => next = pages.ceiling(index + 1),
+                Cached::Page(_) | Cached::Gone(_) => next = pages.ceiling(index + 1),
             }
         }
         None
@@ -107,12 +110,17 @@ impl<P: Platform> FileObject<P> {
         held.map(|(index, _)| index)
     }
 
-    /// The first page from `at` on and before `end` that the cache has, with a reference for the caller. Of a file: none of its pages goes to
-    /// swap.
+    /// The first page from `at` on and before `end` that the cache has in memory, with a reference for the caller.
     pub(super) fn next_cached(&self, mm: &Mm<P>, at: u64, end: u64) -> Option<(u64, FolioRef)> {
         let pages = self.pages.lock();
-        let (index, cached) = pages.ceiling(at).filter(|(index, _)| *index < end)?;
-        Some((index, mm.frames().folio(cached.page()?).get()))
+        let mut next = pages.ceiling(at);
+        while let Some((index, cached)) = next.filter(|(index, _)| *index < end) {
+            if let Some(pfn) = cached.page() {
+                return Some((index, mm.frames().folio(pfn).get()));
+            }
+            next = pages.ceiling(index + 1);
+        }
+        None
     }
 
     /// Page `index` with a reference for the caller, brought back if it is in swap; `None` if there is nothing.
@@ -124,7 +132,7 @@ impl<P: Platform> FileObject<P> {
             let cached = {
                 let pages = self.pages.lock();
                 match pages.get(index) {
-                    None => return Ok(None),
+                    None | Some(Cached::Gone(_)) => return Ok(None),
                     Some(Cached::Page(pfn)) => {
                         return Ok(Some(Found { folio: mm.frames().folio(*pfn).get(), waited: false }));
                     }
@@ -183,6 +191,27 @@ impl<P: Platform> FileObject<P> {
         true
     }
 
+    /// Drops a page that says what the file says, and that nobody has but the cache and the caller, who has it locked (`__remove_mapping`). False: it
+    /// stays, because somebody wants it, or it is not the object's any more.
+    pub(crate) fn drop_clean(&self, mm: &Mm<P>, folio: Folio<'_>) -> bool {
+        let mut pages = self.pages.lock();
+        let index = folio.index();
+        if pages.get(index).is_none_or(|cached| *cached != Cached::Page(folio.pfn())) {
+            return false;
+        }
+        // Who found the page has a reference, and keeps it here; who comes later reads it again.
+        let Ok(frozen) = folio.freeze(2) else { return false };
+        if folio.flags().contains(FolioFlags::DIRTY) {
+            frozen.thaw(2);
+            return false;
+        }
+        let shadow = mm.shadow_of(folio);
+        pages.update(index, |cached| *cached = Cached::Gone(shadow));
+        frozen.thaw(1);
+        self.uncount(mm, 1);
+        true
+    }
+
     /// Counts pages that came into the cache.
     fn count(&self, mm: &Mm<P>, pages: u64) {
         mm.gauges.add(Gauge::FilePages, pages);
@@ -228,7 +257,7 @@ impl<P: Platform> FileObject<P> {
 
     /// A page of which the cache has nothing; `None` if it is in swap by now.
     fn make(&self, mm: &Mm<P>, index: u64, past_end: bool) -> Result<Option<Found>, FaultError> {
-        let block = mm.tlb.alloc_zeroed(mm.tlb.request(Order::ZERO), Extent::PAGE)?.into_block();
+        let block = mm.alloc_zeroed(Order::ZERO, Extent::PAGE)?.into_block();
         let pfn = block.pfn();
         let (waited, read) = match self.kind() {
             Kind::File(ops) if index < self.pages() => {
@@ -259,8 +288,12 @@ impl<P: Platform> FileObject<P> {
     /// Puts a filled page into the cache, or drops it for the one that somebody else put there meanwhile; `None` if that is in swap.
     fn insert(&self, mm: &Mm<P>, index: u64, ours: FolioRef, past_end: bool) -> Result<Option<FolioRef>, FaultError> {
         let mut pages = self.pages.lock();
+        let (there, shadow) = match pages.get(index).copied() {
+            Some(Cached::Gone(shadow)) => (None, shadow),
+            there => (there, Shadow::NONE),
+        };
         // A truncation sets the size before it takes this lock, so a page past the end is either not put here or evicted again.
-        let outcome = match pages.get(index) {
+        let outcome = match there {
             None if index >= self.pages() && !past_end => {
                 drop(pages);
                 mm.put_folio(ours);
@@ -279,8 +312,12 @@ impl<P: Platform> FileObject<P> {
             Ok(None) => {
                 let folio = mm.frames().folio(ours.pfn());
                 let mine = folio.get();
+                mm.note_refault(folio, shadow);
                 mm.frames().lru_add(folio);
-                pages.insert(index, Cached::Page(ours.into_raw()));
+                let page = Cached::Page(ours.into_raw());
+                if pages.update(index, |cached| *cached = page).is_none() {
+                    pages.insert(index, page);
+                }
                 self.count(mm, 1);
                 Ok(Some(mine))
             }
@@ -312,6 +349,7 @@ impl<P: Platform> FileObject<P> {
                     mm.put_folio(mm.frames().folio_ref_from_raw(pfn));
                 }
                 Cached::Swapped(entry) => mm.swap_release(entry),
+                Cached::Gone(_) => {}
             }
         }
     }

@@ -47,6 +47,7 @@ impl<P: Platform> Mm<P> {
             None => file.find_or_read(self, index)?.folio,
         };
         self.fx().read(folio.pfn().base().add(at % PAGE_SIZE), bytes);
+        self.mark_accessed(self.frames().folio_of(&folio));
         self.put_folio(folio);
         Ok(())
     }

@@ -39,7 +39,7 @@ impl<P: Platform> Mm<P> {
                 at = self.copy_table(child, &from, &to, PageRange::new(start, span.end()), &mut copies, gather);
                 drop((to, from));
                 if at.is_some() {
-                    copies.spare = Some(self.tlb.alloc(self.tlb.request(Order::ZERO))?);
+                    copies.spare = Some(self.alloc(Order::ZERO)?);
                 }
             }
             if let Some(unused) = copies.spare {

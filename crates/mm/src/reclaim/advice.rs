@@ -8,7 +8,7 @@ use arrayvec::ArrayVec;
 use pagewright_arch::{Leaf, LeafFlags};
 use pagewright_sync::Platform;
 use pagewright_tlb::Gather;
-use pagewright_tlb::frames::{Folio, FolioFlags, FolioRef};
+use pagewright_tlb::frames::{Folio, FolioFlags, Isolated};
 use pagewright_types::{Counter, PageRange, VirtAddr};
 
 impl<P: Platform> Mm<P> {
@@ -19,6 +19,7 @@ impl<P: Platform> Mm<P> {
             let mut folios = ArrayVec::new();
             at = self.take_candidates(space, PageRange::new(at, part.end()), &mut folios);
             self.page_out(&mut folios);
+            folios.into_iter().for_each(|isolated| self.putback(isolated));
         }
     }
 
@@ -56,13 +57,13 @@ impl<P: Platform> Mm<P> {
         }
     }
 
-    /// Takes references on pages of `range` that only this space maps, as many as fit; returns where to go on. Others' pages are not a program's
+    /// Isolates pages of `range` that only this space maps, as many as fit; returns where to go on. Others' pages are not a program's
     /// to page out, and how long that takes would tell who has them.
     fn take_candidates(
         &self,
         space: &Space<P>,
         range: PageRange,
-        folios: &mut ArrayVec<FolioRef, CLUSTER>,
+        folios: &mut ArrayVec<Isolated, CLUSTER>,
     ) -> VirtAddr {
         let _map = space.map().read();
         for (table, under) in space.table().tables(&self.tlb, range) {
@@ -76,8 +77,9 @@ impl<P: Platform> Mm<P> {
                 if let Some(folio) = leaf.map(|leaf| self.frames().folio(leaf.pfn))
                     && is_swappable(folio)
                     && folio.mapcount() == 1
+                    && let Some(isolated) = self.frames().isolate(folio)
                 {
-                    folios.push(folio.get());
+                    folios.push(isolated);
                 }
                 va = va.align_down(step).add(step);
             }

@@ -6,80 +6,118 @@ use crate::mm::Mm;
 use arrayvec::ArrayVec;
 use pagewright_sync::Platform;
 use pagewright_tlb::Batch;
-use pagewright_tlb::frames::{Folio, FolioFlags, FolioLock, FolioRef, Owner};
+use pagewright_tlb::frames::{Folio, FolioFlags, FolioLock, Isolated, Owner};
 use pagewright_types::{Counter, plant};
 
 /// A page that may go: locked, and with a slot in swap if it needs one.
 struct Leaving<'a> {
-    folio: FolioRef,
+    isolated: Isolated,
     lock: FolioLock<'a>,
     leave: Leave,
     /// Whether everybody was asked who may store to it.
     all_asked: bool,
 }
 
+/// What came of a list.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct PagedOut {
+    /// Pages freed.
+    pub(crate) freed: u32,
+    /// Pages written.
+    pub(crate) written: u32,
+}
+
 impl<P: Platform> Mm<P> {
-    /// Takes pages of anonymous and shared memory from those who map them and frees what nobody else holds; returns how many. The references are given up.
-    pub(crate) fn page_out(&self, folios: &mut ArrayVec<FolioRef, CLUSTER>) -> u32 {
+    /// Takes pages from those who map them and frees those that nobody else holds. The others stay in `folios`, for the caller to put back.
+    pub(crate) fn page_out(&self, folios: &mut ArrayVec<Isolated, CLUSTER>) -> PagedOut {
         let mut leaving = ArrayVec::<Leaving<'_>, CLUSTER>::new();
-        for folio in folios.drain(..) {
-            match self.may_leave(self.frames().folio(folio.pfn())) {
-                Some((lock, leave)) => leaving.push(Leaving { folio, lock, leave, all_asked: false }),
-                None => self.put_folio(folio),
+        let mut staying = ArrayVec::new();
+        for isolated in folios.drain(..) {
+            match self.may_leave(self.frames().folio(isolated.pfn())) {
+                Some((lock, leave)) => leaving.push(Leaving { isolated, lock, leave, all_asked: false }),
+                None => staying.push(isolated),
             }
         }
         let mut batch = Batch::new(&self.tlb);
         for page in &mut leaving {
-            page.all_asked = self.unmap_folio(self.frames().folio_of(&page.folio), page.leave, &mut batch);
+            page.all_asked = self.unmap_folio(self.frames().folio(page.isolated.pfn()), page.leave, &mut batch);
         }
         plant!(PageOutFreedEarly => {
-            leaving.iter().for_each(|page| self.write_out(page));
-            let freed = leaving.into_iter().map(|page| u32::from(self.free_page(page))).sum();
+            let written = leaving.iter().map(|page| self.write_out(page)).sum();
+            let freed = self.free_pages(leaving, &mut staying);
+            *folios = staying;
             batch.settle();
-            return freed;
+            return PagedOut { freed, written };
         });
-        plant!(PageOutWrittenEarly => leaving.iter().for_each(|page| self.write_out(page)));
+        plant!(PageOutWrittenEarly => leaving.iter().for_each(|page| drop(self.write_out(page))));
         batch.settle();
-        plant!(PageOutWrittenEarly; (), leaving.iter().for_each(|page| self.write_out(page)));
-        leaving.into_iter().map(|page| u32::from(self.free_page(page))).sum()
+        let written = plant!(PageOutWrittenEarly; 0, leaving.iter().map(|page| self.write_out(page)).sum());
+        let freed = self.free_pages(leaving, &mut staying);
+        *folios = staying;
+        PagedOut { freed, written }
     }
 
-    /// Locks a page that could go, and finds it a slot.
+    /// Frees what can be freed; the rest is active, if somebody has it mapped, and stays.
+    fn free_pages(&self, leaving: ArrayVec<Leaving<'_>, CLUSTER>, staying: &mut ArrayVec<Isolated, CLUSTER>) -> u32 {
+        let mut freed = 0;
+        for page in leaving {
+            match self.free_page(page) {
+                Ok(()) => freed += 1,
+                Err(isolated) => {
+                    let folio = self.frames().folio(isolated.pfn());
+                    if folio.is_mapped() {
+                        self.activate_isolated(folio);
+                    }
+                    staying.push(isolated);
+                }
+            }
+        }
+        freed
+    }
+
+    /// Locks a page that could go, and finds it a slot if it needs one.
     fn may_leave<'a>(&'a self, folio: Folio<'a>) -> Option<(FolioLock<'a>, Leave)> {
-        if !is_swappable(folio) || folio.is_large() || folio.maybe_pinned() {
+        if folio.owner() == Owner::None || folio.is_large() || folio.maybe_pinned() {
             return None;
         }
         let lock = folio.try_lock()?;
-        if !folio.flags().contains(FolioFlags::SWAPBACKED) {
-            return Some((lock, Leave::Nothing));
+        let flags = folio.flags();
+        if !flags.contains(FolioFlags::SWAPBACKED) {
+            let leave = if folio.is_anon() { Leave::Nothing } else { Leave::Clean };
+            return (folio.is_anon() || !flags.contains(FolioFlags::DIRTY)).then_some((lock, leave));
         }
         if folio.swap_entry().is_none() && !self.add_to_swap(folio) {
+            // Nowhere to go: it is out of the way among the active ones (`activate_locked`).
+            self.activate_isolated(folio);
             return None;
         }
         let leave = |entry| if folio.is_anon() { Leave::Swap(entry) } else { Leave::Shared };
         folio.swap_entry().map(|entry| (lock, leave(entry)))
     }
 
-    /// Writes a page that nobody maps any more and that is not in its slot as it is.
-    fn write_out(&self, page: &Leaving<'_>) {
-        let folio = self.frames().folio_of(&page.folio);
-        if matches!(page.leave, Leave::Swap(_) | Leave::Shared)
+    /// Writes a page that nobody maps any more and that is not in its slot as it is; returns how many it wrote.
+    fn write_out(&self, page: &Leaving<'_>) -> u32 {
+        let folio = self.frames().folio(page.isolated.pfn());
+        let needed = matches!(page.leave, Leave::Swap(_) | Leave::Shared)
             && !folio.is_mapped()
-            && folio.flags().contains(FolioFlags::DIRTY)
-        {
-            // What the device refuses stays in the cache, dirty, and is found there.
-            let _ = self.write_to_swap(folio);
-        }
+            && folio.flags().contains(FolioFlags::DIRTY);
+        // What the device refuses stays in the cache, dirty, and is found there.
+        u32::from(needed && self.write_to_swap(folio).is_ok())
     }
 
-    /// Frees a page if nobody but the swap cache and the caller has it.
-    fn free_page(&self, page: Leaving<'_>) -> bool {
-        let Leaving { folio, lock, leave, all_asked } = page;
-        let view = self.frames().folio(folio.pfn());
+    /// Frees a page if nobody but the caches and the caller has it.
+    ///
+    /// # Errors
+    /// The page: somebody has.
+    fn free_page(&self, page: Leaving<'_>) -> Result<(), Isolated> {
+        let Leaving { isolated, lock, leave, all_asked } = page;
+        let view = self.frames().folio(isolated.pfn());
+        let clean = || !view.flags().contains(FolioFlags::DIRTY);
         let free = !view.is_mapped()
             && match leave {
-                Leave::Swap(_) => !view.flags().contains(FolioFlags::DIRTY) && self.leave_to_swap(view, 0),
-                Leave::Shared => all_asked && !view.flags().contains(FolioFlags::DIRTY) && self.leave_shared(view),
+                Leave::Swap(_) => clean() && self.leave_to_swap(view, self.shadow_of(view).raw()),
+                Leave::Shared => all_asked && clean() && self.leave_shared(view),
+                Leave::Clean => self.leave_file(view),
                 Leave::Nothing => true,
             };
         if !free && matches!(leave, Leave::Shared) {
@@ -89,22 +127,28 @@ impl<P: Platform> Mm<P> {
         drop(lock);
         if !free {
             self.leave_swap_if_unused(view);
+            return Err(isolated);
         }
-        let last = self.frames().put(folio);
-        let freed = last.is_some();
-        if let Some(block) = last {
+        if let Some(block) = self.frames().put(isolated.into_folio()) {
             self.tlb.free(block);
-            if matches!(leave, Leave::Nothing) {
-                self.tlb.count(Counter::PgLazyFreed, 1);
-            }
         }
-        freed
+        if matches!(leave, Leave::Nothing) {
+            self.tlb.count(Counter::PgLazyFreed, 1);
+        }
+        Ok(())
     }
 
     /// Leaves a page of shared memory to its slot alone; false if somebody wants it.
     fn leave_shared(&self, folio: Folio<'_>) -> bool {
         let Owner::File(id) = folio.owner() else { return false };
-        self.files.get(id).is_some_and(|file| file.leave_to_swap(self, folio, 0))
+        let file = self.files.get(id);
+        file.is_some_and(|file| file.leave_to_swap(self, folio, self.shadow_of(folio).raw()))
+    }
+
+    /// Drops a page of a file out of its cache; false if somebody wants it.
+    fn leave_file(&self, folio: Folio<'_>) -> bool {
+        let Owner::File(id) = folio.owner() else { return false };
+        self.files.get(id).is_some_and(|file| file.drop_clean(self, folio))
     }
 }
 

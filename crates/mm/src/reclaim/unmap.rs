@@ -19,6 +19,8 @@ pub(super) enum Leave {
     Swap(SwapEntry),
     /// It is empty: the object to which the page belongs remembers the slot.
     Shared,
+    /// It is empty: the file has what the page says.
+    Clean,
     /// It is empty, unless somebody has stored to the page since its contents were given up (`MADV_FREE`).
     Nothing,
 }
@@ -74,7 +76,7 @@ impl<P: Platform> Mm<P> {
                 let soft = |leaf: Leaf| Swapped::of(leaf, entry).soft();
                 table.replace_by_soft(va, soft, |leaf| is_pinned(leaf, folio))
             }
-            Leave::Shared => table.take(va),
+            Leave::Shared | Leave::Clean => table.take(va),
             Leave::Nothing => table.take_unless(va, |leaf| {
                 let wanted = is_wanted(leaf, folio);
                 if wanted {

@@ -66,6 +66,7 @@ impl<P: Platform> Mm<P> {
     #[inline]
     pub(crate) fn uncount_mapping(&self, leaf: Leaf, tally: &mut Tally) {
         let folio = self.frames().folio(leaf.pfn);
+        self.rescue(folio);
         plant!(MapcountLost => return tally.note(rss_kind(folio), 0));
         tally.note(rss_kind(folio), folio.unmap_page(folio.page_of(leaf.pfn)).pages);
     }

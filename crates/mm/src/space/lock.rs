@@ -14,7 +14,7 @@ use super::{Space, VmFlags, Vma};
 use crate::error::{MmError, bounded};
 use crate::knobs::Knob;
 use crate::mm::Mm;
-use pagewright_arch::Isa;
+use pagewright_arch::{Isa, LeafFlags};
 use pagewright_sync::Platform;
 use pagewright_types::{PAGE_SIZE, PageRange, VirtAddr};
 
@@ -57,7 +57,12 @@ impl<P: Platform> Mm<P> {
     pub fn munlock(&self, space: &Space<P>, addr: VirtAddr, len: u64) -> Result<(), MmError> {
         let (start, len) = touched(addr, len);
         let range = bounded(start, len)?;
-        self.call(|| self.apply_lock(&mut space.map().write(), range, VmFlags::empty()))
+        self.call(|| {
+            let mut map = space.map().write();
+            let unlocked = self.apply_lock(&mut map, range, VmFlags::empty());
+            self.rescue_range(space, PageRange::new(range.start(), map.mapped_up_to(range)));
+            unlocked
+        })
     }
 
     /// `mlockall`: locks what is mapped, what will be, or both.
@@ -97,7 +102,23 @@ impl<P: Platform> Mm<P> {
             let mut map = space.map().write();
             map.new_flags = VmFlags::empty();
             map.reflag(everything::<P>(), |vma| relocked(vma, VmFlags::empty()));
+            map.iter().for_each(|(start, vma)| self.rescue_range(space, vma.range(start)));
         });
+    }
+
+    /// Lets reclaim look again at pages of `range`, which is not locked any more (`munlock_folio`). The caller holds the space.
+    fn rescue_range(&self, space: &Space<P>, range: PageRange) {
+        for (table, under) in space.table().tables(&self.tlb, range) {
+            let step = table.level().span();
+            let mut va = under.start();
+            while va < under.end() {
+                let leaf = table.leaf(va).filter(|leaf| !leaf.flags.contains(LeafFlags::SPECIAL));
+                if let Some(leaf) = leaf {
+                    self.rescue(self.frames().folio(leaf.pfn));
+                }
+                va = va.align_down(step).add(step);
+            }
+        }
     }
 
     /// Gives every mapping of `range` up to the first hole `lock` in the place of the lock that it has (`apply_vma_lock_flags`).

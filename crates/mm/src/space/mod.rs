@@ -52,7 +52,7 @@ use crate::error::MmError;
 use crate::mm::Mm;
 use core::sync::atomic::{AtomicU64, Ordering};
 use pagewright_sync::{Arc, Platform, RwLock, rank};
-use pagewright_table::PageTable;
+use pagewright_table::{NoMemory, PageTable};
 use pagewright_types::{LineageId, SpaceId};
 
 /// One address space (Linux's `mm_struct`).
@@ -124,7 +124,10 @@ impl<P: Platform> Mm<P> {
             return Err(MmError::NoKernelMemory { wanted: size_of::<Space<P>>() });
         }
         let room = Arc::reserve()?;
-        let table = PageTable::try_new(&self.tlb)?;
+        let table = self.with_reclaim(|| match PageTable::try_new(&self.tlb) {
+            Err(NoMemory::Frames(refused)) => Err(refused),
+            made => Ok(made),
+        })??;
         self.gauges.add(Gauge::PageTablePages, 1);
         let id = table.context().id();
         let lineage = match self.family.branch(parent, self.permit()) {

@@ -249,7 +249,7 @@ impl<P: Platform> Mm<P> {
         may_resize(map, resize)?;
         let plan = self.plan_move(map, resize)?;
         let mut reserve = Reserve::new(&self.tlb);
-        reserve.fill(self.tables_to_move(space, plan.moved, plan.to.start()))?;
+        self.fill(&mut reserve, self.tables_to_move(space, plan.moved, plan.to.start()))?;
         // From here on nothing can fail.
         if resize.flags.contains(RemapFlags::FIXED) {
             self.unmap_for_another(space, map, plan.to);

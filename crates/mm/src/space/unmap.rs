@@ -81,7 +81,7 @@ impl<P: Platform> Mm<P> {
     pub(crate) fn make_table(&self, space: &Space<P>, va: VirtAddr) -> Result<(), MmError> {
         let table = space.table();
         let mut reserve = Reserve::new(&self.tlb);
-        reserve.fill(table.missing(&self.tlb, va, Level::PTE))?;
+        self.fill(&mut reserve, table.missing(&self.tlb, va, Level::PTE))?;
         let before = reserve.len();
         table.ensure(&self.tlb, va, Level::PTE, &mut reserve);
         self.gauges.add(Gauge::PageTablePages, (before - reserve.len()) as u64);

@@ -11,6 +11,7 @@ use super::area::SwapArea;
 use super::table::{Released, Slot};
 use crate::error::FaultError;
 use crate::mm::Mm;
+use crate::reclaim::Shadow;
 use pagewright_sync::{Arc, Platform};
 use pagewright_tlb::frames::{Folio, FolioFlags, FolioLock, FolioRef};
 use pagewright_types::{Counter, Errno, Order, PAGE_SIZE, Pfn, SwapEntry};
@@ -220,21 +221,27 @@ impl<P: Platform> Mm<P> {
         area: &SwapArea<P>,
         entry: SwapEntry,
     ) -> Result<Option<(FolioRef, FolioLock<'_>)>, FaultError> {
-        let folio = self.frames().new_folio(self.tlb.alloc(self.tlb.request(Order::ZERO))?);
+        let folio = self.frames().new_folio(self.alloc(Order::ZERO)?);
         let view = self.frames().folio(folio.pfn());
         let lock = view.try_lock().expect("nobody else can find a folio that was just made");
         view.set_flags(FolioFlags::SWAPBACKED);
-        let mut slots = area.slots.lock();
-        if slots.reload(entry.slot(), folio.pfn()) {
-            view.get_raw(1);
-            view.set_swap_entry(Some(entry));
-            self.frames().lru_add(view);
-            return Ok(Some((folio, lock)));
-        }
-        drop(slots);
-        drop(lock);
-        self.put_folio(folio);
-        Ok(None)
+        let reloaded = {
+            let mut slots = area.slots.lock();
+            let reloaded = slots.reload(entry.slot(), folio.pfn());
+            if reloaded.is_some() {
+                view.get_raw(1);
+                view.set_swap_entry(Some(entry));
+            }
+            reloaded
+        };
+        let Some(shadow) = reloaded else {
+            drop(lock);
+            self.put_folio(folio);
+            return Ok(None);
+        };
+        self.note_refault(view, Shadow::from_raw(shadow));
+        self.frames().lru_add(view);
+        Ok(Some((folio, lock)))
     }
 
     fn read_slot(&self, area: &SwapArea<P>, entry: SwapEntry, folio: Folio<'_>) -> Result<(), Errno> {

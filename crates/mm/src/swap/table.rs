@@ -157,14 +157,11 @@ impl SlotTable {
         }
     }
 
-    /// The folio with a slot's contents is in the cache from now on. False: the slot is not one that waits for that.
-    pub(crate) fn reload(&mut self, slot: u32, pfn: Pfn) -> bool {
-        let (now, count) = self.get(slot);
-        let waits = matches!(now, Slot::Evicted { .. });
-        if waits {
-            self.set(slot, Slot::Cached(pfn), count);
-        }
-        waits
+    /// The folio with a slot's contents is in the cache from now on. Returns when they went; `None`: the slot is not one that waits for that.
+    pub(crate) fn reload(&mut self, slot: u32, pfn: Pfn) -> Option<u32> {
+        let (Slot::Evicted { shadow }, count) = self.get(slot) else { return None };
+        self.set(slot, Slot::Cached(pfn), count);
+        Some(shadow)
     }
 
     /// A slot's folio leaves the cache; true if the slot is free now.
@@ -219,7 +216,8 @@ mod tests {
         assert!(!table.evict(slot, 9));
         assert_eq!(table.get(slot), (Slot::Evicted { shadow: 9 }, 2));
         assert_eq!(table.release(slot), Released::InUse);
-        assert!(table.reload(slot, pfn) && !table.reload(slot, pfn), "INV-SWAP-CACHE: one folio a slot");
+        assert_eq!(table.reload(slot, pfn), Some(9));
+        assert_eq!(table.reload(slot, pfn), None, "INV-SWAP-CACHE: one folio a slot");
         assert_eq!(table.release(slot), Released::Unused(pfn));
         assert_eq!((table.free(), table.evict(slot, 1), table.free()), (0, true, 1));
         assert_eq!(table.in_use().count(), 0);

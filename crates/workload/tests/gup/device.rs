@@ -47,10 +47,15 @@ pub(crate) struct World<I: Isa> {
 
 impl<I: Isa> World<I> {
     pub(crate) fn new(cpus: u16) -> Rc<Self> {
+        Self::sized(cpus, 4 << 20)
+    }
+
+    /// A machine with so many bytes of memory.
+    pub(crate) fn sized(cpus: u16, bytes: u64) -> Rc<Self> {
         let mut config = MachineConfig::default_for(I::KIND).expect("a shipped profile");
         config.cpus = cpus;
         config.nodes.truncate(1);
-        config.nodes[0].bytes = 4 << 20;
+        config.nodes[0].bytes = bytes;
         let bench = Bench::new(config).expect("a possible machine");
         let lab = Lab::over(bench.sim().clone(), Knobs::default()).expect("room");
         Rc::new(Self { bench, lab })

@@ -37,7 +37,7 @@ pub(crate) struct Device {
 }
 
 /// A file whose bytes are its page numbers.
-struct Pages(std::sync::Arc<Device>);
+pub(crate) struct Pages(pub(crate) std::sync::Arc<Device>);
 
 impl FileOps for Pages {
     fn is_resident(&self, _index: u64) -> bool {

@@ -1,0 +1,112 @@
+//! An allocation that failed reclaims for itself, and tries again (`__alloc_pages_slowpath`, `try_to_free_pages`).
+//!
+//! Whoever allocates may hold spaces for reading or writing, and has no table or cache locked: frames are had before anything is locked. So
+//! reclaim waits for no space, and passes over those that are being changed.
+//!
+//! Protocol: what reclaim itself allocates does not reclaim again; it may go below the marks ([`Urgency::Reserve`](pagewright_tlb::frames::Urgency)).
+//!
+//! Not guaranteed: that what was freed is still there for who freed it. He tries as long as anybody's attempts free anything at all, and 16 times
+//! if they don't.
+
+use super::CLUSTER;
+use super::scan::{By, Scan};
+use super::watermark::TRIES;
+use crate::mm::Mm;
+use core::sync::atomic::Ordering;
+use pagewright_sync::Platform;
+use pagewright_table::Reserve;
+use pagewright_tlb::frames::{Block, Extent, NoFrames, NoFramesCause, Request, Zeroed};
+use pagewright_types::{NodeId, Order};
+
+/// Largest order for which it is tried again and again (`PAGE_ALLOC_COSTLY_ORDER`).
+const COSTLY: Order = Order::new(3);
+
+impl<P: Platform> Mm<P> {
+    /// Allocates 2^`order` frames near the CPU that calls; contents are whatever was there. The caller has nothing locked but spaces and files.
+    ///
+    /// # Errors
+    /// [`NoFrames`]; nothing could be reclaimed either.
+    pub(crate) fn alloc(&self, order: Order) -> Result<Block, NoFrames> {
+        self.with_reclaim(|| self.tlb.alloc(self.tlb.request(order)))
+    }
+
+    /// The same, cleared, for an operation that clears `whole` in all.
+    ///
+    /// # Errors
+    /// As [`Self::alloc`].
+    pub(crate) fn alloc_zeroed(&self, order: Order, whole: Extent) -> Result<Zeroed, NoFrames> {
+        self.with_reclaim(|| self.tlb.alloc_zeroed(self.tlb.request(order), whole))
+    }
+
+    /// Fills a reserve of tables.
+    ///
+    /// # Errors
+    /// As [`Self::alloc`].
+    pub(crate) fn fill(&self, reserve: &mut Reserve<'_, P>, count: usize) -> Result<(), NoFrames> {
+        self.with_reclaim(|| reserve.fill(count))
+    }
+
+    /// Makes an allocation, and reclaims as long as it fails for want of free frames and that is any use.
+    ///
+    /// # Errors
+    /// [`NoFrames`], of the last attempt.
+    pub(crate) fn with_reclaim<T>(&self, mut attempt: impl FnMut() -> Result<T, NoFrames>) -> Result<T, NoFrames> {
+        let mut fruitless = 0;
+        loop {
+            let refused = match attempt() {
+                Ok(got) => return Ok(got),
+                Err(refused) => refused,
+            };
+            if refused.cause != NoFramesCause::Exhausted || fruitless == TRIES || !self.fx().may_wait() {
+                return Err(refused);
+            }
+            match self.reclaiming(|| self.reclaim_for(refused.request)) {
+                // Nothing is left that could go, or this is what reclaim itself asked for.
+                None | Some(None) => return Err(refused),
+                Some(Some(0)) => {
+                    fruitless += 1;
+                    self.fx().relax();
+                }
+                Some(Some(_)) => fruitless = 0,
+            }
+            if refused.request.order > COSTLY {
+                return attempt();
+            }
+        }
+    }
+
+    /// Frees a cluster of pages for a request; `None` if there is nothing that could go.
+    fn reclaim_for(&self, request: Request) -> Option<u32> {
+        let wanted = |node: &NodeId| !request.strict || *node == request.node;
+        if self.nodes().filter(wanted).map(|node| self.reclaimable(node)).sum::<u64>() == 0 {
+            return None;
+        }
+        let mut scan = Scan::new(By::Direct, CLUSTER as u32);
+        loop {
+            for node in self.nodes().filter(wanted) {
+                self.shrink_node(node, &mut scan);
+            }
+            if scan.is_done() || !scan.look_harder() {
+                break;
+            }
+        }
+        for node in self.nodes().filter(wanted) {
+            self.reclaim.node(node).hear();
+            if scan.freed > 0 {
+                self.note_outcome(node, u64::from(scan.freed));
+            }
+        }
+        Some(scan.freed)
+    }
+
+    /// Reclaims, unless this CPU is at it already.
+    pub(super) fn reclaiming<T>(&self, work: impl FnOnce() -> T) -> Option<T> {
+        let busy = self.reclaim.busy.get(self.fx().cpu());
+        if busy.swap(true, Ordering::Relaxed) {
+            return None;
+        }
+        let done = work();
+        busy.store(false, Ordering::Relaxed);
+        Some(done)
+    }
+}

@@ -1,0 +1,240 @@
+//! How much of each list of a node is looked at, and what becomes of it (`shrink_node`, `get_scan_count`, `shrink_inactive_list`).
+//!
+//! Key type: [`Scan`], one attempt. Its priority falls from 12 to 0: of each list it looks at a `2^priority`th part, so that little is looked at where
+//! much can go. What was used goes round once more or becomes active (`age`); what was not goes out, 32 at a time (`pageout`).
+//!
+//! Between anonymous memory and files attention is divided by what each has cost lately, and by `vm.swappiness`.
+//!
+//! Not guaranteed: fairness between programs; lists know pages and not whose they are.
+
+use super::age::Fate;
+use super::{CLUSTER, Sort};
+use crate::knobs::Knob;
+use crate::mm::Mm;
+use arrayvec::ArrayVec;
+use pagewright_sync::Platform;
+use pagewright_tlb::frames::{Folio, FolioFlags, Isolated, Owner};
+use pagewright_types::{Counter, LruList, NodeId, PAGE_SIZE};
+
+/// Where an attempt begins (`DEF_PRIORITY`).
+pub(super) const FIRST_PRIORITY: u32 = 12;
+
+/// Who reclaims.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum By {
+    /// The background thread (`kswapd`).
+    Background,
+    /// Whoever allocates.
+    Direct,
+}
+
+/// One attempt to free pages of some nodes (`struct scan_control`).
+pub(super) struct Scan {
+    pub(super) by: By,
+    pub(super) priority: u32,
+    /// Pages that are enough.
+    pub(super) target: u32,
+    /// Pages freed so far.
+    pub(super) freed: u32,
+    /// Whether active pages become inactive however few are inactive.
+    pub(super) forced: bool,
+    /// Whether active pages were left alone that could have become inactive.
+    pub(super) spared: bool,
+}
+
+impl Scan {
+    pub(super) fn new(by: By, target: u32) -> Self {
+        Self { by, priority: FIRST_PRIORITY, target, freed: 0, forced: false, spared: false }
+    }
+
+    /// Looks harder from now on; false if there is no harder. When nothing was freed although active pages were spared, it begins anew and spares
+    /// none.
+    pub(super) fn look_harder(&mut self) -> bool {
+        if self.priority > 0 {
+            self.priority -= 1;
+            return true;
+        }
+        let again = self.freed == 0 && self.spared && !self.forced;
+        if again {
+            (self.priority, self.forced) = (FIRST_PRIORITY, true);
+        }
+        again
+    }
+
+    pub(super) fn is_done(&self) -> bool {
+        self.freed >= self.target
+    }
+
+    fn counter(&self, background: Counter, direct: Counter) -> Counter {
+        match self.by {
+            By::Background => background,
+            By::Direct => direct,
+        }
+    }
+}
+
+/// The lists that can be reclaimed, in Linux's order.
+const EVICTABLE: [LruList; 4] =
+    [LruList::InactiveAnon, LruList::ActiveAnon, LruList::InactiveFile, LruList::ActiveFile];
+
+impl<P: Platform> Mm<P> {
+    /// Looks once at the lists of a node, as hard as the priority says.
+    pub(super) fn shrink_node(&self, node: NodeId, scan: &mut Scan) {
+        let mut left = self.scan_counts(node, scan);
+        let wanted = |left: &[u32; 4]| {
+            left[LruList::InactiveAnon as usize] > 0
+                || left[LruList::ActiveFile as usize] > 0
+                || left[LruList::InactiveFile as usize] > 0
+        };
+        while wanted(&left) && !scan.is_done() {
+            for list in EVICTABLE {
+                let most = left[list as usize].min(CLUSTER as u32);
+                if most > 0 {
+                    left[list as usize] -= most;
+                    self.shrink_list(node, list, most, scan);
+                }
+            }
+        }
+        // Anonymous pages age even while files can be had more cheaply.
+        if self.can_swap() && self.inactive_is_low(node, Sort::Anon) {
+            self.shrink_active(node, Sort::Anon, CLUSTER as u32);
+        }
+    }
+
+    fn shrink_list(&self, node: NodeId, list: LruList, most: u32, scan: &mut Scan) {
+        match list {
+            LruList::InactiveAnon => self.shrink_inactive(node, Sort::Anon, most, scan),
+            LruList::InactiveFile => self.shrink_inactive(node, Sort::File, most, scan),
+            LruList::ActiveAnon if self.may_deactivate(node, Sort::Anon, scan) => {
+                self.shrink_active(node, Sort::Anon, most);
+            }
+            LruList::ActiveFile if self.may_deactivate(node, Sort::File, scan) => {
+                self.shrink_active(node, Sort::File, most);
+            }
+            LruList::ActiveAnon | LruList::ActiveFile => scan.spared = true,
+            LruList::Unevictable => {}
+        }
+    }
+
+    /// Pages of each list to look at.
+    fn scan_counts(&self, node: NodeId, scan: &Scan) -> [u32; EVICTABLE.len()] {
+        let shares = self.shares(node, scan);
+        let whole: u64 = shares.iter().sum();
+        EVICTABLE.map(|list| {
+            let share = match list {
+                LruList::InactiveAnon | LruList::ActiveAnon => shares[Sort::Anon as usize],
+                LruList::InactiveFile | LruList::ActiveFile | LruList::Unevictable => shares[Sort::File as usize],
+            };
+            let pages = u64::from(self.frames().lru_pages(node, list) >> scan.priority);
+            // Rounded up, so that a list that counts for little is looked at in the end.
+            (pages * share).div_ceil(whole.max(1)) as u32
+        })
+    }
+
+    /// How attention is divided between the sorts.
+    fn shares(&self, node: NodeId, scan: &Scan) -> [u64; Sort::ALL.len()] {
+        const FILE_ONLY: [u64; 2] = [0, 1];
+        const ANON_ONLY: [u64; 2] = [1, 0];
+        let swappiness = self.knobs.get(Knob::Swappiness);
+        if !self.can_swap() || swappiness == 0 && scan.priority > 0 {
+            return FILE_ONLY;
+        }
+        // Close to the end everything is looked at alike.
+        if scan.priority == 0 && swappiness > 0 {
+            return [1, 1];
+        }
+        if self.files_are_few(node, scan) {
+            return ANON_ONLY;
+        }
+        let inactive_files = self.frames().lru_pages(node, LruList::InactiveFile);
+        if inactive_files >> scan.priority > 0 && !self.may_deactivate(node, Sort::File, scan) {
+            return FILE_ONLY;
+        }
+        let [anon, file] = self.reclaim.node(node).costs();
+        let all = anon + file;
+        let (anon, file) = (all + anon, all + file);
+        let all = anon + file;
+        [swappiness * (all + 1) / (anon + 1), (200 - swappiness) * (all + 1) / (file + 1)]
+    }
+
+    /// Whether a node would stay below its marks if all its files went, so that taking more of them would only make them come back
+    /// (`file_is_tiny`).
+    fn files_are_few(&self, node: NodeId, scan: &Scan) -> bool {
+        let (free, high) = self.marks_of(node);
+        let inactive = self.frames().lru_pages(node, LruList::InactiveAnon);
+        free + self.pages_of(node, Sort::File) <= high
+            && !self.may_deactivate(node, Sort::Anon, scan)
+            && inactive >> scan.priority > 0
+    }
+
+    /// Whether active pages of a sort should become inactive: too few are, or those that went came back.
+    fn may_deactivate(&self, node: NodeId, sort: Sort, scan: &Scan) -> bool {
+        scan.forced || self.inactive_is_low(node, sort) || self.reclaim.node(node).is_thrashing(sort)
+    }
+
+    /// Whether the inactive pages of a sort are too few for its active ones: the more there are, the smaller their part may be.
+    fn inactive_is_low(&self, node: NodeId, sort: Sort) -> bool {
+        let pages = |list| u64::from(self.frames().lru_pages(node, list));
+        let (inactive, active) = (pages(sort.inactive()), pages(sort.active()));
+        let gibibytes = (inactive + active) * PAGE_SIZE >> 30;
+        let ratio = if gibibytes > 0 { (10 * gibibytes).isqrt() } else { 1 };
+        inactive * ratio < active
+    }
+
+    /// Looks at the end of an inactive list: what is not in use goes.
+    fn shrink_inactive(&self, node: NodeId, sort: Sort, most: u32, scan: &mut Scan) {
+        let mut folios = ArrayVec::<Isolated, CLUSTER>::new();
+        let looked = self.isolate_some(node, sort.inactive(), most, &mut folios);
+        let mut going = ArrayVec::<Isolated, CLUSTER>::new();
+        for isolated in folios {
+            match self.prepare(self.frames().folio(isolated.pfn()), scan) {
+                Fate::Goes => going.push(isolated),
+                Fate::Stays | Fate::Activated | Fate::Culled => self.putback(isolated),
+            }
+        }
+        let out = self.page_out(&mut going);
+        going.into_iter().for_each(|isolated| self.putback(isolated));
+        scan.freed += out.freed;
+        self.note_cost(node, sort, out.written, looked.scanned - out.freed.min(looked.scanned));
+        let count = |counter, pages: u32| self.tlb.count(counter, u64::from(pages));
+        count(scan.counter(Counter::PgScanKswapd, Counter::PgScanDirect), looked.scanned);
+        count(scan.counter(Counter::PgStealKswapd, Counter::PgStealDirect), out.freed);
+    }
+
+    /// Finds out what becomes of an isolated folio and says so in its flags.
+    fn prepare(&self, folio: Folio<'_>, scan: &Scan) -> Fate {
+        let mut fate = self.fate_of(folio);
+        let dirty_file = |folio: Folio<'_>| Sort::of(folio) == Sort::File && folio.flags().contains(FolioFlags::DIRTY);
+        if fate == Fate::Goes && !folio.is_anon() && dirty_file(folio) {
+            // Who allocates does not wait for a device: the background does, and meanwhile the page is out of the way.
+            if scan.by == By::Background {
+                self.write_back_around(folio);
+            }
+            if dirty_file(folio) {
+                fate = Fate::Activated;
+            }
+        }
+        match fate {
+            Fate::Goes | Fate::Stays => {}
+            Fate::Activated => self.activate_isolated(folio),
+            Fate::Culled => self.cull(folio),
+        }
+        fate
+    }
+
+    /// Makes an isolated folio active.
+    pub(super) fn activate_isolated(&self, folio: Folio<'_>) {
+        folio.set_flags(FolioFlags::ACTIVE);
+        self.note_activation(folio);
+    }
+
+    /// Writes a page of a file back, and the dirty ones beside it.
+    fn write_back_around(&self, folio: Folio<'_>) {
+        const AROUND: u64 = CLUSTER as u64;
+        let Owner::File(id) = folio.owner() else { return };
+        let Some(file) = self.files.get(id) else { return };
+        let first = folio.index() / AROUND * AROUND;
+        // What fails is dirty still, and tried again when it comes round.
+        let _ = self.write_pages_back(&file, first, first + AROUND);
+    }
+}
