@@ -272,6 +272,11 @@ pub enum MmError {
     },
     /// More swap devices than can be told apart.
     TooManySwapDevices,
+    /// A device that is not swapped to.
+    NoSuchSwapDevice {
+        /// Its number.
+        device: u8,
+    },
     /// The address space has ended.
     SpaceEnded,
     /// No frames.
@@ -301,6 +306,7 @@ impl MmError {
             | Self::NoSeals
             | Self::BadLimit { .. }
             | Self::BadFileRange { .. }
+            | Self::NoSuchSwapDevice { .. }
             | Self::NameTooLong { .. } => Errno::EINVAL,
             Self::InUse { .. } | Self::WritablyMapped { .. } | Self::PageHeld { .. } => Errno::EBUSY,
             Self::FileTooLarge { .. } => Errno::EFBIG,
@@ -428,6 +434,7 @@ impl fmt::Display for MmError {
             Self::NotSupported { flags } => write!(f, "flags {flags:#x} are not supported by the file"),
             Self::NotConfigured { flags } => write!(f, "flags {flags:#x} ask for what there is not"),
             Self::Device { index, errno } => write!(f, "page {index} of the file: {errno}"),
+            Self::NoSuchSwapDevice { device } => write!(f, "device {device} is not swapped to"),
             Self::TooManySwapDevices => write!(f, "more than {} swap devices", SwapEntry::DEVICES),
             Self::SpaceEnded => f.write_str("the address space has ended"),
             Self::NoFrames(e) => e.fmt(f),

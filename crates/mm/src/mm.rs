@@ -91,6 +91,7 @@ impl<P: Platform> Mm<P> {
     /// What a gauge shows, in its unit.
     pub fn gauge(&self, gauge: Gauge) -> u64 {
         match gauge {
+            Gauge::SwapCached => self.swap_cached(),
             Gauge::FreePages => self.frames().available(),
             Gauge::InactiveAnon => self.listed(LruList::InactiveAnon),
             Gauge::ActiveAnon => self.listed(LruList::ActiveAnon),

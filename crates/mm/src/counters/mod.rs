@@ -22,6 +22,7 @@ pagewright_types::named_table! {
         Mapped = "nr_mapped", "Pages of files and shared memory that some space maps.";
         FilePages = "nr_file_pages", "Pages in the caches of files and shared memory.";
         Shmem = "nr_shmem", "Pages in the caches of shared memory alone.";
+        SwapCached = "nr_swapcached", "Pages in memory whose contents have a slot in swap.";
         PageTablePages = "nr_page_table_pages", "Pages that are page tables, roots included.";
     }
 }

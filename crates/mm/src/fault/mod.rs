@@ -159,6 +159,18 @@ impl<P: Platform> Mm<P> {
         self.serve(space, va, access, How { pages, ..How::default() })
     }
 
+    /// Brings back the page of an entry that says that it is in swap, whatever its mapping allows. What is not so is let be.
+    ///
+    /// # Errors
+    /// [`FaultError::OutOfMemory`], or [`FaultError::Device`]; nothing has changed.
+    pub(crate) fn swap_in_at(&self, space: &Space<P>, va: VirtAddr) -> Result<(), FaultError> {
+        match self.serve(space, va, Access::Read, How { mode: FaultMode::FORCE, pages: None }) {
+            Err(error @ (FaultError::OutOfMemory(_) | FaultError::Device { .. })) => Err(error),
+            // It was unmapped meanwhile.
+            Ok(_) | Err(_) => Ok(()),
+        }
+    }
+
     fn serve(&self, space: &Space<P>, va: VirtAddr, access: Access, how: How<'_>) -> Result<Served, FaultError> {
         let How { mode, pages } = how;
         let offset = va.page_offset();

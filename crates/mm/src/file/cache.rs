@@ -73,14 +73,14 @@ impl<P: Platform> FileObject<P> {
         }
     }
 
-    /// The first page from `at` on and before `end` that is in swap.
-    pub(crate) fn next_swapped(&self, at: u64, end: u64) -> Option<u64> {
+    /// The first page from `at` on and before `end` that is in swap, in such a slot.
+    pub(crate) fn next_swapped(&self, at: u64, end: u64, such: impl Fn(SwapEntry) -> bool) -> Option<u64> {
         let pages = self.pages.lock();
         let mut next = pages.ceiling(at);
         while let Some((index, cached)) = next.filter(|(index, _)| *index < end) {
             match cached {
-                Cached::Swapped(_) => return Some(index),
-                Cached::Page(_) | Cached::Gone(_) => next = pages.ceiling(index + 1),
+                Cached::Swapped(entry) if such(*entry) => return Some(index),
+                Cached::Swapped(_) | Cached::Page(_) | Cached::Gone(_) => next = pages.ceiling(index + 1),
             }
         }
         None
@@ -127,7 +127,7 @@ impl<P: Platform> FileObject<P> {
     ///
     /// # Errors
     /// As [`Self::find_or_read`].
-    pub(super) fn find(&self, mm: &Mm<P>, index: u64) -> Result<Option<Found>, FaultError> {
+    pub(crate) fn find(&self, mm: &Mm<P>, index: u64) -> Result<Option<Found>, FaultError> {
         loop {
             let cached = {
                 let pages = self.pages.lock();

@@ -40,12 +40,13 @@ impl<P: Platform> Mm<P> {
         self.committed.0.load(Ordering::Relaxed)
     }
 
-    /// Pages that may be promised under policy 2 (`CommitLimit`). There is no swap yet.
+    /// Pages that may be promised under policy 2 (`CommitLimit`): a part of memory, and all swap.
     pub fn commit_limit(&self) -> u64 {
-        match self.knobs.get(Knob::OvercommitKbytes) {
+        let of_memory = match self.knobs.get(Knob::OvercommitKbytes) {
             0 => self.frames().managed() * self.knobs.get(Knob::OvercommitRatio) / 100,
             kbytes => kbytes * 1024 / PAGE_SIZE,
-        }
+        };
+        of_memory + self.swap_slots().0
     }
 
     pub(super) fn overcommit(&self) -> Overcommit {
@@ -101,7 +102,10 @@ impl<P: Platform> Mm<P> {
         let now = self.committed.0.fetch_add(pages, Ordering::Relaxed) + pages;
         let enough = match self.overcommit() {
             Overcommit::Always => true,
-            Overcommit::Guess => pages <= self.frames().managed(),
+            Overcommit::Guess => {
+                let memory = self.frames().managed();
+                pages <= memory || pages <= memory + self.swap_slots().0
+            }
             Overcommit::Never => now < self.allowance(map),
         };
         if !enough {

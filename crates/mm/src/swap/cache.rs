@@ -29,17 +29,19 @@ impl<P: Platform> Mm<P> {
     /// Finds a slot for a folio that the caller has locked, and puts it into the cache: dirty, since the slot has none of its contents yet
     /// (`folio_alloc_swap`). False: there is no slot.
     pub(crate) fn add_to_swap(&self, folio: Folio<'_>) -> bool {
-        let mut next = self.swap.area_from(0);
-        while let Some((number, area)) = next {
+        let mut next = self.swap.next_in_turn(None);
+        while let Some((place, number, area)) = next {
             let mut slots = area.slots.lock();
             if let Some(slot) = slots.allocate(folio.pfn()) {
                 folio.get_raw(1);
                 folio.set_flags(FolioFlags::DIRTY);
                 folio.set_swap_entry(Some(SwapEntry::new(number, slot)));
+                drop(slots);
+                self.swap.take_turn(number);
                 return true;
             }
             drop(slots);
-            next = self.swap.area_from(number + 1);
+            next = self.swap.next_in_turn(Some(place));
         }
         false
     }

@@ -2,6 +2,7 @@
 //!
 //! - [`SwapOps`] – a device with slots of a page; [`Backing`] – that or [`Zram`], pages compressed in the machine's own memory; `area` – one that is swapped to, with its [slots](table).
 //! - `cache` – folios whose contents have a slot: put in before they are unmapped, and before they are read.
+//! - `off` – everything back out of a device.
 //! - `soft` – the entry that stands in a page table for a page in swap.
 //!
 //! ```text
@@ -17,6 +18,7 @@
 mod area;
 mod cache;
 mod device;
+mod off;
 mod soft;
 mod table;
 mod zram;
@@ -29,11 +31,50 @@ pub use zram::{MmStat, Zram};
 use crate::error::MmError;
 use crate::mm::Mm;
 use area::SwapArea;
+use core::cmp::Reverse;
 use pagewright_sync::{Arc, Platform, SpinLock, rank};
 use pagewright_types::SwapEntry;
 
-/// The devices that are swapped to, by their number.
-type Areas<P> = [Option<Arc<SwapArea<P>>>; SwapEntry::DEVICES];
+/// Pages that go to one device before the next of the same priority has its turn.
+const TURN: u32 = 32;
+/// What the first device without a priority gets, and each further one less than the one before.
+const FIRST_PRIORITY: i16 = -2;
+
+/// The devices that are swapped to.
+struct Areas<P: Platform> {
+    /// By their number.
+    devices: [Option<Arc<SwapArea<P>>>; SwapEntry::DEVICES],
+    /// What the next without a priority gets.
+    next_priority: i16,
+    /// Which comes first among those of one priority, and how many pages it has had.
+    turn: (u8, u32),
+}
+
+impl<P: Platform> Areas<P> {
+    fn iter(&self) -> impl Iterator<Item = (u8, &Arc<SwapArea<P>>)> {
+        let all = (0..).zip(&self.devices);
+        all.filter_map(|(number, area)| area.as_ref().map(|area| (number, area)))
+    }
+}
+
+/// What is known of a device that is swapped to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SwapDevice {
+    /// Its number: that of its slots' entries.
+    pub number: u8,
+    /// What it is: `zram` or `swap`.
+    pub kind: &'static str,
+    /// Its slots.
+    pub slots: u32,
+    /// Those of them that somebody has.
+    pub used: u32,
+    /// Of two that have room the one with more is swapped to.
+    pub priority: i16,
+}
+
+/// A device's place in the order in which they are asked for a slot: by priority, then in turn.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Place(Reverse<i16>, u8);
 
 /// All swap of a machine.
 pub(crate) struct Swap<P: Platform> {
@@ -42,19 +83,38 @@ pub(crate) struct Swap<P: Platform> {
 
 impl<P: Platform> Swap<P> {
     pub(crate) const fn new() -> Self {
-        Self { areas: SpinLock::new([const { None }; SwapEntry::DEVICES]) }
+        let devices = [const { None }; SwapEntry::DEVICES];
+        Self { areas: SpinLock::new(Areas { devices, next_priority: FIRST_PRIORITY, turn: (0, 0) }) }
     }
 
     /// Device `number`, if it is swapped to.
     fn area(&self, number: u8) -> Option<Arc<SwapArea<P>>> {
-        self.areas.lock()[usize::from(number)].clone()
+        self.areas.lock().devices[usize::from(number)].clone()
     }
 
     /// The first device from `number` on.
     fn area_from(&self, number: u8) -> Option<(u8, Arc<SwapArea<P>>)> {
         let areas = self.areas.lock();
-        let mut from = areas.iter().enumerate().skip(usize::from(number));
-        from.find_map(|(number, area)| area.as_ref().map(|area| (number as u8, area.clone())))
+        areas.iter().find(|(at, _)| *at >= number).map(|(number, area)| (number, area.clone()))
+    }
+
+    /// The device to ask for a slot after the one at `after`.
+    fn next_in_turn(&self, after: Option<Place>) -> Option<(Place, u8, Arc<SwapArea<P>>)> {
+        let areas = self.areas.lock();
+        let turn = areas.turn.0;
+        let place = |number: u8, area: &SwapArea<P>| {
+            Place(Reverse(area.priority()), number.wrapping_sub(turn) % SwapEntry::DEVICES as u8)
+        };
+        let all = areas.iter().map(|(number, area)| (place(number, area), number, area));
+        let next = all.filter(|(place, ..)| after.is_none_or(|after| *place > after)).min_by_key(|(place, ..)| *place);
+        next.map(|(place, number, area)| (place, number, area.clone()))
+    }
+
+    /// A page goes to a device.
+    fn take_turn(&self, number: u8) {
+        let mut areas = self.areas.lock();
+        let pages = if areas.turn.0 == number { areas.turn.1 + 1 } else { 1 };
+        areas.turn = if pages < TURN { (number, pages) } else { ((number + 1) % SwapEntry::DEVICES as u8, 0) };
     }
 }
 
@@ -64,13 +124,29 @@ impl<P: Platform> Mm<P> {
     /// # Errors
     /// [`MmError::NoKernelMemory`], or [`MmError::TooManySwapDevices`]; nothing has changed.
     pub fn swap_on(&self, device: Backing<P>, slots: u32) -> Result<u8, MmError> {
+        self.swap_on_with(device, slots, None)
+    }
+
+    /// The same with a priority (`SWAP_FLAG_PREFER`): the highest that has room is swapped to, those of one priority in turn. Without one a
+    /// device comes after all that there are.
+    ///
+    /// # Errors
+    /// As of [`Mm::swap_on`], and [`MmError::BadFlags`] for a priority below 0.
+    pub fn swap_on_with(&self, device: Backing<P>, slots: u32, priority: Option<i16>) -> Result<u8, MmError> {
+        if let Some(priority @ ..0) = priority {
+            return Err(MmError::BadFlags { flags: i32::from(priority) as u32 });
+        }
         if !self.permit() {
             return Err(MmError::NoKernelMemory { wanted: slots as usize * size_of::<u64>() });
         }
-        let area = Arc::try_new(SwapArea::try_new(device, slots.min(SwapEntry::SLOTS))?)?;
+        let area = Arc::try_new(SwapArea::try_new(device, slots.min(SwapEntry::SLOTS), priority)?)?;
         let mut areas = self.swap.areas.lock();
-        let free = areas.iter().position(Option::is_none).ok_or(MmError::TooManySwapDevices)?;
-        areas[free] = Some(area);
+        let free = areas.devices.iter().position(Option::is_none).ok_or(MmError::TooManySwapDevices)?;
+        if priority.is_none() {
+            area.set_priority(areas.next_priority);
+            areas.next_priority -= 1;
+        }
+        areas.devices[free] = Some(area);
         Ok(free as u8)
     }
 
@@ -88,10 +164,39 @@ impl<P: Platform> Mm<P> {
         let (mut total, mut free) = (0, 0);
         self.for_each_area(|_, area| {
             let slots = area.slots.lock();
-            total += u64::from(slots.len());
-            free += u64::from(slots.free());
+            if !slots.is_closed() {
+                total += u64::from(slots.len());
+                free += u64::from(slots.free());
+            }
         });
         (total, free)
+    }
+
+    /// Calls `visit` with each device that is swapped to, by number.
+    pub fn for_each_swap(&self, mut visit: impl FnMut(SwapDevice)) {
+        self.for_each_area(|number, area| {
+            let (slots, used) = {
+                let slots = area.slots.lock();
+                (slots.len(), slots.len() - slots.free())
+            };
+            let kind = match area.device {
+                Backing::Device(_) => "swap",
+                Backing::Zram(_) => "zram",
+            };
+            visit(SwapDevice { number, kind, slots, used, priority: area.priority() });
+        });
+    }
+
+    /// Pages in the swap cache (`SwapCached`).
+    pub(crate) fn swap_cached(&self) -> u64 {
+        let mut cached = 0;
+        self.for_each_area(|_, area| cached += u64::from(area.slots.lock().cached()));
+        cached
+    }
+
+    /// Entries that name a slot (`swp_swapcount`).
+    pub(crate) fn swap_count(&self, entry: SwapEntry) -> u32 {
+        self.swap.area(entry.device()).map_or(0, |area| area.slots.lock().get(entry.slot()).1)
     }
 
     /// Whether more than half of all swap is taken, so that slots are no longer kept for pages that are in memory (`vm_swap_full`).

@@ -70,6 +70,8 @@ pub(crate) struct SlotTable {
     words: Vec<Word>,
     first_free: u32,
     free: u32,
+    cached: u32,
+    closed: bool,
 }
 
 /// What became of a slot that lost an entry.
@@ -90,7 +92,7 @@ impl SlotTable {
         words.try_reserve_exact(slots as usize).ok()?;
         let next = |slot| if slot + 1 < slots { slot + 1 } else { END };
         words.extend((0..slots).map(|slot| Word::new(Slot::Free { next: next(slot) }, 0)));
-        Some(Self { words, first_free: if slots > 0 { 0 } else { END }, free: slots })
+        Some(Self { words, first_free: if slots > 0 { 0 } else { END }, free: slots, cached: 0, closed: false })
     }
 
     /// Slots in all.
@@ -101,6 +103,31 @@ impl SlotTable {
     /// Slots that are free.
     pub(crate) fn free(&self) -> u32 {
         self.free
+    }
+
+    /// Whether no slot is in use.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.free == self.len()
+    }
+
+    /// Slots whose folio is in the cache.
+    pub(crate) fn cached(&self) -> u32 {
+        self.cached
+    }
+
+    /// Whether no slot is given out any more.
+    pub(crate) fn is_closed(&self) -> bool {
+        self.closed
+    }
+
+    /// Gives out no slot any more; returns whether it did not before either.
+    pub(crate) fn close(&mut self) -> bool {
+        core::mem::replace(&mut self.closed, true)
+    }
+
+    /// Gives out slots again.
+    pub(crate) fn open(&mut self) {
+        self.closed = false;
     }
 
     /// What a slot is, and how many entries name it.
@@ -116,7 +143,7 @@ impl SlotTable {
     /// A free slot for a folio, which is its cached contents from now on; no entry names it yet.
     pub(crate) fn allocate(&mut self, pfn: Pfn) -> Option<u32> {
         let slot = self.first_free;
-        if slot == END {
+        if slot == END || self.closed {
             return None;
         }
         let (Slot::Free { next }, 0) = self.get(slot) else {
@@ -124,6 +151,7 @@ impl SlotTable {
         };
         self.first_free = next;
         self.free -= 1;
+        self.cached += 1;
         self.set(slot, Slot::Cached(pfn), 0);
         Some(slot)
     }
@@ -160,6 +188,7 @@ impl SlotTable {
     /// The folio with a slot's contents is in the cache from now on. Returns when they went; `None`: the slot is not one that waits for that.
     pub(crate) fn reload(&mut self, slot: u32, pfn: Pfn) -> Option<u32> {
         let (Slot::Evicted { shadow }, count) = self.get(slot) else { return None };
+        self.cached += 1;
         self.set(slot, Slot::Cached(pfn), count);
         Some(shadow)
     }
@@ -171,6 +200,7 @@ impl SlotTable {
     pub(crate) fn evict(&mut self, slot: u32, shadow: u32) -> bool {
         let (now, count) = self.get(slot);
         debug_assert!(matches!(now, Slot::Cached(_)), "INV-SWAP-CACHE: slot {slot} is {now:?} and not cached");
+        self.cached -= 1;
         if count == 0 {
             self.give_back(slot);
         } else {

@@ -15,10 +15,12 @@ impl<P: Platform> Mm<P> {
         let [inactive_anon, active_anon, inactive_file, active_file] =
             [Gauge::InactiveAnon, Gauge::ActiveAnon, Gauge::InactiveFile, Gauge::ActiveFile]
                 .map(|gauge| self.gauge(gauge));
+        let (swap_total, swap_free) = self.swap_slots();
         let lines = [
             ("MemTotal:", self.frames().managed()),
             ("MemFree:", self.gauge(Gauge::FreePages)),
             ("Cached:", self.gauge(Gauge::FilePages)),
+            ("SwapCached:", self.gauge(Gauge::SwapCached)),
             ("Active:", active_anon + active_file),
             ("Inactive:", inactive_anon + inactive_file),
             ("Active(anon):", active_anon),
@@ -28,6 +30,8 @@ impl<P: Platform> Mm<P> {
             ("Unevictable:", self.gauge(Gauge::Unevictable)),
             // Nothing else keeps pages from being reclaimed.
             ("Mlocked:", self.gauge(Gauge::Unevictable)),
+            ("SwapTotal:", swap_total),
+            ("SwapFree:", swap_free),
             ("AnonPages:", self.gauge(Gauge::AnonPages)),
             ("Mapped:", self.gauge(Gauge::Mapped)),
             ("Shmem:", self.gauge(Gauge::Shmem)),

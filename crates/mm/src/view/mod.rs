@@ -7,9 +7,10 @@
 //! | `status` | the `Vm…` and `Rss…` lines of `/proc/PID/status` | `task_mem` |
 //! | `pagemap` | no text: a word for each page | `pte_to_pagemap_entry` |
 //! | `meminfo` | what the machine has, and has promised | `meminfo_proc_show` |
+//! | `swaps` | the devices that are swapped to | `swap_show` |
 //! | `vmstat` | gauges, then counters | `vmstat_show` |
 //!
-//! All Linux functions named are those of `fs/proc/task_mmu.c`, `fs/proc/meminfo.c` and `mm/vmstat.c` of 6.18. [`Usage`] is what `smaps` prints, as numbers.
+//! All Linux functions named are those of `fs/proc/task_mmu.c`, `fs/proc/meminfo.c` , `mm/vmstat.c` and `mm/swapfile.c` of 6.18. [`Usage`] is what `smaps` prints, as numbers.
 //!
 //! Neighbours: reads `space`, `rmap`, `counters`; nothing reads this.
 //!
@@ -17,7 +18,7 @@
 //! manager.
 //!
 //! Not guaranteed: lines for what this memory manager does not have. A field that counts pages of some kind is 0 where there are none of that
-//! kind (KSM, swap, huge pages); one that describes hardware or a policy (`ProtectionKey`, `HugetlbPages`) is left out. Nor that figures of
+//! kind (KSM, huge pages); one that describes hardware or a policy (`ProtectionKey`, `HugetlbPages`) is left out. Nor that figures of
 //! several pages are of one moment: faults go on meanwhile.
 
 mod maps;
@@ -25,6 +26,7 @@ mod meminfo;
 mod pagemap;
 mod smaps;
 mod status;
+mod swaps;
 mod usage;
 mod vmstat;
 

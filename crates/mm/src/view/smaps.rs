@@ -36,16 +36,11 @@ fn figures(out: &mut dyn Write, usage: &Usage, rollup: bool) -> fmt::Result {
     field(out, "Anonymous:", usage.anonymous)?;
     field(out, "KSM:", 0)?;
     field(out, "LazyFree:", usage.lazy_free)?;
-    const NONE_YET: [&str; 7] = [
-        "AnonHugePages:",
-        "ShmemPmdMapped:",
-        "FilePmdMapped:",
-        "Shared_Hugetlb:",
-        "Private_Hugetlb:",
-        "Swap:",
-        "SwapPss:",
-    ];
+    const NONE_YET: [&str; 5] =
+        ["AnonHugePages:", "ShmemPmdMapped:", "FilePmdMapped:", "Shared_Hugetlb:", "Private_Hugetlb:"];
     NONE_YET.iter().try_for_each(|name| field(out, name, 0))?;
+    field(out, "Swap:", usage.swap)?;
+    field(out, "SwapPss:", usage.swap_pss.bytes())?;
     field(out, "Locked:", usage.pss_locked.bytes())
 }
 

@@ -50,7 +50,7 @@ impl<P: Platform> Mm<P> {
             ("VmPeak", map.peak_bytes()),
             ("VmSize", map.bytes()),
             ("VmLck", map.totals().locked * PAGE_SIZE),
-            // Nothing is pinned or swapped yet.
+            // Nobody counts pins of a space.
             ("VmPin", 0),
             ("VmHWM", space.rss().peak_bytes()),
             ("VmRSS", space.rss().bytes()),
@@ -62,7 +62,7 @@ impl<P: Platform> Mm<P> {
             ("VmExe", exe),
             ("VmLib", kinds.code - exe),
             ("VmPTE", space.table().bytes()),
-            ("VmSwap", 0),
+            ("VmSwap", space.rss().swapped() * PAGE_SIZE),
         ];
         lines.iter().try_for_each(|(name, bytes)| writeln!(out, "{name}:\t{:8} kB", bytes / 1024))
     }

@@ -4,11 +4,12 @@ use crate::counters::RssKind;
 use crate::mm::Mm;
 use crate::rmap::rss_kind;
 use crate::space::{Space, VmFlags, Vma};
+use crate::swap::swapped;
 use core::ops::AddAssign;
-use pagewright_arch::{Leaf, LeafFlags};
+use pagewright_arch::{Entry, Isa, Leaf, LeafFlags, Soft};
 use pagewright_sync::Platform;
 use pagewright_tlb::frames::FolioFlags;
-use pagewright_types::{PAGE_SIZE, Pfn};
+use pagewright_types::{Level, PAGE_SIZE, Pfn, Rights, VirtAddr};
 
 /// Bytes of pages divided among those who map them, in parts of a byte fine enough that the shares of a page add up to it, short of one
 /// part a mapping (`PSS_SHIFT`).
@@ -75,6 +76,10 @@ pub struct Usage {
     pub anonymous: u64,
     /// The part of `anonymous` whose contents may go (`MADV_FREE`) and were not written again.
     pub lazy_free: u64,
+    /// In swap: entries that say so, and pages of shared memory for which the mapping has no entry.
+    pub swap: u64,
+    /// The first of those, each page divided by the number of entries that name its slot.
+    pub swap_pss: Share,
 }
 
 impl AddAssign for Usage {
@@ -94,6 +99,8 @@ impl AddAssign for Usage {
         self.referenced += other.referenced;
         self.anonymous += other.anonymous;
         self.lazy_free += other.lazy_free;
+        self.swap += other.swap;
+        self.swap_pss += other.swap_pss;
     }
 }
 
@@ -118,19 +125,49 @@ impl<P: Platform> Mm<P> {
             while va < part.end() {
                 let base = va.align_down(span);
                 let next = base.add(span).min(part.end());
-                if let Some(leaf) = table.leaf(va).filter(|leaf| !leaf.flags.contains(LeafFlags::SPECIAL)) {
-                    let first = leaf.pfn.add((va.since(base) / PAGE_SIZE) as u32);
-                    for index in 0..(next.since(va) / PAGE_SIZE) as u32 {
-                        self.add_page(first.add(index), leaf, &mut usage);
+                match table.entry(va) {
+                    Entry::Leaf(leaf) if !leaf.flags.contains(LeafFlags::SPECIAL) => {
+                        let first = leaf.pfn.add((va.since(base) / PAGE_SIZE) as u32);
+                        for index in 0..(next.since(va) / PAGE_SIZE) as u32 {
+                            self.add_page(first.add(index), leaf, &mut usage);
+                        }
                     }
+                    Entry::Soft(soft) => self.add_swapped(soft, &mut usage),
+                    Entry::Leaf(_) | Entry::Empty | Entry::Table(_) => {}
                 }
                 va = next;
             }
         }
+        usage.swap += self.swapped_without_entry(space, start, vma) * PAGE_SIZE;
         if vma.flags().contains(VmFlags::LOCKED) {
             usage.pss_locked = usage.pss;
         }
         usage
+    }
+
+    /// Adds a page that is in swap, if that is what an entry says.
+    fn add_swapped(&self, soft: Soft, usage: &mut Usage) {
+        if let Some(page) = swapped(soft) {
+            usage.swap += PAGE_SIZE;
+            usage.swap_pss += Share::of_page(self.swap_count(page.entry));
+        }
+    }
+
+    /// Pages of the shared memory behind a mapping that are in swap (`shmem_swap_usage`); of a private mapping that may be written, those that
+    /// it has no copies of (`smaps_pte_hole`).
+    fn swapped_without_entry(&self, space: &Space<P>, start: u64, vma: &Vma<P>) -> u64 {
+        let Some(file) = vma.file() else { return 0 };
+        let has_copies = !vma.is_shared() && vma.rights().contains(Rights::WRITE);
+        let (mut at, end) = (vma.pgoff(), vma.pgoff() + (vma.end() - start));
+        let mut pages = 0;
+        while let Some(index) = file.next_swapped(at, end, |_| true) {
+            at = index + 1;
+            let va = VirtAddr::from_page_index(start + (index - vma.pgoff()));
+            let found = space.table().find(&self.tlb, va, Level::PTE);
+            let is_empty = matches!(P::Isa::decode(found.level, found.pte), Entry::Empty);
+            pages += u64::from(!has_copies || is_empty);
+        }
+        pages
     }
 
     /// Adds one page that `leaf` maps. Its table is locked.

@@ -41,7 +41,9 @@ impl<P: Platform> Mm<P> {
     fn read_ahead(&self, file: &FileObject<P>, first: u64, pages: u64) {
         let end = (first + pages).min(file.pages());
         let mut at = first;
-        while let Some(index) = if file.is_shmem() { file.next_swapped(at, end) } else { (at < end).then_some(at) } {
+        while let Some(index) =
+            if file.is_shmem() { file.next_swapped(at, end, |_| true) } else { (at < end).then_some(at) }
+        {
             at = index + 1;
             match file.find_or_read(self, index) {
                 Ok(found) => self.put_folio(found.folio),
