@@ -1,25 +1,21 @@
 //! `cargo xtask expected`: what the programs of `cargo xtask boot` print and answer on Debian's Linux 6.1 in the same QEMU, recorded in
 //! `kernel/programs/expected`.
 //!
-//! Linux is booted by `pagewright boot` as our own kernel is, on one CPU, with `kernel/programs/init.c` as its first program. Its image comes out of
-//! Debian's package for machines in a cloud, the smaller one.
+//! Linux ([`crate::linux`]) is booted on one CPU.
 //!
 //! Not guaranteed: the same version of Linux each time; Debian's newest 6.1 is taken.
 
 use crate::boot::cases::{CASES, Case, MACHINES, Machine};
 use crate::boot::pagewright;
 use crate::cargo::Workspace;
-use crate::debian::Archive;
 use crate::error::Error;
-use crate::toolchain::BareTarget;
+use crate::linux::Linux;
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, Stdio};
 
 /// Seconds for one program: Linux takes some to start.
 const LIMIT: &str = "900";
-/// Words for Linux: the serial line, and nothing on it that the program didn't print.
-pub(crate) const WORDS: &str = "console=ttyS0 console=ttyAMA0 quiet loglevel=0 rdinit=/init";
 
 /// Records everything, or the cases of these names.
 pub(crate) fn run(names: &[&str]) -> Result<(), Error> {
@@ -32,14 +28,15 @@ pub(crate) fn run(names: &[&str]) -> Result<(), Error> {
     fs::create_dir_all(&folder).map_err(Error::file(&folder))?;
     let mut failed = 0;
     for machine in &MACHINES {
-        let linux = linux(&workspace, machine)?;
+        let linux = Linux::fetch(&workspace, machine.target, None, "6.1")?;
+        println!("{}: {}", machine.isa, linux.package);
         let init = machine.compile(&workspace.workspace_root, &folder, "init.c")?;
         let wanted = |case: &&Case| case.on_linux && (names.is_empty() || names.contains(&case.name));
         for case in CASES.iter().filter(wanted) {
             let Some(program) = case.program(machine, &workspace, &folder)? else {
                 return Err(Error::NoPackage(case.name.to_owned()));
             };
-            let mut boot = boot(&pagewright, machine, case, &linux, &init);
+            let mut boot = boot(&pagewright, machine, case, &linux.arguments(&init, case.swap.is_some()));
             let (printed, status) = answer(boot.arg("--").arg(&program).args(case.arguments))?;
             let path = case.expected(machine, &workspace.workspace_root);
             fs::write(&path, printed).map_err(Error::file(&path))?;
@@ -50,25 +47,10 @@ pub(crate) fn run(names: &[&str]) -> Result<(), Error> {
     if failed == 0 { Ok(()) } else { Err(Error::Findings { check: "other statuses than expected", count: failed }) }
 }
 
-/// The image of Debian's Linux for a machine.
-fn linux(workspace: &Workspace, machine: &Machine) -> Result<PathBuf, Error> {
-    let architecture = match machine.target {
-        BareTarget::X86_64 => "amd64",
-        BareTarget::Aarch64 => "arm64",
-    };
-    let archive = Archive { workspace, architecture, suite: None };
-    let package = archive.dependency(&format!("linux-image-cloud-{architecture}"), "linux-image-6.1.")?;
-    let folder = archive.fetch(&package, &["./boot/vmlinuz-*"])?.join("boot");
-    println!("{}: {package}", machine.isa);
-    let mut files = fs::read_dir(&folder).map_err(Error::file(&folder))?.flatten();
-    files.next().map(|file| file.path()).ok_or(Error::NoPackage(package))
-}
-
 /// The command that boots it, without the program.
-fn boot(pagewright: &Path, machine: &Machine, case: &Case, linux: &Path, init: &Path) -> Command {
+fn boot(pagewright: &Path, machine: &Machine, case: &Case, linux: &[String]) -> Command {
     let mut boot = Command::new(pagewright);
-    boot.args(["boot", "--arch", machine.isa, "--mem", case.memory, "--limit", LIMIT, "--append", WORDS, "--kernel"]);
-    boot.arg(linux).arg("--file").arg(format!("{}=/init", init.display()));
+    boot.args(["boot", "--arch", machine.isa, "--mem", case.memory, "--limit", LIMIT]).args(linux);
     boot
 }
 

@@ -2,7 +2,7 @@
 //!
 //! One command per file: [`test`], [`soak`], [`arrows`], [`tidy`], [`no_std`], [`repeat`], [`kernel`], [`boot`], [`expected`], [`pageout`], [`setup`]. What they share: [`cargo`] (the workspace and
 //! nested cargo), [`step`] (a command with a time limit and a count), [`source`] (reading Rust source), [`toolchain`] (who can build
-//! for bare metal), [`debian`] (files out of packages).
+//! for bare metal), [`debian`] (files out of packages), [`linux`] (the kernel among them).
 //!
 //! Not guaranteed: Windows. Steps are stopped by process group, so a Unix is needed.
 #![forbid(unsafe_code)]
@@ -14,6 +14,7 @@ mod debian;
 mod error;
 mod expected;
 mod kernel;
+mod linux;
 mod no_std;
 mod pageout;
 mod repeat;

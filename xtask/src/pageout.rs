@@ -1,30 +1,29 @@
 //! `cargo xtask pageout`: barriers and TLB invalidations that arm64 executes for each page that the batched-shootdown series' program pages out, on
-//! Debian's Linux 6.1 and 6.12 in QEMU, recorded in `docs/linux-pageout.md`. Between the two, Linux began to
+//! Debian's Linux 6.1 and 6.12 and on our kernel in QEMU, recorded in `docs/linux-pageout.md`. Between the two, Linux began to
 //! batch reclaim's flushes on arm64.
 //!
-//! The program is `kernel/programs/pageout.c`, what counts is `kernel/plugin/flushes.c`, and `kernel/programs/init.c` makes zram the swap. QEMU
-//! counts instructions and lets CPUs take turns, so that a kernel does the same each time.
+//! The program is `kernel/programs/pageout.c`, what counts is `kernel/plugin/flushes.c`, and `kernel/programs/init.c` makes zram Linux's swap.
 //!
 //! Not guaranteed: the same version of Linux each time; each release's newest is taken.
 
 use crate::boot::cases::{MACHINES, Machine};
 use crate::boot::pagewright;
 use crate::cargo::{self, Workspace};
-use crate::debian::Archive;
 use crate::error::Error;
-use crate::expected::WORDS;
+use crate::kernel;
+use crate::linux::Linux;
 use crate::toolchain::BareTarget;
 use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
 const PAGE: &str = "docs/linux-pageout.md";
-/// Debian's releases, with what their kernels are called.
-const RELEASES: [(&str, &str); 2] = [("bookworm", "linux-image-6.1."), ("trixie", "linux-image-6.12.")];
-/// What zram needs, in the order of dependence. Where it compresses by the kernel's crypto interface, that is `lz4`.
-const MODULES: [&str; 5] = ["zsmalloc", "lz4_compress", "lz4hc_compress", "lz4", "zram"];
+/// Debian's releases, with their versions of Linux.
+const RELEASES: [(&str, &str); 2] = [("bookworm", "6.1"), ("trixie", "6.12")];
+/// Ours, by default and with a setting.
+const OURS: [(&str, Option<&str>); 2] = [("Pagewright", None), ("Pagewright, `tlb_batch=2`", Some("tlb_batch=2"))];
 const CPUS: [&str; 2] = ["1", "4"];
 const ROUNDS: u64 = 16;
 /// Pages of the program's megabyte.
@@ -44,7 +43,7 @@ const OPENING: &str = "\
 
 What QEMU's emulated CPUs execute in `kernel/programs/pageout.c`, the program of the series that batches arm64's flushes in reclaim
 (`20220822082120.8347-5-yangyicong@huawei.com`): 1 MiB of shared anonymous memory is read and paged out to zram, again and again. Linux 6.1 waits for each
-page's invalidation, 6.12 once for a batch. Written by `cargo xtask pageout`; `kernel/plugin/flushes.c` counts.
+page's invalidation, 6.12 and we once for a batch; on one CPU, where that spares little, we do so only if told to. Written by `cargo xtask pageout`; `kernel/plugin/flushes.c` counts.
 
 All figures are for each page that was paged out, whatever else the machine did meanwhile included. A *wait* is a barrier for loads and stores on a CPU that has
 issued an invalidation since its last one.
@@ -62,16 +61,28 @@ pub(crate) fn run() -> Result<(), Error> {
     let machine =
         machine.filter(|machine| machine.lacks().is_none()).ok_or(Error::NoPackage("qemu-system-arm".into()))?;
     let bench = Bench::new(&workspace, machine)?;
-    let fetch = |(suite, prefix): &(&str, &str)| Linux::fetch(&workspace, suite, prefix);
-    let kernels = RELEASES.iter().map(fetch).collect::<Result<Vec<_>, _>>()?;
+    let mut kernels = Vec::new();
+    for (suite, version) in RELEASES {
+        let linux = Linux::fetch(&workspace, BareTarget::Aarch64, Some(suite), version)?;
+        let mut arguments = linux.arguments(&bench.init, true);
+        // Its own clock must not depend on how busy this computer is; ours spins where Linux sleeps, which counted instructions don't let pass.
+        arguments.push("--count".to_owned());
+        kernels.push((linux.package.replace("linux-image-", "Linux "), arguments));
+    }
+    let ours = kernel::build(BareTarget::Aarch64, &[])?.display().to_string();
+    for (name, setting) in OURS {
+        let mut arguments = ["--kernel", &ours, "--swap", "64M"].map(str::to_owned).to_vec();
+        arguments.extend(setting.map(|setting| format!("--set={setting}")));
+        kernels.push((name.to_owned(), arguments));
+    }
     let mut page = format!("{OPENING}\n{ROUNDS} rounds of {PAGES} pages each.\n");
     for cpus in CPUS {
         let _ = write!(page, "\n## {cpus} CPU{}\n\n| kernel |", if cpus == "1" { "" } else { "s" });
         SHOWN.iter().for_each(|(_, title)| page.push_str(&format!(" {title} |")));
         let _ = writeln!(page, "\n| --- |{}", " ---: |".repeat(SHOWN.len()));
-        for linux in &kernels {
-            let counted = bench.count(cpus, &linux.arguments(&bench.init))?;
-            let _ = write!(page, "| {} |", linux.name());
+        for (name, arguments) in &kernels {
+            let counted = bench.count(cpus, arguments)?;
+            let _ = write!(page, "| {name} |");
             for (name, _) in SHOWN {
                 let count = counted.get(name).copied().unwrap_or(0);
                 let _ = write!(page, " {:.3} |", count as f64 / (ROUNDS * PAGES) as f64);
@@ -84,54 +95,6 @@ pub(crate) fn run() -> Result<(), Error> {
     fs::write(&path, page).map_err(Error::file(&path))?;
     println!("{}", workspace.shown(&path).display());
     Ok(())
-}
-
-/// A Linux of Debian's with what zram needs.
-struct Linux {
-    package: String,
-    image: PathBuf,
-    modules: Vec<PathBuf>,
-}
-
-impl Linux {
-    fn fetch(workspace: &Workspace, suite: &str, prefix: &str) -> Result<Self, Error> {
-        let archive = Archive { workspace, architecture: "arm64", suite: Some(suite) };
-        let package = archive.dependency("linux-image-cloud-arm64", prefix)?;
-        let patterns = MODULES.map(|module| format!("*/{module}.ko*"));
-        let patterns: Vec<&str> = patterns.iter().map(String::as_str).chain(["./boot/vmlinuz-*"]).collect();
-        let folder = archive.fetch(&package, &patterns)?;
-        let named = |name: &str| found(&folder, name).ok_or_else(|| Error::NoPackage(format!("{package}: {name}")));
-        let modules = MODULES.iter().map(|module| named(&format!("{module}.ko"))).collect::<Result<_, _>>()?;
-        Ok(Self { image: named("vmlinuz-")?, package, modules })
-    }
-
-    fn name(&self) -> String {
-        self.package.replace("linux-image-", "Linux ")
-    }
-
-    /// For `pagewright boot`: modules are loaded in the order of their names.
-    fn arguments(&self, init: &Path) -> Vec<String> {
-        let mut arguments = vec!["--append".to_owned(), WORDS.to_owned()];
-        let mut option = |name: &str, value: String| arguments.extend([name.to_owned(), value]);
-        option("--kernel", self.image.display().to_string());
-        option("--file", format!("{}=/init", init.display()));
-        for (index, module) in self.modules.iter().enumerate() {
-            let name = module.file_name().unwrap_or_default().to_string_lossy();
-            option("--file", format!("{}=/modules/{index}-{name}", module.display()));
-        }
-        arguments
-    }
-}
-
-/// The file below `folder` whose name begins so.
-fn found(folder: &Path, prefix: &str) -> Option<PathBuf> {
-    fs::read_dir(folder).ok()?.flatten().find_map(|entry| {
-        let (path, name) = (entry.path(), entry.file_name());
-        match path.is_dir() {
-            true => found(&path, prefix),
-            false => name.to_string_lossy().starts_with(prefix).then_some(path),
-        }
-    })
 }
 
 /// What all boots need.
@@ -165,7 +128,7 @@ impl Bench {
     /// What is executed in all rounds.
     fn count(&self, cpus: &str, kernel: &[String]) -> Result<BTreeMap<String, u64>, Error> {
         let mut boot = Command::new(&self.pagewright);
-        boot.args(["boot", "--arch", "arm64", "--cpus", cpus, "--mem", "512M", "--limit", "300", "--count"]);
+        boot.args(["boot", "--arch", "arm64", "--cpus", cpus, "--mem", "512M", "--limit", "300"]);
         boot.arg("--plugin").arg(format!("{},out={}", self.plugin.display(), self.counts.display())).args(kernel);
         boot.arg("--").arg(&self.program).arg(ROUNDS.to_string());
         let program = boot.get_program().display().to_string();

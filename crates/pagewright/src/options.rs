@@ -136,17 +136,6 @@ impl MachineOptions {
         }
     }
 
-    /// Pages that fit on the device for swap.
-    fn swap_slots(&self) -> Result<u32, OptionError> {
-        let Some(text) = &self.swap else { return Ok(0) };
-        let refused = |error| OptionError::Parse { option: "--swap", error };
-        let slots = config::parse::size(text).map_err(refused)? / PAGE_SIZE;
-        u32::try_from(slots)
-            .ok()
-            .filter(|slots| (1..=SwapEntry::SLOTS).contains(slots))
-            .ok_or_else(|| OptionError::Swap(text.clone()))
-    }
-
     /// The instruction set and everything a replay needs. `footprint` is what 100 % of memory means, if that is known.
     pub(crate) fn build(&self, footprint: Option<u64>) -> Result<(IsaKind, ReplayConfig), OptionError> {
         let arch = self.arch.as_deref().map(isa_named).transpose()?;
@@ -166,7 +155,7 @@ impl MachineOptions {
         };
         machine.validate(isa)?;
         let mut config = ReplayConfig::new(machine);
-        config.swap_slots = self.swap_slots()?;
+        config.swap_slots = self.swap.as_deref().map_or(Ok(0), swap_slots)?;
         for set in &self.set {
             let Some((name, value)) = set.split_once('=') else {
                 return Err(OptionError::NotASetting(set.clone()));
@@ -187,6 +176,14 @@ impl Setting {
             (Self::NoPcid, IsaKind::X86_64) | (Self::Knob(_), _) => Ok(()),
         }
     }
+}
+
+/// Pages that fit on a device for swap of the size that `--swap` says.
+pub(crate) fn swap_slots(text: &str) -> Result<u32, OptionError> {
+    let refused = |error| OptionError::Parse { option: "--swap", error };
+    let slots = config::parse::size(text).map_err(refused)? / PAGE_SIZE;
+    let slots = u32::try_from(slots).ok().filter(|slots| (1..=SwapEntry::SLOTS).contains(slots));
+    slots.ok_or_else(|| OptionError::Swap(text.to_owned()))
 }
 
 /// The instruction set that a user means.

@@ -6,6 +6,7 @@ use crate::record;
 use alloc::vec::Vec;
 use pagewright_hal::user::{self, UserFault};
 use pagewright_hal::{BootInfo, Machine};
+use pagewright_mm::swap::{Backing, Zram};
 use pagewright_mm::{FaultError, Mm};
 use pagewright_sync::Arc;
 use pagewright_tlb::frames::{Layout, NodeSpec};
@@ -36,6 +37,11 @@ pub(crate) fn start(info: &BootInfo, options: &Options) {
         Ok(mm) => mm,
         Err(error) => panic!("the memory manager does not start: {error}"),
     });
+    if options.swap > 0 {
+        let made = Zram::try_new(mm(), options.swap, None);
+        let on = made.and_then(|zram| mm().swap_on(Backing::Zram(zram), options.swap));
+        on.unwrap_or_else(|error| panic!("no swap of {} pages: {error}", options.swap));
+    }
 }
 
 /// A block of frames for the heap.

@@ -16,6 +16,8 @@ pub(crate) struct Options {
     pub(crate) check: bool,
     /// Whether memory calls and faults are told (`record`).
     pub(crate) record: bool,
+    /// Slots of the device for swap, whose pages are compressed in the machine's own memory (`swap=16384`); none without.
+    pub(crate) swap: u32,
     /// The program and its arguments.
     pub(crate) command: Vec<String>,
 }
@@ -44,6 +46,10 @@ impl Options {
         }
         if let Some(name) = word.strip_prefix("plant=") {
             plant(name);
+            return;
+        }
+        if let Some(slots) = word.strip_prefix("swap=") {
+            self.swap = slots.parse().unwrap_or_else(|_| panic!("command line: {word}: must be a number of pages"));
             return;
         }
         let setting = word.strip_prefix("set.").and_then(|word| word.split_once('='));

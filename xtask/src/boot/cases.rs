@@ -60,6 +60,8 @@ pub(crate) struct Case {
     pub(crate) program: Program,
     pub(crate) arguments: &'static [&'static str],
     pub(crate) memory: &'static str,
+    /// The size of a device for swap.
+    pub(crate) swap: Option<&'static str>,
     /// Seconds.
     pub(crate) limit: &'static str,
     pub(crate) status: i32,
@@ -74,21 +76,40 @@ const COUNTS: &str = "for i in 1 2 3; do seq 1 3000 | sort -n; done > /dev/null 
                       grep -o sound $f; grep -o sound $f; wait";
 
 const fn c(name: &'static str, source: &'static str, limit: &'static str, status: i32) -> Case {
-    Case { name, program: Program::C(source), arguments: &[], memory: "256M", limit, status, on_linux: true }
+    Case {
+        name,
+        program: Program::C(source),
+        arguments: &[],
+        memory: "256M",
+        swap: None,
+        limit,
+        status,
+        on_linux: true,
+    }
 }
 
 const fn shell(name: &'static str, words: &'static [&'static str], status: i32, on_linux: bool) -> Case {
-    Case { name, program: Program::Busybox, arguments: words, memory: "256M", limit: "60", status, on_linux }
+    Case {
+        name,
+        program: Program::Busybox,
+        arguments: words,
+        memory: "256M",
+        swap: None,
+        limit: "60",
+        status,
+        on_linux,
+    }
 }
 
 /// The longest come first, so that nothing long runs alone at the end.
-pub(crate) const CASES: [Case; 8] = [
+pub(crate) const CASES: [Case; 9] = [
     Case { arguments: &["64", "256"], memory: "1G", ..c("fork", "fork.c", "240", 0) },
     Case { arguments: &["10"], ..c("threads", "threads.c", "120", 0) },
     c("cow", "cow.c", "60", 0),
     c("bad", "bad.c", "60", 5),
     c("calls", "calls.c", "60", 0),
     c("moves", "moves.c", "60", 0),
+    Case { arguments: &["8"], swap: Some("64M"), ..c("pageout", "pageout.c", "60", 0) },
     shell("shell", &["sh", "-c", SHELL], 7, true),
     shell("counts", &["sh", "-c", COUNTS], 0, false),
 ];

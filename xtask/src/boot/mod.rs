@@ -147,6 +147,7 @@ impl Bench {
         let mut boot = Command::new(&self.pagewright);
         boot.args(["boot", "--arch", run.machine.isa, "--cpus", run.cpus, "--mem", memory, "--kernel"])
             .arg(&run.kernel);
+        boot.args(run.case.swap.map(|swap| format!("--swap={swap}")));
         match run.plant {
             Some(plant) => boot.args(["--limit", planted::LIMIT, "--check", "--plant", plant]),
             None => boot.args(["--limit", limit, "--check"]),

@@ -42,11 +42,16 @@ const OVERLAPPING: &[&str] = &["pw_pages_zeroed", "pw_fault_around", "pw_fork", 
 /// Without that for threads that use one page: if one reads before another writes, the entry is stored twice.
 const SHARING: &[&str] = &["pw_pages_zeroed", "pw_fault_around", "pw_fork", "pw_fork_entries"];
 
-const RECORDED: [Recorded; 7] = [
+/// What comes and goes by swap.
+const SWAPPED: &[&str] = &["pgfault", "pgmajfault", "pw_pages_zeroed", "pswpin", "pswpout", "pw_entry_stores"];
+
+const RECORDED: [Recorded; 9] = [
     Recorded { case: "fork", arguments: &["4", "2"], cpus: "1", compared: ALL, tolerance: 0 },
     Recorded { case: "cow", arguments: &[], cpus: "1", compared: ALL, tolerance: 0 },
     Recorded { case: "moves", arguments: &[], cpus: "1", compared: ALL, tolerance: 0 },
     Recorded { case: "moves", arguments: &[], cpus: "4", compared: ALL, tolerance: 0 },
+    Recorded { case: "pageout", arguments: &["4"], cpus: "1", compared: SWAPPED, tolerance: 0 },
+    Recorded { case: "pageout", arguments: &["4"], cpus: "4", compared: SWAPPED, tolerance: 0 },
     Recorded { case: "fork", arguments: &["8", "4"], cpus: "4", compared: OVERLAPPING, tolerance: 5 },
     Recorded { case: "threads", arguments: &["1"], cpus: "4", compared: SHARING, tolerance: 5 },
     Recorded { case: "cow", arguments: &[], cpus: "4", compared: SHARING, tolerance: 5 },
@@ -76,14 +81,27 @@ impl Recorded {
             None => None,
         };
         let Some(program) = program else { return Ok(vec![format!("no program {}", self.case)]) };
+        let swap = case.and_then(|case| case.swap).map(|swap| format!("--swap={swap}"));
         let file = |end: &str| bench.folder.join(format!("{}-{}-{}.{end}", self.case, machine.isa, self.cpus));
         let (capture, json) = (file("pwt"), file("json"));
         let mut boot = Command::new(&bench.pagewright);
         boot.args(["boot", "--arch", machine.isa, "--cpus", self.cpus, "--mem", "256M", "--limit", LIMIT]);
-        boot.arg("--kernel").arg(kernel).arg("--record").arg(&capture).arg("--").arg(&program).args(self.arguments);
+        boot.args(&swap)
+            .arg("--kernel")
+            .arg(kernel)
+            .arg("--record")
+            .arg(&capture)
+            .arg("--")
+            .arg(&program)
+            .args(self.arguments);
         let here = output(&mut boot)?;
         let mut replay = Command::new(&bench.pagewright);
-        replay.args(["replay", "--arch", machine.isa, "--cpus", self.cpus, "--json"]).arg(&json).arg(&capture);
+        replay
+            .args(["replay", "--arch", machine.isa, "--cpus", self.cpus])
+            .args(&swap)
+            .arg("--json")
+            .arg(&json)
+            .arg(&capture);
         if machine.target == BareTarget::X86_64 {
             // QEMU emulates no PCIDs.
             replay.args(["--set", "nopcid=1"]);

@@ -11,7 +11,7 @@ mod qemu;
 mod report;
 
 use super::CommandError;
-use crate::options::{OptionError, isa_named};
+use crate::options::{OptionError, isa_named, swap_slots};
 use pagewright_arch::IsaKind;
 use report::Report;
 use std::io;
@@ -50,6 +50,9 @@ pub(crate) struct Args {
     /// Make a capture of its memory calls and faults, for `pagewright replay`
     #[arg(long, value_name = "FILE")]
     record: Option<PathBuf>,
+    /// A device for swap of this size, compressed in the machine's own memory (zram)
+    #[arg(long, value_name = "SIZE")]
+    swap: Option<String>,
     /// Seconds after which the machine is stopped
     #[arg(long, value_name = "S")]
     limit: Option<u64>,
@@ -140,6 +143,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, CommandError> {
     };
     let report_file = scratch.0.join("report");
     let words = qemu::Words {
+        swap_slots: args.swap.as_deref().map(swap_slots).transpose()?,
         append: &args.append,
         settings: &settings,
         check: args.check,

@@ -33,6 +33,7 @@ pub(super) struct Words<'a> {
     pub(super) check: bool,
     pub(super) record: bool,
     pub(super) plant: Option<&'a str>,
+    pub(super) swap_slots: Option<u32>,
     pub(super) program: &'a str,
 }
 
@@ -47,6 +48,7 @@ impl Words<'_> {
         words.extend(self.check.then(|| "check".to_owned()));
         words.extend(self.record.then(|| "record".to_owned()));
         words.extend(self.plant.map(|plant| format!("plant={plant}")));
+        words.extend(self.swap_slots.map(|slots| format!("swap={slots}")));
         words.push("--".to_owned());
         words.push(self.program.to_owned());
         words.extend(arguments.iter().map(|argument| escape(argument)));
