@@ -43,17 +43,20 @@ impl<P: Platform> Mm<P> {
                 all_asked = plant!(PageOutAlone; all_asked, false);
                 continue;
             };
+            let mut cleared = false;
             for va in map.places_of(owner, index) {
                 if is_kept(&map, va) {
                     continue;
                 }
-                let Some(table) = space.table().lock(&self.tlb, va, Level::PTE) else { continue };
-                if table.leaf(va).is_some_and(|leaf| leaf.pfn == folio.pfn()) {
-                    self.unmap_one(&space, &table, va, folio, leave, batch);
+                let table = space.table().lock(&self.tlb, va, Level::PTE);
+                match table.filter(|table| table.leaf(va).is_some_and(|leaf| leaf.pfn == folio.pfn())) {
+                    Some(table) => self.unmap_one(&space, &table, va, folio, leave, batch),
+                    None => cleared = true,
                 }
             }
-            if is_shared {
-                // An entry that somebody else has just cleared may still be stored through (INV-TLB-DEFERRED).
+            if is_shared && cleared {
+                // An entry that somebody else has just cleared may still be stored through (INV-TLB-DEFERRED). What he cleared where there is no mapping
+                // any more he has flushed before he let go of the space. Where the page was found nobody has, and the batch itself flushes it.
                 plant!(PageOutAlone; (), batch.take_along(space.table().context()));
             }
         }
