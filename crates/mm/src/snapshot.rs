@@ -21,10 +21,10 @@ use crate::space::Space;
 use pagewright_sync::Platform;
 use pagewright_tlb::frames::{Folio, FolioFlags, State};
 use pagewright_types::snapshot::{
-    FolioRecord, HeldRecord, Holder, Live, LiveRecord, NamedRecord, PageKind, PageRecord, PinnedRecord, Record,
-    SlotRecord, SpaceRecord, TableRecord,
+    FolioRecord, HeldRecord, Holder, ListedRecord, Live, LiveRecord, NamedRecord, PageKind, PageRecord, PinnedRecord,
+    Record, SlotRecord, SpaceRecord, TableRecord,
 };
-use pagewright_types::{Counter, PAGE_SIZE, Pfn};
+use pagewright_types::{Counter, LruList, PAGE_SIZE, Pfn};
 
 /// Whom a claim is told to.
 type Tell<'a> = &'a mut dyn FnMut(Record);
@@ -60,8 +60,20 @@ impl<P: Platform> Mm<P> {
         ] {
             tell(Record::Live(LiveRecord { what, count: self.gauge(gauge) }));
         }
+        for list in LruList::ALL {
+            self.tell_list(list, tell);
+        }
         let pins = self.counter(Counter::NrFollPinAcquired).wrapping_sub(self.counter(Counter::NrFollPinReleased));
         tell(Record::Live(LiveRecord { what: Live::Pins, count: pins }));
+    }
+
+    fn tell_list(&self, list: LruList, tell: Tell<'_>) {
+        let mut pages = 0;
+        for node in self.nodes() {
+            self.frames().for_each_listed(node, list, |pfn| tell(Record::Listed(ListedRecord { pfn, list })));
+            pages += u64::from(self.frames().lru_pages(node, list));
+        }
+        tell(Record::Live(LiveRecord { what: Live::Listed(list), count: pages }));
     }
 
     /// Slots, and whatever names them or is kept for them beside page tables.
@@ -109,6 +121,7 @@ fn tell_folio(folio: Folio<'_>, tell: Tell<'_>) {
         entire_mapcount: u64::from(folio.entire_mapcount()),
         mapcount: u64::from(folio.mapcount()),
         pages_mapped: u64::from(folio.nr_pages_mapped()),
+        list: folio.flags().contains(FolioFlags::LRU).then(|| folio.flags().list()),
     }));
     let (pins, bias) = folio.pins();
     if pins > 0 {

@@ -31,6 +31,7 @@ named_table! {
         TableShares = "O4 sharers", "Entries that point to a table were counted again (D9).";
         TablePages = "O4 tables", "Page tables were counted again (D12).";
         Resident = "O4 resident sets", "A resident set was counted again (D16).";
+        Listed = "O4 lists", "A folio's place on the lists by use was looked for (D22).";
         Proportional = "O4 proportional sets", "Proportional sets were added up (D18).";
     }
 }

@@ -239,6 +239,10 @@ pub enum Counted {
     Slot(SwapEntry),
     /// The same, of a page that was one space's alone (D7).
     ExclusiveSlot(SwapEntry),
+    /// Places of a folio on the list by use that its flags name (D22).
+    Listed(Pfn),
+    /// Places of a folio on other lists (D22).
+    ListedElsewhere(Pfn),
     /// Proportional sets of all spaces, in 4096ths of a byte (D18).
     Pss,
 }
@@ -432,6 +436,8 @@ impl fmt::Display for Counted {
             Self::Swapped(id) => write!(f, "pages of space {id} in swap"),
             Self::Slot(entry) => write!(f, "entries that name {entry}"),
             Self::ExclusiveSlot(entry) => write!(f, "entries that name {entry}, which one of them has for itself"),
+            Self::Listed(pfn) => write!(f, "places of the folio at {pfn} on the list that its flags name"),
+            Self::ListedElsewhere(pfn) => write!(f, "places of the folio at {pfn} on other lists"),
             Self::Pss => f.write_str("4096ths of a byte in all proportional sets"),
         }
     }

@@ -2,10 +2,10 @@
 
 use pagewright_model::{Antecedent, Census, Count, Counted, Isa, SoftwareBits, Tally};
 use pagewright_types::snapshot::{
-    FolioRecord, HeldRecord, Holder, Live, LiveRecord, NamedRecord, PageKind, PageRecord, PinnedRecord, Record,
-    SlotRecord, SpaceRecord, TableRecord,
+    FolioRecord, HeldRecord, Holder, ListedRecord, Live, LiveRecord, NamedRecord, PageKind, PageRecord, PinnedRecord,
+    Record, SlotRecord, SpaceRecord, TableRecord,
 };
-use pagewright_types::{Level, Order, Pfn, PhysAddr, SpaceId, SwapEntry};
+use pagewright_types::{Level, LruList, Order, Pfn, PhysAddr, SpaceId, SwapEntry};
 use std::collections::HashMap;
 
 const ISA: Isa = Isa::X86_64;
@@ -111,16 +111,32 @@ impl World {
                 table_bytes: 5 * 4096,
             }));
         }
-        let live = [(Live::TablePages, 9), (Live::AnonPages, 2 + 512), (Live::MappedPages, 2), (Live::Pins, 1)];
-        for (what, count) in live {
-            world.records.push(Record::Live(LiveRecord { what, count }));
-        }
+        world.live();
         world
+    }
+
+    fn live(&mut self) {
+        let live = [
+            (Live::TablePages, 9),
+            (Live::AnonPages, 2 + 512),
+            (Live::MappedPages, 2),
+            (Live::Pins, 1),
+            (Live::Listed(LruList::ActiveAnon), 2 + 512),
+            (Live::Listed(LruList::InactiveFile), 1),
+        ];
+        for (what, count) in live {
+            self.records.push(Record::Live(LiveRecord { what, count }));
+        }
     }
 
     fn folio(&mut self, head: u32, order: u8, kind: Option<PageKind>, refs: u64, maps: [u64; 3]) {
         let [entire_mapcount, mapcount, pages_mapped] = maps;
         let (pfn, order) = (pfn(head), Order::new(order));
+        let list = kind.map(|kind| match kind {
+            PageKind::Anon => LruList::ActiveAnon,
+            PageKind::File => LruList::InactiveFile,
+            PageKind::Shmem => LruList::InactiveAnon,
+        });
         self.records.push(Record::Folio(FolioRecord {
             pfn,
             order,
@@ -129,7 +145,9 @@ impl World {
             entire_mapcount,
             mapcount,
             pages_mapped,
+            list,
         }));
+        self.records.extend(list.map(|list| Record::Listed(ListedRecord { pfn, list })));
     }
 
     fn judge(&self) -> (Vec<Count>, Tally) {
@@ -237,6 +255,31 @@ fn slots_of_swap_are_counted_and_an_exclusive_page_has_one_entry() {
     let mut world = World::new();
     world.records.retain(|record| !matches!(record, Record::Named(_)));
     assert_eq!(world.found(), [Counted::Slot(entry(8))]);
+}
+
+#[test]
+fn a_folio_is_on_the_list_that_it_names_and_on_no_other() {
+    let listed = |head, list| Record::Listed(ListedRecord { pfn: pfn(head), list });
+    let mut world = World::new();
+    world.records.retain(|record| *record != listed(0x100, LruList::ActiveAnon));
+    let size = Counted::Live(Live::Listed(LruList::ActiveAnon));
+    assert_eq!(world.found(), [size, Counted::Listed(pfn(0x100))]);
+    let mut world = World::new();
+    world.records.push(listed(0x102, LruList::Unevictable));
+    world.records.push(listed(0x700, LruList::ActiveFile));
+    assert_eq!(world.found(), [Counted::ListedElsewhere(pfn(0x102)), Counted::ListedElsewhere(pfn(0x700))]);
+    let mut world = World::new();
+    for record in &mut world.records {
+        match record {
+            Record::Folio(folio) if folio.pfn == pfn(0x102) => folio.list = None,
+            _ => {}
+        }
+    }
+    let both = [Counted::Listed(pfn(0x102)), Counted::ListedElsewhere(pfn(0x102))];
+    assert_eq!(world.found(), both, "it is mapped and says that it is on none");
+    let mut world = World::new();
+    world.records.push(Record::Live(LiveRecord { what: Live::Listed(LruList::Unevictable), count: 1 }));
+    assert_eq!(world.found(), [Counted::Live(Live::Listed(LruList::Unevictable))]);
 }
 
 #[test]

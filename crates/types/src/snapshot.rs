@@ -6,7 +6,7 @@
 //! Counts of mappings are *physical*: an entry counts once, however many spaces share the table that it stands in. Resident sets are
 //! *logical*: a page counts in each space that reaches it.
 
-use crate::{Level, Order, Pfn, SpaceId, SwapEntry};
+use crate::{Level, LruList, Order, Pfn, SpaceId, SwapEntry};
 use core::fmt;
 
 /// What a resident page is.
@@ -76,6 +76,8 @@ pub enum Live {
     MappedPages,
     /// Pins that were taken and not given up (`nr_foll_pin_acquired` less `nr_foll_pin_released`).
     Pins,
+    /// Pages on a list of folios by use, of all nodes.
+    Listed(LruList),
 }
 
 impl Live {
@@ -86,6 +88,7 @@ impl Live {
             Self::AnonPages => "nr_anon_pages",
             Self::MappedPages => "nr_mapped",
             Self::Pins => "nr_foll_pin",
+            Self::Listed(list) => list.name(),
         }
     }
 }
@@ -107,6 +110,17 @@ pub struct FolioRecord {
     pub mapcount: u64,
     /// Its pages that have an entry of their own.
     pub pages_mapped: u64,
+    /// The list by use on which its flags say that it is.
+    pub list: Option<LruList>,
+}
+
+/// That a folio was found on a list by use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ListedRecord {
+    /// First frame.
+    pub pfn: Pfn,
+    /// Which list.
+    pub list: LruList,
 }
 
 /// A page of a folio that is in use. One that no entry of its own maps may be left out.
@@ -208,6 +222,8 @@ pub enum Record {
     Held(HeldRecord),
     /// Pins.
     Pinned(PinnedRecord),
+    /// A place on a list by use.
+    Listed(ListedRecord),
     /// A slot of a swap device that somebody has.
     Slot(SlotRecord),
     /// An entry that names a slot and stands in no page table.

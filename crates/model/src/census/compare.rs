@@ -1,4 +1,4 @@
-//! The rules D1–D3, D6, D7, D9, D12 and D16–D18 (`docs/oracle.md`), each over all claims.
+//! The rules D1–D3, D6, D7, D9, D12, D16–D18 and D22 (`docs/oracle.md`), each over all claims.
 
 use super::Census;
 use super::tables::Found;
@@ -8,7 +8,7 @@ use crate::walk::Isa;
 use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
 use pagewright_types::snapshot::{FolioRecord, Live, PageKind, PageRecord, SpaceRecord, TableRecord};
-use pagewright_types::{Order, PAGE_SIZE, Pfn, PhysAddr, SwapEntry};
+use pagewright_types::{LruList, Order, PAGE_SIZE, Pfn, PhysAddr, SwapEntry};
 
 /// 4096ths of a byte in a page.
 const PARTS: u64 = PAGE_SIZE << 12;
@@ -38,14 +38,22 @@ pub(super) fn run(census: &Census, isa: Isa, read: &dyn Fn(PhysAddr) -> u64, tal
             Live::AnonPages => found.mapped_pages(|kind| kind == PageKind::Anon),
             Live::MappedPages => found.mapped_pages(|kind| kind != PageKind::Anon),
             Live::Pins => census.pinned.values().sum(),
+            Live::Listed(list) => listed_pages(census, list),
         };
         report.expect(Counted::Live(live.what), live.count, counted);
     }
     report.slots(&found, census);
+    report.lists(census);
     report.unclaimed(&found, census);
     report.anonymous(&found, census);
     report.proportional(&found, census.spaces.iter().map(|space| space.pss).sum());
     report.wrong
+}
+
+/// Pages of the folios that were found on a list.
+fn listed_pages(census: &Census, list: LruList) -> u64 {
+    let times = |pfn| census.listed.get(pfn).map_or(0, |lists| lists.iter().filter(|found| **found == list).count());
+    census.folios.iter().map(|folio| times(&folio.pfn) as u64 * u64::from(folio.order.frames())).sum()
 }
 
 struct Report<'a> {
@@ -112,6 +120,24 @@ impl Report<'_> {
             if slot.exclusive > 0 {
                 self.expect(Counted::ExclusiveSlot(entry), 1, slot.entries + named);
             }
+        }
+    }
+
+    /// D22: a folio is on the list that its flags name and on no other, and one that is mapped is on one.
+    fn lists(&mut self, census: &Census) {
+        let mut listed = census.listed.clone();
+        for claim in &census.folios {
+            let found = listed.remove(&claim.pfn).unwrap_or_default();
+            let right = found.iter().filter(|list| Some(**list) == claim.list).count();
+            let wanted = claim.list.is_some() || claim.mapcount > 0 && claim.kind.is_some();
+            if wanted {
+                self.tally.note(Antecedent::Listed);
+            }
+            self.expect(Counted::Listed(claim.pfn), u64::from(wanted), right as u64);
+            self.expect(Counted::ListedElsewhere(claim.pfn), 0, (found.len() - right) as u64);
+        }
+        for (pfn, lists) in listed {
+            self.expect(Counted::ListedElsewhere(pfn), 0, lists.len() as u64);
         }
     }
 

@@ -20,7 +20,7 @@ use crate::walk::Isa;
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use pagewright_types::snapshot::{FolioRecord, LiveRecord, PageRecord, Record, SpaceRecord, TableRecord};
-use pagewright_types::{Pfn, PhysAddr, SwapEntry};
+use pagewright_types::{LruList, Pfn, PhysAddr, SwapEntry};
 
 /// Bits of an entry that only software reads.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -86,6 +86,8 @@ pub struct Census {
     held: BTreeMap<Pfn, u64>,
     /// Folios with a pin, and how many each has.
     pinned: BTreeMap<Pfn, u64>,
+    /// Lists by use on which each folio was found.
+    listed: BTreeMap<Pfn, Vec<LruList>>,
     /// Slots that somebody has, and how many entries name each.
     slots: BTreeMap<SwapEntry, u64>,
     /// Entries that name slots and stand in no table.
@@ -113,6 +115,7 @@ impl Census {
                     *self.pinned.entry(pinned.pfn).or_default() += pinned.pins;
                 }
             }
+            Record::Listed(listed) => self.listed.entry(listed.pfn).or_default().push(listed.list),
             Record::Slot(slot) => *self.slots.entry(slot.entry).or_default() += slot.entries,
             Record::Named(named) => *self.named.entry(named.entry).or_default() += 1,
             Record::Space(space) => self.spaces.push(space),
