@@ -45,11 +45,9 @@ impl<P: Platform> Mm<P> {
             };
             let mut cleared = false;
             for va in map.places_of(owner, index) {
-                if is_kept(&map, va) {
-                    continue;
-                }
                 let table = space.table().lock(&self.tlb, va, Level::PTE);
                 match table.filter(|table| table.leaf(va).is_some_and(|leaf| leaf.pfn == folio.pfn())) {
+                    Some(_) if is_kept(&map, va) => {}
                     Some(table) => self.unmap_one(&space, &table, va, folio, leave, batch),
                     None => cleared = true,
                 }
