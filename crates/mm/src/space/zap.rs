@@ -90,7 +90,8 @@ impl<P: Platform> Mm<P> {
         }
     }
 
-    fn zap_soft(&self, space: &Space<P>, table: &Locked<'_, P>, va: VirtAddr, soft: Soft, what: Zap) {
+    /// Clears an entry of a page that is not mapped, if it goes (`madvise_free_pte_range`, too).
+    pub(super) fn zap_soft(&self, space: &Space<P>, table: &Locked<'_, P>, va: VirtAddr, soft: Soft, what: Zap) {
         match soft.kind {
             SoftKind::Marker if what == Zap::Everything => {
                 table.take_soft(va);

@@ -269,6 +269,7 @@ impl Generator {
             }
             13 => Kernel::ClearSoftDirty,
             14..16 => Kernel::SoftDirty { addr, len },
+            19 if self.once_in(4) => Kernel::SwapOff,
             _ => Kernel::PageOut { addr, len },
         }
     }

@@ -67,6 +67,8 @@ pub enum Kernel {
         /// Bytes.
         len: u64,
     },
+    /// The device is swapped to no longer, and then again (`swapoff`, `swapon`).
+    SwapOff,
     /// `/proc/self/clear_refs`, of the marks of stores.
     ClearSoftDirty,
     /// `/proc/self/pagemap`: which pages are marked.
@@ -89,6 +91,7 @@ impl Kernel {
             Self::Copy { writes: false, .. } => "process_vm_readv",
             Self::Copy { writes: true, .. } => "process_vm_writev",
             Self::PageOut { .. } => "page-out",
+            Self::SwapOff => "swapoff",
             Self::ClearSoftDirty => "clear_refs",
             Self::SoftDirty { .. } => "pagemap",
         }
@@ -108,7 +111,7 @@ impl fmt::Display for Kernel {
             Self::Copy { process, theirs, ours, len, .. } => {
                 write!(f, "{name}(process {process}, {theirs} there, {ours} here, {len:#x})")
             }
-            Self::ClearSoftDirty => f.write_str(name),
+            Self::ClearSoftDirty | Self::SwapOff => f.write_str(name),
             Self::PageOut { addr, len } | Self::SoftDirty { addr, len } => write!(f, "{name}({addr}, {len:#x})"),
         }
     }
@@ -142,6 +145,7 @@ impl<I: Isa> World<I> {
                 let out = self.lab.on(cpu, |mm| mm.madvise(&process.space, addr, len, Advice::PageOut));
                 Some(out.map_or_else(|error| Answer::Failed(error.errno()), |()| Answer::Done))
             }
+            Kernel::SwapOff => Some(self.swap_off(cpu)),
             Kernel::ClearSoftDirty => {
                 self.lab.on(cpu, |mm| mm.clear_refs(&process.space, ClearRefs::SoftDirty));
                 if self.is_told {

@@ -1,11 +1,13 @@
 //! What random programs swap to: every second one a device that keeps pages as they are, the others memory with compressed pages in it. Both are
 //! small, so that they fill up.
 
+use super::world::World;
 use pagewright_arch::Isa;
 use pagewright_mm::swap::{Backing, SwapOps, Zram};
 use pagewright_mm::{Mm, MmError};
+use pagewright_model::spec::Answer;
 use pagewright_sim::Sim;
-use pagewright_types::{Errno, PAGE_SIZE};
+use pagewright_types::{CpuId, Errno, PAGE_SIZE};
 use std::collections::BTreeMap;
 use std::sync::Mutex;
 
@@ -39,6 +41,19 @@ impl SwapOps for Slots {
 
     fn discard(&self, slot: u32) {
         self.pages(|pages| pages.remove(&slot));
+    }
+}
+
+impl<I: Isa> World<I> {
+    /// Everything comes back, and then there is a device again. Either may fail for want of memory: then it is swapped to the old one, or, until
+    /// this is done again, to none.
+    pub(super) fn swap_off(&self, cpu: CpuId) -> Answer {
+        let off = self.lab.on(cpu, |mm| match mm.swap_off(0) {
+            // Another CPU may be at it.
+            Ok(()) | Err(MmError::NoSuchSwapDevice { .. }) if mm.swap_slots().0 == 0 => swap_on(mm, self.stores()),
+            other => other,
+        });
+        off.map_or_else(|error| Answer::Failed(error.errno()), |()| Answer::Done)
     }
 }
 

@@ -235,6 +235,11 @@ impl<I: Isa> World<I> {
         self.stores.get()
     }
 
+    /// Values that were stored so far.
+    pub(super) fn stores(&self) -> u64 {
+        self.stores.get()
+    }
+
     /// A name for shared memory that is about to be made.
     pub(super) fn fresh_file(&self) -> FileId {
         self.shared.set(self.shared.get() + 1);
@@ -386,7 +391,7 @@ impl<I: Isa> World<I> {
     /// Whether every gauge, and what is promised, shows what it did before there was any process; else which does not.
     pub(super) fn check_levels(&self) {
         let now = levels(&self.lab);
-        let names = Gauge::ALL.iter().map(|gauge| gauge.name()).chain(["Committed_AS", "SwapFree"]);
+        let names = Gauge::ALL.iter().map(|gauge| gauge.name()).chain(["Committed_AS", "swap in use"]);
         for ((name, before), now) in names.zip(&self.levels).zip(now) {
             if *before != now {
                 let what = format!("everything has ended, and {name} is {now}; it was {before}");
@@ -401,8 +406,13 @@ impl<I: Isa> World<I> {
     }
 }
 
+fn swap_in_use<I: Isa>(mm: &Mm<Sim<I>>) -> u64 {
+    let (slots, free) = mm.swap_slots();
+    slots - free
+}
+
 fn levels<I: Isa>(lab: &Lab<I>) -> Vec<u64> {
     lab.on(CpuId::new(0), |mm| {
-        Gauge::ALL.iter().map(|gauge| mm.gauge(*gauge)).chain([mm.committed(), mm.swap_slots().1]).collect()
+        Gauge::ALL.iter().map(|gauge| mm.gauge(*gauge)).chain([mm.committed(), swap_in_use(mm)]).collect()
     })
 }

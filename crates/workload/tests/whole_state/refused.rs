@@ -9,6 +9,7 @@ use pagewright_arch::Isa;
 use pagewright_mm::file::{FallocateFlags, MemfdFlags, Seals};
 use pagewright_mm::gup::GupFlags;
 use pagewright_mm::space::{FileMapping, Resource, SyncFlags, Whose};
+use pagewright_mm::swap::{Backing, Zram};
 use pagewright_mm::user::{FutexAccess, FutexScope, IoVec};
 use pagewright_mm::{Advice, LockAllFlags, LockFlags, MapFlags, MapRequest, Mm, MmError, RemapFlags};
 use pagewright_sim::Sim;
@@ -181,7 +182,8 @@ impl<I: Isa> Stage<I> {
 }
 
 pub(crate) fn all<I: Isa>() -> Vec<Refused<I>> {
-    let lists = [maps(), unmaps(), moves(), advice(), locks(), questions(), files(), pages(), users(), accesses()];
+    let lists =
+        [maps(), unmaps(), moves(), advice(), locks(), questions(), files(), pages(), users(), swap(), accesses()];
     lists.into_iter().flatten().collect()
 }
 
@@ -477,6 +479,17 @@ fn users<I: Isa>() -> Vec<Refused<I>> {
         refused("futex: a hole", EFAULT, |s| s.futex(FREE)),
         refused("futex: past the end", EFAULT, |s| s.futex(I::USER_END.raw())),
         refused("futex: what can only be read", EFAULT, |s| s.futex(READ_ONLY)),
+    ]
+}
+
+fn swap<I: Isa>() -> Vec<Refused<I>> {
+    use Errno::EINVAL;
+    vec![
+        refused("swapon, a priority below 0", EINVAL, |s| {
+            s.scene.ask(|mm| mm.swap_on_with(Backing::Zram(Zram::try_new(mm, 8, None)?), 8, Some(-1)))
+        }),
+        refused("swapoff, nothing there", EINVAL, |s| s.scene.ask(|mm| mm.swap_off(0))),
+        refused("swapoff, no such number", EINVAL, |s| s.scene.ask(|mm| mm.swap_off(u8::MAX))),
     ]
 }
 

@@ -1,6 +1,6 @@
 //! Every call that can allocate, and how those that fail half-way do so on Linux, too.
 
-use crate::device::{ANON, How};
+use crate::device::{ANON, CPU, How};
 use crate::scene::{
     FILE_PRIVATE, FILE_SHARED, FIXED, FREE, GUARDED, HEAP, LOCKED, MEMFD, MOVED, OWN, READ_ONLY, SHARED, STACK, Scene,
     page,
@@ -9,6 +9,7 @@ use pagewright_arch::Isa;
 use pagewright_mm::file::{FallocateFlags, MemfdFlags, Seals};
 use pagewright_mm::gup::GupFlags;
 use pagewright_mm::space::{ClearRefs, SyncFlags, Whose};
+use pagewright_mm::swap::{Backing, Zram};
 use pagewright_mm::user::{FutexAccess, FutexScope, IoVec};
 use pagewright_mm::{Advice, LockAllFlags, LockFlags, MapFlags, Mm, MmError, RemapFlags};
 use pagewright_types::{Access, Errno, PAGE_SIZE, Rights};
@@ -85,6 +86,7 @@ pub(crate) fn all<I: Isa>() -> Vec<Step<I>> {
         users(),
         faults(),
         stores_after_fork(),
+        swap(),
         free_of_charge(),
     ];
     lists.into_iter().flatten().collect()
@@ -369,6 +371,69 @@ fn stores_after_fork<I: Isa>() -> Vec<Step<I>> {
     vec![
         Step::new("fault, copy-on-write", |s| s.fault(page(OWN, 8), Access::Write)),
         Step::new("fault, copy-on-write of a moved page", |s| s.fault(page(MOVED, 2), Access::Write)),
+    ]
+}
+
+/// Slots of the device in these steps.
+const SLOTS: u32 = 64;
+
+/// Four pages of the process's own, across the border of two tables, and memory compressed to swap to.
+fn swap_on<I: Isa>(s: &Scene<I>) {
+    free_pages(s);
+    (510..514).for_each(|index| s.process.write(CPU, page(FREE, index), 70 + index));
+    s.ask(|mm| mm.swap_on(Backing::Zram(Zram::try_new(mm, SLOTS, None)?), SLOTS)).expect("nothing fails yet");
+}
+
+/// The same, with those pages, a page of shared memory, and one of the memfd in swap.
+fn swapped<I: Isa>(s: &Scene<I>) {
+    swap_on(s);
+    for (at, pages) in [(page(FREE, 510), 4), (page(SHARED, 0), 1), (page(MEMFD, 1), 1)] {
+        s.advise(at, pages, Advice::PageOut).expect("nothing fails yet");
+    }
+    assert_eq!(s.on(|mm| mm.swap_slots()), (u64::from(SLOTS), u64::from(SLOTS) - 6));
+}
+
+fn swap<I: Isa>() -> Vec<Step<I>> {
+    let step = |name, call| Step::new(name, call).after(swapped);
+    vec![
+        Step::new("swapon", |s| s.ask(|mm| mm.swap_on(Backing::Zram(Zram::try_new(mm, SLOTS, None)?), SLOTS))),
+        Step::new("madvise, PAGEOUT", |s| s.advise(page(FREE, 510), 4, Advice::PageOut)).after(swap_on).later(),
+        step("swapoff", |s: &Scene<I>| s.ask(|mm| mm.swap_off(0))).part(),
+        step("fault, a load of what is in swap", |s| s.fault(page(FREE, 511), Access::Read)),
+        step("fault, a store to what is in swap", |s| s.fault(page(FREE, 511), Access::Write)),
+        step("fault, a store to what is in swap for two", |s| s.fault(page(FREE, 511), Access::Write))
+            .after(|s| {
+                swapped(s);
+                s.ask(|mm| mm.fork(&s.process.space)).expect("nothing fails yet");
+            })
+            .part(),
+        step("fault, shared memory in swap", |s| s.fault(page(SHARED, 0), Access::Write)),
+        step("fork of what is in swap", |s| s.ask(|mm| mm.fork(&s.process.space))),
+        step("mremap of what is in swap", |s| s.remap((page(FREE, 510), 4), 4, GO_THERE, FREE + 1022 * PAGE_SIZE)),
+        step("read, shared memory in swap", |s| {
+            let mut bytes = [0; 3 * PAGE_SIZE as usize];
+            all_of(s.on(|mm| mm.read_at(&s.memfd, 0, &mut bytes)), Ok(bytes.len()))
+        }),
+        step("write, shared memory in swap", |s| {
+            all_of(s.on(|mm| mm.write_at(&s.memfd, PAGE_SIZE + 5, &[7; 9])), Ok(9))
+        }),
+        step("ftruncate, within a page in swap", |s| s.ask(|mm| mm.truncate(&s.memfd, PAGE_SIZE + 8))),
+        step("fallocate, a hole within a page in swap", |s| {
+            let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+            s.ask(|mm| mm.fallocate(&s.memfd, flags, PAGE_SIZE + 8, 8))
+        }),
+        step("mlock of what is in swap", |s| s.ask(|mm| mm.mlock(&s.process.space, page(FREE, 510), 4 * PAGE_SIZE)))
+            .fails_with(&[Errno::ENOMEM, Errno::EAGAIN])
+            .part(),
+        step("pin_user_pages, of what is in swap", |s| s.take(page(FREE, 510), 4, How::PinFast(GupFlags::WRITE)))
+            .part(),
+        step("munmap of what is in swap", |s| s.ask(|mm| mm.munmap(&s.process.space, page(FREE, 510), 4 * PAGE_SIZE))),
+        step("madvise, FREE of what is in swap", |s| s.advise(page(FREE, 510), 4, Advice::Free)).needs_nothing(),
+        step("clear_refs of what is in swap", |s| {
+            s.on(|mm| mm.clear_refs(&s.process.space, ClearRefs::SoftDirty));
+            Ok(())
+        })
+        .needs_nothing(),
     ]
 }
 

@@ -5,7 +5,7 @@ use crate::error::MmError;
 use crate::mm::Mm;
 use crate::space::zap::Zap;
 use crate::space::{Space, Vma};
-use pagewright_arch::{Leaf, LeafFlags};
+use pagewright_arch::{Entry, Leaf, LeafFlags};
 use pagewright_sync::Platform;
 use pagewright_table::Locked;
 use pagewright_tlb::Gather;
@@ -70,14 +70,24 @@ impl<P: Platform> Mm<P> {
             let step = table.level().span();
             let mut va = under.start();
             while va < under.end() {
-                self.free_one_lazily(&table, va, gather);
+                self.free_one_lazily(space, &table, va, gather);
                 va = va.align_down(step).add(step);
             }
             gather.publish();
         }
     }
 
-    fn free_one_lazily<'a>(&'a self, table: &Locked<'a, P>, va: VirtAddr, gather: &mut Gather<'a, P>) {
+    fn free_one_lazily<'a>(
+        &'a self,
+        space: &Space<P>,
+        table: &Locked<'a, P>,
+        va: VirtAddr,
+        gather: &mut Gather<'a, P>,
+    ) {
+        // What is in swap goes at once: nothing is lost that would be cheaper to keep.
+        if let Entry::Soft(soft) = table.entry(va) {
+            return self.zap_soft(space, table, va, soft, Zap::Pages);
+        }
         let Some(leaf) = table.leaf(va).filter(|leaf| !leaf.flags.contains(LeafFlags::SPECIAL)) else { return };
         let folio = self.frames().folio(leaf.pfn);
         // What somebody else wrote there by other means than a mapping is not this mapping's to throw away.
