@@ -338,7 +338,7 @@ fn stores_while_it_is_taken_away<I: Isa>(seed: u64) -> bool {
         }),
         Box::new(move || {
             unmaps.lab.on(THIRD, |mm| {
-                if seed % 2 == 0 {
+                if seed.is_multiple_of(2) {
                     mm.madvise(&unmapped, ours, PAGE_SIZE, Advice::DontNeed).expect("mapped");
                 } else {
                     mm.munmap(&unmapped, ours, PAGE_SIZE).expect("mapped");

@@ -60,7 +60,7 @@ impl<P: Platform> FileObject<P> {
 
     /// Calls `visit` with the first frame of every folio in the cache, with the cache locked.
     pub(crate) fn for_each_cached(&self, mut visit: impl FnMut(Pfn)) {
-        self.pages.lock().iter().filter_map(|(_, cached)| cached.page()).for_each(|pfn| visit(pfn));
+        self.pages.lock().iter().filter_map(|(_, cached)| cached.page()).for_each(&mut visit);
     }
 
     /// Calls `visit` with the place of every page in swap, with the cache locked.
@@ -148,7 +148,7 @@ impl<P: Platform> FileObject<P> {
 
     /// Puts a page that is in swap in its place again (`shmem_swapin_folio`); `None` if somebody else is about to, or has.
     fn bring_back(&self, mm: &Mm<P>, index: u64, entry: SwapEntry) -> Result<Option<Found>, FaultError> {
-        let from_swap = mm.from_swap(entry).map_err(|error| match error {
+        let from_swap = mm.page_from_swap(entry).map_err(|error| match error {
             FaultError::Device { errno, .. } => FaultError::Device { index, errno },
             other => other,
         });

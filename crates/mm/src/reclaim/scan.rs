@@ -176,7 +176,7 @@ impl<P: Platform> Mm<P> {
     fn inactive_is_low(&self, node: NodeId, sort: Sort) -> bool {
         let pages = |list| u64::from(self.frames().lru_pages(node, list));
         let (inactive, active) = (pages(sort.inactive()), pages(sort.active()));
-        let gibibytes = (inactive + active) * PAGE_SIZE >> 30;
+        let gibibytes = ((inactive + active) * PAGE_SIZE) >> 30;
         let ratio = if gibibytes > 0 { (10 * gibibytes).isqrt() } else { 1 };
         inactive * ratio < active
     }

@@ -178,7 +178,7 @@ impl<P: Platform> Mm<P> {
     ///
     /// # Errors
     /// [`FaultError::OutOfMemory`], or [`FaultError::Device`]; nothing has changed.
-    pub(crate) fn from_swap(&self, entry: SwapEntry) -> Result<Option<FromSwap<'_>>, FaultError> {
+    pub(crate) fn page_from_swap(&self, entry: SwapEntry) -> Result<Option<FromSwap<'_>>, FaultError> {
         let Some(area) = self.swap.area(entry.device()) else { return Ok(None) };
         let cached = {
             let slots = area.slots.lock();
