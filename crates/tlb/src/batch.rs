@@ -95,10 +95,31 @@ impl<'t, P: Platform> Batch<'t, P> {
     /// Takes along what somebody else has edited in a space and not flushed yet: for a caller who relies on entries that he found there.
     /// INV-TLB-CLEARED, INV-TLB-DEFERRED.
     pub fn take_along(&mut self, context: &Arc<Context>) {
-        if plant!(DeferredNotTakenAlong; false, self.tlb.may_be_unflushed(context)) {
-            let flush = Flush { range: None, level: Level::PTE, tables: false };
-            self.owe(context, flush, |tlb| tlb.issue_whole(context));
+        if plant!(DeferredNotTakenAlong; true, self.covers_what_is_owed(context)) {
+            return;
         }
+        let flush = Flush { range: None, level: Level::PTE, tables: false };
+        self.owe(context, flush, |tlb| tlb.issue_whole(context));
+    }
+
+    /// Whether settling this batch pays for everything that is unflushed in a space: usually all of it is the batch's own.
+    fn covers_what_is_owed(&self, context: &Arc<Context>) -> bool {
+        if context.is_being_cleared() {
+            return false;
+        }
+        let Some(deferred) = context.deferred().filter(|deferred| !self.tlb.has_paid(context, *deferred)) else {
+            return true;
+        };
+        self.entries > 0
+            && deferred.epoch() <= self.epoch
+            && match self.tlb.fx().caps().shootdown {
+                ShootdownKind::Ipi => {
+                    self.only.as_ref().is_none_or(|only| Arc::ptr_eq(only, context))
+                        && self.cpus.contains_all(&context.cpus())
+                }
+                // One barrier ends all that its CPU has issued.
+                ShootdownKind::Broadcast => deferred.issuer().is_some() && deferred.issuer() == self.issuer,
+            }
     }
 
     /// Puts off `flush`, which `issue` broadcasts, or pays it at once.
@@ -220,11 +241,6 @@ impl<P: Platform> Tlb<P> {
         }
     }
 
-    /// Whether an entry of the space may have been edited by somebody who has not flushed it yet, and does not have the space alone.
-    fn may_be_unflushed(&self, context: &Context) -> bool {
-        context.is_being_cleared() || context.deferred().is_some_and(|deferred| !self.has_paid(context, deferred))
-    }
-
     /// To be called before an entry is put where nothing stands, under the lock of its table: flushes it if somebody may have cleared it who has
     /// not flushed yet and does not have the space alone (INV-TLB-CLEARED, INV-TLB-DEFERRED).
     #[inline]
@@ -279,7 +295,9 @@ impl<P: Platform> Tlb<P> {
         let owing =
             |cpu: &CpuId| online.contains(*cpu) && !self.is_lazy(*cpu) && !self.ledger().has_reached(*cpu, epoch);
         let owing: CpuMask = cpus.iter().filter(owing).collect();
-        self.count(Counter::PwTlbPaidAlready, u64::from(cpus.count() - owing.count()));
+        if owing != cpus {
+            self.count(Counter::PwTlbPaidAlready, u64::from(cpus.count() - owing.count()));
+        }
         if owing.is_empty() {
             return true;
         }

@@ -66,6 +66,12 @@ impl CpuMask {
         self.0[cpu.index() / 64] >> (cpu.index() % 64) & 1 == 1
     }
 
+    /// Whether all CPUs of `other` are in the set.
+    #[inline]
+    pub fn contains_all(&self, other: &Self) -> bool {
+        self.0.iter().zip(other.0).all(|(word, wanted)| word & wanted == wanted)
+    }
+
     /// Whether the set has no CPU.
     #[inline]
     pub fn is_empty(&self) -> bool {
@@ -130,6 +136,8 @@ mod tests {
             rest.remove(cpu);
         }
         assert!(rest.is_empty());
+        assert!(CpuMask::first(65).contains_all(&CpuMask::of(CpuId::new(64))));
+        assert!(!CpuMask::first(65).contains_all(&CpuMask::first(66)));
         assert_eq!(CpuMask::first(65).count(), 65);
     }
 }

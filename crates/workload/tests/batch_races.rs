@@ -1,5 +1,5 @@
 //! Flushes that are put off, while other CPUs rely on what was cleared, come and go, or end the batch on another CPU: under many schedules; and the
-//! bugs that can be planted there (feature `planted`), which must be found.
+//! bugs that can be planted there (feature `planted`), which must be found. With `PAGEWRIGHT_SOAK` a hundred times as many schedules.
 //!
 //! The programs stand on `tlb` alone: one CPU clears entries into a batch, one finds them cleared, one goes on reading the pages.
 //! Cites INV-TLB-DEFERRED, INV-TLB-CLEARED, INV-TLB-HOTPLUG, INV-ORACLE-O1, INV-ORACLE-O2.
@@ -12,14 +12,14 @@ use pagewright_arch::{Aarch64, Effects, Isa, X86_64};
 use pagewright_check::{Antecedent, Attempt, Chooser, Detail};
 use pagewright_sim::Sim;
 use pagewright_sim::explore::Program;
-use pagewright_tlb::{Batch, Gather, Tlb};
+use pagewright_tlb::{Batch, BatchPolicy, Gather, Tlb};
 use pagewright_types::{Counter, CpuId, Level, PageRange};
 use std::cell::RefCell;
 use std::rc::Rc;
 
 const RELIES: CpuId = CpuId::new(1);
 const USES: CpuId = CpuId::new(2);
-const SHAPE: Shape = Shape { cpus: 3, pages: 2, isolated: false };
+const SHAPE: Shape = Shape { cpus: 3, pages: 2, isolated: false, batch: BatchPolicy::Auto };
 const SCHEDULES: u32 = 300;
 
 type Programs<I> = fn(&Rc<Bare<I>>) -> Vec<Program>;
@@ -222,7 +222,8 @@ fn run<I: Isa>(
 fn holds<I: Isa>(shape: Shape, programs: Programs<I>, wanted: Counter, held: Antecedent) {
     let _alone = alone();
     let mut counted = 0;
-    let hunt = explore(1, SCHEDULES, |chooser, detail| {
+    let schedules = if std::env::var_os("PAGEWRIGHT_SOAK").is_some() { 100 * SCHEDULES } else { SCHEDULES };
+    let hunt = explore(1, schedules, |chooser, detail| {
         run::<I>(shape, programs, &mut |bare| counted += bare.count(wanted), chooser, detail)
     });
     nothing_was_found(&hunt);

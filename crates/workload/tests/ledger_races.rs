@@ -12,12 +12,13 @@ use bare::{Bare, Shape, alone, nothing_was_found};
 use pagewright_arch::{Aarch64, Isa, X86_64};
 use pagewright_check::{Antecedent, Attempt, Chooser, Detail};
 use pagewright_sim::explore::Program;
+use pagewright_tlb::BatchPolicy;
 use pagewright_types::{Counter, CpuId};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
 
 const USES: CpuId = CpuId::new(1);
-const SHAPE: Shape = Shape { cpus: 3, pages: 2, isolated: false };
+const SHAPE: Shape = Shape { cpus: 3, pages: 2, isolated: false, batch: BatchPolicy::Auto };
 /// The page whose debt is left to the ledger.
 const LEFT: u16 = 0;
 /// The page that is flushed at once.

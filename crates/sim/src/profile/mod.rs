@@ -227,6 +227,13 @@ impl Profile {
         self
     }
 
+    /// The same with TLBIs of ranges (FEAT_TLBIRANGE), each at the price of any other: no profile that ships has them.
+    #[must_use]
+    pub fn with_ranges(mut self) -> Self {
+        self.range_invalidate = self.isa == IsaKind::Aarch64;
+        self
+    }
+
     /// The same with every cost of a flush ([`Cost::is_of_flush`]) times `percent` / 100: whether a result survives another machine.
     #[must_use]
     pub fn with_flushes_at(mut self, percent: u64) -> Self {

@@ -15,6 +15,7 @@ on_both! {
     a_gather_takes_along_what_was_put_off,
     who_puts_an_entry_where_one_was_cleared_flushes_it,
     a_batch_takes_along_what_another_has_cleared,
+    what_a_batch_has_put_off_itself_it_does_not_take_along,
     a_dropped_batch_is_settled_before_its_frames_are_reused,
     what_everybody_has_paid_is_known_by_one_comparison,
     nothing_is_put_off_where_the_setting_forbids_it,
@@ -140,6 +141,25 @@ fn a_batch_takes_along_what_another_has_cleared<I: Isa>() {
     other.settle();
     assert_eq!(host.cached(1), 0);
     one.settle();
+}
+
+fn what_a_batch_has_put_off_itself_it_does_not_take_along<I: Isa>() {
+    let (host, tlb, spaces) = spaces::<I>(2);
+    let (mut batch, mut other) = (Batch::new(&tlb), Batch::new(&tlb));
+    for space in &spaces {
+        batch.absorb(&space.context, space.clear(0));
+        let ((), log) = host.log(|| batch.take_along(&space.context));
+        assert_eq!(log, []);
+    }
+    assert_eq!(batch.len(), 3);
+    // But what another has put off since, elsewhere.
+    on(1, || other.absorb(&spaces[1].context, spaces[1].clear(1)));
+    tlb.ledger().open(CpuMask::EMPTY);
+    batch.take_along(&spaces[1].context);
+    assert_eq!(batch.len(), if I::KIND == IsaKind::X86_64 { 3 } else { 4 }, "on x86-64 all its CPUs flush everything");
+    batch.settle();
+    assert_eq!(host.cached(2), 0);
+    other.settle();
 }
 
 fn a_dropped_batch_is_settled_before_its_frames_are_reused<I: Isa>() {

@@ -6,10 +6,10 @@
 use pagewright_arch::{Effects, Entry, Isa, Leaf, LeafFlags, Pte, Slot, Table};
 use pagewright_check::{Attempt, Bench, Chooser, Detail, Hunt, Lock, Plan, hunt};
 use pagewright_sim::explore::{Outcome, Program, Settings};
-use pagewright_sim::{MachineConfig, Sim};
+use pagewright_sim::{MachineConfig, Profile, Sim};
 use pagewright_sync::Arc;
 use pagewright_tlb::frames::{Block, FolioRef, Frames, Layout, NodeSpec};
-use pagewright_tlb::{Context, Debt, Owed, Tlb, TlbConfig};
+use pagewright_tlb::{BatchPolicy, Context, Debt, Owed, Tlb, TlbConfig};
 use pagewright_types::judge::Fact;
 use pagewright_types::{Access, Counter, CpuId, Level, Order, PAGE_SIZE, PageRange, Pfn, Rights, SpaceId, VirtAddr};
 use std::cell::RefCell;
@@ -33,6 +33,7 @@ pub(crate) struct Shape {
     pub(crate) pages: u16,
     /// Whether user mode has a tag of its own.
     pub(crate) isolated: bool,
+    pub(crate) batch: BatchPolicy,
 }
 
 /// A space of a few pages that all CPUs run and have read, and no frame left but those pages'.
@@ -48,14 +49,19 @@ pub(crate) struct Bare<I: Isa> {
 
 impl<I: Isa> Bare<I> {
     pub(crate) fn new(shape: Shape) -> Rc<Self> {
-        let mut config = MachineConfig::default_for(I::KIND).expect("a shipped profile");
+        Self::on(Profile::named(Profile::default_for(I::KIND)).expect("a shipped profile"), shape)
+    }
+
+    /// The same with the costs and the abilities of a machine.
+    pub(crate) fn on(profile: Profile, shape: Shape) -> Rc<Self> {
+        let mut config = MachineConfig::new(profile);
         config.cpus = shape.cpus;
         config.isolated = shape.isolated;
         config.nodes.truncate(1);
         config.nodes[0].bytes = 1 << 20;
         let bench = Bench::<I>::new(config).expect("a possible machine");
         let sim = bench.sim().clone();
-        let (tlb, context, last) = sim.run_on(CpuId::new(0), || start(&sim));
+        let (tlb, context, last) = sim.run_on(CpuId::new(0), || start(&sim, shape.batch));
         let handler = Rc::downgrade(&tlb);
         sim.bind_ipi_handler(Rc::new(move |_| {
             if let Some(tlb) = handler.upgrade() {
@@ -163,7 +169,6 @@ impl<I: Isa> Bare<I> {
         seen(&self);
         let completed = report.outcome == Outcome::Completed;
         let attempt = self.bench.attempt(&settings, report);
-        self.taken.take().into_iter().for_each(|block| self.tlb.free(block));
         if !completed {
             // What stands half-done would complain when it is dropped.
             std::mem::forget(self);
@@ -172,14 +177,21 @@ impl<I: Isa> Bare<I> {
     }
 }
 
+impl<I: Isa> Drop for Bare<I> {
+    fn drop(&mut self) {
+        self.taken.take().into_iter().for_each(|block| self.tlb.free(block));
+    }
+}
+
 /// The engine, a space of one last-level table, and that table.
-fn start<I: Isa>(sim: &Sim<I>) -> (Rc<Tlb<Sim<I>>>, Arc<Context>, Pfn) {
+fn start<I: Isa>(sim: &Sim<I>, batch: BatchPolicy) -> (Rc<Tlb<Sim<I>>>, Arc<Context>, Pfn) {
     let node = sim.nodes()[0];
     let ranges = [node.frames];
     let nodes = [NodeSpec { id: node.id, ranges: &ranges, cpus: node.cpus }];
     let layout = Layout { min_free_kbytes: Some(0), watermark_scale_factor: 0, ..Layout::new(&nodes) };
     let frames = Frames::try_new(sim.clone(), &layout).expect("a possible machine");
-    let tlb = Tlb::try_new(sim.clone(), frames, TlbConfig::default()).expect("a possible machine");
+    let tlb =
+        Tlb::try_new(sim.clone(), frames, TlbConfig { batch, ..TlbConfig::default() }).expect("a possible machine");
     let tables = [Level::PGD, Level::PUD, Level::PMD, Level::PTE].map(|level| {
         let block = tlb.alloc(tlb.request(Order::ZERO)).expect("memory is left");
         sim.zero(block.pfn(), Order::ZERO);

@@ -1,0 +1,307 @@
+//! What a flush that is put off costs, beside an atomic increment of the same run.
+//!
+//! The machine is host memory and nothing else: barriers, invalidations and the interrupts' way cost nothing, because they are the hardware's (and the
+//! simulated machine's) to say. What is left is what the engine does around them. An interrupt runs its handler at once, on the same host thread, and its time is
+//! another CPU's.
+
+#[path = "../../mm/benches/support/table.rs"]
+mod table;
+
+use pagewright_arch::{Aarch64, Caps, Effects, Invalidate, Isa, IsaKind, Pte, ShootdownKind, Slot, X86_64};
+use pagewright_sync::{Arc, Backend, Platform, RankSet};
+use pagewright_tlb::frames::{Frames, Layout, NodeSpec};
+use pagewright_tlb::{Batch, BatchPolicy, Context, Debt, Owed, Tlb, TlbConfig};
+use pagewright_types::{CpuId, CpuMask, FrameRange, Level, NodeId, Order, PAGE_SIZE, Pfn, PhysAddr, Tag, VirtAddr};
+use std::cell::{Cell, OnceCell};
+use std::marker::PhantomData;
+use std::rc::{Rc, Weak};
+use std::time::{Duration, Instant};
+use table::{Scenario, measure};
+
+/// Entries that a batch takes, or batches that are settled, between two looks at the clock.
+const PART: u64 = 1024;
+const FRAMES: u32 = 1 << 14;
+
+thread_local! {
+    static CPU: Cell<CpuId> = const { Cell::new(CpuId::new(0)) };
+    static HELD: Cell<RankSet> = const { Cell::new(RankSet::EMPTY) };
+    /// Spent in handlers.
+    static HANDLED: Cell<Duration> = const { Cell::new(Duration::ZERO) };
+}
+
+/// Does something on another CPU.
+fn on<T>(cpu: CpuId, body: impl FnOnce() -> T) -> T {
+    let (me, held) = (CPU.replace(cpu), HELD.replace(RankSet::EMPTY));
+    let result = body();
+    CPU.set(me);
+    HELD.set(held);
+    result
+}
+
+/// Locks that nobody else has: one host thread is all CPUs.
+struct Locks;
+
+impl Backend for Locks {
+    fn pause() {
+        unreachable!("one host thread waits for nobody")
+    }
+
+    fn cpu() -> CpuId {
+        CPU.get()
+    }
+
+    fn held() -> RankSet {
+        HELD.get()
+    }
+
+    fn set_held(held: RankSet) {
+        HELD.set(held);
+    }
+}
+
+/// The machine: `online` CPUs and no contents of memory.
+struct Host<I: Isa>(Rc<Machine<I>>);
+
+struct Machine<I: Isa> {
+    online: CpuMask,
+    caps: Caps,
+    tlb: OnceCell<Weak<Tlb<Host<I>>>>,
+    isa: PhantomData<I>,
+}
+
+impl<I: Isa> Clone for Host<I> {
+    fn clone(&self) -> Self {
+        Self(Rc::clone(&self.0))
+    }
+}
+
+impl<I: Isa> Effects for Host<I> {
+    type Isa = I;
+
+    fn caps(&self) -> &Caps {
+        &self.0.caps
+    }
+
+    fn cpu(&self) -> CpuId {
+        CPU.get()
+    }
+
+    fn online(&self) -> CpuMask {
+        self.0.online
+    }
+
+    fn load(&self, _: Slot) -> Pte {
+        Pte::EMPTY
+    }
+
+    fn store(&self, _: Slot, _: Pte) {}
+
+    fn swap(&self, _: Slot, _: Pte) -> Pte {
+        Pte::EMPTY
+    }
+
+    fn compare_exchange(&self, _: Slot, _: Pte, _: Pte) -> Result<(), Pte> {
+        Ok(())
+    }
+
+    fn publish(&self) {}
+
+    fn invalidate(&self, _: Invalidate) {}
+
+    fn complete(&self) {}
+
+    fn kick(&self, targets: &CpuMask) {
+        let tlb = self.0.tlb.get().and_then(Weak::upgrade).expect("the engine that sends");
+        let handled = timed(|| targets.iter().for_each(|cpu| on(cpu, || tlb.on_kick())));
+        HANDLED.set(HANDLED.get() + handled);
+    }
+
+    fn relax(&self) {}
+
+    fn install_root(&self, _: Pfn, _: Tag, _: bool) {}
+
+    fn may_wait(&self) -> bool {
+        true
+    }
+
+    fn zero(&self, _: Pfn, _: Order) {}
+
+    fn copy(&self, _: Pfn, _: Pfn, _: Order) {}
+
+    fn read(&self, _: PhysAddr, _: &mut [u8]) {}
+
+    fn write(&self, _: PhysAddr, _: &[u8]) {}
+}
+
+impl<I: Isa> Platform for Host<I> {
+    type Locks = Locks;
+}
+
+/// An engine, and two spaces of which the first runs on CPU 0 and the second on all others.
+struct Bed<I: Isa> {
+    tlb: Rc<Tlb<Host<I>>>,
+    mine: Arc<Context>,
+    theirs: Arc<Context>,
+    cpus: CpuMask,
+}
+
+impl<I: Isa> Bed<I> {
+    fn new(cpus: u16) -> Self {
+        let caps = Caps {
+            shootdown: match I::KIND {
+                IsaKind::X86_64 => ShootdownKind::Ipi,
+                IsaKind::Aarch64 => ShootdownKind::Broadcast,
+            },
+            tagged: true,
+            tags: 1 << 12,
+            keeps_refused: I::KIND == IsaKind::Aarch64,
+            range_invalidate: true,
+            repeat_invalidate: false,
+            user_tag_bit: None,
+        };
+        let online = CpuMask::first(usize::from(cpus));
+        let host = Host(Rc::new(Machine { online, caps, tlb: OnceCell::new(), isa: PhantomData }));
+        let ranges = [FrameRange::new(Pfn::new(1), Pfn::new(FRAMES))];
+        let nodes = [NodeSpec { id: NodeId::new(0), ranges: &ranges, cpus: online }];
+        let layout = Layout { min_free_kbytes: Some(0), watermark_scale_factor: 0, ..Layout::new(&nodes) };
+        let frames = Frames::try_new(host.clone(), &layout).expect("a possible machine");
+        let config = TlbConfig { batch: BatchPolicy::Always, ..TlbConfig::default() };
+        let tlb = Rc::new(Tlb::try_new(host.clone(), frames, config).expect("a possible machine"));
+        assert!(host.0.tlb.set(Rc::downgrade(&tlb)).is_ok());
+        let space = || {
+            let block = tlb.alloc(tlb.request(Order::ZERO)).expect("memory is left");
+            let root = tlb.frames().new_table(block, Level::PGD, pagewright_types::SpaceId::new(1));
+            tlb.open_context(root).expect("memory is left")
+        };
+        let (mine, theirs) = (space(), space());
+        tlb.switch_to(&mine);
+        let cpus: CpuMask = online.iter().skip(1).collect();
+        cpus.iter().for_each(|cpu| on(cpu, || tlb.switch_to(&theirs)));
+        Self { tlb, mine, theirs, cpus }
+    }
+
+    /// The debt of one entry that somebody has cleared.
+    fn debt(&self, index: u64) -> Debt<'_, Host<I>, ()> {
+        let va = VirtAddr::new((1 << 30) + index * PAGE_SIZE);
+        Debt::new(&self.tlb, &self.theirs, va, Owed::Leaf(Level::PTE), ())
+    }
+
+    /// A batch of one entry in each of two spaces, so that it is owed by all CPUs.
+    fn batch(&self) -> Batch<'_, Host<I>> {
+        let mut batch = Batch::new(&self.tlb);
+        let va = VirtAddr::new(1 << 30);
+        batch.absorb(&self.mine, Debt::new(&self.tlb, &self.mine, va, Owed::Leaf(Level::PTE), ()));
+        batch.absorb(&self.theirs, self.debt(0));
+        batch
+    }
+
+    /// Every CPU has flushed everything.
+    fn all_pay(&self) {
+        self.tlb.ledger().open(CpuMask::EMPTY);
+        let sampled = self.tlb.ledger().sample();
+        self.tlb.fx().online().iter().for_each(|cpu| self.tlb.ledger().advance(cpu, sampled));
+    }
+}
+
+/// Does `part` for `times` units, at most [`PART`] at a time, and adds up what it says it took.
+fn in_parts(times: u64, mut part: impl FnMut(u64) -> Duration) -> Duration {
+    let parts = times.div_ceil(PART);
+    (0..parts).map(|index| part(PART.min(times - index * PART))).sum()
+}
+
+fn timed(work: impl FnOnce()) -> Duration {
+    let start = Instant::now();
+    work();
+    start.elapsed()
+}
+
+fn queue<I: Isa>() -> Scenario<'static> {
+    let bed = Bed::<I>::new(8);
+    Scenario::new(format!("{}: put off an entry", I::KIND), move |times| {
+        in_parts(times, |part| {
+            let mut batch = Batch::new(&bed.tlb);
+            let time = timed(|| (0..part).for_each(|index| batch.absorb(&bed.theirs, bed.debt(index))));
+            batch.settle();
+            time
+        })
+    })
+}
+
+/// As a page that many spaces map is unmapped: one reference is kept for all.
+fn queue_shared<I: Isa>() -> Scenario<'static> {
+    let bed = Bed::<I>::new(8);
+    let block = bed.tlb.alloc(bed.tlb.request(Order::ZERO)).expect("memory is left");
+    let pfn = bed.tlb.frames().new_folio(block).into_raw();
+    Scenario::new(format!("{}: put off an entry, and keep its reference", I::KIND), move |times| {
+        in_parts(times, |part| {
+            let frames = bed.tlb.frames();
+            let references: Vec<_> = (0..part).map(|_| frames.folio(pfn).get()).collect();
+            let mut batch = Batch::new(&bed.tlb);
+            let va = VirtAddr::new(1 << 30);
+            let time = timed(|| {
+                for reference in references {
+                    let debt = Debt::new(&bed.tlb, &bed.theirs, va, Owed::Leaf(Level::PTE), reference);
+                    batch.absorb(&bed.theirs, debt);
+                }
+            });
+            batch.settle();
+            time
+        })
+    })
+}
+
+/// Settles batches that `before` has prepared for: one unit each.
+fn settle<I: Isa>(name: String, cpus: u16, before: impl Fn(&Bed<I>) + 'static) -> Scenario<'static> {
+    let bed = Bed::<I>::new(cpus);
+    Scenario::new(format!("{}: {name}", I::KIND), move |times| {
+        in_parts(times, |part| {
+            let batches: Vec<_> = (0..part).map(|_| bed.batch()).collect();
+            before(&bed);
+            timed(|| batches.into_iter().for_each(Batch::settle))
+        })
+    })
+}
+
+/// Settles batches one after the other, so that none has been paid by the one before. What it takes to fill them is taken off, and so are handlers,
+/// which run on other CPUs.
+fn settle_each<I: Isa>(name: String, cpus: u16) -> Scenario<'static> {
+    let bed = Bed::<I>::new(cpus);
+    Scenario::new(format!("{}: {name}", I::KIND), move |times| {
+        in_parts(times, |part| {
+            let mut batches = Vec::with_capacity(part as usize);
+            let putting_off = timed(|| batches.extend((0..part).map(|_| bed.batch())));
+            HANDLED.set(Duration::ZERO);
+            let both = timed(|| (0..part).for_each(|_| bed.batch().settle()));
+            let handled = HANDLED.get();
+            batches.into_iter().for_each(Batch::settle);
+            both.saturating_sub(putting_off + handled)
+        })
+    })
+}
+
+fn below_the_floor<I: Isa>(bed: &Bed<I>) {
+    bed.all_pay();
+    bed.tlb.ledger().raise_floor(&bed.tlb.fx().online());
+}
+
+fn scenarios_of<I: Isa>(into: &mut Vec<Scenario<'_>>) {
+    into.push(queue::<I>());
+    into.push(queue_shared::<I>());
+    into.push(settle::<I>("settle a batch below the floor".into(), 32, below_the_floor));
+}
+
+fn main() {
+    let mut scenarios = Vec::new();
+    scenarios_of::<X86_64>(&mut scenarios);
+    for cpus in [2, 8, 32, 128] {
+        scenarios.push(settle::<X86_64>(format!("settle what all of {cpus} CPUs have paid"), cpus, Bed::all_pay));
+    }
+    for cpus in [2, 8, 32, 128] {
+        scenarios
+            .push(settle_each::<X86_64>(format!("settle by interrupts to {} CPUs, handlers apart", cpus - 1), cpus));
+    }
+    scenarios_of::<Aarch64>(&mut scenarios);
+    scenarios.push(settle::<Aarch64>("settle what the issuer has waited for".into(), 128, Bed::all_pay));
+    scenarios.push(settle_each::<Aarch64>("settle by a barrier, 128 CPUs".into(), 128));
+    measure(scenarios);
+}
