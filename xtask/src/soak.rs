@@ -40,7 +40,7 @@ pub(crate) fn run() -> Result<(), Error> {
         .env("PAGEWRIGHT_SOAK", "1");
     let mut swap = cargo::command();
     swap.args(["test", "--release", "--package", "pagewright-workload", "--test", "swap", "--test", "swap_shared"])
-        .args(["--test", "batch_races"])
+        .args(["--test", "batch_races", "--test", "pressure"])
         .args(["--", "--nocapture"])
         .current_dir(&workspace.workspace_root)
         .env("PAGEWRIGHT_SOAK", "1");

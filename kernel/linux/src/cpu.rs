@@ -36,9 +36,10 @@ pub(crate) fn run() -> ! {
     }
 }
 
-/// Nobody is ready: sleeps until an interrupt comes.
+/// Nobody is ready: reclaims where memory is short, as kswapd would, and sleeps until an interrupt comes.
 fn sleep() {
     mm().tlb().enter_lazy();
+    mm().balance_all();
     pagewright_hal::idle(|| crate::task::may_be_ready() || rest::is_wanted());
 }
 

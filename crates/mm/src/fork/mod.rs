@@ -26,10 +26,10 @@ impl<P: Platform> Mm<P> {
     /// [`MmError`] for want of memory. No child exists then, and the parent can do what it could before; some of its pages may fault once
     /// more on a store.
     pub fn fork(&self, parent: &Space<P>) -> Result<Arc<Space<P>>, MmError> {
-        self.call(|| self.fork_space(parent))
+        self.call(|| self.again_with_reclaim(|| self.fork_once(parent)))
     }
 
-    fn fork_space(&self, parent: &Space<P>) -> Result<Arc<Space<P>>, MmError> {
+    fn fork_once(&self, parent: &Space<P>) -> Result<Arc<Space<P>>, MmError> {
         let parent_map = parent.map().write();
         // A space that ended has left the tree of forks: nothing may be hung below its node, which may be somebody else's by now.
         if parent_map.ended {

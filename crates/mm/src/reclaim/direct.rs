@@ -1,16 +1,18 @@
 //! An allocation that failed reclaims for itself, and tries again (`__alloc_pages_slowpath`, `try_to_free_pages`).
 //!
 //! Whoever allocates may hold spaces for reading or writing, and has no table or cache locked: frames are had before anything is locked. So
-//! reclaim waits for no space, and passes over those that are being changed.
+//! reclaim waits for no space, and passes over those that are being changed. Fork has its parent alone, so that nothing of the parent could go: it
+//! fails, lets go, reclaims, and begins again.
 //!
 //! Protocol: what reclaim itself allocates does not reclaim again; it may go below the marks ([`Urgency::Reserve`](pagewright_tlb::frames::Urgency)).
 //!
 //! Not guaranteed: that what was freed is still there for who freed it. He tries as long as anybody's attempts free anything at all, and 16 times
-//! if they don't.
+//! if they don't. Nor that `mremap` gets a table while all memory is the space's that it holds.
 
 use super::CLUSTER;
 use super::scan::{By, Scan};
 use super::watermark::TRIES;
+use crate::error::MmError;
 use crate::mm::Mm;
 use core::sync::atomic::Ordering;
 use pagewright_sync::Platform;
@@ -53,26 +55,44 @@ impl<P: Platform> Mm<P> {
     pub(crate) fn with_reclaim<T>(&self, mut attempt: impl FnMut() -> Result<T, NoFrames>) -> Result<T, NoFrames> {
         let mut fruitless = 0;
         loop {
-            let refused = match attempt() {
-                Ok(got) => return Ok(got),
-                Err(refused) => refused,
-            };
-            if refused.cause != NoFramesCause::Exhausted || fruitless == TRIES || !self.fx().may_wait() {
-                return Err(refused);
-            }
-            match self.reclaiming(|| self.reclaim_for(refused.request)) {
-                // Nothing is left that could go, or this is what reclaim itself asked for.
-                None | Some(None) => return Err(refused),
-                Some(Some(0)) => {
-                    fruitless += 1;
-                    self.fx().relax();
-                }
-                Some(Some(_)) => fruitless = 0,
-            }
-            if refused.request.order > COSTLY {
-                return attempt();
+            match attempt() {
+                Err(refused) if self.reclaim_once(refused, &mut fruitless) => {}
+                done => return done,
             }
         }
+    }
+
+    /// Makes a call that has a space for itself, and makes it again when it failed for want of free frames and has let go: while it held the space
+    /// nobody could reclaim the space's own pages, and what failed has changed nothing (INV-MM-COMMIT).
+    ///
+    /// # Errors
+    /// The call's, of the last attempt.
+    pub(crate) fn again_with_reclaim<T>(&self, mut call: impl FnMut() -> Result<T, MmError>) -> Result<T, MmError> {
+        let mut fruitless = 0;
+        loop {
+            match call() {
+                Err(MmError::NoFrames(refused)) if self.reclaim_once(refused, &mut fruitless) => {}
+                done => return done,
+            }
+        }
+    }
+
+    /// Reclaims for an allocation that was refused; whether to try again.
+    fn reclaim_once(&self, refused: NoFrames, fruitless: &mut u32) -> bool {
+        let tries = if refused.request.order > COSTLY { 1 } else { TRIES };
+        if refused.cause != NoFramesCause::Exhausted || *fruitless >= tries || !self.fx().may_wait() {
+            return false;
+        }
+        match self.reclaiming(|| self.reclaim_for(refused.request)).flatten() {
+            // Nothing is left that could go, or this is what reclaim itself asked for.
+            None => return false,
+            Some(freed) if freed > 0 && tries > 1 => *fruitless = 0,
+            Some(_) => {
+                *fruitless += 1;
+                self.fx().relax();
+            }
+        }
+        true
     }
 
     /// Frees a cluster of pages for a request; `None` if there is nothing that could go.

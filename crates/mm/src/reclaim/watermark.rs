@@ -41,13 +41,26 @@ impl<P: Platform> Mm<P> {
         self.zones_of(node).any(|zone| zone.free() >= zone.watermarks().high)
     }
 
-    /// Reclaims pages of a node until it has free frames up to its high mark, or no more can be had; returns how many were freed. The caller holds no
-    /// lock, and may wait for other CPUs and for devices.
+    /// Balances every node that needs it: what an idle CPU has to do.
+    pub fn balance_all(&self) {
+        for node in self.nodes().filter(|node| self.needs_balance(*node)) {
+            self.balance(node);
+        }
+    }
+
+    /// Reclaims pages of a node until it has free frames up to its high mark, or no more can be had; returns how many were freed, and none if another
+    /// CPU is at it. The caller holds no lock, and may wait for other CPUs and for devices.
     ///
     /// # Panics
     /// When the machine has no such node.
     pub fn balance(&self, node: NodeId) -> u64 {
-        self.call(|| self.reclaiming(|| self.balance_node(node)).unwrap_or(0))
+        let balancing = &self.reclaim.node(node).balancing;
+        if balancing.swap(true, Ordering::Acquire) {
+            return 0;
+        }
+        let freed = self.call(|| self.reclaiming(|| self.balance_node(node)).unwrap_or(0));
+        balancing.store(false, Ordering::Release);
+        freed
     }
 
     fn balance_node(&self, node: NodeId) -> u64 {

@@ -8,7 +8,7 @@
 //! Not guaranteed: an exact distance. The clock in a shadow has 24 bits.
 
 use super::Sort;
-use core::sync::atomic::{AtomicU32, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use pagewright_types::NodeId;
 
 /// When a page left, of which node's memory it was, and whether it had been in use before. 0 says nothing.
@@ -61,6 +61,8 @@ pub(super) struct NodeMemory {
     seen: [AtomicU32; Sort::ALL.len()],
     /// Rounds of background reclaim in a row that freed nothing.
     pub(super) failures: AtomicU32,
+    /// Whether some CPU is at background reclaim.
+    pub(super) balancing: AtomicBool,
 }
 
 impl NodeMemory {

@@ -292,7 +292,7 @@ impl<'l, I: Isa> Engine<'l, I> {
             Waits::Child(_) | Waits::Vfork(_) | Waits::Birth => {
                 self.waiting.push(tid);
                 self.sched.block(ThreadId::new(tid));
-                self.lab.on(cpu, |mm| mm.tlb().enter_lazy());
+                self.lab.idle(cpu);
             }
             Waits::Feed => {
                 self.thread(tid)?.waits = Waits::Nothing;

@@ -71,7 +71,7 @@ impl<I: Isa> Engine<'_, I> {
             Task::ExitThread {} => {
                 self.thread(tid)?.waits = Waits::Ended;
                 self.process(pid)?.threads.retain(|thread| *thread != tid);
-                self.lab.on(cpu, |mm| mm.tlb().enter_lazy());
+                self.lab.idle(cpu);
                 Ok(Next::Stop)
             }
             Task::ExitProcess { .. } => {
