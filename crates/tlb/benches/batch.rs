@@ -142,7 +142,6 @@ struct Bed<I: Isa> {
     tlb: Rc<Tlb<Host<I>>>,
     mine: Arc<Context>,
     theirs: Arc<Context>,
-    cpus: CpuMask,
 }
 
 impl<I: Isa> Bed<I> {
@@ -175,9 +174,8 @@ impl<I: Isa> Bed<I> {
         };
         let (mine, theirs) = (space(), space());
         tlb.switch_to(&mine);
-        let cpus: CpuMask = online.iter().skip(1).collect();
-        cpus.iter().for_each(|cpu| on(cpu, || tlb.switch_to(&theirs)));
-        Self { tlb, mine, theirs, cpus }
+        online.iter().skip(1).for_each(|cpu| on(cpu, || tlb.switch_to(&theirs)));
+        Self { tlb, mine, theirs }
     }
 
     /// The debt of one entry that somebody has cleared.

@@ -43,8 +43,10 @@ impl SecondaryMmu for Device {
     }
 }
 
+type Shared<I> = (Host<I>, Arc<Tlb<Host<I>>>, Space<I>, Arc<Device>);
+
 /// A space of [`PAGES`] pages that CPU 1 runs, all of them known to a device.
-fn shared<I: Isa>() -> (Host<I>, Arc<Tlb<Host<I>>>, Space<I>, Arc<Device>) {
+fn shared<I: Isa>() -> Shared<I> {
     let (host, tlb) = machine::<I>(2);
     let space = Space::new(&tlb);
     crate::support::on(1, || space.run());
