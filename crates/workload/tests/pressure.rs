@@ -11,6 +11,8 @@ mod device;
 mod explored;
 #[allow(dead_code, reason = "shared with the tests of files")]
 mod support;
+#[path = "pressure/zram.rs"]
+mod zram;
 
 use device::{CPU, OTHER, World};
 use pagewright_arch::{Aarch64, Effects, Invalidate, Isa, Reach, Target, X86_64};
