@@ -35,7 +35,7 @@ const NO_RECLAIM: &str = "checked, and without effect: no reclaim yet";
 const NO_NUMA: &str = "no memory policies";
 const NO_SYSV: &str = "no System V shared memory";
 const NO_KEYS: &str = "no protection keys";
-const NO_SWAP: &str = "no swap yet";
+const NO_SWAP: &str = "the kernel has its swap from the command line";
 
 /// Protection of `mmap` and `mprotect`.
 const PROT: [Flag; 6] = [
