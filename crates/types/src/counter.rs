@@ -19,8 +19,10 @@ crate::named_table! {
         PgRefill = "pgrefill", "Active pages that reclaim looked at.";
         PgScanKswapd = "pgscan_kswapd", "Inactive pages that background reclaim looked at.";
         PgScanDirect = "pgscan_direct", "Inactive pages that were looked at by who allocates.";
+        PgScanProactive = "pgscan_proactive", "Inactive pages that were looked at because somebody asked for it.";
         PgStealKswapd = "pgsteal_kswapd", "Pages freed by background reclaim.";
         PgStealDirect = "pgsteal_direct", "Pages freed by who allocates.";
+        PgStealProactive = "pgsteal_proactive", "Pages freed because somebody asked for it.";
         PageOutRun = "pageoutrun", "Times that background reclaim has run.";
         UnevictableCulled = "unevictable_pgs_culled", "Pages that reclaim found locked in memory.";
         UnevictableRescued = "unevictable_pgs_rescued", "Pages that can be reclaimed again, as a mapping that had them locked is gone or unlocked.";

@@ -4,6 +4,7 @@
 //! | --- | --- |
 //! | `watermark` | background reclaim: when it starts and when it stops |
 //! | `direct` | an allocation that failed reclaims for itself, and tries again |
+//! | `asked` | reclaim because somebody asks for it |
 //! | `scan` | how much of each list of a node is looked at, and what becomes of it |
 //! | `age` | whether a page is in use, by the bits that walkers set |
 //! | `workingset` | what is remembered of pages that went, for when they come back |
@@ -23,6 +24,7 @@
 
 mod advice;
 mod age;
+mod asked;
 mod direct;
 mod pageout;
 mod scan;

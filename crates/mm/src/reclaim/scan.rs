@@ -26,6 +26,8 @@ pub(super) enum By {
     Background,
     /// Whoever allocates.
     Direct,
+    /// Somebody who asks for nothing but that.
+    Asked,
 }
 
 /// One attempt to free pages of some nodes (`struct scan_control`).
@@ -65,10 +67,12 @@ impl Scan {
         self.freed >= self.target
     }
 
-    fn counter(&self, background: Counter, direct: Counter) -> Counter {
+    /// Where pages are counted that were looked at, and those that were freed.
+    fn counters(&self) -> (Counter, Counter) {
         match self.by {
-            By::Background => background,
-            By::Direct => direct,
+            By::Background => (Counter::PgScanKswapd, Counter::PgStealKswapd),
+            By::Direct => (Counter::PgScanDirect, Counter::PgStealDirect),
+            By::Asked => (Counter::PgScanProactive, Counter::PgStealProactive),
         }
     }
 }
@@ -76,6 +80,9 @@ impl Scan {
 /// The lists that can be reclaimed, in Linux's order.
 const EVICTABLE: [LruList; 4] =
     [LruList::InactiveAnon, LruList::ActiveAnon, LruList::InactiveFile, LruList::ActiveFile];
+
+/// Both sorts alike (`SCAN_EQUAL`).
+const EQUAL: [u64; Sort::ALL.len()] = [1, 1];
 
 impl<P: Platform> Mm<P> {
     /// Looks once at the lists of a node, as hard as the priority says.
@@ -119,7 +126,8 @@ impl<P: Platform> Mm<P> {
     /// Pages of each list to look at.
     fn scan_counts(&self, node: NodeId, scan: &Scan) -> [u32; EVICTABLE.len()] {
         let shares = self.shares(node, scan);
-        let whole: u64 = shares.iter().sum();
+        // Close to the end all of either sort is looked at.
+        let whole = if shares == EQUAL { 1 } else { shares.iter().sum() };
         EVICTABLE.map(|list| {
             let share = match list {
                 LruList::InactiveAnon | LruList::ActiveAnon => shares[Sort::Anon as usize],
@@ -127,7 +135,7 @@ impl<P: Platform> Mm<P> {
             };
             let pages = u64::from(self.frames().lru_pages(node, list) >> scan.priority);
             // Rounded up, so that a list that counts for little is looked at in the end.
-            (pages * share).div_ceil(whole.max(1)) as u32
+            (pages * share).div_ceil(whole) as u32
         })
     }
 
@@ -139,9 +147,8 @@ impl<P: Platform> Mm<P> {
         if !self.can_swap() || swappiness == 0 && scan.priority > 0 {
             return FILE_ONLY;
         }
-        // Close to the end everything is looked at alike.
         if scan.priority == 0 && swappiness > 0 {
-            return [1, 1];
+            return EQUAL;
         }
         if self.files_are_few(node, scan) {
             return ANON_ONLY;
@@ -197,8 +204,9 @@ impl<P: Platform> Mm<P> {
         scan.freed += out.freed;
         self.note_cost(node, sort, out.written, looked.scanned - out.freed.min(looked.scanned));
         let count = |counter, pages: u32| self.tlb.count(counter, u64::from(pages));
-        count(scan.counter(Counter::PgScanKswapd, Counter::PgScanDirect), looked.scanned);
-        count(scan.counter(Counter::PgStealKswapd, Counter::PgStealDirect), out.freed);
+        let (looked_at, freed) = scan.counters();
+        count(looked_at, looked.scanned);
+        count(freed, out.freed);
     }
 
     /// Finds out what becomes of an isolated folio and says so in its flags.

@@ -1,0 +1,41 @@
+//! Reclaim because somebody asks, however much memory is free (`/sys/devices/system/node/node<N>/reclaim`, `user_proactive_reclaim`).
+//!
+//! Pages that are in use go, too, once they were asked twice. After 16 attempts that freed nothing it gives up (`MAX_RECLAIM_RETRIES`).
+//!
+//! Not guaranteed: as many pages as were asked for.
+
+use super::scan::{By, FIRST_PRIORITY, Scan};
+use super::watermark::TRIES;
+use crate::mm::Mm;
+use pagewright_sync::Platform;
+use pagewright_types::NodeId;
+
+impl<P: Platform> Mm<P> {
+    /// Reclaims at least `pages` pages of a node, if so many can be had; returns how many were freed. The caller holds no lock, and may wait for other
+    /// CPUs and for devices.
+    ///
+    /// # Panics
+    /// When the machine has no such node.
+    pub fn reclaim(&self, node: NodeId, pages: u32) -> u64 {
+        let reclaim = || {
+            let (mut freed, mut fruitless) = (0, 0);
+            while freed < pages && fruitless < TRIES {
+                // As many are looked at as are wanted: fewer at a time would be more waits.
+                let wanted = pages - freed;
+                let part = (self.reclaimable(node) / u64::from(wanted)).checked_ilog2().unwrap_or(0);
+                let mut scan = Scan { priority: part.min(FIRST_PRIORITY), ..Scan::new(By::Asked, wanted) };
+                while !scan.is_done() {
+                    self.shrink_node(node, &mut scan);
+                    if !scan.look_harder() {
+                        break;
+                    }
+                }
+                freed += scan.freed;
+                fruitless += u32::from(scan.freed == 0);
+            }
+            self.reclaim.node(node).hear();
+            u64::from(freed)
+        };
+        self.call(|| self.reclaiming(reclaim).unwrap_or(0))
+    }
+}
