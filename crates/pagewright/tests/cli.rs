@@ -221,7 +221,7 @@ fn help_names_every_option() {
 
 #[test]
 fn an_evaluation_that_is_not_there_or_can_not_be_written_is_refused_before_it_runs() {
-    refused(&["evaluate", "clearly"], &["evaluation 'clearly'", "there are clear"]);
+    refused(&["evaluate", "clearly"], &["evaluation 'clearly'", "there are batch, clear"]);
     let scratch = Scratch::new("evaluate");
     for option in ["--json", "--html"] {
         refused(&["evaluate", "clear", option, &scratch.path("nowhere/file")], &["nowhere/file"]);

@@ -4,6 +4,7 @@
 //! * [`generate`] makes up small programs instead.
 //! * [`import`] turns valgrind lackey logs into a trace.
 //! * [`lab`] is the memory manager on a simulated machine, where captures are replayed.
+//! * [`pageout`] pages shared memory out and in, as one series of patches measured.
 //! * [`replay`] does what a capture says on the lab, and reports.
 //! * [`random`] makes up programs of memory calls and runs them under an oracle.
 //! * [`against`] runs such programs on the Linux underneath, too.
@@ -18,6 +19,7 @@ pub mod against;
 pub mod generate;
 pub mod import;
 pub mod lab;
+pub mod pageout;
 pub mod random;
 pub mod record;
 pub mod replay;

@@ -12,7 +12,7 @@ use std::thread;
 use std::time::Instant;
 
 /// The captures, by name. How each was made stands in `tests/captures/README.md`.
-const CAPTURES: [(&str, &[u8]); 6] = [
+pub(super) const CAPTURES: [(&str, &[u8]); 6] = [
     ("sort", include_bytes!("../../captures/sort.pwt")),
     ("sqlite", include_bytes!("../../captures/sqlite.pwt")),
     ("python", include_bytes!("../../captures/python.pwt")),

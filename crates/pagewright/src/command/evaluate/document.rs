@@ -65,6 +65,8 @@ impl Run {
 pub(crate) enum Kind {
     /// A count.
     Counted,
+    /// A sum of costs.
+    Modelled,
     /// A clock.
     Measured,
 }
@@ -111,18 +113,28 @@ pub(crate) struct Table {
     pub(crate) rows: Vec<Vec<String>>,
 }
 
-/// A plot: a figure over sizes in bytes.
+/// What a plot's figures are over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Over {
+    /// Sizes.
+    Bytes,
+    /// Numbers of CPUs.
+    Cpus,
+}
+
+/// A plot: a figure over powers of two.
 pub(crate) struct Plot {
     pub(crate) title: String,
     /// The unit of the figure.
     pub(crate) unit: &'static str,
+    pub(crate) over: Over,
     pub(crate) series: Vec<Series>,
 }
 
 /// One line of a plot.
 pub(crate) struct Series {
     pub(crate) name: String,
-    /// Bytes and the figure.
+    /// Bytes or CPUs, and the figure.
     pub(crate) points: Vec<(u64, Stats)>,
 }
 

@@ -5,6 +5,7 @@
 //!
 //! Not guaranteed: that a figure is reproduced. One that differs is shown, with the reason.
 
+mod batch;
 mod clear;
 mod document;
 mod page;
@@ -13,7 +14,7 @@ mod stats;
 mod text;
 
 use super::{CommandError, OutFile};
-pub(crate) use document::{Claim, Evaluation, Kind, Plot, Run, Series, Table, Verdict};
+pub(crate) use document::{Claim, Evaluation, Kind, Over, Plot, Run, Series, Table, Verdict};
 use indicatif::{ProgressBar, ProgressStyle};
 pub(crate) use stats::Stats;
 use std::io::Write;
@@ -45,7 +46,7 @@ impl Context<'_> {
 type Evaluate = fn(&Context<'_>) -> Result<Evaluation, CommandError>;
 
 /// The evaluations, by name.
-const ALL: [(&str, Evaluate); 1] = [("clear", clear::run)];
+const ALL: [(&str, Evaluate); 2] = [("batch", batch::run), ("clear", clear::run)];
 
 /// Why an evaluation was not done.
 #[derive(Debug, thiserror::Error)]
@@ -81,7 +82,7 @@ pub(crate) enum EvaluateError {
 /// Options of `evaluate`.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// Which: clear [default: all]
+    /// Which: batch, clear [default: all]
     names: Vec<String>,
     /// Take the time for the largest inputs and more repetitions
     #[arg(long)]

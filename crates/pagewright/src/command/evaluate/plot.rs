@@ -1,8 +1,8 @@
-//! Plots: a figure over sizes, a line for each way, with the spread as bars.
+//! Plots: a figure over sizes or CPUs, a line for each way, with the spread as bars.
 //!
-//! Sizes are drawn by their logarithm. The text is set by whoever shows the SVG, so its width is only estimated here.
+//! What it is over is drawn by its logarithm. The text is set by whoever shows the SVG, so its width is only estimated here.
 
-use super::Plot;
+use super::{Over, Plot};
 use plotters::prelude::*;
 
 /// Colours that are told apart without red and green (Okabe and Ito).
@@ -51,7 +51,7 @@ fn draw(
         .configure_mesh()
         .light_line_style(WHITE)
         .x_labels((high - low) as usize + 1)
-        .x_label_formatter(&|log| size_of_log(*log))
+        .x_label_formatter(&|log| label(plot.over, *log))
         .y_desc(plot.unit)
         .draw()?;
     for (row, (series, colour)) in (0..).zip(plot.series.iter().zip(COLOURS.iter().cycle())) {
@@ -68,8 +68,15 @@ fn draw(
     Ok(())
 }
 
-fn size_of_log(log: f64) -> String {
-    if (log - log.round()).abs() > 0.01 { String::new() } else { size(1 << log.round() as u64) }
+fn label(over: Over, log: f64) -> String {
+    if (log - log.round()).abs() > 0.01 {
+        return String::new();
+    }
+    let number = 1 << log.round() as u64;
+    match over {
+        Over::Bytes => size(number),
+        Over::Cpus => number.to_string(),
+    }
 }
 
 /// Bytes as people write them.
@@ -87,13 +94,17 @@ mod tests {
     #[test]
     fn a_plot_has_its_lines_and_names() {
         let points = [12u32, 20, 30].map(|log| (1u64 << log, Stats::of(vec![f64::from(log)]))).to_vec();
-        let plot =
-            Plot { title: "Cold".to_owned(), unit: "GB/s", series: vec![Series { name: "movnti".to_owned(), points }] };
+        let plot = Plot {
+            title: "Cold".to_owned(),
+            unit: "GB/s",
+            over: Over::Bytes,
+            series: vec![Series { name: "movnti".to_owned(), points }],
+        };
         let drawn = svg(&plot).expect("a plot");
         for text in ["<svg", "movnti", "Cold", "GB/s", "<polyline", "1 MiB"] {
             assert!(drawn.contains(text), "{text} in {drawn}");
         }
-        assert!(svg(&Plot { title: String::new(), unit: "", series: Vec::new() }).is_err());
+        assert!(svg(&Plot { title: String::new(), unit: "", over: Over::Cpus, series: Vec::new() }).is_err());
     }
 
     #[test]

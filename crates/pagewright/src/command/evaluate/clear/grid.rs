@@ -6,7 +6,7 @@
 //! Not guaranteed: that a *cold* target's line is in no cache at all – only that a ring of memory lies between two uses of it.
 
 use super::super::plot::size;
-use super::super::{Context, EvaluateError, Plot, Run, Scale, Series, Stats, Table};
+use super::super::{Context, EvaluateError, Over, Plot, Run, Scale, Series, Stats, Table};
 use super::bed::{Bed, POISON};
 use pagewright_host::Clock;
 use pagewright_tlb::frames::{Block, ClearBackend, ClearPolicy, Extent, Residency};
@@ -408,7 +408,7 @@ impl Grid {
                 name: way.name().to_owned(),
                 points: cells.iter().filter_map(|cell| Some((cell.bytes, *cell.of(*way)?))).collect(),
             });
-            Plot { title: format!("Clearing, {name}"), unit: "GB/s", series: series.collect() }
+            Plot { title: format!("Clearing, {name}"), unit: "GB/s", over: Over::Bytes, series: series.collect() }
         };
         self.groups().into_iter().map(plot).collect()
     }
