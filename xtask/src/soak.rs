@@ -39,11 +39,22 @@ pub(crate) fn run() -> Result<(), Error> {
         .current_dir(&workspace.workspace_root)
         .env("PAGEWRIGHT_SOAK", "1");
     let mut swap = cargo::command();
-    swap.args(["test", "--release", "--package", "pagewright-workload", "--test", "swap", "--test", "swap_shared"])
-        .args(["--test", "batch_races", "--test", "pressure"])
-        .args(["--", "--nocapture"])
-        .current_dir(&workspace.workspace_root)
-        .env("PAGEWRIGHT_SOAK", "1");
+    swap.args([
+        "test",
+        "--release",
+        "--package",
+        "pagewright-workload",
+        "--test",
+        "swap",
+        "--test",
+        "swap_shared",
+        "--test",
+        "swap_off",
+    ])
+    .args(["--test", "batch_races", "--test", "pressure"])
+    .args(["--", "--nocapture"])
+    .current_dir(&workspace.workspace_root)
+    .env("PAGEWRIGHT_SOAK", "1");
     let mut random = cargo::command();
     random
         .args(["run", "--release", "--package", "pagewright", "--", "check"])

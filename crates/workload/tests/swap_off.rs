@@ -14,8 +14,9 @@ use pagewright_mm::swap::{Backing, Zram};
 use pagewright_mm::view::PageState;
 use pagewright_mm::{Advice, Knob, MmError};
 use pagewright_sim::Refusal;
-use pagewright_sim::explore::{self, Outcome, Program, Rates, Settings, Strategy};
+use pagewright_sim::explore::Program;
 use pagewright_types::{CpuId, Errno, PAGE_SIZE, PageRange, Rights, SwapEntry, VirtAddr};
+use process::{first_lost, race};
 use std::rc::Rc;
 use std::sync::atomic::Ordering;
 use support::{CPU, OTHER, Process, Slots, World};
@@ -261,9 +262,7 @@ fn off_beside_others<I: Isa>(seed: u64) -> bool {
         }),
         Box::new(move || off.lab.on(THIRD, |mm| mm.swap_off(0)).expect("memory")),
     ];
-    let strategy = Strategy::Random { seed, rates: Rates::default() };
-    let report = explore::run(world.lab.sim(), &Settings::default(), programs, &mut *strategy.chooser());
-    assert_eq!(report.outcome, Outcome::Completed, "seed {seed}");
+    race(&world, seed, programs);
     let free = world.on(|mm| (mm.swap_slots(), mm.gauge(Gauge::SwapCached)));
     device.used() == 0
         && (free, process.space.rss().swapped()) == (((0, 0), 0), 0)
@@ -272,8 +271,7 @@ fn off_beside_others<I: Isa>(seed: u64) -> bool {
 
 /// INV-SWAP-COUNT, INV-SWAP-CACHE.
 fn nothing_is_lost_beside_others<I: Isa>() {
-    let lost = (0..SCHEDULES).find(|seed| !off_beside_others::<I>(*seed));
-    assert_eq!(lost, None, "a page is lost, or a slot");
+    assert_eq!(first_lost(SCHEDULES, off_beside_others::<I>), None, "a page is lost, or a slot");
 }
 
 on_both! {

@@ -31,7 +31,6 @@ const IGNORED: &str = "ignored, as Linux does";
 const NO_HUGE: &str = "no huge pages yet";
 const NO_KSM: &str = "no merging of equal pages";
 const NO_FAILURE: &str = "no memory failure";
-const NO_RECLAIM: &str = "checked, and without effect: no reclaim yet";
 const NO_NUMA: &str = "no memory policies";
 const NO_SYSV: &str = "no System V shared memory";
 const NO_KEYS: &str = "no protection keys";
@@ -84,7 +83,7 @@ const ADVICE: [Flag; 29] = [
     yes("MADV_SEQUENTIAL", 2),
     yes("MADV_WILLNEED", 3),
     yes("MADV_DONTNEED", 4),
-    partly("MADV_FREE", 8, "pages become clean; taking them needs reclaim"),
+    yes("MADV_FREE", 8),
     yes("MADV_REMOVE", 9),
     yes("MADV_DONTFORK", 10),
     yes("MADV_DOFORK", 11),
@@ -96,8 +95,8 @@ const ADVICE: [Flag; 29] = [
     yes("MADV_DODUMP", 17),
     yes("MADV_WIPEONFORK", 18),
     yes("MADV_KEEPONFORK", 19),
-    partly("MADV_COLD", 20, NO_RECLAIM),
-    partly("MADV_PAGEOUT", 21, NO_RECLAIM),
+    yes("MADV_COLD", 20),
+    partly("MADV_PAGEOUT", 21, "pages of files stay until memory is short"),
     yes("MADV_POPULATE_READ", 22),
     yes("MADV_POPULATE_WRITE", 23),
     yes("MADV_DONTNEED_LOCKED", 24),
