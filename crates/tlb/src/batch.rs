@@ -192,7 +192,7 @@ impl<'t, P: Platform> Batch<'t, P> {
                 _ if self.tlb.ledger().has_passed(self.epoch) => true,
                 (ShootdownKind::Ipi, Some(only)) => !self.tlb.flush_deferred(only),
                 (ShootdownKind::Ipi, None) => self.tlb.flush_unpaid(self.cpus, self.epoch),
-                (ShootdownKind::Broadcast, _) => self.tlb.end_issued(self.issuer, self.epoch),
+                (ShootdownKind::Broadcast, only) => self.tlb.end_issued(self.issuer, self.epoch, only.as_deref()),
             };
             self.tlb.count(if paid { Counter::PwTlbBatchPaid } else { Counter::PwTlbBatchFlushed }, 1);
         }
@@ -209,7 +209,7 @@ impl<P: Platform> Drop for Batch<'_, P> {
         let owing = self.issuer.map_or(self.cpus, CpuMask::of);
         // Several issuers owe together what each of them owes, which the ledger can't say; nor can one of their CPUs pay it.
         let key = if self.issuer.is_none() && self.tlb.fx().caps().shootdown == ShootdownKind::Broadcast {
-            self.tlb.end_issued(None, self.epoch);
+            self.tlb.end_issued(None, self.epoch, None);
             DebtKey::NONE
         } else {
             self.tlb.ledger().open(owing)
@@ -307,17 +307,21 @@ impl<P: Platform> Tlb<P> {
         false
     }
 
-    /// arm64: ends what `issuer` has issued up to `epoch`. Another CPU's barrier would prove nothing (Arm ARM D8.14.5), so elsewhere, or if
-    /// several have issued, everything is issued again. Returns whether the issuer had ended it before.
-    fn end_issued(&self, issuer: Option<CpuId>, epoch: u64) -> bool {
-        if issuer.is_some_and(|issuer| self.ledger().has_reached(issuer, epoch)) {
-            return true;
-        }
-        if issuer == Some(self.fx().cpu()) {
-            self.ledger().open(CpuMask::EMPTY);
-            self.complete();
-        } else {
-            self.flush_everything(&CpuMask::EMPTY);
+    /// arm64: ends what `issuer` has issued up to `epoch`, all of it of one space if `only` names it. Another CPU's barrier would prove nothing (Arm ARM
+    /// D8.14.5), so elsewhere, or if several have issued, it is issued again. Returns whether there was nothing to wait for.
+    fn end_issued(&self, issuer: Option<CpuId>, epoch: u64, only: Option<&Context>) -> bool {
+        match only {
+            _ if issuer.is_some_and(|issuer| self.ledger().has_reached(issuer, epoch)) => return true,
+            // Somebody who relied on an entry has flushed the space.
+            Some(context) if context.deferred().is_none() => return true,
+            _ if issuer == Some(self.fx().cpu()) => {
+                self.ledger().open(CpuMask::EMPTY);
+                self.complete();
+            }
+            Some(context) => {
+                return plant!(CompleteElsewhere; { self.complete(); false }, !self.flush_deferred(context));
+            }
+            None => self.flush_everything(&CpuMask::EMPTY),
         }
         false
     }

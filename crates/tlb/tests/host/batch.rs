@@ -311,6 +311,18 @@ fn what_the_issuer_has_waited_for_is_not_waited_for_again() {
     }
 }
 
+/// Who relied on an entry and flushed the space has done the batch's work.
+#[test]
+fn a_batch_that_was_overtaken_waits_for_nobody() {
+    let (host, tlb, spaces) = spaces::<Aarch64>(1);
+    let mut batch = Batch::new(&tlb);
+    batch.absorb(&spaces[0].context, spaces[0].clear(0));
+    on(1, || Gather::new(&tlb, &spaces[0].context).settle());
+    assert_eq!(tlb.frames().counters().sum(Counter::PwTlbBatchOvertaken), 1);
+    let ((), log) = host.log(|| batch.settle());
+    assert_eq!((log, host.cached(1)), (vec![], 0));
+}
+
 /// Who has flushed everything since, and who is lazy, is sent no interrupt.
 #[test]
 fn who_has_paid_is_not_interrupted() {
@@ -331,16 +343,28 @@ fn who_has_paid_is_not_interrupted() {
     assert_eq!(on(3, || host.access(page(0), Access::Read)), None, "caught up by its generation");
 }
 
-/// Only the barrier of the CPU that issued ends an invalidation; on another one it is issued again.
+/// Only the barrier of the CPU that issued ends an invalidation; on another one it is issued again, for the one space or for all.
 #[test]
 fn the_wait_is_on_the_cpu_that_issued() {
-    let is_broadcast = |effect: &Effect| matches!(effect, Effect::Invalidate(_));
-    for (settles, again) in [(0, 0), (1, 1)] {
+    let issued = |log: &[Step]| -> Vec<Target> {
+        let target = |step: &Step| match step.effect {
+            Effect::Invalidate(Invalidate { target, .. }) => Some(target),
+            _ => None,
+        };
+        log.iter().filter_map(target).collect()
+    };
+    for (settles, among) in [(0, 1), (1, 1), (1, 2)] {
         let (host, tlb, spaces) = spaces::<Aarch64>(1);
+        let tag = on(1, || host.root()).expect("it runs").1;
         let mut batch = Batch::new(&tlb);
-        batch.absorb(&spaces[0].context, spaces[0].clear(0));
+        spaces[..among].iter().for_each(|space| batch.absorb(&space.context, space.clear(0)));
         let ((), log) = host.log(|| on(settles, || batch.settle()));
-        assert_eq!((count(&log, is_broadcast), count(&log, |effect| *effect == Effect::Complete)), (again, 1));
+        let again = match (settles, among) {
+            (0, _) => vec![],
+            (_, 1) => vec![Target::Tag(tag)],
+            _ => vec![Target::AllTags],
+        };
+        assert_eq!((issued(&log), count(&log, |effect| *effect == Effect::Complete)), (again, 1));
         assert_eq!(host.cached(1), 0);
     }
 }
