@@ -393,3 +393,52 @@ fn the_upper_half_is_no_address_on_arm64() {
     let kernel = VirtAddr::new(page(0).raw() | 0xffff << 48);
     assert!(spaces.bench.sim.access(CPU0, kernel, Access::Read, 1).is_err(), "TTBR1_EL1 has no tables here");
 }
+
+/// A CPU that has gone is out of reach, and comes back with what it had.
+#[test]
+fn nothing_reaches_a_cpu_that_has_gone() {
+    let spaces = Spaces::<Aarch64>::new();
+    spaces.bench.sim.unplug(CPU1);
+    assert_eq!(spaces.bench.sim.online().count(), 3);
+    spaces.invalidate(Reach::Broadcast, one(1, 0, true));
+    spaces.bench.sim.plug(CPU1);
+    assert_eq!((spaces.reads(CPU0, 1, 0), spaces.reads(CPU1, 1, 0)), (1, 0));
+    let spaces = Spaces::<X86_64>::new();
+    let taken = Rc::new(RefCell::new(Vec::new()));
+    let takes = Rc::clone(&taken);
+    spaces.bench.sim.bind_ipi_handler(Rc::new(move |cpu| takes.borrow_mut().push(cpu)));
+    let both: CpuMask = [CPU1, CpuId::new(2)].into_iter().collect();
+    spaces.bench.sim.unplug(CPU1);
+    spaces.bench.sim.run_on(CPU0, || spaces.bench.sim.kick(&both));
+    assert_eq!(*taken.borrow(), [CpuId::new(2)]);
+}
+
+/// Where user mode has a tag of its own, INVLPG and a TLBI of the tag that is installed spare what programs use.
+#[test]
+fn with_isolation_programs_run_under_a_tag_of_their_own() {
+    fn spared<I: Isa>(reach: Reach, user: u16) {
+        let bench = Bench::<I>::with(|config| config.isolated = true);
+        let root = bench.frame(Level::PTE);
+        bench.map(root, Level::PTE, page(0), Rights::RW, LeafFlags::empty());
+        bench.switch(CPU0, root, 2);
+        assert_eq!(bench.sim.caps().user_tag(Tag::new(2)), Some(Tag::new(user)));
+        let reads_after = |tag: u16| {
+            bench.sim.access(CPU0, page(0), Access::Read, 1).expect("mapped");
+            bench.sim.run_on(CPU0, || {
+                bench.sim.invalidate(Invalidate { reach, target: one(tag, 0, true) });
+                bench.sim.complete();
+            });
+            let before = bench.sim.count(CPU0, Event::WalkReads);
+            bench.sim.access(CPU0, page(0), Access::Read, 1).expect("mapped");
+            bench.sim.count(CPU0, Event::WalkReads) - before
+        };
+        assert_eq!(reads_after(2), 0);
+        assert!(reads_after(user) > 0);
+        bench.sim.run_on(CPU0, || bench.sim.install_root(root, Tag::new(2), false));
+        let before = bench.sim.count(CPU0, Event::WalkReads);
+        bench.sim.access(CPU0, page(0), Access::Read, 1).expect("mapped");
+        assert!(bench.sim.count(CPU0, Event::WalkReads) > before, "both tags go with the root");
+    }
+    spared::<X86_64>(Reach::Local, 1 << 11 | 2);
+    spared::<Aarch64>(Reach::Broadcast, 3);
+}

@@ -43,9 +43,11 @@ fn expected(plant: Plant) -> (Vec<Search>, &'static [Rule]) {
     let races = |theme, schedules| vec![race(X86, theme, schedules), race(ARM, theme, schedules)];
     match plant {
         Plant::NoFlush | Plant::LocalOnly | Plant::ProtectNoFlush | Plant::CowNoFlush => (both(3), &[Rule::Rights]),
+        // Only where user mode has tags of its own.
+        Plant::UserTagForgotten => (both(40), &[Rule::Rights, Rule::Reuse, Rule::Memory]),
         Plant::TagReused => (fast(X86, 10), &[Rule::Rights, Rule::Reuse]),
         Plant::LazyNoCatchUp => (fast(X86, 40), &[Rule::Rights]),
-        Plant::RolloverNoFlush => (fast(ARM, 100), &[Rule::Memory, Rule::Reuse, Rule::Rights]),
+        Plant::RolloverNoFlush => (fast(ARM, 200), &[Rule::Memory, Rule::Reuse, Rule::Rights]),
         Plant::RssDrift => (both(3), &[Rule::Counts]),
         Plant::SwapSlotKept => (both(20), &[Rule::Counts]),
         Plant::TableAsLeaf => (vec![tables(X86), tables(ARM)], &[Rule::Reuse]),
@@ -68,6 +70,7 @@ fn expected(plant: Plant) -> (Vec<Search>, &'static [Rule]) {
         Plant::PageOutWrittenEarly | Plant::PageOutFreedEarly | Plant::LazyFreeNoFlush => {
             (vec![Search::Elsewhere("swap.rs")], &[])
         }
+        Plant::PageOutAlone => (vec![Search::Elsewhere("swap_shared.rs")], &[]),
         Plant::ClearShort | Plant::ClearNoFence | Plant::ClearNoYield => {
             (vec![Search::Elsewhere("planted_clear.rs of the host")], &[])
         }
@@ -75,8 +78,7 @@ fn expected(plant: Plant) -> (Vec<Search>, &'static [Rule]) {
         | Plant::DeferredNotSeenAtInstall
         | Plant::DeferredNotTakenAlong
         | Plant::HotplugUnflushed
-        | Plant::PublishedLate
-        | Plant::UserTagForgotten => (vec![Search::Elsewhere("batch_races.rs")], &[]),
+        | Plant::PublishedLate => (vec![Search::Elsewhere("batch_races.rs")], &[]),
         Plant::HoleNotSeen | Plant::WriteBackNoProtect | Plant::WrittenBeforeSettle | Plant::DeferredNotSeen => {
             (vec![Search::Elsewhere("file_races.rs")], &[])
         }

@@ -134,11 +134,14 @@ pub(super) struct World<I: Isa> {
 /// [`LabError`], when there is no such machine.
 fn machine<I: Isa>(shape: Shape, seed: u64) -> Result<MachineConfig, LabError> {
     let profile = Profile::named(Profile::default_for(I::KIND))?;
+    // One machine in four has page-table isolation: each space needs two tags.
+    let isolated = seed.is_multiple_of(4);
     let profile = match I::KIND {
         IsaKind::X86_64 => profile,
-        IsaKind::Aarch64 => profile.with_tags(u32::from(shape.cpus) + SPARE_TAGS),
+        IsaKind::Aarch64 => profile.with_tags((u32::from(shape.cpus) + SPARE_TAGS) << u32::from(isolated)),
     };
     let mut config = MachineConfig::new(profile);
+    config.isolated = isolated;
     config.cpus = shape.cpus;
     config.seed = seed;
     let bytes = match shape.mode {
