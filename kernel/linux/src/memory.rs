@@ -38,10 +38,17 @@ pub(crate) fn start(info: &BootInfo, options: &Options) {
         Err(error) => panic!("the memory manager does not start: {error}"),
     });
     if options.swap > 0 {
-        let made = Zram::try_new(mm(), options.swap, None);
-        let on = made.and_then(|zram| mm().swap_on(Backing::Zram(zram), options.swap));
-        on.unwrap_or_else(|error| panic!("no swap of {} pages: {error}", options.swap));
+        swap_on(options.swap);
     }
+}
+
+/// Swaps to so many pages that are compressed. Not part of its caller: a compressor's buffers would stand on the boot stack while the memory manager
+/// is made.
+#[inline(never)]
+fn swap_on(slots: u32) {
+    let made = Zram::try_new(mm(), slots, None);
+    let on = made.and_then(|zram| mm().swap_on(Backing::Zram(zram), slots));
+    on.unwrap_or_else(|error| panic!("no swap of {slots} pages: {error}"));
 }
 
 /// A block of frames for the heap.

@@ -29,7 +29,8 @@ pub(super) enum Packed<'a> {
 pub(super) struct Scratch {
     pub(super) page: Box<[u8]>,
     packed: Box<[u8]>,
-    table: CompressTable,
+    /// One, not within this value: it has 8 KiB, and a kernel's stack not many times that.
+    table: Vec<CompressTable>,
 }
 
 fn buffer(bytes: usize) -> Result<Box<[u8]>, OutOfMemory> {
@@ -44,7 +45,10 @@ impl Scratch {
     /// [`OutOfMemory`].
     pub(super) fn try_new() -> Result<Self, OutOfMemory> {
         let (page, packed) = (buffer(PAGE)?, buffer(get_maximum_output_size(PAGE))?);
-        Ok(Self { page, packed, table: CompressTable::small() })
+        let mut table = Vec::new();
+        table.try_reserve_exact(1).map_err(|_| OutOfMemory { bytes: size_of::<CompressTable>() })?;
+        table.push(CompressTable::small());
+        Ok(Self { page, packed, table })
     }
 
     /// Compresses the page.
@@ -52,7 +56,7 @@ impl Scratch {
         if let Some(word) = same_filled(&self.page) {
             return Packed::Same(word);
         }
-        match compress_into_with_table(&self.page, &mut self.packed, &mut self.table) {
+        match compress_into_with_table(&self.page, &mut self.packed, &mut self.table[0]) {
             Ok(len) if len <= LARGEST => Packed::Bytes(&self.packed[..len]),
             Ok(_) | Err(_) => Packed::Bytes(&self.page),
         }
