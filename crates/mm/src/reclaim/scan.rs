@@ -214,8 +214,8 @@ impl<P: Platform> Mm<P> {
         let mut fate = self.fate_of(folio);
         let dirty_file = |folio: Folio<'_>| Sort::of(folio) == Sort::File && folio.flags().contains(FolioFlags::DIRTY);
         if fate == Fate::Goes && !folio.is_anon() && dirty_file(folio) {
-            // Who allocates does not wait for a device: the background does, and meanwhile the page is out of the way.
-            if scan.by == By::Background {
+            // Who allocates does not wait for a device: others do, and meanwhile the page is out of the way.
+            if scan.by != By::Direct {
                 self.write_back_around(folio);
             }
             if dirty_file(folio) {

@@ -270,11 +270,15 @@ impl Generator {
             13 => Kernel::ClearSoftDirty,
             14..16 => Kernel::SoftDirty { addr, len },
             19 if self.once_in(4) => Kernel::SwapOff,
+            18 => Kernel::Reclaim { pages: 1 << self.below(6) },
             _ => Kernel::PageOut { addr, len },
         }
     }
 
     fn page_out(&mut self) -> Operation {
+        if self.once_in(4) {
+            return Operation::Kernel(Kernel::Reclaim { pages: 1 << self.below(6) });
+        }
         let (addr, len) = if self.theme() == Theme::Copies { (self.hot, PAGE_SIZE) } else { self.range() };
         Operation::Kernel(Kernel::PageOut { addr, len })
     }

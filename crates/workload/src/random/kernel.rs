@@ -11,7 +11,7 @@ use pagewright_mm::space::ClearRefs;
 use pagewright_mm::user::IoVec;
 use pagewright_mm::view::PageState;
 use pagewright_model::spec::{Answer, PinId, Take, Vm};
-use pagewright_types::{CpuId, PAGE_SIZE, PageRange, Pfn, VirtAddr};
+use pagewright_types::{CpuId, NodeId, PAGE_SIZE, PageRange, Pfn, VirtAddr};
 use std::fmt;
 use std::rc::Rc;
 use std::sync::atomic::Ordering;
@@ -67,6 +67,11 @@ pub enum Kernel {
         /// Bytes.
         len: u64,
     },
+    /// Pages that are not in use go, whosever they are. No program can tell.
+    Reclaim {
+        /// How many.
+        pages: u32,
+    },
     /// The device is swapped to no longer, and then again (`swapoff`, `swapon`).
     SwapOff,
     /// `/proc/self/clear_refs`, of the marks of stores.
@@ -91,6 +96,7 @@ impl Kernel {
             Self::Copy { writes: false, .. } => "process_vm_readv",
             Self::Copy { writes: true, .. } => "process_vm_writev",
             Self::PageOut { .. } => "page-out",
+            Self::Reclaim { .. } => "reclaim",
             Self::SwapOff => "swapoff",
             Self::ClearSoftDirty => "clear_refs",
             Self::SoftDirty { .. } => "pagemap",
@@ -111,6 +117,7 @@ impl fmt::Display for Kernel {
             Self::Copy { process, theirs, ours, len, .. } => {
                 write!(f, "{name}(process {process}, {theirs} there, {ours} here, {len:#x})")
             }
+            Self::Reclaim { pages } => write!(f, "{name}({pages} pages)"),
             Self::ClearSoftDirty | Self::SwapOff => f.write_str(name),
             Self::PageOut { addr, len } | Self::SoftDirty { addr, len } => write!(f, "{name}({addr}, {len:#x})"),
         }
@@ -144,6 +151,10 @@ impl<I: Isa> World<I> {
             Kernel::PageOut { addr, len } => {
                 let out = self.lab.on(cpu, |mm| mm.madvise(&process.space, addr, len, Advice::PageOut));
                 Some(out.map_or_else(|error| Answer::Failed(error.errno()), |()| Answer::Done))
+            }
+            Kernel::Reclaim { pages } => {
+                self.lab.on(cpu, |mm| mm.reclaim(NodeId::new(0), pages));
+                Some(Answer::Done)
             }
             Kernel::SwapOff => Some(self.swap_off(cpu)),
             Kernel::ClearSoftDirty => {
