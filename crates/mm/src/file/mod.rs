@@ -15,7 +15,7 @@
 //! mapping.
 //!
 //! Not guaranteed: that dirty pages are written back by themselves. [`Mm::msync`](crate::Mm::msync) and
-//! [`Mm::write_back`](crate::Mm::write_back) do it when they are called.
+//! [`Mm::write_back`](crate::Mm::write_back) do it when they are called, and background reclaim when memory is short.
 
 mod cache;
 mod io;

@@ -5,7 +5,8 @@
 //!
 //! Protocol: nobody waits for a space. One that somebody is changing may be using the page, and the page stays where it is.
 //!
-//! Not guaranteed: that a use which is not by a mapping is seen, unless whoever makes it says so ([`Mm::mark_accessed`]).
+//! Not guaranteed: that a use which is not by a mapping is seen, unless whoever makes it says so ([`Mm::mark_accessed`]). Nor that pages of locked
+//! memory are on the list of those that can't be reclaimed before reclaim has come by.
 
 use super::{CLUSTER, Sort};
 use crate::mm::Mm;
