@@ -49,7 +49,7 @@ impl<P: Platform> Mm<P> {
             batch.settle();
             return PagedOut { freed, written };
         });
-        plant!(PageOutWrittenEarly => leaving.iter().for_each(|page| drop(self.write_out(page))));
+        plant!(PageOutWrittenEarly => leaving.iter().for_each(|page| { self.write_out(page); }));
         batch.settle();
         let written = plant!(PageOutWrittenEarly; 0, leaving.iter().map(|page| self.write_out(page)).sum());
         let freed = self.free_pages(leaving, &mut staying);
