@@ -43,7 +43,17 @@ const OVERLAPPING: &[&str] = &["pw_pages_zeroed", "pw_fault_around", "pw_fork", 
 const SHARING: &[&str] = &["pw_pages_zeroed", "pw_fault_around", "pw_fork", "pw_fork_entries"];
 
 /// What comes and goes by swap.
-const SWAPPED: &[&str] = &["pgfault", "pgmajfault", "pw_pages_zeroed", "pswpin", "pswpout", "pw_entry_stores"];
+const SWAPPED: &[&str] = &[
+    "pgfault",
+    "pgmajfault",
+    "pw_pages_zeroed",
+    "pswpin",
+    "pswpout",
+    "pw_entry_stores",
+    "pw_tlb_batch_entries",
+    "pw_tlb_batch_flushed",
+    "pw_tlb_batch_at_once",
+];
 
 const RECORDED: [Recorded; 9] = [
     Recorded { case: "fork", arguments: &["4", "2"], cpus: "1", compared: ALL, tolerance: 0 },

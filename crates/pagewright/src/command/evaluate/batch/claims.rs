@@ -82,7 +82,7 @@ fn published(found: &Found) -> Vec<Claim> {
         let saving = |cell: &Cell| cell.saving(&cell.after);
         // The wait is 95 % of ptep_clear_flush, by the same mail.
         let by_share = share * 0.95 * (1.0 - cell.after.waits() / cell.before.waits()) * 100.0;
-        let ours = format!("{} less; {by_share:.1} % if before, waiting took its printed share", ours(&saving));
+        let ours = format!("less by {}; by {by_share:.1} % if waiting took before what is printed", ours(&saving));
         let verdict = within(&cell.saving(&cell.after), saved);
         let what = format!("Elapsed time of the program, {profile}");
         claims.push(claim(&what, saved_text, SERIES, ours, Kind::Modelled, verdict, reason));
