@@ -173,26 +173,31 @@ impl<P: Platform> Mm<P> {
         written
     }
 
-    /// The page in a slot: out of the cache, or read into it (`do_swap_page`). `None`: somebody else has it, or the slot means nothing any more; look
-    /// at the entry again.
+    /// The page in a slot: out of the cache, or read into it (`do_swap_page`). `None`: the slot means nothing any more; look at the
+    /// entry again.
     ///
     /// # Errors
     /// [`FaultError::OutOfMemory`], or [`FaultError::Device`]; nothing has changed.
     pub(crate) fn page_from_swap(&self, entry: SwapEntry) -> Result<Option<FromSwap<'_>>, FaultError> {
         let Some(area) = self.swap.area(entry.device()) else { return Ok(None) };
-        let cached = {
-            let slots = area.slots.lock();
-            match slots.get(entry.slot()).0 {
-                Slot::Free { .. } => return Ok(None),
-                Slot::Cached(pfn) => Some(self.frames().folio(pfn).get()),
-                Slot::Evicted { .. } => None,
+        let (folio, lock) = loop {
+            let cached = {
+                let slots = area.slots.lock();
+                match slots.get(entry.slot()).0 {
+                    Slot::Free { .. } => return Ok(None),
+                    Slot::Cached(pfn) => Some(self.frames().folio(pfn).get()),
+                    Slot::Evicted { .. } => None,
+                }
+            };
+            let found = match cached {
+                Some(folio) => self.lock_in_cache(folio, entry),
+                None => self.make_for_slot(&area, entry)?,
+            };
+            // If not, somebody else was faster: the slot is something else now.
+            if let Some(found) = found {
+                break found;
             }
         };
-        let found = match cached {
-            Some(folio) => self.lock_in_cache(folio, entry),
-            None => self.make_for_slot(&area, entry)?,
-        };
-        let Some((folio, lock)) = found else { return Ok(None) };
         let view = self.frames().folio_of(&folio);
         let read = !view.flags().contains(FolioFlags::UPTODATE);
         if read && let Err(errno) = self.read_slot(&area, entry, view) {
@@ -205,16 +210,19 @@ impl<P: Platform> Mm<P> {
         Ok(Some(FromSwap { folio, lock, read }))
     }
 
-    /// Locks a folio that was found in the cache; `None` if somebody else has it locked, or it has left.
+    /// Waits for the lock of a folio that was found in the cache; `None` if it has left. Whoever has it locked waits for no lock above the
+    /// tables', and what is wanted here does not go: our reference keeps it.
     fn lock_in_cache(&self, folio: FolioRef, entry: SwapEntry) -> Option<(FolioRef, FolioLock<'_>)> {
         let view = self.frames().folio_of(&folio);
-        match view.try_lock().filter(|_| view.swap_entry() == Some(entry)) {
-            Some(lock) => Some((folio, lock)),
-            None => {
-                self.put_folio(folio);
-                None
+        while view.swap_entry() == Some(entry) {
+            match view.try_lock() {
+                Some(lock) if view.swap_entry() == Some(entry) => return Some((folio, lock)),
+                Some(_) => break,
+                None => self.fx().relax(),
             }
         }
+        self.put_folio(folio);
+        None
     }
 
     /// Puts a new folio into the cache for a slot that has none; `None` if somebody else was faster, or freed the slot.
