@@ -2,7 +2,9 @@
 
 use crate::boot::Region;
 use aarch64_cpu::asm::barrier;
-use aarch64_cpu::registers::{ID_AA64ISAR0_EL1, ID_AA64MMFR0_EL1, ID_AA64MMFR1_EL1, MIDR_EL1, Readable, TTBR0_EL1, Writeable};
+use aarch64_cpu::registers::{
+    ID_AA64ISAR0_EL1, ID_AA64MMFR0_EL1, ID_AA64MMFR1_EL1, MIDR_EL1, Readable, TTBR0_EL1, Writeable,
+};
 use core::arch::asm;
 use core::sync::atomic::{AtomicU64, Ordering};
 use pagewright_arch::{Aarch64, Caps, Invalidate, Reach, ShootdownKind, Target};
