@@ -362,7 +362,8 @@ on_both! {
 fn planted_bugs_are_found() {
     use pagewright_types::plant::{Plant, choose};
     let _alone = alone();
-    let cases: [(Plant, fn(u64) -> bool); 6] = [
+    type Case = (Plant, fn(u64) -> bool);
+    let cases: [Case; 6] = [
         (Plant::PageOutFreedEarly, new_memory_beside_a_page_out::<X86_64>),
         (Plant::PageOutFreedEarly, new_memory_beside_a_page_out::<Aarch64>),
         (Plant::LazyFreeNoFlush, |_| store_after_lazy_free::<X86_64>()),

@@ -238,7 +238,7 @@ mod tests {
     #[test]
     fn a_slot_stays_while_it_is_named_or_cached() {
         let mut table = SlotTable::try_new(1).expect("a word");
-        let pfn = Pfn::new((1 << 32) - 2);
+        let pfn = Pfn::new(u32::MAX - 1);
         let slot = table.allocate(pfn).expect("it is free");
         table.duplicate(slot);
         table.duplicate(slot);

@@ -55,7 +55,7 @@ const MAP: [Flag; 22] = [
     yes("MAP_SHARED", 0x1),
     yes("MAP_PRIVATE", 0x2),
     yes("MAP_SHARED_VALIDATE", 0x3),
-    no("MAP_DROPPABLE", 0x8, "no reclaim yet that could drop it"),
+    no("MAP_DROPPABLE", 0x8, "nothing that reclaim drops without a word but MADV_FREE"),
     yes("MAP_FIXED", 0x10),
     yes("MAP_ANONYMOUS", 0x20),
     partly("MAP_32BIT", 0x40, "on arm64 ignored, as Linux does"),
