@@ -117,8 +117,8 @@ fn machines_that_can_not_be() {
     refused(&["replay", sort, "--swap", "1T"], &["--swap 1T", "512 GiB"]);
     refused(&["replay", sort, "--profile", "milan", "--arch", "arm64"], &["milan", "arm64"]);
     refused(&["replay", sort, "--mem", "64K"], &["too small"]);
-    refused(&["replay", sort, "--mem", "1M"], &["process 1 runs out of memory", "--mem"]);
-    refused(&["replay", sort, "--mem", "20%"], &["process 1 runs out of memory", "--mem"]);
+    refused(&["replay", sort, "--mem", "384K"], &["process 1 runs out of memory", "--mem"]);
+    refused(&["replay", sort, "--mem", "10%"], &["process 1 runs out of memory", "--mem"]);
 }
 
 #[test]
@@ -129,7 +129,7 @@ fn output_that_can_not_be_written() {
     refused(&["replay", shell, "--json", &nowhere], &["none/out.json", "No such file"]);
     refused(&["replay", shell, "--json", scratch.0.to_str().unwrap()], &["directory"]);
     let kept = scratch.write("kept.json", b"old");
-    refused(&["replay", shell, "--mem", "1M", "--json", &kept], &["out of memory"]);
+    refused(&["replay", shell, "--mem", "384K", "--json", &kept], &["out of memory"]);
     assert_eq!(fs::read(&kept).unwrap(), b"old", "a replay that fails leaves the file as it was");
     assert_eq!(scratch.files(), ["kept.json"], "and no other behind");
 }

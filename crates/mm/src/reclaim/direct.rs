@@ -15,7 +15,7 @@ use super::watermark::TRIES;
 use crate::error::MmError;
 use crate::mm::Mm;
 use core::sync::atomic::Ordering;
-use pagewright_sync::Platform;
+use pagewright_sync::{Backend, Platform};
 use pagewright_table::Reserve;
 use pagewright_tlb::frames::{Block, Extent, NoFrames, NoFramesCause, Request, Zeroed};
 use pagewright_types::{NodeId, Order};
@@ -89,7 +89,8 @@ impl<P: Platform> Mm<P> {
             Some(freed) if freed > 0 && tries > 1 => *fruitless = 0,
             Some(_) => {
                 *fruitless += 1;
-                self.fx().relax();
+                // Others may free something meanwhile; that they do is not waited for.
+                <P::Locks as Backend>::point();
             }
         }
         true

@@ -147,8 +147,30 @@ pub struct Compared {
     pub lacks: Vec<Lack>,
     /// Measured: how long it took.
     pub time: Duration,
+    /// Differences that a program showed once and not when it ran again: Linux has other work, too, and takes pages for it, which `mincore` tells.
+    pub not_again: u64,
     /// The first difference, with which it ended.
     pub found: Option<Found>,
+}
+
+impl Compared {
+    /// Adds what was compared on another pair of machines.
+    fn add(&mut self, more: Self) {
+        self.programs += more.programs;
+        self.operations += more.operations;
+        self.left_out += more.left_out;
+        self.cut_short += more.cut_short;
+        for (answer, times) in more.calls {
+            *self.calls.entry(answer).or_default() += times;
+        }
+        for (all, times) in self.accesses.iter_mut().zip(more.accesses) {
+            *all += times;
+        }
+        for (signal, times) in more.signals {
+            *self.signals.entry(signal).or_default() += times;
+        }
+        self.lacks = more.lacks;
+    }
 }
 
 /// The program of this number.
@@ -178,14 +200,31 @@ pub fn compare_again(program: &Program) -> Result<Option<Found>, AgainstError> {
 
 fn search(seed: u64, operations: u64, start: fn() -> Result<Pair, AgainstError>) -> Result<Compared, AgainstError> {
     let begun = Instant::now();
+    let mut all = Compared::default();
     let mut pair = start()?;
-    let mut found = None;
-    while pair.operations() < operations && found.is_none() {
-        let whole = nth(seed, pair.programs());
-        found = pair.run(&whole)?.map(|difference| (whole, difference));
+    while all.operations + pair.operations() < operations && all.found.is_none() {
+        let whole = nth(seed, all.programs + pair.programs());
+        let Some(difference) = pair.run(&whole)? else { continue };
+        // What one of the two has left behind is of no use to the next program.
+        all.add(std::mem::replace(&mut pair, start()?).done());
+        if shows_again(&whole, start)? {
+            all.found = Some(smaller(whole, difference, start)?);
+        } else {
+            all.not_again += 1;
+        }
     }
-    let found = found.map(|(whole, difference)| smaller(whole, difference, start)).transpose()?;
-    Ok(Compared { time: begun.elapsed(), found, ..pair.done() })
+    all.add(pair.done());
+    Ok(Compared { time: begun.elapsed(), ..all })
+}
+
+/// Whether a program shows any difference when it runs again, twice.
+fn shows_again(program: &Program, start: fn() -> Result<Pair, AgainstError>) -> Result<bool, AgainstError> {
+    for _ in 0..2 {
+        if start()?.run(program)?.is_some() {
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }
 
 /// Leaves out what the difference doesn't need.

@@ -6,7 +6,9 @@ use std::fmt::Write as _;
 
 /// What was compared: counts by call and errno, by access and signal, and what was left out.
 pub fn compared(compared: &Compared) -> String {
-    let Compared { programs, operations, left_out, cut_short, calls, accesses, signals, lacks, time, .. } = compared;
+    let Compared {
+        programs, operations, left_out, cut_short, calls, accesses, signals, lacks, time, not_again, ..
+    } = compared;
     let mut text = format!(
         "beside Linux: {programs} programs, {operations} operations compared, {:.1} s (measured)\n",
         time.as_secs_f64()
@@ -21,6 +23,9 @@ pub fn compared(compared: &Compared) -> String {
         text,
         "  {left_out} operations left out, {cut_short} programs ended early: they would have run into differences that are meant"
     );
+    if *not_again > 0 {
+        let _ = writeln!(text, "  {not_again} differences that did not show again when their programs ran twice more");
+    }
     for lack in lacks {
         let _ = writeln!(text, "  this kernel lacks {}, which was left out", lack.name());
     }
