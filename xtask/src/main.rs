@@ -43,7 +43,7 @@ usage: cargo xtask COMMAND
   expected [NAME] runs the same programs on Debian's Linux and records what they print (minutes; fetches the kernels)
   pageout         counts what paging out costs in barriers and invalidations on Debian's Linux 6.1 and 6.12 for arm64 and here (a minute;
                   fetches the kernels)
-  repeat          replays every capture twice and compares (seconds)
+  repeat [quick]  replays every capture, or the smaller half, twice and compares (seconds)
   setup           installs what the above need (Debian, as root), or says what to install";
 
 fn main() -> ExitCode {
@@ -74,7 +74,8 @@ fn run(words: &[&str]) -> Result<(), Error> {
         ["boot", "planted"] => boot::run(boot::Extent::Planted),
         ["expected", names @ ..] => expected::run(names),
         ["pageout"] => pageout::run(),
-        ["repeat"] => repeat::run(),
+        ["repeat"] => repeat::run(repeat::Extent::All),
+        ["repeat", "quick"] => repeat::run(repeat::Extent::Quick),
         ["setup"] => setup::run(),
         [] | ["help" | "--help" | "-h"] => {
             println!("{USAGE}");

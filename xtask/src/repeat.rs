@@ -1,5 +1,5 @@
 //! `cargo xtask repeat`: every shipped capture replayed twice, in two processes, on each instruction set; the same seed must give the same
-//! JSON, all but `measured`.
+//! JSON, all but `measured`. `repeat quick` takes the smaller half of them.
 //!
 //! Not guaranteed: the same on another machine; there the test run repeats it.
 
@@ -7,14 +7,39 @@ use crate::cargo::{self, Workspace};
 use crate::error::Error;
 use serde_json::Value;
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 /// As `--arch` names them.
 const ARCHS: [&str; 2] = ["x86-64", "arm64"];
 
+/// How many captures are replayed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Extent {
+    /// The smaller half: minutes are counted.
+    Quick,
+    /// Each.
+    All,
+}
+
+/// The captures in a folder, the smallest first.
+fn captures_in(folder: &Path, extent: Extent) -> Result<Vec<PathBuf>, Error> {
+    let mut captures = Vec::new();
+    for entry in fs::read_dir(folder).map_err(Error::file(folder))? {
+        let path = entry.map_err(Error::file(folder))?.path();
+        if path.extension().is_some_and(|extension| extension == "pwt") {
+            let bytes = fs::metadata(&path).map_err(Error::file(&path))?.len();
+            captures.push((bytes, path));
+        }
+    }
+    captures.sort();
+    let kept = if extent == Extent::Quick { captures.len().div_ceil(2) } else { captures.len() };
+    captures.truncate(kept);
+    Ok(captures.into_iter().map(|(_, path)| path).collect())
+}
+
 /// Replays and compares.
-pub(crate) fn run() -> Result<(), Error> {
+pub(crate) fn run(extent: Extent) -> Result<(), Error> {
     let workspace = Workspace::load()?;
     let mut build = cargo::command();
     build.args(["build", "--package", "pagewright"]).current_dir(&workspace.workspace_root);
@@ -23,11 +48,7 @@ pub(crate) fn run() -> Result<(), Error> {
     let json = workspace.target_directory.join(format!("repeat-{}.json", std::process::id()));
     let captures = workspace.workspace_root.join("tests/captures");
     let mut different = 0;
-    for entry in fs::read_dir(&captures).map_err(Error::file(&captures))? {
-        let path = entry.map_err(Error::file(&captures))?.path();
-        if path.extension().is_none_or(|extension| extension != "pwt") {
-            continue;
-        }
+    for path in captures_in(&captures, extent)? {
         for arch in ARCHS {
             let replay = || replayed(&program, &path, arch, &json);
             if replay()? != replay()? {

@@ -65,12 +65,15 @@ pub(crate) fn run() -> Result<(), Error> {
         .args(["test", "--release", "--package", "pagewright-workload", "--test", "against_linux"])
         .current_dir(&workspace.workspace_root)
         .env("PAGEWRIGHT_AGAINST_LINUX", BESIDE_LINUX);
+    let mut repeat = cargo::command();
+    repeat.args(["xtask", "repeat"]).current_dir(&workspace.workspace_root);
     let mut boot = cargo::command();
     boot.args(["xtask", "boot", "planted"]).current_dir(&workspace.workspace_root);
     step::run(vec![
         Step { name: "random programs under the oracle", command: random, limit: 2 * HOUR },
         Step { name: "ten million random operations of every memory call", command: calls, limit: HOUR },
         Step { name: "races with page-outs, a hundred times as many schedules", command: swap, limit: HOUR },
+        Step { name: "the same seed, the same figures, all captures", command: repeat, limit: HOUR },
         Step { name: "a capture of 10 GB in constant memory", command: stream, limit: HOUR },
         Step { name: "programs on the kernel in QEMU, and bugs planted in it", command: boot, limit: HOUR },
         Step { name: "10 000 000 operations here and on Linux", command: beside_linux, limit: HOUR },

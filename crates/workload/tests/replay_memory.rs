@@ -13,7 +13,7 @@ use std::io::{BufReader, BufWriter, PipeReader, PipeWriter};
 use std::thread;
 
 /// Events of the test that runs each time.
-const QUICK: u64 = 8_000_000;
+const QUICK: u64 = 4_000_000;
 /// 10 GB of text at 12.4 bytes an access (`python3 -c pass` is 44 M accesses and 623 MB with calls), of which an event here has five.
 const SOAK: u64 = 10_000_000_000 / 62;
 /// What the allocator's and the machine's habits may add.
