@@ -14,7 +14,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { PAGE = 4096 };
+enum { PAGE = 4096, ROUNDS = 100 };
 #ifndef SYS_mseal
 #define SYS_mseal 462
 #endif
@@ -141,22 +141,41 @@ static void *waits(void *argument)
     return argument;
 }
 
+/* How often the program replaces itself: others are just about to sleep then, or sleep, or have not begun. */
+static int rounds = ROUNDS;
+
 static void *replaces(void *program)
 {
-    char *words[] = { program, "after", 0 };
-    execv("/nowhere", words);
-    printf("execve: %d\n", errno);
-    fflush(stdout);
+    char left[12];
+    char *words[] = { program, left, 0 };
+    snprintf(left, sizeof left, "%d", rounds - 1);
+    if (rounds == ROUNDS) {
+        execv("/nowhere", words);
+        printf("execve: %d\n", errno);
+        fflush(stdout);
+    }
     execv("/proc/self/exe", words);
     return 0;
 }
 
-int main(int argc, char **argv)
+static int replace(char *program)
 {
     pthread_t threads[3];
+    for (int i = 0; i < 3; i++)
+        pthread_create(&threads[i], 0, i < 2 ? waits : replaces, program);
+    pthread_join(threads[2], 0);
+    return 1;
+}
+
+int main(int argc, char **argv)
+{
     if (argc > 1) {
         /* The thread that replaced the program is its only one, and its first. */
-        printf("alone: %d\n", getpid() == (int)syscall(SYS_gettid));
+        int alone = getpid() == (int)syscall(SYS_gettid);
+        rounds = atoi(argv[1]);
+        if (alone && rounds > 0)
+            return replace(argv[0]);
+        printf("alone: %d, rounds left: %d\n", alone, rounds);
         return 0;
     }
     memfd();
@@ -165,8 +184,5 @@ int main(int argc, char **argv)
     others();
     limits();
     fflush(stdout);
-    for (int i = 0; i < 3; i++)
-        pthread_create(&threads[i], 0, i < 2 ? waits : replaces, argv[0]);
-    pthread_join(threads[2], 0);
-    return 1;
+    return replace(argv[0]);
 }

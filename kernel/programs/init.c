@@ -1,4 +1,4 @@
-/* The first program of a Linux whose answers are recorded: loads the modules that lie in /modules, swaps to zram if that is among them, runs the
+/* The first program of a Linux whose answers are recorded: loads the modules that lie in /modules, swaps to zram if its environment has "swap_to", runs the
    program that its arguments name, tells its status, switches the machine off.
    Arguments come as the kernel's command line has them: %xx stands for a byte. */
 #include <dirent.h>
@@ -72,7 +72,7 @@ static void swap_to_zram(void)
     int disk;
 
     snprintf(size, sizeof size, "%d", SWAP_PAGES * PAGE);
-    if (!say("/sys/block/zram0/comp_algorithm", "lz4") || !say("/sys/block/zram0/disksize", size))
+    if (!say("/sys/block/zram0/disksize", size))
         return;
     page[256] = 1;
     page[257] = SWAP_PAGES - 1;
@@ -94,7 +94,10 @@ int main(int argc, char **argv)
     mkdir("/sys", 0755);
     mount("sys", "/sys", "sysfs", 0, 0);
     load_modules();
-    swap_to_zram();
+    /* The only one that is brought along; without zram there is nothing to say it to. */
+    say("/sys/block/zram0/comp_algorithm", "lz4");
+    if (getenv("swap_to"))
+        swap_to_zram();
     pid_t child = fork();
     if (child == 0) {
         execv(argv[1], argv + 1);

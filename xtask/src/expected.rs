@@ -36,7 +36,7 @@ pub(crate) fn run(names: &[&str]) -> Result<(), Error> {
             let Some(program) = case.program(machine, &workspace, &folder)? else {
                 return Err(Error::NoPackage(case.name.to_owned()));
             };
-            let mut boot = boot(&pagewright, machine, case, &linux.arguments(&init, case.swap.is_some()));
+            let mut boot = boot(&pagewright, machine, case, &linux.arguments(&init, case.swap));
             let (printed, status) = answer(boot.arg("--").arg(&program).args(case.arguments))?;
             let path = case.expected(machine, &workspace.workspace_root);
             fs::write(&path, printed).map_err(Error::file(&path))?;
@@ -50,7 +50,7 @@ pub(crate) fn run(names: &[&str]) -> Result<(), Error> {
 /// The command that boots it, without the program.
 fn boot(pagewright: &Path, machine: &Machine, case: &Case, linux: &[String]) -> Command {
     let mut boot = Command::new(pagewright);
-    boot.args(["boot", "--arch", machine.isa, "--mem", case.memory, "--limit", LIMIT]).args(linux);
+    boot.args(["boot", "--arch", machine.isa, "--mem", case.memory_on_linux, "--limit", LIMIT]).args(linux);
     boot
 }
 

@@ -4,6 +4,7 @@
 //!
 //! Not guaranteed: the same version each time; a release's newest is taken.
 
+use crate::boot::cases::Swap;
 use crate::cargo::Workspace;
 use crate::debian::Archive;
 use crate::error::Error;
@@ -50,13 +51,15 @@ impl Linux {
         Ok(Self { image: named("vmlinuz-")?, package, modules })
     }
 
-    /// What `pagewright boot` is told; with `swap` its first program finds what zram needs, in the order of names.
-    pub(crate) fn arguments(&self, init: &Path, swap: bool) -> Vec<String> {
-        let mut arguments = vec!["--append".to_owned(), WORDS.to_owned()];
+    /// What `pagewright boot` is told. Where there is something to swap to, its first program finds what zram needs, in the order of names; words that Linux
+    /// does not know are that program's environment.
+    pub(crate) fn arguments(&self, init: &Path, swap: Swap) -> Vec<String> {
+        let words = if matches!(swap, Swap::On(_)) { format!("{WORDS} swap_to=zram0") } else { WORDS.to_owned() };
+        let mut arguments = vec!["--append".to_owned(), words];
         let mut option = |name: &str, value: String| arguments.extend([name.to_owned(), value]);
         option("--kernel", self.image.display().to_string());
         option("--file", format!("{}=/init", init.display()));
-        for (index, module) in self.modules.iter().enumerate().filter(|_| swap) {
+        for (index, module) in self.modules.iter().enumerate().filter(|_| swap != Swap::Nothing) {
             let name = module.file_name().unwrap_or_default().to_string_lossy();
             option("--file", format!("{}=/modules/{index}-{name}", module.display()));
         }

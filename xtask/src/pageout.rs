@@ -6,7 +6,7 @@
 //!
 //! Not guaranteed: the same version of Linux each time; each release's newest is taken.
 
-use crate::boot::cases::{MACHINES, Machine};
+use crate::boot::cases::{MACHINES, Machine, Swap};
 use crate::boot::pagewright;
 use crate::cargo::{self, Workspace};
 use crate::error::Error;
@@ -64,7 +64,7 @@ pub(crate) fn run() -> Result<(), Error> {
     let mut kernels = Vec::new();
     for (suite, version) in RELEASES {
         let linux = Linux::fetch(&workspace, BareTarget::Aarch64, Some(suite), version)?;
-        let mut arguments = linux.arguments(&bench.init, true);
+        let mut arguments = linux.arguments(&bench.init, Swap::On("64M"));
         // Its own clock must not depend on how busy this computer is; ours spins where Linux sleeps, which counted instructions don't let pass.
         arguments.push("--count".to_owned());
         kernels.push((linux.package.replace("linux-image-", "Linux "), arguments));

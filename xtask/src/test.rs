@@ -45,8 +45,12 @@ pub(crate) fn run() -> Result<(), Error> {
             "--no-fail-fast",
         ])
         .args(PLANTED.iter().flat_map(|test| ["--test", test]));
+    // A workspace of its own, which `cargo fmt` here does not see.
+    let mut formatted = cargo(&["fmt", "--all", "--check"]);
+    formatted.current_dir(workspace.workspace_root.join("kernel"));
     step::run(vec![
         Step { name: "arrows between crates", command: this(&["arrows"])?, limit: MINUTE },
+        Step { name: "formatting of the kernel", command: formatted, limit: MINUTE },
         Step { name: "tests of the workspace", command: cargo(&workspace_tests), limit: 10 * MINUTE },
         Step {
             name: "examples in documentation",

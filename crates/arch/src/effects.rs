@@ -160,7 +160,7 @@ pub trait Effects: Clone + 'static {
     fn complete(&self);
 
     /// Asks `targets` (never the caller) to run the shootdown handler that the embedder bound to this machine. Returns
-    /// at once; the answer is the handler's business.
+    /// at once; the answer is the handler's business. What the caller stored before is visible to the handlers (INV-MAIL-LOST).
     fn kick(&self, targets: &CpuMask);
 
     /// Passes time while another CPU must act first. Interrupts are open inside.
@@ -170,11 +170,9 @@ pub trait Effects: Clone + 'static {
     /// dropped first (x86 `MOV CR3` with bit 63 clear), and so are those under [`Caps::user_tag`].
     fn install_root(&self, root: Pfn, tag: Tag, keep: bool);
 
-    /// Runs `body` with interrupts closed on this CPU. The default suits a machine that delivers interrupts only inside
-    /// [`Effects::relax`].
-    fn without_interrupts<T>(&self, body: impl FnOnce() -> T) -> T {
-        body()
-    }
+    /// Runs `body` with interrupts closed on this CPU. A machine that delivers interrupts only inside [`Effects::relax`] just runs it; anywhere
+    /// else walks without locks rest on it (INV-TLB-WALKERS), so there is no default.
+    fn without_interrupts<T>(&self, body: impl FnOnce() -> T) -> T;
 
     /// Whether the caller may wait for other CPUs: interrupts are open and no interrupt handler is running.
     fn may_wait(&self) -> bool;

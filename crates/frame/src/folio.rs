@@ -208,7 +208,7 @@ impl<P: Platform> Frames<P> {
     }
 
     /// Makes a folio without references a block again.
-    fn dissolve(&self, head: Pfn) -> Block {
+    pub(crate) fn dissolve(&self, head: Pfn) -> Block {
         let folio = Folio { memmap: &self.memmap, head };
         folio.assert_dead();
         self.lru_forget(folio);
@@ -226,13 +226,17 @@ pub(crate) fn clear_counts(record: &FrameRecord) {
     }
 }
 
-/// Adds to a reference count unless it is zero.
+/// References from which on nobody gets another for the asking. A pin counts 1024, so that two million of them come here: a count that went on would
+/// pass its end, and the folio be freed under all of them (CVE-2019-11487). The other half is for those who can't be refused, an entry each.
+pub(crate) const MOST_REFS: u32 = 1 << 31;
+
+/// Takes a reference unless there is none, or there are [`MOST_REFS`].
 #[inline]
-pub(crate) fn add_unless_zero(refs: &AtomicU32, n: u32) -> bool {
+pub(crate) fn add_unless_zero(refs: &AtomicU32) -> bool {
     let mut now = refs.load(Ordering::Relaxed);
-    while now != 0 {
+    while (1..MOST_REFS).contains(&now) {
         // Acquire: what the folio says is read after the reference was had.
-        match refs.compare_exchange_weak(now, now + n, Ordering::Acquire, Ordering::Relaxed) {
+        match refs.compare_exchange_weak(now, now + 1, Ordering::Acquire, Ordering::Relaxed) {
             Ok(_) => return true,
             Err(other) => now = other,
         }
@@ -328,10 +332,10 @@ impl<'a> Folio<'a> {
         debug_assert!(before > 0, "INV-FRAME-REFS: references taken from nobody on the folio at {}", self.head);
     }
 
-    /// Takes a reference unless there is none, because the folio is frozen or free (`folio_try_get`).
+    /// Takes a reference unless there is none, because the folio is frozen or free (`folio_try_get`), or there are as many as may be.
     #[inline]
     pub fn try_get(self) -> Option<FolioRef> {
-        add_unless_zero(&self.record().refs, 1).then(|| FolioRef::new(self.head))
+        add_unless_zero(&self.record().refs).then(|| FolioRef::new(self.head))
     }
 
     /// What the contents belong to.

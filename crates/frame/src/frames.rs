@@ -223,6 +223,24 @@ impl<P: Platform> Frames<P> {
         self.counters.add(cpu, Counter::PgFree, u64::from(kind.order().frames()));
     }
 
+    /// Gives back blocks that owe nothing but what they [owed](crate::Folio::owe) already, many at a time.
+    pub(crate) fn free_many(&self, blocks: &[Pfn]) {
+        let cpu = self.machine.cpu();
+        let mut frames = 0;
+        for pfn in blocks {
+            let kind = self.memmap.at(*pfn).kind();
+            debug_assert_eq!(kind.state(), State::Taken, "INV-FRAME-STATE: frame {pfn} is freed and is {kind:?}");
+            self.machine.declare(Fact::FrameFreed { pfn: *pfn, order: kind.order() });
+            frames += u64::from(kind.order().frames());
+        }
+        let mut left = blocks;
+        while let Some(first) = left.first() {
+            let zone = &self.zones[self.memmap.at(*first).kind().zone().index()];
+            left = &left[zone.put_many(&self.memmap, cpu, left)..];
+        }
+        self.counters.add(cpu, Counter::PgFree, frames);
+    }
+
     /// Gives back what was just taken and can't be settled now.
     pub fn give_back(&self, unsettled: Unsettled) {
         let (block, key) = unsettled.into_parts();

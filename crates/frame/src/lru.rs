@@ -296,9 +296,9 @@ impl<P: Platform> Frames<P> {
             }
         }
         for head in heads {
-            let kind = self.memmap.transition(*head, State::Folio, State::Taken);
-            self.free(Block::new(*head, kind.order()));
+            self.memmap.transition(*head, State::Folio, State::Taken);
         }
+        self.free_many(heads);
     }
 
     fn dead(&self, head: Pfn) -> Folio<'_> {
@@ -356,9 +356,7 @@ impl DeadList {
     /// Takes one of them as a block.
     pub fn pop<P: Platform>(&mut self, frames: &Frames<P>) -> Option<Block> {
         let folio = self.unchain(&frames.memmap)?;
-        frames.lru_forget(folio);
-        let kind = frames.memmap.transition(folio.head, State::Folio, State::Taken);
-        Some(Block::new(folio.head, kind.order()))
+        Some(frames.dissolve(folio.head))
     }
 
     /// Frees all of them. What they owe is what they [owed](Folio::owe).

@@ -46,10 +46,10 @@ impl Drop for PinRef {
 }
 
 impl Folio<'_> {
-    /// Pins the folio unless it has no references, because it is frozen or free (`try_grab_folio`).
+    /// Pins the folio unless it has no references, because it is frozen or free, or as many as may be (`try_grab_folio`).
     pub fn try_pin(self) -> Option<PinRef> {
         let record = self.record();
-        if !add_unless_zero(&record.refs, 1) {
+        if !add_unless_zero(&record.refs) {
             return None;
         }
         // The first reference keeps the order from changing, so that it can be asked only now.

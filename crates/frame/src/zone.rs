@@ -235,6 +235,31 @@ impl<L: Backend> Zone<L> {
         }
     }
 
+    /// Gives back the first of `blocks`, all of them in state `Taken`, and those behind it that are this zone's, too: the lock of the CPU's list is taken once
+    /// (`free_unref_folios`). Each owes what its record says. Returns how many they were.
+    pub(crate) fn put_many(&self, memmap: &Memmap, cpu: CpuId, blocks: &[Pfn]) -> usize {
+        let id = memmap.at(blocks[0]).kind().zone();
+        let mut pcp = self.pcp.get(cpu).lock();
+        let mut count = 0;
+        for pfn in blocks {
+            let (kind, key) = (memmap.at(*pfn).kind(), memmap.at(*pfn).debt());
+            let order = kind.order();
+            if kind.zone() != id {
+                break;
+            }
+            if key != DebtKey::NONE {
+                self.parked.fetch_add(order.frames(), Ordering::Relaxed);
+            }
+            if !pcp::keeps(order) {
+                self.put_buddy(memmap, &mut self.buddy.lock(), *pfn, order, key);
+            } else if pcp.put(memmap, *pfn, kind, (key, Residency::Hot), self.limits) {
+                self.drain_list(memmap, &mut pcp, order, self.limits.batch(order));
+            }
+            count += 1;
+        }
+        count
+    }
+
     fn put_buddy(&self, memmap: &Memmap, buddy: &mut Buddy, pfn: Pfn, order: Order, key: DebtKey) {
         let newly_parked = buddy.put(memmap, pfn, order, key);
         self.parked.fetch_add(newly_parked, Ordering::Relaxed);

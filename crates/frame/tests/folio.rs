@@ -140,6 +140,26 @@ fn many_references_of_a_small_folio_look_like_a_pin_but_not_of_a_large_one() {
     }
 }
 
+/// INV-FRAME-REFS: the count can't be driven past its end, and the folio freed under those who have it.
+#[test]
+fn nobody_gets_a_folio_whose_count_is_half_way_to_its_end() {
+    for raw in ORDERS {
+        let frames = machine();
+        let reference = frames.new_folio(take(&frames, raw));
+        let folio = frames.folio_of(&reference);
+        folio.get_raw((1 << 31) - 2);
+        let pin = folio.try_pin().expect("one more");
+        assert!(folio.try_get().is_none() && folio.try_pin().is_none() && frames.grab(folio.pfn()).is_none());
+        assert!(frames.unpin(pin).is_none());
+        let last = folio.try_get().expect("there is room again");
+        assert_eq!(folio.refs(), 1 << 31);
+        assert!(folio.try_get().is_none(), "what was refused is not counted");
+        assert!(frames.put(last).is_none());
+        folio.freeze((1 << 31) - 1).expect("all of them are known").thaw(1);
+        frames.free(frames.put(reference).expect("the last reference"));
+    }
+}
+
 #[test]
 fn a_split_folio_becomes_parts_that_remember() {
     for (from, to) in [(1, 0), (4, 0), (4, 2), (9, 0), (9, 4), (9, 8)] {

@@ -3,7 +3,7 @@
 mod support;
 
 use pagewright_frame::{DeadList, FolioFlags, FolioRef, Frames, Isolated, Layout, Looked, NodeSpec, Request};
-use pagewright_types::{LruList, NodeId, Order, Pfn};
+use pagewright_types::{Counter, LruList, NodeId, Order, Pfn};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use support::{Host, NODE0, cpus, one_node, range, run_on, shape, take};
 
@@ -195,6 +195,8 @@ fn the_dead_leave_their_lists_together() {
     check(&frames);
     frames.drain();
     assert_eq!(shape(&frames), virgin);
+    let count = |counter| frames.counters().sum(counter);
+    assert_eq!(count(Counter::PgFree), count(Counter::PgAlloc), "those that go together are counted");
 }
 
 /// Makes folios, puts them on lists, moves and frees them, while others look.

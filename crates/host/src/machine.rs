@@ -120,6 +120,10 @@ impl Effects for Host {
 
     fn install_root(&self, _: Pfn, _: Tag, _: bool) {}
 
+    fn without_interrupts<T>(&self, body: impl FnOnce() -> T) -> T {
+        body()
+    }
+
     fn may_wait(&self) -> bool {
         true
     }

@@ -163,6 +163,11 @@ pub enum MmError {
         /// The address.
         va: VirtAddr,
     },
+    /// A page that is referenced or pinned as often as may be.
+    TooManyHolders {
+        /// Where it was asked for.
+        va: VirtAddr,
+    },
     /// More pieces of memory in one call than there may be.
     TooManyPieces {
         /// How many.
@@ -332,6 +337,7 @@ impl MmError {
             | Self::NoHole { .. }
             | Self::NotMapped { .. }
             | Self::TooManyMappings { .. }
+            | Self::TooManyHolders { .. }
             | Self::TooMuchLocked { .. }
             | Self::CantPopulate { .. }
             | Self::OverLimit { .. }
@@ -413,6 +419,7 @@ impl fmt::Display for MmError {
             Self::OverLimit { resource, pages, limit } => write!(f, "{pages} pages pass {resource} of {limit} bytes"),
             Self::TooMuchPromised { pages } => write!(f, "{pages} pages more can't be promised"),
             Self::Inaccessible { va } => write!(f, "{va} can't be accessed so"),
+            Self::TooManyHolders { va } => write!(f, "the page at {va} can't be held once more"),
             Self::TooManyPieces { pieces } => write!(f, "{pieces} pieces of memory in one call"),
             Self::MisalignedWord { at } => write!(f, "the word at {at} is not aligned"),
             Self::BadAdvice { advice } => write!(f, "advice {advice}"),

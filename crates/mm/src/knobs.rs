@@ -1,6 +1,6 @@
 //! Settings, under the names and with the values that Linux gives them.
 //!
-//! Declared once, in one table: the enum, the parser, the read-back and the list in `docs/` come from it.
+//! Declared once, in one table: the enum, the parser, the read-back and the list that `pagewright replay --help` ends with come from it, and `docs/settings.md` is held against it.
 
 use core::fmt;
 use core::sync::atomic::{AtomicU64, Ordering};
@@ -205,6 +205,18 @@ mod tests {
             assert_eq!(knobs.get(knob), knob.default());
             assert!(knob.meaning().ends_with('.'));
         }
+    }
+
+    #[test]
+    fn the_page_of_settings_says_what_the_table_says() {
+        extern crate std;
+        let page = include_str!("../../../docs/settings.md");
+        let told: std::vec::Vec<&str> = page.lines().filter(|line| line.starts_with("| `")).collect();
+        let row = |knob: &Knob| {
+            let (name, default, values) = (knob.name(), knob.default(), knob.values());
+            std::format!("| `{name}` | {default} | {values} | {} | {} |", knob.path(), knob.meaning())
+        };
+        assert_eq!(told, Knob::ALL.iter().map(row).collect::<std::vec::Vec<_>>());
     }
 
     #[test]

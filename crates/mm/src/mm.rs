@@ -11,7 +11,7 @@ use core::fmt;
 use pagewright_sync::{Arc, Platform};
 use pagewright_tlb::Tlb;
 use pagewright_tlb::frames::{Extent, FolioFlags, Frames, FramesError, Layout, NoFrames};
-use pagewright_types::{Counter, LruList, NodeId, Order, Pfn};
+use pagewright_types::{Counter, LruList, NodeId, Order, PAGE_SIZE, Pfn};
 
 /// Everything that the memory manager knows about one machine.
 pub struct Mm<P: Platform> {
@@ -129,8 +129,24 @@ impl<P: Platform> Mm<P> {
     }
 
     /// The machine's nodes.
-    pub(crate) fn nodes(&self) -> impl Iterator<Item = NodeId> {
+    pub(crate) fn nodes(&self) -> impl Iterator<Item = NodeId> + Clone + use<P> {
         (0..self.frames().nodes()).map(|node| NodeId::new(node as u8))
+    }
+
+    /// Fills slices with the bytes of a page, for a device that takes them piece by piece, each with its offset in the page.
+    pub(crate) fn reader_of(&self, page: Pfn) -> impl FnMut(u64, &mut [u8]) {
+        move |offset, bytes| {
+            debug_assert!(offset + bytes.len() as u64 <= PAGE_SIZE, "more bytes than a page has");
+            self.fx().read(page.base().add(offset), bytes);
+        }
+    }
+
+    /// Puts bytes into a page that a device hands over so.
+    pub(crate) fn writer_of(&self, page: Pfn) -> impl FnMut(u64, &[u8]) {
+        move |offset, bytes| {
+            debug_assert!(offset + bytes.len() as u64 <= PAGE_SIZE, "more bytes than a page has");
+            self.fx().write(page.base().add(offset), bytes);
+        }
     }
 
     /// Whether kernel memory may be allocated now: the point at which fault injection makes it fail.

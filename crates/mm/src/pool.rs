@@ -183,17 +183,17 @@ impl<P: Platform> Filling<'_, '_, P> {
                 None => Ok(()),
             };
         }
-        let wanted = places.clone().filter(is_empty).count();
-        if wanted == 0 {
-            return Ok(());
+        // A batch may be short, and memory there again by now: only the allocator says that there is none.
+        loop {
+            let wanted = places.clone().filter(is_empty).count();
+            if wanted == 0 {
+                return Ok(());
+            }
+            let mut zeroed = pool.mm.with_reclaim(|| tlb.alloc_zeroed_batch(request, wanted, self.whole))?;
+            for place in places.clone().filter(is_empty) {
+                let Some(block) = zeroed.pop() else { break };
+                pool.put(place, block);
+            }
         }
-        let mut zeroed = pool.mm.with_reclaim(|| tlb.alloc_zeroed_batch(request, wanted, self.whole))?;
-        let short = zeroed.len() < wanted;
-        for place in places.filter(is_empty) {
-            let Some(block) = zeroed.pop() else { break };
-            pool.put(place, block);
-        }
-        // The allocator says why there were fewer.
-        if short { tlb.alloc(request).map(|block| tlb.free(block)) } else { Ok(()) }
     }
 }

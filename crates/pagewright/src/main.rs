@@ -13,9 +13,9 @@ mod show;
 use clap::Parser;
 use std::process::ExitCode;
 
-/// Replay what a real program did to its memory on a memory manager of its own, and read what it cost.
+/// Run page-table code – Pagewright's own memory manager, or Linux's calls at random – on a simulated machine, and read what it costs and whether it is right; without a command, replay six captures.
 #[derive(Parser)]
-#[command(name = "pagewright", version, about, max_term_width = 100)]
+#[command(name = "pagewright", version, max_term_width = 100)]
 struct Cli {
     #[command(subcommand)]
     command: Option<command::Command>,

@@ -64,24 +64,33 @@ impl Setting {
         knob.map(|knob| Self::Knob(*knob)).ok_or_else(|| OptionError::UnknownSetting(name.to_owned()))
     }
 
-    /// Checks a value and puts it into a replay's configuration.
-    fn apply(self, text: &str, config: &mut ReplayConfig) -> Result<(), OptionError> {
+    /// A setting and the text of its value, from `NAME=VALUE`.
+    pub(crate) fn parse(text: &str) -> Result<(Self, &str), OptionError> {
+        let (name, value) = text.split_once('=').ok_or_else(|| OptionError::NotASetting(text.to_owned()))?;
+        Ok((Self::named(name)?, value))
+    }
+
+    /// The number that is meant by a value, if the setting can have it.
+    pub(crate) fn value(self, text: &str) -> Result<u64, OptionError> {
         let refused = |why: String| OptionError::BadValue { setting: self.name(), value: text.to_owned(), why };
         let value: u64 = text.parse().map_err(|_| refused("must be a number".to_owned()))?;
         match self {
             Self::Knob(knob) => {
-                Knobs::default()
-                    .set(knob, value)
-                    .map_err(|error| refused(format!("must be {}", error.knob.values())))?;
-                config.knobs.push((knob, value));
+                let set = Knobs::default().set(knob, value);
+                set.map_err(|error| refused(format!("must be {}", error.knob.values())))?;
             }
-            Self::NoPcid => {
-                config.machine.tagged = match value {
-                    0 => true,
-                    1 => false,
-                    _ => return Err(refused("must be 0 or 1".to_owned())),
-                }
-            }
+            Self::NoPcid if value > 1 => return Err(refused("must be 0 or 1".to_owned())),
+            Self::NoPcid => {}
+        }
+        Ok(value)
+    }
+
+    /// Checks a value and puts it into a replay's configuration.
+    fn apply(self, text: &str, config: &mut ReplayConfig) -> Result<(), OptionError> {
+        let value = self.value(text)?;
+        match self {
+            Self::Knob(knob) => config.knobs.push((knob, value)),
+            Self::NoPcid => config.machine.tagged = value == 0,
         }
         Ok(())
     }
@@ -114,8 +123,23 @@ pub(crate) enum OptionError {
     BadValue { setting: &'static str, value: String, why: String },
     #[error("{isa}: {setting} has no effect there")]
     NoSuchThing { isa: IsaKind, setting: &'static str },
+    #[error("{0}: a setting of simulated machines, not of the kernel")]
+    NotOfTheKernel(&'static str),
     #[error("unknown workload {0}: known are {known}", known = pagewright_workload::generate::names().collect::<Vec<_>>().join(", "))]
     UnknownWorkload(String),
+}
+
+/// The settings, for the end of a command's help.
+pub(crate) fn settings_help() -> String {
+    let line = |name: &str, default: u64, meaning: &str| format!("  {name:<29} {default:>6}  {meaning}\n");
+    let knobs = Knob::ALL.iter().map(|knob| line(knob.name(), knob.default(), knob.meaning()));
+    format!("Settings, and their values if nobody sets them:\n{}", knobs.collect::<String>())
+}
+
+/// The same, for simulated machines.
+pub(crate) fn simulated_settings_help() -> String {
+    let no_pcid = "1: no PCIDs, so that each switch between address spaces flushes. x86-64 only.";
+    format!("{}  {:<29} {:>6}  {no_pcid}", settings_help(), Setting::NO_PCID, 0)
 }
 
 fn known() -> String {
@@ -157,10 +181,7 @@ impl MachineOptions {
         let mut config = ReplayConfig::new(machine);
         config.swap_slots = self.swap.as_deref().map_or(Ok(0), swap_slots)?;
         for set in &self.set {
-            let Some((name, value)) = set.split_once('=') else {
-                return Err(OptionError::NotASetting(set.clone()));
-            };
-            let setting = Setting::named(name)?;
+            let (setting, value) = Setting::parse(set)?;
             setting.check_on(isa)?;
             setting.apply(value, &mut config)?;
         }

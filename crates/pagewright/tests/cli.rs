@@ -122,6 +122,24 @@ fn machines_that_can_not_be() {
 }
 
 #[test]
+fn boots_that_can_not_be() {
+    let boot = |args: &[&str], words: &[&str]| refused(&[&["boot"], args, &["/bin/sh"]].concat(), words);
+    boot(&["--arch", "mips"], &["--arch mips"]);
+    boot(&["--machine", "virt"], &["--machine virt", "microvm"]);
+    boot(&["--cpus", "0"], &["0 CPUs"]);
+    boot(&["--cpus", "257"], &["257 CPUs", "256"]);
+    boot(&["--mem", "0"], &["node 0 has no memory"]);
+    boot(&["--mem", "100T"], &["16 TiB"]);
+    boot(&["--mem", "1028K"], &["1052672 bytes", "MiB"]);
+    boot(&["--node", "0:1G,cpus=4"], &["CPU 4", "1 CPUs"]);
+    boot(&["--swap", "0"], &["--swap 0", "a page at least"]);
+    boot(&["--set", "nopcid=1"], &["nopcid", "not of the kernel"]);
+    boot(&["--set", "tlb_batch=3"], &["tlb_batch=3", "0 to 2"]);
+    boot(&["--kernel", "/none/image"], &["/none/image", "No such file"]);
+    refused(&["boot", "/none/program"], &["/none/program", "No such file"]);
+}
+
+#[test]
 fn output_that_can_not_be_written() {
     let scratch = Scratch::new("output");
     let shell = &capture("shell");
@@ -132,6 +150,11 @@ fn output_that_can_not_be_written() {
     refused(&["replay", shell, "--mem", "384K", "--json", &kept], &["out of memory"]);
     assert_eq!(fs::read(&kept).unwrap(), b"old", "a replay that fails leaves the file as it was");
     assert_eq!(scratch.files(), ["kept.json"], "and no other behind");
+    // What is no file is written to, and stays what it is.
+    let full = scratch.path("full");
+    std::os::unix::fs::symlink("/dev/full", &full).unwrap();
+    refused(&["run", "sweep", "--json", &full], &["full", "No space left"]);
+    assert!(Path::new(&full).is_symlink());
 }
 
 #[test]

@@ -61,6 +61,14 @@ mod tests {
     use super::*;
 
     #[test]
+    fn the_page_of_events_says_what_the_table_says() {
+        let page = include_str!("../../../docs/events.md");
+        let told: Vec<&str> = page.lines().filter(|line| line.starts_with("| `")).collect();
+        let row = |event: &Event| format!("| `{}` | {} |", event.name(), event.meaning());
+        assert_eq!(told, Event::ALL.iter().map(row).collect::<Vec<_>>());
+    }
+
+    #[test]
     fn names_are_unique_and_follow_the_convention() {
         for (i, a) in Event::ALL.iter().enumerate() {
             assert_eq!(*a as usize, i);

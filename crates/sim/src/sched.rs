@@ -110,6 +110,13 @@ impl Scheduler {
         self.threads.is_empty()
     }
 
+    /// The CPUs on which no thread is.
+    pub fn idle_cpus(&self) -> impl Iterator<Item = CpuId> {
+        let runs =
+            |cpu: CpuId| self.threads.iter().any(|thread| matches!(thread.state, State::Running(on, _) if on == cpu));
+        (0..self.last_on.len()).map(|cpu| CpuId::new(cpu as u16)).filter(move |cpu| !runs(*cpu))
+    }
+
     /// The thread waits for something else than a CPU.
     pub fn block(&mut self, id: ThreadId) {
         self.thread(id).state = State::Blocked;

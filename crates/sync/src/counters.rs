@@ -24,6 +24,12 @@ impl Counters {
         self.0.get(cpu)[counter as usize].fetch_add(n, Ordering::Relaxed);
     }
 
+    /// What `cpu` has counted.
+    #[inline]
+    pub fn of(&self, cpu: CpuId, counter: Counter) -> u64 {
+        self.0.get(cpu)[counter as usize].load(Ordering::Relaxed)
+    }
+
     /// The sum over all CPUs. CPUs that count meanwhile may or may not be seen.
     pub fn sum(&self, counter: Counter) -> u64 {
         self.0.iter().map(|cpu| cpu[counter as usize].load(Ordering::Relaxed)).sum()

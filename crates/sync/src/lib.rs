@@ -8,6 +8,7 @@
 //! - [`atomic`] – the atomics under all of these, which a model checker can replace.
 //! - [`bomb`] – what happens to a value that must not be dropped.
 //! - [`LinearMap`] – where the machine's memory is mapped, for whoever clears it.
+//! - [`Mail`] – requests of one CPU to many, and their answers.
 //! - [`PerCpu`], [`Counters`] – one value per CPU; the storage of the counters declared in `types`.
 //!
 //! Neighbours: uses `types` and `arch`; used by everything above.
@@ -23,6 +24,7 @@ mod backend;
 pub mod bomb;
 mod counters;
 mod linear;
+mod mail;
 mod mask;
 mod percpu;
 pub mod rank;
@@ -34,6 +36,7 @@ pub use arc::{Arc, Room};
 pub use backend::{Backend, Platform};
 pub use counters::Counters;
 pub use linear::LinearMap;
+pub use mail::Mail;
 pub use mask::AtomicMask;
 pub use percpu::{OutOfMemory, PerCpu};
 pub use rank::{Rank, RankSet};

@@ -3,8 +3,8 @@
 use crate::atomic::{AtomicU64, Ordering};
 use pagewright_types::{CpuId, CpuMask};
 
-/// A [`CpuMask`] of atomic words. Every operation is sequentially consistent: the protocols that use it order a bit
-/// against a generation on another word (hazard: a CPU that joins between the bump and the read of the mask).
+/// A [`CpuMask`] of atomic words. Every operation but [`store`](Self::store) is sequentially consistent: the protocols that use it order a
+/// bit against a generation on another word (hazard: a CPU that joins between the bump and the read of the mask).
 #[derive(Default)]
 pub struct AtomicMask([AtomicU64; CpuMask::WORDS]);
 
@@ -38,6 +38,20 @@ impl AtomicMask {
     #[inline]
     pub fn load(&self) -> CpuMask {
         CpuMask::from_words(core::array::from_fn(|word| self.0[word].load(Ordering::SeqCst)))
+    }
+
+    /// As [`load`](Self::load), by read-modify-writes: who has changed a word before is seen, with all that he stored before that, and who changes it
+    /// afterwards sees all that the caller has stored before.
+    pub fn latest(&self) -> CpuMask {
+        CpuMask::from_words(core::array::from_fn(|word| self.0[word].fetch_or(0, Ordering::SeqCst)))
+    }
+
+    /// Makes the set `mask`, word by word, and what was stored before visible to who sees one of its CPUs (Release). For a set to which nobody else adds.
+    #[inline]
+    pub fn store(&self, mask: &CpuMask) {
+        for (word, bits) in self.0.iter().zip(mask.words()) {
+            word.store(bits, Ordering::Release);
+        }
     }
 
     /// Empties the set and returns what was in it.

@@ -20,7 +20,7 @@
 //!                         Lru      one node's lists of folios by use (lruvec->lru_lock)
 //!                           PerCpuPages  one CPU's lists of free pages (pcp->lock): held while they are refilled or drained
 //!                             Zone     one zone's buddy lists (zone->lock)
-//!                               Mailbox  one CPU's shootdown request: innermost, because interrupt handlers take it
+//!                               Loaded   the space that a CPU runs (loaded_mm): innermost, because interrupt handlers take it
 //! ```
 
 use crate::backend::Backend;
@@ -85,8 +85,8 @@ ranks! {
     PerCpuPages = 13;
     /// A zone's buddy lists.
     Zone = 14;
-    /// A CPU's shootdown request.
-    Mailbox = 15;
+    /// The space that a CPU runs.
+    Loaded = 15;
 }
 
 /// The ranks held by one CPU: how many locks of each, four bits a rank. A count and not a bit, because of two nested locks of one rank

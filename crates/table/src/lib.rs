@@ -24,6 +24,7 @@
 //!
 //! Not guaranteed: that an entry read without its table's lock is still there.
 #![no_std]
+#![forbid(unsafe_code)]
 
 mod entry;
 mod free;

@@ -52,6 +52,14 @@ impl<'a, P: Platform> Locked<'a, P> {
         PageRange::new(self.base, self.base.add(self.level.table_span()))
     }
 
+    /// An address under each entry for `part`, in order: the first one of `part`.
+    #[inline]
+    pub fn entries(&self, part: PageRange) -> impl Iterator<Item = VirtAddr> + use<P> {
+        let (step, end) = (self.level.span(), part.end());
+        let next = move |va: &VirtAddr| Some(va.align_down(step).add(step)).filter(|next| *next < end);
+        core::iter::successors((!part.is_empty()).then_some(part.start()), next)
+    }
+
     #[inline]
     pub(crate) fn slot(&self, va: VirtAddr) -> Slot {
         debug_assert!(va.raw().wrapping_sub(self.base.raw()) < self.level.table_span(), "{va} is not under this table");

@@ -270,7 +270,7 @@ impl<P: Platform> Tlb<P> {
         }
         // What is put off from here on bears another epoch, so it is not taken for what the caller is going to pay.
         plant!(LateAdderCleared => return Some(deferred));
-        self.ledger().open(CpuMask::EMPTY);
+        self.ledger().begin_epoch();
         context.deferred()
     }
 
@@ -291,18 +291,16 @@ impl<P: Platform> Tlb<P> {
     /// x86: makes the CPUs in `cpus` that have not paid up to `epoch` forget everything. Those that are lazy are caught up by generation, those
     /// that are offline flush before they run anything. Returns whether all had paid.
     fn flush_unpaid(&self, cpus: CpuMask, epoch: u64) -> bool {
-        let online = self.fx().online();
-        let owing =
-            |cpu: &CpuId| online.contains(*cpu) && !self.is_lazy(*cpu) && !self.ledger().has_reached(*cpu, epoch);
-        let owing: CpuMask = cpus.iter().filter(owing).collect();
+        let mut owing = cpus.and(&self.fx().online());
+        owing.retain(|cpu| !self.is_lazy(cpu) && !self.ledger().has_reached(cpu, epoch));
         if owing != cpus {
-            self.count(Counter::PwTlbPaidAlready, u64::from(cpus.count() - owing.count()));
+            self.count(Counter::PwTlbPaidAlready, u64::from(cpus.without(&owing).count()));
         }
         if owing.is_empty() {
             return true;
         }
         // Whoever flushes from here on has paid.
-        self.ledger().open(owing);
+        self.ledger().begin_epoch();
         self.flush_everything(&owing);
         false
     }
@@ -315,7 +313,7 @@ impl<P: Platform> Tlb<P> {
             // Somebody who relied on an entry has flushed the space.
             Some(context) if context.deferred().is_none() => return true,
             _ if issuer == Some(self.fx().cpu()) => {
-                self.ledger().open(CpuMask::EMPTY);
+                self.ledger().begin_epoch();
                 self.complete();
             }
             Some(context) => {

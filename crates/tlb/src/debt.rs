@@ -122,6 +122,19 @@ impl<'t, P: Platform, T: Park> Debt<'t, P, T> {
     }
 }
 
+impl<P: Platform> Debt<'_, P, ()> {
+    /// Flushes now, for who relies on no entry but the one that he edited: where that owes nothing, it is not asked what others have put off
+    /// (INV-TLB-DEFERRED).
+    #[inline]
+    pub fn settle_alone(self) {
+        if self.owed == Owed::Nothing {
+            self.dissolve();
+        } else {
+            self.settle();
+        }
+    }
+}
+
 impl<P: Platform, T: Park> Drop for Debt<'_, P, T> {
     #[inline]
     fn drop(&mut self) {

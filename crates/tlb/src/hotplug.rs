@@ -4,16 +4,15 @@
 //! waits for what it has issued and answers who has asked ([`Tlb::cpu_dying`]); before it runs anything again it forgets everything, and only that
 //! lets its clock pass ([`Tlb::cpu_starting`]).
 //!
-//! On x86 a sender may have chosen it just before. Both look twice: who sends writes to the inbox, then looks whether the CPU has gone; who goes says
-//! so, then empties its inbox. A letter that the sender can take back was never read, and one that he can't is answered.
+//! On x86 a sender may have chosen it just before; INV-MAIL-ABSENT says how the two find out. What it is asked then it answers and does not do: it
+//! has left its space, and what it holds it forgets before it runs another.
 //!
 //! Not guaranteed: anything about its lists of free frames, which stay its own.
 
 use crate::engine::Tlb;
-use core::sync::atomic::Ordering;
 use pagewright_arch::{ShootdownKind, Target};
-use pagewright_sync::{Backend, Platform};
-use pagewright_types::{CpuMask, plant};
+use pagewright_sync::Platform;
+use pagewright_types::plant;
 
 impl<P: Platform> Tlb<P> {
     /// The CPU that calls goes offline. It runs no space from here on, until [`Tlb::cpu_starting`]. Before or after, the embedder takes it out
@@ -21,14 +20,10 @@ impl<P: Platform> Tlb<P> {
     pub fn cpu_dying(&self) {
         self.leave();
         match self.fx().caps().shootdown {
-            ShootdownKind::Ipi => {
-                self.cpus.get(self.fx().cpu()).gone.store(true, Ordering::SeqCst);
-                P::Locks::point();
-                self.fx().without_interrupts(|| self.on_kick());
-            }
+            ShootdownKind::Ipi => self.mail.leave(self.fx().cpu()),
             ShootdownKind::Broadcast => {
                 // Nobody else's barrier can end what this CPU has issued; whatever was put off here is older than this epoch.
-                self.ledger().open(CpuMask::EMPTY);
+                self.ledger().begin_epoch();
                 self.fx().publish();
                 self.complete();
             }
@@ -43,6 +38,6 @@ impl<P: Platform> Tlb<P> {
         plant!(HotplugUnflushed; (), self.invalidate_local(Target::AllTags));
         self.fx().complete();
         self.ledger().advance(me, sampled);
-        self.cpus.get(me).gone.store(false, Ordering::SeqCst);
+        self.fx().without_interrupts(|| self.mail.enter(me));
     }
 }

@@ -53,14 +53,23 @@ impl<P: Platform> Ledger<P> {
         key
     }
 
+    /// What is sampled from here on is younger than every debt until now, and everything that was put off.
+    pub(crate) fn begin_epoch(&self) {
+        self.epoch.fetch_add(1, Ordering::SeqCst);
+    }
+
     /// The epoch to publish after an act that pays everything: call before the act.
     pub fn sample(&self) -> u64 {
         self.epoch.load(Ordering::SeqCst)
     }
 
-    /// Records that `cpu` has paid every debt up to `sampled`: call after the act.
+    /// Records that `cpu`, the one that calls, has paid every debt up to `sampled`: call after the act.
     pub fn advance(&self, cpu: CpuId, sampled: u64) {
-        self.clocks.get(cpu).fetch_max(sampled, Ordering::SeqCst);
+        let clock = self.clocks.get(cpu);
+        // Nobody else moves it. A handler that does in between has its act forgotten, which is more than is owed.
+        if clock.load(Ordering::Relaxed) < sampled {
+            clock.store(sampled, Ordering::Release);
+        }
     }
 
     /// Whether `cpu` has paid everything up to `epoch`.
@@ -88,9 +97,9 @@ impl<P: Platform> Ledger<P> {
         }
         let open = self.ring.lock()[key.epoch() as usize % RING];
         let mask = if open.key == key { open.mask } else { *online };
-        let owes = |cpu: &CpuId| online.contains(*cpu) && !self.has_reached(*cpu, key.epoch());
-        let owing: CpuMask = mask.iter().filter(owes).collect();
-        (owing, mask.count() - owing.count())
+        let mut owing = mask.and(online);
+        owing.retain(|cpu| !self.has_reached(cpu, key.epoch()));
+        (owing, mask.without(&owing).count())
     }
 
     /// Recomputes the floor from the clocks of the CPUs online.

@@ -23,6 +23,7 @@ crate::named_table! {
         PgStealKswapd = "pgsteal_kswapd", "Pages freed by background reclaim.";
         PgStealDirect = "pgsteal_direct", "Pages freed by who allocates.";
         PgStealProactive = "pgsteal_proactive", "Pages freed because somebody asked for it.";
+        PwReclaimWaits = "pw_reclaim_waits", "Of nr_tlb_remote_flush, those that reclaim made, in the background, by who allocates or because somebody asked; MADV_PAGEOUT's apart.";
         PageOutRun = "pageoutrun", "Times that background reclaim has run.";
         UnevictableCulled = "unevictable_pgs_culled", "Pages that reclaim found locked in memory.";
         UnevictableRescued = "unevictable_pgs_rescued", "Pages that can be reclaimed again, as a mapping that had them locked is gone or unlocked.";

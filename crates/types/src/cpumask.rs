@@ -92,6 +92,32 @@ impl CpuMask {
         }
     }
 
+    /// The CPUs that are in both sets.
+    #[inline]
+    pub fn and(&self, other: &Self) -> Self {
+        Self(core::array::from_fn(|word| self.0[word] & other.0[word]))
+    }
+
+    /// The CPUs that are not in `other`.
+    #[inline]
+    pub fn without(&self, other: &Self) -> Self {
+        Self(core::array::from_fn(|word| self.0[word] & !other.0[word]))
+    }
+
+    /// Takes out the CPUs that `keep` does not want.
+    #[inline]
+    pub fn retain(&mut self, mut keep: impl FnMut(CpuId) -> bool) {
+        for (index, word) in self.0.iter_mut().enumerate() {
+            let mut rest = *word;
+            while rest != 0 {
+                if !keep(CpuId::new((index * 64) as u16 + rest.trailing_zeros() as u16)) {
+                    *word &= !(rest & rest.wrapping_neg());
+                }
+                rest &= rest - 1;
+            }
+        }
+    }
+
     /// The CPUs in order.
     pub fn iter(&self) -> impl Iterator<Item = CpuId> {
         self.0.into_iter().enumerate().flat_map(|(index, word)| {
@@ -130,6 +156,9 @@ mod tests {
         let mask: CpuMask = cpus.into_iter().rev().collect();
         assert!(mask.iter().eq(cpus));
         assert_eq!(mask.count(), 6);
+        let mut odd = mask;
+        odd.retain(|cpu| cpu.index() % 2 == 1);
+        assert!(odd.iter().eq([1, 63, 255].map(CpuId::new)));
         let mut rest = mask;
         for cpu in cpus {
             assert!(rest.contains(cpu));
@@ -139,5 +168,7 @@ mod tests {
         assert!(CpuMask::first(65).contains_all(&CpuMask::of(CpuId::new(64))));
         assert!(!CpuMask::first(65).contains_all(&CpuMask::first(66)));
         assert_eq!(CpuMask::first(65).count(), 65);
+        assert_eq!(mask.and(&CpuMask::first(64)).count(), 3);
+        assert!(mask.without(&CpuMask::first(64)).iter().eq(cpus[3..].iter().copied()));
     }
 }

@@ -98,10 +98,4 @@ impl DebtKey {
     pub const fn epoch(self) -> u64 {
         self.0 & !Self::MERGED
     }
-
-    /// Whether it stands for more than one debt.
-    #[inline]
-    pub const fn is_merged(self) -> bool {
-        self.0 & Self::MERGED != 0
-    }
 }

@@ -132,12 +132,9 @@ impl<I: Isa> Lab<I> {
         self.on(cpu, |mm| mm.tlb().switch_to(space.table().context()));
     }
 
-    /// Nothing is left to do on `cpu` for a while: it goes lazy, and reclaims where memory is short, as kswapd would.
+    /// Nothing is left to do on `cpu` for a while: it goes lazy.
     pub fn idle(&self, cpu: CpuId) {
-        self.on(cpu, |mm| {
-            mm.tlb().enter_lazy();
-            mm.balance_all();
-        });
+        self.on(cpu, |mm| mm.tlb().enter_lazy());
     }
 
     /// Makes `times` accesses to one page on `cpu`, which runs `space`.

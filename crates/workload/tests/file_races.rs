@@ -6,17 +6,20 @@
 mod support;
 
 use pagewright_arch::{Aarch64, Isa, X86_64};
-use pagewright_mm::MapFlags;
-use pagewright_mm::file::{FallocateFlags, MemfdFlags};
+use pagewright_mm::file::{FallocateFlags, FileOps, Kind, MemfdFlags};
+use pagewright_mm::{Advice, MapFlags};
 use pagewright_sim::explore::{self, Outcome, Program, Rates, Settings, Strategy};
-use pagewright_types::{Access, CpuId, PAGE_SIZE, Rights};
+use pagewright_types::{Access, CpuId, Errno, PAGE_SIZE, Rights};
 use std::cell::Cell;
 use std::rc::Rc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
-use support::{CPU, Device, OTHER, Process, World};
+use support::{CPU, Device, File, OTHER, Process, World};
 
 const THIRD: CpuId = CpuId::new(2);
 const SCHEDULES: u64 = 150;
+/// Where a window is one step wide.
+const MORE_SCHEDULES: u64 = 1500;
 
 /// A planted bug is planted for the whole process.
 fn alone() -> MutexGuard<'static, ()> {
@@ -25,9 +28,17 @@ fn alone() -> MutexGuard<'static, ()> {
 }
 
 fn run<I: Isa>(world: &World<I>, seed: u64, programs: Vec<Program>) {
-    let strategy = Strategy::Random { seed, rates: Rates::default() };
+    run_by(world, Strategy::Random { seed, rates: Rates::default() }, programs);
+}
+
+/// The same where one CPU does much while another stands still.
+fn run_in_long_turns<I: Isa>(world: &World<I>, seed: u64, programs: Vec<Program>) {
+    run_by(world, Strategy::Pct { seed, depth: 2, length: 100, rates: Rates::default() }, programs);
+}
+
+fn run_by<I: Isa>(world: &World<I>, strategy: Strategy, programs: Vec<Program>) {
     let report = explore::run(world.lab.sim(), &Settings::default(), programs, &mut *strategy.chooser());
-    assert_eq!(report.outcome, Outcome::Completed, "seed {seed}");
+    assert_eq!(report.outcome, Outcome::Completed, "{strategy:?}");
 }
 
 /// A load of shared memory while a hole is made where it loads; whether it shows what the memory has afterwards.
@@ -132,7 +143,98 @@ fn no_store_is_lost_by_a_write_back<I: Isa>() {
     assert_eq!(lost, None, "the device never gets the last store");
 }
 
+/// A device of one page that keeps its first word.
+#[derive(Clone, Default)]
+struct Disk(Arc<AtomicU64>);
+
+impl FileOps for Disk {
+    fn is_resident(&self, _index: u64) -> bool {
+        true
+    }
+
+    fn read_page(&self, _index: u64, put: &mut dyn FnMut(u64, &[u8])) -> Result<(), Errno> {
+        put(0, &self.0.load(Ordering::Relaxed).to_le_bytes());
+        Ok(())
+    }
+
+    fn write_page(&self, _index: u64, get: &mut dyn FnMut(u64, &mut [u8])) -> Result<(), Errno> {
+        let mut word = [0; 8];
+        get(0, &mut word);
+        self.0.store(u64::from_le_bytes(word), Ordering::Relaxed);
+        Ok(())
+    }
+
+    fn punch_hole(&self, _from: u64, _to: u64) -> Result<(), Errno> {
+        self.0.store(0, Ordering::Relaxed);
+        Ok(())
+    }
+}
+
+impl Disk {
+    fn file<I: Isa>(&self, world: &World<I>) -> File<I> {
+        self.0.store(1, Ordering::Relaxed);
+        world.on(|mm| mm.add_file("/data", Kind::File(Box::new(self.clone())), PAGE_SIZE)).expect("memory")
+    }
+}
+
+/// A load that reads a page from its device while another CPU does so, stores to it, writes it back and drops it; whether the store is found.
+fn load_beside_a_page_that_comes_and_goes<I: Isa>(seed: u64) -> bool {
+    let world = Rc::new(World::<I>::new());
+    let process = Process::new(&world);
+    let file = Disk::default().file(&world);
+    let base = process.map_file(&file, Rights::RW, MapFlags::SHARED);
+    world.lab.run(CPU, &process.space);
+    world.lab.run(OTHER, &process.space);
+    let (loads, stores) = (world.clone(), world.clone());
+    let [loaded, stored] = [process.space.clone(), process.space.clone()];
+    let programs: Vec<Program> = vec![
+        Box::new(move || loads.lab.touch(CPU, &loaded, base, Access::Read, 1).expect("readable")),
+        Box::new(move || {
+            support::store(&stores, OTHER, &stored, base, 2);
+            stores.lab.on(OTHER, |mm| mm.write_back(&file, 0, PAGE_SIZE)).expect("a good device");
+            stores.lab.on(OTHER, |mm| mm.madvise(&stored, base, PAGE_SIZE, Advice::PageOut)).expect("mapped");
+        }),
+    ];
+    run_in_long_turns(&world, seed, programs);
+    process.read(base) == 2
+}
+
+/// INV-FILE-CLEAN.
+fn no_page_is_older_than_its_device<I: Isa>() {
+    let _alone = alone();
+    let old = (0..MORE_SCHEDULES).find(|seed| !load_beside_a_page_that_comes_and_goes::<I>(*seed));
+    assert_eq!(old, None, "a store is lost that was written back");
+}
+
+/// A load that reads a page from its device while all or a part of it is forgotten; whether it is.
+fn load_beside_a_hole_on_a_device<I: Isa>(seed: u64) -> bool {
+    let world = Rc::new(World::<I>::new());
+    let process = Process::new(&world);
+    let file = Disk::default().file(&world);
+    let base = process.map_file(&file, Rights::RW, MapFlags::SHARED);
+    world.lab.run(CPU, &process.space);
+    let (loads, punches, space) = (world.clone(), world.clone(), process.space.clone());
+    let (hole, len) = (FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE, [8, PAGE_SIZE][seed as usize % 2]);
+    let programs: Vec<Program> = vec![
+        Box::new(move || loads.lab.touch(CPU, &space, base, Access::Read, 1).expect("readable")),
+        Box::new(move || {
+            punches.lab.on(OTHER, |mm| mm.fallocate(&file, hole, 0, len)).expect("not sealed");
+        }),
+    ];
+    run_in_long_turns(&world, seed, programs);
+    process.read(base) == 0
+}
+
+/// INV-FILE-REMOVED.
+fn no_hole_is_filled_from_the_device<I: Isa>() {
+    let _alone = alone();
+    let filled = (0..MORE_SCHEDULES).find(|seed| !load_beside_a_hole_on_a_device::<I>(*seed));
+    assert_eq!(filled, None, "a page says what the file has forgotten");
+}
+
 on_both! {
+    no_page_is_older_than_its_device,
+    no_hole_is_filled_from_the_device,
     a_page_is_not_mapped_after_its_hole,
     no_store_is_lost_by_a_write_back,
     no_store_follows_an_mprotect_that_found_nothing_to_do,

@@ -238,5 +238,22 @@ fn a_trace_file_appears_whole_or_not_at_all() {
     kept.commit().unwrap();
     assert_eq!(std::fs::read(&path).unwrap(), b"whole");
     assert_eq!(std::fs::read_dir(&dir).unwrap().count(), 1);
+    // What stands in its place stays what it is: a link leads to the new file, and who reads from a pipe gets it from there.
+    let link = dir.join("link.pwt");
+    std::os::unix::fs::symlink(&path, &link).unwrap();
+    let mut linked = TraceFile::create(&link).unwrap();
+    linked.write_all(b"new").unwrap();
+    linked.commit().unwrap();
+    assert!(link.is_symlink() && std::fs::read(&path).unwrap() == b"new");
+    let (mut reader, writer) = std::io::pipe().unwrap();
+    let pipe = format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&writer));
+    let mut piped = TraceFile::create(pipe).unwrap();
+    piped.write_all(b"as it comes").unwrap();
+    piped.commit().unwrap();
+    drop(writer);
+    let mut text = String::new();
+    std::io::Read::read_to_string(&mut reader, &mut text).unwrap();
+    assert_eq!(text, "as it comes");
+    assert_eq!(std::fs::read_dir(&dir).unwrap().count(), 2, "and nothing else is left");
     std::fs::remove_dir_all(&dir).unwrap();
 }

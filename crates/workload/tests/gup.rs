@@ -33,6 +33,7 @@ on_both! {
     what_is_dropped_is_noticed,
     zero_pages_are_had_and_count_nothing,
     a_file_is_dirty_after_a_device_wrote_it,
+    a_page_that_is_held_too_often_is_refused,
 }
 
 const NONE: GupFlags = GupFlags::empty();
@@ -281,5 +282,25 @@ fn a_file_is_dirty_after_a_device_wrote_it<I: Isa>() {
     assert!(dirty(frame));
     process.end();
     world.on(CPU, |mm| mm.forget_file(&file));
+    world.at_rest(&[]);
+}
+
+/// INV-FRAME-REFS: pins don't drive a count past its end. What is refused is refused, and not tried for ever.
+fn a_page_that_is_held_too_often_is_refused<I: Isa>() {
+    const MOST: u32 = 1 << 31;
+    let world = World::<I>::new(1);
+    let process = Process::new(&world);
+    let base = process.anon(1);
+    process.write(CPU, base, 1);
+    let pfn = process.frame(CPU, base, Access::Read);
+    world.on(CPU, |mm| mm.tlb().frames().folio(pfn).get_raw(MOST - 1));
+    for how in [How::Get(NONE), How::GetFast(NONE), How::Pin(GupFlags::WRITE), How::PinFast(GupFlags::WRITE)] {
+        let refused = process.take(CPU, base, 1, how).map(drop);
+        assert_eq!(refused, Err(MmError::TooManyHolders { va: base }), "{how:?}");
+        assert_eq!(MmError::TooManyHolders { va: base }.errno(), Errno::ENOMEM);
+    }
+    world.on(CPU, |mm| mm.tlb().frames().folio(pfn).freeze(MOST).map(|frozen| frozen.thaw(1))).expect("all are known");
+    process.take(CPU, base, 1, How::Pin(GupFlags::WRITE)).expect("there is room again").release(Contents::Read);
+    process.end();
     world.at_rest(&[]);
 }

@@ -15,12 +15,13 @@ mod support;
 mod zram;
 
 use device::{CPU, OTHER, World};
-use pagewright_arch::{Aarch64, Effects, Invalidate, Isa, Reach, Target, X86_64};
+use pagewright_arch::{Aarch64, Effects, Invalidate, Isa, IsaKind, Reach, Target, X86_64};
 use pagewright_mm::counters::Gauge;
 use pagewright_mm::gup::{Contents, GupFlags};
 use pagewright_mm::swap::Backing;
 use pagewright_mm::{FaultError, Knob, MapFlags};
-use pagewright_types::{Access, Counter, CpuId, LruList, NodeId, PAGE_SIZE, Rights, VirtAddr};
+use pagewright_sim::Refusal;
+use pagewright_types::{Access, Counter, CpuId, LruList, NodeId, Order, PAGE_SIZE, Rights, VirtAddr};
 use std::rc::Rc;
 use std::sync::atomic::Ordering;
 use support::{Device, Slots};
@@ -132,6 +133,13 @@ fn lists_agree<I: Isa>(world: &World<I>) {
     });
 }
 
+/// However short the lists are, batches are full.
+fn one_wait_is_for_32_pages<I: Isa>(world: &World<I>, stolen: Counter) {
+    let (waits, pages) = (count(world, Counter::PwReclaimWaits), count(world, stolen));
+    assert!(waits * 32 <= pages, "{waits} waits for {pages} pages");
+    assert!(waits > 0 || I::KIND == IsaKind::X86_64, "nobody else has run the space only there");
+}
+
 fn twice_the_memory<I: Isa>() {
     let world = machine::<I>(2);
     let device = swap_to(&world, 4096);
@@ -142,6 +150,7 @@ fn twice_the_memory<I: Isa>() {
     assert!(count(&world, Counter::PgStealDirect) >= TWICE - FRAMES);
     assert!(count(&world, Counter::PswpOut) >= TWICE - FRAMES && device.used() > 0);
     assert_eq!(count(&world, Counter::OomKill), 0);
+    one_wait_is_for_32_pages(&world, Counter::PgStealDirect);
     lists_agree(&world);
     process.0.end();
     world.at_rest(&[]);
@@ -164,6 +173,7 @@ fn the_background_keeps_memory_free<I: Isa>() {
     }
     assert!(count(&world, Counter::PgStealKswapd) >= TWICE - FRAMES && count(&world, Counter::PageOutRun) > 0);
     assert_eq!(count(&world, Counter::PgStealDirect), 0, "nobody had to wait");
+    one_wait_is_for_32_pages(&world, Counter::PgStealKswapd);
     world.at_rest(&[]);
 }
 
@@ -384,7 +394,7 @@ fn swappiness_divides<I: Isa>() {
         world.at_rest(&[]);
         count(&world, Counter::PswpOut)
     });
-    assert!(written[0] == 0 && written[1] > FRAMES / 8, "{written:?}");
+    assert!(written[0] == 0 && written[1] > FRAMES / 16, "{written:?}");
 }
 
 /// Shared memory and the pages of a child go and come back like any other.
@@ -412,7 +422,24 @@ fn shared_pages_survive<I: Isa>() {
     world.at_rest(&[]);
 }
 
+/// A batch that one refusal makes short is made up for, and not taken for all.
+fn a_pool_is_filled_though_a_batch_is_short<I: Isa>() {
+    let world = World::<I>::sized(1, FRAMES * PAGE_SIZE);
+    for refused in 0..8 {
+        world.on(CPU, |mm| {
+            let pool = mm.huge_pool(Order::new(3), NODE, 8).expect("memory");
+            world.lab.sim().fail_allocation_after(refused, Refusal::One);
+            let filled = pool.fill(0..8, || {});
+            world.lab.sim().permit_allocations();
+            // What nobody has is no batch at all, and what the machine refuses is no want of frames.
+            assert_eq!((filled.is_ok(), pool.filled()), if refused == 0 { (false, 0) } else { (true, 8) }, "{refused}");
+        });
+    }
+    world.at_rest(&[]);
+}
+
 on_both!(
+    a_pool_is_filled_though_a_batch_is_short,
     twice_the_memory,
     the_background_keeps_memory_free,
     what_is_in_use_stays,

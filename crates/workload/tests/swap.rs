@@ -9,12 +9,13 @@ mod process;
 mod support;
 
 use pagewright_arch::{Aarch64, Entry, Isa, Leaf, LeafFlags, X86_64};
+use pagewright_mm::gup::{Contents, GupFlags};
 use pagewright_mm::swap::Backing;
 use pagewright_mm::{Advice, MmError};
 use pagewright_sim::explore::Program;
 use pagewright_tlb::frames::FolioFlags;
-use pagewright_types::{Access, Counter, CpuId, Errno, Level, PAGE_SIZE, VirtAddr};
-use process::{first_lost, race};
+use pagewright_types::{Access, Counter, CpuId, Errno, Level, NodeId, PAGE_SIZE, PageRange, VirtAddr};
+use process::{first_lost, race, race_in_long_turns};
 use std::rc::Rc;
 use std::sync::atomic::Ordering;
 use std::sync::{Mutex, MutexGuard};
@@ -344,7 +345,106 @@ fn no_slot_is_lost_by_an_unmap_beside_a_page_out<I: Isa>() {
     assert_eq!(lost, None, "a slot is lost");
 }
 
+/// INV-LAZYFREE-KEPT. Pages that have a slot, with older contents or none that were ever written.
+fn pages_given_up_never_say_what_their_slot_says<I: Isa>() {
+    let _alone = alone();
+    let world = World::<I>::new();
+    let device = world.swap_to(8);
+    let process = Process::new(&world);
+    let base = process.map_anon(2);
+    process.write(base, 1);
+    process.advise(base, 1, Advice::PageOut);
+    assert_eq!(process.read(base), 1, "it is back, and its slot is kept");
+    process.write(base, 2);
+    process.write(at(base, 1), 2);
+    device.broken.store(true, Ordering::Relaxed);
+    process.advise(at(base, 1), 1, Advice::PageOut);
+    device.broken.store(false, Ordering::Relaxed);
+    assert_eq!(process.read(at(base, 1)), 2, "it is back, and its slot was never written");
+    process.advise(base, 2, Advice::Free);
+    for _ in 0..3 {
+        process.advise(base, 2, Advice::PageOut);
+        let words = [process.read(base), process.read(at(base, 1))];
+        assert!(words.iter().all(|word| [0, 2].contains(word)), "{words:?}");
+    }
+    process.end();
+    assert_eq!((device.used(), world.on(|mm| mm.swap_slots())), (0, (8, 8)), "INV-SWAP-COUNT");
+}
+
+/// A page that comes from swap, is stored to and given up while it is paged out; whether it says what was stored, or nothing, and its slot is free in
+/// the end.
+fn given_up_beside_a_page_out<I: Isa>(seed: u64) -> bool {
+    let world = Rc::new(World::<I>::new());
+    let device = world.swap_to(8);
+    let process = Process::new(&world);
+    let base = process.map_anon(1);
+    process.write(base, 1);
+    process.advise(base, 1, Advice::PageOut);
+    process.read(base);
+    process.write(base, 2);
+    world.lab.run(CPU, &process.space);
+    let (gives_up, pages_out) = (world.clone(), world.clone());
+    let [given, paged] = [process.space.clone(), process.space.clone()];
+    let programs: Vec<Program> = vec![
+        Box::new(move || {
+            let advise = |advice| {
+                gives_up.lab.on(CPU, |mm| mm.madvise(&given, base, PAGE_SIZE, advice)).expect("good advice");
+            };
+            advise(Advice::Free);
+            if seed.is_multiple_of(2) {
+                advise(Advice::DontNeed);
+            }
+        }),
+        Box::new(move || {
+            for _ in 0..3 {
+                let out = |mm: &pagewright_mm::Mm<_>| mm.madvise(&paged, base, PAGE_SIZE, Advice::PageOut);
+                pages_out.lab.on(OTHER, out).expect("good advice");
+            }
+        }),
+    ];
+    race_in_long_turns(&world, seed, programs);
+    for _ in 0..3 {
+        process.advise(base, 1, Advice::PageOut);
+    }
+    let right = [0, 2].contains(&process.read(base));
+    process.end();
+    right && device.used() == 0 && world.on(|mm| mm.swap_slots()) == (8, 8)
+}
+
+/// INV-LAZYFREE-KEPT, INV-SWAP-COUNT.
+fn no_older_contents_are_found_after_a_page_was_given_up<I: Isa>() {
+    let _alone = alone();
+    let lost = first_lost(SCHEDULES, given_up_beside_a_page_out::<I>);
+    assert_eq!(lost, None, "what the slot had is back, or the slot is lost");
+}
+
+/// INV-LAZYFREE-KEPT. A page that was copied for a pin, and that a child has, too.
+fn what_one_process_gives_up_another_keeps<I: Isa>() {
+    let _alone = alone();
+    let world = World::<I>::new();
+    world.swap_to(8);
+    let process = Process::new(&world);
+    let base = process.map_anon(1);
+    process.write(base, 1);
+    let first = process.fork();
+    world.on(|mm| {
+        let range = PageRange::page(base);
+        let pages = mm.pin_user_pages(&process.space, range, GupFlags::empty()).expect("readable");
+        mm.release_user_pages(pages, Contents::Read);
+    });
+    let second = process.fork();
+    second.advise(base, 1, Advice::Free);
+    world.on(|mm| {
+        (0..4).for_each(|_| {
+            mm.reclaim(NodeId::new(0), 16);
+        })
+    });
+    assert_eq!((first.read(base), process.read(base)), (1, 1));
+    assert!([0, 1].contains(&second.read(base)));
+}
+
 on_both! {
+    what_one_process_gives_up_another_keeps,
     pages_go_and_come_back,
     one_wait_pays_for_a_cluster,
     forked_pages_stay_shared_in_swap,
@@ -355,6 +455,8 @@ on_both! {
     no_store_reaches_memory_that_was_taken_after_a_page_out,
     no_store_is_lost_by_a_page_out,
     no_slot_is_lost_by_an_unmap_beside_a_page_out,
+    pages_given_up_never_say_what_their_slot_says,
+    no_older_contents_are_found_after_a_page_was_given_up,
 }
 
 #[cfg(feature = "planted")]

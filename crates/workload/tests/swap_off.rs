@@ -15,8 +15,8 @@ use pagewright_mm::view::PageState;
 use pagewright_mm::{Advice, Knob, MmError};
 use pagewright_sim::Refusal;
 use pagewright_sim::explore::Program;
-use pagewright_types::{CpuId, Errno, PAGE_SIZE, PageRange, Rights, SwapEntry, VirtAddr};
-use process::{first_lost, race};
+use pagewright_types::{Access, CpuId, Errno, PAGE_SIZE, PageRange, Rights, SwapEntry, VirtAddr};
+use process::{first_lost, race, race_in_long_turns};
 use std::rc::Rc;
 use std::sync::atomic::Ordering;
 use support::{CPU, OTHER, Process, Slots, World};
@@ -274,7 +274,39 @@ fn nothing_is_lost_beside_others<I: Isa>() {
     assert_eq!(first_lost(SCHEDULES, off_beside_others::<I>), None, "a page is lost, or a slot");
 }
 
+/// A page is touched that is in swap, while everything comes back and something smaller is swapped to; whether it is as it was.
+fn touched_beside_another_device<I: Isa>(seed: u64) -> bool {
+    let world = Rc::new(World::<I>::new());
+    world.swap_to(1000);
+    let process = Process::new(&world);
+    let base = process.map_anon(3);
+    fill(&process, base, 3);
+    process.advise(base, 3, Advice::PageOut);
+    world.lab.run(CPU, &process.space);
+    let (touches, changes, touched) = (world.clone(), world.clone(), process.space.clone());
+    let programs: Vec<Program> = vec![
+        Box::new(move || {
+            for page in [2, 1, 0] {
+                touches.lab.touch(CPU, &touched, at(base, page), Access::Read, 1).expect("readable");
+            }
+        }),
+        Box::new(move || {
+            changes.lab.on(OTHER, |mm| mm.swap_off(0)).expect("memory");
+            let small = Backing::Device(Box::new(Slots::default()));
+            changes.lab.on(OTHER, |mm| mm.swap_on(small, 1)).expect("memory");
+        }),
+    ];
+    race_in_long_turns(&world, seed, programs);
+    holds(&process, base, 3)
+}
+
+fn a_slot_may_be_gone_when_it_is_looked_for<I: Isa>() {
+    let wrong = first_lost(SCHEDULES, touched_beside_another_device::<I>);
+    assert_eq!(wrong, None, "a page is not what it was");
+}
+
 on_both! {
+    a_slot_may_be_gone_when_it_is_looked_for,
     everything_comes_back,
     what_fails_leaves_the_device,
     the_highest_priority_has_the_next_page,

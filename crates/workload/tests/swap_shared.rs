@@ -9,19 +9,21 @@ mod process;
 #[allow(dead_code, reason = "shared with the tests of files")]
 mod support;
 
-use pagewright_arch::{Aarch64, Isa, X86_64};
+use pagewright_arch::{Aarch64, Effects, Isa, X86_64};
 use pagewright_mm::counters::Gauge;
 use pagewright_mm::file::{FallocateFlags, MemfdFlags, Seals};
+use pagewright_mm::swap::{self, SwapOps};
 use pagewright_mm::{Advice, MapFlags, Mm, MmError};
 use pagewright_sim::explore::Program;
-use pagewright_sim::{Refusal, Sim};
+use pagewright_sim::{Refusal, Sim, SimLocks};
+use pagewright_sync::Backend;
 use pagewright_types::{Access, Counter, CpuId, Errno, PAGE_SIZE, Rights, VirtAddr};
 use process::{first_lost, race};
 use std::cell::Cell;
 use std::rc::Rc;
-use std::sync::atomic::Ordering;
-use std::sync::{Mutex, MutexGuard};
-use support::{CPU, File, OTHER, Process, World};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
+use support::{CPU, File, OTHER, Process, Slots, World};
 
 const THIRD: CpuId = CpuId::new(2);
 const SCHEDULES: u64 = 300;
@@ -358,7 +360,107 @@ fn no_late_store_is_lost_by_a_page_out<I: Isa>() {
     assert_eq!(lost, None, "a store is lost");
 }
 
+/// A device on which everything has come to a point when a page arrives there.
+struct Slow {
+    slots: Slots,
+    /// Pages that have arrived, and how far the others are.
+    arrived: Arc<AtomicU64>,
+    others: Arc<AtomicU64>,
+}
+
+impl Slow {
+    /// Waits until the others are so far, though not for ever.
+    fn await_others(&self, far: u64) {
+        let mut patience = 3000;
+        while self.others.load(Ordering::Relaxed) < far && patience > 0 {
+            <SimLocks as Backend>::pause();
+            patience -= 1;
+        }
+    }
+}
+
+impl SwapOps for Slow {
+    fn write_page(&self, slot: u32, get: &mut dyn FnMut(u64, &mut [u8])) -> Result<(), Errno> {
+        let written = self.slots.write_page(slot, get);
+        match self.arrived.fetch_add(1, Ordering::Relaxed) {
+            0 => self.await_others(1),
+            _ => self.await_others(3),
+        }
+        written
+    }
+
+    fn read_page(&self, slot: u32, put: &mut dyn FnMut(u64, &[u8])) -> Result<(), Errno> {
+        self.slots.read_page(slot, put)
+    }
+
+    fn discard(&self, slot: u32) {
+        self.slots.discard(slot);
+    }
+}
+
+/// Two pages of shared memory are on their way out. When the first is written a CPU finds the second, stores to it for as long as it can, and another
+/// takes it from its space with many more; whether the page says what was stored last.
+fn stores_while_it_is_on_its_way<I: Isa>(seed: u64) -> bool {
+    const PAGES: u64 = 60;
+    let world = Rc::new(World::<I>::new());
+    let (arrived, others) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
+    let slow = Slow { slots: Slots::default(), arrived: arrived.clone(), others: others.clone() };
+    world.on(|mm| mm.swap_on(swap::Backing::Device(Box::new(slow)), SLOTS)).expect("memory for the slots");
+    let file = memfd(&world, PAGES);
+    let (first, second) = (Process::new(&world), Process::new(&world));
+    let ours = first.map_file(&file, Rights::RW, MapFlags::SHARED);
+    let theirs = second.map_file(&file, Rights::RW, MapFlags::SHARED);
+    (0..2).for_each(|page| second.write(at(theirs, page), 1));
+    (2..PAGES).for_each(|page| first.write(at(ours, page), 1));
+    world.lab.run(CPU, &first.space);
+    let (stores, pages_out, unmaps) = (world.clone(), world.clone(), world.clone());
+    let [stored, unmapped, paged] = [first.space.clone(), first.space.clone(), second.space.clone()];
+    let last = Rc::new(Cell::new(1));
+    let (value, begun, target) = (last.clone(), Rc::new(Cell::new(false)), at(ours, 1));
+    let (is_there, over, ends) = (begun.clone(), others.clone(), others.clone());
+    let programs: Vec<Program> = vec![
+        Box::new(move || {
+            let sim = stores.lab.sim();
+            while arrived.load(Ordering::Relaxed) == 0 {
+                sim.relax();
+            }
+            support::store(&stores, CPU, &stored, target, 2);
+            value.set(2);
+            begun.set(true);
+            for next in 3..2000 {
+                let Ok(at) = sim.access(CPU, target, Access::Write, 1) else { break };
+                sim.ram()[at.pfn.base().raw() as usize / 8].store(next, Ordering::Relaxed);
+                value.set(next);
+            }
+            over.fetch_add(1, Ordering::Relaxed);
+        }),
+        Box::new(move || {
+            let out = |mm: &Mm<_>| mm.madvise(&paged, theirs, 2 * PAGE_SIZE, Advice::PageOut);
+            pages_out.lab.on(OTHER, out).expect("good advice");
+        }),
+        Box::new(move || {
+            while !is_there.get() {
+                unmaps.lab.sim().relax();
+            }
+            ends.fetch_add(1, Ordering::Relaxed);
+            let lose = |mm: &Mm<_>| mm.madvise(&unmapped, target, (PAGES - 1) * PAGE_SIZE, Advice::DontNeed);
+            unmaps.lab.on(THIRD, lose).expect("mapped");
+            ends.fetch_add(1, Ordering::Relaxed);
+        }),
+    ];
+    race(&world, seed, programs);
+    second.read(at(theirs, 1)) == last.get()
+}
+
+/// INV-RECLAIM-SETTLED: a page that was found and lost again while it was on its way out.
+fn no_store_is_lost_on_the_way_out<I: Isa>() {
+    let _alone = alone();
+    let lost = first_lost(SCHEDULES, stores_while_it_is_on_its_way::<I>);
+    assert_eq!(lost, None, "a store is lost");
+}
+
 on_both! {
+    no_store_is_lost_on_the_way_out,
     a_program_reads_and_pages_out_in_turn,
     who_shares_finds_one_page,
     files_are_read_written_and_cut_where_they_are_in_swap,

@@ -189,3 +189,22 @@ fn every_allocation_may_fail() {
     world.on(|mm| device.reset(mm.tlb()));
     assert_eq!(free_pages(&world), before);
 }
+
+/// A device of which a part is swapped to, and the rest is somebody's to write.
+#[test]
+fn a_part_is_the_same_device() {
+    let world = World::<X86_64>::new();
+    let before = free_pages(&world);
+    let whole = device(&world, None);
+    let part = whole.after(1);
+    assert_eq!((whole.slots(), part.slots(), part.after(2).slots()), (SLOTS, SLOTS - 1, SLOTS - 3));
+    write(&world, &whole, 0, &noise(1)).expect("room");
+    write(&world, &part, 0, &noise(2)).expect("room");
+    assert_eq!((read(&world, &whole, 0), read(&world, &whole, 1)), (Ok(noise(1)), Ok(noise(2))));
+    assert_eq!(part.mm_stat(), whole.mm_stat());
+    world.on(|mm| part.reset(mm.tlb()));
+    assert_eq!((read(&world, &whole, 0), read(&world, &whole, 1)), (Ok(noise(1)), Err(Errno::EIO)));
+    drop(part);
+    world.on(|mm| whole.reset(mm.tlb()));
+    assert_eq!(free_pages(&world), before);
+}

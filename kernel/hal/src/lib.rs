@@ -27,8 +27,11 @@
 //! A CPU has one kernel stack. Nothing sleeps in the kernel: a call that must wait gives its CPU back and is made again later. So no
 //! kernel context is ever switched, and a lock is never held across anything but a shootdown.
 //!
-//! Not guaranteed: protection of the kernel from its own mistakes (its image is mapped writable and executable), speculative attacks, NMIs,
-//! CPUs that come or go.
+//! The page below CPU 0's stack is not mapped, and on arm64 every trap in the kernel looks whether its stack has been left: then the machine ends
+//! with a line that says so.
+//!
+//! Not guaranteed: protection of the kernel from its other mistakes (its image is mapped writable and executable; below the stacks of other CPUs of
+//! x86-64 lies whatever the heap has there), speculative attacks, NMIs, CPUs that come or go.
 #![no_std]
 
 extern crate alloc;

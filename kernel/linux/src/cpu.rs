@@ -132,8 +132,12 @@ fn begin(thread: &mut Thread) -> Result<(), Stop> {
             Ok(())
         }
         Some(Resume::Interrupted) => {
-            (thread.deadline, thread.progress) = (None, 0);
-            signal::interrupt(thread);
+            thread.deadline = None;
+            match core::mem::take(&mut thread.progress) {
+                0 => signal::interrupt(thread),
+                // What has been moved is not moved again.
+                moved => thread.context.set_result(moved as u64),
+            }
             Ok(())
         }
     }

@@ -10,6 +10,7 @@
 //! | `exec` | a program's image from an ELF file |
 //! | `limits` | what a process may have at most |
 //! | `file`, `tree`, `pipe` | descriptors; the tree of files from the initramfs; pipes |
+//! | `zram` | the device to swap to |
 //! | `signal` | what signals do, and the frames of handlers |
 //! | `record` | what programs did to memory, told as it happens |
 //! | `call/` | one family of system calls a file |
@@ -20,7 +21,7 @@
 //! answer from whoever woke it. So there is one kernel stack a CPU, and nothing is held while something sleeps. One lock guards threads
 //! and processes (`task::State`); it may be held over calls of the memory manager, and never the other way round.
 //!
-//! Not guaranteed: a Linux. No users, no permissions, no disks; files live in memory.
+//! Not guaranteed: a Linux. No users, no permissions, no disks but the one in memory; files live there, too.
 #![no_std]
 #![forbid(unsafe_code)]
 
@@ -41,6 +42,7 @@ mod rest;
 mod signal;
 mod task;
 mod tree;
+mod zram;
 
 use pagewright_hal::{BootInfo, Kernel};
 
@@ -61,6 +63,9 @@ impl Kernel for Linux {
         let options = options::Options::parse(info.command_line);
         memory::start(info, &options);
         tree::start(info.initrd);
+        if options.swap > 0 {
+            zram::swap_at_boot(options.swap);
+        }
         if options.record {
             record::start();
         }

@@ -6,7 +6,6 @@ use crate::record;
 use alloc::vec::Vec;
 use pagewright_hal::user::{self, UserFault};
 use pagewright_hal::{BootInfo, Machine};
-use pagewright_mm::swap::{Backing, Zram};
 use pagewright_mm::{FaultError, Mm};
 use pagewright_sync::Arc;
 use pagewright_tlb::frames::{Layout, NodeSpec};
@@ -37,18 +36,6 @@ pub(crate) fn start(info: &BootInfo, options: &Options) {
         Ok(mm) => mm,
         Err(error) => panic!("the memory manager does not start: {error}"),
     });
-    if options.swap > 0 {
-        swap_on(options.swap);
-    }
-}
-
-/// Swaps to so many pages that are compressed. Not part of its caller: a compressor's buffers would stand on the boot stack while the memory manager
-/// is made.
-#[inline(never)]
-fn swap_on(slots: u32) {
-    let made = Zram::try_new(mm(), slots, None);
-    let on = made.and_then(|zram| mm().swap_on(Backing::Zram(zram), slots));
-    on.unwrap_or_else(|error| panic!("no swap of {slots} pages: {error}"));
 }
 
 /// A block of frames for the heap.

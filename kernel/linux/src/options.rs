@@ -16,7 +16,7 @@ pub(crate) struct Options {
     pub(crate) check: bool,
     /// Whether memory calls and faults are told (`record`).
     pub(crate) record: bool,
-    /// Slots of the device for swap, whose pages are compressed in the machine's own memory (`swap=16384`); none without.
+    /// Pages of `/dev/zram0` if it is swapped to from the beginning (`swap=16384`): as if a program gave it that size, then ran `mkswap` and `swapon`.
     pub(crate) swap: u32,
     /// The program and its arguments.
     pub(crate) command: Vec<String>,
@@ -82,10 +82,21 @@ impl Options {
 /// When no such mistake is known.
 #[cfg(feature = "planted")]
 fn plant(name: &str) {
+    if name == "stack-overflow" {
+        core::hint::black_box(recurse(0));
+    }
     let Some(plant) = pagewright_types::plant::Plant::named(name) else {
         panic!("command line: no planted bug {name}")
     };
     pagewright_types::plant::choose(Some(plant));
+}
+
+/// Uses more stack than there is.
+#[cfg(feature = "planted")]
+#[expect(unconditional_recursion, reason = "that is the mistake")]
+fn recurse(depth: usize) -> usize {
+    let frame = core::hint::black_box([depth; 64]);
+    recurse(depth + 1) + frame[depth % 64]
 }
 
 /// # Panics

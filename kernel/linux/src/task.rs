@@ -4,7 +4,9 @@
 //! while it runs – its process, signals – is in [`State`], under one lock.
 //!
 //! Protocol of sleeping: a call decides under the lock that it must wait and hands the lock back with its answer ([`Stop::Sleep`]); the CPU
-//! puts the thread among the sleepers before it lets go. So a waker either comes before the decision or finds the sleeper.
+//! puts the thread among the sleepers before it lets go. So a waker either comes before the decision or finds the sleeper. Signals, and the end
+//! of the process, may have come while the thread was running, when there was nobody to wake: who has one to look at does not sleep
+//! ([`State::put_to_sleep`]).
 //!
 //! Not guaranteed: fairness between processes, priorities, affinity. There is one queue.
 
@@ -72,6 +74,16 @@ pub(crate) enum Wait {
     Signal,
     /// The end of the other threads of its process.
     Alone,
+}
+
+impl Wait {
+    /// Whether signals end it; the end of the process ends each (`TASK_INTERRUPTIBLE`, `TASK_KILLABLE`).
+    pub(crate) fn is_interruptible(self) -> bool {
+        match self {
+            Self::Futex(_) | Self::Child | Self::Pipe | Self::Time | Self::Signal => true,
+            Self::Vfork(_) | Self::Alone => false,
+        }
+    }
 }
 
 /// A word of memory, the same for all who share it.
@@ -278,9 +290,14 @@ impl State {
         }
     }
 
-    /// Lets a thread sleep.
-    pub(crate) fn put_to_sleep(&mut self, thread: Box<Thread>, wait: Wait, deadline: Option<u64>, late: u64) {
-        self.asleep.insert(thread.id, Sleeper { thread, wait, deadline, late });
+    /// Lets a thread sleep, unless it has something to look at first (`signal_pending_state` in `schedule`).
+    pub(crate) fn put_to_sleep(&mut self, mut thread: Box<Thread>, wait: Wait, deadline: Option<u64>, late: u64) {
+        if self.must_end(&thread).is_some() || wait.is_interruptible() && self.is_interrupted(&thread) {
+            thread.resume = Some(Resume::Interrupted);
+            self.make_ready(thread);
+        } else {
+            self.asleep.insert(thread.id, Sleeper { thread, wait, deadline, late });
+        }
     }
 
     /// Wakes up to `most` of those sleepers that `which` picks; returns how many.

@@ -7,6 +7,7 @@
 
 use crate::errno::Errno;
 use crate::memory::{FileObject, mm};
+use crate::zram::{self, Attribute};
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
 use alloc::format;
@@ -33,6 +34,10 @@ pub(crate) enum Kind {
     Random,
     /// The serial line.
     Console,
+    /// `/dev/zram0`.
+    Zram,
+    /// A file about it.
+    Attribute(Attribute),
 }
 
 /// Shared memory that somebody has open. The memory manager is told when nobody has.
@@ -117,6 +122,8 @@ impl Node {
             Kind::File(bytes) => bytes.all().len() as u64,
             Kind::Link(target) => target.len() as u64,
             Kind::Shmem(shmem) => shmem.0.size(),
+            Kind::Zram => zram::size(),
+            Kind::Attribute(_) => PAGE_SIZE,
             Kind::Directory | Kind::Null | Kind::Zero | Kind::Random | Kind::Console => 0,
         }
     }
@@ -130,9 +137,14 @@ impl Node {
         let kind = match &*self.kind.lock() {
             Kind::File(_) => ObjectKind::File(Box::new(Pages(self.clone()))),
             Kind::Shmem(shmem) => return Ok(shmem.0.clone()),
-            Kind::Directory | Kind::Link(_) | Kind::Null | Kind::Zero | Kind::Random | Kind::Console => {
-                return Err(Errno::ENODEV);
-            }
+            Kind::Directory
+            | Kind::Link(_)
+            | Kind::Null
+            | Kind::Zero
+            | Kind::Random
+            | Kind::Console
+            | Kind::Zram
+            | Kind::Attribute(_) => return Err(Errno::ENODEV),
         };
         let made = mm().add_file(&self.path, kind, self.size())?;
         *object = Some(made.clone());
@@ -144,9 +156,14 @@ impl Node {
         let changed = match &mut *self.kind.lock() {
             Kind::File(bytes) => change(bytes.own()),
             Kind::Directory => return Err(Errno::EISDIR),
-            Kind::Link(_) | Kind::Shmem(_) | Kind::Null | Kind::Zero | Kind::Random | Kind::Console => {
-                return Err(Errno::EINVAL);
-            }
+            Kind::Link(_)
+            | Kind::Shmem(_)
+            | Kind::Null
+            | Kind::Zero
+            | Kind::Random
+            | Kind::Console
+            | Kind::Zram
+            | Kind::Attribute(_) => return Err(Errno::EINVAL),
         };
         *self.object.lock() = None;
         Ok(changed)
@@ -162,7 +179,9 @@ impl Node {
             | Kind::Null
             | Kind::Zero
             | Kind::Random
-            | Kind::Console => None,
+            | Kind::Console
+            | Kind::Zram
+            | Kind::Attribute(_) => None,
         }
     }
 
@@ -173,6 +192,7 @@ impl Node {
 
 const DIRECTORY_MODE: u32 = 0o040_755;
 const DEVICE_MODE: u32 = 0o020_666;
+const DISK_MODE: u32 = 0o060_660;
 const FILE: u32 = 0o100_000;
 const LINK: u32 = 0o120_000;
 const TYPE: u32 = 0o170_000;
@@ -180,7 +200,7 @@ const TYPE: u32 = 0o170_000;
 /// Fills the tree from the archive.
 pub(crate) fn start(archive: &'static [u8]) {
     let mut nodes = NODES.lock();
-    for path in ["/", "/dev", "/tmp", "/proc", "/bin"] {
+    for path in ["/", "/dev", "/tmp", "/proc", "/bin", "/sys", "/sys/block", "/sys/block/zram0"] {
         nodes.insert(path.to_string(), Node::new(path, DIRECTORY_MODE, Kind::Directory));
     }
     let devices = [
@@ -193,6 +213,10 @@ pub(crate) fn start(archive: &'static [u8]) {
     ];
     for (path, kind) in devices {
         nodes.insert(path.to_string(), Node::new(path, DEVICE_MODE, kind));
+    }
+    nodes.insert("/dev/zram0".to_string(), Node::new("/dev/zram0", DISK_MODE, Kind::Zram));
+    for (path, mode, attribute) in Attribute::ALL {
+        nodes.insert(path.to_string(), Node::new(path, mode, Kind::Attribute(attribute)));
     }
     for entry in cpio_reader::iter_files(archive) {
         let path = absolute("/", entry.name());

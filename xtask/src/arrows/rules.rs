@@ -83,7 +83,7 @@ pub(crate) const RULES: &[Rule] = &[
     library(SYNC, &[TYPES, ARCH], Column::Shared, UnsafeCode::Allowed),
     library(FRAME, &[TYPES, ARCH, SYNC], Column::Subject, UnsafeCode::Allowed),
     library(TLB, &[TYPES, ARCH, SYNC, FRAME], Column::Subject, UnsafeCode::Forbidden),
-    library(TABLE, &[TYPES, ARCH, SYNC, TLB], Column::Subject, UnsafeCode::Allowed),
+    library(TABLE, &[TYPES, ARCH, SYNC, TLB], Column::Subject, UnsafeCode::Forbidden),
     library(MM, &[TYPES, ARCH, SYNC, TLB, TABLE], Column::Subject, UnsafeCode::Forbidden),
     // Real memory for what depends on real caches. Its tests run the memory manager on it.
     hosted(HOST, &[TYPES, ARCH, SYNC, TLB, MM], Column::Above),

@@ -53,6 +53,26 @@ pub(crate) enum Program {
     Busybox,
 }
 
+/// What a machine has to swap to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Swap {
+    Nothing,
+    /// A device that the program may swap to.
+    Device,
+    /// One of this size that is swapped to from the beginning.
+    On(&'static str),
+}
+
+impl Swap {
+    /// What `pagewright` is told.
+    pub(crate) fn option(self) -> Option<String> {
+        match self {
+            Self::Nothing | Self::Device => None,
+            Self::On(size) => Some(format!("--swap={size}")),
+        }
+    }
+}
+
 /// A program, with what it must answer. What it must print lies in `kernel/programs/expected`.
 pub(crate) struct Case {
     /// Its name, and that of the file with what it prints.
@@ -60,8 +80,9 @@ pub(crate) struct Case {
     pub(crate) program: Program,
     pub(crate) arguments: &'static [&'static str],
     pub(crate) memory: &'static str,
-    /// The size of a device for swap.
-    pub(crate) swap: Option<&'static str>,
+    /// What Linux needs, whose own memory is larger.
+    pub(crate) memory_on_linux: &'static str,
+    pub(crate) swap: Swap,
     /// Seconds.
     pub(crate) limit: &'static str,
     pub(crate) status: i32,
@@ -74,6 +95,9 @@ const SHELL: &str = "for i in 1 2 3; do echo $i; done | cat | sort -r; (sleep 1;
 /// The counts are judged while something else runs, twice.
 const COUNTS: &str = "for i in 1 2 3; do seq 1 3000 | sort -n; done > /dev/null & f=/sys/kernel/debug/page_counts; \
                       grep -o sound $f; grep -o sound $f; wait";
+/// What `mkswap` calls the device is chosen at random.
+const SWAP: &str = "d=/dev/zram0; echo 16M > /sys/block/zram0/disksize; mkswap $d | grep -v UUID; swapon -d $d; cat /proc/swaps; swapon $d 2>&1; \
+                    swapoff $d; swapoff $d 2>&1; cat /proc/swaps; echo 1 > /sys/block/zram0/reset; cat /sys/block/zram0/disksize";
 
 const fn c(name: &'static str, source: &'static str, limit: &'static str, status: i32) -> Case {
     Case {
@@ -81,7 +105,8 @@ const fn c(name: &'static str, source: &'static str, limit: &'static str, status
         program: Program::C(source),
         arguments: &[],
         memory: "256M",
-        swap: None,
+        memory_on_linux: "256M",
+        swap: Swap::Nothing,
         limit,
         status,
         on_linux: true,
@@ -94,7 +119,8 @@ const fn shell(name: &'static str, words: &'static [&'static str], status: i32, 
         program: Program::Busybox,
         arguments: words,
         memory: "256M",
-        swap: None,
+        memory_on_linux: "256M",
+        swap: Swap::Nothing,
         limit: "60",
         status,
         on_linux,
@@ -102,14 +128,16 @@ const fn shell(name: &'static str, words: &'static [&'static str], status: i32, 
 }
 
 /// The longest come first, so that nothing long runs alone at the end.
-pub(crate) const CASES: [Case; 9] = [
-    Case { arguments: &["64", "256"], memory: "1G", ..c("fork", "fork.c", "240", 0) },
+pub(crate) const CASES: [Case; 11] = [
+    Case { arguments: &["64", "256"], memory: "1G", memory_on_linux: "1G", ..c("fork", "fork.c", "240", 0) },
     Case { arguments: &["10"], ..c("threads", "threads.c", "120", 0) },
     c("cow", "cow.c", "60", 0),
     c("bad", "bad.c", "60", 5),
     c("calls", "calls.c", "60", 0),
     c("moves", "moves.c", "60", 0),
-    Case { arguments: &["8"], swap: Some("64M"), ..c("pageout", "pageout.c", "60", 0) },
+    Case { arguments: &["8"], swap: Swap::On("64M"), ..c("pageout", "pageout.c", "60", 0) },
+    Case { memory: "64M", swap: Swap::Device, ..c("swap", "swap.c", "120", 0) },
+    Case { swap: Swap::Device, ..shell("mkswap", &["sh", "-c", SWAP], 0, true) },
     shell("shell", &["sh", "-c", SHELL], 7, true),
     shell("counts", &["sh", "-c", COUNTS], 0, false),
 ];

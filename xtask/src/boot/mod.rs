@@ -53,22 +53,38 @@ struct Bench {
 /// Runs what belongs to `extent`; each run is a line as of a test.
 pub(crate) fn run(extent: Extent) -> Result<(), Error> {
     let bench = Bench::new()?;
-    let (mut runs, mut failed) = (Vec::new(), 0);
+    let (mut runs, mut ready) = (Vec::new(), Vec::new());
     for machine in &MACHINES {
         if let Some(missing) = machine.lacks() {
             println!("test boot {} ... ignored ({missing} is missing: cargo xtask setup)", machine.isa);
             continue;
         }
         let kernel = kernel::build(machine.target, &["oracle"])?;
-        failed += light::judge(&bench, machine, &kernel)?;
-        failed += recorded::judge(&bench, machine, &kernel)?;
         bench.programs(machine, &kernel, &mut runs)?;
         if extent == Extent::Planted {
             planted::runs(&bench, machine, &mut runs)?;
         }
+        ready.push((machine, kernel));
     }
-    failed += bench.judge_all(runs)?;
+    let counted = ready.iter().map(|(machine, kernel)| {
+        || Ok(light::judge(&bench, machine, kernel)? + recorded::judge(&bench, machine, kernel)?)
+    });
+    let failed = side_by_side(counted)? + bench.judge_all(runs)?;
     if failed == 0 { Ok(()) } else { Err(Error::Findings { check: "boot", count: failed }) }
+}
+
+/// Works at the same time; returns how many failed in all.
+fn side_by_side<W>(works: impl Iterator<Item = W>) -> Result<usize, Error>
+where
+    W: FnOnce() -> Result<usize, Error> + Send,
+{
+    thread::scope(|scope| {
+        let workers: Vec<_> = works.map(|work| scope.spawn(work)).collect();
+        let join = |worker: thread::ScopedJoinHandle<'_, _>| {
+            worker.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+        };
+        workers.into_iter().map(join).sum()
+    })
 }
 
 /// The program `pagewright`, built.
@@ -123,13 +139,7 @@ impl Bench {
         // Up to four CPUs here, a machine's own take turns on one; where there are more, each has its own.
         let here = thread::available_parallelism().map_or(1, usize::from);
         let workers = (here / 4).max(2).min(here);
-        thread::scope(|scope| {
-            let workers: Vec<_> = (0..workers).map(|_| scope.spawn(work)).collect();
-            workers
-                .into_iter()
-                .map(|worker| worker.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
-                .sum()
-        })
+        side_by_side((0..workers).map(|_| work))
     }
 
     /// Boots, compares, prints the line; says whether all is as it should be.
@@ -147,7 +157,7 @@ impl Bench {
         let mut boot = Command::new(&self.pagewright);
         boot.args(["boot", "--arch", run.machine.isa, "--cpus", run.cpus, "--mem", memory, "--kernel"])
             .arg(&run.kernel);
-        boot.args(run.case.swap.map(|swap| format!("--swap={swap}")));
+        boot.args(run.case.swap.option());
         match run.plant {
             Some(plant) => boot.args(["--limit", planted::LIMIT, "--check", "--plant", plant]),
             None => boot.args(["--limit", limit, "--check"]),

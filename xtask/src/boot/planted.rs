@@ -1,6 +1,6 @@
 //! Mistakes of the real code that are made on the kernel, each of which a program must notice, or the oracle at power-off.
 //!
-//! They are made on four CPUs of x86-64, where a shootdown can be missed; one that is about counts on both instruction sets.
+//! They are made on four CPUs of x86-64, where a shootdown can be missed; those that are about counts and the kernel's stack on both instruction sets.
 //!
 //! Not guaranteed: that a mistake is noticed at the first boot. One that needs two CPUs to meet gets some tries.
 
@@ -21,6 +21,9 @@ const CORRUPTING: [(&str, &str); 5] = [
 ];
 /// Those that no program can see, and the oracle does.
 const MISCOUNTING: [(&str, &str); 2] = [("rss-drift", "cow"), ("map-count-lost", "cow")];
+/// One that ends the kernel itself, on both, and what it says then; no program gets to run.
+const OVERFLOW: (&str, &str) = ("stack-overflow", "moves");
+const OVERFLOWED: &str = "the kernel's stack has overflowed";
 /// The status of a machine whose counts are wrong (`EX_SOFTWARE`).
 const WRONG_COUNTS: i32 = 70;
 /// Seconds for a program that a mistake may stop for good.
@@ -32,7 +35,7 @@ const TRIES: usize = 5;
 pub(super) fn runs<'a>(bench: &Bench, machine: &'a Machine, runs: &mut Vec<Run<'a>>) -> Result<(), Error> {
     let kernel = kernel::build(machine.target, &["planted", "oracle"])?;
     let corrupting = CORRUPTING.iter().filter(|_| machine.target == BareTarget::X86_64);
-    for (plant, name) in corrupting.chain(&MISCOUNTING) {
+    for (plant, name) in corrupting.chain(&MISCOUNTING).chain([&OVERFLOW]) {
         let Some(case) = CASES.iter().find(|case| case.name == *name) else { continue };
         let Some(program) = case.program(machine, &bench.workspace, &bench.folder)? else { continue };
         runs.push(Run { machine, case, program, kernel: kernel.clone(), cpus: "4", plant: Some(plant) });
@@ -56,7 +59,13 @@ impl Bench {
             right = run.is_right(&self.workspace.workspace_root, &output)?;
         }
         let miscounts = MISCOUNTING.iter().any(|(plant, _)| Some(*plant) == run.plant);
-        let noticed = if miscounts { output.status.code() == Some(WRONG_COUNTS) } else { !right };
+        let noticed = if run.plant == Some(OVERFLOW.0) {
+            String::from_utf8_lossy(&output.stdout).contains(OVERFLOWED)
+        } else if miscounts {
+            output.status.code() == Some(WRONG_COUNTS)
+        } else {
+            !right
+        };
         Ok((noticed, output))
     }
 }

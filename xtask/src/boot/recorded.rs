@@ -91,7 +91,7 @@ impl Recorded {
             None => None,
         };
         let Some(program) = program else { return Ok(vec![format!("no program {}", self.case)]) };
-        let swap = case.and_then(|case| case.swap).map(|swap| format!("--swap={swap}"));
+        let swap = case.and_then(|case| case.swap.option());
         let file = |end: &str| bench.folder.join(format!("{}-{}-{}.{end}", self.case, machine.isa, self.cpus));
         let (capture, json) = (file("pwt"), file("json"));
         let mut boot = Command::new(&bench.pagewright);

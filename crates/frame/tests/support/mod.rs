@@ -142,6 +142,10 @@ impl Effects for Host {
         nothing_to_touch()
     }
 
+    fn without_interrupts<T>(&self, body: impl FnOnce() -> T) -> T {
+        body()
+    }
+
     fn may_wait(&self) -> bool {
         true
     }

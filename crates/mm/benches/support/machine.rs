@@ -147,6 +147,10 @@ impl<I: Isa> Effects for Host<I> {
 
     fn install_root(&self, _: Pfn, _: Tag, _: bool) {}
 
+    fn without_interrupts<T>(&self, body: impl FnOnce() -> T) -> T {
+        body()
+    }
+
     fn may_wait(&self) -> bool {
         true
     }

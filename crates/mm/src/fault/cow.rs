@@ -3,11 +3,12 @@
 use super::{Fault, Outcome, Served};
 use crate::error::FaultError;
 use crate::rmap::Tally;
+use crate::space::VmFlags;
 use pagewright_arch::{Leaf, LeafFlags};
 use pagewright_sync::Platform;
 use pagewright_table::Locked;
-use pagewright_tlb::frames::{FolioFlags, FolioRef};
-use pagewright_types::{Access, Counter, Level, Order, PageRange, Rights, plant};
+use pagewright_tlb::frames::FolioFlags;
+use pagewright_types::{Access, Counter, Level, Order, PageRange, Pfn, Rights, plant};
 
 impl<P: Platform> Fault<'_, P> {
     /// A store to a private page that may be shared with other spaces: reuse it if it is this space's alone, copy it otherwise.
@@ -25,12 +26,7 @@ impl<P: Platform> Fault<'_, P> {
             self.reuse(&locked);
             return Ok(Outcome::Done(Served::Minor));
         }
-        // Keep the old page while it is copied without the lock.
-        let old = folio.get();
-        drop(locked);
-        let outcome = self.replace(Some(&old));
-        self.mm.put_folio(old);
-        outcome
+        self.replace_by_copy(locked, leaf)
     }
 
     /// Lets a shared page be stored to, or gives a leaf what its mapping allows.
@@ -65,12 +61,21 @@ impl<P: Platform> Fault<'_, P> {
         self.mm.tlb.forget_refusal(self.space.table().context(), self.va);
     }
 
-    /// Puts a page of this space's own in the place of `old`, or of the zero page.
-    pub(super) fn replace(&self, old: Option<&FolioRef>) -> Result<Outcome, FaultError> {
+    /// Puts a copy in the place of the page that `leaf` maps, and keeps that page while it is copied without the lock.
+    pub(super) fn replace_by_copy(&self, locked: Locked<'_, P>, leaf: Leaf) -> Result<Outcome, FaultError> {
+        let old = self.mm.frames().folio(leaf.pfn).get();
+        drop(locked);
+        let outcome = self.replace(Some(leaf.pfn));
+        self.mm.put_folio(old);
+        outcome
+    }
+
+    /// Puts a page of this space's own in the place of `old`, which the caller keeps, or of the zero page.
+    pub(super) fn replace(&self, old: Option<Pfn>) -> Result<Outcome, FaultError> {
         let block = match old {
             Some(old) => {
                 let block = self.alloc_page()?;
-                self.mm.fx().copy(old.pfn(), block.pfn(), Order::ZERO);
+                self.mm.fx().copy(old, block.pfn(), Order::ZERO);
                 self.mm.tlb.count(Counter::PwCowCopy, 1);
                 block
             }
@@ -90,7 +95,11 @@ impl<P: Platform> Fault<'_, P> {
                 let mut tally = Tally::default();
                 self.mm.uncount_mapping(debt.parked().leaf(), &mut tally);
                 self.mm.lower(self.space, &tally);
-                self.mm.leave_swap_if_unused(self.mm.frames().folio(debt.parked().leaf().pfn));
+                let old = self.mm.frames().folio(debt.parked().leaf().pfn);
+                if self.vma.flags().contains(VmFlags::LOCKED) {
+                    self.mm.rescue(old);
+                }
+                self.mm.leave_swap_if_unused(old);
             }
             plant!(CowFlushLate => {
                 self.install_own(&locked, folio);

@@ -30,11 +30,6 @@ impl<P: Platform> Fault<'_, P> {
             }
             return Ok(Outcome::Done(Served::Minor));
         }
-        // Keep the old page while it is copied without the lock.
-        let old = folio.get();
-        drop(locked);
-        let outcome = self.replace(Some(&old));
-        self.mm.put_folio(old);
-        outcome
+        self.replace_by_copy(locked, leaf)
     }
 }

@@ -10,11 +10,11 @@ use crate::counters::Gauge;
 use crate::error::{FaultError, MmError};
 use crate::mm::Mm;
 use crate::reclaim::Shadow;
-use crate::swap::FromSwap;
+use crate::swap::{FromSwap, Left};
 use crate::tree::Item;
 use pagewright_sync::Platform;
 use pagewright_tlb::frames::{Extent, Folio, FolioFlags, FolioRef, Owner};
-use pagewright_types::{Counter, Errno, Order, PAGE_SIZE, Pfn, SwapEntry};
+use pagewright_types::{Counter, Errno, Order, Pfn, SwapEntry};
 
 /// What the cache has of a page.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -42,6 +42,10 @@ impl Item for Cached {
 
     fn summary(&self, _key: u64) {}
 }
+
+/// What the cache has of a page, and how often pages were taken from the file: if a page that isn't there has the same past before it is read and
+/// after, it was not there meanwhile, for each that goes leaves another shadow.
+type Past = (Option<Cached>, u64);
 
 /// A page out of the cache.
 pub(crate) struct Found {
@@ -75,13 +79,22 @@ impl<P: Platform> FileObject<P> {
 
     /// The first page from `at` on and before `end` that is in swap, in such a slot.
     pub(crate) fn next_swapped(&self, at: u64, end: u64, such: impl Fn(SwapEntry) -> bool) -> Option<u64> {
+        let in_such = |cached| match cached {
+            Cached::Swapped(entry) if such(entry) => Some(()),
+            Cached::Swapped(_) | Cached::Page(_) | Cached::Gone(_) => None,
+        };
+        self.next_such(at, end, in_such).map(|(index, ())| index)
+    }
+
+    /// The first page from `at` on and before `end` of which `such` makes something of what the cache has, with the cache locked.
+    fn next_such<T>(&self, at: u64, end: u64, such: impl Fn(Cached) -> Option<T>) -> Option<(u64, T)> {
         let pages = self.pages.lock();
         let mut next = pages.ceiling(at);
         while let Some((index, cached)) = next.filter(|(index, _)| *index < end) {
-            match cached {
-                Cached::Swapped(entry) if such(*entry) => return Some(index),
-                Cached::Swapped(_) | Cached::Page(_) | Cached::Gone(_) => next = pages.ceiling(index + 1),
+            if let Some(found) = such(*cached) {
+                return Some((index, found));
             }
+            next = pages.ceiling(index + 1);
         }
         None
     }
@@ -112,15 +125,7 @@ impl<P: Platform> FileObject<P> {
 
     /// The first page from `at` on and before `end` that the cache has in memory, with a reference for the caller.
     pub(super) fn next_cached(&self, mm: &Mm<P>, at: u64, end: u64) -> Option<(u64, FolioRef)> {
-        let pages = self.pages.lock();
-        let mut next = pages.ceiling(at);
-        while let Some((index, cached)) = next.filter(|(index, _)| *index < end) {
-            if let Some(pfn) = cached.page() {
-                return Some((index, mm.frames().folio(pfn).get()));
-            }
-            next = pages.ceiling(index + 1);
-        }
-        None
+        self.next_such(at, end, |cached| cached.page().map(|pfn| mm.frames().folio(pfn).get()))
     }
 
     /// Page `index` with a reference for the caller, brought back if it is in swap; `None` if there is nothing.
@@ -165,13 +170,12 @@ impl<P: Platform> FileObject<P> {
         drop(pages);
         if is_wanted {
             mm.swap_release(entry);
-        }
-        // What it says is nowhere else from now on.
-        mm.free_swap(view);
-        drop(lock);
-        if is_wanted {
+            // What it says is nowhere else from now on.
+            mm.free_swap(view);
+            drop(lock);
             return Ok(Some(Found { folio, waited: read }));
         }
+        drop(lock);
         mm.leave_swap_if_unused(view);
         mm.put_folio(folio);
         Ok(None)
@@ -185,7 +189,7 @@ impl<P: Platform> FileObject<P> {
         if pages.get(index).is_none_or(|cached| *cached != Cached::Page(folio.pfn())) {
             return false;
         }
-        let Some(entry) = mm.leave_shmem_to_swap(folio, shadow) else { return false };
+        let Some(entry) = mm.leave_to_swap(folio, Left::ByObject, shadow) else { return false };
         pages.update(index, |cached| *cached = Cached::Swapped(entry));
         self.uncount(mm, 1);
         true
@@ -255,17 +259,19 @@ impl<P: Platform> FileObject<P> {
         }
     }
 
-    /// A page of which the cache has nothing; `None` if it is in swap by now.
+    fn past(&self, index: u64) -> Past {
+        let pages = self.pages.lock();
+        (pages.get(index).copied(), self.removals())
+    }
+
+    /// A page of which the cache has nothing; `None` if it is in swap by now, or may have come and gone.
     fn make(&self, mm: &Mm<P>, index: u64, past_end: bool) -> Result<Option<Found>, FaultError> {
         let block = mm.alloc_zeroed(Order::ZERO, Extent::PAGE)?.into_block();
         let pfn = block.pfn();
+        let before = (!self.is_shmem()).then(|| self.past(index));
         let (waited, read) = match self.kind() {
             Kind::File(ops) if index < self.pages() => {
-                let mut put = |offset: u64, bytes: &[u8]| {
-                    debug_assert!(offset + bytes.len() as u64 <= PAGE_SIZE, "more bytes than a page has");
-                    mm.fx().write(pfn.base().add(offset), bytes);
-                };
-                (!ops.is_resident(index), ops.read_page(index, &mut put))
+                (!ops.is_resident(index), ops.read_page(index, &mut mm.writer_of(pfn)))
             }
             Kind::File(_) | Kind::Shmem => (false, Ok(())),
         };
@@ -281,14 +287,23 @@ impl<P: Platform> FileObject<P> {
             folio.set_flags(FolioFlags::SWAPBACKED);
             mm.tlb.count(Counter::PwZeroed, 1);
         }
-        let inserted = self.insert(mm, index, ours, past_end)?;
+        let inserted = self.insert(mm, index, ours, before, past_end)?;
         Ok(inserted.map(|folio| Found { folio, waited }))
     }
 
-    /// Puts a filled page into the cache, or drops it for the one that somebody else put there meanwhile; `None` if that is in swap.
-    fn insert(&self, mm: &Mm<P>, index: u64, ours: FolioRef, past_end: bool) -> Result<Option<FolioRef>, FaultError> {
+    /// Puts a filled page into the cache, or drops it for the one that somebody else put there meanwhile; `None` if that is in swap, or if what was
+    /// read of a file is out of date, whose past was `before` then (INV-FILE-CLEAN, INV-FILE-REMOVED).
+    fn insert(
+        &self,
+        mm: &Mm<P>,
+        index: u64,
+        ours: FolioRef,
+        before: Option<Past>,
+        past_end: bool,
+    ) -> Result<Option<FolioRef>, FaultError> {
         let mut pages = self.pages.lock();
-        let (there, shadow) = match pages.get(index).copied() {
+        let now = pages.get(index).copied();
+        let (there, shadow) = match now {
             Some(Cached::Gone(shadow)) => (None, shadow),
             there => (there, Shadow::NONE),
         };
@@ -300,6 +315,8 @@ impl<P: Platform> FileObject<P> {
                 return Err(FaultError::Device { index, errno: Errno::EIO });
             }
             Some(cached) => Ok(Some(cached.page().map(|pfn| mm.frames().folio(pfn).get()))),
+            // Its bytes were taken away, or the page was there meanwhile and may have been stored to, written back and dropped.
+            None if before.is_some_and(|before| before != (now, self.removals())) => Ok(Some(None)),
             None => match pages.try_reserve(1, || mm.permit()) {
                 // As in Linux, whoever touches a page that is not promised gets SIGBUS, not want of memory.
                 Ok(()) => {
@@ -337,6 +354,7 @@ impl<P: Platform> FileObject<P> {
     /// Drops the pages from `from` up to `end` out of the cache. Who still maps them is found by the places where they could be mapped
     /// (INV-RMAP-SUPERSET), and not through the pages.
     pub(super) fn evict(&self, mm: &Mm<P>, from: u64, end: u64) {
+        self.note_removal();
         loop {
             let mut pages = self.pages.lock();
             let Some(index) = pages.ceiling(from).map(|(index, _)| index).filter(|index| *index < end) else { return };

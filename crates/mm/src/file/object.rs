@@ -47,7 +47,7 @@ pub trait FileOps: Send + Sync {
     }
 
     /// Whether the running program owns the file or could open it for writing. Only then does `mincore` say which of its pages are
-    /// at hand, which others might want to keep to themselves.
+    /// at hand, which others might want to keep to themselves, and only then does `MADV_PAGEOUT` take them away.
     fn could_be_written(&self) -> bool {
         true
     }
@@ -156,6 +156,14 @@ impl<P: Platform> FileObject<P> {
         matches!(self.kind, Kind::Shmem)
     }
 
+    /// Whether the running program owns it or could open it for writing.
+    pub(crate) fn could_be_written(&self) -> bool {
+        match &self.kind {
+            Kind::File(ops) => ops.could_be_written(),
+            Kind::Shmem => true,
+        }
+    }
+
     /// Its size in bytes.
     pub fn size(&self) -> u64 {
         self.size.load(Ordering::Relaxed)
@@ -234,6 +242,13 @@ impl<P: Platform> FileObject<P> {
     /// locked: if it is still the same, whoever takes the page away has yet to come to this table.
     pub(crate) fn removals(&self) -> u64 {
         self.removals.load(Ordering::Acquire)
+    }
+
+    /// Says that bytes were taken from the file, or are about to leave its cache: what was read of them until now may be out of date.
+    pub(super) fn note_removal(&self) {
+        let pages = self.pages.lock();
+        self.removals.fetch_add(1, Ordering::AcqRel);
+        drop(pages);
     }
 
     /// Counts a mapping that `space` is about to make; `writable` if it could ever write the object. It may be counted before it exists: the

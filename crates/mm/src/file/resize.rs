@@ -121,13 +121,13 @@ impl<P: Platform> Mm<P> {
         let (first, last) = (offset.div_ceil(PAGE_SIZE), end / PAGE_SIZE);
         // What is not whole pages are parts: at the start, at the end, or of one page both.
         let first_end = (first * PAGE_SIZE).min(end);
-        let (head, tail) = self.hold_parts(file, (offset, first_end), ((last * PAGE_SIZE).max(first_end), end))?;
-        if let Kind::File(ops) = file.kind()
-            && let Err(errno) = ops.punch_hole(offset, end)
-        {
-            head.into_iter().chain(tail).for_each(|folio| self.put_folio(folio));
-            return Err(MmError::Device { index: offset / PAGE_SIZE, errno });
+        if let Kind::File(ops) = file.kind() {
+            ops.punch_hole(offset, end).map_err(|errno| MmError::Device { index: offset / PAGE_SIZE, errno })?;
+            // Whoever has read a part of it before is either found below, or reads it again.
+            file.note_removal();
         }
+        // Fails for shared memory alone.
+        let (head, tail) = self.hold_parts(file, (offset, first_end), ((last * PAGE_SIZE).max(first_end), end))?;
         if first < last {
             self.remove_pages(file, first, last, Zap::FilePages);
         }
@@ -216,7 +216,6 @@ impl<P: Platform> Mm<P> {
     fn clear_part(&self, folio: Option<FolioRef>, from: u64, to: u64) {
         const ZEROES: [u8; 256] = [0; 256];
         let Some(folio) = folio else { return };
-        self.frames().folio_of(&folio).set_flags(FolioFlags::DIRTY);
         let page = folio.pfn().base();
         let mut at = from;
         while at < to {
@@ -224,6 +223,8 @@ impl<P: Platform> Mm<P> {
             self.fx().write(page.add(at % PAGE_SIZE), &ZEROES[..bytes as usize]);
             at += bytes;
         }
+        // Marked after the zeroes are there, as what `write` has written.
+        self.frames().folio_of(&folio).set_flags(FolioFlags::DIRTY);
         self.put_folio(folio);
     }
 }

@@ -98,12 +98,7 @@ impl<P: Platform> Mm<P> {
     fn write_pages(&self, ops: &dyn FileOps, pages: &[Taken<'_>]) -> Result<(), MmError> {
         let mut outcome = Ok(());
         for page in pages {
-            let base = page.folio.pfn().base();
-            let mut get = |offset: u64, bytes: &mut [u8]| {
-                debug_assert!(offset + bytes.len() as u64 <= PAGE_SIZE, "more bytes than a page has");
-                self.fx().read(base.add(offset), bytes);
-            };
-            let written = ops.write_page(page.index, &mut get).map_err(|errno| {
+            let written = ops.write_page(page.index, &mut self.reader_of(page.folio.pfn())).map_err(|errno| {
                 self.frames().folio_of(&page.folio).set_flags(FolioFlags::DIRTY);
                 MmError::Device { index: page.index, errno }
             });

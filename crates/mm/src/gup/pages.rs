@@ -49,7 +49,7 @@ impl UserPage {
         Self { pfn, held: Held::ZeroPage }
     }
 
-    /// Holds page `pfn` of a folio unless nobody else does.
+    /// Holds page `pfn` of a folio unless nobody else does, or as many as may.
     pub(super) fn try_hold(folio: Folio<'_>, pfn: Pfn, want: Want) -> Option<Self> {
         let held = if want.pin { Held::Pin(folio.try_pin()?) } else { Held::Reference(folio.try_get()?) };
         Some(Self { pfn, held })

@@ -16,6 +16,8 @@ enum Missing {
     Access,
     /// It must be the space's alone (`-EMLINK` in Linux).
     Unshare,
+    /// Its count has come to its end. Nothing that a fault could bring.
+    Room,
 }
 
 impl<P: Platform> Mm<P> {
@@ -46,6 +48,7 @@ impl<P: Platform> Mm<P> {
             let mut mode = FaultMode::empty();
             mode.set(FaultMode::FORCE, want.flags.contains(GupFlags::FORCE));
             let access = match missing {
+                Missing::Room => return Err(MmError::TooManyHolders { va }),
                 Missing::Access => want.access(),
                 Missing::Unshare => {
                     mode |= FaultMode::UNSHARE;
@@ -84,7 +87,7 @@ impl<P: Platform> Mm<P> {
             folio.set_flags(FolioFlags::DIRTY);
         }
         // The entry has a reference, and nobody can take it from under the lock.
-        let page = UserPage::try_hold(folio, pfn, want).ok_or(Missing::Access)?;
+        let page = UserPage::try_hold(folio, pfn, want).ok_or(Missing::Room)?;
         if page.is_pinned() {
             self.tlb.count(Counter::NrFollPinAcquired, 1);
         }

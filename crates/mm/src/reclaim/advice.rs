@@ -3,7 +3,7 @@
 use super::CLUSTER;
 use super::pageout::is_swappable;
 use crate::mm::Mm;
-use crate::space::Space;
+use crate::space::{AddressMap, Space};
 use arrayvec::ArrayVec;
 use pagewright_arch::{Leaf, LeafFlags};
 use pagewright_sync::Platform;
@@ -29,9 +29,7 @@ impl<P: Platform> Mm<P> {
         let map = space.map().read();
         let mut gather = Gather::among_others(&self.tlb, space.table().context());
         for (table, under) in space.table().tables(&self.tlb, part) {
-            let step = table.level().span();
-            let mut va = under.start();
-            while va < under.end() {
+            for va in table.entries(under) {
                 let leaf = table.leaf(va).filter(|leaf| !leaf.flags.contains(LeafFlags::SPECIAL));
                 if let Some(folio) =
                     leaf.map(|leaf| self.frames().folio(leaf.pfn)).filter(|folio| folio.mapcount() == 1)
@@ -42,7 +40,6 @@ impl<P: Platform> Mm<P> {
                     }
                     self.cool(folio);
                 }
-                va = va.align_down(step).add(step);
             }
         }
         gather.settle();
@@ -52,38 +49,40 @@ impl<P: Platform> Mm<P> {
     fn cool(&self, folio: Folio<'_>) {
         folio.clear_flags(FolioFlags::REFERENCED);
         if folio.flags().contains(FolioFlags::ACTIVE) {
-            self.frames().lru_move(folio, FolioFlags::empty(), FolioFlags::ACTIVE);
+            self.frames().lru_move(folio, FolioFlags::WORKINGSET, FolioFlags::ACTIVE);
             self.tlb.count(Counter::PgDeactivate, u64::from(folio.pages()));
         }
     }
 
     /// Isolates pages of `range` that only this space maps, as many as fit; returns where to go on. Others' pages are not a program's
-    /// to page out, and how long that takes would tell who has them.
+    /// to page out, and how long that takes would tell who has them. So it would with pages of others' files.
     fn take_candidates(
         &self,
         space: &Space<P>,
         range: PageRange,
         folios: &mut ArrayVec<Isolated, CLUSTER>,
     ) -> VirtAddr {
-        let _map = space.map().read();
+        let map = space.map().read();
         for (table, under) in space.table().tables(&self.tlb, range) {
-            let step = table.level().span();
-            let mut va = under.start();
-            while va < under.end() {
+            for va in table.entries(under) {
                 if folios.is_full() {
                     return va;
                 }
                 let leaf = table.leaf(va).filter(|leaf| !leaf.flags.contains(LeafFlags::SPECIAL));
                 if let Some(folio) = leaf.map(|leaf| self.frames().folio(leaf.pfn))
-                    && is_swappable(folio)
                     && folio.mapcount() == 1
+                    && (is_swappable(folio) || may_drop(&map, va))
                     && let Some(isolated) = self.frames().isolate(folio)
                 {
                     folios.push(isolated);
                 }
-                va = va.align_down(step).add(step);
             }
         }
         range.end()
     }
+}
+
+/// Whether a page of the file that is mapped at `va` may leave its cache for this program's sake (`can_do_file_pageout`).
+fn may_drop<P: Platform>(map: &AddressMap<P>, va: VirtAddr) -> bool {
+    map.find(va).and_then(|(_, vma)| vma.file()).is_some_and(|file| file.could_be_written())
 }

@@ -5,8 +5,8 @@
 //!
 //! Protocol: nobody waits for a space. One that somebody is changing may be using the page, and the page stays where it is.
 //!
-//! Not guaranteed: that a use which is not by a mapping is seen, unless whoever makes it says so ([`Mm::mark_accessed`]). Nor that pages of locked
-//! memory are on the list of those that can't be reclaimed before reclaim has come by.
+//! Not guaranteed: that a use which is not by a mapping is seen, unless whoever makes it says so ([`Mm::mark_accessed`]). Nor that a page of
+//! locked memory is on the list of those that can't be reclaimed, once another who has locked it lets go, before reclaim has come by.
 
 use super::{CLUSTER, Sort};
 use crate::mm::Mm;
@@ -54,7 +54,7 @@ pub(super) enum Fate {
 }
 
 impl<P: Platform> Mm<P> {
-    /// Asks all mappings of a folio, and makes them forget.
+    /// Asks all mappings of an isolated folio, and makes them forget. One that is found locked in memory is marked so.
     pub(super) fn ask(&self, folio: Folio<'_>) -> Use {
         let mut found = Use::default();
         for index in 0..folio.pages() {
@@ -77,7 +77,7 @@ impl<P: Platform> Mm<P> {
                 continue;
             };
             for va in map.places_of(owner, index) {
-                found += self.ask_entry(&space, &map, va, pfn);
+                found += self.ask_entry(&space, &map, va, folio, pfn);
                 if found.locked {
                     return found;
                 }
@@ -86,11 +86,13 @@ impl<P: Platform> Mm<P> {
         found
     }
 
-    fn ask_entry(&self, space: &Space<P>, map: &AddressMap<P>, va: VirtAddr, pfn: Pfn) -> Use {
+    fn ask_entry(&self, space: &Space<P>, map: &AddressMap<P>, va: VirtAddr, folio: Folio<'_>, pfn: Pfn) -> Use {
         let Some((_, vma)) = map.find(va) else { return Use::default() };
         let Some(table) = space.table().lock(&self.tlb, va, Level::PTE) else { return Use::default() };
         let Some(leaf) = table.leaf(va).filter(|leaf| leaf.pfn == pfn) else { return Use::default() };
         if vma.flags().contains(VmFlags::LOCKED) {
+            // While the space is held: whoever unlocks it comes later, and finds the mark (`rescue`).
+            self.cull(folio);
             return Use { locked: true, ..Use::default() };
         }
         if !leaf.flags.contains(LeafFlags::ACCESSED) {
@@ -98,7 +100,7 @@ impl<P: Platform> Mm<P> {
         }
         let forget = |leaf: Leaf| Leaf { flags: leaf.flags - LeafFlags::ACCESSED, ..leaf };
         if let Some(debt) = table.update(va, forget) {
-            debt.settle();
+            debt.settle_alone();
         }
         // Of what is read once, in order, the use says nothing (`vma_has_recency`).
         let once = vma.flags().intersects(VmFlags::SEQ_READ | VmFlags::RAND_READ);
@@ -134,7 +136,7 @@ impl<P: Platform> Mm<P> {
             let folio = self.frames().folio(isolated.pfn());
             let used = self.ask(folio);
             if used.locked {
-                self.cull(folio);
+                // It is marked, and goes where it belongs.
             } else if sort == Sort::File && used.entries > 0 && used.runs {
                 rotated += folio.pages();
             } else {
@@ -150,13 +152,24 @@ impl<P: Platform> Mm<P> {
     }
 
     /// Says of an isolated folio that it is locked in memory.
-    pub(super) fn cull(&self, folio: Folio<'_>) {
+    fn cull(&self, folio: Folio<'_>) {
         folio.clear_flags(FolioFlags::ACTIVE | FolioFlags::REFERENCED);
         folio.set_flags(FolioFlags::UNEVICTABLE);
         self.tlb.count(Counter::UnevictableCulled, u64::from(folio.pages()));
     }
 
-    /// A mapping that may have locked a folio in memory is gone, or unlocked: reclaim looks for itself when it comes by (`folio_putback_lru`).
+    /// A mapping has a folio locked in memory: reclaim need not look at it (`mlock_folio`).
+    pub(crate) fn keep(&self, folio: Folio<'_>) {
+        if !folio.flags().contains(FolioFlags::UNEVICTABLE) {
+            let used = FolioFlags::ACTIVE | FolioFlags::REFERENCED;
+            let before = self.frames().lru_move(folio, FolioFlags::UNEVICTABLE, used);
+            if !before.contains(FolioFlags::UNEVICTABLE) {
+                self.tlb.count(Counter::UnevictableCulled, u64::from(folio.pages()));
+            }
+        }
+    }
+
+    /// A mapping that has locked a folio in memory goes, or is unlocked: reclaim looks for itself when it comes by (`folio_putback_lru`).
     #[inline]
     pub(crate) fn rescue(&self, folio: Folio<'_>) {
         if folio.flags().contains(FolioFlags::UNEVICTABLE) {

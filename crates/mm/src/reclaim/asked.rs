@@ -7,6 +7,7 @@
 use super::scan::{By, FIRST_PRIORITY, Scan};
 use super::watermark::TRIES;
 use crate::mm::Mm;
+use core::iter;
 use pagewright_sync::Platform;
 use pagewright_types::NodeId;
 
@@ -18,21 +19,20 @@ impl<P: Platform> Mm<P> {
     /// When the machine has no such node.
     pub fn reclaim(&self, node: NodeId, pages: u32) -> u64 {
         let reclaim = || {
+            let mut scan = Scan::new(By::Asked, pages);
             let (mut freed, mut fruitless) = (0, 0);
             while freed < pages && fruitless < TRIES {
-                // As many are looked at as are wanted: fewer at a time would be more waits.
-                let wanted = pages - freed;
+                // As many are looked at as are wanted: fewer at a time would be more looks.
+                let (wanted, found) = (pages - freed, scan.going.len());
                 let part = (self.reclaimable(node) / u64::from(wanted)).checked_ilog2().unwrap_or(0);
-                let mut scan = Scan { priority: part.min(FIRST_PRIORITY), ..Scan::new(By::Asked, wanted) };
-                while !scan.is_done() {
-                    self.shrink_node(node, &mut scan);
-                    if !scan.look_harder() {
-                        break;
-                    }
-                }
+                scan.want(wanted, part.min(FIRST_PRIORITY));
+                self.attempt(iter::once(node), &mut scan);
                 freed += scan.freed;
-                fruitless += u32::from(scan.freed == 0);
+                fruitless += u32::from(scan.freed == 0 && scan.going.len() == found);
             }
+            scan.freed = 0;
+            self.send_out(&mut scan);
+            freed += scan.freed;
             self.reclaim.node(node).hear();
             u64::from(freed)
         };

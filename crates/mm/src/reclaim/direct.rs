@@ -18,7 +18,7 @@ use core::sync::atomic::Ordering;
 use pagewright_sync::{Backend, Platform};
 use pagewright_table::Reserve;
 use pagewright_tlb::frames::{Block, Extent, NoFrames, NoFramesCause, Request, Zeroed};
-use pagewright_types::{NodeId, Order};
+use pagewright_types::{Counter, NodeId, Order};
 
 /// Largest order for which it is tried again and again (`PAGE_ALLOC_COSTLY_ORDER`).
 const COSTLY: Order = Order::new(3);
@@ -103,11 +103,9 @@ impl<P: Platform> Mm<P> {
             return None;
         }
         let mut scan = Scan::new(By::Direct, CLUSTER as u32);
-        loop {
-            for node in self.nodes().filter(wanted) {
-                self.shrink_node(node, &mut scan);
-            }
-            if scan.is_done() || !scan.look_harder() {
+        while !self.attempt(self.nodes().filter(wanted), &mut scan) {
+            self.send_out(&mut scan);
+            if scan.freed > 0 || !scan.look_harder() {
                 break;
             }
         }
@@ -122,11 +120,15 @@ impl<P: Platform> Mm<P> {
 
     /// Reclaims, unless this CPU is at it already.
     pub(super) fn reclaiming<T>(&self, work: impl FnOnce() -> T) -> Option<T> {
-        let busy = self.reclaim.busy.get(self.fx().cpu());
+        let cpu = self.fx().cpu();
+        let busy = self.reclaim.busy.get(cpu);
         if busy.swap(true, Ordering::Relaxed) {
             return None;
         }
+        let waits = || self.frames().counters().of(cpu, Counter::NrTlbRemoteFlush);
+        let before = waits();
         let done = work();
+        self.tlb.count(Counter::PwReclaimWaits, waits() - before);
         busy.store(false, Ordering::Relaxed);
         Some(done)
     }

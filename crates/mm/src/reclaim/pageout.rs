@@ -3,11 +3,12 @@
 use super::CLUSTER;
 use super::unmap::Leave;
 use crate::mm::Mm;
+use crate::swap::Left;
 use arrayvec::ArrayVec;
 use pagewright_sync::Platform;
 use pagewright_tlb::Batch;
 use pagewright_tlb::frames::{Folio, FolioFlags, FolioLock, Isolated, Owner};
-use pagewright_types::{Counter, plant};
+use pagewright_types::{Counter, NodeId, plant};
 
 /// A page that may go: locked, and with a slot in swap if it needs one.
 struct Leaving<'a> {
@@ -19,17 +20,16 @@ struct Leaving<'a> {
 }
 
 /// What came of a list.
-#[derive(Clone, Copy, Default)]
-pub(crate) struct PagedOut {
+pub(super) struct PagedOut {
     /// Pages freed.
-    pub(crate) freed: u32,
-    /// Pages written.
-    pub(crate) written: u32,
+    pub(super) freed: u32,
+    /// The node of each page that was written to swap.
+    pub(super) written: ArrayVec<NodeId, CLUSTER>,
 }
 
 impl<P: Platform> Mm<P> {
     /// Takes pages from those who map them and frees those that nobody else holds. The others stay in `folios`, for the caller to put back.
-    pub(crate) fn page_out(&self, folios: &mut ArrayVec<Isolated, CLUSTER>) -> PagedOut {
+    pub(super) fn page_out(&self, folios: &mut ArrayVec<Isolated, CLUSTER>) -> PagedOut {
         let mut leaving = ArrayVec::<Leaving<'_>, CLUSTER>::new();
         let mut staying = ArrayVec::new();
         for isolated in folios.drain(..) {
@@ -43,15 +43,23 @@ impl<P: Platform> Mm<P> {
             page.all_asked = self.unmap_folio(self.frames().folio(page.isolated.pfn()), page.leave, &mut batch);
         }
         plant!(PageOutFreedEarly => {
-            let written = leaving.iter().map(|page| self.write_out(page)).sum();
+            let written = leaving.iter().filter_map(|page| self.write_out(page)).collect();
             let freed = self.free_pages(leaving, &mut staying);
             *folios = staying;
             batch.settle();
             return PagedOut { freed, written };
         });
-        plant!(PageOutWrittenEarly => leaving.iter().for_each(|page| { self.write_out(page); }));
-        batch.settle();
-        let written = plant!(PageOutWrittenEarly; 0, leaving.iter().map(|page| self.write_out(page)).sum());
+        let write = || leaving.iter().filter_map(|page| self.write_out(page)).collect();
+        let written = plant!(PageOutWrittenEarly;
+        {
+            let written = write();
+            batch.settle();
+            written
+        },
+        {
+            batch.settle();
+            write()
+        });
         let freed = self.free_pages(leaving, &mut staying);
         *folios = staying;
         PagedOut { freed, written }
@@ -77,7 +85,7 @@ impl<P: Platform> Mm<P> {
 
     /// Locks a page that could go, and finds it a slot if it needs one.
     fn may_leave<'a>(&'a self, folio: Folio<'a>) -> Option<(FolioLock<'a>, Leave)> {
-        if folio.owner() == Owner::None || folio.is_large() || folio.maybe_pinned() {
+        if !could_leave(folio) {
             return None;
         }
         let lock = folio.try_lock()?;
@@ -95,14 +103,17 @@ impl<P: Platform> Mm<P> {
         folio.swap_entry().map(|entry| (lock, leave(entry)))
     }
 
-    /// Writes a page that nobody maps any more and that is not in its slot as it is; returns how many it wrote.
-    fn write_out(&self, page: &Leaving<'_>) -> u32 {
+    /// Writes a page that nobody maps any more and that is not in its slot as it is; returns its node if it was written.
+    fn write_out(&self, page: &Leaving<'_>) -> Option<NodeId> {
         let folio = self.frames().folio(page.isolated.pfn());
-        let needed = matches!(page.leave, Leave::Swap(_) | Leave::Shared)
-            && !folio.is_mapped()
-            && folio.flags().contains(FolioFlags::DIRTY);
+        let left = match page.leave {
+            Leave::Swap(_) => Left::ByEntries,
+            Leave::Shared => Left::ByObject,
+            Leave::Clean | Leave::Nothing => return None,
+        };
+        let needed = !folio.is_mapped() && folio.flags().contains(FolioFlags::DIRTY);
         // What the device refuses stays in the cache, dirty, and is found there.
-        u32::from(needed && self.write_to_swap(folio).is_ok())
+        (needed && self.write_to_swap(folio, left)).then(|| self.node_of(folio))
     }
 
     /// Frees a page if nobody but the caches and the caller has it.
@@ -115,10 +126,13 @@ impl<P: Platform> Mm<P> {
         let clean = || !view.flags().contains(FolioFlags::DIRTY);
         let free = !view.is_mapped()
             && match leave {
-                Leave::Swap(_) => clean() && self.leave_to_swap(view, self.shadow_of(view).raw()),
+                Leave::Swap(_) => {
+                    clean() && self.leave_to_swap(view, Left::ByEntries, self.shadow_of(view).raw()).is_some()
+                }
                 Leave::Shared => all_asked && clean() && self.leave_shared(view),
                 Leave::Clean => self.leave_file(view),
-                Leave::Nothing => true,
+                // Somebody has unmapped it just now, and left it to us to take it out of the swap cache.
+                Leave::Nothing => view.swap_entry().is_none(),
             };
         if !free && matches!(leave, Leave::Shared) {
             // It is where it was: nothing names the slot.
@@ -150,6 +164,11 @@ impl<P: Platform> Mm<P> {
         let Owner::File(id) = folio.owner() else { return false };
         self.files.get(id).is_some_and(|file| file.drop_clean(self, folio))
     }
+}
+
+/// Whether a folio that is not in use could go at all.
+pub(super) fn could_leave(folio: Folio<'_>) -> bool {
+    folio.owner() != Owner::None && !folio.is_large() && !folio.maybe_pinned()
 }
 
 /// Whether a page's contents have nowhere to go but swap, or nowhere at all.

@@ -3,11 +3,16 @@
 //! Key type: [`Scan`], one attempt. Its priority falls from 12 to 0: of each list it looks at a `2^priority`th part, so that little is looked at where
 //! much can go. What was used goes round once more or becomes active (`age`); what was not goes out, 32 at a time (`pageout`).
 //!
+//! Of short lists a part is a handful, and one wait should pay for 32. So what may go is kept over lists, priorities and nodes until there are 32, or as
+//! many as are wanted, or nothing more is found. Linux sends out what one look at one list has found. Each round looks at no more pages of all lists together
+//! than the batch has room for, each list by its share, so that what is looked at is not more than before, and what goes is not more than a batch too many.
+//!
 //! Between anonymous memory and files attention is divided by what each has cost lately, and by `vm.swappiness`.
 //!
 //! Not guaranteed: fairness between programs; lists know pages and not whose they are.
 
 use super::age::Fate;
+use super::pageout::could_leave;
 use super::{CLUSTER, Sort};
 use crate::knobs::Knob;
 use crate::mm::Mm;
@@ -30,14 +35,18 @@ pub(super) enum By {
     Asked,
 }
 
-/// One attempt to free pages of some nodes (`struct scan_control`).
+/// An attempt to free pages of some nodes (`struct scan_control`). Whoever makes one sends out what still waits in the end ([`Mm::send_out`]).
 pub(super) struct Scan {
     pub(super) by: By,
     pub(super) priority: u32,
     /// Pages that are enough.
     pub(super) target: u32,
-    /// Pages freed so far.
+    /// Pages that were sent out so far.
+    sent: u32,
+    /// Those of them that were freed.
     pub(super) freed: u32,
+    /// Pages that may go and wait for others.
+    pub(super) going: ArrayVec<Isolated, CLUSTER>,
     /// Whether active pages become inactive however few are inactive.
     pub(super) forced: bool,
     /// Whether active pages were left alone that could have become inactive.
@@ -46,7 +55,14 @@ pub(super) struct Scan {
 
 impl Scan {
     pub(super) fn new(by: By, target: u32) -> Self {
-        Self { by, priority: FIRST_PRIORITY, target, freed: 0, forced: false, spared: false }
+        let (sent, freed, going) = (0, 0, ArrayVec::new_const());
+        Self { by, priority: FIRST_PRIORITY, target, sent, freed, going, forced: false, spared: false }
+    }
+
+    /// Begins anew, for `target` pages; those that wait for others still do.
+    pub(super) fn want(&mut self, target: u32, priority: u32) {
+        let going = core::mem::take(&mut self.going);
+        *self = Self { priority, going, ..Self::new(self.by, target) };
     }
 
     /// Looks harder from now on; false if there is no harder. When nothing was freed although active pages were spared, it begins anew and spares
@@ -56,15 +72,22 @@ impl Scan {
             self.priority -= 1;
             return true;
         }
-        let again = self.freed == 0 && self.spared && !self.forced;
+        let again = self.freed == 0 && self.going.is_empty() && self.spared && !self.forced;
         if again {
             (self.priority, self.forced) = (FIRST_PRIORITY, true);
         }
         again
     }
 
-    pub(super) fn is_done(&self) -> bool {
-        self.freed >= self.target
+    /// Whether enough pages have been sent out or wait for it. That one of them stays is no reason for another batch of one.
+    fn is_done(&self) -> bool {
+        self.room() == 0
+    }
+
+    /// Pages that are wanted and for which the batch has room.
+    fn room(&self) -> u32 {
+        let wanted = self.target.saturating_sub(self.sent + self.going.len() as u32);
+        wanted.min(self.going.remaining_capacity() as u32)
     }
 
     /// Where pages are counted that were looked at, and those that were freed.
@@ -85,19 +108,40 @@ const EVICTABLE: [LruList; 4] =
 const EQUAL: [u64; Sort::ALL.len()] = [1, 1];
 
 impl<P: Platform> Mm<P> {
+    /// Looks at the lists of `nodes`, harder and harder, until enough pages have gone; false if there is no looking harder. Then some may still wait.
+    pub(super) fn attempt(&self, nodes: impl Iterator<Item = NodeId> + Clone, scan: &mut Scan) -> bool {
+        loop {
+            for node in nodes.clone() {
+                self.shrink_node(node, scan);
+            }
+            if scan.is_done() {
+                self.send_out(scan);
+                if scan.freed > 0 {
+                    return true;
+                }
+                // All have stayed.
+                scan.sent = 0;
+            }
+            if !scan.look_harder() {
+                return false;
+            }
+        }
+    }
+
     /// Looks once at the lists of a node, as hard as the priority says.
-    pub(super) fn shrink_node(&self, node: NodeId, scan: &mut Scan) {
+    fn shrink_node(&self, node: NodeId, scan: &mut Scan) {
         let mut left = self.scan_counts(node, scan);
-        let wanted = |left: &[u32; 4]| {
-            left[LruList::InactiveAnon as usize] > 0
-                || left[LruList::ActiveFile as usize] > 0
-                || left[LruList::InactiveFile as usize] > 0
-        };
-        while wanted(&left) && !scan.is_done() {
+        let inactive = |left: &[u32; 4]| left[LruList::InactiveAnon as usize] + left[LruList::InactiveFile as usize];
+        while (inactive(&left) > 0 || left[LruList::ActiveFile as usize] > 0) && !scan.is_done() {
+            let (room, whole) = (u64::from(scan.room()), u64::from(inactive(&left)));
             for list in EVICTABLE {
-                let most = left[list as usize].min(CLUSTER as u32);
+                let left = &mut left[list as usize];
+                let part = if whole == 0 { *left } else { (u64::from(*left) * room).div_ceil(whole) as u32 };
+                let active = matches!(list, LruList::ActiveAnon | LruList::ActiveFile);
+                let limit = if active { CLUSTER as u32 } else { scan.room() };
+                let most = part.min(*left).min(limit);
                 if most > 0 {
-                    left[list as usize] -= most;
+                    *left -= most;
                     self.shrink_list(node, list, most, scan);
                 }
             }
@@ -188,30 +232,55 @@ impl<P: Platform> Mm<P> {
         inactive * ratio < active
     }
 
-    /// Looks at the end of an inactive list: what is not in use goes.
+    /// Looks at the end of an inactive list: what is not in use may go.
     fn shrink_inactive(&self, node: NodeId, sort: Sort, most: u32, scan: &mut Scan) {
         let mut folios = ArrayVec::<Isolated, CLUSTER>::new();
         let looked = self.isolate_some(node, sort.inactive(), most, &mut folios);
-        let mut going = ArrayVec::<Isolated, CLUSTER>::new();
+        let mut going = 0;
         for isolated in folios {
             match self.prepare(self.frames().folio(isolated.pfn()), scan) {
-                Fate::Goes => going.push(isolated),
+                Fate::Goes => {
+                    scan.going.push(isolated);
+                    going += 1;
+                    if scan.going.is_full() {
+                        self.send_out(scan);
+                    }
+                }
                 Fate::Stays | Fate::Activated | Fate::Culled => self.putback(isolated),
             }
         }
+        self.note_cost(node, sort, 0, looked.scanned - going);
+        self.tlb.count(scan.counters().0, u64::from(looked.scanned));
+    }
+
+    /// Sends those out that may go: one wait for all. Who stays is put back.
+    pub(super) fn send_out(&self, scan: &mut Scan) {
+        if scan.going.is_empty() {
+            return;
+        }
+        let mut going = core::mem::take(&mut scan.going);
+        scan.sent += going.len() as u32;
         let out = self.page_out(&mut going);
-        going.into_iter().for_each(|isolated| self.putback(isolated));
+        // What was written makes its sort dearer, and so does what stays.
+        for pages in out.written.chunk_by(|a, b| a == b) {
+            self.note_cost(pages[0], Sort::Anon, pages.len() as u32, 0);
+        }
+        for isolated in going {
+            let folio = self.frames().folio(isolated.pfn());
+            self.note_cost(self.node_of(folio), Sort::of(folio), 0, folio.pages());
+            self.putback(isolated);
+        }
         scan.freed += out.freed;
-        self.note_cost(node, sort, out.written, looked.scanned - out.freed.min(looked.scanned));
-        let count = |counter, pages: u32| self.tlb.count(counter, u64::from(pages));
-        let (looked_at, freed) = scan.counters();
-        count(looked_at, looked.scanned);
-        count(freed, out.freed);
+        self.tlb.count(scan.counters().1, u64::from(out.freed));
     }
 
     /// Finds out what becomes of an isolated folio and says so in its flags.
     fn prepare(&self, folio: Folio<'_>, scan: &Scan) -> Fate {
         let mut fate = self.fate_of(folio);
+        if fate == Fate::Goes && !could_leave(folio) {
+            // It would have a place in the batch and stay.
+            fate = Fate::Stays;
+        }
         let dirty_file = |folio: Folio<'_>| Sort::of(folio) == Sort::File && folio.flags().contains(FolioFlags::DIRTY);
         if fate == Fate::Goes && !folio.is_anon() && dirty_file(folio) {
             // Who allocates does not wait for a device: others do, and meanwhile the page is out of the way.
@@ -223,9 +292,8 @@ impl<P: Platform> Mm<P> {
             }
         }
         match fate {
-            Fate::Goes | Fate::Stays => {}
+            Fate::Goes | Fate::Stays | Fate::Culled => {}
             Fate::Activated => self.activate_isolated(folio),
-            Fate::Culled => self.cull(folio),
         }
         fate
     }

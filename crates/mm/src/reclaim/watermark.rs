@@ -9,6 +9,7 @@
 use super::scan::{By, Scan};
 use super::{CLUSTER, Sort};
 use crate::mm::Mm;
+use core::iter;
 use core::sync::atomic::Ordering;
 use pagewright_sync::Platform;
 use pagewright_tlb::frames::ZoneView;
@@ -65,15 +66,19 @@ impl<P: Platform> Mm<P> {
 
     fn balance_node(&self, node: NodeId) -> u64 {
         self.tlb.count(Counter::PageOutRun, 1);
-        let (_, high) = self.marks_of(node);
         let mut all = 0;
-        let mut scan = Scan::new(By::Background, high.max(CLUSTER as u64) as u32);
+        let mut scan = Scan::new(By::Background, 0);
         while !self.is_balanced(node) {
-            scan.freed = 0;
-            self.shrink_node(node, &mut scan);
+            // Whole batches: up to 31 pages more than are missing.
+            let (free, high) = self.marks_of(node);
+            let missing = (high.saturating_sub(free) as u32).max(1);
+            scan.want(missing.next_multiple_of(CLUSTER as u32), scan.priority);
+            let enough = self.attempt(iter::once(node), &mut scan);
+            if !enough {
+                self.send_out(&mut scan);
+            }
             all += u64::from(scan.freed);
-            // Where enough was found, looking harder is no use.
-            if !scan.is_done() && !scan.look_harder() {
+            if !enough {
                 break;
             }
         }

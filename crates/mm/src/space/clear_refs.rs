@@ -124,11 +124,8 @@ impl<P: Platform> Mm<P> {
         mut visit: impl FnMut(&Locked<'a, P>, VirtAddr, Entry),
     ) {
         for (table, part) in space.table().tables(&self.tlb, range) {
-            let step = table.level().span();
-            let mut va = part.start();
-            while va < part.end() {
+            for va in table.entries(part) {
                 visit(&table, va, table.entry(va));
-                va = va.align_down(step).add(step);
             }
         }
     }

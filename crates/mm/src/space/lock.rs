@@ -1,11 +1,13 @@
 //! `mlock(2)` and its kin: memory that stays resident.
 //!
 //! A lock is a flag of the mapping; the pages are faulted in after it is set, and whoever takes pages away leaves those of locked mappings. A
-//! mapping may be locked twice and is unlocked once.
+//! mapping may be locked twice and is unlocked once. What is there goes to the list that reclaim never looks at, at once, and from there when
+//! the mapping is unlocked or goes.
 //!
 //! INV-LOCK-LIMIT: without `CAP_IPC_LOCK` no call leaves more pages locked than `RLIMIT_MEMLOCK` allows; a page counts once for each mapping.
 //!
-//! Not guaranteed: that a page of locked memory is there. One that could not be had when it was locked is faulted in when it is touched.
+//! Not guaranteed: that a page of locked memory is there. One that could not be had when it was locked is faulted in when it is touched. Nor that one
+//! which several have locked stays on that list when the first of them lets go: how many there are is not counted, and reclaim puts it back.
 
 use super::flags::{LockAllFlags, LockFlags};
 use super::limit::Resource;
@@ -16,6 +18,7 @@ use crate::knobs::Knob;
 use crate::mm::Mm;
 use pagewright_arch::{Isa, LeafFlags};
 use pagewright_sync::Platform;
+use pagewright_tlb::frames::Folio;
 use pagewright_types::{PAGE_SIZE, PageRange, VirtAddr};
 
 impl<P: Platform> Mm<P> {
@@ -43,7 +46,7 @@ impl<P: Platform> Mm<P> {
                 let mut map = space.map().write();
                 map.can_lock()?;
                 let range = map.may_lock_range(addr, len)?;
-                self.apply_lock(&mut map, range, lock)?;
+                self.apply_lock(space, &mut map, range, lock)?;
                 range
             };
             self.populate_locked(space, range)
@@ -59,9 +62,7 @@ impl<P: Platform> Mm<P> {
         let range = bounded(start, len)?;
         self.call(|| {
             let mut map = space.map().write();
-            let unlocked = self.apply_lock(&mut map, range, VmFlags::empty());
-            self.rescue_range(space, PageRange::new(range.start(), map.mapped_up_to(range)));
-            unlocked
+            self.apply_lock(space, &mut map, range, VmFlags::empty())
         })
     }
 
@@ -106,28 +107,53 @@ impl<P: Platform> Mm<P> {
         });
     }
 
-    /// Lets reclaim look again at pages of `range`, which is not locked any more (`munlock_folio`). The caller holds the space.
-    fn rescue_range(&self, space: &Space<P>, range: PageRange) {
+    /// Takes what is there of locked mappings in `range` out of reclaim's way (`mlock_vma_pages_range`).
+    pub(super) fn keep_locked(&self, space: &Space<P>, range: PageRange) {
+        let map = space.map().read();
+        for (start, vma) in map.overlapping(range).filter(|(_, vma)| vma.flags().contains(VmFlags::LOCKED)) {
+            let all = vma.range(start);
+            let part = PageRange::new(all.start().max(range.start()), all.end().min(range.end()));
+            self.for_each_folio(space, part, |folio| self.keep(folio));
+        }
+    }
+
+    /// The same for the page of a locked mapping that a fault has just brought. The caller holds the space.
+    pub(crate) fn keep_one(&self, space: &Space<P>, va: VirtAddr) {
+        self.for_each_folio(space, PageRange::page(va), |folio| self.keep(folio));
+    }
+
+    /// Lets reclaim look again at pages of `range`, which is not locked any more, or will be unmapped (`munlock_folio`). The caller holds the space.
+    pub(super) fn rescue_range(&self, space: &Space<P>, range: PageRange) {
+        self.for_each_folio(space, range, |folio| self.rescue(folio));
+    }
+
+    fn for_each_folio(&self, space: &Space<P>, range: PageRange, visit: impl Fn(Folio<'_>)) {
         for (table, under) in space.table().tables(&self.tlb, range) {
-            let step = table.level().span();
-            let mut va = under.start();
-            while va < under.end() {
+            for va in table.entries(under) {
                 let leaf = table.leaf(va).filter(|leaf| !leaf.flags.contains(LeafFlags::SPECIAL));
                 if let Some(leaf) = leaf {
-                    self.rescue(self.frames().folio(leaf.pfn));
+                    visit(self.frames().folio(leaf.pfn));
                 }
-                va = va.align_down(step).add(step);
             }
         }
     }
 
     /// Gives every mapping of `range` up to the first hole `lock` in the place of the lock that it has (`apply_vma_lock_flags`).
-    fn apply_lock(&self, map: &mut AddressMap<P>, range: PageRange, lock: VmFlags) -> Result<(), MmError> {
+    fn apply_lock(
+        &self,
+        space: &Space<P>,
+        map: &mut AddressMap<P>,
+        range: PageRange,
+        lock: VmFlags,
+    ) -> Result<(), MmError> {
         let end = map.mapped_up_to(range);
         let part = PageRange::new(range.start(), end);
         if !part.is_empty() {
             self.reserve_splits(map, part, |vma| relocked(vma, lock) != vma.flags())?;
             map.reflag(part, |vma| relocked(vma, lock));
+            if lock.is_empty() {
+                self.rescue_range(space, part);
+            }
         }
         if end < range.end() { Err(MmError::NotMapped { at: end }) } else { Ok(()) }
     }

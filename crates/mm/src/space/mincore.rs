@@ -2,9 +2,8 @@
 //!
 //! Not guaranteed: that they still are when the call returns.
 
-use super::{Backing, Space, Vma};
+use super::{Space, Vma};
 use crate::error::MmError;
-use crate::file::Kind;
 use crate::mm::Mm;
 use pagewright_arch::{Entry, Isa};
 use pagewright_sync::Platform;
@@ -84,10 +83,7 @@ impl<P: Platform> Mm<P> {
 
     /// Fills `vec` for part of one mapping (`do_mincore`).
     fn tell(&self, space: &Space<P>, (start, vma): (u64, &Vma<P>), part: PageRange, vec: &mut [u8]) {
-        if let Backing::File(file) = vma.backing()
-            && let Kind::File(ops) = file.kind()
-            && !ops.could_be_written()
-        {
+        if vma.file().is_some_and(|file| !file.could_be_written()) {
             vec.fill(1);
             return;
         }

@@ -32,6 +32,7 @@ impl<P: Platform> Mm<P> {
                 Err((_, end)) => end,
             };
         }
+        self.keep_locked(space, range);
     }
 
     /// Faults in all that is locked in `range`.
@@ -40,11 +41,15 @@ impl<P: Platform> Mm<P> {
     /// As `mlock` has them: [`MmError::CantPopulate`], [`MmError::NoMemoryToLock`]. What was faulted in stays.
     pub(super) fn populate_locked(&self, space: &Space<P>, range: PageRange) -> Result<(), MmError> {
         let ahead = Ahead::of_pages(self, range.pages());
-        let mut at = range.start();
-        while at < range.end() {
-            at = self.populate_one(space, at, VmFlags::LOCKED, Ahead::source(&ahead)).map_err(|(error, _)| error)?;
+        let (mut at, mut outcome) = (range.start(), Ok(()));
+        while at < range.end() && outcome.is_ok() {
+            match self.populate_one(space, at, VmFlags::LOCKED, Ahead::source(&ahead)) {
+                Ok(next) => at = next,
+                Err((error, _)) => outcome = Err(error),
+            }
         }
-        Ok(())
+        self.keep_locked(space, range);
+        outcome
     }
 
     /// Faults in one page, or passes over pages that are not wanted, and says where to go on; if the page can't be had, why, and where its

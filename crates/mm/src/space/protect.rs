@@ -158,13 +158,10 @@ impl<P: Platform> Mm<P> {
         let rights = vma.rights();
         let edit = |leaf: Leaf| Leaf { rights: leaf_rights(leaf, rights, known), ..leaf };
         for (table, part) in space.table().tables(&self.tlb, vma.range(start)) {
-            let step = table.level().span();
-            let mut va = part.start();
-            while va < part.end() {
+            for va in table.entries(part) {
                 if let Some(debt) = table.update(va, edit) {
                     gather.absorb(debt);
                 }
-                va = va.align_down(step).add(step);
             }
         }
     }

@@ -44,12 +44,9 @@ impl<P: Platform> Mm<P> {
     fn zap_entries<'a>(&'a self, space: &'a Space<P>, range: PageRange, what: Zap, gather: &mut Gather<'a, P>) {
         space.rss().note_peak();
         for (table, part) in space.table().tables(&self.tlb, range) {
-            let step = table.level().span();
             let mut tally = Tally::default();
-            let mut va = part.start();
-            while va < part.end() {
+            for va in table.entries(part) {
                 self.zap_entry(space, &table, va, what, &mut tally, gather);
-                va = va.align_down(step).add(step);
             }
             self.lower(space, &tally);
             gather.publish();

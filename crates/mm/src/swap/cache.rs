@@ -14,7 +14,26 @@ use crate::mm::Mm;
 use crate::reclaim::Shadow;
 use pagewright_sync::{Arc, Platform};
 use pagewright_tlb::frames::{Folio, FolioFlags, FolioLock, FolioRef};
-use pagewright_types::{Counter, Errno, Order, PAGE_SIZE, Pfn, SwapEntry};
+use pagewright_types::{Counter, Errno, Order, Pfn, SwapEntry, plant};
+
+/// Who leaves a page to its slot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Left {
+    /// Anonymous memory: entries in page tables name the slot.
+    ByEntries,
+    /// Shared memory, whose cache is locked, has the page, and will have the slot in its place.
+    ByObject,
+}
+
+impl Left {
+    /// References that the caller and the caches have.
+    const fn refs(self) -> u32 {
+        match self {
+            Self::ByEntries => 2,
+            Self::ByObject => 3,
+        }
+    }
+}
 
 /// A page out of swap, locked.
 pub(crate) struct FromSwap<'a> {
@@ -31,7 +50,7 @@ impl<P: Platform> Mm<P> {
     pub(crate) fn add_to_swap(&self, folio: Folio<'_>) -> bool {
         let mut next = self.swap.next_in_turn(None);
         while let Some((place, number, area)) = next {
-            let mut slots = area.slots.lock();
+            let mut slots = area.change(&self.swap.totals);
             if let Some(slot) = slots.allocate(folio.pfn()) {
                 folio.get_raw(1);
                 folio.set_flags(FolioFlags::DIRTY);
@@ -49,14 +68,14 @@ impl<P: Platform> Mm<P> {
     /// One more entry names a slot that is in use. The caller holds the lock under which he found it to be.
     pub(crate) fn swap_duplicate(&self, entry: SwapEntry) {
         let area = self.area_of(entry);
-        area.slots.lock().duplicate(entry.slot());
+        area.change(&self.swap.totals).duplicate(entry.slot());
     }
 
     /// An entry that named a slot is gone (`free_swap_and_cache`). The caller may hold the lock of the table in which it stood.
     pub(crate) fn swap_release(&self, entry: SwapEntry) {
         let area = self.area_of(entry);
         let unused = {
-            let mut slots = area.slots.lock();
+            let mut slots = area.change(&self.swap.totals);
             match slots.release(entry.slot()) {
                 Released::InUse => None,
                 Released::Unused(pfn) => Some(self.frames().folio(pfn).get()),
@@ -75,10 +94,14 @@ impl<P: Platform> Mm<P> {
     /// Takes a folio that nothing maps, and whose slot no entry names, out of the cache; unless somebody has it locked, who will ask for that
     /// himself (`free_swap_cache`). The caller has a reference.
     pub(crate) fn leave_swap_if_unused(&self, folio: Folio<'_>) {
-        if folio.flags().contains(FolioFlags::SWAPCACHE)
-            && !folio.is_mapped()
-            && let Some(lock) = folio.try_lock()
-        {
+        if folio.flags().contains(FolioFlags::SWAPCACHE) && !folio.is_mapped() {
+            self.try_free_swap(folio);
+        }
+    }
+
+    /// [`Self::free_swap`], unless somebody has the folio locked. The caller has a reference, and has not locked it.
+    pub(super) fn try_free_swap(&self, folio: Folio<'_>) {
+        if let Some(lock) = folio.try_lock() {
             self.free_swap(folio);
             drop(lock);
         }
@@ -89,7 +112,7 @@ impl<P: Platform> Mm<P> {
     pub(crate) fn free_swap(&self, folio: Folio<'_>) {
         let Some(entry) = folio.swap_entry() else { return };
         let area = self.area_of(entry);
-        let mut slots = area.slots.lock();
+        let mut slots = area.change(&self.swap.totals);
         if slots.get(entry.slot()).1 > 0 {
             return;
         }
@@ -104,70 +127,52 @@ impl<P: Platform> Mm<P> {
     /// Whether the one reference to a folio is that of the entry by which the caller found it, whose table he has locked, but for the swap
     /// cache, which it then leaves (`wp_can_reuse_anon_folio`).
     pub(crate) fn is_alone(&self, folio: Folio<'_>) -> bool {
-        let cached = folio.flags().contains(FolioFlags::SWAPCACHE);
-        if cached
-            && folio.refs() == 2
-            && let Some(lock) = folio.try_lock()
-        {
-            self.free_swap(folio);
-            drop(lock);
+        if folio.flags().contains(FolioFlags::SWAPCACHE) && folio.refs() == 2 {
+            self.try_free_swap(folio);
         }
         folio.refs() == 1
     }
 
-    /// Takes a folio out of the cache and gives its slot alone the contents, if the cache and the caller, who has it locked, are all who have
-    /// it (`__remove_mapping`). It was written to the slot after the last store. `shadow` says when that was.
-    pub(crate) fn leave_to_swap(&self, folio: Folio<'_>, shadow: u32) -> bool {
-        let Some(entry) = folio.swap_entry() else { return false };
+    /// Takes a folio out of the cache and gives its slot alone the contents, if the caller, who has it locked, and the caches are all who have it
+    /// (`__remove_mapping`). It was written to the slot after the last store: whoever has stored to it since still has it, or has left it dirty. `shadow`
+    /// says when it went. Returns the slot; `None`: it stays.
+    pub(crate) fn leave_to_swap(&self, folio: Folio<'_>, left: Left, shadow: u32) -> Option<SwapEntry> {
+        let entry = folio.swap_entry()?;
         let area = self.area_of(entry);
-        let mut slots = area.slots.lock();
-        let Ok(frozen) = folio.freeze(2) else { return false };
+        let mut slots = area.change(&self.swap.totals);
+        let refs = left.refs();
+        let frozen = folio.freeze(refs).ok()?;
+        if folio.flags().contains(FolioFlags::DIRTY) {
+            frozen.thaw(refs);
+            return None;
+        }
+        if left == Left::ByObject {
+            slots.duplicate(entry.slot());
+        }
         if slots.evict(entry.slot(), shadow) {
             area.device.discard(&self.tlb, entry.slot());
         }
         folio.set_swap_entry(None);
         frozen.thaw(1);
-        true
-    }
-
-    /// The same for a page of shared memory, whose cache is locked, has it, and will have the entry that is returned in its place. Whoever has
-    /// stored to the page since it was written still has it, or has left it dirty.
-    pub(crate) fn leave_shmem_to_swap(&self, folio: Folio<'_>, shadow: u32) -> Option<SwapEntry> {
-        let entry = folio.swap_entry()?;
-        let area = self.area_of(entry);
-        let mut slots = area.slots.lock();
-        let frozen = folio.freeze(3).ok()?;
-        if folio.flags().contains(FolioFlags::DIRTY) {
-            frozen.thaw(3);
-            return None;
-        }
-        slots.duplicate(entry.slot());
-        slots.evict(entry.slot(), shadow);
-        folio.set_swap_entry(None);
-        frozen.thaw(1);
         Some(entry)
     }
 
-    /// Writes a folio, which the caller has locked and nothing maps, to its slot.
-    ///
-    /// # Errors
-    /// The page is dirty still: the device can't take it.
-    pub(crate) fn write_to_swap(&self, folio: Folio<'_>) -> Result<(), Errno> {
-        let Some(entry) = folio.swap_entry() else { return Ok(()) };
+    /// Writes a folio, which the caller has locked and nothing maps, to its slot. False: it is dirty still, because the device can't take it, or because
+    /// somebody may store to it unseen.
+    pub(crate) fn write_to_swap(&self, folio: Folio<'_>, left: Left) -> bool {
+        let Some(entry) = folio.swap_entry() else { return false };
         let area = self.area_of(entry);
         folio.set_flags(FolioFlags::WRITEBACK);
         folio.clear_flags(FolioFlags::DIRTY);
-        let base = folio.pfn().base();
-        let mut get = |offset: u64, bytes: &mut [u8]| {
-            debug_assert!(offset + bytes.len() as u64 <= PAGE_SIZE, "more bytes than a page has");
-            self.fx().read(base.add(offset), bytes);
-        };
-        let written = area.device.write_page(&self.tlb, entry.slot(), &mut get);
-        match written {
-            Ok(()) => self.tlb.count(Counter::PswpOut, 1),
-            Err(_) => {
-                folio.set_flags(FolioFlags::DIRTY);
-            }
+        // Shared memory can have been mapped since all were asked, and unmapped by somebody who has not flushed yet: the mark that went just now may be
+        // all that told of the stores that still come. He has a reference until he has flushed; whoever finds the page from here on leaves another mark.
+        let unseen = plant!(PageOutAlone; false, left == Left::ByObject && folio.refs() != left.refs());
+        let mut get = self.reader_of(folio.pfn());
+        let written = !unseen && area.device.write_page(&self.tlb, entry.slot(), &mut get).is_ok();
+        if written {
+            self.tlb.count(Counter::PswpOut, 1);
+        } else {
+            folio.set_flags(FolioFlags::DIRTY);
         }
         folio.clear_flags(FolioFlags::WRITEBACK);
         written
@@ -182,8 +187,8 @@ impl<P: Platform> Mm<P> {
         let Some(area) = self.swap.area(entry.device()) else { return Ok(None) };
         let (folio, lock) = loop {
             let cached = {
-                let slots = area.slots.lock();
-                match slots.get(entry.slot()).0 {
+                let slots = area.look();
+                match slots.look_up(entry.slot()) {
                     Slot::Free { .. } => return Ok(None),
                     Slot::Cached(pfn) => Some(self.frames().folio(pfn).get()),
                     Slot::Evicted { .. } => None,
@@ -202,8 +207,9 @@ impl<P: Platform> Mm<P> {
         let read = !view.flags().contains(FolioFlags::UPTODATE);
         if read && let Err(errno) = self.read_slot(&area, entry, view) {
             // It stays in the cache if somebody else has just found it, and is read when it is next wanted.
-            self.leave_to_swap(view, 0);
+            self.leave_to_swap(view, Left::ByEntries, 0);
             drop(lock);
+            self.leave_swap_if_unused(view);
             self.put_folio(folio);
             return Err(FaultError::Device { index: u64::from(entry.slot()), errno });
         }
@@ -236,7 +242,7 @@ impl<P: Platform> Mm<P> {
         let lock = view.try_lock().expect("nobody else can find a folio that was just made");
         view.set_flags(FolioFlags::SWAPBACKED);
         let reloaded = {
-            let mut slots = area.slots.lock();
+            let mut slots = area.change(&self.swap.totals);
             let reloaded = slots.reload(entry.slot(), folio.pfn());
             if reloaded.is_some() {
                 view.get_raw(1);
@@ -255,12 +261,7 @@ impl<P: Platform> Mm<P> {
     }
 
     fn read_slot(&self, area: &SwapArea<P>, entry: SwapEntry, folio: Folio<'_>) -> Result<(), Errno> {
-        let base = folio.pfn().base();
-        let mut put = |offset: u64, bytes: &[u8]| {
-            debug_assert!(offset + bytes.len() as u64 <= PAGE_SIZE, "more bytes than a page has");
-            self.fx().write(base.add(offset), bytes);
-        };
-        area.device.read_page(&self.tlb, entry.slot(), &mut put)?;
+        area.device.read_page(&self.tlb, entry.slot(), &mut self.writer_of(folio.pfn()))?;
         folio.set_flags(FolioFlags::UPTODATE);
         self.tlb.count(Counter::PswpIn, 1);
         Ok(())
@@ -274,7 +275,7 @@ impl<P: Platform> Mm<P> {
     /// Calls `visit` with each folio in the cache.
     pub(crate) fn for_each_in_swap_cache(&self, mut visit: impl FnMut(Pfn)) {
         self.for_each_area(|_, area| {
-            for (_, slot, _) in area.slots.lock().in_use() {
+            for (_, slot, _) in area.look().in_use(0) {
                 if let Slot::Cached(pfn) = slot {
                     visit(pfn);
                 }
@@ -285,7 +286,7 @@ impl<P: Platform> Mm<P> {
     /// Calls `visit` with each slot that somebody has, and how many entries name it.
     pub(crate) fn for_each_slot(&self, mut visit: impl FnMut(SwapEntry, u64)) {
         self.for_each_area(|number, area| {
-            for (slot, _, entries) in area.slots.lock().in_use() {
+            for (slot, _, entries) in area.look().in_use(0) {
                 visit(SwapEntry::new(number, slot), u64::from(entries));
             }
         });

@@ -23,14 +23,14 @@ mod soft;
 mod table;
 mod zram;
 
-pub(crate) use cache::FromSwap;
+pub(crate) use cache::{FromSwap, Left};
 pub use device::{Backing, SwapOps};
 pub(crate) use soft::{Swapped, swapped};
 pub use zram::{MmStat, Zram};
 
 use crate::error::MmError;
 use crate::mm::Mm;
-use area::SwapArea;
+use area::{SwapArea, Totals};
 use core::cmp::Reverse;
 use pagewright_sync::{Arc, Platform, SpinLock, rank};
 use pagewright_types::SwapEntry;
@@ -79,17 +79,19 @@ struct Place(Reverse<i16>, u8);
 /// All swap of a machine.
 pub(crate) struct Swap<P: Platform> {
     areas: SpinLock<Areas<P>, rank::SwapAreas, P::Locks>,
+    totals: Totals,
 }
 
 impl<P: Platform> Swap<P> {
     pub(crate) const fn new() -> Self {
         let devices = [const { None }; SwapEntry::DEVICES];
-        Self { areas: SpinLock::new(Areas { devices, next_priority: FIRST_PRIORITY, turn: (0, 0) }) }
+        let areas = Areas { devices, next_priority: FIRST_PRIORITY, turn: (0, 0) };
+        Self { areas: SpinLock::new(areas), totals: Totals::new() }
     }
 
     /// Device `number`, if it is swapped to.
     fn area(&self, number: u8) -> Option<Arc<SwapArea<P>>> {
-        self.areas.lock().devices[usize::from(number)].clone()
+        self.areas.lock().devices.get(usize::from(number)).cloned().flatten()
     }
 
     /// The first device from `number` on.
@@ -146,6 +148,7 @@ impl<P: Platform> Mm<P> {
             area.set_priority(areas.next_priority);
             areas.next_priority -= 1;
         }
+        self.swap.totals.changed((0, 0), area.look().room());
         areas.devices[free] = Some(area);
         Ok(free as u8)
     }
@@ -161,22 +164,14 @@ impl<P: Platform> Mm<P> {
 
     /// Slots in all, and how many of them are free (`SwapTotal`, `SwapFree`).
     pub fn swap_slots(&self) -> (u64, u64) {
-        let (mut total, mut free) = (0, 0);
-        self.for_each_area(|_, area| {
-            let slots = area.slots.lock();
-            if !slots.is_closed() {
-                total += u64::from(slots.len());
-                free += u64::from(slots.free());
-            }
-        });
-        (total, free)
+        self.swap.totals.get()
     }
 
     /// Calls `visit` with each device that is swapped to, by number.
     pub fn for_each_swap(&self, mut visit: impl FnMut(SwapDevice)) {
         self.for_each_area(|number, area| {
             let (slots, used) = {
-                let slots = area.slots.lock();
+                let slots = area.look();
                 (slots.len(), slots.len() - slots.free())
             };
             let kind = match area.device {
@@ -190,13 +185,13 @@ impl<P: Platform> Mm<P> {
     /// Pages in the swap cache (`SwapCached`).
     pub(crate) fn swap_cached(&self) -> u64 {
         let mut cached = 0;
-        self.for_each_area(|_, area| cached += u64::from(area.slots.lock().cached()));
+        self.for_each_area(|_, area| cached += u64::from(area.look().cached()));
         cached
     }
 
     /// Entries that name a slot (`swp_swapcount`).
     pub(crate) fn swap_count(&self, entry: SwapEntry) -> u32 {
-        self.swap.area(entry.device()).map_or(0, |area| area.slots.lock().get(entry.slot()).1)
+        self.swap.area(entry.device()).map_or(0, |area| area.look().get(entry.slot()).1)
     }
 
     /// Whether more than half of all swap is taken, so that slots are no longer kept for pages that are in memory (`vm_swap_full`).

@@ -26,18 +26,17 @@ impl<P: Platform> Mm<P> {
     /// [`MmError::Device`] when a page can't be read. It is swapped to as before then; pages that are back already stay.
     pub fn swap_off(&self, number: u8) -> Result<(), MmError> {
         let missing = MmError::NoSuchSwapDevice { device: number };
-        let listed = usize::from(number) < pagewright_types::SwapEntry::DEVICES;
-        let area = listed.then(|| self.swap.area(number)).flatten().ok_or(missing)?;
+        let area = self.swap.area(number).ok_or(missing)?;
         self.call(|| {
             // As Linux: those pages are to be had elsewhere (`security_vm_enough_memory_mm`).
-            let pages = u64::from(area.slots.lock().len());
+            let pages = u64::from(area.look().len());
             self.promise(None, pages)?;
             self.take_back(pages);
-            if area.slots.lock().close() {
+            if area.change(&self.swap.totals).close() {
                 return Err(missing);
             }
             if let Err(error) = self.empty_area(number, &area) {
-                area.slots.lock().open();
+                area.change(&self.swap.totals).open();
                 return Err(error.into());
             }
             self.forget_area(number);
@@ -66,7 +65,7 @@ impl<P: Platform> Mm<P> {
             });
             outcome?;
             self.empty_cache(area);
-            if area.slots.lock().is_empty() {
+            if area.look().is_empty() {
                 return Ok(());
             }
             self.fx().relax();
@@ -109,20 +108,16 @@ impl<P: Platform> Mm<P> {
         let mut at = 0;
         loop {
             let unnamed = {
-                let slots = area.slots.lock();
+                let slots = area.look();
                 let unnamed = |(slot, what, entries)| match what {
-                    Slot::Cached(pfn) if slot >= at && entries == 0 => Some((slot, pfn)),
+                    Slot::Cached(pfn) if entries == 0 => Some((slot, pfn)),
                     Slot::Cached(_) | Slot::Evicted { .. } | Slot::Free { .. } => None,
                 };
-                let found = slots.in_use().find_map(unnamed);
+                let found = slots.in_use(at).find_map(unnamed);
                 found.map(|(slot, pfn)| (slot, self.frames().folio(pfn).get()))
             };
             let Some((slot, folio)) = unnamed else { return };
-            let view = self.frames().folio(folio.pfn());
-            if let Some(lock) = view.try_lock() {
-                self.free_swap(view);
-                drop(lock);
-            }
+            self.try_free_swap(self.frames().folio_of(&folio));
             self.put_folio(folio);
             at = slot + 1;
         }

@@ -105,6 +105,11 @@ impl SlotTable {
         self.free
     }
 
+    /// Slots in all and free ones that count as swap: none once it is closed.
+    pub(super) fn room(&self) -> (u64, u64) {
+        if self.closed { (0, 0) } else { (u64::from(self.len()), u64::from(self.free)) }
+    }
+
     /// Whether no slot is in use.
     pub(crate) fn is_empty(&self) -> bool {
         self.free == self.len()
@@ -113,11 +118,6 @@ impl SlotTable {
     /// Slots whose folio is in the cache.
     pub(crate) fn cached(&self) -> u32 {
         self.cached
-    }
-
-    /// Whether no slot is given out any more.
-    pub(crate) fn is_closed(&self) -> bool {
-        self.closed
     }
 
     /// Gives out no slot any more; returns whether it did not before either.
@@ -134,6 +134,11 @@ impl SlotTable {
     pub(crate) fn get(&self, slot: u32) -> (Slot, u32) {
         let word = self.words[slot as usize];
         (word.slot(), word.count())
+    }
+
+    /// What a slot is that an entry named which may be gone by now, and with it the whole device: another may have its number, and fewer slots.
+    pub(crate) fn look_up(&self, slot: u32) -> Slot {
+        self.words.get(slot as usize).map_or(Slot::Free { next: END }, |word| word.slot())
     }
 
     fn set(&mut self, slot: u32, to: Slot, count: u32) {
@@ -215,9 +220,10 @@ impl SlotTable {
         self.free += 1;
     }
 
-    /// Slots in use, in order.
-    pub(crate) fn in_use(&self) -> impl Iterator<Item = (u32, Slot, u32)> {
-        let all = self.words.iter().enumerate().map(|(slot, word)| (slot as u32, word.slot(), word.count()));
+    /// Slots in use, in order, the first at or after `from`.
+    pub(crate) fn in_use(&self, from: u32) -> impl Iterator<Item = (u32, Slot, u32)> {
+        let all = self.words.iter().enumerate().skip(from as usize);
+        let all = all.map(|(slot, word)| (slot as u32, word.slot(), word.count()));
         all.filter(|(_, slot, _)| !matches!(slot, Slot::Free { .. }))
     }
 }
@@ -250,6 +256,6 @@ mod tests {
         assert_eq!(table.reload(slot, pfn), None, "INV-SWAP-CACHE: one folio a slot");
         assert_eq!(table.release(slot), Released::Unused(pfn));
         assert_eq!((table.free(), table.evict(slot, 1), table.free()), (0, true, 1));
-        assert_eq!(table.in_use().count(), 0);
+        assert_eq!(table.in_use(0).count(), 0);
     }
 }

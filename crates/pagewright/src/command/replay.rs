@@ -12,6 +12,7 @@ use std::path::{Path, PathBuf};
 
 /// Options of `replay`.
 #[derive(clap::Args)]
+#[command(after_help = crate::options::simulated_settings_help())]
 pub(crate) struct Args {
     /// The capture, as `pagewright record` made it
     trace: PathBuf,

@@ -8,6 +8,7 @@ use pagewright_workload::replay::Source;
 
 /// Options of `run`.
 #[derive(clap::Args)]
+#[command(after_help = crate::options::simulated_settings_help())]
 pub(crate) struct Args {
     /// The workload: fork-server, map-unmap, pageout, protect or sweep
     workload: String,

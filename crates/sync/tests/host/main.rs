@@ -4,6 +4,7 @@
 
 mod arc;
 mod backend;
+mod mail;
 mod mask;
 mod mutual_exclusion;
 mod order;

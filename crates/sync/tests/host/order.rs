@@ -30,7 +30,7 @@ const RANKS: [AnyRank; 12] = [
     rank_of::<rank::Ledger>(),
     rank_of::<rank::PerCpuPages>(),
     rank_of::<rank::Zone>(),
-    rank_of::<rank::Mailbox>(),
+    rank_of::<rank::Loaded>(),
 ];
 
 proptest! {

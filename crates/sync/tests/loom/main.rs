@@ -10,4 +10,5 @@
 mod arc;
 mod backend;
 mod locks;
+mod mail;
 mod tracked;

@@ -1,7 +1,6 @@
 //! Shootdown by interrupt (x86-64; Linux's `arch/x86/mm/tlb.c`).
 //!
-//! Each CPU has one outgoing request, because it waits for the answers before it sends another. A target reads the request out of the
-//! sender's mail, so nothing is allocated and nothing is copied per target.
+//! A request is a letter of [`Mail`](pagewright_sync::Mail), which all targets read where it was written. Its module says why none is lost, or read half.
 //!
 //! A CPU that runs the space brings its slot up to the space's generation. It flushes page by page only if it has missed nothing
 //! before this request and knows of nothing after it; else it flushes the whole tag and has caught up with everything.
@@ -10,9 +9,8 @@ use super::{Flush, Tlb};
 use crate::context::Context;
 use core::sync::atomic::Ordering;
 use pagewright_arch::Target;
-use pagewright_sync::{AtomicMask, Backend, Platform, SpinLock, rank};
-use pagewright_types::plant;
-use pagewright_types::{Counter, CpuId, CpuMask, SpaceId};
+use pagewright_sync::{Backend, Platform};
+use pagewright_types::{Counter, CpuId, CpuMask, Level, PageRange, SpaceId, VirtAddr, plant};
 
 /// What a sender asks of its targets.
 #[derive(Clone, Copy, Debug)]
@@ -23,15 +21,34 @@ enum Ask {
     Everything,
 }
 
-/// A CPU's outgoing request and the targets that have not answered.
-pub(super) struct Mail<P: Platform> {
-    ask: SpinLock<Option<Ask>, rank::Mailbox, P::Locks>,
-    pending: AtomicMask,
-}
+/// Words of an [`Ask`] in the mail.
+pub(super) const WORDS: usize = 4;
 
-impl<P: Platform> Mail<P> {
-    pub(super) fn new() -> Self {
-        Self { ask: SpinLock::new(None), pending: AtomicMask::new() }
+impl Ask {
+    const TABLES: u64 = 1 << 32;
+    const LEVEL: u32 = 33;
+
+    /// The space's id, which is never 0, with what kind of flush it is; the generation; the range, empty for the whole space.
+    fn to_words(self) -> [u64; WORDS] {
+        match self {
+            Self::Everything => [0; WORDS],
+            Self::Space { space, generation, flush } => {
+                let tables = if flush.tables { Self::TABLES } else { 0 };
+                let kind = u64::from(space.raw()) | tables | u64::from(flush.level.raw()) << Self::LEVEL;
+                let (start, end) = flush.range.map_or((0, 0), |range| (range.start().raw(), range.end().raw()));
+                [kind, generation, start, end]
+            }
+        }
+    }
+
+    fn from_words([kind, generation, start, end]: [u64; WORDS]) -> Self {
+        let space = SpaceId::new(kind as u32);
+        if space == SpaceId::default() {
+            return Self::Everything;
+        }
+        let range = (start != end).then(|| PageRange::new(VirtAddr::new(start), VirtAddr::new(end)));
+        let (level, tables) = (Level::new((kind >> Self::LEVEL) as u8), kind & Self::TABLES != 0);
+        Self::Space { space, generation, flush: Flush { range, level, tables } }
     }
 }
 
@@ -49,9 +66,9 @@ impl<P: Platform> Tlb<P> {
         plant!(LocalOnly => targets = CpuMask::EMPTY);
         if plant!(LazySkipped; true, !flush.tables) {
             // A lazy CPU looks at the generation before it returns to user mode, but its walker may still read tables.
-            targets = targets.iter().filter(|cpu| !self.cpus.get(*cpu).lazy.load(Ordering::SeqCst)).collect();
+            targets.retain(|cpu| !self.cpus.get(cpu).lazy.load(Ordering::SeqCst));
         }
-        self.post(me, ask, targets);
+        self.post(me, ask, &targets);
         self.fx().without_interrupts(|| self.serve(me, ask));
         self.await_answers(me, &targets);
     }
@@ -60,7 +77,7 @@ impl<P: Platform> Tlb<P> {
         let me = self.fx().cpu();
         let mut targets = *owing;
         targets.remove(me);
-        self.post(me, Ask::Everything, targets);
+        self.post(me, Ask::Everything, &targets);
         if owing.contains(me) {
             self.fx().without_interrupts(|| self.serve(me, Ask::Everything));
         }
@@ -68,23 +85,11 @@ impl<P: Platform> Tlb<P> {
     }
 
     /// Sends `ask`; the targets work while the caller does its own part (concurrent flushing, Amit et al., EuroSys '20).
-    fn post(&self, me: CpuId, ask: Ask, targets: CpuMask) {
+    fn post(&self, me: CpuId, ask: Ask, targets: &CpuMask) {
         if targets.is_empty() {
             return;
         }
-        let mail = &self.cpus.get(me).mail;
-        self.fx().without_interrupts(|| *mail.ask.lock() = Some(ask));
-        mail.pending.insert_all(&targets);
-        let mut reached = targets;
-        for target in targets.iter() {
-            let state = self.cpus.get(target);
-            state.inbox.insert(me);
-            // INV-TLB-HOTPLUG: if it has read the letter it answers, gone or not.
-            if state.gone.load(Ordering::SeqCst) && state.inbox.remove(me) {
-                mail.pending.remove(target);
-                reached.remove(target);
-            }
-        }
+        let reached = self.mail.send(me, ask.to_words(), targets);
         if !reached.is_empty() {
             self.count(Counter::NrTlbRemoteFlush, 1);
             self.fx().kick(&reached);
@@ -95,29 +100,21 @@ impl<P: Platform> Tlb<P> {
         if targets.is_empty() {
             return;
         }
-        let mail = &self.cpus.get(me).mail;
         loop {
             self.fx().relax();
-            if mail.pending.load().is_empty() {
+            if self.mail.is_answered(me, targets) {
                 return;
             }
         }
     }
 
-    /// The interrupt handler: serves every CPU that has written to this one. The embedder calls it on the CPU that was kicked,
-    /// with interrupts closed.
+    /// The interrupt handler: serves every CPU that has asked this one. The embedder calls it on the CPU that was kicked, with interrupts closed.
     pub fn on_kick(&self) {
         let me = self.fx().cpu();
-        for sender in self.cpus.get(me).inbox.take().iter() {
-            let mail = &self.cpus.get(sender).mail;
-            let ask = *mail.ask.lock();
-            if let Some(ask) = ask {
-                self.count(Counter::NrTlbRemoteFlushReceived, 1);
-                self.serve(me, ask);
-            }
-            // The answer comes last: the sender may free frames, and reuse its mail, from here on.
-            mail.pending.remove(me);
-        }
+        self.mail.answer(me, |words| {
+            self.count(Counter::NrTlbRemoteFlushReceived, 1);
+            self.serve(me, Ask::from_words(words));
+        });
     }
 
     /// Does one request on this CPU (`flush_tlb_func`). Interrupts are closed.

@@ -8,10 +8,9 @@ use crate::ledger::Ledger;
 use crate::secondary::Secondaries;
 use crate::tags::{Asids, PcidSlots};
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use ipi::Mail;
 use pagewright_arch::{Invalidate, Reach, ShootdownKind, Target};
 use pagewright_frame::{Extent, Frames, NoFrames, Request};
-use pagewright_sync::{Arc, AtomicMask, OutOfMemory, PerCpu, Platform, SpinLock, rank};
+use pagewright_sync::{Arc, Mail, OutOfMemory, PerCpu, Platform, SpinLock, rank};
 use pagewright_types::judge::Fact;
 use pagewright_types::plant;
 use pagewright_types::{Counter, CpuMask, Level, Order, PageRange, Pfn, SpaceId, VirtAddr};
@@ -60,17 +59,12 @@ pub(crate) struct CpuState<P: Platform> {
     /// The space whose root is loaded; 0 for none. Written by this CPU only.
     pub(crate) loaded: AtomicU32,
     /// The loaded space's context. Taken by this CPU only, with interrupts closed.
-    pub(crate) context: SpinLock<Option<Arc<Context>>, rank::Mailbox, P::Locks>,
+    pub(crate) context: SpinLock<Option<Arc<Context>>, rank::Loaded, P::Locks>,
     /// x86: a kernel thread runs on the loaded root, and will look at the generation before user mode does.
     pub(crate) lazy: AtomicBool,
-    /// x86: it is offline and answers nobody (INV-TLB-HOTPLUG). Written by this CPU only.
-    pub(crate) gone: AtomicBool,
     pub(crate) pcids: PcidSlots,
     /// Lockless walks begun and ended on this CPU: odd while one goes on. Written by this CPU only.
     pub(crate) walks: AtomicU64,
-    mail: Mail<P>,
-    /// CPUs whose mail this CPU has to read.
-    inbox: AtomicMask,
 }
 
 /// Everything about translations on one machine, and the frames they lead to.
@@ -79,6 +73,8 @@ pub struct Tlb<P: Platform> {
     frames: Frames<P>,
     ledger: Ledger<P>,
     pub(crate) cpus: PerCpu<CpuState<P>>,
+    /// x86: what CPUs ask of each other.
+    pub(crate) mail: Mail<{ ipi::WORDS }, P::Locks>,
     pub(crate) asids: Option<Asids<P>>,
     /// An empty root, loaded while no user space is.
     pub(crate) kernel_root: Pfn,
@@ -139,13 +135,10 @@ impl<P: Platform> Tlb<P> {
             loaded: AtomicU32::new(0),
             context: SpinLock::new(None),
             lazy: AtomicBool::new(false),
-            gone: AtomicBool::new(false),
             pcids: PcidSlots::default(),
             walks: AtomicU64::new(0),
-            mail: Mail::new(),
-            inbox: AtomicMask::new(),
         })?;
-        let ledger = Ledger::try_new(cpus)?;
+        let (mail, ledger) = (Mail::try_new(cpus)?, Ledger::try_new(cpus)?);
         let request = Request::new(Order::ZERO, frames.node_of_cpu(fx.cpu()));
         // Nothing has run yet, so no TLB holds anything: whatever key the block has is settled.
         let root = frames.take(request).map_err(SetupError::NoFrames)?.settle(|_| {});
@@ -154,7 +147,7 @@ impl<P: Platform> Tlb<P> {
         let kernel_root = frames.new_table(root, Level::PGD, SpaceId::default());
         let (ceiling, batch) = (AtomicU32::new(config.single_page_flush_ceiling), config.batch);
         let (next_space, secondaries) = (AtomicU32::new(1), Secondaries::new());
-        Ok(Self { fx, frames, ledger, cpus: states, asids, kernel_root, next_space, ceiling, batch, secondaries })
+        Ok(Self { fx, frames, ledger, cpus: states, mail, asids, kernel_root, next_space, ceiling, batch, secondaries })
     }
 
     /// The machine.

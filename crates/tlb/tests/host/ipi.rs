@@ -4,7 +4,7 @@ use crate::space::{FRAMES, Space, machine, page};
 use crate::support::{Delivery, Effect, Host, Step, engine, on, usual_caps};
 use pagewright_arch::{Caps, IsaKind, Target, X86_64};
 use pagewright_tlb::{Context, Flush, Tlb};
-use pagewright_types::{Access, Counter, CpuId, CpuMask, Level, PAGE_SIZE, PageRange, Pfn};
+use pagewright_types::{Access, Counter, CpuId, CpuMask, Level, PAGE_SIZE, PageRange, Pfn, Tag, VirtAddr};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 fn pages(count: u64) -> Flush {
@@ -63,6 +63,42 @@ fn the_stride_is_that_of_the_level() {
     let flush = Flush { range: Some(huge), level: Level::PMD, tables: false };
     let ((), log) = host.log(|| tlb.flush(&space.context, flush));
     assert_eq!(targets(&log, 0).len(), 3);
+}
+
+/// What a sender asks reaches a target as it was meant, whatever it is.
+#[test]
+fn a_target_flushes_what_the_sender_flushes() {
+    let (host, tlb) = machine::<X86_64>(2);
+    let space = Space::new(&tlb);
+    space.run();
+    on(1, || space.run());
+    let last = PageRange::new(VirtAddr::new(0x7fff_ffff_e000), VirtAddr::new(0x7fff_ffff_f000));
+    for level in [Level::PTE, Level::PMD, Level::PUD] {
+        let far = PageRange::new(VirtAddr::new(5 * level.span()), VirtAddr::new(9 * level.span()));
+        for (range, tables) in
+            [Some(far), Some(last), None].into_iter().flat_map(|range| [(range, false), (range, true)])
+        {
+            let flush = Flush { range, level, tables };
+            let ((), log) = host.log(|| tlb.flush(&space.context, flush));
+            let (mine, theirs) = (targets(&log, 0), targets(&log, 1));
+            assert_eq!(mine.len(), if range == Some(far) { 4 } else { 1 }, "{flush:?}");
+            assert_eq!(
+                mine.iter().map(untagged).collect::<Vec<_>>(),
+                theirs.iter().map(untagged).collect::<Vec<_>>(),
+                "{flush:?}"
+            );
+        }
+    }
+}
+
+/// Each CPU has tags of its own.
+fn untagged(target: &Target) -> Target {
+    match *target {
+        Target::Page { va, level, last_level, .. } => Target::Page { tag: Tag::new(0), va, level, last_level },
+        Target::Range { range, level, last_level, .. } => Target::Range { tag: Tag::new(0), range, level, last_level },
+        Target::Tag(_) => Target::Tag(Tag::new(0)),
+        Target::AllTags => Target::AllTags,
+    }
 }
 
 /// A flush page by page is enough only for who has seen all others before it.

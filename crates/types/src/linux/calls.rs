@@ -34,7 +34,6 @@ const NO_FAILURE: &str = "no memory failure";
 const NO_NUMA: &str = "no memory policies";
 const NO_SYSV: &str = "no System V shared memory";
 const NO_KEYS: &str = "no protection keys";
-const NO_SWAP: &str = "the kernel has its swap from the command line";
 
 /// Protection of `mmap` and `mprotect`.
 const PROT: [Flag; 6] = [
@@ -96,7 +95,7 @@ const ADVICE: [Flag; 29] = [
     yes("MADV_WIPEONFORK", 18),
     yes("MADV_KEEPONFORK", 19),
     yes("MADV_COLD", 20),
-    partly("MADV_PAGEOUT", 21, "pages of files stay until memory is short"),
+    yes("MADV_PAGEOUT", 21),
     yes("MADV_POPULATE_READ", 22),
     yes("MADV_POPULATE_WRITE", 23),
     yes("MADV_DONTNEED_LOCKED", 24),
@@ -184,6 +183,7 @@ pub const CALLS: &[Call] = &[
         &[no("any flag", 1, "Linux has none either")],
     ),
     part("futex", "which word is meant; waiting is the caller's", &[]),
+    part("swapon, swapoff", "the caller finds the device, reads its header and looks at the flags", &[]),
     none("remap_file_pages", "Linux emulates it by mmap, which a program can do itself"),
     none("pkey_alloc, pkey_free, pkey_mprotect", NO_KEYS),
     none("mbind, get_mempolicy, set_mempolicy, set_mempolicy_home_node", NO_NUMA),
@@ -192,7 +192,6 @@ pub const CALLS: &[Call] = &[
     none("userfaultfd", "no faults for others to serve yet"),
     none("memfd_secret", "the kernel has no map of its own to take pages from"),
     none("map_shadow_stack", "no shadow stacks"),
-    none("swapon, swapoff", NO_SWAP),
     none("process_mrelease", "nobody is killed for want of memory yet"),
     none("cachestat", "no statistics of files"),
     none("readahead, fadvise64", "no read-ahead beside fault-around"),

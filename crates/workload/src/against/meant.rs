@@ -21,6 +21,8 @@ pub(super) enum Unlike {
 /// Which mapping is meant depends on where each begins.
 pub(super) const PROT_GROWSDOWN: u32 = 0x100_0000;
 const MAP_PRIVATE_ANONYMOUS_FIXED: u32 = 0x32;
+const MAP_PRIVATE: u32 = 2;
+const MAP_ANONYMOUS: u32 = 0x20;
 const MAP_GROWSDOWN: u32 = 0x100;
 const MAP_LOCKED: u32 = 0x2000;
 const MAP_POPULATE: u32 = 0x8000;
@@ -32,8 +34,6 @@ const FALLOC_FL_KEEP_SIZE: u32 = 1;
 const FALLOC_FL_PUNCH_HOLE: u32 = 2;
 const RLIMIT_DATA: u32 = 2;
 const RLIMIT_AS: u32 = 9;
-/// Pages whose contents may go: nothing takes them here, and on Linux [`MADV_PAGEOUT`] does.
-const MADV_FREE: u32 = 8;
 const MADV_PAGEOUT: u32 = 21;
 const MADV_COLD: u32 = 20;
 const MADV_POPULATE_READ: u32 = 22;
@@ -59,7 +59,8 @@ pub(super) fn left_by(operation: &Operation, seen: &Seen) -> Option<Unlike> {
 /// What a program has done that makes a difference later, because only one side remembers it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Past {
-    freed: bool,
+    /// There was memory that others may share.
+    shared: bool,
     paged_out: bool,
     allocated: bool,
     locked: bool,
@@ -82,10 +83,6 @@ impl Past {
     pub(super) fn allows(self, call: &Syscall) -> bool {
         if let Syscall::ResidentInto { .. } = call {
             return !self.hides_residence();
-        }
-        if let Some(advice) = call.advice() {
-            // [`Difference::PagedOut`]
-            return !(advice == MADV_FREE && self.paged_out || advice == MADV_PAGEOUT && self.freed);
         }
         // [`Difference::LockStays`]
         !(self.locked && matches!(call, Syscall::Remap { flags, .. } if flags & MREMAP_DONTUNMAP != 0))
@@ -127,16 +124,17 @@ impl Past {
         let is_map = matches!(operation, Operation::Map { .. } | Operation::Syscall(Syscall::Map { .. }));
         let cut = [Errno::ENOMEM, Errno::EPERM].map(|errno| Seen::Failed(errno.number()));
         self.around_unlike |= *seen == Seen::Signal(Signal::PastEnd) || is_map && cut.contains(seen);
-        if let Operation::Map { populate, .. } = operation {
+        if let Operation::Map { populate, object, .. } = operation {
             self.used |= populate;
+            self.shared |= *object != Object::PrivateAnon;
         }
         let Operation::Syscall(call) = operation else { return };
         if let Some(advice) = call.advice() {
-            self.freed |= advice == MADV_FREE;
-            self.paged_out |= advice == MADV_PAGEOUT;
+            self.paged_out |= advice == MADV_PAGEOUT && self.shared;
             self.guarded |= advice == MADV_GUARD_INSTALL;
             self.used |= matches!(advice, MADV_COLD | MADV_POPULATE_READ | MADV_POPULATE_WRITE);
         } else if let Syscall::Map { flags, .. } = *call {
+            self.shared |= flags & (MAP_ANONYMOUS | MAP_PRIVATE) != MAP_ANONYMOUS | MAP_PRIVATE;
             self.locked |= flags & MAP_LOCKED != 0;
             self.used |= flags & (MAP_LOCKED | MAP_POPULATE) != 0;
             self.grown |= flags & MAP_GROWSDOWN != 0;

@@ -7,7 +7,7 @@ use super::ours::Ours;
 use super::seen::Seen;
 use super::{AgainstError, Compared, Difference, maps};
 use crate::random::{Mode, Operation, Program, Syscall, Window};
-use pagewright_types::{Access, PAGE_SIZE};
+use pagewright_types::{Access, Errno, PAGE_SIZE};
 
 /// Both sides.
 pub(super) struct Pair {
@@ -213,8 +213,26 @@ impl Pair {
         }
     }
 
-    /// Does an operation on both sides and compares what they saw.
+    /// Does an operation on both sides, compares what they saw, and makes alike what the call left unlike.
     fn compare(&mut self, operation: Operation) -> Result<Option<Difference>, AgainstError> {
+        let seen = match self.compare_one(operation)? {
+            Ok(seen) => seen,
+            Err(difference) => return Ok(Some(difference)),
+        };
+        match left_by(&operation, &seen) {
+            None => {}
+            Some(Unlike::Unmapped(addr, len)) => match self.compare_one(Operation::Unmap { addr, len })? {
+                // A part of it is sealed, so nothing could be unmapped, and Linux may have unmapped other parts before.
+                Ok(seen) => self.cut_short |= seen == Seen::Failed(Errno::EPERM.number()),
+                Err(difference) => return Ok(Some(difference)),
+            },
+            Some(Unlike::Shorter) => self.cut_short = true,
+        }
+        Ok(None)
+    }
+
+    /// Does an operation on both sides; what they saw, or how that differs.
+    fn compare_one(&mut self, operation: Operation) -> Result<Result<Seen, Difference>, AgainstError> {
         let process = self.cast.running();
         let answers = self.answers(operation)?;
         self.done.count(&operation, &answers.linux);
@@ -222,21 +240,14 @@ impl Pair {
         if splices && answers.linux != answers.ours && self.past.hides_presence() {
             // What is there can be had whatever its mapping allows: the two pipes are not the same.
             self.cut_short = true;
-            return Ok(None);
+            return Ok(Ok(answers.linux));
         }
         if !self.agree(&operation, &answers) {
             let Answers { linux, ours } = answers;
-            return Ok(Some(Difference::Seen { operation, process, linux, ours }));
+            return Ok(Err(Difference::Seen { operation, process, linux, ours }));
         }
         self.past.remember(&operation, &answers.linux);
-        match left_by(&operation, &answers.linux) {
-            None => Ok(None),
-            Some(Unlike::Unmapped(addr, len)) => self.compare(Operation::Unmap { addr, len }),
-            Some(Unlike::Shorter) => {
-                self.cut_short = true;
-                Ok(None)
-            }
-        }
+        Ok(Ok(answers.linux))
     }
 
     /// Our side fetches as a processor does that asks for the right to execute first.

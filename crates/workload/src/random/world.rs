@@ -409,9 +409,13 @@ impl<I: Isa> World<I> {
     }
 }
 
+/// By the sums, which must be what the devices say (INV-SWAP-COUNT).
 fn swap_in_use<I: Isa>(mm: &Mm<Sim<I>>) -> u64 {
     let (slots, free) = mm.swap_slots();
-    slots - free
+    let mut used = 0;
+    mm.for_each_swap(|device| used += u64::from(device.used));
+    assert_eq!(slots - free, used, "INV-SWAP-COUNT: the sums of all devices");
+    used
 }
 
 fn levels<I: Isa>(lab: &Lab<I>) -> Vec<u64> {

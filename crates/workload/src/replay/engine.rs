@@ -1,5 +1,6 @@
 //! The loop: feed queues, give turns, count.
 
+use super::kswapd::Kswapd;
 use super::process::{Life, Process, Thread, Waits};
 use super::queue::{Item, Op, Work};
 use super::report::{Counts, ImageReport, Measured, Modelled, NotReplayed, Report};
@@ -51,6 +52,7 @@ pub(super) enum Next {
 pub(super) struct Engine<'l, I: Isa> {
     pub(super) lab: &'l Lab<I>,
     pub(super) sched: Scheduler,
+    pub(super) kswapd: Vec<Kswapd>,
     cpus: u16,
     /// By the capture's numbers; slot 0 is never used.
     pub(super) processes: Vec<Option<Process<I>>>,
@@ -76,6 +78,7 @@ impl<'l, I: Isa> Engine<'l, I> {
         Self {
             lab,
             sched: Scheduler::new(machine.cpus, config.slice, config.lookahead, machine.seed),
+            kswapd: Kswapd::all(lab.sim()),
             cpus: machine.cpus,
             processes: Vec::new(),
             threads: Vec::new(),
@@ -231,6 +234,7 @@ impl<'l, I: Isa> Engine<'l, I> {
         let mut loading = self.process(pid)?.loading;
         let mut queue = std::mem::take(&mut self.thread(tid)?.queue);
         let stop = loop {
+            self.wake_kswapd(cpu, &space);
             let Some(item) = queue.front() else { break Some(Waits::Feed) };
             if !self.process(pid)?.phases.is_due(item.phase) {
                 break Some(Waits::Phase);

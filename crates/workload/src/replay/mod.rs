@@ -14,6 +14,8 @@
 //!
 //! Queues hold a bounded window of the capture, so memory grows with the program's footprint and not with the trace.
 //!
+//! Reclaim in the background has threads of its own (`kswapd`), which run beside the program where a CPU is free.
+//!
 //! Where the memory manager does not do as Linux did, the report says so ([`Report::diverged`]); nothing is fitted.
 //!
 //! Not guaranteed: that threads meet as they would on real CPUs. Modelled clocks decide, and locks between threads order nothing.
@@ -21,6 +23,7 @@
 mod calls;
 mod engine;
 mod file;
+mod kswapd;
 mod process;
 mod queue;
 mod report;

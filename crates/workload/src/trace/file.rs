@@ -1,38 +1,52 @@
 //! A trace file that appears whole or not at all.
 
-use std::fs::{self, File};
+use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 /// A file written under a temporary name beside its own; [`commit`](Self::commit) gives it its name, dropping it removes it.
+///
+/// What stands at its path and is no file – a device, a pipe – is written to as it comes, and stays what it is.
 #[derive(Debug)]
 pub struct TraceFile {
     file: File,
+    renamed: Option<Renamed>,
+}
+
+/// What a file is called until the commit, and from then on.
+#[derive(Debug)]
+struct Renamed {
     temporary: PathBuf,
     path: PathBuf,
-    committed: bool,
 }
 
 impl TraceFile {
-    /// Start writing what will be `path`. An existing file there stays as it is until the commit.
+    /// Start writing what will be `path`, or what a symbolic link of that name leads to. An existing file there stays as it is until the commit.
     pub fn create(path: impl AsRef<Path>) -> io::Result<Self> {
-        let path = path.as_ref().to_owned();
-        if path.is_dir() {
-            return Err(io::ErrorKind::IsADirectory.into());
-        }
+        let path = path.as_ref();
+        let path = match fs::metadata(path) {
+            Ok(found) if found.is_dir() => return Err(io::ErrorKind::IsADirectory.into()),
+            Ok(found) if !found.is_file() => {
+                return Ok(Self { file: OpenOptions::new().write(true).open(path)?, renamed: None });
+            }
+            Ok(_) => path.canonicalize()?,
+            Err(_) => path.to_owned(),
+        };
         let name = path.file_name().ok_or_else(|| io::Error::from(io::ErrorKind::IsADirectory))?;
         let mut temporary = name.to_owned();
         temporary.push(format!(".{}.part", std::process::id()));
         let temporary = path.with_file_name(temporary);
         let file = File::create(&temporary)?;
-        Ok(Self { file, temporary, path, committed: false })
+        Ok(Self { file, renamed: Some(Renamed { temporary, path }) })
     }
 
     /// Give the file its name, replacing what was there.
     pub fn commit(mut self) -> io::Result<()> {
-        self.file.sync_all()?;
-        fs::rename(&self.temporary, &self.path)?;
-        self.committed = true;
+        if let Some(Renamed { temporary, path }) = &self.renamed {
+            self.file.sync_all()?;
+            fs::rename(temporary, path)?;
+            self.renamed = None;
+        }
         Ok(())
     }
 }
@@ -49,9 +63,9 @@ impl Write for TraceFile {
 
 impl Drop for TraceFile {
     fn drop(&mut self) {
-        if !self.committed {
+        if let Some(Renamed { temporary, .. }) = &self.renamed {
             // Best effort: there is nobody left to tell.
-            let _ = fs::remove_file(&self.temporary);
+            let _ = fs::remove_file(temporary);
         }
     }
 }

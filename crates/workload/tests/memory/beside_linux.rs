@@ -4,8 +4,9 @@
 
 use crate::calls::page;
 use crate::on_both;
-use crate::support::{CPU, Process, World};
+use crate::support::{CPU, Device, Process, World};
 use pagewright_arch::{Aarch64, Isa, X86_64};
+use pagewright_mm::counters::Gauge;
 use pagewright_mm::file::{FallocateFlags, MemfdFlags, Seals, Tmpfs};
 use pagewright_mm::gup::{Contents, GupFlags};
 use pagewright_mm::space::{Limit, Limits, Privileges, Resource};
@@ -29,6 +30,9 @@ on_both! {
     what_was_writable_is_not_copied_because_it_is_locked,
     unlocking_what_is_not_locked_joins_nothing,
     flags_are_told_apart,
+    clean_pages_of_files_go_when_told,
+    pages_of_files_of_others_stay,
+    locked_pages_are_out_of_the_way_at_once,
 }
 
 /// INV-SEAL.
@@ -361,4 +365,98 @@ fn flags_are_told_apart<I: Isa>() {
     assert!(process.picture().contains("VmFlags: rd sh mr me ms sd \n"), "{}", process.picture());
     process.end();
     world.on(|mm| mm.close_file(&file));
+}
+
+/// INV-FILE-CLEAN: what was stored is not dropped with the page.
+fn clean_pages_of_files_go_when_told<I: Isa>() {
+    let world = World::<I>::new();
+    let process = Process::new(&world);
+    let free = || world.on(|mm| mm.gauge(Gauge::FreePages));
+    let page_out = |base| world.on(|mm| mm.madvise(&process.space, base, 8 * PAGE_SIZE, Advice::PageOut));
+    for flags in [MapFlags::SHARED, MapFlags::PRIVATE] {
+        let file = world.file(8);
+        let base = process.map_file(&file, Rights::RW, flags);
+        (0..8).for_each(|index| assert_eq!(process.read(page(base, index)), index));
+        assert_eq!(process.mincore(base, 8), Ok(vec![1; 8]));
+        process.write(page(base, 2), 77);
+        let before = free();
+        page_out(base).expect("mapped");
+        assert_eq!(process.mincore(base, 8), Ok(vec![0, 0, 1, 0, 0, 0, 0, 0]), "{flags:?}");
+        assert!(free() >= before + 7, "{flags:?}: the page that was copied is one more");
+        (0..8).for_each(|index| assert_eq!(process.read(page(base, index)), if index == 2 { 77 } else { index }));
+        // What somebody else maps, too, is not this program's to take away.
+        let child = process.fork();
+        child.read(page(base, 3));
+        child.protect(page(base, 4), 1, Rights::READ);
+        child.read(page(base, 4));
+        page_out(base).expect("mapped");
+        let left = process.mincore(base, 8).expect("mapped");
+        assert_eq!((left[2], left[3], left[4]), (1, 1, 1), "{flags:?}");
+        child.end();
+        page_out(base).expect("mapped");
+        assert_eq!(process.mincore(base, 8), Ok(vec![0, 0, 1, 0, 0, 0, 0, 0]), "{flags:?}, alone again");
+        process.unmap(base, 8);
+        world.on(|mm| mm.forget_file(&file));
+    }
+    process.end();
+}
+
+/// How long it takes to read them again would tell who has read them (`can_do_file_pageout`). A program's own copies are its own.
+fn pages_of_files_of_others_stay<I: Isa>() {
+    let world = World::<I>::new();
+    world.swap_to(8);
+    let process = Process::new(&world);
+    let file = world.file_on(&std::sync::Arc::new(Device { foreign: true, ..Device::default() }), 4);
+    for (flags, kept) in [(MapFlags::SHARED, 4), (MapFlags::PRIVATE, 3)] {
+        let base = process.map_file(&file, Rights::RW, flags);
+        (0..4).for_each(|index| assert_eq!(process.read(page(base, index)), index));
+        process.write(page(base, 1), 1);
+        world.on(|mm| mm.madvise(&process.space, base, 4 * PAGE_SIZE, Advice::PageOut)).expect("mapped");
+        assert_eq!(process.space.rss().pages(), kept, "{flags:?}");
+        assert_eq!(process.read(page(base, 1)), 1);
+        process.unmap(base, 4);
+    }
+    process.end();
+    world.on(|mm| mm.forget_file(&file));
+}
+
+/// `Unevictable` of `meminfo`, as Linux counts it when its CPUs have handed over what they have not counted yet.
+fn locked_pages_are_out_of_the_way_at_once<I: Isa>() {
+    let world = World::<I>::new();
+    let process = Process::new(&world);
+    let unevictable = || world.on(|mm| mm.gauge(Gauge::Unevictable));
+    let lock = |at, pages, flags| world.on(|mm| mm.mlock2(&process.space, at, pages * PAGE_SIZE, flags));
+    let base = process.anon(16);
+    process.write(base, 1);
+    lock(base, 4, LockFlags::empty()).expect("within the limit");
+    assert_eq!(unevictable(), 4);
+    process.write(page(base, 8), 1);
+    lock(page(base, 8), 4, LockFlags::ONFAULT).expect("within the limit");
+    assert_eq!(unevictable(), 5, "what is there");
+    process.write(page(base, 9), 1);
+    assert_eq!(unevictable(), 6, "what is touched later");
+    process.write(page(base, 12), 1);
+    assert_eq!(unevictable(), 6, "what is not locked");
+    // A child has nothing locked, and takes nothing away.
+    let child = process.fork();
+    child.write(page(base, 2), 2);
+    process.write(page(base, 3), 3);
+    assert_eq!(unevictable(), 6, "each has a page of its own");
+    child.end();
+    assert_eq!(unevictable(), 6);
+    world.recount(&[&process]);
+    world.on(|mm| mm.munlock(&process.space, base, 2 * PAGE_SIZE)).expect("mapped");
+    assert_eq!(unevictable(), 4);
+    world.on(|mm| mm.madvise(&process.space, page(base, 8), PAGE_SIZE, Advice::DontNeedLocked)).expect("mapped");
+    assert_eq!(unevictable(), 3);
+    process.unmap(base, 16);
+    assert_eq!(unevictable(), 0);
+    // Of a file, which stays in memory.
+    let file = world.file(4);
+    let base = process.map_file(&file, Rights::READ, MapFlags::SHARED);
+    lock(base, 4, LockFlags::empty()).expect("within the limit");
+    assert_eq!(unevictable(), 4);
+    process.end();
+    assert_eq!((unevictable(), world.on(|mm| mm.gauge(Gauge::InactiveFile))), (0, 4));
+    world.on(|mm| mm.forget_file(&file));
 }

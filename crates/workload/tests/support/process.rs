@@ -47,9 +47,17 @@ thread_local! {
 
 /// Runs programs under the schedule that `seed` chooses.
 pub(crate) fn race<I: Isa>(world: &World<I>, seed: u64, programs: Vec<Program>) {
-    let strategy = Strategy::Random { seed, rates: Rates::default() };
+    race_by(world, &Strategy::Random { seed, rates: Rates::default() }, programs);
+}
+
+/// The same where one CPU does much while another stands still.
+pub(crate) fn race_in_long_turns<I: Isa>(world: &World<I>, seed: u64, programs: Vec<Program>) {
+    race_by(world, &Strategy::Pct { seed, depth: 6, length: 1000, rates: Rates::default() }, programs);
+}
+
+fn race_by<I: Isa>(world: &World<I>, strategy: &Strategy, programs: Vec<Program>) {
     let report = explore::run(world.lab.sim(), &Settings::default(), programs, &mut *strategy.chooser());
-    assert_eq!(report.outcome, Outcome::Completed, "seed {seed}");
+    assert_eq!(report.outcome, Outcome::Completed, "{strategy:?}");
     TRACES.with_borrow_mut(|traces| traces.insert(report.trace));
 }
 

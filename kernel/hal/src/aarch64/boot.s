@@ -2,7 +2,7 @@
 // the same.
 //
 // The boot tables stay. One table of 1 GiB blocks serves as the linear map of the kernel's half and, until the first space is installed,
-// as the identity: both have the same low bits. Only the block of the image is memory at first; Rust adds the others.
+// as the identity: both have the same low bits. Only the block of the image is memory at first, cut into smaller ones; Rust adds the others.
 
 .set BLOCK_VALID, (1 << 0) | (1 << 10)          // block, accessed
 .set BLOCK_INNER, 3 << 8
@@ -45,6 +45,33 @@ boot_start:
     add x4, x4, #1
     cmp x4, #512
     b.lo 2b
+    // The GiB of the image in blocks of 2 MiB, and that with the boot stack in pages, of which the one below the stack is not there.
+    adrp x8, boot_large
+    orr x7, x6, x3, lsl #30
+    mov x4, #0
+3:  orr x9, x7, x4, lsl #21
+    str x9, [x8, x4, lsl #3]
+    add x4, x4, #1
+    cmp x4, #512
+    b.lo 3b
+    adrp x9, boot_guard
+    lsr x10, x9, #21
+    orr x11, x6, x10, lsl #21
+    orr x11, x11, #2                            // a page, no block
+    adrp x12, boot_small
+    mov x4, #0
+4:  orr x13, x11, x4, lsl #12
+    str x13, [x12, x4, lsl #3]
+    add x4, x4, #1
+    cmp x4, #512
+    b.lo 4b
+    ubfx x4, x9, #12, #9
+    str xzr, [x12, x4, lsl #3]
+    and x10, x10, #511
+    orr x12, x12, #3
+    str x12, [x8, x10, lsl #3]
+    orr x8, x8, #3
+    str x8, [x0, x3, lsl #3]
     adrp x1, boot_root
     orr x0, x0, #3
     str x0, [x1]
@@ -124,7 +151,15 @@ boot_root:
 .global boot_blocks
 boot_blocks:
     .skip 4096
+boot_large:
+    .skip 4096
+boot_small:
+    .skip 4096
+// So much before every stack, and none of it twice: `trap.s` sees by one bit of the pointer whether a stack has overflowed.
+    .skip 4096
+    .align 17
 boot_stack:
+.set boot_guard, boot_stack - 4096
     .skip STACK_SIZE
 .global boot_stack_end
 boot_stack_end:

@@ -5,10 +5,12 @@ use super::{gic, trap};
 use crate::boot::{BootInfo, CPUS};
 use alloc::boxed::Box;
 use arrayvec::ArrayVec;
+use core::alloc::Layout;
 use core::sync::atomic::{AtomicBool, AtomicU16, AtomicU64, Ordering};
 use pagewright_types::{CpuId, CpuMask, NodeId};
 use smccc::{Hvc, psci};
 
+/// As in `boot.s` and `trap.s`.
 const STACK: usize = 64 << 10;
 /// How long to wait for a CPU, in ns.
 const PATIENCE: u64 = 10_000_000_000;
@@ -37,14 +39,22 @@ pub(crate) fn online() -> CpuMask {
     CpuMask::first(usize::from(STARTED.load(Ordering::Acquire)))
 }
 
+/// The top of a new stack, which lies where `trap.s` can tell whether it has overflowed.
+fn stack() -> u64 {
+    let layout = Layout::from_size_align(STACK, 2 * STACK).unwrap_or(Layout::new::<u128>());
+    // SAFETY: a stack has bytes.
+    let bottom = unsafe { alloc::alloc::alloc_zeroed(layout) };
+    assert!(!bottom.is_null(), "no memory for a stack");
+    bottom as u64 + layout.size() as u64
+}
+
 /// Starts every other CPU; each waits for [`release_others`].
 ///
 /// # Panics
 /// When one does not come: the memory manager counts CPUs from 0 without a gap.
 pub(crate) fn start_others(info: &BootInfo) {
     for cpu in 1..info.cpus.len() {
-        let stack = Box::leak(alloc::vec![0u128; STACK / size_of::<u128>()].into_boxed_slice());
-        let words = Box::leak(Box::new([cpu as u64, stack.as_ptr_range().end as u64]));
+        let words = Box::leak(Box::new([cpu as u64, stack()]));
         let target = hardware_id(CpuId::new(cpu as u16));
         let entry = other_cpu_entry as *const () as u64 - LINEAR;
         let asked = psci::cpu_on::<Hvc>(target, entry, words.as_ptr() as u64 - LINEAR);
@@ -52,7 +62,7 @@ pub(crate) fn start_others(info: &BootInfo) {
         let deadline = super::timer::now_ns() + PATIENCE;
         while usize::from(STARTED.load(Ordering::Acquire)) <= cpu {
             assert!(super::timer::now_ns() < deadline, "CPU {cpu} (MPIDR {target:#x}) did not start");
-            core::hint::spin_loop();
+            super::pause();
         }
     }
 }
@@ -73,7 +83,7 @@ unsafe extern "C" fn other_cpu_start(cpu: u64) -> ! {
     gic::start_here(cpu as usize);
     STARTED.store(cpu as u16 + 1, Ordering::Release);
     while !RELEASED.load(Ordering::Acquire) {
-        core::hint::spin_loop();
+        super::pause();
     }
     crate::kernel::run()
 }

@@ -51,6 +51,12 @@ pub(super) fn serve_interrupt() -> Served {
     served
 }
 
+/// The kernel's stack was too small, from `trap.s`, on a stack for this.
+#[unsafe(no_mangle)]
+extern "C" fn stack_overflowed(pc: u64) -> ! {
+    panic!("the kernel's stack has overflowed, at {pc:#x}");
+}
+
 /// Data abort without a change of level (Arm ARM D17.2.37).
 const DATA_ABORT: u64 = 0x25;
 

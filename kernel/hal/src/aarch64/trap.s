@@ -11,6 +11,7 @@
 .set R_PSTATE, 264
 .set R_KIND, 272
 .set R_SIZE, 288
+.set STACK_SHIFT, 16
 
 .macro vector kind
     .align 7
@@ -19,9 +20,16 @@
     b from_user
 .endm
 
+// A stack has 64 KiB and begins at twice that: when the bit of its size is set, the pointer has left it. It is looked at without a register that has
+// to be saved (as Linux's kernel_ventry does): sp + x0, then x0 = sp, and back.
 .macro kernel_vector kind
     .align 7
     sub sp, sp, #R_SIZE
+    add sp, sp, x0
+    sub x0, sp, x0
+    tbnz x0, #STACK_SHIFT, overflowed
+    sub x0, sp, x0
+    sub sp, sp, x0
     stp x0, x1, [sp, #0]
     mov x0, #\kind
     b from_kernel
@@ -107,6 +115,15 @@ from_user:
     ldp x29, x30, [sp], #16
     ret
 
+// Nothing of the old stack is used again.
+overflowed:
+    adrp x0, overflow_stack_end
+    add x0, x0, :lo12:overflow_stack_end
+    mov sp, x0
+    mrs x0, elr_el1
+    bl stack_overflowed
+    b .
+
 from_kernel:
     save_rest
     mov x0, sp
@@ -115,6 +132,12 @@ from_kernel:
     add sp, sp, #R_SIZE
     eret
 
+.section .bss, "aw", @nobits
+    .align 4
+    .skip 16384
+overflow_stack_end:
+
+.section .text, "ax"
 // fn enter_user(registers: *mut Registers): runs user mode until something traps. Interrupts are closed.
 .global enter_user
 enter_user:

@@ -66,6 +66,7 @@ unsafe fn left<T>(at: u64) -> &'static T {
 unsafe extern "C" fn boot_cpu_start(start_info: u32) -> ! {
     interrupts::mask_pics();
     trap::install(CpuId::new(0));
+    mmu::guard_boot_stack();
     mmu::enable();
     apic::enable(trap::SPURIOUS);
     timer::measure();

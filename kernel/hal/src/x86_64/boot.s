@@ -141,6 +141,7 @@ device_pdpt:                            # 4 GiB, uncached
     .set gib, gib + 1
     .endr
     .fill 508, 8, 0
+.global image_pdpt
 image_pdpt:
     .fill 510, 8, 0
     .quad 0x183
@@ -148,6 +149,9 @@ image_pdpt:
 
 .section .bss, "aw", @nobits
     .align 4096
+.global boot_guard
+boot_guard:                             # not mapped once Rust has cut the image's GiB
+    .skip 4096
 boot_stack:
     .skip STACK_SIZE
 .global boot_stack_end

@@ -29,7 +29,12 @@ const TAGS: u32 = 1 << 12;
 
 unsafe extern "C" {
     static boot_pml4: [AtomicU64; 512];
+    static image_pdpt: [AtomicU64; 512];
+    static boot_guard: u8;
 }
+
+#[repr(align(4096))]
+struct Table([AtomicU64; 512]);
 
 static CAPS: Once<Caps> = Once::new();
 
@@ -50,6 +55,39 @@ pub(crate) fn caps() -> &'static Caps {
             user_tag_bit: None,
         }
     })
+}
+
+/// Takes the page below the boot stack out of the image's map, so that who overflows the stack faults. On CPU 0, while nobody else runs.
+pub(super) fn guard_boot_stack() {
+    /// Of the image's GiB: 512 pieces of 2 MiB, and of one of them 512 pages.
+    static LARGE: Table = Table([const { AtomicU64::new(0) }; 512]);
+    static SMALL: Table = Table([const { AtomicU64::new(0) }; 512]);
+    /// Present, writable; of a leaf also global, and whether it is large.
+    const TABLE: u64 = 0x3;
+    const PAGE: u64 = 0x103;
+    const BLOCK: u64 = 0x183;
+    const GIB_OF_IMAGE: usize = 510;
+    let physical = |address: u64| address - IMAGE;
+    let guard = physical(&raw const boot_guard as u64);
+    let (block, page) = ((guard >> 21) as usize, (guard >> 12 & 511) as usize);
+    for index in 0..512 {
+        LARGE.0[index].store((index as u64) << 21 | BLOCK, Ordering::Relaxed);
+        SMALL.0[index].store((block as u64) << 21 | (index as u64) << 12 | PAGE, Ordering::Relaxed);
+    }
+    SMALL.0[page].store(0, Ordering::Relaxed);
+    LARGE.0[block].store(physical(SMALL.0.as_ptr() as u64) | TABLE, Ordering::Relaxed);
+    // SAFETY: the tables live for ever, and map all but the guard as before.
+    unsafe {
+        image_pdpt[GIB_OF_IMAGE].store(physical(LARGE.0.as_ptr() as u64) | TABLE, Ordering::Release);
+        // Global entries go with the right to have any (SDM vol. 3A §4.10.4.1).
+        Cr4::update(|flags| flags.remove(Cr4Flags::PAGE_GLOBAL));
+        Cr4::update(|flags| flags.insert(Cr4Flags::PAGE_GLOBAL));
+    }
+}
+
+/// Whether an access to `address` has left the boot stack.
+pub(super) fn is_guard(address: u64) -> bool {
+    address >> 12 == &raw const boot_guard as u64 >> 12
 }
 
 /// Turns on what [`caps`] found, on each CPU.

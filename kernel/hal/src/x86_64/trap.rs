@@ -59,8 +59,8 @@ fn gate(vector: usize) -> [AtomicU64; 2] {
 }
 
 #[repr(align(16))]
-struct Stack(#[expect(dead_code, reason = "memory for the CPU only")] [u8; 4096]);
-static mut DOUBLE_FAULT_STACK: Stack = Stack([0; 4096]);
+struct Stack(#[expect(dead_code, reason = "memory for the CPU only")] [u8; 16384]);
+static mut DOUBLE_FAULT_STACK: Stack = Stack([0; 16384]);
 
 /// Gives this CPU its tables and its own data.
 pub(super) fn install(cpu: CpuId) {
@@ -134,6 +134,9 @@ extern "C" fn kernel_trap(registers: &mut super::context::Registers) {
     {
         registers.rip = pc;
         return;
+    }
+    if registers.vector == DOUBLE_FAULT && super::mmu::is_guard(address) {
+        panic!("the kernel's stack has overflowed, at {:#x}", registers.rip);
     }
     panic!(
         "trap {} in the kernel, error {:#x}, address {address:#x}: {registers:#x?}",

@@ -8,6 +8,7 @@ use crate::pipe::{self, Ready};
 use crate::signal::SIGPIPE;
 use crate::task::{Answer, Stop, Thread, Wait, state};
 use crate::tree::Kind;
+use crate::zram;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use linux_raw_sys::general as linux;
@@ -76,6 +77,12 @@ fn read(thread: &mut Thread, open: &Open, parts: &[(u64, u64)], at: Option<u64>)
                 Kind::Null | Kind::Console | Kind::Link(_) => Vec::new(),
                 Kind::Zero => alloc::vec![0; wanted as usize],
                 Kind::Random => super::information::random(wanted as usize),
+                Kind::Zram => zram::read(from, wanted as usize)?,
+                Kind::Attribute(attribute) => {
+                    let text = attribute.show()?.into_bytes();
+                    let rest = text.get(from as usize..).unwrap_or_default();
+                    rest[..rest.len().min(wanted as usize)].to_vec()
+                }
             };
             let bytes = match shmem {
                 Some(shmem) => shmem::read(&shmem, from, wanted)?,
@@ -141,6 +148,19 @@ fn write(thread: &mut Thread, open: &Open, parts: &[(u64, u64)], at: Option<u64>
                     false
                 }
                 Kind::Directory => return Err(Errno::EISDIR.into()),
+                Kind::Attribute(attribute) => {
+                    attribute.store(&bytes)?;
+                    false
+                }
+                Kind::Zram => {
+                    let mut offset = open.offset.lock();
+                    let start = at.unwrap_or(*offset);
+                    let written = zram::write(start, &bytes)? as u64;
+                    if at.is_none() {
+                        *offset = start + written;
+                    }
+                    return Ok(written);
+                }
                 Kind::Null | Kind::Zero | Kind::Random | Kind::Link(_) | Kind::Shmem(_) => false,
             };
             if is_file {
@@ -222,6 +242,11 @@ pub(super) fn serve(thread: &mut Thread, call: Sysno, a: Arguments) -> Answer {
         Sysno::fcntl => control(thread, a),
         Sysno::ioctl => {
             let open = open(thread, a[0])?;
+            let is_disk = open.node().is_some_and(|node| matches!(*node.kind.lock(), Kind::Zram));
+            if is_disk && a[1] as u32 == ioctl::BLKGETSIZE64 {
+                thread.space.write_u64(address(a[2]), zram::size())?;
+                return Ok(0);
+            }
             // Nothing here is a terminal, as nothing is that writes to a file or pipe of the host.
             drop(open);
             let terminal = [ioctl::TCGETS, ioctl::TIOCGWINSZ, ioctl::TIOCGPGRP, ioctl::TIOCSPGRP];

@@ -131,6 +131,9 @@ fn machine(thread: &Thread, a: Arguments) -> Answer {
     put(0, pagewright_hal::time::now_ns() / 1_000_000_000);
     put(32, frames.managed() * PAGE_SIZE);
     put(40, frames.available() * PAGE_SIZE);
+    let (swap, free_swap) = mm().swap_slots();
+    put(64, swap * PAGE_SIZE);
+    put(72, free_swap * PAGE_SIZE);
     put(80, state().processes.len() as u64 & 0xffff);
     // Bytes a unit of memory.
     bytes[104..108].copy_from_slice(&1_u32.to_le_bytes());

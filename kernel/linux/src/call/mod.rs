@@ -17,6 +17,7 @@ mod remote;
 mod shmem;
 mod signal;
 mod stat;
+mod swap;
 mod time;
 
 use crate::errno::Errno;
@@ -92,6 +93,7 @@ pub(crate) fn serve(thread: &mut Thread, number: u64, a: Arguments) -> Answer {
         | Sysno::kill
         | Sysno::tkill
         | Sysno::tgkill => signal::serve(thread, call, a),
+        Sysno::swapon | Sysno::swapoff => swap::serve(thread, call, a),
         Sysno::futex => futex::futex(thread, a),
         Sysno::clock_gettime
         | Sysno::clock_getres

@@ -127,6 +127,8 @@ fn text(thread: &Thread, path: &str) -> Option<Arc<Node>> {
         "/proc/self/smaps_rollup" => mm().show_smaps_rollup(space, &mut text),
         "/proc/self/status" => mm().show_status(space, &mut text),
         "/proc/vmstat" => mm().show_vmstat(&mut text),
+        "/proc/meminfo" => mm().show_meminfo(&mut text),
+        "/proc/swaps" => mm().show_swaps(&mut text),
         _ => return None,
     };
     written.ok()?;

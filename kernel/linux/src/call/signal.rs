@@ -94,11 +94,7 @@ pub(super) fn pause(thread: &mut Thread) -> Answer {
 fn wait_blocking(thread: &mut Thread, set: SignalSet) -> Answer {
     thread.blocked_before = Some(thread.blocked_before.unwrap_or(thread.blocked));
     thread.blocked = set;
-    let mut state = state();
-    if state.has_signal(thread) {
-        return Err(Errno::EINTR.into());
-    }
-    Err(Stop::Sleep { state, wait: Wait::Signal, deadline: None, late: 0 })
+    Err(Stop::Sleep { state: state(), wait: Wait::Signal, deadline: None, late: 0 })
 }
 
 fn stack(thread: &mut Thread, a: Arguments) -> Answer {

@@ -8,6 +8,7 @@
 use super::send;
 use crate::memory::mm;
 use crate::rest;
+use crate::zram;
 use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -16,7 +17,7 @@ use core::sync::atomic::{AtomicBool, Ordering};
 use pagewright_arch::{Effects, Isa, IsaKind, Slot};
 use pagewright_hal::Machine;
 use pagewright_model::{Census, Count, SoftwareBits, Tally};
-use pagewright_types::snapshot::Record;
+use pagewright_types::snapshot::{HeldRecord, Holder, Record};
 use pagewright_types::{Level, Pfn, PhysAddr};
 
 /// What the machine's status becomes when a count was wrong: `EX_SOFTWARE` of sysexits(3), an error in the system itself.
@@ -80,6 +81,10 @@ fn judge() -> Verdict {
             }
             claims += 1;
             census.add(record);
+        });
+        zram::for_each_own_frame(|pfn| {
+            claims += 1;
+            census.add(Record::Held(HeldRecord { pfn, by: Holder::Zram, refs: 1 }));
         });
         let mut tally = Tally::default();
         let wrong = census.compare(isa, &|at| word(&roots, at), &mut tally);

@@ -14,7 +14,7 @@ mod frame;
 
 use crate::errno::Errno;
 use crate::finish;
-use crate::task::{End, Id, Resume, State, Stop, Thread, Wait, state};
+use crate::task::{End, Id, Resume, State, Stop, Thread, state};
 use linux_raw_sys::general as linux;
 use pagewright_types::VirtAddr;
 
@@ -60,10 +60,9 @@ impl SignalSet {
         self.0 & Self::bit(signal) != 0
     }
 
-    /// The lowest that is in it and not in `blocked`.
-    fn first_outside(self, blocked: Self) -> Option<u8> {
-        let wanted = self.0 & !blocked.0;
-        (wanted != 0).then(|| wanted.trailing_zeros() as u8 + 1)
+    /// The lowest.
+    fn first(self) -> Option<u8> {
+        (self.0 != 0).then(|| self.0.trailing_zeros() as u8 + 1)
     }
 
     /// Without those that nobody can block.
@@ -136,6 +135,14 @@ fn ignored_by_default(signal: u8) -> bool {
     ignored.iter().chain(&stops).any(|known| *known == u32::from(signal))
 }
 
+impl Thread {
+    /// Whether its process does nothing about a signal.
+    fn ignores(&self, signal: u8) -> bool {
+        let handler = self.actions.lock().get(signal).handler;
+        handler == IGNORE || handler == DEFAULT && ignored_by_default(signal)
+    }
+}
+
 /// Delivers what is pending.
 ///
 /// # Errors
@@ -144,12 +151,8 @@ pub(crate) fn deliver(thread: &mut Thread) -> Result<(), Stop> {
     loop {
         let signal = {
             let mut state = state();
-            let process = state.process(thread.process);
-            if let Some(end) = process.ending {
+            if let Some(end) = state.must_end(thread) {
                 return Err(Stop::Exit(end));
-            }
-            if process.sole.is_some_and(|sole| sole != thread.id) {
-                return Err(Stop::Exit(End::Signal(SIGKILL)));
             }
             state.take_signal(thread)
         };
@@ -212,7 +215,7 @@ pub(crate) fn force(thread: &mut Thread, signal: u8, code: i32, address: VirtAdd
 
 /// A sleeping call was ended by a signal: it fails, or is made again after the handler if that asks for it.
 pub(crate) fn interrupt(thread: &mut Thread) {
-    let pending = state().peek_signal(thread);
+    let pending = state().deliverable(thread).first();
     let restart = pending.is_none_or(|signal| {
         let action = thread.actions.lock().get(signal);
         action.handler <= IGNORE || action.flags & u64::from(linux::SA_RESTART) != 0
@@ -227,19 +230,33 @@ pub(crate) fn interrupt(thread: &mut Thread) {
 }
 
 impl State {
-    fn peek_signal(&mut self, thread: &Thread) -> Option<u8> {
-        let own = self.pending.get(&thread.id).copied().unwrap_or_default();
-        let all = SignalSet(own.0 | self.process(thread.process).pending.0);
-        all.first_outside(thread.blocked)
+    /// How a thread ends that may not go on: with its process, or because another is to be the only one.
+    pub(crate) fn must_end(&mut self, thread: &Thread) -> Option<End> {
+        let process = self.process(thread.process);
+        let replaced = process.sole.is_some_and(|sole| sole != thread.id);
+        process.ending.or(replaced.then_some(End::Signal(SIGKILL)))
     }
 
-    /// Whether something waits to be delivered.
-    pub(crate) fn has_signal(&mut self, thread: &Thread) -> bool {
-        self.peek_signal(thread).is_some() || self.process(thread.process).ending.is_some()
+    /// Whether a signal waits for a thread that does not ignore it.
+    pub(crate) fn is_interrupted(&mut self, thread: &Thread) -> bool {
+        let mut pending = self.deliverable(thread);
+        while let Some(signal) = pending.first() {
+            if !thread.ignores(signal) {
+                return true;
+            }
+            pending.remove(signal);
+        }
+        false
+    }
+
+    /// What is pending for a thread and not blocked.
+    fn deliverable(&mut self, thread: &Thread) -> SignalSet {
+        let own = self.pending.get(&thread.id).copied().unwrap_or_default();
+        SignalSet((own.0 | self.process(thread.process).pending.0) & !thread.blocked.0)
     }
 
     fn take_signal(&mut self, thread: &Thread) -> Option<u8> {
-        let signal = self.peek_signal(thread)?;
+        let signal = self.deliverable(thread).first()?;
         if let Some(own) = self.pending.get_mut(&thread.id) {
             own.remove(signal);
         }
@@ -250,15 +267,11 @@ impl State {
     /// Makes a signal pending for a process, and interrupts a thread of it that sleeps and wants it.
     pub(crate) fn post(&mut self, process: Id, signal: u8) {
         self.process(process).pending.insert(signal);
-        let ignores = |thread: &Thread| {
-            let handler = thread.actions.lock().get(signal).handler;
-            handler == IGNORE || handler == DEFAULT && ignored_by_default(signal)
-        };
         self.wake(1, Resume::Interrupted, |thread, wait| {
             thread.process == process
+                && wait.is_interruptible()
                 && !thread.blocked.contains(signal)
-                && !matches!(wait, Wait::Vfork(_) | Wait::Alone)
-                && !ignores(thread)
+                && !thread.ignores(signal)
         });
     }
 
@@ -268,7 +281,7 @@ impl State {
         set.insert(signal);
         self.pending.insert(id, set);
         self.wake(1, Resume::Interrupted, |thread, wait| {
-            thread.id == id && !thread.blocked.contains(signal) && wait != Wait::Alone
+            thread.id == id && wait.is_interruptible() && !thread.blocked.contains(signal) && !thread.ignores(signal)
         });
     }
 }

@@ -4,12 +4,12 @@ use super::{Advice, Walk, check};
 use crate::error::MmError;
 use crate::mm::Mm;
 use crate::space::zap::Zap;
-use crate::space::{Space, Vma};
+use crate::space::{Space, VmFlags, Vma};
 use pagewright_arch::{Entry, Leaf, LeafFlags};
 use pagewright_sync::Platform;
 use pagewright_table::Locked;
 use pagewright_tlb::Gather;
-use pagewright_tlb::frames::FolioFlags;
+use pagewright_tlb::frames::{Folio, FolioFlags};
 use pagewright_types::{Counter, PageRange, VirtAddr, plant};
 
 impl<P: Platform> Mm<P> {
@@ -40,7 +40,12 @@ impl<P: Platform> Mm<P> {
         gather: &mut Gather<'a, P>,
     ) -> Result<(), MmError> {
         match advice {
-            Advice::DontNeed | Advice::DontNeedLocked => self.zap_only(space, part, Zap::Pages, gather),
+            Advice::DontNeed | Advice::DontNeedLocked => {
+                if vma.flags().contains(VmFlags::LOCKED) {
+                    self.rescue_range(space, part);
+                }
+                self.zap_only(space, part, Zap::Pages, gather);
+            }
             Advice::Free => self.free_lazily(space, part, gather),
             Advice::GuardInstall => return self.install_guards(space, vma, part, gather),
             Advice::GuardRemove => self.remove_guards(space, part),
@@ -67,11 +72,8 @@ impl<P: Platform> Mm<P> {
     /// later store is seen by the entry being dirty again.
     fn free_lazily<'a>(&'a self, space: &'a Space<P>, part: PageRange, gather: &mut Gather<'a, P>) {
         for (table, under) in space.table().tables(&self.tlb, part) {
-            let step = table.level().span();
-            let mut va = under.start();
-            while va < under.end() {
+            for va in table.entries(under) {
                 self.free_one_lazily(space, &table, va, gather);
-                va = va.align_down(step).add(step);
             }
             gather.publish();
         }
@@ -90,12 +92,12 @@ impl<P: Platform> Mm<P> {
         }
         let Some(leaf) = table.leaf(va).filter(|leaf| !leaf.flags.contains(LeafFlags::SPECIAL)) else { return };
         let folio = self.frames().folio(leaf.pfn);
-        // What somebody else wrote there by other means than a mapping is not this mapping's to throw away.
-        if folio.flags().contains(FolioFlags::DIRTY) {
-            if self.mappings_of(leaf.pfn) != 1 {
-                return;
-            }
-            folio.clear_flags(FolioFlags::DIRTY);
+        if folio.flags().intersects(FolioFlags::DIRTY | FolioFlags::SWAPCACHE) && !self.may_forget(folio) {
+            return;
+        }
+        // A copy that was made for a pin is clean. If it was forked since, the other's entry says as little that it is wanted as this one.
+        if !leaf.flags.contains(LeafFlags::DIRTY) && folio.mapcount() > 1 {
+            return;
         }
         let touched = LeafFlags::ACCESSED | LeafFlags::DIRTY;
         if let Some(debt) = table.update(va, |leaf| Leaf { flags: leaf.flags - touched, ..leaf }) {
@@ -109,5 +111,21 @@ impl<P: Platform> Mm<P> {
                 self.tlb.count(Counter::PgLazyFree, 1);
             }
         }
+    }
+    /// Makes a page clean, and takes its slot from it: that may have older contents than the page, or none that were ever written. False: it stays as
+    /// it is, because others have it, too, or it is on its way out. The caller has its table locked.
+    fn may_forget(&self, folio: Folio<'_>) -> bool {
+        let Some(lock) = folio.try_lock() else { return false };
+        // What somebody else wrote there by other means than a mapping is not this mapping's to throw away.
+        let alone = folio.mapcount() == 1;
+        if alone {
+            self.free_swap(folio);
+        }
+        let forgotten = alone && !folio.flags().contains(FolioFlags::SWAPCACHE);
+        if forgotten {
+            folio.clear_flags(FolioFlags::DIRTY);
+        }
+        drop(lock);
+        forgotten
     }
 }

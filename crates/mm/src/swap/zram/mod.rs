@@ -1,7 +1,7 @@
 //! Pages compressed in the machine's own memory (Linux's zram, `drivers/block/zram`).
 //!
-//! - [`Zram`] – a device of so many slots. A page of one word is kept as the word, one that LZ4 makes at most half as large is kept
-//!   compressed, any other as it is.
+//! - [`Zram`] – a device of so many slots, which several may have. A page of one word is kept as the word, one that LZ4 makes at most half as
+//!   large is kept compressed, any other as it is.
 //! - [`MmStat`] – what it holds and what that takes.
 //! - `pool`: places in frames. `scratch`: a CPU's buffers and the compressor.
 //!
@@ -23,7 +23,7 @@ use crate::mm::Mm;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::fmt;
-use pagewright_sync::{OutOfMemory, Platform, SpinLock, rank};
+use pagewright_sync::{Arc, OutOfMemory, Platform, SpinLock, rank};
 use pagewright_tlb::Tlb;
 use pagewright_tlb::frames::{FolioRef, Request, Urgency};
 use pagewright_types::{Errno, Order, PAGE_SIZE, Pfn};
@@ -56,11 +56,23 @@ struct Held {
     most_frames: u32,
 }
 
-/// A device that keeps pages compressed.
+/// A device that keeps pages compressed. Clones are the same device, or a part of it ([`Zram::after`]).
 pub struct Zram<P: Platform> {
+    whole: Arc<Whole<P>>,
+    /// Pages of the device before slot 0.
+    first: u32,
+}
+
+struct Whole<P: Platform> {
     store: SpinLock<Store, rank::Zram, P::Locks>,
     /// By CPU.
     scratch: Box<[SpinLock<Scratch, rank::Zram, P::Locks>]>,
+}
+
+impl<P: Platform> Clone for Zram<P> {
+    fn clone(&self) -> Self {
+        self.after(0)
+    }
 }
 
 /// `/sys/block/zram<id>/mm_stat` (`Documentation/admin-guide/blockdev/zram.rst`), in bytes and pages.
@@ -116,17 +128,29 @@ impl<P: Platform> Zram<P> {
         // A slot takes one frame at most.
         let pool = Pool::try_new(mem_limit.unwrap_or(slots).min(slots))?;
         let store = Store { slots: empty.into_boxed_slice(), pool, stat: Held::default() };
-        Ok(Self { store: SpinLock::new(store), scratch: scratch.into_boxed_slice() })
+        let whole = Whole { store: SpinLock::new(store), scratch: scratch.into_boxed_slice() };
+        Ok(Self { whole: Arc::try_new(whole)?, first: 0 })
+    }
+
+    /// The same device without its first `pages` pages: what was slot `pages` is slot 0. So swap leaves alone the page that says what it is.
+    #[must_use]
+    pub fn after(&self, pages: u32) -> Self {
+        Self { whole: self.whole.clone(), first: self.first + pages }
     }
 
     /// Number of slots.
     pub fn slots(&self) -> u32 {
-        self.store.lock().slots.len() as u32
+        (self.whole.store.lock().slots.len() as u32).saturating_sub(self.first)
     }
 
-    /// What it holds and what that takes.
+    /// Where a slot is on the whole device.
+    fn place(&self, slot: u32) -> u32 {
+        self.first + slot
+    }
+
+    /// What the whole device holds and what that takes.
     pub fn mm_stat(&self) -> MmStat {
-        let store = self.store.lock();
+        let store = self.whole.store.lock();
         let frames = |frames: u32| u64::from(frames) * PAGE_SIZE;
         MmStat {
             orig_data_size: store.stat.pages * PAGE_SIZE,
@@ -148,7 +172,7 @@ impl<P: Platform> Zram<P> {
     /// # Panics
     /// When there is no such slot.
     pub fn write_page(&self, tlb: &Tlb<P>, slot: u32, get: &mut dyn FnMut(u64, &mut [u8])) -> Result<(), Errno> {
-        let mut scratch = self.scratch[tlb.fx().cpu().index()].lock();
+        let mut scratch = self.whole.scratch[tlb.fx().cpu().index()].lock();
         get(0, &mut scratch.page);
         match scratch.pack() {
             Packed::Same(word) => {
@@ -167,9 +191,9 @@ impl<P: Platform> Zram<P> {
     /// # Panics
     /// When there is no such slot.
     pub fn read_page(&self, tlb: &Tlb<P>, slot: u32, put: &mut dyn FnMut(u64, &[u8])) -> Result<(), Errno> {
-        let mut scratch = self.scratch[tlb.fx().cpu().index()].lock();
-        let store = self.store.lock();
-        let page = match store.slots[slot as usize] {
+        let mut scratch = self.whole.scratch[tlb.fx().cpu().index()].lock();
+        let store = self.whole.store.lock();
+        let page = match store.slots[self.place(slot) as usize] {
             Slot::Nothing => return Err(Errno::EIO),
             Slot::Same(word) => {
                 drop(store);
@@ -200,20 +224,20 @@ impl<P: Platform> Zram<P> {
         (0..self.slots()).for_each(|slot| self.discard(tlb, slot));
     }
 
-    /// Calls `visit` for each frame that it takes, with the store locked. It has one reference on each.
+    /// Calls `visit` for each frame that the whole device takes, with the store locked. It has one reference on each.
     pub fn for_each_frame(&self, visit: impl FnMut(Pfn)) {
-        self.store.lock().pool.iter().for_each(visit);
+        self.whole.store.lock().pool.iter().for_each(visit);
     }
 
     fn store_bytes(&self, tlb: &Tlb<P>, slot: u32, bytes: &[u8]) -> Result<(), Errno> {
         let mut spare = None;
         let stored = loop {
-            let mut store = self.store.lock();
+            let mut store = self.whole.store.lock();
             match store.pool.take(bytes.len(), &mut spare) {
                 Ok(place) => {
                     tlb.fx().write(store.pool.address(place), bytes);
                     store.stat.most_frames = store.stat.most_frames.max(store.pool.used());
-                    let old = store.replace(slot, Slot::Object { place, len: bytes.len() as u16 });
+                    let old = store.replace(self.place(slot), Slot::Object { place, len: bytes.len() as u16 });
                     drop(store);
                     self.free(tlb, old);
                     break Ok(());
@@ -234,7 +258,7 @@ impl<P: Platform> Zram<P> {
     }
 
     fn replace(&self, tlb: &Tlb<P>, slot: u32, new: Slot) {
-        let old = self.store.lock().replace(slot, new);
+        let old = self.whole.store.lock().replace(self.place(slot), new);
         self.free(tlb, old);
     }
 

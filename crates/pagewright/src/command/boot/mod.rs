@@ -11,7 +11,7 @@ mod qemu;
 mod report;
 
 use super::CommandError;
-use crate::options::{OptionError, isa_named, swap_slots};
+use crate::options::{OptionError, Setting, isa_named, swap_slots};
 use pagewright_arch::IsaKind;
 use report::Report;
 use std::io;
@@ -22,6 +22,7 @@ use std::time::{Duration, Instant};
 
 /// Options of `boot`.
 #[derive(clap::Args)]
+#[command(after_help = crate::options::settings_help())]
 pub(crate) struct Args {
     /// Instruction set: x86-64 or arm64
     #[arg(long, value_name = "A", default_value = "x86-64")]
@@ -89,12 +90,14 @@ pub(crate) enum BootError {
     Build,
     #[error("this program was not built in its repository: name the kernel's image with --kernel")]
     NoRepository,
-    #[error("the machine stopped without a status: the kernel's last words are above")]
+    #[error("the machine stopped without a status: what QEMU or the kernel said last is above")]
     NoStatus,
     #[error("stopped after {0} s")]
     Limit(u64),
     #[error("--machine {0}: must be q35 or microvm for x86-64, virt for arm64")]
     Machine(String),
+    #[error("{0} bytes of memory on a node: QEMU has whole MiB only")]
+    PartOfMiB(u64),
     #[error("--node: {0}")]
     Node(pagewright_sim::config::parse::ParseError),
     #[error("--mem: {0}")]
@@ -134,16 +137,20 @@ impl Drop for Scratch {
 pub(crate) fn run(args: &Args) -> Result<ExitCode, CommandError> {
     let isa = isa_named(&args.arch)?;
     let settings = settings(&args.set)?;
+    let swap_slots = args.swap.as_deref().map(swap_slots).transpose()?;
     let machine = qemu::Machine::new(args, isa)?;
     let scratch = Scratch::new()?;
     let (archive, program) = archive::pack(args, &scratch.0)?;
     let kernel = match &args.kernel {
-        Some(kernel) => kernel.clone(),
+        Some(kernel) => {
+            std::fs::File::open(kernel).map_err(BootError::file(kernel))?;
+            kernel.clone()
+        }
         None => build(isa, args.plant.is_some(), args.check)?,
     };
     let report_file = scratch.0.join("report");
     let words = qemu::Words {
-        swap_slots: args.swap.as_deref().map(swap_slots).transpose()?,
+        swap_slots,
         append: &args.append,
         settings: &settings,
         check: args.check,
@@ -172,15 +179,12 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, CommandError> {
 
 /// Checks the settings, and gives them as the kernel wants them.
 fn settings(set: &[String]) -> Result<Vec<String>, OptionError> {
-    let knobs = pagewright_mm::Knobs::default();
     let check = |text: &String| {
-        let (name, value) = text.split_once('=').ok_or_else(|| OptionError::NotASetting(text.clone()))?;
-        let knob = pagewright_mm::Knob::ALL.iter().find(|knob| knob.name() == name);
-        let knob = *knob.ok_or_else(|| OptionError::UnknownSetting(name.to_owned()))?;
-        let bad = |why: String| OptionError::BadValue { setting: knob.name(), value: value.to_owned(), why };
-        let number = value.parse().map_err(|_| bad("must be a number".to_owned()))?;
-        knobs.set(knob, number).map_err(|error| bad(format!("must be {}", error.knob.values())))?;
-        Ok(format!("set.{name}={value}"))
+        let (setting, value) = Setting::parse(text)?;
+        match setting {
+            Setting::Knob(knob) => Ok(format!("set.{}={}", knob.name(), setting.value(value)?)),
+            Setting::NoPcid => Err(OptionError::NotOfTheKernel(setting.name())),
+        }
     };
     set.iter().map(check).collect()
 }

@@ -2,16 +2,20 @@
 //!
 //! Not guaranteed: other versions than those that Debian brings (7.2 and later).
 
-use super::{Args, BootError};
+use super::{Args, BootError, CommandError};
+use crate::options::OptionError;
 use pagewright_arch::IsaKind;
-use pagewright_sim::NodeConfig;
 use pagewright_sim::config::parse;
+use pagewright_sim::{MachineConfig, NodeConfig};
 use pagewright_types::{CpuId, CpuMask};
 use std::path::Path;
 use std::process::Command;
 
 /// Where `isa-debug-exit` stands; the kernel's `hal` knows it.
 const DEBUG_EXIT: &str = "isa-debug-exit,iobase=0x501,iosize=4";
+
+/// In which QEMU counts memory.
+const MIB: u64 = 1 << 20;
 
 /// A machine that QEMU can be.
 pub(super) struct Machine {
@@ -69,21 +73,28 @@ fn escape(argument: &str) -> String {
 }
 
 impl Machine {
-    pub(super) fn new(args: &Args, isa: IsaKind) -> Result<Self, BootError> {
+    pub(super) fn new(args: &Args, isa: IsaKind) -> Result<Self, CommandError> {
         let known: &[&str] = match isa {
             IsaKind::X86_64 => &["q35", "microvm"],
             IsaKind::Aarch64 => &["virt"],
         };
         let name = args.machine.clone().unwrap_or_else(|| known[0].to_owned());
         if !known.contains(&name.as_str()) {
-            return Err(BootError::Machine(name));
+            return Err(BootError::Machine(name).into());
         }
         let nodes = if args.node.is_empty() {
             vec![NodeConfig { bytes: parse::size(&args.mem).map_err(BootError::Memory)?, cpus: CpuMask::EMPTY }]
         } else {
             parse::nodes(args.node.iter().map(String::as_str)).map_err(BootError::Node)?
         };
-        Ok(Self { isa, name, cpus: args.cpus.max(1), nodes, count: args.count, plugin: args.plugin.clone() })
+        let mut machine = MachineConfig::default_for(isa).map_err(OptionError::from)?;
+        (machine.cpus, machine.nodes) = (args.cpus, nodes);
+        machine.validate(isa).map_err(OptionError::from)?;
+        let nodes = machine.nodes;
+        if let Some(node) = nodes.iter().find(|node| !node.bytes.is_multiple_of(MIB)) {
+            return Err(BootError::PartOfMiB(node.bytes).into());
+        }
+        Ok(Self { isa, name, cpus: args.cpus, nodes, count: args.count, plugin: args.plugin.clone() })
     }
 
     /// Runs `kernel` with `archive` and its command line.
@@ -93,7 +104,7 @@ impl Machine {
             IsaKind::Aarch64 => Command::new("qemu-system-aarch64"),
         };
         let bytes: u64 = self.nodes.iter().map(|node| node.bytes).sum();
-        qemu.args(["-cpu", "max", "-m", &format!("{}M", bytes >> 20), "-smp", &self.cpus.to_string()]);
+        qemu.args(["-cpu", "max", "-m", &format!("{}M", bytes / MIB), "-smp", &self.cpus.to_string()]);
         qemu.args(["-display", "none", "-monitor", "none", "-serial", "stdio", "-no-reboot"]);
         // Emulated CPUs that wait for one another need a host CPU each, or must take turns.
         let threads = std::thread::available_parallelism().map_or(1, usize::from);
@@ -129,7 +140,7 @@ impl Machine {
         let named: CpuMask = self.nodes.iter().flat_map(|node| node.cpus.iter()).collect();
         for (index, node) in self.nodes.iter().enumerate() {
             let id = format!("node{index}");
-            qemu.arg("-object").arg(format!("memory-backend-ram,id={id},size={}M", node.bytes >> 20));
+            qemu.arg("-object").arg(format!("memory-backend-ram,id={id},size={}M", node.bytes / MIB));
             let mut cpus = node.cpus;
             if index == 0 {
                 let others = (0..self.cpus).map(CpuId::new).filter(|cpu| !named.contains(*cpu));

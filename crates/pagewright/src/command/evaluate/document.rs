@@ -93,11 +93,14 @@ impl Verdict {
     }
 }
 
-/// A published figure and ours.
+/// The source of a figure that nobody published.
+pub(crate) const OWN_PROMISE: &str = "our own promise";
+
+/// A published figure, or one that we promise, and ours.
 #[derive(Serialize)]
 pub(crate) struct Claim {
     pub(crate) what: String,
-    /// As printed; `target` and what it is, for what we promise ourselves.
+    /// As printed, or as promised.
     pub(crate) published: String,
     pub(crate) source: String,
     pub(crate) ours: String,

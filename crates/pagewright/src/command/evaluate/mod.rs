@@ -14,7 +14,7 @@ mod stats;
 mod text;
 
 use super::{CommandError, OutFile};
-pub(crate) use document::{Claim, Evaluation, Kind, Over, Plot, Run, Series, Table, Verdict};
+pub(crate) use document::{Claim, Evaluation, Kind, OWN_PROMISE, Over, Plot, Run, Series, Table, Verdict};
 use indicatif::{ProgressBar, ProgressStyle};
 pub(crate) use stats::Stats;
 use std::io::Write;

@@ -58,7 +58,7 @@ fn table(to: &mut String, table: &Table) {
 }
 
 fn claims(to: &mut String, claims: &[Claim]) {
-    to.push_str("<h2>Beside what was published, and what we promise</h2>\n<table class=\"claims\"><tr><th>what<th>published<th>ours<th>verdict\n");
+    to.push_str("<h2>Beside what was published, and what we promise</h2>\n<table class=\"claims\"><tr><th>what<th>published, or promised<th>ours<th>verdict\n");
     for claim in claims {
         let verdict = claim.verdict.name();
         let _ = writeln!(

@@ -1,6 +1,6 @@
 //! An evaluation as text.
 
-use super::{Claim, Evaluation, Table};
+use super::{Claim, Evaluation, OWN_PROMISE, Table};
 use std::io::{self, Write};
 
 /// Writes tables, claims and notes.
@@ -45,7 +45,11 @@ fn table(out: &mut impl Write, table: &Table) -> io::Result<()> {
 
 fn write_claim(out: &mut impl Write, claim: &Claim) -> io::Result<()> {
     writeln!(out, "  {} – {}", claim.what, claim.verdict.name())?;
-    writeln!(out, "      published  {} ({})", claim.published, claim.source)?;
+    if claim.source == OWN_PROMISE {
+        writeln!(out, "      promised   {}", claim.published)?;
+    } else {
+        writeln!(out, "      published  {} ({})", claim.published, claim.source)?;
+    }
     writeln!(out, "      ours       {}", claim.ours)?;
     if !claim.reason.is_empty() {
         writeln!(out, "      because    {}", claim.reason)?;

@@ -37,8 +37,14 @@ impl Squeezed {
         self.count(side, "pgsteal_kswapd") + self.count(side, "pgsteal_direct")
     }
 
+    /// Waits of reclaim for each page that it freed.
     pub(super) fn waits(&self, side: usize) -> f64 {
-        self.count(side, "pw_flush_waits") as f64 / self.reclaimed(side).max(1) as f64
+        self.count(side, "pw_reclaim_waits") as f64 / self.reclaimed(side).max(1) as f64
+    }
+
+    /// Waits of the run that are not reclaim's: for copies, forks, and what the program unmaps and protects.
+    pub(super) fn other_waits(&self, side: usize) -> u64 {
+        self.count(side, "nr_tlb_remote_flush") - self.count(side, "pw_reclaim_waits")
     }
 
     /// Entries whose flush a batch put off.
@@ -94,7 +100,9 @@ impl Pressure {
             "machine",
             "reclaimed",
             "refaults",
-            "waits a page before",
+            "waits of reclaim a page before",
+            "after",
+            "other waits before",
             "after",
             "entries a batch",
             "ms before",
@@ -110,7 +118,9 @@ impl Pressure {
                 squeezed.reclaimed(1).to_string(),
                 refaults.to_string(),
                 format!("{:.3}", squeezed.waits(0)),
-                format!("{:.3}", squeezed.waits(1)),
+                format!("{:.4}", squeezed.waits(1)),
+                squeezed.other_waits(0).to_string(),
+                squeezed.other_waits(1).to_string(),
                 format!("{:.1}", squeezed.entries_a_batch()),
                 milliseconds(0),
                 milliseconds(1),
@@ -118,9 +128,7 @@ impl Pressure {
             ]
         };
         Table {
-            title: format!(
-                "Captures in {PERCENT} % of their memory, {CPUS} CPUs; all waits of the run by pages reclaimed"
-            ),
+            title: format!("Captures in {PERCENT} % of their memory, {CPUS} CPUs"),
             head: head.map(str::to_owned).to_vec(),
             rows: self.0.iter().map(row).collect(),
         }

@@ -5,7 +5,7 @@
 //! Not guaranteed: the same verdict twice, near a limit, on a computer that is busy.
 
 use super::super::plot::size;
-use super::super::{Claim, Kind, Verdict};
+use super::super::{Claim, Kind, OWN_PROMISE, Verdict};
 use super::beside::Beside;
 use super::grid::{Cell, State, Way};
 use super::{Found, pollution, prealloc, ratio};
@@ -16,7 +16,6 @@ use pagewright_types::Order;
 const SERIES: &str = "[PATCH v2 00/14] Use uncached stores while clearing huge pages, October 2021";
 /// Its third.
 const THIRD: &str = "20220606202109.1306034-1";
-const OURS: &str = "our own promise";
 
 pub(super) fn claims(found: &Found) -> Vec<Claim> {
     let mut claims = published(found);
@@ -48,7 +47,7 @@ fn compare(ours: f64, published: f64) -> Verdict {
 }
 
 fn promise(what: &str, limit: &str, ours: String, kept: bool, reason: &str) -> Claim {
-    claim(what, limit, OURS, ours, if kept { Verdict::Reproduced } else { Verdict::Differs }, reason)
+    claim(what, limit, OWN_PROMISE, ours, if kept { Verdict::Reproduced } else { Verdict::Differs }, reason)
 }
 
 /// MOVNTI over `rep stosb` on cold memory.
@@ -245,7 +244,7 @@ fn regrets(found: &Found) -> Vec<Claim> {
         claims.push(claim(
             "Where the allocator knows nothing: the regret",
             "none",
-            OURS,
+            OWN_PROMISE,
             regret,
             Verdict::NotComparable,
             "printed, not promised",
@@ -258,7 +257,7 @@ fn regrets(found: &Found) -> Vec<Claim> {
         claims.push(claim(
             what,
             "none",
-            OURS,
+            OWN_PROMISE,
             regret,
             Verdict::NotComparable,
             "nobody says so beforehand; printed, not promised",
