@@ -68,7 +68,8 @@ fn programs_see_the_same() {
 #[test]
 fn what_is_meant_to_differ_still_does() {
     for difference in Difference::ALL {
-        let seen = still_differs(*difference).expect("a Linux that lets itself be traced");
+        // Linux has other work, too, and may answer otherwise meanwhile.
+        let seen = (0..3).find_map(|_| still_differs(*difference).expect("a Linux that lets itself be traced"));
         let (linux, ours) = seen.unwrap_or_else(|| panic!("{}: both are the same", difference.name()));
         println!("{}\n  Linux: {linux}\n  ours:  {ours}", difference.name());
     }

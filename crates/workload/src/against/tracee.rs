@@ -12,6 +12,7 @@ use super::AgainstError;
 use super::lack::{CODE, DATA, DATA_BYTES, END};
 use nix::errno::Errno;
 use nix::libc::user_regs_struct;
+use nix::sched::{CpuSet, sched_getcpu, sched_setaffinity};
 use nix::sys::memfd::{MFdFlags, memfd_create};
 use nix::sys::ptrace::{self, Options};
 use nix::sys::signal::{Signal, kill};
@@ -70,7 +71,7 @@ fn wait(pid: Pid) -> Result<WaitStatus, AgainstError> {
 }
 
 impl Tracee {
-    /// Starts a process and takes it over. Its first two descriptors are the control file and nothing.
+    /// Starts a process and takes it over. Its first two descriptors are the control file and nothing. It and its descendants stay on one CPU.
     pub(super) fn start() -> Result<Self, AgainstError> {
         let control = control_file().map_err(AgainstError::Control)?;
         // The C library would have the kernel write to memory of its own (rseq) that will be unmapped.
@@ -82,6 +83,7 @@ impl Tracee {
             .spawn()
             .map_err(AgainstError::Shell)?;
         let pid = Pid::from_raw(shell.id() as i32);
+        stay_on_one_cpu(pid).map_err(|errno| AgainstError::Setup { name: "sched_setaffinity", errno })?;
         let failed = |errno| AgainstError::Ptrace { pid: pid.as_raw(), errno };
         // It has stopped itself, and stops again when it is seized: each is reported.
         waitpid(pid, Some(WaitPidFlag::WUNTRACED)).map_err(failed)?;
@@ -186,6 +188,14 @@ impl Tracee {
         self.control.read_exact_at(&mut bytes, DATA - CODE + offset).map_err(AgainstError::Control)?;
         Ok(bytes)
     }
+}
+
+/// A page that was just brought in waits on its CPU to be put on Linux's lists (`lru_add_drain`). MADV_PAGEOUT by the same process finds it
+/// only there, so it must not have been moved in between.
+fn stay_on_one_cpu(pid: Pid) -> Result<(), Errno> {
+    let mut only = CpuSet::new();
+    only.set(sched_getcpu()?)?;
+    sched_setaffinity(pid, &only)
 }
 
 /// `mmap`'s number, which is needed before anything else can be.
