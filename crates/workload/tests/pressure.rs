@@ -9,6 +9,8 @@
 mod device;
 #[path = "pressure/explored.rs"]
 mod explored;
+#[path = "pressure/lost_faults.rs"]
+mod lost_faults;
 #[allow(dead_code, reason = "shared with the tests of files")]
 mod support;
 #[path = "pressure/zram.rs"]

@@ -85,10 +85,11 @@ impl<P: Platform> Mm<P> {
 
     /// Locks a page that could go, and finds it a slot if it needs one.
     fn may_leave<'a>(&'a self, folio: Folio<'a>) -> Option<(FolioLock<'a>, Leave)> {
+        let lock = folio.try_lock()?;
+        // What is in the swap cache stays there, and nobody's stays that, while it is locked.
         if !could_leave(folio) {
             return None;
         }
-        let lock = folio.try_lock()?;
         let flags = folio.flags();
         if !flags.contains(FolioFlags::SWAPBACKED) {
             let leave = if folio.is_anon() { Leave::Nothing } else { Leave::Clean };
@@ -99,7 +100,10 @@ impl<P: Platform> Mm<P> {
             self.activate_isolated(folio);
             return None;
         }
-        let leave = |entry| if folio.is_anon() { Leave::Swap(entry) } else { Leave::Shared };
+        let leave = |entry| match folio.owner() {
+            Owner::Anon(_) | Owner::None => Leave::Swap(entry),
+            Owner::File(_) => Leave::Shared,
+        };
         folio.swap_entry().map(|entry| (lock, leave(entry)))
     }
 
@@ -166,9 +170,11 @@ impl<P: Platform> Mm<P> {
     }
 }
 
-/// Whether a folio that is not in use could go at all.
+/// Whether a folio that is not in use could go at all. One that was read from swap for a fault that lost its race is nobody's, but in the swap cache: its slot
+/// has what it says.
 pub(super) fn could_leave(folio: Folio<'_>) -> bool {
-    folio.owner() != Owner::None && !folio.is_large() && !folio.maybe_pinned()
+    let is_known = folio.owner() != Owner::None || folio.flags().contains(FolioFlags::SWAPCACHE);
+    is_known && !folio.is_large() && !folio.maybe_pinned()
 }
 
 /// Whether a page's contents have nowhere to go but swap, or nowhere at all.
