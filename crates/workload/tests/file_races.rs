@@ -225,6 +225,32 @@ fn load_beside_a_hole_on_a_device<I: Isa>(seed: u64) -> bool {
     process.read(base) == 0
 }
 
+/// A page that is written back while all or a part of it is forgotten; whether it is.
+fn write_back_beside_a_hole<I: Isa>(seed: u64) -> bool {
+    let world = Rc::new(World::<I>::new());
+    let process = Process::new(&world);
+    let file = Disk::default().file(&world);
+    let base = process.map_file(&file, Rights::RW, MapFlags::SHARED);
+    process.write(base, 2);
+    let (writes, punches, written) = (world.clone(), world.clone(), file.clone());
+    let (hole, len) = (FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE, [8, PAGE_SIZE][seed as usize % 2]);
+    let programs: Vec<Program> = vec![
+        Box::new(move || writes.lab.on(CPU, |mm| mm.write_back(&written, 0, PAGE_SIZE)).expect("a good device")),
+        Box::new(move || {
+            punches.lab.on(OTHER, |mm| mm.fallocate(&file, hole, 0, len)).expect("not sealed");
+        }),
+    ];
+    run_in_long_turns(&world, seed, programs);
+    process.read(base) == 0
+}
+
+/// INV-FILE-REMOVED.
+fn no_hole_is_filled_by_a_write_back<I: Isa>() {
+    let _alone = alone();
+    let filled = (0..MORE_SCHEDULES).find(|seed| !write_back_beside_a_hole::<I>(*seed));
+    assert_eq!(filled, None, "the device has again what it had forgotten");
+}
+
 /// INV-FILE-REMOVED.
 fn no_hole_is_filled_from_the_device<I: Isa>() {
     let _alone = alone();
@@ -235,6 +261,7 @@ fn no_hole_is_filled_from_the_device<I: Isa>() {
 on_both! {
     no_page_is_older_than_its_device,
     no_hole_is_filled_from_the_device,
+    no_hole_is_filled_by_a_write_back,
     a_page_is_not_mapped_after_its_hole,
     no_store_is_lost_by_a_write_back,
     no_store_follows_an_mprotect_that_found_nothing_to_do,

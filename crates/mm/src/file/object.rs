@@ -28,7 +28,8 @@ pub trait FileOps: Send + Sync {
     fn read_page(&self, index: u64, put: &mut dyn FnMut(u64, &[u8])) -> Result<(), Errno>;
 
     /// Takes the bytes of page `index`, which programs have changed; `get` fills a slice with those from an offset in the page on. What lies
-    /// past the end of the file is of no meaning. It may be called for several pages at a time, and for one only once at a time.
+    /// past the end of the file is of no meaning. It may be called for several pages at a time, for one only once at a time, and not
+    /// beside [`FileOps::punch_hole`].
     ///
     /// # Errors
     /// [`Errno`] when the device fails, or can't be written at all; the page stays dirty.
@@ -103,7 +104,7 @@ pub struct FileObject<P: Platform> {
     prepaid: AtomicBool,
     pub(super) pages: SpinLock<Tree<Cached>, rank::Cache, P::Locks>,
     pub(super) holders: SpinLock<Holders, rank::Mappers, P::Locks>,
-    /// Held while size, seals or holes change (`i_rwsem`).
+    /// Held while size, seals or holes change (`i_rwsem`); for reading, while pages are written back.
     pub(super) resize: RwLock<(), rank::Inode, P::Locks>,
     /// Set with `resize` and `holders` locked, read with either.
     pub(super) seals: AtomicU32,

@@ -6,6 +6,8 @@
 //!
 //! Up to [`BATCH`] pages wait together: the right is taken from all their mappings in all spaces, then one wait pays for all of it.
 //!
+//! Nobody makes a hole, or changes the file's size, while pages are on their way (INV-FILE-REMOVED).
+//!
 //! Not guaranteed: an order among pages, and anything about shared memory, which has no file.
 
 use super::object::{FileObject, FileOps, Kind};
@@ -42,6 +44,8 @@ impl<P: Platform> Mm<P> {
         let Kind::File(ops) = file.kind() else { return Ok(()) };
         let (mut at, mut outcome) = (first, Ok(()));
         while at < end {
+            // A hole is forgotten by the device before its pages leave the cache: one that came after it would bring back what was there.
+            let _resize = file.resize.read();
             let mut pages = ArrayVec::new_const();
             at = self.take_dirty(file, at, end, &mut pages);
             let mut batch = Batch::new(&self.tlb);
