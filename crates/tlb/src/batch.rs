@@ -268,10 +268,12 @@ impl<P: Platform> Tlb<P> {
         if self.has_paid(context, deferred) {
             return None;
         }
-        // What is put off from here on bears another epoch, so it is not taken for what the caller is going to pay.
+        // What is put off from here on bears another epoch, so it is not taken for what the caller is going to pay. Nor must what is read here, later, be:
+        // its epoch is not over, and what comes after the flush could bear it, too.
         plant!(LateAdderCleared => return Some(deferred));
         self.ledger().begin_epoch();
-        context.deferred()
+        P::Locks::point();
+        plant!(EpochStillOpen; context.deferred(), Some(deferred))
     }
 
     /// Whether the clocks say that nobody holds what was put off.

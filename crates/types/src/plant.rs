@@ -23,6 +23,7 @@ crate::named_table! {
         UserTagForgotten = "user-tag-forgotten", "Where user mode has a tag of its own, only the kernel's is flushed.";
         HotplugUnflushed = "hotplug-unflushed", "A CPU comes back online with what its TLB held when it went.";
         LateAdderCleared = "late-adder-cleared", "A flush that ends clears the mark of what was put off while it ran.";
+        EpochStillOpen = "epoch-still-open", "A flush that ends says that all is paid that was put off in an epoch which is not over.";
         DeferredNotSeen = "deferred-not-seen", "Who relies on an entry that he found weakened does not ask whether its flush was put off.";
         DeferredNotSeenAtInstall = "deferred-not-seen-at-install", "An entry is put where another was cleared whose flush was put off.";
         DeferredNotTakenAlong = "deferred-not-taken-along", "A batch relies on an entry that somebody else has cleared and not flushed.";

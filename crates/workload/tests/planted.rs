@@ -75,6 +75,7 @@ fn expected(plant: Plant) -> (Vec<Search>, &'static [Rule]) {
             (vec![Search::Elsewhere("planted_clear.rs of the host")], &[])
         }
         Plant::LateAdderCleared
+        | Plant::EpochStillOpen
         | Plant::DeferredNotSeenAtInstall
         | Plant::DeferredNotTakenAlong
         | Plant::HotplugUnflushed

@@ -43,6 +43,7 @@ pub(crate) struct Bare<I: Isa> {
     pub(crate) context: Arc<Context>,
     /// Of the last-level table: who edits an entry holds it.
     pub(crate) table: Lock<()>,
+    pub(crate) pages: u16,
     last: Pfn,
     taken: RefCell<Vec<Block>>,
 }
@@ -68,7 +69,8 @@ impl<I: Isa> Bare<I> {
                 tlb.on_kick();
             }
         }));
-        let bare = Self { bench, tlb, context, table: Lock::new(()), last, taken: RefCell::default() };
+        let (table, pages) = (Lock::new(()), shape.pages);
+        let bare = Self { bench, tlb, context, table, pages, last, taken: RefCell::default() };
         for cpu in (0..shape.cpus).map(CpuId::new) {
             sim.run_on(cpu, || bare.tlb.switch_to(&bare.context));
         }
