@@ -196,6 +196,42 @@ fn a_reader_that_has_seen_enough_is_no_error() {
     assert_eq!(String::from_utf8_lossy(&output.stderr), "");
 }
 
+/// Starts the program, sends it SIGINT once `ready` is there, and returns how it ended.
+fn interrupted(command: &mut Command, ready: impl Fn() -> bool) -> Output {
+    let child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    while !ready() {
+        std::thread::sleep(std::time::Duration::from_millis(5));
+    }
+    assert!(Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap().success());
+    child.wait_with_output().unwrap()
+}
+
+#[test]
+fn who_is_interrupted_leaves_nothing_behind() {
+    let scratch = Scratch::new("interrupted");
+    let mut replay = Command::new(env!("CARGO_BIN_EXE_pagewright"));
+    replay.args(["replay", &capture("compile"), "--json", &scratch.path("out.json")]);
+    let output = interrupted(&mut replay, || !scratch.files().is_empty());
+    assert_eq!(output.status.code(), Some(130));
+    assert!(scratch.files().is_empty(), "{:?}", scratch.files());
+
+    // With something in QEMU's place that tells its number and never ends.
+    let (pid, temporary) = (scratch.path("pid"), scratch.path("temporary"));
+    fs::create_dir(&temporary).unwrap();
+    let qemu = scratch.write("qemu-system-x86_64", format!("#!/bin/sh\necho $$ > {pid}\nexec sleep 600\n").as_bytes());
+    assert!(Command::new("chmod").args(["+x", &qemu]).status().unwrap().success());
+    let mut boot = Command::new(env!("CARGO_BIN_EXE_pagewright"));
+    let program = env!("CARGO_BIN_EXE_pagewright");
+    boot.args(["boot", "--kernel", program, program]).env("TMPDIR", &temporary);
+    boot.env("PATH", format!("{}:/usr/bin:/bin", scratch.0.display()));
+    let told = || fs::read_to_string(&pid).is_ok_and(|text| text.ends_with('\n'));
+    let output = interrupted(&mut boot, told);
+    assert_eq!(output.status.code(), Some(130), "{}", String::from_utf8_lossy(&output.stderr));
+    assert_eq!(fs::read_dir(&temporary).unwrap().count(), 0);
+    let process = Path::new("/proc").join(fs::read_to_string(&pid).unwrap().trim());
+    assert!(!process.exists(), "the machine does not run on");
+}
+
 #[test]
 fn the_json_has_every_figure_under_its_name() {
     let scratch = Scratch::new("json");

@@ -9,6 +9,7 @@
 //! * [`random`] makes up programs of memory calls and runs them under an oracle.
 //! * [`against`] runs such programs on the Linux underneath, too.
 //! * [`record`] runs a program natively for Linux's own figures, then under valgrind for the trace.
+//! * [`undo`] takes away what is temporary, also when the program is interrupted.
 //!
 //! The modules above speak of addresses *as a capture says them* ([`trace::UserAddr`], [`trace::PageNo`]); they know nothing of our
 //! machine. Whoever replays decides which of its addresses they become.
@@ -24,3 +25,4 @@ pub mod random;
 pub mod record;
 pub mod replay;
 pub mod trace;
+pub mod undo;

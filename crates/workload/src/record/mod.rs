@@ -12,7 +12,6 @@
 
 mod error;
 mod native;
-mod scratch;
 mod spool;
 mod tracer;
 
@@ -26,7 +25,7 @@ pub use error::RecordError;
 
 use crate::import::{self, import};
 use crate::trace::{Effort, Layout, Native, Summary, TraceFile};
-use scratch::Scratch;
+use crate::undo::Scratch;
 
 /// What the program reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
@@ -76,7 +75,7 @@ pub fn record(output: &Path, program: &str, args: &[String], options: &Options) 
     }
     // Before the program runs: it may run for long.
     drop(TraceFile::create(output).map_err(|source| RecordError::Io { path: output.to_owned(), source })?);
-    let scratch = Scratch::new()?;
+    let scratch = Scratch::new("record").map_err(|(path, source)| RecordError::Io { path, source })?;
     let input = Input::copy(options.stdin, &scratch)?;
     let native = if options.native { Some(native::measure(program, args, input.open()?, &scratch)?) } else { None };
     let mut command = Command::new(&valgrind.path);

@@ -10,9 +10,9 @@ use nix::sys::personality::{self, Persona};
 use nix::unistd::Pid;
 
 use super::error::RecordError;
-use super::scratch::Scratch;
 use super::tracer::{Watcher, follow};
 use crate::trace::{Native, NativeImage};
+use crate::undo::Scratch;
 
 /// Run the program without address randomisation and collect Linux's figures for it.
 pub(super) fn measure(program: &str, args: &[String], input: Stdio, scratch: &Scratch) -> Result<Native, RecordError> {

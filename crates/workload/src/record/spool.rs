@@ -17,8 +17,8 @@ use nix::sys::stat::Mode;
 use nix::unistd::{Pid, mkfifo};
 
 use super::error::RecordError;
-use super::scratch::Scratch;
 use super::tracer::{Watcher, follow};
+use crate::undo::Scratch;
 
 /// What an unprivileged process may ask for (`/proc/sys/fs/pipe-max-size`).
 const PIPE: usize = 1 << 20;

@@ -1,10 +1,12 @@
 //! A trace file that appears whole or not at all.
 
+use crate::undo::Undo;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
-/// A file written under a temporary name beside its own; [`commit`](Self::commit) gives it its name, dropping it removes it.
+/// A file written under a temporary name beside its own; [`commit`](Self::commit) gives it its name, dropping it removes it, and so does a program that
+/// is [interrupted](crate::undo).
 ///
 /// What stands at its path and is no file – a device, a pipe – is written to as it comes, and stays what it is.
 #[derive(Debug)]
@@ -18,6 +20,7 @@ pub struct TraceFile {
 struct Renamed {
     temporary: PathBuf,
     path: PathBuf,
+    removed: Undo,
 }
 
 impl TraceFile {
@@ -36,16 +39,21 @@ impl TraceFile {
         let mut temporary = name.to_owned();
         temporary.push(format!(".{}.part", std::process::id()));
         let temporary = path.with_file_name(temporary);
+        let part = temporary.clone();
+        let removed = Undo::new(move || {
+            // Best effort: there is nobody left to tell.
+            let _ = fs::remove_file(&part);
+        });
         let file = File::create(&temporary)?;
-        Ok(Self { file, renamed: Some(Renamed { temporary, path }) })
+        Ok(Self { file, renamed: Some(Renamed { temporary, path, removed }) })
     }
 
     /// Give the file its name, replacing what was there.
-    pub fn commit(mut self) -> io::Result<()> {
-        if let Some(Renamed { temporary, path }) = &self.renamed {
+    pub fn commit(self) -> io::Result<()> {
+        if let Some(Renamed { temporary, path, removed }) = self.renamed {
             self.file.sync_all()?;
             fs::rename(temporary, path)?;
-            self.renamed = None;
+            removed.forget();
         }
         Ok(())
     }
@@ -58,14 +66,5 @@ impl Write for TraceFile {
 
     fn flush(&mut self) -> io::Result<()> {
         self.file.flush()
-    }
-}
-
-impl Drop for TraceFile {
-    fn drop(&mut self) {
-        if let Some(Renamed { temporary, .. }) = &self.renamed {
-            // Best effort: there is nobody left to tell.
-            let _ = fs::remove_file(temporary);
-        }
     }
 }

@@ -13,10 +13,12 @@ mod report;
 use super::CommandError;
 use crate::options::{OptionError, Setting, isa_named, swap_slots};
 use pagewright_arch::IsaKind;
+use pagewright_workload::undo::{Scratch, Undo};
 use report::Report;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -116,31 +118,13 @@ impl BootError {
     }
 }
 
-/// A folder for this boot, gone with the value.
-struct Scratch(PathBuf);
-
-impl Scratch {
-    fn new() -> Result<Self, BootError> {
-        let path = std::env::temp_dir().join(format!("pagewright-boot-{}", std::process::id()));
-        std::fs::create_dir_all(&path).map_err(BootError::file(&path))?;
-        Ok(Self(path))
-    }
-}
-
-impl Drop for Scratch {
-    fn drop(&mut self) {
-        // What is left behind lies in the system's folder for such things.
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
-}
-
 pub(crate) fn run(args: &Args) -> Result<ExitCode, CommandError> {
     let isa = isa_named(&args.arch)?;
     let settings = settings(&args.set)?;
     let swap_slots = args.swap.as_deref().map(swap_slots).transpose()?;
     let machine = qemu::Machine::new(args, isa)?;
-    let scratch = Scratch::new()?;
-    let (archive, program) = archive::pack(args, &scratch.0)?;
+    let scratch = Scratch::new("boot").map_err(|(path, source)| BootError::File { path, source })?;
+    let (archive, program) = archive::pack(args, scratch.path())?;
     let kernel = match &args.kernel {
         Some(kernel) => {
             std::fs::File::open(kernel).map_err(BootError::file(kernel))?;
@@ -148,7 +132,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, CommandError> {
         }
         None => build(isa, args.plant.is_some(), args.check)?,
     };
-    let report_file = scratch.0.join("report");
+    let report_file = scratch.file("report");
     let words = qemu::Words {
         swap_slots,
         append: &args.append,
@@ -209,14 +193,19 @@ fn wait(qemu: &mut Command, limit: Option<u64>) -> Result<(), BootError> {
     const LOOK: Duration = Duration::from_millis(20);
     let program = qemu.get_program().display().to_string();
     let failed = |source| BootError::Program { program: program.clone(), source };
-    let mut child = qemu.stdin(Stdio::null()).spawn().map_err(failed)?;
+    let child = Arc::new(Mutex::new(qemu.stdin(Stdio::null()).spawn().map_err(failed)?));
+    let killed = Arc::clone(&child);
+    // However this ends, the machine does not run on; one that has ended is not killed (`Child::kill`).
+    let _stopped = Undo::new(move || {
+        let mut child = killed.lock().unwrap_or_else(PoisonError::into_inner);
+        let _ = child.kill().and_then(|()| child.wait());
+    });
     let start = Instant::now();
     loop {
-        if child.try_wait().map_err(failed)?.is_some() {
+        if child.lock().unwrap_or_else(PoisonError::into_inner).try_wait().map_err(failed)?.is_some() {
             return Ok(());
         }
         if let Some(seconds) = limit.filter(|seconds| start.elapsed() >= Duration::from_secs(*seconds)) {
-            child.kill().and_then(|()| child.wait()).map_err(failed)?;
             return Err(BootError::Limit(seconds));
         }
         thread::sleep(LOOK);

@@ -9,9 +9,10 @@ use super::super::{Context, EvaluateError, Run, Stats, Table};
 use super::bed::{Bed, NODE};
 use pagewright_tlb::frames::ClearPolicy;
 use pagewright_types::Order;
+use pagewright_workload::undo::Scratch;
 use std::fmt::Write as _;
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -25,13 +26,11 @@ pub(super) struct Beside {
 }
 
 /// A program that takes a while to compile, in a directory of its own.
-struct Job(PathBuf);
+struct Job(Scratch);
 
 impl Job {
     fn create() -> Option<Self> {
-        let folder = std::env::temp_dir().join(format!("pagewright-compile-{}", std::process::id()));
-        fs::create_dir_all(&folder).ok()?;
-        let job = Self(folder);
+        let job = Self(Scratch::new("compile").ok()?);
         let mut text = String::from("#![allow(dead_code)]\n");
         for n in 0..120 {
             // Writing to a String does not fail.
@@ -47,12 +46,12 @@ impl Job {
     }
 
     fn source(&self) -> PathBuf {
-        self.0.join("job.rs")
+        self.0.file("job.rs")
     }
 
     /// Compiles, and returns seconds.
     fn compile(&self) -> Option<f64> {
-        let out: &Path = &self.0;
+        let out = self.0.path();
         let began = Instant::now();
         let mut command = Command::new("rustc");
         command.args([
@@ -68,12 +67,6 @@ impl Job {
         ]);
         let status = command.arg(out).arg(self.source()).stdout(Stdio::null()).stderr(Stdio::null()).status().ok()?;
         status.success().then(|| began.elapsed().as_secs_f64())
-    }
-}
-
-impl Drop for Job {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
     }
 }
 
