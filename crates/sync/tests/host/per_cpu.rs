@@ -1,8 +1,12 @@
 //! One value per CPU, and counters.
 
 use crate::backend::on_cpus;
+use nix::sys::pthread::{pthread_kill, pthread_self};
+use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, Signal, sigaction};
 use pagewright_sync::{Counters, OutOfMemory, PerCpu};
 use pagewright_types::{Counter, CpuId};
+use std::sync::OnceLock;
+use std::thread;
 
 #[test]
 fn each_cpu_gets_its_own_value_on_cache_lines_of_its_own() {
@@ -27,10 +31,48 @@ fn counts_of_all_cpus_add_up_and_counters_do_not_mix() {
     on_cpus(4, |cpu| {
         for _ in 0..1_000 {
             counters.add(cpu, Counter::PgFault, 1);
-            counters.add(CpuId::new(0), Counter::PgAlloc, 2);
+            counters.add(cpu, Counter::PgAlloc, 2);
         }
     });
     assert_eq!(counters.sum(Counter::PgFault), 4_000);
     assert_eq!(counters.sum(Counter::PgAlloc), 8_000);
     assert_eq!(counters.sum(Counter::PgFree), 0);
+    assert_eq!(counters.of(CpuId::new(3), Counter::PgAlloc), 2_000);
+}
+
+/// INV-COUNT-OWN. A signal is to a thread what an interrupt is to a CPU.
+#[test]
+fn what_an_interrupt_counts_is_not_lost() {
+    const INTERRUPTS: u64 = 5_000;
+    const CPU: CpuId = CpuId::new(0);
+    static COUNTERS: OnceLock<Counters> = OnceLock::new();
+    extern "C" fn interrupt(_: i32) {
+        if let Some(counters) = COUNTERS.get() {
+            counters.add(CPU, Counter::PgFault, 1);
+            counters.add(CPU, Counter::PgAlloc, 1);
+        }
+    }
+    let counters = COUNTERS.get_or_init(|| Counters::try_new(1).expect("memory"));
+    let action = SigAction::new(SigHandler::Handler(interrupt), SaFlags::SA_RESTART, SigSet::empty());
+    // SAFETY: the handler does nothing but add to counters that exist.
+    unsafe { sigaction(Signal::SIGUSR1, &action) }.expect("a handler");
+    let handled = || counters.of(CPU, Counter::PgAlloc);
+    let interrupted = pthread_self();
+    let counted = thread::scope(|scope| {
+        scope.spawn(|| {
+            for sent in 0..INTERRUPTS {
+                pthread_kill(interrupted, Signal::SIGUSR1).expect("a thread that lives");
+                while handled() == sent {
+                    thread::yield_now();
+                }
+            }
+        });
+        let mut counted = 0;
+        while handled() < INTERRUPTS {
+            (0..1_000).for_each(|_| counters.add(CPU, Counter::PgFault, 1));
+            counted += 1_000;
+        }
+        counted
+    });
+    assert_eq!(counters.sum(Counter::PgFault), counted + INTERRUPTS);
 }
