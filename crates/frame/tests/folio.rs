@@ -13,6 +13,7 @@ fn machine() -> Frames<Host> {
 /// Orders at which folios behave differently: one page, two pages (one tail), a few, a PMD's worth.
 const ORDERS: [u8; 4] = [0, 1, 4, 9];
 
+/// INV-FRAME-STATE.
 #[test]
 fn a_folio_is_found_by_each_of_its_frames_and_by_no_other() {
     for raw in ORDERS {

@@ -66,6 +66,7 @@ fn copy_while_truncating<I: Isa>(seed: u64) -> bool {
     served.get().expect("it has run")
 }
 
+/// INV-FILE-REMOVED.
 fn a_copy_is_not_mapped_past_an_end_that_came_meanwhile<I: Isa>() {
     let served = (0..SCHEDULES).filter(|seed| copy_while_truncating::<I>(*seed)).count() as u64;
     assert!((1..SCHEDULES).contains(&served), "of {SCHEDULES} stores {served} came first");

@@ -1,21 +1,37 @@
 //! Promises have ids: each that is cited is listed in `docs/invariants.md`, and each that is listed is cited by code that keeps it and by
-//! a test that could see it broken. So the list can't drift from the code.
+//! a test that could see it broken, in each file that the entry says it is tested in. So the list can't drift from the code.
 
 use super::{Breach, Finding};
 use crate::cargo::Workspace;
 use crate::error::Error;
 use crate::source::File;
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 const LIST: &str = "docs/invariants.md";
 const PREFIX: &str = "INV-";
 
-/// Where an id was seen.
-#[derive(Clone, Copy, Debug, Default)]
-struct Cited {
+/// What stands before the files with an entry's tests.
+const TESTED: &str = "Tested in";
+
+/// An entry of the list, and where its id was seen.
+#[derive(Debug, Default)]
+struct Listed<'a> {
+    line: usize,
+    /// Its lines, the first with the id.
+    text: Vec<&'a str>,
     in_code: bool,
-    in_tests: bool,
+    /// Files with tests that cite it.
+    in_tests: BTreeSet<&'a Path>,
+}
+
+impl Listed<'_> {
+    /// The files that it says it is tested in, by the ends of their paths.
+    fn tests(&self) -> Vec<String> {
+        let text = self.text.join(" ");
+        let named = text.split_once(TESTED).map_or("", |(_, named)| named);
+        named.split('`').filter(|word| word.ends_with(".rs")).map(str::to_owned).collect()
+    }
 }
 
 /// Reads the list and checks it against `files`.
@@ -25,13 +41,21 @@ pub(crate) fn run(workspace: &Workspace, files: &[File]) -> Result<Vec<Finding>,
     Ok(check(&list, files))
 }
 
-fn check(list: &str, files: &[File]) -> Vec<Finding> {
+fn check<'a>(list: &'a str, files: &'a [File]) -> Vec<Finding> {
     let mut findings = Vec::new();
-    let mut listed: BTreeMap<&str, (usize, Cited)> = BTreeMap::new();
+    let mut listed: BTreeMap<&str, Listed<'a>> = BTreeMap::new();
+    let mut last = None;
     for (index, line) in list.lines().enumerate() {
-        let Some(id) = entry(line) else { continue };
-        if listed.insert(id, (index + 1, Cited::default())).is_some() {
-            findings.push(in_list(index + 1, Breach::RepeatedInvariant { id: id.into() }));
+        if let Some(id) = entry(line) {
+            last = Some(id);
+            if listed.insert(id, Listed { line: index + 1, ..Listed::default() }).is_some() {
+                findings.push(in_list(index + 1, Breach::RepeatedInvariant { id: id.into() }));
+            }
+        } else if !line.starts_with(' ') {
+            last = None;
+        }
+        if let Some(entry) = last.and_then(|id| listed.get_mut(id)) {
+            entry.text.push(line.trim());
         }
     }
     let mut unknown = BTreeSet::new();
@@ -39,8 +63,8 @@ fn check(list: &str, files: &[File]) -> Vec<Finding> {
     for file in files.iter().filter(|file| !file.path.starts_with("xtask")) {
         for (offset, id) in ids(&file.text) {
             match listed.get_mut(id) {
-                Some((_, cited)) if file.in_test(offset) => cited.in_tests = true,
-                Some((_, cited)) => cited.in_code = true,
+                Some(entry) if file.in_test(offset) => _ = entry.in_tests.insert(&file.path),
+                Some(entry) => entry.in_code = true,
                 // Once each: the place to mend is the list.
                 None if unknown.insert(id) => {
                     findings.push(Finding::at(file, offset, Breach::UnknownInvariant { id: id.into() }));
@@ -49,12 +73,18 @@ fn check(list: &str, files: &[File]) -> Vec<Finding> {
             }
         }
     }
-    for (id, (line, cited)) in listed {
-        if !cited.in_code {
-            findings.push(in_list(line, Breach::NotInCode { id: id.into() }));
+    for (id, entry) in listed {
+        let mut finds = |breach| findings.push(in_list(entry.line, breach));
+        if !entry.in_code {
+            finds(Breach::NotInCode { id: id.into() });
         }
-        if !cited.in_tests {
-            findings.push(in_list(line, Breach::NotInTests { id: id.into() }));
+        if entry.in_tests.is_empty() {
+            finds(Breach::NotInTests { id: id.into() });
+        }
+        for test in entry.tests() {
+            if !entry.in_tests.iter().any(|path| path.ends_with(&test)) {
+                finds(Breach::NotTestedThere { id: id.into(), test });
+            }
         }
     }
     findings
@@ -122,6 +152,17 @@ mod tests {
     fn an_id_listed_twice_is_found() {
         let twice = "- **INV-A** One.\n- **INV-A** Two.\n";
         assert!(breaches(twice, &[]).contains(&Breach::RepeatedInvariant { id: "INV-A".into() }));
+    }
+
+    #[test]
+    fn an_entry_is_tested_where_it_says() {
+        let list = "- **INV-A** One. Tested in `a/tests/t.rs`,\n  `u.rs` with `this`.\n\nTested in `v.rs`.\n- **INV-B** Two, of `w.rs`.\n";
+        let files = [
+            file("crates/a/src/lib.rs", "// INV-A INV-B"),
+            file("crates/a/tests/t.rs", "// INV-A INV-B"),
+            file("crates/b/tests/u.rs", "// INV-B"),
+        ];
+        assert_eq!(breaches(list, &files), [Breach::NotTestedThere { id: "INV-A".into(), test: "u.rs".into() }]);
     }
 
     #[test]

@@ -106,6 +106,13 @@ pub(crate) enum Breach {
         /// Its id.
         id: String,
     },
+    /// An invariant whose entry names a test that does not cite it.
+    NotTestedThere {
+        /// Its id.
+        id: String,
+        /// What the entry names.
+        test: String,
+    },
     /// A document that differs from what the code generates.
     OutOfDate,
 }
@@ -122,6 +129,7 @@ impl fmt::Display for Breach {
             Self::RepeatedInvariant { id } => write!(f, "{id} is there twice"),
             Self::NotInCode { id } => write!(f, "{id} is cited by no code"),
             Self::NotInTests { id } => write!(f, "{id} is cited by no test"),
+            Self::NotTestedThere { id, test } => write!(f, "no test in {test} cites {id}"),
             Self::OutOfDate => f.write_str("differs from the table in the code; run cargo xtask tidy --write"),
         }
     }

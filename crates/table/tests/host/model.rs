@@ -1,6 +1,7 @@
 //! Random edits of a tree against a map that is one.
 //!
 //! After each step the tree is walked as the processor walks it and compared leaf by leaf; tables are counted, and the live entries in each.
+//! So what INV-TABLE-EMPTY, INV-TABLE-RESERVE and INV-TABLE-BBM promise is tried at every state that steps lead to.
 //! The space runs on a CPU that touches pages as it goes, so that an edit whose debt was too small shows in its TLB.
 
 use crate::space::Space;

@@ -132,7 +132,7 @@ fn act() -> impl Strategy<Value = Act> {
     ]
 }
 
-/// Does `acts` on a machine and looks after each whether any CPU that runs a program could use what is gone.
+/// Does `acts` on a machine and looks after each whether any CPU that runs a program could use what is gone (INV-TLB-SWITCH).
 fn nobody_runs_on_the_past<I: Isa>(caps: Caps, acts: &[Act]) {
     let (host, tlb) = with_caps::<I>(usize::from(CPUS), caps);
     let spaces: Vec<_> = (0..SPACES).map(|_| Space::new(&tlb)).collect();

@@ -69,6 +69,7 @@ impl<I: Isa> Shared<I> {
     /// Uses a page of the space that runs, through whatever the TLB has.
     fn touch(&self, number: usize, index: u16) {
         self.host.access_and(page(index), Access::Read, |leaf| {
+            // INV-TLB-ORDER, INV-TLB-SWITCH; with few tags, INV-TLB-ROLLOVER, too.
             assert!(!is_free(&self.spaces[number].tlb, leaf.pfn), "{:?} is free and reached", leaf.pfn);
             let owner = self.owner[leaf.pfn.index()].load(Ordering::SeqCst);
             assert_eq!(owner, Self::stamp(number, index), "{:?} was given to somebody else and is reached", leaf.pfn);

@@ -51,7 +51,7 @@ pub(crate) enum Call {
     Truncate { pages: u64 },
 }
 
-/// A call of some process on some CPU, in which the allocation after `fail` others is refused.
+/// A call of some process on some CPU, in which the allocation after `fail` others is refused (INV-MM-COMMIT).
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Step {
     process: usize,

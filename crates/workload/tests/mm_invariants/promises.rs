@@ -285,7 +285,7 @@ fn recount_pages<I: Isa>(mm: &pagewright_mm::Mm<Sim<I>>, space: &Space<Sim<I>>) 
     assert_eq!((folio.mapcount(), folio.refs()), (1, 1 + u32::from(!folio.is_anon())));
 }
 
-/// The file ends before the page that is being read.
+/// INV-FILE-REMOVED: the file ends before the page that is being read.
 fn a_page_is_not_mapped_past_an_end_that_came_meanwhile<I: Isa>() {
     for (flags, access) in
         [(MapFlags::SHARED, Access::Read), (MapFlags::SHARED, Access::Write), (MapFlags::PRIVATE, Access::Write)]
