@@ -34,7 +34,7 @@ pub(crate) fn build(target: BareTarget, extras: &[&str]) -> Result<PathBuf, Erro
     let workspace = Workspace::load()?;
     let toolchain = toolchain::probe(target)?;
     let folder = workspace.target_directory.join("kernel");
-    let mut build = toolchain.build(target, &folder)?;
+    let mut build = toolchain.cargo("build", target, &folder)?;
     build.args(["--release", "--locked", "--package", "pagewright-kernel"]);
     build.args(["--features", &extras.join(",")]);
     build.args(["--message-format", "json-render-diagnostics"]);

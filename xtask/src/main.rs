@@ -36,7 +36,7 @@ usage: cargo xtask COMMAND
   soak            the long tests (hours)
   arrows          dependencies between crates against the table of allowed ones
   tidy [--write]  lengths, openings, leftovers, invariants, generated documents (--write makes the latter)
-  no-std          builds the library crates for bare metal, both instruction sets
+  no-std          checks the library crates for bare metal, both instruction sets
   kernel A [planted] [oracle]  builds the kernel for x86-64 or arm64 and prints where it is; with bugs that can be chosen at boot, with
                   the judge of its counts
   boot [planted]  boots it and runs programs on it, both instruction sets, one CPU and four (minutes); with mistakes that must be noticed

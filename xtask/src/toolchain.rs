@@ -83,12 +83,17 @@ pub(crate) fn probe(target: BareTarget) -> Result<Toolchain, Error> {
 }
 
 impl Toolchain {
-    /// This toolchain's cargo, set up to build for `target` below `target_directory` once it is given a subcommand and packages.
+    /// This toolchain's `cargo subcommand`, set up for `target` below `target_directory`; what is missing are the packages.
     /// The directory must be one of its own: two compilers in one would rebuild each other's work.
     ///
     /// # Errors
     /// [`Error::Spawn`] when the toolchain does not run.
-    pub(crate) fn build(&self, target: BareTarget, target_directory: &Path) -> Result<Command, Error> {
+    pub(crate) fn cargo(
+        &self,
+        subcommand: &str,
+        target: BareTarget,
+        target_directory: &Path,
+    ) -> Result<Command, Error> {
         let (mut command, sysroot) = match self {
             Self::Target | Self::Source => (cargo::command(), sysroot(&mut Command::new(rustc()))?),
             Self::Debian => {
@@ -99,7 +104,7 @@ impl Toolchain {
         };
         // Flags meant for the host (a CPU, a cfg) do not fit bare metal.
         command.env_remove("RUSTFLAGS").env("CARGO_TARGET_DIR", target_directory.join(self.folder()));
-        command.args(["build", "--target", target.triple()]);
+        command.args([subcommand, "--target", target.triple()]);
         match self {
             Self::Target => {}
             Self::Source | Self::Debian => {
@@ -190,7 +195,8 @@ mod tests {
     fn only_those_that_lack_the_libraries_build_them() {
         let folder = Path::new("/somewhere");
         for (toolchain, builds) in [(Toolchain::Target, false), (Toolchain::Source, true)] {
-            let command = toolchain.build(BareTarget::Aarch64, folder).expect("rustc runs, since it built this");
+            let command =
+                toolchain.cargo("build", BareTarget::Aarch64, folder).expect("rustc runs, since it built this");
             assert_eq!(environment(&command, "RUSTC_BOOTSTRAP").is_some(), builds);
             assert_eq!(command.get_args().any(|word| word.to_string_lossy().starts_with("-Zbuild-std=")), builds);
             let into = environment(&command, "CARGO_TARGET_DIR").expect("a folder of its own");
