@@ -2,9 +2,12 @@
 //!
 //! Not covered: what no test here names. Random programs under random schedules are the net below.
 
+#[path = "support/alone.rs"]
+mod alone;
 #[allow(dead_code, reason = "shared with the tests of swap")]
 mod support;
 
+use alone::alone;
 use pagewright_arch::{Aarch64, Isa, X86_64};
 use pagewright_mm::file::{FallocateFlags, FileOps, Kind, MemfdFlags};
 use pagewright_mm::{Advice, MapFlags};
@@ -12,20 +15,14 @@ use pagewright_sim::explore::{self, Outcome, Program, Rates, Settings, Strategy}
 use pagewright_types::{Access, CpuId, Errno, PAGE_SIZE, Rights};
 use std::cell::Cell;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard};
 use support::{CPU, Device, File, OTHER, Process, World};
 
 const THIRD: CpuId = CpuId::new(2);
 const SCHEDULES: u64 = 150;
 /// Where a window is one step wide.
 const MORE_SCHEDULES: u64 = 1500;
-
-/// A planted bug is planted for the whole process.
-fn alone() -> MutexGuard<'static, ()> {
-    static ALONE: Mutex<()> = Mutex::new(());
-    ALONE.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
-}
 
 fn run<I: Isa>(world: &World<I>, seed: u64, programs: Vec<Program>) {
     run_by(world, Strategy::Random { seed, rates: Rates::default() }, programs);

@@ -3,12 +3,15 @@
 //!
 //! Not covered: two races at once. Random programs under random schedules are the net below.
 
+#[path = "support/alone.rs"]
+mod alone;
 #[path = "gup/device.rs"]
 #[allow(dead_code, reason = "shared with the tests without races")]
 mod device;
 #[path = "gup/random.rs"]
 mod random;
 
+use alone::alone;
 use device::{ANON, CPU, Device, How, OTHER, Process, World};
 use pagewright_arch::{Aarch64, Isa, X86_64};
 use pagewright_check::{Attempt, Chooser, Detail, Finding, Hunt, Plan, hunt};
@@ -18,17 +21,10 @@ use pagewright_sim::explore::{Outcome, Program, Settings};
 use pagewright_types::{Access, Counter, PAGE_SIZE, Rights, VirtAddr};
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 const NONE: GupFlags = GupFlags::empty();
 const OLD: u64 = 11;
 const NEW: u64 = 22;
-
-/// A planted bug is the whole process's.
-fn alone() -> MutexGuard<'static, ()> {
-    static ONE: Mutex<()> = Mutex::new(());
-    ONE.lock().unwrap_or_else(PoisonError::into_inner)
-}
 
 /// Two programs, and what must be true when both have ended.
 struct Race {

@@ -5,6 +5,10 @@
 //!
 //! Not covered: what has no mechanism yet – folios of several pages, pins, shared tables.
 
+#[path = "support/alone.rs"]
+mod alone;
+
+use alone::alone;
 use pagewright_arch::{Aarch64, Isa, IsaKind, X86_64};
 use pagewright_mm::file::{FileObject, FileOps, Kind};
 use pagewright_mm::gup::{Contents, GupFlags};
@@ -18,17 +22,10 @@ use pagewright_types::{Access, CpuId, Errno, PAGE_SIZE, PageRange, Rights, VirtA
 use pagewright_workload::lab::Lab;
 use std::cell::RefCell;
 use std::rc::Rc;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 const CPU: CpuId = CpuId::new(0);
 const OTHER: CpuId = CpuId::new(1);
 const PAGES: u64 = 40;
-
-/// A planted bug is the whole process's.
-fn alone() -> MutexGuard<'static, ()> {
-    static ONE: Mutex<()> = Mutex::new(());
-    ONE.lock().unwrap_or_else(PoisonError::into_inner)
-}
 
 struct Zeroes;
 

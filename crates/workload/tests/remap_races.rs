@@ -2,6 +2,10 @@
 //!
 //! Not covered: moves beside faults at the old place that lose. Random programs under random schedules are the net below.
 
+#[path = "support/alone.rs"]
+mod alone;
+
+use alone::alone;
 use pagewright_arch::{Aarch64, Isa, X86_64};
 use pagewright_mm::{Knobs, MapFlags, MapRequest, RemapFlags, RemapRequest};
 use pagewright_sim::MachineConfig;
@@ -11,7 +15,6 @@ use pagewright_workload::lab::Lab;
 use std::cell::Cell;
 use std::rc::Rc;
 use std::sync::atomic::Ordering;
-use std::sync::{Mutex, MutexGuard};
 
 const MOVER: CpuId = CpuId::new(0);
 const TAKER: CpuId = CpuId::new(1);
@@ -20,12 +23,6 @@ const SCHEDULES: u64 = 100;
 const OLD: u64 = 0x10_0000_1000;
 const NEW: u64 = 0x10_0002_0000;
 const FRESH: u64 = 0x10_0004_0000;
-
-/// A planted bug is planted for the whole process.
-fn alone() -> MutexGuard<'static, ()> {
-    static ALONE: Mutex<()> = Mutex::new(());
-    ALONE.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
-}
 
 /// What came of a schedule.
 struct Ran {

@@ -2,12 +2,15 @@
 //!
 //! Not covered: which pages reclaim picks by itself.
 
+#[path = "support/alone.rs"]
+mod alone;
 #[path = "support/process.rs"]
 #[allow(dead_code, reason = "shared between the tests of swap")]
 mod process;
 #[allow(dead_code, reason = "shared with the tests of files")]
 mod support;
 
+use alone::alone;
 use pagewright_arch::{Aarch64, Entry, Isa, Leaf, LeafFlags, X86_64};
 use pagewright_mm::gup::{Contents, GupFlags};
 use pagewright_mm::swap::Backing;
@@ -15,25 +18,14 @@ use pagewright_mm::{Advice, MmError};
 use pagewright_sim::explore::Program;
 use pagewright_tlb::frames::FolioFlags;
 use pagewright_types::{Access, Counter, CpuId, Errno, Level, NodeId, PAGE_SIZE, PageRange, VirtAddr};
-use process::{first_lost, race, race_in_long_turns};
+use process::{at, first_lost, race, race_in_long_turns};
 use std::rc::Rc;
 use std::sync::atomic::Ordering;
-use std::sync::{Mutex, MutexGuard};
 use support::{CPU, OTHER, Process, World};
 
 const THIRD: CpuId = CpuId::new(2);
 const SCHEDULES: u64 = 150;
 const PAGES: u64 = 100;
-
-/// A planted bug is planted for the whole process.
-fn alone() -> MutexGuard<'static, ()> {
-    static ALONE: Mutex<()> = Mutex::new(());
-    ALONE.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
-}
-
-fn at(base: VirtAddr, page: u64) -> VirtAddr {
-    base.add(page * PAGE_SIZE)
-}
 
 fn fill<I: Isa>(process: &Process<'_, I>, base: VirtAddr, salt: u64) {
     (0..PAGES).for_each(|page| process.write(at(base, page), page + salt));

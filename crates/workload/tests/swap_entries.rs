@@ -16,14 +16,11 @@ use pagewright_mm::view::PageState;
 use pagewright_mm::{Advice, Mm, RemapFlags, RemapRequest};
 use pagewright_sim::Sim;
 use pagewright_types::{PAGE_SIZE, PageRange, Rights, VirtAddr};
+use process::at;
 use support::{Process, Slots, World};
 
 const PAGES: u64 = 6;
 const BYTES: u64 = PAGES * PAGE_SIZE;
-
-fn at(base: VirtAddr, page: u64) -> VirtAddr {
-    base.add(page * PAGE_SIZE)
-}
 
 /// A process with all its pages in swap, and the device.
 fn swapped<I: Isa>(world: &World<I>) -> (Process<'_, I>, VirtAddr, Slots) {

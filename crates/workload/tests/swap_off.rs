@@ -16,7 +16,7 @@ use pagewright_mm::{Advice, Knob, MmError};
 use pagewright_sim::Refusal;
 use pagewright_sim::explore::Program;
 use pagewright_types::{Access, CpuId, Errno, PAGE_SIZE, PageRange, Rights, SwapEntry, VirtAddr};
-use process::{first_lost, race, race_in_long_turns};
+use process::{at, first_lost, race, race_in_long_turns};
 use std::rc::Rc;
 use std::sync::atomic::Ordering;
 use support::{CPU, OTHER, Process, Slots, World};
@@ -24,10 +24,6 @@ use support::{CPU, OTHER, Process, Slots, World};
 const THIRD: CpuId = CpuId::new(2);
 const SCHEDULES: u64 = 150;
 const PAGES: u64 = 20;
-
-fn at(base: VirtAddr, page: u64) -> VirtAddr {
-    base.add(page * PAGE_SIZE)
-}
 
 fn fill<I: Isa>(process: &Process<'_, I>, base: VirtAddr, pages: u64) {
     (0..pages).for_each(|page| process.write(at(base, page), page + 1));

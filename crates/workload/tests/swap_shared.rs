@@ -3,12 +3,15 @@
 //!
 //! Not covered: which pages reclaim picks by itself.
 
+#[path = "support/alone.rs"]
+mod alone;
 #[path = "support/process.rs"]
 #[allow(dead_code, reason = "shared between the tests of swap")]
 mod process;
 #[allow(dead_code, reason = "shared with the tests of files")]
 mod support;
 
+use alone::alone;
 use pagewright_arch::{Aarch64, Effects, Isa, X86_64};
 use pagewright_mm::counters::Gauge;
 use pagewright_mm::file::{FallocateFlags, MemfdFlags, Seals};
@@ -17,27 +20,17 @@ use pagewright_mm::{Advice, MapFlags, Mm, MmError};
 use pagewright_sim::explore::Program;
 use pagewright_sim::{Refusal, Sim, SimLocks};
 use pagewright_sync::Backend;
-use pagewright_types::{Access, Counter, CpuId, Errno, PAGE_SIZE, Rights, VirtAddr};
-use process::{first_lost, race};
+use pagewright_types::{Access, Counter, CpuId, Errno, PAGE_SIZE, Rights};
+use process::{at, first_lost, race};
 use std::cell::Cell;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard};
 use support::{CPU, File, OTHER, Process, Slots, World};
 
 const THIRD: CpuId = CpuId::new(2);
 const SCHEDULES: u64 = 300;
 const SLOTS: u32 = 1000;
-
-/// A planted bug is planted for the whole process.
-fn alone() -> MutexGuard<'static, ()> {
-    static ALONE: Mutex<()> = Mutex::new(());
-    ALONE.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
-}
-
-fn at(base: VirtAddr, page: u64) -> VirtAddr {
-    base.add(page * PAGE_SIZE)
-}
 
 fn memfd<I: Isa>(world: &World<I>, pages: u64) -> File<I> {
     world.on(|mm| {
@@ -476,14 +469,12 @@ on_both! {
 fn planted_bugs_are_found() {
     use pagewright_types::plant::{Plant, choose};
     let _alone = alone();
-    let cases: [(Plant, fn(u64) -> bool); 2] = [
-        (Plant::PageOutAlone, stores_while_it_is_taken_away::<X86_64>),
-        (Plant::PageOutAlone, stores_while_it_is_taken_away::<Aarch64>),
-    ];
-    for (plant, holds) in cases {
-        choose(Some(plant));
+    let races: [fn(u64) -> bool; 2] =
+        [stores_while_it_is_taken_away::<X86_64>, stores_while_it_is_taken_away::<Aarch64>];
+    for holds in races {
+        choose(Some(Plant::PageOutAlone));
         let found = (0..20 * SCHEDULES).find(|seed| !holds(*seed));
         choose(None);
-        assert!(found.is_some(), "{} is not found", plant.name());
+        assert!(found.is_some(), "page-out-alone is not found");
     }
 }

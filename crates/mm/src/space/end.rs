@@ -1,6 +1,6 @@
 //! The end of an address space (`exit_mmap`).
 
-use super::{Space, VmFlags};
+use super::Space;
 use crate::mm::Mm;
 use pagewright_arch::Isa;
 use pagewright_sync::Platform;
@@ -26,9 +26,7 @@ impl<P: Platform> Mm<P> {
         let everything = PageRange::new(VirtAddr::ZERO, P::Isa::USER_END);
         let mut gather = Gather::whole(&self.tlb, space.table().context());
         for (start, vma) in map.iter() {
-            if vma.flags().contains(VmFlags::LOCKED) {
-                self.rescue_range(space, vma.range(start));
-            }
+            self.rescue_before_zap(space, vma, vma.range(start));
             self.zap_at_end(space, vma.range(start), &mut gather);
         }
         let limits = PageRange::new(VirtAddr::ZERO, super::unmap::top_of_tables::<P>());

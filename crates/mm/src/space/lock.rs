@@ -111,9 +111,9 @@ impl<P: Platform> Mm<P> {
     pub(super) fn keep_locked(&self, space: &Space<P>, range: PageRange) {
         let map = space.map().read();
         for (start, vma) in map.overlapping(range).filter(|(_, vma)| vma.flags().contains(VmFlags::LOCKED)) {
-            let all = vma.range(start);
-            let part = PageRange::new(all.start().max(range.start()), all.end().min(range.end()));
-            self.for_each_folio(space, part, |folio| self.keep(folio));
+            if let Some(part) = vma.range(start).intersect(range) {
+                self.for_each_folio(space, part, |folio| self.keep(folio));
+            }
         }
     }
 
@@ -122,9 +122,16 @@ impl<P: Platform> Mm<P> {
         self.for_each_folio(space, PageRange::page(va), |folio| self.keep(folio));
     }
 
-    /// Lets reclaim look again at pages of `range`, which is not locked any more, or will be unmapped (`munlock_folio`). The caller holds the space.
-    pub(super) fn rescue_range(&self, space: &Space<P>, range: PageRange) {
+    /// Lets reclaim look again at pages of `range`, which is not locked any more (`munlock_folio`). The caller holds the space.
+    fn rescue_range(&self, space: &Space<P>, range: PageRange) {
         self.for_each_folio(space, range, |folio| self.rescue(folio));
+    }
+
+    /// The same for a part of a mapping whose entries will be cleared, if it is locked.
+    pub(super) fn rescue_before_zap(&self, space: &Space<P>, vma: &Vma<P>, range: PageRange) {
+        if vma.flags().contains(VmFlags::LOCKED) {
+            self.rescue_range(space, range);
+        }
     }
 
     fn for_each_folio(&self, space: &Space<P>, range: PageRange, visit: impl Fn(Folio<'_>)) {

@@ -1,7 +1,7 @@
 //! `munmap(2)`.
 
+use super::Space;
 use super::vmas::AddressMap;
-use super::{Space, VmFlags};
 use crate::counters::Gauge;
 use crate::error::{MmError, bounded};
 use crate::mm::Mm;
@@ -60,9 +60,7 @@ impl<P: Platform> Mm<P> {
         let Some(first) = map.overlapping(range).next().map(|(start, _)| start) else { return };
         let mut gather = Gather::new(&self.tlb, space.table().context());
         for (start, vma) in map.overlapping(range) {
-            if vma.flags().contains(VmFlags::LOCKED) {
-                self.rescue_range(space, vma.range(start));
-            }
+            self.rescue_before_zap(space, vma, vma.range(start));
             self.zap(space, vma.range(start), &mut gather);
         }
         if free_tables {

@@ -1,8 +1,12 @@
 //! A space of one last-level table on an explored machine, without a memory manager: for programs that stand on `tlb` alone.
 
 // Each test file uses its own part of this.
-#![allow(dead_code)]
+#![allow(dead_code, unused_imports)]
 
+#[path = "alone.rs"]
+mod alone;
+
+pub(crate) use alone::alone;
 use pagewright_arch::{Effects, Entry, Isa, Leaf, LeafFlags, Pte, Slot, Table};
 use pagewright_check::{Attempt, Bench, Chooser, Detail, Hunt, Lock, Plan, hunt};
 use pagewright_sim::explore::{Outcome, Program, Settings};
@@ -14,13 +18,6 @@ use pagewright_types::judge::Fact;
 use pagewright_types::{Access, Counter, CpuId, Level, Order, PAGE_SIZE, PageRange, Pfn, Rights, SpaceId, VirtAddr};
 use std::cell::RefCell;
 use std::rc::Rc;
-use std::sync::{Mutex, MutexGuard, PoisonError};
-
-/// A planted bug is the whole process's.
-pub(crate) fn alone() -> MutexGuard<'static, ()> {
-    static ONE: Mutex<()> = Mutex::new(());
-    ONE.lock().unwrap_or_else(PoisonError::into_inner)
-}
 
 pub(crate) fn page(index: u16) -> VirtAddr {
     VirtAddr::new(0x4000_0000 + u64::from(index) * PAGE_SIZE)

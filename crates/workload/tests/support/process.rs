@@ -8,6 +8,11 @@ use pagewright_types::{CpuId, PAGE_SIZE, Rights, VirtAddr};
 use std::cell::RefCell;
 use std::collections::HashSet;
 
+/// The address of a page behind `base`.
+pub(crate) fn at(base: VirtAddr, page: u64) -> VirtAddr {
+    base.add(page * PAGE_SIZE)
+}
+
 impl<I: Isa> Process<'_, I> {
     /// Private anonymous memory.
     pub(crate) fn map_anon(&self, pages: u64) -> VirtAddr {

@@ -11,6 +11,16 @@
 .set BLOCK_PXN, 1 << 53
 .set STACK_SIZE, 0x10000
 
+// Fills a table with 512 entries that differ by what they map, of 1 << shift bytes each. Changes x4 and x13.
+.macro fill_table table, first, shift
+    mov x4, #0
+1:  orr x13, \first, x4, lsl #\shift
+    str x13, [\table, x4, lsl #3]
+    add x4, x4, #1
+    cmp x4, #512
+    b.lo 1b
+.endm
+
 .section .text.boot, "ax"
 .global image_head
 image_head:
@@ -48,23 +58,13 @@ boot_start:
     // The GiB of the image in blocks of 2 MiB, and that with the boot stack in pages, of which the one below the stack is not there.
     adrp x8, boot_large
     orr x7, x6, x3, lsl #30
-    mov x4, #0
-3:  orr x9, x7, x4, lsl #21
-    str x9, [x8, x4, lsl #3]
-    add x4, x4, #1
-    cmp x4, #512
-    b.lo 3b
+    fill_table x8, x7, 21
     adrp x9, boot_guard
     lsr x10, x9, #21
     orr x11, x6, x10, lsl #21
     orr x11, x11, #2                            // a page, no block
     adrp x12, boot_small
-    mov x4, #0
-4:  orr x13, x11, x4, lsl #12
-    str x13, [x12, x4, lsl #3]
-    add x4, x4, #1
-    cmp x4, #512
-    b.lo 4b
+    fill_table x12, x11, 12
     ubfx x4, x9, #12, #9
     str xzr, [x12, x4, lsl #3]
     and x10, x10, #511

@@ -69,20 +69,13 @@ fn read(thread: &mut Thread, open: &Open, parts: &[(u64, u64)], at: Option<u64>)
             let from = at.unwrap_or(*offset);
             let bytes = match &*node.kind.lock() {
                 Kind::Shmem(_) => Vec::new(),
-                Kind::File(bytes) => {
-                    let rest = bytes.all().get(from as usize..).unwrap_or_default();
-                    rest[..rest.len().min(wanted as usize)].to_vec()
-                }
+                Kind::File(bytes) => piece(bytes.all(), from, wanted),
                 Kind::Directory => return Err(Errno::EISDIR.into()),
                 Kind::Null | Kind::Console | Kind::Link(_) => Vec::new(),
                 Kind::Zero => alloc::vec![0; wanted as usize],
                 Kind::Random => super::information::random(wanted as usize),
                 Kind::Zram => zram::read(from, wanted as usize)?,
-                Kind::Attribute(attribute) => {
-                    let text = attribute.show()?.into_bytes();
-                    let rest = text.get(from as usize..).unwrap_or_default();
-                    rest[..rest.len().min(wanted as usize)].to_vec()
-                }
+                Kind::Attribute(attribute) => piece(attribute.show()?.as_bytes(), from, wanted),
             };
             let bytes = match shmem {
                 Some(shmem) => shmem::read(&shmem, from, wanted)?,
@@ -101,6 +94,12 @@ fn read(thread: &mut Thread, open: &Open, parts: &[(u64, u64)], at: Option<u64>)
         rest = later;
     }
     Ok(bytes.len() as u64)
+}
+
+/// What is there of `wanted` bytes at `from`.
+fn piece(bytes: &[u8], from: u64, wanted: u64) -> Vec<u8> {
+    let rest = bytes.get(from as usize..).unwrap_or_default();
+    rest[..rest.len().min(wanted as usize)].to_vec()
 }
 
 fn read_pipe(open: &Open, end: &pipe::End, wanted: u64) -> Result<Vec<u8>, Stop> {
@@ -132,13 +131,7 @@ fn write(thread: &mut Thread, open: &Open, parts: &[(u64, u64)], at: Option<u64>
         Target::Process(_) => Err(Errno::EINVAL.into()),
         Target::Node(node) => {
             if let Some(shmem) = node.shmem() {
-                let mut offset = open.offset.lock();
-                let start = if open.has(linux::O_APPEND) { shmem.size() } else { at.unwrap_or(*offset) };
-                let written = mm().write_at(&shmem, start, &bytes)? as u64;
-                if at.is_none() {
-                    *offset = start + written;
-                }
-                return Ok(written);
+                return write_from(open, at, || shmem.size(), |start| Ok(mm().write_at(&shmem, start, &bytes)?));
             }
             // Decided first: a file is changed without its kind being held.
             let is_file = match &*node.kind.lock() {
@@ -152,36 +145,48 @@ fn write(thread: &mut Thread, open: &Open, parts: &[(u64, u64)], at: Option<u64>
                     attribute.store(&bytes)?;
                     false
                 }
-                Kind::Zram => {
-                    let mut offset = open.offset.lock();
-                    let start = at.unwrap_or(*offset);
-                    let written = zram::write(start, &bytes)? as u64;
-                    if at.is_none() {
-                        *offset = start + written;
-                    }
-                    return Ok(written);
-                }
+                Kind::Zram => return write_from(open, at, zram::size, |start| Ok(zram::write(start, &bytes)?)),
                 Kind::Null | Kind::Zero | Kind::Random | Kind::Link(_) | Kind::Shmem(_) => false,
             };
-            if is_file {
-                let mut offset = open.offset.lock();
-                let start = if open.has(linux::O_APPEND) { node.size() } else { at.unwrap_or(*offset) } as usize;
-                let end = start.checked_add(bytes.len()).ok_or(Errno::EINVAL)?;
-                node.change(|file| {
-                    if file.len() < end {
-                        file.try_reserve(end - file.len())?;
-                        file.resize(end, 0);
-                    }
-                    file[start..end].copy_from_slice(&bytes);
-                    Ok::<(), Errno>(())
-                })??;
-                if at.is_none() {
-                    *offset = end as u64;
-                }
+            if !is_file {
+                return Ok(bytes.len() as u64);
             }
-            Ok(bytes.len() as u64)
+            write_from(
+                open,
+                at,
+                || node.size(),
+                |start| {
+                    let start = start as usize;
+                    let end = start.checked_add(bytes.len()).ok_or(Errno::EINVAL)?;
+                    node.change(|file| {
+                        if file.len() < end {
+                            file.try_reserve(end - file.len())?;
+                            file.resize(end, 0);
+                        }
+                        file[start..end].copy_from_slice(&bytes);
+                        Ok::<(), Errno>(())
+                    })??;
+                    Ok(bytes.len())
+                },
+            )
         }
     }
+}
+
+/// Writes where the descriptor stands, which it moves, or at `at`; where all is appended, at the end, which is asked when nobody else moves the descriptor.
+fn write_from(
+    open: &Open,
+    at: Option<u64>,
+    end: impl FnOnce() -> u64,
+    write: impl FnOnce(u64) -> Result<usize, Stop>,
+) -> Answer {
+    let mut offset = open.offset.lock();
+    let start = if open.has(linux::O_APPEND) { end() } else { at.unwrap_or(*offset) };
+    let written = write(start)? as u64;
+    if at.is_none() {
+        *offset = start + written;
+    }
+    Ok(written)
 }
 
 fn write_pipe(thread: &mut Thread, open: &Open, end: &pipe::End, bytes: &[u8]) -> Answer {

@@ -4,7 +4,7 @@ use super::{Advice, Walk, check};
 use crate::error::MmError;
 use crate::mm::Mm;
 use crate::space::zap::Zap;
-use crate::space::{Space, VmFlags, Vma};
+use crate::space::{Space, Vma};
 use pagewright_arch::{Entry, Leaf, LeafFlags};
 use pagewright_sync::Platform;
 use pagewright_table::Locked;
@@ -41,9 +41,7 @@ impl<P: Platform> Mm<P> {
     ) -> Result<(), MmError> {
         match advice {
             Advice::DontNeed | Advice::DontNeedLocked => {
-                if vma.flags().contains(VmFlags::LOCKED) {
-                    self.rescue_range(space, part);
-                }
+                self.rescue_before_zap(space, vma, part);
                 self.zap_only(space, part, Zap::Pages, gather);
             }
             Advice::Free => self.free_lazily(space, part, gather),
@@ -112,6 +110,7 @@ impl<P: Platform> Mm<P> {
             }
         }
     }
+
     /// Makes a page clean, and takes its slot from it: that may have older contents than the page, or none that were ever written. False: it stays as
     /// it is, because others have it, too, or it is on its way out. The caller has its table locked.
     fn may_forget(&self, folio: Folio<'_>) -> bool {
