@@ -110,13 +110,12 @@ impl<'t, P: Platform> Batch<'t, P> {
         let Some(deferred) = context.deferred().filter(|deferred| !self.tlb.has_paid(context, *deferred)) else {
             return true;
         };
+        // Where there is one space so far, what becomes of that one decides whether anybody is waited for.
         self.entries > 0
             && deferred.epoch() <= self.epoch
+            && self.only.as_ref().is_none_or(|only| Arc::ptr_eq(only, context))
             && match self.tlb.fx().caps().shootdown {
-                ShootdownKind::Ipi => {
-                    self.only.as_ref().is_none_or(|only| Arc::ptr_eq(only, context))
-                        && self.cpus.contains_all(&context.cpus())
-                }
+                ShootdownKind::Ipi => self.cpus.contains_all(&context.cpus()),
                 // One barrier ends all that its CPU has issued.
                 ShootdownKind::Broadcast => deferred.issuer().is_some() && deferred.issuer() == self.issuer,
             }

@@ -16,6 +16,7 @@ on_both! {
     who_puts_an_entry_where_one_was_cleared_flushes_it,
     a_batch_takes_along_what_another_has_cleared,
     what_a_batch_has_put_off_itself_it_does_not_take_along,
+    what_is_taken_along_of_another_space_is_flushed,
     a_dropped_batch_is_settled_before_its_frames_are_reused,
     what_everybody_has_paid_is_known_by_one_comparison,
     nothing_is_put_off_where_the_setting_forbids_it,
@@ -160,6 +161,19 @@ fn what_a_batch_has_put_off_itself_it_does_not_take_along<I: Isa>() {
     batch.settle();
     assert_eq!(host.cached(2), 0);
     other.settle();
+}
+
+/// That its own space was flushed meanwhile says nothing about the other.
+fn what_is_taken_along_of_another_space_is_flushed<I: Isa>() {
+    let (host, tlb, spaces) = spaces::<I>(1);
+    let (mut one, mut other) = (Batch::new(&tlb), Batch::new(&tlb));
+    one.absorb(&spaces[1].context, spaces[1].clear(0));
+    other.absorb(&spaces[0].context, spaces[0].clear(0));
+    other.take_along(&spaces[1].context);
+    on(3, || Gather::new(&tlb, &spaces[0].context).settle());
+    other.settle();
+    assert_eq!(host.cached(2), 0);
+    one.settle();
 }
 
 fn a_dropped_batch_is_settled_before_its_frames_are_reused<I: Isa>() {
