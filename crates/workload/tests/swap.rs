@@ -11,8 +11,9 @@ mod process;
 mod support;
 
 use alone::alone;
-use pagewright_arch::{Aarch64, Entry, Isa, Leaf, LeafFlags, X86_64};
+use pagewright_arch::{Aarch64, Entry, Isa, Leaf, LeafFlags, Table, X86_64};
 use pagewright_mm::gup::{Contents, GupFlags};
+use pagewright_mm::space::Whose;
 use pagewright_mm::swap::Backing;
 use pagewright_mm::{Advice, MmError};
 use pagewright_sim::explore::Program;
@@ -337,6 +338,45 @@ fn no_slot_is_lost_by_an_unmap_beside_a_page_out<I: Isa>() {
     assert_eq!(lost, None, "a slot is lost");
 }
 
+/// One process advises about the memory of another, which ends; another CPU gets the frames of its tables, and stores there what looks like tables.
+fn advice_about_a_process_that_ends<I: Isa>(seed: u64) -> bool {
+    let world = Rc::new(World::<I>::new());
+    world.swap_to(8);
+    let (ends, other) = (Process::new(&world), Process::new(&world));
+    let (base, theirs) = (ends.map_anon(1), other.map_anon(8));
+    ends.write(base, 1);
+    other.write(theirs, 1);
+    let root = ends.space.table().root();
+    let (advises, reuses) = (world.clone(), world.clone());
+    let [advised, ended, taken] = [ends.space.clone(), ends.space.clone(), other.space.clone()];
+    let advice = if seed.is_multiple_of(2) { Advice::PageOut } else { Advice::Cold };
+    let programs: Vec<Program> = vec![
+        Box::new(move || {
+            // It may have ended before.
+            let ranges = [(base, PAGE_SIZE)];
+            let _ = advises.lab.on(CPU, |mm| mm.process_madvise(&advised, Whose::Other, &ranges, advice));
+        }),
+        Box::new(move || {
+            reuses.lab.on(OTHER, |mm| mm.end_space(&ended));
+            reuses.lab.run(OTHER, &taken);
+            let itself = I::table(Table { pfn: root, write_protected: false }).raw();
+            for page in 1..8 {
+                let levels = [Level::PMD, Level::PUD, Level::PGD];
+                let slots = levels.map(|level| at(theirs, page).add(8 * level.index_of(base) as u64));
+                slots.iter().for_each(|slot| support::store(&reuses, OTHER, &taken, *slot, itself));
+            }
+        }),
+    ];
+    race_in_long_turns(&world, seed, programs);
+    true
+}
+
+/// INV-TABLE-STABLE: nobody walks the tables of a space that has none.
+fn no_advice_walks_tables_that_are_gone<I: Isa>() {
+    let _alone = alone();
+    assert_eq!(first_lost(10 * SCHEDULES, advice_about_a_process_that_ends::<I>), None);
+}
+
 /// INV-LAZYFREE-KEPT. Pages that have a slot, with older contents or none that were ever written.
 fn pages_given_up_never_say_what_their_slot_says<I: Isa>() {
     let _alone = alone();
@@ -436,6 +476,7 @@ fn what_one_process_gives_up_another_keeps<I: Isa>() {
 }
 
 on_both! {
+    no_advice_walks_tables_that_are_gone,
     what_one_process_gives_up_another_keeps,
     pages_go_and_come_back,
     one_wait_pays_for_a_cluster,

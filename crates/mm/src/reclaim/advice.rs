@@ -3,7 +3,7 @@
 use super::CLUSTER;
 use super::pageout::is_swappable;
 use crate::mm::Mm;
-use crate::space::{AddressMap, Space};
+use crate::space::{AddressMap, Space, Vma};
 use arrayvec::ArrayVec;
 use pagewright_arch::{Leaf, LeafFlags};
 use pagewright_sync::Platform;
@@ -28,17 +28,19 @@ impl<P: Platform> Mm<P> {
     pub(crate) fn cool_range(&self, space: &Space<P>, part: PageRange) {
         let map = space.map().read();
         let mut gather = Gather::among_others(&self.tlb, space.table().context());
-        for (table, under) in space.table().tables(&self.tlb, part) {
-            for va in table.entries(under) {
-                let leaf = table.leaf(va).filter(|leaf| !leaf.flags.contains(LeafFlags::SPECIAL));
-                if let Some(folio) =
-                    leaf.map(|leaf| self.frames().folio(leaf.pfn)).filter(|folio| folio.mapcount() == 1)
-                {
-                    let old = |leaf: Leaf| Leaf { flags: leaf.flags - LeafFlags::ACCESSED, ..leaf };
-                    if let Some(debt) = table.update(va, old) {
-                        gather.absorb(debt);
+        for (_, part) in still_mapped(&map, part) {
+            for (table, under) in space.table().tables(&self.tlb, part) {
+                for va in table.entries(under) {
+                    let leaf = table.leaf(va).filter(|leaf| !leaf.flags.contains(LeafFlags::SPECIAL));
+                    if let Some(folio) =
+                        leaf.map(|leaf| self.frames().folio(leaf.pfn)).filter(|folio| folio.mapcount() == 1)
+                    {
+                        let old = |leaf: Leaf| Leaf { flags: leaf.flags - LeafFlags::ACCESSED, ..leaf };
+                        if let Some(debt) = table.update(va, old) {
+                            gather.absorb(debt);
+                        }
+                        self.cool(folio);
                     }
-                    self.cool(folio);
                 }
             }
         }
@@ -63,18 +65,20 @@ impl<P: Platform> Mm<P> {
         folios: &mut ArrayVec<Isolated, CLUSTER>,
     ) -> VirtAddr {
         let map = space.map().read();
-        for (table, under) in space.table().tables(&self.tlb, range) {
-            for va in table.entries(under) {
-                if folios.is_full() {
-                    return va;
-                }
-                let leaf = table.leaf(va).filter(|leaf| !leaf.flags.contains(LeafFlags::SPECIAL));
-                if let Some(folio) = leaf.map(|leaf| self.frames().folio(leaf.pfn))
-                    && folio.mapcount() == 1
-                    && (is_swappable(folio) || may_drop(&map, va))
-                    && let Some(isolated) = self.frames().isolate(folio)
-                {
-                    folios.push(isolated);
+        for (vma, part) in still_mapped(&map, range) {
+            for (table, under) in space.table().tables(&self.tlb, part) {
+                for va in table.entries(under) {
+                    if folios.is_full() {
+                        return va;
+                    }
+                    let leaf = table.leaf(va).filter(|leaf| !leaf.flags.contains(LeafFlags::SPECIAL));
+                    if let Some(folio) = leaf.map(|leaf| self.frames().folio(leaf.pfn))
+                        && folio.mapcount() == 1
+                        && (is_swappable(folio) || may_drop(vma))
+                        && let Some(isolated) = self.frames().isolate(folio)
+                    {
+                        folios.push(isolated);
+                    }
                 }
             }
         }
@@ -82,7 +86,12 @@ impl<P: Platform> Mm<P> {
     }
 }
 
-/// Whether a page of the file that is mapped at `va` may leave its cache for this program's sake (`can_do_file_pageout`).
-fn may_drop<P: Platform>(map: &AddressMap<P>, va: VirtAddr) -> bool {
-    map.find(va).and_then(|(_, vma)| vma.file()).is_some_and(|file| file.could_be_written())
+/// What is mapped now of `range`, mapping by mapping: the space was let go since it was looked at, and may have ended, with its tables.
+fn still_mapped<P: Platform>(map: &AddressMap<P>, range: PageRange) -> impl Iterator<Item = (&Vma<P>, PageRange)> {
+    map.overlapping(range).filter_map(move |(start, vma)| Some((vma, vma.range(start).intersect(range)?)))
+}
+
+/// Whether pages of a mapping's file may leave their cache for this program's sake (`can_do_file_pageout`).
+fn may_drop<P: Platform>(vma: &Vma<P>) -> bool {
+    vma.file().is_some_and(|file| file.could_be_written())
 }
