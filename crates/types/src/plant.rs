@@ -13,6 +13,7 @@ crate::named_table! {
         LocalOnly = "local-only", "Only the CPU that clears an entry flushes it.";
         FlushBeforeClear = "flush-before-clear", "The flush comes before the entry is cleared, so a walk in between brings it back.";
         TableAsLeaf = "table-as-leaf", "A table is freed after a flush that leaves the walk caches alone.";
+        AnsweredEarly = "answered-early", "A CPU answers who has asked it to flush before it has.";
         LazySkipped = "lazy-skipped", "A lazy CPU is not told that tables are freed.";
         ProtectNoFlush = "protect-no-flush", "Rights are lowered in the entry and stay in the TLBs.";
         TagReused = "tag-reused", "A tag goes to another space without a flush.";

@@ -60,6 +60,7 @@ fn expected(plant: Plant) -> (Vec<Search>, &'static [Rule]) {
             (vec![search], &[Rule::Rights, Rule::Reuse])
         }
         Plant::FreedInGather => (races(Theme::Hot, 2000), &[Rule::Reuse]),
+        Plant::AnsweredEarly => (vec![race(X86, Theme::Hot, 2000)], &[Rule::Rights, Rule::Reuse]),
         Plant::MaskBeforeBump | Plant::JoinAfterRead => (vec![race(X86, Theme::Moving, 3000)], &[Rule::Rights]),
         Plant::LazyWhileJoining => (vec![race(X86, Theme::Moving, 10_000)], &[Rule::Rights]),
         Plant::ForkFlushLate => (races(Theme::Copies, 6000), &[Rule::Memory]),
