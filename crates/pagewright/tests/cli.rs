@@ -196,6 +196,13 @@ fn a_reader_that_has_seen_enough_is_no_error() {
     assert_eq!(String::from_utf8_lossy(&output.stderr), "");
 }
 
+/// The program, where SIGINT is not ignored: a shell that does not control jobs has what runs in its background ignore it.
+fn that_hears_signals() -> Command {
+    let mut command = Command::new("env");
+    command.args(["--default-signal=INT", env!("CARGO_BIN_EXE_pagewright")]);
+    command
+}
+
 /// Starts the program, sends it SIGINT once `ready` is there, and returns how it ended.
 fn interrupted(command: &mut Command, ready: impl Fn() -> bool) -> Output {
     let child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
@@ -209,7 +216,7 @@ fn interrupted(command: &mut Command, ready: impl Fn() -> bool) -> Output {
 #[test]
 fn who_is_interrupted_leaves_nothing_behind() {
     let scratch = Scratch::new("interrupted");
-    let mut replay = Command::new(env!("CARGO_BIN_EXE_pagewright"));
+    let mut replay = that_hears_signals();
     replay.args(["replay", &capture("compile"), "--json", &scratch.path("out.json")]);
     let output = interrupted(&mut replay, || !scratch.files().is_empty());
     assert_eq!(output.status.code(), Some(130));
@@ -220,7 +227,7 @@ fn who_is_interrupted_leaves_nothing_behind() {
     fs::create_dir(&temporary).unwrap();
     let qemu = scratch.write("qemu-system-x86_64", format!("#!/bin/sh\necho $$ > {pid}\nexec sleep 600\n").as_bytes());
     assert!(Command::new("chmod").args(["+x", &qemu]).status().unwrap().success());
-    let mut boot = Command::new(env!("CARGO_BIN_EXE_pagewright"));
+    let mut boot = that_hears_signals();
     let program = env!("CARGO_BIN_EXE_pagewright");
     boot.args(["boot", "--kernel", program, program]).env("TMPDIR", &temporary);
     boot.env("PATH", format!("{}:/usr/bin:/bin", scratch.0.display()));
