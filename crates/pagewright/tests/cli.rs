@@ -137,6 +137,14 @@ fn boots_that_can_not_be() {
     boot(&["--set", "tlb_batch=3"], &["tlb_batch=3", "0 to 2"]);
     boot(&["--kernel", "/none/image"], &["/none/image", "No such file"]);
     refused(&["boot", "/none/program"], &["/none/program", "No such file"]);
+    // Named before anything is built.
+    let own = env!("CARGO_BIN_EXE_pagewright");
+    let (this, other) = if cfg!(target_arch = "aarch64") { ("arm64", "x86-64") } else { ("x86-64", "arm64") };
+    refused(&["boot", "--arch", this, own], &["is dynamic", "/ld-", "-static"]);
+    refused(&["boot", "--arch", other, own], &[&format!("for {this}"), &format!("is {other}"), "--arch"]);
+    refused(&["boot", concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml")], &["Cargo.toml", "neither", "nor a script"]);
+    let file = format!("{own}=/bin/own");
+    refused(&["boot", "--arch", this, "--file", &file, "/bin/own"], &["/bin/own is dynamic"]);
 }
 
 #[test]
@@ -273,6 +281,20 @@ fn memory_in_percent_is_of_what_the_capture_needed_on_linux() {
     let json: serde_json::Value = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
     let memory = json["runs"][0]["config"]["memory_bytes"].as_u64().unwrap();
     assert!((8 << 20..13 << 20).contains(&memory), "five times 2 MiB and a little: {memory}");
+}
+
+#[test]
+fn whoever_has_less_memory_than_linux_had_is_told() {
+    let replay = |args: &[&str]| {
+        let output = pagewright(&[&["replay", &capture("sort")], args].concat());
+        assert!(output.status.success());
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let (half, whole) = (replay(&["--mem", "50%", "--swap", "64M"]), replay(&[]));
+    assert!(half.contains("Linux had memory enough") && !whole.contains("Linux had memory enough"));
+    let machine = |text: &str| text.lines().nth(1).unwrap().to_owned();
+    assert!(machine(&half).contains(" KiB, 64 MiB of swap, seed 0"), "{}", machine(&half));
+    assert!(machine(&whole).contains("4 CPUs, 2048 MiB, seed 0"), "{}", machine(&whole));
 }
 
 #[test]

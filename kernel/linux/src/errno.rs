@@ -12,6 +12,14 @@ macro_rules! names {
     ($($name:ident)*) => {
         impl Errno {
             $(pub(crate) const $name: Self = Self(errno::$name);)*
+
+            /// Its name, if it is one of these.
+            fn name(self) -> Option<&'static str> {
+                match self {
+                    $(Self::$name => Some(stringify!($name)),)*
+                    _ => None,
+                }
+            }
         }
     };
 }
@@ -30,7 +38,10 @@ impl Errno {
 
 impl fmt::Display for Errno {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "errno {}", self.0)
+        match self.name() {
+            Some(name) => f.write_str(name),
+            None => write!(f, "errno {}", self.0),
+        }
     }
 }
 

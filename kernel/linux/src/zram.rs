@@ -10,6 +10,7 @@
 //! Not guaranteed: other compressors than LZ4, limits, statistics beside `mm_stat`.
 
 use crate::errno::Errno;
+use crate::finish;
 use crate::memory::mm;
 use alloc::format;
 use alloc::string::String;
@@ -35,6 +36,9 @@ const PAGE: usize = PAGE_SIZE as usize;
 const HEADER: usize = 1024;
 const VERSION: u32 = 1;
 const MARK: &[u8] = b"SWAPSPACE2";
+
+/// The machine's status without the swap that it was asked for (`EX_UNAVAILABLE`).
+const NO_SWAP: u8 = 69;
 
 /// A file of the device's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -204,10 +208,7 @@ pub(crate) fn swap_off() -> Result<(), Errno> {
     Ok(())
 }
 
-/// What `mkswap` and `swapon` do, for a device of so many pages, before there are programs.
-///
-/// # Panics
-/// When it can't be had.
+/// What `mkswap` and `swapon` do, for a device of so many pages, before there are programs. The machine goes off when it can't be had.
 pub(crate) fn swap_at_boot(pages: u32) {
     let mut header = alloc::vec![0; PAGE];
     for (at, word) in [(HEADER, VERSION), (HEADER + 4, pages.saturating_sub(1))] {
@@ -215,7 +216,10 @@ pub(crate) fn swap_at_boot(pages: u32) {
     }
     header[PAGE - MARK.len()..].copy_from_slice(MARK);
     let on = set_size(u64::from(pages) * PAGE_SIZE).and_then(|()| write(0, &header)).and_then(|_| swap_on(None));
-    on.unwrap_or_else(|error| panic!("no swap of {pages} pages: {error}"));
+    if let Err(error) = on {
+        finish::say(format_args!("no swap of {pages} pages: {error}"));
+        finish::power_off(NO_SWAP)
+    }
 }
 
 /// Calls `visit` for each frame that it takes while the memory manager does not know of it.

@@ -1,6 +1,7 @@
 //! The initramfs: a cpio archive in the "newc" format (Linux's Documentation/driver-api/early-userspace/buffer-format.rst).
 
-use super::{Args, BootError};
+use super::{Args, BootError, program};
+use pagewright_arch::IsaKind;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
@@ -53,19 +54,25 @@ fn default_path(file: &Path) -> String {
 }
 
 /// Packs the program and the files; returns where the archive is and what the program is called in the machine.
-pub(super) fn pack(args: &Args, folder: &Path) -> Result<(PathBuf, String), BootError> {
+///
+/// # Errors
+/// [`BootError`], also for a program that our kernel can't run. What another kernel (`--kernel`) runs is not known here.
+pub(super) fn pack(args: &Args, isa: IsaKind, folder: &Path) -> Result<(PathBuf, String), BootError> {
     let mut archive = Archive::default();
     let add = |archive: &mut Archive, file: &Path, path: &str| {
         let data = std::fs::read(file).map_err(BootError::file(file))?;
         archive.file(path, &data);
-        Ok(())
+        Ok(data)
     };
     for file in &args.file {
         let (file, path) = match file.split_once('=') {
             Some((file, path)) => (Path::new(file), path.to_owned()),
             None => (Path::new(file), default_path(Path::new(file))),
         };
-        add(&mut archive, file, &path)?;
+        let data = add(&mut archive, file, &path)?;
+        if args.kernel.is_none() && path == args.program {
+            program::check(&path, &data, isa)?;
+        }
     }
     let host = Path::new(&args.program);
     // A path that some file was given is meant before one of this system.
@@ -74,7 +81,10 @@ pub(super) fn pack(args: &Args, folder: &Path) -> Result<(PathBuf, String), Boot
         args.program.clone()
     } else {
         let path = default_path(host);
-        add(&mut archive, host, &path)?;
+        let data = add(&mut archive, host, &path)?;
+        if args.kernel.is_none() {
+            program::check(&args.program, &data, isa)?;
+        }
         path
     };
     archive.entry("TRAILER!!!", 0, &[]);

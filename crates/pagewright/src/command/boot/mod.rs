@@ -1,12 +1,13 @@
 //! `pagewright boot`: a Linux program on the kernel, in QEMU.
 //!
-//! `archive` packs the program and what it needs; `qemu` turns the options into a command line; `report` reads what the kernel says on its second
+//! `program` looks whether the kernel can run it; `archive` packs it and what it needs; `qemu` turns the options into a command line; `report` reads what the kernel says on its second
 //! channel, and `capture` makes a trace of what it records. The program's output goes to standard output as it comes, its status becomes ours; everything else goes to standard error.
 //!
 //! Not guaranteed: speed. QEMU emulates every instruction.
 
 mod archive;
 mod capture;
+mod program;
 mod qemu;
 mod report;
 
@@ -88,6 +89,14 @@ pub(crate) enum BootError {
     File { path: PathBuf, source: io::Error },
     #[error("cannot run {program}: {source} (cargo xtask setup installs it)")]
     Program { program: String, source: io::Error },
+    #[error(
+        "{path} is dynamic (it wants {loader}), and the kernel runs static programs: link it with -static, or boot a static busybox"
+    )]
+    Dynamic { path: String, loader: String },
+    #[error("{path} is a program for {found}, and the machine is {isa}: choose it with --arch")]
+    OtherIsa { path: String, found: IsaKind, isa: IsaKind },
+    #[error("{0} is neither a 64-bit ELF program for x86-64 or arm64 nor a script")]
+    NoProgram(String),
     #[error("the kernel was not built; its messages are above")]
     Build,
     #[error("this program was not built in its repository: name the kernel's image with --kernel")]
@@ -124,7 +133,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, CommandError> {
     let swap_slots = args.swap.as_deref().map(swap_slots).transpose()?;
     let machine = qemu::Machine::new(args, isa)?;
     let scratch = Scratch::new("boot").map_err(|(path, source)| BootError::File { path, source })?;
-    let (archive, program) = archive::pack(args, scratch.path())?;
+    let (archive, program) = archive::pack(args, isa, scratch.path())?;
     let kernel = match &args.kernel {
         Some(kernel) => {
             std::fs::File::open(kernel).map_err(BootError::file(kernel))?;

@@ -1,0 +1,37 @@
+//! Whether the kernel can run a program, found out before it is built and booted.
+//!
+//! Not guaranteed: that it runs. What a script names, and what a program starts, is the kernel's affair.
+
+use super::BootError;
+use object::Endianness;
+use object::elf::{EM_AARCH64, EM_X86_64, FileHeader64};
+use object::read::elf::{FileHeader, ProgramHeader};
+use pagewright_arch::IsaKind;
+
+/// Looks at the bytes of `path`.
+///
+/// # Errors
+/// [`BootError::Dynamic`], [`BootError::OtherIsa`] and [`BootError::NoProgram`], which say what to do.
+pub(super) fn check(path: &str, bytes: &[u8], isa: IsaKind) -> Result<(), BootError> {
+    if bytes.starts_with(b"#!") {
+        return Ok(());
+    }
+    let none = |_| BootError::NoProgram(path.to_owned());
+    let header = FileHeader64::<Endianness>::parse(bytes).map_err(none)?;
+    let endian = header.endian().map_err(none)?;
+    let found = match header.e_machine(endian) {
+        EM_X86_64 => IsaKind::X86_64,
+        EM_AARCH64 => IsaKind::Aarch64,
+        _ => return Err(BootError::NoProgram(path.to_owned())),
+    };
+    if found != isa {
+        return Err(BootError::OtherIsa { path: path.to_owned(), found, isa });
+    }
+    for segment in header.program_headers(endian, bytes).map_err(none)? {
+        if let Some(loader) = segment.interpreter(endian, bytes).map_err(none)? {
+            let loader = String::from_utf8_lossy(loader).into_owned();
+            return Err(BootError::Dynamic { path: path.to_owned(), loader });
+        }
+    }
+    Ok(())
+}
