@@ -20,7 +20,7 @@ pub(crate) struct MachineOptions {
     /// Number of CPUs
     #[arg(long, value_name = "N", default_value_t = 4)]
     pub(crate) cpus: u16,
-    /// Memory, on one node; with % of what the capture's processes needed on Linux
+    /// Memory, on one node: a size, or for a capture a share of what its processes needed on Linux, such as 50%
     #[arg(long, value_name = "SIZE", default_value = "2G", conflicts_with = "node")]
     pub(crate) mem: String,
     /// A node with its memory and CPUs, such as 0:1G,cpus=0-3; without CPUs a slower tier (repeat for each)

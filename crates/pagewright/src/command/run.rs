@@ -10,7 +10,7 @@ use pagewright_workload::replay::Source;
 #[derive(clap::Args)]
 #[command(after_help = crate::options::simulated_settings_help())]
 pub(crate) struct Args {
-    /// The workload: fork-server, map-unmap, pageout, protect or sweep
+    /// The workload: fork-server, map-unmap, pageout (with --swap), protect or sweep
     workload: String,
     #[command(flatten)]
     machine: MachineOptions,
@@ -20,6 +20,9 @@ pub(crate) struct Args {
 
 pub(crate) fn run(args: &Args) -> Result<(), CommandError> {
     let (isa, config) = args.machine.build(None)?;
+    if args.workload == "pageout" && config.swap_slots == 0 {
+        eprintln!("pagewright: pageout without --swap: nothing is paged out");
+    }
     let mut open = || -> Result<Box<dyn Source>, CommandError> {
         let workload = generate::named(&args.workload, args.machine.seed);
         let workload = workload.ok_or_else(|| OptionError::UnknownWorkload(args.workload.clone()))?;

@@ -32,6 +32,15 @@ pub(super) fn table(out: &mut impl Write, report: &Report) -> io::Result<()> {
             kilobytes(linux.and_then(|linux| linux.page_table_bytes)),
         )?;
     }
+    let (memory, footprint) = (report.config.get("memory_bytes").unwrap_or(0), NativeImage::footprint(&report.native));
+    if memory < footprint {
+        writeln!(
+            out,
+            "\n Linux had memory enough ({} kB at the peaks), and this machine has {} kB: the columns differ for that reason, too.",
+            grouped(footprint / 1024),
+            grouped(memory / 1024)
+        )?;
+    }
     writeln!(out)
 }
 

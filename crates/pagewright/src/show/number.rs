@@ -27,6 +27,11 @@ pub(super) fn milliseconds(nanoseconds: u64) -> String {
     format!("{}.{:03}", grouped(nanoseconds / 1_000_000), nanoseconds / 1000 % 1000)
 }
 
+/// Bytes of memory, which come in pages, exactly.
+pub(super) fn memory(bytes: u64) -> String {
+    if bytes.is_multiple_of(1 << 20) { format!("{} MiB", bytes >> 20) } else { format!("{} KiB", bytes >> 10) }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -36,6 +41,12 @@ mod tests {
         for (value, text) in [(0, "0"), (999, "999"), (1000, "1,000"), (1234567, "1,234,567")] {
             assert_eq!(grouped(value), text);
         }
+    }
+
+    #[test]
+    fn less_than_a_mebibyte_is_not_nothing() {
+        assert_eq!((memory(2 << 30).as_str(), memory(620 << 10).as_str()), ("2048 MiB", "620 KiB"));
+        assert_eq!(memory((4 << 20) + 4096), "4100 KiB");
     }
 
     #[test]

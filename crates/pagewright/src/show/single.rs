@@ -1,7 +1,7 @@
 //! One replay.
 
 use super::images;
-use super::number::{grouped, milliseconds};
+use super::number::{grouped, memory, milliseconds};
 use pagewright_sim::Event;
 use pagewright_types::Counter;
 use pagewright_workload::replay::Report;
@@ -37,12 +37,14 @@ pub(crate) fn report(out: &mut impl Write, report: &Report) -> io::Result<()> {
 /// Names the machine in a few words.
 pub(super) fn machine(report: &Report) -> String {
     let of = |name| report.config.get(name).unwrap_or(0);
+    let swap = Some(of("swap_bytes")).filter(|bytes| *bytes > 0);
     format!(
-        "{} ({}, {} CPUs, {} MiB, seed {})",
+        "{} ({}, {} CPUs, {}{}, seed {})",
         report.profile,
         report.isa,
         of("cpus"),
-        of("memory_bytes") >> 20,
+        memory(of("memory_bytes")),
+        swap.map_or(String::new(), |bytes| format!(", {} of swap", memory(bytes))),
         of("seed")
     )
 }

@@ -69,7 +69,7 @@ pub struct Native {
 impl Native {
     /// The memory that the program needs on Linux, in bytes, if all its processes lived at once: the sum of their peaks.
     pub fn footprint(&self) -> u64 {
-        self.images.iter().filter_map(|image| image.peak_rss_bytes).sum()
+        NativeImage::footprint(&self.images)
     }
 }
 
@@ -90,6 +90,13 @@ pub struct NativeImage {
     pub peak_rss_bytes: Option<u64>,
     /// `VmPTE` in bytes at the end: tables of all levels below the root. `None` as above.
     pub page_table_bytes: Option<u64>,
+}
+
+impl NativeImage {
+    /// The sum of their peaks.
+    pub fn footprint(images: &[Self]) -> u64 {
+        images.iter().filter_map(|image| image.peak_rss_bytes).sum()
+    }
 }
 
 /// What a trace turned out to hold; it stands behind the events.
