@@ -24,7 +24,7 @@ pub(crate) enum Command {
     Run(run::Args),
     /// Capture a real program's accesses and memory calls (needs valgrind).
     Record(record::Args),
-    /// Measure the published before and after of a mechanism on this computer, beside what was published
+    /// Put what was published about a mechanism beside what it comes to here: batch is counted and modelled, clear measured on this computer.
     Evaluate(evaluate::Args),
     /// Run random programs under the oracle and report who could still use a translation that is gone.
     Check(check::Args),

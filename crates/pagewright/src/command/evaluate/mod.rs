@@ -23,7 +23,7 @@ use std::path::PathBuf;
 /// How much is measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Scale {
-    /// About a minute.
+    /// At most about a minute.
     Quick,
     /// Several minutes, with the largest inputs.
     Full,
@@ -84,7 +84,7 @@ pub(crate) enum EvaluateError {
 pub(crate) struct Args {
     /// Which: batch, clear [default: all]
     names: Vec<String>,
-    /// Take the time for the largest inputs and more repetitions
+    /// Take the time for the largest inputs and more repetitions (clear; minutes)
     #[arg(long)]
     full: bool,
     /// Write every figure to a file, too

@@ -3,10 +3,10 @@
 use super::{Claim, EvaluateError, Evaluation, Table, plot};
 use std::fmt::Write;
 
-const STYLE: &str = "body{font:15px/1.5 system-ui,sans-serif;max-width:64rem;margin:2rem auto;padding:0 1rem;color:#222}\
+const STYLE: &str = "body{font:15px/1.5 system-ui,sans-serif;max-width:76rem;margin:2rem auto;padding:0 1rem;color:#222}\
 table{border-collapse:collapse;margin:.5rem 0 1.5rem}td,th{padding:.2rem .7rem;border-bottom:1px solid #ddd;text-align:right;\
 font-variant-numeric:tabular-nums}td:first-child,th:first-child{text-align:left}.claims td,.claims th{text-align:left;vertical-align:top}\
-svg{max-width:100%;height:auto}.note{color:#555}.differs{color:#a40}.reproduced,.better{color:#175}";
+.figures td{white-space:nowrap}svg{max-width:100%;height:auto}.note{color:#555}.differs{color:#a40}.reproduced,.better{color:#175}";
 
 /// The page.
 ///
@@ -18,7 +18,7 @@ pub(super) fn page(evaluations: &[Evaluation]) -> Result<String, EvaluateError> 
         evaluation(&mut body, found)?;
     }
     Ok(format!(
-        "<!doctype html><html lang=\"en\"><meta charset=\"utf-8\"><title>Pagewright: evaluations</title><style>{STYLE}</style>\n{body}</html>\n"
+        "<!doctype html><html lang=\"en\"><meta charset=\"utf-8\"><meta name=\"viewport\" content=\"width=device-width\"><title>Pagewright: evaluations</title><style>{STYLE}</style>\n{body}</html>\n"
     ))
 }
 
@@ -44,7 +44,7 @@ fn evaluation(to: &mut String, found: &Evaluation) -> Result<(), EvaluateError> 
 }
 
 fn table(to: &mut String, table: &Table) {
-    let _ = writeln!(to, "<h2>{}</h2>\n<table>", escaped(&table.title));
+    let _ = writeln!(to, "<h2>{}</h2>\n<table class=\"figures\">", escaped(&table.title));
     let row = |to: &mut String, cells: &[String], tag: &str| {
         to.push_str("<tr>");
         for cell in cells {
@@ -66,12 +66,22 @@ fn claims(to: &mut String, claims: &[Claim]) {
             "<tr><td>{}<td>{}<br><span class=\"note\">{}</span><td>{}<td><span class=\"{verdict}\">{verdict}</span><br><span class=\"note\">{}</span>",
             escaped(&claim.what),
             escaped(&claim.published),
-            escaped(&claim.source),
+            source(&claim.source),
             escaped(&claim.ours),
             escaped(&claim.reason)
         );
     }
     to.push_str("</table>\n");
+}
+
+/// Where a figure was printed; a mail by its id, which is linked.
+fn source(text: &str) -> String {
+    let shown = escaped(text);
+    if text.contains('@') && !text.contains(char::is_whitespace) {
+        format!("<a href=\"https://lore.kernel.org/r/{shown}\">{shown}</a>")
+    } else {
+        shown
+    }
 }
 
 fn escaped(text: &str) -> String {
@@ -81,6 +91,12 @@ fn escaped(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_mail_is_linked_and_other_sources_are_not() {
+        assert_eq!(source("1-2@host"), "<a href=\"https://lore.kernel.org/r/1-2@host\">1-2@host</a>");
+        assert_eq!(source("the same thread"), "the same thread");
+    }
 
     #[test]
     fn text_is_no_markup() {

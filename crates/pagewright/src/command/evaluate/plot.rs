@@ -44,7 +44,7 @@ fn draw(
     let mut chart = ChartBuilder::on(&left)
         .caption(&plot.title, ("sans-serif", 20))
         .margin(10)
-        .x_label_area_size(36)
+        .x_label_area_size(48)
         .y_label_area_size(56)
         .build_cartesian_2d(low - 0.3..high + 0.3, 0.0..top * 1.08)?;
     chart
@@ -53,6 +53,8 @@ fn draw(
         .x_labels((high - low) as usize + 1)
         .x_label_formatter(&|log| label(plot.over, *log))
         .y_desc(plot.unit)
+        .x_desc(axis(plot.over))
+        .axis_desc_style(("sans-serif", 14))
         .draw()?;
     for (row, (series, colour)) in (0..).zip(plot.series.iter().zip(COLOURS.iter().cycle())) {
         let medians = series.points.iter().map(|(bytes, stats)| (log(*bytes), stats.median));
@@ -66,6 +68,14 @@ fn draw(
     }
     area.present()?;
     Ok(())
+}
+
+/// What the plot is over.
+fn axis(over: Over) -> &'static str {
+    match over {
+        Over::Bytes => "extent",
+        Over::Cpus => "CPUs",
+    }
 }
 
 fn label(over: Over, log: f64) -> String {

@@ -5,7 +5,7 @@
 //!
 //! Not guaranteed: CPUs that do something else meanwhile. Those without a reader idle.
 
-use super::super::{Context, EvaluateError, Plot, Run, Scale, Series, Stats, Table};
+use super::super::{Context, EvaluateError, Plot, Run, Series, Stats, Table};
 use pagewright_mm::Knob;
 use pagewright_sim::{MachineConfig, Profile};
 use pagewright_workload::pageout::{self, PagedOut, Program};
@@ -237,11 +237,8 @@ pub(super) fn run(context: &Context<'_>) -> Result<Grid, EvaluateError> {
     let threads = thread::available_parallelism().map_or(1, usize::from);
     for some in places.chunks(threads) {
         context.doing(&format!("paging out: {}", some[0].text()));
-        let rounds = |place: &Place| match (context.scale, place.sharers) {
-            (Scale::Quick, 1) => 16,
-            (Scale::Quick, _) => 2,
-            (Scale::Full, _) => 64,
-        };
+        // Each round is as the one before, and the figures of more are the same.
+        let rounds = |place: &Place| if place.sharers == 1 { 16 } else { 2 };
         let run = |place: &Place| Cell::run(*place, rounds(place));
         let found: Result<Vec<Cell>, EvaluateError> = thread::scope(|scope| {
             let workers: Vec<_> = some.iter().map(|place| scope.spawn(move || run(place))).collect();
@@ -298,7 +295,7 @@ impl Grid {
             let points = cells.map(|cell| (u64::from(cell.place.cpus), as_percent(cell.saving(&cell.after))));
             Series { name: (*profile).to_owned(), points: points.collect() }
         };
-        let title = "Time saved by waiting once for a batch, by CPUs".to_owned();
+        let title = "Time saved by waiting once for a batch: one process that reads".to_owned();
         vec![Plot {
             title,
             unit: "% of the time before",

@@ -14,7 +14,7 @@ mod claims;
 mod grid;
 mod pressure;
 
-use super::{Context, Evaluation, Scale};
+use super::{Context, Evaluation};
 use crate::command::CommandError;
 use std::collections::BTreeMap;
 
@@ -36,7 +36,6 @@ pub(super) fn run(context: &Context<'_>) -> Result<Evaluation, CommandError> {
         title: "flushes of reclaim put off and waited for together",
         isa: "arm64, x86-64",
         config: BTreeMap::from([
-            ("scale".to_owned(), if context.scale == Scale::Full { "full" } else { "quick" }.to_owned()),
             ("program".to_owned(), "1 MiB of shared memory, read and paged out".to_owned()),
             ("pages in a batch".to_owned(), grid::BATCH.to_string()),
         ]),
