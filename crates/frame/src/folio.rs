@@ -220,7 +220,8 @@ impl<P: Platform> Frames<P> {
 /// Zeroes the counts of a folio's mappings and pins.
 pub(crate) fn clear_counts(record: &FrameRecord) {
     debug_assert_eq!(record.mapcount.load(Ordering::Relaxed), 0, "INV-FRAME-MAP: a new folio is mapped");
-    let counts = [&record.entire_or_shares, &record.large_mapcount, &record.nr_pages_mapped, &record.pincount_or_swap];
+    let counts =
+        [&record.entire_or_shares, &record.large_mapcount_or_mlocks, &record.nr_pages_mapped, &record.pincount_or_swap];
     for count in counts {
         count.store(0, Ordering::Relaxed);
     }

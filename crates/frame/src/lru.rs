@@ -14,13 +14,15 @@
 //! Neighbours: `folio` takes a folio off its list when its last reference goes; `mm` decides who is added, aged and taken.
 //!
 //! Protocol: one lock a node (`Lru`), under which a folio's links, its flag `LRU`, and the flags that name its list change: `ACTIVE`, `UNEVICTABLE`,
-//! `SWAPBACKED`. Those whoever made a folio, or isolated it, may change without the lock while it is on no list. New folios go to the front, reclaim looks from
-//! the back. A list holds no reference: who looks there takes one if there is any, and passes over a folio that is frozen or dead.
+//! `SWAPBACKED`; and the number of entries of locked memory that map it. `ACTIVE` and `SWAPBACKED` whoever made a folio, or isolated it, may change
+//! without the lock while it is on no list. New folios go to the front, reclaim looks from the back. A list holds no reference: who looks there
+//! takes one if there is any, and passes over a folio that is frozen or dead.
 //!
 //! Invariants:
 //! - INV-LRU-PLACE: under the lock, a folio has the flag `LRU` exactly if it is on a list, and that is the one that its flags name; a block that
 //!   is not a folio is on none.
 //! - INV-LRU-SIZE: under the lock, the size of a list is the number of base pages of the folios on it.
+//! - INV-LRU-LOCKS: a folio is `UNEVICTABLE` exactly while entries of locked memory map it, and says how many.
 //!
 //! Not guaranteed: that every page in use is on a list. Pages of pools and reserved ones never are, isolated ones are not for a while.
 
@@ -78,6 +80,19 @@ impl<L: Backend> Lru<L> {
     }
 }
 
+impl<'a> Folio<'a> {
+    /// Entries of locked memory that map it (`mlock_count`).
+    pub fn mlocks(self) -> u32 {
+        if self.flags().contains(FolioFlags::UNEVICTABLE) { self.mlock_count().load(Ordering::Relaxed) } else { 0 }
+    }
+
+    /// The word that counts them, of no meaning while the folio is evictable: one that no small folio has a use for, and no tail.
+    fn mlock_count(self) -> &'a AtomicU32 {
+        let record = if self.is_large() { self.memmap.at(self.head.add(1)) } else { self.record() };
+        &record.large_mapcount_or_mlocks
+    }
+}
+
 impl<L: Backend> Node<L> {
     fn grow(&self, list: LruList, folio: Folio<'_>) {
         let pages = &self.pages[list as usize];
@@ -106,6 +121,27 @@ impl<L: Backend> Node<L> {
             End::Back => lists[list as usize].push_back(folio.memmap, folio.head),
         }
         self.grow(list, folio);
+    }
+
+    /// Changes the flags of a folio, and its place if it has one. Returns those that stood before.
+    fn relist(
+        &self,
+        lists: Lists<'_>,
+        folio: Folio<'_>,
+        (set, clear): (FolioFlags, FolioFlags),
+        end: End,
+    ) -> FolioFlags {
+        let before = folio.flags();
+        let listed = before.contains(FolioFlags::LRU);
+        if listed {
+            self.unlink(lists, folio);
+        }
+        folio.clear_flags(clear | FolioFlags::LRU);
+        folio.set_flags(set);
+        if listed {
+            self.link(lists, folio, end);
+        }
+        before
     }
 
     /// Takes a folio off its list; its flags still say that it is there.
@@ -240,18 +276,38 @@ impl<P: Platform> Frames<P> {
 
     fn relist(&self, folio: Folio<'_>, set: FolioFlags, clear: FolioFlags, end: End) -> FolioFlags {
         let node = self.lru_of(folio);
+        node.relist(&mut node.lists.lock(), folio, (set, clear), end)
+    }
+
+    /// One more entry of locked memory maps a folio (`mlock_folio`). Returns whether it is the first: reclaim does not meet the folio any more. The caller has
+    /// a reference, or holds what keeps one alive.
+    pub fn mlock(&self, folio: Folio<'_>) -> bool {
+        let node = self.lru_of(folio);
         let mut lists = node.lists.lock();
-        let before = folio.flags();
-        let listed = before.contains(FolioFlags::LRU);
-        if listed {
-            node.unlink(&mut lists, folio);
+        let locks = folio.mlocks();
+        folio.mlock_count().store(locks + 1, Ordering::Relaxed);
+        if locks == 0 {
+            let used = FolioFlags::ACTIVE | FolioFlags::REFERENCED;
+            node.relist(&mut lists, folio, (FolioFlags::UNEVICTABLE, used), End::Front);
         }
-        folio.clear_flags(clear | FolioFlags::LRU);
-        folio.set_flags(set);
-        if listed {
-            node.link(&mut lists, folio, end);
+        locks == 0
+    }
+
+    /// An entry of locked memory that maps a folio goes, or its memory is unlocked (`munlock_folio`). Returns whether it was the last. The caller has a
+    /// reference, or holds what keeps one alive.
+    ///
+    /// # Panics
+    /// In debug builds when there was none.
+    pub fn munlock(&self, folio: Folio<'_>) -> bool {
+        let node = self.lru_of(folio);
+        let mut lists = node.lists.lock();
+        let locks = folio.mlocks();
+        debug_assert!(locks > 0, "INV-LRU-LOCKS: the folio at {} is unlocked once too often", folio.head);
+        folio.mlock_count().store(locks.saturating_sub(1), Ordering::Relaxed);
+        if locks == 1 {
+            node.relist(&mut lists, folio, (FolioFlags::empty(), FolioFlags::UNEVICTABLE), End::Front);
         }
-        before
+        locks == 1
     }
 
     /// Base pages on a list of a node.

@@ -47,7 +47,7 @@ impl Folio<'_> {
         }
         let record = self.record();
         let others = if first { record.nr_pages_mapped.fetch_add(1, Ordering::AcqRel) } else { ENTIRELY_MAPPED };
-        let left = record.large_mapcount.fetch_add(1, Ordering::AcqRel) + 1;
+        let left = record.large_mapcount_or_mlocks.fetch_add(1, Ordering::AcqRel) + 1;
         Mappings { pages: u32::from(first && others < ENTIRELY_MAPPED), left }
     }
 
@@ -66,7 +66,7 @@ impl Folio<'_> {
             return Mappings { pages: u32::from(last), left: self.mapcount() };
         }
         let record = self.record();
-        let left = record.large_mapcount.fetch_sub(1, Ordering::AcqRel) - 1;
+        let left = record.large_mapcount_or_mlocks.fetch_sub(1, Ordering::AcqRel) - 1;
         let others = if last { record.nr_pages_mapped.fetch_sub(1, Ordering::AcqRel) } else { ENTIRELY_MAPPED };
         Mappings { pages: u32::from(last && others < ENTIRELY_MAPPED), left }
     }
@@ -85,7 +85,7 @@ impl Folio<'_> {
         } else {
             0
         };
-        let left = record.large_mapcount.fetch_add(1, Ordering::AcqRel) + 1;
+        let left = record.large_mapcount_or_mlocks.fetch_add(1, Ordering::AcqRel) + 1;
         Mappings { pages: newly, left }
     }
 
@@ -96,7 +96,7 @@ impl Folio<'_> {
     pub fn unmap_entire(self) -> Mappings {
         self.assert_alive();
         let record = self.record();
-        let left = record.large_mapcount.fetch_sub(1, Ordering::AcqRel) - 1;
+        let left = record.large_mapcount_or_mlocks.fetch_sub(1, Ordering::AcqRel) - 1;
         let before = record.entire_or_shares.fetch_sub(1, Ordering::AcqRel);
         debug_assert!(before > 0, "INV-FRAME-MAP: the folio at {} is unmapped once too often", self.head);
         let newly = if before == 1 {
@@ -117,7 +117,7 @@ impl Folio<'_> {
     #[inline]
     pub fn mapcount(self) -> u32 {
         let record = self.record();
-        let count = if self.is_large() { &record.large_mapcount } else { &record.mapcount };
+        let count = if self.is_large() { &record.large_mapcount_or_mlocks } else { &record.mapcount };
         count.load(Ordering::Acquire)
     }
 

@@ -11,14 +11,15 @@
 //! Free head   order,zone  0     stamp        0         buddy list  .       .      .          .     own stamp   .      key
 //! Pcp head    order,zone  0     residency    0         pcp list    .       .      .          .     .           .      key
 //! Taken head  order,zone  0     residency*   0         BlockList   .       .      .          .     .           .      key
-//! Folio head  order,zone  refs  flags, age   its PTEs  LRU         entire  large  nr_mapped  pins* page index  Owner  key
-//! Folio tail  order,zone  0     .            its PTEs  deferred*   .       .      .          .     .           .      .
+//! Folio head  order,zone  refs  flags, age   its PTEs  LRU         entire  large* nr_mapped  pins* page index  Owner  key
+//! Folio tail  order,zone  0     .            its PTEs  deferred*   .       mlock* .          .     .           .      .
 //! Table       level,zone  0     marks, lock  live      deposit     shares  .      .          .     .           space  key
 //! ```
 //!
 //! `*` of a link: in the first tail only, as in Linux (`folio->_deferred_list`); of the residency: on a `BlockList` only; of pins: of a small folio
-//! the slot in swap. The deferred and deposit links have no user in this crate: they are why a large folio or a shared table needs no
-//! second record. `refs` counts a pin of a small folio 1024 times. A folio without references that waits on a `DeadList` has its link in the
+//! the slot in swap; of `large` and `mlock`: the entries of locked memory that map the folio are counted in its own record if it is small, else in
+//! its first tail's (Linux has them in a link of the unevictable list, which is no list there). The deferred and deposit links have no user in this
+//! crate: they are why a large folio or a shared table needs no second record. `refs` counts a pin of a small folio 1024 times. A folio without references that waits on a `DeadList` has its link in the
 //! word of the owner, because it is still on its LRU list. Resident-set counts of a last-level table find room in `large`,
 //! `nr_mapped` and `pins` of its row. `debt` of a block in use is what it will owe when it is freed, beyond what its last user says then.
 //!
@@ -159,8 +160,8 @@ pub(crate) struct FrameRecord {
     pub(crate) next: AtomicU32,
     /// Entries that map the folio whole; a table's share count.
     pub(crate) entire_or_shares: AtomicU32,
-    /// `entire` + the sum of the pages' mapcounts.
-    pub(crate) large_mapcount: AtomicU32,
+    /// `entire` + the sum of the pages' mapcounts; of a small folio and in the first tail of a large one, entries of locked memory that map the folio.
+    pub(crate) large_mapcount_or_mlocks: AtomicU32,
     /// Pages that are mapped by entries of their own (+ a bias while the folio is mapped whole).
     pub(crate) nr_pages_mapped: AtomicU32,
     /// Pins of a large folio, exactly; of a small one in the swap cache, its [`SwapEntry`](pagewright_types::SwapEntry).

@@ -138,6 +138,38 @@ fn lists_are_moved_between_and_looked_at_from_the_back() {
     drop_all(&frames, folios);
 }
 
+/// INV-LRU-LOCKS. What the records said before is no matter.
+#[test]
+fn a_folio_is_out_of_the_way_until_the_last_lock_goes() {
+    let frames = machine();
+    for order in [3, 0, 1] {
+        let all: Vec<_> = (0..8).map(|_| listed(&frames, order, FolioFlags::SWAPBACKED | FolioFlags::ACTIVE)).collect();
+        let folio = frames.folio_of(&all[5]);
+        for _ in 0..2 {
+            assert_eq!((folio.mlocks(), frames.mlock(folio), frames.mlock(folio), folio.mlocks()), (0, true, false, 2));
+            assert_eq!(on(&frames, LruList::Unevictable), [folio.pfn()]);
+            let isolated = frames.isolate(folio).expect("it is on a list");
+            assert_eq!((frames.mlock(folio), frames.munlock(folio), frames.munlock(folio)), (false, false, false));
+            assert!(frames.putback(isolated).is_none());
+            assert_eq!((on(&frames, LruList::Unevictable), folio.mlocks()), (vec![folio.pfn()], 1));
+            check(&frames);
+            assert_eq!((frames.munlock(folio), folio.mlocks()), (true, 0));
+            assert_eq!(on(&frames, LruList::InactiveAnon), [folio.pfn()], "it is not in use");
+            assert_eq!((folio.mapcount(), folio.entire_mapcount(), folio.refs()), (0, 0, 1));
+        }
+        // Locked and unlocked while somebody looks at it.
+        let isolated = frames.isolate(folio).expect("it is on a list");
+        assert!(frames.mlock(folio));
+        assert!(frames.putback(isolated).is_none());
+        assert_eq!(on(&frames, LruList::Unevictable), [folio.pfn()]);
+        let isolated = frames.isolate(folio).expect("it is on a list");
+        assert!(frames.munlock(folio));
+        assert!(frames.putback(isolated).is_none());
+        assert_eq!(on(&frames, LruList::InactiveAnon), [folio.pfn()]);
+        drop_all(&frames, all);
+    }
+}
+
 #[test]
 fn a_folio_without_references_is_passed_over() {
     let frames = machine();

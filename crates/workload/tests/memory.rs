@@ -13,6 +13,8 @@ mod calls;
 mod files;
 #[path = "memory/limits.rs"]
 mod limits;
+#[path = "memory/locks.rs"]
+mod locks;
 #[path = "mm_invariants/recount.rs"]
 mod recount;
 #[path = "memory/remap.rs"]

@@ -240,6 +240,38 @@ fn locked_and_pinned_pages_stay<I: Isa>() {
     world.at_rest(&[]);
 }
 
+/// Shared memory that two have locked: reclaim does not look at it until both have let go.
+fn what_two_have_locked_one_lets_go_in_vain<I: Isa>() {
+    const PAGES: u64 = 16;
+    const LEN: u64 = PAGES * PAGE_SIZE;
+    let world = machine::<I>(2);
+    let _device = swap_to(&world, 4096);
+    let parent = Process::new(&world);
+    let (rest, shared) =
+        (parent.0.anon(TWICE), parent.0.map(PAGES, Rights::RW, MapFlags::SHARED | MapFlags::ANONYMOUS, None));
+    parent.fill(shared, PAGES, 100);
+    let child = Process(parent.0.fork());
+    let lock = |process: &Process<I>| world.on(CPU, |mm| mm.mlock(&process.0.space, shared, LEN)).expect("allowed");
+    let unlock = |process: &Process<I>| world.on(CPU, |mm| mm.munlock(&process.0.space, shared, LEN)).expect("mapped");
+    let kept = || (gauge(&world, Gauge::Unevictable), count(&world, Counter::UnevictableRescued));
+    // Once more is not twice.
+    [&parent, &child, &parent].into_iter().for_each(lock);
+    assert_eq!((kept(), count(&world, Counter::UnevictableCulled)), ((PAGES, 0), PAGES));
+    unlock(&parent);
+    unlock(&parent);
+    assert_eq!(kept(), (PAGES, 0), "the child has them locked");
+    parent.fill(rest, TWICE, 0);
+    assert_eq!((kept(), count(&world, Counter::UnevictableCulled)), ((PAGES, 0), PAGES), "nobody has looked");
+    lock(&parent);
+    child.0.unmap(shared, PAGES / 2);
+    child.0.end();
+    assert_eq!(kept(), (PAGES, 0), "the parent has them locked");
+    unlock(&parent);
+    assert_eq!(kept(), (0, PAGES));
+    lists_agree(&world);
+    world.at_rest(&[]);
+}
+
 /// Without swap nothing can go: whoever wants more is refused, and everything that was stored is there.
 fn without_swap_somebody_is_refused<I: Isa>() {
     let world = machine::<I>(1);
@@ -446,6 +478,7 @@ on_both!(
     the_background_keeps_memory_free,
     what_is_in_use_stays,
     locked_and_pinned_pages_stay,
+    what_two_have_locked_one_lets_go_in_vain,
     without_swap_somebody_is_refused,
     a_full_device_loses_nothing,
     files_make_room,

@@ -74,7 +74,9 @@ impl<P: Platform> Fault<'_, P> {
         }
         let leaf = Leaf { pfn: folio.pfn(), rights, flags };
         self.vma.note_anon();
-        self.mm.frames().lru_add(self.mm.frames().folio_of(&folio));
+        let view = self.mm.frames().folio_of(&folio);
+        self.mm.frames().lru_add(view);
+        self.mm.keep(self.vma.flags(), view);
         let mut tally = Tally::default();
         self.mm.count_mapping(leaf.pfn, &mut tally);
         self.mm.raise(self.space, &tally);

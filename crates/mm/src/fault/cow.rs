@@ -3,7 +3,6 @@
 use super::{Fault, Outcome, Served};
 use crate::error::FaultError;
 use crate::rmap::Tally;
-use crate::space::VmFlags;
 use pagewright_arch::{Leaf, LeafFlags};
 use pagewright_sync::Platform;
 use pagewright_table::Locked;
@@ -96,9 +95,7 @@ impl<P: Platform> Fault<'_, P> {
                 self.mm.uncount_mapping(debt.parked().leaf(), &mut tally);
                 self.mm.lower(self.space, &tally);
                 let old = self.mm.frames().folio(debt.parked().leaf().pfn);
-                if self.vma.flags().contains(VmFlags::LOCKED) {
-                    self.mm.rescue(old);
-                }
+                self.mm.rescue(self.vma.flags(), old);
                 self.mm.leave_swap_if_unused(old);
             }
             plant!(CowFlushLate => {

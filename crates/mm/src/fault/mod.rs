@@ -35,7 +35,7 @@ pub(crate) use ahead::{Ahead, PageSource};
 
 use crate::error::FaultError;
 use crate::mm::Mm;
-use crate::space::{Backing, Space, VmFlags, Vma};
+use crate::space::{Backing, Space, Vma};
 use crate::swap::{Swapped, swapped};
 use pagewright_arch::{Entry, Isa, Leaf, LeafFlags, Pte, SoftKind};
 use pagewright_sync::Platform;
@@ -198,12 +198,7 @@ impl<P: Platform> Mm<P> {
             };
             let fault = Fault { mm: self, space, start, vma, va, offset, access, mode, pages, found, seen };
             match fault.act(action)? {
-                Outcome::Done(served) => {
-                    if vma.flags().contains(VmFlags::LOCKED) {
-                        self.keep_one(space, va);
-                    }
-                    return Ok(if waited { Served::Major } else { served });
-                }
+                Outcome::Done(served) => return Ok(if waited { Served::Major } else { served }),
                 Outcome::Again(served) => waited |= served == Served::Major,
                 Outcome::Lost => self.fx().relax(),
             }

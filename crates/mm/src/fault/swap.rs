@@ -47,6 +47,7 @@ impl<P: Platform> Fault<'_, P> {
         }
         let mut tally = Tally::default();
         let pfn = folio.pfn();
+        self.mm.keep(self.vma.flags(), view);
         self.mm.count_mapping(pfn, &mut tally);
         locked.take_soft(self.va);
         locked.install(self.va, OwnedLeaf::new(Leaf { pfn, rights, flags }, folio));

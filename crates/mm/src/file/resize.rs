@@ -176,7 +176,7 @@ impl<P: Platform> Mm<P> {
                 let part = PageRange::new(VirtAddr::from_page_index(from), VirtAddr::from_page_index(to));
                 // A shared mapping has no copies.
                 let what = if vma.is_shared() { Zap::Pages } else { what };
-                self.zap_only(space, part, what, &mut gather);
+                self.zap_only(space, (vma, what), part, &mut gather);
             }
         }
         gather.settle();

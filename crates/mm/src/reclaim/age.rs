@@ -5,8 +5,7 @@
 //!
 //! Protocol: nobody waits for a space. One that somebody is changing may be using the page, and the page stays where it is.
 //!
-//! Not guaranteed: that a use which is not by a mapping is seen, unless whoever makes it says so ([`Mm::mark_accessed`]). Nor that a page of
-//! locked memory is on the list of those that can't be reclaimed, once another who has locked it lets go, before reclaim has come by.
+//! Not guaranteed: that a use which is not by a mapping is seen, unless whoever makes it says so ([`Mm::mark_accessed`]).
 
 use super::{CLUSTER, Sort};
 use crate::mm::Mm;
@@ -54,7 +53,7 @@ pub(super) enum Fate {
 }
 
 impl<P: Platform> Mm<P> {
-    /// Asks all mappings of an isolated folio, and makes them forget. One that is found locked in memory is marked so.
+    /// Asks all mappings of an isolated folio, and makes them forget.
     pub(super) fn ask(&self, folio: Folio<'_>) -> Use {
         let mut found = Use::default();
         for index in 0..folio.pages() {
@@ -77,7 +76,7 @@ impl<P: Platform> Mm<P> {
                 continue;
             };
             for va in map.places_of(owner, index) {
-                found += self.ask_entry(&space, &map, va, folio, pfn);
+                found += self.ask_entry(&space, &map, va, pfn);
                 if found.locked {
                     return found;
                 }
@@ -86,13 +85,12 @@ impl<P: Platform> Mm<P> {
         found
     }
 
-    fn ask_entry(&self, space: &Space<P>, map: &AddressMap<P>, va: VirtAddr, folio: Folio<'_>, pfn: Pfn) -> Use {
+    fn ask_entry(&self, space: &Space<P>, map: &AddressMap<P>, va: VirtAddr, pfn: Pfn) -> Use {
         let Some((_, vma)) = map.find(va) else { return Use::default() };
         let Some(table) = space.table().lock(&self.tlb, va, Level::PTE) else { return Use::default() };
         let Some(leaf) = table.leaf(va).filter(|leaf| leaf.pfn == pfn) else { return Use::default() };
         if vma.flags().contains(VmFlags::LOCKED) {
-            // While the space is held: whoever unlocks it comes later, and finds the mark (`rescue`).
-            self.cull(folio);
+            // Since it was isolated: it is marked, and goes where it belongs.
             return Use { locked: true, ..Use::default() };
         }
         if !leaf.flags.contains(LeafFlags::ACCESSED) {
@@ -136,7 +134,7 @@ impl<P: Platform> Mm<P> {
             let folio = self.frames().folio(isolated.pfn());
             let used = self.ask(folio);
             if used.locked {
-                // It is marked, and goes where it belongs.
+                // As above.
             } else if sort == Sort::File && used.entries > 0 && used.runs {
                 rotated += folio.pages();
             } else {
@@ -151,32 +149,21 @@ impl<P: Platform> Mm<P> {
         self.tlb.count(Counter::PgDeactivate, u64::from(deactivated));
     }
 
-    /// Says of an isolated folio that it is locked in memory.
-    fn cull(&self, folio: Folio<'_>) {
-        folio.clear_flags(FolioFlags::ACTIVE | FolioFlags::REFERENCED);
-        folio.set_flags(FolioFlags::UNEVICTABLE);
-        self.tlb.count(Counter::UnevictableCulled, u64::from(folio.pages()));
-    }
-
-    /// A mapping has a folio locked in memory: reclaim need not look at it (`mlock_folio`).
-    pub(crate) fn keep(&self, folio: Folio<'_>) {
-        if !folio.flags().contains(FolioFlags::UNEVICTABLE) {
-            let used = FolioFlags::ACTIVE | FolioFlags::REFERENCED;
-            let before = self.frames().lru_move(folio, FolioFlags::UNEVICTABLE, used);
-            if !before.contains(FolioFlags::UNEVICTABLE) {
-                self.tlb.count(Counter::UnevictableCulled, u64::from(folio.pages()));
-            }
+    /// An entry of a mapping with these flags maps a folio: while one of locked memory does, reclaim need not look at it (`mlock_vma_folio`). The
+    /// caller has the entry's table locked, or the space for himself.
+    #[inline]
+    pub(crate) fn keep(&self, flags: VmFlags, folio: Folio<'_>) {
+        if flags.contains(VmFlags::LOCKED) && self.frames().mlock(folio) {
+            self.tlb.count(Counter::UnevictableCulled, u64::from(folio.pages()));
         }
     }
 
-    /// A mapping that has locked a folio in memory goes, or is unlocked: reclaim looks for itself when it comes by (`folio_putback_lru`).
+    /// An entry of a mapping with these flags, by which [`Self::keep`] was called, maps a folio no longer, or will be unlocked (`munlock_vma_folio`).
+    /// The caller has what is said there.
     #[inline]
-    pub(crate) fn rescue(&self, folio: Folio<'_>) {
-        if folio.flags().contains(FolioFlags::UNEVICTABLE) {
-            let before = self.frames().lru_move(folio, FolioFlags::empty(), FolioFlags::UNEVICTABLE);
-            if before.contains(FolioFlags::UNEVICTABLE) {
-                self.tlb.count(Counter::UnevictableRescued, u64::from(folio.pages()));
-            }
+    pub(crate) fn rescue(&self, flags: VmFlags, folio: Folio<'_>) {
+        if flags.contains(VmFlags::LOCKED) && self.frames().munlock(folio) {
+            self.tlb.count(Counter::UnevictableRescued, u64::from(folio.pages()));
         }
     }
 

@@ -68,10 +68,6 @@ impl<P: Platform> Mm<P> {
         let folio = self.frames().folio(leaf.pfn);
         plant!(MapcountLost => return tally.note(rss_kind(folio), 0));
         tally.note(rss_kind(folio), folio.unmap_page(folio.page_of(leaf.pfn)).pages);
-        // Reclaim may have found it locked just before it was not.
-        if !folio.is_mapped() {
-            self.rescue(folio);
-        }
     }
 
     /// Adds what was mapped to the resident set of `space` and to the gauges.

@@ -26,8 +26,7 @@ impl<P: Platform> Mm<P> {
         let everything = PageRange::new(VirtAddr::ZERO, P::Isa::USER_END);
         let mut gather = Gather::whole(&self.tlb, space.table().context());
         for (start, vma) in map.iter() {
-            self.rescue_before_zap(space, vma, vma.range(start));
-            self.zap_at_end(space, vma.range(start), &mut gather);
+            self.zap_at_end(space, vma, vma.range(start), &mut gather);
         }
         let limits = PageRange::new(VirtAddr::ZERO, super::unmap::top_of_tables::<P>());
         self.free_tables(space, everything, limits, &mut gather);

@@ -2,12 +2,12 @@
 //!
 //! A lock is a flag of the mapping; the pages are faulted in after it is set, and whoever takes pages away leaves those of locked mappings. A
 //! mapping may be locked twice and is unlocked once. What is there goes to the list that reclaim never looks at, at once, and from there when
-//! the mapping is unlocked or goes.
+//! the last mapping that has it locked is unlocked or goes: a page counts the entries of locked memory that map it (INV-LRU-LOCKS). Linux's
+//! count may be too low, since it does not count while a page is off its list.
 //!
 //! INV-LOCK-LIMIT: without `CAP_IPC_LOCK` no call leaves more pages locked than `RLIMIT_MEMLOCK` allows; a page counts once for each mapping.
 //!
-//! Not guaranteed: that a page of locked memory is there. One that could not be had when it was locked is faulted in when it is touched. Nor that one
-//! which several have locked stays on that list when the first of them lets go: how many there are is not counted, and reclaim puts it back.
+//! Not guaranteed: that a page of locked memory is there. One that could not be had when it was locked is faulted in when it is touched.
 
 use super::flags::{LockAllFlags, LockFlags};
 use super::limit::Resource;
@@ -87,6 +87,7 @@ impl<P: Platform> Mm<P> {
                 }
                 map.new_flags = if flags.contains(LockAllFlags::FUTURE) { lock } else { VmFlags::empty() };
                 if current {
+                    self.relock_pages(space, &map, everything::<P>(), lock);
                     map.reflag(everything::<P>(), |vma| relocked(vma, lock));
                 }
             }
@@ -102,35 +103,21 @@ impl<P: Platform> Mm<P> {
         self.call(|| {
             let mut map = space.map().write();
             map.new_flags = VmFlags::empty();
+            self.relock_pages(space, &map, everything::<P>(), VmFlags::empty());
             map.reflag(everything::<P>(), |vma| relocked(vma, VmFlags::empty()));
-            map.iter().for_each(|(start, vma)| self.rescue_range(space, vma.range(start)));
         });
     }
 
-    /// Takes what is there of locked mappings in `range` out of reclaim's way (`mlock_vma_pages_range`).
-    pub(super) fn keep_locked(&self, space: &Space<P>, range: PageRange) {
-        let map = space.map().read();
-        for (start, vma) in map.overlapping(range).filter(|(_, vma)| vma.flags().contains(VmFlags::LOCKED)) {
-            if let Some(part) = vma.range(start).intersect(range) {
-                self.for_each_folio(space, part, |folio| self.keep(folio));
+    /// Takes the pages that are there of mappings in `range` out of reclaim's way, or lets it look again, where `lock` in the place of the lock that a
+    /// mapping has changes that (`mlock_vma_pages_range`). The caller has the space for himself and changes the mappings before he lets it go.
+    pub(super) fn relock_pages(&self, space: &Space<P>, map: &AddressMap<P>, range: PageRange, lock: VmFlags) {
+        for (start, vma) in map.overlapping(range) {
+            let (before, Some(part)) = (vma.flags(), vma.range(start).intersect(range)) else { continue };
+            match (before.contains(VmFlags::LOCKED), lock.contains(VmFlags::LOCKED)) {
+                (false, true) => self.for_each_folio(space, part, |folio| self.keep(lock, folio)),
+                (true, false) => self.for_each_folio(space, part, |folio| self.rescue(before, folio)),
+                (true, true) | (false, false) => {}
             }
-        }
-    }
-
-    /// The same for the page of a locked mapping that a fault has just brought. The caller holds the space.
-    pub(crate) fn keep_one(&self, space: &Space<P>, va: VirtAddr) {
-        self.for_each_folio(space, PageRange::page(va), |folio| self.keep(folio));
-    }
-
-    /// Lets reclaim look again at pages of `range`, which is not locked any more (`munlock_folio`). The caller holds the space.
-    fn rescue_range(&self, space: &Space<P>, range: PageRange) {
-        self.for_each_folio(space, range, |folio| self.rescue(folio));
-    }
-
-    /// The same for a part of a mapping whose entries will be cleared, if it is locked.
-    pub(super) fn rescue_before_zap(&self, space: &Space<P>, vma: &Vma<P>, range: PageRange) {
-        if vma.flags().contains(VmFlags::LOCKED) {
-            self.rescue_range(space, range);
         }
     }
 
@@ -157,10 +144,8 @@ impl<P: Platform> Mm<P> {
         let part = PageRange::new(range.start(), end);
         if !part.is_empty() {
             self.reserve_splits(map, part, |vma| relocked(vma, lock) != vma.flags())?;
+            self.relock_pages(space, map, part, lock);
             map.reflag(part, |vma| relocked(vma, lock));
-            if lock.is_empty() {
-                self.rescue_range(space, part);
-            }
         }
         if end < range.end() { Err(MmError::NotMapped { at: end }) } else { Ok(()) }
     }

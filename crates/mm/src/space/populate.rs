@@ -32,7 +32,6 @@ impl<P: Platform> Mm<P> {
                 Err((_, end)) => end,
             };
         }
-        self.keep_locked(space, range);
     }
 
     /// Faults in all that is locked in `range`.
@@ -48,7 +47,6 @@ impl<P: Platform> Mm<P> {
                 Err((error, _)) => outcome = Err(error),
             }
         }
-        self.keep_locked(space, range);
         outcome
     }
 

@@ -261,11 +261,12 @@ impl<P: Platform> Mm<P> {
             file.join_again(space.id(), vma.may_store_to_file());
         }
         let (from, to) = (resize.addr.page_index(), plan.to.start().page_index());
-        let copy = vma.moved(start, from, to, plan.to.pages());
+        let (whole, copy) = (vma.range(start), vma.moved(start, from, to, plan.to.pages()));
         let peak = map.peak;
         map.insert(to, copy);
         self.move_entries(space, plan.moved, plan.to.start(), &mut reserve, gather);
         if plan.stays {
+            self.relock_pages(space, map, whole, VmFlags::empty());
             map.change(start, |vma| leave_behind(vma, start, plan.source));
             map.merge_over(plan.source);
         } else if !plan.source.is_empty() {

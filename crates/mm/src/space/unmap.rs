@@ -60,8 +60,7 @@ impl<P: Platform> Mm<P> {
         let Some(first) = map.overlapping(range).next().map(|(start, _)| start) else { return };
         let mut gather = Gather::new(&self.tlb, space.table().context());
         for (start, vma) in map.overlapping(range) {
-            self.rescue_before_zap(space, vma, vma.range(start));
-            self.zap(space, vma.range(start), &mut gather);
+            self.zap(space, vma, vma.range(start), &mut gather);
         }
         if free_tables {
             let before = map.before(first).map_or(VirtAddr::ZERO, |(_, vma)| VirtAddr::from_page_index(vma.end()));

@@ -1,6 +1,6 @@
 //! Clearing the entries under a range (`zap_page_range`, `unmap_page_range`).
 
-use super::Space;
+use super::{Space, Vma};
 use crate::mm::Mm;
 use crate::rmap::Tally;
 use crate::swap::swapped;
@@ -23,25 +23,43 @@ pub(crate) enum Zap {
 }
 
 impl<P: Platform> Mm<P> {
-    /// Clears everything under `range`. References and the flush ride in `gather`. The caller holds the space.
-    pub(crate) fn zap<'a>(&'a self, space: &'a Space<P>, range: PageRange, gather: &mut Gather<'a, P>) {
-        self.zap_only(space, range, Zap::Everything, gather);
+    /// Clears everything under `range`, which is of one mapping. References and the flush ride in `gather`. The caller holds the space.
+    pub(crate) fn zap<'a>(&'a self, space: &'a Space<P>, vma: &Vma<P>, range: PageRange, gather: &mut Gather<'a, P>) {
+        self.zap_only(space, (vma, Zap::Everything), range, gather);
     }
 
-    /// Clears what `what` says under `range`.
-    pub(crate) fn zap_only<'a>(&'a self, space: &'a Space<P>, range: PageRange, what: Zap, gather: &mut Gather<'a, P>) {
-        if what != Zap::FilePages {
+    /// Clears what `what` says of a mapping under `range`.
+    pub(crate) fn zap_only<'a>(
+        &'a self,
+        space: &'a Space<P>,
+        what: (&Vma<P>, Zap),
+        range: PageRange,
+        gather: &mut Gather<'a, P>,
+    ) {
+        if what.1 != Zap::FilePages {
             self.reduce(space, range, Rights::empty());
         }
-        self.zap_entries(space, range, what, gather);
+        self.zap_entries(space, what, range, gather);
     }
 
     /// The same for a space that nobody runs and nobody will: what it could do is not reduced but over.
-    pub(super) fn zap_at_end<'a>(&'a self, space: &'a Space<P>, range: PageRange, gather: &mut Gather<'a, P>) {
-        self.zap_entries(space, range, Zap::Everything, gather);
+    pub(super) fn zap_at_end<'a>(
+        &'a self,
+        space: &'a Space<P>,
+        vma: &Vma<P>,
+        range: PageRange,
+        gather: &mut Gather<'a, P>,
+    ) {
+        self.zap_entries(space, (vma, Zap::Everything), range, gather);
     }
 
-    fn zap_entries<'a>(&'a self, space: &'a Space<P>, range: PageRange, what: Zap, gather: &mut Gather<'a, P>) {
+    fn zap_entries<'a>(
+        &'a self,
+        space: &'a Space<P>,
+        what: (&Vma<P>, Zap),
+        range: PageRange,
+        gather: &mut Gather<'a, P>,
+    ) {
         space.rss().note_peak();
         for (table, part) in space.table().tables(&self.tlb, range) {
             let mut tally = Tally::default();
@@ -60,7 +78,7 @@ impl<P: Platform> Mm<P> {
         space: &'a Space<P>,
         table: &Locked<'a, P>,
         va: VirtAddr,
-        what: Zap,
+        (vma, what): (&Vma<P>, Zap),
         tally: &mut Tally,
         gather: &mut Gather<'a, P>,
     ) {
@@ -75,6 +93,7 @@ impl<P: Platform> Mm<P> {
                 let leaf = debt.parked().leaf();
                 self.uncount_mapping(leaf, tally);
                 let folio = self.frames().folio(leaf.pfn);
+                self.rescue(vma.flags(), folio);
                 // As in Linux; a page of shared memory may be on its way out, which whoever stored to it must stop.
                 if leaf.flags.contains(LeafFlags::DIRTY) && !folio.is_anon() {
                     folio.set_flags(FolioFlags::DIRTY);

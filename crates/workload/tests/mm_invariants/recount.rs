@@ -25,8 +25,8 @@ fn kind<I: Isa>(mm: &Mm<Sim<I>>, pfn: Pfn) -> RssKind {
     }
 }
 
-/// Where each page is mapped.
-type Mappings = BTreeMap<Pfn, BTreeSet<(SpaceId, VirtAddr)>>;
+/// Where each page is mapped, and whether memory is locked there.
+type Mappings = BTreeMap<Pfn, BTreeMap<(SpaceId, VirtAddr), bool>>;
 
 /// Asserts that every count of the machine and of its only spaces is what the tables say.
 pub(crate) fn check<I: Isa>(mm: &Mm<Sim<I>>, spaces: &[Arc<Space<Sim<I>>>]) {
@@ -46,15 +46,19 @@ pub(crate) fn check<I: Isa>(mm: &Mm<Sim<I>>, spaces: &[Arc<Space<Sim<I>>>]) {
     assert_eq!(mm.gauge(Gauge::Mapped), of(&[RssKind::File, RssKind::Shmem]));
     for (pfn, places) in &mappings {
         let folio = mm.tlb().frames().folio(*pfn);
-        let cached = u32::from(!folio.is_anon());
+        let cached = u32::from(!folio.is_anon()) + u32::from(folio.flags().contains(FolioFlags::SWAPCACHE));
         assert_eq!((folio.mapcount(), folio.refs()), (places.len() as u32, places.len() as u32 + cached), "{folio:?}");
+        // INV-LRU-LOCKS.
+        let locks = places.values().filter(|locked| **locked).count() as u32;
+        assert_eq!(folio.mlocks(), locks, "{folio:?}");
+        assert_eq!(folio.flags().contains(FolioFlags::UNEVICTABLE), locks > 0, "{folio:?}");
         // INV-RMAP-SUPERSET.
         let mut found = BTreeSet::new();
         mm.for_each_mapping(*pfn, |visit| {
             found.insert((visit.space.id(), visit.va));
             ControlFlow::Continue(())
         });
-        assert_eq!(found, *places, "mappings of {pfn:?}");
+        assert!(found.iter().eq(places.keys()), "mappings of {pfn:?}: {found:?} and not {places:?}");
     }
 }
 
@@ -110,7 +114,7 @@ fn check_space<I: Isa>(mm: &Mm<Sim<I>>, space: &Space<Sim<I>>, mappings: &mut Ma
         if leaf.flags.contains(LeafFlags::SPECIAL) {
             continue;
         }
-        mappings.entry(leaf.pfn).or_default().insert((space.id(), va));
+        mappings.entry(leaf.pfn).or_default().insert((space.id(), va), vma.flags().contains(VmFlags::LOCKED));
         let of = kind(mm, leaf.pfn);
         resident.iter_mut().filter(|(kind, _)| *kind == of).for_each(|(_, pages)| *pages += 1);
     }

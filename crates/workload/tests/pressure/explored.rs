@@ -2,12 +2,13 @@
 //!
 //! Each counts what happened over all schedules: a race in which nobody reclaims beside another has shown nothing.
 
-use super::{NODE, Process, at, machine_of, swap_to};
+use super::{NODE, Process, at, gauge, machine_of, swap_to};
 use crate::device::{CPU, OTHER, World};
 use crate::on_both;
 use pagewright_arch::{Aarch64, Isa, X86_64};
 use pagewright_check::{Attempt, Chooser, Detail, Finding, Plan, hunt};
 use pagewright_mm::MapFlags;
+use pagewright_mm::counters::Gauge;
 use pagewright_sim::explore::{Outcome, Program, Settings};
 use pagewright_types::{Counter, CpuId, PAGE_SIZE, Rights};
 use std::cell::Cell;
@@ -201,6 +202,8 @@ fn files_and_locks<I: Isa>(world: &Rc<World<I>>, process: &Rc<Process<I>>) -> (V
     let check = move |process: &Process<I>| {
         process.check(mapped, 8, 7);
         process.check(base, 4, 80);
+        // INV-LRU-LOCKS.
+        assert_eq!(gauge(&process.0.world, Gauge::Unevictable), 0);
     };
     (programs, Box::new(check))
 }

@@ -46,7 +46,7 @@ impl<P: Platform> Mm<P> {
             if let Some(table) = space.table().lock(&self.tlb, at, Level::PTE) {
                 let mut tally = Tally::default();
                 for va in under.iter() {
-                    self.zap_entry(space, &table, va, Zap::Pages, &mut tally, gather);
+                    self.zap_entry(space, &table, va, (vma, Zap::Pages), &mut tally, gather);
                     if table.pte(va).is_empty() {
                         table.install_soft(va, GUARD);
                     }

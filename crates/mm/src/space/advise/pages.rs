@@ -41,8 +41,7 @@ impl<P: Platform> Mm<P> {
     ) -> Result<(), MmError> {
         match advice {
             Advice::DontNeed | Advice::DontNeedLocked => {
-                self.rescue_before_zap(space, vma, part);
-                self.zap_only(space, part, Zap::Pages, gather);
+                self.zap_only(space, (vma, Zap::Pages), part, gather);
             }
             Advice::Free => self.free_lazily(space, part, gather),
             Advice::GuardInstall => return self.install_guards(space, vma, part, gather),
