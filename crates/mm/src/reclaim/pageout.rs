@@ -15,8 +15,6 @@ struct Leaving<'a> {
     isolated: Isolated,
     lock: FolioLock<'a>,
     leave: Leave,
-    /// Whether everybody was asked who may store to it.
-    all_asked: bool,
 }
 
 /// What came of a list.
@@ -34,13 +32,13 @@ impl<P: Platform> Mm<P> {
         let mut staying = ArrayVec::new();
         for isolated in folios.drain(..) {
             match self.may_leave(self.frames().folio(isolated.pfn())) {
-                Some((lock, leave)) => leaving.push(Leaving { isolated, lock, leave, all_asked: false }),
+                Some((lock, leave)) => leaving.push(Leaving { isolated, lock, leave }),
                 None => staying.push(isolated),
             }
         }
         let mut batch = Batch::new(&self.tlb);
-        for page in &mut leaving {
-            page.all_asked = self.unmap_folio(self.frames().folio(page.isolated.pfn()), page.leave, &mut batch);
+        for page in &leaving {
+            self.unmap_folio(self.frames().folio(page.isolated.pfn()), page.leave, &mut batch);
         }
         plant!(PageOutFreedEarly => {
             let written = leaving.iter().filter_map(|page| self.write_out(page)).collect();
@@ -125,7 +123,7 @@ impl<P: Platform> Mm<P> {
     /// # Errors
     /// The page: somebody has.
     fn free_page(&self, page: Leaving<'_>) -> Result<(), Isolated> {
-        let Leaving { isolated, lock, leave, all_asked } = page;
+        let Leaving { isolated, lock, leave } = page;
         let view = self.frames().folio(isolated.pfn());
         let clean = || !view.flags().contains(FolioFlags::DIRTY);
         let free = !view.is_mapped()
@@ -133,7 +131,7 @@ impl<P: Platform> Mm<P> {
                 Leave::Swap(_) => {
                     clean() && self.leave_to_swap(view, Left::ByEntries, self.shadow_of(view).raw()).is_some()
                 }
-                Leave::Shared => all_asked && clean() && self.leave_shared(view),
+                Leave::Shared => clean() && self.leave_shared(view),
                 Leave::Clean => self.leave_file(view),
                 // Somebody has unmapped it just now, and left it to us to take it out of the swap cache.
                 Leave::Nothing => view.swap_entry().is_none(),

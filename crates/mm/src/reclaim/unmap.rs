@@ -10,7 +10,7 @@ use pagewright_sync::Platform;
 use pagewright_table::Locked;
 use pagewright_tlb::Batch;
 use pagewright_tlb::frames::{Folio, FolioFlags};
-use pagewright_types::{Level, PageRange, Rights, SpaceId, SwapEntry, VirtAddr, plant};
+use pagewright_types::{Level, PageRange, Rights, SpaceId, SwapEntry, VirtAddr};
 
 /// What becomes of an entry whose page goes.
 #[derive(Clone, Copy)]
@@ -27,38 +27,26 @@ pub(super) enum Leave {
 
 impl<P: Platform> Mm<P> {
     /// Takes a page from the spaces that map it; flushes ride in `batch`. The caller has the folio locked, and a reference. Who could
-    /// not be asked, or may not lose it, still maps it afterwards. False: somebody may store to it unseen, though he does not map it any more.
-    pub(super) fn unmap_folio(&self, folio: Folio<'_>, leave: Leave, batch: &mut Batch<'_, P>) -> bool {
+    /// not be asked, or may not lose it, still maps it afterwards. Who has cleared an entry himself and not flushed it yet has the entry's reference until
+    /// he has (INV-TLB-SHARED), by which those are told who would write the page, or free it.
+    pub(super) fn unmap_folio(&self, folio: Folio<'_>, leave: Leave, batch: &mut Batch<'_, P>) {
         let (owner, index) = (folio.owner(), folio.index());
-        let is_shared = matches!(leave, Leave::Shared);
         let mut at: Option<SpaceId> = None;
-        let mut all_asked = true;
-        // An anonymous page that can be stored to is one space's alone; if it is gone from there nobody will ask for what comes late.
-        while (is_shared || folio.is_mapped())
+        while folio.is_mapped()
             && let Some(space) = self.candidate_after(owner, at)
         {
             at = Some(space.id());
-            // Whoever changes mappings may wait for memory; and what he has cleared he may not have flushed.
-            let Some(map) = space.map().try_read() else {
-                all_asked = plant!(PageOutAlone; all_asked, false);
-                continue;
-            };
-            let mut cleared = false;
+            // Whoever changes mappings may wait for memory.
+            let Some(map) = space.map().try_read() else { continue };
             for va in map.places_of(owner, index) {
                 let table = space.table().lock(&self.tlb, va, Level::PTE);
-                match table.filter(|table| table.leaf(va).is_some_and(|leaf| leaf.pfn == folio.pfn())) {
-                    Some(_) if is_kept(&map, va) => {}
-                    Some(table) => self.unmap_one(&space, &table, va, folio, leave, batch),
-                    None => cleared = true,
+                if let Some(table) = table.filter(|table| table.leaf(va).is_some_and(|leaf| leaf.pfn == folio.pfn()))
+                    && !is_kept(&map, va)
+                {
+                    self.unmap_one(&space, &table, va, folio, leave, batch);
                 }
             }
-            if is_shared && cleared {
-                // An entry that somebody else has just cleared may still be stored through (INV-TLB-DEFERRED). What he cleared where there is no mapping
-                // any more he has flushed before he let go of the space. Where the page was found nobody has, and the batch itself flushes it.
-                plant!(PageOutAlone; (), batch.take_along(space.table().context()));
-            }
         }
-        all_asked
     }
 
     fn unmap_one(

@@ -164,8 +164,8 @@ impl<P: Platform> Mm<P> {
         let area = self.area_of(entry);
         folio.set_flags(FolioFlags::WRITEBACK);
         folio.clear_flags(FolioFlags::DIRTY);
-        // Shared memory can have been mapped since all were asked, and unmapped by somebody who has not flushed yet: the mark that went just now may be
-        // all that told of the stores that still come. He has a reference until he has flushed; whoever finds the page from here on leaves another mark.
+        // Somebody may have unmapped shared memory himself and not flushed yet: the mark that went just now may be all that told of the stores that still
+        // come. He has a reference until he has flushed (INV-TLB-SHARED); whoever finds the page from here on leaves another mark.
         let unseen = plant!(PageOutAlone; false, left == Left::ByObject && folio.refs() != left.refs());
         let mut get = self.reader_of(folio.pfn());
         let written = !unseen && area.device.write_page(&self.tlb, entry.slot(), &mut get).is_ok();
