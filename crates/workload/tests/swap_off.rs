@@ -12,12 +12,13 @@ use pagewright_arch::{Aarch64, Isa, X86_64};
 use pagewright_mm::counters::Gauge;
 use pagewright_mm::swap::{Backing, Zram};
 use pagewright_mm::view::PageState;
-use pagewright_mm::{Advice, Knob, MmError};
+use pagewright_mm::{Advice, Knob, MapFlags, MmError};
 use pagewright_sim::Refusal;
 use pagewright_sim::explore::Program;
 use pagewright_types::{Access, CpuId, Errno, PAGE_SIZE, PageRange, Rights, SwapEntry, VirtAddr};
 use process::{at, first_lost, race, race_in_long_turns};
 use std::rc::Rc;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use support::{CPU, OTHER, Process, Slots, World};
 
@@ -102,6 +103,35 @@ fn everything_comes_back<I: Isa>() {
         assert_eq!(world.on(|mm| mm.swap_off(device)), Err(MmError::NoSuchSwapDevice { device }));
     }
     assert_eq!(MmError::NoSuchSwapDevice { device: 1 }.errno(), Errno::EINVAL);
+}
+
+/// A page that a process has for itself of a file, and gives up while its device is swapped to no longer; whether nothing is there in the end.
+fn given_up_beside_swapoff<I: Isa>(seed: u64) -> bool {
+    let world = Rc::new(World::<I>::new());
+    world.swap_to(8);
+    let file = world.file_on(&Arc::default(), 1);
+    let process = Process::new(&world);
+    let base = process.map_file(&file, Rights::RW, MapFlags::PRIVATE);
+    process.write(base, 1);
+    process.advise(base, 1, Advice::PageOut);
+    assert_eq!(process.space.rss().swapped(), 1);
+    let (gives_up, empties, space) = (world.clone(), world.clone(), process.space.clone());
+    let programs: Vec<Program> = vec![
+        Box::new(move || {
+            gives_up.lab.on(CPU, |mm| mm.madvise(&space, base, PAGE_SIZE, Advice::DontNeed)).expect("mapped");
+        }),
+        Box::new(move || empties.lab.on(OTHER, |mm| mm.swap_off(0)).expect("memory")),
+    ];
+    race(&world, seed, programs);
+    (process.space.rss().pages(), process.space.rss().swapped()) == (0, 0)
+}
+
+fn what_is_given_up_meanwhile_is_not_brought<I: Isa>() {
+    assert_eq!(
+        first_lost(10 * SCHEDULES, given_up_beside_swapoff::<I>),
+        None,
+        "a page that nobody has touched is there"
+    );
 }
 
 /// INV-MM-COMMIT
@@ -302,6 +332,7 @@ fn a_slot_may_be_gone_when_it_is_looked_for<I: Isa>() {
 }
 
 on_both! {
+    what_is_given_up_meanwhile_is_not_brought,
     a_slot_may_be_gone_when_it_is_looked_for,
     everything_comes_back,
     what_fails_leaves_the_device,

@@ -77,6 +77,8 @@ bitflags::bitflags! {
         const FORCE = 1;
         /// A private page must be the space's alone afterwards, and no more writable than before (`FAULT_FLAG_UNSHARE`).
         const UNSHARE = 1 << 1;
+        /// A page in swap comes back, whatever its mapping allows, and nothing else is done (`unuse_pte`).
+        const UNUSE = 1 << 2;
     }
 }
 
@@ -164,7 +166,7 @@ impl<P: Platform> Mm<P> {
     /// # Errors
     /// [`FaultError::OutOfMemory`], or [`FaultError::Device`]; nothing has changed.
     pub(crate) fn swap_in_at(&self, space: &Space<P>, va: VirtAddr) -> Result<(), FaultError> {
-        match self.serve(space, va, Access::Read, How { mode: FaultMode::FORCE, pages: None }) {
+        match self.serve(space, va, Access::Read, How { mode: FaultMode::UNUSE, pages: None }) {
             Err(error @ (FaultError::OutOfMemory(_) | FaultError::Device { .. })) => Err(error),
             // It was unmapped meanwhile.
             Ok(_) | Err(_) => Ok(()),
@@ -179,12 +181,12 @@ impl<P: Platform> Mm<P> {
             let map = space.map().read();
             let Some((start, vma)) = map.find(va) else {
                 drop(map);
-                if self.grow_stack(space, va) {
+                if !mode.contains(FaultMode::UNUSE) && self.grow_stack(space, va) {
                     continue;
                 }
                 return Err(FaultError::NotMapped { va, access });
             };
-            if !permits(vma.rights(), access) && !mode.contains(FaultMode::FORCE) {
+            if !permits(vma.rights(), access) && !mode.intersects(FaultMode::FORCE | FaultMode::UNUSE) {
                 return Err(FaultError::NotAllowed { va, access, rights: vma.rights() });
             }
             let va = va.align_down(PAGE_SIZE);
@@ -194,6 +196,7 @@ impl<P: Platform> Mm<P> {
             let action = match P::Isa::decode(found.level, found.pte) {
                 // A leaf above the last level has every right that its mapping allows.
                 Entry::Leaf(_) if found.level > Level::PTE => Action::Spurious,
+                entry if mode.contains(FaultMode::UNUSE) && !is_in_swap(entry) => return Ok(Served::Minor),
                 entry => classify(entry, vma, access, mode),
             };
             let fault = Fault { mm: self, space, start, vma, va, offset, access, mode, pages, found, seen };
@@ -212,6 +215,10 @@ fn permits(rights: Rights, access: Access) -> bool {
         Access::Read => !rights.is_empty(),
         Access::Write | Access::Exec => rights.allow(access),
     }
+}
+
+fn is_in_swap(entry: Entry) -> bool {
+    matches!(entry, Entry::Soft(soft) if soft.kind == SoftKind::Swap)
 }
 
 /// The table at the top of this file.
