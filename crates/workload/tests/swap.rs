@@ -16,7 +16,9 @@ use pagewright_mm::gup::{Contents, GupFlags};
 use pagewright_mm::space::Whose;
 use pagewright_mm::swap::Backing;
 use pagewright_mm::{Advice, MmError};
+use pagewright_sim::SimLocks;
 use pagewright_sim::explore::Program;
+use pagewright_sync::Backend;
 use pagewright_tlb::frames::FolioFlags;
 use pagewright_types::{Access, Counter, CpuId, Errno, Level, NodeId, PAGE_SIZE, PageRange, VirtAddr};
 use process::{at, first_lost, race, race_in_long_turns};
@@ -338,6 +340,71 @@ fn no_slot_is_lost_by_an_unmap_beside_a_page_out<I: Isa>() {
     assert_eq!(lost, None, "a slot is lost");
 }
 
+/// Somebody takes a page by its frame, stores to it and gives it back, while it is paged out and reclaimed; whether it says what he stored. It is private or
+/// shared, pinned or merely referenced, and used, given up, or read from swap. Who is pinned may be forked, too.
+fn taken_beside_a_page_out<I: Isa>(seed: u64) -> bool {
+    let world = Rc::new(World::<I>::new());
+    let device = world.swap_to(8);
+    let process = Process::new(&world);
+    let (shared, pins, comes) = (seed % 2 == 1, seed / 2 % 2 == 1, seed / 4 % 3);
+    let base = if shared { process.map_shared(1) } else { process.map_anon(1) };
+    process.write(base, 1);
+    match comes {
+        0 => {}
+        1 if !shared => process.advise(base, 1, Advice::Free),
+        _ => {
+            process.advise(base, 1, Advice::PageOut);
+            process.read(base);
+        }
+    }
+    world.lab.run(CPU, &process.space);
+    let (takes, pages_out, others) = (world.clone(), world.clone(), world.clone());
+    let [taken, paged, forked] = [process.space.clone(), process.space.clone(), process.space.clone()];
+    let programs: Vec<Program> = vec![
+        Box::new(move || {
+            takes.lab.on(CPU, |mm| {
+                let range = PageRange::page(base);
+                let pages = if pins {
+                    mm.pin_user_pages_fast(&taken, range, GupFlags::WRITE)
+                } else {
+                    mm.get_user_pages_fast(&taken, range, GupFlags::WRITE)
+                };
+                let pages = pages.expect("writable");
+                let pfn = pages.iter().next().expect("one page").pfn();
+                SimLocks::point();
+                takes.lab.sim().ram()[pfn.base().raw() as usize / 8].store(7, Ordering::Relaxed);
+                SimLocks::point();
+                mm.release_user_pages(pages, Contents::Written);
+            });
+        }),
+        Box::new(move || {
+            for _ in 0..3 {
+                let out = |mm: &pagewright_mm::Mm<_>| mm.madvise(&paged, base, PAGE_SIZE, Advice::PageOut);
+                pages_out.lab.on(OTHER, out).expect("good advice");
+            }
+        }),
+        Box::new(move || {
+            if pins {
+                let child = others.lab.on(THIRD, |mm| mm.fork(&forked)).expect("memory");
+                others.lab.on(THIRD, |mm| mm.end_space(&child));
+            }
+            others.lab.on(THIRD, |mm| mm.reclaim(NodeId::new(0), 1));
+        }),
+    ];
+    race(&world, seed, programs);
+    let mut right = process.read(base) == 7;
+    process.advise(base, 1, Advice::PageOut);
+    right &= process.read(base) == 7;
+    process.end();
+    right && device.used() == 0 && world.on(|mm| mm.swap_slots()) == (8, 8)
+}
+
+/// INV-GUP-EXCLUSIVE, INV-LAZYFREE-KEPT, INV-RECLAIM-SETTLED.
+fn no_store_by_a_frame_is_lost_by_a_page_out<I: Isa>() {
+    let _alone = alone();
+    assert_eq!(first_lost(12 * SCHEDULES, taken_beside_a_page_out::<I>), None, "a store is lost, or a slot");
+}
+
 /// One process advises about the memory of another, which ends; another CPU gets the frames of its tables, and stores there what looks like tables.
 fn advice_about_a_process_that_ends<I: Isa>(seed: u64) -> bool {
     let world = Rc::new(World::<I>::new());
@@ -476,6 +543,7 @@ fn what_one_process_gives_up_another_keeps<I: Isa>() {
 }
 
 on_both! {
+    no_store_by_a_frame_is_lost_by_a_page_out,
     no_advice_walks_tables_that_are_gone,
     what_one_process_gives_up_another_keeps,
     pages_go_and_come_back,
