@@ -76,6 +76,8 @@ impl Kernel for Linux {
     }
 
     fn run(&self) -> ! {
+        #[cfg(feature = "planted")]
+        options::overflow_if_planted();
         cpu::run()
     }
 

@@ -5,7 +5,11 @@
 
 use alloc::string::String;
 use alloc::vec::Vec;
+#[cfg(feature = "planted")]
+use core::sync::atomic::{AtomicBool, Ordering};
 use pagewright_mm::{Knob, Knobs};
+#[cfg(feature = "planted")]
+use pagewright_types::CpuId;
 
 /// What the command line asks for.
 #[derive(Debug, Default)]
@@ -82,13 +86,32 @@ impl Options {
 /// When no such mistake is known.
 #[cfg(feature = "planted")]
 fn plant(name: &str) {
-    if name == "stack-overflow" {
-        core::hint::black_box(recurse(0));
+    match name {
+        "stack-overflow" => overflow(),
+        "other-stack-overflow" => return OTHER_OVERFLOWS.store(true, Ordering::Release),
+        _ => {}
     }
     let Some(plant) = pagewright_types::plant::Plant::named(name) else {
         panic!("command line: no planted bug {name}")
     };
     pagewright_types::plant::choose(Some(plant));
+}
+
+/// Whether CPU 1 uses more stack than there is (`plant=other-stack-overflow`).
+#[cfg(feature = "planted")]
+static OTHER_OVERFLOWS: AtomicBool = AtomicBool::new(false);
+
+/// What each CPU does first of all.
+#[cfg(feature = "planted")]
+pub(crate) fn overflow_if_planted() {
+    if OTHER_OVERFLOWS.load(Ordering::Acquire) && pagewright_hal::this_cpu() == CpuId::new(1) {
+        overflow();
+    }
+}
+
+#[cfg(feature = "planted")]
+fn overflow() {
+    core::hint::black_box(recurse(0));
 }
 
 /// Uses more stack than there is.

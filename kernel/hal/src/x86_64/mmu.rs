@@ -3,7 +3,9 @@
 //! Without PCIDs the only tag is 0 and `MOV CR3` drops everything but global entries. With them, `INVPCID` reaches any tag; `INVLPG` reaches
 //! the one in use (Intel SDM vol. 3A §4.10.4.1).
 
+use crate::boot::CPUS;
 use crate::machine::linear;
+use alloc::alloc::{Layout, alloc_zeroed};
 use core::arch::asm;
 use core::sync::atomic::{AtomicU64, Ordering};
 use pagewright_arch::{Caps, Invalidate, Reach, ShootdownKind, Target, X86_64};
@@ -22,6 +24,13 @@ pub(crate) const DEVICES: u64 = 0xffff_8080_0000_0000;
 /// Where the image is mapped.
 pub(crate) const IMAGE: u64 = 0xffff_ffff_8000_0000;
 
+/// Where the stacks of the CPUs that did not boot are mapped: in the last GiB, each in the upper half of a piece of twice its size. In the lower
+/// halves is nothing, so that who overflows his stack faults.
+const STACKS: u64 = 0xffff_ffff_c000_0000;
+/// Bytes of such a stack.
+const STACK: usize = 64 << 10;
+const PIECE: u64 = 2 * STACK as u64;
+
 /// The entries of the boot root that every root shares.
 const SHARED: [usize; 3] = [256, 257, 511];
 
@@ -35,6 +44,31 @@ unsafe extern "C" {
 
 #[repr(align(4096))]
 struct Table([AtomicU64; 512]);
+
+impl Table {
+    const fn empty() -> Self {
+        Self([const { AtomicU64::new(0) }; 512])
+    }
+
+    /// The entry that names it.
+    fn entry(&self) -> u64 {
+        physical(self.0.as_ptr() as u64) | TABLE
+    }
+}
+
+/// Present, writable; of a leaf also global, and whether it is large, or never executed.
+const TABLE: u64 = 0x3;
+const PAGE: u64 = 0x103;
+const BLOCK: u64 = 0x183;
+const NO_EXECUTE: u64 = 1 << 63;
+
+#[repr(align(4096))]
+struct Stack(#[expect(dead_code, reason = "memory for the CPU only")] [u8; STACK]);
+
+/// Where a byte of the image is.
+fn physical(address: u64) -> u64 {
+    address - IMAGE
+}
 
 static CAPS: Once<Caps> = Once::new();
 
@@ -60,14 +94,9 @@ pub(crate) fn caps() -> &'static Caps {
 /// Takes the page below the boot stack out of the image's map, so that who overflows the stack faults. On CPU 0, while nobody else runs.
 pub(super) fn guard_boot_stack() {
     /// Of the image's GiB: 512 pieces of 2 MiB, and of one of them 512 pages.
-    static LARGE: Table = Table([const { AtomicU64::new(0) }; 512]);
-    static SMALL: Table = Table([const { AtomicU64::new(0) }; 512]);
-    /// Present, writable; of a leaf also global, and whether it is large.
-    const TABLE: u64 = 0x3;
-    const PAGE: u64 = 0x103;
-    const BLOCK: u64 = 0x183;
+    static LARGE: Table = Table::empty();
+    static SMALL: Table = Table::empty();
     const GIB_OF_IMAGE: usize = 510;
-    let physical = |address: u64| address - IMAGE;
     let guard = physical(&raw const boot_guard as u64);
     let (block, page) = ((guard >> 21) as usize, (guard >> 12 & 511) as usize);
     for index in 0..512 {
@@ -75,19 +104,44 @@ pub(super) fn guard_boot_stack() {
         SMALL.0[index].store((block as u64) << 21 | (index as u64) << 12 | PAGE, Ordering::Relaxed);
     }
     SMALL.0[page].store(0, Ordering::Relaxed);
-    LARGE.0[block].store(physical(SMALL.0.as_ptr() as u64) | TABLE, Ordering::Relaxed);
+    LARGE.0[block].store(SMALL.entry(), Ordering::Relaxed);
     // SAFETY: the tables live for ever, and map all but the guard as before.
     unsafe {
-        image_pdpt[GIB_OF_IMAGE].store(physical(LARGE.0.as_ptr() as u64) | TABLE, Ordering::Release);
+        image_pdpt[GIB_OF_IMAGE].store(LARGE.entry(), Ordering::Release);
         // Global entries go with the right to have any (SDM vol. 3A §4.10.4.1).
         Cr4::update(|flags| flags.remove(Cr4Flags::PAGE_GLOBAL));
         Cr4::update(|flags| flags.insert(Cr4Flags::PAGE_GLOBAL));
     }
 }
 
-/// Whether an access to `address` has left the boot stack.
+/// A new stack for a CPU that has none: its top.
+pub(super) fn new_stack(cpu: pagewright_types::CpuId) -> u64 {
+    const GIB_OF_STACKS: usize = 511;
+    const TABLES: usize = (CPUS * PIECE as usize).div_ceil(2 << 20);
+    static LARGE: Table = Table::empty();
+    static SMALL: [Table; TABLES] = [const { Table::empty() }; TABLES];
+    // SAFETY: a stack has bytes.
+    let stack = unsafe { alloc_zeroed(Layout::new::<Stack>()) };
+    assert!(!stack.is_null(), "no memory for a stack");
+    // The heap is in the linear map.
+    let memory = stack.expose_provenance() as u64 - LINEAR;
+    let bottom = cpu.index() as u64 * PIECE + STACK as u64;
+    for at in (0..STACK as u64).step_by(4096) {
+        let page = ((bottom + at) >> 12) as usize;
+        SMALL[page / 512].0[page % 512].store((memory + at) | PAGE | NO_EXECUTE, Ordering::Relaxed);
+    }
+    for (entry, table) in LARGE.0.iter().zip(&SMALL) {
+        entry.store(table.entry(), Ordering::Relaxed);
+    }
+    // SAFETY: the tables live for ever, and map what nothing was mapped at; no CPU keeps that nothing was.
+    unsafe { image_pdpt[GIB_OF_STACKS].store(LARGE.entry(), Ordering::Release) };
+    STACKS + bottom + STACK as u64
+}
+
+/// Whether an access to `address` has left the stack of a CPU.
 pub(super) fn is_guard(address: u64) -> bool {
-    address >> 12 == &raw const boot_guard as u64 >> 12
+    let below_other = address >= STACKS && address < STACKS + CPUS as u64 * PIECE && address % PIECE < STACK as u64;
+    below_other || address >> 12 == &raw const boot_guard as u64 >> 12
 }
 
 /// Turns on what [`caps`] found, on each CPU.

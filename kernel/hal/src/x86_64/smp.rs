@@ -4,14 +4,12 @@ use super::mmu::{self, drop_identity};
 use super::{apic, timer, trap};
 use crate::boot::{BootInfo, CPUS};
 use crate::machine::linear;
-use alloc::boxed::Box;
 use arrayvec::ArrayVec;
 use core::sync::atomic::{AtomicBool, AtomicU16, AtomicU32, Ordering};
 use pagewright_types::{CpuId, CpuMask, NodeId, PhysAddr};
 
 /// Where the code for start-up lies (`boot.s`).
 const TRAMPOLINE: u64 = 0x8000;
-const STACK: usize = 64 << 10;
 /// How long to wait for a CPU, in ns, after which it is done without.
 const PATIENCE: u64 = 200_000_000;
 /// Between INIT and start-up (SDM: 10 ms), and between two start-ups (200 µs).
@@ -66,11 +64,11 @@ pub(crate) fn start_others(info: &BootInfo) {
     // SAFETY: memory below 1 MiB is nobody's; the code is shorter than a page.
     unsafe { linear(PhysAddr::new(TRAMPOLINE)).copy_from_nonoverlapping(start, len) };
     for cpu in 1..info.cpus.len() {
-        let stack = Box::leak(alloc::vec![0u128; STACK / size_of::<u128>()].into_boxed_slice());
+        let stack = mmu::new_stack(CpuId::new(cpu as u16));
         // SAFETY: the words are in the copy, and no CPU reads them now.
         unsafe {
             linear(at(&raw const trampoline_cpu)).cast::<u64>().write_unaligned(cpu as u64);
-            linear(at(&raw const trampoline_stack)).cast::<u64>().write_unaligned(stack.as_ptr_range().end as u64);
+            linear(at(&raw const trampoline_stack)).cast::<u64>().write_unaligned(stack);
         }
         let target = hardware_id(CpuId::new(cpu as u16));
         let came = || usize::from(STARTED.load(Ordering::Acquire)) > cpu;
