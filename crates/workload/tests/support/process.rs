@@ -66,16 +66,16 @@ fn race_by<I: Isa>(world: &World<I>, strategy: &Strategy, programs: Vec<Program>
     TRACES.with_borrow_mut(|traces| traces.insert(report.trace));
 }
 
-/// The first of `schedules` seeds whose race ends badly; with `PAGEWRIGHT_SOAK`, of a hundred times as many.
+/// The first of `schedules` seeds whose race ends badly; with `PAGEWRIGHT_SOAK`, of a hundred times as many, which a short race has not.
 ///
 /// # Panics
-/// When half of the schedules were the same as others.
+/// When the different ones among them are fewer than half of `schedules`.
 pub(crate) fn first_lost(schedules: u64, holds: fn(u64) -> bool) -> Option<u64> {
-    let schedules = if std::env::var_os("PAGEWRIGHT_SOAK").is_some() { 100 * schedules } else { schedules };
+    let seeds = if std::env::var_os("PAGEWRIGHT_SOAK").is_some() { 100 * schedules } else { schedules };
     TRACES.take();
-    let lost = (0..schedules).find(|seed| !holds(*seed));
+    let lost = (0..seeds).find(|seed| !holds(*seed));
     let different = TRACES.take().len() as u64;
-    println!("{different} different schedules of {schedules}");
-    assert!(lost.is_some() || different * 2 > schedules, "{different} of {schedules} schedules are different");
+    println!("{different} different schedules of {seeds}");
+    assert!(lost.is_some() || different * 2 > schedules, "{different} of {seeds} schedules are different");
     lost
 }
