@@ -20,10 +20,11 @@ impl<P: Platform> Fault<'_, P> {
     pub(super) fn map_file_page(&self) -> Result<Outcome, FaultError> {
         let index = self.file_index();
         let file = self.file();
+        // Before the size: the end may come nearer, and a page be promised past it.
+        let removals = file.removals();
         if index >= file.pages() {
             return Err(FaultError::PastEnd { va: self.va });
         }
-        let removals = file.removals();
         let mut reserve = self.reserve_tables()?;
         let found = file.find_or_read(self.mm, index)?;
         let served = if found.waited { Served::Major } else { Served::Minor };
@@ -55,10 +56,10 @@ impl<P: Platform> Fault<'_, P> {
     pub(super) fn map_file_copy(&self) -> Result<Outcome, FaultError> {
         let index = self.file_index();
         let file = self.file();
+        let removals = file.removals();
         if index >= file.pages() {
             return Err(FaultError::PastEnd { va: self.va });
         }
-        let removals = file.removals();
         let mut reserve = self.reserve_tables()?;
         let block = self.alloc_page()?;
         let found = match file.find_or_read(self.mm, index) {
