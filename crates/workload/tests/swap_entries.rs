@@ -13,10 +13,11 @@ use pagewright_mm::gup::{Contents, GupFlags};
 use pagewright_mm::space::ClearRefs;
 use pagewright_mm::user::IoVec;
 use pagewright_mm::view::PageState;
-use pagewright_mm::{Advice, Mm, RemapFlags, RemapRequest};
+use pagewright_mm::{Advice, MapFlags, Mm, RemapFlags, RemapRequest};
 use pagewright_sim::Sim;
 use pagewright_types::{PAGE_SIZE, PageRange, Rights, VirtAddr};
 use process::at;
+use std::sync::Arc;
 use support::{Process, Slots, World};
 
 const PAGES: u64 = 6;
@@ -76,6 +77,27 @@ fn moved_and_protected_pages_stay_where_they_are<I: Isa>() {
     process.advise(to, PAGES, Advice::PageOut);
     assert_eq!(in_swap(&process), PAGES);
     assert!(holds(&process, to));
+}
+
+/// A process's own page in the place of a file's is asked for where it is, and not in the file's cache.
+fn who_asks_is_told_of_the_device_or_the_swap_cache<I: Isa>() {
+    let world = World::<I>::new();
+    world.swap_to(100);
+    let process = Process::new(&world);
+    let file = world.file_on(&Arc::default(), 1);
+    let base = process.map_file(&file, Rights::RW, MapFlags::PRIVATE);
+    process.write(base, 7);
+    let resident = |process: &Process<'_, I>| {
+        let mut byte = [9];
+        call(process, |mm| mm.mincore(&process.space, base, PAGE_SIZE, &mut byte));
+        byte[0]
+    };
+    assert_eq!(resident(&process), 1);
+    process.advise(base, 1, Advice::PageOut);
+    assert_eq!((in_swap(&process), resident(&process)), (1, 0));
+    let child = process.fork();
+    assert_eq!((child.read(base), in_swap(&process)), (7, 1));
+    assert_eq!((resident(&process), process.read(base), process.space.major_faults()), (1, 7, 0));
 }
 
 fn dropped_pages_leave_their_slots<I: Isa>() {
@@ -139,6 +161,7 @@ fn marks_of_stores_are_kept<I: Isa>() {
 on_both! {
     locked_pages_come_in_and_stay,
     moved_and_protected_pages_stay_where_they_are,
+    who_asks_is_told_of_the_device_or_the_swap_cache,
     dropped_pages_leave_their_slots,
     whoever_reaches_them_otherwise_brings_them_in,
     marks_of_stores_are_kept,

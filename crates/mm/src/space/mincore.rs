@@ -5,7 +5,8 @@
 use super::{Space, Vma};
 use crate::error::MmError;
 use crate::mm::Mm;
-use pagewright_arch::{Entry, Isa};
+use crate::swap::swapped;
+use pagewright_arch::{Entry, Isa, SoftKind};
 use pagewright_sync::Platform;
 use pagewright_types::{Level, PAGE_SIZE, PageRange, VirtAddr};
 
@@ -20,7 +21,8 @@ fn told_range<P: Platform>(addr: VirtAddr, len: u64) -> Result<PageRange, MmErro
 
 impl<P: Platform> Mm<P> {
     /// Says of each page of `len` bytes at `addr`, in a byte of `vec` each, whether an access would find it without a device: 1, or 0. Of
-    /// a file's pages those in its cache are meant, mapped or not. Of a file that the caller could not write, 1 is said of all.
+    /// a file's pages those in its cache are meant, mapped or not, and of what is in swap those in the swap cache. Of a file that the caller could
+    /// not write, 1 is said of all.
     ///
     /// # Errors
     /// [`MmError`]. As in Linux, `vec` has been filled up to a hole when the call fails because of it.
@@ -91,6 +93,9 @@ impl<P: Platform> Mm<P> {
             let found = space.table().find(&self.tlb, va, Level::PTE);
             *byte = u8::from(match P::Isa::decode(found.level, found.pte) {
                 Entry::Leaf(_) => true,
+                Entry::Soft(soft) if soft.kind == SoftKind::Swap => {
+                    swapped(soft).is_some_and(|page| self.is_in_swap_cache(page.entry))
+                }
                 // Where nothing is mapped, or a marker stands, the cache is asked.
                 Entry::Empty | Entry::Soft(_) | Entry::Table(_) => {
                     vma.file().is_some_and(|file| file.has_cached(vma.pgoff() + (va.page_index() - start)))

@@ -178,6 +178,14 @@ impl<P: Platform> Mm<P> {
         written
     }
 
+    /// Whether the page of an entry, which may be gone by now, could be had without its device (`mincore_swap`).
+    pub(crate) fn is_in_swap_cache(&self, entry: SwapEntry) -> bool {
+        self.swap.area(entry.device()).is_some_and(|area| match area.look().look_up(entry.slot()) {
+            Slot::Cached(pfn) => self.frames().folio(pfn).flags().contains(FolioFlags::UPTODATE),
+            Slot::Evicted { .. } | Slot::Free { .. } => false,
+        })
+    }
+
     /// The page in a slot: out of the cache, or read into it (`do_swap_page`). `None`: the slot means nothing any more; look at the
     /// entry again.
     ///
