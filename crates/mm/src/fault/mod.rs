@@ -16,7 +16,8 @@
 //! | leaf that is not exclusive | private | unshare | make it exclusive: take it over or copy it |
 //!
 //! An *unshare* fault comes from who is about to pin a page ([`crate::gup`]); everywhere else it is a read. A *forced* one (a debugger's)
-//! may do what the mapping does not allow, and gives nobody the right.
+//! may do what the mapping does not allow, and gives nobody the right. Whoever asks for a page looked at its mapping before, and let go of the
+//! space since: what the mapping must be for that is asked again here.
 //!
 //! The table is [`classify`]. A fault looks at the entry without a lock, prepares what the action needs – pages, tables, contents
 //! – and commits under the lock of the last-level table after checking that the entry is still what it was. If it is not,
@@ -73,12 +74,14 @@ bitflags::bitflags! {
     /// What a fault is beside its access; none of these for an access of a program.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
     pub(crate) struct FaultMode: u8 {
-        /// The mapping's rights don't count (`FOLL_FORCE`).
+        /// The rights that the mapping could have count, and not those that it has (`FOLL_FORCE`).
         const FORCE = 1;
         /// A private page must be the space's alone afterwards, and no more writable than before (`FAULT_FLAG_UNSHARE`).
         const UNSHARE = 1 << 1;
         /// A page in swap comes back, whatever its mapping allows, and nothing else is done (`unuse_pte`).
         const UNUSE = 1 << 2;
+        /// Nobody has touched the page, so that no stack grows down to it.
+        const UNTOUCHED = 1 << 3;
     }
 }
 
@@ -150,7 +153,7 @@ impl<P: Platform> Mm<P> {
         served
     }
 
-    /// Serves a fault without counting it, as populating does.
+    /// Serves a fault without counting it, for a page that is brought before it is touched.
     pub(crate) fn fault_in(
         &self,
         space: &Space<P>,
@@ -158,7 +161,7 @@ impl<P: Platform> Mm<P> {
         access: Access,
         pages: Option<&dyn PageSource>,
     ) -> Result<Served, FaultError> {
-        self.serve(space, va, access, How { pages, ..How::default() })
+        self.serve(space, va, access, How { mode: FaultMode::UNTOUCHED, pages })
     }
 
     /// Brings back the page of an entry that says that it is in swap, whatever its mapping allows. What is not so is let be.
@@ -166,7 +169,8 @@ impl<P: Platform> Mm<P> {
     /// # Errors
     /// [`FaultError::OutOfMemory`], or [`FaultError::Device`]; nothing has changed.
     pub(crate) fn swap_in_at(&self, space: &Space<P>, va: VirtAddr) -> Result<(), FaultError> {
-        match self.serve(space, va, Access::Read, How { mode: FaultMode::UNUSE, pages: None }) {
+        let mode = FaultMode::UNUSE | FaultMode::UNTOUCHED;
+        match self.serve(space, va, Access::Read, How { mode, pages: None }) {
             Err(error @ (FaultError::OutOfMemory(_) | FaultError::Device { .. })) => Err(error),
             // It was unmapped meanwhile.
             Ok(_) | Err(_) => Ok(()),
@@ -181,12 +185,13 @@ impl<P: Platform> Mm<P> {
             let map = space.map().read();
             let Some((start, vma)) = map.find(va) else {
                 drop(map);
-                if !mode.contains(FaultMode::UNUSE) && self.grow_stack(space, va) {
+                if !mode.contains(FaultMode::UNTOUCHED) && self.grow_stack(space, va) {
                     continue;
                 }
                 return Err(FaultError::NotMapped { va, access });
             };
-            if !permits(vma.rights(), access) && !mode.intersects(FaultMode::FORCE | FaultMode::UNUSE) {
+            let forced = mode.contains(FaultMode::FORCE) && vma.may_be_forced(access);
+            if !permits(vma.rights(), access) && !forced && !mode.contains(FaultMode::UNUSE) {
                 return Err(FaultError::NotAllowed { va, access, rights: vma.rights() });
             }
             let va = va.align_down(PAGE_SIZE);

@@ -94,13 +94,13 @@ impl Want {
     fn is_permitted<P: Platform>(self, vma: &Vma<P>) -> bool {
         let force = self.flags.contains(GupFlags::FORCE);
         if !self.writes() {
-            return vma.rights().contains(Rights::READ) || force && vma.most().contains(Rights::READ);
+            return vma.rights().contains(Rights::READ) || force && vma.may_be_forced(Access::Read);
         }
         let shared_file = vma.file().is_some_and(|file| !file.is_shmem()) && vma.is_shared();
         if self.pin && self.flags.contains(GupFlags::LONGTERM) && shared_file {
             return false;
         }
-        vma.rights().contains(Rights::WRITE) || force && is_cow(vma)
+        vma.rights().contains(Rights::WRITE) || force && vma.may_be_forced(Access::Write)
     }
 
     /// Whether an entry without the right to write must be made exclusive before its page is pinned (`gup_must_unshare`). `vma` is
@@ -113,13 +113,8 @@ impl Want {
         if is_anon {
             return !leaf.flags.contains(LeafFlags::EXCLUSIVE);
         }
-        self.flags.contains(GupFlags::LONGTERM) && vma.is_none_or(is_cow)
+        self.flags.contains(GupFlags::LONGTERM) && vma.is_none_or(Vma::is_cow)
     }
-}
-
-/// Whether stores through a mapping go, or could go after an `mprotect`, to copies (`is_cow_mapping`).
-fn is_cow<P: Platform>(vma: &Vma<P>) -> bool {
-    !vma.is_shared() && vma.most().contains(Rights::WRITE)
 }
 
 impl<P: Platform> Mm<P> {

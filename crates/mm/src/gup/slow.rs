@@ -1,6 +1,6 @@
 //! Taking a page under the locks, with faults as often as it takes (`__get_user_pages`, `follow_page_pte`).
 
-use super::{GupFlags, UserPage, Want, is_cow};
+use super::{GupFlags, UserPage, Want};
 use crate::error::{FaultError, MmError};
 use crate::fault::{FaultMode, How, PageSource};
 use crate::mm::Mm;
@@ -45,7 +45,7 @@ impl<P: Platform> Mm<P> {
             if want.flags.contains(GupFlags::NOFAULT) {
                 return Err(inaccessible);
             }
-            let mut mode = FaultMode::empty();
+            let mut mode = FaultMode::UNTOUCHED;
             mode.set(FaultMode::FORCE, want.flags.contains(GupFlags::FORCE));
             let access = match missing {
                 Missing::Room => return Err(MmError::TooManyHolders { va }),
@@ -100,7 +100,7 @@ impl<P: Platform> Mm<P> {
 fn can_force_write<P: Platform>(leaf: Leaf, vma: &Vma<P>, want: Want) -> bool {
     let tracked = !vma.flags().contains(VmFlags::SOFTDIRTY);
     want.flags.contains(GupFlags::FORCE)
-        && is_cow(vma)
+        && vma.is_cow()
         && !vma.rights().contains(Rights::WRITE)
         && leaf.flags.contains(LeafFlags::EXCLUSIVE)
         && (!tracked || leaf.flags.contains(LeafFlags::SOFT_DIRTY))

@@ -107,7 +107,11 @@ impl<P: Platform> Mm<P> {
     /// Whether the access would not fault, as the tables are now. A page that is brought for a store counts as stored to from then on, and
     /// its contents may not go any more (`follow_page_pte`).
     pub(super) fn is_there(&self, space: &Space<P>, at: VirtAddr, access: Access) -> bool {
-        let _map = space.map().read();
+        let map = space.map().read();
+        // It was let go since it was looked at, and may have ended, with its tables.
+        if map.is_empty() {
+            return false;
+        }
         let Some(locked) = space.table().lock(&self.tlb, at, Level::PTE) else { return false };
         let Some(leaf) = locked.leaf(at).filter(|leaf| leaf.rights.allow(access)) else { return false };
         if access == Access::Write && !leaf.flags.contains(LeafFlags::DIRTY) {

@@ -4,7 +4,7 @@ use crate::file::FileObject;
 use crate::tree::{Gaps, Item};
 use core::sync::atomic::{AtomicBool, Ordering};
 use pagewright_sync::{Arc, Platform};
-use pagewright_types::{FileId, PageRange, Rights, VirtAddr};
+use pagewright_types::{Access, FileId, PageRange, Rights, VirtAddr};
 
 bitflags::bitflags! {
     /// What a mapping is, beside its rights: `VM_*` with Linux's values (`include/linux/mm.h`), but for [`VmFlags::SEALED`], which Linux has
@@ -186,6 +186,19 @@ impl<P: Platform> Vma<P> {
     /// Whether its file could be written through it, now or after `mprotect` (`vma_is_shared_maywrite`).
     pub(crate) fn may_store_to_file(&self) -> bool {
         self.is_shared() && self.most.contains(Rights::WRITE)
+    }
+
+    /// Whether stores through it go, or could go after an `mprotect`, to copies (`is_cow_mapping`).
+    pub(crate) fn is_cow(&self) -> bool {
+        !self.is_shared() && self.most.contains(Rights::WRITE)
+    }
+
+    /// Whether a debugger may read it, or store to it, whatever its rights are: a store goes to a copy, or nowhere.
+    pub(crate) fn may_be_forced(&self, access: Access) -> bool {
+        match access {
+            Access::Write => self.is_cow(),
+            Access::Read | Access::Exec => self.most.contains(Rights::READ),
+        }
     }
 
     /// Whether fork copies its entries.

@@ -107,8 +107,11 @@ impl<P: Platform> Mm<P> {
         access: Access,
         reach: &mut impl FnMut(PhysAddr) -> T,
     ) -> Option<T> {
-        // The space is held so that no table is unhooked, the table so that its entries stay.
-        let _map = space.map().read();
+        // The space is held so that no table is unhooked, the table so that its entries stay. Another's may have ended, with its tables.
+        let map = space.map().read();
+        if map.is_empty() {
+            return None;
+        }
         let locked = space.table().lock(&self.tlb, va, Level::PTE)?;
         let leaf = locked.leaf(va)?;
         let (needed, mut touched) = match access {
