@@ -8,6 +8,7 @@
 //! | `boot` | memory, nodes, CPUs, initramfs and command line, as firmware gives them | PVH and own ACPI tables (x86-64); Image header and `dtoolkit` (arm64) |
 //! | `machine`, `locks` | `Effects`, `Platform`, `Backend` | own; `x86_64`, `aarch64-cpu` for registers |
 //! | `counts` | what was asked through `Effects` | own |
+//! | `stacks` | stacks of the CPUs that did not boot, with nothing mapped below | own |
 //! | `heap` | kernel memory: a region at boot, blocks of frames afterwards | `talc` |
 //! | `context` | user mode as a call: [`UserContext::run`] returns at the next [`Trap`] | own assembly |
 //! | `user` | copies from and to user memory that report where they faulted | own assembly |
@@ -27,11 +28,11 @@
 //! A CPU has one kernel stack. Nothing sleeps in the kernel: a call that must wait gives its CPU back and is made again later. So no
 //! kernel context is ever switched, and a lock is never held across anything but a shootdown.
 //!
-//! The page below CPU 0's stack is not mapped, and on arm64 every trap in the kernel looks whether its stack has been left: then the machine ends
-//! with a line that says so.
+//! Nothing is mapped below a stack, and on arm64 every trap in the kernel looks whether its stack has been left: then the machine ends with a line
+//! that says so.
 //!
-//! Not guaranteed: protection of the kernel from its other mistakes (its image is mapped writable and executable; below the stacks of other CPUs of
-//! x86-64 lies whatever the heap has there), speculative attacks, NMIs, CPUs that come or go.
+//! Not guaranteed: protection of the kernel from its other mistakes (its image is mapped writable and executable), speculative attacks, NMIs, CPUs
+//! that come or go.
 #![no_std]
 
 extern crate alloc;
@@ -51,6 +52,7 @@ mod kernel;
 mod locks;
 mod machine;
 pub mod report;
+mod stacks;
 pub mod time;
 pub mod user;
 

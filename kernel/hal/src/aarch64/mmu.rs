@@ -1,6 +1,7 @@
 //! Base registers, invalidations and barriers (Arm ARM D8.14).
 
 use crate::boot::Region;
+use crate::stacks::{PIECE, STACK, Table};
 use aarch64_cpu::asm::barrier;
 use aarch64_cpu::registers::{
     ID_AA64ISAR0_EL1, ID_AA64MMFR0_EL1, ID_AA64MMFR1_EL1, MIDR_EL1, Readable, TTBR0_EL1, Writeable,
@@ -16,14 +17,27 @@ pub(crate) type Isa = Aarch64;
 
 /// Where physical memory is mapped; devices too, each in a GiB that is not memory.
 pub(crate) const LINEAR: u64 = 0xffff_0000_0000_0000;
+/// Where the stacks of the CPUs that did not boot are mapped: in the 512 GiB beside.
+pub(crate) const STACKS: u64 = LINEAR + (1 << 39);
+// `trap.s` looks at this bit of the pointer.
+const _: () = assert!(STACK == 1 << 16 && STACKS.is_multiple_of(PIECE as u64));
 
 const GIB: u32 = 30;
 /// A block of memory: valid, accessed, inner shareable, MAIR index 0, never executed.
 const MEMORY: u64 = 1 | 1 << 10 | 3 << 8 | 1 << 53 | 1 << 54;
 const MAIR_INDEX: u64 = 7 << 2;
+/// A table, or in the last level a page.
+pub(crate) const TABLE: u64 = 3;
+pub(crate) const STACK_PAGE: u64 = MEMORY | TABLE;
 
 unsafe extern "C" {
+    static boot_root: [AtomicU64; 512];
     static boot_blocks: [AtomicU64; 512];
+}
+
+/// Where a byte of the image is.
+pub(crate) fn physical(address: u64) -> u64 {
+    address - LINEAR
 }
 
 static CAPS: Once<Caps> = Once::new();
@@ -79,6 +93,14 @@ pub(super) fn map_memory(region: Region) {
     }
 }
 
+/// Hangs the table of the stacks' 2 MiB beside the linear map.
+pub(crate) fn map_stacks(large: &'static Table) {
+    static GIBS: Table = Table::empty();
+    GIBS.0[0].store(large.entry(), Ordering::Relaxed);
+    // SAFETY: the tables live for ever, and map what nothing was mapped at; no CPU keeps that nothing was.
+    unsafe { boot_root[1].store(GIBS.entry(), Ordering::Release) };
+}
+
 fn flush_all() {
     barrier::dsb(barrier::ISHST);
     // SAFETY: it only forgets.
@@ -92,7 +114,7 @@ pub(super) fn drop_identity() {
     #[repr(align(4096))]
     struct Empty(#[expect(dead_code, reason = "walked by hardware only")] [u64; 512]);
     static EMPTY: Empty = Empty([0; 512]);
-    TTBR0_EL1.set(&raw const EMPTY as u64 - LINEAR);
+    TTBR0_EL1.set(physical(&raw const EMPTY as u64));
     flush_all();
 }
 

@@ -3,15 +3,14 @@
 use super::mmu::{self, LINEAR};
 use super::{gic, trap};
 use crate::boot::{BootInfo, CPUS};
+use crate::stacks;
+use aarch64_cpu::asm::barrier;
 use alloc::boxed::Box;
 use arrayvec::ArrayVec;
-use core::alloc::Layout;
 use core::sync::atomic::{AtomicBool, AtomicU16, AtomicU64, Ordering};
 use pagewright_types::{CpuId, CpuMask, NodeId};
 use smccc::{Hvc, psci};
 
-/// As in `boot.s` and `trap.s`.
-const STACK: usize = 64 << 10;
 /// How long to wait for a CPU, in ns.
 const PATIENCE: u64 = 10_000_000_000;
 
@@ -39,23 +38,18 @@ pub(crate) fn online() -> CpuMask {
     CpuMask::first(usize::from(STARTED.load(Ordering::Acquire)))
 }
 
-/// The top of a new stack, which lies where `trap.s` can tell whether it has overflowed.
-fn stack() -> u64 {
-    let layout = Layout::from_size_align(STACK, 2 * STACK).unwrap_or(Layout::new::<u128>());
-    // SAFETY: a stack has bytes.
-    let bottom = unsafe { alloc::alloc::alloc_zeroed(layout) };
-    assert!(!bottom.is_null(), "no memory for a stack");
-    bottom as u64 + layout.size() as u64
-}
-
 /// Starts every other CPU; each waits for [`release_others`].
 ///
 /// # Panics
 /// When one does not come: the memory manager counts CPUs from 0 without a gap.
 pub(crate) fn start_others(info: &BootInfo) {
     for cpu in 1..info.cpus.len() {
-        let words = Box::leak(Box::new([cpu as u64, stack()]));
-        let target = hardware_id(CpuId::new(cpu as u16));
+        let id = CpuId::new(cpu as u16);
+        let words = Box::leak(Box::new([cpu as u64, stacks::new(id)]));
+        // Before the CPU reads the words and walks to its stack.
+        mmu::publish();
+        barrier::isb(barrier::SY);
+        let target = hardware_id(id);
         let entry = other_cpu_entry as *const () as u64 - LINEAR;
         let asked = psci::cpu_on::<Hvc>(target, entry, words.as_ptr() as u64 - LINEAR);
         assert!(asked.is_ok(), "CPU {cpu} (MPIDR {target:#x}): {asked:?}");

@@ -5,7 +5,7 @@
 
 use crate::boot::CPUS;
 use crate::machine::linear;
-use alloc::alloc::{Layout, alloc_zeroed};
+use crate::stacks::{PIECE, STACK, Table};
 use core::arch::asm;
 use core::sync::atomic::{AtomicU64, Ordering};
 use pagewright_arch::{Caps, Invalidate, Reach, ShootdownKind, Target, X86_64};
@@ -24,12 +24,8 @@ pub(crate) const DEVICES: u64 = 0xffff_8080_0000_0000;
 /// Where the image is mapped.
 pub(crate) const IMAGE: u64 = 0xffff_ffff_8000_0000;
 
-/// Where the stacks of the CPUs that did not boot are mapped: in the last GiB, each in the upper half of a piece of twice its size. In the lower
-/// halves is nothing, so that who overflows his stack faults.
-const STACKS: u64 = 0xffff_ffff_c000_0000;
-/// Bytes of such a stack.
-const STACK: usize = 64 << 10;
-const PIECE: u64 = 2 * STACK as u64;
+/// Where the stacks of the CPUs that did not boot are mapped: in the last GiB.
+pub(crate) const STACKS: u64 = 0xffff_ffff_c000_0000;
 
 /// The entries of the boot root that every root shares.
 const SHARED: [usize; 3] = [256, 257, 511];
@@ -42,31 +38,14 @@ unsafe extern "C" {
     static boot_guard: u8;
 }
 
-#[repr(align(4096))]
-struct Table([AtomicU64; 512]);
-
-impl Table {
-    const fn empty() -> Self {
-        Self([const { AtomicU64::new(0) }; 512])
-    }
-
-    /// The entry that names it.
-    fn entry(&self) -> u64 {
-        physical(self.0.as_ptr() as u64) | TABLE
-    }
-}
-
 /// Present, writable; of a leaf also global, and whether it is large, or never executed.
-const TABLE: u64 = 0x3;
+pub(crate) const TABLE: u64 = 0x3;
 const PAGE: u64 = 0x103;
 const BLOCK: u64 = 0x183;
-const NO_EXECUTE: u64 = 1 << 63;
-
-#[repr(align(4096))]
-struct Stack(#[expect(dead_code, reason = "memory for the CPU only")] [u8; STACK]);
+pub(crate) const STACK_PAGE: u64 = PAGE | 1 << 63;
 
 /// Where a byte of the image is.
-fn physical(address: u64) -> u64 {
+pub(crate) fn physical(address: u64) -> u64 {
     address - IMAGE
 }
 
@@ -114,34 +93,17 @@ pub(super) fn guard_boot_stack() {
     }
 }
 
-/// A new stack for a CPU that has none: its top.
-pub(super) fn new_stack(cpu: pagewright_types::CpuId) -> u64 {
+/// Hangs the table of the stacks' 2 MiB into the last GiB.
+pub(crate) fn map_stacks(large: &'static Table) {
     const GIB_OF_STACKS: usize = 511;
-    const TABLES: usize = (CPUS * PIECE as usize).div_ceil(2 << 20);
-    static LARGE: Table = Table::empty();
-    static SMALL: [Table; TABLES] = [const { Table::empty() }; TABLES];
-    // SAFETY: a stack has bytes.
-    let stack = unsafe { alloc_zeroed(Layout::new::<Stack>()) };
-    assert!(!stack.is_null(), "no memory for a stack");
-    // The heap is in the linear map.
-    let memory = stack.expose_provenance() as u64 - LINEAR;
-    let bottom = cpu.index() as u64 * PIECE + STACK as u64;
-    for at in (0..STACK as u64).step_by(4096) {
-        let page = ((bottom + at) >> 12) as usize;
-        SMALL[page / 512].0[page % 512].store((memory + at) | PAGE | NO_EXECUTE, Ordering::Relaxed);
-    }
-    for (entry, table) in LARGE.0.iter().zip(&SMALL) {
-        entry.store(table.entry(), Ordering::Relaxed);
-    }
     // SAFETY: the tables live for ever, and map what nothing was mapped at; no CPU keeps that nothing was.
-    unsafe { image_pdpt[GIB_OF_STACKS].store(LARGE.entry(), Ordering::Release) };
-    STACKS + bottom + STACK as u64
+    unsafe { image_pdpt[GIB_OF_STACKS].store(large.entry(), Ordering::Release) };
 }
 
 /// Whether an access to `address` has left the stack of a CPU.
 pub(super) fn is_guard(address: u64) -> bool {
-    let below_other = address >= STACKS && address < STACKS + CPUS as u64 * PIECE && address % PIECE < STACK as u64;
-    below_other || address >> 12 == &raw const boot_guard as u64 >> 12
+    let in_pieces = address.checked_sub(STACKS).map(|offset| offset as usize).filter(|offset| *offset < CPUS * PIECE);
+    in_pieces.is_some_and(|offset| offset % PIECE >= STACK) || address >> 12 == &raw const boot_guard as u64 >> 12
 }
 
 /// Turns on what [`caps`] found, on each CPU.

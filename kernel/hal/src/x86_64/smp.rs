@@ -4,6 +4,7 @@ use super::mmu::{self, drop_identity};
 use super::{apic, timer, trap};
 use crate::boot::{BootInfo, CPUS};
 use crate::machine::linear;
+use crate::stacks;
 use arrayvec::ArrayVec;
 use core::sync::atomic::{AtomicBool, AtomicU16, AtomicU32, Ordering};
 use pagewright_types::{CpuId, CpuMask, NodeId, PhysAddr};
@@ -64,7 +65,7 @@ pub(crate) fn start_others(info: &BootInfo) {
     // SAFETY: memory below 1 MiB is nobody's; the code is shorter than a page.
     unsafe { linear(PhysAddr::new(TRAMPOLINE)).copy_from_nonoverlapping(start, len) };
     for cpu in 1..info.cpus.len() {
-        let stack = mmu::new_stack(CpuId::new(cpu as u16));
+        let stack = stacks::new(CpuId::new(cpu as u16));
         // SAFETY: the words are in the copy, and no CPU reads them now.
         unsafe {
             linear(at(&raw const trampoline_cpu)).cast::<u64>().write_unaligned(cpu as u64);
