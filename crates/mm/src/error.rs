@@ -277,6 +277,11 @@ pub enum MmError {
     },
     /// More swap devices than can be told apart.
     TooManySwapDevices,
+    /// A device that is swapped to already.
+    SwappedToAlready {
+        /// Its number.
+        device: u8,
+    },
     /// A device that is not swapped to.
     NoSuchSwapDevice {
         /// Its number.
@@ -313,7 +318,10 @@ impl MmError {
             | Self::BadFileRange { .. }
             | Self::NoSuchSwapDevice { .. }
             | Self::NameTooLong { .. } => Errno::EINVAL,
-            Self::InUse { .. } | Self::WritablyMapped { .. } | Self::PageHeld { .. } => Errno::EBUSY,
+            Self::InUse { .. }
+            | Self::WritablyMapped { .. }
+            | Self::PageHeld { .. }
+            | Self::SwappedToAlready { .. } => Errno::EBUSY,
             Self::FileTooLarge { .. } => Errno::EFBIG,
             Self::TmpfsFull { .. } => Errno::ENOSPC,
             Self::NotSupported { .. } => Errno::EOPNOTSUPP,
@@ -442,6 +450,7 @@ impl fmt::Display for MmError {
             Self::NotConfigured { flags } => write!(f, "flags {flags:#x} ask for what there is not"),
             Self::Device { index, errno } => write!(f, "page {index} of the file: {errno}"),
             Self::NoSuchSwapDevice { device } => write!(f, "device {device} is not swapped to"),
+            Self::SwappedToAlready { device } => write!(f, "swap device {device} is the same"),
             Self::TooManySwapDevices => write!(f, "more than {} swap devices", SwapEntry::DEVICES),
             Self::SpaceEnded => f.write_str("the address space has ended"),
             Self::NoFrames(e) => e.fmt(f),

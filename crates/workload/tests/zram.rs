@@ -4,8 +4,9 @@
 mod support;
 
 use pagewright_arch::X86_64;
+use pagewright_mm::MmError;
 use pagewright_mm::counters::Gauge;
-use pagewright_mm::swap::{MmStat, Zram};
+use pagewright_mm::swap::{Backing, MmStat, Zram};
 use pagewright_sim::{Refusal, Sim};
 use pagewright_types::{CpuId, Errno, PAGE_SIZE};
 use proptest::collection::vec;
@@ -207,4 +208,19 @@ fn a_part_is_the_same_device() {
     drop(part);
     world.on(|mm| whole.reset(mm.tlb()));
     assert_eq!(free_pages(&world), before);
+}
+
+/// Two areas on one device would write over each other's pages.
+#[test]
+fn a_device_is_swapped_to_once() {
+    let world = World::<X86_64>::new();
+    let (whole, other) = (device(&world, None), device(&world, None));
+    let swap_to = |zram: &Device| world.on(|mm| mm.swap_on(Backing::Zram(zram.clone()), 4));
+    assert_eq!((swap_to(&other), swap_to(&whole.after(1))), (Ok(0), Ok(1)));
+    for again in [whole.clone(), whole.after(1), whole.after(5)] {
+        assert_eq!(swap_to(&again), Err(MmError::SwappedToAlready { device: 1 }));
+    }
+    assert_eq!(MmError::SwappedToAlready { device: 1 }.errno(), Errno::EBUSY);
+    world.on(|mm| mm.swap_off(1)).expect("nothing is there");
+    assert_eq!(swap_to(&whole), Ok(1));
 }

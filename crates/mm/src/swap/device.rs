@@ -39,6 +39,14 @@ pub enum Backing<P: Platform> {
 }
 
 impl<P: Platform> Backing<P> {
+    /// Whether both keep their pages in the same place, as far as that can be known.
+    pub(super) fn is_of(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Zram(one), Self::Zram(other)) => one.is_of(other),
+            (Self::Device(_) | Self::Zram(_), _) => false,
+        }
+    }
+
     /// Writes a page, as [`SwapOps::write_page`].
     ///
     /// # Errors

@@ -124,7 +124,8 @@ impl<P: Platform> Mm<P> {
     /// Swaps to a device with `slots` slots from now on (`swapon`). Returns its number.
     ///
     /// # Errors
-    /// [`MmError::NoKernelMemory`], or [`MmError::TooManySwapDevices`]; nothing has changed.
+    /// [`MmError::NoKernelMemory`], [`MmError::TooManySwapDevices`], or [`MmError::SwappedToAlready`] for a [`Zram`], of which all parts are one
+    /// device; nothing has changed.
     pub fn swap_on(&self, device: Backing<P>, slots: u32) -> Result<u8, MmError> {
         self.swap_on_with(device, slots, None)
     }
@@ -143,6 +144,10 @@ impl<P: Platform> Mm<P> {
         }
         let area = Arc::try_new(SwapArea::try_new(device, slots.min(SwapEntry::SLOTS), priority)?)?;
         let mut areas = self.swap.areas.lock();
+        let same = areas.iter().find(|(_, there)| there.device.is_of(&area.device)).map(|(number, _)| number);
+        if let Some(device) = same {
+            return Err(MmError::SwappedToAlready { device });
+        }
         let free = areas.devices.iter().position(Option::is_none).ok_or(MmError::TooManySwapDevices)?;
         if priority.is_none() {
             area.set_priority(areas.next_priority);

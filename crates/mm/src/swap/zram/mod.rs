@@ -138,6 +138,11 @@ impl<P: Platform> Zram<P> {
         Self { whole: self.whole.clone(), first: self.first + pages }
     }
 
+    /// Whether it is the same device, or another part of it.
+    pub(in crate::swap) fn is_of(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.whole, &other.whole)
+    }
+
     /// Number of slots.
     pub fn slots(&self) -> u32 {
         (self.whole.store.lock().slots.len() as u32).saturating_sub(self.first)
