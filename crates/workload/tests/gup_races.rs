@@ -16,9 +16,11 @@ use device::{ANON, CPU, Device, How, OTHER, Process, World};
 use pagewright_arch::{Aarch64, Isa, X86_64};
 use pagewright_check::{Attempt, Chooser, Detail, Finding, Hunt, Plan, hunt};
 use pagewright_mm::gup::{Contents, GupFlags};
+use pagewright_mm::space::ClearRefs;
+use pagewright_mm::view::PageState;
 use pagewright_mm::{MapFlags, MapRequest};
 use pagewright_sim::explore::{Outcome, Program, Settings};
-use pagewright_types::{Access, Counter, PAGE_SIZE, Rights, VirtAddr};
+use pagewright_types::{Access, Counter, PAGE_SIZE, PageRange, Rights, VirtAddr};
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
@@ -176,6 +178,25 @@ fn copy_on_write_and_pin<I: Isa>(world: &Rc<World<I>>) -> Race {
     Race { programs: vec![Box::new(move || writer.write(CPU, base, NEW)), take], check: Box::new(check) }
 }
 
+/// INV-SOFT-DIRTY: what is pinned to be written is told as stored to, whatever is forgotten meanwhile.
+fn forget_stores_and_pin<I: Isa>(world: &Rc<World<I>>) -> Race {
+    let (process, base) = with_page(world);
+    let (take, taken) = taker(&process, base, How::PinFast(GupFlags::WRITE));
+    let forgets = Rc::clone(&process);
+    let forget = move || forgets.world.on(CPU, |mm| mm.clear_refs(&forgets.space, ClearRefs::SoftDirty));
+    let check = move || {
+        let device = taken.take().ok_or("it could not be pinned")?;
+        let mut told = false;
+        let range = PageRange::page(base);
+        process.world.on(CPU, |mm| {
+            mm.pagemap(&process.space, range, |_, word| told = word.state().contains(PageState::SOFT_DIRTY));
+        });
+        pin_holds(&process, base, device)?;
+        same(told, true, "whether a page that a device may write is told as stored to")
+    };
+    Race { programs: vec![Box::new(forget), take], check: Box::new(check) }
+}
+
 /// INV-GUP-RECHECK: a page is unmapped, and what becomes free is used again at once, while it is got without locks. Of `mapped` pages one is unmapped: if it is the
 /// only one, its tables go with it.
 fn unmap_and_get_of<I: Isa>(world: &Rc<World<I>>, mapped: u64) -> Race {
@@ -256,6 +277,7 @@ macro_rules! races {
 races! {
     a_fork_and_a_pin_for_writing: fork_and_pin_for_writing, 1500;
     a_fork_and_a_pin_for_reading: fork_and_pin_for_reading, 250;
+    stores_that_are_forgotten_and_a_pin: forget_stores_and_pin, 1500;
     a_store_to_a_shared_page_and_a_pin: copy_on_write_and_pin, 250;
     an_unmapping_with_tables_and_a_reference: unmap_and_get, 250;
     an_unmapping_and_a_reference: unmap_in_a_table_and_get, 250;

@@ -7,6 +7,7 @@
 use super::{Space, VmFlags, Vma};
 use crate::mm::Mm;
 use crate::swap::{Swapped, swapped};
+use core::sync::atomic::{Ordering, fence};
 use pagewright_arch::{Entry, Leaf, LeafFlags};
 use pagewright_sync::Platform;
 use pagewright_table::Locked;
@@ -96,8 +97,9 @@ impl<P: Platform> Mm<P> {
                 };
                 // A page that may be pinned stays writable, and told as stored to: it may be, behind the mapping's back
                 // (`pte_is_pinned`).
+                let writable = cow && leaf.rights.contains(Rights::WRITE);
                 let pinned = || self.frames().folio(leaf.pfn).maybe_pinned();
-                if cow && leaf.rights.contains(Rights::WRITE) && pinned() {
+                if writable && pinned() {
                     return;
                 }
                 let clean = |leaf: Leaf| Leaf {
@@ -107,6 +109,17 @@ impl<P: Platform> Mm<P> {
                 };
                 if let Some(debt) = table.update(va, clean) {
                     gather.absorb(debt);
+                }
+                if writable {
+                    // Linux looks only before. Pairs with the fence between the pin and the second look at the entry in `gup::fast`.
+                    fence(Ordering::SeqCst);
+                    let told =
+                        |now: Leaf| Leaf { rights: leaf.rights, flags: now.flags | LeafFlags::SOFT_DIRTY, ..now };
+                    if pinned()
+                        && let Some(debt) = table.update(va, told)
+                    {
+                        gather.absorb(debt);
+                    }
                 }
             });
             next = range.end();
