@@ -174,6 +174,30 @@ impl Disk {
     }
 }
 
+/// A read of a file while it is cut; whether it is answered as if it came before or after.
+fn read_beside_an_end<I: Isa>(seed: u64) -> bool {
+    let world = Rc::new(World::<I>::new());
+    let file = Disk::default().file(&world);
+    let (reads, cuts, cut) = (world.clone(), world.clone(), file.clone());
+    let read = Rc::new(Cell::new(None));
+    let answer = read.clone();
+    let programs: Vec<Program> = vec![
+        Box::new(move || {
+            let mut word = [9; 8];
+            let bytes = reads.lab.on(CPU, |mm| mm.read_at(&file, 0, &mut word));
+            answer.set(Some((bytes, u64::from_le_bytes(word))));
+        }),
+        Box::new(move || cuts.lab.on(OTHER, |mm| mm.truncate(&cut, 0)).expect("not sealed")),
+    ];
+    run(&world, seed, programs);
+    matches!(read.get(), Some((Ok(8), 1) | (Ok(0), _)))
+}
+
+fn no_read_fails_at_an_end_that_comes_meanwhile<I: Isa>() {
+    let _alone = alone();
+    assert_eq!((0..SCHEDULES).find(|seed| !read_beside_an_end::<I>(*seed)), None, "neither what was there nor the end");
+}
+
 /// A load that reads a page from its device while another CPU does so, stores to it, writes it back and drops it; whether the store is found.
 fn load_beside_a_page_that_comes_and_goes<I: Isa>(seed: u64) -> bool {
     let world = Rc::new(World::<I>::new());
@@ -259,6 +283,7 @@ on_both! {
     no_page_is_older_than_its_device,
     no_hole_is_filled_from_the_device,
     no_hole_is_filled_by_a_write_back,
+    no_read_fails_at_an_end_that_comes_meanwhile,
     a_page_is_not_mapped_after_its_hole,
     no_store_is_lost_by_a_write_back,
     no_store_follows_an_mprotect_that_found_nothing_to_do,

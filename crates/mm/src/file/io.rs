@@ -27,6 +27,8 @@ impl<P: Platform> Mm<P> {
             let piece = piece(at, left - done);
             match self.read_piece(file, at, &mut bytes[done..done + piece]) {
                 Ok(()) => done += piece,
+                // The end has come here meanwhile.
+                Err(_) if at >= file.size() => break,
                 Err(error) if done == 0 => return Err(error),
                 Err(_) => break,
             }
