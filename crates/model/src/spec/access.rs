@@ -238,6 +238,7 @@ impl Spec {
         }
         page.stored = Some(did);
         page.mark = Mark::Set;
+        page.fleeting = false;
         // Whether it reaches a page that is pinned is certain only if it does in all worlds.
         let lone = page.worlds.len() == 1;
         // In some worlds the store goes to a file and in others it doesn't: then the file may or may not have it.

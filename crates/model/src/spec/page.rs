@@ -211,11 +211,14 @@ pub(super) struct Page {
     pub(super) mark: Mark,
     /// Whether a mapping may begin here though the page before is like this one.
     pub(super) seam: bool,
+    /// Whether reclaim may throw away what is there, until it is stored to (`MADV_FREE`).
+    pub(super) fleeting: bool,
 }
 
 impl Default for Page {
     fn default() -> Self {
-        Self { worlds: vec![World::UNMAPPED], stored: None, changed: None, drops: 0, mark: Mark::Set, seam: false }
+        let (worlds, mark) = (vec![World::UNMAPPED], Mark::Set);
+        Self { worlds, stored: None, changed: None, drops: 0, mark, seam: false, fleeting: false }
     }
 }
 
@@ -257,6 +260,21 @@ impl Page {
         let before = self.worlds.len();
         self.worlds.retain(possible);
         self.drops += u64::from(self.worlds.len() < before);
+        self.fade();
+    }
+
+    /// What was there a moment ago may go now, if it may at all.
+    fn fade(&mut self) {
+        if self.fleeting {
+            let gone = self
+                .worlds
+                .iter()
+                .filter(|world| world.own.is_some())
+                .map(|world| World { own: None, ..world.clone() });
+            for world in gone.collect::<Vec<_>>() {
+                self.add(world);
+            }
+        }
     }
 
     /// At some moment at which no world has been dropped since, one of `known` was true: drops what can't have followed from them.
@@ -266,6 +284,7 @@ impl Page {
         if !after.worlds.is_empty() {
             after.close(index, acting);
             self.worlds = after.worlds;
+            self.fade();
         }
     }
 

@@ -82,6 +82,29 @@ fn locked_memory_refuses_advice_and_counts() {
 }
 
 #[test]
+fn what_is_given_up_may_go_at_any_moment_until_it_is_stored_to() {
+    let mut spec = spec();
+    let at = va(0x1000);
+    mapped(&mut spec, 0x1000, 0x1000, Traits::default());
+    assert!(may(&mut spec, advise(0x1000, 0x1000, 8), Answer::Done));
+    // That it was there still says nothing about the next time.
+    for value in [0x1000, 0x1000, 0] {
+        spec.load(did(), PARENT, at, value).expect("still there, or not");
+    }
+    assert!(spec.load(did(), PARENT, at, 0x1000).is_err(), "it does not come back");
+    spec.store(did(), PARENT, at, 7).expect("a store");
+    assert_eq!(shows(&spec, 0x1000), [Got::Value(7)]);
+
+    assert!(may(&mut spec, advise(0x1000, 0x1000, 8), Answer::Done));
+    spec.store(did(), PARENT, va(0x1008), 8).expect("a store");
+    let mut first = shows(&spec, 0x1000);
+    first.sort_by_key(|got| *got == Got::Value(7));
+    assert_eq!(first, [Got::Value(0), Got::Value(7)], "it may have gone before the store");
+    spec.load(did(), PARENT, at, 7).expect("it had not");
+    assert!(spec.load(did(), PARENT, at, 0).is_err(), "what is stored to after that stays");
+}
+
+#[test]
 fn guards_refuse_accesses_until_they_are_removed() {
     let mut spec = spec();
     mapped(&mut spec, 0x1000, 0x2000, Traits::default());
@@ -109,6 +132,23 @@ fn sealed_memory_stays() {
     // What lies before the seal has been changed.
     assert_eq!(spec.expect(PARENT, va(0x1000), Access::Write), [Got::Signal(Signal::NotAllowed)]);
     assert_eq!(spec.expect(PARENT, va(0x2000), Access::Write), [Got::Made]);
+}
+
+/// The destination of a move is unmapped before it is seen that the source can't be.
+#[test]
+fn a_sealed_destination_is_told_before_a_length_that_wraps() {
+    for (sealed, answers) in [(true, [false, true]), (false, [true, false])] {
+        for (answer, right) in [Errno::EINVAL, Errno::EPERM].into_iter().zip(answers) {
+            let mut spec = spec();
+            mapped(&mut spec, 0x1000, 0x4000, Traits::default());
+            mapped(&mut spec, 0x8000, 0x4000, Traits::default());
+            if sealed {
+                assert!(may(&mut spec, Alone::Seal { addr: va(0x1000), len: 0x1000, flags: 0 }, Answer::Done));
+            }
+            let wraps = remap(0x8000, u64::MAX - 0x1fff, 0x2000, 3, 0x1000);
+            assert_eq!(may(&mut spec, wraps, Answer::Failed(answer)), right, "{answer} where it is sealed: {sealed}");
+        }
+    }
 }
 
 #[test]

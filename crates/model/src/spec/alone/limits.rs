@@ -115,10 +115,16 @@ impl Process {
         // How much there is, is in doubt. Only what is sealed is not.
         let sealed = bar.must && bar.may.contains(&Some(Errno::EPERM));
         let limited = self.limits.data != u64::MAX || self.limits.space != u64::MAX;
+        let wanted = match plan {
+            Plan::Acts(Effect::Map { range, .. }) => range.pages(),
+            Plan::Places { pages, .. } => pages,
+            Plan::Acts(_) | Plan::Refused(_) | Plan::Idle => 0,
+        };
+        let too_many = exceeds(self.pages.len() as u64 * 2 + wanted, self.limits.locked);
         let may = [
             sealed.then_some(Errno::EPERM),
             (limited || bar.may.contains(&Some(Errno::ENOMEM))).then_some(Errno::ENOMEM),
-            (self.limits.locked < self.pages.len() as u64 * PAGE_SIZE * 2).then_some(Errno::EAGAIN),
+            (too_many || bar.may.contains(&Some(Errno::EAGAIN))).then_some(Errno::EAGAIN),
         ];
         (plan, Bar { may, must: sealed, sealed_after: false })
     }

@@ -6,8 +6,7 @@
 //! Mappings are not known here, pages are. Where a call asks whether pages are one mapping (`mremap`), pages that differ surely are not, pages
 //! that one call mapped and none has parted since surely are, and of others both answers are right ([`Process::sew`]).
 //!
-//! Not guaranteed: what may be asked of a page that `MADV_FREE` has given away. There is no reclaim: a page that was seen to be whole after it
-//! stays so.
+//! Not guaranteed: what may be asked of a page that `MADV_FREE` has given away, until it is stored to.
 
 mod advise;
 mod grow;
@@ -261,6 +260,7 @@ impl Page {
             self.worlds.clear();
         }
         self.drops += 1;
+        self.fleeting |= change == Change::Free;
         if !matches!(change, Change::Traits(_)) {
             self.blur();
         }

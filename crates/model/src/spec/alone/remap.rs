@@ -128,12 +128,19 @@ impl Process {
         if old == 0 && !first.shared {
             return vec![Err(Errno::EINVAL)];
         }
-        // What a smaller size leaves over goes first, whatever it is.
-        let all = pages(addr, old).filter(|all| all.end() <= user_end);
-        // Which of two reasons is told depends on what is unmapped first.
-        let Some(all) = all else { return vec![Err(Errno::EINVAL), Err(Errno::EFAULT)] };
         let source = PageRange::new(addr, addr.add(old.min(new)));
         let one = if old == 0 { One::Yes } else { self.is_one(source) };
+        // What a smaller size leaves over goes first, whatever it is.
+        let all = pages(addr, old).filter(|all| all.end() <= user_end);
+        let Some(all) = all else {
+            // Before it goes the destination, unless it is sealed. Which of two reasons is told depends on what is unmapped first.
+            let sealed = flags & FIXED != 0 && pages(to, new).is_some_and(|to| self.is_sealed(to));
+            return match (sealed, one) {
+                (false, _) => vec![Err(Errno::EINVAL), Err(Errno::EFAULT)],
+                (true, One::Yes) => vec![Err(Errno::EPERM)],
+                (true, One::Maybe | One::No) => vec![Err(Errno::EPERM), Err(Errno::EFAULT)],
+            };
+        };
         let several = flags & FIXED != 0 && old == new;
         let mut courses = Vec::new();
         if one != One::Yes && !several {
