@@ -28,7 +28,7 @@ mod tmpfs;
 mod writeback;
 
 pub use memfd::MemfdFlags;
-pub(crate) use object::FILE_PAGES;
+pub(crate) use object::{FILE_IDS, FILE_PAGES};
 pub use object::{FileObject, FileOps, Kind};
 pub use registry::Files;
 pub use resize::FallocateFlags;

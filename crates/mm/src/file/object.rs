@@ -14,6 +14,8 @@ use pagewright_types::{Errno, FileId, PAGE_SIZE, SpaceId};
 
 /// Pages of one file that can be told apart, as a power of two: the reverse map orders mappings of files by the file's id above the page index.
 pub(crate) const FILE_PAGES: u32 = 36;
+/// Ids that files can have: 0, which none has, and as many more as there is room for above a page index.
+pub(crate) const FILE_IDS: u32 = 1 << (u64::BITS - FILE_PAGES);
 
 /// What an embedder supplies for a file. Any CPU may fault on it, so it is shared among them.
 pub trait FileOps: Send + Sync {

@@ -1,16 +1,22 @@
 //! All files, by id.
+//!
+//! INV-FILE-ID: no two files that are known or mapped have one id, and there are no more ids than the reverse map can tell apart. An id is given out
+//! again when its file was forgotten and its last mapping is gone.
 
-use super::object::{Birth, FileObject, Kind};
+use super::object::{Birth, FILE_IDS, FileObject, Kind};
 use super::seals::Seals;
 use crate::error::MmError;
 use crate::mm::Mm;
 use crate::tree::{Item, Tree};
 use alloc::string::String;
-use core::sync::atomic::{AtomicU32, Ordering};
 use pagewright_sync::{Arc, Platform, SpinLock, rank};
 use pagewright_types::FileId;
 
-struct Known<P: Platform>(Arc<FileObject<P>>);
+struct Known<P: Platform> {
+    file: Arc<FileObject<P>>,
+    /// Nobody finds it any more; it keeps its id for the mappings that it has left.
+    forgotten: bool,
+}
 
 impl<P: Platform> Item for Known<P> {
     type Key = u64;
@@ -19,32 +25,66 @@ impl<P: Platform> Item for Known<P> {
     fn summary(&self, _key: u64) {}
 }
 
+struct Registry<P: Platform> {
+    known: Tree<Known<P>>,
+    /// The id that was given out last.
+    last: u32,
+}
+
 /// The files that the memory manager knows. Each stays known until [`Mm::forget_file`].
 pub struct Files<P: Platform> {
-    next: AtomicU32,
-    known: SpinLock<Tree<Known<P>>, rank::Family, P::Locks>,
+    registry: SpinLock<Registry<P>, rank::Family, P::Locks>,
 }
 
 impl<P: Platform> Files<P> {
     pub(crate) const fn new() -> Self {
-        Self { next: AtomicU32::new(1), known: SpinLock::new(Tree::new()) }
+        Self { registry: SpinLock::new(Registry { known: Tree::new(), last: 0 }) }
     }
 
     /// The file with this id.
     pub(crate) fn get(&self, id: FileId) -> Option<Arc<FileObject<P>>> {
-        self.known.lock().get(u64::from(id.raw())).map(|known| known.0.clone())
+        let registry = self.registry.lock();
+        let known = registry.known.get(u64::from(id.raw())).filter(|known| !known.forgotten);
+        known.map(|known| known.file.clone())
     }
 
     /// Calls `visit` for every file, by id, without holding the lock meanwhile.
     pub(crate) fn for_each(&self, mut visit: impl FnMut(&FileObject<P>)) {
         let mut from = 0;
         loop {
-            let next = self.known.lock().ceiling(from).map(|(key, known)| (key, known.0.clone()));
+            let next = {
+                let registry = self.registry.lock();
+                let next = registry.known.iter_from(from).find(|(_, known)| !known.forgotten);
+                next.map(|(key, known)| (key, known.file.clone()))
+            };
             let Some((key, file)) = next else { return };
             visit(&file);
             from = key + 1;
         }
     }
+
+    /// Forgets a file; its id, only if nobody maps it any more. Another file may have the id by now.
+    fn forget(&self, file: &Arc<FileObject<P>>, mapped: bool) {
+        let key = u64::from(file.id().raw());
+        let mut registry = self.registry.lock();
+        let it = registry.known.get(key).is_some_and(|known| Arc::ptr_eq(&known.file, file));
+        if it && mapped {
+            registry.known.update(key, |known| known.forgotten = true);
+        } else if it {
+            // The caller's handle is another one, so nothing ends here.
+            registry.known.remove(key);
+        }
+    }
+}
+
+/// The first id after `last` that nobody has.
+fn next_id(last: u32, is_taken: impl Fn(u32) -> bool) -> u32 {
+    let after = |id: u32| id % (FILE_IDS - 1) + 1;
+    let mut id = after(last);
+    while is_taken(id) {
+        id = after(id);
+    }
+    id
 }
 
 impl<P: Platform> Mm<P> {
@@ -76,11 +116,16 @@ impl<P: Platform> Mm<P> {
             return Err(MmError::NoKernelMemory { wanted });
         }
         name.iter().for_each(|part| whole.push_str(part));
-        let id = FileId::new(self.files.next.fetch_add(1, Ordering::Relaxed));
-        let file = Arc::try_new(FileObject::new(id, whole, kind, size, birth))?;
-        let mut known = self.files.known.lock();
-        known.try_reserve(1, || self.permit())?;
-        known.insert(u64::from(id.raw()), Known(file.clone()));
+        let room = Arc::reserve()?;
+        let mut registry = self.files.registry.lock();
+        if registry.known.len() >= FILE_IDS as usize - 1 {
+            return Err(MmError::NoKernelMemory { wanted });
+        }
+        registry.known.try_reserve(1, || self.permit())?;
+        let id = next_id(registry.last, |id| registry.known.contains_key(u64::from(id)));
+        registry.last = id;
+        let file = room.fill(FileObject::new(FileId::new(id), whole, kind, size, birth));
+        registry.known.insert(u64::from(id), Known { file: file.clone(), forgotten: false });
         Ok(file)
     }
 
@@ -104,9 +149,23 @@ impl<P: Platform> Mm<P> {
 
     /// The same, within a call.
     pub(crate) fn drop_file(&self, file: &Arc<FileObject<P>>) {
+        let mapped = !file.close();
         self.cut_file(file, 0);
         file.uncharge(self);
-        let forgotten = self.files.known.lock().remove(u64::from(file.id().raw()));
-        drop(forgotten);
+        self.files.forget(file, mapped);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// INV-FILE-ID
+    #[test]
+    fn an_id_is_given_out_again_when_nobody_has_it() {
+        assert_eq!((next_id(0, |_| false), next_id(1, |_| false)), (1, 2), "0 is nobody's");
+        assert_eq!(next_id(FILE_IDS - 2, |_| false), FILE_IDS - 1);
+        assert_eq!(next_id(FILE_IDS - 1, |id| id < 7), 7, "from the beginning, but for those that somebody has");
+        assert_eq!(next_id(7, |id| id != 6), 6);
     }
 }

@@ -10,14 +10,16 @@
 
 use super::vma::Vma;
 use crate::error::MmError;
-use crate::file::FILE_PAGES;
+use crate::file::{FILE_IDS, FILE_PAGES};
 use crate::mm::Mm;
 use crate::tree::{Item, Reach, Tree};
 use pagewright_sync::Platform;
 use pagewright_types::FileId;
 
+/// A page of a file among those of all files (INV-FILE-ID).
 fn coordinate(file: FileId, index: u64) -> u64 {
-    u64::from(file.raw()) << FILE_PAGES | index
+    debug_assert!(file.raw() < FILE_IDS && index <= 1 << FILE_PAGES, "INV-FILE-ID: page {index:#x} of {file:?}");
+    (u64::from(file.raw()) << FILE_PAGES) + index
 }
 
 /// A mapping, by the pages that it shows; the second part of its key is its first page in the space.
@@ -116,5 +118,23 @@ impl Places {
     /// Where an anonymous page could have been moved to.
     pub(super) fn of_moved(&self, index: u64) -> impl Iterator<Item = u64> {
         self.moved.overlapping(index, index + 1).map(move |((from, start), _)| start + (index - from))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        /// INV-FILE-ID
+        #[test]
+        fn pages_of_different_files_are_told_apart(
+            one in (0..FILE_IDS, 0..1u64 << FILE_PAGES),
+            other in (0..FILE_IDS, 0..1u64 << FILE_PAGES),
+        ) {
+            let place = |(file, index)| coordinate(FileId::new(file), index);
+            prop_assert_eq!(place(one).cmp(&place(other)), one.cmp(&other));
+        }
     }
 }

@@ -20,6 +20,8 @@ on_both! {
     what_is_sealed_against_writing_is_not_written,
     sealed_sizes_stay,
     contents_live_as_long_as_somebody_has_them,
+    what_is_taken_from_a_file_is_taken_from_its_mappings_alone,
+    a_forgotten_file_goes_with_its_last_mapping,
     reads_and_writes_meet_mappings,
     sizes_and_holes,
     a_truncated_page_is_cleared_behind_the_end,
@@ -186,6 +188,45 @@ fn sealed_sizes_stay<I: Isa>() {
     assert_eq!(fallocate(&world, &file, PUNCH, PAGE_SIZE, PAGE_SIZE), Ok(()), "a hole does not change the size");
     assert_eq!((file.size(), read(&world, &file, PAGE_SIZE, 2)), (size, Ok(vec![0, 0])));
     world.on(|mm| mm.close_file(&file));
+}
+
+fn what_is_taken_from_a_file_is_taken_from_its_mappings_alone<I: Isa>() {
+    let world = World::<I>::new();
+    let (cut, other) = (memfd(&world, 4), memfd(&world, 4));
+    let process = Process::new(&world);
+    let mapped = process.map_file(&cut, Rights::RW, MapFlags::SHARED);
+    let copies = process.map_file(&other, Rights::RW, MapFlags::PRIVATE);
+    process.write(mapped, 7);
+    process.write(copies, 8);
+    assert_eq!(truncate(&world, &cut, 0), Ok(()));
+    assert_eq!(process.read(copies), 8);
+    process.end();
+    [cut, other].iter().for_each(|file| world.on(|mm| mm.close_file(file)));
+}
+
+fn a_forgotten_file_goes_with_its_last_mapping<I: Isa>() {
+    let world = World::<I>::new();
+    let process = Process::new(&world);
+    let device = Arc::new(Device::default());
+    let handles = || Arc::strong_count(&device);
+    let file = world.file_on(&device, 4);
+    let base = process.map_file(&file, Rights::RW, MapFlags::PRIVATE);
+    process.write(base, 7);
+    let files = || {
+        let mut files = 0;
+        world.on(|mm| mm.for_each_file(|_| files += 1));
+        files
+    };
+    assert_eq!((files(), handles()), (1, 2));
+    world.on(|mm| mm.forget_file(&file));
+    drop(file);
+    assert_eq!((files(), handles()), (0, 2), "its mapping has it, and nobody finds it");
+    let child = process.fork();
+    process.unmap(base, 4);
+    assert_eq!(handles(), 2, "a mapping that was made since has it, too");
+    child.end();
+    assert_eq!(handles(), 1);
+    process.end();
 }
 
 fn contents_live_as_long_as_somebody_has_them<I: Isa>() {
