@@ -3,8 +3,8 @@
 
 mod common;
 
-use common::{Bench, CPU0, page};
-use pagewright_arch::{Aarch64, Effects, Invalidate, Isa, LeafFlags, Reach as Whose, Target, X86_64};
+use common::{Bench, CPU0, both, page};
+use pagewright_arch::{Effects, Invalidate, Isa, LeafFlags, Reach as Whose, Target};
 use pagewright_sim::explore::{self, Replay, Schedule, Settings};
 use pagewright_types::judge::{Cached, Fact, Judge, Made, Memory, Reach, Witness};
 use pagewright_types::{Access, CpuId, Level, Order, Pfn, Rights, Tag};
@@ -162,23 +162,6 @@ fn what_a_walk_has_found_is_out_of_reach_on_a_lazy_cpu<I: Isa>() {
         let seen: Vec<Reach> = eye.borrow().0.iter().filter(|(what, _)| *what == found).map(|(_, how)| *how).collect();
         assert_eq!(seen, [reach]);
     }
-}
-
-/// Runs a test on both instruction sets.
-macro_rules! both {
-    ($($name:ident),* $(,)?) => {$(
-        mod $name {
-            #[test]
-            fn x86_64() {
-                super::$name::<super::X86_64>();
-            }
-
-            #[test]
-            fn arm64() {
-                super::$name::<super::Aarch64>();
-            }
-        }
-    )*};
 }
 
 both!(

@@ -2,30 +2,13 @@
 
 mod common;
 
-use common::{Bench, CPU0, page};
-use pagewright_arch::{Aarch64, Effects, Entry, Isa, IsaKind, Leaf, LeafFlags, Pte, X86_64};
+use common::{Bench, CPU0, both, page};
+use pagewright_arch::{Effects, Entry, Isa, IsaKind, Leaf, LeafFlags, Pte};
 use pagewright_sim::{Cost, Event, PageFault, Picos};
 use pagewright_types::{Access, CpuId, Level, Pfn, PhysAddr, Rights, VirtAddr};
 use std::num::NonZeroU32;
 
 const CPU1: CpuId = CpuId::new(1);
-
-/// Runs a test on both instruction sets.
-macro_rules! both {
-    ($($name:ident),* $(,)?) => {$(
-        mod $name {
-            #[test]
-            fn x86_64() {
-                super::$name::<super::X86_64>();
-            }
-
-            #[test]
-            fn arm64() {
-                super::$name::<super::Aarch64>();
-            }
-        }
-    )*};
-}
 
 both!(
     an_access_finds_its_frame_at_every_level,

@@ -5,6 +5,26 @@ use pagewright_sim::{MachineConfig, Sim};
 use pagewright_types::{CpuId, Level, Pfn, Rights, Tag, VirtAddr};
 use std::cell::Cell;
 
+/// Runs a test on both instruction sets.
+#[allow(unused_macros, reason = "each test program uses its part")]
+macro_rules! both {
+    ($($name:ident),* $(,)?) => {$(
+        mod $name {
+            #[test]
+            fn x86_64() {
+                super::$name::<pagewright_arch::X86_64>();
+            }
+
+            #[test]
+            fn arm64() {
+                super::$name::<pagewright_arch::Aarch64>();
+            }
+        }
+    )*};
+}
+#[allow(unused_imports, reason = "each test program uses its part")]
+pub(crate) use both;
+
 /// A machine and a bump allocator of frames.
 pub(crate) struct Bench<I: Isa> {
     pub(crate) sim: Sim<I>,

@@ -1,0 +1,272 @@
+//! x86-64: stores reach walkers in order, a CPU flushes itself, and others are asked by interrupts.
+
+use super::common::CPU0;
+use super::stage::{CPU1, Fault, Line, New, Old, Outcomes, SEEDS, Seen, Stage, TAG, exactly, outcomes};
+use super::stage::{dirty_bits_survive_an_exchange, set};
+use pagewright_arch::{Effects, Isa, Pte, Reach, Target, X86_64};
+use pagewright_sim::explore::{Rates, Settings, Strategy};
+use pagewright_types::{Access, CpuMask, Rights};
+use std::rc::Rc;
+
+impl Stage<X86_64> {
+    fn invlpg(&self) {
+        self.flush_page(Reach::Local, true);
+    }
+
+    /// Of type 1: the whole tag.
+    fn invpcid(&self) {
+        self.flush(Reach::Local, Target::Tag(TAG));
+    }
+
+    /// Page 0 stays where it is, with other rights, by a locked instruction: walkers see it at once.
+    fn exchange_rights(&self, rights: Rights) {
+        self.sim.swap(self.slot, Self::leaf(self.old, rights));
+    }
+}
+
+#[test]
+fn without_invlpg_the_translation_may_stay() {
+    let shape: [Line<X86_64>; 1] = [|on| {
+        on.look(CPU0, Access::Read);
+        on.exchange();
+        on.read(CPU0);
+    }];
+    exactly(&shape, &[&[Old], &[Fault]]);
+}
+
+#[test]
+fn invlpg_removes_it_and_what_was_in_flight() {
+    let shape: [Line<X86_64>; 1] = [|on| {
+        on.look(CPU0, Access::Read);
+        on.unmap();
+        on.invlpg();
+        on.read(CPU0);
+    }];
+    exactly(&shape, &[&[Fault]]);
+}
+
+#[test]
+fn invlpg_removes_nothing_elsewhere() {
+    let shape: [Line<X86_64>; 2] = [
+        |on| {
+            on.awaits(1);
+            on.unmap();
+            on.invlpg();
+            on.reaches(2);
+        },
+        |on| {
+            on.look(CPU1, Access::Read);
+            on.reaches(1);
+            on.awaits(2);
+            on.read(CPU1);
+        },
+    ];
+    exactly(&shape, &[&[Old], &[Fault]]);
+}
+
+#[test]
+fn invlpg_before_the_store_is_for_nothing() {
+    let shape: [Line<X86_64>; 1] = [|on| {
+        on.look(CPU0, Access::Read);
+        on.invlpg();
+        on.exchange();
+        on.read(CPU0);
+    }];
+    exactly(&shape, &[&[Old], &[Fault]]);
+}
+
+#[test]
+fn a_new_entry_needs_no_invlpg_but_may_be_seen_late() {
+    let shape: [Line<X86_64>; 2] = [
+        |on| {
+            on.unmap();
+            on.invlpg();
+            on.map();
+            on.reaches(1);
+        },
+        |on| {
+            on.awaits(1);
+            on.invpcid();
+            on.read(CPU1);
+        },
+    ];
+    exactly(&shape, &[&[New], &[Fault]]);
+}
+
+#[test]
+fn stores_reach_walkers_in_order() {
+    // The mirror of the arm64 shape: who sees the table sees what was stored in it before.
+    let shape: [Line<X86_64>; 2] = [
+        |on| {
+            let table = on.sim.load(on.table_slot);
+            on.sim.swap(on.table_slot, Pte::EMPTY);
+            on.exchange();
+            on.sim.run_on(CPU0, || on.sim.kick(&CpuMask::of(CPU1)));
+            on.awaits(1);
+            on.map();
+            on.sim.store(on.table_slot, table);
+            on.reaches(2);
+        },
+        |on| {
+            on.invpcid();
+            while on.sim.load(on.slot) != Pte::EMPTY {
+                on.sim.relax();
+            }
+            on.invpcid();
+            on.reaches(1);
+            on.awaits(2);
+            let before = on.walk_reads(CPU1);
+            let seen = on.look(CPU1, Access::Read);
+            // A fault after more than three reads would be the hook without the entry.
+            let hook_seen = on.walk_reads(CPU1) - before > 3;
+            on.finds(if seen == Fault && hook_seen { Fault } else { New });
+        },
+    ];
+    let rates = Rates { speculate: 0, evict: 0, ..Rates::default() };
+    let settings = Settings { max_wait: 1000, walks: 0, ..Settings::default() };
+    let outcome = |seed| {
+        let stage = Stage::<X86_64>::new(2);
+        stage.sim.bind_ipi_handler(Rc::new(|_| {}));
+        stage.run(&shape, &Strategy::Random { seed, rates }, &settings)
+    };
+    assert_eq!((0..SEEDS).map(outcome).collect::<Outcomes>(), set(&[&[New]]));
+}
+
+#[test]
+fn an_exchange_never_loses_a_dirty_bit() {
+    dirty_bits_survive_an_exchange::<X86_64>();
+}
+
+#[test]
+fn a_plain_store_can_lose_a_dirty_bit() {
+    let shape: [Line<X86_64>; 2] = [
+        |on| {
+            let read = on.sim.load(on.slot);
+            on.unmap();
+            let dirty = X86_64::touched(read, true) == read;
+            on.finds(if dirty { New } else { Old });
+        },
+        |on| on.write(CPU1),
+    ];
+    let lost = |run: &Vec<Seen>| run.iter().filter(|seen| **seen == Old).count() == 2;
+    assert!(outcomes(&shape).iter().any(lost), "the mistake that an exchange avoids");
+}
+
+#[test]
+fn a_compare_and_exchange_sees_the_walkers_bits() {
+    let shape: [Line<X86_64>; 2] = [
+        |on| {
+            let read = on.sim.load(on.slot);
+            let weaker = Stage::<X86_64>::leaf(on.old, Rights::READ);
+            let done = on.sim.compare_exchange(on.slot, read, weaker);
+            on.finds(match done {
+                Ok(()) => New,
+                Err(_) => Fault,
+            });
+        },
+        |on| {
+            on.look(CPU1, Access::Write);
+        },
+    ];
+    exactly(&shape, &[&[New], &[Fault]]);
+}
+
+#[test]
+fn mov_cr3_drops_the_tag_or_keeps_it() {
+    let kept: [Line<X86_64>; 1] = [|on| {
+        on.look(CPU0, Access::Read);
+        on.exchange();
+        on.sim.install_root(on.root, TAG, true);
+        on.read(CPU0);
+    }];
+    let dropped: [Line<X86_64>; 1] = [|on| {
+        on.look(CPU0, Access::Read);
+        on.exchange();
+        on.sim.install_root(on.root, TAG, false);
+        on.read(CPU0);
+    }];
+    exactly(&kept, &[&[Old], &[Fault]]);
+    exactly(&dropped, &[&[Fault]]);
+}
+
+#[test]
+fn an_interrupt_comes_late_and_not_into_a_closed_section() {
+    let shape: [Line<X86_64>; 2] = [
+        |on| on.sim.kick(&CpuMask::of(CPU1)),
+        |on| {
+            let is_interrupted = || on.step.get() == 1;
+            on.sim.without_interrupts(|| {
+                let before = is_interrupted();
+                on.sim.load(on.slot);
+                assert_eq!(is_interrupted(), before, "interrupted in a closed section");
+            });
+            on.finds(if is_interrupted() { New } else { Old });
+        },
+    ];
+    let outcome = |seed| {
+        let stage = Stage::<X86_64>::new(2);
+        let interrupted = Rc::downgrade(&stage);
+        stage.sim.bind_ipi_handler(Rc::new(move |cpu| {
+            assert_eq!(cpu, CPU1);
+            interrupted.upgrade().into_iter().for_each(|stage| stage.reaches(1));
+        }));
+        let found = stage.run(&shape, &Strategy::Random { seed, rates: Rates::default() }, &Settings::default());
+        assert_eq!(stage.step.get(), 1, "every interrupt is taken in the end");
+        found
+    };
+    assert_eq!((0..SEEDS).map(outcome).collect::<Outcomes>(), set(&[&[Old], &[New]]));
+}
+
+#[test]
+fn two_entries_are_seen_in_order() {
+    let shape: [Line<X86_64>; 2] = [
+        |on| {
+            on.exchange();
+            on.reaches(1);
+            on.awaits(2);
+            on.map();
+            on.map_next();
+        },
+        |on| {
+            on.awaits(1);
+            on.invpcid();
+            on.reaches(2);
+            on.read_next(CPU1);
+            on.read(CPU1);
+        },
+    ];
+    let seen = outcomes(&shape);
+    assert!(!seen.contains(&vec![New, Fault]), "{seen:?}");
+    assert!(seen.contains(&vec![New, New]) && seen.contains(&vec![Fault, Fault]), "{seen:?}");
+}
+
+#[test]
+fn a_right_that_is_taken_stays_until_it_is_flushed() {
+    let kept: [Line<X86_64>; 1] = [|on| {
+        on.look(CPU0, Access::Write);
+        on.exchange_rights(Rights::READ);
+        on.write(CPU0);
+    }];
+    let flushed: [Line<X86_64>; 1] = [|on| {
+        on.look(CPU0, Access::Write);
+        on.protect(Rights::READ);
+        on.invlpg();
+        on.write(CPU0);
+    }];
+    exactly(&kept, &[&[Old], &[Fault]]);
+    exactly(&flushed, &[&[Fault]]);
+}
+
+#[test]
+fn a_right_that_is_given_may_be_refused_until_it_is_flushed() {
+    let shape: [Line<X86_64>; 1] = [|on| {
+        on.exchange_rights(Rights::READ);
+        on.invlpg();
+        on.look(CPU0, Access::Read);
+        on.exchange_rights(Rights::RW);
+        on.write(CPU0);
+        on.invlpg();
+        on.write(CPU0);
+    }];
+    exactly(&shape, &[&[Fault, Old], &[Old, Old]]);
+}
