@@ -6,9 +6,11 @@
 
 #[path = "support/bare.rs"]
 mod bare;
+#[path = "support/on_both.rs"]
+mod on_both;
 
 use bare::{Bare, Shape, alone, explore, nothing_was_found};
-use pagewright_arch::{Aarch64, Effects, Isa, X86_64};
+use pagewright_arch::{Effects, Isa};
 use pagewright_check::{Antecedent, Attempt, Chooser, Detail};
 use pagewright_sim::Sim;
 use pagewright_sim::explore::Program;
@@ -277,13 +279,6 @@ fn user_mode_may_have_a_tag_of_its_own<I: Isa>() {
     holds::<I>(shape, goes_and_comes_back, Counter::PwTlbBatchFlushed, Antecedent::FrameSwept);
 }
 
-macro_rules! on_both {
-    ($($name:ident),* $(,)?) => {
-        mod x86_64 { $(#[test] fn $name() { super::$name::<super::X86_64>(); })* }
-        mod aarch64 { $(#[test] fn $name() { super::$name::<super::Aarch64>(); })* }
-    };
-}
-
 on_both! {
     who_unmaps_what_is_cleared_flushes_it,
     what_is_put_off_while_the_space_is_flushed_is_not_paid,
@@ -298,6 +293,7 @@ on_both! {
 mod planted {
     use super::*;
     use bare::{Wanted, is_found};
+    use pagewright_arch::{Aarch64, X86_64};
     use pagewright_check::Rule;
     use pagewright_types::plant::Plant;
 

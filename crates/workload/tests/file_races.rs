@@ -2,13 +2,9 @@
 //!
 //! Not covered: what no test here names. Random programs under random schedules are the net below.
 
-#[path = "support/alone.rs"]
-mod alone;
-#[allow(dead_code, reason = "shared with the tests of swap")]
 mod support;
 
-use alone::alone;
-use pagewright_arch::{Aarch64, Isa, X86_64};
+use pagewright_arch::Isa;
 use pagewright_mm::file::{FallocateFlags, FileOps, Kind, MemfdFlags};
 use pagewright_mm::{Advice, MapFlags};
 use pagewright_sim::explore::{self, Outcome, Program, Rates, Settings, Strategy};
@@ -17,6 +13,7 @@ use std::cell::Cell;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use support::alone::alone;
 use support::{CPU, Device, File, OTHER, Process, World};
 
 const THIRD: CpuId = CpuId::new(2);
@@ -292,9 +289,11 @@ on_both! {
 #[cfg(feature = "planted")]
 #[test]
 fn planted_bugs_are_found() {
+    use pagewright_arch::{Aarch64, X86_64};
     use pagewright_types::plant::{Plant, choose};
     let _alone = alone();
-    let cases: [(Plant, fn(u64) -> bool); 8] = [
+    type Case = (Plant, fn(u64) -> bool);
+    let cases: [Case; 8] = [
         (Plant::HoleNotSeen, load_beside_a_hole::<X86_64>),
         (Plant::HoleNotSeen, load_beside_a_hole::<Aarch64>),
         (Plant::WriteBackNoProtect, store_beside_a_write_back::<X86_64>),

@@ -7,6 +7,8 @@
 mod cow;
 #[path = "gup/device.rs"]
 mod device;
+#[path = "support/on_both.rs"]
+mod on_both;
 
 use device::{ANON, CPU, How, OTHER, Process, World};
 use pagewright_arch::Isa;
@@ -14,15 +16,6 @@ use pagewright_mm::gup::{Contents, GupFlags};
 use pagewright_mm::{MapFlags, MmError};
 use pagewright_sim::Refusal;
 use pagewright_types::{Access, Counter, Errno, PAGE_SIZE, PageRange, Rights, VirtAddr};
-
-/// Runs each test on every instruction set.
-#[macro_export]
-macro_rules! on_both {
-    ($($name:ident),* $(,)?) => {
-        mod x86_64 { $(#[test] fn $name() { super::$name::<pagewright_arch::X86_64>(); })* }
-        mod aarch64 { $(#[test] fn $name() { super::$name::<pagewright_arch::Aarch64>(); })* }
-    };
-}
 
 on_both! {
     a_device_and_the_mapping_show_the_same_whatever_happens,

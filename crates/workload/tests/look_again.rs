@@ -3,24 +3,18 @@
 //!
 //! Not covered: page-outs and swapoff, which the tests of swap have.
 
-#[path = "support/alone.rs"]
-mod alone;
-#[path = "support/process.rs"]
-#[allow(dead_code, reason = "shared with the tests of swap")]
-mod process;
-#[allow(dead_code, reason = "shared with the tests of swap")]
 mod support;
 
-use alone::alone;
-use pagewright_arch::{Aarch64, Isa, Table, X86_64};
+use pagewright_arch::Isa;
 use pagewright_mm::gup::{Contents, GupFlags};
 use pagewright_mm::space::FileMapping;
 use pagewright_mm::{Advice, MapFlags, MapRequest};
 use pagewright_sim::explore::Program;
-use pagewright_types::{Level, PAGE_SIZE, PageRange, Rights, VirtAddr};
-use process::{at, first_lost, race, race_in_long_turns};
+use pagewright_types::{PAGE_SIZE, PageRange, Rights, VirtAddr};
 use std::rc::Rc;
 use std::sync::Arc;
+use support::alone::alone;
+use support::process::{first_lost, race, race_in_long_turns, store_tables};
 use support::{CPU, Device, OTHER, Process, World};
 
 const SCHEDULES: u64 = 200;
@@ -138,13 +132,7 @@ fn copy_from_a_process_that_ends<I: Isa>(seed: u64) -> bool {
         }),
         Box::new(move || {
             reuses.lab.on(OTHER, |mm| mm.end_space(&ended));
-            reuses.lab.run(OTHER, &taken);
-            let itself = I::table(Table { pfn: root, write_protected: false }).raw();
-            for page in 1..8 {
-                let levels = [Level::PMD, Level::PUD, Level::PGD];
-                let slots = levels.map(|level| at(theirs, page).add(8 * level.index_of(base) as u64));
-                slots.iter().for_each(|slot| support::store(&reuses, OTHER, &taken, *slot, itself));
-            }
+            store_tables(&reuses, OTHER, &taken, theirs, (root, base));
         }),
     ];
     interleave(&world, seed, programs);

@@ -19,5 +19,4 @@ mod locks;
 mod recount;
 #[path = "memory/remap.rs"]
 mod remap;
-#[allow(dead_code, reason = "shared with the tests of swap")]
 mod support;

@@ -1,6 +1,9 @@
 //! The memory manager on the simulated machine, both instruction sets: what calls and faults do, and that nothing is left over.
 
-use pagewright_arch::{Aarch64, Isa, X86_64};
+#[path = "support/on_both.rs"]
+mod on_both;
+
+use pagewright_arch::Isa;
 use pagewright_mm::counters::{Gauge, RssKind};
 use pagewright_mm::file::{FileOps, Kind};
 use pagewright_mm::space::{FileMapping, Limits, Resource};
@@ -12,14 +15,6 @@ use pagewright_workload::lab::Lab;
 
 const CPU: CpuId = CpuId::new(0);
 const OTHER: CpuId = CpuId::new(1);
-
-/// Runs each test on every instruction set.
-macro_rules! on_both {
-    ($($name:ident),* $(,)?) => {
-        mod x86_64 { $(#[test] fn $name() { super::$name::<super::X86_64>(); })* }
-        mod aarch64 { $(#[test] fn $name() { super::$name::<super::Aarch64>(); })* }
-    };
-}
 
 on_both! {
     anonymous_memory_comes_zeroed_and_goes_without_a_trace,

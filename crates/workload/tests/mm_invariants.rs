@@ -8,6 +8,8 @@
 
 #[path = "mm_invariants/model.rs"]
 mod model;
+#[path = "support/on_both.rs"]
+mod on_both;
 #[path = "mm_invariants/promises.rs"]
 mod promises;
 #[path = "mm_invariants/recount.rs"]

@@ -2,33 +2,25 @@
 //!
 //! Not covered: what no test here names. Random programs under random schedules are the net below.
 
+#[path = "support/zeroes.rs"]
+mod zeroes;
+
 use pagewright_arch::{Aarch64, Isa, X86_64};
-use pagewright_mm::file::{FileObject, FileOps, Kind};
+use pagewright_mm::file::{FileObject, Kind};
 use pagewright_mm::space::FileMapping;
 use pagewright_mm::{FaultError, Knobs, MapFlags, MapRequest, Space};
 use pagewright_sim::explore::{self, Outcome, Program, Rates, Settings, Strategy};
 use pagewright_sim::{MachineConfig, Sim};
 use pagewright_sync::Arc;
-use pagewright_types::{Access, CpuId, Errno, PAGE_SIZE, Rights, VirtAddr};
+use pagewright_types::{Access, CpuId, PAGE_SIZE, Rights, VirtAddr};
 use pagewright_workload::lab::Lab;
 use std::cell::Cell;
 use std::rc::Rc;
+use zeroes::Zeroes;
 
 const CPU: CpuId = CpuId::new(0);
 const OTHER: CpuId = CpuId::new(1);
 const SCHEDULES: u64 = 100;
-
-struct Zeroes;
-
-impl FileOps for Zeroes {
-    fn is_resident(&self, _index: u64) -> bool {
-        true
-    }
-
-    fn read_page(&self, _index: u64, _put: &mut dyn FnMut(u64, &[u8])) -> Result<(), Errno> {
-        Ok(())
-    }
-}
 
 fn map<I: Isa>(lab: &Lab<I>, file: &Arc<FileObject<Sim<I>>>, flags: MapFlags) -> (Arc<Space<Sim<I>>>, VirtAddr) {
     let space = lab.on(CPU, |mm| mm.new_space()).expect("memory");

@@ -1,6 +1,9 @@
 //! Rules of Linux that the comparison of counts brought to light, each on its own.
 
-use pagewright_arch::{Aarch64, Isa, X86_64};
+#[path = "support/on_both.rs"]
+mod on_both;
+
+use pagewright_arch::Isa;
 use pagewright_mm::file::{FileOps, Kind};
 use pagewright_mm::space::FileMapping;
 use pagewright_mm::{Knobs, MapFlags, MapRequest, Space};
@@ -88,13 +91,6 @@ fn fault_around_reaches_as_far_from_the_start_of_a_mapping<I: Isa>() {
     // The next window is the aligned one again, of which four pages are there already.
     lab.touch(CPU, &space, page(16), Access::Read, 1).unwrap();
     assert_eq!(space.rss().pages(), 28);
-}
-
-macro_rules! on_both {
-    ($($name:ident),* $(,)?) => {
-        mod x86_64 { $(#[test] fn $name() { super::$name::<super::X86_64>(); })* }
-        mod aarch64 { $(#[test] fn $name() { super::$name::<super::Aarch64>(); })* }
-    };
 }
 
 on_both! {

@@ -7,10 +7,12 @@
 
 #[path = "support/alone.rs"]
 mod alone;
+#[path = "support/zeroes.rs"]
+mod zeroes;
 
 use alone::alone;
 use pagewright_arch::{Aarch64, Isa, IsaKind, X86_64};
-use pagewright_mm::file::{FileObject, FileOps, Kind};
+use pagewright_mm::file::{FileObject, Kind};
 use pagewright_mm::gup::{Contents, GupFlags};
 use pagewright_mm::space::FileMapping;
 use pagewright_mm::swap::{Backing, Zram};
@@ -18,26 +20,15 @@ use pagewright_mm::{Advice, Knobs, MapFlags, MapRequest, Mm, Space};
 use pagewright_model::{Antecedent, Census, Isa as Walker, Oracle, SoftwareBits};
 use pagewright_sim::{MachineConfig, Sim};
 use pagewright_sync::Arc;
-use pagewright_types::{Access, CpuId, Errno, PAGE_SIZE, PageRange, Rights, VirtAddr};
+use pagewright_types::{Access, CpuId, PAGE_SIZE, PageRange, Rights, VirtAddr};
 use pagewright_workload::lab::Lab;
 use std::cell::RefCell;
 use std::rc::Rc;
+use zeroes::Zeroes;
 
 const CPU: CpuId = CpuId::new(0);
 const OTHER: CpuId = CpuId::new(1);
 const PAGES: u64 = 40;
-
-struct Zeroes;
-
-impl FileOps for Zeroes {
-    fn is_resident(&self, _index: u64) -> bool {
-        true
-    }
-
-    fn read_page(&self, _index: u64, _put: &mut dyn FnMut(u64, &[u8])) -> Result<(), Errno> {
-        Ok(())
-    }
-}
 
 struct World<I: Isa> {
     lab: Lab<I>,

@@ -5,27 +5,25 @@
 //!
 //! Not covered: what the facts are good for. That is the oracle's own test.
 
-use pagewright_arch::{Aarch64, Isa, IsaKind, X86_64};
-use pagewright_mm::file::{FileObject, FileOps, Kind};
+#[path = "support/on_both.rs"]
+mod on_both;
+#[path = "support/zeroes.rs"]
+mod zeroes;
+
+use pagewright_arch::{Isa, IsaKind};
+use pagewright_mm::file::{FileObject, Kind};
 use pagewright_mm::space::FileMapping;
 use pagewright_mm::{Advice, Knobs, MapFlags, MapRequest, Mm, Space};
 use pagewright_model::{Isa as Walker, walk};
 use pagewright_sim::{MachineConfig, Refusal, Sim};
 use pagewright_sync::Arc;
 use pagewright_types::judge::{Fact, Judge, Made, Witness};
-use pagewright_types::{Access, CpuId, Errno, PAGE_SIZE, PageRange, Pfn, Rights, Tag, VirtAddr};
+use pagewright_types::{Access, CpuId, PAGE_SIZE, PageRange, Pfn, Rights, Tag, VirtAddr};
 use pagewright_workload::lab::Lab;
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
-
-/// Runs each test on every instruction set.
-macro_rules! on_both {
-    ($($name:ident),* $(,)?) => {
-        mod x86_64 { $(#[test] fn $name() { super::$name::<super::X86_64>(); })* }
-        mod aarch64 { $(#[test] fn $name() { super::$name::<super::Aarch64>(); })* }
-    };
-}
+use zeroes::Zeroes;
 
 on_both! {
     every_call_says_what_it_takes_before_it_takes_it,
@@ -89,19 +87,6 @@ impl Judge for Listener {
 
     fn loaded(&mut self, _witness: &dyn Witness, _cpu: CpuId, root: Pfn, _tag: Tag) {
         assert_ne!(self.in_use.get(&root), Some(&false), "the root {root} is nobody's");
-    }
-}
-
-/// A file of zeroes.
-struct Zeroes;
-
-impl FileOps for Zeroes {
-    fn is_resident(&self, _index: u64) -> bool {
-        true
-    }
-
-    fn read_page(&self, _index: u64, _put: &mut dyn FnMut(u64, &[u8])) -> Result<(), Errno> {
-        Ok(())
     }
 }
 

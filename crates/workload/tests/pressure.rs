@@ -11,22 +11,24 @@ mod device;
 mod explored;
 #[path = "pressure/lost_faults.rs"]
 mod lost_faults;
-#[allow(dead_code, reason = "shared with the tests of files")]
 mod support;
 #[path = "pressure/zram.rs"]
 mod zram;
 
 use device::{CPU, OTHER, World};
-use pagewright_arch::{Aarch64, Effects, Invalidate, Isa, IsaKind, Reach, Target, X86_64};
+use pagewright_arch::{Effects, Invalidate, Isa, IsaKind, Reach, Target};
 use pagewright_mm::counters::Gauge;
+use pagewright_mm::file::Kind;
 use pagewright_mm::gup::{Contents, GupFlags};
 use pagewright_mm::swap::Backing;
 use pagewright_mm::{FaultError, Knob, MapFlags};
 use pagewright_sim::Refusal;
 use pagewright_types::{Access, Counter, CpuId, LruList, NodeId, Order, PAGE_SIZE, Rights, VirtAddr};
 use std::rc::Rc;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use support::{Device, Slots};
+use support::process::at;
+use support::{Device, Pages, Slots};
 
 const NODE: NodeId = NodeId::new(0);
 /// Frames of a machine.
@@ -35,10 +37,6 @@ const TWICE: u64 = 2 * FRAMES;
 
 /// A process under pressure.
 struct Process<I: Isa>(device::Process<I>);
-
-fn at(base: VirtAddr, page: u64) -> VirtAddr {
-    base.add(page * PAGE_SIZE)
-}
 
 impl<I: Isa> Process<I> {
     fn new(world: &Rc<World<I>>) -> Self {
@@ -328,14 +326,20 @@ fn a_full_device_loses_nothing<I: Isa>() {
     assert_eq!(device.used(), 0);
 }
 
+/// A process that maps all of a file of twice the memory's size, where, and the file's device.
+fn maps_a_large_file<I: Isa>(world: &Rc<World<I>>) -> (Process<I>, VirtAddr, Arc<Device>) {
+    let disk = Arc::new(Device::default());
+    let kind = Kind::File(Box::new(Pages(disk.clone())));
+    let file = world.on(CPU, |mm| mm.add_file("/large", kind, TWICE * PAGE_SIZE)).expect("memory");
+    let process = Process::new(world);
+    let base = process.0.map(TWICE, Rights::RW, MapFlags::SHARED, Some(&file));
+    (process, base, disk)
+}
+
 /// Pages of files are dropped and read again; what was stored to them is written first, by the background alone.
 fn files_make_room<I: Isa>() {
     let world = machine::<I>(2);
-    let disk = std::sync::Arc::new(Device::default());
-    let kind = pagewright_mm::file::Kind::File(Box::new(support::Pages(disk.clone())));
-    let file = world.on(CPU, |mm| mm.add_file("/large", kind, TWICE * PAGE_SIZE)).expect("memory");
-    let process = Process::new(&world);
-    let base = process.0.map(TWICE, Rights::RW, MapFlags::SHARED, Some(&file));
+    let (process, base, disk) = maps_a_large_file(&world);
     let check = || {
         for page in 0..TWICE {
             assert_eq!(process.load(CPU, at(base, page)), page, "page {page}");
@@ -360,11 +364,7 @@ fn files_make_room<I: Isa>() {
 /// Dirty pages of a file that nobody writes back: who allocates passes them over, the background does not.
 fn dirty_files_wait_for_the_background<I: Isa>() {
     let world = machine::<I>(2);
-    let disk = std::sync::Arc::new(Device::default());
-    let kind = pagewright_mm::file::Kind::File(Box::new(support::Pages(disk.clone())));
-    let file = world.on(CPU, |mm| mm.add_file("/large", kind, TWICE * PAGE_SIZE)).expect("memory");
-    let process = Process::new(&world);
-    let base = process.0.map(TWICE, Rights::RW, MapFlags::SHARED, Some(&file));
+    let (process, base, disk) = maps_a_large_file(&world);
     let mut page = 0;
     while process.0.touch(CPU, at(base, page), Access::Write).is_ok() {
         process.store(CPU, at(base, page), page);

@@ -2,16 +2,11 @@
 //!
 //! Not covered: which pages reclaim picks by itself.
 
-#[path = "support/alone.rs"]
-mod alone;
-#[path = "support/process.rs"]
-#[allow(dead_code, reason = "shared between the tests of swap")]
-mod process;
-#[allow(dead_code, reason = "shared with the tests of files")]
+#[path = "swap/lazy_free.rs"]
+mod lazy_free;
 mod support;
 
-use alone::alone;
-use pagewright_arch::{Aarch64, Entry, Isa, Leaf, LeafFlags, Table, X86_64};
+use pagewright_arch::{Entry, Isa, Leaf, LeafFlags};
 use pagewright_mm::gup::{Contents, GupFlags};
 use pagewright_mm::space::Whose;
 use pagewright_mm::swap::Backing;
@@ -21,9 +16,10 @@ use pagewright_sim::explore::Program;
 use pagewright_sync::Backend;
 use pagewright_tlb::frames::FolioFlags;
 use pagewright_types::{Access, Counter, CpuId, Errno, Level, NodeId, PAGE_SIZE, PageRange, VirtAddr};
-use process::{at, first_lost, race, race_in_long_turns};
 use std::rc::Rc;
 use std::sync::atomic::Ordering;
+use support::alone::alone;
+use support::process::{advise, at, first_lost, race, race_in_long_turns, store_tables};
 use support::{CPU, OTHER, Process, World};
 
 const THIRD: CpuId = CpuId::new(2);
@@ -151,35 +147,6 @@ fn devices_are_counted<I: Isa>() {
     assert_eq!(MmError::TooManySwapDevices.errno(), Errno::EPERM);
 }
 
-/// INV-LAZYFREE-KEPT. The page is stored to by a CPU that had stored to it before, and need not walk the tables to do so again.
-fn store_after_lazy_free<I: Isa>() -> bool {
-    let world = World::<I>::new();
-    let process = Process::new(&world);
-    let base = process.map_anon(2);
-    (0..2).for_each(|page| process.write(at(base, page), 1));
-    let free = |mm: &pagewright_mm::Mm<_>| mm.madvise(&process.space, base, 2 * PAGE_SIZE, Advice::Free);
-    world.lab.on(OTHER, free).expect("anonymous memory");
-    process.write(base, 5);
-    let out = |mm: &pagewright_mm::Mm<_>| mm.madvise(&process.space, base, 2 * PAGE_SIZE, Advice::PageOut);
-    world.lab.on(OTHER, out).expect("good advice");
-    process.read(base) == 5 && process.read(at(base, 1)) == 0
-}
-
-fn pages_given_up_are_freed_unless_stored_to_again<I: Isa>() {
-    let _alone = alone();
-    assert!(store_after_lazy_free::<I>());
-    let world = World::<I>::new();
-    let process = Process::new(&world);
-    let base = process.map_anon(PAGES);
-    fill(&process, base, 1);
-    let before = free_pages(&world);
-    process.advise(base, PAGES, Advice::Free);
-    process.advise(base, PAGES, Advice::PageOut);
-    assert_eq!(free_pages(&world), before + PAGES, "they need no swap");
-    assert_eq!(world.on(|mm| (mm.counter(Counter::PgLazyFreed), mm.counter(Counter::PswpOut))), (PAGES, 0));
-    process.end();
-}
-
 /// What the entry for a page says.
 fn leaf<I: Isa>(process: &Process<'_, I>, va: VirtAddr) -> Option<Leaf> {
     let found = process.world.on(|mm| process.space.table().find(mm.tlb(), va, Level::PTE));
@@ -239,8 +206,7 @@ fn stores_beside_a_page_out<I: Isa>(seed: u64) -> bool {
         }),
         Box::new(move || {
             for _ in 0..2 {
-                let out = |mm: &pagewright_mm::Mm<_>| mm.madvise(&paged, base, 2 * PAGE_SIZE, Advice::PageOut);
-                pages_out.lab.on(OTHER, out).expect("good advice");
+                advise(&pages_out, OTHER, &paged, base, 2, Advice::PageOut);
             }
         }),
         Box::new(move || {
@@ -275,8 +241,7 @@ fn new_memory_beside_a_page_out<I: Isa>(seed: u64) -> bool {
             }
         }),
         Box::new(move || {
-            let out = |mm: &pagewright_mm::Mm<_>| mm.madvise(&paged, ours, 2 * PAGE_SIZE, Advice::PageOut);
-            pages_out.lab.on(OTHER, out).expect("good advice");
+            advise(&pages_out, OTHER, &paged, ours, 2, Advice::PageOut);
             // The frames that were freed here are handed out here.
             pages_out.lab.run(OTHER, &taken);
             support::store(&pages_out, OTHER, &taken, at(theirs, 1), 9);
@@ -379,8 +344,7 @@ fn taken_beside_a_page_out<I: Isa>(seed: u64) -> bool {
         }),
         Box::new(move || {
             for _ in 0..3 {
-                let out = |mm: &pagewright_mm::Mm<_>| mm.madvise(&paged, base, PAGE_SIZE, Advice::PageOut);
-                pages_out.lab.on(OTHER, out).expect("good advice");
+                advise(&pages_out, OTHER, &paged, base, 1, Advice::PageOut);
             }
         }),
         Box::new(move || {
@@ -425,13 +389,7 @@ fn advice_about_a_process_that_ends<I: Isa>(seed: u64) -> bool {
         }),
         Box::new(move || {
             reuses.lab.on(OTHER, |mm| mm.end_space(&ended));
-            reuses.lab.run(OTHER, &taken);
-            let itself = I::table(Table { pfn: root, write_protected: false }).raw();
-            for page in 1..8 {
-                let levels = [Level::PMD, Level::PUD, Level::PGD];
-                let slots = levels.map(|level| at(theirs, page).add(8 * level.index_of(base) as u64));
-                slots.iter().for_each(|slot| support::store(&reuses, OTHER, &taken, *slot, itself));
-            }
+            store_tables(&reuses, OTHER, &taken, theirs, (root, base));
         }),
     ];
     race_in_long_turns(&world, seed, programs);
@@ -444,133 +402,32 @@ fn no_advice_walks_tables_that_are_gone<I: Isa>() {
     assert_eq!(first_lost(10 * SCHEDULES, advice_about_a_process_that_ends::<I>), None);
 }
 
-/// INV-LAZYFREE-KEPT. Pages that have a slot, with older contents or none that were ever written.
-fn pages_given_up_never_say_what_their_slot_says<I: Isa>() {
-    let _alone = alone();
-    let world = World::<I>::new();
-    let device = world.swap_to(8);
-    let process = Process::new(&world);
-    let base = process.map_anon(2);
-    process.write(base, 1);
-    process.advise(base, 1, Advice::PageOut);
-    assert_eq!(process.read(base), 1, "it is back, and its slot is kept");
-    process.write(base, 2);
-    process.write(at(base, 1), 2);
-    device.broken.store(true, Ordering::Relaxed);
-    process.advise(at(base, 1), 1, Advice::PageOut);
-    device.broken.store(false, Ordering::Relaxed);
-    assert_eq!(process.read(at(base, 1)), 2, "it is back, and its slot was never written");
-    process.advise(base, 2, Advice::Free);
-    for _ in 0..3 {
-        process.advise(base, 2, Advice::PageOut);
-        let words = [process.read(base), process.read(at(base, 1))];
-        assert!(words.iter().all(|word| [0, 2].contains(word)), "{words:?}");
-    }
-    process.end();
-    assert_eq!((device.used(), world.on(|mm| mm.swap_slots())), (0, (8, 8)), "INV-SWAP-COUNT");
-}
-
-/// A page that comes from swap, is stored to and given up while it is paged out; whether it says what was stored, or nothing, and its slot is free in
-/// the end.
-fn given_up_beside_a_page_out<I: Isa>(seed: u64) -> bool {
-    let world = Rc::new(World::<I>::new());
-    let device = world.swap_to(8);
-    let process = Process::new(&world);
-    let base = process.map_anon(1);
-    process.write(base, 1);
-    process.advise(base, 1, Advice::PageOut);
-    process.read(base);
-    process.write(base, 2);
-    world.lab.run(CPU, &process.space);
-    let (gives_up, pages_out) = (world.clone(), world.clone());
-    let [given, paged] = [process.space.clone(), process.space.clone()];
-    let programs: Vec<Program> = vec![
-        Box::new(move || {
-            let advise = |advice| {
-                gives_up.lab.on(CPU, |mm| mm.madvise(&given, base, PAGE_SIZE, advice)).expect("good advice");
-            };
-            advise(Advice::Free);
-            if seed.is_multiple_of(2) {
-                advise(Advice::DontNeed);
-            }
-        }),
-        Box::new(move || {
-            for _ in 0..3 {
-                let out = |mm: &pagewright_mm::Mm<_>| mm.madvise(&paged, base, PAGE_SIZE, Advice::PageOut);
-                pages_out.lab.on(OTHER, out).expect("good advice");
-            }
-        }),
-    ];
-    race_in_long_turns(&world, seed, programs);
-    for _ in 0..3 {
-        process.advise(base, 1, Advice::PageOut);
-    }
-    let right = [0, 2].contains(&process.read(base));
-    process.end();
-    right && device.used() == 0 && world.on(|mm| mm.swap_slots()) == (8, 8)
-}
-
-/// INV-LAZYFREE-KEPT, INV-SWAP-COUNT.
-fn no_older_contents_are_found_after_a_page_was_given_up<I: Isa>() {
-    let _alone = alone();
-    let lost = first_lost(SCHEDULES, given_up_beside_a_page_out::<I>);
-    assert_eq!(lost, None, "what the slot had is back, or the slot is lost");
-}
-
-/// INV-LAZYFREE-KEPT. A page that was copied for a pin, and that a child has, too.
-fn what_one_process_gives_up_another_keeps<I: Isa>() {
-    let _alone = alone();
-    let world = World::<I>::new();
-    world.swap_to(8);
-    let process = Process::new(&world);
-    let base = process.map_anon(1);
-    process.write(base, 1);
-    let first = process.fork();
-    world.on(|mm| {
-        let range = PageRange::page(base);
-        let pages = mm.pin_user_pages(&process.space, range, GupFlags::empty()).expect("readable");
-        mm.release_user_pages(pages, Contents::Read);
-    });
-    let second = process.fork();
-    second.advise(base, 1, Advice::Free);
-    world.on(|mm| {
-        (0..4).for_each(|_| {
-            mm.reclaim(NodeId::new(0), 16);
-        })
-    });
-    assert_eq!((first.read(base), process.read(base)), (1, 1));
-    assert!([0, 1].contains(&second.read(base)));
-}
-
 on_both! {
     no_store_by_a_frame_is_lost_by_a_page_out,
     no_advice_walks_tables_that_are_gone,
-    what_one_process_gives_up_another_keeps,
     pages_go_and_come_back,
     one_wait_pays_for_a_cluster,
     forked_pages_stay_shared_in_swap,
     a_device_that_is_full_or_broken_takes_nothing_and_loses_nothing,
     devices_are_counted,
     cold_pages_look_as_if_nobody_had_used_them,
-    pages_given_up_are_freed_unless_stored_to_again,
     no_store_reaches_memory_that_was_taken_after_a_page_out,
     no_store_is_lost_by_a_page_out,
     no_slot_is_lost_by_an_unmap_beside_a_page_out,
-    pages_given_up_never_say_what_their_slot_says,
-    no_older_contents_are_found_after_a_page_was_given_up,
 }
 
 #[cfg(feature = "planted")]
 #[test]
 fn planted_bugs_are_found() {
+    use pagewright_arch::{Aarch64, X86_64};
     use pagewright_types::plant::{Plant, choose};
     let _alone = alone();
     type Case = (Plant, fn(u64) -> bool);
     let cases: [Case; 6] = [
         (Plant::PageOutFreedEarly, new_memory_beside_a_page_out::<X86_64>),
         (Plant::PageOutFreedEarly, new_memory_beside_a_page_out::<Aarch64>),
-        (Plant::LazyFreeNoFlush, |_| store_after_lazy_free::<X86_64>()),
-        (Plant::LazyFreeNoFlush, |_| store_after_lazy_free::<Aarch64>()),
+        (Plant::LazyFreeNoFlush, |_| lazy_free::is_kept_if_stored_to::<X86_64>()),
+        (Plant::LazyFreeNoFlush, |_| lazy_free::is_kept_if_stored_to::<Aarch64>()),
         (Plant::PageOutWrittenEarly, stores_beside_a_page_out::<X86_64>),
         (Plant::PageOutWrittenEarly, stores_beside_a_page_out::<Aarch64>),
     ];

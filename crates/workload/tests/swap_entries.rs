@@ -2,13 +2,9 @@
 //!
 //! Random programs do all of this, too, and the reference memory judges them; here it is said which call does what.
 
-#[path = "support/process.rs"]
-#[allow(dead_code, reason = "shared between the tests of swap")]
-mod process;
-#[allow(dead_code, reason = "shared with the tests of files")]
 mod support;
 
-use pagewright_arch::{Aarch64, Isa, X86_64};
+use pagewright_arch::Isa;
 use pagewright_mm::gup::{Contents, GupFlags};
 use pagewright_mm::space::ClearRefs;
 use pagewright_mm::user::IoVec;
@@ -16,8 +12,8 @@ use pagewright_mm::view::PageState;
 use pagewright_mm::{Advice, MapFlags, Mm, RemapFlags, RemapRequest};
 use pagewright_sim::Sim;
 use pagewright_types::{PAGE_SIZE, PageRange, Rights, VirtAddr};
-use process::at;
 use std::sync::Arc;
+use support::process::at;
 use support::{Process, Slots, World};
 
 const PAGES: u64 = 6;

@@ -2,13 +2,9 @@
 //!
 //! Not covered: which pages reclaim picks by itself.
 
-#[path = "support/process.rs"]
-#[allow(dead_code, reason = "shared between the tests of swap")]
-mod process;
-#[allow(dead_code, reason = "shared with the tests of files")]
 mod support;
 
-use pagewright_arch::{Aarch64, Isa, X86_64};
+use pagewright_arch::Isa;
 use pagewright_mm::counters::Gauge;
 use pagewright_mm::swap::{Backing, Zram};
 use pagewright_mm::view::PageState;
@@ -16,10 +12,10 @@ use pagewright_mm::{Advice, Knob, MapFlags, MmError};
 use pagewright_sim::Refusal;
 use pagewright_sim::explore::Program;
 use pagewright_types::{Access, CpuId, Errno, PAGE_SIZE, PageRange, Rights, SwapEntry, VirtAddr};
-use process::{at, first_lost, race, race_in_long_turns};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use support::process::{at, first_lost, race, race_in_long_turns};
 use support::{CPU, OTHER, Process, Slots, World};
 
 const THIRD: CpuId = CpuId::new(2);

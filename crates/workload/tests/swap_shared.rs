@@ -3,16 +3,9 @@
 //!
 //! Not covered: which pages reclaim picks by itself.
 
-#[path = "support/alone.rs"]
-mod alone;
-#[path = "support/process.rs"]
-#[allow(dead_code, reason = "shared between the tests of swap")]
-mod process;
-#[allow(dead_code, reason = "shared with the tests of files")]
 mod support;
 
-use alone::alone;
-use pagewright_arch::{Aarch64, Effects, Isa, X86_64};
+use pagewright_arch::{Effects, Isa};
 use pagewright_mm::counters::Gauge;
 use pagewright_mm::file::{FallocateFlags, MemfdFlags, Seals};
 use pagewright_mm::swap::{self, SwapOps};
@@ -21,11 +14,12 @@ use pagewright_sim::explore::Program;
 use pagewright_sim::{Refusal, Sim, SimLocks};
 use pagewright_sync::Backend;
 use pagewright_types::{Access, Counter, CpuId, Errno, PAGE_SIZE, Rights};
-use process::{at, first_lost, race};
 use std::cell::Cell;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use support::alone::alone;
+use support::process::{advise, at, first_lost, race};
 use support::{CPU, File, OTHER, Process, Slots, World};
 
 const THIRD: CpuId = CpuId::new(2);
@@ -218,25 +212,22 @@ fn stores_of_two<I: Isa>(seed: u64) -> bool {
     world.lab.run(OTHER, &two.space);
     let (first, second, third) = (world.clone(), world.clone(), world.clone());
     let [stored, paged, again] = [one.space.clone(), two.space.clone(), one.space.clone()];
-    let out = move |mm: &Mm<Sim<I>>, space: &_| {
-        mm.madvise(space, base, 2 * PAGE_SIZE, Advice::PageOut).expect("good advice");
-    };
     let programs: Vec<Program> = vec![
         Box::new(move || {
             for value in 2..6 {
                 support::store(&first, CPU, &stored, base, value);
-                first.lab.on(CPU, |mm| mm.madvise(&stored, base, PAGE_SIZE, Advice::DontNeed)).expect("mapped");
+                advise(&first, CPU, &stored, base, 1, Advice::DontNeed);
             }
         }),
         Box::new(move || {
             for value in 2..4 {
                 support::store(&second, OTHER, &paged, at(base, 1), value);
-                second.lab.on(OTHER, |mm| out(mm, &paged));
+                advise(&second, OTHER, &paged, base, 2, Advice::PageOut);
             }
         }),
         Box::new(move || {
             for _ in 0..3 {
-                third.lab.on(THIRD, |mm| out(mm, &again));
+                advise(&third, THIRD, &again, base, 2, Advice::PageOut);
             }
         }),
     ];
@@ -274,10 +265,7 @@ fn cut_beside_a_page_out<I: Isa>(seed: u64) -> bool {
         }),
         Box::new(move || {
             for _ in 0..2 {
-                pages_out
-                    .lab
-                    .on(OTHER, |mm| mm.madvise(&paged, base, 3 * PAGE_SIZE, Advice::PageOut))
-                    .expect("good advice");
+                advise(&pages_out, OTHER, &paged, base, 3, Advice::PageOut);
             }
         }),
         Box::new(move || {
@@ -327,8 +315,7 @@ fn stores_while_it_is_taken_away<I: Isa>(seed: u64) -> bool {
         }),
         Box::new(move || {
             for _ in 0..2 {
-                let out = |mm: &Mm<_>| mm.madvise(&paged, theirs, PAGE_SIZE, Advice::PageOut);
-                pages_out.lab.on(OTHER, out).expect("good advice");
+                advise(&pages_out, OTHER, &paged, theirs, 1, Advice::PageOut);
             }
         }),
         Box::new(move || {
@@ -428,8 +415,7 @@ fn stores_while_it_is_on_its_way<I: Isa>(seed: u64) -> bool {
             over.fetch_add(1, Ordering::Relaxed);
         }),
         Box::new(move || {
-            let out = |mm: &Mm<_>| mm.madvise(&paged, theirs, 2 * PAGE_SIZE, Advice::PageOut);
-            pages_out.lab.on(OTHER, out).expect("good advice");
+            advise(&pages_out, OTHER, &paged, theirs, 2, Advice::PageOut);
         }),
         Box::new(move || {
             while !is_there.get() {
@@ -467,6 +453,7 @@ on_both! {
 #[cfg(feature = "planted")]
 #[test]
 fn planted_bugs_are_found() {
+    use pagewright_arch::{Aarch64, X86_64};
     use pagewright_types::plant::{Plant, choose};
     let _alone = alone();
     let races: [fn(u64) -> bool; 2] =

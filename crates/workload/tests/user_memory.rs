@@ -9,16 +9,9 @@ mod copies;
 mod device;
 #[path = "user_memory/futex.rs"]
 mod futex;
+#[path = "support/on_both.rs"]
+mod on_both;
 #[path = "user_memory/remote.rs"]
 mod remote;
 #[path = "user_memory/soft_dirty.rs"]
 mod soft_dirty;
-
-/// Runs each test on every instruction set.
-#[macro_export]
-macro_rules! on_both {
-    ($($name:ident),* $(,)?) => {
-        mod x86_64 { $(#[test] fn $name() { super::$name::<pagewright_arch::X86_64>(); })* }
-        mod aarch64 { $(#[test] fn $name() { super::$name::<pagewright_arch::Aarch64>(); })* }
-    };
-}

@@ -1,34 +1,25 @@
 //! The texts of `/proc`: against the lines that this machine's Linux prints about this very process, and against what is counted elsewhere.
 
+#[path = "support/zeroes.rs"]
+mod zeroes;
+
 use pagewright_arch::{Aarch64, Isa, X86_64};
 use pagewright_mm::counters::Gauge;
-use pagewright_mm::file::{FileOps, Kind};
+use pagewright_mm::file::Kind;
 use pagewright_mm::space::FileMapping;
 use pagewright_mm::view::{Share, Usage};
 use pagewright_mm::{Knob, Knobs, MapFlags, MapRequest, Mm, Space};
 use pagewright_sim::{MachineConfig, Sim};
 use pagewright_sync::Arc;
-use pagewright_types::{Access, Counter, CpuId, Errno, PAGE_SIZE, PageRange, Rights, VirtAddr};
+use pagewright_types::{Access, Counter, CpuId, PAGE_SIZE, PageRange, Rights, VirtAddr};
 use pagewright_workload::lab::Lab;
 use proptest::prelude::*;
 use std::fmt::{self, Write};
 use std::fs;
+use zeroes::Zeroes;
 
 const CPU: CpuId = CpuId::new(0);
 const ALL: u64 = 1 << 36;
-
-/// A file of zeroes.
-struct Zeroes;
-
-impl FileOps for Zeroes {
-    fn is_resident(&self, _index: u64) -> bool {
-        true
-    }
-
-    fn read_page(&self, _index: u64, _put: &mut dyn FnMut(u64, &[u8])) -> Result<(), Errno> {
-        Ok(())
-    }
-}
 
 struct Bed<I: Isa> {
     lab: Lab<I>,

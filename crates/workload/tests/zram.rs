@@ -1,6 +1,5 @@
 //! Pages compressed in the machine's own memory: every page comes back, what is full says so, and nothing is left behind.
 
-#[allow(dead_code, reason = "shared with the tests of memory calls")]
 mod support;
 
 use pagewright_arch::X86_64;

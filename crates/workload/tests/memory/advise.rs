@@ -5,7 +5,7 @@
 use crate::calls::{levels, page};
 use crate::on_both;
 use crate::support::{CPU, OTHER, Process, World};
-use pagewright_arch::{Aarch64, Isa, X86_64};
+use pagewright_arch::Isa;
 use pagewright_mm::counters::RssKind;
 use pagewright_mm::space::{VmFlags, Whose};
 use pagewright_mm::{Advice, FaultError, MapFlags, MmError, RemapFlags, RemapRequest};
@@ -45,7 +45,7 @@ fn guarded(va: VirtAddr, access: Access) -> Result<(), FaultError> {
 fn bad_advice_is_refused_and_changes_nothing<I: Isa>() {
     let world = World::<I>::new();
     let process = Process::new(&world);
-    let base = process.anon(4);
+    let base = process.map_anon(4);
     process.write(base, 7);
     for raw in [5, 7, 12, 13, 14, 15, 25, 26, 77, 100, 101, 104, u32::MAX] {
         assert_eq!(Advice::from_raw(raw).map_err(MmError::errno), Err(Errno::EINVAL), "{raw}");
@@ -78,7 +78,7 @@ fn a_hole_fails_after_everything_else_was_done<I: Isa>() {
     let world = World::<I>::new();
     let process = Process::new(&world);
     for advice in [Advice::DontNeed, Advice::GuardInstall, Advice::Sequential] {
-        let base = process.anon(8);
+        let base = process.map_anon(8);
         (0..8).for_each(|index| process.write(page(base, index), index + 1));
         process.unmap(page(base, 2), 1);
         assert_eq!(advise(&process, base, 8, advice), Err(Errno::ENOMEM), "{advice:?}");
@@ -93,7 +93,7 @@ fn a_hole_fails_after_everything_else_was_done<I: Isa>() {
         process.unmap(base, 8);
     }
     // Populating stops at the hole.
-    let base = process.anon(8);
+    let base = process.map_anon(8);
     process.unmap(page(base, 2), 1);
     assert_eq!(advise(&process, base, 8, Advice::PopulateRead), Err(Errno::ENOMEM));
     assert_eq!(process.mincore(base, 2), Ok(vec![1, 1]));
@@ -104,7 +104,7 @@ fn a_hole_fails_after_everything_else_was_done<I: Isa>() {
 fn locked_memory_refuses_what_would_drop_it<I: Isa>() {
     let world = World::<I>::new();
     let process = Process::new(&world);
-    let base = process.anon(2);
+    let base = process.map_anon(2);
     process.write(base, 7);
     world.on(|mm| mm.mlock(&process.space, base, PAGE_SIZE)).expect("within the limit");
     for advice in [Advice::DontNeed, Advice::Free, Advice::Cold, Advice::PageOut, Advice::GuardInstall] {
@@ -113,7 +113,7 @@ fn locked_memory_refuses_what_would_drop_it<I: Isa>() {
     assert_eq!(process.read(base), 7);
     assert_eq!(advise(&process, base, 1, Advice::GuardRemove), Ok(()));
     // What lies before it is done.
-    let base = process.anon(2);
+    let base = process.map_anon(2);
     process.write(base, 7);
     world.on(|mm| mm.mlock(&process.space, page(base, 1), PAGE_SIZE)).expect("within the limit");
     assert_eq!(advise(&process, base, 2, Advice::DontNeed), Err(Errno::EINVAL));
@@ -125,7 +125,7 @@ fn locked_memory_refuses_what_would_drop_it<I: Isa>() {
 fn sealed_memory_that_can_not_be_written_keeps_its_contents<I: Isa>() {
     let world = World::<I>::new();
     let process = Process::new(&world);
-    let base = process.anon(2);
+    let base = process.map_anon(2);
     process.write(base, 7);
     process.protect(base, 2, Rights::READ);
     world.on(|mm| mm.mseal(&process.space, base, 2 * PAGE_SIZE, 0)).expect("mapped");
@@ -150,7 +150,7 @@ fn sealed_memory_that_can_not_be_written_keeps_its_contents<I: Isa>() {
 fn advice_about_mappings_splits_and_joins_them<I: Isa>() {
     let world = World::<I>::new();
     let process = Process::new(&world);
-    let base = process.anon(9);
+    let base = process.map_anon(9);
     let pairs = [
         (Advice::Random, Advice::Normal, VmFlags::RAND_READ),
         (Advice::Sequential, Advice::Normal, VmFlags::SEQ_READ),
@@ -178,7 +178,7 @@ fn children_get_what_was_advised<I: Isa>() {
     let world = World::<I>::new();
     let before = levels(&world);
     let process = Process::new(&world);
-    let base = process.anon(6);
+    let base = process.map_anon(6);
     (0..6).for_each(|index| process.write(page(base, index), index + 1));
     assert_eq!(advise(&process, page(base, 1), 1, Advice::DontFork), Ok(()));
     assert_eq!(advise(&process, page(base, 3), 1, Advice::WipeOnFork), Ok(()));
@@ -204,7 +204,7 @@ fn children_get_what_was_advised<I: Isa>() {
 fn pages_freed_lazily_are_clean_until_they_are_written<I: Isa>() {
     let world = World::<I>::new();
     let process = Process::new(&world);
-    let base = process.anon(3);
+    let base = process.map_anon(3);
     (0..2).for_each(|index| process.write(page(base, index), index + 1));
     process.read(page(base, 2));
     // Another CPU may store through what its TLB has as dirty.
@@ -225,7 +225,7 @@ fn guards_refuse_every_access_until_they_are_removed<I: Isa>() {
     let world = World::<I>::new();
     let before = levels(&world);
     let process = Process::new(&world);
-    let base = process.anon(1200);
+    let base = process.map_anon(1200);
     (0..1200).step_by(7).for_each(|index| process.write(page(base, index), 1));
     process.touch(OTHER, page(base, 7), Access::Write).expect("writable");
     world.lab.run(CPU, &process.space);
@@ -252,7 +252,7 @@ fn guards_go_along_and_outlive_what_they_guard<I: Isa>() {
     let world = World::<I>::new();
     let before = levels(&world);
     let process = Process::new(&world);
-    let base = process.anon(4);
+    let base = process.map_anon(4);
     process.write(base, 7);
     let va = page(base, 1);
     assert_eq!(advise(&process, va, 1, Advice::GuardInstall), Ok(()));
@@ -334,7 +334,7 @@ fn guards_in_files_and_shared_memory<I: Isa>() {
 fn populating_brings_what_an_access_would<I: Isa>() {
     let world = World::<I>::new();
     let process = Process::new(&world);
-    let base = process.anon(600);
+    let base = process.map_anon(600);
     assert_eq!(advise(&process, base, 600, Advice::PopulateRead), Ok(()));
     assert_eq!(process.space.rss().pages(), 0, "the zero page is enough to read");
     assert_eq!(advise(&process, base, 600, Advice::PopulateWrite), Ok(()));
@@ -398,7 +398,7 @@ fn removing_takes_pages_from_everybody<I: Isa>() {
 fn several_ranges_are_advised_about_until_one_fails<I: Isa>() {
     let world = World::<I>::new();
     let process = Process::new(&world);
-    let base = process.anon(6);
+    let base = process.map_anon(6);
     process.unmap(page(base, 2), 1);
     let call = |whose, ranges: &[(VirtAddr, u64)], advice| {
         let answer = world.on(|mm| mm.process_madvise(&process.space, whose, ranges, advice));
@@ -439,7 +439,7 @@ fn every_allocation_can_fail<I: Isa>() {
     let mut failures = 0;
     for depth in 0.. {
         let process = Process::new(&world);
-        let base = process.anon(1200);
+        let base = process.map_anon(1200);
         let shared = process.map(3, Rights::RW, MapFlags::SHARED);
         process.write(base, 7);
         process.write(shared, 7);

@@ -5,7 +5,7 @@
 use crate::calls::page;
 use crate::on_both;
 use crate::support::{CPU, Device, Process, World};
-use pagewright_arch::{Aarch64, Isa, X86_64};
+use pagewright_arch::Isa;
 use pagewright_mm::counters::Gauge;
 use pagewright_mm::file::{FallocateFlags, MemfdFlags, Seals, Tmpfs};
 use pagewright_mm::gup::{Contents, GupFlags};
@@ -251,7 +251,7 @@ fn a_tmpfs_is_full<I: Isa>() {
 fn mincore_stores_its_answer<I: Isa>() {
     let world = World::<I>::new();
     let process = Process::new(&world);
-    let (asked, answer) = (process.anon(600), process.anon(2));
+    let (asked, answer) = (process.map_anon(600), process.map_anon(2));
     process.touch(CPU, page(asked, 300), Access::Write).expect("mapped");
     let ask = |pages, vec| {
         let len = pages * PAGE_SIZE;
@@ -279,7 +279,7 @@ fn mincore_stores_its_answer<I: Isa>() {
 fn a_move_is_no_peak<I: Isa>() {
     let world = World::<I>::new();
     let process = Process::new(&world);
-    let base = process.anon(48);
+    let base = process.map_anon(48);
     let request = RemapRequest {
         addr: page(base, 4),
         old_len: 6 * PAGE_SIZE,
@@ -297,7 +297,7 @@ fn a_move_is_no_peak<I: Isa>() {
 fn what_is_locked_does_not_go<I: Isa>() {
     let world = World::<I>::new();
     let process = Process::new(&world);
-    let base = process.anon(4);
+    let base = process.map_anon(4);
     for (index, lock) in [true, false].into_iter().enumerate() {
         let at = page(base, index as u64);
         process.touch(CPU, at, Access::Write).expect("mapped");
@@ -318,7 +318,7 @@ fn what_is_locked_does_not_go<I: Isa>() {
 fn what_was_writable_is_not_copied_because_it_is_locked<I: Isa>() {
     let world = World::<I>::new();
     let process = Process::new(&world);
-    let base = process.anon(4);
+    let base = process.map_anon(4);
     process.protect(page(base, 2), 2, Rights::READ);
     world.on(|mm| mm.mlock2(&process.space, base, 4 * PAGE_SIZE, LockFlags::empty())).expect("within the limit");
     let child = process.fork();
@@ -332,7 +332,7 @@ fn what_was_writable_is_not_copied_because_it_is_locked<I: Isa>() {
 fn unlocking_what_is_not_locked_joins_nothing<I: Isa>() {
     let world = World::<I>::new();
     let process = Process::new(&world);
-    let base = process.anon(8);
+    let base = process.map_anon(8);
     world
         .on(|mm| mm.mlock2(&process.space, page(base, 2), 2 * PAGE_SIZE, LockFlags::empty()))
         .expect("within the limit");
@@ -426,7 +426,7 @@ fn locked_pages_are_out_of_the_way_at_once<I: Isa>() {
     let process = Process::new(&world);
     let unevictable = || world.on(|mm| mm.gauge(Gauge::Unevictable));
     let lock = |at, pages, flags| world.on(|mm| mm.mlock2(&process.space, at, pages * PAGE_SIZE, flags));
-    let base = process.anon(16);
+    let base = process.map_anon(16);
     process.write(base, 1);
     lock(base, 4, LockFlags::empty()).expect("within the limit");
     assert_eq!(unevictable(), 4);

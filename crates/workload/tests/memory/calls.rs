@@ -1,11 +1,11 @@
 //! What the tests here do with a machine and its processes beside loads and stores.
 
 use crate::recount;
-use crate::support::{CPU, File, OTHER, Process, World};
+use crate::support::{File, Process, World};
 use pagewright_arch::Isa;
 use pagewright_mm::counters::Gauge;
 use pagewright_mm::space::VmFlags;
-use pagewright_mm::{FaultError, MapFlags, MapRequest, MmError};
+use pagewright_mm::{FaultError, MmError};
 use pagewright_types::{Access, CpuId, Errno, PAGE_SIZE, Rights, VirtAddr};
 
 impl<I: Isa> World<I> {
@@ -29,25 +29,9 @@ pub(crate) fn levels<I: Isa>(world: &World<I>) -> Vec<u64> {
     world.on(|mm| Gauge::ALL.iter().map(|gauge| mm.gauge(*gauge)).chain([mm.committed()]).collect())
 }
 
-pub(crate) fn page(base: VirtAddr, index: u64) -> VirtAddr {
-    base.add(index * PAGE_SIZE)
-}
+pub(crate) use crate::support::process::at as page;
 
 impl<I: Isa> Process<'_, I> {
-    pub(crate) fn map_at(&self, addr: VirtAddr, pages: u64, rights: Rights, flags: MapFlags) -> VirtAddr {
-        let flags = flags | MapFlags::ANONYMOUS;
-        let request = MapRequest { addr, len: pages * PAGE_SIZE, rights, flags, file: None };
-        self.world.on(|mm| mm.mmap(&self.space, &request)).expect("room for a mapping")
-    }
-
-    pub(crate) fn map(&self, pages: u64, rights: Rights, flags: MapFlags) -> VirtAddr {
-        self.map_at(VirtAddr::ZERO, pages, rights, flags)
-    }
-
-    pub(crate) fn anon(&self, pages: u64) -> VirtAddr {
-        self.map(pages, Rights::RW, MapFlags::PRIVATE)
-    }
-
     pub(crate) fn unmap(&self, at: VirtAddr, pages: u64) {
         self.world.on(|mm| mm.munmap(&self.space, at, pages * PAGE_SIZE)).expect("not sealed");
     }
@@ -59,11 +43,6 @@ impl<I: Isa> Process<'_, I> {
     pub(crate) fn touch(&self, cpu: CpuId, va: VirtAddr, access: Access) -> Result<(), FaultError> {
         self.world.lab.run(cpu, &self.space);
         self.world.lab.touch(cpu, &self.space, va, access, 1)
-    }
-
-    pub(crate) fn fork(&self) -> Self {
-        let space = self.world.on(|mm| mm.fork(&self.space)).expect("memory for a child");
-        Self { world: self.world, space }
     }
 
     pub(crate) fn mappings(&self) -> usize {
@@ -93,12 +72,5 @@ impl<I: Isa> Process<'_, I> {
         self.world.on(|mm| mm.show_smaps_rollup(&self.space, &mut text)).expect("a string takes everything");
         let line = text.lines().find(|line| line.starts_with(name)).expect("a known field");
         line.split_whitespace().nth(1).and_then(|figure| figure.parse().ok()).expect("a figure")
-    }
-
-    pub(crate) fn end(self) {
-        for cpu in [CPU, OTHER] {
-            self.world.lab.on(cpu, |mm| mm.tlb().leave());
-        }
-        self.world.on(|mm| mm.end_space(&self.space));
     }
 }

@@ -5,7 +5,7 @@
 use crate::calls::{levels, page};
 use crate::on_both;
 use crate::support::{CPU, Device, File, OTHER, Process, World};
-use pagewright_arch::{Aarch64, Isa, X86_64};
+use pagewright_arch::Isa;
 use pagewright_mm::counters::Gauge;
 use pagewright_mm::file::{FallocateFlags, MemfdFlags, Seals};
 use pagewright_mm::space::SyncFlags;
@@ -342,7 +342,7 @@ fn a_truncated_page_is_cleared_behind_the_end<I: Isa>() {
 fn msync_answers_as_linux<I: Isa>() {
     let world = World::<I>::new();
     let process = Process::new(&world);
-    let base = process.anon(4);
+    let base = process.map_anon(4);
     let sync = |at, len, flags| {
         let flags = SyncFlags::from_bits_retain(flags);
         world.on(|mm| mm.msync(&process.space, at, len, flags)).map_err(MmError::errno)
@@ -438,7 +438,7 @@ fn a_page_that_can_not_be_written_stays_dirty<I: Isa>() {
 fn mincore_answers_as_linux<I: Isa>() {
     let world = World::<I>::new();
     let process = Process::new(&world);
-    let base = process.anon(4);
+    let base = process.map_anon(4);
     process.write(base, 1);
     process.read(page(base, 2));
     assert_eq!(process.mincore(base, 4), Ok(vec![1, 0, 1, 0]), "the zero page is at hand");

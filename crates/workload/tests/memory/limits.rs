@@ -1,7 +1,7 @@
 //! Locked and sealed memory, the limits of a space, and what the machine promises: on both instruction sets, with Linux's answers.
 
 use crate::on_both;
-use pagewright_arch::{Aarch64, Isa, X86_64};
+use pagewright_arch::{Isa, X86_64};
 use pagewright_mm::file::MemfdFlags;
 use pagewright_mm::space::{FileMapping, Limits, Privileges, Resource};
 use pagewright_mm::{

@@ -1,7 +1,7 @@
 //! `mremap` on the simulated machine, both instruction sets: what moves, what stays, who is told, and what a failed call leaves.
 
 use crate::on_both;
-use pagewright_arch::{Aarch64, Isa, LeafFlags, X86_64};
+use pagewright_arch::{Isa, LeafFlags};
 use pagewright_mm::counters::Gauge;
 use pagewright_mm::{Knob, Knobs, MapFlags, MapRequest, MmError, RemapFlags, RemapRequest, Space};
 use pagewright_sim::{MachineConfig, Refusal, Sim};

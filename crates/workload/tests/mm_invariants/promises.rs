@@ -1,7 +1,7 @@
 //! One promise at a time: those that random programs on a machine of atomic operations do not reach.
 
-use crate::recount;
-use pagewright_arch::{Aarch64, Isa, LeafFlags, X86_64};
+use crate::{on_both, recount};
+use pagewright_arch::{Isa, LeafFlags, X86_64};
 use pagewright_mm::counters::{Gauge, RssKind};
 use pagewright_mm::file::{FileObject, FileOps, Kind};
 use pagewright_mm::space::FileMapping;
@@ -14,14 +14,6 @@ use std::cell::RefCell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
 use std::sync::atomic::Ordering;
-
-/// Runs each test on every instruction set.
-macro_rules! on_both {
-    ($($name:ident),* $(,)?) => {
-        mod x86_64 { $(#[test] fn $name() { super::$name::<super::X86_64>(); })* }
-        mod aarch64 { $(#[test] fn $name() { super::$name::<super::Aarch64>(); })* }
-    };
-}
 
 on_both! {
     a_failed_call_has_changed_nothing,

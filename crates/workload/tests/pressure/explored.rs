@@ -5,7 +5,7 @@
 use super::{NODE, Process, at, gauge, machine_of, swap_to};
 use crate::device::{CPU, OTHER, World};
 use crate::on_both;
-use pagewright_arch::{Aarch64, Isa, X86_64};
+use pagewright_arch::Isa;
 use pagewright_check::{Attempt, Chooser, Detail, Finding, Plan, hunt};
 use pagewright_mm::MapFlags;
 use pagewright_mm::counters::Gauge;

@@ -2,7 +2,7 @@
 
 use super::{CPU, NODE, OTHER, Process, Slots, at, count, gauge, lists_agree, machine_of};
 use crate::on_both;
-use pagewright_arch::{Aarch64, Isa, X86_64};
+use pagewright_arch::Isa;
 use pagewright_mm::Advice;
 use pagewright_mm::counters::Gauge;
 use pagewright_mm::swap::{Backing, SwapOps};

@@ -3,7 +3,7 @@
 use crate::on_both;
 
 use super::{CPU, FRAMES, Process, TWICE, at, count, gauge, machine};
-use pagewright_arch::{Aarch64, Isa, X86_64};
+use pagewright_arch::Isa;
 use pagewright_mm::counters::Gauge;
 use pagewright_mm::swap::{Backing, Zram};
 use pagewright_types::{Access, Counter, PAGE_SIZE, VirtAddr};

@@ -1,4 +1,14 @@
 //! A machine and processes on it, for tests that go call by call.
+//!
+//! - `process` – what processes do, call by call, and how races of that are hunted.
+//! - `alone` – tests that run one at a time.
+//! - `on_both` – tests that are about both instruction sets.
+
+#![allow(dead_code, reason = "each test program uses its part")]
+
+pub(crate) mod alone;
+mod on_both;
+pub(crate) mod process;
 
 use pagewright_arch::Isa;
 use pagewright_mm::file::{FileObject, FileOps, Kind};
@@ -15,15 +25,6 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 pub(crate) const CPU: CpuId = CpuId::new(0);
 pub(crate) const OTHER: CpuId = CpuId::new(1);
-
-/// Runs each test on every instruction set.
-#[macro_export]
-macro_rules! on_both {
-    ($($name:ident),* $(,)?) => {
-        mod x86_64 { $(#[test] fn $name() { super::$name::<super::X86_64>(); })* }
-        mod aarch64 { $(#[test] fn $name() { super::$name::<super::Aarch64>(); })* }
-    };
-}
 
 /// What a device was told.
 #[derive(Default)]

@@ -1,10 +1,12 @@
-//! What processes do whose memory goes to swap, and how races of that are hunted.
+//! What processes do, call by call, and how races of that are hunted.
 
-use crate::support::{CPU, OTHER, Process, World};
-use pagewright_arch::Isa;
-use pagewright_mm::{Advice, MapFlags, MapRequest};
+use super::{CPU, OTHER, Process, World, store};
+use pagewright_arch::{Isa, Table};
+use pagewright_mm::{Advice, MapFlags, MapRequest, Space};
+use pagewright_sim::Sim;
 use pagewright_sim::explore::{self, Outcome, Program, Rates, Settings, Strategy};
-use pagewright_types::{CpuId, PAGE_SIZE, Rights, VirtAddr};
+use pagewright_sync::Arc;
+use pagewright_types::{CpuId, Level, PAGE_SIZE, Pfn, Rights, VirtAddr};
 use std::cell::RefCell;
 use std::collections::HashSet;
 
@@ -13,19 +15,60 @@ pub(crate) fn at(base: VirtAddr, page: u64) -> VirtAddr {
     base.add(page * PAGE_SIZE)
 }
 
+/// Advice by a CPU about a space, for a race.
+///
+/// # Panics
+/// When it is refused.
+pub(crate) fn advise<I: Isa>(
+    world: &World<I>,
+    cpu: CpuId,
+    space: &Space<Sim<I>>,
+    va: VirtAddr,
+    pages: u64,
+    advice: Advice,
+) {
+    world.lab.on(cpu, |mm| mm.madvise(space, va, pages * PAGE_SIZE, advice)).expect("good advice");
+}
+
+/// Stores what looks like tables to eight pages of a space: whoever still walks tables whose frames it has got goes in a circle. `root` was the root
+/// of those, and a walk for the address beside it is what is to go astray.
+pub(crate) fn store_tables<I: Isa>(
+    world: &World<I>,
+    cpu: CpuId,
+    space: &Arc<Space<Sim<I>>>,
+    pages: VirtAddr,
+    (root, walked): (Pfn, VirtAddr),
+) {
+    world.lab.run(cpu, space);
+    let itself = I::table(Table { pfn: root, write_protected: false }).raw();
+    for page in 1..8 {
+        let levels = [Level::PMD, Level::PUD, Level::PGD];
+        let slots = levels.map(|level| at(pages, page).add(8 * level.index_of(walked) as u64));
+        slots.iter().for_each(|slot| store(world, cpu, space, *slot, itself));
+    }
+}
+
 impl<I: Isa> Process<'_, I> {
+    /// Anonymous memory at an address.
+    pub(crate) fn map_at(&self, addr: VirtAddr, pages: u64, rights: Rights, flags: MapFlags) -> VirtAddr {
+        let flags = flags | MapFlags::ANONYMOUS;
+        let request = MapRequest { addr, len: pages * PAGE_SIZE, rights, flags, file: None };
+        self.world.on(|mm| mm.mmap(&self.space, &request)).expect("room for a mapping")
+    }
+
+    /// The same wherever there is room.
+    pub(crate) fn map(&self, pages: u64, rights: Rights, flags: MapFlags) -> VirtAddr {
+        self.map_at(VirtAddr::ZERO, pages, rights, flags)
+    }
+
     /// Private anonymous memory.
     pub(crate) fn map_anon(&self, pages: u64) -> VirtAddr {
-        let (len, flags) = (pages * PAGE_SIZE, MapFlags::PRIVATE | MapFlags::ANONYMOUS);
-        let request = MapRequest { addr: VirtAddr::ZERO, len, rights: Rights::RW, flags, file: None };
-        self.world.on(|mm| mm.mmap(&self.space, &request)).expect("room for a mapping")
+        self.map(pages, Rights::RW, MapFlags::PRIVATE)
     }
 
     /// Shared anonymous memory.
     pub(crate) fn map_shared(&self, pages: u64) -> VirtAddr {
-        let (len, flags) = (pages * PAGE_SIZE, MapFlags::SHARED | MapFlags::ANONYMOUS);
-        let request = MapRequest { addr: VirtAddr::ZERO, len, rights: Rights::RW, flags, file: None };
-        self.world.on(|mm| mm.mmap(&self.space, &request)).expect("room for a mapping")
+        self.map(pages, Rights::RW, MapFlags::SHARED)
     }
 
     pub(crate) fn advise(&self, va: VirtAddr, pages: u64, advice: Advice) {
