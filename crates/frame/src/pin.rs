@@ -79,6 +79,12 @@ impl Folio<'_> {
             self.refs() >= PIN_BIAS
         }
     }
+
+    /// Whether the folio seems to be pinned, the references of its mappings left out: that more than a thousand map it is no pin. Mappings that come or go
+    /// meanwhile make the answer wrong either way, so nothing may rest on it but what is worth trying.
+    pub fn seems_pinned(self) -> bool {
+        self.maybe_pinned() && (self.is_large() || self.refs().saturating_sub(self.mapcount()) >= PIN_BIAS)
+    }
 }
 
 impl<P: Platform> Frames<P> {

@@ -238,6 +238,29 @@ fn locked_and_pinned_pages_stay<I: Isa>() {
     world.at_rest(&[]);
 }
 
+/// A mapping has a reference, and a pin counts for 1024: many mappings are no pin.
+fn what_very_many_map_can_go<I: Isa>() {
+    let world = machine::<I>(2);
+    let _device = swap_to(&world, 16);
+    let process = Process::new(&world);
+    let files = [world.file(1), world.shmem(1)];
+    let map = |file| process.0.map(1, Rights::RW, MapFlags::SHARED, Some(file));
+    let maps: Vec<VirtAddr> = (0..1100).flat_map(|_| files.each_ref().map(map)).collect();
+    for va in &maps {
+        process.load(CPU, *va);
+    }
+    let cached = || gauge(&world, Gauge::FilePages);
+    assert_eq!((cached(), process.0.space.rss().pages()), (2, 2200));
+    let pinned = process.0.take(CPU, maps[0], 1, device::How::Pin(GupFlags::empty())).expect("it can be had");
+    world.on(CPU, |mm| mm.reclaim(NODE, 2));
+    assert_eq!(cached(), 1, "the one that is pinned stays");
+    pinned.release(Contents::Read);
+    world.on(CPU, |mm| mm.reclaim(NODE, 2));
+    assert_eq!((cached(), process.0.space.rss().pages()), (0, 0));
+    process.0.end();
+    world.at_rest(&[]);
+}
+
 /// Shared memory that two have locked: reclaim does not look at it until both have let go.
 fn what_two_have_locked_one_lets_go_in_vain<I: Isa>() {
     const PAGES: u64 = 16;
@@ -478,6 +501,7 @@ on_both!(
     the_background_keeps_memory_free,
     what_is_in_use_stays,
     locked_and_pinned_pages_stay,
+    what_very_many_map_can_go,
     what_two_have_locked_one_lets_go_in_vain,
     without_swap_somebody_is_refused,
     a_full_device_loses_nothing,

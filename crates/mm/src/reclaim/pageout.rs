@@ -169,10 +169,10 @@ impl<P: Platform> Mm<P> {
 }
 
 /// Whether a folio that is not in use could go at all. One that was read from swap for a fault that lost its race is nobody's, but in the swap cache: its slot
-/// has what it says.
+/// has what it says. One that is pinned would have a place in the batch and stay.
 pub(super) fn could_leave(folio: Folio<'_>) -> bool {
     let is_known = folio.owner() != Owner::None || folio.flags().contains(FolioFlags::SWAPCACHE);
-    is_known && !folio.is_large() && !folio.maybe_pinned()
+    is_known && !folio.is_large() && !folio.seems_pinned()
 }
 
 /// Whether a page's contents have nowhere to go but swap, or nowhere at all.
