@@ -118,6 +118,8 @@ pub fn idle(stay_awake: impl FnOnce() -> bool) {
         arch::interrupts::open();
     } else {
         arch::interrupts::wait();
+        // Who has slept looks around anyway.
+        arch::local().attention.set(false);
     }
 }
 

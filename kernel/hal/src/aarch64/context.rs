@@ -1,14 +1,13 @@
 //! User mode as a call.
 //!
-//! [`UserContext::run`] loads the registers, leaves the kernel, and returns with the registers as they were at the next trap.
+//! [`UserContext::run`] loads the registers, leaves the kernel, and returns with the registers as they were at the next trap. Shootdowns that
+//! come meanwhile are served here. An interrupt that wants more, and has come in the kernel, ends it before it begins (Linux's `TIF_NEED_RESCHED`).
 //!
 //! Floating-point registers are not touched by the kernel, which is compiled without; so they are loaded and saved only where a
 //! CPU changes from one context to another ([`UserContext::load`], [`UserContext::save`]), and with them the thread pointer, which user mode
 //! sets by itself.
 
-use super::interrupts;
-use super::mmu;
-use super::trap::{self, Served};
+use super::{interrupts, local, mmu, trap};
 use crate::kernel::{Exception, Trap};
 use aarch64_cpu::registers::{ESR_EL1, FAR_EL1, Readable, TPIDR_EL0, Writeable};
 use pagewright_arch::Isa;
@@ -134,20 +133,25 @@ impl UserContext {
             // EL0 in AArch64 state, nothing masked.
             r.pstate &= USER_FLAGS;
             interrupts::close();
+            if local().attention.take() {
+                interrupts::open();
+                return Trap::Interrupt;
+            }
             // SAFETY: the registers are user mode's: its level, an address of its own, interrupts open.
             unsafe { enter_user(r) };
             let (kind, syndrome, address) = (r.kind, ESR_EL1.get(), FAR_EL1.get());
-            let served = (kind == INTERRUPT).then(trap::serve_interrupt);
+            if kind == INTERRUPT {
+                trap::serve_interrupt();
+            }
             interrupts::open();
-            return match (kind, served) {
-                (INTERRUPT, Some(Served::Kick)) => continue,
-                (INTERRUPT, _) => Trap::Interrupt,
-                (SYNCHRONOUS, _) => trap_of(syndrome, address),
+            match kind {
+                INTERRUPT => {}
+                SYNCHRONOUS => return trap_of(syndrome, address),
                 _ => panic!(
                     "trap {kind} in user mode, syndrome {syndrome:#x}, address {address:#x}: {:#x?}",
                     self.registers
                 ),
-            };
+            }
         }
     }
 }

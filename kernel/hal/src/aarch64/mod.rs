@@ -30,6 +30,8 @@ pub(crate) struct CpuLocal {
     id: Cell<CpuId>,
     /// Ranks of the locks held.
     pub(crate) held: Cell<RankSet>,
+    /// Time was up, or somebody poked this CPU, and user mode has not been left for it yet.
+    pub(crate) attention: Cell<bool>,
 }
 
 const _: () = assert!(offset_of!(CpuLocal, kernel_sp) == 0);
@@ -39,7 +41,12 @@ unsafe impl Sync for CpuLocal {}
 
 impl CpuLocal {
     pub(crate) const fn new() -> Self {
-        Self { kernel_sp: Cell::new(0), id: Cell::new(CpuId::new(0)), held: Cell::new(RankSet::EMPTY) }
+        Self {
+            kernel_sp: Cell::new(0),
+            id: Cell::new(CpuId::new(0)),
+            held: Cell::new(RankSet::EMPTY),
+            attention: Cell::new(false),
+        }
     }
 }
 

@@ -4,7 +4,7 @@
 
 use super::context::{INTERRUPT, Registers, SYNCHRONOUS};
 use super::user::fixup;
-use super::{CpuLocal, gic, timer};
+use super::{CpuLocal, gic, local, timer};
 use crate::boot::CPUS;
 use crate::kernel::kernel;
 use aarch64_cpu::asm::barrier;
@@ -26,18 +26,8 @@ pub(super) fn install(cpu: CpuId) {
     barrier::isb(barrier::SY);
 }
 
-/// What an interrupt was for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Served {
-    /// A shootdown, or nothing.
-    Kick,
-    /// Somebody else wants the CPU.
-    Attention,
-}
-
-/// Serves the interrupt that has come.
-pub(super) fn serve_interrupt() -> Served {
-    let mut served = Served::Kick;
+/// Serves the interrupt that has come, in the kernel or in user mode.
+pub(super) fn serve_interrupt() {
     gic::handle(|interrupt| {
         if interrupt == gic::KICK {
             kernel().on_kick();
@@ -45,10 +35,9 @@ pub(super) fn serve_interrupt() -> Served {
             if interrupt == gic::TICK {
                 timer::tick_again();
             }
-            served = Served::Attention;
+            local().attention.set(true);
         }
     });
-    served
 }
 
 /// The kernel's stack was too small, from `trap.s`, on a stack for this.

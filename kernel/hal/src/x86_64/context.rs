@@ -1,13 +1,13 @@
 //! User mode as a call.
 //!
 //! [`UserContext::run`] loads the registers, leaves the kernel, and returns with the registers as they were at the next trap. Shootdowns that
-//! come meanwhile are served here.
+//! come meanwhile are served here. An interrupt that wants more, and has come in the kernel, ends it before it begins (Linux's `TIF_NEED_RESCHED`).
 //!
 //! Floating-point registers are not touched by the kernel, which is compiled without; so they are loaded and saved only where a
 //! CPU changes from one context to another ([`UserContext::load`], [`UserContext::save`]), and with them the thread pointer.
 
 use super::trap::{self, PAGE_FAULT, SYSCALL};
-use super::{interrupts, mmu};
+use super::{interrupts, local, mmu};
 use crate::kernel::{Exception, Trap};
 use core::arch::asm;
 use pagewright_arch::Isa;
@@ -176,15 +176,18 @@ impl UserContext {
             r.ss = USER_DATA;
             r.rflags = r.rflags & USER_FLAGS | FLAGS;
             interrupts::close();
+            if local().attention.take() {
+                interrupts::open();
+                return Trap::Interrupt;
+            }
             // SAFETY: the registers are user mode's: its selectors, an address of its own, interrupts open.
             unsafe { enter_user(r) };
             let (vector, error, address) = (r.vector, r.error, trap::fault_address());
             let interrupted = trap::serve_interrupt(vector);
             interrupts::open();
-            if vector == u64::from(trap::KICK) {
-                continue;
+            if !interrupted {
+                return trap_of(vector, error, address);
             }
-            return if interrupted { Trap::Interrupt } else { trap_of(vector, error, address) };
         }
     }
 }

@@ -36,6 +36,8 @@ pub(crate) struct CpuLocal {
     id: Cell<CpuId>,
     /// Ranks of the locks held.
     pub(crate) held: Cell<RankSet>,
+    /// Time was up, or somebody poked this CPU, and user mode has not been left for it yet.
+    pub(crate) attention: Cell<bool>,
     gdt: UnsafeCell<GlobalDescriptorTable>,
 }
 
@@ -59,6 +61,7 @@ impl CpuLocal {
             tss: UnsafeCell::new(TaskStateSegment::new()),
             id: Cell::new(CpuId::new(0)),
             held: Cell::new(RankSet::EMPTY),
+            attention: Cell::new(false),
             gdt: UnsafeCell::new(GlobalDescriptorTable::new()),
         }
     }

@@ -3,7 +3,7 @@
 //! Traps from user mode don't come here: they end [`super::context::UserContext::run`].
 
 use super::user::fixup;
-use super::{CpuLocal, apic};
+use super::{CpuLocal, apic, local};
 use crate::boot::CPUS;
 use crate::kernel::kernel;
 use core::arch::asm;
@@ -115,7 +115,10 @@ pub(super) fn serve_interrupt(vector: u64) -> bool {
             kernel().on_kick();
             apic::end_of_interrupt();
         }
-        Ok(POKE | TICK) => apic::end_of_interrupt(),
+        Ok(POKE | TICK) => {
+            local().attention.set(true);
+            apic::end_of_interrupt();
+        }
         Ok(SPURIOUS) => {}
         _ => return false,
     }
