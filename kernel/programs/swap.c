@@ -77,10 +77,16 @@ static int line(const char *path, const char *begin, char *to, size_t size)
     return found;
 }
 
-static unsigned long meminfo(const char *what)
+/* The number after a word at the beginning of a line. */
+static unsigned long after(const char *path, const char *word)
 {
     char text[256];
-    return line("/proc/meminfo", what, text, sizeof text) ? strtoul(text + strlen(what), 0, 10) * 1024 : 0;
+    return line(path, word, text, sizeof text) ? strtoul(text + strlen(word), 0, 10) : 0;
+}
+
+static unsigned long meminfo(const char *what)
+{
+    return after("/proc/meminfo", what) * 1024;
 }
 
 /* What is said of the device, where there are so many bytes of swap. */
@@ -177,6 +183,8 @@ int main(void)
     for (unsigned long index = 0; index < pages; index++)
         fill(base + index * PAGE, index);
     printf("fill: %s\n", meminfo("SwapTotal:") - meminfo("SwapFree:") >= total / 4 * PAGE ? "swapped" : "not swapped");
+    /* The program computes all the time, and on a machine of one CPU nobody is idle. */
+    printf("background: %s\n", after("/proc/vmstat", "pgsteal_kswapd ") > 0 ? "reclaimed" : "idle");
     printf("wrong %lu\n", wrong(base, 0, pages));
     munmap(base + kept * PAGE, (pages - kept) * PAGE);
     try("swapoff", swapoff(DISK));

@@ -98,6 +98,8 @@ fn slice(thread: &mut Thread) -> Leave {
                 signal::force(thread, signal, code, at)
             }
             Trap::Interrupt => {
+                // kswapd would have its turn, too, where no CPU is idle.
+                mm().balance_all();
                 let mut state = state();
                 state.wake_late(pagewright_hal::time::now_ns());
                 if state.is_anybody_ready() {

@@ -1,6 +1,6 @@
 //! Background reclaim: when it starts and when it stops (`kswapd`, `balance_pgdat`).
 //!
-//! The embedder has a thread, or an idle CPU, that asks [`Mm::needs_balance`] and calls [`Mm::balance`]. It starts when a node has nothing left above its
+//! The embedder has a thread, an idle CPU or a tick that asks [`Mm::needs_balance`] and calls [`Mm::balance`]. It starts when a node has nothing left above its
 //! low marks, and goes on until a zone of it is above its high mark; what lies in between is for allocations that can't wait.
 //!
 //! Not guaranteed: that it gets there. After 16 rounds that freed nothing it is not asked any more until an allocation has freed something for itself
