@@ -117,7 +117,7 @@ pub(crate) enum OptionError {
     NotASetting(String),
     #[error("--compare {0}: must be NAME=OFF,ON")]
     NotAComparison(String),
-    #[error("unknown setting {0}: known are {known}", known = known())]
+    #[error("unknown setting {0}: {meant}known are {known}", meant = meant(.0), known = known())]
     UnknownSetting(String),
     #[error("{setting}={value}: {why}")]
     BadValue { setting: &'static str, value: String, why: String },
@@ -140,6 +140,12 @@ pub(crate) fn settings_help() -> String {
 pub(crate) fn simulated_settings_help() -> String {
     let no_pcid = "1: no PCIDs, so that each switch between address spaces flushes. x86-64 only.";
     format!("{}  {:<29} {:>6}  {no_pcid}", settings_help(), Setting::NO_PCID, 0)
+}
+
+/// A hint for who leaves out where Linux has a setting, such as `vm.`.
+fn meant(name: &str) -> String {
+    let ends = |knob: &&Knob| knob.name().rsplit_once('.').is_some_and(|(_, end)| end == name);
+    Knob::ALL.iter().find(ends).map_or_else(String::new, |knob| format!("perhaps {} was meant; ", knob.name()))
 }
 
 fn known() -> String {

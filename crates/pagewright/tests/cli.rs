@@ -88,7 +88,7 @@ fn options_that_make_no_sense() {
     refused(&["replay", sort, "--cpus", "many"], &["--cpus", "many"]);
     refused(&["replay", sort, "--arch", "mips"], &["--arch mips"]);
     refused(&["replay", sort, "--profile", "i486"], &["i486", "icelake"]);
-    refused(&["replay", sort, "--set", "swappiness=60"], &["swappiness", "fault_around_bytes"]);
+    refused(&["replay", sort, "--set", "swappiness=60"], &["perhaps vm.swappiness was meant", "fault_around_bytes"]);
     refused(&["replay", sort, "--set", "fault_around_bytes"], &["--set fault_around_bytes", "NAME=VALUE"]);
     refused(&["replay", sort, "--set", "fault_around_bytes=5000"], &["5000", "a power of two"]);
     refused(&["replay", sort, "--set", "nopcid=2"], &["nopcid=2", "0 or 1"]);
