@@ -76,7 +76,7 @@ impl<P: Platform> Fault<'_, P> {
         self.vma.note_anon();
         let view = self.mm.frames().folio_of(&folio);
         self.mm.frames().lru_add(view);
-        self.mm.keep(self.vma.flags(), view);
+        self.mm.mlock_vma_folio(self.vma.flags(), view);
         let mut tally = Tally::default();
         self.mm.count_mapping(leaf.pfn, &mut tally);
         self.mm.raise(self.space, &tally);

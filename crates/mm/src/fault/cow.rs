@@ -95,8 +95,8 @@ impl<P: Platform> Fault<'_, P> {
                 self.mm.uncount_mapping(debt.parked().leaf(), &mut tally);
                 self.mm.lower(self.space, &tally);
                 let old = self.mm.frames().folio(debt.parked().leaf().pfn);
-                self.mm.rescue(self.vma.flags(), old);
-                self.mm.leave_swap_if_unused(old);
+                self.mm.munlock_vma_folio(self.vma.flags(), old);
+                self.mm.free_swap_cache(old);
             }
             plant!(CowFlushLate => {
                 self.install_own(&locked, folio);

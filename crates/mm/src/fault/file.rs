@@ -98,7 +98,7 @@ impl<P: Platform> Fault<'_, P> {
             // The first store faults, so that the page is known to be dirty.
             rights -= Rights::WRITE;
         }
-        self.mm.keep(self.vma.flags(), self.mm.frames().folio(pfn));
+        self.mm.mlock_vma_folio(self.vma.flags(), self.mm.frames().folio(pfn));
         self.mm.count_mapping(pfn, tally);
         locked.install(va, OwnedLeaf::new(Leaf { pfn, rights, flags }, folio));
     }

@@ -20,7 +20,7 @@ impl<P: Platform> Fault<'_, P> {
         let lineage = if seen.exclusive { lineage } else { self.mm.family.root(lineage) };
         let Some(locked) = self.lock_found().filter(|locked| locked.pte(self.va) == self.seen) else {
             drop(page.lock);
-            self.mm.leave_swap_if_unused(self.mm.frames().folio_of(&page.folio));
+            self.mm.free_swap_cache(self.mm.frames().folio_of(&page.folio));
             self.mm.put_folio(page.folio);
             return Ok(Outcome::Lost);
         };
@@ -47,7 +47,7 @@ impl<P: Platform> Fault<'_, P> {
         }
         let mut tally = Tally::default();
         let pfn = folio.pfn();
-        self.mm.keep(self.vma.flags(), view);
+        self.mm.mlock_vma_folio(self.vma.flags(), view);
         self.mm.count_mapping(pfn, &mut tally);
         locked.take_soft(self.va);
         locked.install(self.va, OwnedLeaf::new(Leaf { pfn, rights, flags }, folio));

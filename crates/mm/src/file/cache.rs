@@ -10,7 +10,7 @@ use crate::counters::Gauge;
 use crate::error::{FaultError, MmError};
 use crate::mm::Mm;
 use crate::reclaim::Shadow;
-use crate::swap::{FromSwap, Left};
+use crate::swap::{FromSwap, NamedBy};
 use crate::tree::Item;
 use pagewright_sync::Platform;
 use pagewright_tlb::frames::{Extent, Folio, FolioFlags, FolioRef, Owner};
@@ -176,20 +176,20 @@ impl<P: Platform> FileObject<P> {
             return Ok(Some(Found { folio, waited: read }));
         }
         drop(lock);
-        mm.leave_swap_if_unused(view);
+        mm.free_swap_cache(view);
         mm.put_folio(folio);
         Ok(None)
     }
 
     /// Leaves to its slot alone a page that was written there and that nobody has but the cache, the swap cache and the caller, who has it
     /// locked (`shmem_writeout`). `shadow` says when that was. False: it stays, because somebody wants it, or it is not the object's any more.
-    pub(crate) fn leave_to_swap(&self, mm: &Mm<P>, folio: Folio<'_>, shadow: u32) -> bool {
+    pub(crate) fn evict_to_swap(&self, mm: &Mm<P>, folio: Folio<'_>, shadow: u32) -> bool {
         let mut pages = self.pages.lock();
         let index = folio.index();
         if pages.get(index).is_none_or(|cached| *cached != Cached::Page(folio.pfn())) {
             return false;
         }
-        let Some(entry) = mm.leave_to_swap(folio, Left::ByObject, shadow) else { return false };
+        let Some(entry) = mm.evict_to_swap(folio, NamedBy::Object, shadow) else { return false };
         pages.update(index, |cached| *cached = Cached::Swapped(entry));
         self.uncount(mm, 1);
         true

@@ -4,7 +4,7 @@
 //! mapping, flushed, and only then are the bytes read. A store that comes later faults and marks the page again; one that came before is
 //! among the bytes.
 //!
-//! Up to [`BATCH`] pages wait together: the right is taken from all their mappings in all spaces, then one wait pays for all of it.
+//! Up to [`SWAP_CLUSTER_MAX`] pages wait together: the right is taken from all their mappings in all spaces, then one wait pays for all of it.
 //!
 //! Nobody makes a hole, or changes the file's size, while pages are on their way (INV-FILE-REMOVED).
 //!
@@ -13,15 +13,13 @@
 use super::object::{FileObject, FileOps, Kind};
 use crate::error::MmError;
 use crate::mm::Mm;
+use crate::reclaim::SWAP_CLUSTER_MAX;
 use arrayvec::ArrayVec;
 use pagewright_arch::{Leaf, LeafFlags};
 use pagewright_sync::Platform;
 use pagewright_tlb::Batch;
 use pagewright_tlb::frames::{FolioFlags, FolioLock, FolioRef, Owner};
 use pagewright_types::{Level, PAGE_SIZE, PageRange, Pfn, Rights, SpaceId, VirtAddr, plant};
-
-/// Pages whose right to store is taken before one wait pays for all (Linux's `SWAP_CLUSTER_MAX`).
-const BATCH: usize = 32;
 
 /// A page on its way to the device: locked, its mark taken.
 struct Taken<'a> {
@@ -69,7 +67,7 @@ impl<P: Platform> Mm<P> {
         file: &FileObject<P>,
         first: u64,
         end: u64,
-        pages: &mut ArrayVec<Taken<'a>, BATCH>,
+        pages: &mut ArrayVec<Taken<'a>, SWAP_CLUSTER_MAX>,
     ) -> u64 {
         let mut at = first;
         while !pages.is_full() {

@@ -1,6 +1,6 @@
 //! A program's own word that it will not miss its pages: `MADV_PAGEOUT`, or not soon: `MADV_COLD` (`madvise_cold_or_pageout_pte_range`).
 
-use super::CLUSTER;
+use super::SWAP_CLUSTER_MAX;
 use super::pageout::is_swappable;
 use crate::mm::Mm;
 use crate::space::{AddressMap, Space, Vma};
@@ -25,7 +25,7 @@ impl<P: Platform> Mm<P> {
 
     /// Makes the pages of `part`, which was one mapping a moment ago, look as if they had not been used: reclaim comes to them first. The caller
     /// holds no lock.
-    pub(crate) fn cool_range(&self, space: &Space<P>, part: PageRange) {
+    pub(crate) fn deactivate_range(&self, space: &Space<P>, part: PageRange) {
         let map = space.map().read();
         let mut gather = Gather::among_others(&self.tlb, space.table().context());
         for (_, part) in still_mapped(&map, part) {
@@ -39,7 +39,7 @@ impl<P: Platform> Mm<P> {
                         if let Some(debt) = table.update(va, old) {
                             gather.absorb(debt);
                         }
-                        self.cool(folio);
+                        self.deactivate(folio);
                     }
                 }
             }
@@ -48,7 +48,7 @@ impl<P: Platform> Mm<P> {
         drop(map);
     }
 
-    fn cool(&self, folio: Folio<'_>) {
+    fn deactivate(&self, folio: Folio<'_>) {
         folio.clear_flags(FolioFlags::REFERENCED);
         if folio.flags().contains(FolioFlags::ACTIVE) {
             self.frames().lru_move(folio, FolioFlags::WORKINGSET, FolioFlags::ACTIVE);
@@ -62,7 +62,7 @@ impl<P: Platform> Mm<P> {
         &self,
         space: &Space<P>,
         range: PageRange,
-        folios: &mut ArrayVec<Isolated, CLUSTER>,
+        folios: &mut ArrayVec<Isolated, SWAP_CLUSTER_MAX>,
     ) -> VirtAddr {
         let map = space.map().read();
         for (vma, part) in still_mapped(&map, range) {

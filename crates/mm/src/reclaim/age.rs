@@ -7,7 +7,7 @@
 //!
 //! Not guaranteed: that a use which is not by a mapping is seen, unless whoever makes it says so ([`Mm::mark_accessed`]).
 
-use super::{CLUSTER, Sort};
+use super::{SWAP_CLUSTER_MAX, Sort};
 use crate::mm::Mm;
 use crate::space::{AddressMap, Space, VmFlags};
 use arrayvec::ArrayVec;
@@ -19,7 +19,7 @@ use pagewright_types::{Counter, Level, NodeId, Pfn, Rights, SpaceId, VirtAddr};
 
 /// What the mappings of a folio say about its use since they were last asked.
 #[derive(Clone, Copy, Default)]
-pub(super) struct Use {
+pub(super) struct References {
     /// Entries that were used.
     entries: u32,
     /// Whether a mapping has its memory locked.
@@ -30,7 +30,7 @@ pub(super) struct Use {
     unknown: bool,
 }
 
-impl AddAssign for Use {
+impl AddAssign for References {
     fn add_assign(&mut self, more: Self) {
         self.entries += more.entries;
         self.locked |= more.locked;
@@ -54,20 +54,20 @@ pub(super) enum Fate {
 
 impl<P: Platform> Mm<P> {
     /// Asks all mappings of an isolated folio, and makes them forget.
-    pub(super) fn ask(&self, folio: Folio<'_>) -> Use {
-        let mut found = Use::default();
+    pub(super) fn folio_referenced(&self, folio: Folio<'_>) -> References {
+        let mut found = References::default();
         for index in 0..folio.pages() {
             if found.locked || !folio.is_mapped() {
                 break;
             }
-            found += self.ask_page(folio, index);
+            found += self.page_referenced(folio, index);
         }
         found
     }
 
-    fn ask_page(&self, folio: Folio<'_>, page: u32) -> Use {
+    fn page_referenced(&self, folio: Folio<'_>, page: u32) -> References {
         let (owner, index, pfn) = (folio.owner(), folio.index() + u64::from(page), folio.page(page));
-        let mut found = Use::default();
+        let mut found = References::default();
         let mut at: Option<SpaceId> = None;
         while let Some(space) = self.candidate_after(owner, at) {
             at = Some(space.id());
@@ -76,7 +76,7 @@ impl<P: Platform> Mm<P> {
                 continue;
             };
             for va in map.places_of(owner, index) {
-                found += self.ask_entry(&space, &map, va, pfn);
+                found += self.entry_referenced(&space, &map, va, pfn);
                 if found.locked {
                     return found;
                 }
@@ -85,16 +85,16 @@ impl<P: Platform> Mm<P> {
         found
     }
 
-    fn ask_entry(&self, space: &Space<P>, map: &AddressMap<P>, va: VirtAddr, pfn: Pfn) -> Use {
-        let Some((_, vma)) = map.find(va) else { return Use::default() };
-        let Some(table) = space.table().lock(&self.tlb, va, Level::PTE) else { return Use::default() };
-        let Some(leaf) = table.leaf(va).filter(|leaf| leaf.pfn == pfn) else { return Use::default() };
+    fn entry_referenced(&self, space: &Space<P>, map: &AddressMap<P>, va: VirtAddr, pfn: Pfn) -> References {
+        let Some((_, vma)) = map.find(va) else { return References::default() };
+        let Some(table) = space.table().lock(&self.tlb, va, Level::PTE) else { return References::default() };
+        let Some(leaf) = table.leaf(va).filter(|leaf| leaf.pfn == pfn) else { return References::default() };
         if vma.flags().contains(VmFlags::LOCKED) {
             // Since it was isolated: it is marked, and goes where it belongs.
-            return Use { locked: true, ..Use::default() };
+            return References { locked: true, ..References::default() };
         }
         if !leaf.flags.contains(LeafFlags::ACCESSED) {
-            return Use::default();
+            return References::default();
         }
         let forget = |leaf: Leaf| Leaf { flags: leaf.flags - LeafFlags::ACCESSED, ..leaf };
         if let Some(debt) = table.update(va, forget) {
@@ -102,13 +102,13 @@ impl<P: Platform> Mm<P> {
         }
         // Of what is read once, in order, the use says nothing (`vma_has_recency`).
         let once = vma.flags().intersects(VmFlags::SEQ_READ | VmFlags::RAND_READ);
-        Use { entries: u32::from(!once), runs: vma.rights().contains(Rights::EXEC), ..Use::default() }
+        References { entries: u32::from(!once), runs: vma.rights().contains(Rights::EXEC), ..References::default() }
     }
 
     /// What becomes of a folio at the end of an inactive list. One that was used once gets another round, so that what is read once and never
     /// again does not push out what is in use.
-    pub(super) fn fate_of(&self, folio: Folio<'_>) -> Fate {
-        let used = self.ask(folio);
+    pub(super) fn check_references(&self, folio: Folio<'_>) -> Fate {
+        let used = self.folio_referenced(folio);
         if used.locked {
             return Fate::Culled;
         }
@@ -127,12 +127,12 @@ impl<P: Platform> Mm<P> {
 
     /// Moves folios from the end of an active list to the inactive one, but for code that is run.
     pub(super) fn shrink_active(&self, node: NodeId, sort: Sort, most: u32) {
-        let mut folios = ArrayVec::<Isolated, CLUSTER>::new();
+        let mut folios = ArrayVec::<Isolated, SWAP_CLUSTER_MAX>::new();
         let looked = self.isolate_some(node, sort.active(), most, &mut folios);
         let (mut rotated, mut deactivated) = (0, 0);
         for isolated in folios {
             let folio = self.frames().folio(isolated.pfn());
-            let used = self.ask(folio);
+            let used = self.folio_referenced(folio);
             if used.locked {
                 // As above.
             } else if sort == Sort::File && used.entries > 0 && used.runs {
@@ -147,24 +147,6 @@ impl<P: Platform> Mm<P> {
         self.note_cost(node, sort, 0, rotated);
         self.tlb.count(Counter::PgRefill, u64::from(looked.scanned));
         self.tlb.count(Counter::PgDeactivate, u64::from(deactivated));
-    }
-
-    /// An entry of a mapping with these flags maps a folio: while one of locked memory does, reclaim need not look at it (`mlock_vma_folio`). The
-    /// caller has the entry's table locked, or the space for himself.
-    #[inline]
-    pub(crate) fn keep(&self, flags: VmFlags, folio: Folio<'_>) {
-        if flags.contains(VmFlags::LOCKED) && self.frames().mlock(folio) {
-            self.tlb.count(Counter::UnevictableCulled, u64::from(folio.pages()));
-        }
-    }
-
-    /// An entry of a mapping with these flags, by which [`Self::keep`] was called, maps a folio no longer, or will be unlocked (`munlock_vma_folio`).
-    /// The caller has what is said there.
-    #[inline]
-    pub(crate) fn rescue(&self, flags: VmFlags, folio: Folio<'_>) {
-        if flags.contains(VmFlags::LOCKED) && self.frames().munlock(folio) {
-            self.tlb.count(Counter::UnevictableRescued, u64::from(folio.pages()));
-        }
     }
 
     /// Says that a folio was used by other means than a mapping (`mark_page_accessed`). The caller has a reference.

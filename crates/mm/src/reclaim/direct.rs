@@ -9,9 +9,9 @@
 //! Not guaranteed: that what was freed is still there for who freed it. He tries as long as anybody's attempts free anything at all, and 16 times
 //! if they don't. Nor that `mremap` gets a table while all memory is the space's that it holds.
 
-use super::CLUSTER;
-use super::scan::{By, Scan};
-use super::watermark::TRIES;
+use super::SWAP_CLUSTER_MAX;
+use super::background::MAX_RECLAIM_RETRIES;
+use super::scan::{Reclaimer, Scan};
 use crate::error::MmError;
 use crate::mm::Mm;
 use core::sync::atomic::Ordering;
@@ -79,7 +79,7 @@ impl<P: Platform> Mm<P> {
 
     /// Reclaims for an allocation that was refused; whether to try again.
     fn reclaim_once(&self, refused: NoFrames, fruitless: &mut u32) -> bool {
-        let tries = if refused.request.order > COSTLY { 1 } else { TRIES };
+        let tries = if refused.request.order > COSTLY { 1 } else { MAX_RECLAIM_RETRIES };
         if refused.cause != NoFramesCause::Exhausted || *fruitless >= tries || !self.fx().may_wait() {
             return false;
         }
@@ -102,7 +102,7 @@ impl<P: Platform> Mm<P> {
         if self.nodes().filter(wanted).map(|node| self.reclaimable(node)).sum::<u64>() == 0 {
             return None;
         }
-        let mut scan = Scan::new(By::Direct, CLUSTER as u32);
+        let mut scan = Scan::new(Reclaimer::Direct, SWAP_CLUSTER_MAX as u32);
         while !self.attempt(self.nodes().filter(wanted), &mut scan) {
             self.send_out(&mut scan);
             if scan.freed > 0 || !scan.look_harder() {
@@ -110,7 +110,7 @@ impl<P: Platform> Mm<P> {
             }
         }
         for node in self.nodes().filter(wanted) {
-            self.reclaim.node(node).hear();
+            self.reclaim.node(node).snapshot_refaults();
             if scan.freed > 0 {
                 self.note_outcome(node, u64::from(scan.freed));
             }

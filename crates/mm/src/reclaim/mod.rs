@@ -2,9 +2,9 @@
 //!
 //! | file | what it does |
 //! | --- | --- |
-//! | `watermark` | background reclaim: when it starts and when it stops |
+//! | `background` | background reclaim (kswapd): when it starts and when it stops |
 //! | `direct` | an allocation that failed reclaims for itself, and tries again |
-//! | `asked` | reclaim because somebody asks for it |
+//! | `proactive` | reclaim because somebody asks for it |
 //! | `scan` | how much of each list of a node is looked at, and what becomes of it |
 //! | `age` | whether a page is in use, by the bits that walkers set |
 //! | `workingset` | what is remembered of pages that went, for when they come back |
@@ -24,12 +24,12 @@
 
 mod advice;
 mod age;
-mod asked;
+mod background;
 mod direct;
 mod pageout;
+mod proactive;
 mod scan;
 mod unmap;
-mod watermark;
 mod workingset;
 
 pub(crate) use workingset::Shadow;
@@ -41,11 +41,11 @@ use arrayvec::ArrayVec;
 use core::sync::atomic::AtomicBool;
 use pagewright_sync::{OutOfMemory, PerCpu, Platform};
 use pagewright_tlb::frames::{Folio, FolioFlags, Isolated, Looked};
-use pagewright_types::{Counter, LruList, NodeId};
+use pagewright_types::{LruList, NodeId};
 use workingset::NodeMemory;
 
 /// Pages that go together: one wait pays for all (`SWAP_CLUSTER_MAX`).
-pub(crate) const CLUSTER: usize = 32;
+pub(crate) const SWAP_CLUSTER_MAX: usize = 32;
 
 /// The two sorts of pages between which reclaim divides its attention.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -101,7 +101,13 @@ impl Reclaim {
 
 impl<P: Platform> Mm<P> {
     /// Takes folios off the end of a list, as many as fit, until `most` pages were looked at.
-    fn isolate_some(&self, node: NodeId, list: LruList, most: u32, folios: &mut ArrayVec<Isolated, CLUSTER>) -> Looked {
+    fn isolate_some(
+        &self,
+        node: NodeId,
+        list: LruList,
+        most: u32,
+        folios: &mut ArrayVec<Isolated, SWAP_CLUSTER_MAX>,
+    ) -> Looked {
         self.frames().isolate_tail(node, list, most, |isolated| {
             folios.push(isolated);
             !folios.is_full()
@@ -125,59 +131,7 @@ impl<P: Platform> Mm<P> {
         self.swap_slots().1 > 0
     }
 
-    fn note_cost(&self, node: NodeId, sort: Sort, moved: u32, rotated: u32) {
-        let pages: u64 = Sort::ALL.iter().map(|sort| self.pages_of(node, *sort)).sum();
-        self.reclaim.node(node).note_cost(sort, moved, rotated, pages.min(u64::from(u32::MAX)) as u32);
-    }
-
-    /// A folio is active now that was not: who is inactive is that much older (`workingset_activation`).
-    fn note_activation(&self, folio: Folio<'_>) {
-        self.reclaim.node(self.node_of(folio)).age(folio.pages());
-        self.tlb.count(Counter::PgActivate, u64::from(folio.pages()));
-    }
-
     fn node_of(&self, folio: Folio<'_>) -> NodeId {
         self.frames().node_of(folio.pfn()).unwrap_or_default()
-    }
-
-    /// What a folio leaves behind that goes now.
-    pub(crate) fn shadow_of(&self, folio: Folio<'_>) -> Shadow {
-        let node = self.node_of(folio);
-        let workingset = folio.flags().contains(FolioFlags::WORKINGSET);
-        self.reclaim.node(node).evict(node, folio.pages(), workingset)
-    }
-
-    /// Says of a folio that is back and on no list yet what was left behind when it went (`workingset_refault`).
-    pub(crate) fn note_refault(&self, folio: Folio<'_>, shadow: Shadow) {
-        let Some(node) = shadow.node() else { return };
-        let sort = Sort::of(folio);
-        let counter = |anon, file| if sort == Sort::Anon { anon } else { file };
-        let pages = folio.pages();
-        self.tlb.count(counter(Counter::WorkingsetRefaultAnon, Counter::WorkingsetRefaultFile), u64::from(pages));
-        let memory = self.reclaim.node(node);
-        if u64::from(memory.distance(shadow)) > self.workingset(node, sort) {
-            return;
-        }
-        folio.set_flags(FolioFlags::ACTIVE);
-        memory.age(pages);
-        memory.note_activated(sort);
-        self.tlb.count(counter(Counter::WorkingsetActivateAnon, Counter::WorkingsetActivateFile), u64::from(pages));
-        if shadow.workingset() {
-            folio.set_flags(FolioFlags::WORKINGSET);
-            self.note_cost(self.node_of(folio), sort, pages, 0);
-            self.tlb.count(counter(Counter::WorkingsetRestoreAnon, Counter::WorkingsetRestoreFile), u64::from(pages));
-        }
-    }
-
-    /// Pages of a node with which one of a sort competes that comes back (`workingset_test_recent`).
-    fn workingset(&self, node: NodeId, sort: Sort) -> u64 {
-        let pages = |list| u64::from(self.frames().lru_pages(node, list));
-        let own = if sort == Sort::Anon { pages(LruList::InactiveFile) } else { 0 };
-        let anon = match (self.can_swap(), sort) {
-            (false, _) => 0,
-            (true, Sort::Anon) => pages(LruList::ActiveAnon),
-            (true, Sort::File) => pages(LruList::ActiveAnon) + pages(LruList::InactiveAnon),
-        };
-        pages(LruList::ActiveFile) + own + anon
     }
 }

@@ -12,8 +12,8 @@
 //! Not guaranteed: fairness between programs; lists know pages and not whose they are.
 
 use super::age::Fate;
-use super::pageout::could_leave;
-use super::{CLUSTER, Sort};
+use super::pageout::is_reclaimable;
+use super::{SWAP_CLUSTER_MAX, Sort};
 use crate::knobs::Knob;
 use crate::mm::Mm;
 use arrayvec::ArrayVec;
@@ -26,18 +26,18 @@ pub(super) const FIRST_PRIORITY: u32 = 12;
 
 /// Who reclaims.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum By {
+pub(super) enum Reclaimer {
     /// The background thread (`kswapd`).
     Background,
     /// Whoever allocates.
     Direct,
     /// Somebody who asks for nothing but that.
-    Asked,
+    Proactive,
 }
 
 /// An attempt to free pages of some nodes (`struct scan_control`). Whoever makes one sends out what still waits in the end ([`Mm::send_out`]).
 pub(super) struct Scan {
-    pub(super) by: By,
+    pub(super) by: Reclaimer,
     pub(super) priority: u32,
     /// Pages that are enough.
     pub(super) target: u32,
@@ -46,7 +46,7 @@ pub(super) struct Scan {
     /// Those of them that were freed.
     pub(super) freed: u32,
     /// Pages that may go and wait for others.
-    pub(super) going: ArrayVec<Isolated, CLUSTER>,
+    pub(super) going: ArrayVec<Isolated, SWAP_CLUSTER_MAX>,
     /// Whether active pages become inactive however few are inactive.
     pub(super) forced: bool,
     /// Whether active pages were left alone that could have become inactive.
@@ -54,7 +54,7 @@ pub(super) struct Scan {
 }
 
 impl Scan {
-    pub(super) fn new(by: By, target: u32) -> Self {
+    pub(super) fn new(by: Reclaimer, target: u32) -> Self {
         let (sent, freed, going) = (0, 0, ArrayVec::new_const());
         Self { by, priority: FIRST_PRIORITY, target, sent, freed, going, forced: false, spared: false }
     }
@@ -93,9 +93,9 @@ impl Scan {
     /// Where pages are counted that were looked at, and those that were freed.
     fn counters(&self) -> (Counter, Counter) {
         match self.by {
-            By::Background => (Counter::PgScanKswapd, Counter::PgStealKswapd),
-            By::Direct => (Counter::PgScanDirect, Counter::PgStealDirect),
-            By::Asked => (Counter::PgScanProactive, Counter::PgStealProactive),
+            Reclaimer::Background => (Counter::PgScanKswapd, Counter::PgStealKswapd),
+            Reclaimer::Direct => (Counter::PgScanDirect, Counter::PgStealDirect),
+            Reclaimer::Proactive => (Counter::PgScanProactive, Counter::PgStealProactive),
         }
     }
 }
@@ -138,7 +138,7 @@ impl<P: Platform> Mm<P> {
                 let left = &mut left[list as usize];
                 let part = if whole == 0 { *left } else { (u64::from(*left) * room).div_ceil(whole) as u32 };
                 let active = matches!(list, LruList::ActiveAnon | LruList::ActiveFile);
-                let limit = if active { CLUSTER as u32 } else { scan.room() };
+                let limit = if active { SWAP_CLUSTER_MAX as u32 } else { scan.room() };
                 let most = part.min(*left).min(limit);
                 if most > 0 {
                     *left -= most;
@@ -148,7 +148,7 @@ impl<P: Platform> Mm<P> {
         }
         // Anonymous pages age even while files can be had more cheaply.
         if self.can_swap() && self.inactive_is_low(node, Sort::Anon) {
-            self.shrink_active(node, Sort::Anon, CLUSTER as u32);
+            self.shrink_active(node, Sort::Anon, SWAP_CLUSTER_MAX as u32);
         }
     }
 
@@ -234,7 +234,7 @@ impl<P: Platform> Mm<P> {
 
     /// Looks at the end of an inactive list: what is not in use may go.
     fn shrink_inactive(&self, node: NodeId, sort: Sort, most: u32, scan: &mut Scan) {
-        let mut folios = ArrayVec::<Isolated, CLUSTER>::new();
+        let mut folios = ArrayVec::<Isolated, SWAP_CLUSTER_MAX>::new();
         let looked = self.isolate_some(node, sort.inactive(), most, &mut folios);
         let mut going = 0;
         for isolated in folios {
@@ -276,15 +276,15 @@ impl<P: Platform> Mm<P> {
 
     /// Finds out what becomes of an isolated folio and says so in its flags.
     fn prepare(&self, folio: Folio<'_>, scan: &Scan) -> Fate {
-        let mut fate = self.fate_of(folio);
-        if fate == Fate::Goes && !could_leave(folio) {
+        let mut fate = self.check_references(folio);
+        if fate == Fate::Goes && !is_reclaimable(folio) {
             // It would have a place in the batch and stay.
             fate = Fate::Stays;
         }
         let dirty_file = |folio: Folio<'_>| Sort::of(folio) == Sort::File && folio.flags().contains(FolioFlags::DIRTY);
         if fate == Fate::Goes && !folio.is_anon() && dirty_file(folio) {
             // Who allocates does not wait for a device: others do, and meanwhile the page is out of the way.
-            if scan.by != By::Direct {
+            if scan.by != Reclaimer::Direct {
                 self.write_back_around(folio);
             }
             if dirty_file(folio) {
@@ -306,7 +306,7 @@ impl<P: Platform> Mm<P> {
 
     /// Writes a page of a file back, and the dirty ones beside it.
     fn write_back_around(&self, folio: Folio<'_>) {
-        const AROUND: u64 = CLUSTER as u64;
+        const AROUND: u64 = SWAP_CLUSTER_MAX as u64;
         let Owner::File(id) = folio.owner() else { return };
         let Some(file) = self.files.get(id) else { return };
         let first = folio.index() / AROUND * AROUND;

@@ -12,24 +12,24 @@ use pagewright_tlb::Batch;
 use pagewright_tlb::frames::{Folio, FolioFlags};
 use pagewright_types::{Level, PageRange, Rights, SpaceId, SwapEntry, VirtAddr};
 
-/// What becomes of an entry whose page goes.
+/// A kind of page that goes, and what becomes of the entries that map it.
 #[derive(Clone, Copy)]
-pub(super) enum Leave {
-    /// It remembers the slot.
-    Swap(SwapEntry),
-    /// It is empty: the object to which the page belongs remembers the slot.
-    Shared,
-    /// It is empty: the file has what the page says.
-    Clean,
-    /// It is empty, unless somebody has stored to the page since its contents were given up (`MADV_FREE`).
-    Nothing,
+pub(super) enum Victim {
+    /// Anonymous memory: they remember the slot.
+    Anon(SwapEntry),
+    /// Shared memory: they are empty, and the object to which the page belongs remembers the slot.
+    Shmem,
+    /// A clean page of a file, which has what the page says: they are empty.
+    File,
+    /// Contents that were given up (`MADV_FREE`): they are empty, unless somebody has stored to the page since.
+    LazyFree,
 }
 
 impl<P: Platform> Mm<P> {
     /// Takes a page from the spaces that map it; flushes ride in `batch`. The caller has the folio locked, and a reference. Who could
     /// not be asked, or may not lose it, still maps it afterwards. Who has cleared an entry himself and not flushed it yet has the entry's reference until
     /// he has (INV-TLB-SHARED), by which those are told who would write the page, or free it.
-    pub(super) fn unmap_folio(&self, folio: Folio<'_>, leave: Leave, batch: &mut Batch<'_, P>) {
+    pub(super) fn unmap_folio(&self, folio: Folio<'_>, victim: Victim, batch: &mut Batch<'_, P>) {
         let (owner, index) = (folio.owner(), folio.index());
         let mut at: Option<SpaceId> = None;
         while folio.is_mapped()
@@ -43,7 +43,7 @@ impl<P: Platform> Mm<P> {
                 if let Some(table) = table.filter(|table| table.leaf(va).is_some_and(|leaf| leaf.pfn == folio.pfn()))
                     && !is_kept(&map, va)
                 {
-                    self.unmap_one(&space, &table, va, folio, leave, batch);
+                    self.unmap_one(&space, &table, va, folio, victim, batch);
                 }
             }
         }
@@ -55,18 +55,18 @@ impl<P: Platform> Mm<P> {
         table: &Locked<'_, P>,
         va: VirtAddr,
         folio: Folio<'_>,
-        leave: Leave,
+        victim: Victim,
         batch: &mut Batch<'_, P>,
     ) {
         self.reduce(space, PageRange::page(va), Rights::empty());
         space.rss().note_peak();
-        let debt = match leave {
-            Leave::Swap(entry) => {
+        let debt = match victim {
+            Victim::Anon(entry) => {
                 let soft = |leaf: Leaf| Swapped::of(leaf, entry).soft();
                 table.replace_by_soft(va, soft, |leaf| is_pinned(leaf, folio))
             }
-            Leave::Shared | Leave::Clean => table.take(va),
-            Leave::Nothing => table.take_unless(va, |leaf| {
+            Victim::Shmem | Victim::File => table.take(va),
+            Victim::LazyFree => table.take_unless(va, |leaf| {
                 let wanted = is_wanted(leaf, folio);
                 if wanted {
                     self.frames().lru_move(folio, FolioFlags::SWAPBACKED, FolioFlags::empty());
@@ -76,7 +76,7 @@ impl<P: Platform> Mm<P> {
         };
         let Some(debt) = debt else { return };
         let leaf = debt.parked().leaf();
-        if let Leave::Swap(entry) = leave {
+        if let Victim::Anon(entry) = victim {
             self.swap_duplicate(entry);
             space.rss().add_swapped(1);
         }

@@ -7,9 +7,12 @@
 //!
 //! Not guaranteed: an exact distance. The clock in a shadow has 24 bits.
 
-use super::Sort;
+use super::{SWAP_CLUSTER_MAX, Sort};
+use crate::mm::Mm;
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use pagewright_types::NodeId;
+use pagewright_sync::Platform;
+use pagewright_tlb::frames::{Folio, FolioFlags};
+use pagewright_types::{Counter, LruList, NodeId};
 
 /// When a page left, of which node's memory it was, and whether it had been in use before. 0 says nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -71,7 +74,7 @@ impl NodeMemory {
         self.clock.fetch_add(pages, Ordering::Relaxed);
     }
 
-    /// What a page leaves behind that goes now (`workingset_eviction`).
+    /// What a page leaves behind that goes now.
     pub(super) fn evict(&self, node: NodeId, pages: u32, workingset: bool) -> Shadow {
         Shadow::new(node, self.clock.fetch_add(pages, Ordering::Relaxed), workingset)
     }
@@ -83,7 +86,7 @@ impl NodeMemory {
 
     /// Notes what reclaim of a sort cost: pages written or read again count as much as 32 that were looked at in vain (`lru_note_cost`).
     pub(super) fn note_cost(&self, sort: Sort, moved: u32, rotated: u32, pages_of_node: u32) {
-        let cost = moved.saturating_mul(super::CLUSTER as u32).saturating_add(rotated);
+        let cost = moved.saturating_mul(SWAP_CLUSTER_MAX as u32).saturating_add(rotated);
         if cost == 0 {
             return;
         }
@@ -112,10 +115,65 @@ impl NodeMemory {
     }
 
     /// The node is being reclaimed: what came back until now has been heard (`snapshot_refaults`).
-    pub(super) fn hear(&self) {
+    pub(super) fn snapshot_refaults(&self) {
         for sort in Sort::ALL {
             self.seen[sort as usize].store(self.activated[sort as usize].load(Ordering::Relaxed), Ordering::Relaxed);
         }
+    }
+}
+
+impl<P: Platform> Mm<P> {
+    /// What reclaim of a sort of a node's pages cost; see [`NodeMemory::note_cost`].
+    pub(super) fn note_cost(&self, node: NodeId, sort: Sort, moved: u32, rotated: u32) {
+        let pages: u64 = Sort::ALL.iter().map(|sort| self.pages_of(node, *sort)).sum();
+        self.reclaim.node(node).note_cost(sort, moved, rotated, pages.min(u64::from(u32::MAX)) as u32);
+    }
+
+    /// A folio is active now that was not: who is inactive is that much older (`workingset_activation`).
+    pub(super) fn note_activation(&self, folio: Folio<'_>) {
+        self.reclaim.node(self.node_of(folio)).age(folio.pages());
+        self.tlb.count(Counter::PgActivate, u64::from(folio.pages()));
+    }
+
+    /// What a folio leaves behind that goes now (`workingset_eviction`).
+    pub(crate) fn shadow_of(&self, folio: Folio<'_>) -> Shadow {
+        let node = self.node_of(folio);
+        let workingset = folio.flags().contains(FolioFlags::WORKINGSET);
+        self.reclaim.node(node).evict(node, folio.pages(), workingset)
+    }
+
+    /// Says of a folio that is back and on no list yet what was left behind when it went (`workingset_refault`).
+    pub(crate) fn note_refault(&self, folio: Folio<'_>, shadow: Shadow) {
+        let Some(node) = shadow.node() else { return };
+        let sort = Sort::of(folio);
+        let counter = |anon, file| if sort == Sort::Anon { anon } else { file };
+        let pages = folio.pages();
+        self.tlb.count(counter(Counter::WorkingsetRefaultAnon, Counter::WorkingsetRefaultFile), u64::from(pages));
+        let memory = self.reclaim.node(node);
+        if u64::from(memory.distance(shadow)) > self.workingset(node, sort) {
+            return;
+        }
+        folio.set_flags(FolioFlags::ACTIVE);
+        memory.age(pages);
+        memory.note_activated(sort);
+        self.tlb.count(counter(Counter::WorkingsetActivateAnon, Counter::WorkingsetActivateFile), u64::from(pages));
+        if shadow.workingset() {
+            folio.set_flags(FolioFlags::WORKINGSET);
+            self.note_cost(self.node_of(folio), sort, pages, 0);
+            self.tlb.count(counter(Counter::WorkingsetRestoreAnon, Counter::WorkingsetRestoreFile), u64::from(pages));
+        }
+    }
+
+    /// Pages of a node with which one of a sort competes that comes back (`workingset_test_recent`).
+    fn workingset(&self, node: NodeId, sort: Sort) -> u64 {
+        let pages = |list| u64::from(self.frames().lru_pages(node, list));
+        let own = if sort == Sort::Anon { pages(LruList::InactiveFile) } else { 0 };
+        let anon = match (self.can_swap(), sort) {
+            (false, _) => 0,
+            (true, Sort::Anon) => pages(LruList::ActiveAnon),
+            (true, Sort::File) => pages(LruList::ActiveAnon) + pages(LruList::InactiveAnon),
+        };
+        pages(LruList::ActiveFile) + own + anon
     }
 }
 
@@ -153,7 +211,7 @@ mod tests {
         let memory = NodeMemory::default();
         memory.note_activated(Sort::File);
         assert!(memory.is_thrashing(Sort::File) && !memory.is_thrashing(Sort::Anon));
-        memory.hear();
+        memory.snapshot_refaults();
         assert!(!memory.is_thrashing(Sort::File));
     }
 }

@@ -19,7 +19,7 @@ use crate::mm::Mm;
 use pagewright_arch::{Isa, LeafFlags};
 use pagewright_sync::Platform;
 use pagewright_tlb::frames::Folio;
-use pagewright_types::{PAGE_SIZE, PageRange, VirtAddr};
+use pagewright_types::{Counter, PAGE_SIZE, PageRange, VirtAddr};
 
 impl<P: Platform> Mm<P> {
     /// `mlock`: locks the pages that `len` bytes at `addr` touch.
@@ -114,8 +114,8 @@ impl<P: Platform> Mm<P> {
         for (start, vma) in map.overlapping(range) {
             let (before, Some(part)) = (vma.flags(), vma.range(start).intersect(range)) else { continue };
             match (before.contains(VmFlags::LOCKED), lock.contains(VmFlags::LOCKED)) {
-                (false, true) => self.for_each_folio(space, part, |folio| self.keep(lock, folio)),
-                (true, false) => self.for_each_folio(space, part, |folio| self.rescue(before, folio)),
+                (false, true) => self.for_each_folio(space, part, |folio| self.mlock_vma_folio(lock, folio)),
+                (true, false) => self.for_each_folio(space, part, |folio| self.munlock_vma_folio(before, folio)),
                 (true, true) | (false, false) => {}
             }
         }
@@ -129,6 +129,24 @@ impl<P: Platform> Mm<P> {
                     visit(self.frames().folio(leaf.pfn));
                 }
             }
+        }
+    }
+
+    /// An entry of a mapping with these flags maps a folio: while one of locked memory does, reclaim need not look at it. The
+    /// caller has the entry's table locked, or the space for himself.
+    #[inline]
+    pub(crate) fn mlock_vma_folio(&self, flags: VmFlags, folio: Folio<'_>) {
+        if flags.contains(VmFlags::LOCKED) && self.frames().mlock(folio) {
+            self.tlb.count(Counter::UnevictableCulled, u64::from(folio.pages()));
+        }
+    }
+
+    /// An entry of a mapping with these flags, by which [`Self::mlock_vma_folio`] was called, maps a folio no longer, or will be unlocked.
+    /// The caller has what is said there.
+    #[inline]
+    pub(crate) fn munlock_vma_folio(&self, flags: VmFlags, folio: Folio<'_>) {
+        if flags.contains(VmFlags::LOCKED) && self.frames().munlock(folio) {
+            self.tlb.count(Counter::UnevictableRescued, u64::from(folio.pages()));
         }
     }
 

@@ -93,12 +93,12 @@ impl<P: Platform> Mm<P> {
                 let leaf = debt.parked().leaf();
                 self.uncount_mapping(leaf, tally);
                 let folio = self.frames().folio(leaf.pfn);
-                self.rescue(vma.flags(), folio);
+                self.munlock_vma_folio(vma.flags(), folio);
                 // As in Linux; a page of shared memory may be on its way out, which whoever stored to it must stop.
                 if leaf.flags.contains(LeafFlags::DIRTY) && !folio.is_anon() {
                     folio.set_flags(FolioFlags::DIRTY);
                 }
-                self.leave_swap_if_unused(folio);
+                self.free_swap_cache(folio);
             }
             gather.absorb(debt);
         } else if let Entry::Soft(soft) = table.entry(va) {

@@ -16,21 +16,21 @@ use pagewright_sync::{Arc, Platform};
 use pagewright_tlb::frames::{Folio, FolioFlags, FolioLock, FolioRef};
 use pagewright_types::{Counter, Errno, Order, Pfn, SwapEntry, plant};
 
-/// Who leaves a page to its slot.
+/// Who names the slot of a page that goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Left {
-    /// Anonymous memory: entries in page tables name the slot.
-    ByEntries,
-    /// Shared memory, whose cache is locked, has the page, and will have the slot in its place.
-    ByObject,
+pub(crate) enum NamedBy {
+    /// Anonymous memory: entries of page tables.
+    Entries,
+    /// Shared memory: the object's cache, which is locked, has the page, and will have the slot in its place.
+    Object,
 }
 
-impl Left {
+impl NamedBy {
     /// References that the caller and the caches have.
     const fn refs(self) -> u32 {
         match self {
-            Self::ByEntries => 2,
-            Self::ByObject => 3,
+            Self::Entries => 2,
+            Self::Object => 3,
         }
     }
 }
@@ -86,14 +86,14 @@ impl<P: Platform> Mm<P> {
             }
         };
         if let Some(folio) = unused {
-            self.leave_swap_if_unused(self.frames().folio_of(&folio));
+            self.free_swap_cache(self.frames().folio_of(&folio));
             self.put_folio(folio);
         }
     }
 
     /// Takes a folio that nothing maps, and whose slot no entry names, out of the cache; unless somebody has it locked, who will ask for that
-    /// himself (`free_swap_cache`). The caller has a reference.
-    pub(crate) fn leave_swap_if_unused(&self, folio: Folio<'_>) {
+    /// himself. The caller has a reference.
+    pub(crate) fn free_swap_cache(&self, folio: Folio<'_>) {
         if folio.flags().contains(FolioFlags::SWAPCACHE) && !folio.is_mapped() {
             self.try_free_swap(folio);
         }
@@ -136,17 +136,17 @@ impl<P: Platform> Mm<P> {
     /// Takes a folio out of the cache and gives its slot alone the contents, if the caller, who has it locked, and the caches are all who have it
     /// (`__remove_mapping`). It was written to the slot after the last store: whoever has stored to it since still has it, or has left it dirty. `shadow`
     /// says when it went. Returns the slot; `None`: it stays.
-    pub(crate) fn leave_to_swap(&self, folio: Folio<'_>, left: Left, shadow: u32) -> Option<SwapEntry> {
+    pub(crate) fn evict_to_swap(&self, folio: Folio<'_>, named_by: NamedBy, shadow: u32) -> Option<SwapEntry> {
         let entry = folio.swap_entry()?;
         let area = self.area_of(entry);
         let mut slots = area.change(&self.swap.totals);
-        let refs = left.refs();
+        let refs = named_by.refs();
         let frozen = folio.freeze(refs).ok()?;
         if folio.flags().contains(FolioFlags::DIRTY) {
             frozen.thaw(refs);
             return None;
         }
-        if left == Left::ByObject {
+        if named_by == NamedBy::Object {
             slots.duplicate(entry.slot());
         }
         if slots.evict(entry.slot(), shadow) {
@@ -159,14 +159,14 @@ impl<P: Platform> Mm<P> {
 
     /// Writes a folio, which the caller has locked and nothing maps, to its slot. False: it is dirty still, because the device can't take it, or because
     /// somebody may store to it unseen.
-    pub(crate) fn write_to_swap(&self, folio: Folio<'_>, left: Left) -> bool {
+    pub(crate) fn write_to_swap(&self, folio: Folio<'_>, named_by: NamedBy) -> bool {
         let Some(entry) = folio.swap_entry() else { return false };
         let area = self.area_of(entry);
         folio.set_flags(FolioFlags::WRITEBACK);
         folio.clear_flags(FolioFlags::DIRTY);
         // Somebody may have unmapped shared memory himself and not flushed yet: the mark that went just now may be all that told of the stores that still
         // come. He has a reference until he has flushed (INV-TLB-SHARED); whoever finds the page from here on leaves another mark.
-        let unseen = plant!(PageOutAlone; false, left == Left::ByObject && folio.refs() != left.refs());
+        let unseen = plant!(PageOutAlone; false, named_by == NamedBy::Object && folio.refs() != named_by.refs());
         let mut get = self.reader_of(folio.pfn());
         let written = !unseen && area.device.write_page(&self.tlb, entry.slot(), &mut get).is_ok();
         if written {
@@ -215,9 +215,9 @@ impl<P: Platform> Mm<P> {
         let read = !view.flags().contains(FolioFlags::UPTODATE);
         if read && let Err(errno) = self.read_slot(&area, entry, view) {
             // It stays in the cache if somebody else has just found it, and is read when it is next wanted.
-            self.leave_to_swap(view, Left::ByEntries, 0);
+            self.evict_to_swap(view, NamedBy::Entries, 0);
             drop(lock);
-            self.leave_swap_if_unused(view);
+            self.free_swap_cache(view);
             self.put_folio(folio);
             return Err(FaultError::Device { index: u64::from(entry.slot()), errno });
         }

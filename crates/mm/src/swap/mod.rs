@@ -23,7 +23,7 @@ mod soft;
 mod table;
 mod zram;
 
-pub(crate) use cache::{FromSwap, Left};
+pub(crate) use cache::{FromSwap, NamedBy};
 pub use device::{Backing, SwapOps};
 pub(crate) use soft::{Swapped, swapped};
 pub use zram::{MmStat, Zram};

@@ -19,7 +19,7 @@ impl<P: Platform> Mm<P> {
                 part
             };
             if advice == Advice::Cold {
-                self.cool_range(space, part);
+                self.deactivate_range(space, part);
             } else {
                 self.page_out_range(space, part);
             }

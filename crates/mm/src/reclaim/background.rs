@@ -4,10 +4,10 @@
 //! low marks, and goes on until a zone of it is above its high mark; what lies in between is for allocations that can't wait.
 //!
 //! Not guaranteed: that it gets there. After 16 rounds that freed nothing it is not asked any more until an allocation has freed something for itself
-//! (`MAX_RECLAIM_RETRIES`).
+//! ([`MAX_RECLAIM_RETRIES`]).
 
-use super::scan::{By, Scan};
-use super::{CLUSTER, Sort};
+use super::scan::{Reclaimer, Scan};
+use super::{SWAP_CLUSTER_MAX, Sort};
 use crate::mm::Mm;
 use core::iter;
 use core::sync::atomic::Ordering;
@@ -16,7 +16,7 @@ use pagewright_tlb::frames::ZoneView;
 use pagewright_types::{Counter, NodeId};
 
 /// Rounds in a row that free nothing, after which it is no use.
-pub(super) const TRIES: u32 = 16;
+pub(super) const MAX_RECLAIM_RETRIES: u32 = 16;
 
 impl<P: Platform> Mm<P> {
     fn zones_of(&self, node: NodeId) -> impl Iterator<Item = ZoneView<'_, P::Locks>> {
@@ -34,7 +34,7 @@ impl<P: Platform> Mm<P> {
     /// # Panics
     /// When the machine has no such node.
     pub fn needs_balance(&self, node: NodeId) -> bool {
-        self.reclaim.node(node).failures.load(Ordering::Relaxed) < TRIES
+        self.reclaim.node(node).failures.load(Ordering::Relaxed) < MAX_RECLAIM_RETRIES
             && self.zones_of(node).all(|zone| zone.below_low())
     }
 
@@ -67,12 +67,12 @@ impl<P: Platform> Mm<P> {
     fn balance_node(&self, node: NodeId) -> u64 {
         self.tlb.count(Counter::PageOutRun, 1);
         let mut all = 0;
-        let mut scan = Scan::new(By::Background, 0);
+        let mut scan = Scan::new(Reclaimer::Background, 0);
         while !self.is_balanced(node) {
             // Whole batches: up to 31 pages more than are missing.
             let (free, high) = self.marks_of(node);
             let missing = (high.saturating_sub(free) as u32).max(1);
-            scan.want(missing.next_multiple_of(CLUSTER as u32), scan.priority);
+            scan.want(missing.next_multiple_of(SWAP_CLUSTER_MAX as u32), scan.priority);
             let enough = self.attempt(iter::once(node), &mut scan);
             if !enough {
                 self.send_out(&mut scan);
@@ -82,7 +82,7 @@ impl<P: Platform> Mm<P> {
                 break;
             }
         }
-        self.reclaim.node(node).hear();
+        self.reclaim.node(node).snapshot_refaults();
         self.note_outcome(node, all);
         all
     }

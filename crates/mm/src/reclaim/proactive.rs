@@ -4,8 +4,8 @@
 //!
 //! Not guaranteed: as many pages as were asked for.
 
-use super::scan::{By, FIRST_PRIORITY, Scan};
-use super::watermark::TRIES;
+use super::background::MAX_RECLAIM_RETRIES;
+use super::scan::{FIRST_PRIORITY, Reclaimer, Scan};
 use crate::mm::Mm;
 use core::iter;
 use pagewright_sync::Platform;
@@ -19,9 +19,9 @@ impl<P: Platform> Mm<P> {
     /// When the machine has no such node.
     pub fn reclaim(&self, node: NodeId, pages: u32) -> u64 {
         let reclaim = || {
-            let mut scan = Scan::new(By::Asked, pages);
+            let mut scan = Scan::new(Reclaimer::Proactive, pages);
             let (mut freed, mut fruitless) = (0, 0);
-            while freed < pages && fruitless < TRIES {
+            while freed < pages && fruitless < MAX_RECLAIM_RETRIES {
                 // As many are looked at as are wanted: fewer at a time would be more looks.
                 let (wanted, found) = (pages - freed, scan.going.len());
                 let part = (self.reclaimable(node) / u64::from(wanted)).checked_ilog2().unwrap_or(0);
@@ -33,7 +33,7 @@ impl<P: Platform> Mm<P> {
             scan.freed = 0;
             self.send_out(&mut scan);
             freed += scan.freed;
-            self.reclaim.node(node).hear();
+            self.reclaim.node(node).snapshot_refaults();
             u64::from(freed)
         };
         self.call(|| self.reclaiming(reclaim).unwrap_or(0))
