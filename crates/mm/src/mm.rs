@@ -8,9 +8,10 @@ use crate::rmap::Family;
 use crate::space::{Committed, Space};
 use crate::swap::Swap;
 use core::fmt;
+use pagewright_arch::{Leaf, LeafFlags};
 use pagewright_sync::{Arc, Platform};
 use pagewright_tlb::Tlb;
-use pagewright_tlb::frames::{Extent, FolioFlags, Frames, FramesError, Layout, NoFrames};
+use pagewright_tlb::frames::{Extent, Folio, FolioFlags, Frames, FramesError, Layout, NoFrames};
 use pagewright_types::{Counter, LruList, NodeId, Order, PAGE_SIZE, Pfn};
 
 /// Everything that the memory manager knows about one machine.
@@ -126,6 +127,12 @@ impl<P: Platform> Mm<P> {
 
     pub(crate) fn fx(&self) -> &P {
         self.tlb.fx()
+    }
+
+    /// The folio behind a leaf; behind a special one there is none (`vm_normal_folio`).
+    #[inline]
+    pub(crate) fn vm_normal_folio(&self, leaf: Leaf) -> Option<Folio<'_>> {
+        (!leaf.flags.contains(LeafFlags::SPECIAL)).then(|| self.frames().folio(leaf.pfn))
     }
 
     /// The machine's nodes.

@@ -31,10 +31,8 @@ impl<P: Platform> Mm<P> {
         for (_, part) in still_mapped(&map, part) {
             for (table, under) in space.table().tables(&self.tlb, part) {
                 for va in table.entries(under) {
-                    let leaf = table.leaf(va).filter(|leaf| !leaf.flags.contains(LeafFlags::SPECIAL));
-                    if let Some(folio) =
-                        leaf.map(|leaf| self.frames().folio(leaf.pfn)).filter(|folio| folio.mapcount() == 1)
-                    {
+                    let folio = table.leaf(va).and_then(|leaf| self.vm_normal_folio(leaf));
+                    if let Some(folio) = folio.filter(|folio| folio.mapcount() == 1) {
                         let old = |leaf: Leaf| Leaf { flags: leaf.flags - LeafFlags::ACCESSED, ..leaf };
                         if let Some(debt) = table.update(va, old) {
                             gather.absorb(debt);
@@ -71,8 +69,7 @@ impl<P: Platform> Mm<P> {
                     if folios.is_full() {
                         return va;
                     }
-                    let leaf = table.leaf(va).filter(|leaf| !leaf.flags.contains(LeafFlags::SPECIAL));
-                    if let Some(folio) = leaf.map(|leaf| self.frames().folio(leaf.pfn))
+                    if let Some(folio) = table.leaf(va).and_then(|leaf| self.vm_normal_folio(leaf))
                         && folio.mapcount() == 1
                         && (is_swappable(folio) || may_drop(vma))
                         && let Some(isolated) = self.frames().isolate(folio)

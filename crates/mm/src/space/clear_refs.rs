@@ -62,8 +62,8 @@ impl<P: Platform> Mm<P> {
         for (start, vma) in map.iter().filter(|(_, vma)| wanted(vma)) {
             self.for_each_entry(space, vma.range(start), |table, va, entry| {
                 let Entry::Leaf(leaf) = entry else { return };
-                if !leaf.flags.contains(LeafFlags::SPECIAL) {
-                    self.frames().folio(leaf.pfn).clear_flags(FolioFlags::REFERENCED);
+                if let Some(folio) = self.vm_normal_folio(leaf) {
+                    folio.clear_flags(FolioFlags::REFERENCED);
                 }
                 let unused = |leaf: Leaf| Leaf { flags: leaf.flags - LeafFlags::ACCESSED, ..leaf };
                 // Owes nothing: a TLB that goes on using the leaf makes the answer less accurate, not wrong.

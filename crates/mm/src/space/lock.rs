@@ -16,7 +16,7 @@ use super::{Space, VmFlags, Vma};
 use crate::error::{MmError, bounded};
 use crate::knobs::Knob;
 use crate::mm::Mm;
-use pagewright_arch::{Isa, LeafFlags};
+use pagewright_arch::Isa;
 use pagewright_sync::Platform;
 use pagewright_tlb::frames::Folio;
 use pagewright_types::{Counter, PAGE_SIZE, PageRange, VirtAddr};
@@ -124,9 +124,8 @@ impl<P: Platform> Mm<P> {
     fn for_each_folio(&self, space: &Space<P>, range: PageRange, visit: impl Fn(Folio<'_>)) {
         for (table, under) in space.table().tables(&self.tlb, range) {
             for va in table.entries(under) {
-                let leaf = table.leaf(va).filter(|leaf| !leaf.flags.contains(LeafFlags::SPECIAL));
-                if let Some(leaf) = leaf {
-                    visit(self.frames().folio(leaf.pfn));
+                if let Some(folio) = table.leaf(va).and_then(|leaf| self.vm_normal_folio(leaf)) {
+                    visit(folio);
                 }
             }
         }

@@ -125,7 +125,7 @@ impl<P: Platform> Mm<P> {
     }
 
     fn is_file_page(&self, table: &Locked<'_, P>, va: VirtAddr) -> bool {
-        let leaf = table.leaf(va).filter(|leaf| !leaf.flags.contains(LeafFlags::SPECIAL));
-        leaf.is_some_and(|leaf| !self.frames().folio(leaf.pfn).is_anon())
+        let folio = table.leaf(va).and_then(|leaf| self.vm_normal_folio(leaf));
+        folio.is_some_and(|folio| !folio.is_anon())
     }
 }

@@ -87,8 +87,8 @@ impl<P: Platform> Mm<P> {
         if let Entry::Soft(soft) = table.entry(va) {
             return self.zap_soft(space, table, va, soft, Zap::Pages);
         }
-        let Some(leaf) = table.leaf(va).filter(|leaf| !leaf.flags.contains(LeafFlags::SPECIAL)) else { return };
-        let folio = self.frames().folio(leaf.pfn);
+        let Some(leaf) = table.leaf(va) else { return };
+        let Some(folio) = self.vm_normal_folio(leaf) else { return };
         if folio.flags().intersects(FolioFlags::DIRTY | FolioFlags::SWAPCACHE) && !self.may_forget(folio) {
             return;
         }
