@@ -5,7 +5,7 @@
 //! - [`Block`] – a run of frames that somebody owns. [`Unsettled`] – one fresh from the allocator, which may still owe a TLB
 //!   flush. [`BlockList`] – blocks kept without memory for the list.
 //! - [`FolioRef`], [`Folio`], [`PinRef`], [`Frozen`] – frames that are mapped, referenced, pinned, and taken apart as one.
-//! - [`Isolated`], [`DeadList`] – folios by use, for reclaim to choose from.
+//! - [`Isolated`] – a folio off the lists by use, from which reclaim chooses. [`DeadList`] – folios that are freed together.
 //! - [`TablePage`] – the record of a frame that is a page table.
 //! - [`PinnedCpu`], [`Incoherent`], [`Zeroed`] – clearing, and the fence that some stores want before anybody may look: the module [`clear`].
 //!
@@ -32,6 +32,7 @@ mod block;
 mod buddy;
 mod chain;
 pub mod clear;
+mod dead;
 mod folio;
 mod frames;
 mod freeze;
@@ -56,11 +57,12 @@ pub use clear::{
     Calibration, ClearBackend, ClearBatch, ClearCaps, ClearPolicy, Clearing, CpuSignature, Extent, Incoherent, Knee,
     KneeProgress, PinnedCpu, Residency, Zeroed, ZeroedList,
 };
+pub use dead::DeadList;
 pub use folio::{Folio, FolioFlags, FolioLock, FolioRef, Owner};
 pub use frames::{Frames, FramesError, NoFrames, NoFramesCause, Request};
 pub use freeze::{Frozen, NotFrozen, Parts};
 pub use layout::{Layout, LayoutError, MAX_NODES, NodeSpec};
-pub use lru::{DeadList, Isolated, Looked};
+pub use lru::{Isolated, Looked};
 pub use mapcount::Mappings;
 pub use pin::PinRef;
 pub use record::State;

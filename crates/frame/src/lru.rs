@@ -1,17 +1,16 @@
 //! Lists of folios by use, from which reclaim chooses: five a node, as Linux's `struct lruvec`.
 //!
-//! Key types: [`Isolated`], a folio that was taken off to be looked at; [`DeadList`], folios whose last reference is
-//! gone and which leave their lists many at a time.
+//! Key type: [`Isolated`], a folio that was taken off to be looked at.
 //!
 //! ```text
 //!               add                    isolate, isolate_tail
 //! in no list ─────────▶ on its list ─────────────────────────▶ Isolated ─ putback ─▶ on its list
-//!                         │ last put: DeadList, or one by one        └ into_folio: whoever frees it
+//!                         │ last put: one by one, or a DeadList        └ into_folio: whoever frees it
 //!                         ▼
 //!                       in no list, a block
 //! ```
 //!
-//! Neighbours: `folio` takes a folio off its list when its last reference goes; `mm` decides who is added, aged and taken.
+//! Neighbours: `folio` takes a folio off its list when its last reference goes, `dead` many of them together; `mm` decides who is added, aged and taken.
 //!
 //! Protocol: one lock a node (`Lru`), under which a folio's links, its flag `LRU`, and the flags that name its list change: `ACTIVE`, `UNEVICTABLE`,
 //! `SWAPBACKED`; and the number of entries of locked memory that map it. `ACTIVE` and `SWAPBACKED` whoever made a folio, or isolated it, may change
@@ -30,12 +29,10 @@ use crate::block::Block;
 use crate::folio::{Folio, FolioFlags, FolioRef};
 use crate::frames::Frames;
 use crate::list::FrameList;
-use crate::memmap::Memmap;
-use crate::record::State;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicU32, Ordering};
-use pagewright_sync::{Backend, OutOfMemory, Platform, SpinLock, bomb, rank};
+use pagewright_sync::{Backend, OutOfMemory, Platform, SpinLock, rank};
 use pagewright_types::{LruList, NodeId, Pfn};
 
 impl FolioFlags {
@@ -335,114 +332,22 @@ impl<P: Platform> Frames<P> {
         }
     }
 
-    /// Takes folios without references off their lists and frees them.
-    fn bury(&self, heads: &[Pfn]) {
+    /// The same of many: the lock of a node's lists is taken once for all its neighbours.
+    pub(crate) fn lru_forget_all(&self, heads: &[Pfn]) {
+        let folio = |head: Pfn| Folio { memmap: &self.memmap, head };
         let mut left = heads;
         while let Some(first) = left.first() {
-            let node = self.lru_of(self.dead(*first));
+            let node = self.lru_of(folio(*first));
             let mut lists = node.lists.lock();
             while let Some((head, others)) = left.split_first()
-                && core::ptr::eq(self.lru_of(self.dead(*head)), node)
+                && core::ptr::eq(self.lru_of(folio(*head)), node)
             {
-                let folio = self.dead(*head);
+                let folio = folio(*head);
                 if folio.flags().contains(FolioFlags::LRU) {
                     node.unlink(&mut lists, folio);
                 }
                 left = others;
             }
-        }
-        for head in heads {
-            self.memmap.transition(*head, State::Folio, State::Taken);
-        }
-        self.free_many(heads);
-    }
-
-    fn dead(&self, head: Pfn) -> Folio<'_> {
-        Folio { memmap: &self.memmap, head }
-    }
-}
-
-/// Folios whose last reference is gone: nobody can get another. They are freed together, so that the lock of their lists is taken once for many. Chained
-/// through their records; it owns them: empty it before it is dropped.
-#[must_use = "dropping a list leaks its folios"]
-#[derive(Debug, Default)]
-pub struct DeadList {
-    head: Option<Pfn>,
-    len: usize,
-}
-
-/// Folios that leave their lists under one lock (Linux's `PAGEVEC_SIZE` in `folios_put`).
-const AT_ONCE: usize = 31;
-
-impl DeadList {
-    /// The empty list.
-    pub const fn new() -> Self {
-        Self { head: None, len: 0 }
-    }
-
-    /// Folios in it.
-    pub const fn len(&self) -> usize {
-        self.len
-    }
-
-    /// Whether it has none.
-    pub const fn is_empty(&self) -> bool {
-        self.head.is_none()
-    }
-
-    /// Gives up a reference if it is the last one, and keeps the folio here.
-    ///
-    /// # Errors
-    /// The reference; others exist.
-    #[inline]
-    pub fn put_last<P: Platform>(&mut self, frames: &Frames<P>, reference: FolioRef) -> Result<(), FolioRef> {
-        let record = frames.memmap.at(reference.pfn());
-        if record.refs.compare_exchange(1, 0, Ordering::AcqRel, Ordering::Relaxed).is_err() {
-            return Err(reference);
-        }
-        let head = reference.into_raw();
-        frames.dead(head).assert_dead();
-        // Its own number ends the chain, since every frame number is a possible neighbour.
-        record.owner_or_space.store(u64::from(self.head.unwrap_or(head).raw()), Ordering::Relaxed);
-        self.head = Some(head);
-        self.len += 1;
-        Ok(())
-    }
-
-    /// Takes one of them as a block.
-    pub fn pop<P: Platform>(&mut self, frames: &Frames<P>) -> Option<Block> {
-        let folio = self.unchain(&frames.memmap)?;
-        Some(frames.dissolve(folio.head))
-    }
-
-    /// Frees all of them. What they owe is what they [owed](Folio::owe).
-    pub fn free<P: Platform>(&mut self, frames: &Frames<P>) {
-        while self.head.is_some() {
-            let mut some = [Pfn::new(0); AT_ONCE];
-            let mut count = 0;
-            while count < AT_ONCE
-                && let Some(folio) = self.unchain(&frames.memmap)
-            {
-                some[count] = folio.head;
-                count += 1;
-            }
-            frames.bury(&some[..count]);
-        }
-    }
-
-    fn unchain<'m>(&mut self, memmap: &'m Memmap) -> Option<Folio<'m>> {
-        let head = self.head?;
-        let next = Pfn::new(memmap.at(head).owner_or_space.load(Ordering::Relaxed) as u32);
-        self.head = (next != head).then_some(next);
-        self.len -= 1;
-        Some(Folio { memmap, head })
-    }
-}
-
-impl Drop for DeadList {
-    fn drop(&mut self) {
-        if self.head.is_some() {
-            bomb::dropped(format_args!("INV-FRAME-LINEAR: leaked {} folios without references", self.len));
         }
     }
 }

@@ -14,21 +14,17 @@
 //! INV-TLB-DEFERRED: whoever relies on such an entry flushes first. Each space remembers the latest flush that was put off, under the lock of
 //! the entry's table; a [`crate::Gather`] asks when it is settled – it has seen the entries before – and takes the whole space along, and
 //! whoever installs an entry calls [`Tlb::flush_cleared`] under that lock. Linux asks each time it takes the lock
-//! (`flush_tlb_batched_pending`), and has missed one.
-//!
-//! A space is known to be flushed when the clocks of the ledger say so: on x86 those of the CPUs that run it, unless they are lazy, since whoever
-//! comes back later is caught up by its generation; on arm64 that of the CPU that issued. Nobody takes spaces out of a list.
+//! (`flush_tlb_batched_pending`), and has missed one. Whether a space has been flushed since is for `deferred` to say.
 //!
 //! Nothing is put off where that spares no wait ([`BatchPolicy`]): then each entry is flushed when it is absorbed, and the batch only holds what
 //! was detached.
 //!
-//! Not guaranteed: that a space that was flushed is known to be; then it is flushed once more. Tables are never put off: walks may be in them.
+//! Not guaranteed: that tables are put off; walks may be in them.
 
 use crate::context::{Context, Deferred};
 use crate::debt::{Debt, Owed, Park, Parked};
 use crate::engine::{BatchPolicy, Flush, Tlb};
 use crate::held::Held;
-use core::sync::atomic::Ordering;
 use pagewright_arch::ShootdownKind;
 use pagewright_sync::{Arc, Backend, Platform, bomb};
 use pagewright_types::{Counter, CpuId, CpuMask, DebtKey, Level, PageRange, plant};
@@ -240,90 +236,5 @@ impl<P: Platform> Tlb<P> {
             others.remove(me);
             !others.is_empty()
         }
-    }
-
-    /// To be called before an entry is put where nothing stands, under the lock of its table: flushes it if somebody may have cleared it who has
-    /// not flushed yet and does not have the space alone (INV-TLB-CLEARED, INV-TLB-DEFERRED).
-    #[inline]
-    pub fn flush_cleared(&self, context: &Context, range: PageRange, level: Level) {
-        if context.is_being_cleared() {
-            self.flush(context, Flush { range: Some(range), level, tables: false });
-        }
-        if plant!(DeferredNotSeenAtInstall; false, context.deferred().is_some()) && self.flush_deferred(context) {
-            self.count(Counter::PwTlbBatchOvertaken, 1);
-        }
-    }
-
-    /// Flushes a space if something of it was put off that may not have been paid; returns whether it was.
-    #[cold]
-    fn flush_deferred(&self, context: &Context) -> bool {
-        let Some(deferred) = self.deferred(context) else { return false };
-        self.flush(context, Flush { range: None, level: Level::PTE, tables: false });
-        context.paid(deferred);
-        true
-    }
-
-    /// What was put off in the space and not paid since, for who will flush the whole space and then say so.
-    pub(crate) fn deferred(&self, context: &Context) -> Option<Deferred> {
-        let deferred = context.deferred()?;
-        if self.has_paid(context, deferred) {
-            return None;
-        }
-        // What is put off from here on bears another epoch, so it is not taken for what the caller is going to pay. Nor must what is read here, later, be:
-        // its epoch is not over, and what comes after the flush could bear it, too.
-        plant!(LateAdderCleared => return Some(deferred));
-        self.ledger().begin_epoch();
-        P::Locks::point();
-        plant!(EpochStillOpen; context.deferred(), Some(deferred))
-    }
-
-    /// Whether the clocks say that nobody holds what was put off.
-    fn has_paid(&self, context: &Context, deferred: Deferred) -> bool {
-        let paid = |cpu: CpuId| self.ledger().has_reached(cpu, deferred.epoch());
-        match (self.fx().caps().shootdown, deferred.issuer()) {
-            (ShootdownKind::Ipi, _) => context.cpus().iter().all(|cpu| self.is_lazy(cpu) || paid(cpu)),
-            (ShootdownKind::Broadcast, Some(issuer)) => paid(issuer),
-            (ShootdownKind::Broadcast, None) => self.fx().online().iter().all(paid),
-        }
-    }
-
-    fn is_lazy(&self, cpu: CpuId) -> bool {
-        self.cpus.get(cpu).lazy.load(Ordering::SeqCst)
-    }
-
-    /// x86: makes the CPUs in `cpus` that have not paid up to `epoch` forget everything. Those that are lazy are caught up by generation, those
-    /// that are offline flush before they run anything. Returns whether all had paid.
-    fn flush_unpaid(&self, cpus: CpuMask, epoch: u64) -> bool {
-        let mut owing = cpus.and(&self.fx().online());
-        owing.retain(|cpu| !self.is_lazy(cpu) && !self.ledger().has_reached(cpu, epoch));
-        if owing != cpus {
-            self.count(Counter::PwTlbPaidAlready, u64::from(cpus.without(&owing).count()));
-        }
-        if owing.is_empty() {
-            return true;
-        }
-        // Whoever flushes from here on has paid.
-        self.ledger().begin_epoch();
-        self.flush_everything(&owing);
-        false
-    }
-
-    /// arm64: ends what `issuer` has issued up to `epoch`, all of it of one space if `only` names it. Another CPU's barrier would prove nothing (Arm ARM
-    /// D8.14.5), so elsewhere, or if several have issued, it is issued again. Returns whether there was nothing to wait for.
-    fn end_issued(&self, issuer: Option<CpuId>, epoch: u64, only: Option<&Context>) -> bool {
-        match only {
-            _ if issuer.is_some_and(|issuer| self.ledger().has_reached(issuer, epoch)) => return true,
-            // Somebody who relied on an entry has flushed the space.
-            Some(context) if context.deferred().is_none() => return true,
-            _ if issuer == Some(self.fx().cpu()) => {
-                self.ledger().begin_epoch();
-                self.complete();
-            }
-            Some(context) => {
-                return plant!(CompleteElsewhere; { self.complete(); false }, !self.flush_deferred(context));
-            }
-            None => self.flush_everything(&CpuMask::EMPTY),
-        }
-        false
     }
 }

@@ -35,6 +35,7 @@ extern crate alloc;
 mod batch;
 mod context;
 mod debt;
+mod deferred;
 mod engine;
 mod gather;
 mod held;

@@ -1,0 +1,103 @@
+//! Folios whose last reference is gone: nobody can get another, and they are freed together (`folios_put`).
+//!
+//! For whoever gives up many at a time: the lock of the lists by use and that of the CPU's free list are then taken once for 31 of them.
+//!
+//! Not guaranteed: any order but last in, first out.
+
+use crate::block::Block;
+use crate::folio::{Folio, FolioRef};
+use crate::frames::Frames;
+use crate::memmap::Memmap;
+use crate::record::State;
+use core::sync::atomic::Ordering;
+use pagewright_sync::{Platform, bomb};
+use pagewright_types::Pfn;
+
+/// Folios that leave their lists under one lock (Linux's `PAGEVEC_SIZE` in `folios_put`).
+const AT_ONCE: usize = 31;
+
+/// Folios without references, chained through their records. It owns them: empty it before it is dropped.
+#[must_use = "dropping a list leaks its folios"]
+#[derive(Debug, Default)]
+pub struct DeadList {
+    head: Option<Pfn>,
+    len: usize,
+}
+
+impl DeadList {
+    /// The empty list.
+    pub const fn new() -> Self {
+        Self { head: None, len: 0 }
+    }
+
+    /// Folios in it.
+    pub const fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether it has none.
+    pub const fn is_empty(&self) -> bool {
+        self.head.is_none()
+    }
+
+    /// Gives up a reference if it is the last one, and keeps the folio here.
+    ///
+    /// # Errors
+    /// The reference; others exist.
+    #[inline]
+    pub fn put_last<P: Platform>(&mut self, frames: &Frames<P>, reference: FolioRef) -> Result<(), FolioRef> {
+        let record = frames.memmap.at(reference.pfn());
+        if record.refs.compare_exchange(1, 0, Ordering::AcqRel, Ordering::Relaxed).is_err() {
+            return Err(reference);
+        }
+        let head = reference.into_raw();
+        Folio { memmap: &frames.memmap, head }.assert_dead();
+        // Its own number ends the chain, since every frame number is a possible neighbour.
+        record.owner_or_space.store(u64::from(self.head.unwrap_or(head).raw()), Ordering::Relaxed);
+        self.head = Some(head);
+        self.len += 1;
+        Ok(())
+    }
+
+    /// Takes one of them as a block.
+    pub fn pop<P: Platform>(&mut self, frames: &Frames<P>) -> Option<Block> {
+        let folio = self.unchain(&frames.memmap)?;
+        Some(frames.dissolve(folio.head))
+    }
+
+    /// Frees all of them. What they owe is what they [owed](Folio::owe).
+    pub fn free<P: Platform>(&mut self, frames: &Frames<P>) {
+        while self.head.is_some() {
+            let mut some = [Pfn::new(0); AT_ONCE];
+            let mut count = 0;
+            while count < AT_ONCE
+                && let Some(folio) = self.unchain(&frames.memmap)
+            {
+                some[count] = folio.head;
+                count += 1;
+            }
+            let heads = &some[..count];
+            frames.lru_forget_all(heads);
+            for head in heads {
+                frames.memmap.transition(*head, State::Folio, State::Taken);
+            }
+            frames.free_many(heads);
+        }
+    }
+
+    fn unchain<'m>(&mut self, memmap: &'m Memmap) -> Option<Folio<'m>> {
+        let head = self.head?;
+        let next = Pfn::new(memmap.at(head).owner_or_space.load(Ordering::Relaxed) as u32);
+        self.head = (next != head).then_some(next);
+        self.len -= 1;
+        Some(Folio { memmap, head })
+    }
+}
+
+impl Drop for DeadList {
+    fn drop(&mut self) {
+        if self.head.is_some() {
+            bomb::dropped(format_args!("INV-FRAME-LINEAR: leaked {} folios without references", self.len));
+        }
+    }
+}
