@@ -228,8 +228,11 @@ pub(crate) fn clear_counts(record: &FrameRecord) {
 }
 
 /// References from which on nobody gets another for the asking. A pin counts 1024, so that two million of them come here: a count that went on would
-/// pass its end, and the folio be freed under all of them (CVE-2019-11487). The other half is for those who can't be refused, an entry each.
+/// pass its end, and the folio be freed under all of them (CVE-2019-11487). What is left is for entries, and for who has one for a moment.
 pub(crate) const MOST_REFS: u32 = 1 << 31;
+
+/// References beyond which none is left to an entry. Of anonymous memory there can't be as many: each space has a page once, and takes four tables for it.
+const MOST_FOR_ENTRIES: u32 = 3 << 30;
 
 /// Takes a reference unless there is none, or there are [`MOST_REFS`].
 #[inline]
@@ -331,6 +334,13 @@ impl<'a> Folio<'a> {
     pub fn get_raw(self, n: u32) {
         let before = self.record().refs.fetch_add(n, Ordering::Relaxed);
         debug_assert!(before > 0, "INV-FRAME-REFS: references taken from nobody on the folio at {}", self.head);
+    }
+
+    /// Whether there are more references than entries may have: who has just got one for an entry of a file's page gives it back then, and fails. Those who
+    /// ask at the same time may all be refused.
+    #[inline]
+    pub fn is_crowded(self) -> bool {
+        self.refs() > MOST_FOR_ENTRIES
     }
 
     /// Takes a reference unless there is none, because the folio is frozen or free (`folio_try_get`), or there are as many as may be.

@@ -13,7 +13,7 @@ mod on_both;
 use device::{ANON, CPU, How, OTHER, Process, World};
 use pagewright_arch::Isa;
 use pagewright_mm::gup::{Contents, GupFlags};
-use pagewright_mm::{MapFlags, MmError};
+use pagewright_mm::{FaultError, MapFlags, MmError};
 use pagewright_sim::Refusal;
 use pagewright_types::{Access, Counter, Errno, PAGE_SIZE, PageRange, Rights, VirtAddr};
 
@@ -27,6 +27,7 @@ on_both! {
     zero_pages_are_had_and_count_nothing,
     a_file_is_dirty_after_a_device_wrote_it,
     a_page_that_is_held_too_often_is_refused,
+    a_page_that_is_mapped_too_often_is_refused,
 }
 
 const NONE: GupFlags = GupFlags::empty();
@@ -273,6 +274,45 @@ fn a_file_is_dirty_after_a_device_wrote_it<I: Isa>() {
     writer.write(0, 9);
     writer.release(Contents::Written);
     assert!(dirty(frame));
+    process.end();
+    world.on(CPU, |mm| mm.forget_file(&file));
+    world.at_rest(&[]);
+}
+
+/// INV-FRAME-REFS: nor do mappings. Whoever is refused has changed nothing.
+fn a_page_that_is_mapped_too_often_is_refused<I: Isa>() {
+    const MOST: u32 = 3 << 30;
+    let world = World::<I>::new(1);
+    let process = Process::new(&world);
+    let file = world.file(2);
+    let base = process.map(2, Rights::RW, MapFlags::PRIVATE, Some(&file));
+    // With a page of its own, fork copies the mapping's entries.
+    process.write(CPU, base.add(PAGE_SIZE), 1);
+    let pfn = process.frame(CPU, base, Access::Read);
+    let other = process.map(2, Rights::READ, MapFlags::SHARED, Some(&file));
+    let counts = || {
+        world.on(CPU, |mm| {
+            let folio = mm.tlb().frames().folio(pfn);
+            (folio.refs(), folio.mapcount())
+        })
+    };
+    let (known, mappings) = counts();
+    world.on(CPU, |mm| mm.tlb().frames().folio(pfn).get_raw(MOST - known));
+    let refused = |va| Err(MmError::TooManyHolders { va });
+    assert_eq!(world.on(CPU, |mm| mm.fork(&process.space)).map(drop), refused(base));
+    assert_eq!(process.touch(CPU, other, Access::Read), refused(other).map_err(FaultError::OutOfMemory));
+    assert_eq!(
+        process.touch(CPU, other.add(PAGE_SIZE), Access::Read),
+        Ok(()),
+        "that one is mapped, and nothing around it"
+    );
+    assert_eq!(counts(), (MOST, mappings));
+    assert_eq!((process.read(CPU, base), process.read(CPU, base.add(PAGE_SIZE))), (7, 1));
+    world
+        .on(CPU, |mm| mm.tlb().frames().folio(pfn).freeze(MOST).map(|frozen| frozen.thaw(known)))
+        .expect("all are known");
+    assert_eq!(process.touch(CPU, other, Access::Read), Ok(()), "there is room again");
+    process.fork().end();
     process.end();
     world.on(CPU, |mm| mm.forget_file(&file));
     world.at_rest(&[]);

@@ -1,7 +1,7 @@
 //! Pages of files touched for the first time (`do_read_fault`, `do_cow_fault`, `do_shared_fault`).
 
 use super::{Fault, Outcome, Served};
-use crate::error::FaultError;
+use crate::error::{FaultError, MmError};
 use crate::file::FileObject;
 use crate::knobs::Knob;
 use crate::rmap::Tally;
@@ -42,6 +42,11 @@ impl<P: Platform> Fault<'_, P> {
             drop(locked);
             self.mm.put_folio(found.folio);
             return Ok(Outcome::Lost);
+        }
+        if self.is_crowded(&found.folio) {
+            drop(locked);
+            self.mm.put_folio(found.folio);
+            return Err(MmError::TooManyHolders { va: self.va }.into());
         }
         let mut tally = Tally::default();
         self.install_file(&locked, self.va, found.folio, true, &mut tally);
@@ -84,6 +89,10 @@ impl<P: Platform> Fault<'_, P> {
         }
         self.install_own(&locked, folio);
         Ok(Outcome::Done(if found.waited { Served::Major } else { Served::Minor }))
+    }
+
+    fn is_crowded(&self, folio: &FolioRef) -> bool {
+        self.mm.frames().folio_of(folio).is_crowded()
     }
 
     fn install_file(&self, locked: &Locked<'_, P>, va: VirtAddr, folio: FolioRef, touched: bool, tally: &mut Tally) {
@@ -137,6 +146,10 @@ impl<P: Platform> Fault<'_, P> {
                 && locked.pte(va).is_empty()
                 && let Some(folio) = self.file().lookup(self.mm, index)
             {
+                if self.is_crowded(&folio) {
+                    self.mm.put_folio(folio);
+                    continue;
+                }
                 self.install_file(locked, va, folio, false, tally);
                 mapped += 1;
             }

@@ -32,19 +32,20 @@ impl<P: Platform> Mm<P> {
             self.make_table(child, span.start())?;
             // A page for the child's copy of one that is pinned, had without locks.
             let mut copies = Copies { rights, spare: None };
-            let mut at = Some(span.start());
-            while let Some(start) = at {
+            let mut outcome = Ok(Some(span.start()));
+            while let Ok(Some(start)) = outcome {
                 let Some(from) = parent.table().lock(&self.tlb, start, Level::PTE) else { break };
                 let Some(to) = child.table().lock(&self.tlb, start, Level::PTE) else { break };
-                at = self.copy_table(child, &from, &to, PageRange::new(start, span.end()), &mut copies, gather);
+                outcome = self.copy_table(child, &from, &to, PageRange::new(start, span.end()), &mut copies, gather);
                 drop((to, from));
-                if at.is_some() {
+                if matches!(outcome, Ok(Some(_))) {
                     copies.spare = Some(self.alloc(Order::ZERO)?);
                 }
             }
             if let Some(unused) = copies.spare {
                 self.tlb.free(unused);
             }
+            outcome?;
         }
         Ok(())
     }
@@ -63,6 +64,9 @@ impl<P: Platform> Mm<P> {
 
     /// Copies the entries of one locked table under `span`. Where a page must be copied and there is none to spare it stops, and returns where:
     /// nothing from there on has changed.
+    ///
+    /// # Errors
+    /// [`MmError::TooManyHolders`].
     fn copy_table<'a>(
         &'a self,
         child: &Space<P>,
@@ -71,8 +75,8 @@ impl<P: Platform> Mm<P> {
         span: PageRange,
         copies: &mut Copies,
         gather: &mut Gather<'a, P>,
-    ) -> Option<VirtAddr> {
-        let (mut copied, mut stopped) = (0, None);
+    ) -> Result<Option<VirtAddr>, MmError> {
+        let (mut copied, mut outcome) = (0, Ok(None));
         let mut tally = Tally::default();
         for va in span.iter() {
             let Some(leaf) = from.leaf(va) else {
@@ -81,7 +85,7 @@ impl<P: Platform> Mm<P> {
             };
             if self.is_pinned(leaf) || self.share_entry(from, va, leaf, gather) == Shared::Pinned {
                 let Some(block) = copies.spare.take() else {
-                    stopped = Some(va);
+                    outcome = Ok(Some(va));
                     break;
                 };
                 copied += 1;
@@ -89,20 +93,26 @@ impl<P: Platform> Mm<P> {
                 to.install(va, own);
                 continue;
             }
-            copied += 1;
             if leaf.flags.contains(LeafFlags::SPECIAL) {
+                copied += 1;
                 to.install(va, OwnedLeaf::special(leaf));
                 continue;
             }
             // The parent has lost the right to store; now the child gets the page. Whatever the walker noted until then is noted in the copy, too.
             let Some(leaf) = from.leaf(va) else { continue };
             let folio = self.frames().folio(leaf.pfn).get();
+            if self.frames().folio_of(&folio).is_crowded() {
+                self.put_folio(folio);
+                outcome = Err(MmError::TooManyHolders { va });
+                break;
+            }
+            copied += 1;
             self.count_mapping(leaf.pfn, &mut tally);
             to.install(va, OwnedLeaf::new(Leaf { flags: leaf.flags - LeafFlags::ACCESSED, ..leaf }, folio));
         }
         self.raise(child, &tally);
         self.tlb.count(Counter::PwForkEntries, copied);
-        stopped
+        outcome
     }
 
     /// Whether a leaf's page is its space's alone and somebody may have it pinned.

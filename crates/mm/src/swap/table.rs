@@ -30,7 +30,8 @@ pub(crate) enum Slot {
     Evicted { shadow: u32 },
 }
 
-/// A [`Slot`] and its count in a word: value, kind, count from the low end.
+/// A [`Slot`] and its count in a word: value, kind, count from the low end. The count's 30 bits are enough: a space names a slot once, and
+/// takes a frame of its own for each level of its tables, of 2^32 frames at most.
 #[derive(Clone, Copy)]
 struct Word(u64);
 
@@ -39,6 +40,7 @@ impl Word {
     const COUNT_SHIFT: u32 = 34;
 
     fn new(slot: Slot, count: u32) -> Self {
+        debug_assert!(count < 1 << (u64::BITS - Self::COUNT_SHIFT), "INV-SWAP-COUNT: {count} entries name {slot:?}");
         let (kind, value) = match slot {
             Slot::Free { next } => (0, next),
             Slot::Cached(pfn) => (1, pfn.raw()),
