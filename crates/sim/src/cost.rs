@@ -49,11 +49,12 @@ pagewright_types::named_table! {
 }
 
 impl Cost {
-    /// Which machines have it.
-    const fn on(self) -> On {
+    /// Which machines have it, and whether it is paid so that translations are forgotten.
+    const fn nature(self) -> (On, bool) {
         match self {
-            Self::FlushPage | Self::FlushAll => On::Only(IsaKind::X86_64),
-            Self::Tlbi | Self::DsbLocal | Self::DsbWait | Self::DsbWaitEach => On::Only(IsaKind::Aarch64),
+            Self::FlushPage | Self::FlushAll => (On::Only(IsaKind::X86_64), true),
+            Self::Tlbi | Self::DsbLocal | Self::DsbWait | Self::DsbWaitEach => (On::Only(IsaKind::Aarch64), true),
+            Self::IpiSend | Self::IpiSendEach | Self::IpiDelivery | Self::IpiHandler | Self::IpiAck => (On::Both, true),
             Self::Access
             | Self::L2TlbHit
             | Self::WalkStart
@@ -71,18 +72,13 @@ impl Cost {
             | Self::SwapOut
             | Self::SwapIn
             | Self::ContextSwitch
-            | Self::SwitchRoot
-            | Self::IpiSend
-            | Self::IpiSendEach
-            | Self::IpiDelivery
-            | Self::IpiHandler
-            | Self::IpiAck => On::Both,
+            | Self::SwitchRoot => (On::Both, false),
         }
     }
 
     /// Whether a machine of `isa` has this cost; its profiles must then give it.
     pub fn applies_to(self, isa: IsaKind) -> bool {
-        match self.on() {
+        match self.nature().0 {
             On::Both => true,
             On::Only(only) => only == isa,
         }
@@ -90,37 +86,7 @@ impl Cost {
 
     /// Whether it is paid so that translations are forgotten.
     pub fn is_of_flush(self) -> bool {
-        match self {
-            Self::IpiSend
-            | Self::IpiSendEach
-            | Self::IpiDelivery
-            | Self::IpiHandler
-            | Self::IpiAck
-            | Self::FlushPage
-            | Self::FlushAll
-            | Self::Tlbi
-            | Self::DsbLocal
-            | Self::DsbWait
-            | Self::DsbWaitEach => true,
-            Self::Access
-            | Self::L2TlbHit
-            | Self::WalkStart
-            | Self::WalkCacheHit
-            | Self::WalkRead
-            | Self::WalkUpdate
-            | Self::EntryLoad
-            | Self::EntryStore
-            | Self::EntrySwap
-            | Self::Exception
-            | Self::Syscall
-            | Self::MinorFault
-            | Self::ZeroPage
-            | Self::CopyPage
-            | Self::SwapOut
-            | Self::SwapIn
-            | Self::ContextSwitch
-            | Self::SwitchRoot => false,
-        }
+        self.nature().1
     }
 
     /// The cost called `name` in profile files.

@@ -5,7 +5,8 @@
 //!
 //! Not guaranteed: CPUs that do something else meanwhile. Those without a reader idle.
 
-use super::super::{Context, EvaluateError, Plot, Run, Series, Stats, Table};
+use super::super::{Context, EvaluateError, Over, Plot, Run, Series, Stats, Table};
+use super::at_once;
 use pagewright_mm::Knob;
 use pagewright_sim::{MachineConfig, Profile};
 use pagewright_workload::pageout::{self, PagedOut, Program};
@@ -239,13 +240,7 @@ pub(super) fn run(context: &Context<'_>) -> Result<Grid, EvaluateError> {
         context.doing(&format!("paging out: {}", some[0].text()));
         // Each round is as the one before, and the figures of more are the same.
         let rounds = |place: &Place| if place.sharers == 1 { 16 } else { 2 };
-        let run = |place: &Place| Cell::run(*place, rounds(place));
-        let found: Result<Vec<Cell>, EvaluateError> = thread::scope(|scope| {
-            let workers: Vec<_> = some.iter().map(|place| scope.spawn(move || run(place))).collect();
-            let joined = workers.into_iter().map(|worker| worker.join());
-            joined.map(|cell| cell.unwrap_or_else(|panic| std::panic::resume_unwind(panic))).collect()
-        });
-        cells.extend(found?);
+        cells.extend(at_once(some, |place| Cell::run(*place, rounds(place)))?);
     }
     Ok(Grid { cells })
 }
@@ -299,7 +294,7 @@ impl Grid {
         vec![Plot {
             title,
             unit: "% of the time before",
-            over: super::super::Over::Cpus,
+            over: Over::Cpus,
             series: PROFILES.iter().map(series).collect(),
         }]
     }

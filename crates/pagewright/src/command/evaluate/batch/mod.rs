@@ -14,9 +14,10 @@ mod claims;
 mod grid;
 mod pressure;
 
-use super::{Context, Evaluation};
+use super::{Context, EvaluateError, Evaluation};
 use crate::command::CommandError;
 use std::collections::BTreeMap;
+use std::thread;
 
 /// Everything that was found.
 struct Found {
@@ -45,6 +46,19 @@ pub(super) fn run(context: &Context<'_>) -> Result<Evaluation, CommandError> {
         tables,
         plots: found.grid.plots(),
         notes: notes(),
+    })
+}
+
+/// Runs machines side by side on host threads, one for each of `jobs`; they share nothing. A panic of one is the caller's.
+fn at_once<J: Send, T: Send>(
+    jobs: impl IntoIterator<Item = J>,
+    run: impl Fn(J) -> Result<T, EvaluateError> + Sync,
+) -> Result<Vec<T>, EvaluateError> {
+    thread::scope(|scope| {
+        let run = &run;
+        let workers: Vec<_> = jobs.into_iter().map(|job| scope.spawn(move || run(job))).collect();
+        let joined = workers.into_iter().map(|worker| worker.join());
+        joined.map(|done| done.unwrap_or_else(|panic| std::panic::resume_unwind(panic))).collect()
     })
 }
 

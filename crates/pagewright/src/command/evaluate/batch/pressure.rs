@@ -3,6 +3,7 @@
 //! Not guaranteed: their times. A capture has no contents, so what a page costs on its way to swap and back is one figure for all.
 
 use super::super::{Context, EvaluateError, Run, Table};
+use super::at_once;
 use super::grid::{KUNPENG, PHONE, X86};
 use crate::command::tour::CAPTURES;
 use pagewright_mm::Knob;
@@ -11,7 +12,6 @@ use pagewright_types::PAGE_SIZE;
 use pagewright_workload::replay::{ReplayConfig, Report, replay};
 use pagewright_workload::trace::{Native, Reader};
 use std::collections::BTreeMap;
-use std::thread;
 
 /// Those that still run in so little.
 const NAMES: [&str; 3] = ["python", "sqlite", "pigz"];
@@ -64,12 +64,7 @@ pub(super) fn run(context: &Context<'_>) -> Result<Pressure, EvaluateError> {
     let mut all = Vec::new();
     for name in NAMES {
         context.doing(&format!("{name} in {PERCENT} % of its memory"));
-        let found: Result<Vec<_>, EvaluateError> = thread::scope(|scope| {
-            let workers = [PHONE, KUNPENG, X86].map(|profile| scope.spawn(move || squeeze(name, profile)));
-            let joined = workers.into_iter().map(|worker| worker.join());
-            joined.map(|found| found.unwrap_or_else(|panic| std::panic::resume_unwind(panic))).collect()
-        });
-        all.extend(found?);
+        all.extend(at_once([PHONE, KUNPENG, X86], |profile| squeeze(name, profile))?);
     }
     Ok(Pressure(all))
 }
