@@ -65,6 +65,33 @@ fn a_page_is_not_mapped_after_its_hole<I: Isa>() {
     assert_eq!(stale, None, "a page is mapped that the file has no more");
 }
 
+/// Shared memory is forgotten while its last mapping goes; whether what was promised for its pages is taken back once.
+fn forget_beside_an_unmap<I: Isa>(seed: u64) -> bool {
+    let world = Rc::new(World::<I>::new());
+    let process = Process::new(&world);
+    let before = world.on(|mm| mm.committed());
+    let file = world.on(|mm| mm.memfd_create("it", MemfdFlags::empty())).expect("memory");
+    world.on(|mm| mm.write_at(&file, 0, &[7; 3 * PAGE_SIZE as usize])).expect("memory");
+    let base = process.map_file(&file, Rights::RW, MapFlags::SHARED);
+    world.lab.run(CPU, &process.space);
+    let (unmaps, forgets, space, forgotten) = (world.clone(), world.clone(), process.space.clone(), file.clone());
+    let programs: Vec<Program> = vec![
+        Box::new(move || unmaps.lab.on(CPU, |mm| mm.munmap(&space, base, 3 * PAGE_SIZE)).expect("mapped")),
+        Box::new(move || forgets.lab.on(OTHER, |mm| mm.forget_file(&forgotten))),
+    ];
+    run(&world, seed, programs);
+    let mut known = 0;
+    world.on(|mm| mm.for_each_file(|_| known += 1));
+    (world.on(|mm| mm.committed()), file.charged(), known) == (before, 0, 0)
+}
+
+/// INV-MM-COMMITTED.
+fn a_promise_is_taken_back_once_by_an_unmap_and_an_end<I: Isa>() {
+    let _alone = alone();
+    let wrong = (0..SCHEDULES).find(|seed| !forget_beside_an_unmap::<I>(*seed));
+    assert_eq!(wrong, None, "more or less is taken back than was promised");
+}
+
 /// Stores to a page of a file while it is written back, and once more afterwards; whether the device has the last store in the end.
 fn store_beside_a_write_back<I: Isa>(seed: u64) -> bool {
     let world = Rc::new(World::<I>::new());
@@ -282,6 +309,7 @@ on_both! {
     no_hole_is_filled_by_a_write_back,
     no_read_fails_at_an_end_that_comes_meanwhile,
     a_page_is_not_mapped_after_its_hole,
+    a_promise_is_taken_back_once_by_an_unmap_and_an_end,
     no_store_is_lost_by_a_write_back,
     no_store_follows_an_mprotect_that_found_nothing_to_do,
 }

@@ -12,7 +12,7 @@ use crate::mm::Mm;
 use crate::reclaim::Shadow;
 use crate::swap::{FromSwap, NamedBy};
 use crate::tree::Item;
-use pagewright_sync::Platform;
+use pagewright_sync::{Backend, Platform};
 use pagewright_tlb::frames::{Extent, Folio, FolioFlags, FolioRef, Owner};
 use pagewright_types::{Counter, Errno, Order, Pfn, SwapEntry};
 
@@ -360,6 +360,8 @@ impl<P: Platform> FileObject<P> {
             let Some(index) = pages.ceiling(from).map(|(index, _)| index).filter(|index| *index < end) else { return };
             let Some(cached) = pages.remove(index) else { return };
             drop(pages);
+            // The page is in no cache, and still paid for.
+            <P::Locks as Backend>::point();
             self.uncharge_page(mm);
             match cached {
                 Cached::Page(pfn) => {

@@ -149,9 +149,10 @@ impl<P: Platform> Mm<P> {
 
     /// The same, within a call.
     pub(crate) fn drop_file(&self, file: &Arc<FileObject<P>>) {
-        let mapped = !file.close();
         self.cut_file(file, 0);
         file.uncharge(self);
+        // Not before: from here on the last mapping that goes does all this once more.
+        let mapped = !file.close();
         self.files.forget(file, mapped);
     }
 }
