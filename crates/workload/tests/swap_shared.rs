@@ -13,7 +13,7 @@ use pagewright_mm::{Advice, MapFlags, Mm, MmError};
 use pagewright_sim::explore::Program;
 use pagewright_sim::{Refusal, Sim, SimLocks};
 use pagewright_sync::Backend;
-use pagewright_types::{Access, Counter, CpuId, Errno, PAGE_SIZE, Rights};
+use pagewright_types::{Access, Counter, CpuId, Errno, NodeId, PAGE_SIZE, Rights};
 use std::cell::Cell;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -340,6 +340,42 @@ fn no_late_store_is_lost_by_a_page_out<I: Isa>() {
     assert_eq!(lost, None, "a store is lost");
 }
 
+/// Shared memory that is written and then only read is sealed while its page is paged out; whether it is.
+fn seal_beside_a_page_out<I: Isa>(seed: u64) -> bool {
+    let world = Rc::new(World::<I>::new());
+    world.swap_to(SLOTS);
+    let file = memfd(&world, 1);
+    world.on(|mm| mm.write_at(&file, 0, &1u64.to_ne_bytes())).expect("not sealed");
+    let process = Process::new(&world);
+    let base = process.map_file(&file, Rights::READ, MapFlags::PRIVATE);
+    process.read(base);
+    world.lab.run(CPU, &process.space);
+    let (pages_out, seals) = (world.clone(), world.clone());
+    let space = process.space.clone();
+    let sealed = Rc::new(Cell::new(None));
+    let answer = sealed.clone();
+    let programs: Vec<Program> = vec![
+        Box::new(move || {
+            if seed.is_multiple_of(2) {
+                advise(&pages_out, CPU, &space, base, 1, Advice::PageOut);
+            } else {
+                // It looks at the page and puts it back.
+                pages_out.lab.on(CPU, |mm| mm.reclaim(NodeId::new(0), 1));
+            }
+        }),
+        Box::new(move || answer.set(Some(seals.lab.on(OTHER, |mm| mm.add_seals(&file, Rights::RW, Seals::WRITE))))),
+    ];
+    race(&world, seed, programs);
+    sealed.get() == Some(Ok(())) && process.read(base) == 1
+}
+
+/// Reclaim has the page for a moment only.
+fn no_seal_is_refused_for_a_moment<I: Isa>() {
+    let _alone = alone();
+    let refused = first_lost(SCHEDULES, seal_beside_a_page_out::<I>);
+    assert_eq!(refused, None, "EBUSY");
+}
+
 /// A device on which everything has come to a point when a page arrives there.
 struct Slow {
     slots: Slots,
@@ -447,6 +483,7 @@ on_both! {
     advice_brings_it_back,
     no_store_is_lost_by_a_page_out,
     no_slot_is_lost_by_a_cut_beside_a_page_out,
+    no_seal_is_refused_for_a_moment,
     no_late_store_is_lost_by_a_page_out,
 }
 

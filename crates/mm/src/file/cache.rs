@@ -47,6 +47,13 @@ impl Item for Cached {
 /// after, it was not there meanwhile, for each that goes leaves another shadow.
 type Past = (Option<Cached>, u64);
 
+/// A page on which somebody has a reference beside the cache and the mappings.
+pub(super) struct HeldPage {
+    pub(super) index: u64,
+    /// Whether it is on no list: it has just come, or reclaim has it. Either ends by itself.
+    pub(super) isolated: bool,
+}
+
 /// A page out of the cache.
 pub(crate) struct Found {
     /// A reference of the caller's own.
@@ -116,11 +123,13 @@ impl<P: Platform> FileObject<P> {
 
     /// The first page on which somebody has a reference beside the cache and the mappings (`memfd_folio_has_extra_refs`): a fault or a read
     /// that is under way has one, too.
-    pub(super) fn held_page(&self, mm: &Mm<P>) -> Option<u64> {
+    pub(super) fn held_page(&self, mm: &Mm<P>) -> Option<HeldPage> {
         let pages = self.pages.lock();
-        let is_held = |pfn: Pfn| mm.frames().folio(pfn).refs() != 1 + mm.mappings_of(pfn);
-        let held = pages.iter().find(|(_, cached)| cached.page().is_some_and(is_held));
-        held.map(|(index, _)| index)
+        pages.iter().find_map(|(index, cached)| {
+            let folio = mm.frames().folio(cached.page()?);
+            let is_held = folio.refs() != 1 + mm.mappings_of(folio.pfn());
+            is_held.then(|| HeldPage { index, isolated: !folio.flags().contains(FolioFlags::LRU) })
+        })
     }
 
     /// The first page from `at` on and before `end` that the cache has in memory, with a reference for the caller.

@@ -8,11 +8,12 @@
 //!
 //! Not guaranteed: anything about a file of an embedder's. It has no seals.
 
+use super::cache::HeldPage;
 use super::object::{FileObject, Kind};
 use crate::error::MmError;
 use crate::mm::Mm;
 use core::sync::atomic::Ordering;
-use pagewright_sync::Platform;
+use pagewright_sync::{Backend, Platform};
 use pagewright_types::Rights;
 
 bitflags::bitflags! {
@@ -38,6 +39,9 @@ impl Seals {
     /// Either of those against writing.
     pub(super) const ANY_WRITE: Self = Self::WRITE.union(Self::FUTURE_WRITE);
 }
+
+/// How often it is looked whether somebody who has a page has given it back: longer than a fault or a read takes.
+const LOOKS: u32 = 100;
 
 impl<P: Platform> FileObject<P> {
     /// Its seals (`F_GET_SEALS`).
@@ -72,7 +76,7 @@ impl<P: Platform> Mm<P> {
     /// Adds seals through a descriptor that was `opened` so (`F_ADD_SEALS`).
     ///
     /// Whoever has a page of it, by [`Mm::get_user_pages`] or a pin, might write it, so it is not sealed against writing until they have given it
-    /// back. Linux waits for that for a moment (`memfd_wait_for_pins`), nobody waits here.
+    /// back. They are given a moment for that (`memfd_wait_for_pins`; Linux sleeps for up to 150 ms), and reclaim as long as it takes.
     ///
     /// # Errors
     /// [`MmError`]; no seal was added.
@@ -93,17 +97,27 @@ impl<P: Platform> Mm<P> {
             // What can be run must not change.
             wanted |= Seals::SHRINK | Seals::GROW | Seals::ANY_WRITE;
         }
-        let holders = file.holders.lock();
-        if wanted.contains(Seals::WRITE) && !present.contains(Seals::WRITE) && holders.writable > 0 {
-            return Err(MmError::WritablyMapped { mappings: holders.writable });
+        let ends_writing = wanted.contains(Seals::WRITE) && !present.contains(Seals::WRITE);
+        let mut looks = 0;
+        loop {
+            let holders = file.holders.lock();
+            if ends_writing && holders.writable > 0 {
+                return Err(MmError::WritablyMapped { mappings: holders.writable });
+            }
+            let Some(HeldPage { index, isolated }) = ends_writing.then(|| file.held_page(self)).flatten() else {
+                file.seals.store((present | wanted).bits(), Ordering::Relaxed);
+                return Ok(());
+            };
+            drop(holders);
+            if isolated {
+                self.fx().relax();
+            } else if looks < LOOKS {
+                looks += 1;
+                // Whether it is given back, nobody knows; that it is, is not waited for.
+                <P::Locks as Backend>::point();
+            } else {
+                return Err(MmError::PageHeld { index });
+            }
         }
-        if wanted.contains(Seals::WRITE)
-            && !present.contains(Seals::WRITE)
-            && let Some(index) = file.held_page(self)
-        {
-            return Err(MmError::PageHeld { index });
-        }
-        file.seals.store((present | wanted).bits(), Ordering::Relaxed);
-        Ok(())
     }
 }
