@@ -17,8 +17,8 @@
 //! Neighbours: uses `sync`, `arch` (the current CPU, permission to allocate) and `types`. Only `tlb` uses this crate directly: it
 //! settles what frames owe, and hands the rest of the interface on. Contents of frames are touched by `clear` alone.
 //!
-//! Protocol: linear values – [`Block`], [`Unsettled`], [`BlockList`], [`FolioRef`], [`Isolated`], [`DeadList`], [`PinRef`], [`Frozen`], [`Parts`] – are ended by
-//! the call that takes them; debug builds panic when one is dropped (INV-FRAME-LINEAR). Every frame is in the one state that its record
+//! Protocol: linear values – [`Block`], [`Unsettled`], [`BlockList`], [`FolioRef`], [`Isolated`], [`DeadList`], [`PinRef`], [`Frozen`], [`Parts`] –
+//! are ended by the call that takes them; debug builds panic when one is dropped (INV-FRAME-LINEAR). Every frame is in the one state that its record
 //! says (INV-FRAME-STATE), drawn in the module `record`. Nothing allocates memory after [`Frames::try_new`].
 //!
 //! Not guaranteed: that a frame which is free is not still reached through some TLB. That is what its debt key is for, and only

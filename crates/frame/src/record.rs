@@ -19,9 +19,10 @@
 //! `*` of a link: in the first tail only, as in Linux (`folio->_deferred_list`); of the residency: on a `BlockList` only; of pins: of a small folio
 //! the slot in swap; of `large` and `mlock`: the entries of locked memory that map the folio are counted in its own record if it is small, else in
 //! its first tail's (Linux has them in a link of the unevictable list, which is no list there). The deferred and deposit links have no user in this
-//! crate: they are why a large folio or a shared table needs no second record. `refs` counts a pin of a small folio 1024 times. A folio without references that waits on a `DeadList` has its link in the
-//! word of the owner, because it is still on its LRU list. Resident-set counts of a last-level table find room in `large`,
-//! `nr_mapped` and `pins` of its row. `debt` of a block in use is what it will owe when it is freed, beyond what its last user says then.
+//! crate: they are why a large folio or a shared table needs no second record. `refs` counts a pin of a small folio 1024 times. A folio without
+//! references that waits on a `DeadList` has its link in the word of the owner, because it is still on its LRU list. Resident-set counts of a
+//! last-level table find room in `large`, `nr_mapped` and `pins` of its row. `debt` of a block in use is what it will owe when it is freed, beyond
+//! what its last user says then.
 //!
 //! ```text
 //!            carve, coalesce                 take                     new_folio

@@ -15,7 +15,8 @@ use clap::Parser;
 use pagewright_workload::undo;
 use std::process::ExitCode;
 
-/// Run page-table code – Pagewright's own memory manager, or Linux's calls at random – on a simulated machine, and read what it costs and whether it is right; without a command, replay six captures.
+/// Run page-table code – Pagewright's own memory manager, or Linux's calls at random – on a simulated machine, and read what it costs and
+/// whether it is right; without a command, replay six captures.
 #[derive(Parser)]
 #[command(name = "pagewright", version, max_term_width = 100)]
 struct Cli {

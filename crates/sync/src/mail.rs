@@ -27,12 +27,12 @@
 //! on arm64 a DSB ISHST stands before the SGI (Linux's `gic_ipi_send_mask`). A handler that has looked too early is called again, because an interrupt
 //! that comes meanwhile stays pending. One that finds more than it was called for answers it, and the interrupt for that finds nothing.
 //!
-//! **INV-MAIL-ABSENT.** Who leaves says so, then looks for letters; who sends names the target, then looks whether it is absent. In between both change the same
-//! word of the group's senders by a locked instruction, and the second of the two acquires what the first released. So either the sender sees
-//! the absence and takes the letter back, or the one who leaves sees the letter and answers. A letter that may be taken back may be written anew, so it must not be read: on
-//! the way out, while absent, and on the way in – a sender may have seen the absence and not taken back yet – a CPU answers without reading. It may, for it
-//! owes nothing then. If such an answer comes late it clears the bit of the next letter for the same CPU, which is as absent or has just come in, and owes
-//! nothing for that one either.
+//! **INV-MAIL-ABSENT.** Who leaves says so, then looks for letters; who sends names the target, then looks whether it is absent. In between both
+//! change the same word of the group's senders by a locked instruction, and the second of the two acquires what the first released. So either the
+//! sender sees the absence and takes the letter back, or the one who leaves sees the letter and answers. A letter that may be taken back may be
+//! written anew, so it must not be read: on the way out, while absent, and on the way in – a sender may have seen the absence and not taken back yet
+//! – a CPU answers without reading. It may, for it owes nothing then. If such an answer comes late it clears the bit of the next letter for the same
+//! CPU, which is as absent or has just come in, and owes nothing for that one either.
 //!
 //! Neighbours: the shootdown by interrupt of `tlb` uses it, and says what the words mean. INV-TLB-HOTPLUG rests on it.
 //!

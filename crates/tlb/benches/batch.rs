@@ -1,8 +1,8 @@
 //! What a flush that is put off costs, beside an atomic increment of the same run.
 //!
 //! The machine is host memory and nothing else: barriers, invalidations and the interrupts' way cost nothing, because they are the hardware's (and the
-//! simulated machine's) to say. What is left is what the engine does around them. An interrupt runs its handler at once, on the same host thread, and its time is
-//! another CPU's.
+//! simulated machine's) to say. What is left is what the engine does around them. An interrupt runs its handler at once, on the same host thread, and
+//! its time is another CPU's.
 
 #[path = "../../mm/benches/support/table.rs"]
 mod table;

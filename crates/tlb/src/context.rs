@@ -126,7 +126,7 @@ impl Context {
         self.paid.store(deferred.0, Ordering::SeqCst);
     }
 
-    /// Whether somebody but the caller, who is one of them, may have.
+    /// The same, of anybody but the caller, who is clearing entries himself.
     pub(crate) fn others_may_be_unflushed(&self) -> bool {
         self.unflushed.load(Ordering::SeqCst) > 1
     }

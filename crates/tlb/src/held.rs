@@ -1,8 +1,8 @@
 //! What was detached from page tables and waits for the flush after which it may be freed.
 //!
 //! No memory is needed for that: frames whose last reference went are chained through their own memmap records – folios leave their LRU lists
-//! many at a time when they are freed – and references that others share wait in a fixed array, whose overflow makes its owner settle early. Linux allocates batches and falls back; here there is nothing to
-//! fall back from.
+//! many at a time when they are freed – and references that others share wait in a fixed array, whose overflow makes its owner settle early. Linux
+//! allocates batches and falls back; here there is nothing to fall back from.
 
 use crate::debt::Parked;
 use arrayvec::ArrayVec;

@@ -197,8 +197,8 @@ fn forget_stores_and_pin<I: Isa>(world: &Rc<World<I>>) -> Race {
     Race { programs: vec![Box::new(forget), take], check: Box::new(check) }
 }
 
-/// INV-GUP-RECHECK: a page is unmapped, and what becomes free is used again at once, while it is got without locks. Of `mapped` pages one is unmapped: if it is the
-/// only one, its tables go with it.
+/// INV-GUP-RECHECK: a page is unmapped, and what becomes free is used again at once, while it is got without locks. Of `mapped` pages one is
+/// unmapped: if it is the only one, its tables go with it.
 fn unmap_and_get_of<I: Isa>(world: &Rc<World<I>>, mapped: u64) -> Race {
     let process = Rc::new(Process::new(world));
     let elsewhere = process.anon(4);

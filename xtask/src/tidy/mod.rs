@@ -74,6 +74,13 @@ pub(crate) enum Breach {
         /// Lines allowed.
         limit: usize,
     },
+    /// A comment too wide.
+    WideComment {
+        /// Its columns.
+        columns: usize,
+        /// Columns allowed.
+        limit: usize,
+    },
     /// An exception that excuses nothing any more.
     StaleException {
         /// The reason it gave.
@@ -122,6 +129,7 @@ impl fmt::Display for Breach {
         match self {
             Self::LongFile { lines, limit } => write!(f, "{lines} lines without tests; at most {limit}"),
             Self::LongFunction { name, lines, limit } => write!(f, "fn {name} has {lines} lines; at most {limit}"),
+            Self::WideComment { columns, limit } => write!(f, "a comment of {columns} columns; at most {limit}"),
             Self::StaleException { reason } => write!(f, "excused from its length ({reason}) and not too long"),
             Self::NoOpening => f.write_str("does not open with //! and its purpose"),
             Self::Leftover { word } => write!(f, "{word}: finish it or drop it"),

@@ -2,9 +2,9 @@
 //!
 //! Mappings are copied, but for those that the program keeps to itself (`MADV_DONTFORK`); entries only where a fault could not bring them
 //! back (`vma_needs_copy`): private mappings that ever had an anonymous page, unless the child is to find them empty
-//! (`MADV_WIPEONFORK`), and whatever has guards. There each page gets one reference and one mapping more, and neither space may store to it or call it its own any
-//! longer. A page that is pinned is not shared: the child gets a copy at once, so that whoever pinned it and the parent go on seeing the same
-//! (INV-GUP-EXCLUSIVE).
+//! (`MADV_WIPEONFORK`), and whatever has guards. There each page gets one reference and one mapping more, and neither space may store to it or call
+//! it its own any longer. A page that is pinned is not shared: the child gets a copy at once, so that whoever pinned it and the parent go on seeing
+//! the same (INV-GUP-EXCLUSIVE).
 //!
 //! INV-FORK-FLUSHED: no CPU can store through an entry of the parent that fork made read-only once fork returns, and the child runs on
 //! none before. INV-FORK-ALONE: the parent's map is held for writing throughout, so that no fault replaces a page under the copy

@@ -1,6 +1,7 @@
 //! Swap: where anonymous memory goes when its frames are wanted.
 //!
-//! - [`SwapOps`] – a device with slots of a page; [`Backing`] – that or [`Zram`], pages compressed in the machine's own memory; `area` – one that is swapped to, with its [slots](table).
+//! - [`SwapOps`] – a device with slots of a page; [`Backing`] – that or [`Zram`], pages compressed in the machine's own memory; `area` – one that is
+//!   swapped to, with its [slots](table).
 //! - `cache` – folios whose contents have a slot: put in before they are unmapped, and before they are read.
 //! - `off` – everything back out of a device.
 //! - `soft` – the entry that stands in a page table for a page in swap.

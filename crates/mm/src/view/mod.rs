@@ -10,7 +10,8 @@
 //! | `swaps` | the devices that are swapped to | `swap_show` |
 //! | `vmstat` | gauges, then counters | `vmstat_show` |
 //!
-//! All Linux functions named are those of `fs/proc/task_mmu.c`, `fs/proc/meminfo.c` , `mm/vmstat.c` and `mm/swapfile.c` of 6.18. [`Usage`] is what `smaps` prints, as numbers.
+//! All Linux functions named are those of `fs/proc/task_mmu.c`, `fs/proc/meminfo.c`, `mm/vmstat.c` and `mm/swapfile.c` of 6.18. [`Usage`] is what
+//! `smaps` prints, as numbers.
 //!
 //! Neighbours: reads `space`, `rmap`, `counters`; nothing reads this.
 //!

@@ -1,7 +1,8 @@
 //! The reference memory: what calls and accesses may answer on a machine without any TLB (O3), with Linux's semantics.
 //!
 //! - [`Spec`] – processes, their pages, files. [`Call`] and [`Answer`] – memory calls. [`Got`] – what an access gave.
-//! - `calls`: from beginning to return. `access`: loads, stores, faults. `page`: the possible states of a page. `descriptor`: calls about files. `data`: contents.
+//! - `calls`: from beginning to return. `access`: loads, stores, faults. `page`: the possible states of a page. `descriptor`: calls about files.
+//!   `data`: contents.
 //!
 //! Protocol: tell [`Spec::begins`] before a call starts and [`Spec::ends`] when it has returned; between the two, an access may find what was
 //! before or what will be. Loads and stores are told at the moment at which they reach memory; an access that faults is told from the

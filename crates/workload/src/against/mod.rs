@@ -1,7 +1,8 @@
 //! The same programs here and on the Linux underneath: what they see must be the same.
 //!
 //! - [`compare`] – many programs; [`compare_again`] – one. [`Found`] – a difference, by as little as shows it.
-//! - `pair`: both sides, in step. `linux` over `tracee`: processes that are held by ptrace(2), each a bare address space. `ours`: the memory manager on a simulated machine.
+//! - `pair`: both sides, in step. `linux` over `tracee`: processes that are held by ptrace(2), each a bare address space. `ours`: the memory manager
+//!   on a simulated machine.
 //! - [`report`] – in words. `cast`: which process runs; `seen`: what an operation showed; `maps`: one form for
 //!   `/proc/PID/maps`, and `usage` for `smaps`; `meant`: where the two are to differ.
 //!

@@ -6,7 +6,8 @@
 //! a sum of some may be as many kB less.
 //!
 //! Not compared: pages of files under private mappings, because a fault brings in as much around it as its mapping has, which is more
-//! here where Linux keeps mappings apart; `LazyFree`, which Linux counts when it gets to it; lines that the memory manager does not have; pages of the processes' own two mappings; `VmPTE`, `VmHWM` and what contains them.
+//! here where Linux keeps mappings apart; `LazyFree`, which Linux counts when it gets to it; lines that the memory manager does not have; pages of
+//! the processes' own two mappings; `VmPTE`, `VmHWM` and what contains them.
 
 use super::maps::{self, Mapping};
 use std::fmt;

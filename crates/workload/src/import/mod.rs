@@ -11,8 +11,8 @@
 //! # How
 //!
 //! `lines` → `parse` (pieces of lines) → `process` (one process: threads, images, calls) → `merge` (all processes in one order).
-//! `tasks` follows births, ends and waits, `exec` new images. `space` translates addresses, `image` reconstructs what `execve` mapped, `memory` turns memory calls into events, `effects` knows
-//! what other calls touch, `files` follows descriptors, `runs` gathers accesses.
+//! `tasks` follows births, ends and waits, `exec` new images. `space` translates addresses, `image` reconstructs what `execve` mapped, `memory` turns
+//! memory calls into events, `effects` knows what other calls touch, `files` follows descriptors, `runs` gathers accesses.
 //!
 //! # What is not the program's
 //!

@@ -3,8 +3,8 @@
 //! - [`Program`] – a pure function of a [`Shape`] and a seed, as a line of text. [`Operation`] – what it does, one line each.
 //! - [`fast`] – operation by operation. [`explore`] – interleaved at every effect, under many schedules.
 //! - [`survey()`] – many programs in both modes. [`Bug`] – what was found, by as little as finds it; [`replay`] – once more.
-//! - `world`: the machine under judgement, its memory manager, the reference memory, the processes. `calls`, `alone`, `filed`, `kernel`, `touch`: what is done in it.
-//!   `rest`: what is asked when all is done.
+//! - `world`: the machine under judgement, its memory manager, the reference memory, the processes. `calls`, `alone`, `filed`, `kernel`, `touch`:
+//!   what is done in it. `rest`: what is asked when all is done.
 //!
 //! ```text
 //!   program ──▶ world ──▶ memory manager ──▶ machine ──▶ oracle (O1, O2)

@@ -1,7 +1,8 @@
 //! `pagewright boot`: a Linux program on the kernel, in QEMU.
 //!
-//! `program` looks whether the kernel can run it; `archive` packs it and what it needs; `qemu` turns the options into a command line; `report` reads what the kernel says on its second
-//! channel, and `capture` makes a trace of what it records. The program's output goes to standard output as it comes, its status becomes ours; everything else goes to standard error.
+//! `program` looks whether the kernel can run it; `archive` packs it and what it needs; `qemu` turns the options into a command line; `report` reads
+//! what the kernel says on its second channel, and `capture` makes a trace of what it records. The program's output goes to standard output as it
+//! comes, its status becomes ours; everything else goes to standard error.
 //!
 //! Not guaranteed: speed. QEMU emulates every instruction.
 

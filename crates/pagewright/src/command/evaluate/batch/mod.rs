@@ -5,8 +5,8 @@
 //! - `claims` – all of it beside the series' figures and our own promises.
 //!
 //! Before is the same memory manager with `tlb_batch=0`: it waits for each entry's flush, as Linux 6.1 does on arm64. What Linux itself does stands in
-//! `docs/linux-pageout.md`, counted in QEMU. Times are modelled; the band is that of all costs of flushes ([`Cost::is_of_flush`](pagewright_sim::Cost::is_of_flush))
-//! at half and at one and a half.
+//! `docs/linux-pageout.md`, counted in QEMU. Times are modelled; the band is that of all costs of flushes
+//! ([`Cost::is_of_flush`](pagewright_sim::Cost::is_of_flush)) at half and at one and a half.
 //!
 //! Not guaranteed: anything about a clock. Where each cost comes from stands in the profiles.
 
