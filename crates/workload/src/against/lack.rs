@@ -1,6 +1,7 @@
 //! What a Linux may lack, and what programs begin with on both sides.
 
 use crate::random::Syscall;
+use pagewright_model::spec::Alone;
 use pagewright_types::PAGE_SIZE;
 
 /// Limits that programs start with: number, bytes. Those of memory.
@@ -61,12 +62,13 @@ impl Lack {
 
     pub(super) fn is_needed_by(self, call: &Syscall) -> bool {
         match self {
-            Self::Seal => matches!(call, Syscall::Seal { .. }),
+            Self::Seal => matches!(call, Syscall::Alone(Alone::Seal { .. })),
             Self::Guard => matches!(
                 call,
-                Syscall::Advise { advice: 102 | 103, .. } | Syscall::AdviseRanges { advice: 102 | 103, .. }
+                Syscall::Alone(Alone::Advise { advice: 102 | 103, .. })
+                    | Syscall::Alone(Alone::AdviseRanges { advice: 102 | 103, .. })
             ),
-            Self::AdviseRanges => matches!(call, Syscall::AdviseRanges { .. }),
+            Self::AdviseRanges => matches!(call, Syscall::Alone(Alone::AdviseRanges { .. })),
             Self::AdviseOthers => matches!(call, Syscall::AdviseOther { .. }),
             Self::SoftDirty | Self::GuardBit => false,
         }

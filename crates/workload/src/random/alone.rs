@@ -14,43 +14,21 @@ use pagewright_types::{Access, CpuId, PAGE_SIZE, PageRange, Rights, VirtAddr};
 /// Pages that `mincore` is asked about at most.
 const MOST_BYTES: u64 = 1 << 20;
 
-/// What the reference memory is told of a call, if it knows such calls.
-fn told(call: Syscall) -> Option<Alone> {
-    Some(match call {
-        Syscall::Remap { addr, old_len, new_len, flags, new_addr } => {
-            Alone::Remap { addr, old_len, new_len, flags, new_addr }
-        }
-        Syscall::Advise { addr, len, advice } => Alone::Advise { addr, len, advice },
-        Syscall::AdviseRanges { ranges, advice } => Alone::AdviseRanges { ranges, advice },
-        Syscall::Lock { addr, len, flags } => Alone::Lock { addr, len, flags },
-        Syscall::Unlock { addr, len } => Alone::Unlock { addr, len },
-        Syscall::LockAll { flags } => Alone::LockAll { flags },
-        Syscall::UnlockAll => Alone::UnlockAll,
-        Syscall::Sync { addr, len, flags } => Alone::Sync { addr, len, flags },
-        Syscall::Resident { addr, len } => Alone::Resident { addr, len },
-        Syscall::Seal { addr, len, flags } => Alone::Seal { addr, len, flags },
-        Syscall::Limit { resource, bytes } => Alone::Limit { resource, bytes },
-        Syscall::Map { .. }
-        | Syscall::Allocate { .. }
-        | Syscall::AddSeals { .. }
-        | Syscall::GetSeals
-        | Syscall::Read { .. }
-        | Syscall::Write { .. }
-        | Syscall::ReadOther { .. }
-        | Syscall::Protect { .. }
-        | Syscall::ResidentInto { .. }
-        | Syscall::BothLimits { .. }
-        | Syscall::WriteOther { .. }
-        | Syscall::AdviseOther { .. }
-        | Syscall::Splice { .. }
-        | Syscall::Drain
-        | Syscall::Maps
-        | Syscall::Usage
-        | Syscall::Pages { .. } => return None,
-    })
+/// Pages that a call asks about, as far as there is room for the answer.
+pub(crate) fn asked_of(call: &Alone) -> usize {
+    if let Alone::Resident { len, .. } = call { (*len).min(MOST_BYTES).div_ceil(PAGE_SIZE) as usize } else { 0 }
 }
 
-fn make<I: Isa>(mm: &Mm<Sim<I>>, space: &Space<Sim<I>>, call: Alone, vec: &mut [u8]) -> Result<Answer, MmError> {
+/// Makes a call. What `mincore` says goes to `vec`, which must be as long as [`asked_of`] says.
+///
+/// # Errors
+/// The call's.
+pub(crate) fn make<I: Isa>(
+    mm: &Mm<Sim<I>>,
+    space: &Space<Sim<I>>,
+    call: Alone,
+    vec: &mut [u8],
+) -> Result<Answer, MmError> {
     let done = |()| Answer::Done;
     match call {
         Alone::Remap { addr, old_len, new_len, flags, new_addr } => {
@@ -86,33 +64,39 @@ impl<I: Isa> World<I> {
     /// Makes a call that has its process for itself, unless it can't be foretold how far it gets.
     pub(super) fn syscall(&self, cpu: CpuId, call: Syscall) {
         let Some(process) = self.enter(cpu) else { return };
-        match (told(call), call) {
-            (Some(call), _) if !self.is_told || self.spec.borrow().judges(process.id(), &call, self.is_starving()) => {
+        match call {
+            Syscall::Alone(call)
+                if !self.is_told || self.spec.borrow().judges(process.id(), &call, self.is_starving()) =>
+            {
                 self.call_alone(cpu, &process, call);
             }
-            (None, Syscall::Map { addr, len, prot, flags, file, offset }) => {
+            Syscall::Map { addr, len, prot, flags, file, offset } => {
                 self.map_raw(cpu, &process, (addr, len, prot), flags, (file, offset));
             }
-            (
-                None,
-                Syscall::Allocate { .. }
-                | Syscall::AddSeals { .. }
-                | Syscall::GetSeals
-                | Syscall::Read { .. }
-                | Syscall::Write { .. },
-            ) => self.file_call(cpu, &process, call),
-            (None, Syscall::ReadOther { process: place, addr, len }) => self.look_into(cpu, place, addr, len),
-            (_, _) => self.done.borrow_mut().leave_out(),
+            Syscall::Allocate { .. }
+            | Syscall::AddSeals { .. }
+            | Syscall::GetSeals
+            | Syscall::Read { .. }
+            | Syscall::Write { .. } => self.file_call(cpu, &process, call),
+            Syscall::ReadOther { process: place, addr, len } => self.look_into(cpu, place, addr, len),
+            Syscall::Alone(_)
+            | Syscall::Protect { .. }
+            | Syscall::ResidentInto { .. }
+            | Syscall::BothLimits { .. }
+            | Syscall::WriteOther { .. }
+            | Syscall::AdviseOther { .. }
+            | Syscall::Splice { .. }
+            | Syscall::Drain
+            | Syscall::Maps
+            | Syscall::Usage
+            | Syscall::Pages { .. } => self.done.borrow_mut().leave_out(),
         }
     }
 
     fn call_alone(&self, cpu: CpuId, process: &Process<I>, call: Alone) {
         let (space, mut asked) = (&process.space, None);
         self.call(cpu, process, Call::Alone(call), |mm| {
-            let mut vec = match call {
-                Alone::Resident { len, .. } => vec![0; len.min(MOST_BYTES).div_ceil(PAGE_SIZE) as usize],
-                _ => Vec::new(),
-            };
+            let mut vec = vec![0; asked_of(&call)];
             let answer = make(mm, space, call, &mut vec)?;
             asked = Some(vec);
             Ok(answer)

@@ -17,7 +17,7 @@
 //!
 //! Not guaranteed: that programs do what users' programs do. They collide on a few pages, and some of their arguments are bad.
 
-mod alone;
+pub(crate) mod alone;
 mod beside_linux;
 mod calls;
 pub mod explore;

@@ -1,5 +1,6 @@
 //! Memory calls as a program makes them: raw numbers, so that flags that nobody knows can be passed, too.
 
+use pagewright_model::spec::Alone;
 use pagewright_types::VirtAddr;
 use std::fmt;
 
@@ -32,76 +33,8 @@ pub enum Syscall {
         /// From which byte on.
         offset: u64,
     },
-    /// `mremap`.
-    Remap {
-        /// Where it is.
-        addr: VirtAddr,
-        /// Its bytes.
-        old_len: u64,
-        /// The bytes wanted.
-        new_len: u64,
-        /// `MREMAP_*`.
-        flags: u32,
-        /// The place wanted.
-        new_addr: VirtAddr,
-    },
-    /// `madvise`.
-    Advise {
-        /// Where.
-        addr: VirtAddr,
-        /// Bytes.
-        len: u64,
-        /// `MADV_*`.
-        advice: u32,
-    },
-    /// `mlock2`.
-    Lock {
-        /// Where.
-        addr: VirtAddr,
-        /// Bytes.
-        len: u64,
-        /// `MLOCK_*`.
-        flags: u32,
-    },
-    /// `munlock`.
-    Unlock {
-        /// Where.
-        addr: VirtAddr,
-        /// Bytes.
-        len: u64,
-    },
-    /// `mlockall`.
-    LockAll {
-        /// `MCL_*`.
-        flags: u32,
-    },
-    /// `munlockall`.
-    UnlockAll,
-    /// `msync`.
-    Sync {
-        /// Where.
-        addr: VirtAddr,
-        /// Bytes.
-        len: u64,
-        /// `MS_*`.
-        flags: u32,
-    },
-    /// `mincore`.
-    Resident {
-        /// Where.
-        addr: VirtAddr,
-        /// Bytes.
-        len: u64,
-    },
-    /// `mseal`.
-    Seal {
-        /// Where.
-        addr: VirtAddr,
-        /// Bytes.
-        len: u64,
-        /// There are none.
-        flags: u32,
-    },
+    /// One that has its process for itself, as the reference memory knows it.
+    Alone(Alone),
     /// `mprotect`, with protection as it is passed.
     Protect {
         /// Where.
@@ -128,13 +61,6 @@ pub enum Syscall {
         soft: u64,
         /// Bytes.
         hard: u64,
-    },
-    /// `setrlimit`, of the soft limit.
-    Limit {
-        /// `RLIMIT_*`.
-        resource: u32,
-        /// Bytes.
-        bytes: u64,
     },
     /// `fallocate`.
     Allocate {
@@ -198,13 +124,6 @@ pub enum Syscall {
     },
     /// What was spliced first is read out of the pipe.
     Drain,
-    /// `process_madvise` about one's own memory, two ranges.
-    AdviseRanges {
-        /// Where.
-        ranges: [(VirtAddr, u64); 2],
-        /// `MADV_*`.
-        advice: u32,
-    },
     /// No call: `/proc/self/maps` is read.
     Maps,
     /// No call: `/proc/self/smaps` and `/proc/self/status` are read.
@@ -223,26 +142,16 @@ impl Syscall {
     pub const fn name(&self) -> &'static str {
         match self {
             Self::Map { .. } => "mmap",
-            Self::Remap { .. } => "mremap",
-            Self::Advise { advice, .. } => advice_name(*advice),
-            Self::Lock { .. } => "mlock2",
-            Self::Unlock { .. } => "munlock",
-            Self::LockAll { .. } => "mlockall",
-            Self::UnlockAll => "munlockall",
-            Self::Sync { .. } => "msync",
-            Self::Resident { .. } => "mincore",
-            Self::Seal { .. } => "mseal",
+            Self::Alone(call) => call.name(),
             Self::Protect { .. } => "mprotect",
             Self::ResidentInto { .. } => "mincore",
             Self::BothLimits { .. } => "prlimit64",
-            Self::Limit { .. } => "setrlimit",
             Self::Allocate { .. } => "fallocate",
             Self::AddSeals { .. } => "fcntl(F_ADD_SEALS)",
             Self::GetSeals => "fcntl(F_GET_SEALS)",
             Self::Read { .. } => "pread",
             Self::Write { .. } => "pwrite",
             Self::ReadOther { .. } => "process_vm_readv",
-            Self::AdviseRanges { .. } => "process_madvise",
             Self::WriteOther { .. } => "process_vm_writev",
             Self::AdviseOther { .. } => "process_madvise",
             Self::Splice { .. } => "vmsplice",
@@ -252,9 +161,7 @@ impl Syscall {
             Self::Pages { .. } => "/proc/self/pagemap",
         }
     }
-}
 
-impl Syscall {
     /// The process that it concerns beside its caller, by its place among those that live.
     pub(crate) fn other(&self) -> Option<usize> {
         if let Self::ReadOther { process, .. } | Self::WriteOther { process, .. } | Self::AdviseOther { process, .. } =
@@ -268,38 +175,13 @@ impl Syscall {
 
     /// The advice that it gives.
     pub(crate) fn advice(&self) -> Option<u32> {
-        if let Self::Advise { advice, .. } | Self::AdviseRanges { advice, .. } | Self::AdviseOther { advice, .. } = self
+        if let Self::Alone(Alone::Advise { advice, .. } | Alone::AdviseRanges { advice, .. })
+        | Self::AdviseOther { advice, .. } = self
         {
             Some(*advice)
         } else {
             None
         }
-    }
-}
-
-const fn advice_name(advice: u32) -> &'static str {
-    match advice {
-        0 => "madvise(MADV_NORMAL)",
-        1 => "madvise(MADV_RANDOM)",
-        2 => "madvise(MADV_SEQUENTIAL)",
-        3 => "madvise(MADV_WILLNEED)",
-        4 => "madvise(MADV_DONTNEED)",
-        8 => "madvise(MADV_FREE)",
-        9 => "madvise(MADV_REMOVE)",
-        10 => "madvise(MADV_DONTFORK)",
-        11 => "madvise(MADV_DOFORK)",
-        16 => "madvise(MADV_DONTDUMP)",
-        17 => "madvise(MADV_DODUMP)",
-        18 => "madvise(MADV_WIPEONFORK)",
-        19 => "madvise(MADV_KEEPONFORK)",
-        20 => "madvise(MADV_COLD)",
-        21 => "madvise(MADV_PAGEOUT)",
-        22 => "madvise(MADV_POPULATE_READ)",
-        23 => "madvise(MADV_POPULATE_WRITE)",
-        24 => "madvise(MADV_DONTNEED_LOCKED)",
-        102 => "madvise(MADV_GUARD_INSTALL)",
-        103 => "madvise(MADV_GUARD_REMOVE)",
-        _ => "madvise(unknown)",
     }
 }
 
@@ -310,17 +192,9 @@ impl fmt::Display for Syscall {
             Self::Map { addr, len, prot, flags, file, offset } => {
                 write!(f, "mmap({addr}, {len:#x}, prot {prot:#x}, flags {flags:#x}, {file:?}, {offset:#x})")
             }
-            Self::Remap { addr, old_len, new_len, flags, new_addr } => {
-                write!(f, "mremap({addr}, {old_len:#x}, {new_len:#x}, flags {flags:#x}, {new_addr})")
-            }
-            Self::Advise { addr, len, advice } => write!(f, "madvise({addr}, {len:#x}, advice {advice})"),
-            Self::Lock { addr, len, flags } | Self::Sync { addr, len, flags } | Self::Seal { addr, len, flags } => {
-                write!(f, "{name}({addr}, {len:#x}, flags {flags:#x})")
-            }
-            Self::Unlock { addr, len } | Self::Resident { addr, len } => write!(f, "{name}({addr}, {len:#x})"),
-            Self::LockAll { flags } => write!(f, "mlockall({flags:#x})"),
-            Self::UnlockAll | Self::GetSeals | Self::Maps | Self::Usage | Self::Drain => f.write_str(name),
+            Self::GetSeals | Self::Maps | Self::Usage | Self::Drain => f.write_str(name),
             Self::Pages { addr, pages } => write!(f, "{name}({addr}, {pages} pages)"),
+            Self::Alone(call) => call.fmt(f),
             Self::Protect { addr, len, prot } => write!(f, "mprotect({addr}, {len:#x}, prot {prot:#x})"),
             Self::ResidentInto { addr, len, vec } => write!(f, "mincore({addr}, {len:#x}, {vec})"),
             Self::BothLimits { resource, soft, hard } => write!(f, "prlimit64({resource}, {soft:#x}, {hard:#x})"),
@@ -329,15 +203,11 @@ impl fmt::Display for Syscall {
                 write!(f, "process_madvise(process {process}, {addr} {len:#x}, advice {advice})")
             }
             Self::Splice { addr } => write!(f, "vmsplice({addr}, 8 bytes)"),
-            Self::Limit { resource, bytes } => write!(f, "setrlimit({resource}, {bytes:#x})"),
             Self::Allocate { flags, offset, len } => write!(f, "fallocate({flags:#x}, {offset:#x}, {len:#x})"),
             Self::AddSeals { file, seals } => write!(f, "fcntl({file:?}, F_ADD_SEALS, {seals:#x})"),
             Self::Read { offset } | Self::Write { offset } => write!(f, "{name}(8 bytes at {offset:#x})"),
             Self::ReadOther { process, addr, len } => {
                 write!(f, "process_vm_readv(process {process}, {addr}, {len:#x})")
-            }
-            Self::AdviseRanges { ranges: [(a, m), (b, n)], advice } => {
-                write!(f, "process_madvise({a} {m:#x}, {b} {n:#x}, advice {advice})")
             }
         }
     }

@@ -16,6 +16,7 @@ mod remap;
 
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
+use core::fmt;
 pub(super) use limits::Bar;
 pub use limits::Limits;
 
@@ -131,6 +132,28 @@ impl Alone {
             Self::Resident { .. } => "mincore",
             Self::Seal { .. } => "mseal",
             Self::Limit { .. } => "setrlimit",
+        }
+    }
+}
+
+impl fmt::Display for Alone {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let name = self.name();
+        match self {
+            Self::Remap { addr, old_len, new_len, flags, new_addr } => {
+                write!(f, "mremap({addr}, {old_len:#x}, {new_len:#x}, flags {flags:#x}, {new_addr})")
+            }
+            Self::Advise { addr, len, advice } => write!(f, "madvise({addr}, {len:#x}, advice {advice})"),
+            Self::AdviseRanges { ranges: [(a, m), (b, n)], advice } => {
+                write!(f, "process_madvise({a} {m:#x}, {b} {n:#x}, advice {advice})")
+            }
+            Self::Lock { addr, len, flags } | Self::Sync { addr, len, flags } | Self::Seal { addr, len, flags } => {
+                write!(f, "{name}({addr}, {len:#x}, flags {flags:#x})")
+            }
+            Self::Unlock { addr, len } | Self::Resident { addr, len } => write!(f, "{name}({addr}, {len:#x})"),
+            Self::LockAll { flags } => write!(f, "mlockall({flags:#x})"),
+            Self::UnlockAll => f.write_str(name),
+            Self::Limit { resource, bytes } => write!(f, "setrlimit({resource}, {bytes:#x})"),
         }
     }
 }

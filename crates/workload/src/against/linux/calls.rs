@@ -5,6 +5,7 @@ use crate::against::AgainstError;
 use crate::against::lack::{DATA, LIMITS};
 use crate::random::{Descriptor, Object, Operation, Syscall, Where};
 use nix::libc;
+use pagewright_model::spec::Alone;
 use pagewright_types::{PAGE_SIZE, VirtAddr};
 
 /// `mseal`, which the C library's headers don't name yet.
@@ -68,18 +69,18 @@ impl Linux {
             Syscall::Map { addr, len, prot, flags, file: descriptor, offset } => {
                 (libc::SYS_mmap, [addr.raw(), len, prot.into(), flags.into(), file(descriptor), offset])
             }
-            Syscall::Remap { addr, old_len, new_len, flags, new_addr } => {
+            Syscall::Alone(Alone::Remap { addr, old_len, new_len, flags, new_addr }) => {
                 (libc::SYS_mremap, [addr.raw(), old_len, new_len, flags.into(), new_addr.raw(), 0])
             }
-            Syscall::Advise { addr, len, advice } => (libc::SYS_madvise, range(addr, len, advice.into())),
-            Syscall::Lock { addr, len, flags } => (libc::SYS_mlock2, range(addr, len, flags.into())),
-            Syscall::Unlock { addr, len } => (libc::SYS_munlock, range(addr, len, 0)),
-            Syscall::LockAll { flags } => (libc::SYS_mlockall, [flags.into(), 0, 0, 0, 0, 0]),
-            Syscall::UnlockAll => (libc::SYS_munlockall, [0; 6]),
-            Syscall::Sync { addr, len, flags } => (libc::SYS_msync, range(addr, len, flags.into())),
-            Syscall::Resident { addr, len } => (libc::SYS_mincore, range(addr, len, DATA + ANSWER)),
-            Syscall::Seal { addr, len, flags } => (SYS_MSEAL, range(addr, len, flags.into())),
-            Syscall::Limit { resource, bytes } => {
+            Syscall::Alone(Alone::Advise { addr, len, advice }) => (libc::SYS_madvise, range(addr, len, advice.into())),
+            Syscall::Alone(Alone::Lock { addr, len, flags }) => (libc::SYS_mlock2, range(addr, len, flags.into())),
+            Syscall::Alone(Alone::Unlock { addr, len }) => (libc::SYS_munlock, range(addr, len, 0)),
+            Syscall::Alone(Alone::LockAll { flags }) => (libc::SYS_mlockall, [flags.into(), 0, 0, 0, 0, 0]),
+            Syscall::Alone(Alone::UnlockAll) => (libc::SYS_munlockall, [0; 6]),
+            Syscall::Alone(Alone::Sync { addr, len, flags }) => (libc::SYS_msync, range(addr, len, flags.into())),
+            Syscall::Alone(Alone::Resident { addr, len }) => (libc::SYS_mincore, range(addr, len, DATA + ANSWER)),
+            Syscall::Alone(Alone::Seal { addr, len, flags }) => (SYS_MSEAL, range(addr, len, flags.into())),
+            Syscall::Alone(Alone::Limit { resource, bytes }) => {
                 let place = LIMITS.iter().position(|(known, _)| *known == resource);
                 let hard = place.map_or(u64::MAX, |place| self.host.hard[place]);
                 self.tracee.put(ARGUMENT, &bytes_of(&[bytes, hard]))?;
@@ -102,7 +103,7 @@ impl Linux {
                 let other = self.pid(live[process % live.len()])?.as_raw() as u64;
                 (libc::SYS_process_vm_readv, [other, DATA, 1, DATA + 16, 1, 0])
             }
-            Syscall::AdviseRanges { ranges: [(a, m), (b, n)], advice } => {
+            Syscall::Alone(Alone::AdviseRanges { ranges: [(a, m), (b, n)], advice }) => {
                 self.tracee.put(ARGUMENT, &bytes_of(&[a.raw(), m, b.raw(), n]))?;
                 (libc::SYS_process_madvise, [PIDFD_SELF as u64, DATA, 2, advice.into(), 0, 0])
             }

@@ -5,15 +5,15 @@ use crate::against::lack::{LIMITS, PIPE_PAGES};
 use crate::against::maps;
 use crate::against::seen::Seen;
 use crate::against::usage::Usage;
+use crate::random::alone::{asked_of, make};
 use crate::random::{Descriptor, Object, Operation, Syscall, Where};
 use pagewright_mm::file::{FallocateFlags, FileObject, Seals};
 use pagewright_mm::gup::{Contents, GupFlags, UserPage};
-use pagewright_mm::space::{FileMapping, Limit, Resource, SyncFlags, Whose};
+use pagewright_mm::space::{FileMapping, Limit, Resource, Whose};
 use pagewright_mm::user::IoVec;
 use pagewright_mm::view::PageState;
-use pagewright_mm::{
-    Advice, LockAllFlags, LockFlags, MapFlags, MapRequest, Mm, MmError, Protection, RemapFlags, RemapRequest, Space,
-};
+use pagewright_mm::{Advice, MapFlags, MapRequest, Mm, MmError, Protection, Space};
+use pagewright_model::spec::{Alone, Answer};
 use pagewright_sync::Arc;
 use pagewright_types::{Errno, PAGE_SIZE, PageRange, Rights, VirtAddr};
 use std::sync::atomic::Ordering;
@@ -102,31 +102,19 @@ impl Ours {
                 let rights = Rights::from_bits_truncate(prot as u8);
                 self.map(mm, space, (addr, len), rights, MapFlags::from_bits_retain(flags), (file, offset))
             }
-            Syscall::Remap { addr, old_len, new_len, flags, new_addr } => {
-                let flags = RemapFlags::from_bits_retain(flags);
-                let moved = mm.mremap(space, &RemapRequest { addr, old_len, new_len, flags, new_addr });
-                answer(moved.map(|at| Seen::Value(at.raw())))
-            }
-            Syscall::Advise { addr, len, advice } => {
-                answer(Advice::from_raw(advice).and_then(|advice| mm.madvise(space, addr, len, advice)).map(done))
-            }
-            Syscall::Lock { addr, len, flags } => {
-                answer(mm.mlock2(space, addr, len, LockFlags::from_bits_retain(flags)).map(done))
-            }
-            Syscall::Unlock { addr, len } => answer(mm.munlock(space, addr, len).map(done)),
-            Syscall::LockAll { flags } => answer(mm.mlockall(space, LockAllFlags::from_bits_retain(flags)).map(done)),
-            Syscall::UnlockAll => Ok(unlock_all(mm, space)),
-            Syscall::Sync { addr, len, flags } => {
-                answer(mm.msync(space, addr, len, SyncFlags::from_bits_retain(flags)).map(done))
-            }
-            Syscall::Resident { addr, len } => {
-                let mut vec = vec![0; len.min(1 << 20).div_ceil(PAGE_SIZE) as usize];
-                answer(mm.mincore(space, addr, len, &mut vec).map(|()| Seen::Bytes(0, vec)))
-            }
-            Syscall::Seal { addr, len, flags } => answer(mm.mseal(space, addr, len, flags).map(done)),
-            Syscall::Limit { resource, bytes } => {
+            Syscall::Alone(Alone::Limit { resource, bytes }) => {
                 let limit = Limit { soft: bytes, hard: self.first_hard_limit(resource) };
                 set_limit(mm, space, resource, limit).map(|_| Seen::Value(0))
+            }
+            Syscall::Alone(call) => {
+                let mut vec = vec![0; asked_of(&call)];
+                let answered = make(mm, space, call, &mut vec);
+                answer(answered.map(|answered| match (call, answered) {
+                    (Alone::Resident { .. }, _) => Seen::Bytes(0, vec),
+                    (_, Answer::Mapped(at)) => Seen::Value(at.raw()),
+                    (_, Answer::Bytes(bytes)) => Seen::Value(bytes),
+                    (_, _) => Seen::Value(0),
+                }))
             }
             Syscall::BothLimits { resource, soft, hard } => {
                 let old = set_limit(mm, space, resource, Limit { soft, hard })?;
@@ -137,10 +125,6 @@ impl Ours {
             }
             Syscall::ResidentInto { addr, len, vec } => answer(mm.mincore_to_user(space, addr, len, vec).map(done)),
             Syscall::Maps | Syscall::Usage | Syscall::Pages { .. } => Ok(self.shown(mm, space, call)),
-            Syscall::AdviseRanges { ranges, advice } => {
-                let advise = |advice| mm.process_madvise(space, Whose::Own, &ranges, advice);
-                answer(Advice::from_raw(advice).and_then(advise).map(Seen::Value))
-            }
             Syscall::Allocate { .. }
             | Syscall::AddSeals { .. }
             | Syscall::GetSeals
@@ -219,18 +203,8 @@ impl Ours {
                 answer(mm.write_at(file, offset, &value.to_le_bytes()).map(|count| Seen::Value(count as u64)))
             }
             Syscall::Map { .. }
-            | Syscall::Remap { .. }
-            | Syscall::Advise { .. }
-            | Syscall::Lock { .. }
-            | Syscall::Unlock { .. }
-            | Syscall::LockAll { .. }
-            | Syscall::UnlockAll
-            | Syscall::Sync { .. }
-            | Syscall::Resident { .. }
-            | Syscall::Seal { .. }
-            | Syscall::Limit { .. }
+            | Syscall::Alone(_)
             | Syscall::ReadOther { .. }
-            | Syscall::AdviseRanges { .. }
             | Syscall::BothLimits { .. }
             | Syscall::Protect { .. }
             | Syscall::ResidentInto { .. }
@@ -300,10 +274,4 @@ impl Ours {
 fn set_limit(mm: &Mm<Machine>, space: &Space<Machine>, resource: u32, limit: Limit) -> Result<Limit, Errno> {
     let resource = Resource::from_raw(resource).ok_or(Errno::EINVAL)?;
     mm.set_limit(space, resource, limit).map_err(MmError::errno)
-}
-
-/// It can't fail.
-fn unlock_all(mm: &Mm<Machine>, space: &Space<Machine>) -> Seen {
-    mm.munlockall(space);
-    Seen::Value(0)
 }
