@@ -57,7 +57,7 @@ impl<P: Platform> Frames<P> {
         record.flags.store(TableMarks::empty().bits(), Ordering::Relaxed);
         record.mapcount.store(0, Ordering::Relaxed);
         record.entire_or_shares.store(1, Ordering::Relaxed);
-        record.owner_or_space.store(u64::from(space.raw()), Ordering::Relaxed);
+        record.owner_or_space.store(space.raw(), Ordering::Relaxed);
         record.set_kind(Kind::table(level, kind.zone()));
         pfn
     }
@@ -106,12 +106,12 @@ impl<'a, L: Backend> TablePage<'a, L> {
 
     /// The space for which the table was made, or which owned it alone when sharing began.
     pub fn origin(&self) -> SpaceId {
-        SpaceId::new(self.record.owner_or_space.load(Ordering::Relaxed) as u32)
+        SpaceId::new(self.record.owner_or_space.load(Ordering::Relaxed))
     }
 
     /// Says which space owns the table alone. The caller holds the lock.
     pub fn set_origin(&self, space: SpaceId) {
-        self.record.owner_or_space.store(u64::from(space.raw()), Ordering::Relaxed);
+        self.record.owner_or_space.store(space.raw(), Ordering::Relaxed);
     }
 
     /// Takes the table's lock. `R` is [`Table`] for a last-level table and [`TableUpper`] above.

@@ -24,8 +24,8 @@ fn a_table_keeps_level_lock_shares_marks_and_origin_in_its_record() {
         assert_eq!(table.sub_live(2), 0);
         assert_eq!((table.share(), table.share()), (2, 3));
         assert_eq!((table.unshare(), table.unshare()), (2, 1));
-        table.set_origin(SpaceId::new(u32::MAX));
-        assert_eq!(table.origin(), SpaceId::new(u32::MAX));
+        table.set_origin(SpaceId::new(u64::MAX));
+        assert_eq!(table.origin(), SpaceId::new(u64::MAX));
         table.mark(TableMarks::GUP_WENT_THROUGH);
         assert_eq!(table.marks(), TableMarks::all());
         table.unmark(TableMarks::MAY_PIN);

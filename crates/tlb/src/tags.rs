@@ -12,7 +12,7 @@
 use crate::context::Context;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
-use core::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use pagewright_arch::Caps;
 use pagewright_sync::{AtomicMask, OutOfMemory, PerCpu, Platform, SpinLock, rank};
 use pagewright_types::{CpuId, CpuMask, SpaceId, Tag, plant};
@@ -23,7 +23,7 @@ const SLOTS: usize = 6;
 /// One space whose translations this CPU keeps.
 #[derive(Default)]
 struct PcidSlot {
-    space: AtomicU32,
+    space: AtomicU64,
     /// The space's generation up to which this CPU has flushed.
     seen: AtomicU64,
 }

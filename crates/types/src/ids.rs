@@ -53,8 +53,8 @@ id! {
 }
 id! {
     /// An address space; never reused while the machine runs, so that a CPU can recognise the space whose translations
-    /// it holds under a tag (Linux's `mm->context.ctx_id`). 0 is no space.
-    SpaceId(u32)
+    /// it holds under a tag (Linux's `mm->context.ctx_id`), and wide enough for all that will ever be. 0 is no space.
+    SpaceId(u64)
 }
 id! {
     /// The hardware's tag for translations of one address space: a PCID on x86-64, an ASID on arm64.

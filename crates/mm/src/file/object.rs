@@ -261,7 +261,7 @@ impl<P: Platform> FileObject<P> {
         if writable && self.sealed().contains(Seals::WRITE) {
             return Err(MmError::FileSealed { seals: self.sealed() });
         }
-        let key = u64::from(space.raw());
+        let key = space.raw();
         if holders.mappers.update(key, |mapper| mapper.mappings += 1).is_none() {
             holders.mappers.try_reserve(1, || mm.permit())?;
             holders.mappers.insert(key, Mapper { mappings: 1 });
@@ -273,7 +273,7 @@ impl<P: Platform> FileObject<P> {
     /// Counts one more mapping of a space that has one like it already, as a split makes.
     pub(crate) fn join_again(&self, space: SpaceId, writable: bool) {
         let mut holders = self.holders.lock();
-        let known = holders.mappers.update(u64::from(space.raw()), |mapper| mapper.mappings += 1);
+        let known = holders.mappers.update(space.raw(), |mapper| mapper.mappings += 1);
         debug_assert!(known.is_some(), "INV-RMAP-SUPERSET: a mapping of {space:?} was not counted");
         holders.writable += u64::from(writable);
     }
@@ -281,7 +281,7 @@ impl<P: Platform> FileObject<P> {
     /// Takes back one count; returns whether nobody has the object any more.
     pub(crate) fn leave(&self, space: SpaceId, writable: bool) -> bool {
         let mut holders = self.holders.lock();
-        let key = u64::from(space.raw());
+        let key = space.raw();
         let left = holders.mappers.update(key, |mapper| {
             mapper.mappings -= 1;
             mapper.mappings
@@ -307,8 +307,8 @@ impl<P: Platform> FileObject<P> {
         let holders = self.holders.lock();
         let found = match after {
             None => holders.mappers.first(),
-            Some(space) => holders.mappers.next(u64::from(space.raw())),
+            Some(space) => holders.mappers.next(space.raw()),
         };
-        found.map(|(key, _)| SpaceId::new(key as u32))
+        found.map(|(key, _)| SpaceId::new(key))
     }
 }

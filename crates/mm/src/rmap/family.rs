@@ -107,7 +107,7 @@ impl<P: Platform> Family<P> {
         let mut inner = self.inner.lock();
         inner.members.try_reserve(1, &mut permit)?;
         inner.by_node.try_reserve(1, &mut permit)?;
-        let key = u64::from(space.id().raw());
+        let key = space.id().raw();
         inner.members.insert(key, Member(space.clone()));
         inner.by_node.insert((u64::from(space.lineage().raw()), key), Belongs);
         Ok(())
@@ -116,7 +116,7 @@ impl<P: Platform> Family<P> {
     /// Forgets a space, and its node and those above that nobody needs any more.
     pub(crate) fn leave(&self, space: SpaceId, lineage: LineageId) {
         let mut inner = self.inner.lock();
-        let key = u64::from(space.raw());
+        let key = space.raw();
         let member = inner.members.remove(key);
         inner.by_node.remove((u64::from(lineage.raw()), key));
         inner.release(lineage);
@@ -139,14 +139,14 @@ impl<P: Platform> Family<P> {
 
     /// A space by its id.
     pub(crate) fn get(&self, space: SpaceId) -> Option<Arc<Space<P>>> {
-        self.inner.lock().members.get(u64::from(space.raw())).map(|member| member.0.clone())
+        self.inner.lock().members.get(space.raw()).map(|member| member.0.clone())
     }
 
     /// The space with the lowest id after `after` that belongs to `lineage` or to a node below it. Looks at the nodes below, not at
     /// every space of the machine.
     pub(crate) fn below_after(&self, lineage: LineageId, after: Option<SpaceId>) -> Option<Arc<Space<P>>> {
         let mut inner = self.inner.lock();
-        let from = after.map_or(0, |space| u64::from(space.raw()) + 1);
+        let from = after.map_or(0, |space| space.raw() + 1);
         let (mut at, mut lowest) = (lineage, u64::MAX);
         while at != NONE {
             let node = u64::from(at.raw());

@@ -91,7 +91,7 @@ struct Run {
     threads: [Doing; 3],
     /// The thread whose call acts now; calls take turns, accesses don't wait for them.
     lock: Option<usize>,
-    children: u32,
+    children: u64,
     /// The child that a fork is copying to, and the pages that it has copied.
     copying: Option<(SpaceId, Vec<u64>)>,
     step: u64,
@@ -267,7 +267,7 @@ proptest! {
                 _ => {
                     let call = choices.call();
                     if call == Call::Fork {
-                        let child = SpaceId::new(1 + spaces.len() as u32);
+                        let child = SpaceId::new(1 + spaces.len() as u64);
                         naive.spaces.insert(child.raw(), Default::default());
                         (ARENA..ARENA + PAGES).for_each(|index| naive.copy_page(space, child, index));
                         check(spec.call(did(step), space, call, Answer::Child(child)))?;

@@ -20,7 +20,7 @@ pub(crate) struct Page {
 
 #[derive(Default)]
 pub(crate) struct Naive {
-    pub(crate) spaces: BTreeMap<u32, BTreeMap<u64, Page>>,
+    pub(crate) spaces: BTreeMap<u64, BTreeMap<u64, Page>>,
     pub(crate) file: Vec<[u64; CELLS]>,
 }
 

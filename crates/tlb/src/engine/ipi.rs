@@ -13,7 +13,7 @@ use pagewright_sync::{Backend, Platform};
 use pagewright_types::{Counter, CpuId, CpuMask, Level, PageRange, SpaceId, VirtAddr, plant};
 
 /// What a sender asks of its targets.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Ask {
     /// Catch up with a space's generation.
     Space { space: SpaceId, generation: u64, flush: Flush },
@@ -25,8 +25,9 @@ enum Ask {
 pub(super) const WORDS: usize = 4;
 
 impl Ask {
-    const TABLES: u64 = 1 << 32;
-    const LEVEL: u32 = 33;
+    const TABLES: u64 = 1;
+    const LEVEL: u32 = 1;
+    const SPACE: u32 = 8;
 
     /// The space's id, which is never 0, with what kind of flush it is; the generation; the range, empty for the whole space.
     fn to_words(self) -> [u64; WORDS] {
@@ -34,7 +35,7 @@ impl Ask {
             Self::Everything => [0; WORDS],
             Self::Space { space, generation, flush } => {
                 let tables = if flush.tables { Self::TABLES } else { 0 };
-                let kind = u64::from(space.raw()) | tables | u64::from(flush.level.raw()) << Self::LEVEL;
+                let kind = space.raw() << Self::SPACE | u64::from(flush.level.raw()) << Self::LEVEL | tables;
                 let (start, end) = flush.range.map_or((0, 0), |range| (range.start().raw(), range.end().raw()));
                 [kind, generation, start, end]
             }
@@ -42,12 +43,12 @@ impl Ask {
     }
 
     fn from_words([kind, generation, start, end]: [u64; WORDS]) -> Self {
-        let space = SpaceId::new(kind as u32);
+        let space = SpaceId::new(kind >> Self::SPACE);
         if space == SpaceId::default() {
             return Self::Everything;
         }
         let range = (start != end).then(|| PageRange::new(VirtAddr::new(start), VirtAddr::new(end)));
-        let (level, tables) = (Level::new((kind >> Self::LEVEL) as u8), kind & Self::TABLES != 0);
+        let (level, tables) = (Level::new((kind as u8) >> Self::LEVEL), kind & Self::TABLES != 0);
         Self::Space { space, generation, flush: Flush { range, level, tables } }
     }
 }
@@ -173,6 +174,33 @@ impl<P: Platform> Tlb<P> {
                 self.count(Counter::NrTlbLocalFlushAll, 1);
                 state.pcids.set_seen(newest);
             }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn ask() -> impl Strategy<Value = Ask> {
+        // A space's id is never 0, nor is one ever as large as this.
+        let (space, generation) = (1..1_u64 << (u64::BITS - Ask::SPACE), any::<u64>());
+        let range = prop::option::of((0_u64..1 << 36, 1_u64..1 << 12));
+        let space = (space, generation, range, 0..Level::COUNT as u8, any::<bool>());
+        let space = space.prop_map(|(space, generation, range, level, tables)| {
+            let page = VirtAddr::from_page_index;
+            let range = range.map(|(start, pages)| PageRange::new(page(start), page(start + pages)));
+            let flush = Flush { range, level: Level::new(level), tables };
+            Ask::Space { space: SpaceId::new(space), generation, flush }
+        });
+        prop_oneof![1 => Just(Ask::Everything), 20 => space]
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_asked_is_what_is_read(ask in ask()) {
+            prop_assert_eq!(Ask::from_words(ask.to_words()), ask);
         }
     }
 }

@@ -57,7 +57,7 @@ impl Default for TlbConfig {
 /// What one CPU knows about its own TLB, and its side of shootdowns.
 pub(crate) struct CpuState<P: Platform> {
     /// The space whose root is loaded; 0 for none. Written by this CPU only.
-    pub(crate) loaded: AtomicU32,
+    pub(crate) loaded: AtomicU64,
     /// The loaded space's context. Taken by this CPU only, with interrupts closed.
     pub(crate) context: SpinLock<Option<Arc<Context>>, rank::Loaded, P::Locks>,
     /// x86: a kernel thread runs on the loaded root, and will look at the generation before user mode does.
@@ -78,7 +78,7 @@ pub struct Tlb<P: Platform> {
     pub(crate) asids: Option<Asids<P>>,
     /// An empty root, loaded while no user space is.
     pub(crate) kernel_root: Pfn,
-    next_space: AtomicU32,
+    next_space: AtomicU64,
     ceiling: AtomicU32,
     pub(crate) batch: BatchPolicy,
     pub(crate) secondaries: Secondaries<P>,
@@ -132,7 +132,7 @@ impl<P: Platform> Tlb<P> {
             ShootdownKind::Broadcast => Some(Asids::try_new(cpus, &caps)?),
         };
         let states = PerCpu::try_new(cpus, |_| CpuState {
-            loaded: AtomicU32::new(0),
+            loaded: AtomicU64::new(0),
             context: SpinLock::new(None),
             lazy: AtomicBool::new(false),
             pcids: PcidSlots::default(),
@@ -146,7 +146,7 @@ impl<P: Platform> Tlb<P> {
         fx.declare(Fact::FrameReused { pfn: root.pfn(), order: root.order() });
         let kernel_root = frames.new_table(root, Level::PGD, SpaceId::default());
         let (ceiling, batch) = (AtomicU32::new(config.single_page_flush_ceiling), config.batch);
-        let (next_space, secondaries) = (AtomicU32::new(1), Secondaries::new());
+        let (next_space, secondaries) = (AtomicU64::new(1), Secondaries::new());
         Ok(Self { fx, frames, ledger, cpus: states, mail, asids, kernel_root, next_space, ceiling, batch, secondaries })
     }
 
@@ -184,14 +184,13 @@ impl<P: Platform> Tlb<P> {
     /// A context for a new space whose root table is `root`.
     ///
     /// # Errors
-    /// [`OutOfMemory`] when kernel memory, or the 2^32 ids, ran out.
+    /// [`OutOfMemory`] when kernel memory ran out.
     pub fn open_context(&self, root: Pfn) -> Result<Arc<Context>, OutOfMemory> {
         if !self.fx.permit_allocation() {
             return Err(OutOfMemory { bytes: size_of::<Context>() });
         }
-        let next = self.next_space.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |id| id.checked_add(1));
-        let id = next.map_err(|_| OutOfMemory { bytes: size_of::<Context>() })?;
-        Arc::try_new(Context::new(SpaceId::new(id), root))
+        let id = SpaceId::new(self.next_space.fetch_add(1, Ordering::Relaxed));
+        Arc::try_new(Context::new(id, root))
     }
 
     /// Makes every CPU forget what `flush` names. When this returns, none can use it.

@@ -90,7 +90,7 @@ impl<'a, I: Isa> Process<'a, I> {
     }
 
     /// Where the reverse map finds the page at `va`.
-    fn places(&self, va: VirtAddr) -> Vec<(u32, VirtAddr)> {
+    fn places(&self, va: VirtAddr) -> Vec<(u64, VirtAddr)> {
         assert!(self.touch(CPU, va, Access::Read));
         let pfn = self.lab.sim().access(CPU, va, Access::Read, 1).expect("just touched").pfn;
         let mut places = Vec::new();
