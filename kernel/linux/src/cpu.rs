@@ -121,26 +121,26 @@ fn begin(thread: &mut Thread) -> Result<(), Stop> {
         // As in Linux, a bad address is the program's own affair.
         let _ = thread.space.write_u32(at, thread.id.0);
     }
-    match thread.resume.take() {
-        None => Ok(()),
-        Some(Resume::Answer(value)) => {
+    let Some(resume) = thread.resume.take() else { return Ok(()) };
+    if state().must_end(thread).is_some() {
+        return Ok(());
+    }
+    match resume {
+        Resume::Answer(value) => {
             (thread.deadline, thread.progress) = (None, 0);
             thread.context.set_result(value);
             Ok(())
         }
-        Some(Resume::Again) => {
-            let (number, first) = thread.call;
-            thread.context.repeat(number, first);
-            Ok(())
-        }
-        Some(Resume::Interrupted) => {
-            thread.deadline = None;
-            match core::mem::take(&mut thread.progress) {
-                0 => signal::interrupt(thread),
+        // The registers are still those of the call. It is not made from user mode, where a handler, whose calls are others, could come first.
+        Resume::Again => serve_call(thread),
+        Resume::Interrupted { restarts } => {
+            if thread.progress > 0 {
                 // What has been moved is not moved again.
-                moved => thread.context.set_result(moved as u64),
+                thread.context.set_result(core::mem::take(&mut thread.progress) as u64);
+                thread.deadline = None;
+                return Ok(());
             }
-            Ok(())
+            if signal::interrupt(thread, restarts) { Ok(()) } else { serve_call(thread) }
         }
     }
 }

@@ -13,8 +13,8 @@ use crate::limits::Limits;
 use crate::memory::{FileObject, SpaceHandle, mm};
 use crate::options::Options;
 use crate::record;
-use crate::signal::{self, Actions, SignalSet};
-use crate::task::{self, FIRST, Process, Thread};
+use crate::signal::{self, Actions, Pending, SignalSet};
+use crate::task::{self, FIRST, Known, Process, Thread};
 use crate::tree::{self, Kind, Node};
 use alloc::boxed::Box;
 use alloc::string::{String, ToString};
@@ -46,7 +46,9 @@ fn user_end() -> VirtAddr {
 /// What the stack begins with; it grows by faults (`setup_arg_pages`).
 const STACK_AT_START: u64 = 132 << 10;
 /// Bytes of arguments and environment together.
-const STRINGS_MAX: usize = 2 << 20;
+pub(crate) const STRINGS_MAX: usize = 2 << 20;
+/// Scripts that may be one another's interpreters (`exec_binprm`).
+const INTERPRETERS_MAX: u32 = 5;
 #[cfg(target_arch = "x86_64")]
 const MACHINE: (u16, &str) = (elf::abi::EM_X86_64, "x86_64");
 #[cfg(target_arch = "aarch64")]
@@ -77,26 +79,31 @@ struct Program {
 
 /// Whether there is a program that [`load`] would try to make an image of; nothing is made.
 pub(crate) fn look(request: &Request) -> Result<(), Errno> {
-    let node = tree::find(&request.path, true)?;
-    if node.is_directory() {
-        return Err(Errno::EACCES);
+    let (node, _) = program(request)?;
+    segments(&node).map(drop)
+}
+
+/// The program that is run in the end, and what it is asked then: a script names its interpreter in the first line, which may be a script.
+fn program(request: &Request) -> Result<(Arc<Node>, Option<Request>), Errno> {
+    let mut interpreted = None;
+    for _ in 0..=INTERPRETERS_MAX {
+        let request = interpreted.as_ref().unwrap_or(request);
+        let node = tree::find(&request.path, true)?;
+        if node.is_directory() {
+            return Err(Errno::EACCES);
+        }
+        match script(&node, request) {
+            Some(next) => interpreted = Some(next),
+            None => return Ok((node, interpreted)),
+        }
     }
-    match script(&node, request) {
-        Some(request) => look(&request),
-        None => segments(&node).map(drop),
-    }
+    Err(Errno::ELOOP)
 }
 
 /// Makes the image. On an error the CPU may run no space.
 pub(crate) fn load(request: &Request, limits: &Limits) -> Result<Image, Errno> {
-    let node = tree::find(&request.path, true)?;
-    if node.is_directory() {
-        return Err(Errno::EACCES);
-    }
-    // A script names its interpreter in the first line.
-    if let Some(request) = script(&node, request) {
-        return load(&request, limits);
-    }
+    let (node, interpreted) = program(request)?;
+    let request = interpreted.as_ref().unwrap_or(request);
     let object = node.object().map_err(|_| Errno::EACCES)?;
     let space = Arc::new(SpaceHandle(mm().new_space()?));
     mm().set_limits(&space.0, limits.of_space());
@@ -357,6 +364,9 @@ pub(crate) fn start_first(options: &Options) {
     state.processes.insert(id, Process::new(id, id, id, image.path, &image.space, limits));
     let mut actions = Actions::new();
     actions.trampoline = image.trampoline;
+    let actions = Arc::new(Mutex::new(actions));
+    state.process(id).actions = Arc::downgrade(&actions);
+    state.threads.insert(id, Known { process: id, pending: Pending::default() });
     state.make_ready(Box::new(Thread {
         id,
         born: id,
@@ -365,7 +375,7 @@ pub(crate) fn start_first(options: &Options) {
         space: image.space,
         files: Arc::new(Mutex::new(Files::first())),
         directory: Arc::new(Mutex::new(String::from("/"))),
-        actions: Arc::new(Mutex::new(actions)),
+        actions,
         blocked: SignalSet::default(),
         blocked_before: None,
         signal_stack: (0, 0),

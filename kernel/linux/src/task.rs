@@ -14,7 +14,7 @@ use crate::errno::Errno;
 use crate::file::Files;
 use crate::limits::Limits;
 use crate::memory::SpaceHandle;
-use crate::signal::{Actions, SignalSet};
+use crate::signal::{Actions, Pending, SignalSet};
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::string::String;
@@ -60,12 +60,14 @@ impl End {
 /// What a sleeper waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Wait {
-    /// A word of memory.
-    Futex(FutexKey),
+    /// A word of memory, as one of the kinds in a set (`FUTEX_WAIT_BITSET`).
+    Futex(FutexKey, u32),
     /// A child that changes.
     Child,
     /// Some pipe.
     Pipe,
+    /// Some descriptor, or a deadline.
+    Poll,
     /// A child that was begun by `vfork` to have a space of its own, or to end.
     Vfork(Id),
     /// Its deadline.
@@ -80,8 +82,18 @@ impl Wait {
     /// Whether signals end it; the end of the process ends each (`TASK_INTERRUPTIBLE`, `TASK_KILLABLE`).
     pub(crate) fn is_interruptible(self) -> bool {
         match self {
-            Self::Futex(_) | Self::Child | Self::Pipe | Self::Time | Self::Signal => true,
+            Self::Futex(..) | Self::Child | Self::Pipe | Self::Poll | Self::Time | Self::Signal => true,
             Self::Vfork(_) | Self::Alone => false,
+        }
+    }
+
+    /// Whether a call that a signal ended is made again behind a handler that asks for it (`ERESTARTSYS`); a call that waits for a time or a signal never is
+    /// (`ERESTART_RESTARTBLOCK`, `ERESTARTNOHAND`).
+    fn restarts(self, deadline: Option<u64>) -> bool {
+        match self {
+            Self::Futex(..) => deadline.is_none(),
+            Self::Child | Self::Pipe | Self::Vfork(_) | Self::Alone => true,
+            Self::Poll | Self::Time | Self::Signal => false,
         }
     }
 }
@@ -98,12 +110,12 @@ pub(crate) enum FutexKey {
 /// How a sleeper goes on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Resume {
-    /// It makes its call again.
+    /// It looks again: its call is served anew.
     Again,
     /// The call answers this.
     Answer(u64),
-    /// A signal came: the call is interrupted, or made again if the handler says so.
-    Interrupted,
+    /// There is a signal to look at, and the call would still wait: it fails, or is made again behind the handler if that and the call say so.
+    Interrupted { restarts: bool },
 }
 
 /// Why a system call does not answer at once with a value.
@@ -187,6 +199,8 @@ pub(crate) struct Process {
     pub(crate) space: Weak<SpaceHandle>,
     pub(crate) limits: Limits,
     pub(crate) threads: u32,
+    /// Those of them that have begun to end.
+    pub(crate) leaving: u32,
     /// The thread that is to be its only one, for `execve`.
     pub(crate) sole: Option<Id>,
     /// Set when all of its threads shall end.
@@ -195,7 +209,9 @@ pub(crate) struct Process {
     pub(crate) ended: Option<End>,
     /// The parent sleeps until this has a space of its own.
     pub(crate) vfork: bool,
-    pub(crate) pending: SignalSet,
+    pub(crate) pending: Pending,
+    /// What it does about signals; its threads have them.
+    pub(crate) actions: Weak<Mutex<Actions>>,
     /// The signal that its end sends to its parent, or 0.
     pub(crate) exit_signal: u8,
 }
@@ -216,22 +232,31 @@ impl Process {
             space: Arc::downgrade(space),
             limits,
             threads: 1,
+            leaving: 0,
             sole: None,
             ending: None,
             ended: None,
             vfork: false,
-            pending: SignalSet::default(),
+            pending: Pending::default(),
+            actions: Weak::new(),
             exit_signal: signal,
         }
     }
+}
+
+/// What others know of a thread.
+pub(crate) struct Known {
+    pub(crate) process: Id,
+    /// Signals for it alone.
+    pub(crate) pending: Pending,
 }
 
 /// Everything about threads that several CPUs may want.
 #[derive(Default)]
 pub(crate) struct State {
     pub(crate) processes: BTreeMap<Id, Process>,
-    /// Signals for one thread.
-    pub(crate) pending: BTreeMap<Id, SignalSet>,
+    /// Threads that have not ended.
+    pub(crate) threads: BTreeMap<Id, Known>,
     ready: VecDeque<Box<Thread>>,
     asleep: BTreeMap<Id, Sleeper>,
     /// CPUs that sleep.
@@ -241,7 +266,7 @@ pub(crate) struct State {
 
 static STATE: Mutex<State> = Mutex::new(State {
     processes: BTreeMap::new(),
-    pending: BTreeMap::new(),
+    threads: BTreeMap::new(),
     ready: VecDeque::new(),
     asleep: BTreeMap::new(),
     idle: CpuMask::EMPTY,
@@ -293,7 +318,7 @@ impl State {
     /// Lets a thread sleep, unless it has something to look at first (`signal_pending_state` in `schedule`).
     pub(crate) fn put_to_sleep(&mut self, mut thread: Box<Thread>, wait: Wait, deadline: Option<u64>, late: u64) {
         if self.must_end(&thread).is_some() || wait.is_interruptible() && self.is_interrupted(&thread) {
-            thread.resume = Some(Resume::Interrupted);
+            thread.resume = Some(Resume::Interrupted { restarts: wait.restarts(deadline) });
             self.make_ready(thread);
         } else {
             self.asleep.insert(thread.id, Sleeper { thread, wait, deadline, late });
@@ -310,6 +335,13 @@ impl State {
         picked.len()
     }
 
+    /// Lets one sleeper that `which` picks look at a signal; one that waits for none but the end of another thread is not disturbed.
+    ///
+    /// It looks first whether what it waits for has come, as in Linux: who waits for a child is told of it although `SIGCHLD` came along.
+    pub(crate) fn interrupt(&mut self, which: impl Fn(&Thread) -> bool) {
+        self.wake(1, Resume::Again, |thread, wait| wait.is_interruptible() && which(thread));
+    }
+
     fn wake_one(&mut self, id: Id, resume: Resume) {
         if let Some(mut sleeper) = self.asleep.remove(&id) {
             sleeper.thread.resume = Some(resume);
@@ -319,22 +351,34 @@ impl State {
 
     /// Makes up to `most` sleepers on one word sleep on another (`FUTEX_REQUEUE`); returns how many.
     pub(crate) fn move_sleepers(&mut self, from: FutexKey, to: FutexKey, most: usize) -> usize {
-        let there = self.asleep.values_mut().filter(|sleeper| sleeper.wait == Wait::Futex(from));
-        there.take(most).map(|sleeper| sleeper.wait = Wait::Futex(to)).count()
+        let mut moved = 0;
+        for sleeper in self.asleep.values_mut() {
+            if let Wait::Futex(key, _) = &mut sleeper.wait
+                && *key == from
+                && moved < most
+            {
+                *key = to;
+                moved += 1;
+            }
+        }
+        moved
     }
 
     /// Wakes those whose time has come.
     pub(crate) fn wake_late(&mut self, now: u64) {
         let late = self.asleep.iter().filter(|(_, sleeper)| sleeper.deadline.is_some_and(|deadline| deadline <= now));
-        let late: alloc::vec::Vec<(Id, u64)> = late.map(|(id, sleeper)| (*id, sleeper.late)).collect();
-        for (id, answer) in late {
-            self.wake_one(id, Resume::Answer(answer));
+        // Who polls has to say of each descriptor that there is nothing.
+        let resume =
+            |sleeper: &Sleeper| if sleeper.wait == Wait::Poll { Resume::Again } else { Resume::Answer(sleeper.late) };
+        let late: alloc::vec::Vec<(Id, Resume)> = late.map(|(id, sleeper)| (*id, resume(sleeper))).collect();
+        for (id, resume) in late {
+            self.wake_one(id, resume);
         }
     }
 
     /// Wakes everybody who waits for a pipe; each looks again.
     pub(crate) fn wake_pipes(&mut self) {
-        self.wake(usize::MAX, Resume::Again, |_, wait| wait == Wait::Pipe);
+        self.wake(usize::MAX, Resume::Again, |_, wait| matches!(wait, Wait::Pipe | Wait::Poll));
     }
 
     /// The process of this number.
@@ -354,7 +398,7 @@ impl State {
         if process.ending.is_none() {
             process.ending = Some(end);
         }
-        self.wake(usize::MAX, Resume::Interrupted, |thread, _| thread.process == id);
+        self.wake(usize::MAX, Resume::Again, |thread, _| thread.process == id);
         // Those that run on other CPUs look when they are interrupted, at the latest by their next tick.
     }
 }

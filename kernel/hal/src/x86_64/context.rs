@@ -159,6 +159,12 @@ impl UserContext {
         unsafe { asm!("fxrstor64 [{}]", in(reg) &raw const self.floating, options(nostack)) };
     }
 
+    /// Gives a running thread the floating-point registers that it began with.
+    pub fn reset_floating(&mut self) {
+        self.floating = Floating::new();
+        self.load();
+    }
+
     /// Takes it out again.
     pub fn save(&mut self) {
         // SAFETY: the area is aligned and ours.

@@ -5,7 +5,7 @@ use crate::errno::Errno;
 use crate::file::{Descriptor, Open, Target};
 use crate::memory::mm;
 use crate::pipe::{self, Ready};
-use crate::signal::SIGPIPE;
+use crate::signal::{self, Info, SIGPIPE};
 use crate::task::{Answer, Stop, Thread, Wait, state};
 use crate::tree::Kind;
 use crate::zram;
@@ -207,7 +207,7 @@ fn write_pipe(thread: &mut Thread, open: &Open, end: &pipe::End, bytes: &[u8]) -
         Ready::Wait if open.has(linux::O_NONBLOCK) => Err(Errno::EAGAIN.into()),
         Ready::Wait => Err(Stop::Sleep { state, wait: Wait::Pipe, deadline: None, late: 0 }),
         Ready::Broken => {
-            state.post_to_thread(thread.id, SIGPIPE);
+            state.post_to_thread(thread.id, Info::sent(SIGPIPE, signal::BY_USER, thread.process));
             Err(Errno::EPIPE.into())
         }
     }

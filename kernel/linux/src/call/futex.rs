@@ -2,6 +2,7 @@
 //!
 //! Not guaranteed: priority inheritance, `FUTEX_WAKE_OP`, robust lists.
 
+use super::time::read_time;
 use super::{Arguments, address};
 use crate::cpu::timed_out;
 use crate::errno::Errno;
@@ -31,8 +32,13 @@ fn key(thread: &Thread, at: VirtAddr, private: bool) -> Result<FutexKey, Errno> 
 /// Wakes up to `most` who wait for the word, privately or not.
 pub(super) fn wake(thread: &Thread, at: VirtAddr, most: usize) {
     if let Ok(key) = key(thread, at, false) {
-        state().wake(most, Resume::Answer(0), |_, wait| wait == Wait::Futex(key));
+        state().wake(most, Resume::Answer(0), waits_on(key, linux::FUTEX_BITSET_MATCH_ANY));
     }
+}
+
+/// Whether a sleeper waits for the word as one of these kinds.
+fn waits_on(key: FutexKey, kinds: u32) -> impl Fn(&Thread, Wait) -> bool {
+    move |_, wait| matches!(wait, Wait::Futex(at, mine) if at == key && mine & kinds != 0)
 }
 
 /// Serves the call.
@@ -40,23 +46,35 @@ pub(super) fn futex(thread: &mut Thread, a: Arguments) -> Answer {
     let [at, operation, value, timeout, at2, _] = a;
     let private = operation as u32 & linux::FUTEX_PRIVATE_FLAG != 0;
     let command = operation as u32 & linux::FUTEX_CMD_MASK as u32;
+    let kinds = match command {
+        linux::FUTEX_WAIT_BITSET | linux::FUTEX_WAKE_BITSET => a[5] as u32,
+        _ => linux::FUTEX_BITSET_MATCH_ANY,
+    };
+    if kinds == 0 {
+        return Err(Errno::EINVAL.into());
+    }
     let place = key(thread, address(at), private)?;
     match command {
         linux::FUTEX_WAIT | linux::FUTEX_WAIT_BITSET => {
             let absolute = command == linux::FUTEX_WAIT_BITSET;
             let realtime = operation as u32 & linux::FUTEX_CLOCK_REALTIME != 0;
-            let deadline = deadline(thread, timeout, absolute, realtime)?;
+            let deadline = match thread.deadline {
+                Some(deadline) => Some(deadline),
+                None => deadline(thread, timeout, absolute, realtime)?,
+            };
             // The page is brought in before the lock is taken, so that it is there, as a rule, when it is looked at again.
             thread.space.load_u32(address(at))?;
             let state = state();
             if thread.space.load_u32(address(at))? != value as u32 {
                 return Err(Errno::EAGAIN.into());
             }
-            Err(Stop::Sleep { state, wait: Wait::Futex(place), deadline, late: timed_out() })
+            thread.deadline = deadline;
+            Err(Stop::Sleep { state, wait: Wait::Futex(place, kinds), deadline, late: timed_out() })
         }
         linux::FUTEX_WAKE | linux::FUTEX_WAKE_BITSET => {
-            let most = value as u32 as usize;
-            Ok(state().wake(most, Resume::Answer(0), |_, wait| wait == Wait::Futex(place)) as u64)
+            // Who asks for none, or less, wakes one.
+            let most = (value as i32).max(1) as usize;
+            Ok(state().wake(most, Resume::Answer(0), waits_on(place, kinds)) as u64)
         }
         linux::FUTEX_REQUEUE | linux::FUTEX_CMP_REQUEUE => {
             let other = key(thread, address(at2), private)?;
@@ -64,7 +82,7 @@ pub(super) fn futex(thread: &mut Thread, a: Arguments) -> Answer {
             if command == linux::FUTEX_CMP_REQUEUE && thread.space.load_u32(address(at))? != a[5] as u32 {
                 return Err(Errno::EAGAIN.into());
             }
-            let woken = state.wake(value as u32 as usize, Resume::Answer(0), |_, wait| wait == Wait::Futex(place));
+            let woken = state.wake(value as u32 as usize, Resume::Answer(0), waits_on(place, kinds));
             Ok((woken + state.move_sleepers(place, other, timeout as usize)) as u64)
         }
         _ => {
@@ -79,12 +97,7 @@ fn deadline(thread: &mut Thread, at: u64, absolute: bool, realtime: bool) -> Res
     if at == 0 {
         return Ok(None);
     }
-    let seconds = thread.space.read_u64(address(at))?;
-    let ns = thread.space.read_u64(address(at + 8))?;
-    if ns >= NS {
-        return Err(Errno::EINVAL);
-    }
-    let time = seconds.saturating_mul(NS).saturating_add(ns);
+    let time = read_time(thread, address(at))?;
     let start = match (absolute, realtime) {
         (true, true) => return Ok(Some(time.saturating_sub(pagewright_hal::time::boot_seconds() * NS))),
         (true, false) => 0,

@@ -117,6 +117,16 @@ fn more(thread: &mut Thread, call: Sysno, a: Arguments) -> Answer {
     }
 }
 
+/// A call that slept fails because of a signal: what it tells of how far it has come.
+pub(crate) fn give_up(thread: &Thread) {
+    let (number, a) = thread.context.syscall();
+    match Sysno::new(number as usize) {
+        Some(Sysno::nanosleep) => time::leave_rest(thread, address(a[1])),
+        Some(Sysno::clock_nanosleep) if !time::is_absolute(a) => time::leave_rest(thread, address(a[3])),
+        _ => {}
+    }
+}
+
 fn missing(number: u64) -> Answer {
     finish::miss(number);
     Err(Errno::ENOSYS.into())

@@ -39,7 +39,7 @@ pub(super) fn serve(thread: &mut Thread, call: Sysno, a: Arguments) -> Option<An
         }
         Sysno::fork => process::begin(thread, &Begin::fork(0)),
         Sysno::vfork => process::begin(thread, &Begin::fork(linux::CLONE_VM | linux::CLONE_VFORK)),
-        Sysno::pause => super::signal::pause(thread),
+        Sysno::pause => super::signal::pause(),
         Sysno::getpgrp => super::information::serve(thread, Sysno::getpgid, [0; 6])?,
         Sysno::poll => {
             let timeout = u64::try_from(a[2] as i32).ok().map(|ms| ms * 1_000_000);

@@ -1,25 +1,32 @@
 //! `ppoll`: which descriptors would not wait.
 
+use super::time::read_time;
 use super::{Arguments, address};
 use crate::errno::Errno;
 use crate::file::{LIMIT, Target};
+use crate::signal::SignalSet;
 use crate::task::{Answer, State, Stop, Thread, Wait, state};
 use linux_raw_sys::general as linux;
 use pagewright_types::VirtAddr;
 
-const NS: u64 = 1_000_000_000;
-
-/// `ppoll`; the set of signals is not changed.
+/// `ppoll`: while it waits, other signals may be blocked.
 pub(super) fn ppoll(thread: &mut Thread, a: Arguments) -> Answer {
     let deadline = match a[2] {
         0 => None,
-        at => {
-            let seconds = thread.space.read_u64(address(at))?;
-            let ns = thread.space.read_u64(address(at + 8))?;
-            Some(seconds.saturating_mul(NS).saturating_add(ns))
-        }
+        at => Some(read_time(thread, address(at))?),
     };
-    poll(thread, address(a[0]), a[1], deadline)
+    if a[3] != 0 {
+        if a[4] != 8 {
+            return Err(Errno::EINVAL.into());
+        }
+        let set = SignalSet(thread.space.read_u64(address(a[3]))?);
+        thread.block_meanwhile(set);
+    }
+    let answer = poll(thread, address(a[0]), a[1], deadline);
+    if !matches!(answer, Err(Stop::Sleep { .. })) {
+        thread.restore_blocked();
+    }
+    answer
 }
 
 /// Waits up to `timeout` ns, for ever without.
@@ -34,7 +41,7 @@ pub(super) fn poll(thread: &mut Thread, descriptors: VirtAddr, count: u64, timeo
     let deadline = thread.deadline.or(timeout.map(|timeout| now.saturating_add(timeout)));
     if ready == 0 && deadline.is_none_or(|deadline| deadline > now) {
         thread.deadline = deadline;
-        return Err(Stop::Sleep { state, wait: Wait::Pipe, deadline, late: 0 });
+        return Err(Stop::Sleep { state, wait: Wait::Poll, deadline, late: 0 });
     }
     drop(state);
     thread.space.write(descriptors, &bytes)?;

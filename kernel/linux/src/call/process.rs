@@ -6,7 +6,8 @@ use crate::exec;
 use crate::finish;
 use crate::memory::{SpaceHandle, mm};
 use crate::record;
-use crate::task::{Answer, End, FIRST, Id, Process, Resume, State, Stop, Thread, Wait, state};
+use crate::signal::{Actions, Info, Pending, SIGCHLD, SIGNALS};
+use crate::task::{Answer, End, FIRST, Id, Known, Process, Resume, State, Stop, Thread, Wait, state};
 use crate::tree;
 use alloc::boxed::Box;
 use alloc::string::String;
@@ -71,9 +72,14 @@ fn begin_from_structure(thread: &mut Thread, a: Arguments) -> Answer {
     let word = |index: usize| {
         bytes.get(index * 8..index * 8 + 8).and_then(|bytes| bytes.try_into().ok()).map_or(0, u64::from_le_bytes)
     };
-    let stack = if word(5) == 0 { 0 } else { word(5) + word(6) };
     let (flags, child_tid, parent_tid) = (word(0), word(2), word(3));
-    begin(thread, &Begin { flags, exit_signal: word(4), stack, parent_tid, child_tid, tls: word(7) })
+    let (exit_signal, stack, stack_size) = (word(4), word(5), word(6));
+    // `clone3_args_valid`: flags of signals have a word of their own, and a stack has a size.
+    if flags & u64::from(linux::CSIGNAL) != 0 || exit_signal > SIGNALS as u64 || (stack == 0) != (stack_size == 0) {
+        return Err(Errno::EINVAL.into());
+    }
+    let stack = stack.checked_add(stack_size).ok_or(Errno::EINVAL)?;
+    begin(thread, &Begin { flags, exit_signal, stack, parent_tid, child_tid, tls: word(7) })
 }
 
 /// `CLONE_*` that are understood, beside those without an effect here.
@@ -110,7 +116,8 @@ pub(super) fn begin(thread: &mut Thread, asked: &Begin) -> Answer {
     if asked.has(linux::CLONE_SETTLS) {
         context.set_thread_pointer_unloaded(asked.tls);
     }
-    let (id, process, space) = record::ordered(|| bear(thread, asked))?;
+    let actions = actions(thread, asked);
+    let (id, process, space) = record::ordered(|| bear(thread, asked, &actions))?;
     if asked.has(linux::CLONE_PARENT_SETTID) {
         let _ = thread.space.write_u32(address(asked.parent_tid), id.0);
     }
@@ -122,7 +129,7 @@ pub(super) fn begin(thread: &mut Thread, asked: &Begin) -> Answer {
         space,
         files: shared(&thread.files, asked.has(linux::CLONE_FILES)),
         directory: shared(&thread.directory, asked.has(linux::CLONE_FS)),
-        actions: actions(thread, asked),
+        actions,
         blocked: thread.blocked,
         blocked_before: None,
         signal_stack: if asked.has(linux::CLONE_VM) { (0, 0) } else { thread.signal_stack },
@@ -143,7 +150,7 @@ pub(super) fn begin(thread: &mut Thread, asked: &Begin) -> Answer {
 }
 
 /// Gives a child its memory, its number and its process, and tells of it.
-fn bear(thread: &Thread, asked: &Begin) -> Result<(Id, Id, Arc<SpaceHandle>), Errno> {
+fn bear(thread: &Thread, asked: &Begin, actions: &Arc<Mutex<Actions>>) -> Result<(Id, Id, Arc<SpaceHandle>), Errno> {
     let space = if asked.has(linux::CLONE_VM) {
         thread.space.clone()
     } else {
@@ -151,7 +158,8 @@ fn bear(thread: &Thread, asked: &Begin) -> Result<(Id, Id, Arc<SpaceHandle>), Er
     };
     let mut state = state();
     let id = state.new_id();
-    let process = enter_process(&mut state, thread, id, asked, &space);
+    let process = enter_process(&mut state, thread, id, asked, &space, actions);
+    state.threads.insert(id, Known { process, pending: Pending::default() });
     drop(state);
     let birth = match (asked.has(linux::CLONE_THREAD), asked.has(linux::CLONE_VM)) {
         (true, _) => "thread",
@@ -162,7 +170,14 @@ fn bear(thread: &Thread, asked: &Begin) -> Result<(Id, Id, Arc<SpaceHandle>), Er
     Ok((id, process, space))
 }
 
-fn enter_process(state: &mut State, thread: &Thread, id: Id, asked: &Begin, space: &Arc<SpaceHandle>) -> Id {
+fn enter_process(
+    state: &mut State,
+    thread: &Thread,
+    id: Id,
+    asked: &Begin,
+    space: &Arc<SpaceHandle>,
+    actions: &Arc<Mutex<Actions>>,
+) -> Id {
     if asked.has(linux::CLONE_THREAD) {
         state.process(thread.process).threads += 1;
         return thread.process;
@@ -171,7 +186,10 @@ fn enter_process(state: &mut State, thread: &Thread, id: Id, asked: &Begin, spac
     let (group, path, limits) = (parent.group, parent.path.clone(), parent.limits.clone());
     let mut child = Process::new(id, thread.process, group, path, space, limits);
     child.vfork = asked.has(linux::CLONE_VFORK);
-    child.exit_signal = asked.exit_signal as u8;
+    child.actions = Arc::downgrade(actions);
+    // One that is none is not sent (`do_notify_parent`).
+    child.exit_signal =
+        u8::try_from(asked.exit_signal).ok().filter(|signal| usize::from(*signal) <= SIGNALS).unwrap_or(0);
     state.processes.insert(id, child);
     id
 }
@@ -185,7 +203,7 @@ fn shared<T: Clone>(of_parent: &Arc<Mutex<T>>, share: bool) -> Arc<Mutex<T>> {
     Arc::new(Mutex::new(copy))
 }
 
-fn actions(thread: &Thread, asked: &Begin) -> Arc<Mutex<crate::signal::Actions>> {
+fn actions(thread: &Thread, asked: &Begin) -> Arc<Mutex<Actions>> {
     if asked.flags & CLEAR_HANDLERS != 0 {
         let actions = thread.actions.lock();
         return Arc::new(Mutex::new(actions.for_new_program(actions.trampoline)));
@@ -193,7 +211,8 @@ fn actions(thread: &Thread, asked: &Begin) -> Arc<Mutex<crate::signal::Actions>>
     shared(&thread.actions, asked.has(linux::CLONE_SIGHAND))
 }
 
-fn strings(thread: &Thread, mut at: VirtAddr) -> Result<Vec<Vec<u8>>, Errno> {
+/// An array of strings, of which `room` is left for more.
+fn strings(thread: &Thread, mut at: VirtAddr, room: &mut usize) -> Result<Vec<Vec<u8>>, Errno> {
     let mut all = Vec::new();
     if at == VirtAddr::ZERO {
         return Ok(all);
@@ -203,7 +222,9 @@ fn strings(thread: &Thread, mut at: VirtAddr) -> Result<Vec<Vec<u8>>, Errno> {
         if string == 0 {
             return Ok(all);
         }
-        all.push(thread.space.read_string(address(string))?);
+        let string = thread.space.read_string(address(string))?;
+        *room = room.checked_sub(string.len() + 1 + size_of::<u64>()).ok_or(Errno::E2BIG)?;
+        all.push(string);
         at = at.checked_add(8).ok_or(Errno::EFAULT)?;
     }
 }
@@ -216,10 +237,11 @@ fn execute(thread: &mut Thread, a: Arguments) -> Answer {
         "/proc/self/exe" => state().process(thread.process).path.clone(),
         path => tree::absolute(&thread.directory.lock(), path),
     };
+    let mut room = exec::STRINGS_MAX;
     let request = exec::Request {
         path,
-        arguments: strings(thread, address(a[1]))?,
-        environment: strings(thread, address(a[2]))?,
+        arguments: strings(thread, address(a[1]), &mut room)?,
+        environment: strings(thread, address(a[2]), &mut room)?,
     };
     exec::look(&request)?;
     be_alone(thread)?;
@@ -246,6 +268,7 @@ fn execute(thread: &mut Thread, a: Arguments) -> Answer {
     let mut state = state();
     let process = state.process(thread.process);
     (process.path, process.space) = (image.path, Arc::downgrade(&thread.space));
+    process.actions = Arc::downgrade(&thread.actions);
     state.let_parent_go(thread.process);
     Err(Stop::Done)
 }
@@ -262,12 +285,12 @@ fn be_alone(thread: &mut Thread) -> Result<(), Stop> {
         }
         process.sole = Some(me);
         let of = thread.process;
-        state.wake(usize::MAX, Resume::Interrupted, |other, _| other.process == of && other.id != me);
+        state.wake(usize::MAX, Resume::Again, |other, _| other.process == of && other.id != me);
         return Err(Stop::Sleep { state, wait: Wait::Alone, deadline: None, late: 0 });
     }
     process.sole = None;
-    if let Some(signals) = state.pending.remove(&me) {
-        state.pending.insert(thread.process, signals);
+    if let Some(known) = state.threads.remove(&me) {
+        state.threads.insert(thread.process, known);
     }
     thread.id = thread.process;
     Ok(())
@@ -286,11 +309,16 @@ impl State {
         self.let_parent_go(id);
         let process = self.process(id);
         let (parent, signal) = (process.parent, process.exit_signal);
-        process.ended = Some(process.ending.unwrap_or(end));
+        process.ended = Some(end);
         let orphans = self.processes.iter_mut().filter(|(_, other)| other.parent == id);
         orphans.for_each(|(_, orphan)| orphan.parent = FIRST);
-        if signal != 0 && self.processes.get(&parent).is_some_and(|parent| parent.ended.is_none()) {
-            self.post(parent, signal);
+        let forgotten = if signal == SIGCHLD { self.forgets_children(parent) } else { None };
+        let parent_lives = self.processes.get(&parent).is_some_and(|parent| parent.ended.is_none());
+        if signal != 0 && parent_lives && forgotten != Some(true) {
+            self.post(parent, Info::of_end(signal, id, end));
+        }
+        if forgotten.is_some() {
+            self.processes.remove(&id);
         }
         // Whoever polls a descriptor of the process looks again.
         self.wake_pipes();
@@ -306,30 +334,31 @@ pub(crate) fn end_thread(thread: Box<Thread>, end: End) {
         super::futex::wake(&thread, thread.clear_at_exit, 1);
     }
     let (id, process) = (thread.id, thread.process);
-    tell_end(&thread, end);
-    if process == FIRST {
+    let (last, end) = {
         let mut state = state();
-        let known = state.process(FIRST);
-        if known.threads == 1 {
-            let end = known.ending.unwrap_or(end);
-            drop(state);
-            // The machine ends with its first process, whose memory is still there to be counted.
-            let status = finish::judged(end);
-            if record::is_on() {
-                // A replay takes it apart, too.
-                mm().tlb().leave();
-                drop(thread);
-            }
-            finish::power_off(status);
+        let known = state.process(process);
+        known.leaving += 1;
+        (known.leaving == known.threads, known.ending.unwrap_or(end))
+    };
+    tell_end(&thread, last, end);
+    if process == FIRST && last {
+        // The machine ends with its first process, whose memory is still there to be counted.
+        let status = finish::judged(end);
+        if record::is_on() {
+            // A replay takes it apart, too.
+            mm().tlb().leave();
+            drop(thread);
         }
+        finish::power_off(status);
     }
     mm().tlb().leave();
     // Descriptors are closed, and the space ended if it was the last thread's, before anybody hears of the end.
     drop(thread);
     let mut state = state();
-    state.pending.remove(&id);
+    state.threads.remove(&id);
     let known = state.process(process);
     known.threads -= 1;
+    known.leaving -= 1;
     if known.threads > 0 {
         if known.threads == 1 && known.sole.is_some() {
             state.wake(1, Resume::Again, |other, wait| other.process == process && wait == Wait::Alone);
@@ -341,15 +370,11 @@ pub(crate) fn end_thread(thread: Box<Thread>, end: End) {
 }
 
 /// Tells whoever records that a thread ends, and its process if it is the last.
-fn tell_end(thread: &Thread, end: End) {
+fn tell_end(thread: &Thread, last: bool, end: End) {
     if record::is_on() {
-        let mut state = state();
-        let known = state.process(thread.process);
-        let (last, status) = (known.threads == 1, known.ending.unwrap_or(end).status());
-        drop(state);
         record::runs(thread);
         if last {
-            record::event(format_args!("exit {status:x}"));
+            record::event(format_args!("exit {:x}", end.status()));
         } else {
             record::event(format_args!("end"));
         }

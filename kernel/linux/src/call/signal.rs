@@ -2,8 +2,8 @@
 
 use super::{Arguments, address};
 use crate::errno::Errno;
-use crate::signal::{self, Action, SIGNALS, SignalSet};
-use crate::task::{Answer, Id, Stop, Thread, Wait, state};
+use crate::signal::{self, Action, Info, SIGNALS, SignalSet};
+use crate::task::{Answer, FIRST, Id, Stop, Thread, Wait, state};
 use alloc::vec::Vec;
 use linux_raw_sys::general as linux;
 use syscalls::Sysno;
@@ -22,11 +22,14 @@ pub(super) fn serve(thread: &mut Thread, call: Sysno, a: Arguments) -> Answer {
         Sysno::rt_sigsuspend => suspend(thread, a),
         Sysno::sigaltstack => stack(thread, a),
         Sysno::kill => kill(thread, a[0] as i32, a[1]),
-        Sysno::tkill => to_thread(a[0] as u32, a[1]),
-        Sysno::tgkill => to_thread(a[1] as u32, a[2]),
+        Sysno::tkill => to_thread(thread, None, a[0] as i32, a[1]),
+        Sysno::tgkill => to_thread(thread, Some(a[0] as i32), a[1] as i32, a[2]),
         other => unreachable!("{other} is not about signals"),
     }
 }
+
+/// Bytes of a set of signals, as every call that has one is told.
+const SET_BYTES: u64 = 8;
 
 fn number(argument: u64) -> Result<u8, Errno> {
     u8::try_from(argument).ok().filter(|signal| usize::from(*signal) <= SIGNALS).ok_or(Errno::EINVAL)
@@ -35,7 +38,8 @@ fn number(argument: u64) -> Result<u8, Errno> {
 /// `struct sigaction` as the kernel has it: handler, flags, restorer, mask.
 fn action(thread: &mut Thread, a: Arguments) -> Answer {
     let signal = number(a[0])?;
-    if signal == 0 || a[2] != 0 && SignalSet(1 << (signal - 1)).blockable() == SignalSet::default() {
+    if signal == 0 || a[3] != SET_BYTES || a[1] != 0 && SignalSet(1 << (signal - 1)).blockable() == SignalSet::default()
+    {
         return Err(Errno::EINVAL.into());
     }
     let new = match a[1] {
@@ -62,6 +66,9 @@ fn action(thread: &mut Thread, a: Arguments) -> Answer {
 }
 
 fn mask(thread: &mut Thread, a: Arguments) -> Answer {
+    if a[3] != SET_BYTES {
+        return Err(Errno::EINVAL.into());
+    }
     let old = thread.blocked;
     if a[1] != 0 {
         let set = SignalSet(thread.space.read_u64(address(a[1]))?);
@@ -81,38 +88,53 @@ fn mask(thread: &mut Thread, a: Arguments) -> Answer {
 
 /// Waits for a signal outside of a set; the old set comes back when its handler has been called.
 fn suspend(thread: &mut Thread, a: Arguments) -> Answer {
-    let set = SignalSet(thread.space.read_u64(address(a[0]))?).blockable();
-    wait_blocking(thread, set)
+    if a[1] != SET_BYTES {
+        return Err(Errno::EINVAL.into());
+    }
+    let set = SignalSet(thread.space.read_u64(address(a[0]))?);
+    thread.block_meanwhile(set);
+    Err(wait_for_signal())
 }
 
 /// Waits for a signal.
 #[cfg(target_arch = "x86_64")]
-pub(super) fn pause(thread: &mut Thread) -> Answer {
-    wait_blocking(thread, thread.blocked)
+pub(super) fn pause() -> Answer {
+    Err(wait_for_signal())
 }
 
-fn wait_blocking(thread: &mut Thread, set: SignalSet) -> Answer {
-    thread.blocked_before = Some(thread.blocked_before.unwrap_or(thread.blocked));
-    thread.blocked = set;
-    Err(Stop::Sleep { state: state(), wait: Wait::Signal, deadline: None, late: 0 })
+fn wait_for_signal() -> Stop {
+    Stop::Sleep { state: state(), wait: Wait::Signal, deadline: None, late: 0 }
 }
 
 fn stack(thread: &mut Thread, a: Arguments) -> Answer {
     let (start, len) = thread.signal_stack;
-    if a[1] != 0 {
-        let flags = if len == 0 { linux::SS_DISABLE } else { 0 };
-        let bytes: Vec<u8> = [start, u64::from(flags), len].iter().flat_map(|word| word.to_le_bytes()).collect();
-        thread.space.write(address(a[1]), &bytes)?;
-    }
+    let in_use = thread.is_on_signal_stack();
     if a[0] != 0 {
         let bytes: [u8; 24] = thread.space.read_array(address(a[0]))?;
         let word = |index: usize| bytes[index * 8..index * 8 + 8].try_into().map_or(0, u64::from_le_bytes);
-        let disabled = word(1) & u64::from(linux::SS_DISABLE) != 0;
-        thread.signal_stack = if disabled { (0, 0) } else { (word(0), word(2)) };
+        if in_use {
+            return Err(Errno::EPERM.into());
+        }
+        thread.signal_stack = match word(1) as u32 {
+            linux::SS_DISABLE => (0, 0),
+            0 | linux::SS_ONSTACK if word(2) < u64::from(linux::MINSIGSTKSZ) => return Err(Errno::ENOMEM.into()),
+            0 | linux::SS_ONSTACK => (word(0), word(2)),
+            _ => return Err(Errno::EINVAL.into()),
+        };
+    }
+    if a[1] != 0 {
+        let flags = match (len, in_use) {
+            (0, _) => linux::SS_DISABLE,
+            (_, true) => linux::SS_ONSTACK,
+            (_, false) => 0,
+        };
+        let bytes: Vec<u8> = [start, u64::from(flags), len].iter().flat_map(|word| word.to_le_bytes()).collect();
+        thread.space.write(address(a[1]), &bytes)?;
     }
     Ok(0)
 }
 
+/// Processes that have ended and were not awaited are still there to be signalled, and nothing comes of it.
 fn kill(thread: &Thread, to: i32, signal: u64) -> Answer {
     let signal = number(signal)?;
     let mut state = state();
@@ -120,24 +142,34 @@ fn kill(thread: &Thread, to: i32, signal: u64) -> Answer {
     let chosen = |id: Id, of: Id| match to {
         1.. => id.0 == to as u32,
         0 => of == group,
-        -1 => id != thread.process,
+        -1 => id != thread.process && id != FIRST,
         _ => of.0 == to.unsigned_abs(),
     };
-    let alive = state.processes.iter().filter(|(_, process)| process.ended.is_none());
-    let targets: Vec<Id> = alive.filter(|(id, process)| chosen(**id, process.group)).map(|(id, _)| *id).collect();
+    let targets = state.processes.iter().filter(|(id, process)| chosen(**id, process.group));
+    let targets: Vec<(Id, bool)> = targets.map(|(id, process)| (*id, process.ended.is_none())).collect();
     if targets.is_empty() {
         return Err(Errno::ESRCH.into());
     }
-    for target in targets.into_iter().filter(|_| signal != 0) {
-        state.post(target, signal);
+    let info = Info::sent(signal, signal::BY_USER, thread.process);
+    for (target, _) in targets.into_iter().filter(|(_, alive)| *alive && signal != 0) {
+        state.post(target, info);
     }
     Ok(0)
 }
 
-fn to_thread(id: u32, signal: u64) -> Answer {
+/// To a thread, of this process if one is named.
+fn to_thread(thread: &Thread, of: Option<i32>, id: i32, signal: u64) -> Answer {
     let signal = number(signal)?;
+    if id <= 0 || of.is_some_and(|of| of <= 0) {
+        return Err(Errno::EINVAL.into());
+    }
+    let mut state = state();
+    let known = state.threads.get(&Id(id as u32));
+    if known.is_none_or(|known| of.is_some_and(|of| known.process.0 != of as u32)) {
+        return Err(Errno::ESRCH.into());
+    }
     if signal != 0 {
-        state().post_to_thread(Id(id), signal);
+        state.post_to_thread(Id(id as u32), Info::sent(signal, signal::TO_THREAD, thread.process));
     }
     Ok(0)
 }

@@ -30,17 +30,37 @@ pub(super) fn serve(thread: &mut Thread, call: Sysno, a: Arguments) -> Answer {
         }
         Sysno::nanosleep => {
             let length = read_time(thread, address(a[0]))?;
-            Err(sleep_until(time::now_ns().saturating_add(length)))
+            sleep(thread, length)
         }
         Sysno::clock_nanosleep => {
             let start = clock(a[0] as u32)?;
             let length = read_time(thread, address(a[2]))?;
-            let absolute = a[1] & u64::from(linux::TIMER_ABSTIME) != 0;
-            let length = if absolute { length.saturating_sub(start) } else { length };
-            Err(sleep_until(time::now_ns().saturating_add(length)))
+            let length = if is_absolute(a) { length.saturating_sub(start) } else { length };
+            sleep(thread, length)
         }
         Sysno::sched_yield => Err(Stop::Yield(0)),
         other => unreachable!("{other} is not about time"),
+    }
+}
+
+/// Whether `clock_nanosleep` was told when to wake up, and not how long to sleep.
+pub(super) fn is_absolute(a: Arguments) -> bool {
+    a[1] & u64::from(linux::TIMER_ABSTIME) != 0
+}
+
+/// Sleeps so many ns, in pieces if signals come that nobody wants.
+fn sleep(thread: &mut Thread, length: u64) -> Answer {
+    let now = time::now_ns();
+    let deadline = *thread.deadline.get_or_insert(now.saturating_add(length));
+    if deadline <= now { Ok(0) } else { Err(sleep_until(deadline)) }
+}
+
+/// Tells how long a thread would have slept on.
+pub(super) fn leave_rest(thread: &Thread, to: VirtAddr) {
+    let left = thread.deadline.unwrap_or(0).saturating_sub(time::now_ns());
+    if to > VirtAddr::ZERO {
+        // A bad address does not change that the sleep was interrupted.
+        let _ = write_time(thread, to, left);
     }
 }
 
@@ -66,10 +86,11 @@ fn write_time(thread: &Thread, to: VirtAddr, ns: u64) -> Answer {
     Ok(0)
 }
 
-fn read_time(thread: &Thread, from: VirtAddr) -> Result<u64, Errno> {
+/// A `struct timespec`, in ns (`timespec64_valid`).
+pub(super) fn read_time(thread: &Thread, from: VirtAddr) -> Result<u64, Errno> {
     let seconds = thread.space.read_u64(from)?;
     let ns = thread.space.read_u64(from.checked_add(8).ok_or(Errno::EFAULT)?)?;
-    if ns >= NS {
+    if seconds.cast_signed() < 0 || ns >= NS {
         return Err(Errno::EINVAL);
     }
     Ok(seconds.saturating_mul(NS).saturating_add(ns))

@@ -41,9 +41,8 @@ pub(super) fn push(thread: &mut Thread, info: Info, action: &Action, mask: Signa
     thread.context.save();
     let r = thread.context.registers;
     let (start, len) = thread.signal_stack;
-    let on_stack = (start..start + len).contains(&r.sp);
-    let wants = action.flags & u64::from(linux::SA_ONSTACK) != 0 && len > 0 && !on_stack;
-    let top = if wants { start + len } else { r.sp };
+    let wants = action.flags & u64::from(linux::SA_ONSTACK) != 0 && len > 0 && !thread.is_on_signal_stack();
+    let top = if wants { start.wrapping_add(len) } else { r.sp };
     let link = (top & !15).wrapping_sub(16);
     let frame = link.wrapping_sub(SIZE as u64);
     let mut bytes = [0; RECORDS + USED];
@@ -52,7 +51,7 @@ pub(super) fn push(thread: &mut Thread, info: Info, action: &Action, mask: Signa
     put(&mut bytes, STACK + 8, u64::from(if len == 0 { linux::SS_DISABLE } else { 0 }));
     put(&mut bytes, STACK + 16, len);
     put(&mut bytes, MASK, mask.0);
-    put(&mut bytes, SIGCONTEXT, info.address.raw());
+    put(&mut bytes, SIGCONTEXT, info.address().raw());
     for (index, value) in r.x.into_iter().chain([r.sp, r.pc, r.pstate]).enumerate() {
         put(&mut bytes, REGISTERS + index * 8, value);
     }

@@ -12,9 +12,11 @@ mod frame;
 #[path = "x86_64.rs"]
 mod frame;
 
+use crate::call;
 use crate::errno::Errno;
 use crate::finish;
-use crate::task::{End, Id, Resume, State, Stop, Thread, state};
+use crate::task::{End, Id, State, Stop, Thread, state};
+use alloc::collections::BTreeMap;
 use linux_raw_sys::general as linux;
 use pagewright_types::VirtAddr;
 
@@ -35,6 +37,12 @@ pub(crate) const MAPPING_ERROR: i32 = linux::SEGV_MAPERR as i32;
 pub(crate) const ACCESS_ERROR: i32 = linux::SEGV_ACCERR as i32;
 /// `BUS_ADRERR`.
 pub(crate) const NO_SUCH_ADDRESS: i32 = linux::BUS_ADRERR as i32;
+
+/// `SI_USER`, `SI_TKILL`: who sent a signal did so by `kill`, or to this thread.
+pub(crate) const BY_USER: i32 = linux::SI_USER as i32;
+pub(crate) const TO_THREAD: i32 = linux::SI_TKILL;
+const EXITED: i32 = linux::CLD_EXITED as i32;
+const KILLED: i32 = linux::CLD_KILLED as i32;
 
 /// Signals there are.
 pub(crate) const SIGNALS: usize = 64;
@@ -63,6 +71,10 @@ impl SignalSet {
     /// The lowest.
     fn first(self) -> Option<u8> {
         (self.0 != 0).then(|| self.0.trailing_zeros() as u8 + 1)
+    }
+
+    fn of(signals: impl Iterator<Item = u8>) -> Self {
+        Self(signals.fold(0, |all, signal| all | Self::bit(signal)))
     }
 
     /// Without those that nobody can block.
@@ -108,23 +120,80 @@ impl Actions {
     }
 }
 
-/// What a handler is told (`siginfo_t`).
+/// What a signal is about.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum About {
+    /// The address that faulted.
+    Address(VirtAddr),
+    /// Who sent it.
+    Sender(Id),
+    /// A child, and the status of its end.
+    Child(Id, u8),
+}
+
+/// What a handler is told (`siginfo_t`). Everybody's user is 0.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Info {
     pub(crate) signal: u8,
     pub(crate) code: i32,
-    /// The address that faulted.
-    pub(crate) address: VirtAddr,
+    pub(crate) about: About,
 }
 
 impl Info {
+    /// A signal that a process sends.
+    pub(crate) fn sent(signal: u8, code: i32, by: Id) -> Self {
+        Self { signal, code, about: About::Sender(by) }
+    }
+
+    /// The signal of a child's end.
+    pub(crate) fn of_end(signal: u8, child: Id, end: End) -> Self {
+        let (code, status) = match end {
+            End::Exit(status) => (EXITED, status),
+            End::Signal(by) => (KILLED, by),
+        };
+        Self { signal, code, about: About::Child(child, status) }
+    }
+
+    /// The address that faulted, or none.
+    fn address(self) -> VirtAddr {
+        match self.about {
+            About::Address(address) => address,
+            About::Sender(_) | About::Child(..) => VirtAddr::ZERO,
+        }
+    }
+
     /// As it lies in memory.
     fn bytes(self) -> [u8; 128] {
         let mut bytes = [0; 128];
         bytes[..4].copy_from_slice(&i32::from(self.signal).to_le_bytes());
         bytes[8..12].copy_from_slice(&self.code.to_le_bytes());
-        bytes[16..24].copy_from_slice(&self.address.raw().to_le_bytes());
+        match self.about {
+            About::Address(address) => bytes[16..24].copy_from_slice(&address.raw().to_le_bytes()),
+            About::Sender(id) => bytes[16..20].copy_from_slice(&id.0.to_le_bytes()),
+            About::Child(id, status) => {
+                bytes[16..20].copy_from_slice(&id.0.to_le_bytes());
+                bytes[24] = status;
+            }
+        }
         bytes
+    }
+}
+
+/// Signals that wait to be looked at, each once: of two, the handler is told of the first.
+#[derive(Default)]
+pub(crate) struct Pending(BTreeMap<u8, Info>);
+
+impl Pending {
+    fn insert(&mut self, info: Info) {
+        self.0.entry(info.signal).or_insert(info);
+    }
+
+    fn take(&mut self, signal: u8) -> Option<Info> {
+        self.0.remove(&signal)
+    }
+
+    fn set(&self) -> SignalSet {
+        SignalSet::of(self.0.keys().copied())
     }
 }
 
@@ -141,6 +210,31 @@ impl Thread {
         let handler = self.actions.lock().get(signal).handler;
         handler == IGNORE || handler == DEFAULT && ignored_by_default(signal)
     }
+
+    /// Whether it runs on the stack for handlers (`on_sig_stack`).
+    pub(crate) fn is_on_signal_stack(&self) -> bool {
+        let (start, len) = self.signal_stack;
+        let used = start.wrapping_add(len).wrapping_sub(self.context.sp().raw());
+        used < len
+    }
+
+    /// Whether a signal would be looked at now.
+    fn wants(&self, signal: u8) -> bool {
+        !self.blocked.contains(signal) && !self.ignores(signal)
+    }
+
+    /// Lets a call wait with another set of blocked signals, until [`Thread::restore_blocked`]; the set that a handler puts back is the old one.
+    pub(crate) fn block_meanwhile(&mut self, set: SignalSet) {
+        self.blocked_before.get_or_insert(self.blocked);
+        self.blocked = set.blockable();
+    }
+
+    /// Puts back the set of blocked signals that a call has changed for itself.
+    pub(crate) fn restore_blocked(&mut self) {
+        if let Some(before) = self.blocked_before.take() {
+            self.blocked = before;
+        }
+    }
 }
 
 /// Delivers what is pending.
@@ -149,20 +243,18 @@ impl Thread {
 /// [`Stop`] when the thread ends.
 pub(crate) fn deliver(thread: &mut Thread) -> Result<(), Stop> {
     loop {
-        let signal = {
+        let info = {
             let mut state = state();
             if let Some(end) = state.must_end(thread) {
                 return Err(Stop::Exit(end));
             }
             state.take_signal(thread)
         };
-        let Some(signal) = signal else {
-            if let Some(before) = thread.blocked_before.take() {
-                thread.blocked = before;
-            }
+        let Some(info) = info else {
+            thread.restore_blocked();
             return Ok(());
         };
-        act(thread, Info { signal, code: 0, address: VirtAddr::ZERO })?;
+        act(thread, info)?;
     }
 }
 
@@ -202,7 +294,7 @@ fn act(thread: &mut Thread, info: Info) -> Result<(), Stop> {
 pub(crate) fn force(thread: &mut Thread, signal: u8, code: i32, address: VirtAddr) -> Result<(), Stop> {
     let handled = thread.actions.lock().get(signal).handler > IGNORE && !thread.blocked.contains(signal);
     if handled {
-        return act(thread, Info { signal, code, address });
+        return act(thread, Info { signal, code, about: About::Address(address) });
     }
     let name = alloc::string::String::from(state().process(thread.process).name());
     let (pc, sp) = (thread.context.pc(), thread.context.sp());
@@ -213,20 +305,20 @@ pub(crate) fn force(thread: &mut Thread, signal: u8, code: i32, address: VirtAdd
     Err(Stop::ExitProcess(End::Signal(signal)))
 }
 
-/// A sleeping call was ended by a signal: it fails, or is made again after the handler if that asks for it.
-pub(crate) fn interrupt(thread: &mut Thread) {
-    let pending = state().deliverable(thread).first();
-    let restart = pending.is_none_or(|signal| {
-        let action = thread.actions.lock().get(signal);
-        action.handler <= IGNORE || action.flags & u64::from(linux::SA_RESTART) != 0
-    });
-    let waits_for_signal = thread.blocked_before.is_some();
-    if restart && !waits_for_signal {
-        let (number, first) = thread.call;
+/// A call that would go on waiting is ended by a signal: it fails, or is made again behind the handler if both ask for it. Returns whether there is still
+/// such a signal; another thread may have taken it.
+pub(crate) fn interrupt(thread: &mut Thread, restarts: bool) -> bool {
+    let Some(signal) = state().first_wanted(thread) else { return false };
+    let action = thread.actions.lock().get(signal);
+    let (number, first) = thread.call;
+    if restarts && action.flags & u64::from(linux::SA_RESTART) != 0 {
         thread.context.repeat(number, first);
     } else {
+        call::give_up(thread);
         thread.context.set_result(Errno::EINTR.result());
     }
+    thread.deadline = None;
+    true
 }
 
 impl State {
@@ -239,49 +331,53 @@ impl State {
 
     /// Whether a signal waits for a thread that does not ignore it.
     pub(crate) fn is_interrupted(&mut self, thread: &Thread) -> bool {
+        self.first_wanted(thread).is_some()
+    }
+
+    /// The first signal that waits for a thread that does not ignore it.
+    fn first_wanted(&mut self, thread: &Thread) -> Option<u8> {
         let mut pending = self.deliverable(thread);
         while let Some(signal) = pending.first() {
             if !thread.ignores(signal) {
-                return true;
+                return Some(signal);
             }
             pending.remove(signal);
         }
-        false
+        None
     }
 
     /// What is pending for a thread and not blocked.
     fn deliverable(&mut self, thread: &Thread) -> SignalSet {
-        let own = self.pending.get(&thread.id).copied().unwrap_or_default();
-        SignalSet((own.0 | self.process(thread.process).pending.0) & !thread.blocked.0)
+        let own = self.threads.get(&thread.id).map_or(SignalSet::default(), |known| known.pending.set());
+        SignalSet((own.0 | self.process(thread.process).pending.set().0) & !thread.blocked.0)
     }
 
-    fn take_signal(&mut self, thread: &Thread) -> Option<u8> {
+    fn take_signal(&mut self, thread: &Thread) -> Option<Info> {
         let signal = self.deliverable(thread).first()?;
-        if let Some(own) = self.pending.get_mut(&thread.id) {
-            own.remove(signal);
+        let own = self.threads.get_mut(&thread.id).and_then(|known| known.pending.take(signal));
+        own.or_else(|| self.process(thread.process).pending.take(signal))
+    }
+
+    /// Makes a signal pending for a process that has not ended, and interrupts a thread of it that sleeps and wants it.
+    pub(crate) fn post(&mut self, process: Id, info: Info) {
+        self.process(process).pending.insert(info);
+        self.interrupt(|thread| thread.process == process && thread.wants(info.signal));
+    }
+
+    /// The same for one thread, if there is such a one.
+    pub(crate) fn post_to_thread(&mut self, id: Id, info: Info) {
+        if let Some(known) = self.threads.get_mut(&id) {
+            known.pending.insert(info);
+            self.interrupt(|thread| thread.id == id && thread.wants(info.signal));
         }
-        self.process(thread.process).pending.remove(signal);
-        Some(signal)
     }
 
-    /// Makes a signal pending for a process, and interrupts a thread of it that sleeps and wants it.
-    pub(crate) fn post(&mut self, process: Id, signal: u8) {
-        self.process(process).pending.insert(signal);
-        self.wake(1, Resume::Interrupted, |thread, wait| {
-            thread.process == process
-                && wait.is_interruptible()
-                && !thread.blocked.contains(signal)
-                && !thread.ignores(signal)
-        });
-    }
-
-    /// The same for one thread.
-    pub(crate) fn post_to_thread(&mut self, id: Id, signal: u8) {
-        let mut set = self.pending.get(&id).copied().unwrap_or_default();
-        set.insert(signal);
-        self.pending.insert(id, set);
-        self.wake(1, Resume::Interrupted, |thread, wait| {
-            thread.id == id && wait.is_interruptible() && !thread.blocked.contains(signal) && !thread.ignores(signal)
-        });
+    /// Whether a process does not want to hear of its children's ends, which then leave nothing to wait for (`do_notify_parent`): true if it gets no signal
+    /// either.
+    pub(crate) fn forgets_children(&mut self, process: Id) -> Option<bool> {
+        let actions = self.processes.get(&process)?.actions.upgrade()?;
+        let action = actions.lock().get(SIGCHLD);
+        let ignores = action.handler == IGNORE;
+        (ignores || action.flags & u64::from(linux::SA_NOCLDWAIT) != 0).then_some(ignores)
     }
 }

@@ -16,6 +16,9 @@ use pagewright_types::VirtAddr;
 /// Programs bring the code that ends a handler (`SA_RESTORER`), so there is none here.
 pub(crate) const TRAMPOLINE: &[u8] = &[];
 
+/// Flags that a handler does not inherit.
+const DIRECTION: u64 = 1 << 10;
+const SINGLE_STEP: u64 = 1 << 8;
 const RED_ZONE: u64 = 128;
 const UCONTEXT: u64 = 304;
 const FRAME: u64 = 8 + UCONTEXT + 128;
@@ -38,9 +41,8 @@ pub(super) fn push(thread: &mut Thread, info: Info, action: &Action, mask: Signa
     thread.context.save();
     let r = thread.context.registers;
     let (start, len) = thread.signal_stack;
-    let on_stack = (start..start + len).contains(&r.rsp);
-    let wants = action.flags & u64::from(linux::SA_ONSTACK) != 0 && len > 0 && !on_stack;
-    let top = if wants { start + len } else { r.rsp.wrapping_sub(RED_ZONE) };
+    let wants = action.flags & u64::from(linux::SA_ONSTACK) != 0 && len > 0 && !thread.is_on_signal_stack();
+    let top = if wants { start.wrapping_add(len) } else { r.rsp.wrapping_sub(RED_ZONE) };
     let floating = top.wrapping_sub(FLOATING) & !63;
     let frame = (floating.wrapping_sub(FRAME) & !15).wrapping_sub(8);
     let mut bytes = [0; FRAME as usize];
@@ -72,7 +74,7 @@ pub(super) fn push(thread: &mut Thread, info: Info, action: &Action, mask: Signa
         0,
         0,
         0,
-        info.address.raw(),
+        info.address().raw(),
         floating,
     ];
     for (index, value) in saved.into_iter().enumerate() {
@@ -83,7 +85,10 @@ pub(super) fn push(thread: &mut Thread, info: Info, action: &Action, mask: Signa
     let area = *thread.context.floating.bytes();
     thread.space.write(VirtAddr::new(floating), &area)?;
     thread.space.write(VirtAddr::new(frame), &bytes)?;
+    // A handler begins as any function does: strings go upwards, and no modes of floating point are whatever it has interrupted chose (`handle_signal`).
+    thread.context.reset_floating();
     let r = &mut thread.context.registers;
+    r.rflags &= !(DIRECTION | SINGLE_STEP);
     r.rsp = frame;
     r.rip = action.handler;
     r.rdi = u64::from(info.signal);
