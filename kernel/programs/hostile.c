@@ -2,16 +2,20 @@
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
+#include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
+#include <sys/uio.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { LONG = 100 << 10, MANY = 4096 };
+enum { PAGE = 4096, PIPE = 65536, FILES = 1024, LONG = 100 << 10, MANY = 4096, ROUNDS = 400, MIB = 1 << 20 };
 
 static long told(long result)
 {
@@ -76,6 +80,105 @@ static void endings(void)
     printf(" %ld\n", told(syscall(SYS_clone3, structure, sizeof structure)));
 }
 
+/* What a call has looked at is something else when it goes on. */
+static int ends[2];
+static char bytes[2 * PIPE];
+static struct iovec part;
+
+static void *writes(void *unused)
+{
+    return (void *)writev(ends[1], &part, 1);
+}
+
+static void changes(void)
+{
+    static char some[PIPE];
+    pthread_t thread;
+    void *written;
+    long all = 0;
+    if (pipe(ends))
+        exit(2);
+    part = (struct iovec){ bytes, sizeof bytes };
+    pthread_create(&thread, 0, writes, 0);
+    usleep(100000);
+    part.iov_len = 1;
+    while (all < PIPE)
+        all += read(ends[0], some, sizeof some);
+    close(ends[0]);
+    signal(SIGPIPE, SIG_IGN);
+    pthread_join(thread, &written);
+    printf("changed: %d\n", (long)written >= PIPE);
+    close(ends[1]);
+}
+
+/* A size that no memory has. */
+static void sizes(void)
+{
+    struct stat stat;
+    int fd = file("/tmp/large", "text", 0644);
+    long cut = ftruncate(fd, 1L << 40);
+    fstat(fd, &stat);
+    printf("size: %d", stat.st_size == (cut ? 4 : 1L << 40));
+    printf(" %ld\n", told(ftruncate(fd, -1)));
+    close(fd);
+    unlink("/tmp/large");
+}
+
+/* A call that fails leaves no descriptor behind. */
+static void descriptors(void)
+{
+    struct rlimit most = { FILES, FILES };
+    int pair[2], last = 0, next;
+    setrlimit(RLIMIT_NOFILE, &most);
+    int lowest = dup(1);
+    close(lowest);
+    printf("descriptors: %ld", told(syscall(SYS_pipe2, 16, 0)));
+    next = dup(1);
+    close(next);
+    printf(" %d", next == lowest);
+    for (int fd; (fd = dup(1)) != -1;)
+        last = fd;
+    printf(" %d %d", errno, last);
+    close(last);
+    printf(" %ld", told(pipe(pair)));
+    printf(" %d", dup(1) == last);
+    for (int fd = lowest; fd <= last; fd++)
+        close(fd);
+    printf(" %d\n", (int)syscall(SYS_dup, 0x100000001) == lowest);
+    close(lowest);
+}
+
+/* A file that is mapped, and stored to, is one with what is read; many that are gone take nothing. */
+static void files(void)
+{
+    char text[8] = { 0 };
+    int fd = file("/tmp/mapped", "before", 0644);
+    char *mapped = mmap(0, PAGE, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    memcpy(mapped, "stored", 6);
+    printf("file: %ld %s", told(pread(fd, text, 6, 0)), text);
+    printf(" %ld", told(msync(mapped, PAGE, MS_SYNC)));
+    printf(" %ld %.8s", told(pwrite(fd, "again", 5, 2)), mapped);
+    munmap(mapped, PAGE);
+    printf(" %ld %.7s\n", told(pread(fd, text, 7, 0)), text);
+    close(fd);
+    unlink("/tmp/mapped");
+    char *large = malloc(MIB);
+    memset(large, 1, MIB);
+    int right = 0;
+    for (int round = 0; round < ROUNDS; round++) {
+        fd = open("/tmp/gone", O_RDWR | O_CREAT | O_EXCL, 0600);
+        if (write(fd, large, MIB) != MIB)
+            break;
+        mapped = mmap(0, MIB, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+        close(fd);
+        unlink("/tmp/gone");
+        right += mapped[round * PAGE % MIB] == 1;
+        munmap(mapped, MIB);
+    }
+    printf("gone: %d\n", right);
+    free(large);
+}
+
 /* All processes are those that may be signalled, and the first may not. */
 static volatile sig_atomic_t handled;
 
@@ -119,6 +222,10 @@ int main(int argc, char **argv)
     scripts();
     arguments(argv[0]);
     endings();
+    changes();
+    sizes();
+    descriptors();
+    files();
     everybody();
     ignored();
     return 0;

@@ -15,7 +15,7 @@ use crate::options::Options;
 use crate::record;
 use crate::signal::{self, Actions, Pending, SignalSet};
 use crate::task::{self, FIRST, Known, Process, Thread};
-use crate::tree::{self, Kind, Node};
+use crate::tree::{self, Bytes, Content, Kind, Node};
 use alloc::boxed::Box;
 use alloc::string::{String, ToString};
 use alloc::sync::Arc;
@@ -137,10 +137,12 @@ fn fill(
 }
 
 fn script(node: &Node, request: &Request) -> Option<Request> {
-    let Kind::File(bytes) = &*node.kind.lock() else { return None };
-    let line = bytes.all().strip_prefix(b"#!")?.split(|byte| *byte == b'\n').next()?;
-    let line = core::str::from_utf8(line).ok()?.trim();
-    let (interpreter, option) = line.split_once(' ').unwrap_or((line, ""));
+    let line = |bytes: &[u8]| {
+        let line = bytes.strip_prefix(b"#!")?.split(|byte| *byte == b'\n').next()?;
+        Some(core::str::from_utf8(line).ok()?.trim().to_string())
+    };
+    let line = node.look(line).ok()??;
+    let (interpreter, option) = line.split_once(' ').unwrap_or((&line, ""));
     let mut arguments = vec![interpreter.as_bytes().to_vec()];
     if !option.trim().is_empty() {
         arguments.push(option.trim().as_bytes().to_vec());
@@ -159,10 +161,7 @@ fn headers(bytes: &[u8]) -> Result<(FileHeader<LittleEndian>, Vec<ProgramHeader>
 /// The headers of a program for this machine.
 fn segments(node: &Node) -> Result<(FileHeader<LittleEndian>, Vec<ProgramHeader>), Errno> {
     // Faults read the file while it is mapped, so it is locked only for its headers.
-    let (header, headers) = match &*node.kind.lock() {
-        Kind::File(bytes) => headers(bytes.all())?,
-        _ => return Err(Errno::EACCES),
-    };
+    let (header, headers) = node.look(headers)??;
     if header.e_machine != MACHINE.0 || headers.iter().any(|header| header.p_type == PT_INTERP) {
         return Err(Errno::ENOEXEC);
     }
@@ -263,7 +262,7 @@ fn trampoline(space: &SpaceHandle) -> Result<VirtAddr, Errno> {
 
 fn vdso() -> Result<pagewright_sync::Arc<FileObject>, Errno> {
     static VDSO: spin::Once<Arc<Node>> = spin::Once::new();
-    let make = || Node::new("[vdso]", 0o100_555, Kind::File(tree::Bytes::Archive(signal::TRAMPOLINE)));
+    let make = || Node::new("[vdso]", 0o100_555, Kind::File(Content::new(Bytes::Archive(signal::TRAMPOLINE))));
     VDSO.call_once(make).object()
 }
 

@@ -65,7 +65,15 @@ pub(crate) struct Descriptor {
     pub(crate) close_on_exec: bool,
 }
 
+/// Where a descriptor lies in the table. Its number is an `unsigned int`, and what a program leaves in the register's upper half is no part of it.
+fn place(number: u64) -> usize {
+    number as u32 as usize
+}
+
 /// A process's descriptors.
+///
+/// The lock on threads may be held when the table is locked, and is taken when an end of a pipe is dropped: so nobody drops a descriptor while the
+/// table is locked.
 #[derive(Clone, Default)]
 pub(crate) struct Files(Vec<Option<Descriptor>>);
 
@@ -80,39 +88,44 @@ impl Files {
     }
 
     pub(crate) fn get(&self, number: u64) -> Result<&Descriptor, Errno> {
-        self.0.get(number as usize).and_then(Option::as_ref).ok_or(Errno::EBADF)
+        self.0.get(place(number)).and_then(Option::as_ref).ok_or(Errno::EBADF)
     }
 
     pub(crate) fn get_mut(&mut self, number: u64) -> Result<&mut Descriptor, Errno> {
-        self.0.get_mut(number as usize).and_then(Option::as_mut).ok_or(Errno::EBADF)
+        self.0.get_mut(place(number)).and_then(Option::as_mut).ok_or(Errno::EBADF)
     }
 
-    /// Puts a descriptor at the lowest free number from `least` on.
-    pub(crate) fn add(&mut self, descriptor: Descriptor, least: u64) -> Result<u64, Errno> {
-        let number = (least as usize..).find(|number| self.0.get(*number).is_none_or(Option::is_none));
+    /// Puts a descriptor at the lowest free number from `least` on. The caller keeps `open` until the table is not locked any more.
+    pub(crate) fn add(&mut self, open: &Arc<Open>, close_on_exec: bool, least: u64) -> Result<u64, Errno> {
+        let number = (place(least)..).find(|number| self.0.get(*number).is_none_or(Option::is_none));
         let number = number.filter(|number| *number < LIMIT).ok_or(Errno::EMFILE)?;
-        self.place(number, descriptor);
+        self.put(number, open, close_on_exec);
         Ok(number as u64)
     }
 
-    /// Puts a descriptor at a number, and returns what was there.
-    pub(crate) fn set(&mut self, number: u64, descriptor: Descriptor) -> Result<Option<Descriptor>, Errno> {
-        if number as usize >= LIMIT {
+    /// Puts a descriptor at a number, and returns what was there; both are dropped without locks.
+    pub(crate) fn set(
+        &mut self,
+        number: u64,
+        open: &Arc<Open>,
+        close_on_exec: bool,
+    ) -> Result<Option<Descriptor>, Errno> {
+        if place(number) >= LIMIT {
             return Err(Errno::EBADF);
         }
-        Ok(self.place(number as usize, descriptor))
+        Ok(self.put(place(number), open, close_on_exec))
     }
 
-    fn place(&mut self, number: usize, descriptor: Descriptor) -> Option<Descriptor> {
+    fn put(&mut self, number: usize, open: &Arc<Open>, close_on_exec: bool) -> Option<Descriptor> {
         if self.0.len() <= number {
             self.0.resize(number + 1, None);
         }
-        self.0[number].replace(descriptor)
+        self.0[number].replace(Descriptor { open: open.clone(), close_on_exec })
     }
 
     /// Takes a descriptor out. The caller drops it without locks.
     pub(crate) fn take(&mut self, number: u64) -> Result<Descriptor, Errno> {
-        self.0.get_mut(number as usize).and_then(Option::take).ok_or(Errno::EBADF)
+        self.0.get_mut(place(number)).and_then(Option::take).ok_or(Errno::EBADF)
     }
 
     /// Takes out all that a new program shall not have.

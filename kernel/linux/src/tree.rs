@@ -1,9 +1,9 @@
 //! The tree of files: what the initramfs brought, what programs make, and a few devices and texts.
 //!
-//! Nodes are found by their whole path. A file's bytes are those of the archive until somebody writes. A file that is mapped has an object of
-//! the memory manager's, which reads from here.
+//! Nodes are found by their whole path. A file's bytes are those of the archive until somebody writes. A file that has once been mapped has an object of
+//! the memory manager's, which reads from here and writes back: from then on calls go through its pages, too, so that they and mappings are one.
 //!
-//! Not guaranteed: that who has mapped a file sees what is written to it by calls afterwards; links by number; permissions.
+//! Not guaranteed: links by number; permissions.
 
 use crate::errno::Errno;
 use crate::memory::{FileObject, mm};
@@ -21,9 +21,9 @@ use spin::Mutex;
 
 /// What is at a path.
 pub(crate) enum Kind {
-    File(Bytes),
+    File(Content),
     /// Shared memory without a path (`memfd_create`).
-    Shmem(Shmem),
+    Shmem(Held),
     Directory,
     Link(String),
     /// Reads nothing, swallows everything.
@@ -40,10 +40,10 @@ pub(crate) enum Kind {
     Attribute(Attribute),
 }
 
-/// Shared memory that somebody has open. The memory manager is told when nobody has.
-pub(crate) struct Shmem(pub(crate) pagewright_sync::Arc<FileObject>);
+/// An object of the memory manager's that somebody has open, or may open by its path. The memory manager is told when nobody can any more.
+pub(crate) struct Held(pub(crate) pagewright_sync::Arc<FileObject>);
 
-impl Drop for Shmem {
+impl Drop for Held {
     fn drop(&mut self) {
         mm().close_file(&self.0);
     }
@@ -64,15 +64,43 @@ impl Bytes {
         }
     }
 
-    /// The bytes, to be changed.
-    pub(crate) fn own(&mut self) -> &mut Vec<u8> {
+    /// The bytes from `start` up to `end`, to be changed; there are so many then.
+    fn change(&mut self, start: usize, end: usize) -> Result<&mut [u8], Errno> {
         if let Self::Archive(bytes) = self {
-            *self = Self::Own(bytes.to_vec());
+            let mut own = Vec::new();
+            own.try_reserve(bytes.len())?;
+            own.extend_from_slice(bytes);
+            *self = Self::Own(own);
         }
+        let Self::Own(bytes) = self else { unreachable!("made its own above") };
+        if bytes.len() < end {
+            bytes.try_reserve(end - bytes.len())?;
+            bytes.resize(end, 0);
+        }
+        Ok(&mut bytes[start..end])
+    }
+
+    /// Leaves no more than `size` bytes.
+    fn cut(&mut self, size: usize) {
         match self {
-            Self::Own(bytes) => bytes,
-            Self::Archive(_) => unreachable!("made its own above"),
+            Self::Archive(bytes) => *bytes = &bytes[..size.min(bytes.len())],
+            Self::Own(bytes) => bytes.truncate(size),
         }
+    }
+}
+
+/// A file's bytes, which the memory manager reads and writes as long as somebody maps them.
+#[derive(Clone)]
+pub(crate) struct Content(Arc<Mutex<Bytes>>);
+
+impl Content {
+    pub(crate) fn new(bytes: Bytes) -> Self {
+        Self(Arc::new(Mutex::new(bytes)))
+    }
+
+    /// Looks at what was written back.
+    pub(crate) fn look<T>(&self, look: impl FnOnce(&[u8]) -> T) -> T {
+        look(self.0.lock().all())
     }
 }
 
@@ -82,7 +110,8 @@ pub(crate) struct Node {
     pub(crate) mode: u32,
     pub(crate) path: String,
     pub(crate) kind: Mutex<Kind>,
-    object: Mutex<Option<pagewright_sync::Arc<FileObject>>>,
+    /// A file's, once it has been mapped. Held while the file is written to or cut, by calls of the memory manager, too, which never come here.
+    object: Mutex<Option<Held>>,
 }
 
 static NODES: Mutex<BTreeMap<String, Arc<Node>>> = Mutex::new(BTreeMap::new());
@@ -91,8 +120,8 @@ static NUMBERS: AtomicU64 = AtomicU64::new(1);
 /// Links that a path may go through.
 const LINKS_MAX: u32 = 40;
 
-/// What the memory manager reads of a node.
-struct Pages(Arc<Node>);
+/// What the memory manager reads of a file, and writes back. A page may end behind the file; nobody looks there.
+struct Pages(Content);
 
 impl FileOps for Pages {
     fn is_resident(&self, _index: u64) -> bool {
@@ -100,12 +129,18 @@ impl FileOps for Pages {
     }
 
     fn read_page(&self, index: u64, put: &mut dyn FnMut(u64, &[u8])) -> Result<(), pagewright_types::Errno> {
-        let kind = self.0.kind.lock();
-        if let Kind::File(bytes) = &*kind {
-            let from = (index * PAGE_SIZE) as usize;
-            let bytes = bytes.all().get(from..).unwrap_or_default();
+        self.0.look(|bytes| {
+            let bytes = bytes.get((index * PAGE_SIZE) as usize..).unwrap_or_default();
             put(0, &bytes[..bytes.len().min(PAGE_SIZE as usize)]);
-        }
+        });
+        Ok(())
+    }
+
+    fn write_page(&self, index: u64, get: &mut dyn FnMut(u64, &mut [u8])) -> Result<(), pagewright_types::Errno> {
+        let start = (index * PAGE_SIZE) as usize;
+        let mut bytes = self.0.0.lock();
+        let page = bytes.change(start, start + PAGE_SIZE as usize).map_err(|_| pagewright_types::Errno::ENOMEM)?;
+        get(0, page);
         Ok(())
     }
 }
@@ -118,8 +153,11 @@ impl Node {
 
     /// Bytes of a file, or of a link's target.
     pub(crate) fn size(&self) -> u64 {
+        if let Some(object) = self.cache() {
+            return object.size();
+        }
         match &*self.kind.lock() {
-            Kind::File(bytes) => bytes.all().len() as u64,
+            Kind::File(content) => content.look(<[u8]>::len) as u64,
             Kind::Link(target) => target.len() as u64,
             Kind::Shmem(shmem) => shmem.0.size(),
             Kind::Zram => zram::size(),
@@ -129,44 +167,73 @@ impl Node {
     }
 
     /// The file as the memory manager maps it.
-    pub(crate) fn object(self: &Arc<Self>) -> Result<pagewright_sync::Arc<FileObject>, Errno> {
+    pub(crate) fn object(&self) -> Result<pagewright_sync::Arc<FileObject>, Errno> {
+        if let Some(shmem) = self.shmem() {
+            return Ok(shmem);
+        }
+        let content = self.content().ok_or(Errno::ENODEV)?;
         let mut object = self.object.lock();
         if let Some(object) = &*object {
-            return Ok(object.clone());
+            return Ok(object.0.clone());
         }
-        let kind = match &*self.kind.lock() {
-            Kind::File(_) => ObjectKind::File(Box::new(Pages(self.clone()))),
-            Kind::Shmem(shmem) => return Ok(shmem.0.clone()),
-            Kind::Directory
-            | Kind::Link(_)
-            | Kind::Null
-            | Kind::Zero
-            | Kind::Random
-            | Kind::Console
-            | Kind::Zram
-            | Kind::Attribute(_) => return Err(Errno::ENODEV),
-        };
-        let made = mm().add_file(&self.path, kind, self.size())?;
-        *object = Some(made.clone());
+        let size = content.look(<[u8]>::len) as u64;
+        let made = mm().add_file(&self.path, ObjectKind::File(Box::new(Pages(content))), size)?;
+        *object = Some(Held(made.clone()));
         Ok(made)
     }
 
-    /// Changes a file's bytes; whoever maps it from now on sees them.
-    pub(crate) fn change<T>(&self, change: impl FnOnce(&mut Vec<u8>) -> T) -> Result<T, Errno> {
-        let changed = match &mut *self.kind.lock() {
-            Kind::File(bytes) => change(bytes.own()),
-            Kind::Directory => return Err(Errno::EISDIR),
-            Kind::Link(_)
-            | Kind::Shmem(_)
-            | Kind::Null
-            | Kind::Zero
-            | Kind::Random
-            | Kind::Console
-            | Kind::Zram
-            | Kind::Attribute(_) => return Err(Errno::EINVAL),
-        };
-        *self.object.lock() = None;
-        Ok(changed)
+    /// The object through which its bytes go: that of shared memory, or of a file that has been mapped.
+    pub(crate) fn cache(&self) -> Option<pagewright_sync::Arc<FileObject>> {
+        let mapped = self.object.lock().as_ref().map(|object| object.0.clone());
+        mapped.or_else(|| self.shmem())
+    }
+
+    /// A file's bytes, as far as they have been written back.
+    pub(crate) fn content(&self) -> Option<Content> {
+        if let Kind::File(content) = &*self.kind.lock() { Some(content.clone()) } else { None }
+    }
+
+    /// Looks at a file's bytes as they are now.
+    pub(crate) fn look<T>(&self, look: impl FnOnce(&[u8]) -> T) -> Result<T, Errno> {
+        let content = self.content().ok_or(Errno::EACCES)?;
+        let size = self.size();
+        if let Some(object) = self.cache() {
+            mm().write_back(&object, 0, size)?;
+        }
+        Ok(content.look(|bytes| look(&bytes[..bytes.len().min(size as usize)])))
+    }
+
+    /// Writes to a file, which grows if need be.
+    pub(crate) fn write(&self, start: u64, bytes: &[u8]) -> Result<usize, Errno> {
+        let content = self.content().ok_or(Errno::EINVAL)?;
+        if bytes.is_empty() {
+            return Ok(0);
+        }
+        let object = self.object.lock();
+        if let Some(object) = &*object {
+            return Ok(mm().write_at(&object.0, start, bytes)?);
+        }
+        let end = (start as usize).checked_add(bytes.len()).ok_or(Errno::EINVAL)?;
+        content.0.lock().change(start as usize, end)?.copy_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    /// Sets a file's size.
+    pub(crate) fn resize(&self, size: u64) -> Result<(), Errno> {
+        let content = self.content().ok_or(Errno::EINVAL)?;
+        let object = self.object.lock();
+        let mut bytes = content.0.lock();
+        match &*object {
+            Some(object) => {
+                // Its last page is read for that.
+                drop(bytes);
+                mm().truncate(&object.0, size)?;
+                content.0.lock().cut(size as usize);
+            }
+            None if size as usize <= bytes.all().len() => bytes.cut(size as usize),
+            None => bytes.change(size as usize, size as usize).map(|_| ())?,
+        }
+        Ok(())
     }
 
     /// The shared memory that it is, if it is.
@@ -224,7 +291,7 @@ pub(crate) fn start(archive: &'static [u8]) {
         let kind = match mode & TYPE {
             0o040_000 => Kind::Directory,
             LINK => Kind::Link(String::from_utf8_lossy(entry.file()).into_owned()),
-            FILE => Kind::File(Bytes::Archive(entry.file())),
+            FILE => Kind::File(Content::new(Bytes::Archive(entry.file()))),
             _ => continue,
         };
         nodes.insert(path.clone(), Node::new(&path, mode, kind));
@@ -308,7 +375,10 @@ pub(crate) fn remove(path: &str, directory: bool) -> Result<(), Errno> {
         (true, true) if nodes.keys().any(|other| is_child(path, other)) => return Err(Errno::ENOTEMPTY),
         (true, true) | (false, false) => {}
     }
-    nodes.remove(path);
+    let removed = nodes.remove(path);
+    // If nobody else has it, the memory manager hears of its end.
+    drop(nodes);
+    drop(removed);
     Ok(())
 }
 

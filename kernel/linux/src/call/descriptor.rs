@@ -2,7 +2,7 @@
 
 use super::{Arguments, address, shmem};
 use crate::errno::Errno;
-use crate::file::{Descriptor, Open, Target};
+use crate::file::{Open, Target};
 use crate::memory::mm;
 use crate::pipe::{self, Ready};
 use crate::signal::{self, Info, SIGPIPE};
@@ -64,12 +64,12 @@ fn read(thread: &mut Thread, open: &Open, parts: &[(u64, u64)], at: Option<u64>)
         Target::Pipe(end) => read_pipe(open, end, wanted)?,
         Target::Process(_) => return Err(Errno::EINVAL.into()),
         Target::Node(node) => {
-            let shmem = node.shmem();
+            let cache = node.cache();
             let mut offset = open.offset.lock();
             let from = at.unwrap_or(*offset);
             let bytes = match &*node.kind.lock() {
-                Kind::Shmem(_) => Vec::new(),
-                Kind::File(bytes) => piece(bytes.all(), from, wanted),
+                Kind::File(content) if cache.is_none() => content.look(|bytes| piece(bytes, from, wanted)),
+                Kind::Shmem(_) | Kind::File(_) => Vec::new(),
                 Kind::Directory => return Err(Errno::EISDIR.into()),
                 Kind::Null | Kind::Console | Kind::Link(_) => Vec::new(),
                 Kind::Zero => alloc::vec![0; wanted as usize],
@@ -77,8 +77,8 @@ fn read(thread: &mut Thread, open: &Open, parts: &[(u64, u64)], at: Option<u64>)
                 Kind::Zram => zram::read(from, wanted as usize)?,
                 Kind::Attribute(attribute) => piece(attribute.show()?.as_bytes(), from, wanted),
             };
-            let bytes = match shmem {
-                Some(shmem) => shmem::read(&shmem, from, wanted)?,
+            let bytes = match cache {
+                Some(object) => shmem::read(&object, from, wanted)?,
                 None => bytes,
             };
             if at.is_none() {
@@ -130,6 +130,10 @@ fn write(thread: &mut Thread, open: &Open, parts: &[(u64, u64)], at: Option<u64>
         Target::Pipe(end) => write_pipe(thread, open, end, &bytes),
         Target::Process(_) => Err(Errno::EINVAL.into()),
         Target::Node(node) => {
+            // Where the descriptor stands is locked before what it stands in, as by who reads.
+            if matches!(*node.kind.lock(), Kind::Zram) {
+                return write_from(open, at, zram::size, |start| Ok(zram::write(start, &bytes)?));
+            }
             if let Some(shmem) = node.shmem() {
                 return write_from(open, at, || shmem.size(), |start| Ok(mm().write_at(&shmem, start, &bytes)?));
             }
@@ -145,30 +149,12 @@ fn write(thread: &mut Thread, open: &Open, parts: &[(u64, u64)], at: Option<u64>
                     attribute.store(&bytes)?;
                     false
                 }
-                Kind::Zram => return write_from(open, at, zram::size, |start| Ok(zram::write(start, &bytes)?)),
-                Kind::Null | Kind::Zero | Kind::Random | Kind::Link(_) | Kind::Shmem(_) => false,
+                Kind::Null | Kind::Zero | Kind::Random | Kind::Link(_) | Kind::Shmem(_) | Kind::Zram => false,
             };
             if !is_file {
                 return Ok(bytes.len() as u64);
             }
-            write_from(
-                open,
-                at,
-                || node.size(),
-                |start| {
-                    let start = start as usize;
-                    let end = start.checked_add(bytes.len()).ok_or(Errno::EINVAL)?;
-                    node.change(|file| {
-                        if file.len() < end {
-                            file.try_reserve(end - file.len())?;
-                            file.resize(end, 0);
-                        }
-                        file[start..end].copy_from_slice(&bytes);
-                        Ok::<(), Errno>(())
-                    })??;
-                    Ok(bytes.len())
-                },
-            )
+            write_from(open, at, || node.size(), |start| Ok(node.write(start, &bytes)?))
         }
     }
 }
@@ -194,7 +180,9 @@ fn write_pipe(thread: &mut Thread, open: &Open, end: &pipe::End, bytes: &[u8]) -
         return Err(Errno::EBADF.into());
     }
     let mut state = state();
-    match end.write(&bytes[thread.progress..]) {
+    // The program's own affair if it has made the call smaller meanwhile.
+    let Some(rest) = bytes.get(thread.progress..) else { return Ok(thread.progress as u64) };
+    match end.write(rest) {
         Ready::Moved(count) => {
             state.wake_pipes();
             thread.progress += count;
@@ -206,6 +194,7 @@ fn write_pipe(thread: &mut Thread, open: &Open, end: &pipe::End, bytes: &[u8]) -
         }
         Ready::Wait if open.has(linux::O_NONBLOCK) => Err(Errno::EAGAIN.into()),
         Ready::Wait => Err(Stop::Sleep { state, wait: Wait::Pipe, deadline: None, late: 0 }),
+        Ready::Broken if thread.progress > 0 => Ok(thread.progress as u64),
         Ready::Broken => {
             state.post_to_thread(thread.id, Info::sent(SIGPIPE, signal::BY_USER, thread.process));
             Err(Errno::EPIPE.into())
@@ -236,7 +225,8 @@ pub(super) fn serve(thread: &mut Thread, call: Sysno, a: Arguments) -> Answer {
         }
         Sysno::dup => {
             let open = open(thread, a[0])?;
-            Ok(thread.files.lock().add(Descriptor { open, close_on_exec: false }, 0)?)
+            let added = thread.files.lock().add(&open, false, 0);
+            Ok(added?)
         }
         Sysno::dup3 => {
             if a[0] == a[1] {
@@ -271,8 +261,8 @@ pub(super) fn serve(thread: &mut Thread, call: Sysno, a: Arguments) -> Answer {
 pub(super) fn duplicate_to(thread: &Thread, from: u64, to: u64, flags: u32) -> Answer {
     let open = open(thread, from)?;
     let close_on_exec = flags & linux::O_CLOEXEC != 0;
-    let replaced = thread.files.lock().set(to, Descriptor { open, close_on_exec })?;
-    drop(replaced);
+    let replaced = thread.files.lock().set(to, &open, close_on_exec);
+    drop(replaced?);
     Ok(to)
 }
 
@@ -285,43 +275,52 @@ fn make_pipe(thread: &mut Thread, to: VirtAddr, flags: u32) -> Answer {
     let (reader, writer) = pipe::new();
     let reader = Open::new(Target::Pipe(reader), linux::O_RDONLY | flags);
     let writer = Open::new(Target::Pipe(writer), linux::O_WRONLY | flags);
-    let numbers = {
-        let mut files = thread.files.lock();
-        let first = files.add(Descriptor { open: reader, close_on_exec }, 0)?;
-        (first, files.add(Descriptor { open: writer, close_on_exec }, 0)?)
-    };
-    thread.space.write_u32(to, numbers.0 as u32)?;
-    thread.space.write_u32(to.checked_add(4).ok_or(Errno::EFAULT)?, numbers.1 as u32)?;
-    Ok(0)
+    let mut numbers = Vec::new();
+    let mut made = Ok(());
+    for open in [&reader, &writer] {
+        match thread.files.lock().add(open, close_on_exec, 0) {
+            Ok(number) => numbers.push(number),
+            Err(error) => made = Err(error),
+        }
+    }
+    let bytes: Vec<u8> = numbers.iter().flat_map(|number| (*number as u32).to_le_bytes()).collect();
+    let told = made.and_then(|()| thread.space.write(to, &bytes));
+    if told.is_err() {
+        // Nobody has heard of them.
+        for number in numbers {
+            let taken = thread.files.lock().take(number);
+            drop(taken);
+        }
+    }
+    told.map(|()| 0).map_err(Stop::from)
 }
 
 /// `fcntl`.
 fn control(thread: &mut Thread, a: Arguments) -> Answer {
+    // Kept until the table is not locked any more.
+    let open = open(thread, a[0])?;
     let mut files = thread.files.lock();
     let descriptor = files.get_mut(a[0])?;
     match a[1] as u32 {
         command @ (linux::F_DUPFD | linux::F_DUPFD_CLOEXEC) => {
-            let open = descriptor.open.clone();
-            let close_on_exec = command == linux::F_DUPFD_CLOEXEC;
             if a[2] as usize >= crate::file::LIMIT {
                 return Err(Errno::EINVAL.into());
             }
-            Ok(files.add(Descriptor { open, close_on_exec }, a[2])?)
+            Ok(files.add(&open, command == linux::F_DUPFD_CLOEXEC, a[2])?)
         }
         linux::F_GETFD => Ok(u64::from(descriptor.close_on_exec)),
         linux::F_SETFD => {
             descriptor.close_on_exec = a[2] & u64::from(linux::FD_CLOEXEC) != 0;
             Ok(0)
         }
-        linux::F_GETFL => Ok(u64::from(*descriptor.open.flags.lock())),
+        linux::F_GETFL => Ok(u64::from(*open.flags.lock())),
         linux::F_SETFL => {
             let settable = linux::O_APPEND | linux::O_NONBLOCK;
-            let mut flags = descriptor.open.flags.lock();
+            let mut flags = open.flags.lock();
             *flags = *flags & !settable | a[2] as u32 & settable;
             Ok(0)
         }
         command @ (shmem::F_ADD_SEALS | shmem::F_GET_SEALS) => {
-            let open = descriptor.open.clone();
             drop(files);
             shmem::seals(&open, command, a[2] as u32)
         }

@@ -2,10 +2,10 @@
 
 use super::{Arguments, address};
 use crate::errno::Errno;
-use crate::file::{Descriptor, Open, Target};
+use crate::file::{Open, Target};
 use crate::memory::mm;
 use crate::task::{Answer, Thread, state};
-use crate::tree::{self, Bytes, Kind, Node};
+use crate::tree::{self, Bytes, Content, Kind, Node};
 use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -92,12 +92,13 @@ pub(super) fn open(thread: &mut Thread, path: &str, flags: u32, mode: u32) -> An
         return Err(Errno::ENOTDIR.into());
     }
     if flags & linux::O_TRUNC != 0 && writes && matches!(*node.kind.lock(), Kind::File(_)) {
-        node.change(Vec::clear)?;
+        node.resize(0)?;
     }
     let kept = linux::O_ACCMODE | linux::O_APPEND | linux::O_NONBLOCK;
     let open = Open::new(Target::Node(node), flags & kept);
     let close_on_exec = flags & linux::O_CLOEXEC != 0;
-    Ok(thread.files.lock().add(Descriptor { open, close_on_exec }, 0)?)
+    let added = thread.files.lock().add(&open, close_on_exec, 0);
+    Ok(added?)
 }
 
 fn node(path: &str, flags: u32, mode: u32) -> Result<Arc<Node>, Errno> {
@@ -107,17 +108,21 @@ fn node(path: &str, flags: u32, mode: u32) -> Result<Arc<Node>, Errno> {
         Ok(node) if matches!(*node.kind.lock(), Kind::Link(_)) => Err(Errno::ELOOP),
         Ok(node) => Ok(node),
         Err(Errno::ENOENT) if flags & linux::O_CREAT != 0 => {
-            tree::add(&tree::resolve(path, true)?, mode, Kind::File(Bytes::Own(Vec::new())))
+            tree::add(&tree::resolve(path, true)?, mode, Kind::File(Content::new(Bytes::Own(Vec::new()))))
         }
         Err(error) => Err(error),
     }
+}
+
+fn file(text: String) -> Kind {
+    Kind::File(Content::new(Bytes::Own(text.into_bytes())))
 }
 
 /// What `/proc` shows of the caller, and `/sys` of the machine, as of now.
 fn text(thread: &Thread, path: &str) -> Option<Arc<Node>> {
     #[cfg(feature = "oracle")]
     if let Some(text) = crate::finish::judge::file(path) {
-        return Some(Node::new(path, 0o100_400, Kind::File(Bytes::Own(text.into_bytes()))));
+        return Some(Node::new(path, 0o100_400, file(text)));
     }
     let mut text = String::new();
     let space = &thread.space.0;
@@ -132,7 +137,7 @@ fn text(thread: &Thread, path: &str) -> Option<Arc<Node>> {
         _ => return None,
     };
     written.ok()?;
-    Some(Node::new(path, 0o100_444, Kind::File(Bytes::Own(text.into_bytes()))))
+    Some(Node::new(path, 0o100_444, file(text)))
 }
 
 fn read_link(thread: &mut Thread, a: Arguments) -> Answer {

@@ -6,7 +6,7 @@
 
 use super::{Arguments, address};
 use crate::errno::Errno;
-use crate::file::{Descriptor, Open, Target};
+use crate::file::{Open, Target};
 use crate::memory::{SpaceHandle, mm};
 use crate::record;
 use crate::task::{Answer, Id, Thread, state};
@@ -30,7 +30,8 @@ pub(super) fn serve(thread: &mut Thread, call: Sysno, a: Arguments) -> Answer {
                 return Err(Errno::ESRCH.into());
             }
             let open = Open::new(Target::Process(id), linux::O_RDWR);
-            Ok(thread.files.lock().add(Descriptor { open, close_on_exec: true }, 0)?)
+            let added = thread.files.lock().add(&open, true, 0);
+            Ok(added?)
         }
         Sysno::process_vm_readv | Sysno::process_vm_writev => {
             let (ours, theirs) = (pieces(thread, a[1], a[2])?, pieces(thread, a[3], a[4])?);

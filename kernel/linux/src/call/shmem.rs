@@ -4,10 +4,10 @@
 
 use super::{Arguments, address};
 use crate::errno::Errno;
-use crate::file::{Descriptor, Open, Target};
+use crate::file::{Open, Target};
 use crate::memory::{FileObject, mm};
 use crate::task::{Answer, Thread};
-use crate::tree::{Kind, Node, Shmem};
+use crate::tree::{Held, Kind, Node};
 use alloc::string::String;
 use alloc::vec::Vec;
 use linux_raw_sys::general as linux;
@@ -27,10 +27,11 @@ pub(super) fn create(thread: &mut Thread, a: Arguments) -> Answer {
     let flags = MemfdFlags::from_bits_retain(a[1] as u32);
     let object = mm().memfd_create(&String::from_utf8_lossy(&name), flags)?;
     let rights = if flags.contains(MemfdFlags::NOEXEC_SEAL) { 0o666 } else { 0o777 };
-    let node = Node::new(object.name(), 0o100_000 | rights, Kind::Shmem(Shmem(object.clone())));
+    let node = Node::new(object.name(), 0o100_000 | rights, Kind::Shmem(Held(object.clone())));
     let open = Open::new(Target::Node(node), linux::O_RDWR);
     let close_on_exec = flags.contains(MemfdFlags::CLOEXEC);
-    Ok(thread.files.lock().add(Descriptor { open, close_on_exec }, 0)?)
+    let added = thread.files.lock().add(&open, close_on_exec, 0);
+    Ok(added?)
 }
 
 /// Bytes of it, up to its end.
@@ -52,7 +53,7 @@ pub(super) fn truncate(open: &Open, size: u64) -> Answer {
     let node = open.node().ok_or(Errno::EINVAL)?;
     match node.shmem() {
         Some(object) => mm().truncate(&object, size)?,
-        None => node.change(|file| file.resize(size as usize, 0))?,
+        None => node.resize(size)?,
     }
     Ok(0)
 }
