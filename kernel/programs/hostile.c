@@ -11,11 +11,12 @@
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
+#include <sys/sysinfo.h>
 #include <sys/uio.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { PAGE = 4096, PIPE = 65536, FILES = 1024, LONG = 100 << 10, MANY = 4096, ROUNDS = 400, MIB = 1 << 20 };
+enum { PAGE = 4096, PIPE = 65536, FILES = 1024, LONG = 100 << 10, MANY = 4096, ROUNDS = 400, MIB = 1 << 20, MOST = 512, PIPES = 400 };
 
 static long told(long result)
 {
@@ -36,6 +37,9 @@ static void scripts(void)
     char *words[] = { "script", 0 };
     close(file("/tmp/one", "#!/tmp/one\n", 0755));
     printf("scripts: %ld", told(execv("/tmp/one", words)));
+    close(file("/tmp/none", "#!/tmp/one\n", 0644));
+    printf(" %ld %ld %ld,", told(execv("/tmp/none", words)), told(access("/tmp/none", X_OK)), told(access("/tmp/none", W_OK)));
+    unlink("/tmp/none");
     close(file("/tmp/one", "#!/tmp/two\n", 0755));
     close(file("/tmp/two", "#!/tmp/one an argument\n", 0755));
     printf(" %ld\n", told(execv("/tmp/one", words)));
@@ -179,6 +183,53 @@ static void files(void)
     free(large);
 }
 
+/* Files until there is no room for more, and again when they are gone. */
+static void full(void)
+{
+    char name[32], *bytes = calloc(1, MIB);
+    long made[2];
+    for (int again = 0; again < 2; again++) {
+        int files = 0, refused = 0;
+        for (; files < MOST && !refused; files++) {
+            snprintf(name, sizeof name, "/tmp/full%d", files);
+            int fd = open(name, O_RDWR | O_CREAT, 0600);
+            refused = fd == -1 || write(fd, bytes, MIB) != MIB;
+            close(fd);
+        }
+        made[again] = refused ? files : 0;
+        for (int i = 0; i < files; i++) {
+            snprintf(name, sizeof name, "/tmp/full%d", i);
+            unlink(name);
+        }
+    }
+    printf("full: %d %d\n", made[0] > 8, made[1] > made[0] / 2);
+    free(bytes);
+}
+
+/* All memory is taken, and given back but for a page of each MiB: the kernel has what it needs itself. */
+static void pieces(void)
+{
+    struct sysinfo now;
+    int made = 0, all[PIPES][2];
+    char *start = mmap(0, (long)MOST * MIB, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0), *end = start;
+    do {
+        memset(end, 1, MIB);
+        end += MIB;
+        sysinfo(&now);
+    } while (now.freeram > 12 * MIB && end < start + (long)MOST * MIB);
+    for (char *page = start; page < end; page += MIB)
+        munmap(page + PAGE, MIB - PAGE);
+    for (; made < PIPES; made++)
+        if (pipe(all[made]) || write(all[made][1], bytes, PIPE) != PIPE)
+            break;
+    printf("pieces: %d\n", made);
+    for (int i = 0; i < made; i++) {
+        close(all[i][0]);
+        close(all[i][1]);
+    }
+    munmap(start, (long)MOST * MIB);
+}
+
 /* All processes are those that may be signalled, and the first may not. */
 static volatile sig_atomic_t handled;
 
@@ -228,5 +279,8 @@ int main(int argc, char **argv)
     files();
     everybody();
     ignored();
+    pieces();
+    /* The kernel gives programs nothing back of what files took. */
+    full();
     return 0;
 }

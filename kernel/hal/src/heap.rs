@@ -17,8 +17,10 @@ use talc::DefaultBinning;
 use talc::base::Talc;
 use talc::source::Manual;
 
-/// Least that is asked for at once: a block of 2 MiB.
+/// What is asked for at once if it can be had: a block of 2 MiB.
 const STEP: usize = 2 << 20;
+/// What the allocator keeps for itself of what it gets.
+const OWN: usize = 1 << 10;
 
 struct Heap(Mutex<Talc<Manual, DefaultBinning>>);
 
@@ -29,6 +31,19 @@ static HEAP: Heap = Heap(Mutex::new(Talc::new(Manual)));
 pub fn grow(memory: &'static mut [u8]) {
     // SAFETY: the slice is exclusive and lives for ever.
     let _heap_end = without_interrupts(|| unsafe { HEAP.0.lock().claim(memory.as_mut_ptr(), memory.len()) });
+}
+
+/// Whether so many bytes can be had in one piece; the heap grows for that, if it can.
+pub fn has_room(bytes: usize) -> bool {
+    let Ok(layout) = Layout::from_size_align(bytes, align_of::<usize>()) else { return false };
+    // SAFETY: the size is not 0 if the caller asks for anything, and what was got goes back with its layout.
+    unsafe {
+        let block = HEAP.alloc(layout);
+        if !block.is_null() {
+            HEAP.dealloc(block, layout);
+        }
+        !block.is_null()
+    }
 }
 
 impl Heap {
@@ -45,8 +60,9 @@ unsafe impl GlobalAlloc for Heap {
             if let Some(block) = self.try_allocate(layout) {
                 return block.as_ptr();
             }
-            // Some more than asked for, for the allocator's own words.
-            let Some(more) = kernel().more_memory((layout.size() + layout.align() + STEP / 16).max(STEP)) else {
+            // Some more than asked for, for the allocator's own words; no more than that where memory is in pieces.
+            let least = layout.size() + layout.align() + OWN;
+            let Some(more) = kernel().more_memory(least.max(STEP)).or_else(|| kernel().more_memory(least)) else {
                 return null_mut();
             };
             grow(more);

@@ -58,7 +58,7 @@ pub mod user;
 
 pub use arch::context::{Registers, UserContext};
 pub use boot::{BootInfo, Node};
-pub use heap::grow as grow_heap;
+pub use heap::{grow as grow_heap, has_room};
 pub use kernel::{Exception, Kernel, Trap, boot_info, hardware_capabilities, idle, poke, power_off, this_cpu};
 pub use locks::KernelLocks;
 pub use machine::Machine;

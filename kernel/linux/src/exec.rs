@@ -89,7 +89,7 @@ fn program(request: &Request) -> Result<(Arc<Node>, Option<Request>), Errno> {
     for _ in 0..=INTERPRETERS_MAX {
         let request = interpreted.as_ref().unwrap_or(request);
         let node = tree::find(&request.path, true)?;
-        if node.is_directory() {
+        if node.is_directory() || !node.is_executable() {
             return Err(Errno::EACCES);
         }
         match script(&node, request) {

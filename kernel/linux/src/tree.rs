@@ -252,6 +252,11 @@ impl Node {
         }
     }
 
+    /// Whether somebody may execute it.
+    pub(crate) fn is_executable(&self) -> bool {
+        self.mode & 0o111 != 0
+    }
+
     pub(crate) fn is_directory(&self) -> bool {
         matches!(*self.kind.lock(), Kind::Directory)
     }

@@ -30,13 +30,21 @@ pub(super) fn move_bytes(thread: &mut Thread, call: Sysno, a: Arguments) -> Answ
     match call {
         Sysno::read => read(thread, &open, &[(a[1], a[2].min(MOST))], None),
         Sysno::write => write(thread, &open, &[(a[1], a[2].min(MOST))], None),
-        Sysno::pread64 => read(thread, &open, &[(a[1], a[2].min(MOST))], Some(a[3])),
-        Sysno::pwrite64 => write(thread, &open, &[(a[1], a[2].min(MOST))], Some(a[3])),
+        Sysno::pread64 => read(thread, &open, &[(a[1], a[2].min(MOST))], Some(place(&open, a[3])?)),
+        Sysno::pwrite64 => write(thread, &open, &[(a[1], a[2].min(MOST))], Some(place(&open, a[3])?)),
         Sysno::readv => read(thread, &open, &vectors(thread, a)?, None),
         Sysno::writev => write(thread, &open, &vectors(thread, a)?, None),
         Sysno::lseek => seek(&open, a[1].cast_signed(), a[2] as u32),
         other => unreachable!("{other} moves no bytes"),
     }
+}
+
+/// Where in a file a call shall begin that does not go by its descriptor.
+fn place(open: &Open, at: u64) -> Result<u64, Errno> {
+    if at > i64::MAX as u64 {
+        return Err(Errno::EINVAL);
+    }
+    open.node().map(|_| at).ok_or(Errno::ESPIPE)
 }
 
 fn vectors(thread: &Thread, a: Arguments) -> Result<Vec<(u64, u64)>, Errno> {
@@ -68,14 +76,14 @@ fn read(thread: &mut Thread, open: &Open, parts: &[(u64, u64)], at: Option<u64>)
             let mut offset = open.offset.lock();
             let from = at.unwrap_or(*offset);
             let bytes = match &*node.kind.lock() {
-                Kind::File(content) if cache.is_none() => content.look(|bytes| piece(bytes, from, wanted)),
+                Kind::File(content) if cache.is_none() => content.look(|bytes| piece(bytes, from, wanted))?,
                 Kind::Shmem(_) | Kind::File(_) => Vec::new(),
                 Kind::Directory => return Err(Errno::EISDIR.into()),
                 Kind::Null | Kind::Console | Kind::Link(_) => Vec::new(),
-                Kind::Zero => alloc::vec![0; wanted as usize],
+                Kind::Zero => zeroes(wanted as usize)?,
                 Kind::Random => super::information::random(wanted as usize),
                 Kind::Zram => zram::read(from, wanted as usize)?,
-                Kind::Attribute(attribute) => piece(attribute.show()?.as_bytes(), from, wanted),
+                Kind::Attribute(attribute) => piece(attribute.show()?.as_bytes(), from, wanted)?,
             };
             let bytes = match cache {
                 Some(object) => shmem::read(&object, from, wanted)?,
@@ -97,9 +105,20 @@ fn read(thread: &mut Thread, open: &Open, parts: &[(u64, u64)], at: Option<u64>)
 }
 
 /// What is there of `wanted` bytes at `from`.
-fn piece(bytes: &[u8], from: u64, wanted: u64) -> Vec<u8> {
+fn piece(bytes: &[u8], from: u64, wanted: u64) -> Result<Vec<u8>, Errno> {
     let rest = bytes.get(from as usize..).unwrap_or_default();
-    rest[..rest.len().min(wanted as usize)].to_vec()
+    let there = &rest[..rest.len().min(wanted as usize)];
+    let mut piece = Vec::new();
+    piece.try_reserve_exact(there.len())?;
+    piece.extend_from_slice(there);
+    Ok(piece)
+}
+
+fn zeroes(count: usize) -> Result<Vec<u8>, Errno> {
+    let mut bytes = Vec::new();
+    bytes.try_reserve_exact(count)?;
+    bytes.resize(count, 0);
+    Ok(bytes)
 }
 
 fn read_pipe(open: &Open, end: &pipe::End, wanted: u64) -> Result<Vec<u8>, Stop> {
@@ -123,8 +142,11 @@ fn write(thread: &mut Thread, open: &Open, parts: &[(u64, u64)], at: Option<u64>
         return Err(Errno::EBADF.into());
     }
     let mut bytes = Vec::new();
+    bytes.try_reserve_exact(parts.iter().map(|(_, len)| *len as usize).sum())?;
     for (base, len) in parts {
-        bytes.extend(thread.space.read_vec(address(*base), *len as usize)?);
+        let start = bytes.len();
+        bytes.resize(start + *len as usize, 0);
+        thread.space.read(address(*base), &mut bytes[start..])?;
     }
     match &open.target {
         Target::Pipe(end) => write_pipe(thread, open, end, &bytes),

@@ -35,9 +35,38 @@ pub(crate) fn address(argument: u64) -> VirtAddr {
     VirtAddr::new(argument)
 }
 
+/// Kernel memory that must be left for a call that makes something which stays. What it makes takes less, and is not asked for piece by piece; who ends or
+/// removes something needs little, too, and is never refused.
+const ROOM: usize = 16 << 10;
+
+/// Whether a call makes a process, a file or a descriptor.
+fn makes(call: Sysno) -> bool {
+    #[cfg(target_arch = "x86_64")]
+    if old::makes(call) {
+        return true;
+    }
+    matches!(
+        call,
+        Sysno::clone
+            | Sysno::clone3
+            | Sysno::execve
+            | Sysno::openat
+            | Sysno::mkdirat
+            | Sysno::symlinkat
+            | Sysno::pipe2
+            | Sysno::memfd_create
+            | Sysno::pidfd_open
+    )
+}
+
+fn admit(call: Sysno) -> Result<(), Errno> {
+    if makes(call) && !pagewright_hal::has_room(ROOM) { Err(Errno::ENOMEM) } else { Ok(()) }
+}
+
 /// Serves one call.
 pub(crate) fn serve(thread: &mut Thread, number: u64, a: Arguments) -> Answer {
     let Some(call) = Sysno::new(number as usize) else { return missing(number) };
+    admit(call)?;
     match call {
         Sysno::mmap
         | Sysno::munmap

@@ -10,6 +10,14 @@ use syscalls::Sysno;
 
 const HERE: u64 = linux::AT_FDCWD as u64;
 
+/// Whether a call makes a process, a file or a descriptor.
+pub(super) fn makes(call: Sysno) -> bool {
+    matches!(
+        call,
+        Sysno::fork | Sysno::vfork | Sysno::open | Sysno::creat | Sysno::mkdir | Sysno::symlink | Sysno::pipe
+    )
+}
+
 /// Serves the calls of this file; `None` if it is none of them.
 pub(super) fn serve(thread: &mut Thread, call: Sysno, a: Arguments) -> Option<Answer> {
     Some(match call {

@@ -53,7 +53,12 @@ pub(super) fn serve(thread: &mut Thread, call: Sysno, a: Arguments) -> Answer {
         }
         Sysno::readlinkat => read_link(thread, a),
         Sysno::faccessat | Sysno::faccessat2 => {
-            tree::find(&path_at(thread, a[0], address(a[1]))?, true)?;
+            let node = tree::find(&path_at(thread, a[0], address(a[1]))?, true)?;
+            // Nobody is refused but who would execute what is no program.
+            let executes = a[2] & u64::from(linux::X_OK) != 0;
+            if executes && !node.is_directory() && !node.is_executable() {
+                return Err(Errno::EACCES.into());
+            }
             Ok(0)
         }
         Sysno::chdir => {

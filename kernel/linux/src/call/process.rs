@@ -229,8 +229,16 @@ fn strings(thread: &Thread, mut at: VirtAddr, room: &mut usize) -> Result<Vec<Ve
     }
 }
 
-/// `execve`. Other threads of the process end first (`de_thread`).
+/// `execve`. Other threads of the process end first (`de_thread`); if it fails then, others may begin again.
 fn execute(thread: &mut Thread, a: Arguments) -> Answer {
+    let answer = replace(thread, a);
+    if let Err(Stop::Error(_)) = answer {
+        state().process(thread.process).sole.take_if(|sole| *sole == thread.id);
+    }
+    answer
+}
+
+fn replace(thread: &mut Thread, a: Arguments) -> Answer {
     let path = thread.space.read_string(address(a[0]))?;
     let path = String::from_utf8_lossy(&path).into_owned();
     let path = match path.as_str() {

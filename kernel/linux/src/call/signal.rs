@@ -5,6 +5,7 @@ use crate::errno::Errno;
 use crate::signal::{self, Action, Info, SIGNALS, SignalSet};
 use crate::task::{Answer, FIRST, Id, Stop, Thread, Wait, state};
 use alloc::vec::Vec;
+use core::ops::Bound;
 use linux_raw_sys::general as linux;
 use syscalls::Sysno;
 
@@ -145,16 +146,19 @@ fn kill(thread: &Thread, to: i32, signal: u64) -> Answer {
         -1 => id != thread.process && id != FIRST,
         _ => of.0 == to.unsigned_abs(),
     };
-    let targets = state.processes.iter().filter(|(id, process)| chosen(**id, process.group));
-    let targets: Vec<(Id, bool)> = targets.map(|(id, process)| (*id, process.ended.is_none())).collect();
-    if targets.is_empty() {
-        return Err(Errno::ESRCH.into());
-    }
     let info = Info::sent(signal, signal::BY_USER, thread.process);
-    for (target, _) in targets.into_iter().filter(|(_, alive)| *alive && signal != 0) {
-        state.post(target, info);
+    let (mut after, mut found) = (Bound::Unbounded, false);
+    // One by one: there may be no memory for a list, when somebody wants to end what has taken it.
+    while let Some((target, alive)) = {
+        let mut later = state.processes.range((after, Bound::Unbounded));
+        later.find(|(id, process)| chosen(**id, process.group)).map(|(id, process)| (*id, process.ended.is_none()))
+    } {
+        if alive && signal != 0 {
+            state.post(target, info);
+        }
+        (after, found) = (Bound::Excluded(target), true);
     }
-    Ok(0)
+    if found { Ok(0) } else { Err(Errno::ESRCH.into()) }
 }
 
 /// To a thread, of this process if one is named.

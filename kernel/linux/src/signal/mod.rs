@@ -16,7 +16,7 @@ use crate::call;
 use crate::errno::Errno;
 use crate::finish;
 use crate::task::{End, Id, State, Stop, Thread, state};
-use alloc::collections::BTreeMap;
+use alloc::vec::Vec;
 use linux_raw_sys::general as linux;
 use pagewright_types::VirtAddr;
 
@@ -71,10 +71,6 @@ impl SignalSet {
     /// The lowest.
     fn first(self) -> Option<u8> {
         (self.0 != 0).then(|| self.0.trailing_zeros() as u8 + 1)
-    }
-
-    fn of(signals: impl Iterator<Item = u8>) -> Self {
-        Self(signals.fold(0, |all, signal| all | Self::bit(signal)))
     }
 
     /// Without those that nobody can block.
@@ -181,19 +177,27 @@ impl Info {
 
 /// Signals that wait to be looked at, each once: of two, the handler is told of the first.
 #[derive(Default)]
-pub(crate) struct Pending(BTreeMap<u8, Info>);
+pub(crate) struct Pending {
+    set: SignalSet,
+    /// What their handlers are told. Without memory for that they come all the same.
+    told: Vec<Info>,
+}
 
 impl Pending {
     fn insert(&mut self, info: Info) {
-        self.0.entry(info.signal).or_insert(info);
+        if !self.set.contains(info.signal) && self.told.try_reserve(1).is_ok() {
+            self.told.push(info);
+        }
+        self.set.insert(info.signal);
     }
 
     fn take(&mut self, signal: u8) -> Option<Info> {
-        self.0.remove(&signal)
-    }
-
-    fn set(&self) -> SignalSet {
-        SignalSet::of(self.0.keys().copied())
+        if !self.set.contains(signal) {
+            return None;
+        }
+        self.set.remove(signal);
+        let told = self.told.iter().position(|info| info.signal == signal).map(|index| self.told.swap_remove(index));
+        Some(told.unwrap_or(Info::sent(signal, BY_USER, Id(0))))
     }
 }
 
@@ -348,8 +352,8 @@ impl State {
 
     /// What is pending for a thread and not blocked.
     fn deliverable(&mut self, thread: &Thread) -> SignalSet {
-        let own = self.threads.get(&thread.id).map_or(SignalSet::default(), |known| known.pending.set());
-        SignalSet((own.0 | self.process(thread.process).pending.set().0) & !thread.blocked.0)
+        let own = self.threads.get(&thread.id).map_or(SignalSet::default(), |known| known.pending.set);
+        SignalSet((own.0 | self.process(thread.process).pending.set.0) & !thread.blocked.0)
     }
 
     fn take_signal(&mut self, thread: &Thread) -> Option<Info> {
