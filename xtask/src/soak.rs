@@ -48,6 +48,7 @@ pub(crate) fn run() -> Result<(), Error> {
         "swap",
         "--test",
         "swap_shared",
+        "lock_races",
         "--test",
         "swap_off",
     ])
