@@ -48,11 +48,10 @@ pub(crate) fn run() -> Result<(), Error> {
         "swap",
         "--test",
         "swap_shared",
-        "lock_races",
         "--test",
         "swap_off",
     ])
-    .args(["--test", "batch_races", "--test", "pressure"])
+    .args(["--test", "batch_races", "--test", "pressure", "--test", "lock_races"])
     .args(["--", "--nocapture"])
     .current_dir(&workspace.workspace_root)
     .env("PAGEWRIGHT_SOAK", "1");
