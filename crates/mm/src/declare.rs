@@ -6,7 +6,7 @@
 //!   that calls make of one another (populating, forgetting shared memory, ending the child of a fork that failed) go to the inner
 //!   functions, which have no such frame: only the outermost returns to somebody.
 //! - [`Mm::reduce`] stands before the first entry that takes a right is stored. [`Mm::zap`] has it for everything that is unmapped or dropped;
-//!   besides, copy-on-write, fork and `mprotect` have one each.
+//!   besides, whatever changes leaves one by one has its own: copy-on-write, fork, `mprotect`, `mremap`, guards, `clear_refs`, write-back, reclaim.
 //!
 //! Neighbours: uses `space`; used by everything that edits leaves.
 //!

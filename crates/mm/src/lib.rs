@@ -14,8 +14,9 @@
 //!   swap/    devices that pages go to, memory that is compressed among them, and the cache between them and page tables
 //!   reclaim/ which pages go, and how
 //!   pool     huge folios kept and cleared ahead, for a VM's memory
-//!   counters/ gauges and RSS          view/   /proc-like texts
+//!   counters/ gauges and RSS          view/   /proc-like texts          knobs   settings
 //!   tree/    the one ordered map that VMAs, caches and mappers are kept in
+//!   declare, snapshot   what is told to whoever judges translations, and counts again
 //! ```
 //!
 //! Neighbours: uses `table`, `tlb` (and `frame` through it), `sync`, `arch`, `types`. An embedder supplies a
@@ -24,8 +25,8 @@
 //! Protocol, everywhere: *validate, reserve, commit* (INV-MM-COMMIT). A call that returns an error has changed nothing,
 //! except where its documentation says that Linux, too, leaves part of the work done.
 //!
-//! Locks, outermost first: a file's `resize` → a space's `map` → family → mappers → table pages → a file's pages → the allocator's
-//! (see `pagewright_sync::rank`).
+//! Locks, outermost first: a file's `resize` → a space's `map` → family → mappers → table pages → a file's pages → swap devices → a
+//! device's slots → compressed pages → lists by use → the allocator's (all of them in `pagewright_sync::rank`).
 //!
 //! Not guaranteed: anything about memory that was mapped by other means than these calls.
 #![no_std]

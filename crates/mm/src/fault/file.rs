@@ -16,15 +16,21 @@ impl<P: Platform> Fault<'_, P> {
         self.vma.file().expect("classified as a fault on a file")
     }
 
-    /// The cached page itself; for a store through a shared mapping, writable.
-    pub(super) fn map_file_page(&self) -> Result<Outcome, FaultError> {
+    /// The page of the file that is wanted, and how often pages had been taken from the file before its size was read: the end may come nearer
+    /// after that, and a page be promised past it (INV-FILE-REMOVED).
+    fn wanted_page(&self) -> Result<(u64, u64), FaultError> {
+        let removals = self.file().removals();
         let index = self.file_index();
-        let file = self.file();
-        // Before the size: the end may come nearer, and a page be promised past it.
-        let removals = file.removals();
-        if index >= file.pages() {
+        if index >= self.file().pages() {
             return Err(FaultError::PastEnd { va: self.va });
         }
+        Ok((index, removals))
+    }
+
+    /// The cached page itself; for a store through a shared mapping, writable.
+    pub(super) fn map_file_page(&self) -> Result<Outcome, FaultError> {
+        let file = self.file();
+        let (index, removals) = self.wanted_page()?;
         let mut reserve = self.reserve_tables()?;
         let found = file.find_or_read(self.mm, index)?;
         let served = if found.waited { Served::Major } else { Served::Minor };
@@ -59,12 +65,8 @@ impl<P: Platform> Fault<'_, P> {
 
     /// A copy of the cached page, for a store through a private mapping.
     pub(super) fn map_file_copy(&self) -> Result<Outcome, FaultError> {
-        let index = self.file_index();
         let file = self.file();
-        let removals = file.removals();
-        if index >= file.pages() {
-            return Err(FaultError::PastEnd { va: self.va });
-        }
+        let (index, removals) = self.wanted_page()?;
         let mut reserve = self.reserve_tables()?;
         let block = self.alloc_page()?;
         let found = match file.find_or_read(self.mm, index) {
