@@ -75,20 +75,19 @@ impl Descriptors {
 
     /// Follow a call that succeeded with `result`.
     pub(super) fn follow(&mut self, call: &Syscall, result: u64) {
-        let value = |at: usize| call.args.get(at).map_or(0, |arg| arg.value);
         let text = |at: usize| call.args.get(at).and_then(|arg| arg.text.as_deref());
         match call.number {
             nr::OPEN | nr::CREAT => {
                 if let Some(path) = text(0) {
                     let path = self.resolve(path);
-                    self.insert(result, path, call.number == nr::OPEN && value(1) & O_CLOEXEC != 0);
+                    self.insert(result, path, call.number == nr::OPEN && call.arg(1) & O_CLOEXEC != 0);
                 }
             }
             nr::OPENAT => {
                 if let Some(path) = text(1) {
-                    let base = if value(0) == AT_FDCWD { self.directory.clone() } else { self.path(value(0)) };
+                    let base = if call.arg(0) == AT_FDCWD { self.directory.clone() } else { self.path(call.arg(0)) };
                     let path = base.join(String::from_utf8_lossy(path).as_ref());
-                    self.insert(result, path, value(2) & O_CLOEXEC != 0);
+                    self.insert(result, path, call.arg(2) & O_CLOEXEC != 0);
                 }
             }
             nr::MEMFD_CREATE => {
@@ -96,19 +95,19 @@ impl Descriptors {
                 self.anonymous += 1;
                 let name = String::from_utf8_lossy(text(0).unwrap_or_default()).into_owned();
                 let path = PathBuf::from(format!("[memfd:{name}:{}]", self.anonymous));
-                self.insert(result, path, value(1) & MFD_CLOEXEC != 0);
+                self.insert(result, path, call.arg(1) & MFD_CLOEXEC != 0);
             }
             nr::CLOSE => {
-                self.open.remove(&value(0));
+                self.open.remove(&call.arg(0));
             }
-            nr::DUP | nr::DUP2 => self.duplicate(value(0), result, false),
-            nr::DUP3 => self.duplicate(value(0), result, value(2) & O_CLOEXEC != 0),
-            nr::FCNTL => match value(1) {
-                F_DUPFD => self.duplicate(value(0), result, false),
-                F_DUPFD_CLOEXEC => self.duplicate(value(0), result, true),
+            nr::DUP | nr::DUP2 => self.duplicate(call.arg(0), result, false),
+            nr::DUP3 => self.duplicate(call.arg(0), result, call.arg(2) & O_CLOEXEC != 0),
+            nr::FCNTL => match call.arg(1) {
+                F_DUPFD => self.duplicate(call.arg(0), result, false),
+                F_DUPFD_CLOEXEC => self.duplicate(call.arg(0), result, true),
                 F_SETFD => {
-                    if let Some(descriptor) = self.open.get_mut(&value(0)) {
-                        descriptor.close_on_exec = value(2) & FD_CLOEXEC != 0;
+                    if let Some(descriptor) = self.open.get_mut(&call.arg(0)) {
+                        descriptor.close_on_exec = call.arg(2) & FD_CLOEXEC != 0;
                     }
                 }
                 _ => {}
@@ -118,7 +117,7 @@ impl Descriptors {
                     self.directory = self.resolve(path);
                 }
             }
-            nr::FCHDIR => self.directory = self.path(value(0)),
+            nr::FCHDIR => self.directory = self.path(call.arg(0)),
             _ => {}
         }
     }

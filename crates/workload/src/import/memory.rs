@@ -27,8 +27,7 @@ impl Process {
         result: Result<u64, u16>,
         cx: &mut Context<'_, W>,
     ) -> Result<(), ImportError> {
-        let arg = |at: usize| call.args.get(at).map_or(0, |arg| arg.value);
-        let (addr, len, word) = (arg(0), arg(1), arg(2) as u32);
+        let (addr, len, word) = (call.arg(0), call.arg(1), call.arg(2) as u32);
         match call.number {
             nr::MMAP => self.mmap(call, result, cx),
             nr::MREMAP => self.mremap(call, result, cx),
@@ -64,19 +63,18 @@ impl Process {
         result: Result<u64, u16>,
         cx: &mut Context<'_, W>,
     ) -> Result<(), ImportError> {
-        let arg = |at: usize| call.args.get(at).map_or(0, |arg| arg.value);
-        let (addr, len) = (arg(0), arg(1));
-        let (prot, flags) = (Prot(arg(2) as u32), MapFlags(arg(3) as u32));
+        let (addr, len) = (call.arg(0), call.arg(1));
+        let (prot, flags) = (Prot(call.arg(2) as u32), MapFlags(call.arg(3) as u32));
         let mut file = None;
         let mut tool = false;
         if !flags.contains(MapFlags::ANONYMOUS) {
-            let path = self.descriptors.path(arg(4));
+            let path = self.descriptors.path(call.arg(4));
             tool = is_tool_object(&path);
             if !tool {
                 file = Some(cx.file(&path)?);
             }
         }
-        let offset = arg(5);
+        let offset = call.arg(5);
         let Ok(at) = result else {
             let addr = self.space.addr(addr).unwrap_or(UserAddr(addr));
             return self.call(MemOp::Mmap { addr, len, prot, flags, file, offset }, result, cx);
@@ -106,10 +104,9 @@ impl Process {
         result: Result<u64, u16>,
         cx: &mut Context<'_, W>,
     ) -> Result<(), ImportError> {
-        let arg = |at: usize| call.args.get(at).map_or(0, |arg| arg.value);
-        let (old, old_len, new_len, flags) = (arg(0), arg(1), arg(2), arg(3));
+        let (old, old_len, new_len, flags) = (call.arg(0), call.arg(1), call.arg(2), call.arg(3));
         let addr = self.space.addr(old).unwrap_or(UserAddr(old));
-        let mut new_addr = UserAddr(arg(4));
+        let mut new_addr = UserAddr(call.arg(4));
         let mut returned = result;
         if let Ok(at) = result {
             self.flush(cx)?;

@@ -57,6 +57,13 @@ pub(super) struct Syscall {
     pub(super) outcome: Outcome,
 }
 
+impl Syscall {
+    /// An argument's value; 0 where the log has none.
+    pub(super) fn arg(&self, at: usize) -> u64 {
+        self.args.get(at).map_or(0, |arg| arg.value)
+    }
+}
+
 /// Why a thread took valgrind's lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Why {

@@ -219,7 +219,7 @@ impl Process {
             Item::Forked { child } => {
                 // The parent's result says nothing more.
                 let call = self.open.take();
-                let flags = call.as_ref().and_then(|call| call.args.first()).map_or(0, |arg| arg.value);
+                let flags = call.as_ref().map_or(0, |call| call.arg(0));
                 let asked = flags & (CLONE_VM | CLONE_VFORK) == CLONE_VM | CLONE_VFORK;
                 // Valgrind shows vfork as a fork, with vfork's number.
                 let vfork = asked || call.is_some_and(|call| call.number == SYS_VFORK);
@@ -402,12 +402,11 @@ impl Process {
             Err(_) => return Ok(None),
         };
         self.descriptors.follow(call, value);
-        let arg = |at: usize| call.args.get(at).map_or(0, |arg| arg.value);
         match call.number {
-            nr::CLONE if arg(0) & CLONE_THREAD != 0 => self.clone_thread(cx)?,
+            nr::CLONE if call.arg(0) & CLONE_THREAD != 0 => self.clone_thread(cx)?,
             nr::CLONE3 => self.clone_thread(cx)?,
             nr::WAIT4 if value > 0 => return self.waited(Wait::For(value as u32), cx),
-            nr::WAITID if arg(0) == P_PID => return self.waited(Wait::For(arg(1) as u32), cx),
+            nr::WAITID if call.arg(0) == P_PID => return self.waited(Wait::For(call.arg(1) as u32), cx),
             _ => {}
         }
         Ok(None)
