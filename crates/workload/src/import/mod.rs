@@ -96,7 +96,10 @@ impl Default for Options {
     }
 }
 
-/// Import the logs of one capture into the trace `output`, which appears whole or not at all.
+/// Imports the logs of one capture into the trace `output`, which appears whole or not at all.
+///
+/// # Errors
+/// [`ImportError`], of a log or of the trace.
 pub fn import(logs: &[PathBuf], output: &Path, options: &Options) -> Result<Summary, ImportError> {
     let failed = |source| context::output_error(output, source);
     let file = TraceFile::create(output).map_err(failed)?;
@@ -105,7 +108,10 @@ pub fn import(logs: &[PathBuf], output: &Path, options: &Options) -> Result<Summ
     Ok(summary)
 }
 
-/// Import the logs of one capture into any sink; errors of the sink name it `name`.
+/// Imports the logs of one capture into any sink; errors of the sink name it `name`.
+///
+/// # Errors
+/// [`ImportError`], of a log or of the sink, which may have part of the trace then.
 pub fn import_to<W: Write>(
     logs: &[PathBuf],
     sink: W,

@@ -67,7 +67,10 @@ pub struct Recording {
     pub status: i32,
 }
 
-/// Record `program` with `args` into the trace `output`, which appears whole or not at all.
+/// Records `program` with `args` into the trace `output`, which appears whole or not at all.
+///
+/// # Errors
+/// [`RecordError`]: there is no valgrind, no such program, or what it logged is no capture.
 pub fn record(output: &Path, program: &str, args: &[String], options: &Options) -> Result<Recording, RecordError> {
     let valgrind = Valgrind::find()?;
     if search(program).is_none() {

@@ -98,7 +98,7 @@ const DATA: u8 = 1;
 const KERNEL: u8 = 2;
 const WRITE_FIRST: u8 = 4;
 
-/// Append a dictionary entry; `previous` is the page of the entry before it, never higher.
+/// Appends a dictionary entry; `previous` is the page of the entry before it, never higher.
 pub(crate) fn put_run(run: &Run, previous: PageNo, out: &mut Vec<u8>) {
     (run.page.0 - previous.0).put(out);
     let mut bits = 0;
@@ -116,7 +116,7 @@ pub(crate) fn put_run(run: &Run, previous: PageNo, out: &mut Vec<u8>) {
     run.writes.put(out);
 }
 
-/// Take a dictionary entry.
+/// Takes a dictionary entry.
 pub(crate) fn get_run(input: &mut &[u8], previous: PageNo) -> Result<Run, Corruption> {
     let page = PageNo(previous.0.checked_add(u64::get(input)?).ok_or(Corruption::Overflow)?);
     let bits = take_byte(input)?;
@@ -142,7 +142,7 @@ pub(crate) enum Record<'a> {
     File(&'a FileInfo),
 }
 
-/// Append a record.
+/// Appends a record.
 pub(crate) fn put_record(record: &Record<'_>, out: &mut Vec<u8>) {
     match record {
         Record::Switch(pid, tid) => {
@@ -165,7 +165,7 @@ pub(crate) fn put_record(record: &Record<'_>, out: &mut Vec<u8>) {
     }
 }
 
-/// Take a record.
+/// Takes a record.
 pub(crate) fn get_record(input: &mut &[u8]) -> Result<Event, Corruption> {
     match take_byte(input)? {
         1 => Ok(Event::Switch { pid: Wire::get(input)?, tid: Wire::get(input)? }),

@@ -24,7 +24,10 @@ struct Renamed {
 }
 
 impl TraceFile {
-    /// Start writing what will be `path`, or what a symbolic link of that name leads to. An existing file there stays as it is until the commit.
+    /// Starts writing what will be `path`, or what a symbolic link of that name leads to. An existing file there stays as it is until the commit.
+    ///
+    /// # Errors
+    /// Those of creating a file beside it, and `IsADirectory`.
     pub fn create(path: impl AsRef<Path>) -> io::Result<Self> {
         let path = path.as_ref();
         let path = match fs::metadata(path) {
@@ -48,7 +51,10 @@ impl TraceFile {
         Ok(Self { file, renamed: Some(Renamed { temporary, path, removed }) })
     }
 
-    /// Give the file its name, replacing what was there.
+    /// Gives the file its name, replacing what was there.
+    ///
+    /// # Errors
+    /// Those of writing it to its device and of renaming; what was there is as it was.
     pub fn commit(self) -> io::Result<()> {
         if let Some(Renamed { temporary, path, removed }) = self.renamed {
             self.file.sync_all()?;

@@ -37,7 +37,10 @@ pub struct Reader<R> {
 }
 
 impl Reader<BufReader<File>> {
-    /// Open a trace file and read its header.
+    /// Opens a trace file and reads its header.
+    ///
+    /// # Errors
+    /// [`TraceError`]: it can't be read, or is no trace of this version.
     pub fn open(path: impl AsRef<Path>) -> Result<Self, TraceError> {
         let path = path.as_ref();
         let file = File::open(path).map_err(|source| TraceError::Io { path: path.to_owned(), source })?;
@@ -46,7 +49,10 @@ impl Reader<BufReader<File>> {
 }
 
 impl<R: Read> Reader<R> {
-    /// Read a trace from `input`; errors call it `name`.
+    /// Reads a trace from `input`; errors call it `name`.
+    ///
+    /// # Errors
+    /// As [`Reader::open`].
     pub fn new(input: R, name: impl Into<PathBuf>) -> Result<Self, TraceError> {
         let mut source = Source { input, path: name.into(), offset: 0, block: 0 };
         let header = source.header()?;
@@ -83,8 +89,11 @@ impl<R: Read> Reader<R> {
         self.offset
     }
 
-    /// Replace the contents of `batch` by the next events. `false`, with an empty batch, when the end marker was reached and agrees with
+    /// Replaces the contents of `batch` by the next events. `false`, with an empty batch, when the end marker was reached and agrees with
     /// what was read.
+    ///
+    /// # Errors
+    /// [`TraceError`], which says where: it can't be read, is damaged or cut short.
     pub fn next_batch(&mut self, batch: &mut Vec<Event>) -> Result<bool, TraceError> {
         batch.clear();
         while self.symbols.is_empty() {
@@ -148,7 +157,7 @@ impl<R: Read> Reader<R> {
         Ok(more)
     }
 
-    /// Find the sections of the block in `raw` and decode its dictionary.
+    /// Finds the sections of the block in `raw` and decodes its dictionary.
     fn open_block(&mut self, frame: &Frame) -> Result<(), Corruption> {
         let mut at = 0usize;
         let mut section = |len: usize| -> Result<std::ops::Range<usize>, Corruption> {
@@ -287,7 +296,7 @@ fn looks_like_lackey(start: &[u8]) -> bool {
     preamble || (access && digits.iter().all(|b| b.is_ascii_hexdigit() || *b == b','))
 }
 
-/// Read until `buffer` is full or the input ends; returns the bytes read.
+/// Reads until `buffer` is full or the input ends; returns the bytes read.
 fn read_up_to(input: &mut impl Read, buffer: &mut [u8]) -> io::Result<usize> {
     let mut got = 0;
     while got < buffer.len() {

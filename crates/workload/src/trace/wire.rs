@@ -8,9 +8,9 @@ use super::ids::{Errno, FileId, MapFlags, PageNo, Pid, Prot, Tid, UserAddr};
 
 /// Something with a place in a record.
 pub(crate) trait Wire: Sized {
-    /// Append `self`.
+    /// Appends `self`.
     fn put(&self, out: &mut Vec<u8>);
-    /// Take one off the front of `input`.
+    /// Takes one off the front of `input`.
     fn get(input: &mut &[u8]) -> Result<Self, Corruption>;
 }
 
@@ -68,7 +68,7 @@ macro_rules! wire_struct {
 }
 pub(crate) use wire_struct;
 
-/// Take one byte.
+/// Takes one byte.
 pub(crate) fn take_byte(input: &mut &[u8]) -> Result<u8, Corruption> {
     let (&byte, rest) = input.split_first().ok_or(Corruption::RecordTooShort)?;
     *input = rest;

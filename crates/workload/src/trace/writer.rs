@@ -44,7 +44,10 @@ pub struct Writer<W> {
 }
 
 impl<W: Write> Writer<W> {
-    /// Start a trace on `out`, which should be buffered for many small writes only if it is slow on large ones: blocks are written whole.
+    /// Starts a trace on `out`, which need not be buffered: blocks are written whole.
+    ///
+    /// # Errors
+    /// Those of `out`, and `InvalidInput` for a header of 4 GiB.
     pub fn new(mut out: W, header: &Header, effort: Effort) -> io::Result<Self> {
         let json = serde_json::to_vec(header)?;
         let len = u32::try_from(json.len()).map_err(|_| io::Error::from(io::ErrorKind::InvalidInput))?;
@@ -65,7 +68,10 @@ impl<W: Write> Writer<W> {
         })
     }
 
-    /// Append an event.
+    /// Appends an event.
+    ///
+    /// # Errors
+    /// Those of the sink.
     ///
     /// # Panics
     /// When a run has no accesses.
@@ -93,12 +99,15 @@ impl<W: Write> Writer<W> {
         Ok(())
     }
 
-    /// Count accesses that the producer left out on purpose.
+    /// Counts accesses that the producer left out on purpose.
     pub fn leave_out(&mut self, accesses: u64) {
         self.summary.left_out += accesses;
     }
 
-    /// Write what is buffered and the end marker; returns what the trace holds, and the sink.
+    /// Writes what is buffered and the end marker; returns what the trace holds, and the sink.
+    ///
+    /// # Errors
+    /// Those of the sink.
     pub fn finish(mut self) -> io::Result<(Summary, W)> {
         self.close_block()?;
         let json = serde_json::to_vec(&self.summary)?;
