@@ -38,7 +38,9 @@ static void scripts(void)
     close(file("/tmp/one", "#!/tmp/one\n", 0755));
     printf("scripts: %ld", told(execv("/tmp/one", words)));
     close(file("/tmp/none", "#!/tmp/one\n", 0644));
-    printf(" %ld %ld %ld,", told(execv("/tmp/none", words)), told(access("/tmp/none", X_OK)), told(access("/tmp/none", W_OK)));
+    printf(" %ld %ld %ld", told(execv("/tmp/none", words)), told(access("/tmp/none", X_OK)), told(access("/tmp/none", W_OK)));
+    printf(" %ld", told(chmod("/tmp/none", 0755)));
+    printf(" %ld,", told(access("/tmp/none", X_OK)));
     unlink("/tmp/none");
     close(file("/tmp/one", "#!/tmp/two\n", 0755));
     close(file("/tmp/two", "#!/tmp/one an argument\n", 0755));
@@ -113,6 +115,25 @@ static void changes(void)
     pthread_join(thread, &written);
     printf("changed: %d\n", (long)written >= PIPE);
     close(ends[1]);
+}
+
+/* What a process takes from the modes of what it makes. */
+static void modes(void)
+{
+    struct stat stat;
+    printf("modes: %o", umask(0027));
+    int fd = file("/tmp/mode", "", 0666);
+    fstat(fd, &stat);
+    printf(" %o", stat.st_mode);
+    printf(" %ld", told(fchmod(fd, 04711)));
+    fstat(fd, &stat);
+    printf(" %o", stat.st_mode);
+    printf(" %ld", told(mkdir("/tmp/modes", 0777)));
+    lstat("/tmp/modes", &stat);
+    printf(" %o %o\n", stat.st_mode, umask(0022));
+    rmdir("/tmp/modes");
+    unlink("/tmp/mode");
+    close(fd);
 }
 
 /* A size that no memory has. */
@@ -244,10 +265,17 @@ static void everybody(void)
     /* As the first process of a Linux of ours, of which there is no other. */
     if (getpid() == 1) {
         pid_t child = fork();
-        if (child == 0)
-            _exit(kill(-1, SIGTERM) == 0 || errno != ESRCH);
-        waitpid(child, 0, 0);
-        usleep(50000);
+        if (child == 0) {
+            kill(-1, SIGTERM);
+            /* Whose child's end is a signal of choice to its parent, which is the first process by then. */
+            if (syscall(SYS_clone, SIGTERM, 0, 0, 0, 0) == 0) {
+                usleep(30000);
+                _exit(0);
+            }
+            _exit(0);
+        }
+        while (wait(0) != -1)
+            ;
     }
     printf("everybody: %d\n", handled);
 }
@@ -274,6 +302,7 @@ int main(int argc, char **argv)
     arguments(argv[0]);
     endings();
     changes();
+    modes();
     sizes();
     descriptors();
     files();

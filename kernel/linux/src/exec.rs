@@ -7,7 +7,7 @@
 //! randomisation is off.
 
 use crate::errno::Errno;
-use crate::file::Files;
+use crate::file::{Files, Place};
 use crate::finish;
 use crate::limits::Limits;
 use crate::memory::{FileObject, SpaceHandle, mm};
@@ -373,7 +373,7 @@ pub(crate) fn start_first(options: &Options) {
         context: image.context,
         space: image.space,
         files: Arc::new(Mutex::new(Files::first())),
-        directory: Arc::new(Mutex::new(String::from("/"))),
+        place: Arc::new(Mutex::new(Place::first())),
         actions,
         blocked: SignalSet::default(),
         blocked_before: None,

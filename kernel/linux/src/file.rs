@@ -8,6 +8,7 @@ use crate::errno::Errno;
 use crate::pipe;
 use crate::task::Id;
 use crate::tree::{Kind, Node};
+use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use linux_raw_sys::general as linux;
@@ -55,6 +56,20 @@ impl Open {
             Target::Node(node) => Some(node),
             Target::Pipe(_) | Target::Process(_) => None,
         }
+    }
+}
+
+/// Where a process stands among files, and what it takes from the modes of those it makes (`fs_struct`).
+#[derive(Clone)]
+pub(crate) struct Place {
+    pub(crate) directory: String,
+    pub(crate) umask: u32,
+}
+
+impl Place {
+    /// Where the first process begins.
+    pub(crate) fn first() -> Self {
+        Self { directory: String::from("/"), umask: 0o022 }
     }
 }
 

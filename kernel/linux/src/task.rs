@@ -11,7 +11,7 @@
 //! Not guaranteed: fairness between processes, priorities, affinity. There is one queue.
 
 use crate::errno::Errno;
-use crate::file::Files;
+use crate::file::{Files, Place};
 use crate::limits::Limits;
 use crate::memory::SpaceHandle;
 use crate::signal::{Actions, Pending, SignalSet};
@@ -160,7 +160,7 @@ pub(crate) struct Thread {
     pub(crate) context: UserContext,
     pub(crate) space: Arc<SpaceHandle>,
     pub(crate) files: Arc<Mutex<Files>>,
-    pub(crate) directory: Arc<Mutex<String>>,
+    pub(crate) place: Arc<Mutex<Place>>,
     pub(crate) actions: Arc<Mutex<Actions>>,
     /// Signals that it does not want now.
     pub(crate) blocked: SignalSet,

@@ -14,7 +14,7 @@ use alloc::format;
 use alloc::string::{String, ToString};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
-use core::sync::atomic::{AtomicU64, Ordering};
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use pagewright_mm::file::{FileOps, Kind as ObjectKind};
 use pagewright_types::PAGE_SIZE;
 use spin::Mutex;
@@ -107,7 +107,7 @@ impl Content {
 /// One file, directory, link or device.
 pub(crate) struct Node {
     pub(crate) number: u64,
-    pub(crate) mode: u32,
+    mode: AtomicU32,
     pub(crate) path: String,
     pub(crate) kind: Mutex<Kind>,
     /// A file's, once it has been mapped. Held while the file is written to or cut, by calls of the memory manager, too, which never come here.
@@ -148,6 +148,7 @@ impl FileOps for Pages {
 impl Node {
     pub(crate) fn new(path: &str, mode: u32, kind: Kind) -> Arc<Self> {
         let number = NUMBERS.fetch_add(1, Ordering::Relaxed);
+        let mode = AtomicU32::new(mode);
         Arc::new(Self { number, mode, path: path.to_string(), kind: Mutex::new(kind), object: Mutex::new(None) })
     }
 
@@ -252,9 +253,19 @@ impl Node {
         }
     }
 
+    /// What it is, and who may what.
+    pub(crate) fn mode(&self) -> u32 {
+        self.mode.load(Ordering::Relaxed)
+    }
+
+    /// Changes who may what.
+    pub(crate) fn set_mode(&self, mode: u32) {
+        self.mode.store(self.mode() & TYPE | mode & !TYPE, Ordering::Relaxed);
+    }
+
     /// Whether somebody may execute it.
     pub(crate) fn is_executable(&self) -> bool {
-        self.mode & 0o111 != 0
+        self.mode() & 0o111 != 0
     }
 
     pub(crate) fn is_directory(&self) -> bool {

@@ -47,7 +47,6 @@ pub(super) fn serve(thread: &mut Thread, call: Sysno, a: Arguments) -> Option<An
         }
         Sysno::uname => name(thread, a),
         Sysno::sysinfo => machine(thread, a),
-        Sysno::umask => Ok(0o022),
         Sysno::getrusage => thread.space.write(address(a[1]), &[0; 144]).map(|()| 0).map_err(Stop::from),
         Sysno::prctl => control(thread, a),
         Sysno::sched_getaffinity => affinity(thread, a),

@@ -134,8 +134,11 @@ pub(crate) fn serve(thread: &mut Thread, number: u64, a: Arguments) -> Answer {
     }
 }
 
-/// What a process asks about itself and the machine, and what only x86-64 has.
+/// Modes of files, what a process asks about itself and the machine, and what only x86-64 has.
 fn more(thread: &mut Thread, call: Sysno, a: Arguments) -> Answer {
+    if let Sysno::fchmodat | Sysno::fchmod | Sysno::umask = call {
+        return path::serve(thread, call, a);
+    }
     #[cfg(target_arch = "x86_64")]
     if let Some(answer) = old::serve(thread, call, a) {
         return answer;

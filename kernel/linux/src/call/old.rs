@@ -38,6 +38,7 @@ pub(super) fn serve(thread: &mut Thread, call: Sysno, a: Arguments) -> Option<An
         Sysno::rmdir => path::serve(thread, Sysno::unlinkat, [HERE, a[0], u64::from(linux::AT_REMOVEDIR), 0, 0, 0]),
         Sysno::mkdir => path::serve(thread, Sysno::mkdirat, [HERE, a[0], a[1], 0, 0, 0]),
         Sysno::symlink => path::serve(thread, Sysno::symlinkat, [a[0], HERE, a[1], 0, 0, 0]),
+        Sysno::chmod => path::serve(thread, Sysno::fchmodat, [HERE, a[0], a[1], 0, 0, 0]),
         Sysno::pipe => descriptor::serve(thread, Sysno::pipe2, [a[0], 0, 0, 0, 0, 0]),
         Sysno::dup2 => {
             if a[0] == a[1] {

@@ -21,7 +21,7 @@ pub(super) fn path_at(thread: &Thread, directory: u64, name: VirtAddr) -> Result
     }
     let name = String::from_utf8_lossy(&name).into_owned();
     if name.starts_with('/') || directory as i32 == linux::AT_FDCWD {
-        return Ok(tree::absolute(&thread.directory.lock(), &name));
+        return Ok(tree::absolute(&thread.place.lock().directory, &name));
     }
     let files = thread.files.lock();
     let node = files.get(directory)?.open.node().ok_or(Errno::ENOTDIR)?;
@@ -42,7 +42,7 @@ pub(super) fn serve(thread: &mut Thread, call: Sysno, a: Arguments) -> Answer {
         }
         Sysno::mkdirat => {
             let path = tree::resolve(&path_at(thread, a[0], address(a[1]))?, false)?;
-            tree::add(&path, a[2] as u32, Kind::Directory)?;
+            tree::add(&path, a[2] as u32 & !thread.place.lock().umask, Kind::Directory)?;
             Ok(0)
         }
         Sysno::symlinkat => {
@@ -66,11 +66,11 @@ pub(super) fn serve(thread: &mut Thread, call: Sysno, a: Arguments) -> Answer {
             if !tree::find(&path, true)?.is_directory() {
                 return Err(Errno::ENOTDIR.into());
             }
-            *thread.directory.lock() = path;
+            thread.place.lock().directory = path;
             Ok(0)
         }
         Sysno::getcwd => {
-            let mut path = thread.directory.lock().clone().into_bytes();
+            let mut path = thread.place.lock().directory.clone().into_bytes();
             path.push(0);
             if path.len() as u64 > a[1] {
                 return Err(Errno::ERANGE.into());
@@ -79,6 +79,17 @@ pub(super) fn serve(thread: &mut Thread, call: Sysno, a: Arguments) -> Answer {
             Ok(path.len() as u64)
         }
         Sysno::getdents64 => directory_entries(thread, a),
+        Sysno::fchmodat => {
+            tree::find(&path_at(thread, a[0], address(a[1]))?, true)?.set_mode(a[2] as u32);
+            Ok(0)
+        }
+        Sysno::fchmod => {
+            let open = thread.files.lock().get(a[0])?.open.clone();
+            open.node().ok_or(Errno::EINVAL)?.set_mode(a[1] as u32);
+            Ok(0)
+        }
+        // It is the lower nine bits, and tells what it was.
+        Sysno::umask => Ok(u64::from(core::mem::replace(&mut thread.place.lock().umask, a[0] as u32 & 0o777))),
         other => unreachable!("{other} names no file"),
     }
 }
@@ -87,7 +98,7 @@ pub(super) fn serve(thread: &mut Thread, call: Sysno, a: Arguments) -> Answer {
 pub(super) fn open(thread: &mut Thread, path: &str, flags: u32, mode: u32) -> Answer {
     let node = match text(thread, path) {
         Some(node) => node,
-        None => node(path, flags, mode)?,
+        None => node(path, flags, mode & !thread.place.lock().umask)?,
     };
     let writes = flags & linux::O_ACCMODE != linux::O_RDONLY;
     if node.is_directory() && writes {
@@ -179,7 +190,7 @@ fn directory_entries(thread: &mut Thread, a: Arguments) -> Answer {
         bytes.extend(node.number.to_le_bytes());
         bytes.extend((index as u64 + 1).to_le_bytes());
         bytes.extend((len as u16).to_le_bytes());
-        bytes.push((node.mode >> 12) as u8);
+        bytes.push((node.mode() >> 12) as u8);
         bytes.extend(name.as_bytes());
         bytes.resize(start + len, 0);
         *offset = index as u64 + 1;

@@ -128,7 +128,7 @@ pub(super) fn begin(thread: &mut Thread, asked: &Begin) -> Answer {
         context,
         space,
         files: shared(&thread.files, asked.has(linux::CLONE_FILES)),
-        directory: shared(&thread.directory, asked.has(linux::CLONE_FS)),
+        place: shared(&thread.place, asked.has(linux::CLONE_FS)),
         actions,
         blocked: thread.blocked,
         blocked_before: None,
@@ -243,7 +243,7 @@ fn replace(thread: &mut Thread, a: Arguments) -> Answer {
     let path = String::from_utf8_lossy(&path).into_owned();
     let path = match path.as_str() {
         "/proc/self/exe" => state().process(thread.process).path.clone(),
-        path => tree::absolute(&thread.directory.lock(), path),
+        path => tree::absolute(&thread.place.lock().directory, path),
     };
     let mut room = exec::STRINGS_MAX;
     let request = exec::Request {
@@ -277,6 +277,9 @@ fn replace(thread: &mut Thread, a: Arguments) -> Answer {
     let process = state.process(thread.process);
     (process.path, process.space) = (image.path, Arc::downgrade(&thread.space));
     process.actions = Arc::downgrade(&thread.actions);
+    if thread.process != FIRST {
+        process.exit_signal = SIGCHLD;
+    }
     state.let_parent_go(thread.process);
     Err(Stop::Done)
 }
@@ -319,7 +322,8 @@ impl State {
         let (parent, signal) = (process.parent, process.exit_signal);
         process.ended = Some(end);
         let orphans = self.processes.iter_mut().filter(|(_, other)| other.parent == id);
-        orphans.for_each(|(_, orphan)| orphan.parent = FIRST);
+        // Nobody chooses the signal that the first process gets.
+        orphans.for_each(|(_, orphan)| (orphan.parent, orphan.exit_signal) = (FIRST, SIGCHLD));
         let forgotten = if signal == SIGCHLD { self.forgets_children(parent) } else { None };
         let parent_lives = self.processes.get(&parent).is_some_and(|parent| parent.ended.is_none());
         if signal != 0 && parent_lives && forgotten != Some(true) {

@@ -28,7 +28,7 @@ const PROCESS_MODE: u32 = 0o600;
 
 impl Facts {
     fn of(node: &Node) -> Self {
-        Self { number: node.number, mode: node.mode, size: node.size() }
+        Self { number: node.number, mode: node.mode(), size: node.size() }
     }
 
     /// `struct stat` of x86-64.
