@@ -6,7 +6,7 @@
 //!  -    APTab[1] -       SD   EXCL  SPEC  DIRT UXN  PXN  -   DBM  -       frame   nG  AF  SH    AP[2]  AP[1]  -   Attr  table valid
 //! ```
 //!
-//! Writability and dirtiness share two bits, as FEAT_HAFDBS wants: a leaf with WRITE has DBM set, and AP[2] (read-only) stays set
+//! Writability and dirtiness share two bits, as FEAT_HAFDBS wants: a leaf with WRITE has DBM set, and `AP[2]` (read-only) stays set
 //! until the first store, when the walker clears it. A dirty leaf that lost WRITE remembers its dirtiness in bit 55.
 //! In an invalid descriptor the walker ignores every bit but the first: bit 59 marks a leaf without rights
 //! (`PROT_NONE`), bit 60 a soft entry. A leaf with a right is readable, so `decode` adds READ (execute-only memory is not used).

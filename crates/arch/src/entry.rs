@@ -80,7 +80,7 @@ pub struct Leaf {
 pub struct Table {
     /// The table's frame.
     pub pfn: Pfn,
-    /// Whether stores through any leaf below are refused here (x86: R/W clear; arm64: APTable[1] set).
+    /// Whether stores through any leaf below are refused here (x86: R/W clear; arm64: `APTable[1]` set).
     pub write_protected: bool,
 }
 

@@ -19,7 +19,7 @@ const SHARED_ANON: MapFlags = MapFlags(0x21);
 const PAGEOUT: u32 = 21;
 const ROOT: Pid = Pid(1);
 
-/// What a workload does, step by step: `None` at its end.
+/// What a workload does, step by step, with the number of the step; false at its end.
 type Step = fn(&mut Script, u64) -> bool;
 
 /// The workloads by name.

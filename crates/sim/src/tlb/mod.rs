@@ -130,7 +130,7 @@ impl Leads for Upper {
     }
 }
 
-/// Which array holds translations of each level; [`Route::NOWHERE`] where none does.
+/// Which array holds translations of each level; [`NOWHERE`] where none does.
 type Route = [u8; Level::COUNT - 1];
 const NOWHERE: u8 = u8::MAX;
 

@@ -16,7 +16,7 @@ use std::sync::atomic::Ordering;
 const MOST_PAGES: u64 = 4096;
 
 impl<I: Isa> World<I> {
-    /// Makes a call, with the reference memory told. `None` for the answer that the memory manager gave no value with.
+    /// Makes a call, and has its answer judged by the reference memory, if that is told of calls.
     pub(super) fn call(
         &self,
         cpu: CpuId,

@@ -42,12 +42,12 @@ enum Slot {
 struct Store {
     slots: Box<[Slot]>,
     pool: Pool,
-    stat: Held,
+    stat: Stat,
 }
 
 /// What is counted as it comes and goes.
 #[derive(Default)]
-struct Held {
+struct Stat {
     pages: u64,
     same: u64,
     huge: u64,
@@ -127,7 +127,7 @@ impl<P: Platform> Zram<P> {
         empty.resize(slots as usize, Slot::Nothing);
         // A slot takes one frame at most.
         let pool = Pool::try_new(mem_limit.unwrap_or(slots).min(slots))?;
-        let store = Store { slots: empty.into_boxed_slice(), pool, stat: Held::default() };
+        let store = Store { slots: empty.into_boxed_slice(), pool, stat: Stat::default() };
         let whole = Whole { store: SpinLock::new(store), scratch: scratch.into_boxed_slice() };
         Ok(Self { whole: Arc::try_new(whole)?, first: 0 })
     }
@@ -289,7 +289,7 @@ impl Store {
     }
 }
 
-impl Held {
+impl Stat {
     fn note(&mut self, slot: Slot, comes: bool) {
         let count = |what: &mut u64, by: u64| *what = if comes { *what + by } else { *what - by };
         match slot {
