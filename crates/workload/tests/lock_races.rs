@@ -7,6 +7,8 @@ mod recount;
 mod support;
 
 use pagewright_arch::Isa;
+use pagewright_mm::counters::Gauge;
+use pagewright_mm::file::MemfdFlags;
 use pagewright_mm::{Advice, LockFlags, MapFlags, MmError, RemapFlags, RemapRequest, Space};
 use pagewright_sim::Sim;
 use pagewright_sim::explore::Program;
@@ -113,6 +115,39 @@ fn locked_beside_others<I: Isa>(seed: u64) -> bool {
     })
 }
 
+/// Two processes lock and unlock memory that they share, and store to it, while a third CPU reclaims; whether the pages stay while somebody has them
+/// locked, with what was stored.
+fn kept_beside_reclaim<I: Isa>(seed: u64) -> bool {
+    const TOUCH: Deed = Deed::Touch(Access::Write);
+    const LOCK: Deed = Deed::Lock(LockFlags::empty());
+    let world = Rc::new(World::<I>::new());
+    let device = world.swap_to(64);
+    let (stays, leaves) = (Process::new(&world), Process::new(&world));
+    let file = world.on(|mm| mm.memfd_create("locked", MemfdFlags::empty())).expect("memory");
+    world.on(|mm| mm.truncate(&file, PAGES * PAGE_SIZE)).expect("not sealed");
+    let bases = [&stays, &leaves].map(|process| process.map_file(&file, Rights::RW, MapFlags::SHARED));
+    (0..PAGES).for_each(|page| stays.write(at(bases[0], page), page + 1));
+    let deeds: [&[Deed]; 3] = [
+        &[LOCK, Deed::Unlock, TOUCH, LOCK],
+        &[LOCK, Deed::Advise(Advice::DontNeedLocked), TOUCH, Deed::Unlock],
+        &[Deed::Reclaim; 3],
+    ];
+    let programs = [(CPU, &stays, bases[0]), (OTHER, &leaves, bases[1]), (THIRD, &stays, bases[0])];
+    let programs = programs.into_iter().zip(deeds).map(|((cpu, process, base), deeds)| -> Program {
+        let (world, space) = (world.clone(), process.space.clone());
+        Box::new(move || deeds.iter().for_each(|deed| deed.done(&world, &space, cpu, base)))
+    });
+    race(&world, seed, programs.collect());
+    let kept = (world.on(|mm| mm.gauge(Gauge::Unevictable)), stays.space.rss().pages(), device.used());
+    kept == (PAGES, PAGES, 0) && (0..PAGES).all(|page| stays.read(at(bases[0], page)) == page + 1)
+}
+
+/// INV-LRU-LOCKS.
+fn locked_pages_stay<I: Isa>() {
+    let _alone = alone();
+    assert_eq!(first_lost(SCHEDULES, kept_beside_reclaim::<I>), None, "a locked page went");
+}
+
 /// INV-LRU-LOCKS.
 fn pages_say_how_many_have_them_locked<I: Isa>() {
     let _alone = alone();
@@ -121,4 +156,5 @@ fn pages_say_how_many_have_them_locked<I: Isa>() {
 
 on_both! {
     pages_say_how_many_have_them_locked,
+    locked_pages_stay,
 }

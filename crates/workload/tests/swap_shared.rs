@@ -9,7 +9,7 @@ use pagewright_arch::{Effects, Isa};
 use pagewright_mm::counters::Gauge;
 use pagewright_mm::file::{FallocateFlags, MemfdFlags, Seals};
 use pagewright_mm::swap::{self, SwapOps};
-use pagewright_mm::{Advice, MapFlags, Mm, MmError, Space};
+use pagewright_mm::{Advice, MapFlags, Mm, MmError};
 use pagewright_sim::explore::Program;
 use pagewright_sim::{Refusal, Sim, SimLocks};
 use pagewright_sync::Backend;
@@ -242,61 +242,6 @@ fn stores_of_two<I: Isa>(seed: u64) -> bool {
 fn no_store_is_lost_by_a_page_out<I: Isa>() {
     let lost = first_lost(SCHEDULES, stores_of_two::<I>);
     assert_eq!(lost, None, "a store is lost, or a slot");
-}
-
-/// Two processes lock, unlock and touch pages that both map, while a third CPU reclaims; whether the pages are then kept while somebody has them locked,
-/// and not longer.
-fn locks_of_two<I: Isa>(seed: u64) -> bool {
-    let world = Rc::new(World::<I>::new());
-    world.swap_to(SLOTS);
-    let one = Process::new(&world);
-    let base = one.map_shared(2);
-    one.write(base, 1);
-    let two = one.fork();
-    world.lab.run(CPU, &one.space);
-    world.lab.run(OTHER, &two.space);
-    let lock = move |world: &World<I>, cpu, process: &pagewright_sync::Arc<Space<Sim<I>>>| {
-        world.lab.on(cpu, |mm| mm.mlock(process, base, 2 * PAGE_SIZE)).expect("within the limit");
-    };
-    let unlock = move |world: &World<I>, cpu, process: &pagewright_sync::Arc<Space<Sim<I>>>| {
-        world.lab.on(cpu, |mm| mm.munlock(process, base, 2 * PAGE_SIZE)).expect("mapped");
-    };
-    let (first, second, third) = (world.clone(), world.clone(), world.clone());
-    let [locked, unlocked] = [one.space.clone(), two.space.clone()];
-    let programs: Vec<Program> = vec![
-        Box::new(move || {
-            lock(&first, CPU, &locked);
-            unlock(&first, CPU, &locked);
-            support::store(&first, CPU, &locked, base, 2);
-            lock(&first, CPU, &locked);
-        }),
-        Box::new(move || {
-            lock(&second, OTHER, &unlocked);
-            advise(&second, OTHER, &unlocked, base, 2, Advice::DontNeedLocked);
-            support::store(&second, OTHER, &unlocked, at(base, 1), 3);
-            unlock(&second, OTHER, &unlocked);
-        }),
-        Box::new(move || {
-            for _ in 0..3 {
-                third.lab.on(THIRD, |mm| mm.reclaim(NodeId::new(0), 4));
-            }
-        }),
-    ];
-    race(&world, seed, programs);
-    let kept = gauge(&world, Gauge::Unevictable);
-    let there = one.space.rss().pages();
-    unlock(&world, CPU, &one.space);
-    let left = gauge(&world, Gauge::Unevictable);
-    let right = (one.read(base), two.read(at(base, 1))) == (2, 3);
-    one.end();
-    two.end();
-    (kept, there, left) == (2, 2, 0) && right && all_is_free(&world)
-}
-
-/// INV-LRU-LOCKS.
-fn pages_are_kept_for_whoever_has_them_locked<I: Isa>() {
-    let wrong = first_lost(SCHEDULES, locks_of_two::<I>);
-    assert_eq!(wrong, None, "a locked page went, or one stays that is locked no longer");
 }
 
 /// A file is cut while it is read and paged out; whether what is left is right, and all else is free.
@@ -537,7 +482,6 @@ on_both! {
     without_memory_nothing_is_cut,
     advice_brings_it_back,
     no_store_is_lost_by_a_page_out,
-    pages_are_kept_for_whoever_has_them_locked,
     no_slot_is_lost_by_a_cut_beside_a_page_out,
     no_seal_is_refused_for_a_moment,
     no_late_store_is_lost_by_a_page_out,
