@@ -16,14 +16,14 @@ mod support;
 mod zram;
 
 use device::{CPU, OTHER, World};
-use pagewright_arch::{Effects, Invalidate, Isa, IsaKind, Reach, Target};
+use pagewright_arch::{Effects, Invalidate, Isa, IsaKind, LeafFlags, Reach, Target};
 use pagewright_mm::counters::Gauge;
 use pagewright_mm::file::Kind;
 use pagewright_mm::gup::{Contents, GupFlags};
 use pagewright_mm::swap::Backing;
 use pagewright_mm::{FaultError, Knob, MapFlags};
 use pagewright_sim::Refusal;
-use pagewright_types::{Access, Counter, CpuId, LruList, NodeId, Order, PAGE_SIZE, Rights, VirtAddr};
+use pagewright_types::{Access, Counter, CpuId, Level, LruList, NodeId, Order, PAGE_SIZE, Rights, VirtAddr};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -259,6 +259,31 @@ fn what_very_many_map_can_go<I: Isa>() {
     assert_eq!((cached(), process.0.space.rss().pages()), (0, 0));
     process.0.end();
     world.at_rest(&[]);
+}
+
+/// Nobody is asked in vain: where one of a page's spaces is being changed the page stays, and what the others have used is left as it is.
+fn who_cannot_be_asked_spares_the_others<I: Isa>() {
+    let world = machine::<I>(2);
+    let _device = swap_to(&world, 16);
+    let processes = [Process::new(&world), Process::new(&world)];
+    let file = world.shmem(1);
+    let maps = processes.each_ref().map(|process| process.0.map(1, Rights::RW, MapFlags::SHARED, Some(&file)));
+    let used = |at: usize| {
+        let space = &processes[at].0.space;
+        world
+            .on(CPU, |mm| space.table().lock(mm.tlb(), maps[at], Level::PTE)?.leaf(maps[at]))
+            .is_some_and(|leaf| leaf.flags.contains(LeafFlags::ACCESSED))
+    };
+    processes.iter().zip(maps).for_each(|(process, va)| process.store(CPU, va, 1));
+    assert!(used(0) && used(1));
+    world.on(CPU, |mm| {
+        let _changing = processes[0].0.space.map().write();
+        mm.reclaim(NODE, 1);
+    });
+    assert!(used(0) && used(1), "nobody was asked");
+    world.on(CPU, |mm| mm.reclaim(NODE, 1));
+    assert_eq!(gauge(&world, Gauge::Shmem), 0, "both were, in time");
+    processes.into_iter().for_each(|process| process.0.end());
 }
 
 /// Shared memory that two have locked: reclaim does not look at it until both have let go.
@@ -501,6 +526,7 @@ on_both!(
     the_background_keeps_memory_free,
     what_is_in_use_stays,
     locked_and_pinned_pages_stay,
+    who_cannot_be_asked_spares_the_others,
     what_very_many_map_can_go,
     what_two_have_locked_one_lets_go_in_vain,
     without_swap_somebody_is_refused,

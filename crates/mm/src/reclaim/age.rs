@@ -3,7 +3,8 @@
 //! The walker sets a bit in each entry that it uses; here it is read and cleared, in every mapping of a page. Nothing is flushed for it: a CPU
 //! that has the translation cached uses it without setting the bit again, so that a page looks less used than it is for a while, as in Linux.
 //!
-//! Protocol: nobody waits for a space. One that somebody is changing may be using the page, and the page stays where it is.
+//! Protocol: nobody waits for a space. One that somebody is changing may be using the page, and the page stays where it is; then the others are not
+//! asked (`contended` in `folio_referenced`).
 //!
 //! Not guaranteed: that a use which is not by a mapping is seen, unless whoever makes it says so ([`Mm::mark_accessed`]).
 
@@ -57,7 +58,7 @@ impl<P: Platform> Mm<P> {
     pub(super) fn folio_referenced(&self, folio: Folio<'_>) -> References {
         let mut found = References::default();
         for index in 0..folio.pages() {
-            if found.locked || !folio.is_mapped() {
+            if found.locked || found.unknown || !folio.is_mapped() {
                 break;
             }
             found += self.page_referenced(folio, index);
@@ -73,7 +74,7 @@ impl<P: Platform> Mm<P> {
             at = Some(space.id());
             let Some(map) = space.map().try_read() else {
                 found.unknown = true;
-                continue;
+                return found;
             };
             for va in map.places_of(owner, index) {
                 found += self.entry_referenced(&space, &map, va, pfn);
