@@ -5,6 +5,7 @@
 //! Not guaranteed: any order but last in, first out.
 
 use crate::block::Block;
+use crate::chain::Chain;
 use crate::folio::{Folio, FolioRef};
 use crate::frames::Frames;
 use crate::memmap::Memmap;
@@ -19,25 +20,22 @@ const AT_ONCE: usize = 31;
 /// Folios without references, chained through their records. It owns them: empty it before it is dropped.
 #[must_use = "dropping a list leaks its folios"]
 #[derive(Debug, Default)]
-pub struct DeadList {
-    head: Option<Pfn>,
-    len: usize,
-}
+pub struct DeadList(Chain);
 
 impl DeadList {
     /// The empty list.
     pub const fn new() -> Self {
-        Self { head: None, len: 0 }
+        Self(Chain::new())
     }
 
     /// Folios in it.
     pub const fn len(&self) -> usize {
-        self.len
+        self.0.len()
     }
 
     /// Whether it has none.
     pub const fn is_empty(&self) -> bool {
-        self.head.is_none()
+        self.0.is_empty()
     }
 
     /// Gives up a reference if it is the last one, and keeps the folio here.
@@ -52,10 +50,7 @@ impl DeadList {
         }
         let head = reference.into_raw();
         Folio { memmap: &frames.memmap, head }.assert_dead();
-        // Its own number ends the chain, since every frame number is a possible neighbour.
-        record.owner_or_space.store(u64::from(self.head.unwrap_or(head).raw()), Ordering::Relaxed);
-        self.head = Some(head);
-        self.len += 1;
+        record.owner_or_space.store(u64::from(self.0.push(head).raw()), Ordering::Relaxed);
         Ok(())
     }
 
@@ -67,7 +62,7 @@ impl DeadList {
 
     /// Frees all of them. What they owe is what they [owed](Folio::owe).
     pub fn free<P: Platform>(&mut self, frames: &Frames<P>) {
-        while self.head.is_some() {
+        while !self.is_empty() {
             let mut some = [Pfn::new(0); AT_ONCE];
             let mut count = 0;
             while count < AT_ONCE
@@ -86,18 +81,15 @@ impl DeadList {
     }
 
     fn unchain<'m>(&mut self, memmap: &'m Memmap) -> Option<Folio<'m>> {
-        let head = self.head?;
-        let next = Pfn::new(memmap.at(head).owner_or_space.load(Ordering::Relaxed) as u32);
-        self.head = (next != head).then_some(next);
-        self.len -= 1;
+        let head = self.0.pop(|head| Pfn::new(memmap.at(head).owner_or_space.load(Ordering::Relaxed) as u32))?;
         Some(Folio { memmap, head })
     }
 }
 
 impl Drop for DeadList {
     fn drop(&mut self) {
-        if self.head.is_some() {
-            bomb::dropped(format_args!("INV-FRAME-LINEAR: leaked {} folios without references", self.len));
+        if !self.is_empty() {
+            bomb::dropped(format_args!("INV-FRAME-LINEAR: leaked {} folios without references", self.len()));
         }
     }
 }

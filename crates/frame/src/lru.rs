@@ -257,6 +257,7 @@ impl<P: Platform> Frames<P> {
     /// last one, the frames are the caller's.
     pub fn putback(&self, isolated: Isolated) -> Option<Block> {
         self.lru_add(self.folio_of(&isolated.0));
+        // It is on its list again, and our reference is still there.
         P::Locks::point();
         self.put(isolated.0)
     }
