@@ -1,20 +1,22 @@
-//! Page-table entries of AArch64 with the 4K granule: four levels, pages and 2 MiB/1 GiB blocks, hierarchical write
-//! protection, hardware access flag and dirty state (Arm ARM D8.3, D8.4.3, D8.5.1, D8.16.1).
+//! Page-table entries of AArch64 with the 4K granule: four levels, pages and 2 MiB/1 GiB blocks,
+//! hierarchical write protection, hardware access flag and dirty state (Arm ARM D8.3, D8.4.3,
+//! D8.5.1, D8.16.1).
 //!
 //! ```text
 //!  63   62       61..59  58   57    56    55   54   53   52  51   50..48  47..12  11  10  9..8  7      6      5   4..2  1     0
 //!  -    APTab[1] -       SD   EXCL  SPEC  DIRT UXN  PXN  -   DBM  -       frame   nG  AF  SH    AP[2]  AP[1]  -   Attr  table valid
 //! ```
 //!
-//! Writability and dirtiness share two bits, as FEAT_HAFDBS wants: a leaf with WRITE has DBM set, and `AP[2]` (read-only) stays set
-//! until the first store, when the walker clears it. A dirty leaf that lost WRITE remembers its dirtiness in bit 55.
-//! In an invalid descriptor the walker ignores every bit but the first: bit 59 marks a leaf without rights
-//! (`PROT_NONE`), bit 60 a soft entry. A leaf with a right is readable, so `decode` adds READ (execute-only memory is not used).
+//! Writability and dirtiness share two bits, as FEAT_HAFDBS wants: a leaf with WRITE has DBM set,
+//! and `AP[2]` (read-only) stays set until the first store, when the walker clears it. A dirty leaf
+//! that lost WRITE remembers its dirtiness in bit 55. In an invalid descriptor the walker ignores
+//! every bit but the first: bit 59 marks a leaf without rights (`PROT_NONE`), bit 60 a soft entry.
+//! A leaf with a right is readable, so `decode` adds READ (execute-only memory is not used).
 //!
 //! Neighbours: [`crate::isa`] (the trait), [`crate::entry`] (the values).
 //!
-//! Not guaranteed: that the CPU has FEAT_HAFDBS. Without it the first access, and the first store, of a leaf fault, and the fault
-//! handler does what [`Isa::touched`] says.
+//! Not guaranteed: that the CPU has FEAT_HAFDBS. Without it the first access, and the first store,
+//! of a leaf fault, and the fault handler does what [`Isa::touched`] says.
 
 use crate::entry::{Entry, Leaf, LeafFlags, Pte, Soft, Table};
 use crate::isa::{Isa, IsaKind, Replacement, leaf_weakened, walkable};
@@ -22,7 +24,8 @@ use pagewright_types::{Level, PageRange, Pfn, Rights, VirtAddr};
 
 const VALID: u64 = 1;
 const TABLE_OR_PAGE: u64 = 1 << 1;
-/// MAIR index 0 is Normal, Inner and Outer Write-Back in every embedder; device memory is not mapped through these codecs.
+/// MAIR index 0 is Normal, Inner and Outer Write-Back in every embedder; device memory is not
+/// mapped through these codecs.
 const ATTR_NORMAL: u64 = 0 << 2;
 const USER: u64 = 1 << 6;
 const READ_ONLY: u64 = 1 << 7;
@@ -144,8 +147,9 @@ impl Isa for Aarch64 {
             (Entry::Empty | Entry::Soft(_), _) => Replacement::Harmless,
             (Entry::Leaf(leaf), _) if !walkable(leaf.rights) => Replacement::Harmless,
             (Entry::Leaf(old), Entry::Leaf(new)) => {
-                // A change of frame is exempt when both entries are read-only and the contents are the same (the read copy of a
-                // migration). That can't be seen here; a caller that knows it may flush instead.
+                // A change of frame is exempt when both entries are read-only and the contents are
+                // the same (the read copy of a migration). That can't be seen here; a caller that
+                // knows it may flush instead.
                 let became_global = !old.flags.contains(LeafFlags::GLOBAL) && new.flags.contains(LeafFlags::GLOBAL);
                 if walkable(new.rights) && (old.pfn != new.pfn || became_global) {
                     Replacement::BreakFirst

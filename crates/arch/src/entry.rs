@@ -1,11 +1,14 @@
 //! Page-table entries as values: what a raw word means, on any instruction set.
 //!
-//! A word has three forms in Pagewright. The *plain* form is [`Entry`], a copyable description that owns nothing. The
-//! *owning* and *borrowed* forms are built on it in `table`, where an entry can hold a reference on its frame.
+//! A word has three forms in Pagewright. The *plain* form is [`Entry`], a copyable description that
+//! owns nothing. The *owning* and *borrowed* forms are built on it in `table`, where an entry can
+//! hold a reference on its frame.
 
 use pagewright_types::{Pfn, Rights};
 
-/// One raw page-table word. Only a codec ([`crate::Isa`]) knows what its bits mean; zero is the empty entry on both
+/// One raw page-table word.
+///
+/// Only a codec ([`crate::Isa`]) knows what its bits mean; zero is the empty entry on both
 /// instruction sets.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Default)]
 #[repr(transparent)]
@@ -46,16 +49,19 @@ bitflags::bitflags! {
     pub struct LeafFlags: u8 {
         /// Set by the walker when the leaf is first used (x86 A, arm64 AF).
         const ACCESSED = 1;
-        /// Set by the walker at the first store through the leaf (x86 D, arm64 dirty state under FEAT_HAFDBS).
+        /// Set by the walker at the first store through the leaf (x86 D, arm64 dirty state under
+        /// FEAT_HAFDBS).
         const DIRTY = 1 << 1;
         /// Survives a flush of one tag: kernel mappings only (x86 G, arm64 nG clear).
         const GLOBAL = 1 << 2;
         /// Reachable from user mode (x86 U/S, arm64 AP[1]).
         const USER = 1 << 3;
-        /// Software: the anonymous page under this leaf belongs to this address space alone (Linux's `PageAnonExclusive`, kept in
-        /// the entry so that a page's exclusivity is per mapping).
+        /// Software: the anonymous page under this leaf belongs to this address space alone
+        /// (Linux's `PageAnonExclusive`, kept in the entry so that a page's exclusivity is per
+        /// mapping).
         const EXCLUSIVE = 1 << 4;
-        /// Software: the frame has no folio behind it, so neither references nor mapcounts are kept (`pte_special`).
+        /// Software: the frame has no folio behind it, so neither references nor mapcounts are kept
+        /// (`pte_special`).
         const SPECIAL = 1 << 5;
         /// Software: written to since soft-dirty bits were last cleared (`pte_soft_dirty`).
         const SOFT_DIRTY = 1 << 6;
@@ -64,7 +70,8 @@ bitflags::bitflags! {
 
 /// An entry that maps a frame or a block of frames.
 ///
-/// A leaf without any right is a `PROT_NONE` mapping: it keeps its frame, and the hardware does not see it.
+/// A leaf without any right is a `PROT_NONE` mapping: it keeps its frame, and the hardware does not
+/// see it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Leaf {
     /// First frame; a multiple of the block's order.
@@ -80,7 +87,8 @@ pub struct Leaf {
 pub struct Table {
     /// The table's frame.
     pub pfn: Pfn,
-    /// Whether stores through any leaf below are refused here (x86: R/W clear; arm64: `APTable[1]` set).
+    /// Whether stores through any leaf below are refused here (x86: R/W clear; arm64: `APTable[1]`
+    /// set).
     pub write_protected: bool,
 }
 
@@ -90,9 +98,13 @@ pub struct Table {
 pub enum SoftKind {
     /// Contents are in a swap slot; the payload names device and slot.
     Swap = 1,
-    /// Contents are moving; the old mapping was not writable. The payload is a frame number.
+    /// Contents are moving; the old mapping was not writable.
+    ///
+    /// The payload is a frame number.
     MigrationRead = 2,
-    /// Contents are moving; the old mapping was writable. The payload is a frame number.
+    /// Contents are moving; the old mapping was writable.
+    ///
+    /// The payload is a frame number.
     MigrationWrite = 3,
     /// Nothing is there and an access must not fill it; the payload says why (guard, poison).
     Marker = 4,
@@ -132,8 +144,9 @@ impl Soft {
     const EXCLUSIVE: u64 = 1 << 5;
     const PAYLOAD_SHIFT: u32 = 11;
 
-    /// The entry without the codec's mark: kind in bits 1–4, exclusive in bit 5, payload in bits 11–58. Bit 0 (present on both
-    /// instruction sets) stays clear; bits 6–10 and 59–63 are left for marks.
+    /// The entry without the codec's mark: kind in bits 1–4, exclusive in bit 5, payload in bits
+    /// 11–58. Bit 0 (present on both instruction sets) stays clear; bits 6–10 and 59–63 are left
+    /// for marks.
     #[inline]
     pub(crate) const fn pack(self) -> u64 {
         debug_assert!(self.payload < 1 << Self::PAYLOAD_BITS);

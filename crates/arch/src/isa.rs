@@ -40,15 +40,16 @@ pub enum Replacement {
     /// A TLB may hold more than the new entry allows: store, then flush.
     Flush,
     /// The architecture wants the old entry gone from every TLB before the new one is stored
-    /// (break-before-make, Arm ARM D8.16.1; on x86-64 a change of page size, Intel SDM vol. 3A §4.10.4.2).
+    /// (break-before-make, Arm ARM D8.16.1; on x86-64 a change of page size, Intel SDM vol. 3A
+    /// §4.10.4.2).
     BreakFirst,
 }
 
-/// An instruction set's page tables: four levels of 512 entries of 8 bytes, 48-bit addresses, 4 KiB, 2 MiB and 1 GiB
-/// leaves. Pure: no function here touches memory.
+/// An instruction set's page tables: four levels of 512 entries of 8 bytes, 48-bit addresses, 4
+/// KiB, 2 MiB and 1 GiB leaves. Pure: no function here touches memory.
 ///
-/// Promises: INV-CODEC-EXACT (what is encoded is what is decoded and what hardware does), INV-SOFT-UNSEEN (hardware sees no soft entry),
-/// INV-REPLACE (no flush is asked for too late).
+/// Promises: INV-CODEC-EXACT (what is encoded is what is decoded and what hardware does),
+/// INV-SOFT-UNSEEN (hardware sees no soft entry), INV-REPLACE (no flush is asked for too late).
 pub trait Isa: Copy + fmt::Debug + 'static {
     /// Which one it is.
     const KIND: IsaKind;
@@ -56,7 +57,9 @@ pub trait Isa: Copy + fmt::Debug + 'static {
     /// First address past the user half (Linux's `TASK_SIZE`).
     const USER_END: VirtAddr;
 
-    /// Where a mapping goes that is to have an address of 31 bits (`MAP_32BIT`). Where nothing is said, that flag and `MAP_ABOVE4G` mean nothing.
+    /// Where a mapping goes that is to have an address of 31 bits (`MAP_32BIT`).
+    ///
+    /// Where nothing is said, that flag and `MAP_ABOVE4G` mean nothing.
     const LOW_MAPPINGS: Option<PageRange>;
 
     /// Width in bits of a [`pagewright_types::Tag`]: 12 for a PCID, 16 for an ASID.
@@ -71,14 +74,20 @@ pub trait Isa: Copy + fmt::Debug + 'static {
     /// The word for a pointer to a table of the level below.
     fn table(table: Table) -> Pte;
 
-    /// The word for a non-present entry that remembers something. Never empty.
+    /// The word for a non-present entry that remembers something.
+    ///
+    /// Never empty.
     fn soft(soft: Soft) -> Pte;
 
-    /// What `pte` means in a table of `level`. A word that no function of this trait made is read as the walker would read it where
-    /// it is present, and as empty where it is not.
+    /// What `pte` means in a table of `level`.
+    ///
+    /// A word that no function of this trait made is read as the walker would read it where it is
+    /// present, and as empty where it is not.
     fn decode(level: Level, pte: Pte) -> Entry;
 
-    /// `pte` as the walker leaves it after an access: accessed, and dirty for a store. `pte` must be a leaf with rights.
+    /// `pte` as the walker leaves it after an access: accessed, and dirty for a store.
+    ///
+    /// `pte` must be a leaf with rights.
     ///
     /// # Panics
     /// In debug builds at a store through a leaf without WRITE.
@@ -88,11 +97,13 @@ pub trait Isa: Copy + fmt::Debug + 'static {
     fn replacement(level: Level, old: Pte, new: Pte) -> Replacement;
 }
 
-/// The part of [`Isa::replacement`] on which the instruction sets agree, for two leaves of one level: whether a TLB that
-/// holds `old` could do something that `new` forbids, or reach another frame.
+/// The part of [`Isa::replacement`] on which the instruction sets agree, for two leaves of one
+/// level: whether a TLB that holds `old` could do something that `new` forbids, or reach another
+/// frame.
 pub(crate) fn leaf_weakened(old: Leaf, new: Leaf) -> bool {
-    // A TLB that holds the leaf as dirty lets stores pass without setting the bit again, so losing DIRTY needs a flush wherever a
-    // store can pass. Losing ACCESSED costs only accuracy (Linux's ptep_test_and_clear_young).
+    // A TLB that holds the leaf as dirty lets stores pass without setting the bit again, so losing
+    // DIRTY needs a flush wherever a store can pass. Losing ACCESSED costs only accuracy (Linux's
+    // ptep_test_and_clear_young).
     let lost_dirty = old.rights.contains(Rights::WRITE)
         && old.flags.contains(LeafFlags::DIRTY)
         && !new.flags.contains(LeafFlags::DIRTY);

@@ -1,18 +1,22 @@
-//! Page-table entries of x86-64: four levels, 4 KiB/2 MiB/1 GiB leaves, NX, A/D (Intel SDM vol. 3A §4.5, AMD APM vol. 2 §5.3).
+//! Page-table entries of x86-64: four levels, 4 KiB/2 MiB/1 GiB leaves, NX, A/D (Intel SDM vol.
+//!
+//! 3A §4.5, AMD APM vol. 2 §5.3).
 //!
 //! ```text
 //!  63   62..59    58   57    56     55     54..52   51..12      11..9    8  7  6  5  4  3  2   1   0
 //!  NX   -         SD   -     EXCL   SPEC   -        frame       -        G  PS D  A  -  -  U/S R/W P
 //! ```
 //!
-//! Bits 52–58 are ignored by the walker and hold the software flags. A leaf without rights (`PROT_NONE`) has P clear and bit
-//! 9 set, and keeps frame and flags in place; a soft entry has P and bit 9 clear and bit 10 set. As hardware does, an
-//! executable or writable leaf is readable, so `decode` adds READ.
+//! Bits 52–58 are ignored by the walker and hold the software flags. A leaf without rights
+//! (`PROT_NONE`) has P clear and bit 9 set, and keeps frame and flags in place; a soft entry has P
+//! and bit 9 clear and bit 10 set. As hardware does, an executable or writable leaf is readable, so
+//! `decode` adds READ.
 //!
 //! Neighbours: [`crate::isa`] (the trait), [`crate::entry`] (the values).
 //!
-//! Not guaranteed: safety from L1 Terminal Fault (CVE-2018-3620) – a `PROT_NONE` leaf keeps its frame number as it is, where Linux
-//! inverts it; and shadow stacks (CET), which read D set with R/W clear as a shadow-stack page – an embedder leaves CR4.CET clear.
+//! Not guaranteed: safety from L1 Terminal Fault (CVE-2018-3620) – a `PROT_NONE` leaf keeps its
+//! frame number as it is, where Linux inverts it; and shadow stacks (CET), which read D set with
+//! R/W clear as a shadow-stack page – an embedder leaves CR4.CET clear.
 
 use crate::entry::{Entry, Leaf, LeafFlags, Pte, Soft, Table};
 use crate::isa::{Isa, IsaKind, Replacement, leaf_weakened, walkable};
@@ -26,7 +30,9 @@ const DIRTY: u64 = 1 << 6;
 const PAGE_SIZE_BIT: u64 = 1 << 7;
 const GLOBAL: u64 = 1 << 8;
 const PROT_NONE: u64 = 1 << 9;
-/// Of a block, a part of its memory type, which we leave 0 and others may set (SDM vol. 3A table 4-18).
+/// Of a block, a part of its memory type, which we leave 0 and others may set (SDM vol.
+///
+/// 3A table 4-18).
 const PAT_BLOCK: u64 = 1 << 12;
 const SOFT: u64 = 1 << 10;
 const SPECIAL: u64 = 1 << 55;
@@ -132,8 +138,9 @@ impl Isa for X86_64 {
             {
                 Replacement::Harmless
             }
-            // The page size changes, and what a table holds can't be seen from the entry that points to it: a CPU may use either
-            // translation until both are gone (SDM vol. 3A §4.10.4.2). Linux's __split_huge_pmd_locked breaks first, too.
+            // The page size changes, and what a table holds can't be seen from the entry that
+            // points to it: a CPU may use either translation until both are gone (SDM vol. 3A
+            // §4.10.4.2). Linux's __split_huge_pmd_locked breaks first, too.
             (Entry::Leaf(_), Entry::Table(_)) => Replacement::BreakFirst,
             (Entry::Table(_), Entry::Leaf(leaf)) if walkable(leaf.rights) => Replacement::BreakFirst,
             (Entry::Leaf(_), Entry::Empty | Entry::Soft(_) | Entry::Leaf(_))

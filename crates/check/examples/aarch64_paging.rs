@@ -2,19 +2,24 @@
 //!
 //! The crate maintains the TLB by itself. What is routed, and how:
 //!
-//! - **TLBI**: [`TranslationRegime::invalidate_va`] is where it issues one, and a trait, so [`Lab`] implements it and issues `TLBI VAE1IS` on the
-//!   machine. When it is called, for which addresses and in which order is the crate's doing.
-//! - **DSB ISH** is inline assembly behind no trait, and nothing on hosts other than arm64. It is made on the machine where 0.12.3 has it: at the end
-//!   of each call that edits ([`Space::edit`]), and before a table is given back ([`Translation::deallocate_table`]). So whether the crate
-//!   has these barriers is *not* judged.
-//! - **DSB ISHST** neither: the crate stores through pointers, and the machine lets walkers see those at once.
+//! - **TLBI**: [`TranslationRegime::invalidate_va`] is where it issues one, and a trait, so [`Lab`]
+//!   implements it and issues `TLBI VAE1IS` on the machine. When it is called, for which addresses
+//!   and in which order is the crate's doing.
+//! - **DSB ISH** is inline assembly behind no trait, and nothing on hosts other than arm64. It is
+//!   made on the machine where 0.12.3 has it: at the end of each call that edits ([`Space::edit`]),
+//!   and before a table is given back ([`Translation::deallocate_table`]). So whether the crate has
+//!   these barriers is *not* judged.
+//! - **DSB ISHST** neither: the crate stores through pointers, and the machine lets walkers see
+//!   those at once.
 //!
-//! Tables lie in the machine's memory by the crate's [`Translation`]; while the crate is in the middle of an edit, walkers of other CPUs read
-//! them, as on hardware.
+//! Tables lie in the machine's memory by the crate's [`Translation`]; while the crate is in the
+//! middle of an edit, walkers of other CPUs read them, as on hardware.
 //!
-//! Five versions of one program of two CPUs; the mistakes are those of a regime, and one of a caller. `cargo run -p pagewright-check --example
-//! aarch64_paging`; the exit status is 1 unless the correct one is clean and the others are found. With 0.12.2 of the crate (`cargo update -p
-//! aarch64-paging --precise 0.12.2`) the correct one is found, too: `compact_subtables` gave tables back without a TLBI.
+//! Five versions of one program of two CPUs; the mistakes are those of a regime, and one of a
+//! caller. `cargo run -p pagewright-check --example aarch64_paging`; the exit status is 1 unless
+//! the correct one is clean and the others are found. With 0.12.2 of the crate
+//! (`cargo update -p aarch64-paging --precise 0.12.2`) the correct one is found, too:
+//! `compact_subtables` gave tables back without a TLBI.
 
 use aarch64_paging::Mapping;
 use aarch64_paging::descriptor::{El1Attributes, PhysicalAddress, UpdatableDescriptor, VirtualAddress};

@@ -1,5 +1,6 @@
-//! The smallest check: one CPU unmaps a page and gives its frame away, another has read it. The flush is missing, so the run
-//! ends with a report.
+//! The smallest check: one CPU unmaps a page and gives its frame away, another has read it.
+//!
+//! The flush is missing, so the run ends with a report.
 //!
 //! `cargo run -p pagewright-check --example missing_flush`
 
@@ -9,7 +10,9 @@ use pagewright_check::{
 
 const PAGE: VirtAddr = VirtAddr::new(0x40_0000);
 
-/// Maps a new page by x86-64 tables of four levels (Intel SDM vol. 3A §4.5), loads them everywhere, and tells where its entry stands.
+/// Maps a new page by x86-64 tables of four levels (Intel SDM vol.
+///
+/// 3A §4.5), loads them everywhere, and tells where its entry stands.
 fn map_page(machine: &Machine<X86_64>) -> (PhysAddr, Pfn) {
     let kernel = machine.cpu(0);
     let tables: Vec<Pfn> = (0..5).map(|_| machine.take_frame()).collect();

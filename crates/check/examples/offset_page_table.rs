@@ -1,14 +1,17 @@
 //! The `x86_64` crate's `OffsetPageTable`, unmodified, on a simulated machine.
 //!
-//! The machine's memory is one mapping of the host, so `phys_offset` is where that mapping begins. The crate leaves flushing to its caller:
-//! `map_to`, `unmap` and `update_flags` return a `MapperFlush`, whose own `flush` would execute `INVLPG`. Here it is ignored and the flush
-//! is made on the machine ([`Space::flush`]); `clean_up` returns nothing to flush at all. What the oracle is told: which frames are
-//! taken and given back, and which rights each call takes.
+//! The machine's memory is one mapping of the host, so `phys_offset` is where that mapping begins.
+//! The crate leaves flushing to its caller: `map_to`, `unmap` and `update_flags` return a
+//! `MapperFlush`, whose own `flush` would execute `INVLPG`. Here it is ignored and the flush is
+//! made on the machine ([`Space::flush`]); `clean_up` returns nothing to flush at all. What the
+//! oracle is told: which frames are taken and given back, and which rights each call takes.
 //!
-//! Four versions of one program of two CPUs. `cargo run -p pagewright-check --example offset_page_table`; the exit status is 1 unless the correct
-//! one is clean and the others are found.
+//! Four versions of one program of two CPUs.
+//! `cargo run -p pagewright-check --example offset_page_table`; the exit status is 1 unless the
+//! correct one is clean and the others are found.
 //!
-//! Not judged: whether the crate's stores are ordered. It stores through pointers, and the machine lets walkers see those at once.
+//! Not judged: whether the crate's stores are ordered. It stores through pointers, and the machine
+//! lets walkers see those at once.
 
 use pagewright_check::{Check, Cpu, Machine, Outcome, PageRange, Pfn, Reach, Rights, Rule, Tag, X86_64, program};
 use std::cell::RefCell;
@@ -68,10 +71,12 @@ impl FrameDeallocator<Size4KiB> for &Space {
 impl Space {
     fn mapper(&self) -> OffsetPageTable<'_> {
         let offset = VirtAddr::new(self.machine.host_address(Pfn::new(0)).expose_provenance() as u64);
-        // SAFETY: the frame is the root table's and lies in memory of atomic words; nobody else refers to it until the mapper is gone,
-        // because no method of the mapper lets another CPU go on.
+        // SAFETY: the frame is the root table's and lies in memory of atomic words; nobody else
+        // refers to it until the mapper is gone, because no method of the mapper lets another CPU
+        // go on.
         let root = unsafe { &mut *self.machine.host_address(self.root).cast::<PageTable>() };
-        // SAFETY: physical address plus offset is where the machine's memory lies, and the root's tables are its own.
+        // SAFETY: physical address plus offset is where the machine's memory lies, and the root's
+        // tables are its own.
         unsafe { OffsetPageTable::new(root, offset) }
     }
 

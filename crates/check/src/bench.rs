@@ -1,13 +1,15 @@
 //! A machine under judgement, and what one run of it comes to.
 //!
-//! [`Bench`] binds an [`Oracle`] and a [`Journal`] to a machine. Whoever runs something on it makes, for each schedule, a fresh bench, the
-//! calm set-up, the programs, and in the end an [`Attempt`]:
+//! [`Bench`] binds an [`Oracle`] and a [`Journal`] to a machine. Whoever runs something on it
+//! makes, for each schedule, a fresh bench, the calm set-up, the programs, and in the end an
+//! [`Attempt`]:
 //!
 //! ```text
 //!   Bench::new ─▶ set-up ─▶ run(settings, programs, chooser) ─▶ questions at rest ─▶ attempt
 //! ```
 //!
-//! Not guaranteed: that a machine can be used on after a run that was neither completed nor stopped; see [`Report::abandoned`].
+//! Not guaranteed: that a machine can be used on after a run that was neither completed nor
+//! stopped; see [`Report::abandoned`].
 
 use crate::finding::Finding;
 use crate::journal::{Entry, Journal, Listener, Told};
@@ -47,7 +49,9 @@ pub struct Attempt {
 }
 
 impl Attempt {
-    /// What was found, told by steps of the schedule and not of the oracle; 0 is outside of it. The same as `findings` without a journal.
+    /// What was found, told by steps of the schedule and not of the oracle; 0 is outside of it.
+    ///
+    /// The same as `findings` without a journal.
     pub fn told(&self) -> Vec<Finding> {
         let at = |step: u64| {
             let told = |entry: &&Entry| entry.step == step && !matches!(entry.told, Told::Note(_) | Told::Value(_));
@@ -66,7 +70,9 @@ pub struct Bench<I: Isa> {
 }
 
 impl<I: Isa> Bench<I> {
-    /// Switches a machine on and binds an oracle to it. The journal is off.
+    /// Switches a machine on and binds an oracle to it.
+    ///
+    /// The journal is off.
     ///
     /// # Errors
     /// [`ConfigError`]: there is no such machine.
@@ -99,7 +105,8 @@ impl<I: Isa> Bench<I> {
         &self.journal
     }
 
-    /// Takes down what the program on `cpu` does ("munmap(0x7000, 0x2000)"); nothing while the journal is off.
+    /// Takes down what the program on `cpu` does ("munmap(0x7000, 0x2000)"); nothing while the
+    /// journal is off.
     pub fn note(&self, cpu: CpuId, text: impl Display) {
         self.journal.note(self.oracle().step(), cpu, text);
     }

@@ -1,6 +1,8 @@
-//! The door for code that was never written for this: a closure that sets a machine up and gives each CPU a program.
+//! The door for code that was never written for this: a closure that sets a machine up and gives
+//! each CPU a program.
 //!
-//! [`Check::explore`] runs it under many schedules. Key types: [`Check`], and [`Outcome`] in its own file.
+//! [`Check::explore`] runs it under many schedules. Key types: [`Check`], and [`Outcome`] in its
+//! own file.
 
 use crate::bench::{Attempt, Bench, Detail};
 use crate::hunt::{Foreign, Hunt, Plan, hunt, replay};
@@ -89,16 +91,17 @@ impl<I: Isa> Check<I> {
         self
     }
 
-    /// Runs what `setup` returns – the first program on CPU 0 and so on – under many schedules, until something is found.
+    /// Runs what `setup` returns – the first program on CPU 0 and so on – under many schedules,
+    /// until something is found.
     ///
-    /// `setup` is called for each schedule with a machine that was just switched on. It runs calmly, on CPU 0 unless it uses
-    /// [`Machine::cpu`], and must do the same each time.
+    /// `setup` is called for each schedule with a machine that was just switched on. It runs
+    /// calmly, on CPU 0 unless it uses [`Machine::cpu`], and must do the same each time.
     ///
     /// With `PAGEWRIGHT_REPLAY=pw1/…` in the environment only that schedule is run.
     ///
     /// # Panics
-    /// When there can be no such machine, when `setup` panics or returns more programs than there are CPUs, and when the token to
-    /// replay is none of this machine.
+    /// When there can be no such machine, when `setup` panics or returns more programs than there
+    /// are CPUs, and when the token to replay is none of this machine.
     pub fn explore(&self, setup: impl Fn(&Machine<I>) -> Vec<Program<I>>) -> Outcome {
         if let Ok(token) = std::env::var(REPLAY) {
             let token = token.parse().unwrap_or_else(|error| panic!("{REPLAY}: {error}"));

@@ -10,7 +10,9 @@ use std::fmt;
 pub enum Finding {
     /// The oracle, or the reference memory, reports.
     Violation(Violation),
-    /// Nobody can go on. What each CPU stands before.
+    /// Nobody can go on.
+    ///
+    /// What each CPU stands before.
     Deadlock {
         /// By CPU.
         standing: Vec<(CpuId, Point)>,

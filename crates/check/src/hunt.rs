@@ -1,11 +1,13 @@
 //! Many schedules until one fails; then that one, as small as it gets.
 //!
-//! [`hunt`] is given a closure that makes a fresh machine and runs it under a chooser. The first schedule is calm: what fails there needs
-//! no race. Then random ones alternate with PCT of depth 1 to 4, each with rates of its own, a function of the seed and of the lengths of the
-//! runs before. The first that finds something is cut down by `explore::shrink` while the same kind of finding is made, and run again
-//! with everything written down.
+//! [`hunt`] is given a closure that makes a fresh machine and runs it under a chooser. The first
+//! schedule is calm: what fails there needs no race. Then random ones alternate with PCT of depth 1
+//! to 4, each with rates of its own, a function of the seed and of the lengths of the runs before.
+//! The first that finds something is cut down by `explore::shrink` while the same kind of finding
+//! is made, and run again with everything written down.
 //!
-//! A [`Token`] replays a run bit for bit on a machine and settings of the same fingerprint; another is refused (INV-CHECK-TOKEN).
+//! A [`Token`] replays a run bit for bit on a machine and settings of the same fingerprint; another
+//! is refused (INV-CHECK-TOKEN).
 //!
 //! Not guaranteed: that a schedule is not tried twice; [`Hunt::distinct`] counts those that differ.
 
@@ -115,7 +117,8 @@ impl Numbers {
 
 /// The strategy of schedule `index`, where runs took `length` steps.
 ///
-/// Each schedule has rates of its own: what one never does, another does all the time (swarm testing, Groce et al., ISSTA 2012).
+/// Each schedule has rates of its own: what one never does, another does all the time (swarm
+/// testing, Groce et al., ISSTA 2012).
 fn strategy(numbers: &mut Numbers, index: u32, length: u32) -> Strategy {
     if index == 0 {
         return Strategy::List(Schedule::default());
@@ -138,7 +141,8 @@ fn strategy(numbers: &mut Numbers, index: u32, length: u32) -> Strategy {
 
 /// Tries schedules until one finds something.
 ///
-/// `attempt` makes a fresh machine and runs it under the chooser; the same choices must give the same run.
+/// `attempt` makes a fresh machine and runs it under the chooser; the same choices must give the
+/// same run.
 pub fn hunt(plan: &Plan, attempt: &mut dyn FnMut(&mut dyn Chooser, Detail) -> Attempt) -> Hunt {
     let mut hunt = Hunt { schedules: 0, distinct: 0, steps: 0, tally: Tally::default(), found: None };
     let (mut traces, mut numbers, mut length) = (FxHashSet::default(), Numbers(plan.seed), 1);

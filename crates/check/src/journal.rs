@@ -1,9 +1,11 @@
 //! What happened on a machine, in order: for whoever explains a finding.
 //!
-//! A [`Journal`] takes down what the oracle is told and what programs note about themselves. It is off until somebody wants to know
-//! ([`crate::Detail::Full`]), so that a schedule that fails is run again rather than all others being slowed down.
+//! A [`Journal`] takes down what the oracle is told and what programs note about themselves. It is
+//! off until somebody wants to know ([`crate::Detail::Full`]), so that a schedule that fails is run
+//! again rather than all others being slowed down.
 //!
-//! Neighbours: the steps of the schedule are logged by `sim`; [`crate::explain`] lays both side by side.
+//! Neighbours: the steps of the schedule are logged by `sim`; [`crate::explain`] lays both side by
+//! side.
 
 use pagewright_model::Oracle;
 use pagewright_types::judge::{Fact, Judge, Made, Witness};
@@ -37,7 +39,10 @@ pub enum Told {
 pub struct Entry {
     /// Step of the schedule in which it happened; 0 outside of one.
     pub at: u32,
-    /// Steps of the oracle by then. What the oracle was told in its step *n* has *n* here, and notes before its next step do, too.
+    /// Steps of the oracle by then.
+    ///
+    /// What the oracle was told in its step *n* has *n* here, and notes before its next step do,
+    /// too.
     pub step: u64,
     /// Where.
     pub cpu: CpuId,

@@ -1,5 +1,5 @@
-//! A loom for TLBs: page-table code runs on a simulated machine, under many schedules, and an oracle says who could still use a translation
-//! that is gone.
+//! A loom for TLBs: page-table code runs on a simulated machine, under many schedules, and an
+//! oracle says who could still use a translation that is gone.
 //!
 //! ```
 //! use pagewright_check::*;
@@ -36,13 +36,17 @@
 //! assert!(outcome.to_string().contains("CPU 1 keeps a right that was taken"));
 //! ```
 //!
-//! - [`Check`] – the front door: a closure that sets the machine up and gives each CPU a program. [`Machine`] and [`Cpu`] are what programs
-//!   act on, [`Outcome`] is what came of it. `docs/check.md` says what to route and what to declare.
+//! - [`Check`] – the front door: a closure that sets the machine up and gives each CPU a program.
+//!   [`Machine`] and [`Cpu`] are what programs act on, [`Outcome`] is what came of it.
+//!   `docs/check.md` says what to route and what to declare.
 //! - [`Bench`] – a machine with its oracle and a journal, for a harness of one's own.
-//! - [`hunt`], [`replay`] – many schedules until one fails, which is then cut down; and the same one again, from its [`Token`].
-//! - [`Finding`] – what was found. [`explain`] draws how it came about: a column for each CPU, time downwards.
+//! - [`hunt`], [`replay`] – many schedules until one fails, which is then cut down; and the same
+//!   one again, from its [`Token`].
+//! - [`Finding`] – what was found. [`explain`] draws how it came about: a column for each CPU, time
+//!   downwards.
 //!
-//! Neighbours: the machine is `sim`, the oracle is `model`; both are judges, and neither they nor this crate know what they judge.
+//! Neighbours: the machine is `sim`, the oracle is `model`; both are judges, and neither they nor
+//! this crate know what they judge.
 //!
 //! Not guaranteed: that silence is proof. An outcome says what was judged at all.
 #![forbid(unsafe_code)]

@@ -1,14 +1,17 @@
 //! The simulated machine as page-table code sees it: [`Machine`], and each [`Cpu`] of it.
 //!
-//! What a kernel does with instructions, a program here does with a method: [`Cpu::flush_page`] for `INVLPG` or `TLBI VAE1`,
-//! [`Cpu::load_root`] for `MOV CR3`. What it tells the oracle: [`Machine::take_frame`] and [`Machine::give_frame`] say who has a frame,
-//! [`Cpu::reduces`] and [`Cpu::call`] which rights are taken and when the call that takes them returns.
+//! What a kernel does with instructions, a program here does with a method: [`Cpu::flush_page`] for
+//! `INVLPG` or `TLBI VAE1`, [`Cpu::load_root`] for `MOV CR3`. What it tells the oracle:
+//! [`Machine::take_frame`] and [`Machine::give_frame`] say who has a frame, [`Cpu::reduces`] and
+//! [`Cpu::call`] which rights are taken and when the call that takes them returns.
 //!
-//! Each method is a point at which another CPU may go on. Memory can also be stored to through [`Machine::ram`] or a pointer to it
-//! ([`Machine::host_address`]): then walkers see the store at once, and nobody goes on in between. Stores that should be late where the
-//! architecture allows it (arm64 without `DSB ISHST`) go through [`Cpu::store`].
+//! Each method is a point at which another CPU may go on. Memory can also be stored to through
+//! [`Machine::ram`] or a pointer to it ([`Machine::host_address`]): then walkers see the store at
+//! once, and nobody goes on in between. Stores that should be late where the architecture allows it
+//! (arm64 without `DSB ISHST`) go through [`Cpu::store`].
 //!
-//! Not guaranteed: that a program which waits in a loop of its own ever sees another CPU act. It must wait in [`Cpu::relax`] or a [`Lock`].
+//! Not guaranteed: that a program which waits in a loop of its own ever sees another CPU act. It
+//! must wait in [`Cpu::relax`] or a [`Lock`].
 
 use crate::bench::Bench;
 use crate::finding::Finding;
@@ -119,8 +122,8 @@ impl<I: Isa> Machine<I> {
         self.sim().ram()
     }
 
-    /// Where frame `pfn` lies on the host, aligned as a page: what physical address plus offset is in a kernel. A store through it is seen
-    /// by walkers at once.
+    /// Where frame `pfn` lies on the host, aligned as a page: what physical address plus offset is
+    /// in a kernel. A store through it is seen by walkers at once.
     pub fn host_address(&self, pfn: Pfn) -> *mut u8 {
         self.ram()[pfn.index() * Level::ENTRIES..].as_ptr().cast_mut().cast()
     }
@@ -154,7 +157,9 @@ impl<I: Isa> Machine<I> {
         pfn
     }
 
-    /// Gives a frame back and declares it. The next [`Machine::take_frame`] has it.
+    /// Gives a frame back and declares it.
+    ///
+    /// The next [`Machine::take_frame`] has it.
     pub fn give_frame(&self, pfn: Pfn) {
         self.sim().declare(Fact::FrameFreed { pfn, order: Order::ZERO });
         self.0.free.borrow_mut().push(pfn);
@@ -198,7 +203,9 @@ impl Answers {
     pub fn ignore(self) {}
 }
 
-/// One CPU of a machine, and a handle to the machine. Programs use the one they are given.
+/// One CPU of a machine, and a handle to the machine.
+///
+/// Programs use the one they are given.
 pub struct Cpu<I: Isa> {
     machine: Machine<I>,
     id: CpuId,
@@ -246,8 +253,9 @@ impl<I: Isa> Cpu<I> {
         self.bench().note(self.id, text);
     }
 
-    /// Runs `body` as a call of the kernel: when it ends, the rights that it said it [reduces](Cpu::reduces) must be gone everywhere. Of calls
-    /// inside one another the outermost counts.
+    /// Runs `body` as a call of the kernel: when it ends, the rights that it said it
+    /// [reduces](Cpu::reduces) must be gone everywhere. Of calls inside one another the outermost
+    /// counts.
     pub fn call<R>(&self, name: &str, body: impl FnOnce(&Self) -> R) -> R {
         let calls = &self.machine.0.calls[self.id.index()];
         calls.set(calls.get() + 1);
@@ -260,7 +268,8 @@ impl<I: Isa> Cpu<I> {
         result
     }
 
-    /// Declares that the call under way leaves `left` in `range` of the space whose root is loaded here; before the entries are changed.
+    /// Declares that the call under way leaves `left` in `range` of the space whose root is loaded
+    /// here; before the entries are changed.
     ///
     /// # Panics
     /// When no root is loaded.
@@ -279,7 +288,8 @@ impl<I: Isa> Cpu<I> {
         loaded
     }
 
-    /// Translates by `root` under `tag` (PCID, ASID) from now on; nothing is flushed unless the machine is [`crate::Check::untagged`].
+    /// Translates by `root` under `tag` (PCID, ASID) from now on; nothing is flushed unless the
+    /// machine is [`crate::Check::untagged`].
     pub fn load_root(&self, root: Pfn, tag: Tag) {
         self.machine.0.roots[self.id.index()].set(Some((root, tag)));
         self.on(|sim| sim.install_root(root, tag, true));
@@ -353,12 +363,14 @@ impl<I: Isa> Cpu<I> {
         self.on(|sim| sim.publish());
     }
 
-    /// Waits until its broadcast invalidations are done everywhere (arm64 `DSB ISH`; nothing on x86-64).
+    /// Waits until its broadcast invalidations are done everywhere (arm64 `DSB ISH`; nothing on
+    /// x86-64).
     pub fn complete(&self) {
         self.on(|sim| sim.complete());
     }
 
-    /// Forgets the translation of `va` under the tag in use, and how it was found (`INVLPG`, `TLBI VAE1`; broadcast `TLBI VAE1IS`).
+    /// Forgets the translation of `va` under the tag in use, and how it was found (`INVLPG`,
+    /// `TLBI VAE1`; broadcast `TLBI VAE1IS`).
     ///
     /// # Panics
     /// When no root is loaded; on x86-64 when `reach` is broadcast, which does not exist there.
@@ -367,7 +379,8 @@ impl<I: Isa> Cpu<I> {
         self.invalidate(Invalidate { reach, target: Target::Page { tag, va, level: Level::PTE, last_level: false } });
     }
 
-    /// Forgets everything under the tag in use but what is global (`MOV CR3`, `TLBI ASIDE1`; broadcast `TLBI ASIDE1IS`).
+    /// Forgets everything under the tag in use but what is global (`MOV CR3`, `TLBI ASIDE1`;
+    /// broadcast `TLBI ASIDE1IS`).
     ///
     /// # Panics
     /// As [`Cpu::flush_page`].

@@ -1,7 +1,8 @@
 //! What a check came to, in words.
 //!
-//! A finding is told with its rule, who holds what since when, how it came about, and how to see it again. Where nothing was found,
-//! the text says what was judged: a rule that never had anything to judge is no evidence (INV-CHECK-JUDGED).
+//! A finding is told with its rule, who holds what since when, how it came about, and how to see it
+//! again. Where nothing was found, the text says what was judged: a rule that never had anything to
+//! judge is no evidence (INV-CHECK-JUDGED).
 
 use crate::check::REPLAY;
 use crate::explain::{explain, rows};

@@ -1,4 +1,5 @@
-//! The corpus of named bugs: each is found as it was shipped, from any seed and by what was promised, again by its token, and its fix is clean.
+//! The corpus of named bugs: each is found as it was shipped, from any seed and by what was
+//! promised, again by its token, and its fix is clean.
 
 #[path = "../examples/bugs/corpus.rs"]
 mod corpus;
@@ -8,7 +9,9 @@ use corpus::{BUGS, Bug, FoundBy, Search, Version};
 const SEEDS: [u64; 3] = [1, 2, 3];
 const SCHEDULES: u32 = 3000;
 
-/// Schedules until `bug` was found, from `seed`. The token that was printed must find it again.
+/// Schedules until `bug` was found, from `seed`.
+///
+/// The token that was printed must find it again.
 fn schedules_until_found(bug: &Bug, seed: u64) -> u32 {
     let outcome = (bug.check)(Version::Shipped, &Search::Hunt { seed, schedules: SCHEDULES });
     let found = outcome.hunt().found.as_ref();

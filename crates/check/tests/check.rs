@@ -1,5 +1,6 @@
-//! Page-table code as a stranger would write it – raw words, no types of ours – and the mistakes that are made in it: each is found by
-//! the rule that it breaks (INV-ORACLE-O1, INV-ORACLE-O2), and the correct code is let be.
+//! Page-table code as a stranger would write it – raw words, no types of ours – and the mistakes
+//! that are made in it: each is found by the rule that it breaks (INV-ORACLE-O1, INV-ORACLE-O2),
+//! and the correct code is let be.
 
 use pagewright_check::{
     Aarch64, Check, Cpu, Finding, Isa, IsaKind, Lock, Machine, PageRange, Pfn, PhysAddr, Program, Reach, Rights, Rule,
@@ -365,7 +366,8 @@ fn the_printed_token_replays() {
     assert!(message.contains("belongs to another machine"), "{message}");
 }
 
-/// The drawing shows where the stale translation came from, what was taken, and where it should have been gone.
+/// The drawing shows where the stale translation came from, what was taken, and where it should
+/// have been gone.
 #[test]
 fn the_drawing_marks_what_the_finding_speaks_of() {
     let outcome = Check::<Aarch64>::new().schedules(5000).explore(unmaps(How::NotPublished));
@@ -388,7 +390,8 @@ fn the_drawing_marks_what_the_finding_speaks_of() {
     assert!(drawn.clone().all(|line| line.chars().count() <= 100), "{text}");
 }
 
-/// What a CPU got before the schedule began is shown where the finding speaks of it, and only there.
+/// What a CPU got before the schedule began is shown where the finding speaks of it, and only
+/// there.
 #[test]
 fn the_drawing_goes_back_to_the_setup() {
     let outcome = Check::<Aarch64>::new().explore(|machine| {

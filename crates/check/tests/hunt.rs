@@ -1,4 +1,5 @@
-//! A hunt finds what is broken, cuts it down, and its tokens give the same run again (INV-CHECK-TOKEN).
+//! A hunt finds what is broken, cuts it down, and its tokens give the same run again
+//! (INV-CHECK-TOKEN).
 
 mod common;
 

@@ -1,8 +1,9 @@
 //! What an allocation costs, beside one atomic increment of the same run.
 //!
 //! - *hot*: taken from and given back to the CPU's list, which stays filled.
-//! - *cold*: from the buddy lists. Orders 4 and 18 never pass through the CPU's lists; orders 0 and 9 are taken until the
-//!   batches of refills and drains, the splits and the merges are all in the figure, which is per block.
+//! - *cold*: from the buddy lists. Orders 4 and 18 never pass through the CPU's lists; orders 0 and
+//!   9 are taken until the batches of refills and drains, the splits and the merges are all in the
+//!   figure, which is per block.
 
 #[path = "../tests/support/mod.rs"]
 mod support;

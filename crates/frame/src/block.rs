@@ -3,9 +3,10 @@
 //! Key types: [`Block`], frames to be used; [`Unsettled`], frames whose debt must be settled first.
 //!
 //! Invariants:
-//! - INV-FRAME-LINEAR: a block, reference, pin or frozen folio is consumed by the call that ends it and never dropped.
-//! - INV-FRAME-SETTLED: the allocator hands out frames as `Unsettled` only, and the only way from there to a `Block` is a
-//!   call that is given the debt's key.
+//! - INV-FRAME-LINEAR: a block, reference, pin or frozen folio is consumed by the call that ends it
+//!   and never dropped.
+//! - INV-FRAME-SETTLED: the allocator hands out frames as `Unsettled` only, and the only way from
+//!   there to a `Block` is a call that is given the debt's key.
 //!
 //! Not guaranteed: that whoever settles does so. Only `tlb` names these calls.
 
@@ -51,8 +52,9 @@ impl Block {
         self.order
     }
 
-    /// Gives up the value for its first frame number, for a list. [`Frames::block_from_raw`](crate::Frames::block_from_raw)
-    /// makes it a block again.
+    /// Gives up the value for its first frame number, for a list.
+    ///
+    /// [`Frames::block_from_raw`](crate::Frames::block_from_raw) makes it a block again.
     #[inline]
     pub const fn into_raw(self) -> Pfn {
         let pfn = self.pfn;
@@ -86,7 +88,8 @@ impl Unsettled {
         self.key
     }
 
-    /// Makes the frames usable after `pay` has settled the debt; `pay` is not called when there is none.
+    /// Makes the frames usable after `pay` has settled the debt; `pay` is not called when there is
+    /// none.
     #[inline]
     pub fn settle(self, pay: impl FnOnce(DebtKey)) -> Block {
         if self.key != DebtKey::NONE {

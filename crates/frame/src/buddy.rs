@@ -1,22 +1,26 @@
-//! The buddy allocator: free blocks of 2^0 to 2^18 frames, split on demand and coalesced when freed (Linux's
-//! `mm/page_alloc.c`, `__rmqueue_smallest`, `expand` and `__free_one_page`).
+//! The buddy allocator: free blocks of 2^0 to 2^18 frames, split on demand and coalesced when freed
+//! (Linux's `mm/page_alloc.c`, `__rmqueue_smallest`, `expand` and `__free_one_page`).
 //!
 //! Key type: `Buddy`, one a zone, inside the zone's lock.
 //!
-//! A block may be *parked*: it carries the key of a debt that must be settled before anybody uses it. Keys follow the frames:
-//! coalescing merges them, splitting copies them. Parked blocks queue at the back of their list, so that among blocks of one
-//! order a settled one is taken first, and a debt has time to be paid by what CPUs do anyway.
+//! A block may be *parked*: it carries the key of a debt that must be settled before anybody uses
+//! it. Keys follow the frames: coalescing merges them, splitting copies them. Parked blocks queue
+//! at the back of their list, so that among blocks of one order a settled one is taken first, and a
+//! debt has time to be paid by what CPUs do anyway.
 //!
-//! Each block remembers when it was freed, on a clock that counts freed frames: after as many as the last-level cache holds its lines have
-//! left the cache, and whoever clears it may go past the cache. A small block that joins a large one does not make it young, but remembers
-//! for itself, for the day on which it is split off again.
+//! Each block remembers when it was freed, on a clock that counts freed frames: after as many as
+//! the last-level cache holds its lines have left the cache, and whoever clears it may go past the
+//! cache. A small block that joins a large one does not make it young, but remembers for itself,
+//! for the day on which it is split off again.
 //!
 //! Invariants:
-//! - INV-FRAME-BUDDY: free blocks are disjoint and naturally aligned, lie in one zone, and no two of them are buddies of one order
-//!   below the largest.
-//! - INV-FRAME-KEY: the key under which a block is handed out is at least the key under which any of its frames was freed.
+//! - INV-FRAME-BUDDY: free blocks are disjoint and naturally aligned, lie in one zone, and no two
+//!   of them are buddies of one order below the largest.
+//! - INV-FRAME-KEY: the key under which a block is handed out is at least the key under which any
+//!   of its frames was freed.
 //!
-//! Not guaranteed: that frames outlive their debt in one piece – merging makes a key apply to more frames than owe it.
+//! Not guaranteed: that frames outlive their debt in one piece – merging makes a key apply to more
+//! frames than owe it.
 
 use crate::clear::Residency;
 use crate::list::FrameList;
@@ -32,7 +36,9 @@ const NEVER: u32 = 1 << 31;
 pub(crate) struct Buddy {
     lists: [FrameList; Order::COUNT],
     zone: ZoneId,
-    /// Frames freed until now; wraps. What was there at boot counts as freed half a round ago.
+    /// Frames freed until now; wraps.
+    ///
+    /// What was there at boot counts as freed half a round ago.
     clock: u32,
 }
 
@@ -58,8 +64,8 @@ impl Buddy {
         }
     }
 
-    /// Takes a block of `order`, splitting the smallest that is large enough; with `settled_only`, one that owes nothing. The record
-    /// keeps the state `Free` until the caller says what it is.
+    /// Takes a block of `order`, splitting the smallest that is large enough; with `settled_only`,
+    /// one that owes nothing. The record keeps the state `Free` until the caller says what it is.
     pub(crate) fn take(&mut self, memmap: &Memmap, order: Order, settled_only: bool) -> Option<(Pfn, DebtKey)> {
         let found = (order.raw()..=Order::PUD.raw()).map(Order::new).find_map(|larger| {
             let pfn = self.lists[larger.index()].first()?;
@@ -77,14 +83,18 @@ impl Buddy {
         Some((pfn, key))
     }
 
-    /// Gives a block back and coalesces it with its buddies. Returns how many frames more than before stand under a debt, apart from the block
-    /// itself: those of a settled buddy that joined a parked block, or of a settled block that joined a parked buddy.
+    /// Gives a block back and coalesces it with its buddies.
+    ///
+    /// Returns how many frames more than before stand under a debt, apart from the block itself:
+    /// those of a settled buddy that joined a parked block, or of a settled block that joined a
+    /// parked buddy.
     pub(crate) fn put(&mut self, memmap: &Memmap, pfn: Pfn, order: Order, key: DebtKey) -> u32 {
         self.clock = self.clock.wrapping_add(order.frames());
         self.coalesce(memmap, pfn, order, (key, self.clock))
     }
 
-    /// What is known of the lines of a block that was just taken: cold if more than `cold_after` frames were freed since it was.
+    /// What is known of the lines of a block that was just taken: cold if more than `cold_after`
+    /// frames were freed since it was.
     pub(crate) fn residency(&self, memmap: &Memmap, pfn: Pfn, cold_after: u32) -> Residency {
         let record = memmap.at(pfn);
         let stamp = self.younger(memmap, pfn, record.kind().order(), record.stamp());
@@ -92,7 +102,8 @@ impl Buddy {
         if age >= cold_after { Residency::Cold } else { Residency::Unknown }
     }
 
-    /// The later of `stamp` and that of the last block that began at `pfn`, if it was not smaller than `order`.
+    /// The later of `stamp` and that of the last block that began at `pfn`, if it was not smaller
+    /// than `order`.
     fn younger(&self, memmap: &Memmap, pfn: Pfn, order: Order, stamp: u32) -> u32 {
         let age = |stamp: u32| self.clock.wrapping_sub(stamp);
         let (own, of) = memmap.at(pfn).own_stamp();
@@ -112,7 +123,8 @@ impl Buddy {
             if (key == DebtKey::NONE) != (buddy_key == DebtKey::NONE) {
                 newly_parked += order.frames();
             }
-            // A block of which a quarter or less was freed just now is as old as the rest of it, and what was freed remembers.
+            // A block of which a quarter or less was freed just now is as old as the rest of it,
+            // and what was freed remembers.
             if order > freed {
                 stamp = record.stamp();
             }

@@ -1,6 +1,7 @@
 //! A list of blocks that needs no memory: each block's record holds the link to the next.
 //!
-//! For whoever must keep frames for a while and may not allocate: a gather between its edits and its flush, a reserve of tables.
+//! For whoever must keep frames for a while and may not allocate: a gather between its edits and
+//! its flush, a reserve of tables.
 //!
 //! Not guaranteed: any order but last in, first out.
 
@@ -11,7 +12,9 @@ use core::sync::atomic::Ordering;
 use pagewright_sync::{Platform, bomb};
 use pagewright_types::Pfn;
 
-/// Where a chain of frames begins. In which word of its record each has its link, whoever owns the chain says.
+/// Where a chain of frames begins.
+///
+/// In which word of its record each has its link, whoever owns the chain says.
 #[derive(Debug, Default)]
 pub(crate) struct Chain {
     head: Option<Pfn>,
@@ -31,7 +34,9 @@ impl Chain {
         self.head.is_none()
     }
 
-    /// Puts a frame at the front; returns its link, for the caller to store. The last one's is itself, since every frame number is a possible neighbour.
+    /// Puts a frame at the front; returns its link, for the caller to store.
+    ///
+    /// The last one's is itself, since every frame number is a possible neighbour.
     #[inline]
     pub(crate) fn push(&mut self, pfn: Pfn) -> Pfn {
         self.len += 1;
@@ -49,7 +54,9 @@ impl Chain {
     }
 }
 
-/// Blocks chained through their records. It owns them: empty it before it is dropped.
+/// Blocks chained through their records.
+///
+/// It owns them: empty it before it is dropped.
 #[must_use = "dropping a list leaks its blocks"]
 #[derive(Debug, Default)]
 pub struct BlockList(Chain);

@@ -1,6 +1,8 @@
-//! Folios whose last reference is gone: nobody can get another, and they are freed together (`folios_put`).
+//! Folios whose last reference is gone: nobody can get another, and they are freed together
+//! (`folios_put`).
 //!
-//! For whoever gives up many at a time: the lock of the lists by use and that of the CPU's free list are then taken once for 31 of them.
+//! For whoever gives up many at a time: the lock of the lists by use and that of the CPU's free
+//! list are then taken once for 31 of them.
 //!
 //! Not guaranteed: any order but last in, first out.
 
@@ -17,7 +19,9 @@ use pagewright_types::Pfn;
 /// Folios that leave their lists under one lock (Linux's `PAGEVEC_SIZE` in `folios_put`).
 const AT_ONCE: usize = 31;
 
-/// Folios without references, chained through their records. It owns them: empty it before it is dropped.
+/// Folios without references, chained through their records.
+///
+/// It owns them: empty it before it is dropped.
 #[must_use = "dropping a list leaks its folios"]
 #[derive(Debug, Default)]
 pub struct DeadList(Chain);
@@ -60,7 +64,9 @@ impl DeadList {
         Some(frames.dissolve(folio.head))
     }
 
-    /// Frees all of them. What they owe is what they [owed](Folio::owe).
+    /// Frees all of them.
+    ///
+    /// What they owe is what they [owed](Folio::owe).
     pub fn free<P: Platform>(&mut self, frames: &Frames<P>) {
         while !self.is_empty() {
             let mut some = [Pfn::new(0); AT_ONCE];

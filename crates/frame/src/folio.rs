@@ -1,16 +1,19 @@
-//! Folios: naturally aligned runs of 2^order frames that are referenced, mapped and freed as one (Linux's `struct folio`).
+//! Folios: naturally aligned runs of 2^order frames that are referenced, mapped and freed as one
+//! (Linux's `struct folio`).
 //!
-//! Key types: [`FolioRef`], one owned reference; [`Folio`], a borrowed view, found by any of the folio's frames; [`Owner`] and
-//! [`FolioFlags`], what it holds.
+//! Key types: [`FolioRef`], one owned reference; [`Folio`], a borrowed view, found by any of the
+//! folio's frames; [`Owner`] and [`FolioFlags`], what it holds.
 //!
-//! Neighbours: `mapcount`, `pin` and `freeze` are the other verbs of [`Folio`]. Records are laid out in `record`.
+//! Neighbours: `mapcount`, `pin` and `freeze` are the other verbs of [`Folio`]. Records are laid
+//! out in `record`.
 //!
-//! Protocol: a view proves nothing. Whoever uses one has a reference of his own, or a lock that keeps somebody else's alive – the
-//! page table's for an entry's reference, the page cache's for the cache's. Without either, only [`Frames::grab`] is allowed.
+//! Protocol: a view proves nothing. Whoever uses one has a reference of his own, or a lock that
+//! keeps somebody else's alive – the page table's for an entry's reference, the page cache's for
+//! the cache's. Without either, only [`Frames::grab`] is allowed.
 //!
 //! Invariants:
-//! - INV-FRAME-REFS: a folio's count is the number of its [`FolioRef`]s, raw ones included, plus 1024 (small) or 1 (large) for each
-//!   pin; whoever takes it from 1 to 0 has the block.
+//! - INV-FRAME-REFS: a folio's count is the number of its [`FolioRef`]s, raw ones included, plus
+//!   1024 (small) or 1 (large) for each pin; whoever takes it from 1 to 0 has the block.
 //!
 //! Not guaranteed: that counts read without a lock that stops their changes are still right.
 
@@ -24,7 +27,9 @@ use pagewright_sync::{Platform, bomb};
 use pagewright_types::{DebtKey, FileId, FrameRange, LineageId, Order, Pfn, SwapEntry};
 
 bitflags::bitflags! {
-    /// State of a folio beside its counts; Linux's page flags. Bits 12 to 15 are free; the age stands above them.
+    /// State of a folio beside its counts; Linux's page flags.
+    ///
+    /// Bits 12 to 15 are free; the age stands above them.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
     pub struct FolioFlags: u32 {
         /// Held by one user at a time: see [`Folio::try_lock`] (`PG_locked`).
@@ -106,8 +111,8 @@ impl FolioRef {
         self.0
     }
 
-    /// Gives up the value for the folio's first frame, for a page-table entry or another word that holds the reference from now on.
-    /// [`Frames::folio_ref_from_raw`] takes it back.
+    /// Gives up the value for the folio's first frame, for a page-table entry or another word that
+    /// holds the reference from now on. [`Frames::folio_ref_from_raw`] takes it back.
     #[inline]
     pub const fn into_raw(self) -> Pfn {
         let head = self.0;
@@ -130,7 +135,8 @@ pub struct Folio<'a> {
 }
 
 impl<P: Platform> Frames<P> {
-    /// Makes a folio of a block, with one reference, no flags, no owner and no mappings (Linux's `prep_compound_page`).
+    /// Makes a folio of a block, with one reference, no flags, no owner and no mappings (Linux's
+    /// `prep_compound_page`).
     pub fn new_folio(&self, block: Block) -> FolioRef {
         let head = block.into_raw();
         let record = self.memmap.at(head);
@@ -164,13 +170,17 @@ impl<P: Platform> Frames<P> {
         self.memmap.folio_head(pfn).map(|head| Folio { memmap: &self.memmap, head })
     }
 
-    /// Takes a reference on whatever folio has `pfn`, without any lock (Linux's `try_get_folio`). It may be another folio than
-    /// the caller saw: he checks that it contains `pfn`, then that what led him here still does, and [puts](Self::put) it otherwise.
+    /// Takes a reference on whatever folio has `pfn`, without any lock (Linux's `try_get_folio`).
+    ///
+    /// It may be another folio than the caller saw: he checks that it contains `pfn`, then that
+    /// what led him here still does, and [puts](Self::put) it otherwise.
     pub fn grab(&self, pfn: Pfn) -> Option<FolioRef> {
         self.find_folio(pfn)?.try_get()
     }
 
-    /// Takes back the reference that [`FolioRef::into_raw`] gave up. Any page of the folio will do.
+    /// Takes back the reference that [`FolioRef::into_raw`] gave up.
+    ///
+    /// Any page of the folio will do.
     ///
     /// # Panics
     /// When the frame is a page of no folio; in debug builds when the folio has no references.
@@ -187,7 +197,9 @@ impl<P: Platform> Frames<P> {
         Folio { memmap: &self.memmap, head: reference.0 }
     }
 
-    /// Gives up a reference. The last one gives back the frames, which owe whatever their mappings left.
+    /// Gives up a reference.
+    ///
+    /// The last one gives back the frames, which owe whatever their mappings left.
     #[inline]
     pub fn put(&self, reference: FolioRef) -> Option<Block> {
         self.drop_refs(reference.into_raw(), 1)
@@ -202,7 +214,8 @@ impl<P: Platform> Frames<P> {
         if before != n {
             return None;
         }
-        // Pairs with the Release above in everybody else's last put: what they did to the folio happened before it is freed.
+        // Pairs with the Release above in everybody else's last put: what they did to the folio
+        // happened before it is freed.
         fence(Ordering::Acquire);
         Some(self.dissolve(head))
     }
@@ -227,11 +240,17 @@ pub(crate) fn clear_counts(record: &FrameRecord) {
     }
 }
 
-/// References from which on nobody gets another for the asking. A pin counts 1024, so that two million of them come here: a count that went on would
-/// pass its end, and the folio be freed under all of them (CVE-2019-11487). What is left is for entries, and for who has one for a moment.
+/// References from which on nobody gets another for the asking.
+///
+/// A pin counts 1024, so that two million of them come here: a count that went on would pass its
+/// end, and the folio be freed under all of them (CVE-2019-11487). What is left is for entries, and
+/// for who has one for a moment.
 pub(crate) const MOST_REFS: u32 = 1 << 31;
 
-/// References beyond which none is left to an entry. Of anonymous memory there can't be as many: each space has a page once, and takes four tables for it.
+/// References beyond which none is left to an entry.
+///
+/// Of anonymous memory there can't be as many: each space has a page once, and takes four tables
+/// for it.
 const MOST_FOR_ENTRIES: u32 = 3 << 30;
 
 /// Takes a reference unless there is none, or there are [`MOST_REFS`].
@@ -315,7 +334,9 @@ impl<'a> Folio<'a> {
         self.record().refs.load(Ordering::Acquire)
     }
 
-    /// Takes another reference. The caller has one, or holds what keeps one alive.
+    /// Takes another reference.
+    ///
+    /// The caller has one, or holds what keeps one alive.
     ///
     /// # Panics
     /// In debug builds when there was none.
@@ -326,8 +347,8 @@ impl<'a> Folio<'a> {
         FolioRef::new(self.head)
     }
 
-    /// Takes `n` more references at once, each held by somebody as after [`FolioRef::into_raw`] (`folio_ref_add`). The caller has
-    /// one.
+    /// Takes `n` more references at once, each held by somebody as after [`FolioRef::into_raw`]
+    /// (`folio_ref_add`). The caller has one.
     ///
     /// # Panics
     /// In debug builds when there was none.
@@ -336,14 +357,16 @@ impl<'a> Folio<'a> {
         debug_assert!(before > 0, "INV-FRAME-REFS: references taken from nobody on the folio at {}", self.head);
     }
 
-    /// Whether there are more references than entries may have: who has just got one for an entry of a file's page gives it back then, and fails. Those who
-    /// ask at the same time may all be refused.
+    /// Whether there are more references than entries may have: who has just got one for an entry
+    /// of a file's page gives it back then, and fails. Those who ask at the same time may all be
+    /// refused.
     #[inline]
     pub fn is_crowded(self) -> bool {
         self.refs() > MOST_FOR_ENTRIES
     }
 
-    /// Takes a reference unless there is none, because the folio is frozen or free (`folio_try_get`), or there are as many as may be.
+    /// Takes a reference unless there is none, because the folio is frozen or free
+    /// (`folio_try_get`), or there are as many as may be.
     #[inline]
     pub fn try_get(self) -> Option<FolioRef> {
         add_unless_zero(&self.record().refs).then(|| FolioRef::new(self.head))
@@ -361,14 +384,17 @@ impl<'a> Folio<'a> {
         matches!(self.owner(), Owner::Anon(_))
     }
 
-    /// Index of the first page in what it belongs to: in the file, or the linear page index of anonymous memory.
+    /// Index of the first page in what it belongs to: in the file, or the linear page index of
+    /// anonymous memory.
     #[inline]
     pub fn index(self) -> u64 {
         self.record().index.load(Ordering::Relaxed)
     }
 
-    /// Says what the contents belong to and where in it they are. The caller holds the lock of whatever finds folios by this (the page cache,
-    /// the page table of a new anonymous page).
+    /// Says what the contents belong to and where in it they are.
+    ///
+    /// The caller holds the lock of whatever finds folios by this (the page cache, the page table
+    /// of a new anonymous page).
     pub fn set_owner(self, owner: Owner, index: u64) {
         let record = self.record();
         record.index.store(index, Ordering::Relaxed);
@@ -382,8 +408,9 @@ impl<'a> Folio<'a> {
         cached.then(|| SwapEntry::from_raw(self.record().pincount_or_swap.load(Ordering::Relaxed)))
     }
 
-    /// Puts a small folio into the swap cache, or takes it out. The caller holds the lock of the device, and the folio's unless nobody else
-    /// can find it.
+    /// Puts a small folio into the swap cache, or takes it out.
+    ///
+    /// The caller holds the lock of the device, and the folio's unless nobody else can find it.
     ///
     /// # Panics
     /// In debug builds when the folio is large.
@@ -414,8 +441,9 @@ impl<'a> Folio<'a> {
         FolioFlags::from_bits_truncate(self.record().flags.fetch_and(!flags.bits(), Ordering::AcqRel))
     }
 
-    /// Locks the folio unless somebody has it locked (`folio_trylock`). There is no waiting form: who waits holds no lock that ranks, and
-    /// comes back.
+    /// Locks the folio unless somebody has it locked (`folio_trylock`).
+    ///
+    /// There is no waiting form: who waits holds no lock that ranks, and comes back.
     #[inline]
     pub fn try_lock(self) -> Option<FolioLock<'a>> {
         let before = self.set_flags(FolioFlags::LOCKED);
@@ -437,8 +465,8 @@ impl<'a> Folio<'a> {
         }
     }
 
-    /// Makes the folio's frames owe a debt when they are freed, whoever frees them: somebody gives up a reference while a TLB may still
-    /// reach the folio through a mapping that is gone.
+    /// Makes the folio's frames owe a debt when they are freed, whoever frees them: somebody gives
+    /// up a reference while a TLB may still reach the folio through a mapping that is gone.
     pub fn owe(self, key: DebtKey) {
         self.record().merge_debt(key);
     }

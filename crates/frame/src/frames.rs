@@ -1,4 +1,5 @@
-//! All physical memory of a machine: the allocator's front, and the way from a frame number to what it is.
+//! All physical memory of a machine: the allocator's front, and the way from a frame number to what
+//! it is.
 //!
 //! Key types: [`Frames`]; [`Request`] and [`NoFrames`], a demand and its refusal.
 //!
@@ -7,13 +8,14 @@
 //!                                  above the mark? per-CPU list → buddy lists
 //! ```
 //!
-//! Neighbours: `zone` does the work; `folio` and `table_page` are what blocks become. `tlb` is the only crate that calls
-//! `take`, because it alone can settle.
+//! Neighbours: `zone` does the work; `folio` and `table_page` are what blocks become. `tlb` is the
+//! only crate that calls `take`, because it alone can settle.
 //!
-//! Protocol: validate, reserve, commit – a `take` that fails has changed nothing but counters and the division between per-CPU and
-//! buddy lists. Nothing here allocates after [`Frames::try_new`].
+//! Protocol: validate, reserve, commit – a `take` that fails has changed nothing but counters and
+//! the division between per-CPU and buddy lists. Nothing here allocates after [`Frames::try_new`].
 //!
-//! Not guaranteed: fairness between CPUs, nor that a large block can be had when enough small ones are free.
+//! Not guaranteed: fairness between CPUs, nor that a large block can be had when enough small ones
+//! are free.
 
 use crate::block::{Block, Unsettled};
 use crate::clear::{ClearCaps, Clearing, Residency};
@@ -41,7 +43,8 @@ pub struct Request {
     pub strict: bool,
     /// How far below the watermarks.
     pub urgency: Urgency,
-    /// Whether frames that owe a debt will not do, because the caller may not wait for other CPUs to settle it.
+    /// Whether frames that owe a debt will not do, because the caller may not wait for other CPUs
+    /// to settle it.
     pub settled_only: bool,
 }
 
@@ -52,7 +55,9 @@ impl Request {
     }
 }
 
-/// A [`Request`] that was not met. Nothing was taken.
+/// A [`Request`] that was not met.
+///
+/// Nothing was taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NoFrames {
     /// What was asked for.
@@ -208,8 +213,8 @@ impl<P: Platform> Frames<P> {
         self.free_owing(block, DebtKey::NONE);
     }
 
-    /// Gives back frames that nobody may use before the debt under `key` is settled, nor before what they [owed](crate::Folio::owe)
-    /// already: parks them.
+    /// Gives back frames that nobody may use before the debt under `key` is settled, nor before
+    /// what they [owed](crate::Folio::owe) already: parks them.
     #[inline]
     pub fn free_owing(&self, block: Block, key: DebtKey) {
         let cpu = self.machine.cpu();
@@ -223,7 +228,8 @@ impl<P: Platform> Frames<P> {
         self.counters.add(cpu, Counter::PgFree, u64::from(kind.order().frames()));
     }
 
-    /// Gives back blocks that owe nothing but what they [owed](crate::Folio::owe) already, many at a time.
+    /// Gives back blocks that owe nothing but what they [owed](crate::Folio::owe) already, many at
+    /// a time.
     pub(crate) fn free_many(&self, blocks: &[Pfn]) {
         let cpu = self.machine.cpu();
         let mut frames = 0;
@@ -324,7 +330,9 @@ impl<P: Platform> Frames<P> {
         self.spans.iter().map(|(range, _)| *range)
     }
 
-    /// What the record of a frame says, for checks and reports. `Interior` also where there is no memory.
+    /// What the record of a frame says, for checks and reports.
+    ///
+    /// `Interior` also where there is no memory.
     pub fn state(&self, pfn: Pfn) -> State {
         self.memmap.get(pfn).map_or(State::Interior, |record| record.kind().state())
     }
@@ -352,7 +360,8 @@ fn parts<'a>(layout: &'a Layout<'_>, node: usize, kind: ZoneKind) -> impl Iterat
     layout.nodes[node].ranges.iter().filter_map(move |range| kind.part_of(*range))
 }
 
-/// A machine that clears by itself uses none of this CPU's stores, and asking for them is dear where each CPUID leaves a guest.
+/// A machine that clears by itself uses none of this CPU's stores, and asking for them is dear
+/// where each CPUID leaves a guest.
 fn clearing_of<P: Platform>(machine: &P) -> Clearing {
     let map = machine.memory();
     let caps = if map.is_some() { ClearCaps::detect() } else { ClearCaps::LEAST };
@@ -388,8 +397,8 @@ fn spans_of<L>(layout: &Layout<'_>, zones: &[Zone<L>]) -> Result<Box<[(FrameRang
     Ok(spans)
 }
 
-/// For each node: nearest node first, then by number; within a node from high addresses to low, so that memory below 4 GiB
-/// goes last (Linux's `build_zonelists`).
+/// For each node: nearest node first, then by number; within a node from high addresses to low, so
+/// that memory below 4 GiB goes last (Linux's `build_zonelists`).
 fn fallbacks_of<L>(layout: &Layout<'_>, zones: &[Zone<L>]) -> Result<Box<[Box<[ZoneId]>]>, OutOfMemory> {
     let mut lists = Vec::new();
     let nodes = layout.nodes.len();

@@ -1,8 +1,8 @@
-//! Freezing: taking all references of a folio at once, so that nobody can find it while it is taken apart (Linux's
-//! `folio_ref_freeze` and `__split_unmapped_folio`).
+//! Freezing: taking all references of a folio at once, so that nobody can find it while it is taken
+//! apart (Linux's `folio_ref_freeze` and `__split_unmapped_folio`).
 //!
-//! Key types: [`Frozen`], a folio without references that one caller has; [`Parts`], the smaller folios it was split into, each
-//! still frozen.
+//! Key types: [`Frozen`], a folio without references that one caller has; [`Parts`], the smaller
+//! folios it was split into, each still frozen.
 //!
 //! ```text
 //! Folio (refs = expected) ─ freeze ─▶ Frozen (refs = 0) ─ thaw(refs) ─▶ Folio
@@ -11,8 +11,9 @@
 //! ```
 //!
 //! Invariants:
-//! - INV-FRAME-FROZEN: a folio is frozen only from exactly the count that the caller can account for, so an unexpected reference –
-//!   a pin, a speculative lookup – prevents it; and while it is frozen no reference can be taken.
+//! - INV-FRAME-FROZEN: a folio is frozen only from exactly the count that the caller can account
+//!   for, so an unexpected reference – a pin, a speculative lookup – prevents it; and while it is
+//!   frozen no reference can be taken.
 //!
 //! Not guaranteed: that `thaw` is told the right count; the caller knows who refers to each part.
 
@@ -25,7 +26,9 @@ use core::sync::atomic::Ordering;
 use pagewright_sync::bomb;
 use pagewright_types::{Order, Pfn};
 
-/// The folio has another count than the caller can account for. Nothing changed.
+/// The folio has another count than the caller can account for.
+///
+/// Nothing changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NotFrozen {
     /// First frame of the folio.
@@ -47,7 +50,9 @@ impl fmt::Display for NotFrozen {
 pub struct Frozen<'a>(Folio<'a>);
 
 impl<'a> Folio<'a> {
-    /// Takes all references, if there are exactly `expected`. They are the caller's to give back by [`Frozen::thaw`].
+    /// Takes all references, if there are exactly `expected`.
+    ///
+    /// They are the caller's to give back by [`Frozen::thaw`].
     ///
     /// # Errors
     /// [`NotFrozen`]; nothing changed.
@@ -76,11 +81,14 @@ impl<'a> Frozen<'a> {
         folio.record().refs.store(refs, Ordering::Release);
     }
 
-    /// Takes the folio apart into folios of order `to`, in the order of their frames. Each keeps the owner, flags, age and debt, and the index
-    /// of its own first page; none is locked but the first.
+    /// Takes the folio apart into folios of order `to`, in the order of their frames.
+    ///
+    /// Each keeps the owner, flags, age and debt, and the index of its own first page; none is
+    /// locked but the first.
     ///
     /// # Panics
-    /// In debug builds when the folio is mapped, pinned or on a list of the LRU, or is not larger than `to`.
+    /// In debug builds when the folio is mapped, pinned or on a list of the LRU, or is not larger
+    /// than `to`.
     pub fn split(self, to: Order) -> Parts<'a> {
         let folio = self.into_inner();
         let Folio { memmap, head } = folio;
@@ -98,7 +106,8 @@ impl<'a> Frozen<'a> {
         let owner = record.owner_or_space.load(Ordering::Relaxed);
         let part_kind = Kind::block(State::Folio, to, kind.zone());
         let count = 1 << (kind.order().raw() - to.raw());
-        // The head goes last: until its kind changes, lookups by a tail find the whole folio, which has no references to take.
+        // The head goes last: until its kind changes, lookups by a tail find the whole folio, which
+        // has no references to take.
         for part in (0..count).rev() {
             let first = head.add(part << to.raw());
             memmap.name_tails(first, to, part_kind);

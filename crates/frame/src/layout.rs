@@ -1,11 +1,12 @@
 //! What memory a machine has: nodes, their frames, their CPUs, and how far apart they are.
 //!
-//! Key types: [`Layout`] and [`NodeSpec`], filled by the embedder from its firmware tables or options; [`LayoutError`], which names
-//! what is impossible about them.
+//! Key types: [`Layout`] and [`NodeSpec`], filled by the embedder from its firmware tables or
+//! options; [`LayoutError`], which names what is impossible about them.
 //!
 //! Neighbours: `frames` builds zones and the memmap from a checked layout.
 //!
-//! Not guaranteed: that the frames exist. The embedder leaves out what firmware and its own image occupy.
+//! Not guaranteed: that the frames exist. The embedder leaves out what firmware and its own image
+//! occupy.
 
 use core::fmt;
 use pagewright_types::{CpuId, CpuMask, FrameRange, NodeId, Pfn};
@@ -20,7 +21,9 @@ pub struct NodeSpec<'a> {
     pub id: NodeId,
     /// Its memory, in ascending order; holes may lie between ranges, and ranges of other nodes too.
     pub ranges: &'a [FrameRange],
-    /// Its CPUs. None: a slower tier.
+    /// Its CPUs.
+    ///
+    /// None: a slower tier.
     pub cpus: CpuMask,
 }
 
@@ -29,7 +32,9 @@ pub struct NodeSpec<'a> {
 pub struct Layout<'a> {
     /// Every node, node 0 first.
     pub nodes: &'a [NodeSpec<'a>],
-    /// Distance from each node to each, row by row, as firmware's SLIT gives it (10 = local). `None`: all other nodes are equally far.
+    /// Distance from each node to each, row by row, as firmware's SLIT gives it (10 = local).
+    ///
+    /// `None`: all other nodes are equally far.
     pub distances: Option<&'a [u8]>,
     /// Linux's `vm.min_free_kbytes`; `None` for its default.
     pub min_free_kbytes: Option<u64>,
@@ -43,7 +48,8 @@ impl<'a> Layout<'a> {
         Self { nodes, distances: None, min_free_kbytes: None, watermark_scale_factor: 10 }
     }
 
-    /// The frames from the lowest to the highest, and the CPUs from 0 to the highest, of a possible machine.
+    /// The frames from the lowest to the highest, and the CPUs from 0 to the highest, of a possible
+    /// machine.
     pub(crate) fn check(&self) -> Result<Span, LayoutError> {
         if self.nodes.is_empty() || self.nodes.len() > MAX_NODES {
             return Err(LayoutError::NodeCount(self.nodes.len()));

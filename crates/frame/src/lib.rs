@@ -1,28 +1,35 @@
 //! Physical memory: what every frame is, who has it, and where free ones are.
 //!
-//! - [`Frames`] – all memory of a machine, set up from a [`Layout`]: the memmap with one record of 64 bytes a frame, and per node
-//!   the zones below and above 4 GiB, each with watermarks, buddy lists and per-CPU lists.
-//! - [`Block`] – a run of frames that somebody owns. [`Unsettled`] – one fresh from the allocator, which may still owe a TLB
-//!   flush. [`BlockList`] – blocks kept without memory for the list.
-//! - [`FolioRef`], [`Folio`], [`PinRef`], [`Frozen`] – frames that are mapped, referenced, pinned, and taken apart as one.
-//! - [`Isolated`] – a folio off the lists by use, from which reclaim chooses. [`DeadList`] – folios that are freed together.
+//! - [`Frames`] – all memory of a machine, set up from a [`Layout`]: the memmap with one record of
+//!   64 bytes a frame, and per node the zones below and above 4 GiB, each with watermarks, buddy
+//!   lists and per-CPU lists.
+//! - [`Block`] – a run of frames that somebody owns. [`Unsettled`] – one fresh from the allocator,
+//!   which may still owe a TLB flush. [`BlockList`] – blocks kept without memory for the list.
+//! - [`FolioRef`], [`Folio`], [`PinRef`], [`Frozen`] – frames that are mapped, referenced, pinned,
+//!   and taken apart as one.
+//! - [`Isolated`] – a folio off the lists by use, from which reclaim chooses. [`DeadList`] – folios
+//!   that are freed together.
 //! - [`TablePage`] – the record of a frame that is a page table.
-//! - [`PinnedCpu`], [`Incoherent`], [`Zeroed`] – clearing, and the fence that some stores want before anybody may look: the module [`clear`].
+//! - [`PinnedCpu`], [`Incoherent`], [`Zeroed`] – clearing, and the fence that some stores want
+//!   before anybody may look: the module [`clear`].
 //!
 //! ```text
 //! Frames::take ─▶ Unsettled ─settle─▶ Block ─new_folio─▶ FolioRef ─put (last)─▶ Block ─▶ Frames::free, free_owing
 //!                                       └───new_table──▶ Pfn ──────retire─────────┘        (parks what still owes)
 //! ```
 //!
-//! Neighbours: uses `sync`, `arch` (the current CPU, permission to allocate) and `types`. Only `tlb` uses this crate directly: it
-//! settles what frames owe, and hands the rest of the interface on. Contents of frames are touched by `clear` alone.
+//! Neighbours: uses `sync`, `arch` (the current CPU, permission to allocate) and `types`. Only
+//! `tlb` uses this crate directly: it settles what frames owe, and hands the rest of the interface
+//! on. Contents of frames are touched by `clear` alone.
 //!
-//! Protocol: linear values – [`Block`], [`Unsettled`], [`BlockList`], [`FolioRef`], [`Isolated`], [`DeadList`], [`PinRef`], [`Frozen`], [`Parts`] –
-//! are ended by the call that takes them; debug builds panic when one is dropped (INV-FRAME-LINEAR). Every frame is in the one state that its record
-//! says (INV-FRAME-STATE), drawn in the module `record`. Nothing allocates memory after [`Frames::try_new`].
+//! Protocol: linear values – [`Block`], [`Unsettled`], [`BlockList`], [`FolioRef`], [`Isolated`],
+//! [`DeadList`], [`PinRef`], [`Frozen`], [`Parts`] – are ended by the call that takes them; debug
+//! builds panic when one is dropped (INV-FRAME-LINEAR). Every frame is in the one state that its
+//! record says (INV-FRAME-STATE), drawn in the module `record`. Nothing allocates memory after
+//! [`Frames::try_new`].
 //!
-//! Not guaranteed: that a frame which is free is not still reached through some TLB. That is what its debt key is for, and only
-//! `tlb` can read it.
+//! Not guaranteed: that a frame which is free is not still reached through some TLB. That is what
+//! its debt key is for, and only `tlb` can read it.
 #![no_std]
 #![deny(unsafe_code)]
 

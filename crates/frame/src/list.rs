@@ -2,7 +2,8 @@
 //!
 //! Key type: `FrameList`. Its owner's lock protects the list and the links of everything on it.
 //!
-//! Not guaranteed: that a block is on this list and not on another one; the record's state says on which kind it is.
+//! Not guaranteed: that a block is on this list and not on another one; the record's state says on
+//! which kind it is.
 
 use crate::memmap::Memmap;
 use core::sync::atomic::Ordering;
@@ -11,7 +12,9 @@ use pagewright_types::Pfn;
 /// No frame: the last of a 16 TiB memory, which [`Layout`](crate::Layout) refuses.
 const NIL: u32 = u32::MAX;
 
-/// A list of blocks. Settled ones are put and taken at the front, parked ones stand at the back.
+/// A list of blocks.
+///
+/// Settled ones are put and taken at the front, parked ones stand at the back.
 pub(crate) struct FrameList {
     first: u32,
     last: u32,
@@ -69,7 +72,8 @@ impl FrameList {
         self.len -= 1;
     }
 
-    /// Makes `after_prev` follow `prev` and `before_next` precede `next`, the ends of the list standing for no frame.
+    /// Makes `after_prev` follow `prev` and `before_next` precede `next`, the ends of the list
+    /// standing for no frame.
     #[inline]
     fn join(&mut self, memmap: &Memmap, prev: u32, after_prev: u32, before_next: u32, next: u32) {
         if prev == NIL {

@@ -10,20 +10,26 @@
 //!                       in no list, a block
 //! ```
 //!
-//! Neighbours: `folio` takes a folio off its list when its last reference goes, `dead` many of them together; `mm` decides who is added, aged and taken.
+//! Neighbours: `folio` takes a folio off its list when its last reference goes, `dead` many of them
+//! together; `mm` decides who is added, aged and taken.
 //!
-//! Protocol: one lock a node (`Lru`), under which a folio's links, its flag `LRU`, and the flags that name its list change: `ACTIVE`, `UNEVICTABLE`,
-//! `SWAPBACKED`; and the number of entries of locked memory that map it. `ACTIVE` and `SWAPBACKED` whoever made a folio, or isolated it, may change
-//! without the lock while it is on no list. New folios go to the front, reclaim looks from the back. A list holds no reference: who looks there
-//! takes one if there is any, and passes over a folio that is frozen or dead.
+//! Protocol: one lock a node (`Lru`), under which a folio's links, its flag `LRU`, and the flags
+//! that name its list change: `ACTIVE`, `UNEVICTABLE`, `SWAPBACKED`; and the number of entries of
+//! locked memory that map it. `ACTIVE` and `SWAPBACKED` whoever made a folio, or isolated it, may
+//! change without the lock while it is on no list. New folios go to the front, reclaim looks from
+//! the back. A list holds no reference: who looks there takes one if there is any, and passes over
+//! a folio that is frozen or dead.
 //!
 //! Invariants:
-//! - INV-LRU-PLACE: under the lock, a folio has the flag `LRU` exactly if it is on a list, and that is the one that its flags name; a block that
-//!   is not a folio is on none.
-//! - INV-LRU-SIZE: under the lock, the size of a list is the number of base pages of the folios on it.
-//! - INV-LRU-LOCKS: a folio is `UNEVICTABLE` exactly while entries of locked memory map it, and says how many.
+//! - INV-LRU-PLACE: under the lock, a folio has the flag `LRU` exactly if it is on a list, and that
+//!   is the one that its flags name; a block that is not a folio is on none.
+//! - INV-LRU-SIZE: under the lock, the size of a list is the number of base pages of the folios on
+//!   it.
+//! - INV-LRU-LOCKS: a folio is `UNEVICTABLE` exactly while entries of locked memory map it, and
+//!   says how many.
 //!
-//! Not guaranteed: that every page in use is on a list. Pages of pools and reserved ones never are, isolated ones are not for a while.
+//! Not guaranteed: that every page in use is on a list. Pages of pools and reserved ones never are,
+//! isolated ones are not for a while.
 
 use crate::block::Block;
 use crate::folio::{Folio, FolioFlags, FolioRef};
@@ -83,7 +89,8 @@ impl<'a> Folio<'a> {
         if self.flags().contains(FolioFlags::UNEVICTABLE) { self.mlock_count().load(Ordering::Relaxed) } else { 0 }
     }
 
-    /// The word that counts them, of no meaning while the folio is evictable: one that no small folio has a use for, and no tail.
+    /// The word that counts them, of no meaning while the folio is evictable: one that no small
+    /// folio has a use for, and no tail.
     fn mlock_count(self) -> &'a AtomicU32 {
         let record = if self.is_large() { self.memmap.at(self.head.add(1)) } else { self.record() };
         &record.large_mapcount_or_mlocks
@@ -120,7 +127,9 @@ impl<L: Backend> Node<L> {
         self.grow(list, folio);
     }
 
-    /// Changes the flags of a folio, and its place if it has one. Returns those that stood before.
+    /// Changes the flags of a folio, and its place if it has one.
+    ///
+    /// Returns those that stood before.
     fn relist(
         &self,
         lists: Lists<'_>,
@@ -159,7 +168,8 @@ enum End {
     Back,
 }
 
-/// A folio that was taken off its list, with a reference: it is put back by [`Frames::putback`], or its reference goes another way.
+/// A folio that was taken off its list, with a reference: it is put back by [`Frames::putback`], or
+/// its reference goes another way.
 #[must_use = "dropping an isolated folio leaks it"]
 #[derive(Debug)]
 pub struct Isolated(FolioRef);
@@ -194,7 +204,9 @@ impl<P: Platform> Frames<P> {
         &self.lru.0[self.zones[zone.index()].node.index()]
     }
 
-    /// Puts a folio on the list that its flags name (`folio_add_lru`). The caller has a reference, or holds what keeps one alive.
+    /// Puts a folio on the list that its flags name (`folio_add_lru`).
+    ///
+    /// The caller has a reference, or holds what keeps one alive.
     ///
     /// # Panics
     /// In debug builds when it is on a list.
@@ -204,8 +216,9 @@ impl<P: Platform> Frames<P> {
         node.link(&mut node.lists.lock(), folio, End::Front);
     }
 
-    /// Takes a folio off its list, with a reference of the caller's own (`folio_isolate_lru`). The caller has a reference already, or holds what
-    /// keeps one alive. `None`: it is on no list.
+    /// Takes a folio off its list, with a reference of the caller's own (`folio_isolate_lru`).
+    ///
+    /// The caller has a reference already, or holds what keeps one alive. `None`: it is on no list.
     pub fn isolate(&self, folio: Folio<'_>) -> Option<Isolated> {
         let node = self.lru_of(folio);
         let mut lists = node.lists.lock();
@@ -217,9 +230,9 @@ impl<P: Platform> Frames<P> {
         Some(Isolated(folio.get()))
     }
 
-    /// Takes folios off the back of a list until `most` pages were looked at, or `take` wants no more (`isolate_lru_folios`). `take` is called
-    /// with the list locked, and returns whether it has room for another. Folios without references go to the front: they are on their
-    /// way out.
+    /// Takes folios off the back of a list until `most` pages were looked at, or `take` wants no
+    /// more (`isolate_lru_folios`). `take` is called with the list locked, and returns whether it
+    /// has room for another. Folios without references go to the front: they are on their way out.
     pub fn isolate_tail(
         &self,
         node: NodeId,
@@ -253,8 +266,8 @@ impl<P: Platform> Frames<P> {
         looked
     }
 
-    /// Puts an isolated folio at the front of the list that its flags name, and gives up the reference (`folio_putback_lru`). If that was the
-    /// last one, the frames are the caller's.
+    /// Puts an isolated folio at the front of the list that its flags name, and gives up the
+    /// reference (`folio_putback_lru`). If that was the last one, the frames are the caller's.
     pub fn putback(&self, isolated: Isolated) -> Option<Block> {
         self.lru_add(self.folio_of(&isolated.0));
         // It is on its list again, and our reference is still there.
@@ -262,8 +275,9 @@ impl<P: Platform> Frames<P> {
         self.put(isolated.0)
     }
 
-    /// Changes flags that name the list of a folio, and moves it to the front of the one that they name then, unless it is on none
-    /// (`folio_activate`, `lru_deactivate`, `lru_lazyfree`). The caller has a reference, or holds what keeps one alive. Returns the flags that stood before.
+    /// Changes flags that name the list of a folio, and moves it to the front of the one that they
+    /// name then, unless it is on none (`folio_activate`, `lru_deactivate`, `lru_lazyfree`). The
+    /// caller has a reference, or holds what keeps one alive. Returns the flags that stood before.
     pub fn lru_move(&self, folio: Folio<'_>, set: FolioFlags, clear: FolioFlags) -> FolioFlags {
         self.relist(folio, set, clear, End::Front)
     }
@@ -278,8 +292,10 @@ impl<P: Platform> Frames<P> {
         node.relist(&mut node.lists.lock(), folio, (set, clear), end)
     }
 
-    /// One more entry of locked memory maps a folio (`mlock_folio`). Returns whether it is the first: reclaim does not meet the folio any more. The caller has
-    /// a reference, or holds what keeps one alive.
+    /// One more entry of locked memory maps a folio (`mlock_folio`).
+    ///
+    /// Returns whether it is the first: reclaim does not meet the folio any more. The caller has a
+    /// reference, or holds what keeps one alive.
     pub fn mlock(&self, folio: Folio<'_>) -> bool {
         let node = self.lru_of(folio);
         let mut lists = node.lists.lock();
@@ -292,8 +308,9 @@ impl<P: Platform> Frames<P> {
         locks == 0
     }
 
-    /// An entry of locked memory that maps a folio goes, or its memory is unlocked (`munlock_folio`). Returns whether it was the last. The caller has a
-    /// reference, or holds what keeps one alive.
+    /// An entry of locked memory that maps a folio goes, or its memory is unlocked
+    /// (`munlock_folio`). Returns whether it was the last. The caller has a reference, or holds
+    /// what keeps one alive.
     ///
     /// # Panics
     /// In debug builds when there was none.
@@ -314,7 +331,8 @@ impl<P: Platform> Frames<P> {
         self.lru.0[node.index()].pages[list as usize].load(Ordering::Relaxed)
     }
 
-    /// Calls `visit` with the first frame of each folio on a list, front to back, with the list locked: for who counts again.
+    /// Calls `visit` with the first frame of each folio on a list, front to back, with the list
+    /// locked: for who counts again.
     pub fn for_each_listed(&self, node: NodeId, list: LruList, mut visit: impl FnMut(Pfn)) {
         let lists = self.lru.0[node.index()].lists.lock();
         let mut at = lists[list as usize].first();

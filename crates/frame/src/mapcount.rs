@@ -1,33 +1,39 @@
-//! How often a folio, and each of its pages, is mapped (Linux's `__folio_add_rmap` and `__folio_remove_rmap`, from 6.10 on).
+//! How often a folio, and each of its pages, is mapped (Linux's `__folio_add_rmap` and
+//! `__folio_remove_rmap`, from 6.10 on).
 //!
 //! Key type: [`Mappings`], what one call changed.
 //!
-//! A page is mapped by an entry of its own, or with its whole folio by an entry of a higher level. For each page its own
-//! entries are counted (`mapcount`); for a large folio also the entries that map it whole (`entire`), all entries together
-//! (`large`), and how many pages have an entry of their own, plus a bias while the folio is mapped whole (`nr_pages_mapped`).
-//! Unlike Linux's, counts start at 0 and not at -1, so that zeroed memory is unmapped.
+//! A page is mapped by an entry of its own, or with its whole folio by an entry of a higher level.
+//! For each page its own entries are counted (`mapcount`); for a large folio also the entries that
+//! map it whole (`entire`), all entries together (`large`), and how many pages have an entry of
+//! their own, plus a bias while the folio is mapped whole (`nr_pages_mapped`). Unlike Linux's,
+//! counts start at 0 and not at -1, so that zeroed memory is unmapped.
 //!
-//! Protocol: the caller holds the lock of the page table whose entry he stores or clears, and the entry's reference: it is taken before
-//! `map_*` and put after `unmap_*`, so that references never fall short of mappings.
+//! Protocol: the caller holds the lock of the page table whose entry he stores or clears, and the
+//! entry's reference: it is taken before `map_*` and put after `unmap_*`, so that references never
+//! fall short of mappings.
 //!
 //! Invariants:
-//! - INV-FRAME-MAP: at rest `large` = `entire` + the sum of the pages' mapcounts, `nr_pages_mapped` = the number of pages whose mapcount is
-//!   not 0 (+ the bias if `entire` is not 0), and references ≥ mapcount. A folio without references has no mappings.
+//! - INV-FRAME-MAP: at rest `large` = `entire` + the sum of the pages' mapcounts, `nr_pages_mapped`
+//!   = the number of pages whose mapcount is not 0 (+ the bias if `entire` is not 0), and
+//!   references ≥ mapcount. A folio without references has no mappings.
 //!
-//! Not guaranteed: that the pages reported as newly mapped or unmapped add up when entries of both sizes come and go at
-//! once; Linux tolerates the same, since only statistics hang on it.
+//! Not guaranteed: that the pages reported as newly mapped or unmapped add up when entries of both
+//! sizes come and go at once; Linux tolerates the same, since only statistics hang on it.
 
 use crate::folio::Folio;
 use core::sync::atomic::Ordering;
 use pagewright_types::Pfn;
 
-/// Added to `nr_pages_mapped` while the folio is mapped whole (Linux's `ENTIRELY_MAPPED`); above the pages of any folio.
+/// Added to `nr_pages_mapped` while the folio is mapped whole (Linux's `ENTIRELY_MAPPED`); above
+/// the pages of any folio.
 const ENTIRELY_MAPPED: u32 = 0x80_0000;
 
 /// What mapping or unmapping changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Mappings {
-    /// Base pages that nothing mapped before a `map_*`, or nothing maps after an `unmap_*`: what `nr_mapped` changes by.
+    /// Base pages that nothing mapped before a `map_*`, or nothing maps after an `unmap_*`: what
+    /// `nr_mapped` changes by.
     pub pages: u32,
     /// Entries that map the folio or a page of it now.
     pub left: u32,
@@ -108,7 +114,8 @@ impl Folio<'_> {
         Mappings { pages: newly, left }
     }
 
-    /// Pages that only an entire mapping maps, given `nr_pages_mapped` without it; none if there is another entire mapping.
+    /// Pages that only an entire mapping maps, given `nr_pages_mapped` without it; none if there is
+    /// another entire mapping.
     fn unmapped_but_for(self, nr_pages_mapped: u32) -> u32 {
         if nr_pages_mapped < ENTIRELY_MAPPED { self.pages() - nr_pages_mapped } else { 0 }
     }
@@ -151,7 +158,8 @@ impl Folio<'_> {
         self.is_large() && self.entire_mapcount() == 0 && pages > 0 && pages < self.pages()
     }
 
-    /// References counted in the record of page `index`: those of the folio for its first page, and for any other none (INV-FRAME-SPEC).
+    /// References counted in the record of page `index`: those of the folio for its first page, and
+    /// for any other none (INV-FRAME-SPEC).
     ///
     /// # Panics
     /// When there is no such page.

@@ -1,7 +1,7 @@
 //! The memmap: all frame records of the machine, found by frame number (Linux's `mem_map`, flat).
 //!
-//! Key type: `Memmap`. One array from the lowest frame of any range to the highest, holes included; an untouched record
-//! costs address space only.
+//! Key type: `Memmap`. One array from the lowest frame of any range to the highest, holes included;
+//! an untouched record costs address space only.
 //!
 //! Neighbours: `record` says what a record means, `list` strings records together.
 //!
@@ -71,7 +71,8 @@ impl Memmap {
         for index in 1..order.frames() {
             let record = self.at(head.add(index));
             debug_assert_eq!(record.mapcount.load(Ordering::Relaxed), 0, "INV-FRAME-MAP: a new folio is mapped");
-            // A block that was a folio of this order before still says so: spare the cache the store.
+            // A block that was a folio of this order before still says so: spare the cache the
+            // store.
             if record.kind() != tail {
                 record.set_kind(tail);
             }

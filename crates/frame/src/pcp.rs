@@ -1,11 +1,14 @@
-//! One CPU's lists of free blocks of a zone: the hot path of the allocator (Linux's `struct per_cpu_pages`).
+//! One CPU's lists of free blocks of a zone: the hot path of the allocator (Linux's
+//! `struct per_cpu_pages`).
 //!
 //! Key types: `Pcp`, the lists; `PcpLimits`, how full they may get.
 //!
-//! Blocks of orders 0 to 3 and of order 9 pass through them (Linux's `PAGE_ALLOC_COSTLY_ORDER` and `pageblock_order`). An empty list
-//! is refilled, and a full one drained, by a batch under the zone's lock, which is taken inside this list's.
+//! Blocks of orders 0 to 3 and of order 9 pass through them (Linux's `PAGE_ALLOC_COSTLY_ORDER` and
+//! `pageblock_order`). An empty list is refilled, and a full one drained, by a batch under the
+//! zone's lock, which is taken inside this list's.
 //!
-//! Not guaranteed: coalescing. A block on these lists is free but no buddy of anything; `Frames::drain` returns them all.
+//! Not guaranteed: coalescing. A block on these lists is free but no buddy of anything;
+//! `Frames::drain` returns them all.
 
 use crate::buddy::queue;
 use crate::clear::Residency;
@@ -46,8 +49,9 @@ pub(crate) struct PcpLimits {
 }
 
 impl PcpLimits {
-    /// As Linux's `zone_batchsize`: a 4096th of the zone, at most a quarter of 1 MiB, one less than a power of two so that batches do not walk
-    /// the cache in step; and six batches at most on a list, as before Linux 5.14 made this depend on the watermarks.
+    /// As Linux's `zone_batchsize`: a 4096th of the zone, at most a quarter of 1 MiB, one less than
+    /// a power of two so that batches do not walk the cache in step; and six batches at most on a
+    /// list, as before Linux 5.14 made this depend on the watermarks.
     pub(crate) fn of_zone(managed: u32) -> Self {
         const MEBIBYTE: u32 = (1 << 20) >> pagewright_types::PAGE_SHIFT;
         let quarter = ((managed >> 10).min(MEBIBYTE) / 4).max(1);
@@ -85,7 +89,9 @@ impl Pcp {
         orders().zip(&self.0).map(|(order, list)| list.len() << order.raw()).sum()
     }
 
-    /// Takes a block; with `settled_only`, one that owes nothing. The caller says next what it is.
+    /// Takes a block; with `settled_only`, one that owes nothing.
+    ///
+    /// The caller says next what it is.
     #[inline]
     pub(crate) fn take(&mut self, memmap: &Memmap, order: Order, settled_only: bool) -> Option<(Pfn, DebtKey)> {
         let list = self.list(order);
@@ -99,7 +105,9 @@ impl Pcp {
         Some((pfn, key))
     }
 
-    /// Adds a block that its caller owns. Returns whether the list is now too full.
+    /// Adds a block that its caller owns.
+    ///
+    /// Returns whether the list is now too full.
     #[inline]
     pub(crate) fn put(
         &mut self,

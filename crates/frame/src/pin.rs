@@ -1,13 +1,15 @@
-//! Pins: references under which the contents may be read or written at any time from outside the page tables (Linux's
-//! `FOLL_PIN`, `Documentation/core-api/pin_user_pages.rst`).
+//! Pins: references under which the contents may be read or written at any time from outside the
+//! page tables (Linux's `FOLL_PIN`, `Documentation/core-api/pin_user_pages.rst`).
 //!
 //! Key type: [`PinRef`], one pin.
 //!
-//! A pin of a small folio counts 1024 references, so that [`Folio::maybe_pinned`] may be wrongly true, never wrongly false. A pin of a
-//! large folio counts one reference and is counted exactly besides.
+//! A pin of a small folio counts 1024 references, so that [`Folio::maybe_pinned`] may be wrongly
+//! true, never wrongly false. A pin of a large folio counts one reference and is counted exactly
+//! besides.
 //!
 //! Invariants:
-//! - INV-FRAME-PIN: while a pin exists `maybe_pinned` is true, and the folio can be neither frozen nor freed.
+//! - INV-FRAME-PIN: while a pin exists `maybe_pinned` is true, and the folio can be neither frozen
+//!   nor freed.
 //!
 //! Not guaranteed: that only exclusive anonymous pages are pinned; that is `mm`'s rule.
 
@@ -46,7 +48,8 @@ impl Drop for PinRef {
 }
 
 impl Folio<'_> {
-    /// Pins the folio unless it has no references, because it is frozen or free, or as many as may be (`try_grab_folio`).
+    /// Pins the folio unless it has no references, because it is frozen or free, or as many as may
+    /// be (`try_grab_folio`).
     pub fn try_pin(self) -> Option<PinRef> {
         let record = self.record();
         if !add_unless_zero(&record.refs) {
@@ -61,8 +64,10 @@ impl Folio<'_> {
         Some(PinRef(self.head))
     }
 
-    /// How often it is pinned, and what each pin adds to its references. Of a small folio it is what its references leave room for: right
-    /// unless somebody holds 1024 references that are no pins.
+    /// How often it is pinned, and what each pin adds to its references.
+    ///
+    /// Of a small folio it is what its references leave room for: right unless somebody holds 1024
+    /// references that are no pins.
     pub fn pins(self) -> (u32, u32) {
         if self.is_large() {
             (self.record().pincount_or_swap.load(Ordering::Acquire), 1)
@@ -80,15 +85,18 @@ impl Folio<'_> {
         }
     }
 
-    /// Whether the folio seems to be pinned, the references of its mappings left out: that more than a thousand map it is no pin. Mappings that come or go
-    /// meanwhile make the answer wrong either way, so nothing may rest on it but what is worth trying.
+    /// Whether the folio seems to be pinned, the references of its mappings left out: that more
+    /// than a thousand map it is no pin. Mappings that come or go meanwhile make the answer wrong
+    /// either way, so nothing may rest on it but what is worth trying.
     pub fn seems_pinned(self) -> bool {
         self.maybe_pinned() && (self.is_large() || self.refs().saturating_sub(self.mapcount()) >= PIN_BIAS)
     }
 }
 
 impl<P: Platform> Frames<P> {
-    /// Gives up a pin. The last reference gives back the frames.
+    /// Gives up a pin.
+    ///
+    /// The last reference gives back the frames.
     pub fn unpin(&self, pin: PinRef) -> Option<Block> {
         let folio = Folio { memmap: &self.memmap, head: pin.into_raw() };
         if !folio.is_large() {

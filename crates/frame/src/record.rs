@@ -1,8 +1,8 @@
-//! One record a frame: 64 bytes of atomics whose meaning depends on the state of the frame (Linux's `struct page` and
-//! `struct folio`, `struct ptdesc`).
+//! One record a frame: 64 bytes of atomics whose meaning depends on the state of the frame (Linux's
+//! `struct page` and `struct folio`, `struct ptdesc`).
 //!
-//! A word means what the row of its frame's state says, and nothing where the row has a dot. `head` stands for the first
-//! frame of a block.
+//! A word means what the row of its frame's state says, and nothing where the row has a dot. `head`
+//! stands for the first frame of a block.
 //!
 //! ```text
 //! state       kind        refs  flags        mapcount  prev/next   entire  large  nr_mapped  pins  index       owner  debt
@@ -16,13 +16,16 @@
 //! Table       level,zone  0     marks, lock  live      deposit     shares  .      .          .     .           space  key
 //! ```
 //!
-//! `*` of a link: in the first tail only, as in Linux (`folio->_deferred_list`); of the residency: on a `BlockList` only; of pins: of a small folio
-//! the slot in swap; of `large` and `mlock`: the entries of locked memory that map the folio are counted in its own record if it is small, else in
-//! its first tail's (Linux has them in a link of the unevictable list, which is no list there). The deferred and deposit links have no user in this
-//! crate: they are why a large folio or a shared table needs no second record. `refs` counts a pin of a small folio 1024 times. A folio without
-//! references that waits on a `DeadList` has its link in the word of the owner, because it is still on its LRU list. Resident-set counts of a
-//! last-level table find room in `large`, `nr_mapped` and `pins` of its row. `debt` of a block in use is what it will owe when it is freed, beyond
-//! what its last user says then.
+//! `*` of a link: in the first tail only, as in Linux (`folio->_deferred_list`); of the residency:
+//! on a `BlockList` only; of pins: of a small folio the slot in swap; of `large` and `mlock`: the
+//! entries of locked memory that map the folio are counted in its own record if it is small, else
+//! in its first tail's (Linux has them in a link of the unevictable list, which is no list there).
+//! The deferred and deposit links have no user in this crate: they are why a large folio or a
+//! shared table needs no second record. `refs` counts a pin of a small folio 1024 times. A folio
+//! without references that waits on a `DeadList` has its link in the word of the owner, because it
+//! is still on its LRU list. Resident-set counts of a last-level table find room in `large`,
+//! `nr_mapped` and `pins` of its row. `debt` of a block in use is what it will owe when it is
+//! freed, beyond what its last user says then.
 //!
 //! ```text
 //!            carve, coalesce                 take                     new_folio
@@ -37,20 +40,25 @@
 //!
 //! The own stamp stays what it was while a frame is inside a larger block, free or in use.
 //!
-//! Only heads are written when a block changes state. The record of another frame of the block keeps what it last said, and
-//! is believed only where its head agrees: see INV-FRAME-TAIL. Memory that was never written reads as zeroes and is `Interior`,
-//! so a memmap costs host memory only where frames were used; a hole between two ranges is `Interior` for ever.
+//! Only heads are written when a block changes state. The record of another frame of the block
+//! keeps what it last said, and is believed only where its head agrees: see INV-FRAME-TAIL. Memory
+//! that was never written reads as zeroes and is `Interior`, so a memmap costs host memory only
+//! where frames were used; a hole between two ranges is `Interior` for ever.
 //!
-//! Protocol: `kind`, links and debt of a `Free` record change under its zone's lock, of a `Pcp` record under that CPU's list
-//! lock. `Taken` belongs to whoever has the [`Block`](crate::Block). The words of a folio change by atomic read-modify-write; those
-//! of a table under its lock bit, except the share count and the sticky marks.
+//! Protocol: `kind`, links and debt of a `Free` record change under its zone's lock, of a `Pcp`
+//! record under that CPU's list lock. `Taken` belongs to whoever has the [`Block`](crate::Block).
+//! The words of a folio change by atomic read-modify-write; those of a table under its lock bit,
+//! except the share count and the sticky marks.
 //!
 //! Invariants:
-//! - INV-FRAME-SPEC: `refs` is nonzero only in the head of a folio. A speculative reference is taken by incrementing a
-//!   nonzero count and by nothing else, so it fails on everything that is no folio (Linux's `get_page_unless_zero`).
-//! - INV-FRAME-TAIL: a tail's record counts only if the head that its order names is a folio of that order.
+//! - INV-FRAME-SPEC: `refs` is nonzero only in the head of a folio. A speculative reference is
+//!   taken by incrementing a nonzero count and by nothing else, so it fails on everything that is
+//!   no folio (Linux's `get_page_unless_zero`).
+//! - INV-FRAME-TAIL: a tail's record counts only if the head that its order names is a folio of
+//!   that order.
 //!
-//! Not guaranteed: that a record read without the lock or reference that protects it still says the same a moment later.
+//! Not guaranteed: that a record read without the lock or reference that protects it still says the
+//! same a moment later.
 
 use bytemuck::Zeroable;
 use core::fmt;
@@ -64,7 +72,9 @@ use crate::zone::ZoneId;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum State {
-    /// Inside a block, or in no memory at all. What zeroed memory says.
+    /// Inside a block, or in no memory at all.
+    ///
+    /// What zeroed memory says.
     Interior = 0,
     /// First frame of a block on a buddy list.
     Free = 1,
@@ -152,7 +162,8 @@ pub(crate) struct FrameRecord {
     kind: AtomicU32,
     /// References of a folio.
     pub(crate) refs: AtomicU32,
-    /// [`FolioFlags`](crate::FolioFlags), or a table's marks and lock bit, or when a free block was freed.
+    /// [`FolioFlags`](crate::FolioFlags), or a table's marks and lock bit, or when a free block was
+    /// freed.
     pub(crate) flags: AtomicU32,
     /// Entries that map this very page; a table's live entries.
     pub(crate) mapcount: AtomicU32,
@@ -161,13 +172,16 @@ pub(crate) struct FrameRecord {
     pub(crate) next: AtomicU32,
     /// Entries that map the folio whole; a table's share count.
     pub(crate) entire_or_shares: AtomicU32,
-    /// `entire` + the sum of the pages' mapcounts; of a small folio and in the first tail of a large one, entries of locked memory that map the folio.
+    /// `entire` + the sum of the pages' mapcounts; of a small folio and in the first tail of a
+    /// large one, entries of locked memory that map the folio.
     pub(crate) large_mapcount_or_mlocks: AtomicU32,
     /// Pages that are mapped by entries of their own (+ a bias while the folio is mapped whole).
     pub(crate) nr_pages_mapped: AtomicU32,
-    /// Pins of a large folio, exactly; of a small one in the swap cache, its [`SwapEntry`](pagewright_types::SwapEntry).
+    /// Pins of a large folio, exactly; of a small one in the swap cache, its
+    /// [`SwapEntry`](pagewright_types::SwapEntry).
     pub(crate) pincount_or_swap: AtomicU32,
-    /// Page index of a folio in what it belongs to; of frames not in use, when a block that begins here was last freed.
+    /// Page index of a folio in what it belongs to; of frames not in use, when a block that begins
+    /// here was last freed.
     pub(crate) index: AtomicU64,
     /// What a folio belongs to; the space for which a table was made.
     pub(crate) owner_or_space: AtomicU64,
@@ -209,7 +223,8 @@ impl FrameRecord {
         self.flags.store(stamp, Ordering::Relaxed);
     }
 
-    /// When a block that begins with this frame was last freed, whatever it is part of now, and that block's order.
+    /// When a block that begins with this frame was last freed, whatever it is part of now, and
+    /// that block's order.
     #[inline]
     pub(crate) fn own_stamp(&self) -> (u32, u8) {
         let raw = self.index.load(Ordering::Relaxed);

@@ -2,7 +2,8 @@
 //!
 //! Neighbours: `record` says what a record means; nothing is changed here.
 //!
-//! Not guaranteed: a picture of one moment, unless nobody allocates or frees meanwhile. A block that comes or goes may be missed.
+//! Not guaranteed: a picture of one moment, unless nobody allocates or frees meanwhile. A block
+//! that comes or goes may be missed.
 
 use crate::frames::Frames;
 use crate::memmap::Memmap;

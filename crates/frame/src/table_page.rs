@@ -2,14 +2,16 @@
 //!
 //! Key types: [`TablePage`], a view; [`TableMarks`], sticky facts about what went through it.
 //!
-//! Neighbours: `table` and `mm` keep the entries; this module keeps what must be found by frame number alone: level,
-//! lock, share count, marks, origin, and how many entries are live.
+//! Neighbours: `table` and `mm` keep the entries; this module keeps what must be found by frame
+//! number alone: level, lock, share count, marks, origin, and how many entries are live.
 //!
-//! Protocol: the lock of a last-level table has rank `Table`, of any other `TableUpper`. Entries, and with them the live count, change
-//! under the lock. Shares and marks change without it: a share by whoever has one, a mark at any time and only to set.
+//! Protocol: the lock of a last-level table has rank `Table`, of any other `TableUpper`. Entries,
+//! and with them the live count, change under the lock. Shares and marks change without it: a share
+//! by whoever has one, a mark at any time and only to set.
 //!
 //! Invariants:
-//! - INV-FRAME-TABLE: a table is retired only with its lock free, no live entry and no sharer but the one who retires it.
+//! - INV-FRAME-TABLE: a table is retired only with its lock free, no live entry and no sharer but
+//!   the one who retires it.
 //!
 //! Not guaranteed: that no CPU walks the table. Retiring it leaves a debt, which is `tlb`'s.
 
@@ -24,12 +26,16 @@ use pagewright_sync::{Backend, Platform, WordGuard, WordLock};
 use pagewright_types::{Level, Order, Pfn, SpaceId};
 
 bitflags::bitflags! {
-    /// Sticky facts about a table. Set before what they announce, cleared only when the table is retired or owned by one space again.
+    /// Sticky facts about a table.
+    ///
+    /// Set before what they announce, cleared only when the table is retired or owned by one space
+    /// again.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
     pub struct TableMarks: u32 {
         /// A page under this table may be pinned.
         const MAY_PIN = 1;
-        /// A reference was grabbed through this table while it was shared, so its origin may not take it back untouched.
+        /// A reference was grabbed through this table while it was shared, so its origin may not
+        /// take it back untouched.
         const GUP_WENT_THROUGH = 1 << 1;
     }
 }
@@ -44,7 +50,9 @@ pub struct TablePage<'a, L> {
 }
 
 impl<P: Platform> Frames<P> {
-    /// Makes a table of a block, for `space`: one share, no marks, no live entries. Its contents are the caller's to clear.
+    /// Makes a table of a block, for `space`: one share, no marks, no live entries.
+    ///
+    /// Its contents are the caller's to clear.
     ///
     /// # Panics
     /// In debug builds when the block has more than one frame.
@@ -109,12 +117,16 @@ impl<'a, L: Backend> TablePage<'a, L> {
         SpaceId::new(self.record.owner_or_space.load(Ordering::Relaxed))
     }
 
-    /// Says which space owns the table alone. The caller holds the lock.
+    /// Says which space owns the table alone.
+    ///
+    /// The caller holds the lock.
     pub fn set_origin(&self, space: SpaceId) {
         self.record.owner_or_space.store(space.raw(), Ordering::Relaxed);
     }
 
-    /// Takes the table's lock. `R` is [`Table`] for a last-level table and [`TableUpper`] above.
+    /// Takes the table's lock.
+    ///
+    /// `R` is [`Table`] for a last-level table and [`TableUpper`] above.
     ///
     /// # Panics
     /// In debug builds when the lock order is broken or `R` is not the table's rank.
@@ -136,16 +148,21 @@ impl<'a, L: Backend> TablePage<'a, L> {
         self.record.mapcount.load(Ordering::Relaxed)
     }
 
-    /// Counts entries that became live. The caller holds the lock.
+    /// Counts entries that became live.
+    ///
+    /// The caller holds the lock.
     #[inline]
     pub fn add_live(&self, entries: u32) {
-        // A load and a store: the lock keeps others away, and an atomic addition would cost as much as the entry's store.
+        // A load and a store: the lock keeps others away, and an atomic addition would cost as much
+        // as the entry's store.
         let before = self.record.mapcount.load(Ordering::Relaxed);
         debug_assert!(before + entries <= Level::ENTRIES as u32, "INV-FRAME-TABLE: {entries} more entries in {self:?}");
         self.record.mapcount.store(before + entries, Ordering::Relaxed);
     }
 
-    /// Counts entries that became empty, and returns how many are live. The caller holds the lock.
+    /// Counts entries that became empty, and returns how many are live.
+    ///
+    /// The caller holds the lock.
     #[inline]
     pub fn sub_live(&self, entries: u32) -> u32 {
         let before = self.record.mapcount.load(Ordering::Relaxed);
@@ -167,7 +184,9 @@ impl<'a, L: Backend> TablePage<'a, L> {
         before + 1
     }
 
-    /// Takes a sharer away, and returns how many are left. The caller has flushed every CPU that walked the table on his behalf.
+    /// Takes a sharer away, and returns how many are left.
+    ///
+    /// The caller has flushed every CPU that walked the table on his behalf.
     pub fn unshare(&self) -> u32 {
         let before = self.record.entire_or_shares.fetch_sub(1, Ordering::AcqRel);
         debug_assert!(before > 0, "INV-FRAME-TABLE: {self:?} is left by nobody");
@@ -184,7 +203,10 @@ impl<'a, L: Backend> TablePage<'a, L> {
         self.record.flags.fetch_or(marks.bits(), Ordering::AcqRel);
     }
 
-    /// Clears marks. The caller holds the lock of a table that one space owns alone, and knows what they announced to be over.
+    /// Clears marks.
+    ///
+    /// The caller holds the lock of a table that one space owns alone, and knows what they
+    /// announced to be over.
     pub fn unmark(&self, marks: TableMarks) {
         self.record.flags.fetch_and(!marks.bits(), Ordering::AcqRel);
     }

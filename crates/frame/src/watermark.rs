@@ -3,13 +3,14 @@
 //! Key types: [`Watermarks`], and [`Urgency`], which says how far down a request may go.
 //!
 //! - above `low`: any request is served;
-//! - between `low` and `min`: normal requests are still served, but only when no other zone is above its `low`; this is where
-//!   Linux wakes kswapd, and what [`ZoneView::below_low`](crate::ZoneView::below_low) is for;
+//! - between `low` and `min`: normal requests are still served, but only when no other zone is
+//!   above its `low`; this is where Linux wakes kswapd, and what
+//!   [`ZoneView::below_low`](crate::ZoneView::below_low) is for;
 //! - below `min`: only [`Urgency::Reserve`] is served;
 //! - `high`: where reclaim that was started below `low` may stop.
 //!
-//! Not guaranteed: that memory above a watermark is contiguous. Nothing is kept back for DMA32 (Linux's `lowmem_reserve_ratio`),
-//! because no request here asks for low addresses.
+//! Not guaranteed: that memory above a watermark is contiguous. Nothing is kept back for DMA32
+//! (Linux's `lowmem_reserve_ratio`), because no request here asks for low addresses.
 
 use pagewright_types::PAGE_SHIFT;
 
@@ -19,7 +20,8 @@ pub enum Urgency {
     /// Stops at `min`.
     #[default]
     Normal,
-    /// May take the last frame, for a caller that will free more than it takes or must not fail (Linux's `PF_MEMALLOC`).
+    /// May take the last frame, for a caller that will free more than it takes or must not fail
+    /// (Linux's `PF_MEMALLOC`).
     Reserve,
 }
 
@@ -34,16 +36,18 @@ pub struct Watermarks {
     pub high: u32,
 }
 
-/// Linux's `vm.min_free_kbytes` for a machine with `managed` frames: 4·√kbytes, between 128 KiB and 256 MiB
-/// (`calculate_min_free_kbytes`).
+/// Linux's `vm.min_free_kbytes` for a machine with `managed` frames: 4·√kbytes, between 128 KiB and
+/// 256 MiB (`calculate_min_free_kbytes`).
 pub(crate) fn min_free_kbytes(managed: u64) -> u64 {
     let kbytes = managed << (PAGE_SHIFT - 10);
     (kbytes * 16).isqrt().clamp(128, 262_144)
 }
 
 impl Watermarks {
-    /// The share of a zone of `managed` frames in a machine of `machine` frames. `scale_factor` is the distance between the marks in units
-    /// of 1/10 000 of the zone (Linux's `vm.watermark_scale_factor`), at least a quarter of `min`.
+    /// The share of a zone of `managed` frames in a machine of `machine` frames.
+    ///
+    /// `scale_factor` is the distance between the marks in units of 1/10 000 of the zone (Linux's
+    /// `vm.watermark_scale_factor`), at least a quarter of `min`.
     pub(crate) fn of_zone(managed: u32, machine: u64, min_free_kbytes: u64, scale_factor: u16) -> Self {
         let pages_min = min_free_kbytes >> (PAGE_SHIFT - 10);
         let min = (u128::from(pages_min) * u128::from(managed) / u128::from(machine.max(1))) as u64;

@@ -1,10 +1,12 @@
 //! A slice of zeroed memory that the host provides only where it is touched.
 //!
-//! Key type: `ZeroedSlice`. A safe constructor would do (`bytemuck::try_zeroed_slice_box`) if host allocators did not write the zeroes
-//! themselves as soon as an alignment above 16 bytes is asked for (Rust's `System::alloc_zeroed` on Unix): 16 GB for the memmap of a
-//! machine of 1 TiB. So memory is asked for at a low alignment and aligned here.
+//! Key type: `ZeroedSlice`. A safe constructor would do (`bytemuck::try_zeroed_slice_box`) if host
+//! allocators did not write the zeroes themselves as soon as an alignment above 16 bytes is asked
+//! for (Rust's `System::alloc_zeroed` on Unix): 16 GB for the memmap of a machine of 1 TiB. So
+//! memory is asked for at a low alignment and aligned here.
 //!
-//! Not guaranteed: laziness. That is the allocator's; one that clears by hand, as a kernel's may, clears all.
+//! Not guaranteed: laziness. That is the allocator's; one that clears by hand, as a kernel's may,
+//! clears all.
 
 use alloc::alloc::{alloc_zeroed, dealloc};
 use bytemuck::Zeroable;
@@ -19,8 +21,9 @@ const EASY: usize = 8;
 
 /// `len` values of type `T`, all zero to begin with, aligned as `T` wants.
 ///
-/// INV-FRAME-ZEROED: `memory` was allocated with `layout` and belongs to this value alone; `first` is aligned for `T` and lies in it
-/// with room for `len` values, each of which is initialised, by zeroes or by what was stored since.
+/// INV-FRAME-ZEROED: `memory` was allocated with `layout` and belongs to this value alone; `first`
+/// is aligned for `T` and lies in it with room for `len` values, each of which is initialised, by
+/// zeroes or by what was stored since.
 pub(crate) struct ZeroedSlice<T> {
     memory: NonNull<u8>,
     layout: Layout,
@@ -49,7 +52,8 @@ impl<T: Zeroable> ZeroedSlice<T> {
         let memory = NonNull::new(memory).ok_or(failed)?;
         let offset = memory.align_offset(align_of::<T>());
         debug_assert!(offset < align_of::<T>().max(EASY), "INV-FRAME-ZEROED: there is no such address");
-        // SAFETY: INV-FRAME-ZEROED – the offset is below the alignment, which was added to the size.
+        // SAFETY: INV-FRAME-ZEROED – the offset is below the alignment, which was added to the
+        // size.
         let first = unsafe { memory.byte_add(offset) }.cast();
         Ok(Self { memory, layout, first, len, kind: PhantomData })
     }
@@ -60,14 +64,16 @@ impl<T> Deref for ZeroedSlice<T> {
 
     #[inline]
     fn deref(&self) -> &[T] {
-        // SAFETY: INV-FRAME-ZEROED – `len` initialised values stand at `first`, and nobody has them mutably.
+        // SAFETY: INV-FRAME-ZEROED – `len` initialised values stand at `first`, and nobody has them
+        // mutably.
         unsafe { core::slice::from_raw_parts(self.first.as_ptr(), self.len) }
     }
 }
 
 impl<T> Drop for ZeroedSlice<T> {
     fn drop(&mut self) {
-        // SAFETY: INV-FRAME-ZEROED – allocated with this layout, and not used after this; the values have nothing to drop.
+        // SAFETY: INV-FRAME-ZEROED – allocated with this layout, and not used after this; the
+        // values have nothing to drop.
         unsafe { dealloc(self.memory.as_ptr(), self.layout) }
     }
 }

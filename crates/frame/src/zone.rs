@@ -1,14 +1,19 @@
-//! Zones: the memory of a node below 4 GiB, and that above (Linux's `struct zone`, `ZONE_DMA32` and `ZONE_NORMAL`).
+//! Zones: the memory of a node below 4 GiB, and that above (Linux's `struct zone`, `ZONE_DMA32` and
+//! `ZONE_NORMAL`).
 //!
-//! Key types: `Zone`, with its buddy lists, per-CPU lists and counts; [`ZoneView`], what `/proc/zoneinfo` shows of it.
+//! Key types: `Zone`, with its buddy lists, per-CPU lists and counts; [`ZoneView`], what
+//! `/proc/zoneinfo` shows of it.
 //!
-//! Locks: a CPU's list (`PerCpuPages`) outside the zone's buddy lists (`Zone`), as Linux's `pcp->lock` and `zone->lock`.
+//! Locks: a CPU's list (`PerCpuPages`) outside the zone's buddy lists (`Zone`), as Linux's
+//! `pcp->lock` and `zone->lock`.
 //!
 //! Invariants:
-//! - INV-FRAME-COUNT: `free` is the number of frames on the zone's buddy lists and, like Linux's `NR_FREE_PAGES`, not those on
-//!   per-CPU lists; `parked` is the number of frames in free blocks, on either, that carry a debt key.
+//! - INV-FRAME-COUNT: `free` is the number of frames on the zone's buddy lists and, like Linux's
+//!   `NR_FREE_PAGES`, not those on per-CPU lists; `parked` is the number of frames in free blocks,
+//!   on either, that carry a debt key.
 //!
-//! Not guaranteed: that `free` and `parked` read without the lock agree with the lists at one moment.
+//! Not guaranteed: that `free` and `parked` read without the lock agree with the lists at one
+//! moment.
 
 use crate::buddy::Buddy;
 use crate::clear::Residency;
@@ -157,7 +162,8 @@ impl<L: Backend> Zone<L> {
         self.free.load(Ordering::Relaxed)
     }
 
-    /// Whether the zone keeps more than `mark` after a block of `order` was taken (Linux's `__zone_watermark_ok`).
+    /// Whether the zone keeps more than `mark` after a block of `order` was taken (Linux's
+    /// `__zone_watermark_ok`).
     #[inline]
     pub(crate) fn above(&self, mark: Mark, order: Order) -> bool {
         let keep = match mark {
@@ -235,8 +241,9 @@ impl<L: Backend> Zone<L> {
         }
     }
 
-    /// Gives back the first of `blocks`, all of them in state `Taken`, and those behind it that are this zone's, too: the lock of the CPU's list is taken once
-    /// (`free_unref_folios`). Each owes what its record says. Returns how many they were.
+    /// Gives back the first of `blocks`, all of them in state `Taken`, and those behind it that are
+    /// this zone's, too: the lock of the CPU's list is taken once (`free_unref_folios`). Each owes
+    /// what its record says. Returns how many they were.
     pub(crate) fn put_many(&self, memmap: &Memmap, cpu: CpuId, blocks: &[Pfn]) -> usize {
         let id = memmap.at(blocks[0]).kind().zone();
         let mut pcp = self.pcp.get(cpu).lock();

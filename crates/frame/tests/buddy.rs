@@ -10,7 +10,8 @@ use support::{Host, NODE0, cpus, range, run_on, shape};
 
 const CPUS: u16 = 3;
 
-/// Two nodes: one in three pieces around holes, of which one straddles 4 GiB; the other large enough for blocks of 1 GiB.
+/// Two nodes: one in three pieces around holes, of which one straddles 4 GiB; the other large
+/// enough for blocks of 1 GiB.
 fn machine() -> Frames<Host> {
     let near = [range(0x101, 0x1903), range(0x2000, 0x2400), range(0xf_ff00, 0x10_0180)];
     let far = [range(0x14_0000, 0x1c_0000)];
@@ -88,7 +89,8 @@ impl Model {
         overlapping.iter().map(|(_, _, epoch)| *epoch).max().unwrap_or(0)
     }
 
-    /// INV-FRAME-BUDDY, INV-FRAME-KEY: frames that nobody has, aligned, under a key at least as young as each was freed under.
+    /// INV-FRAME-BUDDY, INV-FRAME-KEY: frames that nobody has, aligned, under a key at least as
+    /// young as each was freed under.
     fn hand_out(&mut self, frames: &Frames<Host>, request: Request, pfn: Pfn, key: DebtKey) {
         let (start, end) = (pfn.raw(), pfn.raw() + request.order.frames());
         assert!(pfn.is_aligned(request.order));

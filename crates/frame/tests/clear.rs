@@ -1,4 +1,5 @@
-//! Clearing: every byte by every sort of stores, fences where they are owed and nowhere else, and stores that suit the target.
+//! Clearing: every byte by every sort of stores, fences where they are owed and nowhere else, and
+//! stores that suit the target.
 
 mod support;
 
@@ -69,7 +70,8 @@ fn weak() -> Vec<ClearBackend> {
     backends().into_iter().filter(|backend| backend.is_weak()).collect()
 }
 
-/// INV-CLEAR-WHOLE, for every sort of stores this CPU has, every order up to 8 MiB, and blocks at every alignment that their order allows.
+/// INV-CLEAR-WHOLE, for every sort of stores this CPU has, every order up to 8 MiB, and blocks at
+/// every alignment that their order allows.
 #[test]
 fn every_byte_of_the_block_is_zero_and_no_other() {
     let bed = Bed::new(1);
@@ -149,7 +151,8 @@ fn a_batch_has_one_fence_and_ordinary_stores_none() {
     }
 }
 
-/// INV-CLEAR-FENCE: what is dropped between its stores and its fence is fenced, free, and nobody is told that it is zero.
+/// INV-CLEAR-FENCE: what is dropped between its stores and its fence is fenced, free, and nobody is
+/// told that it is zero.
 #[test]
 fn dropped_before_the_fence_it_is_fenced_and_freed() {
     let bed = Bed::new(1);
@@ -230,7 +233,8 @@ fn what_was_never_used_is_cold_and_what_was_just_freed_here_is_hot() {
 fn lines_leave_the_cache_as_others_are_freed() {
     let bed = Bed::new(1);
     let frames = &bed.frames;
-    // Order 4 never lies on a CPU's list. All memory but one block of order 5 is taken, so that the block is found again.
+    // Order 4 never lies on a CPU's list. All memory but one block of order 5 is taken, so that the
+    // block is found again.
     let mut held = BlockList::new();
     for _ in 0..FRAMES / 16 - 1 {
         held.push(frames, take(frames, 4));
@@ -293,7 +297,8 @@ fn another_nodes_memory_is_cold() {
     }
 }
 
-/// The counters say which path ran, by what the allocator knew (version 2 of the series took the slow one and nobody saw).
+/// The counters say which path ran, by what the allocator knew (version 2 of the series took the
+/// slow one and nobody saw).
 #[test]
 fn cold_blocks_of_a_large_operation_stream_and_hot_ones_do_not() {
     let bed = Bed::new(1);
@@ -369,7 +374,8 @@ fn the_knee_is_where_a_set_is_slower_for_its_size() {
         list.push(&bed.frames, take(&bed.frames, 9));
     }
     let mut knee = Knee::new(list);
-    // A block takes as long in the sets of 2, 4 and 8, and three times as long in that of 16. Each step reads the clock 6 times.
+    // A block takes as long in the sets of 2, 4 and 8, and three times as long in that of 16. Each
+    // step reads the clock 6 times.
     let (mut now, mut reads) = (0u64, 0);
     let mut clock = move || {
         let set = [2, 4, 8, 16][reads / 6];

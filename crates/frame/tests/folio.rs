@@ -141,7 +141,8 @@ fn many_references_of_a_small_folio_look_like_a_pin_but_not_of_a_large_one() {
     }
 }
 
-/// INV-FRAME-REFS: the count can't be driven past its end, and the folio freed under those who have it.
+/// INV-FRAME-REFS: the count can't be driven past its end, and the folio freed under those who have
+/// it.
 #[test]
 fn nobody_gets_a_folio_whose_count_is_half_way_to_its_end() {
     for raw in ORDERS {
@@ -211,7 +212,8 @@ fn a_split_folio_becomes_parts_that_remember() {
 
 #[test]
 fn splitting_around_one_page_leaves_ten_folios() {
-    // Linux's non-uniform split of order 9 around one page: one part each of orders 8 to 1, and two of order 0.
+    // Linux's non-uniform split of order 9 around one page: one part each of orders 8 to 1, and two
+    // of order 0.
     let frames = machine();
     let reference = frames.new_folio(take(&frames, 9));
     let wanted = reference.pfn().add(0x155);

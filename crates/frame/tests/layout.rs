@@ -72,7 +72,8 @@ fn a_hole_belongs_to_no_node_and_its_frames_are_never_handed_out() {
     {
         assert_eq!(frames.node_of(Pfn::new(pfn)).map(NodeId::raw), owner);
     }
-    // INV-FRAME-BUDDY: neighbours of different zones never merge, even when they are buddies and both free.
+    // INV-FRAME-BUDDY: neighbours of different zones never merge, even when they are buddies and
+    // both free.
     for zone in frames.zones() {
         assert_eq!(zone.blocks(pagewright_types::Order::new(6)), if zone.node() == NODE0 { 2 } else { 1 });
     }

@@ -1,4 +1,5 @@
-//! The lists by use: who is on which, how large they are, and what becomes of folios that die there.
+//! The lists by use: who is on which, how large they are, and what becomes of folios that die
+//! there.
 
 mod support;
 
@@ -138,7 +139,9 @@ fn lists_are_moved_between_and_looked_at_from_the_back() {
     drop_all(&frames, folios);
 }
 
-/// INV-LRU-LOCKS. What the records said before is no matter.
+/// INV-LRU-LOCKS.
+///
+/// What the records said before is no matter.
 #[test]
 fn a_folio_is_out_of_the_way_until_the_last_lock_goes() {
     let frames = machine();

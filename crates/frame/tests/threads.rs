@@ -11,7 +11,8 @@ use support::{Host, NODE0, one_node, run_on, shape};
 const CPUS: u16 = 4;
 const FRAMES: u32 = 1 << 14;
 
-/// A small generator of its own per thread, so that a failure repeats as far as threads let it (xorshift64).
+/// A small generator of its own per thread, so that a failure repeats as far as threads let it
+/// (xorshift64).
 struct Random(u64);
 
 impl Random {
@@ -151,7 +152,8 @@ fn a_speculative_reference_is_on_a_folio_or_fails() {
                     let pfn = Pfn::new(random.below(u64::from(SMALL)) as u32);
                     let Some(reference) = frames.grab(pfn) else { continue };
                     let folio = frames.folio_of(&reference);
-                    // INV-FRAME-SPEC, INV-FRAME-FROZEN: whatever it is, it is a folio, and stays as it is while we hold it.
+                    // INV-FRAME-SPEC, INV-FRAME-FROZEN: whatever it is, it is a folio, and stays as
+                    // it is while we hold it.
                     assert!(folio.refs() > 0);
                     let order = folio.order();
                     std::thread::yield_now();

@@ -1,7 +1,8 @@
 //! Time as a thread sees it.
 //!
-//! Key type: [`Clock`]. A busy computer takes the CPU away now and then; the time that a thread was running is what its stores took. Short
-//! spans are read off the monotonic clock, which costs less than they do.
+//! Key type: [`Clock`]. A busy computer takes the CPU away now and then; the time that a thread was
+//! running is what its stores took. Short spans are read off the monotonic clock, which costs less
+//! than they do.
 //!
 //! Not guaranteed: that memory was not busy with somebody else's stores.
 

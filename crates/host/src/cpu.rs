@@ -1,9 +1,11 @@
 //! Threads as CPUs.
 //!
-//! A thread says which CPU of the machine it is ([`run_as`]), and may be kept on a real one ([`pin_to`]).
+//! A thread says which CPU of the machine it is ([`run_as`]), and may be kept on a real one
+//! ([`pin_to`]).
 //!
-//! Not guaranteed: that a thread which was not pinned stays where it is. The host's own switch orders its stores when it is moved, as any switch
-//! of CPUs by Linux does, so that is no matter of coherence.
+//! Not guaranteed: that a thread which was not pinned stays where it is. The host's own switch
+//! orders its stores when it is moved, as any switch of CPUs by Linux does, so that is no matter of
+//! coherence.
 
 use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
 use nix::unistd::Pid;
@@ -39,7 +41,9 @@ pub fn real_cpus() -> Vec<usize> {
     (0..CpuSet::count()).filter(|cpu| may.is_set(*cpu).unwrap_or(false)).collect()
 }
 
-/// Keeps the calling thread on a real CPU. Returns whether that was allowed.
+/// Keeps the calling thread on a real CPU.
+///
+/// Returns whether that was allowed.
 pub fn pin_to(real: usize) -> bool {
     let mut only = CpuSet::new();
     only.set(real).is_ok() && sched_setaffinity(Pid::from_raw(0), &only).is_ok()

@@ -2,7 +2,8 @@
 //!
 //! Key type: [`Facts`], from `/proc` and `/sys`; what they do not say is empty or 0.
 //!
-//! Not guaranteed: that a VM's figures are those of the machine under it. The size of its last-level cache hardly ever is.
+//! Not guaranteed: that a VM's figures are those of the machine under it. The size of its
+//! last-level cache hardly ever is.
 
 use std::fs;
 

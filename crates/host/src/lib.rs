@@ -1,13 +1,16 @@
 //! The computer underneath as a machine: its memory holds the frames, its CPUs clear them.
 //!
 //! - [`Memory`] – an arena of the host's memory, of huge pages where the host gives them.
-//! - [`Host`] – a [`Platform`](pagewright_sync::Platform) over such an arena. Entries and pages are read and written for real.
+//! - [`Host`] – a [`Platform`](pagewright_sync::Platform) over such an arena. Entries and pages are
+//!   read and written for real.
 //! - [`run_as`], [`pin_to`] – which simulated CPU a thread is, and on which real one it stays.
 //! - [`Clock`], [`Facts`] – what time it is to a thread, and what this computer is.
 //!
-//! For what depends on real caches and memory: `evaluate clear`, and tests of clearing. Neighbours: uses `tlb` and what is below; the program uses it.
+//! For what depends on real caches and memory: `evaluate clear`, and tests of clearing. Neighbours:
+//! uses `tlb` and what is below; the program uses it.
 //!
-//! Not guaranteed: translations. Nothing walks the tables that are built here, so invalidations are nothing, and there is nothing to wait for.
+//! Not guaranteed: translations. Nothing walks the tables that are built here, so invalidations are
+//! nothing, and there is nothing to wait for.
 #![forbid(unsafe_code)]
 
 mod clock;

@@ -1,7 +1,7 @@
 //! A machine of host memory.
 //!
-//! Key type: [`Host`]; locks spin and yield ([`HostLocks`]). Entries are words of the arena, exchanged atomically; what a TLB would have to be told
-//! is told to nobody.
+//! Key type: [`Host`]; locks spin and yield ([`HostLocks`]). Entries are words of the arena,
+//! exchanged atomically; what a TLB would have to be told is told to nobody.
 //!
 //! Not guaranteed: that anything could be run in the address spaces that are built on it.
 

@@ -1,9 +1,10 @@
 //! Memory of the host for the frames of a machine.
 //!
-//! Key type: [`Memory`]. It is aligned to 1 GiB if it is that large, and the host is asked for huge pages. It is never given back while the process
-//! lives, so that frames stay what they are.
+//! Key type: [`Memory`]. It is aligned to 1 GiB if it is that large, and the host is asked for huge
+//! pages. It is never given back while the process lives, so that frames stay what they are.
 //!
-//! Not guaranteed: huge pages, nor that the host has backed what nobody touched. [`Memory::touch`] touches.
+//! Not guaranteed: huge pages, nor that the host has backed what nobody touched. [`Memory::touch`]
+//! touches.
 
 use memmap2::{Advice, MmapMut};
 use pagewright_sync::LinearMap;

@@ -1,4 +1,5 @@
-//! The memory manager on real memory: every path that zeroes, over frames that were poisoned, and the counters that say how.
+//! The memory manager on real memory: every path that zeroes, over frames that were poisoned, and
+//! the counters that say how.
 
 use pagewright_host::{Host, Memory, run_as};
 use pagewright_mm::gup::{Contents, GupFlags};
@@ -224,7 +225,8 @@ fn several_cpus_fill_a_pool_together() {
     bed.fences_are_owed();
 }
 
-/// The allocator's own knowledge, end to end: what a pool had a moment ago is hot in the next one, and cleared through the cache.
+/// The allocator's own knowledge, end to end: what a pool had a moment ago is hot in the next one,
+/// and cleared through the cache.
 #[test]
 fn folios_just_given_back_are_cleared_through_the_cache() {
     let bed = Bed::new(1 << 14, 1, 1);

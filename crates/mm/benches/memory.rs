@@ -1,7 +1,8 @@
 //! What calls and faults cost beside an atomic increment of the same run.
 //!
-//! Everything is in units that programs pay by: a fault, a page mapped, unmapped or forked, a look-up. What undoes a step, so that it can be
-//! done again, is outside the timing. `benches/linux.rs` of `workload` measures the same on the kernel of this machine.
+//! Everything is in units that programs pay by: a fault, a page mapped, unmapped or forked, a
+//! look-up. What undoes a step, so that it can be done again, is outside the timing.
+//! `benches/linux.rs` of `workload` measures the same on the kernel of this machine.
 
 mod support;
 
@@ -16,7 +17,8 @@ use support::table::{Scenario, measure};
 
 /// 512 MiB.
 const FRAMES: u32 = 1 << 17;
-/// Pages that are faulted in before they are all unmapped: 16 MiB, so that clearing finds them in no first- or second-level cache.
+/// Pages that are faulted in before they are all unmapped: 16 MiB, so that clearing finds them in
+/// no first- or second-level cache.
 const BATCH: u64 = 4096;
 /// The parent that is forked has 64 MiB.
 const FORKED: u64 = (64 << 20) / PAGE_SIZE;
@@ -77,7 +79,8 @@ fn timed(work: impl FnOnce()) -> Duration {
     start.elapsed()
 }
 
-/// What a first store contains besides the memory manager: clearing the same pages in the same order.
+/// What a first store contains besides the memory manager: clearing the same pages in the same
+/// order.
 fn clearing<I: Isa>(isa: &str) -> Scenario<'static> {
     let bed = Bed::<I>::new();
     let mut list: Vec<_> =

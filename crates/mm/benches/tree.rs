@@ -1,7 +1,8 @@
 //! The real cost of the tree's operations on this machine.
 //!
-//! `find` is the look-up of a page fault; it is to be read as a ratio to `atomic increment`, measured in the same run, because both
-//! scale with the machine. Addresses are random, so at 100 000 items the caches miss as they would in a big process.
+//! `find` is the look-up of a page fault; it is to be read as a ratio to `atomic increment`,
+//! measured in the same run, because both scale with the machine. Addresses are random, so at 100
+//! 000 items the caches miss as they would in a big process.
 
 use criterion::{BatchSize, BenchmarkId, Criterion, criterion_group, criterion_main};
 use pagewright_mm::tree::{Direction, GapQuery, Gaps, Item, Tree};
@@ -29,7 +30,8 @@ const STRIDE: u64 = 16;
 const COVERED: u64 = 12;
 const SIZES: [u64; 3] = [10, 1_000, 100_000];
 
-/// A sequence without pattern (xorshift64, Marsaglia 2003), so that neither caches nor predictors learn it.
+/// A sequence without pattern (xorshift64, Marsaglia 2003), so that neither caches nor predictors
+/// learn it.
 struct Random(u64);
 
 impl Random {
@@ -69,7 +71,8 @@ fn find(c: &mut Criterion) {
         c.bench_with_input(BenchmarkId::new("tree/find", count), &tree, |b, tree| {
             b.iter(|| tree.at(black_box(random.below(count * STRIDE))).map(|(key, _)| key));
         });
-        // A fault goes on to read the VMA, which at 100 000 of them is one more cache miss in any structure.
+        // A fault goes on to read the VMA, which at 100 000 of them is one more cache miss in any
+        // structure.
         c.bench_with_input(BenchmarkId::new("tree/find and read", count), &tree, |b, tree| {
             b.iter(|| tree.at(black_box(random.below(count * STRIDE))).map(|(_, mapping)| mapping.rest[0]));
         });

@@ -1,9 +1,11 @@
-//! What a kernel brings, in one file: a machine of one CPU whose memory is an array, a disk for swap, and a program that stores more than there is memory.
+//! What a kernel brings, in one file: a machine of one CPU whose memory is an array, a disk for
+//! swap, and a program that stores more than there is memory.
 //!
-//! `cargo run -p pagewright-mm --example embedding`. It is what `docs/embedding.md` speaks of; a kernel puts instructions in place of the array
-//! (`kernel/hal/src/machine.rs`).
+//! `cargo run -p pagewright-mm --example embedding`. It is what `docs/embedding.md` speaks of; a
+//! kernel puts instructions in place of the array (`kernel/hal/src/machine.rs`).
 //!
-//! Not guaranteed: translations. Nobody walks these tables but the memory manager, so there is nothing to invalidate.
+//! Not guaranteed: translations. Nobody walks these tables but the memory manager, so there is
+//! nothing to invalidate.
 
 use core::cell::Cell;
 use core::sync::atomic::{AtomicU64, Ordering};
@@ -35,7 +37,9 @@ fn words(block: Pfn, order: Order) -> impl Iterator<Item = &'static AtomicU64> {
     (0..order.bytes() / WORD).map(move |at| word(block.base().add(at * WORD)))
 }
 
-/// The machine. There is one, so a handle is nothing.
+/// The machine.
+///
+/// There is one, so a handle is nothing.
 #[derive(Clone, Copy, Debug)]
 struct Machine;
 
@@ -155,7 +159,9 @@ impl Platform for Machine {
     type Locks = Locks;
 }
 
-/// A disk. Its lock is its own, inside all of the memory manager's.
+/// A disk.
+///
+/// Its lock is its own, inside all of the memory manager's.
 #[derive(Default)]
 struct Disk(Mutex<BTreeMap<u32, [u8; PAGE]>>);
 

@@ -14,7 +14,9 @@ use pagewright_tlb::frames::NoFrames;
 use pagewright_types::range::RangeError;
 use pagewright_types::{Errno, PageRange, Rights, SwapEntry, VirtAddr};
 
-/// Why a memory call failed. Unless a call says otherwise, nothing has changed.
+/// Why a memory call failed.
+///
+/// Unless a call says otherwise, nothing has changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MmError {
     /// Address and length are no range of pages.
@@ -24,8 +26,8 @@ pub enum MmError {
         /// Where it would have been.
         at: VirtAddr,
     },
-    /// Address and length reach past the last address, or past the end of user memory, in a call that takes this for a mistake and not for
-    /// memory that is missing.
+    /// Address and length reach past the last address, or past the end of user memory, in a call
+    /// that takes this for a mistake and not for memory that is missing.
     OutOfBounds {
         /// The address.
         addr: VirtAddr,
@@ -178,7 +180,8 @@ pub enum MmError {
         /// Its address.
         at: VirtAddr,
     },
-    /// Advice that there is no such thing as, or that may not be given about another process's memory.
+    /// Advice that there is no such thing as, or that may not be given about another process's
+    /// memory.
     BadAdvice {
         /// The number.
         advice: u32,
@@ -356,7 +359,8 @@ impl MmError {
     }
 }
 
-/// The pages of an address and a length, for a call that takes an end past the last address for a mistake (`EINVAL`).
+/// The pages of an address and a length, for a call that takes an end past the last address for a
+/// mistake (`EINVAL`).
 pub(crate) fn bounded(addr: VirtAddr, len: u64) -> Result<PageRange, MmError> {
     PageRange::from_len(addr, len).map_err(|error| match error {
         RangeError::Overflow { .. } => MmError::OutOfBounds { addr, len },

@@ -1,7 +1,7 @@
 //! Settings, under the names and with the values that Linux gives them.
 //!
-//! Declared once, in one table: the enum, the parser, the read-back and the list that `pagewright replay --help` ends with come from it, and
-//! `docs/settings.md` is held against it.
+//! Declared once, in one table: the enum, the parser, the read-back and the list that
+//! `pagewright replay --help` ends with come from it, and `docs/settings.md` is held against it.
 
 use core::fmt;
 use core::sync::atomic::{AtomicU64, Ordering};

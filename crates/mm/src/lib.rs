@@ -1,7 +1,8 @@
 //! The memory manager of Pagewright.
 //!
-//! [`Mm`] is one machine's memory; [`Space`] is one address space in it. Calls and faults are methods of [`Mm`] that take
-//! the space they act on, and do what the Linux calls of the same names do.
+//! [`Mm`] is one machine's memory; [`Space`] is one address space in it. Calls and faults are
+//! methods of [`Mm`] that take the space they act on, and do what the Linux calls of the same names
+//! do.
 //!
 //! ```text
 //!   space/   VMAs and the calls that change them: map, unmap, protect, brk
@@ -19,14 +20,17 @@
 //!   declare, snapshot   what is told to whoever judges translations, and counts again
 //! ```
 //!
-//! Neighbours: uses `table`, `tlb` (and `frame` through it), `sync`, `arch`, `types`. An embedder supplies a
-//! [`Platform`](pagewright_sync::Platform) and calls [`Mm::tlb`] when it switches spaces and when a shootdown interrupt arrives.
+//! Neighbours: uses `table`, `tlb` (and `frame` through it), `sync`, `arch`, `types`. An embedder
+//! supplies a [`Platform`](pagewright_sync::Platform) and calls [`Mm::tlb`] when it switches spaces
+//! and when a shootdown interrupt arrives.
 //!
-//! Protocol, everywhere: *validate, reserve, commit* (INV-MM-COMMIT). A call that returns an error has changed nothing,
-//! except where its documentation says that Linux, too, leaves part of the work done.
+//! Protocol, everywhere: *validate, reserve, commit* (INV-MM-COMMIT). A call that returns an error
+//! has changed nothing, except where its documentation says that Linux, too, leaves part of the
+//! work done.
 //!
-//! Locks, outermost first: a file's `resize` → a space's `map` → family → mappers → table pages → a file's pages → swap devices → a
-//! device's slots → compressed pages → lists by use → the allocator's (all of them in `pagewright_sync::rank`).
+//! Locks, outermost first: a file's `resize` → a space's `map` → family → mappers → table pages → a
+//! file's pages → swap devices → a device's slots → compressed pages → lists by use → the
+//! allocator's (all of them in `pagewright_sync::rank`).
 //!
 //! Not guaranteed: anything about memory that was mapped by other means than these calls.
 #![no_std]

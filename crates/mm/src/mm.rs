@@ -24,7 +24,8 @@ pub struct Mm<P: Platform> {
     pub(crate) knobs: Knobs,
     pub(crate) gauges: Gauges,
     pub(crate) committed: Committed,
-    /// The page that every untouched anonymous page reads as (`ZERO_PAGE`); mapped by special leaves only.
+    /// The page that every untouched anonymous page reads as (`ZERO_PAGE`); mapped by special
+    /// leaves only.
     pub(crate) zero_page: Pfn,
 }
 
@@ -115,8 +116,10 @@ impl<P: Platform> Mm<P> {
         self.tlb.frames().counters().sum(counter)
     }
 
-    /// Calls `visit` for every address space, oldest first: for reports over all of them. A space that begins or ends meanwhile may or
-    /// may not be among them. `visit` runs without locks.
+    /// Calls `visit` for every address space, oldest first: for reports over all of them.
+    ///
+    /// A space that begins or ends meanwhile may or may not be among them. `visit` runs without
+    /// locks.
     pub fn for_each_space(&self, visit: impl FnMut(&Arc<Space<P>>)) {
         self.family.for_each(visit);
     }
@@ -140,7 +143,8 @@ impl<P: Platform> Mm<P> {
         (0..self.frames().nodes()).map(|node| NodeId::new(node as u8))
     }
 
-    /// Fills slices with the bytes of a page, for a device that takes them piece by piece, each with its offset in the page.
+    /// Fills slices with the bytes of a page, for a device that takes them piece by piece, each
+    /// with its offset in the page.
     pub(crate) fn reader_of(&self, page: Pfn) -> impl FnMut(u64, &mut [u8]) {
         move |offset, bytes| {
             debug_assert!(offset + bytes.len() as u64 <= PAGE_SIZE, "more bytes than a page has");
@@ -156,7 +160,8 @@ impl<P: Platform> Mm<P> {
         }
     }
 
-    /// Whether kernel memory may be allocated now: the point at which fault injection makes it fail.
+    /// Whether kernel memory may be allocated now: the point at which fault injection makes it
+    /// fail.
     pub(crate) fn permit(&self) -> bool {
         self.fx().permit_allocation()
     }

@@ -1,13 +1,17 @@
 //! Huge folios kept for one purpose and cleared ahead, as hugetlbfs keeps them for a VM's memory.
 //!
-//! Key types: [`HugePool`], places for folios of 2 MiB or 1 GiB; [`Filling`], a `fallocate` that several CPUs share.
+//! Key types: [`HugePool`], places for folios of 2 MiB or 1 GiB; [`Filling`], a `fallocate` that
+//! several CPUs share.
 //!
-//! Neighbours: `tlb` allocates and clears; who maps the folios takes references by [`HugePool::folio`].
+//! Neighbours: `tlb` allocates and clears; who maps the folios takes references by
+//! [`HugePool::folio`].
 //!
-//! Protocol: a place is empty or has a folio, which keeps one reference. Places are filled by one exchange each, so any number of CPUs may fill
-//! the same ones; who comes second gives his folio back. INV-POOL-ZERO: a folio that was put in place was zero for everybody.
+//! Protocol: a place is empty or has a folio, which keeps one reference. Places are filled by one
+//! exchange each, so any number of CPUs may fill the same ones; who comes second gives his folio
+//! back. INV-POOL-ZERO: a folio that was put in place was zero for everybody.
 //!
-//! Not guaranteed: that the folios of a range lie beside each other. A snapshot of all memory does not tell of a pool's references.
+//! Not guaranteed: that the folios of a range lie beside each other. A snapshot of all memory does
+//! not tell of a pool's references.
 
 use crate::error::MmError;
 use crate::mm::Mm;
@@ -76,7 +80,9 @@ impl<'m, P: Platform> HugePool<'m, P> {
         None
     }
 
-    /// Begins to fill `places` (`fallocate`). Each CPU that shall help calls [`Filling::help`].
+    /// Begins to fill `places` (`fallocate`).
+    ///
+    /// Each CPU that shall help calls [`Filling::help`].
     ///
     /// # Panics
     /// When there are no such places.
@@ -92,7 +98,9 @@ impl<'m, P: Platform> HugePool<'m, P> {
         }
     }
 
-    /// Fills `places` on this CPU alone. `yield_now` may give it up.
+    /// Fills `places` on this CPU alone.
+    ///
+    /// `yield_now` may give it up.
     ///
     /// # Errors
     /// [`MmError`] when memory runs out. As with `fallocate`, what was filled stays.
@@ -103,7 +111,9 @@ impl<'m, P: Platform> HugePool<'m, P> {
         self.begin_filling(places).help(yield_now)
     }
 
-    /// Empties `places` (`FALLOC_FL_PUNCH_HOLE`). Folios to which nobody else refers are freed.
+    /// Empties `places` (`FALLOC_FL_PUNCH_HOLE`).
+    ///
+    /// Folios to which nobody else refers are freed.
     ///
     /// # Panics
     /// When there are no such places.
@@ -145,8 +155,10 @@ pub struct Filling<'p, 'm, P: Platform> {
 }
 
 impl<P: Platform> Filling<'_, '_, P> {
-    /// Fills places on this CPU until none is left that nobody has begun. `yield_now` is called after each 8 MiB, or within a larger
-    /// folio (INV-CLEAR-YIELD), with nothing incoherent and nothing held.
+    /// Fills places on this CPU until none is left that nobody has begun.
+    ///
+    /// `yield_now` is called after each 8 MiB, or within a larger folio (INV-CLEAR-YIELD), with
+    /// nothing incoherent and nothing held.
     ///
     /// # Errors
     /// [`MmError`] when memory runs out; the others stop, too. What was filled stays.
@@ -183,7 +195,8 @@ impl<P: Platform> Filling<'_, '_, P> {
                 None => Ok(()),
             };
         }
-        // A batch may be short, and memory there again by now: only the allocator says that there is none.
+        // A batch may be short, and memory there again by now: only the allocator says that there
+        // is none.
         loop {
             let wanted = places.clone().filter(is_empty).count();
             if wanted == 0 {

@@ -1,18 +1,22 @@
-//! What the memory manager believes of its own counts, told to somebody who counts again ([`pagewright_types::snapshot`]).
+//! What the memory manager believes of its own counts, told to somebody who counts again
+//! ([`pagewright_types::snapshot`]).
 //!
-//! Everything told is what is kept: the memmap's records, each space's counters and the gauges. Page tables are not looked at – what a walk
-//! finds is what the claims are compared with (INV-ORACLE-O4). The one exception are proportional sets, which nobody keeps: they are told as `smaps`
-//! reckons them.
+//! Everything told is what is kept: the memmap's records, each space's counters and the gauges.
+//! Page tables are not looked at – what a walk finds is what the claims are compared with
+//! (INV-ORACLE-O4). The one exception are proportional sets, which nobody keeps: they are told as
+//! `smaps` reckons them.
 //!
 //! Neighbours: reads `file`, `space`, `counters`, `view`; nothing reads this.
 //!
-//! Protocol: nothing is allocated. `tell` may run under the locks of a space or a page cache and must not enter the memory manager.
+//! Protocol: nothing is allocated. `tell` may run under the locks of a space or a page cache and
+//! must not enter the memory manager.
 //!
-//! Pins are told twice: of each folio as its references say, and of the machine as they were counted when they were taken and given up. A pin
-//! that is lost, or given up twice, makes the two differ.
+//! Pins are told twice: of each folio as its references say, and of the machine as they were
+//! counted when they were taken and given up. A pin that is lost, or given up twice, makes the two
+//! differ.
 //!
-//! Not guaranteed: anything while a call is under way on any CPU. And not a word of pages that were got and not pinned: nobody here keeps a list
-//! of them, and who has them tells it himself.
+//! Not guaranteed: anything while a call is under way on any CPU. And not a word of pages that were
+//! got and not pinned: nobody here keeps a list of them, and who has them tells it himself.
 
 use crate::counters::{Gauge, RssKind};
 use crate::mm::Mm;
@@ -38,7 +42,9 @@ fn page_kind(kind: RssKind) -> PageKind {
 }
 
 impl<P: Platform> Mm<P> {
-    /// Tells every count that the memory manager keeps. Call it at rest: while nothing else of the memory manager runs on any CPU.
+    /// Tells every count that the memory manager keeps.
+    ///
+    /// Call it at rest: while nothing else of the memory manager runs on any CPU.
     pub fn snapshot(&self, tell: Tell<'_>) {
         for (pfn, state) in self.frames().in_use() {
             match state {

@@ -1,4 +1,5 @@
-//! What judging costs the host: an access, with nothing stale and with something, a frame reused, a call returned, and the reference memory.
+//! What judging costs the host: an access, with nothing stale and with something, a frame reused, a
+//! call returned, and the reference memory.
 
 use criterion::{BatchSize, Criterion, Throughput, criterion_group, criterion_main};
 use pagewright_model::spec::{Answer, Call, Object, Place, Spec, Traits};

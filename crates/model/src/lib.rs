@@ -1,17 +1,23 @@
-//! The oracle of Pagewright: who could still use a translation that is gone, and what memory should hold.
+//! The oracle of Pagewright: who could still use a translation that is gone, and what memory should
+//! hold.
 //!
-//! - [`Oracle`] – a [`pagewright_types::judge::Judge`]. It hears the facts that code declares and what the machine does, and reports every
-//!   use of a stale translation (O1, O2), and at rest every count that the tables contradict (O4).
-//! - [`spec`] – a reference memory: what each call and access of each process may answer on a machine without any TLB (O3).
+//! - [`Oracle`] – a [`pagewright_types::judge::Judge`]. It hears the facts that code declares and
+//!   what the machine does, and reports every use of a stale translation (O1, O2), and at rest
+//!   every count that the tables contradict (O4).
+//! - [`spec`] – a reference memory: what each call and access of each process may answer on a
+//!   machine without any TLB (O3).
 //! - [`walk`] – page-table walkers of its own, from the architecture manuals.
-//! - [`Violation`] – what is reported: values, with a text that says who holds what since when. [`Tally`] – how often each rule had
-//!   something to judge; a rule that never had is no evidence.
+//! - [`Violation`] – what is reported: values, with a text that says who holds what since when.
+//!   [`Tally`] – how often each rule had something to judge; a rule that never had is no evidence.
 //!
-//! The rules, what each relies on and what it can't see are in `docs/oracle.md`; what nobody here checks is in `CAVEATS.md`.
+//! The rules, what each relies on and what it can't see are in `docs/oracle.md`; what nobody here
+//! checks is in `CAVEATS.md`.
 //!
-//! Independent of its subject by construction: it depends on `types` alone and believes nothing but the declared facts.
+//! Independent of its subject by construction: it depends on `types` alone and believes nothing but
+//! the declared facts.
 //!
-//! Not guaranteed: that silence is proof. A rule sees what a run did, not what another schedule would have done.
+//! Not guaranteed: that silence is proof. A rule sees what a run did, not what another schedule
+//! would have done.
 #![no_std]
 #![forbid(unsafe_code)]
 

@@ -1,7 +1,8 @@
 //! How often each rule had something to judge.
 //!
-//! A rule whose antecedent never held has judged nothing, and its silence means nothing (`docs/oracle.md`). [`Tally::vacuous`] names such rules;
-//! whoever runs a test decides which of them the run should have exercised.
+//! A rule whose antecedent never held has judged nothing, and its silence means nothing
+//! (`docs/oracle.md`). [`Tally::vacuous`] names such rules; whoever runs a test decides which of
+//! them the run should have exercised.
 
 use core::ops::AddAssign;
 use pagewright_types::named_table;

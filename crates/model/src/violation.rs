@@ -1,7 +1,7 @@
 //! What the oracle reports.
 //!
-//! A [`Violation`] is a value: the rule, who, where, and what was held since when. Its `Display` says the same in a few lines that a kernel
-//! engineer can follow without knowing the oracle.
+//! A [`Violation`] is a value: the rule, who, where, and what was held since when. Its `Display`
+//! says the same in a few lines that a kernel engineer can follow without knowing the oracle.
 
 use crate::spec::{Answer, Got};
 use alloc::format;
@@ -66,7 +66,8 @@ impl fmt::Display for Did {
 pub enum How {
     /// It could be used as it stood.
     AtOnce,
-    /// It was out of use, and became usable when this root was loaded under this tag, or when lazy mode was left on it.
+    /// It was out of use, and became usable when this root was loaded under this tag, or when lazy
+    /// mode was left on it.
     Loaded {
         /// The root.
         root: Pfn,
@@ -187,7 +188,9 @@ pub enum Misread {
     },
 }
 
-/// A count that the tables contradict. `told` is the memory manager's, `counted` the oracle's.
+/// A count that the tables contradict.
+///
+/// `told` is the memory manager's, `counted` the oracle's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Count {
     /// What was counted.

@@ -1,4 +1,5 @@
-//! O4 on tables and claims made by hand: what agrees is silent, and each count that is off by one is named (INV-ORACLE-O4).
+//! O4 on tables and claims made by hand: what agrees is silent, and each count that is off by one
+//! is named (INV-ORACLE-O4).
 
 use pagewright_model::{Antecedent, Census, Count, Counted, Isa, SoftwareBits, Tally};
 use pagewright_types::snapshot::{
@@ -33,7 +34,8 @@ fn word(slot: u32) -> u64 {
     u64::from(entry(slot).raw()) << 11 | SWAPPED
 }
 
-/// Two spaces, 0x10 and 0x20, each with tables of its own and, below the PMD level, one that both share (0x30).
+/// Two spaces, 0x10 and 0x20, each with tables of its own and, below the PMD level, one that both
+/// share (0x30).
 ///
 /// - 0x100, anonymous: space 1 alone, writable and exclusive.
 /// - 0x101, anonymous: both spaces, read-only; space 2's entry is one that walkers don't see.
@@ -239,7 +241,8 @@ fn what_the_tables_have_and_nobody_claims_is_named() {
 #[test]
 fn slots_of_swap_are_counted_and_an_exclusive_page_has_one_entry() {
     let mut world = World::new();
-    // Something else than a page in swap; and a slot that nobody names, whose folio is still in the swap cache.
+    // Something else than a page in swap; and a slot that nobody names, whose folio is still in the
+    // swap cache.
     world.put(0x13, 22, word(9) ^ 0xf << 1);
     world.records.push(Record::Slot(SlotRecord { entry: entry(10), entries: 0 }));
     assert_eq!(world.found(), []);

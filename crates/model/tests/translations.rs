@@ -1,4 +1,5 @@
-//! O1 and O2 on histories made by hand: each break of a rule is reported, and its lawful twin is not.
+//! O1 and O2 on histories made by hand: each break of a rule is reported, and its lawful twin is
+//! not.
 
 mod support;
 
@@ -10,7 +11,8 @@ use support::{CPU0, CPU1, FRAME, Machine, ROOT, TAG, VA};
 const ISAS: [Isa; 2] = [Isa::X86_64, Isa::Aarch64];
 const NONE: Rights = Rights::empty();
 
-/// Runs a history on both instruction sets; returns the rules that were broken, which must be the same.
+/// Runs a history on both instruction sets; returns the rules that were broken, which must be the
+/// same.
 fn broken(history: impl Fn(&mut Machine, &mut Oracle)) -> Vec<Rule> {
     let [x86, arm] = ISAS.map(|isa| {
         let (mut machine, mut oracle) = (Machine::new(isa), Oracle::new(isa));

@@ -14,22 +14,26 @@ pub(crate) struct MachineOptions {
     /// Instruction set: x86-64 or arm64 [default: the profile's, else x86-64]
     #[arg(long, value_name = "A")]
     pub(crate) arch: Option<String>,
-    /// TLB geometry and costs: icelake, milan, sapphire-rapids, neoverse-n1, kunpeng920, snapdragon888
+    /// TLB geometry and costs: icelake, milan, sapphire-rapids, neoverse-n1, kunpeng920,
+    /// snapdragon888
     #[arg(long, value_name = "NAME")]
     pub(crate) profile: Option<String>,
     /// Number of CPUs
     #[arg(long, value_name = "N", default_value_t = 4)]
     pub(crate) cpus: u16,
-    /// Memory, on one node: a size, or for a capture a share of what its processes needed on Linux, such as 50%
+    /// Memory, on one node: a size, or for a capture a share of what its processes needed on Linux,
+    /// such as 50%
     #[arg(long, value_name = "SIZE", default_value = "2G", conflicts_with = "node")]
     pub(crate) mem: String,
-    /// A node with its memory and CPUs, such as 0:1G,cpus=0-3; without CPUs a slower tier (repeat for each)
+    /// A node with its memory and CPUs, such as 0:1G,cpus=0-3; without CPUs a slower tier (repeat
+    /// for each)
     #[arg(long, value_name = "SPEC")]
     pub(crate) node: Vec<String>,
     /// A device for swap of this size, outside the machine's memory
     #[arg(long, value_name = "SIZE")]
     pub(crate) swap: Option<String>,
-    /// Seeds whatever is random (who runs where, what a TLB throws out, a workload's choices); the same seed gives the same figures, bit for bit
+    /// Seeds whatever is random (who runs where, what a TLB throws out, a workload's choices); the
+    /// same seed gives the same figures, bit for bit
     #[arg(long, value_name = "S", default_value_t = 0)]
     pub(crate) seed: u64,
     /// A setting, such as fault_around_bytes=4096 (repeat for each)
@@ -42,7 +46,8 @@ pub(crate) struct MachineOptions {
 pub(crate) enum Setting {
     /// Of the memory manager.
     Knob(Knob),
-    /// Of the machine: Linux's boot parameter `nopcid`, which makes every switch between address spaces flush.
+    /// Of the machine: Linux's boot parameter `nopcid`, which makes every switch between address
+    /// spaces flush.
     NoPcid,
 }
 
@@ -166,7 +171,9 @@ impl MachineOptions {
         }
     }
 
-    /// The instruction set and everything a replay needs. `footprint` is what 100 % of memory means, if that is known.
+    /// The instruction set and everything a replay needs.
+    ///
+    /// `footprint` is what 100 % of memory means, if that is known.
     pub(crate) fn build(&self, footprint: Option<u64>) -> Result<(IsaKind, ReplayConfig), OptionError> {
         let arch = self.arch.as_deref().map(isa_named).transpose()?;
         let profile = match (&self.profile, arch) {

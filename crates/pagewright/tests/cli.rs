@@ -1,5 +1,5 @@
-//! The program as its users run it, wrong input included: one clear line on standard error that names what is wrong, exit status 2,
-//! nothing on standard output and nothing half-written.
+//! The program as its users run it, wrong input included: one clear line on standard error that
+//! names what is wrong, exit status 2, nothing on standard output and nothing half-written.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -204,7 +204,8 @@ fn a_reader_that_has_seen_enough_is_no_error() {
     assert_eq!(String::from_utf8_lossy(&output.stderr), "");
 }
 
-/// The program, where SIGINT is not ignored: a shell that does not control jobs has what runs in its background ignore it.
+/// The program, where SIGINT is not ignored: a shell that does not control jobs has what runs in
+/// its background ignore it.
 fn that_hears_signals() -> Command {
     let mut command = Command::new("env");
     command.args(["--default-signal=INT", env!("CARGO_BIN_EXE_pagewright")]);

@@ -1,5 +1,5 @@
-//! What an access costs the host, on both instruction sets: first-level hits, second-level hits, walks, and a mix; and what a step of an
-//! explored schedule costs.
+//! What an access costs the host, on both instruction sets: first-level hits, second-level hits,
+//! walks, and a mix; and what a step of an explored schedule costs.
 //!
 //! Measured time of the simulator itself; nothing here is modelled time.
 

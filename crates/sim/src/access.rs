@@ -1,12 +1,12 @@
 //! A program's access to memory: the TLBs, then a walk, then a fault.
 //!
-//! This is the replayer's inner loop. A first-level hit costs two compares and a few additions; `times` accesses to one page cost one
-//! lookup, because nothing could come between them.
+//! This is the replayer's inner loop. A first-level hit costs two compares and a few additions;
+//! `times` accesses to one page cost one lookup, because nothing could come between them.
 //!
 //! Rules that differ between instruction sets:
-//! - A fault on x86-64 drops what the CPU remembers of the address (SDM vol. 3A §4.10.4.1), so a retry sees the tables. On arm64 only
-//!   entries that cannot translate are never cached (Arm ARM D8.16.1); a translation whose *rights* refused the access stays until
-//!   somebody invalidates it.
+//! - A fault on x86-64 drops what the CPU remembers of the address (SDM vol. 3A §4.10.4.1), so a
+//!   retry sees the tables. On arm64 only entries that cannot translate are never cached (Arm ARM
+//!   D8.16.1); a translation whose *rights* refused the access stays until somebody invalidates it.
 //! - perf's `…-misses` (see [`crate::event`]).
 
 use crate::core::{Core, Root};
@@ -35,7 +35,8 @@ pub struct PageFault {
     pub va: VirtAddr,
     /// What was tried.
     pub access: Access,
-    /// Whether something was mapped there and refused the access, as far as the CPU knew (error code bit 0; a permission fault).
+    /// Whether something was mapped there and refused the access, as far as the CPU knew (error
+    /// code bit 0; a permission fault).
     pub present: bool,
 }
 
@@ -46,7 +47,8 @@ impl fmt::Display for PageFault {
     }
 }
 
-/// Addresses are 48 bits wide. x86-64 has both halves under one root; on arm64 this machine has TTBR0_EL1's half alone.
+/// Addresses are 48 bits wide. x86-64 has both halves under one root; on arm64 this machine has
+/// TTBR0_EL1's half alone.
 #[inline]
 pub(crate) fn has_tables(isa: IsaKind, va: VirtAddr) -> bool {
     match isa {
@@ -59,7 +61,8 @@ impl<I: Isa> Sim<I> {
     /// Makes `times` accesses in user mode to the page of `va` on `cpu`.
     ///
     /// # Errors
-    /// [`PageFault`]; then none of them was made, and the CPU has paid for the walk and the exception. The caller is the handler.
+    /// [`PageFault`]; then none of them was made, and the CPU has paid for the walk and the
+    /// exception. The caller is the handler.
     ///
     /// # Panics
     /// When there is no such CPU, or a table entry points where there is no memory.

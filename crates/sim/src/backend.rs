@@ -1,7 +1,9 @@
-//! What a lock asks of the simulated machine: which CPU runs on this host thread, and which ranks it holds.
+//! What a lock asks of the simulated machine: which CPU runs on this host thread, and which ranks
+//! it holds.
 //!
-//! A lock has no handle to a machine, so the running CPU stands in a thread-local that [`crate::Sim::run_on`] sets. Several
-//! machines may live on one host thread: each enters with `run_on` and leaves what it found.
+//! A lock has no handle to a machine, so the running CPU stands in a thread-local that
+//! [`crate::Sim::run_on`] sets. Several machines may live on one host thread: each enters with
+//! `run_on` and leaves what it found.
 
 use crate::explore::{Point, coroutine};
 use pagewright_sync::{Backend, RankSet};
@@ -31,8 +33,9 @@ pub(crate) fn running() -> Running {
 
 /// The locks of a simulated machine.
 ///
-/// In fast mode an operation of the memory manager is atomic, so a lock is never waited for: [`Backend::pause`] is a deadlock, and
-/// says so. While schedules are explored, a CPU can be stopped before each lock, and waits where one is held.
+/// In fast mode an operation of the memory manager is atomic, so a lock is never waited for:
+/// [`Backend::pause`] is a deadlock, and says so. While schedules are explored, a CPU can be
+/// stopped before each lock, and waits where one is held.
 pub struct SimLocks;
 
 impl Backend for SimLocks {

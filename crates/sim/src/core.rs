@@ -1,7 +1,9 @@
-//! One CPU of the machine: its TLBs, its clock, its counts, and the registers that matter to memory.
+//! One CPU of the machine: its TLBs, its clock, its counts, and the registers that matter to
+//! memory.
 //!
-//! The TLBs are borrowed for the length of one operation on them and never across a call out of this crate; everything else is
-//! a plain cell. A clock moves by [`Core::spend`] and by waiting, never otherwise (INV-SIM-CLOCK).
+//! The TLBs are borrowed for the length of one operation on them and never across a call out of
+//! this crate; everything else is a plain cell. A clock moves by [`Core::spend`] and by waiting,
+//! never otherwise (INV-SIM-CLOCK).
 
 use crate::cost::Costs;
 use crate::event::{Event, Events};
@@ -19,7 +21,8 @@ pub(crate) struct Root {
     pub(crate) table: Pfn,
     /// The tag under which programs run.
     pub(crate) tag: Tag,
-    /// The tag that is installed, and under which the kernel runs: the same, unless the machine is [`crate::MachineConfig::isolated`].
+    /// The tag that is installed, and under which the kernel runs: the same, unless the machine is
+    /// [`crate::MachineConfig::isolated`].
     pub(crate) kernel: Tag,
     pub(crate) id: RootId,
 }
@@ -29,7 +32,8 @@ pub(crate) struct Core {
     pub(crate) tlbs: RefCell<Tlbs>,
     /// `None` until the first root is installed; an access before that finds nothing mapped.
     pub(crate) root: Cell<Option<Root>>,
-    /// Whether a kernel thread runs here on whatever root is loaded, so that user mode makes no access. A judge alone asks.
+    /// Whether a kernel thread runs here on whatever root is loaded, so that user mode makes no
+    /// access. A judge alone asks.
     pub(crate) lazy: Cell<bool>,
     clock: Cell<Picos>,
     pub(crate) events: Events,

@@ -1,7 +1,8 @@
 //! The cost model's vocabulary: what takes time, declared once.
 //!
-//! Values come from a profile ([`crate::profile`]), each with its source. The model is additive: what a CPU does costs the sum of its
-//! parts, and only waiting for another CPU overlaps ([`crate::machine`]).
+//! Values come from a profile ([`crate::profile`]), each with its source. The model is additive:
+//! what a CPU does costs the sum of its parts, and only waiting for another CPU overlaps
+//! ([`crate::machine`]).
 
 use crate::time::Picos;
 use pagewright_arch::IsaKind;

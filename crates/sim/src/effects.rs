@@ -1,8 +1,9 @@
 //! The machine as the memory manager sees it: [`Effects`] and [`Platform`].
 //!
-//! Entry loads, stores and barriers of a CPU all pass through this file, and nowhere else touch memory. In fast mode a store reaches walkers
-//! at once. While schedules are explored, each effect first stops the CPU ([`Point`]), and a store waits in a buffer until something
-//! drains it: a barrier (arm64), a locked or serialising instruction (x86-64), or the schedule.
+//! Entry loads, stores and barriers of a CPU all pass through this file, and nowhere else touch
+//! memory. In fast mode a store reaches walkers at once. While schedules are explored, each effect
+//! first stops the CPU ([`Point`]), and a store waits in a buffer until something drains it: a
+//! barrier (arm64), a locked or serialising instruction (x86-64), or the schedule.
 
 use crate::backend::SimLocks;
 use crate::core::Root;
@@ -23,8 +24,9 @@ impl<I: Isa> Sim<I> {
 
     /// Puts `pte` into memory as an atomic exchange does, and returns what stood there.
     ///
-    /// On x86-64 a locked instruction drains the store buffer and goes past it. On arm64 an exchange is as late as a store: atomic to whoever
-    /// updates the word, and visible to a walk's read only from the next DSB on (Arm ARM D8.2, ordering of walks).
+    /// On x86-64 a locked instruction drains the store buffer and goes past it. On arm64 an
+    /// exchange is as late as a store: atomic to whoever updates the word, and visible to a walk's
+    /// read only from the next DSB on (Arm ARM D8.2, ordering of walks).
     fn exchange(&self, slot: Slot, pte: Pte) -> Pte {
         let word = self.0.ram.word(slot.addr());
         if self.0.exploring.get() {
@@ -125,7 +127,8 @@ impl<I: Isa> Effects for Sim<I> {
     }
 
     /// # Panics
-    /// When the machine has no such instruction: a broadcast or a range on x86-64, a range where `caps` says that there is none.
+    /// When the machine has no such instruction: a broadcast or a range on x86-64, a range where
+    /// `caps` says that there is none.
     fn invalidate(&self, op: Invalidate) {
         self.point(Point::Invalidate(op));
         self.carry_out(op);
@@ -155,7 +158,8 @@ impl<I: Isa> Effects for Sim<I> {
     }
 
     /// # Panics
-    /// When the caller is among `targets`, when the machine has no such CPU, or when no handler was bound.
+    /// When the caller is among `targets`, when the machine has no such CPU, or when no handler was
+    /// bound.
     fn kick(&self, targets: &CpuMask) {
         self.interrupt(targets);
     }

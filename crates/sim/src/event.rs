@@ -1,8 +1,9 @@
 //! What the machine itself counts: one table, as for the memory manager's counters in `types`.
 //!
-//! Names are perf's where perf counts the same thing; a figure of our own starts with `pw_`. Two names mean different things on the two
-//! instruction sets, as they do in Linux's event maps: on x86-64 a `…-misses` event counts walks (Intel's `…MISS_CAUSES_A_WALK`
-//! and `…WALK_COMPLETED`, AMD's L2 TLB misses), on arm64 refills of the first level (`L1D_TLB_REFILL`, `L1I_TLB_REFILL`).
+//! Names are perf's where perf counts the same thing; a figure of our own starts with `pw_`. Two
+//! names mean different things on the two instruction sets, as they do in Linux's event maps: on
+//! x86-64 a `…-misses` event counts walks (Intel's `…MISS_CAUSES_A_WALK` and `…WALK_COMPLETED`,
+//! AMD's L2 TLB misses), on arm64 refills of the first level (`L1D_TLB_REFILL`, `L1I_TLB_REFILL`).
 
 use std::cell::Cell;
 

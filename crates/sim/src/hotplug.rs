@@ -1,9 +1,11 @@
 //! CPUs that go and come back (Linux's CPU hotplug).
 //!
-//! A CPU that has gone is out of reach: no broadcast invalidation arrives there, and an interrupt sent to it is lost. What its TLBs hold stays, as in a
-//! core whose arrays are retained; whoever brings it back must know that. Its program goes on, as firmware would, but makes no access.
+//! A CPU that has gone is out of reach: no broadcast invalidation arrives there, and an interrupt
+//! sent to it is lost. What its TLBs hold stays, as in a core whose arrays are retained; whoever
+//! brings it back must know that. Its program goes on, as firmware would, but makes no access.
 //!
-//! Neighbours: [`crate::machine`] has the mask; who goes and when is the memory manager's embedder's to say.
+//! Neighbours: [`crate::machine`] has the mask; who goes and when is the memory manager's
+//! embedder's to say.
 //!
 //! Not modelled: what it costs to go and come back.
 
@@ -13,7 +15,9 @@ use pagewright_arch::Isa;
 use pagewright_types::CpuId;
 
 impl<I: Isa> Sim<I> {
-    /// Takes `cpu` out of the machine. What was on its way to it arrives before, its stores are seen, and its walks end.
+    /// Takes `cpu` out of the machine.
+    ///
+    /// What was on its way to it arrives before, its stores are seen, and its walks end.
     ///
     /// # Panics
     /// When it is the last one, or had gone before.

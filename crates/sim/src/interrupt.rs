@@ -5,17 +5,21 @@
 //!  target                           └─IpiDelivery─▶ IpiHandler + its flushes ─IpiAck─┘
 //! ```
 //!
-//! In fast mode the handler has run on every target when `kick` returns. The target pays for it from its own clock, as time stolen from
-//! what it was doing; the answer comes at a time counted from the sender's clock, because a target takes an interrupt when
-//! it arrives, however far its own turns have run ahead. What the sender does before it calls `relax` overlaps with the targets' work.
+//! In fast mode the handler has run on every target when `kick` returns. The target pays for it
+//! from its own clock, as time stolen from what it was doing; the answer comes at a time counted
+//! from the sender's clock, because a target takes an interrupt when it arrives, however far its
+//! own turns have run ahead. What the sender does before it calls `relax` overlaps with the
+//! targets' work.
 //!
-//! Whoever finds all answers there without ever calling `relax` has still to wait for them, at the latest when its operation ends.
+//! Whoever finds all answers there without ever calling `relax` has still to wait for them, at the
+//! latest when its operation ends.
 //!
-//! While schedules are explored, an interrupt waits at its target, whose coroutine takes it at a later stop of its own, when interrupts are
-//! open there; `relax` stops the sender until somebody has acted.
+//! While schedules are explored, an interrupt waits at its target, whose coroutine takes it at a
+//! later stop of its own, when interrupts are open there; `relax` stops the sender until somebody
+//! has acted.
 //!
-//! Not modelled: interrupts that queue up at one target. Nobody can be interrupted while it has interrupts closed, because operations are
-//! atomic; it is checked.
+//! Not modelled: interrupts that queue up at one target. Nobody can be interrupted while it has
+//! interrupts closed, because operations are atomic; it is checked.
 
 use crate::core::Core;
 use crate::cost::Cost;
@@ -33,7 +37,8 @@ impl<I: Isa> Sim<I> {
     /// Interrupts `targets` and has each run the handler.
     ///
     /// # Panics
-    /// When the caller is among them, when the machine has no such CPU, or when no handler was bound.
+    /// When the caller is among them, when the machine has no such CPU, or when no handler was
+    /// bound.
     pub(crate) fn interrupt(&self, targets: &CpuMask) {
         self.point(Point::Kick(*targets));
         let sender_cpu = self.0.current.get();
@@ -113,7 +118,8 @@ impl<I: Isa> Sim<I> {
     /// Waits for the answers to earlier interrupts.
     ///
     /// # Panics
-    /// With interrupts closed, and when called over and over with nothing to wait for: in fast mode nobody else can act meanwhile.
+    /// With interrupts closed, and when called over and over with nothing to wait for: in fast mode
+    /// nobody else can act meanwhile.
     pub(crate) fn wait_for_answers(&self) {
         let core = self.here();
         let cpu = self.0.current.get();

@@ -8,9 +8,10 @@
 //! | `Tag` | `INVPCID` type 1, or `MOV CR3` | `TLBI ASIDE1[IS]` |
 //! | `AllTags` | `INVPCID` type 3 | `TLBI VMALLE1[IS]`, globals too |
 //!
-//! On arm64 the form for the last level leaves the walk caches alone and, as FEAT_TTL permits, removes entries of the named level
-//! only: a wrong level removes nothing. The other form removes translations of any level, as Linux asks of it (a hint
-//! of "unknown") whenever tables may have gone.
+//! On arm64 the form for the last level leaves the walk caches alone and, as FEAT_TTL permits,
+//! removes entries of the named level only: a wrong level removes nothing. The other form removes
+//! translations of any level, as Linux asks of it (a hint of "unknown") whenever tables may have
+//! gone.
 
 use crate::core::Core;
 use crate::cost::Cost;

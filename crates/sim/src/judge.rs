@@ -1,12 +1,14 @@
 //! What the machine tells a judge, and what a judge may ask of it.
 //!
-//! A [`Judge`] is bound to a machine by [`Sim::bind_judge`]. It hears of every fact declared, every access made and every root that
-//! comes into use, in the order in which they happen, and sees through [`Witness`] everything that any CPU remembers: translations, walk
-//! caches, and walks in flight. Nothing here looks at what the memory manager believes.
+//! A [`Judge`] is bound to a machine by [`Sim::bind_judge`]. It hears of every fact declared, every
+//! access made and every root that comes into use, in the order in which they happen, and sees
+//! through [`Witness`] everything that any CPU remembers: translations, walk caches, and walks in
+//! flight. Nothing here looks at what the memory manager believes.
 //!
-//! Whether something remembered can be used now ([`Reach`]): a translation if it stands under the tag in use (or is global) and the CPU
-//! is not lazy; a walk-cache entry already if it stands under the tag in use, because the walker of a lazy CPU still reads tables
-//! speculatively; a walk in flight always, but what it has found is a translation.
+//! Whether something remembered can be used now ([`Reach`]): a translation if it stands under the
+//! tag in use (or is global) and the CPU is not lazy; a walk-cache entry already if it stands under
+//! the tag in use, because the walker of a lazy CPU still reads tables speculatively; a walk in
+//! flight always, but what it has found is a translation.
 
 use crate::access::Translation;
 use crate::core::Core;
@@ -46,8 +48,9 @@ impl Roots {
 }
 
 impl<I: Isa> Sim<I> {
-    /// Lets `judge` hear and see everything from now on, in place of whoever did before. The machine keeps the handle until
-    /// [`Sim::unbind_judge`].
+    /// Lets `judge` hear and see everything from now on, in place of whoever did before.
+    ///
+    /// The machine keeps the handle until [`Sim::unbind_judge`].
     ///
     /// The judge must not act on the machine: it is called in the middle of what it judges.
     pub fn bind_judge(&self, judge: Rc<RefCell<dyn Judge>>) {

@@ -1,8 +1,9 @@
 //! A simulated SMP machine for memory managers: deterministic, with TLBs that can be stale.
 //!
-//! - [`Sim`] – the handle. It is [`pagewright_arch::Effects`] and [`pagewright_sync::Platform`] for a memory manager, and lets a replayer
-//!   make accesses on any CPU ([`Sim::access`]).
-//! - [`MachineConfig`], [`Profile`] – what the machine is made of, and what is known about the real one.
+//! - [`Sim`] – the handle. It is [`pagewright_arch::Effects`] and [`pagewright_sync::Platform`] for
+//!   a memory manager, and lets a replayer make accesses on any CPU ([`Sim::access`]).
+//! - [`MachineConfig`], [`Profile`] – what the machine is made of, and what is known about the real
+//!   one.
 //! - [`Event`], [`Cost`], [`Picos`] – what it counts, what takes time, and how long.
 //! - [`Sim::bind_judge`] – who is told of everything cached, accessed and declared.
 //! - [`explore`] – every CPU a coroutine, schedules by seed, replay tokens.
@@ -14,11 +15,11 @@
 //!                                     └── invalidate ◀── interrupt ◀─────────────┘
 //! ```
 //!
-//! Neighbours: uses `types`, `arch` and `sync`, and knows nothing of the memory manager that runs on it. Its walker reads raw
-//! words by the manuals' rules and shares no code with `arch`'s codecs.
+//! Neighbours: uses `types`, `arch` and `sync`, and knows nothing of the memory manager that runs
+//! on it. Its walker reads raw words by the manuals' rules and shares no code with `arch`'s codecs.
 //!
-//! Modelled time is modelled: it adds up published costs and is good for comparing two runs, never for a claim about a
-//! clock on a wall. What is not modelled is listed in `docs/machine.md`.
+//! Modelled time is modelled: it adds up published costs and is good for comparing two runs, never
+//! for a claim about a clock on a wall. What is not modelled is listed in `docs/machine.md`.
 #![forbid(unsafe_code)]
 
 mod access;

@@ -1,16 +1,20 @@
 //! The machine as a whole, and the handle by which everyone else uses it.
 //!
-//! [`Sim`] is a counted reference to one machine. It is the memory manager's [`pagewright_arch::Effects`] and
-//! [`pagewright_sync::Platform`], and the replayer's way to make programs' accesses ([`Sim::access`]), to run the kernel on a CPU
-//! ([`Sim::run_on`]) and to read clocks and counts.
+//! [`Sim`] is a counted reference to one machine. It is the memory manager's
+//! [`pagewright_arch::Effects`] and [`pagewright_sync::Platform`], and the replayer's way to make
+//! programs' accesses ([`Sim::access`]), to run the kernel on a CPU ([`Sim::run_on`]) and to read
+//! clocks and counts.
 //!
-//! **Fast mode.** What runs inside `run_on` is atomic; CPUs take turns between such operations. So every interrupt is answered
-//! before `kick` returns, a broadcast invalidation has reached all CPUs when it is issued, and a contended lock is a deadlock. Time
-//! is still counted as if they ran at once: each CPU has a clock of its own, and only a wait joins two of them.
+//! **Fast mode.** What runs inside `run_on` is atomic; CPUs take turns between such operations. So
+//! every interrupt is answered before `kick` returns, a broadcast invalidation has reached all CPUs
+//! when it is issued, and a contended lock is a deadlock. Time is still counted as if they ran at
+//! once: each CPU has a clock of its own, and only a wait joins two of them.
 //!
-//! **Explore mode** ([`crate::explore`]): every CPU is a coroutine, and the same operations are interleaved at each effect.
+//! **Explore mode** ([`crate::explore`]): every CPU is a coroutine, and the same operations are
+//! interleaved at each effect.
 //!
-//! Not guaranteed: that a race would be seen in fast mode. It cannot find a missing barrier or a late flush.
+//! Not guaranteed: that a race would be seen in fast mode. It cannot find a missing barrier or a
+//! late flush.
 
 use crate::backend::{self, Running};
 use crate::config::{ConfigError, MachineConfig};
@@ -33,12 +37,15 @@ use std::num::NonZeroU32;
 use std::rc::Rc;
 use std::sync::atomic::AtomicU64;
 
-/// A node of the machine: where its memory is and which CPUs are near. Without CPUs it is a slower tier.
+/// A node of the machine: where its memory is and which CPUs are near.
+///
+/// Without CPUs it is a slower tier.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Node {
     /// Its number.
     pub id: NodeId,
-    /// Its memory; starts at a multiple of 1 GiB, so that no block of the buddy allocator lies on two nodes.
+    /// Its memory; starts at a multiple of 1 GiB, so that no block of the buddy allocator lies on
+    /// two nodes.
     pub frames: FrameRange,
     /// Its CPUs.
     pub cpus: CpuMask,
@@ -106,7 +113,8 @@ impl<I> Clone for Sim<I> {
 }
 
 impl<I: Isa> Sim<I> {
-    /// A machine that was just switched on: memory is zero, TLBs are empty, clocks stand at zero, all CPUs are online.
+    /// A machine that was just switched on: memory is zero, TLBs are empty, clocks stand at zero,
+    /// all CPUs are online.
     ///
     /// # Errors
     /// [`ConfigError`], naming what is impossible about `config`.
@@ -169,8 +177,10 @@ impl<I: Isa> Sim<I> {
         &self.0.nodes
     }
 
-    /// All physical memory as words, word *n* at physical address 8·*n*. Foreign code may store here, behind the kernel's
-    /// back; holes between nodes are there too, and belong to nobody. The slice begins at a multiple of 4096 on the host.
+    /// All physical memory as words, word *n* at physical address 8·*n*.
+    ///
+    /// Foreign code may store here, behind the kernel's back; holes between nodes are there too,
+    /// and belong to nobody. The slice begins at a multiple of 4096 on the host.
     pub fn ram(&self) -> &[AtomicU64] {
         self.0.ram.words()
     }
@@ -196,7 +206,8 @@ impl<I: Isa> Sim<I> {
         self.0.cores.iter().map(Core::clock).max().unwrap_or_default()
     }
 
-    /// Charges `cpu` with `times` × `cost`: software paths that the machine cannot see, such as a system call.
+    /// Charges `cpu` with `times` × `cost`: software paths that the machine cannot see, such as a
+    /// system call.
     pub fn charge(&self, cpu: CpuId, cost: Cost, times: u64) {
         self.core(cpu).spend(self.0.config.profile.cost(cost) * times);
     }
@@ -216,8 +227,10 @@ impl<I: Isa> Sim<I> {
         self.0.cores.iter().map(|core| core.events.get(event)).sum()
     }
 
-    /// Binds what a CPU runs when [`pagewright_arch::Effects::kick`] interrupts it. The machine keeps the handler, so one that keeps a
-    /// handle to the machine keeps both alive until [`Sim::unbind_ipi_handler`].
+    /// Binds what a CPU runs when [`pagewright_arch::Effects::kick`] interrupts it.
+    ///
+    /// The machine keeps the handler, so one that keeps a handle to the machine keeps both alive
+    /// until [`Sim::unbind_ipi_handler`].
     pub fn bind_ipi_handler(&self, handler: IpiHandler) {
         *self.0.handler.borrow_mut() = Some(handler);
     }
@@ -227,8 +240,8 @@ impl<I: Isa> Sim<I> {
         *self.0.handler.borrow_mut() = None;
     }
 
-    /// From now on one walk in `one_in` also drops some entry of its CPU's TLBs or walk caches, by the machine's seed; with `None`, entries
-    /// leave only for others.
+    /// From now on one walk in `one_in` also drops some entry of its CPU's TLBs or walk caches, by
+    /// the machine's seed; with `None`, entries leave only for others.
     pub fn evict_at_random(&self, one_in: Option<NonZeroU32>) {
         let evictions = |one_in| Evictions { one_in, random: Pcg64::seed_from_u64(self.0.config.seed) };
         *self.0.evictions.borrow_mut() = one_in.map(evictions);
@@ -272,8 +285,9 @@ impl<I: Isa> Sim<I> {
     /// Runs `operation` as the kernel on `cpu`: locks and effects inside act there.
     ///
     /// # Panics
-    /// When there is no such CPU. In fast mode, when the outermost operation leaves broadcast invalidations without completing them; while
-    /// schedules are explored that is for the judge to find, and a CPU that acts for another is what panics.
+    /// When there is no such CPU. In fast mode, when the outermost operation leaves broadcast
+    /// invalidations without completing them; while schedules are explored that is for the judge to
+    /// find, and a CPU that acts for another is what panics.
     pub fn run_on<R>(&self, cpu: CpuId, operation: impl FnOnce() -> R) -> R {
         let here = self.0.current.get();
         assert!(!self.0.exploring.get() || cpu == here, "CPU {here} acts for CPU {cpu} while schedules are explored");
@@ -290,8 +304,8 @@ impl<I: Isa> Sim<I> {
     }
 }
 
-/// A CPU has the host thread until this is dropped; then the one that had it before goes on, each with the ranks that it holds
-/// (INV-SIM-RANKS).
+/// A CPU has the host thread until this is dropped; then the one that had it before goes on, each
+/// with the ranks that it holds (INV-SIM-RANKS).
 pub(crate) struct Entered<'a, I> {
     machine: &'a Machine<I>,
     cpu: CpuId,

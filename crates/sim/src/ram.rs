@@ -1,8 +1,9 @@
 //! Physical memory: one host mapping of atomic words, zero where nobody wrote.
 //!
-//! The host gives it zeroed and on demand, so a machine with 64 GiB costs what its program touches, and the holes between nodes cost
-//! nothing. Everything reads and writes it as words: the walkers raw, the kernel through [`pagewright_arch::Effects`], and foreign code
-//! through the slice that [`Ram::words`] hands out, behind the machine's back if it likes.
+//! The host gives it zeroed and on demand, so a machine with 64 GiB costs what its program touches,
+//! and the holes between nodes cost nothing. Everything reads and writes it as words: the walkers
+//! raw, the kernel through [`pagewright_arch::Effects`], and foreign code through the slice that
+//! [`Ram::words`] hands out, behind the machine's back if it likes.
 //!
 //! Not guaranteed: any order between CPUs. In fast mode there is one host thread.
 
@@ -12,12 +13,17 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// 8-byte words in a base page.
 const WORDS_PER_PAGE: usize = PAGE_SIZE as usize / 8;
 
-/// Words that the host is asked for at least. A block below the largest `M_MMAP_THRESHOLD` of glibc, 32 MiB, comes from what was freed
-/// before, and would be cleared whole for each new machine; a larger one is mapped, zero as it is, and costs what is touched.
+/// Words that the host is asked for at least.
+///
+/// A block below the largest `M_MMAP_THRESHOLD` of glibc, 32 MiB, comes from what was freed before,
+/// and would be cleared whole for each new machine; a larger one is mapped, zero as it is, and
+/// costs what is touched.
 const LEAST_WORDS: usize = (33 << 20) / 8;
 
-/// The memory of one machine, from physical address 0 to the end of the last node. A frame begins where a host page could, so that foreign
-/// code may take one for a page table whose type wants that alignment.
+/// The memory of one machine, from physical address 0 to the end of the last node.
+///
+/// A frame begins where a host page could, so that foreign code may take one for a page table whose
+/// type wants that alignment.
 pub(crate) struct Ram {
     host: Box<[AtomicU64]>,
     /// Words of `host` before the first that is aligned.
@@ -51,7 +57,8 @@ impl Ram {
     /// The word at `addr`, which must be a multiple of 8.
     ///
     /// # Panics
-    /// Where there is no memory: a table entry that points past the end would be a machine check on hardware.
+    /// Where there is no memory: a table entry that points past the end would be a machine check on
+    /// hardware.
     #[inline]
     pub(crate) fn word(&self, addr: PhysAddr) -> &AtomicU64 {
         debug_assert!(addr.is_aligned(8), "misaligned word at {addr}");
@@ -70,7 +77,10 @@ impl Ram {
         }
     }
 
-    /// Clears a block. Words that are zero already are only read, so that clearing untouched memory does not make the host back it.
+    /// Clears a block.
+    ///
+    /// Words that are zero already are only read, so that clearing untouched memory does not make
+    /// the host back it.
     pub(crate) fn zero(&self, pfn: Pfn, order: Order) {
         for word in self.block(pfn, order) {
             if word.load(Ordering::Relaxed) != 0 {
@@ -116,7 +126,8 @@ fn within_a_frame(start: PhysAddr, len: usize) {
     assert!(start.page_offset() + len as u64 <= PAGE_SIZE, "{len} bytes at {start} leave their frame");
 }
 
-/// Cuts a run of bytes at word boundaries: for each piece the word's address, the bytes of the word to skip, and the piece.
+/// Cuts a run of bytes at word boundaries: for each piece the word's address, the bytes of the word
+/// to skip, and the piece.
 struct Words {
     start: PhysAddr,
     done: usize,

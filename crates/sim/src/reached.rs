@@ -1,9 +1,11 @@
 //! How many cached entries of the whole machine lead to each frame.
 //!
-//! A judge asks at every allocation whether anybody still reaches the frames handed out. Searching every TLB for that would cost more than
-//! the allocation; these counts answer "no" at once. They are kept while a judge is bound and cost nothing otherwise.
+//! A judge asks at every allocation whether anybody still reaches the frames handed out. Searching
+//! every TLB for that would cost more than the allocation; these counts answer "no" at once. They
+//! are kept while a judge is bound and cost nothing otherwise.
 //!
-//! Neighbours: [`crate::tlb`]'s arrays tell what enters and leaves them. Walks in flight are few, and are looked at one by one.
+//! Neighbours: [`crate::tlb`]'s arrays tell what enters and leaves them. Walks in flight are few,
+//! and are looked at one by one.
 
 use pagewright_types::{Level, Order, Pfn};
 use std::cell::Cell;
@@ -26,7 +28,8 @@ impl Reached {
         }))
     }
 
-    /// An entry may lead past the end of memory; an access through it is a machine check, and nobody can be handed that frame.
+    /// An entry may lead past the end of memory; an access through it is a machine check, and
+    /// nobody can be handed that frame.
     fn cell(&self, (pfn, size): (Pfn, Level)) -> Option<&Cell<u32>> {
         self.0[size.index()].get(pfn.index() / size.pages() as usize)
     }

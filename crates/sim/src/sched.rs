@@ -1,13 +1,14 @@
 //! Which thread runs where next.
 //!
-//! A pure queue over opaque thread numbers: it knows clocks only as numbers it is shown, touches no machine, and gives the same
-//! answers for the same questions and the same seed. The replayer asks [`Scheduler::next`] for a turn, lets the thread run on that CPU
-//! until [`Turn::until`] and says with [`Scheduler::put_back`], [`Scheduler::block`] or [`Scheduler::exit`] what became of it.
+//! A pure queue over opaque thread numbers: it knows clocks only as numbers it is shown, touches no
+//! machine, and gives the same answers for the same questions and the same seed. The replayer asks
+//! [`Scheduler::next`] for a turn, lets the thread run on that CPU until [`Turn::until`] and says
+//! with [`Scheduler::put_back`], [`Scheduler::block`] or [`Scheduler::exit`] what became of it.
 //!
-//! Rule: of all CPUs that have something to run, the one whose next turn would start earliest goes; among equals one whose thread ran
-//! there before, and then the seed decides. A
-//! CPU goes on with its thread while the slice lasts; then it takes the thread that has waited longest among those it may run, at equal
-//! waits one that ran here before.
+//! Rule: of all CPUs that have something to run, the one whose next turn would start earliest goes;
+//! among equals one whose thread ran there before, and then the seed decides. A CPU goes on with
+//! its thread while the slice lasts; then it takes the thread that has waited longest among those
+//! it may run, at equal waits one that ran here before.
 //!
 //! Not modelled: priorities, load balancing by anything but time, and the cost of the decision.
 
@@ -41,7 +42,8 @@ pub struct Turn {
     pub thread: ThreadId,
     /// When it starts: the CPU's clock, or later when the thread became ready later.
     pub start: Picos,
-    /// When to ask again: at the end of the slice, or before the CPU runs too far ahead of the others.
+    /// When to ask again: at the end of the slice, or before the CPU runs too far ahead of the
+    /// others.
     pub until: Picos,
     /// Whether the CPU ran another thread before, or none.
     pub switched: bool,
@@ -74,15 +76,18 @@ pub struct Scheduler {
     slice: Picos,
     lookahead: Picos,
     random: Pcg64,
-    /// Rebuilt by each [`Scheduler::next`], kept for its memory: by CPU, the place in `threads` of who runs there.
+    /// Rebuilt by each [`Scheduler::next`], kept for its memory: by CPU, the place in `threads` of
+    /// who runs there.
     running: Vec<Option<usize>>,
     /// Likewise, the places of those who wait for a CPU.
     ready: Vec<usize>,
 }
 
 impl Scheduler {
-    /// No threads on `cpus` CPUs that share time in slices of `slice`. No turn lasts longer than `lookahead`, so that no CPU
-    /// runs further than that ahead of another that has work: the finer, the truer the order of what CPUs do to each other.
+    /// No threads on `cpus` CPUs that share time in slices of `slice`.
+    ///
+    /// No turn lasts longer than `lookahead`, so that no CPU runs further than that ahead of
+    /// another that has work: the finer, the truer the order of what CPUs do to each other.
     pub fn new(cpus: u16, slice: Picos, lookahead: Picos, seed: u64) -> Self {
         let random = Pcg64::seed_from_u64(seed);
         let (last_on, running) = (vec![None; usize::from(cpus)], vec![None; usize::from(cpus)]);
@@ -130,7 +135,9 @@ impl Scheduler {
         }
     }
 
-    /// The thread stopped at `now`, in the middle of its slice or at its end, and could go on. It keeps its CPU while the slice lasts.
+    /// The thread stopped at `now`, in the middle of its slice or at its end, and could go on.
+    ///
+    /// It keeps its CPU while the slice lasts.
     pub fn put_back(&mut self, id: ThreadId, now: Picos) {
         let thread = self.thread(id);
         if let State::Running(_, slice_end) = thread.state

@@ -1,7 +1,8 @@
 //! Modelled time.
 //!
-//! A clock is a whole number of picoseconds, so that sums don't depend on their order and the same seed gives the same
-//! figures bit for bit; 64 bits hold 213 days. Nothing here is measured: a clock moves only by what the cost model says.
+//! A clock is a whole number of picoseconds, so that sums don't depend on their order and the same
+//! seed gives the same figures bit for bit; 64 bits hold 213 days. Nothing here is measured: a
+//! clock moves only by what the cost model says.
 
 use std::fmt;
 use std::ops::{Add, AddAssign, Mul, Sub};

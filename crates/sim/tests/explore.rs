@@ -1,4 +1,5 @@
-//! The scheduler itself: the same token gives the same run (INV-SIM-REPLAY), a deadlock and a panic are reported, a failing schedule can be cut down.
+//! The scheduler itself: the same token gives the same run (INV-SIM-REPLAY), a deadlock and a panic
+//! are reported, a failing schedule can be cut down.
 
 mod common;
 

@@ -1,6 +1,8 @@
-//! Invalidations remove exactly what the manuals say, walk caches included, on the CPUs that they reach (INV-SIM-INVALIDATE).
+//! Invalidations remove exactly what the manuals say, walk caches included, on the CPUs that they
+//! reach (INV-SIM-INVALIDATE).
 //!
-//! A test sees a walk cache by what a walk costs: as many reads as there are levels that it did not remember.
+//! A test sees a walk cache by what a walk costs: as many reads as there are levels that it did not
+//! remember.
 
 mod common;
 
@@ -15,8 +17,9 @@ const CPU1: CpuId = CpuId::new(1);
 const FAR: u64 = 600;
 const BESIDE_FAR: u64 = 601;
 
-/// Two address spaces on CPU 0 and 1, each with pages 0, 1 and [`FAR`] (under another PTE table) and a global page 2, all of them cached
-/// on both CPUs, and [`BESIDE_FAR`], of which only the way to it is. CPU 0 ends under tag 1.
+/// Two address spaces on CPU 0 and 1, each with pages 0, 1 and [`FAR`] (under another PTE table)
+/// and a global page 2, all of them cached on both CPUs, and [`BESIDE_FAR`], of which only the way
+/// to it is. CPU 0 ends under tag 1.
 struct Spaces<I: Isa> {
     bench: Bench<I>,
     roots: [Pfn; 2],
@@ -267,7 +270,8 @@ fn a_freed_table_is_still_walked_from_the_walk_cache() {
     bench.map(root, Level::PTE, page(0), Rights::RW, LeafFlags::empty());
     let beside = bench.map(root, Level::PTE, page(1), Rights::RW, LeafFlags::empty());
     bench.sim.access(CPU0, page(0), Access::Read, 1).expect("mapped");
-    // The table goes, and only its leaves are invalidated: the mistake that a non-leaf invalidation is there for.
+    // The table goes, and only its leaves are invalidated: the mistake that a non-leaf invalidation
+    // is there for.
     bench.put(root, Level::PMD, page(0), Pte::EMPTY);
     bench.sim.run_on(CPU0, || {
         bench.sim.invalidate(Invalidate { reach: Reach::Broadcast, target: one(1, 0, true) });
@@ -413,7 +417,8 @@ fn nothing_reaches_a_cpu_that_has_gone() {
     assert_eq!(*taken.borrow(), [CpuId::new(2)]);
 }
 
-/// Where user mode has a tag of its own, INVLPG and a TLBI of the tag that is installed spare what programs use.
+/// Where user mode has a tag of its own, INVLPG and a TLBI of the tag that is installed spare what
+/// programs use.
 #[test]
 fn with_isolation_programs_run_under_a_tag_of_their_own() {
     fn spared<I: Isa>(reach: Reach, user: u16) {

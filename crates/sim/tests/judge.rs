@@ -1,5 +1,5 @@
-//! What a judge hears and sees: facts, accesses and roots in the order in which they happen; everything cached, where it came from, and
-//! whether it can be used.
+//! What a judge hears and sees: facts, accesses and roots in the order in which they happen;
+//! everything cached, where it came from, and whether it can be used.
 
 mod common;
 
@@ -140,7 +140,9 @@ impl Judge for Eye {
     fn loaded(&mut self, _: &dyn Witness, _: CpuId, _: Pfn, _: Tag) {}
 }
 
-/// A walk that nobody asked for has found a leaf and not filled a TLB yet. User mode can use it only where it runs.
+/// A walk that nobody asked for has found a leaf and not filled a TLB yet.
+///
+/// User mode can use it only where it runs.
 fn what_a_walk_has_found_is_out_of_reach_on_a_lazy_cpu<I: Isa>() {
     for (lazy, reach) in [(false, Reach::Usable), (true, Reach::Condemned)] {
         let bench = Bench::<I>::new();

@@ -1,4 +1,5 @@
-//! The machine around the TLBs: whose ranks a CPU holds, where an operation runs, allocations that fail on request, memory, time.
+//! The machine around the TLBs: whose ranks a CPU holds, where an operation runs, allocations that
+//! fail on request, memory, time.
 
 use pagewright_arch::{Aarch64, Effects, Isa, Pte, Slot, X86_64};
 use pagewright_sim::{Cost, MachineConfig, Picos, Refusal, Sim, SimLocks};

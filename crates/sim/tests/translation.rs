@@ -1,4 +1,5 @@
-//! Programs' accesses: hits, misses, faults, accessed and dirty bits, what they cost, and that a stale entry is really used.
+//! Programs' accesses: hits, misses, faults, accessed and dirty bits, what they cost, and that a
+//! stale entry is really used.
 
 mod common;
 
@@ -29,7 +30,8 @@ fn an_access_finds_its_frame_at_every_level<I: Isa>() {
     for level in [Level::PTE, Level::PMD, Level::PUD].into_iter() {
         let va = VirtAddr::new(u64::from(level.raw()) << 39);
         let pfn = if level == Level::PUD {
-            // The bench hands out frames from a small machine: borrow the one at zero for the 1 GiB leaf.
+            // The bench hands out frames from a small machine: borrow the one at zero for the 1 GiB
+            // leaf.
             let leaf = Leaf { pfn: Pfn::new(0), rights: Rights::RW, flags: LeafFlags::USER };
             bench.put(root, level, va, I::leaf(level, leaf));
             leaf.pfn

@@ -1,7 +1,7 @@
 //! Shared ownership whose creation can fail.
 //!
-//! `alloc::sync::Arc` aborts when memory is short; a kernel reports it. Strong references only: cycles are broken by the explicit
-//! end of an address space.
+//! `alloc::sync::Arc` aborts when memory is short; a kernel reports it. Strong references only:
+//! cycles are broken by the explicit end of an address space.
 
 use crate::atomic::{AtomicUsize, Ordering, fence};
 use crate::percpu::OutOfMemory;
@@ -21,8 +21,8 @@ pub struct Arc<T> {
     inner: NonNull<Inner<T>>,
 }
 
-// SAFETY: INV-ARC-COUNT – clones on several CPUs share `&T` (hence Sync) and the last one drops it wherever it is (hence Send);
-// the count is atomic.
+// SAFETY: INV-ARC-COUNT – clones on several CPUs share `&T` (hence Sync) and the last one drops it
+// wherever it is (hence Send); the count is atomic.
 unsafe impl<T: Send + Sync> Send for Arc<T> {}
 // SAFETY: INV-ARC-COUNT – as above: `&Arc<T>` gives `&T` and clones.
 unsafe impl<T: Send + Sync> Sync for Arc<T> {}
@@ -48,12 +48,14 @@ impl<T> Arc<T> {
     /// [`OutOfMemory`].
     pub fn reserve() -> Result<Room<T>, OutOfMemory> {
         let bytes = size_of::<Inner<T>>();
-        // SAFETY: INV-ARC-COUNT – a value with a count is not empty, as its layout must be for the allocator.
+        // SAFETY: INV-ARC-COUNT – a value with a count is not empty, as its layout must be for the
+        // allocator.
         let raw = unsafe { alloc::alloc::alloc(Layout::new::<Inner<T>>()) };
         if raw.is_null() {
             return Err(OutOfMemory { bytes });
         }
-        // SAFETY: INV-ARC-COUNT – fresh from the global allocator with the layout of what the box is for, which need not be initialised.
+        // SAFETY: INV-ARC-COUNT – fresh from the global allocator with the layout of what the box
+        // is for, which need not be initialised.
         Ok(Room(unsafe { Box::from_raw(raw.cast()) }))
     }
 
@@ -78,7 +80,8 @@ impl<T> Arc<T> {
 
 impl<T> Clone for Arc<T> {
     fn clone(&self) -> Self {
-        // Relaxed: the clone is made from a live handle, so nothing has to be ordered before it (as in alloc's Arc).
+        // Relaxed: the clone is made from a live handle, so nothing has to be ordered before it (as
+        // in alloc's Arc).
         let before = self.inner().count.fetch_add(1, Ordering::Relaxed);
         assert!(before < isize::MAX as usize, "reference count overflow");
         Self { inner: self.inner }
@@ -97,10 +100,11 @@ impl<T> Deref for Arc<T> {
 impl<T> Drop for Arc<T> {
     fn drop(&mut self) {
         if self.inner().count.fetch_sub(1, Ordering::Release) == 1 {
-            // Every use through another handle happened before its drop; see them all before the value goes.
+            // Every use through another handle happened before its drop; see them all before the
+            // value goes.
             fence(Ordering::Acquire);
-            // SAFETY: INV-ARC-COUNT – the count is zero, so this was the last handle; the pointer is the one that `fill` took from
-            // its box.
+            // SAFETY: INV-ARC-COUNT – the count is zero, so this was the last handle; the pointer
+            // is the one that `fill` took from its box.
             drop(unsafe { Box::from_raw(self.inner.as_ptr()) });
         }
     }

@@ -1,12 +1,14 @@
 //! What happens to a value that must not be dropped.
 //!
-//! Frames, references and debts are owned by linear values: each is ended by the call that takes it. One that is dropped is a mistake, and debug
-//! builds panic. A thread that is unwinding drops them by no fault of their own; a second panic would abort the process and hide the
-//! first, so it is let off.
+//! Frames, references and debts are owned by linear values: each is ended by the call that takes
+//! it. One that is dropped is a mistake, and debug builds panic. A thread that is unwinding drops
+//! them by no fault of their own; a second panic would abort the process and hide the first, so it
+//! is let off.
 //!
-//! Only a hosted system can tell whether it unwinds: with the feature `std` it is asked, and whoever runs this crate there sets the feature.
-//! Elsewhere a panic does not unwind. It is a feature and no method of [`Backend`](crate::Backend), because a block of frames or a
-//! reference has no machine in its type that its drop could ask.
+//! Only a hosted system can tell whether it unwinds: with the feature `std` it is asked, and
+//! whoever runs this crate there sets the feature. Elsewhere a panic does not unwind. It is a
+//! feature and no method of [`Backend`](crate::Backend), because a block of frames or a reference
+//! has no machine in its type that its drop could ask.
 
 use core::fmt;
 

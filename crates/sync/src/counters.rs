@@ -1,10 +1,12 @@
 //! Storage for the counters declared in `types`.
 //!
-//! **INV-COUNT-OWN.** A CPU counts for itself only, and nothing that it counts is lost, whatever interrupts it meanwhile. On x86-64 that takes
-//! one instruction, and no locked one (SDM vol. 3A §6.6: an interrupt comes between instructions), as Linux's `this_cpu_add`; elsewhere it
-//! is an atomic addition that orders nothing.
+//! **INV-COUNT-OWN.** A CPU counts for itself only, and nothing that it counts is lost, whatever
+//! interrupts it meanwhile. On x86-64 that takes one instruction, and no locked one (SDM vol. 3A
+//! §6.6: an interrupt comes between instructions), as Linux's `this_cpu_add`; elsewhere it is an
+//! atomic addition that orders nothing.
 //!
-//! Not guaranteed: a consistent view. A sum over CPUs is read while they count, as `/proc/vmstat` is.
+//! Not guaranteed: a consistent view. A sum over CPUs is read while they count, as `/proc/vmstat`
+//! is.
 
 use crate::atomic::{AtomicU64, Ordering};
 use crate::percpu::{OutOfMemory, PerCpu};
@@ -34,7 +36,9 @@ impl Counters {
         self.0.get(cpu)[counter as usize].load(Ordering::Relaxed)
     }
 
-    /// The sum over all CPUs. CPUs that count meanwhile may or may not be seen.
+    /// The sum over all CPUs.
+    ///
+    /// CPUs that count meanwhile may or may not be seen.
     pub fn sum(&self, counter: Counter) -> u64 {
         self.0.iter().map(|cpu| cpu[counter as usize].load(Ordering::Relaxed)).sum()
     }
@@ -44,7 +48,8 @@ impl Counters {
 #[cfg(all(target_arch = "x86_64", not(any(loom, miri))))]
 #[inline]
 fn add_alone(count: &AtomicU64, n: u64) {
-    // SAFETY: `count` is eight bytes that may be changed through a shared reference; others load them whole, for they are aligned.
+    // SAFETY: `count` is eight bytes that may be changed through a shared reference; others load
+    // them whole, for they are aligned.
     unsafe { core::arch::asm!("add qword ptr [{}], {}", in(reg) count.as_ptr(), in(reg) n, options(nostack)) }
 }
 

@@ -1,9 +1,11 @@
 //! Ranked locks, per-CPU data and what an embedder supplies.
 //!
-//! - [`Backend`] – how a lock waits and which CPU runs: a spin hint in a kernel, the scheduler of the simulated machine in the lab.
-//! - [`Platform`] – the machine's effects and its locks together: the one type parameter of everything above.
-//! - [`SpinLock`], [`RwLock`], [`WordLock`] – locks that carry their place in the lock order as a type ([`rank`]); debug builds
-//!   panic when the order is broken.
+//! - [`Backend`] – how a lock waits and which CPU runs: a spin hint in a kernel, the scheduler of
+//!   the simulated machine in the lab.
+//! - [`Platform`] – the machine's effects and its locks together: the one type parameter of
+//!   everything above.
+//! - [`SpinLock`], [`RwLock`], [`WordLock`] – locks that carry their place in the lock order as a
+//!   type ([`rank`]); debug builds panic when the order is broken.
 //! - [`Arc`] – shared ownership whose creation can fail.
 //! - [`atomic`] – the atomics under all of these, which a model checker can replace.
 //! - [`bomb`] – what happens to a value that must not be dropped.
@@ -13,7 +15,8 @@
 //!
 //! Neighbours: uses `types` and `arch`; used by everything above.
 //!
-//! Not guaranteed: fairness. A waiter may starve behind others under a lock that is never free when it looks.
+//! Not guaranteed: fairness. A waiter may starve behind others under a lock that is never free when
+//! it looks.
 #![no_std]
 
 extern crate alloc;

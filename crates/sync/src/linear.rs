@@ -1,10 +1,11 @@
 //! Where a machine's memory is mapped, for whoever stores to whole frames.
 //!
-//! Key type: [`LinearMap`], frames at consecutive addresses (Linux's direct map). An embedder hands it out by
-//! [`Platform::memory`](crate::Platform::memory); the simulated machine has none, and clears its frames itself.
+//! Key type: [`LinearMap`], frames at consecutive addresses (Linux's direct map). An embedder hands
+//! it out by [`Platform::memory`](crate::Platform::memory); the simulated machine has none, and
+//! clears its frames itself.
 //!
-//! INV-LINEAR-MAP: each frame of the map that the allocator was given is memory of the ordinary sort (write-back, no device), mapped for reading
-//! and writing for good.
+//! INV-LINEAR-MAP: each frame of the map that the allocator was given is memory of the ordinary
+//! sort (write-back, no device), mapped for reading and writing for good.
 //!
 //! Not guaranteed: that a frame belongs to who asks where it is. The allocator knows that.
 
@@ -19,7 +20,8 @@ pub struct LinearMap {
     frames: FrameRange,
 }
 
-// SAFETY: INV-LINEAR-MAP – the map is there for good and for every CPU, and a value of this type reaches no byte by itself.
+// SAFETY: INV-LINEAR-MAP – the map is there for good and for every CPU, and a value of this type
+// reaches no byte by itself.
 unsafe impl Send for LinearMap {}
 // SAFETY: INV-LINEAR-MAP – as above.
 unsafe impl Sync for LinearMap {}
@@ -33,8 +35,9 @@ impl LinearMap {
         Self { first, frames }
     }
 
-    /// The map of memory that is words of the host; the first page becomes the frame `first`. `None` if that is no whole number of pages, or
-    /// not aligned to them.
+    /// The map of memory that is words of the host; the first page becomes the frame `first`.
+    ///
+    /// `None` if that is no whole number of pages, or not aligned to them.
     pub fn over(memory: &'static [AtomicU64], first: Pfn) -> Option<Self> {
         let bytes = size_of_val(memory) as u64;
         let start = NonNull::from_ref(memory).cast::<u8>();
@@ -44,9 +47,12 @@ impl LinearMap {
         whole.then(|| Self { first: start, frames: FrameRange::new(first, Pfn::new(end)) })
     }
 
-    /// Bytes as words that several may store to. Bytes before the first that is aligned and after the last whole word are left out.
+    /// Bytes as words that several may store to.
+    ///
+    /// Bytes before the first that is aligned and after the last whole word are left out.
     pub fn words(memory: &'static mut [u8]) -> &'static [AtomicU64] {
-        // SAFETY: INV-LINEAR-MAP – any bytes are a word, which is stored to through shared references only from now on: the unique one is given up.
+        // SAFETY: INV-LINEAR-MAP – any bytes are a word, which is stored to through shared
+        // references only from now on: the unique one is given up.
         let (_, words, _) = unsafe { memory.align_to_mut::<AtomicU64>() };
         words
     }

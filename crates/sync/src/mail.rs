@@ -1,7 +1,9 @@
-//! Requests of one CPU to many, which each of them answers (Linux's `smp_call_function_many_cond`, `kernel/smp.c`).
+//! Requests of one CPU to many, which each of them answers (Linux's `smp_call_function_many_cond`,
+//! `kernel/smp.c`).
 //!
-//! [`Mail`] holds one letter of each CPU, because who has sent one waits for the answers before he sends another. It is not copied, nor is anything
-//! written for each of those who are asked: they come and read it.
+//! [`Mail`] holds one letter of each CPU, because who has sent one waits for the answers before he
+//! sends another. It is not copied, nor is anything written for each of those who are asked: they
+//! come and read it.
 //!
 //! ```text
 //!   sender                                          each target, when it is interrupted
@@ -14,29 +16,39 @@
 //!   senders of their groups −= me  (locked)
 //! ```
 //!
-//! So a letter costs two locked instructions for each [`GROUP`] of CPUs that it goes to; Linux adds to a list of each CPU, with one for each. A
-//! group is what one command can interrupt, a cluster of the x2APIC or the list of a GICv3's SGI. One mask for all would make senders who
-//! have nothing to do with each other take one line from each other.
+//! So a letter costs two locked instructions for each [`GROUP`] of CPUs that it goes to; Linux adds
+//! to a list of each CPU, with one for each. A group is what one command can interrupt, a cluster
+//! of the x2APIC or the list of a GICv3's SGI. One mask for all would make senders who have nothing
+//! to do with each other take one line from each other.
 //!
-//! **INV-MAIL-READ.** The words are stored before the bit that names the reader (Release), and he looks for his bit before he reads (Acquire). He clears it
-//! when he has read and acted (Release), nobody else does, and the sender writes anew when all are clear (Acquire). So what the sender
-//! did before the letter the reader sees, and what the reader did before the answer the sender. x86 asks no fence for that (SDM vol. 3A §8.2.2:
-//! stores are seen in order); on arm64 it is STLR, LDAR and an exclusive or atomic of both.
+//! **INV-MAIL-READ.** The words are stored before the bit that names the reader (Release), and he
+//! looks for his bit before he reads (Acquire). He clears it when he has read and acted (Release),
+//! nobody else does, and the sender writes anew when all are clear (Acquire). So what the sender
+//! did before the letter the reader sees, and what the reader did before the answer the sender. x86
+//! asks no fence for that (SDM vol. 3A §8.2.2: stores are seen in order); on arm64 it is STLR, LDAR
+//! and an exclusive or atomic of both.
 //!
-//! **INV-MAIL-LOST.** Who interrupts sees to it that the handler finds what was stored before: on x86 the locked instruction has drained the store buffer,
-//! on arm64 a DSB ISHST stands before the SGI (Linux's `gic_ipi_send_mask`). A handler that has looked too early is called again, because an interrupt
-//! that comes meanwhile stays pending. One that finds more than it was called for answers it, and the interrupt for that finds nothing.
+//! **INV-MAIL-LOST.** Who interrupts sees to it that the handler finds what was stored before: on
+//! x86 the locked instruction has drained the store buffer, on arm64 a DSB ISHST stands before the
+//! SGI (Linux's `gic_ipi_send_mask`). A handler that has looked too early is called again, because
+//! an interrupt that comes meanwhile stays pending. One that finds more than it was called for
+//! answers it, and the interrupt for that finds nothing.
 //!
-//! **INV-MAIL-ABSENT.** Who leaves says so, then looks for letters; who sends names the target, then looks whether it is absent. In between both
-//! change the same word of the group's senders by a locked instruction, and the second of the two acquires what the first released. So either the
-//! sender sees the absence and takes the letter back, or the one who leaves sees the letter and answers. A letter that may be taken back may be
-//! written anew, so it must not be read: on the way out, while absent, and on the way in – a sender may have seen the absence and not taken back yet
-//! – a CPU answers without reading. It may, for it owes nothing then. If such an answer comes late it clears the bit of the next letter for the same
-//! CPU, which is as absent or has just come in, and owes nothing for that one either.
+//! **INV-MAIL-ABSENT.** Who leaves says so, then looks for letters; who sends names the target,
+//! then looks whether it is absent. In between both change the same word of the group's senders by
+//! a locked instruction, and the second of the two acquires what the first released. So either the
+//! sender sees the absence and takes the letter back, or the one who leaves sees the letter and
+//! answers. A letter that may be taken back may be written anew, so it must not be read: on the way
+//! out, while absent, and on the way in – a sender may have seen the absence and not taken back yet
+//! – a CPU answers without reading. It may, for it owes nothing then. If such an answer comes late
+//! it clears the bit of the next letter for the same CPU, which is as absent or has just come in,
+//! and owes nothing for that one either.
 //!
-//! Neighbours: the shootdown by interrupt of `tlb` uses it, and says what the words mean. INV-TLB-HOTPLUG rests on it.
+//! Neighbours: the shootdown by interrupt of `tlb` uses it, and says what the words mean.
+//! INV-TLB-HOTPLUG rests on it.
 //!
-//! Not guaranteed: the order in which letters are answered; that a CPU which is given as sender is the one that runs.
+//! Not guaranteed: the order in which letters are answered; that a CPU which is given as sender is
+//! the one that runs.
 
 use crate::atomic::{AtomicU64, Ordering};
 use crate::backend::Backend;
@@ -79,8 +91,10 @@ impl<const WORDS: usize, B: Backend> Mail<WORDS, B> {
         })
     }
 
-    /// Writes the letter of `me`, the CPU that calls, to `targets`. Returns those that are present: the caller interrupts them, and waits until the
-    /// letter [is answered](Self::is_answered).
+    /// Writes the letter of `me`, the CPU that calls, to `targets`.
+    ///
+    /// Returns those that are present: the caller interrupts them, and waits until the letter [is
+    /// answered](Self::is_answered).
     ///
     /// # Panics
     /// In debug builds when the last letter was not answered.
@@ -103,7 +117,9 @@ impl<const WORDS: usize, B: Backend> Mail<WORDS, B> {
         targets.without(&absent)
     }
 
-    /// Whether everybody has answered the letter that `me` has sent to `targets`. If so it is over, and this is not asked again.
+    /// Whether everybody has answered the letter that `me` has sent to `targets`.
+    ///
+    /// If so it is over, and this is not asked again.
     #[inline]
     pub fn is_answered(&self, me: CpuId, targets: &CpuMask) -> bool {
         let answered = self.out.get(me).unanswered.load().is_empty();
@@ -115,7 +131,9 @@ impl<const WORDS: usize, B: Backend> Mail<WORDS, B> {
         answered
     }
 
-    /// Has `serve` do what each letter to `me`, the CPU that calls, asks for, and answers it. Interrupts are closed.
+    /// Has `serve` do what each letter to `me`, the CPU that calls, asks for, and answers it.
+    ///
+    /// Interrupts are closed.
     pub fn answer(&self, me: CpuId, mut serve: impl FnMut([u64; WORDS])) {
         let senders = self.senders_to(me).load();
         let absent = self.absent.contains(me);
@@ -126,13 +144,17 @@ impl<const WORDS: usize, B: Backend> Mail<WORDS, B> {
         });
     }
 
-    /// `me`, the CPU that calls, answers nobody from here on. It owes nothing that a letter could ask for, until it has [entered](Self::enter).
+    /// `me`, the CPU that calls, answers nobody from here on.
+    ///
+    /// It owes nothing that a letter could ask for, until it has [entered](Self::enter).
     pub fn leave(&self, me: CpuId) {
         self.absent.insert(me);
         self.answer_unread(me);
     }
 
-    /// `me`, the CPU that calls, answers again. Interrupts are closed, and it owes nothing yet.
+    /// `me`, the CPU that calls, answers again.
+    ///
+    /// Interrupts are closed, and it owes nothing yet.
     pub fn enter(&self, me: CpuId) {
         self.absent.remove(me);
         self.answer_unread(me);
@@ -150,7 +172,8 @@ impl<const WORDS: usize, B: Backend> Mail<WORDS, B> {
                 B::point();
                 plant!(AnsweredEarly => { out.unanswered.remove(me); B::point(); });
                 read(out);
-                // The answer comes last: from here on the sender may do what it has waited for, and write anew.
+                // The answer comes last: from here on the sender may do what it has waited for, and
+                // write anew.
                 out.unanswered.remove(me);
             }
         }

@@ -3,8 +3,11 @@
 use crate::atomic::{AtomicU64, Ordering};
 use pagewright_types::{CpuId, CpuMask};
 
-/// A [`CpuMask`] of atomic words. Every operation but [`store`](Self::store) is sequentially consistent: the protocols that use it order a
-/// bit against a generation on another word (hazard: a CPU that joins between the bump and the read of the mask).
+/// A [`CpuMask`] of atomic words.
+///
+/// Every operation but [`store`](Self::store) is sequentially consistent: the protocols that use it
+/// order a bit against a generation on another word (hazard: a CPU that joins between the bump and
+/// the read of the mask).
 #[derive(Default)]
 pub struct AtomicMask([AtomicU64; CpuMask::WORDS]);
 
@@ -14,14 +17,18 @@ impl AtomicMask {
         Self::default()
     }
 
-    /// Adds a CPU; a full barrier. Returns whether it was in the set.
+    /// Adds a CPU; a full barrier.
+    ///
+    /// Returns whether it was in the set.
     #[inline]
     pub fn insert(&self, cpu: CpuId) -> bool {
         let bit = 1 << (cpu.index() % 64);
         self.0[cpu.index() / 64].fetch_or(bit, Ordering::SeqCst) & bit != 0
     }
 
-    /// Takes a CPU out; a full barrier. Returns whether it was in the set.
+    /// Takes a CPU out; a full barrier.
+    ///
+    /// Returns whether it was in the set.
     #[inline]
     pub fn remove(&self, cpu: CpuId) -> bool {
         let bit = 1 << (cpu.index() % 64);
@@ -40,13 +47,15 @@ impl AtomicMask {
         CpuMask::from_words(core::array::from_fn(|word| self.0[word].load(Ordering::SeqCst)))
     }
 
-    /// As [`load`](Self::load), by read-modify-writes: who has changed a word before is seen, with all that he stored before that, and who changes it
-    /// afterwards sees all that the caller has stored before.
+    /// As [`load`](Self::load), by read-modify-writes: who has changed a word before is seen, with
+    /// all that he stored before that, and who changes it afterwards sees all that the caller has
+    /// stored before.
     pub fn latest(&self) -> CpuMask {
         CpuMask::from_words(core::array::from_fn(|word| self.0[word].fetch_or(0, Ordering::SeqCst)))
     }
 
-    /// Makes the set `mask`, word by word, and what was stored before visible to who sees one of its CPUs (Release). For a set to which nobody else adds.
+    /// Makes the set `mask`, word by word, and what was stored before visible to who sees one of
+    /// its CPUs (Release). For a set to which nobody else adds.
     #[inline]
     pub fn store(&self, mask: &CpuMask) {
         for (word, bits) in self.0.iter().zip(mask.words()) {

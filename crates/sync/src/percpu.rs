@@ -1,8 +1,10 @@
 //! One value per CPU.
 //!
-//! [`PerCpu`] is an array on cache lines of its own; it does not know which CPU runs ([`crate::Backend::cpu`] does).
+//! [`PerCpu`] is an array on cache lines of its own; it does not know which CPU runs
+//! ([`crate::Backend::cpu`] does).
 //!
-//! Not guaranteed: that only the owning CPU touches a value. Any CPU may, so `T` is an atomic or a lock.
+//! Not guaranteed: that only the owning CPU touches a value. Any CPU may, so `T` is an atomic or a
+//! lock.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -22,12 +24,14 @@ impl fmt::Display for OutOfMemory {
     }
 }
 
-/// Keeps neighbouring CPUs' values out of each other's cache lines (two lines: the adjacent-line prefetcher pairs them).
+/// Keeps neighbouring CPUs' values out of each other's cache lines (two lines: the adjacent-line
+/// prefetcher pairs them).
 #[repr(align(128))]
 struct Padded<T>(T);
 
-/// An array with one `T` for each CPU, on cache lines of its own. `T` is responsible for being usable from other CPUs:
-/// an atomic or a lock.
+/// An array with one `T` for each CPU, on cache lines of its own.
+///
+/// `T` is responsible for being usable from other CPUs: an atomic or a lock.
 pub struct PerCpu<T>(Box<[Padded<T>]>);
 
 impl<T> PerCpu<T> {

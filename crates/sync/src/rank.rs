@@ -1,7 +1,8 @@
 //! The lock order, written once (INV-LOCK-ORDER).
 //!
-//! A lock may be taken only while every lock held stands *above* it here. Locks of one rank may be held together only where the
-//! rank says in which order ([`Rank::NESTS`]). The order follows the comment at the top of Linux's `mm/rmap.c`.
+//! A lock may be taken only while every lock held stands *above* it here. Locks of one rank may be
+//! held together only where the rank says in which order ([`Rank::NESTS`]). The order follows the
+//! comment at the top of Linux's `mm/rmap.c`.
 //!
 //! ```text
 //! Inode              a file's size, seals and holes (i_rwsem)
@@ -32,7 +33,8 @@ pub trait Rank: 'static {
     const PLACE: u8;
     /// Name shown when the order is broken.
     const NAME: &'static str;
-    /// Whether two locks of this rank may be held at once, in the order that the table above states.
+    /// Whether two locks of this rank may be held at once, in the order that the table above
+    /// states.
     const NESTS: bool = false;
 }
 
@@ -89,8 +91,10 @@ ranks! {
     Loaded = 15;
 }
 
-/// The ranks held by one CPU: how many locks of each, four bits a rank. A count and not a bit, because of two nested locks of one rank
-/// the inner is released first and the outer must stay recorded.
+/// The ranks held by one CPU: how many locks of each, four bits a rank.
+///
+/// A count and not a bit, because of two nested locks of one rank the inner is released first and
+/// the outer must stay recorded.
 #[derive(Clone, Copy, PartialEq, Eq, Default)]
 pub struct RankSet(u64);
 
@@ -141,8 +145,10 @@ impl fmt::Debug for RankSet {
     }
 }
 
-/// Records that a lock of rank `R` is about to be taken. Called before waiting, so that an inversion is reported even
-/// when it would not have deadlocked this time.
+/// Records that a lock of rank `R` is about to be taken.
+///
+/// Called before waiting, so that an inversion is reported even when it would not have deadlocked
+/// this time.
 #[inline]
 pub(crate) fn enter<R: Rank, B: Backend>() {
     if cfg!(debug_assertions) {

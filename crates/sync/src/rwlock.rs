@@ -10,14 +10,17 @@ use core::ops::{Deref, DerefMut};
 /// Set while a writer holds the lock; the rest counts readers.
 const WRITER: u32 = 1 << 31;
 
-/// A value with many readers or one writer. `R` is its place in the lock order.
+/// A value with many readers or one writer.
+///
+/// `R` is its place in the lock order.
 pub struct RwLock<T, R, B> {
     state: AtomicU32,
     value: UnsafeCell<T>,
     kind: PhantomData<fn() -> (R, B)>,
 }
 
-// SAFETY: INV-LOCK-EXCL – readers share the value (hence `T: Sync`) and a writer alone moves or changes it (hence `T: Send`).
+// SAFETY: INV-LOCK-EXCL – readers share the value (hence `T: Sync`) and a writer alone moves or
+// changes it (hence `T: Send`).
 unsafe impl<T: Send + Sync, R, B> Sync for RwLock<T, R, B> {}
 
 impl<T, R: Rank, B: Backend> RwLock<T, R, B> {
@@ -45,7 +48,8 @@ impl<T, R: Rank, B: Backend> RwLock<T, R, B> {
     /// Joins the readers unless a writer holds the lock (`down_read_trylock`).
     ///
     /// # Panics
-    /// In debug builds when a lock below this rank is held, or one of it and the rank does not nest.
+    /// In debug builds when a lock below this rank is held, or one of it and the rank does not
+    /// nest.
     #[inline]
     pub fn try_read(&self) -> Option<ReadGuard<'_, T, R, B>> {
         rank::enter::<R, B>();

@@ -7,15 +7,17 @@ use core::cell::UnsafeCell;
 use core::marker::PhantomData;
 use core::ops::{Deref, DerefMut};
 
-/// A value that one CPU at a time may use. `R` is its place in the lock order.
+/// A value that one CPU at a time may use.
+///
+/// `R` is its place in the lock order.
 pub struct SpinLock<T, R, B> {
     locked: AtomicBool,
     value: UnsafeCell<T>,
     kind: PhantomData<fn() -> (R, B)>,
 }
 
-// SAFETY: INV-LOCK-EXCL – `locked` is true while a guard exists and only its holder reaches the value, so the lock may be
-// shared wherever the value may be sent.
+// SAFETY: INV-LOCK-EXCL – `locked` is true while a guard exists and only its holder reaches the
+// value, so the lock may be shared wherever the value may be sent.
 unsafe impl<T: Send, R, B> Sync for SpinLock<T, R, B> {}
 
 impl<T, R: Rank, B: Backend> SpinLock<T, R, B> {
@@ -34,7 +36,8 @@ impl<T, R: Rank, B: Backend> SpinLock<T, R, B> {
     pub fn lock(&self) -> SpinGuard<'_, T, R, B> {
         rank::enter::<R, B>();
         B::point();
-        // Compare and exchange rather than swap: an attempt that fails stores nothing, so it takes the line from nobody.
+        // Compare and exchange rather than swap: an attempt that fails stores nothing, so it takes
+        // the line from nobody.
         while self.locked.compare_exchange_weak(false, true, Ordering::Acquire, Ordering::Relaxed).is_err() {
             while self.locked.load(Ordering::Relaxed) {
                 B::pause();
@@ -68,7 +71,8 @@ impl<T, R: Rank, B: Backend> Deref for SpinGuard<'_, T, R, B> {
 impl<T, R: Rank, B: Backend> DerefMut for SpinGuard<'_, T, R, B> {
     #[inline]
     fn deref_mut(&mut self) -> &mut T {
-        // SAFETY: INV-LOCK-EXCL – this guard exists and is borrowed mutably, so nothing else refers to the value.
+        // SAFETY: INV-LOCK-EXCL – this guard exists and is borrowed mutably, so nothing else refers
+        // to the value.
         unsafe { &mut *self.lock.value.get() }
     }
 }

@@ -5,10 +5,14 @@ use crate::backend::Backend;
 use crate::rank::{self, Rank};
 use core::marker::PhantomData;
 
-/// Set while the lock is held. The other bits of the word are the owner's, who changes them by atomic read-modify-write.
+/// Set while the lock is held.
+///
+/// The other bits of the word are the owner's, who changes them by atomic read-modify-write.
 const LOCKED: u32 = 1 << 31;
 
-/// Locking functions for a bit of an [`AtomicU32`]. What the lock protects is the word's owner's to say.
+/// Locking functions for a bit of an [`AtomicU32`].
+///
+/// What the lock protects is the word's owner's to say.
 pub struct WordLock;
 
 impl WordLock {

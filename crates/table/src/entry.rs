@@ -4,7 +4,8 @@ use pagewright_arch::{Leaf, LeafFlags};
 use pagewright_tlb::frames::FolioRef;
 use pagewright_tlb::{Park, Parked};
 
-/// A leaf on its way into or out of a table, together with the reference that it holds on its folio.
+/// A leaf on its way into or out of a table, together with the reference that it holds on its
+/// folio.
 #[derive(Debug)]
 pub struct OwnedLeaf {
     leaf: Leaf,
@@ -12,7 +13,9 @@ pub struct OwnedLeaf {
 }
 
 impl OwnedLeaf {
-    /// A leaf that will hold `folio`'s reference. `leaf.pfn` is the page of the folio that it maps.
+    /// A leaf that will hold `folio`'s reference.
+    ///
+    /// `leaf.pfn` is the page of the folio that it maps.
     #[inline]
     pub fn new(leaf: Leaf, folio: FolioRef) -> Self {
         debug_assert!(!leaf.flags.contains(LeafFlags::SPECIAL), "a special leaf has no folio");

@@ -7,11 +7,12 @@ use pagewright_tlb::{Debt, Gather, Owed, Tlb};
 use pagewright_types::{Level, PageRange, Pfn};
 
 impl PageTable {
-    /// Unhooks every table under `range` that lies wholly within `limits`: from the end of the mapping before `range` to
-    /// the start of the one after. The tables' frames ride in `gather`.
+    /// Unhooks every table under `range` that lies wholly within `limits`: from the end of the
+    /// mapping before `range` to the start of the one after. The tables' frames ride in `gather`.
     ///
-    /// The caller holds the space exclusively; there is no leaf in `limits`, and every table that lies wholly within them has a part of
-    /// `range` under it: what is no longer mapped has lost its tables before.
+    /// The caller holds the space exclusively; there is no leaf in `limits`, and every table that
+    /// lies wholly within them has a part of `range` under it: what is no longer mapped has lost
+    /// its tables before.
     pub fn free_tables<'a, P: Platform>(
         &'a self,
         tlb: &'a Tlb<P>,

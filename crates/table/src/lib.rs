@@ -1,9 +1,10 @@
 //! Page-table trees: nodes, entries and the cursor protocol.
 //!
-//! A [`PageTable`] is the tree of one address space. Its nodes are frames whose memmap records carry level, lock and the number of
-//! live entries. Entries come in three forms: plain ([`pagewright_arch::Entry`], a description), owning ([`OwnedLeaf`],
-//! which holds a reference on its folio) and borrowed (what [`Locked`] lets one read while the lock is held). Only the owning form
-//! can give a reference back.
+//! A [`PageTable`] is the tree of one address space. Its nodes are frames whose memmap records
+//! carry level, lock and the number of live entries. Entries come in three forms: plain
+//! ([`pagewright_arch::Entry`], a description), owning ([`OwnedLeaf`], which holds a reference on
+//! its folio) and borrowed (what [`Locked`] lets one read while the lock is held). Only the owning
+//! form can give a reference back.
 //!
 //! ```text
 //!            root (PGD) ── PUD ── PMD ── PTE ── leaf
@@ -14,10 +15,11 @@
 //!
 //! Lock protocol:
 //! 1. The caller holds the space: shared to add and edit entries, exclusively to unhook tables.
-//! 2. An edit locks the one table page that holds the entry (rank `Table` at PTE level, `TableUpper` above). Two tables are
-//!    locked at once only parent before child, a parent space's before its child's in fork, or both
-//!    places' in mremap, which holds the space alone.
-//! 3. Every edit that weakens an entry returns a [`pagewright_tlb::Debt`]; freeing a table does, too.
+//! 2. An edit locks the one table page that holds the entry (rank `Table` at PTE level,
+//!    `TableUpper` above). Two tables are locked at once only parent before child, a parent space's
+//!    before its child's in fork, or both places' in mremap, which holds the space alone.
+//! 3. Every edit that weakens an entry returns a [`pagewright_tlb::Debt`]; freeing a table does,
+//!    too.
 //! 4. Tables come from a [`Reserve`], filled before anything is locked, so that no edit can fail.
 //!
 //! Neighbours: uses `tlb` (and `frame` through it), `arch`, `sync`, `types`; used by `mm`.

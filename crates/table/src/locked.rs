@@ -13,7 +13,9 @@ enum Guard<'a, P: Platform> {
     Last { _guard: WordGuard<'a, rank::Table, P::Locks> },
 }
 
-/// One table page, locked. Entries are named by any address under them.
+/// One table page, locked.
+///
+/// Entries are named by any address under them.
 #[must_use]
 pub struct Locked<'a, P: Platform> {
     tree: &'a PageTable,
@@ -25,8 +27,9 @@ pub struct Locked<'a, P: Platform> {
 }
 
 impl<'a, P: Platform> Locked<'a, P> {
-    /// Locks `table`, of `level`, which holds the entry for `va`. The caller holds the space, so it stays hooked
-    /// (INV-TABLE-STABLE).
+    /// Locks `table`, of `level`, which holds the entry for `va`.
+    ///
+    /// The caller holds the space, so it stays hooked (INV-TABLE-STABLE).
     #[inline]
     pub(crate) fn new(tree: &'a PageTable, tlb: &'a Tlb<P>, table: Pfn, level: Level, va: VirtAddr) -> Self {
         let page = tlb.frames().table(table);
@@ -87,8 +90,10 @@ impl<'a, P: Platform> Locked<'a, P> {
         }
     }
 
-    /// Installs a leaf where nothing is mapped. Owes nothing: no TLB holds a translation of an entry that was not present, unless somebody has
-    /// just cleared it, who has not flushed yet; then it is flushed here (INV-TLB-CLEARED).
+    /// Installs a leaf where nothing is mapped.
+    ///
+    /// Owes nothing: no TLB holds a translation of an entry that was not present, unless somebody
+    /// has just cleared it, who has not flushed yet; then it is flushed here (INV-TLB-CLEARED).
     ///
     /// # Panics
     /// In debug builds when something is mapped there.
@@ -105,7 +110,9 @@ impl<'a, P: Platform> Locked<'a, P> {
         self.tlb.frames().table(self.table).add_live(1);
     }
 
-    /// Puts a soft entry where nothing stands. Owes nothing, as [`Locked::install`].
+    /// Puts a soft entry where nothing stands.
+    ///
+    /// Owes nothing, as [`Locked::install`].
     ///
     /// # Panics
     /// In debug builds when something stands there.
@@ -116,8 +123,10 @@ impl<'a, P: Platform> Locked<'a, P> {
         self.tlb.frames().table(self.table).add_live(1);
     }
 
-    /// Clears a soft entry and says what it was. Owes nothing, since no TLB ever saw it (INV-SOFT-UNSEEN). `None`: no soft entry stood
-    /// there, and nothing changed.
+    /// Clears a soft entry and says what it was.
+    ///
+    /// Owes nothing, since no TLB ever saw it (INV-SOFT-UNSEEN). `None`: no soft entry stood there,
+    /// and nothing changed.
     pub fn take_soft(&self, va: VirtAddr) -> Option<Soft> {
         let Entry::Soft(soft) = self.entry(va) else { return None };
         self.tlb.fx().store(self.slot(va), Pte::EMPTY);
@@ -132,8 +141,8 @@ impl<'a, P: Platform> Locked<'a, P> {
         self.tlb.flush_cleared(self.tree.context(), range, self.level);
     }
 
-    /// Clears the entry and gives back the leaf that stood there, with its reference (`ptep_get_and_clear`). `None`: there was no leaf,
-    /// and nothing changed.
+    /// Clears the entry and gives back the leaf that stood there, with its reference
+    /// (`ptep_get_and_clear`). `None`: there was no leaf, and nothing changed.
     #[inline]
     pub fn take(&self, va: VirtAddr) -> Option<Debt<'a, P, OwnedLeaf>> {
         self.leaf(va)?;
@@ -141,7 +150,8 @@ impl<'a, P: Platform> Locked<'a, P> {
             self.tree.context(),
             pagewright_tlb::Flush { range: Some(PageRange::page(va)), level: self.level, tables: false },
         ));
-        // The exchange is atomic against the walker, so the leaf read here has every bit that it will ever set.
+        // The exchange is atomic against the walker, so the leaf read here has every bit that it
+        // will ever set.
         let old = self.tlb.fx().swap(self.slot(va), Pte::EMPTY);
         let Entry::Leaf(leaf) = P::Isa::decode(self.level, old) else {
             unreachable!("INV-TABLE-LOCKED: the entry at {va} was edited without its table's lock")
@@ -156,7 +166,9 @@ impl<'a, P: Platform> Locked<'a, P> {
         Some(Debt::new(self.tlb, self.tree.context(), va, owed, owned))
     }
 
-    /// Puts a soft entry in the place of another. Owes nothing, since no TLB ever sees either (INV-SOFT-UNSEEN).
+    /// Puts a soft entry in the place of another.
+    ///
+    /// Owes nothing, since no TLB ever sees either (INV-SOFT-UNSEEN).
     ///
     /// # Panics
     /// In debug builds when no soft entry stands there.
@@ -165,9 +177,10 @@ impl<'a, P: Platform> Locked<'a, P> {
         self.tlb.fx().store(self.slot(va), P::Isa::soft(soft));
     }
 
-    /// Puts what `soft` makes of the leaf for `va` in its place and gives back the leaf, with its reference. When `keep`, asked once nobody can
-    /// take the leaf for his own any more, wants it to stay, it stands there again as it was, and nothing is owed: no CPU ever had more
-    /// than it allows. `None`: there was no leaf, or it stays.
+    /// Puts what `soft` makes of the leaf for `va` in its place and gives back the leaf, with its
+    /// reference. When `keep`, asked once nobody can take the leaf for his own any more, wants it
+    /// to stay, it stands there again as it was, and nothing is owed: no CPU ever had more than it
+    /// allows. `None`: there was no leaf, or it stays.
     pub fn replace_by_soft(
         &self,
         va: VirtAddr,
@@ -193,16 +206,18 @@ impl<'a, P: Platform> Locked<'a, P> {
         Some(Debt::new(self.tlb, self.tree.context(), va, self.owed(old, new), owned))
     }
 
-    /// As [`Locked::take`], unless `keep`, asked once nobody can take the leaf for his own any more, wants it to stay; then it stands there again as it
-    /// was, and nothing is owed. `None`: there was no leaf, or it stays.
+    /// As [`Locked::take`], unless `keep`, asked once nobody can take the leaf for his own any
+    /// more, wants it to stay; then it stands there again as it was, and nothing is owed. `None`:
+    /// there was no leaf, or it stays.
     pub fn take_unless(&self, va: VirtAddr, keep: impl FnOnce(Leaf) -> bool) -> Option<Debt<'a, P, OwnedLeaf>> {
         let debt = self.replace(va, Pte::EMPTY, keep)?;
         self.tlb.frames().table(self.table).sub_live(1);
         Some(debt)
     }
 
-    /// Moves what stands at `va` to `to_va` under `to`, where nothing stands; a leaf as `edit` makes it (`move_ptes`). Its reference goes along,
-    /// and what is owed is the flush of the old place. `None`: nothing stands there, or a table does. A page must be moved with both tables
+    /// Moves what stands at `va` to `to_va` under `to`, where nothing stands; a leaf as `edit`
+    /// makes it (`move_ptes`). Its reference goes along, and what is owed is the flush of the old
+    /// place. `None`: nothing stands there, or a table does. A page must be moved with both tables
     /// locked and flushed before they are let go: whoever finds it at the new place may free it.
     ///
     /// # Panics
@@ -229,8 +244,9 @@ impl<'a, P: Platform> Locked<'a, P> {
         Some(Debt::new(self.tlb, self.tree.context(), va, self.owed(old, Pte::EMPTY), ()))
     }
 
-    /// Changes the leaf for `va` to what `edit` makes of it, atomically against the walker's accessed and dirty updates. The frame must stay
-    /// the same. `None`: there is no leaf, or `edit` left it as it is.
+    /// Changes the leaf for `va` to what `edit` makes of it, atomically against the walker's
+    /// accessed and dirty updates. The frame must stay the same. `None`: there is no leaf, or
+    /// `edit` left it as it is.
     #[inline]
     pub fn update(&self, va: VirtAddr, edit: impl Fn(Leaf) -> Leaf) -> Option<Debt<'a, P, ()>> {
         let slot = self.slot(va);
@@ -253,8 +269,10 @@ impl<'a, P: Platform> Locked<'a, P> {
         }
     }
 
-    /// What putting `new` for `old` owes. Break-before-make never arises here: frames change by take and install, with
-    /// the debt paid in between.
+    /// What putting `new` for `old` owes.
+    ///
+    /// Break-before-make never arises here: frames change by take and install, with the debt paid
+    /// in between.
     #[inline]
     fn owed(&self, old: Pte, new: Pte) -> Owed {
         match P::Isa::replacement(self.level, old, new) {

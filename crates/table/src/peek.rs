@@ -1,8 +1,8 @@
 //! Reading an entry without holding anything, and looking again.
 //!
-//! A peek is a moment's view: the entry may change, and its table may be unhooked, right after it was read. Whoever acts on it –
-//! takes a reference on the frame that it names – looks again afterwards, and undoes what he did if anything is different (Linux's
-//! `gup_fast_pte_range`).
+//! A peek is a moment's view: the entry may change, and its table may be unhooked, right after it
+//! was read. Whoever acts on it – takes a reference on the frame that it names – looks again
+//! afterwards, and undoes what he did if anything is different (Linux's `gup_fast_pte_range`).
 
 use crate::tree::PageTable;
 use pagewright_arch::{Entry, Isa, Pte, Slot};
@@ -40,8 +40,10 @@ impl Peek {
 }
 
 impl PageTable {
-    /// Reads the entry for `va`, at whatever level it stands. Call it within [`Tlb::walk_lockless`], so that no table is freed
-    /// meanwhile (INV-TLB-WALKERS), or while holding the space.
+    /// Reads the entry for `va`, at whatever level it stands.
+    ///
+    /// Call it within [`Tlb::walk_lockless`], so that no table is freed meanwhile
+    /// (INV-TLB-WALKERS), or while holding the space.
     pub fn peek<P: Platform>(&self, tlb: &Tlb<P>, va: VirtAddr) -> Peek {
         let (mut table, mut level) = (self.root(), Level::PGD);
         let (mut above, mut write_protected) = (None, false);

@@ -5,7 +5,9 @@ use pagewright_tlb::Tlb;
 use pagewright_tlb::frames::{BlockList, Extent, NoFrames};
 use pagewright_types::{Level, Order, Pfn, SpaceId};
 
-/// Cleared frames for tables. What is left when it is dropped goes back to the allocator.
+/// Cleared frames for tables.
+///
+/// What is left when it is dropped goes back to the allocator.
 pub struct Reserve<'t, P: Platform> {
     tlb: &'t Tlb<P>,
     list: BlockList,
@@ -41,7 +43,8 @@ impl<'t, P: Platform> Reserve<'t, P> {
         self.count == 0
     }
 
-    /// Takes a cleared frame out; the caller owns it until [`Reserve::adopt`] or [`Reserve::put_back`].
+    /// Takes a cleared frame out; the caller owns it until [`Reserve::adopt`] or
+    /// [`Reserve::put_back`].
     pub(crate) fn take_frame(&mut self) -> Pfn {
         let block = self.list.pop(self.tlb.frames()).expect("INV-TABLE-RESERVE: filled before use");
         self.count -= 1;

@@ -9,11 +9,13 @@ use pagewright_tlb::{Flush, Tlb};
 use pagewright_types::{Level, PageRange, VirtAddr};
 
 impl PageTable {
-    /// Splits the leaf over `va` into 512 leaves one level down, which together hold the references and say what it said. One table is taken
-    /// from `reserve`. Returns whether there was such a leaf at `level`.
+    /// Splits the leaf over `va` into 512 leaves one level down, which together hold the references
+    /// and say what it said. One table is taken from `reserve`. Returns whether there was such a
+    /// leaf at `level`.
     ///
-    /// The old leaf is broken and flushed before the table is hooked (arm64 break-before-make; on x86 it also avoids mixed sizes
-    /// in a TLB, Linux's `__split_huge_pmd_locked`). An access meanwhile faults and waits for the table's lock.
+    /// The old leaf is broken and flushed before the table is hooked (arm64 break-before-make; on
+    /// x86 it also avoids mixed sizes in a TLB, Linux's `__split_huge_pmd_locked`). An access
+    /// meanwhile faults and waits for the table's lock.
     pub fn split_leaf<P: Platform>(
         &self,
         tlb: &Tlb<P>,
@@ -57,7 +59,8 @@ impl PageTable {
             page.add_live(1);
         }
         if !leaf.flags.contains(LeafFlags::SPECIAL) {
-            // The one reference of the old leaf becomes the first part's; the other parts get their own.
+            // The one reference of the old leaf becomes the first part's; the other parts get their
+            // own.
             for _ in 1..Level::ENTRIES {
                 tlb.frames().folio(leaf.pfn).get().into_raw();
             }

@@ -31,8 +31,8 @@ impl core::fmt::Display for NoMemory {
 /// It must be ended with [`PageTable::close`], once; dropping it before leaks its root.
 pub struct PageTable {
     context: Arc<Context>,
-    /// Table pages, the root included (Linux's `pgtables_bytes` leaves the root out on most machines; so does
-    /// [`PageTable::bytes`]).
+    /// Table pages, the root included (Linux's `pgtables_bytes` leaves the root out on most
+    /// machines; so does [`PageTable::bytes`]).
     tables: AtomicU64,
 }
 
@@ -80,8 +80,9 @@ impl PageTable {
         self.tables.fetch_sub(n, Ordering::Relaxed);
     }
 
-    /// Tables that [`PageTable::ensure`] would have to make for `va` down to a table of `level`. Others may make some meanwhile,
-    /// never remove any while the caller holds the space.
+    /// Tables that [`PageTable::ensure`] would have to make for `va` down to a table of `level`.
+    ///
+    /// Others may make some meanwhile, never remove any while the caller holds the space.
     pub fn missing<P: Platform>(&self, tlb: &Tlb<P>, va: VirtAddr, level: Level) -> usize {
         let mut table = self.root();
         let mut at = Level::PGD;
@@ -97,8 +98,10 @@ impl PageTable {
         0
     }
 
-    /// Makes the tables for `va` down to one of `level`, out of `reserve`. Stops at a leaf above, and at a soft entry, which would be forgotten
-    /// if a table came to stand in its place.
+    /// Makes the tables for `va` down to one of `level`, out of `reserve`.
+    ///
+    /// Stops at a leaf above, and at a soft entry, which would be forgotten if a table came to
+    /// stand in its place.
     ///
     /// # Panics
     /// When the reserve holds fewer tables than [`PageTable::missing`] told.
@@ -119,7 +122,9 @@ impl PageTable {
         }
     }
 
-    /// Hooks a new table into an empty slot, unless somebody did it first. `None`: a leaf or a soft entry came to stand there.
+    /// Hooks a new table into an empty slot, unless somebody did it first.
+    ///
+    /// `None`: a leaf or a soft entry came to stand there.
     fn hook<P: Platform>(&self, tlb: &Tlb<P>, slot: Slot, at: Level, reserve: &mut Reserve<'_, P>) -> Option<Pfn> {
         let parent = tlb.frames().table(slot.table);
         let _guard = parent.lock::<rank::TableUpper>();
@@ -129,7 +134,8 @@ impl PageTable {
             Entry::Empty => {
                 let child = reserve.take_frame();
                 reserve.adopt(child, Level::new(at.raw() - 1), self.context.id());
-                // INV-TABLE-ZERO: the child's zeroes are visible to walkers before the pointer to it is.
+                // INV-TABLE-ZERO: the child's zeroes are visible to walkers before the pointer to
+                // it is.
                 tlb.fx().publish();
                 tlb.fx().store(slot, P::Isa::table(Table { pfn: child, write_protected: false }));
                 tlb.fx().publish();
@@ -140,7 +146,9 @@ impl PageTable {
         }
     }
 
-    /// Frees the root and the context. Every range must have been unmapped and its tables freed.
+    /// Frees the root and the context.
+    ///
+    /// Every range must have been unmapped and its tables freed.
     ///
     /// # Panics
     /// In debug builds when tables are left, or a CPU still runs the space.

@@ -37,8 +37,8 @@ impl PageTable {
         }
     }
 
-    /// Locks the table of `level` that holds the entry for `va`, or the table above that holds a leaf over it. `None`: there
-    /// is no such table.
+    /// Locks the table of `level` that holds the entry for `va`, or the table above that holds a
+    /// leaf over it. `None`: there is no such table.
     pub fn lock<'a, P: Platform>(&'a self, tlb: &'a Tlb<P>, va: VirtAddr, level: Level) -> Option<Locked<'a, P>> {
         loop {
             let found = self.find(tlb, va, level);
@@ -54,15 +54,17 @@ impl PageTable {
         }
     }
 
-    /// Locks the table that [`PageTable::find`] found for `va`. The caller has held the space since, so the table is still hooked
-    /// (INV-TABLE-STABLE); the entry may have changed.
+    /// Locks the table that [`PageTable::find`] found for `va`.
+    ///
+    /// The caller has held the space since, so the table is still hooked (INV-TABLE-STABLE); the
+    /// entry may have changed.
     #[inline]
     pub fn lock_found<'a, P: Platform>(&'a self, tlb: &'a Tlb<P>, found: Found, va: VirtAddr) -> Locked<'a, P> {
         Locked::new(self, tlb, found.table, found.level, va)
     }
 
-    /// The parts of `range` under which entries may stand: one for each last-level table that exists and each leaf above that level, first to
-    /// last. Nothing is locked.
+    /// The parts of `range` under which entries may stand: one for each last-level table that
+    /// exists and each leaf above that level, first to last. Nothing is locked.
     pub fn spans<'a, P: Platform>(&'a self, tlb: &'a Tlb<P>, range: PageRange) -> Spans<'a, P> {
         Spans { tree: self, tlb, at: range.start(), end: range.end() }
     }

@@ -1,8 +1,9 @@
 //! What a flush that is put off costs, beside an atomic increment of the same run.
 //!
-//! The machine is host memory and nothing else: barriers, invalidations and the interrupts' way cost nothing, because they are the hardware's (and the
-//! simulated machine's) to say. What is left is what the engine does around them. An interrupt runs its handler at once, on the same host thread, and
-//! its time is another CPU's.
+//! The machine is host memory and nothing else: barriers, invalidations and the interrupts' way
+//! cost nothing, because they are the hardware's (and the simulated machine's) to say. What is left
+//! is what the engine does around them. An interrupt runs its handler at once, on the same host
+//! thread, and its time is another CPU's.
 
 #[path = "../../mm/benches/support/table.rs"]
 mod table;
@@ -272,8 +273,10 @@ fn timing(times: u64) -> Duration {
     all.saturating_sub(nothing)
 }
 
-/// Settles batches one after the other, so that none has been paid by the one before. What it takes to fill them is taken off, and so are handlers,
-/// which run on other CPUs, and the clock that times them.
+/// Settles batches one after the other, so that none has been paid by the one before.
+///
+/// What it takes to fill them is taken off, and so are handlers, which run on other CPUs, and the
+/// clock that times them.
 fn settle_each<I: Isa>(name: String, cpus: u16) -> Scenario<'static> {
     let bed = Bed::<I>::new(cpus);
     Scenario::new(format!("{}: {name}", I::KIND), move |times| {

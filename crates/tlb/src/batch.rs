@@ -1,5 +1,5 @@
-//! Flushes of many entries, in as many spaces as map them, that are put off and paid together (Linux's `tlbflush_unmap_batch`,
-//! `mm/rmap.c`).
+//! Flushes of many entries, in as many spaces as map them, that are put off and paid together
+//! (Linux's `tlbflush_unmap_batch`, `mm/rmap.c`).
 //!
 //! ```text
 //!   edit ──▶ Debt ──absorb──▶ Batch ──settle──▶ x86: one interrupt to each CPU of the union that has not paid
@@ -8,16 +8,18 @@
 //!                                 arm64: DSB ISHST and TLBI, nobody waits
 //! ```
 //!
-//! The caller lets go of tables and spaces between the edits and [`Batch::settle`]. Until then somebody else can find an entry cleared or
-//! weakened that some CPU still holds as it was.
+//! The caller lets go of tables and spaces between the edits and [`Batch::settle`]. Until then
+//! somebody else can find an entry cleared or weakened that some CPU still holds as it was.
 //!
-//! INV-TLB-DEFERRED: whoever relies on such an entry flushes first. Each space remembers the latest flush that was put off, under the lock of
-//! the entry's table; a [`crate::Gather`] asks when it is settled – it has seen the entries before – and takes the whole space along, and
-//! whoever installs an entry calls [`Tlb::flush_cleared`] under that lock. Linux asks each time it takes the lock
-//! (`flush_tlb_batched_pending`), and has missed one. Whether a space has been flushed since is for `deferred` to say.
+//! INV-TLB-DEFERRED: whoever relies on such an entry flushes first. Each space remembers the latest
+//! flush that was put off, under the lock of the entry's table; a [`crate::Gather`] asks when it is
+//! settled – it has seen the entries before – and takes the whole space along, and whoever installs
+//! an entry calls [`Tlb::flush_cleared`] under that lock. Linux asks each time it takes the lock
+//! (`flush_tlb_batched_pending`), and has missed one. Whether a space has been flushed since is for
+//! `deferred` to say.
 //!
-//! Nothing is put off where that spares no wait ([`BatchPolicy`]): then each entry is flushed when it is absorbed, and the batch only holds what
-//! was detached.
+//! Nothing is put off where that spares no wait ([`BatchPolicy`]): then each entry is flushed when
+//! it is absorbed, and the batch only holds what was detached.
 //!
 //! Not guaranteed: that tables are put off; walks may be in them.
 
@@ -46,7 +48,8 @@ pub struct Batch<'t, P: Platform> {
     epoch: u64,
     /// arm64: who has issued their invalidations; `None` when several CPUs have.
     issuer: Option<CpuId>,
-    /// The only space so far, if there is just one: its own translations are flushed then, and those of others stay.
+    /// The only space so far, if there is just one: its own translations are flushed then, and
+    /// those of others stay.
     only: Option<Arc<Context>>,
     held: Held,
 }
@@ -68,8 +71,10 @@ impl<'t, P: Platform> Batch<'t, P> {
         self.entries == 0 && self.held.is_empty()
     }
 
-    /// Takes over a debt of `context`, whose table is still locked. What the edit detached is held until the batch is settled; of a folio
-    /// that comes several times in a row one reference is held.
+    /// Takes over a debt of `context`, whose table is still locked.
+    ///
+    /// What the edit detached is held until the batch is settled; of a folio that comes several
+    /// times in a row one reference is held.
     ///
     /// # Panics
     /// In debug builds when the debt is another context's, or a table's.
@@ -88,8 +93,8 @@ impl<'t, P: Platform> Batch<'t, P> {
         parked.park(&mut |piece| self.keep(piece));
     }
 
-    /// Takes along what somebody else has edited in a space and not flushed yet: for a caller who relies on entries that he found there.
-    /// INV-TLB-CLEARED, INV-TLB-DEFERRED.
+    /// Takes along what somebody else has edited in a space and not flushed yet: for a caller who
+    /// relies on entries that he found there. INV-TLB-CLEARED, INV-TLB-DEFERRED.
     pub fn take_along(&mut self, context: &Arc<Context>) {
         if plant!(DeferredNotTakenAlong; true, self.covers_what_is_owed(context)) {
             return;
@@ -98,7 +103,8 @@ impl<'t, P: Platform> Batch<'t, P> {
         self.owe(context, flush, |tlb| tlb.issue_whole(context));
     }
 
-    /// Whether settling this batch pays for everything that is unflushed in a space: usually all of it is the batch's own.
+    /// Whether settling this batch pays for everything that is unflushed in a space: usually all of
+    /// it is the batch's own.
     fn covers_what_is_owed(&self, context: &Arc<Context>) -> bool {
         if context.is_being_cleared() {
             return false;
@@ -106,7 +112,8 @@ impl<'t, P: Platform> Batch<'t, P> {
         let Some(deferred) = context.deferred().filter(|deferred| !self.tlb.has_paid(context, *deferred)) else {
             return true;
         };
-        // Where there is one space so far, what becomes of that one decides whether anybody is waited for.
+        // Where there is one space so far, what becomes of that one decides whether anybody is
+        // waited for.
         self.entries > 0
             && deferred.epoch() <= self.epoch
             && self.only.as_ref().is_none_or(|only| Arc::ptr_eq(only, context))
@@ -147,7 +154,8 @@ impl<'t, P: Platform> Batch<'t, P> {
                 Some(me)
             }
         };
-        // INV-LEDGER-SAMPLE: read after the edit, so that an act whose sample is younger comes after the edit.
+        // INV-LEDGER-SAMPLE: read after the edit, so that an act whose sample is younger comes
+        // after the edit.
         let epoch = tlb.ledger().sample();
         context.defer(Deferred::new(epoch, issuer));
         self.epoch = self.epoch.max(epoch + 1);
@@ -204,7 +212,8 @@ impl<P: Platform> Drop for Batch<'_, P> {
             return;
         }
         let owing = self.issuer.map_or(self.cpus, CpuMask::of);
-        // Several issuers owe together what each of them owes, which the ledger can't say; nor can one of their CPUs pay it.
+        // Several issuers owe together what each of them owes, which the ledger can't say; nor can
+        // one of their CPUs pay it.
         let key = if self.issuer.is_none() && self.tlb.fx().caps().shootdown == ShootdownKind::Broadcast {
             self.tlb.end_issued(None, self.epoch, None);
             DebtKey::NONE
@@ -228,7 +237,9 @@ impl<P: Platform> Tlb<P> {
             }
     }
 
-    /// Whether a CPU other than `me` may hold translations of the space (`should_defer_flush`). On arm64 nobody knows.
+    /// Whether a CPU other than `me` may hold translations of the space (`should_defer_flush`).
+    ///
+    /// On arm64 nobody knows.
     #[inline]
     fn others_may_hold(&self, context: &Context, me: CpuId) -> bool {
         self.fx().caps().shootdown == ShootdownKind::Broadcast || self.batch == BatchPolicy::Always || {

@@ -41,20 +41,24 @@ impl Deferred {
 pub struct Context {
     id: SpaceId,
     root: Pfn,
-    /// CPUs that may hold translations of the space. On x86 a CPU leaves when it switches away, because the generation
-    /// catches up whatever it kept under its tag.
+    /// CPUs that may hold translations of the space.
+    ///
+    /// On x86 a CPU leaves when it switches away, because the generation catches up whatever it
+    /// kept under its tag.
     pub(crate) cpus: AtomicMask,
     /// Bumped by every flush (x86 `tlb_gen`); starts at 1 so that 0 means "never seen".
     generation: AtomicU64,
     /// Gathers of callers who clear entries while others may fault (Linux's `tlb_flush_pending`).
     unflushed: AtomicU32,
-    /// The latest flush that a [`crate::Batch`] has put off, as [`Deferred`] packs it (Linux's `tlb_flush_batched`).
+    /// The latest flush that a [`crate::Batch`] has put off, as [`Deferred`] packs it (Linux's
+    /// `tlb_flush_batched`).
     deferred: AtomicU64,
     /// What [`Self::deferred`] said when the space was last flushed for its sake.
     paid: AtomicU64,
     /// How many [`crate::SecondaryMmu`]s are registered.
     pub(crate) secondaries: AtomicU32,
-    /// arm64: the ASID in the low 16 bits, the allocator's generation above; 0 before the first switch.
+    /// arm64: the ASID in the low 16 bits, the allocator's generation above; 0 before the first
+    /// switch.
     pub(crate) asid: AtomicU64,
 }
 
@@ -91,7 +95,8 @@ impl Context {
         self.generation.fetch_add(1, Ordering::SeqCst) + 1
     }
 
-    /// Whether somebody who does not have the space alone is clearing entries, which may not be flushed yet.
+    /// Whether somebody who does not have the space alone is clearing entries, which may not be
+    /// flushed yet.
     #[inline]
     pub(crate) fn is_being_cleared(&self) -> bool {
         self.unflushed.load(Ordering::SeqCst) > 0
@@ -104,7 +109,9 @@ impl Context {
         (deferred != self.paid.load(Ordering::SeqCst)).then_some(Deferred(deferred))
     }
 
-    /// Notes that a flush of an entry, edited just now, is put off. The caller holds the lock of the entry's table.
+    /// Notes that a flush of an entry, edited just now, is put off.
+    ///
+    /// The caller holds the lock of the entry's table.
     #[inline]
     pub(crate) fn defer(&self, now: Deferred) {
         let mut old = self.deferred.load(Ordering::SeqCst);
@@ -141,7 +148,9 @@ impl Context {
         self.unflushed.fetch_sub(1, Ordering::SeqCst);
     }
 
-    /// arm64: the ASID last given to the space. Entries under an older one are gone since the rollover that took it back.
+    /// arm64: the ASID last given to the space.
+    ///
+    /// Entries under an older one are gone since the rollover that took it back.
     pub(crate) fn asid_tag(&self) -> Tag {
         Tag::new(self.asid.load(Ordering::SeqCst) as u16)
     }

@@ -61,8 +61,8 @@ impl<T: Park> Park for Option<T> {
 /// Give it to a [`crate::Gather`] ([`crate::Gather::absorb`]) or pay it at once ([`Debt::settle`]).
 ///
 /// # Panics
-/// INV-TLB-DEBT: dropped in a debug build. In a release build what it parks goes to the ledger, and is
-/// settled when it is next allocated.
+/// INV-TLB-DEBT: dropped in a debug build. In a release build what it parks goes to the ledger, and
+/// is settled when it is next allocated.
 #[must_use = "a page-table edit owes a TLB flush: absorb the debt into a Gather or settle it"]
 pub struct Debt<'t, P: Platform, T: Park> {
     tlb: &'t Tlb<P>,
@@ -123,8 +123,8 @@ impl<'t, P: Platform, T: Park> Debt<'t, P, T> {
 }
 
 impl<P: Platform> Debt<'_, P, ()> {
-    /// Flushes now, for who relies on no entry but the one that he edited: where that owes nothing, it is not asked what others have put off
-    /// (INV-TLB-DEFERRED).
+    /// Flushes now, for who relies on no entry but the one that he edited: where that owes nothing,
+    /// it is not asked what others have put off (INV-TLB-DEFERRED).
     #[inline]
     pub fn settle_alone(self) {
         if self.owed == Owed::Nothing {

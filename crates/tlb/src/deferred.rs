@@ -1,11 +1,12 @@
 //! Flushes that were put off: who has paid for them, and how the rest is paid (INV-TLB-DEFERRED).
 //!
-//! A space remembers the epoch of what was put off in it last, and on arm64 who issued it ([`Deferred`]). It is known to be flushed when the
-//! clocks of the ledger say so: on x86 those of the CPUs that run it, unless they are lazy, since whoever comes back later is caught up by its
+//! A space remembers the epoch of what was put off in it last, and on arm64 who issued it
+//! ([`Deferred`]). It is known to be flushed when the clocks of the ledger say so: on x86 those of
+//! the CPUs that run it, unless they are lazy, since whoever comes back later is caught up by its
 //! generation; on arm64 that of the CPU that issued. Nobody takes spaces out of a list.
 //!
-//! Neighbours: [`crate::Batch`] puts off and settles, [`crate::Gather`] asks when it is settled, and whoever installs an entry asks by
-//! [`Tlb::flush_cleared`].
+//! Neighbours: [`crate::Batch`] puts off and settles, [`crate::Gather`] asks when it is settled,
+//! and whoever installs an entry asks by [`Tlb::flush_cleared`].
 //!
 //! Not guaranteed: that a space that was flushed is known to be; then it is flushed once more.
 
@@ -17,8 +18,9 @@ use pagewright_sync::{Backend, Platform};
 use pagewright_types::{Counter, CpuId, CpuMask, Level, PageRange, plant};
 
 impl<P: Platform> Tlb<P> {
-    /// To be called before an entry is put where nothing stands, under the lock of its table: flushes it if somebody may have cleared it who has
-    /// not flushed yet and does not have the space alone (INV-TLB-CLEARED, INV-TLB-DEFERRED).
+    /// To be called before an entry is put where nothing stands, under the lock of its table:
+    /// flushes it if somebody may have cleared it who has not flushed yet and does not have the
+    /// space alone (INV-TLB-CLEARED, INV-TLB-DEFERRED).
     #[inline]
     pub fn flush_cleared(&self, context: &Context, range: PageRange, level: Level) {
         if context.is_being_cleared() {
@@ -29,7 +31,8 @@ impl<P: Platform> Tlb<P> {
         }
     }
 
-    /// Flushes a space if something of it was put off that may not have been paid; returns whether it was.
+    /// Flushes a space if something of it was put off that may not have been paid; returns whether
+    /// it was.
     #[cold]
     pub(crate) fn flush_deferred(&self, context: &Context) -> bool {
         let Some(deferred) = self.deferred(context) else { return false };
@@ -38,14 +41,16 @@ impl<P: Platform> Tlb<P> {
         true
     }
 
-    /// What was put off in the space and not paid since, for who will flush the whole space and then say so.
+    /// What was put off in the space and not paid since, for who will flush the whole space and
+    /// then say so.
     pub(crate) fn deferred(&self, context: &Context) -> Option<Deferred> {
         let deferred = context.deferred()?;
         if self.has_paid(context, deferred) {
             return None;
         }
-        // What is put off from here on bears another epoch, so it is not taken for what the caller is going to pay. Nor must what is read here, later, be:
-        // its epoch is not over, and what comes after the flush could bear it, too.
+        // What is put off from here on bears another epoch, so it is not taken for what the caller
+        // is going to pay. Nor must what is read here, later, be: its epoch is not over, and what
+        // comes after the flush could bear it, too.
         plant!(LateAdderCleared => return Some(deferred));
         self.ledger().begin_epoch();
         P::Locks::point();
@@ -66,8 +71,10 @@ impl<P: Platform> Tlb<P> {
         self.cpus.get(cpu).lazy.load(Ordering::SeqCst)
     }
 
-    /// x86: makes the CPUs in `cpus` that have not paid up to `epoch` forget everything. Those that are lazy are caught up by generation, those
-    /// that are offline flush before they run anything. Returns whether all had paid.
+    /// x86: makes the CPUs in `cpus` that have not paid up to `epoch` forget everything.
+    ///
+    /// Those that are lazy are caught up by generation, those that are offline flush before they
+    /// run anything. Returns whether all had paid.
     pub(crate) fn flush_unpaid(&self, cpus: CpuMask, epoch: u64) -> bool {
         let mut owing = cpus.and(&self.fx().online());
         owing.retain(|cpu| !self.is_lazy(cpu) && !self.ledger().has_reached(cpu, epoch));
@@ -83,8 +90,9 @@ impl<P: Platform> Tlb<P> {
         false
     }
 
-    /// arm64: ends what `issuer` has issued up to `epoch`, all of it of one space if `only` names it. Another CPU's barrier would prove nothing (Arm ARM
-    /// D8.14.5), so elsewhere, or if several have issued, it is issued again. Returns whether there was nothing to wait for.
+    /// arm64: ends what `issuer` has issued up to `epoch`, all of it of one space if `only` names
+    /// it. Another CPU's barrier would prove nothing (Arm ARM D8.14.5), so elsewhere, or if several
+    /// have issued, it is issued again. Returns whether there was nothing to wait for.
     pub(crate) fn end_issued(&self, issuer: Option<CpuId>, epoch: u64, only: Option<&Context>) -> bool {
         match only {
             _ if issuer.is_some_and(|issuer| self.ledger().has_reached(issuer, epoch)) => return true,

@@ -1,9 +1,10 @@
 //! The debts of one operation on one address space (Linux's `mmu_gather`, `mm/mmu_gather.c`).
 //!
-//! Edits are absorbed; then one flush pays for all of them, and only then is anything freed ([`crate::held`]).
+//! Edits are absorbed; then one flush pays for all of them, and only then is anything freed
+//! ([`crate::held`]).
 //!
-//! A gather also flushes what a [`crate::Batch`] has put off in its space: whoever settles one may have relied on entries that he found
-//! weakened or cleared already (INV-TLB-DEFERRED).
+//! A gather also flushes what a [`crate::Batch`] has put off in its space: whoever settles one may
+//! have relied on entries that he found weakened or cleared already (INV-TLB-DEFERRED).
 
 use crate::context::Context;
 use crate::debt::{Debt, Owed, Park, Parked};
@@ -23,7 +24,9 @@ pub struct Gather<'t, P: Platform> {
     range: Option<PageRange>,
     /// The smallest level at which an entry was edited: the stride of the flush.
     level: Level,
-    /// Whether entries of several levels were edited. An invalidation that names a level need not remove translations of another.
+    /// Whether entries of several levels were edited.
+    ///
+    /// An invalidation that names a level need not remove translations of another.
     mixed: bool,
     tables: bool,
     whole: bool,
@@ -55,10 +58,12 @@ impl<'t, P: Platform> Gather<'t, P> {
         gather
     }
 
-    /// An empty gather for a caller who does not have the space alone: others may fault, and clear entries, until it is settled.
+    /// An empty gather for a caller who does not have the space alone: others may fault, and clear
+    /// entries, until it is settled.
     ///
-    /// INV-TLB-CLEARED: whoever finds an entry cleared that is not flushed yet flushes it: another such gather, when it is settled, takes the
-    /// whole space along (`mm_tlb_flush_nested`), and whoever installs a leaf there calls [`Tlb::flush_cleared`].
+    /// INV-TLB-CLEARED: whoever finds an entry cleared that is not flushed yet flushes it: another
+    /// such gather, when it is settled, takes the whole space along (`mm_tlb_flush_nested`), and
+    /// whoever installs a leaf there calls [`Tlb::flush_cleared`].
     pub fn among_others(tlb: &'t Tlb<P>, context: &'t Context) -> Self {
         context.begin_clearing();
         let mut gather = Self::new(tlb, context);
@@ -66,7 +71,9 @@ impl<'t, P: Platform> Gather<'t, P> {
         gather
     }
 
-    /// Takes over a debt. May settle what was gathered so far.
+    /// Takes over a debt.
+    ///
+    /// May settle what was gathered so far.
     ///
     /// # Panics
     /// In debug builds when the debt is another context's.
@@ -86,7 +93,8 @@ impl<'t, P: Platform> Gather<'t, P> {
         parked.park(&mut |piece| self.keep(piece));
     }
 
-    /// Extends what the flush will cover without detaching anything, for a caller that edits in bulk.
+    /// Extends what the flush will cover without detaching anything, for a caller that edits in
+    /// bulk.
     #[inline]
     pub fn extend(&mut self, range: PageRange, level: Level) {
         self.mixed |= self.range.is_some() && self.level != level;
@@ -106,8 +114,10 @@ impl<'t, P: Platform> Gather<'t, P> {
         }
     }
 
-    /// Shows walkers what was edited. For a gather among others, before the table's lock is let go: whoever finds an edit there and flushes it
-    /// can't publish the stores of another CPU (Arm ARM D8.2.6).
+    /// Shows walkers what was edited.
+    ///
+    /// For a gather among others, before the table's lock is let go: whoever finds an edit there
+    /// and flushes it can't publish the stores of another CPU (Arm ARM D8.2.6).
     #[inline]
     pub fn publish(&self) {
         plant!(PublishedLate => return);
@@ -121,7 +131,8 @@ impl<'t, P: Platform> Gather<'t, P> {
         self.range.is_none() && self.held.is_empty()
     }
 
-    /// Pays what was gathered until now and goes on gathering: for a caller whose locks may not be let go before.
+    /// Pays what was gathered until now and goes on gathering: for a caller whose locks may not be
+    /// let go before.
     pub fn settle_so_far(&mut self) {
         let deferred = plant!(DeferredNotSeen; None, self.tlb.deferred(self.context));
         if deferred.is_some() {
@@ -152,8 +163,9 @@ impl<'t, P: Platform> Gather<'t, P> {
     fn pay(&mut self) {
         if let Some(range) = self.range.take() {
             let tables = plant!(TableAsLeaf; false, core::mem::take(&mut self.tables));
-            // No level is named once tables went. For leaves of several levels Linux leaves the hint out (`tlb_get_level`); they span
-            // 512 pages at least, for which the whole tag is the usual choice anyway.
+            // No level is named once tables went. For leaves of several levels Linux leaves the
+            // hint out (`tlb_get_level`); they span 512 pages at least, for which the whole tag is
+            // the usual choice anyway.
             let mixed = core::mem::take(&mut self.mixed) && !tables;
             let flush = Flush { range: (!self.whole && !mixed).then_some(range), level: self.level, tables };
             self.level = Level::PGD;

@@ -1,8 +1,9 @@
 //! What was detached from page tables and waits for the flush after which it may be freed.
 //!
-//! No memory is needed for that: frames whose last reference went are chained through their own memmap records – folios leave their LRU lists
-//! many at a time when they are freed – and references that others share wait in a fixed array, whose overflow makes its owner settle early. Linux
-//! allocates batches and falls back; here there is nothing to fall back from.
+//! No memory is needed for that: frames whose last reference went are chained through their own
+//! memmap records – folios leave their LRU lists many at a time when they are freed – and
+//! references that others share wait in a fixed array, whose overflow makes its owner settle early.
+//! Linux allocates batches and falls back; here there is nothing to fall back from.
 
 use crate::debt::Parked;
 use arrayvec::ArrayVec;
@@ -45,8 +46,9 @@ impl Held {
                 Ok(()) => {
                     plant!(FreedInGather => self.dead.free(frames));
                 }
-                // INV-TLB-SHARED: another space may drop its reference after a flush of *its* CPUs only; ours stays until
-                // our CPUs have been told. One of ours is enough, so the many entries of a page that all spaces share need no room.
+                // INV-TLB-SHARED: another space may drop its reference after a flush of *its* CPUs
+                // only; ours stays until our CPUs have been told. One of ours is enough, so the
+                // many entries of a page that all spaces share need no room.
                 Err(shared) if plant!(PageOutFreedEarly; true, false) => {
                     let last = frames.put(shared);
                     debug_assert!(last.is_none(), "INV-FRAME-REFS: another reference to the folio is held elsewhere");
@@ -62,7 +64,9 @@ impl Held {
         Ok(())
     }
 
-    /// Frees all of it. Every TLB has been told.
+    /// Frees all of it.
+    ///
+    /// Every TLB has been told.
     pub(crate) fn release<P: Platform>(&mut self, frames: &Frames<P>) {
         for folio in self.shared.drain(..) {
             if let Some(block) = frames.put(folio) {

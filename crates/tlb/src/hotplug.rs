@@ -1,11 +1,14 @@
-//! CPUs that go offline and come back (Linux's CPU hotplug; `idle_task_exit`, `initialize_tlbstate_and_flush`).
+//! CPUs that go offline and come back (Linux's CPU hotplug; `idle_task_exit`,
+//! `initialize_tlbstate_and_flush`).
 //!
-//! INV-TLB-HOTPLUG: nobody waits for a CPU that has gone, and what was flushed meanwhile it must not use when it comes back. So it leaves its space,
-//! waits for what it has issued and answers who has asked ([`Tlb::cpu_dying`]); before it runs anything again it forgets everything, and only that
-//! lets its clock pass ([`Tlb::cpu_starting`]).
+//! INV-TLB-HOTPLUG: nobody waits for a CPU that has gone, and what was flushed meanwhile it must
+//! not use when it comes back. So it leaves its space, waits for what it has issued and answers who
+//! has asked ([`Tlb::cpu_dying`]); before it runs anything again it forgets everything, and only
+//! that lets its clock pass ([`Tlb::cpu_starting`]).
 //!
-//! On x86 a sender may have chosen it just before; INV-MAIL-ABSENT says how the two find out. What it is asked then it answers and does not do: it
-//! has left its space, and what it holds it forgets before it runs another.
+//! On x86 a sender may have chosen it just before; INV-MAIL-ABSENT says how the two find out. What
+//! it is asked then it answers and does not do: it has left its space, and what it holds it forgets
+//! before it runs another.
 //!
 //! Not guaranteed: anything about its lists of free frames, which stay its own.
 
@@ -15,14 +18,17 @@ use pagewright_sync::Platform;
 use pagewright_types::plant;
 
 impl<P: Platform> Tlb<P> {
-    /// The CPU that calls goes offline. It runs no space from here on, until [`Tlb::cpu_starting`]. Before or after, the embedder takes it out
-    /// of [`pagewright_arch::Effects::online`].
+    /// The CPU that calls goes offline.
+    ///
+    /// It runs no space from here on, until [`Tlb::cpu_starting`]. Before or after, the embedder
+    /// takes it out of [`pagewright_arch::Effects::online`].
     pub fn cpu_dying(&self) {
         self.leave();
         match self.fx().caps().shootdown {
             ShootdownKind::Ipi => self.mail.leave(self.fx().cpu()),
             ShootdownKind::Broadcast => {
-                // Nobody else's barrier can end what this CPU has issued; whatever was put off here is older than this epoch.
+                // Nobody else's barrier can end what this CPU has issued; whatever was put off here
+                // is older than this epoch.
                 self.ledger().begin_epoch();
                 self.fx().publish();
                 self.complete();
@@ -30,8 +36,9 @@ impl<P: Platform> Tlb<P> {
         }
     }
 
-    /// The CPU that calls comes online, with whatever its TLBs held when it went, or anything at all. Before the embedder names it in
-    /// [`pagewright_arch::Effects::online`], and before it runs a space.
+    /// The CPU that calls comes online, with whatever its TLBs held when it went, or anything at
+    /// all. Before the embedder names it in [`pagewright_arch::Effects::online`], and before it
+    /// runs a space.
     pub fn cpu_starting(&self) {
         let me = self.fx().cpu();
         let sampled = self.ledger().sample();

@@ -1,17 +1,20 @@
 //! Who has paid a debt of a given age.
 //!
-//! Time is an epoch that every new debt advances; its value is the debt's [`DebtKey`]. Each CPU has a clock: the epoch that was
-//! current *before* its last act that pays everything – on x86 a full flush of its TLB, on arm64 a completing barrier (DSB)
-//! for the invalidations that this CPU had issued. A debt is settled when the clock of every CPU in its mask has reached its key.
+//! Time is an epoch that every new debt advances; its value is the debt's [`DebtKey`]. Each CPU has
+//! a clock: the epoch that was current *before* its last act that pays everything – on x86 a full
+//! flush of its TLB, on arm64 a completing barrier (DSB) for the invalidations that this CPU had
+//! issued. A debt is settled when the clock of every CPU in its mask has reached its key.
 //!
-//! The clock is sampled before the act and published after it (INV-LEDGER-SAMPLE): a debt that arises in between is
-//! younger than the sample, so the act never counts for it. Only an act that covers *all* debts of its CPU advances the clock
-//! (INV-LEDGER-FULL); a flush of one space does not.
+//! The clock is sampled before the act and published after it (INV-LEDGER-SAMPLE): a debt that
+//! arises in between is younger than the sample, so the act never counts for it. Only an act that
+//! covers *all* debts of its CPU advances the clock (INV-LEDGER-FULL); a flush of one space does
+//! not.
 //!
-//! Masks of the latest debts are kept in a ring; a debt whose mask was overwritten, and a key that stands for several debts, is
-//! owed by everyone, which is more than it was.
+//! Masks of the latest debts are kept in a ring; a debt whose mask was overwritten, and a key that
+//! stands for several debts, is owed by everyone, which is more than it was.
 //!
-//! Not guaranteed: that a settled debt is recognised at once; the floor is recomputed only when someone settles.
+//! Not guaranteed: that a settled debt is recognised at once; the floor is recomputed only when
+//! someone settles.
 
 use core::sync::atomic::{AtomicU64, Ordering};
 use pagewright_sync::{OutOfMemory, PerCpu, Platform, SpinLock, rank};
@@ -45,7 +48,9 @@ impl<P: Platform> Ledger<P> {
         })
     }
 
-    /// Opens a debt owed by the CPUs in `mask`. Infallible and without allocation.
+    /// Opens a debt owed by the CPUs in `mask`.
+    ///
+    /// Infallible and without allocation.
     pub fn open(&self, mask: CpuMask) -> DebtKey {
         let mut ring = self.ring.lock();
         let key = DebtKey::new(self.epoch.fetch_add(1, Ordering::SeqCst) + 1);
@@ -53,7 +58,8 @@ impl<P: Platform> Ledger<P> {
         key
     }
 
-    /// What is sampled from here on is younger than every debt until now, and everything that was put off.
+    /// What is sampled from here on is younger than every debt until now, and everything that was
+    /// put off.
     pub(crate) fn begin_epoch(&self) {
         self.epoch.fetch_add(1, Ordering::SeqCst);
     }
@@ -63,10 +69,12 @@ impl<P: Platform> Ledger<P> {
         self.epoch.load(Ordering::SeqCst)
     }
 
-    /// Records that `cpu`, the one that calls, has paid every debt up to `sampled`: call after the act.
+    /// Records that `cpu`, the one that calls, has paid every debt up to `sampled`: call after the
+    /// act.
     pub fn advance(&self, cpu: CpuId, sampled: u64) {
         let clock = self.clocks.get(cpu);
-        // Nobody else moves it. A handler that does in between has its act forgotten, which is more than is owed.
+        // Nobody else moves it. A handler that does in between has its act forgotten, which is more
+        // than is owed.
         if clock.load(Ordering::Relaxed) < sampled {
             clock.store(sampled, Ordering::Release);
         }
@@ -77,7 +85,9 @@ impl<P: Platform> Ledger<P> {
         self.clocks.get(cpu).load(Ordering::SeqCst) >= epoch
     }
 
-    /// Whether `key` is settled, by one comparison. `false` may mean that nobody has looked yet.
+    /// Whether `key` is settled, by one comparison.
+    ///
+    /// `false` may mean that nobody has looked yet.
     #[inline]
     pub fn below_floor(&self, key: DebtKey) -> bool {
         self.has_passed(key.epoch())
@@ -89,8 +99,8 @@ impl<P: Platform> Ledger<P> {
         epoch <= self.floor.load(Ordering::Acquire)
     }
 
-    /// The CPUs online that still owe `key`, and those of its mask that had paid before anybody asked. One that is offline pays before it runs
-    /// anything (INV-TLB-HOTPLUG).
+    /// The CPUs online that still owe `key`, and those of its mask that had paid before anybody
+    /// asked. One that is offline pays before it runs anything (INV-TLB-HOTPLUG).
     pub fn unpaid(&self, key: DebtKey, online: &CpuMask) -> (CpuMask, u32) {
         if self.below_floor(key) {
             return (CpuMask::EMPTY, 0);

@@ -10,11 +10,13 @@ use pagewright_types::judge::Fact;
 use pagewright_types::{Counter, CpuMask, DebtKey, Order};
 
 impl<P: Platform> Tlb<P> {
-    /// Allocates a block of frames that no TLB can reach. Contents are whatever was there.
+    /// Allocates a block of frames that no TLB can reach.
+    ///
+    /// Contents are whatever was there.
     ///
     /// # Errors
-    /// [`NoFrames`] when the request can't be met above its watermark, or when all that is free owes a flush that this
-    /// context may not wait for. Nothing has changed.
+    /// [`NoFrames`] when the request can't be met above its watermark, or when all that is free
+    /// owes a flush that this context may not wait for. Nothing has changed.
     pub fn alloc(&self, request: Request) -> Result<Block, NoFrames> {
         let request = Request { settled_only: request.settled_only || !self.fx().may_wait(), ..request };
         let unsettled = self.frames().take(request)?;
@@ -36,7 +38,9 @@ impl<P: Platform> Tlb<P> {
         Ok(self.frames().pin_cpu().clear(block, whole).fence())
     }
 
-    /// Allocates up to `blocks` blocks and clears them, with one fence for all. Fewer if memory runs out, but not none.
+    /// Allocates up to `blocks` blocks and clears them, with one fence for all.
+    ///
+    /// Fewer if memory runs out, but not none.
     ///
     /// # Errors
     /// As of [`Tlb::alloc`], for the first block.
@@ -99,13 +103,15 @@ impl<P: Platform> Tlb<P> {
         !owing.is_empty()
     }
 
-    /// Takes in what a dropped debt held: parks it under a key of the ledger, so that whoever allocates it settles first.
-    /// Infallible and without allocation; it waits for nothing but lockless walks.
+    /// Takes in what a dropped debt held: parks it under a key of the ledger, so that whoever
+    /// allocates it settles first. Infallible and without allocation; it waits for nothing but
+    /// lockless walks.
     pub(crate) fn abandon(&self, context: &Context, pieces: impl FnOnce(&mut dyn FnMut(Parked))) {
         self.fx().publish();
         self.tell_secondaries(context, None);
-        // INV-TLB-SWITCH: the generation moves before the mask is read. A CPU that joins in between then sees that what it kept
-        // under its tag is stale; the other way round it would use it, and the debt would not name it.
+        // INV-TLB-SWITCH: the generation moves before the mask is read. A CPU that joins in between
+        // then sees that what it kept under its tag is stale; the other way round it would use it,
+        // and the debt would not name it.
         context.bump();
         let mask = match self.fx().caps().shootdown {
             ShootdownKind::Ipi => context.cpus(),
@@ -124,14 +130,16 @@ impl<P: Platform> Tlb<P> {
             self.count(Counter::PwTlbDebtParked, 1);
             match piece {
                 Parked::Block(block) => {
-                    // It may be a table, and the key says nothing of who walks without locks (INV-TLB-WALKERS).
+                    // It may be a table, and the key says nothing of who walks without locks
+                    // (INV-TLB-WALKERS).
                     if self.fx().caps().shootdown == ShootdownKind::Broadcast {
                         self.await_walkers();
                     }
                     self.frames().free_owing(block, key);
                 }
                 Parked::Folio(folio) => {
-                    // INV-TLB-SHARED: whoever drops the last reference knows nothing of this key, so the folio remembers it.
+                    // INV-TLB-SHARED: whoever drops the last reference knows nothing of this key,
+                    // so the folio remembers it.
                     self.frames().folio_of(&folio).owe(key);
                     if let Some(block) = self.frames().put(folio) {
                         self.frames().free(block);

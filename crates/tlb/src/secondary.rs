@@ -1,13 +1,15 @@
-//! Whoever else walks a space's tables and caches what it finds: a device with shared virtual addresses, a GPU (Linux's `mmu_notifier`,
-//! `arch_invalidate_secondary_tlbs`).
+//! Whoever else walks a space's tables and caches what it finds: a device with shared virtual
+//! addresses, a GPU (Linux's `mmu_notifier`, `arch_invalidate_secondary_tlbs`).
 //!
-//! INV-TLB-SECONDARY: it is told of every entry that was cleared or weakened before anybody waits for CPUs, and even if nobody waits yet: when a flush
-//! is put off, when it is made, and when a debt is dropped. Its own waiting it does in the call.
+//! INV-TLB-SECONDARY: it is told of every entry that was cleared or weakened before anybody waits
+//! for CPUs, and even if nobody waits yet: when a flush is put off, when it is made, and when a
+//! debt is dropped. Its own waiting it does in the call.
 //!
-//! It may be told more than once, and of more than was edited. What stands in the tables it must look up again.
+//! It may be told more than once, and of more than was edited. What stands in the tables it must
+//! look up again.
 //!
-//! Not guaranteed: that a page it uses stays. Who unmaps pages to free them looks for pins; one that is mapped by such a device without a pin is the
-//! embedder's to refuse.
+//! Not guaranteed: that a page it uses stays. Who unmaps pages to free them looks for pins; one
+//! that is mapped by such a device without a pin is the embedder's to refuse.
 
 use crate::context::Context;
 use crate::engine::Tlb;
@@ -19,15 +21,19 @@ use pagewright_types::{PageRange, SpaceId};
 
 /// Somebody outside of the CPUs who caches translations of a space.
 pub trait SecondaryMmu: Send + Sync {
-    /// Forgets what it has for `range`, or for the whole space, and returns when it can't use it any more.
+    /// Forgets what it has for `range`, or for the whole space, and returns when it can't use it
+    /// any more.
     ///
-    /// The lock of a page table may be held: it must neither take locks that are held around memory calls, nor allocate, nor call this crate.
+    /// The lock of a page table may be held: it must neither take locks that are held around memory
+    /// calls, nor allocate, nor call this crate.
     fn invalidate_secondary(&self, range: Option<PageRange>);
 }
 
 type Registered = (SpaceId, Arc<dyn SecondaryMmu>);
 
-/// All of them on one machine. There are few, so they are searched one by one.
+/// All of them on one machine.
+///
+/// There are few, so they are searched one by one.
 pub(crate) struct Secondaries<P: Platform>(SpinLock<Vec<Registered>, rank::Context, P::Locks>);
 
 impl<P: Platform> Secondaries<P> {
@@ -37,7 +43,9 @@ impl<P: Platform> Secondaries<P> {
 }
 
 impl<P: Platform> Tlb<P> {
-    /// From now on `mmu` is told what is flushed in the space; only then may it walk the tables. Unregister it before the space ends.
+    /// From now on `mmu` is told what is flushed in the space; only then may it walk the tables.
+    ///
+    /// Unregister it before the space ends.
     ///
     /// # Errors
     /// [`OutOfMemory`]; it is not registered.
@@ -49,13 +57,14 @@ impl<P: Platform> Tlb<P> {
         let mut registered = self.secondaries.0.lock();
         registered.try_reserve(1).map_err(|_| error)?;
         registered.push((context.id(), mmu));
-        // SeqCst: whoever clears an entry reads the count after that, and the device reads the entry after this.
+        // SeqCst: whoever clears an entry reads the count after that, and the device reads the
+        // entry after this.
         context.secondaries.fetch_add(1, Ordering::SeqCst);
         Ok(())
     }
 
-    /// `mmu`, which walks the tables of the space no more, is not told any longer; no call to it is under way when this returns. Nothing if it
-    /// was not registered.
+    /// `mmu`, which walks the tables of the space no more, is not told any longer; no call to it is
+    /// under way when this returns. Nothing if it was not registered.
     pub fn unregister_secondary(&self, context: &Context, mmu: &Arc<dyn SecondaryMmu>) {
         let mut registered = self.secondaries.0.lock();
         let is_it = |(space, other): &Registered| {
@@ -69,7 +78,8 @@ impl<P: Platform> Tlb<P> {
         }
     }
 
-    /// Tells those who walk the space's tables besides CPUs that entries in `range`, or anywhere, have changed. Walkers can see it already.
+    /// Tells those who walk the space's tables besides CPUs that entries in `range`, or anywhere,
+    /// have changed. Walkers can see it already.
     #[inline]
     pub(crate) fn tell_secondaries(&self, context: &Context, range: Option<PageRange>) {
         if context.secondaries.load(Ordering::SeqCst) > 0 {

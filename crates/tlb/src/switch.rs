@@ -8,7 +8,9 @@ use pagewright_sync::{Arc, Backend, Platform};
 use pagewright_types::{Counter, CpuId, SpaceId, Tag, plant};
 
 impl<P: Platform> Tlb<P> {
-    /// Makes this CPU run `next`. Free when it runs it already.
+    /// Makes this CPU run `next`.
+    ///
+    /// Free when it runs it already.
     pub fn switch_to(&self, next: &Arc<Context>) {
         self.fx().without_interrupts(|| match &self.asids {
             None => self.switch_tagged_per_cpu(next),
@@ -16,8 +18,8 @@ impl<P: Platform> Tlb<P> {
         });
     }
 
-    /// A kernel thread, or the idle loop, runs on this CPU: no user access will happen until the next
-    /// [`Tlb::switch_to`].
+    /// A kernel thread, or the idle loop, runs on this CPU: no user access will happen until the
+    /// next [`Tlb::switch_to`].
     pub fn enter_lazy(&self) {
         let me = self.fx().cpu();
         let state = self.cpus.get(me);
@@ -25,13 +27,14 @@ impl<P: Platform> Tlb<P> {
             return;
         }
         match &self.asids {
-            // x86: stay on the root; the next run of the same space is free unless its generation moved. User mode is out of reach before
-            // senders may leave this CPU out.
+            // x86: stay on the root; the next run of the same space is free unless its generation
+            // moved. User mode is out of reach before senders may leave this CPU out.
             None => {
                 self.fx().lazy(true);
                 state.lazy.store(true, Ordering::SeqCst);
             }
-            // arm64: broadcast invalidations can't tell a lazy CPU to leave a dying root, so it leaves at once.
+            // arm64: broadcast invalidations can't tell a lazy CPU to leave a dying root, so it
+            // leaves at once.
             Some(_) => self.fx().without_interrupts(|| self.unload(me)),
         }
     }
@@ -67,8 +70,9 @@ impl<P: Platform> Tlb<P> {
         let me = self.fx().cpu();
         let state = self.cpus.get(me);
         let tagged = self.fx().caps().tagged;
-        // Out of lazy mode before the mask is joined and the generation is read: a sender that still saw it has moved the generation
-        // before, and is seen below (as at the top of `switch_mm_irqs_off`).
+        // Out of lazy mode before the mask is joined and the generation is read: a sender that
+        // still saw it has moved the generation before, and is seen below (as at the top of
+        // `switch_mm_irqs_off`).
         let was_lazy = plant!(
             LazyWhileJoining;
             state.lazy.load(Ordering::SeqCst),

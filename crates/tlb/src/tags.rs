@@ -1,13 +1,16 @@
 //! Tags: which translations in a TLB belong to which space.
 //!
-//! x86-64: each CPU keeps the PCIDs of the few spaces it ran last ([`PcidSlots`], Linux's `TLB_NR_DYN_ASIDS`); a tag means nothing
-//! on another CPU, and whether a slot's translations are still good is told by the space's generation.
+//! x86-64: each CPU keeps the PCIDs of the few spaces it ran last ([`PcidSlots`], Linux's
+//! `TLB_NR_DYN_ASIDS`); a tag means nothing on another CPU, and whether a slot's translations are
+//! still good is told by the space's generation.
 //!
-//! arm64: a tag means the same on every CPU, because invalidations are broadcast by tag ([`Asids`], Linux's
-//! `arch/arm64/mm/context.c`). When they run out, a new generation starts: tags running on some CPU are carried over, all others are
-//! free again, and every CPU flushes its TLB before it next loads a tag (INV-TLB-ROLLOVER).
+//! arm64: a tag means the same on every CPU, because invalidations are broadcast by tag ([`Asids`],
+//! Linux's `arch/arm64/mm/context.c`). When they run out, a new generation starts: tags running on
+//! some CPU are carried over, all others are free again, and every CPU flushes its TLB before it
+//! next loads a tag (INV-TLB-ROLLOVER).
 //!
-//! Where the kernel has tables that programs can't see, a space has two tags ([`Caps::user_tag`]); what is said of one here is true of both.
+//! Where the kernel has tables that programs can't see, a space has two tags ([`Caps::user_tag`]);
+//! what is said of one here is true of both.
 
 use crate::context::Context;
 use alloc::boxed::Box;
@@ -28,7 +31,10 @@ struct PcidSlot {
     seen: AtomicU64,
 }
 
-/// One CPU's PCIDs. Only that CPU uses them, with interrupts closed; atomics stand in for the cell that a `Sync` type needs.
+/// One CPU's PCIDs.
+///
+/// Only that CPU uses them, with interrupts closed; atomics stand in for the cell that a `Sync`
+/// type needs.
 #[derive(Default)]
 pub(crate) struct PcidSlots {
     slots: [PcidSlot; SLOTS],
@@ -45,7 +51,8 @@ pub(crate) struct Assignment {
 }
 
 impl PcidSlots {
-    /// Chooses the slot for a space that is about to run, whose generation (read after the CPU joined its mask) is `generation`.
+    /// Chooses the slot for a space that is about to run, whose generation (read after the CPU
+    /// joined its mask) is `generation`.
     pub(crate) fn choose(&self, space: SpaceId, generation: u64, tagged: bool) -> Assignment {
         let used = if tagged { SLOTS } else { 1 };
         let known = self.slots[..used].iter().position(|slot| slot.space.load(Ordering::Relaxed) == space.raw());
@@ -96,7 +103,8 @@ struct Pool {
 pub(crate) struct Asids<P: Platform> {
     /// Spaces that can have a tag at once, one tag being taken by the empty root.
     spaces: u32,
-    /// log2 of the distance between two spaces' tags: where user mode has tags of its own, each space has an even one and the next.
+    /// log2 of the distance between two spaces' tags: where user mode has tags of its own, each
+    /// space has an even one and the next.
     shift: u32,
     generation: AtomicU64,
     pool: SpinLock<Pool, rank::Context, P::Locks>,
@@ -147,12 +155,14 @@ impl<P: Platform> Asids<P> {
         })
     }
 
-    /// Gives `context` a tag of the current generation and marks it active on `cpu` (`check_and_switch_context`).
+    /// Gives `context` a tag of the current generation and marks it active on `cpu`
+    /// (`check_and_switch_context`).
     pub(crate) fn grant(&self, cpu: CpuId, context: &Context, online: &CpuMask) -> AsidGrant {
         let word = context.asid.load(Ordering::SeqCst);
         let active = self.active.get(cpu);
         let before = active.load(Ordering::SeqCst);
-        // The exchange fails if a rollover took the active word meanwhile; then the tag may have been reused.
+        // The exchange fails if a rollover took the active word meanwhile; then the tag may have
+        // been reused.
         if before != 0
             && self.is_current(word)
             && active.compare_exchange(before, word, Ordering::SeqCst, Ordering::SeqCst).is_ok()
@@ -207,7 +217,8 @@ impl<P: Platform> Asids<P> {
         pool.next = 1;
         for (active, reserved) in self.active.iter().zip(self.reserved.iter()) {
             let running = active.swap(0, Ordering::SeqCst);
-            // A CPU that has been through two rollovers without switching still runs what it had reserved.
+            // A CPU that has been through two rollovers without switching still runs what it had
+            // reserved.
             if running != 0 {
                 reserved.store(running, Ordering::SeqCst);
             }

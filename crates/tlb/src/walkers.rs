@@ -1,13 +1,16 @@
-//! Walks of page tables that hold nothing (Linux's `gup_fast`), and how the freeing of tables waits for them.
+//! Walks of page tables that hold nothing (Linux's `gup_fast`), and how the freeing of tables waits
+//! for them.
 //!
-//! A walk runs with interrupts closed, on a CPU that has the space loaded ([`Tlb::walk_lockless`]). What it reads are tables that may be
-//! unhooked at any moment.
+//! A walk runs with interrupts closed, on a CPU that has the space loaded ([`Tlb::walk_lockless`]).
+//! What it reads are tables that may be unhooked at any moment.
 //!
 //! INV-TLB-WALKERS: a table is not freed before every walk has ended that may have found it hooked.
-//! - By interrupt (x86-64): who frees tables interrupts every CPU that has the space loaded, lazy or not, and waits for the answer, which
-//!   such a walk can't give before its end. Nothing more is needed.
-//! - By broadcast (arm64): nobody is interrupted. Each CPU counts the beginnings and ends of its walks, and who frees tables waits until
-//!   each count that was odd has moved. A walk that begins later finds the pointer gone. Linux has `tlb_remove_table_sync_rcu` here.
+//! - By interrupt (x86-64): who frees tables interrupts every CPU that has the space loaded, lazy
+//!   or not, and waits for the answer, which such a walk can't give before its end. Nothing more is
+//!   needed.
+//! - By broadcast (arm64): nobody is interrupted. Each CPU counts the beginnings and ends of its
+//!   walks, and who frees tables waits until each count that was odd has moved. A walk that begins
+//!   later finds the pointer gone. Linux has `tlb_remove_table_sync_rcu` here.
 //!
 //! Not guaranteed: anything about pages. A walk takes a speculative reference and looks again.
 
@@ -18,13 +21,15 @@ use pagewright_arch::ShootdownKind;
 use pagewright_sync::{Backend, Platform};
 use pagewright_types::plant;
 
-/// A walk under way on a CPU that nobody interrupts. Ends it on drop.
+/// A walk under way on a CPU that nobody interrupts.
+///
+/// Ends it on drop.
 struct Walking<'a>(&'a AtomicU64);
 
 impl<'a> Walking<'a> {
     fn begin(walks: &'a AtomicU64) -> Self {
-        // SeqCst, with the fence: the count is odd before the first entry is read. Who frees has cleared the pointer before it reads the
-        // count, so that one of the two sees the other.
+        // SeqCst, with the fence: the count is odd before the first entry is read. Who frees has
+        // cleared the pointer before it reads the count, so that one of the two sees the other.
         walks.fetch_add(1, Ordering::SeqCst);
         fence(Ordering::SeqCst);
         Self(walks)
@@ -39,10 +44,12 @@ impl Drop for Walking<'_> {
 }
 
 impl<P: Platform> Tlb<P> {
-    /// Runs `walk`, which may read the tables of `context` without any lock. `None` if this CPU does not run that space; then nobody
-    /// would wait for it.
+    /// Runs `walk`, which may read the tables of `context` without any lock.
     ///
-    /// `walk` must be short, and neither wait nor take locks: interrupts are closed, and whoever frees tables waits for it.
+    /// `None` if this CPU does not run that space; then nobody would wait for it.
+    ///
+    /// `walk` must be short, and neither wait nor take locks: interrupts are closed, and whoever
+    /// frees tables waits for it.
     #[inline]
     pub fn walk_lockless<T>(&self, context: &Context, walk: impl FnOnce() -> T) -> Option<T> {
         let walk_here = || {

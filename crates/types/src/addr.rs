@@ -1,8 +1,8 @@
 //! Virtual and physical addresses and page frame numbers.
 //!
-//! The base page is 4 KiB on both instruction sets (arm64 is used with its 4K granule), so the page shift is a
-//! constant and not a parameter. A frame number is 32 bits wide: 16 TiB of physical memory, which keeps list links
-//! in the memmap at four bytes.
+//! The base page is 4 KiB on both instruction sets (arm64 is used with its 4K granule), so the page
+//! shift is a constant and not a parameter. A frame number is 32 bits wide: 16 TiB of physical
+//! memory, which keeps list links in the memmap at four bytes.
 
 use core::fmt;
 
@@ -68,7 +68,8 @@ macro_rules! address {
                 Self(self.0 & !(align - 1))
             }
 
-            /// Smallest multiple of `align` (a power of two, in bytes) not below the address, or `None` past 2^64.
+            /// Smallest multiple of `align` (a power of two, in bytes) not below the address, or
+            /// `None` past 2^64.
             #[inline]
             pub const fn align_up(self, align: u64) -> Option<Self> {
                 debug_assert!(align.is_power_of_two());
@@ -97,7 +98,8 @@ macro_rules! address {
             /// The address `bytes` further on.
             ///
             /// # Panics
-            /// In debug builds when the sum passes 2^64; use [`Self::checked_add`] on values from outside.
+            /// In debug builds when the sum passes 2^64; use [`Self::checked_add`] on values from
+            /// outside.
             #[inline]
             #[allow(clippy::should_implement_trait)]
             pub const fn add(self, bytes: u64) -> Self {
@@ -135,8 +137,10 @@ address! {
 }
 
 impl VirtAddr {
-    /// The address's page number: the address divided by the base page size. This is the linear page index by which
-    /// the reverse map finds an anonymous page (Linux's `linear_page_index`).
+    /// The address's page number: the address divided by the base page size.
+    ///
+    /// This is the linear page index by which the reverse map finds an anonymous page (Linux's
+    /// `linear_page_index`).
     #[inline]
     pub const fn page_index(self) -> u64 {
         self.0 >> PAGE_SHIFT

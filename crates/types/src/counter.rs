@@ -1,9 +1,10 @@
 //! The one table of counters.
 //!
-//! A counter is declared once, here, with its name, unit and meaning; the enum, the `/proc/vmstat` name, the report's
-//! row and the page in `docs/` all come from this table. Names are Linux's where Linux counts the same thing; a counter
-//! of our own starts with `pw_`. The table stands in `types` because every layer from the frame allocator up counts;
-//! the storage (one array per CPU) is in `sync`.
+//! A counter is declared once, here, with its name, unit and meaning; the enum, the `/proc/vmstat`
+//! name, the report's row and the page in `docs/` all come from this table. Names are Linux's where
+//! Linux counts the same thing; a counter of our own starts with `pw_`. The table stands in `types`
+//! because every layer from the frame allocator up counts; the storage (one array per CPU) is in
+//! `sync`.
 
 crate::named_table! {
     /// Something that is counted since boot, over all CPUs.

@@ -4,7 +4,8 @@ use core::fmt;
 
 macro_rules! errnos {
     ($($(#[$doc:meta])* $name:ident = $number:literal),* $(,)?) => {
-        /// An error number of Linux (`include/uapi/asm-generic/errno-base.h`), the same on both instruction sets.
+        /// An error number of Linux (`include/uapi/asm-generic/errno-base.h`), the same on both
+        /// instruction sets.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         #[repr(u16)]
         pub enum Errno {

@@ -48,16 +48,20 @@ id! {
     CpuId(u16)
 }
 id! {
-    /// A NUMA node, counted from 0. A node without CPUs is a slower tier.
+    /// A NUMA node, counted from 0.
+    ///
+    /// A node without CPUs is a slower tier.
     NodeId(u8)
 }
 id! {
-    /// An address space; never reused while the machine runs, so that a CPU can recognise the space whose translations
-    /// it holds under a tag (Linux's `mm->context.ctx_id`), and wide enough for all that will ever be. 0 is no space.
+    /// An address space; never reused while the machine runs, so that a CPU can recognise the space
+    /// whose translations it holds under a tag (Linux's `mm->context.ctx_id`), and wide enough for
+    /// all that will ever be. 0 is no space.
     SpaceId(u64)
 }
 id! {
-    /// The hardware's tag for translations of one address space: a PCID on x86-64, an ASID on arm64.
+    /// The hardware's tag for translations of one address space: a PCID on x86-64, an ASID on
+    /// arm64.
     Tag(u16)
 }
 id! {
@@ -69,8 +73,9 @@ id! {
     LineageId(u32)
 }
 id! {
-    /// When the debt arose under which a parked frame stands: an epoch of the ledger, wide enough never to wrap, and whether
-    /// several debts were merged. 0 is no debt. Nobody but the ledger can tell whether a key is settled.
+    /// When the debt arose under which a parked frame stands: an epoch of the ledger, wide enough
+    /// never to wrap, and whether several debts were merged. 0 is no debt. Nobody but the ledger
+    /// can tell whether a key is settled.
     DebtKey(u64)
 }
 
@@ -79,8 +84,8 @@ impl DebtKey {
     pub const NONE: Self = Self(0);
     const MERGED: u64 = 1 << 63;
 
-    /// The key under which two frames stand once they are one block: as young as the younger, and for every debt up
-    /// to that age.
+    /// The key under which two frames stand once they are one block: as young as the younger, and
+    /// for every debt up to that age.
     #[inline]
     pub const fn merge(self, other: Self) -> Self {
         if self.0 == other.0 || other.0 == 0 {

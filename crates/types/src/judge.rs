@@ -1,30 +1,38 @@
 //! The words between a machine, the code that runs on it, and whoever judges their translations.
 //!
-//! Code declares four [`Fact`]s; the machine tells what is cached ([`Cached`]) and what is accessed ([`Made`]); a [`Judge`] listens. None of the
-//! three knows the others' insides: the code names only frames, roots and ranges, the machine only what its TLBs hold. So code that was
-//! never written for a judge can be judged: its calls are wrapped, and the facts are told for it.
+//! Code declares four [`Fact`]s; the machine tells what is cached ([`Cached`]) and what is accessed
+//! ([`Made`]); a [`Judge`] listens. None of the three knows the others' insides: the code names
+//! only frames, roots and ranges, the machine only what its TLBs hold. So code that was never
+//! written for a judge can be judged: its calls are wrapped, and the facts are told for it.
 
 use crate::{Access, CpuId, Level, Order, PageRange, Pfn, PhysAddr, Rights, Tag, VirtAddr};
 
-/// What code under judgement declares. Nothing else of it is believed.
+/// What code under judgement declares.
+///
+/// Nothing else of it is believed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fact {
-    /// These frames were given back. Until they are handed out again, their contents don't change.
+    /// These frames were given back.
+    ///
+    /// Until they are handed out again, their contents don't change.
     FrameFreed {
         /// First frame.
         pfn: Pfn,
         /// How many.
         order: Order,
     },
-    /// These frames are handed out: for a page, a page table, or anything else. From now on nobody may reach them by what they were before.
+    /// These frames are handed out: for a page, a page table, or anything else.
+    ///
+    /// From now on nobody may reach them by what they were before.
     FrameReused {
         /// First frame.
         pfn: Pfn,
         /// How many.
         order: Order,
     },
-    /// The call that runs on this CPU takes rights away: once it returns, nobody may do more than `left` in `range` through translations
-    /// that were made under `root`, unless the tables allow it again.
+    /// The call that runs on this CPU takes rights away: once it returns, nobody may do more than
+    /// `left` in `range` through translations that were made under `root`, unless the tables allow
+    /// it again.
     RightReduced {
         /// The root table of the space.
         root: Pfn,
@@ -64,7 +72,8 @@ pub enum Memory {
 pub enum Reach {
     /// Now: it stands under the tag in use, and user mode may run.
     Usable,
-    /// Only after its tag is loaded again, or after lazy mode is left, without an invalidation in between.
+    /// Only after its tag is loaded again, or after lazy mode is left, without an invalidation in
+    /// between.
     Condemned,
 }
 
@@ -118,8 +127,9 @@ pub trait Witness {
     /// Calls `tell` for everything that any CPU remembers.
     fn cached(&self, tell: &mut dyn FnMut(Cached));
 
-    /// Calls `tell` for everything that any CPU remembers of addresses in `range`. A machine that can find these faster than by looking
-    /// at all overrides this.
+    /// Calls `tell` for everything that any CPU remembers of addresses in `range`.
+    ///
+    /// A machine that can find these faster than by looking at all overrides this.
     fn cached_in(&self, range: PageRange, tell: &mut dyn FnMut(Cached)) {
         self.cached(&mut |cached| {
             if cached.range().overlaps(range) {
@@ -128,8 +138,10 @@ pub trait Witness {
         });
     }
 
-    /// Whether any CPU could remember something of these frames, as page or as table. `true` is always right; a machine that knows better
-    /// spares its judge a look at everything cached.
+    /// Whether any CPU could remember something of these frames, as page or as table.
+    ///
+    /// `true` is always right; a machine that knows better spares its judge a look at everything
+    /// cached.
     fn might_reach(&self, pfn: Pfn, order: Order) -> bool {
         let _ = (pfn, order);
         true
@@ -138,8 +150,9 @@ pub trait Witness {
     /// The eight bytes of memory at `at`, as a walker would read them now.
     fn word(&self, at: PhysAddr) -> u64;
 
-    /// The same, as a load of the kernel would read them: with stores that walkers can't see yet. They differ only on a machine that lets
-    /// stores wait.
+    /// The same, as a load of the kernel would read them: with stores that walkers can't see yet.
+    ///
+    /// They differ only on a machine that lets stores wait.
     fn stored(&self, at: PhysAddr) -> u64 {
         self.word(at)
     }
@@ -150,7 +163,9 @@ pub trait Witness {
     }
 }
 
-/// Who listens. Calls come in the order in which things happened on the machine.
+/// Who listens.
+///
+/// Calls come in the order in which things happened on the machine.
 pub trait Judge {
     /// `cpu` declared a fact.
     fn fact(&mut self, witness: &dyn Witness, cpu: CpuId, fact: Fact);
@@ -158,6 +173,7 @@ pub trait Judge {
     /// An access was made.
     fn access(&mut self, witness: &dyn Witness, made: Made);
 
-    /// `cpu` is about to use `root` under `tag`, or leaves lazy mode on it: what was condemned there is usable from now on.
+    /// `cpu` is about to use `root` under `tag`, or leaves lazy mode on it: what was condemned
+    /// there is usable from now on.
     fn loaded(&mut self, witness: &dyn Witness, cpu: CpuId, root: Pfn, tag: Tag);
 }

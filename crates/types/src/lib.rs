@@ -1,13 +1,15 @@
-//! The vocabulary of Pagewright: addresses, frame numbers, orders, levels, ranges, ids, counters, errors.
+//! The vocabulary of Pagewright: addresses, frame numbers, orders, levels, ranges, ids, counters,
+//! errors.
 //!
-//! Every other crate speaks in these types; none of them is an alias of an integer, so an address can't be passed
-//! for a frame number or a CPU for a node. Constructors come in three kinds, named alike everywhere:
-//! `new` checks and panics on a value that a programming error alone can produce, `try_new` checks and returns
-//! an error, and `containing`/`truncating` rounds.
+//! Every other crate speaks in these types; none of them is an alias of an integer, so an address
+//! can't be passed for a frame number or a CPU for a node. Constructors come in three kinds, named
+//! alike everywhere: `new` checks and panics on a value that a programming error alone can produce,
+//! `try_new` checks and returns an error, and `containing`/`truncating` rounds.
 //!
 //! Neighbours: none below. Pure values; no atomics, no unsafe code, no allocation.
 //!
-//! Not guaranteed: that an address is mapped or a frame exists – only that the value has the right form.
+//! Not guaranteed: that an address is mapped or a frame exists – only that the value has the right
+//! form.
 #![no_std]
 #![forbid(unsafe_code)]
 

@@ -65,7 +65,8 @@ impl fmt::Display for Order {
     }
 }
 
-/// A level of the page-table tree, counted from the leaves as Linux does: 0 = PTE, 1 = PMD, 2 = PUD, 3 = PGD.
+/// A level of the page-table tree, counted from the leaves as Linux does: 0 = PTE, 1 = PMD, 2 =
+/// PUD, 3 = PGD.
 ///
 /// A table *of* level L holds 512 entries, each spanning [`Level::span`] bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -132,7 +133,8 @@ impl Level {
         1 << (self.shift() + 9)
     }
 
-    /// The order of the block that a leaf at this level maps, or `None` at PGD, which has no leaves.
+    /// The order of the block that a leaf at this level maps, or `None` at PGD, which has no
+    /// leaves.
     #[inline]
     pub const fn order(self) -> Option<Order> {
         Order::try_new(9 * self.0)

@@ -1,8 +1,9 @@
 //! Planted bugs: mistakes that real kernels made, kept in the real code and switched off.
 //!
-//! A rule of the oracle that no broken program can fail proves nothing. So each promise has a mistake that breaks it, in the place where it
-//! would be made, behind [`plant!`](crate::plant!). Without the feature `planted` the macro expands to nothing and the code is what it
-//! would be without it; with it, `choose` picks one mistake at run time, for the whole process.
+//! A rule of the oracle that no broken program can fail proves nothing. So each promise has a
+//! mistake that breaks it, in the place where it would be made, behind [`plant!`](crate::plant!).
+//! Without the feature `planted` the macro expands to nothing and the code is what it would be
+//! without it; with it, `choose` picks one mistake at run time, for the whole process.
 //!
 //! Not guaranteed: that two mistakes at once mean anything; one is chosen at a time.
 
@@ -69,8 +70,10 @@ impl Plant {
     }
 }
 
-/// Does what a planted bug does, if it is chosen: `plant!(NoFlush => return)`. As an expression, gives the wrong value if it is
-/// chosen and the right one otherwise: `plant!(LocalOnly; CpuMask::EMPTY, targets)`.
+/// Does what a planted bug does, if it is chosen: `plant!(NoFlush => return)`.
+///
+/// As an expression, gives the wrong value if it is chosen and the right one otherwise:
+/// `plant!(LocalOnly; CpuMask::EMPTY, targets)`.
 #[cfg(feature = "planted")]
 #[macro_export]
 macro_rules! plant {

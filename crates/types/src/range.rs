@@ -3,7 +3,9 @@
 use crate::addr::{Misaligned, PAGE_SIZE, Pfn, VirtAddr};
 use core::fmt;
 
-/// A half-open range of whole pages of a virtual address space. May be empty.
+/// A half-open range of whole pages of a virtual address space.
+///
+/// May be empty.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct PageRange {
     start: VirtAddr,
@@ -143,7 +145,9 @@ impl fmt::Display for RangeError {
     }
 }
 
-/// A half-open range of frames. May be empty.
+/// A half-open range of frames.
+///
+/// May be empty.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct FrameRange {
     start: Pfn,

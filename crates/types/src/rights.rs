@@ -8,7 +8,9 @@ bitflags::bitflags! {
     pub struct Rights: u8 {
         /// Loads.
         const READ = 1;
-        /// Stores. On both instruction sets a writable page is readable.
+        /// Stores.
+        ///
+        /// On both instruction sets a writable page is readable.
         const WRITE = 2;
         /// Instruction fetches.
         const EXEC = 4;

@@ -1,10 +1,11 @@
 //! What a memory manager claims about its counts at rest, so that somebody else can count again.
 //!
-//! The memory manager tells one [`Record`] after the other; nothing is allocated on its side. A judge compares them with what the page tables
-//! in memory say, and with one another. "At rest" means that no call is under way on any CPU and that nothing is left to be given back.
+//! The memory manager tells one [`Record`] after the other; nothing is allocated on its side. A
+//! judge compares them with what the page tables in memory say, and with one another. "At rest"
+//! means that no call is under way on any CPU and that nothing is left to be given back.
 //!
-//! Counts of mappings are *physical*: an entry counts once, however many spaces share the table that it stands in. Resident sets are
-//! *logical*: a page counts in each space that reaches it.
+//! Counts of mappings are *physical*: an entry counts once, however many spaces share the table
+//! that it stands in. Resident sets are *logical*: a page counts in each space that reaches it.
 
 use crate::{Level, LruList, Order, Pfn, SpaceId, SwapEntry};
 use core::fmt;
@@ -123,7 +124,9 @@ pub struct ListedRecord {
     pub list: LruList,
 }
 
-/// A page of a folio that is in use. One that no entry of its own maps may be left out.
+/// A page of a folio that is in use.
+///
+/// One that no entry of its own maps may be left out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PageRecord {
     /// Its frame.
@@ -211,12 +214,16 @@ pub struct LiveRecord {
     pub count: u64,
 }
 
-/// One claim. Their order does not matter.
+/// One claim.
+///
+/// Their order does not matter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Record {
     /// A folio that is in use.
     Folio(FolioRecord),
-    /// A page of a folio that is in use. One that no entry of its own maps may be left out.
+    /// A page of a folio that is in use.
+    ///
+    /// One that no entry of its own maps may be left out.
     Page(PageRecord),
     /// References held by something that is no entry.
     Held(HeldRecord),

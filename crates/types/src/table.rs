@@ -1,9 +1,10 @@
 //! Enums declared as tables.
 //!
-//! What has a name, a meaning and a place in reports – a counter, an event, a cost – is declared once, in one table, from which the enum and
-//! all its views come.
+//! What has a name, a meaning and a place in reports – a counter, an event, a cost – is declared
+//! once, in one table, from which the enum and all its views come.
 
-/// Declares an enum whose variants have a name and a meaning: `Variant = "name", "What it is, in a sentence.";`.
+/// Declares an enum whose variants have a name and a meaning:
+/// `Variant = "name", "What it is, in a sentence.";`.
 ///
 /// The enum gets `ALL` and `COUNT`, in the order of the table, `name()` and `meaning()`.
 #[macro_export]

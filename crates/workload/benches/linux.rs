@@ -1,8 +1,10 @@
-//! What the kernel of this machine takes for what `benches/memory.rs` of `mm` measures of ours, for orientation.
+//! What the kernel of this machine takes for what `benches/memory.rs` of `mm` measures of ours, for
+//! orientation.
 //!
-//! The same steps in the same units: first stores to 16 MiB, unmapping in runs, forking 64 MiB. A figure of Linux contains entering and
-//! leaving the kernel – with whatever mitigations and virtualisation this machine has – and the TLB misses that follow; ours does not.
-//! Huge pages are off for the memory that is measured.
+//! The same steps in the same units: first stores to 16 MiB, unmapping in runs, forking 64 MiB. A
+//! figure of Linux contains entering and leaving the kernel – with whatever mitigations and
+//! virtualisation this machine has – and the TLB misses that follow; ours does not. Huge pages are
+//! off for the memory that is measured.
 
 #[path = "../../mm/benches/support/table.rs"]
 mod table;

@@ -1,8 +1,11 @@
-//! What it costs the host to judge: accesses in fast mode, and schedules in explore mode, of random programs, on one core.
+//! What it costs the host to judge: accesses in fast mode, and schedules in explore mode, of random
+//! programs, on one core.
 //!
-//! Required are 4 million checked accesses a second. An element is an access whose translation the oracle has judged and whose value or signal
-//! the reference memory has; the calls between them, the machine, its memory manager, and everything asked at rest are part of the time.
-//! Half of the operations of a program are runs of thousands of accesses to cells and pages at random, each checked by itself.
+//! Required are 4 million checked accesses a second. An element is an access whose translation the
+//! oracle has judged and whose value or signal the reference memory has; the calls between them,
+//! the machine, its memory manager, and everything asked at rest are part of the time. Half of the
+//! operations of a program are runs of thousands of accesses to cells and pages at random, each
+//! checked by itself.
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use pagewright_arch::{Aarch64, Isa, X86_64};

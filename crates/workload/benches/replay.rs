@@ -1,6 +1,8 @@
-//! Replay of every shipped capture on each instruction set, on one core: raw accesses and page-change events a second.
+//! Replay of every shipped capture on each instruction set, on one core: raw accesses and
+//! page-change events a second.
 //!
-//! Required are 40 million accesses and 5 million events a second. Decoding the trace is part of it.
+//! Required are 40 million accesses and 5 million events a second. Decoding the trace is part of
+//! it.
 
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use pagewright_arch::IsaKind;

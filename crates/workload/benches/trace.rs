@@ -1,4 +1,5 @@
-//! Reading and writing traces: events, raw accesses and bytes a second, on the largest shipped capture.
+//! Reading and writing traces: events, raw accesses and bytes a second, on the largest shipped
+//! capture.
 
 use std::fs;
 use std::hint::black_box;

@@ -1,6 +1,7 @@
 //! Built-in workloads: short programs of memory calls and accesses, made up event by event.
 //!
-//! Each is a [`Source`] like a trace, so that everything that replays a capture runs it. They have no contents either.
+//! Each is a [`Source`] like a trace, so that everything that replays a capture runs it. They have
+//! no contents either.
 
 use crate::replay::Source;
 use crate::trace::{
@@ -168,7 +169,8 @@ impl Script {
     }
 }
 
-/// A server with 64 MiB of state forks a child for each of 32 requests; the child reads some of it, changes a little, and ends.
+/// A server with 64 MiB of state forks a child for each of 32 requests; the child reads some of it,
+/// changes a little, and ends.
 fn fork_server(script: &mut Script, step: u64) -> bool {
     const PAGES: u64 = 16384;
     const REQUESTS: u64 = 32;
@@ -221,8 +223,9 @@ fn map_unmap(script: &mut Script, step: u64) -> bool {
     true
 }
 
-/// Reads 1 MiB of shared memory and pages it out, 200 times: the program of the series that batches arm64's flushes in reclaim
-/// (20220822082120.8347-5-yangyicong@huawei.com), which wants a machine with swap.
+/// Reads 1 MiB of shared memory and pages it out, 200 times: the program of the series that batches
+/// arm64's flushes in reclaim (20220822082120.8347-5-yangyicong@huawei.com), which wants a machine
+/// with swap.
 fn page_out(script: &mut Script, step: u64) -> bool {
     const PAGES: u64 = 256;
     const ROUNDS: u64 = 200;
@@ -242,7 +245,8 @@ fn page_out(script: &mut Script, step: u64) -> bool {
     true
 }
 
-/// Four threads read a range of 256 pages of which one of them takes away and gives back the right to write, 2 000 times.
+/// Four threads read a range of 256 pages of which one of them takes away and gives back the right
+/// to write, 2 000 times.
 fn protect(script: &mut Script, step: u64) -> bool {
     const PAGES: u64 = 256;
     const ROUNDS: u64 = 2_000;

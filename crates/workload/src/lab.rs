@@ -1,9 +1,11 @@
 //! The memory manager on a simulated machine: where the subject and the machine meet.
 //!
-//! [`Lab`] owns both, binds the shootdown interrupt of one to the other, and makes a program's accesses the way a processor does: translate,
-//! and on a fault let the memory manager serve it and try again.
+//! [`Lab`] owns both, binds the shootdown interrupt of one to the other, and makes a program's
+//! accesses the way a processor does: translate, and on a fault let the memory manager serve it and
+//! try again.
 //!
-//! Everything that the memory manager does on a CPU runs inside [`Lab::on`], which is one atomic operation of the machine's fast mode.
+//! Everything that the memory manager does on a CPU runs inside [`Lab::on`], which is one atomic
+//! operation of the machine's fast mode.
 
 use pagewright_arch::Isa;
 use pagewright_mm::swap::{Backing, SwapOps};
@@ -40,7 +42,9 @@ pub struct Lab<I: Isa> {
     swaps: Cell<bool>,
 }
 
-/// A device for swap outside the machine's memory. It keeps no contents, as captures have none.
+/// A device for swap outside the machine's memory.
+///
+/// It keeps no contents, as captures have none.
 struct Contentless;
 
 impl SwapOps for Contentless {
@@ -55,7 +59,8 @@ impl SwapOps for Contentless {
     fn discard(&self, _slot: u32) {}
 }
 
-/// How often one access can fault: each time somebody else may take the page away again, but in an operation that is atomic nobody does.
+/// How often one access can fault: each time somebody else may take the page away again, but in an
+/// operation that is atomic nobody does.
 const TRIES: u32 = 8;
 
 impl<I: Isa> Lab<I> {
@@ -90,7 +95,9 @@ impl<I: Isa> Lab<I> {
         Ok(Self { sim, mm, swaps: Cell::new(false) })
     }
 
-    /// Swaps to a device of so many slots from now on. It keeps no contents; what a page takes on its way there and back is [`Cost::SwapOut`] and
+    /// Swaps to a device of so many slots from now on.
+    ///
+    /// It keeps no contents; what a page takes on its way there and back is [`Cost::SwapOut`] and
     /// [`Cost::SwapIn`].
     ///
     /// # Errors
@@ -107,7 +114,9 @@ impl<I: Isa> Lab<I> {
         &self.sim
     }
 
-    /// The memory manager. Use it inside [`Lab::on`].
+    /// The memory manager.
+    ///
+    /// Use it inside [`Lab::on`].
     pub fn mm(&self) -> &Mm<Sim<I>> {
         &self.mm
     }
@@ -143,7 +152,8 @@ impl<I: Isa> Lab<I> {
     /// [`FaultError`] when the program would get a signal.
     ///
     /// # Panics
-    /// When an access keeps faulting although every fault was served: the memory manager and the machine disagree about an entry.
+    /// When an access keeps faulting although every fault was served: the memory manager and the
+    /// machine disagree about an entry.
     #[inline]
     pub fn touch(
         &self,

@@ -1,4 +1,5 @@
-//! What a real program did to its memory: captured, kept, and given to whoever wants to do it again.
+//! What a real program did to its memory: captured, kept, and given to whoever wants to do it
+//! again.
 //!
 //! * [`trace`] is the event model and the native file format, streamed in both directions.
 //! * [`generate`] makes up small programs instead.
@@ -11,8 +12,9 @@
 //! * [`record`] runs a program natively for Linux's own figures, then under valgrind for the trace.
 //! * [`undo`] takes away what is temporary, also when the program is interrupted.
 //!
-//! The modules above speak of addresses *as a capture says them* ([`trace::UserAddr`], [`trace::PageNo`]); they know nothing of our
-//! machine. Whoever replays decides which of its addresses they become.
+//! The modules above speak of addresses *as a capture says them* ([`trace::UserAddr`],
+//! [`trace::PageNo`]); they know nothing of our machine. Whoever replays decides which of its
+//! addresses they become.
 
 #![forbid(unsafe_code)]
 

@@ -1,13 +1,15 @@
-//! Shared memory that is read and paged out again and again: the program of the series that batches arm64's flushes in reclaim
-//! (20220822082120.8347-5-yangyicong@huawei.com), with what its mail speaks of and its program does not do: several processes that map the memory, several
-//! CPUs that have used it, stores.
+//! Shared memory that is read and paged out again and again: the program of the series that batches
+//! arm64's flushes in reclaim (20220822082120.8347-5-yangyicong@huawei.com), with what its mail
+//! speaks of and its program does not do: several processes that map the memory, several CPUs that
+//! have used it, stores.
 //!
-//! Key types: [`Program`]; [`PagedOut`], what it cost. [`run`] runs it on a lab, outside of replay, because a capture can't say that one process pages out
-//! only when all others have read.
+//! Key types: [`Program`]; [`PagedOut`], what it cost. [`run`] runs it on a lab, outside of replay,
+//! because a capture can't say that one process pages out only when all others have read.
 //!
-//! Protocol: in a round every reader reads every page, side by side on the CPUs; when all have, CPU 0 pages them out, and when it has, the next round begins.
-//! One process has its pages paged out by `MADV_PAGEOUT`. Pages that others map, too, are not a program's to page out, so of several processes they are
-//! reclaimed because somebody asks for it.
+//! Protocol: in a round every reader reads every page, side by side on the CPUs; when all have, CPU
+//! 0 pages them out, and when it has, the next round begins. One process has its pages paged out by
+//! `MADV_PAGEOUT`. Pages that others map, too, are not a program's to page out, so of several
+//! processes they are reclaimed because somebody asks for it.
 //!
 //! Not guaranteed: anything about contents; there are none.
 
@@ -24,8 +26,9 @@ use pagewright_types::{Access, Counter, CpuId, NodeId, PAGE_SIZE, Rights, VirtAd
 pub struct Program {
     /// Processes that map the memory.
     pub sharers: u32,
-    /// Whether each CPU has a thread of the process that reads, too. Else the process with number *n* runs on CPU *n*, or where that is once
-    /// CPUs are used up.
+    /// Whether each CPU has a thread of the process that reads, too.
+    ///
+    /// Else the process with number *n* runs on CPU *n*, or where that is once CPUs are used up.
     pub threads: bool,
     /// Whether the readers store.
     pub stores: bool,

@@ -1,10 +1,12 @@
-//! What must be undone although the program is interrupted: folders and files that nobody wants go, programs that nobody waits for end.
+//! What must be undone although the program is interrupted: folders and files that nobody wants go,
+//! programs that nobody waits for end.
 //!
-//! Key types: [`Undo`], which undoes when it is dropped or when [`end`] is called, whatever comes first; [`Scratch`], a folder that goes so. The
-//! program calls [`end`] when it is told to stop; a library that is used by another program sets no handlers.
+//! Key types: [`Undo`], which undoes when it is dropped or when [`end`] is called, whatever comes
+//! first; [`Scratch`], a folder that goes so. The program calls [`end`] when it is told to stop; a
+//! library that is used by another program sets no handlers.
 //!
-//! Not guaranteed: anything after SIGKILL. What is left then lies in the system's folder for such things, or beside the file that was to be
-//! written, with `.part` at its end.
+//! Not guaranteed: anything after SIGKILL. What is left then lies in the system's folder for such
+//! things, or beside the file that was to be written, with `.part` at its end.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -58,7 +60,9 @@ impl Drop for Undo {
     }
 }
 
-/// Undoes everything, latest first, and ends the program with `status`. Nobody begins anything meanwhile that would have to be undone.
+/// Undoes everything, latest first, and ends the program with `status`.
+///
+/// Nobody begins anything meanwhile that would have to be undone.
 pub fn end(status: i32) -> ! {
     let mut open = open();
     while let Some((_, deed)) = open.deeds.pop_last() {
@@ -105,7 +109,9 @@ impl Scratch {
     }
 }
 
-/// Takes a folder away. Who is interrupted may be about to make a file in it, so it is tried again.
+/// Takes a folder away.
+///
+/// Who is interrupted may be about to make a file in it, so it is tried again.
 fn remove(folder: &Path) {
     const TRIES: usize = 10;
     let gone = |_: &usize| match fs::remove_dir_all(folder) {

@@ -1,7 +1,9 @@
-//! Calls that must be refused – wrong alignment, overlaps, overflows, ranges that are not the caller's, flags that nobody knows, limits, seals –
-//! say why in Linux's words, and everything that can be seen or is counted is as before (INV-MM-COMMIT). On both instruction sets.
+//! Calls that must be refused – wrong alignment, overlaps, overflows, ranges that are not the
+//! caller's, flags that nobody knows, limits, seals – say why in Linux's words, and everything that
+//! can be seen or is counted is as before (INV-MM-COMMIT). On both instruction sets.
 //!
-//! Not covered: calls that are refused half-way and keep what they had done, as on Linux. Those are in `memory/`.
+//! Not covered: calls that are refused half-way and keep what they had done, as on Linux. Those are
+//! in `memory/`.
 
 #[path = "gup/device.rs"]
 #[allow(dead_code, reason = "shared with the tests of pages that are taken")]

@@ -1,5 +1,6 @@
-//! What a batch spares and what it would spare more if it collected ranges: counted, and modelled on the machines whose costs are published or assumed
-//! (`docs/machine.md`). The table that is printed stands in `docs/batch.md`.
+//! What a batch spares and what it would spare more if it collected ranges: counted, and modelled
+//! on the machines whose costs are published or assumed (`docs/machine.md`). The table that is
+//! printed stands in `docs/batch.md`.
 
 #[path = "support/bare.rs"]
 mod bare;
@@ -45,7 +46,8 @@ fn by_batch<I: Isa>(bare: &Rc<Bare<I>>) {
     batch.settle();
 }
 
-/// The least that ranges could come to: all entries are neighbours, are cleared under one lock, and are named by one invalidation.
+/// The least that ranges could come to: all entries are neighbours, are cleared under one lock, and
+/// are named by one invalidation.
 fn by_range<I: Isa>(bare: &Rc<Bare<I>>) {
     let mut gather = Gather::new(&bare.tlb, &bare.context);
     (0..ENTRIES).for_each(|index| gather.absorb(bare.unmap(index)));

@@ -1,8 +1,10 @@
-//! Flushes that are put off, while other CPUs rely on what was cleared, come and go, or end the batch on another CPU: under many schedules; and the
-//! bugs that can be planted there (feature `planted`), which must be found. With `PAGEWRIGHT_SOAK` a hundred times as many schedules.
+//! Flushes that are put off, while other CPUs rely on what was cleared, come and go, or end the
+//! batch on another CPU: under many schedules; and the bugs that can be planted there (feature
+//! `planted`), which must be found. With `PAGEWRIGHT_SOAK` a hundred times as many schedules.
 //!
-//! The programs stand on `tlb` alone: one CPU clears entries into a batch, one finds them cleared, one goes on reading the pages.
-//! Cites INV-TLB-DEFERRED, INV-TLB-CLEARED, INV-TLB-HOTPLUG, INV-ORACLE-O1, INV-ORACLE-O2.
+//! The programs stand on `tlb` alone: one CPU clears entries into a batch, one finds them cleared,
+//! one goes on reading the pages. Cites INV-TLB-DEFERRED, INV-TLB-CLEARED, INV-TLB-HOTPLUG,
+//! INV-ORACLE-O1, INV-ORACLE-O2.
 
 #[path = "support/bare.rs"]
 mod bare;
@@ -222,7 +224,8 @@ fn run<I: Isa>(
     bare.run(programs, seen, chooser, detail)
 }
 
-/// Nothing is found, and what the programs are about has happened: `wanted` was counted, and somebody held what was taken.
+/// Nothing is found, and what the programs are about has happened: `wanted` was counted, and
+/// somebody held what was taken.
 fn holds<I: Isa>(shape: Shape, programs: Programs<I>, wanted: Counter, held: Antecedent) {
     let schedules = if std::env::var_os("PAGEWRIGHT_SOAK").is_some() { 100 * SCHEDULES } else { SCHEDULES };
     holds_in::<I>(schedules, shape, programs, wanted, held);
@@ -246,7 +249,8 @@ fn who_unmaps_what_is_cleared_flushes_it<I: Isa>() {
     holds::<I>(SHAPE, unmaps_as_they_are_cleared, Counter::PwTlbBatchOvertaken, Antecedent::RightHeld);
 }
 
-/// INV-TLB-DEFERRED: of two that are put off in one epoch, one before the flush begins and one after.
+/// INV-TLB-DEFERRED: of two that are put off in one epoch, one before the flush begins and one
+/// after.
 fn what_is_put_off_while_the_space_is_flushed_is_not_paid<I: Isa>() {
     holds::<I>(LONGER, unmaps_as_they_are_cleared, Counter::PwTlbBatchOvertaken, Antecedent::RightHeld);
 }

@@ -1,4 +1,5 @@
-//! The captures that come with the project: readable to the end, consistent, and as their README says.
+//! The captures that come with the project: readable to the end, consistent, and as their README
+//! says.
 
 use std::collections::{HashMap, HashSet};
 use std::fs;

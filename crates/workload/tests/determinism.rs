@@ -1,4 +1,5 @@
-//! The same trace, machine and seed give the same report, bit for bit, all but what a clock measured.
+//! The same trace, machine and seed give the same report, bit for bit, all but what a clock
+//! measured.
 
 use pagewright_arch::IsaKind;
 use pagewright_sim::{MachineConfig, Profile};
@@ -36,7 +37,8 @@ fn captures_repeat() {
     }
 }
 
-/// In half the memory that it took on Linux; nearly all of what goes is taken beside it, and none of it flushed by itself.
+/// In half the memory that it took on Linux; nearly all of what goes is taken beside it, and none
+/// of it flushed by itself.
 #[test]
 fn under_pressure_they_repeat_too() {
     for isa in IsaKind::ALL {

@@ -1,9 +1,11 @@
 //! Every allocation of every call fails in turn, on both instruction sets (INV-MM-COMMIT).
 //!
-//! For each step a scene is set up that has something of everything, the step is made while its first allocation is refused, and everything that
-//! can be seen or is counted must be as before – or differ as the list of steps says that it may, because it does on Linux. Then the step is made
-//! again without a failure, and must come to what it comes to where nothing ever failed. Then its second allocation is refused, and so on until the
-//! step gets all that it asks for; and the same again with that allocation and all after it refused.
+//! For each step a scene is set up that has something of everything, the step is made while its
+//! first allocation is refused, and everything that can be seen or is counted must be as before –
+//! or differ as the list of steps says that it may, because it does on Linux. Then the step is made
+//! again without a failure, and must come to what it comes to where nothing ever failed. Then its
+//! second allocation is refused, and so on until the step gets all that it asks for; and the same
+//! again with that allocation and all after it refused.
 //!
 //! Not covered: failures while other CPUs are at it; random programs have those.
 
@@ -24,7 +26,8 @@ use scene::Scene;
 use state::{State, picture};
 use steps::Step;
 
-/// Mappings beside those of the scene: none, and as many as leave the tree of mappings, or that of mappings of files, without a free node.
+/// Mappings beside those of the scene: none, and as many as leave the tree of mappings, or that of
+/// mappings of files, without a free node.
 const FILLERS: [u64; 3] = [0, 26, 35];
 
 fn prepared<I: Isa>(step: &Step<I>, fillers: u64) -> Scene<I> {

@@ -1,4 +1,5 @@
-//! Races of faults and stores with holes and write-back, each under many schedules, and of each a bug that is found.
+//! Races of faults and stores with holes and write-back, each under many schedules, and of each a
+//! bug that is found.
 //!
 //! Not covered: what no test here names. Random programs under random schedules are the net below.
 
@@ -35,7 +36,8 @@ fn run_by<I: Isa>(world: &World<I>, strategy: Strategy, programs: Vec<Program>) 
     assert_eq!(report.outcome, Outcome::Completed, "{strategy:?}");
 }
 
-/// A load of shared memory while a hole is made where it loads; whether it shows what the memory has afterwards.
+/// A load of shared memory while a hole is made where it loads; whether it shows what the memory
+/// has afterwards.
 fn load_beside_a_hole<I: Isa>(seed: u64) -> bool {
     let world = Rc::new(World::<I>::new());
     let process = Process::new(&world);
@@ -65,7 +67,8 @@ fn a_page_is_not_mapped_after_its_hole<I: Isa>() {
     assert_eq!(stale, None, "a page is mapped that the file has no more");
 }
 
-/// Shared memory is forgotten while its last mapping goes; whether what was promised for its pages is taken back once.
+/// Shared memory is forgotten while its last mapping goes; whether what was promised for its pages
+/// is taken back once.
 fn forget_beside_an_unmap<I: Isa>(seed: u64) -> bool {
     let world = Rc::new(World::<I>::new());
     let process = Process::new(&world);
@@ -92,7 +95,8 @@ fn a_promise_is_taken_back_once_by_an_unmap_and_an_end<I: Isa>() {
     assert_eq!(wrong, None, "more or less is taken back than was promised");
 }
 
-/// Stores to a page of a file while it is written back, and once more afterwards; whether the device has the last store in the end.
+/// Stores to a page of a file while it is written back, and once more afterwards; whether the
+/// device has the last store in the end.
 fn store_beside_a_write_back<I: Isa>(seed: u64) -> bool {
     let world = Rc::new(World::<I>::new());
     let process = Process::new(&world);
@@ -118,7 +122,8 @@ fn store_beside_a_write_back<I: Isa>(seed: u64) -> bool {
     last == Some((0, process.read(base)))
 }
 
-/// A page whose right to store is taken for a write-back while somebody takes it for good; whether a store comes through after that.
+/// A page whose right to store is taken for a write-back while somebody takes it for good; whether
+/// a store comes through after that.
 fn store_after_mprotect_beside_a_write_back<I: Isa>(seed: u64) -> bool {
     let world = Rc::new(World::<I>::new());
     let process = Process::new(&world);
@@ -222,7 +227,8 @@ fn no_read_fails_at_an_end_that_comes_meanwhile<I: Isa>() {
     assert_eq!((0..SCHEDULES).find(|seed| !read_beside_an_end::<I>(*seed)), None, "neither what was there nor the end");
 }
 
-/// A load that reads a page from its device while another CPU does so, stores to it, writes it back and drops it; whether the store is found.
+/// A load that reads a page from its device while another CPU does so, stores to it, writes it back
+/// and drops it; whether the store is found.
 fn load_beside_a_page_that_comes_and_goes<I: Isa>(seed: u64) -> bool {
     let world = Rc::new(World::<I>::new());
     let process = Process::new(&world);

@@ -238,7 +238,8 @@ fn a_trace_file_appears_whole_or_not_at_all() {
     kept.commit().unwrap();
     assert_eq!(std::fs::read(&path).unwrap(), b"whole");
     assert_eq!(std::fs::read_dir(&dir).unwrap().count(), 1);
-    // What stands in its place stays what it is: a link leads to the new file, and who reads from a pipe gets it from there.
+    // What stands in its place stays what it is: a link leads to the new file, and who reads from a
+    // pipe gets it from there.
     let link = dir.join("link.pwt");
     std::os::unix::fs::symlink(&path, &link).unwrap();
     let mut linked = TraceFile::create(&link).unwrap();

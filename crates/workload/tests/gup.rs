@@ -1,5 +1,5 @@
-//! Pages taken from user memory, one call after the other: rules, errors, and the device double whose pages and the mapping go on showing
-//! the same.
+//! Pages taken from user memory, one call after the other: rules, errors, and the device double
+//! whose pages and the mapping go on showing the same.
 //!
 //! Not covered: races (`gup_races.rs`).
 
@@ -179,7 +179,8 @@ fn the_fast_walk_takes_what_needs_no_fault_and_only_here<I: Isa>() {
     world.at_rest(&[]);
 }
 
-/// INV-MM-COMMIT: each allocation of a pin that must unshare, and of a fork that must copy what is pinned, is refused in turn.
+/// INV-MM-COMMIT: each allocation of a pin that must unshare, and of a fork that must copy what is
+/// pinned, is refused in turn.
 fn a_call_that_fails_has_taken_nothing<I: Isa>() {
     let world = World::<I>::new(1);
     let process = Process::new(&world);
@@ -279,7 +280,9 @@ fn a_file_is_dirty_after_a_device_wrote_it<I: Isa>() {
     world.at_rest(&[]);
 }
 
-/// INV-FRAME-REFS: nor do mappings. Whoever is refused has changed nothing.
+/// INV-FRAME-REFS: nor do mappings.
+///
+/// Whoever is refused has changed nothing.
 fn a_page_that_is_mapped_too_often_is_refused<I: Isa>() {
     const MOST: u32 = 3 << 30;
     let world = World::<I>::new(1);
@@ -318,7 +321,9 @@ fn a_page_that_is_mapped_too_often_is_refused<I: Isa>() {
     world.at_rest(&[]);
 }
 
-/// INV-FRAME-REFS: pins don't drive a count past its end. What is refused is refused, and not tried for ever.
+/// INV-FRAME-REFS: pins don't drive a count past its end.
+///
+/// What is refused is refused, and not tried for ever.
 fn a_page_that_is_held_too_often_is_refused<I: Isa>() {
     const MOST: u32 = 1 << 31;
     let world = World::<I>::new(1);

@@ -1,5 +1,6 @@
-//! Pages taken from user memory, and copies of it, while other CPUs fork, unmap, and store: each race under many schedules; random programs
-//! without races; and both with each bug that can be planted there (feature `planted`), which must be found.
+//! Pages taken from user memory, and copies of it, while other CPUs fork, unmap, and store: each
+//! race under many schedules; random programs without races; and both with each bug that can be
+//! planted there (feature `planted`), which must be found.
 //!
 //! Not covered: two races at once. Random programs under random schedules are the net below.
 
@@ -178,7 +179,8 @@ fn copy_on_write_and_pin<I: Isa>(world: &Rc<World<I>>) -> Race {
     Race { programs: vec![Box::new(move || writer.write(CPU, base, NEW)), take], check: Box::new(check) }
 }
 
-/// INV-SOFT-DIRTY: what is pinned to be written is told as stored to, whatever is forgotten meanwhile.
+/// INV-SOFT-DIRTY: what is pinned to be written is told as stored to, whatever is forgotten
+/// meanwhile.
 fn forget_stores_and_pin<I: Isa>(world: &Rc<World<I>>) -> Race {
     let (process, base) = with_page(world);
     let (take, taken) = taker(&process, base, How::PinFast(GupFlags::WRITE));
@@ -197,8 +199,9 @@ fn forget_stores_and_pin<I: Isa>(world: &Rc<World<I>>) -> Race {
     Race { programs: vec![Box::new(forget), take], check: Box::new(check) }
 }
 
-/// INV-GUP-RECHECK: a page is unmapped, and what becomes free is used again at once, while it is got without locks. Of `mapped` pages one is
-/// unmapped: if it is the only one, its tables go with it.
+/// INV-GUP-RECHECK: a page is unmapped, and what becomes free is used again at once, while it is
+/// got without locks. Of `mapped` pages one is unmapped: if it is the only one, its tables go with
+/// it.
 fn unmap_and_get_of<I: Isa>(world: &Rc<World<I>>, mapped: u64) -> Race {
     let process = Rc::new(Process::new(world));
     let elsewhere = process.anon(4);
@@ -241,7 +244,8 @@ fn unmap_in_a_table_and_get<I: Isa>(world: &Rc<World<I>>) -> Race {
     unmap_and_get_of(world, 2)
 }
 
-/// INV-USER-COPY: a page is unmapped, and what becomes free is used again at once, while the kernel copies to it.
+/// INV-USER-COPY: a page is unmapped, and what becomes free is used again at once, while the kernel
+/// copies to it.
 fn unmap_and_copy<I: Isa>(world: &Rc<World<I>>) -> Race {
     let (process, base) = with_page(world);
     let elsewhere = process.anon(4);

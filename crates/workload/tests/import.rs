@@ -9,7 +9,8 @@ use pagewright_workload::trace::{
     Actor, Event, Layout, MappingKind, MappingSource, MemOp, Reader, Stream, Summary, Task, TraceError,
 };
 
-/// A directory with logs, and an executable for them: static, at a fixed address, code at 0x400000, data and bss at 0x402000.
+/// A directory with logs, and an executable for them: static, at a fixed address, code at 0x400000,
+/// data and bss at 0x402000.
 struct Capture {
     directory: PathBuf,
     logs: Vec<PathBuf>,
@@ -31,7 +32,8 @@ impl Capture {
         self.directory.join("program").display().to_string()
     }
 
-    /// The log of a process that starts an image: preamble, then `body`, in which `@` and `DIR` are replaced.
+    /// The log of a process that starts an image: preamble, then `body`, in which `@` and `DIR` are
+    /// replaced.
     fn log(mut self, pid: u32, parent: u32, started: bool, body: &str) -> Self {
         let mut text = format!(
             "==@== Lackey, an example Valgrind tool\n==@== Copyright (C) 2002-2017\n==@== Command: {}\n==@== Parent PID: {parent}\n==@== \n",
@@ -137,7 +139,8 @@ fn elf() -> Vec<u8> {
 
 const EXIT: &str = "SYSCALL[@,1](231) exit_group( 0 ) --> [pre-success] Success(0x0) \n";
 
-/// What every story begins with: the executable, and the page whose end `execve` clears for the bss.
+/// What every story begins with: the executable, and the page whose end `execve` clears for the
+/// bss.
 fn beginning() -> Vec<String> {
     ["begin 1.1", "file 1 program Some(6144)", "exec 6 brk 0x404000", "kernel 0x402 0+1 w"].map(String::from).to_vec()
 }
@@ -152,7 +155,8 @@ fn accesses_become_runs_in_order_of_their_first() {
     let body = format!(
         " S 00402010,8\nI  00400103,4\n L 00402ffc,8\n M 00403000,4\nI  00400107,2\n L 00402000,8\nI  00400ffe,4\n{EXIT}"
     );
-    // The load at 402ffc straddles two pages and counts in both; so does the last fetch, whose second page isn't mapped.
+    // The load at 402ffc straddles two pages and counts in both; so does the last fetch, whose
+    // second page isn't mapped.
     expect(
         &Capture::new("runs").log(7, 1, true, &body).story(),
         &["fetch 0x400 4+0 r", "data 0x402 1+1 w", "data 0x403 2+1 r", "data 0x402 1+0 r", "exit 0"],

@@ -1,9 +1,11 @@
-//! Debts that are left to the ledger, while other CPUs flush, use the page and allocate its frame: under many schedules; and the bugs that can be
-//! planted there (feature `planted`), which must be found.
+//! Debts that are left to the ledger, while other CPUs flush, use the page and allocate its frame:
+//! under many schedules; and the bugs that can be planted there (feature `planted`), which must be
+//! found.
 //!
-//! Nothing in the memory manager leaves a debt yet, so the programs here stand on `tlb` alone: one CPU clears an entry and drops the debt, one
-//! goes on reading the page, one flushes another page of the space and takes every frame that is free.
-//! Cites INV-ORACLE-O1, INV-TLB-DEBT, INV-LEDGER-FULL, INV-LEDGER-SAMPLE.
+//! Nothing in the memory manager leaves a debt yet, so the programs here stand on `tlb` alone: one
+//! CPU clears an entry and drops the debt, one goes on reading the page, one flushes another page
+//! of the space and takes every frame that is free. Cites INV-ORACLE-O1, INV-TLB-DEBT,
+//! INV-LEDGER-FULL, INV-LEDGER-SAMPLE.
 
 #[path = "support/bare.rs"]
 mod bare;
@@ -24,7 +26,8 @@ const LEFT: u16 = 0;
 /// The page that is flushed at once.
 const FLUSHED: u16 = 1;
 
-/// What each CPU does, in their order: one that leaves a debt, [`USES`], and one that flushes and allocates.
+/// What each CPU does, in their order: one that leaves a debt, [`USES`], and one that flushes and
+/// allocates.
 fn programs<I: Isa>(bare: &Rc<Bare<I>>) -> Vec<Program> {
     let [leaves, uses, flushes] = [(); 3].map(|()| Rc::clone(bare));
     vec![
@@ -104,7 +107,8 @@ mod planted {
         find::<X86_64>(Plant::PartialClock, 2000, true);
     }
 
-    /// The calm machine keeps a broadcast on its way for as long as nobody waits for it, so this needs no race.
+    /// The calm machine keeps a broadcast on its way for as long as nobody waits for it, so this
+    /// needs no race.
     #[test]
     fn a_barrier_on_another_cpu_is_found() {
         find::<Aarch64>(Plant::CompleteElsewhere, 100, false);

@@ -1,5 +1,6 @@
-//! The table of Linux's memory calls and flags against the memory manager: each flag that is said to be taken is, in a valid call; each other
-//! is refused with the errno that the table names; and no flag that the code knows is missing from the table.
+//! The table of Linux's memory calls and flags against the memory manager: each flag that is said
+//! to be taken is, in a valid call; each other is refused with the errno that the table names; and
+//! no flag that the code knows is missing from the table.
 
 use pagewright_arch::{Aarch64, Isa, X86_64};
 use pagewright_mm::file::{FallocateFlags, MemfdFlags, Seals};

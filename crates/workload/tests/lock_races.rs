@@ -1,4 +1,5 @@
-//! Races of calls that lock memory with calls and faults that change what is locked: pages say how many entries of locked memory map them.
+//! Races of calls that lock memory with calls and faults that change what is locked: pages say how
+//! many entries of locked memory map them.
 //!
 //! Not covered: one call at a time, which is `memory`'s.
 
@@ -86,7 +87,8 @@ impl Deed {
     }
 }
 
-/// Three CPUs lock, unlock and change pages that a parent and a child map; whether all is counted right, and pages can go when nothing is locked.
+/// Three CPUs lock, unlock and change pages that a parent and a child map; whether all is counted
+/// right, and pages can go when nothing is locked.
 fn locked_beside_others<I: Isa>(seed: u64) -> bool {
     let world = Rc::new(World::<I>::new());
     let _device = world.swap_to(64);
@@ -115,8 +117,8 @@ fn locked_beside_others<I: Isa>(seed: u64) -> bool {
     })
 }
 
-/// Two processes lock and unlock memory that they share, and store to it, while a third CPU reclaims; whether the pages stay while somebody has them
-/// locked, with what was stored.
+/// Two processes lock and unlock memory that they share, and store to it, while a third CPU
+/// reclaims; whether the pages stay while somebody has them locked, with what was stored.
 fn kept_beside_reclaim<I: Isa>(seed: u64) -> bool {
     const TOUCH: Deed = Deed::Touch(Access::Write);
     const LOCK: Deed = Deed::Lock(LockFlags::empty());

@@ -1,5 +1,5 @@
-//! Calls that look at a mapping, let go of the space and act: what they have looked at may be gone by then, and something else in its place. Each
-//! under many schedules.
+//! Calls that look at a mapping, let go of the space and act: what they have looked at may be gone
+//! by then, and something else in its place. Each under many schedules.
 //!
 //! Not covered: page-outs and swapoff, which the tests of swap have.
 
@@ -71,7 +71,8 @@ fn no_stack_grows_for_who_brings_pages<I: Isa>() {
     assert_eq!(first_lost(SCHEDULES, bring_below_a_stack::<I>), None, "a stack has grown that nobody touched");
 }
 
-/// A debugger's store to memory that a file takes the place of, which was opened to be read; whether its page stays clean.
+/// A debugger's store to memory that a file takes the place of, which was opened to be read;
+/// whether its page stays clean.
 fn force_beside_a_file<I: Isa>(seed: u64) -> bool {
     let world = Rc::new(World::<I>::new());
     let process = Process::new(&world);
@@ -109,7 +110,8 @@ fn nothing_is_forced_on_a_file<I: Isa>() {
     assert_eq!(first_lost(SCHEDULES, force_beside_a_file::<I>), None, "a file was to be written that can only be read");
 }
 
-/// A copy from the memory of a process that ends, or advice to bring it; another CPU gets the frames of its tables, and stores there what looks like tables.
+/// A copy from the memory of a process that ends, or advice to bring it; another CPU gets the
+/// frames of its tables, and stores there what looks like tables.
 fn copy_from_a_process_that_ends<I: Isa>(seed: u64) -> bool {
     let world = Rc::new(World::<I>::new());
     let (ends, other) = (Process::new(&world), Process::new(&world));

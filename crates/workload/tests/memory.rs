@@ -1,7 +1,8 @@
-//! Memory calls one by one, on the simulated machine and both instruction sets: what each does, what refuses it with which errno, and that
-//! nothing is left over.
+//! Memory calls one by one, on the simulated machine and both instruction sets: what each does,
+//! what refuses it with which errno, and that nothing is left over.
 //!
-//! Not covered: anything that needs two CPUs at once, which `file_races`, `remap_races` and the random programs look for.
+//! Not covered: anything that needs two CPUs at once, which `file_races`, `remap_races` and the
+//! random programs look for.
 
 #[path = "memory/advise.rs"]
 mod advise;

@@ -1,4 +1,5 @@
-//! The memory manager on the simulated machine, both instruction sets: what calls and faults do, and that nothing is left over.
+//! The memory manager on the simulated machine, both instruction sets: what calls and faults do,
+//! and that nothing is left over.
 
 #[path = "support/on_both.rs"]
 mod on_both;
@@ -143,7 +144,8 @@ fn anonymous_memory_comes_zeroed_and_goes_without_a_trace<I: Isa>() {
         assert_eq!(process.read(page(base, index)), index + 1);
     }
     assert_eq!(process.space.rss().of(RssKind::Anon), 600);
-    // 600 pages below the top of the mapping area straddle two or three last-level tables, one PMD and one PUD table.
+    // 600 pages below the top of the mapping area straddle two or three last-level tables, one PMD
+    // and one PUD table.
     assert!((4..=5).contains(&(process.space.table().bytes() / PAGE_SIZE)));
     process.end();
     assert_eq!(levels(&lab), before);

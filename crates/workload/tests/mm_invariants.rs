@@ -1,8 +1,10 @@
-//! What the memory manager promises, on the simulated machine and both instruction sets: random programs against a model of pages, with
-//! allocations that fail, and each promise that a program alone would not put to the test.
+//! What the memory manager promises, on the simulated machine and both instruction sets: random
+//! programs against a model of pages, with allocations that fail, and each promise that a program
+//! alone would not put to the test.
 //!
-//! The model keeps, for each process, what each page shows and allows. It knows nothing of tables, folios or TLBs. Beside it, after each
-//! step, everything that is counted is counted again from the tables.
+//! The model keeps, for each process, what each page shows and allows. It knows nothing of tables,
+//! folios or TLBs. Beside it, after each step, everything that is counted is counted again from the
+//! tables.
 //!
 //! Not covered: anything that needs two CPUs at once. An operation is atomic here.
 

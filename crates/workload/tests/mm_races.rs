@@ -31,7 +31,8 @@ fn map<I: Isa>(lab: &Lab<I>, file: &Arc<FileObject<Sim<I>>>, flags: MapFlags) ->
     (space, base)
 }
 
-/// A store to a private page of a file, while the file is truncated; returns whether the store was served.
+/// A store to a private page of a file, while the file is truncated; returns whether the store was
+/// served.
 fn copy_while_truncating<I: Isa>(seed: u64) -> bool {
     let mut config = MachineConfig::default_for(I::KIND).expect("a shipped profile");
     config.cpus = 2;
@@ -40,7 +41,8 @@ fn copy_while_truncating<I: Isa>(seed: u64) -> bool {
     let lab = Rc::new(Lab::<I>::new(config, Knobs::default()).expect("a possible machine"));
     let kind = Kind::File(Box::new(Zeroes));
     let file = lab.on(CPU, |mm| mm.add_file("/zeroes", kind, PAGE_SIZE)).expect("memory");
-    // In the cache, so that nothing is between the first look at the size and the last but the copy.
+    // In the cache, so that nothing is between the first look at the size and the last but the
+    // copy.
     let (reader, base) = map(&lab, &file, MapFlags::SHARED);
     lab.touch(CPU, &reader, base, Access::Read, 1).expect("a page of the file");
     let (space, base) = map(&lab, &file, MapFlags::PRIVATE);

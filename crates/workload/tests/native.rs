@@ -1,9 +1,11 @@
-//! Against Linux's own counts: each shipped capture replayed, and every program image's minor faults, peak RSS and page-table bytes
-//! held against what Linux counted for the same program without valgrind.
+//! Against Linux's own counts: each shipped capture replayed, and every program image's minor
+//! faults, peak RSS and page-table bytes held against what Linux counted for the same program
+//! without valgrind.
 //!
-//! A figure may be off by a tenth, and by one fault: so much Linux's own count differs from run to run. One that is off by more stands in
-//! [`EXCEPTIONS`] with its cause and how far it may be off. The comparison is written down in `docs/linux-counts.md`; with `PAGEWRIGHT_WRITE_DOCS=1`
-//! in its environment this test writes that file, and otherwise fails when it is not what it would write.
+//! A figure may be off by a tenth, and by one fault: so much Linux's own count differs from run to
+//! run. One that is off by more stands in [`EXCEPTIONS`] with its cause and how far it may be off.
+//! The comparison is written down in `docs/linux-counts.md`; with `PAGEWRIGHT_WRITE_DOCS=1` in its
+//! environment this test writes that file, and otherwise fails when it is not what it would write.
 
 use pagewright_arch::IsaKind;
 use pagewright_sim::{MachineConfig, Profile};

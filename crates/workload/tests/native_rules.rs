@@ -52,8 +52,9 @@ fn page(index: u64) -> VirtAddr {
     VirtAddr::new(LIBRARY + index * PAGE_SIZE)
 }
 
-/// Relocated pages that were made read-only look like the read-only data before them. `VM_ACCOUNT` keeps the two apart, so that
-/// fork copies the entries of the former alone.
+/// Relocated pages that were made read-only look like the read-only data before them.
+///
+/// `VM_ACCOUNT` keeps the two apart, so that fork copies the entries of the former alone.
 fn what_was_relocated_stays_apart<I: Isa>() {
     let (lab, space) = library::<I>(Rights::READ);
     let set = |at, pages, rights| lab.on(CPU, |mm| mm.mprotect(&space, page(at), pages * PAGE_SIZE, rights)).unwrap();
@@ -66,7 +67,8 @@ fn what_was_relocated_stays_apart<I: Isa>() {
     assert_eq!(child.rss().pages(), 1, "the relocated page; the data can be faulted in again");
 }
 
-/// Without a page made, the charge goes with the right to write, and anonymous neighbours are one again.
+/// Without a page made, the charge goes with the right to write, and anonymous neighbours are one
+/// again.
 fn an_untouched_reservation_is_no_longer_charged<I: Isa>() {
     let (lab, space) = library::<I>(Rights::READ);
     let flags = MapFlags::PRIVATE | MapFlags::ANONYMOUS | MapFlags::FIXED;
@@ -79,7 +81,8 @@ fn an_untouched_reservation_is_no_longer_charged<I: Isa>() {
     assert_eq!(space.map().read().len(), 2, "the library and one reservation");
 }
 
-/// The window starts with the mapping and is as long as ever, though it ends beyond the aligned one.
+/// The window starts with the mapping and is as long as ever, though it ends beyond the aligned
+/// one.
 fn fault_around_reaches_as_far_from_the_start_of_a_mapping<I: Isa>() {
     let (lab, space) = library::<I>(Rights::READ);
     lab.touch(CPU, &space, page(3), Access::Read, 1).unwrap();

@@ -1,7 +1,9 @@
-//! INV-ORACLE-O4 on the memory manager: at rest, what it says of its counts is what the oracle finds in the tables.
+//! INV-ORACLE-O4 on the memory manager: at rest, what it says of its counts is what the oracle
+//! finds in the tables.
 //!
-//! One program with forks, copy-on-write, files, shared memory, unmapping and truncation, which is counted after each step; and, where bugs can
-//! be planted (feature `planted`), the same with a count that is forgotten.
+//! One program with forks, copy-on-write, files, shared memory, unmapping and truncation, which is
+//! counted after each step; and, where bugs can be planted (feature `planted`), the same with a
+//! count that is forgotten.
 //!
 //! Not covered: what has no mechanism yet – folios of several pages, pins, shared tables.
 
@@ -210,7 +212,8 @@ fn a_forgotten_count_is_found() {
     for (plant, named) in plants {
         let _alone = alone();
         let world = World::<X86_64>::new();
-        // Pages of a file, which its cache keeps: a page that is mapped by its count alone can't be freed.
+        // Pages of a file, which its cache keeps: a page that is mapped by its count alone can't be
+        // freed.
         let space = world.on(|mm| mm.new_space()).expect("memory");
         let base = world.map(&space, MapFlags::SHARED, Rights::RW);
         world.touch(CPU, &space, base, 1, Access::Write);

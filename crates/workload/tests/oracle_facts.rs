@@ -1,7 +1,7 @@
 //! What the memory manager declares to a judge, and when: `docs/oracle.md`, "What is declared".
 //!
-//! A listener takes down every fact and, when a right is reduced, whether the tables still gave it at that moment. So a fact that comes after
-//! the edit is seen, which the oracle itself could not.
+//! A listener takes down every fact and, when a right is reduced, whether the tables still gave it
+//! at that moment. So a fact that comes after the edit is seen, which the oracle itself could not.
 //!
 //! Not covered: what the facts are good for. That is the oracle's own test.
 
@@ -149,7 +149,8 @@ impl<I: Isa> World<I> {
         std::mem::take(&mut self.listener.borrow_mut().heard)
     }
 
-    /// Asserts that `call` says in time that it leaves `left` of the page at `va`, and returns once.
+    /// Asserts that `call` says in time that it leaves `left` of the page at `va`, and returns
+    /// once.
     #[track_caller]
     fn expect(&self, va: VirtAddr, left: Rights, call: impl FnOnce(&Mm<Sim<I>>, &Space<Sim<I>>)) {
         let heard = self.during(call);

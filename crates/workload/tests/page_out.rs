@@ -1,4 +1,5 @@
-//! The batched-shootdown series' program, with sharers and threads: what is waited for, and by how much flushes are put off.
+//! The batched-shootdown series' program, with sharers and threads: what is waited for, and by how
+//! much flushes are put off.
 
 use pagewright_arch::IsaKind;
 use pagewright_mm::Knob;

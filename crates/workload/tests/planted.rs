@@ -1,7 +1,9 @@
-//! Every planted bug that memory calls and accesses can meet is found by random programs: from three seeds, by the rule that it breaks,
-//! within a budget, and again from what the finding says. Those that need a race are not found by as many programs without one.
+//! Every planted bug that memory calls and accesses can meet is found by random programs: from
+//! three seeds, by the rule that it breaks, within a budget, and again from what the finding says.
+//! Those that need a race are not found by as many programs without one.
 //!
-//! The table that is printed has the median of how much was tried. INV-ORACLE-O1, INV-ORACLE-O2, INV-ORACLE-O3, INV-ORACLE-O4.
+//! The table that is printed has the median of how much was tried. INV-ORACLE-O1, INV-ORACLE-O2,
+//! INV-ORACLE-O3, INV-ORACLE-O4.
 #![cfg(feature = "planted")]
 
 use pagewright_arch::{Aarch64, Isa, IsaKind, X86_64};
@@ -22,7 +24,9 @@ const MOST_FAST: u64 = 40;
 enum Search {
     /// By so many programs, operation by operation.
     Fast { isa: IsaKind, programs: u64 },
-    /// By so many schedules of programs about this. With `race`, nothing else finds it.
+    /// By so many schedules of programs about this.
+    ///
+    /// With `race`, nothing else finds it.
     Explored { isa: IsaKind, theme: Theme, schedules: u32, race: bool },
     /// These programs have no operation that meets it; another test does.
     Elsewhere(&'static str),

@@ -1,5 +1,6 @@
-//! Bugs of pins that are planted are found by random programs of calls, operation by operation: from three seeds, by the rule that each breaks, within
-//! a budget. INV-GUP-EXCLUSIVE, INV-GUP-LINEAR, INV-ORACLE-O3, INV-ORACLE-O4.
+//! Bugs of pins that are planted are found by random programs of calls, operation by operation:
+//! from three seeds, by the rule that each breaks, within a budget. INV-GUP-EXCLUSIVE,
+//! INV-GUP-LINEAR, INV-ORACLE-O3, INV-ORACLE-O4.
 //!
 //! Not covered: those that need a race (`gup_races.rs`).
 #![cfg(feature = "planted")]

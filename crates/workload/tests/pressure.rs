@@ -1,6 +1,8 @@
-//! Programs that need more memory than there is: what they stored is there again, whoever reclaims, and what is in use stays.
+//! Programs that need more memory than there is: what they stored is there again, whoever reclaims,
+//! and what is in use stays.
 //!
-//! Each machine is judged: no frame is reached by what it was before, and counts are right in the end.
+//! Each machine is judged: no frame is reached by what it was before, and counts are right in the
+//! end.
 //!
 //! Not covered: how good the choice is, but for the plainest cases.
 
@@ -43,7 +45,9 @@ impl<I: Isa> Process<I> {
         Self(device::Process::new(world))
     }
 
-    /// The word that an access reaches. The page may be taken away again before it is.
+    /// The word that an access reaches.
+    ///
+    /// The page may be taken away again before it is.
     fn word(&self, cpu: CpuId, va: VirtAddr, access: Access) -> &std::sync::atomic::AtomicU64 {
         let world = &self.0.world;
         loop {
@@ -73,8 +77,8 @@ impl<I: Isa> Process<I> {
     }
 }
 
-/// Makes a CPU forget its translations, as those of other programs would: its TLB has room for all of so small a memory, and walkers mark only what
-/// they walk for.
+/// Makes a CPU forget its translations, as those of other programs would: its TLB has room for all
+/// of so small a memory, and walkers mark only what they walk for.
 fn forget<I: Isa>(world: &World<I>) {
     let all = Invalidate { reach: Reach::Local, target: Target::AllTags };
     world.on(CPU, |mm| {
@@ -115,7 +119,8 @@ fn background<I: Isa>(world: &World<I>, cpu: CpuId) {
     }
 }
 
-/// INV-LRU-PLACE, INV-LRU-SIZE: every page that is mapped or cached is on the list that its flags name.
+/// INV-LRU-PLACE, INV-LRU-SIZE: every page that is mapped or cached is on the list that its flags
+/// name.
 fn lists_agree<I: Isa>(world: &World<I>) {
     world.on(CPU, |mm| {
         let frames = mm.tlb().frames();
@@ -177,8 +182,10 @@ fn the_background_keeps_memory_free<I: Isa>() {
     world.at_rest(&[]);
 }
 
-/// What is used again and again stays, and what is used once goes. The looks are so rare that each page would be gone at most of them, were the oldest
-/// page taken each time.
+/// What is used again and again stays, and what is used once goes.
+///
+/// The looks are so rare that each page would be gone at most of them, were the oldest page taken
+/// each time.
 fn what_is_in_use_stays<I: Isa>() {
     const HOT: u64 = 150;
     const COLD: u64 = 8 * FRAMES;
@@ -261,7 +268,8 @@ fn what_very_many_map_can_go<I: Isa>() {
     world.at_rest(&[]);
 }
 
-/// Nobody is asked in vain: where one of a page's spaces is being changed the page stays, and what the others have used is left as it is.
+/// Nobody is asked in vain: where one of a page's spaces is being changed the page stays, and what
+/// the others have used is left as it is.
 fn who_cannot_be_asked_spares_the_others<I: Isa>() {
     let world = machine::<I>(2);
     let _device = swap_to(&world, 16);
@@ -318,7 +326,8 @@ fn what_two_have_locked_one_lets_go_in_vain<I: Isa>() {
     world.at_rest(&[]);
 }
 
-/// Without swap nothing can go: whoever wants more is refused, and everything that was stored is there.
+/// Without swap nothing can go: whoever wants more is refused, and everything that was stored is
+/// there.
 fn without_swap_somebody_is_refused<I: Isa>() {
     let world = machine::<I>(1);
     let process = Process::new(&world);
@@ -342,7 +351,8 @@ fn without_swap_somebody_is_refused<I: Isa>() {
     world.at_rest(&[]);
 }
 
-/// Everything is dirty and the device has less room than there is to write: no deadlock, no lost page.
+/// Everything is dirty and the device has less room than there is to write: no deadlock, no lost
+/// page.
 fn a_full_device_loses_nothing<I: Isa>() {
     const SLOTS: u64 = 100;
     let world = machine::<I>(1);
@@ -384,7 +394,8 @@ fn maps_a_large_file<I: Isa>(world: &Rc<World<I>>) -> (Process<I>, VirtAddr, Arc
     (process, base, disk)
 }
 
-/// Pages of files are dropped and read again; what was stored to them is written first, by the background alone.
+/// Pages of files are dropped and read again; what was stored to them is written first, by the
+/// background alone.
 fn files_make_room<I: Isa>() {
     let world = machine::<I>(2);
     let (process, base, disk) = maps_a_large_file(&world);
@@ -409,7 +420,8 @@ fn files_make_room<I: Isa>() {
     world.at_rest(&[]);
 }
 
-/// Dirty pages of a file that nobody writes back: who allocates passes them over, the background does not.
+/// Dirty pages of a file that nobody writes back: who allocates passes them over, the background
+/// does not.
 fn dirty_files_wait_for_the_background<I: Isa>() {
     let world = machine::<I>(2);
     let (process, base, disk) = maps_a_large_file(&world);
@@ -428,7 +440,8 @@ fn dirty_files_wait_for_the_background<I: Isa>() {
     world.at_rest(&[]);
 }
 
-/// A page that comes back so soon that it would have stayed, had fewer been active, is active at once.
+/// A page that comes back so soon that it would have stayed, had fewer been active, is active at
+/// once.
 fn a_page_that_comes_back_soon_is_active<I: Isa>() {
     const HOT: u64 = 400;
     const ROUND: u64 = 700;
@@ -513,7 +526,8 @@ fn a_pool_is_filled_though_a_batch_is_short<I: Isa>() {
             world.lab.sim().fail_allocation_after(refused, Refusal::One);
             let filled = pool.fill(0..8, || {});
             world.lab.sim().permit_allocations();
-            // What nobody has is no batch at all, and what the machine refuses is no want of frames.
+            // What nobody has is no batch at all, and what the machine refuses is no want of
+            // frames.
             assert_eq!((filled.is_ok(), pool.filled()), if refused == 0 { (false, 0) } else { (true, 8) }, "{refused}");
         });
     }

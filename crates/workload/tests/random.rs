@@ -1,6 +1,8 @@
-//! Random programs under the oracle: a share of what the soak runs, and what programs promise about themselves.
+//! Random programs under the oracle: a share of what the soak runs, and what programs promise about
+//! themselves.
 //!
-//! Cites INV-ORACLE-O1 to INV-ORACLE-O4 (nothing of the memory manager breaks them), INV-TLB-CLEARED, INV-SIM-REPLAY.
+//! Cites INV-ORACLE-O1 to INV-ORACLE-O4 (nothing of the memory manager breaks them),
+//! INV-TLB-CLEARED, INV-SIM-REPLAY.
 
 use pagewright_arch::{Aarch64, Isa, IsaKind, X86_64};
 use pagewright_check::{Antecedent, Detail, Plan, Tally};

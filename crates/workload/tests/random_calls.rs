@@ -1,5 +1,6 @@
-//! Random programs of every memory call, with good arguments and bad ones, and with allocations that fail: against the reference memory, on
-//! both instruction sets (INV-ORACLE-SPEC). With `PAGEWRIGHT_SOAK` ten times as many.
+//! Random programs of every memory call, with good arguments and bad ones, and with allocations
+//! that fail: against the reference memory, on both instruction sets (INV-ORACLE-SPEC). With
+//! `PAGEWRIGHT_SOAK` ten times as many.
 
 use pagewright_arch::{Aarch64, Isa, X86_64};
 use pagewright_workload::random::{Done, calls_program, fast, smallest};
@@ -8,7 +9,8 @@ use pagewright_workload::random::{Done, calls_program, fast, smallest};
 const OPERATIONS: usize = 500_000;
 const SEED: u64 = 1;
 
-/// Calls and answers that must have come about: of each call a success, and every errno that it has where nothing is missing but sense.
+/// Calls and answers that must have come about: of each call a success, and every errno that it has
+/// where nothing is missing but sense.
 const MUST: [(&str, &[&str]); 50] = [
     ("mmap", &["", "EINVAL", "ENOMEM", "EEXIST", "EACCES", "EAGAIN", "EPERM"]),
     ("munmap", &["", "EINVAL", "EPERM"]),

@@ -1,6 +1,8 @@
-//! Races of a move with stores to the old place and with whoever unmaps the new one, under many schedules; and the bug that is found.
+//! Races of a move with stores to the old place and with whoever unmaps the new one, under many
+//! schedules; and the bug that is found.
 //!
-//! Not covered: moves beside faults at the old place that lose. Random programs under random schedules are the net below.
+//! Not covered: moves beside faults at the old place that lose. Random programs under random
+//! schedules are the net below.
 
 #[path = "support/alone.rs"]
 mod alone;
@@ -32,7 +34,8 @@ struct Ran {
     taken: bool,
 }
 
-/// One thread moves a page, one unmaps the new place and takes a page for something else, one stores to the old place for as long as it can.
+/// One thread moves a page, one unmaps the new place and takes a page for something else, one
+/// stores to the old place for as long as it can.
 fn move_and_take<I: Isa>(seed: u64) -> Ran {
     let mut config = MachineConfig::default_for(I::KIND).expect("a shipped profile");
     config.cpus = 3;

@@ -1,8 +1,9 @@
 //! Replay's memory grows with the program's footprint and not with its trace.
 //!
-//! The only test of its program, so that nothing else adds to the process's peak. A trace that is made up as it goes is encoded
-//! by a second thread, comes through a pipe, and is decoded and replayed here; the peak of resident memory after a tenth of
-//! it must be the peak at its end. `PAGEWRIGHT_SOAK=1` makes it as long as a capture of 10 GB of lackey's text.
+//! The only test of its program, so that nothing else adds to the process's peak. A trace that is
+//! made up as it goes is encoded by a second thread, comes through a pipe, and is decoded and
+//! replayed here; the peak of resident memory after a tenth of it must be the peak at its end.
+//! `PAGEWRIGHT_SOAK=1` makes it as long as a capture of 10 GB of lackey's text.
 
 use pagewright_arch::IsaKind;
 use pagewright_sim::{MachineConfig, Profile};
@@ -14,7 +15,8 @@ use std::thread;
 
 /// Events of the test that runs each time.
 const QUICK: u64 = 4_000_000;
-/// 10 GB of text at 12.4 bytes an access (`python3 -c pass` is 44 M accesses and 623 MB with calls), of which an event here has five.
+/// 10 GB of text at 12.4 bytes an access (`python3 -c pass` is 44 M accesses and 623 MB with
+/// calls), of which an event here has five.
 const SOAK: u64 = 10_000_000_000 / 62;
 /// What the allocator's and the machine's habits may add.
 const GROWTH: u64 = 1 << 20;

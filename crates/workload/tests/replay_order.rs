@@ -1,4 +1,5 @@
-//! What order a replay keeps, and what it lets overlap: small traces made by hand, on one CPU and on several, with many seeds.
+//! What order a replay keeps, and what it lets overlap: small traces made by hand, on one CPU and
+//! on several, with many seeds.
 
 use pagewright_arch::IsaKind;
 use pagewright_sim::{MachineConfig, Profile};
@@ -236,8 +237,9 @@ fn a_thread_that_waits_for_its_turn_is_told_of_shootdowns_and_one_that_sleeps_is
         made.protect(0, 1, prot).on(1, 2).load(0).on(1, 1).exit()
     };
     assert_eq!(received(threads(1)), received(threads(3)) + 1, "one right less, one interrupt more");
-    // While the first thread sleeps until its child ends, or works, the second stores to a page that it shares with the child: the old
-    // translation must go from every CPU that is on the process.
+    // While the first thread sleeps until its child ends, or works, the second stores to a page
+    // that it shares with the child: the old translation must go from every CPU that is on the
+    // process.
     let family = |sleeps: bool| {
         let mut made = Made::new().map(0, 4).store(0).thread(2).load(0).fork(3, false);
         if sleeps {

@@ -1,4 +1,5 @@
-//! Pages that go to swap and come back, call by call; and races of page-outs with stores, forks and unmapping, each under many schedules.
+//! Pages that go to swap and come back, call by call; and races of page-outs with stores, forks and
+//! unmapping, each under many schedules.
 //!
 //! Not covered: which pages reclaim picks by itself.
 
@@ -91,7 +92,8 @@ fn forked_pages_stay_shared_in_swap<I: Isa>() {
     parent.advise(base, PAGES, Advice::PageOut);
     let child = parent.fork();
     assert_eq!(child.space.rss().swapped(), PAGES);
-    // The child stores; the parent doesn't see it. Half the pages come back to the child first, half to the parent.
+    // The child stores; the parent doesn't see it. Half the pages come back to the child first,
+    // half to the parent.
     for page in 0..PAGES {
         if page % 2 == 0 {
             child.write(at(base, page), page);
@@ -185,7 +187,8 @@ fn cold_pages_look_as_if_nobody_had_used_them<I: Isa>() {
     child.end();
 }
 
-/// Stores to two pages while they are paged out, and a fork and its end; whether the last stores are what the pages say in the end.
+/// Stores to two pages while they are paged out, and a fork and its end; whether the last stores
+/// are what the pages say in the end.
 fn stores_beside_a_page_out<I: Isa>(seed: u64) -> bool {
     let world = Rc::new(World::<I>::new());
     let device = world.swap_to(8);
@@ -222,7 +225,8 @@ fn stores_beside_a_page_out<I: Isa>(seed: u64) -> bool {
     right && device.used() == 0 && world.on(|mm| mm.swap_slots()) == (8, 8)
 }
 
-/// Stores to a page that is paged out while another process takes new memory; whether its memory says what it stored.
+/// Stores to a page that is paged out while another process takes new memory; whether its memory
+/// says what it stored.
 fn new_memory_beside_a_page_out<I: Isa>(seed: u64) -> bool {
     let world = Rc::new(World::<I>::new());
     world.swap_to(8);
@@ -265,7 +269,8 @@ fn no_store_reaches_memory_that_was_taken_after_a_page_out<I: Isa>() {
     assert_eq!(stray, None, "a store went to somebody else's page");
 }
 
-/// Memory that one CPU unmaps while another touches it and a third pages it out; whether all of it is free in the end.
+/// Memory that one CPU unmaps while another touches it and a third pages it out; whether all of it
+/// is free in the end.
 fn unmapped_beside_a_page_out<I: Isa>(seed: u64) -> bool {
     let world = Rc::new(World::<I>::new());
     let device = world.swap_to(8);
@@ -305,8 +310,9 @@ fn no_slot_is_lost_by_an_unmap_beside_a_page_out<I: Isa>() {
     assert_eq!(lost, None, "a slot is lost");
 }
 
-/// Somebody takes a page by its frame, stores to it and gives it back, while it is paged out and reclaimed; whether it says what he stored. It is private or
-/// shared, pinned or merely referenced, and used, given up, or read from swap. Who is pinned may be forked, too.
+/// Somebody takes a page by its frame, stores to it and gives it back, while it is paged out and
+/// reclaimed; whether it says what he stored. It is private or shared, pinned or merely referenced,
+/// and used, given up, or read from swap. Who is pinned may be forked, too.
 fn taken_beside_a_page_out<I: Isa>(seed: u64) -> bool {
     let world = Rc::new(World::<I>::new());
     let device = world.swap_to(8);
@@ -369,7 +375,8 @@ fn no_store_by_a_frame_is_lost_by_a_page_out<I: Isa>() {
     assert_eq!(first_lost(12 * SCHEDULES, taken_beside_a_page_out::<I>), None, "a store is lost, or a slot");
 }
 
-/// One process advises about the memory of another, which ends; another CPU gets the frames of its tables, and stores there what looks like tables.
+/// One process advises about the memory of another, which ends; another CPU gets the frames of its
+/// tables, and stores there what looks like tables.
 fn advice_about_a_process_that_ends<I: Isa>(seed: u64) -> bool {
     let world = Rc::new(World::<I>::new());
     world.swap_to(8);

@@ -1,6 +1,8 @@
-//! What calls do with pages that are in swap: they bring them in, carry them along, keep them, or drop them.
+//! What calls do with pages that are in swap: they bring them in, carry them along, keep them, or
+//! drop them.
 //!
-//! Random programs do all of this, too, and the reference memory judges them; here it is said which call does what.
+//! Random programs do all of this, too, and the reference memory judges them; here it is said which
+//! call does what.
 
 mod support;
 
@@ -75,7 +77,8 @@ fn moved_and_protected_pages_stay_where_they_are<I: Isa>() {
     assert!(holds(&process, to));
 }
 
-/// A process's own page in the place of a file's is asked for where it is, and not in the file's cache.
+/// A process's own page in the place of a file's is asked for where it is, and not in the file's
+/// cache.
 fn who_asks_is_told_of_the_device_or_the_swap_cache<I: Isa>() {
     let world = World::<I>::new();
     world.swap_to(100);

@@ -1,4 +1,5 @@
-//! Devices that are swapped to: which has the next page, what is told of them, and how everything comes back.
+//! Devices that are swapped to: which has the next page, what is told of them, and how everything
+//! comes back.
 //!
 //! Not covered: which pages reclaim picks by itself.
 
@@ -30,7 +31,8 @@ fn holds<I: Isa>(process: &Process<'_, I>, base: VirtAddr, pages: u64) -> bool {
     (0..pages).all(|page| process.read(at(base, page)) == page + 1)
 }
 
-/// A parent and a child, with memory in swap that each has for itself, that both have, that both share, and that neither may touch.
+/// A parent and a child, with memory in swap that each has for itself, that both have, that both
+/// share, and that neither may touch.
 struct Scene<'a, I: Isa> {
     parent: Process<'a, I>,
     child: Process<'a, I>,
@@ -101,7 +103,8 @@ fn everything_comes_back<I: Isa>() {
     assert_eq!(MmError::NoSuchSwapDevice { device: 1 }.errno(), Errno::EINVAL);
 }
 
-/// A page that a process has for itself of a file, and gives up while its device is swapped to no longer; whether nothing is there in the end.
+/// A page that a process has for itself of a file, and gives up while its device is swapped to no
+/// longer; whether nothing is there in the end.
 fn given_up_beside_swapoff<I: Isa>(seed: u64) -> bool {
     let world = Rc::new(World::<I>::new());
     world.swap_to(8);
@@ -255,7 +258,8 @@ fn what_is_in_swap_is_told<I: Isa>() {
     assert!((0..PAGES).zip(resident).all(|(page, resident)| resident == u8::from(page < PAGES / 2)));
 }
 
-/// A device is swapped to no longer while its pages go out, come back, are forked and stored to; whether nothing is lost.
+/// A device is swapped to no longer while its pages go out, come back, are forked and stored to;
+/// whether nothing is lost.
 fn off_beside_others<I: Isa>(seed: u64) -> bool {
     let world = Rc::new(World::<I>::new());
     let device = world.swap_to(16);
@@ -296,7 +300,8 @@ fn nothing_is_lost_beside_others<I: Isa>() {
     assert_eq!(first_lost(SCHEDULES, off_beside_others::<I>), None, "a page is lost, or a slot");
 }
 
-/// A page is touched that is in swap, while everything comes back and something smaller is swapped to; whether it is as it was.
+/// A page is touched that is in swap, while everything comes back and something smaller is swapped
+/// to; whether it is as it was.
 fn touched_beside_another_device<I: Isa>(seed: u64) -> bool {
     let world = Rc::new(World::<I>::new());
     world.swap_to(1000);

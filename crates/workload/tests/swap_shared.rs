@@ -1,5 +1,5 @@
-//! Shared memory that goes to swap and comes back: through mappings, reads and writes of files, truncations and holes; and races of all those under
-//! many schedules.
+//! Shared memory that goes to swap and comes back: through mappings, reads and writes of files,
+//! truncations and holes; and races of all those under many schedules.
 //!
 //! Not covered: which pages reclaim picks by itself.
 
@@ -42,7 +42,8 @@ fn all_is_free<I: Isa>(world: &World<I>) -> bool {
     world.on(|mm| mm.swap_slots()) == (u64::from(SLOTS), u64::from(SLOTS))
 }
 
-/// The program of the series that this is about: 1 MiB of shared memory, filled, then read and paged out in turn.
+/// The program of the series that this is about: 1 MiB of shared memory, filled, then read and
+/// paged out in turn.
 fn a_program_reads_and_pages_out_in_turn<I: Isa>() {
     const PAGES: u64 = 256;
     let world = World::<I>::new();
@@ -128,7 +129,8 @@ fn files_are_read_written_and_cut_where_they_are_in_swap<I: Isa>() {
 
     let file = half_in_swap(&world, 10);
     let word = |offset| world.on(|mm| word_of(mm, &file, offset)).expect("read");
-    // A part of a page that is in swap is written, parts are punched out, and all that is in a hole goes.
+    // A part of a page that is in swap is written, parts are punched out, and all that is in a hole
+    // goes.
     world.on(|mm| mm.write_at(&file, 0, &[9; 8])).expect("room");
     assert_eq!((word(0), word(PAGE_SIZE - 8)), (u64::from_ne_bytes([9; 8]), 1));
     let punch = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
@@ -137,7 +139,8 @@ fn files_are_read_written_and_cut_where_they_are_in_swap<I: Isa>() {
     assert_eq!((word(2 * PAGE_SIZE), word(3 * PAGE_SIZE - 8)), (3, 0), "the first part");
     assert_eq!((word(6 * PAGE_SIZE), word(6 * PAGE_SIZE - 8)), (7, 6), "beyond");
     assert_eq!((word(4 * PAGE_SIZE), word(5 * PAGE_SIZE)), (0, 0), "the hole, and the last part");
-    // Page 8 is still there; it is cut in the middle, and the rest of it is gone when the file grows again.
+    // Page 8 is still there; it is cut in the middle, and the rest of it is gone when the file
+    // grows again.
     assert_eq!(device.used() as u64, 1);
     world.on(|mm| mm.truncate(&file, 8 * PAGE_SIZE + 8)).expect("not sealed");
     assert_eq!(used(&world), 0);
@@ -200,7 +203,8 @@ fn advice_brings_it_back<I: Isa>() {
     assert_eq!((process.read(at(base, 4)), process.space.major_faults()), (5, 0));
 }
 
-/// Two processes store to a page each that both map, while one of them pages it out; whether each finds what was stored last.
+/// Two processes store to a page each that both map, while one of them pages it out; whether each
+/// finds what was stored last.
 fn stores_of_two<I: Isa>(seed: u64) -> bool {
     let world = Rc::new(World::<I>::new());
     let device = world.swap_to(SLOTS);
@@ -244,7 +248,8 @@ fn no_store_is_lost_by_a_page_out<I: Isa>() {
     assert_eq!(lost, None, "a store is lost, or a slot");
 }
 
-/// A file is cut while it is read and paged out; whether what is left is right, and all else is free.
+/// A file is cut while it is read and paged out; whether what is left is right, and all else is
+/// free.
 fn cut_beside_a_page_out<I: Isa>(seed: u64) -> bool {
     let world = Rc::new(World::<I>::new());
     world.swap_to(SLOTS);
@@ -288,8 +293,8 @@ fn no_slot_is_lost_by_a_cut_beside_a_page_out<I: Isa>() {
     assert_eq!(lost, None, "a slot is lost, or a page");
 }
 
-/// A CPU stores to a page of shared memory for as long as it can, while another takes the page from its space and a third pages it out of another
-/// one; whether the page says what was stored last.
+/// A CPU stores to a page of shared memory for as long as it can, while another takes the page from
+/// its space and a third pages it out of another one; whether the page says what was stored last.
 fn stores_while_it_is_taken_away<I: Isa>(seed: u64) -> bool {
     let world = Rc::new(World::<I>::new());
     world.swap_to(SLOTS);
@@ -340,7 +345,8 @@ fn no_late_store_is_lost_by_a_page_out<I: Isa>() {
     assert_eq!(lost, None, "a store is lost");
 }
 
-/// Shared memory that is written and then only read is sealed while its page is paged out; whether it is.
+/// Shared memory that is written and then only read is sealed while its page is paged out; whether
+/// it is.
 fn seal_beside_a_page_out<I: Isa>(seed: u64) -> bool {
     let world = Rc::new(World::<I>::new());
     world.swap_to(SLOTS);
@@ -414,8 +420,10 @@ impl SwapOps for Slow {
     }
 }
 
-/// Two pages of shared memory are on their way out. When the first is written a CPU finds the second, stores to it for as long as it can, and another
-/// takes it from its space with many more; whether the page says what was stored last.
+/// Two pages of shared memory are on their way out.
+///
+/// When the first is written a CPU finds the second, stores to it for as long as it can, and
+/// another takes it from its space with many more; whether the page says what was stored last.
 fn stores_while_it_is_on_its_way<I: Isa>(seed: u64) -> bool {
     const PAGES: u64 = 60;
     let world = Rc::new(World::<I>::new());

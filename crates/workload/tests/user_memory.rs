@@ -1,4 +1,5 @@
-//! User memory as the kernel uses it: copies, words, strings, other processes' memory, futex keys; and what `/proc` tells of its pages.
+//! User memory as the kernel uses it: copies, words, strings, other processes' memory, futex keys;
+//! and what `/proc` tells of its pages.
 //!
 //! Not covered: races (`gup_races.rs`).
 

@@ -1,4 +1,5 @@
-//! The texts of `/proc`: against the lines that this machine's Linux prints about this very process, and against what is counted elsewhere.
+//! The texts of `/proc`: against the lines that this machine's Linux prints about this very
+//! process, and against what is counted elsewhere.
 
 #[path = "support/zeroes.rs"]
 mod zeroes;
@@ -130,8 +131,8 @@ fn with_place(line: &str, real: &Real<'_>, place: &str) -> String {
     format!("{before} {place}{:1$}{2}", "", pad + 1 + real.place.len() - place.len(), real.name)
 }
 
-/// Every line of this process's map that a program could have made comes out of `show_maps` as Linux wrote it, byte for byte but for
-/// device and inode, which are ours.
+/// Every line of this process's map that a program could have made comes out of `show_maps` as
+/// Linux wrote it, byte for byte but for device and inode, which are ours.
 #[test]
 fn maps_prints_each_line_as_linux_does() {
     let bed = Bed::<X86_64>::new();
@@ -169,7 +170,8 @@ fn maps_prints_each_line_as_linux_does() {
     assert!(compared > 5, "the map of a program has a heap, a stack, a library and itself: {text}");
 }
 
-/// Lines whose form the process above may not have: short addresses, long paths, a line end in a name, shared memory.
+/// Lines whose form the process above may not have: short addresses, long paths, a line end in a
+/// name, shared memory.
 #[test]
 fn maps_pads_and_escapes_as_linux_does() {
     let bed = Bed::<Aarch64>::new();
@@ -188,13 +190,16 @@ fn maps_pads_and_escapes_as_linux_does() {
     bed.end(&space);
 }
 
-/// Names before the colon with the columns of their figures: what a parser of fixed columns relies on.
+/// Names before the colon with the columns of their figures: what a parser of fixed columns relies
+/// on.
 fn shape(line: &str) -> (&str, Option<usize>) {
     let (name, _) = line.split_once(':').expect("a name and a colon");
     (name, (name != "VmFlags").then_some(line.len()))
 }
 
-/// Each of our lines has the columns of Linux's line of that name, and they come in Linux's order. Returns how many both have.
+/// Each of our lines has the columns of Linux's line of that name, and they come in Linux's order.
+///
+/// Returns how many both have.
 fn assert_same_shape(ours: &str, linux: &str) -> usize {
     let linux: Vec<_> = linux.lines().map(shape).collect();
     let known: Vec<_> =
@@ -267,7 +272,8 @@ fn status_has_the_lines_of_linux_and_the_figures_of_the_space() {
     let expected = [
         ("VmPeak", 88),
         ("VmSize", 88),
-        // One page of the program and the three around it; three written pages; two of shared memory. The zero page counts nowhere.
+        // One page of the program and the three around it; three written pages; two of shared
+        // memory. The zero page counts nowhere.
         ("VmRSS", 36),
         ("RssAnon", 12),
         ("RssFile", 16),

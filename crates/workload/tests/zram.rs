@@ -1,4 +1,5 @@
-//! Pages compressed in the machine's own memory: every page comes back, what is full says so, and nothing is left behind.
+//! Pages compressed in the machine's own memory: every page comes back, what is full says so, and
+//! nothing is left behind.
 
 mod support;
 
@@ -141,7 +142,8 @@ fn a_full_device_refuses_and_keeps_what_it_has() {
     }
     assert_eq!(read(&world, &device, 0), Ok(noise(0)));
     assert_eq!(read(&world, &device, 5), Err(Errno::EIO));
-    // A word takes no frame, so there is room for it, and then for another page in the place of the one that it replaced.
+    // A word takes no frame, so there is room for it, and then for another page in the place of the
+    // one that it replaced.
     assert_eq!(write(&world, &device, 0, &[7; PAGE]), Ok(()));
     assert_eq!(write(&world, &device, 5, &noise(5)), Ok(()));
     assert_eq!(read(&world, &device, 0), Ok(vec![7; PAGE]));

@@ -1,7 +1,7 @@
 //! What firmware says about the machine, in one form for both instruction sets.
 //!
-//! `arch` fills a [`Firmware`]; [`start`] sets memory aside for the heap and makes the [`BootInfo`] that the kernel sees: the frames that are
-//! free, by node, and what was brought along.
+//! `arch` fills a [`Firmware`]; [`start`] sets memory aside for the heap and makes the [`BootInfo`]
+//! that the kernel sees: the frames that are free, by node, and what was brought along.
 //!
 //! Not guaranteed: that memory which firmware calls usable is. Memory below 1 MiB is left alone.
 
@@ -77,7 +77,8 @@ pub struct BootInfo {
     pub(crate) cpus: Vec<u64>,
 }
 
-/// Bytes of records that the memory manager keeps for each frame (`frame::record`), with something over.
+/// Bytes of records that the memory manager keeps for each frame (`frame::record`), with something
+/// over.
 const BYTES_PER_FRAME: u64 = 64;
 /// What the heap starts with beside.
 const HEAP_LEAST: u64 = 4 << 20;

@@ -1,6 +1,7 @@
 //! What the memory manager asked of this machine through [`pagewright_arch::Effects`], counted.
 //!
-//! The lab's machine counts the same under the same names (`pagewright-sim`, `event.rs`), so that a run here and its replay there can be compared.
+//! The lab's machine counts the same under the same names (`pagewright-sim`, `event.rs`), so that a
+//! run here and its replay there can be compared.
 //!
 //! Not guaranteed: one moment for all figures while CPUs run.
 

@@ -1,10 +1,11 @@
 //! Kernel memory: the global allocator.
 //!
-//! It starts with one region, set aside at boot for the memmap and what is needed before there are frames; when it is full it asks the
-//! kernel for blocks of frames, which it keeps.
+//! It starts with one region, set aside at boot for the memmap and what is needed before there are
+//! frames; when it is full it asks the kernel for blocks of frames, which it keeps.
 //!
-//! The lock is held with interrupts closed, because a shootdown handler may drop the last reference to a context. More memory is asked for
-//! without it: the memory manager may have to wait for other CPUs.
+//! The lock is held with interrupts closed, because a shootdown handler may drop the last reference
+//! to a context. More memory is asked for without it: the memory manager may have to wait for other
+//! CPUs.
 //!
 //! Not guaranteed: that memory goes back to the memory manager.
 
@@ -36,7 +37,8 @@ pub fn grow(memory: &'static mut [u8]) {
 /// Whether so many bytes can be had in one piece; the heap grows for that, if it can.
 pub fn has_room(bytes: usize) -> bool {
     let Ok(layout) = Layout::from_size_align(bytes, align_of::<usize>()) else { return false };
-    // SAFETY: the size is not 0 if the caller asks for anything, and what was got goes back with its layout.
+    // SAFETY: the size is not 0 if the caller asks for anything, and what was got goes back with
+    // its layout.
     unsafe {
         let block = HEAP.alloc(layout);
         if !block.is_null() {
@@ -53,14 +55,16 @@ impl Heap {
     }
 }
 
-// SAFETY: Talc gives out disjoint blocks of what it was given, and the lock makes it one caller at a time.
+// SAFETY: Talc gives out disjoint blocks of what it was given, and the lock makes it one caller at
+// a time.
 unsafe impl GlobalAlloc for Heap {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         loop {
             if let Some(block) = self.try_allocate(layout) {
                 return block.as_ptr();
             }
-            // Some more than asked for, for the allocator's own words; no more than that where memory is in pieces.
+            // Some more than asked for, for the allocator's own words; no more than that where
+            // memory is in pieces.
             let least = layout.size() + layout.align() + OWN;
             let Some(more) = kernel().more_memory(least.max(STEP)).or_else(|| kernel().more_memory(least)) else {
                 return null_mut();

@@ -1,7 +1,7 @@
 //! What the machine and the kernel above it are to each other.
 //!
-//! [`kernel!`](crate::kernel!) names the kernel of an image. `hal` calls [`Kernel::boot`] on CPU 0, then [`Kernel::run`] on every CPU. The
-//! kernel calls back for everything else.
+//! [`kernel!`](crate::kernel!) names the kernel of an image. `hal` calls [`Kernel::boot`] on CPU 0,
+//! then [`Kernel::run`] on every CPU. The kernel calls back for everything else.
 //!
 //! Not guaranteed: a return from [`Kernel::run`]; the machine goes on until [`power_off`].
 
@@ -12,13 +12,17 @@ use spin::Once;
 
 /// A kernel on this machine.
 pub trait Kernel: Sync {
-    /// Sets everything up. Runs on CPU 0 with interrupts closed, while the other CPUs wait.
+    /// Sets everything up.
+    ///
+    /// Runs on CPU 0 with interrupts closed, while the other CPUs wait.
     fn boot(&self, info: &'static BootInfo);
 
     /// What each CPU does from then on; interrupts are open.
     fn run(&self) -> !;
 
-    /// Somebody asked for this CPU's attention ([`pagewright_arch::Effects::kick`]). Interrupts are closed.
+    /// Somebody asked for this CPU's attention ([`pagewright_arch::Effects::kick`]).
+    ///
+    /// Interrupts are closed.
     fn on_kick(&self);
 
     /// A block of frames, as linear memory, that the heap may have for good.
@@ -30,7 +34,8 @@ pub trait Kernel: Sync {
 macro_rules! kernel {
     ($kernel:expr) => {
         /// The kernel of this image; `pagewright-hal` finds it by its name.
-        // SAFETY: no other crate of the image has a symbol of this name, and `hal` declares it with this type.
+        // SAFETY: no other crate of the image has a symbol of this name, and `hal` declares it with
+        // this type.
         #[unsafe(no_mangle)]
         pub static PAGEWRIGHT_KERNEL: &dyn $crate::Kernel = &$kernel;
     };
@@ -106,12 +111,15 @@ pub(crate) fn run() -> ! {
 
 use crate::time;
 
-/// The CPU that runs. Nothing moves the caller to another one.
+/// The CPU that runs.
+///
+/// Nothing moves the caller to another one.
 pub fn this_cpu() -> CpuId {
     arch::cpu()
 }
 
-/// Waits for an interrupt, unless `stay_awake` says that there is work; no interrupt can come between the two.
+/// Waits for an interrupt, unless `stay_awake` says that there is work; no interrupt can come
+/// between the two.
 pub fn idle(stay_awake: impl FnOnce() -> bool) {
     arch::interrupts::close();
     if stay_awake() {

@@ -1,7 +1,9 @@
-//! The machine under Pagewright's kernel: everything that is assembly, unsafe or a device, on x86-64 and arm64.
+//! The machine under Pagewright's kernel: everything that is assembly, unsafe or a device, on
+//! x86-64 and arm64.
 //!
-//! Purpose: to show that the library crates run unchanged on real page tables. The machine is handed to them as [`Machine`], which
-//! implements the effects trait of `arch` and the locks of `sync`; the kernel above ([`Kernel`]) is safe Rust.
+//! Purpose: to show that the library crates run unchanged on real page tables. The machine is
+//! handed to them as [`Machine`], which implements the effects trait of `arch` and the locks of
+//! `sync`; the kernel above ([`Kernel`]) is safe Rust.
 //!
 //! | module | what | by |
 //! | --- | --- | --- |
@@ -15,24 +17,27 @@
 //! | `console`, `report` | the serial line; a second channel for whoever started the machine | `uart_16550`, `arm-pl011-uart`; the debug port, semihosting |
 //! | `x86_64/`, `aarch64/` | the same names for both: boot code, traps, tables, interrupt controller, other CPUs, time | own APIC; `arm-gic`, `smccc` |
 //!
-//! ELF files, cpio archives and Linux's numbers are the kernel's business (`elf`, `cpio_reader`, `linux-raw-sys`, `syscalls`).
+//! ELF files, cpio archives and Linux's numbers are the kernel's business (`elf`, `cpio_reader`,
+//! `linux-raw-sys`, `syscalls`).
 //!
 //! How the machine serves the memory manager:
-//! - All physical memory is mapped linearly in the kernel's half, so an entry is one atomic word at its address. On x86-64 every root shares
-//!   the boot tables' upper half: [`Machine`] writes those entries into a root when it is first installed, because the memory manager knows of
-//!   user memory only. arm64 has a second base register.
-//! - A kick is an interrupt whose handler calls [`Kernel::on_kick`]. It comes in user mode and in the kernel alike: whoever waits, for a lock
-//!   or for an answer, waits with interrupts open.
+//! - All physical memory is mapped linearly in the kernel's half, so an entry is one atomic word at
+//!   its address. On x86-64 every root shares the boot tables' upper half: [`Machine`] writes those
+//!   entries into a root when it is first installed, because the memory manager knows of user
+//!   memory only. arm64 has a second base register.
+//! - A kick is an interrupt whose handler calls [`Kernel::on_kick`]. It comes in user mode and in
+//!   the kernel alike: whoever waits, for a lock or for an answer, waits with interrupts open.
 //! - Tags are PCIDs and ASIDs where the CPU has them; else switches flush.
 //!
-//! A CPU has one kernel stack. Nothing sleeps in the kernel: a call that must wait gives its CPU back and is made again later. So no
-//! kernel context is ever switched, and a lock is never held across anything but a shootdown.
+//! A CPU has one kernel stack. Nothing sleeps in the kernel: a call that must wait gives its CPU
+//! back and is made again later. So no kernel context is ever switched, and a lock is never held
+//! across anything but a shootdown.
 //!
-//! Nothing is mapped below a stack, and on arm64 every trap in the kernel looks whether its stack has been left: then the machine ends with a line
-//! that says so.
+//! Nothing is mapped below a stack, and on arm64 every trap in the kernel looks whether its stack
+//! has been left: then the machine ends with a line that says so.
 //!
-//! Not guaranteed: protection of the kernel from its other mistakes (its image is mapped writable and executable), speculative attacks, NMIs, CPUs
-//! that come or go.
+//! Not guaranteed: protection of the kernel from its other mistakes (its image is mapped writable
+//! and executable), speculative attacks, NMIs, CPUs that come or go.
 #![no_std]
 
 extern crate alloc;

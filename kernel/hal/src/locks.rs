@@ -1,7 +1,7 @@
 //! How locks wait here: they spin, with interrupts as they are.
 //!
-//! Not guaranteed: progress when interrupts are closed and the holder waits for this CPU. Locks that are held across a shootdown are taken
-//! only with interrupts open (INV-TLB-WAIT).
+//! Not guaranteed: progress when interrupts are closed and the holder waits for this CPU. Locks
+//! that are held across a shootdown are taken only with interrupts open (INV-TLB-WAIT).
 
 use crate::arch;
 use pagewright_sync::{Backend, RankSet};

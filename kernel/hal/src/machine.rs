@@ -1,9 +1,10 @@
 //! The machine as the memory manager sees it: [`Effects`] and [`Platform`] by instructions.
 //!
-//! Entries are words of the linear map. What differs between the instruction sets – invalidations, barriers, base registers – is in
-//! `arch::mmu`.
+//! Entries are words of the linear map. What differs between the instruction sets – invalidations,
+//! barriers, base registers – is in `arch::mmu`.
 //!
-//! Not guaranteed: that a physical address is memory. The memory manager was given frames that are, and passes those.
+//! Not guaranteed: that a physical address is memory. The memory manager was given frames that are,
+//! and passes those.
 
 use crate::arch::{self, mmu};
 use crate::counts::{self, Effect};
@@ -14,7 +15,9 @@ use pagewright_sync::{LinearMap, Platform};
 use pagewright_tlb::frames::Block;
 use pagewright_types::{CpuId, CpuMask, FrameRange, Order, PAGE_SIZE, Pfn, PhysAddr, Tag};
 
-/// This machine. There is one, so a handle is nothing.
+/// This machine.
+///
+/// There is one, so a handle is nothing.
 #[derive(Clone, Copy, Debug)]
 pub struct Machine;
 
@@ -24,7 +27,9 @@ pub(crate) fn linear(at: PhysAddr) -> *mut u8 {
 }
 
 impl Machine {
-    /// A block of frames as memory, for good. It is never given back, so the slice stays the only way to reach it.
+    /// A block of frames as memory, for good.
+    ///
+    /// It is never given back, so the slice stays the only way to reach it.
     pub fn keep(block: Block) -> &'static mut [u8] {
         let order = block.order();
         // SAFETY: INV-FRAME-SETTLED – who has the block has it alone, and gives it up here.
@@ -33,8 +38,8 @@ impl Machine {
 }
 
 fn word(slot: Slot) -> &'static AtomicU64 {
-    // SAFETY: a slot lies in a frame that is a page table: memory, mapped for good, aligned to 8 bytes, and reached by nobody but through
-    // atomics (INV-FRAME-STATE).
+    // SAFETY: a slot lies in a frame that is a page table: memory, mapped for good, aligned to 8
+    // bytes, and reached by nobody but through atomics (INV-FRAME-STATE).
     unsafe { &*linear(slot.addr()).cast::<AtomicU64>() }
 }
 
@@ -133,8 +138,8 @@ impl Effects for Machine {
     }
 
     fn copy(&self, from: Pfn, to: Pfn, order: Order) {
-        // SAFETY: as for `zero`; user mode may store to `from` meanwhile, and gets a copy of some moment of each byte, as from any
-        // kernel.
+        // SAFETY: as for `zero`; user mode may store to `from` meanwhile, and gets a copy of some
+        // moment of each byte, as from any kernel.
         unsafe { linear(to.base()).copy_from_nonoverlapping(linear(from.base()), bytes(order)) }
     }
 
@@ -154,7 +159,8 @@ impl Platform for Machine {
 
     fn memory(&self) -> Option<LinearMap> {
         let first = core::ptr::NonNull::new(linear(PhysAddr::ZERO))?;
-        // SAFETY: INV-LINEAR-MAP – boot maps all memory there, as Normal memory, before the allocator is given any of it.
+        // SAFETY: INV-LINEAR-MAP – boot maps all memory there, as Normal memory, before the
+        // allocator is given any of it.
         Some(unsafe { LinearMap::new(first, FrameRange::new(Pfn::new(0), Pfn::new(u32::MAX))) })
     }
 }

@@ -1,6 +1,9 @@
-//! A second channel, to whoever started the machine: counters, records, and what was missing. Programs can't reach it.
+//! A second channel, to whoever started the machine: counters, records, and what was missing.
 //!
-//! It is QEMU's debug console on x86-64 and a file by semihosting on arm64; where there is neither, what is sent is lost.
+//! Programs can't reach it.
+//!
+//! It is QEMU's debug console on x86-64 and a file by semihosting on arm64; where there is neither,
+//! what is sent is lost.
 
 use crate::arch::io;
 use core::fmt::{self, Write};

@@ -1,9 +1,12 @@
-//! The stacks of the CPUs that did not boot: mapped at addresses of their own, and nothing below each, so that who overflows his stack faults.
+//! The stacks of the CPUs that did not boot: mapped at addresses of their own, and nothing below
+//! each, so that who overflows his stack faults.
 //!
-//! CPU n's is the lower half of the n-th piece of [`PIECE`] bytes, so that the upper half of the piece before is what lies below it; `trap.s` of
-//! arm64 relies on that. The CPU that boots has its stack in the image (`boot.s`). `arch::mmu` says where the pieces begin and how entries look.
+//! CPU n's is the lower half of the n-th piece of [`PIECE`] bytes, so that the upper half of the
+//! piece before is what lies below it; `trap.s` of arm64 relies on that. The CPU that boots has its
+//! stack in the image (`boot.s`). `arch::mmu` says where the pieces begin and how entries look.
 //!
-//! Not guaranteed: that a function which takes more than [`STACK`] bytes at once touches what is not mapped.
+//! Not guaranteed: that a function which takes more than [`STACK`] bytes at once touches what is
+//! not mapped.
 
 use crate::arch::mmu;
 use crate::boot::CPUS;
@@ -38,7 +41,9 @@ impl Table {
 #[repr(align(4096))]
 struct Stack(#[expect(dead_code, reason = "memory for the CPU only")] [u8; STACK]);
 
-/// A new stack for a CPU that has none: its top. On CPU 0, which must make the tables visible before another CPU uses it.
+/// A new stack for a CPU that has none: its top.
+///
+/// On CPU 0, which must make the tables visible before another CPU uses it.
 pub(crate) fn new(cpu: CpuId) -> u64 {
     static LARGE: Table = Table::empty();
     static SMALL: [Table; TABLES] = [const { Table::empty() }; TABLES];

@@ -5,12 +5,16 @@ use crate::arch::timer;
 /// How often a CPU is interrupted.
 pub(crate) const TICKS_PER_SECOND: u64 = 100;
 
-/// Nanoseconds since boot. The same on all CPUs.
+/// Nanoseconds since boot.
+///
+/// The same on all CPUs.
 pub fn now_ns() -> u64 {
     timer::now_ns()
 }
 
-/// Nanoseconds since the machine was switched on, firmware included. Where QEMU counts instructions (`-icount shift=0`) each is one.
+/// Nanoseconds since the machine was switched on, firmware included.
+///
+/// Where QEMU counts instructions (`-icount shift=0`) each is one.
 pub fn since_power_on_ns() -> u64 {
     timer::since_power_on_ns()
 }

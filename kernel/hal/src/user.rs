@@ -1,7 +1,8 @@
 //! Copies between the kernel and the user memory of the space that this CPU runs.
 //!
-//! They go through the program's own addresses, so that they see and obey its tables as it does. Where an access faults the copy stops
-//! and says where; the caller has the fault served and goes on.
+//! They go through the program's own addresses, so that they see and obey its tables as it does.
+//! Where an access faults the copy stops and says where; the caller has the fault served and goes
+//! on.
 //!
 //! Not guaranteed: that what was copied is of one moment; other threads store meanwhile.
 

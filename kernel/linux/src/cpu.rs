@@ -1,7 +1,7 @@
 //! What each CPU does: picks a thread, runs it, serves its traps.
 //!
-//! A thread leaves its CPU in this order: its registers are saved, the CPU goes lazy, then others may have the thread. So whoever ends its
-//! space finds no CPU that runs it.
+//! A thread leaves its CPU in this order: its registers are saved, the CPU goes lazy, then others
+//! may have the thread. So whoever ends its space finds no CPU that runs it.
 
 use crate::call;
 use crate::errno::Errno;
@@ -36,7 +36,8 @@ pub(crate) fn run() -> ! {
     }
 }
 
-/// Nobody is ready: reclaims where memory is short, as kswapd would, and sleeps until an interrupt comes.
+/// Nobody is ready: reclaims where memory is short, as kswapd would, and sleeps until an interrupt
+/// comes.
 fn sleep() {
     mm().tlb().enter_lazy();
     mm().balance_all();
@@ -131,7 +132,8 @@ fn begin(thread: &mut Thread) -> Result<(), Stop> {
             thread.context.set_result(value);
             Ok(())
         }
-        // The registers are still those of the call. It is not made from user mode, where a handler, whose calls are others, could come first.
+        // The registers are still those of the call. It is not made from user mode, where a
+        // handler, whose calls are others, could come first.
         Resume::Again => serve_call(thread),
         Resume::Interrupted { restarts } => {
             if thread.progress > 0 {

@@ -1,10 +1,11 @@
-//! A program's image: from an ELF file to a space with its mappings, its stack filled and its registers (`load_elf_binary`).
+//! A program's image: from an ELF file to a space with its mappings, its stack filled and its
+//! registers (`load_elf_binary`).
 //!
-//! Static programs only, at fixed addresses or anywhere. Segments are private mappings of the file, as Linux makes them, so that their pages
-//! come by faults.
+//! Static programs only, at fixed addresses or anywhere. Segments are private mappings of the file,
+//! as Linux makes them, so that their pages come by faults.
 //!
-//! Not guaranteed: interpreters (`PT_INTERP` is refused), executable stacks, randomised addresses: everything lies where Linux puts it when
-//! randomisation is off.
+//! Not guaranteed: interpreters (`PT_INTERP` is refused), executable stacks, randomised addresses:
+//! everything lies where Linux puts it when randomisation is off.
 
 use crate::errno::Errno;
 use crate::file::{Files, Place};
@@ -62,7 +63,9 @@ pub(crate) struct Request {
     pub(crate) environment: Vec<Vec<u8>>,
 }
 
-/// A program ready to run. The CPU that made it runs its space.
+/// A program ready to run.
+///
+/// The CPU that made it runs its space.
 pub(crate) struct Image {
     pub(crate) space: Arc<SpaceHandle>,
     pub(crate) context: UserContext,
@@ -83,7 +86,8 @@ pub(crate) fn look(request: &Request) -> Result<(), Errno> {
     segments(&node).map(drop)
 }
 
-/// The program that is run in the end, and what it is asked then: a script names its interpreter in the first line, which may be a script.
+/// The program that is run in the end, and what it is asked then: a script names its interpreter in
+/// the first line, which may be a script.
 fn program(request: &Request) -> Result<(Arc<Node>, Option<Request>), Errno> {
     let mut interpreted = None;
     for _ in 0..=INTERPRETERS_MAX {
@@ -100,7 +104,9 @@ fn program(request: &Request) -> Result<(Arc<Node>, Option<Request>), Errno> {
     Err(Errno::ELOOP)
 }
 
-/// Makes the image. On an error the CPU may run no space.
+/// Makes the image.
+///
+/// On an error the CPU may run no space.
 pub(crate) fn load(request: &Request, limits: &Limits) -> Result<Image, Errno> {
     let (node, interpreted) = program(request)?;
     let request = interpreted.as_ref().unwrap_or(request);
@@ -266,7 +272,9 @@ fn vdso() -> Result<pagewright_sync::Arc<FileObject>, Errno> {
     VDSO.call_once(make).object()
 }
 
-/// Maps the stack and fills it: strings, auxiliary vector, environment, arguments. Returns the stack pointer.
+/// Maps the stack and fills it: strings, auxiliary vector, environment, arguments.
+///
+/// Returns the stack pointer.
 fn stack(space: &SpaceHandle, program: &Program, request: &Request) -> Result<VirtAddr, Errno> {
     let top = user_end();
     let flags = MapFlags::PRIVATE | MapFlags::FIXED | MapFlags::ANONYMOUS | MapFlags::GROWSDOWN;

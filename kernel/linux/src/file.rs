@@ -1,6 +1,7 @@
 //! Descriptors and what they are open on.
 //!
-//! [`Files`] is a process's table; [`Open`] is shared by whoever inherited or duplicated a descriptor, offset included.
+//! [`Files`] is a process's table; [`Open`] is shared by whoever inherited or duplicated a
+//! descriptor, offset included.
 //!
 //! Not guaranteed: locks on files, `O_SYNC`, `O_DIRECT`.
 
@@ -59,7 +60,8 @@ impl Open {
     }
 }
 
-/// Where a process stands among files, and what it takes from the modes of those it makes (`fs_struct`).
+/// Where a process stands among files, and what it takes from the modes of those it makes
+/// (`fs_struct`).
 #[derive(Clone)]
 pub(crate) struct Place {
     pub(crate) directory: String,
@@ -80,15 +82,18 @@ pub(crate) struct Descriptor {
     pub(crate) close_on_exec: bool,
 }
 
-/// Where a descriptor lies in the table. Its number is an `unsigned int`, and what a program leaves in the register's upper half is no part of it.
+/// Where a descriptor lies in the table.
+///
+/// Its number is an `unsigned int`, and what a program leaves in the register's upper half is no
+/// part of it.
 fn place(number: u64) -> usize {
     number as u32 as usize
 }
 
 /// A process's descriptors.
 ///
-/// The lock on threads may be held when the table is locked, and is taken when an end of a pipe is dropped: so nobody drops a descriptor while the
-/// table is locked.
+/// The lock on threads may be held when the table is locked, and is taken when an end of a pipe is
+/// dropped: so nobody drops a descriptor while the table is locked.
 #[derive(Clone, Default)]
 pub(crate) struct Files(Vec<Option<Descriptor>>);
 
@@ -110,7 +115,9 @@ impl Files {
         self.0.get_mut(place(number)).and_then(Option::as_mut).ok_or(Errno::EBADF)
     }
 
-    /// Puts a descriptor at the lowest free number from `least` on. The caller keeps `open` until the table is not locked any more.
+    /// Puts a descriptor at the lowest free number from `least` on.
+    ///
+    /// The caller keeps `open` until the table is not locked any more.
     pub(crate) fn add(&mut self, open: &Arc<Open>, close_on_exec: bool, least: u64) -> Result<u64, Errno> {
         let number = (place(least)..).find(|number| self.0.get(*number).is_none_or(Option::is_none));
         let number = number.filter(|number| *number < LIMIT).ok_or(Errno::EMFILE)?;
@@ -138,7 +145,9 @@ impl Files {
         self.0[number].replace(Descriptor { open: open.clone(), close_on_exec })
     }
 
-    /// Takes a descriptor out. The caller drops it without locks.
+    /// Takes a descriptor out.
+    ///
+    /// The caller drops it without locks.
     pub(crate) fn take(&mut self, number: u64) -> Result<Descriptor, Errno> {
         self.0.get_mut(place(number)).and_then(Option::take).ok_or(Errno::EBADF)
     }

@@ -1,6 +1,7 @@
 //! Linux's system calls for static programs, over Pagewright's memory manager.
 //!
-//! A kernel with as much Linux in it as its programs need, and no more: what is missing answers `ENOSYS` and is listed at power-off.
+//! A kernel with as much Linux in it as its programs need, and no more: what is missing answers
+//! `ENOSYS` and is listed at power-off.
 //!
 //! | module | what |
 //! | --- | --- |
@@ -17,11 +18,13 @@
 //! | `finish` | power-off: counters, what was missing; O4 |
 //! | `rest` | all CPUs but one do nothing |
 //!
-//! Protocol: a call that must wait says on what ([`task::Wait`]) and gives its CPU back; when it is woken it is made again, or gets its
-//! answer from whoever woke it. So there is one kernel stack a CPU, and nothing is held while something sleeps. One lock guards threads
-//! and processes (`task::State`); it may be held over calls of the memory manager, and never the other way round.
+//! Protocol: a call that must wait says on what ([`task::Wait`]) and gives its CPU back; when it is
+//! woken it is made again, or gets its answer from whoever woke it. So there is one kernel stack a
+//! CPU, and nothing is held while something sleeps. One lock guards threads and processes
+//! (`task::State`); it may be held over calls of the memory manager, and never the other way round.
 //!
-//! Not guaranteed: a Linux. No users, no permissions, no disks but the one in memory; files live there, too.
+//! Not guaranteed: a Linux. No users, no permissions, no disks but the one in memory; files live
+//! there, too.
 #![no_std]
 #![forbid(unsafe_code)]
 

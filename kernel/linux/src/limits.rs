@@ -1,6 +1,7 @@
 //! Limits of a process (`setrlimit(2)`), by Linux's numbers.
 //!
-//! Those about memory are the memory manager's to keep; each process's space is told of them. The others are remembered and told.
+//! Those about memory are the memory manager's to keep; each process's space is told of them. The
+//! others are remembered and told.
 //!
 //! Not guaranteed: that the others are kept to. Everybody is root and may raise them.
 
@@ -12,7 +13,9 @@ use pagewright_mm::space::{Limits as OfSpace, Privileges, Resource};
 
 const NONE: u64 = OfSpace::INFINITY;
 
-/// All limits of a process. A child inherits them, and they outlive `execve`.
+/// All limits of a process.
+///
+/// A child inherits them, and they outlive `execve`.
 #[derive(Clone)]
 pub(crate) struct Limits([Limit; linux::RLIM_NLIMITS as usize]);
 

@@ -47,7 +47,9 @@ pub(crate) fn for_heap(bytes: usize) -> Option<&'static mut [u8]> {
     Some(Machine::keep(block))
 }
 
-/// An address space that is ended with its last handle. Whoever drops that has left the space.
+/// An address space that is ended with its last handle.
+///
+/// Whoever drops that has left the space.
 pub(crate) struct SpaceHandle(pub(crate) Arc<Space>);
 
 impl Drop for SpaceHandle {
@@ -69,7 +71,9 @@ impl SpaceHandle {
         })
     }
 
-    /// Copies from the program's memory. This CPU runs the space.
+    /// Copies from the program's memory.
+    ///
+    /// This CPU runs the space.
     pub(crate) fn read(&self, from: VirtAddr, to: &mut [u8]) -> Result<(), Errno> {
         let mut done = 0;
         while let Err(fault) = user::read(from.checked_add(done as u64).ok_or(Errno::EFAULT)?, &mut to[done..]) {

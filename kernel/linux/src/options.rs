@@ -1,7 +1,7 @@
 //! The kernel's command line: `name=value` words, then `--` and the program with its arguments.
 //!
-//! A word that nobody knows, and a setting that is refused, end the machine: a run under another configuration than was asked for would
-//! prove nothing.
+//! A word that nobody knows, and a setting that is refused, end the machine: a run under another
+//! configuration than was asked for would prove nothing.
 
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -20,7 +20,8 @@ pub(crate) struct Options {
     pub(crate) check: bool,
     /// Whether memory calls and faults are told (`record`).
     pub(crate) record: bool,
-    /// Pages of `/dev/zram0` if it is swapped to from the beginning (`swap=16384`): as if a program gave it that size, then ran `mkswap` and `swapon`.
+    /// Pages of `/dev/zram0` if it is swapped to from the beginning (`swap=16384`): as if a program
+    /// gave it that size, then ran `mkswap` and `swapon`.
     pub(crate) swap: u32,
     /// The program and its arguments.
     pub(crate) command: Vec<String>,

@@ -1,7 +1,7 @@
 //! Pipes.
 //!
-//! Whoever finds a pipe empty or full sleeps ([`Wait::Pipe`](crate::task::Wait)); every change wakes all who wait for any pipe, and they look
-//! again.
+//! Whoever finds a pipe empty or full sleeps ([`Wait::Pipe`](crate::task::Wait)); every change
+//! wakes all who wait for any pipe, and they look again.
 //!
 //! Not guaranteed: `O_DIRECT`, other capacities, speed.
 
@@ -76,7 +76,8 @@ impl End {
         Ready::Moved(count)
     }
 
-    /// Whether a read (of a reader) or a small write (of a writer) would not wait, and whether the other side is gone.
+    /// Whether a read (of a reader) or a small write (of a writer) would not wait, and whether the
+    /// other side is gone.
     pub(crate) fn poll(&self) -> (bool, bool) {
         let pipe = self.pipe.lock();
         if self.writes {

@@ -1,5 +1,6 @@
-//! What programs did to memory: memory calls that succeeded, faults that were served, and the births and deaths around them, as lines on the
-//! report channel. `pagewright boot --record` makes a capture of them, which the lab replays.
+//! What programs did to memory: memory calls that succeeded, faults that were served, and the
+//! births and deaths around them, as lines on the report channel. `pagewright boot --record` makes
+//! a capture of them, which the lab replays.
 //!
 //! | line | what |
 //! | --- | --- |
@@ -8,12 +9,15 @@
 //! | `event PID TID exec BRK STACK LIMIT PATH` | a new image; its mappings follow as `map START LEN PROT OFFSET PATH` |
 //! | `event PID TID thread/fork/vfork ID`, `end`, `exit STATUS`, `reaped ID` | birth and death |
 //!
-//! Numbers are in hexadecimal; a mapping without a file has `-` for its path, a stack `[stack]`. What happens while an image is made is kept back until it
-//! stands, because the faults of `execve` belong behind it.
+//! Numbers are in hexadecimal; a mapping without a file has `-` for its path, a stack `[stack]`.
+//! What happens while an image is made is kept back until it stands, because the faults of `execve`
+//! belong behind it.
 //!
-//! With it on, calls and faults are served one at a time, each with its telling ([`ordered`]), so that what is told last happened last.
+//! With it on, calls and faults are served one at a time, each with its telling ([`ordered`]), so
+//! that what is told last happened last.
 //!
-//! Not guaranteed: accesses that did not fault; faults that ended in a signal; the order of one process's end and another's faults.
+//! Not guaranteed: accesses that did not fault; faults that ended in a signal; the order of one
+//! process's end and another's faults.
 
 use crate::finish;
 use crate::task::Thread;
@@ -39,7 +43,9 @@ struct Cpu {
 
 static TURN: Mutex<()> = Mutex::new(());
 
-/// Runs something whose place among calls and faults is told. It must not come here again: it reads and writes no user memory.
+/// Runs something whose place among calls and faults is told.
+///
+/// It must not come here again: it reads and writes no user memory.
 pub(crate) fn ordered<T>(body: impl FnOnce() -> T) -> T {
     let _turn = is_on().then(|| TURN.lock());
     body()

@@ -1,12 +1,14 @@
 //! Threads and processes: who is ready, who sleeps and on what.
 //!
-//! A [`Thread`] is owned by the CPU that runs it, by the queue of those that are ready, or by the sleepers. What others may want to know of it
-//! while it runs – its process, signals – is in [`State`], under one lock.
+//! A [`Thread`] is owned by the CPU that runs it, by the queue of those that are ready, or by the
+//! sleepers. What others may want to know of it while it runs – its process, signals – is in
+//! [`State`], under one lock.
 //!
-//! Protocol of sleeping: a call decides under the lock that it must wait and hands the lock back with its answer ([`Stop::Sleep`]); the CPU
-//! puts the thread among the sleepers before it lets go. So a waker either comes before the decision or finds the sleeper. Signals, and the end
-//! of the process, may have come while the thread was running, when there was nobody to wake: who has one to look at does not sleep
-//! ([`State::put_to_sleep`]).
+//! Protocol of sleeping: a call decides under the lock that it must wait and hands the lock back
+//! with its answer ([`Stop::Sleep`]); the CPU puts the thread among the sleepers before it lets go.
+//! So a waker either comes before the decision or finds the sleeper. Signals, and the end of the
+//! process, may have come while the thread was running, when there was nobody to wake: who has one
+//! to look at does not sleep ([`State::put_to_sleep`]).
 //!
 //! Not guaranteed: fairness between processes, priorities, affinity. There is one queue.
 
@@ -79,7 +81,8 @@ pub(crate) enum Wait {
 }
 
 impl Wait {
-    /// Whether signals end it; the end of the process ends each (`TASK_INTERRUPTIBLE`, `TASK_KILLABLE`).
+    /// Whether signals end it; the end of the process ends each (`TASK_INTERRUPTIBLE`,
+    /// `TASK_KILLABLE`).
     pub(crate) fn is_interruptible(self) -> bool {
         match self {
             Self::Futex(..) | Self::Child | Self::Pipe | Self::Poll | Self::Time | Self::Signal => true,
@@ -87,8 +90,9 @@ impl Wait {
         }
     }
 
-    /// Whether a call that a signal ended is made again behind a handler that asks for it (`ERESTARTSYS`); a call that waits for a time or a signal never is
-    /// (`ERESTART_RESTARTBLOCK`, `ERESTARTNOHAND`).
+    /// Whether a call that a signal ended is made again behind a handler that asks for it
+    /// (`ERESTARTSYS`); a call that waits for a time or a signal never is (`ERESTART_RESTARTBLOCK`,
+    /// `ERESTARTNOHAND`).
     fn restarts(self, deadline: Option<u64>) -> bool {
         match self {
             Self::Futex(..) => deadline.is_none(),
@@ -114,7 +118,8 @@ pub(crate) enum Resume {
     Again,
     /// The call answers this.
     Answer(u64),
-    /// There is a signal to look at, and the call would still wait: it fails, or is made again behind the handler if that and the call say so.
+    /// There is a signal to look at, and the call would still wait: it fails, or is made again
+    /// behind the handler if that and the call say so.
     Interrupted { restarts: bool },
 }
 
@@ -154,7 +159,8 @@ pub(crate) type Guard = MutexGuard<'static, State>;
 /// One thread.
 pub(crate) struct Thread {
     pub(crate) id: Id,
-    /// The number that it was born with, by which a recording knows it: `execve` gives a thread its process's.
+    /// The number that it was born with, by which a recording knows it: `execve` gives a thread its
+    /// process's.
     pub(crate) born: Id,
     pub(crate) process: Id,
     pub(crate) context: UserContext,
@@ -315,7 +321,8 @@ impl State {
         }
     }
 
-    /// Lets a thread sleep, unless it has something to look at first (`signal_pending_state` in `schedule`).
+    /// Lets a thread sleep, unless it has something to look at first (`signal_pending_state` in
+    /// `schedule`).
     pub(crate) fn put_to_sleep(&mut self, mut thread: Box<Thread>, wait: Wait, deadline: Option<u64>, late: u64) {
         if self.must_end(&thread).is_some() || wait.is_interruptible() && self.is_interrupted(&thread) {
             thread.resume = Some(Resume::Interrupted { restarts: wait.restarts(deadline) });
@@ -335,9 +342,11 @@ impl State {
         picked.len()
     }
 
-    /// Lets one sleeper that `which` picks look at a signal; one that waits for none but the end of another thread is not disturbed.
+    /// Lets one sleeper that `which` picks look at a signal; one that waits for none but the end of
+    /// another thread is not disturbed.
     ///
-    /// It looks first whether what it waits for has come, as in Linux: who waits for a child is told of it although `SIGCHLD` came along.
+    /// It looks first whether what it waits for has come, as in Linux: who waits for a child is
+    /// told of it although `SIGCHLD` came along.
     pub(crate) fn interrupt(&mut self, which: impl Fn(&Thread) -> bool) {
         self.wake(1, Resume::Again, |thread, wait| wait.is_interruptible() && which(thread));
     }
@@ -349,7 +358,8 @@ impl State {
         }
     }
 
-    /// Makes up to `most` sleepers on one word sleep on another (`FUTEX_REQUEUE`); returns how many.
+    /// Makes up to `most` sleepers on one word sleep on another (`FUTEX_REQUEUE`); returns how
+    /// many.
     pub(crate) fn move_sleepers(&mut self, from: FutexKey, to: FutexKey, most: usize) -> usize {
         let mut moved = 0;
         for sleeper in self.asleep.values_mut() {
@@ -399,12 +409,13 @@ impl State {
             process.ending = Some(end);
         }
         self.wake(usize::MAX, Resume::Again, |thread, _| thread.process == id);
-        // Those that run on other CPUs look when they are interrupted, at the latest by their next tick.
+        // Those that run on other CPUs look when they are interrupted, at the latest by their next
+        // tick.
     }
 }
 
-/// Whether somebody waits for a CPU, as far as can be told without waiting: interrupts may be closed, and whoever has the lock may wait
-/// for this CPU.
+/// Whether somebody waits for a CPU, as far as can be told without waiting: interrupts may be
+/// closed, and whoever has the lock may wait for this CPU.
 pub(crate) fn may_be_ready() -> bool {
     STATE.try_lock().is_none_or(|state| state.is_anybody_ready())
 }

@@ -1,7 +1,9 @@
 //! The tree of files: what the initramfs brought, what programs make, and a few devices and texts.
 //!
-//! Nodes are found by their whole path. A file's bytes are those of the archive until somebody writes. A file that has once been mapped has an object of
-//! the memory manager's, which reads from here and writes back: from then on calls go through its pages, too, so that they and mappings are one.
+//! Nodes are found by their whole path. A file's bytes are those of the archive until somebody
+//! writes. A file that has once been mapped has an object of the memory manager's, which reads from
+//! here and writes back: from then on calls go through its pages, too, so that they and mappings
+//! are one.
 //!
 //! Not guaranteed: links by number; permissions.
 
@@ -40,7 +42,9 @@ pub(crate) enum Kind {
     Attribute(Attribute),
 }
 
-/// An object of the memory manager's that somebody has open, or may open by its path. The memory manager is told when nobody can any more.
+/// An object of the memory manager's that somebody has open, or may open by its path.
+///
+/// The memory manager is told when nobody can any more.
 pub(crate) struct Held(pub(crate) pagewright_sync::Arc<FileObject>);
 
 impl Drop for Held {
@@ -110,7 +114,10 @@ pub(crate) struct Node {
     mode: AtomicU32,
     pub(crate) path: String,
     pub(crate) kind: Mutex<Kind>,
-    /// A file's, once it has been mapped. Held while the file is written to or cut, by calls of the memory manager, too, which never come here.
+    /// A file's, once it has been mapped.
+    ///
+    /// Held while the file is written to or cut, by calls of the memory manager, too, which never
+    /// come here.
     object: Mutex<Option<Held>>,
 }
 
@@ -120,7 +127,9 @@ static NUMBERS: AtomicU64 = AtomicU64::new(1);
 /// Links that a path may go through.
 const LINKS_MAX: u32 = 40;
 
-/// What the memory manager reads of a file, and writes back. A page may end behind the file; nobody looks there.
+/// What the memory manager reads of a file, and writes back.
+///
+/// A page may end behind the file; nobody looks there.
 struct Pages(Content);
 
 impl FileOps for Pages {
@@ -183,7 +192,8 @@ impl Node {
         Ok(made)
     }
 
-    /// The object through which its bytes go: that of shared memory, or of a file that has been mapped.
+    /// The object through which its bytes go: that of shared memory, or of a file that has been
+    /// mapped.
     pub(crate) fn cache(&self) -> Option<pagewright_sync::Arc<FileObject>> {
         let mapped = self.object.lock().as_ref().map(|object| object.0.clone());
         mapped.or_else(|| self.shmem())
@@ -330,7 +340,9 @@ pub(crate) fn absolute(directory: &str, path: &str) -> String {
     format!("/{}", parts.join("/"))
 }
 
-/// What is at an absolute path, and its path without links. The last part is followed if it is a link and `follow` says so.
+/// What is at an absolute path, and its path without links.
+///
+/// The last part is followed if it is a link and `follow` says so.
 pub(crate) fn find(path: &str, follow: bool) -> Result<Arc<Node>, Errno> {
     let resolved = resolve(path, follow)?;
     NODES.lock().get(&resolved).cloned().ok_or(Errno::ENOENT)

@@ -1,7 +1,9 @@
-//! The one device of the machine, `/dev/zram0`: pages compressed in the machine's own memory, with Linux's files about it below `/sys/block/zram0`.
+//! The one device of the machine, `/dev/zram0`: pages compressed in the machine's own memory, with
+//! Linux's files about it below `/sys/block/zram0`.
 //!
-//! A program gives it a size (`disksize`), puts the header of swap at its beginning (`mkswap`), and swaps to it (`call/swap.rs`). Then its pages but the
-//! first are the memory manager's, and nobody writes to it.
+//! A program gives it a size (`disksize`), puts the header of swap at its beginning (`mkswap`), and
+//! swaps to it (`call/swap.rs`). Then its pages but the first are the memory manager's, and nobody
+//! writes to it.
 //!
 //! [`Attribute`] – a file below `/sys`.
 //!
@@ -32,7 +34,8 @@ struct Disk {
 static DISK: Mutex<Option<Disk>> = Mutex::new(None);
 
 const PAGE: usize = PAGE_SIZE as usize;
-/// Page 0 of what is swapped to (`union swap_header`): version, last page and number of bad pages stand behind the boot block, the mark at the end.
+/// Page 0 of what is swapped to (`union swap_header`): version, last page and number of bad pages
+/// stand behind the boot block, the mark at the end.
 const HEADER: usize = 1024;
 const VERSION: u32 = 1;
 const MARK: &[u8] = b"SWAPSPACE2";
@@ -102,7 +105,9 @@ fn parse_size(text: &str) -> Option<u64> {
     number.parse::<u64>().ok()?.checked_mul(1 << shift).filter(|bytes| *bytes > 0)
 }
 
-/// Gives the device a size. Not part of its caller: a compressor's buffers pass over the stack while the device is made.
+/// Gives the device a size.
+///
+/// Not part of its caller: a compressor's buffers pass over the stack while the device is made.
 #[inline(never)]
 fn set_size(bytes: u64) -> Result<(), Errno> {
     let mut disk = DISK.lock();
@@ -130,7 +135,9 @@ pub(crate) fn size() -> u64 {
     DISK.lock().as_ref().map_or(0, |disk| u64::from(disk.zram.slots()) * PAGE_SIZE)
 }
 
-/// The bytes of a page. What was never written is zero.
+/// The bytes of a page.
+///
+/// What was never written is zero.
 fn page(zram: &Zram<Machine>, slot: u32) -> Vec<u8> {
     let mut bytes = alloc::vec![0; PAGE];
     let mut put = |offset: u64, piece: &[u8]| bytes[offset as usize..][..piece.len()].copy_from_slice(piece);
@@ -139,7 +146,8 @@ fn page(zram: &Zram<Machine>, slot: u32) -> Vec<u8> {
     bytes
 }
 
-/// The parts of `len` bytes at `from`, page by page: page, place in it, bytes; as far as the device goes.
+/// The parts of `len` bytes at `from`, page by page: page, place in it, bytes; as far as the device
+/// goes.
 fn parts(zram: &Zram<Machine>, from: u64, len: usize) -> impl Iterator<Item = (u32, usize, usize)> {
     let end = (u64::from(zram.slots()) * PAGE_SIZE).min(from.saturating_add(len as u64));
     let mut at = from;
@@ -181,7 +189,9 @@ pub(crate) fn write(from: u64, bytes: &[u8]) -> Result<usize, Errno> {
     if done == 0 && !bytes.is_empty() { Err(Errno::ENOSPC) } else { Ok(done) }
 }
 
-/// Swaps to it, as its header says (`read_swap_header`). A header that names bad pages is refused: memory has none.
+/// Swaps to it, as its header says (`read_swap_header`).
+///
+/// A header that names bad pages is refused: memory has none.
 pub(crate) fn swap_on(priority: Option<i16>) -> Result<(), Errno> {
     let mut disk = DISK.lock();
     let disk = disk.as_mut().ok_or(Errno::EINVAL)?;
@@ -208,7 +218,9 @@ pub(crate) fn swap_off() -> Result<(), Errno> {
     Ok(())
 }
 
-/// What `mkswap` and `swapon` do, for a device of so many pages, before there are programs. The machine goes off when it can't be had.
+/// What `mkswap` and `swapon` do, for a device of so many pages, before there are programs.
+///
+/// The machine goes off when it can't be had.
 pub(crate) fn swap_at_boot(pages: u32) {
     let mut header = alloc::vec![0; PAGE];
     for (at, word) in [(HEADER, VERSION), (HEADER + 4, pages.saturating_sub(1))] {

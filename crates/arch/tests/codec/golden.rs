@@ -1,4 +1,6 @@
-//! Words worked out by hand from the manuals' bit tables (INV-CODEC-EXACT). Those for arm64 are the shapes that Linux prints in its oopses.
+//! Words worked out by hand from the manuals' bit tables (INV-CODEC-EXACT).
+//!
+//! Those for arm64 are the shapes that Linux prints in its oopses.
 
 use pagewright_arch::{Aarch64, Entry, Isa, Leaf, LeafFlags, Pte, Soft, SoftKind, Table, X86_64};
 use pagewright_types::{Level, Pfn, Rights};
@@ -73,7 +75,9 @@ fn leaves_are_the_words_of_the_manuals() {
     }
 }
 
-/// Bit 12 of a block is a part of its memory type, and no part of its frame (SDM vol. 3A table 4-18).
+/// Bit 12 of a block is a part of its memory type, and no part of its frame (SDM vol.
+///
+/// 3A table 4-18).
 #[test]
 fn the_memory_type_of_a_block_is_no_part_of_its_frame() {
     for (what, level, leaf, x86, _) in leaves() {

@@ -1,6 +1,7 @@
 //! The codecs of both instruction sets against the manuals.
 //!
-//! - [`manual`] – what a walker makes of a word, written from the manuals and not from the crate under test;
+//! - [`manual`] – what a walker makes of a word, written from the manuals and not from the crate
+//!   under test;
 //! - [`strategy`] – random leaves, tables and soft entries;
 //! - [`round_trip`], [`golden`], [`replacement`] – the tests, one body for both instruction sets.
 

@@ -1,5 +1,7 @@
-//! What a hardware walker makes of a page-table word, written from Intel SDM vol. 3A tables 4-15 to 4-20 and from Arm ARM D8.3.1 and
-//! D8.4. It shares no code with the codecs, so that a bit in the wrong place shows.
+//! What a hardware walker makes of a page-table word, written from Intel SDM vol.
+//!
+//! 3A tables 4-15 to 4-20 and from Arm ARM D8.3.1 and D8.4. It shares no code with the codecs, so
+//! that a bit in the wrong place shows.
 
 use pagewright_arch::{Aarch64, Isa, X86_64};
 use pagewright_types::{Level, PhysAddr};
@@ -50,7 +52,8 @@ pub(crate) trait Manual: Isa {
     /// What the walker does with `raw` in a table of `level`.
     fn walk(level: Level, raw: u64) -> Walk;
 
-    /// The bits that the walker may change in a leaf, as (set at any access, set at a store, cleared at a store).
+    /// The bits that the walker may change in a leaf, as (set at any access, set at a store,
+    /// cleared at a store).
     const UPDATES: (u64, u64, u64);
 }
 
@@ -107,7 +110,8 @@ impl Manual for Aarch64 {
         if bit(raw, 1) && level > Level::PTE {
             return Walk::Next { table: field(raw, 47, 12), write_protected: bit(raw, 62) };
         }
-        // Bit 1 clear is reserved at the last level, and so are blocks in the root (D8.3.1.2): both fault.
+        // Bit 1 clear is reserved at the last level, and so are blocks in the root (D8.3.1.2): both
+        // fault.
         if (level == Level::PTE && !bit(raw, 1)) || level == Level::PGD {
             return Walk::Fault;
         }

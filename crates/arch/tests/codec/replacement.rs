@@ -1,5 +1,6 @@
-//! INV-REPLACE: when a flush is due, row by row from Intel SDM vol. 3A §4.10.4.2–3 and Arm ARM D8.16.1, and as a property over all pairs
-//! of leaves.
+//! INV-REPLACE: when a flush is due, row by row from Intel SDM vol.
+//!
+//! 3A §4.10.4.2–3 and Arm ARM D8.16.1, and as a property over all pairs of leaves.
 
 use crate::manual::{Manual, Seen, Walk};
 use crate::strategy;

@@ -1,4 +1,5 @@
-//! INV-CODEC-EXACT and INV-SOFT-UNSEEN: what is encoded is what is decoded, and what the walker of the manual sees.
+//! INV-CODEC-EXACT and INV-SOFT-UNSEEN: what is encoded is what is decoded, and what the walker of
+//! the manual sees.
 
 use crate::manual::{Manual, Walk};
 use crate::strategy;
@@ -71,7 +72,8 @@ fn an_access_changes_the_walkers_bits_and_no_others<I: Manual>() {
     });
 }
 
-/// Foreign words reach `decode` where a walker of ours reads another kernel's tables: whatever the walker would grant must be reported.
+/// Foreign words reach `decode` where a walker of ours reads another kernel's tables: whatever the
+/// walker would grant must be reported.
 fn any_present_word_is_read_as_the_walker_reads_it<I: Manual>() {
     proptest!(|(raw in any::<u64>(), level in strategy::leaf_level())| {
         // Frames past 16 TiB are beyond what a frame number holds.

@@ -18,7 +18,8 @@ fn rights() -> impl Strategy<Value = Rights> {
     })
 }
 
-/// A leaf that may stand at `level`, with canonical rights, any flags and any frame that 32 bits can number.
+/// A leaf that may stand at `level`, with canonical rights, any flags and any frame that 32 bits
+/// can number.
 pub(crate) fn leaf_at(level: Level) -> impl Strategy<Value = Leaf> {
     let frames = level.order().map_or(1, Order::frames);
     (any::<u32>(), rights(), any::<u8>()).prop_map(move |(pfn, rights, flags)| Leaf {

@@ -1,12 +1,15 @@
 //! Asterinas: a task ran on the stack of another.
 //!
-//! **Shipped.** Kernel stacks are mapped in areas (`KVirtArea`) whose addresses are used again. Their TLB entries could not be kept coherent:
-//! an area is made with interrupts off, when waiting for other CPUs might be for ever. So when a task moved to a CPU that had run a task on a
-//! stack at the same addresses before, it found that one's contents. **Fix.** In the source as it has been since, a stack knows the CPUs on
-//! which it is coherent, and a CPU that switches to it for the first time flushes its addresses (`KernelStack::flush_tlb`).
+//! **Shipped.** Kernel stacks are mapped in areas (`KVirtArea`) whose addresses are used again.
+//! Their TLB entries could not be kept coherent: an area is made with interrupts off, when waiting
+//! for other CPUs might be for ever. So when a task moved to a CPU that had run a task on a stack
+//! at the same addresses before, it found that one's contents. **Fix.** In the source as it has
+//! been since, a stack knows the CPUs on which it is coherent, and a CPU that switches to it for
+//! the first time flushes its addresses (`KernelStack::flush_tlb`).
 //!
-//! **Here.** One page of stack, two tasks, two CPUs. The machine has no kernel mappings, so a user page stands for the stack. The frame
-//! of the first stack is kept: what becomes of it is another bug (#2849), which the fix leaves open.
+//! **Here.** One page of stack, two tasks, two CPUs. The machine has no kernel mappings, so a user
+//! page stands for the stack. The frame of the first stack is kept: what becomes of it is another
+//! bug (#2849), which the fix leaves open.
 
 use crate::corpus::kernel::{Space, page};
 use crate::corpus::{Bug, FoundBy, Search, Version};

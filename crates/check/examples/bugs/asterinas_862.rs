@@ -1,9 +1,11 @@
 //! Asterinas: a page was replaced by its copy, and nothing was flushed.
 //!
-//! **Shipped.** A write by the kernel into a program's memory (`VmMappingInner::write_bytes`) found a read-only page that was to be copied on
-//! write, replaced it by a writable copy (`VmSpace::unmap`, `VmSpace::map`) and wrote to that. No TLB was flushed on this path, so the program
-//! could go on reading the old page. It came to light when other changes stopped loading CR3 at each return to user mode. **Fix.** `VmSpace`
-//! flushes what it unmaps – on this CPU; the pull request says itself that other CPUs are left for later.
+//! **Shipped.** A write by the kernel into a program's memory (`VmMappingInner::write_bytes`) found
+//! a read-only page that was to be copied on write, replaced it by a writable copy
+//! (`VmSpace::unmap`, `VmSpace::map`) and wrote to that. No TLB was flushed on this path, so the
+//! program could go on reading the old page. It came to light when other changes stopped loading
+//! CR3 at each return to user mode. **Fix.** `VmSpace` flushes what it unmaps – on this CPU; the
+//! pull request says itself that other CPUs are left for later.
 //!
 //! **Here.** One CPU, one page, one system call that writes to it.
 

@@ -1,7 +1,8 @@
 //! Bugs of TLB maintenance that kernels had, each as a program of a page in two versions.
 //!
-//! A module for each: [`Version::Shipped`] does what the kernel did, [`Version::Fixed`] what its fix did. [`BUGS`] lists them. The example
-//! `bugs` runs them, the test `bugs` holds them to what they promise, and [`markdown`] is `docs/named-bugs.md`.
+//! A module for each: [`Version::Shipped`] does what the kernel did, [`Version::Fixed`] what its
+//! fix did. [`BUGS`] lists them. The example `bugs` runs them, the test `bugs` holds them to what
+//! they promise, and [`markdown`] is `docs/named-bugs.md`.
 //!
 //! Not guaranteed: that a program keeps more of a kernel than its module says.
 

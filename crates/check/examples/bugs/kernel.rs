@@ -1,7 +1,8 @@
-//! What the programs of this corpus share: a kernel of one lock and one page table to a space, and the ways in which kernels flush.
+//! What the programs of this corpus share: a kernel of one lock and one page table to a space, and
+//! the ways in which kernels flush.
 //!
-//! [`Space`] writes raw entries by Intel SDM vol. 3A §4.5 and Arm ARM D8.3. It flushes nothing by itself: each bug does that as its kernel
-//! did.
+//! [`Space`] writes raw entries by Intel SDM vol. 3A §4.5 and Arm ARM D8.3. It flushes nothing by
+//! itself: each bug does that as its kernel did.
 
 use pagewright_check::{
     Cpu, Invalidate, Isa, IsaKind, Level, Lock, Machine, PageRange, Pfn, PhysAddr, Reach, Rights, Tag, Target,
@@ -129,7 +130,8 @@ pub(crate) fn flush_everywhere(cpu: &Cpu<X86_64>, index: u64) {
     cpu.shoot_down(cpu.others(), move |other| other.flush_page(page(index), Reach::Local));
 }
 
-/// `TLBI VAE1IS` with this in its register: bits 43 to 0 are bits 55 to 12 of the address (Arm ARM C5.5).
+/// `TLBI VAE1IS` with this in its register: bits 43 to 0 are bits 55 to 12 of the address (Arm ARM
+/// C5.5).
 pub(crate) fn tlbi_vae1is<I: Isa>(cpu: &Cpu<I>, operand: u64) {
     let va = VirtAddr::new((operand & ((1 << 44) - 1)) << 12);
     let target = Target::Page { tag: TAG, va, level: Level::PTE, last_level: false };

@@ -1,11 +1,14 @@
 //! Linux: a driver took its pages back while `munmap` had yet to flush (CVE-2022-39188).
 //!
-//! **Shipped.** `munmap` clears the entries, unlinks the mapping from its file, and flushes last. A driver that takes pages back asks for
-//! every mapping of the file to be cleared (`unmap_mapping_range`). Once the mapping is unlinked that does nothing, and the driver goes on
-//! while TLBs still lead to its pages. **Fix** (b67fbebd4cf9): for mappings of raw page frames, flush before the mapping is unlinked.
+//! **Shipped.** `munmap` clears the entries, unlinks the mapping from its file, and flushes last. A
+//! driver that takes pages back asks for every mapping of the file to be cleared
+//! (`unmap_mapping_range`). Once the mapping is unlinked that does nothing, and the driver goes on
+//! while TLBs still lead to its pages. **Fix** (b67fbebd4cf9): for mappings of raw page frames,
+//! flush before the mapping is unlinked.
 //!
-//! **Here.** One page of a driver, a thread that uses it, a thread that unmaps it, and the driver, which gives the page to somebody else. Where the
-//! mapping is still linked the driver's call flushes even if it finds the entry cleared, as Linux does while another flush is owed.
+//! **Here.** One page of a driver, a thread that uses it, a thread that unmaps it, and the driver,
+//! which gives the page to somebody else. Where the mapping is still linked the driver's call
+//! flushes even if it finds the entry cleared, as Linux does while another flush is owed.
 
 use crate::corpus::kernel::{Space, flush_everywhere, pages, reads};
 use crate::corpus::{Bug, FoundBy, Search, Version};

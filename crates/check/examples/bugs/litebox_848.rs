@@ -1,11 +1,12 @@
 //! LiteBox: frames were free before the TLBs were flushed.
 //!
-//! **Shipped.** `unmap_pages` of LiteBox's kernel platforms gave the frames back before all cores had flushed. In between another core may be
-//! given such a frame while a third still reads and writes it through its TLB: a use after unmap. **Fix.** The frames are kept until the
-//! flush is over.
+//! **Shipped.** `unmap_pages` of LiteBox's kernel platforms gave the frames back before all cores
+//! had flushed. In between another core may be given such a frame while a third still reads and
+//! writes it through its TLB: a use after unmap. **Fix.** The frames are kept until the flush is
+//! over.
 //!
-//! **Here.** One page; a thread that uses it; a core that allocates. Left out: ranges, and Hyper-V's flush hypercalls (interrupts stand in
-//! for them).
+//! **Here.** One page; a thread that uses it; a core that allocates. Left out: ranges, and
+//! Hyper-V's flush hypercalls (interrupts stand in for them).
 
 use crate::corpus::kernel::{Space, fill, flush_everywhere, pages, reads};
 use crate::corpus::{Bug, FoundBy, Search, Version};

@@ -1,7 +1,8 @@
 //! Bugs of TLB maintenance that kernels had, looked for and found.
 //!
-//! `cargo run -p pagewright-check --example bugs` runs each in two versions; with part of a name it runs those, and shows what was found.
-//! `-- --markdown` writes `docs/named-bugs.md`. The exit status is 1 if one is not found, is found by something else, or its fix is not clean.
+//! `cargo run -p pagewright-check --example bugs` runs each in two versions; with part of a name it
+//! runs those, and shows what was found. `-- --markdown` writes `docs/named-bugs.md`. The exit
+//! status is 1 if one is not found, is found by something else, or its fix is not clean.
 
 #[path = "corpus.rs"]
 mod corpus;

@@ -1,12 +1,14 @@
 //! OSv: a copy on write that told only its own CPU.
 //!
-//! **Proposed** (an open pull request; a reviewer saw it in the source). A write fault on a page shared after `fork()` that comes nested in
-//! another exception must not wait for other CPUs, so it flushed only its own TLB: the new page is private to this address space, and other
-//! CPUs were taken to run other spaces. But the parent may have threads on other CPUs, and nothing bounds how long they go on reading the page
-//! that it shared. **Fix.** The path for faults that are not nested flushes all CPUs.
+//! **Proposed** (an open pull request; a reviewer saw it in the source). A write fault on a page
+//! shared after `fork()` that comes nested in another exception must not wait for other CPUs, so it
+//! flushed only its own TLB: the new page is private to this address space, and other CPUs were
+//! taken to run other spaces. But the parent may have threads on other CPUs, and nothing bounds how
+//! long they go on reading the page that it shared. **Fix.** The path for faults that are not
+//! nested flushes all CPUs.
 //!
-//! **Here.** A parent of two threads; one writes, the other reads. The fix waits, which a nested fault must not: the program keeps what
-//! is right, and not how OSv gets there.
+//! **Here.** A parent of two threads; one writes, the other reads. The fix waits, which a nested
+//! fault must not: the program keeps what is right, and not how OSv gets there.
 
 use crate::corpus::kernel::{Space, copy, flush_everywhere, page, pages, reads};
 use crate::corpus::{Bug, FoundBy, Search, Version};

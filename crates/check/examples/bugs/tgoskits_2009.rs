@@ -1,12 +1,14 @@
 //! tgoskits: a page table was free while walk caches led to it.
 //!
-//! **Shipped.** `unmap_range_recursive` of page-table-generic flushes each leaf that it clears. A table that is empty then was unhooked from the
-//! table above and given back at once. A walk that took place after the last leaf's flush may have left the way to the table in a walk
-//! cache; once the frame is used for something else, that CPU reads it as a page table. **Fix** (proposed, open): the table's addresses are
-//! flushed before its frame is freed.
+//! **Shipped.** `unmap_range_recursive` of page-table-generic flushes each leaf that it clears. A
+//! table that is empty then was unhooked from the table above and given back at once. A walk that
+//! took place after the last leaf's flush may have left the way to the table in a walk cache; once
+//! the frame is used for something else, that CPU reads it as a page table. **Fix** (proposed,
+//! open): the table's addresses are flushed before its frame is freed.
 //!
-//! **Here.** One leaf, its table, a thread on the other CPU that uses the page, and the frame's next owner. On arm64, where the kernel's
-//! flush is broadcast; the pull request's discussion says that elsewhere it is local.
+//! **Here.** One leaf, its table, a thread on the other CPU that uses the page, and the frame's
+//! next owner. On arm64, where the kernel's flush is broadcast; the pull request's discussion says
+//! that elsewhere it is local.
 
 use crate::corpus::kernel::{Space, page, pages, reads, tlbi_vae1is};
 use crate::corpus::{Bug, FoundBy, Search, Version};

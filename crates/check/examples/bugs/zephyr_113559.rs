@@ -1,11 +1,12 @@
 //! Zephyr: an ASID was given to a new domain with the old one's translations under it.
 //!
-//! **Shipped.** `arch_mem_domain_deinit()` of the arm64 port gave a domain's tables back and invalidated nothing. ASIDs come around after 255
-//! domains; the new owner of one could then use what some CPU still held under it, with the old domain's rights. **Fix** (#113562): the
-//! end of a domain invalidates all TLBs, broadcast.
+//! **Shipped.** `arch_mem_domain_deinit()` of the arm64 port gave a domain's tables back and
+//! invalidated nothing. ASIDs come around after 255 domains; the new owner of one could then use
+//! what some CPU still held under it, with the old domain's rights. **Fix** (#113562): the end of a
+//! domain invalidates all TLBs, broadcast.
 //!
-//! **Here.** Two domains with one ASID, the second made when the first has ended; 255 domains in between add nothing. The frame of the first
-//! one's page goes to the second.
+//! **Here.** Two domains with one ASID, the second made when the first has ended; 255 domains in
+//! between add nothing. The frame of the first one's page goes to the second.
 
 use crate::corpus::kernel::{Space, TAG, page, reads};
 use crate::corpus::{Bug, FoundBy, Search, Version};

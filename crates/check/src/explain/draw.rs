@@ -1,4 +1,5 @@
-//! Lines to columns: one for each CPU that has something to say, time downwards, at most 100 characters wide.
+//! Lines to columns: one for each CPU that has something to say, time downwards, at most 100
+//! characters wide.
 
 use pagewright_types::CpuId;
 
@@ -111,8 +112,9 @@ pub(crate) fn rows(text: &str) -> Vec<String> {
     wrapped(text, WIDTH, "")
 }
 
-/// `text` in rows of at most `width` characters, if its words allow it. The first begins with `lead` and as the text does, the others are
-/// indented by two more.
+/// `text` in rows of at most `width` characters, if its words allow it.
+///
+/// The first begins with `lead` and as the text does, the others are indented by two more.
 fn wrapped(text: &str, width: usize, lead: &str) -> Vec<String> {
     let indent = text.len() - text.trim_start().len();
     let mut rows = Vec::new();

@@ -8,7 +8,8 @@ use pagewright_types::judge::{Cached, Memory};
 pub(super) enum Mark {
     /// What the oracle was told in this step.
     Step(u64, String),
-    /// Where what is held came from: the latest line before that step of the oracle at which its CPU read it or kept it.
+    /// Where what is held came from: the latest line before that step of the oracle at which its
+    /// CPU read it or kept it.
     Source { held: Cached, before: u64, why: String },
 }
 

@@ -7,9 +7,10 @@
 //!      14  entry 0x5[0] := empty              │
 //! ```
 //!
-//! The steps of the schedule and the lines of the journal are laid side by side, put into words (`words`), marked where
-//! the findings speak of them (`marks`), and set in columns (`draw`). Left out is what nobody needs who asks how a stale translation came to
-//! matter: loads of entries, locks and waits, reads of a walk that are not of an entry which was stored to.
+//! The steps of the schedule and the lines of the journal are laid side by side, put into words
+//! (`words`), marked where the findings speak of them (`marks`), and set in columns (`draw`). Left
+//! out is what nobody needs who asks how a stale translation came to matter: loads of entries,
+//! locks and waits, reads of a walk that are not of an entry which was stored to.
 //!
 //! Not guaranteed: that what is left out did not matter. [`Attempt::report`] has every step.
 

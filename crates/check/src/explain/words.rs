@@ -44,7 +44,9 @@ impl fmt::Display for Cpus {
     }
 }
 
-/// What an invalidation names. On x86-64 there is no form for the last level alone.
+/// What an invalidation names.
+///
+/// On x86-64 there is no form for the last level alone.
 struct Named(IsaKind, Target);
 
 impl fmt::Display for Named {

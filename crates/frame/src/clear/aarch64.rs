@@ -1,8 +1,9 @@
 //! Clearing on arm64.
 //!
-//! `DC ZVA` clears a block of lines without reading them, and is ordered as ordinary stores are (Arm ARM C5.3.8, B2.7): the `DSB ISHST` by which
-//! an entry is published anyway orders it. It faults on device memory and before the MMU maps memory as Normal, and may be prohibited.
-//! `STNP` is a hint only, so there are no weakly ordered stores here.
+//! `DC ZVA` clears a block of lines without reading them, and is ordered as ordinary stores are
+//! (Arm ARM C5.3.8, B2.7): the `DSB ISHST` by which an entry is published anyway orders it. It
+//! faults on device memory and before the MMU maps memory as Normal, and may be prohibited. `STNP`
+//! is a hint only, so there are no weakly ordered stores here.
 //!
 //! Not guaranteed: that the cache is left alone.
 
@@ -25,7 +26,8 @@ pub(super) unsafe fn store(backend: ClearBackend, caps: &ClearCaps, at: NonNull<
 }
 
 unsafe fn dc_zva(at: NonNull<u8>, bytes: usize, line: usize) {
-    // SAFETY: the caller owns the bytes: whole pages, so whole blocks and not none, of Normal memory.
+    // SAFETY: the caller owns the bytes: whole pages, so whole blocks and not none, of Normal
+    // memory.
     unsafe {
         asm!(
             "2:",

@@ -1,6 +1,7 @@
 //! The stores by which frames are cleared, and the one place that makes them.
 //!
-//! Key type: [`ClearBackend`]. `store` runs one of them over a block that its caller owns; `fence` orders them.
+//! Key type: [`ClearBackend`]. `store` runs one of them over a block that its caller owns; `fence`
+//! orders them.
 //!
 //! Neighbours: the instructions are in `x86_64` and `aarch64`; `caps` says which of them there are.
 //!
@@ -54,7 +55,8 @@ impl ClearBackend {
 /// When `backend` is none of `caps`.
 ///
 /// # Safety
-/// The bytes are memory of the ordinary sort, mapped for writing, whole pages, and the caller's alone.
+/// The bytes are memory of the ordinary sort, mapped for writing, whole pages, and the caller's
+/// alone.
 pub(super) unsafe fn store(backend: ClearBackend, caps: &ClearCaps, at: NonNull<u8>, bytes: usize) {
     // INV-CLEAR-CAPS
     assert!(caps.has(backend), "INV-CLEAR-CAPS: this CPU has no {}", backend.name());

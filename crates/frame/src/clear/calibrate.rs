@@ -1,14 +1,16 @@
 //! Which streaming stores are worth it on this machine, measured ("trust but verify").
 //!
-//! Key type: [`Calibration`]. Pairs of blocks of 2 MiB are cleared, one with ordinary stores and one with streaming ones, in turns; the median of
-//! the ratios decides. The best stores come first, and the first that are worth it are taken, so that slow ones are not even tried. The blocks
-//! must be cold, or the measurement would find the cache fast: they are streamed over first, which also has whoever lends us the memory back
-//! it, and leaves no line of it in the cache.
+//! Key type: [`Calibration`]. Pairs of blocks of 2 MiB are cleared, one with ordinary stores and
+//! one with streaming ones, in turns; the median of the ratios decides. The best stores come first,
+//! and the first that are worth it are taken, so that slow ones are not even tried. The blocks must
+//! be cold, or the measurement would find the cache fast: they are streamed over first, which also
+//! has whoever lends us the memory back it, and leaves no line of it in the cache.
 //!
-//! Each clear comes right after a locked instruction, as it does in use, after the allocator's: there are CPUs on which that alone makes MOVNTI forty
-//! times slower.
+//! Each clear comes right after a locked instruction, as it does in use, after the allocator's:
+//! there are CPUs on which that alone makes MOVNTI forty times slower.
 //!
-//! Not guaranteed: a verdict on a machine whose memory is busy beyond measure. A pair takes a third of a millisecond; few are disturbed.
+//! Not guaranteed: a verdict on a machine whose memory is busy beyond measure. A pair takes a third
+//! of a millisecond; few are disturbed.
 
 use super::backend::{self, ClearBackend};
 use super::incoherent::store_block;
@@ -19,7 +21,8 @@ use core::time::Duration;
 use pagewright_sync::Platform;
 use pagewright_types::Order;
 
-/// Pairs that are measured: three were never wrong in 200 trials on a busy machine, and take 0.8 ms.
+/// Pairs that are measured: three were never wrong in 200 trials on a busy machine, and take 0.8
+/// ms.
 const PAIRS: usize = 3;
 
 /// Streaming stores must be this much faster, in thousandths, or they are vetoed.
@@ -30,7 +33,8 @@ const LEAST: u32 = 1100;
 pub struct Calibration {
     /// The stores that are used from now on; `None` if all were vetoed.
     pub streaming: Option<ClearBackend>,
-    /// How many times faster than ordinary ones they, or the last that were tried, were on cold blocks, in thousandths.
+    /// How many times faster than ordinary ones they, or the last that were tried, were on cold
+    /// blocks, in thousandths.
     pub ratio_permille: u32,
     /// How long the pairs took, of all stores that were tried.
     pub took: Duration,
@@ -40,8 +44,9 @@ impl<P: Platform> Frames<P> {
     /// Blocks that [`Frames::calibrate_clearing`] wants, and their order.
     pub const CALIBRATION: (usize, Order) = (2 * PAIRS, Order::PMD);
 
-    /// Measures ordinary against streaming stores over `blocks`, frees these, and uses from now on the best streaming stores that are worth it.
-    /// `None` where there is nothing to compare: no streaming stores, no map of memory, too few blocks.
+    /// Measures ordinary against streaming stores over `blocks`, frees these, and uses from now on
+    /// the best streaming stores that are worth it. `None` where there is nothing to compare: no
+    /// streaming stores, no map of memory, too few blocks.
     pub fn calibrate_clearing(&self, mut blocks: BlockList, mut now: impl FnMut() -> Duration) -> Option<Calibration> {
         let clearing = self.clearing();
         let mut six: [Option<Block>; 2 * PAIRS] = core::array::from_fn(|_| blocks.pop(self));

@@ -32,9 +32,11 @@ pub struct CpuSignature {
 }
 
 impl CpuSignature {
-    /// Whether weakly ordered stores are known to be slow. On Skylake servers (and Cascade and Cooper Lake, which are one model with them) MOVNTI
-    /// stays at 6.3 GB/s where `rep stosb` reaches 20.4 (8270CL, 16 MB; patch 21/21 of the series' version 3); glibc turns
-    /// non-temporal memset off there too (5bcf6265f2).
+    /// Whether weakly ordered stores are known to be slow.
+    ///
+    /// On Skylake servers (and Cascade and Cooper Lake, which are one model with them) MOVNTI stays
+    /// at 6.3 GB/s where `rep stosb` reaches 20.4 (8270CL, 16 MB; patch 21/21 of the series'
+    /// version 3); glibc turns non-temporal memset off there too (5bcf6265f2).
     pub const fn streams_slowly(self) -> bool {
         self.intel && self.family == 6 && self.model == 0x55
     }
@@ -104,7 +106,8 @@ impl ClearCaps {
         Self { signature: Some(CpuSignature { intel: true, family: 6, model: 0x55 }), ..Self::detect() }
     }
 
-    /// DCZID_EL0: DZP in bit 4 prohibits it, and bits 3 to 0 are log2 of the block in words of 4 bytes (Arm ARM D24.2.32).
+    /// DCZID_EL0: DZP in bit 4 prohibits it, and bits 3 to 0 are log2 of the block in words of 4
+    /// bytes (Arm ARM D24.2.32).
     #[cfg(any(target_arch = "aarch64", test))]
     fn of_dczid(dczid: u64) -> Self {
         let prohibited = dczid & 1 << 4 != 0;
@@ -140,7 +143,9 @@ impl ClearCaps {
         [Clzero, Avx512, Avx2, Movdir64b, Movnti].into_iter().filter(|backend| self.has(*backend))
     }
 
-    /// The best of them that needs no proof. MOVNTI does: it is slow after locked instructions on some CPUs.
+    /// The best of them that needs no proof.
+    ///
+    /// MOVNTI does: it is slow after locked instructions on some CPUs.
     pub fn streaming(&self) -> Option<ClearBackend> {
         self.candidates().find(|backend| *backend != ClearBackend::Movnti)
     }

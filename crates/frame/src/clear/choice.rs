@@ -1,9 +1,11 @@
 //! Which stores clear a block.
 //!
-//! Key types: [`Clearing`], what a machine has and has measured; [`Residency`] and [`Extent`], what is known of one clear; [`ClearPolicy`], the knob.
+//! Key types: [`Clearing`], what a machine has and has measured; [`Residency`] and [`Extent`], what
+//! is known of one clear; [`ClearPolicy`], the knob.
 //!
-//! Stores that go past the cache are more than twice as fast where the target is not cached, and five times slower where its lines are dirty
-//! in the cache. So the state of the target decides first, and the size only where that is not known:
+//! Stores that go past the cache are more than twice as fast where the target is not cached, and
+//! five times slower where its lines are dirty in the cache. So the state of the target decides
+//! first, and the size only where that is not known:
 //!
 //! | target | whole operation | stores |
 //! | --- | --- | --- |
@@ -13,10 +15,12 @@
 //! | unknown | below the measured last-level cache | ordinary |
 //! | unknown | from there | streaming: most of it can't be cached |
 //!
-//! Which stores stream is what a calibration found, and before that the best that need no proof. A CPU on the deny-list, and one whose calibration
-//! found none that are worth it, has ordinary stores only, unless the policy overrules it.
+//! Which stores stream is what a calibration found, and before that the best that need no proof. A
+//! CPU on the deny-list, and one whose calibration found none that are worth it, has ordinary
+//! stores only, unless the policy overrules it.
 //!
-//! Not guaranteed: that a block freed on this CPU is still in its cache, or that one freed long ago is not. The allocator remembers volumes.
+//! Not guaranteed: that a block freed on this CPU is still in its cache, or that one freed long ago
+//! is not. The allocator remembers volumes.
 
 use super::backend::ClearBackend;
 use super::caps::ClearCaps;
@@ -47,7 +51,8 @@ impl Residency {
     }
 }
 
-/// How much a whole operation clears – a call, a VM's memory, a pool –, of which one block may be a small part.
+/// How much a whole operation clears – a call, a VM's memory, a pool –, of which one block may be a
+/// small part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Extent {
     frames: u64,
@@ -81,9 +86,11 @@ pub enum ClearPolicy {
     /// By the table of this module.
     #[default]
     Auto,
-    /// Streaming stores wherever the CPU has them: whatever the target, the deny-list and the calibration.
+    /// Streaming stores wherever the CPU has them: whatever the target, the deny-list and the
+    /// calibration.
     Uncached,
-    /// Ordinary stores, each page by itself, as Linux did before 7.0: what the rest is compared with.
+    /// Ordinary stores, each page by itself, as Linux did before 7.0: what the rest is compared
+    /// with.
     CachedByPage,
     /// These stores, if the CPU has them: for measuring.
     Only(ClearBackend),
@@ -113,11 +120,12 @@ impl ClearPolicy {
     }
 }
 
-/// Frames of a last-level cache that nobody has measured: 64 MiB, as glibc takes where its probe fails.
+/// Frames of a last-level cache that nobody has measured: 64 MiB, as glibc takes where its probe
+/// fails.
 const UNMEASURED: u32 = (64 << 20) >> pagewright_types::PAGE_SHIFT;
 
-/// From this many frames on an operation is more than a fault: nobody waits to touch all of it, and stores past the cache are faster even with a fence
-/// every 8 KiB.
+/// From this many frames on an operation is more than a fault: nobody waits to touch all of it, and
+/// stores past the cache are faster even with a fence every 8 KiB.
 const MORE_THAN_A_FAULT: u64 = 2;
 
 /// No stores that stream.
@@ -160,7 +168,8 @@ impl Clearing {
         self.policy.store(policy.pack(), Ordering::Relaxed);
     }
 
-    /// The stores past the cache that are used; `None` if there are none, or a calibration found them slow.
+    /// The stores past the cache that are used; `None` if there are none, or a calibration found
+    /// them slow.
     pub fn streaming(&self) -> Option<ClearBackend> {
         ClearBackend::ALL.get(usize::from(self.streaming.load(Ordering::Relaxed))).copied()
     }
@@ -217,7 +226,8 @@ impl Clearing {
         }
     }
 
-    /// Whether blocks of an operation like this are worth clearing ahead, in batches with one fence: there are stores that want one.
+    /// Whether blocks of an operation like this are worth clearing ahead, in batches with one
+    /// fence: there are stores that want one.
     pub fn is_worth_a_batch(&self, whole: Extent) -> bool {
         self.choose(Residency::Cold, whole).is_weak()
     }

@@ -1,10 +1,13 @@
 //! Blocks between their clearing and their fence.
 //!
-//! Key types: [`PinnedCpu`], on which somebody clears; [`Incoherent`], [`ClearBatch`], cleared and not fenced; [`Zeroed`], [`ZeroedList`], fenced.
+//! Key types: [`PinnedCpu`], on which somebody clears; [`Incoherent`], [`ClearBatch`], cleared and
+//! not fenced; [`Zeroed`], [`ZeroedList`], fenced.
 //!
-//! Protocol: the module above. A block larger than a chunk is cleared by [`Frames::clear_yielding`], which gives up the CPU in between.
+//! Protocol: the module above. A block larger than a chunk is cleared by
+//! [`Frames::clear_yielding`], which gives up the CPU in between.
 //!
-//! Not guaranteed: anything after `core::mem::forget`, but that the frames are lost and never mapped.
+//! Not guaranteed: anything after `core::mem::forget`, but that the frames are lost and never
+//! mapped.
 
 use super::backend::{self, ClearBackend};
 use super::choice::{ClearPolicy, Extent};
@@ -19,14 +22,16 @@ use pagewright_types::{Counter, CpuId, Order, PAGE_SIZE, Pfn, plant};
 /// The most that is cleared without a chance to yield: 8 MiB (INV-CLEAR-YIELD).
 const CHUNK: Order = Order::new(11);
 
-/// The CPU on which the caller stays as long as this value is there: no preemption, no migration, as
-/// [`Effects::cpu`](pagewright_arch::Effects::cpu) asks. Not `Send`.
+/// The CPU on which the caller stays as long as this value is there: no preemption, no migration,
+/// as [`Effects::cpu`](pagewright_arch::Effects::cpu) asks. Not `Send`.
 pub struct PinnedCpu<'m, P: Platform> {
     frames: &'m Frames<P>,
     /// Where it began, for the check that it is still there.
     cpu: CpuId,
-    /// Pages cleared since the last fence, by each sort of stores. To count is an atomic exchange, which on x86 drains the buffers of the
-    /// stores before it as a fence does, so it waits for the fence.
+    /// Pages cleared since the last fence, by each sort of stores.
+    ///
+    /// To count is an atomic exchange, which on x86 drains the buffers of the stores before it as a
+    /// fence does, so it waits for the fence.
     uncounted: [Cell<u64>; ClearBackend::COUNT],
     here: PhantomData<*mut ()>,
 }
@@ -38,8 +43,8 @@ impl<P: Platform> Frames<P> {
         PinnedCpu { frames: self, cpu: self.machine().cpu(), uncounted, here: PhantomData }
     }
 
-    /// Clears a block of any order, with a fence and a chance to yield after each chunk of 8 MiB (INV-CLEAR-YIELD). `yield_now` runs
-    /// with nothing incoherent, so it may give up the CPU.
+    /// Clears a block of any order, with a fence and a chance to yield after each chunk of 8 MiB
+    /// (INV-CLEAR-YIELD). `yield_now` runs with nothing incoherent, so it may give up the CPU.
     pub fn clear_yielding(&self, block: Block, whole: Extent, mut yield_now: impl FnMut()) -> Zeroed {
         let backend = self.clearing().choose(block.residency(), whole);
         let mut at = block.pfn();
@@ -62,8 +67,8 @@ impl<P: Platform> Frames<P> {
         }
     }
 
-    /// Brings the line of `page` in a block that went past the cache back into it, for who is about to touch it (the faulting address, as
-    /// the review of the series asked).
+    /// Brings the line of `page` in a block that went past the cache back into it, for who is about
+    /// to touch it (the faulting address, as the review of the series asked).
     pub fn bring_back(&self, zeroed: &Zeroed, page: Pfn, offset: u64) {
         if !zeroed.streamed {
             return;
@@ -89,7 +94,9 @@ impl<'m, P: Platform> PinnedCpu<'m, P> {
         ClearBatch { cpu: self, list: BlockList::new(), is_weak: false }
     }
 
-    /// Lets `wait` give up the CPU, and goes on wherever it comes back. Nothing may be incoherent meanwhile: it would borrow this value.
+    /// Lets `wait` give up the CPU, and goes on wherever it comes back.
+    ///
+    /// Nothing may be incoherent meanwhile: it would borrow this value.
     pub fn give_up(&mut self, wait: impl FnOnce(&P)) {
         wait(self.frames.machine());
         self.cpu = self.frames.machine().cpu();
@@ -112,7 +119,9 @@ impl<'m, P: Platform> PinnedCpu<'m, P> {
         self.frames.count(Counter::PwClearFences, 1);
     }
 
-    /// INV-CLEAR-PINNED: the fence of the CPU that stored, if its stores want one; `why` counts it. And counts what was cleared.
+    /// INV-CLEAR-PINNED: the fence of the CPU that stored, if its stores want one; `why` counts it.
+    ///
+    /// And counts what was cleared.
     fn fence(&self, is_weak: bool, why: Counter) {
         if is_weak {
             debug_assert_eq!(self.cpu, self.frames.machine().cpu(), "INV-CLEAR-PINNED: moved with stores not fenced");
@@ -135,8 +144,8 @@ pub(super) fn store_block<P: Platform>(frames: &Frames<P>, pfn: Pfn, order: Orde
     let len = order.bytes() as usize;
     match clearing.at(pfn, order) {
         Some(at) if backend != ClearBackend::Machine => {
-            // SAFETY: INV-LINEAR-MAP – the frames are memory, mapped for writing; INV-FRAME-LINEAR – they belong to who passed the block
-            // they are of, and nobody else uses them.
+            // SAFETY: INV-LINEAR-MAP – the frames are memory, mapped for writing; INV-FRAME-LINEAR
+            // – they belong to who passed the block they are of, and nobody else uses them.
             unsafe { backend::store(backend, clearing.caps(), at, plant!(ClearShort; len - 64, len)) }
         }
         _ => frames.machine().zero(pfn, order),
@@ -168,7 +177,8 @@ impl<P: Platform> Incoherent<'_, '_, P> {
 impl<P: Platform> Drop for Incoherent<'_, '_, P> {
     fn drop(&mut self) {
         if let Some(block) = self.block.take() {
-            // Whoever gets the frames next may store to them from another CPU: our late zeroes must not come after that.
+            // Whoever gets the frames next may store to them from another CPU: our late zeroes must
+            // not come after that.
             self.cpu.fence(self.is_weak, Counter::PwClearBatches);
             self.cpu.frames.free(block);
         }
@@ -232,7 +242,9 @@ impl Zeroed {
     }
 }
 
-/// Blocks that are zero for everybody. What is left in it when it is dropped is freed.
+/// Blocks that are zero for everybody.
+///
+/// What is left in it when it is dropped is freed.
 pub struct ZeroedList<'m, P: Platform> {
     frames: &'m Frames<P>,
     list: BlockList,

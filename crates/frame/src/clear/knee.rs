@@ -1,12 +1,15 @@
-//! How large the last-level cache is in effect: the set that can be rewritten over and over at more than memory's speed.
+//! How large the last-level cache is in effect: the set that can be rewritten over and over at more
+//! than memory's speed.
 //!
-//! Key type: [`Knee`], a measurement in steps, for idle time. CPUID's figure is not used: a VM has a share of the cache it reports (a guest that
-//! was told 480 MB had 64 to 96).
+//! Key type: [`Knee`], a measurement in steps, for idle time. CPUID's figure is not used: a VM has
+//! a share of the cache it reports (a guest that was told 480 MB had 64 to 96).
 //!
-//! Protocol: [`Knee::step`] while the CPU is idle until it says that it is done; each step clears one set three times, with ordinary stores. The frames
-//! must have been touched before, or a host would back them meanwhile.
+//! Protocol: [`Knee::step`] while the CPU is idle until it says that it is done; each step clears
+//! one set three times, with ordinary stores. The frames must have been touched before, or a host
+//! would back them meanwhile.
 //!
-//! Not guaranteed: the true size. It is a size at which the allocator's lines have certainly left the cache, among ten.
+//! Not guaranteed: the true size. It is a size at which the allocator's lines have certainly left
+//! the cache, among ten.
 
 use super::choice::Extent;
 use super::incoherent::store_block;
@@ -22,7 +25,8 @@ const SETS: [usize; 10] = [2, 4, 8, 16, 24, 32, 48, 64, 96, 128];
 /// A set whose bandwidth is below this share of the smallest set's does not fit: 60 %.
 const FITS_PERCENT: u128 = 60;
 
-/// All steps together take no longer than this, if the next is as slow for its size as the one before.
+/// All steps together take no longer than this, if the next is as slow for its size as the one
+/// before.
 const BUDGET: Duration = Duration::from_millis(100);
 
 /// Where a measurement stands.
@@ -47,7 +51,9 @@ pub struct Knee {
 }
 
 impl Knee {
-    /// Blocks that are wanted, and their order. With fewer, fewer sets are tried.
+    /// Blocks that are wanted, and their order.
+    ///
+    /// With fewer, fewer sets are tried.
     pub const WANTS: (usize, Order) = (SETS[SETS.len() - 1], Order::PMD);
 
     /// A measurement over `blocks`.
@@ -60,7 +66,9 @@ impl Knee {
         self.spent
     }
 
-    /// Measures one set. A knee that is found is in force from then on.
+    /// Measures one set.
+    ///
+    /// A knee that is found is in force from then on.
     pub fn step<P: Platform>(&mut self, frames: &Frames<P>, mut now: impl FnMut() -> Duration) -> KneeProgress {
         let fitted = self.next.checked_sub(1).map_or(0, |last| SETS[last]);
         let Some(&set) = SETS.get(self.next).filter(|set| **set <= self.blocks.len()) else {
@@ -104,7 +112,8 @@ impl Knee {
             store_block(frames, block.pfn(), block.order(), with);
             done.push(frames, block);
         }
-        // Backwards onto the rest, so that every round begins with the block with which the last one did.
+        // Backwards onto the rest, so that every round begins with the block with which the last
+        // one did.
         while let Some(block) = done.pop(frames) {
             self.blocks.push(frames, block);
         }

@@ -1,10 +1,14 @@
-//! Clearing frames, with stores that go past the cache where that is faster and leaves the cache alone.
+//! Clearing frames, with stores that go past the cache where that is faster and leaves the cache
+//! alone.
 //!
-//! - [`PinnedCpu`] – the CPU on which somebody clears; [`PinnedCpu::clear`] is the one function by which frames become zero.
-//! - [`Incoherent`] – a block cleared by stores that other CPUs may see late; [`ClearBatch`], several of them.
+//! - [`PinnedCpu`] – the CPU on which somebody clears; [`PinnedCpu::clear`] is the one function by
+//!   which frames become zero.
+//! - [`Incoherent`] – a block cleared by stores that other CPUs may see late; [`ClearBatch`],
+//!   several of them.
 //! - [`Zeroed`] – a block whose zeroes everybody sees.
-//! - [`Clearing`] – a machine's choice of stores: by what the allocator knows of the target ([`Residency`]), by the [`Extent`] of the whole
-//!   operation, and by what was measured ([`Calibration`], [`Knee`]).
+//! - [`Clearing`] – a machine's choice of stores: by what the allocator knows of the target
+//!   ([`Residency`]), by the [`Extent`] of the whole operation, and by what was measured
+//!   ([`Calibration`], [`Knee`]).
 //! - [`ClearBackend`], [`ClearCaps`] – the stores there are, and those that this CPU has.
 //!
 //! ```text
@@ -14,18 +18,23 @@
 //!   └──── drop: fence, free ──────┘
 //! ```
 //!
-//! Neighbours: `block`, `zone` say where a block comes from. `tlb` wraps this for who allocates; `mm`, `table` clear through that.
+//! Neighbours: `block`, `zone` say where a block comes from. `tlb` wraps this for who allocates;
+//! `mm`, `table` clear through that.
 //!
-//! Weakly ordered stores (MOVNTI, MOVNTDQ, CLZERO: Intel SDM vol. 1 §10.4.6.2, AMD APM vol. 3 CLZERO) sit in buffers of the CPU that made
-//! them, and only that CPU's SFENCE orders them. So:
+//! Weakly ordered stores (MOVNTI, MOVNTDQ, CLZERO: Intel SDM vol. 1 §10.4.6.2, AMD APM vol. 3
+//! CLZERO) sit in buffers of the CPU that made them, and only that CPU's SFENCE orders them. So:
 //!
-//! - INV-CLEAR-FENCE: a block cleared by such stores becomes a folio or a table only after a fence. An [`Incoherent`] gives nobody its block or
-//!   bytes; [`Incoherent::fence`] and [`ClearBatch::fence`] do. Dropped, it fences and its frames are freed as what they are: not zeroed.
-//! - INV-CLEAR-PINNED: the fence is made by the CPU that stored: an [`Incoherent`] borrows its [`PinnedCpu`] and is not `Send`, and the CPU
-//!   is given up by a call that wants the [`PinnedCpu`] unborrowed.
-//! - INV-CLEAR-FENCES: there are as many fences as batches and yields, where stores were weakly ordered, and none elsewhere.
-//! - INV-CLEAR-YIELD: who clears with [`Frames::clear_yielding`](crate::Frames::clear_yielding) gets a chance to yield after at most 8 MiB,
-//!   3 ms at 2.8 GB/s.
+//! - INV-CLEAR-FENCE: a block cleared by such stores becomes a folio or a table only after a fence.
+//!   An [`Incoherent`] gives nobody its block or bytes; [`Incoherent::fence`] and
+//!   [`ClearBatch::fence`] do. Dropped, it fences and its frames are freed as what they are: not
+//!   zeroed.
+//! - INV-CLEAR-PINNED: the fence is made by the CPU that stored: an [`Incoherent`] borrows its
+//!   [`PinnedCpu`] and is not `Send`, and the CPU is given up by a call that wants the
+//!   [`PinnedCpu`] unborrowed.
+//! - INV-CLEAR-FENCES: there are as many fences as batches and yields, where stores were weakly
+//!   ordered, and none elsewhere.
+//! - INV-CLEAR-YIELD: who clears with [`Frames::clear_yielding`](crate::Frames::clear_yielding)
+//!   gets a chance to yield after at most 8 MiB, 3 ms at 2.8 GB/s.
 //! - INV-CLEAR-CAPS: stores are used only if this CPU said that it has them.
 //! - INV-CLEAR-WHOLE: every byte of a block is zero afterwards, and no byte beside it was touched.
 //!
@@ -87,7 +96,8 @@
 //! }
 //! ```
 //!
-//! Not guaranteed: that the choice is the best one for a target of which the allocator knows nothing ([`Residency::Unknown`]).
+//! Not guaranteed: that the choice is the best one for a target of which the allocator knows
+//! nothing ([`Residency::Unknown`]).
 
 #[cfg(target_arch = "aarch64")]
 #[allow(unsafe_code)]

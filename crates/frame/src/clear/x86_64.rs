@@ -1,9 +1,11 @@
 //! Clearing on x86-64.
 //!
-//! Addresses, lengths and contents are as in `backend::store`. The loops and the fence are assembly, because the compiler's memory model
-//! knows no weakly ordered stores: to it, they are another thread's until the fence (rust-lang/rust#114582).
+//! Addresses, lengths and contents are as in `backend::store`. The loops and the fence are
+//! assembly, because the compiler's memory model knows no weakly ordered stores: to it, they are
+//! another thread's until the fence (rust-lang/rust#114582).
 //!
-//! Not guaranteed: vector stores outside hosted builds. A kernel would have to save the registers of whoever it interrupted.
+//! Not guaranteed: vector stores outside hosted builds. A kernel would have to save the registers
+//! of whoever it interrupted.
 
 use super::backend::ClearBackend;
 use super::caps::ClearCaps;
@@ -38,7 +40,8 @@ pub(super) unsafe fn store(backend: ClearBackend, caps: &ClearCaps, at: NonNull<
     }
 }
 
-/// One string instruction for the whole extent (Linux's `clear_page_erms`, which goes page by page before 7.0).
+/// One string instruction for the whole extent (Linux's `clear_page_erms`, which goes page by page
+/// before 7.0).
 unsafe fn rep_stosb(at: NonNull<u8>, bytes: usize) {
     // SAFETY: the caller owns the bytes; the direction flag is clear on entry to any function.
     unsafe {
@@ -46,10 +49,12 @@ unsafe fn rep_stosb(at: NonNull<u8>, bytes: usize) {
     }
 }
 
-/// A line of 64 bytes by eight stores (Linux's `clear_page_movnt` of the uncached series, Xen's `clear_page_sse2`).
+/// A line of 64 bytes by eight stores (Linux's `clear_page_movnt` of the uncached series, Xen's
+/// `clear_page_sse2`).
 ///
-/// On some CPUs (seen on an Emerald Rapids) the eight are not combined for a while after any locked instruction: 0.5 GB/s in place of 24, until
-/// the loop has run for milliseconds. An allocator's lock is such an instruction, so this is used only where a calibration found it fast.
+/// On some CPUs (seen on an Emerald Rapids) the eight are not combined for a while after any locked
+/// instruction: 0.5 GB/s in place of 24, until the loop has run for milliseconds. An allocator's
+/// lock is such an instruction, so this is used only where a calibration found it fast.
 unsafe fn movnti(at: NonNull<u8>, bytes: usize) {
     // SAFETY: the caller owns the bytes, which are whole pages, so whole lines and not none.
     unsafe {
@@ -79,7 +84,9 @@ unsafe fn movnti(at: NonNull<u8>, bytes: usize) {
 struct Line([u64; 8]);
 static ZEROES: Line = Line([0; 8]);
 
-/// A line at a time, in one store that is never combined nor split (Intel SDM vol. 2B, MOVDIR64B).
+/// A line at a time, in one store that is never combined nor split (Intel SDM vol.
+///
+/// 2B, MOVDIR64B).
 unsafe fn movdir64b(at: NonNull<u8>, bytes: usize) {
     // SAFETY: as for `movnti`; the source is a line of its own.
     unsafe {
@@ -97,7 +104,9 @@ unsafe fn movdir64b(at: NonNull<u8>, bytes: usize) {
     }
 }
 
-/// A line at a time, named by any address in it (AMD APM vol. 3, CLZERO).
+/// A line at a time, named by any address in it (AMD APM vol.
+///
+/// 3, CLZERO).
 unsafe fn clzero(at: NonNull<u8>, bytes: usize) {
     // SAFETY: as for `movnti`; lines have 64 bytes wherever CLZERO exists.
     unsafe {
@@ -143,7 +152,9 @@ unsafe fn avx512(at: NonNull<u8>, bytes: usize) {
     }
 }
 
-/// Orders stores of every kind (Intel SDM vol. 2B, SFENCE).
+/// Orders stores of every kind (Intel SDM vol.
+///
+/// 2B, SFENCE).
 pub(super) fn fence() {
     // SAFETY: it touches nothing. Without `nomem`, the compiler moves no access across it either.
     unsafe { asm!("sfence", options(nostack, preserves_flags)) }

@@ -1,4 +1,5 @@
-//! A machine without memory contents: enough of a platform to run the frame allocator on host threads.
+//! A machine without memory contents: enough of a platform to run the frame allocator on host
+//! threads.
 
 // Each test file uses its own part of this.
 #![allow(dead_code)]

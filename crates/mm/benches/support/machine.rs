@@ -1,7 +1,8 @@
 //! A machine for measuring: host memory and nothing else.
 //!
-//! Entries are read, exchanged and stored atomically and pages are cleared and copied for real. Invalidations and switches cost nothing,
-//! because what they cost is the hardware's (and the simulated machine's) to say.
+//! Entries are read, exchanged and stored atomically and pages are cleared and copied for real.
+//! Invalidations and switches cost nothing, because what they cost is the hardware's (and the
+//! simulated machine's) to say.
 
 use pagewright_arch::{Caps, Effects, Invalidate, Isa, IsaKind, Pte, ShootdownKind, Slot};
 use pagewright_mm::{Knobs, Mm};
@@ -40,7 +41,9 @@ impl Backend for OneCpu {
     }
 }
 
-/// The machine. Its memory lives as long as the process.
+/// The machine.
+///
+/// Its memory lives as long as the process.
 pub(crate) struct Host<I> {
     words: &'static [AtomicU64],
     isa: PhantomData<I>,

@@ -1,4 +1,5 @@
-//! Scenarios, measured twice: by criterion, and in runs of equal length that end as one table of ratios to an atomic increment.
+//! Scenarios, measured twice: by criterion, and in runs of equal length that end as one table of
+//! ratios to an atomic increment.
 
 use criterion::Criterion;
 use std::hint::black_box;
@@ -77,7 +78,8 @@ pub(crate) fn measure(mut scenarios: Vec<Scenario<'_>>) {
     }
 }
 
-/// A run of the increment stands beside each run of a scenario, because the speed of a machine changes from one second to the next.
+/// A run of the increment stands beside each run of a scenario, because the speed of a machine
+/// changes from one second to the next.
 fn print(scenarios: &mut [Scenario<'_>]) {
     let mut baseline = Scenario::baseline();
     let increments = baseline.calibrate();

@@ -1,7 +1,7 @@
 //! Levels: gauges of the whole machine and the resident set of one space.
 //!
-//! What only ever rises is a [`Counter`](pagewright_types::Counter), declared in `types` because the allocator counts too; what goes
-//! up and down stands here.
+//! What only ever rises is a [`Counter`](pagewright_types::Counter), declared in `types` because
+//! the allocator counts too; what goes up and down stands here.
 
 mod rss;
 

@@ -1,4 +1,5 @@
-//! The resident set of one space, by kind of page, and its peak (Linux's `mm->rss_stat`, `hiwater_rss`).
+//! The resident set of one space, by kind of page, and its peak (Linux's `mm->rss_stat`,
+//! `hiwater_rss`).
 
 use core::sync::atomic::{AtomicU64, Ordering};
 use pagewright_types::PAGE_SIZE;
@@ -20,7 +21,9 @@ impl RssKind {
     pub const ALL: [Self; 3] = [Self::File, Self::Anon, Self::Shmem];
 }
 
-/// Counts of resident pages. The zero page is not resident.
+/// Counts of resident pages.
+///
+/// The zero page is not resident.
 #[derive(Default)]
 pub struct Rss {
     pages: [AtomicU64; RssKind::ALL.len()],
@@ -53,8 +56,10 @@ impl Rss {
         self.swapped.load(Ordering::Relaxed)
     }
 
-    /// Remembers the present size if it is the largest so far. The size falls only after this was called, so the peak is exact without a
-    /// write for every page (`update_hiwater_rss`).
+    /// Remembers the present size if it is the largest so far.
+    ///
+    /// The size falls only after this was called, so the peak is exact without a write for every
+    /// page (`update_hiwater_rss`).
     pub(crate) fn note_peak(&self) {
         self.peak.fetch_max(self.pages(), Ordering::Relaxed);
     }

@@ -36,7 +36,8 @@ pub enum FaultError {
         /// The address.
         va: VirtAddr,
     },
-    /// The device behind the file failed, or the page went with the end of the file while it was read: `SIGBUS`.
+    /// The device behind the file failed, or the page went with the end of the file while it was
+    /// read: `SIGBUS`.
     Device {
         /// Page of the file.
         index: u64,

@@ -1,9 +1,11 @@
-//! Cleared pages made ahead of the faults that will take them, for an operation that faults in many: one fence for a batch, and the stores that
-//! suit the whole.
+//! Cleared pages made ahead of the faults that will take them, for an operation that faults in
+//! many: one fence for a batch, and the stores that suit the whole.
 //!
-//! Key type: [`Ahead`]. `populate` and `gup` make one for the length of a call; [`PageSource`] is how a fault sees it.
+//! Key type: [`Ahead`]. `populate` and `gup` make one for the length of a call; [`PageSource`] is
+//! how a fault sees it.
 //!
-//! Not guaranteed: that every page is used. What is left goes back to the allocator when the operation ends, uncounted as cleared for use.
+//! Not guaranteed: that every page is used. What is left goes back to the allocator when the
+//! operation ends, uncounted as cleared for use.
 
 use crate::mm::Mm;
 use core::cell::{Cell, RefCell};
@@ -11,8 +13,8 @@ use pagewright_sync::Platform;
 use pagewright_tlb::frames::{Extent, NoFrames, Zeroed, ZeroedList};
 use pagewright_types::Order;
 
-/// Pages that are cleared at once: 256 KiB, where 98 % of the bandwidth are reached with a fence each, and a second-level cache is hardly touched
-/// if the choice falls on ordinary stores.
+/// Pages that are cleared at once: 256 KiB, where 98 % of the bandwidth are reached with a fence
+/// each, and a second-level cache is hardly touched if the choice falls on ordinary stores.
 const BATCH: u64 = 64;
 
 /// Where a fault gets cleared pages.
@@ -34,7 +36,8 @@ pub(crate) struct Ahead<'m, P: Platform> {
 }
 
 impl<'m, P: Platform> Ahead<'m, P> {
-    /// For an operation that may fault in `pages` pages; `None` if it is no use, because no stores want a fence or there are too few pages.
+    /// For an operation that may fault in `pages` pages; `None` if it is no use, because no stores
+    /// want a fence or there are too few pages.
     pub(crate) fn of_pages(mm: &'m Mm<P>, pages: u64) -> Option<Self> {
         let whole = Extent::of_frames(pages);
         let made = RefCell::new(ZeroedList::empty(mm.frames()));

@@ -10,16 +10,18 @@ use pagewright_tlb::frames::FolioFlags;
 use pagewright_types::{Access, Counter, Level, Order, PageRange, Pfn, Rights, plant};
 
 impl<P: Platform> Fault<'_, P> {
-    /// A store to a private page that may be shared with other spaces: reuse it if it is this space's alone, copy it otherwise.
+    /// A store to a private page that may be shared with other spaces: reuse it if it is this
+    /// space's alone, copy it otherwise.
     pub(super) fn copy_on_write(&self, leaf: Leaf) -> Result<Outcome, FaultError> {
         if leaf.flags.contains(LeafFlags::SPECIAL) {
             return self.replace(None);
         }
         let Some(locked) = self.lock_as_seen() else { return Ok(Outcome::Lost) };
         let folio = self.mm.frames().folio(leaf.pfn);
-        // INV-COW-REUSE: an exclusive page must be reused, so that who pinned it goes on seeing it. Any other anonymous page may be
-        // reused only if the one reference that exists, beside the swap cache's, is this entry's: a mapcount would overlook references
-        // without mappings (CVE-2020-29374).
+        // INV-COW-REUSE: an exclusive page must be reused, so that who pinned it goes on seeing it.
+        // Any other anonymous page may be reused only if the one reference that exists, beside the
+        // swap cache's, is this entry's: a mapcount would overlook references without mappings
+        // (CVE-2020-29374).
         if leaf.flags.contains(LeafFlags::EXCLUSIVE) || folio.is_anon() && !folio.is_large() && self.mm.is_alone(folio)
         {
             self.reuse(&locked);
@@ -47,8 +49,10 @@ impl<P: Platform> Fault<'_, P> {
         self.widen_leaf(locked, self.own_rights(), true);
     }
 
-    /// Raises a leaf's rights; a store makes it dirty, and exclusive if the mapping is private. Nothing is owed, because no right is
-    /// lost: another CPU that still has the old entry faults once more and finds this one.
+    /// Raises a leaf's rights; a store makes it dirty, and exclusive if the mapping is private.
+    ///
+    /// Nothing is owed, because no right is lost: another CPU that still has the old entry faults
+    /// once more and finds this one.
     fn widen_leaf(&self, locked: &Locked<'_, P>, rights: Rights, write: bool) {
         let mut flags = LeafFlags::ACCESSED;
         flags.set(LeafFlags::DIRTY | LeafFlags::SOFT_DIRTY, write);
@@ -60,7 +64,8 @@ impl<P: Platform> Fault<'_, P> {
         self.mm.tlb.forget_refusal(self.space.table().context(), self.va);
     }
 
-    /// Puts a copy in the place of the page that `leaf` maps, and keeps that page while it is copied without the lock.
+    /// Puts a copy in the place of the page that `leaf` maps, and keeps that page while it is
+    /// copied without the lock.
     pub(super) fn replace_by_copy(&self, locked: Locked<'_, P>, leaf: Leaf) -> Result<Outcome, FaultError> {
         let old = self.mm.frames().folio(leaf.pfn).get();
         drop(locked);
@@ -69,7 +74,8 @@ impl<P: Platform> Fault<'_, P> {
         outcome
     }
 
-    /// Puts a page of this space's own in the place of `old`, which the caller keeps, or of the zero page.
+    /// Puts a page of this space's own in the place of `old`, which the caller keeps, or of the
+    /// zero page.
     pub(super) fn replace(&self, old: Option<Pfn>) -> Result<Outcome, FaultError> {
         let block = match old {
             Some(old) => {
@@ -85,8 +91,8 @@ impl<P: Platform> Fault<'_, P> {
             self.mm.put_folio(folio);
             return Ok(Outcome::Lost);
         };
-        // INV-COW-ORDER: clear the old entry and flush it before the new page is published. Otherwise one CPU could store to the new page
-        // while another still reads the old one.
+        // INV-COW-ORDER: clear the old entry and flush it before the new page is published.
+        // Otherwise one CPU could store to the new page while another still reads the old one.
         self.mm.reduce(self.space, PageRange::page(self.va), Rights::empty());
         self.space.rss().note_peak();
         if let Some(debt) = locked.take(self.va) {

@@ -16,8 +16,9 @@ impl<P: Platform> Fault<'_, P> {
         self.vma.file().expect("classified as a fault on a file")
     }
 
-    /// The page of the file that is wanted, and how often pages had been taken from the file before its size was read: the end may come nearer
-    /// after that, and a page be promised past it (INV-FILE-REMOVED).
+    /// The page of the file that is wanted, and how often pages had been taken from the file before
+    /// its size was read: the end may come nearer after that, and a page be promised past it
+    /// (INV-FILE-REMOVED).
     fn wanted_page(&self) -> Result<(u64, u64), FaultError> {
         let removals = self.file().removals();
         let index = self.file_index();
@@ -114,9 +115,10 @@ impl<P: Platform> Fault<'_, P> {
         locked.install(va, OwnedLeaf::new(Leaf { pfn, rights, flags }, folio));
     }
 
-    /// The pages that come along with a read fault: `fault_around_bytes` from the aligned start of the window, or from that of the
-    /// mapping if it lies behind, cut to the mapping and to the last-level table (`do_fault_around`). So where the mapping starts within the
-    /// window, the pages reach as far beyond the window's end.
+    /// The pages that come along with a read fault: `fault_around_bytes` from the aligned start of
+    /// the window, or from that of the mapping if it lies behind, cut to the mapping and to the
+    /// last-level table (`do_fault_around`). So where the mapping starts within the window, the
+    /// pages reach as far beyond the window's end.
     fn around(&self) -> PageRange {
         let bytes = self.mm.knobs.get(Knob::FaultAroundBytes);
         let mapping = self.vma.range(self.start);
@@ -125,7 +127,9 @@ impl<P: Platform> Fault<'_, P> {
         PageRange::new(start, start.add(bytes).min(table_end).min(mapping.end()))
     }
 
-    /// Brings the window's pages into the cache as far as that needs no waiting. What can't be had is left out.
+    /// Brings the window's pages into the cache as far as that needs no waiting.
+    ///
+    /// What can't be had is left out.
     fn read_around(&self, around: PageRange) {
         for va in around.iter().filter(|va| *va != self.va) {
             let index = self.vma.pgoff() + (va.page_index() - self.start);

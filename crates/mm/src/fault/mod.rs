@@ -15,15 +15,18 @@
 //! | guard | any | any | refused: `SIGSEGV` |
 //! | leaf that is not exclusive | private | unshare | make it exclusive: take it over or copy it |
 //!
-//! An *unshare* fault comes from who is about to pin a page ([`crate::gup`]); everywhere else it is a read. A *forced* one (a debugger's)
-//! may do what the mapping does not allow, and gives nobody the right. Whoever asks for a page looked at its mapping before, and let go of the
-//! space since: what the mapping must be for that is asked again here.
+//! An *unshare* fault comes from who is about to pin a page ([`crate::gup`]); everywhere else it is
+//! a read. A *forced* one (a debugger's) may do what the mapping does not allow, and gives nobody
+//! the right. Whoever asks for a page looked at its mapping before, and let go of the space since:
+//! what the mapping must be for that is asked again here.
 //!
-//! The table is [`classify`]. A fault looks at the entry without a lock, prepares what the action needs – pages, tables, contents
-//! – and commits under the lock of the last-level table after checking that the entry is still what it was. If it is not,
-//! everything is given back and the fault starts over.
+//! The table is [`classify`]. A fault looks at the entry without a lock, prepares what the action
+//! needs – pages, tables, contents – and commits under the lock of the last-level table after
+//! checking that the entry is still what it was. If it is not, everything is given back and the
+//! fault starts over.
 //!
-//! INV-FAULT-RETRY: a fault that lost a race has changed nothing and starts over; each try that loses means that another one won.
+//! INV-FAULT-RETRY: a fault that lost a race has changed nothing and starts over; each try that
+//! loses means that another one won.
 
 mod ahead;
 mod anon;
@@ -76,9 +79,11 @@ bitflags::bitflags! {
     pub(crate) struct FaultMode: u8 {
         /// The rights that the mapping could have count, and not those that it has (`FOLL_FORCE`).
         const FORCE = 1;
-        /// A private page must be the space's alone afterwards, and no more writable than before (`FAULT_FLAG_UNSHARE`).
+        /// A private page must be the space's alone afterwards, and no more writable than before
+        /// (`FAULT_FLAG_UNSHARE`).
         const UNSHARE = 1 << 1;
-        /// A page in swap comes back, whatever its mapping allows, and nothing else is done (`unuse_pte`).
+        /// A page in swap comes back, whatever its mapping allows, and nothing else is done
+        /// (`unuse_pte`).
         const UNUSE = 1 << 2;
         /// Nobody has touched the page, so that no stack grows down to it.
         const UNTOUCHED = 1 << 3;
@@ -164,7 +169,9 @@ impl<P: Platform> Mm<P> {
         self.serve(space, va, access, How { mode: FaultMode::UNTOUCHED, pages })
     }
 
-    /// Brings back the page of an entry that says that it is in swap, whatever its mapping allows. What is not so is let be.
+    /// Brings back the page of an entry that says that it is in swap, whatever its mapping allows.
+    ///
+    /// What is not so is let be.
     ///
     /// # Errors
     /// [`FaultError::OutOfMemory`], or [`FaultError::Device`]; nothing has changed.
@@ -214,7 +221,9 @@ impl<P: Platform> Mm<P> {
     }
 }
 
-/// Whether a mapping allows an access. Both instruction sets read whatever they can write or execute.
+/// Whether a mapping allows an access.
+///
+/// Both instruction sets read whatever they can write or execute.
 fn permits(rights: Rights, access: Access) -> bool {
     match access {
         Access::Read => !rights.is_empty(),
@@ -278,7 +287,8 @@ impl<'a, P: Platform> Fault<'a, P> {
         Ok(reserve)
     }
 
-    /// Makes the tables and locks the last; `None` if the entry is not what it was when the fault was classified.
+    /// Makes the tables and locks the last; `None` if the entry is not what it was when the fault
+    /// was classified.
     fn lock_unchanged(&self, reserve: &mut Reserve<'a, P>) -> Option<Locked<'a, P>> {
         let locked = self.lock_found().or_else(|| self.lock_made(reserve))?;
         (locked.level() == Level::PTE && locked.pte(self.va) == self.seen).then_some(locked)

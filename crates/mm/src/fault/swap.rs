@@ -12,10 +12,13 @@ use pagewright_tlb::frames::Owner;
 use pagewright_types::{Access, LineageId, Rights};
 
 impl<P: Platform> Fault<'_, P> {
-    /// Puts the page back where its entry remembers it. Whoever stores to one that was not the space's alone comes again, for a copy.
+    /// Puts the page back where its entry remembers it.
+    ///
+    /// Whoever stores to one that was not the space's alone comes again, for a copy.
     pub(super) fn swap_in(&self, seen: Swapped) -> Result<Outcome, FaultError> {
         let Some(page) = self.mm.page_from_swap(seen.entry)? else { return Ok(Outcome::Lost) };
-        // INV-SWAP-OWNER: of a page that others may have in swap, too, the whole tree of forks is the owner.
+        // INV-SWAP-OWNER: of a page that others may have in swap, too, the whole tree of forks is
+        // the owner.
         let lineage = self.space.lineage();
         let lineage = if seen.exclusive { lineage } else { self.mm.family.root(lineage) };
         let Some(locked) = self.lock_found().filter(|locked| locked.pte(self.va) == self.seen) else {

@@ -1,5 +1,6 @@
-//! Making a private page the space's own without storing to it (`FAULT_FLAG_UNSHARE` in `do_wp_page`): what must come before it is pinned
-//! for reading. A page that other spaces have, too, would be left behind by the next copy-on-write, and the pin with it.
+//! Making a private page the space's own without storing to it (`FAULT_FLAG_UNSHARE` in
+//! `do_wp_page`): what must come before it is pinned for reading. A page that other spaces have,
+//! too, would be left behind by the next copy-on-write, and the pin with it.
 
 use super::{Fault, Outcome, Served};
 use crate::error::FaultError;
@@ -8,8 +9,9 @@ use pagewright_sync::Platform;
 use pagewright_types::Counter;
 
 impl<P: Platform> Fault<'_, P> {
-    /// Takes the page over if the one reference to it is this entry's, and replaces it by a copy otherwise. Either way the entry is
-    /// exclusive afterwards, and as writable and as dirty as it was.
+    /// Takes the page over if the one reference to it is this entry's, and replaces it by a copy
+    /// otherwise. Either way the entry is exclusive afterwards, and as writable and as dirty as it
+    /// was.
     pub(super) fn unshare(&self, leaf: Leaf) -> Result<Outcome, FaultError> {
         let outcome =
             if leaf.flags.contains(LeafFlags::SPECIAL) { self.replace(None) } else { self.unshare_page(leaf) };

@@ -1,9 +1,11 @@
 //! The page cache of one object.
 //!
-//! A page of shared memory that went to swap has its entry in the page's place (a value entry of Linux's `i_pages`). It stands for the page in
-//! all that is counted for the object, but takes no memory.
+//! A page of shared memory that went to swap has its entry in the page's place (a value entry of
+//! Linux's `i_pages`). It stands for the page in all that is counted for the object, but takes no
+//! memory.
 //!
-//! Not guaranteed: that a page found here is still the object's a moment later, unless whoever takes pages away is kept out.
+//! Not guaranteed: that a page found here is still the object's a moment later, unless whoever
+//! takes pages away is kept out.
 
 use super::object::{FileObject, Kind};
 use crate::counters::Gauge;
@@ -21,9 +23,13 @@ use pagewright_types::{Counter, Errno, Order, Pfn, SwapEntry};
 pub(super) enum Cached {
     /// The page itself, with a reference on its folio.
     Page(Pfn),
-    /// Where it is in swap. One of the entries that are counted for the slot.
+    /// Where it is in swap.
+    ///
+    /// One of the entries that are counted for the slot.
     Swapped(SwapEntry),
-    /// Nothing, since reclaim dropped it: when that was. Of a file.
+    /// Nothing, since reclaim dropped it: when that was.
+    ///
+    /// Of a file.
     Gone(Shadow),
 }
 
@@ -43,14 +49,17 @@ impl Item for Cached {
     fn summary(&self, _key: u64) {}
 }
 
-/// What the cache has of a page, and how often pages were taken from the file: if a page that isn't there has the same past before it is read and
-/// after, it was not there meanwhile, for each that goes leaves another shadow.
+/// What the cache has of a page, and how often pages were taken from the file: if a page that isn't
+/// there has the same past before it is read and after, it was not there meanwhile, for each that
+/// goes leaves another shadow.
 type Past = (Option<Cached>, u64);
 
 /// A page on which somebody has a reference beside the cache and the mappings.
 pub(super) struct HeldPage {
     pub(super) index: u64,
-    /// Whether it is on no list: it has just come, or reclaim has it. Either ends by itself.
+    /// Whether it is on no list: it has just come, or reclaim has it.
+    ///
+    /// Either ends by itself.
     pub(super) isolated: bool,
 }
 
@@ -93,7 +102,8 @@ impl<P: Platform> FileObject<P> {
         self.next_such(at, end, in_such).map(|(index, ())| index)
     }
 
-    /// The first page from `at` on and before `end` of which `such` makes something of what the cache has, with the cache locked.
+    /// The first page from `at` on and before `end` of which `such` makes something of what the
+    /// cache has, with the cache locked.
     fn next_such<T>(&self, at: u64, end: u64, such: impl Fn(Cached) -> Option<T>) -> Option<(u64, T)> {
         let pages = self.pages.lock();
         let mut next = pages.ceiling(at);
@@ -111,7 +121,8 @@ impl<P: Platform> FileObject<P> {
         index < self.pages()
             && match self.kind() {
                 Kind::File(ops) => ops.is_resident(index),
-                // Shared memory that nobody touched is not in the cache, and fault-around must not bring it there.
+                // Shared memory that nobody touched is not in the cache, and fault-around must not
+                // bring it there.
                 Kind::Shmem => self.has_cached(index),
             }
     }
@@ -121,8 +132,8 @@ impl<P: Platform> FileObject<P> {
         self.pages.lock().get(index).is_some_and(|cached| cached.page().is_some())
     }
 
-    /// The first page on which somebody has a reference beside the cache and the mappings (`memfd_folio_has_extra_refs`): a fault or a read
-    /// that is under way has one, too.
+    /// The first page on which somebody has a reference beside the cache and the mappings
+    /// (`memfd_folio_has_extra_refs`): a fault or a read that is under way has one, too.
     pub(super) fn held_page(&self, mm: &Mm<P>) -> Option<HeldPage> {
         let pages = self.pages.lock();
         pages.iter().find_map(|(index, cached)| {
@@ -132,12 +143,14 @@ impl<P: Platform> FileObject<P> {
         })
     }
 
-    /// The first page from `at` on and before `end` that the cache has in memory, with a reference for the caller.
+    /// The first page from `at` on and before `end` that the cache has in memory, with a reference
+    /// for the caller.
     pub(super) fn next_cached(&self, mm: &Mm<P>, at: u64, end: u64) -> Option<(u64, FolioRef)> {
         self.next_such(at, end, |cached| cached.page().map(|pfn| mm.frames().folio(pfn).get()))
     }
 
-    /// Page `index` with a reference for the caller, brought back if it is in swap; `None` if there is nothing.
+    /// Page `index` with a reference for the caller, brought back if it is in swap; `None` if there
+    /// is nothing.
     ///
     /// # Errors
     /// As [`Self::find_or_read`].
@@ -160,7 +173,8 @@ impl<P: Platform> FileObject<P> {
         }
     }
 
-    /// Puts a page that is in swap in its place again (`shmem_swapin_folio`); `None` if somebody else is about to, or has.
+    /// Puts a page that is in swap in its place again (`shmem_swapin_folio`); `None` if somebody
+    /// else is about to, or has.
     fn bring_back(&self, mm: &Mm<P>, index: u64, entry: SwapEntry) -> Result<Option<Found>, FaultError> {
         let from_swap = mm.page_from_swap(entry).map_err(|error| match error {
             FaultError::Device { errno, .. } => FaultError::Device { index, errno },
@@ -190,8 +204,9 @@ impl<P: Platform> FileObject<P> {
         Ok(None)
     }
 
-    /// Leaves to its slot alone a page that was written there and that nobody has but the cache, the swap cache and the caller, who has it
-    /// locked (`shmem_writeout`). `shadow` says when that was. False: it stays, because somebody wants it, or it is not the object's any more.
+    /// Leaves to its slot alone a page that was written there and that nobody has but the cache,
+    /// the swap cache and the caller, who has it locked (`shmem_writeout`). `shadow` says when that
+    /// was. False: it stays, because somebody wants it, or it is not the object's any more.
     pub(crate) fn evict_to_swap(&self, mm: &Mm<P>, folio: Folio<'_>, shadow: u32) -> bool {
         let mut pages = self.pages.lock();
         let index = folio.index();
@@ -204,8 +219,9 @@ impl<P: Platform> FileObject<P> {
         true
     }
 
-    /// Drops a page that says what the file says, and that nobody has but the cache and the caller, who has it locked (`__remove_mapping`). False: it
-    /// stays, because somebody wants it, or it is not the object's any more.
+    /// Drops a page that says what the file says, and that nobody has but the cache and the caller,
+    /// who has it locked (`__remove_mapping`). False: it stays, because somebody wants it, or it is
+    /// not the object's any more.
     pub(crate) fn drop_clean(&self, mm: &Mm<P>, folio: Folio<'_>) -> bool {
         let mut pages = self.pages.lock();
         let index = folio.index();
@@ -241,15 +257,20 @@ impl<P: Platform> FileObject<P> {
         }
     }
 
-    /// Page `index`, read in if need be. `index` must lie within the object's size.
+    /// Page `index`, read in if need be.
+    ///
+    /// `index` must lie within the object's size.
     ///
     /// # Errors
-    /// [`FaultError::OutOfMemory`]; nothing has changed. [`FaultError::Device`] when the device fails.
+    /// [`FaultError::OutOfMemory`]; nothing has changed. [`FaultError::Device`] when the device
+    /// fails.
     pub(crate) fn find_or_read(&self, mm: &Mm<P>, index: u64) -> Result<Found, FaultError> {
         self.bring(mm, index, false)
     }
 
-    /// The same for a page that may lie past the end, which is about to move. The caller holds `resize`.
+    /// The same for a page that may lie past the end, which is about to move.
+    ///
+    /// The caller holds `resize`.
     ///
     /// # Errors
     /// As [`Self::find_or_read`].
@@ -273,7 +294,8 @@ impl<P: Platform> FileObject<P> {
         (pages.get(index).copied(), self.removals())
     }
 
-    /// A page of which the cache has nothing; `None` if it is in swap by now, or may have come and gone.
+    /// A page of which the cache has nothing; `None` if it is in swap by now, or may have come and
+    /// gone.
     fn make(&self, mm: &Mm<P>, index: u64, past_end: bool) -> Result<Option<Found>, FaultError> {
         let block = mm.alloc_zeroed(Order::ZERO, Extent::PAGE)?.into_block();
         let pfn = block.pfn();
@@ -300,8 +322,9 @@ impl<P: Platform> FileObject<P> {
         Ok(inserted.map(|folio| Found { folio, waited }))
     }
 
-    /// Puts a filled page into the cache, or drops it for the one that somebody else put there meanwhile; `None` if that is in swap, or if what was
-    /// read of a file is out of date, whose past was `before` then (INV-FILE-CLEAN, INV-FILE-REMOVED).
+    /// Puts a filled page into the cache, or drops it for the one that somebody else put there
+    /// meanwhile; `None` if that is in swap, or if what was read of a file is out of date, whose
+    /// past was `before` then (INV-FILE-CLEAN, INV-FILE-REMOVED).
     fn insert(
         &self,
         mm: &Mm<P>,
@@ -316,7 +339,8 @@ impl<P: Platform> FileObject<P> {
             Some(Cached::Gone(shadow)) => (None, shadow),
             there => (there, Shadow::NONE),
         };
-        // A truncation sets the size before it takes this lock, so a page past the end is either not put here or evicted again.
+        // A truncation sets the size before it takes this lock, so a page past the end is either
+        // not put here or evicted again.
         let outcome = match there {
             None if index >= self.pages() && !past_end => {
                 drop(pages);
@@ -324,10 +348,12 @@ impl<P: Platform> FileObject<P> {
                 return Err(FaultError::Device { index, errno: Errno::EIO });
             }
             Some(cached) => Ok(Some(cached.page().map(|pfn| mm.frames().folio(pfn).get()))),
-            // Its bytes were taken away, or the page was there meanwhile and may have been stored to, written back and dropped.
+            // Its bytes were taken away, or the page was there meanwhile and may have been stored
+            // to, written back and dropped.
             None if before.is_some_and(|before| before != (now, self.removals())) => Ok(Some(None)),
             None => match pages.try_reserve(1, || mm.permit()) {
-                // As in Linux, whoever touches a page that is not promised gets SIGBUS, not want of memory.
+                // As in Linux, whoever touches a page that is not promised gets SIGBUS, not want of
+                // memory.
                 Ok(()) => {
                     self.charge_page(mm).map(|()| None).map_err(|_| FaultError::Device { index, errno: Errno::ENOSPC })
                 }
@@ -360,8 +386,10 @@ impl<P: Platform> FileObject<P> {
         }
     }
 
-    /// Drops the pages from `from` up to `end` out of the cache. Who still maps them is found by the places where they could be mapped
-    /// (INV-RMAP-SUPERSET), and not through the pages.
+    /// Drops the pages from `from` up to `end` out of the cache.
+    ///
+    /// Who still maps them is found by the places where they could be mapped (INV-RMAP-SUPERSET),
+    /// and not through the pages.
     pub(super) fn evict(&self, mm: &Mm<P>, from: u64, end: u64) {
         self.note_removal();
         loop {
@@ -385,7 +413,8 @@ impl<P: Platform> FileObject<P> {
 }
 
 impl<P: Platform> Mm<P> {
-    /// Gives up a reference under which no translation was installed, or whose translations have been flushed.
+    /// Gives up a reference under which no translation was installed, or whose translations have
+    /// been flushed.
     pub(crate) fn put_folio(&self, folio: FolioRef) {
         if let Some(block) = self.frames().put(folio) {
             self.tlb.free(block);

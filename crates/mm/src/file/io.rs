@@ -1,5 +1,5 @@
-//! Reads and writes through the cache (`filemap_read`, `generic_perform_write`): what a kernel's `read` and `write` come to, once it has the
-//! bytes.
+//! Reads and writes through the cache (`filemap_read`, `generic_perform_write`): what a kernel's
+//! `read` and `write` come to, once it has the bytes.
 //!
 //! Not guaranteed: that a read sees the whole of a write that runs beside it, or none.
 
@@ -54,10 +54,13 @@ impl<P: Platform> Mm<P> {
         Ok(())
     }
 
-    /// Writes bytes to a file from `offset` on, which grows if need be, and returns how many. The descriptor can write (`EBADF`).
+    /// Writes bytes to a file from `offset` on, which grows if need be, and returns how many.
+    ///
+    /// The descriptor can write (`EBADF`).
     ///
     /// # Errors
-    /// [`MmError`] when nothing could be written: [`MmError::FileSealed`], [`MmError::FileTooLarge`], [`MmError::Device`], or want of memory.
+    /// [`MmError`] when nothing could be written: [`MmError::FileSealed`],
+    /// [`MmError::FileTooLarge`], [`MmError::Device`], or want of memory.
     pub fn write_at(&self, file: &FileObject<P>, offset: u64, bytes: &[u8]) -> Result<usize, MmError> {
         if offset > i64::MAX as u64 {
             return Err(MmError::BadFileRange { offset, len: bytes.len() as u64 });
@@ -92,7 +95,8 @@ impl<P: Platform> Mm<P> {
         }
         let folio = file.find_or_make(self, at / PAGE_SIZE)?.folio;
         self.fx().write(folio.pfn().base().add(at % PAGE_SIZE), bytes);
-        // Marked after the bytes are there: whoever takes the mark away before writes the page back without them, and again later.
+        // Marked after the bytes are there: whoever takes the mark away before writes the page back
+        // without them, and again later.
         self.frames().folio_of(&folio).set_flags(FolioFlags::DIRTY);
         self.put_folio(folio);
         if end > file.size() {

@@ -12,26 +12,33 @@ use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use pagewright_sync::{Arc, Platform, RwLock, SpinLock, rank};
 use pagewright_types::{Errno, FileId, PAGE_SIZE, SpaceId};
 
-/// Pages of one file that can be told apart, as a power of two: the reverse map orders mappings of files by the file's id above the page index.
+/// Pages of one file that can be told apart, as a power of two: the reverse map orders mappings of
+/// files by the file's id above the page index.
 pub(crate) const FILE_PAGES: u32 = 36;
-/// Ids that files can have: 0, which none has, and as many more as there is room for above a page index.
+/// Ids that files can have: 0, which none has, and as many more as there is room for above a page
+/// index.
 pub(crate) const FILE_IDS: u32 = 1 << (u64::BITS - FILE_PAGES);
 
-/// What an embedder supplies for a file. Any CPU may fault on it, so it is shared among them.
+/// What an embedder supplies for a file.
+///
+/// Any CPU may fault on it, so it is shared among them.
 pub trait FileOps: Send + Sync {
-    /// Whether page `index` can be filled without waiting for a device: a fault that needs it is minor, and fault-around takes it
-    /// along.
+    /// Whether page `index` can be filled without waiting for a device: a fault that needs it is
+    /// minor, and fault-around takes it along.
     fn is_resident(&self, index: u64) -> bool;
 
-    /// Hands the bytes of page `index` to `put`, piece by piece, each with its offset in the page. What is not handed over is zero.
+    /// Hands the bytes of page `index` to `put`, piece by piece, each with its offset in the page.
+    ///
+    /// What is not handed over is zero.
     ///
     /// # Errors
     /// [`Errno`] when the device fails; the access gets `SIGBUS`.
     fn read_page(&self, index: u64, put: &mut dyn FnMut(u64, &[u8])) -> Result<(), Errno>;
 
-    /// Takes the bytes of page `index`, which programs have changed; `get` fills a slice with those from an offset in the page on. What lies
-    /// past the end of the file is of no meaning. It may be called for several pages at a time, for one only once at a time, and not
-    /// beside [`FileOps::punch_hole`].
+    /// Takes the bytes of page `index`, which programs have changed; `get` fills a slice with those
+    /// from an offset in the page on. What lies past the end of the file is of no meaning. It may
+    /// be called for several pages at a time, for one only once at a time, and not beside
+    /// [`FileOps::punch_hole`].
     ///
     /// # Errors
     /// [`Errno`] when the device fails, or can't be written at all; the page stays dirty.
@@ -40,7 +47,8 @@ pub trait FileOps: Send + Sync {
         Err(Errno::EIO)
     }
 
-    /// Forgets the bytes from `from` up to `to` (`FALLOC_FL_PUNCH_HOLE`), so that they read as zeroes.
+    /// Forgets the bytes from `from` up to `to` (`FALLOC_FL_PUNCH_HOLE`), so that they read as
+    /// zeroes.
     ///
     /// # Errors
     /// [`Errno`]; nothing is forgotten then.
@@ -49,8 +57,10 @@ pub trait FileOps: Send + Sync {
         Err(Errno::EOPNOTSUPP)
     }
 
-    /// Whether the running program owns the file or could open it for writing. Only then does `mincore` say which of its pages are
-    /// at hand, which others might want to keep to themselves, and only then does `MADV_PAGEOUT` take them away.
+    /// Whether the running program owns the file or could open it for writing.
+    ///
+    /// Only then does `mincore` say which of its pages are at hand, which others might want to keep
+    /// to themselves, and only then does `MADV_PAGEOUT` take them away.
     fn could_be_written(&self) -> bool {
         true
     }
@@ -60,7 +70,8 @@ pub trait FileOps: Send + Sync {
 pub enum Kind {
     /// A file of the embedder's.
     File(Box<dyn FileOps>),
-    /// Memory that starts as zeroes (`shmem`): a shared anonymous mapping, a memfd, a file of tmpfs.
+    /// Memory that starts as zeroes (`shmem`): a shared anonymous mapping, a memfd, a file of
+    /// tmpfs.
     Shmem,
 }
 
@@ -78,7 +89,9 @@ impl Item for Mapper {
 
 /// Who has an object.
 pub(super) struct Holders {
-    /// Spaces that map it. May name one that has just stopped.
+    /// Spaces that map it.
+    ///
+    /// May name one that has just stopped.
     mappers: Tree<Mapper>,
     /// Mappings through which it could be written, now or after `mprotect` (`i_mmap_writable`).
     pub(super) writable: u64,
@@ -100,20 +113,23 @@ pub struct FileObject<P: Platform> {
     name: String,
     kind: Kind,
     size: AtomicU64,
-    /// Pages that are promised to whoever uses it: all from the beginning (`shmem_acct_size`), or each as it comes (`shmem_acct_blocks`).
+    /// Pages that are promised to whoever uses it: all from the beginning (`shmem_acct_size`), or
+    /// each as it comes (`shmem_acct_blocks`).
     charged: AtomicU64,
     /// Whether all were.
     prepaid: AtomicBool,
     pub(super) pages: SpinLock<Tree<Cached>, rank::Cache, P::Locks>,
     pub(super) holders: SpinLock<Holders, rank::Mappers, P::Locks>,
-    /// Held while size, seals or holes change (`i_rwsem`); for reading, while pages are written back.
+    /// Held while size, seals or holes change (`i_rwsem`); for reading, while pages are written
+    /// back.
     pub(super) resize: RwLock<(), rank::Inode, P::Locks>,
     /// Set with `resize` and `holders` locked, read with either.
     pub(super) seals: AtomicU32,
     executable: bool,
     /// Whose pages it takes.
     tmpfs: Option<Arc<Tmpfs>>,
-    /// How often pages were taken out of the cache while others may map them: see [`FileObject::removals`].
+    /// How often pages were taken out of the cache while others may map them: see
+    /// [`FileObject::removals`].
     pub(super) removals: AtomicU64,
 }
 
@@ -241,21 +257,25 @@ impl<P: Platform> FileObject<P> {
         self.executable
     }
 
-    /// How often pages were taken out of the cache so far. A fault notes it before it looks for its page, and looks again with the table
-    /// locked: if it is still the same, whoever takes the page away has yet to come to this table.
+    /// How often pages were taken out of the cache so far.
+    ///
+    /// A fault notes it before it looks for its page, and looks again with the table locked: if it
+    /// is still the same, whoever takes the page away has yet to come to this table.
     pub(crate) fn removals(&self) -> u64 {
         self.removals.load(Ordering::Acquire)
     }
 
-    /// Says that bytes were taken from the file, or are about to leave its cache: what was read of them until now may be out of date.
+    /// Says that bytes were taken from the file, or are about to leave its cache: what was read of
+    /// them until now may be out of date.
     pub(super) fn note_removal(&self) {
         let pages = self.pages.lock();
         self.removals.fetch_add(1, Ordering::AcqRel);
         drop(pages);
     }
 
-    /// Counts a mapping that `space` is about to make; `writable` if it could ever write the object. It may be counted before it exists: the
-    /// reverse map looks at more spaces than map the file, never at fewer (INV-RMAP-SUPERSET).
+    /// Counts a mapping that `space` is about to make; `writable` if it could ever write the
+    /// object. It may be counted before it exists: the reverse map looks at more spaces than map
+    /// the file, never at fewer (INV-RMAP-SUPERSET).
     pub(crate) fn join(&self, mm: &Mm<P>, space: SpaceId, writable: bool) -> Result<(), MmError> {
         let mut holders = self.holders.lock();
         if writable && self.sealed().contains(Seals::WRITE) {

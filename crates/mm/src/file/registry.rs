@@ -1,7 +1,8 @@
 //! All files, by id.
 //!
-//! INV-FILE-ID: no two files that are known or mapped have one id, and there are no more ids than the reverse map can tell apart. An id is given out
-//! again when its file was forgotten and its last mapping is gone.
+//! INV-FILE-ID: no two files that are known or mapped have one id, and there are no more ids than
+//! the reverse map can tell apart. An id is given out again when its file was forgotten and its
+//! last mapping is gone.
 
 use super::object::{Birth, FILE_IDS, FileObject, Kind};
 use super::seals::Seals;
@@ -31,7 +32,9 @@ struct Registry<P: Platform> {
     last: u32,
 }
 
-/// The files that the memory manager knows. Each stays known until [`Mm::forget_file`].
+/// The files that the memory manager knows.
+///
+/// Each stays known until [`Mm::forget_file`].
 pub struct Files<P: Platform> {
     registry: SpinLock<Registry<P>, rank::Family, P::Locks>,
 }
@@ -63,7 +66,9 @@ impl<P: Platform> Files<P> {
         }
     }
 
-    /// Forgets a file; its id, only if nobody maps it any more. Another file may have the id by now.
+    /// Forgets a file; its id, only if nobody maps it any more.
+    ///
+    /// Another file may have the id by now.
     fn forget(&self, file: &Arc<FileObject<P>>, mapped: bool) {
         let key = u64::from(file.id().raw());
         let mut registry = self.registry.lock();
@@ -96,7 +101,9 @@ impl<P: Platform> Mm<P> {
         self.make_file(&[name], kind, size, Birth { seals: Seals::SEAL, executable: true, held: true, tmpfs: None })
     }
 
-    /// The memory behind a shared anonymous mapping of `bytes` bytes. It goes with its last mapping.
+    /// The memory behind a shared anonymous mapping of `bytes` bytes.
+    ///
+    /// It goes with its last mapping.
     pub(crate) fn add_shared_memory(&self, bytes: u64) -> Result<Arc<FileObject<P>>, MmError> {
         let birth = Birth { seals: Seals::SEAL, executable: true, held: false, tmpfs: None };
         self.make_file(&["/dev/zero (deleted)"], Kind::Shmem, bytes, birth)
@@ -129,20 +136,24 @@ impl<P: Platform> Mm<P> {
         Ok(file)
     }
 
-    /// Says that no descriptor of a file is open any more and that it has no path: it goes with its last mapping, or now. What was not written
-    /// back is lost.
+    /// Says that no descriptor of a file is open any more and that it has no path: it goes with its
+    /// last mapping, or now. What was not written back is lost.
     pub fn close_file(&self, file: &Arc<FileObject<P>>) {
         if file.close() {
             self.forget_file(file);
         }
     }
 
-    /// Calls `visit` for every file and piece of shared memory, by id. `visit` runs without locks.
+    /// Calls `visit` for every file and piece of shared memory, by id.
+    ///
+    /// `visit` runs without locks.
     pub fn for_each_file(&self, visit: impl FnMut(&FileObject<P>)) {
         self.files.for_each(visit);
     }
 
-    /// Truncates a file to nothing and forgets it. Mappings of it stay, and every access to them is past its end.
+    /// Truncates a file to nothing and forgets it.
+    ///
+    /// Mappings of it stay, and every access to them is past its end.
     pub fn forget_file(&self, file: &Arc<FileObject<P>>) {
         self.call(|| self.drop_file(file));
     }

@@ -1,13 +1,14 @@
 //! Truncation, holes, and room made in advance (`ftruncate`, `fallocate`).
 //!
-//! INV-FILE-REMOVED: when a call that takes pages of a file away returns, no mapping shows them, and none will. They leave the cache first,
-//! then [`FileObject::removals`] rises, then they are unmapped everywhere: a fault that found one before it left either installs it before its
-//! table's turn, and it is unmapped with the others, or sees that `removals` has risen.
+//! INV-FILE-REMOVED: when a call that takes pages of a file away returns, no mapping shows them,
+//! and none will. They leave the cache first, then [`FileObject::removals`] rises, then they are
+//! unmapped everywhere: a fault that found one before it left either installs it before its table's
+//! turn, and it is unmapped with the others, or sees that `removals` has risen.
 //!
 //! Neighbours: `rmap` finds the spaces, `zap` clears the entries.
 //!
-//! Not guaranteed: zeroes behind the end of the file in its last page. A program can put something there through a mapping, and find it
-//! again when the file grows, as on Linux's tmpfs.
+//! Not guaranteed: zeroes behind the end of the file in its last page. A program can put something
+//! there through a mapping, and find it again when the file grows, as on Linux's tmpfs.
 
 use super::object::{FILE_PAGES, FileObject, Kind};
 use super::seals::Seals;
@@ -25,7 +26,8 @@ use pagewright_types::{PAGE_SIZE, PageRange, SpaceId, VirtAddr};
 const MOST_PAGES: u64 = 1 << FILE_PAGES;
 
 bitflags::bitflags! {
-    /// `FALLOC_FL_*` with Linux's values (`include/uapi/linux/falloc.h`), of which Linux's tmpfs knows these.
+    /// `FALLOC_FL_*` with Linux's values (`include/uapi/linux/falloc.h`), of which Linux's tmpfs
+    /// knows these.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
     pub struct FallocateFlags: u32 {
         /// The size stays.
@@ -36,8 +38,10 @@ bitflags::bitflags! {
 }
 
 impl<P: Platform> Mm<P> {
-    /// Sets a file's size. Pages past the new end are unmapped everywhere, copies that private mappings made of them included, and
-    /// leave the cache (`truncate_pagecache`).
+    /// Sets a file's size.
+    ///
+    /// Pages past the new end are unmapped everywhere, copies that private mappings made of them
+    /// included, and leave the cache (`truncate_pagecache`).
     ///
     /// # Errors
     /// [`MmError::FileSealed`], [`MmError::FileTooLarge`]; nothing has changed.
@@ -59,11 +63,12 @@ impl<P: Platform> Mm<P> {
         })
     }
 
-    /// Allocates (`fallocate`) or, with `PUNCH_HOLE`, forgets `len` bytes of a file from `offset` on. The descriptor that it is asked of can
-    /// write (`EBADF`).
+    /// Allocates (`fallocate`) or, with `PUNCH_HOLE`, forgets `len` bytes of a file from `offset`
+    /// on. The descriptor that it is asked of can write (`EBADF`).
     ///
     /// # Errors
-    /// [`MmError`]; nothing has changed, except that pages that were missing may be there, as zeroes.
+    /// [`MmError`]; nothing has changed, except that pages that were missing may be there, as
+    /// zeroes.
     pub fn fallocate(&self, file: &FileObject<P>, flags: FallocateFlags, offset: u64, len: u64) -> Result<(), MmError> {
         const LARGEST: u64 = i64::MAX as u64;
         if offset > LARGEST || len == 0 || len > LARGEST {
@@ -112,7 +117,9 @@ impl<P: Platform> Mm<P> {
         Ok(())
     }
 
-    /// Forgets what a file has among the bytes from `offset` up to `end`. Copies that private mappings made stay (`FALLOC_FL_PUNCH_HOLE`).
+    /// Forgets what a file has among the bytes from `offset` up to `end`.
+    ///
+    /// Copies that private mappings made stay (`FALLOC_FL_PUNCH_HOLE`).
     pub(crate) fn punch_hole(&self, file: &FileObject<P>, offset: u64, end: u64) -> Result<(), MmError> {
         let _resize = file.resize.write();
         if file.is_shmem() {
@@ -136,7 +143,9 @@ impl<P: Platform> Mm<P> {
         Ok(())
     }
 
-    /// Cuts a file within a call. The caller holds `resize`, or nobody else has the file any more.
+    /// Cuts a file within a call.
+    ///
+    /// The caller holds `resize`, or nobody else has the file any more.
     pub(crate) fn cut_file(&self, file: &FileObject<P>, size: u64) {
         let old = file.size();
         file.set_size(size);
@@ -182,8 +191,8 @@ impl<P: Platform> Mm<P> {
         gather.settle();
     }
 
-    /// The page that has byte `at`, unless `at` is its first byte, nothing is there, or the file grows: whoever clears a part of it must have it in
-    /// memory first.
+    /// The page that has byte `at`, unless `at` is its first byte, nothing is there, or the file
+    /// grows: whoever clears a part of it must have it in memory first.
     ///
     /// # Errors
     /// [`MmError`] when it can't be had back from swap.

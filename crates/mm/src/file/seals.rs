@@ -1,10 +1,11 @@
-//! Seals (`F_ADD_SEALS`, `mm/memfd.c`): promises about a piece of shared memory that nobody can take back.
+//! Seals (`F_ADD_SEALS`, `mm/memfd.c`): promises about a piece of shared memory that nobody can
+//! take back.
 //!
-//! INV-SEAL: once a seal is set, what it forbids does not happen any more: no smaller or larger size, no change of contents – for
-//! [`Seals::FUTURE_WRITE`], but through mappings that there were.
+//! INV-SEAL: once a seal is set, what it forbids does not happen any more: no smaller or larger
+//! size, no change of contents – for [`Seals::FUTURE_WRITE`], but through mappings that there were.
 //!
-//! Protocol: whoever is about to do what a seal forbids holds the object's `resize` lock, or counts as a writable mapping; the seal is set with
-//! both the lock held and no such mapping.
+//! Protocol: whoever is about to do what a seal forbids holds the object's `resize` lock, or counts
+//! as a writable mapping; the seal is set with both the lock held and no such mapping.
 //!
 //! Not guaranteed: anything about a file of an embedder's. It has no seals.
 
@@ -40,7 +41,8 @@ impl Seals {
     pub(super) const ANY_WRITE: Self = Self::WRITE.union(Self::FUTURE_WRITE);
 }
 
-/// How often it is looked whether somebody who has a page has given it back: longer than a fault or a read takes.
+/// How often it is looked whether somebody who has a page has given it back: longer than a fault or
+/// a read takes.
 const LOOKS: u32 = 100;
 
 impl<P: Platform> FileObject<P> {
@@ -55,14 +57,17 @@ impl<P: Platform> FileObject<P> {
         }
     }
 
-    /// Fails if any of `seals` is set. The caller holds `resize`.
+    /// Fails if any of `seals` is set.
+    ///
+    /// The caller holds `resize`.
     pub(super) fn unsealed(&self, seals: Seals) -> Result<(), MmError> {
         let seals = self.sealed() & seals;
         // An embedder's file has the seal against seals, and no other.
         if seals.is_empty() { Ok(()) } else { Err(MmError::FileSealed { seals }) }
     }
 
-    /// Whether a new shared mapping may have `rights`, and what it may ever have, out of `most` (`memfd_check_seals_mmap`).
+    /// Whether a new shared mapping may have `rights`, and what it may ever have, out of `most`
+    /// (`memfd_check_seals_mmap`).
     pub(crate) fn sealed_rights(&self, rights: Rights, most: Rights) -> Result<Rights, MmError> {
         let seals = self.sealed() & Seals::ANY_WRITE;
         if seals.is_empty() {
@@ -75,8 +80,9 @@ impl<P: Platform> FileObject<P> {
 impl<P: Platform> Mm<P> {
     /// Adds seals through a descriptor that was `opened` so (`F_ADD_SEALS`).
     ///
-    /// Whoever has a page of it, by [`Mm::get_user_pages`] or a pin, might write it, so it is not sealed against writing until they have given it
-    /// back. They are given a moment for that (`memfd_wait_for_pins`; Linux sleeps for up to 150 ms), and reclaim as long as it takes.
+    /// Whoever has a page of it, by [`Mm::get_user_pages`] or a pin, might write it, so it is not
+    /// sealed against writing until they have given it back. They are given a moment for that
+    /// (`memfd_wait_for_pins`; Linux sleeps for up to 150 ms), and reclaim as long as it takes.
     ///
     /// # Errors
     /// [`MmError`]; no seal was added.

@@ -1,6 +1,7 @@
 //! Files that share a limit: a mounted tmpfs (`mount -t tmpfs -o size=`).
 //!
-//! Key type: [`Tmpfs`]. Neighbours: `object` takes a page from it for each that comes into a cache, and gives it back with the page.
+//! Key type: [`Tmpfs`]. Neighbours: `object` takes a page from it for each that comes into a cache,
+//! and gives it back with the page.
 //!
 //! Not guaranteed: limits of inodes, and of anything that is no page of a file's.
 
@@ -51,8 +52,10 @@ impl Tmpfs {
 }
 
 impl<P: Platform> Mm<P> {
-    /// Makes a file of a tmpfs known, with its path and its size in bytes. A page that is too many is `SIGBUS` to who touches it and `ENOSPC` to
-    /// who writes or allocates it.
+    /// Makes a file of a tmpfs known, with its path and its size in bytes.
+    ///
+    /// A page that is too many is `SIGBUS` to who touches it and `ENOSPC` to who writes or
+    /// allocates it.
     ///
     /// # Errors
     /// [`MmError::NoKernelMemory`]; nothing is kept.

@@ -1,12 +1,14 @@
 //! Dirty pages back to their file (`write_cache_pages`, `folio_clear_dirty_for_io`).
 //!
-//! INV-FILE-CLEAN: no store is lost between the file and its page. The page's mark goes first, then the right to store from every shared
-//! mapping, flushed, and only then are the bytes read. A store that comes later faults and marks the page again; one that came before is
-//! among the bytes.
+//! INV-FILE-CLEAN: no store is lost between the file and its page. The page's mark goes first, then
+//! the right to store from every shared mapping, flushed, and only then are the bytes read. A store
+//! that comes later faults and marks the page again; one that came before is among the bytes.
 //!
-//! Up to [`SWAP_CLUSTER_MAX`] pages wait together: the right is taken from all their mappings in all spaces, then one wait pays for all of it.
+//! Up to [`SWAP_CLUSTER_MAX`] pages wait together: the right is taken from all their mappings in
+//! all spaces, then one wait pays for all of it.
 //!
-//! Nobody makes a hole, or changes the file's size, while pages are on their way (INV-FILE-REMOVED).
+//! Nobody makes a hole, or changes the file's size, while pages are on their way
+//! (INV-FILE-REMOVED).
 //!
 //! Not guaranteed: an order among pages, and anything about shared memory, which has no file.
 
@@ -29,7 +31,8 @@ struct Taken<'a> {
 }
 
 impl<P: Platform> Mm<P> {
-    /// Writes back the dirty pages among the bytes from `from` up to `to` of a file, and waits for them (`fsync` of a range).
+    /// Writes back the dirty pages among the bytes from `from` up to `to` of a file, and waits for
+    /// them (`fsync` of a range).
     ///
     /// # Errors
     /// [`MmError::Device`] for the first page that failed; the others have been written.
@@ -42,7 +45,8 @@ impl<P: Platform> Mm<P> {
         let Kind::File(ops) = file.kind() else { return Ok(()) };
         let (mut at, mut outcome) = (first, Ok(()));
         while at < end {
-            // A hole is forgotten by the device before its pages leave the cache: one that came after it would bring back what was there.
+            // A hole is forgotten by the device before its pages leave the cache: one that came
+            // after it would bring back what was there.
             let _resize = file.resize.read();
             let mut pages = ArrayVec::new_const();
             at = self.take_dirty(file, at, end, &mut pages);
@@ -61,7 +65,8 @@ impl<P: Platform> Mm<P> {
         outcome
     }
 
-    /// Locks dirty pages from `first` up to `end` and takes their marks, as many as fit; returns where to go on.
+    /// Locks dirty pages from `first` up to `end` and takes their marks, as many as fit; returns
+    /// where to go on.
     fn take_dirty<'a>(
         &'a self,
         file: &FileObject<P>,
@@ -81,7 +86,8 @@ impl<P: Platform> Mm<P> {
                         self.put_folio(folio);
                         return index;
                     }
-                    // Somebody else may be writing it: wait until he has, for his sake and for what he has not seen.
+                    // Somebody else may be writing it: wait until he has, for his sake and for what
+                    // he has not seen.
                     None => self.fx().relax(),
                 }
             };
@@ -96,7 +102,9 @@ impl<P: Platform> Mm<P> {
         at
     }
 
-    /// Writes pages to their device. One that fails is dirty again.
+    /// Writes pages to their device.
+    ///
+    /// One that fails is dirty again.
     fn write_pages(&self, ops: &dyn FileOps, pages: &[Taken<'_>]) -> Result<(), MmError> {
         let mut outcome = Ok(());
         for page in pages {

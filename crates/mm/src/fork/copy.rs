@@ -1,9 +1,10 @@
 //! Copying the entries of one mapping.
 //!
-//! Pins and fork meet in the entry: fork takes the exclusive bit out first and looks for pins then; who pins without locks takes the pin
-//! first and looks at the entry then, each with a full barrier in between. So at least one of them sees the other, and whoever does steps
-//! back: fork puts the bit back and copies, the pin is given up. Linux looks for pins before it takes the right to write, and so must keep
-//! fast walks away from a space that forks (`write_protect_seq`).
+//! Pins and fork meet in the entry: fork takes the exclusive bit out first and looks for pins then;
+//! who pins without locks takes the pin first and looks at the entry then, each with a full barrier
+//! in between. So at least one of them sees the other, and whoever does steps back: fork puts the
+//! bit back and copies, the pin is given up. Linux looks for pins before it takes the right to
+//! write, and so must keep fast walks away from a space that forks (`write_protect_seq`).
 
 use crate::error::MmError;
 use crate::mm::Mm;
@@ -19,7 +20,9 @@ use pagewright_tlb::frames::{Block, FolioFlags, Owner};
 use pagewright_types::{Counter, Level, Order, PageRange, Rights, VirtAddr, plant};
 
 impl<P: Platform> Mm<P> {
-    /// Copies what stands under `range`, one table of the parent after the other. Tables of the child are had before the parent's is locked.
+    /// Copies what stands under `range`, one table of the parent after the other.
+    ///
+    /// Tables of the child are had before the parent's is locked.
     pub(super) fn copy_entries<'a>(
         &'a self,
         parent: &'a Space<P>,
@@ -62,8 +65,10 @@ impl<P: Platform> Mm<P> {
         Ok(())
     }
 
-    /// Copies the entries of one locked table under `span`. Where a page must be copied and there is none to spare it stops, and returns where:
-    /// nothing from there on has changed.
+    /// Copies the entries of one locked table under `span`.
+    ///
+    /// Where a page must be copied and there is none to spare it stops, and returns where: nothing
+    /// from there on has changed.
     ///
     /// # Errors
     /// [`MmError::TooManyHolders`].
@@ -98,7 +103,8 @@ impl<P: Platform> Mm<P> {
                 to.install(va, OwnedLeaf::special(leaf));
                 continue;
             }
-            // The parent has lost the right to store; now the child gets the page. Whatever the walker noted until then is noted in the copy, too.
+            // The parent has lost the right to store; now the child gets the page. Whatever the
+            // walker noted until then is noted in the copy, too.
             let Some(leaf) = from.leaf(va) else { continue };
             let folio = self.frames().folio(leaf.pfn).get();
             if self.frames().folio_of(&folio).is_crowded() {
@@ -121,8 +127,8 @@ impl<P: Platform> Mm<P> {
             && plant!(ForkIgnoresPin; false, self.frames().folio(leaf.pfn).maybe_pinned())
     }
 
-    /// Takes from the parent's entry for `va` the right to store and to call the page its own; or nothing, if somebody pinned the page
-    /// meanwhile without locks.
+    /// Takes from the parent's entry for `va` the right to store and to call the page its own; or
+    /// nothing, if somebody pinned the page meanwhile without locks.
     fn share_entry<'a>(&'a self, from: &Locked<'a, P>, va: VirtAddr, leaf: Leaf, gather: &mut Gather<'a, P>) -> Shared {
         if leaf.flags.contains(LeafFlags::SPECIAL) {
             return Shared::Done;
@@ -143,8 +149,9 @@ impl<P: Platform> Mm<P> {
         Shared::Pinned
     }
 
-    /// Copies what stands there for a page that is not mapped: a marker, which says of the mapping that nobody may touch the page, and the child has
-    /// the mapping; or a page in swap, which is nobody's alone from now on (`copy_nonpresent_pte`).
+    /// Copies what stands there for a page that is not mapped: a marker, which says of the mapping
+    /// that nobody may touch the page, and the child has the mapping; or a page in swap, which is
+    /// nobody's alone from now on (`copy_nonpresent_pte`).
     fn copy_soft(&self, child: &Space<P>, from: &Locked<'_, P>, to: &Locked<'_, P>, va: VirtAddr) -> bool {
         let Entry::Soft(soft) = from.entry(va) else { return false };
         match soft.kind {

@@ -1,14 +1,16 @@
 //! `fork(2)`: a copy of an address space, copy-on-write (`dup_mmap`, `copy_page_range`).
 //!
-//! Mappings are copied, but for those that the program keeps to itself (`MADV_DONTFORK`); entries only where a fault could not bring them
-//! back (`vma_needs_copy`): private mappings that ever had an anonymous page, unless the child is to find them empty
-//! (`MADV_WIPEONFORK`), and whatever has guards. There each page gets one reference and one mapping more, and neither space may store to it or call
-//! it its own any longer. A page that is pinned is not shared: the child gets a copy at once, so that whoever pinned it and the parent go on seeing
-//! the same (INV-GUP-EXCLUSIVE).
+//! Mappings are copied, but for those that the program keeps to itself (`MADV_DONTFORK`); entries
+//! only where a fault could not bring them back (`vma_needs_copy`): private mappings that ever had
+//! an anonymous page, unless the child is to find them empty (`MADV_WIPEONFORK`), and whatever has
+//! guards. There each page gets one reference and one mapping more, and neither space may store to
+//! it or call it its own any longer. A page that is pinned is not shared: the child gets a copy at
+//! once, so that whoever pinned it and the parent go on seeing the same (INV-GUP-EXCLUSIVE).
 //!
-//! INV-FORK-FLUSHED: no CPU can store through an entry of the parent that fork made read-only once fork returns, and the child runs on
-//! none before. INV-FORK-ALONE: the parent's map is held for writing throughout, so that no fault replaces a page under the copy
-//! while a stale writable entry is about.
+//! INV-FORK-FLUSHED: no CPU can store through an entry of the parent that fork made read-only once
+//! fork returns, and the child runs on none before. INV-FORK-ALONE: the parent's map is held for
+//! writing throughout, so that no fault replaces a page under the copy while a stale writable entry
+//! is about.
 
 mod copy;
 
@@ -23,22 +25,24 @@ impl<P: Platform> Mm<P> {
     /// Copies an address space.
     ///
     /// # Errors
-    /// [`MmError`] for want of memory. No child exists then, and the parent can do what it could before; some of its pages may fault once
-    /// more on a store.
+    /// [`MmError`] for want of memory. No child exists then, and the parent can do what it could
+    /// before; some of its pages may fault once more on a store.
     pub fn fork(&self, parent: &Space<P>) -> Result<Arc<Space<P>>, MmError> {
         self.call(|| self.again_with_reclaim(|| self.fork_once(parent)))
     }
 
     fn fork_once(&self, parent: &Space<P>) -> Result<Arc<Space<P>>, MmError> {
         let parent_map = parent.map().write();
-        // A space that ended has left the tree of forks: nothing may be hung below its node, which may be somebody else's by now.
+        // A space that ended has left the tree of forks: nothing may be hung below its node, which
+        // may be somebody else's by now.
         if parent_map.ended {
             return Err(MmError::SpaceEnded);
         }
         let child = self.make_space(Some(parent.lineage()))?;
         let mut gather = Gather::new(&self.tlb, parent.table().context());
         let copied = self.copy_space(parent, &parent_map, &child, &mut gather);
-        // INV-FORK-FLUSHED. Paid whether the copy went well or not: what was made read-only stays so.
+        // INV-FORK-FLUSHED. Paid whether the copy went well or not: what was made read-only stays
+        // so.
         plant!(ForkFlushLate; { drop(parent_map); gather.settle() }, { gather.settle(); drop(parent_map) });
         match copied {
             Ok(()) => {
@@ -80,7 +84,8 @@ impl<P: Platform> Mm<P> {
         outcome
     }
 
-    /// Promises the child what its parent was promised, mapping by mapping: the guess of policy 0 is about one at a time.
+    /// Promises the child what its parent was promised, mapping by mapping: the guess of policy 0
+    /// is about one at a time.
     fn charge_copy(&self, from: &AddressMap<P>, to: &mut AddressMap<P>) -> Result<(), MmError> {
         let charged = from.copied().filter(|(_, vma)| vma.flags().contains(VmFlags::ACCOUNT));
         for pages in charged.map(|(start, vma)| vma.end() - start) {

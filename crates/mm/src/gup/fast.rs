@@ -5,10 +5,11 @@
 //!                                                                       same: ours        else: give it up, go the slow way
 //! ```
 //!
-//! Nothing that the walk reads is held. Its tables are not freed before its end (INV-TLB-WALKERS). The frame that the entry names may be
-//! freed and become another folio before the reference is had: then the second look finds that the entry says something else
-//! (INV-GUP-RECHECK), for whoever frees a mapped page has cleared its entry before. A page whose entry was cleared and which is not yet
-//! flushed is kept from reuse by our reference like by any other (INV-TLB-SHARED).
+//! Nothing that the walk reads is held. Its tables are not freed before its end (INV-TLB-WALKERS).
+//! The frame that the entry names may be freed and become another folio before the reference is
+//! had: then the second look finds that the entry says something else (INV-GUP-RECHECK), for
+//! whoever frees a mapped page has cleared its entry before. A page whose entry was cleared and
+//! which is not yet flushed is kept from reuse by our reference like by any other (INV-TLB-SHARED).
 //!
 //! Not guaranteed: success, even where nothing hinders it.
 
@@ -24,7 +25,9 @@ use pagewright_types::{Counter, PAGE_SIZE, Pfn, Rights, VirtAddr, plant};
 /// What a walk came to.
 enum Walked {
     Ours(UserPage),
-    /// Something was taken and is not ours. To be given up once interrupts are open.
+    /// Something was taken and is not ours.
+    ///
+    /// To be given up once interrupts are open.
     NotOurs(UserPage),
 }
 
@@ -54,7 +57,8 @@ impl<P: Platform> Mm<P> {
         // Another CPU may free the page, and a third one get it, before the reference is had.
         <P::Locks as Backend>::point();
         let page = UserPage::try_hold(self.frames().find_folio(pfn)?, pfn, want)?;
-        // Pairs with the fence in fork between taking the exclusive bit and looking for pins: one of the two sees the other.
+        // Pairs with the fence in fork between taking the exclusive bit and looking for pins: one
+        // of the two sees the other.
         fence(Ordering::SeqCst);
         let still = plant!(FastNoRecheck; true, space.table().is_still(&self.tlb, &peek));
         // Only now is it known whose page it is.
@@ -68,13 +72,15 @@ impl<P: Platform> Mm<P> {
         Some(if ours { Walked::Ours(page) } else { Walked::NotOurs(page) })
     }
 
-    /// A long-term pin for writing of what is not anonymous: whether it is allowed depends on the mapping.
+    /// A long-term pin for writing of what is not anonymous: whether it is allowed depends on the
+    /// mapping.
     fn is_long_write(&self, want: Want, is_anon: bool) -> bool {
         want.writes() && want.flags.contains(super::GupFlags::LONGTERM) && !is_anon
     }
 }
 
-/// The leaf and the frame for `va`, if the entry allows what is wanted without a fault and stands for a page that is counted.
+/// The leaf and the frame for `va`, if the entry allows what is wanted without a fault and stands
+/// for a page that is counted.
 fn takable<P: Platform>(peek: &Peek, va: VirtAddr, want: Want) -> Option<(Leaf, Pfn)> {
     let Entry::Leaf(leaf) = peek.entry::<P::Isa>() else { return None };
     let needed = if want.writes() { Rights::WRITE } else { Rights::READ };

@@ -1,28 +1,33 @@
 //! Pages of user memory, for whoever reaches them by their frames (`mm/gup.c`).
 //!
-//! - [`Mm::get_user_pages`] takes references: the pages stay in memory, and that is all. A later copy-on-write may leave the reference on a
-//!   page that the mapping no longer shows.
-//! - [`Mm::pin_user_pages`] takes pins: what the mapping shows and what the frames hold stay one, until the mapping itself goes.
-//! - The `…_fast` forms try a walk without locks first (`fast`), and what that can't do they do like the others (`slow`).
+//! - [`Mm::get_user_pages`] takes references: the pages stay in memory, and that is all. A later
+//!   copy-on-write may leave the reference on a page that the mapping no longer shows.
+//! - [`Mm::pin_user_pages`] takes pins: what the mapping shows and what the frames hold stay one,
+//!   until the mapping itself goes.
+//! - The `…_fast` forms try a walk without locks first (`fast`), and what that can't do they do
+//!   like the others (`slow`).
 //!
-//! Key types: [`GupFlags`], what is wanted; [`UserPages`], what was had. Both calls may return fewer pages than they were asked for, as in
-//! Linux, if there is one at least.
+//! Key types: [`GupFlags`], what is wanted; [`UserPages`], what was had. Both calls may return
+//! fewer pages than they were asked for, as in Linux, if there is one at least.
 //!
 //! The rules:
 //!
-//! 1. A page is pinned only if its entry is exclusive, or if it is not anonymous. A pin for reading of a page that is not exclusive comes
-//!    after an unshare fault; one for writing after a write fault, which makes it exclusive.
-//! 2. A long-term pin in a private mapping that may become writable takes no page of a file and no zero page: it breaks copy-on-write first.
-//!    Nor is a page of a file with a device behind it pinned for long for writing, because write-back would not know of the stores.
+//! 1. A page is pinned only if its entry is exclusive, or if it is not anonymous. A pin for reading
+//!    of a page that is not exclusive comes after an unshare fault; one for writing after a write
+//!    fault, which makes it exclusive.
+//! 2. A long-term pin in a private mapping that may become writable takes no page of a file and no
+//!    zero page: it breaks copy-on-write first. Nor is a page of a file with a device behind it
+//!    pinned for long for writing, because write-back would not know of the stores.
 //! 3. Fork copies what is pinned at once, and a store reuses what is exclusive.
 //!
-//! INV-GUP-EXCLUSIVE: an anonymous page is pinned only while its entry is exclusive, and an entry ceases to be exclusive only while
-//! nobody has the page pinned. INV-GUP-LINEAR: what was got or pinned is given back by [`Mm::release_user_pages`].
+//! INV-GUP-EXCLUSIVE: an anonymous page is pinned only while its entry is exclusive, and an entry
+//! ceases to be exclusive only while nobody has the page pinned. INV-GUP-LINEAR: what was got or
+//! pinned is given back by [`Mm::release_user_pages`].
 //!
 //! Neighbours: uses `space`, `fault`; used by `user`. Counts of pins are `frame`'s.
 //!
-//! Not guaranteed: anything about a page whose mapping is changed by its own space (`munmap`, `MADV_DONTNEED`, truncation): the pin keeps
-//! the old page, and the mapping shows another.
+//! Not guaranteed: anything about a page whose mapping is changed by its own space (`munmap`,
+//! `MADV_DONTNEED`, truncation): the pin keeps the old page, and the mapping shows another.
 
 mod fast;
 mod pages;
@@ -44,14 +49,19 @@ bitflags::bitflags! {
     pub struct GupFlags: u32 {
         /// They will be written.
         const WRITE = 1;
-        /// Whatever the mapping's rights are now, as long as it could have them (a debugger's access).
+        /// Whatever the mapping's rights are now, as long as it could have them (a debugger's
+        /// access).
         const FORCE = 1 << 3;
         /// Only pages that need no fault.
         const NOFAULT = 1 << 5;
-        /// Held for as long as somebody likes. Only for pins.
+        /// Held for as long as somebody likes.
+        ///
+        /// Only for pins.
         const LONGTERM = 1 << 8;
-        /// The range is part of a large one, as when a device is given a VM's memory: pages that are missing are cleared in batches, past the
-        /// cache where that is faster (`FOLL_HINT_BULK` of the uncached series; Linux has no such flag, so no value for it either).
+        /// The range is part of a large one, as when a device is given a VM's memory: pages that
+        /// are missing are cleared in batches, past the cache where that is faster
+        /// (`FOLL_HINT_BULK` of the uncached series; Linux has no such flag, so no value for it
+        /// either).
         const HINT_BULK = 1 << 31;
     }
 }
@@ -89,8 +99,10 @@ impl Want {
         Ok(())
     }
 
-    /// Whether a mapping lets pages be taken so (`check_vma_flags`). The rights to read and to write are asked for by name here: what a
-    /// processor reads because it may write is not readable to Linux.
+    /// Whether a mapping lets pages be taken so (`check_vma_flags`).
+    ///
+    /// The rights to read and to write are asked for by name here: what a processor reads because
+    /// it may write is not readable to Linux.
     fn is_permitted<P: Platform>(self, vma: &Vma<P>) -> bool {
         let force = self.flags.contains(GupFlags::FORCE);
         if !self.writes() {
@@ -103,8 +115,8 @@ impl Want {
         vma.rights().contains(Rights::WRITE) || force && vma.may_be_forced(Access::Write)
     }
 
-    /// Whether an entry without the right to write must be made exclusive before its page is pinned (`gup_must_unshare`). `vma` is
-    /// missing where nobody holds the space.
+    /// Whether an entry without the right to write must be made exclusive before its page is pinned
+    /// (`gup_must_unshare`). `vma` is missing where nobody holds the space.
     fn must_unshare<P: Platform>(self, leaf: Leaf, is_anon: bool, vma: Option<&Vma<P>>) -> bool {
         plant!(PinNotExclusive => return false);
         if self.writes() || !self.pin {
@@ -121,13 +133,16 @@ impl<P: Platform> Mm<P> {
     /// Takes a reference on each page of `range`, faulting in what is missing.
     ///
     /// # Errors
-    /// [`MmError`], if the first page can't be had: `EFAULT` where an access would get a signal, `ENOMEM`, and `EINVAL` for flags that are
-    /// unknown or only for pins. Pages may have been faulted in.
+    /// [`MmError`], if the first page can't be had: `EFAULT` where an access would get a signal,
+    /// `ENOMEM`, and `EINVAL` for flags that are unknown or only for pins. Pages may have been
+    /// faulted in.
     pub fn get_user_pages(&self, space: &Space<P>, range: PageRange, flags: GupFlags) -> Result<UserPages, MmError> {
         self.call(|| self.take_user_pages(space, range, Want::get(flags), false))
     }
 
-    /// As [`Mm::get_user_pages`], without locks as far as that goes. Only the space that this CPU runs can be walked so.
+    /// As [`Mm::get_user_pages`], without locks as far as that goes.
+    ///
+    /// Only the space that this CPU runs can be walked so.
     ///
     /// # Errors
     /// As there.
@@ -148,7 +163,9 @@ impl<P: Platform> Mm<P> {
         self.call(|| self.take_user_pages(space, range, Want::pin(flags), false))
     }
 
-    /// As [`Mm::pin_user_pages`], without locks as far as that goes. Only the space that this CPU runs can be walked so.
+    /// As [`Mm::pin_user_pages`], without locks as far as that goes.
+    ///
+    /// Only the space that this CPU runs can be walked so.
     ///
     /// # Errors
     /// As there.
@@ -186,7 +203,9 @@ impl<P: Platform> Mm<P> {
         Ok(pages)
     }
 
-    /// One page; the caller holds nothing. What must be cleared for it comes from `pages`, if given.
+    /// One page; the caller holds nothing.
+    ///
+    /// What must be cleared for it comes from `pages`, if given.
     pub(crate) fn take_user_page(
         &self,
         space: &Space<P>,

@@ -17,7 +17,9 @@ enum Held {
     ZeroPage,
 }
 
-/// One page of user memory that somebody holds. It is ended by [`Mm::release_user_pages`] (INV-GUP-LINEAR).
+/// One page of user memory that somebody holds.
+///
+/// It is ended by [`Mm::release_user_pages`] (INV-GUP-LINEAR).
 #[must_use = "a page that stays referenced or pinned"]
 #[derive(Debug)]
 pub struct UserPage {
@@ -56,8 +58,10 @@ impl UserPage {
     }
 }
 
-/// Pages of user memory, in the order of their addresses. They are ended by [`Mm::release_user_pages`]; a page that is dropped is lost, and
-/// debug builds panic (INV-GUP-LINEAR).
+/// Pages of user memory, in the order of their addresses.
+///
+/// They are ended by [`Mm::release_user_pages`]; a page that is dropped is lost, and debug builds
+/// panic (INV-GUP-LINEAR).
 #[must_use = "pages that stay referenced or pinned"]
 #[derive(Debug, Default)]
 pub struct UserPages(Vec<UserPage>);
@@ -105,8 +109,9 @@ pub enum Contents {
 }
 
 impl<P: Platform> Mm<P> {
-    /// Gives pages back (`put_page`, `unpin_user_pages_dirty_lock`). If they were written, their contents are noted to be newer than what backs
-    /// them.
+    /// Gives pages back (`put_page`, `unpin_user_pages_dirty_lock`).
+    ///
+    /// If they were written, their contents are noted to be newer than what backs them.
     pub fn release_user_pages(&self, pages: UserPages, contents: Contents) {
         for page in pages.0 {
             self.release_user_page(page, contents);

@@ -1,4 +1,5 @@
-//! Taking a page under the locks, with faults as often as it takes (`__get_user_pages`, `follow_page_pte`).
+//! Taking a page under the locks, with faults as often as it takes (`__get_user_pages`,
+//! `follow_page_pte`).
 
 use super::{GupFlags, UserPage, Want};
 use crate::error::{FaultError, MmError};
@@ -16,12 +17,16 @@ enum Missing {
     Access,
     /// It must be the space's alone (`-EMLINK` in Linux).
     Unshare,
-    /// Its count has come to its end. Nothing that a fault could bring.
+    /// Its count has come to its end.
+    ///
+    /// Nothing that a fault could bring.
     Room,
 }
 
 impl<P: Platform> Mm<P> {
-    /// The page at `va`, wherever the space runs. A stack does not grow for it, as in Linux since 6.5.
+    /// The page at `va`, wherever the space runs.
+    ///
+    /// A stack does not grow for it, as in Linux since 6.5.
     pub(crate) fn take_with_faults(
         &self,
         space: &Space<P>,
@@ -66,8 +71,10 @@ impl<P: Platform> Mm<P> {
         }
     }
 
-    /// The page that the entry for `va` leads to now. The caller holds the space; the table's lock keeps fork away, and with it anybody who
-    /// could make the entry less exclusive.
+    /// The page that the entry for `va` leads to now.
+    ///
+    /// The caller holds the space; the table's lock keeps fork away, and with it anybody who could
+    /// make the entry less exclusive.
     fn follow(&self, space: &Space<P>, vma: &Vma<P>, va: VirtAddr, want: Want) -> Result<UserPage, Missing> {
         let locked = space.table().lock(&self.tlb, va, Level::PTE).ok_or(Missing::Access)?;
         let leaf = locked.leaf(va).ok_or(Missing::Access)?;
@@ -95,8 +102,8 @@ impl<P: Platform> Mm<P> {
     }
 }
 
-/// Whether an entry without the right to write will do for a forced write: the page is a copy of the space's own, made by the fault
-/// (`can_follow_write_pte`).
+/// Whether an entry without the right to write will do for a forced write: the page is a copy of
+/// the space's own, made by the fault (`can_follow_write_pte`).
 fn can_force_write<P: Platform>(leaf: Leaf, vma: &Vma<P>, want: Want) -> bool {
     let tracked = !vma.flags().contains(VmFlags::SOFTDIRTY);
     want.flags.contains(GupFlags::FORCE)

@@ -1,4 +1,5 @@
-//! A program's own word that it will not miss its pages: `MADV_PAGEOUT`, or not soon: `MADV_COLD` (`madvise_cold_or_pageout_pte_range`).
+//! A program's own word that it will not miss its pages: `MADV_PAGEOUT`, or not soon: `MADV_COLD`
+//! (`madvise_cold_or_pageout_pte_range`).
 
 use super::SWAP_CLUSTER_MAX;
 use super::pageout::is_swappable;
@@ -12,7 +13,9 @@ use pagewright_tlb::frames::{Folio, FolioFlags, Isolated};
 use pagewright_types::{Counter, PageRange, VirtAddr};
 
 impl<P: Platform> Mm<P> {
-    /// Pages out what can go of `part`, which was one mapping a moment ago. The caller holds no lock.
+    /// Pages out what can go of `part`, which was one mapping a moment ago.
+    ///
+    /// The caller holds no lock.
     pub(crate) fn page_out_range(&self, space: &Space<P>, part: PageRange) {
         let mut at = part.start();
         while at < part.end() {
@@ -23,8 +26,8 @@ impl<P: Platform> Mm<P> {
         }
     }
 
-    /// Makes the pages of `part`, which was one mapping a moment ago, look as if they had not been used: reclaim comes to them first. The caller
-    /// holds no lock.
+    /// Makes the pages of `part`, which was one mapping a moment ago, look as if they had not been
+    /// used: reclaim comes to them first. The caller holds no lock.
     pub(crate) fn deactivate_range(&self, space: &Space<P>, part: PageRange) {
         let map = space.map().read();
         let mut gather = Gather::among_others(&self.tlb, space.table().context());
@@ -54,8 +57,10 @@ impl<P: Platform> Mm<P> {
         }
     }
 
-    /// Isolates pages of `range` that only this space maps, as many as fit; returns where to go on. Others' pages are not a program's
-    /// to page out, and how long that takes would tell who has them. So it would with pages of others' files.
+    /// Isolates pages of `range` that only this space maps, as many as fit; returns where to go on.
+    ///
+    /// Others' pages are not a program's to page out, and how long that takes would tell who has
+    /// them. So it would with pages of others' files.
     fn take_candidates(
         &self,
         space: &Space<P>,
@@ -83,12 +88,14 @@ impl<P: Platform> Mm<P> {
     }
 }
 
-/// What is mapped now of `range`, mapping by mapping: the space was let go since it was looked at, and may have ended, with its tables.
+/// What is mapped now of `range`, mapping by mapping: the space was let go since it was looked at,
+/// and may have ended, with its tables.
 fn still_mapped<P: Platform>(map: &AddressMap<P>, range: PageRange) -> impl Iterator<Item = (&Vma<P>, PageRange)> {
     map.overlapping(range).filter_map(move |(start, vma)| Some((vma, vma.range(start).intersect(range)?)))
 }
 
-/// Whether pages of a mapping's file may leave their cache for this program's sake (`can_do_file_pageout`).
+/// Whether pages of a mapping's file may leave their cache for this program's sake
+/// (`can_do_file_pageout`).
 fn may_drop<P: Platform>(vma: &Vma<P>) -> bool {
     vma.file().is_some_and(|file| file.could_be_written())
 }

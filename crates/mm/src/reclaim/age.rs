@@ -1,12 +1,15 @@
-//! Whether pages are in use (`folio_referenced`, `shrink_active_list`, `folio_check_references`, `mark_page_accessed`).
+//! Whether pages are in use (`folio_referenced`, `shrink_active_list`, `folio_check_references`,
+//! `mark_page_accessed`).
 //!
-//! The walker sets a bit in each entry that it uses; here it is read and cleared, in every mapping of a page. Nothing is flushed for it: a CPU
-//! that has the translation cached uses it without setting the bit again, so that a page looks less used than it is for a while, as in Linux.
+//! The walker sets a bit in each entry that it uses; here it is read and cleared, in every mapping
+//! of a page. Nothing is flushed for it: a CPU that has the translation cached uses it without
+//! setting the bit again, so that a page looks less used than it is for a while, as in Linux.
 //!
-//! Protocol: nobody waits for a space. One that somebody is changing may be using the page, and the page stays where it is; then the others are not
-//! asked (`contended` in `folio_referenced`).
+//! Protocol: nobody waits for a space. One that somebody is changing may be using the page, and the
+//! page stays where it is; then the others are not asked (`contended` in `folio_referenced`).
 //!
-//! Not guaranteed: that a use which is not by a mapping is seen, unless whoever makes it says so ([`Mm::mark_accessed`]).
+//! Not guaranteed: that a use which is not by a mapping is seen, unless whoever makes it says so
+//! ([`Mm::mark_accessed`]).
 
 use super::{SWAP_CLUSTER_MAX, Sort};
 use crate::mm::Mm;
@@ -106,8 +109,10 @@ impl<P: Platform> Mm<P> {
         References { entries: u32::from(!once), runs: vma.rights().contains(Rights::EXEC), ..References::default() }
     }
 
-    /// What becomes of a folio at the end of an inactive list. One that was used once gets another round, so that what is read once and never
-    /// again does not push out what is in use.
+    /// What becomes of a folio at the end of an inactive list.
+    ///
+    /// One that was used once gets another round, so that what is read once and never again does
+    /// not push out what is in use.
     pub(super) fn check_references(&self, folio: Folio<'_>) -> Fate {
         let used = self.folio_referenced(folio);
         if used.locked {
@@ -150,7 +155,9 @@ impl<P: Platform> Mm<P> {
         self.tlb.count(Counter::PgDeactivate, u64::from(deactivated));
     }
 
-    /// Says that a folio was used by other means than a mapping (`mark_page_accessed`). The caller has a reference.
+    /// Says that a folio was used by other means than a mapping (`mark_page_accessed`).
+    ///
+    /// The caller has a reference.
     pub(crate) fn mark_accessed(&self, folio: Folio<'_>) {
         let before = folio.set_flags(FolioFlags::REFERENCED);
         let placed = FolioFlags::ACTIVE | FolioFlags::UNEVICTABLE;

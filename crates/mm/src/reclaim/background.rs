@@ -1,10 +1,11 @@
 //! Background reclaim: when it starts and when it stops (`kswapd`, `balance_pgdat`).
 //!
-//! The embedder has a thread, an idle CPU or a tick that asks [`Mm::needs_balance`] and calls [`Mm::balance`]. It starts when a node has nothing left above its
-//! low marks, and goes on until a zone of it is above its high mark; what lies in between is for allocations that can't wait.
+//! The embedder has a thread, an idle CPU or a tick that asks [`Mm::needs_balance`] and calls
+//! [`Mm::balance`]. It starts when a node has nothing left above its low marks, and goes on until a
+//! zone of it is above its high mark; what lies in between is for allocations that can't wait.
 //!
-//! Not guaranteed: that it gets there. After 16 rounds that freed nothing it is not asked any more until an allocation has freed something for itself
-//! ([`MAX_RECLAIM_RETRIES`]).
+//! Not guaranteed: that it gets there. After 16 rounds that freed nothing it is not asked any more
+//! until an allocation has freed something for itself ([`MAX_RECLAIM_RETRIES`]).
 
 use super::scan::{Reclaimer, Scan};
 use super::{SWAP_CLUSTER_MAX, Sort};
@@ -49,8 +50,9 @@ impl<P: Platform> Mm<P> {
         }
     }
 
-    /// Reclaims pages of a node until it has free frames up to its high mark, or no more can be had; returns how many were freed, and none if another
-    /// CPU is at it. The caller holds no lock, and may wait for other CPUs and for devices.
+    /// Reclaims pages of a node until it has free frames up to its high mark, or no more can be
+    /// had; returns how many were freed, and none if another CPU is at it. The caller holds no
+    /// lock, and may wait for other CPUs and for devices.
     ///
     /// # Panics
     /// When the machine has no such node.

@@ -1,13 +1,17 @@
-//! An allocation that failed reclaims for itself, and tries again (`__alloc_pages_slowpath`, `try_to_free_pages`).
+//! An allocation that failed reclaims for itself, and tries again (`__alloc_pages_slowpath`,
+//! `try_to_free_pages`).
 //!
-//! Whoever allocates may hold spaces for reading or writing, and has no table or cache locked: frames are had before anything is locked. So
-//! reclaim waits for no space, and passes over those that are being changed. Fork has its parent alone, so that nothing of the parent could go: it
+//! Whoever allocates may hold spaces for reading or writing, and has no table or cache locked:
+//! frames are had before anything is locked. So reclaim waits for no space, and passes over those
+//! that are being changed. Fork has its parent alone, so that nothing of the parent could go: it
 //! fails, lets go, reclaims, and begins again.
 //!
-//! Protocol: what reclaim itself allocates does not reclaim again; it may go below the marks ([`Urgency::Reserve`](pagewright_tlb::frames::Urgency)).
+//! Protocol: what reclaim itself allocates does not reclaim again; it may go below the marks
+//! ([`Urgency::Reserve`](pagewright_tlb::frames::Urgency)).
 //!
-//! Not guaranteed: that what was freed is still there for who freed it. He tries as long as anybody's attempts free anything at all, and 16 times
-//! if they don't. Nor that `mremap` gets a table while all memory is the space's that it holds.
+//! Not guaranteed: that what was freed is still there for who freed it. He tries as long as
+//! anybody's attempts free anything at all, and 16 times if they don't. Nor that `mremap` gets a
+//! table while all memory is the space's that it holds.
 
 use super::SWAP_CLUSTER_MAX;
 use super::background::MAX_RECLAIM_RETRIES;
@@ -24,7 +28,9 @@ use pagewright_types::{Counter, NodeId, Order};
 const COSTLY: Order = Order::new(3);
 
 impl<P: Platform> Mm<P> {
-    /// Allocates 2^`order` frames near the CPU that calls; contents are whatever was there. The caller has nothing locked but spaces and files.
+    /// Allocates 2^`order` frames near the CPU that calls; contents are whatever was there.
+    ///
+    /// The caller has nothing locked but spaces and files.
     ///
     /// # Errors
     /// [`NoFrames`]; nothing could be reclaimed either.
@@ -48,7 +54,8 @@ impl<P: Platform> Mm<P> {
         self.with_reclaim(|| reserve.fill(count))
     }
 
-    /// Makes an allocation, and reclaims as long as it fails for want of free frames and that is any use.
+    /// Makes an allocation, and reclaims as long as it fails for want of free frames and that is
+    /// any use.
     ///
     /// # Errors
     /// [`NoFrames`], of the last attempt.
@@ -62,8 +69,9 @@ impl<P: Platform> Mm<P> {
         }
     }
 
-    /// Makes a call that has a space for itself, and makes it again when it failed for want of free frames and has let go: while it held the space
-    /// nobody could reclaim the space's own pages, and what failed has changed nothing (INV-MM-COMMIT).
+    /// Makes a call that has a space for itself, and makes it again when it failed for want of free
+    /// frames and has let go: while it held the space nobody could reclaim the space's own pages,
+    /// and what failed has changed nothing (INV-MM-COMMIT).
     ///
     /// # Errors
     /// The call's, of the last attempt.

@@ -12,13 +12,16 @@
 //! | `unmap` | every mapping of one page, into a batch |
 //! | `advice` | `MADV_PAGEOUT` and `MADV_COLD` |
 //!
-//! INV-RECLAIM-SETTLED: a page is written to its device, and freed, only after every CPU has forgotten the translations that were taken from it.
+//! INV-RECLAIM-SETTLED: a page is written to its device, and freed, only after every CPU has
+//! forgotten the translations that were taken from it.
 //!
-//! Protocol: nobody waits. A space whose mappings somebody is changing, a page that is locked, pinned, or mapped where memory is locked: they
-//! stay. So reclaim may run wherever an allocation may, also for who holds a space himself. The exception is background reclaim, which may wait
-//! to write files back, since nobody waits for it.
+//! Protocol: nobody waits. A space whose mappings somebody is changing, a page that is locked,
+//! pinned, or mapped where memory is locked: they stay. So reclaim may run wherever an allocation
+//! may, also for who holds a space himself. The exception is background reclaim, which may wait to
+//! write files back, since nobody waits for it.
 //!
-//! Neighbours: uses `rmap`, `swap`, `file`; `space::advise`, allocations and the embedder's background thread call it.
+//! Neighbours: uses `rmap`, `swap`, `file`; `space::advise`, allocations and the embedder's
+//! background thread call it.
 //!
 //! Not guaranteed: that a page which was asked for goes.
 
@@ -82,7 +85,8 @@ impl Sort {
 /// What reclaim keeps.
 pub(crate) struct Reclaim {
     nodes: Box<[NodeMemory]>,
-    /// Which CPUs reclaim: what they allocate meanwhile must not make them begin again (`PF_MEMALLOC`).
+    /// Which CPUs reclaim: what they allocate meanwhile must not make them begin again
+    /// (`PF_MEMALLOC`).
     busy: PerCpu<AtomicBool>,
 }
 

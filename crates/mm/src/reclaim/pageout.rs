@@ -26,7 +26,9 @@ pub(super) struct PagedOut {
 }
 
 impl<P: Platform> Mm<P> {
-    /// Takes pages from those who map them and frees those that nobody else holds. The others stay in `folios`, for the caller to put back.
+    /// Takes pages from those who map them and frees those that nobody else holds.
+    ///
+    /// The others stay in `folios`, for the caller to put back.
     pub(super) fn page_out(&self, folios: &mut ArrayVec<Isolated, SWAP_CLUSTER_MAX>) -> PagedOut {
         let mut outgoing = ArrayVec::<Outgoing<'_>, SWAP_CLUSTER_MAX>::new();
         let mut staying = ArrayVec::new();
@@ -109,7 +111,8 @@ impl<P: Platform> Mm<P> {
         folio.swap_entry().map(|entry| (lock, kind(entry)))
     }
 
-    /// Writes a page that nobody maps any more and that is not in its slot as it is; returns its node if it was written.
+    /// Writes a page that nobody maps any more and that is not in its slot as it is; returns its
+    /// node if it was written.
     fn write_out(&self, page: &Outgoing<'_>) -> Option<NodeId> {
         let folio = self.frames().folio(page.isolated.pfn());
         let named_by = match page.kind {
@@ -137,7 +140,8 @@ impl<P: Platform> Mm<P> {
                 }
                 Victim::Shmem => clean() && self.evict_shmem(view),
                 Victim::File => self.drop_file_page(view),
-                // Somebody has unmapped it just now, and left it to us to take it out of the swap cache.
+                // Somebody has unmapped it just now, and left it to us to take it out of the swap
+                // cache.
                 Victim::LazyFree => view.swap_entry().is_none(),
             };
         if !free && matches!(kind, Victim::Shmem) {
@@ -172,8 +176,10 @@ impl<P: Platform> Mm<P> {
     }
 }
 
-/// Whether a folio that is not in use could go at all. One that was read from swap for a fault that lost its race is nobody's, but in the swap cache: its slot
-/// has what it says. One that is pinned would have a place in the batch and stay.
+/// Whether a folio that is not in use could go at all.
+///
+/// One that was read from swap for a fault that lost its race is nobody's, but in the swap cache:
+/// its slot has what it says. One that is pinned would have a place in the batch and stay.
 pub(super) fn is_reclaimable(folio: Folio<'_>) -> bool {
     let is_known = folio.owner() != Owner::None || folio.flags().contains(FolioFlags::SWAPCACHE);
     is_known && !folio.is_large() && !folio.seems_pinned()

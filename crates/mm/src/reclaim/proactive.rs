@@ -1,6 +1,8 @@
-//! Reclaim because somebody asks, however much memory is free (`/sys/devices/system/node/node<N>/reclaim`, `user_proactive_reclaim`).
+//! Reclaim because somebody asks, however much memory is free
+//! (`/sys/devices/system/node/node<N>/reclaim`, `user_proactive_reclaim`).
 //!
-//! Pages that are in use go, too, once they were asked twice. After 16 attempts that freed nothing it gives up (`MAX_RECLAIM_RETRIES`).
+//! Pages that are in use go, too, once they were asked twice. After 16 attempts that freed nothing
+//! it gives up (`MAX_RECLAIM_RETRIES`).
 //!
 //! Not guaranteed: as many pages as were asked for.
 
@@ -12,8 +14,8 @@ use pagewright_sync::Platform;
 use pagewright_types::NodeId;
 
 impl<P: Platform> Mm<P> {
-    /// Reclaims at least `pages` pages of a node, if so many can be had; returns how many were freed. The caller holds no lock, and may wait for other
-    /// CPUs and for devices.
+    /// Reclaims at least `pages` pages of a node, if so many can be had; returns how many were
+    /// freed. The caller holds no lock, and may wait for other CPUs and for devices.
     ///
     /// # Panics
     /// When the machine has no such node.

@@ -1,13 +1,18 @@
-//! How much of each list of a node is looked at, and what becomes of it (`shrink_node`, `get_scan_count`, `shrink_inactive_list`).
+//! How much of each list of a node is looked at, and what becomes of it (`shrink_node`,
+//! `get_scan_count`, `shrink_inactive_list`).
 //!
-//! Key type: [`Scan`], one attempt. Its priority falls from 12 to 0: of each list it looks at a `2^priority`th part, so that little is looked at where
-//! much can go. What was used goes round once more or becomes active (`age`); what was not goes out, 32 at a time (`pageout`).
+//! Key type: [`Scan`], one attempt. Its priority falls from 12 to 0: of each list it looks at a
+//! `2^priority`th part, so that little is looked at where much can go. What was used goes round
+//! once more or becomes active (`age`); what was not goes out, 32 at a time (`pageout`).
 //!
-//! Of short lists a part is a handful, and one wait should pay for 32. So what may go is kept over lists, priorities and nodes until there are 32, or as
-//! many as are wanted, or nothing more is found. Linux sends out what one look at one list has found. Each round looks at no more pages of all lists together
-//! than the batch has room for, each list by its share, so that what is looked at is not more than before, and what goes is not more than a batch too many.
+//! Of short lists a part is a handful, and one wait should pay for 32. So what may go is kept over
+//! lists, priorities and nodes until there are 32, or as many as are wanted, or nothing more is
+//! found. Linux sends out what one look at one list has found. Each round looks at no more pages of
+//! all lists together than the batch has room for, each list by its share, so that what is looked
+//! at is not more than before, and what goes is not more than a batch too many.
 //!
-//! Between anonymous memory and files attention is divided by what each has cost lately, and by `vm.swappiness`.
+//! Between anonymous memory and files attention is divided by what each has cost lately, and by
+//! `vm.swappiness`.
 //!
 //! Not guaranteed: fairness between programs; lists know pages and not whose they are.
 
@@ -35,7 +40,9 @@ pub(super) enum Reclaimer {
     Proactive,
 }
 
-/// An attempt to free pages of some nodes (`struct scan_control`). Whoever makes one sends out what still waits in the end ([`Mm::send_out`]).
+/// An attempt to free pages of some nodes (`struct scan_control`).
+///
+/// Whoever makes one sends out what still waits in the end ([`Mm::send_out`]).
 pub(super) struct Scan {
     pub(super) by: Reclaimer,
     pub(super) priority: u32,
@@ -65,8 +72,9 @@ impl Scan {
         *self = Self { priority, going, ..Self::new(self.by, target) };
     }
 
-    /// Looks harder from now on; false if there is no harder. When nothing was freed although active pages were spared, it begins anew and spares
-    /// none.
+    /// Looks harder from now on; false if there is no harder.
+    ///
+    /// When nothing was freed although active pages were spared, it begins anew and spares none.
     pub(super) fn look_harder(&mut self) -> bool {
         if self.priority > 0 {
             self.priority -= 1;
@@ -79,7 +87,9 @@ impl Scan {
         again
     }
 
-    /// Whether enough pages have been sent out or wait for it. That one of them stays is no reason for another batch of one.
+    /// Whether enough pages have been sent out or wait for it.
+    ///
+    /// That one of them stays is no reason for another batch of one.
     fn is_done(&self) -> bool {
         self.room() == 0
     }
@@ -108,7 +118,8 @@ const EVICTABLE: [LruList; 4] =
 const EQUAL: [u64; Sort::ALL.len()] = [1, 1];
 
 impl<P: Platform> Mm<P> {
-    /// Looks at the lists of `nodes`, harder and harder, until enough pages have gone; false if there is no looking harder. Then some may still wait.
+    /// Looks at the lists of `nodes`, harder and harder, until enough pages have gone; false if
+    /// there is no looking harder. Then some may still wait.
     pub(super) fn attempt(&self, nodes: impl Iterator<Item = NodeId> + Clone, scan: &mut Scan) -> bool {
         loop {
             for node in nodes.clone() {
@@ -208,8 +219,8 @@ impl<P: Platform> Mm<P> {
         [swappiness * (all + 1) / (anon + 1), (200 - swappiness) * (all + 1) / (file + 1)]
     }
 
-    /// Whether a node would stay below its marks if all its files went, so that taking more of them would only make them come back
-    /// (`file_is_tiny`).
+    /// Whether a node would stay below its marks if all its files went, so that taking more of them
+    /// would only make them come back (`file_is_tiny`).
     fn files_are_few(&self, node: NodeId, scan: &Scan) -> bool {
         let (free, high) = self.marks_of(node);
         let inactive = self.frames().lru_pages(node, LruList::InactiveAnon);
@@ -218,12 +229,14 @@ impl<P: Platform> Mm<P> {
             && inactive >> scan.priority > 0
     }
 
-    /// Whether active pages of a sort should become inactive: too few are, or those that went came back.
+    /// Whether active pages of a sort should become inactive: too few are, or those that went came
+    /// back.
     fn may_deactivate(&self, node: NodeId, sort: Sort, scan: &Scan) -> bool {
         scan.forced || self.inactive_is_low(node, sort) || self.reclaim.node(node).is_thrashing(sort)
     }
 
-    /// Whether the inactive pages of a sort are too few for its active ones: the more there are, the smaller their part may be.
+    /// Whether the inactive pages of a sort are too few for its active ones: the more there are,
+    /// the smaller their part may be.
     fn inactive_is_low(&self, node: NodeId, sort: Sort) -> bool {
         let pages = |list| u64::from(self.frames().lru_pages(node, list));
         let (inactive, active) = (pages(sort.inactive()), pages(sort.active()));
@@ -253,7 +266,9 @@ impl<P: Platform> Mm<P> {
         self.tlb.count(scan.counters().0, u64::from(looked.scanned));
     }
 
-    /// Sends those out that may go: one wait for all. Who stays is put back.
+    /// Sends those out that may go: one wait for all.
+    ///
+    /// Who stays is put back.
     pub(super) fn send_out(&self, scan: &mut Scan) {
         if scan.going.is_empty() {
             return;
@@ -283,7 +298,8 @@ impl<P: Platform> Mm<P> {
         }
         let dirty_file = |folio: Folio<'_>| Sort::of(folio) == Sort::File && folio.flags().contains(FolioFlags::DIRTY);
         if fate == Fate::Goes && !folio.is_anon() && dirty_file(folio) {
-            // Who allocates does not wait for a device: others do, and meanwhile the page is out of the way.
+            // Who allocates does not wait for a device: others do, and meanwhile the page is out of
+            // the way.
             if scan.by != Reclaimer::Direct {
                 self.write_back_around(folio);
             }

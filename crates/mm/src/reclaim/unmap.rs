@@ -21,14 +21,18 @@ pub(super) enum Victim {
     Shmem,
     /// A clean page of a file, which has what the page says: they are empty.
     File,
-    /// Contents that were given up (`MADV_FREE`): they are empty, unless somebody has stored to the page since.
+    /// Contents that were given up (`MADV_FREE`): they are empty, unless somebody has stored to the
+    /// page since.
     LazyFree,
 }
 
 impl<P: Platform> Mm<P> {
-    /// Takes a page from the spaces that map it; flushes ride in `batch`. The caller has the folio locked, and a reference. Who could
-    /// not be asked, or may not lose it, still maps it afterwards. Who has cleared an entry himself and not flushed it yet has the entry's reference until
-    /// he has (INV-TLB-SHARED), by which those are told who would write the page, or free it.
+    /// Takes a page from the spaces that map it; flushes ride in `batch`.
+    ///
+    /// The caller has the folio locked, and a reference. Who could not be asked, or may not lose
+    /// it, still maps it afterwards. Who has cleared an entry himself and not flushed it yet has
+    /// the entry's reference until he has (INV-TLB-SHARED), by which those are told who would write
+    /// the page, or free it.
     pub(super) fn unmap_folio(&self, folio: Folio<'_>, victim: Victim, batch: &mut Batch<'_, P>) {
         let (owner, index) = (folio.owner(), folio.index());
         let mut at: Option<SpaceId> = None;
@@ -96,7 +100,8 @@ fn is_kept<P: Platform>(map: &AddressMap<P>, va: VirtAddr) -> bool {
     map.find(va).is_none_or(|(_, vma)| vma.flags().contains(VmFlags::LOCKED))
 }
 
-/// Whether somebody may have the page of a leaf pinned, which was the space's alone until the leaf went (`folio_try_share_anon_rmap_pte`).
+/// Whether somebody may have the page of a leaf pinned, which was the space's alone until the leaf
+/// went (`folio_try_share_anon_rmap_pte`).
 fn is_pinned(leaf: Leaf, folio: Folio<'_>) -> bool {
     if !leaf.flags.contains(LeafFlags::EXCLUSIVE) {
         return false;
@@ -106,9 +111,11 @@ fn is_pinned(leaf: Leaf, folio: Folio<'_>) -> bool {
     folio.maybe_pinned()
 }
 
-/// Whether contents that were given up are wanted after all (INV-LAZYFREE-KEPT): somebody stored to them, or holds the page by other means than a mapping.
+/// Whether contents that were given up are wanted after all (INV-LAZYFREE-KEPT): somebody stored to
+/// them, or holds the page by other means than a mapping.
 fn is_wanted(leaf: Leaf, folio: Folio<'_>) -> bool {
-    // As above: a reference that was taken by the entry is seen here, or the entry is seen gone there.
+    // As above: a reference that was taken by the entry is seen here, or the entry is seen gone
+    // there.
     fence(Ordering::SeqCst);
     leaf.flags.contains(LeafFlags::DIRTY)
         || folio.flags().contains(FolioFlags::DIRTY)

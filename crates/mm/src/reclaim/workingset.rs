@@ -1,9 +1,10 @@
-//! What reclaim remembers of a node: a clock of pages that left or were activated, and what it has cost to take the wrong ones (`mm/workingset.c`,
-//! `lru_note_cost`).
+//! What reclaim remembers of a node: a clock of pages that left or were activated, and what it has
+//! cost to take the wrong ones (`mm/workingset.c`, `lru_note_cost`).
 //!
-//! A page that goes leaves a [`Shadow`] where it was found: the clock's reading. When it comes back, the clock has moved by as many pages as were
-//! taken or activated meanwhile; if that is no more than the pages in use, it would have stayed had they been fewer, and it competes with
-//! them: it is active at once.
+//! A page that goes leaves a [`Shadow`] where it was found: the clock's reading. When it comes
+//! back, the clock has moved by as many pages as were taken or activated meanwhile; if that is no
+//! more than the pages in use, it would have stayed had they been fewer, and it competes with them:
+//! it is active at once.
 //!
 //! Not guaranteed: an exact distance. The clock in a shadow has 24 bits.
 
@@ -14,7 +15,9 @@ use pagewright_sync::Platform;
 use pagewright_tlb::frames::{Folio, FolioFlags};
 use pagewright_types::{Counter, LruList, NodeId};
 
-/// When a page left, of which node's memory it was, and whether it had been in use before. 0 says nothing.
+/// When a page left, of which node's memory it was, and whether it had been in use before.
+///
+/// 0 says nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Shadow(u32);
 
@@ -84,7 +87,8 @@ impl NodeMemory {
         self.clock.load(Ordering::Relaxed).wrapping_sub(shadow.0) & Shadow::CLOCK
     }
 
-    /// Notes what reclaim of a sort cost: pages written or read again count as much as 32 that were looked at in vain (`lru_note_cost`).
+    /// Notes what reclaim of a sort cost: pages written or read again count as much as 32 that were
+    /// looked at in vain (`lru_note_cost`).
     pub(super) fn note_cost(&self, sort: Sort, moved: u32, rotated: u32, pages_of_node: u32) {
         let cost = moved.saturating_mul(SWAP_CLUSTER_MAX as u32).saturating_add(rotated);
         if cost == 0 {
@@ -129,7 +133,8 @@ impl<P: Platform> Mm<P> {
         self.reclaim.node(node).note_cost(sort, moved, rotated, pages.min(u64::from(u32::MAX)) as u32);
     }
 
-    /// A folio is active now that was not: who is inactive is that much older (`workingset_activation`).
+    /// A folio is active now that was not: who is inactive is that much older
+    /// (`workingset_activation`).
     pub(super) fn note_activation(&self, folio: Folio<'_>) {
         self.reclaim.node(self.node_of(folio)).age(folio.pages());
         self.tlb.count(Counter::PgActivate, u64::from(folio.pages()));
@@ -142,7 +147,8 @@ impl<P: Platform> Mm<P> {
         self.reclaim.node(node).evict(node, folio.pages(), workingset)
     }
 
-    /// Says of a folio that is back and on no list yet what was left behind when it went (`workingset_refault`).
+    /// Says of a folio that is back and on no list yet what was left behind when it went
+    /// (`workingset_refault`).
     pub(crate) fn note_refault(&self, folio: Folio<'_>, shadow: Shadow) {
         let Some(node) = shadow.node() else { return };
         let sort = Sort::of(folio);
@@ -164,7 +170,8 @@ impl<P: Platform> Mm<P> {
         }
     }
 
-    /// Pages of a node with which one of a sort competes that comes back (`workingset_test_recent`).
+    /// Pages of a node with which one of a sort competes that comes back
+    /// (`workingset_test_recent`).
     fn workingset(&self, node: NodeId, sort: Sort) -> u64 {
         let pages = |list| u64::from(self.frames().lru_pages(node, list));
         let own = if sort == Sort::Anon { pages(LruList::InactiveFile) } else { 0 };

@@ -1,7 +1,8 @@
-//! Counting a mapping where it is made and where it goes (`folio_add_*_rmap_pte`, `folio_remove_rmap_pte`).
+//! Counting a mapping where it is made and where it goes (`folio_add_*_rmap_pte`,
+//! `folio_remove_rmap_pte`).
 //!
-//! A page is counted in its folio at once. The resident set and the gauges, which all CPUs share, are told of a run of pages by one
-//! [`Tally`].
+//! A page is counted in its folio at once. The resident set and the gauges, which all CPUs share,
+//! are told of a run of pages by one [`Tally`].
 
 use crate::counters::{Gauge, RssKind};
 use crate::mm::Mm;
@@ -28,8 +29,8 @@ fn gauge(kind: RssKind) -> Gauge {
     }
 }
 
-/// Pages of each kind that a run of edits under one lock mapped, or unmapped (`rss` of Linux's `zap_pte_range`). Whoever has one gives it to
-/// [`Mm::raise`] or [`Mm::lower`].
+/// Pages of each kind that a run of edits under one lock mapped, or unmapped (`rss` of Linux's
+/// `zap_pte_range`). Whoever has one gives it to [`Mm::raise`] or [`Mm::lower`].
 #[must_use = "pages that are not counted"]
 #[derive(Default)]
 pub(crate) struct Tally {
@@ -48,14 +49,17 @@ impl Tally {
 }
 
 impl<P: Platform> Mm<P> {
-    /// Entries that map page `pfn` of a folio, by itself or with its whole folio (`folio_precise_page_mapcount`). Whatever divides or
-    /// judges a page by who else has it asks here.
+    /// Entries that map page `pfn` of a folio, by itself or with its whole folio
+    /// (`folio_precise_page_mapcount`). Whatever divides or judges a page by who else has it asks
+    /// here.
     pub(crate) fn mappings_of(&self, pfn: Pfn) -> u32 {
         let folio = self.frames().folio(pfn);
         folio.page_mapcount(folio.page_of(pfn)) + folio.entire_mapcount()
     }
 
-    /// Counts an entry that is about to map page `pfn`. Whoever calls holds a reference for the entry.
+    /// Counts an entry that is about to map page `pfn`.
+    ///
+    /// Whoever calls holds a reference for the entry.
     #[inline]
     pub(crate) fn count_mapping(&self, pfn: Pfn, tally: &mut Tally) {
         let folio = self.frames().folio(pfn);

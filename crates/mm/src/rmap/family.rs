@@ -8,9 +8,10 @@
 //!                  └─ 5 ── its child
 //! ```
 //!
-//! A node lives while a space belongs to it or a child hangs below it. A chain in which every parent exits after its fork would
-//! grow for ever; at [`MAX_DEPTH`] a child therefore joins its parent's node instead of getting its own, which widens the search
-//! and never misses a space (INV-RMAP-SUPERSET).
+//! A node lives while a space belongs to it or a child hangs below it. A chain in which every
+//! parent exits after its fork would grow for ever; at [`MAX_DEPTH`] a child therefore joins its
+//! parent's node instead of getting its own, which widens the search and never misses a space
+//! (INV-RMAP-SUPERSET).
 
 use crate::error::MmError;
 use crate::space::Space;
@@ -50,7 +51,8 @@ struct Node {
     first_child: LineageId,
     before: LineageId,
     after: LineageId,
-    /// Spaces that belong to it, enrolled or about to be; a node with neither these nor children is free.
+    /// Spaces that belong to it, enrolled or about to be; a node with neither these nor children is
+    /// free.
     members: u32,
 }
 
@@ -81,8 +83,9 @@ impl<P: Platform> Family<P> {
         }
     }
 
-    /// A node for a space forked from one of `parent`, or a root for `None`. The space must be [enrolled](Family::enroll)
-    /// or the node [left](Family::leave).
+    /// A node for a space forked from one of `parent`, or a root for `None`.
+    ///
+    /// The space must be [enrolled](Family::enroll) or the node [left](Family::leave).
     pub(crate) fn branch(&self, parent: Option<LineageId>, permit: bool) -> Result<LineageId, MmError> {
         let mut inner = self.inner.lock();
         let depth = parent.map_or(0, |parent| inner.node(parent).depth + 1);
@@ -142,8 +145,9 @@ impl<P: Platform> Family<P> {
         self.inner.lock().members.get(space.raw()).map(|member| member.0.clone())
     }
 
-    /// The space with the lowest id after `after` that belongs to `lineage` or to a node below it. Looks at the nodes below, not at
-    /// every space of the machine.
+    /// The space with the lowest id after `after` that belongs to `lineage` or to a node below it.
+    ///
+    /// Looks at the nodes below, not at every space of the machine.
     pub(crate) fn below_after(&self, lineage: LineageId, after: Option<SpaceId>) -> Option<Arc<Space<P>>> {
         let mut inner = self.inner.lock();
         let from = after.map_or(0, |space| space.raw() + 1);

@@ -1,13 +1,15 @@
 //! The reverse map: who maps a page.
 //!
-//! An anonymous page names a node of the tree of forks ([`Family`]) and its page index; it can be mapped only by spaces at or below that
-//! node. A page of a file names the file, which knows the spaces that map it. Either way the candidates are *spaces*; the VMAs
-//! and the entry are then looked up in each, so a fork or a split costs the reverse map nothing per VMA.
+//! An anonymous page names a node of the tree of forks ([`Family`]) and its page index; it can be
+//! mapped only by spaces at or below that node. A page of a file names the file, which knows the
+//! spaces that map it. Either way the candidates are *spaces*; the VMAs and the entry are then
+//! looked up in each, so a fork or a split costs the reverse map nothing per VMA.
 //!
-//! Linux hangs every VMA onto chains of `anon_vma`s instead and allocates for each at fork; a tree of spaces needs one node per
-//! fork, and a walk one VMA lookup per space.
+//! Linux hangs every VMA onto chains of `anon_vma`s instead and allocates for each at fork; a tree
+//! of spaces needs one node per fork, and a walk one VMA lookup per space.
 //!
-//! INV-RMAP-SUPERSET: the candidates include every space that maps the page. More is harmless, since the entry is checked.
+//! INV-RMAP-SUPERSET: the candidates include every space that maps the page. More is harmless,
+//! since the entry is checked.
 
 mod account;
 mod family;

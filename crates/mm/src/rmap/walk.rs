@@ -19,8 +19,10 @@ pub struct Visit<'a, P: Platform> {
 }
 
 impl<P: Platform> Mm<P> {
-    /// Visits every mapping of page `pfn` of a folio until `visit` breaks (`rmap_walk`). The caller holds a reference on the folio and no
-    /// lock; mappings that come or go meanwhile may or may not be seen.
+    /// Visits every mapping of page `pfn` of a folio until `visit` breaks (`rmap_walk`).
+    ///
+    /// The caller holds a reference on the folio and no lock; mappings that come or go meanwhile
+    /// may or may not be seen.
     pub fn for_each_mapping(&self, pfn: Pfn, mut visit: impl FnMut(Visit<'_, P>) -> ControlFlow<()>) {
         let folio = self.frames().folio(pfn);
         let index = folio.index() + u64::from(folio.page_of(pfn));

@@ -1,14 +1,19 @@
-//! What the machine has promised to all spaces (`mm/util.c`: `__vm_enough_memory`, `vm_commit_limit`).
+//! What the machine has promised to all spaces (`mm/util.c`: `__vm_enough_memory`,
+//! `vm_commit_limit`).
 //!
-//! A private writable page that nobody has touched takes no memory, and still somebody may insist on it. What may be insisted on
-//! is counted, and `vm.overcommit_memory` says when it is too much: never for a single call but an absurd one (0), never (1), beyond a limit (2).
+//! A private writable page that nobody has touched takes no memory, and still somebody may insist
+//! on it. What may be insisted on is counted, and `vm.overcommit_memory` says when it is too much:
+//! never for a single call but an absurd one (0), never (1), beyond a limit (2).
 //!
-//! Protocol: a call *charges* what it is about to map before it changes anything ([`Mm::charge`]), and the space remembers
-//! what it has charged. When the call is over, however it ended, [`Mm::settle_charge`] gives back what no mapping stands for.
-//! INV-MM-COMMITTED: at rest what is promised is the pages of all mappings with [`VmFlags::ACCOUNT`](super::VmFlags::ACCOUNT) and what
-//! each piece of shared memory remembers: all its pages if a mapping made it, else those that it has.
+//! Protocol: a call *charges* what it is about to map before it changes anything ([`Mm::charge`]),
+//! and the space remembers what it has charged. When the call is over, however it ended,
+//! [`Mm::settle_charge`] gives back what no mapping stands for. INV-MM-COMMITTED: at rest what is
+//! promised is the pages of all mappings with [`VmFlags::ACCOUNT`](super::VmFlags::ACCOUNT) and
+//! what each piece of shared memory remembers: all its pages if a mapping made it, else those that
+//! it has.
 //!
-//! Not guaranteed: that memory is there when it is touched. Only policy 2 limits promises, and only those that are counted.
+//! Not guaranteed: that memory is there when it is touched. Only policy 2 limits promises, and only
+//! those that are counted.
 
 use super::vmas::AddressMap;
 use crate::error::MmError;
@@ -67,7 +72,8 @@ impl<P: Platform> Mm<P> {
         Ok(())
     }
 
-    /// Promises `pages` pages to the child of a space, which is as large as its parent will find it.
+    /// Promises `pages` pages to the child of a space, which is as large as its parent will find
+    /// it.
     pub(crate) fn charge_like(
         &self,
         parent: &AddressMap<P>,
@@ -79,7 +85,9 @@ impl<P: Platform> Mm<P> {
         Ok(())
     }
 
-    /// Gives back what was charged and no mapping stands for. Ends every call that maps, unmaps or changes rights.
+    /// Gives back what was charged and no mapping stands for.
+    ///
+    /// Ends every call that maps, unmaps or changes rights.
     pub(crate) fn settle_charge(&self, map: &mut AddressMap<P>) {
         let charged = map.totals().charged;
         debug_assert!(
@@ -91,7 +99,8 @@ impl<P: Platform> Mm<P> {
         map.paid = charged;
     }
 
-    /// Promises `pages` pages, on behalf of a space if one is known, for something that remembers them itself (`__vm_enough_memory`).
+    /// Promises `pages` pages, on behalf of a space if one is known, for something that remembers
+    /// them itself (`__vm_enough_memory`).
     ///
     /// # Errors
     /// [`MmError::TooMuchPromised`]; nothing is promised.
@@ -124,8 +133,9 @@ impl<P: Platform> Mm<P> {
         debug_assert!(before >= pages, "INV-MM-COMMITTED: more was taken back than was promised");
     }
 
-    /// What this space may see promised in all: the limit, less what is kept for an administrator who wants to repair things, and
-    /// for a user who wants to get rid of a process that has taken everything.
+    /// What this space may see promised in all: the limit, less what is kept for an administrator
+    /// who wants to repair things, and for a user who wants to get rid of a process that has taken
+    /// everything.
     fn allowance(&self, map: Option<&AddressMap<P>>) -> u64 {
         let pages = |knob| self.knobs.get(knob) * 1024 / PAGE_SIZE;
         let privileged = map.is_some_and(|map| map.limits().privileges().contains(Privileges::SYS_ADMIN));

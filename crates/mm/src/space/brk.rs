@@ -12,7 +12,9 @@ use pagewright_sync::Platform;
 use pagewright_types::{PAGE_SIZE, PageRange, Rights, VirtAddr};
 
 impl<P: Platform> Mm<P> {
-    /// Sets where the heap begins, as `execve` does. The heap is empty then.
+    /// Sets where the heap begins, as `execve` does.
+    ///
+    /// The heap is empty then.
     pub fn set_brk_start(&self, space: &Space<P>, start: VirtAddr) {
         let mut map = space.map().write();
         map.brk_start = start;
@@ -21,7 +23,8 @@ impl<P: Platform> Mm<P> {
 
     /// Moves the program break to `to`, if that is possible, and returns where it is then.
     ///
-    /// Linux's `brk` does not fail: when it can't do as asked, it returns the old break, and the C library makes `ENOMEM` of that.
+    /// Linux's `brk` does not fail: when it can't do as asked, it returns the old break, and the C
+    /// library makes `ENOMEM` of that.
     pub fn brk(&self, space: &Space<P>, to: VirtAddr) -> VirtAddr {
         self.call(|| self.move_break(space, to))
     }

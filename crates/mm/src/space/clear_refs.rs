@@ -1,8 +1,9 @@
 //! `/proc/PID/clear_refs`: forgetting that pages were used, or stored to (`clear_refs_write`).
 //!
-//! INV-SOFT-DIRTY: a page that was stored to since is told as soft-dirty by [`Mm::pagemap`], and so is one of a mapping made since. Clearing
-//! takes the bit and the right to write from every leaf, so that the next store is noticed; whoever gives a leaf the right to write
-//! again sets the bit, or leaves the giving to the fault.
+//! INV-SOFT-DIRTY: a page that was stored to since is told as soft-dirty by [`Mm::pagemap`], and so
+//! is one of a mapping made since. Clearing takes the bit and the right to write from every leaf,
+//! so that the next store is noticed; whoever gives a leaf the right to write again sets the bit,
+//! or leaves the giving to the fault.
 
 use super::{Space, VmFlags, Vma};
 use crate::mm::Mm;
@@ -66,7 +67,8 @@ impl<P: Platform> Mm<P> {
                     folio.clear_flags(FolioFlags::REFERENCED);
                 }
                 let unused = |leaf: Leaf| Leaf { flags: leaf.flags - LeafFlags::ACCESSED, ..leaf };
-                // Owes nothing: a TLB that goes on using the leaf makes the answer less accurate, not wrong.
+                // Owes nothing: a TLB that goes on using the leaf makes the answer less accurate,
+                // not wrong.
                 if let Some(debt) = table.update(va, unused) {
                     debt.settle();
                 }
@@ -95,8 +97,8 @@ impl<P: Platform> Mm<P> {
                     }
                     Entry::Empty | Entry::Table(_) => return,
                 };
-                // A page that may be pinned stays writable, and told as stored to: it may be, behind the mapping's back
-                // (`pte_is_pinned`).
+                // A page that may be pinned stays writable, and told as stored to: it may be,
+                // behind the mapping's back (`pte_is_pinned`).
                 let writable = cow && leaf.rights.contains(Rights::WRITE);
                 let pinned = || self.frames().folio(leaf.pfn).maybe_pinned();
                 if writable && pinned() {
@@ -111,7 +113,8 @@ impl<P: Platform> Mm<P> {
                     gather.absorb(debt);
                 }
                 if writable {
-                    // Linux looks only before. Pairs with the fence between the pin and the second look at the entry in `gup::fast`.
+                    // Linux looks only before. Pairs with the fence between the pin and the second
+                    // look at the entry in `gup::fast`.
                     fence(Ordering::SeqCst);
                     let told =
                         |now: Leaf| Leaf { rights: leaf.rights, flags: now.flags | LeafFlags::SOFT_DIRTY, ..now };
@@ -129,7 +132,9 @@ impl<P: Platform> Mm<P> {
         drop(map);
     }
 
-    /// Visits what stands under `range`, each entry with its table locked. The caller holds the space.
+    /// Visits what stands under `range`, each entry with its table locked.
+    ///
+    /// The caller holds the space.
     fn for_each_entry<'a>(
         &'a self,
         space: &'a Space<P>,

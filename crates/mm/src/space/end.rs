@@ -8,8 +8,10 @@ use pagewright_tlb::Gather;
 use pagewright_types::{PageRange, VirtAddr};
 
 impl<P: Platform> Mm<P> {
-    /// Unmaps everything, frees the tables and forgets the space. No CPU may run it any more; CPUs that are lazily on its tables
-    /// are told to leave. A second call does nothing.
+    /// Unmaps everything, frees the tables and forgets the space.
+    ///
+    /// No CPU may run it any more; CPUs that are lazily on its tables are told to leave. A second
+    /// call does nothing.
     ///
     /// # Panics
     /// In debug builds when a CPU still runs it.

@@ -4,7 +4,8 @@ use pagewright_arch::Isa;
 use pagewright_types::Rights;
 
 bitflags::bitflags! {
-    /// `MAP_*` with Linux's values (`include/uapi/asm-generic/mman-common.h`), the same on both instruction sets.
+    /// `MAP_*` with Linux's values (`include/uapi/asm-generic/mman-common.h`), the same on both
+    /// instruction sets.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
     pub struct MapFlags: u32 {
         /// Changes are seen by everyone who maps the same.
@@ -31,11 +32,15 @@ bitflags::bitflags! {
         const NORESERVE = 0x4000;
         /// Fault everything in.
         const POPULATE = 0x8000;
-        /// With POPULATE: do not wait. Linux then does nothing.
+        /// With POPULATE: do not wait.
+        ///
+        /// Linux then does nothing.
         const NONBLOCK = 0x1_0000;
         /// A stack; no effect, as in Linux.
         const STACK = 0x2_0000;
-        /// Stores are to be durable at once. There is no memory that could be, and it only keeps mappings apart.
+        /// Stores are to be durable at once.
+        ///
+        /// There is no memory that could be, and it only keeps mappings apart.
         const SYNC = 0x8_0000;
         /// Exactly at the address, or not at all.
         const FIXED_NOREPLACE = 0x10_0000;
@@ -54,7 +59,8 @@ impl MapFlags {
     /// `MAP_SHARED` of a file, and every flag must be known (`MAP_SHARED_VALIDATE`).
     pub(super) const SHARED_VALIDATE: u32 = 0x3;
 
-    /// The flags that count as known then (`LEGACY_MAP_MASK`), of which Linux leaves out `MAP_FIXED_NOREPLACE`; no file here knows `MAP_SYNC`.
+    /// The flags that count as known then (`LEGACY_MAP_MASK`), of which Linux leaves out
+    /// `MAP_FIXED_NOREPLACE`; no file here knows `MAP_SYNC`.
     pub(super) const fn valid<I: Isa>() -> Self {
         let unknown = if I::LOW_MAPPINGS.is_some() { 0 } else { Self::LOW.bits() | Self::ABOVE4G.bits() };
         let unknown = unknown | Self::FIXED_NOREPLACE.bits() | Self::SYNC.bits();
@@ -68,7 +74,8 @@ const UNINITIALIZED: u32 = 0x400_0000;
 const HUGE: u32 = 21 << 26 | 30 << 26;
 
 bitflags::bitflags! {
-    /// `PROT_*` with Linux's values (`include/uapi/asm-generic/mman-common.h`), as `mprotect` takes them. `mmap` looks at the rights alone.
+    /// `PROT_*` with Linux's values (`include/uapi/asm-generic/mman-common.h`), as `mprotect` takes
+    /// them. `mmap` looks at the rights alone.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
     pub struct Protection: u32 {
         /// [`Rights::READ`].

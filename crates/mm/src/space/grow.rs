@@ -9,7 +9,9 @@ use pagewright_sync::Platform;
 use pagewright_types::{PAGE_SIZE, VirtAddr};
 
 impl<P: Platform> Mm<P> {
-    /// Grows the mapping above `va` down to it, if it is one that grows. Returns whether `va` is mapped now.
+    /// Grows the mapping above `va` down to it, if it is one that grows.
+    ///
+    /// Returns whether `va` is mapped now.
     pub(crate) fn grow_stack(&self, space: &Space<P>, va: VirtAddr) -> bool {
         let mut map = space.map().write();
         let page = va.page_index();
@@ -29,8 +31,10 @@ impl<P: Platform> Mm<P> {
         grown.is_ok()
     }
 
-    /// Whether a stack that begins at page `start` would come too near to what lies below it. It may come down on another stack, or on a
-    /// mapping without rights that was put there to stop it.
+    /// Whether a stack that begins at page `start` would come too near to what lies below it.
+    ///
+    /// It may come down on another stack, or on a mapping without rights that was put there to stop
+    /// it.
     fn is_too_near(&self, map: &AddressMap<P>, start: u64, page: u64) -> bool {
         map.before(start).is_some_and(|(_, below)| {
             let guarded = !below.grows_down() && !below.rights().is_empty();

@@ -1,13 +1,18 @@
-//! What a space may have at most: the limits of `setrlimit(2)` that are about memory, and who may pass them.
+//! What a space may have at most: the limits of `setrlimit(2)` that are about memory, and who may
+//! pass them.
 //!
-//! - [`Resource`] – a limit, by Linux's number. `RLIMIT_NPROC` and `RLIMIT_NOFILE` are no business of a memory manager.
-//! - [`Limits`] – the values in force; a fork inherits them. [`Limit`] – one: what is kept to, and what it may be raised to.
+//! - [`Resource`] – a limit, by Linux's number. `RLIMIT_NPROC` and `RLIMIT_NOFILE` are no business
+//!   of a memory manager.
+//! - [`Limits`] – the values in force; a fork inherits them. [`Limit`] – one: what is kept to, and
+//!   what it may be raised to.
 //! - [`Privileges`] – the capabilities that memory calls ask for.
 //!
-//! Neighbours: every call that makes a space larger asks [`AddressMap::may_grow`]; whoever locks asks [`AddressMap::may_lock`]. How much the
-//! machine as a whole may promise is `account`'s question.
+//! Neighbours: every call that makes a space larger asks [`AddressMap::may_grow`]; whoever locks
+//! asks [`AddressMap::may_lock`]. How much the machine as a whole may promise is `account`'s
+//! question.
 //!
-//! Not guaranteed: anything about limits that are not about memory, nor about those of another process.
+//! Not guaranteed: anything about limits that are not about memory, nor about those of another
+//! process.
 
 use super::vmas::AddressMap;
 use super::{Space, VmFlags};
@@ -141,8 +146,10 @@ impl Limits {
         Self { privileges, ..self }
     }
 
-    /// Whether `pages` keep within a limit. Where no data at all is allowed, as much is as the limit may be raised to: valgrind counts data
-    /// itself and keeps the program it runs from making any (`may_expand_vm`).
+    /// Whether `pages` keep within a limit.
+    ///
+    /// Where no data at all is allowed, as much is as the limit may be raised to: valgrind counts
+    /// data itself and keeps the program it runs from making any (`may_expand_vm`).
     fn allow(&self, resource: Resource, pages: u64) -> Result<(), MmError> {
         let limit = match (resource, self.limit(resource)) {
             (Resource::Data, Limit { soft: 0, hard }) => hard,
@@ -153,7 +160,9 @@ impl Limits {
 }
 
 impl<P: Platform> Mm<P> {
-    /// Sets what a space may have, as `execve` or a login does. What it has already stays.
+    /// Sets what a space may have, as `execve` or a login does.
+    ///
+    /// What it has already stays.
     pub fn set_limits(&self, space: &Space<P>, limits: Limits) {
         space.map().write().limits = limits;
     }
@@ -183,7 +192,8 @@ impl<P: Platform> AddressMap<P> {
         &self.limits
     }
 
-    /// Whether a mapping with these flags and rights may be `pages` larger (`may_expand_vm`), once `less` pages are gone.
+    /// Whether a mapping with these flags and rights may be `pages` larger (`may_expand_vm`), once
+    /// `less` pages are gone.
     pub(super) fn may_grow(&self, flags: VmFlags, rights: Rights, pages: u64, less: u64) -> Result<(), MmError> {
         let then = |now: u64| (now + pages).saturating_sub(less);
         self.limits.allow(Resource::AddressSpace, then(self.totals().pages))?;
@@ -211,7 +221,8 @@ impl<P: Platform> AddressMap<P> {
         self.limits.privileges.contains(Privileges::IPC_LOCK) || self.limits.allow(Resource::Memlock, pages).is_ok()
     }
 
-    /// Whether a mapping with these flags may be `pages` larger as far as locked memory goes (`mlock_future_ok`).
+    /// Whether a mapping with these flags may be `pages` larger as far as locked memory goes
+    /// (`mlock_future_ok`).
     pub(super) fn may_lock(&self, flags: VmFlags, pages: u64) -> Result<(), MmError> {
         let wanted = self.totals().locked + pages;
         if flags.contains(VmFlags::LOCKED) && !self.may_have_locked(wanted) {

@@ -1,13 +1,17 @@
 //! `mlock(2)` and its kin: memory that stays resident.
 //!
-//! A lock is a flag of the mapping; the pages are faulted in after it is set, and whoever takes pages away leaves those of locked mappings. A
-//! mapping may be locked twice and is unlocked once. What is there goes to the list that reclaim never looks at, at once, and from there when
-//! the last mapping that has it locked is unlocked or goes: a page counts the entries of locked memory that map it (INV-LRU-LOCKS). Linux's
-//! count may be too low, since it does not count while a page is off its list.
+//! A lock is a flag of the mapping; the pages are faulted in after it is set, and whoever takes
+//! pages away leaves those of locked mappings. A mapping may be locked twice and is unlocked once.
+//! What is there goes to the list that reclaim never looks at, at once, and from there when the
+//! last mapping that has it locked is unlocked or goes: a page counts the entries of locked memory
+//! that map it (INV-LRU-LOCKS). Linux's count may be too low, since it does not count while a page
+//! is off its list.
 //!
-//! INV-LOCK-LIMIT: without `CAP_IPC_LOCK` no call leaves more pages locked than `RLIMIT_MEMLOCK` allows; a page counts once for each mapping.
+//! INV-LOCK-LIMIT: without `CAP_IPC_LOCK` no call leaves more pages locked than `RLIMIT_MEMLOCK`
+//! allows; a page counts once for each mapping.
 //!
-//! Not guaranteed: that a page of locked memory is there. One that could not be had when it was locked is faulted in when it is touched.
+//! Not guaranteed: that a page of locked memory is there. One that could not be had when it was
+//! locked is faulted in when it is touched.
 
 use super::flags::{LockAllFlags, LockFlags};
 use super::limit::Resource;
@@ -25,8 +29,8 @@ impl<P: Platform> Mm<P> {
     /// `mlock`: locks the pages that `len` bytes at `addr` touch.
     ///
     /// # Errors
-    /// [`MmError`]. As in Linux, the mappings before a hole are locked when the call fails because of it, and all are when a
-    /// page can't be had; for any other error nothing has changed.
+    /// [`MmError`]. As in Linux, the mappings before a hole are locked when the call fails because
+    /// of it, and all are when a page can't be had; for any other error nothing has changed.
     pub fn mlock(&self, space: &Space<P>, addr: VirtAddr, len: u64) -> Result<(), MmError> {
         self.mlock2(space, addr, len, LockFlags::empty())
     }
@@ -56,7 +60,8 @@ impl<P: Platform> Mm<P> {
     /// `munlock`.
     ///
     /// # Errors
-    /// [`MmError`]. As in Linux, the mappings before a hole are unlocked when the call fails because of it.
+    /// [`MmError`]. As in Linux, the mappings before a hole are unlocked when the call fails
+    /// because of it.
     pub fn munlock(&self, space: &Space<P>, addr: VirtAddr, len: u64) -> Result<(), MmError> {
         let (start, len) = touched(addr, len);
         let range = bounded(start, len)?;
@@ -98,7 +103,9 @@ impl<P: Platform> Mm<P> {
         })
     }
 
-    /// `munlockall`. It can't fail.
+    /// `munlockall`.
+    ///
+    /// It can't fail.
     pub fn munlockall(&self, space: &Space<P>) {
         self.call(|| {
             let mut map = space.map().write();
@@ -108,8 +115,10 @@ impl<P: Platform> Mm<P> {
         });
     }
 
-    /// Takes the pages that are there of mappings in `range` out of reclaim's way, or lets it look again, where `lock` in the place of the lock that a
-    /// mapping has changes that (`mlock_vma_pages_range`). The caller has the space for himself and changes the mappings before he lets it go.
+    /// Takes the pages that are there of mappings in `range` out of reclaim's way, or lets it look
+    /// again, where `lock` in the place of the lock that a mapping has changes that
+    /// (`mlock_vma_pages_range`). The caller has the space for himself and changes the mappings
+    /// before he lets it go.
     pub(super) fn relock_pages(&self, space: &Space<P>, map: &AddressMap<P>, range: PageRange, lock: VmFlags) {
         for (start, vma) in map.overlapping(range) {
             let (before, Some(part)) = (vma.flags(), vma.range(start).intersect(range)) else { continue };
@@ -131,8 +140,9 @@ impl<P: Platform> Mm<P> {
         }
     }
 
-    /// An entry of a mapping with these flags maps a folio: while one of locked memory does, reclaim need not look at it. The
-    /// caller has the entry's table locked, or the space for himself.
+    /// An entry of a mapping with these flags maps a folio: while one of locked memory does,
+    /// reclaim need not look at it. The caller has the entry's table locked, or the space for
+    /// himself.
     #[inline]
     pub(crate) fn mlock_vma_folio(&self, flags: VmFlags, folio: Folio<'_>) {
         if flags.contains(VmFlags::LOCKED) && self.frames().mlock(folio) {
@@ -140,8 +150,8 @@ impl<P: Platform> Mm<P> {
         }
     }
 
-    /// An entry of a mapping with these flags, by which [`Self::mlock_vma_folio`] was called, maps a folio no longer, or will be unlocked.
-    /// The caller has what is said there.
+    /// An entry of a mapping with these flags, by which [`Self::mlock_vma_folio`] was called, maps
+    /// a folio no longer, or will be unlocked. The caller has what is said there.
     #[inline]
     pub(crate) fn munlock_vma_folio(&self, flags: VmFlags, folio: Folio<'_>) {
         if flags.contains(VmFlags::LOCKED) && self.frames().munlock(folio) {
@@ -149,7 +159,8 @@ impl<P: Platform> Mm<P> {
         }
     }
 
-    /// Gives every mapping of `range` up to the first hole `lock` in the place of the lock that it has (`apply_vma_lock_flags`).
+    /// Gives every mapping of `range` up to the first hole `lock` in the place of the lock that it
+    /// has (`apply_vma_lock_flags`).
     fn apply_lock(
         &self,
         space: &Space<P>,
@@ -167,7 +178,8 @@ impl<P: Platform> Mm<P> {
         if end < range.end() { Err(MmError::NotMapped { at: end }) } else { Ok(()) }
     }
 
-    /// Makes the two splits infallible that changing the mappings of `range` can take, of those that `changes` is true of.
+    /// Makes the two splits infallible that changing the mappings of `range` can take, of those
+    /// that `changes` is true of.
     pub(super) fn reserve_splits(
         &self,
         map: &mut AddressMap<P>,
@@ -185,7 +197,8 @@ impl<P: Platform> Mm<P> {
 }
 
 impl<P: Platform> AddressMap<P> {
-    /// Whether the limit allows `range` to be locked, where some of it may be locked already (`count_mm_mlocked_page_nr`).
+    /// Whether the limit allows `range` to be locked, where some of it may be locked already
+    /// (`count_mm_mlocked_page_nr`).
     fn may_lock_range(&self, addr: VirtAddr, len: u64) -> Result<PageRange, MmError> {
         let (start, len) = touched(addr, len);
         let range = bounded(start, len);
@@ -207,7 +220,9 @@ fn relocked<P: Platform>(vma: &Vma<P>, lock: VmFlags) -> VmFlags {
     (vma.flags() - VmFlags::LOCK_MASK) | lock
 }
 
-/// The pages that `len` bytes at `addr` touch: their start and their bytes. A length that wraps is a short one, as in Linux.
+/// The pages that `len` bytes at `addr` touch: their start and their bytes.
+///
+/// A length that wraps is a short one, as in Linux.
 fn touched(addr: VirtAddr, len: u64) -> (VirtAddr, u64) {
     let start = addr.align_down(PAGE_SIZE);
     let len = len.wrapping_add(addr.since(start)).wrapping_add(PAGE_SIZE - 1) / PAGE_SIZE * PAGE_SIZE;

@@ -20,7 +20,8 @@ pub struct FileMapping<'a, P: Platform> {
     pub file: &'a Arc<FileObject<P>>,
     /// Byte offset of the mapping's first page; a multiple of the page size.
     pub offset: u64,
-    /// What the file was opened for: a shared mapping can be written only through a file opened for writing.
+    /// What the file was opened for: a shared mapping can be written only through a file opened for
+    /// writing.
     pub opened: Rights,
 }
 
@@ -49,10 +50,13 @@ struct Plan<P: Platform> {
 }
 
 impl<P: Platform> Mm<P> {
-    /// Maps memory and returns where (`do_mmap`). A mapping at a fixed address replaces what was there.
+    /// Maps memory and returns where (`do_mmap`).
+    ///
+    /// A mapping at a fixed address replaces what was there.
     ///
     /// # Errors
-    /// [`MmError`]; nothing has changed. Populating can't fail: what could not be faulted in will be when it is touched.
+    /// [`MmError`]; nothing has changed. Populating can't fail: what could not be faulted in will
+    /// be when it is touched.
     pub fn mmap(&self, space: &Space<P>, request: &MapRequest<'_, P>) -> Result<VirtAddr, MmError> {
         let pages = pages_of(request)?;
         self.call(|| self.map_pages(space, request, pages))
@@ -235,7 +239,8 @@ impl<P: Platform> Mm<P> {
         hole.map(VirtAddr::from_page_index).ok_or(MmError::NoHole { pages })
     }
 
-    /// Makes what is behind a mapping ready, counts it as one of its file's, and says with which page it begins.
+    /// Makes what is behind a mapping ready, counts it as one of its file's, and says with which
+    /// page it begins.
     fn back(
         &self,
         space: &Space<P>,

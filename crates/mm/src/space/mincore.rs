@@ -20,12 +20,14 @@ fn told_range<P: Platform>(addr: VirtAddr, len: u64) -> Result<PageRange, MmErro
 }
 
 impl<P: Platform> Mm<P> {
-    /// Says of each page of `len` bytes at `addr`, in a byte of `vec` each, whether an access would find it without a device: 1, or 0. Of
-    /// a file's pages those in its cache are meant, mapped or not, and of what is in swap those in the swap cache. Of a file that the caller could
-    /// not write, 1 is said of all.
+    /// Says of each page of `len` bytes at `addr`, in a byte of `vec` each, whether an access would
+    /// find it without a device: 1, or 0. Of a file's pages those in its cache are meant, mapped or
+    /// not, and of what is in swap those in the swap cache. Of a file that the caller could not
+    /// write, 1 is said of all.
     ///
     /// # Errors
-    /// [`MmError`]. As in Linux, `vec` has been filled up to a hole when the call fails because of it.
+    /// [`MmError`]. As in Linux, `vec` has been filled up to a hole when the call fails because of
+    /// it.
     ///
     /// # Panics
     /// When `vec` has fewer bytes than there are pages.
@@ -40,10 +42,12 @@ impl<P: Platform> Mm<P> {
         })
     }
 
-    /// The same, with the bytes stored to the program's own memory at `vec`, as the system call does.
+    /// The same, with the bytes stored to the program's own memory at `vec`, as the system call
+    /// does.
     ///
     /// # Errors
-    /// As there, and [`MmError::Inaccessible`] where a byte can't be stored; those before it have been.
+    /// As there, and [`MmError::Inaccessible`] where a byte can't be stored; those before it have
+    /// been.
     pub fn mincore_to_user(&self, space: &Space<P>, addr: VirtAddr, len: u64, vec: VirtAddr) -> Result<(), MmError> {
         let range = told_range::<P>(addr, len)?;
         if vec.checked_add(range.pages()).is_none_or(|end| end > P::Isa::USER_END) {
@@ -60,7 +64,8 @@ impl<P: Platform> Mm<P> {
         })
     }
 
-    /// Hands the bytes for `range` to `store`, some at a time, each time with the place of the first. Nothing is held meanwhile.
+    /// Hands the bytes for `range` to `store`, some at a time, each time with the place of the
+    /// first. Nothing is held meanwhile.
     fn tell_range(
         &self,
         space: &Space<P>,

@@ -2,12 +2,14 @@
 //!
 //! - [`Space`] – one address space: its VMAs under a lock, its tables, its resident set.
 //! - [`Vma`] – one mapping; [`AddressMap`] – all of a space, in order, with the program break.
-//! - `map`, `unmap`, `remap`, `protect`, `advise`, `lock`, `seal`, `brk`, `grow`: one call each, or one with its kin. `image` is what `execve` tells.
-//!   `populate` faults pages in; `zap` clears entries under a range; `end` ends a space.
-//! - [`Limits`] – what a space may have; [`Totals`] – what its mappings have. `account` keeps what the machine has promised.
+//! - `map`, `unmap`, `remap`, `protect`, `advise`, `lock`, `seal`, `brk`, `grow`: one call each, or
+//!   one with its kin. `image` is what `execve` tells. `populate` faults pages in; `zap` clears
+//!   entries under a range; `end` ends a space.
+//! - [`Limits`] – what a space may have; [`Totals`] – what its mappings have. `account` keeps what
+//!   the machine has promised.
 //!
-//! INV-MM-VMAS: VMAs are disjoint, page-aligned, not empty, and neighbours that could be one are one.
-//! INV-MM-COVERED: every leaf lies under a VMA that allows at least what the leaf allows.
+//! INV-MM-VMAS: VMAs are disjoint, page-aligned, not empty, and neighbours that could be one are
+//! one. INV-MM-COVERED: every leaf lies under a VMA that allows at least what the leaf allows.
 
 mod account;
 mod advise;
@@ -78,7 +80,9 @@ impl<P: Platform> Space<P> {
         &self.table
     }
 
-    /// Its mappings. Readers may fault pages in; a writer is alone.
+    /// Its mappings.
+    ///
+    /// Readers may fault pages in; a writer is alone.
     pub fn map(&self) -> &RwLock<AddressMap<P>, rank::Space, P::Locks> {
         &self.map
     }

@@ -1,6 +1,7 @@
 //! `msync(2)`: what programs stored through shared mappings, back to the file.
 //!
-//! Not guaranteed: anything by `ASYNC`. As in Linux it only looks whether all is mapped; what is dirty is known to be without it.
+//! Not guaranteed: anything by `ASYNC`. As in Linux it only looks whether all is mapped; what is
+//! dirty is known to be without it.
 
 use super::{Space, VmFlags};
 use crate::error::MmError;
@@ -15,7 +16,8 @@ bitflags::bitflags! {
     pub struct SyncFlags: u32 {
         /// Begin to write, and don't wait.
         const ASYNC = 0x1;
-        /// Other mappings shall see the new contents, which they do anyway; refused where memory is locked.
+        /// Other mappings shall see the new contents, which they do anyway; refused where memory is
+        /// locked.
         const INVALIDATE = 0x2;
         /// Write and wait.
         const SYNC = 0x4;
@@ -34,8 +36,9 @@ impl<P: Platform> Mm<P> {
     /// Writes the pages of files that `len` bytes at `addr` show through shared mappings.
     ///
     /// # Errors
-    /// [`MmError`]. As in Linux, what lies beside a hole has been written when the call fails because of it – unless the flags are `ASYNC`
-    /// alone – and so has what lies before locked memory, or before a page that can't be written.
+    /// [`MmError`]. As in Linux, what lies beside a hole has been written when the call fails
+    /// because of it – unless the flags are `ASYNC` alone – and so has what lies before locked
+    /// memory, or before a page that can't be written.
     pub fn msync(&self, space: &Space<P>, addr: VirtAddr, len: u64, flags: SyncFlags) -> Result<(), MmError> {
         if !SyncFlags::all().contains(flags) || flags.contains(SyncFlags::ASYNC | SyncFlags::SYNC) {
             return Err(MmError::BadFlags { flags: flags.bits() });

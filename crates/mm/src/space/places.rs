@@ -1,8 +1,9 @@
 //! Mappings by what they show: the index in which the reverse map looks.
 //!
 //! - Mappings of files stand under the page of the file that they begin with.
-//! - Private mappings that were moved with pages of their own stand under the linear page index by which those pages are still
-//!   known ([`Vma::linear`]). One that was never moved is found by its address and needs no place here.
+//! - Private mappings that were moved with pages of their own stand under the linear page index by
+//!   which those pages are still known ([`Vma::linear`]). One that was never moved is found by its
+//!   address and needs no place here.
 //!
 //! Key type: [`Places`]. Neighbours: `vmas` keeps it in step with the mappings.
 //!
@@ -22,7 +23,8 @@ fn coordinate(file: FileId, index: u64) -> u64 {
     (u64::from(file.raw()) << FILE_PAGES) + index
 }
 
-/// A mapping, by the pages that it shows; the second part of its key is its first page in the space.
+/// A mapping, by the pages that it shows; the second part of its key is its first page in the
+/// space.
 struct Span {
     pages: u64,
 }
@@ -44,7 +46,8 @@ pub(super) struct Places {
     moved: Tree<Span>,
 }
 
-/// Where a mapping that begins at page `start` stands in the index of its file, and in that of moved mappings.
+/// Where a mapping that begins at page `start` stands in the index of its file, and in that of
+/// moved mappings.
 fn keys<P: Platform>(start: u64, vma: &Vma<P>) -> (Option<SpanKey>, Option<SpanKey>) {
     let file = vma.file_id().map(|file| (coordinate(file, vma.pgoff()), start));
     let moved = vma.is_moved(start).then_some((vma.linear(), start));
@@ -56,7 +59,8 @@ impl Places {
         Self { by_file: Tree::new(), moved: Tree::new() }
     }
 
-    /// Makes the next `inserts` calls of [`Places::add`] infallible; of moved mappings, if there are any or `moves` says that one will be.
+    /// Makes the next `inserts` calls of [`Places::add`] infallible; of moved mappings, if there
+    /// are any or `moves` says that one will be.
     pub(super) fn reserve<P: Platform>(&mut self, mm: &Mm<P>, inserts: usize, moves: bool) -> Result<(), MmError> {
         self.by_file.try_reserve(inserts, || mm.permit())?;
         if moves || !self.moved.is_empty() {

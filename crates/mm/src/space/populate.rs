@@ -1,8 +1,11 @@
-//! Faulting pages in before they are touched (`__mm_populate`): for `MAP_POPULATE` and for locked memory.
+//! Faulting pages in before they are touched (`__mm_populate`): for `MAP_POPULATE` and for locked
+//! memory.
 //!
-//! Neighbours: `map`, `remap`, `brk`, `protect` and `lock` end with it, after they have let the space go; `fault` does the work.
+//! Neighbours: `map`, `remap`, `brk`, `protect` and `lock` end with it, after they have let the
+//! space go; `fault` does the work.
 //!
-//! Not guaranteed: that a page is still there when the call returns. Nothing but `lock`'s flag keeps it.
+//! Not guaranteed: that a page is still there when the call returns. Nothing but `lock`'s flag
+//! keeps it.
 
 use super::{Space, VmFlags};
 use crate::error::{FaultError, MmError};
@@ -15,14 +18,19 @@ use pagewright_types::{Access, Level, PAGE_SIZE, PageRange, Rights, VirtAddr};
 
 /// What the mapping at an address wants.
 enum Want {
-    /// Nothing before this address: a hole, another sort of mapping, or pages that are locked as they are touched.
+    /// Nothing before this address: a hole, another sort of mapping, or pages that are locked as
+    /// they are touched.
     Skip(VirtAddr),
-    /// The page by such an access; without rights, none is possible. And where the mapping ends.
+    /// The page by such an access; without rights, none is possible.
+    ///
+    /// And where the mapping ends.
     Page(Option<Access>, VirtAddr),
 }
 
 impl<P: Platform> Mm<P> {
-    /// Faults in what can be, of mappings that have all of `flags`. Where a page can't be had, what is left of its mapping is passed over.
+    /// Faults in what can be, of mappings that have all of `flags`.
+    ///
+    /// Where a page can't be had, what is left of its mapping is passed over.
     pub(super) fn populate_what_can_be(&self, space: &Space<P>, range: PageRange, flags: VmFlags) {
         let ahead = Ahead::of_pages(self, range.pages());
         let mut at = range.start();
@@ -37,7 +45,8 @@ impl<P: Platform> Mm<P> {
     /// Faults in all that is locked in `range`.
     ///
     /// # Errors
-    /// As `mlock` has them: [`MmError::CantPopulate`], [`MmError::NoMemoryToLock`]. What was faulted in stays.
+    /// As `mlock` has them: [`MmError::CantPopulate`], [`MmError::NoMemoryToLock`]. What was
+    /// faulted in stays.
     pub(super) fn populate_locked(&self, space: &Space<P>, range: PageRange) -> Result<(), MmError> {
         let ahead = Ahead::of_pages(self, range.pages());
         let (mut at, mut outcome) = (range.start(), Ok(()));
@@ -50,8 +59,8 @@ impl<P: Platform> Mm<P> {
         outcome
     }
 
-    /// Faults in one page, or passes over pages that are not wanted, and says where to go on; if the page can't be had, why, and where its
-    /// mapping ends.
+    /// Faults in one page, or passes over pages that are not wanted, and says where to go on; if
+    /// the page can't be had, why, and where its mapping ends.
     fn populate_one(
         &self,
         space: &Space<P>,
@@ -104,8 +113,10 @@ impl<P: Platform> Mm<P> {
         }
     }
 
-    /// Whether the access would not fault, as the tables are now. A page that is brought for a store counts as stored to from then on, and
-    /// its contents may not go any more (`follow_page_pte`).
+    /// Whether the access would not fault, as the tables are now.
+    ///
+    /// A page that is brought for a store counts as stored to from then on, and its contents may
+    /// not go any more (`follow_page_pte`).
     pub(super) fn is_there(&self, space: &Space<P>, at: VirtAddr, access: Access) -> bool {
         let map = space.map().read();
         // It was let go since it was looked at, and may have ended, with its tables.

@@ -13,12 +13,13 @@ use pagewright_tlb::Gather;
 use pagewright_types::{PAGE_SIZE, PageRange, Rights, VirtAddr, plant};
 
 impl<P: Platform> Mm<P> {
-    /// Changes the rights of `len` bytes at `addr`, rounded up to pages; with [`Protection::GROWSDOWN`], from the start of the stack that has the
-    /// first of them.
+    /// Changes the rights of `len` bytes at `addr`, rounded up to pages; with
+    /// [`Protection::GROWSDOWN`], from the start of the stack that has the first of them.
     ///
     /// # Errors
-    /// [`MmError`]. As in Linux, the mappings before a hole, or before one that can't have the rights, have been changed when the call
-    /// fails with `ENOMEM` or `EACCES` for that reason; for any other error nothing has.
+    /// [`MmError`]. As in Linux, the mappings before a hole, or before one that can't have the
+    /// rights, have been changed when the call fails with `ENOMEM` or `EACCES` for that reason; for
+    /// any other error nothing has.
     pub fn mprotect(
         &self,
         space: &Space<P>,
@@ -61,8 +62,8 @@ impl<P: Platform> Mm<P> {
         let mut gather = Gather::new(&self.tlb, space.table().context());
         self.protect_reserved(space, &mut map, part, rights, &mut gather);
         self.settle_charge(&mut map);
-        // INV-MM-REDUCED: no CPU holds a right that the call took away when it returns, nor when somebody else finds the
-        // mapping changed.
+        // INV-MM-REDUCED: no CPU holds a right that the call took away when it returns, nor when
+        // somebody else finds the mapping changed.
         plant!(ProtectFlushLate; { drop(map); gather.settle() }, { gather.settle(); drop(map) });
         for part in locked {
             self.populate_what_can_be(space, part, VmFlags::LOCKED);
@@ -70,7 +71,9 @@ impl<P: Platform> Mm<P> {
         outcome
     }
 
-    /// The part of `range`, from its start, that may get `rights`, and what stops it there. What it will be charged for is charged.
+    /// The part of `range`, from its start, that may get `rights`, and what stops it there.
+    ///
+    /// What it will be charged for is charged.
     fn permitted(&self, map: &mut AddressMap<P>, range: PageRange, rights: Rights) -> (PageRange, Result<(), MmError>) {
         let (mut at, mut data, mut paid) = (range.start(), 0, 0);
         let mut outcome = Ok(());
@@ -101,7 +104,8 @@ impl<P: Platform> Mm<P> {
         (PageRange::new(range.start(), at), outcome)
     }
 
-    /// The parts of `range` that are locked, private and writable from now on: their pages are copied now and not when they are stored to.
+    /// The parts of `range` that are locked, private and writable from now on: their pages are
+    /// copied now and not when they are stored to.
     fn locked_to_write(
         &self,
         map: &AddressMap<P>,
@@ -190,9 +194,10 @@ fn whole_stack<P: Platform>(
     Ok(PageRange::new(start, range.end()))
 }
 
-/// What a leaf may allow under a mapping with `rights` (`can_change_pte_writable`): a store that must first be noticed – on a page that is
-/// not the space's own, or that its file does not know to be dirty, or that was not told as written to – still faults. `known` are the
-/// flags that say it was noticed.
+/// What a leaf may allow under a mapping with `rights` (`can_change_pte_writable`): a store that
+/// must first be noticed – on a page that is not the space's own, or that its file does not know to
+/// be dirty, or that was not told as written to – still faults. `known` are the flags that say it
+/// was noticed.
 fn leaf_rights(leaf: Leaf, rights: Rights, known: LeafFlags) -> Rights {
     let rights = readable(rights);
     if leaf.flags.contains(known) { rights } else { rights - Rights::WRITE }
@@ -203,7 +208,8 @@ fn readable(rights: Rights) -> Rights {
     if rights.is_empty() { rights } else { rights | Rights::READ }
 }
 
-/// Whether a mapping may have `rights` in `part`, where the call has made data of `data` pages so far (`mprotect_fixup`).
+/// Whether a mapping may have `rights` in `part`, where the call has made data of `data` pages so
+/// far (`mprotect_fixup`).
 fn may_change<P: Platform>(
     map: &AddressMap<P>,
     vma: &Vma<P>,

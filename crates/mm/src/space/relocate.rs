@@ -1,12 +1,14 @@
 //! Moving entries from one place of a space to another (`move_page_tables`).
 //!
-//! INV-REMAP-FLUSH: the old place of a page is flushed while the tables of both places are locked. Whoever finds the page at its new place
-//! may unmap it, flush that place only, and free the page; a CPU that still reached it by the old one would go on using it
-//! (CVE-2018-18281).
+//! INV-REMAP-FLUSH: the old place of a page is flushed while the tables of both places are locked.
+//! Whoever finds the page at its new place may unmap it, flush that place only, and free the page;
+//! a CPU that still reached it by the old one would go on using it (CVE-2018-18281).
 //!
-//! Neighbours: `remap` decides what goes where, and holds the space alone, so that two tables may be locked in any order.
+//! Neighbours: `remap` decides what goes where, and holds the space alone, so that two tables may
+//! be locked in any order.
 //!
-//! Not guaranteed: what a move costs. It is a flush for each pair of tables, as in Linux, however few entries stand there.
+//! Not guaranteed: what a move costs. It is a flush for each pair of tables, as in Linux, however
+//! few entries stand there.
 
 use super::Space;
 use crate::counters::Gauge;
@@ -18,7 +20,8 @@ use pagewright_table::Reserve;
 use pagewright_tlb::Gather;
 use pagewright_types::{Level, PageRange, Rights, VirtAddr, plant};
 
-/// The pieces of `range` that lie in one table each at the new place, too, with their new addresses.
+/// The pieces of `range` that lie in one table each at the new place, too, with their new
+/// addresses.
 fn pieces(range: PageRange, to: VirtAddr) -> impl Iterator<Item = (PageRange, VirtAddr)> {
     let span = Level::PTE.table_span();
     let mut at = range.start();
@@ -50,7 +53,9 @@ impl<P: Platform> Mm<P> {
         wanted
     }
 
-    /// Moves what stands under `from` to `to`, where nothing stands. The caller holds the space alone; `gather` is empty before and after.
+    /// Moves what stands under `from` to `to`, where nothing stands.
+    ///
+    /// The caller holds the space alone; `gather` is empty before and after.
     pub(super) fn move_entries<'a>(
         &'a self,
         space: &'a Space<P>,

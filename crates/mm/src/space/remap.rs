@@ -9,14 +9,18 @@
 //! | `DONTUNMAP` | its pages move, and it stays, empty |
 //! | an old size of 0 | a shared mapping is there a second time |
 //!
-//! A move that changes no size may be of several mappings; what lies between them stays between them (Linux 6.17).
+//! A move that changes no size may be of several mappings; what lies between them stays between
+//! them (Linux 6.17).
 //!
-//! Neighbours: `relocate` moves the entries; `unmap` clears the destination before and the source after.
+//! Neighbours: `relocate` moves the entries; `unmap` clears the destination before and the source
+//! after.
 //!
-//! Protocol: whatever can fail comes first – limits, promises, room in the tree, tables for the destination. INV-REMAP-WHOLE: a move of one mapping
-//! succeeds or has changed nothing; where Linux has by then unmapped the destination, here it is still mapped.
+//! Protocol: whatever can fail comes first – limits, promises, room in the tree, tables for the
+//! destination. INV-REMAP-WHOLE: a move of one mapping succeeds or has changed nothing; where Linux
+//! has by then unmapped the destination, here it is still mapped.
 //!
-//! Not guaranteed: that tables move with their entries. Linux moves whole tables where both places are aligned.
+//! Not guaranteed: that tables move with their entries. Linux moves whole tables where both places
+//! are aligned.
 
 use super::vmas::AddressMap;
 use super::{MapFlags, RemapFlags, Space, VmFlags, Vma};
@@ -79,7 +83,8 @@ impl<P: Platform> Mm<P> {
     /// Changes the size or the place of a mapping, and returns where it is then.
     ///
     /// # Errors
-    /// [`MmError`]; nothing has changed. Of a move of several mappings, those before the one that could not be moved have been.
+    /// [`MmError`]; nothing has changed. Of a move of several mappings, those before the one that
+    /// could not be moved have been.
     pub fn mremap(&self, space: &Space<P>, request: &RemapRequest) -> Result<VirtAddr, MmError> {
         let resize = Self::checked(request)?;
         self.call(|| {
@@ -92,7 +97,8 @@ impl<P: Platform> Mm<P> {
             self.settle_charge(&mut map);
             let locked =
                 outcome.is_ok_and(|at| map.find(at).is_some_and(|(_, vma)| vma.flags().contains(VmFlags::LOCKED)));
-            // Every table's move has been paid for already; only a planted mistake leaves something.
+            // Every table's move has been paid for already; only a planted mistake leaves
+            // something.
             drop(map);
             gather.settle();
             let at = outcome?;
@@ -193,7 +199,8 @@ impl<P: Platform> Mm<P> {
             return Err(MmError::NothingThere { at: from.start() });
         }
         let mut at = from.start();
-        // What was moved with `DONTUNMAP` may since be one with what comes next, and is not to be moved again.
+        // What was moved with `DONTUNMAP` may since be one with what comes next, and is not to be
+        // moved again.
         while at < from.end()
             && let Some((start, vma)) = map.find_or_after(at)
             && let Some(part) = vma.range(start).intersect(PageRange::new(at, from.end()))
@@ -221,7 +228,8 @@ impl<P: Platform> Mm<P> {
         Ok(())
     }
 
-    /// Lets a mapping grow where it is, if it ends with the range and nothing is behind it (`vma_expandable`).
+    /// Lets a mapping grow where it is, if it ends with the range and nothing is behind it
+    /// (`vma_expandable`).
     fn grows_in_place(&self, map: &mut AddressMap<P>, resize: &Resize) -> Result<bool, MmError> {
         let Some((start, vma)) = map.find(resize.addr) else { return Ok(false) };
         let end = vma.range(start).end();
@@ -289,7 +297,8 @@ impl<P: Platform> Mm<P> {
         let hint = if stays { resize.to } else { VirtAddr::ZERO };
         let start = if fixed { resize.to } else { self.place_near(map, hint, pages, MapFlags::empty())? };
         let to = PageRange::new(start, start.add(resize.new));
-        // Linux has unmapped the destination by now, with the source if that is in it: of an old size of 0, or one that wraps.
+        // Linux has unmapped the destination by now, with the source if that is in it: of an old
+        // size of 0, or one that wraps.
         map.none_sealed(to)?;
         if to.contains(resize.addr) {
             return Err(MmError::NothingThere { at: resize.addr });
@@ -318,7 +327,8 @@ impl<P: Platform> Mm<P> {
     }
 }
 
-/// Whether the mapping at the request's address may have the size that is asked for (`check_prep_vma`).
+/// Whether the mapping at the request's address may have the size that is asked for
+/// (`check_prep_vma`).
 fn may_resize<P: Platform>(map: &AddressMap<P>, resize: &Resize) -> Result<(), MmError> {
     let (start, vma) = map.find(resize.addr).ok_or(MmError::NothingThere { at: resize.addr })?;
     if resize.old == 0 && !vma.is_shared() {
@@ -341,8 +351,9 @@ fn may_resize<P: Platform>(map: &AddressMap<P>, resize: &Resize) -> Result<(), M
     Ok(())
 }
 
-/// What becomes of a mapping whose pages in `moved` went elsewhere while it stays (`dontunmap_complete`): it is locked no longer, and if all
-/// of it was moved, none of its own pages are left.
+/// What becomes of a mapping whose pages in `moved` went elsewhere while it stays
+/// (`dontunmap_complete`): it is locked no longer, and if all of it was moved, none of its own
+/// pages are left.
 fn leave_behind<P: Platform>(vma: &mut Vma<P>, start: u64, moved: PageRange) {
     vma.set_flags(vma.flags() - VmFlags::LOCK_MASK);
     if vma.range(start) == moved {

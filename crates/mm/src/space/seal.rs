@@ -1,9 +1,11 @@
 //! `mseal(2)`: mappings that stay as they are.
 //!
-//! What a sealed mapping refuses, each with `EPERM` and before anything changes: to be unmapped, moved, resized, replaced by another
-//! mapping, given other rights; and, where it is anonymous and can't be written, to have its contents thrown away by advice.
+//! What a sealed mapping refuses, each with `EPERM` and before anything changes: to be unmapped,
+//! moved, resized, replaced by another mapping, given other rights; and, where it is anonymous and
+//! can't be written, to have its contents thrown away by advice.
 //!
-//! Not guaranteed: that its contents stay. A file may be truncated, and a mapping that can be written may be emptied by advice.
+//! Not guaranteed: that its contents stay. A file may be truncated, and a mapping that can be
+//! written may be emptied by advice.
 
 use super::vmas::AddressMap;
 use super::{Space, VmFlags};
@@ -14,7 +16,9 @@ use pagewright_sync::Platform;
 use pagewright_types::{PageRange, Rights, VirtAddr};
 
 impl<P: Platform> Mm<P> {
-    /// Seals every mapping of `len` bytes at `addr`, rounded up to pages; there must be no hole. `flags` must be 0.
+    /// Seals every mapping of `len` bytes at `addr`, rounded up to pages; there must be no hole.
+    ///
+    /// `flags` must be 0.
     ///
     /// # Errors
     /// [`MmError`]; nothing has changed.

@@ -1,6 +1,7 @@
 //! How many pages of each sort the mappings of a space have, kept as they change.
 //!
-//! Key type: [`Totals`]. Neighbours: `vmas` changes it with every mapping; `limit` and `account` read it.
+//! Key type: [`Totals`]. Neighbours: `vmas` changes it with every mapping; `limit` and `account`
+//! read it.
 //!
 //! Not guaranteed: anything about resident pages; that is [`Rss`](crate::counters::Rss).
 

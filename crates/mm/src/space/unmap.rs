@@ -12,10 +12,13 @@ use pagewright_tlb::Gather;
 use pagewright_types::{Level, PageRange, VirtAddr};
 
 impl<P: Platform> Mm<P> {
-    /// Unmaps `len` bytes at `addr`, rounded up to pages. Holes are no error.
+    /// Unmaps `len` bytes at `addr`, rounded up to pages.
+    ///
+    /// Holes are no error.
     ///
     /// # Errors
-    /// [`MmError`]; nothing has changed. `EINVAL` where Linux has it: a misaligned start, length 0, a range outside user memory.
+    /// [`MmError`]; nothing has changed. `EINVAL` where Linux has it: a misaligned start, length 0,
+    /// a range outside user memory.
     pub fn munmap(&self, space: &Space<P>, addr: VirtAddr, len: u64) -> Result<(), MmError> {
         let range = bounded(addr, len)?;
         if range.is_empty() {
@@ -33,11 +36,13 @@ impl<P: Platform> Mm<P> {
         })
     }
 
-    /// Makes [`Mm::unmap_reserved`] over `range` infallible, plus one insert for whatever the caller puts there.
+    /// Makes [`Mm::unmap_reserved`] over `range` infallible, plus one insert for whatever the
+    /// caller puts there.
     pub(super) fn reserve_unmap(&self, map: &mut AddressMap<P>, range: PageRange) -> Result<(), MmError> {
         let limit = self.knobs.get(crate::knobs::Knob::MaxMapCount);
         let splits = [range.start(), range.end()].iter().filter(|&&at| cuts(map, at)).count();
-        // Only a hole in the middle of one mapping leaves more mappings than there were (Linux counts the same).
+        // Only a hole in the middle of one mapping leaves more mappings than there were (Linux
+        // counts the same).
         if splits == 2 && map.overlapping(range).count() == 1 && map.len() as u64 >= limit {
             return Err(MmError::TooManyMappings { limit });
         }
@@ -45,7 +50,9 @@ impl<P: Platform> Mm<P> {
         map.reserve(self, splits + 1)
     }
 
-    /// Unmaps `range`. Splits were reserved.
+    /// Unmaps `range`.
+    ///
+    /// Splits were reserved.
     pub(super) fn unmap_reserved(&self, space: &Space<P>, map: &mut AddressMap<P>, range: PageRange) {
         self.unmap_and(space, map, range, true);
     }
@@ -68,7 +75,8 @@ impl<P: Platform> Mm<P> {
             let after = after.map_or(top_of_tables::<P>(), |(start, _)| VirtAddr::from_page_index(start));
             self.free_tables(space, range, PageRange::new(before, after), &mut gather);
         }
-        // INV-MM-UNMAPPED: no CPU can use the range when the call returns, nor when somebody else maps it.
+        // INV-MM-UNMAPPED: no CPU can use the range when the call returns, nor when somebody else
+        // maps it.
         gather.settle();
         while let Some(vma) = map.take_first_in(range) {
             if let Some(shmem) = map.release(&vma) {
@@ -77,7 +85,9 @@ impl<P: Platform> Mm<P> {
         }
     }
 
-    /// Makes the tables down to the one that holds the entry for `va`. The caller holds the space and no table.
+    /// Makes the tables down to the one that holds the entry for `va`.
+    ///
+    /// The caller holds the space and no table.
     pub(crate) fn make_table(&self, space: &Space<P>, va: VirtAddr) -> Result<(), MmError> {
         let table = space.table();
         let mut reserve = Reserve::new(&self.tlb);
@@ -102,7 +112,8 @@ impl<P: Platform> Mm<P> {
     }
 }
 
-/// Where the tables for user memory end: the last page of it may share a table with addresses that nobody can map.
+/// Where the tables for user memory end: the last page of it may share a table with addresses that
+/// nobody can map.
 pub(super) fn top_of_tables<P: Platform>() -> VirtAddr {
     P::Isa::USER_END.align_up(Level::PGD.span()).unwrap_or(P::Isa::USER_END)
 }

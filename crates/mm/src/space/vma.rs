@@ -7,8 +7,8 @@ use pagewright_sync::{Arc, Platform};
 use pagewright_types::{Access, FileId, PageRange, Rights, VirtAddr};
 
 bitflags::bitflags! {
-    /// What a mapping is, beside its rights: `VM_*` with Linux's values (`include/linux/mm.h`), but for [`VmFlags::SEALED`], which Linux has
-    /// above the low 32 bits.
+    /// What a mapping is, beside its rights: `VM_*` with Linux's values (`include/linux/mm.h`), but
+    /// for [`VmFlags::SEALED`], which Linux has above the low 32 bits.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
     pub struct VmFlags: u32 {
         /// Stores go to the object, which was opened for writing.
@@ -27,8 +27,10 @@ bitflags::bitflags! {
         const DONTCOPY = 0x2_0000;
         /// With `LOCKED`: pages are locked as they are touched (`MLOCK_ONFAULT`).
         const LOCKONFAULT = 0x8_0000;
-        /// Was writable and private once, so that its pages are charged. It stays when the right to write goes, and keeps
-        /// neighbours apart that look alike: of a library, its read-only data and what was relocated and then made read-only.
+        /// Was writable and private once, so that its pages are charged.
+        ///
+        /// It stays when the right to write goes, and keeps neighbours apart that look alike: of a
+        /// library, its read-only data and what was relocated and then made read-only.
         const ACCOUNT = 0x10_0000;
         /// Asked for with `MAP_NORESERVE`.
         const NORESERVE = 0x20_0000;
@@ -48,7 +50,8 @@ bitflags::bitflags! {
 impl VmFlags {
     /// What locked memory has.
     pub const LOCK_MASK: Self = Self::LOCKED.union(Self::LOCKONFAULT);
-    /// What may differ between neighbours that become one, and what the one then has if either had it (`VM_IGNORE_MERGE`).
+    /// What may differ between neighbours that become one, and what the one then has if either had
+    /// it (`VM_IGNORE_MERGE`).
     pub(crate) const IGNORED_BY_MERGE: Self = Self::SOFTDIRTY;
 }
 
@@ -69,9 +72,12 @@ impl<P: Platform> Clone for Backing<P> {
     }
 }
 
-/// One mapping of a space (`vm_area_struct`). Its first page is its key in the [`super::AddressMap`].
+/// One mapping of a space (`vm_area_struct`).
 ///
-/// Fields are protected by the space's `map` lock; `has_anon` alone is set by faults, under its read side.
+/// Its first page is its key in the [`super::AddressMap`].
+///
+/// Fields are protected by the space's `map` lock; `has_anon` alone is set by faults, under its
+/// read side.
 pub struct Vma<P: Platform> {
     end: u64,
     pgoff: u64,
@@ -82,14 +88,15 @@ pub struct Vma<P: Platform> {
     most: Rights,
     flags: VmFlags,
     backing: Backing<P>,
-    /// Whether an anonymous page was ever made under it: then fork copies its entries, and otherwise leaves them to be
-    /// faulted in again (`vma->anon_vma`).
+    /// Whether an anonymous page was ever made under it: then fork copies its entries, and
+    /// otherwise leaves them to be faulted in again (`vma->anon_vma`).
     has_anon: AtomicBool,
 }
 
 impl<P: Platform> Vma<P> {
-    /// A mapping of the pages from `start` up to `end` that shows its file from page `pgoff` on. All of it counts as stored to
-    /// (INV-SOFT-DIRTY).
+    /// A mapping of the pages from `start` up to `end` that shows its file from page `pgoff` on.
+    ///
+    /// All of it counts as stored to (INV-SOFT-DIRTY).
     pub(crate) fn new(
         (start, end): (u64, u64),
         pgoff: u64,
@@ -112,13 +119,16 @@ impl<P: Platform> Vma<P> {
         self.end = end;
     }
 
-    /// Page of the file that its first page shows. Of a mapping without a file, its linear page index.
+    /// Page of the file that its first page shows.
+    ///
+    /// Of a mapping without a file, its linear page index.
     pub fn pgoff(&self) -> u64 {
         self.pgoff
     }
 
-    /// The page index by which the reverse map knows an anonymous page at its first page: where the mapping was when the first of its
-    /// own pages was made (Linux has this in `vm_pgoff`, for private mappings of files, too).
+    /// The page index by which the reverse map knows an anonymous page at its first page: where the
+    /// mapping was when the first of its own pages was made (Linux has this in `vm_pgoff`, for
+    /// private mappings of files, too).
     pub fn linear(&self) -> u64 {
         self.linear
     }
@@ -150,8 +160,8 @@ impl<P: Platform> Vma<P> {
         self.rights = rights;
     }
 
-    /// Its flags if it had other rights (`mprotect_fixup`): its pages are charged from the first right to write on, and no longer when
-    /// that goes before any page was made.
+    /// Its flags if it had other rights (`mprotect_fixup`): its pages are charged from the first
+    /// right to write on, and no longer when that goes before any page was made.
     pub(crate) fn flags_with(&self, rights: Rights) -> VmFlags {
         let anonymous = matches!(self.backing, Backing::Anon);
         if rights.contains(Rights::WRITE) {
@@ -183,7 +193,8 @@ impl<P: Platform> Vma<P> {
         self.flags.contains(VmFlags::MAYSHARE)
     }
 
-    /// Whether its file could be written through it, now or after `mprotect` (`vma_is_shared_maywrite`).
+    /// Whether its file could be written through it, now or after `mprotect`
+    /// (`vma_is_shared_maywrite`).
     pub(crate) fn may_store_to_file(&self) -> bool {
         self.is_shared() && self.most.contains(Rights::WRITE)
     }
@@ -193,7 +204,8 @@ impl<P: Platform> Vma<P> {
         !self.is_shared() && self.most.contains(Rights::WRITE)
     }
 
-    /// Whether a debugger may read it, or store to it, whatever its rights are: a store goes to a copy, or nowhere.
+    /// Whether a debugger may read it, or store to it, whatever its rights are: a store goes to a
+    /// copy, or nowhere.
     pub(crate) fn may_be_forced(&self, access: Access) -> bool {
         match access {
             Access::Write => self.is_cow(),
@@ -239,7 +251,8 @@ impl<P: Platform> Vma<P> {
         }
     }
 
-    /// The part of it from page `from` on, as a mapping of its own; `start` is its present first page.
+    /// The part of it from page `from` on, as a mapping of its own; `start` is its present first
+    /// page.
     pub(crate) fn tail(&self, start: u64, from: u64) -> Self {
         Self { pgoff: self.pgoff + (from - start), linear: self.linear + (from - start), ..self.duplicate() }
     }
@@ -259,8 +272,8 @@ impl<P: Platform> Vma<P> {
         }
     }
 
-    /// The part of it from page `from` on, `pages` long, as it is after a move to page `to` (`copy_vma`). If no page of its own was ever made
-    /// under it, it is as new.
+    /// The part of it from page `from` on, `pages` long, as it is after a move to page `to`
+    /// (`copy_vma`). If no page of its own was ever made under it, it is as new.
     pub(crate) fn moved(&self, start: u64, from: u64, to: u64, pages: u64) -> Self {
         let mut moved = Self { end: to + pages, ..self.tail(start, from) };
         if !self.has_anon() {
@@ -277,7 +290,8 @@ impl<P: Platform> Vma<P> {
         *self.has_anon.get_mut() = false;
     }
 
-    /// Whether `next`, which starts at its end, continues it, so that both can be one (`can_vma_merge_after`). `start` is its own first page.
+    /// Whether `next`, which starts at its end, continues it, so that both can be one
+    /// (`can_vma_merge_after`). `start` is its own first page.
     pub(crate) fn continues_into(&self, start: u64, next: &Self) -> bool {
         let pages = self.end - start;
         self.rights == next.rights

@@ -1,7 +1,8 @@
 //! All mappings of a space, in order, and again by what they show.
 //!
-//! By address, which faults and calls look in; and in [`Places`], which the reverse map looks in. Every change goes through here, so
-//! that they and the [`Totals`] agree and files know who maps them.
+//! By address, which faults and calls look in; and in [`Places`], which the reverse map looks in.
+//! Every change goes through here, so that they and the [`Totals`] agree and files know who maps
+//! them.
 
 use super::limit::Limits;
 use super::places::Places;
@@ -44,7 +45,8 @@ pub struct AddressMap<P: Platform> {
 
 impl<P: Platform> AddressMap<P> {
     pub(crate) fn new(space: SpaceId) -> Self {
-        // Linux: TASK_SIZE - gap - random, with a gap of at least 128 MiB below the stack (mmap_base()).
+        // Linux: TASK_SIZE - gap - random, with a gap of at least 128 MiB below the stack
+        // (mmap_base()).
         let mmap_base = VirtAddr::new(P::Isa::USER_END.raw() - (128 << 20));
         Self {
             space,
@@ -156,7 +158,8 @@ impl<P: Platform> AddressMap<P> {
         totals
     }
 
-    /// Whether nothing is mapped in `range` nor in the `after` pages behind it, and the guard gap of what comes next is left free.
+    /// Whether nothing is mapped in `range` nor in the `after` pages behind it, and the guard gap
+    /// of what comes next is left free.
     pub(super) fn is_clear(&self, range: PageRange, after: u64) -> bool {
         self.find_or_after(range.start())
             .is_none_or(|(start, vma)| range.end().page_index() + after.max(vma.guard()) <= start)
@@ -169,7 +172,8 @@ impl<P: Platform> AddressMap<P> {
         self.vmas.find_gap(&GapQuery { pages, low, high, align: 1, align_offset: 0, direction })
     }
 
-    /// A hole of `pages` pages not below `least`, as near to the top of where mappings go as there is one.
+    /// A hole of `pages` pages not below `least`, as near to the top of where mappings go as there
+    /// is one.
     pub(super) fn find_hole(&self, pages: u64, least: VirtAddr) -> Option<u64> {
         let top_down = GapQuery {
             pages,
@@ -179,7 +183,8 @@ impl<P: Platform> AddressMap<P> {
             align_offset: 0,
             direction: Direction::TopDown,
         };
-        // Linux falls back to the legacy layout when the top-down area is full (arch_get_unmapped_area_topdown).
+        // Linux falls back to the legacy layout when the top-down area is full
+        // (arch_get_unmapped_area_topdown).
         let third = VirtAddr::from_page_index(P::Isa::USER_END.page_index() / 3);
         let bottom_up = PageRange::new(third, P::Isa::USER_END);
         self.vmas.find_gap(&top_down).or_else(|| self.find_hole_in(bottom_up, pages))
@@ -201,7 +206,9 @@ impl<P: Platform> AddressMap<P> {
         self.reserve_for(mm, parent.len(), parent.places.any_moved())
     }
 
-    /// Adds a mapping where there is none. If it shows a file, its space has [joined](FileObject::join) it.
+    /// Adds a mapping where there is none.
+    ///
+    /// If it shows a file, its space has [joined](FileObject::join) it.
     pub(crate) fn insert(&mut self, start: u64, vma: Vma<P>) {
         debug_assert!(start < vma.end(), "INV-MM-VMAS: an empty mapping at page {start:#x}");
         self.places.add(start, &vma);
@@ -235,7 +242,9 @@ impl<P: Platform> AddressMap<P> {
         self.remove(start)
     }
 
-    /// Makes page `at` the first page of a mapping if it lies within one. Needs one reserved insert.
+    /// Makes page `at` the first page of a mapping if it lies within one.
+    ///
+    /// Needs one reserved insert.
     pub(super) fn split_at(&mut self, at: VirtAddr) {
         let page = at.page_index();
         let Some((start, vma)) = self.vmas.at(page) else { return };
@@ -250,8 +259,9 @@ impl<P: Platform> AddressMap<P> {
         self.insert(page, tail);
     }
 
-    /// Gives every mapping of `range` the flags that `flags` says, cut off at both ends where that makes it unlike. What changes is joined with
-    /// its neighbours; what doesn't stays as it is, even if it and its neighbour could be one. Needs two reserved inserts.
+    /// Gives every mapping of `range` the flags that `flags` says, cut off at both ends where that
+    /// makes it unlike. What changes is joined with its neighbours; what doesn't stays as it is,
+    /// even if it and its neighbour could be one. Needs two reserved inserts.
     pub(super) fn reflag(&mut self, range: PageRange, flags: impl Fn(&Vma<P>) -> VmFlags) {
         let mut next = range.start();
         while let Some((start, vma)) = self.find_or_after(next)
@@ -267,13 +277,17 @@ impl<P: Platform> AddressMap<P> {
         }
     }
 
-    /// Makes a mapping of its own of `part` of one. Needs two reserved inserts.
+    /// Makes a mapping of its own of `part` of one.
+    ///
+    /// Needs two reserved inserts.
     pub(super) fn cut_out(&mut self, part: PageRange) {
         self.split_at(part.start());
         self.split_at(part.end());
     }
 
-    /// Moves the end of a mapping. What it grows over is free.
+    /// Moves the end of a mapping.
+    ///
+    /// What it grows over is free.
     pub(super) fn set_end(&mut self, start: u64, end: u64) {
         let (places, totals) = (&mut self.places, &mut self.totals);
         self.vmas.update(start, |vma| {
@@ -285,7 +299,9 @@ impl<P: Platform> AddressMap<P> {
         self.peak = self.peak.max(self.totals.pages);
     }
 
-    /// Moves the start of an anonymous mapping down. Needs one reserved insert if it was moved.
+    /// Moves the start of an anonymous mapping down.
+    ///
+    /// Needs one reserved insert if it was moved.
     pub(super) fn grow_down(&mut self, start: u64, to: u64) {
         let (places, totals) = (&mut self.places, &mut self.totals);
         self.vmas.rekey(start, to, |vma| {
@@ -368,8 +384,10 @@ impl<P: Platform> AddressMap<P> {
         self.vmas.iter().filter(|(_, vma)| !vma.flags().contains(VmFlags::DONTCOPY))
     }
 
-    /// Copies the mappings of `parent` that a child gets into this empty map (`dup_mmap`). Each file counts the copies already. Neighbours that
-    /// were unlike by their locks only stay apart, as in Linux.
+    /// Copies the mappings of `parent` that a child gets into this empty map (`dup_mmap`).
+    ///
+    /// Each file counts the copies already. Neighbours that were unlike by their locks only stay
+    /// apart, as in Linux.
     pub(crate) fn copy_from(&mut self, parent: &Self) {
         for (start, vma) in parent.copied() {
             let mut copy = vma.duplicate();
@@ -388,8 +406,8 @@ impl<P: Platform> AddressMap<P> {
         self.limits = parent.limits;
     }
 
-    /// Ends with `vma` as the caller's: takes back what its file counted, and says whether that was the last mapping of shared memory
-    /// that only mappings keep alive.
+    /// Ends with `vma` as the caller's: takes back what its file counted, and says whether that was
+    /// the last mapping of shared memory that only mappings keep alive.
     pub(super) fn release(&self, vma: &Vma<P>) -> Option<Arc<FileObject<P>>> {
         let file = vma.file()?;
         file.leave(self.space, vma.may_store_to_file()).then(|| file.clone())

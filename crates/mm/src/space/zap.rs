@@ -16,14 +16,20 @@ use pagewright_types::{PageRange, Rights, VirtAddr, plant};
 pub(crate) enum Zap {
     /// Everything, because the mapping goes.
     Everything,
-    /// Pages. Markers stay: they say something about the mapping.
+    /// Pages.
+    ///
+    /// Markers stay: they say something about the mapping.
     Pages,
-    /// Pages of files. A private mapping's own copies stay, and so do markers.
+    /// Pages of files.
+    ///
+    /// A private mapping's own copies stay, and so do markers.
     FilePages,
 }
 
 impl<P: Platform> Mm<P> {
-    /// Clears everything under `range`, which is of one mapping. References and the flush ride in `gather`. The caller holds the space.
+    /// Clears everything under `range`, which is of one mapping.
+    ///
+    /// References and the flush ride in `gather`. The caller holds the space.
     pub(crate) fn zap<'a>(&'a self, space: &'a Space<P>, vma: &Vma<P>, range: PageRange, gather: &mut Gather<'a, P>) {
         self.zap_only(space, (vma, Zap::Everything), range, gather);
     }
@@ -42,7 +48,8 @@ impl<P: Platform> Mm<P> {
         self.zap_entries(space, what, range, gather);
     }
 
-    /// The same for a space that nobody runs and nobody will: what it could do is not reduced but over.
+    /// The same for a space that nobody runs and nobody will: what it could do is not reduced but
+    /// over.
     pub(super) fn zap_at_end<'a>(
         &'a self,
         space: &'a Space<P>,
@@ -71,7 +78,10 @@ impl<P: Platform> Mm<P> {
         }
     }
 
-    /// Clears one entry. The peak was noted, and what goes was declared; but for [`Zap::FilePages`], of which that is known only here.
+    /// Clears one entry.
+    ///
+    /// The peak was noted, and what goes was declared; but for [`Zap::FilePages`], of which that is
+    /// known only here.
     #[inline]
     pub(super) fn zap_entry<'a>(
         &'a self,
@@ -94,7 +104,8 @@ impl<P: Platform> Mm<P> {
                 self.uncount_mapping(leaf, tally);
                 let folio = self.frames().folio(leaf.pfn);
                 self.munlock_vma_folio(vma.flags(), folio);
-                // As in Linux; a page of shared memory may be on its way out, which whoever stored to it must stop.
+                // As in Linux; a page of shared memory may be on its way out, which whoever stored
+                // to it must stop.
                 if leaf.flags.contains(LeafFlags::DIRTY) && !folio.is_anon() {
                     folio.set_flags(FolioFlags::DIRTY);
                 }

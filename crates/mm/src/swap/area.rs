@@ -1,7 +1,8 @@
 //! One device that is swapped to (`struct swap_info_struct`), and how many slots all of them have.
 //!
-//! Every fault and every scan asks for those, so they are counted where they change (`nr_swap_pages`): who changes a device's slots has them by
-//! [`SwapArea::change`], and what became of their number is told when he lets go.
+//! Every fault and every scan asks for those, so they are counted where they change
+//! (`nr_swap_pages`): who changes a device's slots has them by [`SwapArea::change`], and what
+//! became of their number is told when he lets go.
 
 use super::device::Backing;
 use super::table::SlotTable;
@@ -91,7 +92,9 @@ impl<P: Platform> SwapArea<P> {
         Change { before: slots.room(), slots, totals }
     }
 
-    /// Of two devices that have room, the one with more is swapped to. Changes with all areas locked.
+    /// Of two devices that have room, the one with more is swapped to.
+    ///
+    /// Changes with all areas locked.
     pub(super) fn priority(&self) -> i16 {
         self.priority.load(Ordering::Relaxed)
     }

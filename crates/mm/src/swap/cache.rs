@@ -1,10 +1,13 @@
 //! The swap cache: folios whose contents have a slot (`mm/swap_state.c`).
 //!
-//! A folio is put in before the first entry that maps it is replaced, and leaves when the last reference beside the cache's is given up by who
-//! reclaims it, or when no entry names its slot and somebody wants to store to it. So whoever finds an entry of a page in swap finds either the
-//! folio, with all that was ever stored to it, or a slot that was written after the last store (INV-SWAP-CACHE).
+//! A folio is put in before the first entry that maps it is replaced, and leaves when the last
+//! reference beside the cache's is given up by who reclaims it, or when no entry names its slot and
+//! somebody wants to store to it. So whoever finds an entry of a page in swap finds either the
+//! folio, with all that was ever stored to it, or a slot that was written after the last store
+//! (INV-SWAP-CACHE).
 //!
-//! Protocol: who has the folio locked may rely on its being in the cache. Looking up and leaving meet under the lock of the area.
+//! Protocol: who has the folio locked may rely on its being in the cache. Looking up and leaving
+//! meet under the lock of the area.
 
 use super::Backing;
 use super::area::SwapArea;
@@ -21,7 +24,8 @@ use pagewright_types::{Counter, Errno, Order, Pfn, SwapEntry, plant};
 pub(crate) enum NamedBy {
     /// Anonymous memory: entries of page tables.
     Entries,
-    /// Shared memory: the object's cache, which is locked, has the page, and will have the slot in its place.
+    /// Shared memory: the object's cache, which is locked, has the page, and will have the slot in
+    /// its place.
     Object,
 }
 
@@ -45,8 +49,8 @@ pub(crate) struct FromSwap<'a> {
 }
 
 impl<P: Platform> Mm<P> {
-    /// Finds a slot for a folio that the caller has locked, and puts it into the cache: dirty, since the slot has none of its contents yet
-    /// (`folio_alloc_swap`). False: there is no slot.
+    /// Finds a slot for a folio that the caller has locked, and puts it into the cache: dirty,
+    /// since the slot has none of its contents yet (`folio_alloc_swap`). False: there is no slot.
     pub(crate) fn add_to_swap(&self, folio: Folio<'_>) -> bool {
         let mut next = self.swap.next_in_turn(None);
         while let Some((place, number, area)) = next {
@@ -65,13 +69,17 @@ impl<P: Platform> Mm<P> {
         false
     }
 
-    /// One more entry names a slot that is in use. The caller holds the lock under which he found it to be.
+    /// One more entry names a slot that is in use.
+    ///
+    /// The caller holds the lock under which he found it to be.
     pub(crate) fn swap_duplicate(&self, entry: SwapEntry) {
         let area = self.area_of(entry);
         area.change(&self.swap.totals).duplicate(entry.slot());
     }
 
-    /// An entry that named a slot is gone (`free_swap_and_cache`). The caller may hold the lock of the table in which it stood.
+    /// An entry that named a slot is gone (`free_swap_and_cache`).
+    ///
+    /// The caller may hold the lock of the table in which it stood.
     pub(crate) fn swap_release(&self, entry: SwapEntry) {
         let area = self.area_of(entry);
         let unused = {
@@ -91,15 +99,17 @@ impl<P: Platform> Mm<P> {
         }
     }
 
-    /// Takes a folio that nothing maps, and whose slot no entry names, out of the cache; unless somebody has it locked, who will ask for that
-    /// himself. The caller has a reference.
+    /// Takes a folio that nothing maps, and whose slot no entry names, out of the cache; unless
+    /// somebody has it locked, who will ask for that himself. The caller has a reference.
     pub(crate) fn free_swap_cache(&self, folio: Folio<'_>) {
         if folio.flags().contains(FolioFlags::SWAPCACHE) && !folio.is_mapped() {
             self.try_free_swap(folio);
         }
     }
 
-    /// [`Self::free_swap`], unless somebody has the folio locked. The caller has a reference, and has not locked it.
+    /// [`Self::free_swap`], unless somebody has the folio locked.
+    ///
+    /// The caller has a reference, and has not locked it.
     pub(super) fn try_free_swap(&self, folio: Folio<'_>) {
         if let Some(lock) = folio.try_lock() {
             self.free_swap(folio);
@@ -107,8 +117,8 @@ impl<P: Platform> Mm<P> {
         }
     }
 
-    /// Takes a folio, which the caller has locked and has a reference to, out of the cache if no entry names its slot: what it says is
-    /// nowhere else from now on (`folio_free_swap`).
+    /// Takes a folio, which the caller has locked and has a reference to, out of the cache if no
+    /// entry names its slot: what it says is nowhere else from now on (`folio_free_swap`).
     pub(crate) fn free_swap(&self, folio: Folio<'_>) {
         let Some(entry) = folio.swap_entry() else { return };
         let area = self.area_of(entry);
@@ -124,8 +134,9 @@ impl<P: Platform> Mm<P> {
         self.put_folio(self.frames().folio_ref_from_raw(folio.pfn()));
     }
 
-    /// Whether the one reference to a folio is that of the entry by which the caller found it, whose table he has locked, but for the swap
-    /// cache, which it then leaves (`wp_can_reuse_anon_folio`).
+    /// Whether the one reference to a folio is that of the entry by which the caller found it,
+    /// whose table he has locked, but for the swap cache, which it then leaves
+    /// (`wp_can_reuse_anon_folio`).
     pub(crate) fn is_alone(&self, folio: Folio<'_>) -> bool {
         if folio.flags().contains(FolioFlags::SWAPCACHE) && folio.refs() == 2 {
             self.try_free_swap(folio);
@@ -133,9 +144,10 @@ impl<P: Platform> Mm<P> {
         folio.refs() == 1
     }
 
-    /// Takes a folio out of the cache and gives its slot alone the contents, if the caller, who has it locked, and the caches are all who have it
-    /// (`__remove_mapping`). It was written to the slot after the last store: whoever has stored to it since still has it, or has left it dirty. `shadow`
-    /// says when it went. Returns the slot; `None`: it stays.
+    /// Takes a folio out of the cache and gives its slot alone the contents, if the caller, who has
+    /// it locked, and the caches are all who have it (`__remove_mapping`). It was written to the
+    /// slot after the last store: whoever has stored to it since still has it, or has left it
+    /// dirty. `shadow` says when it went. Returns the slot; `None`: it stays.
     pub(crate) fn evict_to_swap(&self, folio: Folio<'_>, named_by: NamedBy, shadow: u32) -> Option<SwapEntry> {
         let entry = folio.swap_entry()?;
         let area = self.area_of(entry);
@@ -157,15 +169,18 @@ impl<P: Platform> Mm<P> {
         Some(entry)
     }
 
-    /// Writes a folio, which the caller has locked and nothing maps, to its slot. False: it is dirty still, because the device can't take it, or because
-    /// somebody may store to it unseen.
+    /// Writes a folio, which the caller has locked and nothing maps, to its slot.
+    ///
+    /// False: it is dirty still, because the device can't take it, or because somebody may store to
+    /// it unseen.
     pub(crate) fn write_to_swap(&self, folio: Folio<'_>, named_by: NamedBy) -> bool {
         let Some(entry) = folio.swap_entry() else { return false };
         let area = self.area_of(entry);
         folio.set_flags(FolioFlags::WRITEBACK);
         folio.clear_flags(FolioFlags::DIRTY);
-        // Somebody may have unmapped shared memory himself and not flushed yet: the mark that went just now may be all that told of the stores that still
-        // come. He has a reference until he has flushed (INV-TLB-SHARED); whoever finds the page from here on leaves another mark.
+        // Somebody may have unmapped shared memory himself and not flushed yet: the mark that went
+        // just now may be all that told of the stores that still come. He has a reference until he
+        // has flushed (INV-TLB-SHARED); whoever finds the page from here on leaves another mark.
         let unseen = plant!(PageOutAlone; false, named_by == NamedBy::Object && folio.refs() != named_by.refs());
         let mut get = self.reader_of(folio.pfn());
         let written = !unseen && area.device.write_page(&self.tlb, entry.slot(), &mut get).is_ok();
@@ -178,7 +193,8 @@ impl<P: Platform> Mm<P> {
         written
     }
 
-    /// Whether the page of an entry, which may be gone by now, could be had without its device (`mincore_swap`).
+    /// Whether the page of an entry, which may be gone by now, could be had without its device
+    /// (`mincore_swap`).
     pub(crate) fn is_in_swap_cache(&self, entry: SwapEntry) -> bool {
         self.swap.area(entry.device()).is_some_and(|area| match area.look().look_up(entry.slot()) {
             Slot::Cached(pfn) => self.frames().folio(pfn).flags().contains(FolioFlags::UPTODATE),
@@ -186,8 +202,9 @@ impl<P: Platform> Mm<P> {
         })
     }
 
-    /// The page in a slot: out of the cache, or read into it (`do_swap_page`). `None`: the slot means nothing any more; look at the
-    /// entry again.
+    /// The page in a slot: out of the cache, or read into it (`do_swap_page`).
+    ///
+    /// `None`: the slot means nothing any more; look at the entry again.
     ///
     /// # Errors
     /// [`FaultError::OutOfMemory`], or [`FaultError::Device`]; nothing has changed.
@@ -214,7 +231,8 @@ impl<P: Platform> Mm<P> {
         let view = self.frames().folio_of(&folio);
         let read = !view.flags().contains(FolioFlags::UPTODATE);
         if read && let Err(errno) = self.read_slot(&area, entry, view) {
-            // It stays in the cache if somebody else has just found it, and is read when it is next wanted.
+            // It stays in the cache if somebody else has just found it, and is read when it is next
+            // wanted.
             self.evict_to_swap(view, NamedBy::Entries, 0);
             drop(lock);
             self.free_swap_cache(view);
@@ -224,8 +242,10 @@ impl<P: Platform> Mm<P> {
         Ok(Some(FromSwap { folio, lock, read }))
     }
 
-    /// Waits for the lock of a folio that was found in the cache; `None` if it has left. Whoever has it locked waits for no lock above the
-    /// tables', and what is wanted here does not go: our reference keeps it.
+    /// Waits for the lock of a folio that was found in the cache; `None` if it has left.
+    ///
+    /// Whoever has it locked waits for no lock above the tables', and what is wanted here does not
+    /// go: our reference keeps it.
     fn lock_in_cache(&self, folio: FolioRef, entry: SwapEntry) -> Option<(FolioRef, FolioLock<'_>)> {
         let view = self.frames().folio_of(&folio);
         while view.swap_entry() == Some(entry) {
@@ -239,7 +259,8 @@ impl<P: Platform> Mm<P> {
         None
     }
 
-    /// Puts a new folio into the cache for a slot that has none; `None` if somebody else was faster, or freed the slot.
+    /// Puts a new folio into the cache for a slot that has none; `None` if somebody else was
+    /// faster, or freed the slot.
     fn make_for_slot(
         &self,
         area: &SwapArea<P>,

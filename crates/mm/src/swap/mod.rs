@@ -1,8 +1,9 @@
 //! Swap: where anonymous memory goes when its frames are wanted.
 //!
-//! - [`SwapOps`] – a device with slots of a page; [`Backing`] – that or [`Zram`], pages compressed in the machine's own memory; `area` – one that is
-//!   swapped to, with its [slots](table).
-//! - `cache` – folios whose contents have a slot: put in before they are unmapped, and before they are read.
+//! - [`SwapOps`] – a device with slots of a page; [`Backing`] – that or [`Zram`], pages compressed
+//!   in the machine's own memory; `area` – one that is swapped to, with its [slots](table).
+//! - `cache` – folios whose contents have a slot: put in before they are unmapped, and before they
+//!   are read.
 //! - `off` – everything back out of a device.
 //! - `soft` – the entry that stands in a page table for a page in swap.
 //!
@@ -11,8 +12,8 @@
 //!   fault:   evicted ─ read ─▶ cached ─ mapped, entry released ─▶ no entry left: out of the cache, or kept clean
 //! ```
 //!
-//! Locks: a folio's lock first, then a page table's, then `areas`, then one area's slots. Who holds a table's lock may try a folio's and not wait
-//! for it.
+//! Locks: a folio's lock first, then a page table's, then `areas`, then one area's slots. Who holds
+//! a table's lock may try a folio's and not wait for it.
 //!
 //! Not guaranteed: that a device has room. A page that finds none stays in memory.
 
@@ -122,17 +123,20 @@ impl<P: Platform> Swap<P> {
 }
 
 impl<P: Platform> Mm<P> {
-    /// Swaps to a device with `slots` slots from now on (`swapon`). Returns its number.
+    /// Swaps to a device with `slots` slots from now on (`swapon`).
+    ///
+    /// Returns its number.
     ///
     /// # Errors
-    /// [`MmError::NoKernelMemory`], [`MmError::TooManySwapDevices`], or [`MmError::SwappedToAlready`] for a [`Zram`], of which all parts are one
-    /// device; nothing has changed.
+    /// [`MmError::NoKernelMemory`], [`MmError::TooManySwapDevices`], or
+    /// [`MmError::SwappedToAlready`] for a [`Zram`], of which all parts are one device; nothing has
+    /// changed.
     pub fn swap_on(&self, device: Backing<P>, slots: u32) -> Result<u8, MmError> {
         self.swap_on_with(device, slots, None)
     }
 
-    /// The same with a priority (`SWAP_FLAG_PREFER`): the highest that has room is swapped to, those of one priority in turn. Without one a
-    /// device comes after all that there are.
+    /// The same with a priority (`SWAP_FLAG_PREFER`): the highest that has room is swapped to,
+    /// those of one priority in turn. Without one a device comes after all that there are.
     ///
     /// # Errors
     /// As of [`Mm::swap_on`], and [`MmError::BadFlags`] for a priority below 0.
@@ -200,7 +204,8 @@ impl<P: Platform> Mm<P> {
         self.swap.area(entry.device()).map_or(0, |area| area.look().get(entry.slot()).1)
     }
 
-    /// Whether more than half of all swap is taken, so that slots are no longer kept for pages that are in memory (`vm_swap_full`).
+    /// Whether more than half of all swap is taken, so that slots are no longer kept for pages that
+    /// are in memory (`vm_swap_full`).
     pub(crate) fn swap_is_filling(&self) -> bool {
         let (total, free) = self.swap_slots();
         free * 2 < total

@@ -1,12 +1,15 @@
 //! `swapoff(2)`: everything that a device has comes back (`try_to_unuse`).
 //!
-//! No slot of it is given out any more; then every entry that names one is found, where it can stand – in page tables, in caches of shared memory – and its
-//! page put back; and what is left in the swap cache alone leaves it. Others go on meanwhile: a fork copies an entry to where was looked already, a
-//! page-out that had its slot before puts it into a table. So it is looked again, until no slot is in use.
+//! No slot of it is given out any more; then every entry that names one is found, where it can
+//! stand – in page tables, in caches of shared memory – and its page put back; and what is left in
+//! the swap cache alone leaves it. Others go on meanwhile: a fork copies an entry to where was
+//! looked already, a page-out that had its slot before puts it into a table. So it is looked again,
+//! until no slot is in use.
 //!
 //! Neighbours: `fault` and `file` bring pages back as for an access.
 //!
-//! Not guaranteed: an end while somebody never lets go of a page that he has locked. Nobody does that.
+//! Not guaranteed: an end while somebody never lets go of a page that he has locked. Nobody does
+//! that.
 
 use super::area::SwapArea;
 use super::swapped;
@@ -22,8 +25,9 @@ impl<P: Platform> Mm<P> {
     /// Swaps to device `number` no longer, and brings back what is there.
     ///
     /// # Errors
-    /// [`MmError::NoSuchSwapDevice`]; [`MmError::TooMuchPromised`] if what is promised would be more than may be without it; want of memory, or
-    /// [`MmError::Device`] when a page can't be read. It is swapped to as before then; pages that are back already stay.
+    /// [`MmError::NoSuchSwapDevice`]; [`MmError::TooMuchPromised`] if what is promised would be
+    /// more than may be without it; want of memory, or [`MmError::Device`] when a page can't be
+    /// read. It is swapped to as before then; pages that are back already stay.
     pub fn swap_off(&self, number: u8) -> Result<(), MmError> {
         let missing = MmError::NoSuchSwapDevice { device: number };
         let area = self.swap.area(number).ok_or(missing)?;
@@ -103,7 +107,9 @@ impl<P: Platform> Mm<P> {
         None
     }
 
-    /// Takes folios whose slots no entry names out of the swap cache. Those that somebody has locked stay.
+    /// Takes folios whose slots no entry names out of the swap cache.
+    ///
+    /// Those that somebody has locked stay.
     fn empty_cache(&self, area: &SwapArea<P>) {
         let mut at = 0;
         loop {

@@ -1,4 +1,5 @@
-//! What is known of each slot of a swap device: one word (Linux's swap table and swap map, `mm/swap_table.h`, `mm/swapfile.c`).
+//! What is known of each slot of a swap device: one word (Linux's swap table and swap map,
+//! `mm/swap_table.h`, `mm/swapfile.c`).
 //!
 //! ```text
 //!            allocate                    evict                       reload
@@ -7,14 +8,15 @@
 //!    └────────────────────────┴──────────────────────┘
 //! ```
 //!
-//! A slot has entries that name it – in page tables, and in caches of shared memory – and may have a folio in the swap cache. It is free
-//! when it has neither.
+//! A slot has entries that name it – in page tables, and in caches of shared memory – and may have
+//! a folio in the swap cache. It is free when it has neither.
 //!
-//! INV-SWAP-COUNT: a slot's count is the number of entries that name it.
-//! INV-SWAP-CACHE: while a slot has a folio in the cache, that folio alone may be mapped in the place of an entry that names the slot.
+//! INV-SWAP-COUNT: a slot's count is the number of entries that name it. INV-SWAP-CACHE: while a
+//! slot has a folio in the cache, that folio alone may be mapped in the place of an entry that
+//! names the slot.
 //!
-//! Not guaranteed: that a folio out of the cache is up to date, or still in it once the device's lock is let go; who wants it takes a
-//! reference here, locks the folio, and asks it for its entry.
+//! Not guaranteed: that a folio out of the cache is up to date, or still in it once the device's
+//! lock is let go; who wants it takes a reference here, locks the folio, and asks it for its entry.
 
 use alloc::vec::Vec;
 use pagewright_types::Pfn;
@@ -22,7 +24,9 @@ use pagewright_types::Pfn;
 /// What a slot is beside its count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Slot {
-    /// Nobody's. `next` is the free slot after it.
+    /// Nobody's.
+    ///
+    /// `next` is the free slot after it.
     Free { next: u32 },
     /// Its contents are in a folio, and perhaps on the device.
     Cached(Pfn),
@@ -30,8 +34,10 @@ pub(crate) enum Slot {
     Evicted { shadow: u32 },
 }
 
-/// A [`Slot`] and its count in a word: value, kind, count from the low end. The count's 30 bits are enough: a space names a slot once, and
-/// takes a frame of its own for each level of its tables, of 2^32 frames at most.
+/// A [`Slot`] and its count in a word: value, kind, count from the low end.
+///
+/// The count's 30 bits are enough: a space names a slot once, and takes a frame of its own for each
+/// level of its tables, of 2^32 frames at most.
 #[derive(Clone, Copy)]
 struct Word(u64);
 
@@ -67,7 +73,9 @@ impl Word {
 /// End of the list of free slots.
 const END: u32 = u32::MAX;
 
-/// All slots of one device. Its owner's lock protects it.
+/// All slots of one device.
+///
+/// Its owner's lock protects it.
 pub(crate) struct SlotTable {
     words: Vec<Word>,
     first_free: u32,
@@ -138,7 +146,8 @@ impl SlotTable {
         (word.slot(), word.count())
     }
 
-    /// What a slot is that an entry named which may be gone by now, and with it the whole device: another may have its number, and fewer slots.
+    /// What a slot is that an entry named which may be gone by now, and with it the whole device:
+    /// another may have its number, and fewer slots.
     pub(crate) fn look_up(&self, slot: u32) -> Slot {
         self.words.get(slot as usize).map_or(Slot::Free { next: END }, |word| word.slot())
     }
@@ -192,7 +201,9 @@ impl SlotTable {
         }
     }
 
-    /// The folio with a slot's contents is in the cache from now on. Returns when they went; `None`: the slot is not one that waits for that.
+    /// The folio with a slot's contents is in the cache from now on.
+    ///
+    /// Returns when they went; `None`: the slot is not one that waits for that.
     pub(crate) fn reload(&mut self, slot: u32, pfn: Pfn) -> Option<u32> {
         let (Slot::Evicted { shadow }, count) = self.get(slot) else { return None };
         self.cached += 1;

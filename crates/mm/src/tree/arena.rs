@@ -1,17 +1,22 @@
 //! Nodes in one vector, linked by 32-bit numbers, with a free list.
 //!
-//! Key types: [`NodeId`], [`Arena`]. Neighbours: `node` says what a node is, `reserve` how many are needed.
+//! Key types: [`NodeId`], [`Arena`]. Neighbours: `node` says what a node is, `reserve` how many are
+//! needed.
 //!
-//! Protocol: [`Arena::try_reserve`] is the only allocation; [`Arena::take`] spends what it put aside (INV-TREE-RESERVE).
-//! Released nodes must be empty, so an item is dropped when it is removed and not when its node is reused.
+//! Protocol: [`Arena::try_reserve`] is the only allocation; [`Arena::take`] spends what it put
+//! aside (INV-TREE-RESERVE). Released nodes must be empty, so an item is dropped when it is removed
+//! and not when its node is reused.
 //!
-//! Not guaranteed: that an id is still in use; ids never leave the tree, which upholds INV-TREE-RETURN.
+//! Not guaranteed: that an id is still in use; ids never leave the tree, which upholds
+//! INV-TREE-RETURN.
 
 use super::node::Node;
 use alloc::vec::Vec;
 use core::ops::{Index, IndexMut};
 
-/// Number of a node in its arena. Leaves and inner nodes have an arena each; the level tells which is meant.
+/// Number of a node in its arena.
+///
+/// Leaves and inner nodes have an arena each; the level tells which is meant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct NodeId(u32);
 
@@ -50,8 +55,9 @@ impl<T> Arena<T> {
         self.nodes.capacity() * size_of::<T>() + self.free.capacity() * size_of::<NodeId>()
     }
 
-    /// Makes [`Self::spare`] at least `wanted`, or fails and changes nothing that can be seen. Room on the free list for every node
-    /// is part of it, so that a release can't fail.
+    /// Makes [`Self::spare`] at least `wanted`, or fails and changes nothing that can be seen.
+    ///
+    /// Room on the free list for every node is part of it, so that a release can't fail.
     pub(super) fn try_reserve(&mut self, wanted: usize) -> Result<(), alloc::collections::TryReserveError> {
         if self.spare() < wanted {
             self.nodes.try_reserve(wanted - self.free.len())?;
@@ -81,7 +87,8 @@ impl<T: Node> Arena<T> {
         self.free.push(id);
     }
 
-    /// Moves entries between two neighbours until `left` has `target`, and returns how many `right` has then.
+    /// Moves entries between two neighbours until `left` has `target`, and returns how many `right`
+    /// has then.
     pub(super) fn balance(&mut self, left: NodeId, right: NodeId, target: usize) {
         match self.nodes.get_disjoint_mut([left.index(), right.index()]) {
             Ok([left, right]) => left.balance(right, target),

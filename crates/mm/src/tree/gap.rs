@@ -2,12 +2,15 @@
 //!
 //! Key types: [`GapQuery`], [`Direction`].
 //!
-//! Mirrors Linux's `vm_unmapped_area` (`mm/mmap.c`) over `mas_empty_area` and `mas_empty_area_rev`: the search walks from one end of
-//! the range, tries the hole beside each entry, and enters a subtree only if the biggest hole within is long enough. So it visits one
-//! node of each level, and at most two more paths for the ends of the range. Where Linux asks for a hole that is longer by the alignment,
-//! this search is exact: it also tries, one by one, the holes that are long enough only if they happen to lie well.
+//! Mirrors Linux's `vm_unmapped_area` (`mm/mmap.c`) over `mas_empty_area` and `mas_empty_area_rev`:
+//! the search walks from one end of the range, tries the hole beside each entry, and enters a
+//! subtree only if the biggest hole within is long enough. So it visits one node of each level, and
+//! at most two more paths for the ends of the range. Where Linux asks for a hole that is longer by
+//! the alignment, this search is exact: it also tries, one by one, the holes that are long enough
+//! only if they happen to lie well.
 //!
-//! Guards below items are, as in Linux, no part of the summaries: a hole that only a guard spoils is tried and passed over.
+//! Guards below items are, as in Linux, no part of the summaries: a hole that only a guard spoils
+//! is tried and passed over.
 //!
 //! Not guaranteed: anything if items overlap.
 
@@ -25,7 +28,9 @@ pub enum Direction {
     BottomUp,
 }
 
-/// A hole that is wanted. Linux: `struct vm_unmapped_area_info`.
+/// A hole that is wanted.
+///
+/// Linux: `struct vm_unmapped_area_info`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GapQuery {
     /// Its length in pages, at least 1.
@@ -34,7 +39,8 @@ pub struct GapQuery {
     pub low: u64,
     /// Page index at which it must have ended.
     pub high: u64,
-    /// It begins `align_offset` pages past a multiple of this many pages, a power of two; 1 if any page will do.
+    /// It begins `align_offset` pages past a multiple of this many pages, a power of two; 1 if any
+    /// page will do.
     pub align: u64,
     /// See [`Self::align`].
     pub align_offset: u64,
@@ -49,7 +55,8 @@ struct Hole {
     to: u64,
 }
 
-/// An entry as the search sees it: occupied from `start` to `end`, with holes of up to `gap` pages inside.
+/// An entry as the search sees it: occupied from `start` to `end`, with holes of up to `gap` pages
+/// inside.
 #[derive(Clone, Copy)]
 struct Span {
     start: u64,
@@ -119,8 +126,9 @@ impl GapQuery {
 }
 
 impl<V: Item<Summary = Gaps>> Tree<V> {
-    /// The first page of the highest or lowest run of free pages that answers `query`, or `None` if there is none. O(log n) steps for
-    /// an alignment of 1, and again for each guard that is in the way.
+    /// The first page of the highest or lowest run of free pages that answers `query`, or `None` if
+    /// there is none. O(log n) steps for an alignment of 1, and again for each guard that is in the
+    /// way.
     pub fn find_gap(&self, query: &GapQuery) -> Option<u64> {
         debug_assert!(query.pages > 0 && query.align.is_power_of_two(), "not a hole: {query:?}");
         let mut query = *query;
@@ -154,7 +162,8 @@ impl<V: Item<Summary = Gaps>> Tree<V> {
             .or_else(|| query.accepts(behind))
     }
 
-    /// Searches the holes between the entries of `node`, which is `level` levels above the leaves and which the search meets at `edge`.
+    /// Searches the holes between the entries of `node`, which is `level` levels above the leaves
+    /// and which the search meets at `edge`.
     fn hole_below(&self, node: NodeId, level: usize, edge: u64, query: &GapQuery) -> Option<Hole> {
         match level.checked_sub(1) {
             None => hole_between(&self.leaves[node].entries, edge, query, |_, _| None),

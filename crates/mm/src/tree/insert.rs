@@ -2,9 +2,10 @@
 //!
 //! Neighbours: `reserve` has put the nodes aside; `search` finds the place.
 //!
-//! A full node is split in halves, with one exception: an item that goes behind all others leaves the last leaf full and starts a new one.
-//! A fork that copies VMAs in order, or a file read from front to back, so gets full nodes instead of half-full ones; this is why
-//! INV-TREE-FILL excepts the last node of each level.
+//! A full node is split in halves, with one exception: an item that goes behind all others leaves
+//! the last leaf full and starts a new one. A fork that copies VMAs in order, or a file read from
+//! front to back, so gets full nodes instead of half-full ones; this is why INV-TREE-FILL excepts
+//! the last node of each level.
 //!
 //! Not guaranteed: room. Inserting what was not reserved is a mistake of the caller's.
 
@@ -23,7 +24,8 @@ impl<V: Item> Tree<V> {
     /// Inserts `item` at `key`, and returns the item that it replaces, if any.
     ///
     /// # Panics
-    /// When no reservation covers it (see [`Self::try_reserve`]): in debug builds always, else only if a node is needed and none is spare.
+    /// When no reservation covers it (see [`Self::try_reserve`]): in debug builds always, else only
+    /// if a node is needed and none is spare.
     pub fn insert(&mut self, key: V::Key, item: V) -> Option<V> {
         debug_assert!(self.reserved > 0, "INV-TREE-RESERVE: an insert that was not reserved");
         self.reserved = self.reserved.saturating_sub(1);
@@ -74,7 +76,8 @@ impl<V: Item> Tree<V> {
         self.attach(path, append, left, sprout);
     }
 
-    /// Enters `sprout` to the right of the child at the end of `path`, whose digest is now `left`, splitting parents as need be.
+    /// Enters `sprout` to the right of the child at the end of `path`, whose digest is now `left`,
+    /// splitting parents as need be.
     fn attach(
         &mut self,
         path: &Path,
@@ -115,7 +118,8 @@ impl<V: Item> Tree<V> {
     }
 }
 
-/// Moves all but the first `keep` entries of `left` to a node of their own, which becomes its right neighbour.
+/// Moves all but the first `keep` entries of `left` to a node of their own, which becomes its right
+/// neighbour.
 fn split<T: Node>(nodes: &mut Arena<T>, left: NodeId, keep: usize) -> NodeId {
     let right = nodes.take();
     nodes.balance(left, right, keep);

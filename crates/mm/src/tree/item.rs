@@ -4,15 +4,20 @@
 //!
 //! All positions are page indices (of an address space or of a file), ends are exclusive.
 //!
-//! Not guaranteed: that an item's summary agrees with its key – [`Item::summary`] is the item's promise, and it must change only
-//! inside [`Tree::update`](super::Tree::update) and [`Tree::rekey`](super::Tree::rekey).
+//! Not guaranteed: that an item's summary agrees with its key – [`Item::summary`] is the item's
+//! promise, and it must change only inside [`Tree::update`](super::Tree::update) and
+//! [`Tree::rekey`](super::Tree::rekey).
 
 /// The order of a tree's items.
 pub trait Key: Copy + Ord {
-    /// The greatest key there is. Fills the unused slots of a node.
+    /// The greatest key there is.
+    ///
+    /// Fills the unused slots of a node.
     const MAX: Self;
 
-    /// Page index at which an item with this key begins. Never falls as keys rise.
+    /// Page index at which an item with this key begins.
+    ///
+    /// Never falls as keys rise.
     fn start(self) -> u64;
 
     /// The greatest key whose item begins at `start`.
@@ -56,19 +61,25 @@ pub trait Item {
     /// What a search wants to know of many items at once; `()` for nothing.
     type Summary: Summary;
 
-    /// The summary of this item alone, which has key `key`. The tree keeps it beside the key and looks at the item no more.
+    /// The summary of this item alone, which has key `key`.
+    ///
+    /// The tree keeps it beside the key and looks at the item no more.
     fn summary(&self, key: Self::Key) -> Self::Summary;
 
-    /// Pages below the item in which [`Tree::find_gap`](super::Tree::find_gap) may not place anything, although they are free: the guard of
-    /// a stack that grows down (Linux's `vm_start_gap`). Look-ups don't see it.
+    /// Pages below the item in which [`Tree::find_gap`](super::Tree::find_gap) may not place
+    /// anything, although they are free: the guard of a stack that grows down (Linux's
+    /// `vm_start_gap`). Look-ups don't see it.
     fn guard(&self) -> u64 {
         0
     }
 }
 
-/// Knowledge about a run of neighbouring items. Joining is associative.
+/// Knowledge about a run of neighbouring items.
+///
+/// Joining is associative.
 pub trait Summary: Copy + PartialEq {
-    /// The summary of this run followed by the run `next`, whose first item begins at page `next_start`.
+    /// The summary of this run followed by the run `next`, whose first item begins at page
+    /// `next_start`.
     #[must_use]
     fn join(self, next_start: u64, next: Self) -> Self;
 }
@@ -85,7 +96,9 @@ impl Summary for () {
     fn join(self, _next_start: u64, (): Self) -> Self {}
 }
 
-/// How far the items of a run reach; they may overlap. Linux: `rb_subtree_last` of `mm/interval_tree.c`.
+/// How far the items of a run reach; they may overlap.
+///
+/// Linux: `rb_subtree_last` of `mm/interval_tree.c`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Reach {
     end: u64,
@@ -113,7 +126,9 @@ impl Extent for Reach {
     }
 }
 
-/// The extent of a run of disjoint items and the biggest hole between them. Linux: `gap[]` of the maple tree's `maple_arange_64`.
+/// The extent of a run of disjoint items and the biggest hole between them.
+///
+/// Linux: `gap[]` of the maple tree's `maple_arange_64`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Gaps {
     end: u64,

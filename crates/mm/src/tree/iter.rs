@@ -1,9 +1,10 @@
 //! Stepping through the items in key order, along the leaf links.
 //!
-//! Key type: [`Iter`]. A step within a leaf is an index; one in fifteen or less follows a link (INV-TREE-LINKS).
+//! Key type: [`Iter`]. A step within a leaf is an index; one in fifteen or less follows a link
+//! (INV-TREE-LINKS).
 //!
-//! Not guaranteed: nothing beyond the borrow, which forbids changes while an iterator lives. A loop that changes the tree steps with
-//! [`Tree::next`] instead.
+//! Not guaranteed: nothing beyond the borrow, which forbids changes while an iterator lives. A loop
+//! that changes the tree steps with [`Tree::next`] instead.
 
 use super::Tree;
 use super::arena::NodeId;

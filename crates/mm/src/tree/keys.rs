@@ -1,7 +1,8 @@
 //! The sorted keys of one node, padded so that a search needs no branch.
 //!
-//! Key type: [`Keys`]. With the length in front, 15 keys of 8 bytes fill exactly two cache lines. A rank is found in two rounds of three
-//! comparisons each, and no branch depends on the data, so none is mispredicted: on random look-ups that is what would cost.
+//! Key type: [`Keys`]. With the length in front, 15 keys of 8 bytes fill exactly two cache lines. A
+//! rank is found in two rounds of three comparisons each, and no branch depends on the data, so
+//! none is mispredicted: on random look-ups that is what would cost.
 //!
 //! Not guaranteed: that keys rise; the tree sees to that (INV-TREE-ORDER).
 
@@ -41,7 +42,8 @@ impl<K: Key> Keys<K> {
         self.rank(|slot| slot < key)
     }
 
-    /// How many of the slots are `before` some point of the order: which quarter of the slots first, then where in it.
+    /// How many of the slots are `before` some point of the order: which quarter of the slots
+    /// first, then where in it.
     #[inline]
     fn rank(&self, before: impl Fn(K) -> bool) -> usize {
         const { assert!(CAPACITY == 15, "three quarters of four slots with a pivot behind each, and one of three") };

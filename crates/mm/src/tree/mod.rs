@@ -6,8 +6,9 @@
 //! | the page cache of a file | page index | `()` | which folio holds this index? |
 //! | the mappers of a file or a family | first page and a tie-breaker | [`Reach`] | who maps any of these pages? |
 //!
-//! It stands where Linux has the maple tree (`lib/maple_tree.c`), the xarray and the interval tree of `i_mmap`: all three want
-//! ordered keys and a little arithmetic over subtrees, and differ only in that arithmetic, the [`Summary`].
+//! It stands where Linux has the maple tree (`lib/maple_tree.c`), the xarray and the interval tree
+//! of `i_mmap`: all three want ordered keys and a little arithmetic over subtrees, and differ only
+//! in that arithmetic, the [`Summary`].
 //!
 //! ```text
 //!   inners   [ first key | summary | child ] × ≤ 15         Inner, levels 1 … height
@@ -15,24 +16,31 @@
 //!   leaves   [ key | summary | item ] × ≤ 15  ⇄  …                Leaf, level 0, linked in order
 //! ```
 //!
-//! Key types: [`Tree`], [`Item`] (what is stored, and its summary), [`Key`], [`GapQuery`], [`OutOfMemory`].
-//! Neighbours: none below but `alloc`; above, the rooms of `mm` that are named in the table.
+//! Key types: [`Tree`], [`Item`] (what is stored, and its summary), [`Key`], [`GapQuery`],
+//! [`OutOfMemory`]. Neighbours: none below but `alloc`; above, the rooms of `mm` that are named in
+//! the table.
 //!
-//! Protocol: *validate, reserve, commit*. [`Tree::try_reserve`] is the only function that allocates, and it asks its caller's
-//! permission first; after it has succeeded for `n`, the next `n` calls of [`Tree::insert`] neither allocate nor fail.
-//! Removal never needs memory: nodes go to a free list, and [`Tree::clear`] gives everything back.
+//! Protocol: *validate, reserve, commit*. [`Tree::try_reserve`] is the only function that
+//! allocates, and it asks its caller's permission first; after it has succeeded for `n`, the next
+//! `n` calls of [`Tree::insert`] neither allocate nor fail. Removal never needs memory: nodes go to
+//! a free list, and [`Tree::clear`] gives everything back.
 //!
 //! Invariants (checked after every step of the property tests):
-//! - **INV-TREE-ORDER** keys rise strictly from left to right, and a child's entry holds exactly the first key below it.
-//! - **INV-TREE-FILL** all leaves lie at one depth; every node has at least [`MIN_FILL`] entries, except the root and the last
-//!   node of each level; an inner root has at least two children. So a search takes O(log n) steps, whatever was done before.
-//! - **INV-TREE-SUMMARY** an entry's summary is the [`Summary::join`] of all items below it, in order.
+//! - **INV-TREE-ORDER** keys rise strictly from left to right, and a child's entry holds exactly
+//!   the first key below it.
+//! - **INV-TREE-FILL** all leaves lie at one depth; every node has at least [`MIN_FILL`] entries,
+//!   except the root and the last node of each level; an inner root has at least two children. So a
+//!   search takes O(log n) steps, whatever was done before.
+//! - **INV-TREE-SUMMARY** an entry's summary is the [`Summary::join`] of all items below it, in
+//!   order.
 //! - **INV-TREE-LINKS** the leaf links visit every leaf once, in key order, both ways.
-//! - **INV-TREE-RESERVE** within a reservation no operation grows the arenas; outside [`Tree::try_reserve`] nothing ever does.
+//! - **INV-TREE-RESERVE** within a reservation no operation grows the arenas; outside
+//!   [`Tree::try_reserve`] nothing ever does.
 //! - **INV-TREE-RETURN** every node is either reachable or on its arena's free list.
 //!
-//! Not guaranteed: thread safety (the lock of the owner is taken by the caller); that items don't overlap – the gap search and
-//! [`Tree::at`] assume it and the caller's VMA rules provide it; references to items that outlive a change, since items move.
+//! Not guaranteed: thread safety (the lock of the owner is taken by the caller); that items don't
+//! overlap – the gap search and [`Tree::at`] assume it and the caller's VMA rules provide it;
+//! references to items that outlive a change, since items move.
 
 mod arena;
 mod gap;
@@ -66,7 +74,9 @@ use node::{Inner, Leaf};
 /// More levels than 2^32 nodes of minimal fill can have, so that a path fits in an array.
 const MAX_HEIGHT: usize = 16;
 
-/// An ordered collection of items with a summary of each subtree. See the [module's documentation](self).
+/// An ordered collection of items with a summary of each subtree.
+///
+/// See the [module's documentation](self).
 pub struct Tree<V: Item> {
     leaves: Arena<Leaf<V>>,
     inners: Arena<Inner<V::Key, V::Summary>>,
@@ -93,7 +103,9 @@ struct Path {
 }
 
 impl<V: Item> Tree<V> {
-    /// An empty tree. Allocates nothing.
+    /// An empty tree.
+    ///
+    /// Allocates nothing.
     pub const fn new() -> Self {
         Self { leaves: Arena::new(), inners: Arena::new(), root: NodeId::NONE, height: 0, len: 0, reserved: 0 }
     }
@@ -115,7 +127,8 @@ impl<V: Item> Tree<V> {
         *self = Self::new();
     }
 
-    /// Bytes of heap that the tree holds, free nodes and reservations included; what items own themselves is not counted.
+    /// Bytes of heap that the tree holds, free nodes and reservations included; what items own
+    /// themselves is not counted.
     pub fn memory_bytes(&self) -> usize {
         self.leaves.bytes() + self.inners.bytes()
     }

@@ -1,12 +1,15 @@
 //! The two kinds of nodes, and what they have in common.
 //!
-//! Key types: [`Entries`] (keys, summaries and contents), of which [`Inner`] is the kind with children; [`Leaf`] (entries with items,
-//! linked to its neighbours); [`Digest`] (key and summary of an entry), [`Node`] (what rebalancing needs of either).
+//! Key types: [`Entries`] (keys, summaries and contents), of which [`Inner`] is the kind with
+//! children; [`Leaf`] (entries with items, linked to its neighbours); [`Digest`] (key and summary
+//! of an entry), [`Node`] (what rebalancing needs of either).
 //!
-//! Keys, summaries and contents lie apart, so that a search touches the lines of the keys and one more, and a change that alters no
-//! summary reads no other item: at 100 000 VMAs each line that is not touched is a cache miss saved.
+//! Keys, summaries and contents lie apart, so that a search touches the lines of the keys and one
+//! more, and a change that alters no summary reads no other item: at 100 000 VMAs each line that is
+//! not touched is a cache miss saved.
 //!
-//! Not guaranteed: that an inner entry still agrees with its child; `insert`, `remove` and `update` restore that before they return.
+//! Not guaranteed: that an inner entry still agrees with its child; `insert`, `remove` and `update`
+//! restore that before they return.
 
 use super::arena::NodeId;
 use super::item::{Item, Key, Summary};
@@ -16,16 +19,21 @@ use arrayvec::ArrayVec;
 /// Entries that a node can hold.
 pub const CAPACITY: usize = 15;
 
-/// Entries that a node holds at least (INV-TREE-FILL). Less than half, so that a split and the merge that would undo it are some
-/// operations apart.
+/// Entries that a node holds at least (INV-TREE-FILL).
+///
+/// Less than half, so that a split and the merge that would undo it are some operations apart.
 pub const MIN_FILL: usize = 6;
 
-/// Two neighbours with no more entries than this between them become one. More are spread evenly, at least [`MIN_FILL`] each.
+/// Two neighbours with no more entries than this between them become one.
+///
+/// More are spread evenly, at least [`MIN_FILL`] each.
 pub(super) const MERGE_LIMIT: usize = 12;
 
 const _: () = assert!(MERGE_LIMIT < CAPACITY && MERGE_LIMIT.div_ceil(2) >= MIN_FILL && CAPACITY / 2 >= MIN_FILL);
 
-/// Key and summary of an entry. Of an entry for a child: the first key below it and the join of all summaries below it.
+/// Key and summary of an entry.
+///
+/// Of an entry for a child: the first key below it and the join of all summaries below it.
 #[derive(Clone, Copy, PartialEq)]
 pub(super) struct Digest<K, S> {
     pub(super) first: K,
@@ -99,7 +107,8 @@ impl<K: Key, S: Summary, C> Entries<K, S, C> {
         self.get(self.len().checked_sub(1)?)
     }
 
-    /// In an inner node: the child that holds `key` if any does, the last one that doesn't begin above it, else the first.
+    /// In an inner node: the child that holds `key` if any does, the last one that doesn't begin
+    /// above it, else the first.
     #[inline]
     pub(super) fn slot_for(&self, key: K) -> usize {
         self.keys.count_le(key).saturating_sub(1)

@@ -1,8 +1,9 @@
 //! All items that cover any page of a range.
 //!
-//! Key type: [`Overlapping`]. Mirrors Linux's interval tree (`include/linux/interval_tree_generic.h`): a subtree is skipped if it ends
-//! before the range or begins behind it. O(log n + k) steps if items are about equally long; one long item in front of many short ones
-//! doesn't hurt, since only the subtree that holds it is entered.
+//! Key type: [`Overlapping`]. Mirrors Linux's interval tree
+//! (`include/linux/interval_tree_generic.h`): a subtree is skipped if it ends before the range or
+//! begins behind it. O(log n + k) steps if items are about equally long; one long item in front of
+//! many short ones doesn't hurt, since only the subtree that holds it is entered.
 //!
 //! Not guaranteed: items that cover no page (end at most start) are found or not, as it happens.
 
@@ -27,7 +28,9 @@ pub struct Overlapping<'a, V: Item> {
     tree: &'a Tree<V>,
     from: u64,
     to: u64,
-    /// The entry to look at next, of each node on the way down. Empty at the end.
+    /// The entry to look at next, of each node on the way down.
+    ///
+    /// Empty at the end.
     steps: ArrayVec<Step, { MAX_HEIGHT + 1 }>,
 }
 

@@ -2,9 +2,10 @@
 //!
 //! Key type: [`Mended`], what became of a child after an entry left it.
 //!
-//! A child that falls below [`MIN_FILL`] takes entries from a neighbour under the same parent, or the two become one; the node that
-//! this empties goes to the free list (INV-TREE-RETURN). Nothing here allocates. A child without such a neighbour is the last of its
-//! level, may stay small, and goes when it is empty.
+//! A child that falls below [`MIN_FILL`] takes entries from a neighbour under the same parent, or
+//! the two become one; the node that this empties goes to the free list (INV-TREE-RETURN). Nothing
+//! here allocates. A child without such a neighbour is the last of its level, may stay small, and
+//! goes when it is empty.
 
 use super::arena::{Arena, NodeId};
 use super::item::{Item, Key, Summary};
@@ -34,7 +35,9 @@ impl<K, S> Mended<K, S> {
 }
 
 impl<V: Item> Tree<V> {
-    /// Removes the item with key `key` and returns it. Never allocates.
+    /// Removes the item with key `key` and returns it.
+    ///
+    /// Never allocates.
     pub fn remove(&mut self, key: V::Key) -> Option<V> {
         let path = self.descend(key)?;
         let leaf = &mut self.leaves[path.leaf];
@@ -104,7 +107,8 @@ enum Siblings {
 }
 
 impl Siblings {
-    /// The child in `slot` of `parent`, with the neighbour to its left if it has one, else with the one to its right.
+    /// The child in `slot` of `parent`, with the neighbour to its left if it has one, else with the
+    /// one to its right.
     fn of<K: Key, S: Summary>(parent: &Inner<K, S>, slot: usize) -> Self {
         let child = parent.contents[slot];
         let left = if slot > 0 { slot - 1 } else { slot };
@@ -137,7 +141,8 @@ impl Siblings {
 }
 
 impl<K: Key, S: Summary> Inner<K, S> {
-    /// Enters what became of a child; returns whether anything changed that the parent of this node keeps or decides on.
+    /// Enters what became of a child; returns whether anything changed that the parent of this node
+    /// keeps or decides on.
     fn accept(&mut self, mended: Mended<K, S>) -> bool {
         match mended {
             Mended::Kept { slot, digest } => self.renew(slot, digest),

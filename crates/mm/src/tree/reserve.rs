@@ -2,8 +2,9 @@
 //!
 //! Key type: [`OutOfMemory`]. Neighbours: `arena` holds the nodes; `insert` spends them.
 //!
-//! Two bounds hold at once, and the smaller one is reserved: an insert splits at most one node of each level, and a level of `n` entries
-//! has at most `n / MIN_FILL + 1` nodes (INV-TREE-FILL). The first is tight for one VMA, the second for a fork that copies 100 000.
+//! Two bounds hold at once, and the smaller one is reserved: an insert splits at most one node of
+//! each level, and a level of `n` entries has at most `n / MIN_FILL + 1` nodes (INV-TREE-FILL). The
+//! first is tight for one VMA, the second for a fork that copies 100 000.
 //!
 //! Not guaranteed: that a reservation outlives [`Tree::clear`].
 
@@ -11,7 +12,9 @@ use super::node::MIN_FILL;
 use super::{Item, Tree};
 use core::fmt;
 
-/// The memory for some inserts was refused, by the allocator or by the caller's permit. The tree is as it was.
+/// The memory for some inserts was refused, by the allocator or by the caller's permit.
+///
+/// The tree is as it was.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OutOfMemory {
     /// How many inserts were to be reserved.
@@ -34,13 +37,17 @@ pub(super) struct Demand {
 }
 
 impl<V: Item> Tree<V> {
-    /// Makes the next `inserts` calls of [`Self::insert`] infallible. Like [`Vec::try_reserve`](alloc::vec::Vec::try_reserve) it counts from
-    /// now and doesn't add to an earlier reservation; what other operations do in between doesn't use it up.
+    /// Makes the next `inserts` calls of [`Self::insert`] infallible.
     ///
-    /// `permit` is asked, once, only if memory must really be allocated: fault injection and accounting stand there.
+    /// Like [`Vec::try_reserve`](alloc::vec::Vec::try_reserve) it counts from now and doesn't add
+    /// to an earlier reservation; what other operations do in between doesn't use it up.
+    ///
+    /// `permit` is asked, once, only if memory must really be allocated: fault injection and
+    /// accounting stand there.
     ///
     /// # Errors
-    /// [`OutOfMemory`] when `permit` or the allocator refuses; items and earlier reservations are as before.
+    /// [`OutOfMemory`] when `permit` or the allocator refuses; items and earlier reservations are
+    /// as before.
     pub fn try_reserve(&mut self, inserts: usize, permit: impl FnOnce() -> bool) -> Result<(), OutOfMemory> {
         let demand = self.demand(inserts);
         if self.leaves.spare() < demand.leaves || self.inners.spare() < demand.inners {
@@ -61,7 +68,8 @@ impl<V: Item> Tree<V> {
         let leaves_now = self.leaves.used();
         let leaves = inserts.min(most(self.len.saturating_add(inserts)).saturating_sub(leaves_now));
 
-        // By splits: one node of each level for each insert, and the levels above what was the root.
+        // By splits: one node of each level for each insert, and the levels above what was the
+        // root.
         let mut by_splits = inserts.saturating_mul(self.height);
         let mut level = inserts.saturating_add(usize::from(leaves_now > 0));
         while level > 1 {

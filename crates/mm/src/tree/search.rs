@@ -1,9 +1,11 @@
 //! Finding items by key or by the page they cover.
 //!
-//! Neighbours: `keys` ranks a key within a node; `insert`, `remove` and `update` start from [`Tree::descend`].
+//! Neighbours: `keys` ranks a key within a node; `insert`, `remove` and `update` start from
+//! [`Tree::descend`].
 //!
-//! Because an entry holds exactly the first key below it (INV-TREE-ORDER), the greatest key at most `k` is always in the leaf to which
-//! `k` leads; only the step to a next item may cross to the neighbouring leaf.
+//! Because an entry holds exactly the first key below it (INV-TREE-ORDER), the greatest key at most
+//! `k` is always in the leaf to which `k` leads; only the step to a next item may cross to the
+//! neighbouring leaf.
 //!
 //! Not guaranteed: [`Tree::at`] and [`Tree::at_or_after`] are right only while items don't overlap.
 
@@ -127,7 +129,8 @@ impl<V: Item> Tree<V> {
         Some(Path { steps, leaf: node })
     }
 
-    /// The leaf reached by taking the entry that `choose` names, given the number of entries, at each level.
+    /// The leaf reached by taking the entry that `choose` names, given the number of entries, at
+    /// each level.
     fn edge_leaf(&self, choose: impl Fn(usize) -> usize) -> Option<&Leaf<V>> {
         if self.root == NodeId::NONE {
             return None;
@@ -142,7 +145,9 @@ impl<V: Item> Tree<V> {
 }
 
 impl<V: Item<Summary = Gaps>> Tree<V> {
-    /// The item that covers page `page`. Linux: `vma_lookup`.
+    /// The item that covers page `page`.
+    ///
+    /// Linux: `vma_lookup`.
     #[inline]
     pub fn at(&self, page: u64) -> Option<(V::Key, &V)> {
         let key = V::Key::last_at(page);
@@ -151,7 +156,9 @@ impl<V: Item<Summary = Gaps>> Tree<V> {
         if page < entries.summaries.get(slot)?.end() { entries.get(slot) } else { None }
     }
 
-    /// The item that covers page `page`, or else the first one above it. Linux: `find_vma`.
+    /// The item that covers page `page`, or else the first one above it.
+    ///
+    /// Linux: `find_vma`.
     #[inline]
     pub fn at_or_after(&self, page: u64) -> Option<(V::Key, &V)> {
         self.at(page).or_else(|| self.next(V::Key::last_at(page)))

@@ -1,4 +1,5 @@
-//! The tree against `BTreeMap` and against exhaustive searches, with every invariant checked after every step.
+//! The tree against `BTreeMap` and against exhaustive searches, with every invariant checked after
+//! every step.
 
 use super::*;
 use alloc::collections::BTreeMap;
@@ -155,7 +156,8 @@ fn assert_same_lookups(tree: &Tree<Mapper>, model: &BTreeMap<(u64, u64), Mapper>
 proptest! {
     #![proptest_config(ProptestConfig { cases: 48, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// INV-TREE-ORDER, INV-TREE-FILL, INV-TREE-SUMMARY, INV-TREE-LINKS, INV-TREE-RETURN after every step.
+    /// INV-TREE-ORDER, INV-TREE-FILL, INV-TREE-SUMMARY, INV-TREE-LINKS, INV-TREE-RETURN after every
+    /// step.
     #[test]
     fn every_operation_does_what_a_sorted_map_does(
         steps in prop::collection::vec(step(), 1..400),
@@ -223,7 +225,8 @@ proptest! {
         }
     }
 
-    /// INV-TREE-RESERVE: what was reserved suffices, whatever is inserted and whatever is removed in between.
+    /// INV-TREE-RESERVE: what was reserved suffices, whatever is inserted and whatever is removed
+    /// in between.
     #[test]
     fn a_reservation_suffices(
         before in prop::collection::vec(0..5000u64, 0..600),
@@ -259,7 +262,8 @@ proptest! {
 
 /// The highest or lowest start whose pages are free and in no guard: by trying each.
 fn gap_by_trial(areas: &[(u64, Area)], query: &GapQuery) -> Option<u64> {
-    // As in Linux a guard reaches no further than the hole it guards: nothing else is mapped there anyway.
+    // As in Linux a guard reaches no further than the hole it guards: nothing else is mapped there
+    // anyway.
     let is_free = |page: u64| {
         let next = areas.iter().find(|(_, area)| area.end > page);
         next.is_none_or(|(start, area)| page < start.saturating_sub(area.guard))
@@ -274,7 +278,8 @@ fn gap_by_trial(areas: &[(u64, Area)], query: &GapQuery) -> Option<u64> {
     }
 }
 
-/// INV-TREE-RESERVE, at its tightest: one insert into a tree whose every node is full splits one node of each level.
+/// INV-TREE-RESERVE, at its tightest: one insert into a tree whose every node is full splits one
+/// node of each level.
 #[test]
 fn a_reservation_for_one_insert_covers_a_split_of_every_level() {
     let mut tree = Tree::new();
@@ -327,7 +332,8 @@ fn a_new_key_that_passes_a_neighbour_is_reported() {
     tree.rekey(1, 3, |_| ());
 }
 
-/// INV-TREE-RETURN: an item goes when it is removed or replaced, and nodes that were emptied are used again.
+/// INV-TREE-RETURN: an item goes when it is removed or replaced, and nodes that were emptied are
+/// used again.
 #[test]
 fn removal_drops_items_and_reuses_nodes() {
     let witness = Rc::new(7);

@@ -2,15 +2,17 @@
 //!
 //! Neighbours: `insert` and `remove` use [`Tree::refresh`] too.
 //!
-//! Not guaranteed: nothing stops a change that makes items overlap; that is for the caller to rule out.
+//! Not guaranteed: nothing stops a change that makes items overlap; that is for the caller to rule
+//! out.
 
 use super::item::Item;
 use super::node::Node;
 use super::{Path, Tree};
 
 impl<V: Item> Tree<V> {
-    /// Changes the item with key `key` and brings the summaries up to date (INV-TREE-SUMMARY). Returns what `change` returns, or `None` if
-    /// there is no such item. Never allocates.
+    /// Changes the item with key `key` and brings the summaries up to date (INV-TREE-SUMMARY).
+    ///
+    /// Returns what `change` returns, or `None` if there is no such item. Never allocates.
     pub fn update<R>(&mut self, key: V::Key, change: impl FnOnce(&mut V) -> R) -> Option<R> {
         let path = self.descend(key)?;
         let leaf = &mut self.leaves[path.leaf];
@@ -20,11 +22,13 @@ impl<V: Item> Tree<V> {
         Some(result)
     }
 
-    /// Gives the item with key `old` the key `new`, which must not carry it past a neighbour, and changes it: a VMA that loses or gains
-    /// pages at its front. Returns what `change` returns, or `None` if there is no such item. Never allocates.
+    /// Gives the item with key `old` the key `new`, which must not carry it past a neighbour, and
+    /// changes it: a VMA that loses or gains pages at its front. Returns what `change` returns, or
+    /// `None` if there is no such item. Never allocates.
     ///
     /// # Panics
-    /// When `new` is not between the neighbours of `old`: the tree is then unchanged and `change` was not called.
+    /// When `new` is not between the neighbours of `old`: the tree is then unchanged and `change`
+    /// was not called.
     pub fn rekey<R>(&mut self, old: V::Key, new: V::Key, change: impl FnOnce(&mut V) -> R) -> Option<R> {
         let path = self.descend(old)?;
         let slot = self.leaves[path.leaf].entries.keys.position(old).ok()?;

@@ -1,6 +1,7 @@
 //! Checks every invariant of a whole tree; the tests do so after each step.
 //!
-//! Works from the definitions, not from the code that keeps them: depth, fill and summaries are recomputed from the items.
+//! Works from the definitions, not from the code that keeps them: depth, fill and summaries are
+//! recomputed from the items.
 
 use super::arena::NodeId;
 use super::item::{Item, Key, Summary};

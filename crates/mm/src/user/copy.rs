@@ -14,7 +14,9 @@ pub(super) fn is_user<P: Platform>(at: VirtAddr, len: usize) -> bool {
 }
 
 impl<P: Platform> Mm<P> {
-    /// Copies `to.len()` bytes of user memory at `from`. Returns how many bytes at the end could not be had; these are zero in `to`.
+    /// Copies `to.len()` bytes of user memory at `from`.
+    ///
+    /// Returns how many bytes at the end could not be had; these are zero in `to`.
     pub fn copy_from_user(&self, space: &Space<P>, from: VirtAddr, to: &mut [u8]) -> usize {
         self.call(|| {
             let left = self.read_user(space, from, to);
@@ -24,12 +26,16 @@ impl<P: Platform> Mm<P> {
         })
     }
 
-    /// Copies `from` to user memory at `to`. Returns how many bytes at the end could not be stored.
+    /// Copies `from` to user memory at `to`.
+    ///
+    /// Returns how many bytes at the end could not be stored.
     pub fn copy_to_user(&self, space: &Space<P>, to: VirtAddr, from: &[u8]) -> usize {
         self.call(|| self.write_user(space, to, from))
     }
 
-    /// Stores `len` zeroes to user memory at `to`. Returns how many at the end could not be stored.
+    /// Stores `len` zeroes to user memory at `to`.
+    ///
+    /// Returns how many at the end could not be stored.
     pub fn clear_user(&self, space: &Space<P>, to: VirtAddr, len: usize) -> usize {
         const ZEROES: [u8; 256] = [0; 256];
         self.call(|| {
@@ -55,8 +61,9 @@ impl<P: Platform> Mm<P> {
         self.with_user(space, to, from.len(), Access::Write, |at, part| self.fx().write(at, &from[part]))
     }
 
-    /// Hands each part of user memory that lies in one page to `reach`: where it is, and which of the bytes it is. Returns how many bytes
-    /// were not handed over, because an access would get a signal there.
+    /// Hands each part of user memory that lies in one page to `reach`: where it is, and which of
+    /// the bytes it is. Returns how many bytes were not handed over, because an access would get a
+    /// signal there.
     fn with_user(
         &self,
         space: &Space<P>,
@@ -80,7 +87,8 @@ impl<P: Platform> Mm<P> {
         0
     }
 
-    /// Calls `reach` with where the byte at `va` is, its page's table locked; faults as often as it takes.
+    /// Calls `reach` with where the byte at `va` is, its page's table locked; faults as often as it
+    /// takes.
     ///
     /// # Errors
     /// What signal an access gets there.
@@ -99,7 +107,9 @@ impl<P: Platform> Mm<P> {
         }
     }
 
-    /// The same, if the entry allows it now. It is marked as the processor would mark it.
+    /// The same, if the entry allows it now.
+    ///
+    /// It is marked as the processor would mark it.
     fn try_user_part<T>(
         &self,
         space: &Space<P>,
@@ -107,7 +117,8 @@ impl<P: Platform> Mm<P> {
         access: Access,
         reach: &mut impl FnMut(PhysAddr) -> T,
     ) -> Option<T> {
-        // The space is held so that no table is unhooked, the table so that its entries stay. Another's may have ended, with its tables.
+        // The space is held so that no table is unhooked, the table so that its entries stay.
+        // Another's may have ended, with its tables.
         let map = space.map().read();
         if map.is_empty() {
             return None;

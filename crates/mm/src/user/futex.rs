@@ -1,8 +1,10 @@
-//! What a futex word is called: two threads that name the same word sleep on one queue (`get_futex_key`, `kernel/futex/core.c`).
+//! What a futex word is called: two threads that name the same word sleep on one queue
+//! (`get_futex_key`, `kernel/futex/core.c`).
 //!
-//! INV-FUTEX-KEY: keys are equal exactly if the words are one word of the same memory, for as long as it is mapped: a word that processes
-//! share is named by its object, a word that is one space's by the space and the address. A page that can still be copied from under the
-//! word has no lasting name, so it is made the space's own first, or refused.
+//! INV-FUTEX-KEY: keys are equal exactly if the words are one word of the same memory, for as long
+//! as it is mapped: a word that processes share is named by its object, a word that is one space's
+//! by the space and the address. A page that can still be copied from under the word has no lasting
+//! name, so it is made the space's own first, or refused.
 
 use crate::error::MmError;
 use crate::gup::{Contents, GupFlags, UserPage, Want};
@@ -34,14 +36,17 @@ pub enum FutexAccess {
 /// The name of a futex word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum FutexKey {
-    /// A word that only one space's threads use. Not the same queue as [`FutexKey::Anon`] of the same address.
+    /// A word that only one space's threads use.
+    ///
+    /// Not the same queue as [`FutexKey::Anon`] of the same address.
     Private {
         /// The space.
         space: SpaceId,
         /// The word's address.
         at: VirtAddr,
     },
-    /// A word of anonymous memory, of a caller who did not say that it is private (`FUT_OFF_MMSHARED`).
+    /// A word of anonymous memory, of a caller who did not say that it is private
+    /// (`FUT_OFF_MMSHARED`).
     Anon {
         /// The space.
         space: SpaceId,
@@ -63,12 +68,15 @@ pub enum FutexKey {
 const WORD: usize = 4;
 
 impl<P: Platform> Mm<P> {
-    /// The key of the word at `at`. A word that may be shared is faulted in; if its page is a file's that is mapped privately and writable, it
-    /// becomes the space's own.
+    /// The key of the word at `at`.
+    ///
+    /// A word that may be shared is faulted in; if its page is a file's that is mapped privately
+    /// and writable, it becomes the space's own.
     ///
     /// # Errors
-    /// `EINVAL` if `at` is not aligned; `EFAULT` if it is not in user memory, if a shared word can't be read or, to be stored to, written,
-    /// and if it lies in memory that can only be read and is nobody's object: such a word never changes. `ENOMEM`.
+    /// `EINVAL` if `at` is not aligned; `EFAULT` if it is not in user memory, if a shared word
+    /// can't be read or, to be stored to, written, and if it lies in memory that can only be read
+    /// and is nobody's object: such a word never changes. `ENOMEM`.
     pub fn futex_key(
         &self,
         space: &Space<P>,

@@ -1,7 +1,9 @@
-//! Reading and writing the memory of another process (`process_vm_readv(2)`, `process_vm_writev(2)`).
+//! Reading and writing the memory of another process (`process_vm_readv(2)`,
+//! `process_vm_writev(2)`).
 //!
-//! The other's pages are pinned one at a time, which also breaks the copy-on-write that would lead a reader astray, and copied from or to the
-//! caller's own memory. Who may do that to whom is the embedder's question (`ptrace_may_access`).
+//! The other's pages are pinned one at a time, which also breaks the copy-on-write that would lead
+//! a reader astray, and copied from or to the caller's own memory. Who may do that to whom is the
+//! embedder's question (`ptrace_may_access`).
 
 use crate::error::MmError;
 use crate::gup::{Contents, GupFlags, UserPage, Want};
@@ -83,11 +85,13 @@ impl<'a> Cursor<'a> {
 }
 
 impl<P: Platform> Mm<P> {
-    /// Copies from `remote` to `local`, piece after piece, until either list ends, and returns how many bytes.
+    /// Copies from `remote` to `local`, piece after piece, until either list ends, and returns how
+    /// many bytes.
     ///
     /// # Errors
-    /// `EINVAL` for flags (there are none), more than 1024 pieces, or a length that is negative; `EFAULT` if a piece of `local` is not in
-    /// user memory, or if the first byte can't be copied. A copy that stops later is no error, and the count says where.
+    /// `EINVAL` for flags (there are none), more than 1024 pieces, or a length that is negative;
+    /// `EFAULT` if a piece of `local` is not in user memory, or if the first byte can't be copied.
+    /// A copy that stops later is no error, and the count says where.
     pub fn process_vm_readv(
         &self,
         (local, to): (&Space<P>, &[IoVec]),

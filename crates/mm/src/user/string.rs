@@ -9,11 +9,14 @@ use pagewright_sync::Platform;
 use pagewright_types::{Access, PAGE_SIZE, VirtAddr};
 
 impl<P: Platform> Mm<P> {
-    /// Copies a string that ends with a zero byte, and that byte, to `to`. Returns its length without it; `to.len()` if there is no zero byte
-    /// among as many. Memory behind the end is not touched.
+    /// Copies a string that ends with a zero byte, and that byte, to `to`.
+    ///
+    /// Returns its length without it; `to.len()` if there is no zero byte among as many. Memory
+    /// behind the end is not touched.
     ///
     /// # Errors
-    /// [`MmError::Inaccessible`] with the page at which it goes on and can't be read; `to` holds what lies before.
+    /// [`MmError::Inaccessible`] with the page at which it goes on and can't be read; `to` holds
+    /// what lies before.
     pub fn strncpy_from_user(&self, space: &Space<P>, from: VirtAddr, to: &mut [u8]) -> Result<usize, MmError> {
         self.call(|| self.copy_string(space, from, to))
     }

@@ -37,7 +37,9 @@ macro_rules! words {
 words!(u8, u16, u32, u64);
 
 impl<P: Platform> Mm<P> {
-    /// The word at `at`. If it is aligned it is read at once: no store to it is seen in part.
+    /// The word at `at`.
+    ///
+    /// If it is aligned it is read at once: no store to it is seen in part.
     ///
     /// # Errors
     /// [`MmError::Inaccessible`].
@@ -55,7 +57,9 @@ impl<P: Platform> Mm<P> {
         }
     }
 
-    /// Stores a word at `at`. If it is aligned it is stored at once.
+    /// Stores a word at `at`.
+    ///
+    /// If it is aligned it is stored at once.
     ///
     /// # Errors
     /// [`MmError::Inaccessible`]; of a word across two pages the first bytes may have been stored.

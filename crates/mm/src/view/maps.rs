@@ -6,7 +6,8 @@ use core::fmt::{self, Write};
 use pagewright_sync::Platform;
 use pagewright_types::{PAGE_SIZE, PageRange, Rights};
 
-/// Columns before the space that precedes a name: `25 + sizeof(void *) * 6 - 1` (`show_vma_header_prefix`).
+/// Columns before the space that precedes a name: `25 + sizeof(void *) * 6 - 1`
+/// (`show_vma_header_prefix`).
 const NAME_COLUMN: usize = 72;
 
 /// What a mapping is called in the last column.
@@ -54,7 +55,8 @@ impl<'a> Line<'a> {
     }
 }
 
-/// What a mapping without a file is called (`get_vma_name`, `vma_is_initial_heap`, `vma_is_initial_stack`).
+/// What a mapping without a file is called (`get_vma_name`, `vma_is_initial_heap`,
+/// `vma_is_initial_stack`).
 fn anonymous_name<P: Platform>(map: &AddressMap<P>, range: PageRange) -> Name<'static> {
     let heap = map.heap();
     if range.start() < heap.end() && range.end() > heap.start() {
@@ -91,7 +93,9 @@ impl Write for Counted<'_> {
 }
 
 impl<P: Platform> Mm<P> {
-    /// Writes what `/proc/PID/maps` shows of `space`. The file's id stands for its inode, on device 00:00.
+    /// Writes what `/proc/PID/maps` shows of `space`.
+    ///
+    /// The file's id stands for its inode, on device 00:00.
     ///
     /// # Errors
     /// The writer's.

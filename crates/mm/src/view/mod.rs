@@ -1,4 +1,5 @@
-//! What `/proc` shows: texts about a space or the machine, in Linux's own format, so that what reads the one reads the other.
+//! What `/proc` shows: texts about a space or the machine, in Linux's own format, so that what
+//! reads the one reads the other.
 //!
 //! | file | text | Linux |
 //! | --- | --- | --- |
@@ -10,17 +11,18 @@
 //! | `swaps` | the devices that are swapped to | `swap_show` |
 //! | `vmstat` | gauges, then counters | `vmstat_show` |
 //!
-//! All Linux functions named are those of `fs/proc/task_mmu.c`, `fs/proc/meminfo.c`, `mm/vmstat.c` and `mm/swapfile.c` of 6.18. [`Usage`] is what
-//! `smaps` prints, as numbers.
+//! All Linux functions named are those of `fs/proc/task_mmu.c`, `fs/proc/meminfo.c`, `mm/vmstat.c`
+//! and `mm/swapfile.c` of 6.18. [`Usage`] is what `smaps` prints, as numbers.
 //!
 //! Neighbours: reads `space`, `rmap`, `counters`; nothing reads this.
 //!
-//! Protocol: a text of a space is written with the space held for reading, and no table locked. The writer may not enter the memory
-//! manager.
+//! Protocol: a text of a space is written with the space held for reading, and no table locked. The
+//! writer may not enter the memory manager.
 //!
-//! Not guaranteed: lines for what this memory manager does not have. A field that counts pages of some kind is 0 where there are none of that
-//! kind (KSM, huge pages); one that describes hardware or a policy (`ProtectionKey`, `HugetlbPages`) is left out. Nor that figures of
-//! several pages are of one moment: faults go on meanwhile.
+//! Not guaranteed: lines for what this memory manager does not have. A field that counts pages of
+//! some kind is 0 where there are none of that kind (KSM, huge pages); one that describes hardware
+//! or a policy (`ProtectionKey`, `HugetlbPages`) is left out. Nor that figures of several pages are
+//! of one moment: faults go on meanwhile.
 
 mod maps;
 mod meminfo;

@@ -1,4 +1,5 @@
-//! `/proc/PID/pagemap`: a word for each page of a space, in Linux's layout (`Documentation/admin-guide/mm/pagemap.rst`).
+//! `/proc/PID/pagemap`: a word for each page of a space, in Linux's layout
+//! (`Documentation/admin-guide/mm/pagemap.rst`).
 
 use crate::mm::Mm;
 use crate::space::{Space, VmFlags};
@@ -77,8 +78,9 @@ impl fmt::Debug for PageWord {
 }
 
 impl<P: Platform> Mm<P> {
-    /// Tells the word of each page of `range` that is not 0, in order. A page without a mapping has 0, and so has one of an old mapping that
-    /// was never touched.
+    /// Tells the word of each page of `range` that is not 0, in order.
+    ///
+    /// A page without a mapping has 0, and so has one of an old mapping that was never touched.
     pub fn pagemap(&self, space: &Space<P>, range: PageRange, mut tell: impl FnMut(VirtAddr, PageWord)) {
         let map = space.map().read();
         for (start, vma) in map.overlapping(range) {
@@ -94,7 +96,9 @@ impl<P: Platform> Mm<P> {
         }
     }
 
-    /// The word of one page, whose mapping says `all` of each of its pages. The caller holds the space.
+    /// The word of one page, whose mapping says `all` of each of its pages.
+    ///
+    /// The caller holds the space.
     fn page_word(&self, space: &Space<P>, va: VirtAddr, all: PageState) -> PageWord {
         let Some(locked) = space.table().lock(&self.tlb, va, Level::PTE) else { return PageWord::new(None, all) };
         let leaf = match P::Isa::decode(locked.level(), locked.pte(va)) {

@@ -18,7 +18,9 @@ fn field(out: &mut dyn Write, name: &str, bytes: u64) -> fmt::Result {
     line(out, name, bytes / 1024, " kB")
 }
 
-/// The lines that both texts have (`__show_smap`). Mechanisms that do not exist count nothing.
+/// The lines that both texts have (`__show_smap`).
+///
+/// Mechanisms that do not exist count nothing.
 fn figures(out: &mut dyn Write, usage: &Usage, rollup: bool) -> fmt::Result {
     field(out, "Rss:", usage.rss)?;
     field(out, "Pss:", usage.pss.bytes())?;
@@ -51,7 +53,8 @@ fn vm_flags<P: Platform>(out: &mut dyn Write, vma: &Vma<P>) -> fmt::Result {
         (rights.contains(Rights::READ), "rd"),
         (rights.contains(Rights::WRITE), "wr"),
         (rights.contains(Rights::EXEC), "ex"),
-        // A shared mapping of a file that was opened for reading only is private to Linux, up to the s in its line.
+        // A shared mapping of a file that was opened for reading only is private to Linux, up to
+        // the s in its line.
         (flags.contains(VmFlags::SHARED), "sh"),
         (most.contains(Rights::READ), "mr"),
         (most.contains(Rights::WRITE), "mw"),

@@ -36,8 +36,8 @@ fn is_data<P: Platform>(vma: &Vma<P>) -> bool {
 }
 
 impl<P: Platform> Mm<P> {
-    /// Writes the lines of `/proc/PID/status` about the memory of `space`, from `VmPeak` to `VmSwap`. `VmPTE` counts tables of every level
-    /// but the root.
+    /// Writes the lines of `/proc/PID/status` about the memory of `space`, from `VmPeak` to
+    /// `VmSwap`. `VmPTE` counts tables of every level but the root.
     ///
     /// # Errors
     /// The writer's.

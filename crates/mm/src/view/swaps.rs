@@ -9,7 +9,10 @@ use pagewright_types::PAGE_SIZE;
 const NARROW: u64 = 10_000_000;
 
 impl<P: Platform> Mm<P> {
-    /// Writes what `/proc/swaps` shows. Devices have no paths here; they are called as Linux calls what they are made of, by their number.
+    /// Writes what `/proc/swaps` shows.
+    ///
+    /// Devices have no paths here; they are called as Linux calls what they are made of, by their
+    /// number.
     ///
     /// # Errors
     /// The writer's.

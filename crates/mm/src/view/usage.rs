@@ -11,8 +11,8 @@ use pagewright_sync::Platform;
 use pagewright_tlb::frames::FolioFlags;
 use pagewright_types::{Level, PAGE_SIZE, Pfn, Rights, VirtAddr};
 
-/// Bytes of pages divided among those who map them, in parts of a byte fine enough that the shares of a page add up to it, short of one
-/// part a mapping (`PSS_SHIFT`).
+/// Bytes of pages divided among those who map them, in parts of a byte fine enough that the shares
+/// of a page add up to it, short of one part a mapping (`PSS_SHIFT`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Share(u64);
 
@@ -43,7 +43,9 @@ impl AddAssign for Share {
     }
 }
 
-/// What some mappings take, in bytes. The zero page counts nowhere.
+/// What some mappings take, in bytes.
+///
+/// The zero page counts nowhere.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Usage {
     /// Of address space.
@@ -115,7 +117,9 @@ impl<P: Platform> Mm<P> {
         total
     }
 
-    /// What the mapping that begins at page `start` takes. The caller holds the space.
+    /// What the mapping that begins at page `start` takes.
+    ///
+    /// The caller holds the space.
     pub(super) fn usage_of(&self, space: &Space<P>, start: u64, vma: &Vma<P>) -> Usage {
         let range = vma.range(start);
         let mut usage = Usage { size: range.len(), ..Usage::default() };
@@ -153,8 +157,8 @@ impl<P: Platform> Mm<P> {
         }
     }
 
-    /// Pages of the shared memory behind a mapping that are in swap (`shmem_swap_usage`); of a private mapping that may be written, those that
-    /// it has no copies of (`smaps_pte_hole`).
+    /// Pages of the shared memory behind a mapping that are in swap (`shmem_swap_usage`); of a
+    /// private mapping that may be written, those that it has no copies of (`smaps_pte_hole`).
     fn swapped_without_entry(&self, space: &Space<P>, start: u64, vma: &Vma<P>) -> u64 {
         let Some(file) = vma.file() else { return 0 };
         let has_copies = !vma.is_shared() && vma.rights().contains(Rights::WRITE);
@@ -170,7 +174,9 @@ impl<P: Platform> Mm<P> {
         pages
     }
 
-    /// Adds one page that `leaf` maps. Its table is locked.
+    /// Adds one page that `leaf` maps.
+    ///
+    /// Its table is locked.
     fn add_page(&self, pfn: Pfn, leaf: Leaf, usage: &mut Usage) {
         let folio = self.frames().folio(pfn);
         let mappings = self.mappings_of(pfn);

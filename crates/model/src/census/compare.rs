@@ -68,7 +68,9 @@ impl Report<'_> {
         }
     }
 
-    /// D1: references = entries + holders + pins. D2: mapcounts = entries.
+    /// D1: references = entries + holders + pins.
+    ///
+    /// D2: mapcounts = entries.
     fn folio(&mut self, found: &Found, claim: &FolioRecord, held: u64) {
         let FolioRecord { pfn, order, refs, entire_mapcount, mapcount, pages_mapped, .. } = *claim;
         let Some(folio) = found.folios.get(&pfn) else { return };
@@ -123,7 +125,8 @@ impl Report<'_> {
         }
     }
 
-    /// D22: a folio is on the list that its flags name and on no other, and one that is mapped is on one.
+    /// D22: a folio is on the list that its flags name and on no other, and one that is mapped is
+    /// on one.
     fn lists(&mut self, census: &Census) {
         let mut listed = census.listed.clone();
         for claim in &census.folios {
@@ -198,7 +201,8 @@ impl Report<'_> {
         }
     }
 
-    /// D18: proportional sets add up to what is resident, short of one part for each page of each space.
+    /// D18: proportional sets add up to what is resident, short of one part for each page of each
+    /// space.
     fn proportional(&mut self, found: &Found, told: u64) {
         let counted = found.mapped_pages(|_| true) * PARTS;
         if counted > 0 {

@@ -1,15 +1,18 @@
 //! O4: at rest every count is what all page tables say.
 //!
-//! - [`Census`] – what a memory manager claims ([`Record`]s), and the comparison with a walk of everything.
-//! - [`SoftwareBits`] – the bits of entries that the manuals leave to software and that the counts depend on.
+//! - [`Census`] – what a memory manager claims ([`Record`]s), and the comparison with a walk of
+//!   everything.
+//! - [`SoftwareBits`] – the bits of entries that the manuals leave to software and that the counts
+//!   depend on.
 //! - `tables`: the walk. `compare`: the rules.
 //!
-//! Physical counting: an entry of a table counts once, however many paths lead to the table; resident sets count every path. One place,
-//! `tables`, knows which is which.
+//! Physical counting: an entry of a table counts once, however many paths lead to the table;
+//! resident sets count every path. One place, `tables`, knows which is which.
 //!
 //! Promises INV-ORACLE-O4.
 //!
-//! Not guaranteed: that a claim which was never made is missed – a folio that neither a record nor a leaf names stays unknown.
+//! Not guaranteed: that a claim which was never made is missed – a folio that neither a record nor
+//! a leaf names stays unknown.
 
 mod compare;
 mod tables;
@@ -69,8 +72,9 @@ impl SoftwareBits {
     }
 }
 
-/// Kind 1 in bits 1 to 4, exclusive in bit 5, the entry from bit 11 on. Bit `leaf` marks a leaf without rights and bit `soft` all other words that
-/// walkers don't see.
+/// Kind 1 in bits 1 to 4, exclusive in bit 5, the entry from bit 11 on.
+///
+/// Bit `leaf` marks a leaf without rights and bit `soft` all other words that walkers don't see.
 const fn swap_word(leaf: u32, soft: u32) -> SwapWord {
     let (kinds, swap) = (0xf << 1, 1 << 1);
     SwapWord { mask: kinds | 1 << leaf | 1 << soft, value: swap | 1 << soft, exclusive: 1 << 5, shift: 11 }

@@ -145,7 +145,8 @@ struct Visit<'a> {
     found: &'a mut Found,
     isa: Isa,
     bits: SoftwareBits,
-    /// By level: whether the table being walked is walked for the first time, and with it everything physical in it.
+    /// By level: whether the table being walked is walked for the first time, and with it
+    /// everything physical in it.
     fresh: [bool; Level::COUNT],
     space: Space,
 }

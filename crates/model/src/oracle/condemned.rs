@@ -1,5 +1,6 @@
-//! What is stale and can't be used as it stands: under another tag, or on a lazy CPU. It is watched until it is used, becomes usable, or is
-//! found gone.
+//! What is stale and can't be used as it stands: under another tag, or on a lazy CPU.
+//!
+//! It is watched until it is used, becomes usable, or is found gone.
 
 use crate::FxHashMap;
 use crate::violation::{Did, Lifetime, Reduction};
@@ -24,7 +25,8 @@ pub(super) struct Stale {
 }
 
 impl Stale {
-    /// Whether `cached` is what is held, or could be: it stands in the same place and leads to the same frame.
+    /// Whether `cached` is what is held, or could be: it stands in the same place and leads to the
+    /// same frame.
     fn is(&self, cached: &Cached) -> bool {
         let same = match (self.held.memory, cached.memory) {
             (Memory::Translation { pfn: a, .. }, Memory::Translation { pfn: b, .. }) => a == b,
@@ -63,7 +65,9 @@ impl Condemned {
         self.at.iter().sum()
     }
 
-    /// Watches `stale`. Of several reasons for one thing, all are kept.
+    /// Watches `stale`.
+    ///
+    /// Of several reasons for one thing, all are kept.
     pub(super) fn watch(&mut self, stale: Stale) {
         let here = self.stale.entry(place(&stale.held)).or_default();
         if !here.contains(&stale) {
@@ -86,7 +90,9 @@ impl Condemned {
         found
     }
 
-    /// What is watched on `cpu` under `tag`, or under every tag, and is still there. It is watched no longer, and what is gone isn't either.
+    /// What is watched on `cpu` under `tag`, or under every tag, and is still there.
+    ///
+    /// It is watched no longer, and what is gone isn't either.
     pub(super) fn take(&mut self, witness: &dyn Witness, cpu: CpuId, tag: Tag) -> Vec<Stale> {
         let mut found = Vec::new();
         witness.cached(&mut |cached| {

@@ -1,4 +1,5 @@
-//! What became of each frame: who gave it back, who got it, and whether a program has reached it since.
+//! What became of each frame: who gave it back, who got it, and whether a program has reached it
+//! since.
 //!
 //! Asked at every access, so it is an array of blocks that are made when first needed, and bits.
 
@@ -57,7 +58,10 @@ impl Frames {
         });
     }
 
-    /// The frames are handed out. Returns when the first of them was given back, and whether any of them was reached in its life before.
+    /// The frames are handed out.
+    ///
+    /// Returns when the first of them was given back, and whether any of them was reached in its
+    /// life before.
     pub(super) fn reused(&mut self, pfn: Pfn, order: Order) -> (Option<Did>, bool) {
         let mut touched = false;
         self.each(pfn, order, |block, index| {
@@ -75,7 +79,9 @@ impl Frames {
         (event.step > 0).then_some(Did { cpu: event.cpu, step: event.step })
     }
 
-    /// A program reached the frame. Returns when it was given back, if it is nobody's now.
+    /// A program reached the frame.
+    ///
+    /// Returns when it was given back, if it is nobody's now.
     #[inline]
     pub(super) fn touch(&mut self, pfn: Pfn) -> Option<Did> {
         let (block, index) = place(pfn);

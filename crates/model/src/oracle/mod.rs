@@ -1,14 +1,17 @@
 //! The judge of translations: rules O1 and O2 (`docs/oracle.md`).
 //!
 //! - [`Oracle`] hears facts and accesses and keeps [`Violation`]s and a [`Tally`].
-//! - `frames`: the life of each frame. `condemned`: what is stale but out of use. `reuse`: O1. `rights`: O2.
+//! - `frames`: the life of each frame. `condemned`: what is stale but out of use. `reuse`: O1.
+//!   `rights`: O2.
 //!
-//! Protocol: whoever declares a [`Fact::RightReduced`] does so before it stores the first entry that takes the right, and declares
-//! [`Fact::CallReturned`] after the last invalidation. An access costs a few array look-ups while nothing stale is watched.
+//! Protocol: whoever declares a [`Fact::RightReduced`] does so before it stores the first entry
+//! that takes the right, and declares [`Fact::CallReturned`] after the last invalidation. An access
+//! costs a few array look-ups while nothing stale is watched.
 //!
 //! Promises INV-ORACLE-O1, INV-ORACLE-O2.
 //!
-//! Not guaranteed: that a translation which is excused by a call under way elsewhere is looked at again before that call returns.
+//! Not guaranteed: that a translation which is excused by a call under way elsewhere is looked at
+//! again before that call returns.
 
 mod condemned;
 mod frames;
@@ -78,7 +81,9 @@ impl Oracle {
         self.step
     }
 
-    /// Compares what a memory manager claims about its counts with the tables in memory (O4). `cpu` is where the question is asked.
+    /// Compares what a memory manager claims about its counts with the tables in memory (O4).
+    ///
+    /// `cpu` is where the question is asked.
     pub fn at_rest(&mut self, witness: &dyn Witness, cpu: CpuId, census: &Census) {
         self.step += 1;
         let counts = census.compare(self.isa, &|at| witness.stored(at), &mut self.tally);
@@ -94,7 +99,8 @@ impl Oracle {
         }
     }
 
-    /// Whether the tables under `root`, with all stores in them, let user mode do `rights` with the frame that `va` led to.
+    /// Whether the tables under `root`, with all stores in them, let user mode do `rights` with the
+    /// frame that `va` led to.
     fn tables_allow(&self, witness: &dyn Witness, root: Pfn, va: VirtAddr, frame: Pfn, rights: Rights) -> bool {
         walk::lookup(self.isa, root, va, &|at| witness.stored(at))
             .is_some_and(|leaf| leaf.frame_at(va) == frame && leaf.rights.contains(rights))

@@ -48,7 +48,9 @@ impl Oracle {
         self.condemned.prune(witness);
     }
 
-    /// A program reached a frame that is nobody's. It may read what stood there until somebody gets it, and nothing else.
+    /// A program reached a frame that is nobody's.
+    ///
+    /// It may read what stood there until somebody gets it, and nothing else.
     #[cold]
     pub(super) fn reached_free(&mut self, made: Made, freed: Did) {
         match made.access {

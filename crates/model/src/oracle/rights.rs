@@ -1,7 +1,8 @@
-//! O2: when a call that took rights away returns, nobody holds them – unless the tables give them again.
+//! O2: when a call that took rights away returns, nobody holds them – unless the tables give them
+//! again.
 //!
-//! A translation that allows too much is excused while a call that takes the right is under way on another CPU: it may have been made
-//! lawfully in between, and is judged when that call returns.
+//! A translation that allows too much is excused while a call that takes the right is under way on
+//! another CPU: it may have been made lawfully in between, and is judged when that call returns.
 
 use super::Oracle;
 use super::condemned::{Stale, Why};
@@ -30,7 +31,8 @@ struct Returned {
 pub(super) struct Rules {
     /// By calls that have not returned.
     pending: Vec<Reduction>,
-    /// By calls that returned while a walk was under way that had read an older entry, perhaps: what it leaves in a TLB is judged when used.
+    /// By calls that returned while a walk was under way that had read an older entry, perhaps:
+    /// what it leaves in a TLB is judged when used.
     watched: VecDeque<Returned>,
 }
 
@@ -115,7 +117,8 @@ impl Oracle {
         }
     }
 
-    /// The first page for which `held` allows what `reduction` took, the tables under its root don't, and nobody is excused.
+    /// The first page for which `held` allows what `reduction` took, the tables under its root
+    /// don't, and nobody is excused.
     pub(super) fn taken_page(
         &mut self,
         witness: &dyn Witness,

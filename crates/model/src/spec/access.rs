@@ -110,8 +110,8 @@ enum Place {
     File(FileId, u64),
 }
 
-/// What an access to a page in this world comes to: where it leads, if anywhere, and what signal it gets, if any. Both are possible while a
-/// truncation is under way.
+/// What an access to a page in this world comes to: where it leads, if anywhere, and what signal it
+/// gets, if any. Both are possible while a truncation is under way.
 #[inline]
 fn outcome(world: &World, access: Access, files: &Files) -> (Option<Place>, Option<Signal>) {
     let Some(map) = world.map else { return (None, Some(Signal::NotMapped)) };
@@ -241,7 +241,8 @@ impl Spec {
         page.fleeting = false;
         // Whether it reaches a page that is pinned is certain only if it does in all worlds.
         let lone = page.worlds.len() == 1;
-        // In some worlds the store goes to a file and in others it doesn't: then the file may or may not have it.
+        // In some worlds the store goes to a file and in others it doesn't: then the file may or
+        // may not have it.
         let mut filed: Vec<(FileId, u64)> = Vec::new();
         let mut private = false;
         for world in &mut page.worlds {
@@ -323,7 +324,9 @@ impl Spec {
         unique
     }
 
-    /// An access faults. What it could come to is watched until [`Spec::fault_ends`].
+    /// An access faults.
+    ///
+    /// What it could come to is watched until [`Spec::fault_ends`].
     ///
     /// # Panics
     /// When the process is unknown.
@@ -382,8 +385,9 @@ impl Spec {
         if possible { Ok(()) } else { Err(self.wrong(did, space, va, access, got)) }
     }
 
-    /// A fault that no program waited for, as populating makes them, is over. Nobody knows what it came to: with `served` it may have made a
-    /// private copy.
+    /// A fault that no program waited for, as populating makes them, is over.
+    ///
+    /// Nobody knows what it came to: with `served` it may have made a private copy.
     ///
     /// # Panics
     /// When the fault was not begun.
@@ -414,7 +418,8 @@ impl Spec {
         (page.map_or(0, |page| page.drops), process.forgotten)
     }
 
-    /// A signal tells worlds apart as an access does, if nothing else has done so since its fault began.
+    /// A signal tells worlds apart as an access does, if nothing else has done so since its fault
+    /// began.
     fn signalled(&mut self, fault: &Fault, signal: Signal) {
         if self.drops(fault.space, fault.va) != fault.drops {
             return;

@@ -1,8 +1,10 @@
 //! Copies between processes (`process_vm_readv(2)`, `process_vm_writev(2)`), cell by cell.
 //!
-//! The other's page is taken as for a device, for the time of the copy; one's own is accessed as by a program.
+//! The other's page is taken as for a device, for the time of the copy; one's own is accessed as by
+//! a program.
 //!
-//! Not guaranteed: anything about copies in doubt, or onto one another. Whoever draws them leaves those out ([`Spec::copying`]).
+//! Not guaranteed: anything about copies in doubt, or onto one another. Whoever draws them leaves
+//! those out ([`Spec::copying`]).
 
 use super::page::World;
 use super::{Answer, Got, Spec, Take, Verdict};
@@ -55,7 +57,8 @@ impl Spec {
         Some(vm.len)
     }
 
-    /// The page of `va` if there is no doubt about it; `None` in it if nothing is mapped, nor will be by a stack that grows.
+    /// The page of `va` if there is no doubt about it; `None` in it if nothing is mapped, nor will
+    /// be by a stack that grows.
     fn only(&self, space: SpaceId, va: VirtAddr) -> Option<Option<&World>> {
         let process = self.processes.get(&space).expect("a process that was told of and has not ended");
         if !process.is_clear() {
@@ -69,7 +72,9 @@ impl Spec {
         }
     }
 
-    /// A copy has answered. Its cells are told with [`Spec::copied_cell`].
+    /// A copy has answered.
+    ///
+    /// Its cells are told with [`Spec::copied_cell`].
     ///
     /// # Errors
     /// A [`crate::Violation`] when it could not have answered so.

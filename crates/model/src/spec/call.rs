@@ -1,7 +1,8 @@
 //! Memory calls in Linux's words, and which answers of theirs are right.
 //!
-//! Arguments are judged by themselves (`EINVAL` and its like); what depends on the mappings is judged page by page, over everything that
-//! the mappings may have been while the call was under way.
+//! Arguments are judged by themselves (`EINVAL` and its like); what depends on the mappings is
+//! judged page by page, over everything that the mappings may have been while the call was under
+//! way.
 
 use super::alone::Alone;
 use super::descriptor::ANY_WRITE;
@@ -12,7 +13,9 @@ use pagewright_types::{Errno, FileId, PAGE_SIZE, PageRange, Rights, SpaceId, Vir
 /// Where `mmap` is to map.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Place {
-    /// Anywhere; a hint counts as no more than that. Where it was is told with the answer, and until then nobody is expected to find it.
+    /// Anywhere; a hint counts as no more than that.
+    ///
+    /// Where it was is told with the answer, and until then nobody is expected to find it.
     Anywhere,
     /// Here, in the place of what is there (`MAP_FIXED`).
     Fixed(VirtAddr),
@@ -47,7 +50,9 @@ pub enum Call {
         len: u64,
         /// Rights.
         rights: Rights,
-        /// Whether stores go to the object. Shared anonymous memory is a file that the caller has told of, opened for everything.
+        /// Whether stores go to the object.
+        ///
+        /// Shared anonymous memory is a file that the caller has told of, opened for everything.
         shared: bool,
         /// What.
         object: Object,
@@ -157,8 +162,8 @@ fn refused(errno: Errno) -> Plan {
 }
 
 impl Call {
-    /// Judges the arguments (`do_mmap`, `do_vmi_munmap`, `do_mprotect_pkey`, `madvise_should_skip`). `heap` is the present break, `seals`
-    /// are those of the file.
+    /// Judges the arguments (`do_mmap`, `do_vmi_munmap`, `do_mprotect_pkey`,
+    /// `madvise_should_skip`). `heap` is the present break, `seals` are those of the file.
     pub(super) fn plan(&self, user_end: VirtAddr, heap: VirtAddr, seals: u32) -> Plan {
         match *self {
             Self::Mmap { place, len, rights, shared, object, traits } => {
@@ -209,7 +214,8 @@ fn plan_mmap(
             (most, Source::File { file, index }, forbidden)
         }
     };
-    // What is sealed against writing is mapped shared to be read only, and for good (`memfd_check_seals_mmap`).
+    // What is sealed against writing is mapped shared to be read only, and for good
+    // (`memfd_check_seals_mmap`).
     let unwritable = shared && seals & ANY_WRITE != 0;
     let most = if unwritable { most - Rights::WRITE } else { most };
     let first = Mapped { rights, most, shared, source, traits };
@@ -222,7 +228,8 @@ fn plan_mmap(
     };
     let range = at.and_then(|at| pages(at, len).filter(|range| range.end() <= user_end));
     let outside = (at.is_some() && misplaced.is_none() && range.is_none()).then_some(Errno::ENOMEM);
-    // What is there already is noticed before what is to be mapped; whether something is, is not looked at.
+    // What is there already is noticed before what is to be mapped; whether something is, is not
+    // looked at.
     let taken = (range.is_some() && matches!(place, Place::Vacant(_))).then_some(Errno::EEXIST);
     if forbidden.or(too_long).or(misplaced).or(outside).or(no_stack).is_some() {
         return Plan::Refused([forbidden, too_long.or(outside).or(taken), misplaced.or(no_stack)]);
@@ -272,7 +279,9 @@ pub(super) struct Outlook {
 }
 
 impl Outlook {
-    /// Looks at the range of `effect`, whose existing pages `page` finds as they may be now. An effect that asks for nothing sees nothing.
+    /// Looks at the range of `effect`, whose existing pages `page` finds as they may be now.
+    ///
+    /// An effect that asks for nothing sees nothing.
     pub(super) fn of(effect: Effect, page: impl Fn(u64) -> Option<Page>) -> Self {
         let (range, rights, until_hole) = match effect {
             Effect::Map { range, .. } => (range, Rights::empty(), false),

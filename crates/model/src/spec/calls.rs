@@ -66,7 +66,8 @@ impl Process {
         })
     }
 
-    /// Something has changed: every call and fault under way may have found it before or may find it after.
+    /// Something has changed: every call and fault under way may have found it before or may find
+    /// it after.
     fn revise(&mut self) {
         if self.pending.len() > 1 {
             let now: Vec<Outlook> = self.pending.iter().map(|call| self.outlook(call.acting)).collect();
@@ -174,7 +175,9 @@ impl Process {
 }
 
 impl Spec {
-    /// A call begins. Its arguments are judged; what it may find is watched until it returns.
+    /// A call begins.
+    ///
+    /// Its arguments are judged; what it may find is watched until it returns.
     ///
     /// # Panics
     /// When the process is unknown, or has 64 calls under way.
@@ -284,7 +287,8 @@ impl Spec {
         self.revise_faults();
     }
 
-    /// The truncation that began has returned: what was cut off is gone, private copies of it too (`unmap_mapping_range` with `even_cows`).
+    /// The truncation that began has returned: what was cut off is gone, private copies of it too
+    /// (`unmap_mapping_range` with `even_cows`).
     pub fn truncate_ends(&mut self, id: FileId) {
         let Some(file) = self.files.0.get_mut(&id) else { return };
         let Some(pages) = file.truncating else { return };

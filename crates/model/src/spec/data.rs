@@ -1,6 +1,7 @@
 //! The contents of a page: for each eight-byte cell, the values that it can have.
 //!
-//! Mostly each cell has one. Where calls overlap it may have several; a load that shows which one it is settles it.
+//! Mostly each cell has one. Where calls overlap it may have several; a load that shows which one
+//! it is settles it.
 
 use alloc::boxed::Box;
 use alloc::vec;
@@ -110,7 +111,9 @@ impl Data {
         new
     }
 
-    /// Every cell may hold what it can hold in `other`, too, which began as this did. Returns whether that was new.
+    /// Every cell may hold what it can hold in `other`, too, which began as this did.
+    ///
+    /// Returns whether that was new.
     pub(super) fn join(&mut self, other: &Self) -> bool {
         debug_assert_eq!(self.base, other.base);
         let mut new = false;

@@ -1,8 +1,10 @@
 //! Calls about a file and not about a process: its size, room and holes, seals, reads and writes.
 //!
-//! Each is told when it has answered, and nothing else may be under way about the file meanwhile. Sizes are multiples of eight bytes here.
+//! Each is told when it has answered, and nothing else may be under way about the file meanwhile.
+//! Sizes are multiples of eight bytes here.
 //!
-//! Not guaranteed: what may be found behind the end of a file in its last page. Nothing is cut off but cells.
+//! Not guaranteed: what may be found behind the end of a file in its last page. Nothing is cut off
+//! but cells.
 
 use super::Answer;
 use super::file::File;
@@ -12,7 +14,9 @@ use crate::violation::{Did, Misread};
 use alloc::string::{String, ToString};
 use pagewright_types::{Errno, FileId, PAGE_SIZE, Rights, SpaceId};
 
-/// A call. Flags and seals are Linux's numbers.
+/// A call.
+///
+/// Flags and seals are Linux's numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FileCall {
     /// `ftruncate(2)`.

@@ -1,4 +1,5 @@
-//! Files and shared memory of the reference memory: a size, contents, and a truncation that may be under way.
+//! Files and shared memory of the reference memory: a size, contents, and a truncation that may be
+//! under way.
 
 use super::data::{self, Base, Data};
 use super::sheet::Sheet;

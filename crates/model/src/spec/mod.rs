@@ -1,22 +1,28 @@
-//! The reference memory: what calls and accesses may answer on a machine without any TLB (O3), with Linux's semantics.
+//! The reference memory: what calls and accesses may answer on a machine without any TLB (O3), with
+//! Linux's semantics.
 //!
-//! - [`Spec`] – processes, their pages, files. [`Call`] and [`Answer`] – memory calls. [`Got`] – what an access gave.
-//! - `calls`: from beginning to return. `access`: loads, stores, faults. `page`: the possible states of a page. `descriptor`: calls about files.
-//!   `data`: contents.
+//! - [`Spec`] – processes, their pages, files. [`Call`] and [`Answer`] – memory calls. [`Got`] –
+//!   what an access gave.
+//! - `calls`: from beginning to return. `access`: loads, stores, faults. `page`: the possible
+//!   states of a page. `descriptor`: calls about files. `data`: contents.
 //!
-//! Protocol: tell [`Spec::begins`] before a call starts and [`Spec::ends`] when it has returned; between the two, an access may find what was
-//! before or what will be. Loads and stores are told at the moment at which they reach memory; an access that faults is told from the
-//! beginning of its fault to the end ([`Spec::fault_begins`], [`Spec::fault_ends`]). Calls that fail change nothing, except where Linux's do.
+//! Protocol: tell [`Spec::begins`] before a call starts and [`Spec::ends`] when it has returned;
+//! between the two, an access may find what was before or what will be. Loads and stores are told
+//! at the moment at which they reach memory; an access that faults is told from the beginning of
+//! its fault to the end ([`Spec::fault_begins`], [`Spec::fault_ends`]). Calls that fail change
+//! nothing, except where Linux's do.
 //!
-//! The finest grain is an aligned cell of eight bytes; what is stored there is compared as a whole, so a torn byte shows and a shifted one
-//! does, too.
+//! The finest grain is an aligned cell of eight bytes; what is stored there is compared as a whole,
+//! so a torn byte shows and a shifted one does, too.
 //!
 //! Promises INV-ORACLE-O3, INV-ORACLE-SPEC.
 //!
-//! Some calls must have their process for themselves ([`Alone`]): see `alone`. What limits and seals mean for the others is judged there, too.
+//! Some calls must have their process for themselves ([`Alone`]): see `alone`. What limits and
+//! seals mean for the others is judged there, too.
 //!
-//! Not guaranteed: anything across pages at one moment (each page is judged by itself); when two `brk` of one process overlap, or a
-//! truncation ends in the middle of a page – both are left to the caller to avoid. Hints are not known here.
+//! Not guaranteed: anything across pages at one moment (each page is judged by itself); when two
+//! `brk` of one process overlap, or a truncation ends in the middle of a page – both are left to
+//! the caller to avoid. Hints are not known here.
 
 mod access;
 mod alone;
@@ -61,7 +67,9 @@ pub type Verdict = Result<(), Box<Violation>>;
 /// One process.
 #[derive(Default)]
 struct Process {
-    /// By page of the address space. What is not here is unmapped.
+    /// By page of the address space.
+    ///
+    /// What is not here is unmapped.
     pages: FxHashMap<u64, Page>,
     pending: Vec<Pending>,
     /// What `pending` does to pages.
@@ -112,7 +120,9 @@ pub struct Spec {
 }
 
 impl Spec {
-    /// A machine on which programs may map addresses below `user_end`. With `memory_may_fail`, `ENOMEM` is always a right answer.
+    /// A machine on which programs may map addresses below `user_end`.
+    ///
+    /// With `memory_may_fail`, `ENOMEM` is always a right answer.
     pub fn new(user_end: VirtAddr, memory_may_fail: bool) -> Self {
         Self {
             user_end,
@@ -132,7 +142,8 @@ impl Spec {
         self.swaps = true;
     }
 
-    /// From now on, until it is said otherwise, `ENOMEM` is always a right answer, or only where Linux has another reason for it.
+    /// From now on, until it is said otherwise, `ENOMEM` is always a right answer, or only where
+    /// Linux has another reason for it.
     pub fn let_memory_fail(&mut self, may: bool) {
         self.memory_may_fail = may;
     }
@@ -142,7 +153,9 @@ impl Spec {
         self.processes.insert(id, Process { heap_start: heap, heap, ..Process::default() });
     }
 
-    /// A file of so many pages. `contents` says what its cells hold at first.
+    /// A file of so many pages.
+    ///
+    /// `contents` says what its cells hold at first.
     pub fn add_file(&mut self, id: FileId, pages: u64, contents: Contents) {
         self.files.0.insert(id, File::new(pages, contents));
     }

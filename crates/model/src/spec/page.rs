@@ -1,10 +1,13 @@
 //! One page of one process: every state that it can be in while calls are under way.
 //!
-//! A [`World`] is one possibility: what is mapped, what the private copy holds, and which of the calls under way have already had their effect on
-//! this page. Each call under way may have its effect at any moment until it returns, so a page has the closure of that. When a call
-//! returns, worlds in which it had no effect are dropped; an access that tells worlds apart drops those that it refutes.
+//! A [`World`] is one possibility: what is mapped, what the private copy holds, and which of the
+//! calls under way have already had their effect on this page. Each call under way may have its
+//! effect at any moment until it returns, so a page has the closure of that. When a call returns,
+//! worlds in which it had no effect are dropped; an access that tells worlds apart drops those that
+//! it refutes.
 //!
-//! Not guaranteed: that worlds of different pages are consistent with one another. Each page is judged by itself, which allows more.
+//! Not guaranteed: that worlds of different pages are consistent with one another. Each page is
+//! judged by itself, which allows more.
 
 use super::data::{Base, Data};
 use super::sheet::Sheet;
@@ -80,7 +83,9 @@ pub struct Traits {
 }
 
 impl Mapped {
-    /// Whether an access is allowed. Whatever can be written or executed can be read, on both instruction sets.
+    /// Whether an access is allowed.
+    ///
+    /// Whatever can be written or executed can be read, on both instruction sets.
     pub(super) fn allows(&self, access: Access) -> bool {
         match access {
             Access::Read => !self.rights.is_empty(),
@@ -155,7 +160,8 @@ pub(super) struct World {
 impl World {
     pub(super) const UNMAPPED: Self = Self { done: 0, map: None, own: None };
 
-    /// Takes in what `other` allows if the two differ in contents alone: `None` if they don't, else whether anything was new.
+    /// Takes in what `other` allows if the two differ in contents alone: `None` if they don't, else
+    /// whether anything was new.
     fn join(&mut self, other: &Self) -> Option<bool> {
         if self.done != other.done || self.map != other.map {
             return None;
@@ -223,7 +229,9 @@ impl Default for Page {
 }
 
 impl Page {
-    /// Adds a possibility. Returns whether it was new.
+    /// Adds a possibility.
+    ///
+    /// Returns whether it was new.
     pub(super) fn add(&mut self, world: World) -> bool {
         let known = self.worlds.iter_mut().find_map(|known| known.join(&world));
         if known.is_none() {
@@ -277,7 +285,8 @@ impl Page {
         }
     }
 
-    /// At some moment at which no world has been dropped since, one of `known` was true: drops what can't have followed from them.
+    /// At some moment at which no world has been dropped since, one of `known` was true: drops what
+    /// can't have followed from them.
     pub(super) fn settle_on(&mut self, index: u64, acting: &[Acting], known: impl Fn(&World) -> bool) {
         let mut after =
             Self { worlds: self.worlds.iter().filter(|world| known(world)).cloned().collect(), ..Self::default() };
@@ -288,7 +297,8 @@ impl Page {
         }
     }
 
-    /// The call with this bit has returned: it has had its effect, has not, or nobody knows (`None`).
+    /// The call with this bit has returned: it has had its effect, has not, or nobody knows
+    /// (`None`).
     pub(super) fn finish(&mut self, bit: u64, happened: Option<bool>) {
         self.drops += 1;
         if let Some(happened) = happened {
@@ -319,7 +329,9 @@ impl Page {
         }
     }
 
-    /// What a child gets: nothing, the mapping alone, or all of it. Locks stay with the parent.
+    /// What a child gets: nothing, the mapping alone, or all of it.
+    ///
+    /// Locks stay with the parent.
     pub(super) fn inherited(&self) -> Self {
         let mut child = Self { worlds: Vec::new(), ..self.clone() };
         child.blur();

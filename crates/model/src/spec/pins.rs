@@ -1,9 +1,12 @@
-//! Pages that somebody has taken hold of, and goes on reading and writing by their frames (`pin_user_pages`).
+//! Pages that somebody has taken hold of, and goes on reading and writing by their frames
+//! (`pin_user_pages`).
 //!
-//! A pin is a second name of what the page shows then: the private copy, or the page of the file. It keeps that when the mapping goes. So what
-//! is stored through the one is loaded through the other, whatever else happens – fork, `mprotect`, `mremap`.
+//! A pin is a second name of what the page shows then: the private copy, or the page of the file.
+//! It keeps that when the mapping goes. So what is stored through the one is loaded through the
+//! other, whatever else happens – fork, `mprotect`, `mremap`.
 //!
-//! Not guaranteed: anything about pages of which it is in doubt what they show. Who pins leaves those alone ([`Spec::taking`]).
+//! Not guaranteed: anything about pages of which it is in doubt what they show. Who pins leaves
+//! those alone ([`Spec::taking`]).
 
 use super::data::{Base, Data};
 use super::page::{Source, World};
@@ -21,7 +24,9 @@ pub struct Take {
     pub writes: bool,
     /// For as long as somebody likes (`FOLL_LONGTERM`).
     pub long: bool,
-    /// A walk of the tables is tried first. It knows only what an entry allows, and whatever can be written or executed can be read.
+    /// A walk of the tables is tried first.
+    ///
+    /// It knows only what an entry allows, and whatever can be written or executed can be read.
     pub fast: bool,
 }
 
@@ -41,7 +46,9 @@ pub(super) struct Pin {
 }
 
 impl Spec {
-    /// What comes of taking the pages of a range: how many can be had, or why none. `None` where that is in doubt.
+    /// What comes of taking the pages of a range: how many can be had, or why none.
+    ///
+    /// `None` where that is in doubt.
     ///
     /// # Panics
     /// When the process is unknown.
@@ -107,7 +114,9 @@ impl Spec {
         Err(Self::violation(did, Misread::Call { space, call, got: answer, expected: right.to_string() }))
     }
 
-    /// The page of `va` was taken. `held` says whether it is pinned: the zero page never is.
+    /// The page of `va` was taken.
+    ///
+    /// `held` says whether it is pinned: the zero page never is.
     ///
     /// # Panics
     /// When nothing is mapped there, or it is in doubt what.

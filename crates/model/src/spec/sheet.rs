@@ -1,9 +1,12 @@
-//! The contents of a page as those see them who have it: each for himself as soon as one stores, or all the same for good.
+//! The contents of a page as those see them who have it: each for himself as soon as one stores, or
+//! all the same for good.
 //!
-//! Key type: [`Sheet`]. A page that is pinned has one sheet under two names – the mapping's and the pin's – until the mapping loses it. Whoever
-//! copies a page (fork, a private copy of a file's page) takes a [`Sheet::copy`]; possibilities of one page share it.
+//! Key type: [`Sheet`]. A page that is pinned has one sheet under two names – the mapping's and the
+//! pin's – until the mapping loses it. Whoever copies a page (fork, a private copy of a file's
+//! page) takes a [`Sheet::copy`]; possibilities of one page share it.
 //!
-//! Not guaranteed: that a sheet in doubt becomes certain for all who have it, unless they have the same one.
+//! Not guaranteed: that a sheet in doubt becomes certain for all who have it, unless they have the
+//! same one.
 
 use super::data::{Base, Data};
 use alloc::rc::Rc;

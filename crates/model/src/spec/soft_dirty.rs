@@ -1,11 +1,13 @@
-//! Which pages were stored to since the marks were last cleared (`/proc/PID/clear_refs`, and bit 55 of `pagemap`).
+//! Which pages were stored to since the marks were last cleared (`/proc/PID/clear_refs`, and bit 55
+//! of `pagemap`).
 //!
-//! A page that was stored to, or mapped, since is marked; one that was not is not, unless something was mapped in its process since: then its
-//! mapping may be one with what is new.
+//! A page that was stored to, or mapped, since is marked; one that was not is not, unless something
+//! was mapped in its process since: then its mapping may be one with what is new.
 //!
 //! A page of a file that goes to swap loses its mark with its entry, as on Linux.
 //!
-//! Not guaranteed: anything about pages whose contents went or moved, or that were faulted in to be written and were not.
+//! Not guaranteed: anything about pages whose contents went or moved, or that were faulted in to be
+//! written and were not.
 
 use super::page::{Page, Source, World};
 use super::{Answer, Spec, Verdict};
@@ -47,7 +49,9 @@ impl Spec {
         }
     }
 
-    /// The marks of a process were cleared. Pages that are pinned may keep theirs.
+    /// The marks of a process were cleared.
+    ///
+    /// Pages that are pinned may keep theirs.
     ///
     /// # Panics
     /// When the process is unknown.

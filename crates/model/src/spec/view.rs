@@ -41,7 +41,8 @@ impl Mapping {
 }
 
 impl Spec {
-    /// What a process has mapped; `None` while one of its calls is under way, or if calls have left it open.
+    /// What a process has mapped; `None` while one of its calls is under way, or if calls have left
+    /// it open.
     ///
     /// # Panics
     /// When the process is unknown.

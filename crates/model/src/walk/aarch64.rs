@@ -1,8 +1,9 @@
-//! Words of AArch64's stage 1 with the 4K granule (Arm ARM DDI 0487, D8.3.1 descriptors, D8.4.1 to D8.4.3 permissions, D8.5 hardware
-//! updates of the access flag and dirty state).
+//! Words of AArch64's stage 1 with the 4K granule (Arm ARM DDI 0487, D8.3.1 descriptors, D8.4.1 to
+//! D8.4.3 permissions, D8.5 hardware updates of the access flag and dirty state).
 //!
-//! The manual counts levels from the root: its level 3 is [`Level::PTE`], its level 0 [`Level::PGD`]. Assumed of the CPU: TCR_EL1.HA and HD
-//! set, HPD0 clear (hierarchical permissions in force), SCTLR_EL1.WXN clear, no FEAT_LPA2, no FEAT_S1PIE.
+//! The manual counts levels from the root: its level 3 is [`Level::PTE`], its level 0
+//! [`Level::PGD`]. Assumed of the CPU: TCR_EL1.HA and HD set, HPD0 clear (hierarchical permissions
+//! in force), SCTLR_EL1.WXN clear, no FEAT_LPA2, no FEAT_S1PIE.
 
 use super::{Path, Word, frame};
 use pagewright_types::{Level, Pfn, Rights};
@@ -46,7 +47,8 @@ pub fn decode(level: Level, raw: u64, path: Path) -> Word {
         };
         return frame(raw & ADDRESS).map_or(Word::Malformed, |pfn| Word::Table { pfn, path });
     }
-    // 0b01 is reserved at the last level and, without FEAT_LPA2, at the first; the manual has the walker treat it as invalid.
+    // 0b01 is reserved at the last level and, without FEAT_LPA2, at the first; the manual has the
+    // walker treat it as invalid.
     if level == Level::PGD || level == Level::PTE && !second {
         return Word::Malformed;
     }

@@ -1,15 +1,18 @@
 //! Page-table walkers of the oracle's own, over raw words, written from the architecture manuals.
 //!
-//! - [`lookup`] – what one address translates to; [`walk`] – every table, leaf and unseen word under a root.
-//! - [`x86_64`], [`aarch64`] – one word each: what it lets user mode do, given what the entries above it left.
+//! - [`lookup`] – what one address translates to; [`walk`] – every table, leaf and unseen word
+//!   under a root.
+//! - [`x86_64`], [`aarch64`] – one word each: what it lets user mode do, given what the entries
+//!   above it left.
 //!
-//! Words come from whatever function the caller supplies, so nothing here knows how memory is kept. Four levels of 512 entries, 4 KiB base
-//! pages. No code is shared with `arch`, `sim` or `table`: a mistake made there is not made again here.
+//! Words come from whatever function the caller supplies, so nothing here knows how memory is kept.
+//! Four levels of 512 entries, 4 KiB base pages. No code is shared with `arch`, `sim` or `table`: a
+//! mistake made there is not made again here.
 //!
 //! Promises INV-ORACLE-WALK.
 //!
-//! Not guaranteed: what depends on settings of the CPU beyond those that the two files name (protection keys, WXN, five levels, 52-bit
-//! addresses). Frames past 16 TiB count as malformed.
+//! Not guaranteed: what depends on settings of the CPU beyond those that the two files name
+//! (protection keys, WXN, five levels, 52-bit addresses). Frames past 16 TiB count as malformed.
 
 pub mod aarch64;
 pub mod x86_64;
@@ -54,7 +57,9 @@ impl Path {
 /// What one word says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Word {
-    /// The walker stops here and finds nothing. Other bits are software's.
+    /// The walker stops here and finds nothing.
+    ///
+    /// Other bits are software's.
     Unseen,
     /// A table of the level below.
     Table {
@@ -116,7 +121,9 @@ pub(crate) fn frame_under(pfn: Pfn, level: Level, va: VirtAddr) -> Pfn {
 /// What a walk over everything comes by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Seen {
-    /// A table is entered. Reported once for each entry that leads to it.
+    /// A table is entered.
+    ///
+    /// Reported once for each entry that leads to it.
     Table {
         /// Where it is.
         pfn: Pfn,
@@ -169,8 +176,8 @@ impl Isa {
         }
     }
 
-    /// The frame that the address field of a leaf of `level` names, whatever its other bits say: for words that software keeps in the form of
-    /// leaves and walkers don't see.
+    /// The frame that the address field of a leaf of `level` names, whatever its other bits say:
+    /// for words that software keeps in the form of leaves and walkers don't see.
     pub fn frame_field(self, level: Level, raw: u64) -> Option<Pfn> {
         match self {
             Self::X86_64 => x86_64::frame_field(level, raw),
@@ -226,7 +233,9 @@ pub fn lookup(isa: Isa, root: Pfn, va: VirtAddr, read: &dyn Fn(PhysAddr) -> u64)
     }
 }
 
-/// Calls `visit` for everything under `root`, in the order of addresses. A table that several entries lead to is walked for each.
+/// Calls `visit` for everything under `root`, in the order of addresses.
+///
+/// A table that several entries lead to is walked for each.
 pub fn walk(isa: Isa, root: Pfn, read: &dyn Fn(PhysAddr) -> u64, visit: &mut dyn FnMut(Seen)) {
     let seen = Seen::Table { pfn: root, level: Level::PGD, parent: None, path: Path::ROOT };
     visit(seen);

@@ -1,4 +1,6 @@
-//! Words of x86-64's four-level paging (Intel SDM vol. 3A §4.5, tables 4-15 to 4-20; AMD APM vol. 2 §5.3).
+//! Words of x86-64's four-level paging (Intel SDM vol.
+//!
+//! 3A §4.5, tables 4-15 to 4-20; AMD APM vol. 2 §5.3).
 //!
 //! Assumed of the CPU: EFER.NXE and CR0.WP set; CR4.PKE, CR4.CET and five-level paging off.
 
@@ -38,7 +40,8 @@ pub fn decode(level: Level, raw: u64, path: Path) -> Word {
     if !is_leaf {
         return frame(raw & ADDRESS).map_or(Word::Malformed, |pfn| Word::Table { pfn, path });
     }
-    // Bit 7 of a PML4E is reserved; so are the address bits below a block, but for bit 12, which is PAT there.
+    // Bit 7 of a PML4E is reserved; so are the address bits below a block, but for bit 12, which is
+    // PAT there.
     let below_block = (level.span() - 1) & ADDRESS & !(1 << 12);
     if level == Level::PGD || level > Level::PTE && raw & below_block != 0 {
         return Word::Malformed;
@@ -58,7 +61,9 @@ pub fn frame_field(level: Level, raw: u64) -> Option<Pfn> {
     frame(raw & ADDRESS & !(level.span() - 1))
 }
 
-/// The address with bits 63 to 48 equal to bit 47 (SDM vol. 1 §3.3.7.1).
+/// The address with bits 63 to 48 equal to bit 47 (SDM vol.
+///
+/// 1 §3.3.7.1).
 pub(super) fn canonical(va: u64) -> VirtAddr {
     VirtAddr::new(((va << 16) as i64 >> 16) as u64)
 }

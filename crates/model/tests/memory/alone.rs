@@ -1,4 +1,5 @@
-//! Calls that have their process for themselves: right answers are taken, and wrong ones are reported.
+//! Calls that have their process for themselves: right answers are taken, and wrong ones are
+//! reported.
 
 use super::{PARENT, spec};
 use pagewright_model::Did;

@@ -1,5 +1,6 @@
-//! The reference memory: by hand where Linux's semantics have corners, and against a naive memory whose calls take their time, act page by
-//! page and overlap with accesses (INV-ORACLE-O3, INV-ORACLE-SPEC).
+//! The reference memory: by hand where Linux's semantics have corners, and against a naive memory
+//! whose calls take their time, act page by page and overlap with accesses (INV-ORACLE-O3,
+//! INV-ORACLE-SPEC).
 
 mod alone;
 mod by_hand;

@@ -2,8 +2,9 @@
 //!
 //! With `--against linux`, on the Linux underneath as well, without the oracle.
 //!
-//! Prints what was run and how often each rule had something to judge. Exit status 1 when something was found, or when a rule had nothing to
-//! judge that could have had; what is printed then replays it.
+//! Prints what was run and how often each rule had something to judge. Exit status 1 when something
+//! was found, or when a rule had nothing to judge that could have had; what is printed then replays
+//! it.
 
 use super::CommandError;
 use crate::options::isa_named;

@@ -24,9 +24,11 @@ pub(crate) enum Command {
     Run(run::Args),
     /// Capture a real program's accesses and memory calls (needs valgrind).
     Record(record::Args),
-    /// Put what was published about a mechanism beside what it comes to here: batch is counted and modelled, clear measured on this computer.
+    /// Put what was published about a mechanism beside what it comes to here: batch is counted and
+    /// modelled, clear measured on this computer.
     Evaluate(evaluate::Args),
-    /// Run random programs under the oracle and report who could still use a translation that is gone.
+    /// Run random programs under the oracle and report who could still use a translation that is
+    /// gone.
     Check(check::Args),
     /// Run a static Linux program on the kernel, in QEMU.
     Boot(boot::Args),
@@ -69,7 +71,9 @@ pub(crate) enum CommandError {
     Output(#[from] io::Error),
 }
 
-/// Does what was asked. A check that found something fails without an error.
+/// Does what was asked.
+///
+/// A check that found something fails without an error.
 pub(crate) fn run(command: Option<Command>) -> Result<ExitCode, CommandError> {
     let success = |()| ExitCode::SUCCESS;
     let outcome = match command {
@@ -88,7 +92,8 @@ pub(crate) fn run(command: Option<Command>) -> Result<ExitCode, CommandError> {
     }
 }
 
-/// Where `--json` or `--html` writes: opened before the work, so that a path that can't be written is known at once, and whole or not at all.
+/// Where `--json` or `--html` writes: opened before the work, so that a path that can't be written
+/// is known at once, and whole or not at all.
 struct OutFile {
     path: PathBuf,
     file: TraceFile,

@@ -1,4 +1,5 @@
-//! `pagewright` without arguments: the captures that it carries, with a setting off and on, on both instruction sets.
+//! `pagewright` without arguments: the captures that it carries, with a setting off and on, on both
+//! instruction sets.
 
 use super::CommandError;
 use crate::options::{Comparison, OptionError};
@@ -11,7 +12,9 @@ use std::io::Write;
 use std::thread;
 use std::time::Instant;
 
-/// The captures, by name. How each was made stands in `tests/captures/README.md`.
+/// The captures, by name.
+///
+/// How each was made stands in `tests/captures/README.md`.
 pub(super) const CAPTURES: [(&str, &[u8]); 6] = [
     ("sort", include_bytes!("../../captures/sort.pwt")),
     ("sqlite", include_bytes!("../../captures/sqlite.pwt")),
@@ -21,7 +24,8 @@ pub(super) const CAPTURES: [(&str, &[u8]); 6] = [
     ("shell", include_bytes!("../../captures/shell.pwt")),
 ];
 
-/// The setting of the tour: mapping the cached neighbours of a file page that faults, which Linux does and can be told not to.
+/// The setting of the tour: mapping the cached neighbours of a file page that faults, which Linux
+/// does and can be told not to.
 const SETTING: &str = "fault_around_bytes=4096,65536";
 
 pub(crate) fn run() -> Result<(), CommandError> {

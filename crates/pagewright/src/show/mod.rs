@@ -1,4 +1,5 @@
-//! Tables: one replay as `perf stat` and `/proc/vmstat` show it, two beside each other with the change, and both beside Linux.
+//! Tables: one replay as `perf stat` and `/proc/vmstat` show it, two beside each other with the
+//! change, and both beside Linux.
 
 mod compare;
 mod images;

@@ -1,7 +1,8 @@
 //! What a machine is made of, and why some machines are impossible.
 //!
-//! Key types: [`MachineConfig`], [`NodeConfig`], [`ConfigError`]; [`parse`] reads the command line's words for them. Nothing is built
-//! here: [`crate::Sim::new`] does that from a configuration that passed.
+//! Key types: [`MachineConfig`], [`NodeConfig`], [`ConfigError`]; [`parse`] reads the command
+//! line's words for them. Nothing is built here: [`crate::Sim::new`] does that from a configuration
+//! that passed.
 
 pub mod parse;
 
@@ -11,7 +12,8 @@ use pagewright_arch::IsaKind;
 use pagewright_types::{CpuId, CpuMask, FrameRange, NodeId, Order, PAGE_SIZE, Pfn, PhysAddr};
 use thiserror::Error;
 
-/// Physical memory that frame numbers of 32 bits can name, in bytes: the end of the last range is a frame number too.
+/// Physical memory that frame numbers of 32 bits can name, in bytes: the end of the last range is a
+/// frame number too.
 pub const MAX_MEMORY: u64 = u32::MAX as u64 * PAGE_SIZE;
 
 /// One node.
@@ -19,7 +21,9 @@ pub const MAX_MEMORY: u64 = u32::MAX as u64 * PAGE_SIZE;
 pub struct NodeConfig {
     /// Memory, in bytes; whole pages.
     pub bytes: u64,
-    /// CPUs near it. CPUs that no node names belong to node 0; another node without CPUs is a slower tier.
+    /// CPUs near it.
+    ///
+    /// CPUs that no node names belong to node 0; another node without CPUs is a slower tier.
     pub cpus: CpuMask,
 }
 
@@ -36,9 +40,12 @@ pub struct MachineConfig {
     pub seed: u64,
     /// Whether the TLB's tags are used; without (`nopcid`), every switch of root flushes.
     pub tagged: bool,
-    /// Whether user mode runs under a tag of its own, because the kernel has tables that programs can't see (KPTI, PTI).
+    /// Whether user mode runs under a tag of its own, because the kernel has tables that programs
+    /// can't see (KPTI, PTI).
     pub isolated: bool,
-    /// Whether each TLBI must be waited for and issued again (arm64 errata). It is only said to be so: one TLBI removes all that it names here.
+    /// Whether each TLBI must be waited for and issued again (arm64 errata).
+    ///
+    /// It is only said to be so: one TLBI removes all that it names here.
     pub repeat_invalidate: bool,
 }
 

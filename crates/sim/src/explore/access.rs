@@ -1,5 +1,5 @@
-//! A program's access while schedules are explored: the walk is one of many things in flight, and the CPU can be stopped before each of
-//! its steps.
+//! A program's access while schedules are explored: the walk is one of many things in flight, and
+//! the CPU can be stopped before each of its steps.
 //!
 //! The access itself is made in the step that found its translation: nobody comes between the two.
 

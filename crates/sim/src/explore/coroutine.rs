@@ -1,8 +1,10 @@
-//! CPUs as coroutines: a program runs on a stack of its own and stops, from however deep, at each [`Point`].
+//! CPUs as coroutines: a program runs on a stack of its own and stops, from however deep, at each
+//! [`Point`].
 //!
-//! A stopped coroutine can go on ([`Go`]), or be left where it is for good: then its stack and what stands on it are leaked, because
-//! unwinding a program in the middle of an operation would run the drop code of half-done work. Coroutines whose program ended
-//! are kept for the next run, one pool for each host thread.
+//! A stopped coroutine can go on ([`Go`]), or be left where it is for good: then its stack and what
+//! stands on it are leaked, because unwinding a program in the middle of an operation would run the
+//! drop code of half-done work. Coroutines whose program ended are kept for the next run, one pool
+//! for each host thread.
 
 use super::point::Point;
 use generator::{Generator, Gn};
@@ -63,7 +65,9 @@ pub(crate) fn inside() -> bool {
     INSIDE.get()
 }
 
-/// Stops the CPU that calls, until the scheduler lets it go on. Interrupts are taken meanwhile.
+/// Stops the CPU that calls, until the scheduler lets it go on.
+///
+/// Interrupts are taken meanwhile.
 ///
 /// A program that is unwinding is not stopped, except to wait: drop code is no place for surprises.
 pub(crate) fn stop_at(point: Point) -> Go {
@@ -82,7 +86,9 @@ pub(crate) fn stop_at(point: Point) -> Go {
     }
 }
 
-/// Waits for a program, or with what became of the last one. `None` ends the coroutine.
+/// Waits for a program, or with what became of the last one.
+///
+/// `None` ends the coroutine.
 #[expect(deprecated, reason = "the scoped form can only yield from the outermost function, and CPUs stop deep inside")]
 fn wait_for_program(stop: Stop) -> Option<Program> {
     generator::yield_::<Program, Stop>(stop)

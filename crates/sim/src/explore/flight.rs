@@ -1,12 +1,16 @@
 //! Walks in flight, and broadcast invalidations that have not reached every CPU.
 //!
-//! A walk reads one entry a step and holds what it read. An invalidation removes what TLBs and walk caches hold; of the walks in flight
+//! A walk reads one entry a step and holds what it read. An invalidation removes what TLBs and walk
+//! caches hold; of the walks in flight
 //!
-//! - on x86-64 it cancels those of its own CPU under its tag: INVLPG and MOV CR3 drop what the walker remembers of the tables too;
-//! - on arm64 it *dooms*, where it arrives, those that hold an entry it names. They may still fill, until the DSB of the CPU that
-//!   issued it: then they are cancelled, and what they filled meanwhile is removed (Arm ARM D8.16, "completion of TLB maintenance").
+//! - on x86-64 it cancels those of its own CPU under its tag: INVLPG and MOV CR3 drop what the
+//!   walker remembers of the tables too;
+//! - on arm64 it *dooms*, where it arrives, those that hold an entry it names. They may still fill,
+//!   until the DSB of the CPU that issued it: then they are cancelled, and what they filled
+//!   meanwhile is removed (Arm ARM D8.16, "completion of TLB maintenance").
 //!
-//! A walk that has not yet read the entry concerned is left alone: it will read what memory holds by then.
+//! A walk that has not yet read the entry concerned is left alone: it will read what memory holds
+//! by then.
 
 use crate::core::Root;
 use crate::tlb::Key;

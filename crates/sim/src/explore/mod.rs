@@ -1,7 +1,9 @@
 //! Exploring schedules: the same machine and the same programs, interleaved at every effect.
 //!
-//! - [`run`] – one run: a program for each CPU, a [`Chooser`] that decides who acts next, a [`Report`].
-//! - [`Strategy`], [`Token`] – random schedules, PCT, or a list; as a line of text that replays the run bit for bit.
+//! - [`run`] – one run: a program for each CPU, a [`Chooser`] that decides who acts next, a
+//!   [`Report`].
+//! - [`Strategy`], [`Token`] – random schedules, PCT, or a list; as a line of text that replays the
+//!   run bit for bit.
 //! - [`shrink`] – what a failing schedule needs, and no more.
 //! - [`Point`], [`Step`], [`What`] – where a CPU stops and what happened, for whoever explains it.
 //!
@@ -11,11 +13,12 @@
 //!        store buffers, walks in flight, broadcasts, interrupts, evictions: agents like the CPUs
 //! ```
 //!
-//! Nothing of this is used in fast mode, and the memory manager runs unchanged in both: it reaches locks and effects only
-//! through `sync` and `arch`.
+//! Nothing of this is used in fast mode, and the memory manager runs unchanged in both: it reaches
+//! locks and effects only through `sync` and `arch`.
 //!
-//! Not guaranteed: that every interleaving of the program is reachable. A CPU stops at effects and locks; what it does in plain atomics
-//! between two of them is one step, and sequentially consistent. `docs/machine.md` says what else is not modelled.
+//! Not guaranteed: that every interleaving of the program is reachable. A CPU stops at effects and
+//! locks; what it does in plain atomics between two of them is one step, and sequentially
+//! consistent. `docs/machine.md` says what else is not modelled.
 
 mod access;
 pub(crate) mod coroutine;

@@ -1,4 +1,5 @@
-//! Where a CPU can be stopped: just before something that another CPU, a walker or a TLB could notice.
+//! Where a CPU can be stopped: just before something that another CPU, a walker or a TLB could
+//! notice.
 
 use pagewright_arch::{Invalidate, Pte, Slot};
 use pagewright_types::judge::Fact;

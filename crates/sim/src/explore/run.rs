@@ -5,10 +5,11 @@
 //!                                   └▶ anything else: drain, deliver, walk, speculate, evict – done here
 //! ```
 //!
-//! A CPU that only waits (for a lock, for an answer) is ready again when anybody has done something since it last looked. If nobody can
-//! do anything that matters, it is a deadlock.
+//! A CPU that only waits (for a lock, for an answer) is ready again when anybody has done something
+//! since it last looked. If nobody can do anything that matters, it is a deadlock.
 //!
-//! Nothing here depends on the host: no address, no hash of one, no time. So the same choices give the same run (INV-SIM-REPLAY).
+//! Nothing here depends on the host: no address, no hash of one, no time. So the same choices give
+//! the same run (INV-SIM-REPLAY).
 
 use super::coroutine::{self, Coroutine, Go, Program, Stop};
 use super::flight::Serial;
@@ -32,11 +33,14 @@ pub struct Settings {
     pub max_wait: u32,
     /// Speculative walks in flight at once on one CPU.
     pub walks: u8,
-    /// Addresses near which walks may be speculated from the start; those that programs touch join them.
+    /// Addresses near which walks may be speculated from the start; those that programs touch join
+    /// them.
     pub speculate_near: Vec<VirtAddr>,
     /// Whether steps are logged.
     pub log: bool,
-    /// Asked after each step: whether enough was seen, such as a violation. It must not act on the machine.
+    /// Asked after each step: whether enough was seen, such as a violation.
+    ///
+    /// It must not act on the machine.
     pub stop: Option<Rc<dyn Fn() -> bool>>,
 }
 
@@ -70,7 +74,9 @@ pub enum What {
 /// One step of a run, for whoever explains it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Step {
-    /// Which step of the run, counted from 1. What was picked in a step has its number.
+    /// Which step of the run, counted from 1.
+    ///
+    /// What was picked in a step has its number.
     pub at: u32,
     /// Where.
     pub cpu: CpuId,
@@ -101,7 +107,9 @@ pub enum Outcome {
     Completed,
     /// [`Settings::stop`] said so.
     Stopped,
-    /// Nobody can go on. What each CPU stands before.
+    /// Nobody can go on.
+    ///
+    /// What each CPU stands before.
     Deadlock {
         /// By CPU.
         standing: Vec<(CpuId, Point)>,
@@ -130,8 +138,9 @@ pub struct Report {
     pub schedule: Schedule,
     /// The steps, if they were to be logged.
     pub log: Vec<Step>,
-    /// CPUs whose programs could not be brought to an end afterwards; their stacks, and what stands on them, are leaked. Then, and
-    /// after anything but [`Outcome::Completed`] and [`Outcome::Stopped`], the machine is of no more use.
+    /// CPUs whose programs could not be brought to an end afterwards; their stacks, and what stands
+    /// on them, are leaked. Then, and after anything but [`Outcome::Completed`] and
+    /// [`Outcome::Stopped`], the machine is of no more use.
     pub abandoned: u32,
 }
 
@@ -164,12 +173,16 @@ struct Explorer<'a, I: Isa> {
     log: Vec<Step>,
 }
 
-/// Runs `programs`, the first on CPU 0 and so on, under `chooser`. CPUs without a program take interrupts.
+/// Runs `programs`, the first on CPU 0 and so on, under `chooser`.
 ///
-/// A program acts on its own CPU: [`Sim::access`], the effects, locks of [`crate::SimLocks`]; [`Sim::run_on`] works as in fast mode. When
-/// the run is over the machine is at rest and in fast mode again, with everything under way arrived.
+/// CPUs without a program take interrupts.
 ///
-/// After [`Outcome::Stopped`] or a panic the programs go on calmly, unjudged, so that they end; one that can't is abandoned.
+/// A program acts on its own CPU: [`Sim::access`], the effects, locks of [`crate::SimLocks`];
+/// [`Sim::run_on`] works as in fast mode. When the run is over the machine is at rest and in fast
+/// mode again, with everything under way arrived.
+///
+/// After [`Outcome::Stopped`] or a panic the programs go on calmly, unjudged, so that they end; one
+/// that can't is abandoned.
 ///
 /// # Panics
 /// When there are more programs than CPUs, or inside another run or an operation of this machine.

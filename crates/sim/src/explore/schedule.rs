@@ -1,9 +1,10 @@
 //! Who acts next: agents, choosers, schedules.
 //!
-//! A machine that explores has many agents: its CPUs, and for each CPU the interrupt that waits there, its store buffer, the broadcasts
-//! on their way to it, its walks in flight, and the whims of its walker and its TLBs. At each step the scheduler shows a [`Chooser`] those
-//! that are ready. What was chosen is a [`Schedule`], which replays the run, and which may be cut down: what no longer fits is skipped, and
-//! where it ends a calm machine goes on.
+//! A machine that explores has many agents: its CPUs, and for each CPU the interrupt that waits
+//! there, its store buffer, the broadcasts on their way to it, its walks in flight, and the whims
+//! of its walker and its TLBs. At each step the scheduler shows a [`Chooser`] those that are ready.
+//! What was chosen is a [`Schedule`], which replays the run, and which may be cut down: what no
+//! longer fits is skipped, and where it ends a calm machine goes on.
 
 use pagewright_types::CpuId;
 use rand_pcg::Pcg64;
@@ -126,7 +127,9 @@ fn choice(ready: Ready, random: &mut Pcg64) -> Choice {
     Choice { agent: ready.agent, way: below(random, ready.ways) }
 }
 
-/// Every step by chance. Some seeds switch at every step, others stay with a CPU for a while.
+/// Every step by chance.
+///
+/// Some seeds switch at every step, others stay with a CPU for a while.
 #[derive(Clone, Debug)]
 pub struct Random {
     random: Pcg64,
@@ -168,10 +171,11 @@ impl Chooser for Random {
     }
 }
 
-/// Probabilistic concurrency testing (Burckhardt et al., ASPLOS 2010): agents have random priorities, the highest that is ready acts, and
-/// at `depth` random moments the one that would act falls below all others. What an agent could do for ever (begin walks, evict) happens
-/// by its rate instead. So that programs may wait for one another in loops, now and then the agent that acted most of late falls below all
-/// others, too.
+/// Probabilistic concurrency testing (Burckhardt et al., ASPLOS 2010): agents have random
+/// priorities, the highest that is ready acts, and at `depth` random moments the one that would act
+/// falls below all others. What an agent could do for ever (begin walks, evict) happens by its rate
+/// instead. So that programs may wait for one another in loops, now and then the agent that acted
+/// most of late falls below all others, too.
 #[derive(Clone, Debug)]
 pub struct Pct {
     random: Pcg64,
@@ -297,8 +301,9 @@ impl Schedule {
     }
 }
 
-/// Follows a schedule as far as it fits, then goes on calmly: interrupts are taken at once, the CPU that ran last goes on while it can
-/// (but not for ever), and nothing happens that nobody asked for.
+/// Follows a schedule as far as it fits, then goes on calmly: interrupts are taken at once, the CPU
+/// that ran last goes on while it can (but not for ever), and nothing happens that nobody asked
+/// for.
 #[derive(Clone, Debug)]
 pub struct Replay {
     runs: Vec<Run>,

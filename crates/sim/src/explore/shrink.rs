@@ -1,11 +1,14 @@
 //! Cutting a failing schedule down, by delta debugging (Zeller and Hildebrandt, TSE 2002).
 //!
-//! A schedule with parts left out still means something: the replay skips what no longer fits and goes on calmly where it ends. So each
-//! candidate is simply tried. What is left is what the failure needs: few switches, and few things that nobody asked for.
+//! A schedule with parts left out still means something: the replay skips what no longer fits and
+//! goes on calmly where it ends. So each candidate is simply tried. What is left is what the
+//! failure needs: few switches, and few things that nobody asked for.
 
 use super::schedule::Schedule;
 
-/// Makes `schedule` as small as `budget` tries allow while `fails` says that it still fails. `schedule` itself is believed to.
+/// Makes `schedule` as small as `budget` tries allow while `fails` says that it still fails.
+///
+/// `schedule` itself is believed to.
 pub fn shrink(schedule: Schedule, budget: u32, mut fails: impl FnMut(&Schedule) -> bool) -> Schedule {
     let mut best = schedule;
     let mut left = budget;
@@ -42,7 +45,9 @@ fn joined(schedule: &Schedule) -> Schedule {
     Schedule(runs)
 }
 
-/// Leaves out ever smaller parts. `None` when the budget is spent.
+/// Leaves out ever smaller parts.
+///
+/// `None` when the budget is spent.
 fn drop_parts(best: &mut Schedule, attempt: &mut impl FnMut(&Schedule) -> Option<bool>) -> Option<()> {
     let mut size = best.0.len().div_ceil(2).max(1);
     loop {

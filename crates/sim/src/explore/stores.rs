@@ -1,17 +1,20 @@
 //! Entry stores that walkers cannot see yet.
 //!
-//! A kernel load sees a store at once; a walker sees it when it drains. So memory holds the newest value of every word, and this
-//! module remembers, for words with stores waiting, what walkers still see.
+//! A kernel load sees a store at once; a walker sees it when it drains. So memory holds the newest
+//! value of every word, and this module remembers, for words with stores waiting, what walkers
+//! still see.
 //!
 //! ```text
 //!   store ──▶ memory (kernel loads)          x86-64: one CPU's stores drain in their order (TSO)
 //!     └─ waits ──drain──▶ what walkers see   arm64: any order, but for one word
 //! ```
 //!
-//! A walker's own update of accessed and dirty acts on memory, so it is never lost to a store that waits (INV-SIM-UPDATE). On x86-64 an
-//! exchange goes past the buffers. Two stores to one word reach walkers in the order in which memory took them, or the older one never.
+//! A walker's own update of accessed and dirty acts on memory, so it is never lost to a store that
+//! waits (INV-SIM-UPDATE). On x86-64 an exchange goes past the buffers. Two stores to one word
+//! reach walkers in the order in which memory took them, or the older one never.
 //!
-//! Not modelled: clearing, copying and writing of whole pages wait for nobody, and neither does anything that is not an entry.
+//! Not modelled: clearing, copying and writing of whole pages wait for nobody, and neither does
+//! anything that is not an entry.
 
 use crate::ram::Ram;
 use crate::walk::View;
@@ -57,7 +60,8 @@ impl Stores {
         self.seen.iter().find(|(addr, _)| *addr == at).map(|(_, value)| *value)
     }
 
-    /// The store at `index` drains; older ones to the same word are overwritten before any walker saw them.
+    /// The store at `index` drains; older ones to the same word are overwritten before any walker
+    /// saw them.
     fn drain(&mut self, index: usize) {
         let Waiting { at, value, .. } = self.waiting.remove(index);
         let mut position = 0;
@@ -114,8 +118,10 @@ impl Stores {
         }
     }
 
-    /// `by` writes the words from `start` to `end` past the buffers, or, on x86-64, reads them. What it sees of another CPU's stores drags with it
-    /// all that this CPU stored before (TSO); on arm64 it proves nothing about other words.
+    /// `by` writes the words from `start` to `end` past the buffers, or, on x86-64, reads them.
+    ///
+    /// What it sees of another CPU's stores drags with it all that this CPU stored before (TSO); on
+    /// arm64 it proves nothing about other words.
     pub(crate) fn observe(&mut self, isa: IsaKind, by: Observer, start: PhysAddr, end: PhysAddr) {
         let concerns = |waiting: &Waiting| {
             let reads_its_own = by == Observer::Reader(waiting.cpu);
@@ -162,7 +168,8 @@ impl View for WalkersView<'_> {
         if stores.seen_at(at).is_none() {
             return self.ram.replace_entry(at, current, new);
         }
-        // An update is made in memory, whatever a read saw: it finds the newer value, and the walk reads again.
+        // An update is made in memory, whatever a read saw: it finds the newer value, and the walk
+        // reads again.
         while let Some(index) = stores.waiting.iter().rposition(|waiting| waiting.at == at) {
             stores.drain(index);
         }

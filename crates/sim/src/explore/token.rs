@@ -6,8 +6,8 @@
 //!   pw1/f00dcafe/list/c0*5,d0:1,c1*3                      what was chosen: kind, CPU, way, how often
 //! ```
 //!
-//! The second word is a fingerprint of the machine and the settings: a token of another machine replays something else, so it is
-//! refused.
+//! The second word is a fingerprint of the machine and the settings: a token of another machine
+//! replays something else, so it is refused.
 
 use super::run::Settings;
 use super::schedule::{Agent, Choice, Chooser, Kind, Pct, Random, Rates, Replay, Run, Schedule};

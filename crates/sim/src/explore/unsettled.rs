@@ -1,11 +1,14 @@
-//! What is under way on a machine that explores: stores, walks, broadcasts, interrupts, and translations that contradict each other.
+//! What is under way on a machine that explores: stores, walks, broadcasts, interrupts, and
+//! translations that contradict each other.
 //!
-//! In fast mode all of it is empty. Here is what each of them does to the machine; when, the scheduler decides ([`super::run`]). Together they
-//! reach what the manuals allow and nothing else (INV-SIM-LITMUS).
+//! In fast mode all of it is empty. Here is what each of them does to the machine; when, the
+//! scheduler decides ([`super::run`]). Together they reach what the manuals allow and nothing else
+//! (INV-SIM-LITMUS).
 //!
-//! **Break before make.** On arm64 a translation may be filled while an older one for the same address, to another frame or of another
-//! size, has not been invalidated. Then a TLB may answer with either (Arm ARM D8.16.1, CONSTRAINED UNPREDICTABLE): the older is kept aside
-//! and each access chooses. Amalgamations of the two, and conflict aborts, are not modelled.
+//! **Break before make.** On arm64 a translation may be filled while an older one for the same
+//! address, to another frame or of another size, has not been invalidated. Then a TLB may answer
+//! with either (Arm ARM D8.16.1, CONSTRAINED UNPREDICTABLE): the older is kept aside and each
+//! access chooses. Amalgamations of the two, and conflict aborts, are not modelled.
 
 use super::coroutine::{self, Go};
 use super::flight::{Broadcast, Flight, Held, Serial, removes, tag_named};
@@ -159,7 +162,8 @@ impl<I: Isa> Sim<I> {
         }
     }
 
-    /// A walk fills although invalidations had found it here; their issuers' barriers will remove what it filled.
+    /// A walk fills although invalidations had found it here; their issuers' barriers will remove
+    /// what it filled.
     fn note_late_fill(&self, cpu: CpuId, flight: &Flight) {
         for broadcast in self.0.unsettled.broadcasts.borrow_mut().iter_mut() {
             if flight.doomed_by.contains(&broadcast.serial) {
@@ -191,7 +195,8 @@ impl<I: Isa> Sim<I> {
         conflicts.push(old);
     }
 
-    /// The translation that the TLBs of `core` answer with: one of several if they contradict each other.
+    /// The translation that the TLBs of `core` answer with: one of several if they contradict each
+    /// other.
     pub(crate) fn answer(&self, core: &Core, side: Side, root: Root, va: VirtAddr) -> Option<Hit> {
         let mut answers: Vec<Hit> = Vec::new();
         {
@@ -222,7 +227,9 @@ impl<I: Isa> Sim<I> {
         }
     }
 
-    /// `target` reaches the TLBs of `cpu` (arm64). Walks that hold what it names are doomed.
+    /// `target` reaches the TLBs of `cpu` (arm64).
+    ///
+    /// Walks that hold what it names are doomed.
     pub(crate) fn arrive(&self, serial: Serial, target: Target, cpu: CpuId) {
         let core = self.core(cpu);
         drop_aarch64(core, target);
@@ -260,7 +267,8 @@ impl<I: Isa> Sim<I> {
         Some(target)
     }
 
-    /// The DSB of `issuer`: its broadcasts are done everywhere when this returns, and nothing that they found in flight is left.
+    /// The DSB of `issuer`: its broadcasts are done everywhere when this returns, and nothing that
+    /// they found in flight is left.
     pub(crate) fn complete_broadcasts(&self, issuer: CpuId) {
         let mut done = Vec::new();
         self.0.unsettled.broadcasts.borrow_mut().retain_mut(|broadcast| {
@@ -323,7 +331,8 @@ impl<I: Isa> Sim<I> {
         }
     }
 
-    /// Brings the machine to rest: everything under way arrives, and what was speculated is forgotten.
+    /// Brings the machine to rest: everything under way arrives, and what was speculated is
+    /// forgotten.
     pub(crate) fn settle(&self) {
         let unsettled = &self.0.unsettled;
         unsettled.stores.borrow_mut().drain_before(u64::MAX);

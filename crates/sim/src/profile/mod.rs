@@ -1,8 +1,10 @@
-//! What is known about a real machine: the geometry of its TLBs and what things cost there, each with its source.
+//! What is known about a real machine: the geometry of its TLBs and what things cost there, each
+//! with its source.
 //!
-//! Profiles are TOML files under `profiles/`, compiled in. Every table in them has a `source`: where the figure was published, or
-//! `assumed: …` with the reason where nothing was found. A profile that lacks a cost, names an unknown one or leaves out a
-//! source is refused, and a test loads all of them.
+//! Profiles are TOML files under `profiles/`, compiled in. Every table in them has a `source`:
+//! where the figure was published, or `assumed: …` with the reason where nothing was found. A
+//! profile that lacks a cost, names an unknown one or leaves out a source is refused, and a test
+//! loads all of them.
 //!
 //! Not guaranteed: that a profile is the machine. It says what was published about it.
 
@@ -227,14 +229,16 @@ impl Profile {
         self
     }
 
-    /// The same with TLBIs of ranges (FEAT_TLBIRANGE), each at the price of any other: no profile that ships has them.
+    /// The same with TLBIs of ranges (FEAT_TLBIRANGE), each at the price of any other: no profile
+    /// that ships has them.
     #[must_use]
     pub fn with_ranges(mut self) -> Self {
         self.range_invalidate = self.isa == IsaKind::Aarch64;
         self
     }
 
-    /// The same with every cost of a flush ([`Cost::is_of_flush`]) times `percent` / 100: whether a result survives another machine.
+    /// The same with every cost of a flush ([`Cost::is_of_flush`]) times `percent` / 100: whether a
+    /// result survives another machine.
     #[must_use]
     pub fn with_flushes_at(mut self, percent: u64) -> Self {
         for cost in Cost::ALL.iter().filter(|cost| cost.is_of_flush()) {
@@ -249,7 +253,8 @@ impl Profile {
         &self.describes
     }
 
-    /// Modelled time of `cost`; nothing where [`Cost::applies_to`] says that the machine doesn't have it.
+    /// Modelled time of `cost`; nothing where [`Cost::applies_to`] says that the machine doesn't
+    /// have it.
     pub fn cost(&self, cost: Cost) -> Picos {
         self.costs.of(cost)
     }

@@ -1,8 +1,8 @@
 //! One set-associative array of translations: a TLB of one size class or several, or a walk cache.
 //!
-//! Flat and without hashing: `ways` keys and payloads for each set, the most recently used first. That order *is* the replacement
-//! state (true LRU), a repeated hit finds its entry at the first compare, and the same accesses always leave the same
-//! array.
+//! Flat and without hashing: `ways` keys and payloads for each set, the most recently used first.
+//! That order *is* the replacement state (true LRU), a repeated hit finds its entry at the first
+//! compare, and the same accesses always leave the same array.
 //!
 //! ```text
 //!  key   63     62      61..60  59..52  51..36  35..0
@@ -112,7 +112,9 @@ pub(crate) struct Array<T> {
 }
 
 impl<T: Leads + Default> Array<T> {
-    /// `sets` × `ways` empty entries. `sets` is a power of two, which profiles are checked for.
+    /// `sets` × `ways` empty entries.
+    ///
+    /// `sets` is a power of two, which profiles are checked for.
     pub(crate) fn new(sets: usize, ways: usize) -> Self {
         debug_assert!(sets.is_power_of_two());
         Self {
@@ -126,7 +128,8 @@ impl<T: Leads + Default> Array<T> {
         }
     }
 
-    /// Counts what is held, and whatever comes and goes from now on, in `reached`; stops counting with `None`.
+    /// Counts what is held, and whatever comes and goes from now on, in `reached`; stops counting
+    /// with `None`.
     pub(crate) fn count_in(&mut self, reached: Option<Rc<Reached>>) {
         self.reached = reached;
         if let Some(reached) = &self.reached {
@@ -140,8 +143,10 @@ impl<T: Leads + Default> Array<T> {
         held.map(|(key, value)| (Key(*key), *value))
     }
 
-    /// Tells what is held for addresses of `range`, and perhaps more. Of a range that is short beside the array only the sets in which its pages
-    /// can stand are looked at.
+    /// Tells what is held for addresses of `range`, and perhaps more.
+    ///
+    /// Of a range that is short beside the array only the sets in which its pages can stand are
+    /// looked at.
     pub(crate) fn entries_near(&self, range: PageRange, mut tell: impl FnMut(Key, T)) {
         for level in (0..Level::COUNT as u8).map(Level::new).filter(|level| self.holds(*level)) {
             let page = |va: VirtAddr| va.raw() >> level.shift();
@@ -202,7 +207,8 @@ impl<T: Leads + Default> Array<T> {
         Some(())
     }
 
-    /// Puts `value` under `key`, over an older one of the same key, else into an empty way, else over the least recently used.
+    /// Puts `value` under `key`, over an older one of the same key, else into an empty way, else
+    /// over the least recently used.
     pub(crate) fn insert(&mut self, key: Key, value: T) {
         let base = self.set_of(key);
         let set = base..base + self.ways;
@@ -257,7 +263,8 @@ impl<T: Leads + Default> Array<T> {
             return self.remove_where(|key| key.0 & pattern.mask == pattern.want);
         }
         let mut lost = 0;
-        // Without a branch, so that the compiler can take several keys at once: a full flush sweeps thousands.
+        // Without a branch, so that the compiler can take several keys at once: a full flush sweeps
+        // thousands.
         for key in &mut self.keys {
             let hit = *key & pattern.mask == pattern.want;
             lost += u64::from(hit);
@@ -287,7 +294,8 @@ impl<T: Leads + Default> Array<T> {
         lost
     }
 
-    /// Drops the entry that stands at place `nth` among those held, as a replacement that nobody foresaw would.
+    /// Drops the entry that stands at place `nth` among those held, as a replacement that nobody
+    /// foresaw would.
     pub(crate) fn evict(&mut self, nth: usize) {
         let mut held = self.keys.iter().enumerate().filter(|(_, key)| **key != Key::EMPTY);
         if let Some((way, key)) = held.nth(nth).map(|(way, key)| (way, *key)) {
@@ -321,8 +329,10 @@ fn push_front<T: Copy>(slots: &mut [T], first: T) {
     }
 }
 
-/// Where `key` stands. In a large set, looks at [`LANES`] keys at once and without a branch: a fully associative TLB has dozens of
-/// ways, and a miss compares them all.
+/// Where `key` stands.
+///
+/// In a large set, looks at [`LANES`] keys at once and without a branch: a fully associative TLB
+/// has dozens of ways, and a miss compares them all.
 #[inline]
 fn position(keys: &[u64], key: u64) -> Option<usize> {
     if keys.len() <= LANES {

@@ -1,11 +1,11 @@
 //! One CPU's TLBs and walk caches.
 //!
-//! First-level arrays for data and for instructions, a second level that serves both or each, walk caches by the level of the entry
-//! they remember. Which array holds which page size is the profile's to say ([`Route`]); a size that no array of a level
-//! takes is not cached at that level.
+//! First-level arrays for data and for instructions, a second level that serves both or each, walk
+//! caches by the level of the entry they remember. Which array holds which page size is the
+//! profile's to say ([`Route`]); a size that no array of a level takes is not cached at that level.
 //!
-//! What is here may be stale, and nothing in this module minds: an entry leaves when it is evicted or when somebody removes it
-//! (INV-SIM-STALE).
+//! What is here may be stale, and nothing in this module minds: an entry leaves when it is evicted
+//! or when somebody removes it (INV-SIM-STALE).
 
 mod array;
 
@@ -43,7 +43,9 @@ pub(crate) enum Depth {
     Second = 1,
 }
 
-/// A root table as cached translations name it: 28 bits beside a frame and its rights. The machine keeps the list.
+/// A root table as cached translations name it: 28 bits beside a frame and its rights.
+///
+/// The machine keeps the list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub(crate) struct RootId(u32);
 
@@ -65,8 +67,8 @@ impl RootId {
     }
 }
 
-/// A cached translation: frame in the low half, then rights (3 bits), whether it is known to be dirty, and the root of the walk that found
-/// it.
+/// A cached translation: frame in the low half, then rights (3 bits), whether it is known to be
+/// dirty, and the root of the walk that found it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub(crate) struct Entry(u64);
 
@@ -115,7 +117,8 @@ pub(crate) struct Hit {
     pub(crate) entry: Entry,
 }
 
-/// A remembered table entry: the table it points to, what it and those above allow, and the root of the walk that read it.
+/// A remembered table entry: the table it points to, what it and those above allow, and the root of
+/// the walk that read it.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Upper {
     pub(crate) table: Pfn,
@@ -169,7 +172,9 @@ impl Tlbs {
         Self { arrays, routes, uppers }
     }
 
-    /// Looks up `va` under `tag` in one depth, small pages first. Inlined even so: most accesses are little else.
+    /// Looks up `va` under `tag` in one depth, small pages first.
+    ///
+    /// Inlined even so: most accesses are little else.
     #[inline(always)]
     pub(crate) fn find(&mut self, depth: Depth, side: Side, tag: Tag, va: VirtAddr) -> Option<Hit> {
         let route = &self.routes[depth as usize][side as usize];
@@ -237,7 +242,8 @@ impl Tlbs {
         self.uppers.iter_mut().flatten().for_each(|cache| cache.count_in(reached.cloned()));
     }
 
-    /// Tells all translations held, or those of `range` and perhaps more; one kept at both depths comes twice.
+    /// Tells all translations held, or those of `range` and perhaps more; one kept at both depths
+    /// comes twice.
     pub(crate) fn translations(&self, range: Option<PageRange>, mut tell: impl FnMut(Hit)) {
         for array in &self.arrays {
             let mut tell = |key, entry| tell(Hit { key, entry });
@@ -280,7 +286,9 @@ impl Tlbs {
         }
     }
 
-    /// Drops the translations of `va` under `tag` and the global ones, of one level or of all. Returns how many entries there were.
+    /// Drops the translations of `va` under `tag` and the global ones, of one level or of all.
+    ///
+    /// Returns how many entries there were.
     pub(crate) fn drop_page(&mut self, tag: Tag, va: VirtAddr, only: Option<Level>, globals: bool) -> u64 {
         let mut lost = 0;
         for level in (0..Level::PGD.raw()).map(Level::new) {
@@ -297,12 +305,16 @@ impl Tlbs {
         lost
     }
 
-    /// Drops the translations for which `unwanted` holds. Returns how many entries there were.
+    /// Drops the translations for which `unwanted` holds.
+    ///
+    /// Returns how many entries there were.
     pub(crate) fn drop_where(&mut self, unwanted: impl Fn(Key) -> bool + Copy) -> u64 {
         self.arrays.iter_mut().map(|array| array.remove_where(unwanted)).sum()
     }
 
-    /// Drops the translations that match. Returns how many entries there were.
+    /// Drops the translations that match.
+    ///
+    /// Returns how many entries there were.
     pub(crate) fn drop_all(&mut self, pattern: Pattern) -> u64 {
         self.arrays.iter_mut().map(|array| array.remove_all(pattern)).sum()
     }

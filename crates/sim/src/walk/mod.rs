@@ -1,11 +1,13 @@
 //! Walking the page tables, one level at a time.
 //!
-//! A [`Walk`] stands before one table entry; [`Walk::step`] reads that one word from memory and says what comes of it. Between two steps
-//! anything may happen – the entries above may change, as they may under a walker of silicon – so whoever drives a walk decides what
-//! a schedule can interleave. In fast mode [`crate::access`] takes all steps at once.
+//! A [`Walk`] stands before one table entry; [`Walk::step`] reads that one word from memory and
+//! says what comes of it. Between two steps anything may happen – the entries above may change, as
+//! they may under a walker of silicon – so whoever drives a walk decides what a schedule can
+//! interleave. In fast mode [`crate::access`] takes all steps at once.
 //!
-//! Accessed and dirty bits are set in memory by compare-and-exchange against the word that was read, so that a walk
-//! never brings back an entry that was cleared meanwhile (INV-SIM-UPDATE; SDM vol. 3A §4.8, Arm ARM D8.5.4).
+//! Accessed and dirty bits are set in memory by compare-and-exchange against the word that was
+//! read, so that a walk never brings back an entry that was cleared meanwhile (INV-SIM-UPDATE; SDM
+//! vol. 3A §4.8, Arm ARM D8.5.4).
 
 mod word;
 
@@ -49,11 +51,14 @@ pub(crate) struct Walk {
 /// What one step found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Step {
-    /// A table: the walk goes on there, and may start there next time. `updated` says that the entry's accessed bit had to be set.
+    /// A table: the walk goes on there, and may start there next time.
+    ///
+    /// `updated` says that the entry's accessed bit had to be set.
     Down { next: Walk, updated: bool },
     /// A leaf that allows the access; accessed and dirty are set as the access needs.
     Arrived { found: Found, updated: bool },
-    /// The entry changed between reading it and setting a bit in it; the same step must be taken again.
+    /// The entry changed between reading it and setting a bit in it; the same step must be taken
+    /// again.
     Again,
     /// The access is refused.
     Refused { present: bool },
@@ -122,7 +127,8 @@ impl Walk {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Changed;
 
-/// Makes the word at `at`, which was read as `raw`, say `used`; returns whether it had to be stored.
+/// Makes the word at `at`, which was read as `raw`, say `used`; returns whether it had to be
+/// stored.
 #[inline]
 fn update(memory: &impl View, at: PhysAddr, raw: u64, used: u64) -> Result<bool, Changed> {
     if raw == used {

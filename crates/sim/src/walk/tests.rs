@@ -38,7 +38,8 @@ fn agrees<I: Isa>(level: Level, leaf: Leaf, access: Access) {
     assert_eq!((found.pfn, found.level, found.rights), (leaf.pfn, level, leaf.rights));
     assert_eq!(found.global, leaf.flags.contains(LeafFlags::GLOBAL));
     assert_eq!(updated, after != word);
-    // A leaf may be dirty and not writable on arm64, where that is a bit of software's; then no store asks.
+    // A leaf may be dirty and not writable on arm64, where that is a bit of software's; then no
+    // store asks.
     if leaf.rights.contains(Rights::WRITE) {
         assert_eq!(found.dirty, store || leaf.flags.contains(LeafFlags::DIRTY));
     }
@@ -95,7 +96,8 @@ fn write_protection_above_takes_write_from_all_leaves_below() {
 #[test]
 fn soft_and_malformed_words_are_refused() {
     assert_eq!(one_step::<X86_64>(Level::PTE, Pte::EMPTY, Access::Read).0, Step::Refused { present: false });
-    // A large leaf at PGD level breaks a reserved bit on x86-64 and is no valid descriptor on arm64.
+    // A large leaf at PGD level breaks a reserved bit on x86-64 and is no valid descriptor on
+    // arm64.
     let large = Pte::from_raw(1 | 1 << 7);
     assert_eq!(one_step::<X86_64>(Level::PGD, large, Access::Read).0, Step::Refused { present: true });
     assert_eq!(one_step::<Aarch64>(Level::PGD, Pte::from_raw(1), Access::Read).0, Step::Refused { present: false });

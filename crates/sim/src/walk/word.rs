@@ -1,5 +1,5 @@
-//! What a raw table word means to the hardware, read from the architecture manuals and not through `arch`'s codecs: the walker
-//! must not inherit a codec's mistake.
+//! What a raw table word means to the hardware, read from the architecture manuals and not through
+//! `arch`'s codecs: the walker must not inherit a codec's mistake.
 //!
 //! All accesses of programs are made in user mode, so a right here is a right of user mode.
 
@@ -57,14 +57,17 @@ pub(crate) fn decode(isa: IsaKind, level: Level, raw: u64) -> Word {
     }
 }
 
-/// Frames are 32-bit numbers in this machine; more address bits than the machine has are reserved bits that are set.
+/// Frames are 32-bit numbers in this machine; more address bits than the machine has are reserved
+/// bits that are set.
 fn frame(raw: u64, frame_bits: u64, level: Level) -> Option<Pfn> {
     let number = (raw & frame_bits) >> 12;
     let aligned = number & (level.pages() - 1) == 0;
     (number <= u64::from(u32::MAX) && aligned).then(|| Pfn::new(number as u32))
 }
 
-/// Intel SDM vol. 3A, tables 4-15 to 4-20; §4.6 for rights, §4.8 for accessed and dirty.
+/// Intel SDM vol.
+///
+/// 3A, tables 4-15 to 4-20; §4.6 for rights, §4.8 for accessed and dirty.
 #[inline]
 fn x86_64(level: Level, raw: u64) -> Word {
     const P: u64 = 1;
@@ -109,8 +112,8 @@ fn x86_64(level: Level, raw: u64) -> Word {
     }
 }
 
-/// Arm ARM (DDI 0487) D8.3.1 for the descriptor formats, D8.4 for rights, D8.4.5 for hierarchical ones, D8.5 for the access flag and the
-/// dirty state. FEAT_HAFDBS is on, `TCR_EL1.HPD0` is 0.
+/// Arm ARM (DDI 0487) D8.3.1 for the descriptor formats, D8.4 for rights, D8.4.5 for hierarchical
+/// ones, D8.5 for the access flag and the dirty state. FEAT_HAFDBS is on, `TCR_EL1.HPD0` is 0.
 #[inline]
 fn aarch64(level: Level, raw: u64) -> Word {
     const VALID: u64 = 1;

@@ -1,4 +1,5 @@
-//! A page-table writer of a few lines, so that tests need no memory manager: frames are handed out in order and never come back.
+//! A page-table writer of a few lines, so that tests need no memory manager: frames are handed out
+//! in order and never come back.
 
 use pagewright_arch::{Effects, Entry, Isa, Leaf, LeafFlags, Pte, Slot, Table};
 use pagewright_sim::{MachineConfig, Sim};

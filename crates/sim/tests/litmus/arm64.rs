@@ -1,4 +1,5 @@
-//! arm64: DSB ISHST shows walkers what was stored, TLBI names what is to be forgotten, DSB ISH waits until it is.
+//! arm64: DSB ISHST shows walkers what was stored, TLBI names what is to be forgotten, DSB ISH
+//! waits until it is.
 
 use super::common::{CPU0, page};
 use super::stage::{CPU1, Fault, Line, New, Old, Outcomes, Seen, Stage, exactly, outcomes, outcomes_of_variant, set};
@@ -197,7 +198,8 @@ fn break_before_make_shows_the_old_or_a_fault_then_only_the_new() {
     ];
     let seen = outcomes(&shape);
     for run in &seen {
-        // A walk that read the old entry may fill after another has faulted, but not past the DSB, and so not after the new one.
+        // A walk that read the old entry may fill after another has faulted, but not past the DSB,
+        // and so not after the new one.
         assert!(run.windows(2).all(|pair| pair[0] != New || pair[1] == New), "the new one went away: {run:?}");
     }
     let broken = seen.iter().any(|run| run.contains(&Fault) && run.ends_with(&[New]));

@@ -1,4 +1,5 @@
-//! The machine that a shape runs on, the instructions that all shapes are written in, and the schedules under which they run.
+//! The machine that a shape runs on, the instructions that all shapes are written in, and the
+//! schedules under which they run.
 
 use super::common::{Bench, page};
 use pagewright_arch::{Effects, Invalidate, Isa, Leaf, LeafFlags, Pte, Reach, Slot, Target};
@@ -31,7 +32,8 @@ pub(crate) type Line<I> = fn(&Stage<I>);
 /// What was found, run by run.
 pub(crate) type Outcomes = BTreeSet<Vec<Seen>>;
 
-/// One run's machine: page 0 mapped to `old` by `slot`, under one tag on all CPUs, and nothing at page 1.
+/// One run's machine: page 0 mapped to `old` by `slot`, under one tag on all CPUs, and nothing at
+/// page 1.
 pub(crate) struct Stage<I: Isa> {
     pub(crate) sim: Sim<I>,
     pub(crate) root: Pfn,
@@ -196,7 +198,9 @@ pub(crate) fn exactly<I: Isa>(lines: &[Line<I>], wanted: &[&[Seen]]) {
     assert_eq!(outcomes(lines), set(wanted));
 }
 
-/// CPU 0 takes the entry away while CPU 1 stores through it. Either the store faults or the entry that was taken says dirty.
+/// CPU 0 takes the entry away while CPU 1 stores through it.
+///
+/// Either the store faults or the entry that was taken says dirty.
 pub(crate) fn dirty_bits_survive_an_exchange<I: Isa>() {
     let shape: [Line<I>; 2] = [
         |on| {

@@ -18,7 +18,8 @@ impl Stage<X86_64> {
         self.flush(Reach::Local, Target::Tag(TAG));
     }
 
-    /// Page 0 stays where it is, with other rights, by a locked instruction: walkers see it at once.
+    /// Page 0 stays where it is, with other rights, by a locked instruction: walkers see it at
+    /// once.
     fn exchange_rights(&self, rights: Rights) {
         self.sim.swap(self.slot, Self::leaf(self.old, rights));
     }

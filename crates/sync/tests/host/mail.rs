@@ -1,4 +1,6 @@
-//! Letters that cross, between CPUs of which one leaves and comes back. INV-MAIL-READ, INV-MAIL-LOST, INV-MAIL-ABSENT.
+//! Letters that cross, between CPUs of which one leaves and comes back.
+//!
+//! INV-MAIL-READ, INV-MAIL-LOST, INV-MAIL-ABSENT.
 
 use crate::backend::{Host, on_cpus};
 use pagewright_sync::{Backend, Mail};

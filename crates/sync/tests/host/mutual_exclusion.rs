@@ -1,4 +1,5 @@
-//! INV-LOCK-EXCL under threads: updates made of a read, a pause and a write are lost unless they are made one at a time.
+//! INV-LOCK-EXCL under threads: updates made of a read, a pause and a write are lost unless they
+//! are made one at a time.
 
 use crate::backend::{Host, on_cpus};
 use core::sync::atomic::{AtomicU32, Ordering};
@@ -88,7 +89,8 @@ fn a_word_lock_excludes_and_leaves_the_other_bits_alone() {
     assert_eq!(record.value.get(), u64::from(CPUS) * ROUNDS);
 }
 
-/// A counter that loses updates unless it is locked from outside, though each access alone is atomic.
+/// A counter that loses updates unless it is locked from outside, though each access alone is
+/// atomic.
 #[derive(Default)]
 struct SplitCounter(std::sync::atomic::AtomicU64);
 

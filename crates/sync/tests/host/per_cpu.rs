@@ -40,7 +40,9 @@ fn counts_of_all_cpus_add_up_and_counters_do_not_mix() {
     assert_eq!(counters.of(CpuId::new(3), Counter::PgAlloc), 2_000);
 }
 
-/// INV-COUNT-OWN. A signal is to a thread what an interrupt is to a CPU.
+/// INV-COUNT-OWN.
+///
+/// A signal is to a thread what an interrupt is to a CPU.
 #[test]
 fn what_an_interrupt_counts_is_not_lost() {
     const INTERRUPTS: u64 = 5_000;

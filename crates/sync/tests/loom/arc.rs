@@ -4,7 +4,8 @@ use crate::tracked::Tracked;
 use loom::thread;
 use pagewright_sync::Arc;
 
-/// Writes when it is dropped: loom fails the run unless every use through another handle happened before.
+/// Writes when it is dropped: loom fails the run unless every use through another handle happened
+/// before.
 struct WritesOnDrop(Tracked);
 
 impl Drop for WritesOnDrop {

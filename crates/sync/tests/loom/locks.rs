@@ -51,7 +51,8 @@ fn writers_of_an_rw_lock_are_ordered() {
 
 #[test]
 fn readers_of_an_rw_lock_see_whole_writes() {
-    // Three threads: two preemptions a run keep it to seconds, and show every race that two threads can have.
+    // Three threads: two preemptions a run keep it to seconds, and show every race that two threads
+    // can have.
     let mut bounded = loom::model::Builder::new();
     bounded.preemption_bound = Some(2);
     bounded.check(|| {

@@ -1,4 +1,6 @@
-//! Letters: INV-MAIL-READ, INV-MAIL-LOST, INV-MAIL-ABSENT. An interrupt shows what was stored before it, as loom's notifications do.
+//! Letters: INV-MAIL-READ, INV-MAIL-LOST, INV-MAIL-ABSENT.
+//!
+//! An interrupt shows what was stored before it, as loom's notifications do.
 
 use crate::backend::Loom;
 use crate::tracked::Tracked;
@@ -45,7 +47,9 @@ impl Machine {
         }
     }
 
-    /// The handler. Returns how many letters were read.
+    /// The handler.
+    ///
+    /// Returns how many letters were read.
     fn serve(&self) -> u32 {
         let mut read = 0;
         self.mail.answer(TARGET, |[word]| {
@@ -66,8 +70,10 @@ impl Machine {
     }
 }
 
-/// Explores `sender` and what the target, the caller's thread, does beside. Who waits looks at all words of a mask each time, which takes more steps than
-/// loom allows by itself; two preemptions a run keep it to seconds.
+/// Explores `sender` and what the target, the caller's thread, does beside.
+///
+/// Who waits looks at all words of a mask each time, which takes more steps than loom allows by
+/// itself; two preemptions a run keep it to seconds.
 fn explore(body: impl Fn() + Sync + Send + 'static) {
     let mut bounded = loom::model::Builder::new();
     (bounded.preemption_bound, bounded.max_branches) = (Some(2), 20_000);
@@ -123,7 +129,8 @@ fn nobody_waits_for_who_leaves() {
     });
 }
 
-/// A sender who has seen it absent takes his letter back and writes another, which must not be read half, nor be answered in place of the first.
+/// A sender who has seen it absent takes his letter back and writes another, which must not be read
+/// half, nor be answered in place of the first.
 #[test]
 fn who_comes_back_reads_nothing_that_is_taken_back() {
     explore(|| {

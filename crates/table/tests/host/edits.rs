@@ -38,7 +38,8 @@ fn space<I: Isa>() -> Space<I> {
     Space::new(2, Delivery::AtOnce)
 }
 
-/// INV-TABLE-ZERO: what a frame held before it became a table is gone, and published as gone, before the pointer to it is stored.
+/// INV-TABLE-ZERO: what a frame held before it became a table is gone, and published as gone,
+/// before the pointer to it is stored.
 fn a_new_table_is_empty_before_anybody_can_walk_it<I: Isa>() {
     let space = space::<I>();
     let tlb = &space.tlb;

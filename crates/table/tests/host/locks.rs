@@ -93,7 +93,8 @@ fn a_leaf_split_while_its_lock_was_awaited_is_not_edited<I: Isa>() {
                 start.wait();
                 loop {
                     let locked = space.table.lock(&space.tlb, va, Level::PTE);
-                    // Between break and make there is neither leaf nor table, for whoever looks without waiting for the lock.
+                    // Between break and make there is neither leaf nor table, for whoever looks
+                    // without waiting for the lock.
                     let Some(locked) = locked else { continue };
                     let leaf = locked.leaf(va).expect("a leaf as long as the lock is held");
                     let part = if locked.level() == Level::PTE { 3 } else { 0 };

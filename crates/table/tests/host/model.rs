@@ -1,8 +1,9 @@
 //! Random edits of a tree against a map that is one.
 //!
-//! After each step the tree is walked as the processor walks it and compared leaf by leaf; tables are counted, and the live entries in each.
-//! So what INV-TABLE-EMPTY, INV-TABLE-RESERVE and INV-TABLE-BBM promise is tried at every state that steps lead to.
-//! The space runs on a CPU that touches pages as it goes, so that an edit whose debt was too small shows in its TLB.
+//! After each step the tree is walked as the processor walks it and compared leaf by leaf; tables
+//! are counted, and the live entries in each. So what INV-TABLE-EMPTY, INV-TABLE-RESERVE and
+//! INV-TABLE-BBM promise is tried at every state that steps lead to. The space runs on a CPU that
+//! touches pages as it goes, so that an edit whose debt was too small shows in its TLB.
 
 use crate::space::Space;
 use crate::support::Delivery;
@@ -240,13 +241,15 @@ impl<I: Isa> Run<I> {
         let floor = before.map_or(VirtAddr::ZERO, |(start, leaf)| start.add(leaf.level.span()));
         let ceiling = model.leaves.range(range.end()..).next().map_or(VirtAddr::new(1 << 48), |(start, _)| *start);
         let limits = PageRange::new(floor, ceiling);
-        // A memory call has mappings over all tables that it leaves behind; tables of steps that mapped nothing go with the rest.
+        // A memory call has mappings over all tables that it leaves behind; tables of steps that
+        // mapped nothing go with the rest.
         let under = |(level, base): &(Level, VirtAddr)| PageRange::new(*base, base.add(level.table_span()));
         let strays = model.tables.iter().map(under).any(|table| limits.covers(table) && !table.overlaps(range));
         let range = if strays { limits } else { range };
         space.table.free_tables(&space.tlb, range, limits, &mut gather);
         gather.settle();
-        // Linux's rule (free_pgd_range): what the range touches and nothing between floor and ceiling needs.
+        // Linux's rule (free_pgd_range): what the range touches and nothing between floor and
+        // ceiling needs.
         model.tables.retain(|table| !(under(table).overlaps(range) && limits.covers(under(table))));
     }
 

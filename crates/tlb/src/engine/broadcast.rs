@@ -1,7 +1,8 @@
 //! Shootdown by broadcast invalidation (arm64; Linux's `arch/arm64/include/asm/tlbflush.h`).
 //!
-//! The invalidations themselves reach every CPU; what costs is the barrier that waits for them. One barrier ends a flush,
-//! on the CPU that issued them: only its own DSB proves that they are done (Arm ARM D8.14.5).
+//! The invalidations themselves reach every CPU; what costs is the barrier that waits for them. One
+//! barrier ends a flush, on the CPU that issued them: only its own DSB proves that they are done
+//! (Arm ARM D8.14.5).
 
 use super::{Flush, Tlb};
 use crate::context::Context;
@@ -9,11 +10,12 @@ use pagewright_arch::{Invalidate, Reach, Target};
 use pagewright_sync::Platform;
 use pagewright_types::{Counter, Level, VirtAddr, plant};
 
-/// Entries above which one invalidation of the whole tag is issued instead (`MAX_DVM_OPS`): a CPU that receives more
-/// would be kept from its own work too long.
+/// Entries above which one invalidation of the whole tag is issued instead (`MAX_DVM_OPS`): a CPU
+/// that receives more would be kept from its own work too long.
 const MAX_DVM_OPS: u64 = 512;
-/// Pages that one operation on a range can name (`MAX_TLBI_RANGE_PAGES`: 32 units of 2^16): a longer range would take many, of which a gather over a
-/// sparse space would issue tens of thousands.
+/// Pages that one operation on a range can name (`MAX_TLBI_RANGE_PAGES`: 32 units of 2^16): a
+/// longer range would take many, of which a gather over a sparse space would issue tens of
+/// thousands.
 const MAX_TLBI_RANGE_PAGES: u64 = 32 << 16;
 
 impl<P: Platform> Tlb<P> {
@@ -44,18 +46,23 @@ impl<P: Platform> Tlb<P> {
         }
     }
 
-    /// Issues, without waiting, the invalidation of one leaf. What was stored is published already.
+    /// Issues, without waiting, the invalidation of one leaf.
+    ///
+    /// What was stored is published already.
     pub(crate) fn issue_leaf(&self, context: &Context, va: VirtAddr, level: Level) {
         self.invalidate_everywhere(Target::Page { tag: context.asid_tag(), va, level, last_level: true });
     }
 
-    /// Issues, without waiting, the invalidation of everything a context has. What was stored is published already.
+    /// Issues, without waiting, the invalidation of everything a context has.
+    ///
+    /// What was stored is published already.
     pub(crate) fn issue_whole(&self, context: &Context) {
         self.invalidate_everywhere(Target::Tag(context.asid_tag()));
     }
 
     pub(super) fn everything_broadcast(&self) {
-        // Another CPU's barrier would prove nothing here, so everything is issued again; then every debt is paid at once.
+        // Another CPU's barrier would prove nothing here, so everything is issued again; then every
+        // debt is paid at once.
         let sampled = self.ledger().sample();
         self.fx().publish();
         plant!(CompleteElsewhere; (), self.invalidate_everywhere(Target::AllTags));

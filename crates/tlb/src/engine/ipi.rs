@@ -1,9 +1,11 @@
 //! Shootdown by interrupt (x86-64; Linux's `arch/x86/mm/tlb.c`).
 //!
-//! A request is a letter of [`Mail`](pagewright_sync::Mail), which all targets read where it was written. Its module says why none is lost, or read half.
+//! A request is a letter of [`Mail`](pagewright_sync::Mail), which all targets read where it was
+//! written. Its module says why none is lost, or read half.
 //!
-//! A CPU that runs the space brings its slot up to the space's generation. It flushes page by page only if it has missed nothing
-//! before this request and knows of nothing after it; else it flushes the whole tag and has caught up with everything.
+//! A CPU that runs the space brings its slot up to the space's generation. It flushes page by page
+//! only if it has missed nothing before this request and knows of nothing after it; else it flushes
+//! the whole tag and has caught up with everything.
 
 use super::{Flush, Tlb};
 use crate::context::Context;
@@ -29,7 +31,8 @@ impl Ask {
     const LEVEL: u32 = 1;
     const SPACE: u32 = 8;
 
-    /// The space's id, which is never 0, with what kind of flush it is; the generation; the range, empty for the whole space.
+    /// The space's id, which is never 0, with what kind of flush it is; the generation; the range,
+    /// empty for the whole space.
     fn to_words(self) -> [u64; WORDS] {
         match self {
             Self::Everything => [0; WORDS],
@@ -66,7 +69,8 @@ impl<P: Platform> Tlb<P> {
         targets.remove(me);
         plant!(LocalOnly => targets = CpuMask::EMPTY);
         if plant!(LazySkipped; true, !flush.tables) {
-            // A lazy CPU looks at the generation before it returns to user mode, but its walker may still read tables.
+            // A lazy CPU looks at the generation before it returns to user mode, but its walker may
+            // still read tables.
             targets.retain(|cpu| !self.cpus.get(cpu).lazy.load(Ordering::SeqCst));
         }
         self.post(me, ask, &targets);
@@ -85,7 +89,8 @@ impl<P: Platform> Tlb<P> {
         self.await_answers(me, &targets);
     }
 
-    /// Sends `ask`; the targets work while the caller does its own part (concurrent flushing, Amit et al., EuroSys '20).
+    /// Sends `ask`; the targets work while the caller does its own part (concurrent flushing, Amit
+    /// et al., EuroSys '20).
     fn post(&self, me: CpuId, ask: Ask, targets: &CpuMask) {
         if targets.is_empty() {
             return;
@@ -109,7 +114,9 @@ impl<P: Platform> Tlb<P> {
         }
     }
 
-    /// The interrupt handler: serves every CPU that has asked this one. The embedder calls it on the CPU that was kicked, with interrupts closed.
+    /// The interrupt handler: serves every CPU that has asked this one.
+    ///
+    /// The embedder calls it on the CPU that was kicked, with interrupts closed.
     pub fn on_kick(&self) {
         let me = self.fx().cpu();
         self.mail.answer(me, |words| {
@@ -118,7 +125,9 @@ impl<P: Platform> Tlb<P> {
         });
     }
 
-    /// Does one request on this CPU (`flush_tlb_func`). Interrupts are closed.
+    /// Does one request on this CPU (`flush_tlb_func`).
+    ///
+    /// Interrupts are closed.
     fn serve(&self, me: CpuId, ask: Ask) {
         match ask {
             Ask::Everything => {
@@ -130,7 +139,8 @@ impl<P: Platform> Tlb<P> {
             Ask::Space { space, generation, flush } => {
                 let state = self.cpus.get(me);
                 if state.loaded.load(Ordering::SeqCst) != space.raw() {
-                    // Not running it: its slot, if any, is caught up by generation when it runs again.
+                    // Not running it: its slot, if any, is caught up by generation when it runs
+                    // again.
                     return;
                 }
                 if state.lazy.load(Ordering::SeqCst) {

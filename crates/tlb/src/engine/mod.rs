@@ -26,14 +26,16 @@ pub struct Flush {
     pub tables: bool,
 }
 
-/// When a [`crate::Batch`] puts flushes off. Nowhere where each must be repeated ([`pagewright_arch::Caps::repeat_invalidate`]): what is to be
-/// spared would have been waited for already.
+/// When a [`crate::Batch`] puts flushes off.
+///
+/// Nowhere where each must be repeated ([`pagewright_arch::Caps::repeat_invalidate`]): what is to
+/// be spared would have been waited for already.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BatchPolicy {
     /// Never: each entry is waited for.
     Never,
-    /// Where there is somebody to wait for: never on a machine with one CPU online; on x86 not where no other CPU runs the space
-    /// (`should_defer_flush`).
+    /// Where there is somebody to wait for: never on a machine with one CPU online; on x86 not
+    /// where no other CPU runs the space (`should_defer_flush`).
     Auto,
     /// Always, to see what it comes to.
     Always,
@@ -42,7 +44,8 @@ pub enum BatchPolicy {
 /// Settings of the engine.
 #[derive(Clone, Copy, Debug)]
 pub struct TlbConfig {
-    /// Pages above which an x86 flush takes the whole tag (`tlb_single_page_flush_ceiling`, 33 in Linux).
+    /// Pages above which an x86 flush takes the whole tag (`tlb_single_page_flush_ceiling`, 33 in
+    /// Linux).
     pub single_page_flush_ceiling: u32,
     /// When flushes are put off.
     pub batch: BatchPolicy,
@@ -56,14 +59,21 @@ impl Default for TlbConfig {
 
 /// What one CPU knows about its own TLB, and its side of shootdowns.
 pub(crate) struct CpuState<P: Platform> {
-    /// The space whose root is loaded; 0 for none. Written by this CPU only.
+    /// The space whose root is loaded; 0 for none.
+    ///
+    /// Written by this CPU only.
     pub(crate) loaded: AtomicU64,
-    /// The loaded space's context. Taken by this CPU only, with interrupts closed.
+    /// The loaded space's context.
+    ///
+    /// Taken by this CPU only, with interrupts closed.
     pub(crate) context: SpinLock<Option<Arc<Context>>, rank::Loaded, P::Locks>,
-    /// x86: a kernel thread runs on the loaded root, and will look at the generation before user mode does.
+    /// x86: a kernel thread runs on the loaded root, and will look at the generation before user
+    /// mode does.
     pub(crate) lazy: AtomicBool,
     pub(crate) pcids: PcidSlots,
-    /// Lockless walks begun and ended on this CPU: odd while one goes on. Written by this CPU only.
+    /// Lockless walks begun and ended on this CPU: odd while one goes on.
+    ///
+    /// Written by this CPU only.
     pub(crate) walks: AtomicU64,
 }
 
@@ -155,7 +165,9 @@ impl<P: Platform> Tlb<P> {
         &self.fx
     }
 
-    /// The frames. Allocation goes through [`Tlb::alloc`].
+    /// The frames.
+    ///
+    /// Allocation goes through [`Tlb::alloc`].
     pub fn frames(&self) -> &Frames<P> {
         &self.frames
     }
@@ -193,7 +205,9 @@ impl<P: Platform> Tlb<P> {
         Arc::try_new(Context::new(id, root))
     }
 
-    /// Makes every CPU forget what `flush` names. When this returns, none can use it.
+    /// Makes every CPU forget what `flush` names.
+    ///
+    /// When this returns, none can use it.
     ///
     /// # Panics
     /// In debug builds when the context may not wait for other CPUs.
@@ -208,8 +222,9 @@ impl<P: Platform> Tlb<P> {
         }
     }
 
-    /// Makes this CPU forget the entry that has just refused an access at `va`, because the tables allow it now. Other CPUs that have
-    /// it fault once more and come here themselves (Linux's `flush_tlb_fix_spurious_fault`).
+    /// Makes this CPU forget the entry that has just refused an access at `va`, because the tables
+    /// allow it now. Other CPUs that have it fault once more and come here themselves (Linux's
+    /// `flush_tlb_fix_spurious_fault`).
     pub fn forget_refusal(&self, context: &Context, va: VirtAddr) {
         if !self.fx.caps().keeps_refused {
             return;
@@ -219,12 +234,14 @@ impl<P: Platform> Tlb<P> {
         self.invalidate_local(Target::Page { tag, va, level: Level::PTE, last_level: true });
     }
 
-    /// Makes this CPU forget `target`, under both tags of the space if user mode has one of its own.
+    /// Makes this CPU forget `target`, under both tags of the space if user mode has one of its
+    /// own.
     pub(crate) fn invalidate_local(&self, target: Target) {
         self.under_each_tag(target, |target| self.fx.invalidate(Invalidate { reach: Reach::Local, target }));
     }
 
-    /// Does `invalidate` for the tag that `target` names, and for the tag under which user mode runs while that one is installed.
+    /// Does `invalidate` for the tag that `target` names, and for the tag under which user mode
+    /// runs while that one is installed.
     pub(crate) fn under_each_tag(&self, target: Target, invalidate: impl Fn(Target)) {
         invalidate(target);
         let user = |tag| self.fx.caps().user_tag(tag);

@@ -1,4 +1,6 @@
-//! Batches: flushes that are put off, what pays them, and who asks whether they were. INV-TLB-DEFERRED.
+//! Batches: flushes that are put off, what pays them, and who asks whether they were.
+//!
+//! INV-TLB-DEFERRED.
 
 use crate::on_both;
 use crate::space::{Space, is_free, machine, machine_with, page};
@@ -281,7 +283,8 @@ fn tag_of(effect: &Effect) -> Option<u16> {
     }
 }
 
-/// A TLBI that may leave something behind is waited for and issued again, so that a batch would spare nothing.
+/// A TLBI that may leave something behind is waited for and issued again, so that a batch would
+/// spare nothing.
 #[test]
 fn with_the_erratum_each_invalidation_is_repeated_and_nothing_put_off() {
     let caps = Caps { repeat_invalidate: true, ..usual_caps(IsaKind::Aarch64) };
@@ -310,7 +313,8 @@ fn what_no_other_cpu_holds_is_flushed_at_once() {
     assert_eq!(host.cached(2), 0);
 }
 
-/// A barrier that the issuer made since for another reason has ended its invalidations for everybody.
+/// A barrier that the issuer made since for another reason has ended its invalidations for
+/// everybody.
 #[test]
 fn what_the_issuer_has_waited_for_is_not_waited_for_again() {
     for settles in [0, 1] {
@@ -357,7 +361,8 @@ fn who_has_paid_is_not_interrupted() {
     assert_eq!(on(3, || host.access(page(0), Access::Read)), None, "caught up by its generation");
 }
 
-/// Only the barrier of the CPU that issued ends an invalidation; on another one it is issued again, for the one space or for all.
+/// Only the barrier of the CPU that issued ends an invalidation; on another one it is issued again,
+/// for the one space or for all.
 #[test]
 fn the_wait_is_on_the_cpu_that_issued() {
     let issued = |log: &[Step]| -> Vec<Target> {

@@ -1,4 +1,5 @@
-//! The engine that broadcasts (arm64), and what both engines promise whatever happens: a CPU never runs on translations of the past.
+//! The engine that broadcasts (arm64), and what both engines promise whatever happens: a CPU never
+//! runs on translations of the past.
 
 use crate::space::{FRAMES, Space, machine, page};
 use crate::support::{Delivery, Effect, Host, Step, engine, on, usual_caps};
@@ -132,7 +133,8 @@ fn act() -> impl Strategy<Value = Act> {
     ]
 }
 
-/// Does `acts` on a machine and looks after each whether any CPU that runs a program could use what is gone (INV-TLB-SWITCH).
+/// Does `acts` on a machine and looks after each whether any CPU that runs a program could use what
+/// is gone (INV-TLB-SWITCH).
 fn nobody_runs_on_the_past<I: Isa>(caps: Caps, acts: &[Act]) {
     let (host, tlb) = with_caps::<I>(usize::from(CPUS), caps);
     let spaces: Vec<_> = (0..SPACES).map(|_| Space::new(&tlb)).collect();

@@ -1,4 +1,5 @@
-//! INV-TLB-DEBT: a debt that nobody pays is noticed, and even then nobody gets its frames before it is paid.
+//! INV-TLB-DEBT: a debt that nobody pays is noticed, and even then nobody gets its frames before it
+//! is paid.
 
 use crate::on_both;
 use crate::space::{Space, is_free, machine, page};
@@ -29,7 +30,8 @@ fn drop_debt<T>(debt: T) {
     }
 }
 
-/// Takes frames until it has all of `wanted`; asserts that each is unreachable from CPU 1 when it comes.
+/// Takes frames until it has all of `wanted`; asserts that each is unreachable from CPU 1 when it
+/// comes.
 fn take_until<I: Isa>(space: &Space<I>, wanted: &[(u16, Pfn)]) {
     let tlb = &space.tlb;
     let mut left = wanted.to_vec();

@@ -1,4 +1,6 @@
-//! CPUs that go offline and come back. INV-TLB-HOTPLUG.
+//! CPUs that go offline and come back.
+//!
+//! INV-TLB-HOTPLUG.
 
 use crate::on_both;
 use crate::space::{FRAMES, Space, machine, page};
@@ -117,7 +119,8 @@ fn who_was_asked_before_it_went_answers() {
         }
         go(&host, &tlb);
     });
-    // It had left the space when it was asked, so the answer is all that it owes; the generation does the rest.
+    // It had left the space when it was asked, so the answer is all that it owes; the generation
+    // does the rest.
     come_back(&host, &tlb);
     assert_eq!(host.cached(GOES), 0);
 }

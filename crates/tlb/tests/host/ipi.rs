@@ -1,4 +1,5 @@
-//! The engine that interrupts (x86-64): what a flush costs, whom it interrupts, and how those catch up whom it does not.
+//! The engine that interrupts (x86-64): what a flush costs, whom it interrupts, and how those catch
+//! up whom it does not.
 
 use crate::space::{FRAMES, Space, machine, page};
 use crate::support::{Delivery, Effect, Host, Step, engine, on, usual_caps};

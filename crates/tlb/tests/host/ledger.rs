@@ -130,7 +130,8 @@ fn act() -> impl Strategy<Value = Act> {
 }
 
 proptest! {
-    /// Nobody who owes is ever overlooked, and as long as masks are remembered nobody else is named.
+    /// Nobody who owes is ever overlooked, and as long as masks are remembered nobody else is
+    /// named.
     #[test]
     fn the_ledger_agrees_with_a_list_of_who_owes_what(acts in proptest::collection::vec(act(), 1..200)) {
         let (_, tlb) = machine::<X86_64>(CPUS);

@@ -1,4 +1,5 @@
-//! INV-TLB-ORDER and INV-TLB-SHARED, read from the log of effects: nothing is free before everybody has forgotten it.
+//! INV-TLB-ORDER and INV-TLB-SHARED, read from the log of effects: nothing is free before everybody
+//! has forgotten it.
 
 use crate::on_both;
 use crate::space::{FRAMES, Space, is_free, machine, page};
@@ -28,7 +29,8 @@ fn places(log: &[Step], of: impl Fn(&Step) -> bool) -> (usize, usize) {
     (first, log.iter().rposition(&of).expect("there is such a step"))
 }
 
-/// Asserts store → publish → invalidate → answered (or completed), and that the probe saw nothing free all along.
+/// Asserts store → publish → invalidate → answered (or completed), and that the probe saw nothing
+/// free all along.
 fn assert_order(isa: IsaKind, log: &[Step], answers: &[CpuId]) {
     let stored = places(log, |s| matches!(s.effect, Effect::Store(..))).1;
     let published = places(log, |s| s.effect == Effect::Publish).1;
@@ -128,7 +130,8 @@ fn shared_references_are_held_until_the_flush<I: Isa>() {
         two.run();
         assert!(host.access(page(7), Access::Read).is_some());
     });
-    // INV-TLB-SHARED: the first space's reference went into a gather; the second may come and go meanwhile.
+    // INV-TLB-SHARED: the first space's reference went into a gather; the second may come and go
+    // meanwhile.
     let mut gather = Gather::new(&tlb, &one.context);
     gather.absorb(one.unmap(0, pfn));
     two.unmap(7, pfn).settle();
@@ -197,7 +200,8 @@ fn an_edit_that_owes_nothing_costs_nothing<I: Isa>() {
     assert!(is_free(&tlb, pfn), "what rode in the debt is freed all the same");
 }
 
-/// An invalidation that names a level removes entries of that level only, so one for pages would leave the block.
+/// An invalidation that names a level removes entries of that level only, so one for pages would
+/// leave the block.
 fn leaves_of_two_levels_are_both_forgotten<I: Isa>() {
     for huge_first in [false, true] {
         let range_invalidate = I::KIND == IsaKind::Aarch64;
@@ -255,7 +259,8 @@ fn a_gather_of_a_whole_space_flushes_it_once<I: Isa>() {
     assert_eq!(host.cached(0), 0);
 }
 
-/// INV-TLB-CLEARED: the second of two finds nothing to clear, and may return only when nobody has what the first one cleared.
+/// INV-TLB-CLEARED: the second of two finds nothing to clear, and may return only when nobody has
+/// what the first one cleared.
 fn who_finds_an_entry_cleared_by_another_flushes_it<I: Isa>() {
     let (host, tlb) = machine::<I>(2);
     let space = Space::new(&tlb);

@@ -1,4 +1,6 @@
-//! Devices that walk a space's tables. INV-TLB-SECONDARY.
+//! Devices that walk a space's tables.
+//!
+//! INV-TLB-SECONDARY.
 
 use crate::on_both;
 use crate::space::{Space, machine, page};

@@ -1,12 +1,16 @@
-//! A machine on host threads for the tests of `tlb` and `table`: real words of memory, TLBs that remember, and a log of every effect.
+//! A machine on host threads for the tests of `tlb` and `table`: real words of memory, TLBs that
+//! remember, and a log of every effect.
 //!
-//! - [`Host`] – the machine. A test thread is whatever CPU [`run_on`] last said; CPUs on threads of their own poll for interrupts in
-//!   [`Effects::relax`] and while they wait for locks ([`Delivery::Polled`]).
-//! - [`Step`] – one effect, with what the test's probe saw when it happened: how a test learns what was free at which moment.
+//! - [`Host`] – the machine. A test thread is whatever CPU [`run_on`] last said; CPUs on threads of
+//!   their own poll for interrupts in [`Effects::relax`] and while they wait for locks
+//!   ([`Delivery::Polled`]).
+//! - [`Step`] – one effect, with what the test's probe saw when it happened: how a test learns what
+//!   was free at which moment.
 //! - [`Tlb`](pagewright_tlb::Tlb) under test, made by [`engine`].
 //!
-//! A TLB here forgets nothing unless it is told to: no evictions, and no fills but those that [`Host::access`] makes. A broadcast
-//! invalidation does nothing before its issuer waits for it. Not modelled: walk caches, store buffers, time.
+//! A TLB here forgets nothing unless it is told to: no evictions, and no fills but those that
+//! [`Host::access`] makes. A broadcast invalidation does nothing before its issuer waits for it.
+//! Not modelled: walk caches, store buffers, time.
 
 // Each test file uses its own part of this.
 #![allow(dead_code)]
@@ -265,7 +269,8 @@ impl<I: Isa> Host<I> {
         None
     }
 
-    /// One access of user mode on this CPU: by the TLB if it knows the page, else by a walk, which it remembers. `None`: a fault.
+    /// One access of user mode on this CPU: by the TLB if it knows the page, else by a walk, which
+    /// it remembers. `None`: a fault.
     ///
     /// # Panics
     /// When the TLB has the page under the current tag from another space's tables.
@@ -300,7 +305,8 @@ impl<I: Isa> Host<I> {
         Some(leaf)
     }
 
-    /// Asserts that what a CPU has under its current tag is its current space's, and allows no more than the tables do.
+    /// Asserts that what a CPU has under its current tag is its current space's, and allows no more
+    /// than the tables do.
     pub(crate) fn assert_fresh(&self, cpu: CpuId) {
         let core = self.core(cpu);
         let Some((root, current)) = core.root else { return };
@@ -314,7 +320,8 @@ impl<I: Isa> Host<I> {
         }
     }
 
-    /// Takes a CPU out of reach of broadcasts and interrupts, or brings it back with what its TLB held.
+    /// Takes a CPU out of reach of broadcasts and interrupts, or brings it back with what its TLB
+    /// held.
     pub(crate) fn plug(&self, cpu: u16, there: bool) {
         let mut online = self.0.online.lock().expect("no test panicked here");
         if there {
@@ -338,7 +345,8 @@ impl<I: Isa> Host<I> {
         let broadcast = self.0.caps.shootdown == ShootdownKind::Broadcast;
         core.tlb.retain(|&(tag, start), cached| {
             let end = start.add(cached.level.span());
-            // A level in the hint removes entries of that level alone, where hints exist (FEAT_TTL).
+            // A level in the hint removes entries of that level alone, where hints exist
+            // (FEAT_TTL).
             let of_level = |level, last_level: bool| !broadcast || !last_level || cached.level == level;
             !match target {
                 Target::Page { tag: of, va, level, last_level } => {
@@ -484,8 +492,9 @@ impl<I: Isa> Effects for Host<I> {
             || permitted.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1)).is_ok()
     }
 
-    /// Frames are declared as handed out when their debt is paid, and not before: no CPU reaches them under the tag that it uses. Where CPUs
-    /// are threads, one may be lazy, or between its switch and its catching up.
+    /// Frames are declared as handed out when their debt is paid, and not before: no CPU reaches
+    /// them under the tag that it uses. Where CPUs are threads, one may be lazy, or between its
+    /// switch and its catching up.
     fn declare(&self, fact: Fact) {
         let (Fact::FrameReused { pfn, order }, Delivery::AtOnce) = (fact, self.0.delivery) else { return };
         let frames = FrameRange::new(pfn, pfn.add(order.frames()));

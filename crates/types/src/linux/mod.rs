@@ -1,11 +1,14 @@
-//! What there is of Linux's memory calls, as a table, and where answers are meant to differ from Linux's.
+//! What there is of Linux's memory calls, as a table, and where answers are meant to differ from
+//! Linux's.
 //!
-//! - [`CALLS`] – every memory call of Linux, with every flag and number that it takes. [`Difference`] – what differs on purpose.
+//! - [`CALLS`] – every memory call of Linux, with every flag and number that it takes.
+//!   [`Difference`] – what differs on purpose.
 //!
-//! `docs/linux-calls.md` is made from both. Tests hold the first against the memory manager, flag by flag, and the second against the Linux
-//! that runs.
+//! `docs/linux-calls.md` is made from both. Tests hold the first against the memory manager, flag
+//! by flag, and the second against the Linux that runs.
 //!
-//! Not guaranteed: anything that a kernel's system-call layer decides, such as who may do what to whom.
+//! Not guaranteed: anything that a kernel's system-call layer decides, such as who may do what to
+//! whom.
 
 mod calls;
 mod difference;

@@ -1,4 +1,6 @@
-//! The processes of a program: which live, and which one runs. The same on both sides, by number in order of birth.
+//! The processes of a program: which live, and which one runs.
+//!
+//! The same on both sides, by number in order of birth.
 
 /// Processes that live at once; a fork beyond that is left out.
 const MOST: usize = 4;

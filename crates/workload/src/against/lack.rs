@@ -4,10 +4,14 @@ use crate::random::Syscall;
 use pagewright_model::spec::Alone;
 use pagewright_types::PAGE_SIZE;
 
-/// Limits that programs start with: number, bytes. Those of memory.
+/// Limits that programs start with: number, bytes.
+///
+/// Those of memory.
 pub(super) const LIMITS: [(u32, u64); 4] = [(9, u64::MAX), (2, u64::MAX), (3, 8 << 20), (8, 32 * PAGE_SIZE)];
 
-/// Where the instructions are that processes on Linux run. Both sides have it mapped.
+/// Where the instructions are that processes on Linux run.
+///
+/// Both sides have it mapped.
 pub(super) const CODE: u64 = 0x20_0000;
 /// Where the pages for what calls point to are.
 pub(super) const DATA: u64 = 0x20_1000;

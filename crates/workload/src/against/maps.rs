@@ -1,15 +1,19 @@
 //! `/proc/PID/maps` of both sides in one form.
 //!
-//! Linux keeps neighbours apart that ours are one: those whose pages have been made apart, because its reverse map is by mapping
-//! (`anon_vma`); those that it cut for a call that then failed; and those that differ in flags which mean nothing here (`VM_NOHUGEPAGE`,
-//! from `MAP_STACK`). The other way round is a mistake, as long as nothing was forked or moved and no stack was mapped. So the two agree when
-//! they show the same bytes, and until then each border of ours is one of Linux's.
+//! Linux keeps neighbours apart that ours are one: those whose pages have been made apart, because
+//! its reverse map is by mapping (`anon_vma`); those that it cut for a call that then failed; and
+//! those that differ in flags which mean nothing here (`VM_NOHUGEPAGE`, from `MAP_STACK`). The
+//! other way round is a mistake, as long as nothing was forked or moved and no stack was mapped. So
+//! the two agree when they show the same bytes, and until then each border of ours is one of
+//! Linux's.
 
 use super::lack::{CODE, END};
 use pagewright_arch::{Isa, X86_64};
 use std::fmt;
 
-/// One mapping, as a line shows it. Devices and inodes are left out: they differ.
+/// One mapping, as a line shows it.
+///
+/// Devices and inodes are left out: they differ.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mapping {
     start: u64,
@@ -60,7 +64,9 @@ impl Mapping {
     }
 }
 
-/// The mappings that a text shows, but those that belong to nobody's program. Places that were chosen freely are as `same_base` has them.
+/// The mappings that a text shows, but those that belong to nobody's program.
+///
+/// Places that were chosen freely are as `same_base` has them.
 pub(super) fn parse(text: &str, same_base: impl Fn(u64) -> u64) -> Vec<Mapping> {
     text.lines().filter_map(|line| parse_line(line, &same_base)).collect()
 }

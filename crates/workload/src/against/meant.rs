@@ -1,5 +1,5 @@
-//! Where the two sides differ because we mean them to: what is left out of the comparison for that, and a program for each that shows that it is
-//! still so.
+//! Where the two sides differ because we mean them to: what is left out of the comparison for that,
+//! and a program for each that shows that it is still so.
 
 use super::AgainstError;
 use super::pair::{Answers, Pair};
@@ -13,7 +13,8 @@ use pagewright_types::{Access, Errno, PAGE_SIZE, Rights, VirtAddr};
 /// How the two sides are left by a call that failed on both.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Unlike {
-    /// These bytes may be unmapped on Linux and not here: they are, on both, before the program goes on.
+    /// These bytes may be unmapped on Linux and not here: they are, on both, before the program
+    /// goes on.
     Unmapped(VirtAddr, u64),
     /// A part of a mapping may be gone on Linux and not here: the program ends.
     Shorter,
@@ -67,7 +68,8 @@ pub(super) struct Past {
     locked: bool,
     grown: bool,
     guarded: bool,
-    /// A fault of a program on a file may have brought in other pages around it: [`Difference::PastEnd`], or mappings were not the same, even shared ones:
+    /// A fault of a program on a file may have brought in other pages around it:
+    /// [`Difference::PastEnd`], or mappings were not the same, even shared ones:
     /// [`Difference::StackFlag`], [`Difference::FailedMapCuts`].
     around_unlike: bool,
     /// A call, or another process, used pages: [`Difference::UsedByCalls`].
@@ -75,7 +77,8 @@ pub(super) struct Past {
     forked_unlike: bool,
     /// There is a limit of data, or was one.
     limited: bool,
-    /// There was a fork, or a mapping that Linux keeps apart: [`Difference::ChargedPart`]; or something was moved: [`Difference::MovedCopies`].
+    /// There was a fork, or a mapping that Linux keeps apart: [`Difference::ChargedPart`]; or
+    /// something was moved: [`Difference::MovedCopies`].
     cut_unlike: bool,
 }
 
@@ -89,7 +92,8 @@ impl Past {
         !(self.locked && matches!(call, Syscall::Alone(Alone::Remap { flags, .. }) if flags & MREMAP_DONTUNMAP != 0))
     }
 
-    /// Whether pages may be at hand on one side only: [`Difference::PagedOut`], [`Difference::Allocated`], [`Difference::ForkCopies`].
+    /// Whether pages may be at hand on one side only: [`Difference::PagedOut`],
+    /// [`Difference::Allocated`], [`Difference::ForkCopies`].
     pub(super) fn hides_residence(self) -> bool {
         self.paged_out || self.allocated || self.forked_unlike
     }
@@ -105,7 +109,8 @@ impl Past {
         Looked { files, resident: !self.hides_residence(), used: !self.used, charged: !self.cut_unlike }
     }
 
-    /// Whether a change of rights can be refused by what it comes to, which is reckoned mapping by mapping.
+    /// Whether a change of rights can be refused by what it comes to, which is reckoned mapping by
+    /// mapping.
     pub(super) fn limits_data(self) -> bool {
         self.limited
     }
@@ -275,7 +280,8 @@ fn shown_by(difference: Difference) -> Vec<Operation> {
     }
 }
 
-/// Two neighbours of which one has a page of its own are kept apart by a flag while they move, and then have it no longer.
+/// Two neighbours of which one has a page of its own are kept apart by a flag while they move, and
+/// then have it no longer.
 fn moved_copies() -> Vec<Operation> {
     let advise = |(addr, len), advice| Operation::Syscall(Syscall::Alone(Alone::Advise { addr, len, advice }));
     vec![

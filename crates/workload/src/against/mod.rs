@@ -1,21 +1,23 @@
 //! The same programs here and on the Linux underneath: what they see must be the same.
 //!
-//! - [`compare`] – many programs; [`compare_again`] – one. [`Found`] – a difference, by as little as shows it.
-//! - `pair`: both sides, in step. `linux` over `tracee`: processes that are held by ptrace(2), each a bare address space. `ours`: the memory manager
-//!   on a simulated machine.
-//! - [`report`] – in words. `cast`: which process runs; `seen`: what an operation showed; `maps`: one form for
-//!   `/proc/PID/maps`, and `usage` for `smaps`; `meant`: where the two are to differ.
+//! - [`compare`] – many programs; [`compare_again`] – one. [`Found`] – a difference, by as little
+//!   as shows it.
+//! - `pair`: both sides, in step. `linux` over `tracee`: processes that are held by ptrace(2), each
+//!   a bare address space. `ours`: the memory manager on a simulated machine.
+//! - [`report`] – in words. `cast`: which process runs; `seen`: what an operation showed; `maps`:
+//!   one form for `/proc/PID/maps`, and `usage` for `smaps`; `meant`: where the two are to differ.
 //!
 //! ```text
 //!   program ──┬─▶ linux ─▶ system calls, loads and stores ──▶ Seen ─┐
 //!             └─▶ ours  ─▶ methods of Mm, accesses of Sim ──▶ Seen ─┴─ equal, or a difference
 //! ```
 //!
-//! Programs are those of [`random`](crate::random), drawn in [`Mode::Linux`]: one CPU, raw flags, all calls. Addresses are the same on both
-//! sides but for those that a call chose, which are compared from where either side begins to look for a hole.
+//! Programs are those of [`random`](crate::random), drawn in [`Mode::Linux`]: one CPU, raw flags,
+//! all calls. Addresses are the same on both sides but for those that a call chose, which are
+//! compared from where either side begins to look for a hole.
 //!
-//! Not guaranteed: anything about other versions of Linux than the one that runs. What it lacks is left out; what it does otherwise than ours
-//! is found.
+//! Not guaranteed: anything about other versions of Linux than the one that runs. What it lacks is
+//! left out; what it does otherwise than ours is found.
 
 mod cast;
 mod lack;
@@ -134,9 +136,11 @@ pub struct Compared {
     pub programs: u64,
     /// Operations whose answers were compared.
     pub operations: u64,
-    /// Operations that were left out: too many processes, or the last one, or something that the kernel lacks.
+    /// Operations that were left out: too many processes, or the last one, or something that the
+    /// kernel lacks.
     pub left_out: u64,
-    /// Programs that ended early, because a call that failed leaves something behind on Linux and not here.
+    /// Programs that ended early, because a call that failed leaves something behind on Linux and
+    /// not here.
     pub cut_short: u64,
     /// Answers by call and errno; the empty one for success.
     pub calls: BTreeMap<(&'static str, &'static str), u64>,
@@ -148,7 +152,8 @@ pub struct Compared {
     pub lacks: Vec<Lack>,
     /// Measured: how long it took.
     pub time: Duration,
-    /// Differences that a program showed once and not when it ran again: Linux has other work, too, and takes pages for it, which `mincore` tells.
+    /// Differences that a program showed once and not when it ran again: Linux has other work, too,
+    /// and takes pages for it, which `mincore` tells.
     pub not_again: u64,
     /// The first difference, with which it ended.
     pub found: Option<Found>,
@@ -181,7 +186,8 @@ pub fn nth(seed: u64, number: u64) -> Program {
     Program::new(shape, seed.wrapping_mul(1_000_003).wrapping_add(number))
 }
 
-/// Compares programs, each on both sides, until so many operations were compared, or a difference was found, which is cut down.
+/// Compares programs, each on both sides, until so many operations were compared, or a difference
+/// was found, which is cut down.
 ///
 /// # Errors
 /// [`AgainstError`], when they can't be compared on this machine.

@@ -1,4 +1,5 @@
-//! In the place of `linux` where there is no x86-64 Linux: nothing can be asked, so there is no value of its type.
+//! In the place of `linux` where there is no x86-64 Linux: nothing can be asked, so there is no
+//! value of its type.
 
 use super::AgainstError;
 use super::lack::{Host, Lack};

@@ -16,7 +16,8 @@ pub(super) struct Pair {
     ours: Ours,
     cast: Cast,
     stores: u64,
-    /// Whether the program can't go on, because the two sides are left in a state that is not the same.
+    /// Whether the program can't go on, because the two sides are left in a state that is not the
+    /// same.
     cut_short: bool,
     /// What the program has done that makes a difference later.
     past: Past,
@@ -163,7 +164,8 @@ impl Pair {
         }
     }
 
-    /// Whether the running process's mappings have the same borders on both sides, from `start` to `end`.
+    /// Whether the running process's mappings have the same borders on both sides, from `start` to
+    /// `end`.
     fn are_cut_alike(&mut self, part: (u64, u64)) -> Result<bool, AgainstError> {
         let (process, maps) = (self.cast.running(), Operation::Syscall(Syscall::Maps));
         let linux = self.linux.call(process, &maps, 0, &[])?;
@@ -172,7 +174,8 @@ impl Pair {
         Ok(maps::are_cut_alike(&linux, &ours, part))
     }
 
-    /// Does an operation on both sides, as far as it goes: the processes are those that there are afterwards.
+    /// Does an operation on both sides, as far as it goes: the processes are those that there are
+    /// afterwards.
     pub(super) fn answers(&mut self, operation: Operation) -> Result<Answers, AgainstError> {
         if let Operation::Switch { to } = operation {
             self.cast.switch(to);
@@ -214,7 +217,8 @@ impl Pair {
         }
     }
 
-    /// Does an operation on both sides, compares what they saw, and makes alike what the call left unlike.
+    /// Does an operation on both sides, compares what they saw, and makes alike what the call left
+    /// unlike.
     fn compare(&mut self, operation: Operation) -> Result<Option<Difference>, AgainstError> {
         let seen = match self.compare_one(operation)? {
             Ok(seen) => seen,
@@ -223,7 +227,8 @@ impl Pair {
         match left_by(&operation, &seen) {
             None => {}
             Some(Unlike::Unmapped(addr, len)) => match self.compare_one(Operation::Unmap { addr, len })? {
-                // A part of it is sealed, so nothing could be unmapped, and Linux may have unmapped other parts before.
+                // A part of it is sealed, so nothing could be unmapped, and Linux may have unmapped
+                // other parts before.
                 Ok(seen) => self.cut_short |= seen == Seen::Failed(Errno::EPERM.number()),
                 Err(difference) => return Ok(Some(difference)),
             },

@@ -1,8 +1,10 @@
-//! A process of the Linux underneath that does as it is told: one system call or one access at a time.
+//! A process of the Linux underneath that does as it is told: one system call or one access at a
+//! time.
 //!
-//! It is a process that ptrace(2) holds. It has two mappings: four instructions, and a few pages for what calls point to. To do
-//! something, its registers are set and it runs to the next breakpoint; what it then has in its registers is the answer. So nothing
-//! of ours runs in it, everything else of its address space is the program's, and no unsafe code is needed.
+//! It is a process that ptrace(2) holds. It has two mappings: four instructions, and a few pages
+//! for what calls point to. To do something, its registers are set and it runs to the next
+//! breakpoint; what it then has in its registers is the answer. So nothing of ours runs in it,
+//! everything else of its address space is the program's, and no unsafe code is needed.
 //!
 //! Key types: [`Tracee`], [`Stop`]. Neighbours: `linux` makes programs' operations of these.
 //!
@@ -71,10 +73,14 @@ fn wait(pid: Pid) -> Result<WaitStatus, AgainstError> {
 }
 
 impl Tracee {
-    /// Starts a process and takes it over. Its first two descriptors are the control file and nothing. It and its descendants stay on one CPU.
+    /// Starts a process and takes it over.
+    ///
+    /// Its first two descriptors are the control file and nothing. It and its descendants stay on
+    /// one CPU.
     pub(super) fn start() -> Result<Self, AgainstError> {
         let control = control_file().map_err(AgainstError::Control)?;
-        // The C library would have the kernel write to memory of its own (rseq) that will be unmapped.
+        // The C library would have the kernel write to memory of its own (rseq) that will be
+        // unmapped.
         let shell = Command::new("/bin/sh")
             .env("GLIBC_TUNABLES", "glibc.pthread.rseq=0")
             .args(["-c", "kill -STOP $$"])
@@ -108,7 +114,9 @@ impl Tracee {
         self.pid
     }
 
-    /// Makes a system call. A negative answer is an errno.
+    /// Makes a system call.
+    ///
+    /// A negative answer is an errno.
     pub(super) fn call(&self, pid: Pid, number: i64, arguments: [u64; 6]) -> Result<Stop, AgainstError> {
         self.run_at(pid, SYSCALL, number, arguments)
     }
@@ -123,9 +131,11 @@ impl Tracee {
         self.run_at(pid, STORE, 0, [address, value, 0, 0, 0, 0])
     }
 
-    /// Runs one instruction at `address`: a breakpoint (`cc`) or zeroes, which add to a byte that nobody needs.
+    /// Runs one instruction at `address`: a breakpoint (`cc`) or zeroes, which add to a byte that
+    /// nobody needs.
     pub(super) fn fetch(&self, pid: Pid, address: u64) -> Result<Stop, AgainstError> {
-        // The trap flag is set here and not by PTRACE_SINGLESTEP, which would read the instruction, whatever the mapping allows.
+        // The trap flag is set here and not by PTRACE_SINGLESTEP, which would read the instruction,
+        // whatever the mapping allows.
         let eflags = self.registers.eflags | TRAP_FLAG;
         let registers = user_regs_struct { rip: address, rax: END - 8, orig_rax: u64::MAX, eflags, ..self.registers };
         ptrace::setregs(pid, registers).map_err(|errno| AgainstError::Ptrace { pid: pid.as_raw(), errno })?;
@@ -190,8 +200,9 @@ impl Tracee {
     }
 }
 
-/// A page that was just brought in waits on its CPU to be put on Linux's lists (`lru_add_drain`). MADV_PAGEOUT by the same process finds it
-/// only there, so it must not have been moved in between.
+/// A page that was just brought in waits on its CPU to be put on Linux's lists (`lru_add_drain`).
+///
+/// MADV_PAGEOUT by the same process finds it only there, so it must not have been moved in between.
 fn stay_on_one_cpu(pid: Pid) -> Result<(), Errno> {
     let mut only = CpuSet::new();
     only.set(sched_getcpu()?)?;

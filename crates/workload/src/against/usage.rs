@@ -2,17 +2,20 @@
 //!
 //! Key type: [`Usage`]. Neighbours: `maps`, of whose [`Mapping`]s these are the figures.
 //!
-//! Where Linux keeps mappings apart that are one here, figures are added up first. Shares (`Pss`) are rounded for each mapping, so that
-//! a sum of some may be as many kB less.
+//! Where Linux keeps mappings apart that are one here, figures are added up first. Shares (`Pss`)
+//! are rounded for each mapping, so that a sum of some may be as many kB less.
 //!
-//! Not compared: pages of files under private mappings, because a fault brings in as much around it as its mapping has, which is more
-//! here where Linux keeps mappings apart; `LazyFree`, which Linux counts when it gets to it; lines that the memory manager does not have; pages of
-//! the processes' own two mappings; `VmPTE`, `VmHWM` and what contains them.
+//! Not compared: pages of files under private mappings, because a fault brings in as much around it
+//! as its mapping has, which is more here where Linux keeps mappings apart; `LazyFree`, which Linux
+//! counts when it gets to it; lines that the memory manager does not have; pages of the processes'
+//! own two mappings; `VmPTE`, `VmHWM` and what contains them.
 
 use super::maps::{self, Mapping};
 use std::fmt;
 
-/// Figures of a mapping that are compared, in kB. The first [`SHARES`] are shares.
+/// Figures of a mapping that are compared, in kB.
+///
+/// The first [`SHARES`] are shares.
 const FIGURES: [&str; 11] = [
     "Pss",
     "Pss_Dirty",
@@ -27,7 +30,8 @@ const FIGURES: [&str; 11] = [
     "Anonymous",
 ];
 const SHARES: usize = 3;
-/// Compared of private memory without a file only: of a page of a file Linux remembers that somebody used it who has it no longer.
+/// Compared of private memory without a file only: of a page of a file Linux remembers that
+/// somebody used it who has it no longer.
 const REFERENCED: usize = 9;
 /// Those that say nothing of resident pages.
 const SIZE: usize = 3;
@@ -35,8 +39,8 @@ const SIZE: usize = 3;
 const ANONYMOUS: usize = 10;
 /// Lines of `status` that are compared.
 const TOTALS: [&str; 8] = ["VmPeak", "VmSize", "VmLck", "VmPin", "VmData", "VmStk", "VmExe", "VmLib"];
-/// Flags of mappings that are not compared: of huge pages; where the kernel has no soft-dirty bits; and that there may be guards, which newer
-/// kernels remember until the mapping goes.
+/// Flags of mappings that are not compared: of huge pages; where the kernel has no soft-dirty bits;
+/// and that there may be guards, which newer kernels remember until the mapping goes.
 const IGNORED: [&str; 3] = ["nh", "sd", "gu"];
 
 /// One mapping and what it takes.
@@ -75,7 +79,9 @@ fn kilobytes(line: &str, name: &str) -> Option<u64> {
 }
 
 impl Usage {
-    /// From both texts. Places that were chosen freely are as `same_base` has them.
+    /// From both texts.
+    ///
+    /// Places that were chosen freely are as `same_base` has them.
     pub(super) fn parse(smaps: &str, status: &str, same_base: impl Fn(u64) -> u64) -> Self {
         let mut mappings: Vec<Figures> = Vec::new();
         let mut ours = false;
@@ -116,7 +122,8 @@ impl Figures {
         }
     }
 
-    /// Counts all pages as clean: [`Difference::DirtyAtOnce`](pagewright_types::linux::Difference::DirtyAtOnce).
+    /// Counts all pages as clean:
+    /// [`Difference::DirtyAtOnce`](pagewright_types::linux::Difference::DirtyAtOnce).
     fn forget_dirt(&mut self) {
         let [_, share, _, _, _, shared_clean, shared_dirty, private_clean, private_dirty, ..] = &mut self.kilobytes;
         *share = 0;
@@ -144,7 +151,8 @@ fn joined(mappings: &[Figures], looked: Looked) -> Vec<Figures> {
     let mut joined: Vec<Figures> = Vec::with_capacity(mappings.len());
     for next in mappings {
         let mut next = next.clone();
-        // What is had for a call may be copied, clean, because Linux has not got to counting it yet.
+        // What is had for a call may be copied, clean, because Linux has not got to counting it
+        // yet.
         if next.mapping.is_shared() || !looked.used {
             next.forget_dirt();
         }

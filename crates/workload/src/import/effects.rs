@@ -1,8 +1,9 @@
 //! What system calls read and write in user memory, as a table.
 //!
-//! The kernel's copies fault pages in like the program's own accesses. A row names a call and its buffers; a buffer's length is fixed by
-//! the ABI, or is an argument, or the result. Calls that aren't in the table, and buffers behind a second pointer (`iovec`, `msghdr`), are
-//! not seen: the log doesn't print them.
+//! The kernel's copies fault pages in like the program's own accesses. A row names a call and its
+//! buffers; a buffer's length is fixed by the ABI, or is an argument, or the result. Calls that
+//! aren't in the table, and buffers behind a second pointer (`iovec`, `msghdr`), are not seen: the
+//! log doesn't print them.
 
 use super::nr;
 use super::parse::Arg;
@@ -49,7 +50,9 @@ const FD_SET: Length = Fixed(128);
 /// A buffer that is touched: address, length, direction.
 pub(super) type Touch = (u64, u64, Direction);
 
-/// What a finished call touched, in the order of the call's arguments. Failed calls touch only what the kernel read.
+/// What a finished call touched, in the order of the call's arguments.
+///
+/// Failed calls touch only what the kernel read.
 pub(super) fn touches(number: u32, args: &[Arg], result: Result<u64, u16>) -> impl Iterator<Item = Touch> {
     buffers(number).iter().filter_map(move |&(at, direction, length)| {
         let arg = args.get(at)?;

@@ -17,7 +17,9 @@ const F_SETFD: u64 = 2;
 const F_DUPFD_CLOEXEC: u64 = 1030;
 const FD_CLOEXEC: u64 = 1;
 
-/// The files of a trace. Two paths to one file are one file.
+/// The files of a trace.
+///
+/// Two paths to one file are one file.
 #[derive(Debug, Default)]
 pub(super) struct FileTable {
     by_name: HashMap<PathBuf, FileId>,

@@ -1,8 +1,9 @@
 //! What `execve` maps, reconstructed.
 //!
-//! Valgrind loads the program itself, so no system call shows it. The executables are on disk: their program headers say what Linux's
-//! `load_elf_binary` maps, and valgrind's habits say where the log has it. The interpreter's place is computed from the first fetch, which
-//! is its entry point.
+//! Valgrind loads the program itself, so no system call shows it. The executables are on disk:
+//! their program headers say what Linux's `load_elf_binary` maps, and valgrind's habits say where
+//! the log has it. The interpreter's place is computed from the first fetch, which is its entry
+//! point.
 
 use std::fs::File;
 use std::io::Read;
@@ -16,7 +17,8 @@ use super::error::ExecutableError;
 use super::space::{Space, page_down, page_up};
 use crate::trace::{FileId, Image, Layout, Mapping, MappingKind, PAGE_SIZE, Prot, UserAddr};
 
-/// Headers and the interpreter's name stand in the first bytes of every executable that a linker makes.
+/// Headers and the interpreter's name stand in the first bytes of every executable that a linker
+/// makes.
 const HEAD: u64 = 1 << 16;
 /// Linux gives up after this many scripts that interpret scripts (`exec_binprm`).
 const INTERPRETERS_MAX: usize = 5;
@@ -28,7 +30,8 @@ pub(super) const CAPTURED_STACK_TOP: u64 = 0x1f_ff00_1000;
 const ET_DYN_BASE: u64 = 0x5555_5555_4000;
 /// `STACK_TOP` of x86-64 with 47 bits.
 const STACK_TOP: u64 = 0x7fff_ffff_f000;
-/// The stack's size when `execve` is done: `setup_arg_pages` expands it by 128 KB beyond the page of the arguments.
+/// The stack's size when `execve` is done: `setup_arg_pages` expands it by 128 KB beyond the page
+/// of the arguments.
 const STACK_START: u64 = (128 << 10) + PAGE_SIZE;
 /// The default of `RLIMIT_STACK`, which valgrind follows too.
 const STACK_LIMIT: u64 = 8 << 20;
@@ -141,7 +144,9 @@ struct Placement<'a> {
     trace_bias: u64,
 }
 
-/// Map `program` and its interpreter as `load_elf_binary` does. `first_fetch` is the image's first instruction in the log.
+/// Map `program` and its interpreter as `load_elf_binary` does.
+///
+/// `first_fetch` is the image's first instruction in the log.
 pub(super) fn load(
     program: (&Program, FileId),
     interpreter: Option<(&Program, FileId)>,

@@ -1,6 +1,7 @@
 //! A log as a stream of lines, each with its number.
 //!
-//! A log may be stored compressed with zstd (as `record` spools it); that is recognised by its first bytes.
+//! A log may be stored compressed with zstd (as `record` spools it); that is recognised by its
+//! first bytes.
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read};

@@ -1,7 +1,8 @@
 //! The processes of a capture, each with its own log, become one sequence of events.
 //!
-//! Causality decides where it says something: a child starts behind its fork, a `wait` that returned a child goes on behind the child's end,
-//! a parent in `vfork` behind its child's exec or end. Otherwise processes take turns, [`QUANTUM`] pieces of log each, in order of birth.
+//! Causality decides where it says something: a child starts behind its fork, a `wait` that
+//! returned a child goes on behind the child's end, a parent in `vfork` behind its child's exec or
+//! end. Otherwise processes take turns, [`QUANTUM`] pieces of log each, in order of birth.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io::Write;
@@ -13,7 +14,8 @@ use super::lines::Lines;
 use super::parse::{self, Item};
 use super::process::{Process, Stop};
 
-/// Pieces of log that a process runs for before the next one does: some hundred microseconds' worth of instructions.
+/// Pieces of log that a process runs for before the next one does: some hundred microseconds' worth
+/// of instructions.
 const QUANTUM: u32 = 500_000;
 /// Lines in which a preamble must have shown itself.
 const PREAMBLE: usize = 16;
@@ -57,7 +59,9 @@ fn preamble(path: &Path) -> Result<Preamble, ImportError> {
 }
 
 impl Family {
-    /// Look at the preambles of `paths`, and find out whose log is the root's. Also returns the root's command line.
+    /// Look at the preambles of `paths`, and find out whose log is the root's.
+    ///
+    /// Also returns the root's command line.
     pub(super) fn new(paths: &[PathBuf]) -> Result<(Self, Vec<String>), ImportError> {
         let mut logs: BTreeMap<u32, PathBuf> = BTreeMap::new();
         let mut preambles = BTreeMap::new();

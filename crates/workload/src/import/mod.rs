@@ -5,25 +5,30 @@
 //!          --log-file=/tmp/log.%p PROGRAM ARGS…
 //! ```
 //!
-//! [`import`] takes all logs of one capture, one per process, plain or compressed with zstd, and writes one trace. Memory is bounded by
-//! the number of processes and mappings, not by the length of the logs.
+//! [`import`] takes all logs of one capture, one per process, plain or compressed with zstd, and
+//! writes one trace. Memory is bounded by the number of processes and mappings, not by the length
+//! of the logs.
 //!
 //! # How
 //!
-//! `lines` → `parse` (pieces of lines) → `process` (one process: threads, images, calls) → `merge` (all processes in one order).
-//! `tasks` follows births, ends and waits, `exec` new images. `space` translates addresses, `image` reconstructs what `execve` mapped, `memory` turns
-//! memory calls into events, `effects` knows what other calls touch, `files` follows descriptors, `runs` gathers accesses.
+//! `lines` → `parse` (pieces of lines) → `process` (one process: threads, images, calls) → `merge`
+//! (all processes in one order). `tasks` follows births, ends and waits, `exec` new images. `space`
+//! translates addresses, `image` reconstructs what `execve` mapped, `memory` turns memory calls
+//! into events, `effects` knows what other calls touch, `files` follows descriptors, `runs` gathers
+//! accesses.
 //!
 //! # What is not the program's
 //!
-//! Valgrind loads `vgpreload_*.so` into every program and redirects a few functions to trampolines of its own. Their mappings, and accesses
-//! to them and to anything else outside the program's mappings, are left out; the trace's summary counts them.
+//! Valgrind loads `vgpreload_*.so` into every program and redirects a few functions to trampolines
+//! of its own. Their mappings, and accesses to them and to anything else outside the program's
+//! mappings, are left out; the trace's summary counts them.
 //!
 //! # What a log can't say
 //!
-//! * Buffers behind a second pointer (`readv`), System V shared memory (`shmat` has no length), signal frames.
-//! * Which instructions ran between `fork` and `execve` in a child, when both wrote to one `--log-file` name: the second overwrote the
-//!   first. [`record`](crate::record) avoids that.
+//! * Buffers behind a second pointer (`readv`), System V shared memory (`shmat` has no length),
+//!   signal frames.
+//! * Which instructions ran between `fork` and `execve` in a child, when both wrote to one
+//!   `--log-file` name: the second overwrote the first. [`record`](crate::record) avoids that.
 //! * Processors that valgrind lacks: programs choose other code paths than natively (no AVX-512).
 //! * Heaps beyond 8 MB: valgrind's `brk` fails there, and `malloc` turns to `mmap`.
 
@@ -56,7 +61,8 @@ pub enum Infer {
     /// Refuse logs without system calls.
     #[default]
     Refuse,
-    /// Take what is touched for mapped, readable and writable, in 2 MB pieces from its first touch on. Addresses stay as captured.
+    /// Take what is touched for mapped, readable and writable, in 2 MB pieces from its first touch
+    /// on. Addresses stay as captured.
     Premapped,
 }
 
@@ -65,7 +71,9 @@ pub enum Infer {
 pub struct Options {
     /// What to do about unexplained memory.
     pub infer: Infer,
-    /// Whose addresses the trace gets. Inferred mappings always stay as captured.
+    /// Whose addresses the trace gets.
+    ///
+    /// Inferred mappings always stay as captured.
     pub layout: Layout,
     /// How hard to compress.
     pub effort: Effort,
@@ -77,7 +85,8 @@ pub struct Options {
     pub tool: String,
     /// What Linux counted for the same command.
     pub native: Option<Native>,
-    /// Take a log that ends before its process does for that of a process that was killed, instead of an error.
+    /// Take a log that ends before its process does for that of a process that was killed, instead
+    /// of an error.
     pub killed: bool,
 }
 

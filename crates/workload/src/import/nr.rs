@@ -1,4 +1,5 @@
-//! x86-64 system call numbers that the importer looks at, as in Linux's `arch/x86/entry/syscalls/syscall_64.tbl`.
+//! x86-64 system call numbers that the importer looks at, as in Linux's
+//! `arch/x86/entry/syscalls/syscall_64.tbl`.
 
 macro_rules! numbers {
     ($($name:ident = $number:literal;)*) => { $(pub(super) const $name: u32 = $number;)* };

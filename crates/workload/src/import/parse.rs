@@ -1,9 +1,10 @@
 //! Lines of a lackey log, taken apart.
 //!
-//! Accesses are one per line. Everything else comes from several writers inside valgrind that don't always end their lines, so a line is a
-//! sequence of pieces: [`Item`]s are taken off its front until nothing is left. Seen in the wild: the result of a call on a later line
-//! (`[async] ...`), or alone on its line behind the child's preamble; scheduler notes behind a result; an access behind a call;
-//! an `execve` without any result, its line continued by the new image's preamble.
+//! Accesses are one per line. Everything else comes from several writers inside valgrind that don't
+//! always end their lines, so a line is a sequence of pieces: [`Item`]s are taken off its front
+//! until nothing is left. Seen in the wild: the result of a call on a later line (`[async] ...`),
+//! or alone on its line behind the child's preamble; scheduler notes behind a result; an access
+//! behind a call; an `execve` without any result, its line continued by the new image's preamble.
 
 /// Kinds of access, by lackey's letter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -114,7 +115,9 @@ pub(super) enum Item {
     Noise,
 }
 
-/// Parse a whole line that is an access. `None` when it isn't one.
+/// Parse a whole line that is an access.
+///
+/// `None` when it isn't one.
 pub(super) fn access(line: &[u8]) -> Option<Access> {
     let (kind, rest) = match line {
         [b'I', b' ', b' ', rest @ ..] => (Kind::Fetch, rest),
@@ -148,7 +151,9 @@ fn decimal(text: &[u8]) -> Option<u64> {
     })
 }
 
-/// Take the first piece off the front of `rest`. `None` when nothing is left; `Err` when the piece is nothing that a log holds.
+/// Take the first piece off the front of `rest`.
+///
+/// `None` when nothing is left; `Err` when the piece is nothing that a log holds.
 pub(super) fn item(rest: &mut &[u8]) -> Result<Option<Item>, NotALogLine> {
     let text = trim_start(rest);
     if text.is_empty() {
@@ -272,7 +277,8 @@ fn syscall(text: &[u8]) -> Option<(Item, &[u8])> {
     let rest = &rest[open + 1..];
     let (args, rest) = match arguments(rest, number) {
         Some(found) => found,
-        // Some calls print what no table knows. Where nothing depends on it, that is no reason to refuse a whole capture.
+        // Some calls print what no table knows. Where nothing depends on it, that is no reason to
+        // refuse a whole capture.
         None if !must_parse(number) => (Vec::new(), behind_arguments(rest)?),
         None => return None,
     };
@@ -313,7 +319,8 @@ fn hexadecimal(digits: &[u8]) -> Option<u64> {
     digits.iter().try_fold(0u64, |value, &byte| Some(value << 4 | u64::from((byte as char).to_digit(16)?)))
 }
 
-/// Whether valgrind prints an argument of this call in hexadecimal without a prefix: `clone`'s flags, `arch_prctl`'s address.
+/// Whether valgrind prints an argument of this call in hexadecimal without a prefix: `clone`'s
+/// flags, `arch_prctl`'s address.
 fn bare_hex(number: u32, index: usize) -> bool {
     matches!((number, index), (super::nr::CLONE, 0) | (super::nr::ARCH_PRCTL, 1))
 }
@@ -368,7 +375,8 @@ fn arguments(text: &[u8], number: u32) -> Option<(Vec<Arg>, &[u8])> {
     }
 }
 
-/// Length of a printed string, whose own parentheses valgrind doesn't escape: it ends where the call goes on behind it.
+/// Length of a printed string, whose own parentheses valgrind doesn't escape: it ends where the
+/// call goes on behind it.
 fn end_of_string(text: &[u8]) -> Option<usize> {
     (0..text.len()).find(|&at| {
         let tail = &text[at..];

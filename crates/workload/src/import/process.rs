@@ -210,7 +210,8 @@ impl Process {
             }
             Item::BareResult(outcome) => {
                 if let Phase::Preamble { .. } = self.phase {
-                    // A forked child's return from its parent's call: it goes on in its parent's image.
+                    // A forked child's return from its parent's call: it goes on in its parent's
+                    // image.
                     self.phase = Phase::Running;
                 } else if let Some(call) = self.open.take() {
                     return self.syscall(Syscall { outcome, ..call }, cx);
@@ -365,7 +366,8 @@ impl Process {
         }
         self.seen_call = true;
         match (call.number, call.outcome) {
-            // These two don't return, and what follows them in the log is another thread's or nobody's.
+            // These two don't return, and what follows them in the log is another thread's or
+            // nobody's.
             (nr::EXIT_GROUP, _) => {
                 let status = call.args.first().map_or(0, |arg| arg.value as u32 & 0xff);
                 self.exit(status, cx).map(Some)

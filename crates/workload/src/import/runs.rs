@@ -1,11 +1,13 @@
 //! Accesses, one by one, become runs.
 //!
-//! Fetches and data have a current page each; a run stands where its first access happened, so a run that is closed waits behind an older
-//! one that is still open. The wait is bounded by [`QUEUE`]: then all runs are closed.
+//! Fetches and data have a current page each; a run stands where its first access happened, so a
+//! run that is closed waits behind an older one that is still open. The wait is bounded by
+//! [`QUEUE`]: then all runs are closed.
 
 use crate::trace::{Actor, PageNo, Run, Stream};
 
-/// Runs that may wait: a loop that stays on one code page while its data moves would otherwise hold back everything.
+/// Runs that may wait: a loop that stays on one code page while its data moves would otherwise hold
+/// back everything.
 const QUEUE: usize = 4096;
 /// A captured page number that no access has.
 const NONE: u64 = u64::MAX;
@@ -23,7 +25,9 @@ impl Runs {
         Self { queue: Vec::new(), open: [(NONE, 0); 2] }
     }
 
-    /// Count an access in the open run of its stream. `false` when the open run is of another page.
+    /// Count an access in the open run of its stream.
+    ///
+    /// `false` when the open run is of another page.
     pub(super) fn extend(&mut self, stream: Stream, page: u64, reads: u32, writes: u32) -> bool {
         let (open, at) = self.open[stream as usize];
         if open != page {
@@ -40,7 +44,9 @@ impl Runs {
         }
     }
 
-    /// Start a run. `captured` is the page that accesses name, `page` the trace's.
+    /// Start a run.
+    ///
+    /// `captured` is the page that accesses name, `page` the trace's.
     pub(super) fn start(&mut self, stream: Stream, captured: u64, page: PageNo, reads: u32, writes: u32) {
         self.open[stream as usize] = (captured, self.queue.len());
         self.queue.push(Run { page, reads, writes, stream, actor: Actor::User, write_first: reads == 0 });

@@ -1,9 +1,11 @@
 //! Where a captured process's memory is, and where it would be on Linux.
 //!
-//! Valgrind places programs at addresses of its own: mappings grow upwards from the loader, the heap stands behind the loader, the stack
-//! ends far below the top. The shape of page tables follows from addresses, so [`Space`] gives each mapping the address that Linux without
-//! address randomisation chooses (`arch_get_unmapped_area_topdown`: the highest gap below `mmap_base` that fits) and translates what the
-//! log says. Inside a mapping nothing moves. With [`Layout::AsCaptured`] everything stays where it was.
+//! Valgrind places programs at addresses of its own: mappings grow upwards from the loader, the
+//! heap stands behind the loader, the stack ends far below the top. The shape of page tables
+//! follows from addresses, so [`Space`] gives each mapping the address that Linux without address
+//! randomisation chooses (`arch_get_unmapped_area_topdown`: the highest gap below `mmap_base` that
+//! fits) and translates what the log says. Inside a mapping nothing moves. With
+//! [`Layout::AsCaptured`] everything stays where it was.
 //!
 //! Pages in no mapping are not the program's: valgrind's own objects and trampolines lie there.
 
@@ -11,8 +13,8 @@ use std::collections::BTreeMap;
 
 use crate::trace::{Layout, PAGE_SHIFT, PAGE_SIZE, PageNo, UserAddr};
 
-/// `mm->mmap_base` of a 47-bit process without randomisation: `TASK_SIZE` minus 128 MB, the least gap that `mmap_base()` in Linux's
-/// `arch/x86/mm/mmap.c` leaves for the stack.
+/// `mm->mmap_base` of a 47-bit process without randomisation: `TASK_SIZE` minus 128 MB, the least
+/// gap that `mmap_base()` in Linux's `arch/x86/mm/mmap.c` leaves for the stack.
 const MMAP_BASE: u64 = 0x7fff_f7ff_f000;
 
 /// Round down to a page.
@@ -50,7 +52,8 @@ pub(super) struct Piece {
 pub(super) enum Placed {
     /// The kernel.
     Anywhere,
-    /// The kernel; and the program will give back at either end what its own alignment has no use for, as glibc does for its arenas.
+    /// The kernel; and the program will give back at either end what its own alignment has no use
+    /// for, as glibc does for its arenas.
     Reserved,
     /// The program, by `MAP_FIXED` or a hint that was followed.
     ByProgram,
@@ -63,7 +66,9 @@ struct Heap {
     trace_start: u64,
 }
 
-/// One process's address translation. A forked child starts with its parent's.
+/// One process's address translation.
+///
+/// A forked child starts with its parent's.
 #[derive(Clone, Debug)]
 pub(super) struct Space {
     layout: Layout,
@@ -90,7 +95,9 @@ impl Space {
         }
     }
 
-    /// The trace's page for a captured one, `None` when the program has nothing there. `stream` picks the cache.
+    /// The trace's page for a captured one, `None` when the program has nothing there.
+    ///
+    /// `stream` picks the cache.
     pub(super) fn translate(&mut self, page: u64, stream: usize) -> Option<PageNo> {
         let addr = page << PAGE_SHIFT;
         let (start, end, delta) = self.latest[stream];
@@ -111,7 +118,9 @@ impl Space {
         (addr < region.end).then(|| UserAddr(addr.wrapping_add(region.delta)))
     }
 
-    /// Enter a mapping at a known place: an image's. Both addresses and the length are multiples of the page size.
+    /// Enter a mapping at a known place: an image's.
+    ///
+    /// Both addresses and the length are multiples of the page size.
     pub(super) fn place(&mut self, captured: u64, trace: UserAddr, len: u64) {
         self.remove(captured, len);
         self.insert(captured, trace.0, len);
@@ -127,7 +136,8 @@ impl Space {
         self.top_down_at(len, PAGE_SIZE, 0)
     }
 
-    /// The highest free range below `mmap_base` of this length that starts at `offset` above a multiple of `align`, a power of two.
+    /// The highest free range below `mmap_base` of this length that starts at `offset` above a
+    /// multiple of `align`, a power of two.
     fn top_down_at(&self, len: u64, align: u64, offset: u64) -> UserAddr {
         let fit = |gap_end: u64| {
             let highest = gap_end.saturating_sub(len);
@@ -143,19 +153,22 @@ impl Space {
         UserAddr(fit(gap_end))
     }
 
-    /// Where a reservation goes: below everything, at the captured offset from the alignment for which a program asks twice what it needs.
-    /// What it keeps is aligned in the log; so it is in the trace.
+    /// Where a reservation goes: below everything, at the captured offset from the alignment for
+    /// which a program asks twice what it needs. What it keeps is aligned in the log; so it is in
+    /// the trace.
     fn reserve(&self, captured: u64, len: u64) -> UserAddr {
         self.top_down_at(len, power_of_two_within(len / 2), captured)
     }
 
-    /// Where a program means an address that is in none of its mappings: just behind one, if it is that; glibc puts arena after arena.
+    /// Where a program means an address that is in none of its mappings: just behind one, if it is
+    /// that; glibc puts arena after arena.
     fn meant(&self, captured: u64) -> u64 {
         let before = self.regions.range(..captured).next_back().filter(|(_, region)| region.end == captured);
         before.map_or(captured, |(_, region)| captured.wrapping_add(region.delta))
     }
 
-    /// A mapping came to be at a captured address, over whatever was there; returns where the trace has it.
+    /// A mapping came to be at a captured address, over whatever was there; returns where the trace
+    /// has it.
     pub(super) fn map(&mut self, captured: u64, len: u64, placed: Placed) -> UserAddr {
         let len = page_up(len);
         let trace = match (self.layout, placed) {
@@ -181,7 +194,8 @@ impl Space {
         pieces
     }
 
-    /// What a captured range is in the trace, without what isn't mapped: one piece, unless it spans mappings that moved apart.
+    /// What a captured range is in the trace, without what isn't mapped: one piece, unless it spans
+    /// mappings that moved apart.
     pub(super) fn pieces(&self, captured: u64, len: u64) -> Vec<Piece> {
         let end = captured.saturating_add(len);
         let mut pieces: Vec<Piece> = Vec::new();
@@ -200,8 +214,8 @@ impl Space {
         pieces
     }
 
-    /// `mremap` moved or resized a mapping from one captured range to another; returns where the trace has it now. Linux grows in place
-    /// where it can, whatever valgrind did.
+    /// `mremap` moved or resized a mapping from one captured range to another; returns where the
+    /// trace has it now. Linux grows in place where it can, whatever valgrind did.
     pub(super) fn remap(
         &mut self,
         old: u64,
@@ -321,7 +335,8 @@ mod tests {
         assert_eq!(space.map(0x1_0000_0000, P, Placed::ByProgram).0, 0x1_0000_0000, "a free address is kept");
     }
 
-    /// `new_heap` of glibc: twice the size is reserved, cut to an aligned half, and the next arena is asked for behind it.
+    /// `new_heap` of glibc: twice the size is reserved, cut to an aligned half, and the next arena
+    /// is asked for behind it.
     #[test]
     fn arenas_keep_their_alignment_and_their_order() {
         const ARENA: u64 = 64 << 20;

@@ -13,7 +13,8 @@ use crate::trace::Task;
 pub(super) enum Wait {
     /// `wait` returned this child.
     For(u32),
-    /// `wait` was interrupted by a signal, so some child has ended; the log doesn't say which, nor whether `wait` returned it.
+    /// `wait` was interrupted by a signal, so some child has ended; the log doesn't say which, nor
+    /// whether `wait` returned it.
     Any,
     /// `wait` said that no child is left.
     All,

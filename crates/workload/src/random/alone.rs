@@ -1,4 +1,5 @@
-//! Calls that have their process for themselves: made with raw flags, and told to the reference memory.
+//! Calls that have their process for themselves: made with raw flags, and told to the reference
+//! memory.
 
 use super::operation::{Object, Where};
 use super::syscall::{Descriptor, Syscall};
@@ -19,7 +20,9 @@ pub(crate) fn asked_of(call: &Alone) -> usize {
     if let Alone::Resident { len, .. } = call { (*len).min(MOST_BYTES).div_ceil(PAGE_SIZE) as usize } else { 0 }
 }
 
-/// Makes a call. What `mincore` says goes to `vec`, which must be as long as [`asked_of`] says.
+/// Makes a call.
+///
+/// What `mincore` says goes to `vec`, which must be as long as [`asked_of`] says.
 ///
 /// # Errors
 /// The call's.
@@ -143,8 +146,8 @@ impl<I: Isa> World<I> {
         self.map(cpu, process, place, (len, rights), object, (has(MapFlags::POPULATE), traits));
     }
 
-    /// Takes hold of pages of a process as a device or another process's `process_vm_readv` does, and compares what is in their frames;
-    /// stores to them if `len` says so.
+    /// Takes hold of pages of a process as a device or another process's `process_vm_readv` does,
+    /// and compares what is in their frames; stores to them if `len` says so.
     fn look_into(&self, cpu: CpuId, place: usize, addr: VirtAddr, len: u64) {
         let live = self.processes();
         // Another could end meanwhile, if anything else is under way.

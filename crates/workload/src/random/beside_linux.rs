@@ -1,7 +1,8 @@
 //! Draws every call, with raw flags, some of them bad.
 //!
-//! What both sides can't do alike is not drawn: sizes that one of the machines has no memory for, addresses of the processes' own two
-//! mappings, and another process's end while a call concerns it.
+//! What both sides can't do alike is not drawn: sizes that one of the machines has no memory for,
+//! addresses of the processes' own two mappings, and another process's end while a call concerns
+//! it.
 
 use super::generate::{FILE_PAGES, Generator, Window};
 use super::operation::Operation;
@@ -36,7 +37,8 @@ const RLIMIT_DATA: u32 = 2;
 const PROTECTION: [u32; 12] = [0, 1, 3, 7, 8, 0xb, 0x100_0003, 0x100_0001, 0x200_0003, 0x300_0003, 0x10, 0x8000_0003];
 /// Where stacks end, out of the window's way.
 const STACK: VirtAddr = VirtAddr::new(7 << 30);
-/// Pages below that at which something is mapped or accessed: near each other, and as far as a guard gap from each other, or not quite.
+/// Pages below that at which something is mapped or accessed: near each other, and as far as a
+/// guard gap from each other, or not quite.
 const STEPS: [u64; 16] = [1, 2, 3, 4, 16, 254, 255, 256, 257, 258, 259, 260, 300, 514, 515, 600];
 
 impl Generator {

@@ -132,7 +132,8 @@ impl<I: Isa> World<I> {
         });
     }
 
-    /// The faults that populating may make: whatever is mapped there by then, it may be a file's page that is copied.
+    /// The faults that populating may make: whatever is mapped there by then, it may be a file's
+    /// page that is copied.
     pub(super) fn populating(&self, process: &Process<I>, addr: VirtAddr, len: u64) -> Vec<FaultId> {
         let Some(range) = PageRange::from_len(addr, len).ok().filter(|_| self.is_told) else { return Vec::new() };
         let mut spec = self.spec.borrow_mut();

@@ -1,6 +1,8 @@
-//! Explore mode: the beginning runs calmly, then the CPUs' operations are interleaved at every effect.
+//! Explore mode: the beginning runs calmly, then the CPUs' operations are interleaved at every
+//! effect.
 //!
-//! Each attempt is a world of its own. When the schedule has run to its end, the same is asked at rest as in fast mode.
+//! Each attempt is a world of its own. When the schedule has run to its end, the same is asked at
+//! rest as in fast mode.
 
 use super::fast;
 use super::program::Program;
@@ -75,7 +77,8 @@ impl<'a> Explored<'a> {
 
 /// Runs something on the machine while no schedule is explored; a panic is a finding.
 ///
-/// A planted bug is in what is explored and not in this: the machine itself would notice some of them here.
+/// A planted bug is in what is explored and not in this: the machine itself would notice some of
+/// them here.
 fn guarded<I: Isa>(world: &World<I>, run: impl FnOnce()) {
     #[cfg(feature = "planted")]
     let planted = super::Plant::ALL.iter().copied().find(|plant| pagewright_types::plant::is_chosen(*plant));

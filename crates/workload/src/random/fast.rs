@@ -1,6 +1,7 @@
 //! Fast mode: operation by operation, with entries that leave the TLBs at random.
 //!
-//! Finds what needs no race. A program that panics is a finding, too; its machine is left where it was.
+//! Finds what needs no race. A program that panics is a finding, too; its machine is left where it
+//! was.
 
 use super::program::Program;
 use super::tally::Done;

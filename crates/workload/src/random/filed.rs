@@ -1,4 +1,5 @@
-//! Calls about the file by its descriptor: made on the memory manager, and told to the reference memory when they have answered.
+//! Calls about the file by its descriptor: made on the memory manager, and told to the reference
+//! memory when they have answered.
 
 use super::syscall::{Descriptor, Syscall};
 use super::world::{Process, World};

@@ -1,6 +1,7 @@
 //! Draws operations: a few pages at which all CPUs meet, and arguments that are sometimes bad.
 //!
-//! The window lies across the border of two tables of the last level and two of the one above, so that tables come and go with it.
+//! The window lies across the border of two tables of the last level and two of the one above, so
+//! that tables come and go with it.
 
 use super::kernel::Kernel;
 use super::operation::{Object, Operation, Step, Where};
@@ -66,7 +67,8 @@ pub(super) struct Generator {
     starves: bool,
     /// What the program maps mostly.
     favourite: Object,
-    /// Whether the hot page is shared with a child when the others begin, where it is for copies; else it is one process's own.
+    /// Whether the hot page is shared with a child when the others begin, where it is for copies;
+    /// else it is one process's own.
     shares: bool,
 }
 
@@ -134,8 +136,9 @@ impl Generator {
         }
     }
 
-    /// Calm operation `index`, once every CPU runs the first process: there are two processes, and in the end each CPU has the hot page in
-    /// its TLB, or has had it before it went elsewhere, and there perhaps to a kernel thread.
+    /// Calm operation `index`, once every CPU runs the first process: there are two processes, and
+    /// in the end each CPU has the hot page in its TLB, or has had it before it went elsewhere, and
+    /// there perhaps to a kernel thread.
     fn calm_around_hot(&mut self, index: usize) -> Step {
         let cpus = usize::from(self.shape.cpus);
         let left = usize::from(self.shape.calm) - cpus - 2 - index;
@@ -264,7 +267,8 @@ impl Generator {
             4..8 => Kernel::Device { which: self.below(4) as usize },
             8 | 9 => Kernel::Unpin { which: self.below(4) as usize },
             10..13 => {
-                // Across the border of two pages, at the same place in both: so nothing is copied onto itself.
+                // Across the border of two pages, at the same place in both: so nothing is copied
+                // onto itself.
                 let near_end = |va: VirtAddr| va.align_down(PAGE_SIZE).add(PAGE_SIZE - 16);
                 let (theirs, ours) = (near_end(addr), near_end(self.range().0));
                 let (process, len) = (self.below(4) as usize, self.below(5) * 8);
@@ -415,7 +419,8 @@ impl Generator {
         };
         let rights = if self.once_in(4) { self.rights() } else { Rights::RW };
         let object = self.object();
-        // An object as long as an overflowing length would be is refused for another reason, by its offset.
+        // An object as long as an overflowing length would be is refused for another reason, by its
+        // offset.
         let object = if len > 1 << 40 { Object::PrivateAnon } else { object };
         let populate = self.once_in(4);
         Operation::Map { place, len, rights, object, populate }
@@ -455,7 +460,8 @@ impl Generator {
         Operation::Break { to }
     }
 
-    /// The end of user memory on neither instruction set, or on both: programs are the same on the two.
+    /// The end of user memory on neither instruction set, or on both: programs are the same on the
+    /// two.
     pub(super) fn user_end(&mut self) -> VirtAddr {
         VirtAddr::new(if self.once_in(2) { 1 << 48 } else { 0x7fff_ffff_f000 })
     }

@@ -1,7 +1,9 @@
-//! What a kernel does with user memory beside what programs ask for by address: pages taken for a device, copies between processes, what
-//! `/proc` tells of stores, and pages sent to swap. Made on the memory manager, and judged by the reference memory.
+//! What a kernel does with user memory beside what programs ask for by address: pages taken for a
+//! device, copies between processes, what `/proc` tells of stores, and pages sent to swap. Made on
+//! the memory manager, and judged by the reference memory.
 //!
-//! A device keeps what it was given and reads and writes it by its frames, while everything else goes on: that is what a pin promises.
+//! A device keeps what it was given and reads and writes it by its frames, while everything else
+//! goes on: that is what a pin promises.
 
 use super::world::{Process, World};
 use pagewright_arch::Isa;
@@ -60,14 +62,18 @@ pub enum Kernel {
         /// Which way: from here to there.
         writes: bool,
     },
-    /// Pages go to swap, if they can. No program can tell.
+    /// Pages go to swap, if they can.
+    ///
+    /// No program can tell.
     PageOut {
         /// The first.
         addr: VirtAddr,
         /// Bytes.
         len: u64,
     },
-    /// Pages that are not in use go, whosever they are. No program can tell.
+    /// Pages that are not in use go, whosever they are.
+    ///
+    /// No program can tell.
     Reclaim {
         /// How many.
         pages: u32,
@@ -170,7 +176,8 @@ impl<I: Isa> World<I> {
         self.say(cpu, kernel.name(), answer);
     }
 
-    /// Whether a call that has just been made was refused memory since `refused` was read; tells the reference memory.
+    /// Whether a call that has just been made was refused memory since `refused` was read; tells
+    /// the reference memory.
     fn lacked(&self, refused: u64) -> bool {
         let lacked = self.sim().refused_allocations() > refused;
         self.spec.borrow_mut().let_memory_fail(lacked);

@@ -1,7 +1,8 @@
-//! What was found, by as little as finds it: first the schedule is cut down, then the program, then the schedule again.
+//! What was found, by as little as finds it: first the schedule is cut down, then the program, then
+//! the schedule again.
 //!
-//! An operation that is left out may be one that the failure needs under this schedule and not under another, so each smaller program gets
-//! the old schedule and then a small hunt of its own.
+//! An operation that is left out may be one that the failure needs under this schedule and not
+//! under another, so each smaller program gets the old schedule and then a small hunt of its own.
 
 use super::explore::Explored;
 use super::fast;

@@ -1,21 +1,29 @@
-//! Random programs under the oracle: memory calls and accesses of several processes on several CPUs, all of them checked.
+//! Random programs under the oracle: memory calls and accesses of several processes on several
+//! CPUs, all of them checked.
 //!
-//! - [`Program`] – a pure function of a [`Shape`] and a seed, as a line of text. [`Operation`] – what it does, one line each.
-//! - [`fast`] – operation by operation. [`explore`] – interleaved at every effect, under many schedules.
-//! - [`survey()`] – many programs in both modes. [`Bug`] – what was found, by as little as finds it; [`replay`] – once more.
-//! - `world`: the machine under judgement, its memory manager, the reference memory, the processes. `calls`, `alone`, `filed`, `kernel`, `touch`:
-//!   what is done in it. `rest`: what is asked when all is done.
+//! - [`Program`] – a pure function of a [`Shape`] and a seed, as a line of text. [`Operation`] –
+//!   what it does, one line each.
+//! - [`fast`] – operation by operation. [`explore`] – interleaved at every effect, under many
+//!   schedules.
+//! - [`survey()`] – many programs in both modes. [`Bug`] – what was found, by as little as finds
+//!   it; [`replay`] – once more.
+//! - `world`: the machine under judgement, its memory manager, the reference memory, the processes.
+//!   `calls`, `alone`, `filed`, `kernel`, `touch`: what is done in it. `rest`: what is asked when
+//!   all is done.
 //!
 //! ```text
 //!   program ──▶ world ──▶ memory manager ──▶ machine ──▶ oracle (O1, O2)
 //!                 └─────▶ reference memory (O3)   at rest: counts (O4), every page, no leak
 //! ```
 //!
-//! Nothing here knows what the memory manager should do: what a call may answer and what a page may show is the reference memory's business.
+//! Nothing here knows what the memory manager should do: what a call may answer and what a page may
+//! show is the reference memory's business.
 //!
-//! Where calls that have their process for themselves overlap, nothing is told to the reference memory, and everything else is judged.
+//! Where calls that have their process for themselves overlap, nothing is told to the reference
+//! memory, and everything else is judged.
 //!
-//! Not guaranteed: that programs do what users' programs do. They collide on a few pages, and some of their arguments are bad.
+//! Not guaranteed: that programs do what users' programs do. They collide on a few pages, and some
+//! of their arguments are bad.
 
 pub(crate) mod alone;
 mod beside_linux;

@@ -1,6 +1,7 @@
 //! What random programs do, one operation at a time, and how it reads.
 //!
-//! Addresses are plain values: an operation means the same whatever was left out before it. It acts on the process that its CPU runs.
+//! Addresses are plain values: an operation means the same whatever was left out before it. It acts
+//! on the process that its CPU runs.
 
 use super::kernel::Kernel;
 use super::syscall::Syscall;
@@ -77,7 +78,9 @@ pub enum Operation {
         /// The break wanted.
         to: VirtAddr,
     },
-    /// `fork(2)`. The child waits until some CPU switches to it.
+    /// `fork(2)`.
+    ///
+    /// The child waits until some CPU switches to it.
     Fork,
     /// The end of the process, unless another CPU runs it, too.
     Exit {

@@ -1,4 +1,5 @@
-//! Random programs: a pure function of their shape and a seed, as one line of text that gives them again.
+//! Random programs: a pure function of their shape and a seed, as one line of text that gives them
+//! again.
 //!
 //! ```text
 //!   hot-2-14-6/77/all          theme, CPUs, calm operations, others / seed / everything
@@ -13,7 +14,8 @@ use super::operation::Step;
 use std::fmt;
 use std::str::FromStr;
 
-/// What a program whose operations are interleaved is about: few of them meet unless they are drawn to the same place.
+/// What a program whose operations are interleaved is about: few of them meet unless they are drawn
+/// to the same place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Theme {
     /// Anything.
@@ -26,8 +28,10 @@ pub enum Theme {
     Moving,
     /// Tables come and go.
     Tables,
-    /// Calls of every sort, and devices, on a few pages. What they answer when they overlap can't be foretold, so the reference memory is not
-    /// asked: rights, reuse, counts and leaks are judged.
+    /// Calls of every sort, and devices, on a few pages.
+    ///
+    /// What they answer when they overlap can't be foretold, so the reference memory is not asked:
+    /// rights, reuse, counts and leaks are judged.
     Calls,
 }
 

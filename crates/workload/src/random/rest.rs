@@ -1,5 +1,5 @@
-//! What must be true once everything has returned: every page shows what it should, on every CPU, and when all processes have ended
-//! nothing is left of them.
+//! What must be true once everything has returned: every page shows what it should, on every CPU,
+//! and when all processes have ended nothing is left of them.
 
 use super::world::World;
 use pagewright_arch::{Isa, IsaKind};
@@ -7,7 +7,8 @@ use pagewright_model::{Census, SoftwareBits};
 use pagewright_types::{Access, CpuId, VirtAddr};
 use std::collections::BTreeSet;
 
-/// Cells of each page that are read at the end: those that single accesses use, and some of the others.
+/// Cells of each page that are read at the end: those that single accesses use, and some of the
+/// others.
 const CELLS: [u64; 6] = [0, 1, 2, 67, 259, 511];
 
 impl<I: Isa> World<I> {

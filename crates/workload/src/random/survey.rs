@@ -119,8 +119,8 @@ pub fn calls_program(seed: u64, cpus: Option<u16>, number: u64) -> Program {
     Program::new(shape, nth_seed(seed, number))
 }
 
-/// The program of this number among those of explore mode: about one thing after the other, or always about `theme`, with two CPUs and
-/// with three, with short beginnings and long ones.
+/// The program of this number among those of explore mode: about one thing after the other, or
+/// always about `theme`, with two CPUs and with three, with short beginnings and long ones.
 pub fn explored_program(seed: u64, cpus: Option<u16>, theme: Option<Theme>, number: u64) -> Program {
     let themes = Theme::ALL.len() as u64;
     let (theme, lengths) = match theme {

@@ -1,5 +1,5 @@
-//! What random programs swap to: every second one a device that keeps pages as they are, the others memory with compressed pages in it. Both are
-//! small, so that they fill up.
+//! What random programs swap to: every second one a device that keeps pages as they are, the others
+//! memory with compressed pages in it. Both are small, so that they fill up.
 
 use super::world::World;
 use pagewright_arch::Isa;
@@ -45,8 +45,10 @@ impl SwapOps for Slots {
 }
 
 impl<I: Isa> World<I> {
-    /// Everything comes back, and then there is a device again. Either may fail for want of memory: then it is swapped to the old one, or, until
-    /// this is done again, to none.
+    /// Everything comes back, and then there is a device again.
+    ///
+    /// Either may fail for want of memory: then it is swapped to the old one, or, until this is
+    /// done again, to none.
     pub(super) fn swap_off(&self, cpu: CpuId) -> Answer {
         let off = self.lab.on(cpu, |mm| match mm.swap_off(0) {
             // Another CPU may be at it.

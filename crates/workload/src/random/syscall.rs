@@ -1,4 +1,5 @@
-//! Memory calls as a program makes them: raw numbers, so that flags that nobody knows can be passed, too.
+//! Memory calls as a program makes them: raw numbers, so that flags that nobody knows can be
+//! passed, too.
 
 use pagewright_model::spec::Alone;
 use pagewright_types::VirtAddr;
@@ -128,7 +129,8 @@ pub enum Syscall {
     Maps,
     /// No call: `/proc/self/smaps` and `/proc/self/status` are read.
     Usage,
-    /// No call: `/proc/self/pagemap` is read, of these pages; those of files are left out where they would be copied.
+    /// No call: `/proc/self/pagemap` is read, of these pages; those of files are left out where
+    /// they would be copied.
     Pages {
         /// The first.
         addr: VirtAddr,

@@ -8,7 +8,8 @@ use std::ops::AddAssign;
 /// Counts of what was done.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Done {
-    /// Accesses that reached memory, each compared with the reference memory: loads, stores, fetches.
+    /// Accesses that reached memory, each compared with the reference memory: loads, stores,
+    /// fetches.
     pub accesses: [u64; 3],
     /// Accesses that got a signal: not mapped, not allowed, past the end, no memory.
     pub signals: [u64; 4],

@@ -1,4 +1,5 @@
-//! Accesses: as a processor makes them, and each told to the reference memory at the moment at which it reaches memory.
+//! Accesses: as a processor makes them, and each told to the reference memory at the moment at
+//! which it reaches memory.
 
 use super::generate::below;
 use super::world::{Process, World};
@@ -11,7 +12,9 @@ use rand_pcg::Pcg64;
 use rand_pcg::rand_core::{Rng, SeedableRng};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// How often one access may fault. Another CPU can take the page away in between, but programs are short.
+/// How often one access may fault.
+///
+/// Another CPU can take the page away in between, but programs are short.
 const TRIES: u32 = 64;
 
 /// Signals that a program gets while it roams before it stays with what it could reach.
@@ -27,7 +30,9 @@ fn signal(error: &FaultError) -> Signal {
 }
 
 impl<I: Isa> World<I> {
-    /// Accesses the cell at `va` as `process`, which `cpu` runs. Returns whether it got no signal.
+    /// Accesses the cell at `va` as `process`, which `cpu` runs.
+    ///
+    /// Returns whether it got no signal.
     #[inline]
     pub(super) fn access(&self, cpu: CpuId, process: &Process<I>, va: VirtAddr, access: Access) -> bool {
         match self.sim().access(cpu, va, access, 1) {
@@ -102,7 +107,10 @@ impl<I: Isa> World<I> {
         tell(value)
     }
 
-    /// Accesses here and there. What gets a signal is left alone from then on; a program that got many stays with what it could reach.
+    /// Accesses here and there.
+    ///
+    /// What gets a signal is left alone from then on; a program that got many stays with what it
+    /// could reach.
     pub(super) fn roam(&self, cpu: CpuId, (start, pages): (VirtAddr, u64), times: u32, seed: u64) {
         let Some(process) = self.enter(cpu) else { return };
         let mut random = Pcg64::seed_from_u64(seed);

@@ -1,10 +1,12 @@
-//! What a random program runs in: a machine under judgement, its memory manager, the reference memory, and the processes.
+//! What a random program runs in: a machine under judgement, its memory manager, the reference
+//! memory, and the processes.
 //!
-//! One world is used by all CPUs. In explore mode each CPU is a coroutine, so nothing here is borrowed across a call into the memory
-//! manager or the machine, and whatever is decided between two of those happens at once.
+//! One world is used by all CPUs. In explore mode each CPU is a coroutine, so nothing here is
+//! borrowed across a call into the memory manager or the machine, and whatever is decided between
+//! two of those happens at once.
 //!
-//! A CPU runs a process, a kernel thread, or nothing. Who operates without a process first switches to one; a process ends only by the
-//! last CPU that runs it.
+//! A CPU runs a process, a kernel thread, or nothing. Who operates without a process first switches
+//! to one; a process ends only by the last CPU that runs it.
 
 use super::generate::{FILE_PAGES, HEAP, Window};
 use super::kernel;
@@ -296,8 +298,9 @@ impl<I: Isa> World<I> {
         }
     }
 
-    /// The process that `cpu` runs: the one it has, had before a kernel thread ran, or the oldest. `None` when there is none and no
-    /// memory for one.
+    /// The process that `cpu` runs: the one it has, had before a kernel thread ran, or the oldest.
+    ///
+    /// `None` when there is none and no memory for one.
     pub(super) fn enter(&self, cpu: CpuId) -> Option<Rc<Process<I>>> {
         if let Some(process) = self.running(cpu) {
             return Some(process);
@@ -391,7 +394,8 @@ impl<I: Isa> World<I> {
         self.end_process(cpu, &process);
     }
 
-    /// Whether every gauge, and what is promised, shows what it did before there was any process; else which does not.
+    /// Whether every gauge, and what is promised, shows what it did before there was any process;
+    /// else which does not.
     pub(super) fn check_levels(&self) {
         let now = levels(&self.lab);
         let names = Gauge::ALL.iter().map(|gauge| gauge.name()).chain(["Committed_AS", "swap in use"]);

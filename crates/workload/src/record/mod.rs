@@ -1,12 +1,16 @@
-//! Recording: a program is run twice, natively for what Linux counts and under valgrind for what it does, and a trace comes of it.
+//! Recording: a program is run twice, natively for what Linux counts and under valgrind for what it
+//! does, and a trace comes of it.
 //!
-//! [`record`] is all there is to call. The native run has address randomisation off, so that its figures repeat and its addresses are
-//! those of [`Layout::Linux`](crate::trace::Layout). Both runs are followed with ptrace (`tracer`): the native one to read each process's
-//! counters at the moment it ends (`native`), the other one to have a fifo ready for each process's log before the process opens it
-//! (`spool`). So no log is stored as text, and none is overwritten when a process execs.
+//! [`record`] is all there is to call. The native run has address randomisation off, so that its
+//! figures repeat and its addresses are those of [`Layout::Linux`](crate::trace::Layout). Both runs
+//! are followed with ptrace (`tracer`): the native one to read each process's counters at the
+//! moment it ends (`native`), the other one to have a fifo ready for each process's log before the
+//! process opens it (`spool`). So no log is stored as text, and none is overwritten when a process
+//! execs.
 //!
-//! Standard input is copied to its end first and given to both runs (see [`Stdin`]); of the output, that of the run under valgrind is the
-//! one that is seen. Programs whose effects can't be had twice (`mkdir`, say) don't suit the native run; [`Options::native`] leaves it out.
+//! Standard input is copied to its end first and given to both runs (see [`Stdin`]); of the output,
+//! that of the run under valgrind is the one that is seen. Programs whose effects can't be had
+//! twice (`mkdir`, say) don't suit the native run; [`Options::native`] leaves it out.
 //!
 //! Not guaranteed: that both runs do the same. Time, pids and the processor's features differ.
 
@@ -98,7 +102,8 @@ pub fn record(output: &Path, program: &str, args: &[String], options: &Options) 
         command: Some(std::iter::once(program.to_owned()).chain(args.iter().cloned()).collect()),
         tool: format!("{} lackey", valgrind.version),
         native: native.clone(),
-        // What became of each process was seen; a log without an end is that of one that was killed.
+        // What became of each process was seen; a log without an end is that of one that was
+        // killed.
         killed: true,
         ..import::Options::default()
     };
@@ -113,7 +118,8 @@ struct Valgrind {
 }
 
 impl Valgrind {
-    /// Debian's `valgrind` is a script that changes the library path before it runs `valgrind.bin`; the program should not see that.
+    /// Debian's `valgrind` is a script that changes the library path before it runs `valgrind.bin`;
+    /// the program should not see that.
     fn find() -> Result<Self, RecordError> {
         let path = ["valgrind.bin", "valgrind"].iter().find_map(|name| search(name)).ok_or(RecordError::NoValgrind)?;
         let asked = Command::new(&path).arg("--version").stdin(Stdio::null()).output();

@@ -1,6 +1,7 @@
 //! What Linux counts for a program, process by process.
 //!
-//! The counters are read from procfs when a process stops at `PTRACE_EVENT_EXIT`, after its last instruction and before its memory goes.
+//! The counters are read from procfs when a process stops at `PTRACE_EVENT_EXIT`, after its last
+//! instruction and before its memory goes.
 
 use std::collections::HashMap;
 use std::fs::{self, File};
@@ -54,7 +55,8 @@ struct Sample {
 impl Sample {
     fn take(pid: Pid) -> Self {
         let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-        // Behind the name, which may hold anything, field 3 follows; faults are fields 10 and 12 of proc_pid_stat(5).
+        // Behind the name, which may hold anything, field 3 follows; faults are fields 10 and 12 of
+        // proc_pid_stat(5).
         let fields: Vec<&str> = stat.rsplit_once(')').map_or("", |(_, rest)| rest).split_whitespace().collect();
         let field = |number: usize| fields.get(number - 3).and_then(|text| text.parse().ok()).unwrap_or(0);
         let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();

@@ -1,8 +1,8 @@
 //! Running a program under valgrind, its logs caught in fifos and kept compressed.
 //!
-//! Valgrind opens its log by name: each process after its fork, and again after each exec. The name is a fifo that exists before the
-//! process runs, with a thread behind it that compresses what comes. A fifo can't be truncated, so all images of a process end up in one
-//! log, in order.
+//! Valgrind opens its log by name: each process after its fork, and again after each exec. The name
+//! is a fifo that exists before the process runs, with a thread behind it that compresses what
+//! comes. A fifo can't be truncated, so all images of a process end up in one log, in order.
 
 use std::collections::HashMap;
 use std::fs::{File, OpenOptions};

@@ -1,8 +1,9 @@
 //! Following a program and everything it forks, with ptrace(2).
 //!
-//! The tracer must be the thread that started the program, and waits only for that thread's children (`__WNOTHREAD`), so a process that
-//! uses this library keeps its other children. The program is started stopped, by way of a shell that stops itself before it execs:
-//! attaching before the first instruction needs no `unsafe` that way.
+//! The tracer must be the thread that started the program, and waits only for that thread's
+//! children (`__WNOTHREAD`), so a process that uses this library keeps its other children. The
+//! program is started stopped, by way of a shell that stops itself before it execs: attaching
+//! before the first instruction needs no `unsafe` that way.
 
 use std::collections::HashSet;
 use std::fs;
@@ -20,7 +21,9 @@ use super::error::RecordError;
 /// `PTRACE_EVENT_STOP`, which nix doesn't name.
 const EVENT_STOP: i32 = 128;
 
-/// Who wants to know what becomes of the processes. All pids are those of thread groups.
+/// Who wants to know what becomes of the processes.
+///
+/// All pids are those of thread groups.
 pub(super) trait Watcher {
     /// A process exists and has not run yet; the root has no parent.
     fn born(&mut self, pid: Pid, parent: Option<Pid>) -> Result<(), RecordError>;

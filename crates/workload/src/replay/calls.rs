@@ -10,7 +10,8 @@ use pagewright_sim::Sim;
 use pagewright_types::{CpuId, Rights, VirtAddr};
 
 impl<I: Isa> Engine<'_, I> {
-    /// Makes a call that succeeded in the capture; one that failed there changed nothing, and is not made.
+    /// Makes a call that succeeded in the capture; one that failed there changed nothing, and is
+    /// not made.
     pub(super) fn call(&mut self, cpu: CpuId, pid: u32, call: &Call) -> Result<(), ReplayError> {
         let Ok(result) = call.result else { return Ok(()) };
         let space = self.space_of(pid)?;
@@ -99,7 +100,8 @@ impl<I: Isa> Engine<'_, I> {
         self.settle(pid, op, made)
     }
 
-    /// A call that Linux did and we can't is a divergence, except for want of memory, which ends the replay.
+    /// A call that Linux did and we can't is a divergence, except for want of memory, which ends
+    /// the replay.
     fn settle(&mut self, pid: u32, op: &MemOp, made: Result<(), MmError>) -> Result<(), ReplayError> {
         match made {
             Ok(()) => Ok(()),

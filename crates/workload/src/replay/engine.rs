@@ -5,6 +5,7 @@ use super::process::{Life, Process, Thread, Waits};
 use super::queue::{Item, Op, Work};
 use super::report::{Counts, ImageReport, Measured, Modelled, NotReplayed, Report};
 use super::source::Source;
+use super::tasks::Next;
 use super::{Nonsense, ReplayConfig, ReplayError};
 use crate::lab::Lab;
 use crate::trace::{Actor, Event, FileInfo, MappingSource, Run, Stream, Task};
@@ -25,7 +26,8 @@ const WINDOW: usize = 1 << 14;
 pub(super) fn replay_on<I: Isa>(source: &mut dyn Source, config: &ReplayConfig) -> Result<Report, ReplayError> {
     let began = Instant::now();
     let knobs = Knobs::default();
-    // What was promised to the program when it was recorded is promised again, however small the machine is.
+    // What was promised to the program when it was recorded is promised again, however small the
+    // machine is.
     knobs.set(Knob::OvercommitMemory, 1)?;
     for (knob, value) in &config.knobs {
         knobs.set(*knob, *value)?;
@@ -38,14 +40,6 @@ pub(super) fn replay_on<I: Isa>(source: &mut dyn Source, config: &ReplayConfig) 
     engine.run(source)?;
     engine.end()?;
     Ok(engine.report(source, config, began))
-}
-
-/// What a turn came to.
-pub(super) enum Next {
-    /// The thread goes on.
-    On,
-    /// It waits, or has ended.
-    Stop,
 }
 
 /// A replay under way.
@@ -113,7 +107,8 @@ impl<'l, I: Isa> Engine<'l, I> {
         }
     }
 
-    /// A thread that ran out of fed work keeps its CPU if there is more by now: that the window ended is no event of the program.
+    /// A thread that ran out of fed work keeps its CPU if there is more by now: that the window
+    /// ended is no event of the program.
     fn rest_if_starving(&mut self) -> Result<(), ReplayError> {
         let Some(tid) = self.starving.take() else { return Ok(()) };
         let thread = self.thread(tid)?;
@@ -155,7 +150,8 @@ impl<'l, I: Isa> Engine<'l, I> {
         }
     }
 
-    /// Threads and processes exist from the moment they are fed, so that what follows can be queued for them.
+    /// Threads and processes exist from the moment they are fed, so that what follows can be queued
+    /// for them.
     fn feed_task(&mut self, task: Box<Task>) -> Result<(), ReplayError> {
         match &*task {
             Task::Begin { pid, tid } => {
@@ -286,8 +282,8 @@ impl<'l, I: Isa> Engine<'l, I> {
                 self.thread(tid)?.end();
                 self.sched.exit(ThreadId::new(tid));
             }
-            // It stands still so that the capture's order is kept; the program would have gone on, so its CPU is as busy as before and
-            // must be told of shootdowns.
+            // It stands still so that the capture's order is kept; the program would have gone on,
+            // so its CPU is as busy as before and must be told of shootdowns.
             Waits::Phase => {
                 self.waiting.push(tid);
                 self.sched.block(ThreadId::new(tid));
@@ -315,8 +311,8 @@ impl<'l, I: Isa> Engine<'l, I> {
         }
     }
 
-    /// A run before the image's first access to its data: those of the kernel belong to `execve`, which Linux counts for the image that
-    /// called it. Returns whether that goes on.
+    /// A run before the image's first access to its data: those of the kernel belong to `execve`,
+    /// which Linux counts for the image that called it. Returns whether that goes on.
     fn load_run(&mut self, cpu: CpuId, pid: u32, space: &Space<Sim<I>>, run: &Run) -> Result<bool, ReplayError> {
         let before = (space.minor_faults(), space.major_faults());
         self.make_run(cpu, pid, space, run)?;
@@ -383,7 +379,8 @@ impl<'l, I: Isa> Engine<'l, I> {
             let Some(thread) = self.threads[tid as usize].as_mut() else { return false };
             if ready(thread) {
                 thread.waits = Waits::Nothing;
-                // The clock of who wakes it may be behind that of its own CPU; nobody goes on before he stopped.
+                // The clock of who wakes it may be behind that of its own CPU; nobody goes on
+                // before he stopped.
                 self.sched.wake(ThreadId::new(tid), now.max(thread.stopped));
             }
             matches!(thread.waits, Waits::Phase | Waits::Child(_) | Waits::Vfork(_))
@@ -400,7 +397,9 @@ impl<'l, I: Isa> Engine<'l, I> {
         Ok(())
     }
 
-    /// A process whose birth has been fed. It has the number of its first thread.
+    /// A process whose birth has been fed.
+    ///
+    /// It has the number of its first thread.
     fn conceive(&mut self, pid: u32, tid: u32, parent: Option<u32>) -> Result<(), ReplayError> {
         if pid != tid {
             return Err(self.nonsense(Nonsense::OutOfTurn(pid)));

@@ -1,14 +1,17 @@
 //! Background reclaim beside the program (`kswapd`).
 //!
-//! Whoever leaves a node with nothing above its low marks wakes the node's thread: after the item of the capture that did it, which is the next moment at
-//! which nobody is within the memory manager. The thread takes a CPU that nobody has, best one of its node, or for want of one the CPU of who woke
-//! it. It reclaims up to the high mark and sleeps; by its CPU's clock that takes a while, and until that has passed it is not woken again. So whoever allocates
-//! faster than it reclaims comes to the marks' end and reclaims for himself.
+//! Whoever leaves a node with nothing above its low marks wakes the node's thread: after the item
+//! of the capture that did it, which is the next moment at which nobody is within the memory
+//! manager. The thread takes a CPU that nobody has, best one of its node, or for want of one the
+//! CPU of who woke it. It reclaims up to the high mark and sleeps; by its CPU's clock that takes a
+//! while, and until that has passed it is not woken again. So whoever allocates faster than it
+//! reclaims comes to the marks' end and reclaims for himself.
 //!
 //! Key type: [`Kswapd`], one node's thread. Neighbours: `engine` asks before each item.
 //!
-//! Not guaranteed: that memory is free no sooner than the clocks say. A round is one operation of the machine, so what it frees, a batch or two, is there
-//! from its beginning on. The interrupt by which an idle CPU learns of it is not modelled.
+//! Not guaranteed: that memory is free no sooner than the clocks say. A round is one operation of
+//! the machine, so what it frees, a batch or two, is there from its beginning on. The interrupt by
+//! which an idle CPU learns of it is not modelled.
 
 use super::engine::Engine;
 use pagewright_arch::Isa;
@@ -36,7 +39,9 @@ impl Kswapd {
 }
 
 impl<I: Isa> Engine<'_, I> {
-    /// Lets the background threads reclaim that are needed and have nothing to do. `cpu` runs `space` and is between two items.
+    /// Lets the background threads reclaim that are needed and have nothing to do.
+    ///
+    /// `cpu` runs `space` and is between two items.
     #[inline]
     pub(super) fn wake_kswapd(&mut self, cpu: CpuId, space: &Arc<Space<Sim<I>>>) {
         for index in 0..self.kswapd.len() {

@@ -1,24 +1,32 @@
-//! Replaying a capture: what the program did to its memory, done again on our memory manager and a simulated machine.
+//! Replaying a capture: what the program did to its memory, done again on our memory manager and a
+//! simulated machine.
 //!
 //! ```text
 //!   Source ── events ─▶ feed ─▶ a queue per thread ─▶ turns on CPUs (Scheduler) ─▶ Lab ─▶ Report
 //! ```
 //!
-//! The capturing tool ran one thread at a time. Replay lets them run side by side again: every thread has a queue, CPUs
-//! take turns by their modelled clocks, and only what the program itself ordered stays in order:
+//! The capturing tool ran one thread at a time. Replay lets them run side by side again: every
+//! thread has a queue, CPUs take turns by their modelled clocks, and only what the program itself
+//! ordered stays in order:
 //!
 //! 1. the events of one thread;
-//! 2. around every call and every change of a process's threads: what its threads did before in the capture comes before, what they did
-//!    after comes after (accesses between two calls are free to overlap);
-//! 3. a child after its fork, the reaping of a child after its end, and a parent after its `vfork` child has left its memory.
+//! 2. around every call and every change of a process's threads: what its threads did before in the
+//!    capture comes before, what they did after comes after (accesses between two calls are free to
+//!    overlap);
+//! 3. a child after its fork, the reaping of a child after its end, and a parent after its `vfork`
+//!    child has left its memory.
 //!
-//! Queues hold a bounded window of the capture, so memory grows with the program's footprint and not with the trace.
+//! Queues hold a bounded window of the capture, so memory grows with the program's footprint and
+//! not with the trace.
 //!
-//! Reclaim in the background has threads of its own (`kswapd`), which run beside the program where a CPU is free.
+//! Reclaim in the background has threads of its own (`kswapd`), which run beside the program where
+//! a CPU is free.
 //!
-//! Where the memory manager does not do as Linux did, the report says so ([`Report::diverged`]); nothing is fitted.
+//! Where the memory manager does not do as Linux did, the report says so ([`Report::diverged`]);
+//! nothing is fitted.
 //!
-//! Not guaranteed: that threads meet as they would on real CPUs. Modelled clocks decide, and locks between threads order nothing.
+//! Not guaranteed: that threads meet as they would on real CPUs. Modelled clocks decide, and locks
+//! between threads order nothing.
 
 mod calls;
 mod engine;
@@ -40,7 +48,8 @@ use pagewright_mm::{FaultError, Knob, KnobError, MmError};
 use pagewright_sim::{MachineConfig, Picos};
 use pagewright_types::PAGE_SIZE;
 
-/// Replays everything that `source` has on the machine of `config`, which has the instruction set `isa`.
+/// Replays everything that `source` has on the machine of `config`, which has the instruction set
+/// `isa`.
 ///
 /// # Errors
 /// [`ReplayError`]: an unreadable trace, an impossible machine, or a program that can't go on.

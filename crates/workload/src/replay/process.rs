@@ -58,7 +58,8 @@ pub(super) struct Process<I: pagewright_arch::Isa> {
     /// Images so far (`execve`).
     pub(super) image: u32,
     pub(super) name: String,
-    /// Whether its image has not come to its data yet, so that what the kernel touches is `execve`'s.
+    /// Whether its image has not come to its data yet, so that what the kernel touches is
+    /// `execve`'s.
     pub(super) loading: bool,
     /// Where the report of the image before this one stands.
     pub(super) replaced: Option<usize>,

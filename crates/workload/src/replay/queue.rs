@@ -1,7 +1,8 @@
 //! What a thread still has to do, and what order the threads of one process keep.
 //!
-//! Each process numbers *phases*: a call, a fork or an end is a phase of its own, and the accesses between two of them, of all
-//! threads, are one. A thread may do an item only in the item's phase. While a process has one thread its own order suffices.
+//! Each process numbers *phases*: a call, a fork or an end is a phase of its own, and the accesses
+//! between two of them, of all threads, are one. A thread may do an item only in the item's phase.
+//! While a process has one thread its own order suffices.
 
 use crate::trace::{Call, Run, Task};
 use std::collections::VecDeque;

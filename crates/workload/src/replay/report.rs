@@ -24,7 +24,8 @@ impl Serialize for Counts {
     }
 }
 
-/// What one program image cost: a process from its birth or `execve` to its next `execve` or its end.
+/// What one program image cost: a process from its birth or `execve` to its next `execve` or its
+/// end.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
 pub struct ImageReport {
     /// Which process: the root is `[]`, its second child `[1]`.
@@ -52,7 +53,8 @@ pub struct NotReplayed {
     pub times: u64,
 }
 
-/// Times that the machine's cost model adds up; good for comparing two replays, not a claim about a real clock.
+/// Times that the machine's cost model adds up; good for comparing two replays, not a claim about a
+/// real clock.
 #[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize)]
 pub struct Modelled {
     /// Nanoseconds until the last CPU was done.
@@ -61,7 +63,9 @@ pub struct Modelled {
     pub walk_ns: u64,
 }
 
-/// Times that a clock on the wall measured. They differ from run to run.
+/// Times that a clock on the wall measured.
+///
+/// They differ from run to run.
 #[derive(Clone, Debug, Default, PartialEq, serde::Serialize)]
 pub struct Measured {
     /// Seconds of replay.
@@ -72,7 +76,9 @@ pub struct Measured {
     pub accesses_per_second: f64,
 }
 
-/// What a replay found. Everything but `measured` is the same, bit for bit, for the same trace, machine and seed.
+/// What a replay found.
+///
+/// Everything but `measured` is the same, bit for bit, for the same trace, machine and seed.
 #[derive(Clone, Debug, serde::Serialize)]
 pub struct Report {
     /// The program and its arguments.
@@ -85,8 +91,8 @@ pub struct Report {
     pub profile: String,
     /// Whether the mappings were guessed by the importer, because the capture had none.
     pub mappings_inferred: bool,
-    /// Everything that is counted: the machine's events under their `perf` names, then the memory manager's counters under their
-    /// `/proc/vmstat` names.
+    /// Everything that is counted: the machine's events under their `perf` names, then the memory
+    /// manager's counters under their `/proc/vmstat` names.
     pub counters: Counts,
     /// Modelled times.
     pub modelled: Modelled,
@@ -94,7 +100,8 @@ pub struct Report {
     pub images: Vec<ImageReport>,
     /// Calls that were left out.
     pub not_replayed: Vec<NotReplayed>,
-    /// Where the memory manager answered a call otherwise than Linux did, one line each, at most [`Report::DIVERGED`].
+    /// Where the memory manager answered a call otherwise than Linux did, one line each, at most
+    /// [`Report::DIVERGED`].
     pub diverged: Vec<String>,
     /// What Linux counted for the same program.
     #[serde(skip)]

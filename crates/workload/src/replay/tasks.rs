@@ -1,7 +1,7 @@
 //! Births, images and ends.
 
 use super::ReplayError;
-use super::engine::{Engine, Next};
+use super::engine::Engine;
 use super::process::{Life, Process, Thread, Waits, cpus};
 use super::queue::Phases;
 use crate::trace::{Image, MappingKind, Task};
@@ -23,6 +23,14 @@ impl Thread {
         self.waits = Waits::Ended;
         self.queue.shrink_to_fit();
     }
+}
+
+/// What a turn came to.
+pub(super) enum Next {
+    /// The thread goes on.
+    On,
+    /// It waits, or has ended.
+    Stop,
 }
 
 impl<I: Isa> Process<I> {
@@ -156,7 +164,8 @@ impl<I: Isa> Engine<'_, I> {
                 MappingKind::File { file: id, offset } => file = Some((self.file(id.0)?, *offset)),
                 MappingKind::Anonymous {} => flags |= MapFlags::ANONYMOUS,
                 MappingKind::Stack {} => flags |= MapFlags::ANONYMOUS | MapFlags::GROWSDOWN,
-                // The kernel's own pages in user space: never resident, and the tool hides them from the program.
+                // The kernel's own pages in user space: never resident, and the tool hides them
+                // from the program.
                 MappingKind::Vvar {} | MappingKind::Vdso {} => continue,
             }
             let request = MapRequest {
@@ -204,8 +213,9 @@ impl<I: Isa> Engine<'_, I> {
         Ok(())
     }
 
-    /// Reports the present image and gives its memory back: to the parent, if it was borrowed. Returns where the report stands; what starts
-    /// the root has none.
+    /// Reports the present image and gives its memory back: to the parent, if it was borrowed.
+    ///
+    /// Returns where the report stands; what starts the root has none.
     fn finish_image(&mut self, cpu: CpuId, pid: u32) -> Result<Option<usize>, ReplayError> {
         let process = self.process(pid)?;
         let mut reported = None;
@@ -237,7 +247,8 @@ impl<I: Isa> Engine<'_, I> {
         Ok(reported)
     }
 
-    /// What a `vfork` child faulted in its parent's memory is the child's: Linux counts faults by thread.
+    /// What a `vfork` child faulted in its parent's memory is the child's: Linux counts faults by
+    /// thread.
     fn take_faults_of_child(
         &mut self,
         parent: Option<u32>,

@@ -1,9 +1,10 @@
 //! The byte layout of a block: frame, dictionary, records, symbols.
 //!
-//! A program's runs repeat: the same loop touches the same pages with the same counts. So a block holds each *distinct* run once, in a
-//! dictionary sorted by page, and the events as 16-bit indices into it; the general-purpose codec then finds the loops. Rare events are
-//! records on the side, taken in order whenever the index is [`RECORD`]. Blocks share no state, so damage stays local and one can be
-//! decoded without the others.
+//! A program's runs repeat: the same loop touches the same pages with the same counts. So a block
+//! holds each *distinct* run once, in a dictionary sorted by page, and the events as 16-bit indices
+//! into it; the general-purpose codec then finds the loops. Rare events are records on the side,
+//! taken in order whenever the index is [`RECORD`]. Blocks share no state, so damage stays local
+//! and one can be decoded without the others.
 
 use super::call::Call;
 use super::error::Corruption;
@@ -11,7 +12,9 @@ use super::event::{Actor, Event, FileInfo, Run, Stream, Task};
 use super::ids::{PageNo, Pid, Tid};
 use super::wire::{Wire, take_byte};
 
-/// First bytes of every trace. The non-ASCII byte and the line ends show a file that went through a text conversion.
+/// First bytes of every trace.
+///
+/// The non-ASCII byte and the line ends show a file that went through a text conversion.
 pub(crate) const MAGIC: [u8; 8] = *b"\x89PWT\r\n\x1a\n";
 /// Version of the layout.
 pub(crate) const VERSION: u32 = 1;

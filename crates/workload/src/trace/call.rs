@@ -1,7 +1,7 @@
 //! Memory calls with their arguments and results.
 //!
-//! One table declares every call: its number in the file, its name as in the Linux manual, its arguments in Linux's order. The enum, its
-//! encoding and its decoding come from the table.
+//! One table declares every call: its number in the file, its name as in the Linux manual, its
+//! arguments in Linux's order. The enum, its encoding and its decoding come from the table.
 
 use super::ids::{Errno, FileId, MapFlags, Prot, UserAddr};
 use super::wire::{wire_enum, wire_struct};
@@ -17,7 +17,9 @@ wire_struct! {
 }
 
 wire_enum! {
-    /// The calls that concern memory. Lengths and offsets are bytes; flag words are Linux's, unchecked.
+    /// The calls that concern memory.
+    ///
+    /// Lengths and offsets are bytes; flag words are Linux's, unchecked.
     pub enum MemOp {
         /// `mmap(2)`.
         1 => Mmap {
@@ -123,16 +125,18 @@ wire_enum! {
             /// Flags.
             flags: u32,
         },
-        /// A memory call that none of the above is (`shmat`, `mbind`, `userfaultfd`, …), its arguments as the capture has them:
-        /// addresses in them are *not* translated to the trace's layout.
+        /// A memory call that none of the above is (`shmat`, `mbind`, `userfaultfd`, …), its
+        /// arguments as the capture has them: addresses in them are *not* translated to the trace's
+        /// layout.
         14 => Other {
             /// Its x86-64 system call number.
             number: u32,
             /// Its arguments.
             args: Vec<u64>,
         },
-        /// Not a call of the program: memory that was there before its first recorded event, mapped read, write and execute by the
-        /// importer because the user chose to infer mappings. Its result is its address.
+        /// Not a call of the program: memory that was there before its first recorded event, mapped
+        /// read, write and execute by the importer because the user chose to infer mappings. Its
+        /// result is its address.
         15 => Inferred {
             /// Start.
             addr: UserAddr,

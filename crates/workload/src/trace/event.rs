@@ -1,6 +1,7 @@
 //! One step of a captured program.
 //!
-//! [`Event`] is 24 bytes, so that a batch of the common kind, [`Run`], is a flat array; the rare kinds sit behind a box.
+//! [`Event`] is 24 bytes, so that a batch of the common kind, [`Run`], is a flat array; the rare
+//! kinds sit behind a box.
 
 use super::call::Call;
 use super::ids::{FileId, PageNo, Pid, Prot, Tid, UserAddr};
@@ -20,7 +21,8 @@ pub enum Stream {
 pub enum Actor {
     /// An instruction of the program.
     User,
-    /// A system call that copies from or to user memory: it faults pages in, but through the kernel's instructions.
+    /// A system call that copies from or to user memory: it faults pages in, but through the
+    /// kernel's instructions.
     Kernel,
 }
 
@@ -31,13 +33,17 @@ pub struct Run {
     pub page: PageNo,
     /// Loads, or fetches in the [`Stream::Fetch`] stream.
     pub reads: u32,
-    /// Stores. `reads + writes` is at least 1.
+    /// Stores.
+    ///
+    /// `reads + writes` is at least 1.
     pub writes: u32,
     /// Fetches or data.
     pub stream: Stream,
     /// Program or kernel.
     pub actor: Actor,
-    /// Whether the first access was a store: it decides which fault the page takes. A read-modify-write is a load, then a store.
+    /// Whether the first access was a store: it decides which fault the page takes.
+    ///
+    /// A read-modify-write is a load, then a store.
     pub write_first: bool,
 }
 
@@ -48,7 +54,9 @@ impl Run {
     }
 }
 
-/// One step of the program. See the [module documentation](super) for the order in which steps stand.
+/// One step of the program.
+///
+/// See the [module documentation](super) for the order in which steps stand.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
     /// Accesses of the current thread to one page.
@@ -71,7 +79,9 @@ pub enum Event {
 const _: () = assert!(size_of::<Event>() == 24, "a batch of runs must stay a flat array");
 
 wire_enum! {
-    /// Life of threads and processes. The actor is the current thread.
+    /// Life of threads and processes.
+    ///
+    /// The actor is the current thread.
     pub enum Task {
         /// The root process and its first thread come to be, with an empty address space.
         1 => Begin {
@@ -96,8 +106,9 @@ wire_enum! {
             child: Pid,
             /// The child's only thread, a copy of the current one.
             tid: Tid,
-            /// The program asked for `CLONE_VM | CLONE_VFORK`: natively parent and child share memory, and the parent sleeps, until the
-            /// child execs or exits. (The tool gives the child a copy.)
+            /// The program asked for `CLONE_VM | CLONE_VFORK`: natively parent and child share
+            /// memory, and the parent sleeps, until the child execs or exits. (The tool gives the
+            /// child a copy.)
             vfork: bool,
         },
         /// The current thread ends; others of its process live on.
@@ -116,13 +127,16 @@ wire_enum! {
 }
 
 wire_struct! {
-    /// What `execve` maps before the program's first instruction, as Linux's `load_elf_binary` does.
+    /// What `execve` maps before the program's first instruction, as Linux's `load_elf_binary`
+    /// does.
     pub struct Image {
         /// The executable.
         pub executable: FileId,
         /// Its arguments, the zeroth included.
         pub args: Vec<String>,
-        /// The mappings, in ascending order, disjoint. All are private.
+        /// The mappings, in ascending order, disjoint.
+        ///
+        /// All are private.
         pub mappings: Vec<Mapping>,
         /// Where the heap starts (`mm->start_brk`); it is empty.
         pub brk: UserAddr,
@@ -163,7 +177,9 @@ wire_enum! {
         3 => Stack {},
         /// The kernel's data for the vdso; read-only, never counted in RSS.
         4 => Vvar {},
-        /// The kernel's code in user space; never counted in RSS. The tool hides it from the program, so no trace accesses it.
+        /// The kernel's code in user space; never counted in RSS.
+        ///
+        /// The tool hides it from the program, so no trace accesses it.
         5 => Vdso {},
     }
 }
@@ -173,7 +189,8 @@ wire_struct! {
     pub struct FileInfo {
         /// How events name it.
         pub id: FileId,
-        /// Its absolute path, links resolved where that was possible; a name in brackets for what has none (`[memfd]`, `[deleted]`).
+        /// Its absolute path, links resolved where that was possible; a name in brackets for what
+        /// has none (`[memfd]`, `[deleted]`).
         pub path: String,
         /// Its size in bytes when the trace was made; `None` when it was gone by then.
         pub size: Option<u64>,

@@ -5,10 +5,11 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
-/// A file written under a temporary name beside its own; [`commit`](Self::commit) gives it its name, dropping it removes it, and so does a program that
-/// is [interrupted](crate::undo).
+/// A file written under a temporary name beside its own; [`commit`](Self::commit) gives it its
+/// name, dropping it removes it, and so does a program that is [interrupted](crate::undo).
 ///
-/// What stands at its path and is no file – a device, a pipe – is written to as it comes, and stays what it is.
+/// What stands at its path and is no file – a device, a pipe – is written to as it comes, and stays
+/// what it is.
 #[derive(Debug)]
 pub struct TraceFile {
     file: File,
@@ -24,7 +25,9 @@ struct Renamed {
 }
 
 impl TraceFile {
-    /// Starts writing what will be `path`, or what a symbolic link of that name leads to. An existing file there stays as it is until the commit.
+    /// Starts writing what will be `path`, or what a symbolic link of that name leads to.
+    ///
+    /// An existing file there stays as it is until the commit.
     ///
     /// # Errors
     /// Those of creating a file beside it, and `IsADirectory`.

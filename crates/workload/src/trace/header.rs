@@ -1,6 +1,7 @@
 //! What stands before and after the events: where a trace comes from, and what is in it.
 //!
-//! Both are JSON inside the binary frame, so that a field can be added without a new version; unknown fields are ignored.
+//! Both are JSON inside the binary frame, so that a field can be added without a new version;
+//! unknown fields are ignored.
 
 use serde::{Deserialize, Serialize};
 
@@ -40,8 +41,8 @@ pub enum Isa {
 pub enum MappingSource {
     /// From the program's system calls and its executables' program headers.
     SystemCalls,
-    /// Guessed by the importer, because the user asked for it: what was touched is mapped, readable and writable, from then on.
-    /// A report made from such a trace must say so.
+    /// Guessed by the importer, because the user asked for it: what was touched is mapped, readable
+    /// and writable, from then on. A report made from such a trace must say so.
     Premapped,
 }
 
@@ -51,7 +52,8 @@ pub enum MappingSource {
 pub enum Layout {
     /// The capturing tool's, which places a program where it would not be on Linux.
     AsCaptured,
-    /// Those that Linux gives the program when it runs without the tool and without address randomisation.
+    /// Those that Linux gives the program when it runs without the tool and without address
+    /// randomisation.
     Linux,
 }
 
@@ -67,28 +69,38 @@ pub struct Native {
 }
 
 impl Native {
-    /// The memory that the program needs on Linux, in bytes, if all its processes lived at once: the sum of their peaks.
+    /// The memory that the program needs on Linux, in bytes, if all its processes lived at once:
+    /// the sum of their peaks.
     pub fn footprint(&self) -> u64 {
         NativeImage::footprint(&self.images)
     }
 }
 
-/// What Linux counted for one program image: a process from its `fork` or `execve` to its next `execve` or its end.
+/// What Linux counted for one program image: a process from its `fork` or `execve` to its next
+/// `execve` or its end.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NativeImage {
-    /// Which process, independent of pids: the root is `[]`, its second child `[1]`, that one's first child `[1, 0]`.
+    /// Which process, independent of pids: the root is `[]`, its second child `[1]`, that one's
+    /// first child `[1, 0]`.
     pub process: Vec<u32>,
-    /// How many `execve` the process had done: 0 for what it was forked with. The root starts at 1.
+    /// How many `execve` the process had done: 0 for what it was forked with.
+    ///
+    /// The root starts at 1.
     pub image: u32,
     /// `comm`.
     pub command: String,
-    /// Minor faults of all threads since the image began. Those inside `execve` count for the image that called it.
+    /// Minor faults of all threads since the image began.
+    ///
+    /// Those inside `execve` count for the image that called it.
     pub minor_faults: u64,
     /// Major faults, likewise.
     pub major_faults: u64,
-    /// `VmHWM` in bytes at the end; `None` when `execve` replaced the image, which takes the figures with it.
+    /// `VmHWM` in bytes at the end; `None` when `execve` replaced the image, which takes the
+    /// figures with it.
     pub peak_rss_bytes: Option<u64>,
-    /// `VmPTE` in bytes at the end: tables of all levels below the root. `None` as above.
+    /// `VmPTE` in bytes at the end: tables of all levels below the root.
+    ///
+    /// `None` as above.
     pub page_table_bytes: Option<u64>,
 }
 

@@ -1,7 +1,8 @@
 //! The numbers of a capture, each in a type of its own.
 //!
-//! They are what the capture says, not yet anything of our machine: a [`PageNo`] is not a frame and not a checked address. Values that
-//! Linux defines as bit sets ([`Prot`], [`MapFlags`]) are kept raw, unknown bits included, so that nothing that a program asked is lost.
+//! They are what the capture says, not yet anything of our machine: a [`PageNo`] is not a frame and
+//! not a checked address. Values that Linux defines as bit sets ([`Prot`], [`MapFlags`]) are kept
+//! raw, unknown bits included, so that nothing that a program asked is lost.
 
 use core::fmt;
 
@@ -43,7 +44,8 @@ number!(
     Pid(u32), "{}"
 );
 number!(
-    /// A thread of the trace, unique over all processes; a process's first thread has its process's number.
+    /// A thread of the trace, unique over all processes; a process's first thread has its process's
+    /// number.
     Tid(u32), "{}"
 );
 number!(

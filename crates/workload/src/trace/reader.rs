@@ -12,7 +12,8 @@ use super::event::{Event, Run};
 use super::header::{Header, Summary};
 use super::ids::PageNo;
 
-/// Events that [`Reader::next_batch`] gives at most: 96 KB of them, which stay in a second-level cache.
+/// Events that [`Reader::next_batch`] gives at most: 96 KB of them, which stay in a second-level
+/// cache.
 const BATCH: usize = 4096;
 
 /// Reads a trace from front to back.
@@ -89,8 +90,9 @@ impl<R: Read> Reader<R> {
         self.offset
     }
 
-    /// Replaces the contents of `batch` by the next events. `false`, with an empty batch, when the end marker was reached and agrees with
-    /// what was read.
+    /// Replaces the contents of `batch` by the next events.
+    ///
+    /// `false`, with an empty batch, when the end marker was reached and agrees with what was read.
     ///
     /// # Errors
     /// [`TraceError`], which says where: it can't be read, is damaged or cut short.

@@ -1,7 +1,8 @@
 //! How the rare events are written: little fields, one after the other.
 //!
-//! Integers are LEB128 varints, strings and lists carry a length, options and results a tag byte. [`wire_enum`] and [`wire_struct`] declare
-//! a type together with its encoding, so that the two cannot drift apart. Decoding trusts nothing: every failure is a [`Corruption`].
+//! Integers are LEB128 varints, strings and lists carry a length, options and results a tag byte.
+//! [`wire_enum`] and [`wire_struct`] declare a type together with its encoding, so that the two
+//! cannot drift apart. Decoding trusts nothing: every failure is a [`Corruption`].
 
 use super::error::Corruption;
 use super::ids::{Errno, FileId, MapFlags, PageNo, Pid, Prot, Tid, UserAddr};

@@ -30,7 +30,9 @@ impl Effort {
     }
 }
 
-/// Writes a trace. [`finish`](Self::finish) writes the end marker; a file without it reads as truncated.
+/// Writes a trace.
+///
+/// [`finish`](Self::finish) writes the end marker; a file without it reads as truncated.
 pub struct Writer<W> {
     out: W,
     effort: Effort,
@@ -159,7 +161,8 @@ impl<W: Write> Writer<W> {
         if self.symbols.is_empty() {
             return Ok(());
         }
-        // Sorted by page the entries differ little from their neighbours, and pages near each other get near symbols.
+        // Sorted by page the entries differ little from their neighbours, and pages near each other
+        // get near symbols.
         let mut order: Vec<u32> = (0..self.runs.len() as u32).collect();
         order.sort_unstable_by_key(|&at| self.runs[at as usize]);
         let mut rank = vec![0u16; order.len()];

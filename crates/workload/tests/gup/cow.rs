@@ -1,5 +1,6 @@
-//! The cases of Linux's `cow` selftest (`tools/testing/selftests/mm/cow.c`) that need neither huge pages nor swap: fourteen on anonymous
-//! memory, three on everything else that can be mapped privately.
+//! The cases of Linux's `cow` selftest (`tools/testing/selftests/mm/cow.c`) that need neither huge
+//! pages nor swap: fourteen on anonymous memory, three on everything else that can be mapped
+//! privately.
 //!
 //! | `cow.c` | test here |
 //! | --- | --- |
@@ -17,12 +18,14 @@
 //! | "Basic COW" of the zero page, a memfd, a file | [`other_memory_is_copied_for_a_store`] |
 //! | "R/O longterm GUP pin", "R/O longterm GUP-fast pin" of these | [`other_memory_is_copied_for_a_long_pin_for_reading`], [`other_memory_is_copied_for_a_fast_long_pin_for_reading`] |
 //!
-//! Not here: the four cases of collapsing and the kinds of pages that are huge, swapped out, or hugetlb's. Random programs beside Linux splice
-//! pages into pipes as well, between forks, stores and unmapping (`against_linux`).
+//! Not here: the four cases of collapsing and the kinds of pages that are huge, swapped out, or
+//! hugetlb's. Random programs beside Linux splice pages into pipes as well, between forks, stores
+//! and unmapping (`against_linux`).
 //!
-//! `vmsplice` leaves plain references in a pipe: here they are got for reading. A fixed buffer of `io_uring` is a long-term pin for
-//! writing. A page is mapped read-only and yet exclusive, as the selftest does it, by taking the right to write away and clearing soft-dirty
-//! bits, so that giving it back leaves the entry as it is.
+//! `vmsplice` leaves plain references in a pipe: here they are got for reading. A fixed buffer of
+//! `io_uring` is a long-term pin for writing. A page is mapped read-only and yet exclusive, as the
+//! selftest does it, by taking the right to write away and clearing soft-dirty bits, so that giving
+//! it back leaves the entry as it is.
 
 use crate::device::{ANON, CPU, Device, How, OTHER, Process, World};
 use crate::on_both;
@@ -245,8 +248,10 @@ fn a_fast_long_pin_for_reading_of_an_exclusive_page_mapped_read_only<I: Isa>() {
     read_pin::<I>(&ReadOnly::Exclusive, How::PinFast(LONG));
 }
 
-/// What else can be mapped privately: the zero page, shared memory with a name, a file. `test` is given a private mapping of one page, what
-/// it shows, and a view of what it must not change.
+/// What else can be mapped privately: the zero page, shared memory with a name, a file.
+///
+/// `test` is given a private mapping of one page, what it shows, and a view of what it must not
+/// change.
 fn on_other_memory<I: Isa>(test: impl Fn(&Process<I>, VirtAddr, u64, Option<VirtAddr>)) {
     for kind in 0..3 {
         let world = World::<I>::new(2);

@@ -1,7 +1,9 @@
-//! What the tests of pages taken from user memory share: a machine under judgement, processes, and a device.
+//! What the tests of pages taken from user memory share: a machine under judgement, processes, and
+//! a device.
 //!
-//! The device double keeps pages that were pinned for it and reads and writes them by their frames, as hardware does: no page table and no TLB is
-//! between. [`Device::agrees`] is the promise of a pin: what the mapping shows is what the device has.
+//! The device double keeps pages that were pinned for it and reads and writes them by their frames,
+//! as hardware does: no page table and no TLB is between. [`Device::agrees`] is the promise of a
+//! pin: what the mapping shows is what the device has.
 
 use pagewright_arch::{Isa, IsaKind};
 use pagewright_check::Bench;
@@ -83,7 +85,8 @@ impl<I: Isa> World<I> {
         self.lab.sim().ram()[pfn.base().raw() as usize / 8].store(value, Ordering::Relaxed);
     }
 
-    /// Lets the oracle count (O4), and asserts that it has found nothing so far, and that what is pinned is what `devices` have.
+    /// Lets the oracle count (O4), and asserts that it has found nothing so far, and that what is
+    /// pinned is what `devices` have.
     pub(crate) fn at_rest(&self, devices: &[&Device<I>]) {
         let walker = match I::KIND {
             IsaKind::X86_64 => pagewright_model::Isa::X86_64,
@@ -216,7 +219,8 @@ impl<I: Isa> Device<I> {
         self.world.poke(self.pfn(page), value);
     }
 
-    /// INV-GUP-EXCLUSIVE: what `process` sees from `va` on is what the device has, both ways, after whatever happened.
+    /// INV-GUP-EXCLUSIVE: what `process` sees from `va` on is what the device has, both ways, after
+    /// whatever happened.
     pub(crate) fn agrees(&self, process: &Process<I>, cpu: CpuId, va: VirtAddr, mut value: u64) {
         for page in 0..self.pages.len() {
             let at = va.add(page as u64 * PAGE_SIZE);

@@ -1,7 +1,9 @@
-//! Random programs of stores, calls, forks and pins, one operation after the other, against a model that knows nothing of frames.
+//! Random programs of stores, calls, forks and pins, one operation after the other, against a model
+//! that knows nothing of frames.
 //!
-//! The model has cells. A process's page shows a cell, fork gives the child cells of its own, and a pin is a second name of the cell that the
-//! page shows then: it keeps the cell when the mapping goes. So whatever is stored through the one is read through the other.
+//! The model has cells. A process's page shows a cell, fork gives the child cells of its own, and a
+//! pin is a second name of the cell that the page shows then: it keeps the cell when the mapping
+//! goes. So whatever is stored through the one is read through the other.
 //!
 //! Not covered: plain references, which promise nothing of the kind.
 

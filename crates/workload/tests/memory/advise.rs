@@ -1,6 +1,8 @@
-//! `madvise` and its kin: advice by advice, what it does, what refuses it with which errno, and that nothing is left over.
+//! `madvise` and its kin: advice by advice, what it does, what refuses it with which errno, and
+//! that nothing is left over.
 //!
-//! What Linux answers was asked of Linux 6.18. Not covered: races, which the random programs look for.
+//! What Linux answers was asked of Linux 6.18. Not covered: races, which the random programs look
+//! for.
 
 use crate::calls::{levels, page};
 use crate::on_both;

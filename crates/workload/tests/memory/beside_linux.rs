@@ -1,4 +1,5 @@
-//! What random programs beside Linux found, and what Linux does that they can't show by themselves: on both instruction sets.
+//! What random programs beside Linux found, and what Linux does that they can't show by themselves:
+//! on both instruction sets.
 //!
 //! What Linux answers was asked of Linux 6.18, but for arm64's `MAP_32BIT`, which is none.
 
@@ -401,7 +402,9 @@ fn clean_pages_of_files_go_when_told<I: Isa>() {
     process.end();
 }
 
-/// How long it takes to read them again would tell who has read them (`can_do_file_pageout`). A program's own copies are its own.
+/// How long it takes to read them again would tell who has read them (`can_do_file_pageout`).
+///
+/// A program's own copies are its own.
 fn pages_of_files_of_others_stay<I: Isa>() {
     let world = World::<I>::new();
     world.swap_to(8);
@@ -420,7 +423,8 @@ fn pages_of_files_of_others_stay<I: Isa>() {
     world.on(|mm| mm.forget_file(&file));
 }
 
-/// `Unevictable` of `meminfo`, as Linux counts it when its CPUs have handed over what they have not counted yet.
+/// `Unevictable` of `meminfo`, as Linux counts it when its CPUs have handed over what they have not
+/// counted yet.
 fn locked_pages_are_out_of_the_way_at_once<I: Isa>() {
     let world = World::<I>::new();
     let process = Process::new(&world);

@@ -1,6 +1,8 @@
-//! Files and shared memory: memfds and their seals, sizes and holes, reads and writes, `msync`, `mincore`, write-back.
+//! Files and shared memory: memfds and their seals, sizes and holes, reads and writes, `msync`,
+//! `mincore`, write-back.
 //!
-//! What Linux answers was asked of Linux 6.18. Not covered: races, which the random programs look for.
+//! What Linux answers was asked of Linux 6.18. Not covered: races, which the random programs look
+//! for.
 
 use crate::calls::{levels, page};
 use crate::on_both;
@@ -104,7 +106,8 @@ fn seals_are_added_as_linux_adds_them<I: Isa>() {
     assert_eq!(read_only, Err(Errno::EPERM));
     assert_eq!(seal(&world, &file, Seals::from_bits_retain(0x40)), Err(Errno::EINVAL));
     assert_eq!(seal(&world, &world.file(1), Seals::SHRINK), Err(Errno::EINVAL), "no shared memory");
-    // A shared mapping that could become writable is in the way, wherever it is; a private one is not.
+    // A shared mapping that could become writable is in the way, wherever it is; a private one is
+    // not.
     let base = process.map_file(&file, Rights::READ, MapFlags::SHARED);
     let child = process.fork();
     process.unmap(page(base, 1), 1);

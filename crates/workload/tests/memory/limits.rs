@@ -1,4 +1,5 @@
-//! Locked and sealed memory, the limits of a space, and what the machine promises: on both instruction sets, with Linux's answers.
+//! Locked and sealed memory, the limits of a space, and what the machine promises: on both
+//! instruction sets, with Linux's answers.
 
 use crate::on_both;
 use pagewright_arch::{Isa, X86_64};
@@ -120,7 +121,8 @@ fn locked_memory_is_there_and_counted<I: Isa>() {
     bed.call(|mm, space| mm.munlock(space, moved, 5 * PAGE_SIZE)).expect("mapped");
     bed.on(|mm, space| mm.munlockall(space));
     assert_eq!((bed.locked(), bed.space.rss().pages()), (0, 5));
-    // Read-only and then writable: the pages of a locked mapping are its own before they are stored to.
+    // Read-only and then writable: the pages of a locked mapping are its own before they are stored
+    // to.
     let base = bed.map(0, 2, Rights::READ, PRIVATE | MapFlags::LOCKED).expect("room");
     let before = bed.space.rss().pages();
     bed.call(|mm, space| mm.mprotect(space, base, 2 * PAGE_SIZE, Rights::RW)).expect("mapped");
@@ -345,7 +347,8 @@ fn promises_are_refused_by_policy<I: Isa>() {
     bed.end();
 }
 
-/// Shared memory that no mapping made pays page by page, and who touches more than is promised gets `SIGBUS`.
+/// Shared memory that no mapping made pays page by page, and who touches more than is promised gets
+/// `SIGBUS`.
 fn shared_memory_pays_by_page<I: Isa>() {
     let bed = Bed::<I>::new();
     let mm = bed.lab.mm();

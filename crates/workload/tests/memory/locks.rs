@@ -1,4 +1,5 @@
-//! Locked memory under random calls of a parent and a child: each page says how many entries of locked memory map it, whatever became of others.
+//! Locked memory under random calls of a parent and a child: each page says how many entries of
+//! locked memory map it, whatever became of others.
 
 use crate::calls::page;
 use crate::recount;
@@ -71,7 +72,9 @@ fn step() -> impl Strategy<Value = Step> {
 type Call<'a, I> = &'a dyn Fn(&Mm<Sim<I>>) -> Result<(), MmError>;
 
 impl Deed {
-    /// Does it. That it is refused is no matter.
+    /// Does it.
+    ///
+    /// That it is refused is no matter.
     fn done<I: Isa>(self, process: &Process<'_, I>, file: &File<I>, range: PageRange) -> Result<(), MmError> {
         let (space, at, len) = (&process.space, range.start(), range.len());
         let on = |call: Call<'_, I>| process.world.on(call);

@@ -1,4 +1,5 @@
-//! `mremap` on the simulated machine, both instruction sets: what moves, what stays, who is told, and what a failed call leaves.
+//! `mremap` on the simulated machine, both instruction sets: what moves, what stays, who is told,
+//! and what a failed call leaves.
 
 use crate::on_both;
 use pagewright_arch::{Isa, LeafFlags};
@@ -122,7 +123,8 @@ const AT: u64 = 0x10_0000_0000;
 /// In another last-level table, and not aligned to where it was in the first.
 const TO: u64 = 0x20_0000_3000;
 
-/// INV-RMAP-SUPERSET: in a child that moved nothing, at the old place; in the parent at the new, and at the newest.
+/// INV-RMAP-SUPERSET: in a child that moved nothing, at the old place; in the parent at the new,
+/// and at the newest.
 fn pages_go_along_and_are_still_found<I: Isa>() {
     let lab = lab::<I>();
     let before = levels(&lab);
@@ -292,7 +294,8 @@ fn several_mappings_move_as_one<I: Isa>() {
     process.end();
 }
 
-/// What is left where a part was moved from becomes one with what comes next, which is not to be moved again.
+/// What is left where a part was moved from becomes one with what comes next, which is not to be
+/// moved again.
 fn what_stays_is_moved_once<I: Isa>() {
     let lab = lab::<I>();
     let process = Process::new(&lab).expect("memory");

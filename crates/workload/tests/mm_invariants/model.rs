@@ -51,7 +51,8 @@ pub(crate) enum Call {
     Truncate { pages: u64 },
 }
 
-/// A call of some process on some CPU, in which the allocation after `fail` others is refused (INV-MM-COMMIT).
+/// A call of some process on some CPU, in which the allocation after `fail` others is refused
+/// (INV-MM-COMMIT).
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Step {
     process: usize,
@@ -183,7 +184,8 @@ impl<I: Isa> World<I> {
         match step.call {
             Call::Map { what, from, pages, rights, replace, populate } => {
                 let rights = Rights::from_bits_truncate(rights);
-                // How far populating came when memory ran out is not for the caller to know; of a file it makes a difference.
+                // How far populating came when memory ran out is not for the caller to know; of a
+                // file it makes a difference.
                 let populate = populate && (step.fail.is_none() || !matches!(what, What::PrivateFile));
                 self.map(number, cpu, what, (from, pages.min(PAGES - from)), rights, (replace, populate));
             }
@@ -247,7 +249,8 @@ impl<I: Isa> World<I> {
         }
     }
 
-    /// Populating a private mapping that can be written copies its pages at once: later stores to the file do not show.
+    /// Populating a private mapping that can be written copies its pages at once: later stores to
+    /// the file do not show.
     fn copy_populated(&mut self, number: usize, pages: Range<u64>) {
         for page in pages {
             let shows = self.processes[number].pages[&page].shows;
@@ -427,7 +430,8 @@ impl<I: Isa> World<I> {
             let Some(number) = *running else { continue };
             for page in 0..PAGES + HEAP_PAGES {
                 for access in [Access::Read, Access::Write, Access::Exec] {
-                    // INV-MM-UNMAPPED, INV-MM-REDUCED, INV-FORK-FLUSHED: the machine uses whatever its TLB has.
+                    // INV-MM-UNMAPPED, INV-MM-REDUCED, INV-FORK-FLUSHED: the machine uses whatever
+                    // its TLB has.
                     let Ok(at) = self.lab.sim().access(CpuId::new(cpu as u16), address(page), access, 1) else {
                         continue;
                     };

@@ -1,4 +1,5 @@
-//! One promise at a time: those that random programs on a machine of atomic operations do not reach.
+//! One promise at a time: those that random programs on a machine of atomic operations do not
+//! reach.
 
 use crate::{on_both, recount};
 use pagewright_arch::{Isa, LeafFlags, X86_64};
@@ -204,7 +205,9 @@ fn an_exclusive_page_is_reused_and_a_referenced_one_is_not<I: Isa>() {
     process.end();
 }
 
-/// What happens during the next read of an [`Interrupted`] file on this thread. A file must be fit to be read from any CPU, so it can't hold it.
+/// What happens during the next read of an [`Interrupted`] file on this thread.
+///
+/// A file must be fit to be read from any CPU, so it can't hold it.
 type Hook = RefCell<Option<Box<dyn FnOnce()>>>;
 
 thread_local! {
@@ -290,7 +293,8 @@ fn a_page_is_not_mapped_past_an_end_that_came_meanwhile<I: Isa>() {
         let (other, truncated) = (lab.clone(), file.clone());
         let truncate = move || other.on(OTHER, |mm| mm.truncate(&truncated, 2 * PAGE_SIZE)).expect("not sealed");
         HOOK.set(Some(Box::new(truncate)));
-        // Either way it is SIGBUS: the page was read, and when it was to be kept the file had ended.
+        // Either way it is SIGBUS: the page was read, and when it was to be kept the file had
+        // ended.
         let refused = process.touch(CPU, va, access);
         let sigbus = matches!(refused, Err(FaultError::PastEnd { .. } | FaultError::Device { index: 2, .. }));
         assert!(sigbus, "{flags:?} {access}: {refused:?}");
@@ -303,7 +307,8 @@ fn a_page_is_not_mapped_past_an_end_that_came_meanwhile<I: Isa>() {
     }
 }
 
-/// INV-RMAP-SUPERSET: what hangs below a node that was given back would be looked for in the wrong place.
+/// INV-RMAP-SUPERSET: what hangs below a node that was given back would be looked for in the wrong
+/// place.
 fn a_space_that_ended_has_no_children<I: Isa>() {
     let lab = lab::<I>();
     let before = levels(&lab);
@@ -325,7 +330,8 @@ fn a_space_that_ended_has_no_children<I: Isa>() {
     assert_eq!(levels(&lab), before);
 }
 
-/// Does `call` on a process that runs on two CPUs, and returns whether `taken`, tried when the other is interrupted, could not be had.
+/// Does `call` on a process that runs on two CPUs, and returns whether `taken`, tried when the
+/// other is interrupted, could not be had.
 fn is_held_when_told(
     taken: impl Fn(&Space<Sim<X86_64>>) + 'static,
     call: impl FnOnce(&Process<X86_64>, VirtAddr),
@@ -349,7 +355,8 @@ fn is_held_when_told(
     seen.take()
 }
 
-/// INV-FORK-ALONE: when fork interrupts the CPUs that run the parent, nobody can have the parent's map.
+/// INV-FORK-ALONE: when fork interrupts the CPUs that run the parent, nobody can have the parent's
+/// map.
 #[test]
 fn fork_holds_the_map_while_cpus_are_told() {
     let held = is_held_when_told(|space| drop(space.map().read()), |process, _| drop(process.fork()));

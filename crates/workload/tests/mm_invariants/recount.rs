@@ -88,7 +88,9 @@ fn check_mappings<I: Isa>(space: &Space<Sim<I>>) {
     assert_eq!((map.bytes(), map.totals().charged), (pages * PAGE_SIZE, charged));
 }
 
-/// INV-MM-VMAS: neighbours that could be one are one. It does not hold in a child of a space with locked memory.
+/// INV-MM-VMAS: neighbours that could be one are one.
+///
+/// It does not hold in a child of a space with locked memory.
 pub(crate) fn check_joined<I: Isa>(space: &Space<Sim<I>>) {
     let map = space.map().read();
     for ((start, vma), (next_start, next)) in map.iter().zip(map.iter().skip(1)) {

@@ -1,6 +1,7 @@
 //! CPUs that fault more pages than there are frames while another balances, under many schedules.
 //!
-//! Each counts what happened over all schedules: a race in which nobody reclaims beside another has shown nothing.
+//! Each counts what happened over all schedules: a race in which nobody reclaims beside another has
+//! shown nothing.
 
 use super::{NODE, Process, at, gauge, machine_of, swap_to};
 use crate::device::{CPU, OTHER, World};
@@ -131,7 +132,8 @@ fn loads_and_stores<I: Isa>(world: &Rc<World<I>>, process: &Rc<Process<I>>) -> (
     (programs, Box::new(check))
 }
 
-/// One CPU forks and the child stores, one stores, one balances: what is shared and what is not comes back right.
+/// One CPU forks and the child stores, one stores, one balances: what is shared and what is not
+/// comes back right.
 fn a_fork_under_pressure<I: Isa>(world: &Rc<World<I>>, process: &Rc<Process<I>>) -> (Vec<Program>, Check<I>) {
     let base = process.0.anon(6);
     process.fill(base, 6, 70);

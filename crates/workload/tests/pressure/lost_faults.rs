@@ -1,4 +1,5 @@
-//! Faults that lose their race while they read from swap: what they read is in the swap cache, and nobody's. It makes room like any other page.
+//! Faults that lose their race while they read from swap: what they read is in the swap cache, and
+//! nobody's. It makes room like any other page.
 
 use super::{CPU, NODE, OTHER, Process, Slots, at, count, gauge, lists_agree, machine_of};
 use crate::on_both;
@@ -12,7 +13,8 @@ use std::rc::Rc;
 
 /// Frames of the machine.
 const FRAMES: u64 = 512;
-/// Pages for which a fault loses, or nearly so many: more than the machine has frames, and fewer than the times that it lets a CPU wait for nobody.
+/// Pages for which a fault loses, or nearly so many: more than the machine has frames, and fewer
+/// than the times that it lets a CPU wait for nobody.
 const PAGES: u64 = 900;
 
 thread_local! {
@@ -40,7 +42,8 @@ impl SwapOps for Slow {
     }
 }
 
-/// A child's faults lose, more than there are frames: each time another of its threads gives the page up. The parent has it in swap still.
+/// A child's faults lose, more than there are frames: each time another of its threads gives the
+/// page up. The parent has it in swap still.
 fn what_a_fault_read_and_nobody_got_makes_room<I: Isa>() {
     let world = machine_of::<I>(2, FRAMES);
     let device = Slots::default();

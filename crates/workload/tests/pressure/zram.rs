@@ -1,4 +1,5 @@
-//! The same on a machine that swaps to its own memory: writing there takes frames when there are none.
+//! The same on a machine that swaps to its own memory: writing there takes frames when there are
+//! none.
 
 use crate::on_both;
 
@@ -24,7 +25,8 @@ impl<I: Isa> Process<I> {
     }
 }
 
-/// What word `index` of page `page` is: of one page in `noisy` without any order, else like its neighbours.
+/// What word `index` of page `page` is: of one page in `noisy` without any order, else like its
+/// neighbours.
 fn word(page: u64, index: usize, noisy: u64) -> u64 {
     let order = if page.is_multiple_of(noisy) { index as u64 } else { index as u64 / 64 };
     (page << 32 | order).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(29).wrapping_mul(0xbf58_476d_1ce4_e5b9)
@@ -38,7 +40,8 @@ fn holds(words: &[AtomicU64], page: u64, noisy: u64) -> bool {
     words.iter().enumerate().all(|(index, at)| at.load(Ordering::Relaxed) == word(page, index, noisy))
 }
 
-/// A program that needs twice the memory there is has it, because what it has can be compressed, one page in eight apart.
+/// A program that needs twice the memory there is has it, because what it has can be compressed,
+/// one page in eight apart.
 fn twice_the_memory_compressed<I: Isa>() {
     const NOISY: u64 = 8;
     let world = machine::<I>(1);
@@ -62,7 +65,8 @@ fn twice_the_memory_compressed<I: Isa>() {
     assert_eq!(world.on(CPU, |mm| mm.swap_slots()), (TWICE, TWICE), "INV-SWAP-COUNT");
 }
 
-/// What can't be compressed gains nothing: the device fills up, somebody is refused, and all that was stored is there. INV-ZRAM-KEPT.
+/// What can't be compressed gains nothing: the device fills up, somebody is refused, and all that
+/// was stored is there. INV-ZRAM-KEPT.
 fn what_is_noise_fills_the_device<I: Isa>() {
     let world = machine::<I>(1);
     world.on(CPU, |mm| {

@@ -1,4 +1,5 @@
-//! A space of one last-level table on an explored machine, without a memory manager: for programs that stand on `tlb` alone.
+//! A space of one last-level table on an explored machine, without a memory manager: for programs
+//! that stand on `tlb` alone.
 
 // Each test file uses its own part of this.
 #![allow(dead_code, unused_imports)]
@@ -89,7 +90,9 @@ impl<I: Isa> Bare<I> {
         Slot { table: self.last, index }
     }
 
-    /// Maps a frame of its own. The caller holds the table.
+    /// Maps a frame of its own.
+    ///
+    /// The caller holds the table.
     ///
     /// # Panics
     /// When none is left.
@@ -109,7 +112,9 @@ impl<I: Isa> Bare<I> {
         !self.tlb.fx().load(self.slot(index)).is_empty()
     }
 
-    /// Clears the entry; the debt has its reference. The caller holds the table.
+    /// Clears the entry; the debt has its reference.
+    ///
+    /// The caller holds the table.
     pub(crate) fn unmap(&self, index: u16) -> Debt<'_, Sim<I>, FolioRef> {
         self.unmap_by(&self.tlb, index)
     }
@@ -229,7 +234,9 @@ pub(crate) struct Wanted {
     pub(crate) race: bool,
 }
 
-/// Found by its rule from each of five seeds, and again from its token. Prints the median.
+/// Found by its rule from each of five seeds, and again from its token.
+///
+/// Prints the median.
 #[cfg(feature = "planted")]
 pub(crate) fn is_found<I: Isa>(wanted: &Wanted, run: impl Fn(&mut dyn Chooser, Detail) -> Attempt) {
     let Wanted { plant, rules, budget, race } = *wanted;

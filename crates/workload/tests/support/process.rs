@@ -30,8 +30,9 @@ pub(crate) fn advise<I: Isa>(
     world.lab.on(cpu, |mm| mm.madvise(space, va, pages * PAGE_SIZE, advice)).expect("good advice");
 }
 
-/// Stores what looks like tables to eight pages of a space: whoever still walks tables whose frames it has got goes in a circle. `root` was the root
-/// of those, and a walk for the address beside it is what is to go astray.
+/// Stores what looks like tables to eight pages of a space: whoever still walks tables whose frames
+/// it has got goes in a circle. `root` was the root of those, and a walk for the address beside it
+/// is what is to go astray.
 pub(crate) fn store_tables<I: Isa>(
     world: &World<I>,
     cpu: CpuId,
@@ -109,7 +110,8 @@ fn race_by<I: Isa>(world: &World<I>, strategy: &Strategy, programs: Vec<Program>
     TRACES.with_borrow_mut(|traces| traces.insert(report.trace));
 }
 
-/// The first of `schedules` seeds whose race ends badly; with `PAGEWRIGHT_SOAK`, of a hundred times as many, which a short race has not.
+/// The first of `schedules` seeds whose race ends badly; with `PAGEWRIGHT_SOAK`, of a hundred times
+/// as many, which a short race has not.
 ///
 /// # Panics
 /// When the different ones among them are fewer than half of `schedules`.

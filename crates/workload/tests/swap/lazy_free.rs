@@ -1,4 +1,5 @@
-//! Contents that were given up by `MADV_FREE` (INV-LAZYFREE-KEPT): they may go, and what is stored afterwards may not.
+//! Contents that were given up by `MADV_FREE` (INV-LAZYFREE-KEPT): they may go, and what is stored
+//! afterwards may not.
 
 use crate::on_both;
 use crate::support::alone::alone;
@@ -20,7 +21,8 @@ on_both! {
     what_one_process_gives_up_another_keeps,
 }
 
-/// The page is stored to by a CPU that had stored to it before, and need not walk the tables to do so again.
+/// The page is stored to by a CPU that had stored to it before, and need not walk the tables to do
+/// so again.
 pub(crate) fn is_kept_if_stored_to<I: Isa>() -> bool {
     let world = World::<I>::new();
     let process = Process::new(&world);
@@ -73,8 +75,8 @@ fn pages_given_up_never_say_what_their_slot_says<I: Isa>() {
     assert_eq!((device.used(), world.on(|mm| mm.swap_slots())), (0, (8, 8)), "INV-SWAP-COUNT");
 }
 
-/// A page that comes from swap, is stored to and given up while it is paged out; whether it says what was stored, or nothing, and its slot is free in
-/// the end.
+/// A page that comes from swap, is stored to and given up while it is paged out; whether it says
+/// what was stored, or nothing, and its slot is free in the end.
 fn given_up_beside_a_page_out<I: Isa>(seed: u64) -> bool {
     let world = Rc::new(World::<I>::new());
     let device = world.swap_to(8);

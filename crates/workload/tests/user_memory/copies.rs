@@ -1,4 +1,5 @@
-//! Copies to and from user memory: they do what the program's own accesses would (INV-USER-COPY), and say how far they came.
+//! Copies to and from user memory: they do what the program's own accesses would (INV-USER-COPY),
+//! and say how far they came.
 
 use crate::device::{ANON, CPU, OTHER, Process, World};
 use crate::on_both;

@@ -168,7 +168,8 @@ impl<I: Isa> Stage<I> {
         self.scene.take(VirtAddr::new(addr), pages, how)
     }
 
-    /// What signal an access gets: `EFAULT` for `SIGSEGV`, `EACCES` for `SEGV_ACCERR`, `EIO` for `SIGBUS`.
+    /// What signal an access gets: `EFAULT` for `SIGSEGV`, `EACCES` for `SEGV_ACCERR`, `EIO` for
+    /// `SIGBUS`.
     fn access(&self, addr: u64, access: Access) -> Result<(), Errno> {
         use pagewright_mm::FaultError;
         let fault = self.scene.on(|mm| mm.fault(&self.scene.process.space, VirtAddr::new(addr), access));
@@ -502,7 +503,8 @@ fn accesses<I: Isa>() -> Vec<Refused<I>> {
         refused("a store to a guard", EFAULT, |s| s.access(GUARDED + PAGE_SIZE, Access::Write)),
         refused("a load of a guard in shared memory", EFAULT, |s| s.access(SHARED + 5 * PAGE_SIZE, Access::Read)),
         refused("a load past the end of a file", EIO, |s| {
-            // The mapping of the memfd ends with it: one page of it is cut off, and comes back empty.
+            // The mapping of the memfd ends with it: one page of it is cut off, and comes back
+            // empty.
             s.ask(|mm| mm.truncate(&s.scene.memfd, (FILE_PAGES - 1) * PAGE_SIZE))?;
             let answer = s.access(MEMFD + (FILE_PAGES - 1) * PAGE_SIZE, Access::Read);
             s.ask(|mm| mm.truncate(&s.scene.memfd, FILE_PAGES * PAGE_SIZE))?;

@@ -1,4 +1,5 @@
-//! A process that has something of everything, with a child, files and a device, for tests that compare all of it before and after a call.
+//! A process that has something of everything, with a child, files and a device, for tests that
+//! compare all of it before and after a call.
 
 use crate::device::{ANON, CPU, Device, File, How, OTHER, Process, World};
 use pagewright_arch::Isa;
@@ -15,7 +16,8 @@ pub(crate) fn page(base: u64, index: u64) -> VirtAddr {
     VirtAddr::new(base + index * PAGE_SIZE)
 }
 
-/// Across the border of two tables of the last level, and two of the one above: 16 pages of its own, some written.
+/// Across the border of two tables of the last level, and two of the one above: 16 pages of its
+/// own, some written.
 pub(crate) const OWN: u64 = (3 << 30) - 8 * PAGE_SIZE;
 /// 8 pages of the file, mapped privately; one is a copy.
 pub(crate) const FILE_PRIVATE: u64 = 4 << 30;
@@ -64,8 +66,8 @@ pub(crate) struct Scene<I: Isa> {
 pub(crate) type Mapped<'a, I> = (VirtAddr, u64, Rights, MapFlags, Option<&'a File<I>>);
 
 impl<I: Isa> Scene<I> {
-    /// The scene, with so many small mappings beside that are all unlike their neighbours: with some numbers of them the trees of mappings
-    /// have no node left.
+    /// The scene, with so many small mappings beside that are all unlike their neighbours: with
+    /// some numbers of them the trees of mappings have no node left.
     pub(crate) fn new(fillers: u64) -> Self {
         let world = World::<I>::new(2);
         let levels = levels(&world);

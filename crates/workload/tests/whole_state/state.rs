@@ -1,4 +1,5 @@
-//! All that can be seen of a machine's memory, and of its bookkeeping: what a call that changes nothing leaves as it was.
+//! All that can be seen of a machine's memory, and of its bookkeeping: what a call that changes
+//! nothing leaves as it was.
 
 use crate::device::{CPU, World};
 use crate::scene::{Scene, levels};
@@ -114,8 +115,8 @@ impl State {
     }
 }
 
-/// What the programs see: every mapping of both processes, and the first word of each of its pages that can be read. Names of files are left
-/// out, because they count up.
+/// What the programs see: every mapping of both processes, and the first word of each of its pages
+/// that can be read. Names of files are left out, because they count up.
 pub(crate) fn picture<I: Isa>(scene: &Scene<I>) -> Vec<String> {
     let mut lines = Vec::new();
     for process in [&scene.process, &scene.child] {

@@ -20,7 +20,8 @@ pub(crate) struct Step<I: Isa> {
     pub(crate) prepare: fn(&Scene<I>),
     pub(crate) call: fn(&Scene<I>) -> Result<(), Errno>,
     pub(crate) errnos: &'static [Errno],
-    /// When it fails, what it had done until then stays done, as on Linux; else nothing has changed.
+    /// When it fails, what it had done until then stays done, as on Linux; else nothing has
+    /// changed.
     pub(crate) part: bool,
     /// It may not fail: what it could not have is had when it is touched.
     pub(crate) later: bool,
@@ -377,7 +378,8 @@ fn stores_after_fork<I: Isa>() -> Vec<Step<I>> {
 /// Slots of the device in these steps.
 const SLOTS: u32 = 64;
 
-/// Four pages of the process's own, across the border of two tables, and memory compressed to swap to.
+/// Four pages of the process's own, across the border of two tables, and memory compressed to swap
+/// to.
 fn swap_on<I: Isa>(s: &Scene<I>) {
     free_pages(s);
     (510..514).for_each(|index| s.process.write(CPU, page(FREE, index), 70 + index));

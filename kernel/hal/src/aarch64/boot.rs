@@ -1,6 +1,7 @@
 //! From the device tree to [`Firmware`].
 //!
-//! Not guaranteed: anything about a machine whose memory does not begin at 1 GiB; the image is linked for that.
+//! Not guaranteed: anything about a machine whose memory does not begin at 1 GiB; the image is
+//! linked for that.
 
 use super::mmu::{self, LINEAR};
 use super::{gic, io, smp, timer, trap};
@@ -25,7 +26,8 @@ unsafe extern "C" fn boot_cpu_start(tree: u64) -> ! {
     trap::install(CpuId::new(0));
     mmu::drop_identity();
     let pointer = core::ptr::with_exposed_provenance::<u8>((LINEAR + tree) as usize);
-    // SAFETY: the boot protocol leaves the tree there, in the GiB of memory that is mapped, and nobody changes it.
+    // SAFETY: the boot protocol leaves the tree there, in the GiB of memory that is mapped, and
+    // nobody changes it.
     let Ok(fdt) = (unsafe { Fdt::from_raw(pointer) }) else { super::io::power_off(1) };
     devices(fdt);
     mmu::check();

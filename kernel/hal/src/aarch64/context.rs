@@ -1,11 +1,12 @@
 //! User mode as a call.
 //!
-//! [`UserContext::run`] loads the registers, leaves the kernel, and returns with the registers as they were at the next trap. Shootdowns that
-//! come meanwhile are served here. An interrupt that wants more, and has come in the kernel, ends it before it begins (Linux's `TIF_NEED_RESCHED`).
+//! [`UserContext::run`] loads the registers, leaves the kernel, and returns with the registers as
+//! they were at the next trap. Shootdowns that come meanwhile are served here. An interrupt that
+//! wants more, and has come in the kernel, ends it before it begins (Linux's `TIF_NEED_RESCHED`).
 //!
-//! Floating-point registers are not touched by the kernel, which is compiled without; so they are loaded and saved only where a
-//! CPU changes from one context to another ([`UserContext::load`], [`UserContext::save`]), and with them the thread pointer, which user mode
-//! sets by itself.
+//! Floating-point registers are not touched by the kernel, which is compiled without; so they are
+//! loaded and saved only where a CPU changes from one context to another ([`UserContext::load`],
+//! [`UserContext::save`]), and with them the thread pointer, which user mode sets by itself.
 
 use super::{interrupts, local, mmu, trap};
 use crate::kernel::{Exception, Trap};
@@ -50,7 +51,9 @@ pub struct Floating {
 #[repr(C, align(16))]
 #[derive(Clone)]
 pub struct UserContext {
-    /// General registers. What user mode may not choose is put right before it is entered.
+    /// General registers.
+    ///
+    /// What user mode may not choose is put right before it is entered.
     pub registers: Registers,
     /// Floating-point registers, while they are not in a CPU.
     pub floating: Floating,
@@ -81,7 +84,8 @@ impl UserContext {
         self.registers.x[0] = value;
     }
 
-    /// Goes back to before the system call `number` with its first argument, so that it is made again.
+    /// Goes back to before the system call `number` with its first argument, so that it is made
+    /// again.
     pub fn repeat(&mut self, number: u64, first: u64) {
         self.registers.x[8] = number;
         self.registers.x[0] = first;
@@ -123,7 +127,9 @@ impl UserContext {
         unsafe { save_floating(&raw mut self.floating) };
     }
 
-    /// Runs user mode until something traps. The space that this CPU runs is the thread's, and [`UserContext::load`] was called here.
+    /// Runs user mode until something traps.
+    ///
+    /// The space that this CPU runs is the thread's, and [`UserContext::load`] was called here.
     pub fn run(&mut self) -> Trap {
         loop {
             let r = &mut self.registers;
@@ -137,7 +143,8 @@ impl UserContext {
                 interrupts::open();
                 return Trap::Interrupt;
             }
-            // SAFETY: the registers are user mode's: its level, an address of its own, interrupts open.
+            // SAFETY: the registers are user mode's: its level, an address of its own, interrupts
+            // open.
             unsafe { enter_user(r) };
             let (kind, syndrome, address) = (r.kind, ESR_EL1.get(), FAR_EL1.get());
             if kind == INTERRUPT {

@@ -28,7 +28,8 @@ pub(super) fn start(distributor: u64, redistributors: u64, cpus: usize) {
     else {
         return;
     };
-    // SAFETY: the device tree says that they are there; they are mapped as devices, and nobody else uses them.
+    // SAFETY: the device tree says that they are there; they are mapped as devices, and nobody else
+    // uses them.
     let gic = unsafe { GicV3::new(UniqueMmioPointer::new(distributor), redistributors, cpus.min(CPUS)) };
     let Ok(mut gic) = gic else { panic!("the GIC does not answer: {:?}", gic.err()) };
     gic.setup(0);

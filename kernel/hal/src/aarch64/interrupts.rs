@@ -20,7 +20,8 @@ pub(crate) fn close() {
     unsafe { asm!("msr daifset, #2", options(nostack)) }
 }
 
-/// Sleeps until an interrupt comes, and opens them: WFI ends although they are closed, so none is missed.
+/// Sleeps until an interrupt comes, and opens them: WFI ends although they are closed, so none is
+/// missed.
 pub(crate) fn wait() {
     // SAFETY: it only waits.
     unsafe { asm!("dsb sy", "wfi", options(nostack)) }

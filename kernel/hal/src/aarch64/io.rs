@@ -1,4 +1,5 @@
-//! The PL011 serial port that the device tree names, semihosting as the channel to whoever started the machine, and how it is switched off.
+//! The PL011 serial port that the device tree names, semihosting as the channel to whoever started
+//! the machine, and how it is switched off.
 
 use super::mmu::LINEAR;
 use arm_pl011_uart::{DataBits, LineConfig, PL011Registers, Parity, StopBits, Uart, UniqueMmioPointer};
@@ -26,7 +27,8 @@ const CLOCK: u32 = 24_000_000;
 pub(super) fn start(address: u64) {
     let registers = core::ptr::with_exposed_provenance_mut::<PL011Registers>((LINEAR + address) as usize);
     let Some(registers) = NonNull::new(registers) else { return };
-    // SAFETY: the device tree says that it is there; it is mapped as a device, and nobody else uses it.
+    // SAFETY: the device tree says that it is there; it is mapped as a device, and nobody else uses
+    // it.
     let mut uart = Uart::new(unsafe { UniqueMmioPointer::new(registers) });
     let line = LineConfig { data_bits: DataBits::Bits8, parity: Parity::None, stop_bits: StopBits::One };
     if uart.enable(line, BAUD, CLOCK).is_ok() {
@@ -48,7 +50,8 @@ pub(crate) fn send(bytes: &[u8]) {
 
 fn semihosting(call: u64, block: &[u64]) -> u64 {
     let result;
-    // SAFETY: whoever starts the machine with a report also turns semihosting on; the block is what the call wants.
+    // SAFETY: whoever starts the machine with a report also turns semihosting on; the block is what
+    // the call wants.
     unsafe { asm!("hlt #0xf000", inout("x0") call => result, in("x1") block.as_ptr(), options(nostack)) };
     result
 }

@@ -57,8 +57,8 @@ pub(crate) fn caps() -> &'static Caps {
     })
 }
 
-/// Whether this CPU has an erratum by which one TLBI and one DSB may leave something behind: 2441007 (Cortex-A55), 1286807 (A76 before r3p1),
-/// 2441009 (A510 before r1p2).
+/// Whether this CPU has an erratum by which one TLBI and one DSB may leave something behind:
+/// 2441007 (Cortex-A55), 1286807 (A76 before r3p1), 2441009 (A510 before r1p2).
 fn repeats() -> bool {
     const ARM: u64 = 0x41;
     let midr = MIDR_EL1.get();
@@ -72,12 +72,15 @@ fn repeats() -> bool {
 }
 
 /// # Panics
-/// When the CPU does not keep accessed and dirty state itself (FEAT_HAFDBS): entries are written for CPUs that do.
+/// When the CPU does not keep accessed and dirty state itself (FEAT_HAFDBS): entries are written
+/// for CPUs that do.
 pub(super) fn check() {
     assert!(ID_AA64MMFR1_EL1.get() & 0xf >= 2, "the CPU does not keep accessed and dirty state (FEAT_HAFDBS)");
 }
 
-/// Maps the GiBs of `region` as memory. On CPU 0, while nobody else runs.
+/// Maps the GiBs of `region` as memory.
+///
+/// On CPU 0, while nobody else runs.
 pub(super) fn map_memory(region: Region) {
     for gib in region.start >> GIB..region.end.div_ceil(1 << GIB) {
         // SAFETY: the boot tables live for ever.
@@ -97,7 +100,8 @@ pub(super) fn map_memory(region: Region) {
 pub(crate) fn map_stacks(large: &'static Table) {
     static GIBS: Table = Table::empty();
     GIBS.0[0].store(large.entry(), Ordering::Relaxed);
-    // SAFETY: the tables live for ever, and map what nothing was mapped at; no CPU keeps that nothing was.
+    // SAFETY: the tables live for ever, and map what nothing was mapped at; no CPU keeps that
+    // nothing was.
     unsafe { boot_root[1].store(GIBS.entry(), Ordering::Release) };
 }
 
@@ -109,7 +113,9 @@ fn flush_all() {
     barrier::isb(barrier::SY);
 }
 
-/// Walks of user addresses find nothing until a space is installed. On each CPU.
+/// Walks of user addresses find nothing until a space is installed.
+///
+/// On each CPU.
 pub(super) fn drop_identity() {
     #[repr(align(4096))]
     struct Empty(#[expect(dead_code, reason = "walked by hardware only")] [u64; 512]);
@@ -171,7 +177,8 @@ fn page(reach: Reach, tag: Tag, va: VirtAddr, last_level: bool) {
     }
 }
 
-/// FEAT_TLBIRANGE: (NUM + 1)·2^(5·SCALE + 1) pages at a time, the largest pieces first (Linux's `__flush_tlb_range_op`).
+/// FEAT_TLBIRANGE: (NUM + 1)·2^(5·SCALE + 1) pages at a time, the largest pieces first (Linux's
+/// `__flush_tlb_range_op`).
 fn by_range(reach: Reach, tag: Tag, range: PageRange, last_level: bool) {
     const GRANULE_4K: u64 = 1 << 46;
     let (mut at, mut left) = (range.start(), range.pages());

@@ -23,7 +23,9 @@ use pagewright_types::CpuId;
 global_asm!(include_str!("boot.s"));
 global_asm!(include_str!("trap.s"));
 
-/// One CPU's own data. Its first field is used by `trap.s`.
+/// One CPU's own data.
+///
+/// Its first field is used by `trap.s`.
 #[repr(C, align(64))]
 pub(crate) struct CpuLocal {
     kernel_sp: Cell<u64>,
@@ -63,7 +65,9 @@ pub(crate) fn cpu() -> CpuId {
     local().id.get()
 }
 
-/// Passes a moment while another CPU must act first. `YIELD`, because an emulator lets others go on then; the compiler's own hint is `ISB`.
+/// Passes a moment while another CPU must act first.
+///
+/// `YIELD`, because an emulator lets others go on then; the compiler's own hint is `ISB`.
 #[inline]
 pub(crate) fn pause() {
     // SAFETY: a hint.

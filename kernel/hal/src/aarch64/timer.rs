@@ -12,7 +12,8 @@ static PERIOD: AtomicU64 = AtomicU64::new(0);
 pub(super) fn start(pl031: Option<u64>) {
     START.store(CNTVCT_EL0.get(), Ordering::Relaxed);
     let date = pl031.map_or(0, |address| {
-        // SAFETY: the device tree says that it is there; its first register is the date, and reading it changes nothing.
+        // SAFETY: the device tree says that it is there; its first register is the date, and
+        // reading it changes nothing.
         u64::from(unsafe { core::ptr::with_exposed_provenance::<u32>((LINEAR + address) as usize).read_volatile() })
     });
     DATE.store(date, Ordering::Relaxed);

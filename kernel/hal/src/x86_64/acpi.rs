@@ -1,6 +1,9 @@
-//! What ACPI's static tables say of CPUs and nodes: MADT, SRAT, SLIT (ACPI 6.5 §5.2). Read once, byte by byte: nothing in them is aligned.
+//! What ACPI's static tables say of CPUs and nodes: MADT, SRAT, SLIT (ACPI 6.5 §5.2).
 //!
-//! Not guaranteed: x2APIC ids above 255, which the xAPIC can't address; machines with them are used without those CPUs.
+//! Read once, byte by byte: nothing in them is aligned.
+//!
+//! Not guaranteed: x2APIC ids above 255, which the xAPIC can't address; machines with them are used
+//! without those CPUs.
 
 use crate::boot::{CPUS, Firmware, Region};
 use crate::machine::linear;
@@ -17,7 +20,8 @@ struct Bytes(&'static [u8]);
 
 impl Bytes {
     fn at(start: u64, len: usize) -> Self {
-        // SAFETY: firmware left its tables in memory, which is mapped, and nobody stores there before they have been read.
+        // SAFETY: firmware left its tables in memory, which is mapped, and nobody stores there
+        // before they have been read.
         Self(unsafe { core::slice::from_raw_parts(linear(PhysAddr::new(start)), len) })
     }
 
@@ -42,7 +46,8 @@ impl Bytes {
         u64::from_le_bytes(self.number(at))
     }
 
-    /// The structures behind the header of a table, each with its type: their second byte is their length.
+    /// The structures behind the header of a table, each with its type: their second byte is their
+    /// length.
     fn structures(self, first: usize) -> impl Iterator<Item = (u8, Self)> {
         let mut at = first;
         core::iter::from_fn(move || {

@@ -1,4 +1,5 @@
-//! The local APIC by memory: interrupts to other CPUs, the timer, the end of an interrupt (Intel SDM vol. 3A ch. 11).
+//! The local APIC by memory: interrupts to other CPUs, the timer, the end of an interrupt (Intel
+//! SDM vol. 3A ch. 11).
 
 use super::mmu::DEVICES;
 use core::ptr;

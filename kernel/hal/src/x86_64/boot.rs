@@ -99,7 +99,8 @@ fn firmware(info: &'static StartInfo) -> Firmware {
         // SAFETY: PVH ends it by a zero.
         at => unsafe { CStr::from_ptr(linear(PhysAddr::new(at)).cast_const().cast()) }.to_str().unwrap_or(""),
     };
-    // Structures of the boot protocol lie below 1 MiB or beside the initramfs; the command line is used for good.
+    // Structures of the boot protocol lie below 1 MiB or beside the initramfs; the command line is
+    // used for good.
     reserved.push(Region::new(info.command_line, command_line.len() as u64 + 1));
     let mut firmware = Firmware {
         memory,

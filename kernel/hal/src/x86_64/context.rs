@@ -1,10 +1,12 @@
 //! User mode as a call.
 //!
-//! [`UserContext::run`] loads the registers, leaves the kernel, and returns with the registers as they were at the next trap. Shootdowns that
-//! come meanwhile are served here. An interrupt that wants more, and has come in the kernel, ends it before it begins (Linux's `TIF_NEED_RESCHED`).
+//! [`UserContext::run`] loads the registers, leaves the kernel, and returns with the registers as
+//! they were at the next trap. Shootdowns that come meanwhile are served here. An interrupt that
+//! wants more, and has come in the kernel, ends it before it begins (Linux's `TIF_NEED_RESCHED`).
 //!
-//! Floating-point registers are not touched by the kernel, which is compiled without; so they are loaded and saved only where a
-//! CPU changes from one context to another ([`UserContext::load`], [`UserContext::save`]), and with them the thread pointer.
+//! Floating-point registers are not touched by the kernel, which is compiled without; so they are
+//! loaded and saved only where a CPU changes from one context to another ([`UserContext::load`],
+//! [`UserContext::save`]), and with them the thread pointer.
 
 use super::trap::{self, PAGE_FAULT, SYSCALL};
 use super::{interrupts, local, mmu};
@@ -82,7 +84,9 @@ impl Floating {
 #[repr(C, align(16))]
 #[derive(Clone)]
 pub struct UserContext {
-    /// General registers. What user mode may not choose is put right before it is entered.
+    /// General registers.
+    ///
+    /// What user mode may not choose is put right before it is entered.
     pub registers: Registers,
     /// Floating-point registers, while they are not in a CPU.
     pub floating: Floating,
@@ -155,7 +159,8 @@ impl UserContext {
         // MXCSR's reserved bits fault; a signal handler may have set them.
         self.floating.0[26] = 0;
         self.floating.0[27] = 0;
-        // SAFETY: the area is aligned, and every value of it that passes the line above can be loaded.
+        // SAFETY: the area is aligned, and every value of it that passes the line above can be
+        // loaded.
         unsafe { asm!("fxrstor64 [{}]", in(reg) &raw const self.floating, options(nostack)) };
     }
 
@@ -171,7 +176,9 @@ impl UserContext {
         unsafe { asm!("fxsave64 [{}]", in(reg) &raw mut self.floating, options(nostack)) };
     }
 
-    /// Runs user mode until something traps. The space that this CPU runs is the thread's, and [`UserContext::load`] was called here.
+    /// Runs user mode until something traps.
+    ///
+    /// The space that this CPU runs is the thread's, and [`UserContext::load`] was called here.
     pub fn run(&mut self) -> Trap {
         loop {
             let r = &mut self.registers;
@@ -186,7 +193,8 @@ impl UserContext {
                 interrupts::open();
                 return Trap::Interrupt;
             }
-            // SAFETY: the registers are user mode's: its selectors, an address of its own, interrupts open.
+            // SAFETY: the registers are user mode's: its selectors, an address of its own,
+            // interrupts open.
             unsafe { enter_user(r) };
             let (vector, error, address) = (r.vector, r.error, trap::fault_address());
             let interrupted = trap::serve_interrupt(vector);

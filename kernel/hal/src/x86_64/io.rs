@@ -19,7 +19,8 @@ static UART: LazyLock<Mutex<Option<Uart16550<PioBackend>>>> = LazyLock::new(|| {
     Mutex::new(uart.and_then(|mut uart| uart.init(Config::default()).is_ok().then_some(uart)))
 });
 
-/// Sends bytes down the line; a terminal wants a carriage return before each line feed, and gets none: the host's end is a file or pipe.
+/// Sends bytes down the line; a terminal wants a carriage return before each line feed, and gets
+/// none: the host's end is a file or pipe.
 pub(crate) fn send(bytes: &[u8]) {
     if let Some(uart) = UART.lock().as_mut() {
         uart.send_bytes_exact(bytes);
@@ -34,7 +35,8 @@ pub(crate) fn report(bytes: &[u8]) {
     }
 }
 
-/// QEMU ends with status 2·n + 1 of what is written here; whoever reads the report has the whole status.
+/// QEMU ends with status 2·n + 1 of what is written here; whoever reads the report has the whole
+/// status.
 pub(crate) fn power_off(status: u8) -> ! {
     // SAFETY: without the device the port does nothing.
     unsafe { Port::new(DEBUG_EXIT).write(u32::from(status)) };

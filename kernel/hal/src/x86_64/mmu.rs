@@ -1,7 +1,7 @@
 //! Base register and invalidations.
 //!
-//! Without PCIDs the only tag is 0 and `MOV CR3` drops everything but global entries. With them, `INVPCID` reaches any tag; `INVLPG` reaches
-//! the one in use (Intel SDM vol. 3A §4.10.4.1).
+//! Without PCIDs the only tag is 0 and `MOV CR3` drops everything but global entries. With them,
+//! `INVPCID` reaches any tag; `INVLPG` reaches the one in use (Intel SDM vol. 3A §4.10.4.1).
 
 use crate::boot::CPUS;
 use crate::machine::linear;
@@ -70,7 +70,8 @@ pub(crate) fn caps() -> &'static Caps {
     })
 }
 
-/// Takes the page below the boot stack out of the image's map, so that who overflows the stack faults. On CPU 0, while nobody else runs.
+/// Takes the page below the boot stack out of the image's map, so that who overflows the stack
+/// faults. On CPU 0, while nobody else runs.
 pub(super) fn guard_boot_stack() {
     /// Of the image's GiB: 512 pieces of 2 MiB, and of one of them 512 pages.
     static LARGE: Table = Table::empty();
@@ -96,7 +97,8 @@ pub(super) fn guard_boot_stack() {
 /// Hangs the table of the stacks' 2 MiB into the last GiB.
 pub(crate) fn map_stacks(large: &'static Table) {
     const GIB_OF_STACKS: usize = 511;
-    // SAFETY: the tables live for ever, and map what nothing was mapped at; no CPU keeps that nothing was.
+    // SAFETY: the tables live for ever, and map what nothing was mapped at; no CPU keeps that
+    // nothing was.
     unsafe { image_pdpt[GIB_OF_STACKS].store(large.entry(), Ordering::Release) };
 }
 
@@ -114,7 +116,9 @@ pub(crate) fn enable() {
     }
 }
 
-/// Stores reach walkers in order (SDM vol. 3A §4.10.4); only the compiler must not move them.
+/// Stores reach walkers in order (SDM vol.
+///
+/// 3A §4.10.4); only the compiler must not move them.
 #[inline]
 pub(crate) fn publish() {
     core::sync::atomic::compiler_fence(Ordering::SeqCst);
@@ -164,11 +168,14 @@ fn load(value: u64) {
     unsafe { asm!("mov cr3, {}", in(reg) value, options(nostack, preserves_flags)) };
 }
 
-/// Walks from `root` from now on. A root that is installed for the first time gets the kernel's half.
+/// Walks from `root` from now on.
+///
+/// A root that is installed for the first time gets the kernel's half.
 pub(crate) fn install_root(root: Pfn, tag: Tag, keep: bool) {
     let entries = linear(root.base()).cast::<AtomicU64>();
     for index in SHARED {
-        // SAFETY: a root is a table of 512 words; the boot root lives for ever. Whoever else installs this root stores the same.
+        // SAFETY: a root is a table of 512 words; the boot root lives for ever. Whoever else
+        // installs this root stores the same.
         unsafe { (*entries.add(index)).store(boot_pml4[index].load(Ordering::Relaxed), Ordering::Release) };
     }
     let tag = if caps().tagged { u64::from(tag.raw()) } else { 0 };
@@ -177,7 +184,9 @@ pub(crate) fn install_root(root: Pfn, tag: Tag, keep: bool) {
     load(root.base().raw() | tag | keep);
 }
 
-/// Forgets that low memory was mapped to itself. Nobody needs it once all CPUs are up.
+/// Forgets that low memory was mapped to itself.
+///
+/// Nobody needs it once all CPUs are up.
 pub(crate) fn drop_identity() {
     // SAFETY: the entry is used by boot code only.
     unsafe { boot_pml4[0].store(0, Ordering::Release) };

@@ -25,7 +25,9 @@ use x86_64::structures::tss::TaskStateSegment;
 global_asm!(include_str!("boot.s"), options(att_syntax));
 global_asm!(include_str!("trap.s"), options(att_syntax));
 
-/// One CPU's own data. Its first fields are used by `trap.s`.
+/// One CPU's own data.
+///
+/// Its first fields are used by `trap.s`.
 #[repr(C, align(64))]
 pub(crate) struct CpuLocal {
     this: Cell<*const CpuLocal>,
@@ -71,7 +73,8 @@ impl CpuLocal {
 #[inline]
 pub(crate) fn local() -> &'static CpuLocal {
     let this: *const CpuLocal;
-    // SAFETY: since `trap::install` the GS base points to this CPU's data, whose first word is its address. The data live for ever.
+    // SAFETY: since `trap::install` the GS base points to this CPU's data, whose first word is its
+    // address. The data live for ever.
     unsafe {
         asm!("mov {}, gs:[0]", out(reg) this, options(nostack, preserves_flags, readonly));
         &*this

@@ -1,4 +1,6 @@
-//! The other CPUs: INIT, then a start-up IPI to a page below 1 MiB (Intel SDM vol. 3A §9.4). One after the other, so that one page serves all.
+//! The other CPUs: INIT, then a start-up IPI to a page below 1 MiB (Intel SDM vol.
+//!
+//! 3A §9.4). One after the other, so that one page serves all.
 
 use super::mmu::{self, drop_identity};
 use super::{apic, timer, trap};

@@ -1,4 +1,6 @@
-//! Time: the time-stamp counter, and the local APIC's timer. Both are measured against the PIT, whose frequency is known.
+//! Time: the time-stamp counter, and the local APIC's timer.
+//!
+//! Both are measured against the PIT, whose frequency is known.
 //!
 //! Not guaranteed: counters of the CPUs that agree better than firmware made them.
 
@@ -29,7 +31,8 @@ fn ticks() -> u64 {
 /// What channel 0 of the PIT shows, counting down.
 fn pit() -> u16 {
     let (mut command, mut channel) = (Port::<u8>::new(0x43), Port::<u8>::new(0x40));
-    // SAFETY: the command holds the count still until it has been read; its interrupt is masked, and nobody else uses it.
+    // SAFETY: the command holds the count still until it has been read; its interrupt is masked,
+    // and nobody else uses it.
     unsafe {
         command.write(0);
         u16::from_le_bytes([channel.read(), channel.read()])
@@ -47,7 +50,9 @@ fn start_pit() {
     }
 }
 
-/// Measures. On CPU 0, before anybody asks for the time.
+/// Measures.
+///
+/// On CPU 0, before anybody asks for the time.
 pub(crate) fn measure() {
     RATES.call_once(|| {
         start_pit();
@@ -70,7 +75,9 @@ pub(crate) fn now_ns() -> u64 {
     since(RATES.get().map_or(0, |rates| rates.tsc_start))
 }
 
-/// The counter starts at 0 when the CPU is reset (Intel SDM vol. 3B §18.17).
+/// The counter starts at 0 when the CPU is reset (Intel SDM vol.
+///
+/// 3B §18.17).
 pub(crate) fn since_power_on_ns() -> u64 {
     since(0)
 }

@@ -1,4 +1,5 @@
-//! Traps: descriptor tables of each CPU, and what the kernel does about interrupts and faults of its own.
+//! Traps: descriptor tables of each CPU, and what the kernel does about interrupts and faults of
+//! its own.
 //!
 //! Traps from user mode don't come here: they end [`super::context::UserContext::run`].
 
@@ -68,8 +69,9 @@ pub(super) fn install(cpu: CpuId) {
     own.this.set(own);
     own.id.set(cpu);
     let gates = GATES.call_once(|| core::array::from_fn(gate));
-    // SAFETY: nobody else uses `own`, which lives for ever, as the gates do; the selectors are those of the entries appended here, and
-    // `trap.s` leaves through the user's. The stack for double faults is used only on the way to the end.
+    // SAFETY: nobody else uses `own`, which lives for ever, as the gates do; the selectors are
+    // those of the entries appended here, and `trap.s` leaves through the user's. The stack for
+    // double faults is used only on the way to the end.
     unsafe {
         (*own.tss.get()).interrupt_stack_table[0] = VirtAddr::from_ptr((&raw const DOUBLE_FAULT_STACK).add(1));
         let gdt = &mut *own.gdt.get();
@@ -108,7 +110,9 @@ pub(super) fn fault_address() -> u64 {
     value
 }
 
-/// Serves an interrupt, in the kernel or in user mode. Returns whether it was one.
+/// Serves an interrupt, in the kernel or in user mode.
+///
+/// Returns whether it was one.
 pub(super) fn serve_interrupt(vector: u64) -> bool {
     match u8::try_from(vector) {
         Ok(KICK) => {

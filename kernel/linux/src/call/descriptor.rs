@@ -181,7 +181,8 @@ fn write(thread: &mut Thread, open: &Open, parts: &[(u64, u64)], at: Option<u64>
     }
 }
 
-/// Writes where the descriptor stands, which it moves, or at `at`; where all is appended, at the end, which is asked when nobody else moves the descriptor.
+/// Writes where the descriptor stands, which it moves, or at `at`; where all is appended, at the
+/// end, which is asked when nobody else moves the descriptor.
 fn write_from(
     open: &Open,
     at: Option<u64>,

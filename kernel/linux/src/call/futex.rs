@@ -62,7 +62,8 @@ pub(super) fn futex(thread: &mut Thread, a: Arguments) -> Answer {
                 Some(deadline) => Some(deadline),
                 None => deadline(thread, timeout, absolute, realtime)?,
             };
-            // The page is brought in before the lock is taken, so that it is there, as a rule, when it is looked at again.
+            // The page is brought in before the lock is taken, so that it is there, as a rule, when
+            // it is looked at again.
             thread.space.load_u32(address(at))?;
             let state = state();
             if thread.space.load_u32(address(at))? != value as u32 {

@@ -87,7 +87,8 @@ fn set_group(thread: &Thread, a: Arguments) -> Answer {
     Ok(0)
 }
 
-/// `prlimit64` and its older forms: the limit's number, where the new one stands and where the old one goes, or 0 for either.
+/// `prlimit64` and its older forms: the limit's number, where the new one stands and where the old
+/// one goes, or 0 for either.
 fn limits(thread: &Thread, id: Id, [number, new, old]: [u64; 3]) -> Answer {
     let new = match new {
         0 => None,

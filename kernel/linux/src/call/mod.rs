@@ -1,8 +1,10 @@
 //! System calls: which function serves which number.
 //!
-//! Numbers and names are those of the instruction set (`syscalls`). Calls that only x86-64 has go to their newer forms in `old`.
+//! Numbers and names are those of the instruction set (`syscalls`). Calls that only x86-64 has go
+//! to their newer forms in `old`.
 //!
-//! Not guaranteed: that a call does more than its file says; what is not listed answers `ENOSYS` and is counted.
+//! Not guaranteed: that a call does more than its file says; what is not listed answers `ENOSYS`
+//! and is counted.
 
 mod descriptor;
 mod futex;
@@ -35,8 +37,10 @@ pub(crate) fn address(argument: u64) -> VirtAddr {
     VirtAddr::new(argument)
 }
 
-/// Kernel memory that must be left for a call that makes something which stays. What it makes takes less, and is not asked for piece by piece; who ends or
-/// removes something needs little, too, and is never refused.
+/// Kernel memory that must be left for a call that makes something which stays.
+///
+/// What it makes takes less, and is not asked for piece by piece; who ends or removes something
+/// needs little, too, and is never refused.
 const ROOM: usize = 16 << 10;
 
 /// Whether a call makes a process, a file or a descriptor.

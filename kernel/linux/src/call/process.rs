@@ -229,7 +229,9 @@ fn strings(thread: &Thread, mut at: VirtAddr, room: &mut usize) -> Result<Vec<Ve
     }
 }
 
-/// `execve`. Other threads of the process end first (`de_thread`); if it fails then, others may begin again.
+/// `execve`.
+///
+/// Other threads of the process end first (`de_thread`); if it fails then, others may begin again.
 fn execute(thread: &mut Thread, a: Arguments) -> Answer {
     let answer = replace(thread, a);
     if let Err(Stop::Error(_)) = answer {
@@ -284,7 +286,9 @@ fn replace(thread: &mut Thread, a: Arguments) -> Answer {
     Err(Stop::Done)
 }
 
-/// Makes every other thread of the process end, and waits for that. The one that stays gets the process's number.
+/// Makes every other thread of the process end, and waits for that.
+///
+/// The one that stays gets the process's number.
 fn be_alone(thread: &mut Thread) -> Result<(), Stop> {
     let mut state = state();
     let me = thread.id;
@@ -364,7 +368,8 @@ pub(crate) fn end_thread(thread: Box<Thread>, end: End) {
         finish::power_off(status);
     }
     mm().tlb().leave();
-    // Descriptors are closed, and the space ended if it was the last thread's, before anybody hears of the end.
+    // Descriptors are closed, and the space ended if it was the last thread's, before anybody hears
+    // of the end.
     drop(thread);
     let mut state = state();
     state.threads.remove(&id);

@@ -1,4 +1,5 @@
-//! Calls on another process's memory: reading, writing and advising it; and descriptors that name a process.
+//! Calls on another process's memory: reading, writing and advising it; and descriptors that name a
+//! process.
 //!
 //! Everybody is root, so everybody may.
 //!

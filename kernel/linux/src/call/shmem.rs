@@ -1,4 +1,5 @@
-//! Shared memory with a descriptor: `memfd_create`, its size, its seals; and the size of files, which are asked for by the same calls.
+//! Shared memory with a descriptor: `memfd_create`, its size, its seals; and the size of files,
+//! which are asked for by the same calls.
 //!
 //! Not guaranteed: `fallocate` on other files, huge pages.
 

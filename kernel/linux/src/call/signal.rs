@@ -135,7 +135,8 @@ fn stack(thread: &mut Thread, a: Arguments) -> Answer {
     Ok(0)
 }
 
-/// Processes that have ended and were not awaited are still there to be signalled, and nothing comes of it.
+/// Processes that have ended and were not awaited are still there to be signalled, and nothing
+/// comes of it.
 fn kill(thread: &Thread, to: i32, signal: u64) -> Answer {
     let signal = number(signal)?;
     let mut state = state();

@@ -1,6 +1,7 @@
 //! `swapon` and `swapoff`.
 //!
-//! Not guaranteed: swap files; a file of this machine is memory, and as one of Linux's tmpfs it is refused. Nobody lacks the right, so nobody gets `EPERM`.
+//! Not guaranteed: swap files; a file of this machine is memory, and as one of Linux's tmpfs it is
+//! refused. Nobody lacks the right, so nobody gets `EPERM`.
 
 use super::path::path_at;
 use super::{Arguments, address};
@@ -11,7 +12,8 @@ use crate::zram;
 use linux_raw_sys::general as linux;
 use syscalls::Sysno;
 
-/// `SWAP_FLAG_PREFER`, `SWAP_FLAG_PRIO_MASK`, and those about discarding, which zram does in any case (`include/linux/swap.h`).
+/// `SWAP_FLAG_PREFER`, `SWAP_FLAG_PRIO_MASK`, and those about discarding, which zram does in any
+/// case (`include/linux/swap.h`).
 const PREFER: u64 = 0x8000;
 const PRIORITY: u64 = 0x7fff;
 const DISCARD: u64 = 0x7_0000;

@@ -64,7 +64,9 @@ pub(super) fn leave_rest(thread: &Thread, to: VirtAddr) {
     }
 }
 
-/// What a clock shows, in ns. CPU time is counted by nobody: those clocks show the time since boot.
+/// What a clock shows, in ns.
+///
+/// CPU time is counted by nobody: those clocks show the time since boot.
 fn clock(which: u32) -> Result<u64, Errno> {
     match which {
         linux::CLOCK_REALTIME | linux::CLOCK_REALTIME_COARSE | linux::CLOCK_TAI => {

@@ -1,7 +1,9 @@
-//! Counted again (O4): every count that the memory manager keeps against the words of all page tables, judged by the oracle where both are.
+//! Counted again (O4): every count that the memory manager keeps against the words of all page
+//! tables, judged by the oracle where both are.
 //!
-//! At power-off with `check` on the command line, and whenever a program opens `/sys/kernel/debug/page_counts`. The oracle shares no code with
-//! what it judges; it has its own walkers, and reads the words of the tables through [`word`].
+//! At power-off with `check` on the command line, and whenever a program opens
+//! `/sys/kernel/debug/page_counts`. The oracle shares no code with what it judges; it has its own
+//! walkers, and reads the words of the tables through [`word`].
 //!
 //! INV-ORACLE-O4. Not guaranteed: a finding where the memory manager never claimed a count.
 
@@ -20,7 +22,8 @@ use pagewright_model::{Census, Count, SoftwareBits, Tally};
 use pagewright_types::snapshot::{HeldRecord, Holder, Record};
 use pagewright_types::{Level, Pfn, PhysAddr};
 
-/// What the machine's status becomes when a count was wrong: `EX_SOFTWARE` of sysexits(3), an error in the system itself.
+/// What the machine's status becomes when a count was wrong: `EX_SOFTWARE` of sysexits(3), an error
+/// in the system itself.
 pub(super) const WRONG: u8 = 70;
 
 static EVER_WRONG: AtomicBool = AtomicBool::new(false);
@@ -92,7 +95,10 @@ fn judge() -> Verdict {
     })
 }
 
-/// A word of a table. Of a root, those of the user's half: the other is the kernel's, and no affair of the memory manager's.
+/// A word of a table.
+///
+/// Of a root, those of the user's half: the other is the kernel's, and no affair of the memory
+/// manager's.
 fn word(roots: &[Pfn], at: PhysAddr) -> u64 {
     let table = Pfn::containing(at);
     let index = (at.raw() - table.base().raw()) / 8;

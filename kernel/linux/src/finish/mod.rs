@@ -47,7 +47,8 @@ pub(crate) fn miss(number: u64) {
     *MISSING.lock().entry(number).or_insert(0) += 1;
 }
 
-/// A thread is about to go on; notes when that happens for the first time: the first program is about to execute its first instruction.
+/// A thread is about to go on; notes when that happens for the first time: the first program is
+/// about to execute its first instruction.
 pub(crate) fn first_instruction() {
     static FIRST: spin::Once<()> = spin::Once::new();
     FIRST.call_once(|| send(format_args!("first {}\n", pagewright_hal::time::since_power_on_ns())));
@@ -64,7 +65,8 @@ pub(crate) fn check_at_end() {
     CHECK.store(true, Ordering::Relaxed);
 }
 
-/// The machine's status when its first process has ended so; if it was asked for, its counts are judged.
+/// The machine's status when its first process has ended so; if it was asked for, its counts are
+/// judged.
 #[cfg(feature = "oracle")]
 pub(crate) fn judged(end: End) -> u8 {
     if CHECK.load(Ordering::Relaxed) { judge::status(end.status()) } else { end.status() }

@@ -11,7 +11,9 @@ use spin::Mutex;
 /// Whose turn it is.
 static TURN: Mutex<()> = Mutex::new(());
 
-/// Runs `body` while all other CPUs rest. The caller holds no lock.
+/// Runs `body` while all other CPUs rest.
+///
+/// The caller holds no lock.
 pub(crate) fn of_others<T>(body: impl FnOnce() -> T) -> T {
     let turn = loop {
         match TURN.try_lock() {

@@ -13,7 +13,9 @@ use crate::task::Thread;
 use linux_raw_sys::general as linux;
 use pagewright_types::VirtAddr;
 
-/// `mov x8, #139; svc #0`: what ends a handler. C libraries rely on the kernel's (the vdso).
+/// `mov x8, #139; svc #0`: what ends a handler.
+///
+/// C libraries rely on the kernel's (the vdso).
 pub(crate) const TRAMPOLINE: &[u8] = &[0x68, 0x11, 0x80, 0xd2, 0x01, 0x00, 0x00, 0xd4];
 
 const UCONTEXT: usize = 128;

@@ -1,9 +1,11 @@
 //! Signals: what is pending, what becomes of it, and handlers.
 //!
-//! A signal is delivered on the way to user mode ([`deliver`]). Its default is to end the process or nothing; a handler gets a frame on its
-//! stack as Linux lays it out (`arch/*/kernel/signal*.c`), because programs look into it.
+//! A signal is delivered on the way to user mode ([`deliver`]). Its default is to end the process
+//! or nothing; a handler gets a frame on its stack as Linux lays it out
+//! (`arch/*/kernel/signal*.c`), because programs look into it.
 //!
-//! Not guaranteed: stopping and continuing, queues of real-time signals (each is pending once), `SIGEV_*`.
+//! Not guaranteed: stopping and continuing, queues of real-time signals (each is pending once),
+//! `SIGEV_*`.
 
 #[cfg(target_arch = "aarch64")]
 #[path = "aarch64.rs"]
@@ -105,7 +107,8 @@ impl Actions {
         Self { of: [Action::default(); SIGNALS], trampoline: VirtAddr::ZERO }
     }
 
-    /// What is left of them when a program starts: handlers are gone, what is ignored stays ignored.
+    /// What is left of them when a program starts: handlers are gone, what is ignored stays
+    /// ignored.
     pub(crate) fn for_new_program(&self, trampoline: VirtAddr) -> Self {
         let of = self.of.map(|action| if action.handler == IGNORE { action } else { Action::default() });
         Self { of, trampoline }
@@ -127,7 +130,9 @@ pub(crate) enum About {
     Child(Id, u8),
 }
 
-/// What a handler is told (`siginfo_t`). Everybody's user is 0.
+/// What a handler is told (`siginfo_t`).
+///
+/// Everybody's user is 0.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Info {
     pub(crate) signal: u8,
@@ -179,7 +184,9 @@ impl Info {
 #[derive(Default)]
 pub(crate) struct Pending {
     set: SignalSet,
-    /// What their handlers are told. Without memory for that they come all the same.
+    /// What their handlers are told.
+    ///
+    /// Without memory for that they come all the same.
     told: Vec<Info>,
 }
 
@@ -201,7 +208,9 @@ impl Pending {
     }
 }
 
-/// Whether the default is to do nothing. Stopping is not implemented, so it is nothing too.
+/// Whether the default is to do nothing.
+///
+/// Stopping is not implemented, so it is nothing too.
 fn ignored_by_default(signal: u8) -> bool {
     let ignored = [linux::SIGCHLD, linux::SIGURG, linux::SIGWINCH, linux::SIGCONT];
     let stops = [linux::SIGSTOP, linux::SIGTSTP, linux::SIGTTIN, linux::SIGTTOU];
@@ -227,7 +236,8 @@ impl Thread {
         !self.blocked.contains(signal) && !self.ignores(signal)
     }
 
-    /// Lets a call wait with another set of blocked signals, until [`Thread::restore_blocked`]; the set that a handler puts back is the old one.
+    /// Lets a call wait with another set of blocked signals, until [`Thread::restore_blocked`]; the
+    /// set that a handler puts back is the old one.
     pub(crate) fn block_meanwhile(&mut self, set: SignalSet) {
         self.blocked_before.get_or_insert(self.blocked);
         self.blocked = set.blockable();
@@ -291,7 +301,8 @@ fn act(thread: &mut Thread, info: Info) -> Result<(), Stop> {
     }
 }
 
-/// Gives a thread a signal that its own instruction caused; a process that does not handle it is killed, with a line that says why.
+/// Gives a thread a signal that its own instruction caused; a process that does not handle it is
+/// killed, with a line that says why.
 ///
 /// # Errors
 /// [`Stop`] when the process is killed.
@@ -309,8 +320,9 @@ pub(crate) fn force(thread: &mut Thread, signal: u8, code: i32, address: VirtAdd
     Err(Stop::ExitProcess(End::Signal(signal)))
 }
 
-/// A call that would go on waiting is ended by a signal: it fails, or is made again behind the handler if both ask for it. Returns whether there is still
-/// such a signal; another thread may have taken it.
+/// A call that would go on waiting is ended by a signal: it fails, or is made again behind the
+/// handler if both ask for it. Returns whether there is still such a signal; another thread may
+/// have taken it.
 pub(crate) fn interrupt(thread: &mut Thread, restarts: bool) -> bool {
     let Some(signal) = state().first_wanted(thread) else { return false };
     let action = thread.actions.lock().get(signal);
@@ -326,7 +338,8 @@ pub(crate) fn interrupt(thread: &mut Thread, restarts: bool) -> bool {
 }
 
 impl State {
-    /// How a thread ends that may not go on: with its process, or because another is to be the only one.
+    /// How a thread ends that may not go on: with its process, or because another is to be the only
+    /// one.
     pub(crate) fn must_end(&mut self, thread: &Thread) -> Option<End> {
         let process = self.process(thread.process);
         let replaced = process.sole.is_some_and(|sole| sole != thread.id);
@@ -362,7 +375,8 @@ impl State {
         own.or_else(|| self.process(thread.process).pending.take(signal))
     }
 
-    /// Makes a signal pending for a process that has not ended, and interrupts a thread of it that sleeps and wants it.
+    /// Makes a signal pending for a process that has not ended, and interrupts a thread of it that
+    /// sleeps and wants it.
     pub(crate) fn post(&mut self, process: Id, info: Info) {
         self.process(process).pending.insert(info);
         self.interrupt(|thread| thread.process == process && thread.wants(info.signal));
@@ -376,8 +390,8 @@ impl State {
         }
     }
 
-    /// Whether a process does not want to hear of its children's ends, which then leave nothing to wait for (`do_notify_parent`): true if it gets no signal
-    /// either.
+    /// Whether a process does not want to hear of its children's ends, which then leave nothing to
+    /// wait for (`do_notify_parent`): true if it gets no signal either.
     pub(crate) fn forgets_children(&mut self, process: Id) -> Option<bool> {
         let actions = self.processes.get(&process)?.actions.upgrade()?;
         let action = actions.lock().get(SIGCHLD);

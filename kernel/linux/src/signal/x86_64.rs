@@ -85,7 +85,8 @@ pub(super) fn push(thread: &mut Thread, info: Info, action: &Action, mask: Signa
     let area = *thread.context.floating.bytes();
     thread.space.write(VirtAddr::new(floating), &area)?;
     thread.space.write(VirtAddr::new(frame), &bytes)?;
-    // A handler begins as any function does: strings go upwards, and no modes of floating point are whatever it has interrupted chose (`handle_signal`).
+    // A handler begins as any function does: strings go upwards, and no modes of floating point are
+    // whatever it has interrupted chose (`handle_signal`).
     thread.context.reset_floating();
     let r = &mut thread.context.registers;
     r.rflags &= !(DIRECTION | SINGLE_STEP);

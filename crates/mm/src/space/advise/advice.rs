@@ -5,8 +5,9 @@ use crate::space::VmFlags;
 
 macro_rules! advice {
     ($($(#[$doc:meta])* $name:ident = $number:literal),* $(,)?) => {
-        /// Advice about memory: `MADV_*` with Linux's numbers (`include/uapi/asm-generic/mman-common.h`), the same on both instruction
-        /// sets. What a kernel without KSM, transparent huge pages and memory failure refuses is not here.
+        /// Advice about memory: `MADV_*` with Linux's numbers
+        /// (`include/uapi/asm-generic/mman-common.h`), the same on both instruction sets. What a
+        /// kernel without KSM, transparent huge pages and memory failure refuses is not here.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         #[repr(u32)]
         pub enum Advice {
@@ -106,7 +107,8 @@ impl Advice {
         }
     }
 
-    /// Whether one process may give it about the memory of another (`process_madvise_remote_valid`).
+    /// Whether one process may give it about the memory of another
+    /// (`process_madvise_remote_valid`).
     pub(super) const fn is_for_others(self) -> bool {
         matches!(self, Self::WillNeed | Self::Cold | Self::PageOut)
     }

@@ -1,4 +1,6 @@
-//! Advice about the file behind a mapping. The space is let go while the file is worked on, as in Linux.
+//! Advice about the file behind a mapping.
+//!
+//! The space is let go while the file is worked on, as in Linux.
 
 use super::{Advice, Walk, check};
 use crate::error::MmError;
@@ -36,8 +38,9 @@ impl<P: Platform> Mm<P> {
         walk.finish()
     }
 
-    /// Brings pages of a file into the cache (`force_page_cache_readahead`); of shared memory those that are in swap (`shmem_swapin_range`), since what
-    /// nobody touched has no contents. What can't be had will be when it is touched.
+    /// Brings pages of a file into the cache (`force_page_cache_readahead`); of shared memory those
+    /// that are in swap (`shmem_swapin_range`), since what nobody touched has no contents. What
+    /// can't be had will be when it is touched.
     fn read_ahead(&self, file: &FileObject<P>, first: u64, pages: u64) {
         let end = (first + pages).min(file.pages());
         let mut at = first;

@@ -1,11 +1,15 @@
-//! Guards: pages that nobody may touch, without a mapping of their own (`MADV_GUARD_INSTALL`, Linux 6.13; of files, too, since 6.15).
+//! Guards: pages that nobody may touch, without a mapping of their own (`MADV_GUARD_INSTALL`, Linux
+//! 6.13; of files, too, since 6.15).
 //!
-//! A guard is a marker in the entry. It outlives what it guards: only `GuardRemove` and the end of the mapping take it away. It goes along
-//! when the mapping is moved or given other rights, and into a child.
+//! A guard is a marker in the entry. It outlives what it guards: only `GuardRemove` and the end of
+//! the mapping take it away. It goes along when the mapping is moved or given other rights, and
+//! into a child.
 //!
-//! INV-GUARD: from the return of `GuardInstall` until the guard is removed or its mapping goes, every access to the page is refused.
+//! INV-GUARD: from the return of `GuardInstall` until the guard is removed or its mapping goes,
+//! every access to the page is refused.
 //!
-//! Neighbours: `fault` refuses the access; `fork` copies markers, `zap` lets them stand or takes them.
+//! Neighbours: `fault` refuses the access; `fork` copies markers, `zap` lets them stand or takes
+//! them.
 //!
 //! Not guaranteed: that a page was empty before. What was there is thrown away.
 
@@ -19,11 +23,14 @@ use pagewright_sync::Platform;
 use pagewright_tlb::Gather;
 use pagewright_types::{Level, PageRange, Rights};
 
-/// What stands in the entry. The payload of a marker says why it is there.
+/// What stands in the entry.
+///
+/// The payload of a marker says why it is there.
 const GUARD: Soft = Soft { kind: SoftKind::Marker, exclusive: false, payload: 1 };
 
 impl<P: Platform> Mm<P> {
-    /// Guards every page of `part`, which is one mapping's, and throws away what was there (`madvise_guard_install`).
+    /// Guards every page of `part`, which is one mapping's, and throws away what was there
+    /// (`madvise_guard_install`).
     ///
     /// # Errors
     /// [`MmError::NoFrames`] for a table; what lies before it is guarded.

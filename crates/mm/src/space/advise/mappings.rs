@@ -20,7 +20,8 @@ impl<P: Platform> Mm<P> {
         walk.finish()
     }
 
-    /// Flags `part` of one mapping: cut off from it, and joined with neighbours that are like it then.
+    /// Flags `part` of one mapping: cut off from it, and joined with neighbours that are like it
+    /// then.
     fn flag(&self, map: &mut AddressMap<P>, part: PageRange, advice: Advice) -> Result<(), MmError> {
         let flags = |flags| advice.flags(flags).unwrap_or(flags);
         let changes = map.find(part.start()).is_some_and(|(_, vma)| flags(vma.flags()) != vma.flags());

@@ -10,13 +10,15 @@
 //! | `reclaim` | `PageOut`, `Cold`: pages that may go |
 //! | `process` | `process_madvise(2)`: many ranges, perhaps of somebody else |
 //!
-//! Key type: [`Advice`]. One [`Walk`] goes over the mappings of a range for all of them (`madvise_walk_vmas`): a hole is passed over, and the call
-//! fails because of it after everything else was done; a mapping that can't take the advice ends the call there.
+//! Key type: [`Advice`]. One [`Walk`] goes over the mappings of a range for all of them
+//! (`madvise_walk_vmas`): a hole is passed over, and the call fails because of it after everything
+//! else was done; a mapping that can't take the advice ends the call there.
 //!
-//! Neighbours: uses `zap`, `fault`, `file`; `lock` and `seal` say what advice their mappings refuse.
+//! Neighbours: uses `zap`, `fault`, `file`; `lock` and `seal` say what advice their mappings
+//! refuse.
 //!
-//! Not guaranteed: that `Free`, `Cold` and `PageOut` have an effect. They are checked, and `Free` leaves its pages clean; taking them is the
-//! business of reclaim.
+//! Not guaranteed: that `Free`, `Cold` and `PageOut` have an effect. They are checked, and `Free`
+//! leaves its pages clean; taking them is the business of reclaim.
 
 mod advice;
 mod file;
@@ -41,8 +43,9 @@ impl<P: Platform> Mm<P> {
     /// Takes advice about `len` bytes at `addr`, rounded up to pages.
     ///
     /// # Errors
-    /// [`MmError`]. As in Linux, the mappings beside a hole, and those before one that can't take the advice, have taken it when the call fails
-    /// for that reason; so have those before a page for which memory is missing. For any other error nothing has changed.
+    /// [`MmError`]. As in Linux, the mappings beside a hole, and those before one that can't take
+    /// the advice, have taken it when the call fails for that reason; so have those before a page
+    /// for which memory is missing. For any other error nothing has changed.
     pub fn madvise(&self, space: &Space<P>, addr: VirtAddr, len: u64, advice: Advice) -> Result<(), MmError> {
         let range = bounded(addr, len)?;
         if range.is_empty() {
@@ -86,7 +89,9 @@ impl Walk {
         Self { at: range.start(), end: range.end(), hole: None }
     }
 
-    /// The next mapping, and its part in the range. The space may have been let go since the last.
+    /// The next mapping, and its part in the range.
+    ///
+    /// The space may have been let go since the last.
     fn next<'m, P: Platform>(&mut self, map: &'m AddressMap<P>) -> Option<(&'m Vma<P>, u64, PageRange)> {
         if self.at >= self.end {
             return None;

@@ -26,7 +26,8 @@ impl<P: Platform> Mm<P> {
                 break;
             }
         }
-        // INV-TLB-RACE: whoever finds an entry cleared after this lets go of the space finds it flushed, too.
+        // INV-TLB-RACE: whoever finds an entry cleared after this lets go of the space finds it
+        // flushed, too.
         plant!(ZapFlushLate; { drop(map); gather.settle() }, { gather.settle(); drop(map) });
         outcome.and_then(|()| walk.finish())
     }
@@ -65,8 +66,9 @@ impl<P: Platform> Mm<P> {
         Ok(())
     }
 
-    /// Says of the pages of a private anonymous mapping that their contents may go (`madvise_free_pte_range`): clean from now on, so that a
-    /// later store is seen by the entry being dirty again.
+    /// Says of the pages of a private anonymous mapping that their contents may go
+    /// (`madvise_free_pte_range`): clean from now on, so that a later store is seen by the entry
+    /// being dirty again.
     fn free_lazily<'a>(&'a self, space: &'a Space<P>, part: PageRange, gather: &mut Gather<'a, P>) {
         for (table, under) in space.table().tables(&self.tlb, part) {
             for va in table.entries(under) {
@@ -92,7 +94,8 @@ impl<P: Platform> Mm<P> {
         if folio.flags().intersects(FolioFlags::DIRTY | FolioFlags::SWAPCACHE) && !self.may_forget(folio) {
             return;
         }
-        // A copy that was made for a pin is clean. If it was forked since, the other's entry says as little that it is wanted as this one.
+        // A copy that was made for a pin is clean. If it was forked since, the other's entry says
+        // as little that it is wanted as this one.
         if !leaf.flags.contains(LeafFlags::DIRTY) && folio.mapcount() > 1 {
             return;
         }
@@ -110,11 +113,13 @@ impl<P: Platform> Mm<P> {
         }
     }
 
-    /// Makes a page clean, and takes its slot from it: that may have older contents than the page, or none that were ever written. False: it stays as
-    /// it is, because others have it, too, or it is on its way out. The caller has its table locked.
+    /// Makes a page clean, and takes its slot from it: that may have older contents than the page,
+    /// or none that were ever written. False: it stays as it is, because others have it, too, or it
+    /// is on its way out. The caller has its table locked.
     fn may_forget(&self, folio: Folio<'_>) -> bool {
         let Some(lock) = folio.try_lock() else { return false };
-        // What somebody else wrote there by other means than a mapping is not this mapping's to throw away.
+        // What somebody else wrote there by other means than a mapping is not this mapping's to
+        // throw away.
         let alone = folio.mapcount() == 1;
         if alone {
             self.free_swap(folio);

@@ -9,7 +9,9 @@ use pagewright_sync::Platform;
 use pagewright_types::{Access, PageRange, Rights};
 
 impl<P: Platform> Mm<P> {
-    /// Faults in every page of `range`. Unlike an access, it makes no stack grow, and a right that another implies does not count.
+    /// Faults in every page of `range`.
+    ///
+    /// Unlike an access, it makes no stack grow, and a right that another implies does not count.
     ///
     /// # Errors
     /// [`MmError`]: [`MmError::NotMapped`] at a hole, [`MmError::Unsuitable`] where the mapping lacks the right, [`MmError::Inaccessible`] where

@@ -18,13 +18,15 @@ const MOST_BYTES: u64 = i32::MAX as u64 & !(PAGE_SIZE - 1);
 pub enum Whose {
     /// The caller's own.
     Own,
-    /// Another process's; the caller may look into it, and may influence how fast it runs (`CAP_SYS_NICE`).
+    /// Another process's; the caller may look into it, and may influence how fast it runs
+    /// (`CAP_SYS_NICE`).
     Other,
 }
 
 impl<P: Platform> Mm<P> {
-    /// Takes the same advice about several ranges of bytes, in turn, until one fails. Returns the bytes of those that did not; a range
-    /// that failed may have taken it in part.
+    /// Takes the same advice about several ranges of bytes, in turn, until one fails.
+    ///
+    /// Returns the bytes of those that did not; a range that failed may have taken it in part.
     ///
     /// # Errors
     /// [`MmError`] when the ranges or the advice are wrong, or when the first range fails.

@@ -8,7 +8,9 @@ use pagewright_sync::Platform;
 use pagewright_types::PageRange;
 
 impl<P: Platform> Mm<P> {
-    /// `Cold` and `PageOut`, mapping by mapping. The space is let go in between, as pages are taken from all who map them.
+    /// `Cold` and `PageOut`, mapping by mapping.
+    ///
+    /// The space is let go in between, as pages are taken from all who map them.
     pub(super) fn advise_reclaim(&self, space: &Space<P>, range: PageRange, advice: Advice) -> Result<(), MmError> {
         let mut walk = Walk::over(range);
         loop {

@@ -1,19 +1,23 @@
 //! Pages compressed in the machine's own memory (Linux's zram, `drivers/block/zram`).
 //!
-//! - [`Zram`] – a device of so many slots, which several may have. A page of one word is kept as the word, one that LZ4 makes at most half as
-//!   large is kept compressed, any other as it is.
+//! - [`Zram`] – a device of so many slots, which several may have. A page of one word is kept as
+//!   the word, one that LZ4 makes at most half as large is kept compressed, any other as it is.
 //! - [`MmStat`] – what it holds and what that takes.
 //! - `pool`: places in frames. `scratch`: a CPU's buffers and the compressor.
 //!
-//! Neighbours: frames come from `tlb` and are folios with one reference, which a snapshot tells; nobody maps them.
+//! Neighbours: frames come from `tlb` and are folios with one reference, which a snapshot tells;
+//! nobody maps them.
 //!
-//! Protocol: a page is compressed with its CPU's buffers locked; the store is locked for looking up, copying to or from a place, and nothing
-//! else. A frame is had before the store is locked, at [`Urgency::Reserve`]: a page that is written out frees more than it takes. Beside
-//! frames nothing is allocated once the device is made.
+//! Protocol: a page is compressed with its CPU's buffers locked; the store is locked for looking
+//! up, copying to or from a place, and nothing else. A frame is had before the store is locked, at
+//! [`Urgency::Reserve`]: a page that is written out frees more than it takes. Beside frames nothing
+//! is allocated once the device is made.
 //!
-//! INV-ZRAM-KEPT: a slot holds what was written to it last, until it is discarded; a write that fails has changed nothing.
+//! INV-ZRAM-KEPT: a slot holds what was written to it last, until it is discarded; a write that
+//! fails has changed nothing.
 //!
-//! Not guaranteed: that memory gets free. A page that can't be compressed takes a frame, as it did before.
+//! Not guaranteed: that memory gets free. A page that can't be compressed takes a frame, as it did
+//! before.
 
 mod pool;
 mod scratch;
@@ -56,7 +60,9 @@ struct Stat {
     most_frames: u32,
 }
 
-/// A device that keeps pages compressed. Clones are the same device, or a part of it ([`Zram::after`]).
+/// A device that keeps pages compressed.
+///
+/// Clones are the same device, or a part of it ([`Zram::after`]).
 pub struct Zram<P: Platform> {
     whole: Arc<Whole<P>>,
     /// Pages of the device before slot 0.
@@ -75,7 +81,8 @@ impl<P: Platform> Clone for Zram<P> {
     }
 }
 
-/// `/sys/block/zram<id>/mm_stat` (`Documentation/admin-guide/blockdev/zram.rst`), in bytes and pages.
+/// `/sys/block/zram<id>/mm_stat` (`Documentation/admin-guide/blockdev/zram.rst`), in bytes and
+/// pages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct MmStat {
     /// Bytes that were written: pages held, those of one word included.
@@ -106,7 +113,8 @@ impl fmt::Display for MmStat {
 }
 
 impl<P: Platform> Zram<P> {
-    /// A device of `slots` pages (`disksize`) that takes up to `mem_limit` frames, or as many as there are slots.
+    /// A device of `slots` pages (`disksize`) that takes up to `mem_limit` frames, or as many as
+    /// there are slots.
     ///
     /// # Errors
     /// [`MmError`] for want of kernel memory; nothing is kept.
@@ -132,7 +140,9 @@ impl<P: Platform> Zram<P> {
         Ok(Self { whole: Arc::try_new(whole)?, first: 0 })
     }
 
-    /// The same device without its first `pages` pages: what was slot `pages` is slot 0. So swap leaves alone the page that says what it is.
+    /// The same device without its first `pages` pages: what was slot `pages` is slot 0.
+    ///
+    /// So swap leaves alone the page that says what it is.
     #[must_use]
     pub fn after(&self, pages: u32) -> Self {
         Self { whole: self.whole.clone(), first: self.first + pages }
@@ -169,10 +179,12 @@ impl<P: Platform> Zram<P> {
         }
     }
 
-    /// Compresses a page into a slot; `get` fills a slice with its bytes from an offset on, and takes no locks.
+    /// Compresses a page into a slot; `get` fills a slice with its bytes from an offset on, and
+    /// takes no locks.
     ///
     /// # Errors
-    /// `ENOMEM` when it has as many frames as it may have, or there is none to be had. Nothing has changed.
+    /// `ENOMEM` when it has as many frames as it may have, or there is none to be had. Nothing has
+    /// changed.
     ///
     /// # Panics
     /// When there is no such slot.
@@ -229,7 +241,9 @@ impl<P: Platform> Zram<P> {
         (0..self.slots()).for_each(|slot| self.discard(tlb, slot));
     }
 
-    /// Calls `visit` for each frame that the whole device takes, with the store locked. It has one reference on each.
+    /// Calls `visit` for each frame that the whole device takes, with the store locked.
+    ///
+    /// It has one reference on each.
     pub fn for_each_frame(&self, visit: impl FnMut(Pfn)) {
         self.whole.store.lock().pool.iter().for_each(visit);
     }

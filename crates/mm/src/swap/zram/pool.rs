@@ -1,10 +1,11 @@
 //! Objects of any size up to a page, in frames (zsmalloc in small).
 //!
-//! A frame is cut into places of one size, its class. Frames of a class that have a free place are chained; one that has none left in use
-//! is given back. Everything that is needed to keep the books is there from the beginning, so that storing a page takes a frame and nothing
-//! else.
+//! A frame is cut into places of one size, its class. Frames of a class that have a free place are
+//! chained; one that has none left in use is given back. Everything that is needed to keep the
+//! books is there from the beginning, so that storing a page takes a frame and nothing else.
 //!
-//! An object does not straddle frames as zsmalloc's do. So what is larger than half a page takes a frame, and is kept as it is.
+//! An object does not straddle frames as zsmalloc's do. So what is larger than half a page takes a
+//! frame, and is kept as it is.
 //!
 //! Not guaranteed: that frames which are little used are ever joined (zsmalloc's compaction).
 
@@ -13,8 +14,8 @@ use alloc::vec::Vec;
 use pagewright_sync::OutOfMemory;
 use pagewright_types::{PAGE_SIZE, Pfn, PhysAddr};
 
-/// Bytes of an object of each class: page sizes divided by a number of places, a multiple of 16 bytes, at most a third more than the class
-/// below.
+/// Bytes of an object of each class: page sizes divided by a number of places, a multiple of 16
+/// bytes, at most a third more than the class below.
 const CLASSES: [u16; 19] =
     [64, 96, 128, 160, 192, 240, 272, 304, 336, 400, 448, 512, 576, 672, 816, 1024, 1360, 2048, 4096];
 
@@ -148,7 +149,9 @@ impl Pool {
         Some(pfn)
     }
 
-    /// Where the bytes of an object are. They lie within one frame.
+    /// Where the bytes of an object are.
+    ///
+    /// They lie within one frame.
     pub(super) fn address(&self, place: Place) -> PhysAddr {
         let frame = &self.frames[place.frame as usize];
         let bytes = u64::from(CLASSES[usize::from(frame.class)]);
@@ -208,7 +211,8 @@ mod tests {
         assert_eq!(places(class_of(LARGEST + 1)), 1);
     }
 
-    /// Objects come and go; none overlaps another, and a frame is there exactly as long as something is in it.
+    /// Objects come and go; none overlaps another, and a frame is there exactly as long as
+    /// something is in it.
     #[test]
     fn places_are_had_once_and_frames_go_with_their_last() {
         const LIMIT: u32 = 40;
@@ -220,7 +224,8 @@ mod tests {
         for step in 0..20_000_u64 {
             seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
             let random = seed >> 33;
-            // More is stored than forgotten in the first half, and the other way round in the second.
+            // More is stored than forgotten in the first half, and the other way round in the
+            // second.
             if random % 100 < if step < 10_000 { 60 } else { 40 } {
                 let len = (random / 100 % PAGE_SIZE) as usize + 1;
                 let mut spare = Some(Pfn::new(next));

@@ -1,8 +1,10 @@
 //! Where a page is while it is compressed.
 //!
-//! The compressor is used without its `alloc`: its table stands here, so that nothing is allocated without a chance to fail.
+//! The compressor is used without its `alloc`: its table stands here, so that nothing is allocated
+//! without a chance to fail.
 //!
-//! Not guaranteed: that what was stored is what was written, should the machine's memory lose a bit. There is no checksum, as in Linux.
+//! Not guaranteed: that what was stored is what was written, should the machine's memory lose a
+//! bit. There is no checksum, as in Linux.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;

@@ -1,4 +1,5 @@
-//! `madvise`, page by page (`madvise_walk_vmas`): holes are passed over and are an error in the end; a page that can't take the advice ends it.
+//! `madvise`, page by page (`madvise_walk_vmas`): holes are passed over and are an error in the
+//! end; a page that can't take the advice ends it.
 
 use super::super::descriptor::ANY_WRITE;
 use super::super::file::Files;
@@ -27,7 +28,8 @@ macro_rules! advice {
     };
 }
 
-// `include/uapi/asm-generic/mman-common.h`. What needs KSM, huge pages or memory failure is not known to a kernel without them.
+// `include/uapi/asm-generic/mman-common.h`. What needs KSM, huge pages or memory failure is not
+// known to a kernel without them.
 advice! {
     NORMAL = 0,
     RANDOM = 1,
@@ -115,7 +117,8 @@ impl Spec {
         }
     }
 
-    /// Each range in turn, until one fails; if that is not the first, the bytes before it are the answer.
+    /// Each range in turn, until one fails; if that is not the first, the bytes before it are the
+    /// answer.
     pub(super) fn advised_ranges(&self, process: &Process, ranges: [(VirtAddr, u64); 2], advice: u32) -> Course {
         if !is_known(advice) || ranges.iter().any(|(_, len)| *len > i64::MAX as u64) {
             return Course::failed(Errno::EINVAL);
@@ -130,7 +133,8 @@ impl Spec {
             if bytes == total {
                 break;
             }
-            // What the first range does to pages is seen by the second only where both are the same.
+            // What the first range does to pages is seen by the second only where both are the
+            // same.
             let course = self.advised(process, addr, len, advice);
             changes.extend(course.changes);
             match course.answer {

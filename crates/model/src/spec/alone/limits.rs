@@ -1,4 +1,5 @@
-//! What a process may have at most, and what is sealed: why calls fail that could otherwise be made.
+//! What a process may have at most, and what is sealed: why calls fail that could otherwise be
+//! made.
 
 use super::super::Process;
 use super::super::call::{Call, Place, Plan};
@@ -89,7 +90,8 @@ impl Process {
         self.mapped_in(range).0.iter().any(|(_, map)| map.traits.sealed)
     }
 
-    /// Whether `pages` more pages like `map` are too many for the address space, or as data, once `less` are gone.
+    /// Whether `pages` more pages like `map` are too many for the address space, or as data, once
+    /// `less` are gone.
     pub(super) fn is_too_much(&self, map: &Mapped, pages: u64, less: u64) -> bool {
         let (totals, limits) = (self.totals(), self.limits);
         let then = |now: u64| (now + pages).saturating_sub(less);
@@ -106,7 +108,8 @@ impl Process {
         self.limits.locked == 0
     }
 
-    /// What limits and seals have to say to a call that is about to begin; how what it maps is locked, and how far `mprotect` gets.
+    /// What limits and seals have to say to a call that is about to begin; how what it maps is
+    /// locked, and how far `mprotect` gets.
     pub(in super::super) fn bar(&self, call: Call, plan: Plan) -> (Plan, Bar) {
         let (plan, bar) = self.bar_if_clear(call, plan);
         if self.is_clear() || bar.sealed_after {

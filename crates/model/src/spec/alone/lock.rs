@@ -16,7 +16,9 @@ const CURRENT: u32 = 1;
 const FUTURE: u32 = 2;
 const ONFAULT: u32 = 4;
 
-/// The pages that bytes touch: their start and length. A length that wraps is a short one.
+/// The pages that bytes touch: their start and length.
+///
+/// A length that wraps is a short one.
 pub(super) fn touched(addr: VirtAddr, len: u64) -> (VirtAddr, u64) {
     let start = addr.align_down(PAGE_SIZE);
     (start, rounded(len.wrapping_add(addr.since(start))))
@@ -184,7 +186,9 @@ impl Spec {
         }
     }
 
-    /// `mincore` has said whether the page of `va` is at hand. What a process has for itself is, unless there is swap: nothing else takes it away.
+    /// `mincore` has said whether the page of `va` is at hand.
+    ///
+    /// What a process has for itself is, unless there is swap: nothing else takes it away.
     ///
     /// # Errors
     /// A [`crate::Violation`] when it can't be so.

@@ -1,12 +1,17 @@
-//! Calls that have their process for themselves while they are under way, and what limits and seals mean for the others.
+//! Calls that have their process for themselves while they are under way, and what limits and seals
+//! mean for the others.
 //!
-//! - [`Alone`] – the calls. `advise`, `lock`, `remap`: what they do, page by page. `limits`: what may not be passed. `grow`: stacks.
-//! - [`Change`] – what becomes of one page. Where memory may fail in the middle of a call, a change *may* have been made.
+//! - [`Alone`] – the calls. `advise`, `lock`, `remap`: what they do, page by page. `limits`: what
+//!   may not be passed. `grow`: stacks.
+//! - [`Change`] – what becomes of one page. Where memory may fail in the middle of a call, a change
+//!   *may* have been made.
 //!
-//! Mappings are not known here, pages are. Where a call asks whether pages are one mapping (`mremap`), pages that differ surely are not, pages
-//! that one call mapped and none has parted since surely are, and of others both answers are right ([`Process::sew`]).
+//! Mappings are not known here, pages are. Where a call asks whether pages are one mapping
+//! (`mremap`), pages that differ surely are not, pages that one call mapped and none has parted
+//! since surely are, and of others both answers are right ([`Process::sew`]).
 //!
-//! Not guaranteed: what may be asked of a page that `MADV_FREE` has given away, until it is stored to.
+//! Not guaranteed: what may be asked of a page that `MADV_FREE` has given away, until it is stored
+//! to.
 
 mod advise;
 mod grow;
@@ -28,7 +33,9 @@ use super::{Process, Spec};
 use crate::violation::Did;
 use pagewright_types::{Errno, PAGE_SIZE, PageRange, Rights, SpaceId, VirtAddr};
 
-/// A call that is alone in its process. Flags and advice are Linux's numbers.
+/// A call that is alone in its process.
+///
+/// Flags and advice are Linux's numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Alone {
     /// `mremap(2)`.
@@ -214,7 +221,9 @@ fn indices(range: PageRange) -> impl Iterator<Item = u64> {
 }
 
 impl Process {
-    /// What is mapped at page `index`. Where that is in doubt, whoever makes calls has left this one out.
+    /// What is mapped at page `index`.
+    ///
+    /// Where that is in doubt, whoever makes calls has left this one out.
     fn mapped(&self, index: u64) -> Option<Mapped> {
         self.pages.get(&index)?.worlds.first()?.map
     }
@@ -227,7 +236,9 @@ impl Process {
         all
     }
 
-    /// Pages of `range` that are mapped, in order, and whether all are. A range may be far larger than what is mapped.
+    /// Pages of `range` that are mapped, in order, and whether all are.
+    ///
+    /// A range may be far larger than what is mapped.
     fn mapped_in(&self, range: PageRange) -> (Vec<(u64, Mapped)>, bool) {
         let mut all = if range.pages() <= 1 << 12 {
             indices(range).filter_map(|index| Some((index, self.mapped(index)?))).collect()

@@ -133,7 +133,8 @@ impl Process {
         // What a smaller size leaves over goes first, whatever it is.
         let all = pages(addr, old).filter(|all| all.end() <= user_end);
         let Some(all) = all else {
-            // Before it goes the destination, unless it is sealed. Which of two reasons is told depends on what is unmapped first.
+            // Before it goes the destination, unless it is sealed. Which of two reasons is told
+            // depends on what is unmapped first.
             let sealed = flags & FIXED != 0 && pages(to, new).is_some_and(|to| self.is_sealed(to));
             return match (sealed, one) {
                 (false, _) => vec![Err(Errno::EINVAL), Err(Errno::EFAULT)],
@@ -214,7 +215,8 @@ impl Process {
         }
     }
 
-    /// A mapping whose pages go and that stays is locked no longer, all of it (`dontunmap_complete`).
+    /// A mapping whose pages go and that stays is locked no longer, all of it
+    /// (`dontunmap_complete`).
     fn unlock_around(&mut self, source: PageRange) {
         let (first, end) = (source.start().page_index(), source.end().page_index());
         let below = (0..first).rev().map(|index| (index, index + 1, index + 1));
@@ -240,7 +242,8 @@ impl Process {
         }
     }
 
-    /// Pages go elsewhere, with all that may be in them; what they leave is nothing, or an empty mapping.
+    /// Pages go elsewhere, with all that may be in them; what they leave is nothing, or an empty
+    /// mapping.
     fn move_pages(&mut self, source: PageRange, to: VirtAddr, pages: u64, flags: u32) {
         let from = source.start().page_index();
         let Some(first) = self.mapped(from) else { return };
@@ -310,8 +313,9 @@ impl Page {
 }
 
 impl Spec {
-    /// Whether it is beyond doubt how far a call can get: nothing else is under way in the process, it is known what is mapped, and of several
-    /// mappings that are to be moved none has a reason to stay, such as a seal, a limit or, where allocations fail (`starving`), memory.
+    /// Whether it is beyond doubt how far a call can get: nothing else is under way in the process,
+    /// it is known what is mapped, and of several mappings that are to be moved none has a reason
+    /// to stay, such as a seal, a limit or, where allocations fail (`starving`), memory.
     ///
     /// # Panics
     /// When the process is unknown.
@@ -378,7 +382,8 @@ impl Spec {
 }
 
 impl Process {
-    /// Does what a request comes to if that is what the answer says; else says what it should have been.
+    /// Does what a request comes to if that is what the answer says; else says what it should have
+    /// been.
     fn take_course(
         &mut self,
         request: &Request,

@@ -1,4 +1,5 @@
-//! The initramfs: a cpio archive in the "newc" format (Linux's Documentation/driver-api/early-userspace/buffer-format.rst).
+//! The initramfs: a cpio archive in the "newc" format (Linux's
+//! Documentation/driver-api/early-userspace/buffer-format.rst).
 
 use super::{Args, BootError, program};
 use pagewright_arch::IsaKind;
@@ -53,10 +54,12 @@ fn default_path(file: &Path) -> String {
     format!("/bin/{}", file.file_name().unwrap_or_default().to_string_lossy())
 }
 
-/// Packs the program and the files; returns where the archive is and what the program is called in the machine.
+/// Packs the program and the files; returns where the archive is and what the program is called in
+/// the machine.
 ///
 /// # Errors
-/// [`BootError`], also for a program that our kernel can't run. What another kernel (`--kernel`) runs is not known here.
+/// [`BootError`], also for a program that our kernel can't run. What another kernel (`--kernel`)
+/// runs is not known here.
 pub(super) fn pack(args: &Args, isa: IsaKind, folder: &Path) -> Result<(PathBuf, String), BootError> {
     let mut archive = Archive::default();
     let add = |archive: &mut Archive, file: &Path, path: &str| {

@@ -1,7 +1,9 @@
-//! A capture of what a program did on the kernel, from the lines that the kernel tells with `record` (`kernel/linux/src/record.rs`).
+//! A capture of what a program did on the kernel, from the lines that the kernel tells with
+//! `record` (`kernel/linux/src/record.rs`).
 //!
-//! Every fault that was served becomes one access to its page, every memory call a call with its result. So the capture has no accesses but those that
-//! met the tables, and on one CPU a replay without the TLB's part makes the same faults in the same order.
+//! Every fault that was served becomes one access to its page, every memory call a call with its
+//! result. So the capture has no accesses but those that met the tables, and on one CPU a replay
+//! without the TLB's part makes the same faults in the same order.
 //!
 //! Not guaranteed: the order of what overlapped on several CPUs.
 

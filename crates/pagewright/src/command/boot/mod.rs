@@ -1,8 +1,9 @@
 //! `pagewright boot`: a Linux program on the kernel, in QEMU.
 //!
-//! `program` looks whether the kernel can run it; `archive` packs it and what it needs; `qemu` turns the options into a command line; `report` reads
-//! what the kernel says on its second channel, and `capture` makes a trace of what it records. The program's output goes to standard output as it
-//! comes, its status becomes ours; everything else goes to standard error.
+//! `program` looks whether the kernel can run it; `archive` packs it and what it needs; `qemu`
+//! turns the options into a command line; `report` reads what the kernel says on its second
+//! channel, and `capture` makes a trace of what it records. The program's output goes to standard
+//! output as it comes, its status becomes ours; everything else goes to standard error.
 //!
 //! Not guaranteed: speed. QEMU emulates every instruction.
 
@@ -40,16 +41,19 @@ pub(crate) struct Args {
     /// Memory, on one node
     #[arg(long, value_name = "SIZE", default_value = "512M", conflicts_with = "node")]
     mem: String,
-    /// A node with its memory and CPUs, such as 0:1G,cpus=0-3; without CPUs a slower tier (repeat for each)
+    /// A node with its memory and CPUs, such as 0:1G,cpus=0-3; without CPUs a slower tier (repeat
+    /// for each)
     #[arg(long, value_name = "SPEC")]
     node: Vec<String>,
     /// A setting of the memory manager, such as fault_around_bytes=4096 (repeat for each)
     #[arg(long, value_name = "K=V")]
     set: Vec<String>,
-    /// A file to take along, as FILE or FILE=/PATH (repeat for each); without a path it goes to /bin
+    /// A file to take along, as FILE or FILE=/PATH (repeat for each); without a path it goes to
+    /// /bin
     #[arg(long, value_name = "F")]
     file: Vec<String>,
-    /// Count everything again at power-off, and fail if a count is wrong (the kernel is built with the oracle)
+    /// Count everything again at power-off, and fail if a count is wrong (the kernel is built with
+    /// the oracle)
     #[arg(long)]
     check: bool,
     /// Make a capture of its memory calls and faults, for `pagewright replay`
@@ -205,7 +209,8 @@ fn wait(qemu: &mut Command, limit: Option<u64>) -> Result<(), BootError> {
     let failed = |source| BootError::Program { program: program.clone(), source };
     let child = Arc::new(Mutex::new(qemu.stdin(Stdio::null()).spawn().map_err(failed)?));
     let killed = Arc::clone(&child);
-    // However this ends, the machine does not run on; one that has ended is not killed (`Child::kill`).
+    // However this ends, the machine does not run on; one that has ended is not killed
+    // (`Child::kill`).
     let _stopped = Undo::new(move || {
         let mut child = killed.lock().unwrap_or_else(PoisonError::into_inner);
         let _ = child.kill().and_then(|()| child.wait());

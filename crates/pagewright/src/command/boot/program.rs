@@ -1,6 +1,7 @@
 //! Whether the kernel can run a program, found out before it is built and booted.
 //!
-//! Not guaranteed: that it runs. What a script names, and what a program starts, is the kernel's affair.
+//! Not guaranteed: that it runs. What a script names, and what a program starts, is the kernel's
+//! affair.
 
 use super::BootError;
 use object::Endianness;
@@ -11,7 +12,8 @@ use pagewright_arch::IsaKind;
 /// Looks at the bytes of `path`.
 ///
 /// # Errors
-/// [`BootError::Dynamic`], [`BootError::OtherIsa`] and [`BootError::NoProgram`], which say what to do.
+/// [`BootError::Dynamic`], [`BootError::OtherIsa`] and [`BootError::NoProgram`], which say what to
+/// do.
 pub(super) fn check(path: &str, bytes: &[u8], isa: IsaKind) -> Result<(), BootError> {
     if bytes.starts_with(b"#!") {
         return Ok(());

@@ -60,7 +60,8 @@ impl Words<'_> {
     }
 }
 
-/// An argument without blanks: what would end it, or means something to QEMU's own options, is written as `%xx`; nothing at all as `%00`.
+/// An argument without blanks: what would end it, or means something to QEMU's own options, is
+/// written as `%xx`; nothing at all as `%00`.
 fn escape(argument: &str) -> String {
     if argument.is_empty() {
         return "%00".to_owned();

@@ -1,4 +1,5 @@
-//! What the kernel says on its second channel (`kernel/linux/src/finish/mod.rs` has the list of lines).
+//! What the kernel says on its second channel (`kernel/linux/src/finish/mod.rs` has the list of
+//! lines).
 
 use super::BootError;
 use std::path::Path;
@@ -62,7 +63,8 @@ impl Report {
         }
     }
 
-    /// Whether every count was counted again (O4); the machine's status says whether all were right.
+    /// Whether every count was counted again (O4); the machine's status says whether all were
+    /// right.
     pub(super) fn is_judged(&self) -> bool {
         self.lines("judged").next().is_some()
     }

@@ -1,7 +1,7 @@
 //! What an evaluation found, as `--json` writes it and the tables and the page show it.
 //!
-//! Key types: [`Evaluation`] with its [`Run`]s and [`Claim`]s. `docs/json.md` says what each member means, and which are the same, bit for bit, for the
-//! same seed.
+//! Key types: [`Evaluation`] with its [`Run`]s and [`Claim`]s. `docs/json.md` says what each member
+//! means, and which are the same, bit for bit, for the same seed.
 //!
 //! Not guaranteed: an order of the keys of a map.
 

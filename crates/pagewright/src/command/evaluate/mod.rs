@@ -1,7 +1,9 @@
-//! `pagewright evaluate`: the published before and after of each mechanism, run here and put beside what was published.
+//! `pagewright evaluate`: the published before and after of each mechanism, run here and put beside
+//! what was published.
 //!
-//! Key types: [`Evaluation`], what one of them found; [`Scale`], how much time it may take. An evaluation is a function in [`ALL`]; it knows nothing of
-//! tables, JSON and pages, which `document`, `text` and `page` make of what it found.
+//! Key types: [`Evaluation`], what one of them found; [`Scale`], how much time it may take. An
+//! evaluation is a function in [`ALL`]; it knows nothing of tables, JSON and pages, which
+//! `document`, `text` and `page` make of what it found.
 //!
 //! Not guaranteed: that a figure is reproduced. One that differs is shown, with the reason.
 

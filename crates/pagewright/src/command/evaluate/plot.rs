@@ -1,6 +1,7 @@
 //! Plots: a figure over sizes or CPUs, a line for each way, with the spread as bars.
 //!
-//! What it is over is drawn by its logarithm. The text is set by whoever shows the SVG, so its width is only estimated here.
+//! What it is over is drawn by its logarithm. The text is set by whoever shows the SVG, so its
+//! width is only estimated here.
 
 use super::{Over, Plot};
 use plotters::prelude::*;

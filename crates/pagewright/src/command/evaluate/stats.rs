@@ -1,7 +1,8 @@
 //! Medians with their spread.
 //!
-//! Key type: [`Stats`]. A computer that others use as well gives figures that wander; a median of interleaved repetitions wanders least, and the
-//! tenth and ninetieth percentile say how much they did.
+//! Key type: [`Stats`]. A computer that others use as well gives figures that wander; a median of
+//! interleaved repetitions wanders least, and the tenth and ninetieth percentile say how much they
+//! did.
 //!
 //! Not guaranteed: a confidence interval. Repetitions seconds apart are not independent.
 

@@ -1,9 +1,11 @@
-//! The Linux side: programs' operations as system calls and accesses of processes that are held by [`Tracee`].
+//! The Linux side: programs' operations as system calls and accesses of processes that are held by
+//! [`Tracee`].
 //!
-//! One process, the root, is made ready once (`ready`). Each program runs in a child of it, and in that one's children. `calls` makes a
-//! system call of an operation.
+//! One process, the root, is made ready once (`ready`). Each program runs in a child of it, and in
+//! that one's children. `calls` makes a system call of an operation.
 //!
-//! Not guaranteed: anything about memory that other processes take; Linux is asked for little, so that it always has it.
+//! Not guaranteed: anything about memory that other processes take; Linux is asked for little, so
+//! that it always has it.
 
 mod calls;
 mod ready;

@@ -1,5 +1,6 @@
-//! Getting the root process ready: everything that it had is unmapped, its heap is put where programs expect it, its privileges are dropped
-//! and its limits set, and what the kernel does not have is found out.
+//! Getting the root process ready: everything that it had is unmapped, its heap is put where
+//! programs expect it, its privileges are dropped and its limits set, and what the kernel does not
+//! have is found out.
 //!
 //! Not guaranteed: that a kernel that was built without something says so in the same way.
 
@@ -83,7 +84,8 @@ impl Linux {
         Ok(())
     }
 
-    /// Without any capability, even if we are root, but that to advise other processes, if we have it.
+    /// Without any capability, even if we are root, but that to advise other processes, if we have
+    /// it.
     fn drop_privileges(&mut self) -> Result<(), AgainstError> {
         let (version_3, sys_nice) = (0x2008_0522, 1 << 23);
         let capset = |capabilities: u64| {
@@ -112,7 +114,8 @@ impl Linux {
         self.probe_pages()
     }
 
-    /// Which bits `pagemap` has: soft-dirty ones are set in every new mapping, and a guard is told apart from a hole.
+    /// Which bits `pagemap` has: soft-dirty ones are set in every new mapping, and a guard is told
+    /// apart from a hole.
     fn probe_pages(&mut self) -> Result<(), AgainstError> {
         let (soft_dirty, exclusive, guard, file_and_present) = (1 << 55, 1 << 56, 1 << 58, 0b111 << 61);
         let word = self.pages(self.tracee.pid(), VirtAddr::new(CODE), 1)?[0];

@@ -1,4 +1,5 @@
-//! Operations as methods of the memory manager, with what a kernel's system-call layer does before and after.
+//! Operations as methods of the memory manager, with what a kernel's system-call layer does before
+//! and after.
 
 use super::{BUFFER, CPU, Machine, Ours, answer};
 use crate::against::lack::{LIMITS, PIPE_PAGES};
@@ -85,7 +86,9 @@ impl Ours {
         answer(mm.mmap(space, &request).map(|at| Seen::Value(at.raw())))
     }
 
-    /// A call of one process. The offset even of an anonymous mapping is looked at, as Linux does.
+    /// A call of one process.
+    ///
+    /// The offset even of an anonymous mapping is looked at, as Linux does.
     pub(super) fn syscall(
         &self,
         mm: &Mm<Machine>,

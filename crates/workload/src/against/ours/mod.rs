@@ -1,6 +1,8 @@
-//! Our side: programs' operations as methods of the memory manager on a simulated machine of one CPU.
+//! Our side: programs' operations as methods of the memory manager on a simulated machine of one
+//! CPU.
 //!
-//! What a kernel's system-call layer would do is done in `calls`: unknown flags, descriptors, and the errno of an answer.
+//! What a kernel's system-call layer would do is done in `calls`: unknown flags, descriptors, and
+//! the errno of an answer.
 
 mod calls;
 
@@ -108,7 +110,8 @@ impl Ours {
         Ok(())
     }
 
-    /// Ends what is left of a program, and says which gauge shows that something was not given back.
+    /// Ends what is left of a program, and says which gauge shows that something was not given
+    /// back.
     pub(super) fn finish(&mut self) -> Option<String> {
         self.lab.on(CPU, |mm| mm.tlb().leave());
         self.running = None;
@@ -184,7 +187,8 @@ impl Ours {
             }
             match self.lab.on(CPU, |mm| mm.fault(self.space(process), va, access)) {
                 Ok(_) => {}
-                // Linux on x86-64 brings a page in for any fetch, and refuses it when it is there (`access_error`).
+                // Linux on x86-64 brings a page in for any fetch, and refuses it when it is there
+                // (`access_error`).
                 Err(FaultError::NotAllowed { .. }) if access == Access::Exec && !self.plain_fetches => {
                     let read = self.access(process, va, Access::Read, value);
                     return if let Seen::Signal(_) = read { read } else { Seen::Signal(Signal::Forbidden) };

@@ -158,7 +158,8 @@ fn odd_argument_lists() {
     assert_eq!(first(symbolic), [], "nothing depends on it");
     let cut = b"SYSCALL[9,1](9) sys_mmap ( 0x0, HUGE, 1, 2, 3, 4 ) --> [pre-success] Success(0x1000) ";
     assert_eq!(item(&mut &cut[..]), Err(NotALogLine), "everything depends on it");
-    // A name that contains `), ` can't be told from the end of the string; one with parentheses alone can.
+    // A name that contains `), ` can't be told from the end of the string; one with parentheses
+    // alone can.
     assert_eq!(
         first(&odd.replace("), c", ") c")),
         [number(0xffff_ff9c), string(0x40, "/tmp/a (b) c/d"), number(524_288)]

@@ -1,7 +1,7 @@
 //! The series' program by machine, number of CPUs and sharers, before and after.
 //!
-//! Key types: [`Cell`], one machine with one program; [`Side`], what it cost one way of flushing. Cells are apart from each other, so they are run side by
-//! side on host threads.
+//! Key types: [`Cell`], one machine with one program; [`Side`], what it cost one way of flushing.
+//! Cells are apart from each other, so they are run side by side on host threads.
 //!
 //! Not guaranteed: CPUs that do something else meanwhile. Those without a reader idle.
 
@@ -173,7 +173,8 @@ impl Cell {
         band(&figures)
     }
 
-    /// Saved time as a part of what could be saved by waiting once for a batch; at the worst of the band. None where nobody waits.
+    /// Saved time as a part of what could be saved by waiting once for a batch; at the worst of the
+    /// band. None where nobody waits.
     pub(super) fn reached(&self) -> Option<f64> {
         let possible = |before: &PagedOut| wait_share(before) * (1.0 - 1.0 / BATCH as f64);
         let pairs = [(&self.before.found, &self.after.found)].into_iter();

@@ -4,8 +4,9 @@
 //! - `pressure` – captures in half the memory that they want.
 //! - `claims` – all of it beside the series' figures and our own promises.
 //!
-//! Before is the same memory manager with `tlb_batch=0`: it waits for each entry's flush, as Linux 6.1 does on arm64. What Linux itself does stands in
-//! `docs/linux-pageout.md`, counted in QEMU. Times are modelled; the band is that of all costs of flushes
+//! Before is the same memory manager with `tlb_batch=0`: it waits for each entry's flush, as Linux
+//! 6.1 does on arm64. What Linux itself does stands in `docs/linux-pageout.md`, counted in QEMU.
+//! Times are modelled; the band is that of all costs of flushes
 //! ([`Cost::is_of_flush`](pagewright_sim::Cost::is_of_flush)) at half and at one and a half.
 //!
 //! Not guaranteed: anything about a clock. Where each cost comes from stands in the profiles.
@@ -49,7 +50,9 @@ pub(super) fn run(context: &Context<'_>) -> Result<Evaluation, CommandError> {
     })
 }
 
-/// Runs machines side by side on host threads, one for each of `jobs`; they share nothing. A panic of one is the caller's.
+/// Runs machines side by side on host threads, one for each of `jobs`; they share nothing.
+///
+/// A panic of one is the caller's.
 fn at_once<J: Send, T: Send>(
     jobs: impl IntoIterator<Item = J>,
     run: impl Fn(J) -> Result<T, EvaluateError> + Sync,

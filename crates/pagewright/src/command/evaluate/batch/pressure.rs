@@ -1,6 +1,7 @@
 //! Captures of real programs in half the memory that they took on Linux, with swap.
 //!
-//! Not guaranteed: their times. A capture has no contents, so what a page costs on its way to swap and back is one figure for all.
+//! Not guaranteed: their times. A capture has no contents, so what a page costs on its way to swap
+//! and back is one figure for all.
 
 use super::super::{Context, EvaluateError, Run, Table};
 use super::at_once;
@@ -42,7 +43,8 @@ impl Squeezed {
         self.count(side, "pw_reclaim_waits") as f64 / self.reclaimed(side).max(1) as f64
     }
 
-    /// Waits of the run that are not reclaim's: for copies, forks, and what the program unmaps and protects.
+    /// Waits of the run that are not reclaim's: for copies, forks, and what the program unmaps and
+    /// protects.
     pub(super) fn other_waits(&self, side: usize) -> u64 {
         self.count(side, "nr_tlb_remote_flush") - self.count(side, "pw_reclaim_waits")
     }

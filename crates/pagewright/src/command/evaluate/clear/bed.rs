@@ -2,7 +2,8 @@
 //!
 //! Key types: [`Bed`]; [`Measured`], what calibration and knee gave.
 //!
-//! Not guaranteed: that the host backs the memory by huge pages; [`Bed::huge_pages`] says how much of it.
+//! Not guaranteed: that the host backs the memory by huge pages; [`Bed::huge_pages`] says how much
+//! of it.
 
 use super::super::{EvaluateError, Scale};
 use pagewright_host::{Clock, Host, Memory, pin_to, real_cpus, run_as};

@@ -1,7 +1,8 @@
 //! A compiler beside somebody who clears memory all the time.
 //!
-//! Key type: [`Beside`]. The compiler is `rustc`, if there is one, on a program made here; the clearing runs on all CPUs but one, at the lowest priority that
-//! a thread can give itself: it yields after each 8 MiB.
+//! Key type: [`Beside`]. The compiler is `rustc`, if there is one, on a program made here; the
+//! clearing runs on all CPUs but one, at the lowest priority that a thread can give itself: it
+//! yields after each 8 MiB.
 //!
 //! Not guaranteed: a difference. On another core than the clearing, none was found before.
 

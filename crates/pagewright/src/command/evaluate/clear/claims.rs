@@ -1,6 +1,7 @@
 //! What was found, beside the figures of the series and our own promises.
 //!
-//! Figures of the series are those of other computers; a ratio is reproduced if ours is at least nine tenths of it. A promise is kept or it is not.
+//! Figures of the series are those of other computers; a ratio is reproduced if ours is at least
+//! nine tenths of it. A promise is kept or it is not.
 //!
 //! Not guaranteed: the same verdict twice, near a limit, on a computer that is busy.
 
@@ -191,7 +192,8 @@ fn promised(found: &Found) -> Vec<Claim> {
             reason,
         ));
     }
-    // A page alone is for who is about to touch it, so it counts as cleared and read. Of more nobody knows who will read it, and when.
+    // A page alone is for who is about to touch it, so it counts as cleared and read. Of more
+    // nobody knows who will read it, and when.
     let counts = |cell: &Cell| {
         (cell.state == State::ReadBack) == (cell.bytes == 4096) || matches!(cell.state, State::Clean | State::Dirty)
     };

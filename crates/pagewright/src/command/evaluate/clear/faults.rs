@@ -1,9 +1,11 @@
 //! Demand faults of 4 KiB, through the whole fault path: with ordinary stores against the choice.
 //!
-//! Key type: [`Faults`]. A program's private memory is stored to page by page, and each page read as soon as it is there, as its program would. The mapping
-//! goes afterwards, so that the next finds its frames free: long ago where it is larger than any cache, or just now.
+//! Key type: [`Faults`]. A program's private memory is stored to page by page, and each page read
+//! as soon as it is there, as its program would. The mapping goes afterwards, so that the next
+//! finds its frames free: long ago where it is larger than any cache, or just now.
 //!
-//! Not guaranteed: what an exception costs, of which there is none here; that is the same either way.
+//! Not guaranteed: what an exception costs, of which there is none here; that is the same either
+//! way.
 
 use super::super::plot::size;
 use super::super::{Context, EvaluateError, Run, Scale, Stats, Table};
@@ -64,7 +66,8 @@ fn machine(error: impl std::fmt::Display) -> EvaluateError {
     EvaluateError::Machine(error.to_string())
 }
 
-/// Maps memory, stores to each page and reads it, and unmaps it; nanoseconds a page, without the mapping.
+/// Maps memory, stores to each page and reads it, and unmaps it; nanoseconds a page, without the
+/// mapping.
 fn fault_in(bed: &Bed, space: &Space<Host>, bytes: u64) -> Result<f64, EvaluateError> {
     let mm = bed.mm();
     let flags = MapFlags::PRIVATE | MapFlags::ANONYMOUS;

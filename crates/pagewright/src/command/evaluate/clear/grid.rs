@@ -1,9 +1,11 @@
 //! Bandwidth by stores, extent and state of the target.
 //!
-//! Key types: [`Grid`] of [`Cell`]s. A sample clears blocks worth some milliseconds, each as an operation of its own with its own fence; the ways take
-//! turns, sample by sample. `auto` is the choice of the memory manager, which is told of the target what its allocator would know.
+//! Key types: [`Grid`] of [`Cell`]s. A sample clears blocks worth some milliseconds, each as an
+//! operation of its own with its own fence; the ways take turns, sample by sample. `auto` is the
+//! choice of the memory manager, which is told of the target what its allocator would know.
 //!
-//! Not guaranteed: that a *cold* target's line is in no cache at all – only that a ring of memory lies between two uses of it.
+//! Not guaranteed: that a *cold* target's line is in no cache at all – only that a ring of memory
+//! lies between two uses of it.
 
 use super::super::plot::size;
 use super::super::{Context, EvaluateError, Over, Plot, Run, Scale, Series, Stats, Table};
@@ -203,8 +205,9 @@ fn path_since(bed: &Bed, before: &[(ClearBackend, u64)]) -> ClearBackend {
     since.max_by_key(|(pages, _)| *pages).map_or(ClearBackend::Machine, |(_, backend)| backend)
 }
 
-/// Collects samples of each way in turns: `prepare`, then `sample`, which alone is measured. The order is another in each round, because
-/// a way finds the cache as the one before left it.
+/// Collects samples of each way in turns: `prepare`, then `sample`, which alone is measured.
+///
+/// The order is another in each round, because a way finds the cache as the one before left it.
 fn in_turns<T>(
     bed: &Bed,
     ways: &[Way],
@@ -256,7 +259,8 @@ struct Walk {
     at: usize,
 }
 
-/// Cold targets: each sample takes the next part of the ring, which is poisoned anew after each round.
+/// Cold targets: each sample takes the next part of the ring, which is poisoned anew after each
+/// round.
 fn cold(bed: &Bed, ways: &[Way], ring: &mut Vec<Block>, state: State, cpus: usize) -> Cell {
     let order = ring[0].order();
     let share = ring.len() / cpus;
@@ -308,7 +312,8 @@ fn cached(bed: &Bed, ways: &[Way], ring: &mut Vec<Block>, state: State) -> Cell 
     let order = ring[0].order();
     let set = ((256 << 10) / order.bytes()).max(1) as usize;
     let mut blocks: Vec<Block> = ring.drain(..set).collect();
-    // What the allocator's lists would say of a block just freed here: they keep orders 0 to 3, and 9.
+    // What the allocator's lists would say of a block just freed here: they keep orders 0 to 3, and
+    // 9.
     let known = if order.raw() <= 3 || order == Order::PMD { Residency::Hot } else { Residency::Unknown };
     let streaming = bed.streaming().or(bed.frames().clearing().caps().candidates().next());
     // Short spans are read off the clock that costs least.

@@ -1,16 +1,20 @@
-//! `evaluate clear`: what going past the cache saves when memory is cleared, and what it costs where it is wrong, on this computer.
+//! `evaluate clear`: what going past the cache saves when memory is cleared, and what it costs
+//! where it is wrong, on this computer.
 //!
 //! - `bed` – a machine of real memory, and what is measured with.
 //! - `grid` – bandwidth by stores, extent and state of the target.
 //! - `prealloc` – a VM's memory, beside Linux's own way to get it.
 //! - `faults` – demand faults through the whole fault path.
-//! - `pollution` – what is left of a hot set after a clear; `beside` – a compiler beside background clearing.
+//! - `pollution` – what is left of a hot set after a clear; `beside` – a compiler beside background
+//!   clearing.
 //! - `claims` – all of it beside the series' figures and our own promises.
 //!
-//! Everything goes through the memory manager: blocks come from its allocator, [`Frames`](pagewright_tlb::frames::Frames) clears them, and its counters
-//! prove by which stores. Frames were touched and poisoned before, and each way is checked byte by byte.
+//! Everything goes through the memory manager: blocks come from its allocator,
+//! [`Frames`](pagewright_tlb::frames::Frames) clears them, and its counters prove by which stores.
+//! Frames were touched and poisoned before, and each way is checked byte by byte.
 //!
-//! Not guaranteed: figures without anybody else's part in them. Repetitions of all ways are interleaved, so that what disturbs one disturbs all.
+//! Not guaranteed: figures without anybody else's part in them. Repetitions of all ways are
+//! interleaved, so that what disturbs one disturbs all.
 
 mod bed;
 mod beside;

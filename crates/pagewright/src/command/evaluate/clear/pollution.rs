@@ -1,6 +1,7 @@
 //! What is left of a hot set of 1 MiB after somebody has cleared memory on the same CPU.
 //!
-//! Key type: [`Pollution`]. The set is a chain through all its lines in random order, followed once: warm, then after a clear.
+//! Key type: [`Pollution`]. The set is a chain through all its lines in random order, followed
+//! once: warm, then after a clear.
 //!
 //! Not guaranteed: anything about other CPUs' caches.
 
@@ -40,7 +41,8 @@ pub(super) const CACHED: &str = "cached";
 pub(super) const AUTO: &str = "auto";
 const NOTHING: &str = "nothing";
 
-/// A chain through all lines, in an order that no prefetcher guesses (Sattolo's algorithm over a linear congruential generator).
+/// A chain through all lines, in an order that no prefetcher guesses (Sattolo's algorithm over a
+/// linear congruential generator).
 fn chain() -> Vec<Line> {
     let mut order: Vec<usize> = (0..LINES).collect();
     let mut random = 0x2545_f491_4f6c_dd1d_u64;

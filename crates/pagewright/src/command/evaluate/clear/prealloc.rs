@@ -1,8 +1,11 @@
-//! A VM's memory in folios of 2 MiB: page by page through the cache, as Linux before 7.0, against ours; and Linux's own `MADV_POPULATE_WRITE` here.
+//! A VM's memory in folios of 2 MiB: page by page through the cache, as Linux before 7.0, against
+//! ours; and Linux's own `MADV_POPULATE_WRITE` here.
 //!
-//! Key type: [`Prealloc`]. The pool is filled and emptied again and again, so that frames come back in the states in which an allocator finds them.
+//! Key type: [`Prealloc`]. The pool is filled and emptied again and again, so that frames come back
+//! in the states in which an allocator finds them.
 //!
-//! Not guaranteed: that Linux clears as it would on bare metal; its figure is what a VMM on this computer would see.
+//! Not guaranteed: that Linux clears as it would on bare metal; its figure is what a VMM on this
+//! computer would see.
 
 use super::super::plot::size;
 use super::super::{Context, EvaluateError, Run, Scale, Stats, Table};
@@ -85,7 +88,9 @@ pub(super) fn measure(context: &Context<'_>, bed: &Bed) -> Result<Prealloc, Eval
     Ok(Prealloc { bytes, rows })
 }
 
-/// Fills a pool on `cpus` CPUs, and returns GB/s. With `check`, the memory is poisoned before and looked at after.
+/// Fills a pool on `cpus` CPUs, and returns GB/s.
+///
+/// With `check`, the memory is poisoned before and looked at after.
 fn fill(bed: &Bed, bytes: u64, order: Order, cpus: usize, check: bool) -> Result<f64, EvaluateError> {
     let failed = |error: pagewright_mm::MmError| EvaluateError::Machine(error.to_string());
     let places = (bytes / order.bytes()) as usize;
