@@ -1,7 +1,8 @@
 //! The workspace as cargo sees it, and cargo called from within cargo.
 //!
-//! A nested cargo must not inherit what the outer one set for `xtask` itself (`CARGO_PKG_…`, `CARGO_MANIFEST_…`, …): it would
-//! rebuild what is built. [`command`] takes that out and keeps what the user set.
+//! A nested cargo must not inherit what the outer one set for `xtask` itself (`CARGO_PKG_…`,
+//! `CARGO_MANIFEST_…`, …): it would rebuild what is built. [`command`] takes that out and keeps
+//! what the user set.
 
 use crate::error::Error;
 use serde::Deserialize;

@@ -1,9 +1,11 @@
 //! Files out of Debian's packages, of any architecture, without installing them.
 //!
-//! `apt-get` keeps its lists and downloads below the target directory here, so the system's own architectures and lists stay as they are; it
-//! verifies signatures as always. No rights are needed.
+//! `apt-get` keeps its lists and downloads below the target directory here, so the system's own
+//! architectures and lists stay as they are; it verifies signatures as always. No rights are
+//! needed.
 //!
-//! Not guaranteed: anything where there is no apt, or no network: then [`Archive::fetch`] is an error, and what needs the file is left out.
+//! Not guaranteed: anything where there is no apt, or no network: then [`Archive::fetch`] is an
+//! error, and what needs the file is left out.
 
 use crate::cargo::{self, Workspace};
 use crate::error::Error;
@@ -11,7 +13,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// Where releases are that this system's apt does not name, and by what they are known to be Debian's.
+/// Where releases are that this system's apt does not name, and by what they are known to be
+/// Debian's.
 const MIRROR: &str = "http://deb.debian.org/debian";
 const KEYRING: &str = "/usr/share/keyrings/debian-archive-keyring.gpg";
 
@@ -35,11 +38,12 @@ impl Archive<'_> {
         self.folder().join(package)
     }
 
-    /// Fetches a package and takes out what matches `patterns` (as `tar --wildcards` has them, from `./` on); returns the folder that it then
-    /// lies in.
+    /// Fetches a package and takes out what matches `patterns` (as `tar --wildcards` has them, from
+    /// `./` on); returns the folder that it then lies in.
     ///
     /// # Errors
-    /// [`Error::Program`], [`Error::Spawn`] when apt, dpkg or tar fails or is missing, or a pattern matches nothing.
+    /// [`Error::Program`], [`Error::Spawn`] when apt, dpkg or tar fails or is missing, or a pattern
+    /// matches nothing.
     pub(crate) fn fetch(self, package: &str, patterns: &[&str]) -> Result<PathBuf, Error> {
         let folder = self.place(package);
         let _ = fs::remove_dir_all(&folder);
@@ -65,7 +69,8 @@ impl Archive<'_> {
         Ok(folder)
     }
 
-    /// The package on which another of these names depends by a name that begins with `prefix`, such as the kernel of today.
+    /// The package on which another of these names depends by a name that begins with `prefix`,
+    /// such as the kernel of today.
     ///
     /// # Errors
     /// As of [`Archive::fetch`]; [`Error::NoPackage`].

@@ -1,5 +1,5 @@
-//! `cargo xtask expected`: what the programs of `cargo xtask boot` print and answer on Debian's Linux 6.1 in the same QEMU, recorded in
-//! `kernel/programs/expected`.
+//! `cargo xtask expected`: what the programs of `cargo xtask boot` print and answer on Debian's
+//! Linux 6.1 in the same QEMU, recorded in `kernel/programs/expected`.
 //!
 //! Linux ([`crate::linux`]) is booted on one CPU.
 //!

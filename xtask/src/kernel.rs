@@ -1,7 +1,8 @@
 //! `cargo xtask kernel`: the kernel's image, as a loader wants it.
 //!
-//! `kernel/` is a workspace of its own and is built where it stands, because its linker flags are in its `.cargo`. x86-64's image is the ELF
-//! file with its PVH note. arm64's is flat: QEMU passes device tree and initramfs only to what has Linux's header.
+//! `kernel/` is a workspace of its own and is built where it stands, because its linker flags are
+//! in its `.cargo`. x86-64's image is the ELF file with its PVH note. arm64's is flat: QEMU passes
+//! device tree and initramfs only to what has Linux's header.
 //!
 //! Not guaranteed: that it boots; [`crate::boot`] shows that.
 
@@ -11,8 +12,8 @@ use crate::toolchain::{self, BareTarget};
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// What an image can have beside the kernel: mistakes, of which `plant=NAME` on its command line chooses one; and the oracle, which judges
-/// its counts.
+/// What an image can have beside the kernel: mistakes, of which `plant=NAME` on its command line
+/// chooses one; and the oracle, which judges its counts.
 const EXTRAS: [&str; 2] = ["planted", "oracle"];
 
 /// Builds and prints the path of the image, which has these extras.

@@ -1,6 +1,7 @@
 //! Debian's Linux for machines in a cloud, the smaller one, and what it needs to swap to zram.
 //!
-//! It is booted by `pagewright boot` as our own kernel is, with `kernel/programs/init.c` as its first program.
+//! It is booted by `pagewright boot` as our own kernel is, with `kernel/programs/init.c` as its
+//! first program.
 //!
 //! Not guaranteed: the same version each time; a release's newest is taken.
 
@@ -14,7 +15,9 @@ use std::path::{Path, PathBuf};
 
 /// Words for Linux: the serial line, and nothing on it that the program didn't print.
 const WORDS: &str = "console=ttyS0 console=ttyAMA0 quiet loglevel=0 rdinit=/init";
-/// What zram needs, in the order of dependence. Where it compresses by the kernel's crypto interface, that is `lz4`.
+/// What zram needs, in the order of dependence.
+///
+/// Where it compresses by the kernel's crypto interface, that is `lz4`.
 const MODULES: [&str; 5] = ["zsmalloc", "lz4_compress", "lz4hc_compress", "lz4", "zram"];
 
 /// A Linux.
@@ -51,8 +54,10 @@ impl Linux {
         Ok(Self { image: named("vmlinuz-")?, package, modules })
     }
 
-    /// What `pagewright boot` is told. Where there is something to swap to, its first program finds what zram needs, in the order of names; words that Linux
-    /// does not know are that program's environment.
+    /// What `pagewright boot` is told.
+    ///
+    /// Where there is something to swap to, its first program finds what zram needs, in the order
+    /// of names; words that Linux does not know are that program's environment.
     pub(crate) fn arguments(&self, init: &Path, swap: Swap) -> Vec<String> {
         let words = if matches!(swap, Swap::On(_)) { format!("{WORDS} swap_to=zram0") } else { WORDS.to_owned() };
         let mut arguments = vec!["--append".to_owned(), words];

@@ -1,8 +1,10 @@
 //! `cargo xtask`: everything that is done to this repository, by hand or by CI, in one place.
 //!
-//! One command per file: [`test`], [`soak`], [`arrows`], [`tidy`], [`no_std`], [`repeat`], [`kernel`], [`boot`], [`expected`], [`pageout`],
-//! [`setup`]. What they share: [`cargo`] (the workspace and nested cargo), [`step`] (a command with a time limit and a count), [`source`] (reading
-//! Rust source), [`toolchain`] (who can build for bare metal), [`debian`] (files out of packages), [`linux`] (the kernel among them).
+//! One command per file: [`test`], [`soak`], [`arrows`], [`tidy`], [`no_std`], [`repeat`],
+//! [`kernel`], [`boot`], [`expected`], [`pageout`], [`setup`]. What they share: [`cargo`] (the
+//! workspace and nested cargo), [`step`] (a command with a time limit and a count), [`source`]
+//! (reading Rust source), [`toolchain`] (who can build for bare metal), [`debian`] (files out of
+//! packages), [`linux`] (the kernel among them).
 //!
 //! Not guaranteed: Windows. Steps are stopped by process group, so a Unix is needed.
 #![forbid(unsafe_code)]

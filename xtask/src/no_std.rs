@@ -1,5 +1,7 @@
-//! `cargo xtask no-std`: the library crates checked for bare metal, both instruction sets. A dependency that needs an operating system
-//! fails here. Code is made of them when the kernel is built.
+//! `cargo xtask no-std`: the library crates checked for bare metal, both instruction sets.
+//!
+//! A dependency that needs an operating system fails here. Code is made of them when the kernel is
+//! built.
 
 use crate::arrows::rules;
 use crate::cargo::{self, Workspace};

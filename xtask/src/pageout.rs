@@ -1,8 +1,10 @@
-//! `cargo xtask pageout`: barriers and TLB invalidations that arm64 executes for each page that the batched-shootdown series' program pages out, on
-//! Debian's Linux 6.1 and 6.12 and on our kernel in QEMU, recorded in `docs/linux-pageout.md`. Between the two, Linux began to
-//! batch reclaim's flushes on arm64.
+//! `cargo xtask pageout`: barriers and TLB invalidations that arm64 executes for each page that the
+//! batched-shootdown series' program pages out, on Debian's Linux 6.1 and 6.12 and on our kernel in
+//! QEMU, recorded in `docs/linux-pageout.md`. Between the two, Linux began to batch reclaim's
+//! flushes on arm64.
 //!
-//! The program is `kernel/programs/pageout.c`, what counts is `kernel/plugin/flushes.c`, and `kernel/programs/init.c` makes zram Linux's swap.
+//! The program is `kernel/programs/pageout.c`, what counts is `kernel/plugin/flushes.c`, and
+//! `kernel/programs/init.c` makes zram Linux's swap.
 //!
 //! Not guaranteed: the same version of Linux each time; each release's newest is taken.
 
@@ -65,7 +67,8 @@ pub(crate) fn run() -> Result<(), Error> {
     for (suite, version) in RELEASES {
         let linux = Linux::fetch(&workspace, BareTarget::Aarch64, Some(suite), version)?;
         let mut arguments = linux.arguments(&bench.init, Swap::On("64M"));
-        // Its own clock must not depend on how busy this computer is; ours spins where Linux sleeps, which counted instructions don't let pass.
+        // Its own clock must not depend on how busy this computer is; ours spins where Linux
+        // sleeps, which counted instructions don't let pass.
         arguments.push("--count".to_owned());
         kernels.push((linux.package.replace("linux-image-", "Linux "), arguments));
     }

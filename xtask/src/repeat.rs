@@ -1,5 +1,6 @@
-//! `cargo xtask repeat`: every shipped capture replayed twice, in two processes, on each instruction set; the same seed must give the same
-//! JSON, all but `measured`. `repeat quick` takes the smaller half of them.
+//! `cargo xtask repeat`: every shipped capture replayed twice, in two processes, on each
+//! instruction set; the same seed must give the same JSON, all but `measured`. `repeat quick` takes
+//! the smaller half of them.
 //!
 //! Not guaranteed: the same on another machine; there the test run repeats it.
 

@@ -10,9 +10,11 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// What builds for bare metal where rustup has no target for it: a toolchain with library source, and a linker.
+/// What builds for bare metal where rustup has no target for it: a toolchain with library source,
+/// and a linker.
 pub(crate) const BARE_METAL: [&str; 4] = ["rustc-web", "cargo-web", "rust-web-src", "lld"];
-/// Programs, and the packages that have them: what records captures; what boots the kernel; what compiles the programs that it runs.
+/// Programs, and the packages that have them: what records captures; what boots the kernel; what
+/// compiles the programs that it runs.
 const PROGRAMS: [(&str, &str); 6] = [
     ("valgrind", "valgrind"),
     ("qemu-system-x86_64", "qemu-system-x86"),

@@ -1,4 +1,6 @@
-//! `cargo xtask soak`: the tests that look longer for what the quick ones may miss. Hours; stop it when you like.
+//! `cargo xtask soak`: the tests that look longer for what the quick ones may miss.
+//!
+//! Hours; stop it when you like.
 
 use crate::cargo::{self, Workspace};
 use crate::error::Error;

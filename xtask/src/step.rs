@@ -1,7 +1,9 @@
-//! Steps: commands run one after the other, each under a heading, with a time limit and a count of what passed.
+//! Steps: commands run one after the other, each under a heading, with a time limit and a count of
+//! what passed.
 //!
-//! A step's standard output is kept and shown only when the step fails; its standard error (cargo's progress) is shown as it comes. Each
-//! step is a process group of its own, so that at its time limit, and at Ctrl-C, everything it started is stopped.
+//! A step's standard output is kept and shown only when the step fails; its standard error (cargo's
+//! progress) is shown as it comes. Each step is a process group of its own, so that at its time
+//! limit, and at Ctrl-C, everything it started is stopped.
 //!
 //! Not guaranteed: an end to what leaves the process group.
 
@@ -130,8 +132,9 @@ fn stop(group: i32) {
     }
 }
 
-/// Counts libtest's lines in what a step printed; its summaries would miss the tests of a program that died before it printed one. A step
-/// without tests counts as one, and a failed step counts at least one failure.
+/// Counts libtest's lines in what a step printed; its summaries would miss the tests of a program
+/// that died before it printed one. A step without tests counts as one, and a failed step counts at
+/// least one failure.
 fn count(printed: &str, good: bool) -> Count {
     let ended = |how: &str| printed.lines().filter(|line| line.starts_with("test ") && line.ends_with(how)).count();
     let mut count = Count { passed: ended(" ... ok"), failed: ended(" ... FAILED") };
@@ -181,7 +184,8 @@ mod tests {
 
     #[test]
     fn at_the_time_limit_everything_the_step_started_is_stopped() {
-        // The pipe stays open until the inner sleep is gone too: without the group's end this would wait for it.
+        // The pipe stays open until the inner sleep is gone too: without the group's end this would
+        // wait for it.
         let ended = one(shell("sleep 600 & sleep 600", Duration::from_millis(200)));
         assert!(matches!(ended, Ok((Count { failed: 1, .. }, false))));
     }

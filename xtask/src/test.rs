@@ -1,4 +1,6 @@
-//! `cargo xtask test`: every test, in an order in which the quick and telling ones come first. At most a quarter of an hour on two cores.
+//! `cargo xtask test`: every test, in an order in which the quick and telling ones come first.
+//!
+//! At most a quarter of an hour on two cores.
 
 use crate::cargo::{self, Workspace};
 use crate::error::Error;

@@ -1,7 +1,8 @@
 //! Who on this machine can build for bare metal.
 //!
-//! First hit wins: the target of the running toolchain (`rustup target add`), its source (`rust-src`), Debian's toolchain with its
-//! source. The two latter build `core` and `alloc` themselves, which a stable compiler allows only under `RUSTC_BOOTSTRAP=1`.
+//! First hit wins: the target of the running toolchain (`rustup target add`), its source
+//! (`rust-src`), Debian's toolchain with its source. The two latter build `core` and `alloc`
+//! themselves, which a stable compiler allows only under `RUSTC_BOOTSTRAP=1`.
 //!
 //! Not guaranteed: that what was built works; whether the kernel does is shown by booting it.
 
@@ -66,7 +67,8 @@ impl fmt::Display for Toolchain {
 /// Finds a toolchain for `target`.
 ///
 /// # Errors
-/// [`Error::NoBareMetal`], which names the fix, when there is none; [`Error::Spawn`] when the running toolchain does not run.
+/// [`Error::NoBareMetal`], which names the fix, when there is none; [`Error::Spawn`] when the
+/// running toolchain does not run.
 pub(crate) fn probe(target: BareTarget) -> Result<Toolchain, Error> {
     let sysroot = sysroot(&mut Command::new(rustc()))?;
     if library(&sysroot).join(target.triple()).join("lib").is_dir() {
@@ -83,8 +85,9 @@ pub(crate) fn probe(target: BareTarget) -> Result<Toolchain, Error> {
 }
 
 impl Toolchain {
-    /// This toolchain's `cargo subcommand`, set up for `target` below `target_directory`; what is missing are the packages.
-    /// The directory must be one of its own: two compilers in one would rebuild each other's work.
+    /// This toolchain's `cargo subcommand`, set up for `target` below `target_directory`; what is
+    /// missing are the packages. The directory must be one of its own: two compilers in one would
+    /// rebuild each other's work.
     ///
     /// # Errors
     /// [`Error::Spawn`] when the toolchain does not run.
@@ -134,7 +137,8 @@ fn rustc() -> std::ffi::OsString {
     std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into())
 }
 
-/// A program outside rustup: without the variables by which rustup and the outer cargo would steer it.
+/// A program outside rustup: without the variables by which rustup and the outer cargo would steer
+/// it.
 fn on_its_own(program: &str) -> Command {
     let mut command = Command::new(program);
     for (variable, _) in std::env::vars_os() {

@@ -1,8 +1,10 @@
-//! `cargo xtask arrows`: dependencies between the crates of the workspace against the table in [`rules`].
+//! `cargo xtask arrows`: dependencies between the crates of the workspace against the table in
+//! [`rules`].
 //!
 //! Also that each crate's root says what its row claims (`#![no_std]`, `#![forbid(unsafe_code)]`).
 //!
-//! Not guaranteed: that crates from outside fit bare metal. `cargo xtask no-std` shows that by building.
+//! Not guaranteed: that crates from outside fit bare metal. `cargo xtask no-std` shows that by
+//! building.
 
 pub(crate) mod rules;
 

@@ -1,8 +1,9 @@
 //! Which crate may use which: the house as a table.
 //!
-//! Two columns stand on the same ground: the subject (`frame` → `tlb` → `table` → `mm`) and its judge (`model`, `sim` → `check`). They
-//! meet only in `workload`, so that the oracle's independence is a fact of the Cargo graph. `table`, `mm` and `workload` reach frames
-//! through `tlb` alone, whose allocator settles debts first.
+//! Two columns stand on the same ground: the subject (`frame` → `tlb` → `table` → `mm`) and its
+//! judge (`model`, `sim` → `check`). They meet only in `workload`, so that the oracle's
+//! independence is a fact of the Cargo graph. `table`, `mm` and `workload` reach frames through
+//! `tlb` alone, whose allocator settles debts first.
 
 /// Whether a crate may contain unsafe code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,9 +28,13 @@ pub(crate) enum Ground {
 pub(crate) enum Column {
     /// Used by both sides.
     Shared,
-    /// What is judged. Its tests may use the judge.
+    /// What is judged.
+    ///
+    /// Its tests may use the judge.
     Subject,
-    /// What judges. Its tests may not use the subject either.
+    /// What judges.
+    ///
+    /// Its tests may not use the subject either.
     Judge,
     /// Above both.
     Above,
@@ -76,7 +81,9 @@ const fn hosted(name: &'static str, may_use: &'static [&'static str], column: Co
     Rule { name, may_use, column, ground: Ground::Std, unsafe_code: UnsafeCode::Forbidden }
 }
 
-/// The table, from the ground up. A crate that is not in it may not be in the workspace.
+/// The table, from the ground up.
+///
+/// A crate that is not in it may not be in the workspace.
 pub(crate) const RULES: &[Rule] = &[
     library(TYPES, &[], Column::Shared, UnsafeCode::Forbidden),
     library(ARCH, &[TYPES], Column::Shared, UnsafeCode::Forbidden),

@@ -73,7 +73,9 @@ impl Swap {
     }
 }
 
-/// A program, with what it must answer. What it must print lies in `kernel/programs/expected`.
+/// A program, with what it must answer.
+///
+/// What it must print lies in `kernel/programs/expected`.
 pub(crate) struct Case {
     /// Its name, and that of the file with what it prints.
     pub(crate) name: &'static str,

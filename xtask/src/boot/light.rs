@@ -1,8 +1,11 @@
-//! How light the kernel is: bytes of its image, and instructions from power-on to the first program's first, by QEMU's count.
+//! How light the kernel is: bytes of its image, and instructions from power-on to the first
+//! program's first, by QEMU's count.
 //!
-//! Measured on one CPU – others wait while they are started, and waiting counts – with the oracle in the image; without it there is less of both.
+//! Measured on one CPU – others wait while they are started, and waiting counts – with the oracle
+//! in the image; without it there is less of both.
 //!
-//! Not guaranteed: that firmware executes as many on another version of QEMU; its instructions count, too.
+//! Not guaranteed: that firmware executes as many on another version of QEMU; its instructions
+//! count, too.
 
 use super::Bench;
 use super::cases::{CASES, Machine};

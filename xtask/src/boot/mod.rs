@@ -1,8 +1,10 @@
 //! `cargo xtask boot`: programs on the kernel in QEMU, {x86-64, arm64} × {1, 4 CPUs}.
 //!
-//! Each program runs by `pagewright boot`, with a hard limit of time and `--check`, and must print and answer what it does on Debian's Linux 6.1
-//! in the same QEMU (`kernel/programs/expected`, which [`crate::expected`] records). `planted` has mistakes made, each of which must be noticed.
-//! Several machines run at a time. What programs do is also recorded, and counted again in the lab (`recorded`).
+//! Each program runs by `pagewright boot`, with a hard limit of time and `--check`, and must print
+//! and answer what it does on Debian's Linux 6.1 in the same QEMU (`kernel/programs/expected`,
+//! which [`crate::expected`] records). `planted` has mistakes made, each of which must be noticed.
+//! Several machines run at a time. What programs do is also recorded, and counted again in the lab
+//! (`recorded`).
 //!
 //! Not guaranteed: anything about time; QEMU emulates every instruction.
 
@@ -136,7 +138,8 @@ impl Bench {
             }
             Ok(failed)
         };
-        // Up to four CPUs here, a machine's own take turns on one; where there are more, each has its own.
+        // Up to four CPUs here, a machine's own take turns on one; where there are more, each has
+        // its own.
         let here = thread::available_parallelism().map_or(1, usize::from);
         let workers = (here / 4).max(2).min(here);
         side_by_side((0..workers).map(|_| work))

@@ -1,8 +1,11 @@
-//! Mistakes of the real code that are made on the kernel, each of which a program must notice, or the oracle at power-off.
+//! Mistakes of the real code that are made on the kernel, each of which a program must notice, or
+//! the oracle at power-off.
 //!
-//! They are made on four CPUs of x86-64, where a shootdown can be missed; those that are about counts and the kernel's stacks on both instruction sets.
+//! They are made on four CPUs of x86-64, where a shootdown can be missed; those that are about
+//! counts and the kernel's stacks on both instruction sets.
 //!
-//! Not guaranteed: that a mistake is noticed at the first boot. One that needs two CPUs to meet gets some tries.
+//! Not guaranteed: that a mistake is noticed at the first boot. One that needs two CPUs to meet
+//! gets some tries.
 
 use super::cases::{CASES, Machine};
 use super::{Bench, Run};
@@ -21,7 +24,8 @@ const CORRUPTING: [(&str, &str); 5] = [
 ];
 /// Those that no program can see, and the oracle does.
 const MISCOUNTING: [(&str, &str); 2] = [("rss-drift", "cow"), ("map-count-lost", "cow")];
-/// Those that end the kernel itself, on the CPU that boots and on another, and what it says then; no program gets to run.
+/// Those that end the kernel itself, on the CPU that boots and on another, and what it says then;
+/// no program gets to run.
 const OVERFLOWING: [(&str, &str); 2] = [("stack-overflow", "moves"), ("other-stack-overflow", "moves")];
 const OVERFLOWED: &str = "the kernel's stack has overflowed";
 /// The status of a machine whose counts are wrong (`EX_SOFTWARE`).

@@ -1,9 +1,11 @@
-//! What a program does to memory on the kernel, recorded, and replayed in the lab: both must count the same.
+//! What a program does to memory on the kernel, recorded, and replayed in the lab: both must count
+//! the same.
 //!
-//! On one CPU every count that is compared is equal, and on four where one thread runs; else it may differ by five parts of a hundred.
-//! `docs/kernel.md` says what is not compared, and why.
+//! On one CPU every count that is compared is equal, and on four where one thread runs; else it may
+//! differ by five parts of a hundred. `docs/kernel.md` says what is not compared, and why.
 //!
-//! Not guaranteed: anything about calls that captures don't have (`pagewright boot --record` says which it has).
+//! Not guaranteed: anything about calls that captures don't have (`pagewright boot --record` says
+//! which it has).
 
 use super::Bench;
 use super::cases::{CASES, Machine};
@@ -37,9 +39,11 @@ const ALL: &[&str] = &[
     "pw_entry_stores",
     "pw_page_flushes",
 ];
-/// Without those that depend on who is first: whether a page is copied or taken over, and refused accesses, which no capture has.
+/// Without those that depend on who is first: whether a page is copied or taken over, and refused
+/// accesses, which no capture has.
 const OVERLAPPING: &[&str] = &["pw_pages_zeroed", "pw_fault_around", "pw_fork", "pw_fork_entries", "pw_entry_stores"];
-/// Without that for threads that use one page: if one reads before another writes, the entry is stored twice.
+/// Without that for threads that use one page: if one reads before another writes, the entry is
+/// stored twice.
 const SHARING: &[&str] = &["pw_pages_zeroed", "pw_fault_around", "pw_fork", "pw_fork_entries"];
 
 /// What comes and goes by swap.
@@ -70,7 +74,8 @@ const RECORDED: [Recorded; 9] = [
 /// Seconds for one boot.
 const LIMIT: &str = "60";
 
-/// Records and replays each on a machine with this kernel; prints a line each and returns how many failed.
+/// Records and replays each on a machine with this kernel; prints a line each and returns how many
+/// failed.
 pub(super) fn judge(bench: &Bench, machine: &Machine, kernel: &Path) -> Result<usize, Error> {
     let mut failed = 0;
     for recorded in &RECORDED {

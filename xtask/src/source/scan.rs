@@ -1,7 +1,8 @@
-//! Just enough of Rust's grammar to tell code from comments and literals, and to find where functions and test items end.
+//! Just enough of Rust's grammar to tell code from comments and literals, and to find where
+//! functions and test items end.
 //!
-//! [`code`] keeps every byte's place, so an offset into its answer is an offset into the text. Works inside macros too, which a parser
-//! would skip.
+//! [`code`] keeps every byte's place, so an offset into its answer is an offset into the text.
+//! Works inside macros too, which a parser would skip.
 //!
 //! Not guaranteed: anything about text that does not compile.
 
@@ -16,52 +17,68 @@ pub(crate) struct Function {
     pub(crate) range: Range<usize>,
 }
 
-/// `text` with comments and the insides of literals replaced by spaces; line ends stay.
-pub(crate) fn code(text: &str) -> String {
+/// A stretch of text that is no code.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Hidden {
+    /// Its bytes, marks and quotes included.
+    pub(crate) range: Range<usize>,
+    /// What it is.
+    pub(crate) kind: HiddenKind,
+}
+
+/// What a stretch of text is that is no code.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum HiddenKind {
+    /// `//`, `///` or `//!` up to the end of the line.
+    LineComment,
+    /// `/* … */`.
+    BlockComment,
+    /// A string or a character.
+    Literal,
+}
+
+/// The comments and literals of `text`, in order.
+pub(crate) fn hidden(text: &str) -> Vec<Hidden> {
     let bytes = text.as_bytes();
-    let mut out = bytes.to_vec();
+    let mut found = Vec::new();
     let mut at = 0;
     while at < bytes.len() {
-        let end = match token_at(bytes, at) {
-            Token::Code => {
-                at += 1;
-                continue;
-            }
-            Token::Hidden(end) => end,
-        };
-        for byte in &mut out[at..end] {
-            if *byte != b'\n' {
-                *byte = b' ';
+        match token_at(bytes, at) {
+            None => at += 1,
+            Some((end, kind)) => {
+                found.push(Hidden { range: at..end, kind });
+                at = end;
             }
         }
-        at = end;
+    }
+    found
+}
+
+/// `text` with comments and the insides of literals replaced by spaces; line ends stay.
+pub(crate) fn code(text: &str) -> String {
+    let mut out = text.as_bytes().to_vec();
+    for byte in hidden(text).into_iter().flat_map(|hidden| hidden.range) {
+        if out[byte] != b'\n' {
+            out[byte] = b' ';
+        }
     }
     // Whole characters were blanked byte by byte, so what is left is the text's own characters.
     String::from_utf8(out).unwrap_or_default()
 }
 
-/// What starts at a byte.
-enum Token {
-    /// Code: go on by one byte.
-    Code,
-    /// A comment or literal that ends before this offset.
-    Hidden(usize),
-}
-
-fn token_at(bytes: &[u8], at: usize) -> Token {
-    let rest = &bytes[at..];
-    match rest {
-        [b'/', b'/', ..] => Token::Hidden(find(bytes, at, b'\n')),
-        [b'/', b'*', ..] => Token::Hidden(block_comment_end(bytes, at)),
-        [b'"', ..] => Token::Hidden(string_end(bytes, at)),
-        [b'r', b'"' | b'#', ..] if !continues_word(bytes, at) => {
-            raw_string_end(bytes, at + 1).map_or(Token::Code, Token::Hidden)
-        }
+/// The end and the kind of the comment or literal that starts at a byte, if one does.
+fn token_at(bytes: &[u8], at: usize) -> Option<(usize, HiddenKind)> {
+    let literal = |end| (end, HiddenKind::Literal);
+    match &bytes[at..] {
+        [b'/', b'/', ..] => Some((find(bytes, at, b'\n'), HiddenKind::LineComment)),
+        [b'/', b'*', ..] => Some((block_comment_end(bytes, at), HiddenKind::BlockComment)),
+        [b'"', ..] => Some(literal(string_end(bytes, at))),
+        [b'r', b'"' | b'#', ..] if !continues_word(bytes, at) => raw_string_end(bytes, at + 1).map(literal),
         [b'b' | b'c', b'r', b'"' | b'#', ..] if !continues_word(bytes, at) => {
-            raw_string_end(bytes, at + 2).map_or(Token::Code, Token::Hidden)
+            raw_string_end(bytes, at + 2).map(literal)
         }
-        [b'\'', ..] => char_end(bytes, at).map_or(Token::Code, Token::Hidden),
-        [_, ..] | [] => Token::Code,
+        [b'\'', ..] => char_end(bytes, at).map(literal),
+        [_, ..] | [] => None,
     }
 }
 
@@ -151,7 +168,8 @@ fn closing(code: &str, open: usize) -> usize {
     code.len()
 }
 
-/// Where an item that starts at `start` has its body, or its semicolon: the first of either outside parentheses and brackets.
+/// Where an item that starts at `start` has its body, or its semicolon: the first of either outside
+/// parentheses and brackets.
 fn body(code: &str, start: usize) -> Option<(usize, u8)> {
     let mut depth = 0i32;
     for (at, byte) in code.bytes().enumerate().skip(start) {

@@ -1,4 +1,6 @@
-//! What is excused from the limits on length, and why. An entry that is no longer needed is itself a finding.
+//! What is excused, and why.
+//!
+//! An entry that is no longer needed is itself a finding.
 
 /// Leave to be longer than the rest.
 #[derive(Debug)]
@@ -13,3 +15,37 @@ pub(crate) struct Exception {
 
 /// The exceptions.
 pub(crate) const LONG: &[Exception] = &[];
+
+/// An area whose prose is not clean yet.
+#[derive(Debug)]
+pub(crate) struct Pending {
+    /// The folder or file, from the root of the repository.
+    pub(crate) path: &'static str,
+    /// What will make it clean.
+    pub(crate) reason: &'static str,
+}
+
+/// The areas that wait for their prose.
+pub(crate) const PENDING: &[Pending] = &[
+    Pending { path: "crates/arch", reason: "written before the rule" },
+    Pending { path: "crates/check", reason: "written before the rule" },
+    Pending { path: "crates/frame", reason: "written before the rule" },
+    Pending { path: "crates/host", reason: "written before the rule" },
+    Pending { path: "crates/mm", reason: "written before the rule" },
+    Pending { path: "crates/model", reason: "written before the rule" },
+    Pending { path: "crates/pagewright", reason: "written before the rule" },
+    Pending { path: "crates/sim", reason: "written before the rule" },
+    Pending { path: "crates/sync", reason: "written before the rule" },
+    Pending { path: "crates/table", reason: "written before the rule" },
+    Pending { path: "crates/tlb", reason: "written before the rule" },
+    Pending { path: "crates/types", reason: "written before the rule" },
+    Pending { path: "crates/workload", reason: "written before the rule" },
+    Pending { path: "kernel/hal", reason: "written before the rule" },
+    Pending { path: "kernel/image", reason: "written before the rule" },
+    Pending { path: "kernel/linux", reason: "written before the rule" },
+    Pending { path: "xtask", reason: "written before the rule" },
+    Pending { path: "docs", reason: "written before the rule" },
+    Pending { path: "ARCHITECTURE.md", reason: "written before the rule" },
+    Pending { path: "CAVEATS.md", reason: "written before the rule" },
+    Pending { path: "README.md", reason: "written before the rule" },
+];

@@ -1,5 +1,6 @@
-//! Promises have ids: each that is cited is listed in `docs/invariants.md`, and each that is listed is cited by code that keeps it and by
-//! a test that could see it broken, in each file that the entry says it is tested in. So the list can't drift from the code.
+//! Promises have ids: each that is cited is listed in `docs/invariants.md`, and each that is listed
+//! is cited by code that keeps it and by a test that could see it broken, in each file that the
+//! entry says it is tested in. So the list can't drift from the code.
 
 use super::{Breach, Finding};
 use crate::cargo::Workspace;

@@ -1,4 +1,5 @@
-//! No marks of unfinished work: what is not done is not there, or is written down where users read it.
+//! No marks of unfinished work: what is not done is not there, or is written down where users read
+//! it.
 
 use super::{Breach, Finding};
 use crate::source::File;

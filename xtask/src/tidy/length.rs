@@ -1,4 +1,4 @@
-//! Files of at most 500 lines without tests, functions of at most 70, comments of at most 160 columns: the formatter leaves those alone.
+//! Files have at most 500 lines without tests, functions at most 70.
 
 use super::exceptions::Exception;
 use super::{Breach, Finding};
@@ -7,7 +7,6 @@ use std::path::Path;
 
 const FILE_LIMIT: usize = 500;
 const FUNCTION_LIMIT: usize = 70;
-const COMMENT_LIMIT: usize = 160;
 
 /// What is too long and not excused, and what is excused and not too long.
 pub(crate) fn check(files: &[File], excused: &[Exception]) -> Vec<Finding> {
@@ -22,7 +21,6 @@ pub(crate) fn check(files: &[File], excused: &[Exception]) -> Vec<Finding> {
         if lines > FILE_LIMIT && !excuse(None) {
             findings.push(Finding::of_file(file, Breach::LongFile { lines, limit: FILE_LIMIT }));
         }
-        findings.extend(wide_comments(file));
         for function in scan::functions(&file.code) {
             let lines = file.text[function.range.clone()].lines().count();
             if lines > FUNCTION_LIMIT && !excuse(Some(&function.name)) {
@@ -36,17 +34,6 @@ pub(crate) fn check(files: &[File], excused: &[Exception]) -> Vec<Finding> {
         findings.push(Finding { path: exception.path.into(), line: 0, breach });
     }
     findings
-}
-
-/// Lines of comments that are too wide. Rows of a table can't be broken.
-fn wide_comments(file: &File) -> impl Iterator<Item = Finding> {
-    file.text.lines().enumerate().filter_map(|(index, line)| {
-        let comment = line.trim_start().strip_prefix("//")?;
-        let columns = line.chars().count();
-        let is_row = comment.trim_start_matches(['/', '!']).trim_start().starts_with('|');
-        let breach = Breach::WideComment { columns, limit: COMMENT_LIMIT };
-        (columns > COMMENT_LIMIT && !is_row).then(|| Finding { path: file.path.clone(), line: index + 1, breach })
-    })
 }
 
 #[cfg(test)]
@@ -70,15 +57,6 @@ mod tests {
         let found = check(&[file("a.rs", function_of(71))], &[]);
         assert_eq!(found[0].breach, Breach::LongFunction { name: "long".into(), lines: 71, limit: 70 });
         assert_eq!(found[0].line, 2);
-    }
-
-    #[test]
-    fn a_comment_is_no_wider_than_the_limit_unless_it_is_a_row() {
-        let line = |head: &str, columns: usize| format!("{head}{}\n", "–".repeat(columns - head.len()));
-        let lines = [line("//! ", 160), line("    // ", 161), line("//! | ", 161), line("let a = ", 161)];
-        let found = check(&[file("a.rs", lines.concat())], &[]);
-        let breach = Breach::WideComment { columns: 161, limit: 160 };
-        assert_eq!(found, [Finding { path: "a.rs".into(), line: 2, breach }]);
     }
 
     #[test]

@@ -1,8 +1,7 @@
 //! `cargo xtask tidy`: the house rules that a compiler does not check, as a check.
 //!
 //! One rule per file: [`length`], [`opening`], [`leftovers`], [`invariants`], [`counters`],
-//! [`linux_calls`]; what is excused, and why, is in
-//! [`exceptions`].
+//! [`linux_calls`], [`prose`]; what is excused, and why, is in [`exceptions`].
 //!
 //! Not guaranteed: that a comment is true or a name good.
 
@@ -13,6 +12,7 @@ mod leftovers;
 mod length;
 mod linux_calls;
 mod opening;
+mod prose;
 
 use crate::cargo::Workspace;
 use crate::error::Error;
@@ -31,7 +31,8 @@ pub(crate) enum Generated {
 }
 
 impl Generated {
-    /// Compares the document at `page`, from the root of the repository, with what it should be, or writes it.
+    /// Compares the document at `page`, from the root of the repository, with what it should be, or
+    /// writes it.
     fn document(self, workspace: &Workspace, page: &'static str, text: &str) -> Result<Option<Finding>, Error> {
         let path = workspace.workspace_root.join(page);
         match self {
@@ -74,8 +75,8 @@ pub(crate) enum Breach {
         /// Lines allowed.
         limit: usize,
     },
-    /// A comment too wide.
-    WideComment {
+    /// A line of a comment or a document that is too wide.
+    WideLine {
         /// Its columns.
         columns: usize,
         /// Columns allowed.
@@ -85,6 +86,15 @@ pub(crate) enum Breach {
     StaleException {
         /// The reason it gave.
         reason: &'static str,
+    },
+    /// A doc comment whose first line is not one sentence.
+    FirstLine,
+    /// A wording that makes a reader stumble.
+    Wording {
+        /// What was written.
+        wording: String,
+        /// What to write instead.
+        instead: &'static str,
     },
     /// A module that does not open with `//!`.
     NoOpening,
@@ -129,8 +139,10 @@ impl fmt::Display for Breach {
         match self {
             Self::LongFile { lines, limit } => write!(f, "{lines} lines without tests; at most {limit}"),
             Self::LongFunction { name, lines, limit } => write!(f, "fn {name} has {lines} lines; at most {limit}"),
-            Self::WideComment { columns, limit } => write!(f, "a comment of {columns} columns; at most {limit}"),
-            Self::StaleException { reason } => write!(f, "excused from its length ({reason}) and not too long"),
+            Self::WideLine { columns, limit } => write!(f, "a line of {columns} columns; at most {limit}"),
+            Self::FirstLine => f.write_str("the first line of a doc comment is not one sentence with a full stop"),
+            Self::Wording { wording, instead } => write!(f, "\"{wording}\": {instead}"),
+            Self::StaleException { reason } => write!(f, "excused ({reason}) without need: drop the row"),
             Self::NoOpening => f.write_str("does not open with //! and its purpose"),
             Self::Leftover { word } => write!(f, "{word}: finish it or drop it"),
             Self::UnknownInvariant { id } => write!(f, "{id} is not in docs/invariants.md"),
@@ -170,6 +182,7 @@ pub(crate) fn run(generated: Generated) -> Result<(), Error> {
     let mut findings = length::check(&files, exceptions::LONG);
     findings.extend(files.iter().filter_map(opening::check));
     findings.extend(files.iter().flat_map(leftovers::check));
+    findings.extend(prose::run(&workspace, &files, exceptions::PENDING)?);
     findings.extend(invariants::run(&workspace, &files)?);
     findings.extend(counters::run(&workspace, generated)?);
     findings.extend(linux_calls::run(&workspace, generated)?);
