@@ -2,8 +2,8 @@
 
 use pagewright_host::{Host, Memory, run_as};
 use pagewright_mm::{Knob, Knobs, Mm};
+use pagewright_plant::{PlantedBug, choose};
 use pagewright_tlb::frames::{ClearCaps, Layout, NodeSpec};
-use pagewright_types::plant::{Plant, choose};
 use pagewright_types::{Counter, CpuId, CpuMask, NodeId, Order, Pfn};
 use std::cell::Cell;
 
@@ -48,11 +48,11 @@ fn fill() -> Seen {
 fn planted_bugs_are_found() {
     let right = Seen { zero: true, yields: 4, fences_short: 0 };
     assert_eq!(fill(), right);
-    choose(Some(Plant::ClearShort));
+    choose(Some(PlantedBug::ClearShort));
     assert_eq!(fill(), Seen { zero: false, ..right });
-    choose(Some(Plant::ClearNoYield));
+    choose(Some(PlantedBug::ClearNoYield));
     assert_eq!(fill(), Seen { yields: 2, ..right });
-    choose(Some(Plant::ClearNoFence));
+    choose(Some(PlantedBug::ClearNoFence));
     let seen = fill();
     choose(None);
     if ClearCaps::detect().streaming().is_some() {

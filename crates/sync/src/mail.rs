@@ -55,7 +55,8 @@ use crate::backend::Backend;
 use crate::mask::AtomicMask;
 use crate::percpu::{OutOfMemory, PerCpu};
 use core::marker::PhantomData;
-use pagewright_types::{CpuId, CpuMask, plant};
+use pagewright_plant::plant;
+use pagewright_types::{CpuId, CpuMask};
 
 /// CPUs that have their senders in one mask.
 const GROUP: usize = 16;
@@ -170,7 +171,7 @@ impl<const WORDS: usize, B: Backend> Mail<WORDS, B> {
             let out = self.out.get(sender);
             if out.unanswered.contains(me) {
                 B::point();
-                plant!(AnsweredEarly => { out.unanswered.remove(me); B::point(); });
+                plant!(AcknowledgedEarly => { out.unanswered.remove(me); B::point(); });
                 read(out);
                 // The answer comes last: from here on the sender may do what it has waited for, and
                 // write anew.

@@ -3,9 +3,10 @@
 use crate::entry::OwnedLeaf;
 use crate::tree::PageTable;
 use pagewright_arch::{Entry, Isa, Leaf, LeafFlags, Pte, Replacement, Slot, Soft};
+use pagewright_plant::plant;
 use pagewright_sync::{Platform, WordGuard, rank};
 use pagewright_tlb::{Debt, Owed, Tlb};
-use pagewright_types::{Level, PageRange, Pfn, VirtAddr, plant};
+use pagewright_types::{Level, PageRange, Pfn, VirtAddr};
 
 /// The lock held, by the table's level.
 enum Guard<'a, P: Platform> {

@@ -28,8 +28,9 @@ use crate::debt::{Debt, Owed, Park, Parked};
 use crate::engine::{BatchPolicy, Flush, Tlb};
 use crate::held::Held;
 use pagewright_arch::ShootdownKind;
+use pagewright_plant::plant;
 use pagewright_sync::{Arc, Backend, Platform, bomb};
-use pagewright_types::{Counter, CpuId, CpuMask, DebtKey, Level, PageRange, plant};
+use pagewright_types::{Counter, CpuId, CpuMask, DebtKey, Level, PageRange};
 
 /// Debts of any number of spaces, waiting to be paid together.
 ///

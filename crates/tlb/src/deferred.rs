@@ -14,8 +14,9 @@ use crate::context::{Context, Deferred};
 use crate::engine::{Flush, Tlb};
 use core::sync::atomic::Ordering;
 use pagewright_arch::ShootdownKind;
+use pagewright_plant::plant;
 use pagewright_sync::{Backend, Platform};
-use pagewright_types::{Counter, CpuId, CpuMask, Level, PageRange, plant};
+use pagewright_types::{Counter, CpuId, CpuMask, Level, PageRange};
 
 impl<P: Platform> Tlb<P> {
     /// To be called before an entry is put where nothing stands, under the lock of its table:

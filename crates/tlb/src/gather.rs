@@ -10,8 +10,9 @@ use crate::context::Context;
 use crate::debt::{Debt, Owed, Park, Parked};
 use crate::engine::{Flush, Tlb};
 use crate::held::Held;
+use pagewright_plant::plant;
 use pagewright_sync::{Platform, bomb};
-use pagewright_types::{Counter, Level, PageRange, VirtAddr, plant};
+use pagewright_types::{Counter, Level, PageRange, VirtAddr};
 
 /// Debts of one context, waiting to be paid together.
 ///

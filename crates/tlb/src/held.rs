@@ -8,8 +8,8 @@
 use crate::debt::Parked;
 use arrayvec::ArrayVec;
 use pagewright_frame::{BlockList, DeadList, FolioRef, Frames};
+use pagewright_plant::plant;
 use pagewright_sync::Platform;
-use pagewright_types::plant;
 
 /// Shared references held before the owner settles early.
 const SHARED: usize = 64;

@@ -14,8 +14,8 @@
 
 use crate::engine::Tlb;
 use pagewright_arch::{ShootdownKind, Target};
+use pagewright_plant::plant;
 use pagewright_sync::Platform;
-use pagewright_types::plant;
 
 impl<P: Platform> Tlb<P> {
     /// The CPU that calls goes offline.

@@ -4,8 +4,9 @@ use crate::context::Context;
 use crate::engine::Tlb;
 use core::sync::atomic::Ordering;
 use pagewright_arch::Target;
+use pagewright_plant::plant;
 use pagewright_sync::{Arc, Backend, Platform};
-use pagewright_types::{Counter, CpuId, SpaceId, Tag, plant};
+use pagewright_types::{Counter, CpuId, SpaceId, Tag};
 
 impl<P: Platform> Tlb<P> {
     /// Makes this CPU run `next`.

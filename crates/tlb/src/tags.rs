@@ -17,8 +17,9 @@ use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use pagewright_arch::Caps;
+use pagewright_plant::plant;
 use pagewright_sync::{AtomicMask, OutOfMemory, PerCpu, Platform, SpinLock, rank};
-use pagewright_types::{CpuId, CpuMask, SpaceId, Tag, plant};
+use pagewright_types::{CpuId, CpuMask, SpaceId, Tag};
 
 /// Spaces whose translations one x86 CPU keeps.
 const SLOTS: usize = 6;

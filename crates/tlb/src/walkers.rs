@@ -18,8 +18,8 @@ use crate::context::Context;
 use crate::engine::Tlb;
 use core::sync::atomic::{AtomicU64, Ordering, fence};
 use pagewright_arch::ShootdownKind;
+use pagewright_plant::plant;
 use pagewright_sync::{Backend, Platform};
-use pagewright_types::plant;
 
 /// A walk under way on a CPU that nobody interrupts.
 ///

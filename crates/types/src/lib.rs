@@ -22,7 +22,6 @@ pub mod judge;
 pub mod linux;
 mod lru;
 pub mod order;
-pub mod plant;
 pub mod range;
 pub mod rights;
 pub mod snapshot;

@@ -299,9 +299,9 @@ mod planted {
     use bare::{Wanted, is_found};
     use pagewright_arch::{Aarch64, X86_64};
     use pagewright_check::Rule;
-    use pagewright_types::plant::Plant;
+    use pagewright_plant::PlantedBug;
 
-    fn find<I: Isa>(plant: Plant, rules: &'static [Rule], race: bool, shape: Shape, programs: Programs<I>) {
+    fn find<I: Isa>(plant: PlantedBug, rules: &'static [Rule], race: bool, shape: Shape, programs: Programs<I>) {
         is_found::<I>(&Wanted { plant, rules, budget: 10_000, race }, |chooser, detail| {
             run::<I>(shape, programs, &mut |_| {}, chooser, detail)
         });
@@ -309,57 +309,93 @@ mod planted {
 
     #[test]
     fn a_gather_that_does_not_ask_is_found() {
-        find::<X86_64>(Plant::DeferredNotSeen, &[Rule::Rights], true, SHAPE, unmaps_as_they_are_cleared);
-        find::<Aarch64>(Plant::DeferredNotSeen, &[Rule::Rights], true, SHAPE, unmaps_as_they_are_cleared);
+        find::<X86_64>(PlantedBug::DeferredNotSeen, &[Rule::Rights], true, SHAPE, unmaps_as_they_are_cleared);
+        find::<Aarch64>(PlantedBug::DeferredNotSeen, &[Rule::Rights], true, SHAPE, unmaps_as_they_are_cleared);
     }
 
     #[test]
     fn who_maps_without_asking_is_found() {
-        find::<X86_64>(Plant::DeferredNotSeenAtInstall, &[Rule::Rights], true, SHAPE, maps_what_is_cleared);
-        find::<Aarch64>(Plant::DeferredNotSeenAtInstall, &[Rule::Rights], true, SHAPE, maps_what_is_cleared);
+        find::<X86_64>(PlantedBug::DeferredNotSeenAtInstall, &[Rule::Rights], true, SHAPE, maps_what_is_cleared);
+        find::<Aarch64>(PlantedBug::DeferredNotSeenAtInstall, &[Rule::Rights], true, SHAPE, maps_what_is_cleared);
     }
 
     #[test]
     fn a_batch_that_takes_nothing_along_is_found() {
-        find::<X86_64>(Plant::DeferredNotTakenAlong, &[Rule::Rights], true, SHAPE, takes_along_what_is_cleared);
-        find::<Aarch64>(Plant::DeferredNotTakenAlong, &[Rule::Rights], true, SHAPE, takes_along_what_is_cleared);
+        find::<X86_64>(PlantedBug::DeferredNotTakenAlong, &[Rule::Rights], true, SHAPE, takes_along_what_is_cleared);
+        find::<Aarch64>(PlantedBug::DeferredNotTakenAlong, &[Rule::Rights], true, SHAPE, takes_along_what_is_cleared);
     }
 
     /// x86-64 shows walkers what a locked instruction has stored.
     #[test]
     fn what_is_shown_late_to_walkers_is_found() {
-        find::<Aarch64>(Plant::PublishedLate, &[Rule::Rights], true, SHAPE, takes_along_what_is_cleared);
+        find::<Aarch64>(PlantedBug::PublishedLate, &[Rule::Rights], true, SHAPE, takes_along_what_is_cleared);
     }
 
     #[test]
     fn a_late_adder_whose_mark_is_cleared_is_found() {
-        find::<X86_64>(Plant::LateAdderCleared, &[Rule::Rights, Rule::Reuse], true, SHAPE, unmaps_as_they_are_cleared);
-        find::<Aarch64>(Plant::LateAdderCleared, &[Rule::Rights, Rule::Reuse], true, SHAPE, unmaps_as_they_are_cleared);
+        find::<X86_64>(
+            PlantedBug::LateAdderCleared,
+            &[Rule::Rights, Rule::Reuse],
+            true,
+            SHAPE,
+            unmaps_as_they_are_cleared,
+        );
+        find::<Aarch64>(
+            PlantedBug::LateAdderCleared,
+            &[Rule::Rights, Rule::Reuse],
+            true,
+            SHAPE,
+            unmaps_as_they_are_cleared,
+        );
     }
 
     #[test]
     fn an_epoch_that_is_not_over_is_found() {
-        find::<X86_64>(Plant::EpochStillOpen, &[Rule::Rights, Rule::Reuse], true, LONGER, unmaps_as_they_are_cleared);
-        find::<Aarch64>(Plant::EpochStillOpen, &[Rule::Rights, Rule::Reuse], true, LONGER, unmaps_as_they_are_cleared);
+        find::<X86_64>(
+            PlantedBug::EpochStillOpen,
+            &[Rule::Rights, Rule::Reuse],
+            true,
+            LONGER,
+            unmaps_as_they_are_cleared,
+        );
+        find::<Aarch64>(
+            PlantedBug::EpochStillOpen,
+            &[Rule::Rights, Rule::Reuse],
+            true,
+            LONGER,
+            unmaps_as_they_are_cleared,
+        );
     }
 
     /// On x86-64 there is no barrier to be on the wrong CPU.
     #[test]
     fn a_wait_on_the_wrong_cpu_is_found() {
-        find::<Aarch64>(Plant::CompleteElsewhere, &[Rule::Reuse], false, SHAPE, settles_elsewhere);
+        find::<Aarch64>(PlantedBug::CompleteElsewhere, &[Rule::Reuse], false, SHAPE, settles_elsewhere);
     }
 
     /// On x86-64 the space's generation catches up a CPU that comes back, so this can't show there.
     #[test]
     fn a_cpu_that_comes_back_unflushed_is_found() {
-        find::<Aarch64>(Plant::HotplugUnflushed, &[Rule::Reuse], true, SHAPE, goes_and_comes_back);
+        find::<Aarch64>(PlantedBug::HotplugUnflushed, &[Rule::Reuse], true, SHAPE, goes_and_comes_back);
     }
 
     /// Needs no race.
     #[test]
     fn a_forgotten_user_tag_is_found() {
         let shape = Shape { isolated: true, ..SHAPE };
-        find::<X86_64>(Plant::UserTagForgotten, &[Rule::Rights, Rule::Reuse], false, shape, unmaps_what_is_cleared);
-        find::<Aarch64>(Plant::UserTagForgotten, &[Rule::Rights, Rule::Reuse], false, shape, unmaps_what_is_cleared);
+        find::<X86_64>(
+            PlantedBug::UserTagForgotten,
+            &[Rule::Rights, Rule::Reuse],
+            false,
+            shape,
+            unmaps_what_is_cleared,
+        );
+        find::<Aarch64>(
+            PlantedBug::UserTagForgotten,
+            &[Rule::Rights, Rule::Reuse],
+            false,
+            shape,
+            unmaps_what_is_cleared,
+        );
     }
 }

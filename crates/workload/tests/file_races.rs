@@ -324,18 +324,18 @@ on_both! {
 #[test]
 fn planted_bugs_are_found() {
     use pagewright_arch::{Aarch64, X86_64};
-    use pagewright_types::plant::{Plant, choose};
+    use pagewright_plant::{PlantedBug, choose};
     let _alone = alone();
-    type Case = (Plant, fn(u64) -> bool);
+    type Case = (PlantedBug, fn(u64) -> bool);
     let cases: [Case; 8] = [
-        (Plant::HoleNotSeen, load_beside_a_hole::<X86_64>),
-        (Plant::HoleNotSeen, load_beside_a_hole::<Aarch64>),
-        (Plant::WriteBackNoProtect, store_beside_a_write_back::<X86_64>),
-        (Plant::WriteBackNoProtect, store_beside_a_write_back::<Aarch64>),
-        (Plant::WrittenBeforeSettle, store_beside_a_write_back::<X86_64>),
-        (Plant::WrittenBeforeSettle, store_beside_a_write_back::<Aarch64>),
-        (Plant::DeferredNotSeen, store_after_mprotect_beside_a_write_back::<X86_64>),
-        (Plant::DeferredNotSeen, store_after_mprotect_beside_a_write_back::<Aarch64>),
+        (PlantedBug::HoleNotSeen, load_beside_a_hole::<X86_64>),
+        (PlantedBug::HoleNotSeen, load_beside_a_hole::<Aarch64>),
+        (PlantedBug::WriteBackNoProtect, store_beside_a_write_back::<X86_64>),
+        (PlantedBug::WriteBackNoProtect, store_beside_a_write_back::<Aarch64>),
+        (PlantedBug::WrittenBeforeSettle, store_beside_a_write_back::<X86_64>),
+        (PlantedBug::WrittenBeforeSettle, store_beside_a_write_back::<Aarch64>),
+        (PlantedBug::DeferredNotSeen, store_after_mprotect_beside_a_write_back::<X86_64>),
+        (PlantedBug::DeferredNotSeen, store_after_mprotect_beside_a_write_back::<Aarch64>),
     ];
     for (plant, holds) in cases {
         choose(Some(plant));

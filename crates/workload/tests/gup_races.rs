@@ -89,11 +89,11 @@ fn clean<I: Isa>(set_up: SetUp<I>, schedules: u32) {
 }
 
 #[cfg(feature = "planted")]
-fn planted<I: Isa>(plant: pagewright_types::plant::Plant, set_up: SetUp<I>, says: &str) {
+fn planted<I: Isa>(plant: pagewright_plant::PlantedBug, set_up: SetUp<I>, says: &str) {
     let _alone = alone();
-    pagewright_types::plant::choose(Some(plant));
+    pagewright_plant::choose(Some(plant));
     let hunt = explore::<I>(set_up, 4000, &Seen::default());
-    pagewright_types::plant::choose(None);
+    pagewright_plant::choose(None);
     let found =
         hunt.found.unwrap_or_else(|| panic!("{plant:?} is not found on {} in {} schedules", I::KIND, hunt.schedules));
     let finding = found.attempt.findings[0].to_string();
@@ -303,41 +303,41 @@ fn pins_and_mappings_agree_in_random_programs_on_aarch64() {
 #[cfg(feature = "planted")]
 mod plants {
     use super::*;
-    use pagewright_types::plant::Plant;
+    use pagewright_plant::PlantedBug;
 
     #[test]
     fn a_pin_of_a_page_that_is_shared() {
-        planted::<X86_64>(Plant::PinNotExclusive, copy_on_write_and_pin, "pinned");
-        planted::<Aarch64>(Plant::PinNotExclusive, copy_on_write_and_pin, "pinned");
+        planted::<X86_64>(PlantedBug::PinNotExclusive, copy_on_write_and_pin, "pinned");
+        planted::<Aarch64>(PlantedBug::PinNotExclusive, copy_on_write_and_pin, "pinned");
     }
 
     #[test]
     fn a_fork_that_shares_what_is_pinned() {
-        planted::<X86_64>(Plant::ForkIgnoresPin, fork_and_pin_for_writing, "pinned");
-        planted::<Aarch64>(Plant::ForkIgnoresPin, fork_and_pin_for_reading, "pinned");
+        planted::<X86_64>(PlantedBug::ForkIgnoresPin, fork_and_pin_for_writing, "pinned");
+        planted::<Aarch64>(PlantedBug::ForkIgnoresPin, fork_and_pin_for_reading, "pinned");
     }
 
     #[test]
     fn random_programs_find_what_needs_no_race() {
-        for plant in [Plant::PinNotExclusive, Plant::ForkIgnoresPin] {
+        for plant in [PlantedBug::PinNotExclusive, PlantedBug::ForkIgnoresPin] {
             let _alone = alone();
-            pagewright_types::plant::choose(Some(plant));
+            pagewright_plant::choose(Some(plant));
             let ran = std::panic::catch_unwind(random::run::<X86_64>);
-            pagewright_types::plant::choose(None);
+            pagewright_plant::choose(None);
             assert!(ran.is_err(), "{plant:?} is not found");
         }
     }
 
     #[test]
     fn a_walk_that_does_not_look_again() {
-        planted::<X86_64>(Plant::FastNoRecheck, fork_and_pin_for_writing, "pinned");
+        planted::<X86_64>(PlantedBug::FastNoRecheck, fork_and_pin_for_writing, "pinned");
         // A walk that nobody waits for. On x86-64 the flush does, before the page is free.
-        planted::<Aarch64>(Plant::FastNoRecheck, unmap_in_a_table_and_get, "got");
+        planted::<Aarch64>(PlantedBug::FastNoRecheck, unmap_in_a_table_and_get, "got");
     }
 
     #[test]
     fn a_table_that_is_freed_under_a_walk() {
-        planted::<X86_64>(Plant::WalkersNotAwaited, unmap_and_get, "INV-TLB-WALKERS");
-        planted::<Aarch64>(Plant::WalkersNotAwaited, unmap_and_get, "INV-TLB-WALKERS");
+        planted::<X86_64>(PlantedBug::WalkersNotAwaited, unmap_and_get, "INV-TLB-WALKERS");
+        planted::<Aarch64>(PlantedBug::WalkersNotAwaited, unmap_and_get, "INV-TLB-WALKERS");
     }
 }

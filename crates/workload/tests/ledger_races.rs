@@ -93,9 +93,9 @@ mod planted {
     use super::*;
     use bare::{Wanted, is_found};
     use pagewright_check::Rule;
-    use pagewright_types::plant::Plant;
+    use pagewright_plant::PlantedBug;
 
-    fn find<I: Isa>(plant: Plant, budget: u32, race: bool) {
+    fn find<I: Isa>(plant: PlantedBug, budget: u32, race: bool) {
         is_found::<I>(&Wanted { plant, rules: &[Rule::Reuse], budget, race }, |chooser, detail| {
             run::<I>(&mut Seen::default(), chooser, detail)
         });
@@ -104,13 +104,13 @@ mod planted {
     /// INV-LEDGER-FULL.
     #[test]
     fn a_clock_that_a_partial_flush_advances_is_found() {
-        find::<X86_64>(Plant::PartialClock, 2000, true);
+        find::<X86_64>(PlantedBug::PartialClock, 2000, true);
     }
 
     /// The calm machine keeps a broadcast on its way for as long as nobody waits for it, so this
     /// needs no race.
     #[test]
     fn a_barrier_on_another_cpu_is_found() {
-        find::<Aarch64>(Plant::CompleteElsewhere, 100, false);
+        find::<Aarch64>(PlantedBug::CompleteElsewhere, 100, false);
     }
 }

@@ -200,14 +200,14 @@ fn every_count_is_what_the_tables_say_on_aarch64() {
 #[test]
 fn a_forgotten_count_is_found() {
     use pagewright_model::{Counted, Rule, What};
-    use pagewright_types::plant::{Plant, choose};
+    use pagewright_plant::{PlantedBug, choose};
     use pagewright_types::snapshot::Live;
 
     type Named = fn(&Counted) -> bool;
-    let plants: [(Plant, Named); 3] = [
-        (Plant::MapcountLost, |of| matches!(of, Counted::Mapcount(_) | Counted::PageMapcount(_))),
-        (Plant::RssDrift, |of| matches!(of, Counted::Rss(_, _))),
-        (Plant::PinKept, |of| matches!(of, Counted::Live(Live::Pins))),
+    let plants: [(PlantedBug, Named); 3] = [
+        (PlantedBug::MapcountLost, |of| matches!(of, Counted::Mapcount(_) | Counted::PageMapcount(_))),
+        (PlantedBug::RssDrift, |of| matches!(of, Counted::Rss(_, _))),
+        (PlantedBug::PinKept, |of| matches!(of, Counted::Live(Live::Pins))),
     ];
     for (plant, named) in plants {
         let _alone = alone();

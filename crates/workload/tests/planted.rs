@@ -9,7 +9,7 @@
 use pagewright_arch::{Aarch64, Isa, IsaKind, X86_64};
 use pagewright_check::{Finding, Plan, Rule, Token};
 use pagewright_workload::random::explore::Explored;
-use pagewright_workload::random::{Plant, Program, Theme, explored_program, fast, fast_program, plant, replay};
+use pagewright_workload::random::{PlantedBug, Program, Theme, explored_program, fast, fast_program, plant, replay};
 
 /// Seeds that are tried until [`WANTED`] have found a bug.
 const SEEDS: u64 = 8;
@@ -40,58 +40,64 @@ fn race(isa: IsaKind, theme: Theme, schedules: u32) -> Search {
 }
 
 /// Where each bug is to be found, and by which rules.
-fn expected(plant: Plant) -> (Vec<Search>, &'static [Rule]) {
+fn expected(plant: PlantedBug) -> (Vec<Search>, &'static [Rule]) {
     let both = |programs| vec![Search::Fast { isa: X86, programs }, Search::Fast { isa: ARM, programs }];
     let fast = |isa, programs| vec![Search::Fast { isa, programs }];
     let tables = |isa| Search::Explored { isa, theme: Theme::Tables, schedules: 4000, race: false };
     let races = |theme, schedules| vec![race(X86, theme, schedules), race(ARM, theme, schedules)];
     match plant {
-        Plant::NoFlush | Plant::LocalOnly | Plant::ProtectNoFlush | Plant::CowNoFlush => (both(3), &[Rule::Rights]),
+        PlantedBug::NoFlush | PlantedBug::LocalOnly | PlantedBug::ProtectNoFlush | PlantedBug::CowNoFlush => {
+            (both(3), &[Rule::Rights])
+        }
         // Only where user mode has tags of its own.
-        Plant::UserTagForgotten => (both(40), &[Rule::Rights, Rule::Reuse, Rule::Memory]),
-        Plant::TagReused => (fast(X86, 10), &[Rule::Rights, Rule::Reuse]),
-        Plant::LazyNoCatchUp => (fast(X86, 40), &[Rule::Rights]),
-        Plant::RolloverNoFlush => (fast(ARM, 200), &[Rule::Memory, Rule::Reuse, Rule::Rights]),
-        Plant::RssDrift => (both(3), &[Rule::Counts]),
-        Plant::SwapSlotKept => (both(20), &[Rule::Counts]),
-        Plant::TableAsLeaf => (vec![tables(X86), tables(ARM)], &[Rule::Reuse]),
-        Plant::LazySkipped => (vec![tables(X86)], &[Rule::Reuse]),
-        Plant::FlushBeforeClear => (races(Theme::Hot, 1000), &[Rule::Rights]),
-        Plant::NoPublish => (vec![race(ARM, Theme::Hot, 2000)], &[Rule::Rights, Rule::Reuse]),
+        PlantedBug::UserTagForgotten => (both(40), &[Rule::Rights, Rule::Reuse, Rule::Memory]),
+        PlantedBug::TagReused => (fast(X86, 10), &[Rule::Rights, Rule::Reuse]),
+        PlantedBug::LazyNoCatchUp => (fast(X86, 40), &[Rule::Rights]),
+        PlantedBug::RolloverNoFlush => (fast(ARM, 200), &[Rule::Memory, Rule::Reuse, Rule::Rights]),
+        PlantedBug::RssDrift => (both(3), &[Rule::Counts]),
+        PlantedBug::SwapSlotKept => (both(20), &[Rule::Counts]),
+        PlantedBug::TableAsLeaf => (vec![tables(X86), tables(ARM)], &[Rule::Reuse]),
+        PlantedBug::LazySkipped => (vec![tables(X86)], &[Rule::Reuse]),
+        PlantedBug::FlushBeforeClear => (races(Theme::Hot, 1000), &[Rule::Rights]),
+        PlantedBug::NoPublish => (vec![race(ARM, Theme::Hot, 2000)], &[Rule::Rights, Rule::Reuse]),
         // In fast mode the machine itself refuses to go on, so that says nothing.
-        Plant::NoComplete => {
+        PlantedBug::NoComplete => {
             let search = Search::Explored { isa: ARM, theme: Theme::Hot, schedules: 500, race: false };
             (vec![search], &[Rule::Rights, Rule::Reuse])
         }
-        Plant::FreedInGather => (races(Theme::Hot, 2000), &[Rule::Reuse]),
-        Plant::AnsweredEarly => (vec![race(X86, Theme::Hot, 2000)], &[Rule::Rights, Rule::Reuse]),
-        Plant::MaskBeforeBump | Plant::JoinAfterRead => (vec![race(X86, Theme::Moving, 3000)], &[Rule::Rights]),
-        Plant::LazyWhileJoining => (vec![race(X86, Theme::Moving, 10_000)], &[Rule::Rights]),
-        Plant::ForkFlushLate => (races(Theme::Copies, 6000), &[Rule::Memory]),
-        Plant::CowFlushLate => (races(Theme::Copies, 6000), &[Rule::Memory]),
-        Plant::ProtectFlushLate | Plant::ZapFlushLate => (races(Theme::Hot, 4000), &[Rule::Memory]),
-        Plant::MapcountLost | Plant::PinKept => (vec![Search::Elsewhere("oracle_counts.rs")], &[]),
-        Plant::RemapFlushLate => (vec![Search::Elsewhere("remap_races.rs")], &[]),
-        Plant::PageOutWrittenEarly | Plant::PageOutFreedEarly | Plant::LazyFreeNoFlush => {
+        PlantedBug::FreedInGather => (races(Theme::Hot, 2000), &[Rule::Reuse]),
+        PlantedBug::AcknowledgedEarly => (vec![race(X86, Theme::Hot, 2000)], &[Rule::Rights, Rule::Reuse]),
+        PlantedBug::MaskBeforeBump | PlantedBug::JoinAfterRead => {
+            (vec![race(X86, Theme::Moving, 3000)], &[Rule::Rights])
+        }
+        PlantedBug::LazyWhileJoining => (vec![race(X86, Theme::Moving, 10_000)], &[Rule::Rights]),
+        PlantedBug::ForkFlushLate => (races(Theme::Copies, 6000), &[Rule::Memory]),
+        PlantedBug::CowFlushLate => (races(Theme::Copies, 6000), &[Rule::Memory]),
+        PlantedBug::ProtectFlushLate | PlantedBug::ZapFlushLate => (races(Theme::Hot, 4000), &[Rule::Memory]),
+        PlantedBug::MapcountLost | PlantedBug::PinKept => (vec![Search::Elsewhere("oracle_counts.rs")], &[]),
+        PlantedBug::RemapFlushLate => (vec![Search::Elsewhere("remap_races.rs")], &[]),
+        PlantedBug::PageOutWrittenEarly | PlantedBug::PageOutFreedEarly | PlantedBug::LazyFreeNoFlush => {
             (vec![Search::Elsewhere("swap.rs")], &[])
         }
-        Plant::PageOutAlone => (vec![Search::Elsewhere("swap_shared.rs")], &[]),
-        Plant::ClearShort | Plant::ClearNoFence | Plant::ClearNoYield => {
+        PlantedBug::PageOutReferenced => (vec![Search::Elsewhere("swap_shared.rs")], &[]),
+        PlantedBug::ClearShort | PlantedBug::ClearNoFence | PlantedBug::ClearNoYield => {
             (vec![Search::Elsewhere("planted_clear.rs of the host")], &[])
         }
-        Plant::LateAdderCleared
-        | Plant::EpochStillOpen
-        | Plant::DeferredNotSeenAtInstall
-        | Plant::DeferredNotTakenAlong
-        | Plant::HotplugUnflushed
-        | Plant::PublishedLate => (vec![Search::Elsewhere("batch_races.rs")], &[]),
-        Plant::HoleNotSeen | Plant::WriteBackNoProtect | Plant::WrittenBeforeSettle | Plant::DeferredNotSeen => {
-            (vec![Search::Elsewhere("file_races.rs")], &[])
-        }
-        Plant::PinNotExclusive | Plant::ForkIgnoresPin | Plant::FastNoRecheck | Plant::WalkersNotAwaited => {
-            (vec![Search::Elsewhere("gup_races.rs")], &[])
-        }
-        Plant::PartialClock | Plant::CompleteElsewhere => (vec![Search::Elsewhere("ledger_races.rs")], &[]),
+        PlantedBug::LateAdderCleared
+        | PlantedBug::EpochStillOpen
+        | PlantedBug::DeferredNotSeenAtInstall
+        | PlantedBug::DeferredNotTakenAlong
+        | PlantedBug::HotplugUnflushed
+        | PlantedBug::PublishedLate => (vec![Search::Elsewhere("batch_races.rs")], &[]),
+        PlantedBug::HoleNotSeen
+        | PlantedBug::WriteBackNoProtect
+        | PlantedBug::WrittenBeforeSettle
+        | PlantedBug::DeferredNotSeen => (vec![Search::Elsewhere("file_races.rs")], &[]),
+        PlantedBug::PinNotExclusive
+        | PlantedBug::ForkIgnoresPin
+        | PlantedBug::FastNoRecheck
+        | PlantedBug::WalkersNotAwaited => (vec![Search::Elsewhere("gup_races.rs")], &[]),
+        PlantedBug::PartialClock | PlantedBug::CompleteElsewhere => (vec![Search::Elsewhere("ledger_races.rs")], &[]),
     }
 }
 
@@ -129,7 +135,7 @@ fn explored<I: Isa>(seed: u64, theme: Theme, most: u32) -> Option<Hit> {
 }
 
 /// Looks for the chosen bug, and says how much it took.
-fn look<I: Isa>(plant: Plant, rules: &[Rule], search: impl Fn(u64) -> Option<Hit>) -> (String, u64) {
+fn look<I: Isa>(plant: PlantedBug, rules: &[Rule], search: impl Fn(u64) -> Option<Hit>) -> (String, u64) {
     let (mut tried, mut programs) = (Vec::new(), 0);
     for hit in (1..=SEEDS).filter_map(search) {
         let again = replay(I::KIND, &hit.program, hit.token.as_ref()).expect("its own token");
@@ -160,7 +166,7 @@ fn look<I: Isa>(plant: Plant, rules: &[Rule], search: impl Fn(u64) -> Option<Hit
     (format!("{:6}  {tried:?}", tried[WANTED / 2]), programs)
 }
 
-fn run<I: Isa>(plant: Plant, rules: &[Rule], search: &Search) -> String {
+fn run<I: Isa>(plant: PlantedBug, rules: &[Rule], search: &Search) -> String {
     match *search {
         Search::Fast { programs, .. } => {
             let (figures, _) = look::<I>(plant, rules, |seed| fastly::<I>(seed, programs));
@@ -183,7 +189,7 @@ fn run<I: Isa>(plant: Plant, rules: &[Rule], search: &Search) -> String {
 
 #[test]
 fn each_planted_bug_is_found_by_its_rule() {
-    for bug in Plant::ALL.iter().copied() {
+    for bug in PlantedBug::ALL.iter().copied() {
         let (searches, rules) = expected(bug);
         for search in &searches {
             plant(Some(bug));

@@ -7,7 +7,7 @@
 
 use pagewright_arch::{Aarch64, Isa, X86_64};
 use pagewright_check::Rule;
-use pagewright_workload::random::{Plant, calls_program, fast, plant};
+use pagewright_workload::random::{PlantedBug, calls_program, fast, plant};
 
 /// Programs of each seed.
 const PROGRAMS: u64 = 200;
@@ -22,8 +22,11 @@ fn found<I: Isa>(seed: u64, rule: Rule) -> Option<u64> {
 
 #[test]
 fn programs_with_devices_find_planted_bugs_of_pins() {
-    let expected =
-        [(Plant::ForkIgnoresPin, Rule::Memory), (Plant::PinNotExclusive, Rule::Counts), (Plant::PinKept, Rule::Counts)];
+    let expected = [
+        (PlantedBug::ForkIgnoresPin, Rule::Memory),
+        (PlantedBug::PinNotExclusive, Rule::Counts),
+        (PlantedBug::PinKept, Rule::Counts),
+    ];
     for (bug, rule) in expected {
         for seed in 1..=3 {
             plant(Some(bug));

@@ -117,10 +117,10 @@ fn nobody_stores_to_a_page_that_was_moved_and_freed_on_aarch64() {
 #[cfg(feature = "planted")]
 #[test]
 fn a_flush_that_comes_late_is_found() {
-    use pagewright_types::plant::{Plant, choose};
+    use pagewright_plant::{PlantedBug, choose};
     let _alone = alone();
     for torn in [|seed| move_and_take::<X86_64>(seed).torn, |seed| move_and_take::<Aarch64>(seed).torn] {
-        choose(Some(Plant::RemapFlushLate));
+        choose(Some(PlantedBug::RemapFlushLate));
         let found = (0..300 * SCHEDULES).find(|seed| torn(*seed));
         choose(None);
         assert!(found.is_some(), "remap-flush-late is not found");

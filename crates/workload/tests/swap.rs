@@ -427,16 +427,16 @@ on_both! {
 #[test]
 fn planted_bugs_are_found() {
     use pagewright_arch::{Aarch64, X86_64};
-    use pagewright_types::plant::{Plant, choose};
+    use pagewright_plant::{PlantedBug, choose};
     let _alone = alone();
-    type Case = (Plant, fn(u64) -> bool);
+    type Case = (PlantedBug, fn(u64) -> bool);
     let cases: [Case; 6] = [
-        (Plant::PageOutFreedEarly, new_memory_beside_a_page_out::<X86_64>),
-        (Plant::PageOutFreedEarly, new_memory_beside_a_page_out::<Aarch64>),
-        (Plant::LazyFreeNoFlush, |_| lazy_free::is_kept_if_stored_to::<X86_64>()),
-        (Plant::LazyFreeNoFlush, |_| lazy_free::is_kept_if_stored_to::<Aarch64>()),
-        (Plant::PageOutWrittenEarly, stores_beside_a_page_out::<X86_64>),
-        (Plant::PageOutWrittenEarly, stores_beside_a_page_out::<Aarch64>),
+        (PlantedBug::PageOutFreedEarly, new_memory_beside_a_page_out::<X86_64>),
+        (PlantedBug::PageOutFreedEarly, new_memory_beside_a_page_out::<Aarch64>),
+        (PlantedBug::LazyFreeNoFlush, |_| lazy_free::is_kept_if_stored_to::<X86_64>()),
+        (PlantedBug::LazyFreeNoFlush, |_| lazy_free::is_kept_if_stored_to::<Aarch64>()),
+        (PlantedBug::PageOutWrittenEarly, stores_beside_a_page_out::<X86_64>),
+        (PlantedBug::PageOutWrittenEarly, stores_beside_a_page_out::<Aarch64>),
     ];
     for (plant, holds) in cases {
         choose(Some(plant));

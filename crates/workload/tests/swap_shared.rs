@@ -499,14 +499,14 @@ on_both! {
 #[test]
 fn planted_bugs_are_found() {
     use pagewright_arch::{Aarch64, X86_64};
-    use pagewright_types::plant::{Plant, choose};
+    use pagewright_plant::{PlantedBug, choose};
     let _alone = alone();
     let races: [fn(u64) -> bool; 2] =
         [stores_while_it_is_taken_away::<X86_64>, stores_while_it_is_taken_away::<Aarch64>];
     for holds in races {
-        choose(Some(Plant::PageOutAlone));
+        choose(Some(PlantedBug::PageOutReferenced));
         let found = (0..20 * SCHEDULES).find(|seed| !holds(*seed));
         choose(None);
-        assert!(found.is_some(), "page-out-alone is not found");
+        assert!(found.is_some(), "page-out-referenced is not found");
     }
 }

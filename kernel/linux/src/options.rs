@@ -92,10 +92,8 @@ fn plant(name: &str) {
         "other-stack-overflow" => return OTHER_OVERFLOWS.store(true, Ordering::Release),
         _ => {}
     }
-    let Some(plant) = pagewright_types::plant::Plant::named(name) else {
-        panic!("command line: no planted bug {name}")
-    };
-    pagewright_types::plant::choose(Some(plant));
+    let Some(plant) = pagewright_plant::PlantedBug::named(name) else { panic!("command line: no planted bug {name}") };
+    pagewright_plant::choose(Some(plant));
 }
 
 /// Whether CPU 1 uses more stack than there is (`plant=other-stack-overflow`).

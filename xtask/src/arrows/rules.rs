@@ -56,6 +56,7 @@ pub(crate) struct Rule {
 }
 
 const TYPES: &str = "pagewright-types";
+const PLANT: &str = "pagewright-plant";
 const ARCH: &str = "pagewright-arch";
 const SYNC: &str = "pagewright-sync";
 const FRAME: &str = "pagewright-frame";
@@ -86,19 +87,21 @@ const fn hosted(name: &'static str, may_use: &'static [&'static str], column: Co
 /// A crate that is not in it may not be in the workspace.
 pub(crate) const RULES: &[Rule] = &[
     library(TYPES, &[], Column::Shared, UnsafeCode::Forbidden),
+    // Planted bugs; the judge makes none.
+    library(PLANT, &[TYPES], Column::Shared, UnsafeCode::Forbidden),
     library(ARCH, &[TYPES], Column::Shared, UnsafeCode::Forbidden),
-    library(SYNC, &[TYPES, ARCH], Column::Shared, UnsafeCode::Allowed),
-    library(FRAME, &[TYPES, ARCH, SYNC], Column::Subject, UnsafeCode::Allowed),
-    library(TLB, &[TYPES, ARCH, SYNC, FRAME], Column::Subject, UnsafeCode::Forbidden),
-    library(TABLE, &[TYPES, ARCH, SYNC, TLB], Column::Subject, UnsafeCode::Forbidden),
-    library(MM, &[TYPES, ARCH, SYNC, TLB, TABLE], Column::Subject, UnsafeCode::Forbidden),
+    library(SYNC, &[TYPES, PLANT, ARCH], Column::Shared, UnsafeCode::Allowed),
+    library(FRAME, &[TYPES, PLANT, ARCH, SYNC], Column::Subject, UnsafeCode::Allowed),
+    library(TLB, &[TYPES, PLANT, ARCH, SYNC, FRAME], Column::Subject, UnsafeCode::Forbidden),
+    library(TABLE, &[TYPES, PLANT, ARCH, SYNC, TLB], Column::Subject, UnsafeCode::Forbidden),
+    library(MM, &[TYPES, PLANT, ARCH, SYNC, TLB, TABLE], Column::Subject, UnsafeCode::Forbidden),
     // Real memory for what depends on real caches. Its tests run the memory manager on it.
-    hosted(HOST, &[TYPES, ARCH, SYNC, TLB, MM], Column::Above),
+    hosted(HOST, &[TYPES, PLANT, ARCH, SYNC, TLB, MM], Column::Above),
     // Bare metal, so that the kernel can be judged where it runs.
     library(MODEL, &[TYPES], Column::Judge, UnsafeCode::Forbidden),
     hosted(SIM, &[TYPES, ARCH, SYNC], Column::Judge),
     hosted(CHECK, &[TYPES, ARCH, SYNC, SIM, MODEL], Column::Judge),
-    hosted(WORKLOAD, &[TYPES, ARCH, SYNC, TLB, TABLE, MM, MODEL, SIM, CHECK], Column::Above),
+    hosted(WORKLOAD, &[TYPES, PLANT, ARCH, SYNC, TLB, TABLE, MM, MODEL, SIM, CHECK], Column::Above),
     // The program names machines, settings and instruction sets.
     hosted("pagewright", &[TYPES, ARCH, TLB, MM, HOST, SIM, WORKLOAD, CHECK], Column::Above),
     hosted("xtask", &[TYPES], Column::Above),

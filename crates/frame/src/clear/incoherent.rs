@@ -16,8 +16,9 @@ use crate::chain::BlockList;
 use crate::frames::Frames;
 use core::cell::Cell;
 use core::marker::PhantomData;
+use pagewright_plant::plant;
 use pagewright_sync::Platform;
-use pagewright_types::{Counter, CpuId, Order, PAGE_SIZE, Pfn, plant};
+use pagewright_types::{Counter, CpuId, Order, PAGE_SIZE, Pfn};
 
 /// The most that is cleared without a chance to yield: 8 MiB (INV-CLEAR-YIELD).
 const CHUNK: Order = Order::new(11);

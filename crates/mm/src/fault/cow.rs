@@ -4,10 +4,11 @@ use super::{Fault, Outcome, Served};
 use crate::error::FaultError;
 use crate::rmap::Tally;
 use pagewright_arch::{Leaf, LeafFlags};
+use pagewright_plant::plant;
 use pagewright_sync::Platform;
 use pagewright_table::Locked;
 use pagewright_tlb::frames::FolioFlags;
-use pagewright_types::{Access, Counter, Level, Order, PageRange, Pfn, Rights, plant};
+use pagewright_types::{Access, Counter, Level, Order, PageRange, Pfn, Rights};
 
 impl<P: Platform> Fault<'_, P> {
     /// A store to a private page that may be shared with other spaces: reuse it if it is this

@@ -6,10 +6,11 @@ use crate::file::FileObject;
 use crate::knobs::Knob;
 use crate::rmap::Tally;
 use pagewright_arch::{Leaf, LeafFlags};
+use pagewright_plant::plant;
 use pagewright_sync::Platform;
 use pagewright_table::{Locked, OwnedLeaf};
 use pagewright_tlb::frames::{FolioFlags, FolioRef};
-use pagewright_types::{Access, Counter, Level, Order, PageRange, Rights, VirtAddr, plant};
+use pagewright_types::{Access, Counter, Level, Order, PageRange, Rights, VirtAddr};
 
 impl<P: Platform> Fault<'_, P> {
     fn file(&self) -> &FileObject<P> {

@@ -18,10 +18,11 @@ use crate::mm::Mm;
 use crate::reclaim::SWAP_CLUSTER_MAX;
 use arrayvec::ArrayVec;
 use pagewright_arch::{Leaf, LeafFlags};
+use pagewright_plant::plant;
 use pagewright_sync::Platform;
 use pagewright_tlb::Batch;
 use pagewright_tlb::frames::{FolioFlags, FolioLock, FolioRef, Owner};
-use pagewright_types::{Level, PAGE_SIZE, PageRange, Pfn, Rights, SpaceId, VirtAddr, plant};
+use pagewright_types::{Level, PAGE_SIZE, PageRange, Pfn, Rights, SpaceId, VirtAddr};
 
 /// A page on its way to the device: locked, its mark taken.
 struct Taken<'a> {

@@ -13,11 +13,12 @@ use crate::space::Space;
 use crate::swap::swapped;
 use core::sync::atomic::{Ordering, fence};
 use pagewright_arch::{Entry, Leaf, LeafFlags, Soft, SoftKind};
+use pagewright_plant::plant;
 use pagewright_sync::{Backend, Platform};
 use pagewright_table::{Locked, OwnedLeaf};
 use pagewright_tlb::Gather;
 use pagewright_tlb::frames::{Block, FolioFlags, Owner};
-use pagewright_types::{Counter, Level, Order, PageRange, Rights, VirtAddr, plant};
+use pagewright_types::{Counter, Level, Order, PageRange, Rights, VirtAddr};
 
 impl<P: Platform> Mm<P> {
     /// Copies what stands under `range`, one table of the parent after the other.

@@ -17,9 +17,10 @@ mod copy;
 use crate::error::MmError;
 use crate::mm::Mm;
 use crate::space::{AddressMap, Space, VmFlags};
+use pagewright_plant::plant;
 use pagewright_sync::{Arc, Platform};
 use pagewright_tlb::Gather;
-use pagewright_types::{Counter, Rights, plant};
+use pagewright_types::{Counter, Rights};
 
 impl<P: Platform> Mm<P> {
     /// Copies an address space.

@@ -18,9 +18,10 @@ use crate::mm::Mm;
 use crate::space::Space;
 use core::sync::atomic::{Ordering, fence};
 use pagewright_arch::{Entry, Leaf, LeafFlags};
+use pagewright_plant::plant;
 use pagewright_sync::{Backend, Platform};
 use pagewright_table::Peek;
-use pagewright_types::{Counter, PAGE_SIZE, Pfn, Rights, VirtAddr, plant};
+use pagewright_types::{Counter, PAGE_SIZE, Pfn, Rights, VirtAddr};
 
 /// What a walk came to.
 enum Walked {

@@ -40,8 +40,9 @@ use crate::fault::{Ahead, PageSource};
 use crate::mm::Mm;
 use crate::space::{Space, Vma};
 use pagewright_arch::{Isa, Leaf, LeafFlags};
+use pagewright_plant::plant;
 use pagewright_sync::Platform;
-use pagewright_types::{Access, PageRange, Rights, VirtAddr, plant};
+use pagewright_types::{Access, PageRange, Rights, VirtAddr};
 
 bitflags::bitflags! {
     /// What is wanted of the pages (`FOLL_*`, with Linux's values).

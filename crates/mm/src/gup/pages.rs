@@ -4,9 +4,10 @@ use super::Want;
 use crate::error::MmError;
 use crate::mm::Mm;
 use alloc::vec::Vec;
+use pagewright_plant::plant;
 use pagewright_sync::Platform;
 use pagewright_tlb::frames::{Folio, FolioFlags, FolioRef, PinRef};
-use pagewright_types::{Counter, Pfn, plant};
+use pagewright_types::{Counter, Pfn};
 
 /// What keeps a page.
 #[derive(Debug)]

@@ -5,10 +5,11 @@ use super::unmap::Victim;
 use crate::mm::Mm;
 use crate::swap::NamedBy;
 use arrayvec::ArrayVec;
+use pagewright_plant::plant;
 use pagewright_sync::Platform;
 use pagewright_tlb::Batch;
 use pagewright_tlb::frames::{Folio, FolioFlags, FolioLock, Isolated, Owner};
-use pagewright_types::{Counter, NodeId, plant};
+use pagewright_types::{Counter, NodeId};
 
 /// A page that may go: locked, and with a slot in swap if it needs one.
 struct Outgoing<'a> {

@@ -8,9 +8,10 @@ use crate::counters::{Gauge, RssKind};
 use crate::mm::Mm;
 use crate::space::Space;
 use pagewright_arch::Leaf;
+use pagewright_plant::plant;
 use pagewright_sync::Platform;
 use pagewright_tlb::frames::{Folio, FolioFlags, Owner};
-use pagewright_types::{Pfn, plant};
+use pagewright_types::Pfn;
 
 /// The kind of resident page that a folio's pages are.
 #[inline]

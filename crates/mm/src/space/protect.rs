@@ -8,9 +8,10 @@ use crate::error::MmError;
 use crate::mm::Mm;
 use alloc::vec::Vec;
 use pagewright_arch::{Leaf, LeafFlags};
+use pagewright_plant::plant;
 use pagewright_sync::Platform;
 use pagewright_tlb::Gather;
-use pagewright_types::{PAGE_SIZE, PageRange, Rights, VirtAddr, plant};
+use pagewright_types::{PAGE_SIZE, PageRange, Rights, VirtAddr};
 
 impl<P: Platform> Mm<P> {
     /// Changes the rights of `len` bytes at `addr`, rounded up to pages; with

@@ -15,10 +15,11 @@ use crate::counters::Gauge;
 use crate::mm::Mm;
 use crate::swap::{Swapped, swapped};
 use pagewright_arch::{Entry, Leaf, LeafFlags};
+use pagewright_plant::plant;
 use pagewright_sync::Platform;
 use pagewright_table::Reserve;
 use pagewright_tlb::Gather;
-use pagewright_types::{Level, PageRange, Rights, VirtAddr, plant};
+use pagewright_types::{Level, PageRange, Rights, VirtAddr};
 
 /// The pieces of `range` that lie in one table each at the new place, too, with their new
 /// addresses.

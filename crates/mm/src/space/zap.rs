@@ -5,11 +5,12 @@ use crate::mm::Mm;
 use crate::rmap::Tally;
 use crate::swap::swapped;
 use pagewright_arch::{Entry, LeafFlags, Soft, SoftKind};
+use pagewright_plant::plant;
 use pagewright_sync::Platform;
 use pagewright_table::Locked;
 use pagewright_tlb::Gather;
 use pagewright_tlb::frames::FolioFlags;
-use pagewright_types::{PageRange, Rights, VirtAddr, plant};
+use pagewright_types::{PageRange, Rights, VirtAddr};
 
 /// What goes of what stands under a range (`struct zap_details`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -15,9 +15,10 @@ use super::table::{Released, Slot};
 use crate::error::FaultError;
 use crate::mm::Mm;
 use crate::reclaim::Shadow;
+use pagewright_plant::plant;
 use pagewright_sync::{Arc, Platform};
 use pagewright_tlb::frames::{Folio, FolioFlags, FolioLock, FolioRef};
-use pagewright_types::{Counter, Errno, Order, Pfn, SwapEntry, plant};
+use pagewright_types::{Counter, Errno, Order, Pfn, SwapEntry};
 
 /// Who names the slot of a page that goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -181,7 +182,7 @@ impl<P: Platform> Mm<P> {
         // Somebody may have unmapped shared memory himself and not flushed yet: the mark that went
         // just now may be all that told of the stores that still come. He has a reference until he
         // has flushed (INV-TLB-SHARED); whoever finds the page from here on leaves another mark.
-        let unseen = plant!(PageOutAlone; false, named_by == NamedBy::Object && folio.refs() != named_by.refs());
+        let unseen = plant!(PageOutReferenced; false, named_by == NamedBy::Object && folio.refs() != named_by.refs());
         let mut get = self.reader_of(folio.pfn());
         let written = !unseen && area.device.write_page(&self.tlb, entry.slot(), &mut get).is_ok();
         if written {

@@ -93,7 +93,8 @@ const MOST_CPUS: u16 = 64;
 pub(crate) fn run(args: &Args) -> Result<ExitCode, CommandError> {
     #[cfg(feature = "planted")]
     if let Some(name) = &args.plant {
-        let plant = pagewright_workload::random::Plant::named(name).ok_or_else(|| CheckError::Plant(name.clone()))?;
+        let plant =
+            pagewright_workload::random::PlantedBug::named(name).ok_or_else(|| CheckError::Plant(name.clone()))?;
         pagewright_workload::random::plant(Some(plant));
     }
     if let Some(what) = &args.against {

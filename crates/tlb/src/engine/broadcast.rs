@@ -7,8 +7,9 @@
 use super::{Flush, Tlb};
 use crate::context::Context;
 use pagewright_arch::{Invalidate, Reach, Target};
+use pagewright_plant::plant;
 use pagewright_sync::Platform;
-use pagewright_types::{Counter, Level, VirtAddr, plant};
+use pagewright_types::{Counter, Level, VirtAddr};
 
 /// Entries above which one invalidation of the whole tag is issued instead (`MAX_DVM_OPS`): a CPU
 /// that receives more would be kept from its own work too long.

@@ -11,8 +11,9 @@ use super::{Flush, Tlb};
 use crate::context::Context;
 use core::sync::atomic::Ordering;
 use pagewright_arch::Target;
+use pagewright_plant::plant;
 use pagewright_sync::{Backend, Platform};
-use pagewright_types::{Counter, CpuId, CpuMask, Level, PageRange, SpaceId, VirtAddr, plant};
+use pagewright_types::{Counter, CpuId, CpuMask, Level, PageRange, SpaceId, VirtAddr};
 
 /// What a sender asks of its targets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -10,9 +10,9 @@ use crate::tags::{Asids, PcidSlots};
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use pagewright_arch::{Invalidate, Reach, ShootdownKind, Target};
 use pagewright_frame::{Extent, Frames, NoFrames, Request};
+use pagewright_plant::plant;
 use pagewright_sync::{Arc, Mail, OutOfMemory, PerCpu, Platform, SpinLock, rank};
 use pagewright_types::judge::Fact;
-use pagewright_types::plant;
 use pagewright_types::{Counter, CpuMask, Level, Order, PageRange, Pfn, SpaceId, VirtAddr};
 
 /// What a flush must remove.

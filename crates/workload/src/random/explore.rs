@@ -81,7 +81,7 @@ impl<'a> Explored<'a> {
 /// them here.
 fn guarded<I: Isa>(world: &World<I>, run: impl FnOnce()) {
     #[cfg(feature = "planted")]
-    let planted = super::Plant::ALL.iter().copied().find(|plant| pagewright_types::plant::is_chosen(*plant));
+    let planted = super::PlantedBug::ALL.iter().copied().find(|plant| pagewright_plant::is_chosen(*plant));
     #[cfg(feature = "planted")]
     super::plant(None);
     let ran = catch_unwind(AssertUnwindSafe(run));

@@ -50,7 +50,7 @@ pub(crate) use minimise::cut_down;
 pub use minimise::{Bug, smallest};
 pub use operation::{Object, Operation, Step, Where};
 #[cfg(feature = "planted")]
-pub use pagewright_types::plant::{Plant, choose as plant};
+pub use pagewright_plant::{PlantedBug, choose as plant};
 pub use program::{Mode, NotAProgram, Program, Shape, Theme};
 pub use survey::{
     Effort, ReplayError, Survey, calls_program, explored_program, fast_program, replay, survey, without_mechanism,

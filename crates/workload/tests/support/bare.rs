@@ -225,7 +225,7 @@ pub(crate) fn nothing_was_found(hunt: &Hunt) {
 /// A planted bug, and what must find it.
 #[cfg(feature = "planted")]
 pub(crate) struct Wanted {
-    pub(crate) plant: pagewright_types::plant::Plant,
+    pub(crate) plant: pagewright_plant::PlantedBug,
     /// By one of these.
     pub(crate) rules: &'static [pagewright_check::Rule],
     /// Schedules that each seed may take.
@@ -241,7 +241,7 @@ pub(crate) struct Wanted {
 pub(crate) fn is_found<I: Isa>(wanted: &Wanted, run: impl Fn(&mut dyn Chooser, Detail) -> Attempt) {
     let Wanted { plant, rules, budget, race } = *wanted;
     let _alone = alone();
-    pagewright_types::plant::choose(Some(plant));
+    pagewright_plant::choose(Some(plant));
     let mut tried: Vec<u32> = (1..=5)
         .map(|seed| {
             let hunt = explore(seed, budget, &run);
@@ -255,7 +255,7 @@ pub(crate) fn is_found<I: Isa>(wanted: &Wanted, run: impl Fn(&mut dyn Chooser, D
             hunt.schedules
         })
         .collect();
-    pagewright_types::plant::choose(None);
+    pagewright_plant::choose(None);
     tried.sort_unstable();
     let (name, isa, median) = (plant.name(), I::KIND.name(), tried[tried.len() / 2]);
     println!("{name:28} {isa:7} {median:6}  {tried:?} schedules{}", if race { ", a race" } else { "" });

@@ -6,11 +6,12 @@ use crate::mm::Mm;
 use crate::space::zap::Zap;
 use crate::space::{Space, Vma};
 use pagewright_arch::{Entry, Leaf, LeafFlags};
+use pagewright_plant::plant;
 use pagewright_sync::Platform;
 use pagewright_table::Locked;
 use pagewright_tlb::Gather;
 use pagewright_tlb::frames::{Folio, FolioFlags};
-use pagewright_types::{Counter, PageRange, VirtAddr, plant};
+use pagewright_types::{Counter, PageRange, VirtAddr};
 
 impl<P: Platform> Mm<P> {
     pub(super) fn advise_pages(&self, space: &Space<P>, range: PageRange, advice: Advice) -> Result<(), MmError> {

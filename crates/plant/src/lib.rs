@@ -1,0 +1,163 @@
+//! Planted bugs: mistakes that real kernels made, kept in the real code and switched off.
+//!
+//! A rule of the oracle that no broken program can fail proves nothing. So each promise has a
+//! mistake that breaks it, compiled in by [`plant!`] at the line where a programmer would make it.
+//! Without the feature `planted`, the macro expands to the correct code alone. With it, [`choose`]
+//! switches one mistake on, at run time, for the whole process.
+//!
+//! Neighbours: `types` below; `sync` and every crate above it plants bugs. The judge has none.
+//!
+//! Not guaranteed: two mistakes at the same time. [`choose`] replaces the previous choice.
+//!
+//! # Example
+//!
+//! ```
+//! use pagewright_plant::plant;
+//!
+//! let targets = plant!(LocalOnly; 0, 3);
+//! assert_eq!(targets, 3, "the correct value, because no bug is chosen");
+//! plant!(NoFlush => panic!("never reached"));
+//! ```
+#![no_std]
+#![forbid(unsafe_code)]
+
+pagewright_types::named_table! {
+    /// A mistake that can be planted.
+    pub enum PlantedBug {
+        NoFlush = "no-flush", "Entries are cleared and no TLB is flushed.";
+        LocalOnly = "local-only", "Only the CPU that clears an entry flushes it.";
+        FlushBeforeClear = "flush-before-clear", "The flush precedes the clearing of the entry, so a walk in between caches the entry again.";
+        TableAsLeaf = "table-as-leaf", "A table is freed after a flush that leaves the walk caches alone.";
+        AcknowledgedEarly = "acknowledged-early", "A CPU acknowledges a flush request before it flushes.";
+        LazySkipped = "lazy-skipped", "A lazy CPU gets no IPI when tables are freed.";
+        ProtectNoFlush = "protect-no-flush", "Rights are reduced in the entry and stay in the TLBs.";
+        TagReused = "tag-reused", "A tag is assigned to another space without a flush.";
+        NoPublish = "no-publish", "Entries are flushed before page-table walkers see the change (a missing DSB ISHST).";
+        PublishedLate = "published-late", "A table is unlocked before walkers see the entries that a gather cleared in it, so another CPU flushes too early.";
+        NoComplete = "no-complete", "A DSB ISHST stands where a DSB ISH must complete the TLBI.";
+        CompleteElsewhere = "complete-elsewhere", "A CPU treats its own DSB as the completion of a TLBI that another CPU issued.";
+        UserTagForgotten = "user-tag-forgotten", "User mode has a tag of its own (page-table isolation), and only the kernel's tag is flushed.";
+        HotplugUnflushed = "hotplug-unflushed", "A CPU comes online with the TLB contents that it went offline with.";
+        LateAdderCleared = "late-adder-cleared", "A flush that ends clears the mark of flushes deferred while it ran.";
+        EpochStillOpen = "epoch-still-open", "A flush that ends declares every deferral of an open epoch paid.";
+        DeferredNotSeen = "deferred-not-seen", "An operation depends on a weakened entry without checking for deferred flushes.";
+        DeferredNotSeenAtInstall = "deferred-not-seen-at-install", "A new entry replaces one that was cleared and whose flush is still deferred.";
+        DeferredNotTakenAlong = "deferred-not-taken-along", "A batch depends on an entry that another CPU cleared, without that CPU's flush.";
+        CowFlushLate = "cow-flush-late", "Copy-on-write installs the new entry before the old one is flushed (no break-before-make).";
+        CowNoFlush = "cow-no-flush", "Copy-on-write replaces an entry without a flush.";
+        ForkFlushLate = "fork-flush-late", "Fork releases the parent's lock before the parent's writable translations are flushed.";
+        FreedInGather = "freed-in-gather", "A frame is freed when its entry is cleared, before the flush.";
+        MaskBeforeBump = "mask-before-bump", "The space's CPU mask is read before the generation is incremented, so a CPU that joins in between is missed.";
+        JoinAfterRead = "join-after-read", "A CPU reads the generation before it joins the space's mask.";
+        LazyNoCatchUp = "lazy-no-catch-up", "A CPU leaves lazy mode without checking the generation.";
+        LazyWhileJoining = "lazy-while-joining", "A CPU still marked lazy joins another space's mask, so senders skip it.";
+        PartialClock = "partial-clock", "A flush of one space advances the CPU's clock in the ledger as a full flush would.";
+        RolloverNoFlush = "rollover-no-flush", "Tags are recycled at rollover and the TLBs keep their entries.";
+        ProtectFlushLate = "protect-flush-late", "mprotect releases the lock, so other CPUs can fault, before it flushes.";
+        MapcountLost = "map-count-lost", "A page is unmapped and its mapcount is not decremented.";
+        RssDrift = "rss-drift", "A page is unmapped and stays in the resident set.";
+        RemapFlushLate = "remap-flush-late", "mremap releases the space before it flushes the old addresses (CVE-2018-18281).";
+        PinNotExclusive = "pin-not-exclusive", "A page that other spaces share is pinned for reading.";
+        ForkIgnoresPin = "fork-ignores-pin", "Fork shares a pinned page.";
+        PinKept = "pin-kept", "A page is unpinned and its pin count is not decremented.";
+        FastNoRecheck = "fast-no-recheck", "A lockless walk does not check again that the entry still leads to the page that it pinned.";
+        WalkersNotAwaited = "walkers-not-awaited", "A table is freed while a lockless walker may be in it: the walk enables interrupts, or the freeing CPU does not wait.";
+        HoleNotSeen = "hole-not-seen", "A fault maps a page that was removed from its file after the fault looked it up.";
+        WrittenBeforeSettle = "written-before-settle", "Pages are written back before the deferred flush of their mappings.";
+        WriteBackNoProtect = "write-back-no-protect", "A page is written back while its mappings stay writable, so stores go unnoticed.";
+        PageOutWrittenEarly = "page-out-written-early", "Pages are written to swap before the CPUs that can store to them are flushed.";
+        SwapSlotKept = "swap-slot-kept", "A swap entry is removed and its slot's count is not decremented.";
+        PageOutFreedEarly = "page-out-freed-early", "Pages written to swap are freed before the CPUs that can access them are flushed.";
+        PageOutReferenced = "page-out-referenced", "A page of shared memory is written to swap while a CPU that unmapped it has not flushed.";
+        LazyFreeNoFlush = "lazy-free-no-flush", "MADV_FREE marks a page clean without a flush, so a TLB that cached it dirty stores without setting the bit.";
+        ClearShort = "clear-short", "The last cache line of a block is not cleared.";
+        ClearNoFence = "clear-no-fence", "Blocks cleared by non-temporal stores are handed out without a fence.";
+        ClearNoYield = "clear-no-yield", "Clearing a gigantic block never yields the CPU.";
+        ZapFlushLate = "zap-flush-late", "madvise releases the space before it flushes, so mprotect finds no entry to flush.";
+    }
+}
+
+impl PlantedBug {
+    /// The mistake with this name, as [`name`](Self::name) gives it.
+    pub fn named(name: &str) -> Option<Self> {
+        Self::ALL.iter().copied().find(|bug| bug.name() == name)
+    }
+}
+
+/// Makes a mistake, if it is the chosen one: `plant!(NoFlush => return)`.
+///
+/// The second form is an expression, the wrong value if the mistake is chosen and the right one
+/// otherwise: `plant!(LocalOnly; CpuMask::EMPTY, targets)`.
+#[cfg(feature = "planted")]
+#[macro_export]
+macro_rules! plant {
+    ($which:ident => $mistake:expr) => {
+        if $crate::is_chosen($crate::PlantedBug::$which) {
+            $mistake
+        }
+    };
+    ($which:ident; $wrong:expr, $right:expr) => {
+        if $crate::is_chosen($crate::PlantedBug::$which) { $wrong } else { $right }
+    };
+}
+
+/// Expands to the right code alone: this build has no planted bugs.
+#[cfg(not(feature = "planted"))]
+#[macro_export]
+macro_rules! plant {
+    ($which:ident => $mistake:expr) => {};
+    ($which:ident; $wrong:expr, $right:expr) => {
+        $right
+    };
+}
+
+#[cfg(feature = "planted")]
+mod chosen {
+    use super::PlantedBug;
+    use core::sync::atomic::{AtomicU8, Ordering};
+
+    const NONE: u8 = u8::MAX;
+    static CHOSEN: AtomicU8 = AtomicU8::new(NONE);
+
+    /// Chooses the mistake that this process makes from now on, or none.
+    pub fn choose(bug: Option<PlantedBug>) {
+        CHOSEN.store(bug.map_or(NONE, |bug| bug as u8), Ordering::Relaxed);
+    }
+
+    /// Whether this mistake is chosen.
+    #[inline]
+    pub fn is_chosen(bug: PlantedBug) -> bool {
+        CHOSEN.load(Ordering::Relaxed) == bug as u8
+    }
+}
+
+#[cfg(feature = "planted")]
+pub use chosen::{choose, is_chosen};
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_identify_planted_bugs() {
+        for bug in PlantedBug::ALL {
+            assert_eq!(PlantedBug::named(bug.name()), Some(*bug));
+        }
+        assert_eq!(PlantedBug::named("no such bug"), None);
+    }
+
+    #[test]
+    fn only_the_chosen_bug_is_made() {
+        let made = core::cell::Cell::new(0);
+        plant!(NoFlush => made.set(made.get() + 1));
+        assert_eq!((made.get(), plant!(NoFlush; 1, 2)), (0, 2));
+        #[cfg(feature = "planted")]
+        {
+            choose(Some(PlantedBug::NoFlush));
+            plant!(NoFlush => made.set(made.get() + 1));
+            plant!(LocalOnly => made.set(made.get() + 1));
+            choose(None);
+            assert_eq!(made.get(), 1);
+        }
+    }
+}
