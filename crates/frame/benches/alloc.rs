@@ -9,7 +9,7 @@
 mod support;
 
 use criterion::{BatchSize, Criterion, Throughput, criterion_group, criterion_main};
-use pagewright_frame::{BlockList, Frames, Request};
+use pagewright_frame::{BlockList, FrameRequest, Frames};
 use pagewright_types::Order;
 use std::hint::black_box;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -21,8 +21,8 @@ fn machine() -> Frames<Host> {
     support::one_node(&Host::new(1), 0, 2 * GIBIBYTE)
 }
 
-fn request(raw: u8) -> Request {
-    Request::new(Order::new(raw), NODE0)
+fn request(raw: u8) -> FrameRequest {
+    FrameRequest::new(Order::new(raw), NODE0)
 }
 
 fn baseline(c: &mut Criterion) {
@@ -37,7 +37,7 @@ fn one_block(c: &mut Criterion) {
     {
         c.bench_function(name, |b| {
             b.iter(|| {
-                let block = frames.take(request(raw)).expect("memory is left").settle(|_| {});
+                let block = frames.alloc(request(raw)).expect("memory is left").settle(|_| {});
                 frames.free(black_box(block));
             });
         });
@@ -57,7 +57,7 @@ fn many_blocks(c: &mut Criterion) {
                 |()| {
                     let mut list = BlockList::new();
                     for _ in 0..blocks {
-                        list.push(&frames, frames.take(request(raw)).expect("memory is left").settle(|_| {}));
+                        list.push(&frames, frames.alloc(request(raw)).expect("memory is left").settle(|_| {}));
                     }
                     while let Some(block) = list.pop(&frames) {
                         frames.free(block);
@@ -75,7 +75,7 @@ fn folios(c: &mut Criterion) {
     for (name, raw) in [("folio/order 0, made and put", 0), ("folio/order 9, made and put", 9)] {
         c.bench_function(name, |b| {
             b.iter(|| {
-                let block = frames.take(request(raw)).expect("memory is left").settle(|_| {});
+                let block = frames.alloc(request(raw)).expect("memory is left").settle(|_| {});
                 let reference = frames.new_folio(block);
                 frames.free(frames.put(black_box(reference)).expect("the last reference"));
             });

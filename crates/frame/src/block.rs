@@ -1,11 +1,11 @@
 //! Runs of frames as values: whoever has the value has the frames.
 //!
-//! Key types: [`Block`], frames to be used; [`Unsettled`], frames whose debt must be settled first.
+//! Key types: [`Block`], frames to be used; [`UnsettledBlock`], frames whose debt must be settled first.
 //!
 //! Invariants:
 //! - INV-FRAME-LINEAR: a block, reference, pin or frozen folio is consumed by the call that ends it
 //!   and never dropped.
-//! - INV-FRAME-SETTLED: the allocator hands out frames as `Unsettled` only, and the only way from
+//! - INV-FRAME-SETTLED: the allocator hands out frames as `UnsettledBlock` only, and the only way from
 //!   there to a `Block` is a call that is given the debt's key.
 //!
 //! Not guaranteed: that whoever settles does so. Only `tlb` names these calls.
@@ -29,7 +29,7 @@ impl Block {
     }
 
     /// The same block, of whose lines somebody knows this.
-    pub const fn known(mut self, residency: Residency) -> Self {
+    pub const fn with_residency(mut self, residency: Residency) -> Self {
         self.residency = residency;
         self
     }
@@ -72,12 +72,12 @@ impl Drop for Block {
 /// Frames fresh from the allocator, and the debt under which they were freed.
 #[must_use = "dropping unsettled frames leaks them"]
 #[derive(Debug, PartialEq, Eq)]
-pub struct Unsettled {
+pub struct UnsettledBlock {
     block: Block,
     key: DebtKey,
 }
 
-impl Unsettled {
+impl UnsettledBlock {
     pub(crate) const fn new(block: Block, key: DebtKey) -> Self {
         Self { block, key }
     }

@@ -25,7 +25,7 @@
 use crate::clear::Residency;
 use crate::list::FrameList;
 use crate::memmap::Memmap;
-use crate::record::{Kind, State};
+use crate::record::{FrameKind, FrameState};
 use crate::zone::ZoneId;
 use pagewright_types::{DebtKey, FrameRange, Order, Pfn};
 
@@ -79,7 +79,7 @@ impl Buddy {
             let half = pfn.add(smaller.frames());
             self.link(memmap, half, smaller, (key, self.younger(memmap, half, smaller, memmap.at(pfn).stamp())));
         }
-        memmap.at(pfn).set_kind(Kind::block(State::Free, order, self.zone));
+        memmap.at(pfn).set_kind(FrameKind::block(FrameState::Free, order, self.zone));
         Some((pfn, key))
     }
 
@@ -117,7 +117,7 @@ impl Buddy {
         let mut newly_parked = 0;
         while order < Order::PUD {
             let buddy = Pfn::new(pfn.raw() ^ order.frames());
-            let wanted = Kind::block(State::Free, order, self.zone);
+            let wanted = FrameKind::block(FrameState::Free, order, self.zone);
             let Some(record) = memmap.get(buddy).filter(|record| record.kind() == wanted) else { break };
             let buddy_key = record.debt();
             if (key == DebtKey::NONE) != (buddy_key == DebtKey::NONE) {
@@ -129,8 +129,8 @@ impl Buddy {
                 stamp = record.stamp();
             }
             self.lists[order.index()].remove(memmap, buddy);
-            record.set_kind(Kind::INTERIOR);
-            memmap.at(pfn).set_kind(Kind::INTERIOR);
+            record.set_kind(FrameKind::INTERIOR);
+            memmap.at(pfn).set_kind(FrameKind::INTERIOR);
             pfn = pfn.min(buddy);
             key = key.merge(buddy_key);
             order = Order::new(order.raw() + 1);
@@ -146,7 +146,7 @@ impl Buddy {
         let record = memmap.at(pfn);
         record.set_debt(key);
         record.set_stamp(stamp);
-        record.set_kind(Kind::block(State::Free, order, self.zone));
+        record.set_kind(FrameKind::block(FrameState::Free, order, self.zone));
         queue(&mut self.lists[order.index()], memmap, pfn, key);
     }
 }

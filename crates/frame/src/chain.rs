@@ -7,7 +7,7 @@
 
 use crate::block::Block;
 use crate::frames::Frames;
-use crate::record::State;
+use crate::record::FrameState;
 use core::sync::atomic::Ordering;
 use pagewright_sync::{Platform, bomb};
 use pagewright_types::Pfn;
@@ -84,7 +84,12 @@ impl BlockList {
         let pfn = block.into_raw();
         let record = frames.memmap.at(pfn);
         record.set_residency(residency);
-        debug_assert_eq!(record.kind().state(), State::Taken, "INV-FRAME-STATE: frame {pfn} is {:?}", record.kind());
+        debug_assert_eq!(
+            record.kind().state(),
+            FrameState::Allocated,
+            "INV-FRAME-STATE: frame {pfn} is {:?}",
+            record.kind()
+        );
         record.next.store(self.0.push(pfn).raw(), Ordering::Relaxed);
     }
 
@@ -92,7 +97,7 @@ impl BlockList {
     #[inline]
     pub fn pop<P: Platform>(&mut self, frames: &Frames<P>) -> Option<Block> {
         let pfn = self.0.pop(|pfn| Pfn::new(frames.memmap.at(pfn).next.load(Ordering::Relaxed)))?;
-        Some(frames.block_from_raw(pfn).known(frames.memmap.at(pfn).residency()))
+        Some(frames.block_from_raw(pfn).with_residency(frames.memmap.at(pfn).residency()))
     }
 }
 

@@ -2,14 +2,14 @@
 //! (Linux's `struct folio`).
 //!
 //! Key types: [`FolioRef`], one owned reference; [`Folio`], a borrowed view, found by any of the
-//! folio's frames; [`Owner`] and [`FolioFlags`], what it holds.
+//! folio's frames; [`FolioOwner`] and [`FolioFlags`], what it holds.
 //!
 //! Neighbours: `mapcount`, `pin` and `freeze` are the other verbs of [`Folio`]. Records are laid
 //! out in `record`.
 //!
 //! Protocol: a view proves nothing. Whoever uses one has a reference of his own, or a lock that
 //! keeps somebody else's alive – the page table's for an entry's reference, the page cache's for
-//! the cache's. Without either, only [`Frames::grab`] is allowed.
+//! the cache's. Without either, only [`Frames::try_get_folio`] is allowed.
 //!
 //! Invariants:
 //! - INV-FRAME-REFS: a folio's count is the number of its [`FolioRef`]s, raw ones included, plus
@@ -20,7 +20,7 @@
 use crate::block::Block;
 use crate::frames::Frames;
 use crate::memmap::Memmap;
-use crate::record::{FrameRecord, State};
+use crate::record::{FrameRecord, FrameState};
 use core::fmt;
 use core::sync::atomic::{AtomicU32, Ordering, fence};
 use pagewright_sync::{Platform, bomb};
@@ -65,7 +65,7 @@ const AGE_MASK: u32 = 0xff << AGE_SHIFT;
 
 /// What a folio's contents belong to (Linux's `folio->mapping`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Owner {
+pub enum FolioOwner {
     /// Nothing yet, or not any more.
     None,
     /// Anonymous memory, found by the reverse map under this node of the tree of forks.
@@ -74,7 +74,7 @@ pub enum Owner {
     File(FileId),
 }
 
-impl Owner {
+impl FolioOwner {
     const ANON: u64 = 1 << 32;
     const FILE: u64 = 2 << 32;
 
@@ -141,13 +141,13 @@ impl<P: Platform> Frames<P> {
         let head = block.into_raw();
         let record = self.memmap.at(head);
         let kind = record.kind();
-        debug_assert_eq!(kind.state(), State::Taken, "INV-FRAME-STATE: frame {head} is {kind:?}");
+        debug_assert_eq!(kind.state(), FrameState::Allocated, "INV-FRAME-STATE: frame {head} is {kind:?}");
         record.flags.store(0, Ordering::Relaxed);
-        record.owner_or_space.store(Owner::None.pack(), Ordering::Relaxed);
+        record.owner_or_space.store(FolioOwner::None.pack(), Ordering::Relaxed);
         record.index.store(0, Ordering::Relaxed);
         clear_counts(record);
         self.memmap.name_tails(head, kind.order(), kind);
-        record.set_kind(kind.to(State::Folio));
+        record.set_kind(kind.to(FrameState::Folio));
         record.refs.store(1, Ordering::Release);
         FolioRef::new(head)
     }
@@ -174,7 +174,7 @@ impl<P: Platform> Frames<P> {
     ///
     /// It may be another folio than the caller saw: he checks that it contains `pfn`, then that
     /// what led him here still does, and [puts](Self::put) it otherwise.
-    pub fn grab(&self, pfn: Pfn) -> Option<FolioRef> {
+    pub fn try_get_folio(&self, pfn: Pfn) -> Option<FolioRef> {
         self.find_folio(pfn)?.try_get()
     }
 
@@ -224,8 +224,8 @@ impl<P: Platform> Frames<P> {
     pub(crate) fn dissolve(&self, head: Pfn) -> Block {
         let folio = Folio { memmap: &self.memmap, head };
         folio.assert_dead();
-        self.lru_forget(folio);
-        let kind = self.memmap.transition(head, State::Folio, State::Taken);
+        self.lru_remove(folio);
+        let kind = self.memmap.transition(head, FrameState::Folio, FrameState::Allocated);
         Block::new(head, kind.order())
     }
 }
@@ -361,7 +361,7 @@ impl<'a> Folio<'a> {
     /// of a file's page gives it back then, and fails. Those who ask at the same time may all be
     /// refused.
     #[inline]
-    pub fn is_crowded(self) -> bool {
+    pub fn exceeds_ref_limit(self) -> bool {
         self.refs() > MOST_FOR_ENTRIES
     }
 
@@ -374,14 +374,14 @@ impl<'a> Folio<'a> {
 
     /// What the contents belong to.
     #[inline]
-    pub fn owner(self) -> Owner {
-        Owner::unpack(self.record().owner_or_space.load(Ordering::Acquire))
+    pub fn owner(self) -> FolioOwner {
+        FolioOwner::unpack(self.record().owner_or_space.load(Ordering::Acquire))
     }
 
     /// Whether the contents are anonymous memory.
     #[inline]
     pub fn is_anon(self) -> bool {
-        matches!(self.owner(), Owner::Anon(_))
+        matches!(self.owner(), FolioOwner::Anon(_))
     }
 
     /// Index of the first page in what it belongs to: in the file, or the linear page index of
@@ -395,7 +395,7 @@ impl<'a> Folio<'a> {
     ///
     /// The caller holds the lock of whatever finds folios by this (the page cache, the page table
     /// of a new anonymous page).
-    pub fn set_owner(self, owner: Owner, index: u64) {
+    pub fn set_owner(self, owner: FolioOwner, index: u64) {
         let record = self.record();
         record.index.store(index, Ordering::Relaxed);
         record.owner_or_space.store(owner.pack(), Ordering::Release);
@@ -467,7 +467,7 @@ impl<'a> Folio<'a> {
 
     /// Makes the folio's frames owe a debt when they are freed, whoever frees them: somebody gives
     /// up a reference while a TLB may still reach the folio through a mapping that is gone.
-    pub fn owe(self, key: DebtKey) {
+    pub fn add_debt(self, key: DebtKey) {
         self.record().merge_debt(key);
     }
 }

@@ -1,10 +1,10 @@
 //! All physical memory of a machine: the allocator's front, and the way from a frame number to what
 //! it is.
 //!
-//! Key types: [`Frames`]; [`Request`] and [`NoFrames`], a demand and its refusal.
+//! Key types: [`Frames`]; [`FrameRequest`] and [`NoFrames`], a demand and its refusal.
 //!
 //! ```text
-//! take(Request) ─▶ permitted? ─▶ for each mark (low, min[, none]), for each zone by distance: ─▶ Unsettled ─ settle ─▶ Block
+//! take(FrameRequest) ─▶ permitted? ─▶ for each mark (low, min[, none]), for each zone by distance: ─▶ UnsettledBlock ─ settle ─▶ Block
 //!                                  above the mark? per-CPU list → buddy lists
 //! ```
 //!
@@ -17,14 +17,14 @@
 //! Not guaranteed: fairness between CPUs, nor that a large block can be had when enough small ones
 //! are free.
 
-use crate::block::{Block, Unsettled};
-use crate::clear::{ClearCaps, Clearing, Residency};
-use crate::layout::{Layout, LayoutError};
+use crate::block::{Block, UnsettledBlock};
+use crate::clear::{ClearCaps, ClearSelector, Residency};
+use crate::layout::{MemoryLayout, MemoryLayoutError};
 use crate::lru::Lru;
 use crate::memmap::Memmap;
-use crate::record::State;
+use crate::record::FrameState;
 use crate::watermark::{self, Urgency, Watermarks};
-use crate::zone::{Got, Mark, Want, Zone, ZoneId, ZoneKind, ZoneView};
+use crate::zone::{WatermarkLevel, Zone, ZoneBlock, ZoneId, ZoneKind, ZoneRequest, ZoneView};
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::fmt;
@@ -34,7 +34,7 @@ use pagewright_types::{Counter, CpuId, DebtKey, FrameRange, NodeId, Order, Pfn};
 
 /// A demand for frames.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Request {
+pub struct FrameRequest {
     /// How many: 2^order.
     pub order: Order,
     /// Where, if there is room.
@@ -48,25 +48,25 @@ pub struct Request {
     pub settled_only: bool,
 }
 
-impl Request {
+impl FrameRequest {
     /// 2^order frames near `node`, at normal urgency, parked frames welcome.
     pub const fn new(order: Order, node: NodeId) -> Self {
         Self { order, node, strict: false, urgency: Urgency::Normal, settled_only: false }
     }
 }
 
-/// A [`Request`] that was not met.
+/// A [`FrameRequest`] that was not met.
 ///
 /// Nothing was taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NoFrames {
     /// What was asked for.
-    pub request: Request,
+    pub request: FrameRequest,
     /// Why it was refused.
     pub cause: NoFramesCause,
 }
 
-/// Why a [`Request`] was not met.
+/// Why a [`FrameRequest`] was not met.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NoFramesCause {
     /// [`permit_allocation`](pagewright_arch::Effects::permit_allocation) said no.
@@ -77,7 +77,7 @@ pub enum NoFramesCause {
 
 impl fmt::Display for NoFrames {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Request { order, node, .. } = self.request;
+        let FrameRequest { order, node, .. } = self.request;
         match self.cause {
             NoFramesCause::NotPermitted => write!(f, "no block of order {order} near node {node}: not permitted"),
             NoFramesCause::Exhausted => write!(f, "no block of order {order} near node {node}: memory is exhausted"),
@@ -89,13 +89,13 @@ impl fmt::Display for NoFrames {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FramesError {
     /// The layout is impossible.
-    Layout(LayoutError),
+    Layout(MemoryLayoutError),
     /// There is no memory for the records themselves.
     OutOfMemory(OutOfMemory),
 }
 
-impl From<LayoutError> for FramesError {
-    fn from(error: LayoutError) -> Self {
+impl From<MemoryLayoutError> for FramesError {
+    fn from(error: MemoryLayoutError) -> Self {
         Self::Layout(error)
     }
 }
@@ -119,7 +119,7 @@ impl fmt::Display for FramesError {
 pub struct Frames<P: Platform> {
     machine: P,
     counters: Counters,
-    clearing: Clearing,
+    clearing: ClearSelector,
     pub(crate) memmap: Memmap,
     pub(crate) zones: Box<[Zone<P::Locks>]>,
     pub(crate) lru: Lru<P::Locks>,
@@ -135,7 +135,7 @@ impl<P: Platform> Frames<P> {
     ///
     /// # Errors
     /// [`FramesError`]; nothing is kept.
-    pub fn try_new(machine: P, layout: &Layout<'_>) -> Result<Self, FramesError> {
+    pub fn try_new(machine: P, layout: &MemoryLayout<'_>) -> Result<Self, FramesError> {
         let span = layout.check()?;
         if !machine.permit_allocation() {
             let bytes = Memmap::bytes(span.frames);
@@ -168,16 +168,16 @@ impl<P: Platform> Frames<P> {
     ///
     /// # Panics
     /// When the machine has no such node.
-    pub fn take(&self, request: Request) -> Result<Unsettled, NoFrames> {
+    pub fn alloc(&self, request: FrameRequest) -> Result<UnsettledBlock, NoFrames> {
         if !self.machine.permit_allocation() {
             return Err(NoFrames { request, cause: NoFramesCause::NotPermitted });
         }
         let cpu = self.machine.cpu();
-        let found = Mark::of(request.urgency).iter().find_map(|mark| self.take_above(*mark, cpu, request));
+        let found = WatermarkLevel::of(request.urgency).iter().find_map(|mark| self.take_above(*mark, cpu, request));
         // As Linux's slow path, which drains the per-CPU lists once before it gives up.
         let found = found.or_else(|| {
             self.drain();
-            Mark::of(request.urgency).last().and_then(|mark| self.take_above(*mark, cpu, request))
+            WatermarkLevel::of(request.urgency).last().and_then(|mark| self.take_above(*mark, cpu, request))
         });
         match found {
             Some(unsettled) => {
@@ -192,50 +192,54 @@ impl<P: Platform> Frames<P> {
     }
 
     #[inline]
-    fn take_above(&self, mark: Mark, cpu: CpuId, request: Request) -> Option<Unsettled> {
+    fn take_above(&self, mark: WatermarkLevel, cpu: CpuId, request: FrameRequest) -> Option<UnsettledBlock> {
         let cold_after = self.clearing.cache_frames();
-        let want = Want { order: request.order, settled_only: request.settled_only, cold_after };
+        let want = ZoneRequest { order: request.order, settled_only: request.settled_only, cold_after };
         let here = self.node_of_cpu(cpu);
         let zones = self.fallbacks[request.node.index()].iter().map(|id| &self.zones[id.index()]);
         let zones = zones.take_while(|zone| !request.strict || zone.node == request.node);
         zones.filter(|zone| zone.above(mark, request.order)).find_map(|zone| {
-            let Got { pfn, key, residency } = zone.take(&self.memmap, cpu, want)?;
+            let ZoneBlock { pfn, key, residency } = zone.take(&self.memmap, cpu, want)?;
             // Nothing of another node's was freed here, or it would be hot.
             let far = zone.node != here && residency == Residency::Unknown;
             let residency = if far { Residency::Cold } else { residency };
-            Some(Unsettled::new(Block::new(pfn, request.order).known(residency), key))
+            Some(UnsettledBlock::new(Block::new(pfn, request.order).with_residency(residency), key))
         })
     }
 
-    /// Gives back frames that owe nothing but what they [owed](crate::Folio::owe) already.
+    /// Gives back frames that owe nothing but what they [owed](crate::Folio::add_debt) already.
     #[inline]
     pub fn free(&self, block: Block) {
-        self.free_owing(block, DebtKey::NONE);
+        self.free_with_debt(block, DebtKey::NONE);
     }
 
     /// Gives back frames that nobody may use before the debt under `key` is settled, nor before
-    /// what they [owed](crate::Folio::owe) already: parks them.
+    /// what they [owed](crate::Folio::add_debt) already: parks them.
     #[inline]
-    pub fn free_owing(&self, block: Block, key: DebtKey) {
+    pub fn free_with_debt(&self, block: Block, key: DebtKey) {
         let cpu = self.machine.cpu();
         let pfn = block.into_raw();
         let record = self.memmap.at(pfn);
         let kind = record.kind();
         let key = record.debt().merge(key);
-        debug_assert_eq!(kind.state(), State::Taken, "INV-FRAME-STATE: frame {pfn} is freed and is {kind:?}");
+        debug_assert_eq!(kind.state(), FrameState::Allocated, "INV-FRAME-STATE: frame {pfn} is freed and is {kind:?}");
         self.machine.declare(Fact::FrameFreed { pfn, order: kind.order() });
         self.zones[kind.zone().index()].put(&self.memmap, cpu, pfn, kind, key);
         self.counters.add(cpu, Counter::PgFree, u64::from(kind.order().frames()));
     }
 
-    /// Gives back blocks that owe nothing but what they [owed](crate::Folio::owe) already, many at
+    /// Gives back blocks that owe nothing but what they [owed](crate::Folio::add_debt) already, many at
     /// a time.
     pub(crate) fn free_many(&self, blocks: &[Pfn]) {
         let cpu = self.machine.cpu();
         let mut frames = 0;
         for pfn in blocks {
             let kind = self.memmap.at(*pfn).kind();
-            debug_assert_eq!(kind.state(), State::Taken, "INV-FRAME-STATE: frame {pfn} is freed and is {kind:?}");
+            debug_assert_eq!(
+                kind.state(),
+                FrameState::Allocated,
+                "INV-FRAME-STATE: frame {pfn} is freed and is {kind:?}"
+            );
             self.machine.declare(Fact::FrameFreed { pfn: *pfn, order: kind.order() });
             frames += u64::from(kind.order().frames());
         }
@@ -248,9 +252,9 @@ impl<P: Platform> Frames<P> {
     }
 
     /// Gives back what was just taken and can't be settled now.
-    pub fn give_back(&self, unsettled: Unsettled) {
+    pub fn free_unsettled(&self, unsettled: UnsettledBlock) {
         let (block, key) = unsettled.into_parts();
-        self.free_owing(block, key);
+        self.free_with_debt(block, key);
     }
 
     /// Makes a block of the frame number that [`Block::into_raw`] gave.
@@ -259,7 +263,7 @@ impl<P: Platform> Frames<P> {
     /// In debug builds when no block is taken there.
     pub fn block_from_raw(&self, pfn: Pfn) -> Block {
         let kind = self.memmap.at(pfn).kind();
-        debug_assert_eq!(kind.state(), State::Taken, "INV-FRAME-STATE: frame {pfn} is {kind:?}");
+        debug_assert_eq!(kind.state(), FrameState::Allocated, "INV-FRAME-STATE: frame {pfn} is {kind:?}");
         Block::new(pfn, kind.order())
     }
 
@@ -278,7 +282,7 @@ impl<P: Platform> Frames<P> {
 
     /// The choice of stores by which frames are cleared.
     #[inline]
-    pub fn clearing(&self) -> &Clearing {
+    pub fn clear_selector(&self) -> &ClearSelector {
         &self.clearing
     }
 
@@ -333,8 +337,8 @@ impl<P: Platform> Frames<P> {
     /// What the record of a frame says, for checks and reports.
     ///
     /// `Interior` also where there is no memory.
-    pub fn state(&self, pfn: Pfn) -> State {
-        self.memmap.get(pfn).map_or(State::Interior, |record| record.kind().state())
+    pub fn state(&self, pfn: Pfn) -> FrameState {
+        self.memmap.get(pfn).map_or(FrameState::Interior, |record| record.kind().state())
     }
 
     /// Frames of the machine.
@@ -356,19 +360,19 @@ fn boxed<T>(len: usize, values: impl Iterator<Item = T>) -> Result<Box<[T]>, Out
     Ok(all.into_boxed_slice())
 }
 
-fn parts<'a>(layout: &'a Layout<'_>, node: usize, kind: ZoneKind) -> impl Iterator<Item = FrameRange> + 'a {
+fn parts<'a>(layout: &'a MemoryLayout<'_>, node: usize, kind: ZoneKind) -> impl Iterator<Item = FrameRange> + 'a {
     layout.nodes[node].ranges.iter().filter_map(move |range| kind.part_of(*range))
 }
 
 /// A machine that clears by itself uses none of this CPU's stores, and asking for them is dear
 /// where each CPUID leaves a guest.
-fn clearing_of<P: Platform>(machine: &P) -> Clearing {
+fn clearing_of<P: Platform>(machine: &P) -> ClearSelector {
     let map = machine.memory();
     let caps = if map.is_some() { ClearCaps::detect() } else { ClearCaps::LEAST };
-    Clearing::new(map, caps)
+    ClearSelector::new(map, caps)
 }
 
-fn zones_of<P: Platform>(layout: &Layout<'_>, cpus: usize) -> Result<Box<[Zone<P::Locks>]>, OutOfMemory> {
+fn zones_of<P: Platform>(layout: &MemoryLayout<'_>, cpus: usize) -> Result<Box<[Zone<P::Locks>]>, OutOfMemory> {
     let machine = layout.frames();
     let min_free = layout.min_free_kbytes.unwrap_or_else(|| watermark::min_free_kbytes(machine));
     let mut zones = Vec::new();
@@ -386,7 +390,7 @@ fn zones_of<P: Platform>(layout: &Layout<'_>, cpus: usize) -> Result<Box<[Zone<P
     Ok(zones.into_boxed_slice())
 }
 
-fn spans_of<L>(layout: &Layout<'_>, zones: &[Zone<L>]) -> Result<Box<[(FrameRange, ZoneId)]>, OutOfMemory> {
+fn spans_of<L>(layout: &MemoryLayout<'_>, zones: &[Zone<L>]) -> Result<Box<[(FrameRange, ZoneId)]>, OutOfMemory> {
     let all = || {
         zones.iter().enumerate().flat_map(|(id, zone)| {
             parts(layout, zone.node.index(), zone.kind).map(move |range| (range, ZoneId::new(id as u8)))
@@ -399,7 +403,7 @@ fn spans_of<L>(layout: &Layout<'_>, zones: &[Zone<L>]) -> Result<Box<[(FrameRang
 
 /// For each node: nearest node first, then by number; within a node from high addresses to low, so
 /// that memory below 4 GiB goes last (Linux's `build_zonelists`).
-fn fallbacks_of<L>(layout: &Layout<'_>, zones: &[Zone<L>]) -> Result<Box<[Box<[ZoneId]>]>, OutOfMemory> {
+fn fallbacks_of<L>(layout: &MemoryLayout<'_>, zones: &[Zone<L>]) -> Result<Box<[Box<[ZoneId]>]>, OutOfMemory> {
     let mut lists = Vec::new();
     let nodes = layout.nodes.len();
     lists.try_reserve_exact(nodes).map_err(|_| OutOfMemory { bytes: nodes * size_of::<Box<[ZoneId]>>() })?;
@@ -415,7 +419,7 @@ fn fallbacks_of<L>(layout: &Layout<'_>, zones: &[Zone<L>]) -> Result<Box<[Box<[Z
     Ok(lists.into_boxed_slice())
 }
 
-fn nodes_of_cpus(layout: &Layout<'_>, cpus: usize) -> Result<Box<[NodeId]>, OutOfMemory> {
+fn nodes_of_cpus(layout: &MemoryLayout<'_>, cpus: usize) -> Result<Box<[NodeId]>, OutOfMemory> {
     let mut nodes = boxed(cpus, core::iter::repeat_n(NodeId::new(0), cpus))?;
     for node in layout.nodes {
         for cpu in node.cpus.iter() {

@@ -1,13 +1,13 @@
 //! Freezing: taking all references of a folio at once, so that nobody can find it while it is taken
 //! apart (Linux's `folio_ref_freeze` and `__split_unmapped_folio`).
 //!
-//! Key types: [`Frozen`], a folio without references that one caller has; [`Parts`], the smaller
+//! Key types: [`FrozenFolio`], a folio without references that one caller has; [`FolioParts`], the smaller
 //! folios it was split into, each still frozen.
 //!
 //! ```text
-//! Folio (refs = expected) ─ freeze ─▶ Frozen (refs = 0) ─ thaw(refs) ─▶ Folio
+//! Folio (refs = expected) ─ freeze ─▶ FrozenFolio (refs = 0) ─ thaw(refs) ─▶ Folio
 //!                                          │ split(order)                 ▲
-//!                                          └─▶ Parts: Frozen, Frozen, … ──┘
+//!                                          └─▶ FolioParts: FrozenFolio, FrozenFolio, … ──┘
 //! ```
 //!
 //! Invariants:
@@ -19,7 +19,7 @@
 
 use crate::folio::{Folio, FolioFlags, clear_counts};
 use crate::memmap::Memmap;
-use crate::record::{Kind, State};
+use crate::record::{FrameKind, FrameState};
 use core::fmt;
 use core::iter::FusedIterator;
 use core::sync::atomic::Ordering;
@@ -47,25 +47,25 @@ impl fmt::Display for NotFrozen {
 
 /// A folio without references, which belongs to whoever has this value.
 #[must_use = "dropping a frozen folio leaks it"]
-pub struct Frozen<'a>(Folio<'a>);
+pub struct FrozenFolio<'a>(Folio<'a>);
 
 impl<'a> Folio<'a> {
     /// Takes all references, if there are exactly `expected`.
     ///
-    /// They are the caller's to give back by [`Frozen::thaw`].
+    /// They are the caller's to give back by [`FrozenFolio::thaw`].
     ///
     /// # Errors
     /// [`NotFrozen`]; nothing changed.
-    pub fn freeze(self, expected: u32) -> Result<Frozen<'a>, NotFrozen> {
+    pub fn freeze(self, expected: u32) -> Result<FrozenFolio<'a>, NotFrozen> {
         debug_assert!(expected > 0, "INV-FRAME-FROZEN: the folio at {} can't be frozen from nothing", self.head);
         match self.record().refs.compare_exchange(expected, 0, Ordering::AcqRel, Ordering::Relaxed) {
-            Ok(_) => Ok(Frozen(self)),
+            Ok(_) => Ok(FrozenFolio(self)),
             Err(found) => Err(NotFrozen { pfn: self.head, expected, found }),
         }
     }
 }
 
-impl<'a> Frozen<'a> {
+impl<'a> FrozenFolio<'a> {
     /// The folio, to look at.
     pub fn folio(&self) -> Folio<'a> {
         self.0
@@ -89,7 +89,7 @@ impl<'a> Frozen<'a> {
     /// # Panics
     /// In debug builds when the folio is mapped, pinned or on a list of the LRU, or is not larger
     /// than `to`.
-    pub fn split(self, to: Order) -> Parts<'a> {
+    pub fn split(self, to: Order) -> FolioParts<'a> {
         let folio = self.into_inner();
         let Folio { memmap, head } = folio;
         let record = folio.record();
@@ -104,7 +104,7 @@ impl<'a> Frozen<'a> {
         let flags = record.flags.load(Ordering::Relaxed) & !FolioFlags::LOCKED.bits();
         let debt = record.debt();
         let owner = record.owner_or_space.load(Ordering::Relaxed);
-        let part_kind = Kind::block(State::Folio, to, kind.zone());
+        let part_kind = FrameKind::block(FrameState::Folio, to, kind.zone());
         let count = 1 << (kind.order().raw() - to.raw());
         // The head goes last: until its kind changes, lookups by a tail find the whole folio, which
         // has no references to take.
@@ -121,7 +121,7 @@ impl<'a> Frozen<'a> {
             }
             new.set_kind(part_kind);
         }
-        Parts { memmap, head, order: to, next: 0, count }
+        FolioParts { memmap, head, order: to, next: 0, count }
     }
 
     fn into_inner(self) -> Folio<'a> {
@@ -131,13 +131,13 @@ impl<'a> Frozen<'a> {
     }
 }
 
-impl fmt::Debug for Frozen<'_> {
+impl fmt::Debug for FrozenFolio<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Frozen").field(&self.0).finish()
+        f.debug_tuple("FrozenFolio").field(&self.0).finish()
     }
 }
 
-impl Drop for Frozen<'_> {
+impl Drop for FrozenFolio<'_> {
     fn drop(&mut self) {
         bomb::dropped(format_args!("INV-FRAME-LINEAR: leaked frozen folio at {}", self.0.head));
     }
@@ -145,7 +145,7 @@ impl Drop for Frozen<'_> {
 
 /// The folios that a frozen one was split into, each frozen.
 #[must_use = "dropping the parts of a folio leaks them"]
-pub struct Parts<'a> {
+pub struct FolioParts<'a> {
     memmap: &'a Memmap,
     head: Pfn,
     order: Order,
@@ -153,16 +153,16 @@ pub struct Parts<'a> {
     count: u32,
 }
 
-impl<'a> Iterator for Parts<'a> {
-    type Item = Frozen<'a>;
+impl<'a> Iterator for FolioParts<'a> {
+    type Item = FrozenFolio<'a>;
 
-    fn next(&mut self) -> Option<Frozen<'a>> {
+    fn next(&mut self) -> Option<FrozenFolio<'a>> {
         let part = self.next;
         if part == self.count {
             return None;
         }
         self.next += 1;
-        Some(Frozen(Folio { memmap: self.memmap, head: self.head.add(part << self.order.raw()) }))
+        Some(FrozenFolio(Folio { memmap: self.memmap, head: self.head.add(part << self.order.raw()) }))
     }
 
     fn size_hint(&self) -> (usize, Option<usize>) {
@@ -171,10 +171,10 @@ impl<'a> Iterator for Parts<'a> {
     }
 }
 
-impl ExactSizeIterator for Parts<'_> {}
-impl FusedIterator for Parts<'_> {}
+impl ExactSizeIterator for FolioParts<'_> {}
+impl FusedIterator for FolioParts<'_> {}
 
-impl Drop for Parts<'_> {
+impl Drop for FolioParts<'_> {
     fn drop(&mut self) {
         if self.next < self.count {
             bomb::dropped(format_args!(

@@ -1,7 +1,7 @@
 //! What memory a machine has: nodes, their frames, their CPUs, and how far apart they are.
 //!
-//! Key types: [`Layout`] and [`NodeSpec`], filled by the embedder from its firmware tables or
-//! options; [`LayoutError`], which names what is impossible about them.
+//! Key types: [`MemoryLayout`] and [`NodeSpec`], filled by the embedder from its firmware tables or
+//! options; [`MemoryLayoutError`], which names what is impossible about them.
 //!
 //! Neighbours: `frames` builds zones and the memmap from a checked layout.
 //!
@@ -17,7 +17,7 @@ pub const MAX_NODES: usize = 64;
 /// One node's memory and CPUs.
 #[derive(Clone, Copy, Debug)]
 pub struct NodeSpec<'a> {
-    /// The node's number: its place in [`Layout::nodes`].
+    /// The node's number: its place in [`MemoryLayout::nodes`].
     pub id: NodeId,
     /// Its memory, in ascending order; holes may lie between ranges, and ranges of other nodes too.
     pub ranges: &'a [FrameRange],
@@ -29,7 +29,7 @@ pub struct NodeSpec<'a> {
 
 /// A machine's memory.
 #[derive(Clone, Copy, Debug)]
-pub struct Layout<'a> {
+pub struct MemoryLayout<'a> {
     /// Every node, node 0 first.
     pub nodes: &'a [NodeSpec<'a>],
     /// Distance from each node to each, row by row, as firmware's SLIT gives it (10 = local).
@@ -42,7 +42,7 @@ pub struct Layout<'a> {
     pub watermark_scale_factor: u16,
 }
 
-impl<'a> Layout<'a> {
+impl<'a> MemoryLayout<'a> {
     /// A machine of these nodes with Linux's defaults for everything else.
     pub const fn new(nodes: &'a [NodeSpec<'a>]) -> Self {
         Self { nodes, distances: None, min_free_kbytes: None, watermark_scale_factor: 10 }
@@ -50,63 +50,63 @@ impl<'a> Layout<'a> {
 
     /// The frames from the lowest to the highest, and the CPUs from 0 to the highest, of a possible
     /// machine.
-    pub(crate) fn check(&self) -> Result<Span, LayoutError> {
+    pub(crate) fn check(&self) -> Result<MemorySpan, MemoryLayoutError> {
         if self.nodes.is_empty() || self.nodes.len() > MAX_NODES {
-            return Err(LayoutError::NodeCount(self.nodes.len()));
+            return Err(MemoryLayoutError::NodeCount(self.nodes.len()));
         }
         if let Some(distances) = self.distances
             && distances.len() != self.nodes.len() * self.nodes.len()
         {
-            return Err(LayoutError::Distances { nodes: self.nodes.len(), given: distances.len() });
+            return Err(MemoryLayoutError::Distances { nodes: self.nodes.len(), given: distances.len() });
         }
         for (index, node) in self.nodes.iter().enumerate() {
             if node.id.index() != index {
-                return Err(LayoutError::NodeOutOfOrder(node.id));
+                return Err(MemoryLayoutError::NodeOutOfOrder(node.id));
             }
         }
-        Ok(Span { frames: self.check_ranges()?, cpus: self.check_cpus()? })
+        Ok(MemorySpan { frames: self.check_ranges()?, cpus: self.check_cpus()? })
     }
 
-    fn check_ranges(&self) -> Result<FrameRange, LayoutError> {
+    fn check_ranges(&self) -> Result<FrameRange, MemoryLayoutError> {
         let mut span: Option<FrameRange> = None;
         for (index, node) in self.nodes.iter().enumerate() {
             if node.ranges.is_empty() {
-                return Err(LayoutError::NodeWithoutMemory(node.id));
+                return Err(MemoryLayoutError::NodeWithoutMemory(node.id));
             }
             for (at, range) in node.ranges.iter().enumerate() {
                 // The last frame number ends lists in the memmap.
                 if range.frames() == 0 || range.end() == Pfn::new(u32::MAX) {
-                    return Err(LayoutError::BadRange { node: node.id, range: *range });
+                    return Err(MemoryLayoutError::BadRange { node: node.id, range: *range });
                 }
                 let earlier = &node.ranges[..at];
                 if earlier.last().is_some_and(|last| last.end() > range.start()) {
-                    return Err(LayoutError::BadRange { node: node.id, range: *range });
+                    return Err(MemoryLayoutError::BadRange { node: node.id, range: *range });
                 }
                 let others = self.nodes[..index].iter().flat_map(|other| other.ranges);
                 if let Some(other) = others.into_iter().find(|other| other.overlaps(*range)) {
-                    return Err(LayoutError::Overlap { node: node.id, range: *range, other: *other });
+                    return Err(MemoryLayoutError::Overlap { node: node.id, range: *range, other: *other });
                 }
                 span = Some(span.map_or(*range, |span| {
                     FrameRange::new(span.start().min(range.start()), span.end().max(range.end()))
                 }));
             }
         }
-        span.ok_or(LayoutError::NodeCount(0))
+        span.ok_or(MemoryLayoutError::NodeCount(0))
     }
 
-    fn check_cpus(&self) -> Result<usize, LayoutError> {
+    fn check_cpus(&self) -> Result<usize, MemoryLayoutError> {
         let mut seen = CpuMask::EMPTY;
         for node in self.nodes {
             for cpu in node.cpus.iter() {
                 if seen.contains(cpu) {
-                    return Err(LayoutError::CpuOnTwoNodes(cpu));
+                    return Err(MemoryLayoutError::CpuOnTwoNodes(cpu));
                 }
                 seen.insert(cpu);
             }
         }
-        let cpus = seen.iter().last().ok_or(LayoutError::NoCpu)?.index() + 1;
+        let cpus = seen.iter().last().ok_or(MemoryLayoutError::NoCpu)?.index() + 1;
         match (0..cpus as u16).map(CpuId::new).find(|cpu| !seen.contains(*cpu)) {
-            Some(missing) => Err(LayoutError::CpuOnNoNode(missing)),
+            Some(missing) => Err(MemoryLayoutError::CpuOnNoNode(missing)),
             None => Ok(cpus),
         }
     }
@@ -128,14 +128,14 @@ impl<'a> Layout<'a> {
 }
 
 /// What a checked layout reaches over.
-pub(crate) struct Span {
+pub(crate) struct MemorySpan {
     pub(crate) frames: FrameRange,
     pub(crate) cpus: usize,
 }
 
-/// What is impossible about a [`Layout`].
+/// What is impossible about a [`MemoryLayout`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum LayoutError {
+pub enum MemoryLayoutError {
     /// There are no nodes, or more than [`MAX_NODES`].
     NodeCount(usize),
     /// A node's number is not its place.
@@ -173,7 +173,7 @@ pub enum LayoutError {
     },
 }
 
-impl fmt::Display for LayoutError {
+impl fmt::Display for MemoryLayoutError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::NodeCount(count) => write!(f, "a machine has 1 to {MAX_NODES} nodes, not {count}"),

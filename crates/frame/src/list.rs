@@ -9,7 +9,7 @@ use crate::memmap::Memmap;
 use core::sync::atomic::Ordering;
 use pagewright_types::Pfn;
 
-/// No frame: the last of a 16 TiB memory, which [`Layout`](crate::Layout) refuses.
+/// No frame: the last of a 16 TiB memory, which [`MemoryLayout`](crate::MemoryLayout) refuses.
 const NIL: u32 = u32::MAX;
 
 /// A list of blocks.

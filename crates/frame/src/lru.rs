@@ -1,11 +1,11 @@
 //! Lists of folios by use, from which reclaim chooses: five a node, as Linux's `struct lruvec`.
 //!
-//! Key type: [`Isolated`], a folio that was taken off to be looked at.
+//! Key type: [`IsolatedFolio`], a folio that was taken off to be looked at.
 //!
 //! ```text
 //!               add                    isolate, isolate_tail
-//! in no list ─────────▶ on its list ─────────────────────────▶ Isolated ─ putback ─▶ on its list
-//!                         │ last put: one by one, or a DeadList        └ into_folio: whoever frees it
+//! in no list ─────────▶ on its list ─────────────────────────▶ IsolatedFolio ─ putback ─▶ on its list
+//!                         │ last put: one by one, or a ReleaseList        └ into_folio: whoever frees it
 //!                         ▼
 //!                       in no list, a block
 //! ```
@@ -172,9 +172,9 @@ enum End {
 /// its reference goes another way.
 #[must_use = "dropping an isolated folio leaks it"]
 #[derive(Debug)]
-pub struct Isolated(FolioRef);
+pub struct IsolatedFolio(FolioRef);
 
-impl Isolated {
+impl IsolatedFolio {
     /// First frame of the folio.
     #[inline]
     pub const fn pfn(&self) -> Pfn {
@@ -190,7 +190,7 @@ impl Isolated {
 
 /// What a look at the end of a list found.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Looked {
+pub struct LruScan {
     /// Base pages of the folios that were looked at (`nr_scanned`).
     pub scanned: u32,
     /// Base pages of those that were isolated (`nr_taken`).
@@ -219,7 +219,7 @@ impl<P: Platform> Frames<P> {
     /// Takes a folio off its list, with a reference of the caller's own (`folio_isolate_lru`).
     ///
     /// The caller has a reference already, or holds what keeps one alive. `None`: it is on no list.
-    pub fn isolate(&self, folio: Folio<'_>) -> Option<Isolated> {
+    pub fn isolate(&self, folio: Folio<'_>) -> Option<IsolatedFolio> {
         let node = self.lru_of(folio);
         let mut lists = node.lists.lock();
         if !folio.flags().contains(FolioFlags::LRU) {
@@ -227,7 +227,7 @@ impl<P: Platform> Frames<P> {
         }
         node.unlink(&mut lists, folio);
         folio.clear_flags(FolioFlags::LRU);
-        Some(Isolated(folio.get()))
+        Some(IsolatedFolio(folio.get()))
     }
 
     /// Takes folios off the back of a list until `most` pages were looked at, or `take` wants no
@@ -238,11 +238,11 @@ impl<P: Platform> Frames<P> {
         node: NodeId,
         list: LruList,
         most: u32,
-        mut take: impl FnMut(Isolated) -> bool,
-    ) -> Looked {
+        mut take: impl FnMut(IsolatedFolio) -> bool,
+    ) -> LruScan {
         let node = &self.lru.0[node.index()];
         let mut lists = node.lists.lock();
-        let mut looked = Looked::default();
+        let mut looked = LruScan::default();
         let mut room = true;
         let mut left = lists[list as usize].len();
         while room && left > 0 && looked.scanned < most {
@@ -255,7 +255,7 @@ impl<P: Platform> Frames<P> {
                     node.unlink(&mut lists, folio);
                     folio.clear_flags(FolioFlags::LRU);
                     looked.taken += folio.pages();
-                    room = take(Isolated(reference));
+                    room = take(IsolatedFolio(reference));
                 }
                 None => {
                     lists[list as usize].remove(&self.memmap, head);
@@ -268,7 +268,7 @@ impl<P: Platform> Frames<P> {
 
     /// Puts an isolated folio at the front of the list that its flags name, and gives up the
     /// reference (`folio_putback_lru`). If that was the last one, the frames are the caller's.
-    pub fn putback(&self, isolated: Isolated) -> Option<Block> {
+    pub fn putback(&self, isolated: IsolatedFolio) -> Option<Block> {
         self.lru_add(self.folio_of(&isolated.0));
         // It is on its list again, and our reference is still there.
         P::Locks::point();
@@ -344,7 +344,7 @@ impl<P: Platform> Frames<P> {
 
     /// Takes a folio without references off its list, if it is on one.
     #[inline]
-    pub(crate) fn lru_forget(&self, folio: Folio<'_>) {
+    pub(crate) fn lru_remove(&self, folio: Folio<'_>) {
         if folio.flags().contains(FolioFlags::LRU) {
             let node = self.lru_of(folio);
             node.unlink(&mut node.lists.lock(), folio);
@@ -353,7 +353,7 @@ impl<P: Platform> Frames<P> {
     }
 
     /// The same of many: the lock of a node's lists is taken once for all its neighbours.
-    pub(crate) fn lru_forget_all(&self, heads: &[Pfn]) {
+    pub(crate) fn lru_remove_all(&self, heads: &[Pfn]) {
         let folio = |head: Pfn| Folio { memmap: &self.memmap, head };
         let mut left = heads;
         while let Some(first) = left.first() {

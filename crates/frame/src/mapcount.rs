@@ -1,7 +1,7 @@
 //! How often a folio, and each of its pages, is mapped (Linux's `__folio_add_rmap` and
 //! `__folio_remove_rmap`, from 6.10 on).
 //!
-//! Key type: [`Mappings`], what one call changed.
+//! Key type: [`MapcountChange`], what one call changed.
 //!
 //! A page is mapped by an entry of its own, or with its whole folio by an entry of a higher level.
 //! For each page its own entries are counted (`mapcount`); for a large folio also the entries that
@@ -31,7 +31,7 @@ const ENTIRELY_MAPPED: u32 = 0x80_0000;
 
 /// What mapping or unmapping changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Mappings {
+pub struct MapcountChange {
     /// Base pages that nothing mapped before a `map_*`, or nothing maps after an `unmap_*`: what
     /// `nr_mapped` changes by.
     pub pages: u32,
@@ -45,16 +45,16 @@ impl Folio<'_> {
     /// # Panics
     /// When there is no such page; in debug builds when the folio has no references.
     #[inline]
-    pub fn map_page(self, index: u32) -> Mappings {
+    pub fn map_page(self, index: u32) -> MapcountChange {
         self.assert_alive();
         let first = self.memmap.at(self.page(index)).mapcount.fetch_add(1, Ordering::AcqRel) == 0;
         if !self.is_large() {
-            return Mappings { pages: u32::from(first), left: self.mapcount() };
+            return MapcountChange { pages: u32::from(first), left: self.mapcount() };
         }
         let record = self.record();
         let others = if first { record.nr_pages_mapped.fetch_add(1, Ordering::AcqRel) } else { ENTIRELY_MAPPED };
         let left = record.large_mapcount_or_mlocks.fetch_add(1, Ordering::AcqRel) + 1;
-        Mappings { pages: u32::from(first && others < ENTIRELY_MAPPED), left }
+        MapcountChange { pages: u32::from(first && others < ENTIRELY_MAPPED), left }
     }
 
     /// Takes back the count of an entry that mapped page `index`.
@@ -62,26 +62,26 @@ impl Folio<'_> {
     /// # Panics
     /// When there is no such page; in debug builds when it was not mapped.
     #[inline]
-    pub fn unmap_page(self, index: u32) -> Mappings {
+    pub fn unmap_page(self, index: u32) -> MapcountChange {
         self.assert_alive();
         let page = self.page(index);
         let before = self.memmap.at(page).mapcount.fetch_sub(1, Ordering::AcqRel);
         debug_assert!(before > 0, "INV-FRAME-MAP: frame {page} is unmapped once too often");
         let last = before == 1;
         if !self.is_large() {
-            return Mappings { pages: u32::from(last), left: self.mapcount() };
+            return MapcountChange { pages: u32::from(last), left: self.mapcount() };
         }
         let record = self.record();
         let left = record.large_mapcount_or_mlocks.fetch_sub(1, Ordering::AcqRel) - 1;
         let others = if last { record.nr_pages_mapped.fetch_sub(1, Ordering::AcqRel) } else { ENTIRELY_MAPPED };
-        Mappings { pages: u32::from(last && others < ENTIRELY_MAPPED), left }
+        MapcountChange { pages: u32::from(last && others < ENTIRELY_MAPPED), left }
     }
 
     /// Counts an entry that maps the folio whole.
     ///
     /// # Panics
     /// In debug builds when the folio has one page or no references.
-    pub fn map_entire(self) -> Mappings {
+    pub fn map_entire(self) -> MapcountChange {
         self.assert_alive();
         debug_assert!(self.is_large(), "INV-FRAME-MAP: the folio at {} has no whole but its page", self.head);
         let record = self.record();
@@ -92,14 +92,14 @@ impl Folio<'_> {
             0
         };
         let left = record.large_mapcount_or_mlocks.fetch_add(1, Ordering::AcqRel) + 1;
-        Mappings { pages: newly, left }
+        MapcountChange { pages: newly, left }
     }
 
     /// Takes back the count of an entry that mapped the folio whole.
     ///
     /// # Panics
     /// In debug builds when none did.
-    pub fn unmap_entire(self) -> Mappings {
+    pub fn unmap_entire(self) -> MapcountChange {
         self.assert_alive();
         let record = self.record();
         let left = record.large_mapcount_or_mlocks.fetch_sub(1, Ordering::AcqRel) - 1;
@@ -111,7 +111,7 @@ impl Folio<'_> {
         } else {
             0
         };
-        Mappings { pages: newly, left }
+        MapcountChange { pages: newly, left }
     }
 
     /// Pages that only an entire mapping maps, given `nr_pages_mapped` without it; none if there is

@@ -7,8 +7,8 @@
 //!
 //! Not guaranteed: that a frame number it knows is memory. `Zones` knows the ranges.
 
-use crate::record::{FrameRecord, Kind, State};
-use crate::zeroed::ZeroedSlice;
+use crate::record::{FrameKind, FrameRecord, FrameState};
+use crate::zeroed_slice::ZeroedSlice;
 use core::sync::atomic::Ordering;
 use pagewright_sync::OutOfMemory;
 use pagewright_types::{FrameRange, Order, Pfn};
@@ -56,18 +56,20 @@ impl Memmap {
     pub(crate) fn folio_head(&self, pfn: Pfn) -> Option<Pfn> {
         let kind = self.get(pfn)?.kind();
         match kind.state() {
-            State::Folio => Some(pfn),
-            State::Tail => {
+            FrameState::Folio => Some(pfn),
+            FrameState::Tail => {
                 let head = Self::aligned(pfn, kind.order());
-                (self.get(head)?.kind() == kind.to(State::Folio)).then_some(head)
+                (self.get(head)?.kind() == kind.to(FrameState::Folio)).then_some(head)
             }
-            State::Interior | State::Free | State::Pcp | State::Taken | State::Table => None,
+            FrameState::Interior | FrameState::Free | FrameState::Pcp | FrameState::Allocated | FrameState::Table => {
+                None
+            }
         }
     }
 
     /// Makes the frames of a folio after its head its tails; `kind` is the block's, in any state.
-    pub(crate) fn name_tails(&self, head: Pfn, order: Order, kind: Kind) {
-        let tail = kind.to(State::Tail);
+    pub(crate) fn name_tails(&self, head: Pfn, order: Order, kind: FrameKind) {
+        let tail = kind.to(FrameState::Tail);
         for index in 1..order.frames() {
             let record = self.at(head.add(index));
             debug_assert_eq!(record.mapcount.load(Ordering::Relaxed), 0, "INV-FRAME-MAP: a new folio is mapped");
@@ -81,7 +83,7 @@ impl Memmap {
 
     /// Changes the state of the block at `pfn` from `from`, which its caller owns, to `to`.
     #[inline]
-    pub(crate) fn transition(&self, pfn: Pfn, from: State, to: State) -> Kind {
+    pub(crate) fn transition(&self, pfn: Pfn, from: FrameState, to: FrameState) -> FrameKind {
         let record = self.at(pfn);
         let kind = record.kind();
         debug_assert_eq!(kind.state(), from, "INV-FRAME-STATE: frame {pfn} is {kind:?}");

@@ -14,7 +14,7 @@ use crate::buddy::queue;
 use crate::clear::Residency;
 use crate::list::FrameList;
 use crate::memmap::Memmap;
-use crate::record::{Kind, State};
+use crate::record::{FrameKind, FrameState};
 use pagewright_types::{DebtKey, Order, Pfn};
 
 /// Lists of a CPU: orders 0 to 3, and 9.
@@ -113,14 +113,14 @@ impl Pcp {
         &mut self,
         memmap: &Memmap,
         pfn: Pfn,
-        kind: Kind,
+        kind: FrameKind,
         (key, residency): (DebtKey, Residency),
         limits: PcpLimits,
     ) -> bool {
         let record = memmap.at(pfn);
         record.set_debt(key);
         record.set_residency(residency);
-        record.set_kind(kind.to(State::Pcp));
+        record.set_kind(kind.to(FrameState::Pcp));
         let order = kind.order();
         let list = self.list(order);
         queue(list, memmap, pfn, key);

@@ -10,8 +10,8 @@
 //! Interior    0           0     .            0         .           .       .      .          .     .           .      .
 //! Free head   order,zone  0     stamp        0         buddy list  .       .      .          .     own stamp   .      key
 //! Pcp head    order,zone  0     residency    0         pcp list    .       .      .          .     .           .      key
-//! Taken head  order,zone  0     residency*   0         BlockList   .       .      .          .     .           .      key
-//! Folio head  order,zone  refs  flags, age   its PTEs  LRU         entire  large* nr_mapped  pins* page index  Owner  key
+//! Allocated head  order,zone  0     residency*   0         BlockList   .       .      .          .     .           .      key
+//! Folio head  order,zone  refs  flags, age   its PTEs  LRU         entire  large* nr_mapped  pins* page index  FolioOwner  key
 //! Folio tail  order,zone  0     .            its PTEs  deferred*   .       mlock* .          .     .           .      .
 //! Table       level,zone  0     marks, lock  live      deposit     shares  .      .          .     .           space  key
 //! ```
@@ -22,18 +22,18 @@
 //! in its first tail's (Linux has them in a link of the unevictable list, which is no list there).
 //! The deferred and deposit links have no user in this crate: they are why a large folio or a
 //! shared table needs no second record. `refs` counts a pin of a small folio 1024 times. A folio
-//! without references that waits on a `DeadList` has its link in the word of the owner, because it
+//! without references that waits on a `ReleaseList` has its link in the word of the owner, because it
 //! is still on its LRU list. Resident-set counts of a last-level table find room in `large`,
 //! `nr_mapped` and `pins` of its row. `debt` of a block in use is what it will owe when it is
 //! freed, beyond what its last user says then.
 //!
 //! ```text
 //!            carve, coalesce                 take                     new_folio
-//! Interior <-----------------> Free  ---------------------> Taken ---------------> Folio (refs = 1)
+//! Interior <-----------------> Free  ---------------------> Allocated ---------------> Folio (refs = 1)
 //!   (0)                        ^  \                        ^ ^ ^ \                   |   ^
 //!                        drain |   \ refill                | | |  \ new_table        |   | thaw
 //!                              |    v                 take | | |   v                 v   |
-//!                              +--- Pcp -------------------+ | +-- Table         Frozen (refs = 0): split
+//!                              +--- Pcp -------------------+ | +-- Table         FrozenFolio (refs = 0): split
 //!                                    ^                       |    retire             |
 //!                                    +---------- free -------+<----------------------+ put of the last reference
 //! ```
@@ -46,7 +46,7 @@
 //! where frames were used; a hole between two ranges is `Interior` for ever.
 //!
 //! Protocol: `kind`, links and debt of a `Free` record change under its zone's lock, of a `Pcp`
-//! record under that CPU's list lock. `Taken` belongs to whoever has the [`Block`](crate::Block).
+//! record under that CPU's list lock. `Allocated` belongs to whoever has the [`Block`](crate::Block).
 //! The words of a folio change by atomic read-modify-write; those of a table under its lock bit,
 //! except the share count and the sticky marks.
 //!
@@ -71,7 +71,7 @@ use crate::zone::ZoneId;
 /// What a frame is, by its record alone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
-pub enum State {
+pub enum FrameState {
     /// Inside a block, or in no memory at all.
     ///
     /// What zeroed memory says.
@@ -81,7 +81,7 @@ pub enum State {
     /// First frame of a block on a per-CPU list.
     Pcp = 2,
     /// First frame of a block that somebody owns.
-    Taken = 3,
+    Allocated = 3,
     /// First frame of a folio, or the only one.
     Folio = 4,
     /// Another frame of a folio.
@@ -90,33 +90,37 @@ pub enum State {
     Table = 6,
 }
 
-/// State, order or level, and zone: the word by which a record is read.
+/// FrameState, order or level, and zone: the word by which a record is read.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Kind(u32);
+pub(crate) struct FrameKind(u32);
 
-impl Kind {
+impl FrameKind {
     /// What zeroed memory says.
     pub(crate) const INTERIOR: Self = Self(0);
     const SIZE_SHIFT: u32 = 4;
     const ZONE_SHIFT: u32 = 12;
 
-    pub(crate) const fn block(state: State, order: Order, zone: ZoneId) -> Self {
+    pub(crate) const fn block(state: FrameState, order: Order, zone: ZoneId) -> Self {
         Self(state as u32 | (order.raw() as u32) << Self::SIZE_SHIFT | (zone.raw() as u32) << Self::ZONE_SHIFT)
     }
 
     pub(crate) const fn table(level: Level, zone: ZoneId) -> Self {
-        Self(State::Table as u32 | (level.raw() as u32) << Self::SIZE_SHIFT | (zone.raw() as u32) << Self::ZONE_SHIFT)
+        Self(
+            FrameState::Table as u32
+                | (level.raw() as u32) << Self::SIZE_SHIFT
+                | (zone.raw() as u32) << Self::ZONE_SHIFT,
+        )
     }
 
-    pub(crate) fn state(self) -> State {
+    pub(crate) fn state(self) -> FrameState {
         match self.0 & 0xf {
-            0 => State::Interior,
-            1 => State::Free,
-            2 => State::Pcp,
-            3 => State::Taken,
-            4 => State::Folio,
-            5 => State::Tail,
-            6 => State::Table,
+            0 => FrameState::Interior,
+            1 => FrameState::Free,
+            2 => FrameState::Pcp,
+            3 => FrameState::Allocated,
+            4 => FrameState::Folio,
+            5 => FrameState::Tail,
+            6 => FrameState::Table,
             other => unreachable!("no frame has state {other}"),
         }
     }
@@ -128,14 +132,16 @@ impl Kind {
     /// The order of a block or folio; of a table, which is one frame, 0.
     pub(crate) fn order(self) -> Order {
         match self.state() {
-            State::Interior | State::Table => Order::ZERO,
-            State::Free | State::Pcp | State::Taken | State::Folio | State::Tail => Order::new(self.size()),
+            FrameState::Interior | FrameState::Table => Order::ZERO,
+            FrameState::Free | FrameState::Pcp | FrameState::Allocated | FrameState::Folio | FrameState::Tail => {
+                Order::new(self.size())
+            }
         }
     }
 
     /// The level of a table.
     pub(crate) fn level(self) -> Level {
-        debug_assert_eq!(self.state(), State::Table, "INV-FRAME-STATE: a level was asked of {self:?}");
+        debug_assert_eq!(self.state(), FrameState::Table, "INV-FRAME-STATE: a level was asked of {self:?}");
         Level::new(self.size())
     }
 
@@ -144,12 +150,12 @@ impl Kind {
     }
 
     /// The same block in another state.
-    pub(crate) const fn to(self, state: State) -> Self {
+    pub(crate) const fn to(self, state: FrameState) -> Self {
         Self(self.0 & !0xf | state as u32)
     }
 }
 
-impl fmt::Debug for Kind {
+impl fmt::Debug for FrameKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:?}({}) in zone {}", self.state(), self.size(), self.zone())
     }
@@ -193,12 +199,12 @@ const _: () = assert!(size_of::<FrameRecord>() <= 64, "a frame's record outgrew 
 
 impl FrameRecord {
     #[inline]
-    pub(crate) fn kind(&self) -> Kind {
-        Kind(self.kind.load(Ordering::Acquire))
+    pub(crate) fn kind(&self) -> FrameKind {
+        FrameKind(self.kind.load(Ordering::Acquire))
     }
 
     #[inline]
-    pub(crate) fn set_kind(&self, kind: Kind) {
+    pub(crate) fn set_kind(&self, kind: FrameKind) {
         self.kind.store(kind.0, Ordering::Release);
     }
 
@@ -266,15 +272,20 @@ mod tests {
     fn a_kind_word_gives_back_what_it_was_made_of() {
         for zone in [0, 1, 127, 255].map(ZoneId::new) {
             for raw in 0..Order::COUNT as u8 {
-                for state in [State::Free, State::Pcp, State::Taken, State::Folio, State::Tail] {
-                    let kind = Kind::block(state, Order::new(raw), zone);
+                for state in
+                    [FrameState::Free, FrameState::Pcp, FrameState::Allocated, FrameState::Folio, FrameState::Tail]
+                {
+                    let kind = FrameKind::block(state, Order::new(raw), zone);
                     assert_eq!((kind.state(), kind.order(), kind.zone()), (state, Order::new(raw), zone));
-                    assert_eq!(kind.to(State::Taken), Kind::block(State::Taken, Order::new(raw), zone));
+                    assert_eq!(
+                        kind.to(FrameState::Allocated),
+                        FrameKind::block(FrameState::Allocated, Order::new(raw), zone)
+                    );
                 }
             }
             for raw in 0..Level::COUNT as u8 {
-                let kind = Kind::table(Level::new(raw), zone);
-                assert_eq!((kind.state(), kind.level(), kind.zone()), (State::Table, Level::new(raw), zone));
+                let kind = FrameKind::table(Level::new(raw), zone);
+                assert_eq!((kind.state(), kind.level(), kind.zone()), (FrameState::Table, Level::new(raw), zone));
                 assert_eq!(kind.order(), Order::ZERO);
             }
         }
@@ -283,8 +294,8 @@ mod tests {
     #[test]
     fn zeroed_memory_is_the_inside_of_a_block() {
         let record = FrameRecord::zeroed();
-        assert_eq!(record.kind(), Kind::INTERIOR);
-        assert_eq!(record.kind().state(), State::Interior);
+        assert_eq!(record.kind(), FrameKind::INTERIOR);
+        assert_eq!(record.kind().state(), FrameState::Interior);
         assert_eq!(record.refs.load(Ordering::Relaxed), 0, "INV-FRAME-SPEC");
     }
 }

@@ -7,17 +7,17 @@
 
 use crate::frames::Frames;
 use crate::memmap::Memmap;
-use crate::record::State;
+use crate::record::FrameState;
 use pagewright_sync::Platform;
 use pagewright_types::Pfn;
 
 impl<P: Platform> Frames<P> {
     /// The first frame of each folio, table and block that is taken, in the order of addresses.
-    pub fn in_use(&self) -> impl Iterator<Item = (Pfn, State)> {
+    pub fn in_use(&self) -> impl Iterator<Item = (Pfn, FrameState)> {
         self.ranges().flat_map(|range| Blocks { memmap: &self.memmap, at: range.start(), end: range.end() }).filter(
             |(_, state)| match state {
-                State::Taken | State::Folio | State::Table => true,
-                State::Interior | State::Free | State::Pcp | State::Tail => false,
+                FrameState::Allocated | FrameState::Folio | FrameState::Table => true,
+                FrameState::Interior | FrameState::Free | FrameState::Pcp | FrameState::Tail => false,
             },
         )
     }
@@ -31,9 +31,9 @@ struct Blocks<'a> {
 }
 
 impl Iterator for Blocks<'_> {
-    type Item = (Pfn, State);
+    type Item = (Pfn, FrameState);
 
-    fn next(&mut self) -> Option<(Pfn, State)> {
+    fn next(&mut self) -> Option<(Pfn, FrameState)> {
         let left = self.end.raw() - self.at.raw();
         if left == 0 {
             return None;
@@ -41,9 +41,11 @@ impl Iterator for Blocks<'_> {
         let pfn = self.at;
         let kind = self.memmap.at(pfn).kind();
         let frames = match kind.state() {
-            State::Free | State::Pcp | State::Taken | State::Folio | State::Table => kind.order().frames(),
+            FrameState::Free | FrameState::Pcp | FrameState::Allocated | FrameState::Folio | FrameState::Table => {
+                kind.order().frames()
+            }
             // Only where a block came or went under the eyes of who looks.
-            State::Interior | State::Tail => 1,
+            FrameState::Interior | FrameState::Tail => 1,
         };
         self.at = pfn.add(frames.min(left));
         Some((pfn, kind.state()))

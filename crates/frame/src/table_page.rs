@@ -17,7 +17,7 @@
 
 use crate::block::Block;
 use crate::frames::Frames;
-use crate::record::{FrameRecord, Kind, State};
+use crate::record::{FrameKind, FrameRecord, FrameState};
 use core::fmt;
 use core::marker::PhantomData;
 use core::sync::atomic::{Ordering, fence};
@@ -61,12 +61,12 @@ impl<P: Platform> Frames<P> {
         let pfn = block.into_raw();
         let record = self.memmap.at(pfn);
         let kind = record.kind();
-        debug_assert_eq!(kind.state(), State::Taken, "INV-FRAME-STATE: frame {pfn} is {kind:?}");
+        debug_assert_eq!(kind.state(), FrameState::Allocated, "INV-FRAME-STATE: frame {pfn} is {kind:?}");
         record.flags.store(TableMarks::empty().bits(), Ordering::Relaxed);
         record.mapcount.store(0, Ordering::Relaxed);
         record.entire_or_shares.store(1, Ordering::Relaxed);
         record.owner_or_space.store(space.raw(), Ordering::Relaxed);
-        record.set_kind(Kind::table(level, kind.zone()));
+        record.set_kind(FrameKind::table(level, kind.zone()));
         pfn
     }
 
@@ -77,7 +77,12 @@ impl<P: Platform> Frames<P> {
     #[inline]
     pub fn table(&self, pfn: Pfn) -> TablePage<'_, P::Locks> {
         let record = self.memmap.at(pfn);
-        debug_assert_eq!(record.kind().state(), State::Table, "INV-FRAME-STATE: frame {pfn} is {:?}", record.kind());
+        debug_assert_eq!(
+            record.kind().state(),
+            FrameState::Table,
+            "INV-FRAME-STATE: frame {pfn} is {:?}",
+            record.kind()
+        );
         TablePage { record, pfn, locks: PhantomData }
     }
 
@@ -94,7 +99,7 @@ impl<P: Platform> Frames<P> {
         debug_assert!(!table.is_locked(), "INV-FRAME-TABLE: {table:?} is retired");
         table.record.mapcount.store(0, Ordering::Relaxed);
         let zone = table.record.kind().zone();
-        table.record.set_kind(Kind::block(State::Taken, Order::ZERO, zone));
+        table.record.set_kind(FrameKind::block(FrameState::Allocated, Order::ZERO, zone));
         Block::new(pfn, Order::ZERO)
     }
 }

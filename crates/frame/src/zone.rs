@@ -19,7 +19,7 @@ use crate::buddy::Buddy;
 use crate::clear::Residency;
 use crate::memmap::Memmap;
 use crate::pcp::{self, Pcp, PcpLimits};
-use crate::record::{Kind, State};
+use crate::record::{FrameKind, FrameState};
 use crate::watermark::{Urgency, Watermarks};
 use core::fmt;
 use core::sync::atomic::{AtomicU32, Ordering};
@@ -85,7 +85,7 @@ impl ZoneKind {
 
 /// What the allocator wants of a zone.
 #[derive(Clone, Copy)]
-pub(crate) struct Want {
+pub(crate) struct ZoneRequest {
     pub(crate) order: Order,
     pub(crate) settled_only: bool,
     /// Frames that have been freed since a block was, from which on it is cold.
@@ -93,7 +93,7 @@ pub(crate) struct Want {
 }
 
 /// What the allocator got of a zone.
-pub(crate) struct Got {
+pub(crate) struct ZoneBlock {
     pub(crate) pfn: Pfn,
     pub(crate) key: DebtKey,
     pub(crate) residency: Residency,
@@ -101,13 +101,13 @@ pub(crate) struct Got {
 
 /// How many frames a request leaves in a zone.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Mark {
+pub(crate) enum WatermarkLevel {
     Low,
     Min,
     None,
 }
 
-impl Mark {
+impl WatermarkLevel {
     /// The marks to try one after the other.
     pub(crate) const fn of(urgency: Urgency) -> &'static [Self] {
         match urgency {
@@ -165,21 +165,21 @@ impl<L: Backend> Zone<L> {
     /// Whether the zone keeps more than `mark` after a block of `order` was taken (Linux's
     /// `__zone_watermark_ok`).
     #[inline]
-    pub(crate) fn above(&self, mark: Mark, order: Order) -> bool {
+    pub(crate) fn above(&self, mark: WatermarkLevel, order: Order) -> bool {
         let keep = match mark {
-            Mark::Low => self.marks.low,
-            Mark::Min => self.marks.min,
-            Mark::None => return true,
+            WatermarkLevel::Low => self.marks.low,
+            WatermarkLevel::Min => self.marks.min,
+            WatermarkLevel::None => return true,
         };
         self.free() >= keep.saturating_add(order.frames())
     }
 
     /// Takes a block, through `cpu`'s lists if its order passes through them.
     #[inline]
-    pub(crate) fn take(&self, memmap: &Memmap, cpu: CpuId, want: Want) -> Option<Got> {
+    pub(crate) fn take(&self, memmap: &Memmap, cpu: CpuId, want: ZoneRequest) -> Option<ZoneBlock> {
         let got =
             if pcp::keeps(want.order) { self.take_pcp(memmap, cpu, want) } else { self.take_buddy(memmap, want) }?;
-        let Got { pfn, key, .. } = got;
+        let ZoneBlock { pfn, key, .. } = got;
         if key != DebtKey::NONE {
             self.parked.fetch_sub(want.order.frames(), Ordering::Relaxed);
             memmap.at(pfn).set_debt(DebtKey::NONE);
@@ -188,7 +188,7 @@ impl<L: Backend> Zone<L> {
     }
 
     #[inline]
-    fn take_pcp(&self, memmap: &Memmap, cpu: CpuId, want: Want) -> Option<Got> {
+    fn take_pcp(&self, memmap: &Memmap, cpu: CpuId, want: ZoneRequest) -> Option<ZoneBlock> {
         let mut pcp = self.pcp.get(cpu).lock();
         let mut got = pcp.take(memmap, want.order, want.settled_only);
         if got.is_none() {
@@ -197,13 +197,13 @@ impl<L: Backend> Zone<L> {
         }
         let (pfn, key) = got?;
         let residency = memmap.at(pfn).residency();
-        memmap.transition(pfn, State::Pcp, State::Taken);
-        Some(Got { pfn, key, residency })
+        memmap.transition(pfn, FrameState::Pcp, FrameState::Allocated);
+        Some(ZoneBlock { pfn, key, residency })
     }
 
     /// Moves a batch from the buddy lists to a CPU's list (Linux's `rmqueue_bulk`).
     #[cold]
-    fn refill(&self, memmap: &Memmap, pcp: &mut Pcp, want: Want) {
+    fn refill(&self, memmap: &Memmap, pcp: &mut Pcp, want: ZoneRequest) {
         let mut buddy = self.buddy.lock();
         let mut moved = 0;
         while moved < self.limits.batch(want.order) {
@@ -215,18 +215,18 @@ impl<L: Backend> Zone<L> {
         self.free.fetch_sub(moved << want.order.raw(), Ordering::Relaxed);
     }
 
-    fn take_buddy(&self, memmap: &Memmap, want: Want) -> Option<Got> {
+    fn take_buddy(&self, memmap: &Memmap, want: ZoneRequest) -> Option<ZoneBlock> {
         let mut buddy = self.buddy.lock();
         let (pfn, key) = buddy.take(memmap, want.order, want.settled_only)?;
         self.free.fetch_sub(want.order.frames(), Ordering::Relaxed);
         let residency = buddy.residency(memmap, pfn, want.cold_after);
-        memmap.transition(pfn, State::Free, State::Taken);
-        Some(Got { pfn, key, residency })
+        memmap.transition(pfn, FrameState::Free, FrameState::Allocated);
+        Some(ZoneBlock { pfn, key, residency })
     }
 
-    /// Gives back a block in state `Taken`.
+    /// Gives back a block in state `Allocated`.
     #[inline]
-    pub(crate) fn put(&self, memmap: &Memmap, cpu: CpuId, pfn: Pfn, kind: Kind, key: DebtKey) {
+    pub(crate) fn put(&self, memmap: &Memmap, cpu: CpuId, pfn: Pfn, kind: FrameKind, key: DebtKey) {
         let order = kind.order();
         if key != DebtKey::NONE {
             self.parked.fetch_add(order.frames(), Ordering::Relaxed);
@@ -241,7 +241,7 @@ impl<L: Backend> Zone<L> {
         }
     }
 
-    /// Gives back the first of `blocks`, all of them in state `Taken`, and those behind it that are
+    /// Gives back the first of `blocks`, all of them in state `Allocated`, and those behind it that are
     /// this zone's, too: the lock of the CPU's list is taken once (`free_unref_folios`). Each owes
     /// what its record says. Returns how many they were.
     pub(crate) fn put_many(&self, memmap: &Memmap, cpu: CpuId, blocks: &[Pfn]) -> usize {
@@ -342,6 +342,6 @@ impl<L: Backend> ZoneView<'_, L> {
 
     /// Whether reclaim should be running.
     pub fn below_low(&self) -> bool {
-        !self.0.above(Mark::Low, Order::ZERO)
+        !self.0.above(WatermarkLevel::Low, Order::ZERO)
     }
 }

@@ -2,7 +2,7 @@
 
 mod support;
 
-use pagewright_frame::{Frames, Layout, NoFrames, NoFramesCause, NodeSpec, Request, State, Urgency};
+use pagewright_frame::{FrameRequest, FrameState, Frames, MemoryLayout, NoFrames, NoFramesCause, NodeSpec, Urgency};
 use pagewright_types::{DebtKey, NodeId, Order, Pfn};
 use proptest::prelude::*;
 use std::collections::BTreeMap;
@@ -19,28 +19,28 @@ fn machine() -> Frames<Host> {
         NodeSpec { id: NODE0, ranges: &near, cpus: cpus([0, 1]) },
         NodeSpec { id: NodeId::new(1), ranges: &far, cpus: cpus([2]) },
     ];
-    let layout = Layout { min_free_kbytes: Some(512), ..Layout::new(&nodes) };
+    let layout = MemoryLayout { min_free_kbytes: Some(512), ..MemoryLayout::new(&nodes) };
     Frames::try_new(Host::new(usize::from(CPUS)), &layout).expect("a possible machine")
 }
 
 #[derive(Clone, Copy, Debug)]
 enum Step {
-    Take { cpu: u16, request: Request },
+    Take { cpu: u16, request: FrameRequest },
     Free { cpu: u16, which: usize, key: DebtKey },
-    GiveBack { cpu: u16, request: Request },
+    GiveBack { cpu: u16, request: FrameRequest },
     Drain,
 }
 
-fn a_request() -> impl Strategy<Value = Request> {
+fn a_request() -> impl Strategy<Value = FrameRequest> {
     let order = prop_oneof![
         6 => Just(0u8), 3 => 1u8..=3, 3 => 4u8..=8, 2 => Just(9u8), 1 => 10u8..=17, 1 => Just(18u8),
     ];
     (order, 0u8..2, prop::bool::weighted(0.3), prop::bool::weighted(0.5), prop::bool::weighted(0.2)).prop_map(
-        |(order, node, strict, reserve, settled_only)| Request {
+        |(order, node, strict, reserve, settled_only)| FrameRequest {
             strict,
             urgency: if reserve { Urgency::Reserve } else { Urgency::Normal },
             settled_only,
-            ..Request::new(Order::new(order), NodeId::new(node))
+            ..FrameRequest::new(Order::new(order), NodeId::new(node))
         },
     )
 }
@@ -91,7 +91,7 @@ impl Model {
 
     /// INV-FRAME-BUDDY, INV-FRAME-KEY: frames that nobody has, aligned, under a key at least as
     /// young as each was freed under.
-    fn hand_out(&mut self, frames: &Frames<Host>, request: Request, pfn: Pfn, key: DebtKey) {
+    fn hand_out(&mut self, frames: &Frames<Host>, request: FrameRequest, pfn: Pfn, key: DebtKey) {
         let (start, end) = (pfn.raw(), pfn.raw() + request.order.frames());
         assert!(pfn.is_aligned(request.order));
         let node = frames.node_of(pfn);
@@ -108,7 +108,10 @@ impl Model {
     fn check(&self, frames: &Frames<Host>) {
         assert_eq!(frames.available() + self.allocated(), frames.managed());
         let in_use = frames.in_use().map(|(pfn, state)| (pfn.raw(), state));
-        assert!(in_use.eq(self.taken.keys().map(|start| (*start, State::Taken))), "what is in use is what was taken");
+        assert!(
+            in_use.eq(self.taken.keys().map(|start| (*start, FrameState::Allocated))),
+            "what is in use is what was taken"
+        );
         let mut parked = 0;
         for zone in frames.zones() {
             let listed: u32 = (0..Order::COUNT as u8).map(|raw| zone.blocks(Order::new(raw)) << raw).sum();
@@ -121,9 +124,9 @@ impl Model {
 }
 
 /// Takes a block, or says what must be true if there is none.
-fn take(frames: &Frames<Host>, model: &mut Model, request: Request) -> Option<(Pfn, DebtKey)> {
+fn take(frames: &Frames<Host>, model: &mut Model, request: FrameRequest) -> Option<(Pfn, DebtKey)> {
     let before = frames.available();
-    match frames.take(request) {
+    match frames.alloc(request) {
         Ok(unsettled) => {
             let key = unsettled.key();
             let mut asked = DebtKey::NONE;
@@ -163,8 +166,8 @@ proptest! {
                 }
                 Step::GiveBack { cpu, request } => {
                     run_on(cpu);
-                    if let Ok(unsettled) = frames.take(request) {
-                        frames.give_back(unsettled);
+                    if let Ok(unsettled) = frames.alloc(request) {
+                        frames.free_unsettled(unsettled);
                     }
                 }
                 Step::Free { cpu, which, key } => if !held.is_empty() {
@@ -174,7 +177,7 @@ proptest! {
                     if key != DebtKey::NONE {
                         model.owing.insert(pfn.raw(), (pfn.raw() + count, key.epoch()));
                     }
-                    frames.free_owing(frames.block_from_raw(pfn), key);
+                    frames.free_with_debt(frames.block_from_raw(pfn), key);
                 },
                 Step::Drain => frames.drain(),
             }
@@ -194,12 +197,12 @@ fn settling_everything_leaves_nothing_parked() {
     let frames = support::one_node(&Host::new(1), 0, 1 << 13);
     let parked = || frames.zones().map(|zone| zone.parked()).sum::<u32>();
     for raw in [0, 0, 0, 3, 5, 9, 12] {
-        let block = frames.take(Request::new(Order::new(raw), NODE0)).expect("memory is left").settle(|_| {});
-        frames.free_owing(block, DebtKey::new(u64::from(raw) + 1));
+        let block = frames.alloc(FrameRequest::new(Order::new(raw), NODE0)).expect("memory is left").settle(|_| {});
+        frames.free_with_debt(block, DebtKey::new(u64::from(raw) + 1));
     }
     assert!(parked() > 0);
     let all: Vec<Pfn> = (0..1 << 13)
-        .map(|_| frames.take(Request::new(Order::ZERO, NODE0)).expect("memory is left").settle(|_| {}).into_raw())
+        .map(|_| frames.alloc(FrameRequest::new(Order::ZERO, NODE0)).expect("memory is left").settle(|_| {}).into_raw())
         .collect();
     assert_eq!(parked(), 0);
     for pfn in all {
@@ -215,23 +218,23 @@ fn settled_blocks_are_handed_out_before_parked_ones() {
     // INV-FRAME-QUEUE, on a per-CPU list (order 0) and on the buddy lists (order 4).
     for raw in [0, 4] {
         let frames = support::one_node(&Host::new(1), 0, 32 << raw);
-        let request = Request { settled_only: true, ..Request::new(Order::new(raw), NODE0) };
+        let request = FrameRequest { settled_only: true, ..FrameRequest::new(Order::new(raw), NODE0) };
         let taken: Vec<Pfn> = (0..32).map(|_| support::take(&frames, raw).into_raw()).collect();
         for pfn in taken {
             // One of each pair of buddies, so that none coalesce.
             match pfn.raw() >> raw & 3 {
-                0 => frames.free_owing(frames.block_from_raw(pfn), DebtKey::new(7)),
+                0 => frames.free_with_debt(frames.block_from_raw(pfn), DebtKey::new(7)),
                 2 => frames.free(frames.block_from_raw(pfn)),
                 _ => {}
             }
         }
         let mut settled = 0;
-        while let Ok(unsettled) = frames.take(request) {
+        while let Ok(unsettled) = frames.alloc(request) {
             assert_eq!(unsettled.key(), DebtKey::NONE);
             settled += 1;
             let _ = unsettled.settle(|_| {}).into_raw();
         }
-        let parked = frames.take(Request { settled_only: false, ..request }).expect("parked blocks are left");
+        let parked = frames.alloc(FrameRequest { settled_only: false, ..request }).expect("parked blocks are left");
         assert_eq!(parked.key(), DebtKey::new(7));
         let _ = parked.settle(|_| {}).into_raw();
         assert_eq!(settled, 8);
@@ -242,11 +245,11 @@ fn settled_blocks_are_handed_out_before_parked_ones() {
 fn a_key_follows_the_frames_through_coalescing_and_splitting() {
     let frames = support::one_node(&Host::new(1), 0, 32);
     let whole = support::take(&frames, 5);
-    frames.free_owing(whole, DebtKey::new(3));
-    let half = frames.take(Request::new(Order::new(4), NODE0)).expect("half of it");
+    frames.free_with_debt(whole, DebtKey::new(3));
+    let half = frames.alloc(FrameRequest::new(Order::new(4), NODE0)).expect("half of it");
     assert_eq!(half.key(), DebtKey::new(3));
-    frames.free_owing(half.settle(|_| {}), DebtKey::new(9));
-    let whole = frames.take(Request::new(Order::new(5), NODE0)).expect("both halves");
+    frames.free_with_debt(half.settle(|_| {}), DebtKey::new(9));
+    let whole = frames.alloc(FrameRequest::new(Order::new(5), NODE0)).expect("both halves");
     assert_eq!(whole.key(), DebtKey::new(3).merge(DebtKey::new(9)));
     frames.free(whole.settle(|_| {}));
     assert_eq!(support::take(&frames, 5).into_raw(), Pfn::new(0), "settled frames owe nothing");
@@ -256,15 +259,15 @@ fn a_key_follows_the_frames_through_coalescing_and_splitting() {
 fn watermarks_keep_frames_back_for_who_needs_them() {
     let ranges = [range(0, 0x8000)];
     let nodes = [NodeSpec { id: NODE0, ranges: &ranges, cpus: cpus([0]) }];
-    let layout = Layout { min_free_kbytes: Some(4096), ..Layout::new(&nodes) };
+    let layout = MemoryLayout { min_free_kbytes: Some(4096), ..MemoryLayout::new(&nodes) };
     let frames = Frames::try_new(Host::new(1), &layout).expect("a possible machine");
     let zone = frames.zones().next().expect("one zone");
     let marks = zone.watermarks();
     assert_eq!((marks.min, marks.low, marks.high), (1024, 1280, 1536));
     // Order 4 does not pass through per-CPU lists, so the count is exact.
-    let normal = Request::new(Order::new(4), NODE0);
+    let normal = FrameRequest::new(Order::new(4), NODE0);
     let mut below_low = false;
-    while let Ok(unsettled) = frames.take(normal) {
+    while let Ok(unsettled) = frames.alloc(normal) {
         let _ = unsettled.settle(|_| {}).into_raw();
         assert!(zone.free() >= marks.min);
         below_low |= zone.below_low();
@@ -272,8 +275,8 @@ fn watermarks_keep_frames_back_for_who_needs_them() {
     assert!(below_low, "reclaim would never have been told");
     assert_eq!(zone.free(), marks.min);
     assert_eq!(frames.counters().sum(pagewright_types::Counter::AllocStall), 1);
-    let reserve = Request { urgency: Urgency::Reserve, ..normal };
-    while let Ok(unsettled) = frames.take(reserve) {
+    let reserve = FrameRequest { urgency: Urgency::Reserve, ..normal };
+    while let Ok(unsettled) = frames.alloc(reserve) {
         let _ = unsettled.settle(|_| {}).into_raw();
     }
     assert_eq!(zone.free(), 0);
@@ -289,24 +292,24 @@ fn the_nearest_node_serves_and_a_strict_request_stays() {
     };
     let nodes = [node(0), node(1), node(2)];
     let distances = [10, 30, 20, 30, 10, 40, 20, 40, 10];
-    let layout = Layout {
+    let layout = MemoryLayout {
         min_free_kbytes: Some(0),
         watermark_scale_factor: 0,
         distances: Some(&distances),
-        ..Layout::new(&nodes)
+        ..MemoryLayout::new(&nodes)
     };
     let frames = Frames::try_new(Host::new(1), &layout).expect("a possible machine");
     assert_eq!(frames.node_of_cpu(pagewright_types::CpuId::new(0)), NODE0);
-    let whole = Request::new(Order::new(8), NODE0);
-    let served: Vec<_> = std::iter::from_fn(|| frames.take(whole).ok())
+    let whole = FrameRequest::new(Order::new(8), NODE0);
+    let served: Vec<_> = std::iter::from_fn(|| frames.alloc(whole).ok())
         .map(|unsettled| frames.node_of(unsettled.settle(|_| {}).into_raw()).map(NodeId::raw))
         .collect();
     assert_eq!(served, [Some(0), Some(2), Some(1)], "by distance");
     frames.free(frames.block_from_raw(Pfn::new(256)));
-    let strict = Request { strict: true, ..whole };
-    assert_eq!(frames.take(strict), Err(NoFrames { request: strict, cause: NoFramesCause::Exhausted }));
-    let on_one = Request { node: NodeId::new(1), ..strict };
-    assert_eq!(frames.take(on_one).map(|unsettled| unsettled.settle(|_| {}).into_raw()), Ok(Pfn::new(256)));
+    let strict = FrameRequest { strict: true, ..whole };
+    assert_eq!(frames.alloc(strict), Err(NoFrames { request: strict, cause: NoFramesCause::Exhausted }));
+    let on_one = FrameRequest { node: NodeId::new(1), ..strict };
+    assert_eq!(frames.alloc(on_one).map(|unsettled| unsettled.settle(|_| {}).into_raw()), Ok(Pfn::new(256)));
 }
 
 #[test]
@@ -335,8 +338,8 @@ fn a_refused_permission_takes_nothing_and_says_so() {
     let frames = support::one_node(&host, 0, 64);
     let untouched = shape(&frames);
     host.permit(0);
-    let request = Request::new(Order::ZERO, NODE0);
-    assert_eq!(frames.take(request), Err(NoFrames { request, cause: NoFramesCause::NotPermitted }));
+    let request = FrameRequest::new(Order::ZERO, NODE0);
+    assert_eq!(frames.alloc(request), Err(NoFrames { request, cause: NoFramesCause::NotPermitted }));
     assert_eq!(shape(&frames), untouched);
     assert_eq!(frames.counters().sum(pagewright_types::Counter::PgAlloc), 0);
     host.permit(1);

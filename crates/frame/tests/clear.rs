@@ -4,8 +4,8 @@
 mod support;
 
 use pagewright_frame::{
-    Block, BlockList, ClearBackend, ClearCaps, ClearPolicy, Extent, Frames, Knee, KneeProgress, Layout, NodeSpec,
-    Request, Residency,
+    Block, BlockList, CacheProbe, CacheProbeProgress, ClearBackend, ClearCaps, ClearExtent, ClearPolicy, FrameRequest,
+    Frames, MemoryLayout, NodeSpec, Residency,
 };
 use pagewright_types::{Counter, NodeId, Order, Pfn};
 use std::cell::Cell;
@@ -76,13 +76,13 @@ fn weak() -> Vec<ClearBackend> {
 fn every_byte_of_the_block_is_zero_and_no_other() {
     let bed = Bed::new(1);
     for backend in backends() {
-        bed.frames.clearing().set_policy(ClearPolicy::Only(backend));
+        bed.frames.clear_selector().set_policy(ClearPolicy::Only(backend));
         for raw in 0..=11 {
             let order = Order::new(raw);
             let before = bed.count(backend.counter());
             let mut blocks = BlockList::new();
             for _ in 0..3 {
-                let cleared = bed.frames.pin_cpu().clear(take(&bed.frames, raw), Extent::of_order(order)).fence();
+                let cleared = bed.frames.pin_cpu().clear(take(&bed.frames, raw), ClearExtent::of_order(order)).fence();
                 let pfn = cleared.pfn();
                 let own = words_of(bed.memory, pfn, order);
                 assert!(holds(own, 0), "{} left something in {pfn}, order {order}", backend.name());
@@ -105,13 +105,13 @@ fn every_byte_of_the_block_is_zero_and_no_other() {
 fn a_large_block_yields_after_each_chunk_and_fences_before() {
     let bed = Bed::new(1);
     for backend in backends() {
-        bed.frames.clearing().set_policy(ClearPolicy::Only(backend));
+        bed.frames.clear_selector().set_policy(ClearPolicy::Only(backend));
         let [fences, batches, yields] = bed.fences();
         // 32 MiB are four chunks of 8.
         let block = take(&bed.frames, 13);
         let (pfn, order) = (block.pfn(), block.order());
         let begun = Cell::new(0);
-        let cleared = bed.frames.clear_yielding(block, Extent::of_order(order), || {
+        let cleared = bed.frames.clear_yielding(block, ClearExtent::of_order(order), || {
             begun.set(begun.get() + 1);
             let chunk = Order::new(11);
             let done = Pfn::new(pfn.raw() + (begun.get() - 1) * chunk.frames());
@@ -131,12 +131,12 @@ fn a_large_block_yields_after_each_chunk_and_fences_before() {
 fn a_batch_has_one_fence_and_ordinary_stores_none() {
     let bed = Bed::new(1);
     for backend in backends() {
-        bed.frames.clearing().set_policy(ClearPolicy::Only(backend));
+        bed.frames.clear_selector().set_policy(ClearPolicy::Only(backend));
         let [fences, batches, _] = bed.fences();
         let cpu = bed.frames.pin_cpu();
         let mut batch = cpu.batch();
         for raw in [0, 0, 9, 3, 0, 9] {
-            batch.add(cpu.clear(take(&bed.frames, raw), Extent::of_frames(1 << 18)));
+            batch.add(cpu.clear(take(&bed.frames, raw), ClearExtent::of_frames(1 << 18)));
         }
         let mut zeroed = batch.fence();
         assert_eq!(zeroed.len(), 6);
@@ -157,13 +157,13 @@ fn a_batch_has_one_fence_and_ordinary_stores_none() {
 fn dropped_before_the_fence_it_is_fenced_and_freed() {
     let bed = Bed::new(1);
     for backend in weak() {
-        bed.frames.clearing().set_policy(ClearPolicy::Only(backend));
+        bed.frames.clear_selector().set_policy(ClearPolicy::Only(backend));
         let [fences, batches, _] = bed.fences();
         let cpu = bed.frames.pin_cpu();
-        drop(cpu.clear(take(&bed.frames, 9), Extent::PAGE));
+        drop(cpu.clear(take(&bed.frames, 9), ClearExtent::PAGE));
         let mut batch = cpu.batch();
-        batch.add(cpu.clear(take(&bed.frames, 0), Extent::PAGE));
-        batch.add(cpu.clear(take(&bed.frames, 9), Extent::PAGE));
+        batch.add(cpu.clear(take(&bed.frames, 0), ClearExtent::PAGE));
+        batch.add(cpu.clear(take(&bed.frames, 9), ClearExtent::PAGE));
         drop(batch);
         drop(cpu.batch());
         assert_eq!(bed.fences()[..2], [fences + 2, batches + 2], "one each, and none for nothing");
@@ -178,9 +178,9 @@ fn dropped_before_the_fence_it_is_fenced_and_freed() {
 #[should_panic(expected = "INV-CLEAR-PINNED")]
 fn a_fence_on_another_cpu_is_noticed() {
     let bed = Bed::new(2);
-    bed.frames.clearing().set_policy(ClearPolicy::Only(ClearBackend::Movnti));
+    bed.frames.clear_selector().set_policy(ClearPolicy::Only(ClearBackend::Movnti));
     let cpu = bed.frames.pin_cpu();
-    let cleared = cpu.clear(take(&bed.frames, 0), Extent::PAGE);
+    let cleared = cpu.clear(take(&bed.frames, 0), ClearExtent::PAGE);
     run_on(1);
     cleared.fence().into_block().into_raw();
 }
@@ -188,13 +188,13 @@ fn a_fence_on_another_cpu_is_noticed() {
 #[test]
 fn the_cpu_may_be_given_up_between_batches() {
     let bed = Bed::new(2);
-    bed.frames.clearing().set_policy(ClearPolicy::Uncached);
+    bed.frames.clear_selector().set_policy(ClearPolicy::Uncached);
     let mut cpu = bed.frames.pin_cpu();
-    let one = cpu.clear(take(&bed.frames, 0), Extent::PAGE).fence();
-    cpu.give_up(|_| run_on(1));
-    let other = cpu.clear(take(&bed.frames, 0), Extent::PAGE).fence();
+    let one = cpu.clear(take(&bed.frames, 0), ClearExtent::PAGE).fence();
+    cpu.yield_cpu(|_| run_on(1));
+    let other = cpu.clear(take(&bed.frames, 0), ClearExtent::PAGE).fence();
     for zeroed in [one, other] {
-        bed.frames.bring_back(&zeroed, zeroed.pfn(), 8);
+        bed.frames.prefetch(&zeroed, zeroed.pfn(), 8);
         bed.frames.free(zeroed.into_block());
     }
 }
@@ -246,7 +246,7 @@ fn lines_leave_the_cache_as_others_are_freed() {
     assert_eq!(again, Residency::Unknown, "freed a moment ago, by who knows whom");
     frames.free(block);
     // As much as the cache holds is freed elsewhere, and this block is found last.
-    let cache = frames.clearing().cache().frames();
+    let cache = frames.clear_selector().cache().frames();
     // Not its buddy, with which it would become one block.
     let buddy = held.pop(frames).expect("many");
     let mut other = held.pop(frames);
@@ -286,9 +286,9 @@ fn another_nodes_memory_is_cold() {
         NodeSpec { id: NODE0, ranges: &here, cpus: cpus([0]) },
         NodeSpec { id: NodeId::new(1), ranges: &there, cpus: cpus([1]) },
     ];
-    let layout = Layout { min_free_kbytes: Some(0), watermark_scale_factor: 0, ..Layout::new(&nodes) };
+    let layout = MemoryLayout { min_free_kbytes: Some(0), watermark_scale_factor: 0, ..MemoryLayout::new(&nodes) };
     let frames = Frames::try_new(host, &layout).expect("a possible machine");
-    let from = |node| frames.take(Request::new(Order::new(4), NodeId::new(node))).expect("memory").settle(|_| {});
+    let from = |node| frames.alloc(FrameRequest::new(Order::new(4), NodeId::new(node))).expect("memory").settle(|_| {});
     for (node, again) in [(0, Residency::Unknown), (1, Residency::Cold)] {
         frames.free(from(node));
         let block = from(node);
@@ -304,7 +304,7 @@ fn cold_blocks_of_a_large_operation_stream_and_hot_ones_do_not() {
     let bed = Bed::new(1);
     let caps = ClearCaps::detect();
     let Some(streaming) = caps.streaming().filter(|_| !caps.is_denied()) else { return };
-    let large = Extent::of_frames(1 << 18);
+    let large = ClearExtent::of_frames(1 << 18);
     let clear = |whole| {
         let (_, block) = residency(&bed.frames, 9);
         let before = [streaming, caps.ordinary()].map(|backend| bed.count(backend.counter()));
@@ -317,7 +317,7 @@ fn cold_blocks_of_a_large_operation_stream_and_hot_ones_do_not() {
     bed.frames.drain();
     assert_eq!(clear(large), [512, 0], "unknown, and more than any cache");
     bed.frames.drain();
-    assert_eq!(clear(Extent::of_order(Order::PMD)), [0, 512], "unknown, and small");
+    assert_eq!(clear(ClearExtent::of_order(Order::PMD)), [0, 512], "unknown, and small");
 }
 
 /// A clock that the test moves.
@@ -335,7 +335,7 @@ fn a_calibration_without_gain_vetoes() {
     if ClearCaps::detect().candidates().next().is_none() {
         return;
     }
-    let (wants, order) = Frames::<Host>::CALIBRATION;
+    let (wants, order) = Frames::<Host>::CALIBRATION_BLOCKS;
     let six = || {
         let mut list = BlockList::new();
         (0..wants).for_each(|_| list.push(&bed.frames, take(&bed.frames, order.raw())));
@@ -346,7 +346,7 @@ fn a_calibration_without_gain_vetoes() {
     let found = bed.frames.calibrate_clearing(six(), ticking(&tick)).expect("six blocks");
     assert_eq!((found.ratio_permille, found.streaming), (1000, None));
     assert_eq!(
-        bed.frames.clearing().choose(Residency::Cold, Extent::of_frames(1 << 18)),
+        bed.frames.clear_selector().select(Residency::Cold, ClearExtent::of_frames(1 << 18)),
         ClearCaps::detect().ordinary()
     );
     // Six warm up, then each pair is slow and fast: the calls of the clock are counted off.
@@ -361,7 +361,7 @@ fn a_calibration_without_gain_vetoes() {
     let found = bed.frames.calibrate_clearing(six(), clock).expect("six blocks");
     let best = ClearCaps::detect().candidates().next();
     assert_eq!((found.ratio_permille, found.streaming), (2300, best), "the first that is worth it");
-    assert_eq!(bed.frames.clearing().streaming(), best);
+    assert_eq!(bed.frames.clear_selector().streaming(), best);
     assert!(bed.frames.calibrate_clearing(BlockList::new(), ticking(&tick)).is_none(), "nothing to measure on");
     assert_eq!(bed.frames.available(), u64::from(FRAMES), "blocks are given back");
 }
@@ -373,7 +373,7 @@ fn the_knee_is_where_a_set_is_slower_for_its_size() {
     for _ in 0..16 {
         list.push(&bed.frames, take(&bed.frames, 9));
     }
-    let mut knee = Knee::new(list);
+    let mut knee = CacheProbe::new(list);
     // A block takes as long in the sets of 2, 4 and 8, and three times as long in that of 16. Each
     // step reads the clock 6 times.
     let (mut now, mut reads) = (0u64, 0);
@@ -384,12 +384,12 @@ fn the_knee_is_where_a_set_is_slower_for_its_size() {
         Duration::from_nanos(now)
     };
     for _ in 0..3 {
-        assert_eq!(knee.step(&bed.frames, &mut clock), KneeProgress::More);
+        assert_eq!(knee.step(&bed.frames, &mut clock), CacheProbeProgress::More);
     }
-    let found = Extent::of_frames(16 * 512);
-    assert_eq!(knee.step(&bed.frames, &mut clock), KneeProgress::Found(found));
-    assert_eq!(bed.frames.clearing().cache(), found, "in force");
-    assert_eq!(knee.step(&bed.frames, &mut clock), KneeProgress::AtLeast(found), "no blocks for more");
+    let found = ClearExtent::of_frames(16 * 512);
+    assert_eq!(knee.step(&bed.frames, &mut clock), CacheProbeProgress::Found(found));
+    assert_eq!(bed.frames.clear_selector().cache(), found, "in force");
+    assert_eq!(knee.step(&bed.frames, &mut clock), CacheProbeProgress::AtLeast(found), "no blocks for more");
     knee.finish(&bed.frames);
     assert_eq!(bed.frames.available(), u64::from(FRAMES));
 }

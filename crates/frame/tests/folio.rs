@@ -2,7 +2,7 @@
 
 mod support;
 
-use pagewright_frame::{BlockList, DeadList, FolioFlags, Frames, NotFrozen, Owner, State};
+use pagewright_frame::{BlockList, FolioFlags, FolioOwner, FrameState, Frames, NotFrozen, ReleaseList};
 use pagewright_types::{DebtKey, FileId, LineageId, Order, Pfn};
 use support::{Host, one_node, shape, take};
 
@@ -25,7 +25,7 @@ fn a_folio_is_found_by_each_of_its_frames_and_by_no_other() {
             let pfn = folio.page(index);
             assert_eq!(frames.find_folio(pfn).map(|found| found.pfn()), Some(folio.pfn()));
             assert_eq!(folio.page_of(pfn), index);
-            assert_eq!(frames.state(pfn), if index == 0 { State::Folio } else { State::Tail });
+            assert_eq!(frames.state(pfn), if index == 0 { FrameState::Folio } else { FrameState::Tail });
         }
         assert!(frames.find_folio(folio.range().end()).is_none());
         assert!(frames.find_folio(Pfn::new(0)).is_none(), "below all memory");
@@ -35,7 +35,7 @@ fn a_folio_is_found_by_each_of_its_frames_and_by_no_other() {
         // INV-FRAME-TAIL: the tails' records still say what they said, and nobody believes them.
         for index in 0..block.order().frames() {
             assert!(frames.find_folio(head.add(index)).is_none());
-            assert!(frames.grab(head.add(index)).is_none());
+            assert!(frames.try_get_folio(head.add(index)).is_none());
         }
         frames.free(block);
     }
@@ -70,7 +70,7 @@ fn only_the_last_put_gives_the_frames_back() {
         assert!(frames.put(frames.folio_ref_from_raw(folio.page(folio.pages() - 1))).is_none());
         assert!(frames.put(frames.folio_ref_from_raw(folio.pfn())).is_none());
         assert!(frames.put(second).is_none());
-        let mut dead = DeadList::new();
+        let mut dead = ReleaseList::new();
         let first = dead.put_last(&frames, first).expect_err("there is another");
         assert!(frames.put(third).is_none());
         dead.put_last(&frames, first).expect("the last reference");
@@ -84,7 +84,7 @@ fn only_the_last_put_gives_the_frames_back() {
 fn a_table_cannot_be_referenced_by_mistake() {
     let frames = machine();
     let table = frames.new_table(take(&frames, 0), pagewright_types::Level::PTE, Default::default());
-    assert!(frames.grab(table).is_none(), "INV-FRAME-SPEC");
+    assert!(frames.try_get_folio(table).is_none(), "INV-FRAME-SPEC");
     frames.free(frames.retire(table));
 }
 
@@ -101,7 +101,7 @@ fn freezing_needs_exactly_the_expected_references() {
         }
         assert_eq!(folio.refs(), 2, "a failure changes nothing");
         let frozen = folio.freeze(2).expect("both references are known");
-        assert!(folio.try_get().is_none() && folio.try_pin().is_none() && frames.grab(folio.pfn()).is_none());
+        assert!(folio.try_get().is_none() && folio.try_pin().is_none() && frames.try_get_folio(folio.pfn()).is_none());
         assert_eq!(frozen.folio().order(), Order::new(raw));
         frozen.thaw(2);
         assert!(frames.put(extra).is_none());
@@ -151,7 +151,7 @@ fn nobody_gets_a_folio_whose_count_is_half_way_to_its_end() {
         let folio = frames.folio_of(&reference);
         folio.get_raw((1 << 31) - 2);
         let pin = folio.try_pin().expect("one more");
-        assert!(folio.try_get().is_none() && folio.try_pin().is_none() && frames.grab(folio.pfn()).is_none());
+        assert!(folio.try_get().is_none() && folio.try_pin().is_none() && frames.try_get_folio(folio.pfn()).is_none());
         assert!(frames.unpin(pin).is_none());
         let last = folio.try_get().expect("there is room again");
         assert_eq!(folio.refs(), 1 << 31);
@@ -169,10 +169,10 @@ fn a_split_folio_becomes_parts_that_remember() {
         let virgin = shape(&frames);
         let reference = frames.new_folio(take(&frames, from));
         let folio = frames.folio_of(&reference);
-        folio.set_owner(Owner::Anon(LineageId::new(77)), 0x1_2345_6000);
+        folio.set_owner(FolioOwner::Anon(LineageId::new(77)), 0x1_2345_6000);
         folio.set_flags(FolioFlags::DIRTY | FolioFlags::SWAPBACKED | FolioFlags::UPTODATE);
         folio.set_age(9);
-        folio.owe(DebtKey::new(5));
+        folio.add_debt(DebtKey::new(5));
         let lock = folio.try_lock().expect("nobody has it");
         let head = folio.pfn();
         let parts = folio.freeze(1).expect("one reference").split(Order::new(to));
@@ -181,12 +181,12 @@ fn a_split_folio_becomes_parts_that_remember() {
             let view = part.folio();
             assert_eq!(view.pfn(), head.add((index as u32) << to));
             assert_eq!(view.order(), Order::new(to));
-            assert_eq!(view.owner(), Owner::Anon(LineageId::new(77)));
+            assert_eq!(view.owner(), FolioOwner::Anon(LineageId::new(77)));
             assert_eq!(view.index(), 0x1_2345_6000 + ((index as u64) << to));
             assert_eq!(view.age(), 9);
             let locked = if index == 0 { FolioFlags::LOCKED } else { FolioFlags::empty() };
             assert_eq!(view.flags(), FolioFlags::DIRTY | FolioFlags::SWAPBACKED | FolioFlags::UPTODATE | locked);
-            assert!(frames.grab(view.pfn()).is_none(), "INV-FRAME-FROZEN: each part is still frozen");
+            assert!(frames.try_get_folio(view.pfn()).is_none(), "INV-FRAME-FROZEN: each part is still frozen");
             part.thaw(1);
             for page in 0..view.pages() {
                 assert_eq!(frames.folio(view.page(page)).pfn(), view.pfn());
@@ -238,13 +238,13 @@ fn frames_that_owe_are_parked_whoever_frees_them() {
     let frames = machine();
     let reference = frames.new_folio(take(&frames, 2));
     let other = frames.folio_of(&reference).get();
-    frames.folio_of(&reference).owe(DebtKey::new(4));
-    frames.folio_of(&reference).owe(DebtKey::new(2));
+    frames.folio_of(&reference).add_debt(DebtKey::new(4));
+    frames.folio_of(&reference).add_debt(DebtKey::new(2));
     assert!(frames.put(reference).is_none());
     frames.free(frames.put(other).expect("the last reference"));
     let parked: u32 = frames.zones().map(|zone| zone.parked()).sum();
     assert_eq!(parked, 4);
-    let again = frames.take(pagewright_frame::Request::new(Order::new(2), support::NODE0)).expect("it is free");
+    let again = frames.alloc(pagewright_frame::FrameRequest::new(Order::new(2), support::NODE0)).expect("it is free");
     // INV-FRAME-KEY
     assert_eq!(again.key(), DebtKey::new(2).merge(DebtKey::new(4)));
     frames.free(again.settle(|_| {}));
@@ -255,7 +255,10 @@ fn flags_owner_and_age_are_kept_apart() {
     let frames = machine();
     let reference = frames.new_folio(take(&frames, 0));
     let folio = frames.folio_of(&reference);
-    assert_eq!((folio.flags(), folio.owner(), folio.index(), folio.age()), (FolioFlags::empty(), Owner::None, 0, 0));
+    assert_eq!(
+        (folio.flags(), folio.owner(), folio.index(), folio.age()),
+        (FolioFlags::empty(), FolioOwner::None, 0, 0)
+    );
     folio.set_age(255);
     assert_eq!(folio.set_flags(FolioFlags::DIRTY), FolioFlags::empty());
     assert_eq!(folio.set_flags(FolioFlags::ACTIVE), FolioFlags::DIRTY);
@@ -263,10 +266,12 @@ fn flags_owner_and_age_are_kept_apart() {
     folio.set_age(1);
     assert_eq!(folio.clear_flags(FolioFlags::all()), FolioFlags::DIRTY | FolioFlags::ACTIVE);
     assert_eq!(folio.age(), 1);
-    for owner in [Owner::Anon(LineageId::new(0)), Owner::File(FileId::new(0)), Owner::File(FileId::new(u32::MAX))] {
+    for owner in
+        [FolioOwner::Anon(LineageId::new(0)), FolioOwner::File(FileId::new(0)), FolioOwner::File(FileId::new(u32::MAX))]
+    {
         folio.set_owner(owner, u64::MAX);
         assert_eq!((folio.owner(), folio.index()), (owner, u64::MAX));
-        assert_eq!(folio.is_anon(), owner == Owner::Anon(LineageId::new(0)));
+        assert_eq!(folio.is_anon(), owner == FolioOwner::Anon(LineageId::new(0)));
     }
     let lock = folio.try_lock().expect("nobody has it");
     assert!(folio.try_lock().is_none());
@@ -275,6 +280,6 @@ fn flags_owner_and_age_are_kept_apart() {
     frames.free(frames.put(reference).expect("the last reference"));
     let fresh = frames.new_folio(take(&frames, 0));
     let view = frames.folio_of(&fresh);
-    assert_eq!((view.flags(), view.owner(), view.index(), view.age()), (FolioFlags::empty(), Owner::None, 0, 0));
+    assert_eq!((view.flags(), view.owner(), view.index(), view.age()), (FolioFlags::empty(), FolioOwner::None, 0, 0));
     frames.free(frames.put(fresh).expect("the last reference"));
 }

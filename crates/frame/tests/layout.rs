@@ -2,12 +2,12 @@
 
 mod support;
 
-use pagewright_frame::{Frames, FramesError, Layout, LayoutError, MAX_NODES, NodeSpec};
+use pagewright_frame::{Frames, FramesError, MAX_NODES, MemoryLayout, MemoryLayoutError, NodeSpec};
 use pagewright_types::{CpuId, CpuMask, FrameRange, NodeId, Pfn};
 use support::{Host, NODE0, cpus, range};
 
-fn error(nodes: &[NodeSpec<'_>]) -> LayoutError {
-    match Frames::try_new(Host::new(1), &Layout::new(nodes)) {
+fn error(nodes: &[NodeSpec<'_>]) -> MemoryLayoutError {
+    match Frames::try_new(Host::new(1), &MemoryLayout::new(nodes)) {
         Err(FramesError::Layout(error)) => error,
         Err(FramesError::OutOfMemory(error)) => panic!("{error}"),
         Ok(_) => panic!("such a machine is impossible"),
@@ -21,33 +21,33 @@ fn node(id: u8, ranges: &[FrameRange], mask: CpuMask) -> NodeSpec<'_> {
 #[test]
 fn an_impossible_machine_is_refused_by_name() {
     let (low, high) = ([range(0, 64)], [range(64, 128)]);
-    assert_eq!(error(&[]), LayoutError::NodeCount(0));
-    assert_eq!(error(&[node(0, &low, cpus([0])); MAX_NODES + 1]), LayoutError::NodeCount(MAX_NODES + 1));
-    assert_eq!(error(&[node(1, &low, cpus([0]))]), LayoutError::NodeOutOfOrder(NodeId::new(1)));
-    assert_eq!(error(&[node(0, &[], cpus([0]))]), LayoutError::NodeWithoutMemory(NODE0));
-    assert_eq!(error(&[node(0, &low, cpus([]))]), LayoutError::NoCpu);
-    assert_eq!(error(&[node(0, &low, cpus([0, 2]))]), LayoutError::CpuOnNoNode(CpuId::new(1)));
+    assert_eq!(error(&[]), MemoryLayoutError::NodeCount(0));
+    assert_eq!(error(&[node(0, &low, cpus([0])); MAX_NODES + 1]), MemoryLayoutError::NodeCount(MAX_NODES + 1));
+    assert_eq!(error(&[node(1, &low, cpus([0]))]), MemoryLayoutError::NodeOutOfOrder(NodeId::new(1)));
+    assert_eq!(error(&[node(0, &[], cpus([0]))]), MemoryLayoutError::NodeWithoutMemory(NODE0));
+    assert_eq!(error(&[node(0, &low, cpus([]))]), MemoryLayoutError::NoCpu);
+    assert_eq!(error(&[node(0, &low, cpus([0, 2]))]), MemoryLayoutError::CpuOnNoNode(CpuId::new(1)));
     let twice = [node(0, &low, cpus([0])), node(1, &high, cpus([0]))];
-    assert_eq!(error(&twice), LayoutError::CpuOnTwoNodes(CpuId::new(0)));
+    assert_eq!(error(&twice), MemoryLayoutError::CpuOnTwoNodes(CpuId::new(0)));
     for bad in [range(5, 5), range(0, u32::MAX)] {
-        assert_eq!(error(&[node(0, &[bad], cpus([0]))]), LayoutError::BadRange { node: NODE0, range: bad });
+        assert_eq!(error(&[node(0, &[bad], cpus([0]))]), MemoryLayoutError::BadRange { node: NODE0, range: bad });
     }
     let backwards = [range(64, 128), range(0, 65)];
-    let refused = LayoutError::BadRange { node: NODE0, range: backwards[1] };
+    let refused = MemoryLayoutError::BadRange { node: NODE0, range: backwards[1] };
     assert_eq!(error(&[node(0, &backwards, cpus([0]))]), refused);
     let over = [range(63, 70)];
     let overlapping = [node(0, &low, cpus([0])), node(1, &over, cpus([]))];
-    assert_eq!(error(&overlapping), LayoutError::Overlap { node: NodeId::new(1), range: over[0], other: low[0] });
-    let distances = Layout { distances: Some(&[10, 20]), ..Layout::new(&twice[..1]) };
-    let refused = FramesError::Layout(LayoutError::Distances { nodes: 1, given: 2 });
+    assert_eq!(error(&overlapping), MemoryLayoutError::Overlap { node: NodeId::new(1), range: over[0], other: low[0] });
+    let distances = MemoryLayout { distances: Some(&[10, 20]), ..MemoryLayout::new(&twice[..1]) };
+    let refused = FramesError::Layout(MemoryLayoutError::Distances { nodes: 1, given: 2 });
     assert_eq!(Frames::try_new(Host::new(1), &distances).err(), Some(refused));
 }
 
 #[test]
 fn an_error_names_what_is_wrong() {
-    let overlap = LayoutError::Overlap { node: NodeId::new(3), range: range(16, 32), other: range(0, 17) };
+    let overlap = MemoryLayoutError::Overlap { node: NodeId::new(3), range: range(16, 32), other: range(0, 17) };
     assert_eq!(overlap.to_string(), "node 3 has frames 0x10-0x20, which overlap 0x0-0x11 of another node");
-    assert_eq!(LayoutError::CpuOnTwoNodes(CpuId::new(7)).to_string(), "CPU 7 is on two nodes");
+    assert_eq!(MemoryLayoutError::CpuOnTwoNodes(CpuId::new(7)).to_string(), "CPU 7 is on two nodes");
 }
 
 #[test]
@@ -55,7 +55,7 @@ fn a_refused_permission_builds_no_machine() {
     let host = Host::new(1);
     host.permit(0);
     let ranges = [range(0, 64)];
-    let made = Frames::try_new(host, &Layout::new(&[node(0, &ranges, cpus([0]))]));
+    let made = Frames::try_new(host, &MemoryLayout::new(&[node(0, &ranges, cpus([0]))]));
     assert!(matches!(made, Err(FramesError::OutOfMemory(_))));
 }
 
@@ -64,7 +64,7 @@ fn a_hole_belongs_to_no_node_and_its_frames_are_never_handed_out() {
     // The low end of an arm64 machine lies at 1 GiB; interleaved nodes with a hole between.
     let (even, odd) = ([range(0x4_0000, 0x4_0040), range(0x4_0080, 0x4_00c0)], [range(0x4_0040, 0x4_0080)]);
     let nodes = [node(0, &even, cpus([0])), node(1, &odd, cpus([1]))];
-    let layout = Layout { min_free_kbytes: Some(0), watermark_scale_factor: 0, ..Layout::new(&nodes) };
+    let layout = MemoryLayout { min_free_kbytes: Some(0), watermark_scale_factor: 0, ..MemoryLayout::new(&nodes) };
     let frames = Frames::try_new(Host::new(2), &layout).expect("a possible machine");
     assert_eq!((frames.managed(), frames.nodes(), frames.cpus()), (192, 2, 2));
     for (pfn, owner) in

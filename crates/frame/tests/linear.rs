@@ -3,7 +3,7 @@
 
 mod support;
 
-use pagewright_frame::{BlockList, DeadList, Frames, Request};
+use pagewright_frame::{BlockList, FrameRequest, Frames, ReleaseList};
 use pagewright_types::Order;
 use support::{Host, NODE0, one_node, take};
 
@@ -20,7 +20,7 @@ fn a_dropped_block() {
 #[test]
 #[should_panic(expected = "INV-FRAME-LINEAR")]
 fn unsettled_frames_that_were_dropped() {
-    drop(machine().take(Request::new(Order::ZERO, NODE0)));
+    drop(machine().alloc(FrameRequest::new(Order::ZERO, NODE0)));
 }
 
 #[test]
@@ -85,7 +85,7 @@ fn a_dropped_isolated_folio() {
 #[should_panic(expected = "INV-FRAME-LINEAR: leaked 1 folios")]
 fn dead_folios_that_nobody_frees() {
     let frames = machine();
-    let mut dead = DeadList::new();
+    let mut dead = ReleaseList::new();
     dead.put_last(&frames, frames.new_folio(take(&frames, 0))).expect("the last reference");
     drop(dead);
 }

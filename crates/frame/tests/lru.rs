@@ -3,7 +3,9 @@
 
 mod support;
 
-use pagewright_frame::{DeadList, FolioFlags, FolioRef, Frames, Isolated, Layout, Looked, NodeSpec, Request};
+use pagewright_frame::{
+    FolioFlags, FolioRef, FrameRequest, Frames, IsolatedFolio, LruScan, MemoryLayout, NodeSpec, ReleaseList,
+};
 use pagewright_types::{Counter, LruList, NodeId, Order, Pfn};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use support::{Host, NODE0, cpus, one_node, range, run_on, shape, take};
@@ -19,7 +21,7 @@ fn two_nodes() -> Frames<Host> {
     let (near, far) = ([range(0, 64)], [range(64, 128)]);
     let nodes =
         [NodeSpec { id: NODE0, ranges: &near, cpus: cpus([0]) }, NodeSpec { id: FAR, ranges: &far, cpus: cpus([1]) }];
-    let layout = Layout { min_free_kbytes: Some(0), watermark_scale_factor: 0, ..Layout::new(&nodes) };
+    let layout = MemoryLayout { min_free_kbytes: Some(0), watermark_scale_factor: 0, ..MemoryLayout::new(&nodes) };
     Frames::try_new(Host::new(2), &layout).expect("a possible machine")
 }
 
@@ -120,19 +122,19 @@ fn lists_are_moved_between_and_looked_at_from_the_back() {
     check(&frames);
     assert_eq!(on(&frames, LruList::ActiveFile), [pfns[0]]);
     assert_eq!(on(&frames, LruList::InactiveFile), [pfns[2], pfns[1], pfns[3]]);
-    let mut taken: Vec<Isolated> = Vec::new();
+    let mut taken: Vec<IsolatedFolio> = Vec::new();
     let looked = frames.isolate_tail(NODE0, LruList::InactiveFile, 2, |isolated| {
         taken.push(isolated);
         true
     });
-    assert_eq!(looked, Looked { scanned: 2, taken: 2 });
-    assert_eq!(taken.iter().map(Isolated::pfn).collect::<Vec<_>>(), [pfns[3], pfns[1]]);
+    assert_eq!(looked, LruScan { scanned: 2, taken: 2 });
+    assert_eq!(taken.iter().map(IsolatedFolio::pfn).collect::<Vec<_>>(), [pfns[3], pfns[1]]);
     check(&frames);
     let looked = frames.isolate_tail(NODE0, LruList::InactiveFile, 9, |isolated| {
         taken.push(isolated);
         false
     });
-    assert_eq!(looked, Looked { scanned: 1, taken: 1 }, "no more than the list has");
+    assert_eq!(looked, LruScan { scanned: 1, taken: 1 }, "no more than the list has");
     taken.into_iter().for_each(|isolated| assert!(frames.putback(isolated).is_none()));
     frames.lru_move(view(0), NO_FLAGS, FolioFlags::ACTIVE);
     assert_eq!(frames.lru_pages(NODE0, LruList::InactiveFile), 4);
@@ -180,14 +182,14 @@ fn a_folio_without_references_is_passed_over() {
         (listed(&frames, 2, NO_FLAGS), listed(&frames, 0, NO_FLAGS), listed(&frames, 0, NO_FLAGS));
     let folio = frames.folio_of(&frozen);
     let held = folio.freeze(1).expect("one reference");
-    let mut burial = DeadList::new();
+    let mut burial = ReleaseList::new();
     burial.put_last(&frames, dead).expect("the last reference");
     let mut taken = Vec::new();
     let looked = frames.isolate_tail(NODE0, LruList::InactiveFile, 32, |isolated| {
         taken.push(isolated);
         true
     });
-    assert_eq!(looked, Looked { scanned: 6, taken: 1 });
+    assert_eq!(looked, LruScan { scanned: 6, taken: 1 });
     assert_eq!(taken.pop().map(|isolated| frames.putback(isolated)), Some(None));
     held.thaw(1);
     burial.free(&frames);
@@ -200,11 +202,11 @@ fn a_folio_without_references_is_passed_over() {
 fn the_dead_leave_their_lists_together() {
     let frames = two_nodes();
     let virgin = shape(&frames);
-    let mut burial = DeadList::new();
+    let mut burial = ReleaseList::new();
     let mut shared = Vec::new();
     for index in 0..100_u32 {
         let node = if index % 7 < 3 { NODE0 } else { FAR };
-        let Ok(unsettled) = frames.take(Request::new(Order::ZERO, node)) else { break };
+        let Ok(unsettled) = frames.alloc(FrameRequest::new(Order::ZERO, node)) else { break };
         let reference = frames.new_folio(unsettled.settle(|_| {}));
         let folio = frames.folio_of(&reference);
         folio.set_flags(if index % 2 == 0 { FolioFlags::SWAPBACKED } else { FolioFlags::ACTIVE });
@@ -250,7 +252,7 @@ fn live(frames: &Frames<Host>, seen: &AtomicU32, cpu: u16) {
     while left > 0 || seen.load(Ordering::Relaxed) < 100 {
         left = left.saturating_sub(1);
         if mine.len() < 32 && below(2) == 0 {
-            let Ok(unsettled) = frames.take(Request::new(Order::new(below(3) as u8), NODE0)) else { continue };
+            let Ok(unsettled) = frames.alloc(FrameRequest::new(Order::new(below(3) as u8), NODE0)) else { continue };
             let reference = frames.new_folio(unsettled.settle(|_| {}));
             let folio = frames.folio_of(&reference);
             folio.set_flags(if below(2) == 0 { FolioFlags::SWAPBACKED } else { NO_FLAGS });
@@ -268,7 +270,7 @@ fn live(frames: &Frames<Host>, seen: &AtomicU32, cpu: u16) {
             }
             1 => give_up(frames, mine.swap_remove(at)),
             _ => {
-                let mut burial = DeadList::new();
+                let mut burial = ReleaseList::new();
                 while let Some(reference) = mine.pop() {
                     if let Err(shared) = burial.put_last(frames, reference) {
                         give_up(frames, shared);

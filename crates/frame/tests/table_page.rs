@@ -2,7 +2,7 @@
 
 mod support;
 
-use pagewright_frame::{State, TableMarks};
+use pagewright_frame::{FrameState, TableMarks};
 use pagewright_sync::rank;
 use pagewright_types::{Level, SpaceId};
 use support::{Host, one_node, run_on, take};
@@ -14,7 +14,7 @@ fn a_table_keeps_level_lock_shares_marks_and_origin_in_its_record() {
         let level = Level::new(raw);
         let pfn = frames.new_table(take(&frames, 0), level, SpaceId::new(41));
         let table = frames.table(pfn);
-        assert_eq!(frames.state(pfn), State::Table);
+        assert_eq!(frames.state(pfn), FrameState::Table);
         assert_eq!((table.level(), table.shares(), table.live()), (level, 1, 0));
         assert_eq!((table.marks(), table.origin()), (TableMarks::empty(), SpaceId::new(41)));
         table.mark(TableMarks::MAY_PIN);

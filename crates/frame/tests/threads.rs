@@ -2,7 +2,7 @@
 
 mod support;
 
-use pagewright_frame::{DeadList, FolioRef, Frames, Request};
+use pagewright_frame::{FolioRef, FrameRequest, Frames, ReleaseList};
 use pagewright_types::{DebtKey, Order, Pfn};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
@@ -47,7 +47,7 @@ fn churn(frames: &Frames<Host>, claims: &Claims, pool: &Mutex<Vec<(Pfn, Order)>>
     for _ in 0..60_000 {
         if random.below(2) == 0 {
             let order = Order::new([0, 0, 0, 0, 1, 2, 3, 5, 7, 9][random.below(10) as usize]);
-            let Ok(unsettled) = frames.take(Request::new(order, NODE0)) else { continue };
+            let Ok(unsettled) = frames.alloc(FrameRequest::new(order, NODE0)) else { continue };
             let pfn = unsettled.settle(|_| {}).into_raw();
             claims.claim(pfn, order);
             pool.lock().expect("no panic").push((pfn, order));
@@ -60,7 +60,7 @@ fn churn(frames: &Frames<Host>, claims: &Claims, pool: &Mutex<Vec<(Pfn, Order)>>
             };
             let Some((pfn, order)) = taken else { continue };
             claims.release(pfn, order);
-            frames.free_owing(frames.block_from_raw(pfn), DebtKey::new(random.below(3)));
+            frames.free_with_debt(frames.block_from_raw(pfn), DebtKey::new(random.below(3)));
         }
     }
 }
@@ -94,7 +94,7 @@ fn recycle(frames: &Frames<Host>, freed: &AtomicU32, cpu: u16) {
     let mut random = Random(u64::from(cpu) + 1);
     for _ in 0..20_000 {
         let order = Order::new([0, 1, 3, 4][random.below(4) as usize]);
-        let Ok(unsettled) = frames.take(Request::new(order, NODE0)) else { continue };
+        let Ok(unsettled) = frames.alloc(FrameRequest::new(order, NODE0)) else { continue };
         let reference = frames.new_folio(unsettled.settle(|_| {}));
         let folio = frames.folio_of(&reference);
         // A speculative reference of another thread makes this fail, and nothing else does.
@@ -112,7 +112,7 @@ fn recycle(frames: &Frames<Host>, freed: &AtomicU32, cpu: u16) {
         }
         // A look-up meanwhile may hold it, and then frees it.
         std::thread::yield_now();
-        let mut dead = DeadList::new();
+        let mut dead = ReleaseList::new();
         match dead.put_last(frames, reference) {
             Ok(()) => {
                 dead.free(frames);
@@ -150,7 +150,7 @@ fn a_speculative_reference_is_on_a_folio_or_fails() {
                 let mut random = Random(u64::from(cpu) + 100);
                 while !done.load(Ordering::Acquire) {
                     let pfn = Pfn::new(random.below(u64::from(SMALL)) as u32);
-                    let Some(reference) = frames.grab(pfn) else { continue };
+                    let Some(reference) = frames.try_get_folio(pfn) else { continue };
                     let folio = frames.folio_of(&reference);
                     // INV-FRAME-SPEC, INV-FRAME-FROZEN: whatever it is, it is a folio, and stays as
                     // it is while we hold it.

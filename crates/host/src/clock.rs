@@ -1,6 +1,6 @@
 //! Time as a thread sees it.
 //!
-//! Key type: [`Clock`]. A busy computer takes the CPU away now and then; the time that a thread was
+//! Key type: [`ThreadClock`]. A busy computer takes the CPU away now and then; the time that a thread was
 //! running is what its stores took. Short spans are read off the monotonic clock, which costs less
 //! than they do.
 //!
@@ -11,12 +11,12 @@ use std::time::{Duration, Instant};
 
 /// How long a thread has been at it.
 #[derive(Clone, Copy, Debug)]
-pub struct Clock {
+pub struct ThreadClock {
     began: Instant,
     running: Option<Duration>,
 }
 
-impl Clock {
+impl ThreadClock {
     /// A clock of all time that passes, for spans well below a millisecond.
     pub fn start() -> Self {
         Self { began: Instant::now(), running: None }

@@ -1,6 +1,6 @@
 //! What this computer says it is.
 //!
-//! Key type: [`Facts`], from `/proc` and `/sys`; what they do not say is empty or 0.
+//! Key type: [`HostFacts`], from `/proc` and `/sys`; what they do not say is empty or 0.
 //!
 //! Not guaranteed: that a VM's figures are those of the machine under it. The size of its
 //! last-level cache hardly ever is.
@@ -9,7 +9,7 @@ use std::fs;
 
 /// A computer, as its system describes it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Facts {
+pub struct HostFacts {
     /// The CPU's name.
     pub model: String,
     /// CPUs on which this process may run.
@@ -26,7 +26,7 @@ pub struct Facts {
     pub load_percent: u64,
 }
 
-impl Facts {
+impl HostFacts {
     /// Asks the system.
     pub fn gather() -> Self {
         let cpuinfo = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();

@@ -1,12 +1,12 @@
 //! A machine of host memory.
 //!
-//! Key type: [`Host`]; locks spin and yield ([`HostLocks`]). Entries are words of the arena,
+//! Key type: [`HostMachine`]; locks spin and yield ([`HostLocks`]). Entries are words of the arena,
 //! exchanged atomically; what a TLB would have to be told is told to nobody.
 //!
 //! Not guaranteed: that anything could be run in the address spaces that are built on it.
 
 use crate::cpu;
-use crate::memory::Memory;
+use crate::memory::HostMemory;
 use pagewright_arch::{Caps, Effects, Invalidate, Pte, ShootdownKind, Slot, X86_64};
 use pagewright_sync::{Backend, LinearMap, Platform, RankSet};
 use pagewright_types::{CpuId, CpuMask, Order, PAGE_SIZE, Pfn, PhysAddr, Tag};
@@ -36,8 +36,8 @@ impl Backend for HostLocks {
 
 /// A machine whose frames are an arena of the host's.
 #[derive(Clone, Debug)]
-pub struct Host {
-    memory: Memory,
+pub struct HostMachine {
+    memory: HostMemory,
     online: CpuMask,
 }
 
@@ -51,14 +51,14 @@ const CAPS: Caps = Caps {
     user_tag_bit: None,
 };
 
-impl Host {
+impl HostMachine {
     /// A machine of `cpus` CPUs, each a thread that [`runs as`](crate::run_as) one.
-    pub fn new(memory: Memory, cpus: usize) -> Self {
+    pub fn new(memory: HostMemory, cpus: usize) -> Self {
         Self { memory, online: CpuMask::first(cpus) }
     }
 
     /// What its frames hold.
-    pub fn arena(&self) -> &Memory {
+    pub fn arena(&self) -> &HostMemory {
         &self.memory
     }
 
@@ -73,7 +73,7 @@ impl Host {
     }
 }
 
-impl Effects for Host {
+impl Effects for HostMachine {
     type Isa = X86_64;
 
     fn caps(&self) -> &Caps {
@@ -154,7 +154,7 @@ impl Effects for Host {
     }
 }
 
-impl Platform for Host {
+impl Platform for HostMachine {
     type Locks = HostLocks;
 
     fn memory(&self) -> Option<LinearMap> {

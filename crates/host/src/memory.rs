@@ -1,9 +1,9 @@
-//! Memory of the host for the frames of a machine.
+//! HostMemory of the host for the frames of a machine.
 //!
-//! Key type: [`Memory`]. It is aligned to 1 GiB if it is that large, and the host is asked for huge
+//! Key type: [`HostMemory`]. It is aligned to 1 GiB if it is that large, and the host is asked for huge
 //! pages. It is never given back while the process lives, so that frames stay what they are.
 //!
-//! Not guaranteed: huge pages, nor that the host has backed what nobody touched. [`Memory::touch`]
+//! Not guaranteed: huge pages, nor that the host has backed what nobody touched. [`HostMemory::touch`]
 //! touches.
 
 use memmap2::{Advice, MmapMut};
@@ -15,30 +15,30 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// The host has no room.
 #[derive(Debug, thiserror::Error)]
 #[error("{bytes} bytes of memory: {source}")]
-pub struct NoMemory {
+pub struct HostMemoryError {
     /// What was asked for.
     pub bytes: u64,
     /// Why not.
     pub source: io::Error,
 }
 
-/// Memory whose first page is frame 0.
+/// HostMemory whose first page is frame 0.
 #[derive(Clone, Copy, Debug)]
-pub struct Memory {
+pub struct HostMemory {
     words: &'static [AtomicU64],
 }
 
 const WORDS_PER_PAGE: usize = PAGE_SIZE as usize / 8;
 
-impl Memory {
+impl HostMemory {
     /// An arena of this many frames.
     ///
     /// # Errors
-    /// [`NoMemory`].
-    pub fn try_new(frames: u32) -> Result<Self, NoMemory> {
+    /// [`HostMemoryError`].
+    pub fn try_new(frames: u32) -> Result<Self, HostMemoryError> {
         let bytes = u64::from(frames) * PAGE_SIZE;
         let align = if bytes >= Order::PUD.bytes() { Order::PUD.bytes() } else { Order::PMD.bytes() };
-        let failed = |source| NoMemory { bytes, source };
+        let failed = |source| HostMemoryError { bytes, source };
         let map = MmapMut::map_anon((bytes + align) as usize).map_err(failed)?;
         // Refused where the host has no huge pages; then it is small ones.
         let _ = map.advise(Advice::HugePage);

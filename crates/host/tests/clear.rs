@@ -1,11 +1,11 @@
 //! The memory manager on real memory: every path that zeroes, over frames that were poisoned, and
 //! the counters that say how.
 
-use pagewright_host::{Host, Memory, run_as};
+use pagewright_host::{HostMachine, HostMemory, run_as};
 use pagewright_mm::gup::{Contents, GupFlags};
 use pagewright_mm::{Advice, Knob, Knobs, MapFlags, MapRequest, Mm};
 use pagewright_sync::Arc;
-use pagewright_tlb::frames::{BlockList, ClearBackend, ClearCaps, Layout, NodeSpec};
+use pagewright_tlb::frames::{BlockList, ClearBackend, ClearCaps, MemoryLayout, NodeSpec};
 use pagewright_types::{Access, Counter, CpuId, CpuMask, NodeId, Order, PAGE_SIZE, PageRange, Rights, VirtAddr};
 use std::cell::Cell;
 use std::thread;
@@ -15,26 +15,26 @@ const NODE: NodeId = NodeId::new(0);
 const PAGES: u64 = 300;
 
 struct Bed {
-    mm: Mm<Host>,
-    memory: Memory,
+    mm: Mm<HostMachine>,
+    memory: HostMemory,
 }
 
-type Space = Arc<pagewright_mm::Space<Host>>;
+type Space = Arc<pagewright_mm::Space<HostMachine>>;
 
 impl Bed {
     /// A machine whose frames are all poisoned, with this `clear_uncached`.
     fn new(frames: u32, cpus: usize, uncached: u64) -> Self {
         run_as(CpuId::new(0));
-        let memory = Memory::try_new(frames).expect("memory");
+        let memory = HostMemory::try_new(frames).expect("memory");
         (0..frames / 512).for_each(|block| {
             memory.fill(pagewright_types::Pfn::new(block * 512), Order::PMD, POISON);
         });
         let ranges = [memory.frames()];
         let nodes = [NodeSpec { id: NODE, ranges: &ranges, cpus: CpuMask::first(cpus) }];
-        let layout = Layout { min_free_kbytes: Some(0), watermark_scale_factor: 0, ..Layout::new(&nodes) };
+        let layout = MemoryLayout { min_free_kbytes: Some(0), watermark_scale_factor: 0, ..MemoryLayout::new(&nodes) };
         let knobs = Knobs::default();
         knobs.set(Knob::ClearUncached, uncached).expect("0 to 2");
-        Self { mm: Mm::try_new(Host::new(memory, cpus), &layout, knobs).expect("a possible machine"), memory }
+        Self { mm: Mm::try_new(HostMachine::new(memory, cpus), &layout, knobs).expect("a possible machine"), memory }
     }
 
     fn map(&self, space: &Space, flags: MapFlags) -> PageRange {
@@ -232,7 +232,7 @@ fn folios_just_given_back_are_cleared_through_the_cache() {
     let bed = Bed::new(1 << 14, 1, 1);
     let Some(streaming) = streaming() else { return };
     let tlb = bed.mm.tlb();
-    let whole = pagewright_tlb::frames::Extent::of_frames(1 << 20);
+    let whole = pagewright_tlb::frames::ClearExtent::of_frames(1 << 20);
     let mut list = BlockList::new();
     let take = || tlb.alloc_zeroed(tlb.request(Order::PMD), whole).expect("memory").into_block();
     list.push(tlb.frames(), take());

@@ -1,9 +1,9 @@
 //! Mistakes of clearing, each of which is noticed on real memory.
 
-use pagewright_host::{Host, Memory, run_as};
+use pagewright_host::{HostMachine, HostMemory, run_as};
 use pagewright_mm::{Knob, Knobs, Mm};
 use pagewright_plant::{PlantedBug, choose};
-use pagewright_tlb::frames::{ClearCaps, Layout, NodeSpec};
+use pagewright_tlb::frames::{ClearCaps, MemoryLayout, NodeSpec};
 use pagewright_types::{Counter, CpuId, CpuMask, NodeId, Order, Pfn};
 use std::cell::Cell;
 
@@ -20,14 +20,14 @@ struct Seen {
 
 fn fill() -> Seen {
     run_as(CpuId::new(0));
-    let memory = Memory::try_new(1 << 14).expect("memory");
+    let memory = HostMemory::try_new(1 << 14).expect("memory");
     (0..32).for_each(|block| memory.fill(Pfn::new(block * 512), Order::PMD, POISON));
     let ranges = [memory.frames()];
     let nodes = [NodeSpec { id: NODE, ranges: &ranges, cpus: CpuMask::first(1) }];
-    let layout = Layout { min_free_kbytes: Some(0), watermark_scale_factor: 0, ..Layout::new(&nodes) };
+    let layout = MemoryLayout { min_free_kbytes: Some(0), watermark_scale_factor: 0, ..MemoryLayout::new(&nodes) };
     let knobs = Knobs::default();
     knobs.set(Knob::ClearUncached, 2).expect("0 to 2");
-    let mm = Mm::try_new(Host::new(memory, 1), &layout, knobs).expect("a possible machine");
+    let mm = Mm::try_new(HostMachine::new(memory, 1), &layout, knobs).expect("a possible machine");
     let order = Order::new(12);
     let pool = mm.huge_pool(order, NODE, 2).expect("memory");
     let yields = Cell::new(0);

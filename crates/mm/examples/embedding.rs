@@ -13,7 +13,7 @@ use pagewright_arch::{Caps, Effects, Invalidate, Pte, ShootdownKind, Slot, X86_6
 use pagewright_mm::swap::{Backing, SwapOps, Zram};
 use pagewright_mm::{Knobs, MapFlags, MapRequest, Mm, MmError};
 use pagewright_sync::{Backend, Platform, RankSet};
-use pagewright_tlb::frames::{Layout, NodeSpec};
+use pagewright_tlb::frames::{MemoryLayout, NodeSpec};
 use pagewright_types::{
     Counter, CpuId, CpuMask, Errno, FrameRange, NodeId, Order, PAGE_SIZE, Pfn, PhysAddr, Rights, Tag, VirtAddr,
 };
@@ -188,7 +188,7 @@ impl SwapOps for Disk {
 fn boot() -> Mm<Machine> {
     let ranges = [FrameRange::new(Pfn::new(1), Pfn::new(FRAMES))];
     let nodes = [NodeSpec { id: NodeId::new(0), ranges: &ranges, cpus: CpuMask::first(1) }];
-    Mm::try_new(Machine, &Layout::new(&nodes), Knobs::default()).expect("a machine that can be")
+    Mm::try_new(Machine, &MemoryLayout::new(&nodes), Knobs::default()).expect("a machine that can be")
 }
 
 /// A program that stores half as much again as there is memory, and reads it.

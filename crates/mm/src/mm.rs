@@ -11,7 +11,7 @@ use core::fmt;
 use pagewright_arch::{Leaf, LeafFlags};
 use pagewright_sync::{Arc, Platform};
 use pagewright_tlb::Tlb;
-use pagewright_tlb::frames::{Extent, Folio, FolioFlags, Frames, FramesError, Layout, NoFrames};
+use pagewright_tlb::frames::{ClearExtent, Folio, FolioFlags, Frames, FramesError, MemoryLayout, NoFrames};
 use pagewright_types::{Counter, LruList, NodeId, Order, PAGE_SIZE, Pfn};
 
 /// Everything that the memory manager knows about one machine.
@@ -57,13 +57,13 @@ impl<P: Platform> Mm<P> {
     ///
     /// # Errors
     /// [`SetupError`]; nothing is kept.
-    pub fn try_new(fx: P, layout: &Layout<'_>, knobs: Knobs) -> Result<Self, SetupError> {
+    pub fn try_new(fx: P, layout: &MemoryLayout<'_>, knobs: Knobs) -> Result<Self, SetupError> {
         let frames = Frames::try_new(fx.clone(), &marked(layout, &knobs)).map_err(SetupError::Frames)?;
         let reclaim = Reclaim::try_new(frames.nodes(), frames.cpus());
         let reclaim = reclaim.map_err(|error| SetupError::Frames(FramesError::OutOfMemory(error)))?;
-        frames.clearing().set_policy(knobs.clear_policy());
+        frames.clear_selector().set_policy(knobs.clear_policy());
         let tlb = Tlb::try_new(fx, frames, knobs.tlb_config()).map_err(SetupError::Tlb)?;
-        let cleared = tlb.alloc_zeroed(tlb.request(Order::ZERO), Extent::PAGE).map_err(SetupError::ZeroPage)?;
+        let cleared = tlb.alloc_zeroed(tlb.request(Order::ZERO), ClearExtent::PAGE).map_err(SetupError::ZeroPage)?;
         let zero = tlb.frames().new_folio(cleared.into_block());
         tlb.frames().folio(zero.pfn()).set_flags(FolioFlags::RESERVED | FolioFlags::UPTODATE);
         let zero_page = zero.into_raw();
@@ -168,10 +168,10 @@ impl<P: Platform> Mm<P> {
 }
 
 /// A layout with the watermarks that the settings ask for, where they ask for any.
-fn marked<'a>(layout: &Layout<'a>, knobs: &Knobs) -> Layout<'a> {
+fn marked<'a>(layout: &MemoryLayout<'a>, knobs: &Knobs) -> MemoryLayout<'a> {
     let (min_free, scale) = (knobs.get(Knob::MinFreeKbytes), knobs.get(Knob::WatermarkScaleFactor));
     let asked = scale != Knob::WatermarkScaleFactor.default();
-    Layout {
+    MemoryLayout {
         min_free_kbytes: if min_free > 0 { Some(min_free) } else { layout.min_free_kbytes },
         watermark_scale_factor: if asked { scale as u16 } else { layout.watermark_scale_factor },
         ..*layout

@@ -20,7 +20,7 @@ use alloc::vec::Vec;
 use core::ops::Range;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use pagewright_sync::{OutOfMemory, Platform};
-use pagewright_tlb::frames::{Extent, FolioFlags, FolioRef, NoFrames, Request, Zeroed};
+use pagewright_tlb::frames::{ClearExtent, FolioFlags, FolioRef, FrameRequest, NoFrames, ZeroedBlock};
 use pagewright_types::{NodeId, Order, Pfn};
 
 /// No folio: the one frame number that no folio can have.
@@ -72,7 +72,7 @@ impl<'m, P: Platform> HugePool<'m, P> {
     pub fn folio(&self, place: usize) -> Option<FolioRef> {
         let pfn = Pfn::new(self.places[place].load(Ordering::Acquire));
         // Without a lock: who punches meanwhile may free it, and then there is none.
-        let folio = self.mm.frames().grab(pfn)?;
+        let folio = self.mm.frames().try_get_folio(pfn)?;
         if self.places[place].load(Ordering::Acquire) == folio.pfn().raw() {
             return Some(folio);
         }
@@ -93,7 +93,7 @@ impl<'m, P: Platform> HugePool<'m, P> {
             pool: self,
             next: AtomicUsize::new(places.start),
             end: places.end,
-            whole: Extent::of_frames(frames),
+            whole: ClearExtent::of_frames(frames),
             failed: AtomicBool::new(false),
         }
     }
@@ -127,7 +127,7 @@ impl<'m, P: Platform> HugePool<'m, P> {
     }
 
     /// Puts a folio in a place, unless there is one by now.
-    fn put(&self, place: usize, zeroed: Zeroed) {
+    fn put(&self, place: usize, zeroed: ZeroedBlock) {
         let folio = self.mm.frames().new_folio(zeroed.into_block());
         self.mm.frames().folio_of(&folio).set_flags(FolioFlags::UPTODATE);
         let pfn = folio.pfn().raw();
@@ -150,7 +150,7 @@ pub struct Filling<'p, 'm, P: Platform> {
     pool: &'p HugePool<'m, P>,
     next: AtomicUsize,
     end: usize,
-    whole: Extent,
+    whole: ClearExtent,
     failed: AtomicBool,
 }
 
@@ -183,7 +183,7 @@ impl<P: Platform> Filling<'_, '_, P> {
     fn fill_some(&self, places: Range<usize>, yield_now: impl FnMut()) -> Result<(), NoFrames> {
         let pool = self.pool;
         let tlb = &pool.mm.tlb;
-        let request = Request::new(pool.order, pool.node);
+        let request = FrameRequest::new(pool.order, pool.node);
         let is_empty = |place: &usize| pool.places[*place].load(Ordering::Relaxed) == EMPTY;
         if pool.order >= GRAB {
             return match places.clone().find(is_empty) {

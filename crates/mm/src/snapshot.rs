@@ -23,7 +23,7 @@ use crate::mm::Mm;
 use crate::rmap::rss_kind;
 use crate::space::Space;
 use pagewright_sync::Platform;
-use pagewright_tlb::frames::{Folio, FolioFlags, State};
+use pagewright_tlb::frames::{Folio, FolioFlags, FrameState};
 use pagewright_types::snapshot::{
     FolioRecord, HeldRecord, Holder, ListedRecord, Live, LiveRecord, NamedRecord, PageKind, PageRecord, PinnedRecord,
     Record, SlotRecord, SpaceRecord, TableRecord,
@@ -48,9 +48,13 @@ impl<P: Platform> Mm<P> {
     pub fn snapshot(&self, tell: Tell<'_>) {
         for (pfn, state) in self.frames().in_use() {
             match state {
-                State::Folio => tell_folio(self.frames().folio(pfn), tell),
-                State::Table => self.tell_table(pfn, tell),
-                State::Taken | State::Interior | State::Free | State::Pcp | State::Tail => {}
+                FrameState::Folio => tell_folio(self.frames().folio(pfn), tell),
+                FrameState::Table => self.tell_table(pfn, tell),
+                FrameState::Allocated
+                | FrameState::Interior
+                | FrameState::Free
+                | FrameState::Pcp
+                | FrameState::Tail => {}
             }
         }
         tell(Record::Held(HeldRecord { pfn: self.zero_page, by: Holder::Reserved, refs: 1 }));

@@ -8,7 +8,7 @@ use crate::tree::PageTable;
 use pagewright_arch::{Entry, Isa, Pte, Slot};
 use pagewright_sync::Platform;
 use pagewright_tlb::Tlb;
-use pagewright_tlb::frames::State;
+use pagewright_tlb::frames::FrameState;
 use pagewright_types::{Level, VirtAddr};
 
 /// An entry as it was read, and the pointer that led to its table.
@@ -51,7 +51,7 @@ impl PageTable {
             let slot = Slot { table, index: level.index_of(va) as u16 };
             let pte = tlb.fx().load(slot);
             debug_assert!(
-                matches!(tlb.frames().state(table), State::Table | State::Taken),
+                matches!(tlb.frames().state(table), FrameState::Table | FrameState::Allocated),
                 "INV-TLB-WALKERS: {table} was freed under a walk for {va}"
             );
             match P::Isa::decode(level, pte) {

@@ -2,7 +2,7 @@
 
 use pagewright_sync::Platform;
 use pagewright_tlb::Tlb;
-use pagewright_tlb::frames::{BlockList, Extent, NoFrames};
+use pagewright_tlb::frames::{BlockList, ClearExtent, NoFrames};
 use pagewright_types::{Level, Order, Pfn, SpaceId};
 
 /// Cleared frames for tables.
@@ -26,7 +26,7 @@ impl<'t, P: Platform> Reserve<'t, P> {
     /// [`NoFrames`]; what it held before and got meanwhile stays in it.
     pub fn fill(&mut self, count: usize) -> Result<(), NoFrames> {
         while self.count < count {
-            let cleared = self.tlb.alloc_zeroed(self.tlb.request(Order::ZERO), Extent::PAGE)?;
+            let cleared = self.tlb.alloc_zeroed(self.tlb.request(Order::ZERO), ClearExtent::PAGE)?;
             self.list.push(self.tlb.frames(), cleared.into_block());
             self.count += 1;
         }

@@ -10,7 +10,7 @@ mod table;
 
 use pagewright_arch::{Aarch64, Caps, Effects, Invalidate, Isa, IsaKind, Pte, ShootdownKind, Slot, X86_64};
 use pagewright_sync::{Arc, Backend, Platform, RankSet};
-use pagewright_tlb::frames::{Frames, Layout, NodeSpec};
+use pagewright_tlb::frames::{Frames, MemoryLayout, NodeSpec};
 use pagewright_tlb::{Batch, BatchPolicy, Context, Debt, Owed, Tlb, TlbConfig};
 use pagewright_types::{CpuId, CpuMask, FrameRange, Level, NodeId, Order, PAGE_SIZE, Pfn, PhysAddr, Tag, VirtAddr};
 use std::cell::{Cell, OnceCell};
@@ -168,7 +168,7 @@ impl<I: Isa> Bed<I> {
         let host = Host(Rc::new(Machine { online, caps, tlb: OnceCell::new(), isa: PhantomData }));
         let ranges = [FrameRange::new(Pfn::new(1), Pfn::new(FRAMES))];
         let nodes = [NodeSpec { id: NodeId::new(0), ranges: &ranges, cpus: online }];
-        let layout = Layout { min_free_kbytes: Some(0), watermark_scale_factor: 0, ..Layout::new(&nodes) };
+        let layout = MemoryLayout { min_free_kbytes: Some(0), watermark_scale_factor: 0, ..MemoryLayout::new(&nodes) };
         let frames = Frames::try_new(host.clone(), &layout).expect("a possible machine");
         let config = TlbConfig { batch: BatchPolicy::Always, ..TlbConfig::default() };
         let tlb = Rc::new(Tlb::try_new(host.clone(), frames, config).expect("a possible machine"));

@@ -7,7 +7,7 @@
 
 use crate::debt::Parked;
 use arrayvec::ArrayVec;
-use pagewright_frame::{BlockList, DeadList, FolioRef, Frames};
+use pagewright_frame::{BlockList, FolioRef, Frames, ReleaseList};
 use pagewright_plant::plant;
 use pagewright_sync::Platform;
 
@@ -17,13 +17,13 @@ const SHARED: usize = 64;
 /// References and frames that a [`crate::Gather`] or a [`crate::Batch`] frees once it has flushed.
 pub(crate) struct Held {
     shared: ArrayVec<FolioRef, SHARED>,
-    dead: DeadList,
+    dead: ReleaseList,
     free: BlockList,
 }
 
 impl Held {
     pub(crate) const fn new() -> Self {
-        Self { shared: ArrayVec::new_const(), dead: DeadList::new(), free: BlockList::new() }
+        Self { shared: ArrayVec::new_const(), dead: ReleaseList::new(), free: BlockList::new() }
     }
 
     pub(crate) fn is_empty(&self) -> bool {

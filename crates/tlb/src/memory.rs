@@ -4,7 +4,7 @@ use crate::context::Context;
 use crate::debt::Parked;
 use crate::engine::Tlb;
 use pagewright_arch::ShootdownKind;
-use pagewright_frame::{Block, BlockList, Extent, NoFrames, Request, Zeroed, ZeroedList};
+use pagewright_frame::{Block, BlockList, ClearExtent, FrameRequest, NoFrames, ZeroedBlock, ZeroedList};
 use pagewright_sync::Platform;
 use pagewright_types::judge::Fact;
 use pagewright_types::{Counter, CpuMask, DebtKey, Order};
@@ -17,9 +17,9 @@ impl<P: Platform> Tlb<P> {
     /// # Errors
     /// [`NoFrames`] when the request can't be met above its watermark, or when all that is free
     /// owes a flush that this context may not wait for. Nothing has changed.
-    pub fn alloc(&self, request: Request) -> Result<Block, NoFrames> {
-        let request = Request { settled_only: request.settled_only || !self.fx().may_wait(), ..request };
-        let unsettled = self.frames().take(request)?;
+    pub fn alloc(&self, request: FrameRequest) -> Result<Block, NoFrames> {
+        let request = FrameRequest { settled_only: request.settled_only || !self.fx().may_wait(), ..request };
+        let unsettled = self.frames().alloc(request)?;
         let block = unsettled.settle(|key| {
             if self.settle_owing(key) {
                 self.count(Counter::PwTlbSettleOnAlloc, 1);
@@ -33,7 +33,7 @@ impl<P: Platform> Tlb<P> {
     ///
     /// # Errors
     /// As of [`Tlb::alloc`].
-    pub fn alloc_zeroed(&self, request: Request, whole: Extent) -> Result<Zeroed, NoFrames> {
+    pub fn alloc_zeroed(&self, request: FrameRequest, whole: ClearExtent) -> Result<ZeroedBlock, NoFrames> {
         let block = self.alloc(request)?;
         Ok(self.frames().pin_cpu().clear(block, whole).fence())
     }
@@ -46,9 +46,9 @@ impl<P: Platform> Tlb<P> {
     /// As of [`Tlb::alloc`], for the first block.
     pub fn alloc_zeroed_batch(
         &self,
-        request: Request,
+        request: FrameRequest,
         blocks: usize,
-        whole: Extent,
+        whole: ClearExtent,
     ) -> Result<ZeroedList<'_, P>, NoFrames> {
         // All of them before the first is cleared: an allocation may settle, and so wait.
         let mut dirty = BlockList::new();
@@ -71,8 +71,8 @@ impl<P: Platform> Tlb<P> {
     }
 
     /// A request for `2^order` frames near the CPU that calls.
-    pub fn request(&self, order: Order) -> Request {
-        Request::new(order, self.frames().node_of_cpu(self.fx().cpu()))
+    pub fn request(&self, order: Order) -> FrameRequest {
+        FrameRequest::new(order, self.frames().node_of_cpu(self.fx().cpu()))
     }
 
     /// Gives back a block that no TLB can reach.
@@ -135,12 +135,12 @@ impl<P: Platform> Tlb<P> {
                     if self.fx().caps().shootdown == ShootdownKind::Broadcast {
                         self.await_walkers();
                     }
-                    self.frames().free_owing(block, key);
+                    self.frames().free_with_debt(block, key);
                 }
                 Parked::Folio(folio) => {
                     // INV-TLB-SHARED: whoever drops the last reference knows nothing of this key,
                     // so the folio remembers it.
-                    self.frames().folio_of(&folio).owe(key);
+                    self.frames().folio_of(&folio).add_debt(key);
                     if let Some(block) = self.frames().put(folio) {
                         self.frames().free(block);
                     }

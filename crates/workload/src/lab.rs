@@ -12,7 +12,7 @@ use pagewright_mm::swap::{Backing, SwapOps};
 use pagewright_mm::{FaultError, Knobs, Mm, MmError, SetupError, Space};
 use pagewright_sim::{ConfigError, Cost, MachineConfig, ProfileError, Sim};
 use pagewright_sync::Arc;
-use pagewright_tlb::frames::{Layout, NodeSpec};
+use pagewright_tlb::frames::{MemoryLayout, NodeSpec};
 use pagewright_types::{Access, Counter, CpuId, Errno, FrameRange, VirtAddr};
 use std::cell::Cell;
 use std::rc::Rc;
@@ -84,7 +84,7 @@ impl<I: Isa> Lab<I> {
             .zip(&ranges)
             .map(|(node, ranges)| NodeSpec { id: node.id, ranges, cpus: node.cpus })
             .collect();
-        let start = || Mm::try_new(sim.clone(), &Layout::new(&nodes), knobs);
+        let start = || Mm::try_new(sim.clone(), &MemoryLayout::new(&nodes), knobs);
         let mm = Rc::new(sim.run_on(CpuId::new(0), start).map_err(LabError::Memory)?);
         let handler = Rc::downgrade(&mm);
         sim.bind_ipi_handler(Rc::new(move |_| {

@@ -8,7 +8,7 @@ use pagewright_hal::user::{self, UserFault};
 use pagewright_hal::{BootInfo, Machine};
 use pagewright_mm::{FaultError, Mm};
 use pagewright_sync::Arc;
-use pagewright_tlb::frames::{Layout, NodeSpec};
+use pagewright_tlb::frames::{MemoryLayout, NodeSpec};
 use pagewright_types::{Order, PAGE_SIZE, VirtAddr};
 use spin::Once;
 
@@ -31,7 +31,7 @@ pub(crate) fn mm() -> &'static Mm<Machine> {
 pub(crate) fn start(info: &BootInfo, options: &Options) {
     let nodes: Vec<NodeSpec<'_>> =
         info.nodes.iter().map(|node| NodeSpec { id: node.id, ranges: &node.ranges, cpus: node.cpus }).collect();
-    let layout = Layout { distances: info.distances.as_deref(), ..Layout::new(&nodes) };
+    let layout = MemoryLayout { distances: info.distances.as_deref(), ..MemoryLayout::new(&nodes) };
     MM.call_once(|| match Mm::try_new(Machine, &layout, options.knobs()) {
         Ok(mm) => mm,
         Err(error) => panic!("the memory manager does not start: {error}"),

@@ -1,6 +1,6 @@
 //! Which streaming stores are worth it on this machine, measured ("trust but verify").
 //!
-//! Key type: [`Calibration`]. Pairs of blocks of 2 MiB are cleared, one with ordinary stores and
+//! Key type: [`ClearCalibration`]. Pairs of blocks of 2 MiB are cleared, one with ordinary stores and
 //! one with streaming ones, in turns; the median of the ratios decides. The best stores come first,
 //! and the first that are worth it are taken, so that slow ones are not even tried. The blocks must
 //! be cold, or the measurement would find the cache fast: they are streamed over first, which also
@@ -30,25 +30,29 @@ const LEAST: u32 = 1100;
 
 /// What a calibration found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Calibration {
+pub struct ClearCalibration {
     /// The stores that are used from now on; `None` if all were vetoed.
     pub streaming: Option<ClearBackend>,
     /// How many times faster than ordinary ones they, or the last that were tried, were on cold
     /// blocks, in thousandths.
     pub ratio_permille: u32,
     /// How long the pairs took, of all stores that were tried.
-    pub took: Duration,
+    pub elapsed: Duration,
 }
 
 impl<P: Platform> Frames<P> {
     /// Blocks that [`Frames::calibrate_clearing`] wants, and their order.
-    pub const CALIBRATION: (usize, Order) = (2 * PAIRS, Order::PMD);
+    pub const CALIBRATION_BLOCKS: (usize, Order) = (2 * PAIRS, Order::PMD);
 
     /// Measures ordinary against streaming stores over `blocks`, frees these, and uses from now on
     /// the best streaming stores that are worth it. `None` where there is nothing to compare: no
     /// streaming stores, no map of memory, too few blocks.
-    pub fn calibrate_clearing(&self, mut blocks: BlockList, mut now: impl FnMut() -> Duration) -> Option<Calibration> {
-        let clearing = self.clearing();
+    pub fn calibrate_clearing(
+        &self,
+        mut blocks: BlockList,
+        mut now: impl FnMut() -> Duration,
+    ) -> Option<ClearCalibration> {
+        let clearing = self.clear_selector();
         let mut six: [Option<Block>; 2 * PAIRS] = core::array::from_fn(|_| blocks.pop(self));
         let mut found = None;
         if six.iter().all(Option::is_some) && clearing.has_map() {
@@ -57,7 +61,7 @@ impl<P: Platform> Frames<P> {
                 let (ratio_permille, spent) = self.compare(&six, candidate, &mut now);
                 took += spent;
                 let streaming = (ratio_permille >= LEAST).then_some(candidate);
-                found = Some(Calibration { streaming, ratio_permille, took });
+                found = Some(ClearCalibration { streaming, ratio_permille, elapsed: took });
                 if streaming.is_some() {
                     break;
                 }
@@ -80,7 +84,7 @@ impl<P: Platform> Frames<P> {
         streaming: ClearBackend,
         now: &mut impl FnMut() -> Duration,
     ) -> (u32, Duration) {
-        let ordinary = self.clearing().caps().ordinary();
+        let ordinary = self.clear_selector().caps().ordinary();
         let mut time = |block: &Block, with: ClearBackend| {
             let began = now();
             // The locked instruction.

@@ -37,7 +37,7 @@ impl CpuSignature {
     /// On Skylake servers (and Cascade and Cooper Lake, which are one model with them) MOVNTI stays
     /// at 6.3 GB/s where `rep stosb` reaches 20.4 (8270CL, 16 MB; patch 21/21 of the series'
     /// version 3); glibc turns non-temporal memset off there too (5bcf6265f2).
-    pub const fn streams_slowly(self) -> bool {
+    pub const fn has_slow_streaming(self) -> bool {
         self.intel && self.family == 6 && self.model == 0x55
     }
 }
@@ -157,7 +157,7 @@ impl ClearCaps {
 
     /// Whether stores that go past the cache are known to be slow here.
     pub fn is_denied(&self) -> bool {
-        self.signature.is_some_and(CpuSignature::streams_slowly)
+        self.signature.is_some_and(CpuSignature::has_slow_streaming)
     }
 
     /// Whether string stores are fast (x86, ERMS).

@@ -1,7 +1,7 @@
 //! Blocks between their clearing and their fence.
 //!
-//! Key types: [`PinnedCpu`], on which somebody clears; [`Incoherent`], [`ClearBatch`], cleared and
-//! not fenced; [`Zeroed`], [`ZeroedList`], fenced.
+//! Key types: [`PinnedCpu`], on which somebody clears; [`IncoherentBlock`], [`ClearBatch`], cleared and
+//! not fenced; [`ZeroedBlock`], [`ZeroedList`], fenced.
 //!
 //! Protocol: the module above. A block larger than a chunk is cleared by
 //! [`Frames::clear_yielding`], which gives up the CPU in between.
@@ -10,7 +10,7 @@
 //! mapped.
 
 use super::backend::{self, ClearBackend};
-use super::choice::{ClearPolicy, Extent};
+use super::selector::{ClearExtent, ClearPolicy};
 use crate::block::Block;
 use crate::chain::BlockList;
 use crate::frames::Frames;
@@ -46,8 +46,8 @@ impl<P: Platform> Frames<P> {
 
     /// Clears a block of any order, with a fence and a chance to yield after each chunk of 8 MiB
     /// (INV-CLEAR-YIELD). `yield_now` runs with nothing incoherent, so it may give up the CPU.
-    pub fn clear_yielding(&self, block: Block, whole: Extent, mut yield_now: impl FnMut()) -> Zeroed {
-        let backend = self.clearing().choose(block.residency(), whole);
+    pub fn clear_yielding(&self, block: Block, whole: ClearExtent, mut yield_now: impl FnMut()) -> ZeroedBlock {
+        let backend = self.clear_selector().select(block.residency(), whole);
         let mut at = block.pfn();
         let end = at.raw() + block.order().frames();
         let chunk = block.order().min(CHUNK);
@@ -60,7 +60,7 @@ impl<P: Platform> Frames<P> {
                 cpu.fence(backend.is_weak(), if more { Counter::PwClearYields } else { Counter::PwClearBatches });
             }
             if !more {
-                return Zeroed { block, streamed: backend.is_weak() };
+                return ZeroedBlock { block, streamed: backend.is_weak() };
             }
             at = next;
             plant!(ClearNoYield => continue);
@@ -70,11 +70,11 @@ impl<P: Platform> Frames<P> {
 
     /// Brings the line of `page` in a block that went past the cache back into it, for who is about
     /// to touch it (the faulting address, as the review of the series asked).
-    pub fn bring_back(&self, zeroed: &Zeroed, page: Pfn, offset: u64) {
+    pub fn prefetch(&self, zeroed: &ZeroedBlock, page: Pfn, offset: u64) {
         if !zeroed.streamed {
             return;
         }
-        if let Some(at) = self.clearing().at(page, Order::ZERO) {
+        if let Some(at) = self.clear_selector().at(page, Order::ZERO) {
             debug_assert!(offset < PAGE_SIZE, "an offset in a page");
             // A line beyond the map would only not be fetched.
             backend::prefetch(at.map_addr(|at| at.saturating_add(offset as usize)));
@@ -84,10 +84,10 @@ impl<P: Platform> Frames<P> {
 
 impl<'m, P: Platform> PinnedCpu<'m, P> {
     /// Clears a block that is part of an operation over `whole`.
-    pub fn clear(&self, block: Block, whole: Extent) -> Incoherent<'_, 'm, P> {
-        let backend = self.frames.clearing().choose(block.residency(), whole);
+    pub fn clear(&self, block: Block, whole: ClearExtent) -> IncoherentBlock<'_, 'm, P> {
+        let backend = self.frames.clear_selector().select(block.residency(), whole);
         self.store(block.pfn(), block.order(), backend);
-        Incoherent { cpu: self, block: Some(block), is_weak: backend.is_weak() }
+        IncoherentBlock { cpu: self, block: Some(block), is_weak: backend.is_weak() }
     }
 
     /// A batch to which cleared blocks are added.
@@ -98,7 +98,7 @@ impl<'m, P: Platform> PinnedCpu<'m, P> {
     /// Lets `wait` give up the CPU, and goes on wherever it comes back.
     ///
     /// Nothing may be incoherent meanwhile: it would borrow this value.
-    pub fn give_up(&mut self, wait: impl FnOnce(&P)) {
+    pub fn yield_cpu(&mut self, wait: impl FnOnce(&P)) {
         wait(self.frames.machine());
         self.cpu = self.frames.machine().cpu();
     }
@@ -107,7 +107,7 @@ impl<'m, P: Platform> PinnedCpu<'m, P> {
         let frames = self.frames;
         let uncounted = &self.uncounted[backend as usize];
         uncounted.set(uncounted.get() + u64::from(order.frames()));
-        if frames.clearing().policy() == ClearPolicy::CachedByPage {
+        if frames.clear_selector().policy() == ClearPolicy::CachedByPage {
             (0..order.frames()).for_each(|page| store_block(frames, pfn.add(page), Order::ZERO, backend));
         } else {
             store_block(frames, pfn, order, backend);
@@ -141,7 +141,7 @@ impl<'m, P: Platform> PinnedCpu<'m, P> {
 /// Clears a block of whoever calls, with nothing counted and nothing fenced.
 #[allow(unsafe_code)]
 pub(super) fn store_block<P: Platform>(frames: &Frames<P>, pfn: Pfn, order: Order, backend: ClearBackend) {
-    let clearing = frames.clearing();
+    let clearing = frames.clear_selector();
     let len = order.bytes() as usize;
     match clearing.at(pfn, order) {
         Some(at) if backend != ClearBackend::Machine => {
@@ -155,19 +155,19 @@ pub(super) fn store_block<P: Platform>(frames: &Frames<P>, pfn: Pfn, order: Orde
 
 /// A block that was cleared, and whose zeroes other CPUs may not see yet.
 #[must_use = "dropped, its frames are freed"]
-pub struct Incoherent<'c, 'm, P: Platform> {
+pub struct IncoherentBlock<'c, 'm, P: Platform> {
     cpu: &'c PinnedCpu<'m, P>,
     /// There until a call takes the value.
     block: Option<Block>,
     is_weak: bool,
 }
 
-impl<P: Platform> Incoherent<'_, '_, P> {
+impl<P: Platform> IncoherentBlock<'_, '_, P> {
     /// Makes the zeroes visible to everybody, and the block usable.
-    pub fn fence(mut self) -> Zeroed {
+    pub fn fence(mut self) -> ZeroedBlock {
         let (block, streamed) = (self.take(), self.is_weak);
         self.cpu.fence(streamed, Counter::PwClearBatches);
-        Zeroed { block, streamed }
+        ZeroedBlock { block, streamed }
     }
 
     fn take(&mut self) -> Block {
@@ -175,7 +175,7 @@ impl<P: Platform> Incoherent<'_, '_, P> {
     }
 }
 
-impl<P: Platform> Drop for Incoherent<'_, '_, P> {
+impl<P: Platform> Drop for IncoherentBlock<'_, '_, P> {
     fn drop(&mut self) {
         if let Some(block) = self.block.take() {
             // Whoever gets the frames next may store to them from another CPU: our late zeroes must
@@ -196,7 +196,7 @@ pub struct ClearBatch<'c, 'm, P: Platform> {
 
 impl<'c, 'm, P: Platform> ClearBatch<'c, 'm, P> {
     /// Adds a block that this CPU has cleared.
-    pub fn add(&mut self, mut cleared: Incoherent<'c, 'm, P>) {
+    pub fn add(&mut self, mut cleared: IncoherentBlock<'c, 'm, P>) {
         self.is_weak |= cleared.is_weak;
         self.list.push(self.cpu.frames, cleared.take());
     }
@@ -226,12 +226,12 @@ fn free_all<P: Platform>(frames: &Frames<P>, list: &mut BlockList) {
 
 /// A block that is zero for everybody.
 #[must_use = "dropping a block leaks its frames"]
-pub struct Zeroed {
+pub struct ZeroedBlock {
     block: Block,
     streamed: bool,
 }
 
-impl Zeroed {
+impl ZeroedBlock {
     /// First frame.
     pub const fn pfn(&self) -> Pfn {
         self.block.pfn()
@@ -259,9 +259,9 @@ impl<'m, P: Platform> ZeroedList<'m, P> {
     }
 
     /// Takes one out, the last added first.
-    pub fn pop(&mut self) -> Option<Zeroed> {
+    pub fn pop(&mut self) -> Option<ZeroedBlock> {
         let block = self.list.pop(self.frames)?;
-        Some(Zeroed { block, streamed: self.streamed })
+        Some(ZeroedBlock { block, streamed: self.streamed })
     }
 
     /// Blocks in it.

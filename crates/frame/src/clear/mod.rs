@@ -3,17 +3,17 @@
 //!
 //! - [`PinnedCpu`] – the CPU on which somebody clears; [`PinnedCpu::clear`] is the one function by
 //!   which frames become zero.
-//! - [`Incoherent`] – a block cleared by stores that other CPUs may see late; [`ClearBatch`],
+//! - [`IncoherentBlock`] – a block cleared by stores that other CPUs may see late; [`ClearBatch`],
 //!   several of them.
-//! - [`Zeroed`] – a block whose zeroes everybody sees.
-//! - [`Clearing`] – a machine's choice of stores: by what the allocator knows of the target
-//!   ([`Residency`]), by the [`Extent`] of the whole operation, and by what was measured
-//!   ([`Calibration`], [`Knee`]).
+//! - [`ZeroedBlock`] – a block whose zeroes everybody sees.
+//! - [`ClearSelector`] – a machine's choice of stores: by what the allocator knows of the target
+//!   ([`Residency`]), by the [`ClearExtent`] of the whole operation, and by what was measured
+//!   ([`ClearCalibration`], [`CacheProbe`]).
 //! - [`ClearBackend`], [`ClearCaps`] – the stores there are, and those that this CPU has.
 //!
 //! ```text
 //!            PinnedCpu::clear                  fence
-//! Block ─────────────────────▶ Incoherent ────────────▶ Zeroed ─▶ Block ─▶ new_folio, new_table
+//! Block ─────────────────────▶ IncoherentBlock ────────────▶ ZeroedBlock ─▶ Block ─▶ new_folio, new_table
 //!   ▲                             │   └─▶ ClearBatch ──────┘ (one for all)
 //!   └──── drop: fence, free ──────┘
 //! ```
@@ -25,10 +25,10 @@
 //! CLZERO) sit in buffers of the CPU that made them, and only that CPU's SFENCE orders them. So:
 //!
 //! - INV-CLEAR-FENCE: a block cleared by such stores becomes a folio or a table only after a fence.
-//!   An [`Incoherent`] gives nobody its block or bytes; [`Incoherent::fence`] and
+//!   An [`IncoherentBlock`] gives nobody its block or bytes; [`IncoherentBlock::fence`] and
 //!   [`ClearBatch::fence`] do. Dropped, it fences and its frames are freed as what they are: not
 //!   zeroed.
-//! - INV-CLEAR-PINNED: the fence is made by the CPU that stored: an [`Incoherent`] borrows its
+//! - INV-CLEAR-PINNED: the fence is made by the CPU that stored: an [`IncoherentBlock`] borrows its
 //!   [`PinnedCpu`] and is not `Send`, and the CPU is given up by a call that wants the
 //!   [`PinnedCpu`] unborrowed.
 //! - INV-CLEAR-FENCES: there are as many fences as batches and yields, where stores were weakly
@@ -41,10 +41,10 @@
 //! What does not compile: mapping what is not fenced,
 //!
 //! ```compile_fail,E0308
-//! use pagewright_frame::{Block, Extent, Frames};
+//! use pagewright_frame::{Block, ClearExtent, Frames};
 //! fn map<P: pagewright_sync::Platform>(frames: &Frames<P>, block: Block) {
 //!     let cpu = frames.pin_cpu();
-//!     let cleared = cpu.clear(block, Extent::PAGE);
+//!     let cleared = cpu.clear(block, ClearExtent::PAGE);
 //!     frames.new_folio(cleared).into_raw();
 //! }
 //! ```
@@ -52,10 +52,10 @@
 //! where this does;
 //!
 //! ```
-//! use pagewright_frame::{Block, Extent, Frames};
+//! use pagewright_frame::{Block, ClearExtent, Frames};
 //! fn map<P: pagewright_sync::Platform>(frames: &Frames<P>, block: Block) {
 //!     let cpu = frames.pin_cpu();
-//!     let cleared = cpu.clear(block, Extent::PAGE);
+//!     let cleared = cpu.clear(block, ClearExtent::PAGE);
 //!     frames.new_folio(cleared.fence().into_block()).into_raw();
 //! }
 //! ```
@@ -63,10 +63,10 @@
 //! carrying it to another CPU,
 //!
 //! ```compile_fail,E0277
-//! use pagewright_frame::{Block, Extent, Frames};
+//! use pagewright_frame::{Block, ClearExtent, Frames};
 //! fn carry<P: pagewright_sync::Platform + Sync>(frames: &'static Frames<P>, block: Block) {
 //!     let cpu = frames.pin_cpu();
-//!     let cleared = cpu.clear(block, Extent::PAGE);
+//!     let cleared = cpu.clear(block, ClearExtent::PAGE);
 //!     std::thread::scope(|scope| {
 //!         scope.spawn(move || drop(cleared));
 //!     });
@@ -76,11 +76,11 @@
 //! giving up the CPU in between,
 //!
 //! ```compile_fail,E0502
-//! use pagewright_frame::{Block, Extent, Frames};
+//! use pagewright_frame::{Block, ClearExtent, Frames};
 //! fn wait<P: pagewright_sync::Platform>(frames: &Frames<P>, block: Block) {
 //!     let mut cpu = frames.pin_cpu();
-//!     let cleared = cpu.clear(block, Extent::PAGE);
-//!     cpu.give_up(|machine| machine.relax());
+//!     let cleared = cpu.clear(block, ClearExtent::PAGE);
+//!     cpu.yield_cpu(|machine| machine.relax());
 //!     cleared.fence().into_block().into_raw();
 //! }
 //! ```
@@ -88,10 +88,10 @@
 //! and taking the block or its bytes out.
 //!
 //! ```compile_fail,E0614
-//! use pagewright_frame::{Block, Extent, Frames};
+//! use pagewright_frame::{Block, ClearExtent, Frames};
 //! fn look<P: pagewright_sync::Platform>(frames: &Frames<P>, block: Block) {
 //!     let cpu = frames.pin_cpu();
-//!     let cleared = cpu.clear(block, Extent::PAGE);
+//!     let cleared = cpu.clear(block, ClearExtent::PAGE);
 //!     let bytes = *cleared;
 //! }
 //! ```
@@ -104,18 +104,18 @@
 mod aarch64;
 #[allow(unsafe_code)]
 mod backend;
+mod cache_probe;
 mod calibrate;
 mod caps;
-mod choice;
 mod incoherent;
-mod knee;
+mod selector;
 #[cfg(target_arch = "x86_64")]
 #[allow(unsafe_code)]
 mod x86_64;
 
 pub use backend::ClearBackend;
-pub use calibrate::Calibration;
+pub use cache_probe::{CacheProbe, CacheProbeProgress};
+pub use calibrate::ClearCalibration;
 pub use caps::{ClearCaps, CpuSignature};
-pub use choice::{ClearPolicy, Clearing, Extent, Residency};
-pub use incoherent::{ClearBatch, Incoherent, PinnedCpu, Zeroed, ZeroedList};
-pub use knee::{Knee, KneeProgress};
+pub use incoherent::{ClearBatch, IncoherentBlock, PinnedCpu, ZeroedBlock, ZeroedList};
+pub use selector::{ClearExtent, ClearPolicy, ClearSelector, Residency};

@@ -5,7 +5,7 @@
 #![allow(dead_code)]
 
 use pagewright_arch::{Caps, Effects, Invalidate, Pte, ShootdownKind, Slot, X86_64};
-use pagewright_frame::{Block, Frames, Layout, NodeSpec, Request};
+use pagewright_frame::{Block, FrameRequest, Frames, MemoryLayout, NodeSpec};
 use pagewright_sync::{Backend, LinearMap, Platform, RankSet};
 use pagewright_types::{CpuId, CpuMask, FrameRange, NodeId, Order, Pfn, PhysAddr, Tag};
 use std::cell::Cell;
@@ -196,13 +196,13 @@ pub(crate) fn cpus(numbers: impl IntoIterator<Item = u16>) -> CpuMask {
 pub(crate) fn one_node(host: &Host, start: u32, end: u32) -> Frames<Host> {
     let ranges = [range(start, end)];
     let nodes = [NodeSpec { id: NODE0, ranges: &ranges, cpus: CpuMask::first(host.cpus) }];
-    let layout = Layout { min_free_kbytes: Some(0), watermark_scale_factor: 0, ..Layout::new(&nodes) };
+    let layout = MemoryLayout { min_free_kbytes: Some(0), watermark_scale_factor: 0, ..MemoryLayout::new(&nodes) };
     Frames::try_new(host.clone(), &layout).expect("a possible machine")
 }
 
 /// A block that owes nothing.
 pub(crate) fn take(frames: &Frames<Host>, order: u8) -> Block {
-    let unsettled = frames.take(Request::new(Order::new(order), NODE0)).expect("memory is left");
+    let unsettled = frames.alloc(FrameRequest::new(Order::new(order), NODE0)).expect("memory is left");
     unsettled.settle(|key| panic!("owes {key}"))
 }
 

@@ -7,7 +7,7 @@
 use pagewright_arch::{Caps, Effects, Invalidate, Isa, IsaKind, Pte, ShootdownKind, Slot};
 use pagewright_mm::{Knobs, Mm};
 use pagewright_sync::{Backend, Platform, RankSet};
-use pagewright_tlb::frames::{Layout, NodeSpec};
+use pagewright_tlb::frames::{MemoryLayout, NodeSpec};
 use pagewright_types::{CpuId, CpuMask, FrameRange, NodeId, Order, PAGE_SIZE, Pfn, PhysAddr, Tag};
 use std::cell::Cell;
 use std::marker::PhantomData;
@@ -75,7 +75,7 @@ impl<I: Isa> Host<I> {
 pub(crate) fn boot<I: Isa>(frames: u32, knobs: Knobs) -> Mm<Host<I>> {
     let ranges = [FrameRange::new(Pfn::new(0), Pfn::new(frames))];
     let nodes = [NodeSpec { id: NodeId::new(0), ranges: &ranges, cpus: CpuMask::of(CPU) }];
-    let layout = Layout { min_free_kbytes: Some(0), watermark_scale_factor: 0, ..Layout::new(&nodes) };
+    let layout = MemoryLayout { min_free_kbytes: Some(0), watermark_scale_factor: 0, ..MemoryLayout::new(&nodes) };
     Mm::try_new(Host::new(frames), &layout, knobs).expect("a possible machine")
 }
 

@@ -10,7 +10,7 @@
 use crate::mm::Mm;
 use core::cell::{Cell, RefCell};
 use pagewright_sync::Platform;
-use pagewright_tlb::frames::{Extent, NoFrames, Zeroed, ZeroedList};
+use pagewright_tlb::frames::{ClearExtent, NoFrames, ZeroedBlock, ZeroedList};
 use pagewright_types::Order;
 
 /// Pages that are cleared at once: 256 KiB, where 98 % of the bandwidth are reached with a fence
@@ -23,13 +23,13 @@ pub(crate) trait PageSource {
     ///
     /// # Errors
     /// [`NoFrames`].
-    fn page(&self) -> Result<Zeroed, NoFrames>;
+    fn page(&self) -> Result<ZeroedBlock, NoFrames>;
 }
 
 /// Pages for the rest of one operation.
 pub(crate) struct Ahead<'m, P: Platform> {
     mm: &'m Mm<P>,
-    whole: Extent,
+    whole: ClearExtent,
     /// Pages of the operation for which none was made yet.
     left: Cell<u64>,
     made: RefCell<ZeroedList<'m, P>>,
@@ -39,9 +39,14 @@ impl<'m, P: Platform> Ahead<'m, P> {
     /// For an operation that may fault in `pages` pages; `None` if it is no use, because no stores
     /// want a fence or there are too few pages.
     pub(crate) fn of_pages(mm: &'m Mm<P>, pages: u64) -> Option<Self> {
-        let whole = Extent::of_frames(pages);
+        let whole = ClearExtent::of_frames(pages);
         let made = RefCell::new(ZeroedList::empty(mm.frames()));
-        mm.frames().clearing().is_worth_a_batch(whole).then(|| Self { mm, whole, left: Cell::new(pages), made })
+        mm.frames().clear_selector().benefits_from_batch(whole).then(|| Self {
+            mm,
+            whole,
+            left: Cell::new(pages),
+            made,
+        })
     }
 
     /// The same as a fault sees it.
@@ -51,7 +56,7 @@ impl<'m, P: Platform> Ahead<'m, P> {
 }
 
 impl<P: Platform> PageSource for Ahead<'_, P> {
-    fn page(&self) -> Result<Zeroed, NoFrames> {
+    fn page(&self) -> Result<ZeroedBlock, NoFrames> {
         let mut made = self.made.borrow_mut();
         loop {
             if let Some(page) = made.pop() {

@@ -6,7 +6,7 @@ use crate::rmap::Tally;
 use pagewright_arch::{Leaf, LeafFlags};
 use pagewright_sync::Platform;
 use pagewright_table::OwnedLeaf;
-use pagewright_tlb::frames::{Block, Extent, FolioFlags, FolioRef, Owner};
+use pagewright_tlb::frames::{Block, ClearExtent, FolioFlags, FolioOwner, FolioRef};
 use pagewright_types::{Counter, Order, Rights};
 
 impl<P: Platform> Fault<'_, P> {
@@ -42,8 +42,8 @@ impl<P: Platform> Fault<'_, P> {
         let cleared = match self.pages {
             Some(pages) => pages.page()?,
             None => {
-                let cleared = self.mm.alloc_zeroed(Order::ZERO, Extent::PAGE)?;
-                self.mm.frames().bring_back(&cleared, cleared.pfn(), self.offset);
+                let cleared = self.mm.alloc_zeroed(Order::ZERO, ClearExtent::PAGE)?;
+                self.mm.frames().prefetch(&cleared, cleared.pfn(), self.offset);
                 cleared
             }
         };
@@ -55,7 +55,7 @@ impl<P: Platform> Fault<'_, P> {
     pub(super) fn new_anon(&self, block: Block) -> FolioRef {
         let folio = self.mm.frames().new_folio(block);
         let view = self.mm.frames().folio(folio.pfn());
-        view.set_owner(Owner::Anon(self.space.lineage()), self.linear_index());
+        view.set_owner(FolioOwner::Anon(self.space.lineage()), self.linear_index());
         view.set_flags(FolioFlags::UPTODATE | FolioFlags::SWAPBACKED);
         folio
     }

@@ -51,7 +51,7 @@ impl<P: Platform> Fault<'_, P> {
             self.mm.put_folio(found.folio);
             return Ok(Outcome::Lost);
         }
-        if self.is_crowded(&found.folio) {
+        if self.exceeds_ref_limit(&found.folio) {
             drop(locked);
             self.mm.put_folio(found.folio);
             return Err(MmError::TooManyHolders { va: self.va }.into());
@@ -95,8 +95,8 @@ impl<P: Platform> Fault<'_, P> {
         Ok(Outcome::Done(if found.waited { Served::Major } else { Served::Minor }))
     }
 
-    fn is_crowded(&self, folio: &FolioRef) -> bool {
-        self.mm.frames().folio_of(folio).is_crowded()
+    fn exceeds_ref_limit(&self, folio: &FolioRef) -> bool {
+        self.mm.frames().folio_of(folio).exceeds_ref_limit()
     }
 
     fn install_file(&self, locked: &Locked<'_, P>, va: VirtAddr, folio: FolioRef, touched: bool, tally: &mut Tally) {
@@ -153,7 +153,7 @@ impl<P: Platform> Fault<'_, P> {
                 && locked.pte(va).is_empty()
                 && let Some(folio) = self.file().lookup(self.mm, index)
             {
-                if self.is_crowded(&folio) {
+                if self.exceeds_ref_limit(&folio) {
                     self.mm.put_folio(folio);
                     continue;
                 }

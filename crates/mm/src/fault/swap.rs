@@ -8,7 +8,7 @@ use crate::swap::{FromSwap, Swapped};
 use pagewright_arch::{Leaf, LeafFlags};
 use pagewright_sync::Platform;
 use pagewright_table::{Locked, OwnedLeaf};
-use pagewright_tlb::frames::Owner;
+use pagewright_tlb::frames::FolioOwner;
 use pagewright_types::{Access, LineageId, Rights};
 
 impl<P: Platform> Fault<'_, P> {
@@ -36,8 +36,8 @@ impl<P: Platform> Fault<'_, P> {
     fn put_back(&self, locked: &Locked<'_, P>, seen: Swapped, lineage: LineageId, page: FromSwap<'_>) {
         let FromSwap { folio, lock, .. } = page;
         let view = self.mm.frames().folio(folio.pfn());
-        if view.owner() == Owner::None {
-            view.set_owner(Owner::Anon(lineage), self.linear_index());
+        if view.owner() == FolioOwner::None {
+            view.set_owner(FolioOwner::Anon(lineage), self.linear_index());
         }
         let stores = self.access == Access::Write && seen.exclusive;
         let mut rights = self.own_rights();

@@ -15,7 +15,7 @@ use crate::reclaim::Shadow;
 use crate::swap::{FromSwap, NamedBy};
 use crate::tree::Item;
 use pagewright_sync::{Backend, Platform};
-use pagewright_tlb::frames::{Extent, Folio, FolioFlags, FolioRef, Owner};
+use pagewright_tlb::frames::{ClearExtent, Folio, FolioFlags, FolioOwner, FolioRef};
 use pagewright_types::{Counter, Errno, Order, Pfn, SwapEntry};
 
 /// What the cache has of a page.
@@ -185,7 +185,7 @@ impl<P: Platform> FileObject<P> {
         let mut pages = self.pages.lock();
         let is_wanted = pages.get(index).is_some_and(|cached| *cached == Cached::Swapped(entry));
         if is_wanted {
-            view.set_owner(Owner::File(self.id()), index);
+            view.set_owner(FolioOwner::File(self.id()), index);
             let page = view.get().into_raw();
             pages.update(index, |cached| *cached = Cached::Page(page));
             self.count(mm, 1);
@@ -297,7 +297,7 @@ impl<P: Platform> FileObject<P> {
     /// A page of which the cache has nothing; `None` if it is in swap by now, or may have come and
     /// gone.
     fn make(&self, mm: &Mm<P>, index: u64, past_end: bool) -> Result<Option<Found>, FaultError> {
-        let block = mm.alloc_zeroed(Order::ZERO, Extent::PAGE)?.into_block();
+        let block = mm.alloc_zeroed(Order::ZERO, ClearExtent::PAGE)?.into_block();
         let pfn = block.pfn();
         let before = (!self.is_shmem()).then(|| self.past(index));
         let (waited, read) = match self.kind() {
@@ -312,7 +312,7 @@ impl<P: Platform> FileObject<P> {
         }
         let ours = mm.frames().new_folio(block);
         let folio = mm.frames().folio(pfn);
-        folio.set_owner(Owner::File(self.id()), index);
+        folio.set_owner(FolioOwner::File(self.id()), index);
         folio.set_flags(FolioFlags::UPTODATE);
         if self.is_shmem() {
             folio.set_flags(FolioFlags::SWAPBACKED);

@@ -19,7 +19,7 @@ use crate::space::{AddressMap, Space};
 use core::sync::atomic::Ordering;
 use pagewright_sync::Platform;
 use pagewright_tlb::Gather;
-use pagewright_tlb::frames::{FolioFlags, FolioRef, Owner};
+use pagewright_tlb::frames::{FolioFlags, FolioOwner, FolioRef};
 use pagewright_types::{PAGE_SIZE, PageRange, SpaceId, VirtAddr};
 
 /// Past the last page that any file can have.
@@ -160,7 +160,7 @@ impl<P: Platform> Mm<P> {
         file.evict(self, first, end);
         file.removals.fetch_add(1, Ordering::AcqRel);
         let mut at: Option<SpaceId> = None;
-        while let Some(space) = self.candidate_after(Owner::File(file.id()), at) {
+        while let Some(space) = self.candidate_after(FolioOwner::File(file.id()), at) {
             let map = space.map().read();
             self.unmap_pages(&space, &map, file, (first, end), what);
             drop(map);

@@ -21,7 +21,7 @@ use pagewright_arch::{Leaf, LeafFlags};
 use pagewright_plant::plant;
 use pagewright_sync::Platform;
 use pagewright_tlb::Batch;
-use pagewright_tlb::frames::{FolioFlags, FolioLock, FolioRef, Owner};
+use pagewright_tlb::frames::{FolioFlags, FolioLock, FolioOwner, FolioRef};
 use pagewright_types::{Level, PAGE_SIZE, PageRange, Pfn, Rights, SpaceId, VirtAddr};
 
 /// A page on its way to the device: locked, its mark taken.
@@ -121,10 +121,10 @@ impl<P: Platform> Mm<P> {
     /// Takes the right to store to a page from all shared mappings (`folio_mkclean`).
     fn take_stores(&self, file: &FileObject<P>, index: u64, pfn: Pfn, batch: &mut Batch<'_, P>) {
         let mut at: Option<SpaceId> = None;
-        while let Some(space) = self.candidate_after(Owner::File(file.id()), at) {
+        while let Some(space) = self.candidate_after(FolioOwner::File(file.id()), at) {
             let map = space.map().read();
             let shared = |va: &VirtAddr| map.find(*va).is_some_and(|(_, vma)| vma.is_shared());
-            for va in map.places_of(Owner::File(file.id()), index).filter(shared) {
+            for va in map.places_of(FolioOwner::File(file.id()), index).filter(shared) {
                 let Some(table) = space.table().lock(&self.tlb, va, Level::PTE) else { continue };
                 if table.leaf(va).is_none_or(|leaf| leaf.pfn != pfn) {
                     continue;

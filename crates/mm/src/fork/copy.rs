@@ -17,7 +17,7 @@ use pagewright_plant::plant;
 use pagewright_sync::{Backend, Platform};
 use pagewright_table::{Locked, OwnedLeaf};
 use pagewright_tlb::Gather;
-use pagewright_tlb::frames::{Block, FolioFlags, Owner};
+use pagewright_tlb::frames::{Block, FolioFlags, FolioOwner};
 use pagewright_types::{Counter, Level, Order, PageRange, Rights, VirtAddr};
 
 impl<P: Platform> Mm<P> {
@@ -108,7 +108,7 @@ impl<P: Platform> Mm<P> {
             // walker noted until then is noted in the copy, too.
             let Some(leaf) = from.leaf(va) else { continue };
             let folio = self.frames().folio(leaf.pfn).get();
-            if self.frames().folio_of(&folio).is_crowded() {
+            if self.frames().folio_of(&folio).exceeds_ref_limit() {
                 self.put_folio(folio);
                 outcome = Err(MmError::TooManyHolders { va });
                 break;
@@ -181,7 +181,7 @@ impl<P: Platform> Mm<P> {
         let folio = self.frames().new_folio(block);
         let ours = self.frames().folio(folio.pfn());
         let index = theirs.index() + u64::from(theirs.page_of(leaf.pfn));
-        ours.set_owner(Owner::Anon(child.lineage()), index);
+        ours.set_owner(FolioOwner::Anon(child.lineage()), index);
         ours.set_flags(FolioFlags::UPTODATE | FolioFlags::SWAPBACKED);
         self.frames().lru_add(ours);
         self.count_mapping(folio.pfn(), tally);

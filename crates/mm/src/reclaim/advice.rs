@@ -9,7 +9,7 @@ use arrayvec::ArrayVec;
 use pagewright_arch::{Leaf, LeafFlags};
 use pagewright_sync::Platform;
 use pagewright_tlb::Gather;
-use pagewright_tlb::frames::{Folio, FolioFlags, Isolated};
+use pagewright_tlb::frames::{Folio, FolioFlags, IsolatedFolio};
 use pagewright_types::{Counter, PageRange, VirtAddr};
 
 impl<P: Platform> Mm<P> {
@@ -65,7 +65,7 @@ impl<P: Platform> Mm<P> {
         &self,
         space: &Space<P>,
         range: PageRange,
-        folios: &mut ArrayVec<Isolated, SWAP_CLUSTER_MAX>,
+        folios: &mut ArrayVec<IsolatedFolio, SWAP_CLUSTER_MAX>,
     ) -> VirtAddr {
         let map = space.map().read();
         for (vma, part) in still_mapped(&map, range) {

@@ -18,7 +18,7 @@ use arrayvec::ArrayVec;
 use core::ops::AddAssign;
 use pagewright_arch::{Leaf, LeafFlags};
 use pagewright_sync::Platform;
-use pagewright_tlb::frames::{Folio, FolioFlags, Isolated};
+use pagewright_tlb::frames::{Folio, FolioFlags, IsolatedFolio};
 use pagewright_types::{Counter, Level, NodeId, Pfn, Rights, SpaceId, VirtAddr};
 
 /// What the mappings of a folio say about its use since they were last asked.
@@ -133,7 +133,7 @@ impl<P: Platform> Mm<P> {
 
     /// Moves folios from the end of an active list to the inactive one, but for code that is run.
     pub(super) fn shrink_active(&self, node: NodeId, sort: Sort, most: u32) {
-        let mut folios = ArrayVec::<Isolated, SWAP_CLUSTER_MAX>::new();
+        let mut folios = ArrayVec::<IsolatedFolio, SWAP_CLUSTER_MAX>::new();
         let looked = self.isolate_some(node, sort.active(), most, &mut folios);
         let (mut rotated, mut deactivated) = (0, 0);
         for isolated in folios {

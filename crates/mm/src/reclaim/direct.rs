@@ -21,7 +21,7 @@ use crate::mm::Mm;
 use core::sync::atomic::Ordering;
 use pagewright_sync::{Backend, Platform};
 use pagewright_table::Reserve;
-use pagewright_tlb::frames::{Block, Extent, NoFrames, NoFramesCause, Request, Zeroed};
+use pagewright_tlb::frames::{Block, ClearExtent, FrameRequest, NoFrames, NoFramesCause, ZeroedBlock};
 use pagewright_types::{Counter, NodeId, Order};
 
 /// Largest order for which it is tried again and again (`PAGE_ALLOC_COSTLY_ORDER`).
@@ -42,7 +42,7 @@ impl<P: Platform> Mm<P> {
     ///
     /// # Errors
     /// As [`Self::alloc`].
-    pub(crate) fn alloc_zeroed(&self, order: Order, whole: Extent) -> Result<Zeroed, NoFrames> {
+    pub(crate) fn alloc_zeroed(&self, order: Order, whole: ClearExtent) -> Result<ZeroedBlock, NoFrames> {
         self.with_reclaim(|| self.tlb.alloc_zeroed(self.tlb.request(order), whole))
     }
 
@@ -105,7 +105,7 @@ impl<P: Platform> Mm<P> {
     }
 
     /// Frees a cluster of pages for a request; `None` if there is nothing that could go.
-    fn reclaim_for(&self, request: Request) -> Option<u32> {
+    fn reclaim_for(&self, request: FrameRequest) -> Option<u32> {
         let wanted = |node: &NodeId| !request.strict || *node == request.node;
         if self.nodes().filter(wanted).map(|node| self.reclaimable(node)).sum::<u64>() == 0 {
             return None;

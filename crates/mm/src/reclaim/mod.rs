@@ -43,7 +43,7 @@ use alloc::vec::Vec;
 use arrayvec::ArrayVec;
 use core::sync::atomic::AtomicBool;
 use pagewright_sync::{OutOfMemory, PerCpu, Platform};
-use pagewright_tlb::frames::{Folio, FolioFlags, Isolated, Looked};
+use pagewright_tlb::frames::{Folio, FolioFlags, IsolatedFolio, LruScan};
 use pagewright_types::{LruList, NodeId};
 use workingset::NodeMemory;
 
@@ -110,8 +110,8 @@ impl<P: Platform> Mm<P> {
         node: NodeId,
         list: LruList,
         most: u32,
-        folios: &mut ArrayVec<Isolated, SWAP_CLUSTER_MAX>,
-    ) -> Looked {
+        folios: &mut ArrayVec<IsolatedFolio, SWAP_CLUSTER_MAX>,
+    ) -> LruScan {
         self.frames().isolate_tail(node, list, most, |isolated| {
             folios.push(isolated);
             !folios.is_full()
@@ -119,7 +119,7 @@ impl<P: Platform> Mm<P> {
     }
 
     /// Puts an isolated folio on the list that its flags name, unless it is given back just now.
-    pub(crate) fn putback(&self, isolated: Isolated) {
+    pub(crate) fn putback(&self, isolated: IsolatedFolio) {
         if let Some(block) = self.frames().putback(isolated) {
             self.tlb.free(block);
         }

@@ -8,12 +8,12 @@ use arrayvec::ArrayVec;
 use pagewright_plant::plant;
 use pagewright_sync::Platform;
 use pagewright_tlb::Batch;
-use pagewright_tlb::frames::{Folio, FolioFlags, FolioLock, Isolated, Owner};
+use pagewright_tlb::frames::{Folio, FolioFlags, FolioLock, FolioOwner, IsolatedFolio};
 use pagewright_types::{Counter, NodeId};
 
 /// A page that may go: locked, and with a slot in swap if it needs one.
 struct Outgoing<'a> {
-    isolated: Isolated,
+    isolated: IsolatedFolio,
     lock: FolioLock<'a>,
     kind: Victim,
 }
@@ -30,7 +30,7 @@ impl<P: Platform> Mm<P> {
     /// Takes pages from those who map them and frees those that nobody else holds.
     ///
     /// The others stay in `folios`, for the caller to put back.
-    pub(super) fn page_out(&self, folios: &mut ArrayVec<Isolated, SWAP_CLUSTER_MAX>) -> PagedOut {
+    pub(super) fn page_out(&self, folios: &mut ArrayVec<IsolatedFolio, SWAP_CLUSTER_MAX>) -> PagedOut {
         let mut outgoing = ArrayVec::<Outgoing<'_>, SWAP_CLUSTER_MAX>::new();
         let mut staying = ArrayVec::new();
         for isolated in folios.drain(..) {
@@ -70,7 +70,7 @@ impl<P: Platform> Mm<P> {
     fn free_pages(
         &self,
         outgoing: ArrayVec<Outgoing<'_>, SWAP_CLUSTER_MAX>,
-        staying: &mut ArrayVec<Isolated, SWAP_CLUSTER_MAX>,
+        staying: &mut ArrayVec<IsolatedFolio, SWAP_CLUSTER_MAX>,
     ) -> u32 {
         let mut freed = 0;
         for page in outgoing {
@@ -106,8 +106,8 @@ impl<P: Platform> Mm<P> {
             return None;
         }
         let kind = |entry| match folio.owner() {
-            Owner::Anon(_) | Owner::None => Victim::Anon(entry),
-            Owner::File(_) => Victim::Shmem,
+            FolioOwner::Anon(_) | FolioOwner::None => Victim::Anon(entry),
+            FolioOwner::File(_) => Victim::Shmem,
         };
         folio.swap_entry().map(|entry| (lock, kind(entry)))
     }
@@ -130,7 +130,7 @@ impl<P: Platform> Mm<P> {
     ///
     /// # Errors
     /// The page: somebody has.
-    fn free_page(&self, page: Outgoing<'_>) -> Result<(), Isolated> {
+    fn free_page(&self, page: Outgoing<'_>) -> Result<(), IsolatedFolio> {
         let Outgoing { isolated, lock, kind } = page;
         let view = self.frames().folio(isolated.pfn());
         let clean = || !view.flags().contains(FolioFlags::DIRTY);
@@ -165,14 +165,14 @@ impl<P: Platform> Mm<P> {
 
     /// Leaves a page of shared memory to its slot alone; false if somebody wants it.
     fn evict_shmem(&self, folio: Folio<'_>) -> bool {
-        let Owner::File(id) = folio.owner() else { return false };
+        let FolioOwner::File(id) = folio.owner() else { return false };
         let file = self.files.get(id);
         file.is_some_and(|file| file.evict_to_swap(self, folio, self.shadow_of(folio).raw()))
     }
 
     /// Drops a page of a file out of its cache; false if somebody wants it.
     fn drop_file_page(&self, folio: Folio<'_>) -> bool {
-        let Owner::File(id) = folio.owner() else { return false };
+        let FolioOwner::File(id) = folio.owner() else { return false };
         self.files.get(id).is_some_and(|file| file.drop_clean(self, folio))
     }
 }
@@ -182,15 +182,15 @@ impl<P: Platform> Mm<P> {
 /// One that was read from swap for a fault that lost its race is nobody's, but in the swap cache:
 /// its slot has what it says. One that is pinned would have a place in the batch and stay.
 pub(super) fn is_reclaimable(folio: Folio<'_>) -> bool {
-    let is_known = folio.owner() != Owner::None || folio.flags().contains(FolioFlags::SWAPCACHE);
+    let is_known = folio.owner() != FolioOwner::None || folio.flags().contains(FolioFlags::SWAPCACHE);
     is_known && !folio.is_large() && !folio.seems_pinned()
 }
 
 /// Whether a page's contents have nowhere to go but swap, or nowhere at all.
 pub(super) fn is_swappable(folio: Folio<'_>) -> bool {
     match folio.owner() {
-        Owner::Anon(_) => true,
-        Owner::File(_) => folio.flags().contains(FolioFlags::SWAPBACKED),
-        Owner::None => false,
+        FolioOwner::Anon(_) => true,
+        FolioOwner::File(_) => folio.flags().contains(FolioFlags::SWAPBACKED),
+        FolioOwner::None => false,
     }
 }

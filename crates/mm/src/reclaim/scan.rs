@@ -23,7 +23,7 @@ use crate::knobs::Knob;
 use crate::mm::Mm;
 use arrayvec::ArrayVec;
 use pagewright_sync::Platform;
-use pagewright_tlb::frames::{Folio, FolioFlags, Isolated, Owner};
+use pagewright_tlb::frames::{Folio, FolioFlags, FolioOwner, IsolatedFolio};
 use pagewright_types::{Counter, LruList, NodeId, PAGE_SIZE};
 
 /// Where an attempt begins (`DEF_PRIORITY`).
@@ -53,7 +53,7 @@ pub(super) struct Scan {
     /// Those of them that were freed.
     pub(super) freed: u32,
     /// Pages that may go and wait for others.
-    pub(super) going: ArrayVec<Isolated, SWAP_CLUSTER_MAX>,
+    pub(super) going: ArrayVec<IsolatedFolio, SWAP_CLUSTER_MAX>,
     /// Whether active pages become inactive however few are inactive.
     pub(super) forced: bool,
     /// Whether active pages were left alone that could have become inactive.
@@ -247,7 +247,7 @@ impl<P: Platform> Mm<P> {
 
     /// Looks at the end of an inactive list: what is not in use may go.
     fn shrink_inactive(&self, node: NodeId, sort: Sort, most: u32, scan: &mut Scan) {
-        let mut folios = ArrayVec::<Isolated, SWAP_CLUSTER_MAX>::new();
+        let mut folios = ArrayVec::<IsolatedFolio, SWAP_CLUSTER_MAX>::new();
         let looked = self.isolate_some(node, sort.inactive(), most, &mut folios);
         let mut going = 0;
         for isolated in folios {
@@ -323,7 +323,7 @@ impl<P: Platform> Mm<P> {
     /// Writes a page of a file back, and the dirty ones beside it.
     fn write_back_around(&self, folio: Folio<'_>) {
         const AROUND: u64 = SWAP_CLUSTER_MAX as u64;
-        let Owner::File(id) = folio.owner() else { return };
+        let FolioOwner::File(id) = folio.owner() else { return };
         let Some(file) = self.files.get(id) else { return };
         let first = folio.index() / AROUND * AROUND;
         // What fails is dirty still, and tried again when it comes round.

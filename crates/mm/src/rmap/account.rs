@@ -10,16 +10,16 @@ use crate::space::Space;
 use pagewright_arch::Leaf;
 use pagewright_plant::plant;
 use pagewright_sync::Platform;
-use pagewright_tlb::frames::{Folio, FolioFlags, Owner};
+use pagewright_tlb::frames::{Folio, FolioFlags, FolioOwner};
 use pagewright_types::Pfn;
 
 /// The kind of resident page that a folio's pages are.
 #[inline]
 pub(crate) fn rss_kind(folio: Folio<'_>) -> RssKind {
     match folio.owner() {
-        Owner::Anon(_) => RssKind::Anon,
-        Owner::File(_) | Owner::None if folio.flags().contains(FolioFlags::SWAPBACKED) => RssKind::Shmem,
-        Owner::File(_) | Owner::None => RssKind::File,
+        FolioOwner::Anon(_) => RssKind::Anon,
+        FolioOwner::File(_) | FolioOwner::None if folio.flags().contains(FolioFlags::SWAPBACKED) => RssKind::Shmem,
+        FolioOwner::File(_) | FolioOwner::None => RssKind::File,
     }
 }
 

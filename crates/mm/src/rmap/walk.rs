@@ -5,7 +5,7 @@ use crate::space::Space;
 use core::ops::ControlFlow;
 use pagewright_arch::Leaf;
 use pagewright_sync::Platform;
-use pagewright_tlb::frames::Owner;
+use pagewright_tlb::frames::FolioOwner;
 use pagewright_types::{Level, Pfn, SpaceId, VirtAddr};
 
 /// One mapping of a page, visited with its space held for reading.
@@ -45,13 +45,13 @@ impl<P: Platform> Mm<P> {
     /// The first space after `after` that may map pages of `owner`.
     pub(crate) fn candidate_after(
         &self,
-        owner: Owner,
+        owner: FolioOwner,
         after: Option<SpaceId>,
     ) -> Option<pagewright_sync::Arc<Space<P>>> {
         match owner {
-            Owner::None => None,
-            Owner::Anon(lineage) => self.family.below_after(lineage, after),
-            Owner::File(id) => {
+            FolioOwner::None => None,
+            FolioOwner::Anon(lineage) => self.family.below_after(lineage, after),
+            FolioOwner::File(id) => {
                 let file = self.files.get(id)?;
                 let mut at = after;
                 loop {

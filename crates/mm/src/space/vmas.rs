@@ -14,7 +14,7 @@ use crate::mm::Mm;
 use crate::tree::{Direction, GapQuery, Item, Tree};
 use pagewright_arch::Isa;
 use pagewright_sync::{Arc, Platform};
-use pagewright_tlb::frames::Owner;
+use pagewright_tlb::frames::FolioOwner;
 use pagewright_types::{FileId, PAGE_SIZE, PageRange, SpaceId, VirtAddr};
 
 /// The mappings of one space, its program break, and where the parts of its program lie.
@@ -354,11 +354,11 @@ impl<P: Platform> AddressMap<P> {
     }
 
     /// Where a page of `owner` with index `index` could be mapped here.
-    pub(crate) fn places_of(&self, owner: Owner, index: u64) -> impl Iterator<Item = VirtAddr> {
+    pub(crate) fn places_of(&self, owner: FolioOwner, index: u64) -> impl Iterator<Item = VirtAddr> {
         let (anon, file) = match owner {
-            Owner::Anon(_) => (Some(index), None),
-            Owner::File(file) => (None, Some(file)),
-            Owner::None => (None, None),
+            FolioOwner::Anon(_) => (Some(index), None),
+            FolioOwner::File(file) => (None, Some(file)),
+            FolioOwner::None => (None, None),
         };
         let unmoved = anon.filter(|index| {
             let found = self.vmas.at(*index);

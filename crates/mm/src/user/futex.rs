@@ -12,7 +12,7 @@ use crate::mm::Mm;
 use crate::space::Space;
 use crate::user::copy::is_user;
 use pagewright_sync::Platform;
-use pagewright_tlb::frames::Owner;
+use pagewright_tlb::frames::FolioOwner;
 use pagewright_types::{FileId, PAGE_SIZE, SpaceId, VirtAddr};
 
 /// Who can know the word.
@@ -116,14 +116,14 @@ impl<P: Platform> Mm<P> {
         let refused = MmError::Inaccessible { va: at };
         let folio = self.frames().folio(page.pfn());
         match folio.owner() {
-            Owner::Anon(_) if read_only => Err(refused),
-            Owner::Anon(_) => Ok(FutexKey::Anon { space: space.id(), at }),
-            Owner::File(file) => {
+            FolioOwner::Anon(_) if read_only => Err(refused),
+            FolioOwner::Anon(_) => Ok(FutexKey::Anon { space: space.id(), at }),
+            FolioOwner::File(file) => {
                 let index = folio.index() + u64::from(folio.page_of(page.pfn()));
                 Ok(FutexKey::Object { file, index, offset: at.page_offset() as u16 })
             }
             // The zero page, or a page that a truncation took meanwhile.
-            Owner::None => Err(refused),
+            FolioOwner::None => Err(refused),
         }
     }
 }

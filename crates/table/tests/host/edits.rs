@@ -77,7 +77,7 @@ fn edits_happen_under_the_lock_of_their_table<I: Isa>() {
     space.host.watch(move || {
         let tlb = tlb.upgrade().expect("it lives as long as the test");
         let locked = |pfn| u64::from(tlb.frames().table(pfn).is_locked());
-        if tlb.frames().state(table) == pagewright_tlb::frames::State::Table {
+        if tlb.frames().state(table) == pagewright_tlb::frames::FrameState::Table {
             locked(table) | locked(upper) << 1
         } else {
             2

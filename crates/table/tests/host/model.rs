@@ -10,7 +10,7 @@ use crate::support::Delivery;
 use pagewright_arch::{Aarch64, Entry, Isa, Leaf, LeafFlags, X86_64};
 use pagewright_table::{OwnedLeaf, Reserve};
 use pagewright_tlb::Gather;
-use pagewright_tlb::frames::State;
+use pagewright_tlb::frames::FrameState;
 use pagewright_types::{Access, CpuId, Level, Order, PAGE_SIZE, PageRange, Pfn, Rights, VirtAddr};
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
@@ -323,7 +323,7 @@ impl<I: Isa> Run<I> {
         self.space.tlb.leave();
         let root = self.space.table.root();
         self.space.table.close(&self.space.tlb);
-        assert_ne!(self.space.tlb.frames().state(root), State::Table);
+        assert_ne!(self.space.tlb.frames().state(root), FrameState::Table);
         assert_eq!(self.space.tlb.frames().available(), self.space.free, "every table and every page came back");
         let whole = self.space.tlb.alloc(self.space.tlb.request(Order::ZERO)).expect("there is memory");
         self.space.tlb.free(whole);

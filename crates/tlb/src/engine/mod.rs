@@ -9,7 +9,7 @@ use crate::secondary::Secondaries;
 use crate::tags::{Asids, PcidSlots};
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use pagewright_arch::{Invalidate, Reach, ShootdownKind, Target};
-use pagewright_frame::{Extent, Frames, NoFrames, Request};
+use pagewright_frame::{ClearExtent, FrameRequest, Frames, NoFrames};
 use pagewright_plant::plant;
 use pagewright_sync::{Arc, Mail, OutOfMemory, PerCpu, Platform, SpinLock, rank};
 use pagewright_types::judge::Fact;
@@ -149,10 +149,10 @@ impl<P: Platform> Tlb<P> {
             walks: AtomicU64::new(0),
         })?;
         let (mail, ledger) = (Mail::try_new(cpus)?, Ledger::try_new(cpus)?);
-        let request = Request::new(Order::ZERO, frames.node_of_cpu(fx.cpu()));
+        let request = FrameRequest::new(Order::ZERO, frames.node_of_cpu(fx.cpu()));
         // Nothing has run yet, so no TLB holds anything: whatever key the block has is settled.
-        let root = frames.take(request).map_err(SetupError::NoFrames)?.settle(|_| {});
-        let root = frames.pin_cpu().clear(root, Extent::PAGE).fence().into_block();
+        let root = frames.alloc(request).map_err(SetupError::NoFrames)?.settle(|_| {});
+        let root = frames.pin_cpu().clear(root, ClearExtent::PAGE).fence().into_block();
         fx.declare(Fact::FrameReused { pfn: root.pfn(), order: root.order() });
         let kernel_root = frames.new_table(root, Level::PGD, SpaceId::default());
         let (ceiling, batch) = (AtomicU32::new(config.single_page_flush_ceiling), config.batch);

@@ -4,7 +4,7 @@ use crate::support::Delivery;
 use crate::support::{Host, engine_with, usual_caps};
 use pagewright_arch::{Caps, Effects, Isa, Leaf, LeafFlags, Pte, Slot, Table};
 use pagewright_sync::Arc as SyncArc;
-use pagewright_tlb::frames::{FolioRef, State};
+use pagewright_tlb::frames::{FolioRef, FrameState};
 use pagewright_tlb::{BatchPolicy, Context, Debt, Owed, Tlb, TlbConfig};
 use pagewright_types::{Level, Order, PAGE_SIZE, Pfn, Rights, VirtAddr};
 use std::sync::Arc;
@@ -29,7 +29,7 @@ pub(crate) fn machine_with<I: Isa>(cpus: usize, caps: Caps, batch: BatchPolicy) 
 
 /// Whether the allocator has a frame.
 pub(crate) fn is_free<I: Isa>(tlb: &Tlb<Host<I>>, pfn: Pfn) -> bool {
-    matches!(tlb.frames().state(pfn), State::Free | State::Pcp | State::Interior)
+    matches!(tlb.frames().state(pfn), FrameState::Free | FrameState::Pcp | FrameState::Interior)
 }
 
 /// The page of a space with this number.

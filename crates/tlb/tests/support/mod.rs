@@ -17,7 +17,7 @@
 
 use pagewright_arch::{Caps, Effects, Entry, Invalidate, Isa, IsaKind, Leaf, Pte, Reach, ShootdownKind, Slot, Target};
 use pagewright_sync::{Backend, Platform, RankSet};
-use pagewright_tlb::frames::{Frames, Layout, NodeSpec};
+use pagewright_tlb::frames::{Frames, MemoryLayout, NodeSpec};
 use pagewright_tlb::{Tlb, TlbConfig};
 use pagewright_types::judge::Fact;
 use pagewright_types::{Access, CpuId, CpuMask, FrameRange, Level, NodeId, Order, Pfn, PhysAddr, Tag, VirtAddr};
@@ -540,7 +540,7 @@ pub(crate) fn engine<I: Isa>(host: &Host<I>, frames: u32) -> Arc<Tlb<Host<I>>> {
 pub(crate) fn engine_with<I: Isa>(host: &Host<I>, frames: u32, config: TlbConfig) -> Arc<Tlb<Host<I>>> {
     let ranges = [FrameRange::new(Pfn::new(1), Pfn::new(frames))];
     let nodes = [NodeSpec { id: NodeId::new(0), ranges: &ranges, cpus: host.online() }];
-    let layout = Layout { min_free_kbytes: Some(0), watermark_scale_factor: 0, ..Layout::new(&nodes) };
+    let layout = MemoryLayout { min_free_kbytes: Some(0), watermark_scale_factor: 0, ..MemoryLayout::new(&nodes) };
     let frames = Frames::try_new(host.clone(), &layout).expect("a possible machine");
     let tlb = Arc::new(Tlb::try_new(host.clone(), frames, config).expect("a possible machine"));
     let handler = Arc::downgrade(&tlb);

@@ -6,7 +6,7 @@ use pagewright_mm::space::VmFlags;
 use pagewright_mm::{Mm, Space};
 use pagewright_sim::Sim;
 use pagewright_sync::Arc;
-use pagewright_tlb::frames::{FolioFlags, Owner};
+use pagewright_tlb::frames::{FolioFlags, FolioOwner};
 use pagewright_types::{Level, PAGE_SIZE, PageRange, Pfn, Rights, SpaceId, VirtAddr};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
@@ -19,9 +19,9 @@ pub(crate) fn leaf<I: Isa>(mm: &Mm<Sim<I>>, space: &Space<Sim<I>>, va: VirtAddr)
 fn kind<I: Isa>(mm: &Mm<Sim<I>>, pfn: Pfn) -> RssKind {
     let folio = mm.tlb().frames().folio(pfn);
     match folio.owner() {
-        Owner::Anon(_) => RssKind::Anon,
-        Owner::File(_) | Owner::None if folio.flags().contains(FolioFlags::SWAPBACKED) => RssKind::Shmem,
-        Owner::File(_) | Owner::None => RssKind::File,
+        FolioOwner::Anon(_) => RssKind::Anon,
+        FolioOwner::File(_) | FolioOwner::None if folio.flags().contains(FolioFlags::SWAPBACKED) => RssKind::Shmem,
+        FolioOwner::File(_) | FolioOwner::None => RssKind::File,
     }
 }
 

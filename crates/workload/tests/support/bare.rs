@@ -13,7 +13,7 @@ use pagewright_check::{Attempt, Bench, Chooser, Detail, Hunt, Lock, Plan, hunt};
 use pagewright_sim::explore::{Outcome, Program, Settings};
 use pagewright_sim::{MachineConfig, Profile, Sim};
 use pagewright_sync::Arc;
-use pagewright_tlb::frames::{Block, FolioRef, Frames, Layout, NodeSpec};
+use pagewright_tlb::frames::{Block, FolioRef, Frames, MemoryLayout, NodeSpec};
 use pagewright_tlb::{BatchPolicy, Context, Debt, Owed, Tlb, TlbConfig};
 use pagewright_types::judge::Fact;
 use pagewright_types::{Access, Counter, CpuId, Level, Order, PAGE_SIZE, PageRange, Pfn, Rights, SpaceId, VirtAddr};
@@ -192,7 +192,7 @@ fn start<I: Isa>(sim: &Sim<I>, batch: BatchPolicy) -> (Rc<Tlb<Sim<I>>>, Arc<Cont
     let node = sim.nodes()[0];
     let ranges = [node.frames];
     let nodes = [NodeSpec { id: node.id, ranges: &ranges, cpus: node.cpus }];
-    let layout = Layout { min_free_kbytes: Some(0), watermark_scale_factor: 0, ..Layout::new(&nodes) };
+    let layout = MemoryLayout { min_free_kbytes: Some(0), watermark_scale_factor: 0, ..MemoryLayout::new(&nodes) };
     let frames = Frames::try_new(sim.clone(), &layout).expect("a possible machine");
     let tlb =
         Tlb::try_new(sim.clone(), frames, TlbConfig { batch, ..TlbConfig::default() }).expect("a possible machine");

@@ -29,7 +29,7 @@ use alloc::vec::Vec;
 use core::fmt;
 use pagewright_sync::{Arc, OutOfMemory, Platform, SpinLock, rank};
 use pagewright_tlb::Tlb;
-use pagewright_tlb::frames::{FolioRef, Request, Urgency};
+use pagewright_tlb::frames::{FolioRef, FrameRequest, Urgency};
 use pagewright_types::{Errno, Order, PAGE_SIZE, Pfn};
 use pool::{Lack, Place, Pool};
 use scratch::{Packed, Scratch, Word};
@@ -265,7 +265,7 @@ impl<P: Platform> Zram<P> {
                 Err(Lack::Frame) => {}
             }
             drop(store);
-            let request = Request { urgency: Urgency::Reserve, ..tlb.request(Order::ZERO) };
+            let request = FrameRequest { urgency: Urgency::Reserve, ..tlb.request(Order::ZERO) };
             match tlb.alloc(request) {
                 Ok(block) => spare = Some(tlb.frames().new_folio(block).into_raw()),
                 Err(_) => break Err(Errno::ENOMEM),

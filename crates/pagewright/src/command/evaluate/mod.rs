@@ -61,7 +61,7 @@ pub(crate) enum EvaluateError {
     },
     /// The host has not the memory.
     #[error("evaluate: {0}")]
-    Memory(#[from] pagewright_host::NoMemory),
+    Memory(#[from] pagewright_host::HostMemoryError),
     /// The machine could not be set up, or ran out of frames.
     #[error("evaluate: {0}")]
     Machine(String),

@@ -6,11 +6,11 @@
 //! of it.
 
 use super::super::{EvaluateError, Scale};
-use pagewright_host::{Clock, Host, Memory, pin_to, real_cpus, run_as};
+use pagewright_host::{HostMachine, HostMemory, ThreadClock, pin_to, real_cpus, run_as};
 use pagewright_mm::{Knobs, Mm};
 use pagewright_tlb::frames::{
-    Block, BlockList, Calibration, ClearBackend, ClearPolicy, Extent, Frames, Knee, KneeProgress, Layout, NodeSpec,
-    Request,
+    Block, BlockList, CacheProbe, CacheProbeProgress, ClearBackend, ClearCalibration, ClearExtent, ClearPolicy,
+    FrameRequest, Frames, MemoryLayout, NodeSpec,
 };
 use pagewright_types::{CpuId, CpuMask, NodeId, Order, PAGE_SIZE, Pfn};
 use std::fs;
@@ -23,16 +23,16 @@ pub(super) const NODE: NodeId = NodeId::new(0);
 
 /// The machine.
 pub(super) struct Bed {
-    mm: Mm<Host>,
-    memory: Memory,
+    mm: Mm<HostMachine>,
+    memory: HostMemory,
     real: Vec<usize>,
     pub(super) scale: Scale,
 }
 
 /// What was measured before anything else.
 pub(super) struct Measured {
-    pub(super) calibration: Option<Calibration>,
-    pub(super) knee: KneeProgress,
+    pub(super) calibration: Option<ClearCalibration>,
+    pub(super) knee: CacheProbeProgress,
     pub(super) knee_took: Duration,
 }
 
@@ -43,29 +43,29 @@ impl Bed {
     /// [`EvaluateError`]: no memory, no machine.
     pub(super) fn new(scale: Scale) -> Result<Self, EvaluateError> {
         let gibibytes = if scale == Scale::Full { 8 } else { 3 };
-        let memory = Memory::try_new(gibibytes * Order::PUD.frames())?;
+        let memory = HostMemory::try_new(gibibytes * Order::PUD.frames())?;
         (0..gibibytes).for_each(|at| memory.fill(Pfn::new(at * Order::PUD.frames()), Order::PUD, POISON));
         let real = real_cpus();
         let cpus = real.len().max(1);
         let ranges = [memory.frames()];
         let nodes = [NodeSpec { id: NODE, ranges: &ranges, cpus: CpuMask::first(cpus) }];
-        let layout = Layout { min_free_kbytes: Some(0), watermark_scale_factor: 0, ..Layout::new(&nodes) };
-        let mm = Mm::try_new(Host::new(memory, cpus), &layout, Knobs::default());
+        let layout = MemoryLayout { min_free_kbytes: Some(0), watermark_scale_factor: 0, ..MemoryLayout::new(&nodes) };
+        let mm = Mm::try_new(HostMachine::new(memory, cpus), &layout, Knobs::default());
         let mm = mm.map_err(|error| EvaluateError::Machine(error.to_string()))?;
         let bed = Self { mm, memory, real, scale };
         bed.become_cpu(0);
         Ok(bed)
     }
 
-    pub(super) fn mm(&self) -> &Mm<Host> {
+    pub(super) fn mm(&self) -> &Mm<HostMachine> {
         &self.mm
     }
 
-    pub(super) fn frames(&self) -> &Frames<Host> {
+    pub(super) fn frames(&self) -> &Frames<HostMachine> {
         self.mm.tlb().frames()
     }
 
-    pub(super) fn memory(&self) -> &Memory {
+    pub(super) fn memory(&self) -> &HostMemory {
         &self.memory
     }
 
@@ -83,16 +83,16 @@ impl Bed {
 
     /// The stores that this CPU has.
     pub(super) fn backends(&self) -> impl Iterator<Item = ClearBackend> {
-        self.frames().clearing().caps().backends()
+        self.frames().clear_selector().caps().backends()
     }
 
     /// The best stores past the cache, if there are any.
     pub(super) fn streaming(&self) -> Option<ClearBackend> {
-        self.frames().clearing().streaming()
+        self.frames().clear_selector().streaming()
     }
 
     pub(super) fn set(&self, policy: ClearPolicy) {
-        self.frames().clearing().set_policy(policy);
+        self.frames().clear_selector().set_policy(policy);
     }
 
     /// Repetitions of everything.
@@ -103,7 +103,7 @@ impl Bed {
     /// # Errors
     /// [`EvaluateError::Machine`] when frames run out.
     pub(super) fn take(&self, order: Order) -> Result<Block, EvaluateError> {
-        self.mm.tlb().alloc(Request::new(order, NODE)).map_err(|error| EvaluateError::Machine(error.to_string()))
+        self.mm.tlb().alloc(FrameRequest::new(order, NODE)).map_err(|error| EvaluateError::Machine(error.to_string()))
     }
 
     fn list(&self, (blocks, order): (usize, Order)) -> BlockList {
@@ -118,24 +118,25 @@ impl Bed {
 
     /// Calibrates and measures the cache.
     pub(super) fn measure(&self) -> Measured {
-        let clock = Clock::start_running();
+        let clock = ThreadClock::start_running();
         let frames = self.frames();
-        let calibration = frames.calibrate_clearing(self.list(Frames::<Host>::CALIBRATION), || clock.elapsed());
-        let mut knee = Knee::new(self.list(Knee::WANTS));
+        let calibration =
+            frames.calibrate_clearing(self.list(Frames::<HostMachine>::CALIBRATION_BLOCKS), || clock.elapsed());
+        let mut knee = CacheProbe::new(self.list(CacheProbe::BLOCKS));
         let progress = loop {
             match knee.step(frames, || clock.elapsed()) {
-                KneeProgress::More => {}
-                done @ (KneeProgress::Found(_) | KneeProgress::AtLeast(_)) => break done,
+                CacheProbeProgress::More => {}
+                done @ (CacheProbeProgress::Found(_) | CacheProbeProgress::AtLeast(_)) => break done,
             }
         };
-        let knee_took = knee.spent();
+        let knee_took = knee.elapsed();
         knee.finish(frames);
         Measured { calibration, knee: progress, knee_took }
     }
 
     /// Bytes up to which a target may be called cached: half of what was measured or assumed.
     pub(super) fn cached_up_to(&self) -> u64 {
-        self.frames().clearing().cache().frames() * PAGE_SIZE / 2
+        self.frames().clear_selector().cache().frames() * PAGE_SIZE / 2
     }
 
     /// How much of the memory has huge pages.
@@ -150,11 +151,11 @@ impl Bed {
 
 impl Measured {
     pub(super) fn knee_text(&self) -> String {
-        let mebibytes = |extent: Extent| (extent.frames() * PAGE_SIZE) >> 20;
+        let mebibytes = |extent: ClearExtent| (extent.frames() * PAGE_SIZE) >> 20;
         let what = match self.knee {
-            KneeProgress::Found(extent) => format!("sets of {} MiB do not fit", mebibytes(extent)),
-            KneeProgress::AtLeast(extent) => format!("no set up to {} MiB was slow", mebibytes(extent)),
-            KneeProgress::More => "not measured".to_owned(),
+            CacheProbeProgress::Found(extent) => format!("sets of {} MiB do not fit", mebibytes(extent)),
+            CacheProbeProgress::AtLeast(extent) => format!("no set up to {} MiB was slow", mebibytes(extent)),
+            CacheProbeProgress::More => "not measured".to_owned(),
         };
         format!("{what} (measured in {:.0} ms)", self.knee_took.as_secs_f64() * 1e3)
     }
@@ -165,7 +166,7 @@ impl Measured {
                 "{}, {:.2} times as fast as ordinary stores on cold blocks (measured in {:.2} ms)",
                 found.streaming.map_or("all vetoed; the last tried", |backend| backend.name()),
                 f64::from(found.ratio_permille) / 1e3,
-                found.took.as_secs_f64() * 1e3
+                found.elapsed.as_secs_f64() * 1e3
             ),
             None => "nothing to compare".to_owned(),
         }

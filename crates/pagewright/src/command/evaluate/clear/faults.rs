@@ -11,7 +11,7 @@ use super::super::plot::size;
 use super::super::{Context, EvaluateError, Run, Scale, Stats, Table};
 use super::bed::Bed;
 use pagewright_arch::{Entry, Isa, X86_64};
-use pagewright_host::{Clock, Host};
+use pagewright_host::{HostMachine, ThreadClock};
 use pagewright_mm::{MapFlags, MapRequest, Space};
 use pagewright_tlb::frames::{ClearBackend, ClearPolicy};
 use pagewright_types::{Access, Level, Order, PAGE_SIZE, Rights, VirtAddr};
@@ -68,13 +68,13 @@ fn machine(error: impl std::fmt::Display) -> EvaluateError {
 
 /// Maps memory, stores to each page and reads it, and unmaps it; nanoseconds a page, without the
 /// mapping.
-fn fault_in(bed: &Bed, space: &Space<Host>, bytes: u64) -> Result<f64, EvaluateError> {
+fn fault_in(bed: &Bed, space: &Space<HostMachine>, bytes: u64) -> Result<f64, EvaluateError> {
     let mm = bed.mm();
     let flags = MapFlags::PRIVATE | MapFlags::ANONYMOUS;
     let request = MapRequest { addr: VirtAddr::ZERO, len: bytes, rights: Rights::RW, flags, file: None };
     let base = mm.mmap(space, &request).map_err(machine)?;
     let mut left = 0;
-    let clock = Clock::start_running();
+    let clock = ThreadClock::start_running();
     for offset in (0..bytes).step_by(PAGE_SIZE as usize) {
         let va = base.add(offset);
         mm.fault(space, va, Access::Write).map_err(machine)?;

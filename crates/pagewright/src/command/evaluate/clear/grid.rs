@@ -10,8 +10,8 @@
 use super::super::plot::size;
 use super::super::{Context, EvaluateError, Over, Plot, Run, Scale, Series, Stats, Table};
 use super::bed::{Bed, POISON};
-use pagewright_host::Clock;
-use pagewright_tlb::frames::{Block, ClearBackend, ClearPolicy, Extent, Residency};
+use pagewright_host::ThreadClock;
+use pagewright_tlb::frames::{Block, ClearBackend, ClearExtent, ClearPolicy, Residency};
 use pagewright_types::{Order, PAGE_SIZE};
 use std::sync::Barrier;
 use std::sync::atomic::Ordering;
@@ -141,7 +141,7 @@ fn check(bed: &Bed, way: Way, block: Block) -> Result<Block, EvaluateError> {
     let (pfn, order) = (block.pfn(), block.order());
     bed.memory().fill(pfn, order, POISON);
     bed.set(way.policy());
-    let block = clear(bed, block, Extent::of_order(order), Residency::Unknown);
+    let block = clear(bed, block, ClearExtent::of_order(order), Residency::Unknown);
     if !bed.memory().holds(pfn, order, 0) {
         return Err(EvaluateError::NotZero { what: format!("{} over {}", way.name(), size(order.bytes())) });
     }
@@ -149,9 +149,9 @@ fn check(bed: &Bed, way: Way, block: Block) -> Result<Block, EvaluateError> {
 }
 
 /// Clears a block as an operation over `whole`.
-fn clear(bed: &Bed, block: Block, whole: Extent, known: Residency) -> Block {
+fn clear(bed: &Bed, block: Block, whole: ClearExtent, known: Residency) -> Block {
     let cpu = bed.frames().pin_cpu();
-    cpu.clear(block.known(known), whole).fence().into_block()
+    cpu.clear(block.with_residency(known), whole).fence().into_block()
 }
 
 fn poison(bed: &Bed, blocks: &[Block]) {
@@ -163,7 +163,7 @@ fn poison(bed: &Bed, blocks: &[Block]) {
 struct Sampling {
     known: Residency,
     read: bool,
-    clock: fn() -> Clock,
+    clock: fn() -> ThreadClock,
 }
 
 /// Clears `blocks`, each for itself, and returns GB/s.
@@ -172,7 +172,7 @@ fn sample(bed: &Bed, blocks: &mut Vec<Block>, how: Sampling) -> f64 {
     let mut done = Vec::with_capacity(blocks.len());
     let clock = (how.clock)();
     for block in blocks.drain(..) {
-        let whole = Extent::of_order(block.order());
+        let whole = ClearExtent::of_order(block.order());
         let block = clear(bed, block, whole, how.known);
         if how.read {
             read(bed, &block);
@@ -266,7 +266,7 @@ fn cold(bed: &Bed, ways: &[Way], ring: &mut Vec<Block>, state: State, cpus: usiz
     let share = ring.len() / cpus;
     let each = per_sample(order).min(share);
     let mut walk = Walk { shares: (0..cpus).map(|_| ring.drain(..share).collect()).collect(), at: share };
-    let how = Sampling { known: Residency::Cold, read: state == State::ReadBack, clock: Clock::start_running };
+    let how = Sampling { known: Residency::Cold, read: state == State::ReadBack, clock: ThreadClock::start_running };
     let prepare = |walk: &mut Walk| {
         walk.at += each;
         if walk.at + each > share {
@@ -315,9 +315,9 @@ fn cached(bed: &Bed, ways: &[Way], ring: &mut Vec<Block>, state: State) -> Cell 
     // What the allocator's lists would say of a block just freed here: they keep orders 0 to 3, and
     // 9.
     let known = if order.raw() <= 3 || order == Order::PMD { Residency::Hot } else { Residency::Unknown };
-    let streaming = bed.streaming().or(bed.frames().clearing().caps().candidates().next());
+    let streaming = bed.streaming().or(bed.frames().clear_selector().caps().candidates().next());
     // Short spans are read off the clock that costs least.
-    let clock = if order.bytes() * set as u64 > 1 << 20 { Clock::start_running } else { Clock::start };
+    let clock = if order.bytes() * set as u64 > 1 << 20 { ThreadClock::start_running } else { ThreadClock::start };
     let how = Sampling { known, read: false, clock };
     let prepare = |blocks: &mut Vec<Block>| {
         // Twice, because the first time brings the lines from wherever the way before left them.
@@ -347,15 +347,15 @@ fn whole(bed: &Bed, ways: &[Way], four: &mut Vec<Block>) -> Cell {
         four,
         |_| {},
         |four| {
-            let clock = Clock::start_running();
+            let clock = ThreadClock::start_running();
             let cpu = bed.frames().pin_cpu();
             let mut batch = cpu.batch();
             for block in four.drain(..) {
-                batch.add(cpu.clear(block.known(Residency::Cold), Extent::of_frames(bytes / PAGE_SIZE)));
+                batch.add(cpu.clear(block.with_residency(Residency::Cold), ClearExtent::of_frames(bytes / PAGE_SIZE)));
             }
             let mut zeroed = batch.fence();
             let took = clock.elapsed();
-            four.extend(std::iter::from_fn(|| zeroed.pop()).map(pagewright_tlb::frames::Zeroed::into_block));
+            four.extend(std::iter::from_fn(|| zeroed.pop()).map(pagewright_tlb::frames::ZeroedBlock::into_block));
             rate(bytes, took)
         },
     );

@@ -27,7 +27,7 @@ mod prealloc;
 use super::{Context, Evaluation, Run, Scale, Stats, Table};
 use crate::command::CommandError;
 use bed::Bed;
-use pagewright_host::Facts;
+use pagewright_host::HostFacts;
 use pagewright_types::Counter;
 use std::collections::BTreeMap;
 
@@ -45,7 +45,7 @@ struct Found {
 
 /// Measures.
 pub(super) fn run(context: &Context<'_>) -> Result<Evaluation, CommandError> {
-    let facts = Facts::gather();
+    let facts = HostFacts::gather();
     context.doing("touching and poisoning memory");
     let bed = Bed::new(context.scale)?;
     context.doing("calibrating");
@@ -59,7 +59,7 @@ pub(super) fn run(context: &Context<'_>) -> Result<Evaluation, CommandError> {
     Ok(evaluation(context.scale, &facts, &bed, &found))
 }
 
-fn evaluation(scale: Scale, facts: &Facts, bed: &Bed, found: &Found) -> Evaluation {
+fn evaluation(scale: Scale, facts: &HostFacts, bed: &Bed, found: &Found) -> Evaluation {
     let mut tables: Vec<Table> = found.grid.tables();
     tables.push(found.prealloc.table());
     tables.push(found.faults.table());
@@ -91,9 +91,9 @@ fn evaluation(scale: Scale, facts: &Facts, bed: &Bed, found: &Found) -> Evaluati
     }
 }
 
-fn measured_on(facts: &Facts, bed: &Bed, found: &Found) -> BTreeMap<String, String> {
+fn measured_on(facts: &HostFacts, bed: &Bed, found: &Found) -> BTreeMap<String, String> {
     let mebibytes = |bytes: u64| format!("{} MiB", bytes >> 20);
-    let caps = bed.frames().clearing().caps();
+    let caps = bed.frames().clear_selector().caps();
     let signature = caps.signature().map_or_else(String::new, |signature| format!(" ({signature})"));
     let denied = if caps.is_denied() { "; on the deny-list" } else { "" };
     BTreeMap::from([
@@ -112,7 +112,7 @@ fn measured_on(facts: &Facts, bed: &Bed, found: &Found) -> BTreeMap<String, Stri
     ])
 }
 
-fn notes(facts: &Facts, found: &Found) -> Vec<String> {
+fn notes(facts: &HostFacts, found: &Found) -> Vec<String> {
     let mut notes = vec![
         "GB/s are 10^9 bytes a second, median [tenth–ninetieth percentile] of interleaved repetitions, fence included.".to_owned(),
         "Cold: a ring of memory is walked that is larger than any cache here. Clean and dirty: the target was read, or stored to, a moment ago."

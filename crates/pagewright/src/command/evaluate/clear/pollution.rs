@@ -8,8 +8,8 @@
 use super::super::plot::size;
 use super::super::{Context, EvaluateError, Run, Stats, Table};
 use super::bed::Bed;
-use pagewright_host::Clock;
-use pagewright_tlb::frames::{ClearBackend, ClearPolicy, Extent, Residency};
+use pagewright_host::ThreadClock;
+use pagewright_tlb::frames::{ClearBackend, ClearExtent, ClearPolicy, Residency};
 use pagewright_types::Order;
 
 /// Lines of 64 bytes in the hot set.
@@ -59,7 +59,7 @@ fn chain() -> Vec<Line> {
 
 /// Follows the chain once; nanoseconds a line.
 fn follow(chain: &[Line]) -> f64 {
-    let clock = Clock::start();
+    let clock = ThreadClock::start();
     let mut at = 0;
     for _ in 0..LINES {
         at = chain[at].next;
@@ -84,12 +84,12 @@ pub(super) fn measure(context: &Context<'_>, bed: &Bed) -> Result<Pollution, Eva
             for ((_, policy), samples) in ways.iter().zip(&mut samples) {
                 bed.set(*policy);
                 // From the middle of free memory, where nothing was touched for long.
-                let block = bed.take(order)?.known(Residency::Cold);
+                let block = bed.take(order)?.with_residency(Residency::Cold);
                 for _ in 0..3 {
                     follow(&chain);
                 }
                 undisturbed.push(follow(&chain));
-                let block = bed.frames().pin_cpu().clear(block, Extent::of_order(order)).fence().into_block();
+                let block = bed.frames().pin_cpu().clear(block, ClearExtent::of_order(order)).fence().into_block();
                 samples.push(follow(&chain));
                 bed.mm().tlb().free(block);
             }

@@ -11,7 +11,7 @@ use super::super::plot::size;
 use super::super::{Context, EvaluateError, Run, Scale, Stats, Table};
 use super::bed::{Bed, NODE, POISON};
 use memmap2::{Advice, MmapMut};
-use pagewright_host::Clock;
+use pagewright_host::ThreadClock;
 use pagewright_tlb::frames::ClearPolicy;
 use pagewright_types::Order;
 use std::sync::Barrier;
@@ -102,7 +102,7 @@ fn fill(bed: &Bed, bytes: u64, order: Order, cpus: usize, check: bool) -> Result
     }
     let filling = pool.begin_filling(0..places);
     let took = if cpus == 1 {
-        let clock = Clock::start_running();
+        let clock = ThreadClock::start_running();
         filling.help(|| {}).map_err(failed)?;
         clock.elapsed()
     } else {
@@ -114,7 +114,7 @@ fn fill(bed: &Bed, bytes: u64, order: Order, cpus: usize, check: bool) -> Result
                 scope.spawn(move || {
                     bed.become_cpu(cpu);
                     barrier.wait();
-                    let clock = Clock::start_running();
+                    let clock = ThreadClock::start_running();
                     filling.help(|| {}).map(|()| clock.elapsed())
                 })
             };
@@ -136,7 +136,7 @@ fn fill(bed: &Bed, bytes: u64, order: Order, cpus: usize, check: bool) -> Result
 /// Calls `visit` with the first frame of each folio of a pool.
 fn each(
     bed: &Bed,
-    pool: &pagewright_mm::HugePool<'_, pagewright_host::Host>,
+    pool: &pagewright_mm::HugePool<'_, pagewright_host::HostMachine>,
     places: usize,
     mut visit: impl FnMut(pagewright_types::Pfn),
 ) {
@@ -152,7 +152,7 @@ fn each(
 fn populate(bytes: u64) -> Option<f64> {
     let map = MmapMut::map_anon(bytes as usize).ok()?;
     let _ = map.advise(Advice::HugePage);
-    let clock = Clock::start_running();
+    let clock = ThreadClock::start_running();
     map.advise(Advice::PopulateWrite).ok()?;
     Some(bytes as f64 / clock.elapsed().as_nanos().max(1) as f64)
 }

@@ -1,6 +1,6 @@
 //! Which stores clear a block.
 //!
-//! Key types: [`Clearing`], what a machine has and has measured; [`Residency`] and [`Extent`], what
+//! Key types: [`ClearSelector`], what a machine has and has measured; [`Residency`] and [`ClearExtent`], what
 //! is known of one clear; [`ClearPolicy`], the knob.
 //!
 //! Stores that go past the cache are more than twice as fast where the target is not cached, and
@@ -54,11 +54,11 @@ impl Residency {
 /// How much a whole operation clears – a call, a VM's memory, a pool –, of which one block may be a
 /// small part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Extent {
+pub struct ClearExtent {
     frames: u64,
 }
 
-impl Extent {
+impl ClearExtent {
     /// One page: a fault, a table.
     pub const PAGE: Self = Self::of_frames(1);
 
@@ -132,7 +132,7 @@ const MORE_THAN_A_FAULT: u64 = 2;
 const NONE: u8 = u8::MAX;
 
 /// The choice of stores on one machine.
-pub struct Clearing {
+pub struct ClearSelector {
     map: Option<LinearMap>,
     caps: ClearCaps,
     policy: AtomicU8,
@@ -142,7 +142,7 @@ pub struct Clearing {
     cache: AtomicU32,
 }
 
-impl Clearing {
+impl ClearSelector {
     pub(crate) fn new(map: Option<LinearMap>, caps: ClearCaps) -> Self {
         Self {
             map,
@@ -179,8 +179,8 @@ impl Clearing {
     }
 
     /// The effective last-level cache, as measured or assumed.
-    pub fn cache(&self) -> Extent {
-        Extent::of_frames(u64::from(self.cache_frames()))
+    pub fn cache(&self) -> ClearExtent {
+        ClearExtent::of_frames(u64::from(self.cache_frames()))
     }
 
     #[inline]
@@ -203,7 +203,7 @@ impl Clearing {
     }
 
     /// What clears a target of which this is known: the table of this module.
-    pub fn choose(&self, target: Residency, whole: Extent) -> ClearBackend {
+    pub fn select(&self, target: Residency, whole: ClearExtent) -> ClearBackend {
         if self.map.is_none() {
             return ClearBackend::Machine;
         }
@@ -228,8 +228,8 @@ impl Clearing {
 
     /// Whether blocks of an operation like this are worth clearing ahead, in batches with one
     /// fence: there are stores that want one.
-    pub fn is_worth_a_batch(&self, whole: Extent) -> bool {
-        self.choose(Residency::Cold, whole).is_weak()
+    pub fn benefits_from_batch(&self, whole: ClearExtent) -> bool {
+        self.select(Residency::Cold, whole).is_weak()
     }
 }
 
@@ -247,12 +247,12 @@ mod tests {
         LinearMap::over(&words[skip..skip + 512], Pfn::new(0)).expect("a page")
     }
 
-    const KIB64: Extent = Extent::of_frames(16);
+    const KIB64: ClearExtent = ClearExtent::of_frames(16);
     const ALL: [Residency; 3] = [Residency::Hot, Residency::Cold, Residency::Unknown];
 
     #[test]
     fn the_table_is_what_is_chosen() {
-        let clearing = Clearing::new(Some(map()), ClearCaps::detect());
+        let clearing = ClearSelector::new(Some(map()), ClearCaps::detect());
         let ordinary = clearing.caps.ordinary();
         // Where there are none, everything is ordinary.
         let streaming = clearing.caps.streaming().unwrap_or(ordinary);
@@ -260,47 +260,47 @@ mod tests {
             return;
         }
         for residency in ALL {
-            assert_eq!(clearing.choose(residency, Extent::PAGE), ordinary);
+            assert_eq!(clearing.select(residency, ClearExtent::PAGE), ordinary);
         }
         for frames in [2, 16, 512, 1 << 18, 1 << 30] {
-            let whole = Extent::of_frames(frames);
-            assert_eq!(clearing.choose(Residency::Hot, whole), ordinary);
-            assert_eq!(clearing.choose(Residency::Cold, whole), streaming);
+            let whole = ClearExtent::of_frames(frames);
+            assert_eq!(clearing.select(Residency::Hot, whole), ordinary);
+            assert_eq!(clearing.select(Residency::Cold, whole), streaming);
             let unknown = if whole >= clearing.cache() { streaming } else { ordinary };
-            assert_eq!(clearing.choose(Residency::Unknown, whole), unknown);
+            assert_eq!(clearing.select(Residency::Unknown, whole), unknown);
         }
         clearing.set_cache(16);
-        assert_eq!(clearing.choose(Residency::Unknown, KIB64), streaming);
+        assert_eq!(clearing.select(Residency::Unknown, KIB64), streaming);
         clearing.set_streaming(None);
-        assert_eq!(clearing.choose(Residency::Cold, KIB64), ordinary);
+        assert_eq!(clearing.select(Residency::Cold, KIB64), ordinary);
         clearing.set_policy(ClearPolicy::Uncached);
         let first = clearing.caps.candidates().next().unwrap_or(ordinary);
-        assert_eq!(clearing.choose(Residency::Hot, Extent::PAGE), first, "the knob overrules");
+        assert_eq!(clearing.select(Residency::Hot, ClearExtent::PAGE), first, "the knob overrules");
     }
 
     #[test]
     fn a_denied_cpu_streams_only_if_it_is_told_to() {
-        let clearing = Clearing::new(Some(map()), ClearCaps::denied_for_test());
-        let whole = Extent::of_frames(1 << 20);
+        let clearing = ClearSelector::new(Some(map()), ClearCaps::denied_for_test());
+        let whole = ClearExtent::of_frames(1 << 20);
         for residency in ALL {
-            assert_eq!(clearing.choose(residency, whole), ClearBackend::Cached);
+            assert_eq!(clearing.select(residency, whole), ClearBackend::Cached);
         }
         clearing.set_policy(ClearPolicy::Uncached);
         let told = clearing.streaming().or(clearing.caps.candidates().next()).unwrap_or(ClearBackend::Cached);
-        assert_eq!(clearing.choose(Residency::Cold, whole), told);
+        assert_eq!(clearing.select(Residency::Cold, whole), told);
     }
 
     #[test]
     fn a_machine_without_a_map_clears_by_itself() {
-        let clearing = Clearing::new(None, ClearCaps::detect());
+        let clearing = ClearSelector::new(None, ClearCaps::detect());
         clearing.set_policy(ClearPolicy::Uncached);
-        assert_eq!(clearing.choose(Residency::Cold, Extent::of_frames(1 << 20)), ClearBackend::Machine);
-        assert!(!clearing.is_worth_a_batch(Extent::of_frames(1 << 20)));
+        assert_eq!(clearing.select(Residency::Cold, ClearExtent::of_frames(1 << 20)), ClearBackend::Machine);
+        assert!(!clearing.benefits_from_batch(ClearExtent::of_frames(1 << 20)));
     }
 
     #[test]
     fn a_policy_comes_back_as_it_was_set() {
-        let clearing = Clearing::new(None, ClearCaps::detect());
+        let clearing = ClearSelector::new(None, ClearCaps::detect());
         let only = ClearBackend::ALL.iter().map(|backend| ClearPolicy::Only(*backend));
         let plain = [ClearPolicy::Cached, ClearPolicy::Auto, ClearPolicy::Uncached, ClearPolicy::CachedByPage];
         for policy in plain.into_iter().chain(only) {

@@ -1,18 +1,18 @@
 //! How large the last-level cache is in effect: the set that can be rewritten over and over at more
 //! than memory's speed.
 //!
-//! Key type: [`Knee`], a measurement in steps, for idle time. CPUID's figure is not used: a VM has
+//! Key type: [`CacheProbe`], a measurement in steps, for idle time. CPUID's figure is not used: a VM has
 //! a share of the cache it reports (a guest that was told 480 MB had 64 to 96).
 //!
-//! Protocol: [`Knee::step`] while the CPU is idle until it says that it is done; each step clears
+//! Protocol: [`CacheProbe::step`] while the CPU is idle until it says that it is done; each step clears
 //! one set three times, with ordinary stores. The frames must have been touched before, or a host
 //! would back them meanwhile.
 //!
 //! Not guaranteed: the true size. It is a size at which the allocator's lines have certainly left
 //! the cache, among ten.
 
-use super::choice::Extent;
 use super::incoherent::store_block;
+use super::selector::ClearExtent;
 use crate::chain::BlockList;
 use crate::frames::Frames;
 use core::time::Duration;
@@ -31,18 +31,18 @@ const BUDGET: Duration = Duration::from_millis(100);
 
 /// Where a measurement stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum KneeProgress {
+pub enum CacheProbeProgress {
     /// Another step is needed.
     More,
     /// The set of this size did not fit any more; clears of more than this are told to stream.
-    Found(Extent),
+    Found(ClearExtent),
     /// All sets fit, or time ran out: this much fits at least.
-    AtLeast(Extent),
+    AtLeast(ClearExtent),
 }
 
 /// A measurement of the effective last-level cache.
 #[must_use = "dropping it leaks its blocks: end it with `finish`"]
-pub struct Knee {
+pub struct CacheProbe {
     blocks: BlockList,
     next: usize,
     /// Picoseconds a block took in the smallest set.
@@ -50,11 +50,11 @@ pub struct Knee {
     spent: Duration,
 }
 
-impl Knee {
+impl CacheProbe {
     /// Blocks that are wanted, and their order.
     ///
     /// With fewer, fewer sets are tried.
-    pub const WANTS: (usize, Order) = (SETS[SETS.len() - 1], Order::PMD);
+    pub const BLOCKS: (usize, Order) = (SETS[SETS.len() - 1], Order::PMD);
 
     /// A measurement over `blocks`.
     pub const fn new(blocks: BlockList) -> Self {
@@ -62,17 +62,17 @@ impl Knee {
     }
 
     /// How long the steps took until now.
-    pub const fn spent(&self) -> Duration {
+    pub const fn elapsed(&self) -> Duration {
         self.spent
     }
 
     /// Measures one set.
     ///
     /// A knee that is found is in force from then on.
-    pub fn step<P: Platform>(&mut self, frames: &Frames<P>, mut now: impl FnMut() -> Duration) -> KneeProgress {
+    pub fn step<P: Platform>(&mut self, frames: &Frames<P>, mut now: impl FnMut() -> Duration) -> CacheProbeProgress {
         let fitted = self.next.checked_sub(1).map_or(0, |last| SETS[last]);
         let Some(&set) = SETS.get(self.next).filter(|set| **set <= self.blocks.len()) else {
-            return KneeProgress::AtLeast(extent(fitted));
+            return CacheProbeProgress::AtLeast(extent(fitted));
         };
         let began = now();
         self.rewrite(frames, set);
@@ -90,11 +90,11 @@ impl Knee {
             self.smallest = each.max(1);
         }
         if self.smallest * 100 < each * FITS_PERCENT {
-            frames.clearing().set_cache(extent(set).frames() as u32);
-            return KneeProgress::Found(extent(set));
+            frames.clear_selector().set_cache(extent(set).frames() as u32);
+            return CacheProbeProgress::Found(extent(set));
         }
         let ahead = SETS.get(self.next).map_or(Duration::ZERO, |next| took * *next as u32 / set as u32);
-        if self.spent + ahead > BUDGET { KneeProgress::AtLeast(extent(set)) } else { KneeProgress::More }
+        if self.spent + ahead > BUDGET { CacheProbeProgress::AtLeast(extent(set)) } else { CacheProbeProgress::More }
     }
 
     /// Gives the blocks back.
@@ -106,7 +106,7 @@ impl Knee {
 
     fn rewrite<P: Platform>(&mut self, frames: &Frames<P>, set: usize) {
         let mut done = BlockList::new();
-        let with = frames.clearing().caps().ordinary();
+        let with = frames.clear_selector().caps().ordinary();
         for _ in 0..set {
             let Some(block) = self.blocks.pop(frames) else { break };
             store_block(frames, block.pfn(), block.order(), with);
@@ -120,6 +120,6 @@ impl Knee {
     }
 }
 
-fn extent(blocks: usize) -> Extent {
-    Extent::of_frames(blocks as u64 * u64::from(Order::PMD.frames()))
+fn extent(blocks: usize) -> ClearExtent {
+    ClearExtent::of_frames(blocks as u64 * u64::from(Order::PMD.frames()))
 }

@@ -11,7 +11,7 @@ use crate::chain::Chain;
 use crate::folio::{Folio, FolioRef};
 use crate::frames::Frames;
 use crate::memmap::Memmap;
-use crate::record::State;
+use crate::record::FrameState;
 use core::sync::atomic::Ordering;
 use pagewright_sync::{Platform, bomb};
 use pagewright_types::Pfn;
@@ -24,9 +24,9 @@ const AT_ONCE: usize = 31;
 /// It owns them: empty it before it is dropped.
 #[must_use = "dropping a list leaks its folios"]
 #[derive(Debug, Default)]
-pub struct DeadList(Chain);
+pub struct ReleaseList(Chain);
 
-impl DeadList {
+impl ReleaseList {
     /// The empty list.
     pub const fn new() -> Self {
         Self(Chain::new())
@@ -66,7 +66,7 @@ impl DeadList {
 
     /// Frees all of them.
     ///
-    /// What they owe is what they [owed](Folio::owe).
+    /// What they owe is what they [owed](Folio::add_debt).
     pub fn free<P: Platform>(&mut self, frames: &Frames<P>) {
         while !self.is_empty() {
             let mut some = [Pfn::new(0); AT_ONCE];
@@ -78,9 +78,9 @@ impl DeadList {
                 count += 1;
             }
             let heads = &some[..count];
-            frames.lru_forget_all(heads);
+            frames.lru_remove_all(heads);
             for head in heads {
-                frames.memmap.transition(*head, State::Folio, State::Taken);
+                frames.memmap.transition(*head, FrameState::Folio, FrameState::Allocated);
             }
             frames.free_many(heads);
         }
@@ -92,7 +92,7 @@ impl DeadList {
     }
 }
 
-impl Drop for DeadList {
+impl Drop for ReleaseList {
     fn drop(&mut self) {
         if !self.is_empty() {
             bomb::dropped(format_args!("INV-FRAME-LINEAR: leaked {} folios without references", self.len()));
