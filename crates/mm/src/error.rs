@@ -9,7 +9,7 @@ use crate::space::{Advice, Resource};
 use crate::tree;
 use core::fmt;
 use pagewright_sync::OutOfMemory;
-use pagewright_table::NoMemory;
+use pagewright_table::TableAllocError;
 use pagewright_tlb::frames::NoFrames;
 use pagewright_types::range::RangeError;
 use pagewright_types::{Errno, PageRange, Rights, SwapEntry, VirtAddr};
@@ -392,11 +392,11 @@ impl From<tree::OutOfMemory> for MmError {
     }
 }
 
-impl From<NoMemory> for MmError {
-    fn from(error: NoMemory) -> Self {
+impl From<TableAllocError> for MmError {
+    fn from(error: TableAllocError) -> Self {
         match error {
-            NoMemory::Frames(error) => error.into(),
-            NoMemory::Kernel(error) => error.into(),
+            TableAllocError::Frames(error) => error.into(),
+            TableAllocError::Kernel(error) => error.into(),
         }
     }
 }

@@ -35,7 +35,7 @@ pub enum SetupError {
     /// The frames: an impossible layout, or no memory for the memmap.
     Frames(FramesError),
     /// The TLB engine.
-    Tlb(pagewright_tlb::SetupError),
+    Tlb(pagewright_tlb::TlbSetupError),
     /// No frame for the zero page.
     ZeroPage(NoFrames),
 }

@@ -3,8 +3,8 @@
 //! A [`PageTable`] is the tree of one address space. Its nodes are frames whose memmap records
 //! carry level, lock and the number of live entries. Entries come in three forms: plain
 //! ([`pagewright_arch::Entry`], a description), owning ([`OwnedLeaf`], which holds a reference on
-//! its folio) and borrowed (what [`Locked`] lets one read while the lock is held). Only the owning
-//! form can give a reference back.
+//! its folio) and borrowed (what [`LockedTable`] lets one read while the lock is held). Only the
+//! owning form can give a reference back.
 //!
 //! ```text
 //!            root (PGD) ── PUD ── PMD ── PTE ── leaf
@@ -20,7 +20,8 @@
 //!    before its child's in fork, or both places' in mremap, which holds the space alone.
 //! 3. Every edit that weakens an entry returns a [`pagewright_tlb::Debt`]; freeing a table does,
 //!    too.
-//! 4. Tables come from a [`Reserve`], filled before anything is locked, so that no edit can fail.
+//! 4. Tables come from a [`TableReserve`], filled before anything is locked, so that no edit can
+//!    fail.
 //!
 //! Neighbours: uses `tlb` (and `frame` through it), `arch`, `sync`, `types`; used by `mm`.
 //!
@@ -28,18 +29,18 @@
 #![no_std]
 #![forbid(unsafe_code)]
 
-mod entry;
-mod free;
-mod locked;
+mod free_tables;
+mod locked_table;
+mod owned_leaf;
+mod page_table;
 mod peek;
 mod reserve;
 mod split;
-mod tree;
 mod walk;
 
-pub use entry::OwnedLeaf;
-pub use locked::Locked;
-pub use peek::Peek;
-pub use reserve::Reserve;
-pub use tree::{NoMemory, PageTable};
-pub use walk::{Found, Spans};
+pub use locked_table::LockedTable;
+pub use owned_leaf::OwnedLeaf;
+pub use page_table::{PageTable, TableAllocError};
+pub use peek::PeekedEntry;
+pub use reserve::TableReserve;
+pub use walk::{FoundEntry, TableSpans};

@@ -4,7 +4,7 @@
 //! was read. Whoever acts on it – takes a reference on the frame that it names – looks again
 //! afterwards, and undoes what he did if anything is different (Linux's `gup_fast_pte_range`).
 
-use crate::tree::PageTable;
+use crate::page_table::PageTable;
 use pagewright_arch::{Entry, Isa, Pte, Slot};
 use pagewright_sync::Platform;
 use pagewright_tlb::Tlb;
@@ -13,7 +13,7 @@ use pagewright_types::{Level, VirtAddr};
 
 /// An entry as it was read, and the pointer that led to its table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Peek {
+pub struct PeekedEntry {
     level: Level,
     slot: Slot,
     pte: Pte,
@@ -22,7 +22,7 @@ pub struct Peek {
     write_protected: bool,
 }
 
-impl Peek {
+impl PeekedEntry {
     /// What the entry said.
     pub fn entry<I: Isa>(&self) -> Entry {
         I::decode(self.level, self.pte)
@@ -44,7 +44,7 @@ impl PageTable {
     ///
     /// Call it within [`Tlb::walk_lockless`], so that no table is freed meanwhile
     /// (INV-TLB-WALKERS), or while holding the space.
-    pub fn peek<P: Platform>(&self, tlb: &Tlb<P>, va: VirtAddr) -> Peek {
+    pub fn peek<P: Platform>(&self, tlb: &Tlb<P>, va: VirtAddr) -> PeekedEntry {
         let (mut table, mut level) = (self.root(), Level::PGD);
         let (mut above, mut write_protected) = (None, false);
         loop {
@@ -62,14 +62,14 @@ impl PageTable {
                     level = Level::new(level.raw() - 1);
                 }
                 Entry::Table(_) | Entry::Leaf(_) | Entry::Empty | Entry::Soft(_) => {
-                    return Peek { level, slot, pte, above, write_protected };
+                    return PeekedEntry { level, slot, pte, above, write_protected };
                 }
             }
         }
     }
 
     /// Whether the entry still says what it said, in the table that it was read from.
-    pub fn is_still<P: Platform>(&self, tlb: &Tlb<P>, peek: &Peek) -> bool {
+    pub fn is_unchanged<P: Platform>(&self, tlb: &Tlb<P>, peek: &PeekedEntry) -> bool {
         tlb.fx().load(peek.slot) == peek.pte && peek.above.is_none_or(|(slot, pte)| tlb.fx().load(slot) == pte)
     }
 }

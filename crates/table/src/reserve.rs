@@ -8,13 +8,13 @@ use pagewright_types::{Level, Order, Pfn, SpaceId};
 /// Cleared frames for tables.
 ///
 /// What is left when it is dropped goes back to the allocator.
-pub struct Reserve<'t, P: Platform> {
+pub struct TableReserve<'t, P: Platform> {
     tlb: &'t Tlb<P>,
     list: BlockList,
     count: usize,
 }
 
-impl<'t, P: Platform> Reserve<'t, P> {
+impl<'t, P: Platform> TableReserve<'t, P> {
     /// An empty reserve.
     pub fn new(tlb: &'t Tlb<P>) -> Self {
         Self { tlb, list: BlockList::new(), count: 0 }
@@ -43,8 +43,8 @@ impl<'t, P: Platform> Reserve<'t, P> {
         self.count == 0
     }
 
-    /// Takes a cleared frame out; the caller owns it until [`Reserve::adopt`] or
-    /// [`Reserve::put_back`].
+    /// Takes a cleared frame out; the caller owns it until [`TableReserve::adopt`] or
+    /// [`TableReserve::put_back`].
     pub(crate) fn take_frame(&mut self) -> Pfn {
         let block = self.list.pop(self.tlb.frames()).expect("INV-TABLE-RESERVE: filled before use");
         self.count -= 1;
@@ -57,7 +57,7 @@ impl<'t, P: Platform> Reserve<'t, P> {
         frames.new_table(frames.block_from_raw(frame), level, space);
     }
 
-    /// Undoes [`Reserve::take_frame`].
+    /// Undoes [`TableReserve::take_frame`].
     pub(crate) fn put_back(&mut self, frame: Pfn) {
         let frames = self.tlb.frames();
         self.list.push(frames, frames.block_from_raw(frame));
@@ -65,7 +65,7 @@ impl<'t, P: Platform> Reserve<'t, P> {
     }
 }
 
-impl<P: Platform> Drop for Reserve<'_, P> {
+impl<P: Platform> Drop for TableReserve<'_, P> {
     fn drop(&mut self) {
         while let Some(block) = self.list.pop(self.tlb.frames()) {
             self.tlb.free(block);

@@ -1,11 +1,11 @@
 //! Replacing a huge leaf by a table of smaller ones that say the same.
 
-use crate::locked::Locked;
-use crate::reserve::Reserve;
-use crate::tree::PageTable;
+use crate::locked_table::LockedTable;
+use crate::page_table::PageTable;
+use crate::reserve::TableReserve;
 use pagewright_arch::{Entry, Isa, Leaf, LeafFlags, Slot, Table};
 use pagewright_sync::Platform;
-use pagewright_tlb::{Flush, Tlb};
+use pagewright_tlb::{FlushInfo, Tlb};
 use pagewright_types::{Level, PageRange, VirtAddr};
 
 impl PageTable {
@@ -21,7 +21,7 @@ impl PageTable {
         tlb: &Tlb<P>,
         va: VirtAddr,
         level: Level,
-        reserve: &mut Reserve<'_, P>,
+        reserve: &mut TableReserve<'_, P>,
     ) -> bool {
         debug_assert!(level > Level::PTE, "a page can't be split");
         let Some(locked) = self.lock(tlb, va, level) else { return false };
@@ -36,9 +36,9 @@ impl PageTable {
     fn split_locked<P: Platform>(
         &self,
         tlb: &Tlb<P>,
-        locked: &Locked<'_, P>,
+        locked: &LockedTable<'_, P>,
         va: VirtAddr,
-        reserve: &mut Reserve<'_, P>,
+        reserve: &mut TableReserve<'_, P>,
     ) {
         let level = locked.level();
         let slot = locked.slot(va);
@@ -51,7 +51,7 @@ impl PageTable {
         };
         let start = va.align_down(level.span());
         let range = PageRange::new(start, start.add(level.span()));
-        tlb.flush(self.context(), Flush { range: Some(range), level, tables: false });
+        tlb.flush(self.context(), FlushInfo { range: Some(range), level, freed_tables: false });
         let page = tlb.frames().table(child);
         for index in 0..Level::ENTRIES {
             let part = Leaf { pfn: leaf.pfn.add(index as u32 * below.pages() as u32), ..leaf };

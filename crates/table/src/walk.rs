@@ -1,7 +1,7 @@
 //! Descending: to one entry, or to every table under a range.
 
-use crate::locked::Locked;
-use crate::tree::PageTable;
+use crate::locked_table::LockedTable;
+use crate::page_table::PageTable;
 use pagewright_arch::{Entry, Isa, Pte, Slot};
 use pagewright_sync::Platform;
 use pagewright_tlb::Tlb;
@@ -9,7 +9,7 @@ use pagewright_types::{Level, PageRange, Pfn, VirtAddr};
 
 /// Where a descent ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Found {
+pub struct FoundEntry {
     /// The table reached.
     pub table: Pfn,
     /// Its level.
@@ -21,17 +21,17 @@ pub struct Found {
 impl PageTable {
     /// Descends without locks towards a table of `level`; stops above where there is none.
     #[inline]
-    pub fn find<P: Platform>(&self, tlb: &Tlb<P>, va: VirtAddr, level: Level) -> Found {
+    pub fn find<P: Platform>(&self, tlb: &Tlb<P>, va: VirtAddr, level: Level) -> FoundEntry {
         let mut table = self.root();
         let mut at = Level::PGD;
         loop {
             let pte = tlb.fx().load(Slot { table, index: at.index_of(va) as u16 });
             if at == level {
-                return Found { table, level: at, pte };
+                return FoundEntry { table, level: at, pte };
             }
             match P::Isa::decode(at, pte) {
                 Entry::Table(next) => table = next.pfn,
-                Entry::Leaf(_) | Entry::Empty | Entry::Soft(_) => return Found { table, level: at, pte },
+                Entry::Leaf(_) | Entry::Empty | Entry::Soft(_) => return FoundEntry { table, level: at, pte },
             }
             at = Level::new(at.raw() - 1);
         }
@@ -39,7 +39,7 @@ impl PageTable {
 
     /// Locks the table of `level` that holds the entry for `va`, or the table above that holds a
     /// leaf over it. `None`: there is no such table.
-    pub fn lock<'a, P: Platform>(&'a self, tlb: &'a Tlb<P>, va: VirtAddr, level: Level) -> Option<Locked<'a, P>> {
+    pub fn lock<'a, P: Platform>(&'a self, tlb: &'a Tlb<P>, va: VirtAddr, level: Level) -> Option<LockedTable<'a, P>> {
         loop {
             let found = self.find(tlb, va, level);
             let is_leaf = matches!(P::Isa::decode(found.level, found.pte), Entry::Leaf(_));
@@ -59,35 +59,40 @@ impl PageTable {
     /// The caller has held the space since, so the table is still hooked (INV-TABLE-STABLE); the
     /// entry may have changed.
     #[inline]
-    pub fn lock_found<'a, P: Platform>(&'a self, tlb: &'a Tlb<P>, found: Found, va: VirtAddr) -> Locked<'a, P> {
-        Locked::new(self, tlb, found.table, found.level, va)
+    pub fn lock_found<'a, P: Platform>(
+        &'a self,
+        tlb: &'a Tlb<P>,
+        found: FoundEntry,
+        va: VirtAddr,
+    ) -> LockedTable<'a, P> {
+        LockedTable::new(self, tlb, found.table, found.level, va)
     }
 
     /// The parts of `range` under which entries may stand: one for each last-level table that
     /// exists and each leaf above that level, first to last. Nothing is locked.
-    pub fn spans<'a, P: Platform>(&'a self, tlb: &'a Tlb<P>, range: PageRange) -> Spans<'a, P> {
-        Spans { tree: self, tlb, at: range.start(), end: range.end() }
+    pub fn table_spans<'a, P: Platform>(&'a self, tlb: &'a Tlb<P>, range: PageRange) -> TableSpans<'a, P> {
+        TableSpans { tree: self, tlb, at: range.start(), end: range.end() }
     }
 
-    /// As [`PageTable::spans`], each with its table locked.
-    pub fn tables<'a, P: Platform>(
+    /// As [`PageTable::table_spans`], each with its table locked.
+    pub fn locked_tables<'a, P: Platform>(
         &'a self,
         tlb: &'a Tlb<P>,
         range: PageRange,
-    ) -> impl Iterator<Item = (Locked<'a, P>, PageRange)> {
-        self.spans(tlb, range).filter_map(move |span| Some((self.lock(tlb, span.start(), Level::PTE)?, span)))
+    ) -> impl Iterator<Item = (LockedTable<'a, P>, PageRange)> {
+        self.table_spans(tlb, range).filter_map(move |span| Some((self.lock(tlb, span.start(), Level::PTE)?, span)))
     }
 }
 
-/// See [`PageTable::spans`].
-pub struct Spans<'a, P: Platform> {
+/// See [`PageTable::table_spans`].
+pub struct TableSpans<'a, P: Platform> {
     tree: &'a PageTable,
     tlb: &'a Tlb<P>,
     at: VirtAddr,
     end: VirtAddr,
 }
 
-impl<P: Platform> Iterator for Spans<'_, P> {
+impl<P: Platform> Iterator for TableSpans<'_, P> {
     type Item = PageRange;
 
     fn next(&mut self) -> Option<PageRange> {

@@ -11,7 +11,7 @@ mod table;
 use pagewright_arch::{Aarch64, Caps, Effects, Invalidate, Isa, IsaKind, Pte, ShootdownKind, Slot, X86_64};
 use pagewright_sync::{Arc, Backend, Platform, RankSet};
 use pagewright_tlb::frames::{Frames, MemoryLayout, NodeSpec};
-use pagewright_tlb::{Batch, BatchPolicy, Context, Debt, Owed, Tlb, TlbConfig};
+use pagewright_tlb::{Batch, BatchPolicy, Debt, OwedFlush, Tlb, TlbConfig, TlbContext};
 use pagewright_types::{CpuId, CpuMask, FrameRange, Level, NodeId, Order, PAGE_SIZE, Pfn, PhysAddr, Tag, VirtAddr};
 use std::cell::{Cell, OnceCell};
 use std::marker::PhantomData;
@@ -113,7 +113,7 @@ impl<I: Isa> Effects for Host<I> {
 
     fn kick(&self, targets: &CpuMask) {
         let tlb = self.0.tlb.get().and_then(Weak::upgrade).expect("the engine that sends");
-        let handled = timed(|| targets.iter().for_each(|cpu| on(cpu, || tlb.on_kick())));
+        let handled = timed(|| targets.iter().for_each(|cpu| on(cpu, || tlb.handle_ipi())));
         let (before, kicks) = HANDLED.get();
         HANDLED.set((before + handled, kicks + 1));
     }
@@ -146,8 +146,8 @@ impl<I: Isa> Platform for Host<I> {
 /// An engine, and two spaces of which the first runs on CPU 0 and the second on all others.
 struct Bed<I: Isa> {
     tlb: Rc<Tlb<Host<I>>>,
-    mine: Arc<Context>,
-    theirs: Arc<Context>,
+    mine: Arc<TlbContext>,
+    theirs: Arc<TlbContext>,
 }
 
 impl<I: Isa> Bed<I> {
@@ -187,14 +187,14 @@ impl<I: Isa> Bed<I> {
     /// The debt of one entry that somebody has cleared.
     fn debt(&self, index: u64) -> Debt<'_, Host<I>, ()> {
         let va = VirtAddr::new((1 << 30) + index * PAGE_SIZE);
-        Debt::new(&self.tlb, &self.theirs, va, Owed::Leaf(Level::PTE), ())
+        Debt::new(&self.tlb, &self.theirs, va, OwedFlush::Leaf(Level::PTE), ())
     }
 
     /// A batch of one entry in each of two spaces, so that it is owed by all CPUs.
     fn batch(&self) -> Batch<'_, Host<I>> {
         let mut batch = Batch::new(&self.tlb);
         let va = VirtAddr::new(1 << 30);
-        batch.absorb(&self.mine, Debt::new(&self.tlb, &self.mine, va, Owed::Leaf(Level::PTE), ()));
+        batch.absorb(&self.mine, Debt::new(&self.tlb, &self.mine, va, OwedFlush::Leaf(Level::PTE), ()));
         batch.absorb(&self.theirs, self.debt(0));
         batch
     }
@@ -244,7 +244,7 @@ fn queue_shared<I: Isa>() -> Scenario<'static> {
             let va = VirtAddr::new(1 << 30);
             let time = timed(|| {
                 for reference in references {
-                    let debt = Debt::new(&bed.tlb, &bed.theirs, va, Owed::Leaf(Level::PTE), reference);
+                    let debt = Debt::new(&bed.tlb, &bed.theirs, va, OwedFlush::Leaf(Level::PTE), reference);
                     batch.absorb(&bed.theirs, debt);
                 }
             });

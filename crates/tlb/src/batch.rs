@@ -14,19 +14,19 @@
 //! INV-TLB-DEFERRED: whoever relies on such an entry flushes first. Each space remembers the latest
 //! flush that was put off, under the lock of the entry's table; a [`crate::Gather`] asks when it is
 //! settled – it has seen the entries before – and takes the whole space along, and whoever installs
-//! an entry calls [`Tlb::flush_cleared`] under that lock. Linux asks each time it takes the lock
-//! (`flush_tlb_batched_pending`), and has missed one. Whether a space has been flushed since is for
-//! `deferred` to say.
+//! an entry calls [`Tlb::flush_before_install`] under that lock. Linux asks each time it takes the
+//! lock (`flush_tlb_batched_pending`), and has missed one. Whether a space has been flushed since
+//! is for `deferred` to say.
 //!
 //! Nothing is put off where that spares no wait ([`BatchPolicy`]): then each entry is flushed when
 //! it is absorbed, and the batch only holds what was detached.
 //!
 //! Not guaranteed: that tables are put off; walks may be in them.
 
-use crate::context::{Context, Deferred};
-use crate::debt::{Debt, Owed, Park, Parked};
-use crate::engine::{BatchPolicy, Flush, Tlb};
-use crate::held::Held;
+use crate::context::{DeferredFlush, TlbContext};
+use crate::debt::{Debt, OwedFlush};
+use crate::detached::{DetachedList, DetachedPiece, IntoDetachedPieces};
+use crate::engine::{BatchPolicy, FlushInfo, Tlb};
 use pagewright_arch::ShootdownKind;
 use pagewright_plant::plant;
 use pagewright_sync::{Arc, Backend, Platform, bomb};
@@ -40,7 +40,7 @@ use pagewright_types::{Counter, CpuId, CpuMask, DebtKey, Level, PageRange};
 pub struct Batch<'t, P: Platform> {
     tlb: &'t Tlb<P>,
     /// Whether this machine puts flushes off, asked once.
-    puts_off: bool,
+    defers_flushes: bool,
     /// Entries whose flush is put off.
     entries: u32,
     /// x86: who may hold one of them.
@@ -51,15 +51,24 @@ pub struct Batch<'t, P: Platform> {
     issuer: Option<CpuId>,
     /// The only space so far, if there is just one: its own translations are flushed then, and
     /// those of others stay.
-    only: Option<Arc<Context>>,
-    held: Held,
+    only: Option<Arc<TlbContext>>,
+    detached: DetachedList,
 }
 
 impl<'t, P: Platform> Batch<'t, P> {
     /// An empty batch.
     pub fn new(tlb: &'t Tlb<P>) -> Self {
-        let (cpus, held) = (CpuMask::EMPTY, Held::new());
-        Self { tlb, puts_off: tlb.puts_off(), entries: 0, cpus, epoch: 0, issuer: None, only: None, held }
+        let (cpus, detached) = (CpuMask::EMPTY, DetachedList::new());
+        Self {
+            tlb,
+            defers_flushes: tlb.defers_flushes(),
+            entries: 0,
+            cpus,
+            epoch: 0,
+            issuer: None,
+            only: None,
+            detached,
+        }
     }
 
     /// Entries whose flush is put off.
@@ -69,7 +78,7 @@ impl<'t, P: Platform> Batch<'t, P> {
 
     /// Whether nothing is owed and nothing held.
     pub fn is_empty(&self) -> bool {
-        self.entries == 0 && self.held.is_empty()
+        self.entries == 0 && self.detached.is_empty()
     }
 
     /// Takes over a debt of `context`, whose table is still locked.
@@ -79,35 +88,35 @@ impl<'t, P: Platform> Batch<'t, P> {
     ///
     /// # Panics
     /// In debug builds when the debt is another context's, or a table's.
-    pub fn absorb<T: Park>(&mut self, context: &Arc<Context>, debt: Debt<'_, P, T>) {
+    pub fn absorb<T: IntoDetachedPieces>(&mut self, context: &Arc<TlbContext>, debt: Debt<'_, P, T>) {
         debug_assert!(core::ptr::eq(debt.context(), &raw const **context), "INV-TLB-DEBT: debt of another space");
         let range = debt.range();
-        let (owed, _, parked) = debt.dissolve();
+        let (owed, _, detached) = debt.dissolve();
         match owed {
-            Owed::Nothing => {}
-            Owed::Leaf(level) => {
-                let flush = Flush { range: Some(range), level, tables: false };
-                self.owe(context, flush, |tlb| tlb.issue_leaf(context, range.start(), level));
+            OwedFlush::Nothing => {}
+            OwedFlush::Leaf(level) => {
+                let flush = FlushInfo { range: Some(range), level, freed_tables: false };
+                self.defer_or_flush(context, flush, |tlb| tlb.issue_leaf(context, range.start(), level));
             }
-            Owed::Table(_) => unreachable!("INV-TLB-WALKERS: a table's flush is not put off"),
+            OwedFlush::Table(_) => unreachable!("INV-TLB-WALKERS: a table's flush is not put off"),
         }
-        parked.park(&mut |piece| self.keep(piece));
+        detached.for_each_piece(&mut |piece| self.keep(piece));
     }
 
     /// Takes along what somebody else has edited in a space and not flushed yet: for a caller who
     /// relies on entries that he found there. INV-TLB-CLEARED, INV-TLB-DEFERRED.
-    pub fn take_along(&mut self, context: &Arc<Context>) {
-        if plant!(DeferredNotTakenAlong; true, self.covers_what_is_owed(context)) {
+    pub fn absorb_pending(&mut self, context: &Arc<TlbContext>) {
+        if plant!(DeferredNotTakenAlong; true, self.covers_pending(context)) {
             return;
         }
-        let flush = Flush { range: None, level: Level::PTE, tables: false };
-        self.owe(context, flush, |tlb| tlb.issue_whole(context));
+        let flush = FlushInfo { range: None, level: Level::PTE, freed_tables: false };
+        self.defer_or_flush(context, flush, |tlb| tlb.issue_whole(context));
     }
 
     /// Whether settling this batch pays for everything that is unflushed in a space: usually all of
     /// it is the batch's own.
-    fn covers_what_is_owed(&self, context: &Arc<Context>) -> bool {
-        if context.is_being_cleared() {
+    fn covers_pending(&self, context: &Arc<TlbContext>) -> bool {
+        if context.is_flush_pending() {
             return false;
         }
         let Some(deferred) = context.deferred().filter(|deferred| !self.tlb.has_paid(context, *deferred)) else {
@@ -127,10 +136,10 @@ impl<'t, P: Platform> Batch<'t, P> {
 
     /// Puts off `flush`, which `issue` broadcasts, or pays it at once.
     #[inline]
-    fn owe(&mut self, context: &Arc<Context>, flush: Flush, issue: impl FnOnce(&Tlb<P>)) {
+    fn defer_or_flush(&mut self, context: &Arc<TlbContext>, flush: FlushInfo, issue: impl FnOnce(&Tlb<P>)) {
         let me = self.tlb.fx().cpu();
-        if self.puts_off && self.tlb.others_may_hold(context, me) {
-            self.put_off(context, me, flush.range, issue);
+        if self.defers_flushes && self.tlb.others_may_hold(context, me) {
+            self.defer(context, me, flush.range, issue);
         } else {
             self.tlb.count(Counter::PwTlbBatchAtOnce, 1);
             self.tlb.flush(context, flush);
@@ -138,7 +147,7 @@ impl<'t, P: Platform> Batch<'t, P> {
     }
 
     #[inline]
-    fn put_off(&mut self, context: &Arc<Context>, me: CpuId, range: Option<PageRange>, issue: impl FnOnce(&Tlb<P>)) {
+    fn defer(&mut self, context: &Arc<TlbContext>, me: CpuId, range: Option<PageRange>, issue: impl FnOnce(&Tlb<P>)) {
         let tlb = self.tlb;
         tlb.fx().publish();
         tlb.tell_secondaries(context, range);
@@ -158,7 +167,7 @@ impl<'t, P: Platform> Batch<'t, P> {
         // INV-LEDGER-SAMPLE: read after the edit, so that an act whose sample is younger comes
         // after the edit.
         let epoch = tlb.ledger().sample();
-        context.defer(Deferred::new(epoch, issuer));
+        context.defer(DeferredFlush::new(epoch, issuer));
         self.epoch = self.epoch.max(epoch + 1);
         if self.entries == 0 {
             (self.issuer, self.only) = (issuer, Some(context.clone()));
@@ -173,11 +182,11 @@ impl<'t, P: Platform> Batch<'t, P> {
         self.entries += 1;
     }
 
-    fn keep(&mut self, piece: Parked) {
-        let mut refused = self.held.keep(self.tlb.frames(), piece);
+    fn keep(&mut self, piece: DetachedPiece) {
+        let mut refused = self.detached.push(self.tlb.frames(), piece);
         while let Err(piece) = refused {
             self.pay();
-            refused = self.held.keep(self.tlb.frames(), piece);
+            refused = self.detached.push(self.tlb.frames(), piece);
         }
     }
 
@@ -198,12 +207,12 @@ impl<'t, P: Platform> Batch<'t, P> {
                 _ if self.tlb.ledger().has_passed(self.epoch) => true,
                 (ShootdownKind::Ipi, Some(only)) => !self.tlb.flush_deferred(only),
                 (ShootdownKind::Ipi, None) => self.tlb.flush_unpaid(self.cpus, self.epoch),
-                (ShootdownKind::Broadcast, only) => self.tlb.end_issued(self.issuer, self.epoch, only.as_deref()),
+                (ShootdownKind::Broadcast, only) => self.tlb.complete_issued(self.issuer, self.epoch, only.as_deref()),
             };
             self.tlb.count(if paid { Counter::PwTlbBatchPaid } else { Counter::PwTlbBatchFlushed }, 1);
         }
         (self.entries, self.cpus, self.epoch, self.only) = (0, CpuMask::EMPTY, 0, None);
-        self.held.release(self.tlb.frames());
+        self.detached.release(self.tlb.frames());
     }
 }
 
@@ -216,20 +225,20 @@ impl<P: Platform> Drop for Batch<'_, P> {
         // Several issuers owe together what each of them owes, which the ledger can't say; nor can
         // one of their CPUs pay it.
         let key = if self.issuer.is_none() && self.tlb.fx().caps().shootdown == ShootdownKind::Broadcast {
-            self.tlb.end_issued(None, self.epoch, None);
+            self.tlb.complete_issued(None, self.epoch, None);
             DebtKey::NONE
         } else {
             self.tlb.ledger().open(owing)
         };
-        let (tlb, held) = (self.tlb, &mut self.held);
-        tlb.park_under(key, |keep| held.give_up(tlb.frames(), keep));
+        let (tlb, detached) = (self.tlb, &mut self.detached);
+        tlb.park_under(key, |sink| detached.drain(tlb.frames(), sink));
         bomb::dropped(format_args!("INV-TLB-DEBT: batch of {} entries dropped unsettled", self.entries));
     }
 }
 
 impl<P: Platform> Tlb<P> {
     /// Whether flushes are put off on this machine, with the CPUs that are online.
-    fn puts_off(&self) -> bool {
+    fn defers_flushes(&self) -> bool {
         !self.fx().caps().repeat_invalidate
             && match self.batch {
                 BatchPolicy::Never => false,
@@ -242,7 +251,7 @@ impl<P: Platform> Tlb<P> {
     ///
     /// On arm64 nobody knows.
     #[inline]
-    fn others_may_hold(&self, context: &Context, me: CpuId) -> bool {
+    fn others_may_hold(&self, context: &TlbContext, me: CpuId) -> bool {
         self.fx().caps().shootdown == ShootdownKind::Broadcast || self.batch == BatchPolicy::Always || {
             let mut others = context.cpus();
             others.remove(me);

@@ -6,9 +6,9 @@ use pagewright_types::{CpuId, CpuMask, Pfn, SpaceId, Tag};
 
 /// A flush that was put off: since when, and by whom.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Deferred(u64);
+pub(crate) struct DeferredFlush(u64);
 
-impl Deferred {
+impl DeferredFlush {
     const ISSUER_BITS: u32 = 16;
     /// Several issuers, or a machine on which it does not matter who issued.
     const ANYONE: u64 = (1 << Self::ISSUER_BITS) - 1;
@@ -38,7 +38,7 @@ impl Deferred {
 }
 
 /// The TLB side of one address space (Linux's `mm_context_t` and `mm_cpumask`).
-pub struct Context {
+pub struct TlbContext {
     id: SpaceId,
     root: Pfn,
     /// CPUs that may hold translations of the space.
@@ -49,8 +49,8 @@ pub struct Context {
     /// Bumped by every flush (x86 `tlb_gen`); starts at 1 so that 0 means "never seen".
     generation: AtomicU64,
     /// Gathers of callers who clear entries while others may fault (Linux's `tlb_flush_pending`).
-    unflushed: AtomicU32,
-    /// The latest flush that a [`crate::Batch`] has put off, as [`Deferred`] packs it (Linux's
+    flush_pending: AtomicU32,
+    /// The latest flush that a [`crate::Batch`] has put off, as [`DeferredFlush`] packs it (Linux's
     /// `tlb_flush_batched`).
     deferred: AtomicU64,
     /// What [`Self::deferred`] said when the space was last flushed for its sake.
@@ -62,12 +62,12 @@ pub struct Context {
     pub(crate) asid: AtomicU64,
 }
 
-impl Context {
+impl TlbContext {
     pub(crate) fn new(id: SpaceId, root: Pfn) -> Self {
         let (generation, asid) = (AtomicU64::new(1), AtomicU64::new(0));
-        let (unflushed, deferred, paid) = (AtomicU32::new(0), AtomicU64::new(0), AtomicU64::new(0));
+        let (flush_pending, deferred, paid) = (AtomicU32::new(0), AtomicU64::new(0), AtomicU64::new(0));
         let (cpus, secondaries) = (AtomicMask::new(), AtomicU32::new(0));
-        Self { id, root, cpus, generation, unflushed, deferred, paid, secondaries, asid }
+        Self { id, root, cpus, generation, flush_pending, deferred, paid, secondaries, asid }
     }
 
     /// The space's id.
@@ -98,26 +98,26 @@ impl Context {
     /// Whether somebody who does not have the space alone is clearing entries, which may not be
     /// flushed yet.
     #[inline]
-    pub(crate) fn is_being_cleared(&self) -> bool {
-        self.unflushed.load(Ordering::SeqCst) > 0
+    pub(crate) fn is_flush_pending(&self) -> bool {
+        self.flush_pending.load(Ordering::SeqCst) > 0
     }
 
     /// The latest flush that was put off, unless the space has been flushed since.
     #[inline]
-    pub(crate) fn deferred(&self) -> Option<Deferred> {
+    pub(crate) fn deferred(&self) -> Option<DeferredFlush> {
         let deferred = self.deferred.load(Ordering::SeqCst);
-        (deferred != self.paid.load(Ordering::SeqCst)).then_some(Deferred(deferred))
+        (deferred != self.paid.load(Ordering::SeqCst)).then_some(DeferredFlush(deferred))
     }
 
     /// Notes that a flush of an entry, edited just now, is put off.
     ///
     /// The caller holds the lock of the entry's table.
     #[inline]
-    pub(crate) fn defer(&self, now: Deferred) {
+    pub(crate) fn defer(&self, now: DeferredFlush) {
         let mut old = self.deferred.load(Ordering::SeqCst);
         loop {
             let settled = old == self.paid.load(Ordering::SeqCst);
-            let new = if settled { now } else { Deferred(old).and(now) };
+            let new = if settled { now } else { DeferredFlush(old).and(now) };
             if new.0 == old {
                 return;
             }
@@ -129,23 +129,23 @@ impl Context {
     }
 
     /// Notes that the space was flushed after `deferred` was read.
-    pub(crate) fn paid(&self, deferred: Deferred) {
+    pub(crate) fn paid(&self, deferred: DeferredFlush) {
         self.paid.store(deferred.0, Ordering::SeqCst);
     }
 
     /// The same, of anybody but the caller, who is clearing entries himself.
-    pub(crate) fn others_may_be_unflushed(&self) -> bool {
-        self.unflushed.load(Ordering::SeqCst) > 1
+    pub(crate) fn is_flush_nested(&self) -> bool {
+        self.flush_pending.load(Ordering::SeqCst) > 1
     }
 
     /// Entries are going to be cleared.
-    pub(crate) fn begin_clearing(&self) {
-        self.unflushed.fetch_add(1, Ordering::SeqCst);
+    pub(crate) fn inc_flush_pending(&self) {
+        self.flush_pending.fetch_add(1, Ordering::SeqCst);
     }
 
     /// What was cleared has been flushed.
-    pub(crate) fn end_clearing(&self) {
-        self.unflushed.fetch_sub(1, Ordering::SeqCst);
+    pub(crate) fn dec_flush_pending(&self) {
+        self.flush_pending.fetch_sub(1, Ordering::SeqCst);
     }
 
     /// arm64: the ASID last given to the space.

@@ -1,15 +1,15 @@
 //! The debts of one operation on one address space (Linux's `mmu_gather`, `mm/mmu_gather.c`).
 //!
 //! Edits are absorbed; then one flush pays for all of them, and only then is anything freed
-//! ([`crate::held`]).
+//! ([`crate::detached`]).
 //!
 //! A gather also flushes what a [`crate::Batch`] has put off in its space: whoever settles one may
 //! have relied on entries that he found weakened or cleared already (INV-TLB-DEFERRED).
 
-use crate::context::Context;
-use crate::debt::{Debt, Owed, Park, Parked};
-use crate::engine::{Flush, Tlb};
-use crate::held::Held;
+use crate::context::TlbContext;
+use crate::debt::{Debt, OwedFlush};
+use crate::detached::{DetachedList, DetachedPiece, IntoDetachedPieces};
+use crate::engine::{FlushInfo, Tlb};
 use pagewright_plant::plant;
 use pagewright_sync::{Platform, bomb};
 use pagewright_types::{Counter, Level, PageRange, VirtAddr};
@@ -21,7 +21,7 @@ use pagewright_types::{Counter, Level, PageRange, VirtAddr};
 #[must_use = "a gather owes a TLB flush: settle it"]
 pub struct Gather<'t, P: Platform> {
     tlb: &'t Tlb<P>,
-    context: &'t Context,
+    context: &'t TlbContext,
     range: Option<PageRange>,
     /// The smallest level at which an entry was edited: the stride of the flush.
     level: Level,
@@ -29,33 +29,33 @@ pub struct Gather<'t, P: Platform> {
     ///
     /// An invalidation that names a level need not remove translations of another.
     mixed: bool,
-    tables: bool,
-    whole: bool,
+    freed_tables: bool,
+    full_space: bool,
     /// Whether others may clear entries of the space, and fault, meanwhile.
-    among_others: bool,
-    held: Held,
+    concurrent: bool,
+    detached: DetachedList,
 }
 
 impl<'t, P: Platform> Gather<'t, P> {
     /// An empty gather for `context`.
-    pub fn new(tlb: &'t Tlb<P>, context: &'t Context) -> Self {
+    pub fn new(tlb: &'t Tlb<P>, context: &'t TlbContext) -> Self {
         Self {
             tlb,
             context,
             range: None,
             level: Level::PGD,
             mixed: false,
-            tables: false,
-            whole: false,
-            among_others: false,
-            held: Held::new(),
+            freed_tables: false,
+            full_space: false,
+            concurrent: false,
+            detached: DetachedList::new(),
         }
     }
 
     /// A gather whose flush will be of the whole space, for its end (`tlb_gather_mmu_fullmm`).
-    pub fn whole(tlb: &'t Tlb<P>, context: &'t Context) -> Self {
+    pub fn full_space(tlb: &'t Tlb<P>, context: &'t TlbContext) -> Self {
         let mut gather = Self::new(tlb, context);
-        gather.whole = true;
+        gather.full_space = true;
         gather
     }
 
@@ -64,11 +64,11 @@ impl<'t, P: Platform> Gather<'t, P> {
     ///
     /// INV-TLB-CLEARED: whoever finds an entry cleared that is not flushed yet flushes it: another
     /// such gather, when it is settled, takes the whole space along (`mm_tlb_flush_nested`), and
-    /// whoever installs a leaf there calls [`Tlb::flush_cleared`].
-    pub fn among_others(tlb: &'t Tlb<P>, context: &'t Context) -> Self {
-        context.begin_clearing();
+    /// whoever installs a leaf there calls [`Tlb::flush_before_install`].
+    pub fn concurrent(tlb: &'t Tlb<P>, context: &'t TlbContext) -> Self {
+        context.inc_flush_pending();
         let mut gather = Self::new(tlb, context);
-        gather.among_others = true;
+        gather.concurrent = true;
         gather
     }
 
@@ -79,19 +79,19 @@ impl<'t, P: Platform> Gather<'t, P> {
     /// # Panics
     /// In debug builds when the debt is another context's.
     #[inline]
-    pub fn absorb<T: Park>(&mut self, debt: Debt<'t, P, T>) {
+    pub fn absorb<T: IntoDetachedPieces>(&mut self, debt: Debt<'t, P, T>) {
         debug_assert!(core::ptr::eq(debt.context(), self.context), "INV-TLB-DEBT: debt of another space");
         let range = debt.range();
-        let (owed, _, parked) = debt.dissolve();
+        let (owed, _, detached) = debt.dissolve();
         match owed {
-            Owed::Nothing => {}
-            Owed::Leaf(level) => self.extend(range, level),
-            Owed::Table(level) => {
+            OwedFlush::Nothing => {}
+            OwedFlush::Leaf(level) => self.extend(range, level),
+            OwedFlush::Table(level) => {
                 self.extend(range, level);
-                self.tables = true;
+                self.freed_tables = true;
             }
         }
-        parked.park(&mut |piece| self.keep(piece));
+        detached.for_each_piece(&mut |piece| self.keep(piece));
     }
 
     /// Extends what the flush will cover without detaching anything, for a caller that edits in
@@ -107,11 +107,11 @@ impl<'t, P: Platform> Gather<'t, P> {
     }
 
     #[inline]
-    fn keep(&mut self, piece: Parked) {
-        let mut refused = self.held.keep(self.tlb.frames(), piece);
+    fn keep(&mut self, piece: DetachedPiece) {
+        let mut refused = self.detached.push(self.tlb.frames(), piece);
         while let Err(piece) = refused {
             self.pay();
-            refused = self.held.keep(self.tlb.frames(), piece);
+            refused = self.detached.push(self.tlb.frames(), piece);
         }
     }
 
@@ -122,14 +122,14 @@ impl<'t, P: Platform> Gather<'t, P> {
     #[inline]
     pub fn publish(&self) {
         plant!(PublishedLate => return);
-        if self.among_others && self.range.is_some() {
+        if self.concurrent && self.range.is_some() {
             self.tlb.fx().publish();
         }
     }
 
     /// Whether a flush is owed or anything is held.
     pub fn is_empty(&self) -> bool {
-        self.range.is_none() && self.held.is_empty()
+        self.range.is_none() && self.detached.is_empty()
     }
 
     /// Pays what was gathered until now and goes on gathering: for a caller whose locks may not be
@@ -138,7 +138,7 @@ impl<'t, P: Platform> Gather<'t, P> {
         let deferred = plant!(DeferredNotSeen; None, self.tlb.deferred(self.context));
         if deferred.is_some() {
             self.tlb.count(Counter::PwTlbBatchOvertaken, 1);
-            self.take_the_whole();
+            self.widen_to_space();
         }
         self.pay();
         if let Some(deferred) = deferred {
@@ -148,44 +148,45 @@ impl<'t, P: Platform> Gather<'t, P> {
 
     /// Flushes what is owed, then frees what was detached.
     pub fn settle(mut self) {
-        if self.among_others && self.context.others_may_be_unflushed() {
-            self.take_the_whole();
+        if self.concurrent && self.context.is_flush_nested() {
+            self.widen_to_space();
         }
         self.settle_so_far();
     }
 
     /// Flushes the whole space, even if nothing was gathered.
     #[cold]
-    fn take_the_whole(&mut self) {
-        self.whole = true;
+    fn widen_to_space(&mut self) {
+        self.full_space = true;
         self.extend(PageRange::new(VirtAddr::ZERO, VirtAddr::ZERO), Level::PTE);
     }
 
     fn pay(&mut self) {
         if let Some(range) = self.range.take() {
-            let tables = plant!(TableAsLeaf; false, core::mem::take(&mut self.tables));
+            let freed_tables = plant!(TableAsLeaf; false, core::mem::take(&mut self.freed_tables));
             // No level is named once tables went. For leaves of several levels Linux leaves the
             // hint out (`tlb_get_level`); they span 512 pages at least, for which the whole tag is
             // the usual choice anyway.
-            let mixed = core::mem::take(&mut self.mixed) && !tables;
-            let flush = Flush { range: (!self.whole && !mixed).then_some(range), level: self.level, tables };
+            let mixed = core::mem::take(&mut self.mixed) && !freed_tables;
+            let flush =
+                FlushInfo { range: (!self.full_space && !mixed).then_some(range), level: self.level, freed_tables };
             self.level = Level::PGD;
             self.tlb.flush(self.context, flush);
         }
-        self.held.release(self.tlb.frames());
+        self.detached.release(self.tlb.frames());
     }
 }
 
 impl<P: Platform> Drop for Gather<'_, P> {
     fn drop(&mut self) {
-        if self.among_others {
-            self.context.end_clearing();
+        if self.concurrent {
+            self.context.dec_flush_pending();
         }
         if self.is_empty() {
             return;
         }
-        let (frames, held) = (self.tlb.frames(), &mut self.held);
-        self.tlb.abandon(self.context, |keep| held.give_up(frames, keep));
+        let (frames, detached) = (self.tlb.frames(), &mut self.detached);
+        self.tlb.abandon(self.context, |sink| detached.drain(frames, sink));
         bomb::dropped(format_args!("INV-TLB-DEBT: gather dropped unsettled"));
     }
 }

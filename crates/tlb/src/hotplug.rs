@@ -23,7 +23,7 @@ impl<P: Platform> Tlb<P> {
     /// It runs no space from here on, until [`Tlb::cpu_starting`]. Before or after, the embedder
     /// takes it out of [`pagewright_arch::Effects::online`].
     pub fn cpu_dying(&self) {
-        self.leave();
+        self.leave_space();
         match self.fx().caps().shootdown {
             ShootdownKind::Ipi => self.mail.leave(self.fx().cpu()),
             ShootdownKind::Broadcast => {

@@ -16,7 +16,7 @@
 //!   tables included (Linux's `mmu_gather`).
 //! - [`Batch`] – the debts of many spaces, whose flush is put off and paid once for all (Linux's
 //!   `tlbflush_unmap_batch`).
-//! - [`Context`] – what a space is to the TLBs: its root, its generation, the CPUs that may hold
+//! - [`TlbContext`] – what a space is to the TLBs: its root, its generation, the CPUs that may hold
 //!   its translations.
 //! - [`SecondaryMmu`] – whoever walks the tables besides CPUs, and is told with them.
 //! - [`Ledger`] – per-CPU clocks of full flushes; who has paid a debt of a given age.
@@ -40,22 +40,23 @@ extern crate alloc;
 mod batch;
 mod context;
 mod debt;
-mod deferred;
+mod deferred_flush;
+mod detached;
 mod engine;
 mod gather;
-mod held;
 mod hotplug;
 mod ledger;
-mod memory;
 mod secondary;
+mod settling_alloc;
 mod switch;
 mod tags;
 mod walkers;
 
 pub use batch::Batch;
-pub use context::Context;
-pub use debt::{Debt, Owed, Park, Parked};
-pub use engine::{BatchPolicy, Flush, SetupError, Tlb, TlbConfig};
+pub use context::TlbContext;
+pub use debt::{Debt, OwedFlush};
+pub use detached::{DetachedPiece, IntoDetachedPieces};
+pub use engine::{BatchPolicy, FlushInfo, Tlb, TlbConfig, TlbSetupError};
 pub use gather::Gather;
 pub use ledger::Ledger;
 pub use secondary::SecondaryMmu;

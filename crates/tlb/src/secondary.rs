@@ -11,7 +11,7 @@
 //! Not guaranteed: that a page it uses stays. Who unmaps pages to free them looks for pins; one
 //! that is mapped by such a device without a pin is the embedder's to refuse.
 
-use crate::context::Context;
+use crate::context::TlbContext;
 use crate::engine::Tlb;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -49,7 +49,7 @@ impl<P: Platform> Tlb<P> {
     ///
     /// # Errors
     /// [`OutOfMemory`]; it is not registered.
-    pub fn register_secondary(&self, context: &Context, mmu: Arc<dyn SecondaryMmu>) -> Result<(), OutOfMemory> {
+    pub fn register_secondary(&self, context: &TlbContext, mmu: Arc<dyn SecondaryMmu>) -> Result<(), OutOfMemory> {
         let error = OutOfMemory { bytes: size_of::<Registered>() };
         if !self.fx().permit_allocation() {
             return Err(error);
@@ -65,7 +65,7 @@ impl<P: Platform> Tlb<P> {
 
     /// `mmu`, which walks the tables of the space no more, is not told any longer; no call to it is
     /// under way when this returns. Nothing if it was not registered.
-    pub fn unregister_secondary(&self, context: &Context, mmu: &Arc<dyn SecondaryMmu>) {
+    pub fn unregister_secondary(&self, context: &TlbContext, mmu: &Arc<dyn SecondaryMmu>) {
         let mut registered = self.secondaries.0.lock();
         let is_it = |(space, other): &Registered| {
             *space == context.id() && core::ptr::addr_eq(Arc::as_ptr(other), Arc::as_ptr(mmu))
@@ -81,14 +81,14 @@ impl<P: Platform> Tlb<P> {
     /// Tells those who walk the space's tables besides CPUs that entries in `range`, or anywhere,
     /// have changed. Walkers can see it already.
     #[inline]
-    pub(crate) fn tell_secondaries(&self, context: &Context, range: Option<PageRange>) {
+    pub(crate) fn tell_secondaries(&self, context: &TlbContext, range: Option<PageRange>) {
         if context.secondaries.load(Ordering::SeqCst) > 0 {
             self.tell_each_secondary(context, range);
         }
     }
 
     #[cold]
-    fn tell_each_secondary(&self, context: &Context, range: Option<PageRange>) {
+    fn tell_each_secondary(&self, context: &TlbContext, range: Option<PageRange>) {
         let registered = self.secondaries.0.lock();
         registered
             .iter()

@@ -1,6 +1,6 @@
 //! Which space a CPU runs (Linux's `switch_mm_irqs_off`, `enter_lazy_tlb`).
 
-use crate::context::Context;
+use crate::context::TlbContext;
 use crate::engine::Tlb;
 use core::sync::atomic::Ordering;
 use pagewright_arch::Target;
@@ -12,7 +12,7 @@ impl<P: Platform> Tlb<P> {
     /// Makes this CPU run `next`.
     ///
     /// Free when it runs it already.
-    pub fn switch_to(&self, next: &Arc<Context>) {
+    pub fn switch_to(&self, next: &Arc<TlbContext>) {
         self.fx().without_interrupts(|| match &self.asids {
             None => self.switch_tagged_per_cpu(next),
             Some(_) => self.switch_broadcast(next),
@@ -41,7 +41,7 @@ impl<P: Platform> Tlb<P> {
     }
 
     /// Leaves whatever space is loaded, for good.
-    pub fn leave(&self) {
+    pub fn leave_space(&self) {
         self.fx().without_interrupts(|| self.unload(self.fx().cpu()));
     }
 
@@ -61,13 +61,13 @@ impl<P: Platform> Tlb<P> {
         self.unload(me);
     }
 
-    fn put_loaded(&self, me: CpuId, next: Option<Arc<Context>>) -> Option<Arc<Context>> {
+    fn put_loaded(&self, me: CpuId, next: Option<Arc<TlbContext>>) -> Option<Arc<TlbContext>> {
         let state = self.cpus.get(me);
         state.loaded.store(next.as_ref().map_or(SpaceId::default(), |context| context.id()).raw(), Ordering::SeqCst);
         core::mem::replace(&mut *state.context.lock(), next)
     }
 
-    fn switch_tagged_per_cpu(&self, next: &Arc<Context>) {
+    fn switch_tagged_per_cpu(&self, next: &Arc<TlbContext>) {
         let me = self.fx().cpu();
         let state = self.cpus.get(me);
         let tagged = self.fx().caps().tagged;
@@ -113,7 +113,7 @@ impl<P: Platform> Tlb<P> {
         }
     }
 
-    fn switch_broadcast(&self, next: &Arc<Context>) {
+    fn switch_broadcast(&self, next: &Arc<TlbContext>) {
         let me = self.fx().cpu();
         if self.cpus.get(me).loaded.load(Ordering::SeqCst) == next.id().raw() {
             return;

@@ -12,7 +12,7 @@
 //! Where the kernel has tables that programs can't see, a space has two tags ([`Caps::user_tag`]);
 //! what is said of one here is true of both.
 
-use crate::context::Context;
+use crate::context::TlbContext;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicU8, AtomicU64, Ordering};
@@ -158,7 +158,7 @@ impl<P: Platform> Asids<P> {
 
     /// Gives `context` a tag of the current generation and marks it active on `cpu`
     /// (`check_and_switch_context`).
-    pub(crate) fn grant(&self, cpu: CpuId, context: &Context, online: &CpuMask) -> AsidGrant {
+    pub(crate) fn grant(&self, cpu: CpuId, context: &TlbContext, online: &CpuMask) -> AsidGrant {
         let word = context.asid.load(Ordering::SeqCst);
         let active = self.active.get(cpu);
         let before = active.load(Ordering::SeqCst);

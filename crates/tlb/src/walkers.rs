@@ -14,7 +14,7 @@
 //!
 //! Not guaranteed: anything about pages. A walk takes a speculative reference and looks again.
 
-use crate::context::Context;
+use crate::context::TlbContext;
 use crate::engine::Tlb;
 use core::sync::atomic::{AtomicU64, Ordering, fence};
 use pagewright_arch::ShootdownKind;
@@ -51,7 +51,7 @@ impl<P: Platform> Tlb<P> {
     /// `walk` must be short, and neither wait nor take locks: interrupts are closed, and whoever
     /// frees tables waits for it.
     #[inline]
-    pub fn walk_lockless<T>(&self, context: &Context, walk: impl FnOnce() -> T) -> Option<T> {
+    pub fn walk_lockless<T>(&self, context: &TlbContext, walk: impl FnOnce() -> T) -> Option<T> {
         let walk_here = || {
             let state = self.cpus.get(self.fx().cpu());
             if state.loaded.load(Ordering::SeqCst) != context.id().raw() {

@@ -89,7 +89,7 @@ impl<I: Isa> Lab<I> {
         let handler = Rc::downgrade(&mm);
         sim.bind_ipi_handler(Rc::new(move |_| {
             if let Some(mm) = handler.upgrade() {
-                mm.tlb().on_kick();
+                mm.tlb().handle_ipi();
             }
         }));
         Ok(Self { sim, mm, swaps: Cell::new(false) })

@@ -108,7 +108,7 @@ fn maps_what_is_cleared<I: Isa>(bare: &Rc<Bare<I>>) -> Vec<Program> {
         loop {
             let table = maps.table.lock();
             if !maps.is_mapped(0) {
-                maps.tlb.flush_cleared(&maps.context, PageRange::page(bare::page(0)), Level::PTE);
+                maps.tlb.flush_before_install(&maps.context, PageRange::page(bare::page(0)), Level::PTE);
                 maps.map_folio(0, folio);
                 break;
             }
@@ -132,7 +132,7 @@ fn maps_what_is_cleared<I: Isa>(bare: &Rc<Bare<I>>) -> Vec<Program> {
 fn takes_along_what_is_cleared<I: Isa>(bare: &Rc<Bare<I>>) -> Vec<Program> {
     let (zaps, cleans) = (Rc::clone(bare), Rc::clone(bare));
     let zaps: Program = Box::new(move || {
-        let mut gather = Gather::among_others(&zaps.tlb, &zaps.context);
+        let mut gather = Gather::concurrent(&zaps.tlb, &zaps.context);
         for index in 0..zaps.pages {
             let table = zaps.table.lock();
             gather.absorb(zaps.unmap(index));
@@ -148,7 +148,7 @@ fn takes_along_what_is_cleared<I: Isa>(bare: &Rc<Bare<I>>) -> Vec<Program> {
             let found = loop {
                 let table = cleans.table.lock();
                 if !cleans.is_mapped(index) {
-                    batch.take_along(&cleans.context);
+                    batch.absorb_pending(&cleans.context);
                     break true;
                 }
                 drop(table);

@@ -157,7 +157,7 @@ fn the_fast_walk_takes_what_needs_no_fault_and_only_here<I: Isa>() {
     assert_eq!((device.pages.len(), fast()), (3, 2), "the third needed a fault");
     device.release(Contents::Read);
     // A CPU that runs something else can't walk these tables without locks.
-    world.on(OTHER, |mm| mm.tlb().leave());
+    world.on(OTHER, |mm| mm.tlb().leave_space());
     let range = PageRange::page(base);
     let taken = world.on(OTHER, |mm| mm.pin_user_pages_fast(&process.space, range, NONE)).expect("the slow way");
     assert_eq!(fast(), 2);

@@ -119,7 +119,7 @@ fn copy_from_a_process_that_ends<I: Isa>(seed: u64) -> bool {
     ends.write(base, 1);
     other.write(theirs, 1);
     let root = ends.space.table().root();
-    world.lab.on(CPU, |mm| mm.tlb().leave());
+    world.lab.on(CPU, |mm| mm.tlb().leave_space());
     let (copies, reuses) = (world.clone(), world.clone());
     let [copied, ended, taken] = [ends.space.clone(), ends.space.clone(), other.space.clone()];
     let programs: Vec<Program> = vec![

@@ -131,7 +131,7 @@ fn run<I: Isa>(world: &World<I>, look: &dyn Fn(&str)) {
     world.on(|mm| mm.truncate(&world.file, PAGES / 4 * PAGE_SIZE)).expect("not sealed");
     look("truncation");
     for (cpu, space) in [(OTHER, &child), (CPU, &space)] {
-        world.lab.on(cpu, |mm| mm.tlb().leave());
+        world.lab.on(cpu, |mm| mm.tlb().leave_space());
         world.on(|mm| mm.end_space(space));
         look("an end");
     }
@@ -168,7 +168,7 @@ fn swap<I: Isa>(world: &World<I>, look: &dyn Fn(&str)) {
     world.on(|mm| mm.munmap(&space, anon, PAGES / 2 * PAGE_SIZE)).expect("mapped");
     look("unmapping what is in swap");
     for (cpu, space) in [(OTHER, &child), (CPU, &space)] {
-        world.lab.on(cpu, |mm| mm.tlb().leave());
+        world.lab.on(cpu, |mm| mm.tlb().leave_space());
         world.on(|mm| mm.end_space(space));
         look("an end");
     }

@@ -165,7 +165,7 @@ impl<I: Isa> World<I> {
 
     fn end(&self) {
         self.lab.on(CPU, |mm| {
-            mm.tlb().leave();
+            mm.tlb().leave_space();
             mm.end_space(&self.space);
             mm.forget_file(&self.file);
         });

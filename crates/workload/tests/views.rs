@@ -66,7 +66,7 @@ impl<I: Isa> Bed<I> {
 
     fn end(&self, space: &Process<I>) {
         self.lab.on(CPU, |mm| {
-            mm.tlb().leave();
+            mm.tlb().leave_space();
             mm.end_space(space);
         });
     }

@@ -23,7 +23,7 @@ pub trait Kernel: Sync {
     /// Somebody asked for this CPU's attention ([`pagewright_arch::Effects::kick`]).
     ///
     /// Interrupts are closed.
-    fn on_kick(&self);
+    fn handle_ipi(&self);
 
     /// A block of frames, as linear memory, that the heap may have for good.
     fn more_memory(&self, bytes: usize) -> Option<&'static mut [u8]>;

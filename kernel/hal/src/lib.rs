@@ -25,8 +25,8 @@
 //!   its address. On x86-64 every root shares the boot tables' upper half: [`Machine`] writes those
 //!   entries into a root when it is first installed, because the memory manager knows of user
 //!   memory only. arm64 has a second base register.
-//! - A kick is an interrupt whose handler calls [`Kernel::on_kick`]. It comes in user mode and in
-//!   the kernel alike: whoever waits, for a lock or for an answer, waits with interrupts open.
+//! - A kick is an interrupt whose handler calls [`Kernel::handle_ipi`]. It comes in user mode and
+//!   in the kernel alike: whoever waits, for a lock or for an answer, waits with interrupts open.
 //! - Tags are PCIDs and ASIDs where the CPU has them; else switches flush.
 //!
 //! A CPU has one kernel stack. Nothing sleeps in the kernel: a call that must wait gives its CPU

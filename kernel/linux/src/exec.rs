@@ -124,7 +124,7 @@ pub(crate) fn load(request: &Request, limits: &Limits) -> Result<Image, Errno> {
         Err(error) => {
             record::end_image(None);
             // The half-made space ends with its handle; this CPU must not run it then.
-            mm().tlb().leave();
+            mm().tlb().leave_space();
             Err(error)
         }
     }

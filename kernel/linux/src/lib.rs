@@ -84,8 +84,8 @@ impl Kernel for Linux {
         cpu::run()
     }
 
-    fn on_kick(&self) {
-        memory::mm().tlb().on_kick();
+    fn handle_ipi(&self) {
+        memory::mm().tlb().handle_ipi();
     }
 
     fn more_memory(&self, bytes: usize) -> Option<&'static mut [u8]> {

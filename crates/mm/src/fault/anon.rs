@@ -62,7 +62,7 @@ impl<P: Platform> Fault<'_, P> {
 
     /// Maps a page that is this space's alone, with everything that the mapping allows; unless it
     /// was only unshared, which is no store and gives no right to one.
-    pub(super) fn install_own(&self, locked: &pagewright_table::Locked<'_, P>, folio: FolioRef) {
+    pub(super) fn install_own(&self, locked: &pagewright_table::LockedTable<'_, P>, folio: FolioRef) {
         let mut flags = LeafFlags::USER | LeafFlags::ACCESSED | LeafFlags::EXCLUSIVE;
         let mut rights = self.own_rights();
         if self.mode.contains(FaultMode::UNSHARE) {

@@ -6,7 +6,7 @@ use crate::rmap::Tally;
 use pagewright_arch::{Leaf, LeafFlags};
 use pagewright_plant::plant;
 use pagewright_sync::Platform;
-use pagewright_table::Locked;
+use pagewright_table::LockedTable;
 use pagewright_tlb::frames::FolioFlags;
 use pagewright_types::{Access, Counter, Level, Order, PageRange, Pfn, Rights};
 
@@ -45,7 +45,7 @@ impl<P: Platform> Fault<'_, P> {
         Outcome::Done(Served::Minor)
     }
 
-    fn reuse(&self, locked: &Locked<'_, P>) {
+    fn reuse(&self, locked: &LockedTable<'_, P>) {
         self.mm.tlb.count(Counter::PgReuse, 1);
         self.widen_leaf(locked, self.own_rights(), true);
     }
@@ -54,7 +54,7 @@ impl<P: Platform> Fault<'_, P> {
     ///
     /// Nothing is owed, because no right is lost: another CPU that still has the old entry faults
     /// once more and finds this one.
-    fn widen_leaf(&self, locked: &Locked<'_, P>, rights: Rights, write: bool) {
+    fn widen_leaf(&self, locked: &LockedTable<'_, P>, rights: Rights, write: bool) {
         let mut flags = LeafFlags::ACCESSED;
         flags.set(LeafFlags::DIRTY | LeafFlags::SOFT_DIRTY, write);
         flags.set(LeafFlags::EXCLUSIVE, write && !self.vma.is_shared());
@@ -62,12 +62,12 @@ impl<P: Platform> Fault<'_, P> {
         if let Some(debt) = debt {
             debt.settle();
         }
-        self.mm.tlb.forget_refusal(self.space.table().context(), self.va);
+        self.mm.tlb.fix_spurious_fault(self.space.table().context(), self.va);
     }
 
     /// Puts a copy in the place of the page that `leaf` maps, and keeps that page while it is
     /// copied without the lock.
-    pub(super) fn replace_by_copy(&self, locked: Locked<'_, P>, leaf: Leaf) -> Result<Outcome, FaultError> {
+    pub(super) fn replace_by_copy(&self, locked: LockedTable<'_, P>, leaf: Leaf) -> Result<Outcome, FaultError> {
         let old = self.mm.frames().folio(leaf.pfn).get();
         drop(locked);
         let outcome = self.replace(Some(leaf.pfn));
@@ -97,11 +97,11 @@ impl<P: Platform> Fault<'_, P> {
         self.mm.reduce(self.space, PageRange::page(self.va), Rights::empty());
         self.space.rss().note_peak();
         if let Some(debt) = locked.take(self.va) {
-            if !debt.parked().is_special() {
+            if !debt.detached().is_special() {
                 let mut tally = Tally::default();
-                self.mm.uncount_mapping(debt.parked().leaf(), &mut tally);
+                self.mm.uncount_mapping(debt.detached().leaf(), &mut tally);
                 self.mm.lower(self.space, &tally);
-                let old = self.mm.frames().folio(debt.parked().leaf().pfn);
+                let old = self.mm.frames().folio(debt.detached().leaf().pfn);
                 self.mm.munlock_vma_folio(self.vma.flags(), old);
                 self.mm.free_swap_cache(old);
             }
@@ -117,7 +117,7 @@ impl<P: Platform> Fault<'_, P> {
     }
 
     /// The table, locked, if the entry still says what it said, up to bits that the walker sets.
-    pub(super) fn lock_as_seen(&self) -> Option<Locked<'_, P>> {
+    pub(super) fn lock_as_seen(&self) -> Option<LockedTable<'_, P>> {
         let locked = self.lock_found()?;
         let touched = LeafFlags::ACCESSED | LeafFlags::DIRTY;
         let plain = |leaf: Leaf| Leaf { flags: leaf.flags - touched, ..leaf };

@@ -8,7 +8,7 @@ use crate::rmap::Tally;
 use pagewright_arch::{Leaf, LeafFlags};
 use pagewright_plant::plant;
 use pagewright_sync::Platform;
-use pagewright_table::{Locked, OwnedLeaf};
+use pagewright_table::{LockedTable, OwnedLeaf};
 use pagewright_tlb::frames::{FolioFlags, FolioRef};
 use pagewright_types::{Access, Counter, Level, Order, PageRange, Rights, VirtAddr};
 
@@ -99,7 +99,14 @@ impl<P: Platform> Fault<'_, P> {
         self.mm.frames().folio_of(folio).exceeds_ref_limit()
     }
 
-    fn install_file(&self, locked: &Locked<'_, P>, va: VirtAddr, folio: FolioRef, touched: bool, tally: &mut Tally) {
+    fn install_file(
+        &self,
+        locked: &LockedTable<'_, P>,
+        va: VirtAddr,
+        folio: FolioRef,
+        touched: bool,
+        tally: &mut Tally,
+    ) {
         let pfn = folio.pfn();
         let mut rights = self.own_rights();
         let mut flags = LeafFlags::USER;
@@ -145,7 +152,7 @@ impl<P: Platform> Fault<'_, P> {
     }
 
     /// Maps what the cache has of the window, not accessed yet (`filemap_map_pages`).
-    fn map_around(&self, locked: &Locked<'_, P>, around: PageRange, tally: &mut Tally) {
+    fn map_around(&self, locked: &LockedTable<'_, P>, around: PageRange, tally: &mut Tally) {
         let mut mapped = 0;
         for va in around.iter().filter(|va| *va != self.va) {
             let index = self.vma.pgoff() + (va.page_index() - self.start);

@@ -43,7 +43,7 @@ use crate::space::{Backing, Space, Vma};
 use crate::swap::{Swapped, swapped};
 use pagewright_arch::{Entry, Isa, Leaf, LeafFlags, Pte, SoftKind};
 use pagewright_sync::Platform;
-use pagewright_table::{Found, Locked, Reserve};
+use pagewright_table::{FoundEntry, LockedTable, TableReserve};
 use pagewright_types::{Access, Counter, Level, PAGE_SIZE, Rights, VirtAddr};
 
 /// How a fault was served.
@@ -113,7 +113,7 @@ struct Fault<'a, P: Platform> {
     mode: FaultMode,
     pages: Option<&'a dyn PageSource>,
     /// The table that the descent reached when the fault was classified.
-    found: Found,
+    found: FoundEntry,
     /// The entry for the page then.
     seen: Pte,
 }
@@ -272,39 +272,39 @@ impl<'a, P: Platform> Fault<'a, P> {
             Action::Wait => Ok(Outcome::Lost),
             Action::Spurious => {
                 self.mm.tlb.count(Counter::PwSpuriousFault, 1);
-                self.mm.tlb.forget_refusal(self.space.table().context(), self.va);
+                self.mm.tlb.fix_spurious_fault(self.space.table().context(), self.va);
                 Ok(Outcome::Done(Served::Minor))
             }
         }
     }
 
     /// Tables enough to reach the entry: reserve before anything is locked.
-    fn reserve_tables(&self) -> Result<Reserve<'a, P>, FaultError> {
-        let mut reserve = Reserve::new(&self.mm.tlb);
+    fn reserve_tables(&self) -> Result<TableReserve<'a, P>, FaultError> {
+        let mut reserve = TableReserve::new(&self.mm.tlb);
         if self.found.level > Level::PTE {
-            self.mm.fill(&mut reserve, self.space.table().missing(&self.mm.tlb, self.va, Level::PTE))?;
+            self.mm.fill(&mut reserve, self.space.table().missing_tables(&self.mm.tlb, self.va, Level::PTE))?;
         }
         Ok(reserve)
     }
 
     /// Makes the tables and locks the last; `None` if the entry is not what it was when the fault
     /// was classified.
-    fn lock_unchanged(&self, reserve: &mut Reserve<'a, P>) -> Option<Locked<'a, P>> {
+    fn lock_unchanged(&self, reserve: &mut TableReserve<'a, P>) -> Option<LockedTable<'a, P>> {
         let locked = self.lock_found().or_else(|| self.lock_made(reserve))?;
         (locked.level() == Level::PTE && locked.pte(self.va) == self.seen).then_some(locked)
     }
 
     /// The last-level table, locked, if the descent reached it.
-    fn lock_found(&self) -> Option<Locked<'a, P>> {
+    fn lock_found(&self) -> Option<LockedTable<'a, P>> {
         (self.found.level == Level::PTE).then(|| self.space.table().lock_found(&self.mm.tlb, self.found, self.va))
     }
 
     /// Makes the missing tables and locks the last.
     #[cold]
-    fn lock_made(&self, reserve: &mut Reserve<'a, P>) -> Option<Locked<'a, P>> {
+    fn lock_made(&self, reserve: &mut TableReserve<'a, P>) -> Option<LockedTable<'a, P>> {
         let table = self.space.table();
         let before = reserve.len();
-        table.ensure(&self.mm.tlb, self.va, Level::PTE, reserve);
+        table.ensure_tables(&self.mm.tlb, self.va, Level::PTE, reserve);
         let made = (before - reserve.len()) as u64;
         self.mm.gauges.add(crate::counters::Gauge::PageTablePages, made);
         table.lock(&self.mm.tlb, self.va, Level::PTE)

@@ -7,7 +7,7 @@ use crate::space::VmFlags;
 use crate::swap::{FromSwap, Swapped};
 use pagewright_arch::{Leaf, LeafFlags};
 use pagewright_sync::Platform;
-use pagewright_table::{Locked, OwnedLeaf};
+use pagewright_table::{LockedTable, OwnedLeaf};
 use pagewright_tlb::frames::FolioOwner;
 use pagewright_types::{Access, LineageId, Rights};
 
@@ -33,7 +33,7 @@ impl<P: Platform> Fault<'_, P> {
         Ok(if stored { Outcome::Done(served) } else { Outcome::Again(served) })
     }
 
-    fn put_back(&self, locked: &Locked<'_, P>, seen: Swapped, lineage: LineageId, page: FromSwap<'_>) {
+    fn put_back(&self, locked: &LockedTable<'_, P>, seen: Swapped, lineage: LineageId, page: FromSwap<'_>) {
         let FromSwap { folio, lock, .. } = page;
         let view = self.mm.frames().folio(folio.pfn());
         if view.owner() == FolioOwner::None {

@@ -177,7 +177,7 @@ impl<P: Platform> Mm<P> {
         (first, end): (u64, u64),
         what: Zap,
     ) {
-        let mut gather = Gather::among_others(&self.tlb, space.table().context());
+        let mut gather = Gather::concurrent(&self.tlb, space.table().context());
         for (start, vma) in map.of_file_from(file.id(), first) {
             let page = |index: u64| (start + index.saturating_sub(vma.pgoff())).min(vma.end());
             let (from, to) = (page(first), page(end));

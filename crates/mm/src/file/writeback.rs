@@ -140,7 +140,7 @@ impl<P: Platform> Mm<P> {
                 }
             }
             // An entry that somebody else has just cleared may still be stored through.
-            batch.take_along(space.table().context());
+            batch.absorb_pending(space.table().context());
             drop(map);
             at = Some(space.id());
         }

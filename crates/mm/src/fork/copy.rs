@@ -15,7 +15,7 @@ use core::sync::atomic::{Ordering, fence};
 use pagewright_arch::{Entry, Leaf, LeafFlags, Soft, SoftKind};
 use pagewright_plant::plant;
 use pagewright_sync::{Backend, Platform};
-use pagewright_table::{Locked, OwnedLeaf};
+use pagewright_table::{LockedTable, OwnedLeaf};
 use pagewright_tlb::Gather;
 use pagewright_tlb::frames::{Block, FolioFlags, FolioOwner};
 use pagewright_types::{Counter, Level, Order, PageRange, Rights, VirtAddr};
@@ -32,7 +32,7 @@ impl<P: Platform> Mm<P> {
         rights: Rights,
         gather: &mut Gather<'a, P>,
     ) -> Result<(), MmError> {
-        for span in parent.table().spans(&self.tlb, range) {
+        for span in parent.table().table_spans(&self.tlb, range) {
             self.make_table(child, span.start())?;
             // A page for the child's copy of one that is pinned, had without locks.
             let mut copies = Copies { rights, spare: None };
@@ -56,7 +56,7 @@ impl<P: Platform> Mm<P> {
 
     /// Copies the markers under `range` of a shared mapping, whose pages a fault brings back.
     pub(super) fn copy_markers(&self, parent: &Space<P>, child: &Space<P>, range: PageRange) -> Result<(), MmError> {
-        for span in parent.table().spans(&self.tlb, range) {
+        for span in parent.table().table_spans(&self.tlb, range) {
             self.make_table(child, span.start())?;
             let Some(from) = parent.table().lock(&self.tlb, span.start(), Level::PTE) else { continue };
             let Some(to) = child.table().lock(&self.tlb, span.start(), Level::PTE) else { continue };
@@ -76,8 +76,8 @@ impl<P: Platform> Mm<P> {
     fn copy_table<'a>(
         &'a self,
         child: &Space<P>,
-        from: &Locked<'a, P>,
-        to: &Locked<'_, P>,
+        from: &LockedTable<'a, P>,
+        to: &LockedTable<'_, P>,
         span: PageRange,
         copies: &mut Copies,
         gather: &mut Gather<'a, P>,
@@ -130,7 +130,13 @@ impl<P: Platform> Mm<P> {
 
     /// Takes from the parent's entry for `va` the right to store and to call the page its own; or
     /// nothing, if somebody pinned the page meanwhile without locks.
-    fn share_entry<'a>(&'a self, from: &Locked<'a, P>, va: VirtAddr, leaf: Leaf, gather: &mut Gather<'a, P>) -> Shared {
+    fn share_entry<'a>(
+        &'a self,
+        from: &LockedTable<'a, P>,
+        va: VirtAddr,
+        leaf: Leaf,
+        gather: &mut Gather<'a, P>,
+    ) -> Shared {
         if leaf.flags.contains(LeafFlags::SPECIAL) {
             return Shared::Done;
         }
@@ -153,7 +159,7 @@ impl<P: Platform> Mm<P> {
     /// Copies what stands there for a page that is not mapped: a marker, which says of the mapping
     /// that nobody may touch the page, and the child has the mapping; or a page in swap, which is
     /// nobody's alone from now on (`copy_nonpresent_pte`).
-    fn copy_soft(&self, child: &Space<P>, from: &Locked<'_, P>, to: &Locked<'_, P>, va: VirtAddr) -> bool {
+    fn copy_soft(&self, child: &Space<P>, from: &LockedTable<'_, P>, to: &LockedTable<'_, P>, va: VirtAddr) -> bool {
         let Entry::Soft(soft) = from.entry(va) else { return false };
         match soft.kind {
             SoftKind::Marker => to.install_soft(va, soft),

@@ -20,7 +20,7 @@ use core::sync::atomic::{Ordering, fence};
 use pagewright_arch::{Entry, Leaf, LeafFlags};
 use pagewright_plant::plant;
 use pagewright_sync::{Backend, Platform};
-use pagewright_table::Peek;
+use pagewright_table::PeekedEntry;
 use pagewright_types::{Counter, PAGE_SIZE, Pfn, Rights, VirtAddr};
 
 /// What a walk came to.
@@ -61,7 +61,7 @@ impl<P: Platform> Mm<P> {
         // Pairs with the fence in fork between taking the exclusive bit and looking for pins: one
         // of the two sees the other.
         fence(Ordering::SeqCst);
-        let still = plant!(FastNoRecheck; true, space.table().is_still(&self.tlb, &peek));
+        let still = plant!(FastNoRecheck; true, space.table().is_unchanged(&self.tlb, &peek));
         // Only now is it known whose page it is.
         let ours = still
             && page.folio().is_some_and(|head| {
@@ -82,7 +82,7 @@ impl<P: Platform> Mm<P> {
 
 /// The leaf and the frame for `va`, if the entry allows what is wanted without a fault and stands
 /// for a page that is counted.
-fn takable<P: Platform>(peek: &Peek, va: VirtAddr, want: Want) -> Option<(Leaf, Pfn)> {
+fn takable<P: Platform>(peek: &PeekedEntry, va: VirtAddr, want: Want) -> Option<(Leaf, Pfn)> {
     let Entry::Leaf(leaf) = peek.entry::<P::Isa>() else { return None };
     let needed = if want.writes() { Rights::WRITE } else { Rights::READ };
     let flags = leaf.flags & (LeafFlags::USER | LeafFlags::SPECIAL);

@@ -30,9 +30,9 @@ impl<P: Platform> Mm<P> {
     /// used: reclaim comes to them first. The caller holds no lock.
     pub(crate) fn deactivate_range(&self, space: &Space<P>, part: PageRange) {
         let map = space.map().read();
-        let mut gather = Gather::among_others(&self.tlb, space.table().context());
+        let mut gather = Gather::concurrent(&self.tlb, space.table().context());
         for (_, part) in still_mapped(&map, part) {
-            for (table, under) in space.table().tables(&self.tlb, part) {
+            for (table, under) in space.table().locked_tables(&self.tlb, part) {
                 for va in table.entries(under) {
                     let folio = table.leaf(va).and_then(|leaf| self.vm_normal_folio(leaf));
                     if let Some(folio) = folio.filter(|folio| folio.mapcount() == 1) {
@@ -69,7 +69,7 @@ impl<P: Platform> Mm<P> {
     ) -> VirtAddr {
         let map = space.map().read();
         for (vma, part) in still_mapped(&map, range) {
-            for (table, under) in space.table().tables(&self.tlb, part) {
+            for (table, under) in space.table().locked_tables(&self.tlb, part) {
                 for va in table.entries(under) {
                     if folios.is_full() {
                         return va;

@@ -102,7 +102,7 @@ impl<P: Platform> Mm<P> {
         }
         let forget = |leaf: Leaf| Leaf { flags: leaf.flags - LeafFlags::ACCESSED, ..leaf };
         if let Some(debt) = table.update(va, forget) {
-            debt.settle_alone();
+            debt.settle_own_entry();
         }
         // Of what is read once, in order, the use says nothing (`vma_has_recency`).
         let once = vma.flags().intersects(VmFlags::SEQ_READ | VmFlags::RAND_READ);

@@ -20,7 +20,7 @@ use crate::error::MmError;
 use crate::mm::Mm;
 use core::sync::atomic::Ordering;
 use pagewright_sync::{Backend, Platform};
-use pagewright_table::Reserve;
+use pagewright_table::TableReserve;
 use pagewright_tlb::frames::{Block, ClearExtent, FrameRequest, NoFrames, NoFramesCause, ZeroedBlock};
 use pagewright_types::{Counter, NodeId, Order};
 
@@ -50,7 +50,7 @@ impl<P: Platform> Mm<P> {
     ///
     /// # Errors
     /// As [`Self::alloc`].
-    pub(crate) fn fill(&self, reserve: &mut Reserve<'_, P>, count: usize) -> Result<(), NoFrames> {
+    pub(crate) fn fill(&self, reserve: &mut TableReserve<'_, P>, count: usize) -> Result<(), NoFrames> {
         self.with_reclaim(|| reserve.fill(count))
     }
 

@@ -7,7 +7,7 @@ use crate::swap::Swapped;
 use core::sync::atomic::{Ordering, fence};
 use pagewright_arch::{Leaf, LeafFlags};
 use pagewright_sync::Platform;
-use pagewright_table::Locked;
+use pagewright_table::LockedTable;
 use pagewright_tlb::Batch;
 use pagewright_tlb::frames::{Folio, FolioFlags};
 use pagewright_types::{Level, PageRange, Rights, SpaceId, SwapEntry, VirtAddr};
@@ -56,7 +56,7 @@ impl<P: Platform> Mm<P> {
     fn unmap_one(
         &self,
         space: &Space<P>,
-        table: &Locked<'_, P>,
+        table: &LockedTable<'_, P>,
         va: VirtAddr,
         folio: Folio<'_>,
         victim: Victim,
@@ -79,7 +79,7 @@ impl<P: Platform> Mm<P> {
             }),
         };
         let Some(debt) = debt else { return };
-        let leaf = debt.parked().leaf();
+        let leaf = debt.detached().leaf();
         if let Victim::Anon(entry) = victim {
             self.swap_duplicate(entry);
             space.rss().add_swapped(1);

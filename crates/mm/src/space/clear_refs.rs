@@ -11,7 +11,7 @@ use crate::swap::{Swapped, swapped};
 use core::sync::atomic::{Ordering, fence};
 use pagewright_arch::{Entry, Leaf, LeafFlags};
 use pagewright_sync::Platform;
-use pagewright_table::Locked;
+use pagewright_table::LockedTable;
 use pagewright_tlb::Gather;
 use pagewright_tlb::frames::FolioFlags;
 use pagewright_types::{PageRange, Rights, VirtAddr};
@@ -139,9 +139,9 @@ impl<P: Platform> Mm<P> {
         &'a self,
         space: &'a Space<P>,
         range: PageRange,
-        mut visit: impl FnMut(&Locked<'a, P>, VirtAddr, Entry),
+        mut visit: impl FnMut(&LockedTable<'a, P>, VirtAddr, Entry),
     ) {
-        for (table, part) in space.table().tables(&self.tlb, range) {
+        for (table, part) in space.table().locked_tables(&self.tlb, range) {
             for va in table.entries(part) {
                 visit(&table, va, table.entry(va));
             }

@@ -26,7 +26,7 @@ impl<P: Platform> Mm<P> {
             return;
         }
         let everything = PageRange::new(VirtAddr::ZERO, P::Isa::USER_END);
-        let mut gather = Gather::whole(&self.tlb, space.table().context());
+        let mut gather = Gather::full_space(&self.tlb, space.table().context());
         for (start, vma) in map.iter() {
             self.zap_at_end(space, vma, vma.range(start), &mut gather);
         }

@@ -131,7 +131,7 @@ impl<P: Platform> Mm<P> {
     }
 
     fn for_each_folio(&self, space: &Space<P>, range: PageRange, visit: impl Fn(Folio<'_>)) {
-        for (table, under) in space.table().tables(&self.tlb, range) {
+        for (table, under) in space.table().locked_tables(&self.tlb, range) {
             for va in table.entries(under) {
                 if let Some(folio) = table.leaf(va).and_then(|leaf| self.vm_normal_folio(leaf)) {
                     visit(folio);

@@ -54,7 +54,7 @@ use crate::error::MmError;
 use crate::mm::Mm;
 use core::sync::atomic::{AtomicU64, Ordering};
 use pagewright_sync::{Arc, Platform, RwLock, rank};
-use pagewright_table::{NoMemory, PageTable};
+use pagewright_table::{PageTable, TableAllocError};
 use pagewright_types::{LineageId, SpaceId};
 
 /// One address space (Linux's `mm_struct`).
@@ -129,7 +129,7 @@ impl<P: Platform> Mm<P> {
         }
         let room = Arc::reserve()?;
         let table = self.with_reclaim(|| match PageTable::try_new(&self.tlb) {
-            Err(NoMemory::Frames(refused)) => Err(refused),
+            Err(TableAllocError::Frames(refused)) => Err(refused),
             made => Ok(made),
         })??;
         self.gauges.add(Gauge::PageTablePages, 1);

@@ -162,7 +162,7 @@ impl<P: Platform> Mm<P> {
         known.set(LeafFlags::SOFT_DIRTY, !vma.flags().contains(VmFlags::SOFTDIRTY));
         let rights = vma.rights();
         let edit = |leaf: Leaf| Leaf { rights: leaf_rights(leaf, rights, known), ..leaf };
-        for (table, part) in space.table().tables(&self.tlb, vma.range(start)) {
+        for (table, part) in space.table().locked_tables(&self.tlb, vma.range(start)) {
             for va in table.entries(part) {
                 if let Some(debt) = table.update(va, edit) {
                     gather.absorb(debt);

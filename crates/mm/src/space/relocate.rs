@@ -17,7 +17,7 @@ use crate::swap::{Swapped, swapped};
 use pagewright_arch::{Entry, Leaf, LeafFlags};
 use pagewright_plant::plant;
 use pagewright_sync::Platform;
-use pagewright_table::Reserve;
+use pagewright_table::TableReserve;
 use pagewright_tlb::Gather;
 use pagewright_types::{Level, PageRange, Rights, VirtAddr};
 
@@ -42,9 +42,9 @@ impl<P: Platform> Mm<P> {
         let mut wanted = 0;
         // The last table that was counted at each level: neighbours share those above the last.
         let mut counted = [None; Level::PGD.raw() as usize];
-        for span in space.table().spans(&self.tlb, from) {
+        for span in space.table().table_spans(&self.tlb, from) {
             for (_, new) in pieces(span, to.add(span.start().since(from.start()))) {
-                let missing = space.table().missing(&self.tlb, new, Level::PTE);
+                let missing = space.table().missing_tables(&self.tlb, new, Level::PTE);
                 for (level, last) in counted.iter_mut().enumerate().take(missing) {
                     let table = new.align_down(Level::new(level as u8 + Level::PTE.raw()).table_span());
                     wanted += usize::from(last.replace(table) != Some(table));
@@ -62,11 +62,11 @@ impl<P: Platform> Mm<P> {
         space: &'a Space<P>,
         from: PageRange,
         to: VirtAddr,
-        reserve: &mut Reserve<'_, P>,
+        reserve: &mut TableReserve<'_, P>,
         gather: &mut Gather<'a, P>,
     ) {
         self.reduce(space, from, Rights::empty());
-        for span in space.table().spans(&self.tlb, from) {
+        for span in space.table().table_spans(&self.tlb, from) {
             for (piece, new) in pieces(span, to.add(span.start().since(from.start()))) {
                 self.make_tables(space, new, reserve);
                 self.move_piece(space, piece, new, gather);
@@ -74,9 +74,9 @@ impl<P: Platform> Mm<P> {
         }
     }
 
-    fn make_tables(&self, space: &Space<P>, va: VirtAddr, reserve: &mut Reserve<'_, P>) {
+    fn make_tables(&self, space: &Space<P>, va: VirtAddr, reserve: &mut TableReserve<'_, P>) {
         let before = reserve.len();
-        space.table().ensure(&self.tlb, va, Level::PTE, reserve);
+        space.table().ensure_tables(&self.tlb, va, Level::PTE, reserve);
         self.gauges.add(Gauge::PageTablePages, (before - reserve.len()) as u64);
     }
 

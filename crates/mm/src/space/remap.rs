@@ -29,7 +29,7 @@ use crate::knobs::Knob;
 use crate::mm::Mm;
 use pagewright_arch::Isa;
 use pagewright_sync::Platform;
-use pagewright_table::Reserve;
+use pagewright_table::TableReserve;
 use pagewright_tlb::Gather;
 use pagewright_types::{PAGE_SIZE, PageRange, VirtAddr};
 
@@ -256,7 +256,7 @@ impl<P: Platform> Mm<P> {
     ) -> Result<VirtAddr, MmError> {
         may_resize(map, resize)?;
         let plan = self.plan_move(map, resize)?;
-        let mut reserve = Reserve::new(&self.tlb);
+        let mut reserve = TableReserve::new(&self.tlb);
         self.fill(&mut reserve, self.tables_to_move(space, plan.moved, plan.to.start()))?;
         // From here on nothing can fail.
         if resize.flags.contains(RemapFlags::FIXED) {

@@ -7,7 +7,7 @@ use crate::error::{MmError, bounded};
 use crate::mm::Mm;
 use pagewright_arch::Isa;
 use pagewright_sync::Platform;
-use pagewright_table::Reserve;
+use pagewright_table::TableReserve;
 use pagewright_tlb::Gather;
 use pagewright_types::{Level, PageRange, VirtAddr};
 
@@ -90,10 +90,10 @@ impl<P: Platform> Mm<P> {
     /// The caller holds the space and no table.
     pub(crate) fn make_table(&self, space: &Space<P>, va: VirtAddr) -> Result<(), MmError> {
         let table = space.table();
-        let mut reserve = Reserve::new(&self.tlb);
-        self.fill(&mut reserve, table.missing(&self.tlb, va, Level::PTE))?;
+        let mut reserve = TableReserve::new(&self.tlb);
+        self.fill(&mut reserve, table.missing_tables(&self.tlb, va, Level::PTE))?;
         let before = reserve.len();
-        table.ensure(&self.tlb, va, Level::PTE, &mut reserve);
+        table.ensure_tables(&self.tlb, va, Level::PTE, &mut reserve);
         self.gauges.add(Gauge::PageTablePages, (before - reserve.len()) as u64);
         Ok(())
     }

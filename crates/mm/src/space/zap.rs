@@ -7,7 +7,7 @@ use crate::swap::swapped;
 use pagewright_arch::{Entry, LeafFlags, Soft, SoftKind};
 use pagewright_plant::plant;
 use pagewright_sync::Platform;
-use pagewright_table::Locked;
+use pagewright_table::LockedTable;
 use pagewright_tlb::Gather;
 use pagewright_tlb::frames::FolioFlags;
 use pagewright_types::{PageRange, Rights, VirtAddr};
@@ -69,7 +69,7 @@ impl<P: Platform> Mm<P> {
         gather: &mut Gather<'a, P>,
     ) {
         space.rss().note_peak();
-        for (table, part) in space.table().tables(&self.tlb, range) {
+        for (table, part) in space.table().locked_tables(&self.tlb, range) {
             let mut tally = Tally::default();
             for va in table.entries(part) {
                 self.zap_entry(space, &table, va, what, &mut tally, gather);
@@ -87,7 +87,7 @@ impl<P: Platform> Mm<P> {
     pub(super) fn zap_entry<'a>(
         &'a self,
         space: &'a Space<P>,
-        table: &Locked<'a, P>,
+        table: &LockedTable<'a, P>,
         va: VirtAddr,
         (vma, what): (&Vma<P>, Zap),
         tally: &mut Tally,
@@ -100,8 +100,8 @@ impl<P: Platform> Mm<P> {
             self.reduce(space, PageRange::page(va), Rights::empty());
         }
         if let Some(debt) = table.take(va) {
-            if !debt.parked().is_special() {
-                let leaf = debt.parked().leaf();
+            if !debt.detached().is_special() {
+                let leaf = debt.detached().leaf();
                 self.uncount_mapping(leaf, tally);
                 let folio = self.frames().folio(leaf.pfn);
                 self.munlock_vma_folio(vma.flags(), folio);
@@ -119,7 +119,7 @@ impl<P: Platform> Mm<P> {
     }
 
     /// Clears an entry of a page that is not mapped, if it goes (`madvise_free_pte_range`, too).
-    pub(super) fn zap_soft(&self, space: &Space<P>, table: &Locked<'_, P>, va: VirtAddr, soft: Soft, what: Zap) {
+    pub(super) fn zap_soft(&self, space: &Space<P>, table: &LockedTable<'_, P>, va: VirtAddr, soft: Soft, what: Zap) {
         match soft.kind {
             SoftKind::Marker if what == Zap::Everything => {
                 table.take_soft(va);
@@ -136,7 +136,7 @@ impl<P: Platform> Mm<P> {
         }
     }
 
-    fn is_file_page(&self, table: &Locked<'_, P>, va: VirtAddr) -> bool {
+    fn is_file_page(&self, table: &LockedTable<'_, P>, va: VirtAddr) -> bool {
         let folio = table.leaf(va).and_then(|leaf| self.vm_normal_folio(leaf));
         folio.is_some_and(|folio| !folio.is_anon())
     }

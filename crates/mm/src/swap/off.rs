@@ -94,7 +94,7 @@ impl<P: Platform> Mm<P> {
         let ranges = map.iter().map(|(start, vma)| vma.range(start)).filter(|range| range.end() > at);
         for range in ranges {
             let range = PageRange::new(range.start().max(at), range.end());
-            for (table, part) in space.table().tables(&self.tlb, range) {
+            for (table, part) in space.table().locked_tables(&self.tlb, range) {
                 let is_there = |va: &VirtAddr| match table.entry(*va) {
                     Entry::Soft(soft) => swapped(soft).is_some_and(|page| page.entry.device() == number),
                     Entry::Leaf(_) | Entry::Empty | Entry::Table(_) => false,

@@ -123,7 +123,7 @@ impl<P: Platform> Mm<P> {
     pub(super) fn usage_of(&self, space: &Space<P>, start: u64, vma: &Vma<P>) -> Usage {
         let range = vma.range(start);
         let mut usage = Usage { size: range.len(), ..Usage::default() };
-        for (table, part) in space.table().tables(&self.tlb, range) {
+        for (table, part) in space.table().locked_tables(&self.tlb, range) {
             let span = table.level().span();
             let mut va = part.start();
             while va < part.end() {

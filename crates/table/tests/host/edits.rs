@@ -4,7 +4,7 @@ use crate::on_both;
 use crate::space::{Space, special};
 use crate::support::{Delivery, Effect, on};
 use pagewright_arch::{Effects, Entry, Isa, IsaKind, Leaf, LeafFlags, Pte, Slot, Soft, SoftKind};
-use pagewright_table::{NoMemory, PageTable, Reserve};
+use pagewright_table::{PageTable, TableAllocError, TableReserve};
 use pagewright_tlb::Gather;
 use pagewright_types::{Access, CpuId, Level, Order, PageRange, Pfn, Rights, VirtAddr};
 
@@ -49,7 +49,7 @@ fn a_new_table_is_empty_before_anybody_can_walk_it<I: Isa>() {
         (0..512).for_each(|index| space.host.store(Slot { table: block.pfn(), index }, junk));
         tlb.free(block);
     }
-    let (_, log) = space.host.log(|| space.ensure(VA, Level::PTE));
+    let (_, log) = space.host.log(|| space.ensure_tables(VA, Level::PTE));
     let is_hook = |effect: Effect| match effect {
         Effect::Store(_, pte) => matches!(I::decode(Level::PMD, pte), Entry::Table(_)),
         _ => false,
@@ -70,7 +70,7 @@ fn a_new_table_is_empty_before_anybody_can_walk_it<I: Isa>() {
 /// INV-TABLE-LOCKED.
 fn edits_happen_under_the_lock_of_their_table<I: Isa>() {
     let space = space::<I>();
-    space.ensure(VA, Level::PTE);
+    space.ensure_tables(VA, Level::PTE);
     let table = space.table.find(&space.tlb, VA, Level::PTE).table;
     let upper = space.table.find(&space.tlb, VA, Level::PMD).table;
     let tlb = std::sync::Arc::downgrade(&space.tlb);
@@ -117,7 +117,7 @@ fn a_split_is_broken_before_it_is_made<I: Isa>() {
             assert!(space.host.access(VA, Access::Write).is_some());
         });
     }
-    let mut reserve = Reserve::new(&space.tlb);
+    let mut reserve = TableReserve::new(&space.tlb);
     reserve.fill(1).expect("memory is left");
     let at = space.table.find(&space.tlb, VA, Level::PMD);
     let above = Slot { table: at.table, index: Level::PMD.index_of(VA) as u16 };
@@ -143,7 +143,7 @@ fn a_split_is_broken_before_it_is_made<I: Isa>() {
 fn parts_of_a_split_share_the_folio<I: Isa>() {
     let space = space::<I>();
     let tlb = &space.tlb;
-    space.ensure(VA, Level::PMD);
+    space.ensure_tables(VA, Level::PMD);
     let folio = tlb.frames().new_folio(tlb.alloc(tlb.request(Order::PMD)).expect("memory is left"));
     let (pfn, block) = (folio.pfn(), VA.align_down(Level::PMD.span()));
     let flags = LeafFlags::USER | LeafFlags::DIRTY | LeafFlags::EXCLUSIVE;
@@ -151,7 +151,7 @@ fn parts_of_a_split_share_the_folio<I: Isa>() {
     let owned = pagewright_table::OwnedLeaf::new(leaf, folio);
     space.table.lock(tlb, VA, Level::PMD).expect("just made").install(VA, owned);
     let free = tlb.frames().available();
-    let mut reserve = Reserve::new(tlb);
+    let mut reserve = TableReserve::new(tlb);
     reserve.fill(1).expect("memory is left");
     assert!(space.table.split_leaf(tlb, VA, Level::PMD, &mut reserve));
     assert_eq!(tlb.frames().folio(pfn).refs(), 512);
@@ -159,7 +159,7 @@ fn parts_of_a_split_share_the_folio<I: Isa>() {
     let mut gather = Gather::new(tlb, space.table.context());
     for (index, va) in range.iter().enumerate() {
         let debt = space.table.lock(tlb, va, Level::PTE).expect("split").take(va).expect("a part");
-        assert_eq!(debt.parked().leaf(), Leaf { pfn: pfn.add(index as u32), ..leaf });
+        assert_eq!(debt.detached().leaf(), Leaf { pfn: pfn.add(index as u32), ..leaf });
         gather.absorb(debt);
     }
     gather.settle();
@@ -175,8 +175,8 @@ fn a_tree_that_can_not_be_made_leaves_nothing<I: Isa>() {
         space.host.permit_all();
         let expected = if permitted == 0 { "frames" } else { "kernel" };
         match refused {
-            Err(NoMemory::Frames(_)) => assert_eq!(expected, "frames"),
-            Err(NoMemory::Kernel(_)) => assert_eq!(expected, "kernel"),
+            Err(TableAllocError::Frames(_)) => assert_eq!(expected, "frames"),
+            Err(TableAllocError::Kernel(_)) => assert_eq!(expected, "kernel"),
             Ok(_) => panic!("nothing was permitted"),
         }
         assert_eq!(space.tlb.frames().available(), free);
@@ -186,13 +186,13 @@ fn a_tree_that_can_not_be_made_leaves_nothing<I: Isa>() {
 fn a_reserve_gives_back_what_is_left<I: Isa>() {
     let space = space::<I>();
     let free = space.tlb.frames().available();
-    let mut reserve = Reserve::new(&space.tlb);
+    let mut reserve = TableReserve::new(&space.tlb);
     reserve.fill(5).expect("memory is left");
     space.host.permit(2);
     assert!(reserve.fill(9).is_err());
     space.host.permit_all();
     assert_eq!(reserve.len(), 7, "what it got stays in it");
-    space.table.ensure(&space.tlb, VA, Level::PTE, &mut reserve);
+    space.table.ensure_tables(&space.tlb, VA, Level::PTE, &mut reserve);
     assert_eq!(reserve.len(), 4);
     drop(reserve);
     assert_eq!(space.tlb.frames().available(), free - 3);
@@ -226,7 +226,7 @@ fn a_leaf_over_a_leaf_is_noticed<I: Isa>() {
 /// INV-TABLE-EMPTY: a table with a soft entry is in use.
 fn a_soft_entry_counts_as_live_and_owes_nothing<I: Isa>() {
     let space = space::<I>();
-    space.ensure(VA, Level::PTE);
+    space.ensure_tables(VA, Level::PTE);
     let table = space.table.find(&space.tlb, VA, Level::PTE).table;
     let live = || space.tlb.frames().table(table).live();
     let ((), log) = space.host.log(|| {
@@ -267,12 +267,12 @@ fn changing_the_frame_in_one_step_is_noticed<I: Isa>() {
 
 fn closing_a_tree_in_use_is_noticed<I: Isa>() {
     let space = space::<I>();
-    space.ensure(VA, Level::PTE);
+    space.ensure_tables(VA, Level::PTE);
     space.table.close(&space.tlb);
 }
 
 fn a_reserve_that_was_not_filled_is_noticed<I: Isa>() {
     let space = space::<I>();
-    let mut reserve = Reserve::new(&space.tlb);
-    space.table.ensure(&space.tlb, VA, Level::PTE, &mut reserve);
+    let mut reserve = TableReserve::new(&space.tlb);
+    space.table.ensure_tables(&space.tlb, VA, Level::PTE, &mut reserve);
 }

@@ -4,7 +4,7 @@ use crate::on_both;
 use crate::space::{Space, special};
 use crate::support::Delivery;
 use pagewright_arch::{Entry, Isa};
-use pagewright_table::Reserve;
+use pagewright_table::TableReserve;
 use pagewright_types::{Level, PAGE_SIZE, Pfn, VirtAddr};
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -45,10 +45,10 @@ fn two_who_make_the_same_tables_make_them_once<I: Isa>() {
                 space.host.start_cpu(cpu);
                 for round in 0..ROUNDS {
                     let va = BASE.add(round * Level::PMD.span());
-                    let mut reserve = Reserve::new(&space.tlb);
+                    let mut reserve = TableReserve::new(&space.tlb);
                     reserve.fill(3).expect("memory is left");
                     start.wait();
-                    space.table.ensure(&space.tlb, va, Level::PTE, &mut reserve);
+                    space.table.ensure_tables(&space.tlb, va, Level::PTE, &mut reserve);
                     made.fetch_add(3 - reserve.len(), Ordering::Relaxed);
                     let locked = space.table.lock(&space.tlb, va, Level::PTE).expect("one of us made it");
                     let mine = va.add(u64::from(cpu) * PAGE_SIZE);
@@ -79,7 +79,7 @@ fn a_leaf_split_while_its_lock_was_awaited_is_not_edited<I: Isa>() {
         scope.spawn(move || {
             space.host.start_cpu(0);
             for round in 0..ROUNDS {
-                let mut reserve = Reserve::new(&space.tlb);
+                let mut reserve = TableReserve::new(&space.tlb);
                 reserve.fill(1).expect("memory is left");
                 start.wait();
                 let va = BASE.add(round * Level::PMD.span());

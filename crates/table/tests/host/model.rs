@@ -8,7 +8,7 @@
 use crate::space::Space;
 use crate::support::Delivery;
 use pagewright_arch::{Aarch64, Entry, Isa, Leaf, LeafFlags, X86_64};
-use pagewright_table::{OwnedLeaf, Reserve};
+use pagewright_table::{OwnedLeaf, TableReserve};
 use pagewright_tlb::Gather;
 use pagewright_tlb::frames::FrameState;
 use pagewright_types::{Access, CpuId, Level, Order, PAGE_SIZE, PageRange, Pfn, Rights, VirtAddr};
@@ -110,7 +110,7 @@ impl Model {
     }
 
     /// Levels of the tables that are not there for `va`, unless a leaf stands in their place.
-    fn missing(&self, va: VirtAddr, level: Level) -> Vec<Level> {
+    fn missing_tables(&self, va: VirtAddr, level: Level) -> Vec<Level> {
         let below = (level.raw()..Level::PGD.raw()).map(Level::new);
         let missing: Vec<Level> = below.filter(|level| !self.has_table(va, *level)).collect();
         if self.leaf_at(va).is_some_and(|(_, leaf)| leaf.level > level) { Vec::new() } else { missing }
@@ -144,15 +144,15 @@ impl<I: Isa> Run<I> {
         Self { space, model: Model::default(), next: 0 }
     }
 
-    fn ensure(&mut self, va: VirtAddr, level: Level) {
-        let missing = self.model.missing(va, level);
-        assert_eq!(self.space.ensure(va, level), missing.len(), "tables made for {va} down to {level}");
+    fn ensure_tables(&mut self, va: VirtAddr, level: Level) {
+        let missing = self.model.missing_tables(va, level);
+        assert_eq!(self.space.ensure_tables(va, level), missing.len(), "tables made for {va} down to {level}");
         self.model.tables.extend(missing.iter().map(|level| (*level, va.align_down(level.table_span()))));
     }
 
     fn map(&mut self, va: VirtAddr, level: Level, rights: Rights, with_folio: bool) {
         let va = va.align_down(level.span());
-        self.ensure(va, level);
+        self.ensure_tables(va, level);
         let tlb = &self.space.tlb;
         let occupied = self.model.leaf_at(va).is_some()
             || level > Level::PTE && self.model.has_table(va, Level::new(level.raw() - 1));
@@ -191,7 +191,7 @@ impl<I: Isa> Run<I> {
         let expected = model.leaf_at(va);
         let locked = space.table.lock(&space.tlb, va, Level::PTE);
         let debt = locked.as_ref().and_then(|locked| locked.take(va));
-        let found = debt.as_ref().map(|debt| debt.parked().leaf());
+        let found = debt.as_ref().map(|debt| debt.detached().leaf());
         assert_eq!(found.map(|leaf| (leaf.pfn, leaf.rights)), expected.map(|(_, leaf)| (leaf.pfn, leaf.rights)));
         if let (Some(debt), Some((start, leaf))) = (debt, expected) {
             assert!(leaf.rights.is_empty() || debt.range() == PageRange::new(start, start.add(leaf.level.span())));
@@ -214,7 +214,7 @@ impl<I: Isa> Run<I> {
     }
 
     fn split(&mut self, va: VirtAddr, level: Level) {
-        let mut reserve = Reserve::new(&self.space.tlb);
+        let mut reserve = TableReserve::new(&self.space.tlb);
         reserve.fill(1).expect("memory is left");
         let split = self.space.table.split_leaf(&self.space.tlb, va, level, &mut reserve);
         let expected = self.model.leaf_at(va).filter(|(_, leaf)| leaf.level == level);
@@ -255,7 +255,7 @@ impl<I: Isa> Run<I> {
 
     fn step(&mut self, step: &Step) {
         match *step {
-            Step::Ensure { at, level } => self.ensure(at.va(), Level::new(level)),
+            Step::Ensure { at, level } => self.ensure_tables(at.va(), Level::new(level)),
             Step::Map { at, level, rights, folio } => {
                 self.map(at.va(), Level::new(level), Rights::from_bits_truncate(rights), folio);
             }
@@ -307,7 +307,7 @@ impl<I: Isa> Run<I> {
     /// The spans of the whole address space: last-level tables and the leaves above them.
     fn check_spans(&self) {
         let whole = PageRange::new(VirtAddr::ZERO, VirtAddr::new(1 << 48));
-        let found: Vec<PageRange> = self.space.table.spans(&self.space.tlb, whole).collect();
+        let found: Vec<PageRange> = self.space.table.table_spans(&self.space.tlb, whole).collect();
         let upper = self.model.leaves.iter().filter(|(_, leaf)| leaf.level > Level::PTE);
         let upper = upper.map(|(start, leaf)| PageRange::new(*start, start.add(leaf.level.span())));
         let last = self.model.tables.iter().filter(|(level, _)| *level == Level::PTE);
@@ -320,7 +320,7 @@ impl<I: Isa> Run<I> {
     fn end(mut self) {
         self.free(PageRange::new(VirtAddr::ZERO, VirtAddr::new(1 << 48)));
         assert!(self.model.tables.is_empty());
-        self.space.tlb.leave();
+        self.space.tlb.leave_space();
         let root = self.space.table.root();
         self.space.table.close(&self.space.tlb);
         assert_ne!(self.space.tlb.frames().state(root), FrameState::Table);

@@ -4,7 +4,7 @@ use crate::on_both;
 use crate::space::Space;
 use crate::support::Delivery;
 use pagewright_arch::{Effects, Isa, Slot, Soft, SoftKind};
-use pagewright_table::Reserve;
+use pagewright_table::TableReserve;
 use pagewright_types::{Level, VirtAddr};
 
 on_both! {
@@ -16,16 +16,16 @@ const VA: VirtAddr = VirtAddr::new(0x1234_5678_9000);
 /// INV-TABLE-EMPTY: what stands there would be forgotten.
 fn no_table_takes_the_place_of_a_soft_entry<I: Isa>() {
     let space = Space::<I>::new(1, Delivery::AtOnce);
-    space.ensure(VA, Level::PMD);
+    space.ensure_tables(VA, Level::PMD);
     let found = space.table.find(&space.tlb, VA, Level::PMD);
     let slot = Slot { table: found.table, index: Level::PMD.index_of(VA) as u16 };
     let soft = I::soft(Soft { kind: SoftKind::Marker, exclusive: false, payload: 1 });
     space.host.store(slot, soft);
-    assert_eq!(space.table.missing(&space.tlb, VA, Level::PTE), 0);
-    let mut reserve = Reserve::new(&space.tlb);
+    assert_eq!(space.table.missing_tables(&space.tlb, VA, Level::PTE), 0);
+    let mut reserve = TableReserve::new(&space.tlb);
     reserve.fill(1).expect("memory is left");
     let bytes = space.table.bytes();
-    space.table.ensure(&space.tlb, VA, Level::PTE, &mut reserve);
+    space.table.ensure_tables(&space.tlb, VA, Level::PTE, &mut reserve);
     assert_eq!((space.host.load(slot), reserve.len(), space.table.bytes()), (soft, 1, bytes));
     assert!(space.table.lock(&space.tlb, VA, Level::PTE).is_none(), "there is no such table");
 }

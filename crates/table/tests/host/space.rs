@@ -2,7 +2,7 @@
 
 use crate::support::{Delivery, Host, engine, usual_caps};
 use pagewright_arch::{Isa, Leaf, LeafFlags};
-use pagewright_table::{OwnedLeaf, PageTable, Reserve};
+use pagewright_table::{OwnedLeaf, PageTable, TableReserve};
 use pagewright_tlb::Tlb;
 use pagewright_types::{Level, Pfn, Rights, VirtAddr};
 use std::sync::Arc;
@@ -29,18 +29,18 @@ impl<I: Isa> Space<I> {
     }
 
     /// Makes the tables for `va` down to `level`, with exactly what they take.
-    pub(crate) fn ensure(&self, va: VirtAddr, level: Level) -> usize {
-        let mut reserve = Reserve::new(&self.tlb);
-        let missing = self.table.missing(&self.tlb, va, level);
+    pub(crate) fn ensure_tables(&self, va: VirtAddr, level: Level) -> usize {
+        let mut reserve = TableReserve::new(&self.tlb);
+        let missing = self.table.missing_tables(&self.tlb, va, level);
         reserve.fill(missing).expect("memory is left");
-        self.table.ensure(&self.tlb, va, level, &mut reserve);
+        self.table.ensure_tables(&self.tlb, va, level, &mut reserve);
         assert!(reserve.is_empty(), "INV-TABLE-RESERVE: {missing} tables were missing for {va}, and one was not");
         missing
     }
 
     /// Maps a frame that has no folio.
     pub(crate) fn map_special(&self, va: VirtAddr, level: Level, pfn: Pfn) {
-        self.ensure(va, level);
+        self.ensure_tables(va, level);
         let locked = self.table.lock(&self.tlb, va, level).expect("just made");
         locked.install(va, special(pfn));
     }

@@ -4,8 +4,8 @@
 //! barrier ends a flush, on the CPU that issued them: only its own DSB proves that they are done
 //! (Arm ARM D8.14.5).
 
-use super::{Flush, Tlb};
-use crate::context::Context;
+use super::{FlushInfo, Tlb};
+use crate::context::TlbContext;
 use pagewright_arch::{Invalidate, Reach, Target};
 use pagewright_plant::plant;
 use pagewright_sync::Platform;
@@ -20,9 +20,9 @@ const MAX_DVM_OPS: u64 = 512;
 const MAX_TLBI_RANGE_PAGES: u64 = 32 << 16;
 
 impl<P: Platform> Tlb<P> {
-    pub(super) fn flush_broadcast(&self, context: &Context, flush: Flush) {
+    pub(super) fn flush_broadcast(&self, context: &TlbContext, flush: FlushInfo) {
         let tag = context.asid_tag();
-        let last_level = !flush.tables;
+        let last_level = !flush.freed_tables;
         let stride = flush.level.span();
         match flush.range {
             Some(range)
@@ -42,7 +42,7 @@ impl<P: Platform> Tlb<P> {
             _ => self.invalidate_everywhere(Target::Tag(tag)),
         }
         self.complete();
-        if flush.tables {
+        if flush.freed_tables {
             self.await_walkers();
         }
     }
@@ -50,14 +50,14 @@ impl<P: Platform> Tlb<P> {
     /// Issues, without waiting, the invalidation of one leaf.
     ///
     /// What was stored is published already.
-    pub(crate) fn issue_leaf(&self, context: &Context, va: VirtAddr, level: Level) {
+    pub(crate) fn issue_leaf(&self, context: &TlbContext, va: VirtAddr, level: Level) {
         self.invalidate_everywhere(Target::Page { tag: context.asid_tag(), va, level, last_level: true });
     }
 
     /// Issues, without waiting, the invalidation of everything a context has.
     ///
     /// What was stored is published already.
-    pub(crate) fn issue_whole(&self, context: &Context) {
+    pub(crate) fn issue_whole(&self, context: &TlbContext) {
         self.invalidate_everywhere(Target::Tag(context.asid_tag()));
     }
 

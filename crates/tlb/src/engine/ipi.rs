@@ -7,8 +7,8 @@
 //! only if it has missed nothing before this request and knows of nothing after it; else it flushes
 //! the whole tag and has caught up with everything.
 
-use super::{Flush, Tlb};
-use crate::context::Context;
+use super::{FlushInfo, Tlb};
+use crate::context::TlbContext;
 use core::sync::atomic::Ordering;
 use pagewright_arch::Target;
 use pagewright_plant::plant;
@@ -19,7 +19,7 @@ use pagewright_types::{Counter, CpuId, CpuMask, Level, PageRange, SpaceId, VirtA
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Ask {
     /// Catch up with a space's generation.
-    Space { space: SpaceId, generation: u64, flush: Flush },
+    Space { space: SpaceId, generation: u64, flush: FlushInfo },
     /// Forget everything but global entries.
     Everything,
 }
@@ -38,7 +38,7 @@ impl Ask {
         match self {
             Self::Everything => [0; WORDS],
             Self::Space { space, generation, flush } => {
-                let tables = if flush.tables { Self::TABLES } else { 0 };
+                let tables = if flush.freed_tables { Self::TABLES } else { 0 };
                 let kind = space.raw() << Self::SPACE | u64::from(flush.level.raw()) << Self::LEVEL | tables;
                 let (start, end) = flush.range.map_or((0, 0), |range| (range.start().raw(), range.end().raw()));
                 [kind, generation, start, end]
@@ -52,13 +52,13 @@ impl Ask {
             return Self::Everything;
         }
         let range = (start != end).then(|| PageRange::new(VirtAddr::new(start), VirtAddr::new(end)));
-        let (level, tables) = (Level::new((kind as u8) >> Self::LEVEL), kind & Self::TABLES != 0);
-        Self::Space { space, generation, flush: Flush { range, level, tables } }
+        let (level, freed_tables) = (Level::new((kind as u8) >> Self::LEVEL), kind & Self::TABLES != 0);
+        Self::Space { space, generation, flush: FlushInfo { range, level, freed_tables } }
     }
 }
 
 impl<P: Platform> Tlb<P> {
-    pub(super) fn flush_ipi(&self, context: &Context, flush: Flush) {
+    pub(super) fn flush_ipi(&self, context: &TlbContext, flush: FlushInfo) {
         // INV-TLB-SWITCH: the generation moves (a full barrier) before the mask is read.
         let (generation, mut targets) = plant!(
             MaskBeforeBump;
@@ -69,7 +69,7 @@ impl<P: Platform> Tlb<P> {
         let me = self.fx().cpu();
         targets.remove(me);
         plant!(LocalOnly => targets = CpuMask::EMPTY);
-        if plant!(LazySkipped; true, !flush.tables) {
+        if plant!(LazySkipped; true, !flush.freed_tables) {
             // A lazy CPU looks at the generation before it returns to user mode, but its walker may
             // still read tables.
             targets.retain(|cpu| !self.cpus.get(cpu).lazy.load(Ordering::SeqCst));
@@ -118,7 +118,7 @@ impl<P: Platform> Tlb<P> {
     /// The interrupt handler: serves every CPU that has asked this one.
     ///
     /// The embedder calls it on the CPU that was kicked, with interrupts closed.
-    pub fn on_kick(&self) {
+    pub fn handle_ipi(&self) {
         let me = self.fx().cpu();
         self.mail.answer(me, |words| {
             self.count(Counter::NrTlbRemoteFlushReceived, 1);
@@ -155,7 +155,7 @@ impl<P: Platform> Tlb<P> {
     }
 
     /// Brings this CPU's slot of the running space up to date.
-    fn catch_up(&self, me: CpuId, asked: u64, flush: Flush) {
+    fn catch_up(&self, me: CpuId, asked: u64, flush: FlushInfo) {
         let state = self.cpus.get(me);
         let seen = state.pcids.seen();
         let newest = {
@@ -173,7 +173,12 @@ impl<P: Platform> Tlb<P> {
             Some(range) if in_step && pages <= u64::from(self.single_page_flush_ceiling()) => {
                 let mut va = range.start();
                 while va < range.end() {
-                    self.invalidate_local(Target::Page { tag, va, level: flush.level, last_level: !flush.tables });
+                    self.invalidate_local(Target::Page {
+                        tag,
+                        va,
+                        level: flush.level,
+                        last_level: !flush.freed_tables,
+                    });
                     va = va.add(stride);
                 }
                 plant!(PartialClock => self.ledger().advance(me, self.ledger().sample()));
@@ -199,10 +204,10 @@ mod tests {
         let (space, generation) = (1..1_u64 << (u64::BITS - Ask::SPACE), any::<u64>());
         let range = prop::option::of((0_u64..1 << 36, 1_u64..1 << 12));
         let space = (space, generation, range, 0..Level::COUNT as u8, any::<bool>());
-        let space = space.prop_map(|(space, generation, range, level, tables)| {
+        let space = space.prop_map(|(space, generation, range, level, freed_tables)| {
             let page = VirtAddr::from_page_index;
             let range = range.map(|(start, pages)| PageRange::new(page(start), page(start + pages)));
-            let flush = Flush { range, level: Level::new(level), tables };
+            let flush = FlushInfo { range, level: Level::new(level), freed_tables };
             Ask::Space { space: SpaceId::new(space), generation, flush }
         });
         prop_oneof![1 => Just(Ask::Everything), 20 => space]

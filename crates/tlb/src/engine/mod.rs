@@ -3,7 +3,7 @@
 mod broadcast;
 mod ipi;
 
-use crate::context::Context;
+use crate::context::TlbContext;
 use crate::ledger::Ledger;
 use crate::secondary::Secondaries;
 use crate::tags::{Asids, PcidSlots};
@@ -17,13 +17,13 @@ use pagewright_types::{Counter, CpuMask, Level, Order, PageRange, Pfn, SpaceId, 
 
 /// What a flush must remove.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Flush {
+pub struct FlushInfo {
     /// The pages, or `None` for the whole space.
     pub range: Option<PageRange>,
     /// The smallest level at which an entry was edited.
     pub level: Level,
     /// Whether tables were unhooked, so that walk caches and lazy CPUs count too.
-    pub tables: bool,
+    pub freed_tables: bool,
 }
 
 /// When a [`crate::Batch`] puts flushes off.
@@ -66,7 +66,7 @@ pub(crate) struct CpuState<P: Platform> {
     /// The loaded space's context.
     ///
     /// Taken by this CPU only, with interrupts closed.
-    pub(crate) context: SpinLock<Option<Arc<Context>>, rank::Loaded, P::Locks>,
+    pub(crate) context: SpinLock<Option<Arc<TlbContext>>, rank::Loaded, P::Locks>,
     /// x86: a kernel thread runs on the loaded root, and will look at the generation before user
     /// mode does.
     pub(crate) lazy: AtomicBool,
@@ -96,7 +96,7 @@ pub struct Tlb<P: Platform> {
 
 /// Why an engine could not be set up.
 #[derive(Debug)]
-pub enum SetupError {
+pub enum TlbSetupError {
     /// Kernel memory ran out.
     OutOfMemory(OutOfMemory),
     /// No frame for the empty root.
@@ -110,13 +110,13 @@ pub enum SetupError {
     },
 }
 
-impl From<OutOfMemory> for SetupError {
+impl From<OutOfMemory> for TlbSetupError {
     fn from(error: OutOfMemory) -> Self {
         Self::OutOfMemory(error)
     }
 }
 
-impl core::fmt::Display for SetupError {
+impl core::fmt::Display for TlbSetupError {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         match self {
             Self::OutOfMemory(e) => e.fmt(f),
@@ -130,14 +130,14 @@ impl<P: Platform> Tlb<P> {
     /// The engine for the machine behind `fx`, over its frames.
     ///
     /// # Errors
-    /// [`SetupError`]; `frames` is dropped.
-    pub fn try_new(fx: P, frames: Frames<P>, config: TlbConfig) -> Result<Self, SetupError> {
+    /// [`TlbSetupError`]; `frames` is dropped.
+    pub fn try_new(fx: P, frames: Frames<P>, config: TlbConfig) -> Result<Self, TlbSetupError> {
         let cpus = fx.online().iter().last().map_or(1, |cpu| cpu.index() + 1);
         let caps = *fx.caps();
         let asids = match caps.shootdown {
             ShootdownKind::Ipi => None,
             ShootdownKind::Broadcast if Asids::<P>::spaces(&caps) as usize <= cpus + 1 => {
-                return Err(SetupError::TooFewTags { tags: caps.tags, cpus: cpus as u32 });
+                return Err(TlbSetupError::TooFewTags { tags: caps.tags, cpus: cpus as u32 });
             }
             ShootdownKind::Broadcast => Some(Asids::try_new(cpus, &caps)?),
         };
@@ -151,7 +151,7 @@ impl<P: Platform> Tlb<P> {
         let (mail, ledger) = (Mail::try_new(cpus)?, Ledger::try_new(cpus)?);
         let request = FrameRequest::new(Order::ZERO, frames.node_of_cpu(fx.cpu()));
         // Nothing has run yet, so no TLB holds anything: whatever key the block has is settled.
-        let root = frames.alloc(request).map_err(SetupError::NoFrames)?.settle(|_| {});
+        let root = frames.alloc(request).map_err(TlbSetupError::NoFrames)?.settle(|_| {});
         let root = frames.pin_cpu().clear(root, ClearExtent::PAGE).fence().into_block();
         fx.declare(Fact::FrameReused { pfn: root.pfn(), order: root.order() });
         let kernel_root = frames.new_table(root, Level::PGD, SpaceId::default());
@@ -197,12 +197,12 @@ impl<P: Platform> Tlb<P> {
     ///
     /// # Errors
     /// [`OutOfMemory`] when kernel memory ran out.
-    pub fn open_context(&self, root: Pfn) -> Result<Arc<Context>, OutOfMemory> {
+    pub fn open_context(&self, root: Pfn) -> Result<Arc<TlbContext>, OutOfMemory> {
         if !self.fx.permit_allocation() {
-            return Err(OutOfMemory { bytes: size_of::<Context>() });
+            return Err(OutOfMemory { bytes: size_of::<TlbContext>() });
         }
         let id = SpaceId::new(self.next_space.fetch_add(1, Ordering::Relaxed));
-        Arc::try_new(Context::new(id, root))
+        Arc::try_new(TlbContext::new(id, root))
     }
 
     /// Makes every CPU forget what `flush` names.
@@ -211,7 +211,7 @@ impl<P: Platform> Tlb<P> {
     ///
     /// # Panics
     /// In debug builds when the context may not wait for other CPUs.
-    pub fn flush(&self, context: &Context, flush: Flush) {
+    pub fn flush(&self, context: &TlbContext, flush: FlushInfo) {
         debug_assert!(self.fx.may_wait(), "INV-TLB-WAIT: flush where waiting is not allowed");
         plant!(NoFlush => return);
         plant!(NoPublish; (), self.fx.publish());
@@ -225,7 +225,7 @@ impl<P: Platform> Tlb<P> {
     /// Makes this CPU forget the entry that has just refused an access at `va`, because the tables
     /// allow it now. Other CPUs that have it fault once more and come here themselves (Linux's
     /// `flush_tlb_fix_spurious_fault`).
-    pub fn forget_refusal(&self, context: &Context, va: VirtAddr) {
+    pub fn fix_spurious_fault(&self, context: &TlbContext, va: VirtAddr) {
         if !self.fx.caps().keeps_refused {
             return;
         }

@@ -126,10 +126,10 @@ fn who_puts_an_entry_where_one_was_cleared_flushes_it<I: Isa>() {
     let mut batch = Batch::new(&tlb);
     batch.absorb(&space.context, space.clear(0));
     batch.absorb(&spaces[1].context, spaces[1].clear(0));
-    tlb.flush_cleared(&space.context, PageRange::page(page(0)), Level::PTE);
+    tlb.flush_before_install(&space.context, PageRange::page(page(0)), Level::PTE);
     assert_eq!(host.cached(1), 0);
     batch.settle();
-    let ((), log) = host.log(|| tlb.flush_cleared(&space.context, PageRange::page(page(0)), Level::PTE));
+    let ((), log) = host.log(|| tlb.flush_before_install(&space.context, PageRange::page(page(0)), Level::PTE));
     assert_eq!(log, []);
 }
 
@@ -138,8 +138,8 @@ fn a_batch_takes_along_what_another_has_cleared<I: Isa>() {
     let mut one = Batch::new(&tlb);
     one.absorb(&spaces[0].context, spaces[0].clear(0));
     let mut other = Batch::new(&tlb);
-    other.take_along(&spaces[0].context);
-    other.take_along(&spaces[1].context);
+    other.absorb_pending(&spaces[0].context);
+    other.absorb_pending(&spaces[1].context);
     assert_eq!(other.len(), 1, "nobody has cleared anything of the second");
     other.settle();
     assert_eq!(host.cached(1), 0);
@@ -151,14 +151,14 @@ fn what_a_batch_has_put_off_itself_it_does_not_take_along<I: Isa>() {
     let (mut batch, mut other) = (Batch::new(&tlb), Batch::new(&tlb));
     for space in &spaces {
         batch.absorb(&space.context, space.clear(0));
-        let ((), log) = host.log(|| batch.take_along(&space.context));
+        let ((), log) = host.log(|| batch.absorb_pending(&space.context));
         assert_eq!(log, []);
     }
     assert_eq!(batch.len(), 3);
     // But what another has put off since, elsewhere.
     on(1, || other.absorb(&spaces[1].context, spaces[1].clear(1)));
     tlb.ledger().open(CpuMask::EMPTY);
-    batch.take_along(&spaces[1].context);
+    batch.absorb_pending(&spaces[1].context);
     assert_eq!(batch.len(), if I::KIND == IsaKind::X86_64 { 3 } else { 4 }, "on x86-64 all its CPUs flush everything");
     batch.settle();
     assert_eq!(host.cached(2), 0);
@@ -171,7 +171,7 @@ fn what_is_taken_along_of_another_space_is_flushed<I: Isa>() {
     let (mut one, mut other) = (Batch::new(&tlb), Batch::new(&tlb));
     one.absorb(&spaces[1].context, spaces[1].clear(0));
     other.absorb(&spaces[0].context, spaces[0].clear(0));
-    other.take_along(&spaces[1].context);
+    other.absorb_pending(&spaces[1].context);
     on(3, || Gather::new(&tlb, &spaces[0].context).settle());
     other.settle();
     assert_eq!(host.cached(2), 0);

@@ -5,14 +5,14 @@ use crate::space::{FRAMES, Space, machine, page};
 use crate::support::{Delivery, Effect, Host, Step, engine, on, usual_caps};
 use pagewright_arch::{Aarch64, Caps, Isa, IsaKind, Reach, Target, X86_64};
 use pagewright_tlb::frames::{Frames, MemoryLayout, NodeSpec};
-use pagewright_tlb::{Flush, SetupError, Tlb, TlbConfig};
+use pagewright_tlb::{FlushInfo, Tlb, TlbConfig, TlbSetupError};
 use pagewright_types::{Access, Counter, CpuId, CpuMask, FrameRange, Level, NodeId, PAGE_SIZE, PageRange, Pfn};
 use proptest::prelude::*;
 use std::collections::BTreeSet;
 
-fn pages(count: u64) -> Flush {
+fn pages(count: u64) -> FlushInfo {
     let range = PageRange::new(page(0), page(0).add(count * PAGE_SIZE));
-    Flush { range: Some(range), level: Level::PTE, tables: false }
+    FlushInfo { range: Some(range), level: Level::PTE, freed_tables: false }
 }
 
 fn targets(log: &[Step]) -> Vec<Target> {
@@ -71,7 +71,7 @@ fn a_machine_with_too_few_tags_is_refused() {
     let nodes = [NodeSpec { id: NodeId::new(0), ranges: &ranges, cpus: CpuMask::first(4) }];
     let frames = Frames::try_new(host.clone(), &MemoryLayout::new(&nodes)).expect("a possible machine");
     let refused = Tlb::try_new(host, frames, TlbConfig::default());
-    assert!(matches!(refused, Err(SetupError::TooFewTags { tags: 5, cpus: 4 })));
+    assert!(matches!(refused, Err(TlbSetupError::TooFewTags { tags: 5, cpus: 4 })));
 }
 
 /// INV-TLB-ROLLOVER with eight-bit ASIDs and more spaces than those.
@@ -111,7 +111,7 @@ enum Act {
     Touch { cpu: u16, page: u16 },
     Map { space: usize, page: u16, frame: u32 },
     Unmap { cpu: u16, space: usize, page: u16 },
-    FlushAll { cpu: u16, space: usize, tables: bool },
+    FlushAll { cpu: u16, space: usize, freed_tables: bool },
     SettleAll { cpu: u16 },
 }
 
@@ -128,7 +128,7 @@ fn act() -> impl Strategy<Value = Act> {
         6 => (cpu.clone(), page.clone()).prop_map(|(cpu, page)| Act::Touch { cpu, page }),
         4 => (space.clone(), page.clone(), 1..500u32).prop_map(|(space, page, frame)| Act::Map { space, page, frame }),
         3 => (cpu.clone(), space.clone(), page).prop_map(|(cpu, space, page)| Act::Unmap { cpu, space, page }),
-        1 => (cpu.clone(), space, any::<bool>()).prop_map(|(cpu, space, tables)| Act::FlushAll { cpu, space, tables }),
+        1 => (cpu.clone(), space, any::<bool>()).prop_map(|(cpu, space, freed_tables)| Act::FlushAll { cpu, space, freed_tables }),
         1 => cpu.prop_map(|cpu| Act::SettleAll { cpu }),
     ]
 }
@@ -151,7 +151,7 @@ fn nobody_runs_on_the_past<I: Isa>(caps: Caps, acts: &[Act]) {
             }
             Act::Leave { cpu } => {
                 lazy.remove(&cpu);
-                on(cpu, || tlb.leave());
+                on(cpu, || tlb.leave_space());
             }
             Act::Touch { cpu, page: index } => {
                 if !lazy.contains(&cpu) {
@@ -165,8 +165,8 @@ fn nobody_runs_on_the_past<I: Isa>(caps: Caps, acts: &[Act]) {
                 }
             }
             Act::Unmap { cpu, space, page: index } => on(cpu, || spaces[space].clear(index).settle()),
-            Act::FlushAll { cpu, space, tables } => on(cpu, || {
-                tlb.flush(&spaces[space].context, Flush { range: None, level: Level::PTE, tables });
+            Act::FlushAll { cpu, space, freed_tables } => on(cpu, || {
+                tlb.flush(&spaces[space].context, FlushInfo { range: None, level: Level::PTE, freed_tables });
             }),
             Act::SettleAll { cpu } => on(cpu, || tlb.settle(tlb.ledger().open(CpuMask::first(usize::from(CPUS))))),
         }

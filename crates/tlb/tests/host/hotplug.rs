@@ -94,7 +94,7 @@ fn what_a_cpu_has_issued_ends_before_it_goes() {
     let ((), log) = host.log(|| batch.settle());
     assert_eq!(log, []);
     let ((), log) =
-        host.log(|| tlb.flush_cleared(&space.context, PageRange::page(page(0)), pagewright_types::Level::PTE));
+        host.log(|| tlb.flush_before_install(&space.context, PageRange::page(page(0)), pagewright_types::Level::PTE));
     assert_eq!(log, [], "and everybody knows");
 }
 

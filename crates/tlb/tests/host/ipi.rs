@@ -4,13 +4,13 @@
 use crate::space::{FRAMES, Space, machine, page};
 use crate::support::{Delivery, Effect, Host, Step, engine, on, usual_caps};
 use pagewright_arch::{Caps, IsaKind, Target, X86_64};
-use pagewright_tlb::{Context, Flush, Tlb};
+use pagewright_tlb::{FlushInfo, Tlb, TlbContext};
 use pagewright_types::{Access, Counter, CpuId, CpuMask, Level, PAGE_SIZE, PageRange, Pfn, Tag, VirtAddr};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-fn pages(count: u64) -> Flush {
+fn pages(count: u64) -> FlushInfo {
     let range = PageRange::new(page(0), page(0).add(count * PAGE_SIZE));
-    Flush { range: Some(range), level: Level::PTE, tables: false }
+    FlushInfo { range: Some(range), level: Level::PTE, freed_tables: false }
 }
 
 fn kicks(log: &[Step]) -> Vec<CpuMask> {
@@ -61,7 +61,7 @@ fn the_stride_is_that_of_the_level() {
     let space = Space::new(&tlb);
     space.run();
     let huge = PageRange::new(page(0), page(0).add(3 * Level::PMD.span()));
-    let flush = Flush { range: Some(huge), level: Level::PMD, tables: false };
+    let flush = FlushInfo { range: Some(huge), level: Level::PMD, freed_tables: false };
     let ((), log) = host.log(|| tlb.flush(&space.context, flush));
     assert_eq!(targets(&log, 0).len(), 3);
 }
@@ -76,10 +76,10 @@ fn a_target_flushes_what_the_sender_flushes() {
     let last = PageRange::new(VirtAddr::new(0x7fff_ffff_e000), VirtAddr::new(0x7fff_ffff_f000));
     for level in [Level::PTE, Level::PMD, Level::PUD] {
         let far = PageRange::new(VirtAddr::new(5 * level.span()), VirtAddr::new(9 * level.span()));
-        for (range, tables) in
+        for (range, freed_tables) in
             [Some(far), Some(last), None].into_iter().flat_map(|range| [(range, false), (range, true)])
         {
-            let flush = Flush { range, level, tables };
+            let flush = FlushInfo { range, level, freed_tables };
             let ((), log) = host.log(|| tlb.flush(&space.context, flush));
             let (mine, theirs) = (targets(&log, 0), targets(&log, 1));
             assert_eq!(mine.len(), if range == Some(far) { 4 } else { 1 }, "{flush:?}");
@@ -153,7 +153,7 @@ fn a_lazy_cpu_leaves_tables_that_go() {
     let space = Space::new(&tlb);
     on(1, || space.run());
     on(1, || tlb.enter_lazy());
-    let ((), log) = host.log(|| tlb.flush(&space.context, Flush { tables: true, ..pages(1) }));
+    let ((), log) = host.log(|| tlb.flush(&space.context, FlushInfo { freed_tables: true, ..pages(1) }));
     assert_eq!(kicks(&log), [one(1)]);
     assert_ne!(on(1, || host.root()).map(|(root, _)| root), Some(space.context.root()), "it walks them no more");
     assert!(space.context.cpus().is_empty());
@@ -182,7 +182,7 @@ fn a_cpu_that_switched_away_is_not_interrupted_and_catches_up() {
     assert_eq!(kept, 2, "nothing happened to either: {log:?}");
 }
 
-fn run(tlb: &Tlb<Host<X86_64>>, context: &pagewright_sync::Arc<Context>, host: &Host<X86_64>) -> bool {
+fn run(tlb: &Tlb<Host<X86_64>>, context: &pagewright_sync::Arc<TlbContext>, host: &Host<X86_64>) -> bool {
     let ((), log) = host.log(|| tlb.switch_to(context));
     log.iter().any(|step| matches!(step.effect, Effect::Root { keep: true, .. }))
 }

@@ -3,7 +3,7 @@
 use crate::space::{Space, machine, page};
 use crate::support::{Effect, on};
 use pagewright_arch::{Aarch64, X86_64};
-use pagewright_tlb::Flush;
+use pagewright_tlb::FlushInfo;
 use pagewright_types::{Counter, CpuId, CpuMask, DebtKey, Level, PageRange};
 use proptest::prelude::*;
 
@@ -92,8 +92,8 @@ fn a_flush_of_one_space_pays_nothing_else() {
     on(1, || one.run());
     let key = tlb.ledger().open(cpus([1]));
     let range = Some(PageRange::page(page(0)));
-    tlb.flush(&one.context, Flush { range, level: Level::PTE, tables: false });
-    tlb.flush(&one.context, Flush { range: None, level: Level::PTE, tables: true });
+    tlb.flush(&one.context, FlushInfo { range, level: Level::PTE, freed_tables: false });
+    tlb.flush(&one.context, FlushInfo { range: None, level: Level::PTE, freed_tables: true });
     assert_eq!(tlb.ledger().unpaid(key, &CpuMask::first(2)).0, cpus([1]));
 }
 
@@ -102,7 +102,7 @@ fn on_arm64_a_barrier_pays_for_what_its_own_cpu_issued() {
     let (_, tlb) = machine::<Aarch64>(2);
     let space = Space::new(&tlb);
     let key = tlb.ledger().open(cpus([1]));
-    let flush = || tlb.flush(&space.context, Flush { range: None, level: Level::PTE, tables: false });
+    let flush = || tlb.flush(&space.context, FlushInfo { range: None, level: Level::PTE, freed_tables: false });
     flush();
     assert_eq!(tlb.ledger().unpaid(key, &CpuMask::first(2)).0, cpus([1]), "CPU 0's barrier proves nothing of CPU 1's");
     on(1, flush);

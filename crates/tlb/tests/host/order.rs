@@ -6,7 +6,7 @@ use crate::space::{FRAMES, Space, is_free, machine, page};
 use crate::support::{Delivery, Effect, Host, Step, engine, on, usual_caps};
 use pagewright_arch::{Caps, Effects, Invalidate, Isa, IsaKind, Leaf, LeafFlags, Pte, Reach, Slot, Target};
 use pagewright_tlb::frames::FolioRef;
-use pagewright_tlb::{Debt, Gather, Owed, Park, Parked};
+use pagewright_tlb::{Debt, DetachedPiece, Gather, IntoDetachedPieces, OwedFlush};
 use pagewright_types::{Access, CpuId, Level, Pfn, Rights};
 use std::sync::Arc;
 
@@ -86,7 +86,7 @@ fn a_table_is_free_only_after_walk_caches_forgot_it<I: Isa>() {
     host.watch(move || seen.upgrade().map_or(0, |tlb| u64::from(is_free(&tlb, last))));
     let ((), log) = host.log(|| {
         host.swap(space.above(), Pte::EMPTY);
-        Debt::new(&tlb, &space.context, page(0), Owed::Table(Level::PMD), tlb.frames().retire(last)).settle();
+        Debt::new(&tlb, &space.context, page(0), OwedFlush::Table(Level::PMD), tlb.frames().retire(last)).settle();
     });
     assert!(is_free(&tlb, last));
     assert_order(I::KIND, &log, &[CpuId::new(1)]);
@@ -173,9 +173,9 @@ fn an_overflowing_gather_pays_early_and_loses_nothing<I: Isa>() {
 /// What a caller of bulk edits may park under one debt.
 struct Many(Vec<FolioRef>);
 
-impl Park for Many {
-    fn park(self, keep: &mut dyn FnMut(Parked)) {
-        self.0.into_iter().for_each(|folio| keep(Parked::Folio(folio)));
+impl IntoDetachedPieces for Many {
+    fn for_each_piece(self, sink: &mut dyn FnMut(DetachedPiece)) {
+        self.0.into_iter().for_each(|folio| sink(DetachedPiece::Folio(folio)));
     }
 }
 
@@ -184,7 +184,7 @@ fn a_debt_of_many_references_overflows_too<I: Isa>() {
     let space = Space::new(&tlb);
     let pfn = space.map_new(0);
     let many = Many((0..150).map(|_| tlb.frames().folio(pfn).get()).collect());
-    Debt::new(&tlb, &space.context, page(0), Owed::Leaf(Level::PTE), many).settle();
+    Debt::new(&tlb, &space.context, page(0), OwedFlush::Leaf(Level::PTE), many).settle();
     assert_eq!(tlb.frames().folio(pfn).refs(), 1);
     space.unmap(0, pfn).settle();
 }
@@ -195,7 +195,7 @@ fn an_edit_that_owes_nothing_costs_nothing<I: Isa>() {
     on(1, || space.run());
     let pfn = space.map_new(0);
     let folio: FolioRef = tlb.frames().folio_ref_from_raw(pfn);
-    let ((), log) = host.log(|| Debt::new(&tlb, &space.context, page(0), Owed::Nothing, folio).settle());
+    let ((), log) = host.log(|| Debt::new(&tlb, &space.context, page(0), OwedFlush::Nothing, folio).settle());
     assert_eq!(log, [], "a flush that nobody owed");
     assert!(is_free(&tlb, pfn), "what rode in the debt is freed all the same");
 }
@@ -219,7 +219,7 @@ fn leaves_of_two_levels_are_both_forgotten<I: Isa>() {
         let mut gather = Gather::new(&tlb, &space.context);
         let small = space.clear(3);
         host.swap(above, Pte::EMPTY);
-        let huge = Debt::new(&*tlb, &space.context, block, Owed::Leaf(Level::PMD), ());
+        let huge = Debt::new(&*tlb, &space.context, block, OwedFlush::Leaf(Level::PMD), ());
         if huge_first {
             gather.absorb(huge);
             gather.absorb(small);
@@ -241,7 +241,7 @@ fn a_gather_of_a_whole_space_flushes_it_once<I: Isa>() {
     space.map(400, Pfn::new(41));
     assert!(host.access(page(0), Access::Read).is_some() && host.access(page(400), Access::Read).is_some());
     let ((), log) = host.log(|| {
-        let mut gather = Gather::whole(&tlb, &space.context);
+        let mut gather = Gather::full_space(&tlb, &space.context);
         gather.absorb(space.clear(0));
         gather.absorb(space.clear(400));
         gather.settle();
@@ -267,15 +267,15 @@ fn who_finds_an_entry_cleared_by_another_flushes_it<I: Isa>() {
     on(1, || space.run());
     let pfn = space.map_new(0);
     assert!(on(1, || host.access(page(0), Access::Read)).is_some());
-    let mut first = Gather::among_others(&tlb, &space.context);
+    let mut first = Gather::concurrent(&tlb, &space.context);
     let folio: FolioRef = tlb.frames().folio_ref_from_raw(pfn);
     host.swap(space.slot(0), Pte::EMPTY);
-    first.absorb(Debt::new(&tlb, &space.context, page(0), Owed::Leaf(Level::PTE), folio));
-    let second = Gather::among_others(&tlb, &space.context);
+    first.absorb(Debt::new(&tlb, &space.context, page(0), OwedFlush::Leaf(Level::PTE), folio));
+    let second = Gather::concurrent(&tlb, &space.context);
     on(1, || second.settle());
     assert_eq!(host.cached(1), 0, "what the first one cleared");
     first.settle();
     assert!(is_free(&tlb, pfn));
-    let ((), log) = host.log(|| Gather::among_others(&tlb, &space.context).settle());
+    let ((), log) = host.log(|| Gather::concurrent(&tlb, &space.context).settle());
     assert_eq!(log, [], "alone it has nothing to flush");
 }

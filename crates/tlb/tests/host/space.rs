@@ -5,7 +5,7 @@ use crate::support::{Host, engine_with, usual_caps};
 use pagewright_arch::{Caps, Effects, Isa, Leaf, LeafFlags, Pte, Slot, Table};
 use pagewright_sync::Arc as SyncArc;
 use pagewright_tlb::frames::{FolioRef, FrameState};
-use pagewright_tlb::{BatchPolicy, Context, Debt, Owed, Tlb, TlbConfig};
+use pagewright_tlb::{BatchPolicy, Debt, OwedFlush, Tlb, TlbConfig, TlbContext};
 use pagewright_types::{Level, Order, PAGE_SIZE, Pfn, Rights, VirtAddr};
 use std::sync::Arc;
 
@@ -40,7 +40,7 @@ pub(crate) fn page(index: u16) -> VirtAddr {
 /// A root, the tables down to one last-level table, and the context.
 pub(crate) struct Space<I: Isa> {
     pub(crate) tlb: Arc<Tlb<Host<I>>>,
-    pub(crate) context: SyncArc<Context>,
+    pub(crate) context: SyncArc<TlbContext>,
     pub(crate) pmd: Pfn,
     last: Pfn,
 }
@@ -93,13 +93,13 @@ impl<I: Isa> Space<I> {
     pub(crate) fn unmap(&self, index: u16, pfn: Pfn) -> Debt<'_, Host<I>, FolioRef> {
         self.tlb.fx().swap(self.slot(index), Pte::EMPTY);
         let folio = self.tlb.frames().folio_ref_from_raw(pfn);
-        Debt::new(&self.tlb, &self.context, page(index), Owed::Leaf(Level::PTE), folio)
+        Debt::new(&self.tlb, &self.context, page(index), OwedFlush::Leaf(Level::PTE), folio)
     }
 
     /// Clears an entry that holds no reference.
     pub(crate) fn clear(&self, index: u16) -> Debt<'_, Host<I>, ()> {
         self.tlb.fx().swap(self.slot(index), Pte::EMPTY);
-        Debt::new(&self.tlb, &self.context, page(index), Owed::Leaf(Level::PTE), ())
+        Debt::new(&self.tlb, &self.context, page(index), OwedFlush::Leaf(Level::PTE), ())
     }
 
     /// Makes this CPU run the space.

@@ -106,7 +106,7 @@ impl<I: Isa> Shared<I> {
                 std::thread::yield_now();
             }
         }
-        tlb.leave();
+        tlb.leave_space();
         // Whoever still waits for an answer gets it.
         self.finished.fetch_add(1, Ordering::SeqCst);
         while self.finished.load(Ordering::SeqCst) < usize::from(CPUS) {

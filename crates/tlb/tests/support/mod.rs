@@ -546,7 +546,7 @@ pub(crate) fn engine_with<I: Isa>(host: &Host<I>, frames: u32, config: TlbConfig
     let handler = Arc::downgrade(&tlb);
     let bound = host.0.handler.set(Box::new(move || {
         if let Some(tlb) = handler.upgrade() {
-            tlb.on_kick();
+            tlb.handle_ipi();
         }
     }));
     assert!(bound.is_ok(), "one engine for one machine");

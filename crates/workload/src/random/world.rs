@@ -361,7 +361,7 @@ impl<I: Isa> World<I> {
 
     /// Makes `cpu` run nothing.
     pub(super) fn leave(&self, cpu: CpuId) {
-        self.lab.on(cpu, |mm| mm.tlb().leave());
+        self.lab.on(cpu, |mm| mm.tlb().leave_space());
         self.set_runs(cpu, Runs::Nothing);
     }
 
@@ -388,7 +388,7 @@ impl<I: Isa> World<I> {
         if lazily {
             self.lab.on(cpu, |mm| mm.tlb().enter_lazy());
         } else {
-            self.lab.on(cpu, |mm| mm.tlb().leave());
+            self.lab.on(cpu, |mm| mm.tlb().leave_space());
         }
         self.set_runs(cpu, Runs::Nothing);
         self.end_process(cpu, &process);

@@ -240,7 +240,7 @@ impl<I: Isa> Engine<'_, I> {
                 }
             }
             self.lab.on(cpu, |mm| {
-                mm.tlb().leave();
+                mm.tlb().leave_space();
                 mm.end_space(&space);
             });
         }

@@ -172,7 +172,7 @@ impl<I: Isa> Process<I> {
     /// Ends it; no CPU runs it any more.
     pub(crate) fn end(&self) {
         for cpu in self.world.bench.cpus().iter() {
-            self.world.on(cpu, |mm| mm.tlb().leave());
+            self.world.on(cpu, |mm| mm.tlb().leave_space());
         }
         self.world.on(CPU, |mm| mm.end_space(&self.space));
     }

@@ -96,7 +96,7 @@ impl<I: Isa> Bed<I> {
 
     fn end(self) {
         self.on(|mm, space| {
-            mm.tlb().leave();
+            mm.tlb().leave_space();
             mm.end_space(space);
         });
         assert_eq!(self.lab.mm().committed(), 0, "INV-MM-COMMITTED: a space that ended was promised nothing");

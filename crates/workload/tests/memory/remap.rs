@@ -112,7 +112,7 @@ impl<'a, I: Isa> Process<'a, I> {
 
     fn end(self) {
         for cpu in [CPU, OTHER] {
-            self.lab.on(cpu, |mm| mm.tlb().leave());
+            self.lab.on(cpu, |mm| mm.tlb().leave_space());
         }
         self.lab.on(CPU, |mm| mm.end_space(&self.space));
     }

@@ -394,7 +394,7 @@ impl<I: Isa> World<I> {
         for (cpu, running) in self.running.iter_mut().enumerate() {
             match running {
                 Some(other) if *other == number => {
-                    self.lab.on(CpuId::new(cpu as u16), |mm| mm.tlb().leave());
+                    self.lab.on(CpuId::new(cpu as u16), |mm| mm.tlb().leave_space());
                     *running = None;
                 }
                 Some(other) if *other > number => *other -= 1,
@@ -457,7 +457,7 @@ impl<I: Isa> World<I> {
             self.exit(0);
         }
         self.check();
-        (0..CPUS).for_each(|cpu| self.lab.on(CpuId::new(cpu), |mm| mm.tlb().leave()));
+        (0..CPUS).for_each(|cpu| self.lab.on(CpuId::new(cpu), |mm| mm.tlb().leave_space()));
         self.lab.on(CpuId::new(0), |mm| {
             mm.end_space(&self.processes[0].space);
             mm.forget_file(&self.file);

@@ -86,7 +86,7 @@ impl<I: Isa> Process<I> {
 
     fn end(&self) {
         for cpu in [CPU, OTHER] {
-            self.lab.on(cpu, |mm| mm.tlb().leave());
+            self.lab.on(cpu, |mm| mm.tlb().leave_space());
         }
         self.lab.on(CPU, |mm| mm.end_space(&self.space));
     }
@@ -348,7 +348,7 @@ fn is_held_when_told(
         // On this machine waiting for a lock is a deadlock, and says so.
         let held = catch_unwind(AssertUnwindSafe(|| taken(&space))).is_err();
         log.borrow_mut().push((cpu, held));
-        handler.upgrade().expect("the lab is there").mm().tlb().on_kick();
+        handler.upgrade().expect("the lab is there").mm().tlb().handle_ipi();
     }));
     call(&process, base);
     lab.sim().unbind_ipi_handler();

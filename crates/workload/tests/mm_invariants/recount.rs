@@ -107,7 +107,7 @@ fn check_space<I: Isa>(mm: &Mm<Sim<I>>, space: &Space<Sim<I>>, mappings: &mut Ma
     let map = space.map().read();
     let mut resident = [RssKind::File, RssKind::Anon, RssKind::Shmem].map(|kind| (kind, 0));
     let everything = PageRange::new(VirtAddr::ZERO, I::USER_END);
-    for va in space.table().spans(mm.tlb(), everything).flat_map(|span| span.iter()) {
+    for va in space.table().table_spans(mm.tlb(), everything).flat_map(|span| span.iter()) {
         let Some(leaf) = leaf(mm, space, va) else { continue };
         // INV-MM-COVERED. Whatever can be written or executed can be read.
         let (_, vma) = map.find(va).expect("a leaf under no mapping");

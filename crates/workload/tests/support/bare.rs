@@ -14,7 +14,7 @@ use pagewright_sim::explore::{Outcome, Program, Settings};
 use pagewright_sim::{MachineConfig, Profile, Sim};
 use pagewright_sync::Arc;
 use pagewright_tlb::frames::{Block, FolioRef, Frames, MemoryLayout, NodeSpec};
-use pagewright_tlb::{BatchPolicy, Context, Debt, Owed, Tlb, TlbConfig};
+use pagewright_tlb::{BatchPolicy, Debt, OwedFlush, Tlb, TlbConfig, TlbContext};
 use pagewright_types::judge::Fact;
 use pagewright_types::{Access, Counter, CpuId, Level, Order, PAGE_SIZE, PageRange, Pfn, Rights, SpaceId, VirtAddr};
 use std::cell::RefCell;
@@ -38,7 +38,7 @@ pub(crate) struct Shape {
 pub(crate) struct Bare<I: Isa> {
     pub(crate) bench: Bench<I>,
     pub(crate) tlb: Rc<Tlb<Sim<I>>>,
-    pub(crate) context: Arc<Context>,
+    pub(crate) context: Arc<TlbContext>,
     /// Of the last-level table: who edits an entry holds it.
     pub(crate) table: Lock<()>,
     pub(crate) pages: u16,
@@ -64,7 +64,7 @@ impl<I: Isa> Bare<I> {
         let handler = Rc::downgrade(&tlb);
         sim.bind_ipi_handler(Rc::new(move |_| {
             if let Some(tlb) = handler.upgrade() {
-                tlb.on_kick();
+                tlb.handle_ipi();
             }
         }));
         let (table, pages) = (Lock::new(()), shape.pages);
@@ -124,7 +124,7 @@ impl<I: Isa> Bare<I> {
         let old = tlb.fx().swap(self.slot(index), Pte::EMPTY);
         let Entry::Leaf(leaf) = I::decode(Level::PTE, old) else { unreachable!("it was mapped") };
         let folio = tlb.frames().folio_ref_from_raw(leaf.pfn);
-        Debt::new(tlb, &self.context, page(index), Owed::Leaf(Level::PTE), folio)
+        Debt::new(tlb, &self.context, page(index), OwedFlush::Leaf(Level::PTE), folio)
     }
 
     /// Takes a frame, if one is left.
@@ -188,7 +188,7 @@ impl<I: Isa> Drop for Bare<I> {
 }
 
 /// The engine, a space of one last-level table, and that table.
-fn start<I: Isa>(sim: &Sim<I>, batch: BatchPolicy) -> (Rc<Tlb<Sim<I>>>, Arc<Context>, Pfn) {
+fn start<I: Isa>(sim: &Sim<I>, batch: BatchPolicy) -> (Rc<Tlb<Sim<I>>>, Arc<TlbContext>, Pfn) {
     let node = sim.nodes()[0];
     let ranges = [node.frames];
     let nodes = [NodeSpec { id: node.id, ranges: &ranges, cpus: node.cpus }];

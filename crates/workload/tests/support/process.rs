@@ -83,7 +83,7 @@ impl<I: Isa> Process<'_, I> {
 
     pub(crate) fn end(self) {
         for cpu in [CPU, OTHER, CpuId::new(2)] {
-            self.world.lab.on(cpu, |mm| mm.tlb().leave());
+            self.world.lab.on(cpu, |mm| mm.tlb().leave_space());
         }
         self.world.on(|mm| mm.end_space(&self.space));
     }

@@ -207,7 +207,7 @@ fn used_pages_are_forgotten_by_kind<I: Isa>() {
     let touch_both = || (process.write(CPU, anon, 1), process.read(CPU, mapped));
     for (what, left) in [(ClearRefs::Anon, 1), (ClearRefs::Mapped, 1), (ClearRefs::All, 0), (ClearRefs::SoftDirty, 2)] {
         // What the TLB has is not marked again.
-        world.on(CPU, |mm| mm.tlb().leave());
+        world.on(CPU, |mm| mm.tlb().leave_space());
         process.protect(anon, 1, Rights::empty());
         process.protect(anon, 1, Rights::RW);
         touch_both();

@@ -30,7 +30,7 @@ pub(super) fn install(cpu: CpuId) {
 pub(super) fn serve_interrupt() {
     gic::handle(|interrupt| {
         if interrupt == gic::KICK {
-            kernel().on_kick();
+            kernel().handle_ipi();
         } else {
             if interrupt == gic::TICK {
                 timer::tick_again();

@@ -116,7 +116,7 @@ pub(super) fn fault_address() -> u64 {
 pub(super) fn serve_interrupt(vector: u64) -> bool {
     match u8::try_from(vector) {
         Ok(KICK) => {
-            kernel().on_kick();
+            kernel().handle_ipi();
             apic::end_of_interrupt();
         }
         Ok(POKE | TICK) => {

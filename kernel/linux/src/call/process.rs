@@ -362,12 +362,12 @@ pub(crate) fn end_thread(thread: Box<Thread>, end: End) {
         let status = finish::judged(end);
         if record::is_on() {
             // A replay takes it apart, too.
-            mm().tlb().leave();
+            mm().tlb().leave_space();
             drop(thread);
         }
         finish::power_off(status);
     }
-    mm().tlb().leave();
+    mm().tlb().leave_space();
     // Descriptors are closed, and the space ended if it was the last thread's, before anybody hears
     // of the end.
     drop(thread);

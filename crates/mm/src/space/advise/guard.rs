@@ -68,7 +68,7 @@ impl<P: Platform> Mm<P> {
 
     /// Takes the guards of `part` away; its pages are as if they had never been touched.
     pub(super) fn remove_guards(&self, space: &Space<P>, part: PageRange) {
-        for (table, under) in space.table().tables(&self.tlb, part) {
+        for (table, under) in space.table().locked_tables(&self.tlb, part) {
             for va in under.iter().filter(|_| table.level() == Level::PTE) {
                 if is_guard(table.entry(va)) {
                     table.take_soft(va);

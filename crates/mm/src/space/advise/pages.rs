@@ -8,7 +8,7 @@ use crate::space::{Space, Vma};
 use pagewright_arch::{Entry, Leaf, LeafFlags};
 use pagewright_plant::plant;
 use pagewright_sync::Platform;
-use pagewright_table::Locked;
+use pagewright_table::LockedTable;
 use pagewright_tlb::Gather;
 use pagewright_tlb::frames::{Folio, FolioFlags};
 use pagewright_types::{Counter, PageRange, VirtAddr};
@@ -17,7 +17,7 @@ impl<P: Platform> Mm<P> {
     pub(super) fn advise_pages(&self, space: &Space<P>, range: PageRange, advice: Advice) -> Result<(), MmError> {
         // Reading suffices, as in Linux: no mapping changes, and faults lock the same tables.
         let map = space.map().read();
-        let mut gather = Gather::among_others(&self.tlb, space.table().context());
+        let mut gather = Gather::concurrent(&self.tlb, space.table().context());
         let mut walk = Walk::over(range);
         let mut outcome = Ok(());
         while let Some((vma, _, part)) = walk.next(&map) {
@@ -71,7 +71,7 @@ impl<P: Platform> Mm<P> {
     /// (`madvise_free_pte_range`): clean from now on, so that a later store is seen by the entry
     /// being dirty again.
     fn free_lazily<'a>(&'a self, space: &'a Space<P>, part: PageRange, gather: &mut Gather<'a, P>) {
-        for (table, under) in space.table().tables(&self.tlb, part) {
+        for (table, under) in space.table().locked_tables(&self.tlb, part) {
             for va in table.entries(under) {
                 self.free_one_lazily(space, &table, va, gather);
             }
@@ -82,7 +82,7 @@ impl<P: Platform> Mm<P> {
     fn free_one_lazily<'a>(
         &'a self,
         space: &Space<P>,
-        table: &Locked<'a, P>,
+        table: &LockedTable<'a, P>,
         va: VirtAddr,
         gather: &mut Gather<'a, P>,
     ) {

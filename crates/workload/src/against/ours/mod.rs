@@ -113,7 +113,7 @@ impl Ours {
     /// Ends what is left of a program, and says which gauge shows that something was not given
     /// back.
     pub(super) fn finish(&mut self) -> Option<String> {
-        self.lab.on(CPU, |mm| mm.tlb().leave());
+        self.lab.on(CPU, |mm| mm.tlb().leave_space());
         self.running = None;
         for space in std::mem::take(&mut self.processes).into_iter().flatten() {
             self.lab.on(CPU, |mm| mm.end_space(&space));
@@ -161,7 +161,7 @@ impl Ours {
     /// Ends a process.
     pub(super) fn exit_process(&mut self, process: usize) -> Seen {
         self.enter(process);
-        self.lab.on(CPU, |mm| mm.tlb().leave());
+        self.lab.on(CPU, |mm| mm.tlb().leave_space());
         self.running = None;
         if let Some(space) = self.processes[process].take() {
             self.lab.on(CPU, |mm| mm.end_space(&space));

@@ -1,11 +1,11 @@
 //! A table page under its lock: where entries are read and edited.
 
-use crate::entry::OwnedLeaf;
-use crate::tree::PageTable;
+use crate::owned_leaf::OwnedLeaf;
+use crate::page_table::PageTable;
 use pagewright_arch::{Entry, Isa, Leaf, LeafFlags, Pte, Replacement, Slot, Soft};
 use pagewright_plant::plant;
 use pagewright_sync::{Platform, WordGuard, rank};
-use pagewright_tlb::{Debt, Owed, Tlb};
+use pagewright_tlb::{Debt, OwedFlush, Tlb};
 use pagewright_types::{Level, PageRange, Pfn, VirtAddr};
 
 /// The lock held, by the table's level.
@@ -18,7 +18,7 @@ enum Guard<'a, P: Platform> {
 ///
 /// Entries are named by any address under them.
 #[must_use]
-pub struct Locked<'a, P: Platform> {
+pub struct LockedTable<'a, P: Platform> {
     tree: &'a PageTable,
     tlb: &'a Tlb<P>,
     table: Pfn,
@@ -27,7 +27,7 @@ pub struct Locked<'a, P: Platform> {
     _guard: Guard<'a, P>,
 }
 
-impl<'a, P: Platform> Locked<'a, P> {
+impl<'a, P: Platform> LockedTable<'a, P> {
     /// Locks `table`, of `level`, which holds the entry for `va`.
     ///
     /// The caller holds the space, so it stays hooked (INV-TABLE-STABLE).
@@ -102,7 +102,7 @@ impl<'a, P: Platform> Locked<'a, P> {
     pub fn install(&self, va: VirtAddr, leaf: OwnedLeaf) {
         let slot = self.slot(va);
         debug_assert!(self.pte(va).is_empty(), "INV-TABLE-EMPTY: a leaf over {:?} at {va}", self.pte(va));
-        self.flush_cleared(va);
+        self.flush_before_install(va);
         let plain = leaf.leaf();
         if let Some(folio) = leaf.into_folio() {
             folio.into_raw();
@@ -113,13 +113,13 @@ impl<'a, P: Platform> Locked<'a, P> {
 
     /// Puts a soft entry where nothing stands.
     ///
-    /// Owes nothing, as [`Locked::install`].
+    /// Owes nothing, as [`LockedTable::install`].
     ///
     /// # Panics
     /// In debug builds when something stands there.
     pub fn install_soft(&self, va: VirtAddr, soft: Soft) {
         debug_assert!(self.pte(va).is_empty(), "INV-TABLE-EMPTY: {soft:?} over {:?} at {va}", self.pte(va));
-        self.flush_cleared(va);
+        self.flush_before_install(va);
         self.tlb.fx().store(self.slot(va), P::Isa::soft(soft));
         self.tlb.frames().table(self.table).add_live(1);
     }
@@ -136,10 +136,10 @@ impl<'a, P: Platform> Locked<'a, P> {
     }
 
     #[inline]
-    fn flush_cleared(&self, va: VirtAddr) {
+    fn flush_before_install(&self, va: VirtAddr) {
         let start = va.align_down(self.level.span());
         let range = PageRange::new(start, start.add(self.level.span()));
-        self.tlb.flush_cleared(self.tree.context(), range, self.level);
+        self.tlb.flush_before_install(self.tree.context(), range, self.level);
     }
 
     /// Clears the entry and gives back the leaf that stood there, with its reference
@@ -149,7 +149,7 @@ impl<'a, P: Platform> Locked<'a, P> {
         self.leaf(va)?;
         plant!(FlushBeforeClear => self.tlb.flush(
             self.tree.context(),
-            pagewright_tlb::Flush { range: Some(PageRange::page(va)), level: self.level, tables: false },
+            pagewright_tlb::FlushInfo { range: Some(PageRange::page(va)), level: self.level, freed_tables: false },
         ));
         // The exchange is atomic against the walker, so the leaf read here has every bit that it
         // will ever set.
@@ -163,7 +163,7 @@ impl<'a, P: Platform> Locked<'a, P> {
         } else {
             OwnedLeaf::new(leaf, self.tlb.frames().folio_ref_from_raw(leaf.pfn))
         };
-        let owed = plant!(FlushBeforeClear; Owed::Nothing, self.owed(old, Pte::EMPTY));
+        let owed = plant!(FlushBeforeClear; OwedFlush::Nothing, self.owed(old, Pte::EMPTY));
         Some(Debt::new(self.tlb, self.tree.context(), va, owed, owned))
     }
 
@@ -207,7 +207,7 @@ impl<'a, P: Platform> Locked<'a, P> {
         Some(Debt::new(self.tlb, self.tree.context(), va, self.owed(old, new), owned))
     }
 
-    /// As [`Locked::take`], unless `keep`, asked once nobody can take the leaf for his own any
+    /// As [`LockedTable::take`], unless `keep`, asked once nobody can take the leaf for his own any
     /// more, wants it to stay; then it stands there again as it was, and nothing is owed. `None`:
     /// there was no leaf, or it stays.
     pub fn take_unless(&self, va: VirtAddr, keep: impl FnOnce(Leaf) -> bool) -> Option<Debt<'a, P, OwnedLeaf>> {
@@ -226,7 +226,7 @@ impl<'a, P: Platform> Locked<'a, P> {
     pub fn move_entry(
         &self,
         va: VirtAddr,
-        to: &Locked<'_, P>,
+        to: &LockedTable<'_, P>,
         to_va: VirtAddr,
         edit: impl Fn(Leaf) -> Leaf,
     ) -> Option<Debt<'a, P, ()>> {
@@ -262,7 +262,7 @@ impl<'a, P: Platform> Locked<'a, P> {
             }
             match self.tlb.fx().compare_exchange(slot, old, new) {
                 Ok(()) => {
-                    let owed = plant!(ProtectNoFlush; Owed::Nothing, self.owed(old, new));
+                    let owed = plant!(ProtectNoFlush; OwedFlush::Nothing, self.owed(old, new));
                     return Some(Debt::new(self.tlb, self.tree.context(), va, owed, ()));
                 }
                 Err(now) => old = now,
@@ -275,10 +275,10 @@ impl<'a, P: Platform> Locked<'a, P> {
     /// Break-before-make never arises here: frames change by take and install, with the debt paid
     /// in between.
     #[inline]
-    fn owed(&self, old: Pte, new: Pte) -> Owed {
+    fn owed(&self, old: Pte, new: Pte) -> OwedFlush {
         match P::Isa::replacement(self.level, old, new) {
-            Replacement::Harmless => Owed::Nothing,
-            Replacement::Flush => Owed::Leaf(self.level),
+            Replacement::Harmless => OwedFlush::Nothing,
+            Replacement::Flush => OwedFlush::Leaf(self.level),
             Replacement::BreakFirst => unreachable!("INV-TABLE-BBM: {old:?} replaced by {new:?} in one step"),
         }
     }

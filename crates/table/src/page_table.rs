@@ -1,23 +1,23 @@
 //! The tree of one address space.
 
-use crate::reserve::Reserve;
+use crate::reserve::TableReserve;
 use core::sync::atomic::{AtomicU64, Ordering};
 use pagewright_arch::{Entry, Isa, Slot, Table};
 use pagewright_sync::{Arc, Platform, rank};
 use pagewright_tlb::frames::NoFrames;
-use pagewright_tlb::{Context, Flush, Tlb};
+use pagewright_tlb::{FlushInfo, Tlb, TlbContext};
 use pagewright_types::{Level, PAGE_SIZE, Pfn, VirtAddr};
 
 /// Why a tree could not be made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum NoMemory {
+pub enum TableAllocError {
     /// No frame for a table.
     Frames(NoFrames),
     /// No kernel memory for the context.
     Kernel(pagewright_sync::OutOfMemory),
 }
 
-impl core::fmt::Display for NoMemory {
+impl core::fmt::Display for TableAllocError {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         match self {
             Self::Frames(e) => e.fmt(f),
@@ -30,7 +30,7 @@ impl core::fmt::Display for NoMemory {
 ///
 /// It must be ended with [`PageTable::close`], once; dropping it before leaks its root.
 pub struct PageTable {
-    context: Arc<Context>,
+    context: Arc<TlbContext>,
     /// Table pages, the root included (Linux's `pgtables_bytes` leaves the root out on most
     /// machines; so does [`PageTable::bytes`]).
     tables: AtomicU64,
@@ -40,12 +40,12 @@ impl PageTable {
     /// An empty tree with its context.
     ///
     /// # Errors
-    /// [`NoMemory`]; nothing is kept.
-    pub fn try_new<P: Platform>(tlb: &Tlb<P>) -> Result<Self, NoMemory> {
-        let mut reserve = Reserve::new(tlb);
-        reserve.fill(1).map_err(NoMemory::Frames)?;
+    /// [`TableAllocError`]; nothing is kept.
+    pub fn try_new<P: Platform>(tlb: &Tlb<P>) -> Result<Self, TableAllocError> {
+        let mut reserve = TableReserve::new(tlb);
+        reserve.fill(1).map_err(TableAllocError::Frames)?;
         let root = reserve.take_frame();
-        let context = tlb.open_context(root).map_err(NoMemory::Kernel);
+        let context = tlb.open_context(root).map_err(TableAllocError::Kernel);
         let context = match context {
             Ok(context) => context,
             Err(error) => {
@@ -58,7 +58,7 @@ impl PageTable {
     }
 
     /// What the space is to the TLBs.
-    pub fn context(&self) -> &Arc<Context> {
+    pub fn context(&self) -> &Arc<TlbContext> {
         &self.context
     }
 
@@ -80,10 +80,11 @@ impl PageTable {
         self.tables.fetch_sub(n, Ordering::Relaxed);
     }
 
-    /// Tables that [`PageTable::ensure`] would have to make for `va` down to a table of `level`.
+    /// Tables that [`PageTable::ensure_tables`] would have to make for `va` down to a table of
+    /// `level`.
     ///
     /// Others may make some meanwhile, never remove any while the caller holds the space.
-    pub fn missing<P: Platform>(&self, tlb: &Tlb<P>, va: VirtAddr, level: Level) -> usize {
+    pub fn missing_tables<P: Platform>(&self, tlb: &Tlb<P>, va: VirtAddr, level: Level) -> usize {
         let mut table = self.root();
         let mut at = Level::PGD;
         while at > level {
@@ -104,8 +105,14 @@ impl PageTable {
     /// stand in its place.
     ///
     /// # Panics
-    /// When the reserve holds fewer tables than [`PageTable::missing`] told.
-    pub fn ensure<P: Platform>(&self, tlb: &Tlb<P>, va: VirtAddr, level: Level, reserve: &mut Reserve<'_, P>) {
+    /// When the reserve holds fewer tables than [`PageTable::missing_tables`] told.
+    pub fn ensure_tables<P: Platform>(
+        &self,
+        tlb: &Tlb<P>,
+        va: VirtAddr,
+        level: Level,
+        reserve: &mut TableReserve<'_, P>,
+    ) {
         let mut table = self.root();
         let mut at = Level::PGD;
         while at > level {
@@ -125,7 +132,7 @@ impl PageTable {
     /// Hooks a new table into an empty slot, unless somebody did it first.
     ///
     /// `None`: a leaf or a soft entry came to stand there.
-    fn hook<P: Platform>(&self, tlb: &Tlb<P>, slot: Slot, at: Level, reserve: &mut Reserve<'_, P>) -> Option<Pfn> {
+    fn hook<P: Platform>(&self, tlb: &Tlb<P>, slot: Slot, at: Level, reserve: &mut TableReserve<'_, P>) -> Option<Pfn> {
         let parent = tlb.frames().table(slot.table);
         let _guard = parent.lock::<rank::TableUpper>();
         match P::Isa::decode(at, tlb.fx().load(slot)) {
@@ -155,7 +162,7 @@ impl PageTable {
     pub fn close<P: Platform>(&self, tlb: &Tlb<P>) {
         debug_assert_eq!(self.bytes(), 0, "INV-TABLE-CLOSE: tables left in a space that ends");
         // Lazy CPUs leave the root when they are told that tables went.
-        tlb.flush(&self.context, Flush { range: None, level: Level::PGD, tables: true });
+        tlb.flush(&self.context, FlushInfo { range: None, level: Level::PGD, freed_tables: true });
         debug_assert!(self.context.cpus().is_empty(), "INV-TABLE-CLOSE: {:?} still run the space", self.context.cpus());
         tlb.free(tlb.frames().retire(self.root()));
     }

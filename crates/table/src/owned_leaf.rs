@@ -2,7 +2,7 @@
 
 use pagewright_arch::{Leaf, LeafFlags};
 use pagewright_tlb::frames::FolioRef;
-use pagewright_tlb::{Park, Parked};
+use pagewright_tlb::{DetachedPiece, IntoDetachedPieces};
 
 /// A leaf on its way into or out of a table, together with the reference that it holds on its
 /// folio.
@@ -47,9 +47,9 @@ impl OwnedLeaf {
     }
 }
 
-impl Park for OwnedLeaf {
+impl IntoDetachedPieces for OwnedLeaf {
     #[inline]
-    fn park(self, keep: &mut dyn FnMut(Parked)) {
-        self.folio.park(keep);
+    fn for_each_piece(self, sink: &mut dyn FnMut(DetachedPiece)) {
+        self.folio.for_each_piece(sink);
     }
 }

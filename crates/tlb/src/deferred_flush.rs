@@ -1,17 +1,17 @@
 //! Flushes that were put off: who has paid for them, and how the rest is paid (INV-TLB-DEFERRED).
 //!
 //! A space remembers the epoch of what was put off in it last, and on arm64 who issued it
-//! ([`Deferred`]). It is known to be flushed when the clocks of the ledger say so: on x86 those of
-//! the CPUs that run it, unless they are lazy, since whoever comes back later is caught up by its
-//! generation; on arm64 that of the CPU that issued. Nobody takes spaces out of a list.
+//! ([`DeferredFlush`]). It is known to be flushed when the clocks of the ledger say so: on x86
+//! those of the CPUs that run it, unless they are lazy, since whoever comes back later is caught up
+//! by its generation; on arm64 that of the CPU that issued. Nobody takes spaces out of a list.
 //!
 //! Neighbours: [`crate::Batch`] puts off and settles, [`crate::Gather`] asks when it is settled,
-//! and whoever installs an entry asks by [`Tlb::flush_cleared`].
+//! and whoever installs an entry asks by [`Tlb::flush_before_install`].
 //!
 //! Not guaranteed: that a space that was flushed is known to be; then it is flushed once more.
 
-use crate::context::{Context, Deferred};
-use crate::engine::{Flush, Tlb};
+use crate::context::{DeferredFlush, TlbContext};
+use crate::engine::{FlushInfo, Tlb};
 use core::sync::atomic::Ordering;
 use pagewright_arch::ShootdownKind;
 use pagewright_plant::plant;
@@ -23,9 +23,9 @@ impl<P: Platform> Tlb<P> {
     /// flushes it if somebody may have cleared it who has not flushed yet and does not have the
     /// space alone (INV-TLB-CLEARED, INV-TLB-DEFERRED).
     #[inline]
-    pub fn flush_cleared(&self, context: &Context, range: PageRange, level: Level) {
-        if context.is_being_cleared() {
-            self.flush(context, Flush { range: Some(range), level, tables: false });
+    pub fn flush_before_install(&self, context: &TlbContext, range: PageRange, level: Level) {
+        if context.is_flush_pending() {
+            self.flush(context, FlushInfo { range: Some(range), level, freed_tables: false });
         }
         if plant!(DeferredNotSeenAtInstall; false, context.deferred().is_some()) && self.flush_deferred(context) {
             self.count(Counter::PwTlbBatchOvertaken, 1);
@@ -35,16 +35,16 @@ impl<P: Platform> Tlb<P> {
     /// Flushes a space if something of it was put off that may not have been paid; returns whether
     /// it was.
     #[cold]
-    pub(crate) fn flush_deferred(&self, context: &Context) -> bool {
+    pub(crate) fn flush_deferred(&self, context: &TlbContext) -> bool {
         let Some(deferred) = self.deferred(context) else { return false };
-        self.flush(context, Flush { range: None, level: Level::PTE, tables: false });
+        self.flush(context, FlushInfo { range: None, level: Level::PTE, freed_tables: false });
         context.paid(deferred);
         true
     }
 
     /// What was put off in the space and not paid since, for who will flush the whole space and
     /// then say so.
-    pub(crate) fn deferred(&self, context: &Context) -> Option<Deferred> {
+    pub(crate) fn deferred(&self, context: &TlbContext) -> Option<DeferredFlush> {
         let deferred = context.deferred()?;
         if self.has_paid(context, deferred) {
             return None;
@@ -59,7 +59,7 @@ impl<P: Platform> Tlb<P> {
     }
 
     /// Whether the clocks say that nobody holds what was put off.
-    pub(crate) fn has_paid(&self, context: &Context, deferred: Deferred) -> bool {
+    pub(crate) fn has_paid(&self, context: &TlbContext, deferred: DeferredFlush) -> bool {
         let paid = |cpu: CpuId| self.ledger().has_reached(cpu, deferred.epoch());
         match (self.fx().caps().shootdown, deferred.issuer()) {
             (ShootdownKind::Ipi, _) => context.cpus().iter().all(|cpu| self.is_lazy(cpu) || paid(cpu)),
@@ -94,7 +94,7 @@ impl<P: Platform> Tlb<P> {
     /// arm64: ends what `issuer` has issued up to `epoch`, all of it of one space if `only` names
     /// it. Another CPU's barrier would prove nothing (Arm ARM D8.14.5), so elsewhere, or if several
     /// have issued, it is issued again. Returns whether there was nothing to wait for.
-    pub(crate) fn end_issued(&self, issuer: Option<CpuId>, epoch: u64, only: Option<&Context>) -> bool {
+    pub(crate) fn complete_issued(&self, issuer: Option<CpuId>, epoch: u64, only: Option<&TlbContext>) -> bool {
         match only {
             _ if issuer.is_some_and(|issuer| self.ledger().has_reached(issuer, epoch)) => return true,
             // Somebody who relied on an entry has flushed the space.

@@ -1,9 +1,9 @@
 //! Unhooking tables that no mapping needs any more (`free_pgtables`, `mm/memory.c`).
 
-use crate::tree::PageTable;
+use crate::page_table::PageTable;
 use pagewright_arch::{Entry, Isa, Pte, Slot};
 use pagewright_sync::{Platform, rank};
-use pagewright_tlb::{Debt, Gather, Owed, Tlb};
+use pagewright_tlb::{Debt, Gather, OwedFlush, Tlb};
 use pagewright_types::{Level, PageRange, Pfn};
 
 impl PageTable {
@@ -71,6 +71,6 @@ impl PageTable {
             parent.sub_live(1);
         }
         self.sub_tables(1);
-        Debt::new(tlb, self.context(), under.start(), Owed::Table(level), frames.retire(child))
+        Debt::new(tlb, self.context(), under.start(), OwedFlush::Table(level), frames.retire(child))
     }
 }

@@ -1,7 +1,7 @@
-//! The settling allocator, and what becomes of debts that were dropped.
+//! The settling allocator, and how dropped debts are parked for it.
 
-use crate::context::Context;
-use crate::debt::Parked;
+use crate::context::TlbContext;
+use crate::detached::DetachedPiece;
 use crate::engine::Tlb;
 use pagewright_arch::ShootdownKind;
 use pagewright_frame::{Block, BlockList, ClearExtent, FrameRequest, NoFrames, ZeroedBlock, ZeroedList};
@@ -106,7 +106,7 @@ impl<P: Platform> Tlb<P> {
     /// Takes in what a dropped debt held: parks it under a key of the ledger, so that whoever
     /// allocates it settles first. Infallible and without allocation; it waits for nothing but
     /// lockless walks.
-    pub(crate) fn abandon(&self, context: &Context, pieces: impl FnOnce(&mut dyn FnMut(Parked))) {
+    pub(crate) fn abandon(&self, context: &TlbContext, pieces: impl FnOnce(&mut dyn FnMut(DetachedPiece))) {
         self.fx().publish();
         self.tell_secondaries(context, None);
         // INV-TLB-SWITCH: the generation moves before the mask is read. A CPU that joins in between
@@ -125,11 +125,11 @@ impl<P: Platform> Tlb<P> {
     }
 
     /// Parks what a dropped debt held under `key`.
-    pub(crate) fn park_under(&self, key: DebtKey, pieces: impl FnOnce(&mut dyn FnMut(Parked))) {
+    pub(crate) fn park_under(&self, key: DebtKey, pieces: impl FnOnce(&mut dyn FnMut(DetachedPiece))) {
         pieces(&mut |piece| {
             self.count(Counter::PwTlbDebtParked, 1);
             match piece {
-                Parked::Block(block) => {
+                DetachedPiece::Block(block) => {
                     // It may be a table, and the key says nothing of who walks without locks
                     // (INV-TLB-WALKERS).
                     if self.fx().caps().shootdown == ShootdownKind::Broadcast {
@@ -137,7 +137,7 @@ impl<P: Platform> Tlb<P> {
                     }
                     self.frames().free_with_debt(block, key);
                 }
-                Parked::Folio(folio) => {
+                DetachedPiece::Folio(folio) => {
                     // INV-TLB-SHARED: whoever drops the last reference knows nothing of this key,
                     // so the folio remembers it.
                     self.frames().folio_of(&folio).add_debt(key);

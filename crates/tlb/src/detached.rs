@@ -1,0 +1,131 @@
+//! What page-table edits detach: folio references and frames that must survive until the flush.
+//!
+//! A [`DetachedList`] needs no memory of its own. Frames whose last reference went are chained
+//! through their own memmap records; folios leave their LRU lists many at a time when they are
+//! freed. References that other owners share wait in a fixed array, and an overflow makes the owner
+//! settle early. Linux allocates batches and falls back when it cannot; here there is nothing to
+//! fall back from.
+
+use arrayvec::ArrayVec;
+use pagewright_frame::{Block, BlockList, FolioRef, Frames, ReleaseList};
+use pagewright_plant::plant;
+use pagewright_sync::Platform;
+
+/// A piece that an edit detached from a page table, on its way back to the allocator.
+#[derive(Debug)]
+pub enum DetachedPiece {
+    /// A reference that a leaf held.
+    Folio(FolioRef),
+    /// Frames without a reference, such as a table page.
+    Block(Block),
+}
+
+/// A detached value that can be given up piece by piece once its debt is settled.
+pub trait IntoDetachedPieces: Sized {
+    /// Hands every piece to `sink`.
+    fn for_each_piece(self, sink: &mut dyn FnMut(DetachedPiece));
+}
+
+impl IntoDetachedPieces for () {
+    fn for_each_piece(self, _sink: &mut dyn FnMut(DetachedPiece)) {}
+}
+
+impl IntoDetachedPieces for FolioRef {
+    fn for_each_piece(self, sink: &mut dyn FnMut(DetachedPiece)) {
+        sink(DetachedPiece::Folio(self));
+    }
+}
+
+impl IntoDetachedPieces for Block {
+    fn for_each_piece(self, sink: &mut dyn FnMut(DetachedPiece)) {
+        sink(DetachedPiece::Block(self));
+    }
+}
+
+impl<T: IntoDetachedPieces> IntoDetachedPieces for Option<T> {
+    fn for_each_piece(self, sink: &mut dyn FnMut(DetachedPiece)) {
+        if let Some(detached) = self {
+            detached.for_each_piece(sink);
+        }
+    }
+}
+
+/// Shared references held before the owner settles early.
+const SHARED: usize = 64;
+
+/// References and frames that a [`crate::Gather`] or a [`crate::Batch`] frees once it has flushed.
+pub(crate) struct DetachedList {
+    shared: ArrayVec<FolioRef, SHARED>,
+    dead: ReleaseList,
+    free: BlockList,
+}
+
+impl DetachedList {
+    pub(crate) const fn new() -> Self {
+        Self { shared: ArrayVec::new_const(), dead: ReleaseList::new(), free: BlockList::new() }
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.shared.is_empty() && self.dead.is_empty() && self.free.is_empty()
+    }
+
+    /// Adds a piece that one edit detached.
+    ///
+    /// # Errors
+    /// The reference, when there is no room for it: flush, [release](Self::release), and try again.
+    #[inline]
+    pub(crate) fn push<P: Platform>(&mut self, frames: &Frames<P>, piece: DetachedPiece) -> Result<(), DetachedPiece> {
+        match piece {
+            DetachedPiece::Block(block) => {
+                plant!(FreedInGather => { frames.free(block); return Ok(()) });
+                self.free.push(frames, block);
+            }
+            // Alone on the folio: nobody can find it any more, so its own record can hold it.
+            DetachedPiece::Folio(folio) => match self.dead.put_last(frames, folio) {
+                Ok(()) => {
+                    plant!(FreedInGather => self.dead.free(frames));
+                }
+                // INV-TLB-SHARED: another space may drop its reference after a flush of *its* CPUs
+                // only; ours stays until our CPUs have been told. One of ours is enough, so the
+                // many entries of a page that all spaces share need no room.
+                Err(shared) if plant!(PageOutFreedEarly; true, false) => {
+                    let last = frames.put(shared);
+                    debug_assert!(last.is_none(), "INV-FRAME-REFS: another reference to the folio is held elsewhere");
+                }
+                Err(shared) if self.shared.last().is_some_and(|last| last.pfn() == shared.pfn()) => {
+                    let last = frames.put(shared);
+                    debug_assert!(last.is_none(), "INV-FRAME-REFS: another reference to the folio is held here");
+                }
+                Err(shared) if self.shared.is_full() => return Err(DetachedPiece::Folio(shared)),
+                Err(shared) => self.shared.push(shared),
+            },
+        }
+        Ok(())
+    }
+
+    /// Frees every piece.
+    ///
+    /// The caller has flushed every TLB that could still reach one.
+    pub(crate) fn release<P: Platform>(&mut self, frames: &Frames<P>) {
+        for folio in self.shared.drain(..) {
+            if let Some(block) = frames.put(folio) {
+                frames.free(block);
+            }
+        }
+        self.dead.free(frames);
+        while let Some(block) = self.free.pop(frames) {
+            frames.free(block);
+        }
+    }
+
+    /// Hands every piece to `sink`, which parks them under a key of the ledger.
+    pub(crate) fn drain<P: Platform>(&mut self, frames: &Frames<P>, sink: &mut dyn FnMut(DetachedPiece)) {
+        self.shared.drain(..).for_each(|folio| sink(DetachedPiece::Folio(folio)));
+        while let Some(block) = self.dead.pop(frames) {
+            sink(DetachedPiece::Block(block));
+        }
+        while let Some(block) = self.free.pop(frames) {
+            sink(DetachedPiece::Block(block));
+        }
+    }
+}
