@@ -25,7 +25,7 @@ use aarch64_paging::Mapping;
 use aarch64_paging::descriptor::{El1Attributes, PhysicalAddress, UpdatableDescriptor, VirtualAddress};
 use aarch64_paging::paging::{Constraints, MemoryRegion, PageTable, Translation, TranslationRegime};
 use pagewright_check::{
-    Aarch64, Check, Cpu, Invalidate, Level, Machine, Outcome, PageRange, Pfn, PhysAddr, Reach, Rights, Rule, Tag,
+    Aarch64, Check, CheckOutcome, Cpu, Harness, Invalidate, Level, PageRange, Pfn, PhysAddr, Reach, Rights, Rule, Tag,
     Target, VirtAddr, program,
 };
 use std::cell::{Cell, RefCell};
@@ -93,11 +93,11 @@ impl TranslationRegime for Lab {
 }
 
 /// Tables in the machine's memory.
-struct Tables(Machine<Aarch64>);
+struct Tables(Harness<Aarch64>);
 
 impl Translation<El1Attributes> for Tables {
     fn allocate_table(&mut self) -> (NonNull<PageTable<El1Attributes>>, PhysicalAddress) {
-        let at = PhysicalAddress(self.0.take_frame().base().raw() as usize);
+        let at = PhysicalAddress(self.0.alloc_frame().base().raw() as usize);
         (self.physical_to_virtual(at), at)
     }
 
@@ -106,7 +106,7 @@ impl Translation<El1Attributes> for Tables {
         if let Some((cpu, _)) = EDITOR.with_borrow(Clone::clone) {
             cpu.complete();
         }
-        self.0.give_frame(Pfn::containing(PhysAddr::new(offset as u64)));
+        self.0.free_frame(Pfn::containing(PhysAddr::new(offset as u64)));
     }
 
     fn physical_to_virtual(&self, at: PhysicalAddress) -> NonNull<PageTable<El1Attributes>> {
@@ -147,22 +147,22 @@ impl Space {
 
 fn protect_unmap_and_compact(mut space: Space, region: &MemoryRegion, page: Pfn, cpu: &Cpu<Aarch64>) {
     cpu.call("mprotect", |cpu| {
-        cpu.reduces(PageRange::page(VA), Rights::READ);
+        cpu.will_reduce(PageRange::page(VA), Rights::READ);
         let protect = |_: &MemoryRegion, entry: &mut UpdatableDescriptor<El1Attributes>| {
             entry.modify_flags(El1Attributes::READ_ONLY, El1Attributes::empty())
         };
         space.edit(cpu, |mapping| mapping.modify_range(region, &protect).expect("it is mapped"));
     });
     cpu.call("munmap", |cpu| {
-        cpu.reduces(PageRange::page(VA), Rights::empty());
+        cpu.will_reduce(PageRange::page(VA), Rights::empty());
         let none = (PhysicalAddress(0), El1Attributes::empty(), Constraints::empty());
         space.edit(cpu, |mapping| mapping.map_range(region, none.0, none.1, none.2).expect("it is mapped"));
     });
     if matches!(space.version, Version::Correct | Version::LastLevelOnly) {
-        cpu.give_frame(page);
+        cpu.free_frame(page);
         space.edit(cpu, Mapping::compact_subtables);
         for _ in 0..4 {
-            cpu.take_frame();
+            cpu.alloc_frame();
         }
     }
     space.wants.set(Wants::End);
@@ -186,16 +186,16 @@ fn use_page(wants: &Cell<Wants>, cpu: &Cpu<Aarch64>) {
     }
 }
 
-fn check(version: Version) -> Outcome {
-    Check::<Aarch64>::new().schedules(1000).seed(1).explore(move |machine| {
-        EDITOR.set(Some((machine.cpu(0), version)));
-        let mut mapping = Mapping::new(Tables(machine.clone()), 0, Lab);
+fn check(version: Version) -> CheckOutcome {
+    Check::<Aarch64>::new().schedules(1000).seed(1).explore(move |harness| {
+        EDITOR.set(Some((harness.cpu(0), version)));
+        let mut mapping = Mapping::new(Tables(harness.clone()), 0, Lab);
         let region = MemoryRegion::new(VA.raw() as usize, VA.raw() as usize + 1);
-        let (page, constraints) = (machine.take_frame(), Constraints::NO_BLOCK_MAPPINGS);
+        let (page, constraints) = (harness.alloc_frame(), Constraints::NO_BLOCK_MAPPINGS);
         let mapped = mapping.map_range(&region, PhysicalAddress(page.base().raw() as usize), PAGE, constraints);
         mapped.expect("nothing is mapped");
         let root = Pfn::containing(PhysAddr::new(mapping.root_address().0 as u64));
-        for cpu in machine.cpus() {
+        for cpu in harness.cpus() {
             cpu.load_root(root, TAG);
             mapping.mark_active();
         }

@@ -5,7 +5,7 @@
 //! `cargo run -p pagewright-check --example missing_flush`
 
 use pagewright_check::{
-    Check, Machine, PageRange, Pfn, PhysAddr, Program, Reach, Rights, Rule, Tag, VirtAddr, X86_64, program,
+    Check, CpuProgram, Harness, PageRange, Pfn, PhysAddr, Reach, Rights, Rule, Tag, VirtAddr, X86_64, program,
 };
 
 const PAGE: VirtAddr = VirtAddr::new(0x40_0000);
@@ -13,29 +13,29 @@ const PAGE: VirtAddr = VirtAddr::new(0x40_0000);
 /// Maps a new page by x86-64 tables of four levels (Intel SDM vol.
 ///
 /// 3A §4.5), loads them everywhere, and tells where its entry stands.
-fn map_page(machine: &Machine<X86_64>) -> (PhysAddr, Pfn) {
-    let kernel = machine.cpu(0);
-    let tables: Vec<Pfn> = (0..5).map(|_| machine.take_frame()).collect();
+fn map_page(harness: &Harness<X86_64>) -> (PhysAddr, Pfn) {
+    let kernel = harness.cpu(0);
+    let tables: Vec<Pfn> = (0..5).map(|_| harness.alloc_frame()).collect();
     let entry = |level: usize| tables[3 - level].base().add((PAGE.raw() >> (12 + 9 * level) & 511) * 8);
     (0..4).for_each(|level| kernel.store(entry(level), tables[4 - level].base().raw() | 0b111));
-    machine.cpus().for_each(|cpu| cpu.load_root(tables[0], Tag::new(1)));
+    harness.cpus().for_each(|cpu| cpu.load_root(tables[0], Tag::new(1)));
     (entry(0), tables[4])
 }
 
 /// What runs: with or without the flush.
-pub(crate) fn programs(machine: &Machine<X86_64>, flush: bool) -> Vec<Program<X86_64>> {
-    let (entry, page) = map_page(machine);
+pub(crate) fn programs(harness: &Harness<X86_64>, flush: bool) -> Vec<CpuProgram<X86_64>> {
+    let (entry, page) = map_page(harness);
     let unmaps = program(move |cpu| {
         cpu.call("munmap", |cpu| {
-            cpu.reduces(PageRange::page(PAGE), Rights::empty());
+            cpu.will_reduce(PageRange::page(PAGE), Rights::empty());
             cpu.swap(entry, 0);
             if flush {
                 cpu.flush_page(PAGE, Reach::Local);
                 cpu.shoot_down(cpu.others(), |cpu| cpu.flush_page(PAGE, Reach::Local));
             }
-            cpu.give_frame(page);
+            cpu.free_frame(page);
         });
-        cpu.take_frame(); // It is somebody else's from now on.
+        cpu.alloc_frame(); // The frame has a new owner.
     });
     let reads = program(|cpu| {
         for _ in 0..3 {
@@ -46,10 +46,10 @@ pub(crate) fn programs(machine: &Machine<X86_64>, flush: bool) -> Vec<Program<X8
 }
 
 fn main() {
-    let correct = Check::<X86_64>::new().explore(|machine| programs(machine, true));
+    let correct = Check::<X86_64>::new().explore(|harness| programs(harness, true));
     println!("With the flush:\n{correct}\n");
-    let broken = Check::<X86_64>::new().explore(|machine| programs(machine, false));
+    let broken = Check::<X86_64>::new().explore(|harness| programs(harness, false));
     println!("Without:\n{broken}");
     correct.unwrap_clean();
-    broken.expect_found(Rule::Rights);
+    broken.expect_violation(Rule::Rights);
 }

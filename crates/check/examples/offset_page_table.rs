@@ -13,7 +13,7 @@
 //! Not judged: whether the crate's stores are ordered. It stores through pointers, and the machine
 //! lets walkers see those at once.
 
-use pagewright_check::{Check, Cpu, Machine, Outcome, PageRange, Pfn, Reach, Rights, Rule, Tag, X86_64, program};
+use pagewright_check::{Check, CheckOutcome, Cpu, Harness, PageRange, Pfn, Reach, Rights, Rule, Tag, X86_64, program};
 use std::cell::RefCell;
 use std::process::ExitCode;
 use std::rc::Rc;
@@ -40,7 +40,7 @@ enum Version {
 
 /// An address space of the crate's.
 struct Space {
-    machine: Machine<X86_64>,
+    harness: Harness<X86_64>,
     root: Pfn,
     version: Version,
     /// Tables that `clean_up` has taken out.
@@ -58,7 +58,7 @@ fn pfn(frame: PhysFrame) -> Pfn {
 // SAFETY: the machine hands out each frame to one owner at a time.
 unsafe impl FrameAllocator<Size4KiB> for &Space {
     fn allocate_frame(&mut self) -> Option<PhysFrame> {
-        Some(frame(self.machine.take_frame()))
+        Some(frame(self.harness.alloc_frame()))
     }
 }
 
@@ -70,11 +70,11 @@ impl FrameDeallocator<Size4KiB> for &Space {
 
 impl Space {
     fn mapper(&self) -> OffsetPageTable<'_> {
-        let offset = VirtAddr::new(self.machine.host_address(Pfn::new(0)).expose_provenance() as u64);
+        let offset = VirtAddr::new(self.harness.host_address(Pfn::new(0)).expose_provenance() as u64);
         // SAFETY: the frame is the root table's and lies in memory of atomic words; nobody else
         // refers to it until the mapper is gone, because no method of the mapper lets another CPU
         // go on.
-        let root = unsafe { &mut *self.machine.host_address(self.root).cast::<PageTable>() };
+        let root = unsafe { &mut *self.harness.host_address(self.root).cast::<PageTable>() };
         // SAFETY: physical address plus offset is where the machine's memory lies, and the root's
         // tables are its own.
         unsafe { OffsetPageTable::new(root, offset) }
@@ -92,17 +92,17 @@ impl Space {
 
 fn protect_unmap_and_clean_up(space: &Space, page: Page, cpu: &Cpu<X86_64>) {
     cpu.call("mprotect", |cpu| {
-        cpu.reduces(PageRange::page(VA), Rights::READ);
+        cpu.will_reduce(PageRange::page(VA), Rights::READ);
         // SAFETY: the program's page is no memory of ours.
         unsafe { space.mapper().update_flags(page, READ) }.expect("it is mapped").ignore();
         space.flush(cpu);
     });
     cpu.call("munmap", |cpu| {
-        cpu.reduces(PageRange::page(VA), Rights::empty());
+        cpu.will_reduce(PageRange::page(VA), Rights::empty());
         let (frame, flush) = space.mapper().unmap(page).expect("it is mapped");
         flush.ignore();
         space.flush(cpu);
-        space.machine.give_frame(pfn(frame));
+        space.harness.free_frame(pfn(frame));
     });
     if matches!(space.version, Version::Correct | Version::EarlyFree) {
         // SAFETY: nobody gets the tables before they are given back below.
@@ -110,21 +110,21 @@ fn protect_unmap_and_clean_up(space: &Space, page: Page, cpu: &Cpu<X86_64>) {
         if space.version == Version::Correct {
             space.flush(cpu);
         }
-        space.unhooked.take().into_iter().for_each(|table| cpu.give_frame(table));
-        (0..4).for_each(|_| _ = cpu.take_frame());
+        space.unhooked.take().into_iter().for_each(|table| cpu.free_frame(table));
+        (0..4).for_each(|_| _ = cpu.alloc_frame());
     }
 }
 
-fn check(version: Version) -> Outcome {
-    Check::<X86_64>::new().schedules(1000).seed(1).explore(move |machine| {
-        let root = machine.take_frame();
-        let space = Space { machine: machine.clone(), root, version, unhooked: RefCell::default() };
+fn check(version: Version) -> CheckOutcome {
+    Check::<X86_64>::new().schedules(1000).seed(1).explore(move |harness| {
+        let root = harness.alloc_frame();
+        let space = Space { harness: harness.clone(), root, version, unhooked: RefCell::default() };
         let (space, page) = (Rc::new(space), Page::containing_address(VirtAddr::new(VA.raw())));
         // SAFETY: the frame is new.
-        unsafe { space.mapper().map_to(page, frame(machine.take_frame()), WRITE, &mut &*space) }
+        unsafe { space.mapper().map_to(page, frame(harness.alloc_frame()), WRITE, &mut &*space) }
             .expect("free")
             .ignore();
-        machine.cpus().for_each(|cpu| cpu.load_root(root, Tag::new(1)));
+        harness.cpus().for_each(|cpu| cpu.load_root(root, Tag::new(1)));
         vec![
             program(move |cpu| protect_unmap_and_clean_up(&space, page, cpu)),
             program(|cpu| (1..4).for_each(|value| _ = (cpu.read(VA), cpu.write(VA, value)))),

@@ -1,13 +1,13 @@
 //! The door for code that was never written for this: a closure that sets a machine up and gives
 //! each CPU a program.
 //!
-//! [`Check::explore`] runs it under many schedules. Key types: [`Check`], and [`Outcome`] in its
+//! [`Check::explore`] runs it under many schedules. Key types: [`Check`], and [`CheckOutcome`] in its
 //! own file.
 
-use crate::bench::{Attempt, Bench, Detail};
-use crate::hunt::{Foreign, Hunt, Plan, hunt, replay};
-use crate::machine::{Machine, Program};
-use crate::outcome::Outcome;
+use crate::harness::{CpuProgram, Harness};
+use crate::outcome::CheckOutcome;
+use crate::search::{ForeignToken, Search, SearchPlan, replay, search};
+use crate::testbench::{Attempt, RunDetail, Testbench};
 use pagewright_arch::{Effects, Isa};
 use pagewright_sim::MachineConfig;
 use pagewright_sim::config::parse;
@@ -22,7 +22,7 @@ pub(crate) const REPLAY: &str = "PAGEWRIGHT_REPLAY";
 #[derive(Clone)]
 pub struct Check<I> {
     config: MachineConfig,
-    plan: Plan,
+    plan: SearchPlan,
     settings: Settings,
     isa: PhantomData<fn() -> I>,
 }
@@ -41,7 +41,7 @@ impl<I: Isa> Check<I> {
     pub fn new() -> Self {
         let config = MachineConfig::default_for(I::KIND);
         let config = config.unwrap_or_else(|error| panic!("the default machine: {error}"));
-        let (plan, settings) = (Plan::default(), Settings::default());
+        let (plan, settings) = (SearchPlan::default(), Settings::default());
         Self { config, plan, settings, isa: PhantomData }.cpus(2).memory("1M")
     }
 
@@ -95,54 +95,58 @@ impl<I: Isa> Check<I> {
     /// until something is found.
     ///
     /// `setup` is called for each schedule with a machine that was just switched on. It runs
-    /// calmly, on CPU 0 unless it uses [`Machine::cpu`], and must do the same each time.
+    /// calmly, on CPU 0 unless it uses [`Harness::cpu`], and must do the same each time.
     ///
     /// With `PAGEWRIGHT_REPLAY=pw1/…` in the environment only that schedule is run.
     ///
     /// # Panics
     /// When there can be no such machine, when `setup` panics or returns more programs than there
     /// are CPUs, and when the token to replay is none of this machine.
-    pub fn explore(&self, setup: impl Fn(&Machine<I>) -> Vec<Program<I>>) -> Outcome {
+    pub fn explore(&self, setup: impl Fn(&Harness<I>) -> Vec<CpuProgram<I>>) -> CheckOutcome {
         if let Ok(token) = std::env::var(REPLAY) {
             let token = token.parse().unwrap_or_else(|error| panic!("{REPLAY}: {error}"));
             return self.replay(&token, setup).unwrap_or_else(|foreign| panic!("{REPLAY}: {foreign}"));
         }
-        let hunt = hunt(&self.plan, &mut |chooser, detail| self.attempt(&setup, chooser, detail));
-        self.outcome(hunt, false)
+        let search = search(&self.plan, &mut |chooser, detail| self.attempt(&setup, chooser, detail));
+        self.outcome(search, false)
     }
 
     /// Runs the schedule of `token` alone.
     ///
     /// # Errors
-    /// [`Foreign`], when the token is none of this machine.
+    /// [`ForeignToken`], when the token is none of this machine.
     ///
     /// # Panics
     /// As [`Check::explore`].
-    pub fn replay(&self, token: &Token, setup: impl Fn(&Machine<I>) -> Vec<Program<I>>) -> Result<Outcome, Foreign> {
+    pub fn replay(
+        &self,
+        token: &Token,
+        setup: impl Fn(&Harness<I>) -> Vec<CpuProgram<I>>,
+    ) -> Result<CheckOutcome, ForeignToken> {
         let attempt = replay(token, &mut |chooser, detail| self.attempt(&setup, chooser, detail))?;
-        Ok(self.outcome(Hunt::of_replay(token, attempt), true))
+        Ok(self.outcome(Search::of_replay(token, attempt), true))
     }
 
-    fn outcome(&self, hunt: Hunt, replayed: bool) -> Outcome {
-        Outcome { isa: I::KIND, cpus: self.config.cpus, seed: self.plan.seed, replayed, hunt }
+    fn outcome(&self, search: Search, replayed: bool) -> CheckOutcome {
+        CheckOutcome { isa: I::KIND, cpus: self.config.cpus, seed: self.plan.seed, replayed, search }
     }
 
     fn attempt(
         &self,
-        setup: &dyn Fn(&Machine<I>) -> Vec<Program<I>>,
+        setup: &dyn Fn(&Harness<I>) -> Vec<CpuProgram<I>>,
         chooser: &mut dyn Chooser,
-        detail: Detail,
+        detail: RunDetail,
     ) -> Attempt {
-        let bench = Bench::new(self.config.clone()).unwrap_or_else(|error| panic!("{error}"));
-        bench.journal().turn(detail == Detail::Full);
-        let machine = Machine::<I>::new(bench);
-        let sim = machine.sim();
-        let programs = sim.run_on(CpuId::new(0), || setup(&machine));
+        let bench = Testbench::new(self.config.clone()).unwrap_or_else(|error| panic!("{error}"));
+        bench.journal().turn(detail == RunDetail::Full);
+        let harness = Harness::<I>::new(bench);
+        let sim = harness.sim();
+        let programs = sim.run_on(CpuId::new(0), || setup(&harness));
         // What the set-up left under way arrives: it is calm.
-        machine.cpus().for_each(|cpu| sim.run_on(cpu.id(), || sim.complete()));
-        let programs = programs.into_iter().zip(machine.cpus());
+        harness.cpus().for_each(|cpu| sim.run_on(cpu.id(), || sim.complete()));
+        let programs = programs.into_iter().zip(harness.cpus());
         let programs = programs.map(|(program, cpu)| Box::new(move || program(&cpu)) as explore::Program);
-        let report = machine.bench().run(&self.settings, programs.collect(), detail, chooser);
-        machine.bench().attempt(&self.settings, report)
+        let report = harness.bench().run(&self.settings, programs.collect(), detail, chooser);
+        harness.bench().attempt(&self.settings, report)
     }
 }

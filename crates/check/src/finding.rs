@@ -7,7 +7,7 @@ use std::fmt;
 
 /// Something that must not be.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Finding {
+pub enum CheckFinding {
     /// The oracle, or the reference memory, reports.
     Violation(Violation),
     /// Nobody can go on.
@@ -25,17 +25,17 @@ pub enum Finding {
         message: String,
     },
     /// The programs did not end within the steps that were given to them.
-    Endless,
+    StepLimit,
     /// An assertion of whoever set the run up does not hold.
-    Broken(String),
+    Reported(String),
 }
 
-impl Finding {
+impl CheckFinding {
     /// The oracle's rule that is broken, if it is one.
     pub fn rule(&self) -> Option<Rule> {
         match self {
             Self::Violation(violation) => Some(violation.rule),
-            Self::Deadlock { .. } | Self::Panicked { .. } | Self::Endless | Self::Broken(_) => None,
+            Self::Deadlock { .. } | Self::Panicked { .. } | Self::StepLimit | Self::Reported(_) => None,
         }
     }
 
@@ -48,7 +48,7 @@ impl Finding {
     pub(crate) fn by(&self, at: &dyn Fn(u64) -> u64) -> Self {
         match self {
             Self::Violation(violation) => Self::Violation(renumbered(violation.clone(), at)),
-            Self::Deadlock { .. } | Self::Panicked { .. } | Self::Endless | Self::Broken(_) => self.clone(),
+            Self::Deadlock { .. } | Self::Panicked { .. } | Self::StepLimit | Self::Reported(_) => self.clone(),
         }
     }
 
@@ -58,7 +58,7 @@ impl Finding {
             Outcome::Completed | Outcome::Stopped => None,
             Outcome::Deadlock { standing } => Some(Self::Deadlock { standing: standing.clone() }),
             Outcome::Panicked { cpu, message } => Some(Self::Panicked { cpu: *cpu, message: message.clone() }),
-            Outcome::Endless => Some(Self::Endless),
+            Outcome::Endless => Some(Self::StepLimit),
         }
     }
 }
@@ -81,7 +81,7 @@ fn renumbered(mut violation: Violation, at: &dyn Fn(u64) -> u64) -> Violation {
     violation
 }
 
-impl fmt::Display for Finding {
+impl fmt::Display for CheckFinding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Violation(violation) => violation.fmt(f),
@@ -90,8 +90,8 @@ impl fmt::Display for Finding {
                 standing.iter().try_for_each(|(cpu, point)| write!(f, "\n  CPU {cpu} {point}"))
             }
             Self::Panicked { cpu, message } => write!(f, "the program of CPU {cpu} panicked: {message}"),
-            Self::Endless => f.write_str("the programs did not end within the steps given to them"),
-            Self::Broken(what) => f.write_str(what),
+            Self::StepLimit => f.write_str("the programs did not end within the steps given to them"),
+            Self::Reported(what) => f.write_str(what),
         }
     }
 }

@@ -1,7 +1,7 @@
 //! What happened on a machine, in order: for whoever explains a finding.
 //!
 //! A [`Journal`] takes down what the oracle is told and what programs note about themselves. It is
-//! off until somebody wants to know ([`crate::Detail::Full`]), so that a schedule that fails is run
+//! off until somebody wants to know ([`crate::RunDetail::Full`]), so that a schedule that fails is run
 //! again rather than all others being slowed down.
 //!
 //! Neighbours: the steps of the schedule are logged by `sim`; [`crate::explain`] lays both side by
@@ -16,7 +16,7 @@ use std::rc::Rc;
 
 /// Something told.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Told {
+pub enum JournalEvent {
     /// A fact was declared.
     Fact(Fact),
     /// A program made an access.
@@ -36,23 +36,23 @@ pub enum Told {
 
 /// One line of the journal.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Entry {
+pub struct JournalEntry {
     /// Step of the schedule in which it happened; 0 outside of one.
-    pub at: u32,
+    pub schedule_step: u32,
     /// Steps of the oracle by then.
     ///
     /// What the oracle was told in its step *n* has *n* here, and notes before its next step do,
     /// too.
-    pub step: u64,
+    pub oracle_step: u64,
     /// Where.
     pub cpu: CpuId,
     /// What.
-    pub told: Told,
+    pub event: JournalEvent,
 }
 
 struct Book {
     on: Cell<bool>,
-    entries: RefCell<Vec<Entry>>,
+    entries: RefCell<Vec<JournalEntry>>,
     /// Which step of the schedule is being taken.
     at: Box<dyn Fn() -> u32>,
 }
@@ -79,25 +79,25 @@ impl Journal {
     }
 
     /// What was taken down so far.
-    pub fn entries(&self) -> Ref<'_, [Entry]> {
+    pub fn entries(&self) -> Ref<'_, [JournalEntry]> {
         Ref::map(self.0.entries.borrow(), Vec::as_slice)
     }
 
     /// Takes everything out.
-    pub(crate) fn take(&self) -> Vec<Entry> {
+    pub(crate) fn take(&self) -> Vec<JournalEntry> {
         self.0.entries.take()
     }
 
     #[cold]
-    fn add(&self, step: u64, cpu: CpuId, told: Told) {
-        let entry = Entry { at: (self.0.at)(), step, cpu, told };
+    fn add(&self, step: u64, cpu: CpuId, event: JournalEvent) {
+        let entry = JournalEntry { schedule_step: (self.0.at)(), oracle_step: step, cpu, event };
         self.0.entries.borrow_mut().push(entry);
     }
 
     /// Takes down what a program on `cpu` says that it does; `step` is the oracle's.
     pub(crate) fn note(&self, step: u64, cpu: CpuId, text: impl Display) {
         if self.is_on() {
-            self.add(step, cpu, Told::Note(text.to_string()));
+            self.add(step, cpu, JournalEvent::Note(text.to_string()));
         }
     }
 }
@@ -106,7 +106,7 @@ impl Journal {
     /// Takes down what the access just made on `cpu` read or wrote.
     pub(crate) fn value(&self, step: u64, cpu: CpuId, value: u64) {
         if self.is_on() {
-            self.add(step, cpu, Told::Value(value));
+            self.add(step, cpu, JournalEvent::Value(value));
         }
     }
 }
@@ -121,7 +121,7 @@ impl Judge for Listener {
     fn fact(&mut self, witness: &dyn Witness, cpu: CpuId, fact: Fact) {
         self.oracle.fact(witness, cpu, fact);
         if self.journal.is_on() {
-            self.journal.add(self.oracle.step(), cpu, Told::Fact(fact));
+            self.journal.add(self.oracle.step(), cpu, JournalEvent::Fact(fact));
         }
     }
 
@@ -129,14 +129,14 @@ impl Judge for Listener {
     fn access(&mut self, witness: &dyn Witness, made: Made) {
         self.oracle.access(witness, made);
         if self.journal.is_on() {
-            self.journal.add(self.oracle.step(), made.cpu, Told::Access(made));
+            self.journal.add(self.oracle.step(), made.cpu, JournalEvent::Access(made));
         }
     }
 
     fn loaded(&mut self, witness: &dyn Witness, cpu: CpuId, root: Pfn, tag: Tag) {
         self.oracle.loaded(witness, cpu, root, tag);
         if self.journal.is_on() {
-            self.journal.add(self.oracle.step(), cpu, Told::Loaded { root, tag });
+            self.journal.add(self.oracle.step(), cpu, JournalEvent::Loaded { root, tag });
         }
     }
 }

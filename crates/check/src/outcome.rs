@@ -6,8 +6,8 @@
 
 use crate::check::REPLAY;
 use crate::explain::{explain, rows};
-use crate::finding::Finding;
-use crate::hunt::{Found, Hunt};
+use crate::finding::CheckFinding;
+use crate::search::{FailingSchedule, Search};
 use pagewright_arch::IsaKind;
 use pagewright_model::{Antecedent, Rule};
 use pagewright_sim::explore::{Schedule, Strategy};
@@ -15,24 +15,24 @@ use std::fmt;
 
 /// What a [`crate::Check`] came to.
 #[derive(Clone, Debug)]
-pub struct Outcome {
+pub struct CheckOutcome {
     pub(crate) isa: IsaKind,
     pub(crate) cpus: u16,
     pub(crate) seed: u64,
     /// Whether it is of one schedule, which was given.
     pub(crate) replayed: bool,
-    pub(crate) hunt: Hunt,
+    pub(crate) search: Search,
 }
 
-impl Outcome {
+impl CheckOutcome {
     /// The figures, and what was found.
-    pub fn hunt(&self) -> &Hunt {
-        &self.hunt
+    pub fn search(&self) -> &Search {
+        &self.search
     }
 
     /// The first finding.
-    pub fn finding(&self) -> Option<&Finding> {
-        self.hunt.found.as_ref().and_then(|found| found.attempt.findings.first())
+    pub fn finding(&self) -> Option<&CheckFinding> {
+        self.search.failing.as_ref().and_then(|found| found.attempt.findings.first())
     }
 
     /// Whether neither rule about translations had anything to judge.
@@ -47,7 +47,7 @@ impl Outcome {
     /// With the whole text when something was found, and when nothing was judged.
     #[track_caller]
     pub fn unwrap_clean(&self) {
-        assert!(self.hunt.found.is_none() && !self.is_vacuous(), "{self}");
+        assert!(self.search.failing.is_none() && !self.is_vacuous(), "{self}");
     }
 
     /// For a test of code that is known to be broken.
@@ -55,15 +55,15 @@ impl Outcome {
     /// # Panics
     /// With the whole text when nothing was found, or something else first.
     #[track_caller]
-    pub fn expect_found(&self, rule: Rule) -> &Found {
-        match &self.hunt.found {
-            Some(found) if self.finding().and_then(Finding::rule) == Some(rule) => found,
+    pub fn expect_violation(&self, rule: Rule) -> &FailingSchedule {
+        match &self.search.failing {
+            Some(found) if self.finding().and_then(CheckFinding::rule) == Some(rule) => found,
             Some(_) | None => panic!("{rule} was to be found: {self}"),
         }
     }
 
     fn judged(&self) -> Judged {
-        let of = |what| self.hunt.tally.of(what);
+        let of = |what| self.search.tally.of(what);
         Judged {
             reused: of(Antecedent::FrameReused),
             reduced: of(Antecedent::RightReduced),
@@ -123,18 +123,18 @@ impl fmt::Display for Many {
     }
 }
 
-impl fmt::Display for Outcome {
+impl fmt::Display for CheckOutcome {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { isa, cpus, seed, replayed, hunt } = self;
-        let Hunt { schedules, distinct, steps, .. } = hunt;
+        let Self { isa, cpus, seed, replayed, search } = self;
+        let Search { schedules, distinct, steps, .. } = search;
         let machine = format!("{}, {isa}", Many(u64::from(*cpus), "CPU"));
-        let Some(found) = &hunt.found else {
+        let Some(found) = &search.failing else {
             let clean = if self.is_vacuous() { "NOTHING JUDGED" } else { "clean" };
             let schedules = Many(u64::from(*schedules), "schedule");
             writeln!(f, "{clean}: {schedules} ({distinct} distinct, {steps} steps) on {machine}, seed {seed}")?;
             return self.judged().fmt(f);
         };
-        for (index, finding) in found.attempt.told().iter().enumerate() {
+        for (index, finding) in found.attempt.findings_by_schedule_step().iter().enumerate() {
             let also = if index > 0 { "also " } else { "" };
             let text = format!("{also}{finding}");
             text.lines().flat_map(rows).try_for_each(|row| writeln!(f, "{row}"))?;
@@ -148,6 +148,6 @@ impl fmt::Display for Outcome {
             }
         }
         f.write_str(&explain(&found.attempt))?;
-        write!(f, "\nthe same run again: {REPLAY}={}", found.shown())
+        write!(f, "\nthe same run again: {REPLAY}={}", found.printed_token())
     }
 }

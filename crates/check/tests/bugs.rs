@@ -4,7 +4,7 @@
 #[path = "../examples/bugs/corpus.rs"]
 mod corpus;
 
-use corpus::{BUGS, Bug, FoundBy, Search, Version};
+use corpus::{BUGS, Bug, FoundBy, RunMode, Version};
 
 const SEEDS: [u64; 3] = [1, 2, 3];
 const SCHEDULES: u32 = 3000;
@@ -13,17 +13,17 @@ const SCHEDULES: u32 = 3000;
 ///
 /// The token that was printed must find it again.
 fn schedules_until_found(bug: &Bug, seed: u64) -> u32 {
-    let outcome = (bug.check)(Version::Shipped, &Search::Hunt { seed, schedules: SCHEDULES });
-    let found = outcome.hunt().found.as_ref();
+    let outcome = (bug.check)(Version::Shipped, &RunMode::Search { seed, schedules: SCHEDULES });
+    let found = outcome.search().failing.as_ref();
     let as_promised = found.filter(|_| outcome.finding().is_some_and(|finding| bug.found_by.is(finding)));
     let Some(found) = as_promised else {
         panic!("{}, seed {seed}: to be found by {}\n{outcome}", bug.name, bug.found_by);
     };
-    for token in [&found.token, &found.small] {
-        let again = (bug.check)(Version::Shipped, &Search::Again(token));
+    for token in [&found.token, &found.shrunk] {
+        let again = (bug.check)(Version::Shipped, &RunMode::Replay(token));
         assert!(again.finding().is_some_and(|finding| bug.found_by.is(finding)), "{}: {token}\n{again}", bug.name);
     }
-    outcome.hunt().schedules
+    outcome.search().schedules
 }
 
 #[test]
@@ -38,8 +38,8 @@ fn what_was_shipped_is_found_from_each_seed_and_again_from_its_token() {
 #[test]
 fn what_was_fixed_is_clean_over_as_many_schedules() {
     for bug in BUGS {
-        let outcome = (bug.check)(Version::Fixed, &Search::Hunt { seed: SEEDS[0], schedules: SCHEDULES });
-        assert!(outcome.hunt().found.is_none(), "{}\n{outcome}", bug.name);
+        let outcome = (bug.check)(Version::Fixed, &RunMode::Search { seed: SEEDS[0], schedules: SCHEDULES });
+        assert!(outcome.search().failing.is_none(), "{}\n{outcome}", bug.name);
         match bug.found_by {
             FoundBy::Rule(_) => assert!(!outcome.is_vacuous(), "{}\n{outcome}", bug.name),
             FoundBy::Value => {}

@@ -3,8 +3,8 @@
 //! and the correct code is let be.
 
 use pagewright_check::{
-    Aarch64, Check, Cpu, Finding, Isa, IsaKind, Lock, Machine, PageRange, Pfn, PhysAddr, Program, Reach, Rights, Rule,
-    Tag, VirtAddr, X86_64, program,
+    Aarch64, Check, CheckFinding, Cpu, CpuProgram, Harness, HarnessLock, Isa, IsaKind, PageRange, Pfn, PhysAddr, Reach,
+    Rights, Rule, Tag, VirtAddr, X86_64, program,
 };
 use std::rc::Rc;
 
@@ -23,9 +23,9 @@ enum How {
 
 /// An address space of a few lines.
 struct Space<I: Isa> {
-    machine: Machine<I>,
+    harness: Harness<I>,
     root: Pfn,
-    lock: Lock<()>,
+    lock: HarnessLock<()>,
 }
 
 fn table_word<I: Isa>(table: Pfn) -> u64 {
@@ -45,10 +45,10 @@ fn page_word<I: Isa>(page: Pfn, writable: bool) -> u64 {
 
 impl<I: Isa> Space<I> {
     /// A space with [`PAGE`] mapped, loaded on all CPUs.
-    fn new(machine: &Machine<I>) -> Rc<Self> {
-        let space = Self { machine: machine.clone(), root: machine.take_frame(), lock: Lock::new(()) };
-        space.map(&machine.cpu(0), PAGE, machine.take_frame());
-        machine.cpus().for_each(|cpu| cpu.load_root(space.root, Tag::new(1)));
+    fn new(harness: &Harness<I>) -> Rc<Self> {
+        let space = Self { harness: harness.clone(), root: harness.alloc_frame(), lock: HarnessLock::new(()) };
+        space.map(&harness.cpu(0), PAGE, harness.alloc_frame());
+        harness.cpus().for_each(|cpu| cpu.load_root(space.root, Tag::new(1)));
         Rc::new(space)
     }
 
@@ -63,7 +63,7 @@ impl<I: Isa> Space<I> {
             }
             table = match cpu.load(entry) {
                 0 => {
-                    let below = self.machine.take_frame();
+                    let below = self.harness.alloc_frame();
                     cpu.store(entry, table_word::<I>(below));
                     below
                 }
@@ -90,7 +90,7 @@ impl<I: Isa> Space<I> {
                 match how {
                     How::OnlyHere => {}
                     How::NotWaitedFor => {
-                        cpu.interrupt(cpu.others(), move |cpu| cpu.flush_page(va, Reach::Local)).ignore()
+                        cpu.send_ipi(cpu.others(), move |cpu| cpu.flush_page(va, Reach::Local)).ignore()
                     }
                     How::Correct | How::NoFlush | How::TooEarly | How::NotPublished => {
                         cpu.shoot_down(cpu.others(), move |cpu| cpu.flush_page(va, Reach::Local))
@@ -109,7 +109,7 @@ impl<I: Isa> Space<I> {
     fn unmap(&self, cpu: &Cpu<I>, va: VirtAddr, how: How) {
         cpu.call("unmap", |cpu| {
             let held = self.lock.lock();
-            cpu.reduces(PageRange::page(va), Rights::empty());
+            cpu.will_reduce(PageRange::page(va), Rights::empty());
             let entry = self.entry(cpu, va, 0);
             let old = cpu.swap(entry, 0);
             if how != How::NotPublished {
@@ -117,11 +117,11 @@ impl<I: Isa> Space<I> {
             }
             let page = Pfn::containing(PhysAddr::new(old & 0xffff_ffff_f000));
             if how == How::TooEarly {
-                self.machine.give_frame(page);
+                self.harness.free_frame(page);
             }
             self.flush(cpu, va, how);
             if how != How::TooEarly {
-                self.machine.give_frame(page);
+                self.harness.free_frame(page);
             }
             drop(held);
         });
@@ -134,7 +134,7 @@ impl<I: Isa> Space<I> {
             let old = cpu.swap(entry, 0);
             cpu.publish();
             self.flush(cpu, va, how);
-            self.machine.give_frame(Pfn::containing(PhysAddr::new(old & 0xffff_ffff_f000)));
+            self.harness.free_frame(Pfn::containing(PhysAddr::new(old & 0xffff_ffff_f000)));
         });
     }
 }
@@ -152,13 +152,13 @@ fn writes<I: Isa>(cpu: &Cpu<I>) {
 }
 
 /// CPU 0 unmaps what CPU 1 reads, and somebody else gets the frame.
-fn unmaps<I: Isa>(how: How) -> impl Fn(&Machine<I>) -> Vec<Program<I>> {
-    move |machine| {
-        let space = Space::new(machine);
+fn unmaps<I: Isa>(how: How) -> impl Fn(&Harness<I>) -> Vec<CpuProgram<I>> {
+    move |harness| {
+        let space = Space::new(harness);
         vec![
             program(move |cpu| {
                 space.unmap(cpu, PAGE, how);
-                cpu.take_frame();
+                cpu.alloc_frame();
             }),
             program(reads),
         ]
@@ -166,17 +166,17 @@ fn unmaps<I: Isa>(how: How) -> impl Fn(&Machine<I>) -> Vec<Program<I>> {
 }
 
 /// CPU 0 unmaps what CPU 1 reads, and meanwhile CPU 2 takes frames.
-fn unmaps_while_others_allocate<I: Isa>(how: How) -> impl Fn(&Machine<I>) -> Vec<Program<I>> {
-    move |machine| {
-        let space = Space::new(machine);
+fn unmaps_while_others_allocate<I: Isa>(how: How) -> impl Fn(&Harness<I>) -> Vec<CpuProgram<I>> {
+    move |harness| {
+        let space = Space::new(harness);
         vec![
             program(move |cpu| space.unmap(cpu, PAGE, how)),
             program(reads),
             program(|cpu| {
                 for _ in 0..3 {
-                    let page = cpu.take_frame();
+                    let page = cpu.alloc_frame();
                     cpu.relax();
-                    cpu.give_frame(page);
+                    cpu.free_frame(page);
                 }
             }),
         ]
@@ -184,14 +184,14 @@ fn unmaps_while_others_allocate<I: Isa>(how: How) -> impl Fn(&Machine<I>) -> Vec
 }
 
 /// CPU 0 frees a table through which CPU 1 walks.
-fn frees_a_table<I: Isa>(how: How) -> impl Fn(&Machine<I>) -> Vec<Program<I>> {
-    move |machine| {
-        let space = Space::new(machine);
+fn frees_a_table<I: Isa>(how: How) -> impl Fn(&Harness<I>) -> Vec<CpuProgram<I>> {
+    move |harness| {
+        let space = Space::new(harness);
         vec![
             program(move |cpu| {
                 space.unmap(cpu, PAGE, How::Correct);
                 space.free_table(cpu, PAGE, how);
-                cpu.take_frame();
+                cpu.alloc_frame();
             }),
             program(reads),
         ]
@@ -199,13 +199,13 @@ fn frees_a_table<I: Isa>(how: How) -> impl Fn(&Machine<I>) -> Vec<Program<I>> {
 }
 
 /// CPU 0 makes read-only what CPU 1 writes.
-fn protects<I: Isa>(how: How) -> impl Fn(&Machine<I>) -> Vec<Program<I>> {
-    move |machine| {
-        let space = Space::new(machine);
+fn protects<I: Isa>(how: How) -> impl Fn(&Harness<I>) -> Vec<CpuProgram<I>> {
+    move |harness| {
+        let space = Space::new(harness);
         vec![
             program(move |cpu| {
                 cpu.call("protect", |cpu| {
-                    cpu.reduces(PageRange::page(PAGE), Rights::READ);
+                    cpu.will_reduce(PageRange::page(PAGE), Rights::READ);
                     let entry = space.entry(cpu, PAGE, 0);
                     let page = Pfn::containing(PhysAddr::new(cpu.load(entry) & 0xffff_ffff_f000));
                     cpu.store(entry, page_word::<I>(page, false));
@@ -218,17 +218,17 @@ fn protects<I: Isa>(how: How) -> impl Fn(&Machine<I>) -> Vec<Program<I>> {
     }
 }
 
-fn is_clean<I: Isa>(setup: impl Fn(&Machine<I>) -> Vec<Program<I>>) {
+fn is_clean<I: Isa>(setup: impl Fn(&Harness<I>) -> Vec<CpuProgram<I>>) {
     let outcome = Check::<I>::new().cpus(3).schedules(300).explore(setup);
     outcome.unwrap_clean();
-    assert!(outcome.hunt().distinct > 200, "{outcome}");
+    assert!(outcome.search().distinct > 200, "{outcome}");
 }
 
 /// Found from three seeds.
-fn breaks<I: Isa>(rule: Rule, setup: impl Fn(&Machine<I>) -> Vec<Program<I>>) {
+fn breaks<I: Isa>(rule: Rule, setup: impl Fn(&Harness<I>) -> Vec<CpuProgram<I>>) {
     for seed in 1..4 {
         let outcome = Check::<I>::new().cpus(3).schedules(5000).seed(seed).explore(&setup);
-        let found = outcome.expect_found(rule);
+        let found = outcome.expect_violation(rule);
         assert!(found.attempt.report.schedule.switches() <= 8, "{outcome}");
     }
 }
@@ -278,9 +278,9 @@ fn a_missing_dsb_ishst_is_found() {
 /// INV-CHECK-JUDGED.
 #[test]
 fn a_check_that_judged_nothing_is_not_clean() {
-    let outcome = Check::<X86_64>::new().schedules(10).explore(|machine| {
-        let space = Space::new(machine);
-        vec![program(move |cpu| space.map(cpu, PAGE.add(1 << 12), cpu.take_frame()))]
+    let outcome = Check::<X86_64>::new().schedules(10).explore(|harness| {
+        let space = Space::new(harness);
+        vec![program(move |cpu| space.map(cpu, PAGE.add(1 << 12), cpu.alloc_frame()))]
     });
     let text = outcome.to_string();
     assert!(outcome.finding().is_none() && text.starts_with("NOTHING JUDGED: 10 schedules"), "{text}");
@@ -290,8 +290,8 @@ fn a_check_that_judged_nothing_is_not_clean() {
 
 #[test]
 fn a_right_that_nobody_else_held_is_said_to_be() {
-    let outcome = Check::<Aarch64>::new().schedules(10).explore(|machine| {
-        let space = Space::new(machine);
+    let outcome = Check::<Aarch64>::new().schedules(10).explore(|harness| {
+        let space = Space::new(harness);
         vec![program(move |cpu| space.unmap(cpu, PAGE, How::Correct))]
     });
     outcome.unwrap_clean();
@@ -303,13 +303,15 @@ fn a_right_that_nobody_else_held_is_said_to_be() {
 fn a_panic_and_a_deadlock_are_findings() {
     let panics =
         Check::<X86_64>::new().explore(|_| vec![program(|cpu| assert!(cpu.read(PAGE).is_ok(), "a page is gone"))]);
-    assert!(matches!(panics.finding(), Some(Finding::Panicked { message, .. }) if message.ends_with("a page is gone")));
+    assert!(
+        matches!(panics.finding(), Some(CheckFinding::Panicked { message, .. }) if message.ends_with("a page is gone"))
+    );
     let waits = Check::<X86_64>::new().explore(|_| {
         let answers = |cpu: &Cpu<X86_64>| cpu.without_interrupts(|cpu| cpu.shoot_down(cpu.others(), |_| {}));
         vec![program(answers)]
     });
     assert!(
-        matches!(waits.finding(), Some(Finding::Panicked { message, .. }) if message.contains("interrupts closed"))
+        matches!(waits.finding(), Some(CheckFinding::Panicked { message, .. }) if message.contains("interrupts closed"))
     );
     let waits = Check::<X86_64>::new().explore(|_| {
         vec![program(|cpu| {
@@ -318,19 +320,19 @@ fn a_panic_and_a_deadlock_are_findings() {
             }
         })]
     });
-    assert!(matches!(waits.finding(), Some(Finding::Deadlock { .. })), "{waits}");
+    assert!(matches!(waits.finding(), Some(CheckFinding::Deadlock { .. })), "{waits}");
     let reports = Check::<X86_64>::new().explore(|_| vec![program(|cpu| cpu.report("two owners"))]);
-    assert_eq!(reports.finding(), Some(&Finding::Broken("two owners".to_owned())));
+    assert_eq!(reports.finding(), Some(&CheckFinding::Reported("two owners".to_owned())));
     assert!(std::panic::catch_unwind(|| reports.unwrap_clean()).is_err());
 }
 
 #[test]
 fn a_table_can_be_reached_by_a_pointer() {
-    let clean = Check::<X86_64>::new().schedules(1).explore(|machine| {
-        let pfn = machine.take_frame();
-        assert_eq!(machine.host_address(pfn).align_offset(4096), 0);
-        let base = machine.ram().as_ptr().cast::<u8>();
-        assert_eq!(machine.host_address(pfn) as usize - base as usize, pfn.base().raw() as usize);
+    let clean = Check::<X86_64>::new().schedules(1).explore(|harness| {
+        let pfn = harness.alloc_frame();
+        assert_eq!(harness.host_address(pfn).align_offset(4096), 0);
+        let base = harness.ram().as_ptr().cast::<u8>();
+        assert_eq!(harness.host_address(pfn) as usize - base as usize, pfn.base().raw() as usize);
         Vec::new()
     });
     assert!(clean.finding().is_none());
@@ -339,8 +341,8 @@ fn a_table_can_be_reached_by_a_pointer() {
 /// Code that waits for another CPU in a loop of its own accesses ends under every schedule.
 #[test]
 fn a_loop_that_waits_ends() {
-    let outcome = Check::<X86_64>::new().schedules(400).explore(|machine| {
-        let space = Space::new(machine);
+    let outcome = Check::<X86_64>::new().schedules(400).explore(|harness| {
+        let space = Space::new(harness);
         vec![
             program(move |cpu| {
                 space.unmap(cpu, PAGE, How::Correct);
@@ -394,12 +396,12 @@ fn the_drawing_marks_what_the_finding_speaks_of() {
 /// there.
 #[test]
 fn the_drawing_goes_back_to_the_setup() {
-    let outcome = Check::<Aarch64>::new().explore(|machine| {
-        let space = Space::new(machine);
-        let _ = machine.cpu(1).read(PAGE);
+    let outcome = Check::<Aarch64>::new().explore(|harness| {
+        let space = Space::new(harness);
+        let _ = harness.cpu(1).read(PAGE);
         vec![program(move |cpu| space.unmap(cpu, PAGE, How::OnlyHere))]
     });
-    outcome.expect_found(Rule::Rights);
+    outcome.expect_violation(Rule::Rights);
     let text = outcome.to_string();
     assert!(text.contains("in the calm schedule on 2 CPUs, arm64; it needs no race"), "{text}");
     let setup: Vec<&str> = text.lines().filter(|line| line.contains(" rest ")).collect();
@@ -408,13 +410,13 @@ fn the_drawing_goes_back_to_the_setup() {
 
 #[test]
 fn what_the_setup_breaks_is_drawn_whole() {
-    let outcome = Check::<Aarch64>::new().explore(|machine| {
-        let space = Space::new(machine);
-        let _ = machine.cpu(1).read(PAGE);
-        space.unmap(&machine.cpu(0), PAGE, How::NoFlush);
+    let outcome = Check::<Aarch64>::new().explore(|harness| {
+        let space = Space::new(harness);
+        let _ = harness.cpu(1).read(PAGE);
+        space.unmap(&harness.cpu(0), PAGE, How::NoFlush);
         Vec::new()
     });
-    outcome.expect_found(Rule::Rights);
+    outcome.expect_violation(Rule::Rights);
     let text = outcome.to_string();
     assert!(text.contains("calls unmap") && text.contains("gives frame 0x2 back"), "{text}");
 }
@@ -425,8 +427,8 @@ fn the_drawing_tells_of_tables_and_faults() {
     let text = Check::<Aarch64>::new().explore(frees_a_table(How::OnlyHere)).to_string();
     assert!(text.contains("knows the way to table 0x5"), "{text}");
     assert!(text.contains("INV-ORACLE-O1: CPU 1 still walks through"), "{text}");
-    let panics = Check::<X86_64>::new().explore(|machine| {
-        let space = Space::new(machine);
+    let panics = Check::<X86_64>::new().explore(|harness| {
+        let space = Space::new(harness);
         vec![program(move |cpu| {
             space.unmap(cpu, PAGE, How::Correct);
             assert!(cpu.read(PAGE).is_ok(), "it is gone");

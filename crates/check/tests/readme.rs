@@ -1,6 +1,6 @@
 //! What `README.md` shows is what the example prints, and the code that it shows is the example's.
 
-use pagewright_check::{Check, Outcome, X86_64};
+use pagewright_check::{Check, CheckOutcome, X86_64};
 
 #[path = "../examples/missing_flush.rs"]
 #[allow(dead_code, reason = "an example has a main function")]
@@ -13,7 +13,7 @@ fn readme() -> String {
 
 #[test]
 fn the_transcript_is_what_is_printed() {
-    let check = |flush| -> Outcome { Check::<X86_64>::new().explore(|machine| example::programs(machine, flush)) };
+    let check = |flush| -> CheckOutcome { Check::<X86_64>::new().explore(|harness| example::programs(harness, flush)) };
     let printed = check(false).to_string();
     assert!(readme().contains(&printed), "README.md should show\n{printed}");
     check(true).unwrap_clean();

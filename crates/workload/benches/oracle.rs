@@ -9,7 +9,7 @@
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use pagewright_arch::{Aarch64, Isa, X86_64};
-use pagewright_check::Plan;
+use pagewright_check::SearchPlan;
 use pagewright_workload::random::explore::Explored;
 use pagewright_workload::random::{Program, explored_program, fast, fast_program};
 
@@ -27,11 +27,11 @@ fn run_fast<I: Isa>(programs: &[Program]) -> u64 {
 }
 
 fn explore<I: Isa>(programs: &[Program]) -> u64 {
-    let plan = |seed| Plan { seed, schedules: SCHEDULES, shrink: 0 };
-    let hunts = programs
+    let plan = |seed| SearchPlan { seed, schedules: SCHEDULES, max_shrink_runs: 0 };
+    let searches = programs
         .iter()
-        .map(|program| Explored::new::<I>(program).expect("a possible machine").hunt::<I>(&plan(program.seed)));
-    hunts.map(|hunt| u64::from(hunt.schedules)).sum()
+        .map(|program| Explored::new::<I>(program).expect("a possible machine").search::<I>(&plan(program.seed)));
+    searches.map(|search| u64::from(search.schedules)).sum()
 }
 
 fn judged<I: Isa>(criterion: &mut Criterion) {

@@ -13,7 +13,7 @@ mod on_both;
 
 use bare::{Bare, Shape, alone, explore, nothing_was_found};
 use pagewright_arch::{Effects, Isa};
-use pagewright_check::{Antecedent, Attempt, Chooser, Detail};
+use pagewright_check::{Antecedent, Attempt, Chooser, RunDetail};
 use pagewright_sim::Sim;
 use pagewright_sim::explore::Program;
 use pagewright_tlb::{Batch, BatchPolicy, Gather, Tlb};
@@ -217,7 +217,7 @@ fn run<I: Isa>(
     programs: Programs<I>,
     seen: &mut dyn FnMut(&Bare<I>),
     chooser: &mut dyn Chooser,
-    detail: Detail,
+    detail: RunDetail,
 ) -> Attempt {
     let bare = Bare::<I>::new(shape);
     let programs = programs(&bare);
@@ -234,13 +234,13 @@ fn holds<I: Isa>(shape: Shape, programs: Programs<I>, wanted: Counter, held: Ant
 fn holds_in<I: Isa>(schedules: u32, shape: Shape, programs: Programs<I>, wanted: Counter, held: Antecedent) {
     let _alone = alone();
     let mut counted = 0;
-    let hunt = explore(1, schedules, |chooser, detail| {
+    let search = explore(1, schedules, |chooser, detail| {
         run::<I>(shape, programs, &mut |bare| counted += bare.count(wanted), chooser, detail)
     });
-    nothing_was_found(&hunt);
+    nothing_was_found(&search);
     assert!(counted > 0, "no {}", wanted.name());
-    assert!(hunt.tally.of(held) > 0, "vacuous: {held:?}");
-    println!("{}: {} schedules", I::KIND, hunt.schedules);
+    assert!(search.tally.of(held) > 0, "vacuous: {held:?}");
+    println!("{}: {} schedules", I::KIND, search.schedules);
 }
 
 /// INV-TLB-DEFERRED.

@@ -15,7 +15,7 @@ mod random;
 use alone::alone;
 use device::{ANON, CPU, Device, How, OTHER, Process, World};
 use pagewright_arch::{Aarch64, Isa, X86_64};
-use pagewright_check::{Attempt, Chooser, Detail, Finding, Hunt, Plan, hunt};
+use pagewright_check::{Attempt, CheckFinding, Chooser, RunDetail, Search, SearchPlan, search};
 use pagewright_mm::gup::{Contents, GupFlags};
 use pagewright_mm::space::ClearRefs;
 use pagewright_mm::view::PageState;
@@ -45,7 +45,7 @@ struct Seen {
     dropped: Cell<u64>,
 }
 
-fn run<I: Isa>(set_up: SetUp<I>, seen: &Seen, chooser: &mut dyn Chooser, detail: Detail) -> Attempt {
+fn run<I: Isa>(set_up: SetUp<I>, seen: &Seen, chooser: &mut dyn Chooser, detail: RunDetail) -> Attempt {
     let world = World::<I>::new(2);
     let race = set_up(&world);
     let settings = Settings::default();
@@ -54,7 +54,7 @@ fn run<I: Isa>(set_up: SetUp<I>, seen: &Seen, chooser: &mut dyn Chooser, detail:
     if completed && world.bench.found() == 0 {
         let checked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(race.check));
         if let Some(what) = checked.unwrap_or(Err("a panic afterwards".to_string())).err() {
-            world.bench.report(Finding::Broken(what));
+            world.bench.report(CheckFinding::Reported(what));
         }
     } else {
         // What stands half-done would complain when it is dropped.
@@ -70,32 +70,33 @@ fn run<I: Isa>(set_up: SetUp<I>, seen: &Seen, chooser: &mut dyn Chooser, detail:
     attempt
 }
 
-fn explore<I: Isa>(set_up: SetUp<I>, schedules: u32, seen: &Seen) -> Hunt {
-    let plan = Plan { seed: 1, schedules, shrink: 60 };
-    hunt(&plan, &mut |chooser, detail| run(set_up, seen, chooser, detail))
+fn explore<I: Isa>(set_up: SetUp<I>, schedules: u32, seen: &Seen) -> Search {
+    let plan = SearchPlan { seed: 1, schedules, max_shrink_runs: 60 };
+    search(&plan, &mut |chooser, detail| run(set_up, seen, chooser, detail))
 }
 
 /// Nothing is found, and the walk met every end that it can have here.
 fn clean<I: Isa>(set_up: SetUp<I>, schedules: u32) {
     let _alone = alone();
     let seen = Seen::default();
-    let hunt = explore::<I>(set_up, schedules, &seen);
-    if let Some(found) = &hunt.found {
-        panic!("{} in schedule {}, {}", found.attempt.findings[0], hunt.schedules, found.small);
+    let search = explore::<I>(set_up, schedules, &seen);
+    if let Some(found) = &search.failing {
+        panic!("{} in schedule {}, {}", found.attempt.findings[0], search.schedules, found.shrunk);
     }
     let (took, gave_back) = (seen.taken.get(), seen.dropped.get());
-    assert!(took > 0, "the fast walk never took a page in {} schedules", hunt.distinct);
-    assert!(gave_back > 0, "the fast walk never gave one back in {} schedules", hunt.distinct);
+    assert!(took > 0, "the fast walk never took a page in {} schedules", search.distinct);
+    assert!(gave_back > 0, "the fast walk never gave one back in {} schedules", search.distinct);
 }
 
 #[cfg(feature = "planted")]
 fn planted<I: Isa>(plant: pagewright_plant::PlantedBug, set_up: SetUp<I>, says: &str) {
     let _alone = alone();
     pagewright_plant::choose(Some(plant));
-    let hunt = explore::<I>(set_up, 4000, &Seen::default());
+    let search = explore::<I>(set_up, 4000, &Seen::default());
     pagewright_plant::choose(None);
-    let found =
-        hunt.found.unwrap_or_else(|| panic!("{plant:?} is not found on {} in {} schedules", I::KIND, hunt.schedules));
+    let found = search
+        .failing
+        .unwrap_or_else(|| panic!("{plant:?} is not found on {} in {} schedules", I::KIND, search.schedules));
     let finding = found.attempt.findings[0].to_string();
     assert!(finding.contains(says), "{plant:?} is found as {finding}");
 }

@@ -12,7 +12,7 @@ mod bare;
 
 use bare::{Bare, Shape, alone, nothing_was_found};
 use pagewright_arch::{Aarch64, Isa, X86_64};
-use pagewright_check::{Antecedent, Attempt, Chooser, Detail};
+use pagewright_check::{Antecedent, Attempt, Chooser, RunDetail};
 use pagewright_sim::explore::Program;
 use pagewright_tlb::BatchPolicy;
 use pagewright_types::{Counter, CpuId};
@@ -58,7 +58,7 @@ struct Seen {
     settled: u64,
 }
 
-fn run<I: Isa>(seen: &mut Seen, chooser: &mut dyn Chooser, detail: Detail) -> Attempt {
+fn run<I: Isa>(seen: &mut Seen, chooser: &mut dyn Chooser, detail: RunDetail) -> Attempt {
     let bare = Bare::<I>::new(SHAPE);
     let programs = programs(&bare);
     let mut look = |bare: &Bare<I>| {
@@ -72,10 +72,10 @@ fn run<I: Isa>(seen: &mut Seen, chooser: &mut dyn Chooser, detail: Detail) -> At
 fn a_debt_that_is_left_is_paid_before_its_frame_is_reused<I: Isa>() {
     let _alone = alone();
     let mut seen = Seen::default();
-    let hunt = bare::explore(1, 400, |chooser, detail| run::<I>(&mut seen, chooser, detail));
-    nothing_was_found(&hunt);
-    assert!(seen.parked == u64::from(hunt.schedules) && seen.settled > 0, "debts are left, and somebody pays");
-    assert!(hunt.tally.of(Antecedent::FrameSwept) > 0, "no frame was handed out that somebody remembers");
+    let search = bare::explore(1, 400, |chooser, detail| run::<I>(&mut seen, chooser, detail));
+    nothing_was_found(&search);
+    assert!(seen.parked == u64::from(search.schedules) && seen.settled > 0, "debts are left, and somebody pays");
+    assert!(search.tally.of(Antecedent::FrameSwept) > 0, "no frame was handed out that somebody remembers");
 }
 
 #[test]

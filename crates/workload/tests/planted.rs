@@ -7,7 +7,7 @@
 #![cfg(feature = "planted")]
 
 use pagewright_arch::{Aarch64, Isa, IsaKind, X86_64};
-use pagewright_check::{Finding, Plan, Rule, Token};
+use pagewright_check::{CheckFinding, Rule, SearchPlan, Token};
 use pagewright_workload::random::explore::Explored;
 use pagewright_workload::random::{PlantedBug, Program, Theme, explored_program, fast, fast_program, plant, replay};
 
@@ -109,7 +109,7 @@ struct Hit {
     programs: u64,
     program: Program,
     token: Option<Token>,
-    finding: Finding,
+    finding: CheckFinding,
 }
 
 fn fastly<I: Isa>(seed: u64, most: u64) -> Option<Hit> {
@@ -125,10 +125,10 @@ fn explored<I: Isa>(seed: u64, theme: Theme, most: u32) -> Option<Hit> {
     let mut tried = 0;
     (0..u64::from(most.div_ceil(SCHEDULES))).find_map(|number| {
         let program = explored_program(seed, None, Some(theme), number);
-        let plan = Plan { seed: program.seed, schedules: SCHEDULES, shrink: 0 };
-        let hunt = Explored::new::<I>(&program).expect("a possible machine").hunt::<I>(&plan);
-        tried += u64::from(hunt.schedules);
-        let found = hunt.found?;
+        let plan = SearchPlan { seed: program.seed, schedules: SCHEDULES, max_shrink_runs: 0 };
+        let search = Explored::new::<I>(&program).expect("a possible machine").search::<I>(&plan);
+        tried += u64::from(search.schedules);
+        let found = search.failing?;
         let finding = found.attempt.findings.into_iter().next()?;
         Some(Hit { tried, programs: number + 1, program, token: Some(found.token), finding })
     })

@@ -5,7 +5,7 @@
 //! INV-TLB-CLEARED, INV-SIM-REPLAY.
 
 use pagewright_arch::{Aarch64, Isa, IsaKind, X86_64};
-use pagewright_check::{Antecedent, Detail, Plan, Tally};
+use pagewright_check::{Antecedent, RunDetail, SearchPlan, Tally};
 use pagewright_sim::explore::Replay;
 use pagewright_workload::random::explore::Explored;
 use pagewright_workload::random::{
@@ -74,10 +74,11 @@ fn twice<I: Isa>() {
     assert_eq!((first.done, first.tally), (second.done, second.tally));
     let program = explored_program(9, None, Some(Theme::Moving), 1);
     let explored = Explored::new::<I>(&program).expect("a possible machine");
-    let [first, second] = [(); 2].map(|()| explored.hunt::<I>(&Plan { seed: 5, schedules: 20, shrink: 0 }));
+    let [first, second] =
+        [(); 2].map(|()| explored.search::<I>(&SearchPlan { seed: 5, schedules: 20, max_shrink_runs: 0 }));
     assert_eq!((first.steps, first.distinct, first.tally), (second.steps, second.distinct, second.tally));
-    let [first, second] = [(); 2].map(|()| explored.attempt::<I>(&mut Replay::calm(), Detail::Full));
-    assert_eq!((first.report.trace, first.entries), (second.report.trace, second.entries));
+    let [first, second] = [(); 2].map(|()| explored.attempt::<I>(&mut Replay::calm(), RunDetail::Full));
+    assert_eq!((first.report.trace, first.journal), (second.report.trace, second.journal));
 }
 
 /// INV-SIM-REPLAY, for the memory manager and all that is asked of it.

@@ -12,8 +12,8 @@
 //! bug (#2849), which the fix leaves open.
 
 use crate::corpus::kernel::{Space, page};
-use crate::corpus::{Bug, FoundBy, Search, Version};
-use pagewright_check::{Check, IsaKind, Outcome, Reach, Rights, X86_64, program};
+use crate::corpus::{Bug, FoundBy, RunMode, Version};
+use pagewright_check::{Check, CheckOutcome, IsaKind, Reach, Rights, X86_64, program};
 use std::cell::Cell;
 use std::rc::Rc;
 
@@ -34,10 +34,10 @@ enum Stage {
     SecondMoves,
 }
 
-fn check(version: Version, search: &Search<'_>) -> Outcome {
-    search.run(Check::<X86_64>::new().cpus(2), move |machine| {
-        let space = Space::run_everywhere(machine);
-        space.map_new(machine, 0, Rights::RW, 1);
+fn check(version: Version, mode: &RunMode<'_>) -> CheckOutcome {
+    mode.run(Check::<X86_64>::new().cpus(2), move |harness| {
+        let space = Space::run_everywhere(harness);
+        space.map_new(harness, 0, Rights::RW, 1);
         let stage = Rc::new(Cell::new(Stage::FirstRuns));
         let there = Rc::clone(&stage);
         vec![
@@ -46,7 +46,7 @@ fn check(version: Version, search: &Search<'_>) -> Outcome {
                     cpu.relax();
                 }
                 space.clear(cpu, 0);
-                space.map(cpu, 0, cpu.take_frame(), Rights::RW);
+                space.map(cpu, 0, cpu.alloc_frame(), Rights::RW);
                 cpu.flush_page(page(0), Reach::Local);
                 cpu.write(page(0), 2).ok();
                 stage.set(Stage::SecondMoves);

@@ -10,8 +10,8 @@
 //! **Here.** One CPU, one page, one system call that writes to it.
 
 use crate::corpus::kernel::{Space, copy, fill, page, pages};
-use crate::corpus::{Bug, FoundBy, Search, Version};
-use pagewright_check::{Check, IsaKind, Outcome, Reach, Rights, Rule, X86_64, program};
+use crate::corpus::{Bug, FoundBy, RunMode, Version};
+use pagewright_check::{Check, CheckOutcome, IsaKind, Reach, Rights, Rule, X86_64, program};
 
 pub(crate) const BUG: Bug = Bug {
     name: "Asterinas #862",
@@ -22,15 +22,15 @@ pub(crate) const BUG: Bug = Bug {
     check,
 };
 
-fn check(version: Version, search: &Search<'_>) -> Outcome {
-    search.run(Check::<X86_64>::new().cpus(1), move |machine| {
-        let space = Space::run_everywhere(machine);
-        let shared = space.map_new(machine, 0, Rights::READ, 1);
+fn check(version: Version, mode: &RunMode<'_>) -> CheckOutcome {
+    mode.run(Check::<X86_64>::new().cpus(1), move |harness| {
+        let space = Space::run_everywhere(harness);
+        let shared = space.map_new(harness, 0, Rights::READ, 1);
         vec![program(move |cpu| {
             cpu.read(page(0)).ok();
             cpu.call("read(2) into the page", |cpu| {
-                cpu.reduces(pages(0), Rights::empty());
-                let own = cpu.take_frame();
+                cpu.will_reduce(pages(0), Rights::empty());
+                let own = cpu.alloc_frame();
                 copy(cpu, shared, own);
                 space.clear(cpu, 0);
                 space.map(cpu, 0, own, Rights::RW);

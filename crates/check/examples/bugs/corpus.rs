@@ -24,7 +24,7 @@ mod zephyr_113559;
 mod zephyr_115708;
 mod zephyr_98344;
 
-use pagewright_check::{Check, Finding, Isa, IsaKind, Machine, Outcome, Program, Rule, Token};
+use pagewright_check::{Check, CheckFinding, CheckOutcome, CpuProgram, Harness, Isa, IsaKind, Rule, Token};
 use std::fmt;
 
 /// What the kernel did, or what its fix did.
@@ -47,10 +47,10 @@ pub(crate) enum FoundBy {
 
 impl FoundBy {
     /// Whether this is what `finding` says.
-    pub(crate) fn is(self, finding: &Finding) -> bool {
+    pub(crate) fn is(self, finding: &CheckFinding) -> bool {
         match self {
             Self::Rule(rule) => finding.rule() == Some(rule),
-            Self::Value => matches!(finding, Finding::Broken(_)),
+            Self::Value => matches!(finding, CheckFinding::Reported(_)),
         }
     }
 }
@@ -68,23 +68,23 @@ impl fmt::Display for FoundBy {
 }
 
 /// How to look for it.
-pub(crate) enum Search<'a> {
+pub(crate) enum RunMode<'a> {
     /// In many schedules.
-    Hunt {
+    Search {
         /// Of all choices.
         seed: u64,
         /// How many at most.
         schedules: u32,
     },
     /// In the one of this token.
-    Again(&'a Token),
+    Replay(&'a Token),
 }
 
-impl Search<'_> {
-    fn run<I: Isa>(&self, check: Check<I>, setup: impl Fn(&Machine<I>) -> Vec<Program<I>>) -> Outcome {
+impl RunMode<'_> {
+    fn run<I: Isa>(&self, check: Check<I>, setup: impl Fn(&Harness<I>) -> Vec<CpuProgram<I>>) -> CheckOutcome {
         match *self {
-            Self::Hunt { seed, schedules } => check.seed(seed).schedules(schedules).explore(setup),
-            Self::Again(token) => check.replay(token, setup).unwrap_or_else(|foreign| panic!("{foreign}")),
+            Self::Search { seed, schedules } => check.seed(seed).schedules(schedules).explore(setup),
+            Self::Replay(token) => check.replay(token, setup).unwrap_or_else(|foreign| panic!("{foreign}")),
         }
     }
 }
@@ -102,7 +102,7 @@ pub(crate) struct Bug {
     /// By what it is found.
     pub(crate) found_by: FoundBy,
     /// Looks for it.
-    pub(crate) check: fn(Version, &Search<'_>) -> Outcome,
+    pub(crate) check: fn(Version, &RunMode<'_>) -> CheckOutcome,
 }
 
 /// All of them.
@@ -136,22 +136,25 @@ pub(crate) fn markdown() -> String {
 const HEAD: &str = "\
 # Named bugs
 
-Bugs of TLB maintenance that kernels had, each as a program of a page for `pagewright-check`: with the bug, and with its fix. The first is
-found, by the rule in the last column and from any seed; the second is clean over as many schedules. Written by
-`cargo run -p pagewright-check --example bugs -- --markdown`; the test `bugs` runs them all.
+Each row is a TLB maintenance bug that a kernel had, as a one-page program for `pagewright-check` in
+two versions: with the bug, and with the kernel's fix. The search finds the bug from every seed, by
+the rule in the last column. The fixed version is clean over the same number of schedules.
 
-What each program keeps of its kernel, and what it leaves out, stands at the top of its file in `crates/check/examples/bugs`.
+`cargo run -p pagewright-check --example bugs -- --markdown` writes this page; the test `bugs` runs
+every program. The top of each file in `crates/check/examples/bugs` says what the program keeps of
+its kernel and what it leaves out.
 
 | bug | on | what was wrong | found by |
 | --- | --- | --- | --- |
 ";
 
 const FOOT: &str = "
-## In a crate, unmodified
+## In a published crate, unmodified
 
-The example `aarch64_paging` runs the crate of that name as it is published. With version 0.12.3 a program that uses it as documented is clean. With
-0.12.2, the version before, the same program is found by O1 within ten schedules: `compact_subtables` gives a table back to its owner
-while walk caches still lead to it. Its authors saw that, too: the changelog of 0.12.3 has the fix.
+The example `aarch64_paging` runs the crate of that name as it is published. With version 0.12.3, a
+program that uses the crate as documented is clean. With version 0.12.2, the search finds O1 broken
+within ten schedules of the same program: `compact_subtables` frees a table while walk caches still
+point to it. The authors of the crate found the same bug; the changelog of 0.12.3 lists the fix.
 
 ```sh
 cargo update -p aarch64-paging --precise 0.12.2

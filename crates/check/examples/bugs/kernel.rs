@@ -5,7 +5,7 @@
 //! itself: each bug does that as its kernel did.
 
 use pagewright_check::{
-    Cpu, Invalidate, Isa, IsaKind, Level, Lock, Machine, PageRange, Pfn, PhysAddr, Reach, Rights, Tag, Target,
+    Cpu, Harness, HarnessLock, Invalidate, Isa, IsaKind, Level, PageRange, Pfn, PhysAddr, Reach, Rights, Tag, Target,
     VirtAddr, X86_64,
 };
 use std::rc::Rc;
@@ -29,28 +29,28 @@ pub(crate) struct Space {
     /// Root first.
     tables: Vec<Pfn>,
     /// Whoever changes entries holds it, where the kernel in question held something.
-    pub(crate) lock: Lock<()>,
+    pub(crate) lock: HarnessLock<()>,
 }
 
 impl Space {
     /// A space that no CPU runs yet.
-    pub(crate) fn new<I: Isa>(machine: &Machine<I>) -> Rc<Self> {
-        let tables: Vec<Pfn> = (0..4).map(|_| machine.take_frame()).collect();
-        let space = Rc::new(Self { tables, lock: Lock::new(()) });
+    pub(crate) fn new<I: Isa>(harness: &Harness<I>) -> Rc<Self> {
+        let tables: Vec<Pfn> = (0..4).map(|_| harness.alloc_frame()).collect();
+        let space = Rc::new(Self { tables, lock: HarnessLock::new(()) });
         for (level, below) in [Level::PGD, Level::PUD, Level::PMD].into_iter().zip(&space.tables[1..]) {
             let entry = match I::KIND {
                 IsaKind::X86_64 => 0b111,
                 IsaKind::Aarch64 => 0b11,
             };
-            machine.cpu(0).store(space.entry(level, 0), below.base().raw() | entry);
+            harness.cpu(0).store(space.entry(level, 0), below.base().raw() | entry);
         }
         space
     }
 
     /// A space that all CPUs run.
-    pub(crate) fn run_everywhere<I: Isa>(machine: &Machine<I>) -> Rc<Self> {
-        let space = Self::new(machine);
-        machine.cpus().for_each(|cpu| cpu.load_root(space.root(), TAG));
+    pub(crate) fn run_everywhere<I: Isa>(harness: &Harness<I>) -> Rc<Self> {
+        let space = Self::new(harness);
+        harness.cpus().for_each(|cpu| cpu.load_root(space.root(), TAG));
         space
     }
 
@@ -84,10 +84,10 @@ impl Space {
     }
 
     /// Maps a new page that begins with `value`, before the programs start.
-    pub(crate) fn map_new<I: Isa>(&self, machine: &Machine<I>, index: u64, rights: Rights, value: u64) -> Pfn {
-        let pfn = machine.take_frame();
-        fill(machine, pfn, value);
-        self.map(&machine.cpu(0), index, pfn, rights);
+    pub(crate) fn map_new<I: Isa>(&self, harness: &Harness<I>, index: u64, rights: Rights, value: u64) -> Pfn {
+        let pfn = harness.alloc_frame();
+        fill(harness, pfn, value);
+        self.map(&harness.cpu(0), index, pfn, rights);
         pfn
     }
 
@@ -108,13 +108,13 @@ fn frame_of(entry: u64) -> Option<Pfn> {
 }
 
 /// The kernel stores a frame's first word, by physical address.
-pub(crate) fn fill<I: Isa>(machine: &Machine<I>, pfn: Pfn, value: u64) {
-    machine.ram()[pfn.index() * Level::ENTRIES].store(value, Ordering::Release);
+pub(crate) fn fill<I: Isa>(harness: &Harness<I>, pfn: Pfn, value: u64) {
+    harness.ram()[pfn.index() * Level::ENTRIES].store(value, Ordering::Release);
 }
 
 /// The kernel copies a page; one word of contents is enough here.
-pub(crate) fn copy<I: Isa>(machine: &Machine<I>, from: Pfn, to: Pfn) {
-    fill(machine, to, machine.ram()[from.index() * Level::ENTRIES].load(Ordering::Acquire));
+pub(crate) fn copy<I: Isa>(harness: &Harness<I>, from: Pfn, to: Pfn) {
+    fill(harness, to, harness.ram()[from.index() * Level::ENTRIES].load(Ordering::Acquire));
 }
 
 /// A thread of the program that reads `pages` pages twice, whatever comes of it.

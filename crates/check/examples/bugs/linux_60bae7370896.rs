@@ -10,8 +10,8 @@
 //! migrated, and to where.
 
 use crate::corpus::kernel::{Space, flush_everywhere, pages, reads};
-use crate::corpus::{Bug, FoundBy, Search, Version};
-use pagewright_check::{Check, Cpu, IsaKind, Outcome, Rights, Rule, X86_64, program};
+use crate::corpus::{Bug, FoundBy, RunMode, Version};
+use pagewright_check::{Check, CheckOutcome, Cpu, IsaKind, Rights, Rule, X86_64, program};
 use std::rc::Rc;
 
 pub(crate) const BUG: Bug = Bug {
@@ -37,7 +37,7 @@ fn collect(version: Version, space: &Space, cpu: &Cpu<X86_64>) {
 
 fn discard(space: &Space, cpu: &Cpu<X86_64>) {
     cpu.call("madvise(MADV_DONTNEED)", |cpu| {
-        cpu.reduces(pages(0), Rights::empty());
+        cpu.will_reduce(pages(0), Rights::empty());
         let _held = space.lock.lock();
         if space.clear(cpu, 0).is_some() {
             flush_everywhere(cpu, 0);
@@ -45,10 +45,10 @@ fn discard(space: &Space, cpu: &Cpu<X86_64>) {
     });
 }
 
-fn check(version: Version, search: &Search<'_>) -> Outcome {
-    search.run(Check::<X86_64>::new().cpus(3), move |machine| {
-        let space = Space::run_everywhere(machine);
-        space.map_new(machine, 0, Rights::RW, 1);
+fn check(version: Version, mode: &RunMode<'_>) -> CheckOutcome {
+    mode.run(Check::<X86_64>::new().cpus(3), move |harness| {
+        let space = Space::run_everywhere(harness);
+        space.map_new(harness, 0, Rights::RW, 1);
         let same = Rc::clone(&space);
         vec![
             program(move |cpu| collect(version, &space, cpu)),

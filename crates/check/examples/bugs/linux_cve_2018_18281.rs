@@ -10,8 +10,8 @@
 //! uses the old address, one that truncates and reuses the frame.
 
 use crate::corpus::kernel::{Space, flush_everywhere, pages, reads};
-use crate::corpus::{Bug, FoundBy, Search, Version};
-use pagewright_check::{Check, Cpu, IsaKind, Outcome, Rights, Rule, X86_64, program};
+use crate::corpus::{Bug, FoundBy, RunMode, Version};
+use pagewright_check::{Check, CheckOutcome, Cpu, IsaKind, Rights, Rule, X86_64, program};
 use std::rc::Rc;
 
 pub(crate) const BUG: Bug = Bug {
@@ -25,7 +25,7 @@ pub(crate) const BUG: Bug = Bug {
 
 fn mremap(version: Version, space: &Space, cpu: &Cpu<X86_64>) {
     cpu.call("mremap", |cpu| {
-        cpu.reduces(pages(0), Rights::empty());
+        cpu.will_reduce(pages(0), Rights::empty());
         let held = space.lock.lock();
         if let Some(moved) = space.clear(cpu, 0) {
             space.map(cpu, 1, moved, Rights::RW);
@@ -43,29 +43,29 @@ fn mremap(version: Version, space: &Space, cpu: &Cpu<X86_64>) {
 fn ftruncate(space: &Space, cpu: &Cpu<X86_64>) {
     cpu.call("ftruncate", |cpu| {
         for index in [0, 1] {
-            cpu.reduces(pages(index), Rights::empty());
+            cpu.will_reduce(pages(index), Rights::empty());
             let held = space.lock.lock();
             let gone = space.clear(cpu, index);
             if gone.is_some() {
                 flush_everywhere(cpu, index);
             }
             drop(held);
-            gone.into_iter().for_each(|frame| cpu.give_frame(frame));
+            gone.into_iter().for_each(|frame| cpu.free_frame(frame));
         }
     });
 }
 
-fn check(version: Version, search: &Search<'_>) -> Outcome {
-    search.run(Check::<X86_64>::new().cpus(3), move |machine| {
-        let space = Space::run_everywhere(machine);
-        space.map_new(machine, 0, Rights::RW, 1);
+fn check(version: Version, mode: &RunMode<'_>) -> CheckOutcome {
+    mode.run(Check::<X86_64>::new().cpus(3), move |harness| {
+        let space = Space::run_everywhere(harness);
+        space.map_new(harness, 0, Rights::RW, 1);
         let same = Rc::clone(&space);
         vec![
             program(move |cpu| mremap(version, &space, cpu)),
             program(|cpu| reads(cpu, 1)),
             program(move |cpu| {
                 ftruncate(&same, cpu);
-                cpu.take_frame();
+                cpu.alloc_frame();
             }),
         ]
     })

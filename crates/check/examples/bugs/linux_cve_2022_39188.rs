@@ -11,8 +11,8 @@
 //! flushes even if it finds the entry cleared, as Linux does while another flush is owed.
 
 use crate::corpus::kernel::{Space, flush_everywhere, pages, reads};
-use crate::corpus::{Bug, FoundBy, Search, Version};
-use pagewright_check::{Check, Cpu, IsaKind, Outcome, Rights, Rule, X86_64, program};
+use crate::corpus::{Bug, FoundBy, RunMode, Version};
+use pagewright_check::{Check, CheckOutcome, Cpu, IsaKind, Rights, Rule, X86_64, program};
 use std::cell::Cell;
 use std::rc::Rc;
 
@@ -34,7 +34,7 @@ struct Mapping {
 impl Mapping {
     fn munmap(&self, version: Version, cpu: &Cpu<X86_64>) {
         cpu.call("munmap", |cpu| {
-            cpu.reduces(pages(0), Rights::empty());
+            cpu.will_reduce(pages(0), Rights::empty());
             self.space.clear(cpu, 0);
             if version == Version::Fixed {
                 flush_everywhere(cpu, 0);
@@ -52,7 +52,7 @@ impl Mapping {
         cpu.call("unmap_mapping_range", |cpu| {
             let _held = self.space.lock.lock();
             if self.linked.get() {
-                cpu.reduces(pages(0), Rights::empty());
+                cpu.will_reduce(pages(0), Rights::empty());
                 self.space.clear(cpu, 0);
                 flush_everywhere(cpu, 0);
             }
@@ -60,10 +60,10 @@ impl Mapping {
     }
 }
 
-fn check(version: Version, search: &Search<'_>) -> Outcome {
-    search.run(Check::<X86_64>::new().cpus(3), move |machine| {
-        let space = Space::run_everywhere(machine);
-        let page = space.map_new(machine, 0, Rights::RW, 1);
+fn check(version: Version, mode: &RunMode<'_>) -> CheckOutcome {
+    mode.run(Check::<X86_64>::new().cpus(3), move |harness| {
+        let space = Space::run_everywhere(harness);
+        let page = space.map_new(harness, 0, Rights::RW, 1);
         let mapping = Rc::new(Mapping { space, linked: Cell::new(true) });
         let same = Rc::clone(&mapping);
         vec![
@@ -71,8 +71,8 @@ fn check(version: Version, search: &Search<'_>) -> Outcome {
             program(|cpu| reads(cpu, 1)),
             program(move |cpu| {
                 same.unmap_mapping_range(cpu);
-                cpu.give_frame(page);
-                cpu.take_frame();
+                cpu.free_frame(page);
+                cpu.alloc_frame();
             }),
         ]
     })

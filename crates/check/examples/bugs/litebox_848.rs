@@ -9,8 +9,8 @@
 //! Hyper-V's flush hypercalls (interrupts stand in for them).
 
 use crate::corpus::kernel::{Space, fill, flush_everywhere, pages, reads};
-use crate::corpus::{Bug, FoundBy, Search, Version};
-use pagewright_check::{Check, IsaKind, Outcome, Rights, Rule, X86_64, program};
+use crate::corpus::{Bug, FoundBy, RunMode, Version};
+use pagewright_check::{Check, CheckOutcome, IsaKind, Rights, Rule, X86_64, program};
 
 pub(crate) const BUG: Bug = Bug {
     name: "LiteBox #848",
@@ -21,29 +21,29 @@ pub(crate) const BUG: Bug = Bug {
     check,
 };
 
-fn check(version: Version, search: &Search<'_>) -> Outcome {
-    search.run(Check::<X86_64>::new().cpus(3), move |machine| {
-        let space = Space::run_everywhere(machine);
-        space.map_new(machine, 0, Rights::RW, 1);
+fn check(version: Version, mode: &RunMode<'_>) -> CheckOutcome {
+    mode.run(Check::<X86_64>::new().cpus(3), move |harness| {
+        let space = Space::run_everywhere(harness);
+        space.map_new(harness, 0, Rights::RW, 1);
         vec![
             program(move |cpu| {
                 cpu.call("unmap_pages", |cpu| {
-                    cpu.reduces(pages(0), Rights::empty());
+                    cpu.will_reduce(pages(0), Rights::empty());
                     let Some(frame) = space.clear(cpu, 0) else { return };
                     match version {
                         Version::Shipped => {
-                            cpu.give_frame(frame);
+                            cpu.free_frame(frame);
                             flush_everywhere(cpu, 0);
                         }
                         Version::Fixed => {
                             flush_everywhere(cpu, 0);
-                            cpu.give_frame(frame);
+                            cpu.free_frame(frame);
                         }
                     }
                 });
             }),
             program(|cpu| reads(cpu, 1)),
-            program(|cpu| fill(cpu, cpu.take_frame(), 2)),
+            program(|cpu| fill(cpu, cpu.alloc_frame(), 2)),
         ]
     })
 }

@@ -7,11 +7,11 @@
 #[path = "corpus.rs"]
 mod corpus;
 
-use corpus::{BUGS, Bug, Search, Version};
-use pagewright_check::Outcome;
+use corpus::{BUGS, Bug, RunMode, Version};
+use pagewright_check::CheckOutcome;
 use std::process::ExitCode;
 
-const SEARCH: Search<'_> = Search::Hunt { seed: 1, schedules: 3000 };
+const SEARCH: RunMode<'_> = RunMode::Search { seed: 1, schedules: 3000 };
 
 fn main() -> ExitCode {
     let wanted = std::env::args().nth(1);
@@ -31,17 +31,17 @@ fn main() -> ExitCode {
 fn run(bug: &Bug, show: bool) -> bool {
     println!("{}: {}\n  {}", bug.name, bug.what, bug.link);
     let shipped = (bug.check)(Version::Shipped, &SEARCH);
-    let as_promised = |outcome: &Outcome| outcome.finding().is_some_and(|finding| bug.found_by.is(finding));
-    let found = shipped.hunt().found.as_ref().filter(|_| as_promised(&shipped));
-    let again = found.is_some_and(|found| as_promised(&(bug.check)(Version::Shipped, &Search::Again(&found.small))));
+    let as_promised = |outcome: &CheckOutcome| outcome.finding().is_some_and(|finding| bug.found_by.is(finding));
+    let found = shipped.search().failing.as_ref().filter(|_| as_promised(&shipped));
+    let again = found.is_some_and(|found| as_promised(&(bug.check)(Version::Shipped, &RunMode::Replay(&found.shrunk))));
     match again {
-        true => println!("  as shipped: found in schedule {}, by {}", shipped.hunt().schedules, bug.found_by),
+        true => println!("  as shipped: found in schedule {}, by {}", shipped.search().schedules, bug.found_by),
         false => println!("  as shipped: NOT FOUND by {}, or not again\n{shipped}", bug.found_by),
     }
     let fixed = (bug.check)(Version::Fixed, &SEARCH);
-    let clean = fixed.hunt().found.is_none();
+    let clean = fixed.search().failing.is_none();
     match clean {
-        true => println!("  fixed: clean in {} distinct schedules", fixed.hunt().distinct),
+        true => println!("  fixed: clean in {} distinct schedules", fixed.search().distinct),
         false => println!("  fixed: NOT CLEAN\n{fixed}"),
     }
     if show && again {

@@ -12,8 +12,8 @@
 //! reading twice under the lock.
 
 use crate::corpus::kernel::{Space, copy, flush_everywhere, page, pages};
-use crate::corpus::{Bug, FoundBy, Search, Version};
-use pagewright_check::{Check, Cpu, IsaKind, Lock, Outcome, Pfn, Rights, X86_64, program};
+use crate::corpus::{Bug, FoundBy, RunMode, Version};
+use pagewright_check::{Check, CheckOutcome, Cpu, HarnessLock, IsaKind, Pfn, Rights, X86_64, program};
 use std::rc::Rc;
 
 pub(crate) const BUG: Bug = Bug {
@@ -31,8 +31,8 @@ fn write_fault(version: Version, space: &Space, shared: Pfn, cpu: &Cpu<X86_64>) 
         if space.writable(cpu, 0).is_some() {
             return;
         }
-        cpu.reduces(pages(0), Rights::empty());
-        let own = cpu.take_frame();
+        cpu.will_reduce(pages(0), Rights::empty());
+        let own = cpu.alloc_frame();
         copy(cpu, shared, own);
         if version == Version::Fixed {
             space.map(cpu, 0, own, Rights::READ);
@@ -45,12 +45,12 @@ fn write_fault(version: Version, space: &Space, shared: Pfn, cpu: &Cpu<X86_64>) 
     });
 }
 
-fn check(version: Version, search: &Search<'_>) -> Outcome {
-    search.run(Check::<X86_64>::new().cpus(3), move |machine| {
-        let space = Space::run_everywhere(machine);
-        let shared = space.map_new(machine, 0, Rights::READ, 1);
+fn check(version: Version, mode: &RunMode<'_>) -> CheckOutcome {
+    mode.run(Check::<X86_64>::new().cpus(3), move |harness| {
+        let space = Space::run_everywhere(harness);
+        let shared = space.map_new(harness, 0, Rights::READ, 1);
         let fault = Rc::new(move |cpu: &Cpu<X86_64>| write_fault(version, &space, shared, cpu));
-        let lock = Rc::new(Lock::new(()));
+        let lock = Rc::new(HarnessLock::new(()));
         let (faults, locks) = (Rc::clone(&fault), Rc::clone(&lock));
         let (x, y) = (page(0), page(0).add(512));
         vec![

@@ -11,8 +11,8 @@
 //! fault must not: the program keeps what is right, and not how OSv gets there.
 
 use crate::corpus::kernel::{Space, copy, flush_everywhere, page, pages, reads};
-use crate::corpus::{Bug, FoundBy, Search, Version};
-use pagewright_check::{Check, IsaKind, Outcome, Reach, Rights, Rule, X86_64, program};
+use crate::corpus::{Bug, FoundBy, RunMode, Version};
+use pagewright_check::{Check, CheckOutcome, IsaKind, Reach, Rights, Rule, X86_64, program};
 
 pub(crate) const BUG: Bug = Bug {
     name: "OSv #1475",
@@ -23,16 +23,16 @@ pub(crate) const BUG: Bug = Bug {
     check,
 };
 
-fn check(version: Version, search: &Search<'_>) -> Outcome {
-    search.run(Check::<X86_64>::new().cpus(2), move |machine| {
-        let space = Space::run_everywhere(machine);
-        let shared = space.map_new(machine, 0, Rights::READ, 1);
+fn check(version: Version, mode: &RunMode<'_>) -> CheckOutcome {
+    mode.run(Check::<X86_64>::new().cpus(2), move |harness| {
+        let space = Space::run_everywhere(harness);
+        let shared = space.map_new(harness, 0, Rights::READ, 1);
         vec![
             program(move |cpu| {
                 while cpu.write(page(0), 2).is_err() {
                     cpu.call("write fault", |cpu| {
-                        cpu.reduces(pages(0), Rights::empty());
-                        let own = cpu.take_frame();
+                        cpu.will_reduce(pages(0), Rights::empty());
+                        let own = cpu.alloc_frame();
                         copy(cpu, shared, own);
                         space.map(cpu, 0, own, Rights::RW);
                         match version {

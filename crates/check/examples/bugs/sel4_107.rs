@@ -10,8 +10,8 @@
 //! Left out: capabilities, and the mask of cores that hold a space.
 
 use crate::corpus::kernel::{Space, TAG, flush_everywhere, pages, reads};
-use crate::corpus::{Bug, FoundBy, Search, Version};
-use pagewright_check::{Check, IsaKind, Outcome, Rights, Rule, X86_64, program};
+use crate::corpus::{Bug, FoundBy, RunMode, Version};
+use pagewright_check::{Check, CheckOutcome, IsaKind, Rights, Rule, X86_64, program};
 
 pub(crate) const BUG: Bug = Bug {
     name: "seL4 #107",
@@ -22,16 +22,16 @@ pub(crate) const BUG: Bug = Bug {
     check,
 };
 
-fn check(version: Version, search: &Search<'_>) -> Outcome {
-    search.run(Check::<X86_64>::new().cpus(2).untagged(), move |machine| {
-        let space = Space::run_everywhere(machine);
-        let own = Space::new(machine);
-        space.map_new(machine, 0, Rights::RW, 1);
-        machine.cpu(0).load_root(own.root(), TAG);
+fn check(version: Version, mode: &RunMode<'_>) -> CheckOutcome {
+    mode.run(Check::<X86_64>::new().cpus(2).untagged(), move |harness| {
+        let space = Space::run_everywhere(harness);
+        let own = Space::new(harness);
+        space.map_new(harness, 0, Rights::RW, 1);
+        harness.cpu(0).load_root(own.root(), TAG);
         vec![
             program(move |cpu| {
                 cpu.call("unmapPage", |cpu| {
-                    cpu.reduces_under(space.root(), pages(0), Rights::empty());
+                    cpu.will_reduce_under(space.root(), pages(0), Rights::empty());
                     space.clear(cpu, 0);
                     let runs_here = own.root() == space.root();
                     if runs_here || version == Version::Fixed {

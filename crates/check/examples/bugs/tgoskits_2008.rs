@@ -10,8 +10,8 @@
 //! **Here.** Three pages that are unmapped one by one while a thread on the other CPU uses them.
 
 use crate::corpus::kernel::{Space, page, pages, reads, tlbi_vae1is};
-use crate::corpus::{Bug, FoundBy, Search, Version};
-use pagewright_check::{Aarch64, Check, IsaKind, Outcome, Rights, Rule, program};
+use crate::corpus::{Bug, FoundBy, RunMode, Version};
+use pagewright_check::{Aarch64, Check, CheckOutcome, IsaKind, Rights, Rule, program};
 
 pub(crate) const BUG: Bug = Bug {
     name: "tgoskits #2008",
@@ -24,17 +24,17 @@ pub(crate) const BUG: Bug = Bug {
 
 const PAGES: u64 = 3;
 
-fn check(version: Version, search: &Search<'_>) -> Outcome {
-    search.run(Check::<Aarch64>::new().cpus(2), move |machine| {
-        let space = Space::run_everywhere(machine);
+fn check(version: Version, mode: &RunMode<'_>) -> CheckOutcome {
+    mode.run(Check::<Aarch64>::new().cpus(2), move |harness| {
+        let space = Space::run_everywhere(harness);
         for index in 0..PAGES {
-            space.map_new(machine, index, Rights::RW, 1);
+            space.map_new(harness, index, Rights::RW, 1);
         }
         vec![
             program(move |cpu| {
                 cpu.call("munmap", |cpu| {
                     for index in 0..PAGES {
-                        cpu.reduces(pages(index), Rights::empty());
+                        cpu.will_reduce(pages(index), Rights::empty());
                         space.clear(cpu, index);
                         if version == Version::Fixed {
                             cpu.publish();

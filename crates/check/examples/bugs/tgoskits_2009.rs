@@ -11,8 +11,8 @@
 //! that elsewhere it is local.
 
 use crate::corpus::kernel::{Space, page, pages, reads, tlbi_vae1is};
-use crate::corpus::{Bug, FoundBy, Search, Version};
-use pagewright_check::{Aarch64, Check, Cpu, IsaKind, Level, Outcome, Rights, Rule, program};
+use crate::corpus::{Bug, FoundBy, RunMode, Version};
+use pagewright_check::{Aarch64, Check, CheckOutcome, Cpu, IsaKind, Level, Rights, Rule, program};
 
 pub(crate) const BUG: Bug = Bug {
     name: "tgoskits #2009",
@@ -29,23 +29,23 @@ fn flush(cpu: &Cpu<Aarch64>) {
     cpu.complete();
 }
 
-fn check(version: Version, search: &Search<'_>) -> Outcome {
-    search.run(Check::<Aarch64>::new().cpus(2), move |machine| {
-        let space = Space::run_everywhere(machine);
-        space.map_new(machine, 0, Rights::RW, 1);
+fn check(version: Version, mode: &RunMode<'_>) -> CheckOutcome {
+    mode.run(Check::<Aarch64>::new().cpus(2), move |harness| {
+        let space = Space::run_everywhere(harness);
+        space.map_new(harness, 0, Rights::RW, 1);
         vec![
             program(move |cpu| {
                 cpu.call("unmap_range", |cpu| {
-                    cpu.reduces(pages(0), Rights::empty());
+                    cpu.will_reduce(pages(0), Rights::empty());
                     space.clear(cpu, 0);
                     flush(cpu);
                     cpu.store(space.entry(Level::PMD, 0), 0);
                     if version == Version::Fixed {
                         flush(cpu);
                     }
-                    cpu.give_frame(space.last_table());
+                    cpu.free_frame(space.last_table());
                 });
-                cpu.take_frame();
+                cpu.alloc_frame();
             }),
             program(|cpu| reads(cpu, 1)),
         ]

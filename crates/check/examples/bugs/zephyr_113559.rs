@@ -9,8 +9,10 @@
 //! between add nothing. The frame of the first one's page goes to the second.
 
 use crate::corpus::kernel::{Space, TAG, page, reads};
-use crate::corpus::{Bug, FoundBy, Search, Version};
-use pagewright_check::{Aarch64, Check, Cpu, Invalidate, IsaKind, Outcome, Reach, Rights, Rule, Tag, Target, program};
+use crate::corpus::{Bug, FoundBy, RunMode, Version};
+use pagewright_check::{
+    Aarch64, Check, CheckOutcome, Cpu, Invalidate, IsaKind, Reach, Rights, Rule, Tag, Target, program,
+};
 use std::cell::Cell;
 use std::rc::Rc;
 
@@ -38,15 +40,15 @@ fn deinit(version: Version, first: &Space, cpu: &Cpu<Aarch64>) {
         cpu.invalidate(Invalidate { reach: Reach::Broadcast, target: Target::AllTags });
         cpu.complete();
     }
-    frame.into_iter().for_each(|frame| cpu.give_frame(frame));
+    frame.into_iter().for_each(|frame| cpu.free_frame(frame));
 }
 
-fn check(version: Version, search: &Search<'_>) -> Outcome {
-    search.run(Check::<Aarch64>::new().cpus(2), move |machine| {
-        let (first, kernel, second) = (Space::new(machine), Space::new(machine), Space::new(machine));
-        first.map_new(machine, 0, Rights::RW, 1);
-        machine.cpu(0).load_root(kernel.root(), Tag::new(0));
-        machine.cpu(1).load_root(first.root(), TAG);
+fn check(version: Version, mode: &RunMode<'_>) -> CheckOutcome {
+    mode.run(Check::<Aarch64>::new().cpus(2), move |harness| {
+        let (first, kernel, second) = (Space::new(harness), Space::new(harness), Space::new(harness));
+        first.map_new(harness, 0, Rights::RW, 1);
+        harness.cpu(0).load_root(kernel.root(), Tag::new(0));
+        harness.cpu(1).load_root(first.root(), TAG);
         let stage = Rc::new(Cell::new(Stage::FirstRuns));
         let (there, next) = (Rc::clone(&stage), second.root());
         vec![
@@ -55,7 +57,7 @@ fn check(version: Version, search: &Search<'_>) -> Outcome {
                     cpu.relax();
                 }
                 deinit(version, &first, cpu);
-                second.map(cpu, 1, cpu.take_frame(), Rights::RW);
+                second.map(cpu, 1, cpu.alloc_frame(), Rights::RW);
                 cpu.publish();
                 stage.set(Stage::SecondMade);
             }),

@@ -9,8 +9,8 @@
 //! pages only, so what is kept is the shift by 14 of a kernel that was built for 16K.
 
 use crate::corpus::kernel::{Space, page, pages, reads, tlbi_vae1is};
-use crate::corpus::{Bug, FoundBy, Search, Version};
-use pagewright_check::{Aarch64, Check, IsaKind, Outcome, Rights, Rule, program};
+use crate::corpus::{Bug, FoundBy, RunMode, Version};
+use pagewright_check::{Aarch64, Check, CheckOutcome, IsaKind, Rights, Rule, program};
 
 pub(crate) const BUG: Bug = Bug {
     name: "Zephyr #115708",
@@ -21,14 +21,14 @@ pub(crate) const BUG: Bug = Bug {
     check,
 };
 
-fn check(version: Version, search: &Search<'_>) -> Outcome {
-    search.run(Check::<Aarch64>::new().cpus(2), move |machine| {
-        let space = Space::run_everywhere(machine);
-        space.map_new(machine, 0, Rights::RW, 1);
+fn check(version: Version, mode: &RunMode<'_>) -> CheckOutcome {
+    mode.run(Check::<Aarch64>::new().cpus(2), move |harness| {
+        let space = Space::run_everywhere(harness);
+        space.map_new(harness, 0, Rights::RW, 1);
         vec![
             program(move |cpu| {
                 cpu.call("arch_mem_page_out", |cpu| {
-                    cpu.reduces(pages(0), Rights::empty());
+                    cpu.will_reduce(pages(0), Rights::empty());
                     space.clear(cpu, 0);
                     cpu.publish();
                     let shift = match version {

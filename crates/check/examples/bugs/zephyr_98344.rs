@@ -8,8 +8,8 @@
 //! **Here.** One page that is unmapped while a thread on the other CPU uses it.
 
 use crate::corpus::kernel::{Space, pages, reads};
-use crate::corpus::{Bug, FoundBy, Search, Version};
-use pagewright_check::{Aarch64, Check, Invalidate, IsaKind, Outcome, Reach, Rights, Rule, Target, program};
+use crate::corpus::{Bug, FoundBy, RunMode, Version};
+use pagewright_check::{Aarch64, Check, CheckOutcome, Invalidate, IsaKind, Reach, Rights, Rule, Target, program};
 
 pub(crate) const BUG: Bug = Bug {
     name: "Zephyr #98344",
@@ -20,14 +20,14 @@ pub(crate) const BUG: Bug = Bug {
     check,
 };
 
-fn check(version: Version, search: &Search<'_>) -> Outcome {
-    search.run(Check::<Aarch64>::new().cpus(2), move |machine| {
-        let space = Space::run_everywhere(machine);
-        space.map_new(machine, 0, Rights::RW, 1);
+fn check(version: Version, mode: &RunMode<'_>) -> CheckOutcome {
+    mode.run(Check::<Aarch64>::new().cpus(2), move |harness| {
+        let space = Space::run_everywhere(harness);
+        space.map_new(harness, 0, Rights::RW, 1);
         vec![
             program(move |cpu| {
                 cpu.call("arch_mem_unmap", |cpu| {
-                    cpu.reduces(pages(0), Rights::empty());
+                    cpu.will_reduce(pages(0), Rights::empty());
                     space.clear(cpu, 0);
                     cpu.publish();
                     let reach = match version {

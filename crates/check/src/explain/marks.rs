@@ -1,6 +1,6 @@
 //! What a finding speaks of: which lines of the drawing, and why.
 
-use crate::finding::Finding;
+use crate::finding::CheckFinding;
 use pagewright_model::{Did, How, Misread, Violation, What};
 use pagewright_types::judge::{Cached, Memory};
 
@@ -49,10 +49,13 @@ fn how(how: &How, held: &Cached) -> String {
 }
 
 /// The lines that a finding speaks of.
-pub(super) fn of(finding: &Finding) -> Vec<Mark> {
+pub(super) fn of(finding: &CheckFinding) -> Vec<Mark> {
     match finding {
-        Finding::Violation(violation) => of_violation(violation),
-        Finding::Deadlock { .. } | Finding::Panicked { .. } | Finding::Endless | Finding::Broken(_) => Vec::new(),
+        CheckFinding::Violation(violation) => of_violation(violation),
+        CheckFinding::Deadlock { .. }
+        | CheckFinding::Panicked { .. }
+        | CheckFinding::StepLimit
+        | CheckFinding::Reported(_) => Vec::new(),
     }
 }
 

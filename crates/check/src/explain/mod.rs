@@ -18,8 +18,8 @@ mod draw;
 mod marks;
 mod words;
 
-use crate::bench::Attempt;
-use crate::journal::{Entry, Told};
+use crate::journal::{JournalEntry, JournalEvent};
+use crate::testbench::Attempt;
 use draw::Line;
 pub(crate) use draw::rows;
 use marks::Mark;
@@ -99,10 +99,13 @@ impl Merged {
     }
 
     fn merge(&mut self, attempt: &Attempt) {
-        let entries = &attempt.entries;
-        let first = entries.iter().position(|entry| entry.at > 0).unwrap_or(entries.len());
+        let entries = &attempt.journal;
+        let first = entries.iter().position(|entry| entry.schedule_step > 0).unwrap_or(entries.len());
         let (before, rest) = entries.split_at(first);
-        let end = rest.iter().position(|entry| entry.at == 0 || entry.at > attempt.report.steps).unwrap_or(rest.len());
+        let end = rest
+            .iter()
+            .position(|entry| entry.schedule_step == 0 || entry.schedule_step > attempt.report.steps)
+            .unwrap_or(rest.len());
         let (during, after) = rest.split_at(end);
         // The set-up is the story only where nothing came after it.
         let whole = attempt.report.log.is_empty();
@@ -112,7 +115,7 @@ impl Merged {
         for (index, step) in log.iter().enumerate() {
             self.step_of(step);
             let last = log.get(index + 1).is_none_or(|next| next.at != step.at);
-            while let Some(entry) = during.next_if(|entry| last && entry.at <= step.at) {
+            while let Some(entry) = during.next_if(|entry| last && entry.schedule_step <= step.at) {
                 self.entry(entry, true);
             }
         }
@@ -120,7 +123,7 @@ impl Merged {
         if let Outcome::Panicked { cpu, .. } = attempt.report.outcome {
             self.fault(cpu);
         }
-        after.iter().filter(|entry| entry.at == 0).for_each(|entry| self.entry(entry, true));
+        after.iter().filter(|entry| entry.schedule_step == 0).for_each(|entry| self.entry(entry, true));
     }
 
     fn add(&mut self, line: Line, step: Option<u64>, origin: Origin, shown: bool) {
@@ -173,27 +176,32 @@ impl Merged {
         self.faults.push((place, noted));
     }
 
-    fn entry(&mut self, entry: &Entry, shown: bool) {
-        self.step = self.step.max(entry.step);
-        let text = words::told(&entry.told);
-        let (at, cpu, why) = (entry.at, entry.cpu, Vec::new());
-        match &entry.told {
-            Told::Value(_) => {
+    fn entry(&mut self, entry: &JournalEntry, shown: bool) {
+        self.step = self.step.max(entry.oracle_step);
+        let text = words::told(&entry.event);
+        let (at, cpu, why) = (entry.schedule_step, entry.cpu, Vec::new());
+        match &entry.event {
+            JournalEvent::Value(_) => {
                 if let Some(last) = self.noted.iter_mut().rfind(|noted| noted.line.cpu == cpu) {
                     last.line.text = format!("{} {text}", last.line.text);
                 }
             }
-            Told::Note(_) => {
+            JournalEvent::Note(_) => {
                 self.fault(cpu);
                 self.add(Line { at, cpu, text, why, note: true, times: 1 }, None, Origin::Nothing, shown);
             }
-            Told::Access(made) => {
+            JournalEvent::Access(made) => {
                 self.begun.remove(&cpu);
                 let origin = if made.cached { Origin::Nothing } else { Origin::Fills(made.va) };
-                self.add(Line { at, cpu, text, why, note: false, times: 1 }, Some(entry.step), origin, shown);
+                self.add(Line { at, cpu, text, why, note: false, times: 1 }, Some(entry.oracle_step), origin, shown);
             }
-            Told::Fact(_) | Told::Loaded { .. } => {
-                self.add(Line { at, cpu, text, why, note: false, times: 1 }, Some(entry.step), Origin::Nothing, shown);
+            JournalEvent::Fact(_) | JournalEvent::Loaded { .. } => {
+                self.add(
+                    Line { at, cpu, text, why, note: false, times: 1 },
+                    Some(entry.oracle_step),
+                    Origin::Nothing,
+                    shown,
+                );
             }
         }
     }

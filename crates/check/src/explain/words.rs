@@ -1,6 +1,6 @@
 //! What happened, in a few words each: the CPU is the column, so no line names it.
 
-use crate::journal::Told;
+use crate::journal::JournalEvent;
 use pagewright_arch::{Invalidate, IsaKind, Pte, Reach, Slot, Target};
 use pagewright_sim::explore::{Point, Step, What};
 use pagewright_types::judge::{Fact, Made};
@@ -147,18 +147,18 @@ pub(super) fn fault(va: pagewright_types::VirtAddr, access: Access) -> String {
 }
 
 /// A line of the journal.
-pub(super) fn told(told: &Told) -> String {
+pub(super) fn told(told: &JournalEvent) -> String {
     match told {
-        Told::Fact(Fact::FrameFreed { pfn, order }) => format!("gives {} back", Frames(*pfn, *order)),
-        Told::Fact(Fact::FrameReused { pfn, order }) => format!("gets {}", Frames(*pfn, *order)),
-        Told::Fact(Fact::RightReduced { range, left, .. }) if left.is_empty() => {
+        JournalEvent::Fact(Fact::FrameFreed { pfn, order }) => format!("gives {} back", Frames(*pfn, *order)),
+        JournalEvent::Fact(Fact::FrameReused { pfn, order }) => format!("gets {}", Frames(*pfn, *order)),
+        JournalEvent::Fact(Fact::RightReduced { range, left, .. }) if left.is_empty() => {
             format!("takes all rights from {range}")
         }
-        Told::Fact(Fact::RightReduced { range, left, .. }) => format!("leaves {left} of {range}"),
-        Told::Fact(Fact::CallReturned) => "returns".to_owned(),
-        Told::Access(access) => made(access),
-        Told::Loaded { root, tag } => format!("loads root {root}, tag {tag}"),
-        Told::Note(text) => text.clone(),
-        Told::Value(value) => format!("= {value:#x}"),
+        JournalEvent::Fact(Fact::RightReduced { range, left, .. }) => format!("leaves {left} of {range}"),
+        JournalEvent::Fact(Fact::CallReturned) => "returns".to_owned(),
+        JournalEvent::Access(access) => made(access),
+        JournalEvent::Loaded { root, tag } => format!("loads root {root}, tag {tag}"),
+        JournalEvent::Note(text) => text.clone(),
+        JournalEvent::Value(value) => format!("= {value:#x}"),
     }
 }

@@ -1,7 +1,7 @@
 //! Page-table code of a few lines, as a stranger would write it: raw words, frames in a list.
 
 use pagewright_arch::{Effects, Invalidate, Isa, Leaf, LeafFlags, Pte, Reach, Slot, Table, Target};
-use pagewright_check::{Attempt, Bench, Chooser, Detail};
+use pagewright_check::{Attempt, Chooser, RunDetail, Testbench};
 use pagewright_sim::MachineConfig;
 use pagewright_sim::explore::{Program, Settings};
 use pagewright_types::judge::Fact;
@@ -18,11 +18,11 @@ pub(crate) enum Unmap {
 }
 
 /// CPU 0 unmaps a page that CPU 1 reads, and gives its frame to somebody else.
-pub(crate) fn attempt<I: Isa>(unmap: Unmap, chooser: &mut dyn Chooser, detail: Detail) -> Attempt {
+pub(crate) fn attempt<I: Isa>(unmap: Unmap, chooser: &mut dyn Chooser, detail: RunDetail) -> Attempt {
     let mut config = MachineConfig::default_for(I::KIND).expect("a profile");
     config.cpus = 2;
     config.nodes[0].bytes = 1 << 20;
-    let bench = Rc::new(Bench::<I>::new(config).expect("a machine"));
+    let bench = Rc::new(Testbench::<I>::new(config).expect("a machine"));
     let frames: Vec<Pfn> = (1..6).map(Pfn::new).collect();
     let sim = bench.sim();
     for level in [Level::PGD, Level::PUD, Level::PMD] {

@@ -9,7 +9,7 @@ use super::program::Program;
 use super::world::World;
 use crate::lab::LabError;
 use pagewright_arch::Isa;
-use pagewright_check::{Attempt, Chooser, Detail, Finding, Hunt, Plan, hunt};
+use pagewright_check::{Attempt, CheckFinding, Chooser, RunDetail, Search, SearchPlan, search};
 use pagewright_sim::explore::{self, Outcome, Settings};
 use pagewright_types::CpuId;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -36,11 +36,11 @@ impl<'a> Explored<'a> {
     ///
     /// # Panics
     /// When the host has no memory left for the machine.
-    pub fn attempt<I: Isa>(&self, chooser: &mut dyn Chooser, detail: Detail) -> Attempt {
+    pub fn attempt<I: Isa>(&self, chooser: &mut dyn Chooser, detail: RunDetail) -> Attempt {
         let world = World::<I>::new(self.program.shape, self.program.seed);
         let world = Rc::new(world.expect("a machine that could be made before"));
         // What a TLB holds from the beginning belongs to the story, too.
-        world.bench.journal().turn(detail == Detail::Full);
+        world.bench.journal().turn(detail == RunDetail::Full);
         let (calm, others) = self.program.steps();
         guarded(&world, || {
             for step in calm {
@@ -70,8 +70,8 @@ impl<'a> Explored<'a> {
     }
 
     /// Tries schedules until one finds something.
-    pub fn hunt<I: Isa>(&self, plan: &Plan) -> Hunt {
-        hunt(plan, &mut |chooser, detail| self.attempt::<I>(chooser, detail))
+    pub fn search<I: Isa>(&self, plan: &SearchPlan) -> Search {
+        search(plan, &mut |chooser, detail| self.attempt::<I>(chooser, detail))
     }
 }
 
@@ -89,6 +89,6 @@ fn guarded<I: Isa>(world: &World<I>, run: impl FnOnce()) {
     super::plant(planted);
     if let Err(payload) = ran {
         let message = fast::message(&*payload);
-        world.bench.report(Finding::Panicked { cpu: CpuId::new(0), message });
+        world.bench.report(CheckFinding::Panicked { cpu: CpuId::new(0), message });
     }
 }

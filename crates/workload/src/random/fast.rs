@@ -8,7 +8,7 @@ use super::tally::Done;
 use super::world::World;
 use crate::lab::LabError;
 use pagewright_arch::Isa;
-use pagewright_check::{Finding, Tally};
+use pagewright_check::{CheckFinding, Tally};
 use pagewright_types::CpuId;
 use std::any::Any;
 use std::cell::Cell;
@@ -18,7 +18,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 #[derive(Clone, Debug)]
 pub struct Ran {
     /// What was found, in order.
-    pub findings: Vec<Finding>,
+    pub findings: Vec<CheckFinding>,
     /// What was judged.
     pub tally: Tally,
     /// What was done.
@@ -46,8 +46,8 @@ pub fn run<I: Isa>(program: &Program) -> Result<Ran, LabError> {
         }
         world.ask_at_rest();
     }));
-    let panicked = ran.err().map(|payload| Finding::Panicked { cpu: cpu.get(), message: message(&*payload) });
-    let findings: Vec<Finding> = world.bench.findings().into_iter().chain(panicked).collect();
+    let panicked = ran.err().map(|payload| CheckFinding::Panicked { cpu: cpu.get(), message: message(&*payload) });
+    let findings: Vec<CheckFinding> = world.bench.findings().into_iter().chain(panicked).collect();
     let mut tally = world.bench.oracle().tally().clone();
     tally += world.spec.borrow().tally();
     let done = world.done.borrow().clone();

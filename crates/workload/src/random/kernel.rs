@@ -302,7 +302,7 @@ impl<I: Isa> World<I> {
         let left = self.lab.on(cpu, |mm| mm.copy_from_user(&to.space, at, &mut bytes));
         if left > 0 {
             let what = format!("{left} bytes at {at} can't be read where they were just stored");
-            self.bench.report(pagewright_check::Finding::Broken(what));
+            self.bench.report(pagewright_check::CheckFinding::Reported(what));
         }
         for (index, cell) in bytes.chunks_exact(8).enumerate() {
             let value = cell.iter().rev().fold(0, |value, byte| value << 8 | u64::from(*byte));

@@ -2,14 +2,14 @@
 //! the schedule again.
 //!
 //! An operation that is left out may be one that the failure needs under this schedule and not
-//! under another, so each smaller program gets the old schedule and then a small hunt of its own.
+//! under another, so each smaller program gets the old schedule and then a short search of its own.
 
 use super::explore::Explored;
 use super::fast;
 use super::program::Program;
 use crate::lab::LabError;
 use pagewright_arch::{Isa, IsaKind};
-use pagewright_check::{Attempt, Detail, Finding, Found, Plan, Token};
+use pagewright_check::{Attempt, CheckFinding, FailingSchedule, RunDetail, SearchPlan, Token};
 use pagewright_sim::explore::{self, Replay, Schedule, Strategy};
 
 /// Smaller programs that are tried.
@@ -31,7 +31,7 @@ pub struct Bug {
     /// Under which schedule, in explore mode.
     pub token: Option<Token>,
     /// What, in the order in which it was found.
-    pub findings: Vec<Finding>,
+    pub findings: Vec<CheckFinding>,
     /// The run, in explore mode, in full detail.
     pub attempt: Option<Attempt>,
 }
@@ -60,7 +60,7 @@ pub(crate) fn cut_down(whole: &Program, mut fails: impl FnMut(&Program) -> bool)
 }
 
 /// A bug of fast mode.
-pub(super) fn of_fast<I: Isa>(whole: &Program, findings: Vec<Finding>) -> Bug {
+pub(super) fn of_fast<I: Isa>(whole: &Program, findings: Vec<CheckFinding>) -> Bug {
     let mut findings = findings;
     let first = findings.first().cloned();
     let program = cut_down(whole, |less| {
@@ -83,12 +83,12 @@ pub fn smallest<I: Isa>(program: &Program) -> Result<Option<Bug>, LabError> {
     Ok((!findings.is_empty()).then(|| of_fast::<I>(program, findings)))
 }
 
-fn is_like(found: Option<&Finding>, wanted: Option<&Finding>) -> bool {
+fn is_like(found: Option<&CheckFinding>, wanted: Option<&CheckFinding>) -> bool {
     found.zip(wanted).is_some_and(|(found, wanted)| found.is_like(wanted))
 }
 
 /// A bug of explore mode.
-pub(super) fn of_explored<I: Isa>(whole: &Program, found: &Found) -> Bug {
+pub(super) fn of_explored<I: Isa>(whole: &Program, found: &FailingSchedule) -> Bug {
     let finding = found.attempt.findings.first().cloned();
     let fails = |attempt: &Attempt| is_like(attempt.findings.first(), finding.as_ref());
     let mut schedule = found.attempt.report.schedule.clone();
@@ -101,21 +101,21 @@ pub(super) fn of_explored<I: Isa>(whole: &Program, found: &Found) -> Bug {
     });
     let Ok(explored) = Explored::new::<I>(&program) else { unreachable!("its machine was made before") };
     let run = |schedule: &Schedule, detail| explored.attempt::<I>(&mut Replay::new(schedule), detail);
-    let schedule = explore::shrink(schedule, LAST, |less| fails(&run(less, Detail::Quick)));
-    let attempt = run(&schedule, Detail::Full);
+    let schedule = explore::shrink(schedule, LAST, |less| fails(&run(less, RunDetail::Quick)));
+    let attempt = run(&schedule, RunDetail::Full);
     let token = Token { fingerprint: attempt.fingerprint, strategy: Strategy::List(schedule) };
     let findings = attempt.findings.clone();
     Bug { isa: I::KIND, program, whole: whole.clone(), token: Some(token), findings, attempt: Some(attempt) }
 }
 
-/// A schedule under which the program fails: the one given, or one from a small hunt.
+/// A schedule under which the program fails: the one given, or one from a small search.
 fn failing<I: Isa>(program: &Program, schedule: &Schedule, fails: &impl Fn(&Attempt) -> bool) -> Option<Schedule> {
     let explored = Explored::new::<I>(program).ok()?;
-    let again = explored.attempt::<I>(&mut Replay::new(schedule), Detail::Quick);
+    let again = explored.attempt::<I>(&mut Replay::new(schedule), RunDetail::Quick);
     if fails(&again) {
         return Some(again.report.schedule);
     }
-    let plan = Plan { seed: program.seed, schedules: SCHEDULES, shrink: 0 };
-    let found = explored.hunt::<I>(&plan).found.filter(|found| fails(&found.attempt))?;
+    let plan = SearchPlan { seed: program.seed, schedules: SCHEDULES, max_shrink_runs: 0 };
+    let found = explored.search::<I>(&plan).failing.filter(|found| fails(&found.attempt))?;
     Some(found.attempt.report.schedule)
 }

@@ -8,7 +8,7 @@ use super::tally::Done;
 use crate::lab::LabError;
 use nix::time::{ClockId, clock_gettime};
 use pagewright_arch::{Aarch64, Isa, IsaKind, X86_64};
-use pagewright_check::{Antecedent, Plan, Tally, Token};
+use pagewright_check::{Antecedent, SearchPlan, Tally, Token};
 use std::time::Duration;
 
 /// Operations of a program in fast mode: calm ones, and others.
@@ -186,15 +186,15 @@ fn survey_on<I: Isa>(effort: &Effort) -> Result<Survey, LabError> {
     let begun = cpu_time();
     while survey.distinct < effort.schedules && survey.bug.is_none() {
         let program = explored_program(effort.seed, effort.cpus, None, survey.explored_programs);
-        let plan = Plan { seed: program.seed, schedules: SCHEDULES, ..Plan::default() };
-        let hunt = Explored::new::<I>(&program)?.hunt::<I>(&plan);
+        let plan = SearchPlan { seed: program.seed, schedules: SCHEDULES, ..SearchPlan::default() };
+        let search = Explored::new::<I>(&program)?.search::<I>(&plan);
         survey.explored_programs += 1;
-        survey.schedules += u64::from(hunt.schedules);
-        survey.distinct += u64::from(hunt.distinct);
-        survey.steps += hunt.steps;
-        survey.tally += &hunt.tally;
+        survey.schedules += u64::from(search.schedules);
+        survey.distinct += u64::from(search.distinct);
+        survey.steps += search.steps;
+        survey.tally += &search.tally;
         survey.explored_time = cpu_time() - begun;
-        survey.bug = hunt.found.map(|found| minimise::of_explored::<I>(&program, &found));
+        survey.bug = search.failing.map(|found| minimise::of_explored::<I>(&program, &found));
     }
     Ok(survey)
 }
@@ -239,7 +239,7 @@ pub enum ReplayError {
     Lab(#[from] LabError),
     /// The token is another machine's.
     #[error(transparent)]
-    Foreign(#[from] pagewright_check::Foreign),
+    Foreign(#[from] pagewright_check::ForeignToken),
     /// A token where there is no schedule.
     #[error("a program of fast mode has no schedule to replay")]
     NoSchedule,

@@ -4,7 +4,7 @@
 use super::generate::below;
 use super::world::{Process, World};
 use pagewright_arch::Isa;
-use pagewright_check::Finding;
+use pagewright_check::CheckFinding;
 use pagewright_mm::FaultError;
 use pagewright_model::spec::Signal;
 use pagewright_types::{Access, CpuId, PAGE_SIZE, Pfn, VirtAddr};
@@ -60,7 +60,7 @@ impl<I: Isa> World<I> {
             }
         }
         let what = format!("CPU {cpu}: {access} {va} still faults after {TRIES} faults were served");
-        self.bench.report(Finding::Broken(what));
+        self.bench.report(CheckFinding::Reported(what));
         false
     }
 

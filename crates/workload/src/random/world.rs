@@ -16,7 +16,7 @@ use super::swap::swap_on;
 use super::tally::Done;
 use crate::lab::{Lab, LabError};
 use pagewright_arch::{Isa, IsaKind};
-use pagewright_check::{Bench, Finding};
+use pagewright_check::{CheckFinding, Testbench};
 use pagewright_mm::counters::Gauge;
 use pagewright_mm::file::{FileObject, FileOps, Kind, MemfdFlags};
 use pagewright_mm::{Knobs, Mm, MmError, Space};
@@ -106,7 +106,7 @@ enum Runs<I: Isa> {
 
 /// Everything that one run of one program needs.
 pub(super) struct World<I: Isa> {
-    pub(super) bench: Bench<I>,
+    pub(super) bench: Testbench<I>,
     pub(super) lab: Lab<I>,
     pub(super) spec: RefCell<Spec>,
     pub(super) done: RefCell<Done>,
@@ -166,7 +166,7 @@ fn make_memfd<I: Isa>(mm: &Mm<Sim<I>>) -> Result<Arc<FileObject<Sim<I>>>, MmErro
 impl<I: Isa> World<I> {
     /// A machine that was just switched on, with one process that nobody runs.
     pub(super) fn new(shape: Shape, seed: u64) -> Result<Self, LabError> {
-        let bench = Bench::new(machine::<I>(shape, seed)?)?;
+        let bench = Testbench::new(machine::<I>(shape, seed)?)?;
         let lab = Lab::over(bench.sim().clone(), Knobs::default())?;
         if !matches!(shape.mode, Mode::Explore(_)) {
             bench.sim().evict_at_random(Some(EVICT_ONE_IN));
@@ -230,7 +230,7 @@ impl<I: Isa> World<I> {
     #[inline]
     pub(super) fn judge(&self, verdict: Verdict) {
         if let Err(violation) = verdict {
-            self.bench.report(Finding::Violation(*violation));
+            self.bench.report(CheckFinding::Violation(*violation));
         }
     }
 
@@ -402,7 +402,7 @@ impl<I: Isa> World<I> {
         for ((name, before), now) in names.zip(&self.levels).zip(now) {
             if *before != now {
                 let what = format!("everything has ended, and {name} is {now}; it was {before}");
-                self.bench.report(Finding::Broken(what));
+                self.bench.report(CheckFinding::Reported(what));
             }
         }
     }

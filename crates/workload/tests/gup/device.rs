@@ -6,7 +6,7 @@
 //! pin: what the mapping shows is what the device has.
 
 use pagewright_arch::{Isa, IsaKind};
-use pagewright_check::Bench;
+use pagewright_check::Testbench;
 use pagewright_mm::file::{FileObject, FileOps, Kind};
 use pagewright_mm::gup::{Contents, GupFlags, UserPages};
 use pagewright_mm::space::FileMapping;
@@ -43,7 +43,7 @@ pub(crate) type File<I> = Arc<FileObject<Sim<I>>>;
 
 /// A machine under judgement with its memory manager.
 pub(crate) struct World<I: Isa> {
-    pub(crate) bench: Bench<I>,
+    pub(crate) bench: Testbench<I>,
     pub(crate) lab: Lab<I>,
 }
 
@@ -58,7 +58,7 @@ impl<I: Isa> World<I> {
         config.cpus = cpus;
         config.nodes.truncate(1);
         config.nodes[0].bytes = bytes;
-        let bench = Bench::new(config).expect("a possible machine");
+        let bench = Testbench::new(config).expect("a possible machine");
         let lab = Lab::over(bench.sim().clone(), Knobs::default()).expect("room");
         Rc::new(Self { bench, lab })
     }

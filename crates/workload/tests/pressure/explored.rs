@@ -7,7 +7,7 @@ use super::{NODE, Process, at, gauge, machine_of, swap_to};
 use crate::device::{CPU, OTHER, World};
 use crate::on_both;
 use pagewright_arch::Isa;
-use pagewright_check::{Attempt, Chooser, Detail, Finding, Plan, hunt};
+use pagewright_check::{Attempt, CheckFinding, Chooser, RunDetail, SearchPlan, search};
 use pagewright_mm::MapFlags;
 use pagewright_mm::counters::Gauge;
 use pagewright_sim::explore::{Outcome, Program, Settings};
@@ -39,7 +39,7 @@ fn add(to: &Cell<u64>, more: u64) {
     to.set(to.get() + more);
 }
 
-fn attempt<I: Isa>(set_up: SetUp<I>, seen: &Seen, chooser: &mut dyn Chooser, detail: Detail) -> Attempt {
+fn attempt<I: Isa>(set_up: SetUp<I>, seen: &Seen, chooser: &mut dyn Chooser, detail: RunDetail) -> Attempt {
     let world = machine_of::<I>(3, FRAMES);
     swap_to(&world, 1024);
     let process = Rc::new(Process::new(&world));
@@ -63,7 +63,7 @@ fn attempt<I: Isa>(set_up: SetUp<I>, seen: &Seen, chooser: &mut dyn Chooser, det
             world.at_rest(&[]);
         }));
         if checked.is_err() {
-            world.bench.report(Finding::Broken("what was stored is lost, or a count is wrong".to_string()));
+            world.bench.report(CheckFinding::Reported("what was stored is lost, or a count is wrong".to_string()));
         }
     } else {
         std::mem::forget(check);
@@ -88,15 +88,15 @@ fn leave_nothing_free<I: Isa>(world: &World<I>, process: &Process<I>) {
 
 fn clean<I: Isa>(set_up: SetUp<I>) {
     let soak = if std::env::var_os("PAGEWRIGHT_SOAK").is_some() { 100 } else { 1 };
-    let plan = Plan { seed: 1, schedules: soak * SCHEDULES, shrink: 60 };
+    let plan = SearchPlan { seed: 1, schedules: soak * SCHEDULES, max_shrink_runs: 60 };
     let seen = Seen::default();
-    let hunt = hunt(&plan, &mut |chooser, detail| attempt::<I>(set_up, &seen, chooser, detail));
-    if let Some(found) = &hunt.found {
-        panic!("{} in schedule {}, {}", found.attempt.findings[0], hunt.schedules, found.small);
+    let search = search(&plan, &mut |chooser, detail| attempt::<I>(set_up, &seen, chooser, detail));
+    if let Some(found) = &search.failing {
+        panic!("{} in schedule {}, {}", found.attempt.findings[0], search.schedules, found.shrunk);
     }
     let [background, direct, read] = [seen.background, seen.direct, seen.read].map(|cell| cell.get());
-    println!("{} different schedules; freed {background} and {direct}, read {read}", hunt.distinct);
-    assert!(hunt.distinct * 2 > plan.schedules, "{} different schedules", hunt.distinct);
+    println!("{} different schedules; freed {background} and {direct}, read {read}", search.distinct);
+    assert!(search.distinct * 2 > plan.schedules, "{} different schedules", search.distinct);
     assert!(background > 0 && direct > 0 && read > 0, "somebody had nothing to do");
 }
 

@@ -9,7 +9,7 @@ mod alone;
 
 pub(crate) use alone::alone;
 use pagewright_arch::{Effects, Entry, Isa, Leaf, LeafFlags, Pte, Slot, Table};
-use pagewright_check::{Attempt, Bench, Chooser, Detail, Hunt, Lock, Plan, hunt};
+use pagewright_check::{Attempt, Chooser, HarnessLock, RunDetail, Search, SearchPlan, Testbench, search};
 use pagewright_sim::explore::{Outcome, Program, Settings};
 use pagewright_sim::{MachineConfig, Profile, Sim};
 use pagewright_sync::Arc;
@@ -36,11 +36,11 @@ pub(crate) struct Shape {
 
 /// A space of a few pages that all CPUs run and have read, and no frame left but those pages'.
 pub(crate) struct Bare<I: Isa> {
-    pub(crate) bench: Bench<I>,
+    pub(crate) bench: Testbench<I>,
     pub(crate) tlb: Rc<Tlb<Sim<I>>>,
     pub(crate) context: Arc<TlbContext>,
     /// Of the last-level table: who edits an entry holds it.
-    pub(crate) table: Lock<()>,
+    pub(crate) table: HarnessLock<()>,
     pub(crate) pages: u16,
     last: Pfn,
     taken: RefCell<Vec<Block>>,
@@ -58,7 +58,7 @@ impl<I: Isa> Bare<I> {
         config.isolated = shape.isolated;
         config.nodes.truncate(1);
         config.nodes[0].bytes = 1 << 20;
-        let bench = Bench::<I>::new(config).expect("a possible machine");
+        let bench = Testbench::<I>::new(config).expect("a possible machine");
         let sim = bench.sim().clone();
         let (tlb, context, last) = sim.run_on(CpuId::new(0), || start(&sim, shape.batch));
         let handler = Rc::downgrade(&tlb);
@@ -67,7 +67,7 @@ impl<I: Isa> Bare<I> {
                 tlb.handle_ipi();
             }
         }));
-        let (table, pages) = (Lock::new(()), shape.pages);
+        let (table, pages) = (HarnessLock::new(()), shape.pages);
         let bare = Self { bench, tlb, context, table, pages, last, taken: RefCell::default() };
         for cpu in (0..shape.cpus).map(CpuId::new) {
             sim.run_on(cpu, || bare.tlb.switch_to(&bare.context));
@@ -166,7 +166,7 @@ impl<I: Isa> Bare<I> {
         programs: Vec<Program>,
         seen: &mut dyn FnMut(&Self),
         chooser: &mut dyn Chooser,
-        detail: Detail,
+        detail: RunDetail,
     ) -> Attempt {
         let settings = Settings::default();
         let report = self.bench.run(&settings, programs, detail, chooser);
@@ -211,14 +211,18 @@ fn start<I: Isa>(sim: &Sim<I>, batch: BatchPolicy) -> (Rc<Tlb<Sim<I>>>, Arc<TlbC
 }
 
 /// Tries schedules of what `run` runs.
-pub(crate) fn explore(seed: u64, schedules: u32, mut run: impl FnMut(&mut dyn Chooser, Detail) -> Attempt) -> Hunt {
-    hunt(&Plan { seed, schedules, shrink: 0 }, &mut |chooser, detail| run(chooser, detail))
+pub(crate) fn explore(
+    seed: u64,
+    schedules: u32,
+    mut run: impl FnMut(&mut dyn Chooser, RunDetail) -> Attempt,
+) -> Search {
+    search(&SearchPlan { seed, schedules, max_shrink_runs: 0 }, &mut |chooser, detail| run(chooser, detail))
 }
 
 /// Says what was found, if anything was.
-pub(crate) fn nothing_was_found(hunt: &Hunt) {
-    if let Some(found) = &hunt.found {
-        panic!("{} in schedule {}, {}", found.attempt.findings[0], hunt.schedules, found.token);
+pub(crate) fn nothing_was_found(search: &Search) {
+    if let Some(found) = &search.failing {
+        panic!("{} in schedule {}, {}", found.attempt.findings[0], search.schedules, found.token);
     }
 }
 
@@ -238,21 +242,21 @@ pub(crate) struct Wanted {
 ///
 /// Prints the median.
 #[cfg(feature = "planted")]
-pub(crate) fn is_found<I: Isa>(wanted: &Wanted, run: impl Fn(&mut dyn Chooser, Detail) -> Attempt) {
+pub(crate) fn is_found<I: Isa>(wanted: &Wanted, run: impl Fn(&mut dyn Chooser, RunDetail) -> Attempt) {
     let Wanted { plant, rules, budget, race } = *wanted;
     let _alone = alone();
     pagewright_plant::choose(Some(plant));
     let mut tried: Vec<u32> = (1..=5)
         .map(|seed| {
-            let hunt = explore(seed, budget, &run);
-            let found = hunt.found.unwrap_or_else(|| panic!("{} is not found from seed {seed}", plant.name()));
+            let search = explore(seed, budget, &run);
+            let found = search.failing.unwrap_or_else(|| panic!("{} is not found from seed {seed}", plant.name()));
             let finding = &found.attempt.findings[0];
             assert!(finding.rule().is_some_and(|rule| rules.contains(&rule)), "{finding}");
             let again = pagewright_check::replay(&found.token, &mut |chooser, detail| run(chooser, detail));
             let again = again.expect("its own token");
             assert!(again.findings[0].is_like(finding), "{finding} became {}", again.findings[0]);
-            assert!(!race || hunt.schedules > 1, "the calm schedule finds it");
-            hunt.schedules
+            assert!(!race || search.schedules > 1, "the calm schedule finds it");
+            search.schedules
         })
         .collect();
     pagewright_plant::choose(None);

@@ -1,18 +1,18 @@
 //! A machine under judgement, and what one run of it comes to.
 //!
-//! [`Bench`] binds an [`Oracle`] and a [`Journal`] to a machine. Whoever runs something on it
+//! [`Testbench`] binds an [`Oracle`] and a [`Journal`] to a machine. Whoever runs something on it
 //! makes, for each schedule, a fresh bench, the calm set-up, the programs, and in the end an
 //! [`Attempt`]:
 //!
 //! ```text
-//!   Bench::new ─▶ set-up ─▶ run(settings, programs, chooser) ─▶ questions at rest ─▶ attempt
+//!   Testbench::new ─▶ set-up ─▶ run(settings, programs, chooser) ─▶ questions at rest ─▶ attempt
 //! ```
 //!
 //! Not guaranteed: that a machine can be used on after a run that was neither completed nor
 //! stopped; see [`Report::abandoned`].
 
-use crate::finding::Finding;
-use crate::journal::{Entry, Journal, Listener, Told};
+use crate::finding::CheckFinding;
+use crate::journal::{Journal, JournalEntry, JournalEvent, Listener};
 use pagewright_arch::{Isa, IsaKind};
 use pagewright_model::{Census, Oracle, Tally};
 use pagewright_sim::explore::{self, Chooser, Fingerprint, Program, Report, Settings};
@@ -24,7 +24,7 @@ use std::rc::Rc;
 
 /// How much a run writes down.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Detail {
+pub enum RunDetail {
     /// Only what it comes to.
     Quick,
     /// Every step, and everything that the oracle is told.
@@ -41,35 +41,37 @@ pub struct Attempt {
     /// Of the machine and the settings.
     pub fingerprint: Fingerprint,
     /// What was found, in order.
-    pub findings: Vec<Finding>,
+    pub findings: Vec<CheckFinding>,
     /// What was judged.
     pub tally: Tally,
-    /// The journal; empty without [`Detail::Full`].
-    pub entries: Vec<Entry>,
+    /// The journal; empty without [`RunDetail::Full`].
+    pub journal: Vec<JournalEntry>,
 }
 
 impl Attempt {
     /// What was found, told by steps of the schedule and not of the oracle; 0 is outside of it.
     ///
     /// The same as `findings` without a journal.
-    pub fn told(&self) -> Vec<Finding> {
+    pub fn findings_by_schedule_step(&self) -> Vec<CheckFinding> {
         let at = |step: u64| {
-            let told = |entry: &&Entry| entry.step == step && !matches!(entry.told, Told::Note(_) | Told::Value(_));
-            self.entries.iter().find(told).map_or(step, |entry| u64::from(entry.at))
+            let told = |entry: &&JournalEntry| {
+                entry.oracle_step == step && !matches!(entry.event, JournalEvent::Note(_) | JournalEvent::Value(_))
+            };
+            self.journal.iter().find(told).map_or(step, |entry| u64::from(entry.schedule_step))
         };
         self.findings.iter().map(|finding| finding.by(&at)).collect()
     }
 }
 
 /// A machine with its judge.
-pub struct Bench<I: Isa> {
+pub struct Testbench<I: Isa> {
     sim: Sim<I>,
     listener: Rc<RefCell<Listener>>,
     journal: Journal,
-    found: Rc<RefCell<Vec<Finding>>>,
+    found: Rc<RefCell<Vec<CheckFinding>>>,
 }
 
-impl<I: Isa> Bench<I> {
+impl<I: Isa> Testbench<I> {
     /// Switches a machine on and binds an oracle to it.
     ///
     /// The journal is off.
@@ -117,7 +119,7 @@ impl<I: Isa> Bench<I> {
     }
 
     /// Adds a finding of the caller's own.
-    pub fn report(&self, finding: Finding) {
+    pub fn report(&self, finding: CheckFinding) {
         self.found.borrow_mut().push(finding);
     }
 
@@ -127,8 +129,9 @@ impl<I: Isa> Bench<I> {
     }
 
     /// What was found so far: by the oracle, then by the caller.
-    pub fn findings(&self) -> Vec<Finding> {
-        let mut found: Vec<Finding> = self.oracle().violations().iter().cloned().map(Finding::Violation).collect();
+    pub fn findings(&self) -> Vec<CheckFinding> {
+        let mut found: Vec<CheckFinding> =
+            self.oracle().violations().iter().cloned().map(CheckFinding::Violation).collect();
         found.extend_from_slice(&self.found.borrow());
         // What both levels of a TLB hold is found twice.
         found.dedup();
@@ -145,7 +148,7 @@ impl<I: Isa> Bench<I> {
         &self,
         settings: &Settings,
         programs: Vec<Program>,
-        detail: Detail,
+        detail: RunDetail,
         chooser: &mut dyn Chooser,
     ) -> Report {
         let (listener, found, stop) = (Rc::clone(&self.listener), Rc::clone(&self.found), settings.stop.clone());
@@ -154,20 +157,20 @@ impl<I: Isa> Bench<I> {
                 || !found.borrow().is_empty()
                 || stop.as_ref().is_some_and(|stop| stop())
         };
-        let settings = Settings { log: detail == Detail::Full, stop: Some(Rc::new(enough)), ..settings.clone() };
-        self.journal.turn(detail == Detail::Full);
+        let settings = Settings { log: detail == RunDetail::Full, stop: Some(Rc::new(enough)), ..settings.clone() };
+        self.journal.turn(detail == RunDetail::Full);
         explore::run(&self.sim, &settings, programs, chooser)
     }
 
     /// What the run came to, with what was found until now.
     pub fn attempt(&self, settings: &Settings, report: Report) -> Attempt {
-        let outcome = Finding::of_outcome(&report.outcome);
+        let outcome = CheckFinding::of_outcome(&report.outcome);
         Attempt {
             isa: I::KIND,
             fingerprint: Fingerprint::of(&self.sim, settings),
             findings: self.findings().into_iter().chain(outcome).collect(),
             tally: self.oracle().tally().clone(),
-            entries: self.journal.take(),
+            journal: self.journal.take(),
             report,
         }
     }
@@ -178,7 +181,7 @@ impl<I: Isa> Bench<I> {
     }
 }
 
-impl<I: Isa> Drop for Bench<I> {
+impl<I: Isa> Drop for Testbench<I> {
     fn drop(&mut self) {
         self.sim.unbind_judge();
         self.sim.unbind_ipi_handler();

@@ -1,6 +1,6 @@
 //! Many schedules until one fails; then that one, as small as it gets.
 //!
-//! [`hunt`] is given a closure that makes a fresh machine and runs it under a chooser. The first
+//! [`search`] is given a closure that makes a fresh machine and runs it under a chooser. The first
 //! schedule is calm: what fails there needs no race. Then random ones alternate with PCT of depth 1
 //! to 4, each with rates of its own, a function of the seed and of the lengths of the runs before.
 //! The first that finds something is cut down by `explore::shrink` while the same kind of finding
@@ -9,10 +9,10 @@
 //! A [`Token`] replays a run bit for bit on a machine and settings of the same fingerprint; another
 //! is refused (INV-CHECK-TOKEN).
 //!
-//! Not guaranteed: that a schedule is not tried twice; [`Hunt::distinct`] counts those that differ.
+//! Not guaranteed: that a schedule is not tried twice; [`Search::distinct`] counts those that differ.
 
-use crate::bench::{Attempt, Detail};
-use crate::finding::Finding;
+use crate::finding::CheckFinding;
+use crate::testbench::{Attempt, RunDetail};
 use pagewright_model::Tally;
 use pagewright_sim::explore::{self, Chooser, Fingerprint, Rates, Replay, Schedule, Strategy, Token};
 use rustc_hash::FxHashSet;
@@ -20,24 +20,24 @@ use std::fmt;
 
 /// What to try.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Plan {
+pub struct SearchPlan {
     /// Of all choices.
     pub seed: u64,
     /// Schedules to try at most.
     pub schedules: u32,
     /// Tries that cutting a failing schedule down may take.
-    pub shrink: u32,
+    pub max_shrink_runs: u32,
 }
 
-impl Default for Plan {
+impl Default for SearchPlan {
     fn default() -> Self {
-        Self { seed: 0, schedules: 2000, shrink: 1000 }
+        Self { seed: 0, schedules: 2000, max_shrink_runs: 1000 }
     }
 }
 
-/// What came of a hunt.
+/// What came of a search.
 #[derive(Clone, Debug)]
-pub struct Hunt {
+pub struct Search {
     /// Schedules tried, without those tried in cutting one down.
     pub schedules: u32,
     /// Schedules whose steps differ.
@@ -47,56 +47,57 @@ pub struct Hunt {
     /// What was judged in them.
     pub tally: Tally,
     /// The first that found something.
-    pub found: Option<Found>,
+    pub failing: Option<FailingSchedule>,
 }
 
-impl Found {
+impl FailingSchedule {
     /// The token to show: `small`, unless it is too long for a line that somebody copies.
-    pub fn shown(&self) -> &Token {
+    pub fn printed_token(&self) -> &Token {
         const LONG: usize = 1000;
-        if self.small.to_string().len() > LONG { &self.token } else { &self.small }
+        if self.shrunk.to_string().len() > LONG { &self.token } else { &self.shrunk }
     }
 }
 
-impl Hunt {
+impl Search {
     /// As if `token` had been all there was to try.
     pub(crate) fn of_replay(token: &Token, attempt: Attempt) -> Self {
         let (steps, tally) = (u64::from(attempt.report.steps), attempt.tally.clone());
         let bad = !attempt.findings.is_empty();
-        let found = bad.then(|| Found { token: token.clone(), small: token.clone(), attempt, tried: 0 });
-        Self { schedules: 1, distinct: 1, steps, tally, found }
+        let failing =
+            bad.then(|| FailingSchedule { token: token.clone(), shrunk: token.clone(), attempt, shrink_runs: 0 });
+        Self { schedules: 1, distinct: 1, steps, tally, failing }
     }
 }
 
 /// A schedule that found something.
 #[derive(Clone, Debug)]
-pub struct Found {
+pub struct FailingSchedule {
     /// As it was chosen.
     pub token: Token,
     /// As it was cut down.
-    pub small: Token,
+    pub shrunk: Token,
     /// The run under `small`, in full detail.
     pub attempt: Attempt,
     /// Tries that cutting down took.
-    pub tried: u32,
+    pub shrink_runs: u32,
 }
 
 /// A token of another machine, or of other settings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Foreign {
+pub struct ForeignToken {
     /// What the token belongs to.
     pub token: Fingerprint,
     /// What was to run it.
     pub here: Fingerprint,
 }
 
-impl fmt::Display for Foreign {
+impl fmt::Display for ForeignToken {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "the replay token belongs to another machine or other settings ({}, here {})", self.token, self.here)
     }
 }
 
-impl std::error::Error for Foreign {}
+impl std::error::Error for ForeignToken {}
 
 /// Successive numbers of a seed (SplitMix64, Steele et al., OOPSLA 2014).
 struct Numbers(u64);
@@ -143,55 +144,58 @@ fn strategy(numbers: &mut Numbers, index: u32, length: u32) -> Strategy {
 ///
 /// `attempt` makes a fresh machine and runs it under the chooser; the same choices must give the
 /// same run.
-pub fn hunt(plan: &Plan, attempt: &mut dyn FnMut(&mut dyn Chooser, Detail) -> Attempt) -> Hunt {
-    let mut hunt = Hunt { schedules: 0, distinct: 0, steps: 0, tally: Tally::default(), found: None };
+pub fn search(plan: &SearchPlan, attempt: &mut dyn FnMut(&mut dyn Chooser, RunDetail) -> Attempt) -> Search {
+    let mut search = Search { schedules: 0, distinct: 0, steps: 0, tally: Tally::default(), failing: None };
     let (mut traces, mut numbers, mut length) = (FxHashSet::default(), Numbers(plan.seed), 1);
     for index in 0..plan.schedules {
         let strategy = strategy(&mut numbers, index, length);
-        let run = attempt(&mut *strategy.chooser(), Detail::Quick);
-        hunt.schedules += 1;
-        hunt.distinct += u32::from(traces.insert(run.report.trace));
-        hunt.steps += u64::from(run.report.steps);
-        length = (hunt.steps / u64::from(hunt.schedules)) as u32;
-        hunt.tally += &run.tally;
+        let run = attempt(&mut *strategy.chooser(), RunDetail::Quick);
+        search.schedules += 1;
+        search.distinct += u32::from(traces.insert(run.report.trace));
+        search.steps += u64::from(run.report.steps);
+        length = (search.steps / u64::from(search.schedules)) as u32;
+        search.tally += &run.tally;
         if let Some(finding) = run.findings.first() {
             let token = Token { fingerprint: run.fingerprint, strategy };
-            hunt.found = Some(cut_down(plan, token, finding, run.report.schedule.clone(), attempt));
+            search.failing = Some(cut_down(plan, token, finding, run.report.schedule.clone(), attempt));
             break;
         }
     }
-    hunt
+    search
 }
 
 fn cut_down(
-    plan: &Plan,
+    plan: &SearchPlan,
     token: Token,
-    finding: &Finding,
+    finding: &CheckFinding,
     schedule: Schedule,
-    attempt: &mut dyn FnMut(&mut dyn Chooser, Detail) -> Attempt,
-) -> Found {
-    let mut tried = 0;
+    attempt: &mut dyn FnMut(&mut dyn Chooser, RunDetail) -> Attempt,
+) -> FailingSchedule {
+    let mut shrink_runs = 0;
     // A run without an end has no part that is needed.
-    let budget = if *finding == Finding::Endless { 0 } else { plan.shrink };
-    let small = explore::shrink(schedule, budget, |schedule| {
-        tried += 1;
-        let run = attempt(&mut Replay::new(schedule), Detail::Quick);
+    let budget = if *finding == CheckFinding::StepLimit { 0 } else { plan.max_shrink_runs };
+    let shrunk = explore::shrink(schedule, budget, |schedule| {
+        shrink_runs += 1;
+        let run = attempt(&mut Replay::new(schedule), RunDetail::Quick);
         run.findings.first().is_some_and(|found| found.is_like(finding))
     });
-    let attempt = attempt(&mut Replay::new(&small), Detail::Full);
-    let small = Token { fingerprint: token.fingerprint, strategy: Strategy::List(small) };
-    Found { token, small, attempt, tried }
+    let attempt = attempt(&mut Replay::new(&shrunk), RunDetail::Full);
+    let shrunk = Token { fingerprint: token.fingerprint, strategy: Strategy::List(shrunk) };
+    FailingSchedule { token, shrunk, attempt, shrink_runs }
 }
 
 /// Runs the schedule of `token` again, in full detail.
 ///
 /// # Errors
-/// [`Foreign`], when the token belongs to something else than what `attempt` makes.
-pub fn replay(token: &Token, attempt: &mut dyn FnMut(&mut dyn Chooser, Detail) -> Attempt) -> Result<Attempt, Foreign> {
-    let run = attempt(&mut *token.strategy.chooser(), Detail::Full);
+/// [`ForeignToken`], when the token belongs to something else than what `attempt` makes.
+pub fn replay(
+    token: &Token,
+    attempt: &mut dyn FnMut(&mut dyn Chooser, RunDetail) -> Attempt,
+) -> Result<Attempt, ForeignToken> {
+    let run = attempt(&mut *token.strategy.chooser(), RunDetail::Full);
     if run.fingerprint == token.fingerprint {
         Ok(run)
     } else {
-        Err(Foreign { token: token.fingerprint, here: run.fingerprint })
+        Err(ForeignToken { token: token.fingerprint, here: run.fingerprint })
     }
 }

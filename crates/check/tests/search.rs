@@ -1,24 +1,24 @@
-//! A hunt finds what is broken, cuts it down, and its tokens give the same run again
+//! A search finds what is broken, cuts it down, and its tokens give the same run again
 //! (INV-CHECK-TOKEN).
 
 mod common;
 
 use common::{Unmap, attempt};
 use pagewright_arch::{Aarch64, Isa, X86_64};
-use pagewright_check::{Chooser, Detail, Plan, Rule, hunt, replay};
+use pagewright_check::{Chooser, Rule, RunDetail, SearchPlan, replay, search};
 
 fn finds_and_replays<I: Isa>() {
-    let mut run = |chooser: &mut dyn Chooser, detail: Detail| attempt::<I>(Unmap::Unflushed, chooser, detail);
-    let plan = Plan { seed: 1, ..Plan::default() };
-    let hunt = hunt(&plan, &mut run);
-    let found = hunt.found.expect("a missing flush");
+    let mut run = |chooser: &mut dyn Chooser, detail: RunDetail| attempt::<I>(Unmap::Unflushed, chooser, detail);
+    let plan = SearchPlan { seed: 1, ..SearchPlan::default() };
+    let search = search(&plan, &mut run);
+    let found = search.failing.expect("a missing flush");
     assert_eq!(found.attempt.findings[0].rule(), Some(Rule::Reuse), "{}", found.attempt.findings[0]);
-    let again = replay(&found.small, &mut run).expect("the same machine");
+    let again = replay(&found.shrunk, &mut run).expect("the same machine");
     assert_eq!(again.report.trace, found.attempt.report.trace);
-    assert_eq!((&again.findings, &again.entries), (&found.attempt.findings, &found.attempt.entries));
+    assert_eq!((&again.findings, &again.journal), (&found.attempt.findings, &found.attempt.journal));
     let first = replay(&found.token, &mut run).expect("the same machine");
     assert!(first.report.schedule.0.len() >= found.attempt.report.schedule.0.len());
-    assert!(again.entries.windows(2).all(|pair| pair[0].step <= pair[1].step));
+    assert!(again.journal.windows(2).all(|pair| pair[0].oracle_step <= pair[1].oracle_step));
 }
 
 #[test]
@@ -33,10 +33,10 @@ fn a_missing_flush_is_found_on_arm64() {
 
 #[test]
 fn what_is_flushed_is_let_be() {
-    let hunt = hunt(&Plan { schedules: 300, ..Plan::default() }, &mut |chooser, detail| {
+    let search = search(&SearchPlan { schedules: 300, ..SearchPlan::default() }, &mut |chooser, detail| {
         attempt::<Aarch64>(Unmap::Flushed, chooser, detail)
     });
-    assert!(hunt.found.is_none() && hunt.distinct > 100, "{} distinct", hunt.distinct);
+    assert!(search.failing.is_none() && search.distinct > 100, "{} distinct", search.distinct);
 }
 
 #[test]

@@ -1,20 +1,20 @@
-//! The simulated machine as page-table code sees it: [`Machine`], and each [`Cpu`] of it.
+//! The simulated machine as page-table code sees it: [`Harness`], and each [`Cpu`] of it.
 //!
 //! What a kernel does with instructions, a program here does with a method: [`Cpu::flush_page`] for
 //! `INVLPG` or `TLBI VAE1`, [`Cpu::load_root`] for `MOV CR3`. What it tells the oracle:
-//! [`Machine::take_frame`] and [`Machine::give_frame`] say who has a frame, [`Cpu::reduces`] and
+//! [`Harness::alloc_frame`] and [`Harness::free_frame`] say who has a frame, [`Cpu::will_reduce`] and
 //! [`Cpu::call`] which rights are taken and when the call that takes them returns.
 //!
 //! Each method is a point at which another CPU may go on. Memory can also be stored to through
-//! [`Machine::ram`] or a pointer to it ([`Machine::host_address`]): then walkers see the store at
+//! [`Harness::ram`] or a pointer to it ([`Harness::host_address`]): then walkers see the store at
 //! once, and nobody goes on in between. Stores that should be late where the architecture allows it
 //! (arm64 without `DSB ISHST`) go through [`Cpu::store`].
 //!
 //! Not guaranteed: that a program which waits in a loop of its own ever sees another CPU act. It
-//! must wait in [`Cpu::relax`] or a [`Lock`].
+//! must wait in [`Cpu::relax`] or a [`HarnessLock`].
 
-use crate::bench::Bench;
-use crate::finding::Finding;
+use crate::finding::CheckFinding;
+use crate::testbench::Testbench;
 use pagewright_arch::{Effects, Invalidate, Isa, Pte, Reach, Slot, Target};
 use pagewright_sim::{PageFault, Sim, SimLocks};
 use pagewright_sync::{Rank, SpinLock};
@@ -27,14 +27,14 @@ use std::rc::{Rc, Weak};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// What a CPU runs; see [`program`].
-pub type Program<I> = Box<dyn FnOnce(&Cpu<I>)>;
+pub type CpuProgram<I> = Box<dyn FnOnce(&Cpu<I>)>;
 
 /// Boxes what a CPU runs.
-pub fn program<I: Isa>(body: impl FnOnce(&Cpu<I>) + 'static) -> Program<I> {
+pub fn program<I: Isa>(body: impl FnOnce(&Cpu<I>) + 'static) -> CpuProgram<I> {
     Box::new(body)
 }
 
-/// The rank of every [`Lock`]: they may be nested in any order.
+/// The rank of every [`HarnessLock`]: they may be nested in any order.
 #[derive(Debug)]
 pub struct Unranked;
 
@@ -45,7 +45,7 @@ impl Rank for Unranked {
 }
 
 /// A spin lock whose waiters let other CPUs go on.
-pub type Lock<T> = SpinLock<T, Unranked, SimLocks>;
+pub type HarnessLock<T> = SpinLock<T, Unranked, SimLocks>;
 
 /// What an interrupted CPU is asked to do.
 type Act<I> = dyn Fn(&Cpu<I>);
@@ -57,7 +57,7 @@ struct Request<I: Isa> {
 }
 
 struct State<I: Isa> {
-    bench: Bench<I>,
+    bench: Testbench<I>,
     /// Free frames; the one given back last is taken first.
     free: RefCell<Vec<Pfn>>,
     /// What each CPU translates by.
@@ -68,16 +68,16 @@ struct State<I: Isa> {
 }
 
 /// A handle to the machine; clones are handles to the same one.
-pub struct Machine<I: Isa>(Rc<State<I>>);
+pub struct Harness<I: Isa>(Rc<State<I>>);
 
-impl<I: Isa> Clone for Machine<I> {
+impl<I: Isa> Clone for Harness<I> {
     fn clone(&self) -> Self {
         Self(Rc::clone(&self.0))
     }
 }
 
-impl<I: Isa> Machine<I> {
-    pub(crate) fn new(bench: Bench<I>) -> Self {
+impl<I: Isa> Harness<I> {
+    pub(crate) fn new(bench: Testbench<I>) -> Self {
         let (cpus, frames) = (bench.cpus().count() as usize, bench.sim().ram().len() / 512);
         let state = State {
             free: RefCell::new((1..frames as u32).rev().map(Pfn::new).collect()),
@@ -86,13 +86,13 @@ impl<I: Isa> Machine<I> {
             requests: (0..cpus).map(|_| RefCell::default()).collect(),
             bench,
         };
-        let machine = Self(Rc::new(state));
-        let weak = Rc::downgrade(&machine.0);
-        machine.sim().bind_ipi_handler(Rc::new(move |cpu| answer(&weak, cpu)));
-        machine
+        let harness = Self(Rc::new(state));
+        let weak = Rc::downgrade(&harness.0);
+        harness.sim().bind_ipi_handler(Rc::new(move |cpu| answer(&weak, cpu)));
+        harness
     }
 
-    pub(crate) fn bench(&self) -> &Bench<I> {
+    pub(crate) fn bench(&self) -> &Testbench<I> {
         &self.0.bench
     }
 
@@ -108,13 +108,13 @@ impl<I: Isa> Machine<I> {
     pub fn cpu(&self, index: u16) -> Cpu<I> {
         let id = CpuId::new(index);
         assert!(self.0.bench.cpus().contains(id), "no CPU {index} in a machine of {}", self.0.roots.len());
-        Cpu { machine: self.clone(), id }
+        Cpu { harness: self.clone(), id }
     }
 
     /// All CPUs.
     pub fn cpus(&self) -> impl Iterator<Item = Cpu<I>> + use<I> {
-        let machine = self.clone();
-        self.0.bench.cpus().iter().collect::<Vec<_>>().into_iter().map(move |id| Cpu { machine: machine.clone(), id })
+        let harness = self.clone();
+        self.0.bench.cpus().iter().collect::<Vec<_>>().into_iter().map(move |id| Cpu { harness: harness.clone(), id })
     }
 
     /// Physical memory as words: word *n* is at physical address 8·*n*.
@@ -132,7 +132,7 @@ impl<I: Isa> Machine<I> {
     ///
     /// # Panics
     /// When none is left.
-    pub fn take_frame(&self) -> Pfn {
+    pub fn alloc_frame(&self) -> Pfn {
         let Some(pfn) = self.0.free.borrow_mut().pop() else { panic!("no frame is left; give the check more memory") };
         self.sim().declare(Fact::FrameReused { pfn, order: Order::ZERO });
         self.sim().zero(pfn, Order::ZERO);
@@ -143,7 +143,7 @@ impl<I: Isa> Machine<I> {
     ///
     /// # Panics
     /// When none is left.
-    pub fn take_block(&self, order: Order) -> Pfn {
+    pub fn alloc_block(&self, order: Order) -> Pfn {
         let first = |free: &[Pfn]| {
             let mut starts = free.iter().copied().filter(|pfn| pfn.is_aligned(order));
             let whole = |start: &Pfn| (0..order.frames()).all(|frame| free.contains(&start.add(frame)));
@@ -159,24 +159,24 @@ impl<I: Isa> Machine<I> {
 
     /// Gives a frame back and declares it.
     ///
-    /// The next [`Machine::take_frame`] has it.
-    pub fn give_frame(&self, pfn: Pfn) {
+    /// The next [`Harness::alloc_frame`] has it.
+    pub fn free_frame(&self, pfn: Pfn) {
         self.sim().declare(Fact::FrameFreed { pfn, order: Order::ZERO });
         self.0.free.borrow_mut().push(pfn);
     }
 
     /// Reports what the caller found out by itself.
     pub fn report(&self, what: impl Display) {
-        self.0.bench.report(Finding::Broken(what.to_string()));
+        self.0.bench.report(CheckFinding::Reported(what.to_string()));
     }
 }
 
 /// What an interrupted CPU runs.
 fn answer<I: Isa>(state: &Weak<State<I>>, id: CpuId) {
     let Some(state) = state.upgrade() else { return };
-    let cpu = Cpu { machine: Machine(state), id };
+    let cpu = Cpu { harness: Harness(state), id };
     loop {
-        let requests = cpu.machine.0.requests[id.index()].take();
+        let requests = cpu.harness.0.requests[id.index()].take();
         if requests.is_empty() {
             return;
         }
@@ -189,9 +189,9 @@ fn answer<I: Isa>(state: &Weak<State<I>>, id: CpuId) {
 
 /// Interrupts that were sent, and may not have been answered.
 #[must_use = "an interrupt that nobody waits for proves nothing"]
-pub struct Answers(Rc<Cell<u32>>);
+pub struct PendingIpis(Rc<Cell<u32>>);
 
-impl Answers {
+impl PendingIpis {
     /// Waits until all have answered.
     pub fn wait<I: Isa>(&self, cpu: &Cpu<I>) {
         while self.0.get() > 0 {
@@ -207,21 +207,21 @@ impl Answers {
 ///
 /// Programs use the one they are given.
 pub struct Cpu<I: Isa> {
-    machine: Machine<I>,
+    harness: Harness<I>,
     id: CpuId,
 }
 
 impl<I: Isa> Clone for Cpu<I> {
     fn clone(&self) -> Self {
-        Self { machine: self.machine.clone(), id: self.id }
+        Self { harness: self.harness.clone(), id: self.id }
     }
 }
 
 impl<I: Isa> Deref for Cpu<I> {
-    type Target = Machine<I>;
+    type Target = Harness<I>;
 
-    fn deref(&self) -> &Machine<I> {
-        &self.machine
+    fn deref(&self) -> &Harness<I> {
+        &self.harness
     }
 }
 
@@ -254,10 +254,10 @@ impl<I: Isa> Cpu<I> {
     }
 
     /// Runs `body` as a call of the kernel: when it ends, the rights that it said it
-    /// [reduces](Cpu::reduces) must be gone everywhere. Of calls inside one another the outermost
+    /// [reduces](Cpu::will_reduce) must be gone everywhere. Of calls inside one another the outermost
     /// counts.
     pub fn call<R>(&self, name: &str, body: impl FnOnce(&Self) -> R) -> R {
-        let calls = &self.machine.0.calls[self.id.index()];
+        let calls = &self.harness.0.calls[self.id.index()];
         calls.set(calls.get() + 1);
         self.note(format_args!("calls {name}"));
         let result = body(self);
@@ -273,25 +273,25 @@ impl<I: Isa> Cpu<I> {
     ///
     /// # Panics
     /// When no root is loaded.
-    pub fn reduces(&self, range: PageRange, left: Rights) {
+    pub fn will_reduce(&self, range: PageRange, left: Rights) {
         let (root, _) = self.loaded();
-        self.reduces_under(root, range, left);
+        self.will_reduce_under(root, range, left);
     }
 
-    /// As [`Cpu::reduces`], in the space of `root`.
-    pub fn reduces_under(&self, root: Pfn, range: PageRange, left: Rights) {
+    /// As [`Cpu::will_reduce`], in the space of `root`.
+    pub fn will_reduce_under(&self, root: Pfn, range: PageRange, left: Rights) {
         self.on(|sim| sim.declare(Fact::RightReduced { root, range, left }));
     }
 
     fn loaded(&self) -> (Pfn, Tag) {
-        let Some(loaded) = self.machine.0.roots[self.id.index()].get() else { panic!("no root on CPU {}", self.id) };
+        let Some(loaded) = self.harness.0.roots[self.id.index()].get() else { panic!("no root on CPU {}", self.id) };
         loaded
     }
 
     /// Translates by `root` under `tag` (PCID, ASID) from now on; nothing is flushed unless the
     /// machine is [`crate::Check::untagged`].
     pub fn load_root(&self, root: Pfn, tag: Tag) {
-        self.machine.0.roots[self.id.index()].set(Some((root, tag)));
+        self.harness.0.roots[self.id.index()].set(Some((root, tag)));
         self.on(|sim| sim.install_root(root, tag, true));
     }
 
@@ -399,22 +399,22 @@ impl<I: Isa> Cpu<I> {
     /// # Panics
     /// When the caller is among them, or runs in an interrupt itself.
     pub fn shoot_down(&self, targets: CpuMask, act: impl Fn(&Self) + 'static) {
-        self.interrupt(targets, act).wait(self);
+        self.send_ipi(targets, act).wait(self);
     }
 
     /// Interrupts `targets` and has each run `act`.
     ///
     /// # Panics
     /// When the caller is among them.
-    pub fn interrupt(&self, targets: CpuMask, act: impl Fn(&Self) + 'static) -> Answers {
+    pub fn send_ipi(&self, targets: CpuMask, act: impl Fn(&Self) + 'static) -> PendingIpis {
         let missing = Rc::new(Cell::new(targets.count()));
         let act: Rc<Act<I>> = Rc::new(act);
         for target in targets.iter() {
             let request = Request { act: Rc::clone(&act), missing: Rc::clone(&missing) };
-            self.machine.0.requests[target.index()].borrow_mut().push(request);
+            self.harness.0.requests[target.index()].borrow_mut().push(request);
         }
         self.on(|sim| sim.kick(&targets));
-        Answers(missing)
+        PendingIpis(missing)
     }
 
     /// Runs `body` with interrupts closed.
