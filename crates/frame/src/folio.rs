@@ -24,7 +24,7 @@ use crate::record::{FrameRecord, FrameState};
 use core::fmt;
 use core::sync::atomic::{AtomicU32, Ordering, fence};
 use pagewright_sync::{Platform, bomb};
-use pagewright_types::{DebtKey, FileId, FrameRange, LineageId, Order, Pfn, SwapEntry};
+use pagewright_types::{DebtKey, FileId, ForkNodeId, FrameRange, Order, Pfn, SwapEntry};
 
 bitflags::bitflags! {
     /// State of a folio beside its counts; Linux's page flags.
@@ -69,7 +69,7 @@ pub enum FolioOwner {
     /// Nothing yet, or not any more.
     None,
     /// Anonymous memory, found by the reverse map under this node of the tree of forks.
-    Anon(LineageId),
+    Anon(ForkNodeId),
     /// A file's page cache.
     File(FileId),
 }
@@ -81,14 +81,14 @@ impl FolioOwner {
     fn pack(self) -> u64 {
         match self {
             Self::None => 0,
-            Self::Anon(lineage) => Self::ANON | u64::from(lineage.raw()),
+            Self::Anon(fork_node) => Self::ANON | u64::from(fork_node.raw()),
             Self::File(file) => Self::FILE | u64::from(file.raw()),
         }
     }
 
     fn unpack(raw: u64) -> Self {
         match raw & !u64::from(u32::MAX) {
-            Self::ANON => Self::Anon(LineageId::new(raw as u32)),
+            Self::ANON => Self::Anon(ForkNodeId::new(raw as u32)),
             Self::FILE => Self::File(FileId::new(raw as u32)),
             _ => Self::None,
         }

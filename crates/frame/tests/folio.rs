@@ -3,7 +3,7 @@
 mod support;
 
 use pagewright_frame::{BlockList, FolioFlags, FolioOwner, FrameState, Frames, NotFrozen, ReleaseList};
-use pagewright_types::{DebtKey, FileId, LineageId, Order, Pfn};
+use pagewright_types::{DebtKey, FileId, ForkNodeId, Order, Pfn};
 use support::{Host, one_node, shape, take};
 
 fn machine() -> Frames<Host> {
@@ -169,7 +169,7 @@ fn a_split_folio_becomes_parts_that_remember() {
         let virgin = shape(&frames);
         let reference = frames.new_folio(take(&frames, from));
         let folio = frames.folio_of(&reference);
-        folio.set_owner(FolioOwner::Anon(LineageId::new(77)), 0x1_2345_6000);
+        folio.set_owner(FolioOwner::Anon(ForkNodeId::new(77)), 0x1_2345_6000);
         folio.set_flags(FolioFlags::DIRTY | FolioFlags::SWAPBACKED | FolioFlags::UPTODATE);
         folio.set_age(9);
         folio.add_debt(DebtKey::new(5));
@@ -181,7 +181,7 @@ fn a_split_folio_becomes_parts_that_remember() {
             let view = part.folio();
             assert_eq!(view.pfn(), head.add((index as u32) << to));
             assert_eq!(view.order(), Order::new(to));
-            assert_eq!(view.owner(), FolioOwner::Anon(LineageId::new(77)));
+            assert_eq!(view.owner(), FolioOwner::Anon(ForkNodeId::new(77)));
             assert_eq!(view.index(), 0x1_2345_6000 + ((index as u64) << to));
             assert_eq!(view.age(), 9);
             let locked = if index == 0 { FolioFlags::LOCKED } else { FolioFlags::empty() };
@@ -266,12 +266,14 @@ fn flags_owner_and_age_are_kept_apart() {
     folio.set_age(1);
     assert_eq!(folio.clear_flags(FolioFlags::all()), FolioFlags::DIRTY | FolioFlags::ACTIVE);
     assert_eq!(folio.age(), 1);
-    for owner in
-        [FolioOwner::Anon(LineageId::new(0)), FolioOwner::File(FileId::new(0)), FolioOwner::File(FileId::new(u32::MAX))]
-    {
+    for owner in [
+        FolioOwner::Anon(ForkNodeId::new(0)),
+        FolioOwner::File(FileId::new(0)),
+        FolioOwner::File(FileId::new(u32::MAX)),
+    ] {
         folio.set_owner(owner, u64::MAX);
         assert_eq!((folio.owner(), folio.index()), (owner, u64::MAX));
-        assert_eq!(folio.is_anon(), owner == FolioOwner::Anon(LineageId::new(0)));
+        assert_eq!(folio.is_anon(), owner == FolioOwner::Anon(ForkNodeId::new(0)));
     }
     let lock = folio.try_lock().expect("nobody has it");
     assert!(folio.try_lock().is_none());

@@ -28,8 +28,8 @@
 //! has changed nothing, except where its documentation says that Linux, too, leaves part of the
 //! work done.
 //!
-//! Locks, outermost first: a file's `resize` → a space's `map` → family → mappers → table pages → a
-//! file's pages → swap devices → a device's slots → compressed pages → lists by use → the
+//! Locks, outermost first: a file's `resize` → a space's `map` → fork tree → mappers → table pages
+//! → a file's pages → swap devices → a device's slots → compressed pages → lists by use → the
 //! allocator's (all of them in `pagewright_sync::rank`).
 //!
 //! Not guaranteed: anything about memory that was mapped by other means than these calls.

@@ -4,7 +4,7 @@ use crate::counters::{Gauge, Gauges};
 use crate::file::Files;
 use crate::knobs::{Knob, Knobs};
 use crate::reclaim::Reclaim;
-use crate::rmap::Family;
+use crate::rmap::ForkTree;
 use crate::space::{Committed, Space};
 use crate::swap::Swap;
 use core::fmt;
@@ -17,7 +17,7 @@ use pagewright_types::{Counter, LruList, NodeId, Order, PAGE_SIZE, Pfn};
 /// Everything that the memory manager knows about one machine.
 pub struct Mm<P: Platform> {
     pub(crate) tlb: Tlb<P>,
-    pub(crate) family: Family<P>,
+    pub(crate) fork_tree: ForkTree<P>,
     pub(crate) files: Files<P>,
     pub(crate) swap: Swap<P>,
     pub(crate) reclaim: Reclaim,
@@ -69,7 +69,7 @@ impl<P: Platform> Mm<P> {
         let zero_page = zero.into_raw();
         Ok(Self {
             tlb,
-            family: Family::new(),
+            fork_tree: ForkTree::new(),
             files: Files::new(),
             swap: Swap::new(),
             reclaim,
@@ -121,7 +121,7 @@ impl<P: Platform> Mm<P> {
     /// A space that begins or ends meanwhile may or may not be among them. `visit` runs without
     /// locks.
     pub fn for_each_space(&self, visit: impl FnMut(&Arc<Space<P>>)) {
-        self.family.for_each(visit);
+        self.fork_tree.for_each_space(visit);
     }
 
     pub(crate) fn frames(&self) -> &Frames<P> {

@@ -7,7 +7,7 @@
 //! ```text
 //! Inode              a file's size, seals and holes (i_rwsem)
 //!   Space            an address space's VMAs (mmap_lock)
-//!     Family         the tree of forks: who may map an anonymous page (anon_vma)
+//!     ForkTree       the tree of forks: who may map an anonymous page (anon_vma)
 //!       Mappers      who maps a file (i_mmap_rwsem)
 //!         TableUpper one upper-level table page                 – parent before child
 //!           Table    one last-level table page (split PTL)      – parent's before child's in fork;
@@ -62,7 +62,7 @@ ranks! {
     /// An address space's VMAs.
     Space = 1, true;
     /// The tree of forks.
-    Family = 2;
+    ForkTree = 2;
     /// Who maps a file.
     Mappers = 3;
     /// An upper-level table page.
@@ -176,7 +176,7 @@ mod tests {
     fn the_order_is_inward_and_nesting_is_counted() {
         let held = RankSet::EMPTY.with::<Space>().and_then(RankSet::with::<Table>).and_then(RankSet::with::<Table>);
         let held = held.expect("Space, Table, Table is in order");
-        assert_eq!(held.with::<Family>(), Err(Table::PLACE));
+        assert_eq!(held.with::<ForkTree>(), Err(Table::PLACE));
         assert_eq!(RankSet::EMPTY.with::<Zone>().and_then(RankSet::with::<Zone>), Err(Zone::PLACE));
         let held = held.without::<Table>();
         assert_eq!(held.with::<TableUpper>(), Err(Table::PLACE), "one of the two is still held");

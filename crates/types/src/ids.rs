@@ -70,7 +70,7 @@ id! {
 }
 id! {
     /// A node of the tree of forks under which anonymous pages are found by the reverse map.
-    LineageId(u32)
+    ForkNodeId(u32)
 }
 id! {
     /// When the debt arose under which a parked frame stands: an epoch of the ledger, wide enough

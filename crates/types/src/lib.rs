@@ -32,7 +32,7 @@ pub use addr::{Misaligned, PAGE_SHIFT, PAGE_SIZE, Pfn, PhysAddr, VirtAddr};
 pub use counter::Counter;
 pub use cpumask::CpuMask;
 pub use errno::Errno;
-pub use ids::{CpuId, DebtKey, FileId, LineageId, NodeId, SpaceId, Tag};
+pub use ids::{CpuId, DebtKey, FileId, ForkNodeId, NodeId, SpaceId, Tag};
 pub use lru::LruList;
 pub use order::{Level, Order};
 pub use range::{FrameRange, PageRange};

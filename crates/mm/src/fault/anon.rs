@@ -1,8 +1,8 @@
 //! Anonymous memory touched for the first time (`do_anonymous_page`).
 
-use super::{Fault, FaultMode, Outcome, Served};
+use super::{Fault, FaultFlags, FaultKind, FaultProgress};
 use crate::error::FaultError;
-use crate::rmap::Tally;
+use crate::rmap::MappingDelta;
 use pagewright_arch::{Leaf, LeafFlags};
 use pagewright_sync::Platform;
 use pagewright_table::OwnedLeaf;
@@ -11,25 +11,25 @@ use pagewright_types::{Counter, Order, Rights};
 
 impl<P: Platform> Fault<'_, P> {
     /// A read: the zero page will do until somebody writes.
-    pub(super) fn map_zero_page(&self) -> Result<Outcome, FaultError> {
+    pub(super) fn map_zero_page(&self) -> Result<FaultProgress, FaultError> {
         let mut reserve = self.reserve_tables()?;
-        let Some(locked) = self.lock_unchanged(&mut reserve) else { return Ok(Outcome::Lost) };
-        let rights = self.own_rights() - Rights::WRITE;
+        let Some(locked) = self.lock_if_unchanged(&mut reserve) else { return Ok(FaultProgress::RaceLost) };
+        let rights = self.mapping_rights() - Rights::WRITE;
         let flags = LeafFlags::USER | LeafFlags::ACCESSED;
         locked.install(self.va, OwnedLeaf::special(Leaf { pfn: self.mm.zero_page, rights, flags }));
-        Ok(Outcome::Done(Served::Minor))
+        Ok(FaultProgress::Done(FaultKind::Minor))
     }
 
     /// A write: a page of its own, cleared.
-    pub(super) fn map_new_page(&self) -> Result<Outcome, FaultError> {
+    pub(super) fn map_new_page(&self) -> Result<FaultProgress, FaultError> {
         let mut reserve = self.reserve_tables()?;
-        let folio = self.new_anon(self.cleared_page()?);
-        let Some(locked) = self.lock_unchanged(&mut reserve) else {
+        let folio = self.new_anon_folio(self.cleared_page()?);
+        let Some(locked) = self.lock_if_unchanged(&mut reserve) else {
             self.mm.put_folio(folio);
-            return Ok(Outcome::Lost);
+            return Ok(FaultProgress::RaceLost);
         };
-        self.install_own(&locked, folio);
-        Ok(Outcome::Done(Served::Minor))
+        self.install_exclusive(&locked, folio);
+        Ok(FaultProgress::Done(FaultKind::Minor))
     }
 
     /// One frame near the CPU that faults.
@@ -40,7 +40,7 @@ impl<P: Platform> Fault<'_, P> {
     /// The same, cleared.
     pub(super) fn cleared_page(&self) -> Result<Block, FaultError> {
         let cleared = match self.pages {
-            Some(pages) => pages.page()?,
+            Some(pages) => pages.next_page()?,
             None => {
                 let cleared = self.mm.alloc_zeroed(Order::ZERO, ClearExtent::PAGE)?;
                 self.mm.frames().prefetch(&cleared, cleared.pfn(), self.offset);
@@ -52,20 +52,20 @@ impl<P: Platform> Fault<'_, P> {
     }
 
     /// Makes a page of this space's anonymous memory of a block whose contents are in place.
-    pub(super) fn new_anon(&self, block: Block) -> FolioRef {
+    pub(super) fn new_anon_folio(&self, block: Block) -> FolioRef {
         let folio = self.mm.frames().new_folio(block);
         let view = self.mm.frames().folio(folio.pfn());
-        view.set_owner(FolioOwner::Anon(self.space.lineage()), self.linear_index());
+        view.set_owner(FolioOwner::Anon(self.space.fork_node()), self.linear_index());
         view.set_flags(FolioFlags::UPTODATE | FolioFlags::SWAPBACKED);
         folio
     }
 
     /// Maps a page that is this space's alone, with everything that the mapping allows; unless it
     /// was only unshared, which is no store and gives no right to one.
-    pub(super) fn install_own(&self, locked: &pagewright_table::LockedTable<'_, P>, folio: FolioRef) {
+    pub(super) fn install_exclusive(&self, locked: &pagewright_table::LockedTable<'_, P>, folio: FolioRef) {
         let mut flags = LeafFlags::USER | LeafFlags::ACCESSED | LeafFlags::EXCLUSIVE;
-        let mut rights = self.own_rights();
-        if self.mode.contains(FaultMode::UNSHARE) {
+        let mut rights = self.mapping_rights();
+        if self.flags.contains(FaultFlags::UNSHARE) {
             rights -= Rights::WRITE;
             let seen = self.seen_leaf().map_or(LeafFlags::empty(), |leaf| leaf.flags);
             flags |= seen & LeafFlags::SOFT_DIRTY;
@@ -77,9 +77,9 @@ impl<P: Platform> Fault<'_, P> {
         let view = self.mm.frames().folio_of(&folio);
         self.mm.frames().lru_add(view);
         self.mm.mlock_vma_folio(self.vma.flags(), view);
-        let mut tally = Tally::default();
-        self.mm.count_mapping(leaf.pfn, &mut tally);
-        self.mm.raise(self.space, &tally);
+        let mut delta = MappingDelta::default();
+        self.mm.count_mapping(leaf.pfn, &mut delta);
+        self.mm.account_mapped(self.space, &delta);
         locked.install(self.va, OwnedLeaf::new(leaf, folio));
     }
 }

@@ -1,8 +1,8 @@
 //! Stores to pages that are mapped and not writable (`do_wp_page`).
 
-use super::{Fault, Outcome, Served};
+use super::{Fault, FaultKind, FaultProgress};
 use crate::error::FaultError;
-use crate::rmap::Tally;
+use crate::rmap::MappingDelta;
 use pagewright_arch::{Leaf, LeafFlags};
 use pagewright_plant::plant;
 use pagewright_sync::Platform;
@@ -13,11 +13,11 @@ use pagewright_types::{Access, Counter, Level, Order, PageRange, Pfn, Rights};
 impl<P: Platform> Fault<'_, P> {
     /// A store to a private page that may be shared with other spaces: reuse it if it is this
     /// space's alone, copy it otherwise.
-    pub(super) fn copy_on_write(&self, leaf: Leaf) -> Result<Outcome, FaultError> {
+    pub(super) fn copy_on_write(&self, leaf: Leaf) -> Result<FaultProgress, FaultError> {
         if leaf.flags.contains(LeafFlags::SPECIAL) {
             return self.replace(None);
         }
-        let Some(locked) = self.lock_as_seen() else { return Ok(Outcome::Lost) };
+        let Some(locked) = self.lock_if_same_leaf() else { return Ok(FaultProgress::RaceLost) };
         let folio = self.mm.frames().folio(leaf.pfn);
         // INV-COW-REUSE: an exclusive page must be reused, so that who pinned it goes on seeing it.
         // Any other anonymous page may be reused only if the one reference that exists, beside the
@@ -26,28 +26,28 @@ impl<P: Platform> Fault<'_, P> {
         if leaf.flags.contains(LeafFlags::EXCLUSIVE) || folio.is_anon() && !folio.is_large() && self.mm.is_alone(folio)
         {
             self.reuse(&locked);
-            return Ok(Outcome::Done(Served::Minor));
+            return Ok(FaultProgress::Done(FaultKind::Minor));
         }
         self.replace_by_copy(locked, leaf)
     }
 
     /// Lets a shared page be stored to, or gives a leaf what its mapping allows.
-    pub(super) fn widen(&self, leaf: Leaf) -> Outcome {
-        let Some(locked) = self.lock_as_seen() else { return Outcome::Lost };
+    pub(super) fn widen(&self, leaf: Leaf) -> FaultProgress {
+        let Some(locked) = self.lock_if_same_leaf() else { return FaultProgress::RaceLost };
         let write = self.access == Access::Write;
         if write && !leaf.flags.contains(LeafFlags::SPECIAL) {
             self.mm.frames().folio(leaf.pfn).set_flags(FolioFlags::DIRTY);
         }
         let keep_write = write || leaf.rights.contains(Rights::WRITE);
-        let mut rights = self.own_rights();
+        let mut rights = self.mapping_rights();
         rights.set(Rights::WRITE, keep_write && rights.contains(Rights::WRITE));
         self.widen_leaf(&locked, rights, write);
-        Outcome::Done(Served::Minor)
+        FaultProgress::Done(FaultKind::Minor)
     }
 
     fn reuse(&self, locked: &LockedTable<'_, P>) {
         self.mm.tlb.count(Counter::PgReuse, 1);
-        self.widen_leaf(locked, self.own_rights(), true);
+        self.widen_leaf(locked, self.mapping_rights(), true);
     }
 
     /// Raises a leaf's rights; a store makes it dirty, and exclusive if the mapping is private.
@@ -67,7 +67,7 @@ impl<P: Platform> Fault<'_, P> {
 
     /// Puts a copy in the place of the page that `leaf` maps, and keeps that page while it is
     /// copied without the lock.
-    pub(super) fn replace_by_copy(&self, locked: LockedTable<'_, P>, leaf: Leaf) -> Result<Outcome, FaultError> {
+    pub(super) fn replace_by_copy(&self, locked: LockedTable<'_, P>, leaf: Leaf) -> Result<FaultProgress, FaultError> {
         let old = self.mm.frames().folio(leaf.pfn).get();
         drop(locked);
         let outcome = self.replace(Some(leaf.pfn));
@@ -77,7 +77,7 @@ impl<P: Platform> Fault<'_, P> {
 
     /// Puts a page of this space's own in the place of `old`, which the caller keeps, or of the
     /// zero page.
-    pub(super) fn replace(&self, old: Option<Pfn>) -> Result<Outcome, FaultError> {
+    pub(super) fn replace(&self, old: Option<Pfn>) -> Result<FaultProgress, FaultError> {
         let block = match old {
             Some(old) => {
                 let block = self.alloc_page()?;
@@ -87,10 +87,10 @@ impl<P: Platform> Fault<'_, P> {
             }
             None => self.cleared_page()?,
         };
-        let folio = self.new_anon(block);
-        let Some(locked) = self.lock_as_seen() else {
+        let folio = self.new_anon_folio(block);
+        let Some(locked) = self.lock_if_same_leaf() else {
             self.mm.put_folio(folio);
-            return Ok(Outcome::Lost);
+            return Ok(FaultProgress::RaceLost);
         };
         // INV-COW-ORDER: clear the old entry and flush it before the new page is published.
         // Otherwise one CPU could store to the new page while another still reads the old one.
@@ -98,27 +98,27 @@ impl<P: Platform> Fault<'_, P> {
         self.space.rss().note_peak();
         if let Some(debt) = locked.take(self.va) {
             if !debt.detached().is_special() {
-                let mut tally = Tally::default();
-                self.mm.uncount_mapping(debt.detached().leaf(), &mut tally);
-                self.mm.lower(self.space, &tally);
+                let mut delta = MappingDelta::default();
+                self.mm.uncount_mapping(debt.detached().leaf(), &mut delta);
+                self.mm.account_unmapped(self.space, &delta);
                 let old = self.mm.frames().folio(debt.detached().leaf().pfn);
                 self.mm.munlock_vma_folio(self.vma.flags(), old);
                 self.mm.free_swap_cache(old);
             }
             plant!(CowFlushLate => {
-                self.install_own(&locked, folio);
+                self.install_exclusive(&locked, folio);
                 debt.settle();
-                return Ok(Outcome::Done(Served::Minor));
+                return Ok(FaultProgress::Done(FaultKind::Minor));
             });
             plant!(CowNoFlush; core::mem::forget(debt), debt.settle());
         }
-        self.install_own(&locked, folio);
-        Ok(Outcome::Done(Served::Minor))
+        self.install_exclusive(&locked, folio);
+        Ok(FaultProgress::Done(FaultKind::Minor))
     }
 
     /// The table, locked, if the entry still says what it said, up to bits that the walker sets.
-    pub(super) fn lock_as_seen(&self) -> Option<LockedTable<'_, P>> {
-        let locked = self.lock_found()?;
+    pub(super) fn lock_if_same_leaf(&self) -> Option<LockedTable<'_, P>> {
+        let locked = self.lock_found_table()?;
         let touched = LeafFlags::ACCESSED | LeafFlags::DIRTY;
         let plain = |leaf: Leaf| Leaf { flags: leaf.flags - touched, ..leaf };
         let seen = self.seen_leaf().map(plain);

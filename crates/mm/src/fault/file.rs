@@ -1,10 +1,10 @@
 //! Pages of files touched for the first time (`do_read_fault`, `do_cow_fault`, `do_shared_fault`).
 
-use super::{Fault, Outcome, Served};
+use super::{Fault, FaultKind, FaultProgress};
 use crate::error::{FaultError, MmError};
 use crate::file::FileObject;
 use crate::knobs::Knob;
-use crate::rmap::Tally;
+use crate::rmap::MappingDelta;
 use pagewright_arch::{Leaf, LeafFlags};
 use pagewright_plant::plant;
 use pagewright_sync::Platform;
@@ -30,43 +30,43 @@ impl<P: Platform> Fault<'_, P> {
     }
 
     /// The cached page itself; for a store through a shared mapping, writable.
-    pub(super) fn map_file_page(&self) -> Result<Outcome, FaultError> {
+    pub(super) fn map_file_page(&self) -> Result<FaultProgress, FaultError> {
         let file = self.file();
         let (index, removals) = self.wanted_page()?;
         let mut reserve = self.reserve_tables()?;
         let found = file.find_or_read(self.mm, index)?;
-        let served = if found.waited { Served::Major } else { Served::Minor };
+        let served = if found.waited { FaultKind::Major } else { FaultKind::Minor };
         let write = self.access == Access::Write;
-        let around = self.around();
+        let around = self.fault_around_range();
         if !write {
             self.read_around(around);
         }
-        let Some(locked) = self.lock_unchanged(&mut reserve) else {
+        let Some(locked) = self.lock_if_unchanged(&mut reserve) else {
             self.mm.put_folio(found.folio);
-            return Ok(Outcome::Lost);
+            return Ok(FaultProgress::RaceLost);
         };
         // INV-FILE-REMOVED: the page found may not be the file's any more.
         if plant!(HoleNotSeen; false, file.removals() != removals) {
             drop(locked);
             self.mm.put_folio(found.folio);
-            return Ok(Outcome::Lost);
+            return Ok(FaultProgress::RaceLost);
         }
         if self.exceeds_ref_limit(&found.folio) {
             drop(locked);
             self.mm.put_folio(found.folio);
             return Err(MmError::TooManyHolders { va: self.va }.into());
         }
-        let mut tally = Tally::default();
-        self.install_file(&locked, self.va, found.folio, true, &mut tally);
+        let mut delta = MappingDelta::default();
+        self.install_file(&locked, self.va, found.folio, true, &mut delta);
         if !write {
-            self.map_around(&locked, around, &mut tally);
+            self.map_around(&locked, around, &mut delta);
         }
-        self.mm.raise(self.space, &tally);
-        Ok(Outcome::Done(served))
+        self.mm.account_mapped(self.space, &delta);
+        Ok(FaultProgress::Done(served))
     }
 
     /// A copy of the cached page, for a store through a private mapping.
-    pub(super) fn map_file_copy(&self) -> Result<Outcome, FaultError> {
+    pub(super) fn map_file_copy(&self) -> Result<FaultProgress, FaultError> {
         let file = self.file();
         let (index, removals) = self.wanted_page()?;
         let mut reserve = self.reserve_tables()?;
@@ -81,18 +81,18 @@ impl<P: Platform> Fault<'_, P> {
         self.mm.fx().copy(found.folio.pfn(), block.pfn(), Order::ZERO);
         self.mm.tlb.count(Counter::PwCowCopy, 1);
         self.mm.put_folio(found.folio);
-        let folio = self.new_anon(block);
-        let Some(locked) = self.lock_unchanged(&mut reserve) else {
+        let folio = self.new_anon_folio(block);
+        let Some(locked) = self.lock_if_unchanged(&mut reserve) else {
             self.mm.put_folio(folio);
-            return Ok(Outcome::Lost);
+            return Ok(FaultProgress::RaceLost);
         };
         if file.removals() != removals {
             drop(locked);
             self.mm.put_folio(folio);
-            return Ok(Outcome::Lost);
+            return Ok(FaultProgress::RaceLost);
         }
-        self.install_own(&locked, folio);
-        Ok(Outcome::Done(if found.waited { Served::Major } else { Served::Minor }))
+        self.install_exclusive(&locked, folio);
+        Ok(FaultProgress::Done(if found.waited { FaultKind::Major } else { FaultKind::Minor }))
     }
 
     fn exceeds_ref_limit(&self, folio: &FolioRef) -> bool {
@@ -105,10 +105,10 @@ impl<P: Platform> Fault<'_, P> {
         va: VirtAddr,
         folio: FolioRef,
         touched: bool,
-        tally: &mut Tally,
+        delta: &mut MappingDelta,
     ) {
         let pfn = folio.pfn();
-        let mut rights = self.own_rights();
+        let mut rights = self.mapping_rights();
         let mut flags = LeafFlags::USER;
         flags.set(LeafFlags::ACCESSED, touched);
         if touched && self.access == Access::Write {
@@ -119,7 +119,7 @@ impl<P: Platform> Fault<'_, P> {
             rights -= Rights::WRITE;
         }
         self.mm.mlock_vma_folio(self.vma.flags(), self.mm.frames().folio(pfn));
-        self.mm.count_mapping(pfn, tally);
+        self.mm.count_mapping(pfn, delta);
         locked.install(va, OwnedLeaf::new(Leaf { pfn, rights, flags }, folio));
     }
 
@@ -127,7 +127,7 @@ impl<P: Platform> Fault<'_, P> {
     /// the window, or from that of the mapping if it lies behind, cut to the mapping and to the
     /// last-level table (`do_fault_around`). So where the mapping starts within the window, the
     /// pages reach as far beyond the window's end.
-    fn around(&self) -> PageRange {
+    fn fault_around_range(&self) -> PageRange {
         let bytes = self.mm.knobs.get(Knob::FaultAroundBytes);
         let mapping = self.vma.range(self.start);
         let start = self.va.align_down(bytes).max(mapping.start());
@@ -152,7 +152,7 @@ impl<P: Platform> Fault<'_, P> {
     }
 
     /// Maps what the cache has of the window, not accessed yet (`filemap_map_pages`).
-    fn map_around(&self, locked: &LockedTable<'_, P>, around: PageRange, tally: &mut Tally) {
+    fn map_around(&self, locked: &LockedTable<'_, P>, around: PageRange, delta: &mut MappingDelta) {
         let mut mapped = 0;
         for va in around.iter().filter(|va| *va != self.va) {
             let index = self.vma.pgoff() + (va.page_index() - self.start);
@@ -164,7 +164,7 @@ impl<P: Platform> Fault<'_, P> {
                     self.mm.put_folio(folio);
                     continue;
                 }
-                self.install_file(locked, va, folio, false, tally);
+                self.install_file(locked, va, folio, false, delta);
                 mapped += 1;
             }
         }

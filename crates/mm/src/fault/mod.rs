@@ -28,14 +28,14 @@
 //! INV-FAULT-RETRY: a fault that lost a race has changed nothing and starts over; each try that
 //! loses means that another one won.
 
-mod ahead;
 mod anon;
 mod cow;
 mod file;
+mod precleared;
 mod swap;
 mod unshare;
 
-pub(crate) use ahead::{Ahead, PageSource};
+pub(crate) use precleared::{ClearedPageSource, PreclearedPages};
 
 use crate::error::FaultError;
 use crate::mm::Mm;
@@ -46,18 +46,18 @@ use pagewright_sync::Platform;
 use pagewright_table::{FoundEntry, LockedTable, TableReserve};
 use pagewright_types::{Access, Counter, Level, PAGE_SIZE, Rights, VirtAddr};
 
-/// How a fault was served.
+/// Whether serving a fault waited for a device (`ru_minflt`, `ru_majflt`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Served {
+pub enum FaultKind {
     /// Without waiting for a device.
     Minor,
     /// After waiting for a device.
     Major,
 }
 
-/// What a fault asks for.
+/// The action that serves a fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Action {
+enum FaultAction {
     ZeroPage,
     NewPage,
     MapFile,
@@ -76,7 +76,7 @@ enum Action {
 bitflags::bitflags! {
     /// What a fault is beside its access; none of these for an access of a program.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
-    pub(crate) struct FaultMode: u8 {
+    pub(crate) struct FaultFlags: u8 {
         /// The rights that the mapping could have count, and not those that it has (`FOLL_FORCE`).
         const FORCE = 1;
         /// A private page must be the space's alone afterwards, and no more writable than before
@@ -92,10 +92,10 @@ bitflags::bitflags! {
 
 /// What a fault is beside its access, and where it gets cleared pages.
 #[derive(Clone, Copy, Default)]
-pub(crate) struct How<'a> {
-    pub(crate) mode: FaultMode,
+pub(crate) struct FaultOptions<'a> {
+    pub(crate) flags: FaultFlags,
     /// Without, the allocator.
-    pub(crate) pages: Option<&'a dyn PageSource>,
+    pub(crate) pages: Option<&'a dyn ClearedPageSource>,
 }
 
 /// One fault being served, with its space held for reading.
@@ -110,21 +110,21 @@ struct Fault<'a, P: Platform> {
     /// Which byte of the page was touched.
     offset: u64,
     access: Access,
-    mode: FaultMode,
-    pages: Option<&'a dyn PageSource>,
+    flags: FaultFlags,
+    pages: Option<&'a dyn ClearedPageSource>,
     /// The table that the descent reached when the fault was classified.
     found: FoundEntry,
     /// The entry for the page then.
     seen: Pte,
 }
 
-/// What became of a try.
-enum Outcome {
-    Done(Served),
+/// The result of one try to serve a fault.
+enum FaultProgress {
+    Done(FaultKind),
     /// What stood in the way is done; the access needs more.
-    Again(Served),
+    Again(FaultKind),
     /// The entry changed meanwhile.
-    Lost,
+    RaceLost,
 }
 
 impl<P: Platform> Mm<P> {
@@ -132,8 +132,8 @@ impl<P: Platform> Mm<P> {
     ///
     /// # Errors
     /// [`FaultError`]: what signal the access gets. Nothing has changed, except that a stack may have grown.
-    pub fn fault(&self, space: &Space<P>, va: VirtAddr, access: Access) -> Result<Served, FaultError> {
-        self.call(|| self.fault_counted(space, va, access, How::default()))
+    pub fn fault(&self, space: &Space<P>, va: VirtAddr, access: Access) -> Result<FaultKind, FaultError> {
+        self.call(|| self.fault_counted(space, va, access, FaultOptions::default()))
     }
 
     /// The same, within a call.
@@ -142,13 +142,13 @@ impl<P: Platform> Mm<P> {
         space: &Space<P>,
         va: VirtAddr,
         access: Access,
-        how: How<'_>,
-    ) -> Result<Served, FaultError> {
-        let served = self.serve(space, va, access, how);
+        options: FaultOptions<'_>,
+    ) -> Result<FaultKind, FaultError> {
+        let served = self.serve(space, va, access, options);
         self.tlb.count(Counter::PgFault, 1);
         match served {
-            Ok(Served::Minor) => space.count_fault(false),
-            Ok(Served::Major) => {
+            Ok(FaultKind::Minor) => space.count_fault(false),
+            Ok(FaultKind::Major) => {
                 space.count_fault(true);
                 self.tlb.count(Counter::PgMajFault, 1);
             }
@@ -164,9 +164,9 @@ impl<P: Platform> Mm<P> {
         space: &Space<P>,
         va: VirtAddr,
         access: Access,
-        pages: Option<&dyn PageSource>,
-    ) -> Result<Served, FaultError> {
-        self.serve(space, va, access, How { mode: FaultMode::UNTOUCHED, pages })
+        pages: Option<&dyn ClearedPageSource>,
+    ) -> Result<FaultKind, FaultError> {
+        self.serve(space, va, access, FaultOptions { flags: FaultFlags::UNTOUCHED, pages })
     }
 
     /// Brings back the page of an entry that says that it is in swap, whatever its mapping allows.
@@ -176,29 +176,35 @@ impl<P: Platform> Mm<P> {
     /// # Errors
     /// [`FaultError::OutOfMemory`], or [`FaultError::Device`]; nothing has changed.
     pub(crate) fn swap_in_at(&self, space: &Space<P>, va: VirtAddr) -> Result<(), FaultError> {
-        let mode = FaultMode::UNUSE | FaultMode::UNTOUCHED;
-        match self.serve(space, va, Access::Read, How { mode, pages: None }) {
+        let flags = FaultFlags::UNUSE | FaultFlags::UNTOUCHED;
+        match self.serve(space, va, Access::Read, FaultOptions { flags, pages: None }) {
             Err(error @ (FaultError::OutOfMemory(_) | FaultError::Device { .. })) => Err(error),
             // It was unmapped meanwhile.
             Ok(_) | Err(_) => Ok(()),
         }
     }
 
-    fn serve(&self, space: &Space<P>, va: VirtAddr, access: Access, how: How<'_>) -> Result<Served, FaultError> {
-        let How { mode, pages } = how;
+    fn serve(
+        &self,
+        space: &Space<P>,
+        va: VirtAddr,
+        access: Access,
+        options: FaultOptions<'_>,
+    ) -> Result<FaultKind, FaultError> {
+        let FaultOptions { flags, pages } = options;
         let offset = va.page_offset();
         let mut waited = false;
         loop {
             let map = space.map().read();
             let Some((start, vma)) = map.find(va) else {
                 drop(map);
-                if !mode.contains(FaultMode::UNTOUCHED) && self.grow_stack(space, va) {
+                if !flags.contains(FaultFlags::UNTOUCHED) && self.grow_stack(space, va) {
                     continue;
                 }
                 return Err(FaultError::NotMapped { va, access });
             };
-            let forced = mode.contains(FaultMode::FORCE) && vma.may_be_forced(access);
-            if !permits(vma.rights(), access) && !forced && !mode.contains(FaultMode::UNUSE) {
+            let forced = flags.contains(FaultFlags::FORCE) && vma.may_be_forced(access);
+            if !permits(vma.rights(), access) && !forced && !flags.contains(FaultFlags::UNUSE) {
                 return Err(FaultError::NotAllowed { va, access, rights: vma.rights() });
             }
             let va = va.align_down(PAGE_SIZE);
@@ -207,15 +213,15 @@ impl<P: Platform> Mm<P> {
             let seen = if found.level == Level::PTE { found.pte } else { Pte::EMPTY };
             let action = match P::Isa::decode(found.level, found.pte) {
                 // A leaf above the last level has every right that its mapping allows.
-                Entry::Leaf(_) if found.level > Level::PTE => Action::Spurious,
-                entry if mode.contains(FaultMode::UNUSE) && !is_in_swap(entry) => return Ok(Served::Minor),
-                entry => classify(entry, vma, access, mode),
+                Entry::Leaf(_) if found.level > Level::PTE => FaultAction::Spurious,
+                entry if flags.contains(FaultFlags::UNUSE) && !is_in_swap(entry) => return Ok(FaultKind::Minor),
+                entry => classify(entry, vma, access, flags),
             };
-            let fault = Fault { mm: self, space, start, vma, va, offset, access, mode, pages, found, seen };
+            let fault = Fault { mm: self, space, start, vma, va, offset, access, flags, pages, found, seen };
             match fault.act(action)? {
-                Outcome::Done(served) => return Ok(if waited { Served::Major } else { served }),
-                Outcome::Again(served) => waited |= served == Served::Major,
-                Outcome::Lost => self.fx().relax(),
+                FaultProgress::Done(served) => return Ok(if waited { FaultKind::Major } else { served }),
+                FaultProgress::Again(served) => waited |= served == FaultKind::Major,
+                FaultProgress::RaceLost => self.fx().relax(),
             }
         }
     }
@@ -236,44 +242,44 @@ fn is_in_swap(entry: Entry) -> bool {
 }
 
 /// The table at the top of this file.
-fn classify<P: Platform>(entry: Entry, vma: &Vma<P>, access: Access, mode: FaultMode) -> Action {
+fn classify<P: Platform>(entry: Entry, vma: &Vma<P>, access: Access, flags: FaultFlags) -> FaultAction {
     let write = access == Access::Write;
     match (entry, vma.backing()) {
-        (Entry::Empty | Entry::Table(_), Backing::Anon) if write => Action::NewPage,
-        (Entry::Empty | Entry::Table(_), Backing::Anon) => Action::ZeroPage,
-        (Entry::Empty | Entry::Table(_), Backing::File(_)) if write && !vma.is_shared() => Action::CopyFile,
-        (Entry::Empty | Entry::Table(_), Backing::File(_)) => Action::MapFile,
-        (Entry::Leaf(leaf), _) if mode.contains(FaultMode::UNSHARE) && !vma.is_shared() => {
-            if leaf.flags.contains(LeafFlags::EXCLUSIVE) { Action::Spurious } else { Action::Unshare(leaf) }
+        (Entry::Empty | Entry::Table(_), Backing::Anon) if write => FaultAction::NewPage,
+        (Entry::Empty | Entry::Table(_), Backing::Anon) => FaultAction::ZeroPage,
+        (Entry::Empty | Entry::Table(_), Backing::File(_)) if write && !vma.is_shared() => FaultAction::CopyFile,
+        (Entry::Empty | Entry::Table(_), Backing::File(_)) => FaultAction::MapFile,
+        (Entry::Leaf(leaf), _) if flags.contains(FaultFlags::UNSHARE) && !vma.is_shared() => {
+            if leaf.flags.contains(LeafFlags::EXCLUSIVE) { FaultAction::Spurious } else { FaultAction::Unshare(leaf) }
         }
-        (Entry::Leaf(leaf), _) if permits(leaf.rights, access) => Action::Spurious,
-        (Entry::Leaf(leaf), _) if write && !vma.is_shared() => Action::CopyOnWrite(leaf),
-        (Entry::Leaf(leaf), _) => Action::Widen(leaf),
+        (Entry::Leaf(leaf), _) if permits(leaf.rights, access) => FaultAction::Spurious,
+        (Entry::Leaf(leaf), _) if write && !vma.is_shared() => FaultAction::CopyOnWrite(leaf),
+        (Entry::Leaf(leaf), _) => FaultAction::Widen(leaf),
         (Entry::Soft(soft), _) => match soft.kind {
-            SoftKind::Marker => Action::Refuse,
-            SoftKind::Swap => swapped(soft).map_or(Action::Wait, Action::SwapIn),
-            SoftKind::MigrationRead | SoftKind::MigrationWrite | SoftKind::InTransition => Action::Wait,
+            SoftKind::Marker => FaultAction::Refuse,
+            SoftKind::Swap => swapped(soft).map_or(FaultAction::Wait, FaultAction::SwapIn),
+            SoftKind::MigrationRead | SoftKind::MigrationWrite | SoftKind::InTransition => FaultAction::Wait,
         },
     }
 }
 
 impl<'a, P: Platform> Fault<'a, P> {
-    fn act(&self, action: Action) -> Result<Outcome, FaultError> {
+    fn act(&self, action: FaultAction) -> Result<FaultProgress, FaultError> {
         match action {
-            Action::ZeroPage => self.map_zero_page(),
-            Action::NewPage => self.map_new_page(),
-            Action::MapFile => self.map_file_page(),
-            Action::CopyFile => self.map_file_copy(),
-            Action::CopyOnWrite(leaf) => self.copy_on_write(leaf),
-            Action::Widen(leaf) => Ok(self.widen(leaf)),
-            Action::Unshare(leaf) => self.unshare(leaf),
-            Action::SwapIn(seen) => self.swap_in(seen),
-            Action::Refuse => Err(FaultError::Guarded { va: self.va, access: self.access }),
-            Action::Wait => Ok(Outcome::Lost),
-            Action::Spurious => {
+            FaultAction::ZeroPage => self.map_zero_page(),
+            FaultAction::NewPage => self.map_new_page(),
+            FaultAction::MapFile => self.map_file_page(),
+            FaultAction::CopyFile => self.map_file_copy(),
+            FaultAction::CopyOnWrite(leaf) => self.copy_on_write(leaf),
+            FaultAction::Widen(leaf) => Ok(self.widen(leaf)),
+            FaultAction::Unshare(leaf) => self.unshare(leaf),
+            FaultAction::SwapIn(seen) => self.swap_in(seen),
+            FaultAction::Refuse => Err(FaultError::Guarded { va: self.va, access: self.access }),
+            FaultAction::Wait => Ok(FaultProgress::RaceLost),
+            FaultAction::Spurious => {
                 self.mm.tlb.count(Counter::PwSpuriousFault, 1);
                 self.mm.tlb.fix_spurious_fault(self.space.table().context(), self.va);
-                Ok(Outcome::Done(Served::Minor))
+                Ok(FaultProgress::Done(FaultKind::Minor))
             }
         }
     }
@@ -289,19 +295,19 @@ impl<'a, P: Platform> Fault<'a, P> {
 
     /// Makes the tables and locks the last; `None` if the entry is not what it was when the fault
     /// was classified.
-    fn lock_unchanged(&self, reserve: &mut TableReserve<'a, P>) -> Option<LockedTable<'a, P>> {
-        let locked = self.lock_found().or_else(|| self.lock_made(reserve))?;
+    fn lock_if_unchanged(&self, reserve: &mut TableReserve<'a, P>) -> Option<LockedTable<'a, P>> {
+        let locked = self.lock_found_table().or_else(|| self.lock_new_table(reserve))?;
         (locked.level() == Level::PTE && locked.pte(self.va) == self.seen).then_some(locked)
     }
 
     /// The last-level table, locked, if the descent reached it.
-    fn lock_found(&self) -> Option<LockedTable<'a, P>> {
+    fn lock_found_table(&self) -> Option<LockedTable<'a, P>> {
         (self.found.level == Level::PTE).then(|| self.space.table().lock_found(&self.mm.tlb, self.found, self.va))
     }
 
     /// Makes the missing tables and locks the last.
     #[cold]
-    fn lock_made(&self, reserve: &mut TableReserve<'a, P>) -> Option<LockedTable<'a, P>> {
+    fn lock_new_table(&self, reserve: &mut TableReserve<'a, P>) -> Option<LockedTable<'a, P>> {
         let table = self.space.table();
         let before = reserve.len();
         table.ensure_tables(&self.mm.tlb, self.va, Level::PTE, reserve);
@@ -316,7 +322,7 @@ impl<'a, P: Platform> Fault<'a, P> {
     }
 
     /// What a leaf that is the space's own may allow: whatever has a right at all can be read.
-    fn own_rights(&self) -> Rights {
+    fn mapping_rights(&self) -> Rights {
         let rights = self.vma.rights();
         if rights.is_empty() { rights } else { rights | Rights::READ }
     }

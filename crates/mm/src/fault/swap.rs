@@ -1,46 +1,46 @@
 //! Pages that come back from swap (`do_swap_page`).
 
-use super::{Fault, Outcome, Served};
+use super::{Fault, FaultKind, FaultProgress};
 use crate::error::FaultError;
-use crate::rmap::Tally;
+use crate::rmap::MappingDelta;
 use crate::space::VmFlags;
 use crate::swap::{FromSwap, Swapped};
 use pagewright_arch::{Leaf, LeafFlags};
 use pagewright_sync::Platform;
 use pagewright_table::{LockedTable, OwnedLeaf};
 use pagewright_tlb::frames::FolioOwner;
-use pagewright_types::{Access, LineageId, Rights};
+use pagewright_types::{Access, ForkNodeId, Rights};
 
 impl<P: Platform> Fault<'_, P> {
     /// Puts the page back where its entry remembers it.
     ///
     /// Whoever stores to one that was not the space's alone comes again, for a copy.
-    pub(super) fn swap_in(&self, seen: Swapped) -> Result<Outcome, FaultError> {
-        let Some(page) = self.mm.page_from_swap(seen.entry)? else { return Ok(Outcome::Lost) };
+    pub(super) fn swap_in(&self, seen: Swapped) -> Result<FaultProgress, FaultError> {
+        let Some(page) = self.mm.page_from_swap(seen.entry)? else { return Ok(FaultProgress::RaceLost) };
         // INV-SWAP-OWNER: of a page that others may have in swap, too, the whole tree of forks is
         // the owner.
-        let lineage = self.space.lineage();
-        let lineage = if seen.exclusive { lineage } else { self.mm.family.root(lineage) };
-        let Some(locked) = self.lock_found().filter(|locked| locked.pte(self.va) == self.seen) else {
+        let fork_node = self.space.fork_node();
+        let fork_node = if seen.exclusive { fork_node } else { self.mm.fork_tree.root_of(fork_node) };
+        let Some(locked) = self.lock_found_table().filter(|locked| locked.pte(self.va) == self.seen) else {
             drop(page.lock);
             self.mm.free_swap_cache(self.mm.frames().folio_of(&page.folio));
             self.mm.put_folio(page.folio);
-            return Ok(Outcome::Lost);
+            return Ok(FaultProgress::RaceLost);
         };
-        let served = if page.read { Served::Major } else { Served::Minor };
-        self.put_back(&locked, seen, lineage, page);
+        let served = if page.read { FaultKind::Major } else { FaultKind::Minor };
+        self.put_back(&locked, seen, fork_node, page);
         let stored = self.access != Access::Write || seen.exclusive;
-        Ok(if stored { Outcome::Done(served) } else { Outcome::Again(served) })
+        Ok(if stored { FaultProgress::Done(served) } else { FaultProgress::Again(served) })
     }
 
-    fn put_back(&self, locked: &LockedTable<'_, P>, seen: Swapped, lineage: LineageId, page: FromSwap<'_>) {
+    fn put_back(&self, locked: &LockedTable<'_, P>, seen: Swapped, fork_node: ForkNodeId, page: FromSwap<'_>) {
         let FromSwap { folio, lock, .. } = page;
         let view = self.mm.frames().folio(folio.pfn());
         if view.owner() == FolioOwner::None {
-            view.set_owner(FolioOwner::Anon(lineage), self.linear_index());
+            view.set_owner(FolioOwner::Anon(fork_node), self.linear_index());
         }
         let stores = self.access == Access::Write && seen.exclusive;
-        let mut rights = self.own_rights();
+        let mut rights = self.mapping_rights();
         let mut flags = LeafFlags::USER | LeafFlags::ACCESSED;
         flags.set(LeafFlags::EXCLUSIVE, seen.exclusive);
         flags.set(LeafFlags::SOFT_DIRTY, seen.soft_dirty || stores);
@@ -48,13 +48,13 @@ impl<P: Platform> Fault<'_, P> {
         if !stores {
             rights -= Rights::WRITE;
         }
-        let mut tally = Tally::default();
+        let mut delta = MappingDelta::default();
         let pfn = folio.pfn();
         self.mm.mlock_vma_folio(self.vma.flags(), view);
-        self.mm.count_mapping(pfn, &mut tally);
+        self.mm.count_mapping(pfn, &mut delta);
         locked.take_soft(self.va);
         locked.install(self.va, OwnedLeaf::new(Leaf { pfn, rights, flags }, folio));
-        self.mm.raise(self.space, &tally);
+        self.mm.account_mapped(self.space, &delta);
         self.space.rss().sub_swapped(1);
         self.mm.swap_release(seen.entry);
         // What is stored to, or stays, has no use for its slot (`should_try_to_free_swap`).

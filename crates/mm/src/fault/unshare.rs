@@ -2,7 +2,7 @@
 //! `do_wp_page`): what must come before it is pinned for reading. A page that other spaces have,
 //! too, would be left behind by the next copy-on-write, and the pin with it.
 
-use super::{Fault, Outcome, Served};
+use super::{Fault, FaultKind, FaultProgress};
 use crate::error::FaultError;
 use pagewright_arch::{Leaf, LeafFlags};
 use pagewright_sync::Platform;
@@ -12,17 +12,17 @@ impl<P: Platform> Fault<'_, P> {
     /// Takes the page over if the one reference to it is this entry's, and replaces it by a copy
     /// otherwise. Either way the entry is exclusive afterwards, and as writable and as dirty as it
     /// was.
-    pub(super) fn unshare(&self, leaf: Leaf) -> Result<Outcome, FaultError> {
+    pub(super) fn unshare(&self, leaf: Leaf) -> Result<FaultProgress, FaultError> {
         let outcome =
             if leaf.flags.contains(LeafFlags::SPECIAL) { self.replace(None) } else { self.unshare_page(leaf) };
-        if matches!(outcome, Ok(Outcome::Done(_))) {
+        if matches!(outcome, Ok(FaultProgress::Done(_))) {
             self.mm.tlb.count(Counter::PwUnshare, 1);
         }
         outcome
     }
 
-    fn unshare_page(&self, leaf: Leaf) -> Result<Outcome, FaultError> {
-        let Some(locked) = self.lock_as_seen() else { return Ok(Outcome::Lost) };
+    fn unshare_page(&self, leaf: Leaf) -> Result<FaultProgress, FaultError> {
+        let Some(locked) = self.lock_if_same_leaf() else { return Ok(FaultProgress::RaceLost) };
         let folio = self.mm.frames().folio(leaf.pfn);
         // INV-COW-REUSE, as for a store.
         if folio.is_anon() && !folio.is_large() && self.mm.is_alone(folio) {
@@ -30,7 +30,7 @@ impl<P: Platform> Fault<'_, P> {
             if let Some(debt) = locked.update(self.va, own) {
                 debt.settle();
             }
-            return Ok(Outcome::Done(Served::Minor));
+            return Ok(FaultProgress::Done(FaultKind::Minor));
         }
         self.replace_by_copy(locked, leaf)
     }

@@ -12,7 +12,7 @@
 //! writing throughout, so that no fault replaces a page under the copy while a stale writable entry
 //! is about.
 
-mod copy;
+mod copy_entries;
 
 use crate::error::MmError;
 use crate::mm::Mm;
@@ -29,17 +29,17 @@ impl<P: Platform> Mm<P> {
     /// [`MmError`] for want of memory. No child exists then, and the parent can do what it could
     /// before; some of its pages may fault once more on a store.
     pub fn fork(&self, parent: &Space<P>) -> Result<Arc<Space<P>>, MmError> {
-        self.call(|| self.again_with_reclaim(|| self.fork_once(parent)))
+        self.call(|| self.again_with_reclaim(|| self.try_fork(parent)))
     }
 
-    fn fork_once(&self, parent: &Space<P>) -> Result<Arc<Space<P>>, MmError> {
+    fn try_fork(&self, parent: &Space<P>) -> Result<Arc<Space<P>>, MmError> {
         let parent_map = parent.map().write();
         // A space that ended has left the tree of forks: nothing may be hung below its node, which
         // may be somebody else's by now.
         if parent_map.ended {
             return Err(MmError::SpaceEnded);
         }
-        let child = self.make_space(Some(parent.lineage()))?;
+        let child = self.make_space(Some(parent.fork_node()))?;
         let mut gather = Gather::new(&self.tlb, parent.table().context());
         let copied = self.copy_space(parent, &parent_map, &child, &mut gather);
         // INV-FORK-FLUSHED. Paid whether the copy went well or not: what was made read-only stays

@@ -36,7 +36,7 @@ mod slow;
 pub use pages::{Contents, UserPage, UserPages};
 
 use crate::error::MmError;
-use crate::fault::{Ahead, PageSource};
+use crate::fault::{ClearedPageSource, PreclearedPages};
 use crate::mm::Mm;
 use crate::space::{Space, Vma};
 use pagewright_arch::{Isa, Leaf, LeafFlags};
@@ -193,9 +193,9 @@ impl<P: Platform> Mm<P> {
         }
         let mut pages = UserPages::with_room(self, range.pages())?;
         let bulk = want.flags.contains(GupFlags::HINT_BULK);
-        let ahead = if bulk { Ahead::of_pages(self, range.pages()) } else { None };
+        let precleared = if bulk { PreclearedPages::for_pages(self, range.pages()) } else { None };
         for va in range.iter() {
-            match self.take_user_page(space, va, want, fast, Ahead::source(&ahead)) {
+            match self.take_user_page(space, va, want, fast, PreclearedPages::as_source(&precleared)) {
                 Ok(page) => pages.push(page),
                 Err(error) if pages.is_empty() => return Err(error),
                 Err(_) => break,
@@ -213,7 +213,7 @@ impl<P: Platform> Mm<P> {
         va: VirtAddr,
         want: Want,
         fast: bool,
-        pages: Option<&dyn PageSource>,
+        pages: Option<&dyn ClearedPageSource>,
     ) -> Result<UserPage, MmError> {
         let page = if fast { self.take_without_locks(space, va, want) } else { None };
         match page {

@@ -3,7 +3,7 @@
 
 use super::{GupFlags, UserPage, Want};
 use crate::error::{FaultError, MmError};
-use crate::fault::{FaultMode, How, PageSource};
+use crate::fault::{ClearedPageSource, FaultFlags, FaultOptions};
 use crate::mm::Mm;
 use crate::space::{Space, VmFlags, Vma};
 use pagewright_arch::{Leaf, LeafFlags};
@@ -32,7 +32,7 @@ impl<P: Platform> Mm<P> {
         space: &Space<P>,
         va: VirtAddr,
         want: Want,
-        pages: Option<&dyn PageSource>,
+        pages: Option<&dyn ClearedPageSource>,
     ) -> Result<UserPage, MmError> {
         let inaccessible = MmError::Inaccessible { va };
         loop {
@@ -50,17 +50,17 @@ impl<P: Platform> Mm<P> {
             if want.flags.contains(GupFlags::NOFAULT) {
                 return Err(inaccessible);
             }
-            let mut mode = FaultMode::UNTOUCHED;
-            mode.set(FaultMode::FORCE, want.flags.contains(GupFlags::FORCE));
+            let mut flags = FaultFlags::UNTOUCHED;
+            flags.set(FaultFlags::FORCE, want.flags.contains(GupFlags::FORCE));
             let access = match missing {
                 Missing::Room => return Err(MmError::TooManyHolders { va }),
                 Missing::Access => want.access(),
                 Missing::Unshare => {
-                    mode |= FaultMode::UNSHARE;
+                    flags |= FaultFlags::UNSHARE;
                     Access::Read
                 }
             };
-            self.fault_counted(space, va, access, How { mode, pages }).map_err(|error| match error {
+            self.fault_counted(space, va, access, FaultOptions { flags, pages }).map_err(|error| match error {
                 FaultError::OutOfMemory(error) => error,
                 FaultError::NotMapped { .. }
                 | FaultError::NotAllowed { .. }

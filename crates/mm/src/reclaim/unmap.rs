@@ -1,7 +1,7 @@
 //! Taking a page from everybody who maps it (`try_to_unmap`).
 
 use crate::mm::Mm;
-use crate::rmap::Tally;
+use crate::rmap::MappingDelta;
 use crate::space::{AddressMap, Space, VmFlags};
 use crate::swap::Swapped;
 use core::sync::atomic::{Ordering, fence};
@@ -88,9 +88,9 @@ impl<P: Platform> Mm<P> {
         if leaf.flags.contains(LeafFlags::DIRTY) {
             folio.set_flags(FolioFlags::DIRTY);
         }
-        let mut tally = Tally::default();
-        self.uncount_mapping(leaf, &mut tally);
-        self.lower(space, &tally);
+        let mut delta = MappingDelta::default();
+        self.uncount_mapping(leaf, &mut delta);
+        self.account_unmapped(space, &delta);
         batch.absorb(space.table().context(), debt);
     }
 }

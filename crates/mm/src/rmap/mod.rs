@@ -1,6 +1,6 @@
 //! The reverse map: who maps a page.
 //!
-//! An anonymous page names a node of the tree of forks ([`Family`]) and its page index; it can be
+//! An anonymous page names a node of the tree of forks ([`ForkTree`]) and its page index; it can be
 //! mapped only by spaces at or below that node. A page of a file names the file, which knows the
 //! spaces that map it. Either way the candidates are *spaces*; the VMAs and the entry are then
 //! looked up in each, so a fork or a split costs the reverse map nothing per VMA.
@@ -11,10 +11,10 @@
 //! INV-RMAP-SUPERSET: the candidates include every space that maps the page. More is harmless,
 //! since the entry is checked.
 
-mod account;
-mod family;
+mod fork_tree;
+mod mapping_count;
 mod walk;
 
-pub(crate) use account::{Tally, rss_kind};
-pub(crate) use family::Family;
-pub use walk::Visit;
+pub(crate) use fork_tree::ForkTree;
+pub(crate) use mapping_count::{MappingDelta, rss_kind};
+pub use walk::PageMapping;

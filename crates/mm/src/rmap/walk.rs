@@ -9,7 +9,7 @@ use pagewright_tlb::frames::FolioOwner;
 use pagewright_types::{Level, Pfn, SpaceId, VirtAddr};
 
 /// One mapping of a page, visited with its space held for reading.
-pub struct Visit<'a, P: Platform> {
+pub struct PageMapping<'a, P: Platform> {
     /// The space.
     pub space: &'a Space<P>,
     /// Where the page is mapped.
@@ -23,7 +23,7 @@ impl<P: Platform> Mm<P> {
     ///
     /// The caller holds a reference on the folio and no lock; mappings that come or go meanwhile
     /// may or may not be seen.
-    pub fn for_each_mapping(&self, pfn: Pfn, mut visit: impl FnMut(Visit<'_, P>) -> ControlFlow<()>) {
+    pub fn for_each_mapping(&self, pfn: Pfn, mut visit: impl FnMut(PageMapping<'_, P>) -> ControlFlow<()>) {
         let folio = self.frames().folio(pfn);
         let index = folio.index() + u64::from(folio.page_of(pfn));
         let mut at: Option<SpaceId> = None;
@@ -32,7 +32,7 @@ impl<P: Platform> Mm<P> {
             for va in map.places_of(folio.owner(), index) {
                 let leaf = space.table().lock(&self.tlb, va, Level::PTE).and_then(|locked| locked.leaf(va));
                 if let Some(leaf) = leaf.filter(|leaf| leaf.pfn == pfn)
-                    && visit(Visit { space: &space, va, leaf }).is_break()
+                    && visit(PageMapping { space: &space, va, leaf }).is_break()
                 {
                     return;
                 }
@@ -50,14 +50,14 @@ impl<P: Platform> Mm<P> {
     ) -> Option<pagewright_sync::Arc<Space<P>>> {
         match owner {
             FolioOwner::None => None,
-            FolioOwner::Anon(lineage) => self.family.below_after(lineage, after),
+            FolioOwner::Anon(fork_node) => self.fork_tree.next_space_below(fork_node, after),
             FolioOwner::File(id) => {
                 let file = self.files.get(id)?;
                 let mut at = after;
                 loop {
                     let id = file.mapper_after(at)?;
                     // A space that ended between the two look-ups maps nothing any more.
-                    if let Some(space) = self.family.get(id) {
+                    if let Some(space) = self.fork_tree.space(id) {
                         return Some(space);
                     }
                     at = Some(id);

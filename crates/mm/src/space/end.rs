@@ -41,6 +41,6 @@ impl<P: Platform> Mm<P> {
         self.settle_charge(&mut map);
         drop(map);
         self.close_table(space.table());
-        self.family.leave(space.id(), space.lineage());
+        self.fork_tree.remove_space(space.id(), space.fork_node());
     }
 }

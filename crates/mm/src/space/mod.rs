@@ -55,7 +55,7 @@ use crate::mm::Mm;
 use core::sync::atomic::{AtomicU64, Ordering};
 use pagewright_sync::{Arc, Platform, RwLock, rank};
 use pagewright_table::{PageTable, TableAllocError};
-use pagewright_types::{LineageId, SpaceId};
+use pagewright_types::{ForkNodeId, SpaceId};
 
 /// One address space (Linux's `mm_struct`).
 ///
@@ -64,13 +64,13 @@ pub struct Space<P: Platform> {
     table: PageTable,
     map: RwLock<AddressMap<P>, rank::Space, P::Locks>,
     rss: Rss,
-    lineage: LineageId,
+    fork_node: ForkNodeId,
     minor_faults: AtomicU64,
     major_faults: AtomicU64,
 }
 
 impl<P: Platform> Space<P> {
-    /// How CPUs, files and the family name it.
+    /// How CPUs, files and the tree of forks name it.
     pub fn id(&self) -> SpaceId {
         self.table.context().id()
     }
@@ -93,8 +93,8 @@ impl<P: Platform> Space<P> {
     }
 
     /// Its node in the tree of forks: what anonymous pages that it makes are labelled with.
-    pub(crate) fn lineage(&self) -> LineageId {
-        self.lineage
+    pub(crate) fn fork_node(&self) -> ForkNodeId {
+        self.fork_node
     }
 
     /// Faults served without waiting for a device (`min_flt`).
@@ -123,7 +123,7 @@ impl<P: Platform> Mm<P> {
     }
 
     /// An empty space whose pages descend from `parent`'s.
-    pub(crate) fn make_space(&self, parent: Option<LineageId>) -> Result<Arc<Space<P>>, MmError> {
+    pub(crate) fn make_space(&self, parent: Option<ForkNodeId>) -> Result<Arc<Space<P>>, MmError> {
         if !self.permit() {
             return Err(MmError::NoKernelMemory { wanted: size_of::<Space<P>>() });
         }
@@ -134,8 +134,8 @@ impl<P: Platform> Mm<P> {
         })??;
         self.gauges.add(Gauge::PageTablePages, 1);
         let id = table.context().id();
-        let lineage = match self.family.branch(parent, self.permit()) {
-            Ok(lineage) => lineage,
+        let fork_node = match self.fork_tree.new_node(parent, self.permit()) {
+            Ok(fork_node) => fork_node,
             Err(error) => {
                 self.close_table(&table);
                 return Err(error);
@@ -145,12 +145,12 @@ impl<P: Platform> Mm<P> {
             table,
             map: RwLock::new(AddressMap::new(id)),
             rss: Rss::default(),
-            lineage,
+            fork_node,
             minor_faults: AtomicU64::new(0),
             major_faults: AtomicU64::new(0),
         });
-        if let Err(error) = self.family.enroll(&space, || self.permit()) {
-            self.family.leave(id, lineage);
+        if let Err(error) = self.fork_tree.insert_space(&space, || self.permit()) {
+            self.fork_tree.remove_space(id, fork_node);
             self.close_table(&space.table);
             return Err(error);
         }

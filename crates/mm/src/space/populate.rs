@@ -9,7 +9,7 @@
 
 use super::{Space, VmFlags};
 use crate::error::{FaultError, MmError};
-use crate::fault::{Ahead, PageSource};
+use crate::fault::{ClearedPageSource, PreclearedPages};
 use crate::mm::Mm;
 use pagewright_arch::{Isa, LeafFlags};
 use pagewright_sync::Platform;
@@ -32,10 +32,10 @@ impl<P: Platform> Mm<P> {
     ///
     /// Where a page can't be had, what is left of its mapping is passed over.
     pub(super) fn populate_what_can_be(&self, space: &Space<P>, range: PageRange, flags: VmFlags) {
-        let ahead = Ahead::of_pages(self, range.pages());
+        let precleared = PreclearedPages::for_pages(self, range.pages());
         let mut at = range.start();
         while at < range.end() {
-            at = match self.populate_one(space, at, flags, Ahead::source(&ahead)) {
+            at = match self.populate_one(space, at, flags, PreclearedPages::as_source(&precleared)) {
                 Ok(next) => next,
                 Err((_, end)) => end,
             };
@@ -48,10 +48,10 @@ impl<P: Platform> Mm<P> {
     /// As `mlock` has them: [`MmError::CantPopulate`], [`MmError::NoMemoryToLock`]. What was
     /// faulted in stays.
     pub(super) fn populate_locked(&self, space: &Space<P>, range: PageRange) -> Result<(), MmError> {
-        let ahead = Ahead::of_pages(self, range.pages());
+        let precleared = PreclearedPages::for_pages(self, range.pages());
         let (mut at, mut outcome) = (range.start(), Ok(()));
         while at < range.end() && outcome.is_ok() {
-            match self.populate_one(space, at, VmFlags::LOCKED, Ahead::source(&ahead)) {
+            match self.populate_one(space, at, VmFlags::LOCKED, PreclearedPages::as_source(&precleared)) {
                 Ok(next) => at = next,
                 Err((error, _)) => outcome = Err(error),
             }
@@ -66,7 +66,7 @@ impl<P: Platform> Mm<P> {
         space: &Space<P>,
         at: VirtAddr,
         flags: VmFlags,
-        pages: Option<&dyn PageSource>,
+        pages: Option<&dyn ClearedPageSource>,
     ) -> Result<VirtAddr, (MmError, VirtAddr)> {
         match Self::wanted(space, at, flags) {
             Want::Skip(to) => Ok(to),
@@ -100,7 +100,7 @@ impl<P: Platform> Mm<P> {
         space: &Space<P>,
         at: VirtAddr,
         access: Option<Access>,
-        pages: Option<&dyn PageSource>,
+        pages: Option<&dyn ClearedPageSource>,
     ) -> Result<(), MmError> {
         let access = access.ok_or(MmError::CantPopulate { at })?;
         if self.is_there(space, at, access) {

@@ -2,7 +2,7 @@
 
 use super::{Space, Vma};
 use crate::mm::Mm;
-use crate::rmap::Tally;
+use crate::rmap::MappingDelta;
 use crate::swap::swapped;
 use pagewright_arch::{Entry, LeafFlags, Soft, SoftKind};
 use pagewright_plant::plant;
@@ -70,11 +70,11 @@ impl<P: Platform> Mm<P> {
     ) {
         space.rss().note_peak();
         for (table, part) in space.table().locked_tables(&self.tlb, range) {
-            let mut tally = Tally::default();
+            let mut delta = MappingDelta::default();
             for va in table.entries(part) {
-                self.zap_entry(space, &table, va, what, &mut tally, gather);
+                self.zap_entry(space, &table, va, what, &mut delta, gather);
             }
-            self.lower(space, &tally);
+            self.account_unmapped(space, &delta);
             gather.publish();
         }
     }
@@ -90,7 +90,7 @@ impl<P: Platform> Mm<P> {
         table: &LockedTable<'a, P>,
         va: VirtAddr,
         (vma, what): (&Vma<P>, Zap),
-        tally: &mut Tally,
+        delta: &mut MappingDelta,
         gather: &mut Gather<'a, P>,
     ) {
         if what == Zap::FilePages {
@@ -102,7 +102,7 @@ impl<P: Platform> Mm<P> {
         if let Some(debt) = table.take(va) {
             if !debt.detached().is_special() {
                 let leaf = debt.detached().leaf();
-                self.uncount_mapping(leaf, tally);
+                self.uncount_mapping(leaf, delta);
                 let folio = self.frames().folio(leaf.pfn);
                 self.munlock_vma_folio(vma.flags(), folio);
                 // As in Linux; a page of shared memory may be on its way out, which whoever stored

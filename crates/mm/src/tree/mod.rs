@@ -4,7 +4,7 @@
 //! | --- | --- | --- | --- |
 //! | the VMAs of an address space | first page | [`Gaps`] | which VMA holds this page? where is a hole of so many pages? |
 //! | the page cache of a file | page index | `()` | which folio holds this index? |
-//! | the mappers of a file or a family | first page and a tie-breaker | [`Reach`] | who maps any of these pages? |
+//! | the mappers of a file | first page and a tie-breaker | [`Reach`] | who maps any of these pages? |
 //!
 //! It stands where Linux has the maple tree (`lib/maple_tree.c`), the xarray and the interval tree
 //! of `i_mmap`: all three want ordered keys and a little arithmetic over subtrees, and differ only

@@ -1,7 +1,7 @@
 //! Copying to and from user memory (`copy_from_user`, `copy_to_user`, `clear_user`).
 
 use crate::error::FaultError;
-use crate::fault::How;
+use crate::fault::FaultOptions;
 use crate::mm::Mm;
 use crate::space::Space;
 use pagewright_arch::{Isa, Leaf, LeafFlags};
@@ -103,7 +103,7 @@ impl<P: Platform> Mm<P> {
             if let Some(answer) = self.try_user_part(space, va, access, &mut reach) {
                 return Ok(answer);
             }
-            self.fault_counted(space, va, access, How::default())?;
+            self.fault_counted(space, va, access, FaultOptions::default())?;
         }
     }
 

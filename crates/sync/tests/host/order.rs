@@ -21,7 +21,7 @@ const fn rank_of<R: Rank>() -> AnyRank {
 const RANKS: [AnyRank; 12] = [
     rank_of::<rank::Inode>(),
     rank_of::<rank::Space>(),
-    rank_of::<rank::Family>(),
+    rank_of::<rank::ForkTree>(),
     rank_of::<rank::Mappers>(),
     rank_of::<rank::TableUpper>(),
     rank_of::<rank::Table>(),

@@ -15,7 +15,7 @@
 
 use crate::error::MmError;
 use crate::mm::Mm;
-use crate::rmap::Tally;
+use crate::rmap::MappingDelta;
 use crate::space::zap::Zap;
 use crate::space::{Space, Vma};
 use pagewright_arch::{Entry, Soft, SoftKind};
@@ -51,14 +51,14 @@ impl<P: Platform> Mm<P> {
             let under = PageRange::new(at, table_end.min(part.end()));
             self.make_table(space, at)?;
             if let Some(table) = space.table().lock(&self.tlb, at, Level::PTE) {
-                let mut tally = Tally::default();
+                let mut delta = MappingDelta::default();
                 for va in under.iter() {
-                    self.zap_entry(space, &table, va, (vma, Zap::Pages), &mut tally, gather);
+                    self.zap_entry(space, &table, va, (vma, Zap::Pages), &mut delta, gather);
                     if table.pte(va).is_empty() {
                         table.install_soft(va, GUARD);
                     }
                 }
-                self.lower(space, &tally);
+                self.account_unmapped(space, &delta);
                 gather.publish();
             }
             at = under.end();

@@ -2,7 +2,7 @@
 
 use super::Advice;
 use crate::error::{FaultError, MmError};
-use crate::fault::Ahead;
+use crate::fault::PreclearedPages;
 use crate::mm::Mm;
 use crate::space::Space;
 use pagewright_sync::Platform;
@@ -26,7 +26,7 @@ impl<P: Platform> Mm<P> {
             Access::Write => (Rights::WRITE, Advice::PopulateWrite),
             Access::Read | Access::Exec => (Rights::READ, Advice::PopulateRead),
         };
-        let ahead = Ahead::of_pages(self, range.pages());
+        let precleared = PreclearedPages::for_pages(self, range.pages());
         for at in range.iter() {
             {
                 let map = space.map().read();
@@ -38,7 +38,7 @@ impl<P: Platform> Mm<P> {
             if self.is_there(space, at, access) {
                 continue;
             }
-            self.fault_in(space, at, access, Ahead::source(&ahead)).map_err(|error| match error {
+            self.fault_in(space, at, access, PreclearedPages::as_source(&precleared)).map_err(|error| match error {
                 FaultError::NotMapped { .. } => MmError::NotMapped { at },
                 FaultError::NotAllowed { .. } => MmError::Unsuitable { at, advice },
                 FaultError::Guarded { .. } | FaultError::PastEnd { .. } | FaultError::Device { .. } => {

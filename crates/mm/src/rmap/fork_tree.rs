@@ -18,15 +18,15 @@ use crate::space::Space;
 use crate::tree::{Item, Tree};
 use alloc::vec::Vec;
 use pagewright_sync::{Arc, Platform, SpinLock, rank};
-use pagewright_types::{LineageId, SpaceId};
+use pagewright_types::{ForkNodeId, SpaceId};
 
 /// Generations below one root that get nodes of their own.
 const MAX_DEPTH: u16 = 64;
 
 /// A known space.
-pub(crate) struct Member<P: Platform>(Arc<Space<P>>);
+pub(crate) struct KnownSpace<P: Platform>(Arc<Space<P>>);
 
-impl<P: Platform> Item for Member<P> {
+impl<P: Platform> Item for KnownSpace<P> {
     type Key = u64;
     type Summary = ();
 
@@ -34,9 +34,9 @@ impl<P: Platform> Item for Member<P> {
 }
 
 /// That a space (second part of the key) belongs to a node (first part).
-struct Belongs;
+struct NodeMembership;
 
-impl Item for Belongs {
+impl Item for NodeMembership {
     type Key = (u64, u64);
     type Summary = ();
 
@@ -44,34 +44,34 @@ impl Item for Belongs {
 }
 
 #[derive(Clone, Copy)]
-struct Node {
-    parent: LineageId,
+struct ForkNode {
+    parent: ForkNodeId,
     depth: u16,
     /// The children, each linked to its neighbours.
-    first_child: LineageId,
-    before: LineageId,
-    after: LineageId,
+    first_child: ForkNodeId,
+    prev_sibling: ForkNodeId,
+    next_sibling: ForkNodeId,
     /// Spaces that belong to it, enrolled or about to be; a node with neither these nor children is
     /// free.
     members: u32,
 }
 
 struct Inner<P: Platform> {
-    members: Tree<Member<P>>,
-    by_node: Tree<Belongs>,
-    nodes: Vec<Node>,
-    free: Vec<LineageId>,
+    members: Tree<KnownSpace<P>>,
+    by_node: Tree<NodeMembership>,
+    nodes: Vec<ForkNode>,
+    free: Vec<ForkNodeId>,
 }
 
 /// Every space of a machine.
-pub(crate) struct Family<P: Platform> {
-    inner: SpinLock<Inner<P>, rank::Family, P::Locks>,
+pub(crate) struct ForkTree<P: Platform> {
+    inner: SpinLock<Inner<P>, rank::ForkTree, P::Locks>,
 }
 
 /// No node: the parent of a root, the end of a list.
-const NONE: LineageId = LineageId::new(u32::MAX);
+const NO_NODE: ForkNodeId = ForkNodeId::new(u32::MAX);
 
-impl<P: Platform> Family<P> {
+impl<P: Platform> ForkTree<P> {
     pub(crate) const fn new() -> Self {
         Self {
             inner: SpinLock::new(Inner {
@@ -85,8 +85,9 @@ impl<P: Platform> Family<P> {
 
     /// A node for a space forked from one of `parent`, or a root for `None`.
     ///
-    /// The space must be [enrolled](Family::enroll) or the node [left](Family::leave).
-    pub(crate) fn branch(&self, parent: Option<LineageId>, permit: bool) -> Result<LineageId, MmError> {
+    /// The space must be [inserted](ForkTree::insert_space) or the node
+    /// [removed](ForkTree::remove_space).
+    pub(crate) fn new_node(&self, parent: Option<ForkNodeId>, permit: bool) -> Result<ForkNodeId, MmError> {
         let mut inner = self.inner.lock();
         let depth = parent.map_or(0, |parent| inner.node(parent).depth + 1);
         if let Some(parent) = parent
@@ -96,76 +97,79 @@ impl<P: Platform> Family<P> {
             return Ok(parent);
         }
         let id = inner.take_node(permit)?;
-        let parent = parent.unwrap_or(NONE);
-        let after = if parent == NONE { NONE } else { core::mem::replace(&mut inner.node(parent).first_child, id) };
-        if after != NONE {
-            inner.node(after).before = id;
+        let parent = parent.unwrap_or(NO_NODE);
+        let next_sibling =
+            if parent == NO_NODE { NO_NODE } else { core::mem::replace(&mut inner.node(parent).first_child, id) };
+        if next_sibling != NO_NODE {
+            inner.node(next_sibling).prev_sibling = id;
         }
-        *inner.node(id) = Node { parent, depth, first_child: NONE, before: NONE, after, members: 1 };
+        *inner.node(id) =
+            ForkNode { parent, depth, first_child: NO_NODE, prev_sibling: NO_NODE, next_sibling, members: 1 };
         Ok(id)
     }
 
     /// Makes a space known, under the node that was branched for it.
-    pub(crate) fn enroll(&self, space: &Arc<Space<P>>, mut permit: impl FnMut() -> bool) -> Result<(), MmError> {
+    pub(crate) fn insert_space(&self, space: &Arc<Space<P>>, mut permit: impl FnMut() -> bool) -> Result<(), MmError> {
         let mut inner = self.inner.lock();
         inner.members.try_reserve(1, &mut permit)?;
         inner.by_node.try_reserve(1, &mut permit)?;
         let key = space.id().raw();
-        inner.members.insert(key, Member(space.clone()));
-        inner.by_node.insert((u64::from(space.lineage().raw()), key), Belongs);
+        inner.members.insert(key, KnownSpace(space.clone()));
+        inner.by_node.insert((u64::from(space.fork_node().raw()), key), NodeMembership);
         Ok(())
     }
 
     /// Forgets a space, and its node and those above that nobody needs any more.
-    pub(crate) fn leave(&self, space: SpaceId, lineage: LineageId) {
+    pub(crate) fn remove_space(&self, space: SpaceId, fork_node: ForkNodeId) {
         let mut inner = self.inner.lock();
         let key = space.raw();
         let member = inner.members.remove(key);
-        inner.by_node.remove((u64::from(lineage.raw()), key));
-        inner.release(lineage);
+        inner.by_node.remove((u64::from(fork_node.raw()), key));
+        inner.release(fork_node);
         drop(inner);
         // Dropped outside the lock: it may be the last handle.
         drop(member);
     }
 
-    /// The node from which `lineage` descends and that descends from nobody.
-    pub(crate) fn root(&self, lineage: LineageId) -> LineageId {
+    /// The node from which `fork_node` descends and that descends from nobody.
+    pub(crate) fn root_of(&self, fork_node: ForkNodeId) -> ForkNodeId {
         let mut inner = self.inner.lock();
-        let mut at = lineage;
+        let mut at = fork_node;
         loop {
             match inner.node(at).parent {
-                NONE => return at,
+                NO_NODE => return at,
                 parent => at = parent,
             }
         }
     }
 
     /// A space by its id.
-    pub(crate) fn get(&self, space: SpaceId) -> Option<Arc<Space<P>>> {
+    pub(crate) fn space(&self, space: SpaceId) -> Option<Arc<Space<P>>> {
         self.inner.lock().members.get(space.raw()).map(|member| member.0.clone())
     }
 
-    /// The space with the lowest id after `after` that belongs to `lineage` or to a node below it.
+    /// The space with the lowest id after `after` that belongs to `fork_node` or to a node below
+    /// it.
     ///
     /// Looks at the nodes below, not at every space of the machine.
-    pub(crate) fn below_after(&self, lineage: LineageId, after: Option<SpaceId>) -> Option<Arc<Space<P>>> {
+    pub(crate) fn next_space_below(&self, fork_node: ForkNodeId, after: Option<SpaceId>) -> Option<Arc<Space<P>>> {
         let mut inner = self.inner.lock();
         let from = after.map_or(0, |space| space.raw() + 1);
-        let (mut at, mut lowest) = (lineage, u64::MAX);
-        while at != NONE {
+        let (mut at, mut lowest) = (fork_node, u64::MAX);
+        while at != NO_NODE {
             let node = u64::from(at.raw());
             if let Some(((of, space), _)) = inner.by_node.ceiling((node, from))
                 && of == node
             {
                 lowest = lowest.min(space);
             }
-            at = inner.next_below(at, lineage);
+            at = inner.next_below(at, fork_node);
         }
         inner.members.get(lowest).map(|member| member.0.clone())
     }
 
     /// Calls `visit` for every space, by id, without holding the lock meanwhile.
-    pub(crate) fn for_each(&self, mut visit: impl FnMut(&Arc<Space<P>>)) {
+    pub(crate) fn for_each_space(&self, mut visit: impl FnMut(&Arc<Space<P>>)) {
         let mut from = 0;
         loop {
             let next = self.inner.lock().members.ceiling(from).map(|(key, member)| (key, member.0.clone()));
@@ -177,16 +181,16 @@ impl<P: Platform> Family<P> {
 }
 
 impl<P: Platform> Inner<P> {
-    fn node(&mut self, id: LineageId) -> &mut Node {
+    fn node(&mut self, id: ForkNodeId) -> &mut ForkNode {
         &mut self.nodes[id.index()]
     }
 
     /// A node to be filled in.
-    fn take_node(&mut self, permit: bool) -> Result<LineageId, MmError> {
+    fn take_node(&mut self, permit: bool) -> Result<ForkNodeId, MmError> {
         if let Some(id) = self.free.pop() {
             return Ok(id);
         }
-        let refused = MmError::NoKernelMemory { wanted: size_of::<Node>() };
+        let refused = MmError::NoKernelMemory { wanted: size_of::<ForkNode>() };
         if !permit {
             return Err(refused);
         }
@@ -194,39 +198,46 @@ impl<P: Platform> Inner<P> {
         // Room for every node on the free list, so that leaving can't fail.
         let missing = self.nodes.len() + 1 - self.free.len();
         self.free.try_reserve(missing).map_err(|_| refused)?;
-        let empty = Node { parent: NONE, depth: 0, first_child: NONE, before: NONE, after: NONE, members: 0 };
+        let empty = ForkNode {
+            parent: NO_NODE,
+            depth: 0,
+            first_child: NO_NODE,
+            prev_sibling: NO_NODE,
+            next_sibling: NO_NODE,
+            members: 0,
+        };
         self.nodes.push(empty);
-        Ok(LineageId::new(self.nodes.len() as u32 - 1))
+        Ok(ForkNodeId::new(self.nodes.len() as u32 - 1))
     }
 
     /// The node after `at` in a walk of everything below `top`, parents first.
-    fn next_below(&mut self, mut at: LineageId, top: LineageId) -> LineageId {
+    fn next_below(&mut self, mut at: ForkNodeId, top: ForkNodeId) -> ForkNodeId {
         let child = self.node(at).first_child;
-        if child != NONE {
+        if child != NO_NODE {
             return child;
         }
         while at != top {
-            let Node { after, parent, .. } = *self.node(at);
-            if after != NONE {
-                return after;
+            let ForkNode { next_sibling, parent, .. } = *self.node(at);
+            if next_sibling != NO_NODE {
+                return next_sibling;
             }
             at = parent;
         }
-        NONE
+        NO_NODE
     }
 
-    fn release(&mut self, lineage: LineageId) {
-        self.node(lineage).members -= 1;
-        let mut at = lineage;
-        while at != NONE && self.node(at).members == 0 && self.node(at).first_child == NONE {
-            let Node { parent, before, after, .. } = *self.node(at);
-            if before != NONE {
-                self.node(before).after = after;
-            } else if parent != NONE {
-                self.node(parent).first_child = after;
+    fn release(&mut self, fork_node: ForkNodeId) {
+        self.node(fork_node).members -= 1;
+        let mut at = fork_node;
+        while at != NO_NODE && self.node(at).members == 0 && self.node(at).first_child == NO_NODE {
+            let ForkNode { parent, prev_sibling, next_sibling, .. } = *self.node(at);
+            if prev_sibling != NO_NODE {
+                self.node(prev_sibling).next_sibling = next_sibling;
+            } else if parent != NO_NODE {
+                self.node(parent).first_child = next_sibling;
             }
-            if after != NONE {
-                self.node(after).before = before;
+            if next_sibling != NO_NODE {
+                self.node(next_sibling).prev_sibling = prev_sibling;
             }
             self.free.push(at);
             at = parent;

@@ -8,7 +8,7 @@
 
 use crate::error::MmError;
 use crate::mm::Mm;
-use crate::rmap::Tally;
+use crate::rmap::MappingDelta;
 use crate::space::Space;
 use crate::swap::swapped;
 use core::sync::atomic::{Ordering, fence};
@@ -35,18 +35,19 @@ impl<P: Platform> Mm<P> {
         for span in parent.table().table_spans(&self.tlb, range) {
             self.make_table(child, span.start())?;
             // A page for the child's copy of one that is pinned, had without locks.
-            let mut copies = Copies { rights, spare: None };
+            let mut pinned_copy = PinnedCopy { rights, spare: None };
             let mut outcome = Ok(Some(span.start()));
             while let Ok(Some(start)) = outcome {
                 let Some(from) = parent.table().lock(&self.tlb, start, Level::PTE) else { break };
                 let Some(to) = child.table().lock(&self.tlb, start, Level::PTE) else { break };
-                outcome = self.copy_table(child, &from, &to, PageRange::new(start, span.end()), &mut copies, gather);
+                outcome =
+                    self.copy_table(child, &from, &to, PageRange::new(start, span.end()), &mut pinned_copy, gather);
                 drop((to, from));
                 if matches!(outcome, Ok(Some(_))) {
-                    copies.spare = Some(self.alloc(Order::ZERO)?);
+                    pinned_copy.spare = Some(self.alloc(Order::ZERO)?);
                 }
             }
-            if let Some(unused) = copies.spare {
+            if let Some(unused) = pinned_copy.spare {
                 self.tlb.free(unused);
             }
             outcome?;
@@ -79,23 +80,23 @@ impl<P: Platform> Mm<P> {
         from: &LockedTable<'a, P>,
         to: &LockedTable<'_, P>,
         span: PageRange,
-        copies: &mut Copies,
+        pinned_copy: &mut PinnedCopy,
         gather: &mut Gather<'a, P>,
     ) -> Result<Option<VirtAddr>, MmError> {
         let (mut copied, mut outcome) = (0, Ok(None));
-        let mut tally = Tally::default();
+        let mut delta = MappingDelta::default();
         for va in span.iter() {
             let Some(leaf) = from.leaf(va) else {
                 copied += u64::from(self.copy_soft(child, from, to, va));
                 continue;
             };
-            if self.is_pinned(leaf) || self.share_entry(from, va, leaf, gather) == Shared::Pinned {
-                let Some(block) = copies.spare.take() else {
+            if self.is_pinned(leaf) || self.share_entry(from, va, leaf, gather) == ShareResult::Pinned {
+                let Some(block) = pinned_copy.spare.take() else {
                     outcome = Ok(Some(va));
                     break;
                 };
                 copied += 1;
-                let own = self.copy_pinned(child, leaf, copies.rights, block, &mut tally);
+                let own = self.copy_pinned(child, leaf, pinned_copy.rights, block, &mut delta);
                 to.install(va, own);
                 continue;
             }
@@ -114,10 +115,10 @@ impl<P: Platform> Mm<P> {
                 break;
             }
             copied += 1;
-            self.count_mapping(leaf.pfn, &mut tally);
+            self.count_mapping(leaf.pfn, &mut delta);
             to.install(va, OwnedLeaf::new(Leaf { flags: leaf.flags - LeafFlags::ACCESSED, ..leaf }, folio));
         }
-        self.raise(child, &tally);
+        self.account_mapped(child, &delta);
         self.tlb.count(Counter::PwForkEntries, copied);
         outcome
     }
@@ -136,24 +137,24 @@ impl<P: Platform> Mm<P> {
         va: VirtAddr,
         leaf: Leaf,
         gather: &mut Gather<'a, P>,
-    ) -> Shared {
+    ) -> ShareResult {
         if leaf.flags.contains(LeafFlags::SPECIAL) {
-            return Shared::Done;
+            return ShareResult::Shared;
         }
-        if let Some(debt) = from.update(va, share) {
+        if let Some(debt) = from.update(va, shared_leaf) {
             gather.absorb(debt);
         }
         // Pairs with the fence between the pin and the second look at the entry in `gup::fast`.
         fence(Ordering::SeqCst);
         <P::Locks as Backend>::point();
         if !self.is_pinned(leaf) {
-            return Shared::Done;
+            return ShareResult::Shared;
         }
         let unshare = |now: Leaf| Leaf { rights: leaf.rights, flags: now.flags | LeafFlags::EXCLUSIVE, ..now };
         if let Some(debt) = from.update(va, unshare) {
             gather.absorb(debt);
         }
-        Shared::Pinned
+        ShareResult::Pinned
     }
 
     /// Copies what stands there for a page that is not mapped: a marker, which says of the mapping
@@ -180,39 +181,46 @@ impl<P: Platform> Mm<P> {
     }
 
     /// A page of the child's own, in place of one that the parent has pinned (`copy_present_page`).
-    fn copy_pinned(&self, child: &Space<P>, leaf: Leaf, rights: Rights, block: Block, tally: &mut Tally) -> OwnedLeaf {
+    fn copy_pinned(
+        &self,
+        child: &Space<P>,
+        leaf: Leaf,
+        rights: Rights,
+        block: Block,
+        delta: &mut MappingDelta,
+    ) -> OwnedLeaf {
         let theirs = self.frames().folio(leaf.pfn);
         self.fx().copy(leaf.pfn, block.pfn(), Order::ZERO);
         self.tlb.count(Counter::PwCowCopy, 1);
         let folio = self.frames().new_folio(block);
         let ours = self.frames().folio(folio.pfn());
         let index = theirs.index() + u64::from(theirs.page_of(leaf.pfn));
-        ours.set_owner(FolioOwner::Anon(child.lineage()), index);
+        ours.set_owner(FolioOwner::Anon(child.fork_node()), index);
         ours.set_flags(FolioFlags::UPTODATE | FolioFlags::SWAPBACKED);
         self.frames().lru_add(ours);
-        self.count_mapping(folio.pfn(), tally);
+        self.count_mapping(folio.pfn(), delta);
         let rights = if rights.is_empty() { rights } else { rights | Rights::READ };
         let flags = LeafFlags::USER | LeafFlags::DIRTY | LeafFlags::SOFT_DIRTY | LeafFlags::EXCLUSIVE;
         OwnedLeaf::new(Leaf { pfn: folio.pfn(), rights, flags }, folio)
     }
 }
 
-/// What copies of pinned pages are made with.
-struct Copies {
-    /// What the mapping allows.
+/// What the copy of a pinned page needs.
+struct PinnedCopy {
+    /// The rights of the mapping.
     rights: Rights,
     spare: Option<Block>,
 }
 
-/// What became of an entry that was to be shared.
+/// Whether an entry of the parent is shared with the child.
 #[derive(PartialEq, Eq)]
-enum Shared {
-    Done,
-    /// It is as it was: the page is pinned.
+enum ShareResult {
+    Shared,
+    /// Unchanged, because the page is pinned.
     Pinned,
 }
 
-/// A leaf whose page belongs to two spaces from now on.
-fn share(leaf: Leaf) -> Leaf {
+/// The leaf without the right to store and the exclusive bit.
+fn shared_leaf(leaf: Leaf) -> Leaf {
     Leaf { rights: leaf.rights - Rights::WRITE, flags: leaf.flags - LeafFlags::EXCLUSIVE, ..leaf }
 }

@@ -2,7 +2,7 @@
 //! `folio_remove_rmap_pte`).
 //!
 //! A page is counted in its folio at once. The resident set and the gauges, which all CPUs share,
-//! are told of a run of pages by one [`Tally`].
+//! are told of a run of pages by one [`MappingDelta`].
 
 use crate::counters::{Gauge, RssKind};
 use crate::mm::Mm;
@@ -31,17 +31,18 @@ fn gauge(kind: RssKind) -> Gauge {
 }
 
 /// Pages of each kind that a run of edits under one lock mapped, or unmapped (`rss` of Linux's
-/// `zap_pte_range`). Whoever has one gives it to [`Mm::raise`] or [`Mm::lower`].
+/// `zap_pte_range`). Whoever has one gives it to [`Mm::account_mapped`] or
+/// [`Mm::account_unmapped`].
 #[must_use = "pages that are not counted"]
 #[derive(Default)]
-pub(crate) struct Tally {
+pub(crate) struct MappingDelta {
     /// Entries of the space.
     resident: [u64; RssKind::ALL.len()],
     /// Pages that nothing else mapped.
     alone: [u64; RssKind::ALL.len()],
 }
 
-impl Tally {
+impl MappingDelta {
     #[inline]
     fn note(&mut self, kind: RssKind, alone: u32) {
         self.resident[kind as usize] += 1;
@@ -62,33 +63,33 @@ impl<P: Platform> Mm<P> {
     ///
     /// Whoever calls holds a reference for the entry.
     #[inline]
-    pub(crate) fn count_mapping(&self, pfn: Pfn, tally: &mut Tally) {
+    pub(crate) fn count_mapping(&self, pfn: Pfn, delta: &mut MappingDelta) {
         let folio = self.frames().folio(pfn);
-        tally.note(rss_kind(folio), folio.map_page(folio.page_of(pfn)).pages);
+        delta.note(rss_kind(folio), folio.map_page(folio.page_of(pfn)).pages);
     }
 
     /// Takes back the count of a leaf that was cleared; its reference is still held.
     #[inline]
-    pub(crate) fn uncount_mapping(&self, leaf: Leaf, tally: &mut Tally) {
+    pub(crate) fn uncount_mapping(&self, leaf: Leaf, delta: &mut MappingDelta) {
         let folio = self.frames().folio(leaf.pfn);
-        plant!(MapcountLost => return tally.note(rss_kind(folio), 0));
-        tally.note(rss_kind(folio), folio.unmap_page(folio.page_of(leaf.pfn)).pages);
+        plant!(MapcountLost => return delta.note(rss_kind(folio), 0));
+        delta.note(rss_kind(folio), folio.unmap_page(folio.page_of(leaf.pfn)).pages);
     }
 
     /// Adds what was mapped to the resident set of `space` and to the gauges.
-    pub(crate) fn raise(&self, space: &Space<P>, tally: &Tally) {
-        for kind in RssKind::ALL.into_iter().filter(|kind| tally.resident[*kind as usize] > 0) {
-            space.rss().add(kind, tally.resident[kind as usize]);
-            self.gauges.add(gauge(kind), tally.alone[kind as usize]);
+    pub(crate) fn account_mapped(&self, space: &Space<P>, delta: &MappingDelta) {
+        for kind in RssKind::ALL.into_iter().filter(|kind| delta.resident[*kind as usize] > 0) {
+            space.rss().add(kind, delta.resident[kind as usize]);
+            self.gauges.add(gauge(kind), delta.alone[kind as usize]);
         }
     }
 
     /// Takes what was unmapped from the resident set of `space` and from the gauges.
-    pub(crate) fn lower(&self, space: &Space<P>, tally: &Tally) {
-        for kind in RssKind::ALL.into_iter().filter(|kind| tally.resident[*kind as usize] > 0) {
+    pub(crate) fn account_unmapped(&self, space: &Space<P>, delta: &MappingDelta) {
+        for kind in RssKind::ALL.into_iter().filter(|kind| delta.resident[*kind as usize] > 0) {
             plant!(RssDrift => continue);
-            space.rss().sub(kind, tally.resident[kind as usize]);
-            self.gauges.sub(gauge(kind), tally.alone[kind as usize]);
+            space.rss().sub(kind, delta.resident[kind as usize]);
+            self.gauges.sub(gauge(kind), delta.alone[kind as usize]);
         }
     }
 }

@@ -1,8 +1,8 @@
 //! Cleared pages made ahead of the faults that will take them, for an operation that faults in
 //! many: one fence for a batch, and the stores that suit the whole.
 //!
-//! Key type: [`Ahead`]. `populate` and `gup` make one for the length of a call; [`PageSource`] is
-//! how a fault sees it.
+//! Key type: [`PreclearedPages`]. `populate` and `gup` make one for the length of a call;
+//! [`ClearedPageSource`] is how a fault sees it.
 //!
 //! Not guaranteed: that every page is used. What is left goes back to the allocator when the
 //! operation ends, uncounted as cleared for use.
@@ -18,16 +18,16 @@ use pagewright_types::Order;
 const BATCH: u64 = 64;
 
 /// Where a fault gets cleared pages.
-pub(crate) trait PageSource {
+pub(crate) trait ClearedPageSource {
     /// The next page.
     ///
     /// # Errors
     /// [`NoFrames`].
-    fn page(&self) -> Result<ZeroedBlock, NoFrames>;
+    fn next_page(&self) -> Result<ZeroedBlock, NoFrames>;
 }
 
 /// Pages for the rest of one operation.
-pub(crate) struct Ahead<'m, P: Platform> {
+pub(crate) struct PreclearedPages<'m, P: Platform> {
     mm: &'m Mm<P>,
     whole: ClearExtent,
     /// Pages of the operation for which none was made yet.
@@ -35,10 +35,10 @@ pub(crate) struct Ahead<'m, P: Platform> {
     made: RefCell<ZeroedList<'m, P>>,
 }
 
-impl<'m, P: Platform> Ahead<'m, P> {
+impl<'m, P: Platform> PreclearedPages<'m, P> {
     /// For an operation that may fault in `pages` pages; `None` if it is no use, because no stores
     /// want a fence or there are too few pages.
-    pub(crate) fn of_pages(mm: &'m Mm<P>, pages: u64) -> Option<Self> {
+    pub(crate) fn for_pages(mm: &'m Mm<P>, pages: u64) -> Option<Self> {
         let whole = ClearExtent::of_frames(pages);
         let made = RefCell::new(ZeroedList::empty(mm.frames()));
         mm.frames().clear_selector().benefits_from_batch(whole).then(|| Self {
@@ -50,13 +50,13 @@ impl<'m, P: Platform> Ahead<'m, P> {
     }
 
     /// The same as a fault sees it.
-    pub(crate) fn source(this: &Option<Self>) -> Option<&dyn PageSource> {
-        this.as_ref().map(|ahead| ahead as &dyn PageSource)
+    pub(crate) fn as_source(this: &Option<Self>) -> Option<&dyn ClearedPageSource> {
+        this.as_ref().map(|precleared| precleared as &dyn ClearedPageSource)
     }
 }
 
-impl<P: Platform> PageSource for Ahead<'_, P> {
-    fn page(&self) -> Result<ZeroedBlock, NoFrames> {
+impl<P: Platform> ClearedPageSource for PreclearedPages<'_, P> {
+    fn next_page(&self) -> Result<ZeroedBlock, NoFrames> {
         let mut made = self.made.borrow_mut();
         loop {
             if let Some(page) = made.pop() {
