@@ -19,7 +19,6 @@ pub mod cpumask;
 pub mod errno;
 pub mod ids;
 pub mod judge;
-pub mod linux;
 mod lru;
 pub mod order;
 pub mod range;

@@ -2,7 +2,7 @@
 //!
 //! Needs x86-64 Linux and ptrace(2); the soak has the number of operations in its environment.
 
-use pagewright_types::linux::Difference;
+use pagewright_syscall::KnownDifference;
 use pagewright_workload::against::{Compared, compare, report, still_differs};
 
 /// What every run has to have called.
@@ -67,7 +67,7 @@ fn programs_see_the_same() {
 
 #[test]
 fn what_is_meant_to_differ_still_does() {
-    for difference in Difference::ALL {
+    for difference in KnownDifference::ALL {
         // Linux has other work, too, and may answer otherwise meanwhile.
         let seen = (0..3).find_map(|_| still_differs(*difference).expect("a Linux that lets itself be traced"));
         let (linux, ours) = seen.unwrap_or_else(|| panic!("{}: both are the same", difference.name()));

@@ -12,7 +12,7 @@ use pagewright_mm::{
 };
 use pagewright_sim::{MachineConfig, Sim};
 use pagewright_sync::Arc;
-use pagewright_types::linux::{CALLS, Call, Flag, Status, call};
+use pagewright_syscall::{CallSupport, FlagSupport, LINUX_CALLS, Support, call_support};
 use pagewright_types::{CpuId, Errno, PAGE_SIZE, Rights, VirtAddr};
 use pagewright_workload::lab::Lab;
 
@@ -105,12 +105,12 @@ fn make<I: Isa>(mm: &Mm<Sim<I>>, name: &str, value: u32) -> Result<(), Errno> {
     made.map_err(MmError::errno)
 }
 
-fn holds<I: Isa>(call: &Call, flag: &Flag) {
+fn holds<I: Isa>(call: &CallSupport, flag: &FlagSupport) {
     let config = MachineConfig::default_for(I::KIND).expect("a shipped profile");
     let lab = Lab::<I>::new(config, Knobs::default()).expect("a possible machine");
-    let expected = match flag.status {
-        Status::Supported | Status::Partial(_) => Ok(()),
-        Status::Refused(errno, _) => Err(errno),
+    let expected = match flag.support {
+        Support::Full | Support::Partial(_) => Ok(()),
+        Support::Refused(errno, _) => Err(errno),
     };
     let made = lab.on(CPU, |mm| make(mm, call.name, flag.value));
     assert_eq!(made, expected, "{} with {} on {}", call.name, flag.name, I::KIND);
@@ -118,7 +118,7 @@ fn holds<I: Isa>(call: &Call, flag: &Flag) {
 
 #[test]
 fn each_flag_is_taken_or_refused_as_the_table_says() {
-    for call in CALLS {
+    for call in LINUX_CALLS {
         for flag in call.flags {
             holds::<X86_64>(call, flag);
             holds::<Aarch64>(call, flag);
@@ -148,15 +148,15 @@ fn known() -> Vec<(&'static str, Vec<u32>)> {
 #[test]
 fn no_flag_that_the_code_knows_is_missing() {
     for (name, known) in known() {
-        let call = call(name).expect("in the table");
-        let mut taken: Vec<u32> = call.taken().map(|flag| flag.value).collect();
-        taken.retain(|value| value.is_power_of_two() || name == "madvise" || name == "setrlimit, prlimit64");
+        let call = call_support(name).expect("in the table");
+        let mut accepted: Vec<u32> = call.accepted_flags().map(|flag| flag.value).collect();
+        accepted.retain(|value| value.is_power_of_two() || name == "madvise" || name == "setrlimit, prlimit64");
         for value in &known {
-            assert!(taken.contains(value), "{name} takes {value:#x}, of which the table knows nothing");
+            assert!(accepted.contains(value), "{name} takes {value:#x}, of which the table knows nothing");
         }
     }
     // Of these, one bit field is told by one of its values.
-    let memfd = call("memfd_create").expect("in the table");
+    let memfd = call_support("memfd_create").expect("in the table");
     for flag in MemfdFlags::all().iter() {
         assert!(memfd.flags.iter().any(|told| told.value & flag.bits() != 0), "{flag:?} is missing");
     }

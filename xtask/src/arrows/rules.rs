@@ -63,6 +63,7 @@ const FRAME: &str = "pagewright-frame";
 const TLB: &str = "pagewright-tlb";
 const TABLE: &str = "pagewright-table";
 const MM: &str = "pagewright-mm";
+const SYSCALL: &str = "pagewright-syscall";
 const HOST: &str = "pagewright-host";
 const MODEL: &str = "pagewright-model";
 const SIM: &str = "pagewright-sim";
@@ -95,16 +96,18 @@ pub(crate) const RULES: &[Rule] = &[
     library(TLB, &[TYPES, PLANT, ARCH, SYNC, FRAME], Column::Subject, UnsafeCode::Forbidden),
     library(TABLE, &[TYPES, PLANT, ARCH, SYNC, TLB], Column::Subject, UnsafeCode::Forbidden),
     library(MM, &[TYPES, PLANT, ARCH, SYNC, TLB, TABLE], Column::Subject, UnsafeCode::Forbidden),
+    library(SYSCALL, &[TYPES, ARCH, SYNC, MM], Column::Subject, UnsafeCode::Forbidden),
     // Real memory for what depends on real caches. Its tests run the memory manager on it.
     hosted(HOST, &[TYPES, PLANT, ARCH, SYNC, TLB, MM], Column::Above),
     // Bare metal, so that the kernel can be judged where it runs.
     library(MODEL, &[TYPES], Column::Judge, UnsafeCode::Forbidden),
     hosted(SIM, &[TYPES, ARCH, SYNC], Column::Judge),
     hosted(CHECK, &[TYPES, ARCH, SYNC, SIM, MODEL], Column::Judge),
-    hosted(WORKLOAD, &[TYPES, PLANT, ARCH, SYNC, TLB, TABLE, MM, MODEL, SIM, CHECK], Column::Above),
+    hosted(WORKLOAD, &[TYPES, PLANT, ARCH, SYNC, TLB, TABLE, MM, SYSCALL, MODEL, SIM, CHECK], Column::Above),
     // The program names machines, settings and instruction sets.
     hosted("pagewright", &[TYPES, ARCH, TLB, MM, HOST, SIM, WORKLOAD, CHECK], Column::Above),
-    hosted("xtask", &[TYPES], Column::Above),
+    // Documents are generated from the tables of counters and of Linux's calls.
+    hosted("xtask", &[TYPES, SYSCALL], Column::Above),
 ];
 
 /// The library crates, which are built for bare metal.

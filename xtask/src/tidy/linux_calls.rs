@@ -1,9 +1,9 @@
-//! `docs/linux-calls.md` is made from the tables of calls and differences in `types`.
+//! `docs/linux-calls.md` is generated from the tables of calls and differences in `syscall`.
 
 use super::{Finding, Generated};
 use crate::cargo::Workspace;
 use crate::error::Error;
-use pagewright_types::linux::{CALLS, Difference, Status};
+use pagewright_syscall::{KnownDifference, LINUX_CALLS, Support};
 use std::fmt::Write as _;
 
 const PAGE: &str = "docs/linux-calls.md";
@@ -11,19 +11,21 @@ const PAGE: &str = "docs/linux-calls.md";
 const HEAD: &str = "\
 # Linux's memory calls
 
-Made from the tables in `crates/types/src/linux/` by `cargo xtask tidy --write`; don't edit it here. `crates/workload/tests/linux_calls.rs`
-holds each line against the memory manager: what is supported is accepted in a valid call, what is not is refused with the errno given. Where
-nothing is said, answers, errno and effects are those of Linux 6.18, as far as random programs show them that run on both
+Generated from the tables in `crates/syscall` by `cargo xtask tidy --write`; do not edit it here.
+`crates/workload/tests/linux_calls.rs` holds each line against the memory manager: a supported flag
+is accepted in a valid call, any other is refused with the errno given. Where nothing is said,
+results, errno and effects are those of Linux 6.18, as far as random programs that run on both show
 (`pagewright check --against linux`).
 
 | call | flag | value | |
 | --- | --- | --- | --- |
 ";
 
-const MEANT: &str = "
-## Meant differences
+const DIFFERENCES: &str = "
+## Intended differences
 
-Each with a program in `crates/workload/src/against/meant.rs` that shows it, and a test that it is still so.
+`crates/workload/src/against/meant.rs` has a program for each that shows it, and a test checks that
+it still does.
 
 | what | why |
 | --- | --- |
@@ -34,26 +36,26 @@ pub(crate) fn run(workspace: &Workspace, generated: Generated) -> Result<Option<
     generated.document(workspace, PAGE, &page())
 }
 
-fn told(status: Status) -> String {
-    match status {
-        Status::Supported => "supported".to_owned(),
-        Status::Partial(missing) => format!("partial: {missing}"),
-        Status::Refused(errno, "") => format!("{errno}"),
-        Status::Refused(errno, why) => format!("{errno}: {why}"),
+fn text(support: Support) -> String {
+    match support {
+        Support::Full => "supported".to_owned(),
+        Support::Partial(missing) => format!("partial: {missing}"),
+        Support::Refused(errno, "") => format!("{errno}"),
+        Support::Refused(errno, reason) => format!("{errno}: {reason}"),
     }
 }
 
 fn page() -> String {
     let mut page = HEAD.to_owned();
-    for call in CALLS {
+    for call in LINUX_CALLS {
         // Writing to a String does not fail.
-        let _ = writeln!(page, "| `{}` | | | {} |", call.name, told(call.status));
+        let _ = writeln!(page, "| `{}` | | | {} |", call.name, text(call.support));
         for flag in call.flags {
-            let _ = writeln!(page, "| | `{}` | {:#x} | {} |", flag.name, flag.value, told(flag.status));
+            let _ = writeln!(page, "| | `{}` | {:#x} | {} |", flag.name, flag.value, text(flag.support));
         }
     }
-    page.push_str(MEANT);
-    for difference in Difference::ALL {
+    page.push_str(DIFFERENCES);
+    for difference in KnownDifference::ALL {
         let _ = writeln!(page, "| {} | {} |", difference.name(), difference.meaning());
     }
     page
@@ -65,9 +67,9 @@ mod tests {
 
     #[test]
     fn every_call_flag_and_difference_has_a_row() {
-        let rows = CALLS.iter().map(|call| 1 + call.flags.len()).sum::<usize>() + Difference::ALL.len();
+        let rows = LINUX_CALLS.iter().map(|call| 1 + call.flags.len()).sum::<usize>() + KnownDifference::ALL.len();
         let page = page();
-        assert_eq!(page.lines().count(), HEAD.lines().count() + MEANT.lines().count() + rows);
+        assert_eq!(page.lines().count(), HEAD.lines().count() + DIFFERENCES.lines().count() + rows);
         assert!(page.contains("| | `MREMAP_DONTUNMAP` | 0x4 | supported |"));
     }
 }

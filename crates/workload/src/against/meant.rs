@@ -7,7 +7,7 @@ use super::seen::{Seen, Signal};
 use super::usage::Looked;
 use crate::random::{Descriptor, HEAP, Mode, Object, Operation, Syscall, Where, Window};
 use pagewright_model::spec::Alone;
-use pagewright_types::linux::Difference;
+use pagewright_syscall::KnownDifference;
 use pagewright_types::{Access, Errno, PAGE_SIZE, Rights, VirtAddr};
 
 /// How the two sides are left by a call that failed on both.
@@ -46,7 +46,7 @@ const MADV_DOFORK: u32 = 11;
 /// Linux knows no advice of this number.
 const MADV_UNKNOWN: u32 = 5;
 
-/// How a call leaves the two ([`Difference::FailedMove`]).
+/// How a call leaves the two ([`KnownDifference::FailedMove`]).
 pub(super) fn left_by(operation: &Operation, seen: &Seen) -> Option<Unlike> {
     let Seen::Failed(errno) = *seen else { return None };
     if let Operation::Syscall(Syscall::Alone(Alone::Remap { flags, new_addr, new_len, old_len, .. })) = *operation
@@ -69,16 +69,16 @@ pub(super) struct Past {
     grown: bool,
     guarded: bool,
     /// A fault of a program on a file may have brought in other pages around it:
-    /// [`Difference::PastEnd`], or mappings were not the same, even shared ones:
-    /// [`Difference::StackFlag`], [`Difference::FailedMapCuts`].
+    /// [`KnownDifference::PastEnd`], or mappings were not the same, even shared ones:
+    /// [`KnownDifference::StackFlag`], [`KnownDifference::FailedMapCuts`].
     around_unlike: bool,
-    /// A call, or another process, used pages: [`Difference::UsedByCalls`].
+    /// A call, or another process, used pages: [`KnownDifference::UsedByCalls`].
     used: bool,
     forked_unlike: bool,
     /// There is a limit of data, or was one.
     limited: bool,
-    /// There was a fork, or a mapping that Linux keeps apart: [`Difference::ChargedPart`]; or
-    /// something was moved: [`Difference::MovedCopies`].
+    /// There was a fork, or a mapping that Linux keeps apart: [`KnownDifference::ChargedPart`]; or
+    /// something was moved: [`KnownDifference::MovedCopies`].
     cut_unlike: bool,
 }
 
@@ -88,12 +88,12 @@ impl Past {
         if let Syscall::ResidentInto { .. } = call {
             return !self.hides_residence();
         }
-        // [`Difference::LockStays`]
+        // [`KnownDifference::LockStays`]
         !(self.locked && matches!(call, Syscall::Alone(Alone::Remap { flags, .. }) if flags & MREMAP_DONTUNMAP != 0))
     }
 
-    /// Whether pages may be at hand on one side only: [`Difference::PagedOut`],
-    /// [`Difference::Allocated`], [`Difference::ForkCopies`].
+    /// Whether pages may be at hand on one side only: [`KnownDifference::PagedOut`],
+    /// [`KnownDifference::Allocated`], [`KnownDifference::ForkCopies`].
     pub(super) fn hides_residence(self) -> bool {
         self.paged_out || self.allocated || self.forked_unlike
     }
@@ -212,15 +212,15 @@ const MAPS: Operation = Operation::Syscall(Syscall::Maps);
 const ANON: Object = Object::PrivateAnon;
 
 /// A program whose last operation shows the difference.
-fn shown_by(difference: Difference) -> Vec<Operation> {
+fn shown_by(difference: KnownDifference) -> Vec<Operation> {
     match difference {
-        Difference::FailedMove => vec![
+        KnownDifference::FailedMove => vec![
             map(pages(0, 48), ANON),
             limit(RLIMIT_AS, 2 * PAGE_SIZE),
             remap(pages(3, 7), MREMAP_MAYMOVE_FIXED | MREMAP_DONTUNMAP, pages(29, 7)),
             touch(33, Access::Read),
         ],
-        Difference::KeptApart => vec![
+        KnownDifference::KeptApart => vec![
             map(pages(0, 4), ANON),
             touch(0, Access::Write),
             map(pages(8, 4), ANON),
@@ -228,14 +228,14 @@ fn shown_by(difference: Difference) -> Vec<Operation> {
             map(pages(4, 4), ANON),
             MAPS,
         ],
-        Difference::StackFlag => vec![map(pages(0, 4), ANON), map_raw(pages(4, 4), 3, MAP_STACK), MAPS],
-        Difference::FailedMapCuts => vec![
+        KnownDifference::StackFlag => vec![map(pages(0, 4), ANON), map_raw(pages(4, 4), 3, MAP_STACK), MAPS],
+        KnownDifference::FailedMapCuts => vec![
             map(pages(0, 48), Object::PrivateFile(1)),
             limit(RLIMIT_AS, 37 * PAGE_SIZE),
             map(pages(19, 1), Object::SharedFile(9)),
             MAPS,
         ],
-        Difference::ChargedPart => vec![
+        KnownDifference::ChargedPart => vec![
             map(pages(0, 48), ANON),
             touch(46, Access::Write),
             Operation::Fork,
@@ -245,11 +245,11 @@ fn shown_by(difference: Difference) -> Vec<Operation> {
             protect(pages(24, 24), Rights::RX),
             MAPS,
         ],
-        Difference::MovedCopies => moved_copies(),
-        Difference::FetchBringsIn => {
+        KnownDifference::MovedCopies => moved_copies(),
+        KnownDifference::FetchBringsIn => {
             vec![map(pages(0, 4), ANON), touch(1, Access::Exec), resident(pages(0, 4))]
         }
-        Difference::PagedOut => {
+        KnownDifference::PagedOut => {
             let (addr, len) = pages(0, 4);
             let advise = Syscall::Alone(Alone::Advise { addr, len, advice: MADV_PAGEOUT });
             vec![
@@ -259,21 +259,21 @@ fn shown_by(difference: Difference) -> Vec<Operation> {
                 resident(pages(0, 4)),
             ]
         }
-        Difference::Allocated => {
+        KnownDifference::Allocated => {
             let call = Syscall::Allocate { flags: FALLOC_FL_KEEP_SIZE, offset: 3 * PAGE_SIZE, len: 2 * PAGE_SIZE };
             vec![map(pages(0, 8), Object::SharedFile(1)), Operation::Syscall(call), resident(pages(0, 8))]
         }
-        Difference::ForkCopies => fork_copies(),
-        Difference::LockStays => vec![
+        KnownDifference::ForkCopies => fork_copies(),
+        KnownDifference::LockStays => vec![
             map(pages(0, 48), ANON),
             lock(pages(33, 6)),
             remap(pages(36, 1), 1 | MREMAP_DONTUNMAP, pages(6, 1)),
             lock(pages(5, 29)),
         ],
-        Difference::UsedByCalls => used_by_calls(),
-        Difference::DirtyAtOnce => dirty_at_once(),
-        Difference::PastEnd => past_end(),
-        Difference::AdviceFirst => {
+        KnownDifference::UsedByCalls => used_by_calls(),
+        KnownDifference::DirtyAtOnce => dirty_at_once(),
+        KnownDifference::PastEnd => past_end(),
+        KnownDifference::AdviceFirst => {
             let ranges = [(VirtAddr::new(!(PAGE_SIZE - 1)), PAGE_SIZE), (HEAP, PAGE_SIZE)];
             vec![Operation::Syscall(Syscall::Alone(Alone::AdviseRanges { ranges, advice: MADV_UNKNOWN }))]
         }
@@ -350,9 +350,9 @@ fn past_end() -> Vec<Operation> {
 ///
 /// # Errors
 /// [`AgainstError`], when they can't be compared on this machine.
-pub fn still_differs(difference: Difference) -> Result<Option<(Seen, Seen)>, AgainstError> {
+pub fn still_differs(difference: KnownDifference) -> Result<Option<(Seen, Seen)>, AgainstError> {
     let mut pair = Pair::start()?;
-    if difference == Difference::FetchBringsIn {
+    if difference == KnownDifference::FetchBringsIn {
         pair.fetch_plainly();
     }
     pair.begin()?;

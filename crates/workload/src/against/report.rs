@@ -1,7 +1,7 @@
 //! What was compared and what was found, in words.
 
 use super::{Compared, Found};
-use pagewright_types::linux::Difference;
+use pagewright_syscall::KnownDifference;
 use std::fmt::Write as _;
 
 /// What was compared: counts by call and errno, by access and signal, and what was left out.
@@ -39,7 +39,7 @@ pub fn compared(compared: &Compared) -> String {
         last = name;
     }
     text.push_str("\n  meant differences, which these programs keep clear of or allow for (docs/linux-calls.md):\n");
-    for difference in Difference::ALL {
+    for difference in KnownDifference::ALL {
         let _ = writeln!(text, "    {}: {}", difference.name(), difference.meaning());
     }
     text

@@ -123,7 +123,7 @@ impl Figures {
     }
 
     /// Counts all pages as clean:
-    /// [`Difference::DirtyAtOnce`](pagewright_types::linux::Difference::DirtyAtOnce).
+    /// [`KnownDifference::DirtyAtOnce`](pagewright_syscall::KnownDifference::DirtyAtOnce).
     fn forget_dirt(&mut self) {
         let [_, share, _, _, _, shared_clean, shared_dirty, private_clean, private_dirty, ..] = &mut self.kilobytes;
         *share = 0;

@@ -1,0 +1,22 @@
+//! Where the results of calls differ from Linux's on purpose.
+
+pagewright_types::named_table! {
+    /// A difference from Linux that is intended, with its reason.
+    pub enum KnownDifference {
+        FailedMove = "a failed mremap to a fixed address", "Linux unmaps the destination, and the end of a source that shrinks, before it checks whether the move is possible. Here a failed call changes nothing.";
+        KeptApart = "neighbours with pages of their own", "Linux keeps mappings apart whose pages belong to different anon_vmas. The reverse map here is by address space, so such neighbours merge, and a later mremap across both succeeds.";
+        StackFlag = "neighbours of which one has MAP_STACK", "Linux excludes the mapping from huge pages, which keeps the two apart. There are no huge pages here.";
+        FailedMapCuts = "a failed mmap over a mapping", "Linux has split the mapping by then and leaves it split. Here a failed call changes nothing.";
+        ChargedPart = "a mapping that was writable in a child", "A private mapping that loses the right to write is no longer charged if it has no pages of its own. One mapping here can be two on Linux, of which only one has pages; so more remains charged here, and the charged mapping stays apart from its neighbours.";
+        MovedCopies = "a private mapping of a file that was moved", "Its private copies are indexed by the address at which the first was made, so the mapping does not merge with a neighbour that has none. Linux indexes them by file offset and merges the two.";
+        FetchBringsIn = "a fetch from a page that is not present", "Linux on x86-64 faults the page in before the processor refuses to execute it. Here, as on arm64, the right to execute is checked first.";
+        PagedOut = "MADV_PAGEOUT of shared memory", "Linux drops pages that were never written, and unmaps the others even if there is no swap. Here all of them go to swap, and without swap they stay mapped.";
+        Allocated = "mincore of pages that were only allocated", "Linux fills a page that fallocate allocated when it is first touched, and until then reports it as not resident. Here it is filled at once.";
+        ForkCopies = "entries that fork copies", "Both copy the entries of mappings that have pages of their own. Where two mappings of Linux are one here, entries of the zero page are copied too, and mincore in the child reports them. Of shared memory with guards, Linux copies every entry; here only the guards are copied.";
+        LockStays = "locked memory that was moved with MREMAP_DONTUNMAP", "Linux unlocks the old range and continues to count it against RLIMIT_MEMLOCK. Here exactly the locked memory is counted.";
+        UsedByCalls = "pages that a call used", "Linux marks a page referenced when a call faults it in (mlock, MAP_POPULATE, vmsplice), and a file page when a mapping that accessed it is removed; smaps then reports it as referenced although no entry was accessed. MADV_COLD clears these marks. Here a page counts as referenced by its entries, MADV_FREE, and reads of its file.";
+        PastEnd = "a read past the end of a file", "Linux maps the surrounding pages of the file before it sends SIGBUS. Here nothing changes.";
+        DirtyAtOnce = "smaps of shared memory that was written", "Linux marks a page dirty when the entry through which it was written is removed, and until then reports the page as clean under every other entry. Here the first store marks the page.";
+        AdviceFirst = "unknown advice about bad ranges", "process_madvise of Linux checks the ranges first. Here advice is a type, so it is checked before the call.";
+    }
+}
