@@ -32,12 +32,12 @@ pub(crate) fn run() -> Result<(), Error> {
         .env("PROPTEST_MAX_SHRINK_ITERS", "1000000");
     let mut stream = cargo::command();
     stream
-        .args(["test", "--release", "--package", "pagewright-workload", "--test", "replay_memory"])
+        .args(["test", "--release", "--package", "pagewright-capture", "--test", "replay_memory"])
         .current_dir(&workspace.workspace_root)
         .env("PAGEWRIGHT_SOAK", "1");
     let mut calls = cargo::command();
     calls
-        .args(["test", "--release", "--package", "pagewright-workload", "--test", "random_calls"])
+        .args(["test", "--release", "--package", "pagewright-fuzz", "--test", "random_calls"])
         .current_dir(&workspace.workspace_root)
         .env("PAGEWRIGHT_SOAK", "1");
     let mut swap = cargo::command();
@@ -45,7 +45,9 @@ pub(crate) fn run() -> Result<(), Error> {
         "test",
         "--release",
         "--package",
-        "pagewright-workload",
+        "pagewright-mm",
+        "--package",
+        "pagewright-tlb",
         "--test",
         "swap",
         "--test",
@@ -64,7 +66,7 @@ pub(crate) fn run() -> Result<(), Error> {
         .current_dir(&workspace.workspace_root);
     let mut beside_linux = cargo::command();
     beside_linux
-        .args(["test", "--release", "--package", "pagewright-workload", "--test", "against_linux"])
+        .args(["test", "--release", "--package", "pagewright-fuzz", "--test", "against_linux"])
         .current_dir(&workspace.workspace_root)
         .env("PAGEWRIGHT_AGAINST_LINUX", BESIDE_LINUX);
     let mut repeat = cargo::command();

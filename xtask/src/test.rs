@@ -25,6 +25,10 @@ const PLANTED: &[&str] = &[
     "swap_shared",
 ];
 
+/// Packages whose tests plant bugs.
+const WITH_PLANTS: [&str; 6] =
+    ["pagewright", "pagewright-fuzz", "pagewright-host", "pagewright-lab", "pagewright-mm", "pagewright-tlb"];
+
 /// Runs the steps.
 pub(crate) fn run() -> Result<(), Error> {
     let workspace = Workspace::load()?;
@@ -38,14 +42,10 @@ pub(crate) fn run() -> Result<(), Error> {
     loom.env("RUSTFLAGS", "--cfg loom").env("CARGO_TARGET_DIR", workspace.target_directory.join("loom"));
     let workspace_tests = ["test", "--workspace", "--lib", "--bins", "--tests", "--examples", "--no-fail-fast"];
     // Planted bugs are a feature of crates that everything else is built without.
-    let mut planted =
-        cargo(&["test", "--package", "pagewright", "--package", "pagewright-workload", "--package", "pagewright-host"]);
+    let mut planted = cargo(&["test", "--no-fail-fast"]);
     planted
-        .args([
-            "--features",
-            "pagewright/planted,pagewright-workload/planted,pagewright-host/planted",
-            "--no-fail-fast",
-        ])
+        .args(WITH_PLANTS.iter().flat_map(|package| ["--package", package]))
+        .args(["--features", &WITH_PLANTS.map(|package| format!("{package}/planted")).join(",")])
         .args(PLANTED.iter().flat_map(|test| ["--test", test]));
     // A workspace of its own, which `cargo fmt` here does not see.
     let mut formatted = cargo(&["fmt", "--all", "--check"]);

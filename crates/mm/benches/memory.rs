@@ -2,7 +2,7 @@
 //!
 //! Everything is in units that programs pay by: a fault, a page mapped, unmapped or forked, a
 //! look-up. What undoes a step, so that it can be done again, is outside the timing.
-//! `benches/linux.rs` of `workload` measures the same on the kernel of this machine.
+//! `benches/linux.rs` measures the same on the kernel of this machine.
 
 mod support;
 

@@ -13,7 +13,7 @@ mod progress;
 mod show;
 
 use clap::Parser;
-use pagewright_workload::undo;
+use pagewright_capture::undo;
 use std::process::ExitCode;
 
 /// Run page-table code – Pagewright's own memory manager, or Linux's calls at random – on a

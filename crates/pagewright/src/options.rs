@@ -2,11 +2,11 @@
 
 use clap::Args;
 use pagewright_arch::IsaKind;
+use pagewright_capture::replay::ReplayConfig;
 use pagewright_mm::{Knob, Knobs};
 use pagewright_sim::config::{self, parse::ParseError};
 use pagewright_sim::{ConfigError, MachineConfig, Profile, ProfileError};
 use pagewright_types::{CpuMask, PAGE_SIZE, SwapEntry};
-use pagewright_workload::replay::ReplayConfig;
 
 /// A machine, as options.
 #[derive(Args, Clone, Debug)]
@@ -130,7 +130,7 @@ pub(crate) enum OptionError {
     NoSuchThing { isa: IsaKind, setting: &'static str },
     #[error("{0}: a setting of simulated machines, not of the kernel")]
     NotOfTheKernel(&'static str),
-    #[error("unknown workload {0}: known are {known}", known = pagewright_workload::generate::names().collect::<Vec<_>>().join(", "))]
+    #[error("unknown workload {0}: known are {known}", known = pagewright_capture::generate::names().collect::<Vec<_>>().join(", "))]
     UnknownWorkload(String),
 }
 

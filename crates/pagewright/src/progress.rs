@@ -1,8 +1,8 @@
 //! Progress on standard error, when somebody is looking.
 
 use indicatif::{ProgressBar, ProgressStyle};
-use pagewright_workload::replay::Source;
-use pagewright_workload::trace::{Event, Header, Reader, TraceError};
+use pagewright_capture::replay::Source;
+use pagewright_capture::trace::{Event, Header, Reader, TraceError};
 use std::io::Read;
 
 /// A trace that shows how much of it has been read.

@@ -109,8 +109,9 @@ fn check(nodes: &[Node<'_>]) -> Vec<Fault> {
 }
 
 fn allowed(rule: &Rule, used: &str, kind: Option<DependencyKind>) -> bool {
-    let judged = || rule.column == Column::Subject && RULES.iter().any(|r| r.name == used && r.column == Column::Judge);
-    rule.may_use.contains(&used) || (kind == Some(DependencyKind::Dev) && judged())
+    let judges = || used == rules::LAB || RULES.iter().any(|r| r.name == used && r.column == Column::Judge);
+    let is_test = kind == Some(DependencyKind::Dev);
+    rule.may_use.contains(&used) || (is_test && rule.column == Column::Subject && judges())
 }
 
 fn missing<'a>(rule: &'a Rule, root: &'a str) -> impl Iterator<Item = &'static str> + 'a {
@@ -162,7 +163,7 @@ mod tests {
             ("pagewright-check", "pagewright-table"),
             ("pagewright-mm", "pagewright-frame"),
             ("pagewright-table", "pagewright-frame"),
-            ("pagewright-workload", "pagewright-frame"),
+            ("pagewright-capture", "pagewright-frame"),
             ("pagewright-mm", "pagewright-sim"),
             ("pagewright-tlb", "pagewright-table"),
             ("pagewright", "pagewright-table"),

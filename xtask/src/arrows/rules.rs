@@ -1,9 +1,9 @@
 //! Which crate may use which: the house as a table.
 //!
 //! Two columns stand on the same ground: the subject (`frame` → `tlb` → `table` → `mm`) and its
-//! judge (`model`, `sim` → `check`). They meet only in `workload`, so that the oracle's
-//! independence is a fact of the Cargo graph. `table`, `mm` and `workload` reach frames through
-//! `tlb` alone, whose allocator settles debts first.
+//! judge (`model`, `sim` → `check`). They meet only above both, in `lab` and `fuzz`, so
+//! that the oracle's independence is a fact of the Cargo graph. `table`, `mm` and what stands on
+//! them reach frames through `tlb` alone, whose allocator settles debts first.
 
 /// Whether a crate may contain unsafe code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,7 +30,7 @@ pub(crate) enum Column {
     Shared,
     /// What is judged.
     ///
-    /// Its tests may use the judge.
+    /// Its tests may use the judge, and the lab, where both meet.
     Subject,
     /// What judges.
     ///
@@ -68,7 +68,9 @@ const HOST: &str = "pagewright-host";
 const MODEL: &str = "pagewright-model";
 const SIM: &str = "pagewright-sim";
 const CHECK: &str = "pagewright-check";
-const WORKLOAD: &str = "pagewright-workload";
+pub(super) const LAB: &str = "pagewright-lab";
+const CAPTURE: &str = "pagewright-capture";
+const FUZZ: &str = "pagewright-fuzz";
 
 const fn library(
     name: &'static str,
@@ -103,9 +105,11 @@ pub(crate) const RULES: &[Rule] = &[
     library(MODEL, &[TYPES], Column::Judge, UnsafeCode::Forbidden),
     hosted(SIM, &[TYPES, ARCH, SYNC], Column::Judge),
     hosted(CHECK, &[TYPES, ARCH, SYNC, SIM, MODEL], Column::Judge),
-    hosted(WORKLOAD, &[TYPES, PLANT, ARCH, SYNC, TLB, TABLE, MM, SYSCALL, MODEL, SIM, CHECK], Column::Above),
+    hosted(LAB, &[TYPES, PLANT, ARCH, SYNC, TLB, MM, SIM, MODEL, CHECK], Column::Above),
+    hosted(CAPTURE, &[TYPES, ARCH, SYNC, MM, SIM, LAB], Column::Above),
+    hosted(FUZZ, &[TYPES, PLANT, ARCH, SYNC, MM, SYSCALL, SIM, MODEL, CHECK, LAB], Column::Above),
     // The program names machines, settings and instruction sets.
-    hosted("pagewright", &[TYPES, ARCH, TLB, MM, HOST, SIM, WORKLOAD, CHECK], Column::Above),
+    hosted("pagewright", &[TYPES, ARCH, TLB, MM, HOST, SIM, CHECK, LAB, CAPTURE, FUZZ], Column::Above),
     // Documents are generated from the tables of counters and of Linux's calls.
     hosted("xtask", &[TYPES, SYSCALL], Column::Above),
 ];

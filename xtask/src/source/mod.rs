@@ -4,6 +4,7 @@ pub(crate) mod scan;
 
 use crate::cargo::Workspace;
 use crate::error::Error;
+use std::ffi::OsStr;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -28,7 +29,8 @@ pub(crate) struct File {
 impl File {
     /// A file from its path and text.
     pub(crate) fn new(path: PathBuf, text: String) -> Self {
-        let is_test = path.components().any(|part| part.as_os_str() == "tests" || part.as_os_str() == "benches")
+        let is_test_folder = |part: &OsStr| ["tests", "benches", "harness"].iter().any(|folder| part == *folder);
+        let is_test = path.components().any(|part| is_test_folder(part.as_os_str()))
             || path.file_name().is_some_and(|name| name == "tests.rs");
         let code = scan::code(&text);
         let tests = scan::test_items(&code);

@@ -12,7 +12,7 @@ const HEAD: &str = "\
 # Linux's memory calls
 
 Generated from the tables in `crates/syscall` by `cargo xtask tidy --write`; do not edit it here.
-`crates/workload/tests/linux_calls.rs` holds each line against the memory manager: a supported flag
+`crates/syscall/tests/linux_calls.rs` holds each line against the memory manager: a supported flag
 is accepted in a valid call, any other is refused with the errno given. Where nothing is said,
 results, errno and effects are those of Linux 6.18, as far as random programs that run on both show
 (`pagewright check --against linux`).
@@ -24,7 +24,7 @@ results, errno and effects are those of Linux 6.18, as far as random programs th
 const DIFFERENCES: &str = "
 ## Intended differences
 
-`crates/workload/src/against/meant.rs` has a program for each that shows it, and a test checks that
+`crates/fuzz/src/against/meant.rs` has a program for each that shows it, and a test checks that
 it still does.
 
 | what | why |

@@ -10,9 +10,9 @@ use super::CommandError;
 use crate::options::isa_named;
 use pagewright_arch::IsaKind;
 use pagewright_check::{Antecedent, Tally, Token, explain};
-use pagewright_workload::against::{self, AgainstError};
-use pagewright_workload::lab::LabError;
-use pagewright_workload::random::{Bug, Done, Effort, Program, ReplayError, Survey, replay, survey, without_mechanism};
+use pagewright_fuzz::against::{self, AgainstError};
+use pagewright_fuzz::random::{Bug, Done, Effort, Program, ReplayError, Survey, replay, survey, without_mechanism};
+use pagewright_lab::LabError;
 use std::fmt::Write as _;
 use std::io::{self, Write};
 use std::process::ExitCode;
@@ -63,7 +63,7 @@ pub(crate) struct Args {
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum CheckError {
     #[error("--program: {0}")]
-    Program(#[from] pagewright_workload::random::NotAProgram),
+    Program(#[from] pagewright_fuzz::random::NotAProgram),
     #[error("--replay: {0}")]
     Token(#[from] pagewright_check::TokenError),
     #[error("impossible machine: {0}")]
@@ -93,9 +93,8 @@ const MOST_CPUS: u16 = 64;
 pub(crate) fn run(args: &Args) -> Result<ExitCode, CommandError> {
     #[cfg(feature = "planted")]
     if let Some(name) = &args.plant {
-        let plant =
-            pagewright_workload::random::PlantedBug::named(name).ok_or_else(|| CheckError::Plant(name.clone()))?;
-        pagewright_workload::random::plant(Some(plant));
+        let plant = pagewright_fuzz::random::PlantedBug::named(name).ok_or_else(|| CheckError::Plant(name.clone()))?;
+        pagewright_fuzz::random::plant(Some(plant));
     }
     if let Some(what) = &args.against {
         return run_against(what, args);

@@ -9,8 +9,8 @@ mod run;
 mod tour;
 
 use clap::Subcommand;
-use pagewright_workload::replay::Report;
-use pagewright_workload::trace::TraceFile;
+use pagewright_capture::replay::Report;
+use pagewright_capture::trace::TraceFile;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -42,13 +42,13 @@ pub(crate) enum CommandError {
     Option(#[from] crate::options::OptionError),
     /// The trace.
     #[error(transparent)]
-    Trace(#[from] pagewright_workload::trace::TraceError),
+    Trace(#[from] pagewright_capture::trace::TraceError),
     /// The replay.
     #[error(transparent)]
-    Replay(#[from] pagewright_workload::replay::ReplayError),
+    Replay(#[from] pagewright_capture::replay::ReplayError),
     /// Recording.
     #[error(transparent)]
-    Record(#[from] pagewright_workload::record::RecordError),
+    Record(#[from] pagewright_capture::record::RecordError),
     /// What is to be checked.
     #[error(transparent)]
     Check(Box<check::CheckError>),

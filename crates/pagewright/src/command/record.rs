@@ -1,7 +1,7 @@
 //! `pagewright record`: capture a real program.
 
 use super::CommandError;
-use pagewright_workload::record::{Options, record};
+use pagewright_capture::record::{Options, record};
 use std::path::PathBuf;
 
 /// Options of `record`.

@@ -5,8 +5,8 @@ use crate::options::{Comparison, MachineOptions};
 use crate::progress::Watched;
 use crate::show;
 use pagewright_arch::IsaKind;
-use pagewright_workload::replay::{ReplayConfig, Source, replay};
-use pagewright_workload::trace::{Native, Reader};
+use pagewright_capture::replay::{ReplayConfig, Source, replay};
+use pagewright_capture::trace::{Native, Reader};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 

@@ -3,8 +3,8 @@
 use super::CommandError;
 use super::replay::{Told, compare_or_show};
 use crate::options::{MachineOptions, OptionError};
-use pagewright_workload::generate;
-use pagewright_workload::replay::Source;
+use pagewright_capture::generate;
+use pagewright_capture::replay::Source;
 
 /// Options of `run`.
 #[derive(clap::Args)]

@@ -3,7 +3,7 @@
 use super::number::{change, grouped, milliseconds};
 use super::single::{machine, remarks};
 use crate::options::Comparison;
-use pagewright_workload::replay::Report;
+use pagewright_capture::replay::Report;
 use std::io::{self, Write};
 
 /// Writes every figure that either replay has, before and after, with the change in per cent.
@@ -45,6 +45,6 @@ fn row(out: &mut impl Write, width: usize, name: &str, values: (u64, u64), text:
     writeln!(out, " {name:<28} {:>width$} {:>width$} {:>10}", text(old), text(new), change(old, new))
 }
 
-fn sum(report: &Report, pick: fn(&pagewright_workload::replay::ImageReport) -> Option<u64>) -> u64 {
+fn sum(report: &Report, pick: fn(&pagewright_capture::replay::ImageReport) -> Option<u64>) -> u64 {
     report.images.iter().filter_map(pick).sum()
 }

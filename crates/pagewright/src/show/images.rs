@@ -1,8 +1,8 @@
 //! Program images beside what Linux counted for them.
 
 use super::number::grouped;
-use pagewright_workload::replay::{ImageReport, Report};
-use pagewright_workload::trace::NativeImage;
+use pagewright_capture::replay::{ImageReport, Report};
+use pagewright_capture::trace::NativeImage;
 use std::io::{self, Write};
 
 /// One row for each program image: minor faults, peak RSS and page tables, ours and Linux's.

@@ -2,9 +2,9 @@
 
 use super::images;
 use super::number::{grouped, memory, milliseconds};
+use pagewright_capture::replay::Report;
 use pagewright_sim::Event;
 use pagewright_types::Counter;
-use pagewright_workload::replay::Report;
 use std::io::{self, Write};
 
 /// Writes everything that a replay found.

@@ -2,7 +2,7 @@
 
 use super::number::{change, grouped, milliseconds};
 use crate::options::Comparison;
-use pagewright_workload::replay::Report;
+use pagewright_capture::replay::Report;
 use std::io::{self, Write};
 use std::time::Duration;
 

@@ -9,7 +9,7 @@
 
 use super::BootError;
 use pagewright_arch::IsaKind;
-use pagewright_workload::trace::{
+use pagewright_capture::trace::{
     Actor, Call, Effort, Event, FileId, FileInfo, Header, Image, Isa, Layout, MapFlags, Mapping, MappingKind,
     MappingSource, MemOp, PAGE_SIZE, PageNo, Pid, Prot, Run, Stream, Task, Tid, TraceFile, UserAddr, Writer,
 };
@@ -223,7 +223,7 @@ fn call(line: &Line<'_>, files: &Files<'_>) -> Option<(MemOp, u64)> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use pagewright_workload::trace::Reader;
+    use pagewright_capture::trace::Reader;
 
     #[test]
     fn what_was_told_is_in_the_capture() {

@@ -16,7 +16,7 @@ mod report;
 use super::CommandError;
 use crate::options::{OptionError, Setting, isa_named, swap_slots};
 use pagewright_arch::IsaKind;
-use pagewright_workload::undo::{Scratch, Undo};
+use pagewright_capture::undo::{Scratch, Undo};
 use report::Report;
 use std::io;
 use std::path::{Path, PathBuf};

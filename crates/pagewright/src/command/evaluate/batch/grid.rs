@@ -7,10 +7,10 @@
 
 use super::super::{Context, EvaluateError, Over, Plot, Run, Series, Stats, Table};
 use super::at_once;
+use pagewright_capture::pageout::{self, PagedOut, Program};
+use pagewright_capture::replay::ReplayConfig;
 use pagewright_mm::Knob;
 use pagewright_sim::{MachineConfig, Profile};
-use pagewright_workload::pageout::{self, PagedOut, Program};
-use pagewright_workload::replay::ReplayConfig;
 use std::collections::BTreeMap;
 use std::thread;
 

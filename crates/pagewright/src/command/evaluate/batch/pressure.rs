@@ -7,11 +7,11 @@ use super::super::{Context, EvaluateError, Run, Table};
 use super::at_once;
 use super::grid::{KUNPENG, PHONE, X86};
 use crate::command::tour::CAPTURES;
+use pagewright_capture::replay::{ReplayConfig, Report, replay};
+use pagewright_capture::trace::{Native, Reader};
 use pagewright_mm::Knob;
 use pagewright_sim::{MachineConfig, Profile};
 use pagewright_types::PAGE_SIZE;
-use pagewright_workload::replay::{ReplayConfig, Report, replay};
-use pagewright_workload::trace::{Native, Reader};
 use std::collections::BTreeMap;
 
 /// Those that still run in so little.

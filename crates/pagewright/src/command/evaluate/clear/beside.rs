@@ -8,9 +8,9 @@
 
 use super::super::{Context, EvaluateError, Run, Stats, Table};
 use super::bed::{Bed, NODE};
+use pagewright_capture::undo::Scratch;
 use pagewright_tlb::frames::ClearPolicy;
 use pagewright_types::Order;
-use pagewright_workload::undo::Scratch;
 use std::fmt::Write as _;
 use std::fs;
 use std::path::PathBuf;

@@ -1,0 +1,42 @@
+//! Replay of every shipped capture on each instruction set, on one core: raw accesses and
+//! page-change events a second.
+//!
+//! Required are 40 million accesses and 5 million events a second. Decoding the trace is part of
+//! it.
+
+use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
+use pagewright_arch::IsaKind;
+use pagewright_capture::replay::{ReplayConfig, Report, replay};
+use pagewright_capture::trace::Reader;
+use pagewright_sim::{MachineConfig, Profile};
+use std::fs;
+use std::path::PathBuf;
+
+const CAPTURES: [&str; 6] = ["compile", "pigz", "python", "shell", "sort", "sqlite"];
+
+fn run(isa: IsaKind, bytes: &[u8]) -> Report {
+    let profile = Profile::named(Profile::default_for(isa)).expect("a shipped profile");
+    let config = ReplayConfig::new(MachineConfig::new(profile));
+    let mut reader = Reader::new(bytes, "capture").expect("a shipped capture");
+    replay(isa, &mut reader, &config).expect("a shipped capture")
+}
+
+fn benches(criterion: &mut Criterion) {
+    let directory = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../tests/captures");
+    for isa in IsaKind::ALL {
+        for (unit, counter) in [("accesses", "pw_accesses"), ("events", "pw_events")] {
+            let mut group = criterion.benchmark_group(format!("replay/{}/{unit}", isa.name()));
+            group.sample_size(10);
+            for name in CAPTURES {
+                let bytes = fs::read(directory.join(format!("{name}.pwt"))).expect("tests/captures is there");
+                let elements = run(isa, &bytes).counters.get(counter).expect("it is counted");
+                group.throughput(Throughput::Elements(elements));
+                group.bench_function(BenchmarkId::from_parameter(name), |bench| bench.iter(|| run(isa, &bytes)));
+            }
+            group.finish();
+        }
+    }
+}
+
+criterion_group!(replays, benches);
+criterion_main!(replays);

@@ -1,0 +1,201 @@
+//! The captures that come with the project: readable to the end, consistent, and as their README
+//! says.
+
+use std::collections::{HashMap, HashSet};
+use std::fs;
+use std::path::PathBuf;
+
+use pagewright_capture::trace::{Event, Layout, MapFlags, MemOp, PAGE_SIZE, PageNo, Pid, Reader, Task, Tid};
+
+fn directory() -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../tests/captures")
+}
+
+fn captures() -> Vec<PathBuf> {
+    let mut paths: Vec<PathBuf> = fs::read_dir(directory())
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .filter(|path| path.extension().is_some_and(|extension| extension == "pwt"))
+        .collect();
+    paths.sort();
+    paths
+}
+
+#[test]
+fn there_are_six_in_eight_megabytes_and_the_readme_tells_their_figures() {
+    let readme = fs::read_to_string(directory().join("README.md")).unwrap();
+    let (mut bytes, mut threaded, mut forking) = (0, false, false);
+    for path in captures() {
+        let mut reader = Reader::open(&path).unwrap();
+        let mut batch = Vec::new();
+        while reader.next_batch(&mut batch).unwrap() {}
+        let summary = reader.summary().unwrap();
+        let size = fs::metadata(&path).unwrap().len();
+        let row = format!(
+            "| `{}` | {size} | {} | {} | {} | {} |",
+            path.file_name().unwrap().display(),
+            summary.accesses,
+            summary.events,
+            summary.processes,
+            summary.threads
+        );
+        assert!(readme.contains(&row), "README.md lacks the row\n{row}");
+        bytes += size;
+        threaded |= summary.threads > summary.processes;
+        forking |= summary.processes > 1;
+    }
+    assert_eq!(captures().len(), 6);
+    assert!(bytes <= 8_000_000, "{bytes} bytes");
+    assert!(threaded && forking);
+}
+
+/// Which pages a process has mapped, as the trace's own events say.
+#[derive(Clone, Default)]
+struct Mapped {
+    pages: HashSet<PageNo>,
+    brk: (u64, u64),
+}
+
+impl Mapped {
+    fn range(addr: u64, len: u64) -> impl Iterator<Item = PageNo> {
+        (addr / PAGE_SIZE..(addr + len).div_ceil(PAGE_SIZE)).map(PageNo)
+    }
+
+    fn follow(&mut self, op: &MemOp, result: u64) {
+        match *op {
+            MemOp::Mmap { len, flags, addr, .. } => {
+                assert!(!flags.contains(MapFlags::FIXED) || addr.0 == result, "a fixed mapping that moved");
+                if !flags.contains(MapFlags::FIXED) {
+                    assert!(
+                        !Self::range(result, len).any(|page| self.pages.contains(&page)),
+                        "{result:#x}: mmap returned memory that is in use"
+                    );
+                }
+                self.pages.extend(Self::range(result, len));
+            }
+            MemOp::Munmap { addr, len } => Self::range(addr.0, len).for_each(|page| {
+                self.pages.remove(&page);
+            }),
+            MemOp::Mremap { addr, old_len, new_len, .. } => {
+                Self::range(addr.0, old_len).for_each(|page| {
+                    self.pages.remove(&page);
+                });
+                self.pages.extend(Self::range(result, new_len));
+            }
+            MemOp::Brk { .. } => self.brk.1 = result,
+            MemOp::Mprotect { .. }
+            | MemOp::Madvise { .. }
+            | MemOp::Mlock { .. }
+            | MemOp::Munlock { .. }
+            | MemOp::Mlockall { .. }
+            | MemOp::Munlockall {}
+            | MemOp::Msync { .. }
+            | MemOp::Mincore { .. }
+            | MemOp::Membarrier { .. }
+            | MemOp::Other { .. } => {}
+            MemOp::Inferred { .. } => panic!("a shipped capture infers nothing"),
+        }
+    }
+
+    fn has(&self, page: PageNo) -> bool {
+        let addr = page.addr().0;
+        self.pages.contains(&page) || (self.brk.0 <= addr && addr < self.brk.1)
+    }
+}
+
+/// Follows the tasks of a trace.
+#[derive(Default)]
+struct World {
+    live: HashMap<Pid, Mapped>,
+    threads: HashMap<Tid, Pid>,
+    ended: HashSet<Pid>,
+    current: (Pid, Tid),
+}
+
+impl World {
+    fn task(&mut self, task: &Task) {
+        let (pid, tid) = self.current;
+        match task {
+            Task::Begin { pid, tid } => {
+                self.live.insert(*pid, Mapped::default());
+                self.threads.insert(*tid, *pid);
+                self.current = (*pid, *tid);
+            }
+            Task::Exec { image } => {
+                let mut mapped = Mapped { brk: (image.brk.0, image.brk.0), ..Mapped::default() };
+                for mapping in &image.mappings {
+                    let before = mapped.pages.len() as u64;
+                    mapped.pages.extend(Mapped::range(mapping.start.0, mapping.len));
+                    assert_eq!(before + mapping.len / PAGE_SIZE, mapped.pages.len() as u64, "image mappings overlap");
+                }
+                // The stack may grow to its limit.
+                mapped.pages.extend(Mapped::range(image.stack_top.0 - image.stack_limit, image.stack_limit));
+                self.live.insert(pid, mapped);
+            }
+            Task::CloneThread { tid } => assert_eq!(self.threads.insert(*tid, pid), None),
+            Task::Fork { child, tid, .. } => {
+                let copy = self.live[&pid].clone();
+                assert!(self.live.insert(*child, copy).is_none());
+                self.threads.insert(*tid, *child);
+            }
+            Task::ExitThread {} => assert_eq!(self.threads.remove(&tid), Some(pid)),
+            Task::ExitProcess { .. } => {
+                assert!(self.live.remove(&pid).is_some() && self.ended.insert(pid));
+            }
+            Task::Reaped { child } => assert!(self.ended.remove(child), "{child} is reaped before it ended, or twice"),
+        }
+    }
+}
+
+#[test]
+fn every_access_is_to_memory_that_is_mapped() {
+    for path in captures() {
+        let mut reader = Reader::open(&path).unwrap();
+        assert_eq!(reader.header().layout, Layout::Linux);
+        let mut world = World::default();
+        let mut batch = Vec::new();
+        while reader.next_batch(&mut batch).unwrap() {
+            for event in &batch {
+                match event {
+                    Event::Run(run) => {
+                        let mapped = world.live.get(&world.current.0).expect("the current process lives");
+                        assert!(mapped.has(run.page), "{}: {run:?} is not mapped", path.display());
+                    }
+                    Event::Switch { pid, tid } => {
+                        assert_eq!(world.threads.get(tid), Some(pid), "a switch to a thread that isn't there");
+                        world.current = (*pid, *tid);
+                    }
+                    Event::Task(task) => world.task(task),
+                    Event::Call(call) => {
+                        if let Ok(result) = call.result {
+                            world.live.get_mut(&world.current.0).unwrap().follow(&call.op, result);
+                        }
+                    }
+                    Event::File(_) => {}
+                }
+            }
+        }
+        assert!(world.live.is_empty(), "{}: every process ends", path.display());
+    }
+}
+
+#[test]
+fn natives_figures_are_there_for_every_image() {
+    for path in captures() {
+        let mut reader = Reader::open(&path).unwrap();
+        let native = reader.header().native.clone().expect("recorded with a native run");
+        let mut batch = Vec::new();
+        let (mut images, mut forks) = (0, 0);
+        while reader.next_batch(&mut batch).unwrap() {
+            for event in &batch {
+                if let Event::Task(task) = event {
+                    images += usize::from(matches!(**task, Task::Exec { .. }));
+                    forks += usize::from(matches!(**task, Task::Fork { .. }));
+                }
+            }
+        }
+        assert_eq!(native.images.len(), images + forks, "{}: one set of figures per image", path.display());
+        let ended = native.images.iter().filter(|image| image.peak_rss_bytes.is_some());
+        assert!(ended.clone().count() > 0 && ended.clone().all(|image| image.page_table_bytes > Some(0)));
+    }
+}

@@ -1,0 +1,78 @@
+//! The batched-shootdown series' program, with sharers and threads: what is waited for, and by how
+//! much flushes are put off.
+
+use pagewright_arch::IsaKind;
+use pagewright_capture::pageout::{PageOutError, PagedOut, Program, run};
+use pagewright_capture::replay::ReplayConfig;
+use pagewright_mm::Knob;
+use pagewright_sim::MachineConfig;
+
+const ROUNDS: u32 = 2;
+
+fn config(isa: IsaKind, cpus: u16, batch: u64) -> ReplayConfig {
+    let mut machine = MachineConfig::default_for(isa).expect("a profile that is compiled in");
+    machine.cpus = cpus;
+    let mut config = ReplayConfig::new(machine);
+    config.swap_slots = 1024;
+    config.knobs.push((Knob::TlbBatch, batch));
+    config
+}
+
+fn page_out(isa: IsaKind, cpus: u16, batch: u64, program: Program) -> PagedOut {
+    run(isa, &config(isa, cpus, batch), program).expect("all pages go")
+}
+
+fn count(found: &PagedOut, name: &str) -> u64 {
+    found.counters.get(name).expect("a counter")
+}
+
+#[test]
+fn one_wait_is_for_32_pages_whoever_shares_them_and_however_dirty() {
+    for isa in IsaKind::ALL {
+        for (sharers, stores) in [(1, false), (1, true), (10, false), (10, true)] {
+            // On x86-64 others are waited for only where they have run the space.
+            let program = Program { sharers, stores, threads: sharers == 1, ..Program::of_the_series(ROUNDS) };
+            let [before, after] = [0, 1].map(|batch| page_out(isa, 4, batch, program));
+            let what = format!("{isa}, {program:?}");
+            assert_eq!(after.pages, 256 * u64::from(ROUNDS), "{what}");
+            let entries = after.pages * u64::from(sharers);
+            assert_eq!(count(&before, "pw_tlb_batch_at_once"), entries, "{what}");
+            // Spaces that are loaded nowhere else have nobody to wait for.
+            let at_once = count(&after, "pw_tlb_batch_at_once");
+            assert_eq!(count(&after, "pw_tlb_batch_entries") + at_once, entries, "{what}");
+            assert!(count(&before, "pw_flush_waits") >= before.pages, "{what}");
+            assert_eq!(count(&after, "pw_flush_waits"), after.pages / 32, "{what}");
+            assert_eq!(count(&after, "pswpout"), after.pages, "{what}");
+            assert!(after.elapsed < before.elapsed && after.waited < before.waited, "{what}");
+        }
+    }
+}
+
+#[test]
+fn a_lone_cpu_is_put_off_only_by_force() {
+    let program = Program::of_the_series(ROUNDS);
+    let waits = |batch| count(&page_out(IsaKind::Aarch64, 1, batch, program), "pw_flush_waits");
+    assert_eq!([0, 1, 2].map(waits), [512, 512, 16]);
+}
+
+#[test]
+fn the_costs_of_flushes_alone_are_scaled() {
+    let at = |percent, batch| {
+        let mut config = config(IsaKind::Aarch64, 8, batch);
+        config.machine.profile = config.machine.profile.with_flushes_at(percent);
+        run(IsaKind::Aarch64, &config, Program::of_the_series(ROUNDS)).expect("all pages go")
+    };
+    let (whole, half, free) = (at(100, 0), at(50, 0), at(0, 0));
+    assert_eq!(whole.counters.get("pw_dsbs"), half.counters.get("pw_dsbs"));
+    assert_eq!(whole.waited.raw(), 2 * half.waited.raw());
+    assert_eq!(whole.elapsed.since(free.elapsed).raw(), 2 * half.elapsed.since(free.elapsed).raw());
+    assert_eq!((free.waited, free.elapsed > free.waited), (pagewright_sim::Picos::ZERO, true));
+}
+
+#[test]
+fn pages_that_find_no_slot_stay_and_are_told() {
+    let mut config = config(IsaKind::X86_64, 2, 1);
+    config.swap_slots = 200;
+    let found = run(IsaKind::X86_64, &config, Program::of_the_series(ROUNDS));
+    assert!(matches!(found, Err(PageOutError::Stayed { left: 56, pages: 256, round: 0 })), "{found:?}");
+}

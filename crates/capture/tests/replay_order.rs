@@ -1,0 +1,291 @@
+//! What order a replay keeps, and what it lets overlap: small traces made by hand, on one CPU and
+//! on several, with many seeds.
+
+use pagewright_arch::IsaKind;
+use pagewright_capture::replay::{Nonsense, ReplayConfig, ReplayError, Report, Source, replay};
+use pagewright_capture::trace::{
+    Actor, Call, Event, FileId, FileInfo, Header, Image, Isa, Layout, MapFlags, Mapping, MappingKind, MappingSource,
+    MemOp, PAGE_SIZE, PageNo, Pid, Prot, Run, Stream, Task, Tid, TraceError, UserAddr,
+};
+use pagewright_sim::{MachineConfig, Profile};
+
+const HEAP: u64 = 0x7000_0000_0000;
+const SEEDS: u64 = 8;
+
+/// A trace in memory: its process 1 has begun, with a page of stack.
+struct Made {
+    header: Header,
+    events: Vec<Event>,
+}
+
+impl Source for Made {
+    fn header(&self) -> &Header {
+        &self.header
+    }
+
+    fn next_batch(&mut self, batch: &mut Vec<Event>) -> Result<bool, TraceError> {
+        batch.clear();
+        batch.append(&mut self.events);
+        Ok(!batch.is_empty())
+    }
+}
+
+impl Made {
+    fn new() -> Self {
+        let header = Header {
+            command: vec!["made".to_owned()],
+            tool: "by hand".to_owned(),
+            isa: Isa::X86_64,
+            page_size: PAGE_SIZE,
+            mappings: MappingSource::SystemCalls,
+            layout: Layout::Linux,
+            native: None,
+        };
+        let mut made = Self { header, events: Vec::new() };
+        let program = FileInfo { id: FileId(1), path: "/bin/made".to_owned(), size: Some(PAGE_SIZE) };
+        made.events.push(Event::File(Box::new(program)));
+        made.task(Task::Begin { pid: Pid(1), tid: Tid(1) }).exec()
+    }
+
+    fn task(mut self, task: Task) -> Self {
+        self.events.push(Event::Task(Box::new(task)));
+        self
+    }
+
+    fn exec(self) -> Self {
+        let top = 0x7fff_ffff_f000;
+        let kind = MappingKind::Stack {};
+        let stack = Mapping { start: UserAddr(top - PAGE_SIZE), len: PAGE_SIZE, prot: Prot(3), kind };
+        let image = Image {
+            executable: FileId(1),
+            args: vec!["made".to_owned()],
+            mappings: vec![stack],
+            brk: UserAddr(0x50_0000),
+            stack_top: UserAddr(top),
+            stack_limit: 8 << 20,
+        };
+        self.task(Task::Exec { image })
+    }
+
+    fn thread(self, tid: u32) -> Self {
+        self.task(Task::CloneThread { tid: Tid(tid) })
+    }
+
+    fn fork(self, child: u32, vfork: bool) -> Self {
+        self.task(Task::Fork { child: Pid(child), tid: Tid(child), vfork })
+    }
+
+    fn exit(self) -> Self {
+        self.task(Task::ExitProcess { status: 0 })
+    }
+
+    fn on(mut self, pid: u32, tid: u32) -> Self {
+        self.events.push(Event::Switch { pid: Pid(pid), tid: Tid(tid) });
+        self
+    }
+
+    fn call(mut self, op: MemOp, result: u64) -> Self {
+        self.events.push(Event::Call(Box::new(Call { op, result: Ok(result) })));
+        self
+    }
+
+    fn map(self, page: u64, pages: u64) -> Self {
+        let at = HEAP + page * PAGE_SIZE;
+        let (addr, len) = (UserAddr(0), pages * PAGE_SIZE);
+        let op = MemOp::Mmap { addr, len, prot: Prot(3), flags: MapFlags(0x22), file: None, offset: 0 };
+        self.call(op, at)
+    }
+
+    fn unmap(self, page: u64, pages: u64) -> Self {
+        self.call(MemOp::Munmap { addr: UserAddr(HEAP + page * PAGE_SIZE), len: pages * PAGE_SIZE }, 0)
+    }
+
+    fn protect(self, page: u64, pages: u64, prot: u32) -> Self {
+        let addr = UserAddr(HEAP + page * PAGE_SIZE);
+        self.call(MemOp::Mprotect { addr, len: pages * PAGE_SIZE, prot: Prot(prot) }, 0)
+    }
+
+    fn touch(mut self, page: u64, reads: u32, writes: u32, actor: Actor) -> Self {
+        let page = PageNo(HEAP / PAGE_SIZE + page);
+        let run = Run { page, reads, writes, stream: Stream::Data, actor, write_first: writes > 0 };
+        self.events.push(Event::Run(run));
+        self
+    }
+
+    fn store(self, page: u64) -> Self {
+        self.touch(page, 0, 1, Actor::User)
+    }
+
+    fn load(self, page: u64) -> Self {
+        self.touch(page, 1, 0, Actor::User)
+    }
+
+    /// Long enough on a CPU that every other one has had a turn.
+    fn work(mut self, page: u64) -> Self {
+        for _ in 0..200 {
+            self = self.touch(page, 10_000, 0, Actor::User);
+        }
+        self
+    }
+
+    fn replay_on(&self, isa: IsaKind, cpus: u16, seed: u64) -> Result<Report, ReplayError> {
+        let mut source = Self { header: self.header.clone(), events: self.events.clone() };
+        let profile = Profile::named(Profile::default_for(isa)).unwrap();
+        let mut config = ReplayConfig::new(MachineConfig { cpus, seed, ..MachineConfig::new(profile) });
+        config.machine.nodes[0].bytes = 64 << 20;
+        replay(isa, &mut source, &config)
+    }
+
+    fn replay(&self, cpus: u16) -> Report {
+        self.replay_on(IsaKind::X86_64, cpus, 0).unwrap()
+    }
+
+    /// On both instruction sets, on 1 to 8 CPUs, with some seeds.
+    fn everywhere(&self, check: impl Fn(&Report)) {
+        for isa in IsaKind::ALL {
+            for (cpus, seed) in [1, 2, 8].into_iter().flat_map(|cpus| (0..SEEDS).map(move |seed| (cpus, seed))) {
+                let report = self.replay_on(isa, cpus, seed);
+                let report = report.unwrap_or_else(|error| panic!("{isa}, {cpus} CPUs, seed {seed}: {error}"));
+                assert_eq!(report.diverged, [""; 0], "{isa}, {cpus} CPUs, seed {seed}");
+                check(&report);
+            }
+        }
+    }
+}
+
+fn count(report: &Report, name: &str) -> u64 {
+    report.counters.get(name).unwrap_or_else(|| panic!("{name} is not counted"))
+}
+
+#[test]
+fn accesses_keep_to_their_side_of_another_threads_calls() {
+    // An access on the wrong side of mmap or munmap would be refused, and so end the replay.
+    let mut made = Made::new().map(0, 4).store(0).thread(2).thread(3);
+    for round in 0..20 {
+        let page = 100 + round * 10;
+        made = made.on(1, 1).work(0).map(page, 4).on(1, 2).store(page).store(page + 1).on(1, 3).load(page);
+        made = made.on(1, 2).store(page + 2).unmap(page, 4).on(1, 3).load(0);
+    }
+    let made = made.on(1, 1).exit();
+    // Switches and files only say what others mean, and the root's birth is no step of anybody.
+    let events = made.events.iter().filter(|event| !matches!(event, Event::Switch { .. } | Event::File(_))).count() - 1;
+    made.everywhere(|report| {
+        assert_eq!(count(report, "pw_events"), events as u64, "nothing is left out");
+    });
+}
+
+#[test]
+fn a_child_sees_what_its_parent_did_before_the_fork_and_no_more() {
+    let made = Made::new().map(0, 8).store(0).store(1).fork(2, false).store(2).work(0).on(2, 2);
+    // Pages 0 and 1 are copied by the child's stores; page 2 the child has never seen.
+    let made = made.store(0).store(1).store(2).exit().on(1, 1).task(Task::Reaped { child: Pid(2) }).exit();
+    made.everywhere(|report| {
+        assert_eq!(count(report, "pw_fork_entries"), 2);
+        assert_eq!(count(report, "pw_cow_copy"), 2);
+        assert_eq!(count(report, "pw_pages_zeroed"), 4, "pages 0 to 2 of the parent, page 2 of the child");
+        assert_eq!(report.images.iter().map(|image| image.minor_faults).collect::<Vec<_>>(), [3, 3]);
+    });
+}
+
+#[test]
+fn who_reaps_a_child_goes_on_after_its_end() {
+    let family = |reap: bool| {
+        let mut made = Made::new().map(0, 4).store(0).fork(2, false).on(2, 2).work(0).exit().on(1, 1);
+        if reap {
+            made = made.task(Task::Reaped { child: Pid(2) });
+        }
+        made.work(0).exit()
+    };
+    let (together, after) = (family(false).replay(2).modelled, family(true).replay(2).modelled);
+    assert!(after.elapsed_ns > together.elapsed_ns * 18 / 10, "{after:?} is twice {together:?}");
+    family(true).everywhere(|report| assert_eq!(report.images.len(), 2));
+}
+
+#[test]
+fn a_vfork_parent_sleeps_until_its_child_has_left_its_memory() {
+    let family = |vfork: bool| {
+        let made = Made::new().map(0, 4).store(0).fork(2, vfork).on(2, 2).work(0).store(1).exec();
+        made.on(2, 2).exit().on(1, 1).work(0).store(1).exit()
+    };
+    let (forked, slept) = (family(false).replay(2).modelled, family(true).replay(2).modelled);
+    assert!(slept.elapsed_ns > forked.elapsed_ns * 18 / 10, "{slept:?} is twice {forked:?}");
+    family(true).everywhere(|report| {
+        assert_eq!(count(report, "pw_fork"), 0, "nothing is copied");
+        assert_eq!(count(report, "pw_pages_zeroed"), 2, "page 1 is one page, the child's and the parent's");
+        let faults: Vec<_> = report.images.iter().map(|image| (image.process.len(), image.minor_faults)).collect();
+        assert_eq!(faults, [(0, 1), (1, 1), (1, 0)], "the fault on page 1 is the child's");
+    });
+}
+
+#[test]
+fn threads_overlap_between_calls() {
+    let mut made = Made::new().map(0, 4).store(0).thread(2).thread(3).thread(4);
+    for tid in 1..=4 {
+        made = made.on(1, tid).work(0);
+    }
+    let made = made.on(1, 1).exit();
+    let (one, four) = (made.replay(1).modelled, made.replay(4).modelled);
+    assert!(four.elapsed_ns * 3 < one.elapsed_ns, "{four:?} on four CPUs, {one:?} on one");
+}
+
+#[test]
+fn a_thread_that_waits_for_its_turn_is_told_of_shootdowns_and_one_that_sleeps_is_not() {
+    let received = |made: Made| count(&made.replay(4), "nr_tlb_remote_flush_received");
+    // Both threads have the page in their TLB; the second has nothing to do before the call.
+    let threads = |prot| {
+        let made = Made::new().map(0, 4).store(0).thread(2).on(1, 2).load(0).work(0).on(1, 1).load(0).work(0);
+        made.protect(0, 1, prot).on(1, 2).load(0).on(1, 1).exit()
+    };
+    assert_eq!(received(threads(1)), received(threads(3)) + 1, "one right less, one interrupt more");
+    // While the first thread sleeps until its child ends, or works, the second stores to a page
+    // that it shares with the child: the old translation must go from every CPU that is on the
+    // process.
+    let family = |sleeps: bool| {
+        let mut made = Made::new().map(0, 4).store(0).thread(2).load(0).fork(3, false);
+        if sleeps {
+            made = made.task(Task::Reaped { child: Pid(3) });
+        }
+        made.work(0).on(1, 2).load(0).store(0).work(0).on(3, 3).work(0).work(0).exit().on(1, 1).exit()
+    };
+    assert!(received(family(true)) < received(family(false)), "who sleeps is lazy and spared");
+}
+
+#[test]
+fn faults_inside_execve_count_for_the_image_that_called_it() {
+    let made = Made::new().map(0, 4).fork(2, false).on(2, 2).store(0).exec().map(0, 4);
+    let made = made.touch(0, 0, 1, Actor::Kernel).store(1).touch(2, 0, 1, Actor::Kernel).exit();
+    made.on(1, 1).task(Task::Reaped { child: Pid(2) }).exit().everywhere(|report| {
+        let faults: Vec<_> = report.images.iter().map(|image| (image.image, image.minor_faults)).collect();
+        assert_eq!(faults, [(1, 0), (0, 2), (1, 2)], "page 0 of the new image is execve's");
+    });
+}
+
+#[test]
+fn traces_that_make_no_sense_are_refused() {
+    let refused = |made: Made| match made.replay_on(IsaKind::X86_64, 2, 0) {
+        Err(ReplayError::Nonsense { what, .. }) => what,
+        other => panic!("{:?}", other.map(|report| report.images)),
+    };
+    assert_eq!(refused(Made::new().on(1, 9).exit()), Nonsense::Thread(9));
+    assert_eq!(refused(Made::new().thread(1)), Nonsense::OutOfTurn(1), "born twice");
+    assert_eq!(refused(Made::new().thread(u32::MAX)), Nonsense::OutOfTurn(u32::MAX));
+    assert_eq!(refused(Made::new().fork(3, false)), Nonsense::OutOfTurn(3));
+    assert_eq!(refused(Made::new().exit().map(0, 1)), Nonsense::AfterEnd(1));
+    let waits = Made::new().fork(2, false).task(Task::Reaped { child: Pid(2) }).fork(3, false).on(2, 2);
+    assert_eq!(refused(waits.task(Task::Reaped { child: Pid(3) }).exit()), Nonsense::Deadlock);
+    let mut twice = Made::new();
+    let again = FileInfo { id: FileId(7), path: "/x".to_owned(), size: None };
+    twice.events.push(Event::File(Box::new(again)));
+    assert_eq!(refused(twice), Nonsense::FileOutOfTurn(7));
+}
+
+#[test]
+fn want_of_memory_and_refused_accesses_are_errors() {
+    let mut hungry = Made::new().map(0, 1 << 15);
+    for page in 0..1 << 15 {
+        hungry = hungry.store(page);
+    }
+    assert!(matches!(hungry.replay_on(IsaKind::X86_64, 1, 0), Err(ReplayError::OutOfMemory { pid: 1, .. })));
+    let lost = Made::new().store(5).replay_on(IsaKind::Aarch64, 1, 0);
+    assert!(matches!(lost, Err(ReplayError::Refused { pid: 1, .. })));
+}

@@ -1,0 +1,127 @@
+//! Everything that the memory manager counts, counted again from mappings, tables and folios.
+
+use pagewright_arch::{Isa, Leaf, LeafFlags};
+use pagewright_mm::counters::{Gauge, RssKind};
+use pagewright_mm::space::VmFlags;
+use pagewright_mm::{Mm, Space};
+use pagewright_sim::Sim;
+use pagewright_sync::Arc;
+use pagewright_tlb::frames::{FolioFlags, FolioOwner};
+use pagewright_types::{Level, PAGE_SIZE, PageRange, Pfn, Rights, SpaceId, VirtAddr};
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::ControlFlow;
+
+/// The leaf for an address.
+pub fn leaf<I: Isa>(mm: &Mm<Sim<I>>, space: &Space<Sim<I>>, va: VirtAddr) -> Option<Leaf> {
+    space.table().lock(mm.tlb(), va, Level::PTE)?.leaf(va)
+}
+
+fn kind<I: Isa>(mm: &Mm<Sim<I>>, pfn: Pfn) -> RssKind {
+    let folio = mm.tlb().frames().folio(pfn);
+    match folio.owner() {
+        FolioOwner::Anon(_) => RssKind::Anon,
+        FolioOwner::File(_) | FolioOwner::None if folio.flags().contains(FolioFlags::SWAPBACKED) => RssKind::Shmem,
+        FolioOwner::File(_) | FolioOwner::None => RssKind::File,
+    }
+}
+
+/// Where each page is mapped, and whether memory is locked there.
+type Mappings = BTreeMap<Pfn, BTreeMap<(SpaceId, VirtAddr), bool>>;
+
+/// Asserts that every count of the machine and of its only spaces is what the tables say.
+pub fn check<I: Isa>(mm: &Mm<Sim<I>>, spaces: &[Arc<Space<Sim<I>>>]) {
+    let mut mappings = Mappings::new();
+    let mut tables = 0;
+    for space in spaces {
+        check_mappings(space);
+        check_space(mm, space, &mut mappings);
+        tables += 1 + space.table().bytes() / PAGE_SIZE;
+    }
+    // INV-MM-COMMITTED.
+    assert_eq!(mm.committed(), promised(mm, spaces));
+    // INV-MM-GAUGE.
+    assert_eq!(mm.gauge(Gauge::PageTablePages), tables);
+    let of = |wanted: &[RssKind]| mappings.keys().filter(|pfn| wanted.contains(&kind(mm, **pfn))).count() as u64;
+    assert_eq!(mm.gauge(Gauge::AnonPages), of(&[RssKind::Anon]));
+    assert_eq!(mm.gauge(Gauge::Mapped), of(&[RssKind::File, RssKind::Shmem]));
+    for (pfn, places) in &mappings {
+        let folio = mm.tlb().frames().folio(*pfn);
+        let cached = u32::from(!folio.is_anon()) + u32::from(folio.flags().contains(FolioFlags::SWAPCACHE));
+        assert_eq!((folio.mapcount(), folio.refs()), (places.len() as u32, places.len() as u32 + cached), "{folio:?}");
+        // INV-LRU-LOCKS.
+        let locks = places.values().filter(|locked| **locked).count() as u32;
+        assert_eq!(folio.mlocks(), locks, "{folio:?}");
+        assert_eq!(folio.flags().contains(FolioFlags::UNEVICTABLE), locks > 0, "{folio:?}");
+        // INV-RMAP-SUPERSET.
+        let mut found = BTreeSet::new();
+        mm.for_each_mapping(*pfn, |visit| {
+            found.insert((visit.space.id(), visit.va));
+            ControlFlow::Continue(())
+        });
+        assert!(found.iter().eq(places.keys()), "mappings of {pfn:?}: {found:?} and not {places:?}");
+    }
+}
+
+/// Pages that mappings and shared memory insist on.
+fn promised<I: Isa>(mm: &Mm<Sim<I>>, spaces: &[Arc<Space<Sim<I>>>]) -> u64 {
+    let mut pages = 0;
+    mm.for_each_file(|file| pages += file.charged());
+    for space in spaces {
+        let map = space.map().read();
+        let charged = map.iter().filter(|(_, vma)| vma.flags().contains(VmFlags::ACCOUNT));
+        pages += charged.map(|(start, vma)| vma.end() - start).sum::<u64>();
+    }
+    pages
+}
+
+/// INV-MM-VMAS, but for what [`check_joined`] looks at.
+fn check_mappings<I: Isa>(space: &Space<Sim<I>>) {
+    let map = space.map().read();
+    let mut end = 0;
+    let (mut pages, mut charged) = (0, 0);
+    for (start, vma) in map.iter() {
+        assert!(start >= end && start < vma.end(), "mappings overlap, or one is empty");
+        end = vma.end();
+        pages += end - start;
+        charged += if vma.flags().contains(VmFlags::ACCOUNT) { end - start } else { 0 };
+    }
+    assert_eq!((map.bytes(), map.totals().charged), (pages * PAGE_SIZE, charged));
+}
+
+/// INV-MM-VMAS: neighbours that could be one are one.
+///
+/// It does not hold in a child of a space with locked memory.
+pub fn check_joined<I: Isa>(space: &Space<Sim<I>>) {
+    let map = space.map().read();
+    for ((start, vma), (next_start, next)) in map.iter().zip(map.iter().skip(1)) {
+        let alike = vma.end() == next_start
+            && (vma.rights(), vma.most()) == (next.rights(), next.most())
+            && (vma.flags() | VmFlags::SOFTDIRTY) == (next.flags() | VmFlags::SOFTDIRTY)
+            && vma.file().map(|file| file.id()) == next.file().map(|file| file.id())
+            && vma.pgoff() + (vma.end() - start) == next.pgoff();
+        assert!(!alike, "two mappings that could be one meet at page {next_start:#x}");
+    }
+}
+
+fn check_space<I: Isa>(mm: &Mm<Sim<I>>, space: &Space<Sim<I>>, mappings: &mut Mappings) {
+    let map = space.map().read();
+    let mut resident = [RssKind::File, RssKind::Anon, RssKind::Shmem].map(|kind| (kind, 0));
+    let everything = PageRange::new(VirtAddr::ZERO, I::USER_END);
+    for va in space.table().table_spans(mm.tlb(), everything).flat_map(|span| span.iter()) {
+        let Some(leaf) = leaf(mm, space, va) else { continue };
+        // INV-MM-COVERED. Whatever can be written or executed can be read.
+        let (_, vma) = map.find(va).expect("a leaf under no mapping");
+        assert!((vma.rights() | Rights::READ).contains(leaf.rights), "{leaf:?} under {}", vma.rights());
+        assert!(!vma.rights().is_empty() || leaf.rights.is_empty(), "{leaf:?} under a mapping without rights");
+        if leaf.flags.contains(LeafFlags::SPECIAL) {
+            continue;
+        }
+        mappings.entry(leaf.pfn).or_default().insert((space.id(), va), vma.flags().contains(VmFlags::LOCKED));
+        let of = kind(mm, leaf.pfn);
+        resident.iter_mut().filter(|(kind, _)| *kind == of).for_each(|(_, pages)| *pages += 1);
+    }
+    // INV-MM-RSS.
+    for (kind, pages) in resident {
+        assert_eq!(space.rss().of(kind), pages, "{kind:?}");
+    }
+}

@@ -1,0 +1,114 @@
+//! What the kernel of this machine takes for what `benches/memory.rs` of `mm` measures of ours, for
+//! orientation.
+//!
+//! The same steps in the same units: first stores to 16 MiB, unmapping in runs, forking 64 MiB. A
+//! figure of Linux contains entering and leaving the kernel – with whatever mitigations and
+//! virtualisation this machine has – and the TLB misses that follow; ours does not. Huge pages are
+//! off for the memory that is measured.
+
+#[path = "support/table.rs"]
+mod table;
+
+use fork::{Fork, fork};
+use memmap2::{Advice, MmapMut};
+use nix::sys::signal::{Signal, kill};
+use nix::sys::wait::waitpid;
+use nix::unistd::{Pid, pause};
+use std::hint::black_box;
+use std::time::{Duration, Instant};
+use table::{Scenario, measure};
+
+const PAGE: usize = 4096;
+/// Pages faulted in before they are unmapped.
+const BATCH: u64 = 4096;
+/// Pages of the parent that is forked.
+const FORKED: u64 = (64 << 20) / PAGE as u64;
+
+fn map(pages: u64) -> MmapMut {
+    let map = MmapMut::map_anon(pages as usize * PAGE).expect("memory");
+    map.advise(Advice::NoHugePage).expect("advice that Linux knows");
+    map
+}
+
+fn touch(map: &mut MmapMut, pages: u64) {
+    for page in 0..pages as usize {
+        map[page * PAGE] = black_box(1);
+    }
+}
+
+fn populated(pages: u64) -> MmapMut {
+    let mut map = map(pages);
+    touch(&mut map, pages);
+    map
+}
+
+/// Does `part` for `times` units, at most `most` at a time, and adds up what it says it took.
+fn in_parts(times: u64, most: u64, mut part: impl FnMut(u64) -> Duration) -> Duration {
+    let mut left = times;
+    let mut total = Duration::ZERO;
+    while left > 0 {
+        let now = left.min(most);
+        total += part(now);
+        left -= now;
+    }
+    total
+}
+
+fn fault(times: u64) -> Duration {
+    in_parts(times, BATCH, |part| {
+        let mut map = map(BATCH);
+        let start = Instant::now();
+        touch(&mut map, part);
+        start.elapsed()
+    })
+}
+
+fn unmap(times: u64, run: u64) -> Duration {
+    in_parts(times, BATCH, |part| {
+        let runs = part.div_ceil(run);
+        // A page with other rights between two runs keeps them mappings of their own.
+        let fence = || map(1).make_read_only().expect("rights that Linux knows");
+        let (maps, _fences): (Vec<_>, Vec<_>) = (0..runs).map(|_| (populated(run), fence())).unzip();
+        let start = Instant::now();
+        drop(maps);
+        start.elapsed().mul_f64(part as f64 / (runs * run) as f64)
+    })
+}
+
+fn fork_and_kill() -> Duration {
+    let start = Instant::now();
+    match fork().expect("room for a process") {
+        Fork::Child => loop {
+            // Waits to be killed, and touches nothing meanwhile.
+            pause();
+        },
+        Fork::Parent(child) => {
+            let time = start.elapsed();
+            let child = Pid::from_raw(child);
+            kill(child, Signal::SIGKILL).expect("our child");
+            waitpid(child, None).expect("our child");
+            time
+        }
+    }
+}
+
+fn fork_pages(times: u64) -> Duration {
+    // Not kept from one call to the next: the other forks would copy it, too.
+    let mut parent = populated(FORKED);
+    in_parts(times, FORKED, |part| {
+        touch(&mut parent, FORKED);
+        fork_and_kill().mul_f64(part as f64 / FORKED as f64)
+    })
+}
+
+fn main() {
+    let mut scenarios = vec![Scenario::new("Linux: minor fault, first store", fault)];
+    for run in [1, 16, 512] {
+        let name = format!("Linux: unmap {run} populated, per page");
+        scenarios.push(Scenario::new(name, move |times| unmap(times, run)));
+    }
+    let empty = |times| (0..times).map(|_| fork_and_kill()).sum();
+    scenarios.push(Scenario::new("Linux: fork with little mapped, per fork", empty));
+    scenarios.push(Scenario::new("Linux: fork of 64 MiB, per page", fork_pages));
+    measure(scenarios);
+}

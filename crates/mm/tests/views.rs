@@ -1,0 +1,403 @@
+//! The texts of `/proc`: against the lines that this machine's Linux prints about this very
+//! process, and against what is counted elsewhere.
+
+use pagewright_arch::{Aarch64, Isa, X86_64};
+use pagewright_lab::Lab;
+use pagewright_lab::harness::files::Zeroes;
+use pagewright_mm::counters::Gauge;
+use pagewright_mm::file::Kind;
+use pagewright_mm::space::FileMapping;
+use pagewright_mm::view::{Share, Usage};
+use pagewright_mm::{Knob, Knobs, MapFlags, MapRequest, Mm, Space};
+use pagewright_sim::{MachineConfig, Sim};
+use pagewright_sync::Arc;
+use pagewright_types::{Access, Counter, CpuId, PAGE_SIZE, PageRange, Rights, VirtAddr};
+use proptest::prelude::*;
+use std::fmt::{self, Write};
+use std::fs;
+
+const CPU: CpuId = CpuId::new(0);
+const ALL: u64 = 1 << 36;
+
+struct Bed<I: Isa> {
+    lab: Lab<I>,
+}
+
+type Process<I> = Arc<Space<Sim<I>>>;
+
+impl<I: Isa> Bed<I> {
+    fn new() -> Self {
+        let config = MachineConfig::default_for(I::KIND).expect("a shipped profile");
+        let knobs = Knobs::default();
+        // The mappings of the process that runs the test may be larger than the machine.
+        knobs.set(Knob::OvercommitMemory, 1).expect("a policy");
+        Self { lab: Lab::new(config, knobs).expect("a possible machine") }
+    }
+
+    fn mm(&self) -> &Mm<Sim<I>> {
+        self.lab.mm()
+    }
+
+    fn process(&self) -> Process<I> {
+        self.lab.on(CPU, Mm::new_space).expect("memory for a space")
+    }
+
+    fn map(&self, space: &Process<I>, range: PageRange, rights: Rights, flags: MapFlags, file: Option<(&str, u64)>) {
+        let file = file.map(|(name, offset)| {
+            (self.lab.on(CPU, |mm| mm.add_file(name, Kind::File(Box::new(Zeroes)), ALL)).expect("memory"), offset)
+        });
+        let kind = if file.is_some() { MapFlags::FIXED } else { MapFlags::FIXED | MapFlags::ANONYMOUS };
+        let file = file.as_ref().map(|(file, offset)| FileMapping { file, offset: *offset, opened: Rights::RW });
+        let request = MapRequest { addr: range.start(), len: range.len(), rights, flags: flags | kind, file };
+        self.lab.on(CPU, |mm| mm.mmap(space, &request)).expect("a possible mapping");
+    }
+
+    fn touch(&self, space: &Process<I>, va: VirtAddr, access: Access) {
+        self.lab.run(CPU, space);
+        self.lab.touch(CPU, space, va, access, 1).expect("mapped");
+    }
+
+    fn fork(&self, space: &Process<I>) -> Process<I> {
+        self.lab.on(CPU, |mm| mm.fork(space)).expect("memory for a child")
+    }
+
+    fn end(&self, space: &Process<I>) {
+        self.lab.on(CPU, |mm| {
+            mm.tlb().leave_space();
+            mm.end_space(space);
+        });
+    }
+
+    fn text(&self, show: impl FnOnce(&Mm<Sim<I>>, &mut dyn Write) -> fmt::Result) -> String {
+        let mut text = String::new();
+        self.lab.on(CPU, |mm| show(mm, &mut text)).expect("a string takes everything");
+        text
+    }
+}
+
+fn range(start: u64, pages: u64) -> PageRange {
+    PageRange::from_len(VirtAddr::new(start), pages * PAGE_SIZE).expect("a possible range")
+}
+
+/// A line of `maps` as Linux printed it.
+struct Real<'a> {
+    range: PageRange,
+    rights: Rights,
+    shared: bool,
+    offset: u64,
+    /// Device and inode, as they stand there.
+    place: &'a str,
+    name: &'a str,
+}
+
+impl<'a> Real<'a> {
+    fn parse(line: &'a str) -> Self {
+        let mut rest = line;
+        let mut word = || {
+            let (word, tail) = rest.split_once(' ').expect("a column and a space");
+            rest = tail;
+            word
+        };
+        let (range, letters, offset) = (word(), word(), word());
+        let hex = |text: &str| u64::from_str_radix(text, 16).expect("hexadecimal");
+        let (start, end) = range.split_once('-').expect("a range");
+        let name = rest.splitn(3, ' ').nth(2).expect("device, inode, name");
+        let place = &rest[..rest.len() - name.len()].trim_end();
+        let mut rights = Rights::empty();
+        for (letter, right) in [('r', Rights::READ), ('w', Rights::WRITE), ('x', Rights::EXEC)] {
+            rights.set(right, letters.contains(letter));
+        }
+        Self {
+            range: PageRange::new(VirtAddr::new(hex(start)), VirtAddr::new(hex(end))),
+            rights,
+            shared: letters.ends_with('s'),
+            offset: hex(offset),
+            place,
+            name: name.trim_start(),
+        }
+    }
+}
+
+/// The line with device and inode replaced by ours, and the name where it stood.
+fn with_place(line: &str, real: &Real<'_>, place: &str) -> String {
+    let (before, after) = line.split_once(&format!(" {} ", real.place)).expect("device and inode");
+    let pad = after.len() - after.trim_start().len();
+    if real.name.is_empty() {
+        return format!("{before} {place} ");
+    }
+    format!("{before} {place}{:1$}{2}", "", pad + 1 + real.place.len() - place.len(), real.name)
+}
+
+/// Every line of this process's map that a program could have made comes out of `show_maps` as
+/// Linux wrote it, byte for byte but for device and inode, which are ours.
+#[test]
+fn maps_prints_each_line_as_linux_does() {
+    let bed = Bed::<X86_64>::new();
+    let text = fs::read_to_string("/proc/self/maps").expect("Linux");
+    let mut compared = 0;
+    for line in text.lines() {
+        let real = Real::parse(line);
+        let kernels_own = real.name.starts_with("[v") || real.name.starts_with("[anon") || real.name.starts_with("[u");
+        if kernels_own || real.range.end() > X86_64::USER_END {
+            continue;
+        }
+        let space = bed.process();
+        let mut flags = if real.shared { MapFlags::SHARED } else { MapFlags::PRIVATE };
+        let file = real.name.starts_with('/').then_some((real.name, real.offset));
+        match real.name {
+            "[heap]" => {
+                bed.lab.on(CPU, |mm| mm.set_brk_start(&space, real.range.start()));
+                bed.lab.on(CPU, |mm| mm.brk(&space, real.range.end()));
+            }
+            "[stack]" => {
+                flags |= MapFlags::GROWSDOWN;
+                bed.lab.on(CPU, |mm| mm.set_stack_start(&space, real.range.end().align_down(PAGE_SIZE)));
+                bed.map(&space, real.range, real.rights, flags, None);
+            }
+            _ => bed.map(&space, real.range, real.rights, flags, file),
+        }
+        let map = space.map().read();
+        let id = map.iter().next().and_then(|(_, vma)| vma.file().map(|file| file.id().raw())).unwrap_or(0);
+        drop(map);
+        let ours = bed.text(|mm, out| mm.show_maps(&space, out));
+        assert_eq!(ours, with_place(line, &real, &format!("00:00 {id}")) + "\n");
+        bed.end(&space);
+        compared += 1;
+    }
+    assert!(compared > 5, "the map of a program has a heap, a stack, a library and itself: {text}");
+}
+
+/// Lines whose form the process above may not have: short addresses, long paths, a line end in a
+/// name, shared memory.
+#[test]
+fn maps_pads_and_escapes_as_linux_does() {
+    let bed = Bed::<Aarch64>::new();
+    let space = bed.process();
+    bed.map(&space, range(0x10000, 1), Rights::READ, MapFlags::PRIVATE, Some(("/a\nb", 0x1234_5000)));
+    bed.map(&space, range(0x40_0000, 2), Rights::empty(), MapFlags::PRIVATE, None);
+    bed.map(&space, range(0x50_0000, 1), Rights::all(), MapFlags::SHARED, None);
+    let text = bed.text(|mm, out| mm.show_maps(&space, out));
+    let expected = concat!(
+        "00010000-00011000 r--p 12345000 00:00 1                                  /a\\012b\n",
+        "00400000-00402000 ---p 00000000 00:00 0 \n",
+        "00500000-00501000 rwxs 00000000 00:00 2                                  /dev/zero (deleted)\n",
+    );
+    assert_eq!(text, expected);
+    assert_eq!(text.find("/a"), Some(73), "the name begins in column 73");
+    bed.end(&space);
+}
+
+/// Names before the colon with the columns of their figures: what a parser of fixed columns relies
+/// on.
+fn shape(line: &str) -> (&str, Option<usize>) {
+    let (name, _) = line.split_once(':').expect("a name and a colon");
+    (name, (name != "VmFlags").then_some(line.len()))
+}
+
+/// Each of our lines has the columns of Linux's line of that name, and they come in Linux's order.
+///
+/// Returns how many both have.
+fn assert_same_shape(ours: &str, linux: &str) -> usize {
+    let linux: Vec<_> = linux.lines().map(shape).collect();
+    let known: Vec<_> =
+        ours.lines().map(shape).filter(|(name, _)| linux.iter().any(|(other, _)| other == name)).collect();
+    let names: Vec<_> = known.iter().map(|(name, _)| *name).collect();
+    let expected: Vec<_> = linux.iter().copied().filter(|(name, _)| names.contains(name)).collect();
+    assert_eq!(known, expected);
+    known.len()
+}
+
+/// A program with one page of every sort that can be told apart.
+fn busy<I: Isa>(bed: &Bed<I>) -> Process<I> {
+    let space = bed.process();
+    bed.map(&space, range(0x40_0000, 4), Rights::RX, MapFlags::PRIVATE, Some(("/bin/program", 0)));
+    bed.map(&space, range(0x50_0000, 4), Rights::RW, MapFlags::PRIVATE, None);
+    bed.map(&space, range(0x60_0000, 4), Rights::RW, MapFlags::SHARED, None);
+    bed.map(&space, range(0x70_0000, 4), Rights::RX, MapFlags::PRIVATE, Some(("/lib/library", 0)));
+    bed.map(&space, range(0x7f_0000_0000, 4), Rights::RW, MapFlags::PRIVATE | MapFlags::GROWSDOWN, None);
+    bed.lab.on(CPU, |mm| {
+        mm.set_code(&space, range(0x40_0000, 3));
+        mm.set_brk_start(&space, VirtAddr::new(0x80_0000));
+        mm.brk(&space, VirtAddr::new(0x80_2000));
+    });
+    bed.touch(&space, VirtAddr::new(0x40_0000), Access::Exec);
+    for page in range(0x50_0000, 3).iter() {
+        bed.touch(&space, page, Access::Write);
+    }
+    bed.touch(&space, VirtAddr::new(0x50_3000), Access::Read);
+    bed.touch(&space, VirtAddr::new(0x60_0000), Access::Write);
+    bed.touch(&space, VirtAddr::new(0x60_1000), Access::Read);
+    space
+}
+
+#[test]
+fn smaps_has_the_lines_of_linux() {
+    let bed = Bed::<X86_64>::new();
+    let space = busy(&bed);
+    let ours = bed.text(|mm, out| mm.show_smaps(&space, out));
+    let real = fs::read_to_string("/proc/self/smaps").expect("Linux");
+    fn first(text: &str) -> &str {
+        let end = text.find("VmFlags").expect("every entry ends with its flags");
+        let end = end + text[end..].find('\n').expect("a whole line");
+        text[..end].split_once('\n').expect("a line of maps").1
+    }
+    assert!(assert_same_shape(first(&ours), first(&real)) >= 20, "{real}");
+    assert_eq!(first(&ours).lines().last(), Some("VmFlags: rd ex mr mw me sd "));
+    let flags: Vec<_> = ours.lines().filter(|line| line.starts_with("VmFlags")).collect();
+    assert_eq!(flags[2], "VmFlags: rd wr sh mr mw me ms sd ");
+    assert_eq!(flags[5], "VmFlags: rd wr mr mw me gd ac sd ");
+    let rollup = bed.text(|mm, out| mm.show_smaps_rollup(&space, out));
+    let real = fs::read_to_string("/proc/self/smaps_rollup").expect("Linux");
+    let (head, ours) = rollup.split_once('\n').expect("lines");
+    assert_eq!(head, format!("00400000-7f00004000 ---p 00000000 00:00 0 {:31}[rollup]", ""));
+    assert!(assert_same_shape(ours, real.split_once('\n').expect("lines").1) >= 20, "{real}");
+    bed.end(&space);
+}
+
+#[test]
+fn status_has_the_lines_of_linux_and_the_figures_of_the_space() {
+    let bed = Bed::<X86_64>::new();
+    let space = busy(&bed);
+    let ours = bed.text(|mm, out| mm.show_status(&space, out));
+    let real = fs::read_to_string("/proc/self/status").expect("Linux");
+    let real: String = real.lines().filter(|line| line.ends_with(" kB")).map(|line| format!("{line}\n")).collect();
+    assert_eq!(assert_same_shape(&ours, &real), 15, "{real}");
+    let kilobytes = |name: &str| {
+        let line = ours.lines().find(|line| line.split(':').next() == Some(name)).expect("a line of that name");
+        line.split_whitespace().nth(1).and_then(|figure| figure.parse::<u64>().ok()).expect("a figure")
+    };
+    let expected = [
+        ("VmPeak", 88),
+        ("VmSize", 88),
+        // One page of the program and the three around it; three written pages; two of shared
+        // memory. The zero page counts nowhere.
+        ("VmRSS", 36),
+        ("RssAnon", 12),
+        ("RssFile", 16),
+        ("RssShmem", 8),
+        ("VmData", 24),
+        ("VmStk", 16),
+        ("VmExe", 12),
+        ("VmLib", 20),
+        ("VmPTE", space.table().bytes() / 1024),
+    ];
+    for (name, figure) in expected {
+        assert_eq!(kilobytes(name), figure, "{name} of\n{ours}");
+    }
+    bed.lab.on(CPU, |mm| mm.munmap(&space, VirtAddr::new(0x50_0000), 4 * PAGE_SIZE)).expect("mapped");
+    let later = bed.text(|mm, out| mm.show_status(&space, out));
+    assert!(later.contains("VmPeak:\t      88 kB\nVmSize:\t      72 kB\n"), "{later}");
+    assert!(later.contains("VmHWM:\t      36 kB\nVmRSS:\t      24 kB\n"), "{later}");
+    bed.end(&space);
+}
+
+#[test]
+fn vmstat_has_every_gauge_and_counter_under_linux_names() {
+    let bed = Bed::<Aarch64>::new();
+    let space = busy(&bed);
+    let text = bed.text(|mm, out| mm.show_vmstat(out));
+    let lines: Vec<(&str, u64)> = text
+        .lines()
+        .map(|line| line.split_once(' ').expect("a name and a figure"))
+        .map(|(name, figure)| (name, figure.parse().expect("a number")))
+        .collect();
+    let gauges = Gauge::ALL.iter().map(|gauge| (gauge.name(), bed.mm().gauge(*gauge)));
+    let counters = Counter::ALL.iter().map(|counter| (counter.name(), bed.mm().counter(*counter)));
+    assert_eq!(lines, gauges.chain(counters).collect::<Vec<_>>());
+    let real = fs::read_to_string("/proc/vmstat").expect("Linux");
+    for name in Gauge::ALL.iter().map(|gauge| gauge.name()).chain(["pgfault", "pgmajfault", "oom_kill"]) {
+        assert!(real.lines().any(|line| line.split(' ').next() == Some(name)), "Linux has no {name}");
+    }
+    bed.end(&space);
+}
+
+/// Everything that is resident belongs to those who map it, and to nobody twice.
+fn assert_shares_add_up<I: Isa>(bed: &Bed<I>) {
+    let (mut total, mut entries) = (Usage::default(), 0);
+    bed.mm().for_each_space(|space| {
+        let usage = bed.mm().usage(space);
+        assert_eq!(usage.rss, space.rss().bytes(), "the entries are what was counted when they were made");
+        let parts = [usage.shared_clean, usage.shared_dirty, usage.private_clean, usage.private_dirty];
+        assert_eq!(parts.iter().sum::<u64>(), usage.rss);
+        let by_kind = usage.pss_anon.parts() + usage.pss_file.parts() + usage.pss_shmem.parts();
+        assert_eq!(by_kind, usage.pss.parts());
+        entries += usage.rss / PAGE_SIZE;
+        total += usage;
+    });
+    let resident = (bed.mm().gauge(Gauge::AnonPages) + bed.mm().gauge(Gauge::Mapped)) * PAGE_SIZE * Share::PARTS;
+    let lost = resident.checked_sub(total.pss.parts()).expect("nothing is counted twice");
+    assert!(lost <= entries, "each entry's share is rounded down by less than one part: {lost} of {entries}");
+}
+
+#[derive(Clone, Debug)]
+enum Step {
+    Fork(usize),
+    Touch { who: usize, area: usize, page: u64, write: bool },
+    Unmap { who: usize, area: usize, page: u64 },
+    End(usize),
+}
+
+const AREAS: [u64; 3] = [0x40_0000, 0x80_0000, 0xc0_0000];
+const PAGES: u64 = 24;
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let step = prop_oneof![
+        2 => (0..8usize).prop_map(Step::Fork),
+        8 => (0..8usize, 0..AREAS.len(), 0..PAGES, any::<bool>())
+            .prop_map(|(who, area, page, write)| Step::Touch { who, area, page, write }),
+        1 => (0..8usize, 0..AREAS.len(), 0..PAGES).prop_map(|(who, area, page)| Step::Unmap { who, area, page }),
+        1 => (0..8usize).prop_map(Step::End),
+    ];
+    prop::collection::vec(step, 1..60)
+}
+
+fn shares_add_up_after<I: Isa>(steps: Vec<Step>) {
+    let bed = Bed::<I>::new();
+    let first = bed.process();
+    bed.map(&first, range(AREAS[0], PAGES), Rights::RW, MapFlags::PRIVATE, None);
+    bed.map(&first, range(AREAS[1], PAGES), Rights::RW, MapFlags::PRIVATE, Some(("/data", 0)));
+    bed.map(&first, range(AREAS[2], PAGES), Rights::RW, MapFlags::SHARED, None);
+    let mut alive = vec![first];
+    for step in steps {
+        let pick = |who: usize| who % alive.len();
+        match step {
+            Step::Fork(who) => {
+                let child = bed.fork(&alive[pick(who)]);
+                alive.push(child);
+            }
+            Step::Touch { who, area, page, write } => {
+                let space = &alive[pick(who)];
+                let va = VirtAddr::new(AREAS[area] + page * PAGE_SIZE);
+                if space.map().read().find(va).is_some() {
+                    bed.touch(space, va, if write { Access::Write } else { Access::Read });
+                }
+            }
+            Step::Unmap { who, area, page } => {
+                let va = VirtAddr::new(AREAS[area] + page * PAGE_SIZE);
+                bed.lab.on(CPU, |mm| mm.munmap(&alive[pick(who)], va, 2 * PAGE_SIZE)).expect("memory to split with");
+            }
+            Step::End(who) if alive.len() > 1 => {
+                let space = alive.swap_remove(pick(who));
+                bed.end(&space);
+            }
+            Step::End(_) => {}
+        }
+        assert_shares_add_up(&bed);
+    }
+    let mut listed = Vec::new();
+    bed.mm().for_each_space(|space| listed.push(space.id()));
+    let mut expected: Vec<_> = alive.iter().map(|space| space.id()).collect();
+    expected.sort();
+    assert_eq!(listed, expected, "every space is visited once, oldest first");
+    alive.iter().for_each(|space| bed.end(space));
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(48))]
+
+    #[test]
+    fn proportional_shares_add_up_to_what_is_resident(steps in steps()) {
+        shares_add_up_after::<X86_64>(steps.clone());
+        shares_add_up_after::<Aarch64>(steps);
+    }
+}

@@ -1,0 +1,400 @@
+//! Flushes that are put off, while other CPUs rely on what was cleared, come and go, or end the
+//! batch on another CPU: under many schedules; and the bugs that can be planted there (feature
+//! `planted`), which must be found. With `PAGEWRIGHT_SOAK` a hundred times as many schedules.
+//!
+//! The programs stand on `tlb` alone: one CPU clears entries into a batch, one finds them cleared,
+//! one goes on reading the pages. Cites INV-TLB-DEFERRED, INV-TLB-CLEARED, INV-TLB-HOTPLUG,
+//! INV-ORACLE-O1, INV-ORACLE-O2.
+
+#[path = "support/bare.rs"]
+mod bare;
+
+use bare::{Bare, Shape, alone, explore, nothing_was_found};
+use pagewright_arch::{Effects, Isa};
+use pagewright_check::{Antecedent, Attempt, Chooser, RunDetail};
+use pagewright_lab::on_both;
+use pagewright_sim::Sim;
+use pagewright_sim::explore::Program;
+use pagewright_tlb::{Batch, BatchPolicy, Gather, Tlb};
+use pagewright_types::{Counter, CpuId, Level, PageRange};
+use std::cell::RefCell;
+use std::rc::Rc;
+
+const RELIES: CpuId = CpuId::new(1);
+const USES: CpuId = CpuId::new(2);
+const SHAPE: Shape = Shape { cpus: 3, pages: 2, isolated: false, batch: BatchPolicy::Auto };
+/// A batch that goes on while somebody flushes the space for the sake of what it began with.
+const LONGER: Shape = Shape { pages: 8, ..SHAPE };
+const SCHEDULES: u32 = 300;
+
+type Programs<I> = fn(&Rc<Bare<I>>) -> Vec<Program>;
+
+/// Clears each page under the table's lock, puts its flush off, and settles.
+fn clears<I: Isa>(bare: &Rc<Bare<I>>) -> Program {
+    let bare = Rc::clone(bare);
+    Box::new(move || {
+        let mut batch = Batch::new(&bare.tlb);
+        for index in 0..bare.pages {
+            let table = bare.table.lock();
+            if bare.is_mapped(index) {
+                batch.absorb(&bare.context, bare.unmap(index));
+            }
+            drop(table);
+        }
+        batch.settle();
+        while bare.take_frame() {}
+    })
+}
+
+/// Reads the pages, mapped or not.
+fn uses<I: Isa>(bare: &Rc<Bare<I>>) -> Program {
+    let bare = Rc::clone(bare);
+    Box::new(move || {
+        for index in (0..bare.pages).cycle().take(4 * usize::from(bare.pages)) {
+            bare.reads(USES, index);
+        }
+    })
+}
+
+/// Unmaps what is cleared already, and says that it is gone.
+fn unmaps_what_is_cleared<I: Isa>(bare: &Rc<Bare<I>>) -> Vec<Program> {
+    let unmaps = Rc::clone(bare);
+    let relies: Program = Box::new(move || {
+        for _ in 0..3 {
+            for index in 0..unmaps.pages {
+                unmaps.takes_away(index);
+                let table = unmaps.table.lock();
+                let mut gather = Gather::new(&unmaps.tlb, &unmaps.context);
+                if unmaps.is_mapped(index) {
+                    gather.absorb(unmaps.unmap(index));
+                }
+                drop(table);
+                gather.settle();
+                unmaps.returns();
+            }
+        }
+    });
+    vec![clears(bare), relies, uses(bare)]
+}
+
+/// Waits until each page was cleared by somebody else, and unmaps it as it is found.
+fn unmaps_as_they_are_cleared<I: Isa>(bare: &Rc<Bare<I>>) -> Vec<Program> {
+    let unmaps = Rc::clone(bare);
+    let relies: Program = Box::new(move || {
+        for index in 0..unmaps.pages {
+            unmaps.takes_away(index);
+            while {
+                let _table = unmaps.table.lock();
+                unmaps.is_mapped(index)
+            } {
+                unmaps.tlb.fx().relax();
+            }
+            Gather::new(&unmaps.tlb, &unmaps.context).settle();
+            unmaps.returns();
+        }
+    });
+    vec![clears(bare), relies, uses(bare)]
+}
+
+/// Puts a page of another frame where one was cleared.
+fn maps_what_is_cleared<I: Isa>(bare: &Rc<Bare<I>>) -> Vec<Program> {
+    bare.give_frame();
+    let maps = Rc::clone(bare);
+    let relies: Program = Box::new(move || {
+        let block = maps.tlb.alloc(maps.tlb.request(pagewright_types::Order::ZERO)).expect("one is left");
+        let folio = maps.tlb.frames().new_folio(block);
+        maps.takes_away(0);
+        loop {
+            let table = maps.table.lock();
+            if !maps.is_mapped(0) {
+                maps.tlb.flush_before_install(&maps.context, PageRange::page(bare::page(0)), Level::PTE);
+                maps.map_folio(0, folio);
+                break;
+            }
+            drop(table);
+            maps.tlb.fx().relax();
+        }
+        maps.returns();
+    });
+    let clears = Rc::clone(bare);
+    let clears: Program = Box::new(move || {
+        let mut batch = Batch::new(&clears.tlb);
+        let table = clears.table.lock();
+        batch.absorb(&clears.context, clears.unmap(0));
+        drop(table);
+        batch.settle();
+    });
+    vec![clears, relies, uses(bare)]
+}
+
+/// Says that nobody can use a page any more after a batch that found it cleared.
+fn takes_along_what_is_cleared<I: Isa>(bare: &Rc<Bare<I>>) -> Vec<Program> {
+    let (zaps, cleans) = (Rc::clone(bare), Rc::clone(bare));
+    let zaps: Program = Box::new(move || {
+        let mut gather = Gather::concurrent(&zaps.tlb, &zaps.context);
+        for index in 0..zaps.pages {
+            let table = zaps.table.lock();
+            gather.absorb(zaps.unmap(index));
+            gather.publish();
+            drop(table);
+        }
+        gather.settle();
+    });
+    let cleans: Program = Box::new(move || {
+        for index in 0..cleans.pages {
+            cleans.takes_away(index);
+            let mut batch = Batch::new(&cleans.tlb);
+            let found = loop {
+                let table = cleans.table.lock();
+                if !cleans.is_mapped(index) {
+                    batch.absorb_pending(&cleans.context);
+                    break true;
+                }
+                drop(table);
+                cleans.tlb.fx().relax();
+            };
+            batch.settle();
+            assert!(found);
+            cleans.returns();
+        }
+    });
+    vec![zaps, cleans, uses(bare)]
+}
+
+/// A batch that is filled on one CPU and settled on another, as a thread is moved.
+fn settles_elsewhere<I: Isa>(bare: &Rc<Bare<I>>) -> Vec<Program> {
+    // A batch that changes hands lives as long as its engine, for which this one is kept for good.
+    let tlb: &'static Rc<Tlb<Sim<I>>> = Box::leak(Box::new(Rc::clone(&bare.tlb)));
+    let moved: Rc<RefCell<Option<Batch<'static, Sim<I>>>>> = Rc::default();
+    let (fills, settles) = (Rc::clone(bare), Rc::clone(bare));
+    let (full, empty) = (Rc::clone(&moved), moved);
+    let fills: Program = Box::new(move || {
+        let mut batch = Batch::new(tlb);
+        for index in 0..fills.pages {
+            let table = fills.table.lock();
+            batch.absorb(&fills.context, fills.unmap_by(tlb, index));
+            drop(table);
+        }
+        *full.borrow_mut() = Some(batch);
+    });
+    let settles: Program = Box::new(move || {
+        let batch = loop {
+            let moved = empty.borrow_mut().take();
+            match moved {
+                Some(batch) => break batch,
+                None => settles.tlb.fx().relax(),
+            }
+        };
+        batch.settle();
+        while settles.take_frame() {}
+    });
+    vec![fills, settles, uses(bare)]
+}
+
+/// A CPU that goes while a batch is open, and comes back.
+fn goes_and_comes_back<I: Isa>(bare: &Rc<Bare<I>>) -> Vec<Program> {
+    let goes = Rc::clone(bare);
+    let goes: Program = Box::new(move || {
+        goes.reads(RELIES, 0);
+        goes.tlb.cpu_dying();
+        goes.sim().unplug(RELIES);
+        for _ in 0..4 {
+            goes.tlb.fx().publish();
+        }
+        goes.tlb.cpu_starting();
+        goes.sim().plug(RELIES);
+        goes.tlb.switch_to(&goes.context);
+        for index in 0..goes.pages {
+            goes.reads(RELIES, index);
+        }
+    });
+    vec![clears(bare), goes, uses(bare)]
+}
+
+fn run<I: Isa>(
+    shape: Shape,
+    programs: Programs<I>,
+    seen: &mut dyn FnMut(&Bare<I>),
+    chooser: &mut dyn Chooser,
+    detail: RunDetail,
+) -> Attempt {
+    let bare = Bare::<I>::new(shape);
+    let programs = programs(&bare);
+    bare.run(programs, seen, chooser, detail)
+}
+
+/// Nothing is found, and what the programs are about has happened: `wanted` was counted, and
+/// somebody held what was taken.
+fn holds<I: Isa>(shape: Shape, programs: Programs<I>, wanted: Counter, held: Antecedent) {
+    let schedules = if std::env::var_os("PAGEWRIGHT_SOAK").is_some() { 100 * SCHEDULES } else { SCHEDULES };
+    holds_in::<I>(schedules, shape, programs, wanted, held);
+}
+
+fn holds_in<I: Isa>(schedules: u32, shape: Shape, programs: Programs<I>, wanted: Counter, held: Antecedent) {
+    let _alone = alone();
+    let mut counted = 0;
+    let search = explore(1, schedules, |chooser, detail| {
+        run::<I>(shape, programs, &mut |bare| counted += bare.count(wanted), chooser, detail)
+    });
+    nothing_was_found(&search);
+    assert!(counted > 0, "no {}", wanted.name());
+    assert!(search.tally.of(held) > 0, "vacuous: {held:?}");
+    println!("{}: {} schedules", I::KIND, search.schedules);
+}
+
+/// INV-TLB-DEFERRED.
+fn who_unmaps_what_is_cleared_flushes_it<I: Isa>() {
+    holds::<I>(SHAPE, unmaps_what_is_cleared, Counter::PwTlbBatchOvertaken, Antecedent::RightHeld);
+    holds::<I>(SHAPE, unmaps_as_they_are_cleared, Counter::PwTlbBatchOvertaken, Antecedent::RightHeld);
+}
+
+/// INV-TLB-DEFERRED: of two that are put off in one epoch, one before the flush begins and one
+/// after.
+fn what_is_put_off_while_the_space_is_flushed_is_not_paid<I: Isa>() {
+    holds::<I>(LONGER, unmaps_as_they_are_cleared, Counter::PwTlbBatchOvertaken, Antecedent::RightHeld);
+}
+
+/// INV-TLB-DEFERRED.
+fn who_maps_where_something_is_cleared_flushes_it<I: Isa>() {
+    holds::<I>(SHAPE, maps_what_is_cleared, Counter::PwTlbBatchOvertaken, Antecedent::RightHeld);
+}
+
+/// INV-TLB-CLEARED.
+fn a_batch_takes_along_what_somebody_clears<I: Isa>() {
+    holds::<I>(SHAPE, takes_along_what_is_cleared, Counter::PwTlbBatchFlushed, Antecedent::RightHeld);
+}
+
+/// INV-TLB-ORDER.
+fn a_batch_may_end_on_another_cpu<I: Isa>() {
+    // Each leaves its machine behind.
+    holds_in::<I>(SCHEDULES, SHAPE, settles_elsewhere, Counter::PwTlbBatchFlushed, Antecedent::FrameSwept);
+}
+
+/// INV-TLB-HOTPLUG.
+fn a_cpu_comes_back_without_what_was_flushed<I: Isa>() {
+    holds::<I>(SHAPE, goes_and_comes_back, Counter::PwTlbBatchFlushed, Antecedent::FrameSwept);
+}
+
+/// Both tags of a space are flushed.
+fn user_mode_may_have_a_tag_of_its_own<I: Isa>() {
+    let shape = Shape { isolated: true, ..SHAPE };
+    holds::<I>(shape, unmaps_what_is_cleared, Counter::PwTlbBatchOvertaken, Antecedent::RightHeld);
+    holds::<I>(shape, goes_and_comes_back, Counter::PwTlbBatchFlushed, Antecedent::FrameSwept);
+}
+
+on_both! {
+    who_unmaps_what_is_cleared_flushes_it,
+    what_is_put_off_while_the_space_is_flushed_is_not_paid,
+    who_maps_where_something_is_cleared_flushes_it,
+    a_batch_takes_along_what_somebody_clears,
+    a_batch_may_end_on_another_cpu,
+    a_cpu_comes_back_without_what_was_flushed,
+    user_mode_may_have_a_tag_of_its_own,
+}
+
+#[cfg(feature = "planted")]
+mod planted {
+    use super::*;
+    use bare::{Wanted, is_found};
+    use pagewright_arch::{Aarch64, X86_64};
+    use pagewright_check::Rule;
+    use pagewright_plant::PlantedBug;
+
+    fn find<I: Isa>(plant: PlantedBug, rules: &'static [Rule], race: bool, shape: Shape, programs: Programs<I>) {
+        is_found::<I>(&Wanted { plant, rules, budget: 10_000, race }, |chooser, detail| {
+            run::<I>(shape, programs, &mut |_| {}, chooser, detail)
+        });
+    }
+
+    #[test]
+    fn a_gather_that_does_not_ask_is_found() {
+        find::<X86_64>(PlantedBug::DeferredNotSeen, &[Rule::Rights], true, SHAPE, unmaps_as_they_are_cleared);
+        find::<Aarch64>(PlantedBug::DeferredNotSeen, &[Rule::Rights], true, SHAPE, unmaps_as_they_are_cleared);
+    }
+
+    #[test]
+    fn who_maps_without_asking_is_found() {
+        find::<X86_64>(PlantedBug::DeferredNotSeenAtInstall, &[Rule::Rights], true, SHAPE, maps_what_is_cleared);
+        find::<Aarch64>(PlantedBug::DeferredNotSeenAtInstall, &[Rule::Rights], true, SHAPE, maps_what_is_cleared);
+    }
+
+    #[test]
+    fn a_batch_that_takes_nothing_along_is_found() {
+        find::<X86_64>(PlantedBug::DeferredNotTakenAlong, &[Rule::Rights], true, SHAPE, takes_along_what_is_cleared);
+        find::<Aarch64>(PlantedBug::DeferredNotTakenAlong, &[Rule::Rights], true, SHAPE, takes_along_what_is_cleared);
+    }
+
+    /// x86-64 shows walkers what a locked instruction has stored.
+    #[test]
+    fn what_is_shown_late_to_walkers_is_found() {
+        find::<Aarch64>(PlantedBug::PublishedLate, &[Rule::Rights], true, SHAPE, takes_along_what_is_cleared);
+    }
+
+    #[test]
+    fn a_late_adder_whose_mark_is_cleared_is_found() {
+        find::<X86_64>(
+            PlantedBug::LateAdderCleared,
+            &[Rule::Rights, Rule::Reuse],
+            true,
+            SHAPE,
+            unmaps_as_they_are_cleared,
+        );
+        find::<Aarch64>(
+            PlantedBug::LateAdderCleared,
+            &[Rule::Rights, Rule::Reuse],
+            true,
+            SHAPE,
+            unmaps_as_they_are_cleared,
+        );
+    }
+
+    #[test]
+    fn an_epoch_that_is_not_over_is_found() {
+        find::<X86_64>(
+            PlantedBug::EpochStillOpen,
+            &[Rule::Rights, Rule::Reuse],
+            true,
+            LONGER,
+            unmaps_as_they_are_cleared,
+        );
+        find::<Aarch64>(
+            PlantedBug::EpochStillOpen,
+            &[Rule::Rights, Rule::Reuse],
+            true,
+            LONGER,
+            unmaps_as_they_are_cleared,
+        );
+    }
+
+    /// On x86-64 there is no barrier to be on the wrong CPU.
+    #[test]
+    fn a_wait_on_the_wrong_cpu_is_found() {
+        find::<Aarch64>(PlantedBug::CompleteElsewhere, &[Rule::Reuse], false, SHAPE, settles_elsewhere);
+    }
+
+    /// On x86-64 the space's generation catches up a CPU that comes back, so this can't show there.
+    #[test]
+    fn a_cpu_that_comes_back_unflushed_is_found() {
+        find::<Aarch64>(PlantedBug::HotplugUnflushed, &[Rule::Reuse], true, SHAPE, goes_and_comes_back);
+    }
+
+    /// Needs no race.
+    #[test]
+    fn a_forgotten_user_tag_is_found() {
+        let shape = Shape { isolated: true, ..SHAPE };
+        find::<X86_64>(
+            PlantedBug::UserTagForgotten,
+            &[Rule::Rights, Rule::Reuse],
+            false,
+            shape,
+            unmaps_what_is_cleared,
+        );
+        find::<Aarch64>(
+            PlantedBug::UserTagForgotten,
+            &[Rule::Rights, Rule::Reuse],
+            false,
+            shape,
+            unmaps_what_is_cleared,
+        );
+    }
+}
