@@ -1,6 +1,6 @@
 //! What a run can come to that is wrong.
 
-use pagewright_model::{Did, Misread, Rule, Violation, What};
+use pagewright_model::{CpuStep, Rule, SpecMismatch, Violation, ViolationKind};
 use pagewright_sim::explore::{Outcome, Point};
 use pagewright_types::CpuId;
 use std::fmt;
@@ -64,17 +64,17 @@ impl CheckFinding {
 }
 
 fn renumbered(mut violation: Violation, at: &dyn Fn(u64) -> u64) -> Violation {
-    let dids: [Option<&mut Did>; 2] = match &mut violation.what {
-        What::Reached { block, .. } => [block.freed.as_mut(), Some(&mut block.reused)],
-        What::StoredToFree { freed, .. } => [Some(freed), None],
-        What::RightKept { reduced, returned, .. } | What::RightUsed { reduced, returned, .. } => {
+    let dids: [Option<&mut CpuStep>; 2] = match &mut violation.kind {
+        ViolationKind::ReusedFrameReachable { block, .. } => [block.freed.as_mut(), Some(&mut block.reused)],
+        ViolationKind::FreeFrameStored { freed, .. } => [Some(freed), None],
+        ViolationKind::RightKept { reduced, returned, .. } | ViolationKind::RightUsed { reduced, returned, .. } => {
             [Some(reduced), Some(returned)]
         }
-        What::Unpublished { reduced, .. } => [Some(reduced), None],
-        What::Misread(Misread::Access { stored, changed, .. }) => {
+        ViolationKind::Unpublished { reduced, .. } => [Some(reduced), None],
+        ViolationKind::Memory(SpecMismatch::Access { stored, changed, .. }) => {
             [stored.as_mut(), changed.as_mut().map(|(did, _)| did)]
         }
-        What::Misread(Misread::Call { .. }) | What::Count(_) => [None, None],
+        ViolationKind::Memory(SpecMismatch::Call { .. }) | ViolationKind::Count(_) => [None, None],
     };
     dids.into_iter().flatten().for_each(|did| did.step = at(did.step));
     violation.step = at(violation.step);

@@ -194,15 +194,15 @@ fn every_count_is_what_the_tables_say_on_aarch64() {
 #[cfg(feature = "planted")]
 #[test]
 fn a_forgotten_count_is_found() {
-    use pagewright_model::{Counted, Rule, What};
+    use pagewright_model::{CountKind, Rule, ViolationKind};
     use pagewright_plant::{PlantedBug, choose};
     use pagewright_types::snapshot::Live;
 
-    type Named = fn(&Counted) -> bool;
+    type Named = fn(&CountKind) -> bool;
     let plants: [(PlantedBug, Named); 3] = [
-        (PlantedBug::MapcountLost, |of| matches!(of, Counted::Mapcount(_) | Counted::PageMapcount(_))),
-        (PlantedBug::RssDrift, |of| matches!(of, Counted::Rss(_, _))),
-        (PlantedBug::PinKept, |of| matches!(of, Counted::Live(Live::Pins))),
+        (PlantedBug::MapcountLost, |of| matches!(of, CountKind::Mapcount(_) | CountKind::PageMapcount(_))),
+        (PlantedBug::RssDrift, |of| matches!(of, CountKind::Rss(_, _))),
+        (PlantedBug::PinKept, |of| matches!(of, CountKind::Live(Live::Pins))),
     ];
     for (plant, named) in plants {
         let _alone = alone();
@@ -220,8 +220,8 @@ fn a_forgotten_count_is_found() {
         choose(None);
         world.count();
         let oracle = world.oracle.borrow();
-        let named = |what: &What| matches!(what, What::Count(count) if named(&count.of));
-        let found = oracle.violations().iter().any(|violation| named(&violation.what));
+        let named = |kind: &ViolationKind| matches!(kind, ViolationKind::Count(count) if named(&count.of));
+        let found = oracle.violations().iter().any(|violation| named(&violation.kind));
         assert!(found, "{}: {:?}", plant.name(), oracle.violations());
         assert!(oracle.violations().iter().all(|violation| violation.rule == Rule::Counts));
     }

@@ -2,8 +2,8 @@
 //! call returned, and the reference memory.
 
 use criterion::{BatchSize, Criterion, Throughput, criterion_group, criterion_main};
-use pagewright_model::spec::{Answer, Call, Object, Place, Spec, Traits};
-use pagewright_model::{Did, Isa, Oracle};
+use pagewright_model::spec::{CallResult, MappingFlags, MemoryCall, MmapObject, MmapPlacement, Spec};
+use pagewright_model::{CpuStep, Isa, Oracle};
 use pagewright_types::judge::{Cached, Fact, Judge, Made, Memory, Reach, Witness};
 use pagewright_types::{Access, CpuId, Level, Order, PageRange, Pfn, PhysAddr, Rights, SpaceId, Tag, VirtAddr};
 use std::hint::black_box;
@@ -101,20 +101,20 @@ fn facts(criterion: &mut Criterion) {
 fn memory(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("reference memory");
     let space = SpaceId::new(1);
-    let did = Did { cpu: CpuId::new(0), step: 1 };
-    let map = Call::Mmap {
-        place: Place::Fixed(VirtAddr::from_page_index(16)),
+    let by = CpuStep { cpu: CpuId::new(0), step: 1 };
+    let map = MemoryCall::Mmap {
+        place: MmapPlacement::Fixed(VirtAddr::from_page_index(16)),
         len: ROUND * 4096,
         rights: Rights::RW,
         shared: false,
-        object: Object::Anon,
-        traits: Traits::default(),
+        object: MmapObject::Anon,
+        flags: MappingFlags::default(),
     };
     let at = |page: u64| VirtAddr::from_page_index(16 + page).add(page % 512 * 8);
     let fresh = || {
         let mut spec = Spec::new(VirtAddr::new(1 << 47), false);
         spec.add_space(space, VirtAddr::new(1 << 40));
-        spec.call(did, space, map, Answer::Mapped(VirtAddr::from_page_index(16))).expect("lawful");
+        spec.call(by, space, map, CallResult::Mapped(VirtAddr::from_page_index(16))).expect("lawful");
         spec
     };
     let mut spec = fresh();
@@ -122,8 +122,8 @@ fn memory(criterion: &mut Criterion) {
     group.bench_function("store and load", |bencher| {
         bencher.iter(|| {
             for page in 0..ROUND {
-                spec.store(did, space, at(page), page).expect("lawful");
-                spec.load(did, space, at(page), black_box(page)).expect("lawful");
+                spec.store(by, space, at(page), page).expect("lawful");
+                spec.load(by, space, at(page), black_box(page)).expect("lawful");
             }
         });
     });
@@ -133,8 +133,8 @@ fn memory(criterion: &mut Criterion) {
             fresh,
             |spec| {
                 for page in 0..ROUND {
-                    let call = Call::Munmap { addr: VirtAddr::from_page_index(16 + page), len: 4096 };
-                    spec.call(did, space, call, Answer::Done).expect("lawful");
+                    let call = MemoryCall::Munmap { addr: VirtAddr::from_page_index(16 + page), len: 4096 };
+                    spec.call(by, space, call, CallResult::Done).expect("lawful");
                 }
             },
             BatchSize::LargeInput,

@@ -30,10 +30,12 @@ mod tally;
 mod violation;
 pub mod walk;
 
-pub use census::{Census, SoftwareBits, SwapWord};
+pub use census::{Census, SoftwareBits, SwapEntryFormat};
 pub use oracle::Oracle;
 pub use tally::{Antecedent, Tally};
-pub use violation::{Count, Counted, Did, How, Lifetime, Misread, Rule, Violation, What};
+pub use violation::{
+    CountKind, CountMismatch, CpuStep, Exposure, ReusedBlock, Rule, SpecMismatch, Violation, ViolationKind,
+};
 pub use walk::Isa;
 
 /// A map whose order means nothing.

@@ -3,7 +3,7 @@
 //! A [`Violation`] is a value: the rule, who, where, and what was held since when. Its `Display`
 //! says the same in a few lines that a kernel engineer can follow without knowing the oracle.
 
-use crate::spec::{Answer, Got};
+use crate::spec::{AccessResult, CallResult};
 use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -48,14 +48,14 @@ impl fmt::Display for Rule {
 
 /// Who did something, and when.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Did {
+pub struct CpuStep {
     /// The CPU.
     pub cpu: CpuId,
     /// The oracle's count of what it was told.
     pub step: u64,
 }
 
-impl fmt::Display for Did {
+impl fmt::Display for CpuStep {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "by CPU {} at step {}", self.cpu, self.step)
     }
@@ -63,9 +63,9 @@ impl fmt::Display for Did {
 
 /// How something stale came to matter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum How {
+pub enum Exposure {
     /// It could be used as it stood.
-    AtOnce,
+    Immediate,
     /// It was out of use, and became usable when this root was loaded under this tag, or when lazy
     /// mode was left on it.
     Loaded {
@@ -80,35 +80,35 @@ pub enum How {
 
 /// A block of frames from one life to the next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Lifetime {
+pub struct ReusedBlock {
     /// First frame.
     pub pfn: Pfn,
     /// How many.
     pub order: Order,
     /// When it was last given back, if that was declared.
-    pub freed: Option<Did>,
+    pub freed: Option<CpuStep>,
     /// When it was handed out again.
-    pub reused: Did,
+    pub reused: CpuStep,
 }
 
 /// What was found.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum What {
+pub enum ViolationKind {
     /// A reused frame could be reached.
-    Reached {
+    ReusedFrameReachable {
         /// What reaches it.
         held: Cached,
         /// The frames.
-        block: Lifetime,
+        block: ReusedBlock,
         /// How it came to matter.
-        how: How,
+        exposure: Exposure,
     },
     /// A program stored to a free frame.
-    StoredToFree {
+    FreeFrameStored {
         /// The store.
         made: Made,
         /// When the frame was given back.
-        freed: Did,
+        freed: CpuStep,
     },
     /// A right outlived the call that took it.
     RightKept {
@@ -119,11 +119,11 @@ pub enum What {
         /// What the call had left.
         left: Rights,
         /// When the call declared it.
-        reduced: Did,
+        reduced: CpuStep,
         /// When it returned.
-        returned: Did,
+        returned: CpuStep,
         /// How it came to matter.
-        how: How,
+        exposure: Exposure,
     },
     /// A right was used that a call had taken.
     RightUsed {
@@ -132,9 +132,9 @@ pub enum What {
         /// What the call had left.
         left: Rights,
         /// When the call declared it.
-        reduced: Did,
+        reduced: CpuStep,
         /// When it returned.
-        returned: Did,
+        returned: CpuStep,
     },
     /// The entry that takes a right was stored, and walkers can't see it yet.
     Unpublished {
@@ -147,17 +147,17 @@ pub enum What {
         /// What the call had left.
         left: Rights,
         /// When the call declared it.
-        reduced: Did,
+        reduced: CpuStep,
     },
     /// An access or a call did not answer as the reference memory does.
-    Misread(Misread),
+    Memory(SpecMismatch),
     /// A count is wrong.
-    Count(Count),
+    Count(CountMismatch),
 }
 
 /// An answer that no machine without a TLB could have given.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Misread {
+pub enum SpecMismatch {
     /// Of an access.
     Access {
         /// The process.
@@ -167,13 +167,13 @@ pub enum Misread {
         /// What was tried.
         access: Access,
         /// What came of it.
-        got: Got,
+        got: AccessResult,
         /// What could have.
-        expected: Vec<Got>,
+        expected: Vec<AccessResult>,
         /// The last store to the page that the reference memory knows of.
-        stored: Option<Did>,
+        stored: Option<CpuStep>,
         /// The last call that changed the page.
-        changed: Option<(Did, &'static str)>,
+        changed: Option<(CpuStep, &'static str)>,
     },
     /// Of a call.
     Call {
@@ -182,7 +182,7 @@ pub enum Misread {
         /// The call.
         call: &'static str,
         /// What it answered.
-        got: Answer,
+        got: CallResult,
         /// What it could have answered.
         expected: String,
     },
@@ -192,18 +192,18 @@ pub enum Misread {
 ///
 /// `told` is the memory manager's, `counted` the oracle's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Count {
+pub struct CountMismatch {
     /// What was counted.
-    pub of: Counted,
+    pub of: CountKind,
     /// What the memory manager says.
-    pub told: u64,
+    pub claimed: u64,
     /// What the oracle found.
     pub counted: u64,
 }
 
 /// What a count is of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Counted {
+pub enum CountKind {
     /// References of a folio (D1).
     Refs(Pfn),
     /// Mappings of a folio and its pages (D2).
@@ -260,32 +260,32 @@ pub struct Violation {
     /// When it was found.
     pub step: u64,
     /// What was found.
-    pub what: What,
+    pub kind: ViolationKind,
 }
 
 impl fmt::Display for Violation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} at step {}, on CPU {}: ", self.rule, self.step, self.cpu)?;
-        match &self.what {
-            What::Reached { held, block, how } => {
+        match &self.kind {
+            ViolationKind::ReusedFrameReachable { held, block, exposure } => {
                 write!(f, "{} a reused frame: {}", subject(held), Holding(held, None))?;
                 write_block(f, block)?;
-                how.explain(f)
+                exposure.explain(f)
             }
-            What::StoredToFree { made, freed } => {
+            ViolationKind::FreeFrameStored { made, freed } => {
                 write!(f, "{}\n  the frame was freed {freed} and is nobody's now", Doing(made))
             }
-            What::RightKept { held, page, left, reduced, returned, how } => {
+            ViolationKind::RightKept { held, page, left, reduced, returned, exposure } => {
                 let what = "keeps a right that was taken";
                 write!(f, "CPU {} {what}: {}", held.cpu, Holding(held, Some(*page)))?;
                 write!(f, "\n  {}", Taking { left: *left, reduced: *reduced, returned: *returned })?;
-                how.explain(f)
+                exposure.explain(f)
             }
-            What::RightUsed { made, left, reduced, returned } => {
+            ViolationKind::RightUsed { made, left, reduced, returned } => {
                 let taking = Taking { left: *left, reduced: *reduced, returned: *returned };
                 write!(f, "{}\n  {taking}; the tables don't allow it", Doing(made))
             }
-            What::Unpublished { root, page, rights, left, reduced } => {
+            ViolationKind::Unpublished { root, page, rights, left, reduced } => {
                 write!(f, "walkers still find {rights} at va {page} (root {root})\n  CPU {} left {left}", reduced.cpu)?;
                 write!(
                     f,
@@ -293,8 +293,8 @@ impl fmt::Display for Violation {
                     reduced.step
                 )
             }
-            What::Misread(misread) => misread.fmt(f),
-            What::Count(count) => count.fmt(f),
+            ViolationKind::Memory(misread) => misread.fmt(f),
+            ViolationKind::Count(count) => count.fmt(f),
         }
     }
 }
@@ -307,7 +307,7 @@ fn subject(held: &Cached) -> String {
     }
 }
 
-fn write_block(f: &mut fmt::Formatter<'_>, block: &Lifetime) -> fmt::Result {
+fn write_block(f: &mut fmt::Formatter<'_>, block: &ReusedBlock) -> fmt::Result {
     write!(f, "\n  frame {}", block.pfn)?;
     if block.order > Order::ZERO {
         write!(f, " (order {})", block.order)?;
@@ -318,10 +318,10 @@ fn write_block(f: &mut fmt::Formatter<'_>, block: &Lifetime) -> fmt::Result {
     }
 }
 
-impl How {
+impl Exposure {
     fn explain(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::AtOnce => Ok(()),
+            Self::Immediate => Ok(()),
             Self::Loaded { root, tag } => {
                 write!(
                     f,
@@ -355,8 +355,8 @@ impl fmt::Display for Holding<'_> {
 /// A call that took a right, in words.
 struct Taking {
     left: Rights,
-    reduced: Did,
-    returned: Did,
+    reduced: CpuStep,
+    returned: CpuStep,
 }
 
 impl fmt::Display for Taking {
@@ -381,7 +381,7 @@ impl fmt::Display for Doing<'_> {
     }
 }
 
-impl fmt::Display for Misread {
+impl fmt::Display for SpecMismatch {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Access { space, va, access, got, expected, stored, changed } => {
@@ -390,11 +390,11 @@ impl fmt::Display for Misread {
                     let or = if index > 0 { " or " } else { "" };
                     write!(f, "{or}{one}")?;
                 }
-                if let Some(did) = stored {
-                    write!(f, "\n  the page was last stored to {did}")?;
+                if let Some(by) = stored {
+                    write!(f, "\n  the page was last stored to {by}")?;
                 }
-                if let Some((did, call)) = changed {
-                    write!(f, "\n  the page was last changed by {call}, {did}")?;
+                if let Some((by, call)) = changed {
+                    write!(f, "\n  the page was last changed by {call}, {by}")?;
                 }
                 Ok(())
             }
@@ -405,13 +405,13 @@ impl fmt::Display for Misread {
     }
 }
 
-impl fmt::Display for Count {
+impl fmt::Display for CountMismatch {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: the memory manager says {}, the tables say {}", self.of, self.told, self.counted)
+        write!(f, "{}: the memory manager says {}, the tables say {}", self.of, self.claimed, self.counted)
     }
 }
 
-impl fmt::Display for Counted {
+impl fmt::Display for CountKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Refs(pfn) => write!(f, "references of the folio at {pfn}"),
@@ -452,5 +452,5 @@ pub(crate) struct Reduction {
     pub(crate) root: Pfn,
     pub(crate) range: PageRange,
     pub(crate) left: Rights,
-    pub(crate) did: Did,
+    pub(crate) by: CpuStep,
 }

@@ -1,7 +1,7 @@
 //! O4 on tables and claims made by hand: what agrees is silent, and each count that is off by one
 //! is named (INV-ORACLE-O4).
 
-use pagewright_model::{Antecedent, Census, Count, Counted, Isa, SoftwareBits, Tally};
+use pagewright_model::{Antecedent, Census, CountKind, CountMismatch, Isa, SoftwareBits, Tally};
 use pagewright_types::snapshot::{
     FolioRecord, HeldRecord, Holder, ListedRecord, Live, LiveRecord, NamedRecord, PageKind, PageRecord, PinnedRecord,
     Record, SlotRecord, SpaceRecord, TableRecord,
@@ -152,7 +152,7 @@ impl World {
         self.records.extend(list.map(|list| Record::Listed(ListedRecord { pfn, list })));
     }
 
-    fn judge(&self) -> (Vec<Count>, Tally) {
+    fn judge(&self) -> (Vec<CountMismatch>, Tally) {
         let mut census = Census::new(SoftwareBits::pagewright(ISA));
         self.records.iter().for_each(|record| census.add(*record));
         let mut tally = Tally::default();
@@ -160,12 +160,12 @@ impl World {
         (census.compare(ISA, &read, &mut tally), tally)
     }
 
-    fn found(&self) -> Vec<Counted> {
+    fn found(&self) -> Vec<CountKind> {
         self.judge().0.into_iter().map(|count| count.of).collect()
     }
 
     /// What is found when the records are edited so.
-    fn edited(edit: impl Fn(&mut Record)) -> Vec<Counted> {
+    fn edited(edit: impl Fn(&mut Record)) -> Vec<CountKind> {
         let mut world = Self::new();
         world.records.iter_mut().for_each(edit);
         world.found()
@@ -188,10 +188,10 @@ fn each_count_that_is_off_is_named() {
             _ => {}
         })
     };
-    assert_eq!(folio(0x101, |folio| folio.refs += 1), [Counted::Refs(pfn(0x101))]);
-    assert_eq!(folio(0x101, |folio| folio.mapcount -= 1), [Counted::Mapcount(pfn(0x101))]);
-    assert_eq!(folio(0x200, |folio| folio.entire_mapcount = 0), [Counted::EntireMapcount(pfn(0x200))]);
-    assert_eq!(folio(0x400, |folio| folio.pages_mapped = 2), [Counted::PagesMapped(pfn(0x400))]);
+    assert_eq!(folio(0x101, |folio| folio.refs += 1), [CountKind::Refs(pfn(0x101))]);
+    assert_eq!(folio(0x101, |folio| folio.mapcount -= 1), [CountKind::Mapcount(pfn(0x101))]);
+    assert_eq!(folio(0x200, |folio| folio.entire_mapcount = 0), [CountKind::EntireMapcount(pfn(0x200))]);
+    assert_eq!(folio(0x400, |folio| folio.pages_mapped = 2), [CountKind::PagesMapped(pfn(0x400))]);
     let spaces = |edit: fn(&mut SpaceRecord)| {
         World::edited(move |record| match record {
             Record::Space(space) if space.id == SpaceId::new(2) => edit(space),
@@ -199,12 +199,12 @@ fn each_count_that_is_off_is_named() {
         })
     };
     let id = SpaceId::new(2);
-    assert_eq!(spaces(|space| space.table_bytes -= 4096), [Counted::TableBytes(id)]);
+    assert_eq!(spaces(|space| space.table_bytes -= 4096), [CountKind::TableBytes(id)]);
     assert_eq!(
         spaces(|space| space.rss = [2, 0, 1]),
-        [Counted::Rss(id, PageKind::Anon), Counted::Rss(id, PageKind::File)]
+        [CountKind::Rss(id, PageKind::Anon), CountKind::Rss(id, PageKind::File)]
     );
-    assert_eq!(spaces(|space| space.pss += 1), [Counted::Pss]);
+    assert_eq!(spaces(|space| space.pss += 1), [CountKind::Pss]);
     assert_eq!(spaces(|space| space.pss -= 3), [], "rounded down in each space");
     let other = World::edited(|record| match record {
         Record::Table(table) if table.pfn == pfn(0x30) => table.shares = 1,
@@ -214,10 +214,10 @@ fn each_count_that_is_off_is_named() {
         _ => {}
     });
     let expected = [
-        Counted::TailRefs(pfn(0x401)),
-        Counted::TableLevel(pfn(0x13)),
-        Counted::Shares(pfn(0x30)),
-        Counted::Live(Live::TablePages),
+        CountKind::TailRefs(pfn(0x401)),
+        CountKind::TableLevel(pfn(0x13)),
+        CountKind::Shares(pfn(0x30)),
+        CountKind::Live(Live::TablePages),
     ];
     assert_eq!(other, expected);
 }
@@ -226,16 +226,16 @@ fn each_count_that_is_off_is_named() {
 fn what_the_tables_have_and_nobody_claims_is_named() {
     let mut world = World::new();
     world.records.retain(|record| !matches!(record, Record::Table(table) if table.pfn == pfn(0x23)));
-    assert_eq!(world.found(), [Counted::Shares(pfn(0x23))]);
+    assert_eq!(world.found(), [CountKind::Shares(pfn(0x23))]);
     let mut world = World::new();
     world.put(0x13, 7, 0x60_0000 | READ);
-    assert_eq!(world.found(), [Counted::Unowned(pfn(0x600))]);
+    assert_eq!(world.found(), [CountKind::Unowned(pfn(0x600))]);
     let mut world = World::new();
     world.put(0x10, 1, 0x20_0000 | WRITE | BLOCK);
-    assert_eq!(world.found(), [Counted::Malformed(pfn(0x10))]);
+    assert_eq!(world.found(), [CountKind::Malformed(pfn(0x10))]);
     let mut world = World::new();
     world.records.retain(|record| !matches!(record, Record::Page(_)));
-    assert_eq!(world.found(), [Counted::PageMapcount(pfn(0x401))]);
+    assert_eq!(world.found(), [CountKind::PageMapcount(pfn(0x401))]);
 }
 
 #[test]
@@ -248,16 +248,16 @@ fn slots_of_swap_are_counted_and_an_exclusive_page_has_one_entry() {
     assert_eq!(world.found(), []);
     let mut world = World::new();
     world.put(0x13, 21, 0);
-    assert_eq!(world.found(), [Counted::Swapped(SpaceId::new(1)), Counted::Slot(entry(8))]);
+    assert_eq!(world.found(), [CountKind::Swapped(SpaceId::new(1)), CountKind::Slot(entry(8))]);
     let mut world = World::new();
     world.put(0x23, 21, word(8) | ALONE);
-    assert_eq!(world.found(), [Counted::ExclusiveSlot(entry(8))]);
+    assert_eq!(world.found(), [CountKind::ExclusiveSlot(entry(8))]);
     let mut world = World::new();
     world.records.retain(|record| !matches!(record, Record::Slot(slot) if slot.entry == entry(7)));
-    assert_eq!(world.found(), [Counted::Slot(entry(7))]);
+    assert_eq!(world.found(), [CountKind::Slot(entry(7))]);
     let mut world = World::new();
     world.records.retain(|record| !matches!(record, Record::Named(_)));
-    assert_eq!(world.found(), [Counted::Slot(entry(8))]);
+    assert_eq!(world.found(), [CountKind::Slot(entry(8))]);
 }
 
 #[test]
@@ -265,12 +265,12 @@ fn a_folio_is_on_the_list_that_it_names_and_on_no_other() {
     let listed = |head, list| Record::Listed(ListedRecord { pfn: pfn(head), list });
     let mut world = World::new();
     world.records.retain(|record| *record != listed(0x100, LruList::ActiveAnon));
-    let size = Counted::Live(Live::Listed(LruList::ActiveAnon));
-    assert_eq!(world.found(), [size, Counted::Listed(pfn(0x100))]);
+    let size = CountKind::Live(Live::Listed(LruList::ActiveAnon));
+    assert_eq!(world.found(), [size, CountKind::Listed(pfn(0x100))]);
     let mut world = World::new();
     world.records.push(listed(0x102, LruList::Unevictable));
     world.records.push(listed(0x700, LruList::ActiveFile));
-    assert_eq!(world.found(), [Counted::ListedElsewhere(pfn(0x102)), Counted::ListedElsewhere(pfn(0x700))]);
+    assert_eq!(world.found(), [CountKind::ListedElsewhere(pfn(0x102)), CountKind::ListedElsewhere(pfn(0x700))]);
     let mut world = World::new();
     for record in &mut world.records {
         match record {
@@ -278,21 +278,21 @@ fn a_folio_is_on_the_list_that_it_names_and_on_no_other() {
             _ => {}
         }
     }
-    let both = [Counted::Listed(pfn(0x102)), Counted::ListedElsewhere(pfn(0x102))];
+    let both = [CountKind::Listed(pfn(0x102)), CountKind::ListedElsewhere(pfn(0x102))];
     assert_eq!(world.found(), both, "it is mapped and says that it is on none");
     let mut world = World::new();
     world.records.push(Record::Live(LiveRecord { what: Live::Listed(LruList::Unevictable), count: 1 }));
-    assert_eq!(world.found(), [Counted::Live(Live::Listed(LruList::Unevictable))]);
+    assert_eq!(world.found(), [CountKind::Live(Live::Listed(LruList::Unevictable))]);
 }
 
 #[test]
 fn who_can_store_or_calls_a_page_its_own_is_alone() {
     let mut world = World::new();
     world.put(0x13, 1, 0x10_1000 | WRITE);
-    assert_eq!(world.found(), [Counted::WritableMappings(pfn(0x101))]);
+    assert_eq!(world.found(), [CountKind::WritableMappings(pfn(0x101))]);
     let mut world = World::new();
     world.put(0x13, 1, 0x10_1000 | READ | EXCLUSIVE);
-    assert_eq!(world.found(), [Counted::ExclusiveMappings(pfn(0x101))]);
+    assert_eq!(world.found(), [CountKind::ExclusiveMappings(pfn(0x101))]);
 }
 
 #[test]
@@ -312,7 +312,7 @@ fn a_pinned_page_is_exclusive_and_its_pins_are_references() {
     assert_eq!(world.found(), []);
     let mut world = World::new();
     pin(&mut world, 0x101);
-    assert_eq!(world.found(), [Counted::PinnedShared(pfn(0x101))]);
+    assert_eq!(world.found(), [CountKind::PinnedShared(pfn(0x101))]);
 }
 
 #[test]

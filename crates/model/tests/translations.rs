@@ -3,7 +3,7 @@
 
 mod support;
 
-use pagewright_model::{Antecedent, How, Isa, Oracle, Rule, What};
+use pagewright_model::{Antecedent, Exposure, Isa, Oracle, Rule, ViolationKind};
 use pagewright_types::judge::{Judge, Memory, Reach};
 use pagewright_types::{Access, Level, Pfn, Rights, Tag};
 use support::{CPU0, CPU1, FRAME, Machine, ROOT, TAG, VA};
@@ -312,7 +312,7 @@ fn a_report_says_who_holds_what_since_when() {
         "INV-ORACLE-O2 at step 4, on CPU 0: CPU 1 keeps a right that was taken: rw- of frame 0x1234 through va 0x7000 (tag 3, root 0x10)\n\
          \x20 CPU 0 took it at step 3, left r--, and returned at step 4"
     );
-    assert!(matches!(&kept.what, What::RightKept { how: How::AtOnce, left: Rights::READ, .. }));
+    assert!(matches!(&kept.kind, ViolationKind::RightKept { exposure: Exposure::Immediate, left: Rights::READ, .. }));
     let vacuous: Vec<Antecedent> = oracle.tally().vacuous().collect();
     assert!(vacuous.contains(&Antecedent::Condemned) && !vacuous.contains(&Antecedent::RightHeld));
 }

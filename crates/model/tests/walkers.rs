@@ -1,25 +1,25 @@
 //! The walkers against words put together from the manuals' figures by hand (INV-ORACLE-WALK).
 
-use pagewright_model::walk::{Isa, Leaf, Path, Seen, Word, lookup, walk};
+use pagewright_model::walk::{DecodedEntry, Isa, PathRights, WalkedEntry, WalkedLeaf, lookup, walk};
 use pagewright_types::{Level, Pfn, PhysAddr, Rights, VirtAddr};
 use std::collections::HashMap;
 
 const NONE: Rights = Rights::empty();
 
-fn leaf(pfn: u32, rights: Rights, accessed: bool, dirty: bool, global: bool) -> Word {
-    Word::Leaf { pfn: Pfn::new(pfn), rights, accessed, dirty, global }
+fn leaf(pfn: u32, rights: Rights, accessed: bool, dirty: bool, global: bool) -> DecodedEntry {
+    DecodedEntry::Leaf { pfn: Pfn::new(pfn), rights, accessed, dirty, global }
 }
 
-fn table(pfn: u32, write: bool, user: bool, exec: bool) -> Word {
-    Word::Table { pfn: Pfn::new(pfn), path: Path { write, user, exec } }
+fn table(pfn: u32, write: bool, user: bool, exec: bool) -> DecodedEntry {
+    DecodedEntry::Table { pfn: Pfn::new(pfn), path: PathRights { write, user, exec } }
 }
 
 #[test]
 fn x86_64_words() {
-    let cases: [(Level, u64, Word); 20] = [
+    let cases: [(Level, u64, DecodedEntry); 20] = [
         // Figure 4-11: bit 0 clear, and all else is ignored.
-        (Level::PTE, 0x8000_0000_1234_5066, Word::Unseen),
-        (Level::PGD, 0xffff_ffff_ffff_fffe, Word::Unseen),
+        (Level::PTE, 0x8000_0000_1234_5066, DecodedEntry::NotPresent),
+        (Level::PGD, 0xffff_ffff_ffff_fffe, DecodedEntry::NotPresent),
         // Table 4-20: P, R/W, U/S, A, D, XD.
         (Level::PTE, 0x8000_0000_1234_5067, leaf(0x12345, Rights::RW, true, true, false)),
         (Level::PTE, 0x0000_0000_1234_5005, leaf(0x12345, Rights::RX, false, false, false)),
@@ -32,32 +32,32 @@ fn x86_64_words() {
         // Table 4-18: a 2-MByte page. Bit 12 is PAT; bits 20 to 13 are reserved.
         (Level::PMD, 0x8000_0000_4020_00e7, leaf(0x40200, Rights::RW, true, true, false)),
         (Level::PMD, 0x8000_0000_4020_10e7, leaf(0x40200, Rights::RW, true, true, false)),
-        (Level::PMD, 0x8000_0000_4020_20e7, Word::Malformed),
+        (Level::PMD, 0x8000_0000_4020_20e7, DecodedEntry::Malformed),
         // Table 4-16: a 1-GByte page; bits 29 to 13 are reserved.
         (Level::PUD, 0x8000_0001_c000_00a5, leaf(0x1c_0000, Rights::READ, true, false, false)),
-        (Level::PUD, 0x8000_0001_c020_00a5, Word::Malformed),
+        (Level::PUD, 0x8000_0001_c020_00a5, DecodedEntry::Malformed),
         // Tables: what they refuse is refused below.
         (Level::PMD, 0x0000_0000_0000_5067, table(5, true, true, true)),
         (Level::PUD, 0x0000_0000_0000_5065, table(5, false, true, true)),
         (Level::PGD, 0x8000_0000_0000_5063, table(5, true, false, false)),
         // Table 4-15: bit 7 of a PML4E is reserved.
-        (Level::PGD, 0x0000_0000_0000_50e7, Word::Malformed),
+        (Level::PGD, 0x0000_0000_0000_50e7, DecodedEntry::Malformed),
         // A frame past 16 TiB, which no machine here has.
-        (Level::PTE, 0x000f_0000_0000_0007, Word::Malformed),
-        (Level::PMD, 0x000f_0000_0000_0007, Word::Malformed),
+        (Level::PTE, 0x000f_0000_0000_0007, DecodedEntry::Malformed),
+        (Level::PMD, 0x000f_0000_0000_0007, DecodedEntry::Malformed),
     ];
     for (level, raw, expected) in cases {
-        assert_eq!(Isa::X86_64.decode(level, raw, Path::ROOT), expected, "{level} {raw:#018x}");
+        assert_eq!(Isa::X86_64.decode(level, raw, PathRights::ROOT), expected, "{level} {raw:#018x}");
     }
 }
 
 #[test]
 fn aarch64_words() {
-    let cases: [(Level, u64, Word); 22] = [
-        (Level::PTE, 0x0000_0000_1234_5ffe, Word::Unseen),
+    let cases: [(Level, u64, DecodedEntry); 22] = [
+        (Level::PTE, 0x0000_0000_1234_5ffe, DecodedEntry::NotPresent),
         // D8.3.1: 0b01 is reserved at level 3 and at level 0.
-        (Level::PTE, 0x0000_0000_1234_5741, Word::Malformed),
-        (Level::PGD, 0x0000_0000_1234_5741, Word::Malformed),
+        (Level::PTE, 0x0000_0000_1234_5741, DecodedEntry::Malformed),
+        (Level::PGD, 0x0000_0000_1234_5741, DecodedEntry::Malformed),
         // AP[1], AF, nG, UXN, PXN; AP[2] clear means written to.
         (Level::PTE, 0x0060_0000_1234_5f43, leaf(0x12345, Rights::RW, true, true, false)),
         // AP[2] without DBM is read-only, with DBM it is writable and clean.
@@ -84,22 +84,22 @@ fn aarch64_words() {
         (Level::PGD, 0x2000_0000_0000_5003, table(5, true, false, true)),
         (Level::PMD, 0x1000_0000_0000_5003, table(5, true, true, false)),
         (Level::PMD, 0x0800_0000_0000_5003, table(5, true, true, true)),
-        (Level::PTE, 0x0060_ff00_0000_0fc3, Word::Malformed),
+        (Level::PTE, 0x0060_ff00_0000_0fc3, DecodedEntry::Malformed),
     ];
     for (level, raw, expected) in cases {
-        assert_eq!(Isa::Aarch64.decode(level, raw, Path::ROOT), expected, "{level} {raw:#018x}");
+        assert_eq!(Isa::Aarch64.decode(level, raw, PathRights::ROOT), expected, "{level} {raw:#018x}");
     }
 }
 
 #[test]
 fn what_a_path_refuses_no_leaf_gives() {
-    let closed = Path { write: false, user: true, exec: false };
+    let closed = PathRights { write: false, user: true, exec: false };
     assert_eq!(Isa::X86_64.decode(Level::PTE, 0x1007, closed), leaf(1, Rights::READ, false, false, false));
     assert_eq!(
         Isa::Aarch64.decode(Level::PTE, 0x0008_0000_0000_1f43, closed),
         leaf(1, Rights::READ, true, true, false)
     );
-    let kernel = Path { write: true, user: false, exec: true };
+    let kernel = PathRights { write: true, user: false, exec: true };
     assert_eq!(Isa::X86_64.decode(Level::PTE, 0x1007, kernel), leaf(1, NONE, false, false, false));
     // APTable[0] takes data accesses from EL0; execution is UXN's.
     assert_eq!(
@@ -144,15 +144,15 @@ fn a_look_up_finds_what_a_walk_of_everything_finds() {
     for isa in [Isa::X86_64, Isa::Aarch64] {
         let words = tree(isa);
         let read = |at| words.read(at);
-        let (mut leaves, mut tables, mut unseen) = (Vec::<Leaf>::new(), Vec::<(Pfn, Option<Pfn>)>::new(), 0usize);
+        let (mut leaves, mut tables, mut unseen) = (Vec::<WalkedLeaf>::new(), Vec::<(Pfn, Option<Pfn>)>::new(), 0usize);
         walk(isa, Pfn::new(1), &read, &mut |seen| match seen {
-            Seen::Leaf { leaf, .. } => leaves.push(leaf),
-            Seen::Table { pfn, parent, .. } => tables.push((pfn, parent)),
-            Seen::Unseen { va, .. } => {
+            WalkedEntry::Leaf { leaf, .. } => leaves.push(leaf),
+            WalkedEntry::Table { pfn, parent, .. } => tables.push((pfn, parent)),
+            WalkedEntry::NotPresent { va, .. } => {
                 assert_eq!(va.raw(), PAGE + 0x1000);
                 unseen += 1;
             }
-            Seen::Malformed { va, .. } => panic!("malformed at {va}"),
+            WalkedEntry::Malformed { va, .. } => panic!("malformed at {va}"),
         });
         let pfn = Pfn::new;
         let parents = [(pfn(1), None), (pfn(2), Some(pfn(1))), (pfn(3), Some(pfn(2))), (pfn(4), Some(pfn(3)))];
@@ -179,7 +179,7 @@ fn the_upper_half_of_x86_64_is_sign_extended() {
     assert_eq!(lookup(Isa::X86_64, Pfn::new(1), high, &read).map(|leaf| leaf.va), Some(high));
     let mut found = false;
     walk(Isa::X86_64, Pfn::new(1), &read, &mut |seen| {
-        found |= matches!(seen, Seen::Leaf { leaf, .. } if leaf.va == high);
+        found |= matches!(seen, WalkedEntry::Leaf { leaf, .. } if leaf.va == high);
     });
     assert!(found);
 }

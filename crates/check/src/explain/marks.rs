@@ -1,7 +1,7 @@
 //! What a finding speaks of: which lines of the drawing, and why.
 
 use crate::finding::CheckFinding;
-use pagewright_model::{Did, How, Misread, Violation, What};
+use pagewright_model::{CpuStep, Exposure, SpecMismatch, Violation, ViolationKind};
 use pagewright_types::judge::{Cached, Memory};
 
 /// A line that a finding speaks of.
@@ -13,12 +13,12 @@ pub(super) enum Mark {
     Source { held: Cached, before: u64, why: String },
 }
 
-fn did(did: &Did, why: &str) -> Mark {
+fn did(did: &CpuStep, why: &str) -> Mark {
     Mark::Step(did.step, why.to_owned())
 }
 
 /// As [`did`], if the finding itself is made later.
-fn later(at: &Did, found: u64, why: &str) -> Option<Mark> {
+fn later(at: &CpuStep, found: u64, why: &str) -> Option<Mark> {
     (at.step != found).then(|| did(at, why))
 }
 
@@ -40,11 +40,11 @@ fn still(held: &Cached) -> String {
     }
 }
 
-fn how(how: &How, held: &Cached) -> String {
-    match how {
-        How::AtOnce => still(held),
-        How::Loaded { tag, .. } => format!("tag {tag} is in use again: {}", still(held)),
-        How::Hit(_) => "what should be gone is used".to_owned(),
+fn exposed(exposure: &Exposure, held: &Cached) -> String {
+    match exposure {
+        Exposure::Immediate => still(held),
+        Exposure::Loaded { tag, .. } => format!("tag {tag} is in use again: {}", still(held)),
+        Exposure::Hit(_) => "what should be gone is used".to_owned(),
     }
 }
 
@@ -59,35 +59,35 @@ pub(super) fn of(finding: &CheckFinding) -> Vec<Mark> {
     }
 }
 
-fn of_violation(Violation { step, what, rule, .. }: &Violation) -> Vec<Mark> {
+fn of_violation(Violation { step, kind, rule, .. }: &Violation) -> Vec<Mark> {
     let end = |why: String| Mark::Step(*step, format!("{rule}: {why}"));
-    match what {
-        What::Reached { held, block, how: came } => {
+    match kind {
+        ViolationKind::ReusedFrameReachable { held, block, exposure } => {
             let freed = block.freed.as_ref().map(|freed| did(freed, "freed"));
             let reused = later(&block.reused, *step, "handed out again");
-            freed.into_iter().chain([source(held, *step)]).chain(reused).chain([end(how(came, held))]).collect()
+            freed.into_iter().chain([source(held, *step)]).chain(reused).chain([end(exposed(exposure, held))]).collect()
         }
-        What::StoredToFree { freed, .. } => {
+        ViolationKind::FreeFrameStored { freed, .. } => {
             vec![did(freed, "freed"), end("a store to a frame that is nobody's".to_owned())]
         }
-        What::RightKept { held, reduced, returned, how: came, .. } => {
+        ViolationKind::RightKept { held, reduced, returned, exposure, .. } => {
             let reduced = did(reduced, "the right is to go");
             let returned = later(returned, *step, "the right should be gone");
-            [source(held, *step), reduced].into_iter().chain(returned).chain([end(how(came, held))]).collect()
+            [source(held, *step), reduced].into_iter().chain(returned).chain([end(exposed(exposure, held))]).collect()
         }
-        What::RightUsed { reduced, returned, .. } => {
+        ViolationKind::RightUsed { reduced, returned, .. } => {
             let (reduced, returned) = (did(reduced, "the right is to go"), did(returned, "the right should be gone"));
             vec![reduced, returned, end("it is used".to_owned())]
         }
-        What::Unpublished { page, rights, reduced, .. } => {
+        ViolationKind::Unpublished { page, rights, reduced, .. } => {
             vec![did(reduced, "the right is to go"), end(format!("walkers still find {rights} at {page}"))]
         }
-        What::Misread(Misread::Access { stored, changed, .. }) => {
+        ViolationKind::Memory(SpecMismatch::Access { stored, changed, .. }) => {
             let stored = stored.as_ref().map(|stored| did(stored, "last stored to"));
             let changed = changed.as_ref().map(|(changed, call)| did(changed, call));
             stored.into_iter().chain(changed).chain([end("no machine without a TLB answers so".to_owned())]).collect()
         }
-        What::Misread(Misread::Call { .. }) => vec![end("no call answers so".to_owned())],
-        What::Count(_) => vec![end("a count is wrong".to_owned())],
+        ViolationKind::Memory(SpecMismatch::Call { .. }) => vec![end("no call answers so".to_owned())],
+        ViolationKind::Count(_) => vec![end("a count is wrong".to_owned())],
     }
 }

@@ -1,7 +1,7 @@
 //! What a Linux may lack, and what programs begin with on both sides.
 
 use crate::random::Syscall;
-use pagewright_model::spec::Alone;
+use pagewright_model::spec::ExclusiveCall;
 use pagewright_types::PAGE_SIZE;
 
 /// Limits that programs start with: number, bytes.
@@ -66,13 +66,13 @@ impl Lack {
 
     pub(super) fn is_needed_by(self, call: &Syscall) -> bool {
         match self {
-            Self::Seal => matches!(call, Syscall::Alone(Alone::Seal { .. })),
+            Self::Seal => matches!(call, Syscall::Exclusive(ExclusiveCall::Seal { .. })),
             Self::Guard => matches!(
                 call,
-                Syscall::Alone(Alone::Advise { advice: 102 | 103, .. })
-                    | Syscall::Alone(Alone::AdviseRanges { advice: 102 | 103, .. })
+                Syscall::Exclusive(ExclusiveCall::Advise { advice: 102 | 103, .. })
+                    | Syscall::Exclusive(ExclusiveCall::AdviseRanges { advice: 102 | 103, .. })
             ),
-            Self::AdviseRanges => matches!(call, Syscall::Alone(Alone::AdviseRanges { .. })),
+            Self::AdviseRanges => matches!(call, Syscall::Exclusive(ExclusiveCall::AdviseRanges { .. })),
             Self::AdviseOthers => matches!(call, Syscall::AdviseOther { .. }),
             Self::SoftDirty | Self::GuardBit => false,
         }

@@ -6,7 +6,7 @@ use super::pair::{Answers, Pair};
 use super::seen::{Seen, Signal};
 use super::usage::Looked;
 use crate::random::{Descriptor, HEAP, Mode, Object, Operation, Syscall, Where, Window};
-use pagewright_model::spec::Alone;
+use pagewright_model::spec::ExclusiveCall;
 use pagewright_syscall::KnownDifference;
 use pagewright_types::{Access, Errno, PAGE_SIZE, Rights, VirtAddr};
 
@@ -49,7 +49,8 @@ const MADV_UNKNOWN: u32 = 5;
 /// How a call leaves the two ([`KnownDifference::FailedMove`]).
 pub(super) fn left_by(operation: &Operation, seen: &Seen) -> Option<Unlike> {
     let Seen::Failed(errno) = *seen else { return None };
-    if let Operation::Syscall(Syscall::Alone(Alone::Remap { flags, new_addr, new_len, old_len, .. })) = *operation
+    if let Operation::Syscall(Syscall::Exclusive(ExclusiveCall::Remap { flags, new_addr, new_len, old_len, .. })) =
+        *operation
         && flags & MREMAP_FIXED != 0
     {
         let shrinks = old_len > new_len && errno != Errno::EINVAL.number();
@@ -89,7 +90,8 @@ impl Past {
             return !self.hides_residence();
         }
         // [`KnownDifference::LockStays`]
-        !(self.locked && matches!(call, Syscall::Alone(Alone::Remap { flags, .. }) if flags & MREMAP_DONTUNMAP != 0))
+        !(self.locked
+            && matches!(call, Syscall::Exclusive(ExclusiveCall::Remap { flags, .. }) if flags & MREMAP_DONTUNMAP != 0))
     }
 
     /// Whether pages may be at hand on one side only: [`KnownDifference::PagedOut`],
@@ -148,7 +150,9 @@ impl Past {
             self.around_unlike |= flags & MAP_STACK != 0;
         } else if let Syscall::Allocate { flags, .. } = *call {
             self.allocated |= flags & FALLOC_FL_PUNCH_HOLE == 0;
-        } else if let Syscall::Alone(Alone::Lock { .. }) | Syscall::Alone(Alone::LockAll { .. }) = *call {
+        } else if let Syscall::Exclusive(ExclusiveCall::Lock { .. })
+        | Syscall::Exclusive(ExclusiveCall::LockAll { .. }) = *call
+        {
             self.locked = true;
             self.used = true;
         } else if let Syscall::ReadOther { .. }
@@ -157,9 +161,11 @@ impl Past {
         | Syscall::ResidentInto { .. } = *call
         {
             self.used = true;
-        } else if let Syscall::Alone(Alone::Limit { resource, .. }) | Syscall::BothLimits { resource, .. } = *call {
+        } else if let Syscall::Exclusive(ExclusiveCall::Limit { resource, .. }) | Syscall::BothLimits { resource, .. } =
+            *call
+        {
             self.limited |= resource == RLIMIT_DATA;
-        } else if let Syscall::Alone(Alone::Remap { .. }) = *call {
+        } else if let Syscall::Exclusive(ExclusiveCall::Remap { .. }) = *call {
             self.cut_unlike = true;
         }
     }
@@ -189,19 +195,19 @@ fn touch(index: u64, access: Access) -> Operation {
 }
 
 fn resident((addr, len): (VirtAddr, u64)) -> Operation {
-    Operation::Syscall(Syscall::Alone(Alone::Resident { addr, len }))
+    Operation::Syscall(Syscall::Exclusive(ExclusiveCall::Resident { addr, len }))
 }
 
 fn limit(resource: u32, bytes: u64) -> Operation {
-    Operation::Syscall(Syscall::Alone(Alone::Limit { resource, bytes }))
+    Operation::Syscall(Syscall::Exclusive(ExclusiveCall::Limit { resource, bytes }))
 }
 
 fn remap((addr, old_len): (VirtAddr, u64), flags: u32, (new_addr, new_len): (VirtAddr, u64)) -> Operation {
-    Operation::Syscall(Syscall::Alone(Alone::Remap { addr, old_len, new_len, flags, new_addr }))
+    Operation::Syscall(Syscall::Exclusive(ExclusiveCall::Remap { addr, old_len, new_len, flags, new_addr }))
 }
 
 fn lock((addr, len): (VirtAddr, u64)) -> Operation {
-    Operation::Syscall(Syscall::Alone(Alone::Lock { addr, len, flags: 0 }))
+    Operation::Syscall(Syscall::Exclusive(ExclusiveCall::Lock { addr, len, flags: 0 }))
 }
 
 fn protect((addr, len): (VirtAddr, u64), rights: Rights) -> Operation {
@@ -251,7 +257,7 @@ fn shown_by(difference: KnownDifference) -> Vec<Operation> {
         }
         KnownDifference::PagedOut => {
             let (addr, len) = pages(0, 4);
-            let advise = Syscall::Alone(Alone::Advise { addr, len, advice: MADV_PAGEOUT });
+            let advise = Syscall::Exclusive(ExclusiveCall::Advise { addr, len, advice: MADV_PAGEOUT });
             vec![
                 map(pages(0, 4), Object::SharedAnon),
                 touch(1, Access::Read),
@@ -275,7 +281,7 @@ fn shown_by(difference: KnownDifference) -> Vec<Operation> {
         KnownDifference::PastEnd => past_end(),
         KnownDifference::AdviceFirst => {
             let ranges = [(VirtAddr::new(!(PAGE_SIZE - 1)), PAGE_SIZE), (HEAP, PAGE_SIZE)];
-            vec![Operation::Syscall(Syscall::Alone(Alone::AdviseRanges { ranges, advice: MADV_UNKNOWN }))]
+            vec![Operation::Syscall(Syscall::Exclusive(ExclusiveCall::AdviseRanges { ranges, advice: MADV_UNKNOWN }))]
         }
     }
 }
@@ -283,7 +289,8 @@ fn shown_by(difference: KnownDifference) -> Vec<Operation> {
 /// Two neighbours of which one has a page of its own are kept apart by a flag while they move, and
 /// then have it no longer.
 fn moved_copies() -> Vec<Operation> {
-    let advise = |(addr, len), advice| Operation::Syscall(Syscall::Alone(Alone::Advise { addr, len, advice }));
+    let advise =
+        |(addr, len), advice| Operation::Syscall(Syscall::Exclusive(ExclusiveCall::Advise { addr, len, advice }));
     vec![
         map(pages(0, 48), Object::PrivateFile(1)),
         touch(44, Access::Write),

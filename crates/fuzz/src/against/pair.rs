@@ -7,7 +7,7 @@ use super::ours::Ours;
 use super::seen::Seen;
 use super::{AgainstError, Compared, Difference, maps};
 use crate::random::{Mode, Operation, Program, Syscall, Window};
-use pagewright_model::spec::Alone;
+use pagewright_model::spec::ExclusiveCall;
 use pagewright_types::{Access, Errno, PAGE_SIZE};
 
 /// Both sides.
@@ -144,7 +144,7 @@ impl Pair {
                 self.are_cut_alike((addr.raw(), addr.raw().saturating_add(*len)))
             }
             // Whether two mappings are one matters to no other call.
-            Operation::Syscall(Syscall::Alone(Alone::Remap { addr, old_len, .. })) => {
+            Operation::Syscall(Syscall::Exclusive(ExclusiveCall::Remap { addr, old_len, .. })) => {
                 let end = addr.raw().saturating_add(*old_len).saturating_add(PAGE_SIZE);
                 self.are_cut_alike((addr.raw(), end))
             }
@@ -207,7 +207,7 @@ impl Pair {
 
     /// Whether what both saw is the same, as far as it is to be.
     fn agree(&self, operation: &Operation, answers: &Answers) -> bool {
-        let residence = matches!(operation, Operation::Syscall(Syscall::Alone(Alone::Resident { .. })));
+        let residence = matches!(operation, Operation::Syscall(Syscall::Exclusive(ExclusiveCall::Resident { .. })));
         match (&answers.linux, &answers.ours) {
             (Seen::Maps(linux), Seen::Maps(ours)) => maps::agree(linux, ours, self.past.cuts_unlike()),
             (Seen::Usage(linux), Seen::Usage(ours)) => linux.agrees(ours, self.past.looked()),

@@ -8,7 +8,7 @@ use pagewright_arch::Isa;
 use pagewright_mm::gup::{Contents, GupFlags};
 use pagewright_mm::space::{Resource, SyncFlags, Whose};
 use pagewright_mm::{Advice, LockAllFlags, LockFlags, MapFlags, Mm, MmError, RemapFlags, RemapRequest, Space};
-use pagewright_model::spec::{Alone, Answer, Call, Lock, Traits};
+use pagewright_model::spec::{CallResult, ExclusiveCall, MappingFlags, MemoryCall, MlockMode};
 use pagewright_sim::Sim;
 use pagewright_types::{Access, CpuId, PAGE_SIZE, PageRange, Rights, VirtAddr};
 
@@ -16,8 +16,8 @@ use pagewright_types::{Access, CpuId, PAGE_SIZE, PageRange, Rights, VirtAddr};
 const MOST_BYTES: u64 = 1 << 20;
 
 /// Pages that a call asks about, as far as there is room for the answer.
-pub(crate) fn asked_of(call: &Alone) -> usize {
-    if let Alone::Resident { len, .. } = call { (*len).min(MOST_BYTES).div_ceil(PAGE_SIZE) as usize } else { 0 }
+pub(crate) fn asked_of(call: &ExclusiveCall) -> usize {
+    if let ExclusiveCall::Resident { len, .. } = call { (*len).min(MOST_BYTES).div_ceil(PAGE_SIZE) as usize } else { 0 }
 }
 
 /// Makes a call.
@@ -29,36 +29,40 @@ pub(crate) fn asked_of(call: &Alone) -> usize {
 pub(crate) fn make<I: Isa>(
     mm: &Mm<Sim<I>>,
     space: &Space<Sim<I>>,
-    call: Alone,
+    call: ExclusiveCall,
     vec: &mut [u8],
-) -> Result<Answer, MmError> {
-    let done = |()| Answer::Done;
+) -> Result<CallResult, MmError> {
+    let done = |()| CallResult::Done;
     match call {
-        Alone::Remap { addr, old_len, new_len, flags, new_addr } => {
+        ExclusiveCall::Remap { addr, old_len, new_len, flags, new_addr } => {
             let flags = RemapFlags::from_bits_retain(flags);
-            mm.mremap(space, &RemapRequest { addr, old_len, new_len, flags, new_addr }).map(Answer::Mapped)
+            mm.mremap(space, &RemapRequest { addr, old_len, new_len, flags, new_addr }).map(CallResult::Mapped)
         }
-        Alone::Advise { addr, len, advice } => {
+        ExclusiveCall::Advise { addr, len, advice } => {
             Advice::from_raw(advice).and_then(|advice| mm.madvise(space, addr, len, advice)).map(done)
         }
-        Alone::AdviseRanges { ranges, advice } => Advice::from_raw(advice)
+        ExclusiveCall::AdviseRanges { ranges, advice } => Advice::from_raw(advice)
             .and_then(|advice| mm.process_madvise(space, Whose::Own, &ranges, advice))
-            .map(Answer::Bytes),
-        Alone::Lock { addr, len, flags } => mm.mlock2(space, addr, len, LockFlags::from_bits_retain(flags)).map(done),
-        Alone::Unlock { addr, len } => mm.munlock(space, addr, len).map(done),
-        Alone::LockAll { flags } => mm.mlockall(space, LockAllFlags::from_bits_retain(flags)).map(done),
-        Alone::UnlockAll => {
-            mm.munlockall(space);
-            Ok(Answer::Done)
+            .map(CallResult::Bytes),
+        ExclusiveCall::Lock { addr, len, flags } => {
+            mm.mlock2(space, addr, len, LockFlags::from_bits_retain(flags)).map(done)
         }
-        Alone::Sync { addr, len, flags } => mm.msync(space, addr, len, SyncFlags::from_bits_retain(flags)).map(done),
-        Alone::Resident { addr, len } => mm.mincore(space, addr, len, vec).map(done),
-        Alone::Seal { addr, len, flags } => mm.mseal(space, addr, len, flags).map(done),
-        Alone::Limit { resource, bytes } => {
+        ExclusiveCall::Unlock { addr, len } => mm.munlock(space, addr, len).map(done),
+        ExclusiveCall::LockAll { flags } => mm.mlockall(space, LockAllFlags::from_bits_retain(flags)).map(done),
+        ExclusiveCall::UnlockAll => {
+            mm.munlockall(space);
+            Ok(CallResult::Done)
+        }
+        ExclusiveCall::Sync { addr, len, flags } => {
+            mm.msync(space, addr, len, SyncFlags::from_bits_retain(flags)).map(done)
+        }
+        ExclusiveCall::Resident { addr, len } => mm.mincore(space, addr, len, vec).map(done),
+        ExclusiveCall::Seal { addr, len, flags } => mm.mseal(space, addr, len, flags).map(done),
+        ExclusiveCall::Limit { resource, bytes } => {
             let limits = *space.map().read().limits();
             let limits = Resource::from_raw(resource).map_or(limits, |resource| limits.with(resource, bytes));
             mm.set_limits(space, limits);
-            Ok(Answer::Done)
+            Ok(CallResult::Done)
         }
     }
 }
@@ -68,8 +72,8 @@ impl<I: Isa> World<I> {
     pub(super) fn syscall(&self, cpu: CpuId, call: Syscall) {
         let Some(process) = self.enter(cpu) else { return };
         match call {
-            Syscall::Alone(call)
-                if !self.is_told || self.spec.borrow().judges(process.id(), &call, self.is_starving()) =>
+            Syscall::Exclusive(call)
+                if !self.is_told || self.spec.borrow().is_determined(process.id(), &call, self.is_starving()) =>
             {
                 self.call_alone(cpu, &process, call);
             }
@@ -82,7 +86,7 @@ impl<I: Isa> World<I> {
             | Syscall::Read { .. }
             | Syscall::Write { .. } => self.file_call(cpu, &process, call),
             Syscall::ReadOther { process: place, addr, len } => self.look_into(cpu, place, addr, len),
-            Syscall::Alone(_)
+            Syscall::Exclusive(_)
             | Syscall::Protect { .. }
             | Syscall::ResidentInto { .. }
             | Syscall::BothLimits { .. }
@@ -96,17 +100,17 @@ impl<I: Isa> World<I> {
         }
     }
 
-    fn call_alone(&self, cpu: CpuId, process: &Process<I>, call: Alone) {
+    fn call_alone(&self, cpu: CpuId, process: &Process<I>, call: ExclusiveCall) {
         let (space, mut asked) = (&process.space, None);
-        self.call(cpu, process, Call::Alone(call), |mm| {
+        self.call(cpu, process, MemoryCall::Exclusive(call), |mm| {
             let mut vec = vec![0; asked_of(&call)];
             let answer = make(mm, space, call, &mut vec)?;
             asked = Some(vec);
             Ok(answer)
         });
-        if let (Alone::Resident { addr, .. }, Some(vec), true) = (call, asked, self.is_told) {
+        if let (ExclusiveCall::Resident { addr, .. }, Some(vec), true) = (call, asked, self.is_told) {
             for (va, resident) in (0..).map(|page| addr.add(page * PAGE_SIZE)).zip(vec) {
-                let verdict = self.spec.borrow().resident(self.did(cpu), process.id(), va, resident & 1 == 1);
+                let verdict = self.spec.borrow().mincore_page(self.cpu_step(cpu), process.id(), va, resident & 1 == 1);
                 self.judge(verdict);
             }
         }
@@ -136,14 +140,14 @@ impl<I: Isa> World<I> {
             (false, true) => Where::Vacant(addr),
             (false, false) => Where::Anywhere,
         };
-        let traits = Traits {
-            lock: if has(MapFlags::LOCKED) { Lock::Now } else { Lock::No },
-            grows: has(MapFlags::GROWSDOWN),
-            unreserved: has(MapFlags::NORESERVE),
-            ..Traits::default()
+        let mapping_flags = MappingFlags {
+            lock: if has(MapFlags::LOCKED) { MlockMode::Locked } else { MlockMode::Unlocked },
+            grows_down: has(MapFlags::GROWSDOWN),
+            no_reserve: has(MapFlags::NORESERVE),
+            ..MappingFlags::default()
         };
         let rights = Rights::from_bits_truncate(prot as u8);
-        self.map(cpu, process, place, (len, rights), object, (has(MapFlags::POPULATE), traits));
+        self.map(cpu, process, place, (len, rights), object, (has(MapFlags::POPULATE), mapping_flags));
     }
 
     /// Takes hold of pages of a process as a device or another process's `process_vm_readv` does,
@@ -166,9 +170,9 @@ impl<I: Isa> World<I> {
                 mm.get_user_pages(&other.space, range, flags)
             }
         });
-        copied.into_iter().for_each(|fault| self.spec.borrow_mut().fault_unseen(fault, true));
+        copied.into_iter().for_each(|fault| self.spec.borrow_mut().prefault_ends(fault, true));
         let name = if stores { "pin_user_pages" } else { "get_user_pages" };
-        let answer = held.as_ref().map_or_else(|error| Answer::Failed(error.errno()), |_| Answer::Done);
+        let answer = held.as_ref().map_or_else(|error| CallResult::Failed(error.errno()), |_| CallResult::Done);
         self.done.borrow_mut().called(name, answer);
         self.bench.note(cpu, format_args!("{name}: {answer}"));
         let Ok(pages) = held else { return };

@@ -8,7 +8,7 @@ use super::generate::{FILE_PAGES, Generator, Window};
 use super::operation::Operation;
 use super::program::Mode;
 use super::syscall::{Descriptor, Syscall};
-use pagewright_model::spec::Alone;
+use pagewright_model::spec::ExclusiveCall;
 use pagewright_types::{Access, PAGE_SIZE, VirtAddr};
 
 /// `MAP_*` that go together with the kind and the place.
@@ -111,7 +111,9 @@ impl Generator {
     }
 
     fn both_limits(&mut self) -> Syscall {
-        let Syscall::Alone(Alone::Limit { resource, bytes }) = self.limit() else { unreachable!("a limit was drawn") };
+        let Syscall::Exclusive(ExclusiveCall::Limit { resource, bytes }) = self.limit() else {
+            unreachable!("a limit was drawn")
+        };
         let (soft, hard) = match self.below(8) {
             0 => (bytes, u64::MAX),
             // Linux then looks at the other.
@@ -130,23 +132,27 @@ impl Generator {
             0..4 => self.raw_map(addr, len),
             4..9 => self.remap(addr, len),
             9..16 => self.advise(addr, len),
-            16..18 => Syscall::Alone(Alone::Lock { addr, len, flags: self.one_of(&[0, 0, 1, 2]) }),
-            18 => Syscall::Alone(Alone::Unlock { addr, len }),
+            16..18 => Syscall::Exclusive(ExclusiveCall::Lock { addr, len, flags: self.one_of(&[0, 0, 1, 2]) }),
+            18 => Syscall::Exclusive(ExclusiveCall::Unlock { addr, len }),
             19 => match self.below(3) {
-                0 => Syscall::Alone(Alone::LockAll { flags: self.one_of(&[1, 2, 3, 5, 6, 7, 4, 0, 8]) }),
-                _ => Syscall::Alone(Alone::UnlockAll),
+                0 => Syscall::Exclusive(ExclusiveCall::LockAll { flags: self.one_of(&[1, 2, 3, 5, 6, 7, 4, 0, 8]) }),
+                _ => Syscall::Exclusive(ExclusiveCall::UnlockAll),
             },
-            20 | 21 => Syscall::Alone(Alone::Sync { addr, len, flags: self.one_of(&[0, 1, 2, 4, 6, 3, 5, 8]) }),
-            22..24 => Syscall::Alone(Alone::Resident { addr, len }),
-            24 if self.once_in(4) => Syscall::Alone(Alone::Seal { addr, len, flags: self.one_of(&[0, 0, 0, 0, 1]) }),
+            20 | 21 => {
+                Syscall::Exclusive(ExclusiveCall::Sync { addr, len, flags: self.one_of(&[0, 1, 2, 4, 6, 3, 5, 8]) })
+            }
+            22..24 => Syscall::Exclusive(ExclusiveCall::Resident { addr, len }),
+            24 if self.once_in(4) => {
+                Syscall::Exclusive(ExclusiveCall::Seal { addr, len, flags: self.one_of(&[0, 0, 0, 0, 1]) })
+            }
             24 if self.once_in(2) => self.limit(),
-            24 | 25 => Syscall::Alone(Alone::Resident { addr, len }),
+            24 | 25 => Syscall::Exclusive(ExclusiveCall::Resident { addr, len }),
             26 | 27 => self.file_call(),
             28 => {
                 let advice = self.one_of(&ADVICE);
                 // Unknown advice about bad ranges may be refused for either reason.
                 let first = if KNOWN.contains(&advice) { (addr, len) } else { self.range() };
-                Syscall::Alone(Alone::AdviseRanges { ranges: [first, self.range()], advice })
+                Syscall::Exclusive(ExclusiveCall::AdviseRanges { ranges: [first, self.range()], advice })
             }
             _ => self.read_other(addr),
         }
@@ -198,11 +204,11 @@ impl Generator {
             dontunmap,
             8,
         ];
-        Syscall::Alone(Alone::Remap { addr, old_len, new_len, flags: self.one_of(&moves), new_addr })
+        Syscall::Exclusive(ExclusiveCall::Remap { addr, old_len, new_len, flags: self.one_of(&moves), new_addr })
     }
 
     fn advise(&mut self, addr: VirtAddr, len: u64) -> Syscall {
-        Syscall::Alone(Alone::Advise { addr, len, advice: self.one_of(&ADVICE) })
+        Syscall::Exclusive(ExclusiveCall::Advise { addr, len, advice: self.one_of(&ADVICE) })
     }
 
     fn limit(&mut self) -> Syscall {
@@ -215,7 +221,7 @@ impl Generator {
             4 => least * PAGE_SIZE,
             _ => self.below(128).max(least) * PAGE_SIZE,
         };
-        Syscall::Alone(Alone::Limit { resource, bytes: bytes.min(most) })
+        Syscall::Exclusive(ExclusiveCall::Limit { resource, bytes: bytes.min(most) })
     }
 
     fn file_call(&mut self) -> Syscall {

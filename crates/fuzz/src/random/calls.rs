@@ -5,7 +5,7 @@ use super::world::{Process, World};
 use pagewright_arch::Isa;
 use pagewright_mm::space::FileMapping;
 use pagewright_mm::{Advice, MapFlags, MapRequest, Mm, MmError, Space};
-use pagewright_model::spec::{self, Answer, Call, FaultId, Lock, Place, Traits};
+use pagewright_model::spec::{self, CallResult, FaultId, MappingFlags, MemoryCall, MlockMode, MmapPlacement};
 use pagewright_sim::Sim;
 use pagewright_sync::Arc;
 use pagewright_types::{Access, CpuId, PAGE_SIZE, PageRange, Rights, VirtAddr};
@@ -21,26 +21,26 @@ impl<I: Isa> World<I> {
         &self,
         cpu: CpuId,
         process: &Process<I>,
-        call: Call,
-        make: impl FnOnce(&Mm<Sim<I>>) -> Result<Answer, MmError>,
+        call: MemoryCall,
+        make: impl FnOnce(&Mm<Sim<I>>) -> Result<CallResult, MmError>,
     ) {
         if !self.is_told {
-            let answer = self.lab.on(cpu, make).unwrap_or_else(|error| Answer::Failed(error.errno()));
+            let answer = self.lab.on(cpu, make).unwrap_or_else(|error| CallResult::Failed(error.errno()));
             return self.say(cpu, call.name(), answer);
         }
         let refused = self.sim().refused_allocations();
-        let under_way = self.spec.borrow_mut().begins(self.did(cpu), process.id(), call);
-        let answer = self.lab.on(cpu, make).unwrap_or_else(|error| Answer::Failed(error.errno()));
+        let under_way = self.spec.borrow_mut().call_begins(self.cpu_step(cpu), process.id(), call);
+        let answer = self.lab.on(cpu, make).unwrap_or_else(|error| CallResult::Failed(error.errno()));
         let mut spec = self.spec.borrow_mut();
-        spec.let_memory_fail(self.sim().refused_allocations() > refused);
-        let verdict = spec.ends(self.did(cpu), under_way, answer);
+        spec.set_memory_may_fail(self.sim().refused_allocations() > refused);
+        let verdict = spec.call_ends(self.cpu_step(cpu), under_way, answer);
         drop(spec);
         self.say(cpu, call.name(), answer);
         self.judge(verdict);
     }
 
     /// Takes down what a call has answered.
-    pub(super) fn say(&self, cpu: CpuId, name: &'static str, answer: Answer) {
+    pub(super) fn say(&self, cpu: CpuId, name: &'static str, answer: CallResult) {
         self.done.borrow_mut().called(name, answer);
         self.bench.note(cpu, format_args!("{name}: {answer}"));
     }
@@ -51,26 +51,26 @@ impl<I: Isa> World<I> {
         let space = &process.space;
         match operation {
             Operation::Map { place, len, rights, object, populate } => {
-                self.map(cpu, &process, place, (len, rights), object, (populate, Traits::default()));
+                self.map(cpu, &process, place, (len, rights), object, (populate, MappingFlags::default()));
             }
             Operation::Unmap { addr, len } => {
-                let make = |mm: &Mm<Sim<I>>| mm.munmap(space, addr, len).map(|()| Answer::Done);
-                self.call(cpu, &process, Call::Munmap { addr, len }, make);
+                let make = |mm: &Mm<Sim<I>>| mm.munmap(space, addr, len).map(|()| CallResult::Done);
+                self.call(cpu, &process, MemoryCall::Munmap { addr, len }, make);
             }
             Operation::Protect { addr, len, rights } => {
-                let make = |mm: &Mm<Sim<I>>| mm.mprotect(space, addr, len, rights).map(|()| Answer::Done);
-                self.call(cpu, &process, Call::Mprotect { addr, len, rights }, make);
+                let make = |mm: &Mm<Sim<I>>| mm.mprotect(space, addr, len, rights).map(|()| CallResult::Done);
+                self.call(cpu, &process, MemoryCall::Mprotect { addr, len, rights }, make);
             }
             Operation::DontNeed { addr, len } => {
-                let make = |mm: &Mm<Sim<I>>| mm.madvise(space, addr, len, Advice::DontNeed).map(|()| Answer::Done);
-                self.call(cpu, &process, Call::DontNeed { addr, len }, make);
+                let make = |mm: &Mm<Sim<I>>| mm.madvise(space, addr, len, Advice::DontNeed).map(|()| CallResult::Done);
+                self.call(cpu, &process, MemoryCall::DontNeed { addr, len }, make);
             }
             Operation::Break { to } => {
                 // Of two at once the reference memory could not say where the break is.
                 if process.breaking.replace(true) {
                     return self.done.borrow_mut().leave_out();
                 }
-                self.call(cpu, &process, Call::Brk { to }, |mm| Ok(Answer::Break(mm.brk(space, to))));
+                self.call(cpu, &process, MemoryCall::Brk { to }, |mm| Ok(CallResult::Break(mm.brk(space, to))));
                 process.breaking.set(false);
             }
             Operation::Fork
@@ -93,16 +93,16 @@ impl<I: Isa> World<I> {
         place: Where,
         (len, rights): (u64, Rights),
         object: Object,
-        (populate, traits): (bool, Traits),
+        (populate, mapping_flags): (bool, MappingFlags),
     ) {
         let opened = if matches!(object, Object::SharedReadOnly(_)) { Rights::READ } else { Rights::RW };
-        let of_file = |index| spec::Object::File { file: self.file.id(), index, opened };
+        let of_file = |index| spec::MmapObject::File { file: self.file.id(), index, opened };
         let (flags, page, told) = match object {
-            Object::PrivateAnon => (MapFlags::PRIVATE | MapFlags::ANONYMOUS, None, spec::Object::Anon),
+            Object::PrivateAnon => (MapFlags::PRIVATE | MapFlags::ANONYMOUS, None, spec::MmapObject::Anon),
             Object::SharedAnon => {
                 let file = self.fresh_file();
                 self.spec.borrow_mut().add_shmem(file, len.div_ceil(PAGE_SIZE));
-                let told = spec::Object::File { file, index: 0, opened: Rights::all() };
+                let told = spec::MmapObject::File { file, index: 0, opened: Rights::all() };
                 (MapFlags::SHARED | MapFlags::ANONYMOUS, None, told)
             }
             Object::PrivateFile(page) => (MapFlags::PRIVATE, Some(page), of_file(page)),
@@ -110,25 +110,25 @@ impl<I: Isa> World<I> {
         };
         let shared = flags.contains(MapFlags::SHARED);
         let (addr, at, place_told) = match place {
-            Where::Anywhere => (VirtAddr::ZERO, MapFlags::empty(), Place::Anywhere),
-            Where::Fixed(at) => (at, MapFlags::FIXED, Place::Fixed(at)),
-            Where::Vacant(at) => (at, MapFlags::FIXED_NOREPLACE, Place::Vacant(at)),
+            Where::Anywhere => (VirtAddr::ZERO, MapFlags::empty(), MmapPlacement::Anywhere),
+            Where::Fixed(at) => (at, MapFlags::FIXED, MmapPlacement::Fixed(at)),
+            Where::Vacant(at) => (at, MapFlags::FIXED_NOREPLACE, MmapPlacement::FixedNoReplace(at)),
         };
         // Where populating copies pages, the reference memory must know since when, and so where.
         let populate = populate && !(matches!(object, Object::PrivateFile(_)) && place == Where::Anywhere);
         let mut flags = flags | at;
         flags.set(MapFlags::POPULATE, populate);
-        flags.set(MapFlags::LOCKED, traits.lock != Lock::No);
-        flags.set(MapFlags::GROWSDOWN, traits.grows);
-        flags.set(MapFlags::NORESERVE, traits.unreserved);
-        let call = Call::Mmap { place: place_told, len, rights, shared, object: told, traits };
+        flags.set(MapFlags::LOCKED, mapping_flags.lock != MlockMode::Unlocked);
+        flags.set(MapFlags::GROWSDOWN, mapping_flags.grows_down);
+        flags.set(MapFlags::NORESERVE, mapping_flags.no_reserve);
+        let call = MemoryCall::Mmap { place: place_told, len, rights, shared, object: told, flags: mapping_flags };
         self.call(cpu, process, call, |mm| {
             let faults = if populate { self.populating(process, addr, len) } else { Vec::new() };
             let file = page.map(|page| FileMapping { file: &self.file, offset: page * PAGE_SIZE, opened });
             let request = MapRequest { addr, len, rights, flags, file };
             let mapped = mm.mmap(&process.space, &request);
-            faults.into_iter().for_each(|fault| self.spec.borrow_mut().fault_unseen(fault, mapped.is_ok()));
-            mapped.map(Answer::Mapped)
+            faults.into_iter().for_each(|fault| self.spec.borrow_mut().prefault_ends(fault, mapped.is_ok()));
+            mapped.map(CallResult::Mapped)
         });
     }
 
@@ -144,20 +144,20 @@ impl<I: Isa> World<I> {
     /// Forks, and returns the child's space.
     pub(super) fn fork_call(&self, cpu: CpuId, parent: &Process<I>) -> Option<Arc<Space<Sim<I>>>> {
         let mut child = None;
-        self.call(cpu, parent, Call::Fork, |mm| {
+        self.call(cpu, parent, MemoryCall::Fork, |mm| {
             let space = mm.fork(&parent.space)?;
             let id = space.id();
             child = Some(space);
-            Ok(Answer::Child(id))
+            Ok(CallResult::Child(id))
         });
         child
     }
 
     /// Ends a process that nobody runs.
     pub(super) fn end_process(&self, cpu: CpuId, process: &Rc<Process<I>>) {
-        self.call(cpu, process, Call::Exit, |mm| {
+        self.call(cpu, process, MemoryCall::Exit, |mm| {
             mm.end_space(&process.space);
-            Ok(Answer::Done)
+            Ok(CallResult::Done)
         });
     }
 
@@ -175,7 +175,7 @@ impl<I: Isa> World<I> {
         self.intact.fetch_min(pages, Ordering::Relaxed);
         self.written.lock().expect("nobody has panicked with it").retain(|index, _| *index < pages);
         self.spec.borrow_mut().truncate_ends(file.id());
-        self.done.borrow_mut().called("ftruncate", Answer::Done);
+        self.done.borrow_mut().called("ftruncate", CallResult::Done);
         self.truncating.set(false);
     }
 }

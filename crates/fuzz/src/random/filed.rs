@@ -6,7 +6,7 @@ use super::world::{Process, World};
 use pagewright_arch::Isa;
 use pagewright_mm::file::{FallocateFlags, Seals};
 use pagewright_mm::{Mm, MmError};
-use pagewright_model::spec::{Answer, FileCall};
+use pagewright_model::spec::{CallResult, FileCall};
 use pagewright_sim::Sim;
 use pagewright_types::{CpuId, Rights};
 
@@ -38,37 +38,37 @@ impl<I: Isa> World<I> {
         let refused = self.sim().refused_allocations();
         let mut call = call;
         let answer = self.lab.on(cpu, |mm| self.ask_file(mm, &mut call));
-        let answer = answer.unwrap_or_else(|error| Answer::Failed(error.errno()));
+        let answer = answer.unwrap_or_else(|error| CallResult::Failed(error.errno()));
         self.say(cpu, call.name(), answer);
         if !self.is_told {
             return;
         }
         let mut spec = self.spec.borrow_mut();
-        spec.let_memory_fail(self.sim().refused_allocations() > refused);
-        let verdict = spec.filed(self.did(cpu), process.id(), self.file.id(), call, answer);
+        spec.set_memory_may_fail(self.sim().refused_allocations() > refused);
+        let verdict = spec.file_call(self.cpu_step(cpu), process.id(), self.file.id(), call, answer);
         drop(spec);
         self.judge(verdict);
     }
 
-    fn ask_file(&self, mm: &Mm<Sim<I>>, call: &mut FileCall) -> Result<Answer, MmError> {
+    fn ask_file(&self, mm: &Mm<Sim<I>>, call: &mut FileCall) -> Result<CallResult, MmError> {
         let file = &self.file;
         match call {
-            FileCall::Resize { bytes } => mm.truncate(file, *bytes).map(|()| Answer::Done),
+            FileCall::Resize { bytes } => mm.truncate(file, *bytes).map(|()| CallResult::Done),
             FileCall::Allocate { flags, offset, len } => {
-                mm.fallocate(file, FallocateFlags::from_bits_retain(*flags), *offset, *len).map(|()| Answer::Done)
+                mm.fallocate(file, FallocateFlags::from_bits_retain(*flags), *offset, *len).map(|()| CallResult::Done)
             }
             FileCall::AddSeals { opened, seals } => {
-                mm.add_seals(file, *opened, Seals::from_bits_retain(*seals)).map(|()| Answer::Done)
+                mm.add_seals(file, *opened, Seals::from_bits_retain(*seals)).map(|()| CallResult::Done)
             }
-            FileCall::GetSeals => file.seals().map(|seals| Answer::Number(seals.bits().into())),
+            FileCall::GetSeals => file.seals().map(|seals| CallResult::Number(seals.bits().into())),
             FileCall::Read { offset, got } => {
                 let mut bytes = [0; 8];
                 let count = mm.read_at(file, *offset, &mut bytes)?;
                 *got = u64::from_le_bytes(bytes);
-                Ok(Answer::Bytes(count as u64))
+                Ok(CallResult::Bytes(count as u64))
             }
             FileCall::Write { offset, value } => {
-                mm.write_at(file, *offset, &value.to_le_bytes()).map(|count| Answer::Bytes(count as u64))
+                mm.write_at(file, *offset, &value.to_le_bytes()).map(|count| CallResult::Bytes(count as u64))
             }
         }
     }

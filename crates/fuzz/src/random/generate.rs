@@ -7,7 +7,7 @@ use super::kernel::Kernel;
 use super::operation::{Object, Operation, Step, Where};
 use super::program::{Mode, Shape, Theme};
 use super::syscall::Syscall;
-use pagewright_model::spec::Alone;
+use pagewright_model::spec::ExclusiveCall;
 use pagewright_types::{Access, CpuId, PAGE_SIZE, Rights, VirtAddr};
 use rand_pcg::Pcg64;
 use rand_pcg::rand_core::{Rng, SeedableRng};
@@ -247,11 +247,11 @@ impl Generator {
             25..33 => Operation::Starve { after: self.below(12) },
             33..53 => match self.call() {
                 Operation::DontNeed { addr, len } => {
-                    Operation::Syscall(Syscall::Alone(Alone::Advise { addr, len, advice: 4 }))
+                    Operation::Syscall(Syscall::Exclusive(ExclusiveCall::Advise { addr, len, advice: 4 }))
                 }
                 other => other,
             },
-            53 => Operation::Syscall(Syscall::Alone(Alone::UnlockAll)),
+            53 => Operation::Syscall(Syscall::Exclusive(ExclusiveCall::UnlockAll)),
             54..58 => Operation::Kernel(self.kernel()),
             _ => Operation::Syscall(self.syscall()),
         }

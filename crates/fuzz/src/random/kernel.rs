@@ -12,7 +12,7 @@ use pagewright_mm::gup::{Contents, GupFlags, UserPage, UserPages};
 use pagewright_mm::space::ClearRefs;
 use pagewright_mm::user::IoVec;
 use pagewright_mm::view::PageState;
-use pagewright_model::spec::{Answer, PinId, Take, Vm};
+use pagewright_model::spec::{CallResult, PinId, PinMode, ProcessVmCopy};
 use pagewright_types::{CpuId, NodeId, PAGE_SIZE, PageRange, Pfn, VirtAddr};
 use std::fmt;
 use std::rc::Rc;
@@ -143,7 +143,9 @@ impl<I: Isa> World<I> {
         let answer = match kernel {
             Kernel::Pin { addr, pages, writes, long, fast } => {
                 let range = PageRange::from_len(addr.align_down(PAGE_SIZE), pages * PAGE_SIZE);
-                range.ok().and_then(|range| self.pin(cpu, &process, range, Take { writes, long, fast }))
+                range
+                    .ok()
+                    .and_then(|range| self.pin(cpu, &process, range, PinMode { write: writes, longterm: long, fast }))
             }
             Kernel::Device { which } => self.device_acts(cpu, which),
             Kernel::Unpin { which } => self.unpin(cpu, which),
@@ -156,11 +158,11 @@ impl<I: Isa> World<I> {
             }
             Kernel::PageOut { addr, len } => {
                 let out = self.lab.on(cpu, |mm| mm.madvise(&process.space, addr, len, Advice::PageOut));
-                Some(out.map_or_else(|error| Answer::Failed(error.errno()), |()| Answer::Done))
+                Some(out.map_or_else(|error| CallResult::Failed(error.errno()), |()| CallResult::Done))
             }
             Kernel::Reclaim { pages } => {
                 self.lab.on(cpu, |mm| mm.reclaim(NodeId::new(0), pages));
-                Some(Answer::Done)
+                Some(CallResult::Done)
             }
             Kernel::SwapOff => Some(self.swap_off(cpu)),
             Kernel::ClearSoftDirty => {
@@ -168,7 +170,7 @@ impl<I: Isa> World<I> {
                 if self.is_told {
                     self.spec.borrow_mut().clear_soft_dirty(process.id());
                 }
-                Some(Answer::Done)
+                Some(CallResult::Done)
             }
             Kernel::SoftDirty { addr, len } => self.soft_dirty(cpu, &process, addr, len),
         };
@@ -180,24 +182,24 @@ impl<I: Isa> World<I> {
     /// the reference memory.
     fn lacked(&self, refused: u64) -> bool {
         let lacked = self.sim().refused_allocations() > refused;
-        self.spec.borrow_mut().let_memory_fail(lacked);
+        self.spec.borrow_mut().set_memory_may_fail(lacked);
         lacked
     }
 
-    fn pin(&self, cpu: CpuId, process: &Process<I>, range: PageRange, take: Take) -> Option<Answer> {
+    fn pin(&self, cpu: CpuId, process: &Process<I>, range: PageRange, mode: PinMode) -> Option<CallResult> {
         if self.devices.borrow().len() == MOST_DEVICES {
             return None;
         }
         // What is in doubt is left out.
         if self.is_told {
-            let _ = self.spec.borrow().taking(process.id(), range, take)?;
+            let _ = self.spec.borrow().pinnable(process.id(), range, mode)?;
         }
         let mut flags = GupFlags::empty();
-        flags.set(GupFlags::WRITE, take.writes);
-        flags.set(GupFlags::LONGTERM, take.long);
+        flags.set(GupFlags::WRITE, mode.write);
+        flags.set(GupFlags::LONGTERM, mode.longterm);
         let refused = self.sim().refused_allocations();
         let taken = self.lab.on(cpu, |mm| {
-            if take.fast {
+            if mode.fast {
                 mm.pin_user_pages_fast(&process.space, range, flags)
             } else {
                 mm.pin_user_pages(&process.space, range, flags)
@@ -205,11 +207,11 @@ impl<I: Isa> World<I> {
         });
         self.lacked(refused);
         let answer = match &taken {
-            Ok(pages) => Answer::Number(pages.len() as u64),
-            Err(error) => Answer::Failed(error.errno()),
+            Ok(pages) => CallResult::Number(pages.len() as u64),
+            Err(error) => CallResult::Failed(error.errno()),
         };
         if self.is_told {
-            let verdict = self.spec.borrow_mut().taken(self.did(cpu), process.id(), range, take, answer);
+            let verdict = self.spec.borrow_mut().pin_returned(self.cpu_step(cpu), process.id(), range, mode, answer);
             self.judge(verdict);
         }
         let Ok(pages) = taken else { return Some(answer) };
@@ -218,14 +220,15 @@ impl<I: Isa> World<I> {
             return Some(answer);
         }
         let named = range.iter().zip(pages.iter()).filter(|_| self.is_told);
-        let mut name =
-            |(va, page): (VirtAddr, &UserPage)| self.spec.borrow_mut().take(process.id(), va, take, page.is_pinned());
+        let mut name = |(va, page): (VirtAddr, &UserPage)| {
+            self.spec.borrow_mut().pin_page(process.id(), va, mode, page.is_pinned())
+        };
         let ids = named.map(&mut name).collect();
-        self.devices.borrow_mut().push(Device { pages, ids, writes: take.writes });
+        self.devices.borrow_mut().push(Device { pages, ids, writes: mode.write });
         Some(answer)
     }
 
-    fn device_acts(&self, cpu: CpuId, which: usize) -> Option<Answer> {
+    fn device_acts(&self, cpu: CpuId, which: usize) -> Option<CallResult> {
         let devices = self.devices.borrow();
         let device = devices.get(which % devices.len().max(1))?;
         for (place, page) in device.pages.iter().enumerate() {
@@ -234,7 +237,7 @@ impl<I: Isa> World<I> {
                 let word = self.word(page.pfn(), cell);
                 let value = word.load(Ordering::Relaxed);
                 if let Some(id) = id {
-                    let verdict = self.spec.borrow_mut().device_loads(self.did(cpu), *id, cell, value);
+                    let verdict = self.spec.borrow_mut().device_loads(self.cpu_step(cpu), *id, cell, value);
                     self.judge(verdict);
                 }
                 if device.writes {
@@ -244,14 +247,14 @@ impl<I: Isa> World<I> {
                 }
             }
         }
-        Some(Answer::Done)
+        Some(CallResult::Done)
     }
 
     fn word(&self, pfn: Pfn, cell: u16) -> &std::sync::atomic::AtomicU64 {
         &self.sim().ram()[(pfn.base().raw() / 8) as usize + usize::from(cell)]
     }
 
-    fn unpin(&self, cpu: CpuId, which: usize) -> Option<Answer> {
+    fn unpin(&self, cpu: CpuId, which: usize) -> Option<CallResult> {
         let mut devices = self.devices.borrow_mut();
         if devices.is_empty() {
             return None;
@@ -261,8 +264,8 @@ impl<I: Isa> World<I> {
         drop(devices);
         let contents = if writes { Contents::Written } else { Contents::Read };
         self.lab.on(cpu, |mm| mm.release_user_pages(pages, contents));
-        ids.into_iter().for_each(|id| self.spec.borrow_mut().give_back(id));
-        Some(Answer::Done)
+        ids.into_iter().for_each(|id| self.spec.borrow_mut().unpin_page(id));
+        Some(CallResult::Done)
     }
 
     /// Every device looks at what it has once more, and gives it back.
@@ -279,10 +282,10 @@ impl<I: Isa> World<I> {
         (other, theirs): (&Process<I>, VirtAddr),
         len: u64,
         writes: bool,
-    ) -> Option<Answer> {
-        let vm = Vm { here: (process.id(), ours), there: (other.id(), theirs), len, writes };
+    ) -> Option<CallResult> {
+        let vm = ProcessVmCopy { local: (process.id(), ours), remote: (other.id(), theirs), len, writes };
         if self.is_told {
-            self.spec.borrow().copying(&vm)?;
+            self.spec.borrow().process_vm_bytes(&vm)?;
         }
         let (local, remote) = ([IoVec { base: ours, len }], [IoVec { base: theirs, len }]);
         let refused = self.sim().refused_allocations();
@@ -291,11 +294,11 @@ impl<I: Isa> World<I> {
             if writes { mm.process_vm_writev(here, there, 0) } else { mm.process_vm_readv(here, there, 0) }
         });
         self.lacked(refused);
-        let answer = moved.map_or_else(|error| Answer::Failed(error.errno()), Answer::Bytes);
+        let answer = moved.map_or_else(|error| CallResult::Failed(error.errno()), CallResult::Bytes);
         if !self.is_told {
             return Some(answer);
         }
-        let verdict = self.spec.borrow_mut().copied_between(self.did(cpu), &vm, answer);
+        let verdict = self.spec.borrow_mut().process_vm_returned(self.cpu_step(cpu), &vm, answer);
         self.judge(verdict);
         let (to, at) = if writes { (other, theirs) } else { (process, ours) };
         let mut bytes = vec![0; moved.unwrap_or(0) as usize];
@@ -306,13 +309,13 @@ impl<I: Isa> World<I> {
         }
         for (index, cell) in bytes.chunks_exact(8).enumerate() {
             let value = cell.iter().rev().fold(0, |value, byte| value << 8 | u64::from(*byte));
-            let verdict = self.spec.borrow_mut().copied_cell(self.did(cpu), &vm, index as u64, value);
+            let verdict = self.spec.borrow_mut().process_vm_cell(self.cpu_step(cpu), &vm, index as u64, value);
             self.judge(verdict);
         }
         Some(answer)
     }
 
-    fn soft_dirty(&self, cpu: CpuId, process: &Process<I>, addr: VirtAddr, len: u64) -> Option<Answer> {
+    fn soft_dirty(&self, cpu: CpuId, process: &Process<I>, addr: VirtAddr, len: u64) -> Option<CallResult> {
         let range = PageRange::from_len(addr.align_down(PAGE_SIZE), len).ok()?;
         let mut marked = Vec::new();
         self.lab.on(cpu, |mm| {
@@ -323,9 +326,10 @@ impl<I: Isa> World<I> {
             });
         });
         for va in range.iter().filter(|_| self.is_told) {
-            let verdict = self.spec.borrow().soft_dirty(self.did(cpu), process.id(), va, marked.contains(&va));
+            let verdict =
+                self.spec.borrow().pagemap_soft_dirty(self.cpu_step(cpu), process.id(), va, marked.contains(&va));
             self.judge(verdict);
         }
-        Some(Answer::Number(marked.len() as u64))
+        Some(CallResult::Number(marked.len() as u64))
     }
 }

@@ -5,7 +5,7 @@ use super::world::World;
 use pagewright_arch::Isa;
 use pagewright_mm::swap::{Backing, SwapOps, Zram};
 use pagewright_mm::{Mm, MmError};
-use pagewright_model::spec::Answer;
+use pagewright_model::spec::CallResult;
 use pagewright_sim::Sim;
 use pagewright_types::{CpuId, Errno, PAGE_SIZE};
 use std::collections::BTreeMap;
@@ -49,13 +49,13 @@ impl<I: Isa> World<I> {
     ///
     /// Either may fail for want of memory: then it is swapped to the old one, or, until this is
     /// done again, to none.
-    pub(super) fn swap_off(&self, cpu: CpuId) -> Answer {
+    pub(super) fn swap_off(&self, cpu: CpuId) -> CallResult {
         let off = self.lab.on(cpu, |mm| match mm.swap_off(0) {
             // Another CPU may be at it.
             Ok(()) | Err(MmError::NoSuchSwapDevice { .. }) if mm.swap_slots().0 == 0 => swap_on(mm, self.stores()),
             other => other,
         });
-        off.map_or_else(|error| Answer::Failed(error.errno()), |()| Answer::Done)
+        off.map_or_else(|error| CallResult::Failed(error.errno()), |()| CallResult::Done)
     }
 }
 

@@ -1,7 +1,7 @@
 //! Memory calls as a program makes them: raw numbers, so that flags that nobody knows can be
 //! passed, too.
 
-use pagewright_model::spec::Alone;
+use pagewright_model::spec::ExclusiveCall;
 use pagewright_types::VirtAddr;
 use std::fmt;
 
@@ -35,7 +35,7 @@ pub enum Syscall {
         offset: u64,
     },
     /// One that has its process for itself, as the reference memory knows it.
-    Alone(Alone),
+    Exclusive(ExclusiveCall),
     /// `mprotect`, with protection as it is passed.
     Protect {
         /// Where.
@@ -144,7 +144,7 @@ impl Syscall {
     pub const fn name(&self) -> &'static str {
         match self {
             Self::Map { .. } => "mmap",
-            Self::Alone(call) => call.name(),
+            Self::Exclusive(call) => call.name(),
             Self::Protect { .. } => "mprotect",
             Self::ResidentInto { .. } => "mincore",
             Self::BothLimits { .. } => "prlimit64",
@@ -177,7 +177,7 @@ impl Syscall {
 
     /// The advice that it gives.
     pub(crate) fn advice(&self) -> Option<u32> {
-        if let Self::Alone(Alone::Advise { advice, .. } | Alone::AdviseRanges { advice, .. })
+        if let Self::Exclusive(ExclusiveCall::Advise { advice, .. } | ExclusiveCall::AdviseRanges { advice, .. })
         | Self::AdviseOther { advice, .. } = self
         {
             Some(*advice)
@@ -196,7 +196,7 @@ impl fmt::Display for Syscall {
             }
             Self::GetSeals | Self::Maps | Self::Usage | Self::Drain => f.write_str(name),
             Self::Pages { addr, pages } => write!(f, "{name}({addr}, {pages} pages)"),
-            Self::Alone(call) => call.fmt(f),
+            Self::Exclusive(call) => call.fmt(f),
             Self::Protect { addr, len, prot } => write!(f, "mprotect({addr}, {len:#x}, prot {prot:#x})"),
             Self::ResidentInto { addr, len, vec } => write!(f, "mincore({addr}, {len:#x}, {vec})"),
             Self::BothLimits { resource, soft, hard } => write!(f, "prlimit64({resource}, {soft:#x}, {hard:#x})"),

@@ -1,6 +1,6 @@
 //! What random programs did, for the report.
 
-use pagewright_model::spec::{Answer, Signal};
+use pagewright_model::spec::{CallResult, FaultSignal};
 use pagewright_types::{Access, Errno};
 use std::collections::BTreeMap;
 use std::ops::AddAssign;
@@ -32,19 +32,19 @@ impl Done {
         self.accesses[access as usize] += 1;
     }
 
-    pub(super) fn signalled(&mut self, signal: Signal) {
+    pub(super) fn signalled(&mut self, signal: FaultSignal) {
         self.signals[signal as usize] += 1;
     }
 
-    pub(super) fn called(&mut self, name: &'static str, answer: Answer) {
+    pub(super) fn called(&mut self, name: &'static str, answer: CallResult) {
         let errno = match answer {
-            Answer::Failed(errno) => Errno::name(errno),
-            Answer::Done
-            | Answer::Mapped(_)
-            | Answer::Break(_)
-            | Answer::Child(_)
-            | Answer::Bytes(_)
-            | Answer::Number(_) => "",
+            CallResult::Failed(errno) => Errno::name(errno),
+            CallResult::Done
+            | CallResult::Mapped(_)
+            | CallResult::Break(_)
+            | CallResult::Child(_)
+            | CallResult::Bytes(_)
+            | CallResult::Number(_) => "",
         };
         *self.calls.entry((name, errno)).or_default() += 1;
     }

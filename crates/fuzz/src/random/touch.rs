@@ -6,7 +6,7 @@ use super::world::{Process, World};
 use pagewright_arch::Isa;
 use pagewright_check::CheckFinding;
 use pagewright_mm::FaultError;
-use pagewright_model::spec::Signal;
+use pagewright_model::spec::FaultSignal;
 use pagewright_types::{Access, CpuId, PAGE_SIZE, Pfn, VirtAddr};
 use rand_pcg::Pcg64;
 use rand_pcg::rand_core::{Rng, SeedableRng};
@@ -20,12 +20,12 @@ const TRIES: u32 = 64;
 /// Signals that a program gets while it roams before it stays with what it could reach.
 const MOST_SIGNALS: u32 = 24;
 
-fn signal(error: &FaultError) -> Signal {
+fn signal(error: &FaultError) -> FaultSignal {
     match error {
-        FaultError::NotMapped { .. } | FaultError::Guarded { .. } => Signal::NotMapped,
-        FaultError::NotAllowed { .. } => Signal::NotAllowed,
-        FaultError::PastEnd { .. } | FaultError::Device { .. } => Signal::PastEnd,
-        FaultError::OutOfMemory(_) => Signal::NoMemory,
+        FaultError::NotMapped { .. } | FaultError::Guarded { .. } => FaultSignal::NotMapped,
+        FaultError::NotAllowed { .. } => FaultSignal::NotAllowed,
+        FaultError::PastEnd { .. } | FaultError::Device { .. } => FaultSignal::PastEnd,
+        FaultError::OutOfMemory(_) => FaultSignal::NoMemory,
     }
 }
 
@@ -65,15 +65,15 @@ impl<I: Isa> World<I> {
     }
 
     /// Serves one fault.
-    fn serve(&self, cpu: CpuId, process: &Process<I>, va: VirtAddr, access: Access) -> Result<(), Signal> {
+    fn serve(&self, cpu: CpuId, process: &Process<I>, va: VirtAddr, access: Access) -> Result<(), FaultSignal> {
         let refused = self.sim().refused_allocations();
         let fault = self.is_told.then(|| self.spec.borrow_mut().fault_begins(process.id(), va, access));
         let served = self.lab.on(cpu, |mm| mm.fault(&process.space, va, access));
         let served = served.map(drop).map_err(|error| signal(&error));
         if let Some(fault) = fault {
             let mut spec = self.spec.borrow_mut();
-            spec.let_memory_fail(self.sim().refused_allocations() > refused);
-            let verdict = spec.fault_ends(self.did(cpu), fault, served);
+            spec.set_memory_may_fail(self.sim().refused_allocations() > refused);
+            let verdict = spec.fault_ends(self.cpu_step(cpu), fault, served);
             drop(spec);
             self.judge(verdict);
         }
@@ -84,7 +84,7 @@ impl<I: Isa> World<I> {
     #[inline]
     pub(super) fn reach(&self, cpu: CpuId, process: &Process<I>, va: VirtAddr, access: Access, pfn: Pfn) {
         let cell = &self.sim().ram()[((pfn.base().raw() + va.page_offset()) / 8) as usize];
-        let (did, id) = (self.did(cpu), process.id());
+        let (did, id) = (self.cpu_step(cpu), process.id());
         if !self.is_told {
             if access == Access::Write {
                 cell.store(self.fresh_value(), Ordering::Relaxed);

@@ -20,8 +20,8 @@ use pagewright_lab::{Lab, LabError};
 use pagewright_mm::counters::Gauge;
 use pagewright_mm::file::{FileObject, FileOps, Kind, MemfdFlags};
 use pagewright_mm::{Knobs, Mm, MmError, Space};
-use pagewright_model::Did;
-use pagewright_model::spec::{Spec, Verdict};
+use pagewright_model::CpuStep;
+use pagewright_model::spec::{Spec, SpecVerdict};
 use pagewright_sim::{MachineConfig, NodeConfig, Profile, Sim};
 use pagewright_sync::Arc;
 use pagewright_types::{CpuId, CpuMask, Errno, FileId, PAGE_SIZE, SpaceId};
@@ -222,13 +222,13 @@ impl<I: Isa> World<I> {
         self.starved.get() == Some(self.sim().refused_allocations())
     }
 
-    pub(super) fn did(&self, cpu: CpuId) -> Did {
-        Did { cpu, step: self.bench.oracle().step() }
+    pub(super) fn cpu_step(&self, cpu: CpuId) -> CpuStep {
+        CpuStep { cpu, step: self.bench.oracle().step() }
     }
 
     /// Takes down what the reference memory says.
     #[inline]
-    pub(super) fn judge(&self, verdict: Verdict) {
+    pub(super) fn judge(&self, verdict: SpecVerdict) {
         if let Err(violation) = verdict {
             self.bench.report(CheckFinding::Violation(*violation));
         }

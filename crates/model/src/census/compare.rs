@@ -3,7 +3,7 @@
 use super::Census;
 use super::tables::Found;
 use crate::tally::{Antecedent, Tally};
-use crate::violation::{Count, Counted};
+use crate::violation::{CountKind, CountMismatch};
 use crate::walk::Isa;
 use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
@@ -13,7 +13,7 @@ use pagewright_types::{LruList, Order, PAGE_SIZE, Pfn, PhysAddr, SwapEntry};
 /// 4096ths of a byte in a page.
 const PARTS: u64 = PAGE_SIZE << 12;
 
-pub(super) fn run(census: &Census, isa: Isa, read: &dyn Fn(PhysAddr) -> u64, tally: &mut Tally) -> Vec<Count> {
+pub(super) fn run(census: &Census, isa: Isa, read: &dyn Fn(PhysAddr) -> u64, tally: &mut Tally) -> Vec<CountMismatch> {
     let found = Found::look(census, isa, read);
     let mut report = Report { tally, wrong: Vec::new() };
     for folio in &census.folios {
@@ -40,7 +40,7 @@ pub(super) fn run(census: &Census, isa: Isa, read: &dyn Fn(PhysAddr) -> u64, tal
             Live::Pins => census.pinned.values().sum(),
             Live::Listed(list) => listed_pages(census, list),
         };
-        report.expect(Counted::Live(live.what), live.count, counted);
+        report.expect(CountKind::Live(live.what), live.count, counted);
     }
     report.slots(&found, census);
     report.lists(census);
@@ -58,13 +58,13 @@ fn listed_pages(census: &Census, list: LruList) -> u64 {
 
 struct Report<'a> {
     tally: &'a mut Tally,
-    wrong: Vec<Count>,
+    wrong: Vec<CountMismatch>,
 }
 
 impl Report<'_> {
-    fn expect(&mut self, of: Counted, told: u64, counted: u64) {
-        if told != counted {
-            self.wrong.push(Count { of, told, counted });
+    fn expect(&mut self, of: CountKind, claimed: u64, counted: u64) {
+        if claimed != counted {
+            self.wrong.push(CountMismatch { of, claimed, counted });
         }
     }
 
@@ -76,22 +76,22 @@ impl Report<'_> {
         let Some(folio) = found.folios.get(&pfn) else { return };
         let entries = folio.entire + folio.small;
         self.tally.note(Antecedent::FolioRefs);
-        self.expect(Counted::Refs(pfn), refs, entries + held);
+        self.expect(CountKind::Refs(pfn), refs, entries + held);
         self.tally.note(Antecedent::FolioMaps);
-        self.expect(Counted::Mapcount(pfn), mapcount, entries);
+        self.expect(CountKind::Mapcount(pfn), mapcount, entries);
         if order > Order::ZERO {
-            self.expect(Counted::EntireMapcount(pfn), entire_mapcount, folio.entire);
-            self.expect(Counted::PagesMapped(pfn), pages_mapped, found.pages_with_entry(pfn, folio.frames));
+            self.expect(CountKind::EntireMapcount(pfn), entire_mapcount, folio.entire);
+            self.expect(CountKind::PagesMapped(pfn), pages_mapped, found.pages_with_entry(pfn, folio.frames));
         }
     }
 
     /// D2 and D3, for one page.
     fn page(&mut self, found: &Found, claim: &PageRecord) {
         let PageRecord { pfn, mapcount, tail_refs } = *claim;
-        self.expect(Counted::PageMapcount(pfn), mapcount, found.pages.get(&pfn).map_or(0, |page| page.mapcount));
+        self.expect(CountKind::PageMapcount(pfn), mapcount, found.pages.get(&pfn).map_or(0, |page| page.mapcount));
         if found.head_of(pfn) != Some(pfn) {
             self.tally.note(Antecedent::Tails);
-            self.expect(Counted::TailRefs(pfn), tail_refs, 0);
+            self.expect(CountKind::TailRefs(pfn), tail_refs, 0);
         }
     }
 
@@ -100,14 +100,14 @@ impl Report<'_> {
         let SpaceRecord { id, rss, swapped, table_bytes, .. } = *claim;
         let space = found.spaces.get(&id).copied().unwrap_or_default();
         self.tally.note(Antecedent::TablePages);
-        self.expect(Counted::TableBytes(id), table_bytes, space.tables * PAGE_SIZE);
+        self.expect(CountKind::TableBytes(id), table_bytes, space.tables * PAGE_SIZE);
         if space.rss != [0; 3] {
             self.tally.note(Antecedent::Resident);
         }
         for kind in PageKind::ALL {
-            self.expect(Counted::Rss(id, kind), rss[kind as usize], space.rss[kind as usize]);
+            self.expect(CountKind::Rss(id, kind), rss[kind as usize], space.rss[kind as usize]);
         }
-        self.expect(Counted::Swapped(id), swapped, space.swapped);
+        self.expect(CountKind::Swapped(id), swapped, space.swapped);
     }
 
     /// D17: a slot's count = the entries that name it; D7, for a page that is in swap.
@@ -117,10 +117,10 @@ impl Report<'_> {
             let slot = found.slots.get(&entry).copied().unwrap_or_default();
             let named = census.named.get(&entry).copied().unwrap_or(0);
             self.tally.note(Antecedent::Slots);
-            let told = census.slots.get(&entry).copied().unwrap_or(0);
-            self.expect(Counted::Slot(entry), told, slot.entries + named);
+            let claimed = census.slots.get(&entry).copied().unwrap_or(0);
+            self.expect(CountKind::Slot(entry), claimed, slot.entries + named);
             if slot.exclusive > 0 {
-                self.expect(Counted::ExclusiveSlot(entry), 1, slot.entries + named);
+                self.expect(CountKind::ExclusiveSlot(entry), 1, slot.entries + named);
             }
         }
     }
@@ -136,11 +136,11 @@ impl Report<'_> {
             if wanted {
                 self.tally.note(Antecedent::Listed);
             }
-            self.expect(Counted::Listed(claim.pfn), u64::from(wanted), right as u64);
-            self.expect(Counted::ListedElsewhere(claim.pfn), 0, (found.len() - right) as u64);
+            self.expect(CountKind::Listed(claim.pfn), u64::from(wanted), right as u64);
+            self.expect(CountKind::ListedElsewhere(claim.pfn), 0, (found.len() - right) as u64);
         }
         for (pfn, lists) in listed {
-            self.expect(Counted::ListedElsewhere(pfn), 0, lists.len() as u64);
+            self.expect(CountKind::ListedElsewhere(pfn), 0, lists.len() as u64);
         }
     }
 
@@ -149,29 +149,29 @@ impl Report<'_> {
         let TableRecord { pfn, level, shares } = *claim;
         self.tally.note(Antecedent::TableShares);
         let table = found.tables.get(&pfn);
-        self.expect(Counted::Shares(pfn), shares, table.map_or(0, |table| table.shares));
+        self.expect(CountKind::Shares(pfn), shares, table.map_or(0, |table| table.shares));
         if let Some(table) = table {
-            self.expect(Counted::TableLevel(pfn), u64::from(level.raw()), u64::from(table.level.raw()));
+            self.expect(CountKind::TableLevel(pfn), u64::from(level.raw()), u64::from(table.level.raw()));
         }
     }
 
     /// What the tables have and nobody claims.
     fn unclaimed(&mut self, found: &Found, census: &Census) {
         for &pfn in &found.unowned {
-            self.expect(Counted::Unowned(pfn), 0, 1);
+            self.expect(CountKind::Unowned(pfn), 0, 1);
         }
         for &pfn in &found.malformed {
-            self.expect(Counted::Malformed(pfn), 0, 1);
+            self.expect(CountKind::Malformed(pfn), 0, 1);
         }
         let claimed: BTreeSet<Pfn> = census.tables.iter().map(|table| table.pfn).collect();
         for (&pfn, table) in found.tables.iter().filter(|(pfn, _)| !claimed.contains(pfn)) {
-            self.expect(Counted::Shares(pfn), 0, table.shares);
+            self.expect(CountKind::Shares(pfn), 0, table.shares);
         }
         let claimed: BTreeSet<Pfn> = census.pages.iter().map(|page| page.pfn).collect();
         for (&pfn, page) in found.pages.iter().filter(|(pfn, _)| !claimed.contains(pfn)) {
             // The count of a page that is a folio by itself may stand in the folio's record alone.
             if found.folios.get(&pfn).is_none_or(|folio| folio.frames > 1) {
-                self.expect(Counted::PageMapcount(pfn), 0, page.mapcount);
+                self.expect(CountKind::PageMapcount(pfn), 0, page.mapcount);
             }
         }
     }
@@ -188,28 +188,28 @@ impl Report<'_> {
             let mappings = page.mapcount + folio.entire;
             if page.writable {
                 self.tally.note(Antecedent::AnonWritable);
-                self.expect(Counted::WritableMappings(pfn), 1, mappings);
+                self.expect(CountKind::WritableMappings(pfn), 1, mappings);
             }
             let exclusive = page.exclusive_in.iter().filter(|&&table| !found.is_shared(table)).count() as u64;
             if exclusive > 0 {
                 self.tally.note(Antecedent::Exclusive);
-                self.expect(Counted::ExclusiveMappings(pfn), 1, mappings);
+                self.expect(CountKind::ExclusiveMappings(pfn), 1, mappings);
             }
             if census.pinned.contains_key(head) {
-                self.expect(Counted::PinnedShared(pfn), 0, mappings.saturating_sub(exclusive));
+                self.expect(CountKind::PinnedShared(pfn), 0, mappings.saturating_sub(exclusive));
             }
         }
     }
 
     /// D18: proportional sets add up to what is resident, short of one part for each page of each
     /// space.
-    fn proportional(&mut self, found: &Found, told: u64) {
+    fn proportional(&mut self, found: &Found, claimed: u64) {
         let counted = found.mapped_pages(|_| true) * PARTS;
         if counted > 0 {
             self.tally.note(Antecedent::Proportional);
         }
-        if told > counted || counted - told > found.logical_pages {
-            self.wrong.push(Count { of: Counted::Pss, told, counted });
+        if claimed > counted || counted - claimed > found.logical_pages {
+            self.wrong.push(CountMismatch { of: CountKind::Pss, claimed, counted });
         }
     }
 }

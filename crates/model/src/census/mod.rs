@@ -18,7 +18,7 @@ mod compare;
 mod tables;
 
 use crate::tally::Tally;
-use crate::violation::Count;
+use crate::violation::CountMismatch;
 use crate::walk::Isa;
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
@@ -29,18 +29,18 @@ use pagewright_types::{LruList, Pfn, PhysAddr, SwapEntry};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SoftwareBits {
     /// In a word that walkers don't see: it is a leaf without rights, which keeps its frame.
-    pub unseen_leaf: u64,
+    pub prot_none_leaf: u64,
     /// In a leaf: neither references nor mappings are counted for it.
     pub special: u64,
     /// In a leaf: the anonymous page under it belongs to this space alone.
     pub exclusive: u64,
     /// Which words that walkers don't see stand for a page in swap; `None` if none do.
-    pub swapped: Option<SwapWord>,
+    pub swapped: Option<SwapEntryFormat>,
 }
 
 /// How a word that walkers don't see names a page in swap.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct SwapWord {
+pub struct SwapEntryFormat {
     /// The bits by which it is told from other words.
     pub mask: u64,
     /// Those bits of such a word.
@@ -51,7 +51,7 @@ pub struct SwapWord {
     pub shift: u32,
 }
 
-impl SwapWord {
+impl SwapEntryFormat {
     /// The slot that a word names, if it names one.
     pub(crate) fn entry(self, raw: u64) -> Option<SwapEntry> {
         (raw & self.mask == self.value).then(|| SwapEntry::from_raw((raw >> self.shift) as u32))
@@ -63,10 +63,10 @@ impl SoftwareBits {
     pub const fn pagewright(isa: Isa) -> Self {
         match isa {
             Isa::X86_64 => {
-                Self { unseen_leaf: 1 << 9, special: 1 << 55, exclusive: 1 << 56, swapped: Some(swap_word(9, 10)) }
+                Self { prot_none_leaf: 1 << 9, special: 1 << 55, exclusive: 1 << 56, swapped: Some(swap_word(9, 10)) }
             }
             Isa::Aarch64 => {
-                Self { unseen_leaf: 1 << 59, special: 1 << 56, exclusive: 1 << 57, swapped: Some(swap_word(59, 60)) }
+                Self { prot_none_leaf: 1 << 59, special: 1 << 56, exclusive: 1 << 57, swapped: Some(swap_word(59, 60)) }
             }
         }
     }
@@ -75,9 +75,9 @@ impl SoftwareBits {
 /// Kind 1 in bits 1 to 4, exclusive in bit 5, the entry from bit 11 on.
 ///
 /// Bit `leaf` marks a leaf without rights and bit `soft` all other words that walkers don't see.
-const fn swap_word(leaf: u32, soft: u32) -> SwapWord {
+const fn swap_word(leaf: u32, soft: u32) -> SwapEntryFormat {
     let (kinds, swap) = (0xf << 1, 1 << 1);
-    SwapWord { mask: kinds | 1 << leaf | 1 << soft, value: swap | 1 << soft, exclusive: 1 << 5, shift: 11 }
+    SwapEntryFormat { mask: kinds | 1 << leaf | 1 << soft, value: swap | 1 << soft, exclusive: 1 << 5, shift: 11 }
 }
 
 /// What a memory manager claims, at one moment at which it rests.
@@ -129,7 +129,7 @@ impl Census {
     }
 
     /// Every claim that the tables, whose words `read` gives, contradict.
-    pub fn compare(&self, isa: Isa, read: &dyn Fn(PhysAddr) -> u64, tally: &mut Tally) -> Vec<Count> {
+    pub fn compare(&self, isa: Isa, read: &dyn Fn(PhysAddr) -> u64, tally: &mut Tally) -> Vec<CountMismatch> {
         compare::run(self, isa, read, tally)
     }
 }

@@ -1,7 +1,7 @@
 //! One walk under every root, from which all counts come.
 
 use super::{Census, SoftwareBits};
-use crate::walk::{self, Isa, Seen};
+use crate::walk::{self, Isa, WalkedEntry};
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use pagewright_types::snapshot::{FolioRecord, PageKind};
@@ -152,14 +152,14 @@ struct Visit<'a> {
 }
 
 impl Visit<'_> {
-    fn see(&mut self, seen: Seen) {
+    fn see(&mut self, seen: WalkedEntry) {
         match seen {
-            Seen::Table { pfn, level, parent, .. } => self.enter(pfn, level, parent),
-            Seen::Leaf { leaf, table, .. } => {
+            WalkedEntry::Table { pfn, level, parent, .. } => self.enter(pfn, level, parent),
+            WalkedEntry::Leaf { leaf, table, .. } => {
                 self.leaf(table, leaf.level, leaf.pfn, leaf.raw, leaf.rights.contains(Rights::WRITE))
             }
-            Seen::Unseen { level, table, raw, .. } => {
-                if raw & self.bits.unseen_leaf != 0
+            WalkedEntry::NotPresent { level, table, raw, .. } => {
+                if raw & self.bits.prot_none_leaf != 0
                     && let Some(pfn) = self.isa.frame_field(level, raw)
                 {
                     self.leaf(table, level, pfn, raw, false);
@@ -167,7 +167,7 @@ impl Visit<'_> {
                     self.unseen(level, raw);
                 }
             }
-            Seen::Malformed { table, .. } => {
+            WalkedEntry::Malformed { table, .. } => {
                 if !self.found.malformed.contains(&table) {
                     self.found.malformed.push(table);
                 }

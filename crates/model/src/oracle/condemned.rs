@@ -3,25 +3,25 @@
 //! It is watched until it is used, becomes usable, or is found gone.
 
 use crate::FxHashMap;
-use crate::violation::{Did, Lifetime, Reduction};
+use crate::violation::{CpuStep, Reduction, ReusedBlock};
 use alloc::vec::Vec;
 use pagewright_types::judge::{Cached, Memory, Witness};
 use pagewright_types::{CpuId, Level, Tag, VirtAddr};
 
 /// Why something is stale.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Why {
+pub(super) enum StaleReason {
     /// Its frame was handed out again.
-    Reused(Lifetime),
+    Reused(ReusedBlock),
     /// It allows more than a call left.
-    Reduced { reduction: Reduction, returned: Did },
+    Reduced { reduction: Reduction, returned: CpuStep },
 }
 
 /// One stale thing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Stale {
     pub(super) held: Cached,
-    pub(super) why: Why,
+    pub(super) reason: StaleReason,
 }
 
 impl Stale {
@@ -38,16 +38,16 @@ impl Stale {
     }
 }
 
-type Place = (CpuId, Level, VirtAddr);
+type CacheSlot = (CpuId, Level, VirtAddr);
 
-fn place(cached: &Cached) -> Place {
+fn cache_slot(cached: &Cached) -> CacheSlot {
     (cached.cpu, cached.level, cached.va)
 }
 
 /// All that is watched.
 #[derive(Default)]
 pub(super) struct Condemned {
-    stale: FxHashMap<Place, Vec<Stale>>,
+    stale: FxHashMap<CacheSlot, Vec<Stale>>,
     /// How many are watched at each level: an access looks only where there is something.
     at: [usize; Level::COUNT],
     /// How many to have before looking which are gone.
@@ -69,7 +69,7 @@ impl Condemned {
     ///
     /// Of several reasons for one thing, all are kept.
     pub(super) fn watch(&mut self, stale: Stale) {
-        let here = self.stale.entry(place(&stale.held)).or_default();
+        let here = self.stale.entry(cache_slot(&stale.held)).or_default();
         if !here.contains(&stale) {
             here.push(stale);
             self.at[stale.held.level.index()] += 1;
@@ -106,7 +106,7 @@ impl Condemned {
 
     fn watched<'a>(&'a self, cached: &Cached) -> impl Iterator<Item = &'a Stale> + use<'a> {
         let wanted = *cached;
-        self.stale.get(&place(cached)).into_iter().flatten().filter(move |stale| stale.is(&wanted))
+        self.stale.get(&cache_slot(cached)).into_iter().flatten().filter(move |stale| stale.is(&wanted))
     }
 
     pub(super) fn forget(&mut self, stale: &Stale) {

@@ -3,7 +3,7 @@
 //!
 //! Asked at every access, so it is an array of blocks that are made when first needed, and bits.
 
-use crate::violation::Did;
+use crate::violation::CpuStep;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use pagewright_types::{CpuId, Order, Pfn};
@@ -51,7 +51,7 @@ impl Frames {
         }
     }
 
-    pub(super) fn freed(&mut self, pfn: Pfn, order: Order, by: Did) {
+    pub(super) fn freed(&mut self, pfn: Pfn, order: Order, by: CpuStep) {
         self.each(pfn, order, |block, index| {
             block.free[index / 64] |= 1 << (index % 64);
             block.freed[index] = Event { step: by.step, cpu: by.cpu };
@@ -62,7 +62,7 @@ impl Frames {
     ///
     /// Returns when the first of them was given back, and whether any of them was reached in its
     /// life before.
-    pub(super) fn reused(&mut self, pfn: Pfn, order: Order) -> (Option<Did>, bool) {
+    pub(super) fn reused(&mut self, pfn: Pfn, order: Order) -> (Option<CpuStep>, bool) {
         let mut touched = false;
         self.each(pfn, order, |block, index| {
             let bit = 1 << (index % 64);
@@ -73,17 +73,17 @@ impl Frames {
         (self.last_freed(pfn), touched)
     }
 
-    fn last_freed(&self, pfn: Pfn) -> Option<Did> {
+    fn last_freed(&self, pfn: Pfn) -> Option<CpuStep> {
         let (block, index) = place(pfn);
         let event = self.0.get(block)?.as_ref()?.freed[index];
-        (event.step > 0).then_some(Did { cpu: event.cpu, step: event.step })
+        (event.step > 0).then_some(CpuStep { cpu: event.cpu, step: event.step })
     }
 
     /// A program reached the frame.
     ///
     /// Returns when it was given back, if it is nobody's now.
     #[inline]
-    pub(super) fn touch(&mut self, pfn: Pfn) -> Option<Did> {
+    pub(super) fn touch(&mut self, pfn: Pfn) -> Option<CpuStep> {
         let (block, index) = place(pfn);
         let bit = 1 << (index % 64);
         let found = match self.0.get_mut(block) {

@@ -20,14 +20,14 @@ mod rights;
 
 use crate::census::Census;
 use crate::tally::Tally;
-use crate::violation::{Did, How, Reduction, Rule, Violation, What};
+use crate::violation::{CpuStep, Exposure, Reduction, Rule, Violation, ViolationKind};
 use crate::walk::{self, Isa};
 use alloc::vec::Vec;
-use condemned::{Condemned, Why};
+use condemned::{Condemned, StaleReason};
 use frames::Frames;
 use pagewright_types::judge::{Fact, Judge, Made, Memory, Witness};
 use pagewright_types::{CpuId, Pfn, Rights, Tag, VirtAddr};
-use rights::Rules;
+use rights::Reductions;
 
 /// How many violations are kept; more are counted only.
 const KEPT: usize = 64;
@@ -39,7 +39,7 @@ pub struct Oracle {
     step: u64,
     frames: Frames,
     condemned: Condemned,
-    rights: Rules,
+    rights: Reductions,
     tally: Tally,
     violations: Vec<Violation>,
     /// Found, kept or not.
@@ -54,7 +54,7 @@ impl Oracle {
             step: 0,
             frames: Frames::default(),
             condemned: Condemned::default(),
-            rights: Rules::default(),
+            rights: Reductions::default(),
             tally: Tally::default(),
             violations: Vec::new(),
             found: 0,
@@ -88,14 +88,14 @@ impl Oracle {
         self.step += 1;
         let counts = census.compare(self.isa, &|at| witness.stored(at), &mut self.tally);
         for count in counts {
-            self.report(cpu, Rule::Counts, What::Count(count));
+            self.report(cpu, Rule::Counts, ViolationKind::Count(count));
         }
     }
 
-    fn report(&mut self, cpu: CpuId, rule: Rule, what: What) {
+    fn report(&mut self, cpu: CpuId, rule: Rule, kind: ViolationKind) {
         self.found += 1;
         if self.violations.len() < KEPT {
-            self.violations.push(Violation { rule, cpu, step: self.step, what });
+            self.violations.push(Violation { rule, cpu, step: self.step, kind });
         }
     }
 
@@ -111,7 +111,8 @@ impl Oracle {
         let frame = Pfn::containing(made.at);
         for stale in self.condemned.at(made.cpu, made.va) {
             let Memory::Translation { pfn, .. } = stale.held.memory else { continue };
-            if walk::frame_under(pfn, stale.held.level, made.va) != frame || !is_taken(&stale.why, made.access.needs())
+            if walk::frame_under(pfn, stale.held.level, made.va) != frame
+                || !is_taken(&stale.reason, made.access.needs())
             {
                 continue;
             }
@@ -122,64 +123,77 @@ impl Oracle {
                 continue;
             }
             self.condemned.forget(&stale);
-            self.report_stale(made.cpu, stale.held, page, stale.why, How::Hit(made));
+            self.report_stale(made.cpu, stale.held, page, stale.reason, Exposure::Hit(made));
         }
     }
 
     /// What was out of use on `cpu` under `tag` can be used from now on.
     fn judge_loaded(&mut self, witness: &dyn Witness, cpu: CpuId, root: Pfn, tag: Tag) {
         for stale in self.condemned.take(witness, cpu, tag) {
-            let how = How::Loaded { root, tag };
-            match (stale.held.memory, stale.why) {
-                (Memory::Table { .. } | Memory::Walk { .. }, why) => {
-                    self.report_stale(cpu, stale.held, stale.held.va, why, how);
+            let exposure = Exposure::Loaded { root, tag };
+            match (stale.held.memory, stale.reason) {
+                (Memory::Table { .. } | Memory::Walk { .. }, reason) => {
+                    self.report_stale(cpu, stale.held, stale.held.va, reason, exposure);
                 }
-                (Memory::Translation { pfn, rights }, Why::Reused(_)) => {
+                (Memory::Translation { pfn, rights }, StaleReason::Reused(_)) => {
                     let frame = walk::frame_under(pfn, stale.held.level, stale.held.va);
                     if !self.tables_allow(witness, root, stale.held.va, frame, rights) {
-                        self.report_stale(cpu, stale.held, stale.held.va, stale.why, how);
+                        self.report_stale(cpu, stale.held, stale.held.va, stale.reason, exposure);
                     }
                 }
-                (Memory::Translation { .. }, Why::Reduced { reduction, .. }) => {
+                (Memory::Translation { .. }, StaleReason::Reduced { reduction, .. }) => {
                     // The tag may be another space's now: its tables decide.
                     let under = Reduction { root, ..reduction };
                     if let Some(page) = self.taken_page(witness, &stale.held, &under, None) {
-                        self.report_stale(cpu, stale.held, page, stale.why, how);
+                        self.report_stale(cpu, stale.held, page, stale.reason, exposure);
                     }
                 }
             }
         }
     }
 
-    fn report_stale(&mut self, cpu: CpuId, held: pagewright_types::judge::Cached, page: VirtAddr, why: Why, how: How) {
-        match why {
-            Why::Reused(block) => self.report(cpu, Rule::Reuse, What::Reached { held, block, how }),
-            Why::Reduced { reduction: Reduction { left, did: reduced, .. }, returned } => {
-                self.report(cpu, Rule::Rights, What::RightKept { held, page, left, reduced, returned, how });
+    fn report_stale(
+        &mut self,
+        cpu: CpuId,
+        held: pagewright_types::judge::Cached,
+        page: VirtAddr,
+        reason: StaleReason,
+        exposure: Exposure,
+    ) {
+        match reason {
+            StaleReason::Reused(block) => {
+                self.report(cpu, Rule::Reuse, ViolationKind::ReusedFrameReachable { held, block, exposure })
+            }
+            StaleReason::Reduced { reduction: Reduction { left, by: reduced, .. }, returned } => {
+                self.report(
+                    cpu,
+                    Rule::Rights,
+                    ViolationKind::RightKept { held, page, left, reduced, returned, exposure },
+                );
             }
         }
     }
 }
 
 /// Whether something stale for this reason must not be used for that.
-fn is_taken(why: &Why, needs: Rights) -> bool {
-    match why {
-        Why::Reused(_) => true,
-        Why::Reduced { reduction, .. } => !reduction.left.contains(needs),
+fn is_taken(reason: &StaleReason, needs: Rights) -> bool {
+    match reason {
+        StaleReason::Reused(_) => true,
+        StaleReason::Reduced { reduction, .. } => !reduction.left.contains(needs),
     }
 }
 
 impl Judge for Oracle {
     fn fact(&mut self, witness: &dyn Witness, cpu: CpuId, fact: Fact) {
         self.step += 1;
-        let did = Did { cpu, step: self.step };
+        let by = CpuStep { cpu, step: self.step };
         match fact {
-            Fact::FrameFreed { pfn, order } => self.frames.freed(pfn, order, did),
-            Fact::FrameReused { pfn, order } => self.frame_reused(witness, did, pfn, order),
+            Fact::FrameFreed { pfn, order } => self.frames.freed(pfn, order, by),
+            Fact::FrameReused { pfn, order } => self.frame_reused(witness, by, pfn, order),
             Fact::RightReduced { root, range, left } => {
-                self.right_reduced(witness, Reduction { root, range, left, did });
+                self.right_reduced(witness, Reduction { root, range, left, by });
             }
-            Fact::CallReturned => self.call_returned(witness, did),
+            Fact::CallReturned => self.call_returned(witness, by),
         }
     }
 

@@ -1,9 +1,9 @@
 //! O1: when a frame is handed out, nobody reaches it by what it was before.
 
 use super::Oracle;
-use super::condemned::{Stale, Why};
+use super::condemned::{Stale, StaleReason};
 use crate::tally::Antecedent;
-use crate::violation::{Did, How, Lifetime, Rule, What};
+use crate::violation::{CpuStep, Exposure, ReusedBlock, Rule, ViolationKind};
 use alloc::vec::Vec;
 use pagewright_types::judge::{Cached, Made, Memory, Reach, Witness};
 use pagewright_types::{Access, FrameRange, Order, Pfn};
@@ -19,7 +19,7 @@ fn reaches(cached: &Cached, frames: FrameRange) -> bool {
 }
 
 impl Oracle {
-    pub(super) fn frame_reused(&mut self, witness: &dyn Witness, did: Did, pfn: Pfn, order: Order) {
+    pub(super) fn frame_reused(&mut self, witness: &dyn Witness, by: CpuStep, pfn: Pfn, order: Order) {
         let (freed, touched) = self.frames.reused(pfn, order);
         if touched {
             self.tally.note(Antecedent::FrameReused);
@@ -29,7 +29,7 @@ impl Oracle {
         }
         self.tally.note(Antecedent::FrameSwept);
         let frames = FrameRange::new(pfn, pfn.add(order.frames()));
-        let why = Why::Reused(Lifetime { pfn, order, freed, reused: did });
+        let reason = StaleReason::Reused(ReusedBlock { pfn, order, freed, reused: by });
         let mut reaching = Vec::new();
         witness.cached(&mut |cached| {
             if reaches(&cached, frames) {
@@ -38,10 +38,10 @@ impl Oracle {
         });
         for held in reaching {
             match held.reach {
-                Reach::Usable => self.report_stale(did.cpu, held, held.va, why, How::AtOnce),
+                Reach::Usable => self.report_stale(by.cpu, held, held.va, reason, Exposure::Immediate),
                 Reach::Condemned => {
                     self.tally.note(Antecedent::Condemned);
-                    self.condemned.watch(Stale { held, why });
+                    self.condemned.watch(Stale { held, reason });
                 }
             }
         }
@@ -52,10 +52,10 @@ impl Oracle {
     ///
     /// It may read what stood there until somebody gets it, and nothing else.
     #[cold]
-    pub(super) fn reached_free(&mut self, made: Made, freed: Did) {
+    pub(super) fn reached_free(&mut self, made: Made, freed: CpuStep) {
         match made.access {
             Access::Read | Access::Exec => self.tally.note(Antecedent::FrameDebt),
-            Access::Write => self.report(made.cpu, Rule::Reuse, What::StoredToFree { made, freed }),
+            Access::Write => self.report(made.cpu, Rule::Reuse, ViolationKind::FreeFrameStored { made, freed }),
         }
     }
 }

@@ -5,9 +5,9 @@
 //! another CPU: it may have been made lawfully in between, and is judged when that call returns.
 
 use super::Oracle;
-use super::condemned::{Stale, Why};
+use super::condemned::{Stale, StaleReason};
 use crate::tally::Antecedent;
-use crate::violation::{Did, How, Reduction, Rule, What};
+use crate::violation::{CpuStep, Exposure, Reduction, Rule, ViolationKind};
 use crate::walk;
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
@@ -23,12 +23,12 @@ const UNPUBLISHED_PAGES: usize = 1 << 16;
 #[derive(Clone, Copy, Debug)]
 struct Returned {
     reduction: Reduction,
-    returned: Did,
+    returned: CpuStep,
 }
 
 /// What calls have taken.
 #[derive(Default)]
-pub(super) struct Rules {
+pub(super) struct Reductions {
     /// By calls that have not returned.
     pending: Vec<Reduction>,
     /// By calls that returned while a walk was under way that had read an older entry, perhaps:
@@ -36,12 +36,12 @@ pub(super) struct Rules {
     watched: VecDeque<Returned>,
 }
 
-impl Rules {
+impl Reductions {
     /// Whether a call under way on another CPU than `not` is taking some of `rights` from `page`.
     pub(super) fn excuses(&self, root: Pfn, page: VirtAddr, rights: Rights, not: Option<CpuId>) -> bool {
         self.pending.iter().any(|pending| {
             pending.root == root
-                && Some(pending.did.cpu) != not
+                && Some(pending.by.cpu) != not
                 && pending.range.contains(page)
                 && !pending.left.contains(rights)
         })
@@ -64,7 +64,7 @@ impl Oracle {
     pub(super) fn right_reduced(&mut self, witness: &dyn Witness, reduction: Reduction) {
         let mut held = false;
         witness.cached_in(reduction.range, &mut |cached| {
-            held |= cached.cpu != reduction.did.cpu && stronger(&cached, &reduction);
+            held |= cached.cpu != reduction.by.cpu && stronger(&cached, &reduction);
         });
         if held {
             self.tally.note(Antecedent::RightHeld);
@@ -72,10 +72,10 @@ impl Oracle {
         self.rights.pending.push(reduction);
     }
 
-    pub(super) fn call_returned(&mut self, witness: &dyn Witness, did: Did) {
+    pub(super) fn call_returned(&mut self, witness: &dyn Witness, by: CpuStep) {
         let mut mine = Vec::new();
         self.rights.pending.retain(|pending| {
-            let other = pending.did.cpu != did.cpu;
+            let other = pending.by.cpu != by.cpu;
             if !other {
                 mine.push(*pending);
             }
@@ -83,12 +83,12 @@ impl Oracle {
         });
         for reduction in mine {
             self.tally.note(Antecedent::RightReduced);
-            self.judge_returned(witness, reduction, did);
+            self.judge_returned(witness, reduction, by);
         }
         self.condemned.prune(witness);
     }
 
-    fn judge_returned(&mut self, witness: &dyn Witness, reduction: Reduction, returned: Did) {
+    fn judge_returned(&mut self, witness: &dyn Witness, reduction: Reduction, returned: CpuStep) {
         let (mut held, mut walking) = (Vec::new(), false);
         witness.cached_in(reduction.range, &mut |cached| match cached.memory {
             Memory::Translation { .. } if stronger(&cached, &reduction) => held.push(cached),
@@ -97,12 +97,12 @@ impl Oracle {
         });
         for cached in held {
             let Some(page) = self.taken_page(witness, &cached, &reduction, Some(returned.cpu)) else { continue };
-            let why = Why::Reduced { reduction, returned };
+            let reason = StaleReason::Reduced { reduction, returned };
             match cached.reach {
-                Reach::Usable => self.report_stale(returned.cpu, cached, page, why, How::AtOnce),
+                Reach::Usable => self.report_stale(returned.cpu, cached, page, reason, Exposure::Immediate),
                 Reach::Condemned => {
                     self.tally.note(Antecedent::Condemned);
-                    self.condemned.watch(Stale { held: cached, why });
+                    self.condemned.watch(Stale { held: cached, reason });
                 }
             }
         }
@@ -140,7 +140,7 @@ impl Oracle {
 
     /// A store that takes a right has not reached the walkers, and the call that made it returns.
     fn judge_published(&mut self, witness: &dyn Witness, reduction: Reduction, caller: CpuId) {
-        let Reduction { root, range, left, did: reduced } = reduction;
+        let Reduction { root, range, left, by: reduced } = reduction;
         for page in range.iter().take(UNPUBLISHED_PAGES) {
             let Some(leaf) = walk::lookup(self.isa, root, page, &|at| witness.word(at)) else { continue };
             let rights = leaf.rights;
@@ -148,7 +148,7 @@ impl Oracle {
                 && !self.tables_allow(witness, root, page, leaf.frame_at(page), rights)
                 && !self.rights.excuses(root, page, rights, Some(caller))
             {
-                self.report(caller, Rule::Rights, What::Unpublished { root, page, rights, left, reduced });
+                self.report(caller, Rule::Rights, ViolationKind::Unpublished { root, page, rights, left, reduced });
                 return;
             }
         }
@@ -170,8 +170,8 @@ impl Oracle {
             return;
         }
         if let Some(Returned { reduction, returned }) = self.rights.watched.remove(index) {
-            let (left, reduced) = (reduction.left, reduction.did);
-            self.report(made.cpu, Rule::Rights, What::RightUsed { made, left, reduced, returned });
+            let (left, reduced) = (reduction.left, reduction.by);
+            self.report(made.cpu, Rule::Rights, ViolationKind::RightUsed { made, left, reduced, returned });
         }
     }
 }

@@ -1,13 +1,13 @@
 //! Loads, stores, fetches and the faults on their way.
 
-use super::data::{Base, Data};
+use super::cells::{Base, Cells};
+use super::contents::PageContents;
 use super::file::Files;
-use super::page::{Page, Source, World};
-use super::sheet::Sheet;
+use super::page::{Page, PageBacking, PossibleState};
 use super::soft_dirty::Mark;
-use super::{Process, Spec, Verdict};
+use super::{Process, Spec, SpecVerdict};
 use crate::tally::Antecedent;
-use crate::violation::{Did, Misread, Violation};
+use crate::violation::{CpuStep, SpecMismatch, Violation};
 use alloc::boxed::Box;
 use alloc::rc::Rc;
 use alloc::vec::Vec;
@@ -16,7 +16,7 @@ use pagewright_types::{Access, FileId, SpaceId, VirtAddr};
 
 /// What an access that can't be made gets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Signal {
+pub enum FaultSignal {
     /// `SIGSEGV`, `SEGV_MAPERR`: nothing is mapped.
     NotMapped,
     /// `SIGSEGV`, `SEGV_ACCERR`: the mapping does not allow it.
@@ -27,7 +27,7 @@ pub enum Signal {
     NoMemory,
 }
 
-impl fmt::Display for Signal {
+impl fmt::Display for FaultSignal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::NotMapped => "SIGSEGV (SEGV_MAPERR)",
@@ -40,16 +40,16 @@ impl fmt::Display for Signal {
 
 /// What an access gave, or can give.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Got {
+pub enum AccessResult {
     /// A load: this.
     Value(u64),
     /// A store or a fetch: it was made.
     Made,
     /// A signal.
-    Signal(Signal),
+    Signal(FaultSignal),
 }
 
-impl fmt::Display for Got {
+impl fmt::Display for AccessResult {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Value(value) => write!(f, "{value:#x}"),
@@ -73,17 +73,17 @@ pub(super) struct Fault {
     /// At some time since it began, the access could have been made.
     served: bool,
     /// Signals that it could have got.
-    signals: Vec<Signal>,
+    signals: Vec<FaultSignal>,
     /// What [`Spec::drops`] said when it began.
     drops: (u64, u64),
     /// Pages of files that it may be copying, with all that they may have held meanwhile.
-    copies: Vec<(FileId, u64, Rc<Data>)>,
+    copies: Vec<(FileId, u64, Rc<Cells>)>,
 }
 
 impl Fault {
     /// It may copy what this page of a file holds now.
-    fn may_copy(&mut self, file: FileId, index: u64, now: Rc<Data>) {
-        let known = |copy: &&mut (FileId, u64, Rc<Data>)| (copy.0, copy.1, copy.2.base()) == (file, index, now.base());
+    fn may_copy(&mut self, file: FileId, index: u64, now: Rc<Cells>) {
+        let known = |copy: &&mut (FileId, u64, Rc<Cells>)| (copy.0, copy.1, copy.2.base()) == (file, index, now.base());
         match self.copies.iter_mut().find(known) {
             Some((_, _, copy)) if Rc::ptr_eq(copy, &now) => {}
             Some((_, _, copy)) => {
@@ -95,13 +95,13 @@ impl Fault {
 }
 
 /// Whether such an access makes a private copy.
-fn copies(world: &World, access: Access) -> bool {
-    access == Access::Write && world.map.is_some_and(|map| !map.shared)
+fn copies(state: &PossibleState, access: Access) -> bool {
+    access == Access::Write && state.map.is_some_and(|map| !map.shared)
 }
 
 /// Where the bytes of an access are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Place {
+enum DataLocation {
     /// In the private copy.
     Own,
     /// Nowhere yet: zeroes.
@@ -113,21 +113,21 @@ enum Place {
 /// What an access to a page in this world comes to: where it leads, if anywhere, and what signal it
 /// gets, if any. Both are possible while a truncation is under way.
 #[inline]
-fn outcome(world: &World, access: Access, files: &Files) -> (Option<Place>, Option<Signal>) {
-    let Some(map) = world.map else { return (None, Some(Signal::NotMapped)) };
+fn access_outcome(state: &PossibleState, access: Access, files: &Files) -> (Option<DataLocation>, Option<FaultSignal>) {
+    let Some(map) = state.map else { return (None, Some(FaultSignal::NotMapped)) };
     if !map.allows(access) {
-        return (None, Some(Signal::NotAllowed));
+        return (None, Some(FaultSignal::NotAllowed));
     }
-    if map.traits.guarded {
-        return (None, Some(Signal::NotMapped));
+    if map.flags.guarded {
+        return (None, Some(FaultSignal::NotMapped));
     }
-    match map.source {
-        Source::Anon if world.own.is_some() => (Some(Place::Own), None),
-        Source::Anon => (Some(Place::Zero), None),
-        Source::File { file, index } => {
+    match map.backing {
+        PageBacking::Anon if state.own.is_some() => (Some(DataLocation::Own), None),
+        PageBacking::Anon => (Some(DataLocation::Zero), None),
+        PageBacking::File { file, index } => {
             let (exists, lacks) = files.0.get(&file).map_or((false, true), |file| file.has(index));
-            let place = if world.own.is_some() { Place::Own } else { Place::File(file, index) };
-            (exists.then_some(place), lacks.then_some(Signal::PastEnd))
+            let place = if state.own.is_some() { DataLocation::Own } else { DataLocation::File(file, index) };
+            (exists.then_some(place), lacks.then_some(FaultSignal::PastEnd))
         }
     }
 }
@@ -137,45 +137,45 @@ fn cell_of(va: VirtAddr) -> u16 {
     (va.page_offset() / 8) as u16
 }
 
-impl World {
+impl PossibleState {
     /// The page that an access finds in `place`.
-    fn contents(&self, place: Place, files: &Files) -> Rc<Data> {
+    fn contents(&self, place: DataLocation, files: &Files) -> Rc<Cells> {
         match (place, &self.own) {
-            (Place::Own, Some(own)) => own.read(),
-            (Place::File(id, index), _) if let Some(file) = files.0.get(&id) => file.page(id, index),
-            (Place::Own | Place::Zero | Place::File(..), _) => Self::zeroes(),
+            (DataLocation::Own, Some(own)) => own.read(),
+            (DataLocation::File(id, index), _) if let Some(file) = files.0.get(&id) => file.page(id, index),
+            (DataLocation::Own | DataLocation::Zero | DataLocation::File(..), _) => Self::zeroes(),
         }
     }
 
     fn can_load(&self, cell: u16, value: u64, files: &Files) -> bool {
-        let (Some(place), _) = outcome(self, Access::Read, files) else { return false };
+        let (Some(place), _) = access_outcome(self, Access::Read, files) else { return false };
         let base = |base: Base| files.initial(base, cell);
         match (place, &self.own) {
-            (Place::Zero, _) => value == 0,
-            (Place::Own, Some(own)) => own.can_hold(cell, value, &base),
-            (Place::File(id, index), _) => {
+            (DataLocation::Zero, _) => value == 0,
+            (DataLocation::Own, Some(own)) => own.can_hold(cell, value, &base),
+            (DataLocation::File(id, index), _) => {
                 files.0.get(&id).is_some_and(|file| file.can_hold(id, index, cell, value, &base))
             }
-            (Place::Own, None) => false,
+            (DataLocation::Own, None) => false,
         }
     }
 
     /// A load has shown what the cell holds.
     fn settle(&mut self, cell: u16, value: u64, files: &mut Files) {
-        match outcome(self, Access::Read, files).0 {
-            Some(Place::Own) => {
+        match access_outcome(self, Access::Read, files).0 {
+            Some(DataLocation::Own) => {
                 if let Some(own) = self.own.as_mut().filter(|own| own.is_in_doubt(cell)) {
                     own.set(cell, value);
                 }
             }
-            Some(Place::File(id, index)) => {
+            Some(DataLocation::File(id, index)) => {
                 if let Some(file) = files.0.get_mut(&id)
                     && file.is_in_doubt(index, cell)
                 {
                     file.page_mut(id, index).set(cell, value);
                 }
             }
-            Some(Place::Zero) | None => {}
+            Some(DataLocation::Zero) | None => {}
         }
     }
 }
@@ -188,23 +188,23 @@ impl Spec {
     ///
     /// # Panics
     /// When the process is unknown; in debug builds when `va` is no multiple of eight.
-    pub fn load(&mut self, did: Did, space: SpaceId, va: VirtAddr, value: u64) -> Verdict {
+    pub fn load(&mut self, by: CpuStep, space: SpaceId, va: VirtAddr, value: u64) -> SpecVerdict {
         self.tally.note(Antecedent::Loaded);
         let cell = cell_of(va);
         let Self { processes, files, tally, .. } = self;
         let process = processes.get_mut(&space).expect("a process that was told of and has not ended");
         note_overlap(process, va, tally);
         if let Some(page) = process.page(va.page_index()) {
-            let fits = |world: &World| world.can_load(cell, value, files);
-            match &mut page.worlds[..] {
+            let fits = |state: &PossibleState| state.can_load(cell, value, files);
+            match &mut page.states[..] {
                 [only] if fits(only) => {
                     only.settle(cell, value, files);
                     return Ok(());
                 }
                 [_] => {}
-                worlds if worlds.iter().any(fits) => {
-                    page.retain(|world| world.can_load(cell, value, files));
-                    if let [only] = &mut page.worlds[..] {
+                states if states.iter().any(fits) => {
+                    page.retain(|state| state.can_load(cell, value, files));
+                    if let [only] = &mut page.states[..] {
                         only.settle(cell, value, files);
                     }
                     return Ok(());
@@ -212,7 +212,7 @@ impl Spec {
                 _ => {}
             }
         }
-        Err(self.wrong(did, space, va, Access::Read, Got::Value(value)))
+        Err(self.wrong(by, space, va, Access::Read, AccessResult::Value(value)))
     }
 
     /// A store of `value` to the cell at `va` was made.
@@ -222,42 +222,42 @@ impl Spec {
     ///
     /// # Panics
     /// As [`Spec::load`].
-    pub fn store(&mut self, did: Did, space: SpaceId, va: VirtAddr, value: u64) -> Verdict {
+    pub fn store(&mut self, by: CpuStep, space: SpaceId, va: VirtAddr, value: u64) -> SpecVerdict {
         self.tally.note(Antecedent::Stored);
         let cell = cell_of(va);
         let Self { processes, files, tally, faults, .. } = self;
         let process = processes.get_mut(&space).expect("a process that was told of and has not ended");
         note_overlap(process, va, tally);
-        let permitted = |world: &World, files: &Files| outcome(world, Access::Write, files).0.is_some();
+        let permitted = |state: &PossibleState, files: &Files| access_outcome(state, Access::Write, files).0.is_some();
         let page = process.page(va.page_index());
-        let Some(page) = page.filter(|page| page.worlds.iter().any(|world| permitted(world, files))) else {
-            return Err(self.wrong(did, space, va, Access::Write, Got::Made));
+        let Some(page) = page.filter(|page| page.states.iter().any(|state| permitted(state, files))) else {
+            return Err(self.wrong(by, space, va, Access::Write, AccessResult::Made));
         };
-        if page.worlds.len() > 1 {
-            page.retain(|world| permitted(world, files));
+        if page.states.len() > 1 {
+            page.retain(|state| permitted(state, files));
         }
-        page.stored = Some(did);
+        page.stored = Some(by);
         page.mark = Mark::Set;
         page.fleeting = false;
         // Whether it reaches a page that is pinned is certain only if it does in all worlds.
-        let lone = page.worlds.len() == 1;
+        let lone = page.states.len() == 1;
         // In some worlds the store goes to a file and in others it doesn't: then the file may or
         // may not have it.
         let mut filed: Vec<(FileId, u64)> = Vec::new();
         let mut private = false;
-        for world in &mut page.worlds {
-            let shared = world.map.is_some_and(|map| map.shared);
-            match outcome(world, Access::Write, files).0 {
-                Some(Place::File(id, index)) if shared => filed.push((id, index)),
-                Some(Place::Own) => {
+        for state in &mut page.states {
+            let shared = state.map.is_some_and(|map| map.shared);
+            match access_outcome(state, Access::Write, files).0 {
+                Some(DataLocation::File(id, index)) if shared => filed.push((id, index)),
+                Some(DataLocation::Own) => {
                     private = true;
-                    let own = world.own_mut(World::zeroes);
+                    let own = state.own_mut(PossibleState::zeroes);
                     if lone || !own.is_pinned() { own.set(cell, value) } else { own.allow(cell, value) }
                 }
                 Some(place) => {
                     private = true;
-                    let from = world.contents(place, files);
-                    world.own_mut(|| from).set(cell, value);
+                    let from = state.contents(place, files);
+                    state.own_mut(|| from).set(cell, value);
                 }
                 None => {}
             }
@@ -287,35 +287,35 @@ impl Spec {
     ///
     /// # Panics
     /// When the process is unknown.
-    pub fn fetch(&mut self, did: Did, space: SpaceId, va: VirtAddr) -> Verdict {
+    pub fn fetch(&mut self, by: CpuStep, space: SpaceId, va: VirtAddr) -> SpecVerdict {
         self.tally.note(Antecedent::Loaded);
-        let possible = self.expect(space, va, Access::Exec).contains(&Got::Made);
-        if possible { Ok(()) } else { Err(self.wrong(did, space, va, Access::Exec, Got::Made)) }
+        let possible = self.expect(space, va, Access::Exec).contains(&AccessResult::Made);
+        if possible { Ok(()) } else { Err(self.wrong(by, space, va, Access::Exec, AccessResult::Made)) }
     }
 
     /// Everything that an access to `va` could give now.
     ///
     /// # Panics
     /// When the process is unknown.
-    pub fn expect(&self, space: SpaceId, va: VirtAddr, access: Access) -> Vec<Got> {
+    pub fn expect(&self, space: SpaceId, va: VirtAddr, access: Access) -> Vec<AccessResult> {
         let process = self.processes.get(&space).expect("a process that was told of and has not ended");
         let page = process.look(va.page_index()).unwrap_or_default();
         let cell = (va.page_offset() / 8) as u16;
         let mut all = Vec::new();
-        for world in &page.worlds {
-            let (place, signal) = outcome(world, access, &self.files);
+        for state in &page.states {
+            let (place, signal) = access_outcome(state, access, &self.files);
             match (place, access) {
                 (Some(place), Access::Read) => {
                     let values =
-                        world.contents(place, &self.files).values(cell, &|base| self.files.initial(base, cell));
-                    all.extend(values.into_iter().map(Got::Value));
+                        state.contents(place, &self.files).values(cell, &|base| self.files.initial(base, cell));
+                    all.extend(values.into_iter().map(AccessResult::Value));
                 }
-                (Some(_), Access::Write | Access::Exec) => all.push(Got::Made),
+                (Some(_), Access::Write | Access::Exec) => all.push(AccessResult::Made),
                 (None, _) => {}
             }
-            all.extend(signal.map(Got::Signal));
+            all.extend(signal.map(AccessResult::Signal));
         }
-        let mut unique: Vec<Got> = Vec::new();
+        let mut unique: Vec<AccessResult> = Vec::new();
         for one in all {
             if !unique.contains(&one) {
                 unique.push(one);
@@ -347,42 +347,42 @@ impl Spec {
     ///
     /// # Panics
     /// When the fault was not begun.
-    pub fn fault_ends(&mut self, did: Did, fault: FaultId, served: Result<(), Signal>) -> Verdict {
+    pub fn fault_ends(&mut self, by: CpuStep, fault: FaultId, served: Result<(), FaultSignal>) -> SpecVerdict {
         self.tally.note(Antecedent::Refused);
         let at = self.faults.iter().position(|other| other.id == fault.0).expect("a fault under way");
         let fault = self.faults.remove(at);
         let Fault { space, va, access, .. } = fault;
         if self.stack_grew(space, va, served) {
             self.revise_faults();
-            return self.fault_on_stack(did, &fault, served);
+            return self.fault_on_stack(by, &fault, served);
         }
         match served {
             Ok(()) if fault.served => {
                 self.copied(&fault);
                 Ok(())
             }
-            Err(Signal::NoMemory) if self.memory_may_fail => Ok(()),
+            Err(FaultSignal::NoMemory) if self.memory_may_fail => Ok(()),
             Err(signal) if fault.signals.contains(&signal) => {
                 self.signalled(&fault, signal);
                 Ok(())
             }
-            Ok(()) => Err(self.wrong(did, space, va, access, Got::Made)),
-            Err(signal) => Err(self.wrong(did, space, va, access, Got::Signal(signal))),
+            Ok(()) => Err(self.wrong(by, space, va, access, AccessResult::Made)),
+            Err(signal) => Err(self.wrong(by, space, va, access, AccessResult::Signal(signal))),
         }
     }
 
     /// The fault made a stack grow: what came of the access is judged by what is mapped since.
-    fn fault_on_stack(&mut self, did: Did, fault: &Fault, served: Result<(), Signal>) -> Verdict {
+    fn fault_on_stack(&mut self, by: CpuStep, fault: &Fault, served: Result<(), FaultSignal>) -> SpecVerdict {
         let Fault { space, va, access, .. } = *fault;
-        let got = served.map_or_else(Got::Signal, |()| Got::Made);
+        let got = served.map_or_else(AccessResult::Signal, |()| AccessResult::Made);
         let expected = self.expect(space, va, access);
-        let made = expected.iter().any(|got| matches!(got, Got::Made | Got::Value(_)));
+        let made = expected.iter().any(|got| matches!(got, AccessResult::Made | AccessResult::Value(_)));
         let possible = match served {
             Ok(()) => made,
-            Err(Signal::NoMemory) => self.memory_may_fail,
-            Err(signal) => expected.contains(&Got::Signal(signal)),
+            Err(FaultSignal::NoMemory) => self.memory_may_fail,
+            Err(signal) => expected.contains(&AccessResult::Signal(signal)),
         };
-        if possible { Ok(()) } else { Err(self.wrong(did, space, va, access, got)) }
+        if possible { Ok(()) } else { Err(self.wrong(by, space, va, access, got)) }
     }
 
     /// A fault that no program waited for, as populating makes them, is over.
@@ -391,7 +391,7 @@ impl Spec {
     ///
     /// # Panics
     /// When the fault was not begun.
-    pub fn fault_unseen(&mut self, fault: FaultId, served: bool) {
+    pub fn prefault_ends(&mut self, fault: FaultId, served: bool) {
         let at = self.faults.iter().position(|other| other.id == fault.0).expect("a fault under way");
         let fault = self.faults.remove(at);
         if served {
@@ -406,9 +406,16 @@ impl Spec {
     ///
     /// # Panics
     /// When the process is unknown.
-    pub fn refused(&mut self, did: Did, space: SpaceId, va: VirtAddr, access: Access, signal: Signal) -> Verdict {
+    pub fn access_signalled(
+        &mut self,
+        by: CpuStep,
+        space: SpaceId,
+        va: VirtAddr,
+        access: Access,
+        signal: FaultSignal,
+    ) -> SpecVerdict {
         let fault = self.fault_begins(space, va, access);
-        self.fault_ends(did, fault, Err(signal))
+        self.fault_ends(by, fault, Err(signal))
     }
 
     /// How often worlds of the page of `va` were dropped, and how often whole pages were forgotten.
@@ -420,7 +427,7 @@ impl Spec {
 
     /// A signal tells worlds apart as an access does, if nothing else has done so since its fault
     /// began.
-    fn signalled(&mut self, fault: &Fault, signal: Signal) {
+    fn signalled(&mut self, fault: &Fault, signal: FaultSignal) {
         if self.drops(fault.space, fault.va) != fault.drops {
             return;
         }
@@ -428,8 +435,8 @@ impl Spec {
         let Some(process) = processes.get_mut(&fault.space) else { return };
         let index = fault.va.page_index();
         let acting = process.acting.clone();
-        let Some(page) = process.page(index).filter(|page| page.worlds.len() > 1) else { return };
-        page.settle_on(index, &acting, |world| outcome(world, fault.access, files).1 == Some(signal));
+        let Some(page) = process.page(index).filter(|page| page.states.len() > 1) else { return };
+        page.settle_on(index, &acting, |state| access_outcome(state, fault.access, files).1 == Some(signal));
     }
 
     /// A fault for a store may have made a private copy, of anything that the file held meanwhile.
@@ -437,13 +444,13 @@ impl Spec {
         let process = self.process(fault.space);
         let Some(page) = process.page(fault.va.page_index()) else { return };
         for (id, at, copy) in &fault.copies {
-            let source = Source::File { file: *id, index: *at };
-            let uncopied = |world: &&World| {
-                world.own.is_none() && world.map.is_some_and(|map| !map.shared && map.source == source)
+            let backing = PageBacking::File { file: *id, index: *at };
+            let uncopied = |state: &&PossibleState| {
+                state.own.is_none() && state.map.is_some_and(|map| !map.shared && map.backing == backing)
             };
-            let copies: Vec<World> = page.worlds.iter().filter(uncopied).cloned().collect();
-            for world in copies {
-                page.add(World { own: Some(Sheet::Lent(copy.clone())), ..world });
+            let copies: Vec<PossibleState> = page.states.iter().filter(uncopied).cloned().collect();
+            for state in copies {
+                page.add(PossibleState { own: Some(PageContents::Cow(copy.clone())), ..state });
             }
         }
         if fault.access == Access::Write {
@@ -456,11 +463,11 @@ impl Spec {
         let Self { processes, faults, files, .. } = self;
         for fault in faults {
             let Some(process) = processes.get(&fault.space) else { continue };
-            for world in &process.look(fault.va.page_index()).unwrap_or_default().worlds {
-                let (place, signal) = outcome(world, fault.access, files);
+            for state in &process.look(fault.va.page_index()).unwrap_or_default().states {
+                let (place, signal) = access_outcome(state, fault.access, files);
                 fault.served |= place.is_some();
-                if let (Some(Place::File(file, index)), true) = (place, copies(world, fault.access)) {
-                    fault.may_copy(file, index, world.contents(Place::File(file, index), files));
+                if let (Some(DataLocation::File(file, index)), true) = (place, copies(state, fault.access)) {
+                    fault.may_copy(file, index, state.contents(DataLocation::File(file, index), files));
                 }
                 fault.signals.extend(signal.filter(|signal| !fault.signals.contains(signal)));
             }
@@ -468,11 +475,11 @@ impl Spec {
     }
 
     #[cold]
-    fn wrong(&self, did: Did, space: SpaceId, va: VirtAddr, access: Access, got: Got) -> Box<Violation> {
+    fn wrong(&self, by: CpuStep, space: SpaceId, va: VirtAddr, access: Access, got: AccessResult) -> Box<Violation> {
         let expected = self.expect(space, va, access);
         let page = self.processes.get(&space).and_then(|process| process.pages.get(&va.page_index()));
         let (stored, changed) = page.map_or((None, None), |page: &Page| (page.stored, page.changed));
-        Self::violation(did, Misread::Access { space, va, access, got, expected, stored, changed })
+        Self::violation(by, SpecMismatch::Access { space, va, access, got, expected, stored, changed })
     }
 }
 

@@ -4,15 +4,15 @@
 //! judged page by page, over everything that the mappings may have been while the call was under
 //! way.
 
-use super::alone::Alone;
-use super::descriptor::ANY_WRITE;
-use super::page::{Effect, Mapped, Page, Source, Traits};
+use super::exclusive::ExclusiveCall;
+use super::file_call::ANY_WRITE;
+use super::page::{Effect, MappingFlags, Page, PageBacking, PageMapping};
 use core::fmt;
 use pagewright_types::{Errno, FileId, PAGE_SIZE, PageRange, Rights, SpaceId, VirtAddr};
 
 /// Where `mmap` is to map.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Place {
+pub enum MmapPlacement {
     /// Anywhere; a hint counts as no more than that.
     ///
     /// Where it was is told with the answer, and until then nobody is expected to find it.
@@ -20,12 +20,12 @@ pub enum Place {
     /// Here, in the place of what is there (`MAP_FIXED`).
     Fixed(VirtAddr),
     /// Here or not at all (`MAP_FIXED_NOREPLACE`).
-    Vacant(VirtAddr),
+    FixedNoReplace(VirtAddr),
 }
 
 /// What `mmap` maps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Object {
+pub enum MmapObject {
     /// Zeroes.
     Anon,
     /// A file, from this page of it on.
@@ -41,11 +41,11 @@ pub enum Object {
 
 /// A memory call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Call {
+pub enum MemoryCall {
     /// `mmap(2)`.
     Mmap {
         /// Where.
-        place: Place,
+        place: MmapPlacement,
         /// Bytes.
         len: u64,
         /// Rights.
@@ -55,9 +55,9 @@ pub enum Call {
         /// Shared anonymous memory is a file that the caller has told of, opened for everything.
         shared: bool,
         /// What.
-        object: Object,
+        object: MmapObject,
         /// What else is asked for: `MAP_LOCKED` as its lock, `MAP_GROWSDOWN`, `MAP_NORESERVE`.
-        traits: Traits,
+        flags: MappingFlags,
     },
     /// `munmap(2)`.
     Munmap {
@@ -92,10 +92,10 @@ pub enum Call {
     /// The end of the process.
     Exit,
     /// A call that has its process for itself: while it is under way, nothing else happens in it.
-    Alone(Alone),
+    Exclusive(ExclusiveCall),
 }
 
-impl Call {
+impl MemoryCall {
     /// What users call it.
     pub const fn name(&self) -> &'static str {
         match self {
@@ -106,14 +106,14 @@ impl Call {
             Self::Brk { .. } => "brk",
             Self::Fork => "fork",
             Self::Exit => "exit",
-            Self::Alone(call) => call.name(),
+            Self::Exclusive(call) => call.name(),
         }
     }
 }
 
 /// What a call answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Answer {
+pub enum CallResult {
     /// Done.
     Done,
     /// Mapped here.
@@ -130,7 +130,7 @@ pub enum Answer {
     Failed(Errno),
 }
 
-impl fmt::Display for Answer {
+impl fmt::Display for CallResult {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Done => f.write_str("success"),
@@ -154,20 +154,20 @@ pub(super) enum Plan {
     /// It does this.
     Acts(Effect),
     /// It maps so many pages like this wherever there is room.
-    Places { pages: u64, first: Mapped },
+    Places { pages: u64, first: PageMapping },
 }
 
 fn refused(errno: Errno) -> Plan {
     Plan::Refused([Some(errno), None, None])
 }
 
-impl Call {
+impl MemoryCall {
     /// Judges the arguments (`do_mmap`, `do_vmi_munmap`, `do_mprotect_pkey`,
     /// `madvise_should_skip`). `heap` is the present break, `seals` are those of the file.
     pub(super) fn plan(&self, user_end: VirtAddr, heap: VirtAddr, seals: u32) -> Plan {
         match *self {
-            Self::Mmap { place, len, rights, shared, object, traits } => {
-                plan_mmap(place, len, (rights, shared, traits), (object, seals), user_end)
+            Self::Mmap { place, len, rights, shared, object, flags } => {
+                plan_mmap(place, len, (rights, shared, flags), (object, seals), user_end)
             }
             Self::Munmap { addr, len } => match pages(addr, len) {
                 Some(range) if !range.is_empty() && range.end() <= user_end => Plan::Acts(Effect::Unmap { range }),
@@ -185,7 +185,7 @@ impl Call {
                 None => refused(Errno::EINVAL),
             },
             Self::Brk { to } => plan_brk(to, heap),
-            Self::Fork | Self::Exit | Self::Alone(_) => Plan::Acts(Effect::None),
+            Self::Fork | Self::Exit | Self::Exclusive(_) => Plan::Acts(Effect::None),
         }
     }
 }
@@ -195,42 +195,44 @@ fn pages(addr: VirtAddr, len: u64) -> Option<PageRange> {
 }
 
 fn plan_mmap(
-    place: Place,
+    place: MmapPlacement,
     len: u64,
-    (rights, shared, traits): (Rights, bool, Traits),
-    (object, seals): (Object, u32),
+    (rights, shared, flags): (Rights, bool, MappingFlags),
+    (object, seals): (MmapObject, u32),
     user_end: VirtAddr,
 ) -> Plan {
     if len == 0 {
         return refused(Errno::EINVAL);
     }
     // A stack is nobody else's, and no file's.
-    let no_stack = (traits.grows && (shared || object != Object::Anon)).then_some(Errno::EINVAL);
-    let (most, source, forbidden) = match object {
-        Object::Anon => (Rights::all(), Source::Anon, false),
-        Object::File { file, index, opened } => {
-            let most = if shared && !opened.contains(Rights::WRITE) { Rights::RX } else { Rights::all() };
-            let forbidden = !opened.contains(Rights::READ) || !most.contains(rights);
-            (most, Source::File { file, index }, forbidden)
+    let no_stack = (flags.grows_down && (shared || object != MmapObject::Anon)).then_some(Errno::EINVAL);
+    let (max_rights, backing, forbidden) = match object {
+        MmapObject::Anon => (Rights::all(), PageBacking::Anon, false),
+        MmapObject::File { file, index, opened } => {
+            let max_rights = if shared && !opened.contains(Rights::WRITE) { Rights::RX } else { Rights::all() };
+            let forbidden = !opened.contains(Rights::READ) || !max_rights.contains(rights);
+            (max_rights, PageBacking::File { file, index }, forbidden)
         }
     };
     // What is sealed against writing is mapped shared to be read only, and for good
     // (`memfd_check_seals_mmap`).
     let unwritable = shared && seals & ANY_WRITE != 0;
-    let most = if unwritable { most - Rights::WRITE } else { most };
-    let first = Mapped { rights, most, shared, source, traits };
+    let max_rights = if unwritable { max_rights - Rights::WRITE } else { max_rights };
+    let first = PageMapping { rights, max_rights, shared, backing, flags };
     let sealed = (unwritable && rights.contains(Rights::WRITE)).then_some(Errno::EPERM);
     let forbidden = forbidden.then_some(Errno::EACCES).or(sealed);
     let too_long = (len > user_end.raw()).then_some(Errno::ENOMEM);
     let (at, misplaced) = match place {
-        Place::Anywhere => (None, None),
-        Place::Fixed(at) | Place::Vacant(at) => (Some(at), (!at.is_page_aligned()).then_some(Errno::EINVAL)),
+        MmapPlacement::Anywhere => (None, None),
+        MmapPlacement::Fixed(at) | MmapPlacement::FixedNoReplace(at) => {
+            (Some(at), (!at.is_page_aligned()).then_some(Errno::EINVAL))
+        }
     };
     let range = at.and_then(|at| pages(at, len).filter(|range| range.end() <= user_end));
     let outside = (at.is_some() && misplaced.is_none() && range.is_none()).then_some(Errno::ENOMEM);
     // What is there already is noticed before what is to be mapped; whether something is, is not
     // looked at.
-    let taken = (range.is_some() && matches!(place, Place::Vacant(_))).then_some(Errno::EEXIST);
+    let taken = (range.is_some() && matches!(place, MmapPlacement::FixedNoReplace(_))).then_some(Errno::EEXIST);
     if forbidden.or(too_long).or(misplaced).or(outside).or(no_stack).is_some() {
         return Plan::Refused([forbidden, too_long.or(outside).or(taken), misplaced.or(no_stack)]);
     }
@@ -242,12 +244,12 @@ fn plan_mmap(
 
 /// The heap is private, anonymous, readable and writable.
 fn plan_brk(to: VirtAddr, heap: VirtAddr) -> Plan {
-    let first = Mapped {
+    let first = PageMapping {
         rights: Rights::RW,
-        most: Rights::all(),
+        max_rights: Rights::all(),
         shared: false,
-        source: Source::Anon,
-        traits: Traits::default(),
+        backing: PageBacking::Anon,
+        flags: MappingFlags::default(),
     };
     match (heap.align_up(PAGE_SIZE), to.align_up(PAGE_SIZE)) {
         (Some(old), Some(new)) if new > old => Plan::Acts(Effect::Map { range: PageRange::new(old, new), first }),
@@ -303,10 +305,10 @@ impl Outlook {
         let first = range.start().page_index();
         for index in first..range.end().page_index() {
             let page = page(index).unwrap_or_default();
-            let maps = || page.worlds.iter().map(|world| world.map);
+            let maps = || page.states.iter().map(|state| state.map);
             let free = maps().any(|map| map.is_none());
-            let forbids = maps().flatten().any(|map| !map.most.contains(rights));
-            let permits = maps().flatten().any(|map| map.most.contains(rights));
+            let forbids = maps().flatten().any(|map| !map.max_rights.contains(rights));
+            let permits = maps().flatten().any(|map| map.max_rights.contains(rights));
             look.all_mapped &= permits || forbids;
             look.all_free &= free;
             look.any_mapped |= permits || forbids;

@@ -1,18 +1,18 @@
 //! Files and shared memory of the reference memory: a size, contents, and a truncation that may be
 //! under way.
 
-use super::data::{self, Base, Data};
-use super::sheet::Sheet;
+use super::cells::{self, Base, Cells};
+use super::contents::PageContents;
 use crate::FxHashMap;
 use alloc::boxed::Box;
 use alloc::rc::Rc;
 use pagewright_types::{FileId, PAGE_SIZE};
 
 /// What a file holds before anybody stores to it: by page and eight-byte cell.
-pub type Contents = Box<dyn Fn(u64, u16) -> u64>;
+pub type InitialContents = Box<dyn Fn(u64, u16) -> u64>;
 
 /// Cells in a page.
-const CELLS: u64 = data::CELLS as u64;
+const CELLS: u64 = cells::CELLS as u64;
 
 pub(super) struct File {
     /// Bytes.
@@ -25,12 +25,12 @@ pub(super) struct File {
     pub(super) shmem: bool,
     /// `F_SEAL_*`, if it can have any.
     pub(super) seals: Option<u32>,
-    stored: FxHashMap<u64, Sheet>,
-    initial: Contents,
+    stored: FxHashMap<u64, PageContents>,
+    initial: InitialContents,
 }
 
 impl File {
-    pub(super) fn new(pages: u64, initial: Contents) -> Self {
+    pub(super) fn new(pages: u64, initial: InitialContents) -> Self {
         Self {
             size: pages * PAGE_SIZE,
             truncating: None,
@@ -64,10 +64,10 @@ impl File {
     }
 
     /// Page `index` as it is.
-    pub(super) fn page(&self, id: FileId, index: u64) -> Rc<Data> {
+    pub(super) fn page(&self, id: FileId, index: u64) -> Rc<Cells> {
         match self.stored.get(&index) {
             Some(sheet) => sheet.read(),
-            None => Rc::new(Data::new(self.base(id, index))),
+            None => Rc::new(Cells::new(self.base(id, index))),
         }
     }
 
@@ -85,14 +85,14 @@ impl File {
     }
 
     /// Page `index`, if it was ever stored to or pinned since it was last thrown away.
-    pub(super) fn sheet(&self, index: u64) -> Option<&Sheet> {
+    pub(super) fn contents(&self, index: u64) -> Option<&PageContents> {
         self.stored.get(&index)
     }
 
     /// Page `index`, to be changed.
-    pub(super) fn page_mut(&mut self, id: FileId, index: u64) -> &mut Sheet {
+    pub(super) fn page_mut(&mut self, id: FileId, index: u64) -> &mut PageContents {
         let base = self.base(id, index);
-        self.stored.entry(index).or_insert_with(|| Sheet::new(Data::new(base)))
+        self.stored.entry(index).or_insert_with(|| PageContents::new(Cells::new(base)))
     }
 
     /// Shared memory: page `index` is as it was at first.

@@ -1,12 +1,12 @@
 //! The reference memory: what calls and accesses may answer on a machine without any TLB (O3), with
 //! Linux's semantics.
 //!
-//! - [`Spec`] – processes, their pages, files. [`Call`] and [`Answer`] – memory calls. [`Got`] –
+//! - [`Spec`] – processes, their pages, files. [`MemoryCall`] and [`CallResult`] – memory calls. [`AccessResult`] –
 //!   what an access gave.
 //! - `calls`: from beginning to return. `access`: loads, stores, faults. `page`: the possible
 //!   states of a page. `descriptor`: calls about files. `data`: contents.
 //!
-//! Protocol: tell [`Spec::begins`] before a call starts and [`Spec::ends`] when it has returned;
+//! Protocol: tell [`Spec::call_begins`] before a call starts and [`Spec::call_ends`] when it has returned;
 //! between the two, an access may find what was before or what will be. Loads and stores are told
 //! at the moment at which they reach memory; an access that faults is told from the beginning of
 //! its fault to the end ([`Spec::fault_begins`], [`Spec::fault_ends`]). Calls that fail change
@@ -17,7 +17,7 @@
 //!
 //! Promises INV-ORACLE-O3, INV-ORACLE-SPEC.
 //!
-//! Some calls must have their process for themselves ([`Alone`]): see `alone`. What limits and
+//! Some calls must have their process for themselves ([`ExclusiveCall`]): see `alone`. What limits and
 //! seals mean for the others is judged there, too.
 //!
 //! Not guaranteed: anything across pages at one moment (each page is judged by itself); when two
@@ -25,44 +25,44 @@
 //! the caller to avoid. Hints are not known here.
 
 mod access;
-mod alone;
-mod between;
 mod call;
-mod calls;
-mod data;
-mod descriptor;
+mod cells;
+mod contents;
+mod exclusive;
 mod file;
+mod file_call;
+mod in_flight;
+mod maps;
 mod page;
 mod pins;
-mod sheet;
+mod process_vm;
 mod soft_dirty;
-mod view;
 
-pub use access::{FaultId, Got, Signal};
+pub use access::{AccessResult, FaultId, FaultSignal};
 use alloc::boxed::Box;
 use alloc::vec::Vec;
-pub use alone::{Alone, Limits};
-pub use between::Vm;
-pub use call::{Answer, Call, Object, Place};
-pub use calls::CallId;
-pub use descriptor::FileCall;
-pub use file::Contents;
-pub use page::{Lock, Mapped, Source, Traits};
-pub use pins::{PinId, Take};
-pub use view::Mapping;
+pub use call::{CallResult, MemoryCall, MmapObject, MmapPlacement};
+pub use exclusive::{ExclusiveCall, MemoryRlimits};
+pub use file::InitialContents;
+pub use file_call::FileCall;
+pub use in_flight::CallId;
+pub use maps::MapsLine;
+pub use page::{MappingFlags, MlockMode, PageBacking, PageMapping};
+pub use pins::{PinId, PinMode};
+pub use process_vm::ProcessVmCopy;
 
 use crate::FxHashMap;
 use crate::tally::Tally;
-use crate::violation::{Did, Misread, Rule, Violation, What};
+use crate::violation::{CpuStep, Rule, SpecMismatch, Violation, ViolationKind};
 use access::Fault;
-use calls::Pending;
 use file::{File, Files};
-use page::{Acting, Page};
+use in_flight::PendingCall;
+use page::{Page, PendingEffect};
 use pagewright_types::{FileId, SpaceId, VirtAddr};
 use pins::Pin;
 
 /// Whether what happened could have happened.
-pub type Verdict = Result<(), Box<Violation>>;
+pub type SpecVerdict = Result<(), Box<Violation>>;
 
 /// One process.
 #[derive(Default)]
@@ -71,18 +71,18 @@ struct Process {
     ///
     /// What is not here is unmapped.
     pages: FxHashMap<u64, Page>,
-    pending: Vec<Pending>,
+    pending: Vec<PendingCall>,
     /// What `pending` does to pages.
-    acting: Vec<Acting>,
+    acting: Vec<PendingEffect>,
     /// Pages that were forgotten because nothing was mapped there any more.
     forgotten: u64,
     heap_start: VirtAddr,
     heap: VirtAddr,
-    limits: Limits,
+    limits: MemoryRlimits,
     /// Whether anything was mapped since the marks of stores were cleared.
     mapped_since: bool,
     /// How what is mapped from now on is locked (`MCL_FUTURE`).
-    future: Lock,
+    future: MlockMode,
 }
 
 impl Process {
@@ -144,7 +144,7 @@ impl Spec {
 
     /// From now on, until it is said otherwise, `ENOMEM` is always a right answer, or only where
     /// Linux has another reason for it.
-    pub fn let_memory_fail(&mut self, may: bool) {
+    pub fn set_memory_may_fail(&mut self, may: bool) {
         self.memory_may_fail = may;
     }
 
@@ -156,7 +156,7 @@ impl Spec {
     /// A file of so many pages.
     ///
     /// `contents` says what its cells hold at first.
-    pub fn add_file(&mut self, id: FileId, pages: u64, contents: Contents) {
+    pub fn add_file(&mut self, id: FileId, pages: u64, contents: InitialContents) {
         self.files.0.insert(id, File::new(pages, contents));
     }
 
@@ -178,7 +178,7 @@ impl Spec {
     }
 
     /// Whether the process exists.
-    pub fn knows(&self, space: SpaceId) -> bool {
+    pub fn has_space(&self, space: SpaceId) -> bool {
         self.processes.contains_key(&space)
     }
 
@@ -191,7 +191,7 @@ impl Spec {
         self.processes.get_mut(&space).expect("a process that was told of and has not ended")
     }
 
-    fn violation(did: Did, misread: Misread) -> Box<Violation> {
-        Box::new(Violation { rule: Rule::Memory, cpu: did.cpu, step: did.step, what: What::Misread(misread) })
+    fn violation(by: CpuStep, misread: SpecMismatch) -> Box<Violation> {
+        Box::new(Violation { rule: Rule::Memory, cpu: by.cpu, step: by.step, kind: ViolationKind::Memory(misread) })
     }
 }

@@ -1,6 +1,6 @@
 //! One page of one process: every state that it can be in while calls are under way.
 //!
-//! A [`World`] is one possibility: what is mapped, what the private copy holds, and which of the
+//! A [`PossibleState`] is one possibility: what is mapped, what the private copy holds, and which of the
 //! calls under way have already had their effect on this page. Each call under way may have its
 //! effect at any moment until it returns, so a page has the closure of that. When a call returns,
 //! worlds in which it had no effect are dropped; an access that tells worlds apart drops those that
@@ -9,10 +9,10 @@
 //! Not guaranteed: that worlds of different pages are consistent with one another. Each page is
 //! judged by itself, which allows more.
 
-use super::data::{Base, Data};
-use super::sheet::Sheet;
+use super::cells::{Base, Cells};
+use super::contents::PageContents;
 use super::soft_dirty::Mark;
-use crate::violation::Did;
+use crate::violation::CpuStep;
 use alloc::rc::Rc;
 use alloc::vec;
 use alloc::vec::Vec;
@@ -20,7 +20,7 @@ use pagewright_types::{Access, FileId, PageRange, Rights, VirtAddr};
 
 /// What a mapped page shows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Source {
+pub enum PageBacking {
     /// Zeroes until stored to.
     Anon,
     /// A page of a file or of shared memory.
@@ -34,55 +34,55 @@ pub enum Source {
 
 /// What is mapped at a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Mapped {
+pub struct PageMapping {
     /// What accesses it allows.
     pub rights: Rights,
     /// What `mprotect` may make of that.
-    pub most: Rights,
+    pub max_rights: Rights,
     /// Stores go to the file.
     pub shared: bool,
     /// What it shows.
-    pub source: Source,
+    pub backing: PageBacking,
     /// What else is said of it.
-    pub traits: Traits,
+    pub flags: MappingFlags,
 }
 
 /// Whether memory is locked.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Lock {
+pub enum MlockMode {
     /// It is not.
     #[default]
-    No,
+    Unlocked,
     /// With all its pages.
-    Now,
+    Locked,
     /// Page by page, as they are touched.
     OnFault,
 }
 
 /// What has been said of a mapped page, in calls that are alone in their process.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Traits {
+pub struct MappingFlags {
     /// `mlock`.
-    pub lock: Lock,
+    pub lock: MlockMode,
     /// `mseal`.
     pub sealed: bool,
     /// `MADV_GUARD_INSTALL`; what a page has and not a mapping.
     pub guarded: bool,
     /// `MAP_GROWSDOWN`.
-    pub grows: bool,
+    pub grows_down: bool,
     /// `MADV_DONTFORK`.
-    pub unforked: bool,
+    pub dont_fork: bool,
     /// `MADV_WIPEONFORK`.
-    pub wiped: bool,
+    pub wipe_on_fork: bool,
     /// `MADV_DONTDUMP`.
-    pub undumped: bool,
+    pub dont_dump: bool,
     /// `MAP_NORESERVE`.
-    pub unreserved: bool,
+    pub no_reserve: bool,
     /// `MADV_RANDOM`, `MADV_SEQUENTIAL`: their numbers.
-    pub order: u8,
+    pub readahead: u8,
 }
 
-impl Mapped {
+impl PageMapping {
     /// Whether an access is allowed.
     ///
     /// Whatever can be written or executed can be read, on both instruction sets.
@@ -104,7 +104,7 @@ pub(super) enum Effect {
     /// Nothing to any page.
     None,
     /// Maps `first` at the first page of the range, and what follows after it.
-    Map { range: PageRange, first: Mapped },
+    Map { range: PageRange, first: PageMapping },
     /// Unmaps.
     Unmap { range: PageRange },
     /// Changes rights where something is mapped that may have them.
@@ -124,40 +124,44 @@ impl Effect {
     }
 
     /// Page `index` of the address space, after the effect.
-    fn apply(&self, index: u64, world: &World) -> (Option<Mapped>, Option<Sheet>) {
+    fn apply(&self, index: u64, state: &PossibleState) -> (Option<PageMapping>, Option<PageContents>) {
         match *self {
-            Self::None => (world.map, world.own.clone()),
+            Self::None => (state.map, state.own.clone()),
             Self::Map { range, first } => (Some(first.after(index - range.start().page_index())), None),
             Self::Unmap { .. } => (None, None),
             Self::Protect { rights, .. } => {
-                let map = world.map.map(|map| if map.most.contains(rights) { Mapped { rights, ..map } } else { map });
-                (map, world.own.clone())
+                let map = state
+                    .map
+                    .map(|map| if map.max_rights.contains(rights) { PageMapping { rights, ..map } } else { map });
+                (map, state.own.clone())
             }
-            Self::Drop { .. } => (world.map, None),
+            Self::Drop { .. } => (state.map, None),
         }
     }
 }
 
-impl Mapped {
+impl PageMapping {
     fn after(self, pages: u64) -> Self {
-        match self.source {
-            Source::Anon => self,
-            Source::File { file, index } => Self { source: Source::File { file, index: index + pages }, ..self },
+        match self.backing {
+            PageBacking::Anon => self,
+            PageBacking::File { file, index } => {
+                Self { backing: PageBacking::File { file, index: index + pages }, ..self }
+            }
         }
     }
 }
 
 /// One possibility.
 #[derive(Clone, Debug)]
-pub(super) struct World {
+pub(super) struct PossibleState {
     /// Calls under way that have had their effect here, by their bit.
     pub(super) done: u64,
-    pub(super) map: Option<Mapped>,
+    pub(super) map: Option<PageMapping>,
     /// The private copy, once there is one.
-    pub(super) own: Option<Sheet>,
+    pub(super) own: Option<PageContents>,
 }
 
-impl World {
+impl PossibleState {
     pub(super) const UNMAPPED: Self = Self { done: 0, map: None, own: None };
 
     /// Takes in what `other` allows if the two differ in contents alone: `None` if they don't, else
@@ -169,7 +173,7 @@ impl World {
         match (&mut self.own, &other.own) {
             (None, None) => Some(false),
             (Some(mine), Some(theirs)) if mine.is(theirs) => Some(false),
-            (Some(Sheet::Lent(mine)), Some(Sheet::Lent(theirs))) if mine.base() == theirs.base() => {
+            (Some(PageContents::Cow(mine)), Some(PageContents::Cow(theirs))) if mine.base() == theirs.base() => {
                 let mut joined = (**mine).clone();
                 let new = joined.join(theirs);
                 if new {
@@ -182,24 +186,24 @@ impl World {
     }
 
     /// The private copy to store to; `from` is what it is a copy of, if there is none yet.
-    pub(super) fn own_mut(&mut self, from: impl FnOnce() -> Rc<Data>) -> &mut Sheet {
-        self.own.get_or_insert_with(|| Sheet::Lent(from()))
+    pub(super) fn own_mut(&mut self, from: impl FnOnce() -> Rc<Cells>) -> &mut PageContents {
+        self.own.get_or_insert_with(|| PageContents::Cow(from()))
     }
 
     /// An empty page of one's own.
-    pub(super) fn zeroes() -> Rc<Data> {
-        Rc::new(Data::new(Base::Zero))
+    pub(super) fn zeroes() -> Rc<Cells> {
+        Rc::new(Cells::new(Base::Zero))
     }
 }
 
 /// A call under way, as pages see it.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Acting {
+pub(super) struct PendingEffect {
     pub(super) bit: u64,
     pub(super) effect: Effect,
 }
 
-impl Acting {
+impl PendingEffect {
     fn covers(&self, index: u64) -> bool {
         self.effect.range().contains(VirtAddr::from_page_index(index))
     }
@@ -208,9 +212,9 @@ impl Acting {
 /// A page.
 #[derive(Clone, Debug)]
 pub(super) struct Page {
-    pub(super) worlds: Vec<World>,
-    pub(super) stored: Option<Did>,
-    pub(super) changed: Option<(Did, &'static str)>,
+    pub(super) states: Vec<PossibleState>,
+    pub(super) stored: Option<CpuStep>,
+    pub(super) changed: Option<(CpuStep, &'static str)>,
     /// How often worlds were dropped.
     pub(super) drops: u64,
     /// Whether it is marked as stored to.
@@ -223,8 +227,8 @@ pub(super) struct Page {
 
 impl Default for Page {
     fn default() -> Self {
-        let (worlds, mark) = (vec![World::UNMAPPED], Mark::Set);
-        Self { worlds, stored: None, changed: None, drops: 0, mark, seam: false, fleeting: false }
+        let (states, mark) = (vec![PossibleState::UNMAPPED], Mark::Set);
+        Self { states, stored: None, changed: None, drops: 0, mark, seam: false, fleeting: false }
     }
 }
 
@@ -232,28 +236,28 @@ impl Page {
     /// Adds a possibility.
     ///
     /// Returns whether it was new.
-    pub(super) fn add(&mut self, world: World) -> bool {
-        let known = self.worlds.iter_mut().find_map(|known| known.join(&world));
+    pub(super) fn add(&mut self, state: PossibleState) -> bool {
+        let known = self.states.iter_mut().find_map(|known| known.join(&state));
         if known.is_none() {
-            self.worlds.push(world);
+            self.states.push(state);
         }
         known.unwrap_or(true)
     }
 
     /// Adds what follows when calls under way have their effect on page `index` now.
-    pub(super) fn close(&mut self, index: u64, acting: &[Acting]) {
+    pub(super) fn close(&mut self, index: u64, acting: &[PendingEffect]) {
         if !acting.iter().any(|call| call.covers(index)) {
             return;
         }
         loop {
             let mut new = false;
-            for at in 0..self.worlds.len() {
+            for at in 0..self.states.len() {
                 for call in acting.iter().filter(|call| call.covers(index)) {
-                    let world = &self.worlds[at];
-                    if world.done & call.bit == 0 {
-                        let (map, own) = call.effect.apply(index, world);
-                        let done = world.done | call.bit;
-                        new |= self.add(World { done, map, own });
+                    let state = &self.states[at];
+                    if state.done & call.bit == 0 {
+                        let (map, own) = call.effect.apply(index, state);
+                        let done = state.done | call.bit;
+                        new |= self.add(PossibleState { done, map, own });
                     }
                 }
             }
@@ -264,10 +268,10 @@ impl Page {
     }
 
     /// Drops the worlds that something refutes.
-    pub(super) fn retain(&mut self, possible: impl FnMut(&World) -> bool) {
-        let before = self.worlds.len();
-        self.worlds.retain(possible);
-        self.drops += u64::from(self.worlds.len() < before);
+    pub(super) fn retain(&mut self, possible: impl FnMut(&PossibleState) -> bool) {
+        let before = self.states.len();
+        self.states.retain(possible);
+        self.drops += u64::from(self.states.len() < before);
         self.fade();
     }
 
@@ -275,24 +279,24 @@ impl Page {
     fn fade(&mut self) {
         if self.fleeting {
             let gone = self
-                .worlds
+                .states
                 .iter()
-                .filter(|world| world.own.is_some())
-                .map(|world| World { own: None, ..world.clone() });
-            for world in gone.collect::<Vec<_>>() {
-                self.add(world);
+                .filter(|state| state.own.is_some())
+                .map(|state| PossibleState { own: None, ..state.clone() });
+            for state in gone.collect::<Vec<_>>() {
+                self.add(state);
             }
         }
     }
 
     /// At some moment at which no world has been dropped since, one of `known` was true: drops what
     /// can't have followed from them.
-    pub(super) fn settle_on(&mut self, index: u64, acting: &[Acting], known: impl Fn(&World) -> bool) {
+    pub(super) fn settle_on(&mut self, index: u64, acting: &[PendingEffect], known: impl Fn(&PossibleState) -> bool) {
         let mut after =
-            Self { worlds: self.worlds.iter().filter(|world| known(world)).cloned().collect(), ..Self::default() };
-        if !after.worlds.is_empty() {
+            Self { states: self.states.iter().filter(|state| known(state)).cloned().collect(), ..Self::default() };
+        if !after.states.is_empty() {
             after.close(index, acting);
-            self.worlds = after.worlds;
+            self.states = after.states;
             self.fade();
         }
     }
@@ -302,18 +306,18 @@ impl Page {
     pub(super) fn finish(&mut self, bit: u64, happened: Option<bool>) {
         self.drops += 1;
         if let Some(happened) = happened {
-            self.worlds.retain(|world| (world.done & bit != 0) == happened);
+            self.states.retain(|state| (state.done & bit != 0) == happened);
         }
-        for world in core::mem::take(&mut self.worlds) {
-            self.add(World { done: world.done & !bit, ..world });
+        for state in core::mem::take(&mut self.states) {
+            self.add(PossibleState { done: state.done & !bit, ..state });
         }
     }
 
     /// A copy of the page, as one that no call under way acts on.
     pub(super) fn settled(&self) -> Self {
-        let mut settled = Self { worlds: Vec::new(), ..self.clone() };
-        for world in &self.worlds {
-            settled.add(World { done: 0, map: world.map, own: world.own.as_ref().map(Sheet::copy) });
+        let mut settled = Self { states: Vec::new(), ..self.clone() };
+        for state in &self.states {
+            settled.add(PossibleState { done: 0, map: state.map, own: state.own.as_ref().map(PageContents::copy) });
         }
         settled
     }
@@ -322,10 +326,11 @@ impl Page {
     pub(super) fn cut(&mut self, id: FileId, pages: u64) {
         self.drops += 1;
         self.blur();
-        let is_cut = |map: Mapped| matches!(map.source, Source::File { file, index } if file == id && index >= pages);
-        for world in core::mem::take(&mut self.worlds) {
-            let own = if world.map.is_some_and(is_cut) { None } else { world.own };
-            self.add(World { own, ..world });
+        let is_cut =
+            |map: PageMapping| matches!(map.backing, PageBacking::File { file, index } if file == id && index >= pages);
+        for state in core::mem::take(&mut self.states) {
+            let own = if state.map.is_some_and(is_cut) { None } else { state.own };
+            self.add(PossibleState { own, ..state });
         }
     }
 
@@ -333,30 +338,30 @@ impl Page {
     ///
     /// Locks stay with the parent.
     pub(super) fn inherited(&self) -> Self {
-        let mut child = Self { worlds: Vec::new(), ..self.clone() };
+        let mut child = Self { states: Vec::new(), ..self.clone() };
         child.blur();
-        for world in &self.worlds {
-            child.add(match world.map {
-                Some(map) if map.traits.unforked => World::UNMAPPED,
+        for state in &self.states {
+            child.add(match state.map {
+                Some(map) if map.flags.dont_fork => PossibleState::UNMAPPED,
                 Some(map) => {
-                    let guarded = map.traits.guarded && !map.traits.wiped;
-                    let traits = Traits { lock: Lock::No, guarded, ..map.traits };
-                    let own = if map.traits.wiped { None } else { world.own.clone() };
-                    World { map: Some(Mapped { traits, ..map }), own, ..world.clone() }
+                    let guarded = map.flags.guarded && !map.flags.wipe_on_fork;
+                    let flags = MappingFlags { lock: MlockMode::Unlocked, guarded, ..map.flags };
+                    let own = if map.flags.wipe_on_fork { None } else { state.own.clone() };
+                    PossibleState { map: Some(PageMapping { flags, ..map }), own, ..state.clone() }
                 }
-                None => world.clone(),
+                None => state.clone(),
             });
         }
         child
     }
 
     /// What is mapped, if there is no doubt about it.
-    pub(super) fn map(&self) -> Result<Option<Mapped>, InDoubt> {
-        let map = self.worlds.first().and_then(|world| world.map);
-        if self.worlds.iter().all(|world| world.map == map && world.done == 0) { Ok(map) } else { Err(InDoubt) }
+    pub(super) fn map(&self) -> Result<Option<PageMapping>, InDoubt> {
+        let map = self.states.first().and_then(|state| state.map);
+        if self.states.iter().all(|state| state.map == map && state.done == 0) { Ok(map) } else { Err(InDoubt) }
     }
 
     pub(super) fn is_unmapped(&self) -> bool {
-        self.worlds.iter().all(|world| world.map.is_none() && world.done == 0)
+        self.states.iter().all(|state| state.map.is_none() && state.done == 0)
     }
 }

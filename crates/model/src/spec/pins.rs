@@ -6,24 +6,24 @@
 //! other, whatever else happens – fork, `mprotect`, `mremap`.
 //!
 //! Not guaranteed: anything about pages of which it is in doubt what they show. Who pins leaves
-//! those alone ([`Spec::taking`]).
+//! those alone ([`Spec::pinnable`]).
 
-use super::data::{Base, Data};
-use super::page::{Source, World};
-use super::sheet::{Pinned, Sheet};
-use super::{Answer, Got, Spec, Verdict};
-use crate::violation::{Did, Misread};
+use super::cells::{Base, Cells};
+use super::contents::{PageContents, PinnedCells};
+use super::page::{PageBacking, PossibleState};
+use super::{AccessResult, CallResult, Spec, SpecVerdict};
+use crate::violation::{CpuStep, SpecMismatch};
 use alloc::string::ToString;
 use alloc::vec;
 use pagewright_types::{Access, Errno, FileId, PAGE_SIZE, PageRange, Rights, SpaceId, VirtAddr};
 
 /// How pages are taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Take {
+pub struct PinMode {
     /// They will be written (`FOLL_WRITE`).
-    pub writes: bool,
+    pub write: bool,
     /// For as long as somebody likes (`FOLL_LONGTERM`).
-    pub long: bool,
+    pub longterm: bool,
     /// A walk of the tables is tried first.
     ///
     /// It knows only what an entry allows, and whatever can be written or executed can be read.
@@ -40,7 +40,7 @@ pub(super) struct Pin {
     space: SpaceId,
     va: VirtAddr,
     /// What it holds; nothing for the zero page.
-    sheet: Option<Pinned>,
+    contents: Option<PinnedCells>,
     /// The page of a file that it was then.
     of: Option<(FileId, u64)>,
 }
@@ -52,20 +52,20 @@ impl Spec {
     ///
     /// # Panics
     /// When the process is unknown.
-    pub fn taking(&self, space: SpaceId, range: PageRange, take: Take) -> Option<Result<u64, Errno>> {
+    pub fn pinnable(&self, space: SpaceId, range: PageRange, mode: PinMode) -> Option<Result<u64, Errno>> {
         let process = self.processes.get(&space).expect("a process that was told of and has not ended");
-        if !process.is_clear() {
+        if !process.is_certain() {
             return None;
         }
         let mut had = 0;
         for va in range.iter() {
-            match process.pages.get(&va.page_index()).map(|page| &page.worlds[..]) {
-                Some([World { map: Some(map), .. }])
-                    if take.fast && !take.writes && !map.rights.is_empty() && !map.rights.contains(Rights::READ) =>
+            match process.pages.get(&va.page_index()).map(|page| &page.states[..]) {
+                Some([PossibleState { map: Some(map), .. }])
+                    if mode.fast && !mode.write && !map.rights.is_empty() && !map.rights.contains(Rights::READ) =>
                 {
                     return None;
                 }
-                Some([only]) if self.can_take(only, take) => had += 1,
+                Some([only]) if self.can_pin(only, mode) => had += 1,
                 Some([_]) | None => break,
                 Some(_) => return None,
             }
@@ -74,20 +74,20 @@ impl Spec {
     }
 
     /// `check_vma_flags`, and whether an access would get a signal.
-    pub(super) fn can_take(&self, world: &World, take: Take) -> bool {
-        let Some(map) = world.map.filter(|map| !map.traits.guarded) else { return false };
-        let file = match map.source {
-            Source::Anon => None,
-            Source::File { file, index } => self.files.0.get(&file).map(|file| (file, index)),
+    pub(super) fn can_pin(&self, state: &PossibleState, mode: PinMode) -> bool {
+        let Some(map) = state.map.filter(|map| !map.flags.guarded) else { return false };
+        let file = match map.backing {
+            PageBacking::Anon => None,
+            PageBacking::File { file, index } => self.files.0.get(&file).map(|file| (file, index)),
         };
         if file.is_some_and(|(file, index)| !file.has(index).0) {
             return false;
         }
-        if !take.writes {
+        if !mode.write {
             return map.rights.contains(Rights::READ);
         }
         // Write-back would not know of a device's stores.
-        let unnoticed = take.long && map.shared && file.is_some_and(|(file, _)| !file.shmem);
+        let unnoticed = mode.longterm && map.shared && file.is_some_and(|(file, _)| !file.shmem);
         map.rights.contains(Rights::WRITE) && !unnoticed
     }
 
@@ -98,20 +98,27 @@ impl Spec {
     ///
     /// # Panics
     /// When the process is unknown.
-    pub fn taken(&mut self, did: Did, space: SpaceId, range: PageRange, take: Take, answer: Answer) -> Verdict {
+    pub fn pin_returned(
+        &mut self,
+        by: CpuStep,
+        space: SpaceId,
+        range: PageRange,
+        mode: PinMode,
+        result: CallResult,
+    ) -> SpecVerdict {
         let lacks = self.memory_may_fail;
-        let right = match (self.taking(space, range, take), answer) {
+        let right = match (self.pinnable(space, range, mode), result) {
             (None, _) => return Ok(()),
-            (Some(_), Answer::Failed(Errno::ENOMEM)) if lacks => return Ok(()),
-            (Some(Ok(most)), Answer::Number(pages)) if lacks && pages <= most => return Ok(()),
-            (Some(Ok(pages)), _) => Answer::Number(pages),
-            (Some(Err(errno)), _) => Answer::Failed(errno),
+            (Some(_), CallResult::Failed(Errno::ENOMEM)) if lacks => return Ok(()),
+            (Some(Ok(most)), CallResult::Number(pages)) if lacks && pages <= most => return Ok(()),
+            (Some(Ok(pages)), _) => CallResult::Number(pages),
+            (Some(Err(errno)), _) => CallResult::Failed(errno),
         };
-        if answer == right {
+        if result == right {
             return Ok(());
         }
         let call = "pin_user_pages";
-        Err(Self::violation(did, Misread::Call { space, call, got: answer, expected: right.to_string() }))
+        Err(Self::violation(by, SpecMismatch::Call { space, call, got: result, expected: right.to_string() }))
     }
 
     /// The page of `va` was taken.
@@ -120,26 +127,26 @@ impl Spec {
     ///
     /// # Panics
     /// When nothing is mapped there, or it is in doubt what.
-    pub fn take(&mut self, space: SpaceId, va: VirtAddr, take: Take, held: bool) -> PinId {
+    pub fn pin_page(&mut self, space: SpaceId, va: VirtAddr, mode: PinMode, held: bool) -> PinId {
         let id = self.fresh_id();
         let Self { processes, files, .. } = self;
         let process = processes.get_mut(&space).expect("a process that was told of and has not ended");
         let page = process.pages.get_mut(&va.page_index()).expect("a page that can be taken");
-        let world = &mut page.worlds[0];
-        let map = world.map.expect("a page that can be taken");
-        let copies = !map.shared && (take.writes || take.long);
-        let (mut sheet, mut of) = (None, None);
-        match map.source {
-            Source::Anon if world.own.is_some() || copies || held => {
-                sheet = Some(world.own_mut(World::zeroes).pin());
+        let state = &mut page.states[0];
+        let map = state.map.expect("a page that can be taken");
+        let copies = !map.shared && (mode.write || mode.longterm);
+        let (mut contents, mut of) = (None, None);
+        match map.backing {
+            PageBacking::Anon if state.own.is_some() || copies || held => {
+                contents = Some(state.own_mut(PossibleState::zeroes).pin());
             }
-            Source::Anon => {}
-            Source::File { file, index } => {
+            PageBacking::Anon => {}
+            PageBacking::File { file, index } => {
                 if let Some(known) = files.0.get_mut(&file) {
-                    if world.own.is_none() && copies {
-                        world.own = Some(Sheet::Lent(known.page(file, index)));
+                    if state.own.is_none() && copies {
+                        state.own = Some(PageContents::Cow(known.page(file, index)));
                     }
-                    sheet = Some(match &mut world.own {
+                    contents = Some(match &mut state.own {
                         Some(own) => own.pin(),
                         None => {
                             of = Some((file, index));
@@ -150,7 +157,7 @@ impl Spec {
             }
         }
         page.blur();
-        self.pins.insert(id, Pin { space, va: va.align_down(PAGE_SIZE), sheet, of });
+        self.pins.insert(id, Pin { space, va: va.align_down(PAGE_SIZE), contents, of });
         self.revise_faults();
         PinId(id)
     }
@@ -162,30 +169,30 @@ impl Spec {
     ///
     /// # Panics
     /// When the page was given back.
-    pub fn device_loads(&mut self, did: Did, PinId(id): PinId, cell: u16, value: u64) -> Verdict {
+    pub fn device_loads(&mut self, by: CpuStep, PinId(id): PinId, cell: u16, value: u64) -> SpecVerdict {
         let pin = self.pins.get(&id).expect("a page that was not given back");
         let base = |base: Base| self.files.initial(base, cell);
-        let fits = match &pin.sheet {
+        let fits = match &pin.contents {
             Some(data) => data.borrow().can_hold(cell, value, &base),
             None => value == 0,
         };
         if fits {
-            if let Some(data) = pin.sheet.as_ref().filter(|data| data.borrow().is_in_doubt(cell)) {
+            if let Some(data) = pin.contents.as_ref().filter(|data| data.borrow().is_in_doubt(cell)) {
                 data.borrow_mut().set(cell, value);
             }
             return Ok(());
         }
-        let values = pin.sheet.as_ref().map_or_else(|| vec![0], |data| data.borrow().values(cell, &base));
-        let misread = Misread::Access {
+        let values = pin.contents.as_ref().map_or_else(|| vec![0], |data| data.borrow().values(cell, &base));
+        let misread = SpecMismatch::Access {
             space: pin.space,
             va: pin.va.add(u64::from(cell) * 8),
             access: Access::Read,
-            got: Got::Value(value),
-            expected: values.into_iter().map(Got::Value).collect(),
+            got: AccessResult::Value(value),
+            expected: values.into_iter().map(AccessResult::Value).collect(),
             stored: None,
-            changed: Some((did, "pin_user_pages")),
+            changed: Some((by, "pin_user_pages")),
         };
-        Err(Self::violation(did, misread))
+        Err(Self::violation(by, misread))
     }
 
     /// Whoever has the page has written a cell of it.
@@ -194,23 +201,23 @@ impl Spec {
     /// When the page was given back, or is the zero page, which nobody may write.
     pub fn device_stores(&mut self, PinId(id): PinId, cell: u16, value: u64) {
         let pin = self.pins.get(&id).expect("a page that was not given back");
-        let data: &Pinned = pin.sheet.as_ref().expect("no zero page");
-        Data::set(&mut data.borrow_mut(), cell, value);
+        let data: &PinnedCells = pin.contents.as_ref().expect("no zero page");
+        Cells::set(&mut data.borrow_mut(), cell, value);
         self.revise_faults();
     }
 
     /// The page is given back.
-    pub fn give_back(&mut self, PinId(id): PinId) {
+    pub fn unpin_page(&mut self, PinId(id): PinId) {
         self.pins.remove(&id);
     }
 
     /// Whether somebody has a page that the file still has.
-    pub(super) fn is_taken(&self, id: FileId) -> bool {
+    pub(super) fn is_file_pinned(&self, id: FileId) -> bool {
         let Some(file) = self.files.0.get(&id) else { return false };
         self.pins.values().any(|pin| {
             let Some((_, index)) = pin.of.filter(|(of, _)| *of == id) else { return false };
-            let now = file.sheet(index);
-            now.is_some_and(|now| pin.sheet.as_ref().is_some_and(|mine| now.is(&Sheet::Pinned(mine.clone()))))
+            let now = file.contents(index);
+            now.is_some_and(|now| pin.contents.as_ref().is_some_and(|mine| now.is(&PageContents::Pinned(mine.clone()))))
         })
     }
 }

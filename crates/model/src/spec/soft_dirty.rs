@@ -9,9 +9,9 @@
 //! Not guaranteed: anything about pages whose contents went or moved, or that were faulted in to be
 //! written and were not.
 
-use super::page::{Page, Source, World};
-use super::{Answer, Spec, Verdict};
-use crate::violation::{Did, Misread};
+use super::page::{Page, PageBacking, PossibleState};
+use super::{CallResult, Spec, SpecVerdict};
+use crate::violation::{CpuStep, SpecMismatch};
 use pagewright_types::{FileId, SpaceId, VirtAddr};
 
 /// Whether a page is marked.
@@ -26,7 +26,7 @@ pub(super) enum Mark {
 impl Page {
     /// Whether what the process sees there may be a page that others have, too.
     fn may_be_shared(&self) -> bool {
-        self.worlds.iter().any(|world| world.own.is_none())
+        self.states.iter().any(|state| state.own.is_none())
     }
 
     /// Something has happened to it that may have set the mark, or taken it away.
@@ -39,9 +39,9 @@ impl Spec {
     /// Pages of files went, from all processes that had them mapped, and marks with them.
     pub(super) fn blur_all_of(&mut self, went: impl Fn(FileId, u64) -> bool) {
         let shows = |page: &Page| {
-            let source = |world: &World| world.map.map(|map| map.source);
-            let of = |source: Source| matches!(source, Source::File { file, index } if went(file, index));
-            page.worlds.iter().filter_map(source).any(of)
+            let backing = |state: &PossibleState| state.map.map(|map| map.backing);
+            let of = |backing: PageBacking| matches!(backing, PageBacking::File { file, index } if went(file, index));
+            page.states.iter().filter_map(backing).any(of)
         };
         // A child that is being made knows nothing of marks yet.
         for process in self.processes.values_mut() {
@@ -57,9 +57,9 @@ impl Spec {
     /// When the process is unknown.
     pub fn clear_soft_dirty(&mut self, space: SpaceId) {
         let process = self.process(space);
-        process.mapped_since = !process.is_clear();
+        process.mapped_since = !process.is_certain();
         for page in process.pages.values_mut() {
-            let pinned = page.worlds.iter().any(|world| world.own.as_ref().is_some_and(|own| own.is_pinned()));
+            let pinned = page.states.iter().any(|state| state.own.as_ref().is_some_and(|own| own.is_pinned()));
             page.mark = if pinned { Mark::Maybe } else { Mark::Clear };
         }
     }
@@ -71,7 +71,7 @@ impl Spec {
     ///
     /// # Panics
     /// When the process is unknown.
-    pub fn soft_dirty(&self, did: Did, space: SpaceId, va: VirtAddr, marked: bool) -> Verdict {
+    pub fn pagemap_soft_dirty(&self, by: CpuStep, space: SpaceId, va: VirtAddr, marked: bool) -> SpecVerdict {
         let process = self.processes.get(&space).expect("a process that was told of and has not ended");
         let page = process.pages.get(&va.page_index());
         let expected = match page.map(|page| (page.map(), page.mark)) {
@@ -85,7 +85,7 @@ impl Spec {
             return Ok(());
         }
         let expected = alloc::format!("soft-dirty {expected} of {va}");
-        let got = Answer::Number(u64::from(marked));
-        Err(Self::violation(did, Misread::Call { space, call: "pagemap", got, expected }))
+        let got = CallResult::Number(u64::from(marked));
+        Err(Self::violation(by, SpecMismatch::Call { space, call: "pagemap", got, expected }))
     }
 }

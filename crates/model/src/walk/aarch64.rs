@@ -5,7 +5,7 @@
 //! [`Level::PGD`]. Assumed of the CPU: TCR_EL1.HA and HD set, HPD0 clear (hierarchical permissions
 //! in force), SCTLR_EL1.WXN clear, no FEAT_LPA2, no FEAT_S1PIE.
 
-use super::{Path, Word, frame};
+use super::{DecodedEntry, PathRights, frame};
 use pagewright_types::{Level, Pfn, Rights};
 
 /// Descriptor valid.
@@ -34,23 +34,23 @@ const AP_TABLE1: u64 = 1 << 62;
 const ADDRESS: u64 = (1 << 48) - (1 << 12);
 
 /// What `raw` says in a table of `level`, below `path`.
-pub fn decode(level: Level, raw: u64, path: Path) -> Word {
+pub fn decode(level: Level, raw: u64, path: PathRights) -> DecodedEntry {
     if raw & VALID == 0 {
-        return Word::Unseen;
+        return DecodedEntry::NotPresent;
     }
     let second = raw & TABLE_OR_PAGE != 0;
     if level > Level::PTE && second {
-        let path = Path {
+        let path = PathRights {
             write: path.write && raw & AP_TABLE1 == 0,
             user: path.user && raw & AP_TABLE0 == 0,
             exec: path.exec && raw & UXN_TABLE == 0,
         };
-        return frame(raw & ADDRESS).map_or(Word::Malformed, |pfn| Word::Table { pfn, path });
+        return frame(raw & ADDRESS).map_or(DecodedEntry::Malformed, |pfn| DecodedEntry::Table { pfn, path });
     }
     // 0b01 is reserved at the last level and, without FEAT_LPA2, at the first; the manual has the
     // walker treat it as invalid.
     if level == Level::PGD || level == Level::PTE && !second {
-        return Word::Malformed;
+        return DecodedEntry::Malformed;
     }
     let data = path.user && raw & AP1 != 0;
     let writable = path.write && (raw & AP2 == 0 || raw & DBM != 0);
@@ -59,7 +59,13 @@ pub fn decode(level: Level, raw: u64, path: Path) -> Word {
     rights.set(Rights::WRITE, data && writable);
     rights.set(Rights::EXEC, path.exec && raw & UXN == 0);
     let (accessed, dirty, global) = (raw & AF != 0, raw & AP2 == 0, raw & NG == 0);
-    frame_field(level, raw).map_or(Word::Malformed, |pfn| Word::Leaf { pfn, rights, accessed, dirty, global })
+    frame_field(level, raw).map_or(DecodedEntry::Malformed, |pfn| DecodedEntry::Leaf {
+        pfn,
+        rights,
+        accessed,
+        dirty,
+        global,
+    })
 }
 
 /// The frame that the address field of a leaf of `level` names, whatever its other bits say.

@@ -40,7 +40,7 @@ impl fmt::Display for Isa {
 
 /// What the entries above a word leave of its rights.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Path {
+pub struct PathRights {
     /// Stores are not refused.
     pub write: bool,
     /// User mode may read and write.
@@ -49,24 +49,24 @@ pub struct Path {
     pub exec: bool,
 }
 
-impl Path {
+impl PathRights {
     /// At the root, nothing is refused yet.
     pub const ROOT: Self = Self { write: true, user: true, exec: true };
 }
 
 /// What one word says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Word {
+pub enum DecodedEntry {
     /// The walker stops here and finds nothing.
     ///
     /// Other bits are software's.
-    Unseen,
+    NotPresent,
     /// A table of the level below.
     Table {
         /// Where.
         pfn: Pfn,
         /// What is left of the rights below it.
-        path: Path,
+        path: PathRights,
     },
     /// A page or a block.
     Leaf {
@@ -87,7 +87,7 @@ pub enum Word {
 
 /// A leaf that was found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Leaf {
+pub struct WalkedLeaf {
     /// First address.
     pub va: VirtAddr,
     /// Level of its entry.
@@ -106,7 +106,7 @@ pub struct Leaf {
     pub raw: u64,
 }
 
-impl Leaf {
+impl WalkedLeaf {
     /// The frame that `va` leads to; `va` lies under the leaf.
     pub fn frame_at(&self, va: VirtAddr) -> Pfn {
         frame_under(self.pfn, self.level, va)
@@ -120,7 +120,7 @@ pub(crate) fn frame_under(pfn: Pfn, level: Level, va: VirtAddr) -> Pfn {
 
 /// What a walk over everything comes by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Seen {
+pub enum WalkedEntry {
     /// A table is entered.
     ///
     /// Reported once for each entry that leads to it.
@@ -132,19 +132,19 @@ pub enum Seen {
         /// The table above, unless it is the root.
         parent: Option<Pfn>,
         /// What is left of the rights below it.
-        path: Path,
+        path: PathRights,
     },
     /// A leaf.
     Leaf {
         /// What it says.
-        leaf: Leaf,
+        leaf: WalkedLeaf,
         /// The table that it stands in.
         table: Pfn,
         /// What the tables above it left.
-        path: Path,
+        path: PathRights,
     },
     /// A word that the walker does not see, and that is not zero.
-    Unseen {
+    NotPresent {
         /// First address.
         va: VirtAddr,
         /// Level.
@@ -169,7 +169,7 @@ pub enum Seen {
 
 impl Isa {
     /// What `raw` says in a table of `level`, below `path`.
-    pub fn decode(self, level: Level, raw: u64, path: Path) -> Word {
+    pub fn decode(self, level: Level, raw: u64, path: PathRights) -> DecodedEntry {
         match self {
             Self::X86_64 => x86_64::decode(level, raw, path),
             Self::Aarch64 => aarch64::decode(level, raw, path),
@@ -212,20 +212,20 @@ fn entry_at(table: Pfn, index: usize) -> PhysAddr {
 }
 
 /// What `va` translates to under `root`; `None` where an access faults whatever it wants.
-pub fn lookup(isa: Isa, root: Pfn, va: VirtAddr, read: &dyn Fn(PhysAddr) -> u64) -> Option<Leaf> {
+pub fn lookup(isa: Isa, root: Pfn, va: VirtAddr, read: &dyn Fn(PhysAddr) -> u64) -> Option<WalkedLeaf> {
     if !isa.translates(va) {
         return None;
     }
-    let (mut table, mut level, mut path) = (root, Level::PGD, Path::ROOT);
+    let (mut table, mut level, mut path) = (root, Level::PGD, PathRights::ROOT);
     loop {
         let raw = read(entry_at(table, level.index_of(va)));
         match isa.decode(level, raw, path) {
-            Word::Unseen | Word::Malformed => return None,
-            Word::Leaf { pfn, rights, accessed, dirty, global } => {
+            DecodedEntry::NotPresent | DecodedEntry::Malformed => return None,
+            DecodedEntry::Leaf { pfn, rights, accessed, dirty, global } => {
                 let va = va.align_down(level.span());
-                return Some(Leaf { va, level, pfn, rights, accessed, dirty, global, raw });
+                return Some(WalkedLeaf { va, level, pfn, rights, accessed, dirty, global, raw });
             }
-            Word::Table { pfn, path: below } => {
+            DecodedEntry::Table { pfn, path: below } => {
                 (table, path) = (pfn, below);
                 level = level.down()?;
             }
@@ -236,20 +236,20 @@ pub fn lookup(isa: Isa, root: Pfn, va: VirtAddr, read: &dyn Fn(PhysAddr) -> u64)
 /// Calls `visit` for everything under `root`, in the order of addresses.
 ///
 /// A table that several entries lead to is walked for each.
-pub fn walk(isa: Isa, root: Pfn, read: &dyn Fn(PhysAddr) -> u64, visit: &mut dyn FnMut(Seen)) {
-    let seen = Seen::Table { pfn: root, level: Level::PGD, parent: None, path: Path::ROOT };
+pub fn walk(isa: Isa, root: Pfn, read: &dyn Fn(PhysAddr) -> u64, visit: &mut dyn FnMut(WalkedEntry)) {
+    let seen = WalkedEntry::Table { pfn: root, level: Level::PGD, parent: None, path: PathRights::ROOT };
     visit(seen);
-    Walker { isa, read, visit }.table(root, Level::PGD, 0, Path::ROOT);
+    Walker { isa, read, visit }.table(root, Level::PGD, 0, PathRights::ROOT);
 }
 
 struct Walker<'a> {
     isa: Isa,
     read: &'a dyn Fn(PhysAddr) -> u64,
-    visit: &'a mut dyn FnMut(Seen),
+    visit: &'a mut dyn FnMut(WalkedEntry),
 }
 
 impl Walker<'_> {
-    fn table(&mut self, table: Pfn, level: Level, base: u64, path: Path) {
+    fn table(&mut self, table: Pfn, level: Level, base: u64, path: PathRights) {
         for index in 0..Level::ENTRIES {
             let raw = (self.read)(entry_at(table, index));
             if raw == 0 {
@@ -258,15 +258,15 @@ impl Walker<'_> {
             let start = base | (index as u64) << level.shift();
             let va = self.isa.extend(start);
             match self.isa.decode(level, raw, path) {
-                Word::Unseen => (self.visit)(Seen::Unseen { va, level, table, raw }),
-                Word::Malformed => (self.visit)(Seen::Malformed { va, level, table, raw }),
-                Word::Leaf { pfn, rights, accessed, dirty, global } => {
-                    let leaf = Leaf { va, level, pfn, rights, accessed, dirty, global, raw };
-                    (self.visit)(Seen::Leaf { leaf, table, path });
+                DecodedEntry::NotPresent => (self.visit)(WalkedEntry::NotPresent { va, level, table, raw }),
+                DecodedEntry::Malformed => (self.visit)(WalkedEntry::Malformed { va, level, table, raw }),
+                DecodedEntry::Leaf { pfn, rights, accessed, dirty, global } => {
+                    let leaf = WalkedLeaf { va, level, pfn, rights, accessed, dirty, global, raw };
+                    (self.visit)(WalkedEntry::Leaf { leaf, table, path });
                 }
-                Word::Table { pfn, path } => {
+                DecodedEntry::Table { pfn, path } => {
                     let Some(down) = level.down() else { continue };
-                    (self.visit)(Seen::Table { pfn, level: down, parent: Some(table), path });
+                    (self.visit)(WalkedEntry::Table { pfn, level: down, parent: Some(table), path });
                     self.table(pfn, down, start, path);
                 }
             }

@@ -4,7 +4,7 @@
 //!
 //! Assumed of the CPU: EFER.NXE and CR0.WP set; CR4.PKE, CR4.CET and five-level paging off.
 
-use super::{Path, Word, frame};
+use super::{DecodedEntry, PathRights, frame};
 use pagewright_types::{Level, Pfn, Rights, VirtAddr};
 
 /// Present.
@@ -27,24 +27,24 @@ const XD: u64 = 1 << 63;
 const ADDRESS: u64 = (1 << 52) - (1 << 12);
 
 /// What `raw` says in a table of `level`, below `path`.
-pub fn decode(level: Level, raw: u64, path: Path) -> Word {
+pub fn decode(level: Level, raw: u64, path: PathRights) -> DecodedEntry {
     if raw & P == 0 {
-        return Word::Unseen;
+        return DecodedEntry::NotPresent;
     }
-    let path = Path {
+    let path = PathRights {
         write: path.write && raw & R_W != 0,
         user: path.user && raw & U_S != 0,
         exec: path.exec && raw & XD == 0,
     };
     let is_leaf = level == Level::PTE || raw & PS != 0;
     if !is_leaf {
-        return frame(raw & ADDRESS).map_or(Word::Malformed, |pfn| Word::Table { pfn, path });
+        return frame(raw & ADDRESS).map_or(DecodedEntry::Malformed, |pfn| DecodedEntry::Table { pfn, path });
     }
     // Bit 7 of a PML4E is reserved; so are the address bits below a block, but for bit 12, which is
     // PAT there.
     let below_block = (level.span() - 1) & ADDRESS & !(1 << 12);
     if level == Level::PGD || level > Level::PTE && raw & below_block != 0 {
-        return Word::Malformed;
+        return DecodedEntry::Malformed;
     }
     let mut rights = Rights::empty();
     if path.user {
@@ -53,7 +53,13 @@ pub fn decode(level: Level, raw: u64, path: Path) -> Word {
         rights.set(Rights::EXEC, path.exec);
     }
     let (accessed, dirty, global) = (raw & A != 0, raw & D != 0, raw & G != 0);
-    frame_field(level, raw).map_or(Word::Malformed, |pfn| Word::Leaf { pfn, rights, accessed, dirty, global })
+    frame_field(level, raw).map_or(DecodedEntry::Malformed, |pfn| DecodedEntry::Leaf {
+        pfn,
+        rights,
+        accessed,
+        dirty,
+        global,
+    })
 }
 
 /// The frame that the address field of a leaf of `level` names, whatever its other bits say.

@@ -2,13 +2,15 @@
 //! whose calls take their time, act page by page and overlap with accesses (INV-ORACLE-O3,
 //! INV-ORACLE-SPEC).
 
-mod alone;
-mod by_hand;
-mod naive;
+mod exclusive;
+mod linux_semantics;
+mod naive_memory;
 
-use naive::{CELLS, FILE, Naive, initial};
-use pagewright_model::spec::{Answer, Call, CallId, FaultId, Got, Object, Place, Signal, Spec, Traits};
-use pagewright_model::{Antecedent, Did};
+use naive_memory::{CELLS, FILE, Naive, initial};
+use pagewright_model::spec::{
+    AccessResult, CallId, CallResult, FaultId, FaultSignal, MappingFlags, MemoryCall, MmapObject, MmapPlacement, Spec,
+};
+use pagewright_model::{Antecedent, CpuStep};
 use pagewright_types::{Access, CpuId, PageRange, Rights, SpaceId, VirtAddr};
 use proptest::prelude::*;
 
@@ -43,27 +45,28 @@ impl Choices {
         VirtAddr::from_page_index(ARENA + self.below(PAGES)).add(self.below(CELLS as u64) * 8)
     }
 
-    fn call(&mut self) -> Call {
+    fn call(&mut self) -> MemoryCall {
         let (addr, len) = self.pages();
         let rights = RIGHTS[self.below(4) as usize];
         match self.below(6) {
             0 | 1 => {
-                let place = if self.below(3) == 0 { Place::Vacant(addr) } else { Place::Fixed(addr) };
+                let place =
+                    if self.below(3) == 0 { MmapPlacement::FixedNoReplace(addr) } else { MmapPlacement::Fixed(addr) };
                 let opened = if self.below(4) == 0 { Rights::READ } else { Rights::RW };
                 let file = self.below(2) == 0;
                 let shared = file && self.below(2) == 0;
                 let object = if file {
-                    Object::File { file: FILE, index: self.below(FILE_PAGES), opened }
+                    MmapObject::File { file: FILE, index: self.below(FILE_PAGES), opened }
                 } else {
-                    Object::Anon
+                    MmapObject::Anon
                 };
                 let rights = if shared && opened == Rights::READ { Rights::READ } else { rights };
-                Call::Mmap { place, len, rights, shared, object, traits: Traits::default() }
+                MemoryCall::Mmap { place, len, rights, shared, object, flags: MappingFlags::default() }
             }
-            2 => Call::Munmap { addr, len },
-            3 => Call::Mprotect { addr, len, rights },
-            4 => Call::DontNeed { addr, len },
-            _ => Call::Fork,
+            2 => MemoryCall::Munmap { addr, len },
+            3 => MemoryCall::Mprotect { addr, len, rights },
+            4 => MemoryCall::DontNeed { addr, len },
+            _ => MemoryCall::Fork,
         }
     }
 }
@@ -74,15 +77,15 @@ enum Doing {
     /// The pages left to act on, once the call was decided.
     Calling {
         id: CallId,
-        call: Call,
-        decided: Option<(Answer, Vec<VirtAddr>)>,
+        call: MemoryCall,
+        decided: Option<(CallResult, Vec<VirtAddr>)>,
     },
     /// What came of the fault, once it was decided.
     Faulting {
         id: FaultId,
         va: VirtAddr,
         access: Access,
-        decided: Option<Result<(), Signal>>,
+        decided: Option<Result<(), FaultSignal>>,
     },
 }
 
@@ -99,8 +102,8 @@ struct Run {
 }
 
 impl Run {
-    fn did(&self, thread: usize) -> Did {
-        Did { cpu: CpuId::new(thread as u16), step: self.step }
+    fn by(&self, thread: usize) -> CpuStep {
+        CpuStep { cpu: CpuId::new(thread as u16), step: self.step }
     }
 
     fn step(&mut self, choices: &mut Choices) -> Result<(), TestCaseError> {
@@ -109,7 +112,7 @@ impl Run {
         match std::mem::replace(&mut self.threads[thread], Doing::Nothing) {
             Doing::Nothing if choices.below(3) == 0 => {
                 let call = choices.call();
-                let id = self.spec.begins(self.did(thread), PARENT, call);
+                let id = self.spec.call_begins(self.by(thread), PARENT, call);
                 self.threads[thread] = Doing::Calling { id, call, decided: None };
             }
             Doing::Nothing => self.access(thread, choices)?,
@@ -122,16 +125,16 @@ impl Run {
                     self.threads[thread] = Doing::Calling { id, call, decided: None };
                 }
             }
-            Doing::Calling { id, call, decided: Some((answer, mut left)) } => {
+            Doing::Calling { id, call, decided: Some((result, mut left)) } => {
                 if let Some(va) = left.pop() {
                     self.act(call, va);
-                    self.threads[thread] = Doing::Calling { id, call, decided: Some((answer, left)) };
+                    self.threads[thread] = Doing::Calling { id, call, decided: Some((result, left)) };
                 } else {
                     if self.lock == Some(thread) {
                         self.lock = None;
                     }
-                    self.copying = self.copying.take().filter(|_| call != Call::Fork);
-                    check(self.spec.ends(self.did(thread), id, answer))?;
+                    self.copying = self.copying.take().filter(|_| call != MemoryCall::Fork);
+                    check(self.spec.call_ends(self.by(thread), id, result))?;
                 }
             }
             Doing::Faulting { id, va, access, decided: None } => {
@@ -139,28 +142,28 @@ impl Run {
                 self.threads[thread] = Doing::Faulting { id, va, access, decided };
             }
             Doing::Faulting { id, decided: Some(served), .. } => {
-                check(self.spec.fault_ends(self.did(thread), id, served))?
+                check(self.spec.fault_ends(self.by(thread), id, served))?
             }
         }
         Ok(())
     }
 
-    fn decide(&mut self, call: Call) -> (Answer, Vec<VirtAddr>) {
-        if call == Call::Fork {
+    fn decide(&mut self, call: MemoryCall) -> (CallResult, Vec<VirtAddr>) {
+        if call == MemoryCall::Fork {
             self.children += 1;
             let child = SpaceId::new(1 + self.children);
             self.naive.spaces.insert(child.raw(), Default::default());
             self.copying = Some((child, Vec::new()));
             let range = PageRange::new(VirtAddr::from_page_index(ARENA), VirtAddr::from_page_index(ARENA + PAGES));
-            return (Answer::Child(child), range.iter().collect());
+            return (CallResult::Child(child), range.iter().collect());
         }
-        let (answer, range) = self.naive.decide(PARENT, call);
-        (answer, range.iter().collect())
+        let (result, range) = self.naive.decide(PARENT, call);
+        (result, range.iter().collect())
     }
 
-    fn act(&mut self, call: Call, va: VirtAddr) {
+    fn act(&mut self, call: MemoryCall, va: VirtAddr) {
         match (&mut self.copying, call) {
-            (Some((child, copied)), Call::Fork) => {
+            (Some((child, copied)), MemoryCall::Fork) => {
                 let child = *child;
                 copied.push(va.page_index());
                 self.naive.copy_page(PARENT, child, va.page_index());
@@ -171,9 +174,9 @@ impl Run {
 
     /// An access, by the parent or by a child; one that would get a signal begins a fault.
     fn access(&mut self, thread: usize, choices: &mut Choices) -> Result<(), TestCaseError> {
-        let (va, write, did) = (choices.cell(), choices.below(2) == 0, self.did(thread));
+        let (va, write, by) = (choices.cell(), choices.below(2) == 0, self.by(thread));
         let youngest = SpaceId::new(1 + self.children);
-        let space = if choices.below(4) == 0 && self.spec.knows(youngest) { youngest } else { PARENT };
+        let space = if choices.below(4) == 0 && self.spec.has_space(youngest) { youngest } else { PARENT };
         let access = if write { Access::Write } else { Access::Read };
         if let Some(signal) = self.naive.refuses(space, va, access) {
             if space == PARENT && choices.below(2) == 0 {
@@ -181,10 +184,10 @@ impl Run {
                 self.threads[thread] = Doing::Faulting { id, va, access, decided: None };
                 return Ok(());
             }
-            return check(self.spec.refused(did, space, va, access, signal));
+            return check(self.spec.access_signalled(by, space, va, access, signal));
         }
         if !write {
-            return check(self.spec.load(did, space, va, self.naive.load(space, va)));
+            return check(self.spec.load(by, space, va, self.naive.load(space, va)));
         }
         self.naive.store(space, va, self.step);
         // Until fork returns, a CPU may still store to the page that it shared.
@@ -195,7 +198,7 @@ impl Run {
         {
             self.naive.copy_page(PARENT, *child, va.page_index());
         }
-        check(self.spec.store(did, space, va, self.step))
+        check(self.spec.store(by, space, va, self.step))
     }
 
     /// Nothing is under way: each cell has exactly one answer, and it is the naive memory's.
@@ -205,8 +208,8 @@ impl Run {
             for cell in 0..PAGES * CELLS as u64 {
                 let va = VirtAddr::from_page_index(ARENA + cell / CELLS as u64).add(cell % CELLS as u64 * 8);
                 let got = match self.naive.refuses(space, va, Access::Read) {
-                    Some(signal) => Got::Signal(signal),
-                    None => Got::Value(self.naive.load(space, va)),
+                    Some(signal) => AccessResult::Signal(signal),
+                    None => AccessResult::Value(self.naive.load(space, va)),
                 };
                 let expected = self.spec.expect(space, va, Access::Read);
                 prop_assert!(expected.contains(&got), "{got} at {va} of {space}, expected {expected:?}");
@@ -216,7 +219,7 @@ impl Run {
     }
 }
 
-fn check(verdict: pagewright_model::spec::Verdict) -> Result<(), TestCaseError> {
+fn check(verdict: pagewright_model::spec::SpecVerdict) -> Result<(), TestCaseError> {
     verdict.map_err(|violation| TestCaseError::fail(violation.to_string()))
 }
 
@@ -243,7 +246,7 @@ proptest! {
     fn one_after_the_other_there_is_one_answer(calls in prop::collection::vec(any::<u16>(), 0..300)) {
         let mut choices = Choices(calls.into_iter());
         let (mut spec, mut naive, mut step) = (spec(), Naive::new(FILE_PAGES), 0);
-        let did = |step| Did { cpu: CpuId::new(0), step };
+        let by = |step| CpuStep { cpu: CpuId::new(0), step };
         let mut spaces = vec![PARENT];
         while choices.0.len() > 0 {
             step += 1;
@@ -252,10 +255,10 @@ proptest! {
                 0..=3 => {
                     let va = choices.cell();
                     match naive.refuses(space, va, Access::Write) {
-                        Some(signal) => check(spec.refused(did(step), space, va, Access::Write, signal))?,
+                        Some(signal) => check(spec.access_signalled(by(step), space, va, Access::Write, signal))?,
                         None => {
                             naive.store(space, va, step);
-                            check(spec.store(did(step), space, va, step))?;
+                            check(spec.store(by(step), space, va, step))?;
                         }
                     }
                 }
@@ -267,16 +270,16 @@ proptest! {
                 }
                 _ => {
                     let call = choices.call();
-                    if call == Call::Fork {
+                    if call == MemoryCall::Fork {
                         let child = SpaceId::new(1 + spaces.len() as u64);
                         naive.spaces.insert(child.raw(), Default::default());
                         (ARENA..ARENA + PAGES).for_each(|index| naive.copy_page(space, child, index));
-                        check(spec.call(did(step), space, call, Answer::Child(child)))?;
+                        check(spec.call(by(step), space, call, CallResult::Child(child)))?;
                         spaces.push(child);
                     } else {
-                        let (answer, range) = naive.decide(space, call);
+                        let (result, range) = naive.decide(space, call);
                         range.iter().for_each(|va| naive.act(space, call, va));
-                        check(spec.call(did(step), space, call, answer))?;
+                        check(spec.call(by(step), space, call, result))?;
                     }
                 }
             }
@@ -284,7 +287,7 @@ proptest! {
         for &space in &spaces {
             for cell in 0..PAGES * CELLS as u64 {
                 let va = VirtAddr::from_page_index(ARENA + cell / CELLS as u64).add(cell % CELLS as u64 * 8);
-                let got = naive.refuses(space, va, Access::Read).map_or_else(|| Got::Value(naive.load(space, va)), Got::Signal);
+                let got = naive.refuses(space, va, Access::Read).map_or_else(|| AccessResult::Value(naive.load(space, va)), AccessResult::Signal);
                 prop_assert_eq!(spec.expect(space, va, Access::Read), vec![got], "at {}", va);
             }
             prop_assert!(spec.maps(space).is_some());

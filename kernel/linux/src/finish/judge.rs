@@ -18,7 +18,7 @@ use core::fmt::Write;
 use core::sync::atomic::{AtomicBool, Ordering};
 use pagewright_arch::{Effects, Isa, IsaKind, Slot};
 use pagewright_hal::Machine;
-use pagewright_model::{Census, Count, SoftwareBits, Tally};
+use pagewright_model::{Census, CountMismatch, SoftwareBits, Tally};
 use pagewright_types::snapshot::{HeldRecord, Holder, Record};
 use pagewright_types::{Level, Pfn, PhysAddr};
 
@@ -32,7 +32,7 @@ static EVER_WRONG: AtomicBool = AtomicBool::new(false);
 struct Verdict {
     claims: usize,
     tally: Tally,
-    wrong: Vec<Count>,
+    wrong: Vec<CountMismatch>,
 }
 
 /// The file at which somebody asks for it; what it reads then.

@@ -5,11 +5,16 @@ use crate::against::AgainstError;
 use crate::against::lack::{DATA, LIMITS};
 use crate::random::{Descriptor, Object, Operation, Syscall, Where};
 use nix::libc;
-use pagewright_model::spec::Alone;
+use pagewright_model::spec::ExclusiveCall;
 use pagewright_types::{PAGE_SIZE, VirtAddr};
 
 /// `mseal`, which the C library's headers don't name yet.
 pub(super) const SYS_MSEAL: i64 = 462;
+
+/// The arguments of a call about a range, with one more.
+fn range(addr: VirtAddr, len: u64, more: u64) -> [u64; 6] {
+    [addr.raw(), len, more, 0, 0, 0]
+}
 
 impl Linux {
     /// The number and the arguments of a call, with what they point to put in place.
@@ -64,28 +69,11 @@ impl Linux {
             Descriptor::Both => self.both,
             Descriptor::Reading => self.reading,
         };
-        let range = |addr: VirtAddr, len, more: u64| [addr.raw(), len, more, 0, 0, 0];
         Ok(match *call {
             Syscall::Map { addr, len, prot, flags, file: descriptor, offset } => {
                 (libc::SYS_mmap, [addr.raw(), len, prot.into(), flags.into(), file(descriptor), offset])
             }
-            Syscall::Alone(Alone::Remap { addr, old_len, new_len, flags, new_addr }) => {
-                (libc::SYS_mremap, [addr.raw(), old_len, new_len, flags.into(), new_addr.raw(), 0])
-            }
-            Syscall::Alone(Alone::Advise { addr, len, advice }) => (libc::SYS_madvise, range(addr, len, advice.into())),
-            Syscall::Alone(Alone::Lock { addr, len, flags }) => (libc::SYS_mlock2, range(addr, len, flags.into())),
-            Syscall::Alone(Alone::Unlock { addr, len }) => (libc::SYS_munlock, range(addr, len, 0)),
-            Syscall::Alone(Alone::LockAll { flags }) => (libc::SYS_mlockall, [flags.into(), 0, 0, 0, 0, 0]),
-            Syscall::Alone(Alone::UnlockAll) => (libc::SYS_munlockall, [0; 6]),
-            Syscall::Alone(Alone::Sync { addr, len, flags }) => (libc::SYS_msync, range(addr, len, flags.into())),
-            Syscall::Alone(Alone::Resident { addr, len }) => (libc::SYS_mincore, range(addr, len, DATA + ANSWER)),
-            Syscall::Alone(Alone::Seal { addr, len, flags }) => (SYS_MSEAL, range(addr, len, flags.into())),
-            Syscall::Alone(Alone::Limit { resource, bytes }) => {
-                let place = LIMITS.iter().position(|(known, _)| *known == resource);
-                let hard = place.map_or(u64::MAX, |place| self.host.hard[place]);
-                self.tracee.put(ARGUMENT, &bytes_of(&[bytes, hard]))?;
-                (libc::SYS_prlimit64, [0, resource.into(), DATA, 0, 0, 0])
-            }
+            Syscall::Exclusive(ref call) => return self.exclusive_call(call),
             Syscall::Allocate { flags, offset, len } => {
                 (libc::SYS_fallocate, [self.both, flags.into(), offset, len, 0, 0])
             }
@@ -102,10 +90,6 @@ impl Linux {
                 self.tracee.put(ARGUMENT, &bytes_of(&[DATA + ANSWER, len, addr.raw(), len]))?;
                 let other = self.pid(live[process % live.len()])?.as_raw() as u64;
                 (libc::SYS_process_vm_readv, [other, DATA, 1, DATA + 16, 1, 0])
-            }
-            Syscall::Alone(Alone::AdviseRanges { ranges: [(a, m), (b, n)], advice }) => {
-                self.tracee.put(ARGUMENT, &bytes_of(&[a.raw(), m, b.raw(), n]))?;
-                (libc::SYS_process_madvise, [PIDFD_SELF as u64, DATA, 2, advice.into(), 0, 0])
             }
             Syscall::Protect { addr, len, prot } => (libc::SYS_mprotect, range(addr, len, prot.into())),
             Syscall::ResidentInto { addr, len, vec } => (libc::SYS_mincore, range(addr, len, vec.raw())),
@@ -125,6 +109,32 @@ impl Linux {
             Syscall::Drain => (libc::SYS_read, [self.pipe[0], DATA + ANSWER, 8, 0, 0, 0]),
             Syscall::AdviseOther { .. } | Syscall::Maps | Syscall::Usage | Syscall::Pages { .. } => {
                 unreachable!("{call} is no single call")
+            }
+        })
+    }
+
+    fn exclusive_call(&self, call: &ExclusiveCall) -> Result<(i64, [u64; 6]), AgainstError> {
+        Ok(match *call {
+            ExclusiveCall::Remap { addr, old_len, new_len, flags, new_addr } => {
+                (libc::SYS_mremap, [addr.raw(), old_len, new_len, flags.into(), new_addr.raw(), 0])
+            }
+            ExclusiveCall::Advise { addr, len, advice } => (libc::SYS_madvise, range(addr, len, advice.into())),
+            ExclusiveCall::AdviseRanges { ranges: [(a, m), (b, n)], advice } => {
+                self.tracee.put(ARGUMENT, &bytes_of(&[a.raw(), m, b.raw(), n]))?;
+                (libc::SYS_process_madvise, [PIDFD_SELF as u64, DATA, 2, advice.into(), 0, 0])
+            }
+            ExclusiveCall::Lock { addr, len, flags } => (libc::SYS_mlock2, range(addr, len, flags.into())),
+            ExclusiveCall::Unlock { addr, len } => (libc::SYS_munlock, range(addr, len, 0)),
+            ExclusiveCall::LockAll { flags } => (libc::SYS_mlockall, [flags.into(), 0, 0, 0, 0, 0]),
+            ExclusiveCall::UnlockAll => (libc::SYS_munlockall, [0; 6]),
+            ExclusiveCall::Sync { addr, len, flags } => (libc::SYS_msync, range(addr, len, flags.into())),
+            ExclusiveCall::Resident { addr, len } => (libc::SYS_mincore, range(addr, len, DATA + ANSWER)),
+            ExclusiveCall::Seal { addr, len, flags } => (SYS_MSEAL, range(addr, len, flags.into())),
+            ExclusiveCall::Limit { resource, bytes } => {
+                let place = LIMITS.iter().position(|(known, _)| *known == resource);
+                let hard = place.map_or(u64::MAX, |place| self.host.hard[place]);
+                self.tracee.put(ARGUMENT, &bytes_of(&[bytes, hard]))?;
+                (libc::SYS_prlimit64, [0, resource.into(), DATA, 0, 0, 0])
             }
         })
     }

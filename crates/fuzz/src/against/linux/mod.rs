@@ -21,7 +21,7 @@ use nix::libc;
 use nix::sys::signal::Signal as Number;
 use nix::unistd::Pid;
 use pagewright_arch::{Isa, X86_64};
-use pagewright_model::spec::Alone;
+use pagewright_model::spec::ExclusiveCall;
 use pagewright_types::{Access, PAGE_SIZE, VirtAddr};
 use std::os::unix::fs::FileExt;
 
@@ -266,7 +266,7 @@ impl Linux {
             Seen::Value(answer) => self.same_base(answer),
             failed => return Ok(failed),
         };
-        let filled = if let Operation::Syscall(Syscall::Alone(Alone::Resident { len, .. })) = operation {
+        let filled = if let Operation::Syscall(Syscall::Exclusive(ExclusiveCall::Resident { len, .. })) = operation {
             Some(len.div_ceil(PAGE_SIZE))
         } else if let Operation::Syscall(Syscall::BothLimits { .. }) = operation {
             Some(16)

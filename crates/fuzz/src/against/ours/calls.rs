@@ -14,7 +14,7 @@ use pagewright_mm::space::{FileMapping, Limit, Resource, Whose};
 use pagewright_mm::user::IoVec;
 use pagewright_mm::view::PageState;
 use pagewright_mm::{Advice, MapFlags, MapRequest, Mm, MmError, Protection, Space};
-use pagewright_model::spec::{Alone, Answer};
+use pagewright_model::spec::{CallResult, ExclusiveCall};
 use pagewright_sync::Arc;
 use pagewright_types::{Errno, PAGE_SIZE, PageRange, Rights, VirtAddr};
 use std::sync::atomic::Ordering;
@@ -105,17 +105,17 @@ impl Ours {
                 let rights = Rights::from_bits_truncate(prot as u8);
                 self.map(mm, space, (addr, len), rights, MapFlags::from_bits_retain(flags), (file, offset))
             }
-            Syscall::Alone(Alone::Limit { resource, bytes }) => {
+            Syscall::Exclusive(ExclusiveCall::Limit { resource, bytes }) => {
                 let limit = Limit { soft: bytes, hard: self.first_hard_limit(resource) };
                 set_limit(mm, space, resource, limit).map(|_| Seen::Value(0))
             }
-            Syscall::Alone(call) => {
+            Syscall::Exclusive(call) => {
                 let mut vec = vec![0; asked_of(&call)];
                 let answered = make(mm, space, call, &mut vec);
                 answer(answered.map(|answered| match (call, answered) {
-                    (Alone::Resident { .. }, _) => Seen::Bytes(0, vec),
-                    (_, Answer::Mapped(at)) => Seen::Value(at.raw()),
-                    (_, Answer::Bytes(bytes)) => Seen::Value(bytes),
+                    (ExclusiveCall::Resident { .. }, _) => Seen::Bytes(0, vec),
+                    (_, CallResult::Mapped(at)) => Seen::Value(at.raw()),
+                    (_, CallResult::Bytes(bytes)) => Seen::Value(bytes),
                     (_, _) => Seen::Value(0),
                 }))
             }
@@ -206,7 +206,7 @@ impl Ours {
                 answer(mm.write_at(file, offset, &value.to_le_bytes()).map(|count| Seen::Value(count as u64)))
             }
             Syscall::Map { .. }
-            | Syscall::Alone(_)
+            | Syscall::Exclusive(_)
             | Syscall::ReadOther { .. }
             | Syscall::BothLimits { .. }
             | Syscall::Protect { .. }

@@ -1,13 +1,13 @@
 //! Calls, from their beginning to their return.
 
-use super::alone::Bar;
-use super::call::{Answer, Call, Object, Outlook, Place, Plan};
-use super::page::{Acting, Effect, Page};
+use super::call::{CallResult, MemoryCall, MmapObject, MmapPlacement, Outlook, Plan};
+use super::exclusive::Denial;
+use super::page::{Effect, Page, PendingEffect};
 use super::soft_dirty::Mark;
-use super::{Process, Spec, Verdict};
+use super::{Process, Spec, SpecVerdict};
 use crate::FxHashMap;
 use crate::tally::Antecedent;
-use crate::violation::{Did, Misread, Violation};
+use crate::violation::{CpuStep, SpecMismatch, Violation};
 use alloc::boxed::Box;
 use alloc::format;
 use alloc::string::{String, ToString};
@@ -24,22 +24,22 @@ pub struct CallId {
 }
 
 /// A call under way.
-pub(super) struct Pending {
+pub(super) struct PendingCall {
     id: u64,
-    call: Call,
+    call: MemoryCall,
     plan: Plan,
-    acting: Acting,
+    acting: PendingEffect,
     outlook: Outlook,
     /// What limits and seals say.
-    bar: Bar,
+    denial: Denial,
     /// Of a fork: what the child may find, page by page.
     child: FxHashMap<u64, Page>,
 }
 
-impl Pending {
+impl PendingCall {
     /// Whether it copies the process.
     fn forks(&self) -> bool {
-        self.call == Call::Fork
+        self.call == MemoryCall::Fork
     }
 }
 
@@ -56,12 +56,12 @@ enum Happened {
 
 impl Process {
     /// What the call with this bit may find on its pages: other calls act, it does not.
-    fn outlook(&self, acting: Acting) -> Outlook {
-        let others: Vec<Acting> = self.acting.iter().filter(|other| other.bit != acting.bit).copied().collect();
+    fn outlook(&self, acting: PendingEffect) -> Outlook {
+        let others: Vec<PendingEffect> = self.acting.iter().filter(|other| other.bit != acting.bit).copied().collect();
         Outlook::of(acting.effect, |index| {
             let mut page = self.pages.get(&index)?.clone();
             page.close(index, &others);
-            page.worlds.retain(|world| world.done & acting.bit == 0);
+            page.states.retain(|state| state.done & acting.bit == 0);
             Some(page)
         })
     }
@@ -79,14 +79,14 @@ impl Process {
 
     /// A fork under way may find page `index` as it may be now.
     pub(super) fn tell_forks(&mut self, index: u64) {
-        if !self.pending.iter().any(Pending::forks) {
+        if !self.pending.iter().any(PendingCall::forks) {
             return;
         }
         let Some(page) = self.look(index) else { return };
         for fork in self.pending.iter_mut().filter(|call| call.forks()) {
             let seen = fork.child.entry(index).or_default();
-            for world in page.settled().worlds {
-                seen.add(world);
+            for state in page.settled().states {
+                seen.add(state);
             }
         }
     }
@@ -101,7 +101,7 @@ impl Process {
         }
     }
 
-    fn begin(&mut self, id: u64, call: Call, plan: Plan, bar: Bar) {
+    fn begin(&mut self, id: u64, call: MemoryCall, plan: Plan, denial: Denial) {
         let used = self.acting.iter().fold(0, |used, call| used | call.bit);
         let bit = 1u64 << (!used).trailing_zeros();
         assert!(used != u64::MAX, "64 calls of one process are under way");
@@ -109,7 +109,7 @@ impl Process {
             Plan::Acts(effect) => effect,
             Plan::Refused(_) | Plan::Idle | Plan::Places { .. } => Effect::None,
         };
-        let acting = Acting { bit, effect };
+        let acting = PendingEffect { bit, effect };
         if let Effect::Map { range, .. } = effect {
             self.mapped_since = true;
             for index in range.start().page_index()..range.end().page_index() {
@@ -117,14 +117,14 @@ impl Process {
             }
         }
         let outlook = self.outlook(acting);
-        let child = if call == Call::Fork {
+        let child = if call == MemoryCall::Fork {
             let indices: Vec<u64> = self.pages.keys().copied().collect();
             indices.into_iter().filter_map(|index| Some((index, self.look(index)?.settled()))).collect()
         } else {
             FxHashMap::default()
         };
         self.acting.push(acting);
-        self.pending.push(Pending { id, call, plan, acting, outlook, bar, child });
+        self.pending.push(PendingCall { id, call, plan, acting, outlook, denial, child });
         for index in self.existing(effect.range()) {
             self.tell_forks(index);
         }
@@ -132,8 +132,8 @@ impl Process {
     }
 
     /// The call's effect on each page is known now.
-    fn finish(&mut self, pending: &Pending, did: Did, happened: &Happened) {
-        let Acting { bit, effect } = pending.acting;
+    fn finish(&mut self, pending: &PendingCall, by: CpuStep, happened: &Happened) {
+        let PendingEffect { bit, effect } = pending.acting;
         let first = effect.range().start().page_index();
         for index in self.existing(effect.range()) {
             let Some(page) = self.page(index) else { continue };
@@ -151,7 +151,7 @@ impl Process {
                 (Effect::Map { .. }, None) | (Effect::Drop { .. }, _) => page.blur(),
             }
             if known != Some(false) {
-                page.changed = Some((did, pending.call.name()));
+                page.changed = Some((by, pending.call.name()));
             }
             if page.is_unmapped() {
                 self.pages.remove(&index);
@@ -181,22 +181,22 @@ impl Spec {
     ///
     /// # Panics
     /// When the process is unknown, or has 64 calls under way.
-    pub fn begins(&mut self, _did: Did, space: SpaceId, call: Call) -> CallId {
+    pub fn call_begins(&mut self, _by: CpuStep, space: SpaceId, call: MemoryCall) -> CallId {
         let (id, user_end) = (self.fresh_id(), self.user_end);
-        let seals = if let Call::Mmap { object: Object::File { file, .. }, .. } = call {
+        let seals = if let MemoryCall::Mmap { object: MmapObject::File { file, .. }, .. } = call {
             self.files.0.get(&file).and_then(|file| file.seals).unwrap_or(0)
         } else {
             0
         };
         let process = self.process(space);
         let plan = match call {
-            Call::Brk { to } if to < process.heap_start || to > user_end => {
+            MemoryCall::Brk { to } if to < process.heap_start || to > user_end => {
                 Plan::Refused([Some(Errno::ENOMEM), None, None])
             }
             other => other.plan(user_end, process.heap, seals),
         };
-        let (plan, bar) = process.bar(call, plan);
-        process.begin(id, call, plan, bar);
+        let (plan, denial) = process.denial(call, plan);
+        process.begin(id, call, plan, denial);
         self.revise_faults();
         CallId { space, id }
     }
@@ -208,7 +208,7 @@ impl Spec {
     ///
     /// # Panics
     /// When the process has ended meanwhile.
-    pub fn ends(&mut self, did: Did, call: CallId, answer: Answer) -> Verdict {
+    pub fn call_ends(&mut self, by: CpuStep, call: CallId, result: CallResult) -> SpecVerdict {
         self.tally.note(Antecedent::Answered);
         let CallId { space, id } = call;
         self.process(space).revise();
@@ -217,57 +217,57 @@ impl Spec {
         let process = self.process(space);
         let at = process.pending.iter().position(|pending| pending.id == id).expect("a call under way");
         let pending = process.pending.remove(at);
-        if let Call::Alone(call) = pending.call {
+        if let MemoryCall::Exclusive(call) = pending.call {
             process.acting.retain(|acting| acting.bit != pending.acting.bit);
-            let judged = self.alone(did, space, &call, answer);
+            let judged = self.alone(by, space, &call, result);
             self.revise_faults();
-            return judged.map_err(|expected| Self::misread(did, space, call.name(), answer, expected));
+            return judged.map_err(|expected| Self::misread(by, space, call.name(), result, expected));
         }
-        let judged = process.judge(&pending, answer, may_fail, user_end);
-        let happened = happened(&pending, answer, may_fail);
-        process.finish(&pending, did, &happened);
+        let judged = process.judge(&pending, result, may_fail, user_end);
+        let happened = happened(&pending, result, may_fail);
+        process.finish(&pending, by, &happened);
         process.revise();
-        if let (Plan::Places { pages, first }, Answer::Mapped(va)) = (pending.plan, answer)
+        if let (Plan::Places { pages, first }, CallResult::Mapped(va)) = (pending.plan, result)
             && let Ok(range) = PageRange::from_len(va.align_down(PAGE_SIZE), pages * PAGE_SIZE)
         {
             let now = Plan::Acts(Effect::Map { range, first });
-            process.begin(id, pending.call, now, Bar::default());
+            process.begin(id, pending.call, now, Denial::default());
             if let Some(mapped) = process.pending.pop() {
-                process.finish(&mapped, did, &Happened::Everywhere);
+                process.finish(&mapped, by, &Happened::Everywhere);
             }
         }
         let name = pending.call.name();
-        let changed = match (pending.plan, answer) {
+        let changed = match (pending.plan, result) {
             (Plan::Acts(effect), _) => Some(effect.range()),
-            (Plan::Places { pages, .. }, Answer::Mapped(va)) => PageRange::from_len(va, pages * PAGE_SIZE).ok(),
+            (Plan::Places { pages, .. }, CallResult::Mapped(va)) => PageRange::from_len(va, pages * PAGE_SIZE).ok(),
             (Plan::Places { .. } | Plan::Refused(_) | Plan::Idle, _) => None,
         };
         if let Some(range) = changed {
             self.bring_locked(space, range);
         }
-        match (pending.call, answer) {
-            (Call::Brk { .. }, Answer::Break(now)) => self.process(space).heap = now,
-            (Call::Fork, Answer::Child(child)) => self.born(space, child, pending.child),
-            (Call::Exit, _) => {
+        match (pending.call, result) {
+            (MemoryCall::Brk { .. }, CallResult::Break(now)) => self.process(space).heap = now,
+            (MemoryCall::Fork, CallResult::Child(child)) => self.born(space, child, pending.child),
+            (MemoryCall::Exit, _) => {
                 self.processes.remove(&space);
             }
             (_, _) => {}
         }
         self.revise_faults();
-        judged.map_err(|expected| Self::misread(did, space, name, answer, expected))
+        judged.map_err(|expected| Self::misread(by, space, name, result, expected))
     }
 
-    fn misread(did: Did, space: SpaceId, call: &'static str, got: Answer, expected: String) -> Box<Violation> {
-        Self::violation(did, Misread::Call { space, call, got, expected })
+    fn misread(by: CpuStep, space: SpaceId, call: &'static str, got: CallResult, expected: String) -> Box<Violation> {
+        Self::violation(by, SpecMismatch::Call { space, call, got, expected })
     }
 
     /// A call from beginning to return, while nothing else happens.
     ///
     /// # Errors
-    /// As [`Spec::ends`].
-    pub fn call(&mut self, did: Did, space: SpaceId, call: Call, answer: Answer) -> Verdict {
-        let id = self.begins(did, space, call);
-        self.ends(did, id, answer)
+    /// As [`Spec::call_ends`].
+    pub fn call(&mut self, by: CpuStep, space: SpaceId, call: MemoryCall, result: CallResult) -> SpecVerdict {
+        let id = self.call_begins(by, space, call);
+        self.call_ends(by, id, result)
     }
 
     fn born(&mut self, parent: SpaceId, child: SpaceId, pages: FxHashMap<u64, Page>) {
@@ -306,63 +306,72 @@ impl Spec {
 
 impl Process {
     /// Whether the answer is one of those possible; else what they are, in words.
-    fn judge(&self, pending: &Pending, answer: Answer, may_fail: bool, user_end: VirtAddr) -> Result<(), String> {
+    fn judge(
+        &self,
+        pending: &PendingCall,
+        result: CallResult,
+        may_fail: bool,
+        user_end: VirtAddr,
+    ) -> Result<(), String> {
         // MADV_DONTNEED needs no memory.
-        let needs = !matches!(pending.call, Call::DontNeed { .. });
-        let lacked = may_fail && needs && matches!(answer, Answer::Failed(Errno::ENOMEM));
+        let needs = !matches!(pending.call, MemoryCall::DontNeed { .. });
+        let lacked = may_fail && needs && matches!(result, CallResult::Failed(Errno::ENOMEM));
         let look = pending.outlook;
-        let bar = &pending.bar;
-        if let Answer::Failed(errno) = answer
-            && bar.may.contains(&Some(errno))
+        let denial = &pending.denial;
+        if let CallResult::Failed(errno) = result
+            && denial.may.contains(&Some(errno))
         {
             return Ok(());
         }
-        if bar.must && !lacked && !matches!(pending.plan, Plan::Refused(_)) && !matches!(pending.call, Call::Brk { .. })
+        if denial.must
+            && !lacked
+            && !matches!(pending.plan, Plan::Refused(_))
+            && !matches!(pending.call, MemoryCall::Brk { .. })
         {
-            let words: Vec<String> = bar.may.iter().flatten().map(Errno::to_string).collect();
+            let words: Vec<String> = denial.may.iter().flatten().map(Errno::to_string).collect();
             return Err(words.join(" or "));
         }
-        let failed = |errno: Errno, when: bool| (Answer::Failed(errno), when);
-        let possible: Vec<(Answer, bool)> = match (pending.call, pending.plan) {
-            (Call::Brk { to }, plan) => return self.judge_break(pending, plan, to, answer, may_fail),
+        let failed = |errno: Errno, when: bool| (CallResult::Failed(errno), when);
+        let possible: Vec<(CallResult, bool)> = match (pending.call, pending.plan) {
+            (MemoryCall::Brk { to }, plan) => return self.judge_break(pending, plan, to, result, may_fail),
             (_, Plan::Refused(errnos)) => errnos.into_iter().flatten().map(|errno| failed(errno, true)).collect(),
-            (Call::Fork, _) => {
-                if matches!(answer, Answer::Child(_)) || lacked {
+            (MemoryCall::Fork, _) => {
+                if matches!(result, CallResult::Child(_)) || lacked {
                     return Ok(());
                 }
                 return Err("a child".into());
             }
-            (_, Plan::Places { pages, .. }) => return self.judge_place(pages, answer, lacked, user_end),
-            (Call::Mmap { place: Place::Vacant(at), .. }, _) => {
-                vec![(Answer::Mapped(at), look.all_free), failed(Errno::EEXIST, look.any_mapped)]
+            (_, Plan::Places { pages, .. }) => return self.judge_place(pages, result, lacked, user_end),
+            (MemoryCall::Mmap { place: MmapPlacement::FixedNoReplace(at), .. }, _) => {
+                vec![(CallResult::Mapped(at), look.all_free), failed(Errno::EEXIST, look.any_mapped)]
             }
-            (Call::Mmap { place: Place::Fixed(at), .. }, _) => vec![(Answer::Mapped(at), true)],
-            (Call::Mprotect { .. }, Plan::Acts(_)) => vec![
-                (Answer::Done, look.all_permit && !bar.sealed_after),
-                failed(Errno::EPERM, look.all_permit && bar.sealed_after),
+            (MemoryCall::Mmap { place: MmapPlacement::Fixed(at), .. }, _) => vec![(CallResult::Mapped(at), true)],
+            (MemoryCall::Mprotect { .. }, Plan::Acts(_)) => vec![
+                (CallResult::Done, look.all_permit && !denial.sealed_after),
+                failed(Errno::EPERM, look.all_permit && denial.sealed_after),
                 failed(Errno::ENOMEM, look.hole),
                 failed(Errno::EACCES, look.forbids),
             ],
-            (Call::DontNeed { .. }, Plan::Acts(_)) => {
-                vec![(Answer::Done, look.all_mapped), failed(Errno::ENOMEM, look.hole)]
+            (MemoryCall::DontNeed { .. }, Plan::Acts(_)) => {
+                vec![(CallResult::Done, look.all_mapped), failed(Errno::ENOMEM, look.hole)]
             }
-            (_, Plan::Acts(_) | Plan::Idle) => vec![(Answer::Done, true)],
+            (_, Plan::Acts(_) | Plan::Idle) => vec![(CallResult::Done, true)],
         };
-        if possible.contains(&(answer, true)) || lacked && !matches!(pending.plan, Plan::Idle) {
+        if possible.contains(&(result, true)) || lacked && !matches!(pending.plan, Plan::Idle) {
             return Ok(());
         }
         let words: Vec<String> =
-            possible.iter().filter(|(_, when)| *when).map(|(answer, _)| answer.to_string()).collect();
+            possible.iter().filter(|(_, when)| *when).map(|(result, _)| result.to_string()).collect();
         Err(words.join(" or "))
     }
 
     /// `brk` answers with the break, moved or not.
     fn judge_break(
         &self,
-        pending: &Pending,
+        pending: &PendingCall,
         plan: Plan,
         to: VirtAddr,
-        answer: Answer,
+        result: CallResult,
         may_fail: bool,
     ) -> Result<(), String> {
         let blocked = match plan {
@@ -374,24 +383,24 @@ impl Process {
             Plan::Acts(Effect::Map { .. }) => pending.outlook.any_mapped,
             Plan::Refused(_) | Plan::Acts(_) | Plan::Idle | Plan::Places { .. } => blocked,
         };
-        let (moved, stayed) = (Answer::Break(to), Answer::Break(self.heap));
-        let barred = pending.bar.may.iter().any(Option::is_some);
-        let (blocked, may_block) = (blocked || pending.bar.must, may_block || barred);
-        if answer == moved && !blocked || answer == stayed && (may_block || may_fail) {
+        let (moved, stayed) = (CallResult::Break(to), CallResult::Break(self.heap));
+        let barred = pending.denial.may.iter().any(Option::is_some);
+        let (blocked, may_block) = (blocked || pending.denial.must, may_block || barred);
+        if result == moved && !blocked || result == stayed && (may_block || may_fail) {
             return Ok(());
         }
         Err(if blocked { stayed.to_string() } else { moved.to_string() })
     }
 
     /// `mmap` chose where.
-    fn judge_place(&self, pages: u64, answer: Answer, lacked: bool, user_end: VirtAddr) -> Result<(), String> {
+    fn judge_place(&self, pages: u64, result: CallResult, lacked: bool, user_end: VirtAddr) -> Result<(), String> {
         let len = pages * PAGE_SIZE;
-        match answer {
-            Answer::Mapped(va) => {
+        match result {
+            CallResult::Mapped(va) => {
                 let range = PageRange::from_len(va, len).ok().filter(|range| range.end() <= user_end);
                 let Some(range) = range else { return Err("an address in user memory".into()) };
                 let taken =
-                    |index| self.look(index).is_some_and(|page| page.worlds.iter().all(|world| world.map.is_some()));
+                    |index| self.look(index).is_some_and(|page| page.states.iter().all(|state| state.map.is_some()));
                 match (range.start().page_index()..range.end().page_index()).find(|&index| taken(index)) {
                     Some(index) => {
                         Err(format!("an address where nothing is mapped ({} is)", VirtAddr::from_page_index(index)))
@@ -399,13 +408,13 @@ impl Process {
                     None => Ok(()),
                 }
             }
-            Answer::Failed(Errno::ENOMEM) if lacked || !self.surely_has_hole(pages, user_end) => Ok(()),
-            Answer::Failed(_)
-            | Answer::Done
-            | Answer::Break(_)
-            | Answer::Child(_)
-            | Answer::Bytes(_)
-            | Answer::Number(_) => Err("an address".into()),
+            CallResult::Failed(Errno::ENOMEM) if lacked || !self.surely_has_hole(pages, user_end) => Ok(()),
+            CallResult::Failed(_)
+            | CallResult::Done
+            | CallResult::Break(_)
+            | CallResult::Child(_)
+            | CallResult::Bytes(_)
+            | CallResult::Number(_) => Err("an address".into()),
         }
     }
 
@@ -417,33 +426,35 @@ impl Process {
     }
 }
 
-fn happened(pending: &Pending, answer: Answer, may_fail: bool) -> Happened {
+fn happened(pending: &PendingCall, result: CallResult, may_fail: bool) -> Happened {
     let look = pending.outlook;
-    let limited = pending.bar.may.contains(&Some(Errno::ENOMEM));
-    match (pending.call, answer) {
-        (Call::Mprotect { .. }, Answer::Failed(Errno::EPERM)) if pending.bar.sealed_after => Happened::Everywhere,
+    let limited = pending.denial.may.contains(&Some(Errno::ENOMEM));
+    match (pending.call, result) {
+        (MemoryCall::Mprotect { .. }, CallResult::Failed(Errno::EPERM)) if pending.denial.sealed_after => {
+            Happened::Everywhere
+        }
         // For want of memory nothing changes; where there may have been a hole, nobody can tell.
-        (Call::Mprotect { .. }, Answer::Failed(Errno::ENOMEM)) if may_fail && !look.hole && !limited => {
+        (MemoryCall::Mprotect { .. }, CallResult::Failed(Errno::ENOMEM)) if may_fail && !look.hole && !limited => {
             Happened::Nowhere
         }
-        (Call::Mprotect { .. }, Answer::Failed(Errno::ENOMEM)) if may_fail || limited => {
+        (MemoryCall::Mprotect { .. }, CallResult::Failed(Errno::ENOMEM)) if may_fail || limited => {
             Happened::Before { sure: 0, possible: look.possible }
         }
-        (Call::Mprotect { .. }, Answer::Failed(Errno::ENOMEM | Errno::EACCES)) => {
+        (MemoryCall::Mprotect { .. }, CallResult::Failed(Errno::ENOMEM | Errno::EACCES)) => {
             Happened::Before { sure: look.sure, possible: look.possible }
         }
         // Beside holes, pages are dropped all the same.
-        (Call::DontNeed { .. }, Answer::Failed(Errno::ENOMEM)) => Happened::Everywhere,
-        (Call::Brk { to }, Answer::Break(at)) if at != to => Happened::Nowhere,
-        (_, Answer::Failed(_)) => Happened::Nowhere,
+        (MemoryCall::DontNeed { .. }, CallResult::Failed(Errno::ENOMEM)) => Happened::Everywhere,
+        (MemoryCall::Brk { to }, CallResult::Break(at)) if at != to => Happened::Nowhere,
+        (_, CallResult::Failed(_)) => Happened::Nowhere,
         (
             _,
-            Answer::Done
-            | Answer::Mapped(_)
-            | Answer::Break(_)
-            | Answer::Child(_)
-            | Answer::Bytes(_)
-            | Answer::Number(_),
+            CallResult::Done
+            | CallResult::Mapped(_)
+            | CallResult::Break(_)
+            | CallResult::Child(_)
+            | CallResult::Bytes(_)
+            | CallResult::Number(_),
         ) => Happened::Everywhere,
     }
 }

@@ -1,7 +1,7 @@
 //! Calls that have their process for themselves while they are under way, and what limits and seals
 //! mean for the others.
 //!
-//! - [`Alone`] – the calls. `advise`, `lock`, `remap`: what they do, page by page. `limits`: what
+//! - [`ExclusiveCall`] – the calls. `advise`, `lock`, `remap`: what they do, page by page. `limits`: what
 //!   may not be passed. `grow`: stacks.
 //! - [`Change`] – what becomes of one page. Where memory may fail in the middle of a call, a change
 //!   *may* have been made.
@@ -13,31 +13,31 @@
 //! Not guaranteed: what may be asked of a page that `MADV_FREE` has given away, until it is stored
 //! to.
 
-mod advise;
-mod grow;
-mod limits;
-mod lock;
-mod remap;
+mod madvise;
+mod mlock;
+mod mremap;
+mod rlimit;
+mod stack_growth;
 
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 use core::fmt;
-pub(super) use limits::Bar;
-pub use limits::Limits;
+pub(super) use rlimit::Denial;
+pub use rlimit::MemoryRlimits;
 
-use super::call::Answer;
+use super::call::CallResult;
+use super::contents::PageContents;
 use super::file::Files;
-use super::page::{Mapped, Page, Source, Traits, World};
-use super::sheet::Sheet;
+use super::page::{MappingFlags, Page, PageBacking, PageMapping, PossibleState};
 use super::{Process, Spec};
-use crate::violation::Did;
+use crate::violation::CpuStep;
 use pagewright_types::{Errno, PAGE_SIZE, PageRange, Rights, SpaceId, VirtAddr};
 
 /// A call that is alone in its process.
 ///
 /// Flags and advice are Linux's numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Alone {
+pub enum ExclusiveCall {
     /// `mremap(2)`.
     Remap {
         /// Where it is.
@@ -99,7 +99,7 @@ pub enum Alone {
         /// `MS_*`.
         flags: u32,
     },
-    /// `mincore(2)`; what it says of each page is told with [`Spec::resident`].
+    /// `mincore(2)`; what it says of each page is told with [`Spec::mincore_page`].
     Resident {
         /// Where.
         addr: VirtAddr,
@@ -124,12 +124,12 @@ pub enum Alone {
     },
 }
 
-impl Alone {
+impl ExclusiveCall {
     /// What users call it.
     pub const fn name(&self) -> &'static str {
         match self {
             Self::Remap { .. } => "mremap",
-            Self::Advise { advice, .. } => advise::name(*advice),
+            Self::Advise { advice, .. } => madvise::name(*advice),
             Self::AdviseRanges { .. } => "process_madvise",
             Self::Lock { .. } => "mlock2",
             Self::Unlock { .. } => "munlock",
@@ -143,7 +143,7 @@ impl Alone {
     }
 }
 
-impl fmt::Display for Alone {
+impl fmt::Display for ExclusiveCall {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let name = self.name();
         match self {
@@ -169,7 +169,7 @@ impl fmt::Display for Alone {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Change {
     /// This is said of it from now on.
-    Traits(Traits),
+    Flags(MappingFlags),
     /// Its private contents go.
     Drop,
     /// They may go.
@@ -187,22 +187,22 @@ enum Change {
 }
 
 /// What a call comes to: what it answers, and what becomes of which pages.
-struct Course {
-    answer: Answer,
+struct CallEffect {
+    result: CallResult,
     changes: Vec<(u64, Change)>,
 }
 
-impl Course {
+impl CallEffect {
     fn failed(errno: Errno) -> Self {
-        Self { answer: Answer::Failed(errno), changes: Vec::new() }
+        Self { result: CallResult::Failed(errno), changes: Vec::new() }
     }
 
     fn done() -> Self {
-        Self { answer: Answer::Done, changes: Vec::new() }
+        Self { result: CallResult::Done, changes: Vec::new() }
     }
 
-    fn ends(self, answer: Answer) -> Self {
-        Self { answer, ..self }
+    fn ends(self, result: CallResult) -> Self {
+        Self { result, ..self }
     }
 }
 
@@ -224,13 +224,13 @@ impl Process {
     /// What is mapped at page `index`.
     ///
     /// Where that is in doubt, whoever makes calls has left this one out.
-    fn mapped(&self, index: u64) -> Option<Mapped> {
-        self.pages.get(&index)?.worlds.first()?.map
+    fn mapped(&self, index: u64) -> Option<PageMapping> {
+        self.pages.get(&index)?.states.first()?.map
     }
 
     /// All that is mapped, in order.
-    fn all_mapped(&self) -> Vec<(u64, Mapped)> {
-        let mut all: Vec<(u64, Mapped)> =
+    fn all_mapped(&self) -> Vec<(u64, PageMapping)> {
+        let mut all: Vec<(u64, PageMapping)> =
             self.pages.keys().filter_map(|index| Some((*index, self.mapped(*index)?))).collect();
         all.sort_unstable_by_key(|(index, _)| *index);
         all
@@ -239,7 +239,7 @@ impl Process {
     /// Pages of `range` that are mapped, in order, and whether all are.
     ///
     /// A range may be far larger than what is mapped.
-    fn mapped_in(&self, range: PageRange) -> (Vec<(u64, Mapped)>, bool) {
+    fn mapped_in(&self, range: PageRange) -> (Vec<(u64, PageMapping)>, bool) {
         let mut all = if range.pages() <= 1 << 12 {
             indices(range).filter_map(|index| Some((index, self.mapped(index)?))).collect()
         } else {
@@ -251,100 +251,107 @@ impl Process {
     }
 
     /// Whether it is beyond doubt what is mapped, and no call is under way.
-    pub(super) fn is_clear(&self) -> bool {
+    pub(super) fn is_certain(&self) -> bool {
         self.pending.is_empty() && self.pages.values().all(|page| page.map().is_ok())
     }
 }
 
-impl World {
+impl PossibleState {
     fn changed(&self, change: Change, files: &Files) -> Self {
-        let with = |map: Mapped, traits| Some(Mapped { traits, ..map });
-        let mut world = self.clone();
-        let Some(map) = self.map else { return world };
+        let with = |map: PageMapping, flags| Some(PageMapping { flags, ..map });
+        let mut state = self.clone();
+        let Some(map) = self.map else { return state };
         match change {
-            Change::Traits(traits) => {
-                world.map = with(map, Traits { guarded: map.traits.guarded, ..traits });
+            Change::Flags(flags) => {
+                state.map = with(map, MappingFlags { guarded: map.flags.guarded, ..flags });
             }
-            Change::Drop | Change::Free => world.own = None,
+            Change::Drop | Change::Free => state.own = None,
             Change::Guard => {
-                world.own = None;
-                world.map = with(map, Traits { guarded: true, ..map.traits });
+                state.own = None;
+                state.map = with(map, MappingFlags { guarded: true, ..map.flags });
             }
-            Change::Unguard => world.map = with(map, Traits { guarded: false, ..map.traits }),
+            Change::Unguard => state.map = with(map, MappingFlags { guarded: false, ..map.flags }),
             Change::Copy | Change::MayCopy => {
-                if let (Source::File { file, index }, None, false) = (map.source, &self.own, map.shared)
+                if let (PageBacking::File { file, index }, None, false) = (map.backing, &self.own, map.shared)
                     && let Some(known) = files.0.get(&file)
                     && map.rights.contains(Rights::WRITE)
                     && known.has(index).0
                 {
-                    world.own = Some(Sheet::Lent(known.page(file, index)));
+                    state.own = Some(PageContents::Cow(known.page(file, index)));
                 }
             }
             Change::Punch => {}
         }
-        world
+        state
     }
 }
 
 impl Page {
     /// Makes a change, or one that may have been made.
     fn change(&mut self, change: Change, surely: bool, files: &Files) {
-        let changed: Vec<World> = self.worlds.iter().map(|world| world.changed(change, files)).collect();
+        let changed: Vec<PossibleState> = self.states.iter().map(|state| state.changed(change, files)).collect();
         if surely && !matches!(change, Change::Free | Change::MayCopy) {
-            self.worlds.clear();
+            self.states.clear();
         }
         self.drops += 1;
         self.fleeting |= change == Change::Free;
-        if !matches!(change, Change::Traits(_)) {
+        if !matches!(change, Change::Flags(_)) {
             self.blur();
         }
-        for world in changed {
-            self.add(world);
+        for state in changed {
+            self.add(state);
         }
     }
 }
 
 impl Spec {
     /// A call that was alone in its process has answered: judges the answer, and does what it did.
-    pub(super) fn alone(&mut self, did: Did, space: SpaceId, call: &Alone, answer: Answer) -> Result<(), String> {
+    pub(super) fn alone(
+        &mut self,
+        by: CpuStep,
+        space: SpaceId,
+        call: &ExclusiveCall,
+        result: CallResult,
+    ) -> Result<(), String> {
         let may_fail = self.memory_may_fail;
-        if let Alone::Remap { .. } = call {
-            return self.remapped(did, space, call, answer);
+        if let ExclusiveCall::Remap { .. } = call {
+            return self.remapped(by, space, call, result);
         }
-        if let Alone::Limit { resource, bytes } = *call {
+        if let ExclusiveCall::Limit { resource, bytes } = *call {
             self.process(space).limits.set(resource, bytes);
         }
         let course = self.course(space, call);
-        let lacks = may_fail && matches!(answer, Answer::Failed(Errno::ENOMEM | Errno::EAGAIN) | Answer::Bytes(_));
-        let surely = course.answer == answer && !lacks;
-        if surely && let Alone::LockAll { flags } = *call {
-            self.process(space).lock_future(flags, answer);
+        let lacks =
+            may_fail && matches!(result, CallResult::Failed(Errno::ENOMEM | Errno::EAGAIN) | CallResult::Bytes(_));
+        let surely = course.result == result && !lacks;
+        if surely && let ExclusiveCall::LockAll { flags } = *call {
+            self.process(space).lock_future(flags, result);
         }
-        if surely && *call == Alone::UnlockAll {
-            self.process(space).lock_future(0, answer);
+        if surely && *call == ExclusiveCall::UnlockAll {
+            self.process(space).lock_future(0, result);
         }
         if !surely && !lacks {
-            return Err(course.answer.to_string());
+            return Err(course.result.to_string());
         }
-        self.make(did, space, call.name(), &course.changes, surely);
+        self.make(by, space, call.name(), &course.changes, surely);
         self.process(space).seams_of(call);
         Ok(())
     }
 
     /// What a call comes to if memory suffices.
-    fn course(&self, space: SpaceId, call: &Alone) -> Course {
+    fn course(&self, space: SpaceId, call: &ExclusiveCall) -> CallEffect {
         let process = &self.processes[&space];
         match *call {
-            Alone::Advise { addr, len, advice } => self.advised(process, addr, len, advice),
-            Alone::AdviseRanges { ranges, advice } => self.advised_ranges(process, ranges, advice),
-            Alone::Lock { addr, len, flags } => process.lock(&self.files, addr, len, flags),
-            Alone::Unlock { addr, len } => process.unlock(addr, len),
-            Alone::LockAll { flags } => process.lock_all(flags),
-            Alone::UnlockAll => process.unlock_all(),
-            Alone::Sync { addr, len, flags } => process.sync(addr, len, flags),
-            Alone::Resident { addr, len } => process.ask_resident(addr, len, self.user_end),
-            Alone::Seal { addr, len, flags } => process.seal(addr, len, flags),
-            Alone::Limit { .. } | Alone::Remap { .. } => Course::done(),
+            ExclusiveCall::Advise { addr, len, advice } => self.advised(process, addr, len, advice),
+            ExclusiveCall::AdviseRanges { ranges, advice } => self.advised_ranges(process, ranges, advice),
+            ExclusiveCall::Lock { addr, len, flags } => process.lock(&self.files, addr, len, flags),
+            ExclusiveCall::Unlock { addr, len } => process.unlock(addr, len),
+            ExclusiveCall::LockAll { flags } => process.lock_all(flags),
+            ExclusiveCall::UnlockAll => process.unlock_all(),
+            ExclusiveCall::Sync { addr, len, flags } => process.sync(addr, len, flags),
+            ExclusiveCall::Resident { addr, len } => process.ask_resident(addr, len, self.user_end),
+            ExclusiveCall::Seal { addr, len, flags } => process.seal(addr, len, flags),
+            ExclusiveCall::Limit { .. } | ExclusiveCall::Remap { .. } => CallEffect::done(),
         }
     }
 
@@ -357,16 +364,16 @@ impl Spec {
         }
     }
 
-    fn make(&mut self, did: Did, space: SpaceId, name: &'static str, changes: &[(u64, Change)], surely: bool) {
+    fn make(&mut self, by: CpuStep, space: SpaceId, name: &'static str, changes: &[(u64, Change)], surely: bool) {
         let Self { processes, files, .. } = self;
         let process = processes.get_mut(&space).expect("a process that was told of and has not ended");
         let mut punched = Vec::new();
         for (index, change) in changes {
             let Some(page) = process.pages.get_mut(index) else { continue };
-            page.changed = Some((did, name));
+            page.changed = Some((by, name));
             if *change == Change::Punch {
-                let source = page.worlds.first().and_then(|world| world.map).map(|map| map.source);
-                if let Some(Source::File { file: id, index }) = source
+                let backing = page.states.first().and_then(|state| state.map).map(|map| map.backing);
+                if let Some(PageBacking::File { file: id, index }) = backing
                     && let Some(file) = files.0.get_mut(&id)
                 {
                     // Needs no memory.
@@ -384,17 +391,19 @@ impl Spec {
 
 impl Process {
     /// A call about mappings may part them where its range begins and ends.
-    fn seams_of(&mut self, call: &Alone) {
+    fn seams_of(&mut self, call: &ExclusiveCall) {
         let ranges = match *call {
-            Alone::Advise { addr, len, .. } | Alone::Seal { addr, len, .. } => [(addr, len), (addr, 0)],
-            Alone::AdviseRanges { ranges, .. } => ranges,
-            Alone::Lock { addr, len, .. } | Alone::Unlock { addr, len } => [lock::touched(addr, len), (addr, 0)],
-            Alone::LockAll { .. }
-            | Alone::UnlockAll
-            | Alone::Sync { .. }
-            | Alone::Resident { .. }
-            | Alone::Limit { .. }
-            | Alone::Remap { .. } => return,
+            ExclusiveCall::Advise { addr, len, .. } | ExclusiveCall::Seal { addr, len, .. } => [(addr, len), (addr, 0)],
+            ExclusiveCall::AdviseRanges { ranges, .. } => ranges,
+            ExclusiveCall::Lock { addr, len, .. } | ExclusiveCall::Unlock { addr, len } => {
+                [mlock::touched(addr, len), (addr, 0)]
+            }
+            ExclusiveCall::LockAll { .. }
+            | ExclusiveCall::UnlockAll
+            | ExclusiveCall::Sync { .. }
+            | ExclusiveCall::Resident { .. }
+            | ExclusiveCall::Limit { .. }
+            | ExclusiveCall::Remap { .. } => return,
         };
         for (addr, len) in ranges {
             if let Some(range) = pages(addr, len).filter(|range| !range.is_empty()) {

@@ -1,7 +1,7 @@
 //! Stacks that grow down when they are touched below (`expand_downwards`).
 
-use super::super::page::{Lock, Mapped, Page, World};
-use super::super::{Process, Signal, Spec};
+use super::super::page::{MlockMode, Page, PageMapping, PossibleState};
+use super::super::{FaultSignal, Process, Spec};
 use alloc::vec;
 use pagewright_types::{PAGE_SIZE, SpaceId, VirtAddr};
 
@@ -19,8 +19,8 @@ enum Growth {
 
 impl Process {
     /// The first page of the mapping above a hole, if it can grow down to `page`.
-    fn growth(&self, page: u64) -> (Growth, u64, Option<Mapped>) {
-        let doubt = !self.is_clear();
+    fn growth(&self, page: u64) -> (Growth, u64, Option<PageMapping>) {
+        let doubt = !self.is_certain();
         let (mut below, mut above) = (None, None);
         for (index, map) in self.all_mapped() {
             if index <= page {
@@ -30,21 +30,21 @@ impl Process {
             }
         }
         let none = (Growth::No, page, None);
-        let Some((start, map)) = above.filter(|(_, map)| map.traits.grows) else { return none };
+        let Some((start, map)) = above.filter(|(_, map)| map.flags.grows_down) else { return none };
         if let Some((end, neighbour)) = below {
-            let apart = neighbour.traits.grows || neighbour.rights.is_empty();
+            let apart = neighbour.flags.grows_down || neighbour.rights.is_empty();
             if end == page || !doubt && !apart && page - (end + 1) < GAP {
                 return none;
             }
         }
         let more = start - page;
-        let locked = map.traits.lock != Lock::No && self.is_too_much_locked(more);
+        let locked = map.flags.lock != MlockMode::Unlocked && self.is_too_much_locked(more);
         if !doubt && (locked || self.is_too_much(&map, more, 0)) {
             return none;
         }
         // Where the mapping ends is known no better than where others begin.
         let like =
-            |index: &u64| self.mapped(*index).is_some_and(|other| other.traits.grows && other.rights == map.rights);
+            |index: &u64| self.mapped(*index).is_some_and(|other| other.flags.grows_down && other.rights == map.rights);
         let longest = (start..).take_while(like).count() as u64;
         let limit = self.limits.stack / PAGE_SIZE;
         let growth = if doubt {
@@ -62,7 +62,12 @@ impl Process {
 
 impl Spec {
     /// If an access at `va` has made a stack grow, maps what it has grown by.
-    pub(in super::super) fn stack_grew(&mut self, space: SpaceId, va: VirtAddr, served: Result<(), Signal>) -> bool {
+    pub(in super::super) fn stack_grew(
+        &mut self,
+        space: SpaceId,
+        va: VirtAddr,
+        served: Result<(), FaultSignal>,
+    ) -> bool {
         let may_fail = self.memory_may_fail;
         let process = self.process(space);
         let page = va.page_index();
@@ -70,7 +75,7 @@ impl Spec {
             return false;
         }
         let (growth, start, Some(mut map)) = process.growth(page) else { return false };
-        let refused = served == Err(Signal::NotMapped);
+        let refused = served == Err(FaultSignal::NotMapped);
         let grew = match growth {
             Growth::No => false,
             Growth::Maybe => !refused,
@@ -79,10 +84,10 @@ impl Spec {
         if !grew {
             return false;
         }
-        map.traits.guarded = false;
+        map.flags.guarded = false;
         for index in page..start {
-            let worlds = vec![World { map: Some(map), ..World::UNMAPPED }];
-            let mut grown = Page { worlds, seam: index == page, ..Page::default() };
+            let states = vec![PossibleState { map: Some(map), ..PossibleState::UNMAPPED }];
+            let mut grown = Page { states, seam: index == page, ..Page::default() };
             grown.blur();
             process.pages.insert(index, grown);
             process.mapped_since = true;
@@ -96,7 +101,7 @@ impl Spec {
 
 impl Process {
     pub(in super::super) fn has_stacks(&self) -> bool {
-        let grows = |page: &Page| page.worlds.iter().any(|world| world.map.is_some_and(|map| map.traits.grows));
+        let grows = |page: &Page| page.states.iter().any(|state| state.map.is_some_and(|map| map.flags.grows_down));
         self.pages.values().any(grows)
     }
 }

@@ -1,11 +1,11 @@
 //! `mremap`: pages that go elsewhere.
 
+use super::super::call::CallResult;
 use super::super::file::Files;
-use super::super::page::{Lock, Mapped, Page, Source, Traits, World};
+use super::super::page::{MappingFlags, MlockMode, Page, PageBacking, PageMapping, PossibleState};
 use super::super::{Process, Spec};
-use super::{Alone, Change, indices, pages, rounded};
-use crate::spec::Answer;
-use crate::violation::Did;
+use super::{Change, ExclusiveCall, indices, pages, rounded};
+use crate::violation::CpuStep;
 use alloc::boxed::Box;
 use alloc::string::{String, ToString};
 use alloc::vec;
@@ -28,27 +28,27 @@ struct Request {
 
 /// What a request comes to.
 #[derive(Debug)]
-enum Course {
+enum RemapEffect {
     /// Nothing happens.
     Stays,
     /// The end goes.
     Shrinks(PageRange),
     /// More pages like the first, behind them.
-    Grows { first: Mapped, range: PageRange },
+    Grows { first: PageMapping, range: PageRange },
     /// Pages go to a place that is known (`to`), or that the answer tells.
     Moves { source: PageRange, to: Option<VirtAddr>, pages: u64 },
 }
 
 /// Whether pages are one mapping.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum One {
+enum SingleMapping {
     Yes,
     No,
     Maybe,
 }
 
-fn request(call: &Alone, user_end: VirtAddr) -> Option<Request> {
-    let Alone::Remap { addr, old_len, new_len, flags, new_addr } = *call else { return None };
+fn request(call: &ExclusiveCall, user_end: VirtAddr) -> Option<Request> {
+    let ExclusiveCall::Remap { addr, old_len, new_len, flags, new_addr } = *call else { return None };
     let request = Request { addr, old: rounded(old_len), new: rounded(new_len), flags, to: new_addr };
     let sound = flags <= 7 && addr.is_page_aligned() && request.new != 0 && request.new <= user_end.raw();
     if !sound || flags & (FIXED | DONTUNMAP) == 0 {
@@ -62,17 +62,19 @@ fn request(call: &Alone, user_end: VirtAddr) -> Option<Request> {
 }
 
 /// What follows `map` after so many pages.
-fn continued(map: Mapped, by: u64) -> Mapped {
-    match map.source {
-        Source::Anon => map,
-        Source::File { file, index } => Mapped { source: Source::File { file, index: index + by }, ..map },
+fn continued(map: PageMapping, by: u64) -> PageMapping {
+    match map.backing {
+        PageBacking::Anon => map,
+        PageBacking::File { file, index } => {
+            PageMapping { backing: PageBacking::File { file, index: index + by }, ..map }
+        }
     }
 }
 
 /// Whether two pages side by side could be one mapping's.
-fn is_alike(map: Mapped, other: Mapped, index: u64, neighbour: u64) -> bool {
-    let plain = |mut map: Mapped| {
-        map.traits.guarded = false;
+fn is_alike(map: PageMapping, other: PageMapping, index: u64, neighbour: u64) -> bool {
+    let plain = |mut map: PageMapping| {
+        map.flags.guarded = false;
         map
     };
     if index < neighbour { continued(plain(map), 1) == plain(other) } else { plain(map) == continued(plain(other), 1) }
@@ -80,56 +82,56 @@ fn is_alike(map: Mapped, other: Mapped, index: u64, neighbour: u64) -> bool {
 
 impl Process {
     /// Whether the pages of a range, all of which are mapped, are of one mapping.
-    fn is_one(&self, range: PageRange) -> One {
+    fn is_one(&self, range: PageRange) -> SingleMapping {
         let first = range.start().page_index();
-        let plain = |mut map: Mapped| {
-            map.traits.guarded = false;
+        let plain = |mut map: PageMapping| {
+            map.flags.guarded = false;
             map
         };
-        let Some(start) = self.mapped(first).map(plain) else { return One::No };
-        let mut one = One::Yes;
+        let Some(start) = self.mapped(first).map(plain) else { return SingleMapping::No };
+        let mut one = SingleMapping::Yes;
         for index in indices(range) {
             if self.mapped(index).map(plain) != Some(continued(start, index - first)) {
-                return One::No;
+                return SingleMapping::No;
             }
             if index > first && self.pages.get(&index).is_some_and(|page| page.seam) {
-                one = One::Maybe;
+                one = SingleMapping::Maybe;
             }
         }
         one
     }
 
     /// What limits say to `more` pages like `map`.
-    fn bars_growth(&self, map: &Mapped, more: u64) -> Option<Errno> {
-        if map.traits.lock != Lock::No && self.is_too_much_locked(more) {
+    fn growth_error(&self, map: &PageMapping, more: u64) -> Option<Errno> {
+        if map.flags.lock != MlockMode::Unlocked && self.is_too_much_locked(more) {
             return Some(Errno::EAGAIN);
         }
         self.is_too_much(map, more, 0).then_some(Errno::ENOMEM)
     }
 
     /// What a request may come to: one thing, or two where it is not known what is one mapping.
-    fn remap(&self, request: &Request, user_end: VirtAddr) -> Vec<Result<Course, Errno>> {
+    fn remap(&self, request: &Request, user_end: VirtAddr) -> Vec<Result<RemapEffect, Errno>> {
         let Request { addr, old, new, flags, to } = *request;
         let Some(first) = self.mapped(addr.page_index()) else { return vec![Err(Errno::EFAULT)] };
-        if first.traits.sealed {
+        if first.flags.sealed {
             return vec![Err(Errno::EPERM)];
         }
         let placed = flags & (FIXED | DONTUNMAP) != 0;
         if !placed && old == new {
-            return vec![Ok(Course::Stays)];
+            return vec![Ok(RemapEffect::Stays)];
         }
         if !placed && old > new {
             let all = pages(addr, old).filter(|all| all.end() <= user_end);
             let Some(all) = all else { return vec![Err(Errno::EINVAL)] };
             let end = PageRange::new(addr.add(new), all.end());
             let sealed = self.is_sealed(end);
-            return vec![if sealed { Err(Errno::EPERM) } else { Ok(Course::Shrinks(end)) }];
+            return vec![if sealed { Err(Errno::EPERM) } else { Ok(RemapEffect::Shrinks(end)) }];
         }
         if old == 0 && !first.shared {
             return vec![Err(Errno::EINVAL)];
         }
         let source = PageRange::new(addr, addr.add(old.min(new)));
-        let one = if old == 0 { One::Yes } else { self.is_one(source) };
+        let one = if old == 0 { SingleMapping::Yes } else { self.is_one(source) };
         // What a smaller size leaves over goes first, whatever it is.
         let all = pages(addr, old).filter(|all| all.end() <= user_end);
         let Some(all) = all else {
@@ -138,20 +140,20 @@ impl Process {
             let sealed = flags & FIXED != 0 && pages(to, new).is_some_and(|to| self.is_sealed(to));
             return match (sealed, one) {
                 (false, _) => vec![Err(Errno::EINVAL), Err(Errno::EFAULT)],
-                (true, One::Yes) => vec![Err(Errno::EPERM)],
-                (true, One::Maybe | One::No) => vec![Err(Errno::EPERM), Err(Errno::EFAULT)],
+                (true, SingleMapping::Yes) => vec![Err(Errno::EPERM)],
+                (true, SingleMapping::Maybe | SingleMapping::No) => vec![Err(Errno::EPERM), Err(Errno::EFAULT)],
             };
         };
         let several = flags & FIXED != 0 && old == new;
         let mut courses = Vec::new();
-        if one != One::Yes && !several {
+        if one != SingleMapping::Yes && !several {
             courses.push(Err(Errno::EFAULT));
         }
-        if one == One::No && !several {
+        if one == SingleMapping::No && !several {
             return courses;
         }
         let more = new.saturating_sub(old) / PAGE_SIZE;
-        if let Some(errno) = (more > 0).then(|| self.bars_growth(&first, more)).flatten() {
+        if let Some(errno) = (more > 0).then(|| self.growth_error(&first, more)).flatten() {
             courses.push(Err(errno));
             return courses;
         }
@@ -166,12 +168,18 @@ impl Process {
             courses.push(Err(if sealed { Errno::EPERM } else { Errno::EFAULT }));
             return courses;
         }
-        let moves = Course::Moves { source: all, to: target, pages: new / PAGE_SIZE };
+        let moves = RemapEffect::Moves { source: all, to: target, pages: new / PAGE_SIZE };
         courses.push(self.remap_one(request, first, moves, user_end));
         courses
     }
 
-    fn remap_one(&self, request: &Request, first: Mapped, moves: Course, user_end: VirtAddr) -> Result<Course, Errno> {
+    fn remap_one(
+        &self,
+        request: &Request,
+        first: PageMapping,
+        moves: RemapEffect,
+        user_end: VirtAddr,
+    ) -> Result<RemapEffect, Errno> {
         let Request { addr, old, new, flags, to } = *request;
         let target = pages(to, new).filter(|_| flags & FIXED != 0);
         if target.is_some_and(|target| self.is_sealed(target)) {
@@ -188,7 +196,7 @@ impl Process {
         }
         let behind = pages(addr.add(old), new - old).filter(|behind| behind.end() <= user_end);
         if let Some(behind) = behind.filter(|behind| old > 0 && self.mapped_in(*behind).0.is_empty()) {
-            return Ok(Course::Grows { first: continued(first, old / PAGE_SIZE), range: behind });
+            return Ok(RemapEffect::Grows { first: continued(first, old / PAGE_SIZE), range: behind });
         }
         if flags & MAYMOVE == 0 { Err(Errno::ENOMEM) } else { Ok(moves) }
     }
@@ -202,13 +210,13 @@ impl Process {
     }
 
     /// Maps fresh pages: `first` and what follows.
-    fn map_fresh(&mut self, range: PageRange, first: Mapped) {
+    fn map_fresh(&mut self, range: PageRange, first: PageMapping) {
         let start = range.start().page_index();
         let mut first = first;
-        first.traits.guarded = false;
+        first.flags.guarded = false;
         for index in indices(range) {
-            let worlds = vec![World { map: Some(continued(first, index - start)), ..World::UNMAPPED }];
-            let mut page = Page { worlds, ..Page::default() };
+            let states = vec![PossibleState { map: Some(continued(first, index - start)), ..PossibleState::UNMAPPED }];
+            let mut page = Page { states, ..Page::default() };
             page.blur();
             self.pages.insert(index, page);
             self.mapped_since = true;
@@ -227,12 +235,12 @@ impl Process {
             let mut changes = Vec::new();
             for (index, neighbour, border) in walk {
                 let (Some(map), Some(next)) = (self.mapped(index), self.mapped(neighbour)) else { break };
-                if map.traits.lock == Lock::No || !is_alike(map, next, index, neighbour) {
+                if map.flags.lock == MlockMode::Unlocked || !is_alike(map, next, index, neighbour) {
                     break;
                 }
                 surely &= !self.pages.get(&border).is_some_and(|page| page.seam);
-                let traits = Traits { lock: Lock::No, ..map.traits };
-                changes.push((index, Change::Traits(traits), surely));
+                let flags = MappingFlags { lock: MlockMode::Unlocked, ..map.flags };
+                changes.push((index, Change::Flags(flags), surely));
             }
             for (index, change, surely) in changes {
                 if let Some(page) = self.pages.get_mut(&index) {
@@ -301,13 +309,13 @@ impl Page {
     fn empty(&mut self) {
         self.drops += 1;
         self.blur();
-        for world in core::mem::take(&mut self.worlds) {
-            let map = world.map.map(|mut map| {
-                map.traits.lock = Lock::No;
-                map.traits.guarded = false;
+        for state in core::mem::take(&mut self.states) {
+            let map = state.map.map(|mut map| {
+                map.flags.lock = MlockMode::Unlocked;
+                map.flags.guarded = false;
                 map
             });
-            self.add(World { map, own: None, ..world });
+            self.add(PossibleState { map, own: None, ..state });
         }
     }
 }
@@ -319,65 +327,71 @@ impl Spec {
     ///
     /// # Panics
     /// When the process is unknown.
-    pub fn judges(&self, space: SpaceId, call: &Alone, starving: bool) -> bool {
+    pub fn is_determined(&self, space: SpaceId, call: &ExclusiveCall, starving: bool) -> bool {
         let process = self.processes.get(&space).expect("a process that was told of and has not ended");
-        if !process.is_clear() {
+        if !process.is_certain() {
             return false;
         }
         let Some(request) = request(call, self.user_end) else { return true };
         let several = request.flags & FIXED != 0 && request.old == request.new;
-        let one = pages(request.addr, request.old).is_none_or(|source| process.is_one(source) == One::Yes);
+        let one = pages(request.addr, request.old).is_none_or(|source| process.is_one(source) == SingleMapping::Yes);
         let limits = process.limits;
         let free = limits.data == u64::MAX && limits.space == u64::MAX && !starving;
-        !several || one || free && !process.all_mapped().iter().any(|(_, map)| map.traits.sealed)
+        !several || one || free && !process.all_mapped().iter().any(|(_, map)| map.flags.sealed)
     }
 
     /// `mremap` has answered.
-    pub(super) fn remapped(&mut self, did: Did, space: SpaceId, call: &Alone, answer: Answer) -> Result<(), String> {
+    pub(super) fn remapped(
+        &mut self,
+        by: CpuStep,
+        space: SpaceId,
+        call: &ExclusiveCall,
+        result: CallResult,
+    ) -> Result<(), String> {
         let (user_end, may_fail) = (self.user_end, self.memory_may_fail);
         let Some(request) = request(call, user_end) else {
-            let errno = Answer::Failed(Errno::EINVAL);
-            return if answer == errno { Ok(()) } else { Err(errno.to_string()) };
+            let errno = CallResult::Failed(Errno::EINVAL);
+            return if result == errno { Ok(()) } else { Err(errno.to_string()) };
         };
         let process = self.process(space);
         let courses = process.remap(&request, user_end);
         let mut words = Vec::new();
         for course in courses {
             match course {
-                Err(errno) if answer == Answer::Failed(errno) => return Ok(()),
+                Err(errno) if result == CallResult::Failed(errno) => return Ok(()),
                 Err(errno) => words.push(errno.to_string()),
-                Ok(course) => match process.take_course(&request, &course, answer, user_end) {
+                Ok(course) => match process.take_course(&request, &course, result, user_end) {
                     Ok(range) => {
                         for index in indices(range) {
                             if let Some(page) = process.pages.get_mut(&index) {
-                                page.changed = Some((did, call.name()));
+                                page.changed = Some((by, call.name()));
                             }
                         }
-                        self.lock_new(did, space, &request, answer);
+                        self.lock_new(by, space, &request, result);
                         return Ok(());
                     }
                     Err(wanted) => words.push(wanted),
                 },
             }
         }
-        if may_fail && answer == Answer::Failed(Errno::ENOMEM) {
+        if may_fail && result == CallResult::Failed(Errno::ENOMEM) {
             return Ok(());
         }
         Err(words.join(" or "))
     }
 
     /// What a locked mapping has grown by is faulted in as far as possible.
-    fn lock_new(&mut self, did: Did, space: SpaceId, request: &Request, answer: Answer) {
-        let Answer::Mapped(at) = answer else { return };
+    fn lock_new(&mut self, by: CpuStep, space: SpaceId, request: &Request, result: CallResult) {
+        let CallResult::Mapped(at) = result else { return };
         let Some(new) = pages(at, request.new) else { return };
         let locked =
-            |index: &u64| self.processes[&space].mapped(*index).is_some_and(|map| map.traits.lock == Lock::Now);
+            |index: &u64| self.processes[&space].mapped(*index).is_some_and(|map| map.flags.lock == MlockMode::Locked);
         let changes: Vec<(u64, Change)> = indices(new)
             .skip((request.old / PAGE_SIZE) as usize)
             .filter(locked)
             .map(|index| (index, Change::MayCopy))
             .collect();
-        self.make(did, space, "mremap", &changes, true);
+        self.make(by, space, "mremap", &changes, true);
     }
 }
 
@@ -387,20 +401,21 @@ impl Process {
     fn take_course(
         &mut self,
         request: &Request,
-        course: &Course,
-        answer: Answer,
+        course: &RemapEffect,
+        result: CallResult,
         user_end: VirtAddr,
     ) -> Result<PageRange, String> {
         let Request { addr, flags, .. } = *request;
-        let stays = || (answer == Answer::Mapped(addr)).then_some(()).ok_or_else(|| Answer::Mapped(addr).to_string());
+        let stays =
+            || (result == CallResult::Mapped(addr)).then_some(()).ok_or_else(|| CallResult::Mapped(addr).to_string());
         match *course {
-            Course::Stays => stays().map(|()| PageRange::new(addr, addr)),
-            Course::Shrinks(range) => {
+            RemapEffect::Stays => stays().map(|()| PageRange::new(addr, addr)),
+            RemapEffect::Shrinks(range) => {
                 stays()?;
                 self.unmap(range);
                 Ok(PageRange::new(addr, addr))
             }
-            Course::Grows { first, range } => {
+            RemapEffect::Grows { first, range } => {
                 stays()?;
                 self.map_fresh(range, first);
                 if let Some(page) = self.pages.get_mut(&range.end().page_index()) {
@@ -408,16 +423,16 @@ impl Process {
                 }
                 Ok(range)
             }
-            Course::Moves { source, to, pages } => {
-                let at = match (to, answer) {
-                    (Some(to), Answer::Mapped(at)) if to == at => at,
-                    (Some(to), _) => return Err(Answer::Mapped(to).to_string()),
-                    (None, Answer::Mapped(at)) => {
+            RemapEffect::Moves { source, to, pages } => {
+                let at = match (to, result) {
+                    (Some(to), CallResult::Mapped(at)) if to == at => at,
+                    (Some(to), _) => return Err(CallResult::Mapped(to).to_string()),
+                    (None, CallResult::Mapped(at)) => {
                         let range = PageRange::from_len(at, pages * PAGE_SIZE).ok();
                         let free = range.filter(|range| range.end() <= user_end && self.mapped_in(*range).0.is_empty());
                         free.ok_or("an address where nothing is mapped")?.start()
                     }
-                    (None, Answer::Failed(Errno::ENOMEM)) if !self.surely_has_hole(pages, user_end) => {
+                    (None, CallResult::Failed(Errno::ENOMEM)) if !self.surely_has_hole(pages, user_end) => {
                         return Ok(PageRange::new(addr, addr));
                     }
                     (None, _) => return Err("an address".into()),

@@ -1,12 +1,12 @@
 //! `madvise`, page by page (`madvise_walk_vmas`): holes are passed over and are an error in the
 //! end; a page that can't take the advice ends it.
 
-use super::super::descriptor::ANY_WRITE;
+use super::super::call::CallResult;
 use super::super::file::Files;
-use super::super::page::{Lock, Mapped, Source, Traits};
+use super::super::file_call::ANY_WRITE;
+use super::super::page::{MappingFlags, MlockMode, PageBacking, PageMapping};
 use super::super::{Process, Spec};
-use super::{Change, Course, pages};
-use crate::spec::Answer;
+use super::{CallEffect, Change, pages};
 use alloc::vec::Vec;
 use pagewright_types::{Errno, PageRange, Rights, VirtAddr};
 
@@ -59,12 +59,12 @@ fn discards(advice: u32) -> bool {
 }
 
 /// Why a page can't take the advice.
-fn refusal(map: &Mapped, advice: u32, files: &Files) -> Option<Errno> {
-    let anonymous = map.source == Source::Anon;
-    if discards(advice) && map.traits.sealed && anonymous && !map.rights.contains(Rights::WRITE) {
+fn refusal(map: &PageMapping, advice: u32, files: &Files) -> Option<Errno> {
+    let anonymous = map.backing == PageBacking::Anon;
+    if discards(advice) && map.flags.sealed && anonymous && !map.rights.contains(Rights::WRITE) {
         return Some(Errno::EPERM);
     }
-    let locked = map.traits.lock != Lock::No;
+    let locked = map.flags.lock != MlockMode::Unlocked;
     let unfit = match advice {
         DONTNEED | COLD | PAGEOUT | GUARD_INSTALL => locked,
         FREE => locked || !anonymous,
@@ -78,26 +78,26 @@ fn refusal(map: &Mapped, advice: u32, files: &Files) -> Option<Errno> {
     if advice != REMOVE {
         return None;
     }
-    if !map.shared || !map.most.contains(Rights::WRITE) {
+    if !map.shared || !map.max_rights.contains(Rights::WRITE) {
         return Some(Errno::EACCES);
     }
-    match map.source {
-        Source::File { file, .. } => match files.0.get(&file) {
+    match map.backing {
+        PageBacking::File { file, .. } => match files.0.get(&file) {
             Some(file) if file.shmem => (file.seals.unwrap_or(0) & ANY_WRITE != 0).then_some(Errno::EPERM),
             Some(_) | None => Some(Errno::EOPNOTSUPP),
         },
-        Source::Anon => None,
+        PageBacking::Anon => None,
     }
 }
 
 /// What taking the advice does to a page.
-fn change(map: &Mapped, advice: u32) -> Option<Change> {
-    let traits = map.traits;
+fn change(map: &PageMapping, advice: u32) -> Option<Change> {
+    let flags = map.flags;
     Some(match advice {
-        NORMAL | RANDOM | SEQUENTIAL => Change::Traits(Traits { order: advice as u8, ..traits }),
-        DONTFORK | DOFORK => Change::Traits(Traits { unforked: advice == DONTFORK, ..traits }),
-        DONTDUMP | DODUMP => Change::Traits(Traits { undumped: advice == DONTDUMP, ..traits }),
-        WIPEONFORK | KEEPONFORK => Change::Traits(Traits { wiped: advice == WIPEONFORK, ..traits }),
+        NORMAL | RANDOM | SEQUENTIAL => Change::Flags(MappingFlags { readahead: advice as u8, ..flags }),
+        DONTFORK | DOFORK => Change::Flags(MappingFlags { dont_fork: advice == DONTFORK, ..flags }),
+        DONTDUMP | DODUMP => Change::Flags(MappingFlags { dont_dump: advice == DONTDUMP, ..flags }),
+        WIPEONFORK | KEEPONFORK => Change::Flags(MappingFlags { wipe_on_fork: advice == WIPEONFORK, ..flags }),
         DONTNEED | DONTNEED_LOCKED => Change::Drop,
         FREE => Change::Free,
         REMOVE => Change::Punch,
@@ -109,23 +109,23 @@ fn change(map: &Mapped, advice: u32) -> Option<Change> {
 }
 
 impl Spec {
-    pub(super) fn advised(&self, process: &Process, addr: VirtAddr, len: u64, advice: u32) -> Course {
+    pub(super) fn advised(&self, process: &Process, addr: VirtAddr, len: u64, advice: u32) -> CallEffect {
         match pages(addr, len) {
-            Some(_) if !is_known(advice) => Course::failed(Errno::EINVAL),
+            Some(_) if !is_known(advice) => CallEffect::failed(Errno::EINVAL),
             Some(range) => process.advised(range, advice, &self.files),
-            None => Course::failed(Errno::EINVAL),
+            None => CallEffect::failed(Errno::EINVAL),
         }
     }
 
     /// Each range in turn, until one fails; if that is not the first, the bytes before it are the
     /// answer.
-    pub(super) fn advised_ranges(&self, process: &Process, ranges: [(VirtAddr, u64); 2], advice: u32) -> Course {
+    pub(super) fn advised_ranges(&self, process: &Process, ranges: [(VirtAddr, u64); 2], advice: u32) -> CallEffect {
         if !is_known(advice) || ranges.iter().any(|(_, len)| *len > i64::MAX as u64) {
-            return Course::failed(Errno::EINVAL);
+            return CallEffect::failed(Errno::EINVAL);
         }
         let outside = |(addr, len): &(VirtAddr, u64)| addr.checked_add(*len).is_none_or(|end| end > self.user_end);
         if ranges.iter().any(outside) {
-            return Course::failed(Errno::EFAULT);
+            return CallEffect::failed(Errno::EFAULT);
         }
         let mut changes = Vec::new();
         let (mut bytes, total) = (0, ranges[0].1 + ranges[1].1);
@@ -137,18 +137,20 @@ impl Spec {
             // same.
             let course = self.advised(process, addr, len, advice);
             changes.extend(course.changes);
-            match course.answer {
-                Answer::Failed(errno) if bytes == 0 => return Course { answer: Answer::Failed(errno), changes },
-                Answer::Failed(_) => break,
+            match course.result {
+                CallResult::Failed(errno) if bytes == 0 => {
+                    return CallEffect { result: CallResult::Failed(errno), changes };
+                }
+                CallResult::Failed(_) => break,
                 _ => bytes += len,
             }
         }
-        Course { answer: Answer::Bytes(bytes), changes }
+        CallEffect { result: CallResult::Bytes(bytes), changes }
     }
 }
 
 impl Process {
-    fn advised(&self, range: PageRange, advice: u32, files: &Files) -> Course {
+    fn advised(&self, range: PageRange, advice: u32, files: &Files) -> CallEffect {
         if advice == POPULATE_READ || advice == POPULATE_WRITE {
             return self.populated(range, advice, files);
         }
@@ -156,16 +158,16 @@ impl Process {
         let mut changes = Vec::new();
         for (index, map) in mapped {
             if let Some(errno) = refusal(&map, advice, files) {
-                return Course { answer: Answer::Failed(errno), changes };
+                return CallEffect { result: CallResult::Failed(errno), changes };
             }
             changes.extend(change(&map, advice).map(|change| (index, change)));
         }
-        let answer = if whole { Answer::Done } else { Answer::Failed(Errno::ENOMEM) };
-        Course { answer, changes }
+        let result = if whole { CallResult::Done } else { CallResult::Failed(Errno::ENOMEM) };
+        CallEffect { result, changes }
     }
 
     /// Page by page, up to the first that can't be had.
-    fn populated(&self, range: PageRange, advice: u32, files: &Files) -> Course {
+    fn populated(&self, range: PageRange, advice: u32, files: &Files) -> CallEffect {
         let needed = if advice == POPULATE_WRITE { Rights::WRITE } else { Rights::READ };
         let mut changes = Vec::new();
         let mut next = range.start().page_index();
@@ -176,25 +178,25 @@ impl Process {
             next += 1;
             let errno = if !map.rights.contains(needed) {
                 Some(Errno::EINVAL)
-            } else if map.traits.guarded || is_past_end(&map, files) {
+            } else if map.flags.guarded || is_past_end(&map, files) {
                 Some(Errno::EFAULT)
             } else {
                 None
             };
             if let Some(errno) = errno {
-                return Course { answer: Answer::Failed(errno), changes };
+                return CallEffect { result: CallResult::Failed(errno), changes };
             }
             changes.extend(change(&map, advice).map(|change| (index, change)));
         }
         let whole = next == range.end().page_index();
-        Course { answer: if whole { Answer::Done } else { Answer::Failed(Errno::ENOMEM) }, changes }
+        CallEffect { result: if whole { CallResult::Done } else { CallResult::Failed(Errno::ENOMEM) }, changes }
     }
 }
 
 /// Whether an access would get `SIGBUS`.
-pub(super) fn is_past_end(map: &Mapped, files: &Files) -> bool {
-    match map.source {
-        Source::Anon => false,
-        Source::File { file, index } => files.0.get(&file).is_none_or(|file| !file.has(index).0),
+pub(super) fn is_past_end(map: &PageMapping, files: &Files) -> bool {
+    match map.backing {
+        PageBacking::Anon => false,
+        PageBacking::File { file, index } => files.0.get(&file).is_none_or(|file| !file.has(index).0),
     }
 }

@@ -2,11 +2,11 @@
 
 use super::super::Process;
 use super::super::file::Files;
-use super::super::page::{Lock, Mapped, Traits};
-use super::advise::is_past_end;
-use super::{Change, Course, pages, rounded};
-use crate::spec::{Answer, Spec, Verdict};
-use crate::violation::{Did, Misread};
+use super::super::page::{MappingFlags, MlockMode, PageMapping};
+use super::madvise::is_past_end;
+use super::{CallEffect, Change, pages, rounded};
+use crate::spec::{CallResult, Spec, SpecVerdict};
+use crate::violation::{CpuStep, SpecMismatch};
 use alloc::format;
 use alloc::vec::Vec;
 use pagewright_types::{Errno, PAGE_SIZE, PageRange, SpaceId, VirtAddr};
@@ -24,40 +24,40 @@ pub(super) fn touched(addr: VirtAddr, len: u64) -> (VirtAddr, u64) {
     (start, rounded(len.wrapping_add(addr.since(start))))
 }
 
-fn relocked(map: &Mapped, lock: Lock) -> Change {
-    Change::Traits(Traits { lock, ..map.traits })
+fn relocked(map: &PageMapping, lock: MlockMode) -> Change {
+    Change::Flags(MappingFlags { lock, ..map.flags })
 }
 
 impl Process {
-    pub(super) fn lock(&self, files: &Files, addr: VirtAddr, len: u64, flags: u32) -> Course {
+    pub(super) fn lock(&self, files: &Files, addr: VirtAddr, len: u64, flags: u32) -> CallEffect {
         if flags > 1 {
-            return Course::failed(Errno::EINVAL);
+            return CallEffect::failed(Errno::EINVAL);
         }
         if self.may_not_lock() {
-            return Course::failed(Errno::EPERM);
+            return CallEffect::failed(Errno::EPERM);
         }
         let (start, len) = touched(addr, len);
         let range = pages(start, len);
         let already = range.map_or(0, |range| self.totals_in(range).locked);
         let more = (self.totals().locked + len / PAGE_SIZE).saturating_sub(already);
         if more > self.limits.locked / PAGE_SIZE {
-            return Course::failed(Errno::ENOMEM);
+            return CallEffect::failed(Errno::ENOMEM);
         }
-        let Some(range) = range else { return Course::failed(Errno::EINVAL) };
-        let lock = if flags == 1 { Lock::OnFault } else { Lock::Now };
+        let Some(range) = range else { return CallEffect::failed(Errno::EINVAL) };
+        let lock = if flags == 1 { MlockMode::OnFault } else { MlockMode::Locked };
         let course = self.relock(range, lock);
-        if course.answer != Answer::Done || lock == Lock::OnFault {
+        if course.result != CallResult::Done || lock == MlockMode::OnFault {
             return course;
         }
         self.brought_in(range, course, files)
     }
 
     /// After a lock, all pages are faulted in, up to the first that can't be.
-    fn brought_in(&self, range: PageRange, course: Course, files: &Files) -> Course {
+    fn brought_in(&self, range: PageRange, course: CallEffect, files: &Files) -> CallEffect {
         let mut course = course;
         for (index, map) in self.mapped_in(range).0 {
-            if map.rights.is_empty() || map.traits.guarded || is_past_end(&map, files) {
-                return course.ends(Answer::Failed(Errno::ENOMEM));
+            if map.rights.is_empty() || map.flags.guarded || is_past_end(&map, files) {
+                return course.ends(CallResult::Failed(Errno::ENOMEM));
             }
             course.changes.push((index, Change::Copy));
         }
@@ -65,7 +65,7 @@ impl Process {
     }
 
     /// Up to the first hole.
-    fn relock(&self, range: PageRange, lock: Lock) -> Course {
+    fn relock(&self, range: PageRange, lock: MlockMode) -> CallEffect {
         let (mut changes, mut next) = (Vec::new(), range.start().page_index());
         for (index, map) in self.mapped_in(range).0 {
             if index != next {
@@ -75,76 +75,80 @@ impl Process {
             changes.push((index, relocked(&map, lock)));
         }
         let whole = next == range.end().page_index();
-        Course { answer: if whole { Answer::Done } else { Answer::Failed(Errno::ENOMEM) }, changes }
+        CallEffect { result: if whole { CallResult::Done } else { CallResult::Failed(Errno::ENOMEM) }, changes }
     }
 
-    pub(super) fn unlock(&self, addr: VirtAddr, len: u64) -> Course {
+    pub(super) fn unlock(&self, addr: VirtAddr, len: u64) -> CallEffect {
         let (start, len) = touched(addr, len);
         match pages(start, len) {
-            Some(range) => self.relock(range, Lock::No),
-            None => Course::failed(Errno::EINVAL),
+            Some(range) => self.relock(range, MlockMode::Unlocked),
+            None => CallEffect::failed(Errno::EINVAL),
         }
     }
 
-    pub(super) fn lock_all(&self, flags: u32) -> Course {
+    pub(super) fn lock_all(&self, flags: u32) -> CallEffect {
         if flags == 0 || flags > (CURRENT | FUTURE | ONFAULT) || flags == ONFAULT {
-            return Course::failed(Errno::EINVAL);
+            return CallEffect::failed(Errno::EINVAL);
         }
         if self.may_not_lock() {
-            return Course::failed(Errno::EPERM);
+            return CallEffect::failed(Errno::EPERM);
         }
         if flags & CURRENT == 0 {
-            return Course::done();
+            return CallEffect::done();
         }
         if self.totals().pages > self.limits.locked / PAGE_SIZE {
-            return Course::failed(Errno::ENOMEM);
+            return CallEffect::failed(Errno::ENOMEM);
         }
-        let lock = if flags & ONFAULT == 0 { Lock::Now } else { Lock::OnFault };
-        let mut course = Course::done();
+        let lock = if flags & ONFAULT == 0 { MlockMode::Locked } else { MlockMode::OnFault };
+        let mut course = CallEffect::done();
         for (index, map) in self.all_mapped() {
             course.changes.push((index, relocked(&map, lock)));
             // Faulted in as far as possible, and nobody says how far that was.
-            if lock == Lock::Now {
+            if lock == MlockMode::Locked {
                 course.changes.push((index, Change::MayCopy));
             }
         }
         course
     }
 
-    pub(super) fn unlock_all(&self) -> Course {
-        let changes = self.all_mapped().iter().map(|(index, map)| (*index, relocked(map, Lock::No))).collect();
-        Course { answer: Answer::Done, changes }
+    pub(super) fn unlock_all(&self) -> CallEffect {
+        let changes =
+            self.all_mapped().iter().map(|(index, map)| (*index, relocked(map, MlockMode::Unlocked))).collect();
+        CallEffect { result: CallResult::Done, changes }
     }
 
     /// What `mlockall` says of what is not mapped yet.
-    pub(super) fn lock_future(&mut self, flags: u32, answer: Answer) {
-        if answer == Answer::Done {
+    pub(super) fn lock_future(&mut self, flags: u32, result: CallResult) {
+        if result == CallResult::Done {
             self.future = match (flags & FUTURE != 0, flags & ONFAULT != 0) {
-                (false, _) => Lock::No,
-                (true, false) => Lock::Now,
-                (true, true) => Lock::OnFault,
+                (false, _) => MlockMode::Unlocked,
+                (true, false) => MlockMode::Locked,
+                (true, true) => MlockMode::OnFault,
             };
         }
     }
 
-    pub(super) fn seal(&self, addr: VirtAddr, len: u64, flags: u32) -> Course {
-        let Some(range) = pages(addr, len).filter(|_| flags == 0) else { return Course::failed(Errno::EINVAL) };
+    pub(super) fn seal(&self, addr: VirtAddr, len: u64, flags: u32) -> CallEffect {
+        let Some(range) = pages(addr, len).filter(|_| flags == 0) else { return CallEffect::failed(Errno::EINVAL) };
         let (mapped, whole) = self.mapped_in(range);
         if !whole {
-            return Course::failed(Errno::ENOMEM);
+            return CallEffect::failed(Errno::ENOMEM);
         }
-        let sealed = |map: &Mapped| Change::Traits(Traits { sealed: true, ..map.traits });
-        Course { answer: Answer::Done, changes: mapped.iter().map(|(index, map)| (*index, sealed(map))).collect() }
+        let sealed = |map: &PageMapping| Change::Flags(MappingFlags { sealed: true, ..map.flags });
+        CallEffect {
+            result: CallResult::Done,
+            changes: mapped.iter().map(|(index, map)| (*index, sealed(map))).collect(),
+        }
     }
 
     /// `msync`: what is stored is seen by everybody at once, so nothing changes.
-    pub(super) fn sync(&self, addr: VirtAddr, len: u64, flags: u32) -> Course {
+    pub(super) fn sync(&self, addr: VirtAddr, len: u64, flags: u32) -> CallEffect {
         let (asynchronously, invalidate, synchronously) = (1, 2, 4);
         let both = asynchronously | synchronously;
         if flags > 7 || flags & both == both || !addr.is_page_aligned() {
-            return Course::failed(Errno::EINVAL);
+            return CallEffect::failed(Errno::EINVAL);
         }
-        let Some(range) = pages(addr, rounded(len)) else { return Course::failed(Errno::ENOMEM) };
+        let Some(range) = pages(addr, rounded(len)) else { return CallEffect::failed(Errno::ENOMEM) };
         let (mut next, mut hole) = (range.start().page_index(), false);
         for (index, map) in self.mapped_in(range).0 {
             if index != next {
@@ -153,21 +157,21 @@ impl Process {
                     break;
                 }
             }
-            if flags & invalidate != 0 && map.traits.lock != Lock::No {
-                return Course::failed(Errno::EBUSY);
+            if flags & invalidate != 0 && map.flags.lock != MlockMode::Unlocked {
+                return CallEffect::failed(Errno::EBUSY);
             }
             next = index + 1;
         }
-        if hole || next < range.end().page_index() { Course::failed(Errno::ENOMEM) } else { Course::done() }
+        if hole || next < range.end().page_index() { CallEffect::failed(Errno::ENOMEM) } else { CallEffect::done() }
     }
 
-    pub(super) fn ask_resident(&self, addr: VirtAddr, len: u64, user_end: VirtAddr) -> Course {
+    pub(super) fn ask_resident(&self, addr: VirtAddr, len: u64, user_end: VirtAddr) -> CallEffect {
         if !addr.is_page_aligned() {
-            return Course::failed(Errno::EINVAL);
+            return CallEffect::failed(Errno::EINVAL);
         }
         match pages(addr, len).filter(|range| range.end() <= user_end) {
-            Some(range) if self.mapped_in(range).1 => Course::done(),
-            Some(_) | None => Course::failed(Errno::ENOMEM),
+            Some(range) if self.mapped_in(range).1 => CallEffect::done(),
+            Some(_) | None => CallEffect::failed(Errno::ENOMEM),
         }
     }
 }
@@ -178,7 +182,7 @@ impl Spec {
         let Self { processes, files, .. } = self;
         let Some(process) = processes.get_mut(&space) else { return };
         for index in process.existing(range) {
-            if process.mapped(index).is_some_and(|map| map.traits.lock == Lock::Now)
+            if process.mapped(index).is_some_and(|map| map.flags.lock == MlockMode::Locked)
                 && let Some(page) = process.pages.get_mut(&index)
             {
                 page.change(Change::MayCopy, true, files);
@@ -195,14 +199,14 @@ impl Spec {
     ///
     /// # Panics
     /// When the process is unknown.
-    pub fn resident(&self, did: Did, space: SpaceId, va: VirtAddr, resident: bool) -> Verdict {
+    pub fn mincore_page(&self, by: CpuStep, space: SpaceId, va: VirtAddr, resident: bool) -> SpecVerdict {
         let process = self.processes.get(&space).expect("a process that was told of and has not ended");
         let page = process.pages.get(&va.page_index());
-        let has = page.is_some_and(|page| page.worlds.iter().all(|world| world.own.is_some()));
+        let has = page.is_some_and(|page| page.states.iter().all(|state| state.own.is_some()));
         if resident || !has || self.swaps {
             return Ok(());
         }
         let expected = format!("page {va} resident: it has contents of its own");
-        Err(Self::violation(did, Misread::Call { space, call: "mincore", got: Answer::Done, expected }))
+        Err(Self::violation(by, SpecMismatch::Call { space, call: "mincore", got: CallResult::Done, expected }))
     }
 }

@@ -25,7 +25,7 @@ type Candidate = Option<u64>;
 
 /// A page.
 #[derive(Clone, Debug)]
-pub(super) struct Data {
+pub(super) struct Cells {
     base: Base,
     /// Made at the first store.
     cells: Option<Box<[u64; CELLS]>>,
@@ -35,7 +35,7 @@ pub(super) struct Data {
     doubt: Vec<(u16, Vec<Candidate>)>,
 }
 
-impl Data {
+impl Cells {
     pub(super) const fn new(base: Base) -> Self {
         Self { base, cells: None, written: [0; CELLS / 64], doubt: Vec::new() }
     }

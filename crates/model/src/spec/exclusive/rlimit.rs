@@ -2,13 +2,13 @@
 //! made.
 
 use super::super::Process;
-use super::super::call::{Call, Place, Plan};
-use super::super::page::{Effect, Lock, Mapped};
+use super::super::call::{MemoryCall, MmapPlacement, Plan};
+use super::super::page::{Effect, MlockMode, PageMapping};
 use pagewright_types::{Errno, PAGE_SIZE, PageRange, Rights, VirtAddr};
 
 /// The limits of `setrlimit` that are about memory, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Limits {
+pub struct MemoryRlimits {
     /// `RLIMIT_DATA`.
     pub data: u64,
     /// `RLIMIT_STACK`.
@@ -19,14 +19,14 @@ pub struct Limits {
     pub space: u64,
 }
 
-impl Default for Limits {
+impl Default for MemoryRlimits {
     /// As Linux starts its first process.
     fn default() -> Self {
         Self { data: u64::MAX, stack: 8 << 20, locked: 8 << 20, space: u64::MAX }
     }
 }
 
-impl Limits {
+impl MemoryRlimits {
     /// Sets the limit with Linux's number `resource`.
     pub(super) fn set(&mut self, resource: u32, bytes: u64) {
         match resource {
@@ -50,7 +50,7 @@ pub(super) struct Totals {
 
 /// Why a call can't be made, or not to its end.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(in super::super) struct Bar {
+pub(in super::super) struct Denial {
     /// Answers that limits and seals may give.
     pub(in super::super) may: [Option<Errno>; 3],
     /// One of them is the answer.
@@ -59,7 +59,7 @@ pub(in super::super) struct Bar {
     pub(in super::super) sealed_after: bool,
 }
 
-impl Bar {
+impl Denial {
     fn must(may: [Option<Errno>; 3]) -> Self {
         Self { may, must: may.iter().any(Option::is_some), sealed_after: false }
     }
@@ -70,8 +70,8 @@ fn exceeds(pages: u64, limit: u64) -> bool {
 }
 
 /// Whether a page counts as data.
-pub(super) fn is_data(map: &Mapped) -> bool {
-    map.rights.contains(Rights::WRITE) && !map.shared && !map.traits.grows
+pub(super) fn is_data(map: &PageMapping) -> bool {
+    map.rights.contains(Rights::WRITE) && !map.shared && !map.flags.grows_down
 }
 
 impl Process {
@@ -87,12 +87,12 @@ impl Process {
 
     /// Whether anything in `range` is sealed.
     pub(super) fn is_sealed(&self, range: PageRange) -> bool {
-        self.mapped_in(range).0.iter().any(|(_, map)| map.traits.sealed)
+        self.mapped_in(range).0.iter().any(|(_, map)| map.flags.sealed)
     }
 
     /// Whether `pages` more pages like `map` are too many for the address space, or as data, once
     /// `less` are gone.
-    pub(super) fn is_too_much(&self, map: &Mapped, pages: u64, less: u64) -> bool {
+    pub(super) fn is_too_much(&self, map: &PageMapping, pages: u64, less: u64) -> bool {
         let (totals, limits) = (self.totals(), self.limits);
         let then = |now: u64| (now + pages).saturating_sub(less);
         exceeds(then(totals.pages), limits.space) || is_data(map) && exceeds(then(totals.data), limits.data)
@@ -110,13 +110,13 @@ impl Process {
 
     /// What limits and seals have to say to a call that is about to begin; how what it maps is
     /// locked, and how far `mprotect` gets.
-    pub(in super::super) fn bar(&self, call: Call, plan: Plan) -> (Plan, Bar) {
-        let (plan, bar) = self.bar_if_clear(call, plan);
-        if self.is_clear() || bar.sealed_after {
-            return (plan, bar);
+    pub(in super::super) fn denial(&self, call: MemoryCall, plan: Plan) -> (Plan, Denial) {
+        let (plan, denial) = self.deny_if_certain(call, plan);
+        if self.is_certain() || denial.sealed_after {
+            return (plan, denial);
         }
         // How much there is, is in doubt. Only what is sealed is not.
-        let sealed = bar.must && bar.may.contains(&Some(Errno::EPERM));
+        let sealed = denial.must && denial.may.contains(&Some(Errno::EPERM));
         let limited = self.limits.data != u64::MAX || self.limits.space != u64::MAX;
         let wanted = match plan {
             Plan::Acts(Effect::Map { range, .. }) => range.pages(),
@@ -126,105 +126,110 @@ impl Process {
         let too_many = exceeds(self.pages.len() as u64 * 2 + wanted, self.limits.locked);
         let may = [
             sealed.then_some(Errno::EPERM),
-            (limited || bar.may.contains(&Some(Errno::ENOMEM))).then_some(Errno::ENOMEM),
-            (too_many || bar.may.contains(&Some(Errno::EAGAIN))).then_some(Errno::EAGAIN),
+            (limited || denial.may.contains(&Some(Errno::ENOMEM))).then_some(Errno::ENOMEM),
+            (too_many || denial.may.contains(&Some(Errno::EAGAIN))).then_some(Errno::EAGAIN),
         ];
-        (plan, Bar { may, must: sealed, sealed_after: false })
+        (plan, Denial { may, must: sealed, sealed_after: false })
     }
 
-    fn bar_if_clear(&self, call: Call, plan: Plan) -> (Plan, Bar) {
+    fn deny_if_certain(&self, call: MemoryCall, plan: Plan) -> (Plan, Denial) {
         match (call, plan) {
-            (Call::Mmap { place, .. }, Plan::Acts(Effect::Map { range, first })) => {
-                let (first, bar) = self.bar_mmap(first, range.pages(), Some(range));
+            (MemoryCall::Mmap { place, .. }, Plan::Acts(Effect::Map { range, first })) => {
+                let (first, denial) = self.deny_mmap(first, range.pages(), Some(range));
                 // What is there keeps it out before anything else does.
-                let taken = matches!(place, Place::Vacant(_)) && self.totals_in(range).pages > 0;
-                let bar = if taken { Bar::default() } else { bar };
-                (Plan::Acts(Effect::Map { range, first }), bar)
+                let taken = matches!(place, MmapPlacement::FixedNoReplace(_)) && self.totals_in(range).pages > 0;
+                let denial = if taken { Denial::default() } else { denial };
+                (Plan::Acts(Effect::Map { range, first }), denial)
             }
-            (Call::Mmap { len, traits, .. }, Plan::Refused(_)) => {
+            (MemoryCall::Mmap { len, flags, .. }, Plan::Refused(_)) => {
                 // Which of several reasons is told is nobody's concern.
-                let locks = traits.lock != Lock::No || self.future != Lock::No;
-                let asked = traits.lock != Lock::No && self.may_not_lock();
+                let locks = flags.lock != MlockMode::Unlocked || self.future != MlockMode::Unlocked;
+                let asked = flags.lock != MlockMode::Unlocked && self.may_not_lock();
                 let many = locks && self.is_too_much_locked(len / PAGE_SIZE);
                 (
                     plan,
-                    Bar { may: [asked.then_some(Errno::EPERM), many.then_some(Errno::EAGAIN), None], ..Bar::default() },
+                    Denial {
+                        may: [asked.then_some(Errno::EPERM), many.then_some(Errno::EAGAIN), None],
+                        ..Denial::default()
+                    },
                 )
             }
-            (Call::Mmap { .. }, Plan::Places { pages, first }) => {
-                let (first, bar) = self.bar_mmap(first, pages, None);
-                (Plan::Places { pages, first }, bar)
+            (MemoryCall::Mmap { .. }, Plan::Places { pages, first }) => {
+                let (first, denial) = self.deny_mmap(first, pages, None);
+                (Plan::Places { pages, first }, denial)
             }
-            (Call::Munmap { .. }, Plan::Acts(Effect::Unmap { range })) => {
+            (MemoryCall::Munmap { .. }, Plan::Acts(Effect::Unmap { range })) => {
                 let sealed = self.is_sealed(range).then_some(Errno::EPERM);
-                (plan, Bar::must([sealed, None, None]))
+                (plan, Denial::must([sealed, None, None]))
             }
-            (Call::Mprotect { .. }, Plan::Acts(Effect::Protect { range, rights })) => self.bar_mprotect(range, rights),
-            (Call::Brk { to }, Plan::Acts(effect)) => self.bar_brk(to, effect),
-            (Call::Brk { to }, Plan::Idle) => (plan, self.bar_brk(to, Effect::None).1),
-            (_, plan) => (plan, Bar::default()),
+            (MemoryCall::Mprotect { .. }, Plan::Acts(Effect::Protect { range, rights })) => {
+                self.deny_mprotect(range, rights)
+            }
+            (MemoryCall::Brk { to }, Plan::Acts(effect)) => self.deny_brk(to, effect),
+            (MemoryCall::Brk { to }, Plan::Idle) => (plan, self.deny_brk(to, Effect::None).1),
+            (_, plan) => (plan, Denial::default()),
         }
     }
 
-    fn bar_mmap(&self, first: Mapped, pages: u64, range: Option<PageRange>) -> (Mapped, Bar) {
-        let asked = first.traits.lock != Lock::No;
-        let lock = if asked { Lock::Now } else { self.future };
-        let lock = if asked && self.future == Lock::OnFault { Lock::OnFault } else { lock };
+    fn deny_mmap(&self, first: PageMapping, pages: u64, range: Option<PageRange>) -> (PageMapping, Denial) {
+        let asked = first.flags.lock != MlockMode::Unlocked;
+        let lock = if asked { MlockMode::Locked } else { self.future };
+        let lock = if asked && self.future == MlockMode::OnFault { MlockMode::OnFault } else { lock };
         let mut first = first;
-        first.traits.lock = lock;
+        first.flags.lock = lock;
         let there = range.map_or(0, |range| self.totals_in(range).pages);
         let mut may = [None; 3];
         let sealed = range.is_some_and(|range| self.is_sealed(range));
         if asked && self.may_not_lock() || sealed {
             may[0] = Some(Errno::EPERM);
         }
-        if lock != Lock::No && self.is_too_much_locked(pages) {
+        if lock != MlockMode::Unlocked && self.is_too_much_locked(pages) {
             may[1] = Some(Errno::EAGAIN);
         }
         if self.is_too_much(&first, pages, there) {
             may[2] = Some(Errno::ENOMEM);
         }
-        (first, Bar::must(may))
+        (first, Denial::must(may))
     }
 
-    fn bar_mprotect(&self, range: PageRange, rights: Rights) -> (Plan, Bar) {
-        let mut bar = Bar::default();
+    fn deny_mprotect(&self, range: PageRange, rights: Rights) -> (Plan, Denial) {
+        let mut denial = Denial::default();
         let (mapped, _) = self.mapped_in(range);
         // What turns into data may be too much, mapping by mapping.
-        let more = mapped.iter().filter(|(_, map)| !is_data(map) && is_data(&Mapped { rights, ..*map })).count();
+        let more = mapped.iter().filter(|(_, map)| !is_data(map) && is_data(&PageMapping { rights, ..*map })).count();
         if more > 0 && exceeds(self.totals().data + mapped.len() as u64, self.limits.data) {
-            bar.may[0] = Some(Errno::ENOMEM);
+            denial.may[0] = Some(Errno::ENOMEM);
         }
-        let sealed = mapped.iter().find(|(_, map)| map.traits.sealed && map.most.contains(rights));
-        let Some((index, _)) = sealed else { return (Plan::Acts(Effect::Protect { range, rights }), bar) };
+        let sealed = mapped.iter().find(|(_, map)| map.flags.sealed && map.max_rights.contains(rights));
+        let Some((index, _)) = sealed else { return (Plan::Acts(Effect::Protect { range, rights }), denial) };
         let end = VirtAddr::from_page_index(*index);
         if end == range.start() {
-            return (Plan::Acts(Effect::None), Bar::must([Some(Errno::EPERM), None, None]));
+            return (Plan::Acts(Effect::None), Denial::must([Some(Errno::EPERM), None, None]));
         }
-        bar.sealed_after = true;
-        (Plan::Acts(Effect::Protect { range: PageRange::new(range.start(), end), rights }), bar)
+        denial.sealed_after = true;
+        (Plan::Acts(Effect::Protect { range: PageRange::new(range.start(), end), rights }), denial)
     }
 
-    fn bar_brk(&self, to: VirtAddr, effect: Effect) -> (Plan, Bar) {
+    fn deny_brk(&self, to: VirtAddr, effect: Effect) -> (Plan, Denial) {
         let too_long = to.since(self.heap_start) > self.limits.data;
         let (effect, barred) = match effect {
             Effect::Map { range, mut first } => {
-                first.traits.lock = self.future;
-                let locks = self.future != Lock::No && self.is_too_much_locked(range.pages());
+                first.flags.lock = self.future;
+                let locks = self.future != MlockMode::Unlocked && self.is_too_much_locked(range.pages());
                 (Effect::Map { range, first }, locks || self.is_too_much(&first, range.pages(), 0))
             }
             Effect::Unmap { range } => (effect, self.is_sealed(range)),
             Effect::None | Effect::Protect { .. } | Effect::Drop { .. } => (effect, false),
         };
         let errno = (too_long || barred).then_some(Errno::ENOMEM);
-        (Plan::Acts(effect), Bar::must([errno, None, None]))
+        (Plan::Acts(effect), Denial::must([errno, None, None]))
     }
 }
 
-fn total<'a>(maps: impl Iterator<Item = &'a Mapped>) -> Totals {
+fn total<'a>(maps: impl Iterator<Item = &'a PageMapping>) -> Totals {
     maps.fold(Totals::default(), |sum, map| Totals {
         pages: sum.pages + 1,
         data: sum.data + u64::from(is_data(map)),
-        locked: sum.locked + u64::from(map.traits.lock != Lock::No),
+        locked: sum.locked + u64::from(map.flags.lock != MlockMode::Unlocked),
     })
 }

@@ -6,11 +6,11 @@
 //! Not guaranteed: what may be found behind the end of a file in its last page. Nothing is cut off
 //! but cells.
 
-use super::Answer;
+use super::CallResult;
 use super::file::File;
-use super::page::Source;
-use super::{Spec, Verdict};
-use crate::violation::{Did, Misread};
+use super::page::PageBacking;
+use super::{Spec, SpecVerdict};
+use crate::violation::{CpuStep, SpecMismatch};
 use alloc::string::{String, ToString};
 use pagewright_types::{Errno, FileId, PAGE_SIZE, Rights, SpaceId};
 
@@ -96,7 +96,7 @@ impl File {
         self.is_sealed(if grows { GROW } else { 0 } | if shrinks { SHRINK } else { 0 })
     }
 
-    fn room(&self, flags: u32, offset: u64, len: u64) -> Result<Answer, Errno> {
+    fn room(&self, flags: u32, offset: u64, len: u64) -> Result<CallResult, Errno> {
         if len == 0 {
             return Err(Errno::EINVAL);
         }
@@ -109,7 +109,7 @@ impl File {
         } else if offset + len > self.size() {
             self.is_sealed(GROW)?;
         }
-        Ok(Answer::Done)
+        Ok(CallResult::Done)
     }
 }
 
@@ -121,47 +121,54 @@ impl Spec {
     ///
     /// # Panics
     /// When the file is unknown.
-    pub fn filed(&mut self, did: Did, space: SpaceId, file: FileId, call: FileCall, answer: Answer) -> Verdict {
+    pub fn file_call(
+        &mut self,
+        by: CpuStep,
+        space: SpaceId,
+        file: FileId,
+        call: FileCall,
+        result: CallResult,
+    ) -> SpecVerdict {
         let expected = self.expected(file, &call);
         let needs = matches!(call, FileCall::Allocate { .. } | FileCall::Read { .. } | FileCall::Write { .. });
-        if self.memory_may_fail && needs && answer == Answer::Failed(Errno::ENOMEM) {
+        if self.memory_may_fail && needs && result == CallResult::Failed(Errno::ENOMEM) {
             return Ok(());
         }
         let wrong = |expected: String| {
             let call = call.name();
-            Err(Self::violation(did, Misread::Call { space, call, got: answer, expected }))
+            Err(Self::violation(by, SpecMismatch::Call { space, call, got: result, expected }))
         };
         match expected {
-            Ok(right) if right != answer => return wrong(right.to_string()),
-            Err(errno) if answer != Answer::Failed(errno) => return wrong(errno.to_string()),
+            Ok(right) if right != result => return wrong(right.to_string()),
+            Err(errno) if result != CallResult::Failed(errno) => return wrong(errno.to_string()),
             Ok(_) => {}
             Err(_) => return Ok(()),
         }
-        if let (FileCall::Read { offset, got }, Answer::Bytes(8)) = (call, answer) {
+        if let (FileCall::Read { offset, got }, CallResult::Bytes(8)) = (call, result) {
             let (index, cell) = place(offset);
             let fits = |held: &File| held.can_hold(file, index, cell, got, &|base| self.files.initial(base, cell));
             if !self.files.0.get(&file).is_some_and(fits) {
                 return wrong(alloc::format!("other bytes than {got:#x}"));
             }
         }
-        self.do_filed(file, call);
+        self.do_file_call(file, call);
         Ok(())
     }
 
-    fn expected(&self, id: FileId, call: &FileCall) -> Result<Answer, Errno> {
+    fn expected(&self, id: FileId, call: &FileCall) -> Result<CallResult, Errno> {
         let file = self.files.0.get(&id).expect("a file that was told of");
         match *call {
-            FileCall::Resize { bytes } => file.may_end_at(bytes).map(|()| Answer::Done),
+            FileCall::Resize { bytes } => file.may_end_at(bytes).map(|()| CallResult::Done),
             FileCall::Allocate { flags, offset, len } => file.room(flags, offset, len),
-            FileCall::AddSeals { opened, seals } => self.sealing(id, opened, seals).map(|_| Answer::Done),
-            FileCall::GetSeals => file.seals.map(|seals| Answer::Number(seals.into())).ok_or(Errno::EINVAL),
-            FileCall::Read { offset, .. } => Ok(Answer::Bytes(file.size().saturating_sub(offset).min(8))),
+            FileCall::AddSeals { opened, seals } => self.sealing(id, opened, seals).map(|_| CallResult::Done),
+            FileCall::GetSeals => file.seals.map(|seals| CallResult::Number(seals.into())).ok_or(Errno::EINVAL),
+            FileCall::Read { offset, .. } => Ok(CallResult::Bytes(file.size().saturating_sub(offset).min(8))),
             FileCall::Write { offset, .. } => {
                 file.is_sealed(ANY_WRITE)?;
                 if offset + 8 > file.size() {
                     file.is_sealed(GROW)?;
                 }
-                Ok(Answer::Bytes(8))
+                Ok(CallResult::Bytes(8))
             }
         }
     }
@@ -179,7 +186,7 @@ impl Spec {
         }
         // What can be run, as every file here, must not change.
         let wanted = if seals & EXEC == 0 { seals } else { seals | SHRINK | GROW | ANY_WRITE };
-        if wanted & WRITE & !present != 0 && (self.is_writably_mapped(id) || self.is_taken(id)) {
+        if wanted & WRITE & !present != 0 && (self.is_writably_mapped(id) || self.is_file_pinned(id)) {
             return Err(Errno::EBUSY);
         }
         Ok(present | wanted)
@@ -187,14 +194,14 @@ impl Spec {
 
     fn is_writably_mapped(&self, id: FileId) -> bool {
         let pages = self.processes.values().flat_map(|process| process.pages.values());
-        let mut maps = pages.filter_map(|page| page.worlds.first()?.map);
+        let mut maps = pages.filter_map(|page| page.states.first()?.map);
         maps.any(|map| {
-            let shown = matches!(map.source, Source::File { file, .. } if file == id);
-            shown && map.shared && map.most.contains(Rights::WRITE)
+            let shown = matches!(map.backing, PageBacking::File { file, .. } if file == id);
+            shown && map.shared && map.max_rights.contains(Rights::WRITE)
         })
     }
 
-    fn do_filed(&mut self, id: FileId, call: FileCall) {
+    fn do_file_call(&mut self, id: FileId, call: FileCall) {
         if let FileCall::Resize { bytes } = call {
             self.truncate_begins(id, bytes / PAGE_SIZE);
             return self.truncate_ends(id);

@@ -1,13 +1,13 @@
 //! What is mapped, as `/proc/PID/maps` would list it if neighbours that look alike were always one.
 
 use super::Spec;
-use super::page::{Mapped, Source};
+use super::page::{PageBacking, PageMapping};
 use alloc::vec::Vec;
 use pagewright_types::{FileId, PageRange, Rights, SpaceId, VirtAddr};
 
 /// One line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Mapping {
+pub struct MapsLine {
     /// Where.
     pub range: PageRange,
     /// What accesses it allows.
@@ -18,11 +18,11 @@ pub struct Mapping {
     pub file: Option<(FileId, u64)>,
 }
 
-impl Mapping {
-    fn of(va: VirtAddr, map: Mapped) -> Self {
-        let file = match map.source {
-            Source::Anon => None,
-            Source::File { file, index } => Some((file, index)),
+impl MapsLine {
+    fn of(va: VirtAddr, map: PageMapping) -> Self {
+        let file = match map.backing {
+            PageBacking::Anon => None,
+            PageBacking::File { file, index } => Some((file, index)),
         };
         Self { range: PageRange::page(va), rights: map.rights, shared: map.shared, file }
     }
@@ -46,22 +46,22 @@ impl Spec {
     ///
     /// # Panics
     /// When the process is unknown.
-    pub fn maps(&self, space: SpaceId) -> Option<Vec<Mapping>> {
+    pub fn maps(&self, space: SpaceId) -> Option<Vec<MapsLine>> {
         let process = self.processes.get(&space).expect("a process that was told of and has not ended");
         if !process.acting.is_empty() {
             return None;
         }
         let mut indices: Vec<u64> = process.pages.keys().copied().collect();
         indices.sort_unstable();
-        let mut maps: Vec<Mapping> = Vec::new();
+        let mut maps: Vec<MapsLine> = Vec::new();
         for index in indices {
-            let worlds = &process.pages[&index].worlds;
-            let map = worlds.first().and_then(|world| world.map);
-            if worlds.iter().any(|world| world.map != map) {
+            let states = &process.pages[&index].states;
+            let map = states.first().and_then(|state| state.map);
+            if states.iter().any(|state| state.map != map) {
                 return None;
             }
             let Some(map) = map else { continue };
-            let line = Mapping::of(VirtAddr::from_page_index(index), map);
+            let line = MapsLine::of(VirtAddr::from_page_index(index), map);
             match maps.last_mut() {
                 Some(last) if let Some(joined) = last.join(line) => *last = joined,
                 Some(_) | None => maps.push(line),
