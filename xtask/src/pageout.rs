@@ -43,17 +43,23 @@ const SHOWN: [(&str, &str); 6] = [
 const OPENING: &str = "\
 # Paging out on arm64: our barriers and invalidations beside Linux's
 
-What QEMU's emulated CPUs execute in `kernel/programs/pageout.c`, the program of the series that batches arm64's flushes in reclaim
-(`20220822082120.8347-5-yangyicong@huawei.com`): 1 MiB of shared anonymous memory is read and paged out to zram, again and again. Linux 6.1 waits for each
-page's invalidation, 6.12 and we once for a batch; on one CPU, where that spares little, we do so only if told to. Written by `cargo xtask pageout`; `kernel/plugin/flushes.c` counts.
+This page counts the barriers and TLB invalidations that QEMU's emulated CPUs execute for each page
+that a program pages out, on Linux and here. The program, `kernel/programs/pageout.c`, is that of
+the series that batches arm64's flushes in reclaim
+(`20220822082120.8347-5-yangyicong@huawei.com`): it reads 1 MiB of shared anonymous memory and pages
+it out to zram, again and again. Linux 6.1 waits for the invalidation of each page; Linux 6.12 and
+Pagewright wait once per batch. On one CPU, where a batch saves little, Pagewright does so only with
+`tlb_batch=2`. `cargo xtask pageout` writes this page; `kernel/plugin/flushes.c` counts.
 
-All figures are for each page that was paged out, whatever else the machine did meanwhile included. A *wait* is a barrier for loads and stores on a CPU that has
-issued an invalidation since its last one.
+All figures are per page that was paged out, and include everything that the machine executed
+meanwhile. A *wait* is a barrier for loads and stores on a CPU that has issued an invalidation since
+its last such barrier.
 ";
 
 const CLOSING: &str = "
-Beside its batches of 32 pages, Linux 6.12 flushes the whole space once or twice a round, where `madvise` takes the page table's lock and finds that a flush was
-put off (`flush_tlb_batched_pending`).
+Linux 6.12 also flushes the whole space once or twice a round, beside its batches of 32 pages: there
+`madvise` takes the page table's lock and finds that a flush was deferred
+(`flush_tlb_batched_pending`).
 ";
 
 /// Boots everything and writes the page.

@@ -79,12 +79,14 @@ const EXCEPTIONS: &[Exception] = &[Exception {
     processes: &["dash", "dash [0]", "dash [1]", "dash [2]", "dash [3]", "dash [4]", "dash [5]"],
     figure: Figure::Faults,
     bound: 13.0,
-    cause: "Faults that only Linux has, found by listing both sides' faults with their addresses (`perf record -e page-faults -d`). \
-            After each fork the kernel stores to the restartable-sequences area in the thread's control block (`rseq`), which is \
-            copy-on-write by then: valgrind refuses `rseq` to the program, and prints no argument from which its place could be known. \
-            Signal frames of `SIGCHLD` reach into the next page of the stack, because Linux saves the AVX-512 registers in them and \
-            valgrind does not have those; and the handler returns through a page of the C library (`__restore_rt`) in whose place valgrind has \
-            code of its own. Each is one page, of 37 and of 133 faults.",
+    cause: "Only Linux has these faults; a list of both sides' faults with their addresses shows them\n\
+            (`perf record -e page-faults -d`). After each fork the kernel stores to the restartable-sequences\n\
+            area in the thread's control block (`rseq`), which is copy-on-write by then: valgrind refuses\n\
+            `rseq` to the program, and prints no argument that says where the area is. Signal frames of\n\
+            `SIGCHLD` reach into the next page of the stack, because Linux saves the AVX-512 registers in\n\
+            them and valgrind has none. The handler returns through a page of the C library\n\
+            (`__restore_rt`), which valgrind replaces by code of its own. Each is one page, of 37 and of 133\n\
+            faults.",
 }];
 
 fn file(relative: &str) -> PathBuf {
@@ -176,18 +178,27 @@ fn complaints(capture: &str, rows: &[Row]) -> Vec<String> {
 
 const INTRODUCTION: &str = "# Our counts beside Linux's
 
-Each capture of [tests/captures](../tests/captures/README.md) replayed on x86-64 (4 CPUs, 2 GiB, default settings), beside what Linux counted
-for the same command without valgrind on the machine where it was recorded. A program image is a process from its birth or `execve` to its next
-`execve` or its end; `[0.1]` is the second child of the root's first child. Faults inside `execve` count for the image that called it, as on Linux.
-RSS is `VmHWM` and page tables are `VmPTE`, both in kB; an image that `execve` replaced has none on Linux.
+This page compares page faults, resident memory and page tables of each replayed capture with what
+Linux counted for the same command. Each capture of
+[tests/captures](../tests/captures/README.md) is replayed on x86-64 (4 CPUs, 2 GiB, default
+settings). Linux's counts are of a run without valgrind, on the machine where the capture was
+recorded.
 
-A figure may be off by 10 %, and by one fault, by which Linux's own count differs from run to run (that of a `vfork` child that execs at once is 2 or
-3); those that are off by more are named below with their cause. The test `crates/capture/tests/native.rs` holds
-this, and writes this file with `PAGEWRIGHT_WRITE_DOCS=1 cargo test -p pagewright-capture --test native`.
+A program image is a process from its birth or an `execve` to its next `execve` or its end; `[0.1]`
+is the second child of the root's first child. Faults inside `execve` count for the image that
+called it, as on Linux. RSS is `VmHWM` and page tables are `VmPTE`, both in kB; Linux has neither
+for an image that `execve` replaced.
 
-What no capture can say stays out of the replay: the pages that the C library's choice of functions touches (valgrind's
-processor has no AVX-512, so `strlen` is another function in another page), what the kernel stores for `rseq`, and frames of signals as large as Linux
-makes them. They are a few pages of each program.
+A figure may differ by 10 %, or by one fault, because Linux's own count differs by one from run to
+run (a `vfork` child that calls `execve` at once has 2 or 3). The text names every figure that
+differs by more, with the cause. `crates/capture/tests/native.rs` asserts these bounds, and writes
+this page when it is run as
+`PAGEWRIGHT_WRITE_DOCS=1 cargo test -p pagewright-capture --test native`.
+
+The replay lacks what a capture cannot contain, a few pages of each program: pages that depend on
+the variant of a function that the C library chooses (valgrind's processor has no AVX-512, so
+`strlen` is another function in another page), the kernel's stores for `rseq`, and the full size of
+Linux's signal frames.
 ";
 
 fn document(captures: &[(&str, Native, Vec<Row>)]) -> String {
@@ -210,7 +221,7 @@ fn document(captures: &[(&str, Native, Vec<Row>)]) -> String {
         }
         for exception in EXCEPTIONS.iter().filter(|exception| exception.capture == *capture) {
             let (figure, processes) = (exception.figure.name(), exception.processes.join(", "));
-            writeln!(text, "\n**{figure} of {processes}** (at most {} % off). {}", exception.bound, exception.cause)
+            writeln!(text, "\n**{figure} of {processes}**\n(at most {} % off).\n{}", exception.bound, exception.cause)
                 .unwrap();
         }
     }

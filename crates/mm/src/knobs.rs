@@ -81,49 +81,49 @@ macro_rules! knobs {
 knobs! {
     AdminReserveKbytes = "vm.admin_reserve_kbytes", "/proc/sys/vm/admin_reserve_kbytes", 8192,
         Values::Number { least: 0, most: u32::MAX as u64 },
-        "KiB that policy 2 keeps back for programs with CAP_SYS_ADMIN.";
+        "KiB that overcommit policy 2 reserves for programs with CAP_SYS_ADMIN.";
     ClearUncached = "clear_uncached", "nowhere: Linux never merged the series", 1,
         Values::Number { least: 0, most: 2 },
-        "Whether frames are cleared by stores that go past the cache: 0 never, 1 where it is known or likely that this is faster, 2 always.";
+        "Whether frames are cleared by stores that bypass the cache: 0 never, 1 where that is known or likely to be faster, 2 always.";
     FaultAroundBytes = "fault_around_bytes", "/sys/kernel/debug/fault_around_bytes", 65536,
         Values::PowerOfTwo { least: PAGE_SIZE, most: 2 << 20 },
-        "Bytes around a read fault on a file whose cached pages are mapped with it; the page size turns it off.";
+        "Bytes around a read fault on a file; cached pages within them are mapped with the page that faulted. The page size turns fault-around off.";
     MaxMapCount = "vm.max_map_count", "/proc/sys/vm/max_map_count", 65530,
         Values::Number { least: 1, most: u32::MAX as u64 },
-        "Mappings that one address space may have.";
+        "Maximum number of mappings in one address space.";
     MinFreeKbytes = "vm.min_free_kbytes", "/proc/sys/vm/min_free_kbytes", 0,
         Values::Number { least: 0, most: u32::MAX as u64 },
-        "KiB that a machine set up from then on keeps back from all but reclaim; 0 leaves it to the machine's size.";
+        "KiB that only reclaim may allocate, on a machine that is set up afterwards; 0 derives the figure from the machine's size.";
     MmapMinAddr = "vm.mmap_min_addr", "/proc/sys/vm/mmap_min_addr", 65536,
         Values::Number { least: 0, most: u32::MAX as u64 },
-        "Lowest address at which a program without CAP_SYS_RAWIO maps anything, and at which anything is placed.";
+        "Lowest address that a program without CAP_SYS_RAWIO may map, and that mmap chooses for any program.";
     OvercommitKbytes = "vm.overcommit_kbytes", "/proc/sys/vm/overcommit_kbytes", 0,
         Values::Number { least: 0, most: u32::MAX as u64 },
-        "KiB that policy 2 promises at most; 0 leaves it to vm.overcommit_ratio.";
+        "KiB of memory that count towards the commit limit of overcommit policy 2, beside all swap; 0 leaves it to vm.overcommit_ratio.";
     OvercommitMemory = "vm.overcommit_memory", "/proc/sys/vm/overcommit_memory", 0,
         Values::Number { least: 0, most: 2 },
-        "When a promise of memory is refused: 0 if it alone is more than the machine has, 1 never, 2 if all together pass the limit.";
+        "Overcommit policy: 0 refuses a single request larger than memory and swap, 1 refuses nothing, 2 refuses what passes the commit limit.";
     OvercommitRatio = "vm.overcommit_ratio", "/proc/sys/vm/overcommit_ratio", 50,
         Values::Number { least: 0, most: u32::MAX as u64 },
-        "Percent of the machine's memory that policy 2 promises at most.";
+        "Percent of memory that counts towards the commit limit of overcommit policy 2, beside all swap.";
     StackGuardGap = "stack_guard_gap", "stack_guard_gap= on the kernel command line", 256,
         Values::Number { least: 0, most: 1 << 20 },
-        "Pages kept free below a mapping that grows down, for mappings made from then on.";
+        "Pages kept free below a mapping that grows down, for mappings made afterwards.";
     Swappiness = "vm.swappiness", "/proc/sys/vm/swappiness", 60,
         Values::Number { least: 0, most: 200 },
-        "How gladly reclaim swaps rather than drops pages of files: 100 treats both alike, 0 swaps only when nothing else is left.";
+        "How much reclaim prefers swapping to dropping file pages: 100 treats both alike, 0 swaps only when nothing else is left.";
     TlbBatch = "tlb_batch", "nowhere: Linux decides in arch_tlbbatch_should_defer", 1,
         Values::Number { least: 0, most: 2 },
-        "Whether flushes for many pages are put off and paid together: 0 never, 1 where somebody is waited for, 2 always.";
+        "Whether reclaim and writeback defer the flushes of many pages and wait once: 0 never, 1 where a flush waits for other CPUs, 2 always.";
     TlbSinglePageFlushCeiling = "tlb_single_page_flush_ceiling", "/sys/kernel/debug/x86/tlb_single_page_flush_ceiling", 33,
         Values::Number { least: 0, most: 512 },
-        "Pages above which a flush on x86 takes the whole address space instead of page by page.";
+        "Number of pages above which a flush on x86-64 drops the whole address space instead of single pages.";
     UserReserveKbytes = "vm.user_reserve_kbytes", "/proc/sys/vm/user_reserve_kbytes", 131_072,
         Values::Number { least: 0, most: u32::MAX as u64 },
-        "KiB that policy 2 keeps back from a large process, but never more than a 32nd of what it maps.";
+        "KiB that overcommit policy 2 reserves against a large process, at most a 32nd of what it maps.";
     WatermarkScaleFactor = "vm.watermark_scale_factor", "/proc/sys/vm/watermark_scale_factor", 10,
         Values::Number { least: 1, most: 3000 },
-        "Distance between the marks at which background reclaim starts and stops, in 10 000ths of memory, on a machine set up from then on.";
+        "Distance between the watermarks at which background reclaim starts and stops, in fractions of 10 000 of memory, on a machine that is set up afterwards.";
 }
 
 /// Why a setting was refused.

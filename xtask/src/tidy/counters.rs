@@ -11,8 +11,12 @@ const PAGE: &str = "docs/counters.md";
 const HEAD: &str = "\
 # Counters
 
-Made from the table in `crates/types/src/counter.rs` by `cargo xtask tidy --write`; don't edit it here. Names are Linux's where
-Linux counts the same thing; those that begin with `pw_` are our own. All count since boot, over all CPUs.
+This page lists the counters of the memory manager; `replay` and `run` print them, and the kernel's
+`/proc/vmstat` shows them. A name is Linux's where Linux counts the same thing; a name that begins
+with `pw_` is our own. Each counter is the sum over all CPUs since boot.
+
+`cargo xtask tidy --write` makes this page from the table in `crates/types/src/counter.rs`: edit the
+table, not the page.
 
 | name | what is counted |
 | --- | --- |

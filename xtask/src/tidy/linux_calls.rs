@@ -11,11 +11,14 @@ const PAGE: &str = "docs/linux-calls.md";
 const HEAD: &str = "\
 # Linux's memory calls
 
-Generated from the tables in `crates/syscall` by `cargo xtask tidy --write`; do not edit it here.
-`crates/syscall/tests/linux_calls.rs` holds each line against the memory manager: a supported flag
-is accepted in a valid call, any other is refused with the errno given. Where nothing is said,
-results, errno and effects are those of Linux 6.18, as far as random programs that run on both show
-(`pagewright check --against linux`).
+This page lists every memory call of Linux, each flag of it, and what the memory manager does with
+them. Where the table says *supported*, results, errno and effects are those of Linux 6.18, as far
+as random programs show that run on both (`pagewright check --against linux`); the intended
+differences stand below the table.
+
+`crates/syscall/tests/linux_calls.rs` tests each row: a valid call with a supported flag is
+accepted, and an unsupported flag is refused with the errno shown. `cargo xtask tidy --write` makes
+this page from the tables in `crates/syscall`: edit the tables, not the page.
 
 | call | flag | value | |
 | --- | --- | --- | --- |
@@ -24,8 +27,8 @@ results, errno and effects are those of Linux 6.18, as far as random programs th
 const DIFFERENCES: &str = "
 ## Intended differences
 
-`crates/fuzz/src/against/meant.rs` has a program for each that shows it, and a test checks that
-it still does.
+Each row has a program in `crates/fuzz/src/against/meant.rs` that shows the difference, and a
+test that it still exists.
 
 | what | why |
 | --- | --- |

@@ -20,7 +20,7 @@ use std::rc::Rc;
 pub(crate) const BUG: Bug = Bug {
     name: "Asterinas #1952",
     link: "https://github.com/asterinas/asterinas/pull/1952",
-    what: "addresses of kernel stacks are used again, and other CPUs are never told",
+    what: "addresses of kernel stacks are reused without a flush on other CPUs",
     isa: IsaKind::X86_64,
     found_by: FoundBy::Value,
     check,

@@ -16,7 +16,7 @@ use pagewright_check::{Check, CheckOutcome, IsaKind, Reach, Rights, Rule, X86_64
 pub(crate) const BUG: Bug = Bug {
     name: "Asterinas #862",
     link: "https://github.com/asterinas/asterinas/pull/862",
-    what: "copying a page on write flushes nothing",
+    what: "a copy-on-write fault replaces the entry without a flush",
     isa: IsaKind::X86_64,
     found_by: FoundBy::Rule(Rule::Rights),
     check,

@@ -136,9 +136,10 @@ pub(crate) fn markdown() -> String {
 const HEAD: &str = "\
 # Named bugs
 
-Each row is a TLB maintenance bug that a kernel had, as a one-page program for `pagewright-check` in
-two versions: with the bug, and with the kernel's fix. The search finds the bug from every seed, by
-the rule in the last column. The fixed version is clean over the same number of schedules.
+This page lists TLB maintenance bugs that kernels shipped, each as a one-page program for
+`pagewright-check` in two versions: with the bug, and with the kernel's fix. The search finds the
+bug from every seed, by the rule in the last column. The fixed version is clean over the same number
+of schedules.
 
 `cargo run -p pagewright-check --example bugs -- --markdown` writes this page; the test `bugs` runs
 every program. The top of each file in `crates/check/examples/bugs` says what the program keeps of
@@ -151,10 +152,10 @@ its kernel and what it leaves out.
 const FOOT: &str = "
 ## In a published crate, unmodified
 
-The example `aarch64_paging` runs the crate of that name as it is published. With version 0.12.3, a
-program that uses the crate as documented is clean. With version 0.12.2, the search finds O1 broken
-within ten schedules of the same program: `compact_subtables` frees a table while walk caches still
-point to it. The authors of the crate found the same bug; the changelog of 0.12.3 lists the fix.
+The example `aarch64_paging` runs the published crate of that name. With version 0.12.3, a program
+that uses the crate as documented is clean. With version 0.12.2, the search finds O1 broken within
+ten schedules of the same program: `compact_subtables` frees a table while walk caches still point
+to it. The authors of the crate found the same bug; the changelog of 0.12.3 lists the fix.
 
 ```sh
 cargo update -p aarch64-paging --precise 0.12.2

@@ -17,7 +17,7 @@ use std::rc::Rc;
 pub(crate) const BUG: Bug = Bug {
     name: "Linux 60bae7370896",
     link: "https://git.kernel.org/linus/60bae73708963de4a17231077285bd9ff2f41c44",
-    what: "migrate_vma flushes after the page-table lock, so madvise finds nothing left to flush",
+    what: "migrate_vma flushes after it releases the page-table lock, so madvise finds nothing left to flush",
     isa: IsaKind::X86_64,
     found_by: FoundBy::Rule(Rule::Rights),
     check,

@@ -17,7 +17,7 @@ use std::rc::Rc;
 pub(crate) const BUG: Bug = Bug {
     name: "Linux CVE-2018-18281",
     link: "https://git.kernel.org/linus/eb66ae030829605d61fbef1909ce310e29f78821",
-    what: "mremap flushes the old addresses after it has let go of the page-table locks",
+    what: "mremap flushes the old addresses after it releases the page-table locks",
     isa: IsaKind::X86_64,
     found_by: FoundBy::Rule(Rule::Reuse),
     check,

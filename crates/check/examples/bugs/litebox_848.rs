@@ -15,7 +15,7 @@ use pagewright_check::{Check, CheckOutcome, IsaKind, Rights, Rule, X86_64, progr
 pub(crate) const BUG: Bug = Bug {
     name: "LiteBox #848",
     link: "https://github.com/microsoft/litebox/pull/848",
-    what: "an unmap frees the frames before the other cores have flushed",
+    what: "an unmap frees the frames before other CPUs have flushed",
     isa: IsaKind::X86_64,
     found_by: FoundBy::Rule(Rule::Reuse),
     check,

@@ -19,7 +19,7 @@ use std::rc::Rc;
 pub(crate) const BUG: Bug = Bug {
     name: "NetBSD, in golang/go #34988",
     link: "https://github.com/golang/go/issues/34988",
-    what: "a copied page can be written to before every CPU has let go of the original",
+    what: "a copied page is writable before every CPU has dropped the translation of the original",
     isa: IsaKind::X86_64,
     found_by: FoundBy::Value,
     check,

@@ -17,7 +17,7 @@ use pagewright_check::{Check, CheckOutcome, IsaKind, Reach, Rights, Rule, X86_64
 pub(crate) const BUG: Bug = Bug {
     name: "OSv #1475",
     link: "https://github.com/cloudius-systems/osv/pull/1475",
-    what: "a nested write fault after fork flushes only its own CPU, though the parent runs on others",
+    what: "a nested write fault after fork flushes only the local CPU, while the parent runs on others",
     isa: IsaKind::X86_64,
     found_by: FoundBy::Rule(Rule::Rights),
     check,

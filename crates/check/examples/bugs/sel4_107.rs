@@ -16,7 +16,7 @@ use pagewright_check::{Check, CheckOutcome, IsaKind, Rights, Rule, X86_64, progr
 pub(crate) const BUG: Bug = Bug {
     name: "seL4 #107",
     link: "https://github.com/seL4/seL4/pull/107",
-    what: "without PCIDs, unmapping from a space that another core runs flushes nothing",
+    what: "without PCIDs, an unmap from a space that another CPU runs flushes nothing",
     isa: IsaKind::X86_64,
     found_by: FoundBy::Rule(Rule::Rights),
     check,

@@ -15,7 +15,7 @@ use pagewright_check::{Aarch64, Check, CheckOutcome, IsaKind, Rights, Rule, prog
 pub(crate) const BUG: Bug = Bug {
     name: "Unikraft #1149",
     link: "https://github.com/unikraft/unikraft/pull/1149",
-    what: "the address in TLBI VAAE1IS is not shifted at all",
+    what: "the address in TLBI VAAE1IS is not shifted",
     isa: IsaKind::Aarch64,
     found_by: FoundBy::Rule(Rule::Rights),
     check,

@@ -19,7 +19,7 @@ use std::rc::Rc;
 pub(crate) const BUG: Bug = Bug {
     name: "Zephyr #113559",
     link: "https://github.com/zephyrproject-rtos/zephyr/issues/113559",
-    what: "an ASID is used again, and what it had in TLBs is still there",
+    what: "an ASID is reused while TLBs still hold its old translations",
     isa: IsaKind::Aarch64,
     found_by: FoundBy::Rule(Rule::Reuse),
     check,

@@ -14,7 +14,7 @@ use pagewright_check::{Aarch64, Check, CheckOutcome, Invalidate, IsaKind, Reach,
 pub(crate) const BUG: Bug = Bug {
     name: "Zephyr #98344",
     link: "https://github.com/zephyrproject-rtos/zephyr/issues/98344",
-    what: "TLBI VMALLE1 where VMALLE1IS was meant",
+    what: "TLBI VMALLE1 where VMALLE1IS is needed",
     isa: IsaKind::Aarch64,
     found_by: FoundBy::Rule(Rule::Rights),
     check,
