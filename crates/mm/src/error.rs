@@ -6,7 +6,6 @@ pub use fault::FaultError;
 
 use crate::file::Seals;
 use crate::space::{Advice, Resource};
-use crate::tree;
 use core::fmt;
 use pagewright_sync::OutOfMemory;
 use pagewright_table::TableAllocError;
@@ -386,8 +385,8 @@ impl From<OutOfMemory> for MmError {
     }
 }
 
-impl From<tree::OutOfMemory> for MmError {
-    fn from(error: tree::OutOfMemory) -> Self {
+impl From<pagewright_btree::OutOfMemory> for MmError {
+    fn from(error: pagewright_btree::OutOfMemory) -> Self {
         Self::NoKernelMemory { wanted: error.inserts }
     }
 }

@@ -16,13 +16,13 @@
 //!   reclaim/ which pages go, and how
 //!   pool     huge folios kept and cleared ahead, for a VM's memory
 //!   counters/ gauges and RSS          view/   /proc-like texts          knobs   settings
-//!   tree/    the one ordered map that VMAs, caches and mappers are kept in
 //!   declare, snapshot   what is told to whoever judges translations, and counts again
 //! ```
 //!
-//! Neighbours: uses `table`, `tlb` (and `frame` through it), `sync`, `arch`, `types`. An embedder
-//! supplies a [`Platform`](pagewright_sync::Platform) and calls [`Mm::tlb`] when it switches spaces
-//! and when a shootdown interrupt arrives.
+//! Neighbours: uses `table`, `tlb` (and `frame` through it), `btree` (the ordered map of VMAs,
+//! caches and mappers), `sync`, `arch`, `types`. An embedder supplies a
+//! [`Platform`](pagewright_sync::Platform) and calls [`Mm::tlb`] when it switches spaces and when a
+//! shootdown interrupt arrives.
 //!
 //! Protocol, everywhere: *validate, reserve, commit* (INV-MM-COMMIT). A call that returns an error
 //! has changed nothing, except where its documentation says that Linux, too, leaves part of the
@@ -53,7 +53,6 @@ pub mod rmap;
 mod snapshot;
 pub mod space;
 pub mod swap;
-pub mod tree;
 pub mod user;
 pub mod view;
 

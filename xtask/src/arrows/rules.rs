@@ -62,6 +62,7 @@ const SYNC: &str = "pagewright-sync";
 const FRAME: &str = "pagewright-frame";
 const TLB: &str = "pagewright-tlb";
 const TABLE: &str = "pagewright-table";
+const BTREE: &str = "pagewright-btree";
 const MM: &str = "pagewright-mm";
 const SYSCALL: &str = "pagewright-syscall";
 const HOST: &str = "pagewright-host";
@@ -97,7 +98,8 @@ pub(crate) const RULES: &[Rule] = &[
     library(FRAME, &[TYPES, PLANT, ARCH, SYNC], Column::Subject, UnsafeCode::Allowed),
     library(TLB, &[TYPES, PLANT, ARCH, SYNC, FRAME], Column::Subject, UnsafeCode::Forbidden),
     library(TABLE, &[TYPES, PLANT, ARCH, SYNC, TLB], Column::Subject, UnsafeCode::Forbidden),
-    library(MM, &[TYPES, PLANT, ARCH, SYNC, TLB, TABLE], Column::Subject, UnsafeCode::Forbidden),
+    library(BTREE, &[], Column::Subject, UnsafeCode::Forbidden),
+    library(MM, &[BTREE, TYPES, PLANT, ARCH, SYNC, TLB, TABLE], Column::Subject, UnsafeCode::Forbidden),
     library(SYSCALL, &[TYPES, ARCH, SYNC, MM], Column::Subject, UnsafeCode::Forbidden),
     // Real memory for what depends on real caches. Its tests run the memory manager on it.
     hosted(HOST, &[TYPES, PLANT, ARCH, SYNC, TLB, MM], Column::Above),

@@ -5,10 +5,10 @@ use crate::file::cache::Cached;
 use crate::file::seals::Seals;
 use crate::file::tmpfs::Tmpfs;
 use crate::mm::Mm;
-use crate::tree::{Item, Tree};
 use alloc::boxed::Box;
 use alloc::string::String;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use pagewright_btree::{Item, Tree};
 use pagewright_sync::{Arc, Platform, RwLock, SpinLock, rank};
 use pagewright_types::{Errno, FileId, PAGE_SIZE, SpaceId};
 

@@ -8,8 +8,8 @@ use super::object::{Birth, FILE_IDS, FileObject, Kind};
 use super::seals::Seals;
 use crate::error::MmError;
 use crate::mm::Mm;
-use crate::tree::{Item, Tree};
 use alloc::string::String;
+use pagewright_btree::{Item, Tree};
 use pagewright_sync::{Arc, Platform, SpinLock, rank};
 use pagewright_types::FileId;
 

@@ -14,7 +14,7 @@ use super::object::{FILE_PAGES, FileObject, Kind};
 use super::seals::Seals;
 use crate::error::MmError;
 use crate::mm::Mm;
-use crate::space::zap::Zap;
+use crate::space::entries::zap::Zap;
 use crate::space::{AddressMap, Space};
 use core::sync::atomic::Ordering;
 use pagewright_sync::Platform;

@@ -15,8 +15,8 @@
 
 use crate::error::MmError;
 use crate::space::Space;
-use crate::tree::{Item, Tree};
 use alloc::vec::Vec;
+use pagewright_btree::{Item, Tree};
 use pagewright_sync::{Arc, Platform, SpinLock, rank};
 use pagewright_types::{ForkNodeId, SpaceId};
 

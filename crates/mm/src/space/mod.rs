@@ -1,53 +1,34 @@
 //! Address spaces: which ranges are mapped, and the calls that change that.
 //!
-//! - [`Space`] – one address space: its VMAs under a lock, its tables, its resident set.
-//! - [`Vma`] – one mapping; [`AddressMap`] – all of a space, in order, with the program break.
-//! - `map`, `unmap`, `remap`, `protect`, `advise`, `lock`, `seal`, `brk`, `grow`: one call each, or
-//!   one with its kin. `image` is what `execve` tells. `populate` faults pages in; `zap` clears
-//!   entries under a range; `end` ends a space.
-//! - [`Limits`] – what a space may have; [`Totals`] – what its mappings have. `account` keeps what
-//!   the machine has promised.
+//! ```text
+//!   vma/      one mapping, all of a space in order, and the index by file that the reverse map asks
+//!   call/     one Linux call a file: mmap, munmap, mprotect, mremap, madvise, mlock, …
+//!   entries/  what those calls do to page tables: populate, zap, move, clear references
+//!   limits/   rlimits, and what the machine has promised (overcommit)
+//!   stack     growth on a fault       exec, exit   what execve sets, and the end of a space
+//! ```
+//!
+//! Key types: [`Space`], [`Vma`], [`AddressMap`], [`Limits`], [`Totals`].
 //!
 //! INV-MM-VMAS: VMAs are disjoint, page-aligned, not empty, and neighbours that could be one are
 //! one. INV-MM-COVERED: every leaf lies under a VMA that allows at least what the leaf allows.
 
-mod account;
-mod advise;
-mod brk;
-mod clear_refs;
-mod end;
-mod flags;
-mod grow;
-mod image;
-mod limit;
-mod lock;
-mod map;
-mod mincore;
-mod msync;
-mod places;
-mod populate;
-mod protect;
-mod relocate;
-mod remap;
-mod seal;
-mod totals;
-mod unmap;
+mod call;
+pub(crate) mod entries;
+mod exec;
+mod exit;
+mod limits;
+mod stack;
 mod vma;
-mod vmas;
-pub(crate) mod zap;
 
-pub(crate) use account::Committed;
-pub use advise::{Advice, Whose};
-pub use clear_refs::ClearRefs;
-pub use flags::{LockAllFlags, LockFlags, MapFlags, Protection, RemapFlags};
-pub(crate) use limit::is_data;
-pub use limit::{Limit, Limits, Privileges, Resource};
-pub use map::{FileMapping, MapRequest};
-pub use msync::SyncFlags;
-pub use remap::RemapRequest;
-pub use totals::Totals;
-pub use vma::{Backing, VmFlags, Vma};
-pub use vmas::AddressMap;
+pub use call::{
+    Advice, FileMapping, LockAllFlags, LockFlags, MapFlags, MapRequest, Protection, RemapFlags, RemapRequest,
+    SyncFlags, Whose,
+};
+pub use entries::ClearRefs;
+pub(crate) use limits::{Committed, is_data};
+pub use limits::{Limit, Limits, Privileges, Resource};
+pub use vma::{AddressMap, Backing, Totals, VmFlags, Vma};
 
 use crate::counters::{Gauge, Rss};
 use crate::error::MmError;

@@ -1,0 +1,62 @@
+//! Advice about the file behind a mapping.
+//!
+//! The space is let go while the file is worked on, as in Linux.
+
+use super::{Advice, Walk, check};
+use crate::error::MmError;
+use crate::file::FileObject;
+use crate::mm::Mm;
+use crate::space::Space;
+use pagewright_sync::{Arc, Platform};
+use pagewright_types::{PAGE_SIZE, PageRange};
+
+/// The pages of a file that part of a mapping shows.
+struct Shown<P: Platform> {
+    file: Arc<FileObject<P>>,
+    first: u64,
+    pages: u64,
+}
+
+impl<P: Platform> Mm<P> {
+    pub(in crate::space) fn advise_file(
+        &self,
+        space: &Space<P>,
+        range: PageRange,
+        advice: Advice,
+    ) -> Result<(), MmError> {
+        let mut walk = Walk::over(range);
+        loop {
+            let shown = {
+                let map = space.map().read();
+                let Some((vma, start, part)) = walk.next(&map) else { break };
+                check(vma, part.start(), advice)?;
+                let first = vma.pgoff() + (part.start().page_index() - start);
+                vma.file().map(|file| Shown { file: file.clone(), first, pages: part.pages() })
+            };
+            let Some(Shown { file, first, pages }) = shown else { continue };
+            if advice == Advice::Remove {
+                self.punch_hole(&file, first * PAGE_SIZE, (first + pages) * PAGE_SIZE)?;
+            } else {
+                self.read_ahead(&file, first, pages);
+            }
+        }
+        walk.finish()
+    }
+
+    /// Brings pages of a file into the cache (`force_page_cache_readahead`); of shared memory those
+    /// that are in swap (`shmem_swapin_range`), since what nobody touched has no contents. What
+    /// can't be had will be when it is touched.
+    fn read_ahead(&self, file: &FileObject<P>, first: u64, pages: u64) {
+        let end = (first + pages).min(file.pages());
+        let mut at = first;
+        while let Some(index) =
+            if file.is_shmem() { file.next_swapped(at, end, |_| true) } else { (at < end).then_some(at) }
+        {
+            at = index + 1;
+            match file.find_or_read(self, index) {
+                Ok(found) => self.put_folio(found.folio),
+                Err(_) => return,
+            }
+        }
+    }
+}

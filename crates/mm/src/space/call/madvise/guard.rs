@@ -1,0 +1,83 @@
+//! Guards: pages that nobody may touch, without a mapping of their own (`MADV_GUARD_INSTALL`, Linux
+//! 6.13; of files, too, since 6.15).
+//!
+//! A guard is a marker in the entry. It outlives what it guards: only `GuardRemove` and the end of
+//! the mapping take it away. It goes along when the mapping is moved or given other rights, and
+//! into a child.
+//!
+//! INV-GUARD: from the return of `GuardInstall` until the guard is removed or its mapping goes,
+//! every access to the page is refused.
+//!
+//! Neighbours: `fault` refuses the access; `fork` copies markers, `zap` lets them stand or takes
+//! them.
+//!
+//! Not guaranteed: that a page was empty before. What was there is thrown away.
+
+use crate::error::MmError;
+use crate::mm::Mm;
+use crate::rmap::MappingDelta;
+use crate::space::entries::zap::Zap;
+use crate::space::{Space, Vma};
+use pagewright_arch::{Entry, Soft, SoftKind};
+use pagewright_sync::Platform;
+use pagewright_tlb::Gather;
+use pagewright_types::{Level, PageRange, Rights};
+
+/// What stands in the entry.
+///
+/// The payload of a marker says why it is there.
+const GUARD: Soft = Soft { kind: SoftKind::Marker, exclusive: false, payload: 1 };
+
+impl<P: Platform> Mm<P> {
+    /// Guards every page of `part`, which is one mapping's, and throws away what was there
+    /// (`madvise_guard_install`).
+    ///
+    /// # Errors
+    /// [`MmError::NoFrames`] for a table; what lies before it is guarded.
+    pub(in crate::space) fn install_guards<'a>(
+        &'a self,
+        space: &'a Space<P>,
+        vma: &Vma<P>,
+        part: PageRange,
+        gather: &mut Gather<'a, P>,
+    ) -> Result<(), MmError> {
+        // Fork must copy entries from now on.
+        vma.note_anon();
+        self.reduce(space, part, Rights::empty());
+        space.rss().note_peak();
+        let mut at = part.start();
+        while at < part.end() {
+            let table_end = at.align_down(Level::PTE.table_span()).add(Level::PTE.table_span());
+            let under = PageRange::new(at, table_end.min(part.end()));
+            self.make_table(space, at)?;
+            if let Some(table) = space.table().lock(&self.tlb, at, Level::PTE) {
+                let mut delta = MappingDelta::default();
+                for va in under.iter() {
+                    self.zap_entry(space, &table, va, (vma, Zap::Pages), &mut delta, gather);
+                    if table.pte(va).is_empty() {
+                        table.install_soft(va, GUARD);
+                    }
+                }
+                self.account_unmapped(space, &delta);
+                gather.publish();
+            }
+            at = under.end();
+        }
+        Ok(())
+    }
+
+    /// Takes the guards of `part` away; its pages are as if they had never been touched.
+    pub(in crate::space) fn remove_guards(&self, space: &Space<P>, part: PageRange) {
+        for (table, under) in space.table().locked_tables(&self.tlb, part) {
+            for va in under.iter().filter(|_| table.level() == Level::PTE) {
+                if is_guard(table.entry(va)) {
+                    table.take_soft(va);
+                }
+            }
+        }
+    }
+}
+
+fn is_guard(entry: Entry) -> bool {
+    entry == Entry::Soft(GUARD)
+}

@@ -1,0 +1,40 @@
+//! Advice that becomes a flag of the mapping (`madvise_update_vma`).
+
+use super::{Advice, Walk, check};
+use crate::error::MmError;
+use crate::mm::Mm;
+use crate::space::Space;
+use crate::space::vma::AddressMap;
+use pagewright_sync::Platform;
+use pagewright_types::PageRange;
+
+impl<P: Platform> Mm<P> {
+    pub(in crate::space) fn advise_mappings(
+        &self,
+        space: &Space<P>,
+        range: PageRange,
+        advice: Advice,
+    ) -> Result<(), MmError> {
+        let mut map = space.map().write();
+        let mut walk = Walk::over(range);
+        while let Some((vma, _, part)) = walk.next(&map) {
+            check(vma, part.start(), advice)?;
+            // Linux has EAGAIN for what is ENOMEM elsewhere, because a hole is ENOMEM here.
+            self.flag(&mut map, part, advice).map_err(|_| MmError::CannotSplit { at: part.start() })?;
+        }
+        walk.finish()
+    }
+
+    /// Flags `part` of one mapping: cut off from it, and joined with neighbours that are like it
+    /// then.
+    fn flag(&self, map: &mut AddressMap<P>, part: PageRange, advice: Advice) -> Result<(), MmError> {
+        let flags = |flags| advice.flags(flags).unwrap_or(flags);
+        let changes = map.find(part.start()).is_some_and(|(_, vma)| flags(vma.flags()) != vma.flags());
+        if !changes {
+            return Ok(());
+        }
+        self.reserve_splits(map, part, |_| true)?;
+        map.reflag(part, |vma| flags(vma.flags()));
+        Ok(())
+    }
+}

@@ -1,0 +1,140 @@
+//! Advice that acts on the pages of a mapping, without changing the mapping.
+
+use super::{Advice, Walk, check};
+use crate::error::MmError;
+use crate::mm::Mm;
+use crate::space::entries::zap::Zap;
+use crate::space::{Space, Vma};
+use pagewright_arch::{Entry, Leaf, LeafFlags};
+use pagewright_plant::plant;
+use pagewright_sync::Platform;
+use pagewright_table::LockedTable;
+use pagewright_tlb::Gather;
+use pagewright_tlb::frames::{Folio, FolioFlags};
+use pagewright_types::{Counter, PageRange, VirtAddr};
+
+impl<P: Platform> Mm<P> {
+    pub(in crate::space) fn advise_pages(
+        &self,
+        space: &Space<P>,
+        range: PageRange,
+        advice: Advice,
+    ) -> Result<(), MmError> {
+        // Reading suffices, as in Linux: no mapping changes, and faults lock the same tables.
+        let map = space.map().read();
+        let mut gather = Gather::concurrent(&self.tlb, space.table().context());
+        let mut walk = Walk::over(range);
+        let mut outcome = Ok(());
+        while let Some((vma, _, part)) = walk.next(&map) {
+            outcome =
+                check(vma, part.start(), advice).and_then(|()| self.advise_part(space, vma, part, advice, &mut gather));
+            if outcome.is_err() {
+                break;
+            }
+        }
+        // INV-TLB-RACE: whoever finds an entry cleared after this lets go of the space finds it
+        // flushed, too.
+        plant!(ZapFlushLate; { drop(map); gather.settle() }, { gather.settle(); drop(map) });
+        outcome.and_then(|()| walk.finish())
+    }
+
+    fn advise_part<'a>(
+        &'a self,
+        space: &'a Space<P>,
+        vma: &Vma<P>,
+        part: PageRange,
+        advice: Advice,
+        gather: &mut Gather<'a, P>,
+    ) -> Result<(), MmError> {
+        match advice {
+            Advice::DontNeed | Advice::DontNeedLocked => {
+                self.zap_only(space, (vma, Zap::Pages), part, gather);
+            }
+            Advice::Free => self.free_lazily(space, part, gather),
+            Advice::GuardInstall => return self.install_guards(space, vma, part, gather),
+            Advice::GuardRemove => self.remove_guards(space, part),
+            Advice::Normal
+            | Advice::Random
+            | Advice::Sequential
+            | Advice::WillNeed
+            | Advice::Remove
+            | Advice::Cold
+            | Advice::PageOut
+            | Advice::DontFork
+            | Advice::DoFork
+            | Advice::DontDump
+            | Advice::DoDump
+            | Advice::WipeOnFork
+            | Advice::KeepOnFork
+            | Advice::PopulateRead
+            | Advice::PopulateWrite => unreachable!("{advice:?} does not act on single pages"),
+        }
+        Ok(())
+    }
+
+    /// Says of the pages of a private anonymous mapping that their contents may go
+    /// (`madvise_free_pte_range`): clean from now on, so that a later store is seen by the entry
+    /// being dirty again.
+    fn free_lazily<'a>(&'a self, space: &'a Space<P>, part: PageRange, gather: &mut Gather<'a, P>) {
+        for (table, under) in space.table().locked_tables(&self.tlb, part) {
+            for va in table.entries(under) {
+                self.free_one_lazily(space, &table, va, gather);
+            }
+            gather.publish();
+        }
+    }
+
+    fn free_one_lazily<'a>(
+        &'a self,
+        space: &Space<P>,
+        table: &LockedTable<'a, P>,
+        va: VirtAddr,
+        gather: &mut Gather<'a, P>,
+    ) {
+        // What is in swap goes at once: nothing is lost that would be cheaper to keep.
+        if let Entry::Soft(soft) = table.entry(va) {
+            return self.zap_soft(space, table, va, soft, Zap::Pages);
+        }
+        let Some(leaf) = table.leaf(va) else { return };
+        let Some(folio) = self.vm_normal_folio(leaf) else { return };
+        if folio.flags().intersects(FolioFlags::DIRTY | FolioFlags::SWAPCACHE) && !self.may_forget(folio) {
+            return;
+        }
+        // A copy that was made for a pin is clean. If it was forked since, the other's entry says
+        // as little that it is wanted as this one.
+        if !leaf.flags.contains(LeafFlags::DIRTY) && folio.mapcount() > 1 {
+            return;
+        }
+        let touched = LeafFlags::ACCESSED | LeafFlags::DIRTY;
+        if let Some(debt) = table.update(va, |leaf| Leaf { flags: leaf.flags - touched, ..leaf }) {
+            plant!(LazyFreeNoFlush; core::mem::forget(debt), gather.absorb(debt));
+        }
+        if folio.flags().contains(FolioFlags::SWAPBACKED) {
+            // As what could be read back from a file, it is among the first to go (`lru_lazyfree`).
+            let clear = FolioFlags::SWAPBACKED | FolioFlags::ACTIVE | FolioFlags::REFERENCED;
+            let before = self.frames().lru_move(folio, FolioFlags::empty(), clear);
+            if before.contains(FolioFlags::SWAPBACKED) {
+                self.tlb.count(Counter::PgLazyFree, 1);
+            }
+        }
+    }
+
+    /// Makes a page clean, and takes its slot from it: that may have older contents than the page,
+    /// or none that were ever written. False: it stays as it is, because others have it, too, or it
+    /// is on its way out. The caller has its table locked.
+    fn may_forget(&self, folio: Folio<'_>) -> bool {
+        let Some(lock) = folio.try_lock() else { return false };
+        // What somebody else wrote there by other means than a mapping is not this mapping's to
+        // throw away.
+        let alone = folio.mapcount() == 1;
+        if alone {
+            self.free_swap(folio);
+        }
+        let forgotten = alone && !folio.flags().contains(FolioFlags::SWAPCACHE);
+        if forgotten {
+            folio.clear_flags(FolioFlags::DIRTY);
+        }
+        drop(lock);
+        forgotten
+    }
+}

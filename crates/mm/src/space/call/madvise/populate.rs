@@ -1,0 +1,52 @@
+//! `MADV_POPULATE_READ` and `MADV_POPULATE_WRITE` (`madvise_populate`, `faultin_page_range`).
+
+use super::Advice;
+use crate::error::{FaultError, MmError};
+use crate::fault::PreclearedPages;
+use crate::mm::Mm;
+use crate::space::Space;
+use pagewright_sync::Platform;
+use pagewright_types::{Access, PageRange, Rights};
+
+impl<P: Platform> Mm<P> {
+    /// Faults in every page of `range`.
+    ///
+    /// Unlike an access, it makes no stack grow, and a right that another implies does not count.
+    ///
+    /// # Errors
+    /// [`MmError`]: [`MmError::NotMapped`] at a hole, [`MmError::Unsuitable`] where the mapping lacks the right, [`MmError::Inaccessible`] where
+    /// the program would get a signal. What lies before is there.
+    pub(in crate::space) fn populate_as_advised(
+        &self,
+        space: &Space<P>,
+        range: PageRange,
+        access: Access,
+    ) -> Result<(), MmError> {
+        let (needed, advice) = match access {
+            Access::Write => (Rights::WRITE, Advice::PopulateWrite),
+            Access::Read | Access::Exec => (Rights::READ, Advice::PopulateRead),
+        };
+        let precleared = PreclearedPages::for_pages(self, range.pages());
+        for at in range.iter() {
+            {
+                let map = space.map().read();
+                let Some((_, vma)) = map.find(at) else { return Err(MmError::NotMapped { at }) };
+                if !vma.rights().contains(needed) {
+                    return Err(MmError::Unsuitable { at, advice });
+                }
+            }
+            if self.is_there(space, at, access) {
+                continue;
+            }
+            self.fault_in(space, at, access, PreclearedPages::as_source(&precleared)).map_err(|error| match error {
+                FaultError::NotMapped { .. } => MmError::NotMapped { at },
+                FaultError::NotAllowed { .. } => MmError::Unsuitable { at, advice },
+                FaultError::Guarded { .. } | FaultError::PastEnd { .. } | FaultError::Device { .. } => {
+                    MmError::Inaccessible { va: at }
+                }
+                FaultError::OutOfMemory(error) => error,
+            })?;
+        }
+        Ok(())
+    }
+}

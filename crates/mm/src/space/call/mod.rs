@@ -1,0 +1,27 @@
+//! The memory calls of Linux, one a file, under the names of their system calls.
+//!
+//! | file | calls |
+//! | --- | --- |
+//! | `mmap`, `munmap`, `mprotect`, `mremap`, `brk` | the calls of the same names |
+//! | `madvise/` | `madvise`, `process_madvise` |
+//! | `mlock` | `mlock`, `mlock2`, `munlock`, `mlockall`, `munlockall` |
+//! | `mseal`, `msync`, `mincore` | the calls of the same names |
+//! | `flags` | the flags that they take |
+
+mod brk;
+mod flags;
+mod madvise;
+mod mincore;
+mod mlock;
+pub(in crate::space) mod mmap;
+mod mprotect;
+mod mremap;
+mod mseal;
+mod msync;
+pub(in crate::space) mod munmap;
+
+pub use flags::{LockAllFlags, LockFlags, MapFlags, Protection, RemapFlags};
+pub use madvise::{Advice, Whose};
+pub use mmap::{FileMapping, MapRequest};
+pub use mremap::RemapRequest;
+pub use msync::SyncFlags;

@@ -1,0 +1,46 @@
+//! The end of an address space (`exit_mmap`).
+
+use crate::mm::Mm;
+use crate::space::Space;
+use pagewright_arch::Isa;
+use pagewright_sync::Platform;
+use pagewright_tlb::Gather;
+use pagewright_types::{PageRange, VirtAddr};
+
+impl<P: Platform> Mm<P> {
+    /// Unmaps everything, frees the tables and forgets the space.
+    ///
+    /// No CPU may run it any more; CPUs that are lazily on its tables are told to leave. A second
+    /// call does nothing.
+    ///
+    /// # Panics
+    /// In debug builds when a CPU still runs it.
+    pub fn end_space(&self, space: &Space<P>) {
+        self.call(|| self.close_space(space));
+    }
+
+    /// The same, within a call.
+    pub(crate) fn close_space(&self, space: &Space<P>) {
+        let mut map = space.map().write();
+        if core::mem::replace(&mut map.ended, true) {
+            return;
+        }
+        let everything = PageRange::new(VirtAddr::ZERO, P::Isa::USER_END);
+        let mut gather = Gather::full_space(&self.tlb, space.table().context());
+        for (start, vma) in map.iter() {
+            self.zap_at_end(space, vma, vma.range(start), &mut gather);
+        }
+        let limits = PageRange::new(VirtAddr::ZERO, crate::space::call::munmap::top_of_tables::<P>());
+        self.free_tables(space, everything, limits, &mut gather);
+        gather.settle();
+        while let Some(vma) = map.take_first_in(everything) {
+            if let Some(shmem) = map.release(&vma) {
+                self.drop_file(&shmem);
+            }
+        }
+        self.settle_charge(&mut map);
+        drop(map);
+        self.close_table(space.table());
+        self.fork_tree.remove_space(space.id(), space.fork_node());
+    }
+}

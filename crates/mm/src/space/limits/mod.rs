@@ -1,0 +1,9 @@
+//! What a space may have, and what the machine has promised to all of them.
+
+mod overcommit;
+mod rlimit;
+
+pub(crate) use overcommit::Committed;
+pub(in crate::space) use overcommit::Overcommit;
+pub(crate) use rlimit::is_data;
+pub use rlimit::{Limit, Limits, Privileges, Resource};

@@ -1,0 +1,70 @@
+//! Stacks that grow down when touched below (`expand_downwards`, `acct_stack_growth`).
+
+use crate::error::MmError;
+use crate::knobs::Knob;
+use crate::mm::Mm;
+use crate::space::vma::AddressMap;
+use crate::space::{Space, VmFlags};
+use pagewright_sync::Platform;
+use pagewright_types::{PAGE_SIZE, VirtAddr};
+
+impl<P: Platform> Mm<P> {
+    /// Grows the mapping above `va` down to it, if it is one that grows.
+    ///
+    /// Returns whether `va` is mapped now.
+    pub(crate) fn grow_stack(&self, space: &Space<P>, va: VirtAddr) -> bool {
+        let mut map = space.map().write();
+        let page = va.page_index();
+        let Some((start, vma)) = map.find_or_after(va) else { return false };
+        if start <= page {
+            // Somebody grew it meanwhile.
+            return true;
+        }
+        if !vma.grows_down()
+            || VirtAddr::from_page_index(page) < self.least_address()
+            || self.is_too_near(&map, start, page)
+        {
+            return false;
+        }
+        let grown = self.grow_to(&mut map, start, page);
+        self.settle_charge(&mut map);
+        grown.is_ok()
+    }
+
+    /// Whether a stack that begins at page `start` would come too near to what lies below it.
+    ///
+    /// It may come down on another stack, or on a mapping without rights that was put there to stop
+    /// it.
+    fn is_too_near(&self, map: &AddressMap<P>, start: u64, page: u64) -> bool {
+        map.before(start).is_some_and(|(_, below)| {
+            let guarded = !below.grows_down() && !below.rights().is_empty();
+            let gap = if guarded { self.knobs.get(Knob::StackGuardGap) } else { 0 };
+            page < below.end() + gap
+        })
+    }
+
+    fn grow_to(&self, map: &mut AddressMap<P>, start: u64, page: u64) -> Result<(), MmError> {
+        let Some((_, vma)) = map.find(VirtAddr::from_page_index(start)) else {
+            return Err(MmError::NotMapped { at: VirtAddr::from_page_index(start) });
+        };
+        let (flags, rights, linear) = (vma.flags(), vma.rights(), vma.linear());
+        let more = start - page;
+        // Its own pages have no index below 0.
+        if more > linear {
+            return Err(MmError::NoHole { pages: more });
+        }
+        map.may_grow(flags, rights, more, 0)?;
+        map.may_stack((vma.end() - page) * PAGE_SIZE)?;
+        map.may_lock(flags, more)?;
+        if flags.contains(VmFlags::ACCOUNT) {
+            self.charge(map, more)?;
+        }
+        map.reserve(self, 1)?;
+        if let Some((_, vma)) = map.find(VirtAddr::from_page_index(start)) {
+            // Linux has made it ready for pages of its own by now (anon_vma_prepare).
+            vma.note_anon();
+        }
+        map.grow_down(start, page);
+        Ok(())
+    }
+}

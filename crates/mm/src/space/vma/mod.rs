@@ -1,0 +1,10 @@
+//! Mappings: one, all of a space in order, and the index by file.
+
+mod address_map;
+mod area;
+mod file_index;
+mod totals;
+
+pub use address_map::AddressMap;
+pub use area::{Backing, VmFlags, Vma};
+pub use totals::Totals;
