@@ -17,7 +17,7 @@ use crate::replay::{Counts, ReplayConfig};
 use pagewright_arch::{Aarch64, Isa, IsaKind, X86_64};
 use pagewright_lab::{Lab, LabError};
 use pagewright_mm::{Advice, FaultError, KnobError, Knobs, MapFlags, MapRequest, MmError, Space};
-use pagewright_sim::{Cost, Event, Picos, Sim};
+use pagewright_sim::{Cost, MachineEvent, Picos, Sim};
 use pagewright_sync::Arc;
 use pagewright_types::{Access, Counter, CpuId, NodeId, PAGE_SIZE, Rights, VirtAddr};
 
@@ -164,10 +164,10 @@ impl<I: Isa> Bed<I> {
         let (mut paging, mut waited) = (Picos::ZERO, Picos::ZERO);
         for round in 1..=self.program.rounds {
             self.read(&readers)?;
-            let (start, before) = (sim.clock(PAGER), sim.count(PAGER, Event::FlushWaitTime));
+            let (start, before) = (sim.clock(PAGER), sim.count(PAGER, MachineEvent::FlushWaitTime));
             self.page_out(round)?;
             paging += sim.clock(PAGER).since(start);
-            waited += Picos::new(sim.count(PAGER, Event::FlushWaitTime) - before);
+            waited += Picos::new(sim.count(PAGER, MachineEvent::FlushWaitTime) - before);
         }
         let since = |((name, after), (_, before)): ((&'static str, u64), (&'static str, u64))| (name, after - before);
         Ok(PagedOut {
@@ -180,7 +180,7 @@ impl<I: Isa> Bed<I> {
     }
 
     fn counts(&self) -> Vec<(&'static str, u64)> {
-        let machine = Event::ALL.iter().map(|event| (event.name(), self.lab.sim().total(*event)));
+        let machine = MachineEvent::ALL.iter().map(|event| (event.name(), self.lab.sim().total(*event)));
         let kernel = Counter::ALL.iter().map(|counter| (counter.name(), self.lab.mm().counter(*counter)));
         machine.chain(kernel).collect()
     }

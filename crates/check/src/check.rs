@@ -11,7 +11,7 @@ use crate::testbench::{Attempt, RunDetail, Testbench};
 use pagewright_arch::{Effects, Isa};
 use pagewright_sim::MachineConfig;
 use pagewright_sim::config::parse;
-use pagewright_sim::explore::{self, Chooser, Settings, Token};
+use pagewright_sim::explore::{self, Chooser, ExploreSettings, ReplayToken};
 use pagewright_types::CpuId;
 use std::marker::PhantomData;
 
@@ -23,7 +23,7 @@ pub(crate) const REPLAY: &str = "PAGEWRIGHT_REPLAY";
 pub struct Check<I> {
     config: MachineConfig,
     plan: SearchPlan,
-    settings: Settings,
+    settings: ExploreSettings,
     isa: PhantomData<fn() -> I>,
 }
 
@@ -41,7 +41,7 @@ impl<I: Isa> Check<I> {
     pub fn new() -> Self {
         let config = MachineConfig::default_for(I::KIND);
         let config = config.unwrap_or_else(|error| panic!("the default machine: {error}"));
-        let (plan, settings) = (SearchPlan::default(), Settings::default());
+        let (plan, settings) = (SearchPlan::default(), ExploreSettings::default());
         Self { config, plan, settings, isa: PhantomData }.cpus(2).memory("1M")
     }
 
@@ -120,7 +120,7 @@ impl<I: Isa> Check<I> {
     /// As [`Check::explore`].
     pub fn replay(
         &self,
-        token: &Token,
+        token: &ReplayToken,
         setup: impl Fn(&Harness<I>) -> Vec<CpuProgram<I>>,
     ) -> Result<CheckOutcome, ForeignToken> {
         let attempt = replay(token, &mut |chooser, detail| self.attempt(&setup, chooser, detail))?;
@@ -145,7 +145,7 @@ impl<I: Isa> Check<I> {
         // What the set-up left under way arrives: it is calm.
         harness.cpus().for_each(|cpu| sim.run_on(cpu.id(), || sim.complete()));
         let programs = programs.into_iter().zip(harness.cpus());
-        let programs = programs.map(|(program, cpu)| Box::new(move || program(&cpu)) as explore::Program);
+        let programs = programs.map(|(program, cpu)| Box::new(move || program(&cpu)) as explore::CoroutineBody);
         let report = harness.bench().run(&self.settings, programs.collect(), detail, chooser);
         harness.bench().attempt(&self.settings, report)
     }

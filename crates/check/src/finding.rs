@@ -1,7 +1,7 @@
 //! What a run can come to that is wrong.
 
 use pagewright_model::{CpuStep, Rule, SpecMismatch, Violation, ViolationKind};
-use pagewright_sim::explore::{Outcome, Point};
+use pagewright_sim::explore::{RunEnd, StopPoint};
 use pagewright_types::CpuId;
 use std::fmt;
 
@@ -15,7 +15,7 @@ pub enum CheckFinding {
     /// What each CPU stands before.
     Deadlock {
         /// By CPU.
-        standing: Vec<(CpuId, Point)>,
+        stopped_at: Vec<(CpuId, StopPoint)>,
     },
     /// A program panicked.
     Panicked {
@@ -53,12 +53,12 @@ impl CheckFinding {
     }
 
     /// What the end of a run says, if it is bad.
-    pub(crate) fn of_outcome(outcome: &Outcome) -> Option<Self> {
-        match outcome {
-            Outcome::Completed | Outcome::Stopped => None,
-            Outcome::Deadlock { standing } => Some(Self::Deadlock { standing: standing.clone() }),
-            Outcome::Panicked { cpu, message } => Some(Self::Panicked { cpu: *cpu, message: message.clone() }),
-            Outcome::Endless => Some(Self::StepLimit),
+    pub(crate) fn of_run_end(end: &RunEnd) -> Option<Self> {
+        match end {
+            RunEnd::Completed | RunEnd::Stopped => None,
+            RunEnd::Deadlock { stopped_at } => Some(Self::Deadlock { stopped_at: stopped_at.clone() }),
+            RunEnd::Panicked { cpu, message } => Some(Self::Panicked { cpu: *cpu, message: message.clone() }),
+            RunEnd::StepLimit => Some(Self::StepLimit),
         }
     }
 }
@@ -85,9 +85,9 @@ impl fmt::Display for CheckFinding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Violation(violation) => violation.fmt(f),
-            Self::Deadlock { standing } => {
+            Self::Deadlock { stopped_at } => {
                 f.write_str("deadlock: nobody can go on")?;
-                standing.iter().try_for_each(|(cpu, point)| write!(f, "\n  CPU {cpu} {point}"))
+                stopped_at.iter().try_for_each(|(cpu, point)| write!(f, "\n  CPU {cpu} {point}"))
             }
             Self::Panicked { cpu, message } => write!(f, "the program of CPU {cpu} panicked: {message}"),
             Self::StepLimit => f.write_str("the programs did not end within the steps given to them"),

@@ -41,7 +41,7 @@
 //!   `docs/check.md` says what to route and what to declare.
 //! - [`Testbench`] – a machine with its oracle and a journal, for a harness of one's own.
 //! - [`search`], [`replay`] – many schedules until one fails, which is then cut down; and the same
-//!   one again, from its [`Token`].
+//!   one again, from its [`ReplayToken`].
 //! - [`CheckFinding`] – what was found. [`explain`] draws how it came about: a column for each CPU, time
 //!   downwards.
 //!
@@ -69,7 +69,7 @@ pub use outcome::CheckOutcome;
 pub use pagewright_arch::{Aarch64, Invalidate, Isa, IsaKind, Reach, Target, X86_64};
 pub use pagewright_model::{Antecedent, Rule, Tally, Violation};
 pub use pagewright_sim::PageFault;
-pub use pagewright_sim::explore::{Chooser, Token, TokenError};
+pub use pagewright_sim::explore::{Chooser, ReplayToken, ReplayTokenError};
 pub use pagewright_types::{
     Access, CpuId, CpuMask, Level, Order, PAGE_SIZE, PageRange, Pfn, PhysAddr, Rights, Tag, VirtAddr,
 };

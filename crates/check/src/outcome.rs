@@ -10,7 +10,7 @@ use crate::finding::CheckFinding;
 use crate::search::{FailingSchedule, Search};
 use pagewright_arch::IsaKind;
 use pagewright_model::{Antecedent, Rule};
-use pagewright_sim::explore::{Schedule, Strategy};
+use pagewright_sim::explore::{Schedule, ScheduleStrategy};
 use std::fmt;
 
 /// What a [`crate::Check`] came to.
@@ -139,7 +139,7 @@ impl fmt::Display for CheckOutcome {
             let text = format!("{also}{finding}");
             text.lines().flat_map(rows).try_for_each(|row| writeln!(f, "{row}"))?;
         }
-        let calm = found.token.strategy == Strategy::List(Schedule::default());
+        let calm = found.token.strategy == ScheduleStrategy::List(Schedule::default());
         match (replayed, calm) {
             (true, _) => writeln!(f, "in the schedule of the token, on {machine}:\n")?,
             (false, true) => writeln!(f, "in the calm schedule on {machine}; it needs no race:\n")?,

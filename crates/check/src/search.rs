@@ -6,7 +6,7 @@
 //! The first that finds something is cut down by `explore::shrink` while the same kind of finding
 //! is made, and run again with everything written down.
 //!
-//! A [`Token`] replays a run bit for bit on a machine and settings of the same fingerprint; another
+//! A [`ReplayToken`] replays a run bit for bit on a machine and settings of the same fingerprint; another
 //! is refused (INV-CHECK-TOKEN).
 //!
 //! Not guaranteed: that a schedule is not tried twice; [`Search::distinct`] counts those that differ.
@@ -14,7 +14,9 @@
 use crate::finding::CheckFinding;
 use crate::testbench::{Attempt, RunDetail};
 use pagewright_model::Tally;
-use pagewright_sim::explore::{self, Chooser, Fingerprint, Rates, Replay, Schedule, Strategy, Token};
+use pagewright_sim::explore::{
+    self, Chooser, MachineFingerprint, Rates, ReplayChooser, ReplayToken, Schedule, ScheduleStrategy,
+};
 use rustc_hash::FxHashSet;
 use std::fmt;
 
@@ -52,7 +54,7 @@ pub struct Search {
 
 impl FailingSchedule {
     /// The token to show: `small`, unless it is too long for a line that somebody copies.
-    pub fn printed_token(&self) -> &Token {
+    pub fn printed_token(&self) -> &ReplayToken {
         const LONG: usize = 1000;
         if self.shrunk.to_string().len() > LONG { &self.token } else { &self.shrunk }
     }
@@ -60,7 +62,7 @@ impl FailingSchedule {
 
 impl Search {
     /// As if `token` had been all there was to try.
-    pub(crate) fn of_replay(token: &Token, attempt: Attempt) -> Self {
+    pub(crate) fn of_replay(token: &ReplayToken, attempt: Attempt) -> Self {
         let (steps, tally) = (u64::from(attempt.report.steps), attempt.tally.clone());
         let bad = !attempt.findings.is_empty();
         let failing =
@@ -73,9 +75,9 @@ impl Search {
 #[derive(Clone, Debug)]
 pub struct FailingSchedule {
     /// As it was chosen.
-    pub token: Token,
+    pub token: ReplayToken,
     /// As it was cut down.
-    pub shrunk: Token,
+    pub shrunk: ReplayToken,
     /// The run under `small`, in full detail.
     pub attempt: Attempt,
     /// Tries that cutting down took.
@@ -86,9 +88,9 @@ pub struct FailingSchedule {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ForeignToken {
     /// What the token belongs to.
-    pub token: Fingerprint,
+    pub token: MachineFingerprint,
     /// What was to run it.
-    pub here: Fingerprint,
+    pub here: MachineFingerprint,
 }
 
 impl fmt::Display for ForeignToken {
@@ -120,9 +122,9 @@ impl Numbers {
 ///
 /// Each schedule has rates of its own: what one never does, another does all the time (swarm
 /// testing, Groce et al., ISSTA 2012).
-fn strategy(numbers: &mut Numbers, index: u32, length: u32) -> Strategy {
+fn strategy(numbers: &mut Numbers, index: u32, length: u32) -> ScheduleStrategy {
     if index == 0 {
-        return Strategy::List(Schedule::default());
+        return ScheduleStrategy::List(Schedule::default());
     }
     let seed = numbers.next();
     let often = [2, 50, 300, 1500];
@@ -135,8 +137,8 @@ fn strategy(numbers: &mut Numbers, index: u32, length: u32) -> Strategy {
         evict: numbers.one_of(&[0, 5, 20, 100]),
     };
     match index % 2 {
-        0 => Strategy::Random { seed, rates },
-        _ => Strategy::Pct { seed, depth: numbers.one_of(&[1, 2, 3, 4]), length: length.max(1), rates },
+        0 => ScheduleStrategy::Random { seed, rates },
+        _ => ScheduleStrategy::Pct { seed, depth: numbers.one_of(&[1, 2, 3, 4]), length: length.max(1), rates },
     }
 }
 
@@ -156,7 +158,7 @@ pub fn search(plan: &SearchPlan, attempt: &mut dyn FnMut(&mut dyn Chooser, RunDe
         length = (search.steps / u64::from(search.schedules)) as u32;
         search.tally += &run.tally;
         if let Some(finding) = run.findings.first() {
-            let token = Token { fingerprint: run.fingerprint, strategy };
+            let token = ReplayToken { fingerprint: run.fingerprint, strategy };
             search.failing = Some(cut_down(plan, token, finding, run.report.schedule.clone(), attempt));
             break;
         }
@@ -166,7 +168,7 @@ pub fn search(plan: &SearchPlan, attempt: &mut dyn FnMut(&mut dyn Chooser, RunDe
 
 fn cut_down(
     plan: &SearchPlan,
-    token: Token,
+    token: ReplayToken,
     finding: &CheckFinding,
     schedule: Schedule,
     attempt: &mut dyn FnMut(&mut dyn Chooser, RunDetail) -> Attempt,
@@ -176,11 +178,11 @@ fn cut_down(
     let budget = if *finding == CheckFinding::StepLimit { 0 } else { plan.max_shrink_runs };
     let shrunk = explore::shrink(schedule, budget, |schedule| {
         shrink_runs += 1;
-        let run = attempt(&mut Replay::new(schedule), RunDetail::Quick);
+        let run = attempt(&mut ReplayChooser::new(schedule), RunDetail::Quick);
         run.findings.first().is_some_and(|found| found.is_like(finding))
     });
-    let attempt = attempt(&mut Replay::new(&shrunk), RunDetail::Full);
-    let shrunk = Token { fingerprint: token.fingerprint, strategy: Strategy::List(shrunk) };
+    let attempt = attempt(&mut ReplayChooser::new(&shrunk), RunDetail::Full);
+    let shrunk = ReplayToken { fingerprint: token.fingerprint, strategy: ScheduleStrategy::List(shrunk) };
     FailingSchedule { token, shrunk, attempt, shrink_runs }
 }
 
@@ -189,7 +191,7 @@ fn cut_down(
 /// # Errors
 /// [`ForeignToken`], when the token belongs to something else than what `attempt` makes.
 pub fn replay(
-    token: &Token,
+    token: &ReplayToken,
     attempt: &mut dyn FnMut(&mut dyn Chooser, RunDetail) -> Attempt,
 ) -> Result<Attempt, ForeignToken> {
     let run = attempt(&mut *token.strategy.chooser(), RunDetail::Full);

@@ -9,13 +9,13 @@
 //! ```
 //!
 //! Not guaranteed: that a machine can be used on after a run that was neither completed nor
-//! stopped; see [`Report::abandoned`].
+//! stopped; see [`RunReport::abandoned`].
 
 use crate::finding::CheckFinding;
 use crate::journal::{Journal, JournalEntry, JournalEvent, Listener};
 use pagewright_arch::{Isa, IsaKind};
 use pagewright_model::{Census, Oracle, Tally};
-use pagewright_sim::explore::{self, Chooser, Fingerprint, Program, Report, Settings};
+use pagewright_sim::explore::{self, Chooser, CoroutineBody, ExploreSettings, MachineFingerprint, RunReport};
 use pagewright_sim::{ConfigError, MachineConfig, Sim};
 use pagewright_types::{CpuId, CpuMask};
 use std::cell::{Ref, RefCell};
@@ -35,11 +35,11 @@ pub enum RunDetail {
 #[derive(Clone, Debug)]
 pub struct Attempt {
     /// The run itself.
-    pub report: Report,
+    pub report: RunReport,
     /// Whose instructions.
     pub isa: IsaKind,
     /// Of the machine and the settings.
-    pub fingerprint: Fingerprint,
+    pub fingerprint: MachineFingerprint,
     /// What was found, in order.
     pub findings: Vec<CheckFinding>,
     /// What was judged.
@@ -146,29 +146,30 @@ impl<I: Isa> Testbench<I> {
     /// Runs `programs` under `chooser`; stops when something is found, or when the settings say so.
     pub fn run(
         &self,
-        settings: &Settings,
-        programs: Vec<Program>,
+        settings: &ExploreSettings,
+        programs: Vec<CoroutineBody>,
         detail: RunDetail,
         chooser: &mut dyn Chooser,
-    ) -> Report {
+    ) -> RunReport {
         let (listener, found, stop) = (Rc::clone(&self.listener), Rc::clone(&self.found), settings.stop.clone());
         let enough = move || {
             listener.borrow().oracle.found() > 0
                 || !found.borrow().is_empty()
                 || stop.as_ref().is_some_and(|stop| stop())
         };
-        let settings = Settings { log: detail == RunDetail::Full, stop: Some(Rc::new(enough)), ..settings.clone() };
+        let settings =
+            ExploreSettings { log: detail == RunDetail::Full, stop: Some(Rc::new(enough)), ..settings.clone() };
         self.journal.turn(detail == RunDetail::Full);
         explore::run(&self.sim, &settings, programs, chooser)
     }
 
     /// What the run came to, with what was found until now.
-    pub fn attempt(&self, settings: &Settings, report: Report) -> Attempt {
-        let outcome = CheckFinding::of_outcome(&report.outcome);
+    pub fn attempt(&self, settings: &ExploreSettings, report: RunReport) -> Attempt {
+        let end = CheckFinding::of_run_end(&report.end);
         Attempt {
             isa: I::KIND,
-            fingerprint: Fingerprint::of(&self.sim, settings),
-            findings: self.findings().into_iter().chain(outcome).collect(),
+            fingerprint: MachineFingerprint::of(&self.sim, settings),
+            findings: self.findings().into_iter().chain(end).collect(),
             tally: self.oracle().tally().clone(),
             journal: self.journal.take(),
             report,

@@ -7,7 +7,7 @@
 #![cfg(feature = "planted")]
 
 use pagewright_arch::{Aarch64, Isa, IsaKind, X86_64};
-use pagewright_check::{CheckFinding, Rule, SearchPlan, Token};
+use pagewright_check::{CheckFinding, ReplayToken, Rule, SearchPlan};
 use pagewright_fuzz::random::explore::Explored;
 use pagewright_fuzz::random::{PlantedBug, Program, Theme, explored_program, fast, fast_program, plant, replay};
 
@@ -108,7 +108,7 @@ struct Hit {
     /// Programs tried.
     programs: u64,
     program: Program,
-    token: Option<Token>,
+    token: Option<ReplayToken>,
     finding: CheckFinding,
 }
 

@@ -10,7 +10,7 @@ use pagewright_fuzz::random::explore::Explored;
 use pagewright_fuzz::random::{
     Effort, Program, Survey, Theme, explored_program, fast, fast_program, survey, without_mechanism,
 };
-use pagewright_sim::explore::Replay;
+use pagewright_sim::explore::ReplayChooser;
 
 /// Large enough that no rule is left without something to judge, small enough for every day.
 const EFFORT: Effort = Effort { seed: 7, cpus: None, accesses: 1_500_000, schedules: 600 };
@@ -77,7 +77,7 @@ fn twice<I: Isa>() {
     let [first, second] =
         [(); 2].map(|()| explored.search::<I>(&SearchPlan { seed: 5, schedules: 20, max_shrink_runs: 0 }));
     assert_eq!((first.steps, first.distinct, first.tally), (second.steps, second.distinct, second.tally));
-    let [first, second] = [(); 2].map(|()| explored.attempt::<I>(&mut Replay::calm(), RunDetail::Full));
+    let [first, second] = [(); 2].map(|()| explored.attempt::<I>(&mut ReplayChooser::calm(), RunDetail::Full));
     assert_eq!((first.report.trace, first.journal), (second.report.trace, second.journal));
 }
 

@@ -13,7 +13,7 @@ use pagewright_mm::file::{FileObject, Kind};
 use pagewright_mm::space::FileMapping;
 use pagewright_mm::{Advice, Knobs, MapFlags, MapRequest, Mm, Space};
 use pagewright_model::{Isa as Walker, walk};
-use pagewright_sim::{MachineConfig, Refusal, Sim};
+use pagewright_sim::{AllocationFailure, MachineConfig, Sim};
 use pagewright_sync::Arc;
 use pagewright_types::judge::{Fact, Judge, Made, Witness};
 use pagewright_types::{Access, CpuId, PAGE_SIZE, PageRange, Pfn, Rights, Tag, VirtAddr};
@@ -211,7 +211,7 @@ fn a_call_that_fails_returns_too<I: Isa>() {
     ] {
         assert!(taken(&heard) > 0 && heard.last() == Some(&Heard::Returned), "{heard:?}");
     }
-    world.lab.sim().fail_allocation_after(0, Refusal::One);
+    world.lab.sim().fail_allocation_after(0, AllocationFailure::One);
     let heard = world.during(|mm, space| {
         mm.fault(space, page(0), Access::Write).expect_err("not writable");
         mm.fork(space).map(drop).expect_err("no memory");

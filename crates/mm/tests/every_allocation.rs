@@ -18,7 +18,7 @@ mod state;
 mod steps;
 
 use pagewright_arch::{Aarch64, Isa, X86_64};
-use pagewright_sim::Refusal;
+use pagewright_sim::AllocationFailure;
 use scene::Scene;
 use state::{State, picture};
 use steps::Step;
@@ -44,7 +44,7 @@ struct Seen {
 }
 
 /// Makes the allocations of a step fail in one scene.
-fn fail_each<I: Isa>(step: &Step<I>, fillers: u64, refusal: Refusal, seen: &mut Seen) {
+fn fail_each<I: Isa>(step: &Step<I>, fillers: u64, refusal: AllocationFailure, seen: &mut Seen) {
     let name = step.name;
     let expected = {
         let scene = prepared(step, fillers);
@@ -94,7 +94,7 @@ fn run<I: Isa>() {
     for step in steps::all::<I>() {
         let mut seen = Seen::default();
         for fillers in FILLERS {
-            for refusal in [Refusal::One, Refusal::All] {
+            for refusal in [AllocationFailure::One, AllocationFailure::All] {
                 fail_each(&step, fillers, refusal, &mut seen);
             }
         }

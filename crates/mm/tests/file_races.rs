@@ -10,7 +10,7 @@ use pagewright_lab::harness::alone;
 use pagewright_lab::on_both;
 use pagewright_mm::file::{FallocateFlags, FileOps, Kind, MemfdFlags};
 use pagewright_mm::{Advice, MapFlags};
-use pagewright_sim::explore::{self, Outcome, Program, Rates, Settings, Strategy};
+use pagewright_sim::explore::{self, CoroutineBody, ExploreSettings, Rates, RunEnd, ScheduleStrategy};
 use pagewright_types::{Access, CpuId, Errno, PAGE_SIZE, Rights};
 use std::cell::Cell;
 use std::rc::Rc;
@@ -23,18 +23,18 @@ const SCHEDULES: u64 = 150;
 /// Where a window is one step wide.
 const MORE_SCHEDULES: u64 = 1500;
 
-fn run<I: Isa>(world: &World<I>, seed: u64, programs: Vec<Program>) {
-    run_by(world, Strategy::Random { seed, rates: Rates::default() }, programs);
+fn run<I: Isa>(world: &World<I>, seed: u64, programs: Vec<CoroutineBody>) {
+    run_by(world, ScheduleStrategy::Random { seed, rates: Rates::default() }, programs);
 }
 
 /// The same where one CPU does much while another stands still.
-fn run_in_long_turns<I: Isa>(world: &World<I>, seed: u64, programs: Vec<Program>) {
-    run_by(world, Strategy::Pct { seed, depth: 2, length: 100, rates: Rates::default() }, programs);
+fn run_in_long_turns<I: Isa>(world: &World<I>, seed: u64, programs: Vec<CoroutineBody>) {
+    run_by(world, ScheduleStrategy::Pct { seed, depth: 2, length: 100, rates: Rates::default() }, programs);
 }
 
-fn run_by<I: Isa>(world: &World<I>, strategy: Strategy, programs: Vec<Program>) {
-    let report = explore::run(world.lab.sim(), &Settings::default(), programs, &mut *strategy.chooser());
-    assert_eq!(report.outcome, Outcome::Completed, "{strategy:?}");
+fn run_by<I: Isa>(world: &World<I>, strategy: ScheduleStrategy, programs: Vec<CoroutineBody>) {
+    let report = explore::run(world.lab.sim(), &ExploreSettings::default(), programs, &mut *strategy.chooser());
+    assert_eq!(report.end, RunEnd::Completed, "{strategy:?}");
 }
 
 /// A load of shared memory while a hole is made where it loads; whether it shows what the memory
@@ -48,7 +48,7 @@ fn load_beside_a_hole<I: Isa>(seed: u64) -> bool {
     world.lab.run(CPU, &process.space);
     let (loads, punches, space, holed) = (world.clone(), world.clone(), process.space.clone(), file.clone());
     let hole = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
-    let programs: Vec<Program> = vec![
+    let programs: Vec<CoroutineBody> = vec![
         Box::new(move || loads.lab.touch(CPU, &space, base, Access::Read, 1).expect("readable")),
         Box::new(move || {
             punches.lab.on(OTHER, |mm| mm.fallocate(&holed, hole, 0, PAGE_SIZE)).expect("not sealed");
@@ -79,7 +79,7 @@ fn forget_beside_an_unmap<I: Isa>(seed: u64) -> bool {
     let base = process.map_file(&file, Rights::RW, MapFlags::SHARED);
     world.lab.run(CPU, &process.space);
     let (unmaps, forgets, space, forgotten) = (world.clone(), world.clone(), process.space.clone(), file.clone());
-    let programs: Vec<Program> = vec![
+    let programs: Vec<CoroutineBody> = vec![
         Box::new(move || unmaps.lab.on(CPU, |mm| mm.munmap(&space, base, 3 * PAGE_SIZE)).expect("mapped")),
         Box::new(move || forgets.lab.on(OTHER, |mm| mm.forget_file(&forgotten))),
     ];
@@ -107,7 +107,7 @@ fn store_beside_a_write_back<I: Isa>(seed: u64) -> bool {
     process.write(base, 1);
     world.lab.run(CPU, &process.space);
     let (stores, writes, space, written) = (world.clone(), world.clone(), process.space.clone(), file.clone());
-    let programs: Vec<Program> = vec![
+    let programs: Vec<CoroutineBody> = vec![
         Box::new(move || {
             for value in 2..6 {
                 support::store(&stores, CPU, &space, base, value);
@@ -135,7 +135,7 @@ fn store_after_mprotect_beside_a_write_back<I: Isa>(seed: u64) -> bool {
     let (protected, broken) = (Rc::new(Cell::new(false)), Rc::new(Cell::new(false)));
     let (stores, writes, protects) = (world.clone(), world.clone(), world.clone());
     let (space, returned, late) = (process.space.clone(), protected.clone(), broken.clone());
-    let programs: Vec<Program> = vec![
+    let programs: Vec<CoroutineBody> = vec![
         Box::new(move || {
             for _ in 0..40 {
                 let over = returned.get();
@@ -211,7 +211,7 @@ fn read_beside_an_end<I: Isa>(seed: u64) -> bool {
     let (reads, cuts, cut) = (world.clone(), world.clone(), file.clone());
     let read = Rc::new(Cell::new(None));
     let answer = read.clone();
-    let programs: Vec<Program> = vec![
+    let programs: Vec<CoroutineBody> = vec![
         Box::new(move || {
             let mut word = [9; 8];
             let bytes = reads.lab.on(CPU, |mm| mm.read_at(&file, 0, &mut word));
@@ -239,7 +239,7 @@ fn load_beside_a_page_that_comes_and_goes<I: Isa>(seed: u64) -> bool {
     world.lab.run(OTHER, &process.space);
     let (loads, stores) = (world.clone(), world.clone());
     let [loaded, stored] = [process.space.clone(), process.space.clone()];
-    let programs: Vec<Program> = vec![
+    let programs: Vec<CoroutineBody> = vec![
         Box::new(move || loads.lab.touch(CPU, &loaded, base, Access::Read, 1).expect("readable")),
         Box::new(move || {
             support::store(&stores, OTHER, &stored, base, 2);
@@ -267,7 +267,7 @@ fn load_beside_a_hole_on_a_device<I: Isa>(seed: u64) -> bool {
     world.lab.run(CPU, &process.space);
     let (loads, punches, space) = (world.clone(), world.clone(), process.space.clone());
     let (hole, len) = (FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE, [8, PAGE_SIZE][seed as usize % 2]);
-    let programs: Vec<Program> = vec![
+    let programs: Vec<CoroutineBody> = vec![
         Box::new(move || loads.lab.touch(CPU, &space, base, Access::Read, 1).expect("readable")),
         Box::new(move || {
             punches.lab.on(OTHER, |mm| mm.fallocate(&file, hole, 0, len)).expect("not sealed");
@@ -286,7 +286,7 @@ fn write_back_beside_a_hole<I: Isa>(seed: u64) -> bool {
     process.write(base, 2);
     let (writes, punches, written) = (world.clone(), world.clone(), file.clone());
     let (hole, len) = (FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE, [8, PAGE_SIZE][seed as usize % 2]);
-    let programs: Vec<Program> = vec![
+    let programs: Vec<CoroutineBody> = vec![
         Box::new(move || writes.lab.on(CPU, |mm| mm.write_back(&written, 0, PAGE_SIZE)).expect("a good device")),
         Box::new(move || {
             punches.lab.on(OTHER, |mm| mm.fallocate(&file, hole, 0, len)).expect("not sealed");

@@ -11,7 +11,7 @@ use pagewright_lab::harness::world::{ANON, CPU, How, OTHER, Process, World};
 use pagewright_lab::on_both;
 use pagewright_mm::gup::{Contents, GupFlags};
 use pagewright_mm::{FaultError, MapFlags, MmError};
-use pagewright_sim::Refusal;
+use pagewright_sim::AllocationFailure;
 use pagewright_types::{Access, Counter, Errno, PAGE_SIZE, PageRange, Rights, VirtAddr};
 
 on_both! {
@@ -191,7 +191,7 @@ fn a_call_that_fails_has_taken_nothing<I: Isa>() {
     let before = refs();
     let mut refusals = 0;
     let device = loop {
-        world.lab.sim().fail_allocation_after(refusals, Refusal::One);
+        world.lab.sim().fail_allocation_after(refusals, AllocationFailure::One);
         let taken = process.take(CPU, base, 1, How::Pin(GupFlags::LONGTERM));
         world.lab.sim().permit_allocations();
         match taken {
@@ -204,7 +204,7 @@ fn a_call_that_fails_has_taken_nothing<I: Isa>() {
     world.at_rest(&[&device]);
     let mut refusals = 0;
     let late = loop {
-        world.lab.sim().fail_allocation_after(refusals, Refusal::One);
+        world.lab.sim().fail_allocation_after(refusals, AllocationFailure::One);
         let late = world.on(CPU, |mm| mm.fork(&process.space));
         world.lab.sim().permit_allocations();
         match late {

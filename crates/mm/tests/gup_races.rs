@@ -15,7 +15,7 @@ use pagewright_mm::gup::{Contents, GupFlags};
 use pagewright_mm::space::ClearRefs;
 use pagewright_mm::view::PageState;
 use pagewright_mm::{MapFlags, MapRequest};
-use pagewright_sim::explore::{Outcome, Program, Settings};
+use pagewright_sim::explore::{CoroutineBody, ExploreSettings, RunEnd};
 use pagewright_types::{Access, Counter, PAGE_SIZE, PageRange, Rights, VirtAddr};
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -26,7 +26,7 @@ const NEW: u64 = 22;
 
 /// Two programs, and what must be true when both have ended.
 struct Race {
-    programs: Vec<Program>,
+    programs: Vec<CoroutineBody>,
     check: Box<dyn FnOnce() -> Result<(), String>>,
 }
 
@@ -43,9 +43,9 @@ struct Seen {
 fn run<I: Isa>(set_up: SetUp<I>, seen: &Seen, chooser: &mut dyn Chooser, detail: RunDetail) -> Attempt {
     let world = World::<I>::new(2);
     let race = set_up(&world);
-    let settings = Settings::default();
+    let settings = ExploreSettings::default();
     let report = world.bench.run(&settings, race.programs, detail, chooser);
-    let completed = report.outcome == Outcome::Completed;
+    let completed = report.end == RunEnd::Completed;
     if completed && world.bench.found() == 0 {
         let checked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(race.check));
         if let Some(what) = checked.unwrap_or(Err("a panic afterwards".to_string())).err() {
@@ -99,7 +99,7 @@ fn planted<I: Isa>(plant: pagewright_plant::PlantedBug, set_up: SetUp<I>, says: 
 type Taken<I> = Rc<RefCell<Option<Device<I>>>>;
 
 /// A program on `OTHER` that takes the page at `at` of a process, if it can be had.
-fn taker<I: Isa>(process: &Rc<Process<I>>, at: VirtAddr, how: How) -> (Program, Taken<I>) {
+fn taker<I: Isa>(process: &Rc<Process<I>>, at: VirtAddr, how: How) -> (CoroutineBody, Taken<I>) {
     let (taken, process) = (Taken::<I>::default(), Rc::clone(process));
     let into = Rc::clone(&taken);
     (Box::new(move || *into.borrow_mut() = process.take(OTHER, at, 1, how).ok()), taken)

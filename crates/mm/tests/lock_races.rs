@@ -13,7 +13,7 @@ use pagewright_mm::counters::Gauge;
 use pagewright_mm::file::MemfdFlags;
 use pagewright_mm::{Advice, LockFlags, MapFlags, MmError, RemapFlags, RemapRequest, Space};
 use pagewright_sim::Sim;
-use pagewright_sim::explore::Program;
+use pagewright_sim::explore::CoroutineBody;
 use pagewright_types::{Access, CpuId, LruList, NodeId, PAGE_SIZE, Rights, VirtAddr};
 use std::rc::Rc;
 use support::process::{at, first_lost, race};
@@ -99,7 +99,7 @@ fn locked_beside_others<I: Isa>(seed: u64) -> bool {
     (0..PAGES).for_each(|page| parent.write(at(base, page), page));
     let child = parent.fork();
     let spaces = [parent.space.clone(), child.space.clone()];
-    let programs = [(CPU, 0), (OTHER, 1), (THIRD, seed as usize / 2 % 2)].map(|(cpu, whose)| -> Program {
+    let programs = [(CPU, 0), (OTHER, 1), (THIRD, seed as usize / 2 % 2)].map(|(cpu, whose)| -> CoroutineBody {
         let (world, space) = (world.clone(), spaces[whose].clone());
         Box::new(move || {
             (0..DEEDS).for_each(|number| Deed::chosen(seed, cpu, number).done(&world, &space, cpu, base));
@@ -135,7 +135,7 @@ fn kept_beside_reclaim<I: Isa>(seed: u64) -> bool {
         &[Deed::Reclaim; 3],
     ];
     let programs = [(CPU, &stays, bases[0]), (OTHER, &leaves, bases[1]), (THIRD, &stays, bases[0])];
-    let programs = programs.into_iter().zip(deeds).map(|((cpu, process, base), deeds)| -> Program {
+    let programs = programs.into_iter().zip(deeds).map(|((cpu, process, base), deeds)| -> CoroutineBody {
         let (world, space) = (world.clone(), process.space.clone());
         Box::new(move || deeds.iter().for_each(|deed| deed.done(&world, &space, cpu, base)))
     });

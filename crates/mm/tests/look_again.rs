@@ -11,7 +11,7 @@ use pagewright_lab::on_both;
 use pagewright_mm::gup::{Contents, GupFlags};
 use pagewright_mm::space::FileMapping;
 use pagewright_mm::{Advice, MapFlags, MapRequest};
-use pagewright_sim::explore::Program;
+use pagewright_sim::explore::CoroutineBody;
 use pagewright_types::{PAGE_SIZE, PageRange, Rights, VirtAddr};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -22,7 +22,7 @@ const SCHEDULES: u64 = 200;
 /// Where there is nothing else.
 const STACK: u64 = 0x20_0000_0000;
 
-fn interleave<I: Isa>(world: &World<I>, seed: u64, programs: Vec<Program>) {
+fn interleave<I: Isa>(world: &World<I>, seed: u64, programs: Vec<CoroutineBody>) {
     if seed.is_multiple_of(4) { race_in_long_turns(world, seed, programs) } else { race(world, seed, programs) }
 }
 
@@ -45,7 +45,7 @@ fn bring_below_a_stack<I: Isa>(seed: u64) -> bool {
     world.lab.run(CPU, &process.space);
     let (brings, unmaps) = (world.clone(), world.clone());
     let [brought, unmapped] = [process.space.clone(), process.space.clone()];
-    let programs: Vec<Program> = vec![
+    let programs: Vec<CoroutineBody> = vec![
         Box::new(move || match seed % 3 {
             0 => {
                 let _ = brings.lab.on(CPU, |mm| mm.madvise(&brought, below, PAGE_SIZE, Advice::PopulateWrite));
@@ -85,7 +85,7 @@ fn force_beside_a_file<I: Isa>(seed: u64) -> bool {
     world.lab.run(CPU, &process.space);
     let (forces, maps, mapped) = (world.clone(), world.clone(), file.clone());
     let [forced, replaced] = [process.space.clone(), process.space.clone()];
-    let programs: Vec<Program> = vec![
+    let programs: Vec<CoroutineBody> = vec![
         Box::new(move || {
             let flags = GupFlags::WRITE | GupFlags::FORCE;
             let pages = |mm: &pagewright_mm::Mm<_>| {
@@ -123,7 +123,7 @@ fn copy_from_a_process_that_ends<I: Isa>(seed: u64) -> bool {
     world.lab.on(CPU, |mm| mm.tlb().leave_space());
     let (copies, reuses) = (world.clone(), world.clone());
     let [copied, ended, taken] = [ends.space.clone(), ends.space.clone(), other.space.clone()];
-    let programs: Vec<Program> = vec![
+    let programs: Vec<CoroutineBody> = vec![
         Box::new(move || {
             if seed.is_multiple_of(2) {
                 let _ = copies.lab.on(CPU, |mm| mm.madvise(&copied, base, PAGE_SIZE, Advice::PopulateRead));

@@ -443,7 +443,7 @@ fn every_allocation_can_fail_and_leaves_no_trace<I: Isa>() {
     let before = levels(&lab);
     let mut failures = 0;
     for depth in 0.. {
-        lab.sim().fail_allocation_after(depth, pagewright_sim::Refusal::One);
+        lab.sim().fail_allocation_after(depth, pagewright_sim::AllocationFailure::One);
         let outcome = a_little_of_everything(&lab);
         lab.sim().permit_allocations();
         assert_eq!(levels(&lab), before, "the allocation after {depth} others failed: {outcome:?}");

@@ -8,7 +8,7 @@ use pagewright_lab::harness::files::Zeroes;
 use pagewright_mm::file::{FileObject, Kind};
 use pagewright_mm::space::FileMapping;
 use pagewright_mm::{FaultError, Knobs, MapFlags, MapRequest, Space};
-use pagewright_sim::explore::{self, Outcome, Program, Rates, Settings, Strategy};
+use pagewright_sim::explore::{self, CoroutineBody, ExploreSettings, Rates, RunEnd, ScheduleStrategy};
 use pagewright_sim::{MachineConfig, Sim};
 use pagewright_sync::Arc;
 use pagewright_types::{Access, CpuId, PAGE_SIZE, Rights, VirtAddr};
@@ -45,13 +45,13 @@ fn copy_while_truncating<I: Isa>(seed: u64) -> bool {
     let (space, base) = map(&lab, &file, MapFlags::PRIVATE);
     let served = Rc::new(Cell::new(None));
     let (faults, truncates, faulting, answer) = (lab.clone(), lab.clone(), space.clone(), served.clone());
-    let programs: Vec<Program> = vec![
+    let programs: Vec<CoroutineBody> = vec![
         Box::new(move || answer.set(Some(faults.on(CPU, |mm| mm.fault(&faulting, base, Access::Write)).is_ok()))),
         Box::new(move || truncates.on(OTHER, |mm| mm.truncate(&file, 0)).expect("not sealed")),
     ];
-    let strategy = Strategy::Random { seed, rates: Rates::default() };
-    let report = explore::run(lab.sim(), &Settings::default(), programs, &mut *strategy.chooser());
-    assert_eq!(report.outcome, Outcome::Completed, "seed {seed}");
+    let strategy = ScheduleStrategy::Random { seed, rates: Rates::default() };
+    let report = explore::run(lab.sim(), &ExploreSettings::default(), programs, &mut *strategy.chooser());
+    assert_eq!(report.end, RunEnd::Completed, "seed {seed}");
     assert_eq!(space.rss().pages(), 0, "seed {seed}: a page past the end is mapped");
     assert_eq!(lab.touch(CPU, &space, base, Access::Read, 1), Err(FaultError::PastEnd { va: base }), "seed {seed}");
     served.get().expect("it has run")

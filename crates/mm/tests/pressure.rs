@@ -22,7 +22,7 @@ use pagewright_mm::file::Kind;
 use pagewright_mm::gup::{Contents, GupFlags};
 use pagewright_mm::swap::Backing;
 use pagewright_mm::{FaultError, Knob, MapFlags};
-use pagewright_sim::Refusal;
+use pagewright_sim::AllocationFailure;
 use pagewright_types::{Access, Counter, CpuId, Level, LruList, NodeId, Order, PAGE_SIZE, Rights, VirtAddr};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -521,7 +521,7 @@ fn a_pool_is_filled_though_a_batch_is_short<I: Isa>() {
     for refused in 0..8 {
         world.on(CPU, |mm| {
             let pool = mm.huge_pool(Order::new(3), NODE, 8).expect("memory");
-            world.lab.sim().fail_allocation_after(refused, Refusal::One);
+            world.lab.sim().fail_allocation_after(refused, AllocationFailure::One);
             let filled = pool.fill(0..8, || {});
             world.lab.sim().permit_allocations();
             // What nobody has is no batch at all, and what the machine refuses is no want of

@@ -9,7 +9,7 @@ use pagewright_lab::Lab;
 use pagewright_lab::harness::alone;
 use pagewright_mm::{Knobs, MapFlags, MapRequest, RemapFlags, RemapRequest};
 use pagewright_sim::MachineConfig;
-use pagewright_sim::explore::{self, Outcome, Program, Rates, Settings, Strategy};
+use pagewright_sim::explore::{self, CoroutineBody, ExploreSettings, Rates, RunEnd, ScheduleStrategy};
 use pagewright_types::{Access, CpuId, PAGE_SIZE, Rights, VirtAddr};
 use std::cell::Cell;
 use std::rc::Rc;
@@ -58,7 +58,7 @@ fn move_and_take<I: Isa>(seed: u64) -> Ran {
     let (mover, taker, writer, mine, theirs) = (lab.clone(), lab.clone(), lab.clone(), space.clone(), space.clone());
     let (len, flags, done) = (PAGE_SIZE, RemapFlags::MAYMOVE | RemapFlags::FIXED, moved.clone());
     let request = RemapRequest { addr: old, old_len: len, new_len: len, flags, new_addr: new };
-    let programs: Vec<Program> = vec![
+    let programs: Vec<CoroutineBody> = vec![
         Box::new(move || {
             done.set(mover.on(MOVER, |mm| mm.mremap(&mine, &request)).is_ok());
         }),
@@ -82,11 +82,11 @@ fn move_and_take<I: Isa>(seed: u64) -> Ran {
     let rates = Rates::default();
     // The window of the planted bug is a few steps wide: by chance alone it is hardly ever met.
     let strategy = match seed % 2 {
-        0 => Strategy::Random { seed, rates },
-        _ => Strategy::Pct { seed, depth: 3, length: 200, rates },
+        0 => ScheduleStrategy::Random { seed, rates },
+        _ => ScheduleStrategy::Pct { seed, depth: 3, length: 200, rates },
     };
-    let report = explore::run(lab.sim(), &Settings::default(), programs, &mut *strategy.chooser());
-    assert_eq!(report.outcome, Outcome::Completed, "seed {seed}");
+    let report = explore::run(lab.sim(), &ExploreSettings::default(), programs, &mut *strategy.chooser());
+    assert_eq!(report.end, RunEnd::Completed, "seed {seed}");
     assert!(moved.get(), "seed {seed}: nothing is in the way");
     let at = lab.sim().access(TAKER, fresh, Access::Write, 1).expect("touched by this CPU");
     let word = lab.sim().ram()[(at.pfn.base().raw() / 8) as usize].load(Ordering::Relaxed);

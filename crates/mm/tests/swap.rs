@@ -15,7 +15,7 @@ use pagewright_mm::space::Whose;
 use pagewright_mm::swap::Backing;
 use pagewright_mm::{Advice, MmError};
 use pagewright_sim::SimLocks;
-use pagewright_sim::explore::Program;
+use pagewright_sim::explore::CoroutineBody;
 use pagewright_sync::Backend;
 use pagewright_tlb::frames::FolioFlags;
 use pagewright_types::{Access, Counter, CpuId, Errno, Level, NodeId, PAGE_SIZE, PageRange, VirtAddr};
@@ -201,7 +201,7 @@ fn stores_beside_a_page_out<I: Isa>(seed: u64) -> bool {
     let (stores, pages_out, forks) = (world.clone(), world.clone(), world.clone());
     let spaces = [process.space.clone(), process.space.clone(), process.space.clone()];
     let [stored, paged, forked] = spaces;
-    let programs: Vec<Program> = vec![
+    let programs: Vec<CoroutineBody> = vec![
         Box::new(move || {
             for value in 2..6 {
                 support::store(&stores, CPU, &stored, base, value);
@@ -238,7 +238,7 @@ fn new_memory_beside_a_page_out<I: Isa>(seed: u64) -> bool {
     world.lab.run(CPU, &first.space);
     let (stores, pages_out) = (world.clone(), world.clone());
     let [stored, paged, taken] = [first.space.clone(), first.space.clone(), second.space.clone()];
-    let programs: Vec<Program> = vec![
+    let programs: Vec<CoroutineBody> = vec![
         Box::new(move || {
             for value in 2..8 {
                 support::store(&stores, CPU, &stored, ours, value);
@@ -281,7 +281,7 @@ fn unmapped_beside_a_page_out<I: Isa>(seed: u64) -> bool {
     world.lab.run(CPU, &process.space);
     let (touches, pages_out, unmaps) = (world.clone(), world.clone(), world.clone());
     let [touched, paged, unmapped] = [process.space.clone(), process.space.clone(), process.space.clone()];
-    let programs: Vec<Program> = vec![
+    let programs: Vec<CoroutineBody> = vec![
         Box::new(move || {
             for page in [0, 2, 1] {
                 // The mapping may be gone.
@@ -332,7 +332,7 @@ fn taken_beside_a_page_out<I: Isa>(seed: u64) -> bool {
     world.lab.run(CPU, &process.space);
     let (takes, pages_out, others) = (world.clone(), world.clone(), world.clone());
     let [taken, paged, forked] = [process.space.clone(), process.space.clone(), process.space.clone()];
-    let programs: Vec<Program> = vec![
+    let programs: Vec<CoroutineBody> = vec![
         Box::new(move || {
             takes.lab.on(CPU, |mm| {
                 let range = PageRange::page(base);
@@ -389,7 +389,7 @@ fn advice_about_a_process_that_ends<I: Isa>(seed: u64) -> bool {
     let (advises, reuses) = (world.clone(), world.clone());
     let [advised, ended, taken] = [ends.space.clone(), ends.space.clone(), other.space.clone()];
     let advice = if seed.is_multiple_of(2) { Advice::PageOut } else { Advice::Cold };
-    let programs: Vec<Program> = vec![
+    let programs: Vec<CoroutineBody> = vec![
         Box::new(move || {
             // It may have ended before.
             let ranges = [(base, PAGE_SIZE)];

@@ -11,8 +11,8 @@ use pagewright_mm::counters::Gauge;
 use pagewright_mm::swap::{Backing, Zram};
 use pagewright_mm::view::PageState;
 use pagewright_mm::{Advice, Knob, MapFlags, MmError};
-use pagewright_sim::Refusal;
-use pagewright_sim::explore::Program;
+use pagewright_sim::AllocationFailure;
+use pagewright_sim::explore::CoroutineBody;
 use pagewright_types::{Access, CpuId, Errno, PAGE_SIZE, PageRange, Rights, SwapEntry, VirtAddr};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -116,7 +116,7 @@ fn given_up_beside_swapoff<I: Isa>(seed: u64) -> bool {
     process.advise(base, 1, Advice::PageOut);
     assert_eq!(process.space.rss().swapped(), 1);
     let (gives_up, empties, space) = (world.clone(), world.clone(), process.space.clone());
-    let programs: Vec<Program> = vec![
+    let programs: Vec<CoroutineBody> = vec![
         Box::new(move || {
             gives_up.lab.on(CPU, |mm| mm.madvise(&space, base, PAGE_SIZE, Advice::DontNeed)).expect("mapped");
         }),
@@ -140,7 +140,7 @@ fn what_fails_leaves_the_device<I: Isa>() {
     let scene = Scene::new(&world);
     let sim = world.lab.sim();
     for permitted in [0, 1, 3 * PAGES] {
-        sim.fail_allocation_after(permitted, Refusal::All);
+        sim.fail_allocation_after(permitted, AllocationFailure::All);
         let refused = world.on(|mm| mm.swap_off(0)).map_err(|error| error.errno());
         sim.permit_allocations();
         assert_eq!(refused, Err(Errno::ENOMEM));
@@ -273,7 +273,7 @@ fn off_beside_others<I: Isa>(seed: u64) -> bool {
     world.lab.run(CPU, &process.space);
     let (stores, others, off) = (world.clone(), world.clone(), world.clone());
     let [stored, forked] = [process.space.clone(), process.space.clone()];
-    let programs: Vec<Program> = vec![
+    let programs: Vec<CoroutineBody> = vec![
         Box::new(move || {
             for value in 2..4 {
                 for va in [base, shared] {
@@ -312,7 +312,7 @@ fn touched_beside_another_device<I: Isa>(seed: u64) -> bool {
     process.advise(base, 3, Advice::PageOut);
     world.lab.run(CPU, &process.space);
     let (touches, changes, touched) = (world.clone(), world.clone(), process.space.clone());
-    let programs: Vec<Program> = vec![
+    let programs: Vec<CoroutineBody> = vec![
         Box::new(move || {
             for page in [2, 1, 0] {
                 touches.lab.touch(CPU, &touched, at(base, page), Access::Read, 1).expect("readable");

@@ -12,8 +12,8 @@ use pagewright_mm::counters::Gauge;
 use pagewright_mm::file::{FallocateFlags, MemfdFlags, Seals};
 use pagewright_mm::swap::{self, SwapOps};
 use pagewright_mm::{Advice, MapFlags, Mm, MmError};
-use pagewright_sim::explore::Program;
-use pagewright_sim::{Refusal, Sim, SimLocks};
+use pagewright_sim::explore::CoroutineBody;
+use pagewright_sim::{AllocationFailure, Sim, SimLocks};
 use pagewright_sync::Backend;
 use pagewright_types::{Access, Counter, CpuId, Errno, NodeId, PAGE_SIZE, Rights};
 use std::cell::Cell;
@@ -167,13 +167,13 @@ fn without_memory_nothing_is_cut<I: Isa>() {
         |mm, file| mm.fallocate(file, FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE, 8, 3 * PAGE_SIZE),
         |mm, file| word_of(mm, file, 0).map(drop),
     ] {
-        sim.fail_allocation_after(0, Refusal::All);
+        sim.fail_allocation_after(0, AllocationFailure::All);
         all(world.on(|mm| seen(mm, &file)));
         sim.permit_allocations();
         assert_eq!((device.used(), file.size()), (5, 10 * PAGE_SIZE));
     }
     // The first part is had, the last is not.
-    sim.fail_allocation_after(1, Refusal::One);
+    sim.fail_allocation_after(1, AllocationFailure::One);
     all(world.on(|mm| mm.fallocate(&file, punch, 8, 4 * PAGE_SIZE)));
     sim.permit_allocations();
     assert_eq!(device.used(), 4);
@@ -217,7 +217,7 @@ fn stores_of_two<I: Isa>(seed: u64) -> bool {
     world.lab.run(OTHER, &two.space);
     let (first, second, third) = (world.clone(), world.clone(), world.clone());
     let [stored, paged, again] = [one.space.clone(), two.space.clone(), one.space.clone()];
-    let programs: Vec<Program> = vec![
+    let programs: Vec<CoroutineBody> = vec![
         Box::new(move || {
             for value in 2..6 {
                 support::store(&first, CPU, &stored, base, value);
@@ -262,7 +262,7 @@ fn cut_beside_a_page_out<I: Isa>(seed: u64) -> bool {
     let (touches, pages_out, cuts) = (world.clone(), world.clone(), world.clone());
     let [touched, paged] = [process.space.clone(), process.space.clone()];
     let cut = file.clone();
-    let programs: Vec<Program> = vec![
+    let programs: Vec<CoroutineBody> = vec![
         Box::new(move || {
             for page in [0, 2, 1] {
                 // It may be past the end.
@@ -310,7 +310,7 @@ fn stores_while_it_is_taken_away<I: Isa>(seed: u64) -> bool {
     let [unmapped, paged] = [first.space.clone(), second.space.clone()];
     let last = Rc::new(Cell::new(1));
     let stored = last.clone();
-    let programs: Vec<Program> = vec![
+    let programs: Vec<CoroutineBody> = vec![
         Box::new(move || {
             for value in 2..40 {
                 let sim = stores.lab.sim();
@@ -361,7 +361,7 @@ fn seal_beside_a_page_out<I: Isa>(seed: u64) -> bool {
     let space = process.space.clone();
     let sealed = Rc::new(Cell::new(None));
     let answer = sealed.clone();
-    let programs: Vec<Program> = vec![
+    let programs: Vec<CoroutineBody> = vec![
         Box::new(move || {
             if seed.is_multiple_of(2) {
                 advise(&pages_out, CPU, &space, base, 1, Advice::PageOut);
@@ -443,7 +443,7 @@ fn stores_while_it_is_on_its_way<I: Isa>(seed: u64) -> bool {
     let last = Rc::new(Cell::new(1));
     let (value, begun, target) = (last.clone(), Rc::new(Cell::new(false)), at(ours, 1));
     let (is_there, over, ends) = (begun.clone(), others.clone(), others.clone());
-    let programs: Vec<Program> = vec![
+    let programs: Vec<CoroutineBody> = vec![
         Box::new(move || {
             let sim = stores.lab.sim();
             while arrived.load(Ordering::Relaxed) == 0 {

@@ -7,7 +7,7 @@ use pagewright_arch::X86_64;
 use pagewright_mm::MmError;
 use pagewright_mm::counters::Gauge;
 use pagewright_mm::swap::{Backing, MmStat, Zram};
-use pagewright_sim::{Refusal, Sim};
+use pagewright_sim::{AllocationFailure, Sim};
 use pagewright_types::{CpuId, Errno, PAGE_SIZE};
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -173,14 +173,14 @@ fn every_allocation_may_fail() {
     let world = World::<X86_64>::new();
     let sim = world.lab.sim();
     let before = free_pages(&world);
-    sim.fail_allocation_after(0, Refusal::All);
+    sim.fail_allocation_after(0, AllocationFailure::All);
     assert!(world.on(|mm| Zram::try_new(mm, SLOTS, None)).is_err());
     sim.permit_allocations();
     let device = device(&world, None);
     assert_eq!(write(&world, &device, 0, &noise(1)), Ok(()));
     let (stat, free) = (device.mm_stat(), free_pages(&world));
     for slot in [0, 1] {
-        sim.fail_allocation_after(0, Refusal::One);
+        sim.fail_allocation_after(0, AllocationFailure::One);
         assert_eq!(write(&world, &device, slot, &noise(2)), Err(Errno::ENOMEM));
         sim.permit_allocations();
         assert_eq!((device.mm_stat(), free_pages(&world)), (stat, free));

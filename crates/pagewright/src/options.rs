@@ -4,7 +4,7 @@ use clap::Args;
 use pagewright_arch::IsaKind;
 use pagewright_capture::replay::ReplayConfig;
 use pagewright_mm::{Knob, Knobs};
-use pagewright_sim::config::{self, parse::ParseError};
+use pagewright_sim::config::{self, parse::ConfigParseError};
 use pagewright_sim::{ConfigError, MachineConfig, Profile, ProfileError};
 use pagewright_types::{CpuMask, PAGE_SIZE, SwapEntry};
 
@@ -109,7 +109,7 @@ pub(crate) enum OptionError {
     #[error("--profile: {0}")]
     Profile(#[from] ProfileError),
     #[error("{option}: {error}")]
-    Parse { option: &'static str, error: ParseError },
+    Parse { option: &'static str, error: ConfigParseError },
     #[error("--mem {0}: write a number of percent, such as 50%")]
     Percent(String),
     #[error("--mem {0}: only of a capture that says what Linux counted, and this one does not")]

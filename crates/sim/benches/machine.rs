@@ -9,7 +9,7 @@ mod common;
 use common::{Bench, CPU0, page};
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use pagewright_arch::{Aarch64, Effects, Invalidate, Isa, LeafFlags, Reach, Target, X86_64};
-use pagewright_sim::explore::{self, Program, Rates, Settings, Strategy};
+use pagewright_sim::explore::{self, CoroutineBody, ExploreSettings, Rates, ScheduleStrategy};
 use pagewright_types::{Access, CpuId, Level, Rights, Tag};
 use std::hint::black_box;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -99,12 +99,12 @@ fn explored<I: Isa>(criterion: &mut Criterion) {
                     sim.publish();
                     sim.access(cpu, page(0), Access::Write, 1).expect("mapped");
                 }
-            }) as Program
+            }) as CoroutineBody
         })
     };
     let run = |seed| {
-        let mut chooser = Strategy::Random { seed, rates: Rates::default() }.chooser();
-        explore::run(&bench.sim, &Settings::default(), programs().collect(), &mut *chooser)
+        let mut chooser = ScheduleStrategy::Random { seed, rates: Rates::default() }.chooser();
+        explore::run(&bench.sim, &ExploreSettings::default(), programs().collect(), &mut *chooser)
     };
     let steps: u64 = (0..64).map(|seed| u64::from(run(seed).steps)).sum();
     group.throughput(Throughput::Elements(steps / 64));

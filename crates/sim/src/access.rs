@@ -11,10 +11,10 @@
 
 use crate::core::{Core, Root};
 use crate::cost::{Cost, Costs};
-use crate::event::Event;
+use crate::event::MachineEvent;
 use crate::machine::Sim;
 use crate::tlb::{Depth, Hit, Side, Tlbs};
-use crate::walk::{Step, Walk};
+use crate::walk::{Walk, WalkStep};
 use pagewright_arch::{Isa, IsaKind};
 use pagewright_types::{Access, CpuId, Level, Pfn, Tag, VirtAddr};
 use std::fmt;
@@ -101,9 +101,9 @@ impl<I: Isa> Sim<I> {
     #[inline]
     pub(crate) fn accessed(&self, core: &Core, va: VirtAddr, access: Access, times: u64, hit: Hit) -> Translation {
         let count = match access {
-            Access::Read => Event::DtlbLoads,
-            Access::Write => Event::DtlbStores,
-            Access::Exec => Event::ItlbLoads,
+            Access::Read => MachineEvent::DtlbLoads,
+            Access::Write => MachineEvent::DtlbStores,
+            Access::Exec => MachineEvent::ItlbLoads,
         };
         core.events.add(count, times);
         core.spend(self.0.config.profile.costs.of(Cost::Access) * times);
@@ -114,7 +114,7 @@ impl<I: Isa> Sim<I> {
 
     /// The access faults.
     pub(crate) fn refused(&self, core: &Core, va: VirtAddr, access: Access, present: bool) -> PageFault {
-        core.events.add(Event::FaultsRaised, 1);
+        core.events.add(MachineEvent::FaultsRaised, 1);
         core.pay(&self.0.config.profile.costs, Cost::Exception);
         PageFault { va, access, present }
     }
@@ -157,7 +157,7 @@ impl<'a, I: Isa> Mmu<'a, I> {
             return Err(true);
         }
         if self.access == Access::Write && !hit.entry.dirty() {
-            self.core.events.add(Event::DirtyWalks, 1);
+            self.core.events.add(MachineEvent::DirtyWalks, 1);
             return self.walk(&mut tlbs, root);
         }
         Ok(hit)
@@ -171,7 +171,7 @@ impl<'a, I: Isa> Mmu<'a, I> {
             self.count_miss();
         }
         if let Some(hit) = tlbs.find(Depth::Second, side, root.tag, self.va) {
-            self.core.events.add(Event::L2TlbHits, 1);
+            self.core.events.add(MachineEvent::L2TlbHits, 1);
             self.core.pay(self.costs, Cost::L2TlbHit);
             tlbs.fill(Depth::First, side, hit);
             return Ok(hit);
@@ -184,9 +184,9 @@ impl<'a, I: Isa> Mmu<'a, I> {
 
     fn count_miss(&self) {
         let event = match self.access {
-            Access::Read => Event::DtlbLoadMisses,
-            Access::Write => Event::DtlbStoreMisses,
-            Access::Exec => Event::ItlbLoadMisses,
+            Access::Read => MachineEvent::DtlbLoadMisses,
+            Access::Write => MachineEvent::DtlbStoreMisses,
+            Access::Exec => MachineEvent::ItlbLoadMisses,
         };
         self.core.events.add(event, 1);
     }
@@ -197,7 +197,7 @@ impl<'a, I: Isa> Mmu<'a, I> {
         self.walked = true;
         self.sim.evict_by_chance(tlbs);
         let events = &self.core.events;
-        events.add(Event::PageWalks, 1);
+        events.add(MachineEvent::PageWalks, 1);
         let started = self.core.clock();
         self.core.pay(self.costs, Cost::WalkStart);
         let mut walk = match tlbs.start(root.tag, self.va) {
@@ -208,26 +208,26 @@ impl<'a, I: Isa> Mmu<'a, I> {
             None => Walk::from_root(root.table),
         };
         let outcome = loop {
-            events.add(Event::WalkReads, 1);
+            events.add(MachineEvent::WalkReads, 1);
             self.core.pay(self.costs, Cost::WalkRead);
             match walk.step(I::KIND, &self.sim.0.ram, self.va, self.access) {
-                Step::Down { next, updated } => {
+                WalkStep::Down { next, updated } => {
                     self.pay_update(updated);
                     tlbs.remember_upper(root, self.va, walk.level, next);
                     walk = next;
                 }
-                Step::Again => {}
-                Step::Arrived { found, updated } => {
+                WalkStep::Again => {}
+                WalkStep::Arrived { found, updated } => {
                     self.pay_update(updated);
                     break Ok(tlbs.remember(Side::of(self.access), root, self.va, found));
                 }
-                Step::Refused { present } => {
+                WalkStep::Refused { present } => {
                     self.forget_refused(tlbs, root.tag);
                     break Err(present);
                 }
             }
         };
-        events.add(Event::WalkTime, self.core.clock().since(started).raw());
+        events.add(MachineEvent::WalkTime, self.core.clock().since(started).raw());
         outcome
     }
 

@@ -5,7 +5,7 @@
 //! [`crate::Sim::run_on`] sets. Several machines may live on one host thread: each enters with
 //! `run_on` and leaves what it found.
 
-use crate::explore::{Point, coroutine};
+use crate::explore::{StopPoint, coroutine};
 use pagewright_sync::{Backend, RankSet};
 use pagewright_types::CpuId;
 use std::cell::Cell;
@@ -43,7 +43,7 @@ impl Backend for SimLocks {
     /// In fast mode: whoever holds the lock is this host thread itself.
     fn pause() {
         if coroutine::inside() {
-            coroutine::stop_at(Point::Wait);
+            coroutine::stop_at(StopPoint::Wait);
             return;
         }
         let Running { cpu, held } = running();
@@ -53,7 +53,7 @@ impl Backend for SimLocks {
     #[inline]
     fn point() {
         if coroutine::inside() {
-            coroutine::stop_at(Point::Lock);
+            coroutine::stop_at(StopPoint::Lock);
         }
     }
 

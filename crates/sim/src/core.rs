@@ -6,8 +6,8 @@
 //! never otherwise (INV-SIM-CLOCK).
 
 use crate::cost::Costs;
-use crate::event::{Event, Events};
-use crate::explore::UnsettledHere;
+use crate::event::{Events, MachineEvent};
+use crate::explore::CpuInFlight;
 use crate::time::Picos;
 use crate::tlb::{RootId, Tlbs};
 use crate::{Cost, Profile};
@@ -48,7 +48,7 @@ pub(crate) struct Core {
     /// Ranks held while another CPU runs on the host thread.
     pub(crate) held: Cell<RankSet>,
     /// What is under way while schedules are explored.
-    pub(crate) unsettled: UnsettledHere,
+    pub(crate) in_flight: CpuInFlight,
 }
 
 impl Core {
@@ -64,7 +64,7 @@ impl Core {
             outstanding: Cell::new(0),
             closed: Cell::new(0),
             held: Cell::new(RankSet::EMPTY),
-            unsettled: UnsettledHere::default(),
+            in_flight: CpuInFlight::default(),
         }
     }
 
@@ -92,15 +92,15 @@ impl Core {
 
     /// Waits for other CPUs to drop translations, until `moment` if that is still to come.
     pub(crate) fn wait_for_flush(&self, moment: Picos) {
-        self.events.add(Event::FlushWaitTime, moment.since(self.clock()).raw());
+        self.events.add(MachineEvent::FlushWaitTime, moment.since(self.clock()).raw());
         self.wait_until(moment);
     }
 
     /// Counts one flush attempt, which reaches all TLBs of the CPU, and what it cost in entries.
     pub(crate) fn count_flush(&self, lost: u64) {
-        self.events.add(Event::DtlbFlushes, 1);
-        self.events.add(Event::StlbFlushes, 1);
-        self.events.add(Event::ItlbFlushes, 1);
-        self.events.add(Event::EntriesLost, lost);
+        self.events.add(MachineEvent::DtlbFlushes, 1);
+        self.events.add(MachineEvent::StlbFlushes, 1);
+        self.events.add(MachineEvent::ItlbFlushes, 1);
+        self.events.add(MachineEvent::EntriesLost, lost);
     }
 }

@@ -2,15 +2,15 @@
 //!
 //! Entry loads, stores and barriers of a CPU all pass through this file, and nowhere else touch
 //! memory. In fast mode a store reaches walkers at once. While schedules are explored, each effect
-//! first stops the CPU ([`Point`]), and a store waits in a buffer until something drains it: a
+//! first stops the CPU ([`StopPoint`]), and a store waits in a buffer until something drains it: a
 //! barrier (arm64), a locked or serialising instruction (x86-64), or the schedule.
 
 use crate::backend::SimLocks;
 use crate::core::Root;
 use crate::cost::Cost;
-use crate::event::Event;
-use crate::explore::{Point, Unsettled};
-use crate::machine::{Allocations, Refusal, Sim};
+use crate::event::MachineEvent;
+use crate::explore::{InFlight, StopPoint};
+use crate::machine::{AllocationFailure, Allocations, Sim};
 use pagewright_arch::{Caps, Effects, Invalidate, Isa, IsaKind, Pte, Slot};
 use pagewright_sync::Platform;
 use pagewright_types::judge::Fact;
@@ -47,7 +47,7 @@ impl<I: Isa> Sim<I> {
 
     /// Stores `pte` for the kernel now and for walkers later.
     fn store_later(&self, slot: Slot, pte: Pte) {
-        let Unsettled { stores, step, .. } = &self.0.unsettled;
+        let InFlight { stores, step, .. } = &self.0.in_flight;
         stores.borrow_mut().store(&self.0.ram, self.cpu(), slot.addr(), pte.raw(), step.get());
     }
 
@@ -74,7 +74,7 @@ impl<I: Isa> Effects for Sim<I> {
 
     #[inline]
     fn load(&self, slot: Slot) -> Pte {
-        self.point(Point::Load(slot));
+        self.point(StopPoint::Load(slot));
         self.pay(Cost::EntryLoad);
         self.before_load(slot.addr());
         Pte::from_raw(self.0.ram.word(slot.addr()).load(Ordering::Acquire))
@@ -82,8 +82,8 @@ impl<I: Isa> Effects for Sim<I> {
 
     #[inline]
     fn store(&self, slot: Slot, pte: Pte) {
-        self.point(Point::Store(slot, pte));
-        self.here().events.add(Event::EntryStores, 1);
+        self.point(StopPoint::Store(slot, pte));
+        self.here().events.add(MachineEvent::EntryStores, 1);
         self.pay(Cost::EntryStore);
         if self.0.exploring.get() {
             self.store_later(slot, pte);
@@ -93,19 +93,19 @@ impl<I: Isa> Effects for Sim<I> {
     }
 
     fn swap(&self, slot: Slot, pte: Pte) -> Pte {
-        self.point(Point::Swap(slot, pte));
-        self.here().events.add(Event::EntryStores, 1);
+        self.point(StopPoint::Swap(slot, pte));
+        self.here().events.add(MachineEvent::EntryStores, 1);
         self.pay(Cost::EntrySwap);
         self.exchange(slot, pte)
     }
 
     fn compare_exchange(&self, slot: Slot, current: Pte, new: Pte) -> Result<(), Pte> {
-        self.point(Point::CompareExchange(slot, new));
+        self.point(StopPoint::CompareExchange(slot, new));
         self.pay(Cost::EntrySwap);
         self.before_load(slot.addr());
         match Pte::from_raw(self.0.ram.word(slot.addr()).load(Ordering::Acquire)) {
             stands if stands == current => {
-                self.here().events.add(Event::EntryStores, 1);
+                self.here().events.add(MachineEvent::EntryStores, 1);
                 self.exchange(slot, new);
                 Ok(())
             }
@@ -114,12 +114,12 @@ impl<I: Isa> Effects for Sim<I> {
     }
 
     fn publish(&self) {
-        self.point(Point::Publish);
+        self.point(StopPoint::Publish);
         match I::KIND {
             // Stores become visible in program order, to walkers too (SDM vol. 3A §4.10.4).
             IsaKind::X86_64 => {}
             IsaKind::Aarch64 => {
-                self.here().events.add(Event::Dsbs, 1);
+                self.here().events.add(MachineEvent::Dsbs, 1);
                 self.pay(Cost::DsbLocal);
                 self.drain_here();
             }
@@ -130,12 +130,12 @@ impl<I: Isa> Effects for Sim<I> {
     /// When the machine has no such instruction: a broadcast or a range on x86-64, a range where
     /// `caps` says that there is none.
     fn invalidate(&self, op: Invalidate) {
-        self.point(Point::Invalidate(op));
+        self.point(StopPoint::Invalidate(op));
         self.carry_out(op);
     }
 
     fn complete(&self) {
-        self.point(Point::Complete);
+        self.point(StopPoint::Complete);
         self.drain_here();
         match I::KIND {
             IsaKind::X86_64 => {}
@@ -144,13 +144,13 @@ impl<I: Isa> Effects for Sim<I> {
                     self.complete_broadcasts(self.cpu());
                 }
                 let core = self.here();
-                core.events.add(Event::Dsbs, 1);
+                core.events.add(MachineEvent::Dsbs, 1);
                 if core.outstanding.replace(0) == 0 {
                     self.pay(Cost::DsbLocal);
                 } else {
                     let others = u64::from(self.0.online.get().count()) - 1;
                     let each = self.profile().cost(Cost::DsbWaitEach) * others;
-                    core.events.add(Event::FlushWaits, 1);
+                    core.events.add(MachineEvent::FlushWaits, 1);
                     core.wait_for_flush(core.clock() + self.profile().cost(Cost::DsbWait) + each);
                 }
             }
@@ -174,12 +174,12 @@ impl<I: Isa> Effects for Sim<I> {
 
     fn install_root(&self, root: Pfn, tag: Tag, keep: bool) {
         let tag = self.tag_in_use(tag);
-        self.point(Point::InstallRoot(root, tag));
+        self.point(StopPoint::InstallRoot(root, tag));
         self.pay(Cost::SwitchRoot);
         if I::KIND == IsaKind::X86_64 {
             // MOV CR3 serialises: what was stored is visible, and no walk goes on.
             self.drain_here();
-            self.here().unsettled.flights.borrow_mut().clear();
+            self.here().in_flight.walks.borrow_mut().clear();
         }
         // Without tags CR4.PCIDE is 0, and MOV CR3 flushes whatever bit 63 says.
         let user = self.0.caps.user_tag(tag);
@@ -208,7 +208,7 @@ impl<I: Isa> Effects for Sim<I> {
         match self.0.allocations.get() {
             Allocations::Permitted => true,
             Allocations::FailAfter(0, refusal) => {
-                if refusal == Refusal::One {
+                if refusal == AllocationFailure::One {
                     self.0.allocations.set(Allocations::Permitted);
                 }
                 self.0.refused.set(self.0.refused.get() + 1);
@@ -223,14 +223,14 @@ impl<I: Isa> Effects for Sim<I> {
 
     #[inline]
     fn declare(&self, fact: Fact) {
-        self.point(Point::Declare(fact));
+        self.point(StopPoint::Declare(fact));
         if self.0.judged.get() {
             self.judge_fact(fact);
         }
     }
 
     fn lazy(&self, lazy: bool) {
-        self.point(Point::Lazy(lazy));
+        self.point(StopPoint::Lazy(lazy));
         if self.here().lazy.replace(lazy) && !lazy {
             self.judge_loaded();
         }

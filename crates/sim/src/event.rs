@@ -9,7 +9,7 @@ use std::cell::Cell;
 
 pagewright_types::named_table! {
     /// Something that a CPU of the machine counts.
-    pub enum Event {
+    pub enum MachineEvent {
         DtlbLoads = "dTLB-loads", "Loads that were translated.";
         DtlbLoadMisses = "dTLB-load-misses", "Loads that missed the TLB: walks on x86-64, first-level refills on arm64.";
         DtlbStores = "dTLB-stores", "Stores that were translated.";
@@ -39,20 +39,20 @@ pagewright_types::named_table! {
 }
 
 /// One CPU's counts.
-pub(crate) struct Events([Cell<u64>; Event::COUNT]);
+pub(crate) struct Events([Cell<u64>; MachineEvent::COUNT]);
 
 impl Events {
     pub(crate) fn new() -> Self {
-        Self([const { Cell::new(0) }; Event::COUNT])
+        Self([const { Cell::new(0) }; MachineEvent::COUNT])
     }
 
     #[inline]
-    pub(crate) fn add(&self, event: Event, n: u64) {
+    pub(crate) fn add(&self, event: MachineEvent, n: u64) {
         let cell = &self.0[event as usize];
         cell.set(cell.get() + n);
     }
 
-    pub(crate) fn get(&self, event: Event) -> u64 {
+    pub(crate) fn get(&self, event: MachineEvent) -> u64 {
         self.0[event as usize].get()
     }
 }
@@ -65,16 +65,16 @@ mod tests {
     fn the_page_of_events_says_what_the_table_says() {
         let page = include_str!("../../../docs/events.md");
         let told: Vec<&str> = page.lines().filter(|line| line.starts_with("| `")).collect();
-        let row = |event: &Event| format!("| `{}` | {} |", event.name(), event.meaning());
-        assert_eq!(told, Event::ALL.iter().map(row).collect::<Vec<_>>());
+        let row = |event: &MachineEvent| format!("| `{}` | {} |", event.name(), event.meaning());
+        assert_eq!(told, MachineEvent::ALL.iter().map(row).collect::<Vec<_>>());
     }
 
     #[test]
     fn names_are_unique_and_follow_the_convention() {
-        for (i, a) in Event::ALL.iter().enumerate() {
+        for (i, a) in MachineEvent::ALL.iter().enumerate() {
             assert_eq!(*a as usize, i);
             assert!(a.meaning().ends_with('.'), "{a:?}");
-            for b in &Event::ALL[..i] {
+            for b in &MachineEvent::ALL[..i] {
                 assert_ne!(a.name(), b.name());
             }
         }

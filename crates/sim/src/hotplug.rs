@@ -27,10 +27,10 @@ impl<I: Isa> Sim<I> {
         online.remove(cpu);
         assert!(!online.is_empty(), "CPU {cpu} is the last one");
         if self.0.exploring.get() {
-            self.0.unsettled.stores.borrow_mut().drain_all(cpu);
+            self.0.in_flight.stores.borrow_mut().drain_all(cpu);
             while self.deliver(cpu, 0).is_some() {}
-            let here = &self.core(cpu).unsettled;
-            here.flights.borrow_mut().clear();
+            let here = &self.core(cpu).in_flight;
+            here.walks.borrow_mut().clear();
             here.interrupted.set(false);
         }
         self.0.online.set(online);

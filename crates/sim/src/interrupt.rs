@@ -23,8 +23,8 @@
 
 use crate::core::Core;
 use crate::cost::Cost;
-use crate::event::Event;
-use crate::explore::Point;
+use crate::event::MachineEvent;
+use crate::explore::StopPoint;
 use crate::machine::{Entered, Sim};
 use pagewright_arch::{Isa, IsaKind};
 use pagewright_types::{CpuId, CpuMask};
@@ -40,7 +40,7 @@ impl<I: Isa> Sim<I> {
     /// When the caller is among them, when the machine has no such CPU, or when no handler was
     /// bound.
     pub(crate) fn interrupt(&self, targets: &CpuMask) {
-        self.point(Point::Kick(*targets));
+        self.point(StopPoint::Kick(*targets));
         let sender_cpu = self.0.current.get();
         let sender = self.here();
         assert!(!targets.contains(sender_cpu), "CPU {sender_cpu} interrupts itself");
@@ -51,9 +51,9 @@ impl<I: Isa> Sim<I> {
         let handler = self.0.handler.borrow().as_ref().map(Rc::clone);
         let Some(handler) = handler else { panic!("CPU {sender_cpu} interrupts {targets:?}, and no handler is bound") };
         let costs = &self.profile().costs;
-        sender.events.add(Event::FlushWaits, 1);
+        sender.events.add(MachineEvent::FlushWaits, 1);
         sender.wait_for_flush(sender.clock() + costs.of(Cost::IpiSend) + costs.of(Cost::IpiSendEach) * count);
-        sender.events.add(Event::IpisSent, count);
+        sender.events.add(MachineEvent::IpisSent, count);
         if self.0.exploring.get() {
             if I::KIND == IsaKind::X86_64 {
                 self.drain_here();
@@ -66,7 +66,7 @@ impl<I: Isa> Sim<I> {
             let core = self.core(target);
             assert!(core.closed.get() == 0, "CPU {sender_cpu} interrupts CPU {target}, which has interrupts closed");
             let before = core.clock();
-            core.events.add(Event::IpisReceived, 1);
+            core.events.add(MachineEvent::IpisReceived, 1);
             core.pay(costs, Cost::IpiHandler);
             self.handle_on(target, core, &*handler);
             let answer = arrival + core.clock().since(before) + costs.of(Cost::IpiAck);
@@ -91,15 +91,15 @@ impl<I: Isa> Sim<I> {
     fn interrupt_later(&self, targets: &CpuMask) {
         for target in self.in_reach(targets) {
             let core = self.core(target);
-            core.events.add(Event::IpisReceived, 1);
-            core.unsettled.interrupted.set(true);
+            core.events.add(MachineEvent::IpisReceived, 1);
+            core.in_flight.interrupted.set(true);
         }
     }
 
     /// The current CPU takes its interrupt.
     pub(crate) fn take_interrupt(&self) {
         let (cpu, core) = (self.0.current.get(), self.here());
-        core.unsettled.interrupted.set(false);
+        core.in_flight.interrupted.set(false);
         core.pay(&self.profile().costs, Cost::IpiHandler);
         let handler = self.0.handler.borrow().as_ref().map(Rc::clone);
         if let Some(handler) = handler {
@@ -125,7 +125,7 @@ impl<I: Isa> Sim<I> {
         let cpu = self.0.current.get();
         assert!(core.closed.get() == 0, "CPU {cpu} waits for others with interrupts closed");
         if self.0.exploring.get() {
-            self.point(Point::Relax);
+            self.point(StopPoint::Relax);
             return;
         }
         let answered_at = core.answered_at.get();

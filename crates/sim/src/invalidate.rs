@@ -15,7 +15,7 @@
 
 use crate::core::Core;
 use crate::cost::Cost;
-use crate::event::Event;
+use crate::event::MachineEvent;
 use crate::machine::Sim;
 use crate::tlb::{Key, Pattern, Tlbs};
 use pagewright_arch::{Invalidate, Isa, IsaKind, Reach, Target};
@@ -65,15 +65,17 @@ impl<I: Isa> Sim<I> {
         let (lost, cost, event) = match target {
             Target::Page { tag, va, .. } if tag == current => {
                 tlbs.drop_uppers(Pattern::tag(tag));
-                (tlbs.drop_page(tag, va, None, true), Cost::FlushPage, Event::PageFlushes)
+                (tlbs.drop_page(tag, va, None, true), Cost::FlushPage, MachineEvent::PageFlushes)
             }
             Target::Page { tag, va, .. } => {
                 tlbs.drop_uppers_of(tag, va);
-                (tlbs.drop_page(tag, va, None, false), Cost::FlushPage, Event::PageFlushes)
+                (tlbs.drop_page(tag, va, None, false), Cost::FlushPage, MachineEvent::PageFlushes)
             }
             Target::Range { .. } => panic!("no range invalidation on x86-64: {target:?}"),
-            Target::Tag(tag) => (drop_pattern(&mut tlbs, Pattern::tag(tag)), Cost::FlushAll, Event::FullFlushes),
-            Target::AllTags => (drop_pattern(&mut tlbs, Pattern::NOT_GLOBAL), Cost::FlushAll, Event::FullFlushes),
+            Target::Tag(tag) => (drop_pattern(&mut tlbs, Pattern::tag(tag)), Cost::FlushAll, MachineEvent::FullFlushes),
+            Target::AllTags => {
+                (drop_pattern(&mut tlbs, Pattern::NOT_GLOBAL), Cost::FlushAll, MachineEvent::FullFlushes)
+            }
         };
         drop(tlbs);
         core.count_flush(lost);
@@ -84,7 +86,7 @@ impl<I: Isa> Sim<I> {
     fn invalidate_aarch64(&self, reach: Reach, target: Target) {
         let core = self.here();
         let costs = &self.profile().costs;
-        core.events.add(Event::TlbisIssued, 1);
+        core.events.add(MachineEvent::TlbisIssued, 1);
         core.pay(costs, Cost::Tlbi);
         assert!(
             self.0.caps.range_invalidate || !matches!(target, Target::Range { .. }),
@@ -95,8 +97,8 @@ impl<I: Isa> Sim<I> {
                 drop_aarch64(core, target);
                 self.cancel_here(target);
                 self.drain_here();
-                core.events.add(if is_full(target) { Event::FullFlushes } else { Event::PageFlushes }, 1);
-                core.events.add(Event::Dsbs, 1);
+                core.events.add(if is_full(target) { MachineEvent::FullFlushes } else { MachineEvent::PageFlushes }, 1);
+                core.events.add(MachineEvent::Dsbs, 1);
                 core.pay(costs, Cost::DsbLocal);
             }
             Reach::Broadcast => {
@@ -115,7 +117,7 @@ impl<I: Isa> Sim<I> {
         let core = self.here();
         let lost = drop_pattern(&mut core.tlbs.borrow_mut(), Pattern::tag(tag));
         core.count_flush(lost);
-        core.events.add(Event::FullFlushes, 1);
+        core.events.add(MachineEvent::FullFlushes, 1);
     }
 }
 

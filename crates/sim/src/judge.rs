@@ -14,7 +14,7 @@ use crate::access::Translation;
 use crate::core::Core;
 use crate::explore::{Held, WalkersView};
 use crate::machine::Sim;
-use crate::reached::Reached;
+use crate::reach_counts::ReachCounts;
 use crate::tlb::{Hit, Key, RootId};
 use crate::walk::View;
 use pagewright_arch::{Isa, IsaKind};
@@ -28,7 +28,7 @@ use std::rc::Rc;
 #[derive(Clone)]
 pub(crate) struct Binding {
     judge: Rc<RefCell<dyn Judge>>,
-    reached: Rc<Reached>,
+    reached: Rc<ReachCounts>,
 }
 
 /// Every root table that was ever installed.
@@ -54,7 +54,7 @@ impl<I: Isa> Sim<I> {
     ///
     /// The judge must not act on the machine: it is called in the middle of what it judges.
     pub fn bind_judge(&self, judge: Rc<RefCell<dyn Judge>>) {
-        let reached = Rc::new(Reached::new(self.0.ram.words().len() / 512));
+        let reached = Rc::new(ReachCounts::new(self.0.ram.words().len() / 512));
         for core in &self.0.cores {
             core.tlbs.borrow_mut().count_in(Some(&reached));
         }
@@ -138,13 +138,13 @@ impl<I: Isa> Sim<I> {
             }
         };
         tlbs.translations(range, &mut translation);
-        core.unsettled.conflicts.borrow().iter().copied().for_each(translation);
+        core.in_flight.conflicts.borrow().iter().copied().for_each(translation);
         tlbs.uppers(range, |key, upper| {
             if wanted(key) {
                 tell(cached(key, upper.root, Memory::Table { table: upper.table }, in_use(key)));
             }
         });
-        for flight in core.unsettled.flights.borrow().iter() {
+        for flight in core.in_flight.walks.borrow().iter() {
             let (memory, level, global) = match flight.held {
                 Held::Table(walk) => (Memory::Walk { table: walk.table }, walk.level, false),
                 Held::Leaf(found) => {
@@ -178,15 +178,16 @@ impl<I: Isa> Witness for Sim<I> {
 
     fn might_reach(&self, pfn: Pfn, order: Order) -> bool {
         // Few enough to be told one by one, and not counted.
-        let under_way = self.0.exploring.get()
-            && self.0.cores.iter().any(|core| {
-                !core.unsettled.flights.borrow().is_empty() || !core.unsettled.conflicts.borrow().is_empty()
-            });
+        let under_way =
+            self.0.exploring.get()
+                && self.0.cores.iter().any(|core| {
+                    !core.in_flight.walks.borrow().is_empty() || !core.in_flight.conflicts.borrow().is_empty()
+                });
         under_way || self.0.judge.borrow().as_ref().is_none_or(|binding| binding.reached.any(pfn, order))
     }
 
     fn word(&self, at: PhysAddr) -> u64 {
-        let memory = WalkersView { ram: &self.0.ram, stores: &self.0.unsettled.stores };
+        let memory = WalkersView { ram: &self.0.ram, stores: &self.0.in_flight.stores };
         memory.load_entry(at.align_down(8))
     }
 
@@ -195,6 +196,6 @@ impl<I: Isa> Witness for Sim<I> {
     }
 
     fn stores_wait(&self) -> bool {
-        !self.0.unsettled.stores.borrow().is_empty()
+        !self.0.in_flight.stores.borrow().is_empty()
     }
 }

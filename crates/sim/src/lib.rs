@@ -4,7 +4,7 @@
 //!   a memory manager, and lets a replayer make accesses on any CPU ([`Sim::access`]).
 //! - [`MachineConfig`], [`Profile`] – what the machine is made of, and what is known about the real
 //!   one.
-//! - [`Event`], [`Cost`], [`Picos`] – what it counts, what takes time, and how long.
+//! - [`MachineEvent`], [`Cost`], [`Picos`] – what it counts, what takes time, and how long.
 //! - [`Sim::bind_judge`] – who is told of everything cached, accessed and declared.
 //! - [`explore`] – every CPU a coroutine, schedules by seed, replay tokens.
 //! - [`sched`] – which thread runs where next, by clock.
@@ -37,7 +37,7 @@ mod judge;
 mod machine;
 mod profile;
 mod ram;
-mod reached;
+mod reach_counts;
 pub mod sched;
 mod time;
 mod tlb;
@@ -47,7 +47,7 @@ pub use access::{PageFault, Translation};
 pub use backend::SimLocks;
 pub use config::{ConfigError, MachineConfig, NodeConfig};
 pub use cost::Cost;
-pub use event::Event;
-pub use machine::{IpiHandler, Node, Refusal, Sim};
-pub use profile::{Figure, Profile, ProfileError};
+pub use event::MachineEvent;
+pub use machine::{AllocationFailure, IpiHandler, MachineNode, Sim};
+pub use profile::{Profile, ProfileError, ProfileFigure};
 pub use time::Picos;

@@ -20,8 +20,8 @@ use crate::backend::{self, Running};
 use crate::config::{ConfigError, MachineConfig};
 use crate::core::Core;
 use crate::cost::Cost;
-use crate::event::Event;
-use crate::explore::Unsettled;
+use crate::event::MachineEvent;
+use crate::explore::InFlight;
 use crate::judge::{Binding, Roots};
 use crate::profile::Profile;
 use crate::ram::Ram;
@@ -41,7 +41,7 @@ use std::sync::atomic::AtomicU64;
 ///
 /// Without CPUs it is a slower tier.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Node {
+pub struct MachineNode {
     /// Its number.
     pub id: NodeId,
     /// Its memory; starts at a multiple of 1 GiB, so that no block of the buddy allocator lies on
@@ -53,7 +53,7 @@ pub struct Node {
 
 /// Which allocations are refused once [`Sim::fail_allocation_after`] has counted down.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Refusal {
+pub enum AllocationFailure {
     /// The next one; then memory is back.
     One,
     /// All, until [`Sim::permit_allocations`].
@@ -64,7 +64,7 @@ pub enum Refusal {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Allocations {
     Permitted,
-    FailAfter(u64, Refusal),
+    FailAfter(u64, AllocationFailure),
 }
 
 /// What an embedder runs when a CPU is interrupted by another.
@@ -74,7 +74,7 @@ pub(crate) struct Machine<I> {
     pub(crate) config: MachineConfig,
     pub(crate) ram: Ram,
     pub(crate) cores: Box<[Core]>,
-    pub(crate) nodes: Box<[Node]>,
+    pub(crate) nodes: Box<[MachineNode]>,
     pub(crate) online: Cell<CpuMask>,
     pub(crate) caps: Caps,
     pub(crate) current: Cell<CpuId>,
@@ -92,7 +92,7 @@ pub(crate) struct Machine<I> {
     evictions: RefCell<Option<Evictions>>,
     /// Whether schedules are explored, so that the CPU that runs is a coroutine.
     pub(crate) exploring: Cell<bool>,
-    pub(crate) unsettled: Unsettled,
+    pub(crate) in_flight: InFlight,
     isa: PhantomData<fn() -> I>,
 }
 
@@ -157,7 +157,7 @@ impl<I: Isa> Sim<I> {
             roots: RefCell::new(Roots::default()),
             evictions: RefCell::new(None),
             exploring: Cell::new(false),
-            unsettled: Unsettled::default(),
+            in_flight: InFlight::default(),
             isa: PhantomData,
         })))
     }
@@ -173,7 +173,7 @@ impl<I: Isa> Sim<I> {
     }
 
     /// Its nodes, node 0 first.
-    pub fn nodes(&self) -> &[Node] {
+    pub fn nodes(&self) -> &[MachineNode] {
         &self.0.nodes
     }
 
@@ -218,12 +218,12 @@ impl<I: Isa> Sim<I> {
     }
 
     /// What `cpu` counted.
-    pub fn count(&self, cpu: CpuId, event: Event) -> u64 {
+    pub fn count(&self, cpu: CpuId, event: MachineEvent) -> u64 {
         self.core(cpu).events.get(event)
     }
 
     /// What all CPUs counted together.
-    pub fn total(&self, event: Event) -> u64 {
+    pub fn total(&self, event: MachineEvent) -> u64 {
         self.0.cores.iter().map(|core| core.events.get(event)).sum()
     }
 
@@ -258,7 +258,7 @@ impl<I: Isa> Sim<I> {
     }
 
     /// Lets `permitted` more allocations pass and refuses what `refusal` says.
-    pub fn fail_allocation_after(&self, permitted: u64, refusal: Refusal) {
+    pub fn fail_allocation_after(&self, permitted: u64, refusal: AllocationFailure) {
         self.0.allocations.set(Allocations::FailAfter(permitted, refusal));
     }
 

@@ -6,7 +6,8 @@ mod common;
 use common::{Bench, CPU0, page};
 use pagewright_arch::{Aarch64, Effects, Isa, LeafFlags, Pte, Slot, X86_64};
 use pagewright_sim::explore::{
-    self, Fingerprint, Outcome, Point, Program, Rates, Replay, Report, Settings, Step, Strategy, Token, What,
+    self, CoroutineBody, ExploreSettings, MachineFingerprint, Rates, ReplayChooser, ReplayToken, RunEnd, RunReport,
+    ScheduleStep, ScheduleStrategy, StepAction, StopPoint,
 };
 use pagewright_sim::{Sim, SimLocks};
 use pagewright_sync::SpinLock;
@@ -21,7 +22,7 @@ const CPU1: CpuId = CpuId::new(1);
 type Lock<R> = SpinLock<u32, R, SimLocks>;
 
 /// A machine with a page mapped, and programs that use every kind of effect on it.
-fn busy<I: Isa>() -> (Sim<I>, Vec<Program>) {
+fn busy<I: Isa>() -> (Sim<I>, Vec<CoroutineBody>) {
     let bench = Bench::<I>::with(|config| {
         config.cpus = 3;
         config.nodes[0].bytes = 1 << 20;
@@ -46,32 +47,32 @@ fn busy<I: Isa>() -> (Sim<I>, Vec<Program>) {
                 sim.kick(&CpuMask::of(CpuId::new((cpu.raw() + 1) % 3)));
                 assert!(sim.access(cpu, page(0), Access::Write, 1).is_ok() || sim.load(slot) == Pte::EMPTY);
             }
-        }) as Program
+        }) as CoroutineBody
     });
     let programs = programs.collect();
     (sim, programs)
 }
 
-fn under<I: Isa>(strategy: &Strategy) -> Report {
+fn under<I: Isa>(strategy: &ScheduleStrategy) -> RunReport {
     let (sim, programs) = busy::<I>();
-    let settings = Settings { log: true, ..Settings::default() };
+    let settings = ExploreSettings { log: true, ..ExploreSettings::default() };
     let report = explore::run(&sim, &settings, programs, &mut *strategy.chooser());
     sim.unbind_ipi_handler();
     report
 }
 
-fn strategies(seed: u64) -> [Strategy; 2] {
+fn strategies(seed: u64) -> [ScheduleStrategy; 2] {
     let rates = Rates::default();
-    [Strategy::Random { seed, rates }, Strategy::Pct { seed, depth: 3, length: 300, rates }]
+    [ScheduleStrategy::Random { seed, rates }, ScheduleStrategy::Pct { seed, depth: 3, length: 300, rates }]
 }
 
 fn replays<I: Isa>() {
     let mut traces = BTreeSet::new();
     for strategy in (0..50).flat_map(strategies) {
         let first = under::<I>(&strategy);
-        assert_eq!(first.outcome, Outcome::Completed, "{strategy:?}");
+        assert_eq!(first.end, RunEnd::Completed, "{strategy:?}");
         assert_eq!(first.log.len(), first.steps as usize);
-        let listed = Strategy::List(first.schedule.clone());
+        let listed = ScheduleStrategy::List(first.schedule.clone());
         for again in [strategy, listed] {
             let second = under::<I>(&again);
             assert_eq!((second.trace, &second.log), (first.trace, &first.log), "{again:?}");
@@ -95,12 +96,12 @@ fn the_same_token_gives_the_same_run_on_arm64() {
 #[test]
 fn tokens_are_text_and_back() {
     let (sim, _) = busy::<X86_64>();
-    let fingerprint = Fingerprint::of(&sim, &Settings::default());
-    let other = Settings { walks: 1, ..Settings::default() };
-    assert_ne!(Fingerprint::of(&sim, &other), fingerprint);
+    let fingerprint = MachineFingerprint::of(&sim, &ExploreSettings::default());
+    let other = ExploreSettings { walks: 1, ..ExploreSettings::default() };
+    assert_ne!(MachineFingerprint::of(&sim, &other), fingerprint);
     let schedule = under::<X86_64>(&strategies(7)[0]).schedule;
-    for strategy in strategies(u64::MAX).into_iter().chain([Strategy::List(schedule)]) {
-        let token = Token { fingerprint, strategy };
+    for strategy in strategies(u64::MAX).into_iter().chain([ScheduleStrategy::List(schedule)]) {
+        let token = ReplayToken { fingerprint, strategy };
         assert_eq!(token.to_string().parse(), Ok(token));
     }
     for (bad, says) in [
@@ -112,18 +113,18 @@ fn tokens_are_text_and_back() {
         ("pw1/0000f00d/list/c0/more", "`more` in a replay token is not the end"),
         ("pw1/0000f00d/lust/c0", "`lust` in a replay token is not `random`"),
     ] {
-        let error = bad.parse::<Token>().expect_err(bad).to_string();
+        let error = bad.parse::<ReplayToken>().expect_err(bad).to_string();
         assert!(error.starts_with(says), "{error}");
     }
 }
 
 /// Two CPUs take two locks, one of them the other way round.
-fn crossed() -> (Sim<X86_64>, Vec<Program>) {
+fn crossed() -> (Sim<X86_64>, Vec<CoroutineBody>) {
     let sim = Bench::<X86_64>::with(|config| config.nodes[0].bytes = 1 << 20).sim;
     let locks = Rc::new((Lock::<Cache>::new(0), Lock::<Context>::new(0), Cell::new(0)));
     let one = Rc::clone(&locks);
     let other = Rc::clone(&locks);
-    let programs: Vec<Program> = vec![
+    let programs: Vec<CoroutineBody> = vec![
         Box::new(move || {
             let _first = one.0.lock();
             let _second = one.1.lock();
@@ -143,8 +144,8 @@ fn crossed() -> (Sim<X86_64>, Vec<Program>) {
 fn locks_are_waited_for() {
     for strategy in (0..100).flat_map(strategies) {
         let (sim, programs) = crossed();
-        let report = explore::run(&sim, &Settings::default(), programs, &mut *strategy.chooser());
-        assert_eq!((report.outcome, report.abandoned), (Outcome::Completed, 0));
+        let report = explore::run(&sim, &ExploreSettings::default(), programs, &mut *strategy.chooser());
+        assert_eq!((report.end, report.abandoned), (RunEnd::Completed, 0));
     }
 }
 
@@ -153,7 +154,7 @@ fn a_wait_for_nothing_is_a_deadlock() {
     let (sim, _) = busy::<X86_64>();
     let lock = Rc::new(Lock::<Table>::new(0));
     let (holder, waiter, waits) = (Rc::clone(&lock), Rc::clone(&lock), sim.clone());
-    let programs: Vec<Program> = vec![
+    let programs: Vec<CoroutineBody> = vec![
         Box::new(move || {
             let _held = holder.lock();
             loop {
@@ -162,9 +163,9 @@ fn a_wait_for_nothing_is_a_deadlock() {
         }),
         Box::new(move || drop(waiter.lock())),
     ];
-    let report = explore::run(&sim, &Settings::default(), programs, &mut Replay::calm());
-    let Outcome::Deadlock { standing } = report.outcome else { panic!("{:?}", report.outcome) };
-    assert_eq!(standing, [(CPU0, Point::Relax), (CPU1, Point::Wait), (CpuId::new(2), Point::Idle)]);
+    let report = explore::run(&sim, &ExploreSettings::default(), programs, &mut ReplayChooser::calm());
+    let RunEnd::Deadlock { stopped_at } = report.end else { panic!("{:?}", report.end) };
+    assert_eq!(stopped_at, [(CPU0, StopPoint::Relax), (CPU1, StopPoint::Wait), (CpuId::new(2), StopPoint::Idle)]);
     assert_eq!(report.abandoned, 2);
 }
 
@@ -174,7 +175,7 @@ fn a_panic_is_a_result_with_its_place_and_the_others_end() {
     let ended = Rc::new(Cell::new(0));
     let program = programs.pop().expect("three programs");
     let (slot, panics, counts) = (Slot { table: Pfn::new(9), index: 0 }, sim.clone(), Rc::clone(&ended));
-    let programs: Vec<Program> = vec![
+    let programs: Vec<CoroutineBody> = vec![
         Box::new(move || {
             panics.load(slot);
             panic!("entry {} is wrong", slot.index);
@@ -184,8 +185,8 @@ fn a_panic_is_a_result_with_its_place_and_the_others_end() {
         }),
         program,
     ];
-    let report = explore::run(&sim, &Settings::default(), programs, &mut Replay::calm());
-    let Outcome::Panicked { cpu: CPU0, message } = report.outcome else { panic!("{:?}", report.outcome) };
+    let report = explore::run(&sim, &ExploreSettings::default(), programs, &mut ReplayChooser::calm());
+    let RunEnd::Panicked { cpu: CPU0, message } = report.end else { panic!("{:?}", report.end) };
     assert!(message.contains("tests/explore.rs") && message.ends_with("entry 0 is wrong"), "{message}");
     assert_eq!((ended.get(), report.abandoned), (4, 0));
 }
@@ -194,18 +195,18 @@ fn a_panic_is_a_result_with_its_place_and_the_others_end() {
 fn an_endless_program_is_given_up() {
     let (sim, _) = busy::<X86_64>();
     let spins = sim.clone();
-    let programs: Vec<Program> = vec![Box::new(move || {
+    let programs: Vec<CoroutineBody> = vec![Box::new(move || {
         loop {
             spins.load(Slot { table: Pfn::new(9), index: 0 });
         }
     })];
-    let settings = Settings { max_steps: 500, ..Settings::default() };
-    let report = explore::run(&sim, &settings, programs, &mut Replay::calm());
-    assert_eq!((report.outcome, report.steps, report.abandoned), (Outcome::Endless, 500, 1));
+    let settings = ExploreSettings { max_steps: 500, ..ExploreSettings::default() };
+    let report = explore::run(&sim, &settings, programs, &mut ReplayChooser::calm());
+    assert_eq!((report.end, report.steps, report.abandoned), (RunEnd::StepLimit, 500, 1));
 }
 
 /// Both CPUs read a word and store one more; run under `strategy`, whether an increment was lost.
-fn loses(strategy: &Strategy) -> Report {
+fn loses(strategy: &ScheduleStrategy) -> RunReport {
     let sim = Bench::<X86_64>::with(|config| config.nodes[0].bytes = 1 << 20).sim;
     let slot = Slot { table: Pfn::new(9), index: 0 };
     let sum = Rc::new(RefCell::new(Vec::new()));
@@ -219,20 +220,20 @@ fn loses(strategy: &Strategy) -> Report {
             sim.store(slot, Pte::from_raw(old.raw() + 1));
             let new = sim.load(slot).raw();
             sum.borrow_mut().push(new);
-        }) as Program
+        }) as CoroutineBody
     });
     let lost = Rc::clone(&sum);
     let enough = move || lost.borrow().len() == 2 && *lost.borrow() == [1, 1];
-    let settings = Settings { stop: Some(Rc::new(enough)), ..Settings::default() };
+    let settings = ExploreSettings { stop: Some(Rc::new(enough)), ..ExploreSettings::default() };
     explore::run(&sim, &settings, programs.collect(), &mut *strategy.chooser())
 }
 
 #[test]
 fn a_failing_schedule_shrinks_to_what_it_needs() {
-    assert_eq!(loses(&Strategy::List(Default::default())).outcome, Outcome::Completed, "calm, it does not fail");
+    assert_eq!(loses(&ScheduleStrategy::List(Default::default())).end, RunEnd::Completed, "calm, it does not fail");
     let failing = (0..100).flat_map(strategies).map(|strategy| loses(&strategy));
-    let found = failing.into_iter().find(|report| report.outcome == Outcome::Stopped).expect("a race in the open");
-    let fails = |schedule: &explore::Schedule| loses(&Strategy::List(schedule.clone())).outcome == Outcome::Stopped;
+    let found = failing.into_iter().find(|report| report.end == RunEnd::Stopped).expect("a race in the open");
+    let fails = |schedule: &explore::Schedule| loses(&ScheduleStrategy::List(schedule.clone())).end == RunEnd::Stopped;
     let small = explore::shrink(found.schedule, 1000, fails);
     assert!(fails(&small));
     assert!(small.switches() <= 2 && small.0.len() <= 3, "one switch between load and store: {small}");
@@ -240,22 +241,23 @@ fn a_failing_schedule_shrinks_to_what_it_needs() {
 
 #[test]
 fn what_happened_can_be_told() {
-    let log: Vec<Step> = (0..5).flat_map(strategies).flat_map(|strategy| under::<Aarch64>(&strategy).log).collect();
+    let log: Vec<ScheduleStep> =
+        (0..5).flat_map(strategies).flat_map(|strategy| under::<Aarch64>(&strategy).log).collect();
     let told: Vec<String> = log.iter().map(ToString::to_string).collect();
     for part in
         ["takes a lock", "loads table", "stores 0x", "publishes", "interrupts CPU", "store to 0x", "walks for 0x"]
     {
         assert!(told.iter().any(|line| line.contains(part)), "{part}");
     }
-    assert!(log.iter().any(|step| matches!(step.what, What::TookInterrupt)));
+    assert!(log.iter().any(|step| matches!(step.action, StepAction::TookInterrupt)));
 }
 
 #[test]
 fn a_machine_is_at_rest_and_fast_again_after_a_run() {
     let (sim, programs) = busy::<Aarch64>();
     let seen = sim.access(CPU1, page(0), Access::Read, 1).expect("mapped");
-    let report = explore::run(&sim, &Settings::default(), programs, &mut *strategies(1)[0].chooser());
-    assert_eq!(report.outcome, Outcome::Completed);
+    let report = explore::run(&sim, &ExploreSettings::default(), programs, &mut *strategies(1)[0].chooser());
+    assert_eq!(report.end, RunEnd::Completed);
     assert_eq!(sim.access(CPU1, page(0), Access::Read, 1), Ok(seen));
     sim.run_on(CPU1, || assert_eq!(sim.cpu(), CPU1));
 }

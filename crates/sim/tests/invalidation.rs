@@ -8,7 +8,7 @@ mod common;
 
 use common::{Bench, CPU0, page};
 use pagewright_arch::{Aarch64, Effects, Invalidate, Isa, IsaKind, LeafFlags, Pte, Reach, Target, X86_64};
-use pagewright_sim::{Cost, Event};
+use pagewright_sim::{Cost, MachineEvent};
 use pagewright_types::{Access, CpuId, CpuMask, Level, PageRange, Pfn, Rights, Tag, VirtAddr};
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -61,9 +61,9 @@ impl<I: Isa> Spaces<I> {
     /// Table entries read by an access of `cpu` to page `number` under `tag`; 0 for a TLB hit.
     fn reads(&self, cpu: CpuId, tag: u16, number: u64) -> u64 {
         self.enter(cpu, tag);
-        let before = self.bench.sim.count(cpu, Event::WalkReads);
+        let before = self.bench.sim.count(cpu, MachineEvent::WalkReads);
         self.touch(cpu, number);
-        self.bench.sim.count(cpu, Event::WalkReads) - before
+        self.bench.sim.count(cpu, MachineEvent::WalkReads) - before
     }
 
     fn invalidate(&self, reach: Reach, target: Target) {
@@ -240,7 +240,7 @@ fn without_tags_every_switch_flushes() {
         bench.switch(CPU0, root, 7);
         bench.sim.access(CPU0, page(0), Access::Read, 1).expect("mapped");
     }
-    assert_eq!(bench.sim.total(Event::PageWalks), 2);
+    assert_eq!(bench.sim.total(MachineEvent::PageWalks), 2);
     assert_eq!(bench.sim.caps().tags, 1);
 }
 
@@ -311,9 +311,13 @@ fn a_kick_runs_the_handler_on_each_target_and_the_sender_waits_in_relax() {
     assert_eq!(sim.clock(CPU1).since(clocks[1]), handled, "stolen from the target");
     let waited = cost(Cost::IpiDelivery) + handled + cost(Cost::IpiAck);
     assert_eq!(sim.clock(CPU0).since(sent), waited, "both answer at once");
-    assert_eq!((sim.total(Event::IpisSent), sim.total(Event::IpisReceived)), (2, 2));
+    assert_eq!((sim.total(MachineEvent::IpisSent), sim.total(MachineEvent::IpisReceived)), (2, 2));
     let all = sim.clock(CPU0).since(clocks[0]).raw();
-    assert_eq!((sim.total(Event::FlushWaits), sim.total(Event::FlushWaitTime)), (1, all), "one wait for both");
+    assert_eq!(
+        (sim.total(MachineEvent::FlushWaits), sim.total(MachineEvent::FlushWaitTime)),
+        (1, all),
+        "one wait for both"
+    );
     assert_eq!(spaces.reads(CPU1, 1, 0), 4);
     sim.unbind_ipi_handler();
 }
@@ -364,7 +368,10 @@ fn the_wait_of_a_barrier_grows_with_the_machine() {
             let waited = bench.sim.clock(CPU0).since(issued);
             // With nothing outstanding there is nothing to wait for.
             bench.sim.complete();
-            assert_eq!((bench.sim.total(Event::FlushWaits), bench.sim.total(Event::FlushWaitTime)), (1, waited.raw()));
+            assert_eq!(
+                (bench.sim.total(MachineEvent::FlushWaits), bench.sim.total(MachineEvent::FlushWaitTime)),
+                (1, waited.raw())
+            );
             waited
         })
     };
@@ -386,9 +393,9 @@ fn entries_lost_are_counted_where_they_were() {
 fn lost_to_a_page_flush<I: Isa>() -> u64 {
     let spaces = Spaces::<I>::new();
     spaces.invalidate(Reach::Local, one(1, 0, true));
-    assert_eq!(spaces.bench.sim.count(CPU1, Event::EntriesLost), 0);
-    assert_eq!(spaces.bench.sim.count(CPU0, Event::StlbFlushes), 1);
-    spaces.bench.sim.count(CPU0, Event::EntriesLost)
+    assert_eq!(spaces.bench.sim.count(CPU1, MachineEvent::EntriesLost), 0);
+    assert_eq!(spaces.bench.sim.count(CPU0, MachineEvent::StlbFlushes), 1);
+    spaces.bench.sim.count(CPU0, MachineEvent::EntriesLost)
 }
 
 #[test]
@@ -433,16 +440,16 @@ fn with_isolation_programs_run_under_a_tag_of_their_own() {
                 bench.sim.invalidate(Invalidate { reach, target: one(tag, 0, true) });
                 bench.sim.complete();
             });
-            let before = bench.sim.count(CPU0, Event::WalkReads);
+            let before = bench.sim.count(CPU0, MachineEvent::WalkReads);
             bench.sim.access(CPU0, page(0), Access::Read, 1).expect("mapped");
-            bench.sim.count(CPU0, Event::WalkReads) - before
+            bench.sim.count(CPU0, MachineEvent::WalkReads) - before
         };
         assert_eq!(reads_after(2), 0);
         assert!(reads_after(user) > 0);
         bench.sim.run_on(CPU0, || bench.sim.install_root(root, Tag::new(2), false));
-        let before = bench.sim.count(CPU0, Event::WalkReads);
+        let before = bench.sim.count(CPU0, MachineEvent::WalkReads);
         bench.sim.access(CPU0, page(0), Access::Read, 1).expect("mapped");
-        assert!(bench.sim.count(CPU0, Event::WalkReads) > before, "both tags go with the root");
+        assert!(bench.sim.count(CPU0, MachineEvent::WalkReads) > before, "both tags go with the root");
     }
     spared::<X86_64>(Reach::Local, 1 << 11 | 2);
     spared::<Aarch64>(Reach::Broadcast, 3);

@@ -5,7 +5,7 @@ mod common;
 
 use common::{Bench, CPU0, both, page};
 use pagewright_arch::{Effects, Invalidate, Isa, LeafFlags, Reach as Whose, Target};
-use pagewright_sim::explore::{self, Replay, Schedule, Settings};
+use pagewright_sim::explore::{self, ExploreSettings, ReplayChooser, Schedule};
 use pagewright_types::judge::{Cached, Fact, Judge, Made, Memory, Reach, Witness};
 use pagewright_types::{Access, CpuId, Level, Order, Pfn, Rights, Tag};
 use std::cell::RefCell;
@@ -156,10 +156,10 @@ fn what_a_walk_has_found_is_out_of_reach_on_a_lazy_cpu<I: Isa>() {
             sim.lazy(lazy);
             sim.declare(Fact::CallReturned);
         };
-        let settings = Settings { speculate_near: vec![page(0)], ..Settings::default() };
+        let settings = ExploreSettings { speculate_near: vec![page(0)], ..ExploreSettings::default() };
         // It starts, says whether it is lazy; the walk begins and reads four levels; it declares.
         let schedule: Schedule = "c0*2,s0,w0*4,c0".parse().expect("a schedule");
-        explore::run(&bench.sim, &settings, vec![Box::new(program)], &mut Replay::new(&schedule));
+        explore::run(&bench.sim, &settings, vec![Box::new(program)], &mut ReplayChooser::new(&schedule));
         let found = Memory::Translation { pfn, rights: Rights::READ };
         let seen: Vec<Reach> = eye.borrow().0.iter().filter(|(what, _)| *what == found).map(|(_, how)| *how).collect();
         assert_eq!(seen, [reach]);

@@ -2,7 +2,7 @@
 //! fail on request, memory, time.
 
 use pagewright_arch::{Aarch64, Effects, Isa, Pte, Slot, X86_64};
-use pagewright_sim::{Cost, MachineConfig, Picos, Refusal, Sim, SimLocks};
+use pagewright_sim::{AllocationFailure, Cost, MachineConfig, Picos, Sim, SimLocks};
 use pagewright_sync::rank::{Space, Table};
 use pagewright_sync::{Backend, SpinLock};
 use pagewright_types::{CpuId, Level, Order, Pfn, PhysAddr};
@@ -65,9 +65,9 @@ fn allocations_fail_when_they_are_told_to() {
     let sim = machine::<X86_64>();
     let ask = |times: usize| (0..times).map(|_| sim.permit_allocation()).collect::<Vec<_>>();
     assert_eq!(ask(3), [true; 3]);
-    sim.fail_allocation_after(2, Refusal::One);
+    sim.fail_allocation_after(2, AllocationFailure::One);
     assert_eq!(ask(4), [true, true, false, true]);
-    sim.fail_allocation_after(1, Refusal::All);
+    sim.fail_allocation_after(1, AllocationFailure::All);
     assert_eq!(ask(4), [true, false, false, false]);
     sim.permit_allocations();
     assert_eq!(ask(2), [true; 2]);

@@ -5,7 +5,7 @@ mod common;
 
 use common::{Bench, CPU0, both, page};
 use pagewright_arch::{Effects, Entry, Isa, IsaKind, Leaf, LeafFlags, Pte};
-use pagewright_sim::{Cost, Event, PageFault, Picos};
+use pagewright_sim::{Cost, MachineEvent, PageFault, Picos};
 use pagewright_types::{Access, CpuId, Level, Pfn, PhysAddr, Rights, VirtAddr};
 use std::num::NonZeroU32;
 
@@ -44,7 +44,7 @@ fn an_access_finds_its_frame_at_every_level<I: Isa>() {
             assert_eq!((found.pfn, found.level), (pfn.add(level.pages() as u32 - 1), level));
         }
     }
-    assert_eq!(bench.sim.total(Event::PageWalks), 3, "the second access of each hit");
+    assert_eq!(bench.sim.total(MachineEvent::PageWalks), 3, "the second access of each hit");
 }
 
 fn nothing_mapped_is_a_fault_and_costs_an_exception<I: Isa>() {
@@ -59,8 +59,12 @@ fn nothing_mapped_is_a_fault_and_costs_an_exception<I: Isa>() {
     assert!(bench.sim.clock(CPU0).since(before) >= bench.sim.profile().cost(Cost::Exception));
     assert_eq!(bench.sim.access(CPU0, page(0), Access::Write, 9), refused(page(0), Access::Write, true));
     assert_eq!(bench.sim.access(CPU0, page(0), Access::Exec, 9), refused(page(0), Access::Exec, true));
-    assert_eq!(bench.sim.total(Event::FaultsRaised), 4);
-    assert_eq!(bench.sim.total(Event::DtlbStores) + bench.sim.total(Event::ItlbLoads), 0, "none was made");
+    assert_eq!(bench.sim.total(MachineEvent::FaultsRaised), 4);
+    assert_eq!(
+        bench.sim.total(MachineEvent::DtlbStores) + bench.sim.total(MachineEvent::ItlbLoads),
+        0,
+        "none was made"
+    );
     let outside = VirtAddr::new(1 << 55);
     assert_eq!(bench.sim.access(CPU0, outside, Access::Read, 1), refused(outside, Access::Read, false));
 }
@@ -80,17 +84,17 @@ fn accessed_and_dirty_are_set_in_memory<I: Isa>() {
     assert_eq!(flags_of(&bench, root), LeafFlags::empty());
     bench.sim.access(CPU0, page(0), Access::Read, 1).expect("mapped");
     assert_eq!(flags_of(&bench, root), LeafFlags::ACCESSED);
-    assert_eq!(bench.sim.total(Event::DirtyWalks), 0);
+    assert_eq!(bench.sim.total(MachineEvent::DirtyWalks), 0);
     for _ in 0..3 {
         bench.sim.access(CPU0, page(0), Access::Write, 1).expect("writable");
     }
     assert_eq!(flags_of(&bench, root), LeafFlags::ACCESSED | LeafFlags::DIRTY);
     assert_eq!(
-        bench.sim.total(Event::DirtyWalks),
+        bench.sim.total(MachineEvent::DirtyWalks),
         1,
         "the first store through a clean translation walks, the others don't"
     );
-    let misses = [Event::DtlbLoadMisses, Event::DtlbStoreMisses].map(|event| bench.sim.total(event));
+    let misses = [MachineEvent::DtlbLoadMisses, MachineEvent::DtlbStoreMisses].map(|event| bench.sim.total(event));
     assert_eq!(misses, [1, 0], "setting a dirty bit is a walk and no miss");
 }
 
@@ -121,7 +125,7 @@ fn a_hit_costs_what_the_profile_says<I: Isa>() {
     let hit = bench.sim.clock(CPU0);
     bench.sim.access(CPU0, page(0), Access::Write, 1).expect("mapped");
     assert_eq!(bench.sim.clock(CPU0).since(hit), cost(Cost::Access));
-    assert_eq!(bench.sim.total(Event::WalkTime), (walk - cost(Cost::Access)).raw());
+    assert_eq!(bench.sim.total(MachineEvent::WalkTime), (walk - cost(Cost::Access)).raw());
 }
 
 fn repeats_cost_one_lookup<I: Isa>() {
@@ -131,15 +135,15 @@ fn repeats_cost_one_lookup<I: Isa>() {
     bench.map(root, Level::PTE, page(0), Rights::RX, LeafFlags::empty());
     let sim = &bench.sim;
     sim.access(CPU0, page(0), Access::Exec, 1000).expect("mapped");
-    assert_eq!((sim.total(Event::ItlbLoads), sim.total(Event::ItlbLoadMisses)), (1000, 1));
+    assert_eq!((sim.total(MachineEvent::ItlbLoads), sim.total(MachineEvent::ItlbLoadMisses)), (1000, 1));
     sim.access(CPU0, page(0), Access::Read, 1000).expect("mapped");
-    assert_eq!(sim.total(Event::DtlbLoads), 1000);
+    assert_eq!(sim.total(MachineEvent::DtlbLoads), 1000);
     match I::KIND {
         // The data side missed its first level and found the translation in the second.
-        IsaKind::X86_64 => assert_eq!(sim.total(Event::DtlbLoadMisses), 0),
-        IsaKind::Aarch64 => assert_eq!(sim.total(Event::DtlbLoadMisses), 1),
+        IsaKind::X86_64 => assert_eq!(sim.total(MachineEvent::DtlbLoadMisses), 0),
+        IsaKind::Aarch64 => assert_eq!(sim.total(MachineEvent::DtlbLoadMisses), 1),
     }
-    assert_eq!((sim.total(Event::L2TlbHits), sim.total(Event::PageWalks)), (1, 1));
+    assert_eq!((sim.total(MachineEvent::L2TlbHits), sim.total(MachineEvent::PageWalks)), (1, 1));
 }
 
 fn untouched_memory_reads_as_zero<I: Isa>() {
@@ -167,7 +171,7 @@ fn the_same_accesses_take_the_same_time<I: Isa>() {
             let access = if at >> 40 & 1 == 0 { Access::Read } else { Access::Write };
             bench.sim.access(CPU0, page((at >> 41) % 3000), access, 1).expect("mapped");
         }
-        let counts: Vec<u64> = Event::ALL.iter().map(|event| bench.sim.total(*event)).collect();
+        let counts: Vec<u64> = MachineEvent::ALL.iter().map(|event| bench.sim.total(*event)).collect();
         (bench.sim.elapsed(), counts)
     };
     let first = run();
@@ -187,7 +191,7 @@ fn entries_leave_at_random_by_seed<I: Isa>() {
         for number in (0..200).map(|step| step % 8) {
             bench.sim.access(CPU0, page(number), Access::Read, 1).expect("mapped");
         }
-        bench.sim.total(Event::PageWalks)
+        bench.sim.total(MachineEvent::PageWalks)
     };
     assert_eq!(walks(None), 8);
     assert!(walks(Some(1)) > 8, "each walk drops an entry, so there is always another walk to come");

@@ -7,7 +7,7 @@ mod bare;
 
 use bare::{Bare, Shape};
 use pagewright_arch::{Aarch64, Isa, X86_64};
-use pagewright_sim::{Cost, Event, Profile};
+use pagewright_sim::{Cost, MachineEvent, Profile};
 use pagewright_tlb::{Batch, BatchPolicy, Gather};
 use pagewright_types::CpuId;
 use std::rc::Rc;
@@ -31,7 +31,8 @@ fn took<I: Isa>(profile: &Profile, cpus: u16, batch: BatchPolicy, way: impl FnOn
     let shape = Shape { cpus, pages: ENTRIES, isolated: false, batch };
     let bare = Bare::<I>::on(profile.clone(), shape);
     let sim = bare.sim();
-    let count = || [Event::TlbisIssued, Event::Dsbs, Event::FlushWaits].map(|event| sim.total(event));
+    let count =
+        || [MachineEvent::TlbisIssued, MachineEvent::Dsbs, MachineEvent::FlushWaits].map(|event| sim.total(event));
     let (clock, before) = (sim.clock(ME), count());
     sim.run_on(ME, || way(&bare));
     let after = count();

@@ -14,7 +14,7 @@ use pagewright_arch::{Effects, Isa};
 use pagewright_check::{Antecedent, Attempt, Chooser, RunDetail};
 use pagewright_lab::on_both;
 use pagewright_sim::Sim;
-use pagewright_sim::explore::Program;
+use pagewright_sim::explore::CoroutineBody;
 use pagewright_tlb::{Batch, BatchPolicy, Gather, Tlb};
 use pagewright_types::{Counter, CpuId, Level, PageRange};
 use std::cell::RefCell;
@@ -27,10 +27,10 @@ const SHAPE: Shape = Shape { cpus: 3, pages: 2, isolated: false, batch: BatchPol
 const LONGER: Shape = Shape { pages: 8, ..SHAPE };
 const SCHEDULES: u32 = 300;
 
-type Programs<I> = fn(&Rc<Bare<I>>) -> Vec<Program>;
+type Programs<I> = fn(&Rc<Bare<I>>) -> Vec<CoroutineBody>;
 
 /// Clears each page under the table's lock, puts its flush off, and settles.
-fn clears<I: Isa>(bare: &Rc<Bare<I>>) -> Program {
+fn clears<I: Isa>(bare: &Rc<Bare<I>>) -> CoroutineBody {
     let bare = Rc::clone(bare);
     Box::new(move || {
         let mut batch = Batch::new(&bare.tlb);
@@ -47,7 +47,7 @@ fn clears<I: Isa>(bare: &Rc<Bare<I>>) -> Program {
 }
 
 /// Reads the pages, mapped or not.
-fn uses<I: Isa>(bare: &Rc<Bare<I>>) -> Program {
+fn uses<I: Isa>(bare: &Rc<Bare<I>>) -> CoroutineBody {
     let bare = Rc::clone(bare);
     Box::new(move || {
         for index in (0..bare.pages).cycle().take(4 * usize::from(bare.pages)) {
@@ -57,9 +57,9 @@ fn uses<I: Isa>(bare: &Rc<Bare<I>>) -> Program {
 }
 
 /// Unmaps what is cleared already, and says that it is gone.
-fn unmaps_what_is_cleared<I: Isa>(bare: &Rc<Bare<I>>) -> Vec<Program> {
+fn unmaps_what_is_cleared<I: Isa>(bare: &Rc<Bare<I>>) -> Vec<CoroutineBody> {
     let unmaps = Rc::clone(bare);
-    let relies: Program = Box::new(move || {
+    let relies: CoroutineBody = Box::new(move || {
         for _ in 0..3 {
             for index in 0..unmaps.pages {
                 unmaps.takes_away(index);
@@ -78,9 +78,9 @@ fn unmaps_what_is_cleared<I: Isa>(bare: &Rc<Bare<I>>) -> Vec<Program> {
 }
 
 /// Waits until each page was cleared by somebody else, and unmaps it as it is found.
-fn unmaps_as_they_are_cleared<I: Isa>(bare: &Rc<Bare<I>>) -> Vec<Program> {
+fn unmaps_as_they_are_cleared<I: Isa>(bare: &Rc<Bare<I>>) -> Vec<CoroutineBody> {
     let unmaps = Rc::clone(bare);
-    let relies: Program = Box::new(move || {
+    let relies: CoroutineBody = Box::new(move || {
         for index in 0..unmaps.pages {
             unmaps.takes_away(index);
             while {
@@ -97,10 +97,10 @@ fn unmaps_as_they_are_cleared<I: Isa>(bare: &Rc<Bare<I>>) -> Vec<Program> {
 }
 
 /// Puts a page of another frame where one was cleared.
-fn maps_what_is_cleared<I: Isa>(bare: &Rc<Bare<I>>) -> Vec<Program> {
+fn maps_what_is_cleared<I: Isa>(bare: &Rc<Bare<I>>) -> Vec<CoroutineBody> {
     bare.give_frame();
     let maps = Rc::clone(bare);
-    let relies: Program = Box::new(move || {
+    let relies: CoroutineBody = Box::new(move || {
         let block = maps.tlb.alloc(maps.tlb.request(pagewright_types::Order::ZERO)).expect("one is left");
         let folio = maps.tlb.frames().new_folio(block);
         maps.takes_away(0);
@@ -117,7 +117,7 @@ fn maps_what_is_cleared<I: Isa>(bare: &Rc<Bare<I>>) -> Vec<Program> {
         maps.returns();
     });
     let clears = Rc::clone(bare);
-    let clears: Program = Box::new(move || {
+    let clears: CoroutineBody = Box::new(move || {
         let mut batch = Batch::new(&clears.tlb);
         let table = clears.table.lock();
         batch.absorb(&clears.context, clears.unmap(0));
@@ -128,9 +128,9 @@ fn maps_what_is_cleared<I: Isa>(bare: &Rc<Bare<I>>) -> Vec<Program> {
 }
 
 /// Says that nobody can use a page any more after a batch that found it cleared.
-fn takes_along_what_is_cleared<I: Isa>(bare: &Rc<Bare<I>>) -> Vec<Program> {
+fn takes_along_what_is_cleared<I: Isa>(bare: &Rc<Bare<I>>) -> Vec<CoroutineBody> {
     let (zaps, cleans) = (Rc::clone(bare), Rc::clone(bare));
-    let zaps: Program = Box::new(move || {
+    let zaps: CoroutineBody = Box::new(move || {
         let mut gather = Gather::concurrent(&zaps.tlb, &zaps.context);
         for index in 0..zaps.pages {
             let table = zaps.table.lock();
@@ -140,7 +140,7 @@ fn takes_along_what_is_cleared<I: Isa>(bare: &Rc<Bare<I>>) -> Vec<Program> {
         }
         gather.settle();
     });
-    let cleans: Program = Box::new(move || {
+    let cleans: CoroutineBody = Box::new(move || {
         for index in 0..cleans.pages {
             cleans.takes_away(index);
             let mut batch = Batch::new(&cleans.tlb);
@@ -162,13 +162,13 @@ fn takes_along_what_is_cleared<I: Isa>(bare: &Rc<Bare<I>>) -> Vec<Program> {
 }
 
 /// A batch that is filled on one CPU and settled on another, as a thread is moved.
-fn settles_elsewhere<I: Isa>(bare: &Rc<Bare<I>>) -> Vec<Program> {
+fn settles_elsewhere<I: Isa>(bare: &Rc<Bare<I>>) -> Vec<CoroutineBody> {
     // A batch that changes hands lives as long as its engine, for which this one is kept for good.
     let tlb: &'static Rc<Tlb<Sim<I>>> = Box::leak(Box::new(Rc::clone(&bare.tlb)));
     let moved: Rc<RefCell<Option<Batch<'static, Sim<I>>>>> = Rc::default();
     let (fills, settles) = (Rc::clone(bare), Rc::clone(bare));
     let (full, empty) = (Rc::clone(&moved), moved);
-    let fills: Program = Box::new(move || {
+    let fills: CoroutineBody = Box::new(move || {
         let mut batch = Batch::new(tlb);
         for index in 0..fills.pages {
             let table = fills.table.lock();
@@ -177,7 +177,7 @@ fn settles_elsewhere<I: Isa>(bare: &Rc<Bare<I>>) -> Vec<Program> {
         }
         *full.borrow_mut() = Some(batch);
     });
-    let settles: Program = Box::new(move || {
+    let settles: CoroutineBody = Box::new(move || {
         let batch = loop {
             let moved = empty.borrow_mut().take();
             match moved {
@@ -192,9 +192,9 @@ fn settles_elsewhere<I: Isa>(bare: &Rc<Bare<I>>) -> Vec<Program> {
 }
 
 /// A CPU that goes while a batch is open, and comes back.
-fn goes_and_comes_back<I: Isa>(bare: &Rc<Bare<I>>) -> Vec<Program> {
+fn goes_and_comes_back<I: Isa>(bare: &Rc<Bare<I>>) -> Vec<CoroutineBody> {
     let goes = Rc::clone(bare);
-    let goes: Program = Box::new(move || {
+    let goes: CoroutineBody = Box::new(move || {
         goes.reads(RELIES, 0);
         goes.tlb.cpu_dying();
         goes.sim().unplug(RELIES);

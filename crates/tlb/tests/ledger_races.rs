@@ -13,7 +13,7 @@ mod bare;
 use bare::{Bare, Shape, alone, nothing_was_found};
 use pagewright_arch::{Aarch64, Isa, X86_64};
 use pagewright_check::{Antecedent, Attempt, Chooser, RunDetail};
-use pagewright_sim::explore::Program;
+use pagewright_sim::explore::CoroutineBody;
 use pagewright_tlb::BatchPolicy;
 use pagewright_types::{Counter, CpuId};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -28,7 +28,7 @@ const FLUSHED: u16 = 1;
 
 /// What each CPU does, in their order: one that leaves a debt, [`USES`], and one that flushes and
 /// allocates.
-fn programs<I: Isa>(bare: &Rc<Bare<I>>) -> Vec<Program> {
+fn programs<I: Isa>(bare: &Rc<Bare<I>>) -> Vec<CoroutineBody> {
     let [leaves, uses, flushes] = [(); 3].map(|()| Rc::clone(bare));
     vec![
         Box::new(move || {

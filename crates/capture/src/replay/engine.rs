@@ -13,7 +13,7 @@ use pagewright_lab::Lab;
 use pagewright_mm::file::FileObject;
 use pagewright_mm::{FaultError, Knob, Knobs, Space};
 use pagewright_sim::sched::{Scheduler, ThreadId, Turn};
-use pagewright_sim::{Cost, Event as MachineEvent, Picos, Sim};
+use pagewright_sim::{Cost, MachineEvent, Picos, Sim};
 use pagewright_sync::Arc;
 use pagewright_types::{Access, Counter, CpuId, CpuMask, VirtAddr};
 use std::collections::BTreeMap;

@@ -33,7 +33,12 @@ pub(super) struct Kswapd {
 
 impl Kswapd {
     pub(super) fn all<I: Isa>(sim: &Sim<I>) -> Vec<Self> {
-        let of = |node: &pagewright_sim::Node| Self { node: node.id, near: node.cpus, last: None, until: Picos::ZERO };
+        let of = |node: &pagewright_sim::MachineNode| Self {
+            node: node.id,
+            near: node.cpus,
+            last: None,
+            until: Picos::ZERO,
+        };
         sim.nodes().iter().map(of).collect()
     }
 }

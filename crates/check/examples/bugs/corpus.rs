@@ -24,7 +24,7 @@ mod zephyr_113559;
 mod zephyr_115708;
 mod zephyr_98344;
 
-use pagewright_check::{Check, CheckFinding, CheckOutcome, CpuProgram, Harness, Isa, IsaKind, Rule, Token};
+use pagewright_check::{Check, CheckFinding, CheckOutcome, CpuProgram, Harness, Isa, IsaKind, ReplayToken, Rule};
 use std::fmt;
 
 /// What the kernel did, or what its fix did.
@@ -77,7 +77,7 @@ pub(crate) enum RunMode<'a> {
         schedules: u32,
     },
     /// In the one of this token.
-    Replay(&'a Token),
+    Replay(&'a ReplayToken),
 }
 
 impl RunMode<'_> {

@@ -24,7 +24,7 @@ use draw::Line;
 pub(crate) use draw::rows;
 use marks::Mark;
 use pagewright_arch::{IsaKind, Slot};
-use pagewright_sim::explore::{Outcome, Point, Step, What};
+use pagewright_sim::explore::{RunEnd, ScheduleStep, StepAction, StopPoint};
 use pagewright_types::judge::{Cached, Memory};
 use pagewright_types::{Access, CpuId, PhysAddr, VirtAddr};
 use rustc_hash::FxHashSet;
@@ -87,7 +87,7 @@ struct Merged {
 
 impl Merged {
     fn new(attempt: &Attempt) -> Self {
-        let stored = attempt.report.log.iter().filter_map(|step| stored_by(step.what));
+        let stored = attempt.report.log.iter().filter_map(|step| stored_by(step.action));
         Self {
             isa: attempt.isa,
             noted: Vec::new(),
@@ -120,7 +120,7 @@ impl Merged {
             }
         }
         // Others may be in the middle of theirs; who panicked has its answer.
-        if let Outcome::Panicked { cpu, .. } = attempt.report.outcome {
+        if let RunEnd::Panicked { cpu, .. } = attempt.report.end {
             self.fault(cpu);
         }
         after.iter().filter(|entry| entry.schedule_step == 0).for_each(|entry| self.entry(entry, true));
@@ -130,33 +130,36 @@ impl Merged {
         self.noted.push(Noted { line, step, by_then: self.step, origin, shown });
     }
 
-    fn step_of(&mut self, step: &Step) {
+    fn step_of(&mut self, step: &ScheduleStep) {
         self.follow_access(step);
         let Some(text) = words::step(self.isa, *step) else { return };
         let line = Line { at: step.at, cpu: step.cpu, text, why: Vec::new(), note: false, times: 1 };
-        let demanded = matches!(step.what, What::Did(_));
-        let (origin, shown) = match step.what {
-            What::Did(Point::Walk(va, slot)) | What::Walked(Point::Walk(va, slot)) => {
+        let demanded = matches!(step.action, StepAction::Executed(_));
+        let (origin, shown) = match step.action {
+            StepAction::Executed(StopPoint::Walk(va, slot))
+            | StepAction::SpeculativeWalk(StopPoint::Walk(va, slot)) => {
                 (Origin::Reads(va, slot), self.stored.contains(&slot.addr()))
             }
             // The access that asked for it says so.
-            What::Did(Point::Fill(va, _)) | What::Walked(Point::Fill(va, _)) => (Origin::Fills(va), !demanded),
-            What::Did(_)
-            | What::Walked(_)
-            | What::TookInterrupt
-            | What::Drained(_)
-            | What::Delivered(_)
-            | What::Speculated(_)
-            | What::Evicted
-            | What::Picked(_) => (Origin::Nothing, true),
+            StepAction::Executed(StopPoint::Fill(va, _)) | StepAction::SpeculativeWalk(StopPoint::Fill(va, _)) => {
+                (Origin::Fills(va), !demanded)
+            }
+            StepAction::Executed(_)
+            | StepAction::SpeculativeWalk(_)
+            | StepAction::TookInterrupt
+            | StepAction::Drained(_)
+            | StepAction::Delivered(_)
+            | StepAction::SpeculationStarted(_)
+            | StepAction::Evicted
+            | StepAction::Picked(_) => (Origin::Nothing, true),
         };
         self.add(line, None, origin, shown);
     }
 
     /// An access that ends in something else than an access that was made is a fault.
-    fn follow_access(&mut self, step: &Step) {
-        let What::Did(point) = step.what else { return };
-        if let Point::Walk(..) | Point::Fill(..) | Point::Choose(_) = point {
+    fn follow_access(&mut self, step: &ScheduleStep) {
+        let StepAction::Executed(point) = step.action else { return };
+        if let StopPoint::Walk(..) | StopPoint::Fill(..) | StopPoint::Choose(_) = point {
             let place = self.noted.len() + 1;
             if let Some(begun) = self.begun.get_mut(&step.cpu) {
                 (begun.place, begun.at) = (place, step.at);
@@ -164,7 +167,7 @@ impl Merged {
             return;
         }
         self.fault(step.cpu);
-        if let Point::Access(va, access) = point {
+        if let StopPoint::Access(va, access) = point {
             self.begun.insert(step.cpu, Begun { va, access, place: self.noted.len(), at: step.at });
         }
     }
@@ -270,8 +273,11 @@ impl Noted {
 }
 
 /// The entry that a step stores to.
-fn stored_by(what: What) -> Option<Slot> {
-    if let What::Did(Point::Store(slot, _) | Point::Swap(slot, _) | Point::CompareExchange(slot, _)) = what {
+fn stored_by(what: StepAction) -> Option<Slot> {
+    if let StepAction::Executed(
+        StopPoint::Store(slot, _) | StopPoint::Swap(slot, _) | StopPoint::CompareExchange(slot, _),
+    ) = what
+    {
         Some(slot)
     } else {
         None

@@ -2,7 +2,7 @@
 
 use crate::journal::JournalEvent;
 use pagewright_arch::{Invalidate, IsaKind, Pte, Reach, Slot, Target};
-use pagewright_sim::explore::{Point, Step, What};
+use pagewright_sim::explore::{ScheduleStep, StepAction, StopPoint};
 use pagewright_types::judge::{Fact, Made};
 use pagewright_types::{Access, CpuMask, Order, Pfn, PhysAddr};
 use std::fmt;
@@ -71,48 +71,48 @@ fn flush(isa: IsaKind, Invalidate { reach, target }: Invalidate) -> String {
 }
 
 /// What a CPU did by itself, unless it is not worth a line.
-fn point(isa: IsaKind, point: Point) -> Option<String> {
+fn point(isa: IsaKind, point: StopPoint) -> Option<String> {
     Some(match point {
-        Point::Store(slot, pte) => format!("{} := {}", at(slot), Word(pte)),
-        Point::Swap(slot, pte) => format!("{} := {} (exchange)", at(slot), Word(pte)),
-        Point::CompareExchange(slot, pte) => format!("{} := {} if unchanged", at(slot), Word(pte)),
-        Point::Publish if isa == IsaKind::Aarch64 => "dsb ishst: its stores are visible".to_owned(),
-        Point::Complete if isa == IsaKind::Aarch64 => "dsb ish: its broadcasts are done".to_owned(),
-        Point::Invalidate(op) => flush(isa, op),
-        Point::Kick(targets) if !targets.is_empty() => format!("interrupts {}", Cpus(targets)),
-        Point::Lazy(true) => "goes lazy".to_owned(),
-        Point::Lazy(false) => "is lazy no more".to_owned(),
-        Point::Walk(va, slot) => format!("walk for {va} reads {}", at(slot)),
-        Point::Fill(va, pfn) => format!("TLB filled: {va} is frame {pfn}"),
+        StopPoint::Store(slot, pte) => format!("{} := {}", at(slot), Word(pte)),
+        StopPoint::Swap(slot, pte) => format!("{} := {} (exchange)", at(slot), Word(pte)),
+        StopPoint::CompareExchange(slot, pte) => format!("{} := {} if unchanged", at(slot), Word(pte)),
+        StopPoint::Publish if isa == IsaKind::Aarch64 => "dsb ishst: its stores are visible".to_owned(),
+        StopPoint::Complete if isa == IsaKind::Aarch64 => "dsb ish: its broadcasts are done".to_owned(),
+        StopPoint::Invalidate(op) => flush(isa, op),
+        StopPoint::Kick(targets) if !targets.is_empty() => format!("interrupts {}", Cpus(targets)),
+        StopPoint::Lazy(true) => "goes lazy".to_owned(),
+        StopPoint::Lazy(false) => "is lazy no more".to_owned(),
+        StopPoint::Walk(va, slot) => format!("walk for {va} reads {}", at(slot)),
+        StopPoint::Fill(va, pfn) => format!("TLB filled: {va} is frame {pfn}"),
         // What is declared, accessed and loaded is told by the journal.
-        Point::Start
-        | Point::Lock
-        | Point::Wait
-        | Point::Relax
-        | Point::Load(_)
-        | Point::Publish
-        | Point::Complete
-        | Point::Kick(_)
-        | Point::InstallRoot(..)
-        | Point::Declare(_)
-        | Point::Access(..)
-        | Point::Choose(_)
-        | Point::Idle => return None,
+        StopPoint::Start
+        | StopPoint::Lock
+        | StopPoint::Wait
+        | StopPoint::Relax
+        | StopPoint::Load(_)
+        | StopPoint::Publish
+        | StopPoint::Complete
+        | StopPoint::Kick(_)
+        | StopPoint::InstallRoot(..)
+        | StopPoint::Declare(_)
+        | StopPoint::Access(..)
+        | StopPoint::Choose(_)
+        | StopPoint::Idle => return None,
     })
 }
 
 /// A step of the schedule, unless it is not worth a line.
-pub(super) fn step(isa: IsaKind, step: Step) -> Option<String> {
-    Some(match step.what {
-        What::Did(did) => return point(isa, did),
-        What::Walked(walked) => return point(isa, walked).map(|words| format!("(speculative) {words}")),
-        What::TookInterrupt => "takes an interrupt".to_owned(),
-        What::Drained(addr) => format!("its store to {} is visible now", At(addr)),
-        What::Delivered(target) => format!("the flush of {} arrives", Named(isa, target)),
-        What::Evicted => "its TLB loses an entry".to_owned(),
-        What::Picked(0) => "of two translations the newer answers".to_owned(),
-        What::Picked(_) => "of two translations the older answers".to_owned(),
-        What::Speculated(_) => return None,
+pub(super) fn step(isa: IsaKind, step: ScheduleStep) -> Option<String> {
+    Some(match step.action {
+        StepAction::Executed(did) => return point(isa, did),
+        StepAction::SpeculativeWalk(walked) => return point(isa, walked).map(|words| format!("(speculative) {words}")),
+        StepAction::TookInterrupt => "takes an interrupt".to_owned(),
+        StepAction::Drained(addr) => format!("its store to {} is visible now", At(addr)),
+        StepAction::Delivered(target) => format!("the flush of {} arrives", Named(isa, target)),
+        StepAction::Evicted => "its TLB loses an entry".to_owned(),
+        StepAction::Picked(0) => "of two translations the newer answers".to_owned(),
+        StepAction::Picked(_) => "of two translations the older answers".to_owned(),
+        StepAction::SpeculationStarted(_) => return None,
     })
 }
 

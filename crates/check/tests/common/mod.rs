@@ -3,7 +3,7 @@
 use pagewright_arch::{Effects, Invalidate, Isa, Leaf, LeafFlags, Pte, Reach, Slot, Table, Target};
 use pagewright_check::{Attempt, Chooser, RunDetail, Testbench};
 use pagewright_sim::MachineConfig;
-use pagewright_sim::explore::{Program, Settings};
+use pagewright_sim::explore::{CoroutineBody, ExploreSettings};
 use pagewright_types::judge::Fact;
 use pagewright_types::{Access, CpuId, Level, Order, PAGE_SIZE, PageRange, Pfn, Rights, Tag, VirtAddr};
 use std::rc::Rc;
@@ -35,9 +35,9 @@ pub(crate) fn attempt<I: Isa>(unmap: Unmap, chooser: &mut dyn Chooser, detail: R
     for cpu in [0, 1].map(CpuId::new) {
         sim.run_on(cpu, || sim.install_root(frames[0], Tag::new(1), false));
     }
-    let settings = Settings::default();
+    let settings = ExploreSettings::default();
     let (owner, reader) = (Rc::clone(&bench), Rc::clone(&bench));
-    let programs: Vec<Program> = vec![
+    let programs: Vec<CoroutineBody> = vec![
         Box::new(move || {
             let sim = owner.sim();
             owner.note(CpuId::new(0), format_args!("unmap({PAGE})"));

@@ -10,7 +10,7 @@ use super::world::World;
 use pagewright_arch::Isa;
 use pagewright_check::{Attempt, CheckFinding, Chooser, RunDetail, Search, SearchPlan, search};
 use pagewright_lab::LabError;
-use pagewright_sim::explore::{self, Outcome, Settings};
+use pagewright_sim::explore::{self, ExploreSettings, RunEnd};
 use pagewright_types::CpuId;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
@@ -18,7 +18,7 @@ use std::rc::Rc;
 /// A program whose schedules can be tried.
 pub struct Explored<'a> {
     program: &'a Program,
-    settings: Settings,
+    settings: ExploreSettings,
 }
 
 impl<'a> Explored<'a> {
@@ -28,7 +28,7 @@ impl<'a> Explored<'a> {
     /// [`LabError`], when there is no such machine.
     pub fn new<I: Isa>(program: &'a Program) -> Result<Self, LabError> {
         let world = World::<I>::new(program.shape, program.seed)?;
-        let settings = Settings { speculate_near: world.window.all().collect(), ..Settings::default() };
+        let settings = ExploreSettings { speculate_near: world.window.all().collect(), ..ExploreSettings::default() };
         Ok(Self { program, settings })
     }
 
@@ -53,13 +53,13 @@ impl<'a> Explored<'a> {
             let mine: Vec<_> = others.iter().filter(|step| step.cpu == cpu).map(|step| step.operation).collect();
             let world = Rc::clone(&world);
             let run = move || mine.into_iter().for_each(|operation| world.step(cpu, operation));
-            Box::new(run) as explore::Program
+            Box::new(run) as explore::CoroutineBody
         });
         let report = world.bench.run(&self.settings, programs.collect(), detail, chooser);
-        if report.outcome == Outcome::Completed {
+        if report.end == RunEnd::Completed {
             guarded(&world, || world.ask_at_rest());
         }
-        let completed = report.outcome == Outcome::Completed;
+        let completed = report.end == RunEnd::Completed;
         let mut attempt = world.bench.attempt(&self.settings, report);
         attempt.tally += world.spec.borrow().tally();
         if !completed || !attempt.findings.is_empty() {

@@ -8,9 +8,9 @@ use super::explore::Explored;
 use super::fast;
 use super::program::Program;
 use pagewright_arch::{Isa, IsaKind};
-use pagewright_check::{Attempt, CheckFinding, FailingSchedule, RunDetail, SearchPlan, Token};
+use pagewright_check::{Attempt, CheckFinding, FailingSchedule, ReplayToken, RunDetail, SearchPlan};
 use pagewright_lab::LabError;
-use pagewright_sim::explore::{self, Replay, Schedule, Strategy};
+use pagewright_sim::explore::{self, ReplayChooser, Schedule, ScheduleStrategy};
 
 /// Smaller programs that are tried.
 const PROGRAMS: u32 = 120;
@@ -29,7 +29,7 @@ pub struct Bug {
     /// The program as it was drawn.
     pub whole: Program,
     /// Under which schedule, in explore mode.
-    pub token: Option<Token>,
+    pub token: Option<ReplayToken>,
     /// What, in the order in which it was found.
     pub findings: Vec<CheckFinding>,
     /// The run, in explore mode, in full detail.
@@ -100,10 +100,10 @@ pub(super) fn of_explored<I: Isa>(whole: &Program, found: &FailingSchedule) -> B
         None => false,
     });
     let Ok(explored) = Explored::new::<I>(&program) else { unreachable!("its machine was made before") };
-    let run = |schedule: &Schedule, detail| explored.attempt::<I>(&mut Replay::new(schedule), detail);
+    let run = |schedule: &Schedule, detail| explored.attempt::<I>(&mut ReplayChooser::new(schedule), detail);
     let schedule = explore::shrink(schedule, LAST, |less| fails(&run(less, RunDetail::Quick)));
     let attempt = run(&schedule, RunDetail::Full);
-    let token = Token { fingerprint: attempt.fingerprint, strategy: Strategy::List(schedule) };
+    let token = ReplayToken { fingerprint: attempt.fingerprint, strategy: ScheduleStrategy::List(schedule) };
     let findings = attempt.findings.clone();
     Bug { isa: I::KIND, program, whole: whole.clone(), token: Some(token), findings, attempt: Some(attempt) }
 }
@@ -111,7 +111,7 @@ pub(super) fn of_explored<I: Isa>(whole: &Program, found: &FailingSchedule) -> B
 /// A schedule under which the program fails: the one given, or one from a small search.
 fn failing<I: Isa>(program: &Program, schedule: &Schedule, fails: &impl Fn(&Attempt) -> bool) -> Option<Schedule> {
     let explored = Explored::new::<I>(program).ok()?;
-    let again = explored.attempt::<I>(&mut Replay::new(schedule), RunDetail::Quick);
+    let again = explored.attempt::<I>(&mut ReplayChooser::new(schedule), RunDetail::Quick);
     if fails(&again) {
         return Some(again.report.schedule);
     }

@@ -7,7 +7,7 @@ use super::program::{Mode, Program, Shape, Theme};
 use super::tally::Done;
 use nix::time::{ClockId, clock_gettime};
 use pagewright_arch::{Aarch64, Isa, IsaKind, X86_64};
-use pagewright_check::{Antecedent, SearchPlan, Tally, Token};
+use pagewright_check::{Antecedent, ReplayToken, SearchPlan, Tally};
 use pagewright_lab::LabError;
 use std::time::Duration;
 
@@ -203,14 +203,14 @@ fn survey_on<I: Isa>(effort: &Effort) -> Result<Survey, LabError> {
 ///
 /// # Errors
 /// [`ReplayError`].
-pub fn replay(isa: IsaKind, program: &Program, token: Option<&Token>) -> Result<Option<Bug>, ReplayError> {
+pub fn replay(isa: IsaKind, program: &Program, token: Option<&ReplayToken>) -> Result<Option<Bug>, ReplayError> {
     match isa {
         IsaKind::X86_64 => replay_on::<X86_64>(program, token),
         IsaKind::Aarch64 => replay_on::<Aarch64>(program, token),
     }
 }
 
-fn replay_on<I: Isa>(program: &Program, token: Option<&Token>) -> Result<Option<Bug>, ReplayError> {
+fn replay_on<I: Isa>(program: &Program, token: Option<&ReplayToken>) -> Result<Option<Bug>, ReplayError> {
     let (isa, whole) = (I::KIND, Program::new(program.shape, program.seed));
     let bug = |findings, token, attempt| Bug { isa, program: program.clone(), whole, token, findings, attempt };
     match (program.shape.mode, token) {

@@ -332,7 +332,7 @@ impl<I: Isa> World<I> {
             Operation::Lazy => self.run_kernel_thread(cpu),
             Operation::Starve { after } => {
                 self.starved.set(Some(self.sim().refused_allocations()));
-                self.sim().fail_allocation_after(after, pagewright_sim::Refusal::One);
+                self.sim().fail_allocation_after(after, pagewright_sim::AllocationFailure::One);
             }
             Operation::Exit { lazily } => self.exit(cpu, lazily),
             Operation::Fork => self.fork(cpu),

@@ -11,7 +11,7 @@ use pagewright_lab::on_both;
 use pagewright_mm::counters::RssKind;
 use pagewright_mm::space::{VmFlags, Whose};
 use pagewright_mm::{Advice, FaultError, MapFlags, MmError, RemapFlags, RemapRequest};
-use pagewright_sim::Refusal;
+use pagewright_sim::AllocationFailure;
 use pagewright_types::{Access, Counter, Errno, PAGE_SIZE, Rights, VirtAddr};
 
 on_both! {
@@ -455,7 +455,7 @@ fn every_allocation_can_fail<I: Isa>() {
             (base, 1200, Advice::Free),
             (base, 1200, Advice::DontNeed),
         ];
-        world.lab.sim().fail_allocation_after(depth, Refusal::One);
+        world.lab.sim().fail_allocation_after(depth, AllocationFailure::One);
         let mut failed = None;
         for (at, pages, advice) in calls {
             let (picture, mapped) = (process.picture(), process.mappings());

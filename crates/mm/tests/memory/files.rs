@@ -12,7 +12,7 @@ use pagewright_mm::counters::Gauge;
 use pagewright_mm::file::{FallocateFlags, MemfdFlags, Seals};
 use pagewright_mm::space::SyncFlags;
 use pagewright_mm::{Advice, FaultError, MapFlags, MmError};
-use pagewright_sim::Refusal;
+use pagewright_sim::AllocationFailure;
 use pagewright_types::{Access, Errno, PAGE_SIZE, Rights, VirtAddr};
 use std::sync::Arc;
 
@@ -476,7 +476,7 @@ fn every_allocation_can_fail<I: Isa>() {
     let before = levels(&world);
     let (mut depth, mut failures) = (0, 0);
     loop {
-        world.lab.sim().fail_allocation_after(depth, Refusal::One);
+        world.lab.sim().fail_allocation_after(depth, AllocationFailure::One);
         let made = world.on(|mm| mm.memfd_create("it", MemfdFlags::ALLOW_SEALING)).map_err(MmError::errno);
         let mut failed = made.is_err();
         if let Ok(file) = &made {

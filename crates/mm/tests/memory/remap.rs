@@ -6,7 +6,7 @@ use pagewright_lab::Lab;
 use pagewright_lab::on_both;
 use pagewright_mm::counters::Gauge;
 use pagewright_mm::{Knob, Knobs, MapFlags, MapRequest, MmError, RemapFlags, RemapRequest, Space};
-use pagewright_sim::{MachineConfig, Refusal, Sim};
+use pagewright_sim::{AllocationFailure, MachineConfig, Sim};
 use pagewright_sync::Arc;
 use pagewright_types::{Access, CpuId, Errno, Level, PAGE_SIZE, Rights, VirtAddr};
 use std::ops::ControlFlow;
@@ -414,7 +414,7 @@ fn every_allocation_can_fail_and_leaves_no_trace<I: Isa>() {
     let (maps, counted) = (process.maps(), levels(&lab));
     let mut failures = 0;
     for depth in 0.. {
-        lab.sim().fail_allocation_after(depth, Refusal::One);
+        lab.sim().fail_allocation_after(depth, AllocationFailure::One);
         let outcome = process.remap(page(base, 1), 1029, 1029, FIXED, TO);
         lab.sim().permit_allocations();
         if outcome.is_ok() {

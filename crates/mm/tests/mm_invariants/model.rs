@@ -7,7 +7,7 @@ use pagewright_mm::counters::Gauge;
 use pagewright_mm::file::{FileObject, FileOps, Kind};
 use pagewright_mm::space::FileMapping;
 use pagewright_mm::{Advice, FaultError, Knobs, MapFlags, MapRequest, Mm, MmError, Space};
-use pagewright_sim::{MachineConfig, Refusal, Sim};
+use pagewright_sim::{AllocationFailure, MachineConfig, Sim};
 use pagewright_sync::Arc;
 use pagewright_types::{Access, CpuId, Errno, PAGE_SIZE, Rights, VirtAddr};
 use proptest::prelude::*;
@@ -179,7 +179,7 @@ impl<I: Isa> World<I> {
     pub(crate) fn step(&mut self, step: Step) {
         let (number, cpu) = (step.process % self.processes.len(), CpuId::new(step.cpu));
         if let Some(after) = step.fail {
-            self.lab.sim().fail_allocation_after(after, Refusal::One);
+            self.lab.sim().fail_allocation_after(after, AllocationFailure::One);
         }
         match step.call {
             Call::Map { what, from, pages, rights, replace, populate } => {

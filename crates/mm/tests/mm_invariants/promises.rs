@@ -9,7 +9,7 @@ use pagewright_mm::counters::{Gauge, RssKind};
 use pagewright_mm::file::{FileObject, FileOps, Kind};
 use pagewright_mm::space::FileMapping;
 use pagewright_mm::{Advice, FaultError, Knob, Knobs, MapFlags, MapRequest, MmError, Space};
-use pagewright_sim::{MachineConfig, Refusal, Sim};
+use pagewright_sim::{AllocationFailure, MachineConfig, Sim};
 use pagewright_sync::Arc;
 use pagewright_types::{Access, Counter, CpuId, Errno, PAGE_SIZE, Rights, VirtAddr};
 use std::cell::RefCell;
@@ -127,7 +127,7 @@ fn a_failed_call_has_changed_nothing<I: Isa>() {
         let before = (maps(), levels(&lab));
         for depth in 0.. {
             let refused = lab.sim().refused_allocations();
-            lab.sim().fail_allocation_after(depth, Refusal::One);
+            lab.sim().fail_allocation_after(depth, AllocationFailure::One);
             let outcome = lab.on(CPU, call);
             lab.sim().permit_allocations();
             if outcome.is_ok() {

@@ -10,7 +10,7 @@ use pagewright_lab::harness::world::{CPU, OTHER, World};
 use pagewright_lab::on_both;
 use pagewright_mm::MapFlags;
 use pagewright_mm::counters::Gauge;
-use pagewright_sim::explore::{Outcome, Program, Settings};
+use pagewright_sim::explore::{CoroutineBody, ExploreSettings, RunEnd};
 use pagewright_types::{Counter, CpuId, PAGE_SIZE, Rights};
 use std::cell::Cell;
 use std::rc::Rc;
@@ -25,7 +25,7 @@ const SCHEDULES: u32 = 150;
 type Check<I> = Box<dyn FnOnce(&Process<I>)>;
 
 /// Programs of three CPUs on a machine whose memory is full.
-type SetUp<I> = fn(&Rc<World<I>>, &Rc<Process<I>>) -> (Vec<Program>, Check<I>);
+type SetUp<I> = fn(&Rc<World<I>>, &Rc<Process<I>>) -> (Vec<CoroutineBody>, Check<I>);
 
 /// What happened in all schedules of a race, beside its preparation.
 #[derive(Default)]
@@ -50,13 +50,13 @@ fn attempt<I: Isa>(set_up: SetUp<I>, seen: &Seen, chooser: &mut dyn Chooser, det
         [Counter::PgStealKswapd, Counter::PgStealDirect, Counter::PswpIn].map(count)
     };
     let before = counted();
-    let settings = Settings { max_steps: 400_000, ..Settings::default() };
+    let settings = ExploreSettings { max_steps: 400_000, ..ExploreSettings::default() };
     let report = world.bench.run(&settings, programs, detail, chooser);
     let after = counted();
     for (index, cell) in [&seen.background, &seen.direct, &seen.read].into_iter().enumerate() {
         add(cell, after[index] - before[index]);
     }
-    let completed = report.outcome == Outcome::Completed;
+    let completed = report.end == RunEnd::Completed;
     if completed && world.bench.found() == 0 {
         let checked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
             check(&process);
@@ -100,7 +100,7 @@ fn clean<I: Isa>(set_up: SetUp<I>) {
     assert!(background > 0 && direct > 0 && read > 0, "somebody had nothing to do");
 }
 
-fn balance<I: Isa>(world: &Rc<World<I>>) -> Program {
+fn balance<I: Isa>(world: &Rc<World<I>>) -> CoroutineBody {
     let world = Rc::clone(world);
     Box::new(move || {
         world.on(THIRD, |mm| mm.balance(NODE));
@@ -108,11 +108,11 @@ fn balance<I: Isa>(world: &Rc<World<I>>) -> Program {
 }
 
 /// One CPU loads, one stores, one balances: all memory is private.
-fn loads_and_stores<I: Isa>(world: &Rc<World<I>>, process: &Rc<Process<I>>) -> (Vec<Program>, Check<I>) {
+fn loads_and_stores<I: Isa>(world: &Rc<World<I>>, process: &Rc<Process<I>>) -> (Vec<CoroutineBody>, Check<I>) {
     let (old, new) = (process.0.anon(8), process.0.anon(8));
     process.fill(old, 8, 70);
     let (loads, stores) = (Rc::clone(process), Rc::clone(process));
-    let programs: Vec<Program> = vec![
+    let programs: Vec<CoroutineBody> = vec![
         Box::new(move || {
             for page in 0..8 {
                 assert_eq!(loads.load(CPU, at(old, page)), page + 70, "page {page}");
@@ -134,12 +134,12 @@ fn loads_and_stores<I: Isa>(world: &Rc<World<I>>, process: &Rc<Process<I>>) -> (
 
 /// One CPU forks and the child stores, one stores, one balances: what is shared and what is not
 /// comes back right.
-fn a_fork_under_pressure<I: Isa>(world: &Rc<World<I>>, process: &Rc<Process<I>>) -> (Vec<Program>, Check<I>) {
+fn a_fork_under_pressure<I: Isa>(world: &Rc<World<I>>, process: &Rc<Process<I>>) -> (Vec<CoroutineBody>, Check<I>) {
     let base = process.0.anon(6);
     process.fill(base, 6, 70);
     let child: Rc<std::cell::RefCell<Option<Process<I>>>> = Rc::default();
     let (forks, born, stores) = (Rc::clone(process), Rc::clone(&child), Rc::clone(process));
-    let programs: Vec<Program> = vec![
+    let programs: Vec<CoroutineBody> = vec![
         Box::new(move || {
             let child = Process(forks.0.fork());
             (0..3).for_each(|page| child.store(CPU, at(base, page), page + 90));
@@ -164,11 +164,11 @@ fn a_fork_under_pressure<I: Isa>(world: &Rc<World<I>>, process: &Rc<Process<I>>)
 }
 
 /// One CPU maps, uses and unmaps, one stores to shared memory, one balances.
-fn unmapping_and_sharing<I: Isa>(world: &Rc<World<I>>, process: &Rc<Process<I>>) -> (Vec<Program>, Check<I>) {
+fn unmapping_and_sharing<I: Isa>(world: &Rc<World<I>>, process: &Rc<Process<I>>) -> (Vec<CoroutineBody>, Check<I>) {
     let shared = process.0.map(6, Rights::RW, MapFlags::SHARED | MapFlags::ANONYMOUS, None);
     process.fill(shared, 6, 70);
     let (maps, stores) = (Rc::clone(process), Rc::clone(process));
-    let programs: Vec<Program> = vec![
+    let programs: Vec<CoroutineBody> = vec![
         Box::new(move || {
             for round in 0..2 {
                 let base = maps.0.anon(4);
@@ -184,14 +184,14 @@ fn unmapping_and_sharing<I: Isa>(world: &Rc<World<I>>, process: &Rc<Process<I>>)
 }
 
 /// One CPU loads pages of a file, one locks and unlocks memory, one balances.
-fn files_and_locks<I: Isa>(world: &Rc<World<I>>, process: &Rc<Process<I>>) -> (Vec<Program>, Check<I>) {
+fn files_and_locks<I: Isa>(world: &Rc<World<I>>, process: &Rc<Process<I>>) -> (Vec<CoroutineBody>, Check<I>) {
     let file = world.file(8);
     let mapped = process.0.map(8, Rights::READ, MapFlags::SHARED, Some(&file));
     let base = process.0.anon(4);
     process.fill(base, 4, 70);
     process.check(mapped, 8, 7);
     let (loads, locks) = (Rc::clone(process), Rc::clone(process));
-    let programs: Vec<Program> = vec![
+    let programs: Vec<CoroutineBody> = vec![
         Box::new(move || (0..8).for_each(|page| assert_eq!(loads.load(CPU, at(mapped, page)), page + 7))),
         Box::new(move || {
             let space = &locks.0.space;

@@ -4,7 +4,7 @@ use super::{CPU, OTHER, Process, World, store};
 use pagewright_arch::{Isa, Table};
 use pagewright_mm::{Advice, MapFlags, MapRequest, Space};
 use pagewright_sim::Sim;
-use pagewright_sim::explore::{self, Outcome, Program, Rates, Settings, Strategy};
+use pagewright_sim::explore::{self, CoroutineBody, ExploreSettings, Rates, RunEnd, ScheduleStrategy};
 use pagewright_sync::Arc;
 use pagewright_types::{CpuId, Level, PAGE_SIZE, Pfn, Rights, VirtAddr};
 use std::cell::RefCell;
@@ -95,18 +95,18 @@ thread_local! {
 }
 
 /// Runs programs under the schedule that `seed` chooses.
-pub(crate) fn race<I: Isa>(world: &World<I>, seed: u64, programs: Vec<Program>) {
-    race_by(world, &Strategy::Random { seed, rates: Rates::default() }, programs);
+pub(crate) fn race<I: Isa>(world: &World<I>, seed: u64, programs: Vec<CoroutineBody>) {
+    race_by(world, &ScheduleStrategy::Random { seed, rates: Rates::default() }, programs);
 }
 
 /// The same where one CPU does much while another stands still.
-pub(crate) fn race_in_long_turns<I: Isa>(world: &World<I>, seed: u64, programs: Vec<Program>) {
-    race_by(world, &Strategy::Pct { seed, depth: 6, length: 1000, rates: Rates::default() }, programs);
+pub(crate) fn race_in_long_turns<I: Isa>(world: &World<I>, seed: u64, programs: Vec<CoroutineBody>) {
+    race_by(world, &ScheduleStrategy::Pct { seed, depth: 6, length: 1000, rates: Rates::default() }, programs);
 }
 
-fn race_by<I: Isa>(world: &World<I>, strategy: &Strategy, programs: Vec<Program>) {
-    let report = explore::run(world.lab.sim(), &Settings::default(), programs, &mut *strategy.chooser());
-    assert_eq!(report.outcome, Outcome::Completed, "{strategy:?}");
+fn race_by<I: Isa>(world: &World<I>, strategy: &ScheduleStrategy, programs: Vec<CoroutineBody>) {
+    let report = explore::run(world.lab.sim(), &ExploreSettings::default(), programs, &mut *strategy.chooser());
+    assert_eq!(report.end, RunEnd::Completed, "{strategy:?}");
     TRACES.with_borrow_mut(|traces| traces.insert(report.trace));
 }
 

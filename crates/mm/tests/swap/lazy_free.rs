@@ -9,7 +9,7 @@ use pagewright_lab::harness::alone;
 use pagewright_lab::on_both;
 use pagewright_mm::Advice;
 use pagewright_mm::gup::{Contents, GupFlags};
-use pagewright_sim::explore::Program;
+use pagewright_sim::explore::CoroutineBody;
 use pagewright_types::{Counter, NodeId, PageRange};
 use std::rc::Rc;
 use std::sync::atomic::Ordering;
@@ -89,7 +89,7 @@ fn given_up_beside_a_page_out<I: Isa>(seed: u64) -> bool {
     world.lab.run(CPU, &process.space);
     let (gives_up, pages_out) = (world.clone(), world.clone());
     let [given, paged] = [process.space.clone(), process.space.clone()];
-    let programs: Vec<Program> = vec![
+    let programs: Vec<CoroutineBody> = vec![
         Box::new(move || {
             advise(&gives_up, CPU, &given, base, 1, Advice::Free);
             if seed.is_multiple_of(2) {

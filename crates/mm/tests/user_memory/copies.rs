@@ -6,7 +6,7 @@ use pagewright_lab::harness::world::{ANON, CPU, OTHER, Process, World};
 use pagewright_lab::on_both;
 use pagewright_mm::gup::{Contents, GupFlags};
 use pagewright_mm::{MapFlags, MmError};
-use pagewright_sim::Refusal;
+use pagewright_sim::AllocationFailure;
 use pagewright_types::{Access, Counter, Level, PAGE_SIZE, Rights, VirtAddr};
 
 on_both! {
@@ -194,7 +194,7 @@ fn memory_that_is_refused_ends_a_copy<I: Isa>() {
     process.write(CPU, base, 1);
     let sim = process.world.lab.sim();
     let refused = sim.refused_allocations();
-    sim.fail_allocation_after(0, Refusal::One);
+    sim.fail_allocation_after(0, AllocationFailure::One);
     assert_eq!(to(&process, base, &[7; 2 * PAGE_SIZE as usize]), PAGE_SIZE as usize);
     sim.permit_allocations();
     assert_eq!(sim.refused_allocations() - refused, 1);

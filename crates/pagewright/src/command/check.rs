@@ -9,7 +9,7 @@
 use super::CommandError;
 use crate::options::isa_named;
 use pagewright_arch::IsaKind;
-use pagewright_check::{Antecedent, Tally, Token, explain};
+use pagewright_check::{Antecedent, ReplayToken, Tally, explain};
 use pagewright_fuzz::against::{self, AgainstError};
 use pagewright_fuzz::random::{Bug, Done, Effort, Program, ReplayError, Survey, replay, survey, without_mechanism};
 use pagewright_lab::LabError;
@@ -65,7 +65,7 @@ pub(crate) enum CheckError {
     #[error("--program: {0}")]
     Program(#[from] pagewright_fuzz::random::NotAProgram),
     #[error("--replay: {0}")]
-    Token(#[from] pagewright_check::TokenError),
+    ReplayToken(#[from] pagewright_check::ReplayTokenError),
     #[error("impossible machine: {0}")]
     Lab(#[from] LabError),
     #[error("--replay: {0}")]
@@ -159,7 +159,8 @@ fn run_many(args: &Args, isa: Option<IsaKind>) -> Result<ExitCode, CommandError>
 
 fn run_again(args: &Args, program: &str, isa: IsaKind) -> Result<ExitCode, CommandError> {
     let program: Program = program.parse().map_err(CheckError::Program)?;
-    let token: Option<Token> = args.replay.as_deref().map(str::parse).transpose().map_err(CheckError::Token)?;
+    let token: Option<ReplayToken> =
+        args.replay.as_deref().map(str::parse).transpose().map_err(CheckError::ReplayToken)?;
     let bug = replay(isa, &program, token.as_ref()).map_err(CheckError::Replay)?;
     let mut out = io::stdout().lock();
     match bug {

@@ -3,14 +3,14 @@
 use super::images;
 use super::number::{grouped, memory, milliseconds};
 use pagewright_capture::replay::Report;
-use pagewright_sim::Event;
+use pagewright_sim::MachineEvent;
 use pagewright_types::Counter;
 use std::io::{self, Write};
 
 /// Writes everything that a replay found.
 pub(crate) fn report(out: &mut impl Write, report: &Report) -> io::Result<()> {
     writeln!(out, "\n Replay of '{}' on a machine modelled after {}:\n", report.command.join(" "), machine(report))?;
-    for event in Event::ALL {
+    for event in MachineEvent::ALL {
         line(out, report, event.name())?;
     }
     writeln!(out, "\n {:>17} ms modelled time elapsed", milliseconds(report.modelled.elapsed_ns))?;

@@ -6,7 +6,7 @@
 
 pub mod parse;
 
-use crate::machine::Node;
+use crate::machine::MachineNode;
 use crate::profile::{Profile, ProfileError};
 use pagewright_arch::IsaKind;
 use pagewright_types::{CpuId, CpuMask, FrameRange, NodeId, Order, PAGE_SIZE, Pfn, PhysAddr};
@@ -65,7 +65,7 @@ impl MachineConfig {
     }
 
     /// Lays the nodes out in physical memory.
-    pub(crate) fn nodes(&self, isa: IsaKind) -> Result<Vec<Node>, ConfigError> {
+    pub(crate) fn nodes(&self, isa: IsaKind) -> Result<Vec<MachineNode>, ConfigError> {
         self.validate(isa)?;
         let mut start = 0u64;
         let mut nodes = Vec::new();
@@ -80,7 +80,7 @@ impl MachineConfig {
             }
             let frame = |bytes| Pfn::containing(PhysAddr::new(bytes));
             let frames = FrameRange::new(frame(start), frame(end));
-            nodes.push(Node { id: NodeId::new(index as u8), frames, cpus: node.cpus });
+            nodes.push(MachineNode { id: NodeId::new(index as u8), frames, cpus: node.cpus });
             start = end.next_multiple_of(Order::PUD.bytes());
         }
         if let Some(first) = nodes.first_mut() {

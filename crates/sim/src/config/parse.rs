@@ -12,7 +12,7 @@ use thiserror::Error;
 
 /// A word that means nothing, with the word.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
-pub enum ParseError {
+pub enum ConfigParseError {
     /// No size.
     #[error("'{input}' is no size; write a number and K, M, G or T, such as 512M")]
     Size {
@@ -50,9 +50,9 @@ pub enum ParseError {
 /// A number of bytes.
 ///
 /// # Errors
-/// [`ParseError::Size`], [`ParseError::Huge`].
-pub fn size(input: &str) -> Result<u64, ParseError> {
-    let no_size = || ParseError::Size { input: input.to_owned() };
+/// [`ConfigParseError::Size`], [`ConfigParseError::Huge`].
+pub fn size(input: &str) -> Result<u64, ConfigParseError> {
+    let no_size = || ConfigParseError::Size { input: input.to_owned() };
     let (digits, shift) = match input.as_bytes().last() {
         Some(b'K' | b'k') => (&input[..input.len() - 1], 10),
         Some(b'M' | b'm') => (&input[..input.len() - 1], 20),
@@ -63,16 +63,16 @@ pub fn size(input: &str) -> Result<u64, ParseError> {
     if digits.is_empty() || !digits.bytes().all(|byte| byte.is_ascii_digit()) {
         return Err(no_size());
     }
-    let huge = || ParseError::Huge { input: input.to_owned() };
+    let huge = || ConfigParseError::Huge { input: input.to_owned() };
     digits.parse::<u64>().ok().and_then(|number| number.checked_mul(1 << shift)).ok_or_else(huge)
 }
 
 /// A set of CPUs.
 ///
 /// # Errors
-/// [`ParseError::Cpus`].
-pub fn cpus(input: &str) -> Result<CpuMask, ParseError> {
-    let bad = || ParseError::Cpus { input: input.to_owned() };
+/// [`ConfigParseError::Cpus`].
+pub fn cpus(input: &str) -> Result<CpuMask, ConfigParseError> {
+    let bad = || ConfigParseError::Cpus { input: input.to_owned() };
     let number = |text: &str| {
         let plain = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
         let number = text.parse::<u16>().ok().filter(|number| plain && usize::from(*number) < CpuMask::MAX);
@@ -95,9 +95,9 @@ pub fn cpus(input: &str) -> Result<CpuMask, ParseError> {
 /// A node and its number.
 ///
 /// # Errors
-/// [`ParseError::Node`], and what [`size`] and [`cpus`] say.
-pub fn node(input: &str) -> Result<(NodeId, NodeConfig), ParseError> {
-    let bad = || ParseError::Node { input: input.to_owned() };
+/// [`ConfigParseError::Node`], and what [`size`] and [`cpus`] say.
+pub fn node(input: &str) -> Result<(NodeId, NodeConfig), ConfigParseError> {
+    let bad = || ConfigParseError::Node { input: input.to_owned() };
     let (number, rest) = input.split_once(':').ok_or_else(bad)?;
     let number = number.parse::<u8>().map_err(|_| bad())?;
     let (bytes, list) = match rest.split_once(',') {
@@ -112,13 +112,13 @@ pub fn node(input: &str) -> Result<(NodeId, NodeConfig), ParseError> {
 /// All nodes of a machine, each as [`node`] reads it, in order.
 ///
 /// # Errors
-/// [`ParseError::NodeOrder`], and what [`node`] says.
-pub fn nodes<'a>(inputs: impl IntoIterator<Item = &'a str>) -> Result<Vec<NodeConfig>, ParseError> {
+/// [`ConfigParseError::NodeOrder`], and what [`node`] says.
+pub fn nodes<'a>(inputs: impl IntoIterator<Item = &'a str>) -> Result<Vec<NodeConfig>, ConfigParseError> {
     let mut nodes = Vec::new();
     for input in inputs {
         let (number, config) = node(input)?;
         if number.index() != nodes.len() {
-            return Err(ParseError::NodeOrder { node: number, expected: nodes.len() });
+            return Err(ConfigParseError::NodeOrder { node: number, expected: nodes.len() });
         }
         nodes.push(config);
     }

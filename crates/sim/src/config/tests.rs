@@ -1,6 +1,6 @@
 //! Each impossible machine is named; each word of the command line reads as documented.
 
-use super::parse::{ParseError, cpus, node, nodes, size};
+use super::parse::{ConfigParseError, cpus, node, nodes, size};
 use super::*;
 
 fn possible() -> MachineConfig {
@@ -72,14 +72,14 @@ fn words_read_as_documented() {
 #[test]
 fn words_without_meaning_are_named() {
     for bad in ["", "G", "-1", "+1G", "1.5G", "2GB"] {
-        assert_eq!(size(bad), Err(ParseError::Size { input: bad.to_owned() }));
+        assert_eq!(size(bad), Err(ConfigParseError::Size { input: bad.to_owned() }));
     }
-    assert_eq!(size("99999999999T"), Err(ParseError::Huge { input: "99999999999T".to_owned() }));
+    assert_eq!(size("99999999999T"), Err(ConfigParseError::Huge { input: "99999999999T".to_owned() }));
     for bad in ["", "3-1", "256", "0,,1", "a", "+1"] {
-        assert_eq!(cpus(bad), Err(ParseError::Cpus { input: bad.to_owned() }));
+        assert_eq!(cpus(bad), Err(ConfigParseError::Cpus { input: bad.to_owned() }));
     }
     for bad in ["1G", "x:1G", "300:1G", "0:1G,cpu=1"] {
-        assert_eq!(node(bad), Err(ParseError::Node { input: bad.to_owned() }));
+        assert_eq!(node(bad), Err(ConfigParseError::Node { input: bad.to_owned() }));
     }
-    assert_eq!(nodes(["0:1G", "2:1G"]), Err(ParseError::NodeOrder { node: NodeId::new(2), expected: 1 }));
+    assert_eq!(nodes(["0:1G", "2:1G"]), Err(ConfigParseError::NodeOrder { node: NodeId::new(2), expected: 1 }));
 }

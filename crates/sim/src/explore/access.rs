@@ -3,8 +3,8 @@
 //!
 //! The access itself is made in the step that found its translation: nobody comes between the two.
 
-use super::point::Point;
-use super::unsettled::Progress;
+use super::in_flight::Progress;
+use super::point::StopPoint;
 use crate::access::{PageFault, Translation, forget_refused, has_tables};
 use crate::core::{Core, Root};
 use crate::machine::Sim;
@@ -36,8 +36,8 @@ impl<I: Isa> Sim<I> {
     ) -> Result<Translation, PageFault> {
         let here = self.0.current.get();
         assert!(cpu == here, "CPU {here} makes an access for CPU {cpu} while schedules are explored");
-        self.point(Point::Access(va, access));
-        self.0.unsettled.touched(va);
+        self.point(StopPoint::Access(va, access));
+        self.0.in_flight.touched(va);
         let core = self.core(cpu);
         loop {
             let root = match core.root.get() {

@@ -1,12 +1,12 @@
 //! CPUs as coroutines: a program runs on a stack of its own and stops, from however deep, at each
-//! [`Point`].
+//! [`StopPoint`].
 //!
 //! A stopped coroutine can go on ([`Go`]), or be left where it is for good: then its stack and what
 //! stands on it are leaked, because unwinding a program in the middle of an operation would run the
 //! drop code of half-done work. Coroutines whose program ended are kept for the next run, one pool
 //! for each host thread.
 
-use super::point::Point;
+use super::point::StopPoint;
 use generator::{Generator, Gn};
 use std::any::Any;
 use std::cell::{Cell, RefCell};
@@ -15,7 +15,7 @@ use std::rc::Rc;
 use std::sync::Once;
 
 /// What a CPU runs.
-pub type Program = Box<dyn FnOnce()>;
+pub type CoroutineBody = Box<dyn FnOnce()>;
 
 /// Stack of a coroutine, in words: 512 KiB, of which the host backs what is touched.
 const STACK_WORDS: usize = 64 << 10;
@@ -39,7 +39,7 @@ pub(crate) enum Stop {
     /// It has no program.
     Ready,
     /// It stands before this.
-    At(Point),
+    At(StopPoint),
     /// Its program panicked.
     Panicked(String),
 }
@@ -70,7 +70,7 @@ pub(crate) fn inside() -> bool {
 /// Interrupts are taken meanwhile.
 ///
 /// A program that is unwinding is not stopped, except to wait: drop code is no place for surprises.
-pub(crate) fn stop_at(point: Point) -> Go {
+pub(crate) fn stop_at(point: StopPoint) -> Go {
     if std::thread::panicking() && !point.waits() {
         return Go::On;
     }
@@ -90,8 +90,8 @@ pub(crate) fn stop_at(point: Point) -> Go {
 ///
 /// `None` ends the coroutine.
 #[expect(deprecated, reason = "the scoped form can only yield from the outermost function, and CPUs stop deep inside")]
-fn wait_for_program(stop: Stop) -> Option<Program> {
-    generator::yield_::<Program, Stop>(stop)
+fn wait_for_program(stop: Stop) -> Option<CoroutineBody> {
+    generator::yield_::<CoroutineBody, Stop>(stop)
 }
 
 #[expect(deprecated, reason = "as above")]
@@ -135,17 +135,17 @@ fn keep_panics() {
 /// One coroutine.
 pub(crate) struct Coroutine {
     /// Taken out only when the coroutine is dropped.
-    generator: Option<Generator<'static, Program, Stop>>,
+    generator: Option<Generator<'static, CoroutineBody, Stop>>,
     /// Whether it waits for a program.
     idle: bool,
 }
 
 impl Coroutine {
     /// Starts `program` on a coroutine of the pool or a new one, up to its first stop.
-    pub(crate) fn start(program: Program) -> (Self, Stop) {
+    pub(crate) fn start(program: CoroutineBody) -> (Self, Stop) {
         let mut coroutine = POOL.with_borrow_mut(Vec::pop).unwrap_or_else(|| {
             keep_panics();
-            let mut generator = Gn::<Program>::new_opt(STACK_WORDS, body);
+            let mut generator = Gn::<CoroutineBody>::new_opt(STACK_WORDS, body);
             generator.resume();
             Self { generator: Some(generator), idle: true }
         });

@@ -1,11 +1,11 @@
 //! Exploring schedules: the same machine and the same programs, interleaved at every effect.
 //!
 //! - [`run`] – one run: a program for each CPU, a [`Chooser`] that decides who acts next, a
-//!   [`Report`].
-//! - [`Strategy`], [`Token`] – random schedules, PCT, or a list; as a line of text that replays the
+//!   [`RunReport`].
+//! - [`ScheduleStrategy`], [`ReplayToken`] – random schedules, PCT, or a list; as a line of text that replays the
 //!   run bit for bit.
 //! - [`shrink`] – what a failing schedule needs, and no more.
-//! - [`Point`], [`Step`], [`What`] – where a CPU stops and what happened, for whoever explains it.
+//! - [`StopPoint`], [`ScheduleStep`], [`StepAction`] – where a CPU stops and what happened, for whoever explains it.
 //!
 //! ```text
 //!   program ─▶ effects, locks, accesses ──stop at each──▶ scheduler ◀── chooser ◀── seed, or a token
@@ -22,21 +22,26 @@
 
 mod access;
 pub(crate) mod coroutine;
-mod flight;
+mod in_flight;
 mod point;
 mod run;
 mod schedule;
 mod shrink;
+mod step;
 mod stores;
 mod token;
-mod unsettled;
+mod walks;
 
-pub use coroutine::Program;
-pub(crate) use flight::Held;
-pub use point::Point;
-pub use run::{Outcome, Report, Settings, Step, What, run};
-pub use schedule::{Agent, Choice, Chooser, Kind, Pct, Random, Rates, Ready, Replay, Run, Schedule};
+pub use coroutine::CoroutineBody;
+pub(crate) use in_flight::{CpuInFlight, InFlight};
+pub use point::StopPoint;
+pub use run::{ExploreSettings, RunEnd, RunReport, run};
+pub use schedule::{
+    Agent, AgentKind, Choice, Chooser, PctChooser, RandomChooser, Rates, ReadyAgent, RepeatedChoice, ReplayChooser,
+    Schedule,
+};
 pub use shrink::shrink;
+pub use step::{ScheduleStep, StepAction};
 pub(crate) use stores::WalkersView;
-pub use token::{Fingerprint, Strategy, Token, TokenError, Wanted};
-pub(crate) use unsettled::{Unsettled, UnsettledHere};
+pub use token::{MachineFingerprint, ReplayToken, ReplayTokenError, ScheduleStrategy, TokenPart};
+pub(crate) use walks::Held;

@@ -8,7 +8,7 @@ use std::fmt;
 
 /// What a CPU is about to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Point {
+pub enum StopPoint {
     /// Begin its program.
     Start,
     /// Try to take a lock.
@@ -51,7 +51,7 @@ pub enum Point {
     Idle,
 }
 
-impl Point {
+impl StopPoint {
     /// Whether the CPU only looks whether somebody else has acted.
     pub(crate) fn waits(self) -> bool {
         matches!(self, Self::Wait | Self::Relax)
@@ -95,7 +95,7 @@ impl fmt::Display for At {
     }
 }
 
-impl fmt::Display for Point {
+impl fmt::Display for StopPoint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Start => f.write_str("starts"),

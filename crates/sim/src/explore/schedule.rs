@@ -15,11 +15,11 @@ macro_rules! kinds {
     ($($name:ident = $letter:literal, $meaning:literal;)*) => {
         /// What an agent does when its turn comes.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-        pub enum Kind {
+        pub enum AgentKind {
             $(#[doc = $meaning] $name,)*
         }
 
-        impl Kind {
+        impl AgentKind {
             /// The letter by which a token names it.
             pub const fn letter(self) -> char {
                 match self { $(Self::$name => $letter,)* }
@@ -48,14 +48,14 @@ kinds! {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Agent {
     /// What it does.
-    pub kind: Kind,
+    pub kind: AgentKind,
     /// Where.
     pub cpu: CpuId,
 }
 
 /// An agent that can act now, and in how many ways.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Ready {
+pub struct ReadyAgent {
     /// Who.
     pub agent: Agent,
     /// Ways, at least 1.
@@ -74,7 +74,7 @@ pub struct Choice {
 /// Decides who acts next.
 pub trait Chooser {
     /// One of `ready`, which is not empty; `last` is the CPU that ran last.
-    fn next(&mut self, ready: &[Ready], last: CpuId) -> Choice;
+    fn next(&mut self, ready: &[ReadyAgent], last: CpuId) -> Choice;
 
     /// One of `ways` translations that contradict each other, on `cpu`.
     fn pick(&mut self, cpu: CpuId, ways: u32) -> u32;
@@ -105,16 +105,16 @@ impl Default for Rates {
 
 impl Rates {
     /// Weight of one agent; a CPU has 1000.
-    fn of(&self, kind: Kind) -> u32 {
+    fn of(&self, kind: AgentKind) -> u32 {
         match kind {
-            Kind::Cpu => 1000,
-            Kind::Interrupt => self.interrupt,
-            Kind::Drain => self.drain,
-            Kind::Deliver => self.deliver,
-            Kind::Walk => self.walk,
-            Kind::Speculate => self.speculate,
-            Kind::Evict => self.evict,
-            Kind::Pick => 0,
+            AgentKind::Cpu => 1000,
+            AgentKind::Interrupt => self.interrupt,
+            AgentKind::Drain => self.drain,
+            AgentKind::Deliver => self.deliver,
+            AgentKind::Walk => self.walk,
+            AgentKind::Speculate => self.speculate,
+            AgentKind::Evict => self.evict,
+            AgentKind::Pick => 0,
         }
     }
 }
@@ -123,7 +123,7 @@ fn below(random: &mut Pcg64, limit: u32) -> u32 {
     ((u64::from(random.next_u64() as u32) * u64::from(limit)) >> 32) as u32
 }
 
-fn choice(ready: Ready, random: &mut Pcg64) -> Choice {
+fn choice(ready: ReadyAgent, random: &mut Pcg64) -> Choice {
     Choice { agent: ready.agent, way: below(random, ready.ways) }
 }
 
@@ -131,14 +131,14 @@ fn choice(ready: Ready, random: &mut Pcg64) -> Choice {
 ///
 /// Some seeds switch at every step, others stay with a CPU for a while.
 #[derive(Clone, Debug)]
-pub struct Random {
+pub struct RandomChooser {
     random: Pcg64,
     rates: Rates,
     /// In how many steps of 1000 the CPU that ran last goes on if it can.
     stay: u32,
 }
 
-impl Random {
+impl RandomChooser {
     /// The choices of `seed`.
     pub fn new(seed: u64, rates: Rates) -> Self {
         let mut random = Pcg64::seed_from_u64(seed);
@@ -147,14 +147,14 @@ impl Random {
     }
 }
 
-impl Chooser for Random {
-    fn next(&mut self, ready: &[Ready], last: CpuId) -> Choice {
-        let same = ready.iter().find(|ready| ready.agent == Agent { kind: Kind::Cpu, cpu: last });
+impl Chooser for RandomChooser {
+    fn next(&mut self, ready: &[ReadyAgent], last: CpuId) -> Choice {
+        let same = ready.iter().find(|ready| ready.agent == Agent { kind: AgentKind::Cpu, cpu: last });
         if let (Some(same), true) = (same, below(&mut self.random, 1000) < self.stay) {
             return Choice { agent: same.agent, way: 0 };
         }
         // Every agent has a chance, however low its rate, when it is alone.
-        let weight = |ready: &Ready| self.rates.of(ready.agent.kind).max(1);
+        let weight = |ready: &ReadyAgent| self.rates.of(ready.agent.kind).max(1);
         let total = ready.iter().map(weight).sum();
         let mut left = below(&mut self.random, total);
         let chosen = ready.iter().find(|ready| {
@@ -177,7 +177,7 @@ impl Chooser for Random {
 /// instead. So that programs may wait for one another in loops, now and then the agent that acted
 /// most of late falls below all others, too.
 #[derive(Clone, Debug)]
-pub struct Pct {
+pub struct PctChooser {
     random: Pcg64,
     rates: Rates,
     priorities: HashMap<Agent, u64>,
@@ -216,7 +216,7 @@ impl Row {
     }
 }
 
-impl Pct {
+impl PctChooser {
     /// The choices of `seed`, with `depth` changes among the first `length` steps.
     pub fn new(seed: u64, depth: u32, length: u32, rates: Rates) -> Self {
         let mut random = Pcg64::seed_from_u64(seed);
@@ -225,8 +225,8 @@ impl Pct {
         Self { random, rates, priorities: HashMap::new(), changes, step: 0, of_late: BTreeMap::new(), tired: 0 }
     }
 
-    fn highest(&mut self, ready: &[Ready]) -> Option<Ready> {
-        let finite = |ready: &&Ready| !matches!(ready.agent.kind, Kind::Speculate | Kind::Evict);
+    fn highest(&mut self, ready: &[ReadyAgent]) -> Option<ReadyAgent> {
+        let finite = |ready: &&ReadyAgent| !matches!(ready.agent.kind, AgentKind::Speculate | AgentKind::Evict);
         let Self { random, priorities, .. } = self;
         let mut priority =
             |agent| *priorities.entry(agent).or_insert_with(|| LOWERED + u64::from(random.next_u64() as u32));
@@ -243,10 +243,10 @@ impl Pct {
     }
 }
 
-impl Chooser for Pct {
-    fn next(&mut self, ready: &[Ready], _: CpuId) -> Choice {
+impl Chooser for PctChooser {
+    fn next(&mut self, ready: &[ReadyAgent], _: CpuId) -> Choice {
         self.step += 1;
-        for whim in ready.iter().filter(|ready| matches!(ready.agent.kind, Kind::Speculate | Kind::Evict)) {
+        for whim in ready.iter().filter(|ready| matches!(ready.agent.kind, AgentKind::Speculate | AgentKind::Evict)) {
             if below(&mut self.random, 1000 * 4) < self.rates.of(whim.agent.kind) {
                 return choice(*whim, &mut self.random);
             }
@@ -273,7 +273,7 @@ impl Chooser for Pct {
 
 /// The same choice several times in a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Run {
+pub struct RepeatedChoice {
     /// What was chosen.
     pub choice: Choice,
     /// How often.
@@ -282,20 +282,20 @@ pub struct Run {
 
 /// All choices of a run, in order.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Default)]
-pub struct Schedule(pub Vec<Run>);
+pub struct Schedule(pub Vec<RepeatedChoice>);
 
 impl Schedule {
     /// Adds a choice.
     pub fn push(&mut self, choice: Choice) {
         match self.0.last_mut() {
             Some(last) if last.choice == choice => last.times += 1,
-            Some(_) | None => self.0.push(Run { choice, times: 1 }),
+            Some(_) | None => self.0.push(RepeatedChoice { choice, times: 1 }),
         }
     }
 
     /// Times that one CPU's turn follows another's.
     pub fn switches(&self) -> usize {
-        let cpus = self.0.iter().filter(|run| run.choice.agent.kind == Kind::Cpu);
+        let cpus = self.0.iter().filter(|run| run.choice.agent.kind == AgentKind::Cpu);
         let cpus: Vec<CpuId> = cpus.map(|run| run.choice.agent.cpu).collect();
         cpus.windows(2).filter(|pair| pair[0] != pair[1]).count()
     }
@@ -305,14 +305,14 @@ impl Schedule {
 /// that ran last goes on while it can (but not for ever), and nothing happens that nobody asked
 /// for.
 #[derive(Clone, Debug)]
-pub struct Replay {
-    runs: Vec<Run>,
+pub struct ReplayChooser {
+    runs: Vec<RepeatedChoice>,
     at: usize,
     done: u32,
     row: Row,
 }
 
-impl Replay {
+impl ReplayChooser {
     /// Follows `schedule`.
     pub fn new(schedule: &Schedule) -> Self {
         Self { runs: schedule.0.clone(), at: 0, done: 0, row: Row::default() }
@@ -339,28 +339,28 @@ impl Replay {
         self.done = 0;
     }
 
-    fn calmly(&mut self, ready: &[Ready], last: CpuId) -> Choice {
-        let own = Agent { kind: Kind::Cpu, cpu: last };
+    fn calmly(&mut self, ready: &[ReadyAgent], last: CpuId) -> Choice {
+        let own = Agent { kind: AgentKind::Cpu, cpu: last };
         let tired = ready.iter().any(|ready| ready.agent == own) && self.row.is_too_long(last);
-        let rank = |ready: &&Ready| match ready.agent.kind {
-            Kind::Interrupt => 0,
-            Kind::Cpu if ready.agent == own && !tired => 1,
+        let rank = |ready: &&ReadyAgent| match ready.agent.kind {
+            AgentKind::Interrupt => 0,
+            AgentKind::Cpu if ready.agent == own && !tired => 1,
             // The next in turn.
-            Kind::Cpu => 2 + u32::from(ready.agent.cpu.raw() <= last.raw()),
-            Kind::Drain => 4,
-            Kind::Deliver => 5,
-            Kind::Walk => 6,
-            Kind::Evict | Kind::Speculate | Kind::Pick => 7,
+            AgentKind::Cpu => 2 + u32::from(ready.agent.cpu.raw() <= last.raw()),
+            AgentKind::Drain => 4,
+            AgentKind::Deliver => 5,
+            AgentKind::Walk => 6,
+            AgentKind::Evict | AgentKind::Speculate | AgentKind::Pick => 7,
         };
         let chosen = ready.iter().min_by_key(rank).unwrap_or(&ready[0]);
         Choice { agent: chosen.agent, way: 0 }
     }
 }
 
-impl Chooser for Replay {
-    fn next(&mut self, ready: &[Ready], last: CpuId) -> Choice {
+impl Chooser for ReplayChooser {
+    fn next(&mut self, ready: &[ReadyAgent], last: CpuId) -> Choice {
         while let Some(wanted) = self.take() {
-            let fits = |ready: &&Ready| ready.agent == wanted.agent && wanted.way < ready.ways;
+            let fits = |ready: &&ReadyAgent| ready.agent == wanted.agent && wanted.way < ready.ways;
             if ready.iter().any(|ready| fits(&ready)) {
                 return wanted;
             }
@@ -370,7 +370,7 @@ impl Chooser for Replay {
     }
 
     fn pick(&mut self, cpu: CpuId, ways: u32) -> u32 {
-        let agent = Agent { kind: Kind::Pick, cpu };
+        let agent = Agent { kind: AgentKind::Pick, cpu };
         let (at, done) = (self.at, self.done);
         match self.take() {
             Some(wanted) if wanted.agent == agent && wanted.way < ways => wanted.way,

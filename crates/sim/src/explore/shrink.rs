@@ -35,7 +35,7 @@ pub fn shrink(schedule: Schedule, budget: u32, mut fails: impl FnMut(&Schedule) 
 
 /// Puts runs of the same choice together that have become neighbours.
 fn joined(schedule: &Schedule) -> Schedule {
-    let mut runs: Vec<super::schedule::Run> = Vec::new();
+    let mut runs: Vec<super::schedule::RepeatedChoice> = Vec::new();
     for run in &schedule.0 {
         match runs.last_mut() {
             Some(last) if last.choice == run.choice => last.times += run.times,
@@ -112,14 +112,14 @@ fn join(best: &mut Schedule, attempt: &mut impl FnMut(&Schedule) -> Option<bool>
 
 #[cfg(test)]
 mod tests {
-    use super::super::schedule::Kind;
+    use super::super::schedule::AgentKind;
     use super::*;
 
     #[test]
     fn runs_of_one_choice_are_put_together_where_it_makes_no_difference() {
         let schedule: Schedule = "c0*3,c1,c0*2,d0,c1*2,c0,c1*4".parse().expect("a schedule");
         let times = |schedule: &Schedule, cpu: u16| -> u32 {
-            let own = schedule.0.iter().filter(|run| run.choice.agent.kind == Kind::Cpu);
+            let own = schedule.0.iter().filter(|run| run.choice.agent.kind == AgentKind::Cpu);
             own.filter(|run| run.choice.agent.cpu.raw() == cpu).map(|run| run.times).sum()
         };
         let small = shrink(schedule, 1000, |schedule| {

@@ -9,8 +9,10 @@
 //! The second word is a fingerprint of the machine and the settings: a token of another machine
 //! replays something else, so it is refused.
 
-use super::run::Settings;
-use super::schedule::{Agent, Choice, Chooser, Kind, Pct, Random, Rates, Replay, Run, Schedule};
+use super::run::ExploreSettings;
+use super::schedule::{
+    Agent, AgentKind, Choice, Chooser, PctChooser, RandomChooser, Rates, RepeatedChoice, ReplayChooser, Schedule,
+};
 use crate::machine::Sim;
 use pagewright_arch::Isa;
 use pagewright_types::CpuId;
@@ -19,15 +21,15 @@ use std::str::FromStr;
 
 /// How schedules are chosen.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub enum Strategy {
-    /// By chance; see [`Random`].
+pub enum ScheduleStrategy {
+    /// By chance; see [`RandomChooser`].
     Random {
         /// Of the choices.
         seed: u64,
         /// Of what nobody asks for.
         rates: Rates,
     },
-    /// By priorities; see [`Pct`].
+    /// By priorities; see [`PctChooser`].
     Pct {
         /// Of the choices.
         seed: u64,
@@ -38,28 +40,28 @@ pub enum Strategy {
         /// Of what nobody asks for.
         rates: Rates,
     },
-    /// As listed; see [`Replay`].
+    /// As listed; see [`ReplayChooser`].
     List(Schedule),
 }
 
-impl Strategy {
+impl ScheduleStrategy {
     /// The chooser.
     pub fn chooser(&self) -> Box<dyn Chooser> {
         match self {
-            Self::Random { seed, rates } => Box::new(Random::new(*seed, *rates)),
-            Self::Pct { seed, depth, length, rates } => Box::new(Pct::new(*seed, *depth, *length, *rates)),
-            Self::List(schedule) => Box::new(Replay::new(schedule)),
+            Self::Random { seed, rates } => Box::new(RandomChooser::new(*seed, *rates)),
+            Self::Pct { seed, depth, length, rates } => Box::new(PctChooser::new(*seed, *depth, *length, *rates)),
+            Self::List(schedule) => Box::new(ReplayChooser::new(schedule)),
         }
     }
 }
 
 /// Which machine and settings a token belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Fingerprint(u32);
+pub struct MachineFingerprint(u32);
 
-impl Fingerprint {
+impl MachineFingerprint {
     /// Of runs on `sim` under `settings`.
-    pub fn of<I: Isa>(sim: &Sim<I>, settings: &Settings) -> Self {
+    pub fn of<I: Isa>(sim: &Sim<I>, settings: &ExploreSettings) -> Self {
         let config = sim.config();
         let words = [
             u64::from(config.cpus),
@@ -80,7 +82,7 @@ impl Fingerprint {
     }
 }
 
-impl fmt::Display for Fingerprint {
+impl fmt::Display for MachineFingerprint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:08x}", self.0)
     }
@@ -88,16 +90,16 @@ impl fmt::Display for Fingerprint {
 
 /// A schedule, and what it belongs to.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Token {
+pub struct ReplayToken {
     /// Of machine and settings.
-    pub fingerprint: Fingerprint,
+    pub fingerprint: MachineFingerprint,
     /// Of the schedule.
-    pub strategy: Strategy,
+    pub strategy: ScheduleStrategy,
 }
 
 /// A token that can't be read.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum TokenError {
+pub enum ReplayTokenError {
     /// It doesn't start as a token of this version does.
     #[error("`{0}` is not a replay token of this version (`pw1/…`)")]
     NotAToken(String),
@@ -107,13 +109,13 @@ pub enum TokenError {
         /// What stands there.
         found: String,
         /// What should.
-        wanted: Wanted,
+        wanted: TokenPart,
     },
 }
 
 /// What a part of a token should be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Wanted {
+pub enum TokenPart {
     /// Eight hexadecimal digits.
     Fingerprint,
     /// `random`, `pct` or `list`.
@@ -128,7 +130,7 @@ pub enum Wanted {
     End,
 }
 
-impl fmt::Display for Wanted {
+impl fmt::Display for TokenPart {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Fingerprint => "a fingerprint of eight hexadecimal digits",
@@ -152,7 +154,7 @@ impl fmt::Display for RatesText<'_> {
 
 impl fmt::Display for Schedule {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (index, Run { choice: Choice { agent, way }, times }) in self.0.iter().enumerate() {
+        for (index, RepeatedChoice { choice: Choice { agent, way }, times }) in self.0.iter().enumerate() {
             let comma = if index == 0 { "" } else { "," };
             write!(f, "{comma}{}{}", agent.kind.letter(), agent.cpu)?;
             if *way > 0 {
@@ -166,77 +168,77 @@ impl fmt::Display for Schedule {
     }
 }
 
-impl fmt::Display for Token {
+impl fmt::Display for ReplayToken {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "pw1/{}/", self.fingerprint)?;
         match &self.strategy {
-            Strategy::Random { seed, rates } => write!(f, "random/{seed}/{}", RatesText(rates)),
-            Strategy::Pct { seed, depth, length, rates } => {
+            ScheduleStrategy::Random { seed, rates } => write!(f, "random/{seed}/{}", RatesText(rates)),
+            ScheduleStrategy::Pct { seed, depth, length, rates } => {
                 write!(f, "pct/{seed}/{depth}/{length}/{}", RatesText(rates))
             }
-            Strategy::List(schedule) => write!(f, "list/{schedule}"),
+            ScheduleStrategy::List(schedule) => write!(f, "list/{schedule}"),
         }
     }
 }
 
-fn wrong(found: &str, wanted: Wanted) -> TokenError {
-    TokenError::Part { found: found.to_owned(), wanted }
+fn wrong(found: &str, wanted: TokenPart) -> ReplayTokenError {
+    ReplayTokenError::Part { found: found.to_owned(), wanted }
 }
 
-fn number<T: FromStr>(text: &str) -> Result<T, TokenError> {
-    text.parse().map_err(|_| wrong(text, Wanted::Number))
+fn number<T: FromStr>(text: &str) -> Result<T, ReplayTokenError> {
+    text.parse().map_err(|_| wrong(text, TokenPart::Number))
 }
 
-fn rates(text: &str) -> Result<Rates, TokenError> {
+fn rates(text: &str) -> Result<Rates, ReplayTokenError> {
     let numbers = text.split(',').map(number).collect::<Result<Vec<u32>, _>>()?;
     let [drain, deliver, interrupt, walk, speculate, evict] = numbers[..] else {
-        return Err(wrong(text, Wanted::Rates));
+        return Err(wrong(text, TokenPart::Rates));
     };
     Ok(Rates { drain, deliver, interrupt, walk, speculate, evict })
 }
 
-fn run(text: &str) -> Result<Run, TokenError> {
-    let bad = || wrong(text, Wanted::Choice);
+fn run(text: &str) -> Result<RepeatedChoice, ReplayTokenError> {
+    let bad = || wrong(text, TokenPart::Choice);
     let mut letters = text.chars();
-    let kind = letters.next().and_then(Kind::of_letter).ok_or_else(bad)?;
+    let kind = letters.next().and_then(AgentKind::of_letter).ok_or_else(bad)?;
     let (rest, times) = letters.as_str().split_once('*').unwrap_or((letters.as_str(), "1"));
     let (cpu, way) = rest.split_once(':').unwrap_or((rest, "0"));
     let cpu = CpuId::new(cpu.parse().map_err(|_| bad())?);
     let choice = Choice { agent: Agent { kind, cpu }, way: way.parse().map_err(|_| bad())? };
-    Ok(Run { choice, times: times.parse().map_err(|_| bad())? })
+    Ok(RepeatedChoice { choice, times: times.parse().map_err(|_| bad())? })
 }
 
 impl FromStr for Schedule {
-    type Err = TokenError;
+    type Err = ReplayTokenError;
 
-    fn from_str(text: &str) -> Result<Self, TokenError> {
+    fn from_str(text: &str) -> Result<Self, ReplayTokenError> {
         text.split(',').filter(|part| !part.is_empty()).map(run).collect::<Result<_, _>>().map(Self)
     }
 }
 
-impl FromStr for Token {
-    type Err = TokenError;
+impl FromStr for ReplayToken {
+    type Err = ReplayTokenError;
 
-    fn from_str(text: &str) -> Result<Self, TokenError> {
-        let Some(rest) = text.strip_prefix("pw1/") else { return Err(TokenError::NotAToken(text.to_owned())) };
+    fn from_str(text: &str) -> Result<Self, ReplayTokenError> {
+        let Some(rest) = text.strip_prefix("pw1/") else { return Err(ReplayTokenError::NotAToken(text.to_owned())) };
         let mut parts = rest.split('/');
         let mut part = move || parts.next().unwrap_or_default();
         let first = part();
-        let fingerprint = u32::from_str_radix(first, 16).map_err(|_| wrong(first, Wanted::Fingerprint))?;
+        let fingerprint = u32::from_str_radix(first, 16).map_err(|_| wrong(first, TokenPart::Fingerprint))?;
         let strategy = match part() {
-            "random" => Strategy::Random { seed: number(part())?, rates: rates(part())? },
-            "pct" => Strategy::Pct {
+            "random" => ScheduleStrategy::Random { seed: number(part())?, rates: rates(part())? },
+            "pct" => ScheduleStrategy::Pct {
                 seed: number(part())?,
                 depth: number(part())?,
                 length: number(part())?,
                 rates: rates(part())?,
             },
-            "list" => Strategy::List(part().parse()?),
-            other => return Err(wrong(other, Wanted::Strategy)),
+            "list" => ScheduleStrategy::List(part().parse()?),
+            other => return Err(wrong(other, TokenPart::Strategy)),
         };
         match part() {
-            "" => Ok(Self { fingerprint: Fingerprint(fingerprint), strategy }),
-            more => Err(wrong(more, Wanted::End)),
+            "" => Ok(Self { fingerprint: MachineFingerprint(fingerprint), strategy }),
+            more => Err(wrong(more, TokenPart::End)),
         }
     }
 }

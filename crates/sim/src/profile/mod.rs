@@ -146,7 +146,7 @@ pub(crate) struct Geometry {
 
 /// One figure of a profile, as reports and the documentation show it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Figure {
+pub struct ProfileFigure {
     /// What it is the figure of.
     pub name: String,
     /// The figure, with its unit.
@@ -165,7 +165,7 @@ pub struct Profile {
     pub(crate) costs: Costs,
     pub(crate) tags: u32,
     pub(crate) range_invalidate: bool,
-    figures: Vec<Figure>,
+    figures: Vec<ProfileFigure>,
 }
 
 impl Profile {
@@ -260,7 +260,7 @@ impl Profile {
     }
 
     /// All figures with their sources, in the order of the file.
-    pub fn figures(&self) -> &[Figure] {
+    pub fn figures(&self) -> &[ProfileFigure] {
         &self.figures
     }
 }
@@ -400,7 +400,7 @@ impl Reader<'_> {
         let mut figure = |name: &str, value: String, source: &str| match source.trim().is_empty() {
             true => Err(ProfileError::NoSource { name: self.name.to_owned(), table: name.to_owned() }),
             false => {
-                figures.push(Figure { name: name.to_owned(), value, source: source.to_owned() });
+                figures.push(ProfileFigure { name: name.to_owned(), value, source: source.to_owned() });
                 Ok(())
             }
         };

@@ -11,7 +11,7 @@
 //!
 //! A global entry has tag 0 in its key and answers under every tag. Key zero is an empty way.
 
-use crate::reached::{Leads, Reached};
+use crate::reach_counts::{PointsTo, ReachCounts};
 use pagewright_types::{Level, PageRange, Tag, VirtAddr};
 use std::rc::Rc;
 
@@ -108,10 +108,10 @@ pub(crate) struct Array<T> {
     /// Global entries held.
     globals: u32,
     /// Told of every entry that comes and goes, while a judge is bound.
-    reached: Option<Rc<Reached>>,
+    reached: Option<Rc<ReachCounts>>,
 }
 
-impl<T: Leads + Default> Array<T> {
+impl<T: PointsTo + Default> Array<T> {
     /// `sets` × `ways` empty entries.
     ///
     /// `sets` is a power of two, which profiles are checked for.
@@ -130,10 +130,10 @@ impl<T: Leads + Default> Array<T> {
 
     /// Counts what is held, and whatever comes and goes from now on, in `reached`; stops counting
     /// with `None`.
-    pub(crate) fn count_in(&mut self, reached: Option<Rc<Reached>>) {
+    pub(crate) fn count_in(&mut self, reached: Option<Rc<ReachCounts>>) {
         self.reached = reached;
         if let Some(reached) = &self.reached {
-            self.entries().for_each(|(key, value)| reached.gain(value.leads(key.level())));
+            self.entries().for_each(|(key, value)| reached.gain(value.points_to(key.level())));
         }
     }
 
@@ -222,7 +222,7 @@ impl<T: Leads + Default> Array<T> {
         self.held[key.level().index()] += 1;
         self.globals += u32::from(key.0 & GLOBAL != 0);
         if let Some(reached) = &self.reached {
-            reached.gain(value.leads(key.level()));
+            reached.gain(value.points_to(key.level()));
         }
     }
 
@@ -233,7 +233,7 @@ impl<T: Leads + Default> Array<T> {
             self.held[level.index()] -= 1;
             self.globals -= u32::from(key & GLOBAL != 0);
             if let Some(reached) = &self.reached {
-                reached.lose(value.leads(level));
+                reached.lose(value.points_to(level));
             }
         }
     }
@@ -282,7 +282,7 @@ impl<T: Leads + Default> Array<T> {
         for (key, value) in self.keys.iter_mut().zip(&self.values).filter(|(key, _)| **key != Key::EMPTY) {
             if unwanted(Key(*key)) {
                 if let Some(reached) = &self.reached {
-                    reached.lose(value.leads(Key(*key).level()));
+                    reached.lose(value.points_to(Key(*key).level()));
                 }
                 *key = Key::EMPTY;
                 lost += 1;
@@ -352,8 +352,8 @@ mod tests {
     use pagewright_types::{Order, Pfn};
     use proptest::prelude::*;
 
-    impl Leads for u32 {
-        fn leads(self, level: Level) -> (Pfn, Level) {
+    impl PointsTo for u32 {
+        fn points_to(self, level: Level) -> (Pfn, Level) {
             (Pfn::new(self % 4 * level.pages() as u32), level)
         }
     }
@@ -437,7 +437,7 @@ mod tests {
         ) {
             let sets = 1usize << log_sets;
             let mut array = Array::new(sets, ways);
-            let reached = Rc::new(Reached::new(4 << 18));
+            let reached = Rc::new(ReachCounts::new(4 << 18));
             array.count_in(Some(Rc::clone(&reached)));
             let mut naive = Naive { sets: vec![Vec::new(); sets], ways };
             for (steps_taken, step) in (1..).zip(steps) {
@@ -483,7 +483,7 @@ mod tests {
             }
             for frame in 0..1024 {
                 let leads = |(key, value): &(Key, u32)| {
-                    let (pfn, size) = value.leads(key.level());
+                    let (pfn, size) = value.points_to(key.level());
                     pfn.raw() <= frame && frame < pfn.raw() + size.pages() as u32
                 };
                 prop_assert_eq!(reached.any(Pfn::new(frame), Order::ZERO), naive.sets.iter().flatten().any(leads));

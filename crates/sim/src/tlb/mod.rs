@@ -13,8 +13,8 @@ pub(crate) use array::{Key, Pattern};
 
 use crate::core::Root;
 use crate::profile::{Geometry, TlbKind};
-use crate::reached::{Leads, Reached};
-use crate::walk::{Found, Walk};
+use crate::reach_counts::{PointsTo, ReachCounts};
+use crate::walk::{Walk, WalkedLeaf};
 use array::Array;
 use pagewright_types::{Access, Level, PageRange, Pfn, Rights, Tag, VirtAddr};
 use std::rc::Rc;
@@ -77,7 +77,7 @@ impl Entry {
     const DIRTY: u64 = 1 << 35;
     const ROOT_SHIFT: u32 = 36;
 
-    fn new(root: RootId, found: Found) -> Self {
+    fn new(root: RootId, found: WalkedLeaf) -> Self {
         let dirty = if found.dirty { Self::DIRTY } else { 0 };
         let root = u64::from(root.0) << Self::ROOT_SHIFT;
         Self(u64::from(found.pfn.raw()) | u64::from(found.rights.bits()) << Self::RIGHTS_SHIFT | dirty | root)
@@ -103,9 +103,9 @@ impl Entry {
     }
 }
 
-impl Leads for Entry {
+impl PointsTo for Entry {
     #[inline]
-    fn leads(self, level: Level) -> (Pfn, Level) {
+    fn points_to(self, level: Level) -> (Pfn, Level) {
         (self.pfn(), level)
     }
 }
@@ -126,9 +126,9 @@ pub(crate) struct Upper {
     pub(crate) root: RootId,
 }
 
-impl Leads for Upper {
+impl PointsTo for Upper {
     #[inline]
-    fn leads(self, _level: Level) -> (Pfn, Level) {
+    fn points_to(self, _level: Level) -> (Pfn, Level) {
         (self.table, Level::PTE)
     }
 }
@@ -208,7 +208,7 @@ impl Tlbs {
     }
 
     /// Remembers in both depths what a walk for `va` under `tag` found.
-    pub(crate) fn remember(&mut self, side: Side, root: Root, va: VirtAddr, found: Found) -> Hit {
+    pub(crate) fn remember(&mut self, side: Side, root: Root, va: VirtAddr, found: WalkedLeaf) -> Hit {
         let key = if found.global { Key::global(found.level, va) } else { Key::new(root.tag, found.level, va) };
         let hit = Hit { key, entry: Entry::new(root.id, found) };
         self.fill(Depth::Second, side, hit);
@@ -237,7 +237,7 @@ impl Tlbs {
     }
 
     /// Counts in `reached` where everything held leads, from now on; stops counting with `None`.
-    pub(crate) fn count_in(&mut self, reached: Option<&Rc<Reached>>) {
+    pub(crate) fn count_in(&mut self, reached: Option<&Rc<ReachCounts>>) {
         self.arrays.iter_mut().for_each(|array| array.count_in(reached.cloned()));
         self.uppers.iter_mut().flatten().for_each(|cache| cache.count_in(reached.cloned()));
     }

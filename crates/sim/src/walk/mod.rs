@@ -50,13 +50,13 @@ pub(crate) struct Walk {
 
 /// What one step found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Step {
+pub(crate) enum WalkStep {
     /// A table: the walk goes on there, and may start there next time.
     ///
     /// `updated` says that the entry's accessed bit had to be set.
     Down { next: Walk, updated: bool },
     /// A leaf that allows the access; accessed and dirty are set as the access needs.
-    Arrived { found: Found, updated: bool },
+    Arrived { found: WalkedLeaf, updated: bool },
     /// The entry changed between reading it and setting a bit in it; the same step must be taken
     /// again.
     Again,
@@ -66,7 +66,7 @@ pub(crate) enum Step {
 
 /// A translation as a walk found it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Found {
+pub(crate) struct WalkedLeaf {
     /// First frame of the leaf.
     pub(crate) pfn: Pfn,
     pub(crate) level: Level,
@@ -91,32 +91,33 @@ impl Walk {
 
     /// Reads the one entry that this walk stands before.
     #[inline]
-    pub(crate) fn step(self, isa: IsaKind, memory: &impl View, va: VirtAddr, access: Access) -> Step {
+    pub(crate) fn step(self, isa: IsaKind, memory: &impl View, va: VirtAddr, access: Access) -> WalkStep {
         let at = self.slot(va).addr();
         let raw = memory.load_entry(at);
         match word::decode(isa, self.level, raw) {
-            Word::Absent => Step::Refused { present: false },
-            Word::Malformed => Step::Refused { present: true },
+            Word::Absent => WalkStep::Refused { present: false },
+            Word::Malformed => WalkStep::Refused { present: true },
             Word::Table(down) => match (update(memory, at, raw, down.used), self.level.down()) {
-                (Ok(updated), Some(level)) => {
-                    Step::Down { next: Self { level, table: down.table, allows: self.allows & down.allows }, updated }
-                }
-                (Err(Changed), _) => Step::Again,
+                (Ok(updated), Some(level)) => WalkStep::Down {
+                    next: Self { level, table: down.table, allows: self.allows & down.allows },
+                    updated,
+                },
+                (Err(Changed), _) => WalkStep::Again,
                 (Ok(_), None) => unreachable!("no word at PTE level is a table"),
             },
             Word::Leaf(leaf) => {
                 let rights = self.allows & leaf.allows;
                 if !rights.allow(access) {
-                    return Step::Refused { present: true };
+                    return WalkStep::Refused { present: true };
                 }
                 let store = access == Access::Write;
                 match update(memory, at, raw, if store { leaf.used_by_store } else { leaf.used }) {
                     Ok(updated) => {
                         let dirty = leaf.dirty || store;
-                        let found = Found { pfn: leaf.pfn, level: self.level, rights, global: leaf.global, dirty };
-                        Step::Arrived { found, updated }
+                        let found = WalkedLeaf { pfn: leaf.pfn, level: self.level, rights, global: leaf.global, dirty };
+                        WalkStep::Arrived { found, updated }
                     }
-                    Err(Changed) => Step::Again,
+                    Err(Changed) => WalkStep::Again,
                 }
             }
         }

@@ -5,7 +5,7 @@ use pagewright_arch::{Aarch64, Isa, Leaf, LeafFlags, Pte, Table, X86_64};
 use pagewright_types::PAGE_SIZE;
 use proptest::prelude::*;
 
-fn one_step<I: Isa>(level: Level, word: Pte, access: Access) -> (Step, Pte) {
+fn one_step<I: Isa>(level: Level, word: Pte, access: Access) -> (WalkStep, Pte) {
     let ram = Ram::try_new(PAGE_SIZE).expect("one page");
     ram.word(Slot { table: Pfn::new(0), index: 0 }.addr()).store(word.raw(), Ordering::Relaxed);
     let walk = Walk { level, table: Pfn::new(0), allows: Rights::all() };
@@ -29,12 +29,12 @@ fn agrees<I: Isa>(level: Level, leaf: Leaf, access: Access) {
     let (step, after) = one_step::<I>(level, word, access);
     if !leaf.rights.allow(access) {
         let present = !leaf.rights.is_empty();
-        assert_eq!((step, after), (Step::Refused { present }, word), "{leaf:?}");
+        assert_eq!((step, after), (WalkStep::Refused { present }, word), "{leaf:?}");
         return;
     }
     let store = access == Access::Write;
     assert_eq!(after, I::touched(word, store), "{leaf:?}");
-    let Step::Arrived { found, updated } = step else { panic!("{step:?} for {leaf:?}") };
+    let WalkStep::Arrived { found, updated } = step else { panic!("{step:?} for {leaf:?}") };
     assert_eq!((found.pfn, found.level, found.rights), (leaf.pfn, level, leaf.rights));
     assert_eq!(found.global, leaf.flags.contains(LeafFlags::GLOBAL));
     assert_eq!(updated, after != word);
@@ -75,14 +75,14 @@ fn a_leaf_of_the_kernel_is_refused() {
         one_step::<X86_64>(Level::PTE, X86_64::leaf(Level::PTE, leaf), Access::Read).0,
         one_step::<Aarch64>(Level::PTE, Aarch64::leaf(Level::PTE, leaf), Access::Read).0,
     ] {
-        assert_eq!(step, Step::Refused { present: true });
+        assert_eq!(step, WalkStep::Refused { present: true });
     }
 }
 
 fn protected_path<I: Isa>() {
     let table = Table { pfn: Pfn::new(5), write_protected: true };
     let (step, _) = one_step::<I>(Level::PMD, I::table(table), Access::Write);
-    let Step::Down { next, .. } = step else { panic!("{step:?}") };
+    let WalkStep::Down { next, .. } = step else { panic!("{step:?}") };
     assert_eq!((next.level, next.table), (Level::PTE, Pfn::new(5)));
     assert_eq!(next.allows, Rights::READ | Rights::EXEC, "write protection above holds below");
 }
@@ -95,18 +95,18 @@ fn write_protection_above_takes_write_from_all_leaves_below() {
 
 #[test]
 fn soft_and_malformed_words_are_refused() {
-    assert_eq!(one_step::<X86_64>(Level::PTE, Pte::EMPTY, Access::Read).0, Step::Refused { present: false });
+    assert_eq!(one_step::<X86_64>(Level::PTE, Pte::EMPTY, Access::Read).0, WalkStep::Refused { present: false });
     // A large leaf at PGD level breaks a reserved bit on x86-64 and is no valid descriptor on
     // arm64.
     let large = Pte::from_raw(1 | 1 << 7);
-    assert_eq!(one_step::<X86_64>(Level::PGD, large, Access::Read).0, Step::Refused { present: true });
-    assert_eq!(one_step::<Aarch64>(Level::PGD, Pte::from_raw(1), Access::Read).0, Step::Refused { present: false });
+    assert_eq!(one_step::<X86_64>(Level::PGD, large, Access::Read).0, WalkStep::Refused { present: true });
+    assert_eq!(one_step::<Aarch64>(Level::PGD, Pte::from_raw(1), Access::Read).0, WalkStep::Refused { present: false });
     // A block at PTE level: bit 1 must be set there (Arm ARM D8.3.1).
     assert_eq!(
         one_step::<Aarch64>(Level::PTE, Pte::from_raw(1 | 1 << 6), Access::Read).0,
-        Step::Refused { present: false }
+        WalkStep::Refused { present: false }
     );
     // A 2 MiB leaf whose frame is no multiple of 512.
     let odd = Pte::from_raw(1 | 1 << 2 | 1 << 7 | 1 << 13);
-    assert_eq!(one_step::<X86_64>(Level::PMD, odd, Access::Read).0, Step::Refused { present: true });
+    assert_eq!(one_step::<X86_64>(Level::PMD, odd, Access::Read).0, WalkStep::Refused { present: true });
 }

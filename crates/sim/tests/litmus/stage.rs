@@ -3,8 +3,8 @@
 
 use super::common::{Bench, page};
 use pagewright_arch::{Effects, Invalidate, Isa, Leaf, LeafFlags, Pte, Reach, Slot, Target};
-use pagewright_sim::explore::{self, Outcome, Program, Rates, Settings, Strategy};
-use pagewright_sim::{Event, Sim};
+use pagewright_sim::explore::{self, CoroutineBody, ExploreSettings, Rates, RunEnd, ScheduleStrategy};
+use pagewright_sim::{MachineEvent, Sim};
 use pagewright_types::{Access, CpuId, Level, Pfn, Rights, Tag};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
@@ -65,14 +65,19 @@ impl<I: Isa> Stage<I> {
     }
 
     /// Runs a shape; returns what was found, in order.
-    pub(crate) fn run(self: &Rc<Self>, lines: &[Line<I>], strategy: &Strategy, settings: &Settings) -> Vec<Seen> {
-        let program = |line: &Line<I>| -> Program {
+    pub(crate) fn run(
+        self: &Rc<Self>,
+        lines: &[Line<I>],
+        strategy: &ScheduleStrategy,
+        settings: &ExploreSettings,
+    ) -> Vec<Seen> {
+        let program = |line: &Line<I>| -> CoroutineBody {
             let (stage, line) = (Rc::clone(self), *line);
             Box::new(move || line(&stage))
         };
         let programs = lines.iter().map(program).collect();
         let report = explore::run(&self.sim, settings, programs, &mut *strategy.chooser());
-        assert_eq!(report.outcome, Outcome::Completed, "{strategy:?}");
+        assert_eq!(report.end, RunEnd::Completed, "{strategy:?}");
         self.found.borrow().clone()
     }
 
@@ -118,7 +123,7 @@ impl<I: Isa> Stage<I> {
 
     /// Entries that walks of a CPU have read.
     pub(crate) fn walk_reads(&self, cpu: CpuId) -> u64 {
-        self.sim.count(cpu, Event::WalkReads)
+        self.sim.count(cpu, MachineEvent::WalkReads)
     }
 
     pub(crate) fn leaf(pfn: Pfn, rights: Rights) -> Pte {
@@ -161,11 +166,11 @@ impl<I: Isa> Stage<I> {
 }
 
 /// Half of the seeds random, half PCT.
-fn strategy(seed: u64) -> Strategy {
+fn strategy(seed: u64) -> ScheduleStrategy {
     let rates = Rates { speculate: 150, walk: 400, evict: 300, ..Rates::default() };
     match seed % 2 {
-        0 => Strategy::Random { seed, rates },
-        _ => Strategy::Pct { seed, depth: 3, length: 40, rates },
+        0 => ScheduleStrategy::Random { seed, rates },
+        _ => ScheduleStrategy::Pct { seed, depth: 3, length: 40, rates },
     }
 }
 
@@ -180,7 +185,7 @@ pub(crate) fn outcomes_of_variant<I: Isa>(lines: &[Line<I>], variant: Line<I>) -
 }
 
 fn all_outcomes<I: Isa>(lines: &[Line<I>], variant: Option<Line<I>>) -> Outcomes {
-    let settings = Settings { max_wait: 1000, ..Settings::default() };
+    let settings = ExploreSettings { max_wait: 1000, ..ExploreSettings::default() };
     let outcome = |seed| {
         let stage = Stage::<I>::new(lines.len().max(2) as u16);
         stage.variant.set(variant);

@@ -4,7 +4,7 @@ use super::common::CPU0;
 use super::stage::{CPU1, Fault, Line, New, Old, Outcomes, SEEDS, Seen, Stage, TAG, exactly, outcomes};
 use super::stage::{dirty_bits_survive_an_exchange, set};
 use pagewright_arch::{Effects, Isa, Pte, Reach, Target, X86_64};
-use pagewright_sim::explore::{Rates, Settings, Strategy};
+use pagewright_sim::explore::{ExploreSettings, Rates, ScheduleStrategy};
 use pagewright_types::{Access, CpuMask, Rights};
 use std::rc::Rc;
 
@@ -124,11 +124,11 @@ fn stores_reach_walkers_in_order() {
         },
     ];
     let rates = Rates { speculate: 0, evict: 0, ..Rates::default() };
-    let settings = Settings { max_wait: 1000, walks: 0, ..Settings::default() };
+    let settings = ExploreSettings { max_wait: 1000, walks: 0, ..ExploreSettings::default() };
     let outcome = |seed| {
         let stage = Stage::<X86_64>::new(2);
         stage.sim.bind_ipi_handler(Rc::new(|_| {}));
-        stage.run(&shape, &Strategy::Random { seed, rates }, &settings)
+        stage.run(&shape, &ScheduleStrategy::Random { seed, rates }, &settings)
     };
     assert_eq!((0..SEEDS).map(outcome).collect::<Outcomes>(), set(&[&[New]]));
 }
@@ -211,7 +211,8 @@ fn an_interrupt_comes_late_and_not_into_a_closed_section() {
             assert_eq!(cpu, CPU1);
             interrupted.upgrade().into_iter().for_each(|stage| stage.reaches(1));
         }));
-        let found = stage.run(&shape, &Strategy::Random { seed, rates: Rates::default() }, &Settings::default());
+        let found =
+            stage.run(&shape, &ScheduleStrategy::Random { seed, rates: Rates::default() }, &ExploreSettings::default());
         assert_eq!(stage.step.get(), 1, "every interrupt is taken in the end");
         found
     };

@@ -7,7 +7,7 @@
 use pagewright_arch::{Effects, Entry, Isa, Leaf, LeafFlags, Pte, Slot, Table};
 use pagewright_check::{Attempt, Chooser, HarnessLock, RunDetail, Search, SearchPlan, Testbench, search};
 pub(crate) use pagewright_lab::harness::alone;
-use pagewright_sim::explore::{Outcome, Program, Settings};
+use pagewright_sim::explore::{CoroutineBody, ExploreSettings, RunEnd};
 use pagewright_sim::{MachineConfig, Profile, Sim};
 use pagewright_sync::Arc;
 use pagewright_tlb::frames::{Block, FolioRef, Frames, MemoryLayout, NodeSpec};
@@ -160,15 +160,15 @@ impl<I: Isa> Bare<I> {
     /// Runs programs under a chooser; `seen` is asked before the machine goes.
     pub(crate) fn run(
         self: Rc<Self>,
-        programs: Vec<Program>,
+        programs: Vec<CoroutineBody>,
         seen: &mut dyn FnMut(&Self),
         chooser: &mut dyn Chooser,
         detail: RunDetail,
     ) -> Attempt {
-        let settings = Settings::default();
+        let settings = ExploreSettings::default();
         let report = self.bench.run(&settings, programs, detail, chooser);
         seen(&self);
-        let completed = report.outcome == Outcome::Completed;
+        let completed = report.end == RunEnd::Completed;
         let attempt = self.bench.attempt(&settings, report);
         if !completed {
             // What stands half-done would complain when it is dropped.

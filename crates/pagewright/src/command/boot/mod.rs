@@ -115,9 +115,9 @@ pub(crate) enum BootError {
     #[error("{0} bytes of memory on a node: QEMU has whole MiB only")]
     PartOfMiB(u64),
     #[error("--node: {0}")]
-    Node(pagewright_sim::config::parse::ParseError),
+    Node(pagewright_sim::config::parse::ConfigParseError),
     #[error("--mem: {0}")]
-    Memory(pagewright_sim::config::parse::ParseError),
+    Memory(pagewright_sim::config::parse::ConfigParseError),
     #[error("the kernel recorded what can't be read: {0}")]
     Record(String),
     #[error("{0}: file names with spaces can't be passed to the kernel")]

@@ -14,7 +14,7 @@
 
 use crate::core::Root;
 use crate::tlb::Key;
-use crate::walk::{Found, Walk};
+use crate::walk::{Walk, WalkedLeaf};
 use pagewright_arch::Target;
 use pagewright_types::{Access, CpuId, CpuMask, Level, PageRange, Tag, VirtAddr};
 
@@ -24,7 +24,7 @@ pub(crate) enum Held {
     /// The table whose entry it reads next.
     Table(Walk),
     /// A translation that it is about to fill.
-    Leaf(Found),
+    Leaf(WalkedLeaf),
 }
 
 /// Names a walk or a broadcast of one run.
@@ -33,7 +33,7 @@ pub(crate) struct Serial(pub(crate) u64);
 
 /// A walk in flight.
 #[derive(Debug)]
-pub(crate) struct Flight {
+pub(crate) struct WalkInFlight {
     pub(crate) serial: Serial,
     pub(crate) va: VirtAddr,
     pub(crate) access: Access,
@@ -71,7 +71,7 @@ fn within(range: PageRange, level: Level, va: VirtAddr) -> bool {
     start < range.end() && range.start() < start.add(level.span())
 }
 
-impl Flight {
+impl WalkInFlight {
     /// Whether an arm64 invalidation concerns the entry that this walk holds.
     pub(crate) fn concerned_by(&self, target: Target) -> bool {
         let tag = |tag: Tag| match self.held {

@@ -11,16 +11,16 @@
 //! access chooses. Amalgamations of the two, and conflict aborts, are not modelled.
 
 use super::coroutine::{self, Go};
-use super::flight::{Broadcast, Flight, Held, Serial, removes, tag_named};
-use super::point::Point;
+use super::point::StopPoint;
 use super::stores::{Observer, Stores, WalkersView};
+use super::walks::{Broadcast, Held, Serial, WalkInFlight, removes, tag_named};
 use crate::core::{Core, Root};
 use crate::cost::Cost;
-use crate::event::Event;
+use crate::event::MachineEvent;
 use crate::invalidate::drop_aarch64;
 use crate::machine::Sim;
 use crate::tlb::{Depth, Hit, Side, Tlbs};
-use crate::walk::{Step, Walk};
+use crate::walk::{Walk, WalkStep};
 use pagewright_arch::{Isa, IsaKind, Target};
 use pagewright_types::{Access, CpuId, CpuMask, Order, PAGE_SIZE, Pfn, PhysAddr, VirtAddr};
 use std::cell::{Cell, RefCell};
@@ -32,7 +32,7 @@ const CONFLICTS: usize = 4;
 
 /// What is under way on the whole machine.
 #[derive(Default)]
-pub(crate) struct Unsettled {
+pub(crate) struct InFlight {
     pub(crate) stores: RefCell<Stores>,
     pub(crate) broadcasts: RefCell<Vec<Broadcast>>,
     /// Pages that programs accessed last, on any CPU.
@@ -44,8 +44,8 @@ pub(crate) struct Unsettled {
 
 /// What is under way on one CPU.
 #[derive(Default)]
-pub(crate) struct UnsettledHere {
-    pub(crate) flights: RefCell<Vec<Flight>>,
+pub(crate) struct CpuInFlight {
+    pub(crate) walks: RefCell<Vec<WalkInFlight>>,
     /// Older translations that contradict what the TLBs hold.
     pub(crate) conflicts: RefCell<Vec<Hit>>,
     /// Whether an interrupt waits to be taken.
@@ -65,7 +65,7 @@ pub(crate) enum Progress {
     Cancelled,
 }
 
-impl Unsettled {
+impl InFlight {
     fn serial(&self) -> Serial {
         self.next.set(self.next.get() + 1);
         Serial(self.next.get())
@@ -87,7 +87,7 @@ impl Unsettled {
 impl<I: Isa> Sim<I> {
     /// Stops before `point` while schedules are explored; else nothing.
     #[inline]
-    pub(crate) fn point(&self, point: Point) {
+    pub(crate) fn point(&self, point: StopPoint) {
         if self.0.exploring.get() {
             coroutine::stop_at(point);
         }
@@ -95,7 +95,7 @@ impl<I: Isa> Sim<I> {
 
     /// Takes one of `ways` ways as the schedule says.
     fn choose(&self, ways: usize) -> usize {
-        match coroutine::stop_at(Point::Choose(ways as u32)) {
+        match coroutine::stop_at(StopPoint::Choose(ways as u32)) {
             Go::Way(way) => way as usize,
             Go::On | Go::Interrupt | Go::Home => 0,
         }
@@ -105,32 +105,32 @@ impl<I: Isa> Sim<I> {
     pub(crate) fn launch(&self, core: &Core, root: Root, va: VirtAddr, access: Access, demanded: bool) -> Serial {
         let start = core.tlbs.borrow_mut().start(root.tag, va);
         let held = Held::Table(start.unwrap_or_else(|| Walk::from_root(root.table)));
-        let serial = self.0.unsettled.serial();
-        let flight = Flight { serial, va, access, root, held, demanded, doomed_by: Vec::new() };
-        core.unsettled.flights.borrow_mut().push(flight);
-        core.events.add(Event::PageWalks, 1);
+        let serial = self.0.in_flight.serial();
+        let flight = WalkInFlight { serial, va, access, root, held, demanded, doomed_by: Vec::new() };
+        core.in_flight.walks.borrow_mut().push(flight);
+        core.events.add(MachineEvent::PageWalks, 1);
         serial
     }
 
     /// What a CPU that demanded walk `serial` waits for.
-    pub(crate) fn point_of(&self, core: &Core, serial: Serial) -> Option<Point> {
-        let flights = core.unsettled.flights.borrow();
-        let flight = flights.iter().find(|flight| flight.serial == serial)?;
+    pub(crate) fn point_of(&self, core: &Core, serial: Serial) -> Option<StopPoint> {
+        let walks = core.in_flight.walks.borrow();
+        let flight = walks.iter().find(|flight| flight.serial == serial)?;
         Some(match flight.held {
-            Held::Table(walk) => Point::Walk(flight.va, walk.slot(flight.va)),
-            Held::Leaf(found) => Point::Fill(flight.va, found.pfn),
+            Held::Table(walk) => StopPoint::Walk(flight.va, walk.slot(flight.va)),
+            Held::Leaf(found) => StopPoint::Fill(flight.va, found.pfn),
         })
     }
 
     /// Takes one step of walk `serial`.
     pub(crate) fn advance(&self, cpu: CpuId, core: &Core, serial: Serial) -> Progress {
-        let mut flights = core.unsettled.flights.borrow_mut();
-        let Some(at) = flights.iter().position(|flight| flight.serial == serial) else { return Progress::Cancelled };
-        let flight = &mut flights[at];
+        let mut walks = core.in_flight.walks.borrow_mut();
+        let Some(at) = walks.iter().position(|flight| flight.serial == serial) else { return Progress::Cancelled };
+        let flight = &mut walks[at];
         let walk = match flight.held {
             Held::Table(walk) => walk,
             Held::Leaf(found) => {
-                let flight = flights.remove(at);
+                let flight = walks.remove(at);
                 self.note_late_fill(cpu, &flight);
                 let mut tlbs = core.tlbs.borrow_mut();
                 let side = Side::of(flight.access);
@@ -138,11 +138,11 @@ impl<I: Isa> Sim<I> {
                 return Progress::Filled(tlbs.remember(side, flight.root, flight.va, found));
             }
         };
-        core.events.add(Event::WalkReads, 1);
+        core.events.add(MachineEvent::WalkReads, 1);
         core.pay(&self.profile().costs, Cost::WalkRead);
-        let memory = WalkersView { ram: &self.0.ram, stores: &self.0.unsettled.stores };
+        let memory = WalkersView { ram: &self.0.ram, stores: &self.0.in_flight.stores };
         match walk.step(I::KIND, &memory, flight.va, flight.access) {
-            Step::Down { next, .. } => {
+            WalkStep::Down { next, .. } => {
                 flight.held = Held::Table(next);
                 if !flight.doomed_by.is_empty() {
                     self.note_late_fill(cpu, flight);
@@ -150,13 +150,13 @@ impl<I: Isa> Sim<I> {
                 core.tlbs.borrow_mut().remember_upper(flight.root, flight.va, walk.level, next);
                 Progress::More
             }
-            Step::Again => Progress::More,
-            Step::Arrived { found, .. } => {
+            WalkStep::Again => Progress::More,
+            WalkStep::Arrived { found, .. } => {
                 flight.held = Held::Leaf(found);
                 Progress::More
             }
-            Step::Refused { present } => {
-                flights.remove(at);
+            WalkStep::Refused { present } => {
+                walks.remove(at);
                 Progress::Refused { present }
             }
         }
@@ -164,8 +164,8 @@ impl<I: Isa> Sim<I> {
 
     /// A walk fills although invalidations had found it here; their issuers' barriers will remove
     /// what it filled.
-    fn note_late_fill(&self, cpu: CpuId, flight: &Flight) {
-        for broadcast in self.0.unsettled.broadcasts.borrow_mut().iter_mut() {
+    fn note_late_fill(&self, cpu: CpuId, flight: &WalkInFlight) {
+        for broadcast in self.0.in_flight.broadcasts.borrow_mut().iter_mut() {
             if flight.doomed_by.contains(&broadcast.serial) {
                 broadcast.filled_since.insert(cpu);
             }
@@ -188,7 +188,7 @@ impl<I: Isa> Sim<I> {
         let held = tlbs.find(Depth::First, side, root.tag, va).or_else(|| tlbs.find(Depth::Second, side, root.tag, va));
         let Some(old) = held.filter(|hit| (hit.entry.pfn(), hit.key.level()) != found) else { return };
         tlbs.drop_page(root.tag, va, Some(old.key.level()), old.key.is_global());
-        let mut conflicts = core.unsettled.conflicts.borrow_mut();
+        let mut conflicts = core.in_flight.conflicts.borrow_mut();
         if conflicts.len() == CONFLICTS {
             conflicts.remove(0);
         }
@@ -209,7 +209,7 @@ impl<I: Isa> Sim<I> {
                     hit
                 }
             };
-            let conflicts = core.unsettled.conflicts.borrow();
+            let conflicts = core.in_flight.conflicts.borrow();
             if conflicts.is_empty() {
                 return found;
             }
@@ -233,17 +233,14 @@ impl<I: Isa> Sim<I> {
     pub(crate) fn arrive(&self, serial: Serial, target: Target, cpu: CpuId) {
         let core = self.core(cpu);
         drop_aarch64(core, target);
-        core.unsettled.conflicts.borrow_mut().retain(|hit| !removes(target, hit.key));
-        let mut flights = core.unsettled.flights.borrow_mut();
-        flights
-            .iter_mut()
-            .filter(|flight| flight.concerned_by(target))
-            .for_each(|flight| flight.doomed_by.push(serial));
+        core.in_flight.conflicts.borrow_mut().retain(|hit| !removes(target, hit.key));
+        let mut walks = core.in_flight.walks.borrow_mut();
+        walks.iter_mut().filter(|flight| flight.concerned_by(target)).for_each(|flight| flight.doomed_by.push(serial));
     }
 
     /// A broadcast sets out from the current CPU.
     pub(crate) fn broadcast(&self, target: Target) {
-        let serial = self.0.unsettled.serial();
+        let serial = self.0.in_flight.serial();
         let broadcast = Broadcast {
             serial,
             issuer: self.0.current.get(),
@@ -251,13 +248,13 @@ impl<I: Isa> Sim<I> {
             on_its_way: self.0.online.get(),
             filled_since: CpuMask::EMPTY,
         };
-        self.0.unsettled.broadcasts.borrow_mut().push(broadcast);
+        self.0.in_flight.broadcasts.borrow_mut().push(broadcast);
     }
 
     /// Which broadcasts have still to reach `cpu`.
     pub(crate) fn deliver(&self, cpu: CpuId, way: u32) -> Option<Target> {
         let (serial, target) = {
-            let mut broadcasts = self.0.unsettled.broadcasts.borrow_mut();
+            let mut broadcasts = self.0.in_flight.broadcasts.borrow_mut();
             let mut coming = broadcasts.iter_mut().filter(|broadcast| broadcast.on_its_way.contains(cpu));
             let broadcast = coming.nth(way as usize)?;
             broadcast.on_its_way.remove(cpu);
@@ -271,7 +268,7 @@ impl<I: Isa> Sim<I> {
     /// they found in flight is left.
     pub(crate) fn complete_broadcasts(&self, issuer: CpuId) {
         let mut done = Vec::new();
-        self.0.unsettled.broadcasts.borrow_mut().retain_mut(|broadcast| {
+        self.0.in_flight.broadcasts.borrow_mut().retain_mut(|broadcast| {
             let own = broadcast.issuer == issuer;
             if own {
                 done.push((broadcast.serial, broadcast.target, broadcast.on_its_way, broadcast.filled_since));
@@ -283,23 +280,23 @@ impl<I: Isa> Sim<I> {
                 if on_its_way.contains(cpu) || filled_since.contains(cpu) {
                     self.arrive(serial, target, cpu);
                 }
-                let flights = &self.core(cpu).unsettled.flights;
-                flights.borrow_mut().retain(|flight| !flight.doomed_by.contains(&serial));
+                let walks = &self.core(cpu).in_flight.walks;
+                walks.borrow_mut().retain(|flight| !flight.doomed_by.contains(&serial));
             }
         }
     }
 
     /// An invalidation of the current CPU's own TLBs cancels walks in flight there.
     pub(crate) fn cancel_here(&self, target: Target) {
-        let here = &self.here().unsettled;
+        let here = &self.here().in_flight;
         match I::KIND {
             IsaKind::X86_64 => {
                 let tag = tag_named(target);
-                here.flights.borrow_mut().retain(|flight| tag.is_some_and(|tag| flight.root.tag != tag));
+                here.walks.borrow_mut().retain(|flight| tag.is_some_and(|tag| flight.root.tag != tag));
             }
             IsaKind::Aarch64 => {
                 here.conflicts.borrow_mut().retain(|hit| !removes(target, hit.key));
-                here.flights.borrow_mut().retain(|flight| !flight.concerned_by(target));
+                here.walks.borrow_mut().retain(|flight| !flight.concerned_by(target));
             }
         }
     }
@@ -307,14 +304,14 @@ impl<I: Isa> Sim<I> {
     /// Makes the stores of the current CPU visible to walkers.
     pub(crate) fn drain_here(&self) {
         if self.0.exploring.get() {
-            self.0.unsettled.stores.borrow_mut().drain_all(self.0.current.get());
+            self.0.in_flight.stores.borrow_mut().drain_all(self.0.current.get());
         }
     }
 
     /// The current CPU stores a word past its store buffer, or whole pages.
     pub(crate) fn before_write(&self, at: PhysAddr, bytes: u64) {
         if self.0.exploring.get() {
-            self.0.unsettled.stores.borrow_mut().observe(I::KIND, Observer::Writer, at, at.add(bytes));
+            self.0.in_flight.stores.borrow_mut().observe(I::KIND, Observer::Writer, at, at.add(bytes));
         }
     }
 
@@ -327,25 +324,25 @@ impl<I: Isa> Sim<I> {
     pub(crate) fn before_load(&self, at: PhysAddr) {
         if self.0.exploring.get() && I::KIND == IsaKind::X86_64 {
             let reader = Observer::Reader(self.0.current.get());
-            self.0.unsettled.stores.borrow_mut().observe(I::KIND, reader, at, at.add(8));
+            self.0.in_flight.stores.borrow_mut().observe(I::KIND, reader, at, at.add(8));
         }
     }
 
     /// Brings the machine to rest: everything under way arrives, and what was speculated is
     /// forgotten.
     pub(crate) fn settle(&self) {
-        let unsettled = &self.0.unsettled;
-        unsettled.stores.borrow_mut().drain_before(u64::MAX);
+        let in_flight = &self.0.in_flight;
+        in_flight.stores.borrow_mut().drain_before(u64::MAX);
         for cpu in (0..self.0.cores.len() as u16).map(CpuId::new) {
             self.complete_broadcasts(cpu);
             let core = self.core(cpu);
             core.outstanding.set(0);
             core.closed.set(0);
-            core.unsettled.flights.borrow_mut().clear();
-            core.unsettled.conflicts.borrow_mut().clear();
-            core.unsettled.interrupted.set(false);
+            core.in_flight.walks.borrow_mut().clear();
+            core.in_flight.conflicts.borrow_mut().clear();
+            core.in_flight.interrupted.set(false);
         }
-        unsettled.recent.borrow_mut().clear();
-        unsettled.step.set(0);
+        in_flight.recent.borrow_mut().clear();
+        in_flight.step.set(0);
     }
 }

@@ -11,15 +11,15 @@ use pagewright_types::{Level, Order, Pfn};
 use std::cell::Cell;
 
 /// Counts by the size of what is mapped: frames (tables too), 2 MiB blocks, 1 GiB blocks.
-pub(crate) struct Reached([Box<[Cell<u32>]>; Level::COUNT - 1]);
+pub(crate) struct ReachCounts([Box<[Cell<u32>]>; Level::COUNT - 1]);
 
 /// A cached value that leads to physical memory.
-pub(crate) trait Leads: Copy {
+pub(crate) trait PointsTo: Copy {
     /// First frame and size of what a value cached for an entry of `level` leads to.
-    fn leads(self, level: Level) -> (Pfn, Level);
+    fn points_to(self, level: Level) -> (Pfn, Level);
 }
 
-impl Reached {
+impl ReachCounts {
     /// No entry leads to any of `frames` frames.
     pub(crate) fn new(frames: usize) -> Self {
         Self([Level::PTE, Level::PMD, Level::PUD].map(|level| {
@@ -66,7 +66,7 @@ mod tests {
 
     #[test]
     fn a_block_is_reached_by_any_size_that_covers_part_of_it() {
-        let reached = Reached::new(4096);
+        let reached = ReachCounts::new(4096);
         let pmd = (Pfn::new(1024), Level::PMD);
         reached.gain(pmd);
         reached.gain((Pfn::new(7), Level::PTE));
