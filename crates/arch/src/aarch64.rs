@@ -19,8 +19,8 @@
 //! of a leaf fault, and the fault handler does what [`Isa::touched`] says.
 
 use crate::entry::{Entry, Leaf, LeafFlags, Pte, Soft, Table};
-use crate::isa::{Isa, IsaKind, Replacement, leaf_weakened, walkable};
-use pagewright_types::{Level, PageRange, Pfn, Rights, VirtAddr};
+use crate::isa::{Isa, Replacement, leaf_weakened, walkable};
+use pagewright_types::{IsaKind, Level, PageRange, Pfn, Rights, VirtAddr};
 
 const VALID: u64 = 1;
 const TABLE_OR_PAGE: u64 = 1 << 1;

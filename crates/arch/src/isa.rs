@@ -2,35 +2,7 @@
 
 use crate::entry::{Entry, Leaf, LeafFlags, Pte, Soft, Table};
 use core::fmt;
-use pagewright_types::{Level, PageRange, Rights, VirtAddr};
-
-/// Names an instruction set at run time.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum IsaKind {
-    /// Intel 64 and AMD64.
-    X86_64,
-    /// Armv8-A and later in AArch64 state.
-    Aarch64,
-}
-
-impl IsaKind {
-    /// Both, in the order in which reports show them.
-    pub const ALL: [Self; 2] = [Self::X86_64, Self::Aarch64];
-
-    /// The name used on the command line and in reports.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::X86_64 => "x86-64",
-            Self::Aarch64 => "arm64",
-        }
-    }
-}
-
-impl fmt::Display for IsaKind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
-    }
-}
+use pagewright_types::{IsaKind, Level, PageRange, Rights, VirtAddr};
 
 /// What putting a new entry in the place of an old one asks of the TLBs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

@@ -25,5 +25,5 @@ pub mod x86_64;
 pub use aarch64::Aarch64;
 pub use effects::{Caps, Effects, Invalidate, Reach, ShootdownKind, Slot, Target};
 pub use entry::{Entry, Leaf, LeafFlags, Pte, Soft, SoftKind, Table};
-pub use isa::{Isa, IsaKind, Replacement};
+pub use isa::{Isa, Replacement};
 pub use x86_64::X86_64;

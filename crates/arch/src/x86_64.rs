@@ -19,8 +19,8 @@
 //! R/W clear as a shadow-stack page – an embedder leaves CR4.CET clear.
 
 use crate::entry::{Entry, Leaf, LeafFlags, Pte, Soft, Table};
-use crate::isa::{Isa, IsaKind, Replacement, leaf_weakened, walkable};
-use pagewright_types::{Level, PageRange, Pfn, Rights, VirtAddr};
+use crate::isa::{Isa, Replacement, leaf_weakened, walkable};
+use pagewright_types::{IsaKind, Level, PageRange, Pfn, Rights, VirtAddr};
 
 const PRESENT: u64 = 1;
 const WRITABLE: u64 = 1 << 1;

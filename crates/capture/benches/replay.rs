@@ -5,10 +5,10 @@
 //! it.
 
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
-use pagewright_arch::IsaKind;
 use pagewright_capture::replay::{ReplayConfig, Report, replay};
 use pagewright_capture::trace::Reader;
 use pagewright_sim::{MachineConfig, Profile};
+use pagewright_types::IsaKind;
 use std::fs;
 use std::path::PathBuf;
 

@@ -5,9 +5,10 @@
 
 use crate::replay::Source;
 use crate::trace::{
-    Actor, Call, Event, FileId, FileInfo, Header, Image, Isa, Layout, MapFlags, Mapping, MappingKind, MappingSource,
-    MemOp, PageNo, Pid, Prot, Run, Stream, Task, Tid, TraceError, UserAddr,
+    Actor, Call, Event, FileId, FileInfo, Header, Image, Layout, MapFlags, Mapping, MappingKind, MappingSource, MemOp,
+    PageNo, Pid, Prot, Run, Stream, Task, Tid, TraceError, UserAddr,
 };
+use pagewright_types::IsaKind;
 use rand_pcg::Pcg64;
 use rand_pcg::rand_core::{Rng, SeedableRng};
 
@@ -56,7 +57,7 @@ impl Workload {
         let header = Header {
             command: vec![name.to_owned()],
             tool: "built in".to_owned(),
-            isa: Isa::X86_64,
+            isa: IsaKind::X86_64,
             page_size: PAGE,
             mappings: MappingSource::SystemCalls,
             layout: Layout::Linux,

@@ -14,12 +14,12 @@
 //! Not guaranteed: anything about contents; there are none.
 
 use crate::replay::{Counts, ReplayConfig};
-use pagewright_arch::{Aarch64, Isa, IsaKind, X86_64};
+use pagewright_arch::{Aarch64, Isa, X86_64};
 use pagewright_lab::{Lab, LabError};
 use pagewright_mm::{Advice, FaultError, KnobError, Knobs, MapFlags, MapRequest, MmError, Space};
 use pagewright_sim::{Cost, MachineEvent, Picos, Sim};
 use pagewright_sync::Arc;
-use pagewright_types::{Access, Counter, CpuId, NodeId, PAGE_SIZE, Rights, VirtAddr};
+use pagewright_types::{Access, Counter, CpuId, IsaKind, NodeId, PAGE_SIZE, Rights, VirtAddr};
 
 /// What is done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

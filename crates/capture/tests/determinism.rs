@@ -1,12 +1,11 @@
 //! The same trace, machine and seed give the same report, bit for bit, all but what a clock
 //! measured.
 
-use pagewright_arch::IsaKind;
 use pagewright_capture::generate;
 use pagewright_capture::replay::{Measured, ReplayConfig, Report, Source, replay};
 use pagewright_capture::trace::{Native, Reader};
 use pagewright_sim::{MachineConfig, Profile};
-use pagewright_types::PAGE_SIZE;
+use pagewright_types::{IsaKind, PAGE_SIZE};
 use std::path::PathBuf;
 
 const CAPTURES: [&str; 6] = ["compile", "pigz", "python", "shell", "sort", "sqlite"];

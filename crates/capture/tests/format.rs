@@ -1,9 +1,10 @@
 //! The native format: what is written is read, and nothing else is.
 
+use pagewright_types::IsaKind;
 use std::io::Cursor;
 
 use pagewright_capture::trace::{
-    Actor, Call, Corruption, Effort, Errno, Event, FileId, FileInfo, Header, Image, Isa, Layout, MapFlags, Mapping,
+    Actor, Call, Corruption, Effort, Errno, Event, FileId, FileInfo, Header, Image, Layout, MapFlags, Mapping,
     MappingKind, MappingSource, MemOp, PageNo, Pid, Prot, Reader, Run, Stream, Task, Tid, TraceError, TraceFile,
     UserAddr, Writer,
 };
@@ -13,7 +14,7 @@ fn header() -> Header {
     Header {
         command: vec!["sort".into(), "in.txt".into()],
         tool: "test".into(),
-        isa: Isa::X86_64,
+        isa: IsaKind::X86_64,
         page_size: 4096,
         mappings: MappingSource::SystemCalls,
         layout: Layout::Linux,

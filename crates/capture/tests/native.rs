@@ -7,10 +7,10 @@
 //! The comparison is written down in `docs/linux-counts.md`; with `PAGEWRIGHT_WRITE_DOCS=1` in its
 //! environment this test writes that file, and otherwise fails when it is not what it would write.
 
-use pagewright_arch::IsaKind;
 use pagewright_capture::replay::{ImageReport, ReplayConfig, Report, replay};
 use pagewright_capture::trace::{Native, NativeImage, Reader};
 use pagewright_sim::{MachineConfig, Profile};
+use pagewright_types::IsaKind;
 use std::fmt::Write;
 use std::fs;
 use std::path::PathBuf;

@@ -1,11 +1,11 @@
 //! The batched-shootdown series' program, with sharers and threads: what is waited for, and by how
 //! much flushes are put off.
 
-use pagewright_arch::IsaKind;
 use pagewright_capture::pageout::{PageOutError, PagedOut, Program, run};
 use pagewright_capture::replay::ReplayConfig;
 use pagewright_mm::Knob;
 use pagewright_sim::MachineConfig;
+use pagewright_types::IsaKind;
 
 const ROUNDS: u32 = 2;
 

@@ -5,11 +5,11 @@
 //! replayed here; the peak of resident memory after a tenth of it must be the peak at its end.
 //! `PAGEWRIGHT_SOAK=1` makes it as long as a capture of 10 GB of lackey's text.
 
-use pagewright_arch::IsaKind;
 use pagewright_capture::generate;
 use pagewright_capture::replay::{ReplayConfig, Source, replay};
 use pagewright_capture::trace::{Effort, Event, Header, Reader, Task, TraceError, Writer};
 use pagewright_sim::{MachineConfig, Profile};
+use pagewright_types::IsaKind;
 use std::io::{BufReader, BufWriter, PipeReader, PipeWriter};
 use std::thread;
 

@@ -1,13 +1,13 @@
 //! What order a replay keeps, and what it lets overlap: small traces made by hand, on one CPU and
 //! on several, with many seeds.
 
-use pagewright_arch::IsaKind;
 use pagewright_capture::replay::{Nonsense, ReplayConfig, ReplayError, Report, Source, replay};
 use pagewright_capture::trace::{
-    Actor, Call, Event, FileId, FileInfo, Header, Image, Isa, Layout, MapFlags, Mapping, MappingKind, MappingSource,
-    MemOp, PAGE_SIZE, PageNo, Pid, Prot, Run, Stream, Task, Tid, TraceError, UserAddr,
+    Actor, Call, Event, FileId, FileInfo, Header, Image, Layout, MapFlags, Mapping, MappingKind, MappingSource, MemOp,
+    PAGE_SIZE, PageNo, Pid, Prot, Run, Stream, Task, Tid, TraceError, UserAddr,
 };
 use pagewright_sim::{MachineConfig, Profile};
+use pagewright_types::IsaKind;
 
 const HEAP: u64 = 0x7000_0000_0000;
 const SEEDS: u64 = 8;
@@ -35,7 +35,7 @@ impl Made {
         let header = Header {
             command: vec!["made".to_owned()],
             tool: "by hand".to_owned(),
-            isa: Isa::X86_64,
+            isa: IsaKind::X86_64,
             page_size: PAGE_SIZE,
             mappings: MappingSource::SystemCalls,
             layout: Layout::Linux,

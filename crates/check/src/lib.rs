@@ -66,12 +66,12 @@ pub use finding::CheckFinding;
 pub use harness::{Cpu, CpuProgram, Harness, HarnessLock, PendingIpis, Unranked, program};
 pub use journal::{Journal, JournalEntry, JournalEvent};
 pub use outcome::CheckOutcome;
-pub use pagewright_arch::{Aarch64, Invalidate, Isa, IsaKind, Reach, Target, X86_64};
+pub use pagewright_arch::{Aarch64, Invalidate, Isa, Reach, Target, X86_64};
 pub use pagewright_model::{Antecedent, Rule, Tally, Violation};
 pub use pagewright_sim::PageFault;
 pub use pagewright_sim::explore::{Chooser, ReplayToken, ReplayTokenError};
 pub use pagewright_types::{
-    Access, CpuId, CpuMask, Level, Order, PAGE_SIZE, PageRange, Pfn, PhysAddr, Rights, Tag, VirtAddr,
+    Access, CpuId, CpuMask, IsaKind, Level, Order, PAGE_SIZE, PageRange, Pfn, PhysAddr, Rights, Tag, VirtAddr,
 };
 pub use search::{FailingSchedule, ForeignToken, Search, SearchPlan, replay, search};
 pub use testbench::{Attempt, RunDetail, Testbench};

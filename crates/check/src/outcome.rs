@@ -8,9 +8,9 @@ use crate::check::REPLAY;
 use crate::explain::{explain, rows};
 use crate::finding::CheckFinding;
 use crate::search::{FailingSchedule, Search};
-use pagewright_arch::IsaKind;
 use pagewright_model::{Antecedent, Rule};
 use pagewright_sim::explore::{Schedule, ScheduleStrategy};
+use pagewright_types::IsaKind;
 use std::fmt;
 
 /// What a [`crate::Check`] came to.

@@ -13,11 +13,11 @@
 
 use crate::finding::CheckFinding;
 use crate::journal::{Journal, JournalEntry, JournalEvent, Listener};
-use pagewright_arch::{Isa, IsaKind};
+use pagewright_arch::Isa;
 use pagewright_model::{Census, Oracle, Tally};
 use pagewright_sim::explore::{self, Chooser, CoroutineBody, ExploreSettings, MachineFingerprint, RunReport};
 use pagewright_sim::{ConfigError, MachineConfig, Sim};
-use pagewright_types::{CpuId, CpuMask};
+use pagewright_types::{CpuId, CpuMask, IsaKind};
 use std::cell::{Ref, RefCell};
 use std::fmt::Display;
 use std::rc::Rc;
@@ -80,13 +80,9 @@ impl<I: Isa> Testbench<I> {
     /// [`ConfigError`]: there is no such machine.
     pub fn new(config: MachineConfig) -> Result<Self, ConfigError> {
         let sim = Sim::new(config)?;
-        let isa = match I::KIND {
-            IsaKind::X86_64 => pagewright_model::Isa::X86_64,
-            IsaKind::Aarch64 => pagewright_model::Isa::Aarch64,
-        };
         let machine = sim.clone();
         let journal = Journal::new(move || machine.explored_step());
-        let listener = Listener { oracle: Oracle::new(isa), journal: journal.clone() };
+        let listener = Listener { oracle: Oracle::new(I::KIND), journal: journal.clone() };
         let listener = Rc::new(RefCell::new(listener));
         sim.bind_judge(Rc::clone(&listener) as _);
         Ok(Self { sim, listener, journal, found: Rc::default() })

@@ -6,10 +6,11 @@
 //! INV-ORACLE-O3, INV-ORACLE-O4.
 #![cfg(feature = "planted")]
 
-use pagewright_arch::{Aarch64, Isa, IsaKind, X86_64};
+use pagewright_arch::{Aarch64, Isa, X86_64};
 use pagewright_check::{CheckFinding, ReplayToken, Rule, SearchPlan};
 use pagewright_fuzz::random::explore::Explored;
 use pagewright_fuzz::random::{PlantedBug, Program, Theme, explored_program, fast, fast_program, plant, replay};
+use pagewright_types::IsaKind;
 
 /// Seeds that are tried until [`WANTED`] have found a bug.
 const SEEDS: u64 = 8;

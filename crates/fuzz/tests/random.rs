@@ -4,13 +4,14 @@
 //! Cites INV-ORACLE-O1 to INV-ORACLE-O4 (nothing of the memory manager breaks them),
 //! INV-TLB-CLEARED, INV-SIM-REPLAY.
 
-use pagewright_arch::{Aarch64, Isa, IsaKind, X86_64};
+use pagewright_arch::{Aarch64, Isa, X86_64};
 use pagewright_check::{Antecedent, RunDetail, SearchPlan, Tally};
 use pagewright_fuzz::random::explore::Explored;
 use pagewright_fuzz::random::{
     Effort, Program, Survey, Theme, explored_program, fast, fast_program, survey, without_mechanism,
 };
 use pagewright_sim::explore::ReplayChooser;
+use pagewright_types::IsaKind;
 
 /// Large enough that no rule is left without something to judge, small enough for every day.
 const EFFORT: Effort = Effort { seed: 7, cpus: None, accesses: 1_500_000, schedules: 600 };

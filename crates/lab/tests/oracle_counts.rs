@@ -7,7 +7,7 @@
 //!
 //! Not covered: what has no mechanism yet – folios of several pages, pins, shared tables.
 
-use pagewright_arch::{Aarch64, Isa, IsaKind, X86_64};
+use pagewright_arch::{Aarch64, Isa, X86_64};
 use pagewright_lab::Lab;
 use pagewright_lab::harness::alone;
 use pagewright_lab::harness::files::Zeroes;
@@ -16,7 +16,7 @@ use pagewright_mm::gup::{Contents, GupFlags};
 use pagewright_mm::space::FileMapping;
 use pagewright_mm::swap::{Backing, Zram};
 use pagewright_mm::{Advice, Knobs, MapFlags, MapRequest, Mm, Space};
-use pagewright_model::{Antecedent, Census, Isa as Walker, Oracle, SoftwareBits};
+use pagewright_model::{Antecedent, Census, Oracle, SoftwareBits};
 use pagewright_sim::{MachineConfig, Sim};
 use pagewright_sync::Arc;
 use pagewright_types::{Access, CpuId, PAGE_SIZE, PageRange, Rights, VirtAddr};
@@ -30,7 +30,6 @@ const PAGES: u64 = 40;
 struct World<I: Isa> {
     lab: Lab<I>,
     oracle: Rc<RefCell<Oracle>>,
-    walker: Walker,
     file: Arc<FileObject<Sim<I>>>,
 }
 
@@ -38,15 +37,11 @@ impl<I: Isa> World<I> {
     fn new() -> Self {
         let config = MachineConfig::default_for(I::KIND).expect("a shipped profile");
         let lab = Lab::<I>::new(config, Knobs::default()).expect("a possible machine");
-        let walker = match I::KIND {
-            IsaKind::X86_64 => Walker::X86_64,
-            IsaKind::Aarch64 => Walker::Aarch64,
-        };
-        let oracle = Rc::new(RefCell::new(Oracle::new(walker)));
+        let oracle = Rc::new(RefCell::new(Oracle::new(I::KIND)));
         lab.sim().bind_judge(oracle.clone());
         let kind = Kind::File(Box::new(Zeroes));
         let file = lab.on(CPU, |mm| mm.add_file("/zeroes", kind, PAGES * PAGE_SIZE)).expect("memory");
-        Self { lab, oracle, walker, file }
+        Self { lab, oracle, file }
     }
 
     fn on<T>(&self, call: impl FnOnce(&Mm<Sim<I>>) -> T) -> T {
@@ -70,7 +65,7 @@ impl<I: Isa> World<I> {
 
     /// Lets the oracle count.
     fn count(&self) {
-        let bits = SoftwareBits::pagewright(self.walker);
+        let bits = SoftwareBits::pagewright(I::KIND);
         let mut census = Census::new(bits);
         self.on(|mm| mm.snapshot(&mut |record| census.add(record)));
         self.oracle.borrow_mut().at_rest(self.lab.sim(), CPU, &census);

@@ -5,18 +5,18 @@
 //!
 //! Not covered: what the facts are good for. That is the oracle's own test.
 
-use pagewright_arch::{Isa, IsaKind};
+use pagewright_arch::Isa;
 use pagewright_lab::Lab;
 use pagewright_lab::harness::files::Zeroes;
 use pagewright_lab::on_both;
 use pagewright_mm::file::{FileObject, Kind};
 use pagewright_mm::space::FileMapping;
 use pagewright_mm::{Advice, Knobs, MapFlags, MapRequest, Mm, Space};
-use pagewright_model::{Isa as Walker, walk};
+use pagewright_model::walk;
 use pagewright_sim::{AllocationFailure, MachineConfig, Sim};
 use pagewright_sync::Arc;
 use pagewright_types::judge::{Fact, Judge, Made, Witness};
-use pagewright_types::{Access, CpuId, PAGE_SIZE, PageRange, Pfn, Rights, Tag, VirtAddr};
+use pagewright_types::{Access, CpuId, IsaKind, PAGE_SIZE, PageRange, Pfn, Rights, Tag, VirtAddr};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -43,7 +43,7 @@ enum Heard {
 }
 
 struct Listener {
-    walker: Walker,
+    isa: IsaKind,
     heard: Vec<Heard>,
     /// Whether each frame that was named is handed out.
     in_use: BTreeMap<Pfn, bool>,
@@ -55,7 +55,7 @@ impl Judge for Listener {
         match fact {
             Fact::RightReduced { root, range, left } => {
                 let more = |va: VirtAddr| {
-                    let leaf = walk::lookup(self.walker, root, va, &|at| witness.stored(at));
+                    let leaf = walk::lookup(self.isa, root, va, &|at| witness.stored(at));
                     leaf.is_some_and(|leaf| !left.contains(leaf.rights))
                 };
                 self.heard.push(Heard::Reduced { range, left, in_time: range.iter().any(more) });
@@ -101,11 +101,7 @@ impl<I: Isa> World<I> {
     fn new() -> Self {
         let config = MachineConfig::default_for(I::KIND).expect("a shipped profile");
         let lab = Lab::<I>::new(config, Knobs::default()).expect("a possible machine");
-        let walker = match I::KIND {
-            IsaKind::X86_64 => Walker::X86_64,
-            IsaKind::Aarch64 => Walker::Aarch64,
-        };
-        let listener = Listener { walker, heard: Vec::new(), in_use: BTreeMap::new(), reused: 0 };
+        let listener = Listener { isa: I::KIND, heard: Vec::new(), in_use: BTreeMap::new(), reused: 0 };
         let listener = Rc::new(RefCell::new(listener));
         lab.sim().bind_judge(listener.clone());
         let space = lab.on(CPU, |mm| mm.new_space()).expect("memory");

@@ -14,7 +14,7 @@ mod support;
 #[path = "pressure/zram.rs"]
 mod zram;
 
-use pagewright_arch::{Effects, Invalidate, Isa, IsaKind, LeafFlags, Reach, Target};
+use pagewright_arch::{Effects, Invalidate, Isa, LeafFlags, Reach, Target};
 use pagewright_lab::harness::world::{self, CPU, OTHER, World};
 use pagewright_lab::on_both;
 use pagewright_mm::counters::Gauge;
@@ -23,7 +23,7 @@ use pagewright_mm::gup::{Contents, GupFlags};
 use pagewright_mm::swap::Backing;
 use pagewright_mm::{FaultError, Knob, MapFlags};
 use pagewright_sim::AllocationFailure;
-use pagewright_types::{Access, Counter, CpuId, Level, LruList, NodeId, Order, PAGE_SIZE, Rights, VirtAddr};
+use pagewright_types::{Access, Counter, CpuId, IsaKind, Level, LruList, NodeId, Order, PAGE_SIZE, Rights, VirtAddr};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;

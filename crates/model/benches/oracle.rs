@@ -3,9 +3,11 @@
 
 use criterion::{BatchSize, Criterion, Throughput, criterion_group, criterion_main};
 use pagewright_model::spec::{CallResult, MappingFlags, MemoryCall, MmapObject, MmapPlacement, Spec};
-use pagewright_model::{CpuStep, Isa, Oracle};
+use pagewright_model::{CpuStep, Oracle};
 use pagewright_types::judge::{Cached, Fact, Judge, Made, Memory, Reach, Witness};
-use pagewright_types::{Access, CpuId, Level, Order, PageRange, Pfn, PhysAddr, Rights, SpaceId, Tag, VirtAddr};
+use pagewright_types::{
+    Access, CpuId, IsaKind, Level, Order, PageRange, Pfn, PhysAddr, Rights, SpaceId, Tag, VirtAddr,
+};
 use std::hint::black_box;
 
 const CPUS: u16 = 4;
@@ -59,7 +61,7 @@ fn accesses(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("access");
     group.throughput(Throughput::Elements(ROUND));
     let none = Full(Vec::new());
-    let mut oracle = Oracle::new(Isa::X86_64);
+    let mut oracle = Oracle::new(IsaKind::X86_64);
     group.bench_function("nothing stale", |bencher| {
         bencher.iter(|| (0..ROUND).for_each(|entry| oracle.access(&none, black_box(made(entry, true)))));
     });
@@ -77,7 +79,7 @@ fn accesses(criterion: &mut Criterion) {
 fn facts(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("fact");
     let full = Full::new(Reach::Usable);
-    let mut oracle = Oracle::new(Isa::X86_64);
+    let mut oracle = Oracle::new(IsaKind::X86_64);
     group.bench_function("frame reused, 6400 entries looked at", |bencher| {
         bencher.iter(|| {
             oracle.fact(&full, CpuId::new(0), Fact::FrameReused { pfn: black_box(Pfn::new(7)), order: Order::ZERO })

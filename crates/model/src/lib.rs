@@ -36,7 +36,6 @@ pub use tally::{Antecedent, Tally};
 pub use violation::{
     CountKind, CountMismatch, CpuStep, Exposure, ReusedBlock, Rule, SpecMismatch, Violation, ViolationKind,
 };
-pub use walk::Isa;
 
 /// A map whose order means nothing.
 type FxHashMap<K, V> = hashbrown::HashMap<K, V, rustc_hash::FxBuildHasher>;

@@ -1,15 +1,15 @@
 //! O4 on tables and claims made by hand: what agrees is silent, and each count that is off by one
 //! is named (INV-ORACLE-O4).
 
-use pagewright_model::{Antecedent, Census, CountKind, CountMismatch, Isa, SoftwareBits, Tally};
+use pagewright_model::{Antecedent, Census, CountKind, CountMismatch, SoftwareBits, Tally};
 use pagewright_types::snapshot::{
     FolioRecord, HeldRecord, Holder, ListedRecord, Live, LiveRecord, NamedRecord, PageKind, PageRecord, PinnedRecord,
     Record, SlotRecord, SpaceRecord, TableRecord,
 };
-use pagewright_types::{Level, LruList, Order, Pfn, PhysAddr, SpaceId, SwapEntry};
+use pagewright_types::{IsaKind, Level, LruList, Order, Pfn, PhysAddr, SpaceId, SwapEntry};
 use std::collections::HashMap;
 
-const ISA: Isa = Isa::X86_64;
+const ISA: IsaKind = IsaKind::X86_64;
 const BELOW: u64 = 0x067;
 /// Present, user, accessed, dirty, not executable; writable; exclusive; special.
 const READ: u64 = 0x8000_0000_0000_0065;

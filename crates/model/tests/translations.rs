@@ -3,12 +3,12 @@
 
 mod support;
 
-use pagewright_model::{Antecedent, Exposure, Isa, Oracle, Rule, ViolationKind};
+use pagewright_model::{Antecedent, Exposure, Oracle, Rule, ViolationKind};
 use pagewright_types::judge::{Judge, Memory, Reach};
-use pagewright_types::{Access, Level, Pfn, Rights, Tag};
+use pagewright_types::{Access, IsaKind, Level, Pfn, Rights, Tag};
 use support::{CPU0, CPU1, FRAME, Machine, ROOT, TAG, VA};
 
-const ISAS: [Isa; 2] = [Isa::X86_64, Isa::Aarch64];
+const ISAS: [IsaKind; 2] = [IsaKind::X86_64, IsaKind::Aarch64];
 const NONE: Rights = Rights::empty();
 
 /// Runs a history on both instruction sets; returns the rules that were broken, which must be the
@@ -295,7 +295,7 @@ fn a_store_that_walkers_cannot_see_is_no_reduction() {
 
 #[test]
 fn a_report_says_who_holds_what_since_when() {
-    let (mut machine, mut oracle) = (Machine::new(Isa::X86_64), Oracle::new(Isa::X86_64));
+    let (mut machine, mut oracle) = (Machine::new(IsaKind::X86_64), Oracle::new(IsaKind::X86_64));
     machine.fill(Rights::RW, Reach::Usable);
     machine.freed(&mut oracle, FRAME);
     machine.reused(&mut oracle, FRAME);

@@ -1,7 +1,7 @@
 //! The walkers against words put together from the manuals' figures by hand (INV-ORACLE-WALK).
 
-use pagewright_model::walk::{DecodedEntry, Isa, PathRights, WalkedEntry, WalkedLeaf, lookup, walk};
-use pagewright_types::{Level, Pfn, PhysAddr, Rights, VirtAddr};
+use pagewright_model::walk::{DecodedEntry, PathRights, WalkedEntry, WalkedLeaf, decode, lookup, walk};
+use pagewright_types::{IsaKind, Level, Pfn, PhysAddr, Rights, VirtAddr};
 use std::collections::HashMap;
 
 const NONE: Rights = Rights::empty();
@@ -47,7 +47,7 @@ fn x86_64_words() {
         (Level::PMD, 0x000f_0000_0000_0007, DecodedEntry::Malformed),
     ];
     for (level, raw, expected) in cases {
-        assert_eq!(Isa::X86_64.decode(level, raw, PathRights::ROOT), expected, "{level} {raw:#018x}");
+        assert_eq!(decode(IsaKind::X86_64, level, raw, PathRights::ROOT), expected, "{level} {raw:#018x}");
     }
 }
 
@@ -87,23 +87,23 @@ fn aarch64_words() {
         (Level::PTE, 0x0060_ff00_0000_0fc3, DecodedEntry::Malformed),
     ];
     for (level, raw, expected) in cases {
-        assert_eq!(Isa::Aarch64.decode(level, raw, PathRights::ROOT), expected, "{level} {raw:#018x}");
+        assert_eq!(decode(IsaKind::Aarch64, level, raw, PathRights::ROOT), expected, "{level} {raw:#018x}");
     }
 }
 
 #[test]
 fn what_a_path_refuses_no_leaf_gives() {
     let closed = PathRights { write: false, user: true, exec: false };
-    assert_eq!(Isa::X86_64.decode(Level::PTE, 0x1007, closed), leaf(1, Rights::READ, false, false, false));
+    assert_eq!(decode(IsaKind::X86_64, Level::PTE, 0x1007, closed), leaf(1, Rights::READ, false, false, false));
     assert_eq!(
-        Isa::Aarch64.decode(Level::PTE, 0x0008_0000_0000_1f43, closed),
+        decode(IsaKind::Aarch64, Level::PTE, 0x0008_0000_0000_1f43, closed),
         leaf(1, Rights::READ, true, true, false)
     );
     let kernel = PathRights { write: true, user: false, exec: true };
-    assert_eq!(Isa::X86_64.decode(Level::PTE, 0x1007, kernel), leaf(1, NONE, false, false, false));
+    assert_eq!(decode(IsaKind::X86_64, Level::PTE, 0x1007, kernel), leaf(1, NONE, false, false, false));
     // APTable[0] takes data accesses from EL0; execution is UXN's.
     assert_eq!(
-        Isa::Aarch64.decode(Level::PTE, 0x0000_0000_0000_1f43, kernel),
+        decode(IsaKind::Aarch64, Level::PTE, 0x0000_0000_0000_1f43, kernel),
         leaf(1, Rights::EXEC, true, true, false)
     );
 }
@@ -121,10 +121,10 @@ impl Words {
 }
 
 /// Root 1 → 2 → 3 → 4, with a page at index 5 of each, and a 2 MiB block beside the last table.
-fn tree(isa: Isa) -> Words {
+fn tree(isa: IsaKind) -> Words {
     let (below, page, block) = match isa {
-        Isa::X86_64 => (0x067, 0x8000_0000_0000_0067, 0x8000_0000_0000_00e7),
-        Isa::Aarch64 => (0x003, 0x0060_0000_0000_0f43, 0x0060_0000_0000_0f41),
+        IsaKind::X86_64 => (0x067, 0x8000_0000_0000_0067, 0x8000_0000_0000_00e7),
+        IsaKind::Aarch64 => (0x003, 0x0060_0000_0000_0f43, 0x0060_0000_0000_0f41),
     };
     let mut words = Words(HashMap::new());
     words.put(1, 3, 0x2000 | below);
@@ -141,7 +141,7 @@ const BLOCK: u64 = 3 << 39 | 2 << 30 | 7 << 21;
 
 #[test]
 fn a_look_up_finds_what_a_walk_of_everything_finds() {
-    for isa in [Isa::X86_64, Isa::Aarch64] {
+    for isa in [IsaKind::X86_64, IsaKind::Aarch64] {
         let words = tree(isa);
         let read = |at| words.read(at);
         let (mut leaves, mut tables, mut unseen) = (Vec::<WalkedLeaf>::new(), Vec::<(Pfn, Option<Pfn>)>::new(), 0usize);
@@ -172,13 +172,13 @@ fn a_look_up_finds_what_a_walk_of_everything_finds() {
 
 #[test]
 fn the_upper_half_of_x86_64_is_sign_extended() {
-    let mut words = tree(Isa::X86_64);
+    let mut words = tree(IsaKind::X86_64);
     words.put(1, 256 + 3, 0x2067);
     let read = |at| words.read(at);
     let high = VirtAddr::new(0xffff_8000_0000_0000 | PAGE);
-    assert_eq!(lookup(Isa::X86_64, Pfn::new(1), high, &read).map(|leaf| leaf.va), Some(high));
+    assert_eq!(lookup(IsaKind::X86_64, Pfn::new(1), high, &read).map(|leaf| leaf.va), Some(high));
     let mut found = false;
-    walk(Isa::X86_64, Pfn::new(1), &read, &mut |seen| {
+    walk(IsaKind::X86_64, Pfn::new(1), &read, &mut |seen| {
         found |= matches!(seen, WalkedEntry::Leaf { leaf, .. } if leaf.va == high);
     });
     assert!(found);

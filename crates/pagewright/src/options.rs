@@ -1,12 +1,11 @@
 //! From what was typed to a machine and its settings.
 
 use clap::Args;
-use pagewright_arch::IsaKind;
 use pagewright_capture::replay::ReplayConfig;
 use pagewright_mm::{Knob, Knobs};
 use pagewright_sim::config::{self, parse::ConfigParseError};
 use pagewright_sim::{ConfigError, MachineConfig, Profile, ProfileError};
-use pagewright_types::{CpuMask, PAGE_SIZE, SwapEntry};
+use pagewright_types::{CpuMask, IsaKind, PAGE_SIZE, SwapEntry};
 
 /// A machine, as options.
 #[derive(Args, Clone, Debug)]

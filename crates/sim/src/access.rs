@@ -15,8 +15,8 @@ use crate::event::MachineEvent;
 use crate::machine::Sim;
 use crate::tlb::{Depth, Hit, Side, Tlbs};
 use crate::walk::{Walk, WalkStep};
-use pagewright_arch::{Isa, IsaKind};
-use pagewright_types::{Access, CpuId, Level, Pfn, Tag, VirtAddr};
+use pagewright_arch::Isa;
+use pagewright_types::{Access, CpuId, IsaKind, Level, Pfn, Tag, VirtAddr};
 use std::fmt;
 
 /// Where an access went.

@@ -5,7 +5,7 @@
 //! ([`crate::machine`]).
 
 use crate::time::Picos;
-use pagewright_arch::IsaKind;
+use pagewright_types::IsaKind;
 
 /// Which machines have a cost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

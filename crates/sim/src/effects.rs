@@ -11,10 +11,10 @@ use crate::cost::Cost;
 use crate::event::MachineEvent;
 use crate::explore::{InFlight, StopPoint};
 use crate::machine::{AllocationFailure, Allocations, Sim};
-use pagewright_arch::{Caps, Effects, Invalidate, Isa, IsaKind, Pte, Slot};
+use pagewright_arch::{Caps, Effects, Invalidate, Isa, Pte, Slot};
 use pagewright_sync::Platform;
 use pagewright_types::judge::Fact;
-use pagewright_types::{CpuId, CpuMask, Order, Pfn, PhysAddr, Tag};
+use pagewright_types::{CpuId, CpuMask, IsaKind, Order, Pfn, PhysAddr, Tag};
 use std::sync::atomic::Ordering;
 
 impl<I: Isa> Sim<I> {

@@ -26,8 +26,8 @@ use crate::cost::Cost;
 use crate::event::MachineEvent;
 use crate::explore::StopPoint;
 use crate::machine::{Entered, Sim};
-use pagewright_arch::{Isa, IsaKind};
-use pagewright_types::{CpuId, CpuMask};
+use pagewright_arch::Isa;
+use pagewright_types::{CpuId, CpuMask, IsaKind};
 use std::rc::Rc;
 
 /// `relax` calls in a row with nothing to wait for after which it is a deadlock.

@@ -18,8 +18,8 @@ use crate::cost::Cost;
 use crate::event::MachineEvent;
 use crate::machine::Sim;
 use crate::tlb::{Key, Pattern, Tlbs};
-use pagewright_arch::{Invalidate, Isa, IsaKind, Reach, Target};
-use pagewright_types::{Level, PageRange, Tag, VirtAddr};
+use pagewright_arch::{Invalidate, Isa, Reach, Target};
+use pagewright_types::{IsaKind, Level, PageRange, Tag, VirtAddr};
 
 /// Ranges of up to this many entries are looked up one by one; a longer one sweeps the arrays once.
 const SWEEP_ABOVE: u64 = 64;

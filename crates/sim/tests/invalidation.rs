@@ -7,9 +7,9 @@
 mod common;
 
 use common::{Bench, CPU0, page};
-use pagewright_arch::{Aarch64, Effects, Invalidate, Isa, IsaKind, LeafFlags, Pte, Reach, Target, X86_64};
+use pagewright_arch::{Aarch64, Effects, Invalidate, Isa, LeafFlags, Pte, Reach, Target, X86_64};
 use pagewright_sim::{Cost, MachineEvent};
-use pagewright_types::{Access, CpuId, CpuMask, Level, PageRange, Pfn, Rights, Tag, VirtAddr};
+use pagewright_types::{Access, CpuId, CpuMask, IsaKind, Level, PageRange, Pfn, Rights, Tag, VirtAddr};
 use std::cell::RefCell;
 use std::rc::Rc;
 

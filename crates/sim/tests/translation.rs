@@ -4,9 +4,9 @@
 mod common;
 
 use common::{Bench, CPU0, both, page};
-use pagewright_arch::{Effects, Entry, Isa, IsaKind, Leaf, LeafFlags, Pte};
+use pagewright_arch::{Effects, Entry, Isa, Leaf, LeafFlags, Pte};
 use pagewright_sim::{Cost, MachineEvent, PageFault, Picos};
-use pagewright_types::{Access, CpuId, Level, Pfn, PhysAddr, Rights, VirtAddr};
+use pagewright_types::{Access, CpuId, IsaKind, Level, Pfn, PhysAddr, Rights, VirtAddr};
 use std::num::NonZeroU32;
 
 const CPU1: CpuId = CpuId::new(1);

@@ -8,11 +8,13 @@
 #[path = "../../mm/benches/support/table.rs"]
 mod table;
 
-use pagewright_arch::{Aarch64, Caps, Effects, Invalidate, Isa, IsaKind, Pte, ShootdownKind, Slot, X86_64};
+use pagewright_arch::{Aarch64, Caps, Effects, Invalidate, Isa, Pte, ShootdownKind, Slot, X86_64};
 use pagewright_sync::{Arc, Backend, Platform, RankSet};
 use pagewright_tlb::frames::{Frames, MemoryLayout, NodeSpec};
 use pagewright_tlb::{Batch, BatchPolicy, Debt, OwedFlush, Tlb, TlbConfig, TlbContext};
-use pagewright_types::{CpuId, CpuMask, FrameRange, Level, NodeId, Order, PAGE_SIZE, Pfn, PhysAddr, Tag, VirtAddr};
+use pagewright_types::{
+    CpuId, CpuMask, FrameRange, IsaKind, Level, NodeId, Order, PAGE_SIZE, Pfn, PhysAddr, Tag, VirtAddr,
+};
 use std::cell::{Cell, OnceCell};
 use std::marker::PhantomData;
 use std::rc::{Rc, Weak};

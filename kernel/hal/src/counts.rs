@@ -6,8 +6,8 @@
 //! Not guaranteed: one moment for all figures while CPUs run.
 
 use core::sync::atomic::{AtomicU64, Ordering};
-use pagewright_arch::{Invalidate, Isa, IsaKind, Reach, Target};
-use pagewright_types::named_table;
+use pagewright_arch::{Invalidate, Isa, Reach, Target};
+use pagewright_types::{IsaKind, named_table};
 
 named_table! {
     /// Something that was asked for.

@@ -53,7 +53,8 @@ use std::path::{Path, PathBuf};
 
 pub use error::{ExecutableError, ImportError};
 
-use crate::trace::{Effort, Header, Isa, Layout, MappingSource, Native, PAGE_SIZE, Summary, TraceFile, Writer};
+use crate::trace::{Effort, Header, Layout, MappingSource, Native, PAGE_SIZE, Summary, TraceFile, Writer};
+use pagewright_types::IsaKind;
 
 /// What to do about memory that no system call and no executable explains.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
@@ -132,7 +133,7 @@ pub fn import_to<W: Write>(
     let header = Header {
         command: options.command.clone().unwrap_or(command),
         tool: options.tool.clone(),
-        isa: Isa::X86_64,
+        isa: IsaKind::X86_64,
         page_size: PAGE_SIZE,
         mappings: if inferred { MappingSource::Premapped } else { MappingSource::SystemCalls },
         layout: if inferred { Layout::AsCaptured } else { options.layout },

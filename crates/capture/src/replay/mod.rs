@@ -42,11 +42,11 @@ pub use report::{Counts, ImageReport, Measured, Modelled, NotReplayed, Report};
 pub use source::Source;
 
 use crate::trace::TraceError;
-use pagewright_arch::{Aarch64, IsaKind, X86_64};
+use pagewright_arch::{Aarch64, X86_64};
 use pagewright_lab::LabError;
 use pagewright_mm::{FaultError, Knob, KnobError, MmError};
 use pagewright_sim::{MachineConfig, Picos};
-use pagewright_types::PAGE_SIZE;
+use pagewright_types::{IsaKind, PAGE_SIZE};
 
 /// Replays everything that `source` has on the machine of `config`, which has the instruction set
 /// `isa`.

@@ -3,6 +3,7 @@
 //! Both are JSON inside the binary frame, so that a field can be added without a new version;
 //! unknown fields are ignored.
 
+use pagewright_types::IsaKind;
 use serde::{Deserialize, Serialize};
 
 /// What a reader must know before the first event.
@@ -13,7 +14,8 @@ pub struct Header {
     /// What captured it, with its version (`valgrind-3.19.0 lackey`).
     pub tool: String,
     /// The instruction set of the captured program.
-    pub isa: Isa,
+    #[serde(with = "EncodedIsa")]
+    pub isa: IsaKind,
     /// Bytes in a page: 4096.
     pub page_size: u64,
     /// Where the mappings come from.
@@ -25,13 +27,11 @@ pub struct Header {
     pub native: Option<Native>,
 }
 
-/// Instruction sets that a capture can come from.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Isa {
-    /// x86-64.
+/// How an instruction set stands in a trace: `"x86_64"` or `"aarch64"`.
+#[derive(Serialize, Deserialize)]
+#[serde(remote = "IsaKind", rename_all = "snake_case")]
+enum EncodedIsa {
     X86_64,
-    /// arm64.
     Aarch64,
 }
 

@@ -76,7 +76,7 @@ pub use call::{Call, MemOp};
 pub use error::{Corruption, TraceError};
 pub use event::{Actor, Event, FileInfo, Image, Mapping, MappingKind, Run, Stream, Task};
 pub use file::TraceFile;
-pub use header::{Header, Isa, Layout, MappingSource, Native, NativeImage, Summary};
+pub use header::{Header, Layout, MappingSource, Native, NativeImage, Summary};
 pub use ids::{Errno, FileId, MapFlags, PAGE_SHIFT, PAGE_SIZE, PageNo, Pid, Prot, Tid, UserAddr};
 pub use reader::Reader;
 pub use writer::{Effort, Writer};

@@ -23,10 +23,10 @@ use crate::testbench::Attempt;
 use draw::Line;
 pub(crate) use draw::rows;
 use marks::Mark;
-use pagewright_arch::{IsaKind, Slot};
+use pagewright_arch::Slot;
 use pagewright_sim::explore::{RunEnd, ScheduleStep, StepAction, StopPoint};
 use pagewright_types::judge::{Cached, Memory};
-use pagewright_types::{Access, CpuId, PhysAddr, VirtAddr};
+use pagewright_types::{Access, CpuId, IsaKind, PhysAddr, VirtAddr};
 use rustc_hash::FxHashSet;
 use std::collections::BTreeMap;
 

@@ -1,10 +1,10 @@
 //! What happened, in a few words each: the CPU is the column, so no line names it.
 
 use crate::journal::JournalEvent;
-use pagewright_arch::{Invalidate, IsaKind, Pte, Reach, Slot, Target};
+use pagewright_arch::{Invalidate, Pte, Reach, Slot, Target};
 use pagewright_sim::explore::{ScheduleStep, StepAction, StopPoint};
 use pagewright_types::judge::{Fact, Made};
-use pagewright_types::{Access, CpuMask, Order, Pfn, PhysAddr};
+use pagewright_types::{Access, CpuMask, IsaKind, Order, Pfn, PhysAddr};
 use std::fmt;
 
 /// An entry: table and index.

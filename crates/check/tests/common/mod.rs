@@ -47,7 +47,7 @@ pub(crate) fn attempt<I: Isa>(unmap: Unmap, chooser: &mut dyn Chooser, detail: R
             sim.publish();
             if unmap == Unmap::Flushed {
                 let target = Target::Page { tag: Tag::new(1), va: PAGE, level: Level::PTE, last_level: true };
-                if I::KIND == pagewright_arch::IsaKind::Aarch64 {
+                if I::KIND == pagewright_types::IsaKind::Aarch64 {
                     sim.invalidate(Invalidate { reach: Reach::Broadcast, target });
                     sim.complete();
                 }

@@ -7,10 +7,11 @@
 use super::explore::Explored;
 use super::fast;
 use super::program::Program;
-use pagewright_arch::{Isa, IsaKind};
+use pagewright_arch::Isa;
 use pagewright_check::{Attempt, CheckFinding, FailingSchedule, ReplayToken, RunDetail, SearchPlan};
 use pagewright_lab::LabError;
 use pagewright_sim::explore::{self, ReplayChooser, Schedule, ScheduleStrategy};
+use pagewright_types::IsaKind;
 
 /// Smaller programs that are tried.
 const PROGRAMS: u32 = 120;

@@ -2,7 +2,7 @@
 //! and when all processes have ended nothing is left of them.
 
 use super::world::World;
-use pagewright_arch::{Isa, IsaKind};
+use pagewright_arch::Isa;
 use pagewright_model::{Census, SoftwareBits};
 use pagewright_types::{Access, CpuId, VirtAddr};
 use std::collections::BTreeSet;
@@ -33,11 +33,7 @@ impl<I: Isa> World<I> {
 
     /// Counts everything again (O4).
     fn count_again(&self) {
-        let isa = match I::KIND {
-            IsaKind::X86_64 => pagewright_model::Isa::X86_64,
-            IsaKind::Aarch64 => pagewright_model::Isa::Aarch64,
-        };
-        let mut census = Census::new(SoftwareBits::pagewright(isa));
+        let mut census = Census::new(SoftwareBits::pagewright(I::KIND));
         self.lab.on(CpuId::new(0), |mm| mm.snapshot(&mut |record| census.add(record)));
         self.bench.at_rest(&census);
     }

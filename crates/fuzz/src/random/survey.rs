@@ -6,9 +6,10 @@ use super::minimise::{self, Bug};
 use super::program::{Mode, Program, Shape, Theme};
 use super::tally::Done;
 use nix::time::{ClockId, clock_gettime};
-use pagewright_arch::{Aarch64, Isa, IsaKind, X86_64};
+use pagewright_arch::{Aarch64, Isa, X86_64};
 use pagewright_check::{Antecedent, ReplayToken, SearchPlan, Tally};
 use pagewright_lab::LabError;
+use pagewright_types::IsaKind;
 use std::time::Duration;
 
 /// Operations of a program in fast mode: calm ones, and others.

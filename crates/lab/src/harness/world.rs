@@ -6,7 +6,7 @@
 //! pin: what the mapping shows is what the device has.
 
 use crate::Lab;
-use pagewright_arch::{Isa, IsaKind};
+use pagewright_arch::Isa;
 use pagewright_check::Testbench;
 use pagewright_mm::file::{FileObject, FileOps, Kind};
 use pagewright_mm::gup::{Contents, GupFlags, UserPages};
@@ -88,11 +88,7 @@ impl<I: Isa> World<I> {
     /// Lets the oracle count (O4), and asserts that it has found nothing so far, and that what is
     /// pinned is what `devices` have.
     pub fn at_rest(&self, devices: &[&Device<I>]) {
-        let walker = match I::KIND {
-            IsaKind::X86_64 => pagewright_model::Isa::X86_64,
-            IsaKind::Aarch64 => pagewright_model::Isa::Aarch64,
-        };
-        let mut census = Census::new(SoftwareBits::pagewright(walker));
+        let mut census = Census::new(SoftwareBits::pagewright(I::KIND));
         let mut told: BTreeMap<Pfn, u64> = BTreeMap::new();
         self.on(CPU, |mm| {
             mm.snapshot(&mut |record| {

@@ -4,11 +4,11 @@
 //! Invalidations and switches cost nothing, because what they cost is the hardware's (and the
 //! simulated machine's) to say.
 
-use pagewright_arch::{Caps, Effects, Invalidate, Isa, IsaKind, Pte, ShootdownKind, Slot};
+use pagewright_arch::{Caps, Effects, Invalidate, Isa, Pte, ShootdownKind, Slot};
 use pagewright_mm::{Knobs, Mm};
 use pagewright_sync::{Backend, Platform, RankSet};
 use pagewright_tlb::frames::{MemoryLayout, NodeSpec};
-use pagewright_types::{CpuId, CpuMask, FrameRange, NodeId, Order, PAGE_SIZE, Pfn, PhysAddr, Tag};
+use pagewright_types::{CpuId, CpuMask, FrameRange, IsaKind, NodeId, Order, PAGE_SIZE, Pfn, PhysAddr, Tag};
 use std::cell::Cell;
 use std::marker::PhantomData;
 use std::sync::atomic::{AtomicU64, Ordering};

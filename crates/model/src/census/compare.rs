@@ -4,16 +4,20 @@ use super::Census;
 use super::tables::Found;
 use crate::tally::{Antecedent, Tally};
 use crate::violation::{CountKind, CountMismatch};
-use crate::walk::Isa;
 use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
 use pagewright_types::snapshot::{FolioRecord, Live, PageKind, PageRecord, SpaceRecord, TableRecord};
-use pagewright_types::{LruList, Order, PAGE_SIZE, Pfn, PhysAddr, SwapEntry};
+use pagewright_types::{IsaKind, LruList, Order, PAGE_SIZE, Pfn, PhysAddr, SwapEntry};
 
 /// 4096ths of a byte in a page.
 const PARTS: u64 = PAGE_SIZE << 12;
 
-pub(super) fn run(census: &Census, isa: Isa, read: &dyn Fn(PhysAddr) -> u64, tally: &mut Tally) -> Vec<CountMismatch> {
+pub(super) fn run(
+    census: &Census,
+    isa: IsaKind,
+    read: &dyn Fn(PhysAddr) -> u64,
+    tally: &mut Tally,
+) -> Vec<CountMismatch> {
     let found = Found::look(census, isa, read);
     let mut report = Report { tally, wrong: Vec::new() };
     for folio in &census.folios {

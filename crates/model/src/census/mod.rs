@@ -19,11 +19,10 @@ mod tables;
 
 use crate::tally::Tally;
 use crate::violation::CountMismatch;
-use crate::walk::Isa;
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use pagewright_types::snapshot::{FolioRecord, LiveRecord, PageRecord, Record, SpaceRecord, TableRecord};
-use pagewright_types::{LruList, Pfn, PhysAddr, SwapEntry};
+use pagewright_types::{IsaKind, LruList, Pfn, PhysAddr, SwapEntry};
 
 /// Bits of an entry that only software reads.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -60,12 +59,12 @@ impl SwapEntryFormat {
 
 impl SoftwareBits {
     /// As Pagewright's own entries have them; written down at the top of `arch`'s two codecs.
-    pub const fn pagewright(isa: Isa) -> Self {
+    pub const fn pagewright(isa: IsaKind) -> Self {
         match isa {
-            Isa::X86_64 => {
+            IsaKind::X86_64 => {
                 Self { prot_none_leaf: 1 << 9, special: 1 << 55, exclusive: 1 << 56, swapped: Some(swap_word(9, 10)) }
             }
-            Isa::Aarch64 => {
+            IsaKind::Aarch64 => {
                 Self { prot_none_leaf: 1 << 59, special: 1 << 56, exclusive: 1 << 57, swapped: Some(swap_word(59, 60)) }
             }
         }
@@ -129,7 +128,7 @@ impl Census {
     }
 
     /// Every claim that the tables, whose words `read` gives, contradict.
-    pub fn compare(&self, isa: Isa, read: &dyn Fn(PhysAddr) -> u64, tally: &mut Tally) -> Vec<CountMismatch> {
+    pub fn compare(&self, isa: IsaKind, read: &dyn Fn(PhysAddr) -> u64, tally: &mut Tally) -> Vec<CountMismatch> {
         compare::run(self, isa, read, tally)
     }
 }

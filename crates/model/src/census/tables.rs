@@ -1,11 +1,11 @@
 //! One walk under every root, from which all counts come.
 
 use super::{Census, SoftwareBits};
-use crate::walk::{self, Isa, WalkedEntry};
+use crate::walk::{self, WalkedEntry};
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use pagewright_types::snapshot::{FolioRecord, PageKind};
-use pagewright_types::{Level, Pfn, PhysAddr, Rights, SpaceId, SwapEntry};
+use pagewright_types::{IsaKind, Level, Pfn, PhysAddr, Rights, SpaceId, SwapEntry};
 
 /// A table, found.
 #[derive(Clone, Copy, Debug)]
@@ -76,7 +76,7 @@ pub(super) struct Found {
 
 impl Found {
     /// Walks every space that the census names.
-    pub(super) fn look(census: &Census, isa: Isa, read: &dyn Fn(PhysAddr) -> u64) -> Self {
+    pub(super) fn look(census: &Census, isa: IsaKind, read: &dyn Fn(PhysAddr) -> u64) -> Self {
         let mut found = Self {
             tables: BTreeMap::new(),
             folios: census.folios.iter().map(folio).collect(),
@@ -143,7 +143,7 @@ fn folio(claim: &FolioRecord) -> (Pfn, Folio) {
 /// The walk of one space.
 struct Visit<'a> {
     found: &'a mut Found,
-    isa: Isa,
+    isa: IsaKind,
     bits: SoftwareBits,
     /// By level: whether the table being walked is walked for the first time, and with it
     /// everything physical in it.
@@ -160,7 +160,7 @@ impl Visit<'_> {
             }
             WalkedEntry::NotPresent { level, table, raw, .. } => {
                 if raw & self.bits.prot_none_leaf != 0
-                    && let Some(pfn) = self.isa.frame_field(level, raw)
+                    && let Some(pfn) = walk::frame_field(self.isa, level, raw)
                 {
                     self.leaf(table, level, pfn, raw, false);
                 } else {

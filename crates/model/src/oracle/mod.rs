@@ -21,12 +21,12 @@ mod rights;
 use crate::census::Census;
 use crate::tally::Tally;
 use crate::violation::{CpuStep, Exposure, Reduction, Rule, Violation, ViolationKind};
-use crate::walk::{self, Isa};
+use crate::walk;
 use alloc::vec::Vec;
 use condemned::{Condemned, StaleReason};
 use frames::Frames;
 use pagewright_types::judge::{Fact, Judge, Made, Memory, Witness};
-use pagewright_types::{CpuId, Pfn, Rights, Tag, VirtAddr};
+use pagewright_types::{CpuId, IsaKind, Pfn, Rights, Tag, VirtAddr};
 use rights::Reductions;
 
 /// How many violations are kept; more are counted only.
@@ -34,7 +34,7 @@ const KEPT: usize = 64;
 
 /// The judge of one machine's translations.
 pub struct Oracle {
-    isa: Isa,
+    isa: IsaKind,
     /// Things told so far.
     step: u64,
     frames: Frames,
@@ -48,7 +48,7 @@ pub struct Oracle {
 
 impl Oracle {
     /// A judge for a machine with tables of this kind, to be bound before the machine runs.
-    pub fn new(isa: Isa) -> Self {
+    pub fn new(isa: IsaKind) -> Self {
         Self {
             isa,
             step: 0,

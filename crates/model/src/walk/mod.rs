@@ -17,26 +17,7 @@
 pub mod aarch64;
 pub mod x86_64;
 
-use core::fmt;
-use pagewright_types::{Level, Pfn, PhysAddr, Rights, VirtAddr};
-
-/// Which manual to read words by.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Isa {
-    /// Intel 64 and AMD64, four-level paging.
-    X86_64,
-    /// Armv8-A stage 1, 4K granule, 48-bit addresses, the lower range (TTBR0).
-    Aarch64,
-}
-
-impl fmt::Display for Isa {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::X86_64 => "x86-64",
-            Self::Aarch64 => "arm64",
-        })
-    }
-}
+use pagewright_types::{IsaKind, Level, Pfn, PhysAddr, Rights, VirtAddr};
 
 /// What the entries above a word leave of its rights.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -167,38 +148,40 @@ pub enum WalkedEntry {
     },
 }
 
-impl Isa {
-    /// What `raw` says in a table of `level`, below `path`.
-    pub fn decode(self, level: Level, raw: u64, path: PathRights) -> DecodedEntry {
-        match self {
-            Self::X86_64 => x86_64::decode(level, raw, path),
-            Self::Aarch64 => aarch64::decode(level, raw, path),
-        }
+/// What `raw` means in a table of `level`, below `path`.
+///
+/// On x86-64 this is four-level paging; on arm64, stage 1 with the 4K granule and 48-bit addresses
+/// of the lower range (TTBR0).
+pub fn decode(isa: IsaKind, level: Level, raw: u64, path: PathRights) -> DecodedEntry {
+    match isa {
+        IsaKind::X86_64 => x86_64::decode(level, raw, path),
+        IsaKind::Aarch64 => aarch64::decode(level, raw, path),
     }
+}
 
-    /// The frame that the address field of a leaf of `level` names, whatever its other bits say:
-    /// for words that software keeps in the form of leaves and walkers don't see.
-    pub fn frame_field(self, level: Level, raw: u64) -> Option<Pfn> {
-        match self {
-            Self::X86_64 => x86_64::frame_field(level, raw),
-            Self::Aarch64 => aarch64::frame_field(level, raw),
-        }
+/// The frame that the address field of a leaf of `level` names, whatever its other bits say.
+///
+/// For words that software keeps in the form of leaves and that page-table walkers ignore.
+pub fn frame_field(isa: IsaKind, level: Level, raw: u64) -> Option<Pfn> {
+    match isa {
+        IsaKind::X86_64 => x86_64::frame_field(level, raw),
+        IsaKind::Aarch64 => aarch64::frame_field(level, raw),
     }
+}
 
-    /// Whether a walk for `va` begins at all.
-    fn translates(self, va: VirtAddr) -> bool {
-        match self {
-            Self::X86_64 => x86_64::is_canonical(va),
-            Self::Aarch64 => va.raw() >> 48 == 0,
-        }
+/// Whether a walk for `va` starts at all.
+fn translates(isa: IsaKind, va: VirtAddr) -> bool {
+    match isa {
+        IsaKind::X86_64 => x86_64::is_canonical(va),
+        IsaKind::Aarch64 => va.raw() >> 48 == 0,
     }
+}
 
-    /// The address whose upper bits are as this instruction set wants them.
-    fn extend(self, va: u64) -> VirtAddr {
-        match self {
-            Self::X86_64 => x86_64::canonical(va),
-            Self::Aarch64 => VirtAddr::new(va),
-        }
+/// The address with its upper bits as the instruction set requires them.
+fn extend(isa: IsaKind, va: u64) -> VirtAddr {
+    match isa {
+        IsaKind::X86_64 => x86_64::canonical(va),
+        IsaKind::Aarch64 => VirtAddr::new(va),
     }
 }
 
@@ -212,14 +195,14 @@ fn entry_at(table: Pfn, index: usize) -> PhysAddr {
 }
 
 /// What `va` translates to under `root`; `None` where an access faults whatever it wants.
-pub fn lookup(isa: Isa, root: Pfn, va: VirtAddr, read: &dyn Fn(PhysAddr) -> u64) -> Option<WalkedLeaf> {
-    if !isa.translates(va) {
+pub fn lookup(isa: IsaKind, root: Pfn, va: VirtAddr, read: &dyn Fn(PhysAddr) -> u64) -> Option<WalkedLeaf> {
+    if !translates(isa, va) {
         return None;
     }
     let (mut table, mut level, mut path) = (root, Level::PGD, PathRights::ROOT);
     loop {
         let raw = read(entry_at(table, level.index_of(va)));
-        match isa.decode(level, raw, path) {
+        match decode(isa, level, raw, path) {
             DecodedEntry::NotPresent | DecodedEntry::Malformed => return None,
             DecodedEntry::Leaf { pfn, rights, accessed, dirty, global } => {
                 let va = va.align_down(level.span());
@@ -236,14 +219,14 @@ pub fn lookup(isa: Isa, root: Pfn, va: VirtAddr, read: &dyn Fn(PhysAddr) -> u64)
 /// Calls `visit` for everything under `root`, in the order of addresses.
 ///
 /// A table that several entries lead to is walked for each.
-pub fn walk(isa: Isa, root: Pfn, read: &dyn Fn(PhysAddr) -> u64, visit: &mut dyn FnMut(WalkedEntry)) {
+pub fn walk(isa: IsaKind, root: Pfn, read: &dyn Fn(PhysAddr) -> u64, visit: &mut dyn FnMut(WalkedEntry)) {
     let seen = WalkedEntry::Table { pfn: root, level: Level::PGD, parent: None, path: PathRights::ROOT };
     visit(seen);
     Walker { isa, read, visit }.table(root, Level::PGD, 0, PathRights::ROOT);
 }
 
 struct Walker<'a> {
-    isa: Isa,
+    isa: IsaKind,
     read: &'a dyn Fn(PhysAddr) -> u64,
     visit: &'a mut dyn FnMut(WalkedEntry),
 }
@@ -256,8 +239,8 @@ impl Walker<'_> {
                 continue;
             }
             let start = base | (index as u64) << level.shift();
-            let va = self.isa.extend(start);
-            match self.isa.decode(level, raw, path) {
+            let va = extend(self.isa, start);
+            match decode(self.isa, level, raw, path) {
                 DecodedEntry::NotPresent => (self.visit)(WalkedEntry::NotPresent { va, level, table, raw }),
                 DecodedEntry::Malformed => (self.visit)(WalkedEntry::Malformed { va, level, table, raw }),
                 DecodedEntry::Leaf { pfn, rights, accessed, dirty, global } => {

@@ -1,8 +1,7 @@
 //! A machine that remembers what a test says it remembers.
 
-use pagewright_model::Isa;
 use pagewright_types::judge::{Cached, Fact, Judge, Made, Memory, Reach, Witness};
-use pagewright_types::{Access, CpuId, Level, Order, PageRange, Pfn, PhysAddr, Rights, Tag, VirtAddr};
+use pagewright_types::{Access, CpuId, IsaKind, Level, Order, PageRange, Pfn, PhysAddr, Rights, Tag, VirtAddr};
 use std::collections::HashMap;
 
 pub(crate) const CPU0: CpuId = CpuId::new(0);
@@ -14,7 +13,7 @@ pub(crate) const FRAME: Pfn = Pfn::new(0x1234);
 
 /// What is cached and what is in memory.
 pub(crate) struct Machine {
-    pub(crate) isa: Isa,
+    pub(crate) isa: IsaKind,
     pub(crate) cached: Vec<Cached>,
     words: HashMap<u64, u64>,
     /// Stores that walkers don't see yet.
@@ -41,11 +40,11 @@ impl Witness for Machine {
 
 impl Machine {
     /// Tables 0x10 → 0x11 → 0x12 → 0x13 for the lowest addresses, with nothing mapped.
-    pub(crate) fn new(isa: Isa) -> Self {
+    pub(crate) fn new(isa: IsaKind) -> Self {
         let mut machine = Self { isa, cached: Vec::new(), words: HashMap::new(), waiting: HashMap::new() };
         let below = match isa {
-            Isa::X86_64 => 0x067,
-            Isa::Aarch64 => 0x003,
+            IsaKind::X86_64 => 0x067,
+            IsaKind::Aarch64 => 0x003,
         };
         for table in 0x10..0x13 {
             machine.words.insert(table << 12, (table + 1) << 12 | below);
@@ -61,8 +60,8 @@ impl Machine {
         let writable = rights.contains(Rights::WRITE);
         pfn.base().raw()
             | match self.isa {
-                Isa::X86_64 => 0x8000_0000_0000_0025 | if writable { 2 } else { 0 },
-                Isa::Aarch64 => 0x0060_0000_0000_0f43 | if writable { 0 } else { 0x80 },
+                IsaKind::X86_64 => 0x8000_0000_0000_0025 | if writable { 2 } else { 0 },
+                IsaKind::Aarch64 => 0x0060_0000_0000_0f43 | if writable { 0 } else { 0x80 },
             }
     }
 

@@ -8,11 +8,11 @@
 
 use super::CommandError;
 use crate::options::isa_named;
-use pagewright_arch::IsaKind;
 use pagewright_check::{Antecedent, ReplayToken, Tally, explain};
 use pagewright_fuzz::against::{self, AgainstError};
 use pagewright_fuzz::random::{Bug, Done, Effort, Program, ReplayError, Survey, replay, survey, without_mechanism};
 use pagewright_lab::LabError;
+use pagewright_types::IsaKind;
 use std::fmt::Write as _;
 use std::io::{self, Write};
 use std::process::ExitCode;

@@ -4,9 +4,9 @@ use super::{CommandError, Labelled, OutFile};
 use crate::options::{Comparison, MachineOptions};
 use crate::progress::Watched;
 use crate::show;
-use pagewright_arch::IsaKind;
 use pagewright_capture::replay::{ReplayConfig, Source, replay};
 use pagewright_capture::trace::{Native, Reader};
+use pagewright_types::IsaKind;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 

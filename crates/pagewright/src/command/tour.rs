@@ -4,10 +4,10 @@
 use super::CommandError;
 use crate::options::{Comparison, OptionError};
 use crate::show;
-use pagewright_arch::IsaKind;
 use pagewright_capture::replay::{ReplayConfig, Report, replay};
 use pagewright_capture::trace::Reader;
 use pagewright_sim::{MachineConfig, Profile};
+use pagewright_types::IsaKind;
 use std::io::Write;
 use std::thread;
 use std::time::Instant;

@@ -8,8 +8,7 @@ pub mod parse;
 
 use crate::machine::MachineNode;
 use crate::profile::{Profile, ProfileError};
-use pagewright_arch::IsaKind;
-use pagewright_types::{CpuId, CpuMask, FrameRange, NodeId, Order, PAGE_SIZE, Pfn, PhysAddr};
+use pagewright_types::{CpuId, CpuMask, FrameRange, IsaKind, NodeId, Order, PAGE_SIZE, Pfn, PhysAddr};
 use thiserror::Error;
 
 /// Physical memory that frame numbers of 32 bits can name, in bytes: the end of the last range is a

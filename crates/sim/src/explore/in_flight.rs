@@ -21,8 +21,8 @@ use crate::invalidate::drop_aarch64;
 use crate::machine::Sim;
 use crate::tlb::{Depth, Hit, Side, Tlbs};
 use crate::walk::{Walk, WalkStep};
-use pagewright_arch::{Isa, IsaKind, Target};
-use pagewright_types::{Access, CpuId, CpuMask, Order, PAGE_SIZE, Pfn, PhysAddr, VirtAddr};
+use pagewright_arch::{Isa, Target};
+use pagewright_types::{Access, CpuId, CpuMask, IsaKind, Order, PAGE_SIZE, Pfn, PhysAddr, VirtAddr};
 use std::cell::{Cell, RefCell};
 
 /// Addresses near which walks may be speculated.

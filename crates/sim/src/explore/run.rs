@@ -19,9 +19,9 @@ use super::step::{ScheduleStep, StepAction};
 use super::walks::Serial;
 use crate::backend::{self, Running};
 use crate::machine::Sim;
-use pagewright_arch::{Isa, IsaKind};
+use pagewright_arch::Isa;
 use pagewright_sync::RankSet;
-use pagewright_types::{Access, CpuId, PAGE_SIZE, PhysAddr, VirtAddr};
+use pagewright_types::{Access, CpuId, IsaKind, PAGE_SIZE, PhysAddr, VirtAddr};
 use std::rc::Rc;
 
 /// How a run is set up, apart from its schedule.

@@ -18,8 +18,7 @@
 
 use crate::ram::Ram;
 use crate::walk::View;
-use pagewright_arch::IsaKind;
-use pagewright_types::{CpuId, PhysAddr};
+use pagewright_types::{CpuId, IsaKind, PhysAddr};
 use std::cell::RefCell;
 use std::sync::atomic::Ordering;
 

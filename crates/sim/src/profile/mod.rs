@@ -10,8 +10,7 @@
 
 use crate::cost::{Cost, Costs};
 use crate::time::Picos;
-use pagewright_arch::IsaKind;
-use pagewright_types::Level;
+use pagewright_types::{IsaKind, Level};
 use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::sync::OnceLock;

@@ -12,8 +12,8 @@
 mod word;
 
 use crate::ram::Ram;
-use pagewright_arch::{IsaKind, Slot};
-use pagewright_types::{Access, Level, Pfn, PhysAddr, Rights, VirtAddr};
+use pagewright_arch::Slot;
+use pagewright_types::{Access, IsaKind, Level, Pfn, PhysAddr, Rights, VirtAddr};
 use std::sync::atomic::Ordering;
 use word::Word;
 

@@ -3,8 +3,7 @@
 //!
 //! All accesses of programs are made in user mode, so a right here is a right of user mode.
 
-use pagewright_arch::IsaKind;
-use pagewright_types::{Level, Pfn, Rights};
+use pagewright_types::{IsaKind, Level, Pfn, Rights};
 
 /// A word as the walker sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -3,10 +3,10 @@
 use crate::on_both;
 use crate::space::{Space, special};
 use crate::support::{Delivery, Effect, on};
-use pagewright_arch::{Effects, Entry, Isa, IsaKind, Leaf, LeafFlags, Pte, Slot, Soft, SoftKind};
+use pagewright_arch::{Effects, Entry, Isa, Leaf, LeafFlags, Pte, Slot, Soft, SoftKind};
 use pagewright_table::{PageTable, TableAllocError, TableReserve};
 use pagewright_tlb::Gather;
-use pagewright_types::{Access, CpuId, Level, Order, PageRange, Pfn, Rights, VirtAddr};
+use pagewright_types::{Access, CpuId, IsaKind, Level, Order, PageRange, Pfn, Rights, VirtAddr};
 
 on_both! {
     a_new_table_is_empty_before_anybody_can_walk_it,

@@ -5,9 +5,9 @@
 use crate::on_both;
 use crate::space::{Space, is_free, machine, machine_with, page};
 use crate::support::{Effect, Host, Step, on, usual_caps};
-use pagewright_arch::{Aarch64, Caps, Invalidate, Isa, IsaKind, Reach, Target, X86_64};
+use pagewright_arch::{Aarch64, Caps, Invalidate, Isa, Reach, Target, X86_64};
 use pagewright_tlb::{Batch, BatchPolicy, Gather, Tlb};
-use pagewright_types::{Access, Counter, CpuId, CpuMask, Level, PageRange, Tag};
+use pagewright_types::{Access, Counter, CpuId, CpuMask, IsaKind, Level, PageRange, Tag};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 

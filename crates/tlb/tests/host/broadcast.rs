@@ -3,10 +3,12 @@
 
 use crate::space::{FRAMES, Space, machine, page};
 use crate::support::{Delivery, Effect, Host, Step, engine, on, usual_caps};
-use pagewright_arch::{Aarch64, Caps, Isa, IsaKind, Reach, Target, X86_64};
+use pagewright_arch::{Aarch64, Caps, Isa, Reach, Target, X86_64};
 use pagewright_tlb::frames::{Frames, MemoryLayout, NodeSpec};
 use pagewright_tlb::{FlushInfo, Tlb, TlbConfig, TlbSetupError};
-use pagewright_types::{Access, Counter, CpuId, CpuMask, FrameRange, Level, NodeId, PAGE_SIZE, PageRange, Pfn};
+use pagewright_types::{
+    Access, Counter, CpuId, CpuMask, FrameRange, IsaKind, Level, NodeId, PAGE_SIZE, PageRange, Pfn,
+};
 use proptest::prelude::*;
 use std::collections::BTreeSet;
 

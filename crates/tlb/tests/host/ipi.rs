@@ -3,9 +3,9 @@
 
 use crate::space::{FRAMES, Space, machine, page};
 use crate::support::{Delivery, Effect, Host, Step, engine, on, usual_caps};
-use pagewright_arch::{Caps, IsaKind, Target, X86_64};
+use pagewright_arch::{Caps, Target, X86_64};
 use pagewright_tlb::{FlushInfo, Tlb, TlbContext};
-use pagewright_types::{Access, Counter, CpuId, CpuMask, Level, PAGE_SIZE, PageRange, Pfn, Tag, VirtAddr};
+use pagewright_types::{Access, Counter, CpuId, CpuMask, IsaKind, Level, PAGE_SIZE, PageRange, Pfn, Tag, VirtAddr};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 fn pages(count: u64) -> FlushInfo {

@@ -4,10 +4,10 @@
 use crate::on_both;
 use crate::space::{FRAMES, Space, is_free, machine, page};
 use crate::support::{Delivery, Effect, Host, Step, engine, on, usual_caps};
-use pagewright_arch::{Caps, Effects, Invalidate, Isa, IsaKind, Leaf, LeafFlags, Pte, Reach, Slot, Target};
+use pagewright_arch::{Caps, Effects, Invalidate, Isa, Leaf, LeafFlags, Pte, Reach, Slot, Target};
 use pagewright_tlb::frames::FolioRef;
 use pagewright_tlb::{Debt, DetachedPiece, Gather, IntoDetachedPieces, OwedFlush};
-use pagewright_types::{Access, CpuId, Level, Pfn, Rights};
+use pagewright_types::{Access, CpuId, IsaKind, Level, Pfn, Rights};
 use std::sync::Arc;
 
 on_both! {

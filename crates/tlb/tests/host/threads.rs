@@ -3,8 +3,8 @@
 use crate::on_both;
 use crate::space::{FRAMES, Space, is_free, page};
 use crate::support::{Delivery, Host, engine, usual_caps};
-use pagewright_arch::{Caps, Isa, IsaKind};
-use pagewright_types::{Access, Counter, Pfn};
+use pagewright_arch::{Caps, Isa};
+use pagewright_types::{Access, Counter, IsaKind, Pfn};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Barrier, Mutex, TryLockError};
 

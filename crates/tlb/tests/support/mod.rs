@@ -15,12 +15,14 @@
 // Each test file uses its own part of this.
 #![allow(dead_code)]
 
-use pagewright_arch::{Caps, Effects, Entry, Invalidate, Isa, IsaKind, Leaf, Pte, Reach, ShootdownKind, Slot, Target};
+use pagewright_arch::{Caps, Effects, Entry, Invalidate, Isa, Leaf, Pte, Reach, ShootdownKind, Slot, Target};
 use pagewright_sync::{Backend, Platform, RankSet};
 use pagewright_tlb::frames::{Frames, MemoryLayout, NodeSpec};
 use pagewright_tlb::{Tlb, TlbConfig};
 use pagewright_types::judge::Fact;
-use pagewright_types::{Access, CpuId, CpuMask, FrameRange, Level, NodeId, Order, Pfn, PhysAddr, Tag, VirtAddr};
+use pagewright_types::{
+    Access, CpuId, CpuMask, FrameRange, IsaKind, Level, NodeId, Order, Pfn, PhysAddr, Tag, VirtAddr,
+};
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::marker::PhantomData;

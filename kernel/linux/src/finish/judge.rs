@@ -16,7 +16,7 @@ use alloc::string::String;
 use alloc::vec::Vec;
 use core::fmt::Write;
 use core::sync::atomic::{AtomicBool, Ordering};
-use pagewright_arch::{Effects, Isa, IsaKind, Slot};
+use pagewright_arch::{Effects, Isa, Slot};
 use pagewright_hal::Machine;
 use pagewright_model::{Census, CountMismatch, SoftwareBits, Tally};
 use pagewright_types::snapshot::{HeldRecord, Holder, Record};
@@ -71,10 +71,7 @@ fn tell(verdict: &Verdict) {
 
 /// Counts while all other CPUs rest.
 fn judge() -> Verdict {
-    let isa = match <<Machine as Effects>::Isa as Isa>::KIND {
-        IsaKind::X86_64 => pagewright_model::Isa::X86_64,
-        IsaKind::Aarch64 => pagewright_model::Isa::Aarch64,
-    };
+    let isa = <<Machine as Effects>::Isa as Isa>::KIND;
     rest::of_others(|| {
         let mut census = Census::new(SoftwareBits::pagewright(isa));
         let (mut claims, mut roots) = (0, Vec::new());

@@ -2,7 +2,7 @@
 //! Documentation/driver-api/early-userspace/buffer-format.rst).
 
 use super::{Args, BootError, program};
-use pagewright_arch::IsaKind;
+use pagewright_types::IsaKind;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 

@@ -8,11 +8,11 @@
 //! Not guaranteed: the order of what overlapped on several CPUs.
 
 use super::BootError;
-use pagewright_arch::IsaKind;
 use pagewright_capture::trace::{
-    Actor, Call, Effort, Event, FileId, FileInfo, Header, Image, Isa, Layout, MapFlags, Mapping, MappingKind,
-    MappingSource, MemOp, PAGE_SIZE, PageNo, Pid, Prot, Run, Stream, Task, Tid, TraceFile, UserAddr, Writer,
+    Actor, Call, Effort, Event, FileId, FileInfo, Header, Image, Layout, MapFlags, Mapping, MappingKind, MappingSource,
+    MemOp, PAGE_SIZE, PageNo, Pid, Prot, Run, Stream, Task, Tid, TraceFile, UserAddr, Writer,
 };
+use pagewright_types::IsaKind;
 use std::collections::BTreeMap;
 use std::path::Path;
 
@@ -89,10 +89,7 @@ pub(super) fn write(report: &str, isa: IsaKind, command: Vec<String>, path: &Pat
     let header = Header {
         command,
         tool: concat!("pagewright-kernel ", env!("CARGO_PKG_VERSION")).to_owned(),
-        isa: match isa {
-            IsaKind::X86_64 => Isa::X86_64,
-            IsaKind::Aarch64 => Isa::Aarch64,
-        },
+        isa,
         page_size: PAGE_SIZE,
         mappings: MappingSource::SystemCalls,
         layout: Layout::Linux,

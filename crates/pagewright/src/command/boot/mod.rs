@@ -15,8 +15,8 @@ mod report;
 
 use super::CommandError;
 use crate::options::{OptionError, Setting, isa_named, swap_slots};
-use pagewright_arch::IsaKind;
 use pagewright_capture::undo::{Scratch, Undo};
+use pagewright_types::IsaKind;
 use report::Report;
 use std::io;
 use std::path::{Path, PathBuf};

@@ -7,7 +7,7 @@ use super::BootError;
 use object::Endianness;
 use object::elf::{EM_AARCH64, EM_X86_64, FileHeader64};
 use object::read::elf::{FileHeader, ProgramHeader};
-use pagewright_arch::IsaKind;
+use pagewright_types::IsaKind;
 
 /// Looks at the bytes of `path`.
 ///

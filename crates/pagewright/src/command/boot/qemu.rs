@@ -4,10 +4,9 @@
 
 use super::{Args, BootError, CommandError};
 use crate::options::OptionError;
-use pagewright_arch::IsaKind;
 use pagewright_sim::config::parse;
 use pagewright_sim::{MachineConfig, NodeConfig};
-use pagewright_types::{CpuId, CpuMask};
+use pagewright_types::{CpuId, CpuMask, IsaKind};
 use std::path::Path;
 use std::process::Command;
 
