@@ -1,24 +1,31 @@
-//! `pagewright`: what a mechanism of memory management does to a real program.
+//! `pagewright`: measures what a memory-management mechanism does to a real program.
 //!
-//! Commands are in `command/`, one file each; `options` turns what was typed into a machine and
-//! settings; `show/` writes tables. Figures go to standard output, progress and complaints to
-//! standard error. Exit status: 0; 1 when a check found something; 2 for bad input with one line
-//! that names it; 130 when it was interrupted, which leaves nothing temporary behind. `boot` ends
-//! with its program's.
+//! Each command is a file in `command/`; `options` turns arguments into a machine and its settings;
+//! `show/` prints tables. Results go to standard output, progress and errors to standard error.
+//!
+//! | exit status | meaning |
+//! | --- | --- |
+//! | 0 | success |
+//! | 1 | `check` reports a finding, or `boot --check` gets no verdict |
+//! | 2 | bad input; one line on standard error names it |
+//! | 130 | SIGINT; temporary files are removed and child processes are killed |
+//!
+//! `boot` otherwise exits with the status of the program that it boots.
 #![forbid(unsafe_code)]
 
 mod command;
 mod options;
 mod progress;
+mod setting;
 mod show;
 
 use clap::Parser;
 use pagewright_capture::undo;
 use std::process::ExitCode;
 
-/// Run page-table code – Pagewright's own memory manager, or Linux's calls at random – on a
-/// simulated machine, and read what it costs and whether it is right; without a command, replay six
-/// captures.
+/// Measures what memory-management mechanisms do to real programs, and finds missing TLB flushes.
+///
+/// Without a command, pagewright replays six captured programs with fault-around off and on.
 #[derive(Parser)]
 #[command(name = "pagewright", version, max_term_width = 100)]
 struct Cli {
@@ -26,12 +33,12 @@ struct Cli {
     command: Option<command::Command>,
 }
 
-/// What a shell says of a program that SIGINT ended.
+/// The exit status that a shell reports for a program ended by SIGINT.
 const INTERRUPTED: i32 = 130;
 
 fn main() -> ExitCode {
-    // Refused where such a signal is ignored (`nohup`, a script's background job): it stays ignored
-    // then.
+    // This fails if the signal is already ignored, as under `nohup` or in a background job of a
+    // script. The signal then stays ignored.
     let _ = ctrlc::try_set_handler(|| undo::end(INTERRUPTED));
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
@@ -39,20 +46,21 @@ fn main() -> ExitCode {
             let _ = error.print();
             return ExitCode::SUCCESS;
         }
-        // clap explains at length; the first paragraph names what is wrong.
+        // clap prints several paragraphs. The first one names the wrong argument.
         Err(error) => {
             let text = error.to_string();
             let paragraph: Vec<&str> = text.lines().map(str::trim).take_while(|line| !line.is_empty()).collect();
-            return complain(paragraph.join(" ").trim_start_matches("error: "));
+            return print_error(paragraph.join(" ").trim_start_matches("error: "));
         }
     };
     match command::run(cli.command) {
         Ok(status) => status,
-        Err(error) => complain(&error.to_string()),
+        Err(error) => print_error(&error.to_string()),
     }
 }
 
-fn complain(what: &str) -> ExitCode {
-    eprintln!("pagewright: {what}");
+/// Prints `message` to standard error and returns the exit status for bad input.
+fn print_error(message: &str) -> ExitCode {
+    eprintln!("pagewright: {message}");
     ExitCode::from(2)
 }

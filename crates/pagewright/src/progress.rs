@@ -1,21 +1,20 @@
-//! Progress on standard error, when somebody is looking.
+//! Progress bars on standard error, hidden where standard error is not a terminal.
 
 use indicatif::{ProgressBar, ProgressStyle};
 use pagewright_capture::replay::Source;
 use pagewright_capture::trace::{Event, Header, Reader, TraceError};
 use std::io::Read;
 
-/// A trace that shows how much of it has been read.
-pub(crate) struct Watched<R: Read> {
+/// A trace reader with a progress bar that shows how much of the trace has been read.
+pub(crate) struct ProgressReader<R: Read> {
     reader: Reader<R>,
     bar: ProgressBar,
 }
 
-impl<R: Read> Watched<R> {
-    /// Watches `reader`, whose trace has `bytes` bytes; `what` stands before the bar.
-    pub(crate) fn new(reader: Reader<R>, bytes: u64, what: &str) -> Self {
-        // Hidden by itself where standard error is no terminal.
-        let bar = ProgressBar::new(bytes).with_message(what.to_owned());
+impl<R: Read> ProgressReader<R> {
+    /// Wraps `reader`, whose trace is `bytes` long; `label` is printed before the bar.
+    pub(crate) fn new(reader: Reader<R>, bytes: u64, label: &str) -> Self {
+        let bar = ProgressBar::new(bytes).with_message(label.to_owned());
         if let Ok(style) = ProgressStyle::with_template("{msg:24!} {bar:40} {percent:>3}% {eta}") {
             bar.set_style(style);
         }
@@ -23,7 +22,7 @@ impl<R: Read> Watched<R> {
     }
 }
 
-impl<R: Read> Source for Watched<R> {
+impl<R: Read> Source for ProgressReader<R> {
     fn header(&self) -> &Header {
         self.reader.header()
     }
@@ -34,7 +33,7 @@ impl<R: Read> Source for Watched<R> {
     }
 }
 
-impl<R: Read> Drop for Watched<R> {
+impl<R: Read> Drop for ProgressReader<R> {
     fn drop(&mut self) {
         self.bar.finish_and_clear();
     }

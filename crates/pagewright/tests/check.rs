@@ -1,4 +1,4 @@
-//! `pagewright check` as its users run it.
+//! `pagewright check` as a command: output, exit status and refusals.
 
 use std::process::{Command, Output, Stdio};
 
@@ -6,13 +6,13 @@ fn check(args: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_pagewright")).arg("check").args(args).stdin(Stdio::null()).output().unwrap()
 }
 
-fn said(output: &Output) -> String {
+fn stdout(output: &Output) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
-/// Refused with one line that has all of `words`.
+/// Asserts that the command is refused with one line that has all of `words`.
 #[track_caller]
-fn refused(args: &[&str], words: &[&str]) {
+fn assert_refused(args: &[&str], words: &[&str]) {
     let output = check(args);
     let line = String::from_utf8_lossy(&output.stderr).into_owned();
     assert_eq!((output.status.code(), line.lines().count()), (Some(2), 1), "{line}");
@@ -20,16 +20,18 @@ fn refused(args: &[&str], words: &[&str]) {
 }
 
 #[test]
-fn both_modes_on_both_machines_say_what_they_judged() {
+fn a_check_prints_what_it_ran_and_judged_on_both_machines() {
     let output = check(&["--seed", "3", "--steps", "1500000", "--schedules", "500"]);
-    let text = said(&output);
+    let text = stdout(&output);
     assert_eq!(output.status.code(), Some(0), "{text}");
     for words in [
         "x86-64\n",
         "arm64\n",
         "accesses checked",
         "measured",
-        "calls of every sort",
+        "one operation at a time",
+        "mostly system calls",
+        "interleaved",
         "process_vm_writev",
         "fcntl(F_ADD_SEALS)",
         "mprotect",
@@ -44,44 +46,46 @@ fn both_modes_on_both_machines_say_what_they_judged() {
 }
 
 #[test]
-fn a_rule_that_judged_nothing_is_a_failure() {
+fn a_rule_that_judged_nothing_fails_the_check() {
     let output = check(&["--steps", "1", "--schedules", "0", "--arch", "arm64"]);
-    let text = said(&output);
+    let text = stdout(&output);
     assert_eq!(output.status.code(), Some(1), "{text}");
     assert!(text.contains("never happened, so its rule judged nothing: O3 overlapped"), "{text}");
 }
 
 #[test]
-fn a_program_that_is_right_is_run_again_without_a_finding() {
+fn a_correct_program_runs_without_a_finding() {
     let program = "hot-2-10-4/1/all";
     let output = check(&["--arch", "x86-64", "--program", "fast-2-4-20/1/all"]);
-    assert_eq!((output.status.code(), said(&output).contains("nothing was found")), (Some(0), true));
-    refused(&["--arch", "x86-64", "--program", program], &["token"]);
-    refused(
+    assert_eq!((output.status.code(), stdout(&output).contains("no finding")), (Some(0), true));
+    assert_refused(&["--arch", "x86-64", "--program", program], &["token"]);
+    assert_refused(
         &["--arch", "x86-64", "--program", program, "--replay", "pw1/00000000/list/c0"],
         &["--replay", "another machine"],
     );
 }
 
 #[test]
-fn what_can_not_be_meant_is_refused_in_one_line() {
-    refused(&["--arch", "x86-64", "--program", "something"], &["--program", "something"]);
-    refused(
+fn bad_options_are_refused_in_one_line() {
+    assert_refused(&["--arch", "x86-64", "--program", "something"], &["--program", "something"]);
+    assert_refused(
         &["--arch", "x86-64", "--program", "fast-2-4-20/1/all", "--replay", "something"],
         &["--replay", "something"],
     );
-    refused(&["--arch", "x86-64", "--program", "fast-2-4-20/1/all", "--replay", "pw1/00000000/list/c0"], &["schedule"]);
-    refused(&["--program", "fast-2-4-20/1/all"], &["--arch"]);
-    refused(&["--replay", "pw1/00000000/list/c0"], &["--program"]);
-    refused(&["--arch", "sparc"], &["sparc"]);
-    refused(&["--cpus", "0"], &["--cpus 0"]);
-    refused(&["--seed", "x"], &["--seed"]);
+    assert_refused(
+        &["--arch", "x86-64", "--program", "fast-2-4-20/1/all", "--replay", "pw1/00000000/list/c0"],
+        &["schedule"],
+    );
+    assert_refused(&["--program", "fast-2-4-20/1/all"], &["--arch"]);
+    assert_refused(&["--replay", "pw1/00000000/list/c0"], &["--program"]);
+    assert_refused(&["--arch", "sparc"], &["sparc"]);
+    assert_refused(&["--cpus", "0"], &["--cpus 0"]);
+    assert_refused(&["--seed", "x"], &["--seed"]);
 }
 
-/// A bug is found, cut down, and found again by the command that was printed.
 #[cfg(feature = "planted")]
 #[test]
-fn the_printed_command_finds_a_bug_again() {
+fn the_printed_command_reproduces_a_finding() {
     for (bug, args) in [("no-flush", ["--steps", "100000"]), ("flush-before-clear", ["--schedules", "1000"])] {
         let mut all = vec!["--arch", "x86-64", "--plant", bug, "--explain"];
         all.extend(args);
@@ -89,21 +93,21 @@ fn the_printed_command_finds_a_bug_again() {
             all.push("--explore");
         }
         let output = check(&all);
-        let text = said(&output);
+        let text = stdout(&output);
         assert_eq!(output.status.code(), Some(1), "{text}");
-        let again = text.lines().find_map(|line| line.strip_prefix("again: pagewright check ")).expect("a command");
-        let words: Vec<&str> = again.split(' ').collect();
+        let command = text.lines().find_map(|line| line.strip_prefix("reproduce with: pagewright check "));
+        let words: Vec<&str> = command.expect("a command is printed").split(' ').collect();
         let output = check(&words);
-        assert_eq!(output.status.code(), Some(1), "{}", said(&output));
+        assert_eq!(output.status.code(), Some(1), "{}", stdout(&output));
         let first = |text: &str| text.lines().find(|line| line.starts_with("FOUND")).map(str::to_owned);
-        assert_eq!(first(&said(&output)), first(&text));
+        assert_eq!(first(&stdout(&output)), first(&text));
     }
 }
 
 #[test]
-fn beside_linux_answers_are_counted_and_differences_are_named() {
+fn a_comparison_with_linux_counts_results_and_lists_known_differences() {
     let output = check(&["--against", "linux", "--steps", "5000", "--seed", "2"]);
-    let text = said(&output);
+    let text = stdout(&output);
     assert_eq!(output.status.code(), Some(0), "{text}");
     for words in [
         "operations compared",
@@ -117,14 +121,14 @@ fn beside_linux_answers_are_counted_and_differences_are_named() {
         assert!(text.contains(words), "{words}: {text}");
     }
     let again = check(&["--against", "linux", "--program", "linux-1-4-160/2/all"]);
-    assert_eq!((again.status.code(), said(&again).contains("both show the same")), (Some(0), true));
+    assert_eq!((again.status.code(), stdout(&again).contains("same results here and on Linux")), (Some(0), true));
 }
 
 #[test]
-fn what_can_t_be_compared_is_refused_in_one_line() {
-    refused(&["--against", "plan9"], &["--against plan9", "only linux"]);
-    refused(&["--against", "linux", "--arch", "arm64"], &["--against", "--arch"]);
-    refused(&["--against", "linux", "--program", "linux-1"], &["--program", "linux-1"]);
-    refused(&["--program", "linux-1-4-160/2/all"], &["--program", "--arch"]);
-    refused(&["--arch", "arm64", "--program", "linux-1-4-160/2/all"], &["--against linux"]);
+fn bad_options_of_a_comparison_are_refused_in_one_line() {
+    assert_refused(&["--against", "plan9"], &["--against plan9", "must be linux"]);
+    assert_refused(&["--against", "linux", "--arch", "arm64"], &["--against", "--arch"]);
+    assert_refused(&["--against", "linux", "--program", "linux-1"], &["--program", "linux-1"]);
+    assert_refused(&["--program", "linux-1-4-160/2/all"], &["--program", "--arch"]);
+    assert_refused(&["--arch", "arm64", "--program", "linux-1-4-160/2/all"], &["--against linux"]);
 }

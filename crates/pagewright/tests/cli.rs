@@ -1,5 +1,7 @@
-//! The program as its users run it, wrong input included: one clear line on standard error that
-//! names what is wrong, exit status 2, nothing on standard output and nothing half-written.
+//! The program as a command.
+//!
+//! Bad input gets one line on standard error that names it and exit status 2, prints nothing on
+//! standard output and leaves no partly written file.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -43,139 +45,153 @@ impl Drop for Scratch {
     }
 }
 
-/// The command is refused with one line that has all of `words`.
+/// Asserts that the command is refused with one line that has all of `words`.
 #[track_caller]
-fn refused(args: &[&str], words: &[&str]) {
+fn assert_refused(args: &[&str], words: &[&str]) {
     let output = pagewright(args);
-    is_refusal(&output, words);
+    assert_refusal(&output, words);
 }
 
 #[track_caller]
-fn is_refusal(output: &Output, words: &[&str]) {
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert_eq!(output.status.code(), Some(2), "{said}");
+fn assert_refusal(output: &Output, words: &[&str]) {
+    let error = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{error}");
     assert!(output.stdout.is_empty(), "nothing on standard output");
-    assert_eq!(said.lines().count(), 1, "one line: {said}");
-    assert!(said.starts_with("pagewright: "), "{said}");
+    assert_eq!(error.lines().count(), 1, "one line: {error}");
+    assert!(error.starts_with("pagewright: "), "{error}");
     for word in words {
-        assert!(said.contains(word), "{said} does not say {word}");
+        assert!(error.contains(word), "'{word}' is missing in: {error}");
     }
 }
 
 #[test]
-fn traces_that_are_none() {
+fn files_that_are_not_traces_are_refused() {
     let scratch = Scratch::new("traces");
     let whole = fs::read(capture("shell")).unwrap();
     let mut flipped = whole.clone();
     flipped[whole.len() / 2] ^= 1;
     let lackey = b"==7== Lackey, an example Valgrind tool\n==7== Command: true\n==7== \nI  04001000,3\n";
-    refused(&["replay", &scratch.write("empty", b"")], &["empty: empty file"]);
-    refused(&["replay", &scratch.write("cut.pwt", &whole[..whole.len() - 100])], &["cut.pwt", "truncated at byte"]);
-    refused(&["replay", &scratch.write("start.pwt", &whole[..10])], &["start.pwt", "truncated at byte 10"]);
-    refused(&["replay", &scratch.write("flipped.pwt", &flipped)], &["flipped.pwt", "byte"]);
-    refused(&["replay", &scratch.write("log", lackey)], &["log: a valgrind lackey log", "pagewright record"]);
-    refused(&["replay", &scratch.write("text", b"hello, world\n")], &["text"]);
-    refused(&["replay", &scratch.path("missing.pwt")], &["missing.pwt", "No such file"]);
-    refused(&["replay", scratch.0.to_str().unwrap()], &["Is a directory"]);
+    assert_refused(&["replay", &scratch.write("empty", b"")], &["empty: empty file"]);
+    assert_refused(
+        &["replay", &scratch.write("cut.pwt", &whole[..whole.len() - 100])],
+        &["cut.pwt", "truncated at byte"],
+    );
+    assert_refused(&["replay", &scratch.write("start.pwt", &whole[..10])], &["start.pwt", "truncated at byte 10"]);
+    assert_refused(&["replay", &scratch.write("flipped.pwt", &flipped)], &["flipped.pwt", "byte"]);
+    assert_refused(&["replay", &scratch.write("log", lackey)], &["log: a valgrind lackey log", "pagewright record"]);
+    assert_refused(&["replay", &scratch.write("text", b"hello, world\n")], &["text"]);
+    assert_refused(&["replay", &scratch.path("missing.pwt")], &["missing.pwt", "No such file"]);
+    assert_refused(&["replay", scratch.0.to_str().unwrap()], &["Is a directory"]);
 }
 
 #[test]
-fn options_that_make_no_sense() {
+fn bad_options_are_refused() {
     let sort = &capture("sort");
-    refused(&["replay"], &["<TRACE>"]);
-    refused(&["frobnicate"], &["frobnicate"]);
-    refused(&["replay", sort, "--bogus"], &["--bogus"]);
-    refused(&["replay", sort, "--cpus", "many"], &["--cpus", "many"]);
-    refused(&["replay", sort, "--arch", "mips"], &["--arch mips"]);
-    refused(&["replay", sort, "--profile", "i486"], &["i486", "icelake"]);
-    refused(&["replay", sort, "--set", "swappiness=60"], &["perhaps vm.swappiness was meant", "fault_around_bytes"]);
-    refused(&["replay", sort, "--set", "fault_around_bytes"], &["--set fault_around_bytes", "NAME=VALUE"]);
-    refused(&["replay", sort, "--set", "fault_around_bytes=5000"], &["5000", "a power of two"]);
-    refused(&["replay", sort, "--set", "nopcid=2"], &["nopcid=2", "0 or 1"]);
-    refused(&["replay", sort, "--arch", "arm64", "--set", "nopcid=1"], &["arm64", "nopcid"]);
-    refused(&["replay", sort, "--compare", "nopcid"], &["--compare nopcid", "NAME=OFF,ON"]);
-    refused(&["replay", sort, "--compare", "nopcid=0"], &["--compare nopcid=0", "NAME=OFF,ON"]);
-    refused(&["replay", sort, "--compare", "speed=1,2"], &["speed"]);
-    refused(&["replay", sort, "--compare", "fault_around_bytes=4096,1"], &["fault_around_bytes=1"]);
-    refused(&["run", "quake"], &["quake", "fork-server"]);
+    assert_refused(&["replay"], &["<TRACE>"]);
+    assert_refused(&["frobnicate"], &["frobnicate"]);
+    assert_refused(&["replay", sort, "--bogus"], &["--bogus"]);
+    assert_refused(&["replay", sort, "--cpus", "many"], &["--cpus", "many"]);
+    assert_refused(&["replay", sort, "--arch", "mips"], &["--arch mips"]);
+    assert_refused(&["replay", sort, "--profile", "i486"], &["i486", "icelake"]);
+    assert_refused(&["replay", sort, "--set", "swappiness=60"], &["did you mean vm.swappiness?", "fault_around_bytes"]);
+    assert_refused(&["replay", sort, "--set", "fault_around_bytes"], &["--set fault_around_bytes", "NAME=VALUE"]);
+    assert_refused(&["replay", sort, "--set", "fault_around_bytes=5000"], &["5000", "a power of two"]);
+    assert_refused(
+        &["replay", sort, "--set", "fault_around_bytes=x"],
+        &["--set fault_around_bytes=x", "x is not a number"],
+    );
+    assert_refused(&["replay", sort, "--set", "nopcid=2"], &["--set nopcid=2", "0 or 1"]);
+    assert_refused(&["replay", sort, "--arch", "arm64", "--set", "nopcid=1"], &["--set nopcid=1", "arm64"]);
+    assert_refused(&["replay", sort, "--compare", "nopcid"], &["--compare nopcid", "NAME=A,B"]);
+    assert_refused(&["replay", sort, "--compare", "nopcid=0"], &["--compare nopcid=0", "NAME=A,B"]);
+    assert_refused(&["replay", sort, "--compare", "speed=1,2"], &["--compare speed=1,2", "unknown setting speed"]);
+    assert_refused(&["replay", sort, "--compare", "fault_around_bytes=4096,1"], &["--compare", "4096,1: 1 must be"]);
+    assert_refused(&["run", "quake"], &["quake", "fork-server"]);
 }
 
 #[test]
-fn machines_that_can_not_be() {
+fn impossible_machines_are_refused_by_the_option() {
     let sort = &capture("sort");
-    refused(&["replay", sort, "--cpus", "0"], &["0 CPUs"]);
-    refused(&["replay", sort, "--cpus", "300"], &["300 CPUs", "256"]);
-    refused(&["replay", sort, "--mem", "0"], &["no memory"]);
-    refused(&["replay", sort, "--mem", "2Q"], &["--mem", "2Q"]);
-    refused(&["replay", sort, "--mem", "half%"], &["--mem half%"]);
-    refused(&["run", "sweep", "--mem", "50%"], &["--mem 50%", "capture"]);
-    refused(&["replay", sort, "--mem", "1G", "--node", "0:1G"], &["--mem", "--node"]);
-    refused(&["replay", sort, "--node", "0:1G,cpus=0-1", "--node", "1:1G,cpus=1-3"], &["CPU 1", "node 0", "node 1"]);
-    refused(&["replay", sort, "--node", "x"], &["--node", "'x'"]);
-    refused(&["replay", sort, "--swap", "much"], &["--swap", "much"]);
-    refused(&["replay", sort, "--swap", "4095"], &["--swap 4095", "a page at least"]);
-    refused(&["replay", sort, "--swap", "1T"], &["--swap 1T", "512 GiB"]);
-    refused(&["replay", sort, "--profile", "milan", "--arch", "arm64"], &["milan", "arm64"]);
-    refused(&["replay", sort, "--mem", "64K"], &["too small"]);
-    refused(&["replay", sort, "--mem", "384K"], &["process 1 runs out of memory", "--mem"]);
-    refused(&["replay", sort, "--mem", "10%"], &["process 1 runs out of memory", "--mem"]);
+    assert_refused(&["replay", sort, "--cpus", "0"], &["--cpus", "0 CPUs"]);
+    assert_refused(&["replay", sort, "--cpus", "300"], &["--cpus", "300 CPUs", "256"]);
+    assert_refused(&["replay", sort, "--mem", "0"], &["--mem", "no memory"]);
+    assert_refused(&["replay", sort, "--node", "0:0"], &["--node", "no memory"]);
+    assert_refused(&["replay", sort, "--mem", "2Q"], &["--mem", "2Q"]);
+    assert_refused(&["replay", sort, "--mem", "half%"], &["--mem half%"]);
+    assert_refused(&["run", "sweep", "--mem", "50%"], &["--mem 50%", "capture"]);
+    assert_refused(&["replay", sort, "--mem", "1G", "--node", "0:1G"], &["--mem", "--node"]);
+    assert_refused(
+        &["replay", sort, "--node", "0:1G,cpus=0-1", "--node", "1:1G,cpus=1-3"],
+        &["CPU 1", "node 0", "node 1"],
+    );
+    assert_refused(&["replay", sort, "--node", "x"], &["--node", "'x'"]);
+    assert_refused(&["replay", sort, "--swap", "much"], &["--swap", "much"]);
+    assert_refused(&["replay", sort, "--swap", "4095"], &["--swap 4095", "at least 4K"]);
+    assert_refused(&["replay", sort, "--swap", "1T"], &["--swap 1T", "at most 512G"]);
+    assert_refused(&["replay", sort, "--profile", "milan", "--arch", "arm64"], &["--profile", "milan", "arm64"]);
+    assert_refused(&["replay", sort, "--mem", "64K"], &["too small"]);
+    assert_refused(&["replay", sort, "--mem", "384K"], &["process 1 runs out of memory", "--mem"]);
+    assert_refused(&["replay", sort, "--mem", "10%"], &["process 1 runs out of memory", "--mem"]);
 }
 
 #[test]
-fn boots_that_can_not_be() {
-    let boot = |args: &[&str], words: &[&str]| refused(&[&["boot"], args, &["/bin/sh"]].concat(), words);
+fn impossible_boots_are_refused() {
+    let boot = |args: &[&str], words: &[&str]| assert_refused(&[&["boot"], args, &["/bin/sh"]].concat(), words);
     boot(&["--arch", "mips"], &["--arch mips"]);
     boot(&["--machine", "virt"], &["--machine virt", "microvm"]);
-    boot(&["--cpus", "0"], &["0 CPUs"]);
-    boot(&["--cpus", "257"], &["257 CPUs", "256"]);
-    boot(&["--mem", "0"], &["node 0 has no memory"]);
+    boot(&["--cpus", "0"], &["--cpus", "0 CPUs"]);
+    boot(&["--cpus", "257"], &["--cpus", "257 CPUs", "256"]);
+    boot(&["--mem", "0"], &["--mem", "node 0 has no memory"]);
     boot(&["--mem", "100T"], &["16 TiB"]);
-    boot(&["--mem", "1028K"], &["1052672 bytes", "MiB"]);
-    boot(&["--node", "0:1G,cpus=4"], &["CPU 4", "1 CPUs"]);
-    boot(&["--swap", "0"], &["--swap 0", "a page at least"]);
-    boot(&["--set", "nopcid=1"], &["nopcid", "not of the kernel"]);
-    boot(&["--set", "tlb_batch=3"], &["tlb_batch=3", "0 to 2"]);
+    boot(&["--mem", "1028K"], &["--mem", "1052672 bytes", "MiB"]);
+    boot(&["--node", "0:1G,cpus=4"], &["--node", "CPU 4", "1 CPUs"]);
+    boot(&["--swap", "0"], &["--swap 0", "at least 4K"]);
+    boot(&["--set", "nopcid=1"], &["--set nopcid=1", "not of the kernel"]);
+    boot(&["--set", "tlb_batch=3"], &["--set tlb_batch=3", "0 to 2"]);
     boot(&["--kernel", "/none/image"], &["/none/image", "No such file"]);
-    refused(&["boot", "/none/program"], &["/none/program", "No such file"]);
-    // Named before anything is built.
+    assert_refused(&["boot", "/none/program"], &["/none/program", "No such file"]);
+    // These are refused before the kernel is built.
     let own = env!("CARGO_BIN_EXE_pagewright");
     let (this, other) = if cfg!(target_arch = "aarch64") { ("arm64", "x86-64") } else { ("x86-64", "arm64") };
-    refused(&["boot", "--arch", this, own], &["is dynamic", "/ld-", "-static"]);
-    refused(&["boot", "--arch", other, own], &[&format!("for {this}"), &format!("is {other}"), "--arch"]);
-    refused(&["boot", concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml")], &["Cargo.toml", "neither", "nor a script"]);
+    assert_refused(&["boot", "--arch", this, own], &["is dynamically linked", "/ld-", "-static"]);
+    assert_refused(&["boot", "--arch", other, own], &[&format!("for {this}"), &format!("is {other}"), "--arch"]);
+    assert_refused(
+        &["boot", concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml")],
+        &["Cargo.toml", "neither", "nor a script"],
+    );
     let file = format!("{own}=/bin/own");
-    refused(&["boot", "--arch", this, "--file", &file, "/bin/own"], &["/bin/own is dynamic"]);
+    assert_refused(&["boot", "--arch", this, "--file", &file, "/bin/own"], &["/bin/own is dynamically linked"]);
 }
 
 #[test]
-fn output_that_can_not_be_written() {
+fn output_files_are_replaced_whole_or_not_at_all() {
     let scratch = Scratch::new("output");
     let shell = &capture("shell");
     let nowhere = scratch.path("none/out.json");
-    refused(&["replay", shell, "--json", &nowhere], &["none/out.json", "No such file"]);
-    refused(&["replay", shell, "--json", scratch.0.to_str().unwrap()], &["directory"]);
+    assert_refused(&["replay", shell, "--json", &nowhere], &["none/out.json", "No such file"]);
+    assert_refused(&["replay", shell, "--json", scratch.0.to_str().unwrap()], &["directory"]);
     let kept = scratch.write("kept.json", b"old");
-    refused(&["replay", shell, "--mem", "384K", "--json", &kept], &["out of memory"]);
-    assert_eq!(fs::read(&kept).unwrap(), b"old", "a replay that fails leaves the file as it was");
-    assert_eq!(scratch.files(), ["kept.json"], "and no other behind");
-    // What is no file is written to, and stays what it is.
+    assert_refused(&["replay", shell, "--mem", "384K", "--json", &kept], &["out of memory"]);
+    assert_eq!(fs::read(&kept).unwrap(), b"old", "a failed replay leaves the file unchanged");
+    assert_eq!(scratch.files(), ["kept.json"], "a failed replay leaves no temporary file");
+    // A device is written to and not replaced.
     let full = scratch.path("full");
     std::os::unix::fs::symlink("/dev/full", &full).unwrap();
-    refused(&["run", "sweep", "--json", &full], &["full", "No space left"]);
+    assert_refused(&["run", "sweep", "--json", &full], &["full", "No space left"]);
     assert!(Path::new(&full).is_symlink());
 }
 
 #[test]
-fn programs_that_can_not_be_recorded() {
+fn impossible_recordings_are_refused() {
     let scratch = Scratch::new("record");
     let output = scratch.path("out.pwt");
-    refused(&["record", "-o", &output], &["<PROGRAM>"]);
+    assert_refused(&["record", "-o", &output], &["<PROGRAM>"]);
     let bare = Command::new(env!("CARGO_BIN_EXE_pagewright"))
         .args(["record", "-o", &output, "--", "true"])
         .env("PATH", &scratch.0)
         .output();
-    is_refusal(&bare.unwrap(), &["valgrind is not installed", "apt install valgrind"]);
-    // With something in valgrind's place, what comes next is wrong.
+    assert_refusal(&bare.unwrap(), &["valgrind is not installed", "apt install valgrind"]);
+    // With a script in place of valgrind, the other errors are found.
     scratch.write("valgrind", b"#!/bin/sh\necho valgrind-0\n");
     let make_executable = Command::new("chmod").args(["+x", &scratch.path("valgrind")]).status();
     assert!(make_executable.unwrap().success());
@@ -183,37 +199,39 @@ fn programs_that_can_not_be_recorded() {
         let mut command = Command::new(env!("CARGO_BIN_EXE_pagewright"));
         command.arg("record").args(args).env("PATH", &scratch.0).stdin(Stdio::null()).output().unwrap()
     };
-    is_refusal(&with_valgrind(&["-o", &output, "--", "/no/such/program"]), &["/no/such/program", "no such program"]);
+    let missing = with_valgrind(&["-o", &output, "--", "/no/such/program"]);
+    assert_refusal(&missing, &["/no/such/program", "no such program"]);
     let nowhere = scratch.path("none/out.pwt");
-    is_refusal(&with_valgrind(&["-o", &nowhere, "--", "/bin/sh"]), &["none/out.pwt", "No such file"]);
+    assert_refusal(&with_valgrind(&["-o", &nowhere, "--", "/bin/sh"]), &["none/out.pwt", "No such file"]);
     assert!(!Path::new(&output).exists());
 }
 
 #[test]
-fn a_reader_that_has_seen_enough_is_no_error() {
+fn a_closed_standard_output_is_no_error() {
     let mut child = Command::new(env!("CARGO_BIN_EXE_pagewright"))
         .args(["replay", &capture("shell")])
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .spawn()
         .unwrap();
-    // Closed before the first line is written.
+    // The pipe is closed before the first line is written.
     drop(child.stdout.take());
     let output = child.wait_with_output().unwrap();
     assert_eq!(output.status.code(), Some(0));
     assert_eq!(String::from_utf8_lossy(&output.stderr), "");
 }
 
-/// The program, where SIGINT is not ignored: a shell that does not control jobs has what runs in
-/// its background ignore it.
-fn that_hears_signals() -> Command {
+/// The program with the default action of SIGINT.
+///
+/// A shell without job control makes its background processes ignore SIGINT.
+fn with_default_sigint() -> Command {
     let mut command = Command::new("env");
     command.args(["--default-signal=INT", env!("CARGO_BIN_EXE_pagewright")]);
     command
 }
 
-/// Starts the program, sends it SIGINT once `ready` is there, and returns how it ended.
-fn interrupted(command: &mut Command, ready: impl Fn() -> bool) -> Output {
+/// Starts the program, sends it SIGINT as soon as `ready` returns true, and waits for its end.
+fn interrupt(command: &mut Command, ready: impl Fn() -> bool) -> Output {
     let child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     while !ready() {
         std::thread::sleep(std::time::Duration::from_millis(5));
@@ -223,33 +241,33 @@ fn interrupted(command: &mut Command, ready: impl Fn() -> bool) -> Output {
 }
 
 #[test]
-fn who_is_interrupted_leaves_nothing_behind() {
+fn an_interrupted_command_leaves_no_files_and_no_processes() {
     let scratch = Scratch::new("interrupted");
-    let mut replay = that_hears_signals();
+    let mut replay = with_default_sigint();
     replay.args(["replay", &capture("compile"), "--json", &scratch.path("out.json")]);
-    let output = interrupted(&mut replay, || !scratch.files().is_empty());
+    let output = interrupt(&mut replay, || !scratch.files().is_empty());
     assert_eq!(output.status.code(), Some(130));
     assert!(scratch.files().is_empty(), "{:?}", scratch.files());
 
-    // With something in QEMU's place that tells its number and never ends.
+    // A script in place of QEMU writes its process id and never ends.
     let (pid, temporary) = (scratch.path("pid"), scratch.path("temporary"));
     fs::create_dir(&temporary).unwrap();
     let qemu = scratch.write("qemu-system-x86_64", format!("#!/bin/sh\necho $$ > {pid}\nexec sleep 600\n").as_bytes());
     assert!(Command::new("chmod").args(["+x", &qemu]).status().unwrap().success());
-    let mut boot = that_hears_signals();
+    let mut boot = with_default_sigint();
     let program = env!("CARGO_BIN_EXE_pagewright");
     boot.args(["boot", "--kernel", program, program]).env("TMPDIR", &temporary);
     boot.env("PATH", format!("{}:/usr/bin:/bin", scratch.0.display()));
-    let told = || fs::read_to_string(&pid).is_ok_and(|text| text.ends_with('\n'));
-    let output = interrupted(&mut boot, told);
+    let is_running = || fs::read_to_string(&pid).is_ok_and(|text| text.ends_with('\n'));
+    let output = interrupt(&mut boot, is_running);
     assert_eq!(output.status.code(), Some(130), "{}", String::from_utf8_lossy(&output.stderr));
     assert_eq!(fs::read_dir(&temporary).unwrap().count(), 0);
     let process = Path::new("/proc").join(fs::read_to_string(&pid).unwrap().trim());
-    assert!(!process.exists(), "the machine does not run on");
+    assert!(!process.exists(), "QEMU is killed");
 }
 
 #[test]
-fn the_json_has_every_figure_under_its_name() {
+fn the_json_document_has_counters_times_and_images() {
     let scratch = Scratch::new("json");
     let (one, two) = (scratch.path("one.json"), scratch.path("two.json"));
     let read = |path: &str| serde_json::from_slice::<serde_json::Value>(&fs::read(path).unwrap()).unwrap();
@@ -271,35 +289,36 @@ fn the_json_has_every_figure_under_its_name() {
     assert_eq!(json["runs"][0]["label"], "fault_around_bytes=4096");
     assert_eq!(json["runs"][1]["config"]["fault_around_bytes"], 65536);
     assert!(faults(0) > faults(1));
-    assert_eq!(scratch.files().len(), 2, "no part is left behind");
+    assert_eq!(scratch.files().len(), 2, "no temporary file is left");
 }
 
 #[test]
-fn memory_in_percent_is_of_what_the_capture_needed_on_linux() {
+fn memory_in_percent_is_relative_to_the_peak_on_linux() {
     let scratch = Scratch::new("percent");
     let path = scratch.path("out.json");
     assert!(pagewright(&["replay", &capture("sort"), "--mem", "500%", "--json", &path]).status.success());
     let json: serde_json::Value = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
     let memory = json["runs"][0]["config"]["memory_bytes"].as_u64().unwrap();
-    assert!((8 << 20..13 << 20).contains(&memory), "five times 2 MiB and a little: {memory}");
+    assert!((8 << 20..13 << 20).contains(&memory), "about five times 2 MiB: {memory}");
 }
 
 #[test]
-fn whoever_has_less_memory_than_linux_had_is_told() {
+fn a_replay_with_less_memory_than_on_linux_prints_a_remark() {
     let replay = |args: &[&str]| {
         let output = pagewright(&[&["replay", &capture("sort")], args].concat());
         assert!(output.status.success());
         String::from_utf8(output.stdout).unwrap()
     };
     let (half, whole) = (replay(&["--mem", "50%", "--swap", "64M"]), replay(&[]));
-    assert!(half.contains("Linux had memory enough") && !whole.contains("Linux had memory enough"));
+    let remark = "On Linux the program had enough memory";
+    assert!(half.contains(remark) && !whole.contains(remark));
     let machine = |text: &str| text.lines().nth(1).unwrap().to_owned();
     assert!(machine(&half).contains(" KiB, 64 MiB of swap, seed 0"), "{}", machine(&half));
     assert!(machine(&whole).contains("4 CPUs, 2048 MiB, seed 0"), "{}", machine(&whole));
 }
 
 #[test]
-fn help_names_every_option() {
+fn help_lists_every_option() {
     let output = pagewright(&["replay", "--help"]);
     let text = String::from_utf8(output.stdout).unwrap();
     assert_eq!(output.status.code(), Some(0));
@@ -309,11 +328,11 @@ fn help_names_every_option() {
 }
 
 #[test]
-fn an_evaluation_that_is_not_there_or_can_not_be_written_is_refused_before_it_runs() {
-    refused(&["evaluate", "clearly"], &["evaluation 'clearly'", "there are batch, clear"]);
+fn evaluations_are_refused_before_they_run() {
+    assert_refused(&["evaluate", "clearly"], &["unknown evaluation clearly", "the evaluations are batch, clear"]);
     let scratch = Scratch::new("evaluate");
     for option in ["--json", "--html"] {
-        refused(&["evaluate", "clear", option, &scratch.path("nowhere/file")], &["nowhere/file"]);
+        assert_refused(&["evaluate", "clear", option, &scratch.path("nowhere/file")], &["nowhere/file"]);
     }
     assert!(scratch.files().is_empty());
 }

@@ -33,7 +33,6 @@ pub(crate) const PENDING: &[Pending] = &[
     Pending { path: "crates/host", reason: "written before the rule" },
     Pending { path: "crates/mm", reason: "written before the rule" },
     Pending { path: "crates/model", reason: "written before the rule" },
-    Pending { path: "crates/pagewright", reason: "written before the rule" },
     Pending { path: "crates/sim", reason: "written before the rule" },
     Pending { path: "crates/sync", reason: "written before the rule" },
     Pending { path: "crates/table", reason: "written before the rule" },

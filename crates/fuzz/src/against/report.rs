@@ -57,6 +57,6 @@ pub fn found(found: &Found) -> String {
     let _ = writeln!(text, "seed {}; {left} of the program's {drawn} operations are left:", found.program.seed);
     let (calm, others) = found.program.steps();
     text.extend(calm.iter().chain(&others).map(|step| format!("  {}\n", step.operation)));
-    let _ = writeln!(text, "again: pagewright check --against linux --program {}", found.program);
+    let _ = writeln!(text, "reproduce with: pagewright check --against linux --program {}", found.program);
     text
 }

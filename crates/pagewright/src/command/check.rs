@@ -1,13 +1,14 @@
-//! `pagewright check`: random programs and schedules under the oracle.
+//! `pagewright check`: runs random programs and schedules under the oracle.
 //!
-//! With `--against linux`, on the Linux underneath as well, without the oracle.
+//! With `--against linux` it runs the programs here and on the host's Linux, without the oracle,
+//! and compares results.
 //!
-//! Prints what was run and how often each rule had something to judge. Exit status 1 when something
-//! was found, or when a rule had nothing to judge that could have had; what is printed then replays
-//! it.
+//! It prints what was run and how often each rule of the oracle judged something. The exit status
+//! is 1 if there is a finding, or if a rule that could have judged something never did. A finding
+//! is printed with the command that reproduces it.
 
 use super::CommandError;
-use crate::options::isa_named;
+use crate::options::parse_isa;
 use pagewright_check::{Antecedent, ReplayToken, Tally, explain};
 use pagewright_fuzz::against::{self, AgainstError};
 use pagewright_fuzz::random::{Bug, Done, Effort, Program, ReplayError, Survey, replay, survey, without_mechanism};
@@ -20,74 +21,82 @@ use std::process::ExitCode;
 /// Options of `check`.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// Seeds programs and schedules; the same seed tries the same
-    #[arg(long, value_name = "S", default_value_t = 0)]
+    /// Seed of programs and schedules; the same seed runs the same ones.
+    #[arg(long, value_name = "N", default_value_t = 0)]
     seed: u64,
-    #[arg(
-        long,
-        value_name = "N",
-        help = "Accesses to be checked, operation by operation, on each instruction set [default: 8000000]; beside Linux, operations [default: 100000]"
-    )]
+    /// Number of accesses to check in programs that run one operation at a time.
+    ///
+    /// For each instruction set; the default is 8000000. With --against linux: the number of
+    /// operations to compare; the default is 100000.
+    #[arg(long, value_name = "N")]
     steps: Option<u64>,
-    /// Run the same programs on the Linux underneath and compare: linux
-    #[arg(long, value_name = "WHAT", conflicts_with_all = ["explore", "arch", "cpus", "replay", "explain"])]
+    /// Compare with another system: linux, the kernel of this computer.
+    ///
+    /// Runs each program here and there, one operation at a time, and compares results, errors and
+    /// signals.
+    #[arg(long, value_name = "SYSTEM", conflicts_with_all = ["explore", "arch", "cpus", "replay", "explain"])]
     against: Option<String>,
-    /// Only programs whose operations are interleaved
+    /// Run only programs whose operations are interleaved.
     #[arg(long)]
     explore: bool,
-    /// Different schedules to be tried on each instruction set
+    /// Number of different schedules to try, for each instruction set.
     #[arg(long, value_name = "N", default_value_t = 1500)]
     schedules: u64,
-    /// Instruction set: x86-64 or arm64 [default: both]
-    #[arg(long, value_name = "A")]
+    /// Instruction set: x86-64 or arm64.
+    ///
+    /// The default is both, one after the other.
+    #[arg(long, value_name = "ISA")]
     arch: Option<String>,
-    /// Number of CPUs [default: 4, and 2 or 3 where operations are interleaved]
+    /// Number of CPUs, 1 to 64.
+    ///
+    /// The default is 4 for programs that run one operation at a time, 2 for those that are mostly
+    /// system calls, 2 or 3 for those whose operations are interleaved.
     #[arg(long, value_name = "N")]
     cpus: Option<u16>,
-    /// Draw how it came to what was found
+    /// Draw the steps that lead to the finding, a column for each CPU.
     #[arg(long)]
     explain: bool,
-    /// Run one program again under this schedule
+    /// Run --program under the schedule of this token, as printed with a finding.
     #[arg(long, value_name = "TOKEN", requires = "program")]
     replay: Option<String>,
-    /// The program to run again
-    #[arg(long, value_name = "P")]
+    /// Run only this program, as printed with a finding; needs --arch or --against linux.
+    #[arg(long, value_name = "PROGRAM")]
     program: Option<String>,
-    /// Plant a bug first (only in builds with planted bugs)
+    /// Plant a bug, to see that it is found (only in builds with the feature `planted`).
     #[cfg(feature = "planted")]
     #[arg(long, value_name = "BUG")]
     plant: Option<String>,
 }
 
-/// What is wrong with an option of `check`.
+/// Why an option of `check` was refused.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum CheckError {
     #[error("--program: {0}")]
     Program(#[from] pagewright_fuzz::random::NotAProgram),
     #[error("--replay: {0}")]
     ReplayToken(#[from] pagewright_check::ReplayTokenError),
-    #[error("impossible machine: {0}")]
+    #[error("the machine cannot be built: {0}")]
     Lab(#[from] LabError),
     #[error("--replay: {0}")]
     Replay(#[from] ReplayError),
-    #[error("--program: on which instruction set? Say --arch, or --against linux for a program of linux mode")]
+    #[error("--program: add --arch, or --against linux for a program that begins with linux-")]
     NoArch,
-    #[error("--against {0}: only linux can be compared with")]
+    #[error("--against {0}: must be linux")]
     Against(String),
-    #[error("{0}")]
+    #[error("--against linux: {0}")]
     NotCompared(#[from] AgainstError),
     #[error("--cpus {0}: must be 1 to {MOST_CPUS}")]
     Cpus(u16),
     #[cfg(feature = "planted")]
-    #[error("--plant {0}: no such bug")]
+    #[error("--plant {0}: unknown bug")]
     Plant(String),
 }
 
-/// Accesses that are checked on each instruction set, unless asked for otherwise.
+/// Default of `--steps`: accesses checked on each instruction set.
 const ACCESSES: u64 = 8_000_000;
-/// Operations that are compared beside Linux.
-const OPERATIONS_BESIDE_LINUX: u64 = 100_000;
-/// The most CPUs that make sense for programs that meet on a few pages.
+/// Default of `--steps` with `--against linux`: operations compared.
+const OPERATIONS_AGAINST_LINUX: u64 = 100_000;
+/// Limit of `--cpus`; all CPUs of these programs share a few pages, so more add nothing.
 const MOST_CPUS: u16 = 64;
 
 pub(crate) fn run(args: &Args) -> Result<ExitCode, CommandError> {
@@ -96,24 +105,24 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, CommandError> {
         let plant = pagewright_fuzz::random::PlantedBug::named(name).ok_or_else(|| CheckError::Plant(name.clone()))?;
         pagewright_fuzz::random::plant(Some(plant));
     }
-    if let Some(what) = &args.against {
-        return run_against(what, args);
+    if let Some(system) = &args.against {
+        return compare_with(system, args);
     }
     if let Some(cpus) = args.cpus.filter(|cpus| !(1..=MOST_CPUS).contains(cpus)) {
         return Err(CheckError::Cpus(cpus).into());
     }
-    let isa = args.arch.as_deref().map(isa_named).transpose()?;
+    let isa = args.arch.as_deref().map(parse_isa).transpose()?;
     match (&args.program, isa) {
-        (Some(program), Some(isa)) => run_again(args, program, isa),
+        (Some(program), Some(isa)) => reproduce(args, program, isa),
         (Some(_), None) => Err(CheckError::NoArch.into()),
         (None, isa) => run_many(args, isa),
     }
 }
 
-/// The same programs on Linux, too.
-fn run_against(what: &str, args: &Args) -> Result<ExitCode, CommandError> {
-    if what != "linux" {
-        return Err(CheckError::Against(what.to_owned()).into());
+/// Runs programs here and on `system`, which must be Linux, and compares the results.
+fn compare_with(system: &str, args: &Args) -> Result<ExitCode, CommandError> {
+    if system != "linux" {
+        return Err(CheckError::Against(system.to_owned()).into());
     }
     let mut out = io::stdout().lock();
     let found = match &args.program {
@@ -121,12 +130,12 @@ fn run_against(what: &str, args: &Args) -> Result<ExitCode, CommandError> {
             let program = program.parse().map_err(CheckError::Program)?;
             let found = against::compare_again(&program).map_err(CheckError::NotCompared)?;
             if found.is_none() {
-                writeln!(out, "{program}: both show the same")?;
+                writeln!(out, "{program}: same results here and on Linux")?;
             }
             found
         }
         None => {
-            let operations = args.steps.unwrap_or(OPERATIONS_BESIDE_LINUX);
+            let operations = args.steps.unwrap_or(OPERATIONS_AGAINST_LINUX);
             let compared = against::compare(args.seed, operations).map_err(CheckError::NotCompared)?;
             out.write_all(against::report::compared(&compared).as_bytes())?;
             compared.found
@@ -146,18 +155,19 @@ fn run_many(args: &Args, isa: Option<IsaKind>) -> Result<ExitCode, CommandError>
     for isa in isas.iter().copied() {
         let survey = survey(isa, &effort).map_err(CheckError::Lab)?;
         total += &survey.tally;
-        out.write_all(told(&survey).as_bytes())?;
+        out.write_all(survey_text(&survey).as_bytes())?;
         if let Some(bug) = &survey.bug {
-            out.write_all(report(bug, args).as_bytes())?;
+            out.write_all(bug_text(bug, args).as_bytes())?;
             return Ok(ExitCode::FAILURE);
         }
     }
-    let (text, vacuous) = judged(&total, &isas);
+    let (text, vacuous) = antecedents_text(&total, &isas);
     out.write_all(text.as_bytes())?;
     Ok(if vacuous { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
 
-fn run_again(args: &Args, program: &str, isa: IsaKind) -> Result<ExitCode, CommandError> {
+/// Runs one program, under one schedule if a token is given.
+fn reproduce(args: &Args, program: &str, isa: IsaKind) -> Result<ExitCode, CommandError> {
     let program: Program = program.parse().map_err(CheckError::Program)?;
     let token: Option<ReplayToken> =
         args.replay.as_deref().map(str::parse).transpose().map_err(CheckError::ReplayToken)?;
@@ -165,28 +175,28 @@ fn run_again(args: &Args, program: &str, isa: IsaKind) -> Result<ExitCode, Comma
     let mut out = io::stdout().lock();
     match bug {
         Some(bug) => {
-            out.write_all(report(&bug, args).as_bytes())?;
+            out.write_all(bug_text(&bug, args).as_bytes())?;
             Ok(ExitCode::FAILURE)
         }
         None => {
-            writeln!(out, "{program} on {isa}: nothing was found")?;
+            writeln!(out, "{program} on {isa}: no finding")?;
             Ok(ExitCode::SUCCESS)
         }
     }
 }
 
-/// What was run on one instruction set.
-fn told(survey: &Survey) -> String {
+/// Lists what was run on one instruction set.
+fn survey_text(survey: &Survey) -> String {
     let mut text = format!("{}\n", survey.isa);
     let Survey { fast, fast_time, explored_time, .. } = survey;
     if survey.fast_programs > 0 {
         let seconds = fast_time.as_secs_f64();
         let rate = fast.checked() as f64 / seconds / 1e6;
         let (programs, checked) = (survey.fast_programs, fast.checked());
-        let _ = writeln!(text, "  operation by operation: {programs} programs, {checked} accesses checked");
+        let _ = writeln!(text, "  one operation at a time: {programs} programs, {checked} accesses checked");
         let _ = writeln!(
             text,
-            "    {rate:.1} million accesses checked in a second of one CPU, measured over {seconds:.1} s with the calls between them"
+            "    {rate:.1} million accesses checked per second of CPU time, calls included ({seconds:.1} s, measured)"
         );
         let [loads, stores, fetches] = fast.accesses;
         let _ = writeln!(text, "    {loads} loads, {stores} stores, {fetches} fetches");
@@ -195,7 +205,7 @@ fn told(survey: &Survey) -> String {
             text,
             "    signals: {unmapped} not mapped, {forbidden} not allowed, {past} past the end of the file, {starved} no memory"
         );
-        text.push_str(&answers(fast));
+        text.push_str(&results_text(fast));
     }
     if survey.calls_programs > 0 {
         let Survey { calls_programs, calls, calls_time, .. } = survey;
@@ -203,25 +213,25 @@ fn told(survey: &Survey) -> String {
         let made: u64 = calls.calls.values().sum();
         let _ = writeln!(
             text,
-            "  calls of every sort: {calls_programs} programs, {made} calls and {} accesses checked, {seconds:.1} s of one CPU (measured)",
+            "  mostly system calls: {calls_programs} programs, {made} calls and {} accesses checked, {seconds:.1} s of CPU time (measured)",
             calls.checked()
         );
-        text.push_str(&answers(calls));
+        text.push_str(&results_text(calls));
     }
     if survey.explored_programs > 0 {
         let Survey { explored_programs, schedules, distinct, steps, .. } = survey;
         let _ = writeln!(
             text,
-            "  interleaved: {explored_programs} programs, {schedules} schedules, {distinct} with different traces, {steps} steps, {:.1} s of one CPU (measured)",
+            "  interleaved: {explored_programs} programs, {schedules} schedules, {distinct} with different traces, {steps} steps, {:.1} s of CPU time (measured)",
             explored_time.as_secs_f64()
         );
     }
     text
 }
 
-/// How often each call answered what.
-fn answers(done: &Done) -> String {
-    let mut text = format!("    {} allocations refused; {} operations left out\n", done.refused, done.left_out);
+/// Lists how often each call returned each errno.
+fn results_text(done: &Done) -> String {
+    let mut text = format!("    {} allocations refused; {} operations skipped\n", done.refused, done.left_out);
     let mut last = "";
     for ((name, errno), times) in &done.calls {
         let start = if *name == last { "," } else { &format!("\n    {name:24}") };
@@ -234,59 +244,62 @@ fn answers(done: &Done) -> String {
     text
 }
 
-/// How often each rule had something to judge, and whether one had not that should have had.
-fn judged(tally: &Tally, isas: &[IsaKind]) -> (String, bool) {
-    let mut text = "judged, on all of these\n".to_owned();
+/// Lists how often each rule judged something.
+///
+/// The flag is true if a rule that could have judged something on these instruction sets never
+/// did.
+fn antecedents_text(tally: &Tally, isas: &[IsaKind]) -> (String, bool) {
+    let mut text = "judged by the oracle, in all programs above\n".to_owned();
     let mut vacuous = Vec::new();
-    for (what, count) in tally.iter() {
-        let reason = without_mechanism(what, isas);
+    for (antecedent, count) in tally.iter() {
+        let reason = without_mechanism(antecedent, isas);
         let _ = match (count, reason) {
-            (0, Some(reason)) => writeln!(text, "  {:24}{count:>12}  no mechanism: {reason}", what.name()),
-            _ => writeln!(text, "  {:24}{count:>12}", what.name()),
+            (0, Some(reason)) => writeln!(text, "  {:24}{count:>12}  no mechanism: {reason}", antecedent.name()),
+            _ => writeln!(text, "  {:24}{count:>12}", antecedent.name()),
         };
         if count == 0 && reason.is_none() {
-            vacuous.push(what);
+            vacuous.push(antecedent);
         }
     }
-    let meaning = |what: &Antecedent| {
-        format!("never happened, so its rule judged nothing: {} ({})\n", what.name(), what.meaning())
+    let warning = |antecedent: &Antecedent| {
+        format!("never happened, so its rule judged nothing: {} ({})\n", antecedent.name(), antecedent.meaning())
     };
-    text.extend(vacuous.iter().map(meaning));
+    text.extend(vacuous.iter().map(warning));
     (text, !vacuous.is_empty())
 }
 
-/// What was found, by what, and how to see it again.
-fn report(bug: &Bug, args: &Args) -> String {
+/// Describes a bug: the finding, the minimised program, and the command that reproduces it.
+fn bug_text(bug: &Bug, args: &Args) -> String {
     let mut text = String::new();
     if let Some(first) = bug.findings.first() {
         let _ = writeln!(text, "FOUND: {first}");
     }
     if bug.findings.len() > 1 {
-        let _ = writeln!(text, "(and {} more like it or after it)", bug.findings.len() - 1);
+        let _ = writeln!(text, "(and {} later findings)", bug.findings.len() - 1);
     }
     let shape = bug.program.shape;
     let (left, drawn) = (bug.program.len(), bug.whole.len());
     let _ = writeln!(
         text,
-        "on {}, {} CPUs, seed {}; {left} of the program's {drawn} operations are left",
+        "on {}, {} CPUs, seed {}; minimised to {left} of {drawn} operations",
         bug.isa, shape.cpus, bug.program.seed
     );
     let (calm, others) = bug.program.steps();
     if !calm.is_empty() {
-        let _ = writeln!(text, "first, one after the other:");
+        let _ = writeln!(text, "first, one at a time:");
     }
     text.extend(calm.iter().map(|step| format!("  {step}\n")));
-    let how = if bug.token.is_some() { "then, interleaved:" } else { "then:" };
-    let _ = writeln!(text, "{how}");
+    let heading = if bug.token.is_some() { "then, interleaved:" } else { "then:" };
+    let _ = writeln!(text, "{heading}");
     text.extend(others.iter().map(|step| format!("  {step}\n")));
     if let Some(attempt) = &bug.attempt {
         if args.explain {
             text.push_str(&explain(attempt));
         } else {
-            let _ = writeln!(text, "{} steps; --explain draws them", attempt.report.steps);
+            let _ = writeln!(text, "{} steps; add --explain to draw them", attempt.report.steps);
         }
     }
-    let _ = write!(text, "again: pagewright check --arch {} --program {}", bug.isa, bug.program);
+    let _ = write!(text, "reproduce with: pagewright check --arch {} --program {}", bug.isa, bug.program);
     if let Some(token) = &bug.token {
         let _ = write!(text, " --replay {token}");
     }

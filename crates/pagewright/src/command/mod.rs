@@ -1,4 +1,4 @@
-//! The commands.
+//! The commands, one module each.
 
 mod boot;
 mod check;
@@ -15,68 +15,66 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-/// What to do; without one, the tour.
+/// The command line's commands.
 #[derive(Subcommand)]
 pub(crate) enum Command {
-    /// Replay a capture on a simulated machine.
+    /// Replay a capture on a simulated machine and count faults, TLB misses and flushes.
     Replay(replay::Args),
     /// Run a built-in workload on a simulated machine.
     Run(run::Args),
-    /// Capture a real program's accesses and memory calls (needs valgrind).
+    /// Capture a program's accesses and memory calls with valgrind.
     Record(record::Args),
-    /// Put what was published about a mechanism beside what it comes to here: batch is counted and
-    /// modelled, clear measured on this computer.
+    /// Repeat published measurements of a mechanism and compare the figures.
     Evaluate(evaluate::Args),
-    /// Run random programs under the oracle and report who could still use a translation that is
-    /// gone.
+    /// Run random programs under the oracle, which reports stale translations and wrong values.
     Check(check::Args),
-    /// Run a static Linux program on the kernel, in QEMU.
+    /// Boot the kernel in QEMU and run a static Linux program on it.
     Boot(boot::Args),
 }
 
-/// What makes a command end with status 2: one line.
+/// Why a command ends with exit status 2.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum CommandError {
-    /// An option's value.
+    /// An option was refused.
     #[error(transparent)]
     Option(#[from] crate::options::OptionError),
-    /// The trace.
+    /// A trace could not be read.
     #[error(transparent)]
     Trace(#[from] pagewright_capture::trace::TraceError),
-    /// The replay.
+    /// A replay could not finish.
     #[error(transparent)]
     Replay(#[from] pagewright_capture::replay::ReplayError),
-    /// Recording.
+    /// A recording could not be made.
     #[error(transparent)]
     Record(#[from] pagewright_capture::record::RecordError),
-    /// What is to be checked.
+    /// An option of `check` was refused.
     #[error(transparent)]
     Check(Box<check::CheckError>),
-    /// An evaluation.
+    /// An evaluation could not finish.
     #[error(transparent)]
     Evaluate(#[from] evaluate::EvaluateError),
-    /// Booting.
+    /// A program could not be booted.
     #[error(transparent)]
     Boot(#[from] boot::BootError),
-    /// A file that can't be written.
+    /// A file could not be written.
     #[error("{}: {source}", path.display())]
     Write {
-        /// Which.
+        /// The file.
         path: PathBuf,
-        /// Why.
+        /// The system's error.
         source: io::Error,
     },
-    /// Standard output is gone.
+    /// Standard output could not be written.
     #[error("standard output: {0}")]
     Output(#[from] io::Error),
 }
 
-/// Does what was asked.
+/// Runs a command; without one, the tour.
 ///
-/// A check that found something fails without an error.
+/// A check with a finding returns a failing exit status, not an error.
 pub(crate) fn run(command: Option<Command>) -> Result<ExitCode, CommandError> {
     let success = |()| ExitCode::SUCCESS;
-    let outcome = match command {
+    let result = match command {
         None => tour::run().map(success),
         Some(Command::Replay(args)) => replay::run(&args).map(success),
         Some(Command::Run(args)) => run::run(&args).map(success),
@@ -85,30 +83,32 @@ pub(crate) fn run(command: Option<Command>) -> Result<ExitCode, CommandError> {
         Some(Command::Check(args)) => check::run(&args),
         Some(Command::Boot(args)) => boot::run(&args),
     };
-    match outcome {
-        // A reader that has seen enough, such as `head`, is no error.
+    match result {
+        // A reader such as `head` may close the pipe early. That is no error.
         Err(CommandError::Output(error)) if error.kind() == io::ErrorKind::BrokenPipe => Ok(ExitCode::SUCCESS),
-        outcome => outcome,
+        result => result,
     }
 }
 
-/// Where `--json` or `--html` writes: opened before the work, so that a path that can't be written
-/// is known at once, and whole or not at all.
+/// The file that `--json` or `--html` names.
+///
+/// It is created before the work, so that a bad path is reported at once, and replaced only when
+/// the whole text has been written.
 struct OutFile {
     path: PathBuf,
     file: TraceFile,
 }
 
-/// What `--json` writes of replays: one run, or two with the heading that tells them apart.
+/// The JSON document of `replay` and `run`: one run, or two runs with the labels of a comparison.
 #[derive(serde::Serialize)]
 struct Document<'a> {
     schema: u32,
-    runs: &'a [Labelled<'a>],
+    runs: &'a [LabelledRun<'a>],
 }
 
 /// A run and its label.
 #[derive(serde::Serialize)]
-struct Labelled<'a> {
+struct LabelledRun<'a> {
     label: String,
     #[serde(flatten)]
     report: &'a Report,
@@ -120,7 +120,7 @@ impl OutFile {
         Ok(Self { path: path.to_owned(), file: TraceFile::create(path).map_err(failed)? })
     }
 
-    fn write_runs(self, runs: &[Labelled<'_>]) -> Result<(), CommandError> {
+    fn write_runs(self, runs: &[LabelledRun<'_>]) -> Result<(), CommandError> {
         self.write_json(&Document { schema: 1, runs })
     }
 

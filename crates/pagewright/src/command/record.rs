@@ -1,4 +1,4 @@
-//! `pagewright record`: capture a real program.
+//! `pagewright record`: captures a program's accesses and memory calls.
 
 use super::CommandError;
 use pagewright_capture::record::{Options, record};
@@ -7,12 +7,14 @@ use std::path::PathBuf;
 /// Options of `record`.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// Where the capture goes
+    /// File to write the capture to.
     #[arg(short, long, value_name = "FILE")]
     output: PathBuf,
-    /// The program
+    /// Program to run, a path or a name in PATH.
+    ///
+    /// It runs twice: natively for Linux's own counts, then under valgrind for its accesses.
     program: String,
-    /// Its arguments
+    /// Arguments of the program.
     #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
     args: Vec<String>,
 }
@@ -21,7 +23,7 @@ pub(crate) fn run(args: &Args) -> Result<(), CommandError> {
     let recording = record(&args.output, &args.program, &args.args, &Options::default())?;
     let summary = &recording.summary;
     eprintln!(
-        "pagewright: {}: {} accesses in {} events, {} processes, {} threads; the program's status was {}",
+        "pagewright: {}: {} accesses in {} events, {} processes, {} threads; the program's exit status was {}",
         args.output.display(),
         summary.accesses,
         summary.events,

@@ -1,8 +1,9 @@
-//! `pagewright replay`: a capture on a simulated machine, once or with a setting before and after.
+//! `pagewright replay`: replays a capture on a simulated machine.
 
-use super::{CommandError, Labelled, OutFile};
-use crate::options::{Comparison, MachineOptions};
-use crate::progress::Watched;
+use super::{CommandError, LabelledRun, OutFile};
+use crate::options::MachineOptions;
+use crate::progress::ProgressReader;
+use crate::setting::Comparison;
 use crate::show;
 use pagewright_capture::replay::{ReplayConfig, Source, replay};
 use pagewright_capture::trace::{Native, Reader};
@@ -12,23 +13,23 @@ use std::path::{Path, PathBuf};
 
 /// Options of `replay`.
 #[derive(clap::Args)]
-#[command(after_help = crate::options::simulated_settings_help())]
+#[command(after_help = crate::setting::simulated_settings_help())]
 pub(crate) struct Args {
-    /// The capture, as `pagewright record` made it
+    /// Capture written by `pagewright record` or `pagewright boot --record`.
     trace: PathBuf,
     #[command(flatten)]
     machine: MachineOptions,
     #[command(flatten)]
-    told: Told,
+    output: OutputOptions,
 }
 
-/// How often it is replayed, and where the figures go.
+/// Options of `replay` and `run` that say what to print and to write.
 #[derive(clap::Args)]
-pub(super) struct Told {
-    /// Replay twice, with a setting at each of two values, and show both and the change
-    #[arg(long, value_name = "K=A,B")]
+pub(super) struct OutputOptions {
+    /// Replay with a setting at A, then at B, and print both results and the change.
+    #[arg(long, value_name = "NAME=A,B")]
     compare: Option<String>,
-    /// Write every figure to a file, too
+    /// Also write all results to a file as JSON (docs/json.md).
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
 }
@@ -36,25 +37,25 @@ pub(super) struct Told {
 pub(crate) fn run(args: &Args) -> Result<(), CommandError> {
     let footprint = Reader::open(&args.trace)?.header().native.as_ref().map(Native::footprint);
     let (isa, config) = args.machine.build(footprint)?;
-    let mut open = || -> Result<Box<dyn Source>, CommandError> { Ok(Box::new(watch(&args.trace)?)) };
-    compare_or_show(isa, &config, &args.told, &mut open)
+    let mut open = || -> Result<Box<dyn Source>, CommandError> { Ok(Box::new(open_with_progress(&args.trace)?)) };
+    replay_and_show(isa, &config, &args.output, &mut open)
 }
 
-/// Runs a source once or twice and shows what came of it.
-pub(super) fn compare_or_show(
+/// Replays a source once, or twice for a comparison, and prints the result.
+pub(super) fn replay_and_show(
     isa: IsaKind,
     config: &ReplayConfig,
-    told: &Told,
+    output: &OutputOptions,
     open: &mut dyn FnMut() -> Result<Box<dyn Source>, CommandError>,
 ) -> Result<(), CommandError> {
     let mut out = std::io::stdout().lock();
-    let comparison = told.compare.as_deref().map(Comparison::parse).transpose()?;
-    let json = told.json.as_deref().map(OutFile::create).transpose()?;
+    let comparison = output.compare.as_deref().map(Comparison::parse).transpose()?;
+    let json = output.json.as_deref().map(OutFile::create).transpose()?;
     match comparison {
         None => {
             let report = replay(isa, &mut *open()?, config)?;
             if let Some(json) = json {
-                json.write_runs(&[Labelled { label: String::new(), report: &report }])?;
+                json.write_runs(&[LabelledRun { label: String::new(), report: &report }])?;
             }
             show::report(&mut out, &report)?;
         }
@@ -62,7 +63,7 @@ pub(super) fn compare_or_show(
             let [before, after] = comparison.apply(isa, config)?;
             let reports = [replay(isa, &mut *open()?, &before)?, replay(isa, &mut *open()?, &after)?];
             if let Some(json) = json {
-                let run = |index: usize| Labelled { label: comparison.heading(index), report: &reports[index] };
+                let run = |index: usize| LabelledRun { label: comparison.heading(index), report: &reports[index] };
                 json.write_runs(&[run(0), run(1)])?;
             }
             show::comparison(&mut out, &comparison, &reports)?;
@@ -72,9 +73,9 @@ pub(super) fn compare_or_show(
     Ok(())
 }
 
-fn watch(path: &Path) -> Result<Watched<impl std::io::Read + use<>>, CommandError> {
+fn open_with_progress(path: &Path) -> Result<ProgressReader<impl std::io::Read + use<>>, CommandError> {
     let reader = Reader::open(path)?;
     let bytes = std::fs::metadata(path).map_or(0, |meta| meta.len());
     let name = path.file_name().map_or(String::new(), |name| name.to_string_lossy().into_owned());
-    Ok(Watched::new(reader, bytes, &name))
+    Ok(ProgressReader::new(reader, bytes, &name))
 }

@@ -1,32 +1,36 @@
-//! `pagewright run`: a built-in workload on a simulated machine.
+//! `pagewright run`: runs a built-in workload on a simulated machine.
 
 use super::CommandError;
-use super::replay::{Told, compare_or_show};
+use super::replay::{OutputOptions, replay_and_show};
 use crate::options::{MachineOptions, OptionError};
 use pagewright_capture::generate;
 use pagewright_capture::replay::Source;
 
 /// Options of `run`.
 #[derive(clap::Args)]
-#[command(after_help = crate::options::simulated_settings_help())]
+#[command(after_help = crate::setting::simulated_settings_help())]
 pub(crate) struct Args {
-    /// The workload: fork-server, map-unmap, pageout (with --swap), protect or sweep
+    /// Workload: fork-server, map-unmap, pageout (needs --swap), protect or sweep.
+    ///
+    /// fork-server forks a child for each request, map-unmap maps and unmaps 1 to 64 pages, pageout
+    /// reads shared memory and pages it out, protect changes rights that four threads use, sweep
+    /// reads 256 MiB at random.
     workload: String,
     #[command(flatten)]
     machine: MachineOptions,
     #[command(flatten)]
-    told: Told,
+    output: OutputOptions,
 }
 
 pub(crate) fn run(args: &Args) -> Result<(), CommandError> {
     let (isa, config) = args.machine.build(None)?;
     if args.workload == "pageout" && config.swap_slots == 0 {
-        eprintln!("pagewright: pageout without --swap: nothing is paged out");
+        eprintln!("pagewright: pageout without --swap pages nothing out");
     }
     let mut open = || -> Result<Box<dyn Source>, CommandError> {
         let workload = generate::named(&args.workload, args.machine.seed);
         let workload = workload.ok_or_else(|| OptionError::UnknownWorkload(args.workload.clone()))?;
         Ok(Box::new(workload))
     };
-    compare_or_show(isa, &config, &args.told, &mut open)
+    replay_and_show(isa, &config, &args.output, &mut open)
 }

@@ -1,8 +1,8 @@
-//! `pagewright` without arguments: the captures that it carries, with a setting off and on, on both
-//! instruction sets.
+//! `pagewright` without a command: replays six captures with fault-around off and on, on both ISAs.
 
 use super::CommandError;
-use crate::options::{Comparison, OptionError};
+use crate::options::OptionError;
+use crate::setting::Comparison;
 use crate::show;
 use pagewright_capture::replay::{ReplayConfig, Report, replay};
 use pagewright_capture::trace::Reader;
@@ -12,9 +12,7 @@ use std::io::Write;
 use std::thread;
 use std::time::Instant;
 
-/// The captures, by name.
-///
-/// How each was made stands in `tests/captures/README.md`.
+/// The captures by name; `tests/captures/README.md` says how each was made.
 pub(super) const CAPTURES: [(&str, &[u8]); 6] = [
     ("sort", include_bytes!("../../captures/sort.pwt")),
     ("sqlite", include_bytes!("../../captures/sqlite.pwt")),
@@ -24,8 +22,10 @@ pub(super) const CAPTURES: [(&str, &[u8]); 6] = [
     ("shell", include_bytes!("../../captures/shell.pwt")),
 ];
 
-/// The setting of the tour: mapping the cached neighbours of a file page that faults, which Linux
-/// does and can be told not to.
+/// The setting of the tour.
+///
+/// Fault-around maps the cached neighbours of a file page that faults. A value of one page turns it
+/// off.
 const SETTING: &str = "fault_around_bytes=4096,65536";
 
 pub(crate) fn run() -> Result<(), CommandError> {
@@ -35,11 +35,11 @@ pub(crate) fn run() -> Result<(), CommandError> {
     show::tour::opening(&mut out, &comparison)?;
     for (name, bytes) in CAPTURES {
         out.flush()?;
-        // One host thread for each instruction set; within one, nothing depends on the other.
+        // The two replays of an instruction set depend on nothing that the other computes.
         let sides = thread::scope(|scope| {
             let comparison = &comparison;
-            IsaKind::ALL.map(|isa| scope.spawn(move || both(isa, name, bytes, comparison))).map(|side| {
-                match side.join() {
+            IsaKind::ALL.map(|isa| scope.spawn(move || replay_off_and_on(isa, name, bytes, comparison))).map(|thread| {
+                match thread.join() {
                     Ok(reports) => reports,
                     Err(panic) => std::panic::resume_unwind(panic),
                 }
@@ -53,14 +53,19 @@ pub(crate) fn run() -> Result<(), CommandError> {
     Ok(())
 }
 
-/// One capture with the setting off and on.
-fn both(isa: IsaKind, name: &str, bytes: &'static [u8], comparison: &Comparison) -> Result<[Report; 2], CommandError> {
+/// Replays one capture with the setting off and on.
+fn replay_off_and_on(
+    isa: IsaKind,
+    name: &str,
+    bytes: &'static [u8],
+    comparison: &Comparison,
+) -> Result<[Report; 2], CommandError> {
     let profile = Profile::named(Profile::default_for(isa)).map_err(OptionError::from)?;
     let config = ReplayConfig::new(MachineConfig::new(profile));
-    let [off, on_] = comparison.apply(isa, &config)?;
+    let [off, on] = comparison.apply(isa, &config)?;
     let run = |config| -> Result<Report, CommandError> {
         let mut reader = Reader::new(bytes, format!("{name}.pwt"))?;
         Ok(replay(isa, &mut reader, config)?)
     };
-    Ok([run(&off)?, run(&on_)?])
+    Ok([run(&off)?, run(&on)?])
 }

@@ -1,12 +1,12 @@
-//! Two replays beside each other.
+//! Prints two replays and the change from the first to the second.
 
 use super::number::{change, grouped, milliseconds};
 use super::single::{machine, remarks};
-use crate::options::Comparison;
+use crate::setting::Comparison;
 use pagewright_capture::replay::Report;
 use std::io::{self, Write};
 
-/// Writes every figure that either replay has, before and after, with the change in per cent.
+/// Writes every figure that is not zero in at least one replay, with the change in per cent.
 pub(crate) fn comparison(out: &mut impl Write, comparison: &Comparison, reports: &[Report; 2]) -> io::Result<()> {
     let [before, after] = reports;
     writeln!(out, "\n Replay of '{}' on a machine modelled after {}:\n", before.command.join(" "), machine(before))?;

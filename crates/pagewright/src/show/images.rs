@@ -1,11 +1,11 @@
-//! Program images beside what Linux counted for them.
+//! Prints counts of each program image beside Linux's own.
 
 use super::number::grouped;
 use pagewright_capture::replay::{ImageReport, Report};
 use pagewright_capture::trace::NativeImage;
 use std::io::{self, Write};
 
-/// One row for each program image: minor faults, peak RSS and page tables, ours and Linux's.
+/// Writes a row for each program image: minor faults, peak RSS and page tables, ours and Linux's.
 pub(super) fn table(out: &mut impl Write, report: &Report) -> io::Result<()> {
     writeln!(
         out,
@@ -36,7 +36,7 @@ pub(super) fn table(out: &mut impl Write, report: &Report) -> io::Result<()> {
     if memory < footprint {
         writeln!(
             out,
-            "\n Linux had memory enough ({} kB at the peaks), and this machine has {} kB: the columns differ for that reason, too.",
+            "\n On Linux the program had enough memory ({} kB at its peaks); this machine has {} kB. Part of each difference comes from that.",
             grouped(footprint / 1024),
             grouped(memory / 1024)
         )?;
@@ -44,12 +44,12 @@ pub(super) fn table(out: &mut impl Write, report: &Report) -> io::Result<()> {
     writeln!(out)
 }
 
-/// What Linux counted for the same image.
+/// Linux's counts of the same image, if the capture has them.
 pub(super) fn native<'a>(report: &'a Report, image: &ImageReport) -> Option<&'a NativeImage> {
     report.native.iter().find(|native| native.process == image.process && native.image == image.image)
 }
 
-/// The command, and which process of the tree it was.
+/// The command, followed by the process's path in the process tree.
 fn name(image: &ImageReport) -> String {
     let path: Vec<String> = image.process.iter().map(u32::to_string).collect();
     if path.is_empty() { image.command.clone() } else { format!("{} [{}]", image.command, path.join(".")) }

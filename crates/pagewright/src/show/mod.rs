@@ -1,5 +1,7 @@
-//! Tables: one replay as `perf stat` and `/proc/vmstat` show it, two beside each other with the
-//! change, and both beside Linux.
+//! Prints tables of one replay or of two.
+//!
+//! One replay has the form of `perf stat` and `/proc/vmstat`, followed by Linux's own counts. Two
+//! replays are compared, with the change in per cent.
 
 mod compare;
 mod images;

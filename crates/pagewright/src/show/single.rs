@@ -1,4 +1,4 @@
-//! One replay.
+//! Prints one replay.
 
 use super::images;
 use super::number::{grouped, memory, milliseconds};
@@ -7,7 +7,7 @@ use pagewright_sim::MachineEvent;
 use pagewright_types::Counter;
 use std::io::{self, Write};
 
-/// Writes everything that a replay found.
+/// Writes all results of a replay.
 pub(crate) fn report(out: &mut impl Write, report: &Report) -> io::Result<()> {
     writeln!(out, "\n Replay of '{}' on a machine modelled after {}:\n", report.command.join(" "), machine(report))?;
     for event in MachineEvent::ALL {
@@ -25,7 +25,7 @@ pub(crate) fn report(out: &mut impl Write, report: &Report) -> io::Result<()> {
     remarks(out, report)?;
     writeln!(
         out,
-        " {} events with {} accesses in {:.2} s measured: {:.1} M events/s, {:.1} M accesses/s\n",
+        " Replayed {} events with {} accesses in {:.2} s (measured): {:.1} M events/s, {:.1} M accesses/s\n",
         grouped(report.counters.get("pw_events").unwrap_or(0)),
         grouped(report.counters.get("pw_accesses").unwrap_or(0)),
         report.measured.seconds,
@@ -34,7 +34,7 @@ pub(crate) fn report(out: &mut impl Write, report: &Report) -> io::Result<()> {
     )
 }
 
-/// Names the machine in a few words.
+/// Describes the machine in a few words.
 pub(super) fn machine(report: &Report) -> String {
     let of = |name| report.config.get(name).unwrap_or(0);
     let swap = Some(of("swap_bytes")).filter(|bytes| *bytes > 0);
@@ -52,7 +52,7 @@ pub(super) fn machine(report: &Report) -> String {
 fn line(out: &mut impl Write, report: &Report, name: &str) -> io::Result<()> {
     let Some(value) = report.counters.get(name) else { return Ok(()) };
     write!(out, "{:>18}      {name:<26}", grouped(value))?;
-    // As perf does: misses are told as a share of their accesses.
+    // Misses are also printed as a percentage of the loads, as perf does.
     if let Some(all) = name.strip_suffix("-load-misses").map(|unit| format!("{unit}-loads"))
         && let Some(all) = report.counters.get(&all).filter(|all| *all > 0)
     {
@@ -61,16 +61,16 @@ fn line(out: &mut impl Write, report: &Report, name: &str) -> io::Result<()> {
     writeln!(out)
 }
 
-/// What a reader must know to judge the figures.
+/// Writes what limits the figures: inferred mappings, calls not replayed, results unlike Linux's.
 pub(super) fn remarks(out: &mut impl Write, report: &Report) -> io::Result<()> {
     if report.mappings_inferred {
-        writeln!(out, " Mappings were inferred: the capture has accesses alone.")?;
+        writeln!(out, " Mappings are inferred, because the capture has accesses only.")?;
     }
     for left_out in &report.not_replayed {
-        writeln!(out, " Not replayed: {} x {}", left_out.times, left_out.call)?;
+        writeln!(out, " Not replayed, {} times: {}", left_out.times, left_out.call)?;
     }
     for line in &report.diverged {
-        writeln!(out, " Other than on Linux: {line}")?;
+        writeln!(out, " Different from Linux: {line}")?;
     }
     Ok(())
 }

@@ -1,20 +1,20 @@
-//! The tour: a few figures of every capture, a setting off and on, on both instruction sets.
+//! Prints the tour: a few figures of each capture with fault-around off and on, on both ISAs.
 
 use super::number::{change, grouped, milliseconds};
-use crate::options::Comparison;
+use crate::setting::Comparison;
 use pagewright_capture::replay::Report;
 use std::io::{self, Write};
 use std::time::Duration;
 
-/// The figures of the tour, as the report names them.
+/// The counters that the tour prints.
 const SHOWN: [&str; 5] =
     ["pgfault", "pw_fault_around", "dTLB-load-misses", "iTLB-load-misses", "nr_tlb_local_flush_all"];
 
-/// What is about to be shown.
+/// Writes the introduction and the head of the table.
 pub(crate) fn opening(out: &mut impl Write, comparison: &Comparison) -> io::Result<()> {
     writeln!(
         out,
-        "\nSix captured runs of real programs, each replayed on Pagewright's memory manager on two modelled machines of 4 CPUs,\n\
+        "\nSix captures of real programs, replayed on Pagewright's memory manager and two simulated machines with 4 CPUs,\n\
          with {} (off) and {} (on).\n",
         comparison.heading(0),
         comparison.heading(1)
@@ -23,7 +23,9 @@ pub(crate) fn opening(out: &mut impl Write, comparison: &Comparison) -> io::Resu
     writeln!(out, "{:<26} {:>14} {:>14} {:>8}   {:>14} {:>14} {:>8}", "", "off", "on", "change", "off", "on", "change")
 }
 
-/// One capture; for each instruction set the reports with the setting off and on.
+/// Writes one capture.
+///
+/// `sides` has, for each instruction set, the reports with the setting off and on.
 pub(crate) fn capture(out: &mut impl Write, name: &str, sides: &[[Report; 2]; 2]) -> io::Result<()> {
     let report = &sides[0][0];
     let of = |name| grouped(report.counters.get(name).unwrap_or(0));
@@ -49,11 +51,11 @@ fn row(
     writeln!(out)
 }
 
-/// How long it took, and what to try next.
+/// Writes how long the replays took, and what to try next.
 pub(crate) fn closing(out: &mut impl Write, took: Duration) -> io::Result<()> {
     writeln!(
         out,
-        "\nReplayed in {:.1} s. Modelled time adds up published costs; compare it, and do not take it for a clock.\n\
+        "\nReplayed in {:.1} s. Modelled times add up published costs: compare them with each other, not with a clock.\n\
          Next: pagewright record -o mine.pwt -- PROGRAM ARGS…, then pagewright replay mine.pwt",
         took.as_secs_f64()
     )

@@ -1,11 +1,11 @@
-//! A capture of what a program did on the kernel, from the lines that the kernel tells with
-//! `record` (`kernel/linux/src/record.rs`).
+//! Turns the `event` lines of the kernel's report into a capture.
 //!
-//! Every fault that was served becomes one access to its page, every memory call a call with its
-//! result. So the capture has no accesses but those that met the tables, and on one CPU a replay
-//! without the TLB's part makes the same faults in the same order.
+//! `kernel/linux/src/record.rs` writes the lines. Each fault that the kernel served becomes one
+//! access to its page, each memory call a call with its result. The capture therefore has no
+//! accesses except those that faulted. A replay on one CPU takes the same faults in the same
+//! order.
 //!
-//! Not guaranteed: the order of what overlapped on several CPUs.
+//! Not guaranteed: the order of events that overlapped on several CPUs.
 
 use super::BootError;
 use pagewright_capture::trace::{
@@ -16,15 +16,15 @@ use pagewright_types::IsaKind;
 use std::collections::BTreeMap;
 use std::path::Path;
 
-/// Lines after the process and thread that they begin with.
-struct Line<'a> {
+/// An `event` line: the process, the thread, the name of the event and its arguments.
+struct EventLine<'a> {
     pid: u32,
     tid: u32,
     what: &'a str,
     rest: Vec<&'a str>,
 }
 
-impl<'a> Line<'a> {
+impl<'a> EventLine<'a> {
     fn parse(line: &'a str) -> Option<Self> {
         let mut words = line.strip_prefix("event ")?.split(' ');
         let mut id = || u32::from_str_radix(words.next()?, 16).ok();
@@ -41,20 +41,20 @@ impl<'a> Line<'a> {
     }
 }
 
-/// Files by path, with what is mapped of each.
+/// Files by path, each with its number and the end of its highest mapping, in bytes.
 #[derive(Default)]
 struct Files<'a>(BTreeMap<&'a str, (FileId, u64)>);
 
 impl<'a> Files<'a> {
-    /// Notes that `len` bytes from `offset` on are mapped of a file.
+    /// Adds a mapping of `len` bytes of a file, from `offset` on.
     fn note(&mut self, path: &'a str, offset: u64, len: u64) {
-        // Numbered from 1 in the order in which they are met.
+        // Files are numbered from 1 in the order of their first use.
         let next = FileId(self.0.len() as u32 + 1);
         let known = self.0.entry(path).or_insert((next, 0));
         known.1 = known.1.max(offset + len);
     }
 
-    fn of(lines: &[Line<'a>]) -> Self {
+    fn of(lines: &[EventLine<'a>]) -> Self {
         let mut files = Self::default();
         for line in lines {
             let mapped = match line.what {
@@ -77,13 +77,13 @@ impl<'a> Files<'a> {
     }
 }
 
-/// Makes a capture of a report and writes it to `path`.
+/// Converts a report into a capture and writes it to `path`.
 ///
 /// # Errors
-/// [`BootError::Record`] for a line that can't be read, [`BootError::File`].
+/// [`BootError::Record`] for a line that cannot be parsed, [`BootError::File`] if writing fails.
 pub(super) fn write(report: &str, isa: IsaKind, command: Vec<String>, path: &Path) -> Result<(), BootError> {
     let texts = report.lines().filter(|line| line.starts_with("event "));
-    let parse = |text| Line::parse(text).ok_or_else(|| BootError::Record(text.to_owned()));
+    let parse = |text| EventLine::parse(text).ok_or_else(|| BootError::Record(text.to_owned()));
     let lines = texts.map(parse).collect::<Result<Vec<_>, _>>()?;
     let files = Files::of(&lines);
     let header = Header {
@@ -124,7 +124,7 @@ pub(super) fn write(report: &str, isa: IsaKind, command: Vec<String>, path: &Pat
     out.commit().map_err(BootError::file(path))
 }
 
-fn event(line: &Line<'_>, mappings: &[&Line<'_>], files: &Files<'_>) -> Option<Event> {
+fn event(line: &EventLine<'_>, mappings: &[&EventLine<'_>], files: &Files<'_>) -> Option<Event> {
     let task = |task: Task| Some(Event::Task(Box::new(task)));
     let child = || line.number(0).map(|id| id as u32);
     match line.what {
@@ -143,8 +143,8 @@ fn event(line: &Line<'_>, mappings: &[&Line<'_>], files: &Files<'_>) -> Option<E
     }
 }
 
-/// One access, of the kind that faulted.
-fn run(line: &Line<'_>) -> Option<Run> {
+/// One access, of the type that faulted.
+fn run(line: &EventLine<'_>) -> Option<Run> {
     let (kind, actor) = (*line.rest.get(1)?, *line.rest.get(2)?);
     let write = kind == "w";
     Some(Run {
@@ -157,15 +157,15 @@ fn run(line: &Line<'_>) -> Option<Run> {
     })
 }
 
-fn image(line: &Line<'_>, mappings: &[&Line<'_>], files: &Files<'_>) -> Option<Image> {
+fn image(line: &EventLine<'_>, mappings: &[&EventLine<'_>], files: &Files<'_>) -> Option<Image> {
     let path = *line.rest.get(3)?;
-    let mapping = |line: &&Line<'_>| {
+    let mapping = |line: &&EventLine<'_>| {
         let kind = match *line.rest.get(4)? {
             "-" => MappingKind::Anonymous {},
             "[stack]" => MappingKind::Stack {},
             path => MappingKind::File { file: files.id(path)?, offset: line.number(3)? },
         };
-        // As the memory manager rounds.
+        // The memory manager rounds lengths up, too.
         let len = line.number(1)?.next_multiple_of(PAGE_SIZE);
         Some(Mapping { start: line.address(0)?, len, prot: Prot(line.number(2)? as u32), kind })
     };
@@ -181,7 +181,7 @@ fn image(line: &Line<'_>, mappings: &[&Line<'_>], files: &Files<'_>) -> Option<I
     })
 }
 
-fn call(line: &Line<'_>, files: &Files<'_>) -> Option<(MemOp, u64)> {
+fn call(line: &EventLine<'_>, files: &Files<'_>) -> Option<(MemOp, u64)> {
     if line.what == "munlockall" {
         return Some((MemOp::Munlockall {}, 0));
     }
@@ -223,7 +223,7 @@ mod tests {
     use pagewright_capture::trace::Reader;
 
     #[test]
-    fn what_was_told_is_in_the_capture() {
+    fn every_event_line_is_in_the_capture() {
         let report = "say hello\nevent 1 1 exec 4000 7ffffffff000 800000 /bin/a\nevent 1 1 map 1000 518 1 0 /bin/a\n\
                       event 1 1 map 7fffff000000 21000 3 0 [stack]\nevent 1 1 run 1 x u\nevent 1 1 fork 2\n\
                       event 2 2 brk 0 4000\nevent 2 2 exit 0\nevent 1 1 reaped 2\nevent 1 1 exit 3\nexit 3\n";

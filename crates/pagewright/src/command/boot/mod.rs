@@ -1,23 +1,24 @@
-//! `pagewright boot`: a Linux program on the kernel, in QEMU.
+//! `pagewright boot`: boots the kernel in QEMU and runs a Linux program on it.
 //!
-//! `program` looks whether the kernel can run it; `archive` packs it and what it needs; `qemu`
-//! turns the options into a command line; `report` reads what the kernel says on its second
-//! channel, and `capture` makes a trace of what it records. The program's output goes to standard
-//! output as it comes, its status becomes ours; everything else goes to standard error.
+//! `program` checks that the kernel can run the program; `initramfs` packs it with its files;
+//! `qemu` turns the options into QEMU's command line; `report` reads the kernel's report, and
+//! `capture` turns what it recorded into a trace. The program's output goes to standard output and
+//! its exit status becomes that of `boot`; everything else goes to standard error.
 //!
 //! Not guaranteed: speed. QEMU emulates every instruction.
 
-mod archive;
 mod capture;
+mod initramfs;
 mod program;
 mod qemu;
 mod report;
 
 use super::CommandError;
-use crate::options::{OptionError, Setting, isa_named, swap_slots};
+use crate::options::{OptionError, parse_isa, parse_swap};
+use crate::setting::{Setting, SettingError, settings_help};
 use pagewright_capture::undo::{Scratch, Undo};
 use pagewright_types::IsaKind;
-use report::Report;
+use report::KernelReport;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
@@ -27,67 +28,78 @@ use std::time::{Duration, Instant};
 
 /// Options of `boot`.
 #[derive(clap::Args)]
-#[command(after_help = crate::options::settings_help())]
+#[command(after_help = settings_help().trim_end().to_owned())]
 pub(crate) struct Args {
-    /// Instruction set: x86-64 or arm64
-    #[arg(long, value_name = "A", default_value = "x86-64")]
+    /// Instruction set: x86-64 or arm64.
+    #[arg(long, value_name = "ISA", default_value = "x86-64")]
     arch: String,
-    /// QEMU's machine: q35 or microvm for x86-64, virt for arm64
-    #[arg(long, value_name = "M")]
+    /// Machine that QEMU emulates: q35 (the default) or microvm for x86-64, virt for arm64.
+    #[arg(long, value_name = "NAME")]
     machine: Option<String>,
-    /// Number of CPUs
+    /// Number of CPUs, 1 to 256.
     #[arg(long, value_name = "N", default_value_t = 1)]
     cpus: u16,
-    /// Memory, on one node
+    /// Memory on a single node, whole MiB, such as 512M or 2G.
     #[arg(long, value_name = "SIZE", default_value = "512M", conflicts_with = "node")]
     mem: String,
-    /// A node with its memory and CPUs, such as 0:1G,cpus=0-3; without CPUs a slower tier (repeat
-    /// for each)
-    #[arg(long, value_name = "SPEC")]
+    /// Memory and CPUs of one NUMA node, such as 0:1G,cpus=0-3; repeat for each node.
+    ///
+    /// Replaces --mem. Nodes are numbered from 0. A node without CPUs (1:4G) is a slower memory
+    /// tier.
+    #[arg(long, value_name = "NODE")]
     node: Vec<String>,
-    /// A setting of the memory manager, such as fault_around_bytes=4096 (repeat for each)
-    #[arg(long, value_name = "K=V")]
+    /// Value of a setting listed below, such as fault_around_bytes=4096; repeat for each setting.
+    #[arg(long, value_name = "NAME=VALUE")]
     set: Vec<String>,
-    /// A file to take along, as FILE or FILE=/PATH (repeat for each); without a path it goes to
-    /// /bin
-    #[arg(long, value_name = "F")]
+    /// File to copy into the machine, as FILE or FILE=/PATH; repeat for each file.
+    ///
+    /// A file without a path is copied to /bin.
+    #[arg(long, value_name = "FILE")]
     file: Vec<String>,
-    /// Count everything again at power-off, and fail if a count is wrong (the kernel is built with
-    /// the oracle)
+    /// Recount references and mappings at power-off; exit with status 70 if a count is wrong.
+    ///
+    /// The kernel is built with the oracle.
     #[arg(long)]
     check: bool,
-    /// Make a capture of its memory calls and faults, for `pagewright replay`
+    /// Write a capture of the program's memory calls and faults, for `pagewright replay`.
     #[arg(long, value_name = "FILE")]
     record: Option<PathBuf>,
-    /// A device for swap of this size, compressed in the machine's own memory (zram)
+    /// Size of a swap device, compressed into the machine's own memory (zram), 4K to 512G.
+    ///
+    /// There is no swap by default.
     #[arg(long, value_name = "SIZE")]
     swap: Option<String>,
-    /// Seconds after which the machine is stopped
-    #[arg(long, value_name = "S")]
+    /// Stop the machine after this many seconds.
+    ///
+    /// There is no limit by default.
+    #[arg(long, value_name = "SECONDS")]
     limit: Option<u64>,
-    /// The kernel's image; else it is built in this repository
+    /// Kernel image to boot.
+    ///
+    /// The default is the kernel of the repository in which pagewright was built; it is built
+    /// first.
     #[arg(long, value_name = "FILE")]
     kernel: Option<PathBuf>,
-    /// Have QEMU count instructions, and say how many come before the program's first
+    /// Count instructions, and print how many the machine executes before the program's first.
     #[arg(long)]
     count: bool,
-    /// A plugin for QEMU, with its arguments as `qemu -plugin` has them
+    /// QEMU plugin with its arguments, as for `qemu -plugin`.
     #[arg(long, value_name = "FILE,ARGS")]
     plugin: Option<String>,
-    /// Words for the kernel's command line, before the program: another kernel's
-    #[arg(long, value_name = "WORDS", default_value = "")]
+    /// Words to put first on the kernel's command line, for a kernel given by --kernel.
+    #[arg(long, value_name = "WORDS", default_value = "", hide_default_value = true)]
     append: String,
-    /// Let the kernel make a mistake (it is built with all of them)
+    /// Plant a bug in the kernel, to see that it is found.
     #[arg(long, value_name = "BUG")]
     plant: Option<String>,
-    /// Static program of this system, or one among the files
+    /// Program to run: a static program of this computer, or the path of one that --file copies.
     program: String,
-    /// Its arguments
+    /// Arguments of the program.
     #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
     args: Vec<String>,
 }
 
-/// Why a program could not be run.
+/// Why a program could not be booted.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum BootError {
     #[error("{}: {source}", path.display())]
@@ -95,37 +107,37 @@ pub(crate) enum BootError {
     #[error("cannot run {program}: {source} (cargo xtask setup installs it)")]
     Program { program: String, source: io::Error },
     #[error(
-        "{path} is dynamic (it wants {loader}), and the kernel runs static programs: link it with -static, or boot a static busybox"
+        "{path} is dynamically linked (its loader is {loader}); the kernel runs static programs: link it with -static, or boot a static busybox"
     )]
     Dynamic { path: String, loader: String },
-    #[error("{path} is a program for {found}, and the machine is {isa}: choose it with --arch")]
+    #[error("{path} is a program for {found}, and the machine is {isa}: choose the machine with --arch")]
     OtherIsa { path: String, found: IsaKind, isa: IsaKind },
     #[error("{0} is neither a 64-bit ELF program for x86-64 or arm64 nor a script")]
     NoProgram(String),
-    #[error("the kernel was not built; its messages are above")]
+    #[error("the kernel could not be built; cargo's messages are above")]
     Build,
-    #[error("this program was not built in its repository: name the kernel's image with --kernel")]
+    #[error("the repository in which pagewright was built is gone: give the kernel's image with --kernel")]
     NoRepository,
-    #[error("the machine stopped without a status: what QEMU or the kernel said last is above")]
+    #[error("the machine stopped without an exit status; the last messages of QEMU and the kernel are above")]
     NoStatus,
-    #[error("stopped after {0} s")]
+    #[error("--limit {0}: the machine was stopped after {0} s")]
     Limit(u64),
     #[error("--machine {0}: must be q35 or microvm for x86-64, virt for arm64")]
     Machine(String),
-    #[error("{0} bytes of memory on a node: QEMU has whole MiB only")]
-    PartOfMiB(u64),
+    #[error("{option}: {bytes} bytes are not whole MiB, which QEMU needs")]
+    PartOfMiB { option: &'static str, bytes: u64 },
     #[error("--node: {0}")]
     Node(pagewright_sim::config::parse::ConfigParseError),
     #[error("--mem: {0}")]
     Memory(pagewright_sim::config::parse::ConfigParseError),
-    #[error("the kernel recorded what can't be read: {0}")]
+    #[error("--record: the kernel recorded a line that cannot be read: {0}")]
     Record(String),
-    #[error("{0}: file names with spaces can't be passed to the kernel")]
+    #[error("{0}: file names with spaces cannot be passed to the kernel")]
     Name(String),
 }
 
 impl BootError {
-    /// An error about a file, for `map_err`.
+    /// Adds the file to an I/O error, for `map_err`.
     fn file(path: &Path) -> impl FnOnce(io::Error) -> Self {
         let path = path.to_owned();
         move |source| Self::File { path, source }
@@ -133,12 +145,12 @@ impl BootError {
 }
 
 pub(crate) fn run(args: &Args) -> Result<ExitCode, CommandError> {
-    let isa = isa_named(&args.arch)?;
-    let settings = settings(&args.set)?;
-    let swap_slots = args.swap.as_deref().map(swap_slots).transpose()?;
-    let machine = qemu::Machine::new(args, isa)?;
+    let isa = parse_isa(&args.arch)?;
+    let settings = kernel_settings(&args.set)?;
+    let swap_slots = args.swap.as_deref().map(parse_swap).transpose()?;
+    let machine = qemu::QemuMachine::new(args, isa)?;
     let scratch = Scratch::new("boot").map_err(|(path, source)| BootError::File { path, source })?;
-    let (archive, program) = archive::pack(args, isa, scratch.path())?;
+    let (initramfs, program) = initramfs::pack(args, isa, scratch.path())?;
     let kernel = match &args.kernel {
         Some(kernel) => {
             std::fs::File::open(kernel).map_err(BootError::file(kernel))?;
@@ -147,7 +159,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, CommandError> {
         None => build(isa, args.plant.is_some(), args.check)?,
     };
     let report_file = scratch.file("report");
-    let words = qemu::Words {
+    let words = qemu::KernelWords {
         swap_slots,
         append: &args.append,
         settings: &settings,
@@ -156,38 +168,38 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode, CommandError> {
         plant: args.plant.as_deref(),
         program: &program,
     };
-    let mut qemu = machine.command(&kernel, &archive, &report_file, &words.line(&args.args)?);
+    let mut qemu = machine.command(&kernel, &initramfs, &report_file, &words.line(&args.args)?);
     wait(&mut qemu, args.limit)?;
-    let report = Report::read(&report_file)?;
-    report.show();
+    let report = KernelReport::read(&report_file)?;
+    report.print();
     if args.count {
-        report.show_first();
+        report.print_instruction_count();
     }
     if let Some(path) = &args.record {
         let command = std::iter::once(&args.program).chain(&args.args).cloned().collect();
         capture::write(report.text(), isa, command, path)?;
     }
     match report.status() {
-        // Who asked for a verdict and got none must not take silence for one.
+        // `--check` without a verdict is a failure.
         Some(status) if !args.check || report.is_judged() => Ok(ExitCode::from(status)),
         Some(_) => Ok(ExitCode::FAILURE),
         None => Err(BootError::NoStatus.into()),
     }
 }
 
-/// Checks the settings, and gives them as the kernel wants them.
-fn settings(set: &[String]) -> Result<Vec<String>, OptionError> {
-    let check = |text: &String| {
-        let (setting, value) = Setting::parse(text)?;
+/// Checks the arguments of `--set` and turns them into words of the kernel's command line.
+fn kernel_settings(arguments: &[String]) -> Result<Vec<String>, OptionError> {
+    let word = |argument: &str| {
+        let (setting, value) = Setting::parse(argument)?;
         match setting {
             Setting::Knob(knob) => Ok(format!("set.{}={}", knob.name(), setting.value(value)?)),
-            Setting::NoPcid => Err(OptionError::NotOfTheKernel(setting.name())),
+            Setting::NoPcid => Err(SettingError::SimulatedOnly(setting.name())),
         }
     };
-    set.iter().map(check).collect()
+    arguments.iter().map(|argument| word(argument).map_err(SettingError::of("--set", argument))).collect()
 }
 
-/// Builds the kernel in the repository that this program was built in.
+/// Builds the kernel of the repository in which this program was built, and returns its image.
 fn build(isa: IsaKind, planted: bool, judged: bool) -> Result<PathBuf, BootError> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     if !root.join("kernel/Cargo.toml").exists() {
@@ -202,16 +214,16 @@ fn build(isa: IsaKind, planted: bool, judged: bool) -> Result<PathBuf, BootError
     image.map(PathBuf::from).ok_or(BootError::Build)
 }
 
-/// Runs the machine to its end, or to the limit.
+/// Runs QEMU until it exits or the limit, in seconds, is over.
 fn wait(qemu: &mut Command, limit: Option<u64>) -> Result<(), BootError> {
-    const LOOK: Duration = Duration::from_millis(20);
+    const POLL_INTERVAL: Duration = Duration::from_millis(20);
     let program = qemu.get_program().display().to_string();
     let failed = |source| BootError::Program { program: program.clone(), source };
     let child = Arc::new(Mutex::new(qemu.stdin(Stdio::null()).spawn().map_err(failed)?));
     let killed = Arc::clone(&child);
-    // However this ends, the machine does not run on; one that has ended is not killed
-    // (`Child::kill`).
-    let _stopped = Undo::new(move || {
+    // QEMU is killed on every path out of here, SIGINT included. `Child::kill` ignores a child that
+    // has already exited.
+    let _kill_on_exit = Undo::new(move || {
         let mut child = killed.lock().unwrap_or_else(PoisonError::into_inner);
         let _ = child.kill().and_then(|()| child.wait());
     });
@@ -223,6 +235,6 @@ fn wait(qemu: &mut Command, limit: Option<u64>) -> Result<(), BootError> {
         if let Some(seconds) = limit.filter(|seconds| start.elapsed() >= Duration::from_secs(*seconds)) {
             return Err(BootError::Limit(seconds));
         }
-        thread::sleep(LOOK);
+        thread::sleep(POLL_INTERVAL);
     }
 }

@@ -1,7 +1,7 @@
-//! Whether the kernel can run a program, found out before it is built and booted.
+//! Checks that the kernel can run a program, before the kernel is built and booted.
 //!
-//! Not guaranteed: that it runs. What a script names, and what a program starts, is the kernel's
-//! affair.
+//! Not guaranteed: that the program runs. The interpreter of a script, and programs that the
+//! program starts, are not checked.
 
 use super::BootError;
 use object::Endianness;
@@ -9,11 +9,10 @@ use object::elf::{EM_AARCH64, EM_X86_64, FileHeader64};
 use object::read::elf::{FileHeader, ProgramHeader};
 use pagewright_types::IsaKind;
 
-/// Looks at the bytes of `path`.
+/// Checks the `bytes` of the program `path`: a script, or a static ELF program for `isa`.
 ///
 /// # Errors
-/// [`BootError::Dynamic`], [`BootError::OtherIsa`] and [`BootError::NoProgram`], which say what to
-/// do.
+/// [`BootError::Dynamic`], [`BootError::OtherIsa`], [`BootError::NoProgram`].
 pub(super) fn check(path: &str, bytes: &[u8], isa: IsaKind) -> Result<(), BootError> {
     if bytes.starts_with(b"#!") {
         return Ok(());

@@ -1,36 +1,36 @@
-//! QEMU's command line.
+//! Builds the command lines of QEMU and of the kernel.
 //!
-//! Not guaranteed: other versions than those that Debian brings (7.2 and later).
+//! Not guaranteed: that it works with QEMU before 7.2, the version of Debian 12.
 
 use super::{Args, BootError, CommandError};
-use crate::options::OptionError;
+use crate::options::{OptionError, memory_option};
 use pagewright_sim::config::parse;
 use pagewright_sim::{MachineConfig, NodeConfig};
 use pagewright_types::{CpuId, CpuMask, IsaKind};
 use std::path::Path;
 use std::process::Command;
 
-/// Where `isa-debug-exit` stands; the kernel's `hal` knows it.
+/// QEMU's `isa-debug-exit` device; the port is the one that the kernel's `hal` writes to.
 const DEBUG_EXIT: &str = "isa-debug-exit,iobase=0x501,iosize=4";
 
-/// In which QEMU counts memory.
+/// The unit of QEMU's memory sizes.
 const MIB: u64 = 1 << 20;
 
-/// A machine that QEMU can be.
-pub(super) struct Machine {
+/// The machine that QEMU emulates.
+pub(super) struct QemuMachine {
     isa: IsaKind,
     name: String,
     cpus: u16,
     nodes: Vec<NodeConfig>,
-    /// Whether each instruction takes a nanosecond of the machine's time.
+    /// Whether QEMU counts instructions: each takes a nanosecond of the machine's time.
     count: bool,
-    /// What looks on.
+    /// The argument of QEMU's `-plugin`.
     plugin: Option<String>,
 }
 
-/// The words before the program on the kernel's command line.
-pub(super) struct Words<'a> {
-    /// As they stand.
+/// The words of the kernel's command line, without the program's arguments.
+pub(super) struct KernelWords<'a> {
+    /// The argument of `--append`, unchanged.
     pub(super) append: &'a str,
     pub(super) settings: &'a [String],
     pub(super) check: bool,
@@ -40,8 +40,8 @@ pub(super) struct Words<'a> {
     pub(super) program: &'a str,
 }
 
-impl Words<'_> {
-    /// The kernel's command line.
+impl KernelWords<'_> {
+    /// Builds the kernel's command line, the program's arguments included.
     pub(super) fn line(&self, arguments: &[String]) -> Result<String, BootError> {
         if self.program.contains(' ') {
             return Err(BootError::Name(self.program.to_owned()));
@@ -59,8 +59,10 @@ impl Words<'_> {
     }
 }
 
-/// An argument without blanks: what would end it, or means something to QEMU's own options, is
-/// written as `%xx`; nothing at all as `%00`.
+/// Escapes an argument, so that it is one word of the kernel's command line.
+///
+/// Blanks, and bytes with a meaning in QEMU's options, become `%xx`; an empty argument becomes
+/// `%00`.
 fn escape(argument: &str) -> String {
     if argument.is_empty() {
         return "%00".to_owned();
@@ -72,7 +74,7 @@ fn escape(argument: &str) -> String {
         .collect()
 }
 
-impl Machine {
+impl QemuMachine {
     pub(super) fn new(args: &Args, isa: IsaKind) -> Result<Self, CommandError> {
         let known: &[&str] = match isa {
             IsaKind::X86_64 => &["q35", "microvm"],
@@ -89,16 +91,19 @@ impl Machine {
         };
         let mut machine = MachineConfig::default_for(isa).map_err(OptionError::from)?;
         (machine.cpus, machine.nodes) = (args.cpus, nodes);
-        machine.validate(isa).map_err(OptionError::from)?;
+        let has_nodes = !args.node.is_empty();
+        machine.validate(isa).map_err(|error| OptionError::machine(error, has_nodes))?;
         let nodes = machine.nodes;
         if let Some(node) = nodes.iter().find(|node| !node.bytes.is_multiple_of(MIB)) {
-            return Err(BootError::PartOfMiB(node.bytes).into());
+            return Err(BootError::PartOfMiB { option: memory_option(has_nodes), bytes: node.bytes }.into());
         }
         Ok(Self { isa, name, cpus: args.cpus, nodes, count: args.count, plugin: args.plugin.clone() })
     }
 
-    /// Runs `kernel` with `archive` and its command line.
-    pub(super) fn command(&self, kernel: &Path, archive: &Path, report: &Path, line: &str) -> Command {
+    /// Builds the QEMU command that boots `kernel` with `initramfs` and the command line `line`.
+    ///
+    /// QEMU writes the kernel's report to the file `report`.
+    pub(super) fn command(&self, kernel: &Path, initramfs: &Path, report: &Path, line: &str) -> Command {
         let mut qemu = match self.isa {
             IsaKind::X86_64 => Command::new("qemu-system-x86_64"),
             IsaKind::Aarch64 => Command::new("qemu-system-aarch64"),
@@ -106,7 +111,8 @@ impl Machine {
         let bytes: u64 = self.nodes.iter().map(|node| node.bytes).sum();
         qemu.args(["-cpu", "max", "-m", &format!("{}M", bytes / MIB), "-smp", &self.cpus.to_string()]);
         qemu.args(["-display", "none", "-monitor", "none", "-serial", "stdio", "-no-reboot"]);
-        // Emulated CPUs that wait for one another need a host CPU each, or must take turns.
+        // The kernel's CPUs spin while they wait for each other. With fewer host CPUs than that,
+        // one host thread runs all of them in turn.
         let threads = std::thread::available_parallelism().map_or(1, usize::from);
         let accelerator =
             if usize::from(self.cpus) <= threads && !self.count { "tcg,thread=multi" } else { "tcg,thread=single" };
@@ -120,7 +126,7 @@ impl Machine {
         if self.nodes.len() > 1 {
             self.nodes(&mut qemu);
         }
-        qemu.arg("-kernel").arg(kernel).arg("-initrd").arg(archive);
+        qemu.arg("-kernel").arg(kernel).arg("-initrd").arg(initramfs);
         match self.isa {
             IsaKind::X86_64 => {
                 qemu.args(["-machine", &self.name, "-device", DEBUG_EXIT, "-debugcon"]);
@@ -135,7 +141,7 @@ impl Machine {
         qemu
     }
 
-    /// Nodes with their memory and CPUs; CPUs that none names are node 0's.
+    /// Adds the options for the nodes; node 0 gets the CPUs that no node names.
     fn nodes(&self, qemu: &mut Command) {
         let named: CpuMask = self.nodes.iter().flat_map(|node| node.cpus.iter()).collect();
         for (index, node) in self.nodes.iter().enumerate() {
@@ -157,7 +163,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_argument_is_one_word_whatever_is_in_it() {
+    fn an_escaped_argument_is_one_word() {
         assert_eq!(escape("plain-1.c"), "plain-1.c");
         assert_eq!(escape("a b%,"), "a%20b%25%2c");
         assert_eq!(escape(""), "%00");

@@ -1,15 +1,15 @@
-//! What an evaluation found, as `--json` writes it and the tables and the page show it.
+//! The results of an evaluation, as the tables, the HTML page and `--json` show them.
 //!
 //! Key types: [`Evaluation`] with its [`Run`]s and [`Claim`]s. `docs/json.md` says what each member
-//! means, and which are the same, bit for bit, for the same seed.
+//! means, and which members are the same, bit for bit, for the same seed.
 //!
-//! Not guaranteed: an order of the keys of a map.
+//! Not guaranteed: the order of the keys of a map.
 
 use super::Stats;
 use serde::Serialize;
 use std::collections::BTreeMap;
 
-/// All evaluations of one call.
+/// The JSON document of `evaluate`.
 #[derive(Serialize)]
 pub(super) struct Document<'a> {
     pub(super) schema: u32,
@@ -20,12 +20,12 @@ pub(super) struct Document<'a> {
 #[derive(Serialize)]
 pub(crate) struct Evaluation {
     pub(crate) name: &'static str,
-    /// What it is about, in a line.
+    /// The subject, in a few words.
     #[serde(skip)]
     pub(crate) title: &'static str,
     pub(crate) isa: &'static str,
     pub(crate) config: BTreeMap<String, String>,
-    /// The computer, where one was measured.
+    /// The computer on which times were measured; empty if none were.
     pub(crate) measured_on: BTreeMap<String, String>,
     pub(crate) runs: Vec<Run>,
     pub(crate) claims: Vec<Claim>,
@@ -33,11 +33,11 @@ pub(crate) struct Evaluation {
     pub(crate) tables: Vec<Table>,
     #[serde(skip)]
     pub(crate) plots: Vec<Plot>,
-    /// What a reader must know to judge the figures.
+    /// Conditions and limits of the figures.
     pub(crate) notes: Vec<String>,
 }
 
-/// One thing that was run.
+/// The figures of one configuration.
 #[derive(Serialize)]
 pub(crate) struct Run {
     pub(crate) label: String,
@@ -53,25 +53,25 @@ impl Run {
         Self { label, input, counters: BTreeMap::new(), modelled: BTreeMap::new(), measured: BTreeMap::new() }
     }
 
-    /// A run of which a clock told `name`.
+    /// A run with one measured figure.
     pub(crate) fn measured(label: String, input: String, name: &str, stats: Stats) -> Self {
         Self { measured: BTreeMap::from([(name.to_owned(), stats)]), ..Self::of(label, input) }
     }
 }
 
-/// Where a figure of ours comes from.
+/// How a figure was obtained.
 #[derive(Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub(crate) enum Kind {
-    /// A count.
+pub(crate) enum FigureKind {
+    /// By counting.
     Counted,
-    /// A sum of costs.
+    /// By adding up the costs of a profile.
     Modelled,
-    /// A clock.
+    /// By a clock.
     Measured,
 }
 
-/// How ours compares with what was published, or with what we promise.
+/// How a figure compares with the published or promised one.
 #[derive(Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Verdict {
@@ -82,7 +82,7 @@ pub(crate) enum Verdict {
 }
 
 impl Verdict {
-    /// As the tables write it.
+    /// The text in tables.
     pub(super) const fn name(self) -> &'static str {
         match self {
             Self::Reproduced => "reproduced",
@@ -93,51 +93,51 @@ impl Verdict {
     }
 }
 
-/// The source of a figure that nobody published.
+/// The source of a figure that this project promises.
 pub(crate) const OWN_PROMISE: &str = "our own promise";
 
-/// A published figure, or one that we promise, and ours.
+/// A published or promised figure, and ours.
 #[derive(Serialize)]
 pub(crate) struct Claim {
     pub(crate) what: String,
-    /// As printed, or as promised.
+    /// The figure as its source prints it.
     pub(crate) published: String,
     pub(crate) source: String,
     pub(crate) ours: String,
-    pub(crate) kind: Kind,
+    pub(crate) kind: FigureKind,
     pub(crate) verdict: Verdict,
     pub(crate) reason: String,
 }
 
-/// A table, as text and in the page.
+/// A table of cells that are already formatted.
 pub(crate) struct Table {
     pub(crate) title: String,
     pub(crate) head: Vec<String>,
     pub(crate) rows: Vec<Vec<String>>,
 }
 
-/// What a plot's figures are over.
+/// The quantity on the horizontal axis of a plot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Over {
-    /// Sizes.
+pub(crate) enum PlotAxis {
+    /// Size in bytes.
     Bytes,
-    /// Numbers of CPUs.
+    /// Number of CPUs.
     Cpus,
 }
 
-/// A plot: a figure over powers of two.
+/// A plot, with a logarithmic horizontal axis.
 pub(crate) struct Plot {
     pub(crate) title: String,
-    /// The unit of the figure.
+    /// The unit of the vertical axis.
     pub(crate) unit: &'static str,
-    pub(crate) over: Over,
+    pub(crate) axis: PlotAxis,
     pub(crate) series: Vec<Series>,
 }
 
 /// One line of a plot.
 pub(crate) struct Series {
     pub(crate) name: String,
-    /// Bytes or CPUs, and the figure.
+    /// Horizontal position in bytes or CPUs, and the figure.
     pub(crate) points: Vec<(u64, Stats)>,
 }
 
@@ -147,18 +147,18 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn the_document_has_the_keys_of_its_schema() {
+    fn the_document_has_exactly_the_keys_of_its_schema() {
         let stats = Stats::of(vec![2.0]);
         let claim = Claim {
             what: "w".to_owned(),
             published: "p".to_owned(),
             source: "s".to_owned(),
             ours: "o".to_owned(),
-            kind: Kind::Measured,
+            kind: FigureKind::Measured,
             verdict: Verdict::NotComparable,
             reason: String::new(),
         };
-        let found = Evaluation {
+        let evaluation = Evaluation {
             name: "n",
             title: "",
             isa: "x86-64",
@@ -176,7 +176,7 @@ mod tests {
             "verdict": "not-comparable", "reason": ""});
         let expected = json!({"schema": 1, "evaluations": [{"name": "n", "isa": "x86-64", "config": {}, "measured_on": {},
             "runs": [run], "claims": [claim], "notes": []}]});
-        let document = Document { schema: 1, evaluations: &[found] };
+        let document = Document { schema: 1, evaluations: &[evaluation] };
         assert_eq!(serde_json::to_value(&document).expect("plain data"), expected);
     }
 }

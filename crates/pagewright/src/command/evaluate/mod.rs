@@ -1,11 +1,11 @@
-//! `pagewright evaluate`: the published before and after of each mechanism, run here and put beside
-//! what was published.
+//! `pagewright evaluate`: repeats published measurements of a mechanism and compares the figures.
 //!
-//! Key types: [`Evaluation`], what one of them found; [`Scale`], how much time it may take. An
-//! evaluation is a function in [`ALL`]; it knows nothing of tables, JSON and pages, which
-//! `document`, `text` and `page` make of what it found.
+//! Key types: [`Evaluation`], the results; [`Scale`], how much time an evaluation may take. An
+//! evaluation is a function in [`ALL`]. `document` writes its results as JSON, `text` as tables and
+//! `page` as HTML.
 //!
-//! Not guaranteed: that a figure is reproduced. One that differs is shown, with the reason.
+//! Not guaranteed: that a published figure is reproduced. A figure that differs is printed with the
+//! reason, if it is known.
 
 mod batch;
 mod clear;
@@ -16,31 +16,31 @@ mod stats;
 mod text;
 
 use super::{CommandError, OutFile};
-pub(crate) use document::{Claim, Evaluation, Kind, OWN_PROMISE, Over, Plot, Run, Series, Table, Verdict};
+pub(crate) use document::{Claim, Evaluation, FigureKind, OWN_PROMISE, Plot, PlotAxis, Run, Series, Table, Verdict};
 use indicatif::{ProgressBar, ProgressStyle};
 pub(crate) use stats::Stats;
 use std::io::Write;
 use std::path::PathBuf;
 
-/// How much is measured.
+/// How long an evaluation may take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Scale {
-    /// At most about a minute.
+    /// About a minute at most.
     Quick,
-    /// Several minutes, with the largest inputs.
+    /// Several minutes, with the largest inputs and more repetitions.
     Full,
 }
 
-/// What an evaluation is given.
+/// The arguments of an evaluation.
 pub(crate) struct Context<'a> {
     pub(crate) scale: Scale,
     progress: &'a ProgressBar,
 }
 
 impl Context<'_> {
-    /// Says what is being done, to who watches.
-    pub(crate) fn doing(&self, what: &str) {
-        self.progress.set_message(what.to_owned());
+    /// Shows the current step on standard error.
+    pub(crate) fn show_step(&self, step: &str) {
+        self.progress.set_message(step.to_owned());
         self.progress.tick();
     }
 }
@@ -50,33 +50,33 @@ type Evaluate = fn(&Context<'_>) -> Result<Evaluation, CommandError>;
 /// The evaluations, by name.
 const ALL: [(&str, Evaluate); 2] = [("batch", batch::run), ("clear", clear::run)];
 
-/// Why an evaluation was not done.
+/// Why an evaluation could not finish.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum EvaluateError {
-    /// There is none of that name.
-    #[error("evaluation '{name}': there is none; there are {}", ALL.map(|(name, _)| name).join(", "))]
+    /// No evaluation has that name.
+    #[error("unknown evaluation {name}: the evaluations are {}", ALL.map(|(name, _)| name).join(", "))]
     Unknown {
-        /// As it was typed.
+        /// The name on the command line.
         name: String,
     },
-    /// The host has not the memory.
+    /// The host has too little memory.
     #[error("evaluate: {0}")]
     Memory(#[from] pagewright_host::HostMemoryError),
     /// The machine could not be set up, or ran out of frames.
     #[error("evaluate: {0}")]
     Machine(String),
     /// A target was not zero after it had been cleared.
-    #[error("evaluate: INV-CLEAR-WHOLE: {what} left something behind")]
+    #[error("evaluate: INV-CLEAR-WHOLE: {what} left bytes that are not zero")]
     NotZero {
-        /// Which stores, over what.
+        /// The stores and the extent.
         what: String,
     },
     /// A plot could not be drawn.
     #[error("evaluate: plot '{title}': {reason}")]
     Plot {
-        /// Which.
+        /// The title of the plot.
         title: String,
-        /// Why.
+        /// The error of the plotting library.
         reason: String,
     },
 }
@@ -84,15 +84,19 @@ pub(crate) enum EvaluateError {
 /// Options of `evaluate`.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// Which: batch, clear [default: all]
+    /// Evaluations to run: batch or clear.
+    ///
+    /// batch counts and models flushes that reclaim defers, on simulated machines, in about half a
+    /// minute. clear measures uncached clearing of memory on this computer, in about a minute, with
+    /// 5 GiB of memory. The default is both.
     names: Vec<String>,
-    /// Take the time for the largest inputs and more repetitions (clear; minutes)
+    /// Let clear use larger inputs and more repetitions: several minutes, 13 GiB of memory.
     #[arg(long)]
     full: bool,
-    /// Write every figure to a file, too
+    /// Also write all results to a file as JSON (docs/json.md).
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
-    /// Write tables and plots to one page for a browser
+    /// Also write tables and plots to a file as one HTML page.
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
 }
@@ -106,21 +110,21 @@ pub(crate) fn run(args: &Args) -> Result<(), CommandError> {
         progress.set_style(style);
     }
     let context = Context { scale: if args.full { Scale::Full } else { Scale::Quick }, progress: &progress };
-    let mut found = Vec::new();
+    let mut evaluations = Vec::new();
     for evaluate in chosen {
         let evaluation = evaluate(&context)?;
         progress.suspend(|| {
             let mut out = std::io::stdout().lock();
             text::evaluation(&mut out, &evaluation).and_then(|()| out.flush())
         })?;
-        found.push(evaluation);
+        evaluations.push(evaluation);
     }
     progress.finish_and_clear();
     if let Some(json) = json {
-        json.write_json(&document::Document { schema: 1, evaluations: &found })?;
+        json.write_json(&document::Document { schema: 1, evaluations: &evaluations })?;
     }
     if let Some(html) = html {
-        html.write_text(&page::page(&found).map_err(CommandError::Evaluate)?)?;
+        html.write_text(&page::page(&evaluations).map_err(CommandError::Evaluate)?)?;
     }
     Ok(())
 }
@@ -130,8 +134,8 @@ fn chosen(names: &[String]) -> Result<Vec<Evaluate>, CommandError> {
         return Ok(ALL.iter().map(|(_, evaluate)| *evaluate).collect());
     }
     let by_name = |name: &String| {
-        let found = ALL.iter().find(|(known, _)| known == name).map(|(_, evaluate)| *evaluate);
-        found.ok_or_else(|| CommandError::Evaluate(EvaluateError::Unknown { name: name.clone() }))
+        let evaluate = ALL.iter().find(|(known, _)| known == name).map(|(_, evaluate)| *evaluate);
+        evaluate.ok_or_else(|| CommandError::Evaluate(EvaluateError::Unknown { name: name.clone() }))
     };
     names.iter().map(by_name).collect()
 }

@@ -1,12 +1,12 @@
-//! Plots: a figure over sizes or CPUs, a line for each way, with the spread as bars.
+//! Draws plots as SVG.
 //!
-//! What it is over is drawn by its logarithm. The text is set by whoever shows the SVG, so its
-//! width is only estimated here.
+//! A plot has a line for each series, with the spread as bars. The horizontal axis, sizes or
+//! numbers of CPUs, is logarithmic. The browser sets the text, so its width is only estimated here.
 
-use super::{Over, Plot};
+use super::{Plot, PlotAxis};
 use plotters::prelude::*;
 
-/// Colours that are told apart without red and green (Okabe and Ito).
+/// Colours that colour-blind readers can distinguish (Okabe and Ito).
 const COLOURS: [RGBColor; 6] = [
     RGBColor(0, 0, 0),
     RGBColor(0, 114, 178),
@@ -16,11 +16,12 @@ const COLOURS: [RGBColor; 6] = [
     RGBColor(86, 180, 233),
 ];
 
-/// Pixels of a plot, and of these the names of its lines.
+/// Width of a plot in pixels, the legend included.
 const WIDTH: u32 = 960;
+/// Width of the legend in pixels.
 const LEGEND: u32 = 130;
 
-/// The plot as an SVG element.
+/// Draws a plot as an SVG element.
 pub(super) fn svg(plot: &Plot) -> Result<String, String> {
     let mut text = String::new();
     draw(plot, SVGBackend::with_string(&mut text, (WIDTH, 420)).into_drawing_area())
@@ -38,7 +39,7 @@ fn draw(
         points().fold((f64::MAX, f64::MIN), |(low, high), (bytes, _)| (low.min(log(*bytes)), high.max(log(*bytes))));
     let top = points().map(|(_, stats)| stats.p90).fold(0.0, f64::max);
     if low > high {
-        return Err("it has no points".into());
+        return Err("the plot has no points".into());
     }
     area.fill(&WHITE)?;
     let (left, right) = area.split_horizontally(WIDTH - LEGEND);
@@ -52,9 +53,9 @@ fn draw(
         .configure_mesh()
         .light_line_style(WHITE)
         .x_labels((high - low) as usize + 1)
-        .x_label_formatter(&|log| label(plot.over, *log))
+        .x_label_formatter(&|log| label(plot.axis, *log))
         .y_desc(plot.unit)
-        .x_desc(axis(plot.over))
+        .x_desc(axis_name(plot.axis))
         .axis_desc_style(("sans-serif", 14))
         .draw()?;
     for (row, (series, colour)) in (0..).zip(plot.series.iter().zip(COLOURS.iter().cycle())) {
@@ -71,26 +72,26 @@ fn draw(
     Ok(())
 }
 
-/// What the plot is over.
-fn axis(over: Over) -> &'static str {
-    match over {
-        Over::Bytes => "extent",
-        Over::Cpus => "CPUs",
+fn axis_name(axis: PlotAxis) -> &'static str {
+    match axis {
+        PlotAxis::Bytes => "extent",
+        PlotAxis::Cpus => "CPUs",
     }
 }
 
-fn label(over: Over, log: f64) -> String {
+/// The label at a power of two; empty between two powers.
+fn label(axis: PlotAxis, log: f64) -> String {
     if (log - log.round()).abs() > 0.01 {
         return String::new();
     }
     let number = 1 << log.round() as u64;
-    match over {
-        Over::Bytes => size(number),
-        Over::Cpus => number.to_string(),
+    match axis {
+        PlotAxis::Bytes => size(number),
+        PlotAxis::Cpus => number.to_string(),
     }
 }
 
-/// Bytes as people write them.
+/// Formats bytes in the largest unit that fits, rounded down.
 pub(super) fn size(bytes: u64) -> String {
     let units = [(30, "GiB"), (20, "MiB"), (10, "KiB")];
     let fitting = units.into_iter().find(|(shift, _)| bytes >= 1 << shift);
@@ -103,23 +104,23 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_plot_has_its_lines_and_names() {
+    fn a_plot_has_a_line_and_a_name_for_each_series() {
         let points = [12u32, 20, 30].map(|log| (1u64 << log, Stats::of(vec![f64::from(log)]))).to_vec();
         let plot = Plot {
             title: "Cold".to_owned(),
             unit: "GB/s",
-            over: Over::Bytes,
+            axis: PlotAxis::Bytes,
             series: vec![Series { name: "movnti".to_owned(), points }],
         };
         let drawn = svg(&plot).expect("a plot");
         for text in ["<svg", "movnti", "Cold", "GB/s", "<polyline", "1 MiB"] {
             assert!(drawn.contains(text), "{text} in {drawn}");
         }
-        assert!(svg(&Plot { title: String::new(), unit: "", over: Over::Cpus, series: Vec::new() }).is_err());
+        assert!(svg(&Plot { title: String::new(), unit: "", axis: PlotAxis::Cpus, series: Vec::new() }).is_err());
     }
 
     #[test]
-    fn sizes_are_whole_units() {
+    fn sizes_are_printed_in_the_largest_unit() {
         for (bytes, text) in [(512, "512 B"), (4096, "4 KiB"), (2 << 20, "2 MiB"), (4 << 30, "4 GiB")] {
             assert_eq!(size(bytes), text);
         }

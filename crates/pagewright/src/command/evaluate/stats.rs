@@ -1,14 +1,13 @@
 //! Medians with their spread.
 //!
-//! Key type: [`Stats`]. A computer that others use as well gives figures that wander; a median of
-//! interleaved repetitions wanders least, and the tenth and ninetieth percentile say how much they
-//! did.
+//! Key type: [`Stats`]. Other load on the computer makes single measurements vary. The median of
+//! interleaved repetitions varies least; the tenth and ninetieth percentile show the variation.
 //!
 //! Not guaranteed: a confidence interval. Repetitions seconds apart are not independent.
 
 use serde::Serialize;
 
-/// What several repetitions gave.
+/// Median and percentiles of several repetitions.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub(crate) struct Stats {
     pub(crate) median: f64,
@@ -18,7 +17,7 @@ pub(crate) struct Stats {
 }
 
 impl Stats {
-    /// Of samples in any order; zeroes without any.
+    /// Summarises samples in any order; all figures are 0 if there are none.
     pub(crate) fn of(mut samples: Vec<f64>) -> Self {
         samples.sort_unstable_by(f64::total_cmp);
         let at = |share: f64| {
@@ -30,7 +29,7 @@ impl Stats {
         Self { median: at(0.5), p10: at(0.1), p90: at(0.9), samples: samples.len() }
     }
 
-    /// Median and spread, as in `24.0 [23.9–24.2]`.
+    /// Formats median and spread, such as `24.0 [23.9–24.2]`.
     pub(crate) fn text(&self) -> String {
         let digits = if self.median < 9.995 { 2 } else { 1 };
         format!("{:.digits$} [{:.digits$}–{:.digits$}]", self.median, self.p10, self.p90)
@@ -42,7 +41,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn medians_and_percentiles_lie_between_their_neighbours() {
+    fn medians_and_percentiles_are_interpolated() {
         let stats = Stats::of((1..=11).rev().map(f64::from).collect());
         assert_eq!((stats.p10, stats.median, stats.p90, stats.samples), (2.0, 6.0, 10.0, 11));
         assert_eq!(Stats::of(vec![1.0, 2.0]).median, 1.5);

@@ -1,29 +1,29 @@
-//! An evaluation as text.
+//! Prints an evaluation as text.
 
 use super::{Claim, Evaluation, OWN_PROMISE, Table};
 use std::io::{self, Write};
 
 /// Writes tables, claims and notes.
-pub(super) fn evaluation(out: &mut impl Write, found: &Evaluation) -> io::Result<()> {
-    writeln!(out, "\n{}: {} ({})\n", found.name, found.title, found.isa)?;
-    for (key, value) in found.measured_on.iter().chain(&found.config) {
+pub(super) fn evaluation(out: &mut impl Write, evaluation: &Evaluation) -> io::Result<()> {
+    writeln!(out, "\n{}: {} ({})\n", evaluation.name, evaluation.title, evaluation.isa)?;
+    for (key, value) in evaluation.measured_on.iter().chain(&evaluation.config) {
         writeln!(out, "  {key:<24} {value}")?;
     }
-    for given in &found.tables {
+    for table in &evaluation.tables {
         writeln!(out)?;
-        table(out, given)?;
+        write_table(out, table)?;
     }
-    writeln!(out, "\nBeside what was published, and what we promise:\n")?;
-    for claim in &found.claims {
+    writeln!(out, "\nPublished and promised figures, and ours:\n")?;
+    for claim in &evaluation.claims {
         write_claim(out, claim)?;
     }
-    for note in &found.notes {
+    for note in &evaluation.notes {
         writeln!(out, "Note: {note}")?;
     }
     writeln!(out)
 }
 
-fn table(out: &mut impl Write, table: &Table) -> io::Result<()> {
+fn write_table(out: &mut impl Write, table: &Table) -> io::Result<()> {
     let wide = |text: &String| text.chars().count();
     let columns = 0..table.head.len();
     let widths: Vec<usize> = columns

@@ -1,29 +1,32 @@
-//! What was published, and what we promise, beside what was found.
+//! Compares the results with the figures of the series and with our own promises.
 
-use super::super::{Claim, Kind, OWN_PROMISE, Stats, Verdict};
-use super::Found;
+use super::super::{Claim, FigureKind, OWN_PROMISE, Stats, Verdict};
+use super::BatchResults;
 use super::grid::{BATCH, Cell, FEW, KUNPENG, PHONE, X86, percent};
-use super::pressure::Squeezed;
+use super::half_memory::{AFTER, BEFORE, CapturePair};
 
+/// The message id of the series' patch that has the figures.
 const SERIES: &str = "20220822082120.8347-5-yangyicong@huawei.com";
+/// The reviewers' mails.
 const REVIEW: &str = "the same thread";
 
-/// A machine of the series, with what its mail prints.
-struct Printed {
+/// The published figures of one machine of the series.
+struct PublishedMachine {
     profile: &'static str,
-    /// As many as the mail says, or the most that we run.
+    /// Number of CPUs in the mail; if it gives none, the most that the grid has.
     cpus: u16,
-    /// Of the time before, that in `ptep_clear_flush`.
+    /// Share of the time before that was spent in `ptep_clear_flush`.
     share: f64,
     share_text: &'static str,
-    /// Of the time before, what was saved.
+    /// Share of the time before that was saved.
     saved: f64,
     saved_text: &'static str,
+    /// Why our figures may differ.
     reason: &'static str,
 }
 
-const PRINTED: [Printed; 2] = [
-    Printed {
+const PUBLISHED: [PublishedMachine; 2] = [
+    PublishedMachine {
         profile: PHONE,
         cpus: 8,
         share: 0.0536,
@@ -32,72 +35,80 @@ const PRINTED: [Printed; 2] = [
         saved_text: "14.69 → 13.80 s, around 5 % (Snapdragon 888, 8 cores)",
         reason: "",
     },
-    Printed {
+    PublishedMachine {
         profile: KUNPENG,
         cpus: 128,
         share: 0.1699,
         share_text: "16.99 % (Kunpeng 920)",
         saved: 1.0 - 11.771 / 13.460,
         saved_text: "13.460 → 11.771 s, around 12.5 % (Kunpeng 920)",
-        reason: "the mail does not say how many CPUs there were, and what each adds to a barrier (dsb_wait_each) is assumed",
+        reason: "the mail does not give the number of CPUs, and the cost that each CPU adds to a barrier (dsb_wait_each) is assumed",
     },
 ];
 
-pub(super) fn claims(found: &Found) -> Vec<Claim> {
-    let mut claims = published(found);
-    claims.extend(promised(found));
+pub(super) fn claims(results: &BatchResults) -> Vec<Claim> {
+    let mut claims = published(results);
+    claims.extend(promised(results));
     claims
 }
 
-fn claim(what: &str, published: &str, source: &str, ours: String, kind: Kind, verdict: Verdict, reason: &str) -> Claim {
+fn claim(
+    what: &str,
+    published: &str,
+    source: &str,
+    ours: String,
+    kind: FigureKind,
+    verdict: Verdict,
+    reason: &str,
+) -> Claim {
     let (what, published, source, reason) =
         (what.to_owned(), published.to_owned(), source.to_owned(), reason.to_owned());
     Claim { what, published, source, ours, kind, verdict, reason }
 }
 
-fn promise(what: &str, published: &str, ours: String, kind: Kind, kept: bool) -> Claim {
+fn promise(what: &str, published: &str, ours: String, kind: FigureKind, kept: bool) -> Claim {
     let verdict = if kept { Verdict::Reproduced } else { Verdict::Differs };
     claim(what, published, OWN_PROMISE, ours, kind, verdict, "")
 }
 
-/// Whether the band has the published figure.
+/// Compares a published figure with our band: reproduced if it lies within.
 fn within(band: &Stats, published: f64) -> Verdict {
     if (band.p10..=band.p90).contains(&published) { Verdict::Reproduced } else { Verdict::Differs }
 }
 
-fn published(found: &Found) -> Vec<Claim> {
+fn published(results: &BatchResults) -> Vec<Claim> {
     let mut claims = Vec::new();
-    for printed in PRINTED {
-        let Printed { profile, cpus, share, share_text, saved, saved_text, reason } = printed;
-        let Some(cell) = found.grid.of_the_series(profile, cpus) else { continue };
-        let fewer = found.grid.of_the_series(profile, 32).filter(|_| !reason.is_empty());
+    for machine in PUBLISHED {
+        let PublishedMachine { profile, cpus, share, share_text, saved, saved_text, reason } = machine;
+        let Some(cell) = results.grid.of_the_series(profile, cpus) else { continue };
+        let fewer = results.grid.of_the_series(profile, 32).filter(|_| !reason.is_empty());
         let ours = |figure: &dyn Fn(&Cell) -> Stats| {
             let fewer = fewer.map_or_else(String::new, |cell| format!("; {} at 32", percent(&figure(cell))));
             format!("{} at {cpus} CPUs{fewer}", percent(&figure(cell)))
         };
-        let waiting = |cell: &Cell| cell.share();
-        let what = format!("Time in ptep_clear_flush before, and ours spent waiting, {profile}");
-        let verdict = within(&cell.share(), share);
-        claims.push(claim(&what, share_text, SERIES, ours(&waiting), Kind::Modelled, verdict, reason));
+        let waiting = |cell: &Cell| cell.wait_share();
+        let what = format!("Share of time in ptep_clear_flush before, and our share of time waiting, {profile}");
+        let verdict = within(&cell.wait_share(), share);
+        claims.push(claim(&what, share_text, SERIES, ours(&waiting), FigureKind::Modelled, verdict, reason));
         let saving = |cell: &Cell| cell.saving(&cell.after);
-        // The wait is 95 % of ptep_clear_flush, by the same mail.
+        // By the same mail, the wait is 95 % of ptep_clear_flush.
         let by_share = share * 0.95 * (1.0 - cell.after.waits() / cell.before.waits()) * 100.0;
-        let ours = format!("less by {}; by {by_share:.1} % if waiting took before what is printed", ours(&saving));
+        let ours = format!("{} saved; {by_share:.1} % with the published share of waiting", ours(&saving));
         let verdict = within(&cell.saving(&cell.after), saved);
         let what = format!("Elapsed time of the program, {profile}");
-        claims.push(claim(&what, saved_text, SERIES, ours, Kind::Modelled, verdict, reason));
+        claims.push(claim(&what, saved_text, SERIES, ours, FigureKind::Modelled, verdict, reason));
     }
-    claims.extend(few_cpus(found));
+    claims.extend(few_cpus(results));
     claims
 }
 
-/// What the reviewers expected of small systems.
-fn few_cpus(found: &Found) -> Option<Claim> {
+/// The reviewers' figures for systems with few CPUs.
+fn few_cpus(results: &BatchResults) -> Option<Claim> {
     let forced = |cpus| {
-        let cell = found.grid.of_the_series(PHONE, cpus)?;
-        cell.forced.as_ref().map(|side| cell.saving(side))
+        let cell = results.grid.of_the_series(PHONE, cpus)?;
+        cell.forced.as_ref().map(|cost| cell.saving(cost))
     };
-    let (one, few, eight) = (forced(1)?, forced(FEW)?, found.grid.of_the_series(PHONE, 8)?);
+    let (one, few, eight) = (forced(1)?, forced(FEW)?, results.grid.of_the_series(PHONE, 8)?);
     let ours = format!(
         "saved {} at 1 CPU and {} at {FEW}, {} at 8",
         percent(&one),
@@ -106,48 +117,49 @@ fn few_cpus(found: &Found) -> Option<Claim> {
     );
     let published = "less than 1 % for flushes even with four cores (Cortex-A55), an obvious cost with eight";
     let verdict = if few.median < 0.01 { Verdict::Reproduced } else { Verdict::Differs };
-    let reason = "of a barrier's price 200 ns are assumed to be there without any other CPU (dsb_wait), which is most of what it is with eight";
-    claim("Putting off at few CPUs, snapdragon888", published, REVIEW, ours, Kind::Modelled, verdict, reason).into()
+    let reason = "a barrier is assumed to cost 200 ns without any other CPU (dsb_wait), which is most of its cost with eight CPUs";
+    let what = "Deferring flushes with few CPUs, snapdragon888";
+    Some(claim(what, published, REVIEW, ours, FigureKind::Modelled, verdict, reason))
 }
 
-/// Of the cells with anybody to wait for, that in which `figure` is greatest.
+/// The cell with the highest `figure`.
 fn worst<'a>(cells: impl Iterator<Item = &'a Cell>, figure: impl Fn(&Cell) -> f64) -> Option<(f64, &'a Cell)> {
     cells.map(|cell| (figure(cell), cell)).max_by(|a, b| a.0.total_cmp(&b.0))
 }
 
-fn promised(found: &Found) -> Vec<Claim> {
+fn promised(results: &BatchResults) -> Vec<Claim> {
     let limit = 1.0 / BATCH as f64;
-    let several = || found.grid.cells.iter().filter(|cell| cell.place.cpus > 1);
+    let multiprocessor = || results.grid.cells.iter().filter(|cell| cell.setup.cpus > 1);
     let mut claims = Vec::new();
-    let of = [
-        ("Waits for each page, one process", 1, false),
-        ("Waits for each page, 100 sharers", 100, false),
-        ("Waits for each page, one process, all entries dirty", 1, true),
-        ("Waits for each page, 100 sharers, all entries dirty", 100, true),
+    let cases = [
+        ("Waits per page, one process", 1, false),
+        ("Waits per page, 100 sharers", 100, false),
+        ("Waits per page, one process, all entries dirty", 1, true),
+        ("Waits per page, 100 sharers, all entries dirty", 100, true),
     ];
-    for (what, sharers, stores) in of {
-        let cells = || several().filter(|cell| cell.place.sharers == sharers && cell.place.stores == stores);
+    for (what, sharers, stores) in cases {
+        let cells = || multiprocessor().filter(|cell| cell.setup.sharers == sharers && cell.setup.stores == stores);
         let Some((after, at)) = worst(cells(), |cell| cell.after.waits()) else { continue };
         let before = worst(cells(), |cell| cell.before.waits()).map_or(0.0, |(before, _)| before);
-        let ours = format!("{before:.3} → {after:.4} at worst ({})", at.place.text());
-        claims.push(promise(what, "1.0 → at most 1/32 (0.0313)", ours, Kind::Counted, after <= limit));
+        let ours = format!("{before:.3} → {after:.4} at worst ({})", at.setup.text());
+        claims.push(promise(what, "1.0 → at most 1/32 (0.0313)", ours, FigureKind::Counted, after <= limit));
     }
-    let reached = several().filter_map(|cell| Some((cell.reached()?, cell))).min_by(|a, b| a.0.total_cmp(&b.0));
-    if let Some((reached, at)) = reached {
-        let ours = format!("{:.1} % at worst ({}), over all of the band", reached * 100.0, at.place.text());
-        let what = "Time saved, as part of the share spent waiting before × (1 − 1/32)";
-        claims.push(promise(what, "at least 90 %", ours, Kind::Modelled, reached >= 0.9));
+    let fractions = multiprocessor().filter_map(|cell| Some((cell.saved_fraction()?, cell)));
+    if let Some((fraction, at)) = fractions.min_by(|a, b| a.0.total_cmp(&b.0)) {
+        let ours = format!("{:.1} % at worst ({}), over the whole band", fraction * 100.0, at.setup.text());
+        let what = "Time saved, as a part of the share of waiting before × (1 − 1/32)";
+        claims.push(promise(what, "at least 90 %", ours, FigureKind::Modelled, fraction >= 0.9));
     }
-    claims.extend(sharers(found));
-    claims.extend(pressure(found));
+    claims.extend(sharers(results));
+    claims.extend(half_memory(results));
     claims
 }
 
-/// N sharers cost N edits and one wait.
-fn sharers(found: &Found) -> Option<Claim> {
+/// N sharers of a page cost N edits of entries and one wait.
+fn sharers(results: &BatchResults) -> Option<Claim> {
     let of = |sharers| {
-        found.grid.cells.iter().find(|cell| {
-            cell.place.profile == X86 && cell.place.cpus == 128 && cell.place.sharers == sharers && !cell.place.stores
+        results.grid.cells.iter().find(|cell| {
+            cell.setup.profile == X86 && cell.setup.cpus == 128 && cell.setup.sharers == sharers && !cell.setup.stores
         })
     };
     let (ten, hundred) = (of(10)?, of(100)?);
@@ -160,22 +172,22 @@ fn sharers(found: &Found) -> Option<Claim> {
     );
     let kept = hundred.after.entries() <= 100.0 && hundred.after.waits() <= ten.after.waits() * 1.01;
     let what = "Sharers of a page";
-    Some(promise(what, "N sharers cost N edits of entries, and one wait", ours, Kind::Counted, kept))
+    Some(promise(what, "N sharers cost N edits of entries, and one wait", ours, FigureKind::Counted, kept))
 }
 
-fn pressure(found: &Found) -> Option<Claim> {
-    let waits = |squeezed: &Squeezed| squeezed.waits(1);
-    let worst = found.pressure.0.iter().max_by(|a, b| waits(a).total_cmp(&waits(b)))?;
+fn half_memory(results: &BatchResults) -> Option<Claim> {
+    let waits = |pair: &CapturePair| pair.waits_per_page(AFTER);
+    let worst = results.half_memory.0.iter().max_by(|a, b| waits(a).total_cmp(&waits(b)))?;
     let ours = format!(
-        "{:.3} → {:.4} at worst ({} on {}), batches of {:.1} entries; beside {} other waits of the run, for copies, forks and what it unmaps",
-        worst.waits(0),
-        worst.waits(1),
+        "{:.3} → {:.4} at worst ({} on {}), batches of {:.1} entries; {} other waits, for copy-on-write faults, forks, munmap and mprotect",
+        worst.waits_per_page(BEFORE),
+        worst.waits_per_page(AFTER),
         worst.name,
         worst.profile,
-        worst.entries_a_batch(),
-        worst.other_waits(1)
+        worst.entries_per_batch(),
+        worst.other_waits(AFTER)
     );
-    let kept = worst.waits(1) <= 1.0 / BATCH as f64;
-    let what = "Waits of reclaim for each page reclaimed, captures in half their memory";
-    Some(promise(what, "1.0 → at most 1/32 (0.0313)", ours, Kind::Counted, kept))
+    let kept = worst.waits_per_page(AFTER) <= 1.0 / BATCH as f64;
+    let what = "Waits of reclaim per page reclaimed, captures in half of their peak memory";
+    Some(promise(what, "1.0 → at most 1/32 (0.0313)", ours, FigureKind::Counted, kept))
 }

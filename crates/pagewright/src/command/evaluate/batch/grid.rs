@@ -1,12 +1,12 @@
-//! The series' program by machine, number of CPUs and sharers, before and after.
+//! Runs the series' program by machine, number of CPUs and sharers, in each flush mode.
 //!
-//! Key types: [`Cell`], one machine with one program; [`Side`], what it cost one way of flushing.
-//! Cells are apart from each other, so they are run side by side on host threads.
+//! Key types: [`Cell`], one machine with one program; [`ModeCost`], its cost in one flush mode.
+//! Cells are independent of each other, so they run in parallel on host threads.
 //!
-//! Not guaranteed: CPUs that do something else meanwhile. Those without a reader idle.
+//! Not guaranteed: that other CPUs are busy. CPUs without a reader idle.
 
-use super::super::{Context, EvaluateError, Over, Plot, Run, Series, Stats, Table};
-use super::at_once;
+use super::super::{Context, EvaluateError, Plot, PlotAxis, Run, Series, Stats, Table};
+use super::run_parallel;
 use pagewright_capture::pageout::{self, PagedOut, Program};
 use pagewright_capture::replay::ReplayConfig;
 use pagewright_mm::Knob;
@@ -14,34 +14,36 @@ use pagewright_sim::{MachineConfig, Profile};
 use std::collections::BTreeMap;
 use std::thread;
 
-/// Pages that reclaim takes at a time (`SWAP_CLUSTER_MAX`).
+/// Pages that reclaim isolates at a time (`SWAP_CLUSTER_MAX`).
 pub(super) const BATCH: u64 = 32;
-/// A phone and two servers.
+/// Profile of the phone of the series.
 pub(super) const PHONE: &str = "snapdragon888";
+/// Profile of the server of the series.
 pub(super) const KUNPENG: &str = "kunpeng920";
+/// Profile of an x86-64 server.
 pub(super) const X86: &str = "icelake";
 const PROFILES: [&str; 3] = [PHONE, KUNPENG, X86];
 pub(super) const CPUS: [u16; 6] = [1, 2, 4, 8, 32, 128];
-/// At so many CPUs and fewer, flushes are also put off by force.
+/// The forced mode runs on machines with at most so many CPUs.
 pub(super) const FEW: u16 = 4;
 const SHARERS: [u32; 3] = [1, 10, 100];
-/// Machines on which all entries are also dirty.
+/// Number of CPUs of the machines on which all entries are also dirty.
 const DIRTY_CPUS: u16 = 8;
-/// Room for the megabyte, however often it is in memory and in swap.
+/// Swap slots: 16 MiB, more than the program's 1 MiB ever needs.
 const SLOTS: u32 = 4096;
 
-/// Whether flushes are put off: values of `tlb_batch`.
+/// The flush mode of reclaim: the values of `tlb_batch`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Way {
-    /// Each is waited for at once.
+pub(super) enum FlushMode {
+    /// Reclaim waits for each flush at once.
     Before,
-    /// They are put off where that spares a wait.
+    /// Reclaim defers flushes if that saves a wait.
     After,
-    /// They are put off, whatever it spares.
+    /// Reclaim always defers flushes.
     Forced,
 }
 
-impl Way {
+impl FlushMode {
     const fn value(self) -> u64 {
         match self {
             Self::Before => 0,
@@ -59,17 +61,19 @@ impl Way {
     }
 }
 
-/// A machine and a program.
+/// A machine and the shape of the program on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Place {
+pub(super) struct Setup {
     pub(super) profile: &'static str,
     pub(super) cpus: u16,
+    /// Processes that map the memory.
     pub(super) sharers: u32,
+    /// Whether the program also stores to each page, so that its entries are dirty.
     pub(super) stores: bool,
 }
 
-impl Place {
-    /// As tables and labels name it.
+impl Setup {
+    /// The description in tables and labels.
     pub(super) fn text(self) -> String {
         let many = |count: u64, of: &str| format!("{count} {of}{}", if count == 1 { "" } else { "s" });
         let dirty = if self.stores { ", all dirty" } else { "" };
@@ -77,7 +81,8 @@ impl Place {
         format!("{}, {cpus}, {}{dirty}", self.profile, many(self.sharers.into(), "sharer"))
     }
 
-    fn run(self, way: Way, percent: u64, rounds: u32) -> Result<PagedOut, EvaluateError> {
+    /// Runs the program with flush costs at `percent` of the profile's.
+    fn run(self, mode: FlushMode, percent: u64, rounds: u32) -> Result<PagedOut, EvaluateError> {
         let failed = |error: &dyn std::fmt::Display| EvaluateError::Machine(format!("{}: {error}", self.text()));
         let profile = Profile::named(self.profile).map_err(|error| failed(&error))?.with_flushes_at(percent);
         let isa = profile.isa();
@@ -85,61 +90,62 @@ impl Place {
         machine.cpus = self.cpus;
         let mut config = ReplayConfig::new(machine);
         config.swap_slots = SLOTS;
-        config.knobs.push((Knob::TlbBatch, way.value()));
-        // On x86-64 whoever has not run the space is not interrupted.
+        config.knobs.push((Knob::TlbBatch, mode.value()));
+        // On x86-64 a CPU that has not run the address space gets no IPI.
         let threads = self.profile == X86 && self.sharers == 1;
         let program = Program { sharers: self.sharers, threads, stores: self.stores, ..Program::of_the_series(rounds) };
         pageout::run(isa, &config, program).map_err(|error| failed(&error))
     }
 }
 
-/// What one way of flushing cost.
-pub(super) struct Side {
-    pub(super) found: PagedOut,
-    /// With the costs of flushes at 50 and 150 %; only for one process.
+/// The cost of a program in one flush mode.
+pub(super) struct ModeCost {
+    pub(super) paged_out: PagedOut,
+    /// The same with flush costs at 50 % and at 150 %; only for one process.
     band: Option<[PagedOut; 2]>,
 }
 
-impl Side {
-    fn run(place: Place, way: Way, rounds: u32) -> Result<Self, EvaluateError> {
-        let at = |percent| place.run(way, percent, rounds);
-        let band = if place.sharers == 1 { Some([at(50)?, at(150)?]) } else { None };
-        Ok(Self { found: at(100)?, band })
+impl ModeCost {
+    fn run(setup: Setup, mode: FlushMode, rounds: u32) -> Result<Self, EvaluateError> {
+        let at = |percent| setup.run(mode, percent, rounds);
+        let band = if setup.sharers == 1 { Some([at(50)?, at(150)?]) } else { None };
+        Ok(Self { paged_out: at(100)?, band })
     }
 
     pub(super) fn count(&self, name: &str) -> u64 {
-        self.found.counters.get(name).unwrap_or(0)
+        self.paged_out.counters.get(name).unwrap_or(0)
     }
 
     fn per_page(&self, count: u64) -> f64 {
-        count as f64 / self.found.pages as f64
+        count as f64 / self.paged_out.pages as f64
     }
 
-    /// Waits for each page.
+    /// Waits per page.
     pub(super) fn waits(&self) -> f64 {
         self.per_page(self.count("pw_flush_waits"))
     }
 
-    /// Entries of which a translation had to be flushed, for each page.
+    /// Entries that needed a flush, per page.
     pub(super) fn entries(&self) -> f64 {
         self.per_page(self.count("pw_tlb_batch_entries") + self.count("pw_tlb_batch_at_once"))
     }
 
+    /// Modelled nanoseconds per page.
     fn nanos(&self) -> f64 {
-        self.per_page(self.found.elapsed.raw()) / 1e3
+        self.per_page(self.paged_out.elapsed.raw()) / 1e3
     }
 }
 
-/// One machine with one program.
+/// One machine with one program, in all flush modes.
 pub(super) struct Cell {
-    pub(super) place: Place,
-    pub(super) before: Side,
-    pub(super) after: Side,
-    pub(super) forced: Option<Side>,
+    pub(super) setup: Setup,
+    pub(super) before: ModeCost,
+    pub(super) after: ModeCost,
+    pub(super) forced: Option<ModeCost>,
 }
 
-fn wait_share(found: &PagedOut) -> f64 {
-    found.waited.raw() as f64 / found.elapsed.raw() as f64
+fn wait_share(paged_out: &PagedOut) -> f64 {
+    paged_out.waited.raw() as f64 / paged_out.elapsed.raw() as f64
 }
 
 fn saving(before: &PagedOut, after: &PagedOut) -> f64 {
@@ -147,37 +153,34 @@ fn saving(before: &PagedOut, after: &PagedOut) -> f64 {
 }
 
 impl Cell {
-    fn run(place: Place, rounds: u32) -> Result<Self, EvaluateError> {
-        let side = |way| Side::run(place, way, rounds);
-        let few = place.cpus <= FEW && place.sharers == 1;
-        let forced = if few { Some(side(Way::Forced)?) } else { None };
-        Ok(Self { place, before: side(Way::Before)?, after: side(Way::After)?, forced })
+    fn run(setup: Setup, rounds: u32) -> Result<Self, EvaluateError> {
+        let cost = |mode| ModeCost::run(setup, mode, rounds);
+        let is_forced = setup.cpus <= FEW && setup.sharers == 1;
+        let forced = if is_forced { Some(cost(FlushMode::Forced)?) } else { None };
+        Ok(Self { setup, before: cost(FlushMode::Before)?, after: cost(FlushMode::After)?, forced })
     }
 
-    /// Of the time before, what was spent waiting.
-    pub(super) fn share(&self) -> Stats {
-        self.banded(&self.before, wait_share)
+    /// The share of the time before that is spent waiting.
+    pub(super) fn wait_share(&self) -> Stats {
+        let all = [&self.before.paged_out].into_iter().chain(self.before.band.iter().flatten());
+        band(&all.map(wait_share).collect::<Vec<f64>>())
     }
 
-    /// Of the time before, what `side` spares.
-    pub(super) fn saving(&self, side: &Side) -> Stats {
-        let mut savings = vec![saving(&self.before.found, &side.found)];
-        if let (Some(before), Some(after)) = (&self.before.band, &side.band) {
+    /// The share of the time before that the mode of `cost` saves.
+    pub(super) fn saving(&self, cost: &ModeCost) -> Stats {
+        let mut savings = vec![saving(&self.before.paged_out, &cost.paged_out)];
+        if let (Some(before), Some(after)) = (&self.before.band, &cost.band) {
             savings.extend(before.iter().zip(after).map(|(before, after)| saving(before, after)));
         }
         band(&savings)
     }
 
-    fn banded(&self, side: &Side, figure: impl Fn(&PagedOut) -> f64) -> Stats {
-        let figures: Vec<f64> = [&side.found].into_iter().chain(side.band.iter().flatten()).map(figure).collect();
-        band(&figures)
-    }
-
-    /// Saved time as a part of what could be saved by waiting once for a batch; at the worst of the
-    /// band. None where nobody waits.
-    pub(super) fn reached(&self) -> Option<f64> {
+    /// Saved time as a part of the time that one wait per batch could save.
+    ///
+    /// It is the lowest value of the band, and `None` if there is nothing to wait for.
+    pub(super) fn saved_fraction(&self) -> Option<f64> {
         let possible = |before: &PagedOut| wait_share(before) * (1.0 - 1.0 / BATCH as f64);
-        let pairs = [(&self.before.found, &self.after.found)].into_iter();
+        let pairs = [(&self.before.paged_out, &self.after.paged_out)].into_iter();
         let banded = self.before.band.iter().flatten().zip(self.after.band.iter().flatten());
         let parts = pairs
             .chain(banded)
@@ -187,88 +190,87 @@ impl Cell {
     }
 
     fn row(&self) -> Vec<String> {
-        let forced = self.forced.as_ref().map_or_else(|| "–".to_owned(), |side| percent(&self.saving(side)));
+        let forced = self.forced.as_ref().map_or_else(|| "–".to_owned(), |cost| percent(&self.saving(cost)));
         vec![
-            self.place.cpus.to_string(),
-            self.place.sharers.to_string(),
+            self.setup.cpus.to_string(),
+            self.setup.sharers.to_string(),
             format!("{:.3}", self.before.waits()),
             format!("{:.3}", self.after.waits()),
             format!("{:.1}", self.after.entries()),
             format!("{:.0}", self.before.nanos()),
             format!("{:.0}", self.after.nanos()),
-            percent(&self.share()),
+            percent(&self.wait_share()),
             percent(&self.saving(&self.after)),
             forced,
         ]
     }
 
-    fn sides(&self) -> impl Iterator<Item = (Way, &Side)> {
-        let forced = self.forced.iter().map(|side| (Way::Forced, side));
-        [(Way::Before, &self.before), (Way::After, &self.after)].into_iter().chain(forced)
+    fn modes(&self) -> impl Iterator<Item = (FlushMode, &ModeCost)> {
+        let forced = self.forced.iter().map(|cost| (FlushMode::Forced, cost));
+        [(FlushMode::Before, &self.before), (FlushMode::After, &self.after)].into_iter().chain(forced)
     }
 }
 
-/// The figure of the profile, with the least and the greatest of the band.
+/// The first figure as the median, with the lowest and highest of all figures.
 fn band(figures: &[f64]) -> Stats {
     let (low, high) = figures.iter().fold((f64::MAX, f64::MIN), |(low, high), at| (low.min(*at), high.max(*at)));
     Stats { median: figures[0], p10: low, p90: high, samples: figures.len() }
 }
 
-/// A part of one as `12.5 % [6.8–17.2]`.
+/// Formats a fraction and its band, such as `12.5 % [6.8–17.2]`.
 pub(super) fn percent(stats: &Stats) -> String {
     let Stats { median, p10, p90, samples } = *stats;
     let whole = format!("{:.1} %", median * 100.0);
     if samples == 1 { whole } else { format!("{whole} [{:.1}–{:.1}]", p10 * 100.0, p90 * 100.0) }
 }
 
-/// All of them.
+/// All cells.
 pub(super) struct Grid {
     pub(super) cells: Vec<Cell>,
 }
 
 /// Runs every cell.
 pub(super) fn run(context: &Context<'_>) -> Result<Grid, EvaluateError> {
-    let mut places = Vec::new();
+    let mut setups = Vec::new();
     for profile in PROFILES {
         for sharers in SHARERS {
-            places.extend(CPUS.map(|cpus| Place { profile, cpus, sharers, stores: false }));
-            places.push(Place { profile, cpus: DIRTY_CPUS, sharers, stores: true });
+            setups.extend(CPUS.map(|cpus| Setup { profile, cpus, sharers, stores: false }));
+            setups.push(Setup { profile, cpus: DIRTY_CPUS, sharers, stores: true });
         }
     }
     let mut cells = Vec::new();
     let threads = thread::available_parallelism().map_or(1, usize::from);
-    for some in places.chunks(threads) {
-        context.doing(&format!("paging out: {}", some[0].text()));
-        // Each round is as the one before, and the figures of more are the same.
-        let rounds = |place: &Place| if place.sharers == 1 { 16 } else { 2 };
-        cells.extend(at_once(some, |place| Cell::run(*place, rounds(place)))?);
+    for chunk in setups.chunks(threads) {
+        context.show_step(&format!("paging out: {}", chunk[0].text()));
+        // All rounds are alike, so more of them do not change the figures per page.
+        let rounds = |setup: &Setup| if setup.sharers == 1 { 16 } else { 2 };
+        cells.extend(run_parallel(chunk, |setup| Cell::run(*setup, rounds(setup)))?);
     }
     Ok(Grid { cells })
 }
 
 impl Grid {
-    /// The cell of one process that reads.
-    pub(super) fn of_the_series(&self, profile: &str, cpus: u16) -> Option<&Cell> {
-        let place =
-            |place: &Place| place.profile == profile && place.cpus == cpus && place.sharers == 1 && !place.stores;
-        self.cells.iter().find(|cell| place(&cell.place))
+    /// The cell with the program of the series: one process, which reads.
+    pub(super) fn of_the_series(&self, profile: &'static str, cpus: u16) -> Option<&Cell> {
+        let setup = Setup { profile, cpus, sharers: 1, stores: false };
+        self.cells.iter().find(|cell| cell.setup == setup)
     }
 
     pub(super) fn tables(&self) -> Vec<Table> {
         let head = [
             "CPUs",
             "sharers",
-            "waits a page before",
+            "waits per page before",
             "after",
-            "entries a page",
-            "ns a page before",
+            "entries per page",
+            "ns per page before",
             "after",
             "waiting before",
             "saved",
             "saved if forced",
         ];
         let table = |profile: &str, stores: bool| {
-            let of = |cell: &&Cell| cell.place.profile == profile && cell.place.stores == stores;
+            let of = |cell: &&Cell| cell.setup.profile == profile && cell.setup.stores == stores;
             let dirty = if stores { ", all entries dirty" } else { "" };
             Table {
                 title: format!("{profile}{dirty}"),
@@ -280,7 +282,7 @@ impl Grid {
     }
 
     pub(super) fn plots(&self) -> Vec<Plot> {
-        let series = |profile: &&str| {
+        let series = |profile: &&'static str| {
             let cells = CPUS.iter().filter_map(|cpus| self.of_the_series(profile, *cpus));
             let as_percent = |stats: Stats| Stats {
                 median: stats.median * 100.0,
@@ -288,40 +290,40 @@ impl Grid {
                 p90: stats.p90 * 100.0,
                 ..stats
             };
-            let points = cells.map(|cell| (u64::from(cell.place.cpus), as_percent(cell.saving(&cell.after))));
+            let points = cells.map(|cell| (u64::from(cell.setup.cpus), as_percent(cell.saving(&cell.after))));
             Series { name: (*profile).to_owned(), points: points.collect() }
         };
-        let title = "Time saved by waiting once for a batch: one process that reads".to_owned();
+        let title = "Time saved by one wait per batch, one process that reads".to_owned();
         vec![Plot {
             title,
             unit: "% of the time before",
-            over: Over::Cpus,
+            axis: PlotAxis::Cpus,
             series: PROFILES.iter().map(series).collect(),
         }]
     }
 
     pub(super) fn runs(&self) -> Vec<Run> {
-        self.cells.iter().flat_map(|cell| cell.sides().map(|(way, side)| run_of(cell, way, side))).collect()
+        self.cells.iter().flat_map(|cell| cell.modes().map(|(mode, cost)| run_of(cell, mode, cost))).collect()
     }
 }
 
-fn run_of(cell: &Cell, way: Way, side: &Side) -> Run {
+fn run_of(cell: &Cell, mode: FlushMode, cost: &ModeCost) -> Run {
     let nanos = |picos: u64| picos / 1000;
-    let PagedOut { pages, counters, elapsed, paging, waited } = &side.found;
+    let PagedOut { pages, counters, elapsed, paging, waited } = &cost.paged_out;
     let mut modelled = BTreeMap::from([
         ("elapsed_ns".to_owned(), nanos(elapsed.raw())),
         ("paging_out_ns".to_owned(), nanos(paging.raw())),
         ("waiting_ns".to_owned(), nanos(waited.raw())),
     ]);
-    if let Some([low, high]) = &side.band {
+    if let Some([low, high]) = &cost.band {
         modelled.insert("elapsed_ns_flushes_at_50_percent".to_owned(), nanos(low.elapsed.raw()));
         modelled.insert("elapsed_ns_flushes_at_150_percent".to_owned(), nanos(high.elapsed.raw()));
     }
     let counters = counters.0.iter().map(|(name, count)| ((*name).to_owned(), *count));
-    let input = format!("{pages} pages {}", if cell.place.stores { "stored to" } else { "read" });
+    let input = format!("{pages} pages {}", if cell.setup.stores { "stored to" } else { "read" });
     Run {
         counters: counters.chain([("pw_pages_paged_out".to_owned(), *pages)]).collect(),
         modelled,
-        ..Run::of(format!("{}, {}", cell.place.text(), way.name()), input)
+        ..Run::of(format!("{}, {}", cell.setup.text(), mode.name()), input)
     }
 }

@@ -1,41 +1,41 @@
-//! `evaluate batch`: what reclaim saves when it waits once for many pages, on simulated machines.
+//! `evaluate batch`: measures what deferring flushes in reclaim saves, on simulated machines.
 //!
-//! - `grid` – the series' program by machine, CPUs, sharers, and whether flushes are put off.
-//! - `pressure` – captures in half the memory that they want.
-//! - `claims` – all of it beside the series' figures and our own promises.
+//! - `grid` – the series' program by machine, number of CPUs and sharers, and flush mode.
+//! - `half_memory` – captures in half of their peak memory.
+//! - `claims` – the figures compared with those of the series and with our own promises.
 //!
-//! Before is the same memory manager with `tlb_batch=0`: it waits for each entry's flush, as Linux
-//! 6.1 does on arm64. What Linux itself does stands in `docs/linux-pageout.md`, counted in QEMU.
-//! Times are modelled; the band is that of all costs of flushes
-//! ([`Cost::is_of_flush`](pagewright_sim::Cost::is_of_flush)) at half and at one and a half.
+//! The baseline is the same memory manager with `tlb_batch=0`: it waits for the flush of each
+//! entry, as Linux 6.1 does on arm64. `docs/linux-pageout.md` has Linux's own counts, from QEMU.
+//! Times are modelled. Their band is the range that results if all flush costs
+//! ([`Cost::is_of_flush`](pagewright_sim::Cost::is_of_flush)) are halved, or raised by half.
 //!
-//! Not guaranteed: anything about a clock. Where each cost comes from stands in the profiles.
+//! Not guaranteed: anything about real time. The profiles give the source of each cost.
 
 mod claims;
 mod grid;
-mod pressure;
+mod half_memory;
 
 use super::{Context, EvaluateError, Evaluation};
 use crate::command::CommandError;
 use std::collections::BTreeMap;
 use std::thread;
 
-/// Everything that was found.
-struct Found {
+/// All results.
+struct BatchResults {
     grid: grid::Grid,
-    pressure: pressure::Pressure,
+    half_memory: half_memory::HalfMemory,
 }
 
-/// Runs it.
+/// Runs the evaluation.
 pub(super) fn run(context: &Context<'_>) -> Result<Evaluation, CommandError> {
-    let found = Found { grid: grid::run(context)?, pressure: pressure::run(context)? };
-    let mut tables = found.grid.tables();
-    tables.push(found.pressure.table());
-    let mut runs = found.grid.runs();
-    runs.extend(found.pressure.runs());
+    let results = BatchResults { grid: grid::run(context)?, half_memory: half_memory::run(context)? };
+    let mut tables = results.grid.tables();
+    tables.push(results.half_memory.table());
+    let mut runs = results.grid.runs();
+    runs.extend(results.half_memory.runs());
     Ok(Evaluation {
         name: "batch",
-        title: "flushes of reclaim put off and waited for together",
+        title: "flushes that reclaim defers and waits for together",
         isa: "arm64, x86-64",
         config: BTreeMap::from([
             ("program".to_owned(), "1 MiB of shared memory, read and paged out".to_owned()),
@@ -43,17 +43,18 @@ pub(super) fn run(context: &Context<'_>) -> Result<Evaluation, CommandError> {
         ]),
         measured_on: BTreeMap::new(),
         runs,
-        claims: claims::claims(&found),
+        claims: claims::claims(&results),
         tables,
-        plots: found.grid.plots(),
+        plots: results.grid.plots(),
         notes: notes(),
     })
 }
 
-/// Runs machines side by side on host threads, one for each of `jobs`; they share nothing.
+/// Runs each of `jobs` on a host thread of its own, in parallel.
 ///
-/// A panic of one is the caller's.
-fn at_once<J: Send, T: Send>(
+/// # Panics
+/// If a job panics.
+fn run_parallel<J: Send, T: Send>(
     jobs: impl IntoIterator<Item = J>,
     run: impl Fn(J) -> Result<T, EvaluateError> + Sync,
 ) -> Result<Vec<T>, EvaluateError> {
@@ -67,13 +68,13 @@ fn at_once<J: Send, T: Send>(
 
 fn notes() -> Vec<String> {
     [
-        "Everything is counted or modelled; nothing is measured. Before and after are our own memory manager with tlb_batch=0 and 1; docs/linux-pageout.md has \
-         Linux 6.1, which waits for each page, and 6.12, which does not, beside it on bare metal.",
-        "[low–high]: the same with all costs of flushes at 50 % and at 150 %.",
-        "On x86-64 a program that ran on one CPU alone interrupts nobody, before or after; so each CPU has a thread that reads.",
-        "Several sharers: pages that others map are not paged out by MADV_PAGEOUT, there and here; they are reclaimed because the machine is asked to.",
-        "What paging out and in costs beside its flush is calibrated by the before column of the series (swap_out and swap_in in the profiles). What a flush costs \
-         is not.",
+        "All figures are counted or modelled; no time is measured. Before and after are our own memory manager with tlb_batch=0 and tlb_batch=1. \
+         docs/linux-pageout.md has Linux 6.1, which waits for each page, Linux 6.12, which does not, and our kernel.",
+        "[low–high]: the same with all flush costs at 50 % and at 150 %.",
+        "On x86-64 a program that ran on one CPU only sends no IPIs, before or after. There each CPU runs a thread that reads the memory.",
+        "Several sharers: MADV_PAGEOUT skips pages that other processes map, on Linux and here. These pages go by reclaim of the whole machine.",
+        "The costs of paging out and in without the flush (swap_out and swap_in in the profiles) are calibrated by the before column of the series. The costs of a \
+         flush are not.",
     ]
     .map(str::to_owned)
     .to_vec()

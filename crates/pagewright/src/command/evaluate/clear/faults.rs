@@ -1,15 +1,14 @@
-//! Demand faults of 4 KiB, through the whole fault path: with ordinary stores against the choice.
+//! Measures demand faults of 4 KiB through the whole fault path, cached and by the auto policy.
 //!
-//! Key type: [`Faults`]. A program's private memory is stored to page by page, and each page read
-//! as soon as it is there, as its program would. The mapping goes afterwards, so that the next
-//! finds its frames free: long ago where it is larger than any cache, or just now.
+//! Key type: [`Faults`]. Private memory is faulted in page by page, and each page is read at once,
+//! as a program would do. The memory is then unmapped, so that the next round allocates the same
+//! frames. They are cold if the mapping is larger than any cache, and hot if it is small.
 //!
-//! Not guaranteed: what an exception costs, of which there is none here; that is the same either
-//! way.
+//! Not guaranteed: the cost of the exception, which is missing here and the same for both policies.
 
 use super::super::plot::size;
 use super::super::{Context, EvaluateError, Run, Scale, Stats, Table};
-use super::bed::Bed;
+use super::bench::Bench;
 use pagewright_arch::{Entry, Isa, X86_64};
 use pagewright_host::{HostMachine, ThreadClock};
 use pagewright_mm::{MapFlags, MapRequest, Space};
@@ -17,83 +16,87 @@ use pagewright_tlb::frames::{ClearBackend, ClearPolicy};
 use pagewright_types::{Access, Level, Order, PAGE_SIZE, Rights, VirtAddr};
 use std::sync::atomic::Ordering;
 
-/// Nanoseconds a fault by what is mapped at once.
+/// Nanoseconds per fault, for frames in one state.
 pub(super) struct Row {
+    /// State of the frames: cold or hot.
     pub(super) state: &'static str,
+    /// Bytes mapped at a time.
     pub(super) bytes: u64,
-    /// With ordinary stores, and as chosen.
+    /// With cached stores.
     pub(super) cached: Stats,
+    /// With the stores that the memory manager chooses.
     pub(super) auto: Stats,
 }
 
-/// Both states.
+/// Results for cold and for hot frames.
 pub(super) struct Faults {
     pub(super) rows: Vec<Row>,
 }
 
-const WAYS: [ClearPolicy; 2] = [ClearPolicy::Only(ClearBackend::Cached), ClearPolicy::Auto];
+const POLICIES: [ClearPolicy; 2] = [ClearPolicy::Only(ClearBackend::Cached), ClearPolicy::Auto];
 
-/// Measures.
+/// Measures demand faults on cold and on hot frames.
 ///
 /// # Errors
-/// [`EvaluateError`].
-pub(super) fn measure(context: &Context<'_>, bed: &Bed) -> Result<Faults, EvaluateError> {
-    context.doing("faulting");
-    let most = if bed.scale == Scale::Full { 6 } else { 2 };
-    let space = bed.mm().new_space().map_err(machine)?;
+/// [`EvaluateError::Machine`].
+pub(super) fn measure(context: &Context<'_>, bench: &Bench) -> Result<Faults, EvaluateError> {
+    context.show_step("taking demand faults");
+    let most = if bench.scale == Scale::Full { 6 } else { 2 };
+    let space = bench.mm().new_space().map_err(failed)?;
     let mut rows = Vec::new();
     for (state, bytes, times) in [("cold", most * Order::PUD.bytes(), 1), ("hot", 64 << 10, 4000)] {
-        let mut samples = [const { Vec::new() }; WAYS.len()];
-        for round in 0..=bed.repetitions() {
-            // Each goes first in turn.
-            for way in [round % 2, 1 - round % 2] {
-                bed.set(WAYS[way]);
-                let took = (0..times).map(|_| fault_in(bed, &space, bytes)).sum::<Result<f64, _>>()?;
+        let mut samples = [const { Vec::new() }; POLICIES.len()];
+        // The first round warms up and is not counted. The policies take turns at going first.
+        for round in 0..=bench.repetitions() {
+            for policy in [round % 2, 1 - round % 2] {
+                bench.set_policy(POLICIES[policy]);
+                let took = (0..times).map(|_| fault_in(bench, &space, bytes)).sum::<Result<f64, _>>()?;
                 if round > 0 {
-                    samples[way].push(took / f64::from(times));
+                    samples[policy].push(took / f64::from(times));
                 }
             }
         }
         let [cached, auto] = samples.map(Stats::of);
         rows.push(Row { state, bytes, cached, auto });
     }
-    bed.mm().end_space(&space);
-    bed.set(ClearPolicy::Auto);
+    bench.mm().end_space(&space);
+    bench.set_policy(ClearPolicy::Auto);
     Ok(Faults { rows })
 }
 
-fn machine(error: impl std::fmt::Display) -> EvaluateError {
+fn failed(error: impl std::fmt::Display) -> EvaluateError {
     EvaluateError::Machine(error.to_string())
 }
 
-/// Maps memory, stores to each page and reads it, and unmaps it; nanoseconds a page, without the
-/// mapping.
-fn fault_in(bed: &Bed, space: &Space<HostMachine>, bytes: u64) -> Result<f64, EvaluateError> {
-    let mm = bed.mm();
+/// Maps memory, faults in and reads each page, and unmaps it.
+///
+/// Returns nanoseconds per page, without `mmap` and `munmap`.
+fn fault_in(bench: &Bench, space: &Space<HostMachine>, bytes: u64) -> Result<f64, EvaluateError> {
+    let mm = bench.mm();
     let flags = MapFlags::PRIVATE | MapFlags::ANONYMOUS;
     let request = MapRequest { addr: VirtAddr::ZERO, len: bytes, rights: Rights::RW, flags, file: None };
-    let base = mm.mmap(space, &request).map_err(machine)?;
+    let base = mm.mmap(space, &request).map_err(failed)?;
     let mut left = 0;
     let clock = ThreadClock::start_running();
     for offset in (0..bytes).step_by(PAGE_SIZE as usize) {
         let va = base.add(offset);
-        mm.fault(space, va, Access::Write).map_err(machine)?;
+        mm.fault(space, va, Access::Write).map_err(failed)?;
         let found = space.table().find(mm.tlb(), va, Level::PTE);
         if let Entry::Leaf(leaf) = X86_64::decode(found.level, found.pte) {
-            let words = bed.memory().block(leaf.pfn, Order::ZERO);
+            let words = bench.memory().block(leaf.pfn, Order::ZERO);
             left |= words.iter().step_by(8).fold(0, |all, word| all | word.load(Ordering::Relaxed));
         }
     }
     let took = clock.elapsed();
-    mm.munmap(space, base, bytes).map_err(machine)?;
+    mm.munmap(space, base, bytes).map_err(failed)?;
     if left != 0 {
-        return Err(machine("a page that was faulted in was not zero"));
+        return Err(failed("a page that was faulted in was not zero"));
     }
     Ok(took.as_nanos() as f64 / (bytes / PAGE_SIZE) as f64)
 }
 
 impl Row {
-    /// How many times as fast the choice is.
+    /// How many times as fast the auto policy is.
     pub(super) fn gain(&self) -> f64 {
         super::ratio(&self.cached, &self.auto)
     }
@@ -106,20 +109,20 @@ impl Faults {
             vec![row.state.to_owned(), size(row.bytes), row.cached.text(), row.auto.text(), gain]
         };
         Table {
-            title: "Demand faults of 4 KiB, each page read as soon as it is there, ns a fault".to_owned(),
+            title: "Demand faults of 4 KiB, each page read at once, ns per fault".to_owned(),
             head: ["frames", "mapped", "cached", "auto", "cached/auto"].map(str::to_owned).to_vec(),
             rows: self.rows.iter().map(row).collect(),
         }
     }
 
     pub(super) fn runs(&self) -> Vec<Run> {
-        let ways = |row: &Row| {
-            [("cached", row.cached), ("auto", row.auto)].map(|(how, stats)| (row.state, row.bytes, how, stats))
+        let policies = |row: &Row| {
+            [("cached", row.cached), ("auto", row.auto)].map(|(policy, stats)| (row.state, row.bytes, policy, stats))
         };
-        let run = |(state, bytes, how, stats)| {
+        let run = |(state, bytes, policy, stats)| {
             let input = format!("{bytes} bytes mapped, {state} frames");
-            Run::measured(format!("fault: {how}"), input, "ns_per_fault", stats)
+            Run::measured(format!("fault: {policy}"), input, "ns_per_fault", stats)
         };
-        self.rows.iter().flat_map(ways).map(run).collect()
+        self.rows.iter().flat_map(policies).map(run).collect()
     }
 }

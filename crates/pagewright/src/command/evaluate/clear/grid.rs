@@ -1,15 +1,15 @@
-//! Bandwidth by stores, extent and state of the target.
+//! Measures clearing bandwidth by stores, extent and state of the target.
 //!
-//! Key types: [`Grid`] of [`Cell`]s. A sample clears blocks worth some milliseconds, each as an
-//! operation of its own with its own fence; the ways take turns, sample by sample. `auto` is the
-//! choice of the memory manager, which is told of the target what its allocator would know.
+//! Key types: [`Grid`] of [`Cell`]s. A sample clears blocks for some milliseconds, each block as an
+//! operation of its own with its own fence; the methods take turns, sample by sample. `auto` is the
+//! memory manager's choice, given what its allocator would know about the target.
 //!
-//! Not guaranteed: that a *cold* target's line is in no cache at all – only that a ring of memory
-//! lies between two uses of it.
+//! Not guaranteed: that a *cold* target is in no cache at all. Between two uses of a line, the rest
+//! of a 1 GiB ring is cleared.
 
 use super::super::plot::size;
-use super::super::{Context, EvaluateError, Over, Plot, Run, Scale, Series, Stats, Table};
-use super::bed::{Bed, POISON};
+use super::super::{Context, EvaluateError, Plot, PlotAxis, Run, Scale, Series, Stats, Table};
+use super::bench::{Bench, POISON};
 use pagewright_host::ThreadClock;
 use pagewright_tlb::frames::{Block, ClearBackend, ClearExtent, ClearPolicy, Residency};
 use pagewright_types::{Order, PAGE_SIZE};
@@ -18,17 +18,17 @@ use std::sync::atomic::Ordering;
 use std::thread;
 use std::time::Duration;
 
-/// State of a target's lines.
+/// State of a target's cache lines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum State {
+pub(super) enum TargetState {
     Cold,
-    /// Cold, and read as soon as it is cleared; the reading counts.
+    /// Cold, and read at once after the clear; the time to read is included.
     ReadBack,
     Clean,
     Dirty,
 }
 
-impl State {
+impl TargetState {
     const fn name(self) -> &'static str {
         match self {
             Self::Cold => "cold",
@@ -39,14 +39,16 @@ impl State {
     }
 }
 
-/// A way to clear.
+/// A method of clearing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Way {
+pub(super) enum Method {
+    /// Always by these stores.
     Only(ClearBackend),
+    /// By the stores that the memory manager chooses.
     Auto,
 }
 
-impl Way {
+impl Method {
     pub(super) const fn name(self) -> &'static str {
         match self {
             Self::Only(backend) => backend.name(),
@@ -62,27 +64,28 @@ impl Way {
     }
 }
 
-/// One state, extent and number of CPUs: what each way reached there, in GB/s.
+/// The bandwidth of each method for one state, extent and number of CPUs.
 pub(super) struct Cell {
-    pub(super) state: State,
-    /// Bytes of the extent.
+    pub(super) state: TargetState,
+    /// Size of the extent in bytes.
     pub(super) bytes: u64,
     pub(super) cpus: usize,
-    /// What the allocator would know of the target.
+    /// What the allocator would know about the target.
     pub(super) known: Residency,
-    /// The stores that `auto` chose, by the counters.
+    /// The stores that `auto` used, by the counters.
     pub(super) chosen: ClearBackend,
-    pub(super) ways: Vec<(Way, Stats)>,
+    /// Bandwidth in GB/s.
+    pub(super) methods: Vec<(Method, Stats)>,
 }
 
 impl Cell {
-    pub(super) fn of(&self, way: Way) -> Option<&Stats> {
-        self.ways.iter().find(|(other, _)| *other == way).map(|(_, stats)| stats)
+    pub(super) fn of(&self, method: Method) -> Option<&Stats> {
+        self.methods.iter().find(|(other, _)| *other == method).map(|(_, stats)| stats)
     }
 
-    /// The best way but `auto`.
-    pub(super) fn best(&self) -> Option<&(Way, Stats)> {
-        let backends = self.ways.iter().filter(|(way, _)| *way != Way::Auto);
+    /// The fastest method, `auto` excluded.
+    pub(super) fn best(&self) -> Option<&(Method, Stats)> {
+        let backends = self.methods.iter().filter(|(method, _)| *method != Method::Auto);
         backends.max_by(|a, b| a.1.median.total_cmp(&b.1.median))
     }
 }
@@ -93,89 +96,91 @@ pub(super) struct Grid {
     checked_bytes: u64,
 }
 
-/// Bytes in the ring that is walked for cold targets.
+/// Size in bytes of the ring of blocks that cold targets come from.
 const RING: u64 = 1 << 30;
 
 /// Measures all cells.
 ///
 /// # Errors
-/// [`EvaluateError`].
-pub(super) fn measure(context: &Context<'_>, bed: &Bed) -> Result<Grid, EvaluateError> {
+/// [`EvaluateError::Machine`], [`EvaluateError::NotZero`].
+pub(super) fn measure(context: &Context<'_>, bench: &Bench) -> Result<Grid, EvaluateError> {
     let mut grid = Grid { cells: Vec::new(), checked_bytes: 0 };
-    let ways: Vec<Way> = bed.backends().map(Way::Only).chain([Way::Auto]).collect();
+    let methods: Vec<Method> = bench.backends().map(Method::Only).chain([Method::Auto]).collect();
     for raw in [0u8, 2, 4, 6, 9, 13, 16, 18] {
         let order = Order::new(raw);
         let blocks = RING / order.bytes();
-        context.doing(&format!("checking and clearing {}", size(order.bytes())));
-        let mut ring = (0..blocks).map(|_| bed.take(order)).collect::<Result<Vec<_>, _>>()?;
-        for way in &ways {
+        context.show_step(&format!("checking and clearing {}", size(order.bytes())));
+        let mut ring = (0..blocks).map(|_| bench.alloc(order)).collect::<Result<Vec<_>, _>>()?;
+        for method in &methods {
             let block = ring.pop().expect("a ring has blocks");
-            ring.push(check(bed, *way, block)?);
+            ring.push(check(bench, *method, block)?);
             grid.checked_bytes += order.bytes();
         }
-        grid.cells.push(cold(bed, &ways, &mut ring, State::Cold, 1));
+        grid.cells.push(cold(bench, &methods, &mut ring, TargetState::Cold, 1));
         if raw <= 9 {
-            grid.cells.push(cold(bed, &ways, &mut ring, State::ReadBack, 1));
+            grid.cells.push(cold(bench, &methods, &mut ring, TargetState::ReadBack, 1));
         }
-        if bed.cpus() > 1 && blocks >= 2 * bed.cpus() as u64 {
-            grid.cells.push(cold(bed, &ways, &mut ring, State::Cold, bed.cpus()));
+        if bench.cpus() > 1 && blocks >= 2 * bench.cpus() as u64 {
+            grid.cells.push(cold(bench, &methods, &mut ring, TargetState::Cold, bench.cpus()));
         }
-        if order.bytes() <= bed.cached_up_to() {
-            grid.cells.push(cached(bed, &ways, &mut ring, State::Clean));
-            grid.cells.push(cached(bed, &ways, &mut ring, State::Dirty));
+        if order.bytes() <= bench.cached_up_to() {
+            grid.cells.push(cached(bench, &methods, &mut ring, TargetState::Clean));
+            grid.cells.push(cached(bench, &methods, &mut ring, TargetState::Dirty));
         }
-        ring.into_iter().for_each(|block| bed.mm().tlb().free(block));
+        ring.into_iter().for_each(|block| bench.mm().tlb().free(block));
     }
-    if bed.scale == Scale::Full {
-        context.doing("clearing 4 GiB");
-        let mut four = (0..4).map(|_| bed.take(Order::PUD)).collect::<Result<Vec<_>, _>>()?;
-        grid.cells.push(whole(bed, &ways, &mut four));
-        four.into_iter().for_each(|block| bed.mm().tlb().free(block));
+    if bench.scale == Scale::Full {
+        context.show_step("clearing 4 GiB");
+        let mut four = (0..4).map(|_| bench.alloc(Order::PUD)).collect::<Result<Vec<_>, _>>()?;
+        grid.cells.push(one_batch(bench, &methods, &mut four));
+        four.into_iter().for_each(|block| bench.mm().tlb().free(block));
     }
-    bed.set(ClearPolicy::Auto);
+    bench.set_policy(ClearPolicy::Auto);
     Ok(grid)
 }
 
-/// Clears a poisoned block one way and looks at every byte.
-fn check(bed: &Bed, way: Way, block: Block) -> Result<Block, EvaluateError> {
+/// Clears a poisoned block by one method and checks every byte.
+fn check(bench: &Bench, method: Method, block: Block) -> Result<Block, EvaluateError> {
     let (pfn, order) = (block.pfn(), block.order());
-    bed.memory().fill(pfn, order, POISON);
-    bed.set(way.policy());
-    let block = clear(bed, block, ClearExtent::of_order(order), Residency::Unknown);
-    if !bed.memory().holds(pfn, order, 0) {
-        return Err(EvaluateError::NotZero { what: format!("{} over {}", way.name(), size(order.bytes())) });
+    bench.memory().fill(pfn, order, POISON);
+    bench.set_policy(method.policy());
+    let block = clear(bench, block, ClearExtent::of_order(order), Residency::Unknown);
+    if !bench.memory().holds(pfn, order, 0) {
+        return Err(EvaluateError::NotZero { what: format!("{} over {}", method.name(), size(order.bytes())) });
     }
     Ok(block)
 }
 
-/// Clears a block as an operation over `whole`.
-fn clear(bed: &Bed, block: Block, whole: ClearExtent, known: Residency) -> Block {
-    let cpu = bed.frames().pin_cpu();
+/// Clears a block as part of an operation over `whole`.
+fn clear(bench: &Bench, block: Block, whole: ClearExtent, known: Residency) -> Block {
+    let cpu = bench.frames().pin_cpu();
     cpu.clear(block.with_residency(known), whole).fence().into_block()
 }
 
-fn poison(bed: &Bed, blocks: &[Block]) {
-    blocks.iter().for_each(|block| bed.memory().fill(block.pfn(), block.order(), POISON));
+fn poison(bench: &Bench, blocks: &[Block]) {
+    blocks.iter().for_each(|block| bench.memory().fill(block.pfn(), block.order(), POISON));
 }
 
-/// How blocks are cleared, and with what clock.
+/// How a sample is taken.
 #[derive(Clone, Copy)]
 struct Sampling {
+    /// What the allocator would know about the blocks.
     known: Residency,
+    /// Whether each block is read after it is cleared.
     read: bool,
     clock: fn() -> ThreadClock,
 }
 
-/// Clears `blocks`, each for itself, and returns GB/s.
-fn sample(bed: &Bed, blocks: &mut Vec<Block>, how: Sampling) -> f64 {
+/// Clears `blocks`, each as an operation of its own, and returns GB/s.
+fn sample(bench: &Bench, blocks: &mut Vec<Block>, sampling: Sampling) -> f64 {
     let bytes: u64 = blocks.iter().map(|block| block.order().bytes()).sum();
     let mut done = Vec::with_capacity(blocks.len());
-    let clock = (how.clock)();
+    let clock = (sampling.clock)();
     for block in blocks.drain(..) {
         let whole = ClearExtent::of_order(block.order());
-        let block = clear(bed, block, whole, how.known);
-        if how.read {
-            read(bed, &block);
+        let block = clear(bench, block, whole, sampling.known);
+        if sampling.read {
+            read(bench, &block);
         }
         done.push(block);
     }
@@ -185,8 +190,8 @@ fn sample(bed: &Bed, blocks: &mut Vec<Block>, how: Sampling) -> f64 {
 }
 
 /// Loads every word of a block.
-fn read(bed: &Bed, block: &Block) {
-    let words = bed.memory().block(block.pfn(), block.order()).iter();
+fn read(bench: &Bench, block: &Block) {
+    let words = bench.memory().block(block.pfn(), block.order()).iter();
     std::hint::black_box(words.map(|word| word.load(Ordering::Relaxed)).fold(0, |sum, word| sum ^ word));
 }
 
@@ -194,49 +199,52 @@ fn rate(bytes: u64, took: Duration) -> f64 {
     bytes as f64 / took.as_nanos().max(1) as f64
 }
 
-/// Pages that each sort of stores has cleared until now.
-fn paths(bed: &Bed) -> Vec<(ClearBackend, u64)> {
-    ClearBackend::ALL.iter().map(|backend| (*backend, bed.mm().counter(backend.counter()))).collect()
+/// Pages that each backend has cleared so far.
+fn pages_cleared(bench: &Bench) -> Vec<(ClearBackend, u64)> {
+    ClearBackend::ALL.iter().map(|backend| (*backend, bench.mm().counter(backend.counter()))).collect()
 }
 
-/// By which stores most was cleared since.
-fn path_since(bed: &Bed, before: &[(ClearBackend, u64)]) -> ClearBackend {
-    let since = paths(bed).into_iter().zip(before).map(|((backend, now), (_, before))| (now - before, backend));
+/// The backend that has cleared most pages since `before` was read.
+fn main_backend_since(bench: &Bench, before: &[(ClearBackend, u64)]) -> ClearBackend {
+    let now = pages_cleared(bench).into_iter().zip(before);
+    let since = now.map(|((backend, now), (_, before))| (now - before, backend));
     since.max_by_key(|(pages, _)| *pages).map_or(ClearBackend::Machine, |(_, backend)| backend)
 }
 
-/// Collects samples of each way in turns: `prepare`, then `sample`, which alone is measured.
+/// Takes samples of all methods in turns.
 ///
-/// The order is another in each round, because a way finds the cache as the one before left it.
-fn in_turns<T>(
-    bed: &Bed,
-    ways: &[Way],
+/// For each sample it calls `prepare`, which is not timed, then `sample`, which returns GB/s. The
+/// order changes from round to round, because each method finds the cache as the previous one left
+/// it. Returns the samples and the backend that `auto` used last.
+fn interleave<T>(
+    bench: &Bench,
+    methods: &[Method],
     repetitions: usize,
     state: &mut T,
     mut prepare: impl FnMut(&mut T),
     mut sample: impl FnMut(&mut T) -> f64,
-) -> (Vec<(Way, Stats)>, ClearBackend) {
-    let mut samples = vec![Vec::new(); ways.len()];
+) -> (Vec<(Method, Stats)>, ClearBackend) {
+    let mut samples = vec![Vec::new(); methods.len()];
     let mut chosen = ClearBackend::Machine;
-    // The first round warms up and counts for nothing.
+    // The first round warms up and is not counted.
     for round in 0..=repetitions {
-        for at in shuffled(ways.len(), round) {
+        for at in shuffled(methods.len(), round) {
             prepare(state);
-            bed.set(ways[at].policy());
-            let before = paths(bed);
+            bench.set_policy(methods[at].policy());
+            let before = pages_cleared(bench);
             let rate = sample(state);
-            if ways[at] == Way::Auto {
-                chosen = path_since(bed, &before);
+            if methods[at] == Method::Auto {
+                chosen = main_backend_since(bench, &before);
             }
             if round > 0 {
                 samples[at].push(rate);
             }
         }
     }
-    (ways.iter().copied().zip(samples.into_iter().map(Stats::of)).collect(), chosen)
+    (methods.iter().copied().zip(samples.into_iter().map(Stats::of)).collect(), chosen)
 }
 
-/// 0 to `len` in an order that only `round` decides.
+/// The numbers below `len`, in an order that depends on `round` only.
 fn shuffled(len: usize, round: usize) -> Vec<usize> {
     let mut order: Vec<usize> = (0..len).collect();
     let mut random = round as u64;
@@ -247,48 +255,51 @@ fn shuffled(len: usize, round: usize) -> Vec<usize> {
     order
 }
 
-/// Bytes of one sample of cold targets: 32 MiB, or the extent if that is more.
-fn per_sample(order: Order) -> usize {
+/// Blocks in one sample of cold targets: 32 MiB of them, and at least one.
+fn blocks_per_sample(order: Order) -> usize {
     ((32 << 20) / order.bytes()).max(1) as usize
 }
 
-/// What a round of cold samples goes through.
-struct Walk {
+/// The ring of cold targets, a share for each CPU.
+struct Ring {
     shares: Vec<Vec<Block>>,
-    /// The first block of each share that the next sample takes.
+    /// Index of the first block that the next sample clears, in every share.
     at: usize,
 }
 
-/// Cold targets: each sample takes the next part of the ring, which is poisoned anew after each
-/// round.
-fn cold(bed: &Bed, ways: &[Way], ring: &mut Vec<Block>, state: State, cpus: usize) -> Cell {
-    let order = ring[0].order();
-    let share = ring.len() / cpus;
-    let each = per_sample(order).min(share);
-    let mut walk = Walk { shares: (0..cpus).map(|_| ring.drain(..share).collect()).collect(), at: share };
-    let how = Sampling { known: Residency::Cold, read: state == State::ReadBack, clock: ThreadClock::start_running };
-    let prepare = |walk: &mut Walk| {
-        walk.at += each;
-        if walk.at + each > share {
-            walk.shares.iter().for_each(|share| poison(bed, share));
-            walk.at = 0;
+/// Measures cold targets.
+///
+/// Each sample clears the next part of the ring. The ring is poisoned again at the end of each
+/// pass.
+fn cold(bench: &Bench, methods: &[Method], blocks: &mut Vec<Block>, state: TargetState, cpus: usize) -> Cell {
+    let order = blocks[0].order();
+    let share = blocks.len() / cpus;
+    let each = blocks_per_sample(order).min(share);
+    let mut ring = Ring { shares: (0..cpus).map(|_| blocks.drain(..share).collect()).collect(), at: share };
+    let sampling =
+        Sampling { known: Residency::Cold, read: state == TargetState::ReadBack, clock: ThreadClock::start_running };
+    let prepare = |ring: &mut Ring| {
+        ring.at += each;
+        if ring.at + each > share {
+            ring.shares.iter().for_each(|share| poison(bench, share));
+            ring.at = 0;
         }
     };
-    let (ways, chosen) = in_turns(bed, ways, bed.repetitions(), &mut walk, prepare, |walk| {
-        let range = walk.at..walk.at + each;
-        together(bed, &mut walk.shares, |mine| {
-            let mut part: Vec<Block> = mine.drain(range.clone()).collect();
-            let rate = sample(bed, &mut part, how);
-            mine.splice(range.start..range.start, part);
+    let (methods, chosen) = interleave(bench, methods, bench.repetitions(), &mut ring, prepare, |ring| {
+        let range = ring.at..ring.at + each;
+        in_parallel(bench, &mut ring.shares, |share| {
+            let mut part: Vec<Block> = share.drain(range.clone()).collect();
+            let rate = sample(bench, &mut part, sampling);
+            share.splice(range.start..range.start, part);
             rate
         })
     });
-    ring.extend(walk.shares.into_iter().flatten());
-    Cell { state, bytes: order.bytes(), cpus, known: Residency::Cold, chosen, ways }
+    blocks.extend(ring.shares.into_iter().flatten());
+    Cell { state, bytes: order.bytes(), cpus, known: Residency::Cold, chosen, methods }
 }
 
-/// Runs `work` on a CPU for each of `shares` at the same time and adds up what they say.
-fn together(bed: &Bed, shares: &mut [Vec<Block>], work: impl Fn(&mut Vec<Block>) -> f64 + Sync) -> f64 {
+/// Runs `work` on a CPU for each share, in parallel, and adds up the results.
+fn in_parallel(bench: &Bench, shares: &mut [Vec<Block>], work: impl Fn(&mut Vec<Block>) -> f64 + Sync) -> f64 {
     if let [only] = shares {
         return work(only);
     }
@@ -297,7 +308,7 @@ fn together(bed: &Bed, shares: &mut [Vec<Block>], work: impl Fn(&mut Vec<Block>)
         let run = |(cpu, share)| {
             let (barrier, work) = (&barrier, &work);
             scope.spawn(move || {
-                bed.become_cpu(cpu);
+                bench.become_cpu(cpu);
                 barrier.wait();
                 work(share)
             })
@@ -307,48 +318,50 @@ fn together(bed: &Bed, shares: &mut [Vec<Block>], work: impl Fn(&mut Vec<Block>)
     })
 }
 
-/// Targets in the cache: the same blocks over and over, 256 KiB or the extent if that is more.
-fn cached(bed: &Bed, ways: &[Way], ring: &mut Vec<Block>, state: State) -> Cell {
+/// Measures targets in the cache: the same 256 KiB of blocks, and at least one block.
+fn cached(bench: &Bench, methods: &[Method], ring: &mut Vec<Block>, state: TargetState) -> Cell {
     let order = ring[0].order();
     let set = ((256 << 10) / order.bytes()).max(1) as usize;
     let mut blocks: Vec<Block> = ring.drain(..set).collect();
-    // What the allocator's lists would say of a block just freed here: they keep orders 0 to 3, and
-    // 9.
+    // The allocator knows that a block is hot if it was just freed to a per-CPU list. These lists
+    // hold orders 0 to 3, and 9.
     let known = if order.raw() <= 3 || order == Order::PMD { Residency::Hot } else { Residency::Unknown };
-    let streaming = bed.streaming().or(bed.frames().clear_selector().caps().candidates().next());
-    // Short spans are read off the clock that costs least.
+    let streaming = bench.streaming().or(bench.frames().clear_selector().caps().candidates().next());
+    // Short times are measured by the clock with the least overhead.
     let clock = if order.bytes() * set as u64 > 1 << 20 { ThreadClock::start_running } else { ThreadClock::start };
-    let how = Sampling { known, read: false, clock };
+    let sampling = Sampling { known, read: false, clock };
     let prepare = |blocks: &mut Vec<Block>| {
-        // Twice, because the first time brings the lines from wherever the way before left them.
-        poison(bed, blocks);
-        poison(bed, blocks);
-        if let (State::Clean, Some(streaming)) = (state, streaming) {
-            // Out of the cache with the new contents, and back by loads.
-            bed.set(ClearPolicy::Only(streaming));
-            sample(bed, blocks, how);
-            blocks.iter().for_each(|block| read(bed, block));
+        // The first pass fetches the lines from where the previous method left them. The second
+        // one leaves them in the nearest cache.
+        poison(bench, blocks);
+        poison(bench, blocks);
+        if let (TargetState::Clean, Some(streaming)) = (state, streaming) {
+            // Non-temporal stores evict the dirty lines. The loads bring them back clean.
+            bench.set_policy(ClearPolicy::Only(streaming));
+            sample(bench, blocks, sampling);
+            blocks.iter().for_each(|block| read(bench, block));
         }
     };
-    let (ways, chosen) =
-        in_turns(bed, ways, 4 * bed.repetitions(), &mut blocks, prepare, |blocks| sample(bed, blocks, how));
+    let (methods, chosen) = interleave(bench, methods, 4 * bench.repetitions(), &mut blocks, prepare, |blocks| {
+        sample(bench, blocks, sampling)
+    });
     let bytes = order.bytes();
     ring.extend(blocks);
-    Cell { state, bytes, cpus: 1, known, chosen, ways }
+    Cell { state, bytes, cpus: 1, known, chosen, methods }
 }
 
-/// Four folios of 1 GiB in one batch with one fence.
-fn whole(bed: &Bed, ways: &[Way], four: &mut Vec<Block>) -> Cell {
+/// Measures four folios of 1 GiB in one batch with one fence.
+fn one_batch(bench: &Bench, methods: &[Method], four: &mut Vec<Block>) -> Cell {
     let bytes = four.len() as u64 * Order::PUD.bytes();
-    let (ways, chosen) = in_turns(
-        bed,
-        ways,
+    let (methods, chosen) = interleave(
+        bench,
+        methods,
         3,
         four,
         |_| {},
         |four| {
             let clock = ThreadClock::start_running();
-            let cpu = bed.frames().pin_cpu();
+            let cpu = bench.frames().pin_cpu();
             let mut batch = cpu.batch();
             for block in four.drain(..) {
                 batch.add(cpu.clear(block.with_residency(Residency::Cold), ClearExtent::of_frames(bytes / PAGE_SIZE)));
@@ -359,30 +372,30 @@ fn whole(bed: &Bed, ways: &[Way], four: &mut Vec<Block>) -> Cell {
             rate(bytes, took)
         },
     );
-    Cell { state: State::Cold, bytes, cpus: 1, known: Residency::Cold, chosen, ways }
+    Cell { state: TargetState::Cold, bytes, cpus: 1, known: Residency::Cold, chosen, methods }
 }
 
 impl Grid {
-    /// Bytes that were poisoned, cleared and looked at.
+    /// Bytes that were poisoned, cleared and checked.
     pub(super) fn checked_bytes(&self) -> u64 {
         self.checked_bytes
     }
 
-    /// The cell of cold memory on one CPU at an extent.
+    /// The cell of cold memory on one CPU with this extent.
     pub(super) fn cold(&self, bytes: u64) -> Option<&Cell> {
-        self.cells.iter().find(|cell| cell.state == State::Cold && cell.cpus == 1 && cell.bytes == bytes)
+        self.cells.iter().find(|cell| cell.state == TargetState::Cold && cell.cpus == 1 && cell.bytes == bytes)
     }
 
-    /// Whether MOVNTI has less than half of the best bandwidth on cold memory of 64 KiB.
+    /// Whether MOVNTI reaches less than half of the best bandwidth on cold extents of 64 KiB.
     pub(super) fn movnti_is_slow(&self) -> bool {
         let Some(cell) = self.cold(64 << 10) else { return false };
         let best = cell.best().map(|(_, stats)| stats);
-        cell.of(Way::Only(ClearBackend::Movnti))
+        cell.of(Method::Only(ClearBackend::Movnti))
             .zip(best)
             .is_some_and(|(movnti, best)| super::ratio(movnti, best) < 0.5)
     }
 
-    /// Each state and number of CPUs once, with its cells.
+    /// The cells grouped by state and number of CPUs, each group with its name.
     fn groups(&self) -> Vec<(String, Vec<&Cell>)> {
         let mut groups: Vec<(String, Vec<&Cell>)> = Vec::new();
         for cell in &self.cells {
@@ -399,7 +412,7 @@ impl Grid {
     pub(super) fn tables(&self) -> Vec<Table> {
         let table = |(name, cells): (String, Vec<&Cell>)| {
             let mut head = vec!["extent".to_owned()];
-            head.extend(cells[0].ways.iter().map(|(way, _)| way.name().to_owned()));
+            head.extend(cells[0].methods.iter().map(|(method, _)| method.name().to_owned()));
             head.extend(["allocator knows", "auto chose", "auto/best"].map(str::to_owned));
             let rows = cells.iter().map(|cell| row(cell)).collect();
             Table { title: format!("GB/s, {name}"), head, rows }
@@ -409,20 +422,20 @@ impl Grid {
 
     pub(super) fn plots(&self) -> Vec<Plot> {
         let plot = |(name, cells): (String, Vec<&Cell>)| {
-            let series = cells[0].ways.iter().map(|(way, _)| Series {
-                name: way.name().to_owned(),
-                points: cells.iter().filter_map(|cell| Some((cell.bytes, *cell.of(*way)?))).collect(),
+            let series = cells[0].methods.iter().map(|(method, _)| Series {
+                name: method.name().to_owned(),
+                points: cells.iter().filter_map(|cell| Some((cell.bytes, *cell.of(*method)?))).collect(),
             });
-            Plot { title: format!("Clearing, {name}"), unit: "GB/s", over: Over::Bytes, series: series.collect() }
+            Plot { title: format!("Clearing, {name}"), unit: "GB/s", axis: PlotAxis::Bytes, series: series.collect() }
         };
         self.groups().into_iter().map(plot).collect()
     }
 
     pub(super) fn runs(&self) -> Vec<Run> {
         let runs = self.cells.iter().flat_map(|cell| {
-            cell.ways.iter().map(move |(way, stats)| {
-                let input = format!("{}, {} CPUs, {} bytes an extent", cell.state.name(), cell.cpus, cell.bytes);
-                Run::measured(way.name().to_owned(), input, "gb_per_s", *stats)
+            cell.methods.iter().map(move |(method, stats)| {
+                let input = format!("{}, {} CPUs, extents of {} bytes", cell.state.name(), cell.cpus, cell.bytes);
+                Run::measured(method.name().to_owned(), input, "gb_per_s", *stats)
             })
         });
         runs.collect()
@@ -431,10 +444,10 @@ impl Grid {
 
 fn row(cell: &Cell) -> Vec<String> {
     let mut row = vec![size(cell.bytes)];
-    row.extend(cell.ways.iter().map(|(_, stats)| stats.text()));
+    row.extend(cell.methods.iter().map(|(_, stats)| stats.text()));
     row.push(format!("{:?}", cell.known).to_lowercase());
     row.push(cell.chosen.name().to_owned());
-    let share = cell.of(Way::Auto).zip(cell.best()).map_or(0.0, |(auto, (_, best))| super::ratio(auto, best));
+    let share = cell.of(Method::Auto).zip(cell.best()).map_or(0.0, |(auto, (_, best))| super::ratio(auto, best));
     row.push(format!("{share:.2}"));
     row
 }

@@ -1,24 +1,23 @@
-//! `evaluate clear`: what going past the cache saves when memory is cleared, and what it costs
-//! where it is wrong, on this computer.
+//! `evaluate clear`: measures what uncached clearing saves and costs on this computer.
 //!
-//! - `bed` – a machine of real memory, and what is measured with.
+//! - `bench` – a memory manager on real memory, and the measurements that come first.
 //! - `grid` – bandwidth by stores, extent and state of the target.
-//! - `prealloc` – a VM's memory, beside Linux's own way to get it.
+//! - `prealloc` – a VM's memory, compared with Linux's `MADV_POPULATE_WRITE`.
 //! - `faults` – demand faults through the whole fault path.
-//! - `pollution` – what is left of a hot set after a clear; `beside` – a compiler beside background
-//!   clearing.
-//! - `claims` – all of it beside the series' figures and our own promises.
+//! - `pollution` – a hot set read again after a clear.
+//! - `compile` – a compiler that runs while other CPUs clear memory.
+//! - `claims` – the figures compared with those of the series and with our own promises.
 //!
-//! Everything goes through the memory manager: blocks come from its allocator,
-//! [`Frames`](pagewright_tlb::frames::Frames) clears them, and its counters prove by which stores.
-//! Frames were touched and poisoned before, and each way is checked byte by byte.
+//! All clears go through the memory manager: its allocator supplies the blocks,
+//! [`Frames`](pagewright_tlb::frames::Frames) clears them, and its counters say by which stores.
+//! The memory is touched and poisoned first, and each clearing method is checked byte by byte.
 //!
-//! Not guaranteed: figures without anybody else's part in them. Repetitions of all ways are
-//! interleaved, so that what disturbs one disturbs all.
+//! Not guaranteed: figures free of other load. Repetitions of all methods are interleaved, so that
+//! other load affects all methods alike.
 
-mod bed;
-mod beside;
+mod bench;
 mod claims;
+mod compile;
 mod faults;
 mod grid;
 mod pollution;
@@ -26,128 +25,124 @@ mod prealloc;
 
 use super::{Context, Evaluation, Run, Scale, Stats, Table};
 use crate::command::CommandError;
-use bed::Bed;
+use bench::Bench;
 use pagewright_host::HostFacts;
 use pagewright_types::Counter;
 use std::collections::BTreeMap;
 
-/// Everything that was measured.
-struct Found {
+/// All measurements.
+struct ClearResults {
     grid: grid::Grid,
     prealloc: prealloc::Prealloc,
     faults: faults::Faults,
     pollution: pollution::Pollution,
-    beside: Option<beside::Beside>,
-    measured: bed::Measured,
-    /// What the memory manager counted over all of it.
-    counted: BTreeMap<String, u64>,
+    compile: Option<compile::CompileTimes>,
+    cache: bench::CacheMeasurements,
+    /// The memory manager's counters of clearing, over the whole evaluation.
+    counters: BTreeMap<String, u64>,
 }
 
-/// Measures.
+/// Runs the evaluation.
 pub(super) fn run(context: &Context<'_>) -> Result<Evaluation, CommandError> {
     let facts = HostFacts::gather();
-    context.doing("touching and poisoning memory");
-    let bed = Bed::new(context.scale)?;
-    context.doing("calibrating");
-    let measured = bed.measure();
-    let grid = grid::measure(context, &bed)?;
-    let prealloc = prealloc::measure(context, &bed)?;
-    let faults = faults::measure(context, &bed)?;
-    let pollution = pollution::measure(context, &bed)?;
-    let beside = beside::measure(context, &bed)?;
-    let found = Found { grid, prealloc, faults, pollution, beside, measured, counted: counted(&bed) };
-    Ok(evaluation(context.scale, &facts, &bed, &found))
+    context.show_step("touching and poisoning memory");
+    let bench = Bench::new(context.scale)?;
+    context.show_step("calibrating");
+    let cache = bench.measure_cache();
+    let grid = grid::measure(context, &bench)?;
+    let prealloc = prealloc::measure(context, &bench)?;
+    let faults = faults::measure(context, &bench)?;
+    let pollution = pollution::measure(context, &bench)?;
+    let compile = compile::measure(context, &bench)?;
+    let counters = clear_counters(&bench);
+    let results = ClearResults { grid, prealloc, faults, pollution, compile, cache, counters };
+    Ok(evaluation(context.scale, &facts, &bench, &results))
 }
 
-fn evaluation(scale: Scale, facts: &HostFacts, bed: &Bed, found: &Found) -> Evaluation {
-    let mut tables: Vec<Table> = found.grid.tables();
-    tables.push(found.prealloc.table());
-    tables.push(found.faults.table());
-    tables.push(found.pollution.table());
-    tables.extend(found.beside.as_ref().map(beside::Beside::table));
-    let mut runs = found.grid.runs();
-    runs.extend(found.prealloc.runs());
-    runs.extend(found.faults.runs());
-    runs.extend(found.pollution.runs());
-    runs.push(Run {
-        counters: found.counted.clone(),
-        ..Run::of("all of it".to_owned(), "everything above".to_owned())
-    });
-    runs.extend(found.beside.iter().flat_map(beside::Beside::runs));
+fn evaluation(scale: Scale, facts: &HostFacts, bench: &Bench, results: &ClearResults) -> Evaluation {
+    let mut tables: Vec<Table> = results.grid.tables();
+    tables.push(results.prealloc.table());
+    tables.push(results.faults.table());
+    tables.push(results.pollution.table());
+    tables.extend(results.compile.as_ref().map(compile::CompileTimes::table));
+    let mut runs = results.grid.runs();
+    runs.extend(results.prealloc.runs());
+    runs.extend(results.faults.runs());
+    runs.extend(results.pollution.runs());
+    runs.push(Run { counters: results.counters.clone(), ..Run::of("total".to_owned(), "all runs above".to_owned()) });
+    runs.extend(results.compile.iter().flat_map(compile::CompileTimes::runs));
     Evaluation {
         name: "clear",
         title: "uncached clearing of huge pages",
         isa: if cfg!(target_arch = "aarch64") { "arm64" } else { "x86-64" },
         config: BTreeMap::from([
             ("scale".to_owned(), if scale == Scale::Full { "full" } else { "quick" }.to_owned()),
-            ("stores".to_owned(), bed.backends().map(|backend| backend.name()).collect::<Vec<_>>().join(", ")),
+            ("stores".to_owned(), bench.backends().map(|backend| backend.name()).collect::<Vec<_>>().join(", ")),
         ]),
-        measured_on: measured_on(facts, bed, found),
+        measured_on: measured_on(facts, bench, &results.cache),
         runs,
-        claims: claims::claims(found),
+        claims: claims::claims(results),
         tables,
-        plots: found.grid.plots(),
-        notes: notes(facts, found),
+        plots: results.grid.plots(),
+        notes: notes(facts, results),
     }
 }
 
-fn measured_on(facts: &HostFacts, bed: &Bed, found: &Found) -> BTreeMap<String, String> {
+/// Describes the computer.
+fn measured_on(facts: &HostFacts, bench: &Bench, cache: &bench::CacheMeasurements) -> BTreeMap<String, String> {
     let mebibytes = |bytes: u64| format!("{} MiB", bytes >> 20);
-    let caps = bed.frames().clear_selector().caps();
+    let caps = bench.frames().clear_selector().caps();
     let signature = caps.signature().map_or_else(String::new, |signature| format!(" ({signature})"));
     let denied = if caps.is_denied() { "; on the deny-list" } else { "" };
     BTreeMap::from([
         (
             "computer".to_owned(),
-            if facts.is_virtual { "a virtual machine" } else { "says of no hypervisor" }.to_owned(),
+            if facts.is_virtual { "a virtual machine" } else { "no hypervisor reported" }.to_owned(),
         ),
         ("CPU".to_owned(), format!("{}{signature}, {} CPUs{denied}", facts.model, facts.cpus)),
         ("system".to_owned(), format!("Linux {}, load {:.2}", facts.system, facts.load_percent as f64 / 100.0)),
-        (
-            "last-level cache".to_owned(),
-            format!("claims {}; {}", mebibytes(facts.claimed_cache), found.measured.knee_text()),
-        ),
-        ("calibration".to_owned(), found.measured.calibration_text()),
-        ("huge pages".to_owned(), bed.huge_pages()),
+        ("last-level cache".to_owned(), format!("reports {}; {}", mebibytes(facts.claimed_cache), cache.cache_text())),
+        ("calibration".to_owned(), cache.calibration_text()),
+        ("huge pages".to_owned(), bench.huge_pages()),
     ])
 }
 
-fn notes(facts: &HostFacts, found: &Found) -> Vec<String> {
+fn notes(facts: &HostFacts, results: &ClearResults) -> Vec<String> {
     let mut notes = vec![
-        "GB/s are 10^9 bytes a second, median [tenth–ninetieth percentile] of interleaved repetitions, fence included.".to_owned(),
-        "Cold: a ring of memory is walked that is larger than any cache here. Clean and dirty: the target was read, or stored to, a moment ago."
+        "GB/s are 10^9 bytes per second, median [tenth–ninetieth percentile] of interleaved repetitions, fence included.".to_owned(),
+        "Cold: the target comes from a ring of memory that is larger than any cache here. Clean and dirty: the target was just read, or just written."
             .to_owned(),
         format!(
-            "Before its repetitions each way was checked on poisoned memory: {} MiB, every byte.",
-            found.grid.checked_bytes() >> 20
+            "Before the repetitions, each method cleared poisoned memory and every byte was checked: {} MiB.",
+            results.grid.checked_bytes() >> 20
         ),
     ];
     if facts.is_virtual {
         notes.push(
-            "In a virtual machine memory may be somebody else's, too, and the last-level cache is a share.".to_owned(),
+            "In a virtual machine, other guests may use the same memory and part of the last-level cache.".to_owned(),
         );
     }
     if facts.load_percent as usize > 100 * facts.cpus.max(1) / 2 {
-        notes.push("Others were using this computer: compare ratios, not GB/s.".to_owned());
+        notes.push("This computer was busy: compare ratios, not GB/s.".to_owned());
     }
-    notes.push("Linux's populating includes the wait for a host that has taken free pages back.".to_owned());
-    if found.grid.movnti_is_slow() {
+    notes.push("Linux's figure includes the time in which the hypervisor backs free pages again.".to_owned());
+    if results.grid.movnti_is_slow() {
         notes.push(
-            "MOVNTI is slow where its loop begins soon after a locked instruction, as after an allocator's lock; loops of many megabytes recover. It is \
-             used only where a calibration, which does the same, finds it fast."
+            "MOVNTI is slow if its loop starts soon after a locked instruction, such as an allocator's lock; loops over many megabytes recover. It is \
+             used only if the calibration, which executes a locked instruction first, measures it as fast."
                 .to_owned(),
         );
     }
-    if found.beside.is_none() {
-        notes.push("No compiler (rustc) was found, so nothing was compiled beside background clearing.".to_owned());
+    if results.compile.is_none() {
+        notes.push("rustc was not found, so the compilation beside background clearing is missing.".to_owned());
     }
     notes
 }
 
 /// The counters of clearing.
-fn counted(bed: &Bed) -> BTreeMap<String, u64> {
-    let clearing = Counter::ALL.iter().filter(|counter| counter.name().starts_with("pw_clear_"));
-    clearing.map(|counter| (counter.name().to_owned(), bed.mm().counter(*counter))).collect()
+fn clear_counters(bench: &Bench) -> BTreeMap<String, u64> {
+    let counters = Counter::ALL.iter().filter(|counter| counter.name().starts_with("pw_clear_"));
+    counters.map(|counter| (counter.name().to_owned(), bench.mm().counter(*counter))).collect()
 }
 
 /// The ratio of two medians.

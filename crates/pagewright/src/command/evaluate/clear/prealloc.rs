@@ -1,15 +1,16 @@
-//! A VM's memory in folios of 2 MiB: page by page through the cache, as Linux before 7.0, against
-//! ours; and Linux's own `MADV_POPULATE_WRITE` here.
+//! Measures preallocating a VM's memory in folios of 2 MiB.
 //!
-//! Key type: [`Prealloc`]. The pool is filled and emptied again and again, so that frames come back
-//! in the states in which an allocator finds them.
+//! Key type: [`Prealloc`]. It compares clearing page by page through the cache, as Linux before 7.0
+//! does, with the auto policy and with Linux's `MADV_POPULATE_WRITE` on this computer. The pool is
+//! filled and emptied again and again, so that its frames are in the states that an allocator
+//! meets.
 //!
-//! Not guaranteed: that Linux clears as it would on bare metal; its figure is what a VMM on this
-//! computer would see.
+//! Not guaranteed: that Linux's figure is that of bare metal. It is what a VMM on this computer
+//! gets.
 
 use super::super::plot::size;
 use super::super::{Context, EvaluateError, Run, Scale, Stats, Table};
-use super::bed::{Bed, NODE, POISON};
+use super::bench::{Bench, NODE, POISON};
 use memmap2::{Advice, MmapMut};
 use pagewright_host::ThreadClock;
 use pagewright_tlb::frames::ClearPolicy;
@@ -18,7 +19,7 @@ use std::sync::Barrier;
 use std::thread;
 use std::time::Duration;
 
-/// One way to get the memory.
+/// The bandwidth of one method.
 pub(super) struct Row {
     pub(super) name: &'static str,
     pub(super) cpus: usize,
@@ -26,60 +27,65 @@ pub(super) struct Row {
     pub(super) rate: Stats,
 }
 
-/// All ways.
+/// The results of all methods.
 pub(super) struct Prealloc {
+    /// Size of the VM's memory.
     pub(super) bytes: u64,
     pub(super) rows: Vec<Row>,
 }
 
-/// The ways of ours.
-const WAYS: [(&str, ClearPolicy); 3] = [
+/// The methods that fill a pool of ours.
+const METHODS: [(&str, ClearPolicy); 3] = [
     (BY_PAGE, ClearPolicy::CachedByPage),
-    ("ours, ordinary stores by chunk", ClearPolicy::Cached),
+    ("ours, cached stores by chunk", ClearPolicy::Cached),
     (OURS, ClearPolicy::Auto),
 ];
-/// What the series compares with.
+/// The baseline of the series.
 pub(super) const BY_PAGE: &str = "cached, page by page";
-/// The choice.
+/// The memory manager's choice.
 pub(super) const OURS: &str = "ours, auto";
-/// Linux, asked.
+/// Linux's own preallocation.
 pub(super) const LINUX: &str = "Linux, MADV_POPULATE_WRITE";
 
-/// Measures.
+/// Measures all methods, on one CPU and on all CPUs.
 ///
 /// # Errors
-/// [`EvaluateError`].
-pub(super) fn measure(context: &Context<'_>, bed: &Bed) -> Result<Prealloc, EvaluateError> {
-    let gibibytes = if bed.scale == Scale::Full { 6 } else { 1 };
+/// [`EvaluateError::Machine`], [`EvaluateError::NotZero`].
+pub(super) fn measure(context: &Context<'_>, bench: &Bench) -> Result<Prealloc, EvaluateError> {
+    let gibibytes = if bench.scale == Scale::Full { 6 } else { 1 };
     let bytes = gibibytes * Order::PUD.bytes();
-    context.doing(&format!("preallocating {}", size(bytes)));
+    context.show_step(&format!("preallocating {}", size(bytes)));
     let mut rows = Vec::new();
-    let all = bed.cpus();
+    let all = bench.cpus();
     for cpus in [1, all].into_iter().take(if all > 1 { 2 } else { 1 }) {
-        let mut samples = [const { Vec::new() }; WAYS.len()];
+        let mut samples = [const { Vec::new() }; METHODS.len()];
         let mut linux = Vec::new();
-        for round in 0..=bed.repetitions() {
-            for ((_, policy), samples) in WAYS.iter().zip(&mut samples) {
-                bed.set(*policy);
-                let rate = fill(bed, bytes, Order::PMD, cpus, round == 0)?;
+        for round in 0..=bench.repetitions() {
+            for ((_, policy), samples) in METHODS.iter().zip(&mut samples) {
+                bench.set_policy(*policy);
+                let rate = fill(bench, bytes, Order::PMD, cpus, round == 0)?;
                 if round > 0 {
                     samples.push(rate);
                 }
             }
-            // The first one waits for the host to back the memory.
+            // The first round waits for the hypervisor to back the memory, and is not counted.
             let rate = if cpus == 1 { populate(bytes.min(Order::PUD.bytes())) } else { None };
             linux.extend(rate.filter(|_| round > 0));
         }
-        rows.extend(WAYS.iter().zip(samples).map(|((name, _), samples)| Row { name, cpus, rate: Stats::of(samples) }));
+        rows.extend(METHODS.iter().zip(samples).map(|((name, _), samples)| Row {
+            name,
+            cpus,
+            rate: Stats::of(samples),
+        }));
         if !linux.is_empty() {
             rows.push(Row { name: LINUX, cpus, rate: Stats::of(linux) });
         }
     }
-    // Folios of 1 GiB, for which each chunk is fenced.
+    // For folios of 1 GiB each chunk has its own fence.
     let mut samples = Vec::new();
-    bed.set(ClearPolicy::Auto);
-    for round in 0..=bed.repetitions() {
-        let rate = fill(bed, Order::PUD.bytes(), Order::PUD, 1, round == 0)?;
+    bench.set_policy(ClearPolicy::Auto);
+    for round in 0..=bench.repetitions() {
+        let rate = fill(bench, Order::PUD.bytes(), Order::PUD, 1, round == 0)?;
         if round > 0 {
             samples.push(rate);
         }
@@ -90,29 +96,29 @@ pub(super) fn measure(context: &Context<'_>, bed: &Bed) -> Result<Prealloc, Eval
 
 /// Fills a pool on `cpus` CPUs, and returns GB/s.
 ///
-/// With `check`, the memory is poisoned before and looked at after.
-fn fill(bed: &Bed, bytes: u64, order: Order, cpus: usize, check: bool) -> Result<f64, EvaluateError> {
+/// With `check`, the memory is poisoned first and every byte is checked afterwards.
+fn fill(bench: &Bench, bytes: u64, order: Order, cpus: usize, check: bool) -> Result<f64, EvaluateError> {
     let failed = |error: pagewright_mm::MmError| EvaluateError::Machine(error.to_string());
-    let places = (bytes / order.bytes()) as usize;
-    let pool = bed.mm().huge_pool(order, NODE, places).map_err(failed)?;
+    let folios = (bytes / order.bytes()) as usize;
+    let pool = bench.mm().huge_pool(order, NODE, folios).map_err(failed)?;
     if check {
-        pool.fill(0..places, || {}).map_err(failed)?;
-        each(bed, &pool, places, |pfn| bed.memory().fill(pfn, order, POISON));
-        pool.punch(0..places);
+        pool.fill(0..folios, || {}).map_err(failed)?;
+        for_each_folio(bench, &pool, folios, |pfn| bench.memory().fill(pfn, order, POISON));
+        pool.punch(0..folios);
     }
-    let filling = pool.begin_filling(0..places);
+    let filling = pool.begin_filling(0..folios);
     let took = if cpus == 1 {
         let clock = ThreadClock::start_running();
         filling.help(|| {}).map_err(failed)?;
         clock.elapsed()
     } else {
-        // How long each was running, so that a CPU that was taken away does not count.
+        // The clocks count only the time in which their threads ran, so preemption is excluded.
         let barrier = Barrier::new(cpus);
         let running = thread::scope(|scope| {
             let help = |cpu| {
                 let (barrier, filling) = (&barrier, &filling);
                 scope.spawn(move || {
-                    bed.become_cpu(cpu);
+                    bench.become_cpu(cpu);
                     barrier.wait();
                     let clock = ThreadClock::start_running();
                     filling.help(|| {}).map(|()| clock.elapsed())
@@ -123,32 +129,32 @@ fn fill(bed: &Bed, bytes: u64, order: Order, cpus: usize, check: bool) -> Result
         });
         running.map_err(failed)? / cpus as u32
     };
-    let mut whole = pool.filled() == places;
+    let mut is_zero = pool.filled() == folios;
     if check {
-        each(bed, &pool, places, |pfn| whole &= bed.memory().holds(pfn, order, 0));
+        for_each_folio(bench, &pool, folios, |pfn| is_zero &= bench.memory().holds(pfn, order, 0));
     }
-    if !whole {
+    if !is_zero {
         return Err(EvaluateError::NotZero { what: format!("a pool of {}", size(bytes)) });
     }
     Ok(bytes as f64 / took.as_nanos().max(1) as f64)
 }
 
 /// Calls `visit` with the first frame of each folio of a pool.
-fn each(
-    bed: &Bed,
+fn for_each_folio(
+    bench: &Bench,
     pool: &pagewright_mm::HugePool<'_, pagewright_host::HostMachine>,
-    places: usize,
+    folios: usize,
     mut visit: impl FnMut(pagewright_types::Pfn),
 ) {
-    for folio in (0..places).filter_map(|place| pool.folio(place)) {
+    for folio in (0..folios).filter_map(|index| pool.folio(index)) {
         visit(folio.pfn());
-        if let Some(block) = bed.frames().put(folio) {
-            bed.mm().tlb().free(block);
+        if let Some(block) = bench.frames().put(folio) {
+            bench.mm().tlb().free(block);
         }
     }
 }
 
-/// The same amount from Linux, if it has that call.
+/// Populates memory by Linux, and returns GB/s, or `None` if Linux lacks `MADV_POPULATE_WRITE`.
 fn populate(bytes: u64) -> Option<f64> {
     let map = MmapMut::map_anon(bytes as usize).ok()?;
     let _ = map.advise(Advice::HugePage);

@@ -1,13 +1,14 @@
-//! A compiler beside somebody who clears memory all the time.
+//! Measures a compiler while other CPUs clear memory all the time.
 //!
-//! Key type: [`Beside`]. The compiler is `rustc`, if there is one, on a program made here; the
-//! clearing runs on all CPUs but one, at the lowest priority that a thread can give itself: it
-//! yields after each 8 MiB.
+//! Key type: [`CompileTimes`]. The compiler is `rustc`, if it is installed, on a generated program.
+//! The clearing runs on all CPUs but one. Its threads yield after each 8 MiB, in place of a lower
+//! priority.
 //!
-//! Not guaranteed: a difference. On another core than the clearing, none was found before.
+//! Not guaranteed: a difference. Earlier runs show none for a compiler on another core than the
+//! clearing.
 
 use super::super::{Context, EvaluateError, Run, Stats, Table};
-use super::bed::{Bed, NODE};
+use super::bench::{Bench, NODE};
 use pagewright_capture::undo::Scratch;
 use pagewright_tlb::frames::ClearPolicy;
 use pagewright_types::Order;
@@ -19,22 +20,25 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Instant;
 
-/// Seconds of a compilation.
-pub(super) struct Beside {
+/// Times of a compilation, in seconds.
+pub(super) struct CompileTimes {
+    /// With no clearing.
     pub(super) alone: Stats,
+    /// While other CPUs clear by cached stores.
     pub(super) cached: Stats,
+    /// While other CPUs clear by the stores that the memory manager chooses.
     pub(super) auto: Stats,
 }
 
-/// A program that takes a while to compile, in a directory of its own.
-struct Job(Scratch);
+/// A generated program to compile, in a directory of its own.
+struct CompileJob(Scratch);
 
-impl Job {
+impl CompileJob {
     fn create() -> Option<Self> {
         let job = Self(Scratch::new("compile").ok()?);
         let mut text = String::from("#![allow(dead_code)]\n");
         for n in 0..120 {
-            // Writing to a String does not fail.
+            // Writing to a String never fails.
             let _ = writeln!(
                 text,
                 "#[derive(Clone, Debug, Default, PartialEq)] pub struct T{n} {{ a: u64, b: String, c: Vec<Option<(u32, String)>> }}\n\
@@ -50,7 +54,7 @@ impl Job {
         self.0.file("job.rs")
     }
 
-    /// Compiles, and returns seconds.
+    /// Compiles the program, and returns the time in seconds.
     fn compile(&self) -> Option<f64> {
         let out = self.0.path();
         let began = Instant::now();
@@ -71,23 +75,23 @@ impl Job {
     }
 }
 
-/// Measures; nothing where there is no compiler.
+/// Measures the compiler; returns `None` if there is no `rustc`.
 ///
 /// # Errors
-/// [`EvaluateError`].
-pub(super) fn measure(context: &Context<'_>, bed: &Bed) -> Result<Option<Beside>, EvaluateError> {
-    context.doing("compiling beside background clearing");
-    let Some(job) = Job::create() else { return Ok(None) };
-    let ways = [None, Some(ClearPolicy::Cached), Some(ClearPolicy::Auto)];
+/// [`EvaluateError::Machine`] if clearing fails.
+pub(super) fn measure(context: &Context<'_>, bench: &Bench) -> Result<Option<CompileTimes>, EvaluateError> {
+    context.show_step("compiling beside background clearing");
+    let Some(job) = CompileJob::create() else { return Ok(None) };
+    let policies = [None, Some(ClearPolicy::Cached), Some(ClearPolicy::Auto)];
     let mut samples = [const { Vec::new() }; 3];
-    for _ in 0..bed.repetitions() / 3 {
-        for (policy, samples) in ways.iter().zip(&mut samples) {
+    for _ in 0..bench.repetitions() / 3 {
+        for (policy, samples) in policies.iter().zip(&mut samples) {
             let stop = AtomicBool::new(policy.is_none());
-            bed.set(policy.unwrap_or_default());
+            bench.set_policy(policy.unwrap_or_default());
             let took = thread::scope(|scope| {
-                let clearing = (1..bed.cpus().max(2)).map(|cpu| {
+                let clearing = (1..bench.cpus().max(2)).map(|cpu| {
                     let stop = &stop;
-                    scope.spawn(move || clear_until(bed, cpu, stop))
+                    scope.spawn(move || clear_until(bench, cpu, stop))
                 });
                 let clearing: Vec<_> = clearing.collect();
                 let took = job.compile();
@@ -97,16 +101,16 @@ pub(super) fn measure(context: &Context<'_>, bed: &Bed) -> Result<Option<Beside>
             samples.extend(took);
         }
     }
-    bed.set(ClearPolicy::Auto);
+    bench.set_policy(ClearPolicy::Auto);
     let [alone, cached, auto] = samples.map(Stats::of);
-    Ok((auto.samples > 0).then_some(Beside { alone, cached, auto }))
+    Ok((auto.samples > 0).then_some(CompileTimes { alone, cached, auto }))
 }
 
-/// Fills and empties a pool of 256 MiB.
-fn clear_until(bed: &Bed, cpu: usize, stop: &AtomicBool) -> Result<(), EvaluateError> {
+/// Fills and empties a pool of 256 MiB until `stop` is set.
+fn clear_until(bench: &Bench, cpu: usize, stop: &AtomicBool) -> Result<(), EvaluateError> {
     let failed = |error: pagewright_mm::MmError| EvaluateError::Machine(error.to_string());
-    bed.become_cpu(cpu.min(bed.cpus() - 1));
-    let pool = bed.mm().huge_pool(Order::PMD, NODE, 128).map_err(failed)?;
+    bench.become_cpu(cpu.min(bench.cpus() - 1));
+    let pool = bench.mm().huge_pool(Order::PMD, NODE, 128).map_err(failed)?;
     while !stop.load(Ordering::Relaxed) {
         pool.fill(0..128, thread::yield_now).map_err(failed)?;
         pool.punch(0..128);
@@ -114,7 +118,7 @@ fn clear_until(bed: &Bed, cpu: usize, stop: &AtomicBool) -> Result<(), EvaluateE
     Ok(())
 }
 
-impl Beside {
+impl CompileTimes {
     pub(super) fn table(&self) -> Table {
         let row = |name: &str, stats: &Stats| {
             vec![name.to_owned(), stats.text(), format!("{:.2}", super::ratio(stats, &self.alone))]
@@ -124,15 +128,15 @@ impl Beside {
             head: ["beside", "s", "× alone"].map(str::to_owned).to_vec(),
             rows: vec![
                 row("nothing", &self.alone),
-                row("clearing through the cache", &self.cached),
-                row("clearing as we choose", &self.auto),
+                row("cached clearing", &self.cached),
+                row("auto clearing", &self.auto),
             ],
         }
     }
 
     pub(super) fn runs(&self) -> Vec<Run> {
-        let run = |how: &str, stats: Stats| {
-            Run::measured(format!("compile: {how}"), "rustc on a small crate".to_owned(), "seconds", stats)
+        let run = |clearing: &str, stats: Stats| {
+            Run::measured(format!("compile: {clearing}"), "rustc on a small crate".to_owned(), "seconds", stats)
         };
         vec![
             run("alone", self.alone),

@@ -1,5 +1,6 @@
-//! The initramfs: a cpio archive in the "newc" format (Linux's
-//! Documentation/driver-api/early-userspace/buffer-format.rst).
+//! Packs the initramfs, a cpio archive in the "newc" format.
+//!
+//! The format is in Linux's `Documentation/driver-api/early-userspace/buffer-format.rst`.
 
 use super::{Args, BootError, program};
 use pagewright_types::IsaKind;
@@ -24,7 +25,8 @@ impl Archive {
 
     fn entry(&mut self, name: &str, mode: u32, data: &[u8]) {
         self.entries += 1;
-        // Number, mode, user, group, links, time, size, device twice, name with its zero, checksum.
+        // ino, mode, uid, gid, nlink, mtime, filesize, maj, min, rmaj, rmin, namesize with the
+        // terminating zero, chksum.
         let fields = [self.entries, mode, 0, 0, 1, 0, data.len() as u32, 0, 0, 0, 0, name.len() as u32 + 1, 0];
         self.bytes.extend(b"070701");
         for field in fields {
@@ -37,7 +39,7 @@ impl Archive {
         self.pad();
     }
 
-    /// A file with the directories above it.
+    /// Adds a file and the directories above it.
     fn file(&mut self, path: &str, data: &[u8]) {
         let path = path.trim_start_matches('/');
         for (end, _) in path.match_indices('/') {
@@ -49,17 +51,19 @@ impl Archive {
     }
 }
 
-/// The path in the machine of a file that comes without one.
+/// The path in the machine of a file whose option gives none.
 fn default_path(file: &Path) -> String {
     format!("/bin/{}", file.file_name().unwrap_or_default().to_string_lossy())
 }
 
-/// Packs the program and the files; returns where the archive is and what the program is called in
-/// the machine.
+/// Packs the program and the files of `--file`.
+///
+/// Returns the path of the archive, which is in `folder`, and the path of the program in the
+/// machine.
 ///
 /// # Errors
-/// [`BootError`], also for a program that our kernel can't run. What another kernel (`--kernel`)
-/// runs is not known here.
+/// [`BootError`], including for a program that the kernel cannot run. Programs for a kernel given
+/// by `--kernel` are not checked.
 pub(super) fn pack(args: &Args, isa: IsaKind, folder: &Path) -> Result<(PathBuf, String), BootError> {
     let mut archive = Archive::default();
     let add = |archive: &mut Archive, file: &Path, path: &str| {
@@ -78,9 +82,9 @@ pub(super) fn pack(args: &Args, isa: IsaKind, folder: &Path) -> Result<(PathBuf,
         }
     }
     let host = Path::new(&args.program);
-    // A path that some file was given is meant before one of this system.
-    let taken = args.file.iter().any(|file| file.split_once('=').is_some_and(|(_, path)| path == args.program));
-    let program = if taken || !host.exists() && !args.file.is_empty() {
+    // A path that `--file` gives takes precedence over the same path on this computer.
+    let is_copied = args.file.iter().any(|file| file.split_once('=').is_some_and(|(_, path)| path == args.program));
+    let program = if is_copied || !host.exists() && !args.file.is_empty() {
         args.program.clone()
     } else {
         let path = default_path(host);
@@ -101,7 +105,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn directories_come_before_what_is_in_them_and_once() {
+    fn each_directory_is_packed_once_and_before_its_files() {
         let mut archive = Archive::default();
         archive.file("/a/b/c", b"12345");
         archive.file("/a/d", b"");

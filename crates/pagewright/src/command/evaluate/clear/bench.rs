@@ -1,9 +1,10 @@
-//! A machine of this computer's memory.
+//! A memory manager on this computer's real memory.
 //!
-//! Key types: [`Bed`]; [`Measured`], what calibration and knee gave.
+//! Key types: [`Bench`]; [`CacheMeasurements`], the results of calibration and of measuring the
+//! cache.
 //!
-//! Not guaranteed: that the host backs the memory by huge pages; [`Bed::huge_pages`] says how much
-//! of it.
+//! Not guaranteed: that the host backs the memory with huge pages; [`Bench::huge_pages`] says how
+//! much of it.
 
 use super::super::{EvaluateError, Scale};
 use pagewright_host::{HostMachine, HostMemory, ThreadClock, pin_to, real_cpus, run_as};
@@ -16,45 +17,46 @@ use pagewright_types::{CpuId, CpuMask, NodeId, Order, PAGE_SIZE, Pfn};
 use std::fs;
 use std::time::Duration;
 
-/// What no cleared memory holds.
+/// The word with which memory is filled before it is cleared.
 pub(super) const POISON: u64 = 0xa5c3_5a3c_a5c3_5a3c;
 /// The only node.
 pub(super) const NODE: NodeId = NodeId::new(0);
 
-/// The machine.
-pub(super) struct Bed {
+/// A memory manager on real memory.
+pub(super) struct Bench {
     mm: Mm<HostMachine>,
     memory: HostMemory,
-    real: Vec<usize>,
+    /// The host's number of each CPU.
+    host_cpus: Vec<usize>,
     pub(super) scale: Scale,
 }
 
-/// What was measured before anything else.
-pub(super) struct Measured {
+/// The results of calibration and of measuring the cache.
+pub(super) struct CacheMeasurements {
     pub(super) calibration: Option<ClearCalibration>,
-    pub(super) knee: CacheProbeProgress,
-    pub(super) knee_took: Duration,
+    pub(super) cache_probe: CacheProbeProgress,
+    pub(super) probe_time: Duration,
 }
 
-impl Bed {
-    /// 3 GiB, or 8 at full scale, touched and poisoned.
+impl Bench {
+    /// Sets up 3 GiB of memory, or 8 GiB at full scale, and poisons it.
     ///
     /// # Errors
-    /// [`EvaluateError`]: no memory, no machine.
+    /// [`EvaluateError::Memory`], [`EvaluateError::Machine`].
     pub(super) fn new(scale: Scale) -> Result<Self, EvaluateError> {
         let gibibytes = if scale == Scale::Full { 8 } else { 3 };
         let memory = HostMemory::try_new(gibibytes * Order::PUD.frames())?;
         (0..gibibytes).for_each(|at| memory.fill(Pfn::new(at * Order::PUD.frames()), Order::PUD, POISON));
-        let real = real_cpus();
-        let cpus = real.len().max(1);
+        let host_cpus = real_cpus();
+        let cpus = host_cpus.len().max(1);
         let ranges = [memory.frames()];
         let nodes = [NodeSpec { id: NODE, ranges: &ranges, cpus: CpuMask::first(cpus) }];
         let layout = MemoryLayout { min_free_kbytes: Some(0), watermark_scale_factor: 0, ..MemoryLayout::new(&nodes) };
         let mm = Mm::try_new(HostMachine::new(memory, cpus), &layout, Knobs::default());
         let mm = mm.map_err(|error| EvaluateError::Machine(error.to_string()))?;
-        let bed = Self { mm, memory, real, scale };
-        bed.become_cpu(0);
-        Ok(bed)
+        let bench = Self { mm, memory, host_cpus, scale };
+        bench.become_cpu(0);
+        Ok(bench)
     }
 
     pub(super) fn mm(&self) -> &Mm<HostMachine> {
@@ -70,76 +72,78 @@ impl Bed {
     }
 
     pub(super) fn cpus(&self) -> usize {
-        self.real.len().max(1)
+        self.host_cpus.len().max(1)
     }
 
-    /// Makes the calling thread a CPU of the machine, on a real one of its own.
+    /// Makes the calling thread a CPU of the machine, and pins it to a host CPU of its own.
     pub(super) fn become_cpu(&self, cpu: usize) {
         run_as(CpuId::new(cpu as u16));
-        if let Some(real) = self.real.get(cpu) {
-            pin_to(*real);
+        if let Some(host_cpu) = self.host_cpus.get(cpu) {
+            pin_to(*host_cpu);
         }
     }
 
-    /// The stores that this CPU has.
+    /// The store instructions that this CPU has for clearing.
     pub(super) fn backends(&self) -> impl Iterator<Item = ClearBackend> {
         self.frames().clear_selector().caps().backends()
     }
 
-    /// The best stores past the cache, if there are any.
+    /// The fastest non-temporal stores, if this CPU has any.
     pub(super) fn streaming(&self) -> Option<ClearBackend> {
         self.frames().clear_selector().streaming()
     }
 
-    pub(super) fn set(&self, policy: ClearPolicy) {
+    pub(super) fn set_policy(&self, policy: ClearPolicy) {
         self.frames().clear_selector().set_policy(policy);
     }
 
-    /// Repetitions of everything.
+    /// Repetitions of each measurement.
     pub(super) fn repetitions(&self) -> usize {
         if self.scale == Scale::Full { 25 } else { 9 }
     }
 
+    /// Allocates a block.
+    ///
     /// # Errors
-    /// [`EvaluateError::Machine`] when frames run out.
-    pub(super) fn take(&self, order: Order) -> Result<Block, EvaluateError> {
+    /// [`EvaluateError::Machine`] if no block is free.
+    pub(super) fn alloc(&self, order: Order) -> Result<Block, EvaluateError> {
         self.mm.tlb().alloc(FrameRequest::new(order, NODE)).map_err(|error| EvaluateError::Machine(error.to_string()))
     }
 
-    fn list(&self, (blocks, order): (usize, Order)) -> BlockList {
+    fn alloc_list(&self, (blocks, order): (usize, Order)) -> BlockList {
         let mut list = BlockList::new();
         for _ in 0..blocks {
-            // Whoever gets fewer says that they were too few.
-            let Ok(block) = self.take(order) else { break };
+            // The measurements check how many blocks they get.
+            let Ok(block) = self.alloc(order) else { break };
             list.push(self.frames(), block);
         }
         list
     }
 
-    /// Calibrates and measures the cache.
-    pub(super) fn measure(&self) -> Measured {
+    /// Calibrates the stores and measures the size of the cache.
+    pub(super) fn measure_cache(&self) -> CacheMeasurements {
         let clock = ThreadClock::start_running();
         let frames = self.frames();
         let calibration =
-            frames.calibrate_clearing(self.list(Frames::<HostMachine>::CALIBRATION_BLOCKS), || clock.elapsed());
-        let mut knee = CacheProbe::new(self.list(CacheProbe::BLOCKS));
+            frames.calibrate_clearing(self.alloc_list(Frames::<HostMachine>::CALIBRATION_BLOCKS), || clock.elapsed());
+        let mut cache_probe = CacheProbe::new(self.alloc_list(CacheProbe::BLOCKS));
         let progress = loop {
-            match knee.step(frames, || clock.elapsed()) {
+            match cache_probe.step(frames, || clock.elapsed()) {
                 CacheProbeProgress::More => {}
                 done @ (CacheProbeProgress::Found(_) | CacheProbeProgress::AtLeast(_)) => break done,
             }
         };
-        let knee_took = knee.elapsed();
-        knee.finish(frames);
-        Measured { calibration, knee: progress, knee_took }
+        let probe_time = cache_probe.elapsed();
+        cache_probe.finish(frames);
+        CacheMeasurements { calibration, cache_probe: progress, probe_time }
     }
 
-    /// Bytes up to which a target may be called cached: half of what was measured or assumed.
+    /// The largest target that fits the cache, in bytes: half of the measured or assumed size.
     pub(super) fn cached_up_to(&self) -> u64 {
         self.frames().clear_selector().cache().frames() * PAGE_SIZE / 2
     }
 
-    /// How much of the memory has huge pages.
+    /// How much of the memory the host backs with huge pages.
     pub(super) fn huge_pages(&self) -> String {
         let smaps = fs::read_to_string("/proc/self/smaps_rollup").unwrap_or_default();
         let line = smaps.lines().find_map(|line| line.strip_prefix("AnonHugePages:"));
@@ -149,26 +153,28 @@ impl Bed {
     }
 }
 
-impl Measured {
-    pub(super) fn knee_text(&self) -> String {
+impl CacheMeasurements {
+    pub(super) fn cache_text(&self) -> String {
         let mebibytes = |extent: ClearExtent| (extent.frames() * PAGE_SIZE) >> 20;
-        let what = match self.knee {
-            CacheProbeProgress::Found(extent) => format!("sets of {} MiB do not fit", mebibytes(extent)),
-            CacheProbeProgress::AtLeast(extent) => format!("no set up to {} MiB was slow", mebibytes(extent)),
+        let result = match self.cache_probe {
+            CacheProbeProgress::Found(extent) => format!("a set of {} MiB does not fit", mebibytes(extent)),
+            CacheProbeProgress::AtLeast(extent) => format!("every set up to {} MiB fits", mebibytes(extent)),
             CacheProbeProgress::More => "not measured".to_owned(),
         };
-        format!("{what} (measured in {:.0} ms)", self.knee_took.as_secs_f64() * 1e3)
+        format!("{result} (measured in {:.0} ms)", self.probe_time.as_secs_f64() * 1e3)
     }
 
     pub(super) fn calibration_text(&self) -> String {
         match self.calibration {
-            Some(found) => format!(
+            Some(calibration) => format!(
                 "{}, {:.2} times as fast as ordinary stores on cold blocks (measured in {:.2} ms)",
-                found.streaming.map_or("all vetoed; the last tried", |backend| backend.name()),
-                f64::from(found.ratio_permille) / 1e3,
-                found.elapsed.as_secs_f64() * 1e3
+                calibration
+                    .streaming
+                    .map_or("no non-temporal stores are used; the last tried", |backend| backend.name()),
+                f64::from(calibration.ratio_permille) / 1e3,
+                calibration.elapsed.as_secs_f64() * 1e3
             ),
-            None => "nothing to compare".to_owned(),
+            None => "none: this CPU has no non-temporal stores, or too few blocks were free".to_owned(),
         }
     }
 }

@@ -1,0 +1,150 @@
+//! Replays captures in half of the peak memory that their programs had on Linux, with swap.
+//!
+//! Not guaranteed: the times. A capture has no page contents, so every page costs the same to swap
+//! out and in.
+
+use super::super::{Context, EvaluateError, Run, Table};
+use super::grid::{KUNPENG, PHONE, X86};
+use super::run_parallel;
+use crate::command::tour::CAPTURES;
+use pagewright_capture::replay::{ReplayConfig, Report, replay};
+use pagewright_capture::trace::{Native, Reader};
+use pagewright_mm::Knob;
+use pagewright_sim::{MachineConfig, Profile};
+use pagewright_types::PAGE_SIZE;
+use std::collections::BTreeMap;
+
+/// The captures that run to their end in so little memory.
+const NAMES: [&str; 3] = ["python", "sqlite", "pigz"];
+/// Memory of the machine, in per cent of the program's peak on Linux.
+const PERCENT: u64 = 50;
+const CPUS: u16 = 8;
+const SLOTS: u32 = 1 << 16;
+
+/// Index of the report with `tlb_batch=0`.
+pub(super) const BEFORE: usize = 0;
+/// Index of the report with `tlb_batch=1`.
+pub(super) const AFTER: usize = 1;
+
+/// A capture on a machine, replayed with `tlb_batch=0` and `tlb_batch=1`.
+pub(super) struct CapturePair {
+    pub(super) name: &'static str,
+    pub(super) profile: &'static str,
+    pub(super) reports: [Report; 2],
+}
+
+impl CapturePair {
+    pub(super) fn count(&self, report: usize, name: &str) -> u64 {
+        self.reports[report].counters.get(name).unwrap_or(0)
+    }
+
+    /// Pages that reclaim freed.
+    pub(super) fn reclaimed(&self, report: usize) -> u64 {
+        self.count(report, "pgsteal_kswapd") + self.count(report, "pgsteal_direct")
+    }
+
+    /// Waits of reclaim per page that it freed.
+    pub(super) fn waits_per_page(&self, report: usize) -> f64 {
+        self.count(report, "pw_reclaim_waits") as f64 / self.reclaimed(report).max(1) as f64
+    }
+
+    /// Waits outside reclaim: copy-on-write faults, forks, `munmap` and `mprotect`.
+    pub(super) fn other_waits(&self, report: usize) -> u64 {
+        self.count(report, "nr_tlb_remote_flush") - self.count(report, "pw_reclaim_waits")
+    }
+
+    /// Entries whose flush is deferred, per batch.
+    pub(super) fn entries_per_batch(&self) -> f64 {
+        self.count(AFTER, "pw_tlb_batch_entries") as f64 / self.count(AFTER, "pw_tlb_batch_flushed").max(1) as f64
+    }
+
+    fn saved(&self) -> f64 {
+        1.0 - self.reports[AFTER].modelled.elapsed_ns as f64 / self.reports[BEFORE].modelled.elapsed_ns as f64
+    }
+}
+
+/// The results of all captures and machines.
+pub(super) struct HalfMemory(pub(super) Vec<CapturePair>);
+
+/// Replays all captures on all machines.
+pub(super) fn run(context: &Context<'_>) -> Result<HalfMemory, EvaluateError> {
+    let mut pairs = Vec::new();
+    for name in NAMES {
+        context.show_step(&format!("{name} in {PERCENT} % of its memory"));
+        pairs.extend(run_parallel([PHONE, KUNPENG, X86], |profile| replay_pair(name, profile))?);
+    }
+    Ok(HalfMemory(pairs))
+}
+
+fn replay_pair(name: &'static str, profile: &'static str) -> Result<CapturePair, EvaluateError> {
+    let failed = |error: &dyn std::fmt::Display| EvaluateError::Machine(format!("{name} on {profile}: {error}"));
+    let bytes = CAPTURES.iter().find(|(known, _)| *known == name).map_or(&[][..], |(_, bytes)| *bytes);
+    let replay_with = |tlb_batch: u64| {
+        let mut reader = Reader::new(bytes, format!("{name}.pwt")).map_err(|error| failed(&error))?;
+        let footprint = reader.header().native.as_ref().map_or(0, Native::footprint);
+        let profile = Profile::named(profile).map_err(|error| failed(&error))?;
+        let isa = profile.isa();
+        let mut machine = MachineConfig::new(profile);
+        machine.cpus = CPUS;
+        machine.nodes[0].bytes = (footprint * PERCENT / 100).next_multiple_of(PAGE_SIZE);
+        let mut config = ReplayConfig::new(machine);
+        config.swap_slots = SLOTS;
+        config.knobs.push((Knob::TlbBatch, tlb_batch));
+        replay(isa, &mut reader, &config).map_err(|error| failed(&error))
+    };
+    Ok(CapturePair { name, profile, reports: [replay_with(0)?, replay_with(1)?] })
+}
+
+impl HalfMemory {
+    pub(super) fn table(&self) -> Table {
+        let head = [
+            "capture",
+            "machine",
+            "reclaimed",
+            "refaults",
+            "waits of reclaim per page before",
+            "after",
+            "other waits before",
+            "after",
+            "entries per batch",
+            "ms before",
+            "after",
+            "saved",
+        ];
+        let row = |pair: &CapturePair| {
+            let milliseconds = |report: usize| format!("{:.1}", pair.reports[report].modelled.elapsed_ns as f64 / 1e6);
+            let refaults = pair.count(AFTER, "workingset_refault_anon") + pair.count(AFTER, "workingset_refault_file");
+            vec![
+                pair.name.to_owned(),
+                pair.profile.to_owned(),
+                pair.reclaimed(AFTER).to_string(),
+                refaults.to_string(),
+                format!("{:.3}", pair.waits_per_page(BEFORE)),
+                format!("{:.4}", pair.waits_per_page(AFTER)),
+                pair.other_waits(BEFORE).to_string(),
+                pair.other_waits(AFTER).to_string(),
+                format!("{:.1}", pair.entries_per_batch()),
+                milliseconds(BEFORE),
+                milliseconds(AFTER),
+                format!("{:.1} %", pair.saved() * 100.0),
+            ]
+        };
+        Table {
+            title: format!("Captures in {PERCENT} % of their peak memory, {CPUS} CPUs"),
+            head: head.map(str::to_owned).to_vec(),
+            rows: self.0.iter().map(row).collect(),
+        }
+    }
+
+    pub(super) fn runs(&self) -> Vec<Run> {
+        let run = |pair: &CapturePair, report: usize, mode: &str| {
+            let report = &pair.reports[report];
+            Run {
+                counters: report.counters.0.iter().map(|(name, count)| ((*name).to_owned(), *count)).collect(),
+                modelled: BTreeMap::from([("elapsed_ns".to_owned(), report.modelled.elapsed_ns)]),
+                ..Run::of(format!("{}, {CPUS} CPUs, {mode}", pair.profile), format!("{} in {PERCENT} %", pair.name))
+            }
+        };
+        self.0.iter().flat_map(|pair| [run(pair, BEFORE, "before"), run(pair, AFTER, "after")]).collect()
+    }
+}
