@@ -1,37 +1,114 @@
-//! TLB debts and how they are paid.
+//! TLB flushes as debts: how a flush is deferred, what waits for it, and which call pays it.
 //!
-//! Clearing or weakening a page-table entry leaves a *debt*: until every CPU that may have cached
-//! the old entry has forgotten it, the frame behind it must not be reused and the caller must not
-//! say that the right is gone. This crate makes that debt a value.
+//! An edit that clears or weakens a page-table entry owes a flush. Until every CPU that may have
+//! cached the old entry has flushed it, the frame behind it must not be reused. The edit returns a
+//! [`Debt`]: the flush that it owes, and the frames that it detached.
 //!
-//! ```text
-//!   table edit ──▶ Debt ──absorb──▶ Gather ──settle──▶ engine: ipi | broadcast ──▶ frames freed
-//!                   │                 │
-//!                   └──── dropped ────┴──▶ Ledger (frames parked under a key) ──▶ settled when allocated
+//! # Example
+//!
+//! Two edits, one flush (without the lines that set up a machine and map the two pages):
+//!
+//! ```
+//! use pagewright_arch::{Aarch64, Effects, Entry, Isa, Leaf, LeafFlags, Pte, Slot};
+//! use pagewright_tlb::{Debt, Gather, OwedFlush, Tlb, TlbConfig};
+//! # use pagewright_sim::{MachineConfig, Sim};
+//! # use pagewright_tlb::frames::{Frames, MemoryLayout, NodeSpec};
+//! # use pagewright_types::{Counter, CpuId, FrameRange, Level, Order, Pfn, Rights, SpaceId, VirtAddr};
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! # let mut config = MachineConfig::default_for(Aarch64::KIND)?;
+//! # config.nodes[0].bytes = 4 << 20;
+//! # let sim = Sim::<Aarch64>::new(config)?;
+//! # sim.run_on(CpuId::new(0), || {
+//! # let ranges = [FrameRange::new(Pfn::new(1), sim.nodes()[0].frames.end())];
+//! # let nodes = [NodeSpec { id: sim.nodes()[0].id, ranges: &ranges, cpus: sim.nodes()[0].cpus }];
+//! # let frames = Frames::try_new(sim.clone(), &MemoryLayout::new(&nodes)).expect("memory for the memmap");
+//! # let tlb = Tlb::try_new(sim.clone(), frames, TlbConfig::default()).expect("memory for the engine");
+//! # let new_table = |level| {
+//! #     let block = tlb.alloc(tlb.request(Order::ZERO)).expect("a free frame");
+//! #     tlb.frames().new_table(block, level, SpaceId::new(1))
+//! # };
+//! # let (root, table) = (new_table(Level::PGD), new_table(Level::PTE));
+//! # let context = tlb.open_context(root).expect("kernel memory");
+//! # let slot = |va| Slot { table, index: Level::PTE.index_of(va) as u16 };
+//! # let pages = [VirtAddr::new(0x1000), VirtAddr::new(0x2000)];
+//! # for va in pages {
+//! #     let block = tlb.alloc(tlb.request(Order::ZERO)).expect("a free frame");
+//! #     let pfn = tlb.frames().new_folio(block).into_raw();
+//! #     let leaf = Leaf { pfn, rights: Rights::RW, flags: LeafFlags::USER };
+//! #     tlb.fx().store(slot(va), Aarch64::leaf(Level::PTE, leaf));
+//! # }
+//! # let free_frames = || tlb.frames().available();
+//! # let flushes = || tlb.frames().counters().sum(Counter::NrTlbRemoteFlush);
+//! // Clears the entry for `va`. The debt owns the reference that the entry held on its page.
+//! let unmap = |va: VirtAddr| {
+//!     let old = tlb.fx().swap(slot(va), Pte::EMPTY);
+//!     let Entry::Leaf(leaf) = Aarch64::decode(Level::PTE, old) else { panic!("{va} is not mapped") };
+//!     let page = tlb.frames().folio_ref_from_raw(leaf.pfn);
+//!     Debt::new(&tlb, &context, va, OwedFlush::Leaf(Level::PTE), page)
+//! };
+//!
+//! let (free, flushed) = (free_frames(), flushes());
+//! let mut gather = Gather::new(&tlb, &context);
+//! for va in pages {
+//!     gather.absorb(unmap(va));
+//! }
+//! assert_eq!(free_frames(), free, "the gather owns both pages until it is settled");
+//! gather.settle();
+//! assert_eq!(flushes(), flushed + 1);
+//! assert_eq!(free_frames(), free + 2);
+//! # });
+//! # Ok(())
+//! # }
 //! ```
 //!
-//! - [`Debt`] – what one edit owes, and what it detached. `#[must_use]`; dropping it panics in
-//!   debug builds and parks in release.
-//! - [`Gather`] – the debts of one operation on one address space: *unhook → invalidate → free*,
-//!   tables included (Linux's `mmu_gather`).
-//! - [`Batch`] – the debts of many spaces, whose flush is put off and paid once for all (Linux's
-//!   `tlbflush_unmap_batch`).
-//! - [`TlbContext`] – what a space is to the TLBs: its root, its generation, the CPUs that may hold
-//!   its translations.
-//! - [`SecondaryMmu`] – whoever walks the tables besides CPUs, and is told with them.
-//! - [`Ledger`] – per-CPU clocks of full flushes; who has paid a debt of a given age.
-//! - [`Tlb`] – all of it for one machine, and the **only allocator of frames** that crates above
-//!   can name: it settles what a frame owes before it hands it out.
-//! - [`frames`] – what crates above may use of `frame`.
+//! # Every deferral
+//!
+//! ```text
+//!  edit ─▶ Debt ─┬─ settle ───────────────────▶ one flush ─▶ free    one entry
+//!                ├─ absorb ─▶ Gather ── settle ─▶ one flush ─▶ free    one operation on one space
+//!                ├─ absorb ─▶ Batch ─── settle ─▶ one wait ──▶ free    many pages in many spaces
+//!                └─ dropped, alone or inside a Gather or a Batch (a bug: debug builds panic)
+//!                      └─▶ Ledger::open ─▶ frames parked under a DebtKey
+//!                                               └─▶ Tlb::alloc settles the key, then hands them out
+//! ```
+//!
+//! A plain gather is settled before the locks that cover its edits are released, so no other
+//! operation meets one of them. Three deferrals outlive those locks:
+//!
+//! | deferred by | recorded in | paid by | paid early by |
+//! | --- | --- | --- | --- |
+//! | [`Gather::concurrent`], beside faults and other zaps | a count in the [`TlbContext`] | its `settle` | an install: flushes the entry; another concurrent gather, when it settles: flushes the space; a batch: adds a flush of the space to its own |
+//! | [`Batch`] | the latest epoch, on arm64 with its issuer, in the [`TlbContext`] | its `settle` | an install, or any gather that settles, unless the clocks say that it is paid: flushes the space; another batch: adds a flush of the space to its own |
+//! | a drop | the [`DebtKey`](pagewright_types::DebtKey) of each frame | [`Tlb::alloc`], on the CPUs whose clocks are behind the key | none: until then the space can still use the stale translation, and no other space gets the frame |
+//!
+//! An install checks by [`Tlb::flush_before_install`], a batch by [`Batch::absorb_pending`]
+//! (INV-TLB-CLEARED, INV-TLB-DEFERRED). The [`Ledger`] keeps the time for the last two rows:
+//!
+//! - **Epoch**: one number for the machine. Each new key advances it, and so does a payment of
+//!   deferred flushes where one that is deferred later could be taken for paid.
+//! - **Clock** of a CPU: the epoch before its last act that paid everything. On x86 that is a flush
+//!   of all tags, not of one space; on arm64 a DSB, for the invalidations that this CPU issued.
+//! - **Floor**: every debt up to this epoch is paid, so one comparison answers for an old key. It
+//!   rises to the lowest clock of the online CPUs when a key is settled.
+//!
+//! A key is owed by the CPUs that could hold the space when the debt was dropped; on arm64 by the
+//! CPU that issued the invalidation, because no other CPU's DSB completes it. A dropped batch with
+//! several issuers has no such CPU and flushes at once.
+//!
+//! # Around it
+//!
+//! [`Tlb`] is the engine of one machine: flushes by IPI or broadcast, tags, lazy mode, CPU hotplug,
+//! lockless walks, and the settling allocator, the only one that crates above use. [`TlbContext`]
+//! is one space as the TLBs see it. A [`SecondaryMmu`] is told of every edit that is flushed or
+//! deferred, before any CPU is waited for.
+//!
+//! INV-TLB-ORDER: *store → publish → invalidate → complete → free*. INV-TLB-SWITCH: a CPU joins a
+//! context's mask before it reads the generation, and a sender advances the generation before it
+//! reads the mask, so that one of them sees the other.
 //!
 //! Neighbours: uses `frame`, `sync`, `arch`, `types`; used by `table` and `mm`.
 //!
-//! Protocol: INV-TLB-ORDER – *store → publish → invalidate → complete → free*. INV-TLB-SWITCH – a
-//! CPU joins a context's mask before it reads the generation, and a sender bumps the generation
-//! before it reads the mask, so that one of them sees the other.
-//!
-//! Not guaranteed: anything about translations held outside CPUs but that their holders are told;
-//! nothing maps frames for devices yet.
+//! Not guaranteed: flushes of DMA mappings. No IOMMU is driven.
 #![no_std]
 #![forbid(unsafe_code)]
 
@@ -61,7 +138,7 @@ pub use gather::Gather;
 pub use ledger::Ledger;
 pub use secondary::SecondaryMmu;
 
-/// What crates above `tlb` may use of `frame`: everything but its raw allocator.
+/// The frame allocator's types, for crates above, which allocate by [`Tlb::alloc`].
 pub mod frames {
     pub use pagewright_frame::*;
 }

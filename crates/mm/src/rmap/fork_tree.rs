@@ -51,7 +51,7 @@ struct ForkNode {
     first_child: ForkNodeId,
     prev_sibling: ForkNodeId,
     next_sibling: ForkNodeId,
-    /// Spaces that belong to it, enrolled or about to be; a node with neither these nor children is
+    /// Spaces that belong to it, inserted or about to be; a node with neither these nor children is
     /// free.
     members: u32,
 }
