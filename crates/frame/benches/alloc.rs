@@ -1,8 +1,8 @@
-//! What an allocation costs, beside one atomic increment of the same run.
+//! The cost of an allocation, next to one atomic increment in the same run.
 //!
-//! - *hot*: taken from and given back to the CPU's list, which stays filled.
-//! - *cold*: from the buddy lists. Orders 4 and 18 never pass through the CPU's lists; orders 0 and
-//!   9 are taken until the batches of refills and drains, the splits and the merges are all in the
+//! - *hot*: allocated from and freed to the per-CPU list, which stays filled.
+//! - *cold*: from the buddy lists. Blocks of orders 4 and 18 never pass through per-CPU lists. Of
+//!   orders 0 and 9, so many are allocated that refills, drains, splits and merges are part of the
 //!   figure, which is per block.
 
 #[path = "../tests/support/mod.rs"]
@@ -37,7 +37,7 @@ fn one_block(c: &mut Criterion) {
     {
         c.bench_function(name, |b| {
             b.iter(|| {
-                let block = frames.alloc(request(raw)).expect("memory is left").settle(|_| {});
+                let block = frames.alloc(request(raw)).expect("free memory").settle(|_| {});
                 frames.free(black_box(block));
             });
         });
@@ -57,7 +57,7 @@ fn many_blocks(c: &mut Criterion) {
                 |()| {
                     let mut list = BlockList::new();
                     for _ in 0..blocks {
-                        list.push(&frames, frames.alloc(request(raw)).expect("memory is left").settle(|_| {}));
+                        list.push(&frames, frames.alloc(request(raw)).expect("free memory").settle(|_| {}));
                     }
                     while let Some(block) = list.pop(&frames) {
                         frames.free(block);
@@ -75,7 +75,7 @@ fn folios(c: &mut Criterion) {
     for (name, raw) in [("folio/order 0, made and put", 0), ("folio/order 9, made and put", 9)] {
         c.bench_function(name, |b| {
             b.iter(|| {
-                let block = frames.alloc(request(raw)).expect("memory is left").settle(|_| {});
+                let block = frames.alloc(request(raw)).expect("free memory").settle(|_| {});
                 let reference = frames.new_folio(block);
                 frames.free(frames.put(black_box(reference)).expect("the last reference"));
             });

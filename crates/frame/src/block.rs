@@ -1,20 +1,22 @@
-//! Runs of frames as values: whoever has the value has the frames.
+//! Runs of frames as values: the owner of the value owns the frames.
 //!
-//! Key types: [`Block`], frames to be used; [`UnsettledBlock`], frames whose debt must be settled first.
+//! Key types: [`Block`], frames that may be used; [`UnsettledBlock`], frames whose debt must be
+//! settled first.
 //!
 //! Invariants:
 //! - INV-FRAME-LINEAR: a block, reference, pin or frozen folio is consumed by the call that ends it
 //!   and never dropped.
-//! - INV-FRAME-SETTLED: the allocator hands out frames as `UnsettledBlock` only, and the only way from
-//!   there to a `Block` is a call that is given the debt's key.
+//! - INV-FRAME-SETTLED: the allocator hands out frames only as [`UnsettledBlock`], and only
+//!   [`UnsettledBlock::settle`], which passes the debt's key to its caller, makes a [`Block`] of
+//!   one.
 //!
-//! Not guaranteed: that whoever settles does so. Only `tlb` names these calls.
+//! Not guaranteed: that the caller of `settle` flushes. Only `tlb` can name that call.
 
 use crate::clear::Residency;
 use pagewright_sync::bomb;
 use pagewright_types::{DebtKey, Order, Pfn};
 
-/// 2^order frames that belong to whoever has this value.
+/// 2^order naturally aligned frames with one owner.
 #[must_use = "dropping a block leaks its frames"]
 #[derive(Debug, PartialEq, Eq)]
 pub struct Block {
@@ -28,31 +30,31 @@ impl Block {
         Self { pfn, order, residency: Residency::Unknown }
     }
 
-    /// The same block, of whose lines somebody knows this.
+    /// Sets what is known about the cache lines of the frames.
     pub const fn with_residency(mut self, residency: Residency) -> Self {
         self.residency = residency;
         self
     }
 
-    /// What is known of its lines, since it was allocated.
+    /// What was known about the cache lines of the frames when they were allocated.
     #[inline]
     pub const fn residency(&self) -> Residency {
         self.residency
     }
 
-    /// First frame; aligned to the order.
+    /// The first frame, aligned to the order.
     #[inline]
     pub const fn pfn(&self) -> Pfn {
         self.pfn
     }
 
-    /// log2 of the number of frames.
+    /// The base-2 logarithm of the number of frames.
     #[inline]
     pub const fn order(&self) -> Order {
         self.order
     }
 
-    /// Gives up the value for its first frame number, for a list.
+    /// Turns the value into its first frame number, which then owns the frames.
     ///
     /// [`Frames::block_from_raw`](crate::Frames::block_from_raw) makes it a block again.
     #[inline]
@@ -69,7 +71,7 @@ impl Drop for Block {
     }
 }
 
-/// Frames fresh from the allocator, and the debt under which they were freed.
+/// A block fresh from the allocator, with the debt under which its frames were freed.
 #[must_use = "dropping unsettled frames leaks them"]
 #[derive(Debug, PartialEq, Eq)]
 pub struct UnsettledBlock {
@@ -82,14 +84,15 @@ impl UnsettledBlock {
         Self { block, key }
     }
 
-    /// The debt; [`DebtKey::NONE`] for none.
+    /// The key of the debt; [`DebtKey::NONE`] for none.
     #[inline]
     pub const fn key(&self) -> DebtKey {
         self.key
     }
 
-    /// Makes the frames usable after `pay` has settled the debt; `pay` is not called when there is
-    /// none.
+    /// Returns the block after `pay` has settled its debt.
+    ///
+    /// Does not call `pay` if there is no debt.
     #[inline]
     pub fn settle(self, pay: impl FnOnce(DebtKey)) -> Block {
         if self.key != DebtKey::NONE {
@@ -98,7 +101,7 @@ impl UnsettledBlock {
         self.block
     }
 
-    /// The frames and the debt, still together, for whoever gives them back.
+    /// The block and its debt, for a caller that frees them unsettled.
     pub(crate) fn into_parts(self) -> (Block, DebtKey) {
         (self.block, self.key)
     }

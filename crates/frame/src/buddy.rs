@@ -1,17 +1,18 @@
-//! The buddy allocator: free blocks of 2^0 to 2^18 frames, split on demand and coalesced when freed
-//! (Linux's `mm/page_alloc.c`, `__rmqueue_smallest`, `expand` and `__free_one_page`).
+//! The buddy allocator: free blocks of 2^0 to 2^18 frames, split on demand, coalesced when freed.
 //!
-//! Key type: `Buddy`, one a zone, inside the zone's lock.
+//! Linux's `mm/page_alloc.c`: `__rmqueue_smallest`, `expand` and `__free_one_page`.
 //!
-//! A block may be *parked*: it carries the key of a debt that must be settled before anybody uses
-//! it. Keys follow the frames: coalescing merges them, splitting copies them. Parked blocks queue
-//! at the back of their list, so that among blocks of one order a settled one is taken first, and a
-//! debt has time to be paid by what CPUs do anyway.
+//! Key type: `Buddy`, one for each zone, inside the zone's lock.
 //!
-//! Each block remembers when it was freed, on a clock that counts freed frames: after as many as
-//! the last-level cache holds its lines have left the cache, and whoever clears it may go past the
-//! cache. A small block that joins a large one does not make it young, but remembers for itself,
-//! for the day on which it is split off again.
+//! A free block may be *parked*: it carries the key of a debt that must be settled before the
+//! frames are used. Keys follow the frames: coalescing merges keys, splitting copies them. Parked
+//! blocks queue at the back of their list. So the allocator takes settled blocks of an order first,
+//! and flushes that happen anyway have time to pay the debt.
+//!
+//! Each free block remembers when it was freed, by a clock that counts freed frames. After as many
+//! freed frames as fit the last-level cache, the lines of the block have left the cache, and
+//! clearing it may bypass the cache. A small block that coalesces into a large one does not make
+//! the large block younger. It keeps its own time of freeing for when it is split off again.
 //!
 //! Invariants:
 //! - INV-FRAME-BUDDY: free blocks are disjoint and naturally aligned, lie in one zone, and no two
@@ -19,8 +20,8 @@
 //! - INV-FRAME-KEY: the key under which a block is handed out is at least the key under which any
 //!   of its frames was freed.
 //!
-//! Not guaranteed: that frames outlive their debt in one piece – merging makes a key apply to more
-//! frames than owe it.
+//! Not guaranteed: that only the frames that owe a debt carry its key. Coalescing applies the key
+//! to all frames of the merged block.
 
 use crate::clear::Residency;
 use crate::list::FrameList;
@@ -29,16 +30,16 @@ use crate::record::{FrameKind, FrameState};
 use crate::zone::ZoneId;
 use pagewright_types::{DebtKey, FrameRange, Order, Pfn};
 
-/// Frames by which a block that was never used is older than the clock at boot.
+/// The age, in freed frames, of a block that was never used.
 const NEVER: u32 = 1 << 31;
 
 /// The free blocks of a zone.
 pub(crate) struct Buddy {
     lists: [FrameList; Order::COUNT],
     zone: ZoneId,
-    /// Frames freed until now; wraps.
+    /// Frames freed so far; wraps around.
     ///
-    /// What was there at boot counts as freed half a round ago.
+    /// Frames added at boot count as freed half the range of the clock ago.
     clock: u32,
 }
 
@@ -52,7 +53,7 @@ impl Buddy {
         self.lists[order.index()].len()
     }
 
-    /// Adds frames at boot, as the largest blocks that are aligned.
+    /// Adds frames at boot, as the largest naturally aligned blocks.
     pub(crate) fn add_range(&mut self, memmap: &Memmap, range: FrameRange) {
         let mut at = range.start();
         while at < range.end() {
@@ -64,12 +65,14 @@ impl Buddy {
         }
     }
 
-    /// Takes a block of `order`, splitting the smallest that is large enough; with `settled_only`,
-    /// one that owes nothing. The record keeps the state `Free` until the caller says what it is.
+    /// Takes a block of `order`, split off the smallest block that is large enough.
+    ///
+    /// With `settled_only`, takes only a block without a debt. The record keeps the state `Free`
+    /// until the caller changes it.
     pub(crate) fn take(&mut self, memmap: &Memmap, order: Order, settled_only: bool) -> Option<(Pfn, DebtKey)> {
         let found = (order.raw()..=Order::PUD.raw()).map(Order::new).find_map(|larger| {
             let pfn = self.lists[larger.index()].first()?;
-            // INV-FRAME-QUEUE: if the first block is parked, all are.
+            // INV-FRAME-QUEUE: if the first block is parked, all of them are.
             let key = memmap.at(pfn).debt();
             (!settled_only || key == DebtKey::NONE).then_some((pfn, larger, key))
         });
@@ -83,18 +86,18 @@ impl Buddy {
         Some((pfn, key))
     }
 
-    /// Gives a block back and coalesces it with its buddies.
+    /// Frees a block and coalesces it with its buddies.
     ///
-    /// Returns how many frames more than before stand under a debt, apart from the block itself:
-    /// those of a settled buddy that joined a parked block, or of a settled block that joined a
-    /// parked buddy.
+    /// Returns how many other frames came under a debt: the frames of a settled buddy that joined a
+    /// parked block, or of a settled block that joined a parked buddy.
     pub(crate) fn put(&mut self, memmap: &Memmap, pfn: Pfn, order: Order, key: DebtKey) -> u32 {
         self.clock = self.clock.wrapping_add(order.frames());
         self.coalesce(memmap, pfn, order, (key, self.clock))
     }
 
-    /// What is known of the lines of a block that was just taken: cold if more than `cold_after`
-    /// frames were freed since it was.
+    /// What is known about the cache lines of a block that was just taken.
+    ///
+    /// They are cold if at least `cold_after` frames were freed after the block was.
     pub(crate) fn residency(&self, memmap: &Memmap, pfn: Pfn, cold_after: u32) -> Residency {
         let record = memmap.at(pfn);
         let stamp = self.younger(memmap, pfn, record.kind().order(), record.stamp());
@@ -102,8 +105,7 @@ impl Buddy {
         if age >= cold_after { Residency::Cold } else { Residency::Unknown }
     }
 
-    /// The later of `stamp` and that of the last block that began at `pfn`, if it was not smaller
-    /// than `order`.
+    /// The later of `stamp` and the own stamp of `pfn`, if that is of a block of at least `order`.
     fn younger(&self, memmap: &Memmap, pfn: Pfn, order: Order, stamp: u32) -> u32 {
         let age = |stamp: u32| self.clock.wrapping_sub(stamp);
         let (own, of) = memmap.at(pfn).own_stamp();
@@ -123,8 +125,8 @@ impl Buddy {
             if (key == DebtKey::NONE) != (buddy_key == DebtKey::NONE) {
                 newly_parked += order.frames();
             }
-            // A block of which a quarter or less was freed just now is as old as the rest of it,
-            // and what was freed remembers.
+            // A block of which a quarter or less was just freed keeps the age of the rest. The
+            // freed part keeps its own stamp.
             if order > freed {
                 stamp = record.stamp();
             }
@@ -151,7 +153,9 @@ impl Buddy {
     }
 }
 
-/// Puts a free block on a list: settled in front, parked at the back (INV-FRAME-QUEUE).
+/// Puts a free block on a list: settled blocks at the front, parked ones at the back.
+///
+/// Keeps INV-FRAME-QUEUE.
 pub(crate) fn queue(list: &mut FrameList, memmap: &Memmap, pfn: Pfn, key: DebtKey) {
     if key == DebtKey::NONE { list.push_front(memmap, pfn) } else { list.push_back(memmap, pfn) }
 }

@@ -1,7 +1,8 @@
-//! A list of blocks that needs no memory: each block's record holds the link to the next.
+//! Lists of blocks that need no memory: the record of each block holds the link to the next.
 //!
-//! For whoever must keep frames for a while and may not allocate: a gather between its edits and
-//! its flush, a reserve of tables.
+//! Key types: [`BlockList`], for a caller that keeps frames for a while and may not allocate, such
+//! as a gather between its edits and its flush, or a reserve of page tables; `Chain`, the links
+//! alone.
 //!
 //! Not guaranteed: any order but last in, first out.
 
@@ -12,9 +13,9 @@ use core::sync::atomic::Ordering;
 use pagewright_sync::{Platform, bomb};
 use pagewright_types::Pfn;
 
-/// Where a chain of frames begins.
+/// A singly linked chain of frames.
 ///
-/// In which word of its record each has its link, whoever owns the chain says.
+/// The owner of the chain chooses the word of the record that holds the link.
 #[derive(Debug, Default)]
 pub(crate) struct Chain {
     head: Option<Pfn>,
@@ -34,16 +35,16 @@ impl Chain {
         self.head.is_none()
     }
 
-    /// Puts a frame at the front; returns its link, for the caller to store.
+    /// Puts a frame at the front and returns its link, which the caller stores.
     ///
-    /// The last one's is itself, since every frame number is a possible neighbour.
+    /// The last frame of the chain links to itself, because every frame number may be a next frame.
     #[inline]
     pub(crate) fn push(&mut self, pfn: Pfn) -> Pfn {
         self.len += 1;
         self.head.replace(pfn).unwrap_or(pfn)
     }
 
-    /// Takes the frame at the front, whose link `link` reads.
+    /// Takes the frame at the front; `link` reads its link.
     #[inline]
     pub(crate) fn pop(&mut self, link: impl FnOnce(Pfn) -> Pfn) -> Option<Pfn> {
         let pfn = self.head?;
@@ -54,30 +55,35 @@ impl Chain {
     }
 }
 
-/// Blocks chained through their records.
+/// A list of blocks, chained through their records.
 ///
-/// It owns them: empty it before it is dropped.
+/// The list owns the blocks. The owner must empty it before dropping it.
 #[must_use = "dropping a list leaks its blocks"]
 #[derive(Debug, Default)]
 pub struct BlockList(Chain);
 
 impl BlockList {
-    /// The empty list.
+    /// An empty list.
     pub const fn new() -> Self {
         Self(Chain::new())
     }
 
-    /// Blocks in it.
+    /// The number of blocks.
     pub const fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// Whether it has none.
+    /// Whether the list has no blocks.
     pub const fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
     /// Puts a block at the front.
+    ///
+    /// The block keeps its order and its residency.
+    ///
+    /// # Panics
+    /// In debug builds when the record of the block is not in the state `Allocated`.
     #[inline]
     pub fn push<P: Platform>(&mut self, frames: &Frames<P>, block: Block) {
         let residency = block.residency();
@@ -87,13 +93,13 @@ impl BlockList {
         debug_assert_eq!(
             record.kind().state(),
             FrameState::Allocated,
-            "INV-FRAME-STATE: frame {pfn} is {:?}",
+            "INV-FRAME-STATE: frame {pfn} is {:?}, not an allocated block",
             record.kind()
         );
         record.next.store(self.0.push(pfn).raw(), Ordering::Relaxed);
     }
 
-    /// Takes the block at the front.
+    /// Takes the block at the front; `None` if the list is empty.
     #[inline]
     pub fn pop<P: Platform>(&mut self, frames: &Frames<P>) -> Option<Block> {
         let pfn = self.0.pop(|pfn| Pfn::new(frames.memmap.at(pfn).next.load(Ordering::Relaxed)))?;

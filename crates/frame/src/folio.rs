@@ -1,23 +1,27 @@
-//! Folios: naturally aligned runs of 2^order frames that are referenced, mapped and freed as one
-//! (Linux's `struct folio`).
+//! Folios: aligned runs of 2^order frames that are referenced, mapped and freed as one.
 //!
-//! Key types: [`FolioRef`], one owned reference; [`Folio`], a borrowed view, found by any of the
-//! folio's frames; [`FolioOwner`] and [`FolioFlags`], what it holds.
+//! Linux's `struct folio`.
 //!
-//! Neighbours: `mapcount`, `pin` and `freeze` are the other verbs of [`Folio`]. Records are laid
-//! out in `record`.
+//! Key types: [`FolioRef`], one owned reference; [`Folio`], a borrowed view, found by any frame of
+//! the folio; [`FolioOwner`], the owner of its contents.
 //!
-//! Protocol: a view proves nothing. Whoever uses one has a reference of his own, or a lock that
-//! keeps somebody else's alive – the page table's for an entry's reference, the page cache's for
-//! the cache's. Without either, only [`Frames::try_get_folio`] is allowed.
+//! Neighbours: `folio_flags`, `mapcount`, `pin`, `freeze` and `lru` have the other methods of
+//! [`Folio`]. `record` lays out the words.
+//!
+//! Protocol: a view keeps nothing alive. The user of a view has its own reference, or holds a lock
+//! that keeps another reference alive: the lock of the page table for the reference of an entry,
+//! the lock of the page cache for the reference of the cache. Without either, only
+//! [`Frames::try_get_folio`] is allowed.
 //!
 //! Invariants:
-//! - INV-FRAME-REFS: a folio's count is the number of its [`FolioRef`]s, raw ones included, plus
-//!   1024 (small) or 1 (large) for each pin; whoever takes it from 1 to 0 has the block.
+//! - INV-FRAME-REFS: the count of a folio is the number of its [`FolioRef`]s, raw ones included,
+//!   plus 1024 (small) or 1 (large) for each pin. The call that reduces the count to 0 returns the
+//!   block.
 //!
-//! Not guaranteed: that counts read without a lock that stops their changes are still right.
+//! Not guaranteed: that counts stay as read, unless the caller holds a lock that prevents changes.
 
 use crate::block::Block;
+use crate::folio_flags::FolioFlags;
 use crate::frames::Frames;
 use crate::memmap::Memmap;
 use crate::record::{FrameRecord, FrameState};
@@ -26,51 +30,14 @@ use core::sync::atomic::{AtomicU32, Ordering, fence};
 use pagewright_sync::{Platform, bomb};
 use pagewright_types::{DebtKey, FileId, ForkNodeId, FrameRange, Order, Pfn, SwapEntry};
 
-bitflags::bitflags! {
-    /// State of a folio beside its counts; Linux's page flags.
-    ///
-    /// Bits 12 to 15 are free; the age stands above them.
-    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
-    pub struct FolioFlags: u32 {
-        /// Held by one user at a time: see [`Folio::try_lock`] (`PG_locked`).
-        const LOCKED = 1;
-        /// Contents are newer than what backs them (`PG_dirty`).
-        const DIRTY = 1 << 1;
-        /// Contents are valid (`PG_uptodate`).
-        const UPTODATE = 1 << 2;
-        /// Backed by swap or nothing, not by a file (`PG_swapbacked`).
-        const SWAPBACKED = 1 << 3;
-        /// Used since reclaim last looked (`PG_referenced`).
-        const REFERENCED = 1 << 4;
-        /// On the active list (`PG_active`).
-        const ACTIVE = 1 << 5;
-        /// On an LRU list (`PG_lru`).
-        const LRU = 1 << 6;
-        /// Never freed or moved, like the zero page (`PG_reserved`).
-        const RESERVED = 1 << 7;
-        /// Not to be reclaimed, because a mapping that has it is locked (`PG_unevictable`).
-        const UNEVICTABLE = 1 << 8;
-        /// In the swap cache: [`Folio::swap_entry`] says for which slot (`PG_swapcache`).
-        const SWAPCACHE = 1 << 9;
-        /// Being written to its device (`PG_writeback`).
-        const WRITEBACK = 1 << 10;
-        /// Was on the active list once (`PG_workingset`).
-        const WORKINGSET = 1 << 11;
-    }
-}
-
-/// Where the age stands in the word of the flags.
-const AGE_SHIFT: u32 = 16;
-const AGE_MASK: u32 = 0xff << AGE_SHIFT;
-
-/// What a folio's contents belong to (Linux's `folio->mapping`).
+/// The owner of the contents of a folio (Linux's `folio->mapping`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum FolioOwner {
-    /// Nothing yet, or not any more.
+    /// No owner yet, or none any more.
     None,
-    /// Anonymous memory, found by the reverse map under this node of the tree of forks.
+    /// Anonymous memory; the reverse map starts at this node of the tree of forks.
     Anon(ForkNodeId),
-    /// A file's page cache.
+    /// The page cache of a file.
     File(FileId),
 }
 
@@ -96,6 +63,8 @@ impl FolioOwner {
 }
 
 /// One reference to a folio.
+///
+/// [`Frames::put`] ends it.
 #[must_use = "dropping a reference leaks the folio"]
 #[derive(Debug, PartialEq, Eq)]
 pub struct FolioRef(Pfn);
@@ -105,14 +74,17 @@ impl FolioRef {
         Self(head)
     }
 
-    /// First frame of the folio.
+    /// The first frame of the folio.
     #[inline]
     pub const fn pfn(&self) -> Pfn {
         self.0
     }
 
-    /// Gives up the value for the folio's first frame, for a page-table entry or another word that
-    /// holds the reference from now on. [`Frames::folio_ref_from_raw`] takes it back.
+    /// Turns the reference into the folio's first frame number, which holds the reference then.
+    ///
+    /// For a page-table entry or another word that stores the number.
+    ///
+    /// [`Frames::folio_ref_from_raw`] takes it back.
     #[inline]
     pub const fn into_raw(self) -> Pfn {
         let head = self.0;
@@ -128,6 +100,8 @@ impl Drop for FolioRef {
 }
 
 /// A borrowed view of a folio.
+///
+/// It is a copy of the frame number and keeps no reference.
 #[derive(Clone, Copy)]
 pub struct Folio<'a> {
     pub(crate) memmap: &'a Memmap,
@@ -135,13 +109,21 @@ pub struct Folio<'a> {
 }
 
 impl<P: Platform> Frames<P> {
-    /// Makes a folio of a block, with one reference, no flags, no owner and no mappings (Linux's
-    /// `prep_compound_page`).
+    /// Makes a folio of a block (`prep_compound_page`).
+    ///
+    /// The folio has one reference, no flags, no owner and no mappings.
+    ///
+    /// # Panics
+    /// In debug builds when the frames are not an allocated block or are still mapped.
     pub fn new_folio(&self, block: Block) -> FolioRef {
         let head = block.into_raw();
         let record = self.memmap.at(head);
         let kind = record.kind();
-        debug_assert_eq!(kind.state(), FrameState::Allocated, "INV-FRAME-STATE: frame {head} is {kind:?}");
+        debug_assert_eq!(
+            kind.state(),
+            FrameState::Allocated,
+            "INV-FRAME-STATE: frame {head} is {kind:?}, not allocated"
+        );
         record.flags.store(0, Ordering::Relaxed);
         record.owner_or_space.store(FolioOwner::None.pack(), Ordering::Relaxed);
         record.index.store(0, Ordering::Relaxed);
@@ -152,85 +134,92 @@ impl<P: Platform> Frames<P> {
         FolioRef::new(head)
     }
 
-    /// The folio of which `pfn` is a page.
+    /// The folio that contains `pfn`.
     ///
     /// # Panics
-    /// When it is a page of none.
+    /// When no folio contains it.
     #[inline]
     pub fn folio(&self, pfn: Pfn) -> Folio<'_> {
         match self.find_folio(pfn) {
             Some(folio) => folio,
-            None => panic!("INV-FRAME-STATE: frame {pfn} is {:?} and no page of a folio", self.state(pfn)),
+            None => panic!("INV-FRAME-STATE: frame {pfn} is {:?} and in no folio", self.state(pfn)),
         }
     }
 
-    /// The folio of which `pfn` is a page, if there is one.
+    /// The folio that contains `pfn`; `None` if there is none.
     #[inline]
     pub fn find_folio(&self, pfn: Pfn) -> Option<Folio<'_>> {
         self.memmap.folio_head(pfn).map(|head| Folio { memmap: &self.memmap, head })
     }
 
-    /// Takes a reference on whatever folio has `pfn`, without any lock (Linux's `try_get_folio`).
+    /// Takes a reference to the folio that contains `pfn`, without a lock (`try_get_folio`).
     ///
-    /// It may be another folio than the caller saw: he checks that it contains `pfn`, then that
-    /// what led him here still does, and [puts](Self::put) it otherwise.
+    /// Returns `None` if no folio contains `pfn`, or if it has no references or 2^31 or more. The
+    /// folio may be another one than the caller saw. The caller checks that the folio contains
+    /// `pfn`, then that the entry or index that led to `pfn` is unchanged, and
+    /// [puts](Self::put) the reference otherwise.
     pub fn try_get_folio(&self, pfn: Pfn) -> Option<FolioRef> {
         self.find_folio(pfn)?.try_get()
     }
 
-    /// Takes back the reference that [`FolioRef::into_raw`] gave up.
+    /// Takes back the reference that [`FolioRef::into_raw`] turned into a frame number.
     ///
-    /// Any page of the folio will do.
+    /// `pfn` may be any frame of the folio.
     ///
     /// # Panics
-    /// When the frame is a page of no folio; in debug builds when the folio has no references.
+    /// When no folio contains `pfn`; in debug builds when the folio has no references.
     #[inline]
     pub fn folio_ref_from_raw(&self, pfn: Pfn) -> FolioRef {
         let folio = self.folio(pfn);
-        debug_assert!(folio.refs() > 0, "INV-FRAME-REFS: no reference to the folio at {pfn}");
+        debug_assert!(folio.refs() > 0, "INV-FRAME-REFS: the folio at {pfn} has no reference to take back");
         FolioRef::new(folio.head)
     }
 
-    /// The folio to which `reference` refers.
+    /// The folio of a reference.
     #[inline]
     pub fn folio_of(&self, reference: &FolioRef) -> Folio<'_> {
         Folio { memmap: &self.memmap, head: reference.0 }
     }
 
-    /// Gives up a reference.
+    /// Gives up a reference (`folio_put`).
     ///
-    /// The last one gives back the frames, which owe whatever their mappings left.
+    /// The last reference takes the folio off its LRU list, under the lock `Lru`, and returns the
+    /// block. The frames owe the debts that [`Folio::add_debt`] recorded.
+    ///
+    /// # Panics
+    /// In debug builds when the last reference goes while the folio is mapped, pinned, locked,
+    /// reserved, in the swap cache or under writeback.
     #[inline]
     pub fn put(&self, reference: FolioRef) -> Option<Block> {
         self.drop_refs(reference.into_raw(), 1)
     }
 
-    /// Takes `n` from the count of a folio; at zero the folio is a block again.
+    /// Subtracts `n` references, and returns the block if none is left.
     #[inline]
     pub(crate) fn drop_refs(&self, head: Pfn, n: u32) -> Option<Block> {
         let record = self.memmap.at(head);
         let before = record.refs.fetch_sub(n, Ordering::Release);
-        debug_assert!(before >= n, "INV-FRAME-REFS: {n} references to the folio at {head} given up, {before} held");
+        debug_assert!(before >= n, "INV-FRAME-REFS: the folio at {head} loses {n} of {before} references");
         if before != n {
             return None;
         }
-        // Pairs with the Release above in everybody else's last put: what they did to the folio
-        // happened before it is freed.
+        // Pairs with the Release of every other put, so that all other uses of the folio happen
+        // before it is freed.
         fence(Ordering::Acquire);
-        Some(self.dissolve(head))
+        Some(self.folio_into_block(head))
     }
 
-    /// Makes a folio without references a block again.
-    pub(crate) fn dissolve(&self, head: Pfn) -> Block {
+    /// Makes a block of a folio without references.
+    pub(crate) fn folio_into_block(&self, head: Pfn) -> Block {
         let folio = Folio { memmap: &self.memmap, head };
-        folio.assert_dead();
+        folio.assert_released();
         self.lru_remove(folio);
         let kind = self.memmap.transition(head, FrameState::Folio, FrameState::Allocated);
         Block::new(head, kind.order())
     }
 }
 
-/// Zeroes the counts of a folio's mappings and pins.
+/// Zeroes the mapcounts and pin count of a folio.
 pub(crate) fn clear_counts(record: &FrameRecord) {
     debug_assert_eq!(record.mapcount.load(Ordering::Relaxed), 0, "INV-FRAME-MAP: a new folio is mapped");
     let counts =
@@ -240,25 +229,25 @@ pub(crate) fn clear_counts(record: &FrameRecord) {
     }
 }
 
-/// References from which on nobody gets another for the asking.
+/// References from which on attempts to take another one fail.
 ///
-/// A pin counts 1024, so that two million of them come here: a count that went on would pass its
-/// end, and the folio be freed under all of them (CVE-2019-11487). What is left is for entries, and
-/// for who has one for a moment.
-pub(crate) const MOST_REFS: u32 = 1 << 31;
+/// A pin counts as 1024 references, so about two million pins reach the limit. Without it the count
+/// could overflow, and the folio would be freed under all its users (CVE-2019-11487). Counts above
+/// the limit are left for page-table entries and for references that are held only briefly.
+pub(crate) const MAX_TRY_GET_REFS: u32 = 1 << 31;
 
-/// References beyond which none is left to an entry.
+/// References beyond which page-table entries get no more.
 ///
-/// Of anonymous memory there can't be as many: each space has a page once, and takes four tables
-/// for it.
-const MOST_FOR_ENTRIES: u32 = 3 << 30;
+/// The limit is for file pages only. Each space maps an anonymous page once and needs four tables
+/// to do so, so memory runs out first.
+const MAX_ENTRY_REFS: u32 = 3 << 30;
 
-/// Takes a reference unless there is none, or there are [`MOST_REFS`].
+/// Takes a reference, unless there are none or at least [`MAX_TRY_GET_REFS`].
 #[inline]
 pub(crate) fn add_unless_zero(refs: &AtomicU32) -> bool {
     let mut now = refs.load(Ordering::Relaxed);
-    while (1..MOST_REFS).contains(&now) {
-        // Acquire: what the folio says is read after the reference was had.
+    while (1..MAX_TRY_GET_REFS).contains(&now) {
+        // Acquire: the state of the folio is read after the reference is taken.
         match refs.compare_exchange_weak(now, now + 1, Ordering::Acquire, Ordering::Relaxed) {
             Ok(_) => return true,
             Err(other) => now = other,
@@ -273,106 +262,120 @@ impl<'a> Folio<'a> {
         self.memmap.at(self.head)
     }
 
-    /// Whoever had the last reference left nothing behind that others go by.
+    /// Asserts that a folio without references is not mapped, pinned, locked or in use otherwise.
     #[inline]
-    pub(crate) fn assert_dead(self) {
+    pub(crate) fn assert_released(self) {
         let head = self.head;
-        debug_assert!(!self.is_mapped(), "INV-FRAME-MAP: folio at {head} freed with mapcount {}", self.mapcount());
-        debug_assert!(!self.maybe_pinned(), "INV-FRAME-PIN: folio at {head} freed with a pin");
+        debug_assert!(
+            !self.is_mapped(),
+            "INV-FRAME-MAP: the folio at {head} is freed with mapcount {}",
+            self.mapcount()
+        );
+        debug_assert!(!self.maybe_pinned(), "INV-FRAME-PIN: the folio at {head} is freed while pinned");
         let forbidden = FolioFlags::LOCKED | FolioFlags::RESERVED | FolioFlags::SWAPCACHE | FolioFlags::WRITEBACK;
-        debug_assert!(!self.flags().intersects(forbidden), "INV-FRAME-STATE: folio at {head} freed {:?}", self.flags());
+        debug_assert!(
+            !self.flags().intersects(forbidden),
+            "INV-FRAME-STATE: the folio at {head} is freed as {:?}",
+            self.flags()
+        );
     }
 
-    /// First frame.
+    /// The first frame.
     #[inline]
     pub fn pfn(self) -> Pfn {
         self.head
     }
 
-    /// log2 of the number of pages.
+    /// The base-2 logarithm of the number of pages.
     #[inline]
     pub fn order(self) -> Order {
         self.record().kind().order()
     }
 
-    /// Number of base pages.
+    /// The number of base pages.
     #[inline]
     pub fn pages(self) -> u32 {
         self.order().frames()
     }
 
-    /// Whether it has more than one page.
+    /// Whether the folio has more than one page.
     #[inline]
     pub fn is_large(self) -> bool {
         self.order() > Order::ZERO
     }
 
-    /// All its frames.
+    /// All frames of the folio.
     pub fn range(self) -> FrameRange {
         FrameRange::new(self.head, self.head.add(self.pages()))
     }
 
-    /// Whether `pfn` is one of its frames.
+    /// Whether `pfn` is a frame of the folio.
     #[inline]
     pub fn contains(self, pfn: Pfn) -> bool {
         Memmap::aligned(pfn, self.order()) == self.head
     }
 
-    /// Which page of the folio `pfn` is.
+    /// The index of `pfn` within the folio, in pages.
     ///
     /// # Panics
-    /// In debug builds when it is none.
+    /// In debug builds when the folio does not contain `pfn`.
     #[inline]
     pub fn page_of(self, pfn: Pfn) -> u32 {
-        debug_assert!(self.contains(pfn), "frame {pfn} is no page of the folio at {}", self.head);
+        debug_assert!(self.contains(pfn), "frame {pfn} is not in the folio at {}", self.head);
         pfn.raw() - self.head.raw()
     }
 
-    /// The count of references, pins included.
+    /// The number of references, pins included.
     #[inline]
     pub fn refs(self) -> u32 {
         self.record().refs.load(Ordering::Acquire)
     }
 
-    /// Takes another reference.
+    /// Takes another reference (`folio_get`).
     ///
-    /// The caller has one, or holds what keeps one alive.
+    /// The caller has one, or holds a lock that keeps one alive.
     ///
     /// # Panics
-    /// In debug builds when there was none.
+    /// In debug builds when the folio has no references.
     #[inline]
     pub fn get(self) -> FolioRef {
         let before = self.record().refs.fetch_add(1, Ordering::Relaxed);
-        debug_assert!(before > 0, "INV-FRAME-REFS: reference taken from nobody on the folio at {}", self.head);
+        debug_assert!(before > 0, "INV-FRAME-REFS: the folio at {} has no reference to copy", self.head);
         FolioRef::new(self.head)
     }
 
-    /// Takes `n` more references at once, each held by somebody as after [`FolioRef::into_raw`]
-    /// (`folio_ref_add`). The caller has one.
+    /// Takes `n` more references, which exist only as frame numbers (`folio_ref_add`).
+    ///
+    /// They are like references after [`FolioRef::into_raw`].
+    ///
+    /// The caller has a reference.
     ///
     /// # Panics
-    /// In debug builds when there was none.
+    /// In debug builds when the folio has no references.
     pub fn get_raw(self, n: u32) {
         let before = self.record().refs.fetch_add(n, Ordering::Relaxed);
-        debug_assert!(before > 0, "INV-FRAME-REFS: references taken from nobody on the folio at {}", self.head);
+        debug_assert!(before > 0, "INV-FRAME-REFS: the folio at {} has no reference to copy", self.head);
     }
 
-    /// Whether there are more references than entries may have: who has just got one for an entry
-    /// of a file's page gives it back then, and fails. Those who ask at the same time may all be
-    /// refused.
+    /// Whether the references exceed the limit for page-table entries.
+    ///
+    /// A caller that has just taken a reference for an entry of a file page then gives it back and
+    /// fails. Concurrent callers may all fail.
     #[inline]
     pub fn exceeds_ref_limit(self) -> bool {
-        self.refs() > MOST_FOR_ENTRIES
+        self.refs() > MAX_ENTRY_REFS
     }
 
-    /// Takes a reference unless there is none, because the folio is frozen or free
-    /// (`folio_try_get`), or there are as many as may be.
+    /// Takes another reference (`folio_try_get`).
+    ///
+    /// Returns `None` if the folio has no references, because it is frozen or free, or 2^31 or
+    /// more.
     #[inline]
     pub fn try_get(self) -> Option<FolioRef> {
         add_unless_zero(&self.record().refs).then(|| FolioRef::new(self.head))
     }
 
-    /// What the contents belong to.
+    /// The owner of the contents.
     #[inline]
     pub fn owner(self) -> FolioOwner {
         FolioOwner::unpack(self.record().owner_or_space.load(Ordering::Acquire))
@@ -384,24 +387,23 @@ impl<'a> Folio<'a> {
         matches!(self.owner(), FolioOwner::Anon(_))
     }
 
-    /// Index of the first page in what it belongs to: in the file, or the linear page index of
-    /// anonymous memory.
+    /// The page index of the first page in its owner: in the file, or linear in anonymous memory.
     #[inline]
     pub fn index(self) -> u64 {
         self.record().index.load(Ordering::Relaxed)
     }
 
-    /// Says what the contents belong to and where in it they are.
+    /// Sets the owner of the contents, and their page index in it.
     ///
-    /// The caller holds the lock of whatever finds folios by this (the page cache, the page table
-    /// of a new anonymous page).
+    /// The caller holds the lock under which folios are found by owner and index: that of the page
+    /// cache, or that of the page table of a new anonymous page.
     pub fn set_owner(self, owner: FolioOwner, index: u64) {
         let record = self.record();
         record.index.store(index, Ordering::Relaxed);
         record.owner_or_space.store(owner.pack(), Ordering::Release);
     }
 
-    /// The slot whose contents it has, while it is in the swap cache (`folio->swap`).
+    /// The swap slot of a folio in the swap cache, `None` outside it (`folio->swap`).
     #[inline]
     pub fn swap_entry(self) -> Option<SwapEntry> {
         let cached = self.flags().contains(FolioFlags::SWAPCACHE);
@@ -410,12 +412,13 @@ impl<'a> Folio<'a> {
 
     /// Puts a small folio into the swap cache, or takes it out.
     ///
-    /// The caller holds the lock of the device, and the folio's unless nobody else can find it.
+    /// The caller holds the lock of the swap device. It also holds the folio lock, unless no other
+    /// task can find the folio.
     ///
     /// # Panics
     /// In debug builds when the folio is large.
     pub fn set_swap_entry(self, entry: Option<SwapEntry>) {
-        debug_assert!(!self.is_large(), "INV-FRAME-STATE: the folio at {} has more pages than a slot", self.head);
+        debug_assert!(!self.is_large(), "INV-FRAME-STATE: the folio at {} is larger than a swap slot", self.head);
         self.record().pincount_or_swap.store(entry.map_or(0, SwapEntry::raw), Ordering::Relaxed);
         match entry {
             Some(_) => self.set_flags(FolioFlags::SWAPCACHE),
@@ -423,50 +426,10 @@ impl<'a> Folio<'a> {
         };
     }
 
-    /// The flags.
-    #[inline]
-    pub fn flags(self) -> FolioFlags {
-        FolioFlags::from_bits_truncate(self.record().flags.load(Ordering::Acquire))
-    }
-
-    /// Sets flags and returns those that stood before.
-    #[inline]
-    pub fn set_flags(self, flags: FolioFlags) -> FolioFlags {
-        FolioFlags::from_bits_truncate(self.record().flags.fetch_or(flags.bits(), Ordering::AcqRel))
-    }
-
-    /// Clears flags and returns those that stood before.
-    #[inline]
-    pub fn clear_flags(self, flags: FolioFlags) -> FolioFlags {
-        FolioFlags::from_bits_truncate(self.record().flags.fetch_and(!flags.bits(), Ordering::AcqRel))
-    }
-
-    /// Locks the folio unless somebody has it locked (`folio_trylock`).
+    /// Adds a debt that the frames will owe when they are freed, by this or another caller.
     ///
-    /// There is no waiting form: who waits holds no lock that ranks, and comes back.
-    #[inline]
-    pub fn try_lock(self) -> Option<FolioLock<'a>> {
-        let before = self.set_flags(FolioFlags::LOCKED);
-        (!before.contains(FolioFlags::LOCKED)).then(|| FolioLock(self))
-    }
-
-    /// How long ago it was last seen in use, in scans of whoever ages it.
-    pub fn age(self) -> u8 {
-        (self.record().flags.load(Ordering::Relaxed) >> AGE_SHIFT) as u8
-    }
-
-    /// Says how long ago it was last seen in use.
-    pub fn set_age(self, age: u8) {
-        let flags = &self.record().flags;
-        let mut now = flags.load(Ordering::Relaxed);
-        let aged = |flags: u32| flags & !AGE_MASK | u32::from(age) << AGE_SHIFT;
-        while let Err(other) = flags.compare_exchange_weak(now, aged(now), Ordering::Relaxed, Ordering::Relaxed) {
-            now = other;
-        }
-    }
-
-    /// Makes the folio's frames owe a debt when they are freed, whoever frees them: somebody gives
-    /// up a reference while a TLB may still reach the folio through a mapping that is gone.
+    /// For a caller that gives up a reference while a TLB may still reach the folio through a
+    /// mapping that is gone.
     pub fn add_debt(self, key: DebtKey) {
         self.record().merge_debt(key);
     }
@@ -483,15 +446,5 @@ impl fmt::Debug for Folio<'_> {
             .field("index", &self.index())
             .field("flags", &self.flags())
             .finish()
-    }
-}
-
-/// Holds a folio locked; unlocked on drop.
-#[must_use]
-pub struct FolioLock<'a>(Folio<'a>);
-
-impl Drop for FolioLock<'_> {
-    fn drop(&mut self) {
-        self.0.clear_flags(FolioFlags::LOCKED);
     }
 }

@@ -1,21 +1,23 @@
-//! All physical memory of a machine: the allocator's front, and the way from a frame number to what
-//! it is.
+//! The front of the frame allocator, and the memory of a machine by frame number.
 //!
-//! Key types: [`Frames`]; [`FrameRequest`] and [`NoFrames`], a demand and its refusal.
+//! Key types: [`Frames`], all physical memory of a machine; [`FrameRequest`] and [`NoFrames`], an
+//! allocation and its failure.
 //!
 //! ```text
-//! take(FrameRequest) ─▶ permitted? ─▶ for each mark (low, min[, none]), for each zone by distance: ─▶ UnsettledBlock ─ settle ─▶ Block
-//!                                  above the mark? per-CPU list → buddy lists
+//! alloc(FrameRequest) ─▶ permitted? ─▶ for each watermark (low, min[, none]):
+//!                                        for each zone, nearest first, above the watermark:
+//!                                          per-CPU list, then buddy lists ─▶ UnsettledBlock ─ settle ─▶ Block
 //! ```
 //!
-//! Neighbours: `zone` does the work; `folio` and `table_page` are what blocks become. `tlb` is the
-//! only crate that calls `take`, because it alone can settle.
+//! Neighbours: `zone` allocates and frees; `folio` and `table_page` turn blocks into folios and
+//! tables. Only `tlb` calls [`Frames::alloc`], because only `tlb` can settle a debt.
 //!
-//! Protocol: validate, reserve, commit – a `take` that fails has changed nothing but counters and
-//! the division between per-CPU and buddy lists. Nothing here allocates after [`Frames::try_new`].
+//! Protocol: validate, reserve, commit. An allocation that fails changes nothing but counters and
+//! which free blocks are on per-CPU lists. Nothing here allocates heap memory after
+//! [`Frames::try_new`].
 //!
-//! Not guaranteed: fairness between CPUs, nor that a large block can be had when enough small ones
-//! are free.
+//! Not guaranteed: fairness between CPUs, or that a large block is available when enough small
+//! blocks are free.
 
 use crate::block::{Block, UnsettledBlock};
 use crate::clear::{ClearCaps, ClearSelector, Residency};
@@ -32,46 +34,49 @@ use pagewright_sync::{Counters, OutOfMemory, Platform};
 use pagewright_types::judge::Fact;
 use pagewright_types::{Counter, CpuId, DebtKey, FrameRange, NodeId, Order, Pfn};
 
-/// A demand for frames.
+/// A request for a block of frames (Linux's order and `gfp_t`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct FrameRequest {
-    /// How many: 2^order.
+    /// Size of the block: 2^order frames.
     pub order: Order,
-    /// Where, if there is room.
+    /// Preferred node.
     pub node: NodeId,
-    /// Whether other nodes will not do (Linux's `__GFP_THISNODE`).
+    /// Whether only the preferred node may serve the request (`__GFP_THISNODE`).
     pub strict: bool,
-    /// How far below the watermarks.
+    /// How far below the watermarks the request may go.
     pub urgency: Urgency,
-    /// Whether frames that owe a debt will not do, because the caller may not wait for other CPUs
-    /// to settle it.
+    /// Whether only frames without a debt may serve the request.
+    ///
+    /// For a caller that may not wait for other CPUs.
     pub settled_only: bool,
 }
 
 impl FrameRequest {
-    /// 2^order frames near `node`, at normal urgency, parked frames welcome.
+    /// A request for 2^order frames near `node`, at normal urgency.
+    ///
+    /// Other nodes may serve it, and parked frames too.
     pub const fn new(order: Order, node: NodeId) -> Self {
         Self { order, node, strict: false, urgency: Urgency::Normal, settled_only: false }
     }
 }
 
-/// A [`FrameRequest`] that was not met.
+/// The failure of a [`FrameRequest`].
 ///
-/// Nothing was taken.
+/// Nothing was allocated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NoFrames {
-    /// What was asked for.
+    /// The request.
     pub request: FrameRequest,
-    /// Why it was refused.
+    /// The reason.
     pub cause: NoFramesCause,
 }
 
-/// Why a [`FrameRequest`] was not met.
+/// Why a [`FrameRequest`] failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NoFramesCause {
-    /// [`permit_allocation`](pagewright_arch::Effects::permit_allocation) said no.
+    /// [`permit_allocation`](pagewright_arch::Effects::permit_allocation) refused the allocation.
     NotPermitted,
-    /// No zone that will do has such a block above its watermark.
+    /// No zone that may serve the request has a free block of that order above its watermark.
     Exhausted,
 }
 
@@ -85,12 +90,12 @@ impl fmt::Display for NoFrames {
     }
 }
 
-/// Why a machine's memory could not be set up.
+/// Why [`Frames::try_new`] failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FramesError {
-    /// The layout is impossible.
+    /// The layout is invalid.
     Layout(MemoryLayoutError),
-    /// There is no memory for the records themselves.
+    /// There is no heap memory for the records.
     OutOfMemory(OutOfMemory),
 }
 
@@ -119,22 +124,25 @@ impl fmt::Display for FramesError {
 pub struct Frames<P: Platform> {
     machine: P,
     counters: Counters,
-    clearing: ClearSelector,
+    clear_selector: ClearSelector,
     pub(crate) memmap: Memmap,
     pub(crate) zones: Box<[Zone<P::Locks>]>,
     pub(crate) lru: Lru<P::Locks>,
-    /// Memory in ascending order, and whose it is.
+    /// Ranges of memory in ascending order, each with its zone.
     spans: Box<[(FrameRange, ZoneId)]>,
-    /// For each node, its zones and then those of other nodes, nearest first (Linux's zonelists).
+    /// For each node, its own zones and then those of other nodes, nearest first (`zonelist`).
     fallbacks: Box<[Box<[ZoneId]>]>,
     node_of_cpu: Box<[NodeId]>,
 }
 
 impl<P: Platform> Frames<P> {
-    /// Sets up the memory of a machine, all of it free.
+    /// Builds the memmap and the zones of a machine, with all frames free.
+    ///
+    /// The only call of this crate that allocates heap memory.
     ///
     /// # Errors
-    /// [`FramesError`]; nothing is kept.
+    /// [`FramesError`] when the layout is invalid, the machine does not permit the allocation, or
+    /// the heap is exhausted.
     pub fn try_new(machine: P, layout: &MemoryLayout<'_>) -> Result<Self, FramesError> {
         let span = layout.check()?;
         if !machine.permit_allocation() {
@@ -146,7 +154,7 @@ impl<P: Platform> Frames<P> {
         let spans = spans_of(layout, &zones)?;
         let frames = Self {
             counters: Counters::try_new(span.cpus)?,
-            clearing: clearing_of(&machine),
+            clear_selector: clear_selector_for(&machine),
             fallbacks: fallbacks_of(layout, &zones)?,
             node_of_cpu: nodes_of_cpus(layout, span.cpus)?,
             lru: Lru::try_new(layout.nodes.len())?,
@@ -161,20 +169,22 @@ impl<P: Platform> Frames<P> {
         Ok(frames)
     }
 
-    /// Takes a block of frames.
+    /// Allocates a block of frames (`alloc_pages`).
+    ///
+    /// Drains the per-CPU lists once before it fails. Takes the locks `PerCpuPages` and `Zone`.
     ///
     /// # Errors
-    /// [`NoFrames`], with the request.
+    /// [`NoFrames`], with the request and the reason.
     ///
     /// # Panics
-    /// When the machine has no such node.
+    /// When the machine has no node `request.node`.
     pub fn alloc(&self, request: FrameRequest) -> Result<UnsettledBlock, NoFrames> {
         if !self.machine.permit_allocation() {
             return Err(NoFrames { request, cause: NoFramesCause::NotPermitted });
         }
         let cpu = self.machine.cpu();
         let found = WatermarkLevel::of(request.urgency).iter().find_map(|mark| self.take_above(*mark, cpu, request));
-        // As Linux's slow path, which drains the per-CPU lists once before it gives up.
+        // Linux's slow path also drains the per-CPU lists once before it gives up.
         let found = found.or_else(|| {
             self.drain();
             WatermarkLevel::of(request.urgency).last().and_then(|mark| self.take_above(*mark, cpu, request))
@@ -193,28 +203,38 @@ impl<P: Platform> Frames<P> {
 
     #[inline]
     fn take_above(&self, mark: WatermarkLevel, cpu: CpuId, request: FrameRequest) -> Option<UnsettledBlock> {
-        let cold_after = self.clearing.cache_frames();
-        let want = ZoneRequest { order: request.order, settled_only: request.settled_only, cold_after };
+        let cold_after = self.clear_selector.cache_frames();
+        let zone_request = ZoneRequest { order: request.order, settled_only: request.settled_only, cold_after };
         let here = self.node_of_cpu(cpu);
         let zones = self.fallbacks[request.node.index()].iter().map(|id| &self.zones[id.index()]);
         let zones = zones.take_while(|zone| !request.strict || zone.node == request.node);
         zones.filter(|zone| zone.above(mark, request.order)).find_map(|zone| {
-            let ZoneBlock { pfn, key, residency } = zone.take(&self.memmap, cpu, want)?;
-            // Nothing of another node's was freed here, or it would be hot.
+            let ZoneBlock { pfn, key, residency } = zone.take(&self.memmap, cpu, zone_request)?;
+            // This CPU freed none of the frames of another node, or the block would be hot.
             let far = zone.node != here && residency == Residency::Unknown;
             let residency = if far { Residency::Cold } else { residency };
             Some(UnsettledBlock::new(Block::new(pfn, request.order).with_residency(residency), key))
         })
     }
 
-    /// Gives back frames that owe nothing but what they [owed](crate::Folio::add_debt) already.
+    /// Frees a block.
+    ///
+    /// Its frames owe only the debts that [`Folio::add_debt`](crate::Folio::add_debt) recorded.
+    ///
+    /// Takes the locks `PerCpuPages` and `Zone`.
     #[inline]
     pub fn free(&self, block: Block) {
         self.free_with_debt(block, DebtKey::NONE);
     }
 
-    /// Gives back frames that nobody may use before the debt under `key` is settled, nor before
-    /// what they [owed](crate::Folio::add_debt) already: parks them.
+    /// Frees a block and parks its frames under a debt (`free_pages`).
+    ///
+    /// The allocator hands the frames out again only together with a key that covers `key` and the
+    /// debts that [`Folio::add_debt`](crate::Folio::add_debt) recorded. Takes the locks
+    /// `PerCpuPages` and `Zone`.
+    ///
+    /// # Panics
+    /// In debug builds when the frames are not an allocated block.
     #[inline]
     pub fn free_with_debt(&self, block: Block, key: DebtKey) {
         let cpu = self.machine.cpu();
@@ -222,24 +242,19 @@ impl<P: Platform> Frames<P> {
         let record = self.memmap.at(pfn);
         let kind = record.kind();
         let key = record.debt().merge(key);
-        debug_assert_eq!(kind.state(), FrameState::Allocated, "INV-FRAME-STATE: frame {pfn} is freed and is {kind:?}");
+        debug_assert_eq!(kind.state(), FrameState::Allocated, "INV-FRAME-STATE: frame {pfn} is freed as {kind:?}");
         self.machine.declare(Fact::FrameFreed { pfn, order: kind.order() });
         self.zones[kind.zone().index()].put(&self.memmap, cpu, pfn, kind, key);
         self.counters.add(cpu, Counter::PgFree, u64::from(kind.order().frames()));
     }
 
-    /// Gives back blocks that owe nothing but what they [owed](crate::Folio::add_debt) already, many at
-    /// a time.
+    /// Frees many blocks that owe only the debts recorded in their records (`free_unref_folios`).
     pub(crate) fn free_many(&self, blocks: &[Pfn]) {
         let cpu = self.machine.cpu();
         let mut frames = 0;
         for pfn in blocks {
             let kind = self.memmap.at(*pfn).kind();
-            debug_assert_eq!(
-                kind.state(),
-                FrameState::Allocated,
-                "INV-FRAME-STATE: frame {pfn} is freed and is {kind:?}"
-            );
+            debug_assert_eq!(kind.state(), FrameState::Allocated, "INV-FRAME-STATE: frame {pfn} is freed as {kind:?}");
             self.machine.declare(Fact::FrameFreed { pfn: *pfn, order: kind.order() });
             frames += u64::from(kind.order().frames());
         }
@@ -251,23 +266,33 @@ impl<P: Platform> Frames<P> {
         self.counters.add(cpu, Counter::PgFree, frames);
     }
 
-    /// Gives back what was just taken and can't be settled now.
+    /// Frees a block that was just allocated and whose debt cannot be settled now.
     pub fn free_unsettled(&self, unsettled: UnsettledBlock) {
         let (block, key) = unsettled.into_parts();
         self.free_with_debt(block, key);
     }
 
-    /// Makes a block of the frame number that [`Block::into_raw`] gave.
+    /// Makes a block of the frame number that [`Block::into_raw`] returned.
+    ///
+    /// The residency of the block is unknown afterwards.
     ///
     /// # Panics
-    /// In debug builds when no block is taken there.
+    /// In debug builds when no allocated block begins at `pfn`.
     pub fn block_from_raw(&self, pfn: Pfn) -> Block {
         let kind = self.memmap.at(pfn).kind();
-        debug_assert_eq!(kind.state(), FrameState::Allocated, "INV-FRAME-STATE: frame {pfn} is {kind:?}");
+        debug_assert_eq!(
+            kind.state(),
+            FrameState::Allocated,
+            "INV-FRAME-STATE: frame {pfn} is {kind:?}, not allocated"
+        );
         Block::new(pfn, kind.order())
     }
 
-    /// Moves all blocks on per-CPU lists to the buddy lists, where they coalesce.
+    /// Moves all blocks from per-CPU lists to the buddy lists (`drain_all_pages`).
+    ///
+    /// The blocks coalesce there.
+    ///
+    /// Takes the locks `PerCpuPages` and `Zone`.
     pub fn drain(&self) {
         for zone in &self.zones {
             zone.drain(&self.memmap);
@@ -280,35 +305,35 @@ impl<P: Platform> Frames<P> {
         &self.machine
     }
 
-    /// The choice of stores by which frames are cleared.
+    /// The selector of the stores that clear frames.
     #[inline]
     pub fn clear_selector(&self) -> &ClearSelector {
-        &self.clearing
+        &self.clear_selector
     }
 
-    /// What the machine counts; every layer counts here.
+    /// The counters of the machine, which all layers share.
     #[inline]
     pub fn counters(&self) -> &Counters {
         &self.counters
     }
 
-    /// Adds `n` to what the running CPU has counted.
+    /// Adds `n` to a counter of the running CPU.
     #[inline]
     pub fn count(&self, counter: Counter, n: u64) {
         self.counters.add(self.machine.cpu(), counter, n);
     }
 
-    /// The zones, by node and address.
+    /// The zones, by node and then by address.
     pub fn zones(&self) -> impl Iterator<Item = ZoneView<'_, P::Locks>> {
         self.zones.iter().map(ZoneView)
     }
 
-    /// Number of nodes.
+    /// The number of nodes.
     pub fn nodes(&self) -> usize {
         self.fallbacks.len()
     }
 
-    /// Number of CPUs.
+    /// The number of CPUs.
     pub fn cpus(&self) -> usize {
         self.node_of_cpu.len()
     }
@@ -322,37 +347,39 @@ impl<P: Platform> Frames<P> {
         self.node_of_cpu[cpu.index()]
     }
 
-    /// The node of a frame, or `None` where there is no memory.
+    /// The node of a frame; `None` if the frame is not memory.
     pub fn node_of(&self, pfn: Pfn) -> Option<NodeId> {
         let after = self.spans.partition_point(|(range, _)| range.start() <= pfn);
         let (range, zone) = self.spans.get(after.checked_sub(1)?)?;
         range.contains(pfn).then(|| self.zones[zone.index()].node)
     }
 
-    /// Where there is memory, in ascending order.
+    /// The ranges of memory, in ascending order.
     pub(crate) fn ranges(&self) -> impl Iterator<Item = FrameRange> {
         self.spans.iter().map(|(range, _)| *range)
     }
 
-    /// What the record of a frame says, for checks and reports.
+    /// The state in the record of a frame, for checks and reports.
     ///
-    /// `Interior` also where there is no memory.
+    /// A frame that is not memory is `Interior`.
     pub fn state(&self, pfn: Pfn) -> FrameState {
         self.memmap.get(pfn).map_or(FrameState::Interior, |record| record.kind().state())
     }
 
-    /// Frames of the machine.
+    /// The number of frames of the machine.
     pub fn managed(&self) -> u64 {
         self.zones.iter().map(|zone| u64::from(zone.managed)).sum()
     }
 
-    /// Free frames, per-CPU lists included.
+    /// The number of free frames, those on per-CPU lists included.
+    ///
+    /// Takes the lock `PerCpuPages` of each CPU in turn.
     pub fn available(&self) -> u64 {
         self.zones().map(|zone| u64::from(zone.free()) + u64::from(zone.on_pcp())).sum()
     }
 }
 
-/// A vector of which `fill` makes the contents, without a chance to abort on want of memory.
+/// The first `len` of `values`, in memory that is reserved fallibly.
 fn boxed<T>(len: usize, values: impl Iterator<Item = T>) -> Result<Box<[T]>, OutOfMemory> {
     let mut all = Vec::new();
     all.try_reserve_exact(len).map_err(|_| OutOfMemory { bytes: len * size_of::<T>() })?;
@@ -360,15 +387,18 @@ fn boxed<T>(len: usize, values: impl Iterator<Item = T>) -> Result<Box<[T]>, Out
     Ok(all.into_boxed_slice())
 }
 
-fn parts<'a>(layout: &'a MemoryLayout<'_>, node: usize, kind: ZoneKind) -> impl Iterator<Item = FrameRange> + 'a {
+/// The ranges of a node that lie in its zone of this kind.
+fn zone_ranges<'a>(layout: &'a MemoryLayout<'_>, node: usize, kind: ZoneKind) -> impl Iterator<Item = FrameRange> + 'a {
     layout.nodes[node].ranges.iter().filter_map(move |range| kind.part_of(*range))
 }
 
-/// A machine that clears by itself uses none of this CPU's stores, and asking for them is dear
-/// where each CPUID leaves a guest.
-fn clearing_of<P: Platform>(machine: &P) -> ClearSelector {
+/// The selector for a machine.
+///
+/// A machine without a linear map clears its frames itself and uses no stores of this CPU. It skips
+/// detection, because each CPUID exits a guest to its hypervisor.
+fn clear_selector_for<P: Platform>(machine: &P) -> ClearSelector {
     let map = machine.memory();
-    let caps = if map.is_some() { ClearCaps::detect() } else { ClearCaps::LEAST };
+    let caps = if map.is_some() { ClearCaps::detect() } else { ClearCaps::ORDINARY_ONLY };
     ClearSelector::new(map, caps)
 }
 
@@ -380,7 +410,7 @@ fn zones_of<P: Platform>(layout: &MemoryLayout<'_>, cpus: usize) -> Result<Box<[
     zones.try_reserve_exact(most).map_err(|_| OutOfMemory { bytes: most * size_of::<Zone<P::Locks>>() })?;
     for (index, node) in layout.nodes.iter().enumerate() {
         for kind in ZoneKind::ALL {
-            let managed = parts(layout, index, kind).map(FrameRange::frames).sum();
+            let managed = zone_ranges(layout, index, kind).map(FrameRange::frames).sum();
             if managed > 0 {
                 let marks = Watermarks::of_zone(managed, machine, min_free, layout.watermark_scale_factor);
                 zones.push(Zone::try_new(ZoneId::new(zones.len() as u8), node.id, kind, managed, marks, cpus)?);
@@ -393,7 +423,7 @@ fn zones_of<P: Platform>(layout: &MemoryLayout<'_>, cpus: usize) -> Result<Box<[
 fn spans_of<L>(layout: &MemoryLayout<'_>, zones: &[Zone<L>]) -> Result<Box<[(FrameRange, ZoneId)]>, OutOfMemory> {
     let all = || {
         zones.iter().enumerate().flat_map(|(id, zone)| {
-            parts(layout, zone.node.index(), zone.kind).map(move |range| (range, ZoneId::new(id as u8)))
+            zone_ranges(layout, zone.node.index(), zone.kind).map(move |range| (range, ZoneId::new(id as u8)))
         })
     };
     let mut spans = boxed(all().count(), all())?;
@@ -401,8 +431,10 @@ fn spans_of<L>(layout: &MemoryLayout<'_>, zones: &[Zone<L>]) -> Result<Box<[(Fra
     Ok(spans)
 }
 
-/// For each node: nearest node first, then by number; within a node from high addresses to low, so
-/// that memory below 4 GiB goes last (Linux's `build_zonelists`).
+/// For each node, all zones: nearest node first, then by node number.
+///
+/// Within a node, zones go from high addresses to low, so that memory below 4 GiB is used last
+/// (Linux's `build_zonelists`).
 fn fallbacks_of<L>(layout: &MemoryLayout<'_>, zones: &[Zone<L>]) -> Result<Box<[Box<[ZoneId]>]>, OutOfMemory> {
     let mut lists = Vec::new();
     let nodes = layout.nodes.len();

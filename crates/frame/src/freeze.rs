@@ -1,23 +1,26 @@
-//! Freezing: taking all references of a folio at once, so that nobody can find it while it is taken
-//! apart (Linux's `folio_ref_freeze` and `__split_unmapped_folio`).
+//! Freezing: taking all references of a folio at once, so that no lookup finds it during a split.
 //!
-//! Key types: [`FrozenFolio`], a folio without references that one caller has; [`FolioParts`], the smaller
-//! folios it was split into, each still frozen.
+//! Linux's `folio_ref_freeze` and `__split_unmapped_folio`.
+//!
+//! Key types: [`FrozenFolio`], a folio without references that has one owner; [`FolioParts`], the
+//! smaller folios into which it was split, each still frozen.
 //!
 //! ```text
 //! Folio (refs = expected) ─ freeze ─▶ FrozenFolio (refs = 0) ─ thaw(refs) ─▶ Folio
-//!                                          │ split(order)                 ▲
-//!                                          └─▶ FolioParts: FrozenFolio, FrozenFolio, … ──┘
+//!                                          │ split(order)                      ▲
+//!                                          └─▶ FolioParts: FrozenFolio, … ─────┘
 //! ```
 //!
 //! Invariants:
 //! - INV-FRAME-FROZEN: a folio is frozen only from exactly the count that the caller can account
-//!   for, so an unexpected reference – a pin, a speculative lookup – prevents it; and while it is
-//!   frozen no reference can be taken.
+//!   for, so an unexpected reference, such as a pin or a speculative lookup, prevents it. While it
+//!   is frozen, no reference can be taken.
 //!
-//! Not guaranteed: that `thaw` is told the right count; the caller knows who refers to each part.
+//! Not guaranteed: that the count given to `thaw` is right. Only the caller knows the references to
+//! each part.
 
-use crate::folio::{Folio, FolioFlags, clear_counts};
+use crate::folio::{Folio, clear_counts};
+use crate::folio_flags::FolioFlags;
 use crate::memmap::Memmap;
 use crate::record::{FrameKind, FrameState};
 use core::fmt;
@@ -26,38 +29,41 @@ use core::sync::atomic::Ordering;
 use pagewright_sync::bomb;
 use pagewright_types::{Order, Pfn};
 
-/// The folio has another count than the caller can account for.
+/// The folio has another number of references than the caller can account for.
 ///
 /// Nothing changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NotFrozen {
-    /// First frame of the folio.
+    /// The first frame of the folio.
     pub pfn: Pfn,
-    /// References that the caller knows of.
+    /// The number of references that the caller can account for.
     pub expected: u32,
-    /// References that there were.
+    /// The number of references found.
     pub found: u32,
 }
 
 impl fmt::Display for NotFrozen {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "the folio at {} has {} references and not {}", self.pfn, self.found, self.expected)
+        write!(f, "the folio at {} has {} references, not {}", self.pfn, self.found, self.expected)
     }
 }
 
-/// A folio without references, which belongs to whoever has this value.
+/// A folio without references; the owner of this value owns the folio.
 #[must_use = "dropping a frozen folio leaks it"]
 pub struct FrozenFolio<'a>(Folio<'a>);
 
 impl<'a> Folio<'a> {
-    /// Takes all references, if there are exactly `expected`.
+    /// Takes all references of the folio, if there are exactly `expected`.
     ///
-    /// They are the caller's to give back by [`FrozenFolio::thaw`].
+    /// The caller gives them back with [`FrozenFolio::thaw`].
     ///
     /// # Errors
-    /// [`NotFrozen`]; nothing changed.
+    /// [`NotFrozen`] when the count differs; nothing changed.
+    ///
+    /// # Panics
+    /// In debug builds when `expected` is 0.
     pub fn freeze(self, expected: u32) -> Result<FrozenFolio<'a>, NotFrozen> {
-        debug_assert!(expected > 0, "INV-FRAME-FROZEN: the folio at {} can't be frozen from nothing", self.head);
+        debug_assert!(expected > 0, "INV-FRAME-FROZEN: the folio at {} is frozen from 0 references", self.head);
         match self.record().refs.compare_exchange(expected, 0, Ordering::AcqRel, Ordering::Relaxed) {
             Ok(_) => Ok(FrozenFolio(self)),
             Err(found) => Err(NotFrozen { pfn: self.head, expected, found }),
@@ -66,29 +72,28 @@ impl<'a> Folio<'a> {
 }
 
 impl<'a> FrozenFolio<'a> {
-    /// The folio, to look at.
+    /// A view of the folio.
     pub fn folio(&self) -> Folio<'a> {
         self.0
     }
 
-    /// Lets the folio be found again, with `refs` references.
+    /// Makes the folio visible to lookups again, with `refs` references.
     ///
     /// # Panics
     /// In debug builds when `refs` is 0.
     pub fn thaw(self, refs: u32) {
         let folio = self.into_inner();
-        debug_assert!(refs > 0, "INV-FRAME-REFS: the folio at {} thawed without a reference", folio.head);
+        debug_assert!(refs > 0, "INV-FRAME-REFS: the folio at {} is thawed without references", folio.head);
         folio.record().refs.store(refs, Ordering::Release);
     }
 
-    /// Takes the folio apart into folios of order `to`, in the order of their frames.
+    /// Splits the folio into folios of order `to`, in the order of their frames.
     ///
-    /// Each keeps the owner, flags, age and debt, and the index of its own first page; none is
-    /// locked but the first.
+    /// Each part keeps the owner, flags, age and debt, and gets the index of its own first page.
+    /// Only the first part keeps the folio lock.
     ///
     /// # Panics
-    /// In debug builds when the folio is mapped, pinned or on a list of the LRU, or is not larger
-    /// than `to`.
+    /// In debug builds when the folio is mapped, pinned, on an LRU list, or not larger than `to`.
     pub fn split(self, to: Order) -> FolioParts<'a> {
         let folio = self.into_inner();
         let Folio { memmap, head } = folio;
@@ -99,14 +104,14 @@ impl<'a> FrozenFolio<'a> {
         debug_assert!(!folio.maybe_pinned(), "INV-FRAME-PIN: the folio at {head} is split while pinned");
         debug_assert!(
             !folio.flags().contains(FolioFlags::LRU),
-            "INV-LRU-PLACE: the folio at {head} is split on a list"
+            "INV-LRU-PLACE: the folio at {head} is split while on an LRU list"
         );
         let flags = record.flags.load(Ordering::Relaxed) & !FolioFlags::LOCKED.bits();
         let debt = record.debt();
         let owner = record.owner_or_space.load(Ordering::Relaxed);
         let part_kind = FrameKind::block(FrameState::Folio, to, kind.zone());
         let count = 1 << (kind.order().raw() - to.raw());
-        // The head goes last: until its kind changes, lookups by a tail find the whole folio, which
+        // The head is last: until its kind changes, a lookup by a tail finds the whole folio, which
         // has no references to take.
         for part in (0..count).rev() {
             let first = head.add(part << to.raw());
@@ -143,7 +148,7 @@ impl Drop for FrozenFolio<'_> {
     }
 }
 
-/// The folios that a frozen one was split into, each frozen.
+/// The folios into which a frozen folio was split, each frozen.
 #[must_use = "dropping the parts of a folio leaks them"]
 pub struct FolioParts<'a> {
     memmap: &'a Memmap,

@@ -1,55 +1,60 @@
-//! What memory a machine has: nodes, their frames, their CPUs, and how far apart they are.
+//! The memory layout of a machine: its nodes, with their frames, CPUs and distances.
 //!
-//! Key types: [`MemoryLayout`] and [`NodeSpec`], filled by the embedder from its firmware tables or
-//! options; [`MemoryLayoutError`], which names what is impossible about them.
+//! Key types: [`MemoryLayout`] and [`NodeSpec`], which the embedder fills from its firmware tables
+//! or options; [`MemoryLayoutError`], which names what is invalid about them.
 //!
-//! Neighbours: `frames` builds zones and the memmap from a checked layout.
+//! Neighbours: `frames` builds the zones and the memmap from a checked layout.
 //!
-//! Not guaranteed: that the frames exist. The embedder leaves out what firmware and its own image
-//! occupy.
+//! Not guaranteed: that the frames exist. The embedder must leave out the frames that firmware and
+//! its own image occupy.
 
 use core::fmt;
 use pagewright_types::{CpuId, CpuMask, FrameRange, NodeId, Pfn};
 
-/// Nodes that a machine may have, so that a zone's number fits a byte of a frame's record.
+/// The largest number of nodes of a machine.
+///
+/// It makes the number of a zone fit a byte of the frame record.
 pub const MAX_NODES: usize = 64;
 
-/// One node's memory and CPUs.
+/// The memory and the CPUs of one node.
 #[derive(Clone, Copy, Debug)]
 pub struct NodeSpec<'a> {
-    /// The node's number: its place in [`MemoryLayout::nodes`].
+    /// The node's number, which is its index in [`MemoryLayout::nodes`].
     pub id: NodeId,
-    /// Its memory, in ascending order; holes may lie between ranges, and ranges of other nodes too.
-    pub ranges: &'a [FrameRange],
-    /// Its CPUs.
+    /// The node's memory, in ascending order.
     ///
-    /// None: a slower tier.
+    /// Holes and ranges of other nodes may lie between its ranges.
+    pub ranges: &'a [FrameRange],
+    /// The node's CPUs.
+    ///
+    /// A node without CPUs is a slower memory tier.
     pub cpus: CpuMask,
 }
 
-/// A machine's memory.
+/// The physical memory of a machine.
 #[derive(Clone, Copy, Debug)]
 pub struct MemoryLayout<'a> {
-    /// Every node, node 0 first.
+    /// All nodes, in the order of their numbers.
     pub nodes: &'a [NodeSpec<'a>],
-    /// Distance from each node to each, row by row, as firmware's SLIT gives it (10 = local).
+    /// The distance from each node to each node, row by row.
+    ///
+    /// Distances are those of the firmware's SLIT (10 = local).
     ///
     /// `None`: all other nodes are equally far.
     pub distances: Option<&'a [u8]>,
-    /// Linux's `vm.min_free_kbytes`; `None` for its default.
+    /// Linux's `vm.min_free_kbytes`, in KiB; `None` for Linux's default.
     pub min_free_kbytes: Option<u64>,
-    /// Linux's `vm.watermark_scale_factor`, in 1/10 000.
+    /// Linux's `vm.watermark_scale_factor`, in units of 1/10,000 of a zone.
     pub watermark_scale_factor: u16,
 }
 
 impl<'a> MemoryLayout<'a> {
-    /// A machine of these nodes with Linux's defaults for everything else.
+    /// A layout of these nodes, with Linux's defaults for everything else.
     pub const fn new(nodes: &'a [NodeSpec<'a>]) -> Self {
         Self { nodes, distances: None, min_free_kbytes: None, watermark_scale_factor: 10 }
     }
 
-    /// The frames from the lowest to the highest, and the CPUs from 0 to the highest, of a possible
-    /// machine.
+    /// Checks the layout, and returns its lowest and highest frame and its number of CPUs.
     pub(crate) fn check(&self) -> Result<MemorySpan, MemoryLayoutError> {
         if self.nodes.is_empty() || self.nodes.len() > MAX_NODES {
             return Err(MemoryLayoutError::NodeCount(self.nodes.len()));
@@ -74,7 +79,7 @@ impl<'a> MemoryLayout<'a> {
                 return Err(MemoryLayoutError::NodeWithoutMemory(node.id));
             }
             for (at, range) in node.ranges.iter().enumerate() {
-                // The last frame number ends lists in the memmap.
+                // The last frame number is the end mark of the lists in the memmap.
                 if range.frames() == 0 || range.end() == Pfn::new(u32::MAX) {
                     return Err(MemoryLayoutError::BadRange { node: node.id, range: *range });
                 }
@@ -111,47 +116,47 @@ impl<'a> MemoryLayout<'a> {
         }
     }
 
-    /// Distance from one node to another.
+    /// The distance from one node to another.
     pub(crate) fn distance(&self, from: usize, to: usize) -> u8 {
         match self.distances {
             Some(distances) => distances[from * self.nodes.len() + to],
-            // LOCAL_DISTANCE and REMOTE_DISTANCE of Linux's topology.h.
+            // `LOCAL_DISTANCE` and `REMOTE_DISTANCE` in Linux's `topology.h`.
             None if from == to => 10,
             None => 20,
         }
     }
 
-    /// Frames of all nodes together.
+    /// The number of frames of all nodes.
     pub(crate) fn frames(&self) -> u64 {
         self.nodes.iter().flat_map(|node| node.ranges).map(|range| u64::from(range.frames())).sum()
     }
 }
 
-/// What a checked layout reaches over.
+/// The frames and CPUs that a valid layout spans.
 pub(crate) struct MemorySpan {
     pub(crate) frames: FrameRange,
     pub(crate) cpus: usize,
 }
 
-/// What is impossible about a [`MemoryLayout`].
+/// What is invalid about a [`MemoryLayout`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MemoryLayoutError {
     /// There are no nodes, or more than [`MAX_NODES`].
     NodeCount(usize),
-    /// A node's number is not its place.
+    /// The number of a node is not its index.
     NodeOutOfOrder(NodeId),
     /// A node has no range of frames.
     NodeWithoutMemory(NodeId),
     /// A range is empty, out of order within its node, or reaches the last frame number.
     BadRange {
-        /// Whose range.
+        /// The node.
         node: NodeId,
-        /// Which.
+        /// The range.
         range: FrameRange,
     },
-    /// Two nodes have a frame in common.
+    /// Two nodes share a frame.
     Overlap {
-        /// The later node.
+        /// The node with the higher number.
         node: NodeId,
         /// Its range.
         range: FrameRange,
@@ -164,11 +169,11 @@ pub enum MemoryLayoutError {
     CpuOnTwoNodes(CpuId),
     /// A CPU below the highest is on no node.
     CpuOnNoNode(CpuId),
-    /// The matrix of distances has not one entry for each pair of nodes.
+    /// The distance matrix does not have one entry for each pair of nodes.
     Distances {
-        /// Nodes of the machine.
+        /// The number of nodes.
         nodes: usize,
-        /// Entries of the matrix.
+        /// The number of entries.
         given: usize,
     },
 }
@@ -177,10 +182,10 @@ impl fmt::Display for MemoryLayoutError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::NodeCount(count) => write!(f, "a machine has 1 to {MAX_NODES} nodes, not {count}"),
-            Self::NodeOutOfOrder(node) => write!(f, "node {node} does not stand in its place"),
+            Self::NodeOutOfOrder(node) => write!(f, "node {node} is not at its own index"),
             Self::NodeWithoutMemory(node) => write!(f, "node {node} has no memory"),
             Self::BadRange { node, range } => {
-                write!(f, "node {node} has frames {range}, which are none, out of order or past 16 TiB")
+                write!(f, "node {node} has frames {range}, which are empty, out of order or beyond 16 TiB")
             }
             Self::Overlap { node, range, other } => {
                 write!(f, "node {node} has frames {range}, which overlap {other} of another node")
@@ -188,7 +193,7 @@ impl fmt::Display for MemoryLayoutError {
             Self::NoCpu => f.write_str("no node has a CPU"),
             Self::CpuOnTwoNodes(cpu) => write!(f, "CPU {cpu} is on two nodes"),
             Self::CpuOnNoNode(cpu) => write!(f, "CPU {cpu} is on no node"),
-            Self::Distances { nodes, given } => write!(f, "{given} distances given for {nodes} nodes"),
+            Self::Distances { nodes, given } => write!(f, "{nodes} nodes have {given} distances"),
         }
     }
 }

@@ -1,35 +1,67 @@
-//! Physical memory: what every frame is, who has it, and where free ones are.
+//! Physical memory: the memmap, the frame allocator, folios and the clearing of frames.
 //!
-//! - [`Frames`] – all memory of a machine, set up from a [`MemoryLayout`]: the memmap with one record of
-//!   64 bytes a frame, and per node the zones below and above 4 GiB, each with watermarks, buddy
-//!   lists and per-CPU lists.
-//! - [`Block`] – a run of frames that somebody owns. [`UnsettledBlock`] – one fresh from the allocator,
-//!   which may still owe a TLB flush. [`BlockList`] – blocks kept without memory for the list.
-//! - [`FolioRef`], [`Folio`], [`PinRef`], [`FrozenFolio`] – frames that are mapped, referenced, pinned,
-//!   and taken apart as one.
-//! - [`IsolatedFolio`] – a folio off the lists by use, from which reclaim chooses. [`ReleaseList`] – folios
-//!   that are freed together.
-//! - [`TablePage`] – the record of a frame that is a page table.
-//! - [`PinnedCpu`], [`IncoherentBlock`], [`ZeroedBlock`] – clearing, and the fence that some stores want
-//!   before anybody may look: the module [`clear`].
+//! - [`Frames`] – all physical memory of a machine, set up from a [`MemoryLayout`]: the memmap,
+//!   with one record of 64 bytes for each frame, and for each node the zones below and above 4 GiB,
+//!   each with watermarks, buddy lists and per-CPU lists.
+//! - [`Block`] – 2^order frames that have one owner. [`UnsettledBlock`] – a block fresh from the
+//!   allocator, which may still owe a TLB flush. [`BlockList`] – a list of blocks that needs no
+//!   memory of its own.
+//! - [`FolioRef`], [`Folio`], [`PinRef`], [`FrozenFolio`] – frames that are mapped, referenced,
+//!   pinned and split as one (Linux's `struct folio`).
+//! - [`IsolatedFolio`] – a folio that reclaim took off its LRU list. [`ReleaseList`] – folios that
+//!   are freed together.
+//! - [`TablePage`] – the record of a page-table page (Linux's `struct ptdesc`).
+//! - [`PinnedCpu`], [`IncoherentBlock`], [`ZeroedBlock`] – clearing, and the fence that weakly
+//!   ordered stores need before the frames may be mapped: module [`clear`].
 //!
 //! ```text
-//! Frames::alloc ─▶ UnsettledBlock ─settle─▶ Block ─new_folio─▶ FolioRef ─put (last)─▶ Block ─▶ Frames::free, free_with_debt
-//!                                       └───new_table──▶ Pfn ──────retire─────────┘        (parks what still owes)
+//! Frames::alloc ─▶ UnsettledBlock ─ settle ─▶ Block ─ new_folio ─▶ FolioRef ─ last put ─▶ Block ─▶ Frames::free,
+//!                                               └─── new_table ──▶ Pfn ────── retire ───────┘      free_with_debt
+//! ```
+//!
+//! # Example
+//!
+//! A folio on a simulated machine. A kernel implements
+//! [`Platform`](pagewright_sync::Platform) for its own machine.
+//!
+//! ```
+//! use pagewright_arch::{IsaKind, X86_64};
+//! use pagewright_frame::{FrameRequest, Frames, MemoryLayout, NodeSpec};
+//! use pagewright_sim::{MachineConfig, Sim};
+//! use pagewright_types::{CpuId, Order};
+//!
+//! let machine = Sim::<X86_64>::new(MachineConfig::default_for(IsaKind::X86_64)?)?;
+//! let node = machine.nodes()[0];
+//! machine.run_on(CpuId::new(0), || {
+//!     let nodes = [NodeSpec { id: node.id, ranges: &[node.frames], cpus: node.cpus }];
+//!     let frames = Frames::try_new(machine.clone(), &MemoryLayout::new(&nodes)).expect("a valid layout");
+//!
+//!     let unsettled = frames.alloc(FrameRequest::new(Order::new(2), node.id)).expect("free frames");
+//!     let block = unsettled.settle(|key| unreachable!("no frame was freed, but one owes {key}"));
+//!     let first = frames.new_folio(block);
+//!     let second = frames.folio_of(&first).get();
+//!     assert_eq!(frames.folio_of(&first).refs(), 2);
+//!
+//!     assert!(frames.put(first).is_none());
+//!     let block = frames.put(second).expect("the last reference returns the frames");
+//!     frames.free(block);
+//!     assert_eq!(frames.available(), frames.managed());
+//! });
+//! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
 //! Neighbours: uses `sync`, `arch` (the current CPU, permission to allocate) and `types`. Only
-//! `tlb` uses this crate directly: it settles what frames owe, and hands the rest of the interface
-//! on. Contents of frames are touched by `clear` alone.
+//! `tlb` depends on this crate: it settles the debts of frames and re-exports the rest of the
+//! interface. Only `clear` stores to the contents of frames.
 //!
-//! Protocol: linear values – [`Block`], [`UnsettledBlock`], [`BlockList`], [`FolioRef`], [`IsolatedFolio`],
-//! [`ReleaseList`], [`PinRef`], [`FrozenFolio`], [`FolioParts`] – are ended by the call that takes them; debug
-//! builds panic when one is dropped (INV-FRAME-LINEAR). Every frame is in the one state that its
-//! record says (INV-FRAME-STATE), drawn in the module `record`. Nothing allocates memory after
-//! [`Frames::try_new`].
+//! Protocol: [`Block`], [`UnsettledBlock`], [`BlockList`], [`FolioRef`], [`IsolatedFolio`],
+//! [`ReleaseList`], [`PinRef`], [`FrozenFolio`] and [`FolioParts`] are linear values: the call that
+//! takes one ends it, and debug builds panic when one is dropped (INV-FRAME-LINEAR). Every frame is
+//! in the one state that its record names (INV-FRAME-STATE); the module `record` draws the states.
+//! Nothing allocates heap memory after [`Frames::try_new`].
 //!
-//! Not guaranteed: that a frame which is free is not still reached through some TLB. That is what
-//! its debt key is for, and only `tlb` can read it.
+//! Not guaranteed: that no TLB reaches a free frame. The debt key of the frame covers that, and
+//! only `tlb` can interpret it.
 #![no_std]
 #![deny(unsafe_code)]
 
@@ -39,8 +71,8 @@ mod block;
 mod buddy;
 mod chain;
 pub mod clear;
-
 mod folio;
+mod folio_flags;
 mod frames;
 mod freeze;
 mod layout;
@@ -65,8 +97,8 @@ pub use clear::{
     CacheProbe, CacheProbeProgress, ClearBackend, ClearBatch, ClearCalibration, ClearCaps, ClearExtent, ClearPolicy,
     ClearSelector, CpuSignature, IncoherentBlock, PinnedCpu, Residency, ZeroedBlock, ZeroedList,
 };
-
-pub use folio::{Folio, FolioFlags, FolioLock, FolioOwner, FolioRef};
+pub use folio::{Folio, FolioOwner, FolioRef};
+pub use folio_flags::{FolioFlags, FolioLock};
 pub use frames::{FrameRequest, Frames, FramesError, NoFrames, NoFramesCause};
 pub use freeze::{FolioParts, FrozenFolio, NotFrozen};
 pub use layout::{MAX_NODES, MemoryLayout, MemoryLayoutError, NodeSpec};

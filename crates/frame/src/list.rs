@@ -1,20 +1,19 @@
-//! Doubly linked lists of blocks or folios, linked by frame numbers in their first records.
+//! Doubly linked lists of blocks or folios; the first record of each holds its links.
 //!
-//! Key type: `FrameList`. Its owner's lock protects the list and the links of everything on it.
+//! Key type: `FrameList`. The lock of its owner protects the list and the links of every frame on
+//! it.
 //!
-//! Not guaranteed: that a block is on this list and not on another one; the record's state says on
-//! which kind it is.
+//! Not guaranteed: that a block is on this list and no other. The state in its record says only on
+//! which kind of list it is.
 
 use crate::memmap::Memmap;
 use core::sync::atomic::Ordering;
 use pagewright_types::Pfn;
 
-/// No frame: the last of a 16 TiB memory, which [`MemoryLayout`](crate::MemoryLayout) refuses.
+/// No frame: the last frame number, which [`MemoryLayout`](crate::MemoryLayout) refuses.
 const NIL: u32 = u32::MAX;
 
-/// A list of blocks.
-///
-/// Settled ones are put and taken at the front, parked ones stand at the back.
+/// A list of blocks or folios.
 pub(crate) struct FrameList {
     first: u32,
     last: u32,
@@ -24,7 +23,7 @@ pub(crate) struct FrameList {
 impl FrameList {
     pub(crate) const EMPTY: Self = Self { first: NIL, last: NIL, len: 0 };
 
-    /// Blocks on the list.
+    /// The number of blocks on the list.
     pub(crate) const fn len(&self) -> u32 {
         self.len
     }
@@ -37,7 +36,7 @@ impl FrameList {
         if self.last == NIL { None } else { Some(Pfn::new(self.last)) }
     }
 
-    /// The block behind one that is on the list.
+    /// The block behind `pfn`, which is on the list.
     pub(crate) fn after(&self, memmap: &Memmap, pfn: Pfn) -> Option<Pfn> {
         let next = memmap.at(pfn).next.load(Ordering::Relaxed);
         (next != NIL).then_some(Pfn::new(next))
@@ -62,7 +61,7 @@ impl FrameList {
         self.len += 1;
     }
 
-    /// Takes a block off the list, wherever it stands.
+    /// Takes a block off the list, wherever it is.
     #[inline]
     pub(crate) fn remove(&mut self, memmap: &Memmap, pfn: Pfn) {
         let record = memmap.at(pfn);
@@ -72,8 +71,9 @@ impl FrameList {
         self.len -= 1;
     }
 
-    /// Makes `after_prev` follow `prev` and `before_next` precede `next`, the ends of the list
-    /// standing for no frame.
+    /// Makes `after_prev` the successor of `prev`, and `before_next` the predecessor of `next`.
+    ///
+    /// A `prev` or `next` of `NIL` stands for an end of the list.
     #[inline]
     fn join(&mut self, memmap: &Memmap, prev: u32, after_prev: u32, before_next: u32, next: u32) {
         if prev == NIL {

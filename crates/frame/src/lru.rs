@@ -1,38 +1,42 @@
-//! Lists of folios by use, from which reclaim chooses: five a node, as Linux's `struct lruvec`.
+//! LRU lists: the lists of folios from which reclaim chooses, five for each node.
 //!
-//! Key type: [`IsolatedFolio`], a folio that was taken off to be looked at.
+//! Linux's `struct lruvec`.
+//!
+//! Key types: [`IsolatedFolio`], a folio that was taken off its list; [`LruScan`], the counts of
+//! one scan.
 //!
 //! ```text
-//!               add                    isolate, isolate_tail
-//! in no list ─────────▶ on its list ─────────────────────────▶ IsolatedFolio ─ putback ─▶ on its list
-//!                         │ last put: one by one, or a ReleaseList        └ into_folio: whoever frees it
+//!              lru_add                  isolate, isolate_tail
+//! on no list ─────────▶ on its list ─────────────────────────▶ IsolatedFolio ─ putback ─▶ on its list
+//!                         │ last put, or ReleaseList::free          └ into_folio: to be freed
 //!                         ▼
-//!                       in no list, a block
+//!                       on no list, a block
 //! ```
 //!
-//! Neighbours: `folio` takes a folio off its list when its last reference goes, `dead` many of them
-//! together; `mm` decides who is added, aged and taken.
+//! Neighbours: `folio` takes a folio off its list when the last reference goes, `release_list`
+//! takes many off together. `mm` decides which folios are added, aged and isolated.
 //!
-//! Protocol: one lock a node (`Lru`), under which a folio's links, its flag `LRU`, and the flags
-//! that name its list change: `ACTIVE`, `UNEVICTABLE`, `SWAPBACKED`; and the number of entries of
-//! locked memory that map it. `ACTIVE` and `SWAPBACKED` whoever made a folio, or isolated it, may
-//! change without the lock while it is on no list. New folios go to the front, reclaim looks from
-//! the back. A list holds no reference: who looks there takes one if there is any, and passes over
-//! a folio that is frozen or dead.
+//! Protocol: each node has one lock (`Lru`). It protects the links of a folio, the flag `LRU`, the
+//! flags that select the list (`ACTIVE`, `UNEVICTABLE`, `SWAPBACKED`), and the number of entries of
+//! locked memory that map the folio. The creator of a folio, or the owner of an [`IsolatedFolio`],
+//! may change `ACTIVE` and `SWAPBACKED` without the lock while the folio is on no list. New folios
+//! go to the front; reclaim scans from the back. A list holds no references: a scan takes one, and
+//! skips a folio that has none because it is frozen or about to be freed.
 //!
 //! Invariants:
 //! - INV-LRU-PLACE: under the lock, a folio has the flag `LRU` exactly if it is on a list, and that
-//!   is the one that its flags name; a block that is not a folio is on none.
+//!   is the list that its flags select; a block that is not a folio is on no list.
 //! - INV-LRU-SIZE: under the lock, the size of a list is the number of base pages of the folios on
 //!   it.
 //! - INV-LRU-LOCKS: a folio is `UNEVICTABLE` exactly while entries of locked memory map it, and
-//!   says how many.
+//!   counts those entries.
 //!
-//! Not guaranteed: that every page in use is on a list. Pages of pools and reserved ones never are,
-//! isolated ones are not for a while.
+//! Not guaranteed: that every page in use is on a list. Pages of pools and reserved pages never
+//! are, and isolated pages are not for a while.
 
 use crate::block::Block;
-use crate::folio::{Folio, FolioFlags, FolioRef};
+use crate::folio::{Folio, FolioRef};
+use crate::folio_flags::FolioFlags;
 use crate::frames::Frames;
 use crate::list::FrameList;
 use alloc::boxed::Box;
@@ -42,7 +46,7 @@ use pagewright_sync::{Backend, OutOfMemory, Platform, SpinLock, rank};
 use pagewright_types::{LruList, NodeId, Pfn};
 
 impl FolioFlags {
-    /// The list that they name (`folio_lru_list`).
+    /// The list that these flags select (`folio_lru_list`).
     #[inline]
     pub fn list(self) -> LruList {
         let active = self.contains(Self::ACTIVE);
@@ -58,24 +62,24 @@ impl FolioFlags {
 
 /// The lists of one node, on cache lines of their own.
 #[repr(align(128))]
-struct Node<L> {
+struct NodeLists<L> {
     lists: SpinLock<[FrameList; LruList::ALL.len()], rank::Lru, L>,
-    /// Base pages on each; stored under the lock, read without.
+    /// Base pages on each list; written under the lock, read without it.
     pages: [AtomicU32; LruList::ALL.len()],
 }
 
-/// The lists of a machine.
-pub(crate) struct Lru<L>(Box<[Node<L>]>);
+/// The LRU lists of a machine.
+pub(crate) struct Lru<L>(Box<[NodeLists<L>]>);
 
-/// What a folio's place is worth when a list is changed.
+/// The lists of a node, locked.
 type Lists<'a> = &'a mut [FrameList; LruList::ALL.len()];
 
 impl<L: Backend> Lru<L> {
-    /// Empty lists for `nodes` nodes.
+    /// Allocates empty lists for `nodes` nodes.
     pub(crate) fn try_new(nodes: usize) -> Result<Self, OutOfMemory> {
         let mut all = Vec::new();
-        all.try_reserve_exact(nodes).map_err(|_| OutOfMemory { bytes: nodes * size_of::<Node<L>>() })?;
-        all.extend((0..nodes).map(|_| Node {
+        all.try_reserve_exact(nodes).map_err(|_| OutOfMemory { bytes: nodes * size_of::<NodeLists<L>>() })?;
+        all.extend((0..nodes).map(|_| NodeLists {
             lists: SpinLock::new([FrameList::EMPTY; LruList::ALL.len()]),
             pages: [const { AtomicU32::new(0) }; LruList::ALL.len()],
         }));
@@ -84,20 +88,23 @@ impl<L: Backend> Lru<L> {
 }
 
 impl<'a> Folio<'a> {
-    /// Entries of locked memory that map it (`mlock_count`).
+    /// The number of entries of locked memory that map the folio (`mlock_count`).
     pub fn mlocks(self) -> u32 {
         if self.flags().contains(FolioFlags::UNEVICTABLE) { self.mlock_count().load(Ordering::Relaxed) } else { 0 }
     }
 
-    /// The word that counts them, of no meaning while the folio is evictable: one that no small
-    /// folio has a use for, and no tail.
+    /// The word that counts entries of locked memory.
+    ///
+    /// It has no meaning while the folio is evictable.
+    ///
+    /// Small folios and tails use this word for nothing else.
     fn mlock_count(self) -> &'a AtomicU32 {
         let record = if self.is_large() { self.memmap.at(self.head.add(1)) } else { self.record() };
         &record.large_mapcount_or_mlocks
     }
 }
 
-impl<L: Backend> Node<L> {
+impl<L: Backend> NodeLists<L> {
     fn grow(&self, list: LruList, folio: Folio<'_>) {
         let pages = &self.pages[list as usize];
         pages.store(pages.load(Ordering::Relaxed) + folio.pages(), Ordering::Relaxed);
@@ -108,34 +115,38 @@ impl<L: Backend> Node<L> {
         let before = pages.load(Ordering::Relaxed);
         debug_assert!(
             before >= folio.pages(),
-            "INV-LRU-SIZE: {list:?} fell below zero with the folio at {}",
+            "INV-LRU-SIZE: {list:?} has {before} pages and loses the folio at {}",
             folio.head
         );
         pages.store(before - folio.pages(), Ordering::Relaxed);
     }
 
-    /// Puts a folio that is on no list on the one that its flags name.
+    /// Puts a folio that is on no list on the list that its flags select.
     #[inline]
-    fn link(&self, lists: Lists<'_>, folio: Folio<'_>, end: End) {
+    fn link(&self, lists: Lists<'_>, folio: Folio<'_>, end: ListEnd) {
         let before = folio.set_flags(FolioFlags::LRU);
-        debug_assert!(!before.contains(FolioFlags::LRU), "INV-LRU-PLACE: the folio at {} is added twice", folio.head);
+        debug_assert!(
+            !before.contains(FolioFlags::LRU),
+            "INV-LRU-PLACE: the folio at {} is on a list already",
+            folio.head
+        );
         let list = before.list();
         match end {
-            End::Front => lists[list as usize].push_front(folio.memmap, folio.head),
-            End::Back => lists[list as usize].push_back(folio.memmap, folio.head),
+            ListEnd::Front => lists[list as usize].push_front(folio.memmap, folio.head),
+            ListEnd::Back => lists[list as usize].push_back(folio.memmap, folio.head),
         }
         self.grow(list, folio);
     }
 
-    /// Changes the flags of a folio, and its place if it has one.
+    /// Changes the flags of a folio, and moves it to the list that they select, if it is on a list.
     ///
-    /// Returns those that stood before.
+    /// Returns the flags before.
     fn relist(
         &self,
         lists: Lists<'_>,
         folio: Folio<'_>,
         (set, clear): (FolioFlags, FolioFlags),
-        end: End,
+        end: ListEnd,
     ) -> FolioFlags {
         let before = folio.flags();
         let listed = before.contains(FolioFlags::LRU);
@@ -150,7 +161,7 @@ impl<L: Backend> Node<L> {
         before
     }
 
-    /// Takes a folio off its list; its flags still say that it is there.
+    /// Takes a folio off its list; the caller clears the flag `LRU`.
     #[inline]
     fn unlink(&self, lists: Lists<'_>, folio: Folio<'_>) {
         let list = folio.flags().list();
@@ -159,66 +170,68 @@ impl<L: Backend> Node<L> {
     }
 }
 
-/// At which end of a list.
+/// An end of a list.
 #[derive(Clone, Copy)]
-enum End {
-    /// Where reclaim comes last.
+enum ListEnd {
+    /// The end that reclaim scans last.
     Front,
-    /// Where it comes next.
+    /// The end that reclaim scans next.
     Back,
 }
 
-/// A folio that was taken off its list, with a reference: it is put back by [`Frames::putback`], or
-/// its reference goes another way.
+/// A folio that was taken off its list, and a reference to it.
+///
+/// [`Frames::putback`] puts it back; [`IsolatedFolio::into_folio`] keeps only the reference.
 #[must_use = "dropping an isolated folio leaks it"]
 #[derive(Debug)]
 pub struct IsolatedFolio(FolioRef);
 
 impl IsolatedFolio {
-    /// First frame of the folio.
+    /// The first frame of the folio.
     #[inline]
     pub const fn pfn(&self) -> Pfn {
         self.0.pfn()
     }
 
-    /// The reference, for who will not put the folio back because it goes.
+    /// The reference, for a caller that frees the folio instead of putting it back.
     #[inline]
     pub fn into_folio(self) -> FolioRef {
         self.0
     }
 }
 
-/// What a look at the end of a list found.
+/// The counts of one scan of a list.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LruScan {
-    /// Base pages of the folios that were looked at (`nr_scanned`).
+    /// Base pages of the folios that the scan visited (`nr_scanned`).
     pub scanned: u32,
-    /// Base pages of those that were isolated (`nr_taken`).
+    /// Base pages of the folios that the scan isolated (`nr_taken`).
     pub taken: u32,
 }
 
 impl<P: Platform> Frames<P> {
     #[inline]
-    fn lru_of(&self, folio: Folio<'_>) -> &Node<P::Locks> {
+    fn lru_of(&self, folio: Folio<'_>) -> &NodeLists<P::Locks> {
         let zone = folio.record().kind().zone();
         &self.lru.0[self.zones[zone.index()].node.index()]
     }
 
-    /// Puts a folio on the list that its flags name (`folio_add_lru`).
+    /// Puts a folio at the front of the list that its flags select (`folio_add_lru`).
     ///
-    /// The caller has a reference, or holds what keeps one alive.
+    /// The caller has a reference, or holds a lock that keeps one alive. Takes the lock `Lru`.
     ///
     /// # Panics
-    /// In debug builds when it is on a list.
+    /// In debug builds when the folio is on a list.
     #[inline]
     pub fn lru_add(&self, folio: Folio<'_>) {
         let node = self.lru_of(folio);
-        node.link(&mut node.lists.lock(), folio, End::Front);
+        node.link(&mut node.lists.lock(), folio, ListEnd::Front);
     }
 
-    /// Takes a folio off its list, with a reference of the caller's own (`folio_isolate_lru`).
+    /// Takes a folio off its list, with a reference of its own (`folio_isolate_lru`).
     ///
-    /// The caller has a reference already, or holds what keeps one alive. `None`: it is on no list.
+    /// Returns `None` if the folio is on no list. The caller has a reference, or holds a lock that
+    /// keeps one alive. Takes the lock `Lru`.
     pub fn isolate(&self, folio: Folio<'_>) -> Option<IsolatedFolio> {
         let node = self.lru_of(folio);
         let mut lists = node.lists.lock();
@@ -230,9 +243,11 @@ impl<P: Platform> Frames<P> {
         Some(IsolatedFolio(folio.get()))
     }
 
-    /// Takes folios off the back of a list until `most` pages were looked at, or `take` wants no
-    /// more (`isolate_lru_folios`). `take` is called with the list locked, and returns whether it
-    /// has room for another. Folios without references go to the front: they are on their way out.
+    /// Isolates folios from the back of a list (`isolate_lru_folios`).
+    ///
+    /// Stops after `most` base pages, or when `take` returns `false` because it has no room for
+    /// another folio. A folio without references goes to the front, because it is about to be
+    /// freed. Holds the lock `Lru` while it calls `take`.
     pub fn isolate_tail(
         &self,
         node: NodeId,
@@ -266,36 +281,45 @@ impl<P: Platform> Frames<P> {
         looked
     }
 
-    /// Puts an isolated folio at the front of the list that its flags name, and gives up the
-    /// reference (`folio_putback_lru`). If that was the last one, the frames are the caller's.
+    /// Puts an isolated folio back on a list (`folio_putback_lru`).
+    ///
+    /// The folio goes to the front of the list that its flags select, and its reference is given
+    /// up.
+    ///
+    /// Returns the block if that was the last reference. Takes the lock `Lru`.
     pub fn putback(&self, isolated: IsolatedFolio) -> Option<Block> {
         self.lru_add(self.folio_of(&isolated.0));
-        // It is on its list again, and our reference is still there.
+        // The folio is on its list again, and this reference still keeps it alive.
         P::Locks::point();
         self.put(isolated.0)
     }
 
-    /// Changes flags that name the list of a folio, and moves it to the front of the one that they
-    /// name then, unless it is on none (`folio_activate`, `lru_deactivate`, `lru_lazyfree`). The
-    /// caller has a reference, or holds what keeps one alive. Returns the flags that stood before.
+    /// Changes flags of a folio, and moves it to the front of the list that they then select.
+    ///
+    /// Linux's `folio_activate`, `lru_deactivate` and `lru_lazyfree`.
+    ///
+    /// A folio on no list only gets the flags. Returns the flags before. The caller has a
+    /// reference, or holds a lock that keeps one alive. Takes the lock `Lru`.
     pub fn lru_move(&self, folio: Folio<'_>, set: FolioFlags, clear: FolioFlags) -> FolioFlags {
-        self.relist(folio, set, clear, End::Front)
+        self.relist(folio, set, clear, ListEnd::Front)
     }
 
-    /// The same, to the back: reclaim comes to it next (`folio_rotate_reclaimable`).
+    /// Like [`Self::lru_move`], but to the back of the list (`folio_rotate_reclaimable`).
+    ///
+    /// Reclaim scans the folio next.
     pub fn lru_rotate(&self, folio: Folio<'_>, set: FolioFlags, clear: FolioFlags) -> FolioFlags {
-        self.relist(folio, set, clear, End::Back)
+        self.relist(folio, set, clear, ListEnd::Back)
     }
 
-    fn relist(&self, folio: Folio<'_>, set: FolioFlags, clear: FolioFlags, end: End) -> FolioFlags {
+    fn relist(&self, folio: Folio<'_>, set: FolioFlags, clear: FolioFlags, end: ListEnd) -> FolioFlags {
         let node = self.lru_of(folio);
         node.relist(&mut node.lists.lock(), folio, (set, clear), end)
     }
 
-    /// One more entry of locked memory maps a folio (`mlock_folio`).
+    /// Counts a new entry of locked memory that maps a folio (`mlock_folio`).
     ///
-    /// Returns whether it is the first: reclaim does not meet the folio any more. The caller has a
-    /// reference, or holds what keeps one alive.
+    /// Returns whether it is the first such entry, so that the folio becomes unevictable. The
+    /// caller has a reference, or holds a lock that keeps one alive. Takes the lock `Lru`.
     pub fn mlock(&self, folio: Folio<'_>) -> bool {
         let node = self.lru_of(folio);
         let mut lists = node.lists.lock();
@@ -303,36 +327,38 @@ impl<P: Platform> Frames<P> {
         folio.mlock_count().store(locks + 1, Ordering::Relaxed);
         if locks == 0 {
             let used = FolioFlags::ACTIVE | FolioFlags::REFERENCED;
-            node.relist(&mut lists, folio, (FolioFlags::UNEVICTABLE, used), End::Front);
+            node.relist(&mut lists, folio, (FolioFlags::UNEVICTABLE, used), ListEnd::Front);
         }
         locks == 0
     }
 
-    /// An entry of locked memory that maps a folio goes, or its memory is unlocked
-    /// (`munlock_folio`). Returns whether it was the last. The caller has a reference, or holds
-    /// what keeps one alive.
+    /// Uncounts an entry of locked memory that maps a folio (`munlock_folio`).
+    ///
+    /// Returns whether it was the last such entry, so that the folio becomes evictable. The caller
+    /// has a reference, or holds a lock that keeps one alive. Takes the lock `Lru`.
     ///
     /// # Panics
-    /// In debug builds when there was none.
+    /// In debug builds when no such entry was counted.
     pub fn munlock(&self, folio: Folio<'_>) -> bool {
         let node = self.lru_of(folio);
         let mut lists = node.lists.lock();
         let locks = folio.mlocks();
-        debug_assert!(locks > 0, "INV-LRU-LOCKS: the folio at {} is unlocked once too often", folio.head);
+        debug_assert!(locks > 0, "INV-LRU-LOCKS: the folio at {} is munlocked more often than mlocked", folio.head);
         folio.mlock_count().store(locks.saturating_sub(1), Ordering::Relaxed);
         if locks == 1 {
-            node.relist(&mut lists, folio, (FolioFlags::empty(), FolioFlags::UNEVICTABLE), End::Front);
+            node.relist(&mut lists, folio, (FolioFlags::empty(), FolioFlags::UNEVICTABLE), ListEnd::Front);
         }
         locks == 1
     }
 
-    /// Base pages on a list of a node.
+    /// The number of base pages on a list of a node, read without the lock.
     pub fn lru_pages(&self, node: NodeId, list: LruList) -> u32 {
         self.lru.0[node.index()].pages[list as usize].load(Ordering::Relaxed)
     }
 
-    /// Calls `visit` with the first frame of each folio on a list, front to back, with the list
-    /// locked: for who counts again.
+    /// Calls `visit` with the first frame of each folio on a list, front to back, for checks.
+    ///
+    /// Holds the lock `Lru` meanwhile.
     pub fn for_each_listed(&self, node: NodeId, list: LruList, mut visit: impl FnMut(Pfn)) {
         let lists = self.lru.0[node.index()].lists.lock();
         let mut at = lists[list as usize].first();
@@ -352,7 +378,9 @@ impl<P: Platform> Frames<P> {
         }
     }
 
-    /// The same of many: the lock of a node's lists is taken once for all its neighbours.
+    /// Takes folios without references off their lists.
+    ///
+    /// Takes the lock of a node once for consecutive folios of that node.
     pub(crate) fn lru_remove_all(&self, heads: &[Pfn]) {
         let folio = |head: Pfn| Folio { memmap: &self.memmap, head };
         let mut left = heads;

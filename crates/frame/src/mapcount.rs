@@ -1,126 +1,128 @@
-//! How often a folio, and each of its pages, is mapped (Linux's `__folio_add_rmap` and
-//! `__folio_remove_rmap`, from 6.10 on).
+//! Mapcounts: how many entries map a folio and each of its pages.
+//!
+//! Linux's `__folio_add_rmap` and `__folio_remove_rmap`, from 6.10 on.
 //!
 //! Key type: [`MapcountChange`], what one call changed.
 //!
-//! A page is mapped by an entry of its own, or with its whole folio by an entry of a higher level.
-//! For each page its own entries are counted (`mapcount`); for a large folio also the entries that
-//! map it whole (`entire`), all entries together (`large`), and how many pages have an entry of
-//! their own, plus a bias while the folio is mapped whole (`nr_pages_mapped`). Unlike Linux's,
-//! counts start at 0 and not at -1, so that zeroed memory is unmapped.
+//! An entry maps either one page, or, at a higher level, a whole folio. Each page counts the
+//! entries that map it by itself (`mapcount`). A large folio also counts the entries that map it
+//! whole (`entire`), all entries together (`large`), and the pages that have an entry of their own,
+//! plus a bias while the folio is mapped whole (`nr_pages_mapped`). Linux's counts start at -1;
+//! these start at 0, so that zeroed memory is unmapped.
 //!
-//! Protocol: the caller holds the lock of the page table whose entry he stores or clears, and the
-//! entry's reference: it is taken before `map_*` and put after `unmap_*`, so that references never
-//! fall short of mappings.
+//! Protocol: the caller holds the lock of the page table whose entry it stores or clears, and the
+//! reference of that entry. It takes the reference before `map_*` and puts it after `unmap_*`, so
+//! that references never fall below mapcounts.
 //!
 //! Invariants:
 //! - INV-FRAME-MAP: at rest `large` = `entire` + the sum of the pages' mapcounts, `nr_pages_mapped`
 //!   = the number of pages whose mapcount is not 0 (+ the bias if `entire` is not 0), and
 //!   references ≥ mapcount. A folio without references has no mappings.
 //!
-//! Not guaranteed: that the pages reported as newly mapped or unmapped add up when entries of both
-//! sizes come and go at once; Linux tolerates the same, since only statistics hang on it.
+//! Not guaranteed: that the pages reported as newly mapped and unmapped add up if entries of both
+//! sizes change concurrently. Linux tolerates the same, because only statistics depend on it.
 
 use crate::folio::Folio;
 use core::sync::atomic::Ordering;
 use pagewright_types::Pfn;
 
-/// Added to `nr_pages_mapped` while the folio is mapped whole (Linux's `ENTIRELY_MAPPED`); above
-/// the pages of any folio.
+/// Added to `nr_pages_mapped` while the folio is mapped whole (Linux's `ENTIRELY_MAPPED`).
+///
+/// It exceeds the number of pages of any folio.
 const ENTIRELY_MAPPED: u32 = 0x80_0000;
 
-/// What mapping or unmapping changed.
+/// The change that one `map_*` or `unmap_*` made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MapcountChange {
-    /// Base pages that nothing mapped before a `map_*`, or nothing maps after an `unmap_*`: what
-    /// `nr_mapped` changes by.
+    /// The number of base pages that became mapped or became unmapped: the change of `nr_mapped`.
     pub pages: u32,
-    /// Entries that map the folio or a page of it now.
-    pub left: u32,
+    /// The number of entries that map the folio or a page of it after the call.
+    pub mapcount: u32,
 }
 
 impl Folio<'_> {
-    /// Counts an entry that maps the folio's page `index`.
+    /// Counts a new entry that maps page `index` of the folio.
     ///
     /// # Panics
-    /// When there is no such page; in debug builds when the folio has no references.
+    /// When the folio has no such page; in debug builds when it has no references.
     #[inline]
     pub fn map_page(self, index: u32) -> MapcountChange {
         self.assert_alive();
         let first = self.memmap.at(self.page(index)).mapcount.fetch_add(1, Ordering::AcqRel) == 0;
         if !self.is_large() {
-            return MapcountChange { pages: u32::from(first), left: self.mapcount() };
+            return MapcountChange { pages: u32::from(first), mapcount: self.mapcount() };
         }
         let record = self.record();
         let others = if first { record.nr_pages_mapped.fetch_add(1, Ordering::AcqRel) } else { ENTIRELY_MAPPED };
-        let left = record.large_mapcount_or_mlocks.fetch_add(1, Ordering::AcqRel) + 1;
-        MapcountChange { pages: u32::from(first && others < ENTIRELY_MAPPED), left }
+        let mapcount = record.large_mapcount_or_mlocks.fetch_add(1, Ordering::AcqRel) + 1;
+        MapcountChange { pages: u32::from(first && others < ENTIRELY_MAPPED), mapcount }
     }
 
-    /// Takes back the count of an entry that mapped page `index`.
+    /// Uncounts an entry that mapped page `index` of the folio.
     ///
     /// # Panics
-    /// When there is no such page; in debug builds when it was not mapped.
+    /// When the folio has no such page; in debug builds when no entry maps that page by itself.
     #[inline]
     pub fn unmap_page(self, index: u32) -> MapcountChange {
         self.assert_alive();
         let page = self.page(index);
         let before = self.memmap.at(page).mapcount.fetch_sub(1, Ordering::AcqRel);
-        debug_assert!(before > 0, "INV-FRAME-MAP: frame {page} is unmapped once too often");
+        debug_assert!(before > 0, "INV-FRAME-MAP: frame {page} is unmapped more often than mapped");
         let last = before == 1;
         if !self.is_large() {
-            return MapcountChange { pages: u32::from(last), left: self.mapcount() };
+            return MapcountChange { pages: u32::from(last), mapcount: self.mapcount() };
         }
         let record = self.record();
-        let left = record.large_mapcount_or_mlocks.fetch_sub(1, Ordering::AcqRel) - 1;
+        let mapcount = record.large_mapcount_or_mlocks.fetch_sub(1, Ordering::AcqRel) - 1;
         let others = if last { record.nr_pages_mapped.fetch_sub(1, Ordering::AcqRel) } else { ENTIRELY_MAPPED };
-        MapcountChange { pages: u32::from(last && others < ENTIRELY_MAPPED), left }
+        MapcountChange { pages: u32::from(last && others < ENTIRELY_MAPPED), mapcount }
     }
 
-    /// Counts an entry that maps the folio whole.
+    /// Counts a new entry that maps the whole folio.
     ///
     /// # Panics
-    /// In debug builds when the folio has one page or no references.
+    /// In debug builds when the folio is small or has no references.
     pub fn map_entire(self) -> MapcountChange {
         self.assert_alive();
-        debug_assert!(self.is_large(), "INV-FRAME-MAP: the folio at {} has no whole but its page", self.head);
+        debug_assert!(self.is_large(), "INV-FRAME-MAP: the small folio at {} is mapped whole", self.head);
         let record = self.record();
         let first = record.entire_or_shares.fetch_add(1, Ordering::AcqRel) == 0;
         let newly = if first {
-            self.unmapped_but_for(record.nr_pages_mapped.fetch_add(ENTIRELY_MAPPED, Ordering::AcqRel))
+            self.pages_without_entry(record.nr_pages_mapped.fetch_add(ENTIRELY_MAPPED, Ordering::AcqRel))
         } else {
             0
         };
-        let left = record.large_mapcount_or_mlocks.fetch_add(1, Ordering::AcqRel) + 1;
-        MapcountChange { pages: newly, left }
+        let mapcount = record.large_mapcount_or_mlocks.fetch_add(1, Ordering::AcqRel) + 1;
+        MapcountChange { pages: newly, mapcount }
     }
 
-    /// Takes back the count of an entry that mapped the folio whole.
+    /// Uncounts an entry that mapped the whole folio.
     ///
     /// # Panics
-    /// In debug builds when none did.
+    /// In debug builds when no entry maps the whole folio.
     pub fn unmap_entire(self) -> MapcountChange {
         self.assert_alive();
         let record = self.record();
-        let left = record.large_mapcount_or_mlocks.fetch_sub(1, Ordering::AcqRel) - 1;
+        let mapcount = record.large_mapcount_or_mlocks.fetch_sub(1, Ordering::AcqRel) - 1;
         let before = record.entire_or_shares.fetch_sub(1, Ordering::AcqRel);
-        debug_assert!(before > 0, "INV-FRAME-MAP: the folio at {} is unmapped once too often", self.head);
+        debug_assert!(before > 0, "INV-FRAME-MAP: the folio at {} is unmapped more often than mapped", self.head);
         let newly = if before == 1 {
             let mapped = record.nr_pages_mapped.fetch_sub(ENTIRELY_MAPPED, Ordering::AcqRel);
-            self.unmapped_but_for(mapped - ENTIRELY_MAPPED)
+            self.pages_without_entry(mapped - ENTIRELY_MAPPED)
         } else {
             0
         };
-        MapcountChange { pages: newly, left }
+        MapcountChange { pages: newly, mapcount }
     }
 
-    /// Pages that only an entire mapping maps, given `nr_pages_mapped` without it; none if there is
-    /// another entire mapping.
-    fn unmapped_but_for(self, nr_pages_mapped: u32) -> u32 {
+    /// The number of pages without an entry of their own; 0 if another entry maps the whole folio.
+    ///
+    /// `nr_pages_mapped` is the count without the bias of this mapping.
+    fn pages_without_entry(self, nr_pages_mapped: u32) -> u32 {
         if nr_pages_mapped < ENTIRELY_MAPPED { self.pages() - nr_pages_mapped } else { 0 }
     }
 
-    /// Entries that map the folio or one of its pages.
+    /// The number of entries that map the folio or one of its pages.
     #[inline]
     pub fn mapcount(self) -> u32 {
         let record = self.record();
@@ -134,35 +136,38 @@ impl Folio<'_> {
         self.mapcount() > 0
     }
 
-    /// Entries that map page `index` by itself.
+    /// The number of entries that map page `index` by itself.
     ///
     /// # Panics
-    /// When there is no such page.
+    /// When the folio has no such page.
     pub fn page_mapcount(self, index: u32) -> u32 {
         self.memmap.at(self.page(index)).mapcount.load(Ordering::Acquire)
     }
 
-    /// Entries that map the folio whole.
+    /// The number of entries that map the whole folio.
     pub fn entire_mapcount(self) -> u32 {
         if self.is_large() { self.record().entire_or_shares.load(Ordering::Acquire) } else { 0 }
     }
 
-    /// Pages of a large folio that have an entry of their own.
+    /// The number of pages of a large folio that have an entry of their own.
     pub fn nr_pages_mapped(self) -> u32 {
         self.record().nr_pages_mapped.load(Ordering::Acquire) & (ENTIRELY_MAPPED - 1)
     }
 
-    /// Whether some pages are mapped and others are not: a candidate for the deferred split queue.
+    /// Whether some pages are mapped and others are not.
+    ///
+    /// Such a folio is a candidate for the deferred split queue.
     pub fn is_partially_mapped(self) -> bool {
         let pages = self.nr_pages_mapped();
         self.is_large() && self.entire_mapcount() == 0 && pages > 0 && pages < self.pages()
     }
 
-    /// References counted in the record of page `index`: those of the folio for its first page, and
-    /// for any other none (INV-FRAME-SPEC).
+    /// The references counted in the record of page `index`, for checks.
+    ///
+    /// They are those of the folio for its first page, and 0 for any other (INV-FRAME-SPEC).
     ///
     /// # Panics
-    /// When there is no such page.
+    /// When the folio has no such page.
     pub fn page_refs(self, index: u32) -> u32 {
         self.memmap.at(self.page(index)).refs.load(Ordering::Acquire)
     }
@@ -170,7 +175,7 @@ impl Folio<'_> {
     /// The frame of page `index`.
     ///
     /// # Panics
-    /// When there is no such page.
+    /// When the folio has no such page.
     #[inline]
     pub fn page(self, index: u32) -> Pfn {
         assert!(index < self.pages(), "the folio at {} has no page {index}", self.head);

@@ -1,11 +1,11 @@
-//! The memmap: all frame records of the machine, found by frame number (Linux's `mem_map`, flat).
+//! The memmap: the records of all frames of the machine, by frame number (Linux's flat `mem_map`).
 //!
-//! Key type: `Memmap`. One array from the lowest frame of any range to the highest, holes included;
-//! an untouched record costs address space only.
+//! Key type: `Memmap`, one array from the lowest frame of any range to the highest, holes included.
+//! A record that was never written costs address space only.
 //!
-//! Neighbours: `record` says what a record means, `list` strings records together.
+//! Neighbours: `record` defines what a record means; `list` links records.
 //!
-//! Not guaranteed: that a frame number it knows is memory. `Zones` knows the ranges.
+//! Not guaranteed: that a frame number in the memmap is memory. `Frames` knows the ranges.
 
 use crate::record::{FrameKind, FrameRecord, FrameState};
 use crate::zeroed_slice::ZeroedSlice;
@@ -13,19 +13,19 @@ use core::sync::atomic::Ordering;
 use pagewright_sync::OutOfMemory;
 use pagewright_types::{FrameRange, Order, Pfn};
 
-/// All records of a machine.
+/// The records of all frames of a machine.
 pub(crate) struct Memmap {
     start: Pfn,
     records: ZeroedSlice<FrameRecord>,
 }
 
 impl Memmap {
-    /// Zeroed records for all frames of `span`.
+    /// Allocates zeroed records for all frames of `span`.
     pub(crate) fn try_new(span: FrameRange) -> Result<Self, OutOfMemory> {
         Ok(Self { start: span.start(), records: ZeroedSlice::try_new(span.frames() as usize)? })
     }
 
-    /// Bytes of address space for all frames of `span`.
+    /// The address space for the records of `span`, in bytes.
     pub(crate) const fn bytes(span: FrameRange) -> usize {
         span.frames() as usize * size_of::<FrameRecord>()
     }
@@ -39,19 +39,19 @@ impl Memmap {
         &self.records[pfn.index().wrapping_sub(self.start.index())]
     }
 
-    /// The record of a frame, or `None` outside the span.
+    /// The record of a frame; `None` outside the span.
     #[inline]
     pub(crate) fn get(&self, pfn: Pfn) -> Option<&FrameRecord> {
         self.records.get(pfn.index().wrapping_sub(self.start.index()))
     }
 
-    /// First frame of the naturally aligned block of `order` around `pfn`.
+    /// The first frame of the naturally aligned block of `order` that contains `pfn`.
     #[inline]
     pub(crate) const fn aligned(pfn: Pfn, order: Order) -> Pfn {
         Pfn::new(pfn.raw() & !(order.frames() - 1))
     }
 
-    /// Head of the folio of which `pfn` is a page now (INV-FRAME-TAIL).
+    /// The head of the folio that contains `pfn` now; `None` if there is none (INV-FRAME-TAIL).
     #[inline]
     pub(crate) fn folio_head(&self, pfn: Pfn) -> Option<Pfn> {
         let kind = self.get(pfn)?.kind();
@@ -67,27 +67,31 @@ impl Memmap {
         }
     }
 
-    /// Makes the frames of a folio after its head its tails; `kind` is the block's, in any state.
+    /// Makes every frame of a folio but the head a tail; `kind` is that of the block, in any state.
     pub(crate) fn name_tails(&self, head: Pfn, order: Order, kind: FrameKind) {
         let tail = kind.to(FrameState::Tail);
         for index in 1..order.frames() {
             let record = self.at(head.add(index));
             debug_assert_eq!(record.mapcount.load(Ordering::Relaxed), 0, "INV-FRAME-MAP: a new folio is mapped");
-            // A block that was a folio of this order before still says so: spare the cache the
-            // store.
+            // A block that was a folio of this order before still has these tails. Skipping the
+            // store keeps their lines clean.
             if record.kind() != tail {
                 record.set_kind(tail);
             }
         }
     }
 
-    /// Changes the state of the block at `pfn` from `from`, which its caller owns, to `to`.
+    /// Changes the state of the block at `pfn`, which the caller owns, from `from` to `to`.
     #[inline]
     pub(crate) fn transition(&self, pfn: Pfn, from: FrameState, to: FrameState) -> FrameKind {
         let record = self.at(pfn);
         let kind = record.kind();
-        debug_assert_eq!(kind.state(), from, "INV-FRAME-STATE: frame {pfn} is {kind:?}");
-        debug_assert_eq!(record.refs.load(Ordering::Relaxed), 0, "INV-FRAME-SPEC: frame {pfn} is {kind:?}");
+        debug_assert_eq!(kind.state(), from, "INV-FRAME-STATE: frame {pfn} is {kind:?}, not {from:?}");
+        debug_assert_eq!(
+            record.refs.load(Ordering::Relaxed),
+            0,
+            "INV-FRAME-SPEC: frame {pfn}, {kind:?}, has references"
+        );
         record.set_kind(kind.to(to));
         kind
     }

@@ -1,14 +1,13 @@
-//! One CPU's lists of free blocks of a zone: the hot path of the allocator (Linux's
-//! `struct per_cpu_pages`).
+//! Per-CPU lists of free blocks: the fast path of the allocator (Linux's `struct per_cpu_pages`).
 //!
-//! Key types: `Pcp`, the lists; `PcpLimits`, how full they may get.
+//! Key types: `Pcp`, the lists of one CPU in one zone; `PcpLimits`, how full they may get.
 //!
-//! Blocks of orders 0 to 3 and of order 9 pass through them (Linux's `PAGE_ALLOC_COSTLY_ORDER` and
-//! `pageblock_order`). An empty list is refilled, and a full one drained, by a batch under the
-//! zone's lock, which is taken inside this list's.
+//! Blocks of orders 0 to 3 and of order 9 pass through these lists (Linux's
+//! `PAGE_ALLOC_COSTLY_ORDER` and `pageblock_order`). The zone refills an empty list and drains a
+//! full one, a batch at a time. It takes its own lock inside the lock of the list.
 //!
-//! Not guaranteed: coalescing. A block on these lists is free but no buddy of anything;
-//! `Frames::drain` returns them all.
+//! Not guaranteed: coalescing. A block on these lists is free, but it is no buddy of another block.
+//! `Frames::drain` moves all of them to the buddy lists.
 
 use crate::buddy::queue;
 use crate::clear::Residency;
@@ -17,10 +16,10 @@ use crate::memmap::Memmap;
 use crate::record::{FrameKind, FrameState};
 use pagewright_types::{DebtKey, Order, Pfn};
 
-/// Lists of a CPU: orders 0 to 3, and 9.
+/// The lists of a CPU: orders 0 to 3, and 9.
 const LISTS: usize = 5;
 
-/// Which list keeps blocks of `order`, if any does (Linux's `order_to_pindex`).
+/// The list that holds blocks of `order`; `None` if there is none (Linux's `order_to_pindex`).
 #[inline]
 fn list_of(order: Order) -> Option<usize> {
     match order.raw() {
@@ -41,7 +40,7 @@ pub(crate) fn orders() -> impl Iterator<Item = Order> {
     (0..Order::COUNT as u8).map(Order::new).filter(|order| keeps(*order))
 }
 
-/// How full a zone's per-CPU lists get, in frames.
+/// The limits of the per-CPU lists of a zone, in frames.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PcpLimits {
     batch: u32,
@@ -49,9 +48,11 @@ pub(crate) struct PcpLimits {
 }
 
 impl PcpLimits {
-    /// As Linux's `zone_batchsize`: a 4096th of the zone, at most a quarter of 1 MiB, one less than
-    /// a power of two so that batches do not walk the cache in step; and six batches at most on a
-    /// list, as before Linux 5.14 made this depend on the watermarks.
+    /// The limits for a zone of `managed` frames.
+    ///
+    /// The batch is that of Linux's `zone_batchsize`: a 4096th of the zone, at most a quarter of
+    /// 1 MiB, one less than a power of two so that batches do not walk the cache in step. A list
+    /// holds at most six batches, as before Linux 5.14 derived this limit from the watermarks.
     pub(crate) fn of_zone(managed: u32) -> Self {
         const MEBIBYTE: u32 = (1 << 20) >> pagewright_types::PAGE_SHIFT;
         let quarter = ((managed >> 10).min(MEBIBYTE) / 4).max(1);
@@ -59,20 +60,20 @@ impl PcpLimits {
         Self { batch, high: 6 * batch }
     }
 
-    /// Blocks moved at once under the zone's lock.
+    /// The number of blocks to move at once under the zone's lock.
     pub(crate) const fn batch(self, order: Order) -> u32 {
         let blocks = self.batch >> order.raw();
         if blocks == 0 { 1 } else { blocks }
     }
 
-    /// Blocks above which a list is drained by a batch.
+    /// The number of blocks above which a list is drained by a batch.
     const fn high(self, order: Order) -> u32 {
         let blocks = self.high >> order.raw();
         if blocks < 2 { 2 } else { blocks }
     }
 }
 
-/// One CPU's lists of one zone.
+/// The lists of one CPU in one zone.
 pub(crate) struct Pcp([FrameList; LISTS]);
 
 impl Pcp {
@@ -84,19 +85,20 @@ impl Pcp {
         &mut self.0[list]
     }
 
-    /// Frames on all lists.
+    /// The number of frames on all lists.
     pub(crate) fn frames(&self) -> u32 {
         orders().zip(&self.0).map(|(order, list)| list.len() << order.raw()).sum()
     }
 
-    /// Takes a block; with `settled_only`, one that owes nothing.
+    /// Takes a block from the front of the list of its order.
     ///
-    /// The caller says next what it is.
+    /// With `settled_only`, takes only a block without a debt. The record keeps the state `Pcp`
+    /// until the caller changes it.
     #[inline]
     pub(crate) fn take(&mut self, memmap: &Memmap, order: Order, settled_only: bool) -> Option<(Pfn, DebtKey)> {
         let list = self.list(order);
         let pfn = list.first()?;
-        // INV-FRAME-QUEUE: if the first block is parked, all are.
+        // INV-FRAME-QUEUE: if the first block is parked, all of them are.
         let key = memmap.at(pfn).debt();
         if settled_only && key != DebtKey::NONE {
             return None;
@@ -105,7 +107,7 @@ impl Pcp {
         Some((pfn, key))
     }
 
-    /// Adds a block that its caller owns.
+    /// Puts a block on the list of its order.
     ///
     /// Returns whether the list is now too full.
     #[inline]
@@ -127,7 +129,7 @@ impl Pcp {
         list.len() > limits.high(order)
     }
 
-    /// Takes the block that has been here longest, or is parked.
+    /// Takes the block at the back of a list: a parked block if there is one, else the oldest.
     pub(crate) fn take_oldest(&mut self, memmap: &Memmap, order: Order) -> Option<(Pfn, DebtKey)> {
         let list = self.list(order);
         let pfn = list.last()?;

@@ -1,17 +1,18 @@
-//! Pins: references under which the contents may be read or written at any time from outside the
-//! page tables (Linux's `FOLL_PIN`, `Documentation/core-api/pin_user_pages.rst`).
+//! Pins: references for access to the contents from outside the page tables, such as DMA.
+//!
+//! Linux's `FOLL_PIN`, `Documentation/core-api/pin_user_pages.rst`.
 //!
 //! Key type: [`PinRef`], one pin.
 //!
-//! A pin of a small folio counts 1024 references, so that [`Folio::maybe_pinned`] may be wrongly
-//! true, never wrongly false. A pin of a large folio counts one reference and is counted exactly
-//! besides.
+//! A pin of a small folio counts as 1024 references. [`Folio::maybe_pinned`] may therefore report a
+//! pin that does not exist, but never misses one. A pin of a large folio counts as one reference,
+//! and the folio also has an exact count of its pins.
 //!
 //! Invariants:
 //! - INV-FRAME-PIN: while a pin exists `maybe_pinned` is true, and the folio can be neither frozen
 //!   nor freed.
 //!
-//! Not guaranteed: that only exclusive anonymous pages are pinned; that is `mm`'s rule.
+//! Not guaranteed: that only exclusive anonymous pages are pinned. `mm` ensures that.
 
 use crate::block::Block;
 use crate::folio::{Folio, add_unless_zero};
@@ -20,16 +21,18 @@ use core::sync::atomic::Ordering;
 use pagewright_sync::{Platform, bomb};
 use pagewright_types::Pfn;
 
-/// References that a pin of a small folio counts (Linux's `GUP_PIN_COUNTING_BIAS`).
+/// The references that a pin of a small folio counts as (Linux's `GUP_PIN_COUNTING_BIAS`).
 const PIN_BIAS: u32 = 1024;
 
 /// One pin of a folio.
+///
+/// [`Frames::unpin`] ends it.
 #[must_use = "dropping a pin leaks the folio"]
 #[derive(Debug, PartialEq, Eq)]
 pub struct PinRef(Pfn);
 
 impl PinRef {
-    /// First frame of the folio.
+    /// The first frame of the folio.
     pub const fn pfn(&self) -> Pfn {
         self.0
     }
@@ -48,14 +51,16 @@ impl Drop for PinRef {
 }
 
 impl Folio<'_> {
-    /// Pins the folio unless it has no references, because it is frozen or free, or as many as may
-    /// be (`try_grab_folio`).
+    /// Pins the folio (`try_grab_folio`).
+    ///
+    /// Returns `None` if the folio has no references, because it is frozen or free, or 2^31 or
+    /// more.
     pub fn try_pin(self) -> Option<PinRef> {
         let record = self.record();
         if !add_unless_zero(&record.refs) {
             return None;
         }
-        // The first reference keeps the order from changing, so that it can be asked only now.
+        // The order can be read only now: without a reference it may change.
         if self.is_large() {
             record.pincount_or_swap.fetch_add(1, Ordering::AcqRel);
         } else {
@@ -64,10 +69,10 @@ impl Folio<'_> {
         Some(PinRef(self.head))
     }
 
-    /// How often it is pinned, and what each pin adds to its references.
+    /// The number of pins, and the number of references that each pin counts as.
     ///
-    /// Of a small folio it is what its references leave room for: right unless somebody holds 1024
-    /// references that are no pins.
+    /// The number of pins of a small folio is computed from its references. It is too high if 1024
+    /// or more of them are no pins.
     pub fn pins(self) -> (u32, u32) {
         if self.is_large() {
             (self.record().pincount_or_swap.load(Ordering::Acquire), 1)
@@ -76,7 +81,7 @@ impl Folio<'_> {
         }
     }
 
-    /// Whether the folio may be pinned: certainly not when false (`folio_maybe_dma_pinned`).
+    /// Whether the folio may be pinned; `false` is certain (`folio_maybe_dma_pinned`).
     pub fn maybe_pinned(self) -> bool {
         if self.is_large() {
             self.record().pincount_or_swap.load(Ordering::Acquire) > 0
@@ -85,25 +90,30 @@ impl Folio<'_> {
         }
     }
 
-    /// Whether the folio seems to be pinned, the references of its mappings left out: that more
-    /// than a thousand map it is no pin. Mappings that come or go meanwhile make the answer wrong
-    /// either way, so nothing may rest on it but what is worth trying.
+    /// Whether the folio is probably pinned, the references of its mappings not counted.
+    ///
+    /// More than a thousand mappings of a small folio do not count as a pin here. Concurrent
+    /// changes of the mappings make the result wrong in either direction, so only heuristics may
+    /// use it.
     pub fn seems_pinned(self) -> bool {
         self.maybe_pinned() && (self.is_large() || self.refs().saturating_sub(self.mapcount()) >= PIN_BIAS)
     }
 }
 
 impl<P: Platform> Frames<P> {
-    /// Gives up a pin.
+    /// Gives up a pin (`unpin_user_folio`).
     ///
-    /// The last reference gives back the frames.
+    /// Returns the block if that was the last reference.
+    ///
+    /// # Panics
+    /// In debug builds when the folio has fewer pins or references than that.
     pub fn unpin(&self, pin: PinRef) -> Option<Block> {
         let folio = Folio { memmap: &self.memmap, head: pin.into_raw() };
         if !folio.is_large() {
             return self.drop_refs(folio.head, PIN_BIAS);
         }
         let before = folio.record().pincount_or_swap.fetch_sub(1, Ordering::AcqRel);
-        debug_assert!(before > 0, "INV-FRAME-PIN: the folio at {} is unpinned once too often", folio.head);
+        debug_assert!(before > 0, "INV-FRAME-PIN: the folio at {} is unpinned more often than pinned", folio.head);
         self.drop_refs(folio.head, 1)
     }
 }

@@ -1,64 +1,69 @@
-//! One record a frame: 64 bytes of atomics whose meaning depends on the state of the frame (Linux's
-//! `struct page` and `struct folio`, `struct ptdesc`).
+//! The record of a frame: 64 bytes of atomics whose meaning depends on the state of the frame.
 //!
-//! A word means what the row of its frame's state says, and nothing where the row has a dot. `head`
-//! stands for the first frame of a block.
+//! Linux's `struct page`, `struct folio` and `struct ptdesc`.
+//!
+//! The row of a state says what each word of the record means; a dot means that the word has no
+//! meaning in that state. `head` is the first frame of a block.
 //!
 //! ```text
-//! state       kind        refs  flags        mapcount  prev/next   entire  large  nr_mapped  pins  index       owner  debt
-//! ----------  ----------  ----  -----------  --------  ----------  ------  -----  ---------  ----  ----------  -----  ----
-//! Interior    0           0     .            0         .           .       .      .          .     .           .      .
-//! Free head   order,zone  0     stamp        0         buddy list  .       .      .          .     own stamp   .      key
-//! Pcp head    order,zone  0     residency    0         pcp list    .       .      .          .     .           .      key
-//! Allocated head  order,zone  0     residency*   0         BlockList   .       .      .          .     .           .      key
-//! Folio head  order,zone  refs  flags, age   its PTEs  LRU         entire  large* nr_mapped  pins* page index  FolioOwner  key
-//! Folio tail  order,zone  0     .            its PTEs  deferred*   .       mlock* .          .     .           .      .
-//! Table       level,zone  0     marks, lock  live      deposit     shares  .      .          .     .           space  key
+//! state           kind        refs  flags        mapcount  prev/next   entire  large  nr_mapped  pins  index       owner       debt
+//! --------------  ----------  ----  -----------  --------  ----------  ------  -----  ---------  ----  ----------  ----------  ----
+//! Interior        0           0     .            0         .           .       .      .          .     .           .           .
+//! Free head       order,zone  0     stamp        0         buddy list  .       .      .          .     own stamp   .           key
+//! Pcp head        order,zone  0     residency    0         pcp list    .       .      .          .     .           .           key
+//! Allocated head  order,zone  0     residency*   0         BlockList   .       .      .          .     .           .           key
+//! Folio head      order,zone  refs  flags, age   its PTEs  LRU         entire  large* nr_mapped  pins* page index  FolioOwner* key
+//! Folio tail      order,zone  0     .            its PTEs  deferred*   .       mlock* .          .     .           .           .
+//! Table           level,zone  0     marks, lock  live      deposit     shares  .      .          .     .           space       key
 //! ```
 //!
-//! `*` of a link: in the first tail only, as in Linux (`folio->_deferred_list`); of the residency:
-//! on a `BlockList` only; of pins: of a small folio the slot in swap; of `large` and `mlock`: the
-//! entries of locked memory that map the folio are counted in its own record if it is small, else
-//! in its first tail's (Linux has them in a link of the unevictable list, which is no list there).
-//! The deferred and deposit links have no user in this crate: they are why a large folio or a
-//! shared table needs no second record. `refs` counts a pin of a small folio 1024 times. A folio
-//! without references that waits on a `ReleaseList` has its link in the word of the owner, because it
-//! is still on its LRU list. Resident-set counts of a last-level table find room in `large`,
-//! `nr_mapped` and `pins` of its row. `debt` of a block in use is what it will owe when it is
-//! freed, beyond what its last user says then.
+//! - `residency*`: valid only while the block is on a `BlockList`.
+//! - `deferred*`: in the first tail only, as in Linux (`folio->_deferred_list`).
+//! - `large*` and `mlock*`: a small folio counts the entries of locked memory that map it in
+//!   `large` of its own record, a large folio in `large` of its first tail. (Linux counts them in a
+//!   link of the unevictable list, which is no real list there.)
+//! - `pins*`: a small folio in the swap cache stores its slot here.
+//! - `FolioOwner*`: a folio on a [`ReleaseList`](crate::ReleaseList) has its link here, because it
+//!   is still on its LRU list.
+//!
+//! `refs` counts a pin of a small folio 1024 times. `debt` of a block in use is what its frames
+//! will owe when they are freed, in addition to the debt that the last user names then. The
+//! deferred and deposit links have no user in this crate; they are reserved so that a large folio
+//! or a shared table needs no second record. For the same reason, the resident-set counts of a
+//! last-level table fit in `large`, `nr_mapped` and `pins` of its row.
 //!
 //! ```text
-//!            carve, coalesce                 take                     new_folio
-//! Interior <-----------------> Free  ---------------------> Allocated ---------------> Folio (refs = 1)
+//!            carve, coalesce                 alloc                    new_folio
+//! Interior <-----------------> Free  ------------------> Allocated ---------------> Folio (refs = 1)
 //!   (0)                        ^  \                        ^ ^ ^ \                   |   ^
 //!                        drain |   \ refill                | | |  \ new_table        |   | thaw
-//!                              |    v                 take | | |   v                 v   |
-//!                              +--- Pcp -------------------+ | +-- Table         FrozenFolio (refs = 0): split
+//!                              |    v                alloc | | |   v          freeze v   |
+//!                              +--- Pcp -------------------+ | +-- Table          Frozen (refs = 0): split
 //!                                    ^                       |    retire             |
 //!                                    +---------- free -------+<----------------------+ put of the last reference
 //! ```
 //!
-//! The own stamp stays what it was while a frame is inside a larger block, free or in use.
+//! The own stamp of a frame stays while the frame is inside a larger block, free or in use.
 //!
-//! Only heads are written when a block changes state. The record of another frame of the block
-//! keeps what it last said, and is believed only where its head agrees: see INV-FRAME-TAIL. Memory
-//! that was never written reads as zeroes and is `Interior`, so a memmap costs host memory only
-//! where frames were used; a hole between two ranges is `Interior` for ever.
+//! A change of state writes only the head of the block. The records of its other frames keep their
+//! old contents and are valid only if the head agrees (INV-FRAME-TAIL). Memory that was never
+//! written reads as zeroes, which is `Interior`, so a memmap costs host memory only for frames that
+//! were used. A hole between two ranges stays `Interior`.
 //!
-//! Protocol: `kind`, links and debt of a `Free` record change under its zone's lock, of a `Pcp`
-//! record under that CPU's list lock. `Allocated` belongs to whoever has the [`Block`](crate::Block).
-//! The words of a folio change by atomic read-modify-write; those of a table under its lock bit,
-//! except the share count and the sticky marks.
+//! Protocol: `kind`, links and debt of a `Free` record change under the lock of its zone, and those
+//! of a `Pcp` record under the lock of that CPU's list. An `Allocated` record belongs to the owner
+//! of the [`Block`](crate::Block). The words of a folio change by atomic read-modify-write. The
+//! words of a table change under its lock bit, except the share count and the sticky marks.
 //!
 //! Invariants:
-//! - INV-FRAME-SPEC: `refs` is nonzero only in the head of a folio. A speculative reference is
-//!   taken by incrementing a nonzero count and by nothing else, so it fails on everything that is
-//!   no folio (Linux's `get_page_unless_zero`).
-//! - INV-FRAME-TAIL: a tail's record counts only if the head that its order names is a folio of
-//!   that order.
+//! - INV-FRAME-SPEC: `refs` is nonzero only in the head of a folio. Only an increment of a nonzero
+//!   count takes a speculative reference, so the attempt fails on every frame that is not a folio
+//!   (Linux's `get_page_unless_zero`).
+//! - INV-FRAME-TAIL: the record of a tail is valid only if the head that its order names is a folio
+//!   of that order.
 //!
-//! Not guaranteed: that a record read without the lock or reference that protects it still says the
-//! same a moment later.
+//! Not guaranteed: that a record read without the lock or reference that protects it stays as it
+//! was read.
 
 use bytemuck::Zeroable;
 use core::fmt;
@@ -68,34 +73,34 @@ use pagewright_types::{DebtKey, Level, Order};
 use crate::clear::Residency;
 use crate::zone::ZoneId;
 
-/// What a frame is, by its record alone.
+/// The state of a frame, as its record alone tells it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum FrameState {
-    /// Inside a block, or in no memory at all.
+    /// Inside a block, or in a hole of the memmap.
     ///
-    /// What zeroed memory says.
+    /// The state of zeroed memory.
     Interior = 0,
     /// First frame of a block on a buddy list.
     Free = 1,
     /// First frame of a block on a per-CPU list.
     Pcp = 2,
-    /// First frame of a block that somebody owns.
+    /// First frame of a block that has an owner.
     Allocated = 3,
-    /// First frame of a folio, or the only one.
+    /// First or only frame of a folio.
     Folio = 4,
-    /// Another frame of a folio.
+    /// Any other frame of a folio.
     Tail = 5,
     /// A page-table page.
     Table = 6,
 }
 
-/// FrameState, order or level, and zone: the word by which a record is read.
+/// The word that says how to read a record: state, order or level, and zone.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) struct FrameKind(u32);
 
 impl FrameKind {
-    /// What zeroed memory says.
+    /// The value of zeroed memory.
     pub(crate) const INTERIOR: Self = Self(0);
     const SIZE_SHIFT: u32 = 4;
     const ZONE_SHIFT: u32 = 12;
@@ -129,7 +134,7 @@ impl FrameKind {
         (self.0 >> Self::SIZE_SHIFT) as u8
     }
 
-    /// The order of a block or folio; of a table, which is one frame, 0.
+    /// The order of a block or folio, and 0 for a table, which is one frame.
     pub(crate) fn order(self) -> Order {
         match self.state() {
             FrameState::Interior | FrameState::Table => Order::ZERO,
@@ -141,7 +146,7 @@ impl FrameKind {
 
     /// The level of a table.
     pub(crate) fn level(self) -> Level {
-        debug_assert_eq!(self.state(), FrameState::Table, "INV-FRAME-STATE: a level was asked of {self:?}");
+        debug_assert_eq!(self.state(), FrameState::Table, "INV-FRAME-STATE: {self:?} is no table and has no level");
         Level::new(self.size())
     }
 
@@ -161,41 +166,47 @@ impl fmt::Debug for FrameKind {
     }
 }
 
-/// Everything that is known about one frame.
+/// The record of one frame.
 #[derive(Zeroable)]
 #[repr(C, align(64))]
 pub(crate) struct FrameRecord {
     kind: AtomicU32,
     /// References of a folio.
     pub(crate) refs: AtomicU32,
-    /// [`FolioFlags`](crate::FolioFlags), or a table's marks and lock bit, or when a free block was
-    /// freed.
+    /// [`FolioFlags`](crate::FolioFlags) and age of a folio; marks and lock bit of a table.
+    ///
+    /// Of a block on a buddy list, the time at which it was freed; of a block on a per-CPU list,
+    /// its residency.
     pub(crate) flags: AtomicU32,
-    /// Entries that map this very page; a table's live entries.
+    /// Entries that map this page by itself; live entries of a table.
     pub(crate) mapcount: AtomicU32,
     /// List links, as frame numbers.
     pub(crate) prev: AtomicU32,
     pub(crate) next: AtomicU32,
-    /// Entries that map the folio whole; a table's share count.
+    /// Entries that map the folio whole; share count of a table.
     pub(crate) entire_or_shares: AtomicU32,
-    /// `entire` + the sum of the pages' mapcounts; of a small folio and in the first tail of a
-    /// large one, entries of locked memory that map the folio.
+    /// `entire` plus the mapcounts of the pages.
+    ///
+    /// In a small folio, and in the first tail of a large one, the entries of locked memory that
+    /// map the folio.
     pub(crate) large_mapcount_or_mlocks: AtomicU32,
-    /// Pages that are mapped by entries of their own (+ a bias while the folio is mapped whole).
+    /// Pages that have entries of their own, plus a bias while the folio is mapped whole.
     pub(crate) nr_pages_mapped: AtomicU32,
-    /// Pins of a large folio, exactly; of a small one in the swap cache, its
-    /// [`SwapEntry`](pagewright_types::SwapEntry).
+    /// The exact number of pins of a large folio.
+    ///
+    /// Of a small folio in the swap cache, its [`SwapEntry`](pagewright_types::SwapEntry).
     pub(crate) pincount_or_swap: AtomicU32,
-    /// Page index of a folio in what it belongs to; of frames not in use, when a block that begins
-    /// here was last freed.
+    /// The page index of a folio in its owner.
+    ///
+    /// Of a frame not in use, the time at which a block that begins here was last freed.
     pub(crate) index: AtomicU64,
-    /// What a folio belongs to; the space for which a table was made.
+    /// The owner of a folio; the space for which a table was made.
     pub(crate) owner_or_space: AtomicU64,
-    /// Key of the debt under which a free block stands, or a block in use will be freed.
+    /// The key of the debt of a free block, or of the debt that a block in use will owe.
     debt: AtomicU64,
 }
 
-const _: () = assert!(size_of::<FrameRecord>() <= 64, "a frame's record outgrew 64 bytes");
+const _: () = assert!(size_of::<FrameRecord>() <= 64, "the record of a frame exceeds 64 bytes");
 
 impl FrameRecord {
     #[inline]
@@ -218,7 +229,7 @@ impl FrameRecord {
         self.debt.store(key.raw(), Ordering::Relaxed);
     }
 
-    /// When most of a block on a buddy list was freed, by the clock of its zone.
+    /// The time at which most of a block on a buddy list was freed, by the clock of its zone.
     #[inline]
     pub(crate) fn stamp(&self) -> u32 {
         self.flags.load(Ordering::Relaxed)
@@ -229,8 +240,9 @@ impl FrameRecord {
         self.flags.store(stamp, Ordering::Relaxed);
     }
 
-    /// When a block that begins with this frame was last freed, whatever it is part of now, and
-    /// that block's order.
+    /// The time at which a block that began with this frame was last freed, and its order.
+    ///
+    /// Valid whatever block the frame belongs to now.
     #[inline]
     pub(crate) fn own_stamp(&self) -> (u32, u8) {
         let raw = self.index.load(Ordering::Relaxed);
@@ -242,7 +254,7 @@ impl FrameRecord {
         self.index.store(u64::from(order.raw()) << 32 | u64::from(stamp), Ordering::Relaxed);
     }
 
-    /// What is known of the lines of a block on a per-CPU list.
+    /// What is known about the cache lines of a block on a per-CPU list or a `BlockList`.
     #[inline]
     pub(crate) fn residency(&self) -> Residency {
         Residency::from_raw(self.flags.load(Ordering::Relaxed))
@@ -253,7 +265,7 @@ impl FrameRecord {
         self.flags.store(residency as u32, Ordering::Relaxed);
     }
 
-    /// Adds a debt to what a block in use will owe.
+    /// Adds a debt to the debt that a block in use will owe.
     pub(crate) fn merge_debt(&self, key: DebtKey) {
         let mut now = self.debt();
         while let Err(other) =
@@ -269,7 +281,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_kind_word_gives_back_what_it_was_made_of() {
+    fn a_kind_word_returns_state_order_level_and_zone() {
         for zone in [0, 1, 127, 255].map(ZoneId::new) {
             for raw in 0..Order::COUNT as u8 {
                 for state in
@@ -292,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn zeroed_memory_is_the_inside_of_a_block() {
+    fn zeroed_memory_is_interior_and_has_no_references() {
         let record = FrameRecord::zeroed();
         assert_eq!(record.kind(), FrameKind::INTERIOR);
         assert_eq!(record.kind().state(), FrameState::Interior);

@@ -1,8 +1,7 @@
-//! Folios whose last reference is gone: nobody can get another, and they are freed together
-//! (`folios_put`).
+//! Folios whose last reference is gone and that are freed together (Linux's `folios_put`).
 //!
-//! For whoever gives up many at a time: the lock of the lists by use and that of the CPU's free
-//! list are then taken once for 31 of them.
+//! Key type: [`ReleaseList`], for a caller that gives up many references at a time. It takes the
+//! LRU lock of a node and the lock of the CPU's free list once for 31 folios.
 //!
 //! Not guaranteed: any order but last in, first out.
 
@@ -16,36 +15,40 @@ use core::sync::atomic::Ordering;
 use pagewright_sync::{Platform, bomb};
 use pagewright_types::Pfn;
 
-/// Folios that leave their lists under one lock (Linux's `PAGEVEC_SIZE` in `folios_put`).
+/// The number of folios that leave their LRU lists under one lock (`PAGEVEC_SIZE`).
 const AT_ONCE: usize = 31;
 
 /// Folios without references, chained through their records.
 ///
-/// It owns them: empty it before it is dropped.
+/// The list owns the folios. The owner must empty it before dropping it.
 #[must_use = "dropping a list leaks its folios"]
 #[derive(Debug, Default)]
 pub struct ReleaseList(Chain);
 
 impl ReleaseList {
-    /// The empty list.
+    /// An empty list.
     pub const fn new() -> Self {
         Self(Chain::new())
     }
 
-    /// Folios in it.
+    /// The number of folios.
     pub const fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// Whether it has none.
+    /// Whether the list has no folios.
     pub const fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Gives up a reference if it is the last one, and keeps the folio here.
+    /// Gives up a reference if it is the last one, and keeps the folio on this list.
     ///
     /// # Errors
-    /// The reference; others exist.
+    /// The reference, when there are others.
+    ///
+    /// # Panics
+    /// In debug builds when the folio is mapped, pinned, locked, reserved, in the swap cache or
+    /// under writeback.
     #[inline]
     pub fn put_last<P: Platform>(&mut self, frames: &Frames<P>, reference: FolioRef) -> Result<(), FolioRef> {
         let record = frames.memmap.at(reference.pfn());
@@ -53,20 +56,21 @@ impl ReleaseList {
             return Err(reference);
         }
         let head = reference.into_raw();
-        Folio { memmap: &frames.memmap, head }.assert_dead();
+        Folio { memmap: &frames.memmap, head }.assert_released();
         record.owner_or_space.store(u64::from(self.0.push(head).raw()), Ordering::Relaxed);
         Ok(())
     }
 
-    /// Takes one of them as a block.
+    /// Takes a folio as a block, off its LRU list; `None` if the list is empty.
     pub fn pop<P: Platform>(&mut self, frames: &Frames<P>) -> Option<Block> {
         let folio = self.unchain(&frames.memmap)?;
-        Some(frames.dissolve(folio.head))
+        Some(frames.folio_into_block(folio.head))
     }
 
-    /// Frees all of them.
+    /// Frees all folios.
     ///
-    /// What they owe is what they [owed](Folio::add_debt).
+    /// The frames owe the debts that [`Folio::add_debt`] recorded. Takes the locks `Lru`,
+    /// `PerCpuPages` and `Zone`.
     pub fn free<P: Platform>(&mut self, frames: &Frames<P>) {
         while !self.is_empty() {
             let mut some = [Pfn::new(0); AT_ONCE];

@@ -1,9 +1,8 @@
-//! Looking at all memory, block by block: for reports and for whoever counts everything again.
+//! A scan of all memory, block by block, for reports and for checks that recount everything.
 //!
-//! Neighbours: `record` says what a record means; nothing is changed here.
+//! Neighbours: `record` defines what a record means. The scan changes nothing.
 //!
-//! Not guaranteed: a picture of one moment, unless nobody allocates or frees meanwhile. A block
-//! that comes or goes may be missed.
+//! Not guaranteed: a snapshot. The scan may miss a block that is allocated or freed concurrently.
 
 use crate::frames::Frames;
 use crate::memmap::Memmap;
@@ -12,7 +11,7 @@ use pagewright_sync::Platform;
 use pagewright_types::Pfn;
 
 impl<P: Platform> Frames<P> {
-    /// The first frame of each folio, table and block that is taken, in the order of addresses.
+    /// The first frame of each folio, table and block that has an owner, by ascending address.
     pub fn in_use(&self) -> impl Iterator<Item = (Pfn, FrameState)> {
         self.ranges().flat_map(|range| Blocks { memmap: &self.memmap, at: range.start(), end: range.end() }).filter(
             |(_, state)| match state {
@@ -23,7 +22,7 @@ impl<P: Platform> Frames<P> {
     }
 }
 
-/// Every block of a range of memory.
+/// Iterates over the blocks of a range of memory.
 struct Blocks<'a> {
     memmap: &'a Memmap,
     at: Pfn,
@@ -44,7 +43,7 @@ impl Iterator for Blocks<'_> {
             FrameState::Free | FrameState::Pcp | FrameState::Allocated | FrameState::Folio | FrameState::Table => {
                 kind.order().frames()
             }
-            // Only where a block came or went under the eyes of who looks.
+            // Only where a block was allocated or freed concurrently.
             FrameState::Interior | FrameState::Tail => 1,
         };
         self.at = pfn.add(frames.min(left));

@@ -1,19 +1,20 @@
 //! Page-table pages: the record of a frame that holds 512 entries (Linux's `struct ptdesc`).
 //!
-//! Key types: [`TablePage`], a view; [`TableMarks`], sticky facts about what went through it.
+//! Key types: [`TablePage`], a view; [`TableMarks`], sticky facts about the table.
 //!
-//! Neighbours: `table` and `mm` keep the entries; this module keeps what must be found by frame
-//! number alone: level, lock, share count, marks, origin, and how many entries are live.
+//! Neighbours: `table` and `mm` manage the entries. This module has what must be found by frame
+//! number alone: level, lock, share count, marks, origin, and the number of live entries.
 //!
-//! Protocol: the lock of a last-level table has rank `Table`, of any other `TableUpper`. Entries,
-//! and with them the live count, change under the lock. Shares and marks change without it: a share
-//! by whoever has one, a mark at any time and only to set.
+//! Protocol: the lock of a last-level table has the rank `Table`, that of any other table
+//! `TableUpper`. Entries change under the lock, and so does the live count. The share count and the
+//! marks change without it: a sharer may add a sharer, and any caller may set a mark at any time.
 //!
 //! Invariants:
-//! - INV-FRAME-TABLE: a table is retired only with its lock free, no live entry and no sharer but
-//!   the one who retires it.
+//! - INV-FRAME-TABLE: a table is retired only with its lock free, no live entry and no other
+//!   sharer.
 //!
-//! Not guaranteed: that no CPU walks the table. Retiring it leaves a debt, which is `tlb`'s.
+//! Not guaranteed: that no CPU walks the table. Retiring the table leaves a debt, which `tlb`
+//! settles.
 
 use crate::block::Block;
 use crate::frames::Frames;
@@ -28,21 +29,22 @@ use pagewright_types::{Level, Order, Pfn, SpaceId};
 bitflags::bitflags! {
     /// Sticky facts about a table.
     ///
-    /// Set before what they announce, cleared only when the table is retired or owned by one space
-    /// again.
+    /// A mark is set before the fact becomes true. It is cleared only when the table is retired or
+    /// has one owner again.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
     pub struct TableMarks: u32 {
-        /// A page under this table may be pinned.
+        /// A page that this table maps may be pinned.
         const MAY_PIN = 1;
-        /// A reference was grabbed through this table while it was shared, so its origin may not
-        /// take it back untouched.
+        /// A reference was taken through this table while it was shared.
+        ///
+        /// The origin may then not continue to use the table unchanged.
         const GUP_WENT_THROUGH = 1 << 1;
     }
 }
 
-const _: () = assert!(TableMarks::all().bits() & WordLock::BIT == 0, "a mark on the lock's bit");
+const _: () = assert!(TableMarks::all().bits() & WordLock::BIT == 0, "a mark uses the lock bit");
 
-/// A view of a page-table page's record.
+/// A view of the record of a page-table page.
 pub struct TablePage<'a, L> {
     record: &'a FrameRecord,
     pfn: Pfn,
@@ -50,18 +52,22 @@ pub struct TablePage<'a, L> {
 }
 
 impl<P: Platform> Frames<P> {
-    /// Makes a table of a block, for `space`: one share, no marks, no live entries.
+    /// Makes a table of a block, for `space`, with one share, no marks and no live entries.
     ///
-    /// Its contents are the caller's to clear.
+    /// The caller clears the contents.
     ///
     /// # Panics
     /// In debug builds when the block has more than one frame.
     pub fn new_table(&self, block: Block, level: Level, space: SpaceId) -> Pfn {
-        debug_assert_eq!(block.order(), Order::ZERO, "INV-FRAME-STATE: a table is one frame");
+        debug_assert_eq!(block.order(), Order::ZERO, "INV-FRAME-STATE: a table has more than one frame");
         let pfn = block.into_raw();
         let record = self.memmap.at(pfn);
         let kind = record.kind();
-        debug_assert_eq!(kind.state(), FrameState::Allocated, "INV-FRAME-STATE: frame {pfn} is {kind:?}");
+        debug_assert_eq!(
+            kind.state(),
+            FrameState::Allocated,
+            "INV-FRAME-STATE: frame {pfn} is {kind:?}, not allocated"
+        );
         record.flags.store(TableMarks::empty().bits(), Ordering::Relaxed);
         record.mapcount.store(0, Ordering::Relaxed);
         record.entire_or_shares.store(1, Ordering::Relaxed);
@@ -80,23 +86,23 @@ impl<P: Platform> Frames<P> {
         debug_assert_eq!(
             record.kind().state(),
             FrameState::Table,
-            "INV-FRAME-STATE: frame {pfn} is {:?}",
+            "INV-FRAME-STATE: frame {pfn} is {:?}, not a table",
             record.kind()
         );
         TablePage { record, pfn, locks: PhantomData }
     }
 
-    /// Makes a table that nothing points to any more a block again.
+    /// Makes a block of a table that no entry points to any more.
     ///
     /// # Panics
-    /// In debug builds when it is locked, shared or has live entries.
+    /// In debug builds when the table is locked, shared, or has live entries.
     pub fn retire(&self, pfn: Pfn) -> Block {
         let table = self.table(pfn);
-        // Pairs with the Release of the last sharer who left.
+        // Pairs with the Release of the last `unshare`.
         fence(Ordering::Acquire);
-        debug_assert_eq!(table.live(), 0, "INV-FRAME-TABLE: {table:?} is retired");
-        debug_assert!(table.shares() <= 1, "INV-FRAME-TABLE: {table:?} is retired");
-        debug_assert!(!table.is_locked(), "INV-FRAME-TABLE: {table:?} is retired");
+        debug_assert_eq!(table.live(), 0, "INV-FRAME-TABLE: {table:?} is retired with live entries");
+        debug_assert!(table.shares() <= 1, "INV-FRAME-TABLE: {table:?} is retired while shared");
+        debug_assert!(!table.is_locked(), "INV-FRAME-TABLE: {table:?} is retired while locked");
         table.record.mapcount.store(0, Ordering::Relaxed);
         let zone = table.record.kind().zone();
         table.record.set_kind(FrameKind::block(FrameState::Allocated, Order::ZERO, zone));
@@ -105,69 +111,78 @@ impl<P: Platform> Frames<P> {
 }
 
 impl<'a, L: Backend> TablePage<'a, L> {
-    /// The table's frame.
+    /// The frame of the table.
     #[inline]
     pub fn pfn(&self) -> Pfn {
         self.pfn
     }
 
-    /// The table's level.
+    /// The level of the table.
     #[inline]
     pub fn level(&self) -> Level {
         self.record.kind().level()
     }
 
-    /// The space for which the table was made, or which owned it alone when sharing began.
+    /// The space for which the table was made, or that owned it alone when sharing began.
     pub fn origin(&self) -> SpaceId {
         SpaceId::new(self.record.owner_or_space.load(Ordering::Relaxed))
     }
 
-    /// Says which space owns the table alone.
+    /// Sets the space that owns the table alone.
     ///
     /// The caller holds the lock.
     pub fn set_origin(&self, space: SpaceId) {
         self.record.owner_or_space.store(space.raw(), Ordering::Relaxed);
     }
 
-    /// Takes the table's lock.
+    /// Takes the lock of the table.
     ///
-    /// `R` is [`Table`] for a last-level table and [`TableUpper`] above.
+    /// `R` is [`Table`] for a last-level table and [`TableUpper`] for any other.
     ///
     /// # Panics
-    /// In debug builds when the lock order is broken or `R` is not the table's rank.
+    /// In debug builds when the caller breaks the lock order, or when `R` is the wrong rank.
     #[inline]
     pub fn lock<R: Rank>(&self) -> WordGuard<'a, R, L> {
         let rank = if self.level() == Level::PTE { Table::PLACE } else { TableUpper::PLACE };
-        debug_assert_eq!(R::PLACE, rank, "INV-LOCK-ORDER: {} locked as {}", self.pfn, R::NAME);
+        debug_assert_eq!(R::PLACE, rank, "INV-LOCK-ORDER: table {} locked with rank {}", self.pfn, R::NAME);
         WordLock::lock::<R, L>(&self.record.flags)
     }
 
-    /// Whether somebody holds the lock.
+    /// Whether the lock is held, by this or another CPU.
     pub fn is_locked(&self) -> bool {
         self.record.flags.load(Ordering::Acquire) & WordLock::BIT != 0
     }
 
-    /// Entries that are not empty.
+    /// The number of entries that are not empty.
     #[inline]
     pub fn live(&self) -> u32 {
         self.record.mapcount.load(Ordering::Relaxed)
     }
 
-    /// Counts entries that became live.
+    /// Counts entries that are no longer empty.
     ///
     /// The caller holds the lock.
+    ///
+    /// # Panics
+    /// In debug builds when the table would have more than 512 live entries.
     #[inline]
     pub fn add_live(&self, entries: u32) {
-        // A load and a store: the lock keeps others away, and an atomic addition would cost as much
-        // as the entry's store.
+        // A load and a store suffice under the lock. An atomic addition would cost as much as the
+        // store of the entry.
         let before = self.record.mapcount.load(Ordering::Relaxed);
-        debug_assert!(before + entries <= Level::ENTRIES as u32, "INV-FRAME-TABLE: {entries} more entries in {self:?}");
+        debug_assert!(
+            before + entries <= Level::ENTRIES as u32,
+            "INV-FRAME-TABLE: {self:?} gets {entries} more entries"
+        );
         self.record.mapcount.store(before + entries, Ordering::Relaxed);
     }
 
-    /// Counts entries that became empty, and returns how many are live.
+    /// Uncounts entries that became empty, and returns the number of live entries.
     ///
     /// The caller holds the lock.
+    ///
+    /// # Panics
+    /// In debug builds when fewer entries were live.
     #[inline]
     pub fn sub_live(&self, entries: u32) -> u32 {
         let before = self.record.mapcount.load(Ordering::Relaxed);
@@ -176,25 +191,31 @@ impl<'a, L: Backend> TablePage<'a, L> {
         before - entries
     }
 
-    /// Entries of upper-level tables that point to this table.
+    /// The number of upper-level entries that point to this table.
     #[inline]
     pub fn shares(&self) -> u32 {
         self.record.entire_or_shares.load(Ordering::Acquire)
     }
 
-    /// Adds a sharer, and returns how many there are.
+    /// Adds a sharer, and returns the number of sharers.
+    ///
+    /// # Panics
+    /// In debug builds when the table has no sharer.
     pub fn share(&self) -> u32 {
         let before = self.record.entire_or_shares.fetch_add(1, Ordering::AcqRel);
-        debug_assert!(before > 0, "INV-FRAME-TABLE: {self:?} is shared by nobody");
+        debug_assert!(before > 0, "INV-FRAME-TABLE: {self:?} has no sharer to copy");
         before + 1
     }
 
-    /// Takes a sharer away, and returns how many are left.
+    /// Removes a sharer, and returns the number of sharers left.
     ///
-    /// The caller has flushed every CPU that walked the table on his behalf.
+    /// The caller has flushed every CPU that walked the table for that sharer.
+    ///
+    /// # Panics
+    /// In debug builds when the table has no sharer.
     pub fn unshare(&self) -> u32 {
         let before = self.record.entire_or_shares.fetch_sub(1, Ordering::AcqRel);
-        debug_assert!(before > 0, "INV-FRAME-TABLE: {self:?} is left by nobody");
+        debug_assert!(before > 0, "INV-FRAME-TABLE: {self:?} has no sharer to remove");
         before - 1
     }
 
@@ -203,15 +224,15 @@ impl<'a, L: Backend> TablePage<'a, L> {
         TableMarks::from_bits_truncate(self.record.flags.load(Ordering::Acquire))
     }
 
-    /// Sets marks, before what they announce happens.
+    /// Sets marks; the caller calls this before the facts become true.
     pub fn mark(&self, marks: TableMarks) {
         self.record.flags.fetch_or(marks.bits(), Ordering::AcqRel);
     }
 
     /// Clears marks.
     ///
-    /// The caller holds the lock of a table that one space owns alone, and knows what they
-    /// announced to be over.
+    /// The caller holds the lock of a table that one space owns alone, and knows that the facts are
+    /// no longer true.
     pub fn unmark(&self, marks: TableMarks) {
         self.record.flags.fetch_and(!marks.bits(), Ordering::AcqRel);
     }

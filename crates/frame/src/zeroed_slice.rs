@@ -1,12 +1,12 @@
-//! A slice of zeroed memory that the host provides only where it is touched.
+//! A slice of zeroed memory that the host backs only where it is touched.
 //!
-//! Key type: `ZeroedSlice`. A safe constructor would do (`bytemuck::try_zeroed_slice_box`) if host
-//! allocators did not write the zeroes themselves as soon as an alignment above 16 bytes is asked
-//! for (Rust's `System::alloc_zeroed` on Unix): 16 GB for the memmap of a machine of 1 TiB. So
-//! memory is asked for at a low alignment and aligned here.
+//! Key type: `ZeroedSlice`. A safe constructor (`bytemuck::try_zeroed_slice_box`) would touch all
+//! of the memory: on Unix, `System::alloc_zeroed` writes the zeroes itself for alignments above 16
+//! bytes. The memmap of a machine of 1 TiB takes 16 GiB. So `ZeroedSlice` requests memory of a low
+//! alignment and aligns it here.
 //!
-//! Not guaranteed: laziness. That is the allocator's; one that clears by hand, as a kernel's may,
-//! clears all.
+//! Not guaranteed: that untouched memory stays unbacked. A heap that clears memory with stores, as
+//! that of a kernel may, touches all of it.
 
 use alloc::alloc::{alloc_zeroed, dealloc};
 use bytemuck::Zeroable;
@@ -16,14 +16,14 @@ use core::ops::Deref;
 use core::ptr::NonNull;
 use pagewright_sync::OutOfMemory;
 
-/// Alignment that host allocators give without special effort.
-const EASY: usize = 8;
+/// An alignment that host allocators provide without clearing the memory themselves.
+const LOW_ALIGN: usize = 8;
 
-/// `len` values of type `T`, all zero to begin with, aligned as `T` wants.
+/// `len` values of type `T`, aligned for `T` and initially zero.
 ///
-/// INV-FRAME-ZEROED: `memory` was allocated with `layout` and belongs to this value alone; `first`
-/// is aligned for `T` and lies in it with room for `len` values, each of which is initialised, by
-/// zeroes or by what was stored since.
+/// INV-FRAME-ZEROED: `memory` was allocated with `layout` and belongs to this value alone. `first`
+/// is aligned for `T` and lies in `memory`, which has room for `len` values there. Each value is
+/// initialised, by the zeroes or by a later store.
 pub(crate) struct ZeroedSlice<T> {
     memory: NonNull<u8>,
     layout: Layout,
@@ -38,20 +38,25 @@ unsafe impl<T: Send> Send for ZeroedSlice<T> {}
 unsafe impl<T: Sync> Sync for ZeroedSlice<T> {}
 
 impl<T: Zeroable> ZeroedSlice<T> {
-    const NOTHING_TO_DROP: () = assert!(!core::mem::needs_drop::<T>(), "values are not dropped");
+    const NO_DROP: () = assert!(!core::mem::needs_drop::<T>(), "`ZeroedSlice` does not drop its values");
 
+    /// Allocates `len` zero values.
+    ///
     /// # Errors
-    /// [`OutOfMemory`].
+    /// [`OutOfMemory`] when the heap is exhausted or the size overflows.
     pub(crate) fn try_new(len: usize) -> Result<Self, OutOfMemory> {
-        let () = Self::NOTHING_TO_DROP;
-        let bytes = len.saturating_mul(size_of::<T>()).saturating_add(align_of::<T>().max(EASY));
+        let () = Self::NO_DROP;
+        let bytes = len.saturating_mul(size_of::<T>()).saturating_add(align_of::<T>().max(LOW_ALIGN));
         let failed = OutOfMemory { bytes };
-        let layout = Layout::from_size_align(bytes, EASY).map_err(|_| failed)?;
-        // SAFETY: the layout has a size, because an alignment is never 0.
+        let layout = Layout::from_size_align(bytes, LOW_ALIGN).map_err(|_| failed)?;
+        // SAFETY: the size of the layout is not 0, because an alignment is never 0.
         let memory = unsafe { alloc_zeroed(layout) };
         let memory = NonNull::new(memory).ok_or(failed)?;
         let offset = memory.align_offset(align_of::<T>());
-        debug_assert!(offset < align_of::<T>().max(EASY), "INV-FRAME-ZEROED: there is no such address");
+        debug_assert!(
+            offset < align_of::<T>().max(LOW_ALIGN),
+            "INV-FRAME-ZEROED: no aligned address at an offset of {offset}"
+        );
         // SAFETY: INV-FRAME-ZEROED – the offset is below the alignment, which was added to the
         // size.
         let first = unsafe { memory.byte_add(offset) }.cast();
@@ -64,16 +69,16 @@ impl<T> Deref for ZeroedSlice<T> {
 
     #[inline]
     fn deref(&self) -> &[T] {
-        // SAFETY: INV-FRAME-ZEROED – `len` initialised values stand at `first`, and nobody has them
-        // mutably.
+        // SAFETY: INV-FRAME-ZEROED – `len` initialised values are at `first`, and no mutable
+        // reference to them exists.
         unsafe { core::slice::from_raw_parts(self.first.as_ptr(), self.len) }
     }
 }
 
 impl<T> Drop for ZeroedSlice<T> {
     fn drop(&mut self) {
-        // SAFETY: INV-FRAME-ZEROED – allocated with this layout, and not used after this; the
-        // values have nothing to drop.
+        // SAFETY: INV-FRAME-ZEROED – allocated with this layout and not used after this; the
+        // values need no drop.
         unsafe { dealloc(self.memory.as_ptr(), self.layout) }
     }
 }
@@ -87,9 +92,9 @@ mod tests {
     #[repr(C, align(64))]
     struct Line(AtomicU64);
 
-    /// INV-FRAME-ZEROED
+    /// INV-FRAME-ZEROED.
     #[test]
-    fn values_are_zero_aligned_and_apart() {
+    fn values_are_zero_aligned_and_disjoint() {
         for len in [0, 1, 2, 1000] {
             let slice = ZeroedSlice::<Line>::try_new(len).expect("memory");
             assert_eq!(slice.len(), len);
@@ -102,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn more_than_there_can_be_is_an_error() {
+    fn a_size_that_overflows_is_an_error() {
         assert!(ZeroedSlice::<Line>::try_new(usize::MAX / 64).is_err());
         assert!(ZeroedSlice::<Line>::try_new(usize::MAX).is_err());
     }

@@ -1,19 +1,20 @@
-//! Zones: the memory of a node below 4 GiB, and that above (Linux's `struct zone`, `ZONE_DMA32` and
-//! `ZONE_NORMAL`).
+//! Zones: the memory of a node below 4 GiB and the memory above.
 //!
-//! Key types: `Zone`, with its buddy lists, per-CPU lists and counts; [`ZoneView`], what
-//! `/proc/zoneinfo` shows of it.
+//! Linux's `struct zone`, `ZONE_DMA32` and `ZONE_NORMAL`.
 //!
-//! Locks: a CPU's list (`PerCpuPages`) outside the zone's buddy lists (`Zone`), as Linux's
-//! `pcp->lock` and `zone->lock`.
+//! Key types: `Zone`, with its buddy lists, per-CPU lists and counts; [`ZoneView`], the view of it
+//! that `/proc/zoneinfo` shows.
+//!
+//! Locks: the list of a CPU (`PerCpuPages`) outside the buddy lists of the zone (`Zone`), as
+//! Linux's `pcp->lock` and `zone->lock`.
 //!
 //! Invariants:
 //! - INV-FRAME-COUNT: `free` is the number of frames on the zone's buddy lists and, like Linux's
 //!   `NR_FREE_PAGES`, not those on per-CPU lists; `parked` is the number of frames in free blocks,
 //!   on either, that carry a debt key.
 //!
-//! Not guaranteed: that `free` and `parked` read without the lock agree with the lists at one
-//! moment.
+//! Not guaranteed: that `free` and `parked` agree with the lists when they are read without the
+//! lock.
 
 use crate::buddy::Buddy;
 use crate::clear::Residency;
@@ -27,7 +28,7 @@ use pagewright_sync::rank;
 use pagewright_sync::{Backend, OutOfMemory, PerCpu, SpinLock};
 use pagewright_types::{CpuId, DebtKey, FrameRange, NodeId, Order, Pfn};
 
-/// A zone's place among the zones of its machine.
+/// The index of a zone among the zones of its machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct ZoneId(u8);
 
@@ -51,7 +52,7 @@ impl fmt::Display for ZoneId {
     }
 }
 
-/// Which part of a node's memory.
+/// The part of a node's memory that a zone covers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum ZoneKind {
     /// Below 4 GiB.
@@ -61,11 +62,11 @@ pub enum ZoneKind {
 }
 
 impl ZoneKind {
-    /// Both, from low to high addresses.
+    /// All kinds, from low to high addresses.
     pub const ALL: [Self; 2] = [Self::Dma32, Self::Normal];
     const BOUNDARY: Pfn = Pfn::new(1 << 20);
 
-    /// The name in `/proc/zoneinfo` and `/proc/buddyinfo`.
+    /// The name of the zone in `/proc/zoneinfo` and `/proc/buddyinfo`.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Dma32 => "DMA32",
@@ -73,7 +74,7 @@ impl ZoneKind {
         }
     }
 
-    /// The part of a range that lies in such a zone.
+    /// The part of `range` that lies in a zone of this kind.
     pub(crate) fn part_of(self, range: FrameRange) -> Option<FrameRange> {
         let (start, end) = match self {
             Self::Dma32 => (range.start(), range.end().min(Self::BOUNDARY)),
@@ -83,23 +84,23 @@ impl ZoneKind {
     }
 }
 
-/// What the allocator wants of a zone.
+/// What the allocator requests of a zone.
 #[derive(Clone, Copy)]
 pub(crate) struct ZoneRequest {
     pub(crate) order: Order,
     pub(crate) settled_only: bool,
-    /// Frames that have been freed since a block was, from which on it is cold.
+    /// A block is cold once this many frames were freed after it.
     pub(crate) cold_after: u32,
 }
 
-/// What the allocator got of a zone.
+/// A block that a zone hands out.
 pub(crate) struct ZoneBlock {
     pub(crate) pfn: Pfn,
     pub(crate) key: DebtKey,
     pub(crate) residency: Residency,
 }
 
-/// How many frames a request leaves in a zone.
+/// The watermark above which a request must leave a zone.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum WatermarkLevel {
     Low,
@@ -108,7 +109,7 @@ pub(crate) enum WatermarkLevel {
 }
 
 impl WatermarkLevel {
-    /// The marks to try one after the other.
+    /// The watermarks to try, in order.
     pub(crate) const fn of(urgency: Urgency) -> &'static [Self] {
         match urgency {
             Urgency::Normal => &[Self::Low, Self::Min],
@@ -117,7 +118,7 @@ impl WatermarkLevel {
     }
 }
 
-/// A zone of a node.
+/// One zone of a node.
 pub(crate) struct Zone<L> {
     pub(crate) node: NodeId,
     pub(crate) kind: ZoneKind,
@@ -152,7 +153,7 @@ impl<L: Backend> Zone<L> {
         })
     }
 
-    /// Adds memory at boot.
+    /// Adds free frames at boot.
     pub(crate) fn add_range(&self, memmap: &Memmap, range: FrameRange) {
         self.buddy.lock().add_range(memmap, range);
         self.free.fetch_add(range.frames(), Ordering::Relaxed);
@@ -162,8 +163,9 @@ impl<L: Backend> Zone<L> {
         self.free.load(Ordering::Relaxed)
     }
 
-    /// Whether the zone keeps more than `mark` after a block of `order` was taken (Linux's
-    /// `__zone_watermark_ok`).
+    /// Whether at least `mark` frames remain free after a block of `order` is taken.
+    ///
+    /// Linux's `__zone_watermark_ok`.
     #[inline]
     pub(crate) fn above(&self, mark: WatermarkLevel, order: Order) -> bool {
         let keep = match mark {
@@ -174,57 +176,60 @@ impl<L: Backend> Zone<L> {
         self.free() >= keep.saturating_add(order.frames())
     }
 
-    /// Takes a block, through `cpu`'s lists if its order passes through them.
+    /// Takes a block, through the per-CPU list of `cpu` if its order has one.
     #[inline]
-    pub(crate) fn take(&self, memmap: &Memmap, cpu: CpuId, want: ZoneRequest) -> Option<ZoneBlock> {
-        let got =
-            if pcp::keeps(want.order) { self.take_pcp(memmap, cpu, want) } else { self.take_buddy(memmap, want) }?;
-        let ZoneBlock { pfn, key, .. } = got;
+    pub(crate) fn take(&self, memmap: &Memmap, cpu: CpuId, request: ZoneRequest) -> Option<ZoneBlock> {
+        let block = if pcp::keeps(request.order) {
+            self.take_pcp(memmap, cpu, request)
+        } else {
+            self.take_buddy(memmap, request)
+        }?;
+        let ZoneBlock { pfn, key, .. } = block;
         if key != DebtKey::NONE {
-            self.parked.fetch_sub(want.order.frames(), Ordering::Relaxed);
+            self.parked.fetch_sub(request.order.frames(), Ordering::Relaxed);
             memmap.at(pfn).set_debt(DebtKey::NONE);
         }
-        Some(got)
+        Some(block)
     }
 
     #[inline]
-    fn take_pcp(&self, memmap: &Memmap, cpu: CpuId, want: ZoneRequest) -> Option<ZoneBlock> {
+    fn take_pcp(&self, memmap: &Memmap, cpu: CpuId, request: ZoneRequest) -> Option<ZoneBlock> {
         let mut pcp = self.pcp.get(cpu).lock();
-        let mut got = pcp.take(memmap, want.order, want.settled_only);
-        if got.is_none() {
-            self.refill(memmap, &mut pcp, want);
-            got = pcp.take(memmap, want.order, want.settled_only);
+        let mut block = pcp.take(memmap, request.order, request.settled_only);
+        if block.is_none() {
+            self.refill(memmap, &mut pcp, request);
+            block = pcp.take(memmap, request.order, request.settled_only);
         }
-        let (pfn, key) = got?;
+        let (pfn, key) = block?;
         let residency = memmap.at(pfn).residency();
         memmap.transition(pfn, FrameState::Pcp, FrameState::Allocated);
         Some(ZoneBlock { pfn, key, residency })
     }
 
-    /// Moves a batch from the buddy lists to a CPU's list (Linux's `rmqueue_bulk`).
+    /// Moves a batch from the buddy lists to a per-CPU list (Linux's `rmqueue_bulk`).
     #[cold]
-    fn refill(&self, memmap: &Memmap, pcp: &mut Pcp, want: ZoneRequest) {
+    fn refill(&self, memmap: &Memmap, pcp: &mut Pcp, request: ZoneRequest) {
         let mut buddy = self.buddy.lock();
         let mut moved = 0;
-        while moved < self.limits.batch(want.order) {
-            let Some((pfn, key)) = buddy.take(memmap, want.order, want.settled_only) else { break };
-            let residency = buddy.residency(memmap, pfn, want.cold_after);
+        while moved < self.limits.batch(request.order) {
+            let Some((pfn, key)) = buddy.take(memmap, request.order, request.settled_only) else { break };
+            let residency = buddy.residency(memmap, pfn, request.cold_after);
             pcp.put(memmap, pfn, memmap.at(pfn).kind(), (key, residency), self.limits);
             moved += 1;
         }
-        self.free.fetch_sub(moved << want.order.raw(), Ordering::Relaxed);
+        self.free.fetch_sub(moved << request.order.raw(), Ordering::Relaxed);
     }
 
-    fn take_buddy(&self, memmap: &Memmap, want: ZoneRequest) -> Option<ZoneBlock> {
+    fn take_buddy(&self, memmap: &Memmap, request: ZoneRequest) -> Option<ZoneBlock> {
         let mut buddy = self.buddy.lock();
-        let (pfn, key) = buddy.take(memmap, want.order, want.settled_only)?;
-        self.free.fetch_sub(want.order.frames(), Ordering::Relaxed);
-        let residency = buddy.residency(memmap, pfn, want.cold_after);
+        let (pfn, key) = buddy.take(memmap, request.order, request.settled_only)?;
+        self.free.fetch_sub(request.order.frames(), Ordering::Relaxed);
+        let residency = buddy.residency(memmap, pfn, request.cold_after);
         memmap.transition(pfn, FrameState::Free, FrameState::Allocated);
         Some(ZoneBlock { pfn, key, residency })
     }
 
-    /// Gives back a block in state `Allocated`.
+    /// Frees a block in the state `Allocated`.
     #[inline]
     pub(crate) fn put(&self, memmap: &Memmap, cpu: CpuId, pfn: Pfn, kind: FrameKind, key: DebtKey) {
         let order = kind.order();
@@ -241,9 +246,12 @@ impl<L: Backend> Zone<L> {
         }
     }
 
-    /// Gives back the first of `blocks`, all of them in state `Allocated`, and those behind it that are
-    /// this zone's, too: the lock of the CPU's list is taken once (`free_unref_folios`). Each owes
-    /// what its record says. Returns how many they were.
+    /// Frees the leading blocks of `blocks` that are in the zone of the first one.
+    ///
+    /// Returns their number.
+    ///
+    /// Takes the lock of the CPU's list once (`free_unref_folios`). All blocks are in the state
+    /// `Allocated`. Each owes the debt in its record.
     pub(crate) fn put_many(&self, memmap: &Memmap, cpu: CpuId, blocks: &[Pfn]) -> usize {
         let id = memmap.at(blocks[0]).kind().zone();
         let mut pcp = self.pcp.get(cpu).lock();
@@ -273,7 +281,7 @@ impl<L: Backend> Zone<L> {
         self.free.fetch_add(order.frames(), Ordering::Relaxed);
     }
 
-    /// Moves the oldest blocks of a CPU's list to the buddy lists (Linux's `free_pcppages_bulk`).
+    /// Moves the oldest blocks of a per-CPU list to the buddy lists (Linux's `free_pcppages_bulk`).
     #[cold]
     fn drain_list(&self, memmap: &Memmap, pcp: &mut Pcp, order: Order, blocks: u32) {
         let mut buddy = self.buddy.lock();
@@ -283,7 +291,7 @@ impl<L: Backend> Zone<L> {
         }
     }
 
-    /// Empties all CPUs' lists (Linux's `drain_all_pages`).
+    /// Empties the lists of all CPUs (Linux's `drain_all_pages`).
     pub(crate) fn drain(&self, memmap: &Memmap) {
         for lists in self.pcp.iter() {
             let mut pcp = lists.lock();
@@ -296,51 +304,55 @@ impl<L: Backend> Zone<L> {
     }
 }
 
-/// One zone, as reports see it.
+/// A view of one zone, for reports and checks.
 pub struct ZoneView<'a, L>(pub(crate) &'a Zone<L>);
 
 impl<L: Backend> ZoneView<'_, L> {
-    /// The node whose memory it is.
+    /// The node of the zone.
     pub fn node(&self) -> NodeId {
         self.0.node
     }
 
-    /// Which part of the node's memory.
+    /// The part of the node's memory that the zone covers.
     pub fn kind(&self) -> ZoneKind {
         self.0.kind
     }
 
-    /// Frames that belong to the zone.
+    /// The number of frames of the zone.
     pub fn managed(&self) -> u32 {
         self.0.managed
     }
 
-    /// Its watermarks.
+    /// The watermarks of the zone, in frames.
     pub fn watermarks(&self) -> Watermarks {
         self.0.marks
     }
 
-    /// Frames on the buddy lists (`nr_free_pages`).
+    /// The number of frames on the buddy lists (`nr_free_pages`).
     pub fn free(&self) -> u32 {
         self.0.free()
     }
 
-    /// Frames on per-CPU lists.
+    /// The number of frames on per-CPU lists.
+    ///
+    /// Takes the lock `PerCpuPages` of each CPU in turn.
     pub fn on_pcp(&self) -> u32 {
         self.0.pcp.iter().map(|lists| lists.lock().frames()).sum()
     }
 
-    /// Free frames that can't be used before a debt is settled.
+    /// The number of free frames that carry a debt.
     pub fn parked(&self) -> u32 {
         self.0.parked.load(Ordering::Relaxed)
     }
 
-    /// Free blocks of one order on the buddy lists (`/proc/buddyinfo`).
+    /// The number of free blocks of one order on the buddy lists (`/proc/buddyinfo`).
+    ///
+    /// Takes the lock `Zone`.
     pub fn blocks(&self, order: Order) -> u32 {
         self.0.buddy.lock().blocks(order)
     }
 
-    /// Whether reclaim should be running.
+    /// Whether at most `low` frames are free, so that reclaim should run.
     pub fn below_low(&self) -> bool {
         !self.0.above(WatermarkLevel::Low, Order::ZERO)
     }

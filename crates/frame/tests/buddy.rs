@@ -1,4 +1,4 @@
-//! The allocator against a model that knows only sets of frames.
+//! The frame allocator against a model of sets of frames.
 
 mod support;
 
@@ -10,8 +10,10 @@ use support::{Host, NODE0, cpus, range, run_on, shape};
 
 const CPUS: u16 = 3;
 
-/// Two nodes: one in three pieces around holes, of which one straddles 4 GiB; the other large
-/// enough for blocks of 1 GiB.
+/// A machine of two nodes.
+///
+/// One has three ranges with holes between, one of which straddles 4 GiB. The other is large enough
+/// for blocks of 1 GiB.
 fn machine() -> Frames<Host> {
     let near = [range(0x101, 0x1903), range(0x2000, 0x2400), range(0xf_ff00, 0x10_0180)];
     let far = [range(0x14_0000, 0x1c_0000)];
@@ -55,12 +57,12 @@ fn a_step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// What must be true of the allocator, kept as sets.
+/// The expected state of the allocator, as sets.
 #[derive(Default)]
 struct Model {
-    /// Blocks handed out: first frame to frames.
+    /// Allocated blocks: first frame to number of frames.
     taken: BTreeMap<u32, u32>,
-    /// Frames freed under a debt and not handed out since: first frame to end and epoch.
+    /// Frames freed under a debt and not allocated since: first frame to end and epoch.
     owing: BTreeMap<u32, (u32, u64)>,
 }
 
@@ -73,7 +75,7 @@ impl Model {
         self.owing.iter().map(|(start, (end, _))| u64::from(end - start)).sum()
     }
 
-    /// Takes the frames' debts out and returns the youngest.
+    /// Removes the debts of the frames and returns the youngest.
     fn settle(&mut self, start: u32, end: u32) -> u64 {
         let overlapping: Vec<_> = self.owing.range(..end).filter(|(_, (till, _))| *till > start).collect();
         let overlapping: Vec<_> = overlapping.into_iter().map(|(from, (till, epoch))| (*from, *till, *epoch)).collect();
@@ -89,28 +91,36 @@ impl Model {
         overlapping.iter().map(|(_, _, epoch)| *epoch).max().unwrap_or(0)
     }
 
-    /// INV-FRAME-BUDDY, INV-FRAME-KEY: frames that nobody has, aligned, under a key at least as
-    /// young as each was freed under.
+    /// INV-FRAME-BUDDY, INV-FRAME-KEY.
+    ///
+    /// The frames are free and aligned, and the key is at least as young as the key under which
+    /// each was freed.
     fn hand_out(&mut self, frames: &Frames<Host>, request: FrameRequest, pfn: Pfn, key: DebtKey) {
         let (start, end) = (pfn.raw(), pfn.raw() + request.order.frames());
         assert!(pfn.is_aligned(request.order));
         let node = frames.node_of(pfn);
-        assert!(node.is_some() && node == frames.node_of(Pfn::new(end - 1)), "a block across nodes or in a hole");
+        assert!(
+            node.is_some() && node == frames.node_of(Pfn::new(end - 1)),
+            "{pfn}: a block across nodes or in a hole"
+        );
         assert!(!request.strict || node == Some(request.node));
-        assert!(!request.settled_only || key == DebtKey::NONE, "a parked block for who wants settled ones");
+        assert!(
+            !request.settled_only || key == DebtKey::NONE,
+            "{pfn} is parked, but the request is for settled frames"
+        );
         let before = self.taken.range(..end).next_back();
-        assert!(before.is_none_or(|(at, frames)| at + frames <= start), "handed out twice: {pfn}");
-        assert!(self.settle(start, end) <= key.epoch(), "a debt was lost");
+        assert!(before.is_none_or(|(at, frames)| at + frames <= start), "{pfn} is allocated twice");
+        assert!(self.settle(start, end) <= key.epoch(), "{pfn} lost a debt");
         self.taken.insert(start, request.order.frames());
     }
 
-    /// INV-FRAME-COUNT: every frame is counted, once.
+    /// INV-FRAME-COUNT: every frame is counted exactly once.
     fn check(&self, frames: &Frames<Host>) {
         assert_eq!(frames.available() + self.allocated(), frames.managed());
         let in_use = frames.in_use().map(|(pfn, state)| (pfn.raw(), state));
         assert!(
             in_use.eq(self.taken.keys().map(|start| (*start, FrameState::Allocated))),
-            "what is in use is what was taken"
+            "the blocks in use are not the allocated ones"
         );
         let mut parked = 0;
         for zone in frames.zones() {
@@ -119,20 +129,20 @@ impl Model {
             assert!(zone.parked() <= zone.free() + zone.on_pcp());
             parked += u64::from(zone.parked());
         }
-        assert!(parked >= self.owing(), "{parked} frames parked, {} owe", self.owing());
+        assert!(parked >= self.owing(), "{parked} frames are parked, but {} owe a debt", self.owing());
     }
 }
 
-/// Takes a block, or says what must be true if there is none.
+/// Allocates a block, or checks that the failure is right.
 fn take(frames: &Frames<Host>, model: &mut Model, request: FrameRequest) -> Option<(Pfn, DebtKey)> {
     let before = frames.available();
     match frames.alloc(request) {
         Ok(unsettled) => {
             let key = unsettled.key();
-            let mut asked = DebtKey::NONE;
-            let block = unsettled.settle(|key| asked = key);
-            // INV-FRAME-SETTLED: the way to the block leads through its debt.
-            assert_eq!(asked, key);
+            let mut settled_key = DebtKey::NONE;
+            let block = unsettled.settle(|key| settled_key = key);
+            // INV-FRAME-SETTLED: only `settle`, which passes the key, returns the block.
+            assert_eq!(settled_key, key);
             assert_eq!(block.order(), request.order);
             let pfn = block.into_raw();
             model.hand_out(frames, request, pfn, key);
@@ -140,7 +150,7 @@ fn take(frames: &Frames<Host>, model: &mut Model, request: FrameRequest) -> Opti
         }
         Err(refusal) => {
             assert_eq!(refusal, NoFrames { request, cause: NoFramesCause::Exhausted });
-            assert_eq!(frames.available(), before, "a failure changed something");
+            assert_eq!(frames.available(), before, "a failed allocation changed the number of free frames");
             if request.urgency == Urgency::Reserve && !request.settled_only {
                 let mut zones = frames.zones().filter(|zone| !request.strict || zone.node() == request.node);
                 let large = request.order.raw()..Order::COUNT as u8;
@@ -153,9 +163,9 @@ fn take(frames: &Frames<Host>, model: &mut Model, request: FrameRequest) -> Opti
 
 proptest! {
     #[test]
-    fn blocks_are_disjoint_owe_what_they_owed_and_coalesce(steps in prop::collection::vec(a_step(), 1..250)) {
+    fn blocks_are_disjoint_keep_their_debt_and_coalesce(steps in prop::collection::vec(a_step(), 1..250)) {
         let frames = machine();
-        let virgin = shape(&frames);
+        let initial = shape(&frames);
         let mut model = Model::default();
         let mut held: Vec<Pfn> = Vec::new();
         for step in steps {
@@ -173,7 +183,7 @@ proptest! {
                 Step::Free { cpu, which, key } => if !held.is_empty() {
                     run_on(cpu);
                     let pfn = held.swap_remove(which % held.len());
-                    let count = model.taken.remove(&pfn.raw()).expect("held blocks are known");
+                    let count = model.taken.remove(&pfn.raw()).expect("the model has every held block");
                     if key != DebtKey::NONE {
                         model.owing.insert(pfn.raw(), (pfn.raw() + count, key.epoch()));
                     }
@@ -187,7 +197,7 @@ proptest! {
             frames.free(frames.block_from_raw(pfn));
         }
         frames.drain();
-        prop_assert_eq!(shape(&frames), virgin, "everything coalesces back");
+        prop_assert_eq!(shape(&frames), initial, "not all free blocks coalesced");
         prop_assert_eq!(frames.available(), frames.managed());
     }
 }
@@ -221,7 +231,7 @@ fn settled_blocks_are_handed_out_before_parked_ones() {
         let request = FrameRequest { settled_only: true, ..FrameRequest::new(Order::new(raw), NODE0) };
         let taken: Vec<Pfn> = (0..32).map(|_| support::take(&frames, raw).into_raw()).collect();
         for pfn in taken {
-            // One of each pair of buddies, so that none coalesce.
+            // One of each pair of buddies, so that no block coalesces.
             match pfn.raw() >> raw & 3 {
                 0 => frames.free_with_debt(frames.block_from_raw(pfn), DebtKey::new(7)),
                 2 => frames.free(frames.block_from_raw(pfn)),
@@ -252,11 +262,11 @@ fn a_key_follows_the_frames_through_coalescing_and_splitting() {
     let whole = frames.alloc(FrameRequest::new(Order::new(5), NODE0)).expect("both halves");
     assert_eq!(whole.key(), DebtKey::new(3).merge(DebtKey::new(9)));
     frames.free(whole.settle(|_| {}));
-    assert_eq!(support::take(&frames, 5).into_raw(), Pfn::new(0), "settled frames owe nothing");
+    assert_eq!(support::take(&frames, 5).into_raw(), Pfn::new(0), "settled frames owe no debt");
 }
 
 #[test]
-fn watermarks_keep_frames_back_for_who_needs_them() {
+fn watermarks_reserve_frames_for_urgent_requests() {
     let ranges = [range(0, 0x8000)];
     let nodes = [NodeSpec { id: NODE0, ranges: &ranges, cpus: cpus([0]) }];
     let layout = MemoryLayout { min_free_kbytes: Some(4096), ..MemoryLayout::new(&nodes) };
@@ -272,7 +282,7 @@ fn watermarks_keep_frames_back_for_who_needs_them() {
         assert!(zone.free() >= marks.min);
         below_low |= zone.below_low();
     }
-    assert!(below_low, "reclaim would never have been told");
+    assert!(below_low, "`below_low` never reported that reclaim should run");
     assert_eq!(zone.free(), marks.min);
     assert_eq!(frames.counters().sum(pagewright_types::Counter::AllocStall), 1);
     let reserve = FrameRequest { urgency: Urgency::Reserve, ..normal };
@@ -283,7 +293,7 @@ fn watermarks_keep_frames_back_for_who_needs_them() {
 }
 
 #[test]
-fn the_nearest_node_serves_and_a_strict_request_stays() {
+fn the_nearest_node_serves_and_a_strict_request_stays_on_its_node() {
     let ranges = [[range(0, 256)], [range(256, 512)], [range(512, 768)]];
     let node = |id: u8| NodeSpec {
         id: NodeId::new(id),
@@ -304,7 +314,7 @@ fn the_nearest_node_serves_and_a_strict_request_stays() {
     let served: Vec<_> = std::iter::from_fn(|| frames.alloc(whole).ok())
         .map(|unsettled| frames.node_of(unsettled.settle(|_| {}).into_raw()).map(NodeId::raw))
         .collect();
-    assert_eq!(served, [Some(0), Some(2), Some(1)], "by distance");
+    assert_eq!(served, [Some(0), Some(2), Some(1)], "nodes serve in the order of their distance");
     frames.free(frames.block_from_raw(Pfn::new(256)));
     let strict = FrameRequest { strict: true, ..whole };
     assert_eq!(frames.alloc(strict), Err(NoFrames { request: strict, cause: NoFramesCause::Exhausted }));
@@ -313,7 +323,7 @@ fn the_nearest_node_serves_and_a_strict_request_stays() {
 }
 
 #[test]
-fn memory_above_4_gib_goes_first() {
+fn memory_above_4_gib_is_allocated_first() {
     let frames = support::one_node(&Host::new(1), 0xf_ff00, 0x10_0100);
     let names: Vec<_> = frames.zones().map(|zone| (zone.kind().name(), zone.managed())).collect();
     assert_eq!(names, [("DMA32", 0x100), ("Normal", 0x100)]);
@@ -322,7 +332,7 @@ fn memory_above_4_gib_goes_first() {
 }
 
 #[test]
-fn what_another_cpu_keeps_is_found_before_giving_up() {
+fn blocks_on_the_list_of_another_cpu_are_found_before_an_allocation_fails() {
     let frames = support::one_node(&Host::new(2), 0, 64);
     run_on(1);
     let all: Vec<Pfn> = (0..64).map(|_| support::take(&frames, 0).into_raw()).collect();
@@ -333,7 +343,7 @@ fn what_another_cpu_keeps_is_found_before_giving_up() {
 }
 
 #[test]
-fn a_refused_permission_takes_nothing_and_says_so() {
+fn an_allocation_that_is_not_permitted_fails_and_allocates_nothing() {
     let host = Host::new(1);
     let frames = support::one_node(&host, 0, 64);
     let untouched = shape(&frames);

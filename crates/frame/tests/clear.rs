@@ -1,5 +1,4 @@
-//! Clearing: every byte by every sort of stores, fences where they are owed and nowhere else, and
-//! stores that suit the target.
+//! Clearing: all bytes are zero, and fences and stores fit the backend and the residency.
 
 mod support;
 
@@ -15,7 +14,7 @@ use support::{Host, NODE0, cpus, range, run_on, take};
 
 const WORDS_PER_PAGE: usize = 512;
 const POISON: u64 = 0xa5a5_5a5a_c3c3_3c3c;
-/// 32 MiB: more than a chunk without a yield, several times.
+/// 32 MiB: several chunks of [`Frames::clear_yielding`].
 const FRAMES: u32 = 1 << 13;
 
 /// Host memory for frames 0 to `frames`, aligned to 2 MiB as huge pages are.
@@ -39,12 +38,12 @@ fn holds(words: &[AtomicU64], value: u64) -> bool {
     words.iter().all(|word| word.load(Ordering::Relaxed) == value)
 }
 
-struct Bed {
+struct Fixture {
     memory: &'static [AtomicU64],
     frames: Frames<Host>,
 }
 
-impl Bed {
+impl Fixture {
     fn new(cpus: usize) -> Self {
         run_on(0);
         let memory = memory(FRAMES);
@@ -70,132 +69,141 @@ fn weak() -> Vec<ClearBackend> {
     backends().into_iter().filter(|backend| backend.is_weak()).collect()
 }
 
-/// INV-CLEAR-WHOLE, for every sort of stores this CPU has, every order up to 8 MiB, and blocks at
-/// every alignment that their order allows.
+/// INV-CLEAR-WHOLE.
+///
+/// For all backends of this CPU, all orders up to 8 MiB, and blocks at all alignments that their
+/// order allows.
 #[test]
-fn every_byte_of_the_block_is_zero_and_no_other() {
-    let bed = Bed::new(1);
+fn every_byte_of_a_block_is_zeroed_and_no_other() {
+    let fixture = Fixture::new(1);
     for backend in backends() {
-        bed.frames.clear_selector().set_policy(ClearPolicy::Only(backend));
+        fixture.frames.clear_selector().set_policy(ClearPolicy::Only(backend));
         for raw in 0..=11 {
             let order = Order::new(raw);
-            let before = bed.count(backend.counter());
+            let before = fixture.count(backend.counter());
             let mut blocks = BlockList::new();
             for _ in 0..3 {
-                let cleared = bed.frames.pin_cpu().clear(take(&bed.frames, raw), ClearExtent::of_order(order)).fence();
+                let cleared =
+                    fixture.frames.pin_cpu().clear(take(&fixture.frames, raw), ClearExtent::of_order(order)).fence();
                 let pfn = cleared.pfn();
-                let own = words_of(bed.memory, pfn, order);
-                assert!(holds(own, 0), "{} left something in {pfn}, order {order}", backend.name());
+                let own = words_of(fixture.memory, pfn, order);
+                assert!(holds(own, 0), "{} did not clear all of {pfn}, order {order}", backend.name());
                 poison(own);
-                assert!(holds(bed.memory, POISON), "{} went beyond {pfn}, order {order}", backend.name());
-                blocks.push(&bed.frames, cleared.into_block());
+                assert!(holds(fixture.memory, POISON), "{} cleared more than {pfn}, order {order}", backend.name());
+                blocks.push(&fixture.frames, cleared.into_block());
             }
-            while let Some(block) = blocks.pop(&bed.frames) {
-                bed.frames.free(block);
+            while let Some(block) = blocks.pop(&fixture.frames) {
+                fixture.frames.free(block);
             }
             let pages = 3 * u64::from(order.frames());
-            assert_eq!(bed.count(backend.counter()) - before, pages, "the path taken is the one asked for");
+            assert_eq!(
+                fixture.count(backend.counter()) - before,
+                pages,
+                "another backend cleared than the policy says"
+            );
         }
-        bed.frames.drain();
+        fixture.frames.drain();
     }
 }
 
-/// INV-CLEAR-FENCES, INV-CLEAR-YIELD, INV-CLEAR-WHOLE
+/// INV-CLEAR-FENCES, INV-CLEAR-YIELD, INV-CLEAR-WHOLE.
 #[test]
-fn a_large_block_yields_after_each_chunk_and_fences_before() {
-    let bed = Bed::new(1);
+fn a_large_block_is_fenced_and_yields_after_each_chunk() {
+    let fixture = Fixture::new(1);
     for backend in backends() {
-        bed.frames.clear_selector().set_policy(ClearPolicy::Only(backend));
-        let [fences, batches, yields] = bed.fences();
-        // 32 MiB are four chunks of 8.
-        let block = take(&bed.frames, 13);
+        fixture.frames.clear_selector().set_policy(ClearPolicy::Only(backend));
+        let [fences, batches, yields] = fixture.fences();
+        // 32 MiB are four chunks of 8 MiB.
+        let block = take(&fixture.frames, 13);
         let (pfn, order) = (block.pfn(), block.order());
         let begun = Cell::new(0);
-        let cleared = bed.frames.clear_yielding(block, ClearExtent::of_order(order), || {
+        let cleared = fixture.frames.clear_yielding(block, ClearExtent::of_order(order), || {
             begun.set(begun.get() + 1);
             let chunk = Order::new(11);
             let done = Pfn::new(pfn.raw() + (begun.get() - 1) * chunk.frames());
-            assert!(holds(words_of(bed.memory, done, chunk), 0), "what lies before a yield is done");
+            assert!(holds(words_of(fixture.memory, done, chunk), 0), "a chunk is not cleared before the yield");
         });
         assert_eq!(begun.get(), 3);
-        assert!(holds(words_of(bed.memory, pfn, order), 0));
+        assert!(holds(words_of(fixture.memory, pfn, order), 0));
         let owed = if backend.is_weak() { [4, 1, 3] } else { [0; 3] };
-        assert_eq!(bed.fences(), [fences + owed[0], batches + owed[1], yields + owed[2]], "{}", backend.name());
-        poison(bed.memory);
-        bed.frames.free(cleared.into_block());
+        assert_eq!(fixture.fences(), [fences + owed[0], batches + owed[1], yields + owed[2]], "{}", backend.name());
+        poison(fixture.memory);
+        fixture.frames.free(cleared.into_block());
     }
 }
 
-/// INV-CLEAR-FENCE, INV-CLEAR-FENCES
+/// INV-CLEAR-FENCE, INV-CLEAR-FENCES.
 #[test]
-fn a_batch_has_one_fence_and_ordinary_stores_none() {
-    let bed = Bed::new(1);
+fn a_batch_needs_one_fence_and_ordinary_stores_none() {
+    let fixture = Fixture::new(1);
     for backend in backends() {
-        bed.frames.clear_selector().set_policy(ClearPolicy::Only(backend));
-        let [fences, batches, _] = bed.fences();
-        let cpu = bed.frames.pin_cpu();
+        fixture.frames.clear_selector().set_policy(ClearPolicy::Only(backend));
+        let [fences, batches, _] = fixture.fences();
+        let cpu = fixture.frames.pin_cpu();
         let mut batch = cpu.batch();
         for raw in [0, 0, 9, 3, 0, 9] {
-            batch.add(cpu.clear(take(&bed.frames, raw), ClearExtent::of_frames(1 << 18)));
+            batch.add(cpu.clear(take(&fixture.frames, raw), ClearExtent::of_frames(1 << 18)));
         }
         let mut zeroed = batch.fence();
         assert_eq!(zeroed.len(), 6);
         let one = u64::from(backend.is_weak());
-        assert_eq!(bed.fences()[..2], [fences + one, batches + one], "{}", backend.name());
-        let first = zeroed.pop().expect("six blocks").into_block();
-        assert!(holds(words_of(bed.memory, first.pfn(), first.order()), 0));
-        bed.frames.free(first);
-        // The rest goes back by itself.
+        assert_eq!(fixture.fences()[..2], [fences + one, batches + one], "{}", backend.name());
+        let first = zeroed.pop().expect("one of six blocks").into_block();
+        assert!(holds(words_of(fixture.memory, first.pfn(), first.order()), 0));
+        fixture.frames.free(first);
+        // Dropping the list frees the other blocks.
         drop(zeroed);
-        assert_eq!(bed.frames.available(), u64::from(FRAMES));
+        assert_eq!(fixture.frames.available(), u64::from(FRAMES));
     }
 }
 
-/// INV-CLEAR-FENCE: what is dropped between its stores and its fence is fenced, free, and nobody is
-/// told that it is zero.
+/// INV-CLEAR-FENCE.
+///
+/// A block that is dropped between its stores and its fence is fenced and freed, and does not count
+/// as zeroed.
 #[test]
-fn dropped_before_the_fence_it_is_fenced_and_freed() {
-    let bed = Bed::new(1);
+fn a_block_dropped_before_its_fence_is_fenced_and_freed() {
+    let fixture = Fixture::new(1);
     for backend in weak() {
-        bed.frames.clear_selector().set_policy(ClearPolicy::Only(backend));
-        let [fences, batches, _] = bed.fences();
-        let cpu = bed.frames.pin_cpu();
-        drop(cpu.clear(take(&bed.frames, 9), ClearExtent::PAGE));
+        fixture.frames.clear_selector().set_policy(ClearPolicy::Only(backend));
+        let [fences, batches, _] = fixture.fences();
+        let cpu = fixture.frames.pin_cpu();
+        drop(cpu.clear(take(&fixture.frames, 9), ClearExtent::PAGE));
         let mut batch = cpu.batch();
-        batch.add(cpu.clear(take(&bed.frames, 0), ClearExtent::PAGE));
-        batch.add(cpu.clear(take(&bed.frames, 9), ClearExtent::PAGE));
+        batch.add(cpu.clear(take(&fixture.frames, 0), ClearExtent::PAGE));
+        batch.add(cpu.clear(take(&fixture.frames, 9), ClearExtent::PAGE));
         drop(batch);
         drop(cpu.batch());
-        assert_eq!(bed.fences()[..2], [fences + 2, batches + 2], "one each, and none for nothing");
-        assert_eq!(bed.frames.available(), u64::from(FRAMES));
+        assert_eq!(fixture.fences()[..2], [fences + 2, batches + 2], "one fence for each, and none for an empty batch");
+        assert_eq!(fixture.frames.available(), u64::from(FRAMES));
     }
 }
 
-/// INV-CLEAR-PINNED
+/// INV-CLEAR-PINNED.
 #[test]
 #[cfg_attr(not(debug_assertions), ignore = "checked in debug builds")]
 #[cfg_attr(not(target_arch = "x86_64"), ignore = "no weakly ordered stores")]
 #[should_panic(expected = "INV-CLEAR-PINNED")]
-fn a_fence_on_another_cpu_is_noticed() {
-    let bed = Bed::new(2);
-    bed.frames.clear_selector().set_policy(ClearPolicy::Only(ClearBackend::Movnti));
-    let cpu = bed.frames.pin_cpu();
-    let cleared = cpu.clear(take(&bed.frames, 0), ClearExtent::PAGE);
+fn a_fence_on_another_cpu_panics() {
+    let fixture = Fixture::new(2);
+    fixture.frames.clear_selector().set_policy(ClearPolicy::Only(ClearBackend::Movnti));
+    let cpu = fixture.frames.pin_cpu();
+    let cleared = cpu.clear(take(&fixture.frames, 0), ClearExtent::PAGE);
     run_on(1);
     cleared.fence().into_block().into_raw();
 }
 
 #[test]
-fn the_cpu_may_be_given_up_between_batches() {
-    let bed = Bed::new(2);
-    bed.frames.clear_selector().set_policy(ClearPolicy::Uncached);
-    let mut cpu = bed.frames.pin_cpu();
-    let one = cpu.clear(take(&bed.frames, 0), ClearExtent::PAGE).fence();
+fn the_cpu_may_be_yielded_between_batches() {
+    let fixture = Fixture::new(2);
+    fixture.frames.clear_selector().set_policy(ClearPolicy::Uncached);
+    let mut cpu = fixture.frames.pin_cpu();
+    let one = cpu.clear(take(&fixture.frames, 0), ClearExtent::PAGE).fence();
     cpu.yield_cpu(|_| run_on(1));
-    let other = cpu.clear(take(&bed.frames, 0), ClearExtent::PAGE).fence();
+    let other = cpu.clear(take(&fixture.frames, 0), ClearExtent::PAGE).fence();
     for zeroed in [one, other] {
-        bed.frames.prefetch(&zeroed, zeroed.pfn(), 8);
-        bed.frames.free(zeroed.into_block());
+        fixture.frames.prefetch(&zeroed, zeroed.pfn(), 8);
+        fixture.frames.free(zeroed.into_block());
     }
 }
 
@@ -205,16 +213,16 @@ fn residency(frames: &Frames<Host>, raw: u8) -> (Residency, Block) {
 }
 
 #[test]
-fn what_was_never_used_is_cold_and_what_was_just_freed_here_is_hot() {
-    let bed = Bed::new(2);
-    let frames = &bed.frames;
+fn a_new_block_is_cold_and_a_block_just_freed_here_is_hot() {
+    let fixture = Fixture::new(2);
+    let frames = &fixture.frames;
     for raw in [0, 3, 9] {
         let (fresh, block) = residency(frames, raw);
         assert_eq!(fresh, Residency::Cold, "order {raw}");
         frames.free(block);
         let (again, block) = residency(frames, raw);
         assert_eq!(again, Residency::Hot, "order {raw}");
-        // By a list and back.
+        // A list keeps the residency.
         let mut list = BlockList::new();
         list.push(frames, block);
         let block = list.pop(frames).expect("one block");
@@ -223,18 +231,18 @@ fn what_was_never_used_is_cold_and_what_was_just_freed_here_is_hot() {
         frames.free(block);
         run_on(0);
         let (here, block) = residency(frames, raw);
-        assert_ne!(here, Residency::Hot, "it is another CPU's");
+        assert_ne!(here, Residency::Hot, "another CPU freed the block");
         frames.free(block);
         frames.drain();
     }
 }
 
 #[test]
-fn lines_leave_the_cache_as_others_are_freed() {
-    let bed = Bed::new(1);
-    let frames = &bed.frames;
-    // Order 4 never lies on a CPU's list. All memory but one block of order 5 is taken, so that the
-    // block is found again.
+fn a_block_becomes_cold_as_others_are_freed() {
+    let fixture = Fixture::new(1);
+    let frames = &fixture.frames;
+    // Blocks of order 4 are on no per-CPU list. All memory but one block of order 5 is allocated,
+    // so that the same block is found again.
     let mut held = BlockList::new();
     for _ in 0..FRAMES / 16 - 1 {
         held.push(frames, take(frames, 4));
@@ -243,21 +251,21 @@ fn lines_leave_the_cache_as_others_are_freed() {
     assert_eq!(fresh, Residency::Cold);
     frames.free(block);
     let (again, block) = residency(frames, 4);
-    assert_eq!(again, Residency::Unknown, "freed a moment ago, by who knows whom");
+    assert_eq!(again, Residency::Unknown, "freed a moment ago, and not through a per-CPU list");
     frames.free(block);
-    // As much as the cache holds is freed elsewhere, and this block is found last.
+    // As many frames are freed as the cache holds, and then the block is found again.
     let cache = frames.clear_selector().cache().frames();
-    // Not its buddy, with which it would become one block.
-    let buddy = held.pop(frames).expect("many");
+    // The buddy stays allocated, or the blocks would coalesce.
+    let buddy = held.pop(frames).expect("a held block");
     let mut other = held.pop(frames);
     for _ in 0..cache / 16 {
-        frames.free(other.take().expect("one"));
+        frames.free(other.take().expect("a block"));
         let block = take(frames, 4);
         other = Some(block);
     }
-    let (one, two) = (other.take().expect("one"), take(frames, 4));
+    let (one, two) = (other.take().expect("a block"), take(frames, 4));
     let cold = [one.residency(), two.residency()].into_iter().filter(|residency| *residency == Residency::Cold).count();
-    assert_eq!(cold, 1, "the one that was left alone meanwhile");
+    assert_eq!(cold, 1, "only the block that was not freed in between is cold");
     for block in [one, two, buddy] {
         frames.free(block);
     }
@@ -267,18 +275,18 @@ fn lines_leave_the_cache_as_others_are_freed() {
 }
 
 #[test]
-fn a_page_freed_does_not_make_the_memory_around_it_warm() {
-    let bed = Bed::new(1);
-    let page = take(&bed.frames, 0);
-    bed.frames.free(page);
-    bed.frames.drain();
-    let (around, block) = residency(&bed.frames, 13);
-    assert_eq!(around, Residency::Cold, "one page of 8192");
-    bed.frames.free(block);
+fn freeing_a_page_leaves_the_block_that_it_joins_cold() {
+    let fixture = Fixture::new(1);
+    let page = take(&fixture.frames, 0);
+    fixture.frames.free(page);
+    fixture.frames.drain();
+    let (around, block) = residency(&fixture.frames, 13);
+    assert_eq!(around, Residency::Cold, "only one page of 8192 was used");
+    fixture.frames.free(block);
 }
 
 #[test]
-fn another_nodes_memory_is_cold() {
+fn memory_of_another_node_is_cold() {
     run_on(0);
     let host = Host::new(2);
     let (here, there) = ([range(0, 1 << 10)], [range(1 << 10, 1 << 11)]);
@@ -297,30 +305,31 @@ fn another_nodes_memory_is_cold() {
     }
 }
 
-/// The counters say which path ran, by what the allocator knew (version 2 of the series took the
-/// slow one and nobody saw).
+/// The counters show the selected stores.
+///
+/// (Version 2 of the Linux series selected the slow ones unnoticed.)
 #[test]
-fn cold_blocks_of_a_large_operation_stream_and_hot_ones_do_not() {
-    let bed = Bed::new(1);
+fn a_large_operation_streams_to_cold_blocks_and_not_to_hot_ones() {
+    let fixture = Fixture::new(1);
     let caps = ClearCaps::detect();
     let Some(streaming) = caps.streaming().filter(|_| !caps.is_denied()) else { return };
     let large = ClearExtent::of_frames(1 << 18);
     let clear = |whole| {
-        let (_, block) = residency(&bed.frames, 9);
-        let before = [streaming, caps.ordinary()].map(|backend| bed.count(backend.counter()));
-        bed.frames.free(bed.frames.pin_cpu().clear(block, whole).fence().into_block());
-        let after = [streaming, caps.ordinary()].map(|backend| bed.count(backend.counter()));
+        let (_, block) = residency(&fixture.frames, 9);
+        let before = [streaming, caps.ordinary()].map(|backend| fixture.count(backend.counter()));
+        fixture.frames.free(fixture.frames.pin_cpu().clear(block, whole).fence().into_block());
+        let after = [streaming, caps.ordinary()].map(|backend| fixture.count(backend.counter()));
         [after[0] - before[0], after[1] - before[1]]
     };
-    assert_eq!(clear(large), [512, 0], "fresh");
-    assert_eq!(clear(large), [0, 512], "just freed");
-    bed.frames.drain();
-    assert_eq!(clear(large), [512, 0], "unknown, and more than any cache");
-    bed.frames.drain();
-    assert_eq!(clear(ClearExtent::of_order(Order::PMD)), [0, 512], "unknown, and small");
+    assert_eq!(clear(large), [512, 0], "a new block is cold");
+    assert_eq!(clear(large), [0, 512], "a block just freed is hot");
+    fixture.frames.drain();
+    assert_eq!(clear(large), [512, 0], "unknown, and larger than the cache");
+    fixture.frames.drain();
+    assert_eq!(clear(ClearExtent::of_order(Order::PMD)), [0, 512], "unknown, and smaller than the cache");
 }
 
-/// A clock that the test moves.
+/// A clock that advances by `by` nanoseconds at each reading.
 fn ticking(by: &Cell<u64>) -> impl FnMut() -> Duration + '_ {
     let mut now = 0;
     move || {
@@ -330,26 +339,27 @@ fn ticking(by: &Cell<u64>) -> impl FnMut() -> Duration + '_ {
 }
 
 #[test]
-fn a_calibration_without_gain_vetoes() {
-    let bed = Bed::new(1);
+fn a_calibration_vetoes_streaming_stores_that_are_not_faster() {
+    let fixture = Fixture::new(1);
     if ClearCaps::detect().candidates().next().is_none() {
         return;
     }
     let (wants, order) = Frames::<Host>::CALIBRATION_BLOCKS;
     let six = || {
         let mut list = BlockList::new();
-        (0..wants).for_each(|_| list.push(&bed.frames, take(&bed.frames, order.raw())));
+        (0..wants).for_each(|_| list.push(&fixture.frames, take(&fixture.frames, order.raw())));
         list
     };
-    // Every clear takes one tick, whatever stores it uses.
+    // Every clear takes one tick, with any backend.
     let tick = Cell::new(1000);
-    let found = bed.frames.calibrate_clearing(six(), ticking(&tick)).expect("six blocks");
+    let found = fixture.frames.calibrate_clearing(six(), ticking(&tick)).expect("six blocks");
     assert_eq!((found.ratio_permille, found.streaming), (1000, None));
     assert_eq!(
-        bed.frames.clear_selector().select(Residency::Cold, ClearExtent::of_frames(1 << 18)),
+        fixture.frames.clear_selector().select(Residency::Cold, ClearExtent::of_frames(1 << 18)),
         ClearCaps::detect().ordinary()
     );
-    // Six warm up, then each pair is slow and fast: the calls of the clock are counted off.
+    // Six clears warm up, then each pair has a slow and a fast clear. The readings of the clock
+    // identify them.
     let calls = Cell::new(0u32);
     let mut now = 0;
     let clock = || {
@@ -358,24 +368,24 @@ fn a_calibration_without_gain_vetoes() {
         now += if ordinary { 2300 } else { 1000 };
         Duration::from_nanos(now)
     };
-    let found = bed.frames.calibrate_clearing(six(), clock).expect("six blocks");
+    let found = fixture.frames.calibrate_clearing(six(), clock).expect("six blocks");
     let best = ClearCaps::detect().candidates().next();
-    assert_eq!((found.ratio_permille, found.streaming), (2300, best), "the first that is worth it");
-    assert_eq!(bed.frames.clear_selector().streaming(), best);
-    assert!(bed.frames.calibrate_clearing(BlockList::new(), ticking(&tick)).is_none(), "nothing to measure on");
-    assert_eq!(bed.frames.available(), u64::from(FRAMES), "blocks are given back");
+    assert_eq!((found.ratio_permille, found.streaming), (2300, best), "the first backend that pays off");
+    assert_eq!(fixture.frames.clear_selector().streaming(), best);
+    assert!(fixture.frames.calibrate_clearing(BlockList::new(), ticking(&tick)).is_none(), "no blocks to measure");
+    assert_eq!(fixture.frames.available(), u64::from(FRAMES), "the calibration leaks blocks");
 }
 
 #[test]
-fn the_knee_is_where_a_set_is_slower_for_its_size() {
-    let bed = Bed::new(1);
+fn the_cache_probe_finds_the_first_set_that_is_slow_for_its_size() {
+    let fixture = Fixture::new(1);
     let mut list = BlockList::new();
     for _ in 0..16 {
-        list.push(&bed.frames, take(&bed.frames, 9));
+        list.push(&fixture.frames, take(&fixture.frames, 9));
     }
-    let mut knee = CacheProbe::new(list);
-    // A block takes as long in the sets of 2, 4 and 8, and three times as long in that of 16. Each
-    // step reads the clock 6 times.
+    let mut probe = CacheProbe::new(list);
+    // A block takes as long in the sets of 2, 4 and 8, and three times as long in the set of 16.
+    // Each step reads the clock 6 times.
     let (mut now, mut reads) = (0u64, 0);
     let mut clock = move || {
         let set = [2, 4, 8, 16][reads / 6];
@@ -384,12 +394,16 @@ fn the_knee_is_where_a_set_is_slower_for_its_size() {
         Duration::from_nanos(now)
     };
     for _ in 0..3 {
-        assert_eq!(knee.step(&bed.frames, &mut clock), CacheProbeProgress::More);
+        assert_eq!(probe.step(&fixture.frames, &mut clock), CacheProbeProgress::More);
     }
     let found = ClearExtent::of_frames(16 * 512);
-    assert_eq!(knee.step(&bed.frames, &mut clock), CacheProbeProgress::Found(found));
-    assert_eq!(bed.frames.clear_selector().cache(), found, "in force");
-    assert_eq!(knee.step(&bed.frames, &mut clock), CacheProbeProgress::AtLeast(found), "no blocks for more");
-    knee.finish(&bed.frames);
-    assert_eq!(bed.frames.available(), u64::from(FRAMES));
+    assert_eq!(probe.step(&fixture.frames, &mut clock), CacheProbeProgress::Found(found));
+    assert_eq!(fixture.frames.clear_selector().cache(), found, "the selector does not use the size found");
+    assert_eq!(
+        probe.step(&fixture.frames, &mut clock),
+        CacheProbeProgress::AtLeast(found),
+        "no blocks for a larger set"
+    );
+    probe.finish(&fixture.frames);
+    assert_eq!(fixture.frames.available(), u64::from(FRAMES));
 }

@@ -1,4 +1,4 @@
-//! Folios: references, freezing, splitting, pins, and what they remember.
+//! Folios: references, freezing, splitting, pins, flags and debts.
 
 mod support;
 
@@ -10,7 +10,7 @@ fn machine() -> Frames<Host> {
     one_node(&Host::new(1), 0x400, 0x1000)
 }
 
-/// Orders at which folios behave differently: one page, two pages (one tail), a few, a PMD's worth.
+/// Orders at which folios differ: one page, two pages (one tail), 16 pages, a PMD's worth.
 const ORDERS: [u8; 4] = [0, 1, 4, 9];
 
 /// INV-FRAME-STATE.
@@ -28,11 +28,11 @@ fn a_folio_is_found_by_each_of_its_frames_and_by_no_other() {
             assert_eq!(frames.state(pfn), if index == 0 { FrameState::Folio } else { FrameState::Tail });
         }
         assert!(frames.find_folio(folio.range().end()).is_none());
-        assert!(frames.find_folio(Pfn::new(0)).is_none(), "below all memory");
+        assert!(frames.find_folio(Pfn::new(0)).is_none(), "frame 0 is below all memory");
         let head = folio.pfn();
         let block = frames.put(reference).expect("the last reference");
         assert_eq!((block.pfn(), block.order()), (head, Order::new(raw)));
-        // INV-FRAME-TAIL: the tails' records still say what they said, and nobody believes them.
+        // INV-FRAME-TAIL: the records of the tails are stale now and must not be used.
         for index in 0..block.order().frames() {
             assert!(frames.find_folio(head.add(index)).is_none());
             assert!(frames.try_get_folio(head.add(index)).is_none());
@@ -42,7 +42,7 @@ fn a_folio_is_found_by_each_of_its_frames_and_by_no_other() {
 }
 
 #[test]
-fn stale_tails_are_not_believed_by_a_smaller_folio_at_their_head() {
+fn stale_tails_do_not_belong_to_a_smaller_folio_at_their_head() {
     let frames = machine();
     let large = frames.new_folio(take(&frames, 4));
     let head = large.pfn();
@@ -58,30 +58,30 @@ fn stale_tails_are_not_believed_by_a_smaller_folio_at_their_head() {
 }
 
 #[test]
-fn only_the_last_put_gives_the_frames_back() {
+fn only_the_last_put_returns_the_block() {
     for raw in ORDERS {
         let frames = machine();
         let first = frames.new_folio(take(&frames, raw));
         let folio = frames.folio_of(&first);
         let second = folio.get();
-        let third = folio.try_get().expect("it has references");
+        let third = folio.try_get().expect("the folio has references");
         folio.get_raw(2);
         assert_eq!(folio.refs(), 5, "INV-FRAME-REFS");
         assert!(frames.put(frames.folio_ref_from_raw(folio.page(folio.pages() - 1))).is_none());
         assert!(frames.put(frames.folio_ref_from_raw(folio.pfn())).is_none());
         assert!(frames.put(second).is_none());
-        let mut dead = ReleaseList::new();
-        let first = dead.put_last(&frames, first).expect_err("there is another");
+        let mut release_list = ReleaseList::new();
+        let first = release_list.put_last(&frames, first).expect_err("there are other references");
         assert!(frames.put(third).is_none());
-        dead.put_last(&frames, first).expect("the last reference");
-        assert!(folio.try_get().is_none(), "INV-FRAME-SPEC: no reference to what is no folio");
-        dead.free(&frames);
-        assert!(folio.try_get().is_none(), "INV-FRAME-SPEC: no reference to free frames");
+        release_list.put_last(&frames, first).expect("the last reference");
+        assert!(folio.try_get().is_none(), "INV-FRAME-SPEC: a reference to a folio that is being freed");
+        release_list.free(&frames);
+        assert!(folio.try_get().is_none(), "INV-FRAME-SPEC: a reference to free frames");
     }
 }
 
 #[test]
-fn a_table_cannot_be_referenced_by_mistake() {
+fn no_reference_can_be_taken_to_a_table() {
     let frames = machine();
     let table = frames.new_table(take(&frames, 0), pagewright_types::Level::PTE, Default::default());
     assert!(frames.try_get_folio(table).is_none(), "INV-FRAME-SPEC");
@@ -97,10 +97,10 @@ fn freezing_needs_exactly_the_expected_references() {
         let extra = folio.get();
         for expected in [1, 3] {
             let refusal = NotFrozen { pfn: folio.pfn(), expected, found: 2 };
-            assert_eq!(folio.freeze(expected).expect_err("not what there is"), refusal, "INV-FRAME-FROZEN");
+            assert_eq!(folio.freeze(expected).expect_err("the count differs"), refusal, "INV-FRAME-FROZEN");
         }
-        assert_eq!(folio.refs(), 2, "a failure changes nothing");
-        let frozen = folio.freeze(2).expect("both references are known");
+        assert_eq!(folio.refs(), 2, "a failed freeze changed the count");
+        let frozen = folio.freeze(2).expect("the count is right");
         assert!(folio.try_get().is_none() && folio.try_pin().is_none() && frames.try_get_folio(folio.pfn()).is_none());
         assert_eq!(frozen.folio().order(), Order::new(raw));
         frozen.thaw(2);
@@ -110,7 +110,7 @@ fn freezing_needs_exactly_the_expected_references() {
 }
 
 #[test]
-fn a_pin_keeps_a_folio_whole_and_is_never_overlooked() {
+fn a_pin_prevents_freezing_and_is_always_reported() {
     for raw in ORDERS {
         let frames = machine();
         let reference = frames.new_folio(take(&frames, raw));
@@ -121,19 +121,19 @@ fn a_pin_keeps_a_folio_whole_and_is_never_overlooked() {
         assert!(folio.maybe_pinned() && folio.freeze(1).is_err(), "INV-FRAME-PIN");
         assert!(frames.unpin(one).is_none());
         assert!(folio.maybe_pinned(), "INV-FRAME-PIN");
-        assert!(frames.put(reference).is_none(), "INV-FRAME-PIN: a pin keeps the folio");
+        assert!(frames.put(reference).is_none(), "INV-FRAME-PIN: the folio is freed while pinned");
         frames.free(frames.unpin(two).expect("the pin was the last reference"));
     }
 }
 
 #[test]
-fn many_references_of_a_small_folio_look_like_a_pin_but_not_of_a_large_one() {
+fn only_a_small_folio_reports_1024_references_as_a_pin() {
     let frames = machine();
     for raw in [0, 1] {
         let reference = frames.new_folio(take(&frames, raw));
         let folio = frames.folio_of(&reference);
         folio.get_raw(1023);
-        assert_eq!(folio.maybe_pinned(), raw == 0, "false positives are allowed where pins are counted by 1024");
+        assert_eq!(folio.maybe_pinned(), raw == 0, "a pin counts as 1024 references in a small folio only");
         for _ in 0..1023 {
             assert!(frames.put(frames.folio_ref_from_raw(folio.pfn())).is_none());
         }
@@ -141,39 +141,38 @@ fn many_references_of_a_small_folio_look_like_a_pin_but_not_of_a_large_one() {
     }
 }
 
-/// INV-FRAME-REFS: the count can't be driven past its end, and the folio freed under those who have
-/// it.
+/// INV-FRAME-REFS: the count cannot overflow, which would free the folio under its users.
 #[test]
-fn nobody_gets_a_folio_whose_count_is_half_way_to_its_end() {
+fn no_reference_can_be_taken_to_a_folio_with_2_31_references() {
     for raw in ORDERS {
         let frames = machine();
         let reference = frames.new_folio(take(&frames, raw));
         let folio = frames.folio_of(&reference);
         folio.get_raw((1 << 31) - 2);
-        let pin = folio.try_pin().expect("one more");
+        let pin = folio.try_pin().expect("the count is below the limit");
         assert!(folio.try_get().is_none() && folio.try_pin().is_none() && frames.try_get_folio(folio.pfn()).is_none());
         assert!(frames.unpin(pin).is_none());
-        let last = folio.try_get().expect("there is room again");
+        let last = folio.try_get().expect("the count is below the limit again");
         assert_eq!(folio.refs(), 1 << 31);
-        assert!(folio.try_get().is_none(), "what was refused is not counted");
+        assert!(folio.try_get().is_none(), "a refused reference was counted");
         assert!(frames.put(last).is_none());
-        folio.freeze((1 << 31) - 1).expect("all of them are known").thaw(1);
+        folio.freeze((1 << 31) - 1).expect("the count is right").thaw(1);
         frames.free(frames.put(reference).expect("the last reference"));
     }
 }
 
 #[test]
-fn a_split_folio_becomes_parts_that_remember() {
+fn the_parts_of_a_split_folio_keep_its_state() {
     for (from, to) in [(1, 0), (4, 0), (4, 2), (9, 0), (9, 4), (9, 8)] {
         let frames = machine();
-        let virgin = shape(&frames);
+        let initial = shape(&frames);
         let reference = frames.new_folio(take(&frames, from));
         let folio = frames.folio_of(&reference);
         folio.set_owner(FolioOwner::Anon(ForkNodeId::new(77)), 0x1_2345_6000);
         folio.set_flags(FolioFlags::DIRTY | FolioFlags::SWAPBACKED | FolioFlags::UPTODATE);
         folio.set_age(9);
         folio.add_debt(DebtKey::new(5));
-        let lock = folio.try_lock().expect("nobody has it");
+        let lock = folio.try_lock().expect("the folio is unlocked");
         let head = folio.pfn();
         let parts = folio.freeze(1).expect("one reference").split(Order::new(to));
         assert_eq!(parts.len(), 1 << (from - to));
@@ -186,7 +185,7 @@ fn a_split_folio_becomes_parts_that_remember() {
             assert_eq!(view.age(), 9);
             let locked = if index == 0 { FolioFlags::LOCKED } else { FolioFlags::empty() };
             assert_eq!(view.flags(), FolioFlags::DIRTY | FolioFlags::SWAPBACKED | FolioFlags::UPTODATE | locked);
-            assert!(frames.try_get_folio(view.pfn()).is_none(), "INV-FRAME-FROZEN: each part is still frozen");
+            assert!(frames.try_get_folio(view.pfn()).is_none(), "INV-FRAME-FROZEN: a part is not frozen");
             part.thaw(1);
             for page in 0..view.pages() {
                 assert_eq!(frames.folio(view.page(page)).pfn(), view.pfn());
@@ -194,7 +193,7 @@ fn a_split_folio_becomes_parts_that_remember() {
         }
         drop(lock);
         let mut list = BlockList::new();
-        assert_eq!(reference.into_raw(), head, "the caller's reference is now the first part's");
+        assert_eq!(reference.into_raw(), head, "the caller's reference is now to the first part");
         for index in 0..1u32 << (from - to) {
             let part = frames.folio_ref_from_raw(head.add(index << to));
             list.push(&frames, frames.put(part).expect("the part's only reference"));
@@ -204,16 +203,16 @@ fn a_split_folio_becomes_parts_that_remember() {
             frames.free(block);
         }
         frames.drain();
-        assert_eq!(shape(&frames), virgin);
+        assert_eq!(shape(&frames), initial);
         let parked: u32 = frames.zones().map(|zone| zone.parked()).sum();
-        assert!(parked >= 1 << from, "what the folio owed, its parts owe");
+        assert!(parked >= 1 << from, "the parts lost the debt of the folio");
     }
 }
 
 #[test]
 fn splitting_around_one_page_leaves_ten_folios() {
-    // Linux's non-uniform split of order 9 around one page: one part each of orders 8 to 1, and two
-    // of order 0.
+    // As in Linux's non-uniform split of order 9 around one page: one part each of orders 8 to 1,
+    // and two of order 0.
     let frames = machine();
     let reference = frames.new_folio(take(&frames, 9));
     let wanted = reference.pfn().add(0x155);
@@ -234,7 +233,7 @@ fn splitting_around_one_page_leaves_ten_folios() {
 }
 
 #[test]
-fn frames_that_owe_are_parked_whoever_frees_them() {
+fn frames_with_a_debt_are_parked_by_any_free() {
     let frames = machine();
     let reference = frames.new_folio(take(&frames, 2));
     let other = frames.folio_of(&reference).get();
@@ -244,14 +243,14 @@ fn frames_that_owe_are_parked_whoever_frees_them() {
     frames.free(frames.put(other).expect("the last reference"));
     let parked: u32 = frames.zones().map(|zone| zone.parked()).sum();
     assert_eq!(parked, 4);
-    let again = frames.alloc(pagewright_frame::FrameRequest::new(Order::new(2), support::NODE0)).expect("it is free");
+    let again = frames.alloc(pagewright_frame::FrameRequest::new(Order::new(2), support::NODE0)).expect("a free block");
     // INV-FRAME-KEY
     assert_eq!(again.key(), DebtKey::new(2).merge(DebtKey::new(4)));
     frames.free(again.settle(|_| {}));
 }
 
 #[test]
-fn flags_owner_and_age_are_kept_apart() {
+fn flags_owner_index_and_age_do_not_affect_each_other() {
     let frames = machine();
     let reference = frames.new_folio(take(&frames, 0));
     let folio = frames.folio_of(&reference);
@@ -275,10 +274,10 @@ fn flags_owner_and_age_are_kept_apart() {
         assert_eq!((folio.owner(), folio.index()), (owner, u64::MAX));
         assert_eq!(folio.is_anon(), owner == FolioOwner::Anon(ForkNodeId::new(0)));
     }
-    let lock = folio.try_lock().expect("nobody has it");
+    let lock = folio.try_lock().expect("the folio is unlocked");
     assert!(folio.try_lock().is_none());
     drop(lock);
-    drop(folio.try_lock().expect("unlocked by drop"));
+    drop(folio.try_lock().expect("the drop unlocked it"));
     frames.free(frames.put(reference).expect("the last reference"));
     let fresh = frames.new_folio(take(&frames, 0));
     let view = frames.folio_of(&fresh);

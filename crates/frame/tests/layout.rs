@@ -1,4 +1,4 @@
-//! Impossible machines are named, possible ones stand.
+//! The memory layout: invalid layouts are refused with the reason, valid ones are accepted.
 
 mod support;
 
@@ -10,7 +10,7 @@ fn error(nodes: &[NodeSpec<'_>]) -> MemoryLayoutError {
     match Frames::try_new(Host::new(1), &MemoryLayout::new(nodes)) {
         Err(FramesError::Layout(error)) => error,
         Err(FramesError::OutOfMemory(error)) => panic!("{error}"),
-        Ok(_) => panic!("such a machine is impossible"),
+        Ok(_) => panic!("an invalid layout is accepted"),
     }
 }
 
@@ -19,7 +19,7 @@ fn node(id: u8, ranges: &[FrameRange], mask: CpuMask) -> NodeSpec<'_> {
 }
 
 #[test]
-fn an_impossible_machine_is_refused_by_name() {
+fn every_invalid_layout_is_refused_with_its_error() {
     let (low, high) = ([range(0, 64)], [range(64, 128)]);
     assert_eq!(error(&[]), MemoryLayoutError::NodeCount(0));
     assert_eq!(error(&[node(0, &low, cpus([0])); MAX_NODES + 1]), MemoryLayoutError::NodeCount(MAX_NODES + 1));
@@ -44,14 +44,14 @@ fn an_impossible_machine_is_refused_by_name() {
 }
 
 #[test]
-fn an_error_names_what_is_wrong() {
+fn an_error_text_names_the_node_and_the_frames() {
     let overlap = MemoryLayoutError::Overlap { node: NodeId::new(3), range: range(16, 32), other: range(0, 17) };
     assert_eq!(overlap.to_string(), "node 3 has frames 0x10-0x20, which overlap 0x0-0x11 of another node");
     assert_eq!(MemoryLayoutError::CpuOnTwoNodes(CpuId::new(7)).to_string(), "CPU 7 is on two nodes");
 }
 
 #[test]
-fn a_refused_permission_builds_no_machine() {
+fn setup_fails_if_the_allocation_is_not_permitted() {
     let host = Host::new(1);
     host.permit(0);
     let ranges = [range(0, 64)];
@@ -60,8 +60,8 @@ fn a_refused_permission_builds_no_machine() {
 }
 
 #[test]
-fn a_hole_belongs_to_no_node_and_its_frames_are_never_handed_out() {
-    // The low end of an arm64 machine lies at 1 GiB; interleaved nodes with a hole between.
+fn a_hole_belongs_to_no_node_and_its_frames_are_never_allocated() {
+    // An arm64 machine whose memory begins at 1 GiB, with interleaved nodes and a hole.
     let (even, odd) = ([range(0x4_0000, 0x4_0040), range(0x4_0080, 0x4_00c0)], [range(0x4_0040, 0x4_0080)]);
     let nodes = [node(0, &even, cpus([0])), node(1, &odd, cpus([1]))];
     let layout = MemoryLayout { min_free_kbytes: Some(0), watermark_scale_factor: 0, ..MemoryLayout::new(&nodes) };
@@ -72,8 +72,7 @@ fn a_hole_belongs_to_no_node_and_its_frames_are_never_handed_out() {
     {
         assert_eq!(frames.node_of(Pfn::new(pfn)).map(NodeId::raw), owner);
     }
-    // INV-FRAME-BUDDY: neighbours of different zones never merge, even when they are buddies and
-    // both free.
+    // INV-FRAME-BUDDY: free buddies in different zones never coalesce.
     for zone in frames.zones() {
         assert_eq!(zone.blocks(pagewright_types::Order::new(6)), if zone.node() == NODE0 { 2 } else { 1 });
     }
@@ -81,13 +80,13 @@ fn a_hole_belongs_to_no_node_and_its_frames_are_never_handed_out() {
 
 #[test]
 fn records_of_untouched_frames_cost_no_memory() {
-    // 64 GiB of frames: 1 GiB of records.
+    // 64 GiB of frames have 1 GiB of records.
     let frames = support::one_node(&Host::new(1), 0, 1 << 24);
     assert_eq!(frames.managed(), 1 << 24);
     frames.free(support::take(&frames, 18));
     frames.free(support::take(&frames, 0));
     let status = std::fs::read_to_string("/proc/self/status").expect("Linux");
-    let resident = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).expect("a resident size");
+    let resident = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).expect("a line VmRSS");
     let kilobytes: u64 = resident.trim().trim_end_matches(" kB").parse().expect("a number");
-    assert!(kilobytes < 128 << 10, "{kilobytes} kB resident");
+    assert!(kilobytes < 128 << 10, "{kilobytes} kB are resident");
 }

@@ -1,4 +1,4 @@
-//! INV-FRAME-LINEAR: what must not be dropped says so in debug builds.
+//! INV-FRAME-LINEAR: debug builds panic when a linear value is dropped.
 #![cfg(debug_assertions)]
 
 mod support;
@@ -13,26 +13,26 @@ fn machine() -> Frames<Host> {
 
 #[test]
 #[should_panic(expected = "INV-FRAME-LINEAR: leaked block of order 2 at 0x0")]
-fn a_dropped_block() {
+fn a_dropped_block_panics() {
     drop(take(&machine(), 2));
 }
 
 #[test]
 #[should_panic(expected = "INV-FRAME-LINEAR")]
-fn unsettled_frames_that_were_dropped() {
+fn a_dropped_unsettled_block_panics() {
     drop(machine().alloc(FrameRequest::new(Order::ZERO, NODE0)));
 }
 
 #[test]
 #[should_panic(expected = "INV-FRAME-LINEAR: leaked reference")]
-fn a_dropped_reference() {
+fn a_dropped_reference_panics() {
     let frames = machine();
     drop(frames.new_folio(take(&frames, 0)));
 }
 
 #[test]
 #[should_panic(expected = "INV-FRAME-LINEAR: leaked pin")]
-fn a_dropped_pin() {
+fn a_dropped_pin_panics() {
     let frames = machine();
     let reference = frames.new_folio(take(&frames, 0));
     let pin = frames.folio_of(&reference).try_pin();
@@ -42,7 +42,7 @@ fn a_dropped_pin() {
 
 #[test]
 #[should_panic(expected = "INV-FRAME-LINEAR: leaked frozen folio")]
-fn a_dropped_frozen_folio() {
+fn a_dropped_frozen_folio_panics() {
     let frames = machine();
     let reference = frames.new_folio(take(&frames, 0));
     let frozen = frames.folio_of(&reference).freeze(1);
@@ -52,7 +52,7 @@ fn a_dropped_frozen_folio() {
 
 #[test]
 #[should_panic(expected = "INV-FRAME-LINEAR: leaked 3 parts")]
-fn parts_left_over() {
+fn dropped_parts_of_a_folio_panic() {
     let frames = machine();
     let reference = frames.new_folio(take(&frames, 2));
     let mut parts = frames.folio_of(&reference).freeze(1).expect("one reference").split(Order::ZERO);
@@ -63,7 +63,7 @@ fn parts_left_over() {
 
 #[test]
 #[should_panic(expected = "INV-FRAME-LINEAR")]
-fn a_list_with_blocks() {
+fn a_dropped_list_with_blocks_panics() {
     let frames = machine();
     let mut list = BlockList::new();
     list.push(&frames, take(&frames, 0));
@@ -72,7 +72,7 @@ fn a_list_with_blocks() {
 
 #[test]
 #[should_panic(expected = "INV-FRAME-LINEAR: leaked reference")]
-fn a_dropped_isolated_folio() {
+fn a_dropped_isolated_folio_panics() {
     let frames = machine();
     let reference = frames.new_folio(take(&frames, 0));
     frames.lru_add(frames.folio_of(&reference));
@@ -83,16 +83,16 @@ fn a_dropped_isolated_folio() {
 
 #[test]
 #[should_panic(expected = "INV-FRAME-LINEAR: leaked 1 folios")]
-fn dead_folios_that_nobody_frees() {
+fn a_dropped_release_list_with_folios_panics() {
     let frames = machine();
-    let mut dead = ReleaseList::new();
-    dead.put_last(&frames, frames.new_folio(take(&frames, 0))).expect("the last reference");
-    drop(dead);
+    let mut release_list = ReleaseList::new();
+    release_list.put_last(&frames, frames.new_folio(take(&frames, 0))).expect("the last reference");
+    drop(release_list);
 }
 
 #[test]
 #[should_panic(expected = "INV-FRAME-STATE")]
-fn a_block_taken_back_twice() {
+fn a_block_made_twice_of_one_frame_number_panics() {
     let frames = machine();
     let pfn = take(&frames, 0).into_raw();
     frames.free(frames.block_from_raw(pfn));

@@ -1,5 +1,4 @@
-//! The lists by use: who is on which, how large they are, and what becomes of folios that die
-//! there.
+//! The LRU lists: which folios are on which list, their sizes, and folios that are freed from them.
 
 mod support;
 
@@ -25,7 +24,7 @@ fn two_nodes() -> Frames<Host> {
     Frames::try_new(Host::new(2), &layout).expect("a possible machine")
 }
 
-/// A folio that is on the list which `flags` name.
+/// A folio on the list that `flags` select.
 fn listed(frames: &Frames<Host>, order: u8, flags: FolioFlags) -> FolioRef {
     let reference = frames.new_folio(take(frames, order));
     let folio = frames.folio_of(&reference);
@@ -40,7 +39,7 @@ fn on(frames: &Frames<Host>, list: LruList) -> Vec<Pfn> {
     all
 }
 
-/// INV-LRU-PLACE, INV-LRU-SIZE
+/// INV-LRU-PLACE, INV-LRU-SIZE.
 fn check(frames: &Frames<Host>) {
     for node in (0..frames.nodes()).map(|node| NodeId::new(node as u8)) {
         for list in LruList::ALL {
@@ -66,7 +65,7 @@ fn drop_all(frames: &Frames<Host>, folios: Vec<FolioRef>) {
 }
 
 #[test]
-fn a_folio_stands_on_the_list_that_its_flags_name() {
+fn a_folio_is_on_the_list_that_its_flags_select() {
     let frames = machine();
     let (swapped, active) = (FolioFlags::SWAPBACKED, FolioFlags::ACTIVE);
     let all = [
@@ -81,7 +80,7 @@ fn a_folio_stands_on_the_list_that_its_flags_name() {
     for (list, flags) in all {
         for order in [0, 3] {
             let folio = listed(&frames, order, flags | FolioFlags::UPTODATE);
-            assert_eq!(on(&frames, list).first(), Some(&folio.pfn()), "the latest stands in front");
+            assert_eq!(on(&frames, list).first(), Some(&folio.pfn()), "a new folio is not at the front");
             folios.push(folio);
         }
         check(&frames);
@@ -91,19 +90,19 @@ fn a_folio_stands_on_the_list_that_its_flags_name() {
 }
 
 #[test]
-fn what_is_isolated_is_on_no_list_until_it_is_put_back() {
+fn an_isolated_folio_is_on_no_list_until_it_is_put_back() {
     let frames = machine();
     let reference = listed(&frames, 1, FolioFlags::SWAPBACKED);
     let folio = frames.folio_of(&reference);
     let isolated = frames.isolate(folio).expect("it is on a list");
     assert_eq!((isolated.pfn(), folio.refs()), (folio.pfn(), 2));
-    assert!(frames.isolate(folio).is_none(), "INV-LRU-PLACE: isolated twice");
+    assert!(frames.isolate(folio).is_none(), "INV-LRU-PLACE: a folio is isolated twice");
     let before = frames.lru_move(folio, FolioFlags::ACTIVE, NO_FLAGS);
-    assert_eq!(before, FolioFlags::SWAPBACKED, "it is on no list");
+    assert_eq!(before, FolioFlags::SWAPBACKED, "a folio on no list has the flag `LRU`");
     check(&frames);
     assert!(frames.putback(isolated).is_none());
     assert_eq!(on(&frames, LruList::ActiveAnon), [folio.pfn()]);
-    // Whoever isolated it may be the last who has it.
+    // The reference of the isolated folio may be the last.
     let isolated = frames.isolate(folio).expect("it is on a list");
     assert!(frames.put(reference).is_none());
     frames.free(frames.putback(isolated).expect("the last reference"));
@@ -111,7 +110,7 @@ fn what_is_isolated_is_on_no_list_until_it_is_put_back() {
 }
 
 #[test]
-fn lists_are_moved_between_and_looked_at_from_the_back() {
+fn folios_move_between_lists_and_are_scanned_from_the_back() {
     let frames = machine();
     let folios: Vec<_> = (0..4).map(|_| listed(&frames, 0, NO_FLAGS)).collect();
     let pfns: Vec<_> = folios.iter().map(FolioRef::pfn).collect();
@@ -123,18 +122,18 @@ fn lists_are_moved_between_and_looked_at_from_the_back() {
     assert_eq!(on(&frames, LruList::ActiveFile), [pfns[0]]);
     assert_eq!(on(&frames, LruList::InactiveFile), [pfns[2], pfns[1], pfns[3]]);
     let mut taken: Vec<IsolatedFolio> = Vec::new();
-    let looked = frames.isolate_tail(NODE0, LruList::InactiveFile, 2, |isolated| {
+    let scan = frames.isolate_tail(NODE0, LruList::InactiveFile, 2, |isolated| {
         taken.push(isolated);
         true
     });
-    assert_eq!(looked, LruScan { scanned: 2, taken: 2 });
+    assert_eq!(scan, LruScan { scanned: 2, taken: 2 });
     assert_eq!(taken.iter().map(IsolatedFolio::pfn).collect::<Vec<_>>(), [pfns[3], pfns[1]]);
     check(&frames);
-    let looked = frames.isolate_tail(NODE0, LruList::InactiveFile, 9, |isolated| {
+    let scan = frames.isolate_tail(NODE0, LruList::InactiveFile, 9, |isolated| {
         taken.push(isolated);
         false
     });
-    assert_eq!(looked, LruScan { scanned: 1, taken: 1 }, "no more than the list has");
+    assert_eq!(scan, LruScan { scanned: 1, taken: 1 }, "the scan exceeds the list");
     taken.into_iter().for_each(|isolated| assert!(frames.putback(isolated).is_none()));
     frames.lru_move(view(0), NO_FLAGS, FolioFlags::ACTIVE);
     assert_eq!(frames.lru_pages(NODE0, LruList::InactiveFile), 4);
@@ -143,9 +142,9 @@ fn lists_are_moved_between_and_looked_at_from_the_back() {
 
 /// INV-LRU-LOCKS.
 ///
-/// What the records said before is no matter.
+/// The old contents of the records do not matter.
 #[test]
-fn a_folio_is_out_of_the_way_until_the_last_lock_goes() {
+fn a_folio_is_unevictable_until_its_last_locked_entry_goes() {
     let frames = machine();
     for order in [3, 0, 1] {
         let all: Vec<_> = (0..8).map(|_| listed(&frames, order, FolioFlags::SWAPBACKED | FolioFlags::ACTIVE)).collect();
@@ -159,10 +158,10 @@ fn a_folio_is_out_of_the_way_until_the_last_lock_goes() {
             assert_eq!((on(&frames, LruList::Unevictable), folio.mlocks()), (vec![folio.pfn()], 1));
             check(&frames);
             assert_eq!((frames.munlock(folio), folio.mlocks()), (true, 0));
-            assert_eq!(on(&frames, LruList::InactiveAnon), [folio.pfn()], "it is not in use");
+            assert_eq!(on(&frames, LruList::InactiveAnon), [folio.pfn()], "an unlocked folio is inactive");
             assert_eq!((folio.mapcount(), folio.entire_mapcount(), folio.refs()), (0, 0, 1));
         }
-        // Locked and unlocked while somebody looks at it.
+        // Locked and unlocked while it is isolated.
         let isolated = frames.isolate(folio).expect("it is on a list");
         assert!(frames.mlock(folio));
         assert!(frames.putback(isolated).is_none());
@@ -176,33 +175,33 @@ fn a_folio_is_out_of_the_way_until_the_last_lock_goes() {
 }
 
 #[test]
-fn a_folio_without_references_is_passed_over() {
+fn a_scan_skips_folios_without_references() {
     let frames = machine();
-    let (frozen, dead, alive) =
+    let (frozen, released, alive) =
         (listed(&frames, 2, NO_FLAGS), listed(&frames, 0, NO_FLAGS), listed(&frames, 0, NO_FLAGS));
     let folio = frames.folio_of(&frozen);
     let held = folio.freeze(1).expect("one reference");
-    let mut burial = ReleaseList::new();
-    burial.put_last(&frames, dead).expect("the last reference");
+    let mut release_list = ReleaseList::new();
+    release_list.put_last(&frames, released).expect("the last reference");
     let mut taken = Vec::new();
-    let looked = frames.isolate_tail(NODE0, LruList::InactiveFile, 32, |isolated| {
+    let scan = frames.isolate_tail(NODE0, LruList::InactiveFile, 32, |isolated| {
         taken.push(isolated);
         true
     });
-    assert_eq!(looked, LruScan { scanned: 6, taken: 1 });
+    assert_eq!(scan, LruScan { scanned: 6, taken: 1 });
     assert_eq!(taken.pop().map(|isolated| frames.putback(isolated)), Some(None));
     held.thaw(1);
-    burial.free(&frames);
+    release_list.free(&frames);
     check(&frames);
     assert_eq!(frames.lru_pages(NODE0, LruList::InactiveFile), 5);
     drop_all(&frames, vec![frozen, alive]);
 }
 
 #[test]
-fn the_dead_leave_their_lists_together() {
+fn released_folios_leave_their_lists_together() {
     let frames = two_nodes();
-    let virgin = shape(&frames);
-    let mut burial = ReleaseList::new();
+    let initial = shape(&frames);
+    let mut release_list = ReleaseList::new();
     let mut shared = Vec::new();
     for index in 0..100_u32 {
         let node = if index % 7 < 3 { NODE0 } else { FAR };
@@ -210,33 +209,33 @@ fn the_dead_leave_their_lists_together() {
         let reference = frames.new_folio(unsettled.settle(|_| {}));
         let folio = frames.folio_of(&reference);
         folio.set_flags(if index % 2 == 0 { FolioFlags::SWAPBACKED } else { FolioFlags::ACTIVE });
-        // Pages of pools are on no list.
+        // Some folios are on no list, as pages of pools are.
         if index % 5 > 0 {
             frames.lru_add(folio);
         }
         if index % 11 == 0 {
             shared.push(folio.get());
         }
-        match burial.put_last(&frames, reference) {
-            Ok(()) => assert!(index % 11 > 0, "somebody has it"),
+        match release_list.put_last(&frames, reference) {
+            Ok(()) => assert!(index % 11 > 0, "a shared folio is released"),
             Err(reference) => shared.push(reference),
         }
     }
-    assert_eq!(burial.len() + shared.len() / 2, 100);
+    assert_eq!(release_list.len() + shared.len() / 2, 100);
     check(&frames);
-    frames.free(burial.pop(&frames).expect("one of many"));
-    burial.free(&frames);
-    assert!(burial.is_empty());
+    frames.free(release_list.pop(&frames).expect("a released folio"));
+    release_list.free(&frames);
+    assert!(release_list.is_empty());
     check(&frames);
     shared.into_iter().filter_map(|reference| frames.put(reference)).for_each(|block| frames.free(block));
     check(&frames);
     frames.drain();
-    assert_eq!(shape(&frames), virgin);
+    assert_eq!(shape(&frames), initial);
     let count = |counter| frames.counters().sum(counter);
-    assert_eq!(count(Counter::PgFree), count(Counter::PgAlloc), "those that go together are counted");
+    assert_eq!(count(Counter::PgFree), count(Counter::PgAlloc), "released frames are not counted as freed");
 }
 
-/// Makes folios, puts them on lists, moves and frees them, while others look.
+/// Makes folios, adds them to lists, moves and frees them, while other threads scan the lists.
 fn live(frames: &Frames<Host>, seen: &AtomicU32, cpu: u16) {
     run_on(cpu);
     let mut state = u64::from(cpu) + 1;
@@ -248,7 +247,7 @@ fn live(frames: &Frames<Host>, seen: &AtomicU32, cpu: u16) {
     };
     let mut mine: Vec<FolioRef> = Vec::new();
     let mut left = 40_000_u32;
-    // Until somebody has looked, however threads are scheduled.
+    // Until the other threads have isolated folios, however the host schedules them.
     while left > 0 || seen.load(Ordering::Relaxed) < 100 {
         left = left.saturating_sub(1);
         if mine.len() < 32 && below(2) == 0 {
@@ -270,13 +269,13 @@ fn live(frames: &Frames<Host>, seen: &AtomicU32, cpu: u16) {
             }
             1 => give_up(frames, mine.swap_remove(at)),
             _ => {
-                let mut burial = ReleaseList::new();
+                let mut release_list = ReleaseList::new();
                 while let Some(reference) = mine.pop() {
-                    if let Err(shared) = burial.put_last(frames, reference) {
+                    if let Err(shared) = release_list.put_last(frames, reference) {
                         give_up(frames, shared);
                     }
                 }
-                burial.free(frames);
+                release_list.free(frames);
             }
         }
     }
@@ -289,12 +288,12 @@ fn give_up(frames: &Frames<Host>, reference: FolioRef) {
     }
 }
 
-/// INV-LRU-PLACE, INV-LRU-SIZE
+/// INV-LRU-PLACE, INV-LRU-SIZE.
 #[test]
-fn lists_hold_while_folios_come_and_go_on_other_threads() {
+fn lists_are_consistent_while_other_threads_make_and_free_folios() {
     const SMALL: u32 = 512;
     let frames = one_node(&Host::new(4), 0, SMALL);
-    let virgin = shape(&frames);
+    let initial = shape(&frames);
     let (done, seen) = (AtomicBool::new(false), AtomicU32::new(0));
     std::thread::scope(|scope| {
         let makers: Vec<_> = (0..2)
@@ -338,5 +337,5 @@ fn lists_hold_while_folios_come_and_go_on_other_threads() {
     check(&frames);
     assert!(LruList::ALL.iter().all(|list| on(&frames, *list).is_empty()));
     frames.drain();
-    assert_eq!(shape(&frames), virgin);
+    assert_eq!(shape(&frames), initial);
 }

@@ -1,4 +1,4 @@
-//! Mapcounts against a model that keeps a list of entries.
+//! Mapcounts against a model that keeps the entries.
 
 mod support;
 
@@ -23,7 +23,7 @@ fn a_step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// How often each page is mapped by itself, and the whole.
+/// The number of entries that map each page by itself, and of those that map the whole folio.
 struct Model {
     pages: Vec<u32>,
     entire: u32,
@@ -39,7 +39,7 @@ impl Model {
         if self.entire > 0 { self.pages.len() as u32 } else { own }
     }
 
-    /// INV-FRAME-MAP
+    /// INV-FRAME-MAP.
     fn check(&self, folio: Folio<'_>) {
         assert_eq!(folio.mapcount(), self.entries());
         assert_eq!(folio.entire_mapcount(), self.entire);
@@ -57,7 +57,7 @@ impl Model {
 
 proptest! {
     #[test]
-    fn counts_are_those_of_the_entries(raw in 0u8..=4, steps in prop::collection::vec(a_step(), 1..200)) {
+    fn mapcounts_equal_the_number_of_entries(raw in 0u8..=4, steps in prop::collection::vec(a_step(), 1..200)) {
         let frames = one_node(&Host::new(1), 0, 64);
         let own = frames.new_folio(take(&frames, raw));
         let folio = frames.folio_of(&own);
@@ -94,11 +94,11 @@ proptest! {
                 }
                 Step::MapEntire | Step::UnmapEntire => continue,
             };
-            prop_assert_eq!(change.left, model.entries());
+            prop_assert_eq!(change.mapcount, model.entries());
             prop_assert_eq!(change.pages, before.abs_diff(model.mapped_pages()));
             model.check(folio);
         }
-        // What is still mapped keeps the folio; then it can be freed.
+        // The remaining entries keep the folio alive. Without them it can be freed.
         for index in 0..folio.pages() {
             for _ in 0..model.pages[index as usize] {
                 folio.unmap_page(index);

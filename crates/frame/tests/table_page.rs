@@ -8,7 +8,7 @@ use pagewright_types::{Level, SpaceId};
 use support::{Host, one_node, run_on, take};
 
 #[test]
-fn a_table_keeps_level_lock_shares_marks_and_origin_in_its_record() {
+fn a_record_holds_level_lock_shares_marks_and_origin_of_a_table() {
     let frames = one_node(&Host::new(1), 0, 64);
     for raw in 0..Level::COUNT as u8 {
         let level = Level::new(raw);
@@ -18,7 +18,7 @@ fn a_table_keeps_level_lock_shares_marks_and_origin_in_its_record() {
         assert_eq!((table.level(), table.shares(), table.live()), (level, 1, 0));
         assert_eq!((table.marks(), table.origin()), (TableMarks::empty(), SpaceId::new(41)));
         table.mark(TableMarks::MAY_PIN);
-        assert!(!table.is_locked(), "marks and lock share a word and nothing else");
+        assert!(!table.is_locked(), "a mark changed the lock bit");
         table.add_live(512);
         assert_eq!(table.sub_live(510), 2);
         assert_eq!(table.sub_live(2), 0);
@@ -32,7 +32,7 @@ fn a_table_keeps_level_lock_shares_marks_and_origin_in_its_record() {
         assert_eq!(table.marks(), TableMarks::GUP_WENT_THROUGH);
         assert_eq!((table.level(), table.live()), (level, 0));
         frames.free(frames.retire(pfn));
-        // The next table at this frame knows nothing of the last one.
+        // The next table at this frame has none of the old state.
         let again = frames.new_table(take(&frames, 0), Level::PTE, SpaceId::new(1));
         assert_eq!(again, pfn);
         assert_eq!((frames.table(again).marks(), frames.table(again).shares()), (TableMarks::empty(), 1));
@@ -41,7 +41,7 @@ fn a_table_keeps_level_lock_shares_marks_and_origin_in_its_record() {
 }
 
 #[test]
-fn locks_of_tables_nest_parent_before_child() {
+fn table_locks_nest_parent_before_child() {
     let frames = one_node(&Host::new(1), 0, 64);
     let tables = [Level::PGD, Level::PUD, Level::PMD, Level::PTE]
         .map(|level| frames.new_table(take(&frames, 0), level, SpaceId::new(1)));
@@ -53,14 +53,14 @@ fn locks_of_tables_nest_parent_before_child() {
         let _pte = pte.lock::<rank::Table>();
         assert!([&pgd, &pud, &pmd, &pte].iter().all(|table| table.is_locked()));
         pmd.mark(TableMarks::MAY_PIN);
-        assert!(pmd.is_locked(), "a mark may be set while the lock is held");
+        assert!(pmd.is_locked(), "a mark changed the lock bit");
     }
     assert!([&pgd, &pud, &pmd, &pte].iter().all(|table| !table.is_locked()));
     assert_eq!(pmd.marks(), TableMarks::MAY_PIN);
 }
 
 #[test]
-fn counts_under_the_lock_lose_nothing() {
+fn live_counts_under_the_lock_lose_no_update() {
     let frames = one_node(&Host::new(4), 0, 64);
     let pfn = frames.new_table(take(&frames, 0), Level::PTE, SpaceId::new(1));
     std::thread::scope(|scope| {
@@ -86,7 +86,7 @@ mod in_debug_builds {
 
     #[test]
     #[should_panic(expected = "INV-FRAME-TABLE")]
-    fn a_table_with_a_live_entry_is_not_retired() {
+    fn retiring_a_table_with_a_live_entry_panics() {
         let frames = one_node(&Host::new(1), 0, 64);
         let pfn = frames.new_table(take(&frames, 0), Level::PTE, SpaceId::new(1));
         frames.table(pfn).add_live(1);
@@ -95,7 +95,7 @@ mod in_debug_builds {
 
     #[test]
     #[should_panic(expected = "INV-FRAME-TABLE")]
-    fn a_shared_table_is_not_retired() {
+    fn retiring_a_shared_table_panics() {
         let frames = one_node(&Host::new(1), 0, 64);
         let pfn = frames.new_table(take(&frames, 0), Level::PTE, SpaceId::new(1));
         frames.table(pfn).share();
@@ -104,7 +104,7 @@ mod in_debug_builds {
 
     #[test]
     #[should_panic(expected = "INV-LOCK-ORDER")]
-    fn a_table_is_locked_under_the_rank_of_its_level() {
+    fn locking_a_table_under_the_wrong_rank_panics() {
         let frames = one_node(&Host::new(1), 0, 64);
         let pfn = frames.new_table(take(&frames, 0), Level::PMD, SpaceId::new(1));
         let _guard = frames.table(pfn).lock::<rank::Table>();

@@ -1,4 +1,4 @@
-//! The same promises under real threads.
+//! The allocator, folios and release lists on several host threads.
 
 mod support;
 
@@ -11,8 +11,9 @@ use support::{Host, NODE0, one_node, run_on, shape};
 const CPUS: u16 = 4;
 const FRAMES: u32 = 1 << 14;
 
-/// A small generator of its own per thread, so that a failure repeats as far as threads let it
-/// (xorshift64).
+/// A random generator for each thread (xorshift64).
+///
+/// A failure repeats as far as the host's scheduling allows.
 struct Random(u64);
 
 impl Random {
@@ -24,13 +25,13 @@ impl Random {
     }
 }
 
-/// Who has each frame: nobody or somebody.
+/// For each frame, whether a block that contains it is allocated.
 struct Claims(Vec<AtomicU8>);
 
 impl Claims {
     fn claim(&self, pfn: Pfn, order: Order) {
         for frame in &self.0[pfn.index()..][..order.frames() as usize] {
-            assert_eq!(frame.swap(1, Ordering::AcqRel), 0, "INV-FRAME-BUDDY: handed out twice");
+            assert_eq!(frame.swap(1, Ordering::AcqRel), 0, "INV-FRAME-BUDDY: a frame is allocated twice");
         }
     }
 
@@ -52,7 +53,8 @@ fn churn(frames: &Frames<Host>, claims: &Claims, pool: &Mutex<Vec<(Pfn, Order)>>
             claims.claim(pfn, order);
             pool.lock().expect("no panic").push((pfn, order));
         } else {
-            // Any thread's block, so that frames are freed on another CPU than they were taken on.
+            // A block of any thread, so that frames are freed on other CPUs than they were
+            // allocated on.
             let taken = {
                 let mut pool = pool.lock().expect("no panic");
                 let len = pool.len() as u64;
@@ -66,9 +68,9 @@ fn churn(frames: &Frames<Host>, claims: &Claims, pool: &Mutex<Vec<(Pfn, Order)>>
 }
 
 #[test]
-fn no_frame_is_handed_out_twice_and_all_come_back() {
+fn no_frame_is_allocated_twice_and_all_coalesce_again() {
     let frames = one_node(&Host::new(usize::from(CPUS)), 0, FRAMES);
-    let virgin = shape(&frames);
+    let initial = shape(&frames);
     let claims = Claims((0..FRAMES).map(|_| AtomicU8::new(0)).collect());
     let pool = Mutex::new(Vec::new());
     std::thread::scope(|scope| {
@@ -81,14 +83,14 @@ fn no_frame_is_handed_out_twice_and_all_come_back() {
         frames.free(frames.block_from_raw(pfn));
     }
     frames.drain();
-    assert_eq!(shape(&frames), virgin);
+    assert_eq!(shape(&frames), initial);
     assert_eq!(frames.available(), frames.managed(), "INV-FRAME-COUNT");
     for zone in frames.zones() {
         assert!(zone.parked() <= zone.free(), "INV-FRAME-COUNT");
     }
 }
 
-/// Makes folios of changing sizes, splits some, frees them.
+/// Makes folios of changing orders, splits some and frees them.
 fn recycle(frames: &Frames<Host>, freed: &AtomicU32, cpu: u16) {
     run_on(cpu);
     let mut random = Random(u64::from(cpu) + 1);
@@ -97,25 +99,25 @@ fn recycle(frames: &Frames<Host>, freed: &AtomicU32, cpu: u16) {
         let Ok(unsettled) = frames.alloc(FrameRequest::new(order, NODE0)) else { continue };
         let reference = frames.new_folio(unsettled.settle(|_| {}));
         let folio = frames.folio_of(&reference);
-        // A speculative reference of another thread makes this fail, and nothing else does.
+        // Fails only if another thread has a speculative reference.
         if order > Order::ZERO
             && random.below(2) == 0
             && let Ok(frozen) = folio.freeze(1)
         {
             let mut parts = frozen.split(Order::ZERO);
-            parts.next().expect("a first part").thaw(1);
+            parts.next().expect("the first part").thaw(1);
             for part in parts {
                 let pfn = part.folio().pfn();
                 part.thaw(1);
                 give_up(frames, freed, frames.folio_ref_from_raw(pfn));
             }
         }
-        // A look-up meanwhile may hold it, and then frees it.
+        // Another thread may take a speculative reference now, and then frees the folio.
         std::thread::yield_now();
-        let mut dead = ReleaseList::new();
-        match dead.put_last(frames, reference) {
+        let mut release_list = ReleaseList::new();
+        match release_list.put_last(frames, reference) {
             Ok(()) => {
-                dead.free(frames);
+                release_list.free(frames);
                 freed.fetch_add(1, Ordering::Relaxed);
             }
             Err(shared) => give_up(frames, freed, shared),
@@ -131,11 +133,11 @@ fn give_up(frames: &Frames<Host>, freed: &AtomicU32, reference: FolioRef) {
 }
 
 #[test]
-fn a_speculative_reference_is_on_a_folio_or_fails() {
+fn a_speculative_reference_is_to_a_folio_or_fails() {
     const SMALL: u32 = 256;
     let frames = one_node(&Host::new(usize::from(CPUS)), 0, SMALL);
-    let virgin = shape(&frames);
-    let (done, freed, grabbed) = (AtomicBool::new(false), AtomicU32::new(0), AtomicU32::new(0));
+    let initial = shape(&frames);
+    let (done, freed, referenced) = (AtomicBool::new(false), AtomicU32::new(0), AtomicU32::new(0));
     std::thread::scope(|scope| {
         let makers: Vec<_> = (0..2)
             .map(|cpu| {
@@ -144,7 +146,7 @@ fn a_speculative_reference_is_on_a_folio_or_fails() {
             })
             .collect();
         for cpu in 2..CPUS {
-            let (frames, freed, done, grabbed) = (&frames, &freed, &done, &grabbed);
+            let (frames, freed, done, referenced) = (&frames, &freed, &done, &referenced);
             scope.spawn(move || {
                 run_on(cpu);
                 let mut random = Random(u64::from(cpu) + 100);
@@ -152,13 +154,13 @@ fn a_speculative_reference_is_on_a_folio_or_fails() {
                     let pfn = Pfn::new(random.below(u64::from(SMALL)) as u32);
                     let Some(reference) = frames.try_get_folio(pfn) else { continue };
                     let folio = frames.folio_of(&reference);
-                    // INV-FRAME-SPEC, INV-FRAME-FROZEN: whatever it is, it is a folio, and stays as
-                    // it is while we hold it.
+                    // INV-FRAME-SPEC, INV-FRAME-FROZEN: the frame belongs to a folio, and the
+                    // reference keeps the order as it is.
                     assert!(folio.refs() > 0);
                     let order = folio.order();
                     std::thread::yield_now();
                     assert_eq!(folio.order(), order);
-                    grabbed.fetch_add(1, Ordering::Relaxed);
+                    referenced.fetch_add(1, Ordering::Relaxed);
                     give_up(frames, freed, reference);
                 }
             });
@@ -169,6 +171,6 @@ fn a_speculative_reference_is_on_a_folio_or_fails() {
         done.store(true, Ordering::Release);
     });
     frames.drain();
-    assert_eq!(shape(&frames), virgin, "INV-FRAME-REFS: the last put of each folio freed it, once");
-    assert!(freed.into_inner() > 0 && grabbed.into_inner() > 0, "nothing was tested");
+    assert_eq!(shape(&frames), initial, "INV-FRAME-REFS: a folio was not freed exactly once");
+    assert!(freed.into_inner() > 0 && referenced.into_inner() > 0, "no folio was freed or referenced");
 }

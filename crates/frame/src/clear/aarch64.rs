@@ -1,11 +1,11 @@
 //! Clearing on arm64.
 //!
 //! `DC ZVA` clears a block of lines without reading them, and is ordered as ordinary stores are
-//! (Arm ARM C5.3.8, B2.7): the `DSB ISHST` by which an entry is published anyway orders it. It
-//! faults on device memory and before the MMU maps memory as Normal, and may be prohibited. `STNP`
-//! is a hint only, so there are no weakly ordered stores here.
+//! (Arm ARM C5.3.8, B2.7). The `DSB ISHST` that publishes an entry therefore orders it. `DC ZVA`
+//! faults on Device memory and while the MMU does not map memory as Normal, and may be prohibited.
+//! `STNP` is only a hint, so arm64 has no weakly ordered stores here.
 //!
-//! Not guaranteed: that the cache is left alone.
+//! Not guaranteed: that the lines stay out of the cache.
 
 use super::backend::ClearBackend;
 use super::caps::ClearCaps;
@@ -15,19 +15,19 @@ use core::ptr::NonNull;
 /// Clears with `backend`.
 ///
 /// # Safety
-/// As of `backend::store`, and the CPU has the instructions.
+/// The contract of `backend::store`; the CPU has the instructions.
 pub(super) unsafe fn store(backend: ClearBackend, caps: &ClearCaps, at: NonNull<u8>, bytes: usize) {
     match caps.zva_bytes() {
-        // SAFETY: as the caller's; DCZID_EL0 allows it, and the block size divides a page.
+        // SAFETY: the caller's contract; DCZID_EL0 allows it, and the block size divides a page.
         Some(line) if backend == ClearBackend::DcZva => unsafe { dc_zva(at, bytes, line) },
-        // SAFETY: as the caller's.
+        // SAFETY: the caller's contract.
         Some(_) | None => unsafe { at.write_bytes(0, bytes) },
     }
 }
 
 unsafe fn dc_zva(at: NonNull<u8>, bytes: usize, line: usize) {
-    // SAFETY: the caller owns the bytes: whole pages, so whole blocks and not none, of Normal
-    // memory.
+    // SAFETY: the caller owns the bytes, which are whole pages of Normal memory, so at least one
+    // whole block.
     unsafe {
         asm!(
             "2:",
@@ -43,16 +43,16 @@ unsafe fn dc_zva(at: NonNull<u8>, bytes: usize, line: usize) {
     }
 }
 
-/// What DCZID_EL0 says.
+/// The value of DCZID_EL0.
 pub(super) fn dczid() -> u64 {
     let dczid: u64;
-    // SAFETY: reading it changes nothing and is allowed at EL0 (Arm ARM D24.2.32).
+    // SAFETY: the read changes nothing and is allowed at EL0 (Arm ARM D24.2.32).
     unsafe { asm!("mrs {}, dczid_el0", out(reg) dczid, options(nomem, nostack, preserves_flags)) }
     dczid
 }
 
-/// Into all levels of the cache.
+/// Prefetches a line into all levels of the cache.
 pub(super) fn prefetch(at: NonNull<u8>) {
-    // SAFETY: a prefetch of any address changes nothing and faults never.
+    // SAFETY: a prefetch of any address changes nothing and never faults.
     unsafe { asm!("prfm pldl1keep, [{}]", in(reg) at.as_ptr(), options(nostack, preserves_flags, readonly)) }
 }

@@ -1,32 +1,32 @@
-//! The stores by which frames are cleared, and the one place that makes them.
+//! The stores that clear frames, and the one function that issues them.
 //!
-//! Key type: [`ClearBackend`]. `store` runs one of them over a block that its caller owns; `fence`
+//! Key type: [`ClearBackend`]. `store` runs one of them over a block that the caller owns; `fence`
 //! orders them.
 //!
-//! Neighbours: the instructions are in `x86_64` and `aarch64`; `caps` says which of them there are.
+//! Neighbours: `x86_64` and `aarch64` contain the instructions; `caps` detects them.
 //!
-//! Not guaranteed: that weakly ordered stores are seen by anybody before `fence`.
+//! Not guaranteed: that weakly ordered stores are visible to another CPU before `fence`.
 
 use super::caps::ClearCaps;
 use core::ptr::NonNull;
 use pagewright_types::Counter;
 
 pagewright_types::named_table! {
-    /// Stores by which frames are cleared.
+    /// The stores that clear frames.
     pub enum ClearBackend {
-        Machine = "machine", "Whatever the machine does, where it gave no map of its memory.";
-        Cached = "cached", "Ordinary stores: `rep stosb`, or what the compiler makes of `memset`.";
+        Machine = "machine", "The machine's own clearing, used if it has no linear map.";
+        Cached = "cached", "Ordinary stores: `rep stosb`, or the compiler's `memset`.";
         Movnti = "movnti", "Non-temporal stores of a general register, which every x86-64 CPU has.";
         Movdir64b = "movdir64b", "Direct stores of a whole line, without a vector register.";
-        Clzero = "clzero", "Whole lines without reading them (AMD).";
+        Clzero = "clzero", "Stores of whole lines that are not read first (AMD).";
         Avx2 = "avx2", "Non-temporal stores of 32 bytes, in hosted builds.";
         Avx512 = "avx512", "Non-temporal stores of a whole line, in hosted builds.";
-        DcZva = "dc-zva", "Whole blocks of lines by `DC ZVA`, ordered as ordinary stores (arm64).";
+        DcZva = "dc-zva", "`DC ZVA` on whole blocks of lines, ordered as ordinary stores (arm64).";
     }
 }
 
 impl ClearBackend {
-    /// Whether the stores may be seen late, so that a fence must follow.
+    /// Whether the stores are weakly ordered, so that a fence must follow.
     pub const fn is_weak(self) -> bool {
         match self {
             Self::Machine | Self::Cached | Self::DcZva => false,
@@ -34,7 +34,7 @@ impl ClearBackend {
         }
     }
 
-    /// The counter of the pages that were cleared so.
+    /// The counter of the pages cleared by these stores.
     pub const fn counter(self) -> Counter {
         match self {
             Self::Machine => Counter::PwClearMachine,
@@ -52,15 +52,15 @@ impl ClearBackend {
 /// Clears `bytes` bytes at `at`.
 ///
 /// # Panics
-/// When `backend` is none of `caps`.
+/// When the CPU does not have the stores.
 ///
 /// # Safety
-/// The bytes are memory of the ordinary sort, mapped for writing, whole pages, and the caller's
-/// alone.
+/// The bytes are whole pages of Normal or write-back memory, mapped for writing, and belong to the
+/// caller alone.
 pub(super) unsafe fn store(backend: ClearBackend, caps: &ClearCaps, at: NonNull<u8>, bytes: usize) {
     // INV-CLEAR-CAPS
     assert!(caps.has(backend), "INV-CLEAR-CAPS: this CPU has no {}", backend.name());
-    // SAFETY: as the caller's; INV-CLEAR-CAPS was just checked.
+    // SAFETY: the caller's contract; INV-CLEAR-CAPS was just checked.
     #[cfg(target_arch = "x86_64")]
     unsafe {
         super::x86_64::store(backend, caps, at, bytes);
@@ -70,20 +70,20 @@ pub(super) unsafe fn store(backend: ClearBackend, caps: &ClearCaps, at: NonNull<
     unsafe {
         super::aarch64::store(backend, caps, at, bytes);
     }
-    // SAFETY: as the caller's.
+    // SAFETY: the caller's contract.
     #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
     unsafe {
         at.write_bytes(0, bytes);
     }
 }
 
-/// Orders the weakly ordered stores of this CPU before all its later ones.
+/// Orders the weakly ordered stores of this CPU before all its later stores.
 pub(super) fn fence() {
     #[cfg(target_arch = "x86_64")]
     super::x86_64::fence();
 }
 
-/// Asks for the line at `at` in the cache.
+/// Prefetches the line at `at`.
 pub(super) fn prefetch(at: NonNull<u8>) {
     #[cfg(target_arch = "x86_64")]
     super::x86_64::prefetch(at);
@@ -98,7 +98,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_way_has_a_counter_of_its_own() {
+    fn each_backend_has_its_own_counter() {
         for (index, backend) in ClearBackend::ALL.iter().enumerate() {
             for other in &ClearBackend::ALL[..index] {
                 assert_ne!(backend.counter(), other.counter());

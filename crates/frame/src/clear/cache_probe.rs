@@ -1,15 +1,18 @@
-//! How large the last-level cache is in effect: the set that can be rewritten over and over at more
-//! than memory's speed.
+//! A probe of the effective size of the last-level cache.
 //!
-//! Key type: [`CacheProbe`], a measurement in steps, for idle time. CPUID's figure is not used: a VM has
-//! a share of the cache it reports (a guest that was told 480 MB had 64 to 96).
+//! It is the size of the largest set of blocks that can be rewritten faster than memory allows.
 //!
-//! Protocol: [`CacheProbe::step`] while the CPU is idle until it says that it is done; each step clears
-//! one set three times, with ordinary stores. The frames must have been touched before, or a host
-//! would back them meanwhile.
+//! Key type: [`CacheProbe`], a measurement in steps, for idle time. It does not use CPUID's figure,
+//! because a VM has only a share of the cache that CPUID reports: a guest that read 480 MB had 64
+//! to 96 MB.
 //!
-//! Not guaranteed: the true size. It is a size at which the allocator's lines have certainly left
-//! the cache, among ten.
+//! Protocol: the caller calls [`CacheProbe::step`] while the CPU is idle, until it returns another
+//! value than [`CacheProbeProgress::More`]. Each step clears one set three times, with ordinary
+//! stores. The frames must have been touched before, or the hypervisor would back them during the
+//! measurement.
+//!
+//! Not guaranteed: the exact size. The result is one of ten sizes, above which the lines of a block
+//! have certainly left the cache.
 
 use super::incoherent::store_block;
 use super::selector::ClearExtent;
@@ -19,60 +22,66 @@ use core::time::Duration;
 use pagewright_sync::Platform;
 use pagewright_types::Order;
 
-/// Sets that are tried, in blocks of 2 MiB: 4 to 256 MiB.
+/// The sizes of the sets, in blocks of 2 MiB: 4 to 256 MiB.
 const SETS: [usize; 10] = [2, 4, 8, 16, 24, 32, 48, 64, 96, 128];
 
 /// A set whose bandwidth is below this share of the smallest set's does not fit: 60 %.
 const FITS_PERCENT: u128 = 60;
 
-/// All steps together take no longer than this, if the next is as slow for its size as the one
-/// before.
+/// The longest time that all steps together may take.
+///
+/// The next step is predicted to take the time of the last one in proportion to its size.
 const BUDGET: Duration = Duration::from_millis(100);
 
-/// Where a measurement stands.
+/// The progress of a probe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CacheProbeProgress {
     /// Another step is needed.
     More,
-    /// The set of this size did not fit any more; clears of more than this are told to stream.
+    /// The set of this size did not fit.
+    ///
+    /// It is the cache size of the [`ClearSelector`](super::ClearSelector) from now on.
     Found(ClearExtent),
-    /// All sets fit, or time ran out: this much fits at least.
+    /// All sets fit, or time ran out; the cache holds at least this much.
     AtLeast(ClearExtent),
 }
 
-/// A measurement of the effective last-level cache.
+/// A probe of the effective size of the last-level cache.
+///
+/// [`CacheProbe::finish`] ends it and frees its blocks.
 #[must_use = "dropping it leaks its blocks: end it with `finish`"]
 pub struct CacheProbe {
     blocks: BlockList,
     next: usize,
-    /// Picoseconds a block took in the smallest set.
+    /// Picoseconds for one block in the smallest set.
     smallest: u128,
-    spent: Duration,
+    elapsed: Duration,
 }
 
 impl CacheProbe {
-    /// Blocks that are wanted, and their order.
+    /// The number of blocks that the probe needs for all sets, and their order.
     ///
-    /// With fewer, fewer sets are tried.
+    /// With fewer blocks it tries fewer sets.
     pub const BLOCKS: (usize, Order) = (SETS[SETS.len() - 1], Order::PMD);
 
-    /// A measurement over `blocks`.
+    /// A probe that rewrites `blocks`.
     pub const fn new(blocks: BlockList) -> Self {
-        Self { blocks, next: 0, smallest: 0, spent: Duration::ZERO }
+        Self { blocks, next: 0, smallest: 0, elapsed: Duration::ZERO }
     }
 
-    /// How long the steps took until now.
+    /// The duration of all steps so far.
     pub const fn elapsed(&self) -> Duration {
-        self.spent
+        self.elapsed
     }
 
-    /// Measures one set.
+    /// Measures one set; `now` reads a clock.
     ///
-    /// A knee that is found is in force from then on.
+    /// If the set does not fit, its size is the cache size of the
+    /// [`ClearSelector`](super::ClearSelector) from then on.
     pub fn step<P: Platform>(&mut self, frames: &Frames<P>, mut now: impl FnMut() -> Duration) -> CacheProbeProgress {
         let fitted = self.next.checked_sub(1).map_or(0, |last| SETS[last]);
         let Some(&set) = SETS.get(self.next).filter(|set| **set <= self.blocks.len()) else {
-            return CacheProbeProgress::AtLeast(extent(fitted));
+            return CacheProbeProgress::AtLeast(extent_of(fitted));
         };
         let began = now();
         self.rewrite(frames, set);
@@ -82,22 +91,26 @@ impl CacheProbe {
             self.rewrite(frames, set);
             best = best.min(now().saturating_sub(before).as_nanos());
         }
-        let took = now().saturating_sub(began);
-        self.spent += took;
+        let step_time = now().saturating_sub(began);
+        self.elapsed += step_time;
         self.next += 1;
         let each = best * 1000 / set as u128;
         if self.smallest == 0 {
             self.smallest = each.max(1);
         }
         if self.smallest * 100 < each * FITS_PERCENT {
-            frames.clear_selector().set_cache(extent(set).frames() as u32);
-            return CacheProbeProgress::Found(extent(set));
+            frames.clear_selector().set_cache(extent_of(set).frames() as u32);
+            return CacheProbeProgress::Found(extent_of(set));
         }
-        let ahead = SETS.get(self.next).map_or(Duration::ZERO, |next| took * *next as u32 / set as u32);
-        if self.spent + ahead > BUDGET { CacheProbeProgress::AtLeast(extent(set)) } else { CacheProbeProgress::More }
+        let ahead = SETS.get(self.next).map_or(Duration::ZERO, |next| step_time * *next as u32 / set as u32);
+        if self.elapsed + ahead > BUDGET {
+            CacheProbeProgress::AtLeast(extent_of(set))
+        } else {
+            CacheProbeProgress::More
+        }
     }
 
-    /// Gives the blocks back.
+    /// Ends the probe and frees its blocks.
     pub fn finish<P: Platform>(mut self, frames: &Frames<P>) {
         while let Some(block) = self.blocks.pop(frames) {
             frames.free(block);
@@ -112,14 +125,13 @@ impl CacheProbe {
             store_block(frames, block.pfn(), block.order(), with);
             done.push(frames, block);
         }
-        // Backwards onto the rest, so that every round begins with the block with which the last
-        // one did.
+        // In reverse, so that every round begins with the same block.
         while let Some(block) = done.pop(frames) {
             self.blocks.push(frames, block);
         }
     }
 }
 
-fn extent(blocks: usize) -> ClearExtent {
+fn extent_of(blocks: usize) -> ClearExtent {
     ClearExtent::of_frames(blocks as u64 * u64::from(Order::PMD.frames()))
 }

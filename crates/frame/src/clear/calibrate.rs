@@ -1,16 +1,16 @@
-//! Which streaming stores are worth it on this machine, measured ("trust but verify").
+//! The calibration: measures which streaming stores pay off on this machine.
 //!
-//! Key type: [`ClearCalibration`]. Pairs of blocks of 2 MiB are cleared, one with ordinary stores and
-//! one with streaming ones, in turns; the median of the ratios decides. The best stores come first,
-//! and the first that are worth it are taken, so that slow ones are not even tried. The blocks must
-//! be cold, or the measurement would find the cache fast: they are streamed over first, which also
-//! has whoever lends us the memory back it, and leaves no line of it in the cache.
+//! Key type: [`ClearCalibration`]. The calibration clears pairs of blocks of 2 MiB in turn, one
+//! block with ordinary stores and one with streaming stores; the median of the ratios decides. It
+//! tries the best stores first and selects the first that pay off, so slower ones are not tried.
+//! The blocks must be cold, or the measurement would find the cache fast. So it streams over them
+//! first, which also makes a hypervisor back them and evicts their lines.
 //!
-//! Each clear comes right after a locked instruction, as it does in use, after the allocator's:
-//! there are CPUs on which that alone makes MOVNTI forty times slower.
+//! Each clear follows a locked instruction, as it follows that of the allocator in use. On some
+//! CPUs that alone makes MOVNTI forty times slower.
 //!
-//! Not guaranteed: a verdict on a machine whose memory is busy beyond measure. A pair takes a third
-//! of a millisecond; few are disturbed.
+//! Not guaranteed: a right verdict while other CPUs saturate the memory. A pair takes a third of a
+//! millisecond, so few pairs are disturbed.
 
 use super::backend::{self, ClearBackend};
 use super::incoherent::store_block;
@@ -21,47 +21,50 @@ use core::time::Duration;
 use pagewright_sync::Platform;
 use pagewright_types::Order;
 
-/// Pairs that are measured: three were never wrong in 200 trials on a busy machine, and take 0.8
-/// ms.
+/// The pairs that are measured.
+///
+/// Three were never wrong in 200 trials on a busy machine, and take 0.8 ms.
 const PAIRS: usize = 3;
 
-/// Streaming stores must be this much faster, in thousandths, or they are vetoed.
-const LEAST: u32 = 1100;
+/// Streaming stores whose ratio is below this, in thousandths, are vetoed.
+const MIN_RATIO_PERMILLE: u32 = 1100;
 
-/// What a calibration found.
+/// The result of a calibration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ClearCalibration {
-    /// The stores that are used from now on; `None` if all were vetoed.
+    /// The streaming stores in use from now on; `None` if all were vetoed.
     pub streaming: Option<ClearBackend>,
-    /// How many times faster than ordinary ones they, or the last that were tried, were on cold
-    /// blocks, in thousandths.
+    /// The speed of the last tried stores relative to ordinary stores, in thousandths.
+    ///
+    /// Measured on cold blocks.
     pub ratio_permille: u32,
-    /// How long the pairs took, of all stores that were tried.
+    /// The duration of all measured pairs.
     pub elapsed: Duration,
 }
 
 impl<P: Platform> Frames<P> {
-    /// Blocks that [`Frames::calibrate_clearing`] wants, and their order.
+    /// The number of blocks that [`Frames::calibrate_clearing`] needs, and their order.
     pub const CALIBRATION_BLOCKS: (usize, Order) = (2 * PAIRS, Order::PMD);
 
-    /// Measures ordinary against streaming stores over `blocks`, frees these, and uses from now on
-    /// the best streaming stores that are worth it. `None` where there is nothing to compare: no
-    /// streaming stores, no map of memory, too few blocks.
+    /// Measures streaming stores against ordinary ones, and uses the best that pay off from now on.
+    ///
+    /// Frees `blocks`. `now` reads a clock. Returns `None` if there is nothing to compare: no
+    /// streaming stores, no linear map, or fewer than [`Self::CALIBRATION_BLOCKS`].
     pub fn calibrate_clearing(
         &self,
         mut blocks: BlockList,
         mut now: impl FnMut() -> Duration,
     ) -> Option<ClearCalibration> {
-        let clearing = self.clear_selector();
+        let selector = self.clear_selector();
         let mut six: [Option<Block>; 2 * PAIRS] = core::array::from_fn(|_| blocks.pop(self));
         let mut found = None;
-        if six.iter().all(Option::is_some) && clearing.has_map() {
-            let mut took = Duration::ZERO;
-            for candidate in clearing.caps().candidates() {
+        if six.iter().all(Option::is_some) && selector.has_map() {
+            let mut elapsed = Duration::ZERO;
+            for candidate in selector.caps().candidates() {
                 let (ratio_permille, spent) = self.compare(&six, candidate, &mut now);
-                took += spent;
-                let streaming = (ratio_permille >= LEAST).then_some(candidate);
-                found = Some(ClearCalibration { streaming, ratio_permille, elapsed: took });
+                elapsed += spent;
+                let streaming = (ratio_permille >= MIN_RATIO_PERMILLE).then_some(candidate);
+                found = Some(ClearCalibration { streaming, ratio_permille, elapsed });
                 if streaming.is_some() {
                     break;
                 }
@@ -72,12 +75,12 @@ impl<P: Platform> Frames<P> {
             self.free(block);
         }
         if let Some(found) = found {
-            clearing.set_streaming(found.streaming);
+            selector.set_streaming(found.streaming);
         }
         found
     }
 
-    /// The median ratio of the pairs, in thousandths, and how long they took.
+    /// The median ratio of the pairs, in thousandths, and the duration of the pairs.
     fn compare(
         &self,
         six: &[Option<Block>; 2 * PAIRS],
@@ -96,16 +99,16 @@ impl<P: Platform> Frames<P> {
         for block in six.iter().flatten() {
             time(block, streaming);
         }
-        let mut took = 0;
+        let mut elapsed = 0;
         let mut ratios = [0; PAIRS];
         for (ratio, pair) in ratios.iter_mut().zip(six.chunks_exact(2)) {
             if let [Some(one), Some(other)] = pair {
                 let (slow, fast) = (time(one, ordinary), time(other, streaming));
-                took += slow + fast;
+                elapsed += slow + fast;
                 *ratio = u32::try_from(slow * 1000 / fast).unwrap_or(u32::MAX);
             }
         }
         ratios.sort_unstable();
-        (ratios[PAIRS / 2], Duration::from_nanos(took as u64))
+        (ratios[PAIRS / 2], Duration::from_nanos(elapsed as u64))
     }
 }

@@ -1,10 +1,10 @@
-//! Which stores this CPU has, by CPUID and DCZID_EL0.
+//! The stores that this CPU has, from CPUID or DCZID_EL0.
 //!
-//! Key types: [`ClearCaps`]; [`CpuSignature`], by which CPUs are denied weakly ordered stores.
+//! Key types: [`ClearCaps`]; [`CpuSignature`], by which some CPUs are denied streaming stores.
 //!
 //! INV-CLEAR-CAPS: only [`ClearCaps::detect`] adds a backend, and only one that the CPU reported.
 //!
-//! Not guaranteed: that CPUs of one machine have the same. Those that boot Linux do.
+//! Not guaranteed: that all CPUs of a machine have the same stores. Machines that boot Linux do.
 
 use super::backend::ClearBackend;
 use core::fmt;
@@ -12,10 +12,10 @@ use core::fmt;
 /// The stores that this CPU has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ClearCaps {
-    /// A bit for each backend.
+    /// One bit for each backend.
     has: u8,
     erms: bool,
-    /// Bytes that one `DC ZVA` clears.
+    /// The bytes that one `DC ZVA` clears.
     zva: Option<usize>,
     signature: Option<CpuSignature>,
 }
@@ -25,18 +25,22 @@ pub struct ClearCaps {
 pub struct CpuSignature {
     /// Whether the vendor is Intel.
     pub intel: bool,
-    /// The displayed family.
+    /// The displayed family (Intel SDM vol.
+    ///
+    /// 2A, CPUID).
     pub family: u8,
-    /// The displayed model.
+    /// The displayed model (Intel SDM vol.
+    ///
+    /// 2A, CPUID).
     pub model: u8,
 }
 
 impl CpuSignature {
-    /// Whether weakly ordered stores are known to be slow.
+    /// Whether streaming stores are known to be slow on this CPU.
     ///
-    /// On Skylake servers (and Cascade and Cooper Lake, which are one model with them) MOVNTI stays
-    /// at 6.3 GB/s where `rep stosb` reaches 20.4 (8270CL, 16 MB; patch 21/21 of the series'
-    /// version 3); glibc turns non-temporal memset off there too (5bcf6265f2).
+    /// On Skylake servers MOVNTI reaches 6.3 GB/s and `rep stosb` 20.4 GB/s (8270CL, 16 MB; patch
+    /// 21/21 of version 3 of the Linux series). Cascade Lake and Cooper Lake report the same model.
+    /// glibc disables non-temporal memset there too (5bcf6265f2).
     pub const fn has_slow_streaming(self) -> bool {
         self.intel && self.family == 6 && self.model == 0x55
     }
@@ -55,23 +59,24 @@ const fn bit(backend: ClearBackend) -> u8 {
 
 impl ClearCaps {
     /// Ordinary stores only.
-    pub(crate) const LEAST: Self = Self { has: bit(ClearBackend::Cached), erms: false, zva: None, signature: None };
+    pub(crate) const ORDINARY_ONLY: Self =
+        Self { has: bit(ClearBackend::Cached), erms: false, zva: None, signature: None };
 
-    /// What this CPU says of itself.
+    /// The stores that this CPU reports.
     #[cfg(target_arch = "x86_64")]
     pub fn detect() -> Self {
         let id = raw_cpuid::CpuId::new();
         let extended = id.get_extended_feature_info();
-        let mut caps = Self { has: Self::LEAST.has | bit(ClearBackend::Movnti), ..Self::LEAST };
+        let mut caps = Self { has: Self::ORDINARY_ONLY.has | bit(ClearBackend::Movnti), ..Self::ORDINARY_ONLY };
         caps.erms = extended.as_ref().is_some_and(|info| info.has_rep_movsb_stosb());
-        // Leaf 7, ECX bit 28 (Intel SDM vol. 2A, CPUID).
+        // MOVDIR64B: leaf 7, ECX bit 28 (Intel SDM vol. 2A, CPUID).
         if extended.is_some() && raw_cpuid::native_cpuid::cpuid_count(7, 0).ecx & 1 << 28 != 0 {
             caps.has |= bit(ClearBackend::Movdir64b);
         }
         if id.get_processor_capacity_feature_info().is_some_and(|info| info.has_cl_zero()) {
             caps.has |= bit(ClearBackend::Clzero);
         }
-        // Asked of std, which also asks whether the system saves the registers.
+        // std also checks that the system saves the vector registers.
         #[cfg(feature = "std")]
         {
             extern crate std;
@@ -88,84 +93,86 @@ impl ClearCaps {
         caps
     }
 
-    /// What this CPU says of itself.
+    /// The stores that this CPU reports.
     #[cfg(target_arch = "aarch64")]
     pub fn detect() -> Self {
         Self::of_dczid(super::aarch64::dczid())
     }
 
-    /// What this CPU says of itself.
+    /// The stores that this CPU reports.
     #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
     pub fn detect() -> Self {
-        Self::LEAST
+        Self::ORDINARY_ONLY
     }
 
-    /// What CPUs on the deny-list say.
+    /// The stores of a CPU on the deny-list.
     #[cfg(test)]
     pub(super) fn denied_for_test() -> Self {
         Self { signature: Some(CpuSignature { intel: true, family: 6, model: 0x55 }), ..Self::detect() }
     }
 
-    /// DCZID_EL0: DZP in bit 4 prohibits it, and bits 3 to 0 are log2 of the block in words of 4
-    /// bytes (Arm ARM D24.2.32).
+    /// The stores of a CPU with this DCZID_EL0.
+    ///
+    /// DZP (bit 4) prohibits `DC ZVA`; bits 3 to 0 are log2 of the block size in words of 4 bytes
+    /// (Arm ARM D24.2.32).
     #[cfg(any(target_arch = "aarch64", test))]
     fn of_dczid(dczid: u64) -> Self {
         let prohibited = dczid & 1 << 4 != 0;
         let zva = (!prohibited).then_some(4 << (dczid & 0xf));
-        let has = if prohibited { Self::LEAST.has } else { Self::LEAST.has | bit(ClearBackend::DcZva) };
-        Self { has, zva, ..Self::LEAST }
+        let has = if prohibited { Self::ORDINARY_ONLY.has } else { Self::ORDINARY_ONLY.has | bit(ClearBackend::DcZva) };
+        Self { has, zva, ..Self::ORDINARY_ONLY }
     }
 
-    /// Whether `backend` is among them.
+    /// Whether the CPU has the stores of `backend`.
     pub const fn has(&self, backend: ClearBackend) -> bool {
         self.has & bit(backend) != 0
     }
 
-    /// All of them.
+    /// All stores that the CPU has.
     pub fn backends(&self) -> impl Iterator<Item = ClearBackend> {
         ClearBackend::ALL.iter().copied().filter(|backend| self.has(*backend))
     }
 
-    /// The same without `backend`.
+    /// The same stores without `backend`; `Cached` always remains.
     #[must_use]
     pub const fn without(self, backend: ClearBackend) -> Self {
         Self { has: self.has & !bit(backend) | bit(ClearBackend::Cached), ..self }
     }
 
-    /// The best stores whose lines may come into the cache.
+    /// The best stores that go through the cache.
     pub const fn ordinary(&self) -> ClearBackend {
         if self.has(ClearBackend::DcZva) { ClearBackend::DcZva } else { ClearBackend::Cached }
     }
 
-    /// The stores that go past it, best first.
+    /// The streaming stores, best first.
     pub fn candidates(&self) -> impl Iterator<Item = ClearBackend> {
         use ClearBackend::{Avx2, Avx512, Clzero, Movdir64b, Movnti};
         [Clzero, Avx512, Avx2, Movdir64b, Movnti].into_iter().filter(|backend| self.has(*backend))
     }
 
-    /// The best of them that needs no proof.
+    /// The best streaming stores that need no calibration; `None` if there are none.
     ///
-    /// MOVNTI does: it is slow after locked instructions on some CPUs.
+    /// MOVNTI needs calibration: on some CPUs it is slow after locked instructions.
     pub fn streaming(&self) -> Option<ClearBackend> {
         self.candidates().find(|backend| *backend != ClearBackend::Movnti)
     }
 
-    /// Which CPU it is, on x86.
+    /// Vendor, family and model of the CPU; `None` unless it is x86.
     pub const fn signature(&self) -> Option<CpuSignature> {
         self.signature
     }
 
-    /// Whether stores that go past the cache are known to be slow here.
+    /// Whether the CPU is on the deny-list, because its streaming stores are known to be slow.
     pub fn is_denied(&self) -> bool {
         self.signature.is_some_and(CpuSignature::has_slow_streaming)
     }
 
-    /// Whether string stores are fast (x86, ERMS).
+    /// Whether string stores are fast (ERMS, x86).
     pub const fn has_erms(&self) -> bool {
         self.erms
     }
 
-    /// Bytes that one `DC ZVA` clears, where it is allowed.
+    /// The bytes that one `DC ZVA` clears; `None` where it is prohibited.
     pub const fn zva_bytes(&self) -> Option<usize> {
         self.zva
     }
@@ -176,23 +183,23 @@ mod tests {
     use super::*;
 
     fn cpu(intel: bool, family: u8, model: u8) -> ClearCaps {
-        ClearCaps { signature: Some(CpuSignature { intel, family, model }), ..ClearCaps::LEAST }
+        ClearCaps { signature: Some(CpuSignature { intel, family, model }), ..ClearCaps::ORDINARY_ONLY }
     }
 
     #[test]
-    fn skylake_servers_are_denied_and_nobody_else() {
+    fn only_skylake_servers_are_denied_streaming_stores() {
         assert!(cpu(true, 6, 0x55).is_denied());
         for (intel, family, model) in
             [(true, 6, 0x6a), (true, 6, 0x8f), (true, 6, 0xcf), (false, 6, 0x55), (false, 25, 1)]
         {
             assert!(!cpu(intel, family, model).is_denied(), "{intel} {family} {model:#x}");
         }
-        assert!(!ClearCaps::LEAST.is_denied());
+        assert!(!ClearCaps::ORDINARY_ONLY.is_denied());
     }
 
-    /// INV-CLEAR-CAPS
+    /// INV-CLEAR-CAPS.
     #[test]
-    fn dc_zva_is_used_where_it_is_allowed() {
+    fn dc_zva_is_used_exactly_where_dczid_allows_it() {
         let allowed = ClearCaps::of_dczid(4);
         assert_eq!((allowed.ordinary(), allowed.zva, allowed.streaming()), (ClearBackend::DcZva, Some(64), None));
         let prohibited = ClearCaps::of_dczid(0b1_0100);
@@ -200,15 +207,15 @@ mod tests {
     }
 
     #[test]
-    fn the_best_streaming_stores_are_taken() {
+    fn the_best_streaming_stores_are_selected_first() {
         use ClearBackend::{Avx2, Avx512, Clzero, Movdir64b, Movnti};
-        let mut caps = ClearCaps { has: 0xff, ..ClearCaps::LEAST };
+        let mut caps = ClearCaps { has: 0xff, ..ClearCaps::ORDINARY_ONLY };
         for best in [Clzero, Avx512, Avx2, Movdir64b] {
             assert_eq!(caps.streaming(), Some(best));
             caps = caps.without(best);
         }
-        assert_eq!((caps.streaming(), caps.candidates().next()), (None, Some(Movnti)), "MOVNTI wants proof");
-        assert!(caps.without(ClearBackend::Cached).has(ClearBackend::Cached), "something must clear");
+        assert_eq!((caps.streaming(), caps.candidates().next()), (None, Some(Movnti)), "MOVNTI needs calibration");
+        assert!(caps.without(ClearBackend::Cached).has(ClearBackend::Cached), "`Cached` always remains");
     }
 
     #[test]

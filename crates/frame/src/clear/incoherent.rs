@@ -1,13 +1,13 @@
-//! Blocks between their clearing and their fence.
+//! Blocks between the clearing stores and the fence.
 //!
-//! Key types: [`PinnedCpu`], on which somebody clears; [`IncoherentBlock`], [`ClearBatch`], cleared and
-//! not fenced; [`ZeroedBlock`], [`ZeroedList`], fenced.
+//! Key types: [`PinnedCpu`], the CPU that clears; [`IncoherentBlock`] and [`ClearBatch`], cleared
+//! and not fenced; [`ZeroedBlock`] and [`ZeroedList`], fenced.
 //!
-//! Protocol: the module above. A block larger than a chunk is cleared by
-//! [`Frames::clear_yielding`], which gives up the CPU in between.
+//! Protocol: that of the module `clear`. [`Frames::clear_yielding`] clears a block larger than a
+//! chunk and may yield the CPU between chunks.
 //!
-//! Not guaranteed: anything after `core::mem::forget`, but that the frames are lost and never
-//! mapped.
+//! Not guaranteed: that the frames of a value given to `core::mem::forget` are ever free again.
+//! They are lost, and never mapped.
 
 use super::backend::{self, ClearBackend};
 use super::selector::{ClearExtent, ClearPolicy};
@@ -23,31 +23,35 @@ use pagewright_types::{Counter, CpuId, Order, PAGE_SIZE, Pfn};
 /// The most that is cleared without a chance to yield: 8 MiB (INV-CLEAR-YIELD).
 const CHUNK: Order = Order::new(11);
 
-/// The CPU on which the caller stays as long as this value is there: no preemption, no migration,
-/// as [`Effects::cpu`](pagewright_arch::Effects::cpu) asks. Not `Send`.
+/// The CPU that clears, on which the caller stays while this value exists.
+///
+/// The caller is neither preempted nor migrated, as [`Effects::cpu`](pagewright_arch::Effects::cpu)
+/// requires. The value is not `Send`.
 pub struct PinnedCpu<'m, P: Platform> {
     frames: &'m Frames<P>,
-    /// Where it began, for the check that it is still there.
+    /// The CPU at the start, to check that the caller is still on it.
     cpu: CpuId,
-    /// Pages cleared since the last fence, by each sort of stores.
+    /// Pages cleared since the last fence, by backend, and not counted yet.
     ///
-    /// To count is an atomic exchange, which on x86 drains the buffers of the stores before it as a
-    /// fence does, so it waits for the fence.
+    /// Counting is an atomic exchange, which on x86 drains the store buffers as a fence does, so it
+    /// is deferred to the fence.
     uncounted: [Cell<u64>; ClearBackend::COUNT],
     here: PhantomData<*mut ()>,
 }
 
 impl<P: Platform> Frames<P> {
-    /// Begins clearing on the CPU that runs.
+    /// Begins clearing on the running CPU.
     pub fn pin_cpu(&self) -> PinnedCpu<'_, P> {
         let uncounted = [const { Cell::new(0) }; ClearBackend::COUNT];
         PinnedCpu { frames: self, cpu: self.machine().cpu(), uncounted, here: PhantomData }
     }
 
-    /// Clears a block of any order, with a fence and a chance to yield after each chunk of 8 MiB
-    /// (INV-CLEAR-YIELD). `yield_now` runs with nothing incoherent, so it may give up the CPU.
-    pub fn clear_yielding(&self, block: Block, whole: ClearExtent, mut yield_now: impl FnMut()) -> ZeroedBlock {
-        let backend = self.clear_selector().select(block.residency(), whole);
+    /// Clears a block of any order, in chunks of 8 MiB (INV-CLEAR-YIELD).
+    ///
+    /// After each chunk but the last it fences and calls `yield_now`. No stores are pending then,
+    /// so `yield_now` may yield the CPU. `extent` is that of the whole operation.
+    pub fn clear_yielding(&self, block: Block, extent: ClearExtent, mut yield_now: impl FnMut()) -> ZeroedBlock {
+        let backend = self.clear_selector().select(block.residency(), extent);
         let mut at = block.pfn();
         let end = at.raw() + block.order().frames();
         let chunk = block.order().min(CHUNK);
@@ -68,36 +72,37 @@ impl<P: Platform> Frames<P> {
         }
     }
 
-    /// Brings the line of `page` in a block that went past the cache back into it, for who is about
-    /// to touch it (the faulting address, as the review of the series asked).
+    /// Prefetches the line at byte `offset` of `page`, if streaming stores cleared the block.
+    ///
+    /// For the line that the faulting program is about to touch.
     pub fn prefetch(&self, zeroed: &ZeroedBlock, page: Pfn, offset: u64) {
         if !zeroed.streamed {
             return;
         }
         if let Some(at) = self.clear_selector().at(page, Order::ZERO) {
-            debug_assert!(offset < PAGE_SIZE, "an offset in a page");
-            // A line beyond the map would only not be fetched.
+            debug_assert!(offset < PAGE_SIZE, "offset {offset} is not in a page");
+            // A prefetch outside the map has no effect.
             backend::prefetch(at.map_addr(|at| at.saturating_add(offset as usize)));
         }
     }
 }
 
 impl<'m, P: Platform> PinnedCpu<'m, P> {
-    /// Clears a block that is part of an operation over `whole`.
-    pub fn clear(&self, block: Block, whole: ClearExtent) -> IncoherentBlock<'_, 'm, P> {
-        let backend = self.frames.clear_selector().select(block.residency(), whole);
+    /// Clears a block that is part of an operation of this extent.
+    pub fn clear(&self, block: Block, extent: ClearExtent) -> IncoherentBlock<'_, 'm, P> {
+        let backend = self.frames.clear_selector().select(block.residency(), extent);
         self.store(block.pfn(), block.order(), backend);
         IncoherentBlock { cpu: self, block: Some(block), is_weak: backend.is_weak() }
     }
 
-    /// A batch to which cleared blocks are added.
+    /// An empty batch, for blocks cleared on this CPU.
     pub fn batch(&self) -> ClearBatch<'_, 'm, P> {
         ClearBatch { cpu: self, list: BlockList::new(), is_weak: false }
     }
 
-    /// Lets `wait` give up the CPU, and goes on wherever it comes back.
+    /// Calls `wait`, which may yield the CPU, and continues on the CPU on which `wait` returns.
     ///
-    /// Nothing may be incoherent meanwhile: it would borrow this value.
+    /// No [`IncoherentBlock`] exists meanwhile, because it would borrow this value.
     pub fn yield_cpu(&mut self, wait: impl FnOnce(&P)) {
         wait(self.frames.machine());
         self.cpu = self.frames.machine().cpu();
@@ -114,20 +119,24 @@ impl<'m, P: Platform> PinnedCpu<'m, P> {
         }
     }
 
-    /// The fence, and its count: the one is not made without the other.
+    /// Fences and counts the fence.
     fn order_stores(&self) {
         backend::fence();
         self.frames.count(Counter::PwClearFences, 1);
     }
 
-    /// INV-CLEAR-PINNED: the fence of the CPU that stored, if its stores want one; `why` counts it.
+    /// Fences if the stores were weakly ordered, and counts the pages cleared (INV-CLEAR-PINNED).
     ///
-    /// And counts what was cleared.
-    fn fence(&self, is_weak: bool, why: Counter) {
+    /// `reason` is the counter that the fence increments.
+    fn fence(&self, is_weak: bool, reason: Counter) {
         if is_weak {
-            debug_assert_eq!(self.cpu, self.frames.machine().cpu(), "INV-CLEAR-PINNED: moved with stores not fenced");
+            debug_assert_eq!(
+                self.cpu,
+                self.frames.machine().cpu(),
+                "INV-CLEAR-PINNED: the CPU changed before the fence"
+            );
             plant!(ClearNoFence; (), self.order_stores());
-            self.frames.count(why, 1);
+            self.frames.count(reason, 1);
         }
         for (backend, pages) in ClearBackend::ALL.iter().zip(&self.uncounted) {
             let pages = pages.take();
@@ -138,32 +147,34 @@ impl<'m, P: Platform> PinnedCpu<'m, P> {
     }
 }
 
-/// Clears a block of whoever calls, with nothing counted and nothing fenced.
+/// Clears a block that the caller owns, without counting or fencing.
 #[allow(unsafe_code)]
 pub(super) fn store_block<P: Platform>(frames: &Frames<P>, pfn: Pfn, order: Order, backend: ClearBackend) {
-    let clearing = frames.clear_selector();
+    let selector = frames.clear_selector();
     let len = order.bytes() as usize;
-    match clearing.at(pfn, order) {
+    match selector.at(pfn, order) {
         Some(at) if backend != ClearBackend::Machine => {
             // SAFETY: INV-LINEAR-MAP – the frames are memory, mapped for writing; INV-FRAME-LINEAR
-            // – they belong to who passed the block they are of, and nobody else uses them.
-            unsafe { backend::store(backend, clearing.caps(), at, plant!(ClearShort; len - 64, len)) }
+            // – they belong to the caller, which owns their block, and have no other user.
+            unsafe { backend::store(backend, selector.caps(), at, plant!(ClearShort; len - 64, len)) }
         }
         _ => frames.machine().zero(pfn, order),
     }
 }
 
-/// A block that was cleared, and whose zeroes other CPUs may not see yet.
+/// A cleared block whose zeroes may not be visible to other CPUs yet.
+///
+/// Dropping it fences and frees the block.
 #[must_use = "dropped, its frames are freed"]
 pub struct IncoherentBlock<'c, 'm, P: Platform> {
     cpu: &'c PinnedCpu<'m, P>,
-    /// There until a call takes the value.
+    /// `None` after a call took the block.
     block: Option<Block>,
     is_weak: bool,
 }
 
 impl<P: Platform> IncoherentBlock<'_, '_, P> {
-    /// Makes the zeroes visible to everybody, and the block usable.
+    /// Makes the zeroes visible to all CPUs, and the block usable.
     pub fn fence(mut self) -> ZeroedBlock {
         let (block, streamed) = (self.take(), self.is_weak);
         self.cpu.fence(streamed, Counter::PwClearBatches);
@@ -171,22 +182,24 @@ impl<P: Platform> IncoherentBlock<'_, '_, P> {
     }
 
     fn take(&mut self) -> Block {
-        self.block.take().expect("INV-FRAME-LINEAR: taken once, by the call that ends the value")
+        self.block.take().expect("INV-FRAME-LINEAR: a block is taken once")
     }
 }
 
 impl<P: Platform> Drop for IncoherentBlock<'_, '_, P> {
     fn drop(&mut self) {
         if let Some(block) = self.block.take() {
-            // Whoever gets the frames next may store to them from another CPU: our late zeroes must
-            // not come after that.
+            // The next owner may store to the frames from another CPU. The pending zeroes must
+            // reach memory before that.
             self.cpu.fence(self.is_weak, Counter::PwClearBatches);
             self.cpu.frames.free(block);
         }
     }
 }
 
-/// Several blocks that were cleared, for one fence.
+/// Cleared blocks that share one fence.
+///
+/// Dropping it fences and frees the blocks.
 #[must_use = "dropped, its frames are freed"]
 pub struct ClearBatch<'c, 'm, P: Platform> {
     cpu: &'c PinnedCpu<'m, P>,
@@ -195,13 +208,13 @@ pub struct ClearBatch<'c, 'm, P: Platform> {
 }
 
 impl<'c, 'm, P: Platform> ClearBatch<'c, 'm, P> {
-    /// Adds a block that this CPU has cleared.
+    /// Adds a block that was cleared on this CPU.
     pub fn add(&mut self, mut cleared: IncoherentBlock<'c, 'm, P>) {
         self.is_weak |= cleared.is_weak;
         self.list.push(self.cpu.frames, cleared.take());
     }
 
-    /// Makes the zeroes of all blocks visible to everybody, by one fence.
+    /// Makes the zeroes of all blocks visible to all CPUs, by one fence.
     pub fn fence(mut self) -> ZeroedList<'m, P> {
         let list = core::mem::take(&mut self.list);
         self.cpu.fence(self.is_weak, Counter::PwClearBatches);
@@ -224,7 +237,7 @@ fn free_all<P: Platform>(frames: &Frames<P>, list: &mut BlockList) {
     }
 }
 
-/// A block that is zero for everybody.
+/// A block whose zeroes are visible to all CPUs.
 #[must_use = "dropping a block leaks its frames"]
 pub struct ZeroedBlock {
     block: Block,
@@ -232,20 +245,20 @@ pub struct ZeroedBlock {
 }
 
 impl ZeroedBlock {
-    /// First frame.
+    /// The first frame.
     pub const fn pfn(&self) -> Pfn {
         self.block.pfn()
     }
 
-    /// The block, to become a folio or a table.
+    /// The block, from which to make a folio or a table.
     pub fn into_block(self) -> Block {
         self.block
     }
 }
 
-/// Blocks that are zero for everybody.
+/// Blocks whose zeroes are visible to all CPUs.
 ///
-/// What is left in it when it is dropped is freed.
+/// Dropping the list frees the blocks left in it.
 pub struct ZeroedList<'m, P: Platform> {
     frames: &'m Frames<P>,
     list: BlockList,
@@ -253,23 +266,23 @@ pub struct ZeroedList<'m, P: Platform> {
 }
 
 impl<'m, P: Platform> ZeroedList<'m, P> {
-    /// A list without blocks.
+    /// An empty list.
     pub const fn empty(frames: &'m Frames<P>) -> Self {
         Self { frames, list: BlockList::new(), streamed: false }
     }
 
-    /// Takes one out, the last added first.
+    /// Takes the block that was added last; `None` if the list is empty.
     pub fn pop(&mut self) -> Option<ZeroedBlock> {
         let block = self.list.pop(self.frames)?;
         Some(ZeroedBlock { block, streamed: self.streamed })
     }
 
-    /// Blocks in it.
+    /// The number of blocks.
     pub const fn len(&self) -> usize {
         self.list.len()
     }
 
-    /// Whether it has none.
+    /// Whether the list has no blocks.
     pub const fn is_empty(&self) -> bool {
         self.list.is_empty()
     }

@@ -1,45 +1,44 @@
-//! Clearing frames, with stores that go past the cache where that is faster and leaves the cache
-//! alone.
+//! Clearing frames, with stores that bypass the cache where that is faster.
 //!
-//! - [`PinnedCpu`] – the CPU on which somebody clears; [`PinnedCpu::clear`] is the one function by
-//!   which frames become zero.
-//! - [`IncoherentBlock`] – a block cleared by stores that other CPUs may see late; [`ClearBatch`],
-//!   several of them.
-//! - [`ZeroedBlock`] – a block whose zeroes everybody sees.
-//! - [`ClearSelector`] – a machine's choice of stores: by what the allocator knows of the target
-//!   ([`Residency`]), by the [`ClearExtent`] of the whole operation, and by what was measured
-//!   ([`ClearCalibration`], [`CacheProbe`]).
-//! - [`ClearBackend`], [`ClearCaps`] – the stores there are, and those that this CPU has.
+//! - [`PinnedCpu`] – the CPU on which the caller clears. [`PinnedCpu::clear`] clears one block;
+//!   [`Frames::clear_yielding`](crate::Frames::clear_yielding) clears a large one in chunks.
+//! - [`IncoherentBlock`] – a block cleared by stores that may become visible late to other CPUs;
+//!   [`ClearBatch`], several of them.
+//! - [`ZeroedBlock`] – a block whose zeroes are visible to all CPUs.
+//! - [`ClearSelector`] – selects the stores for a block: by what the allocator knows about its
+//!   cache lines ([`Residency`]), by the [`ClearExtent`] of the whole operation, and by
+//!   measurements ([`ClearCalibration`], [`CacheProbe`]).
+//! - [`ClearBackend`], [`ClearCaps`] – the stores that exist, and those that this CPU has.
 //!
 //! ```text
-//!            PinnedCpu::clear                  fence
-//! Block ─────────────────────▶ IncoherentBlock ────────────▶ ZeroedBlock ─▶ Block ─▶ new_folio, new_table
-//!   ▲                             │   └─▶ ClearBatch ──────┘ (one for all)
+//!           PinnedCpu::clear                   fence
+//! Block ─────────────────────▶ IncoherentBlock ─────▶ ZeroedBlock ─▶ Block ─▶ new_folio, new_table
+//!   ▲                             │   └─▶ ClearBatch ──────▶ ZeroedList (one fence for all)
 //!   └──── drop: fence, free ──────┘
 //! ```
 //!
-//! Neighbours: `block`, `zone` say where a block comes from. `tlb` wraps this for who allocates;
-//! `mm`, `table` clear through that.
+//! Neighbours: `block` and `zone` provide the blocks. `tlb` wraps clearing for allocations; `mm`
+//! and `table` clear through `tlb`.
 //!
-//! Weakly ordered stores (MOVNTI, MOVNTDQ, CLZERO: Intel SDM vol. 1 §10.4.6.2, AMD APM vol. 3
-//! CLZERO) sit in buffers of the CPU that made them, and only that CPU's SFENCE orders them. So:
+//! Weakly ordered stores (MOVNTI, MOVNTDQ, MOVDIR64B, CLZERO: Intel SDM vol. 1 §10.4.6.2, AMD APM
+//! vol. 3, CLZERO) wait in buffers of the CPU that made them, and only an SFENCE of that CPU orders
+//! them. Hence these invariants:
 //!
 //! - INV-CLEAR-FENCE: a block cleared by such stores becomes a folio or a table only after a fence.
-//!   An [`IncoherentBlock`] gives nobody its block or bytes; [`IncoherentBlock::fence`] and
-//!   [`ClearBatch::fence`] do. Dropped, it fences and its frames are freed as what they are: not
-//!   zeroed.
-//! - INV-CLEAR-PINNED: the fence is made by the CPU that stored: an [`IncoherentBlock`] borrows its
-//!   [`PinnedCpu`] and is not `Send`, and the CPU is given up by a call that wants the
-//!   [`PinnedCpu`] unborrowed.
+//!   An [`IncoherentBlock`] gives no access to its block or bytes; only [`IncoherentBlock::fence`]
+//!   and [`ClearBatch::fence`] do. Dropping it fences and frees the frames, which then do not count
+//!   as zeroed.
+//! - INV-CLEAR-PINNED: the fence is made by the CPU that stored. An [`IncoherentBlock`] borrows its
+//!   [`PinnedCpu`] and is not `Send`, and [`PinnedCpu::yield_cpu`] needs an unborrowed
+//!   [`PinnedCpu`].
 //! - INV-CLEAR-FENCES: there are as many fences as batches and yields, where stores were weakly
 //!   ordered, and none elsewhere.
-//! - INV-CLEAR-YIELD: who clears with [`Frames::clear_yielding`](crate::Frames::clear_yielding)
-//!   gets a chance to yield after at most 8 MiB, 3 ms at 2.8 GB/s.
-//! - INV-CLEAR-CAPS: stores are used only if this CPU said that it has them.
+//! - INV-CLEAR-YIELD: a caller of [`Frames::clear_yielding`](crate::Frames::clear_yielding) gets a
+//!   chance to yield after at most 8 MiB, which is 3 ms at 2.8 GB/s.
+//! - INV-CLEAR-CAPS: stores are used only if this CPU reported that it has them.
 //! - INV-CLEAR-WHOLE: every byte of a block is zero afterwards, and no byte beside it was touched.
 //!
-//! What does not compile: mapping what is not fenced,
-//!
+//! The types refuse to map a block before the fence:
 //! ```compile_fail,E0308
 //! use pagewright_frame::{Block, ClearExtent, Frames};
 //! fn map<P: pagewright_sync::Platform>(frames: &Frames<P>, block: Block) {
@@ -49,7 +48,7 @@
 //! }
 //! ```
 //!
-//! where this does;
+//! After the fence the block may be mapped:
 //!
 //! ```
 //! use pagewright_frame::{Block, ClearExtent, Frames};
@@ -60,7 +59,7 @@
 //! }
 //! ```
 //!
-//! carrying it to another CPU,
+//! They refuse to move the block to another CPU before the fence:
 //!
 //! ```compile_fail,E0277
 //! use pagewright_frame::{Block, ClearExtent, Frames};
@@ -73,7 +72,7 @@
 //! }
 //! ```
 //!
-//! giving up the CPU in between,
+//! They refuse to yield the CPU before the fence:
 //!
 //! ```compile_fail,E0502
 //! use pagewright_frame::{Block, ClearExtent, Frames};
@@ -85,7 +84,7 @@
 //! }
 //! ```
 //!
-//! and taking the block or its bytes out.
+//! They refuse to take the block or its bytes out before the fence:
 //!
 //! ```compile_fail,E0614
 //! use pagewright_frame::{Block, ClearExtent, Frames};
@@ -96,8 +95,8 @@
 //! }
 //! ```
 //!
-//! Not guaranteed: that the choice is the best one for a target of which the allocator knows
-//! nothing ([`Residency::Unknown`]).
+//! Not guaranteed: that the selection is best for a block whose residency is
+//! [`Residency::Unknown`].
 
 #[cfg(target_arch = "aarch64")]
 #[allow(unsafe_code)]

@@ -1,26 +1,27 @@
-//! Which stores clear a block.
+//! The selection of the stores that clear a block.
 //!
-//! Key types: [`ClearSelector`], what a machine has and has measured; [`Residency`] and [`ClearExtent`], what
-//! is known of one clear; [`ClearPolicy`], the knob.
+//! Key types: [`ClearSelector`], the stores of a machine and its measurements; [`Residency`] and
+//! [`ClearExtent`], what is known about a block and its operation; [`ClearPolicy`].
 //!
-//! Stores that go past the cache are more than twice as fast where the target is not cached, and
-//! five times slower where its lines are dirty in the cache. So the state of the target decides
-//! first, and the size only where that is not known:
+//! *Streaming* stores bypass the cache; *ordinary* stores go through it. Streaming stores are more
+//! than twice as fast if the lines of the block are not cached, and five times slower if they are
+//! dirty in the cache. So the residency of the block decides first, and the size of the operation
+//! only if the residency is unknown:
 //!
-//! | target | whole operation | stores |
+//! | residency | whole operation | stores |
 //! | --- | --- | --- |
-//! | any | one page | ordinary: it is for who is about to touch it |
+//! | any | one page | ordinary, because the caller is about to touch it |
 //! | hot | any | ordinary |
-//! | cold | from two pages | streaming |
-//! | unknown | below the measured last-level cache | ordinary |
-//! | unknown | from there | streaming: most of it can't be cached |
+//! | cold | two pages or more | streaming |
+//! | unknown | smaller than the measured last-level cache | ordinary |
+//! | unknown | not smaller | streaming, because most of it cannot be cached |
 //!
-//! Which stores stream is what a calibration found, and before that the best that need no proof. A
-//! CPU on the deny-list, and one whose calibration found none that are worth it, has ordinary
-//! stores only, unless the policy overrules it.
+//! A calibration selects the streaming stores. Before that, the selector uses the best ones that
+//! need no calibration. A CPU on the deny-list, and one whose calibration vetoed all streaming
+//! stores, gets ordinary stores only, unless the policy overrides this.
 //!
-//! Not guaranteed: that a block freed on this CPU is still in its cache, or that one freed long ago
-//! is not. The allocator remembers volumes.
+//! Not guaranteed: that a block freed on this CPU is still in its cache, or that a block freed long
+//! ago is not. The allocator knows only the volume of memory freed since.
 
 use super::backend::ClearBackend;
 use super::caps::ClearCaps;
@@ -29,15 +30,17 @@ use core::sync::atomic::{AtomicU8, AtomicU32, Ordering};
 use pagewright_sync::LinearMap;
 use pagewright_types::{Order, Pfn};
 
-/// What the allocator knows of a block's lines.
+/// What the allocator knows about the cache lines of a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Residency {
-    /// Nothing: freed elsewhere, or not long ago.
+    /// Nothing: another CPU freed the block, or it was freed not long ago.
     Unknown = 0,
-    /// Freed on this CPU just now, so that they may be in its cache, and dirty.
+    /// This CPU just freed the block, so its lines may be in the cache and dirty.
     Hot = 1,
-    /// Never used, or so much was freed since that they have left the cache; or another node's.
+    /// The lines are not cached.
+    ///
+    /// The block was never used, belongs to another node, or enough was freed since to evict it.
     Cold = 2,
 }
 
@@ -51,48 +54,49 @@ impl Residency {
     }
 }
 
-/// How much a whole operation clears – a call, a VM's memory, a pool –, of which one block may be a
-/// small part.
+/// How much a whole operation clears, such as a call, a VM's memory or a pool.
+///
+/// One block may be a small part of the operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ClearExtent {
     frames: u64,
 }
 
 impl ClearExtent {
-    /// One page: a fault, a table.
+    /// One page, such as for a fault or a table.
     pub const PAGE: Self = Self::of_frames(1);
 
-    /// This many frames.
+    /// An extent of this many frames.
     pub const fn of_frames(frames: u64) -> Self {
         Self { frames }
     }
 
-    /// One block of this order.
+    /// An extent of one block of this order.
     pub const fn of_order(order: Order) -> Self {
         Self::of_frames(order.frames() as u64)
     }
 
-    /// Frames.
+    /// The number of frames.
     pub const fn frames(self) -> u64 {
         self.frames
     }
 }
 
-/// The knob.
+/// Which stores the selector may use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum ClearPolicy {
-    /// Ordinary stores.
+    /// Ordinary stores only.
     Cached,
-    /// By the table of this module.
+    /// The stores of the table in the module `selector`.
     #[default]
     Auto,
-    /// Streaming stores wherever the CPU has them: whatever the target, the deny-list and the
-    /// calibration.
+    /// Streaming stores wherever the CPU has them.
+    ///
+    /// Ignores the residency, the deny-list and the calibration.
     Uncached,
-    /// Ordinary stores, each page by itself, as Linux did before 7.0: what the rest is compared
-    /// with.
+    /// Ordinary stores, one page at a time, as in Linux before 7.0; the baseline for comparisons.
     CachedByPage,
-    /// These stores, if the CPU has them: for measuring.
+    /// These stores if the CPU has them, else ordinary ones; for measurements.
     Only(ClearBackend),
 }
 
@@ -120,25 +124,28 @@ impl ClearPolicy {
     }
 }
 
-/// Frames of a last-level cache that nobody has measured: 64 MiB, as glibc takes where its probe
-/// fails.
-const UNMEASURED: u32 = (64 << 20) >> pagewright_types::PAGE_SHIFT;
+/// The frames of a last-level cache that was not measured: 64 MiB.
+///
+/// glibc assumes as much when its probe fails.
+const DEFAULT_CACHE_FRAMES: u32 = (64 << 20) >> pagewright_types::PAGE_SHIFT;
 
-/// From this many frames on an operation is more than a fault: nobody waits to touch all of it, and
-/// stores past the cache are faster even with a fence every 8 KiB.
-const MORE_THAN_A_FAULT: u64 = 2;
+/// The smallest operation, in frames, that may use streaming stores.
+///
+/// No caller waits to touch all of a larger operation, and streaming stores are faster even with a
+/// fence every 8 KiB.
+const MIN_STREAMED_FRAMES: u64 = 2;
 
-/// No stores that stream.
-const NONE: u8 = u8::MAX;
+/// The value of `streaming` when there are no streaming stores.
+const NO_STREAMING: u8 = u8::MAX;
 
-/// The choice of stores on one machine.
+/// Selects the stores that clear frames of one machine.
 pub struct ClearSelector {
     map: Option<LinearMap>,
     caps: ClearCaps,
     policy: AtomicU8,
-    /// The stores past the cache, as a number, or `NONE`.
+    /// The streaming stores in use, as a number, or `NO_STREAMING`.
     streaming: AtomicU8,
-    /// Frames of the effective last-level cache.
+    /// The effective size of the last-level cache, in frames.
     cache: AtomicU32,
 }
 
@@ -148,37 +155,36 @@ impl ClearSelector {
             map,
             caps,
             policy: AtomicU8::new(ClearPolicy::default().pack()),
-            streaming: AtomicU8::new(caps.streaming().map_or(NONE, |backend| backend as u8)),
-            cache: AtomicU32::new(UNMEASURED),
+            streaming: AtomicU8::new(caps.streaming().map_or(NO_STREAMING, |backend| backend as u8)),
+            cache: AtomicU32::new(DEFAULT_CACHE_FRAMES),
         }
     }
 
-    /// The stores of this CPU; ordinary ones only where there is no map.
+    /// The stores of this CPU; only ordinary ones if the machine has no linear map.
     pub fn caps(&self) -> &ClearCaps {
         &self.caps
     }
 
-    /// The policy in force.
+    /// The current policy.
     pub fn policy(&self) -> ClearPolicy {
         ClearPolicy::unpack(self.policy.load(Ordering::Relaxed))
     }
 
-    /// Changes the policy, for clears that begin from now on.
+    /// Sets the policy for clears that begin from now on.
     pub fn set_policy(&self, policy: ClearPolicy) {
         self.policy.store(policy.pack(), Ordering::Relaxed);
     }
 
-    /// The stores past the cache that are used; `None` if there are none, or a calibration found
-    /// them slow.
+    /// The streaming stores in use; `None` if there are none, or a calibration vetoed them.
     pub fn streaming(&self) -> Option<ClearBackend> {
         ClearBackend::ALL.get(usize::from(self.streaming.load(Ordering::Relaxed))).copied()
     }
 
     pub(super) fn set_streaming(&self, backend: Option<ClearBackend>) {
-        self.streaming.store(backend.map_or(NONE, |backend| backend as u8), Ordering::Relaxed);
+        self.streaming.store(backend.map_or(NO_STREAMING, |backend| backend as u8), Ordering::Relaxed);
     }
 
-    /// The effective last-level cache, as measured or assumed.
+    /// The effective size of the last-level cache, as measured or assumed.
     pub fn cache(&self) -> ClearExtent {
         ClearExtent::of_frames(u64::from(self.cache_frames()))
     }
@@ -192,18 +198,18 @@ impl ClearSelector {
         self.cache.store(frames, Ordering::Relaxed);
     }
 
-    /// Whether the machine gave a map of its memory.
+    /// Whether the machine has a linear map of its memory.
     pub fn has_map(&self) -> bool {
         self.map.is_some()
     }
 
-    /// Where a block lies, if the machine gave a map.
+    /// The address of a block in the linear map; `None` if there is no map.
     pub(super) fn at(&self, pfn: Pfn, order: Order) -> Option<NonNull<u8>> {
         self.map.as_ref()?.block(pfn, order)
     }
 
-    /// What clears a target of which this is known: the table of this module.
-    pub fn select(&self, target: Residency, whole: ClearExtent) -> ClearBackend {
+    /// Selects the stores for a block with this residency in an operation of this extent.
+    pub fn select(&self, target: Residency, extent: ClearExtent) -> ClearBackend {
         if self.map.is_none() {
             return ClearBackend::Machine;
         }
@@ -215,21 +221,22 @@ impl ClearSelector {
             ClearPolicy::Auto => {}
         }
         let Some(streaming) = self.streaming() else { return ordinary };
-        if self.caps.is_denied() || whole.frames < MORE_THAN_A_FAULT {
+        if self.caps.is_denied() || extent.frames < MIN_STREAMED_FRAMES {
             return ordinary;
         }
         match target {
             Residency::Hot => ordinary,
             Residency::Cold => streaming,
-            Residency::Unknown if whole >= self.cache() => streaming,
+            Residency::Unknown if extent >= self.cache() => streaming,
             Residency::Unknown => ordinary,
         }
     }
 
-    /// Whether blocks of an operation like this are worth clearing ahead, in batches with one
-    /// fence: there are stores that want one.
-    pub fn benefits_from_batch(&self, whole: ClearExtent) -> bool {
-        self.select(Residency::Cold, whole).is_weak()
+    /// Whether clearing such an operation in batches, with one fence for each, is worthwhile.
+    ///
+    /// It is if the stores need a fence.
+    pub fn benefits_from_batch(&self, extent: ClearExtent) -> bool {
+        self.select(Residency::Cold, extent).is_weak()
     }
 }
 
@@ -251,61 +258,61 @@ mod tests {
     const ALL: [Residency; 3] = [Residency::Hot, Residency::Cold, Residency::Unknown];
 
     #[test]
-    fn the_table_is_what_is_chosen() {
-        let clearing = ClearSelector::new(Some(map()), ClearCaps::detect());
-        let ordinary = clearing.caps.ordinary();
-        // Where there are none, everything is ordinary.
-        let streaming = clearing.caps.streaming().unwrap_or(ordinary);
-        if clearing.caps.is_denied() {
+    fn the_selection_follows_the_table() {
+        let selector = ClearSelector::new(Some(map()), ClearCaps::detect());
+        let ordinary = selector.caps.ordinary();
+        // Without streaming stores, all stores are ordinary.
+        let streaming = selector.caps.streaming().unwrap_or(ordinary);
+        if selector.caps.is_denied() {
             return;
         }
         for residency in ALL {
-            assert_eq!(clearing.select(residency, ClearExtent::PAGE), ordinary);
+            assert_eq!(selector.select(residency, ClearExtent::PAGE), ordinary);
         }
         for frames in [2, 16, 512, 1 << 18, 1 << 30] {
-            let whole = ClearExtent::of_frames(frames);
-            assert_eq!(clearing.select(Residency::Hot, whole), ordinary);
-            assert_eq!(clearing.select(Residency::Cold, whole), streaming);
-            let unknown = if whole >= clearing.cache() { streaming } else { ordinary };
-            assert_eq!(clearing.select(Residency::Unknown, whole), unknown);
+            let extent = ClearExtent::of_frames(frames);
+            assert_eq!(selector.select(Residency::Hot, extent), ordinary);
+            assert_eq!(selector.select(Residency::Cold, extent), streaming);
+            let unknown = if extent >= selector.cache() { streaming } else { ordinary };
+            assert_eq!(selector.select(Residency::Unknown, extent), unknown);
         }
-        clearing.set_cache(16);
-        assert_eq!(clearing.select(Residency::Unknown, KIB64), streaming);
-        clearing.set_streaming(None);
-        assert_eq!(clearing.select(Residency::Cold, KIB64), ordinary);
-        clearing.set_policy(ClearPolicy::Uncached);
-        let first = clearing.caps.candidates().next().unwrap_or(ordinary);
-        assert_eq!(clearing.select(Residency::Hot, ClearExtent::PAGE), first, "the knob overrules");
+        selector.set_cache(16);
+        assert_eq!(selector.select(Residency::Unknown, KIB64), streaming);
+        selector.set_streaming(None);
+        assert_eq!(selector.select(Residency::Cold, KIB64), ordinary);
+        selector.set_policy(ClearPolicy::Uncached);
+        let first = selector.caps.candidates().next().unwrap_or(ordinary);
+        assert_eq!(selector.select(Residency::Hot, ClearExtent::PAGE), first, "the policy overrides the table");
     }
 
     #[test]
-    fn a_denied_cpu_streams_only_if_it_is_told_to() {
-        let clearing = ClearSelector::new(Some(map()), ClearCaps::denied_for_test());
-        let whole = ClearExtent::of_frames(1 << 20);
+    fn a_denied_cpu_streams_only_under_the_policy_uncached() {
+        let selector = ClearSelector::new(Some(map()), ClearCaps::denied_for_test());
+        let extent = ClearExtent::of_frames(1 << 20);
         for residency in ALL {
-            assert_eq!(clearing.select(residency, whole), ClearBackend::Cached);
+            assert_eq!(selector.select(residency, extent), ClearBackend::Cached);
         }
-        clearing.set_policy(ClearPolicy::Uncached);
-        let told = clearing.streaming().or(clearing.caps.candidates().next()).unwrap_or(ClearBackend::Cached);
-        assert_eq!(clearing.select(Residency::Cold, whole), told);
+        selector.set_policy(ClearPolicy::Uncached);
+        let told = selector.streaming().or(selector.caps.candidates().next()).unwrap_or(ClearBackend::Cached);
+        assert_eq!(selector.select(Residency::Cold, extent), told);
     }
 
     #[test]
-    fn a_machine_without_a_map_clears_by_itself() {
-        let clearing = ClearSelector::new(None, ClearCaps::detect());
-        clearing.set_policy(ClearPolicy::Uncached);
-        assert_eq!(clearing.select(Residency::Cold, ClearExtent::of_frames(1 << 20)), ClearBackend::Machine);
-        assert!(!clearing.benefits_from_batch(ClearExtent::of_frames(1 << 20)));
+    fn a_machine_without_a_linear_map_clears_by_itself() {
+        let selector = ClearSelector::new(None, ClearCaps::detect());
+        selector.set_policy(ClearPolicy::Uncached);
+        assert_eq!(selector.select(Residency::Cold, ClearExtent::of_frames(1 << 20)), ClearBackend::Machine);
+        assert!(!selector.benefits_from_batch(ClearExtent::of_frames(1 << 20)));
     }
 
     #[test]
-    fn a_policy_comes_back_as_it_was_set() {
-        let clearing = ClearSelector::new(None, ClearCaps::detect());
+    fn every_policy_reads_back_as_it_was_set() {
+        let selector = ClearSelector::new(None, ClearCaps::detect());
         let only = ClearBackend::ALL.iter().map(|backend| ClearPolicy::Only(*backend));
         let plain = [ClearPolicy::Cached, ClearPolicy::Auto, ClearPolicy::Uncached, ClearPolicy::CachedByPage];
         for policy in plain.into_iter().chain(only) {
-            clearing.set_policy(policy);
-            assert_eq!(clearing.policy(), policy);
+            selector.set_policy(policy);
+            assert_eq!(selector.policy(), policy);
         }
     }
 }

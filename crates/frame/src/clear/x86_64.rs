@@ -1,11 +1,11 @@
 //! Clearing on x86-64.
 //!
-//! Addresses, lengths and contents are as in `backend::store`. The loops and the fence are
-//! assembly, because the compiler's memory model knows no weakly ordered stores: to it, they are
-//! another thread's until the fence (rust-lang/rust#114582).
+//! The contract on addresses, lengths and contents is that of `backend::store`. The loops and the
+//! fence are assembly, because the compiler's memory model has no weakly ordered stores: it treats
+//! them as stores of another thread until the fence (rust-lang/rust#114582).
 //!
-//! Not guaranteed: vector stores outside hosted builds. A kernel would have to save the registers
-//! of whoever it interrupted.
+//! Not guaranteed: vector stores outside hosted builds. A kernel would have to save the vector
+//! registers of the interrupted task.
 
 use super::backend::ClearBackend;
 use super::caps::ClearCaps;
@@ -15,24 +15,24 @@ use core::ptr::NonNull;
 /// Clears with `backend`.
 ///
 /// # Safety
-/// As of `backend::store`, and the CPU has the instructions.
+/// The contract of `backend::store`; the CPU has the instructions.
 pub(super) unsafe fn store(backend: ClearBackend, caps: &ClearCaps, at: NonNull<u8>, bytes: usize) {
     match backend {
-        // SAFETY: as the caller's.
+        // SAFETY: the caller's contract.
         ClearBackend::Cached if caps.has_erms() => unsafe { rep_stosb(at, bytes) },
-        // SAFETY: as the caller's.
+        // SAFETY: the caller's contract.
         ClearBackend::Cached => unsafe { at.write_bytes(0, bytes) },
-        // SAFETY: as the caller's; SSE2 is part of x86-64.
+        // SAFETY: the caller's contract; SSE2 is part of x86-64.
         ClearBackend::Movnti => unsafe { movnti(at, bytes) },
-        // SAFETY: as the caller's.
+        // SAFETY: the caller's contract.
         ClearBackend::Movdir64b => unsafe { movdir64b(at, bytes) },
-        // SAFETY: as the caller's.
+        // SAFETY: the caller's contract.
         ClearBackend::Clzero => unsafe { clzero(at, bytes) },
         #[cfg(feature = "std")]
-        // SAFETY: as the caller's.
+        // SAFETY: the caller's contract.
         ClearBackend::Avx2 => unsafe { avx2(at, bytes) },
         #[cfg(feature = "std")]
-        // SAFETY: as the caller's.
+        // SAFETY: the caller's contract.
         ClearBackend::Avx512 => unsafe { avx512(at, bytes) },
         #[cfg(not(feature = "std"))]
         ClearBackend::Avx2 | ClearBackend::Avx512 => unreachable!("INV-CLEAR-CAPS: hosted builds only"),
@@ -40,8 +40,9 @@ pub(super) unsafe fn store(backend: ClearBackend, caps: &ClearCaps, at: NonNull<
     }
 }
 
-/// One string instruction for the whole extent (Linux's `clear_page_erms`, which goes page by page
-/// before 7.0).
+/// Clears with one string instruction for the whole extent.
+///
+/// Linux's `clear_page_erms` goes page by page before 7.0.
 unsafe fn rep_stosb(at: NonNull<u8>, bytes: usize) {
     // SAFETY: the caller owns the bytes; the direction flag is clear on entry to any function.
     unsafe {
@@ -49,14 +50,17 @@ unsafe fn rep_stosb(at: NonNull<u8>, bytes: usize) {
     }
 }
 
-/// A line of 64 bytes by eight stores (Linux's `clear_page_movnt` of the uncached series, Xen's
-/// `clear_page_sse2`).
+/// Clears each line of 64 bytes with eight stores.
 ///
-/// On some CPUs (seen on an Emerald Rapids) the eight are not combined for a while after any locked
-/// instruction: 0.5 GB/s in place of 24, until the loop has run for milliseconds. An allocator's
-/// lock is such an instruction, so this is used only where a calibration found it fast.
+/// The loop is that of `clear_page_movnt` in Linux's uncached series and of Xen's
+/// `clear_page_sse2`.
+///
+/// On some CPUs (seen on an Emerald Rapids) the eight stores are not combined for a while after a
+/// locked instruction: 0.5 GB/s instead of 24 GB/s, until the loop has run for milliseconds. The
+/// lock of the allocator is such an instruction, so MOVNTI is used only if a calibration found it
+/// fast.
 unsafe fn movnti(at: NonNull<u8>, bytes: usize) {
-    // SAFETY: the caller owns the bytes, which are whole pages, so whole lines and not none.
+    // SAFETY: the caller owns the bytes, which are whole pages, so at least one whole line.
     unsafe {
         asm!(
             "2:",
@@ -79,12 +83,12 @@ unsafe fn movnti(at: NonNull<u8>, bytes: usize) {
     }
 }
 
-/// What MOVDIR64B reads.
+/// The source of MOVDIR64B.
 #[repr(align(64))]
 struct Line([u64; 8]);
 static ZEROES: Line = Line([0; 8]);
 
-/// A line at a time, in one store that is never combined nor split (Intel SDM vol.
+/// Clears a line with one store that is neither combined nor split (Intel SDM vol.
 ///
 /// 2B, MOVDIR64B).
 unsafe fn movdir64b(at: NonNull<u8>, bytes: usize) {
@@ -104,7 +108,7 @@ unsafe fn movdir64b(at: NonNull<u8>, bytes: usize) {
     }
 }
 
-/// A line at a time, named by any address in it (AMD APM vol.
+/// Clears a line, named by any address in it (AMD APM vol.
 ///
 /// 3, CLZERO).
 unsafe fn clzero(at: NonNull<u8>, bytes: usize) {
@@ -156,12 +160,13 @@ unsafe fn avx512(at: NonNull<u8>, bytes: usize) {
 ///
 /// 2B, SFENCE).
 pub(super) fn fence() {
-    // SAFETY: it touches nothing. Without `nomem`, the compiler moves no access across it either.
+    // SAFETY: it accesses no memory. Without `nomem`, the compiler moves no access across it
+    // either.
     unsafe { asm!("sfence", options(nostack, preserves_flags)) }
 }
 
-/// Into all levels of the cache.
+/// Prefetches a line into all levels of the cache.
 pub(super) fn prefetch(at: NonNull<u8>) {
-    // SAFETY: a prefetch of any address changes nothing and faults never.
+    // SAFETY: a prefetch of any address changes nothing and never faults.
     unsafe { asm!("prefetcht0 [{}]", in(reg) at.as_ptr(), options(nostack, preserves_flags, readonly)) }
 }

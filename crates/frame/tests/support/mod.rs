@@ -1,7 +1,8 @@
-//! A machine without memory contents: enough of a platform to run the frame allocator on host
-//! threads.
+//! A machine on which the frame allocator runs on host threads.
+//!
+//! It has no translations, and contents of frames only if the test provides memory.
 
-// Each test file uses its own part of this.
+// Each test file uses only a part of this module.
 #![allow(dead_code)]
 
 use pagewright_arch::{Caps, Effects, Invalidate, Pte, ShootdownKind, Slot, X86_64};
@@ -22,7 +23,7 @@ pub(crate) fn run_on(cpu: u16) {
     CPU.set(CpuId::new(cpu));
 }
 
-/// Locks that spin; the CPU is the thread's.
+/// Locks that spin; each thread is a CPU.
 pub(crate) struct HostLocks;
 
 impl Backend for HostLocks {
@@ -43,16 +44,16 @@ impl Backend for HostLocks {
     }
 }
 
-/// No limit on allocations.
+/// The value of `permitted` that limits nothing.
 const UNLIMITED: u64 = u64::MAX;
 
-/// The machine.
+/// A machine whose CPUs are host threads.
 #[derive(Clone)]
 pub(crate) struct Host {
     cpus: usize,
-    /// Allocations still permitted.
+    /// The number of allocations still permitted.
     permitted: Arc<AtomicU64>,
-    /// Contents from frame 0 on, where a test clears.
+    /// The contents of the frames, from frame 0 on, for tests that clear.
     memory: Option<LinearMap>,
 }
 
@@ -61,14 +62,14 @@ impl Host {
         Self { cpus, permitted: Arc::new(AtomicU64::new(UNLIMITED)), memory: None }
     }
 
-    /// The same with memory behind its frames, the first of which is frame 0.
+    /// A machine with memory behind its frames, which begin at frame 0.
     pub(crate) fn with_memory(cpus: usize, memory: &'static [AtomicU64]) -> Self {
         let memory = LinearMap::over(memory, Pfn::new(0));
-        assert!(memory.is_some(), "whole pages");
+        assert!(memory.is_some(), "the memory is not whole pages");
         Self { memory, ..Self::new(cpus) }
     }
 
-    /// Refuses every allocation after the next `n`.
+    /// Permits `n` more allocations and refuses those after.
     pub(crate) fn permit(&self, n: u64) {
         self.permitted.store(n, Ordering::Relaxed);
     }
@@ -84,7 +85,7 @@ const CAPS: Caps = Caps {
     user_tag_bit: None,
 };
 
-fn nothing_to_touch() -> ! {
+fn not_used() -> ! {
     unreachable!("the frame allocator touches neither contents nor translations")
 }
 
@@ -104,35 +105,35 @@ impl Effects for Host {
     }
 
     fn load(&self, _: Slot) -> Pte {
-        nothing_to_touch()
+        not_used()
     }
 
     fn store(&self, _: Slot, _: Pte) {
-        nothing_to_touch()
+        not_used()
     }
 
     fn swap(&self, _: Slot, _: Pte) -> Pte {
-        nothing_to_touch()
+        not_used()
     }
 
     fn compare_exchange(&self, _: Slot, _: Pte, _: Pte) -> Result<(), Pte> {
-        nothing_to_touch()
+        not_used()
     }
 
     fn publish(&self) {
-        nothing_to_touch()
+        not_used()
     }
 
     fn invalidate(&self, _: Invalidate) {
-        nothing_to_touch()
+        not_used()
     }
 
     fn complete(&self) {
-        nothing_to_touch()
+        not_used()
     }
 
     fn kick(&self, _: &CpuMask) {
-        nothing_to_touch()
+        not_used()
     }
 
     fn relax(&self) {
@@ -140,7 +141,7 @@ impl Effects for Host {
     }
 
     fn install_root(&self, _: Pfn, _: Tag, _: bool) {
-        nothing_to_touch()
+        not_used()
     }
 
     fn without_interrupts<T>(&self, body: impl FnOnce() -> T) -> T {
@@ -157,19 +158,19 @@ impl Effects for Host {
     }
 
     fn zero(&self, _: Pfn, _: Order) {
-        nothing_to_touch()
+        not_used()
     }
 
     fn copy(&self, _: Pfn, _: Pfn, _: Order) {
-        nothing_to_touch()
+        not_used()
     }
 
     fn read(&self, _: PhysAddr, _: &mut [u8]) {
-        nothing_to_touch()
+        not_used()
     }
 
     fn write(&self, _: PhysAddr, _: &[u8]) {
-        nothing_to_touch()
+        not_used()
     }
 }
 
@@ -187,7 +188,7 @@ pub(crate) fn range(start: u32, end: u32) -> FrameRange {
     FrameRange::new(Pfn::new(start), Pfn::new(end))
 }
 
-/// Which CPUs, by number.
+/// The CPUs with these numbers.
 pub(crate) fn cpus(numbers: impl IntoIterator<Item = u16>) -> CpuMask {
     numbers.into_iter().map(CpuId::new).collect()
 }
@@ -200,13 +201,13 @@ pub(crate) fn one_node(host: &Host, start: u32, end: u32) -> Frames<Host> {
     Frames::try_new(host.clone(), &layout).expect("a possible machine")
 }
 
-/// A block that owes nothing.
+/// Allocates a block that owes no debt.
 pub(crate) fn take(frames: &Frames<Host>, order: u8) -> Block {
     let unsettled = frames.alloc(FrameRequest::new(Order::new(order), NODE0)).expect("memory is left");
-    unsettled.settle(|key| panic!("owes {key}"))
+    unsettled.settle(|key| panic!("the block owes {key}"))
 }
 
-/// Free blocks of every order, of every zone.
+/// The number of free blocks of each order, for each zone.
 pub(crate) fn shape(frames: &Frames<Host>) -> Vec<[u32; Order::COUNT]> {
     frames.zones().map(|zone| std::array::from_fn(|raw| zone.blocks(Order::new(raw as u8)))).collect()
 }
