@@ -18,7 +18,7 @@
 //! Not guaranteed: that the CPU has FEAT_HAFDBS. Without it the first access, and the first store,
 //! of a leaf fault, and the fault handler does what [`Isa::touched`] says.
 
-use crate::entry::{Entry, Leaf, LeafFlags, Pte, Soft, Table};
+use crate::entry::{Entry, Leaf, LeafFlags, Pte, SoftEntry, TableEntry};
 use crate::isa::{Isa, Replacement, leaf_weakened, walkable};
 use pagewright_types::{IsaKind, Level, PageRange, Pfn, Rights, VirtAddr};
 
@@ -98,13 +98,13 @@ impl Isa for Aarch64 {
     }
 
     #[inline]
-    fn table(table: Table) -> Pte {
+    fn table(table: TableEntry) -> Pte {
         let protect = if table.write_protected { TABLE_READ_ONLY } else { 0 };
         Pte::from_raw(table.pfn.base().raw() | VALID | TABLE_OR_PAGE | protect)
     }
 
     #[inline]
-    fn soft(soft: Soft) -> Pte {
+    fn soft(soft: SoftEntry) -> Pte {
         Pte::from_raw(SOFT | soft.pack())
     }
 
@@ -116,7 +116,7 @@ impl Isa for Aarch64 {
         }
         let pfn = Pfn::new(((raw & FRAME) >> 12) as u32);
         if raw & VALID != 0 && level > Level::PTE && raw & TABLE_OR_PAGE != 0 {
-            return Entry::Table(Table { pfn, write_protected: raw & TABLE_READ_ONLY != 0 });
+            return Entry::Table(TableEntry { pfn, write_protected: raw & TABLE_READ_ONLY != 0 });
         }
         let mut flags = LeafFlags::empty();
         for (flag, bit) in FLAGS {
@@ -171,6 +171,6 @@ impl Isa for Aarch64 {
 }
 
 fn decode_soft(raw: u64) -> Entry {
-    let soft = if raw & SOFT != 0 { Soft::unpack(raw) } else { None };
+    let soft = if raw & SOFT != 0 { SoftEntry::unpack(raw) } else { None };
     soft.map_or(Entry::Empty, Entry::Soft)
 }

@@ -2,7 +2,7 @@
 //!
 //! The order in which effects are issued is the protocol that `tlb` and `table` promise and the
 //! oracle checks: *store the entry → [`Effects::publish`] → [`Effects::invalidate`] →
-//! [`Effects::complete`] (or a [`Effects::kick`] that was answered) → reuse the frame*.
+//! [`Effects::complete`] (or a [`Effects::send_ipi`] that was answered) → reuse the frame*.
 
 use crate::entry::Pte;
 use crate::isa::Isa;
@@ -11,14 +11,14 @@ use pagewright_types::{CpuId, CpuMask, Level, Order, PageRange, Pfn, PhysAddr, T
 
 /// One entry of one page-table page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Slot {
+pub struct PteSlot {
     /// The table's frame.
     pub table: Pfn,
     /// Which of its 512 entries.
     pub index: u16,
 }
 
-impl Slot {
+impl PteSlot {
     /// Where the entry's eight bytes are.
     pub const fn addr(self) -> PhysAddr {
         PhysAddr::new(self.table.base().raw() + self.index as u64 * 8)
@@ -27,7 +27,7 @@ impl Slot {
 
 /// Whose TLBs an invalidation reaches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Reach {
+pub enum InvalidateScope {
     /// This CPU's.
     ///
     /// Done when the call returns.
@@ -40,7 +40,7 @@ pub enum Reach {
 
 /// What an invalidation removes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Target {
+pub enum InvalidateTarget {
     /// One entry of `tag` at `va`: the translation, and with `!last_level` every walk-cache entry
     /// used to reach it.
     Page {
@@ -75,9 +75,9 @@ pub enum Target {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Invalidate {
     /// Whose TLBs.
-    pub reach: Reach,
+    pub scope: InvalidateScope,
     /// Which entries.
-    pub target: Target,
+    pub target: InvalidateTarget,
 }
 
 /// How this machine makes other CPUs forget a translation.
@@ -104,8 +104,8 @@ pub struct Caps {
     pub tags: u32,
     /// Whether a TLB keeps an entry that has just refused an access, so that it must be told when
     /// the right is given (arm64). x86 walks again after a fault (Intel SDM vol. 3A §4.10.4.1).
-    pub keeps_refused: bool,
-    /// Whether [`Target::Range`] exists (arm64 FEAT_TLBIRANGE).
+    pub keeps_faulting_entry: bool,
+    /// Whether [`InvalidateTarget::Range`] exists (arm64 FEAT_TLBIRANGE).
     pub range_invalidate: bool,
     /// Whether one TLBI and one DSB may leave something behind, so that each invalidation must be
     /// waited for and issued again (Linux's `ARM64_WORKAROUND_REPEAT_TLBI`, for errata of Arm's
@@ -149,22 +149,22 @@ pub trait Effects: Clone + 'static {
     fn online(&self) -> CpuMask;
 
     /// Loads an entry, as one atomic 8-byte read with acquire ordering.
-    fn load(&self, slot: Slot) -> Pte;
+    fn load(&self, slot: PteSlot) -> Pte;
 
     /// Stores an entry, as one atomic 8-byte write with release ordering.
     ///
     /// Walkers may see it late: see [`Effects::publish`].
-    fn store(&self, slot: Slot, pte: Pte);
+    fn store(&self, slot: PteSlot, pte: Pte);
 
     /// Exchanges an entry atomically against the walkers' accessed and dirty updates
     /// (`ptep_get_and_clear`), and returns what stood there.
-    fn swap(&self, slot: Slot, pte: Pte) -> Pte;
+    fn swap(&self, slot: PteSlot, pte: Pte) -> Pte;
 
     /// Replaces the entry if it is still `current`.
     ///
     /// # Errors
     /// What stands there instead; nothing was stored.
-    fn compare_exchange(&self, slot: Slot, current: Pte, new: Pte) -> Result<(), Pte>;
+    fn compare_exchange(&self, slot: PteSlot, current: Pte, new: Pte) -> Result<(), Pte>;
 
     /// Makes earlier entry stores of this CPU visible to every walker (arm64 `DSB ISHST`; nothing
     /// on x86, whose walkers obey TSO).
@@ -180,7 +180,7 @@ pub trait Effects: Clone + 'static {
     /// Asks `targets` (never the caller) to run the shootdown handler that the embedder bound to
     /// this machine. Returns at once; the answer is the handler's business. What the caller stored
     /// before is visible to the handlers (INV-MAIL-LOST).
-    fn kick(&self, targets: &CpuMask);
+    fn send_ipi(&self, targets: &CpuMask);
 
     /// Passes time while another CPU must act first.
     ///
@@ -221,7 +221,7 @@ pub trait Effects: Clone + 'static {
     /// The CPU runs a kernel thread on whatever root is loaded, or comes back from that: until then
     /// no user access will be made. Only a judge wants to know.
     #[inline]
-    fn lazy(&self, lazy: bool) {
+    fn set_lazy(&self, lazy: bool) {
         let _ = lazy;
     }
 

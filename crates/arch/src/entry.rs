@@ -84,7 +84,7 @@ pub struct Leaf {
 
 /// An entry that points to a table of the level below.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Table {
+pub struct TableEntry {
     /// The table's frame.
     pub pfn: Pfn,
     /// Whether stores through any leaf below are refused here (x86: R/W clear; arm64: `APTable[1]`
@@ -128,17 +128,17 @@ impl SoftKind {
 
 /// A non-present entry that remembers something.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Soft {
+pub struct SoftEntry {
     /// What it stands for.
     pub kind: SoftKind,
     /// Whether the page was exclusive to this address space when it left.
     pub exclusive: bool,
-    /// The kind's own data, below 2^[`Soft::PAYLOAD_BITS`].
+    /// The kind's own data, below 2^[`SoftEntry::PAYLOAD_BITS`].
     pub payload: u64,
 }
 
-impl Soft {
-    /// Width of [`Soft::payload`].
+impl SoftEntry {
+    /// Width of [`SoftEntry::payload`].
     pub const PAYLOAD_BITS: u32 = 48;
     const KIND_SHIFT: u32 = 1;
     const EXCLUSIVE: u64 = 1 << 5;
@@ -172,9 +172,9 @@ pub enum Entry {
     /// Nothing is mapped and nothing is remembered.
     Empty,
     /// A table of the level below.
-    Table(Table),
+    Table(TableEntry),
     /// A frame, or a block at PMD and PUD level.
     Leaf(Leaf),
     /// Nothing is mapped, but something is remembered.
-    Soft(Soft),
+    Soft(SoftEntry),
 }

@@ -1,6 +1,6 @@
 //! The codec trait and the rules by which one entry may replace another.
 
-use crate::entry::{Entry, Leaf, LeafFlags, Pte, Soft, Table};
+use crate::entry::{Entry, Leaf, LeafFlags, Pte, SoftEntry, TableEntry};
 use core::fmt;
 use pagewright_types::{IsaKind, Level, PageRange, Rights, VirtAddr};
 
@@ -44,12 +44,12 @@ pub trait Isa: Copy + fmt::Debug + 'static {
     fn leaf(level: Level, leaf: Leaf) -> Pte;
 
     /// The word for a pointer to a table of the level below.
-    fn table(table: Table) -> Pte;
+    fn table(table: TableEntry) -> Pte;
 
     /// The word for a non-present entry that remembers something.
     ///
     /// Never empty.
-    fn soft(soft: Soft) -> Pte;
+    fn soft(soft: SoftEntry) -> Pte;
 
     /// What `pte` means in a table of `level`.
     ///

@@ -18,7 +18,7 @@
 //! frame number as it is, where Linux inverts it; and shadow stacks (CET), which read D set with
 //! R/W clear as a shadow-stack page – an embedder leaves CR4.CET clear.
 
-use crate::entry::{Entry, Leaf, LeafFlags, Pte, Soft, Table};
+use crate::entry::{Entry, Leaf, LeafFlags, Pte, SoftEntry, TableEntry};
 use crate::isa::{Isa, Replacement, leaf_weakened, walkable};
 use pagewright_types::{IsaKind, Level, PageRange, Pfn, Rights, VirtAddr};
 
@@ -87,13 +87,13 @@ impl Isa for X86_64 {
     }
 
     #[inline]
-    fn table(table: Table) -> Pte {
+    fn table(table: TableEntry) -> Pte {
         let writable = if table.write_protected { 0 } else { WRITABLE };
         Pte::from_raw(table.pfn.base().raw() | PRESENT | writable | USER | ACCESSED)
     }
 
     #[inline]
-    fn soft(soft: Soft) -> Pte {
+    fn soft(soft: SoftEntry) -> Pte {
         Pte::from_raw(SOFT | soft.pack())
     }
 
@@ -105,7 +105,7 @@ impl Isa for X86_64 {
         }
         let frame = |bits: u64| Pfn::new(((raw & bits) >> 12) as u32);
         if raw & PRESENT != 0 && level > Level::PTE && raw & PAGE_SIZE_BIT == 0 {
-            return Entry::Table(Table { pfn: frame(FRAME), write_protected: raw & WRITABLE == 0 });
+            return Entry::Table(TableEntry { pfn: frame(FRAME), write_protected: raw & WRITABLE == 0 });
         }
         let pfn = frame(if level == Level::PTE { FRAME } else { FRAME & !PAT_BLOCK });
         let mut rights = Rights::empty();
@@ -150,6 +150,6 @@ impl Isa for X86_64 {
 }
 
 fn decode_soft(raw: u64) -> Entry {
-    let soft = if raw & SOFT != 0 { Soft::unpack(raw) } else { None };
+    let soft = if raw & SOFT != 0 { SoftEntry::unpack(raw) } else { None };
     soft.map_or(Entry::Empty, Entry::Soft)
 }

@@ -25,8 +25,8 @@ use aarch64_paging::Mapping;
 use aarch64_paging::descriptor::{El1Attributes, PhysicalAddress, UpdatableDescriptor, VirtualAddress};
 use aarch64_paging::paging::{Constraints, MemoryRegion, PageTable, Translation, TranslationRegime};
 use pagewright_check::{
-    Aarch64, Check, CheckOutcome, Cpu, Harness, Invalidate, Level, PageRange, Pfn, PhysAddr, Reach, Rights, Rule, Tag,
-    Target, VirtAddr, program,
+    Aarch64, Check, CheckOutcome, Cpu, Harness, Invalidate, InvalidateScope, InvalidateTarget, Level, PageRange, Pfn,
+    PhysAddr, Rights, Rule, Tag, VirtAddr, program,
 };
 use std::cell::{Cell, RefCell};
 use std::process::ExitCode;
@@ -73,14 +73,17 @@ impl TranslationRegime for Lab {
 
     fn invalidate_va(va: VirtualAddress) {
         let Some((cpu, version)) = EDITOR.with_borrow(Clone::clone) else { return };
-        let (reach, last_level) = match version {
+        let (scope, last_level) = match version {
             Version::Dropped => return,
-            Version::Correct | Version::DsbElsewhere => (Reach::Broadcast, false),
-            Version::LocalOnly => (Reach::Local, false),
-            Version::LastLevelOnly => (Reach::Broadcast, true),
+            Version::Correct | Version::DsbElsewhere => (InvalidateScope::Broadcast, false),
+            Version::LocalOnly => (InvalidateScope::Local, false),
+            Version::LastLevelOnly => (InvalidateScope::Broadcast, true),
         };
         let va = VirtAddr::new(va.0 as u64);
-        cpu.invalidate(Invalidate { reach, target: Target::Page { tag: TAG, va, level: Level::PTE, last_level } });
+        cpu.invalidate(Invalidate {
+            scope,
+            target: InvalidateTarget::Page { tag: TAG, va, level: Level::PTE, last_level },
+        });
     }
 
     unsafe fn activate(_: PhysicalAddress, (): (), (): ()) -> usize {

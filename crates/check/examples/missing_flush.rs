@@ -5,7 +5,7 @@
 //! `cargo run -p pagewright-check --example missing_flush`
 
 use pagewright_check::{
-    Check, CpuProgram, Harness, PageRange, Pfn, PhysAddr, Reach, Rights, Rule, Tag, VirtAddr, X86_64, program,
+    Check, CpuProgram, Harness, InvalidateScope, PageRange, Pfn, PhysAddr, Rights, Rule, Tag, VirtAddr, X86_64, program,
 };
 
 const PAGE: VirtAddr = VirtAddr::new(0x40_0000);
@@ -30,8 +30,8 @@ pub(crate) fn programs(harness: &Harness<X86_64>, flush: bool) -> Vec<CpuProgram
             cpu.will_reduce(PageRange::page(PAGE), Rights::empty());
             cpu.swap(entry, 0);
             if flush {
-                cpu.flush_page(PAGE, Reach::Local);
-                cpu.shoot_down(cpu.others(), |cpu| cpu.flush_page(PAGE, Reach::Local));
+                cpu.flush_page(PAGE, InvalidateScope::Local);
+                cpu.shoot_down(cpu.others(), |cpu| cpu.flush_page(PAGE, InvalidateScope::Local));
             }
             cpu.free_frame(page);
         });

@@ -13,7 +13,9 @@
 //! Not judged: whether the crate's stores are ordered. It stores through pointers, and the machine
 //! lets walkers see those at once.
 
-use pagewright_check::{Check, CheckOutcome, Cpu, Harness, PageRange, Pfn, Reach, Rights, Rule, Tag, X86_64, program};
+use pagewright_check::{
+    Check, CheckOutcome, Cpu, Harness, InvalidateScope, PageRange, Pfn, Rights, Rule, Tag, X86_64, program,
+};
 use std::cell::RefCell;
 use std::process::ExitCode;
 use std::rc::Rc;
@@ -82,10 +84,10 @@ impl Space {
 
     fn flush(&self, cpu: &Cpu<X86_64>) {
         if self.version != Version::Dropped {
-            cpu.flush_page(VA, Reach::Local);
+            cpu.flush_page(VA, InvalidateScope::Local);
         }
         if matches!(self.version, Version::Correct | Version::EarlyFree) {
-            cpu.shoot_down(cpu.others(), |other| other.flush_page(VA, Reach::Local));
+            cpu.shoot_down(cpu.others(), |other| other.flush_page(VA, InvalidateScope::Local));
         }
     }
 }

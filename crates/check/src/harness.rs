@@ -15,7 +15,7 @@
 
 use crate::finding::CheckFinding;
 use crate::testbench::Testbench;
-use pagewright_arch::{Effects, Invalidate, Isa, Pte, Reach, Slot, Target};
+use pagewright_arch::{Effects, Invalidate, InvalidateScope, InvalidateTarget, Isa, Pte, PteSlot};
 use pagewright_sim::{PageFault, Sim, SimLocks};
 use pagewright_sync::{Rank, SpinLock};
 use pagewright_types::judge::Fact;
@@ -226,9 +226,9 @@ impl<I: Isa> Deref for Cpu<I> {
 }
 
 /// Where the entry at `at` stands.
-fn slot(at: PhysAddr) -> Slot {
+fn slot(at: PhysAddr) -> PteSlot {
     assert!(at.is_aligned(8), "an entry at {at} is not aligned");
-    Slot { table: Pfn::containing(at), index: (at.page_offset() / 8) as u16 }
+    PteSlot { table: Pfn::containing(at), index: (at.page_offset() / 8) as u16 }
 }
 
 impl<I: Isa> Cpu<I> {
@@ -296,8 +296,8 @@ impl<I: Isa> Cpu<I> {
     }
 
     /// Runs a kernel thread on whatever root is loaded, or no longer.
-    pub fn lazy(&self, lazy: bool) {
-        self.on(|sim| sim.lazy(lazy));
+    pub fn set_lazy(&self, lazy: bool) {
+        self.on(|sim| sim.set_lazy(lazy));
     }
 
     fn access(&self, va: VirtAddr, access: Access) -> Result<&AtomicU64, PageFault> {
@@ -374,9 +374,12 @@ impl<I: Isa> Cpu<I> {
     ///
     /// # Panics
     /// When no root is loaded; on x86-64 when `reach` is broadcast, which does not exist there.
-    pub fn flush_page(&self, va: VirtAddr, reach: Reach) {
+    pub fn flush_page(&self, va: VirtAddr, scope: InvalidateScope) {
         let (_, tag) = self.loaded();
-        self.invalidate(Invalidate { reach, target: Target::Page { tag, va, level: Level::PTE, last_level: false } });
+        self.invalidate(Invalidate {
+            scope,
+            target: InvalidateTarget::Page { tag, va, level: Level::PTE, last_level: false },
+        });
     }
 
     /// Forgets everything under the tag in use but what is global (`MOV CR3`, `TLBI ASIDE1`;
@@ -384,9 +387,9 @@ impl<I: Isa> Cpu<I> {
     ///
     /// # Panics
     /// As [`Cpu::flush_page`].
-    pub fn flush_all(&self, reach: Reach) {
+    pub fn flush_all(&self, scope: InvalidateScope) {
         let (_, tag) = self.loaded();
-        self.invalidate(Invalidate { reach, target: Target::Tag(tag) });
+        self.invalidate(Invalidate { scope, target: InvalidateTarget::Tag(tag) });
     }
 
     /// Issues any invalidation.
@@ -413,7 +416,7 @@ impl<I: Isa> Cpu<I> {
             let request = Request { act: Rc::clone(&act), missing: Rc::clone(&missing) };
             self.harness.0.requests[target.index()].borrow_mut().push(request);
         }
-        self.on(|sim| sim.kick(&targets));
+        self.on(|sim| sim.send_ipi(&targets));
         PendingIpis(missing)
     }
 

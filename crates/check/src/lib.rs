@@ -23,7 +23,7 @@
 //!             cpu.call("munmap", |cpu| {
 //!                 cpu.will_reduce(PageRange::page(PAGE), Rights::empty());
 //!                 cpu.swap(entry, 0);
-//!                 cpu.flush_page(PAGE, Reach::Local); // The other CPU is forgotten.
+//!                 cpu.flush_page(PAGE, InvalidateScope::Local); // The other CPU is forgotten.
 //!                 cpu.free_frame(page);
 //!             });
 //!         }),
@@ -66,7 +66,7 @@ pub use finding::CheckFinding;
 pub use harness::{Cpu, CpuProgram, Harness, HarnessLock, PendingIpis, Unranked, program};
 pub use journal::{Journal, JournalEntry, JournalEvent};
 pub use outcome::CheckOutcome;
-pub use pagewright_arch::{Aarch64, Invalidate, Isa, Reach, Target, X86_64};
+pub use pagewright_arch::{Aarch64, Invalidate, InvalidateScope, InvalidateTarget, Isa, X86_64};
 pub use pagewright_model::{Antecedent, Rule, Tally, Violation};
 pub use pagewright_sim::PageFault;
 pub use pagewright_sim::explore::{Chooser, ReplayToken, ReplayTokenError};

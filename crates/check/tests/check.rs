@@ -3,8 +3,8 @@
 //! and the correct code is let be.
 
 use pagewright_check::{
-    Aarch64, Check, CheckFinding, Cpu, CpuProgram, Harness, HarnessLock, Isa, IsaKind, PageRange, Pfn, PhysAddr, Reach,
-    Rights, Rule, Tag, VirtAddr, X86_64, program,
+    Aarch64, Check, CheckFinding, Cpu, CpuProgram, Harness, HarnessLock, InvalidateScope, Isa, IsaKind, PageRange, Pfn,
+    PhysAddr, Rights, Rule, Tag, VirtAddr, X86_64, program,
 };
 use std::rc::Rc;
 
@@ -86,19 +86,22 @@ impl<I: Isa> Space<I> {
         }
         match I::KIND {
             IsaKind::X86_64 => {
-                cpu.flush_page(va, Reach::Local);
+                cpu.flush_page(va, InvalidateScope::Local);
                 match how {
                     How::OnlyHere => {}
                     How::NotWaitedFor => {
-                        cpu.send_ipi(cpu.others(), move |cpu| cpu.flush_page(va, Reach::Local)).ignore()
+                        cpu.send_ipi(cpu.others(), move |cpu| cpu.flush_page(va, InvalidateScope::Local)).ignore()
                     }
                     How::Correct | How::NoFlush | How::TooEarly | How::NotPublished => {
-                        cpu.shoot_down(cpu.others(), move |cpu| cpu.flush_page(va, Reach::Local))
+                        cpu.shoot_down(cpu.others(), move |cpu| cpu.flush_page(va, InvalidateScope::Local))
                     }
                 }
             }
             IsaKind::Aarch64 => {
-                cpu.flush_page(va, if how == How::OnlyHere { Reach::Local } else { Reach::Broadcast });
+                cpu.flush_page(
+                    va,
+                    if how == How::OnlyHere { InvalidateScope::Local } else { InvalidateScope::Broadcast },
+                );
                 if how != How::NotWaitedFor {
                     cpu.complete();
                 }

@@ -26,8 +26,8 @@ fn the_code_is_the_example() {
     let shown = readme();
     let (_, shown) = shown.split_once("```rust\n").expect("code in README.md");
     let (shown, _) = shown.split_once("```").expect("its end");
-    let flush = "if flush { cpu.flush_page(PAGE, Reach::Local); \
-                 cpu.shoot_down(cpu.others(), |cpu| cpu.flush_page(PAGE, Reach::Local)); } ";
+    let flush = "if flush { cpu.flush_page(PAGE, InvalidateScope::Local); \
+                 cpu.shoot_down(cpu.others(), |cpu| cpu.flush_page(PAGE, InvalidateScope::Local)); } ";
     let unflushed = words(example).replace(flush, "");
     assert!(unflushed.contains(&words(shown)), "README.md shows other code than the example has without\n{flush}");
 }

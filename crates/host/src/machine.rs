@@ -7,7 +7,7 @@
 
 use crate::cpu;
 use crate::memory::HostMemory;
-use pagewright_arch::{Caps, Effects, Invalidate, Pte, ShootdownKind, Slot, X86_64};
+use pagewright_arch::{Caps, Effects, Invalidate, Pte, PteSlot, ShootdownKind, X86_64};
 use pagewright_sync::{Backend, LinearMap, Platform, RankSet};
 use pagewright_types::{CpuId, CpuMask, Order, PAGE_SIZE, Pfn, PhysAddr, Tag};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -45,7 +45,7 @@ const CAPS: Caps = Caps {
     shootdown: ShootdownKind::Ipi,
     tagged: true,
     tags: 4096,
-    keeps_refused: false,
+    keeps_faulting_entry: false,
     range_invalidate: false,
     repeat_invalidate: false,
     user_tag_bit: None,
@@ -62,7 +62,7 @@ impl HostMachine {
         &self.memory
     }
 
-    fn word(&self, slot: Slot) -> &AtomicU64 {
+    fn word(&self, slot: PteSlot) -> &AtomicU64 {
         &self.memory.block(slot.table, Order::ZERO)[slot.index as usize]
     }
 
@@ -88,19 +88,19 @@ impl Effects for HostMachine {
         self.online
     }
 
-    fn load(&self, slot: Slot) -> Pte {
+    fn load(&self, slot: PteSlot) -> Pte {
         Pte::from_raw(self.word(slot).load(Ordering::Acquire))
     }
 
-    fn store(&self, slot: Slot, pte: Pte) {
+    fn store(&self, slot: PteSlot, pte: Pte) {
         self.word(slot).store(pte.raw(), Ordering::Release);
     }
 
-    fn swap(&self, slot: Slot, pte: Pte) -> Pte {
+    fn swap(&self, slot: PteSlot, pte: Pte) -> Pte {
         Pte::from_raw(self.word(slot).swap(pte.raw(), Ordering::AcqRel))
     }
 
-    fn compare_exchange(&self, slot: Slot, current: Pte, new: Pte) -> Result<(), Pte> {
+    fn compare_exchange(&self, slot: PteSlot, current: Pte, new: Pte) -> Result<(), Pte> {
         let outcome = self.word(slot).compare_exchange(current.raw(), new.raw(), Ordering::AcqRel, Ordering::Acquire);
         outcome.map(drop).map_err(Pte::from_raw)
     }
@@ -112,7 +112,7 @@ impl Effects for HostMachine {
     fn complete(&self) {}
 
     /// Nothing: no CPU ever runs a space here, so nobody has to be told.
-    fn kick(&self, _: &CpuMask) {}
+    fn send_ipi(&self, _: &CpuMask) {}
 
     fn relax(&self) {
         std::thread::yield_now();

@@ -9,7 +9,7 @@
 
 use core::cell::Cell;
 use core::sync::atomic::{AtomicU64, Ordering};
-use pagewright_arch::{Caps, Effects, Invalidate, Pte, ShootdownKind, Slot, X86_64};
+use pagewright_arch::{Caps, Effects, Invalidate, Pte, PteSlot, ShootdownKind, X86_64};
 use pagewright_mm::swap::{Backing, SwapOps, Zram};
 use pagewright_mm::{Knobs, MapFlags, MapRequest, Mm, MmError};
 use pagewright_sync::{Backend, Platform, RankSet};
@@ -51,7 +51,7 @@ impl Effects for Machine {
             shootdown: ShootdownKind::Ipi,
             tagged: false,
             tags: 1,
-            keeps_refused: false,
+            keeps_faulting_entry: false,
             range_invalidate: false,
             repeat_invalidate: false,
             user_tag_bit: None,
@@ -67,19 +67,19 @@ impl Effects for Machine {
         CpuMask::first(1)
     }
 
-    fn load(&self, slot: Slot) -> Pte {
+    fn load(&self, slot: PteSlot) -> Pte {
         Pte::from_raw(word(slot.addr()).load(Ordering::Acquire))
     }
 
-    fn store(&self, slot: Slot, pte: Pte) {
+    fn store(&self, slot: PteSlot, pte: Pte) {
         word(slot.addr()).store(pte.raw(), Ordering::Release);
     }
 
-    fn swap(&self, slot: Slot, pte: Pte) -> Pte {
+    fn swap(&self, slot: PteSlot, pte: Pte) -> Pte {
         Pte::from_raw(word(slot.addr()).swap(pte.raw(), Ordering::AcqRel))
     }
 
-    fn compare_exchange(&self, slot: Slot, current: Pte, new: Pte) -> Result<(), Pte> {
+    fn compare_exchange(&self, slot: PteSlot, current: Pte, new: Pte) -> Result<(), Pte> {
         let (current, new) = (current.raw(), new.raw());
         let exchanged = word(slot.addr()).compare_exchange(current, new, Ordering::AcqRel, Ordering::Acquire);
         exchanged.map(drop).map_err(Pte::from_raw)
@@ -91,7 +91,7 @@ impl Effects for Machine {
 
     fn complete(&self) {}
 
-    fn kick(&self, _targets: &CpuMask) {}
+    fn send_ipi(&self, _targets: &CpuMask) {}
 
     fn relax(&self) {}
 

@@ -14,7 +14,7 @@ mod support;
 #[path = "pressure/zram.rs"]
 mod zram;
 
-use pagewright_arch::{Effects, Invalidate, Isa, LeafFlags, Reach, Target};
+use pagewright_arch::{Effects, Invalidate, InvalidateScope, InvalidateTarget, Isa, LeafFlags};
 use pagewright_lab::harness::world::{self, CPU, OTHER, World};
 use pagewright_lab::on_both;
 use pagewright_mm::counters::Gauge;
@@ -78,7 +78,7 @@ impl<I: Isa> Process<I> {
 /// Makes a CPU forget its translations, as those of other programs would: its TLB has room for all
 /// of so small a memory, and walkers mark only what they walk for.
 fn forget<I: Isa>(world: &World<I>) {
-    let all = Invalidate { reach: Reach::Local, target: Target::AllTags };
+    let all = Invalidate { scope: InvalidateScope::Local, target: InvalidateTarget::AllTags };
     world.on(CPU, |mm| {
         mm.tlb().fx().invalidate(all);
         mm.tlb().fx().complete();

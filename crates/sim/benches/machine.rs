@@ -8,7 +8,7 @@ mod common;
 
 use common::{Bench, CPU0, page};
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
-use pagewright_arch::{Aarch64, Effects, Invalidate, Isa, LeafFlags, Reach, Target, X86_64};
+use pagewright_arch::{Aarch64, Effects, Invalidate, InvalidateScope, InvalidateTarget, Isa, LeafFlags, X86_64};
 use pagewright_sim::explore::{self, CoroutineBody, ExploreSettings, Rates, ScheduleStrategy};
 use pagewright_types::{Access, CpuId, Level, Rights, Tag};
 use std::hint::black_box;
@@ -66,12 +66,13 @@ fn accesses<I: Isa>(criterion: &mut Criterion) {
 fn flushes<I: Isa>(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group(format!("flush/{}", I::KIND));
     let bench = mapped::<I>(1024);
-    let page_of = |number| Target::Page { tag: Tag::new(1), va: page(number), level: Level::PTE, last_level: true };
-    for (name, target) in [("one page", page_of(3)), ("a tag", Target::Tag(Tag::new(1)))] {
+    let page_of =
+        |number| InvalidateTarget::Page { tag: Tag::new(1), va: page(number), level: Level::PTE, last_level: true };
+    for (name, target) in [("one page", page_of(3)), ("a tag", InvalidateTarget::Tag(Tag::new(1)))] {
         group.bench_function(name, |bencher| {
             bencher.iter(|| {
                 bench.sim.access(CPU0, page(3), Access::Read, 1).expect("mapped");
-                bench.sim.run_on(CPU0, || bench.sim.invalidate(Invalidate { reach: Reach::Local, target }));
+                bench.sim.run_on(CPU0, || bench.sim.invalidate(Invalidate { scope: InvalidateScope::Local, target }));
             });
         });
     }

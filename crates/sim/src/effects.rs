@@ -11,7 +11,7 @@ use crate::cost::Cost;
 use crate::event::MachineEvent;
 use crate::explore::{InFlight, StopPoint};
 use crate::machine::{AllocationFailure, Allocations, Sim};
-use pagewright_arch::{Caps, Effects, Invalidate, Isa, Pte, Slot};
+use pagewright_arch::{Caps, Effects, Invalidate, Isa, Pte, PteSlot};
 use pagewright_sync::Platform;
 use pagewright_types::judge::Fact;
 use pagewright_types::{CpuId, CpuMask, IsaKind, Order, Pfn, PhysAddr, Tag};
@@ -27,7 +27,7 @@ impl<I: Isa> Sim<I> {
     /// On x86-64 a locked instruction drains the store buffer and goes past it. On arm64 an
     /// exchange is as late as a store: atomic to whoever updates the word, and visible to a walk's
     /// read only from the next DSB on (Arm ARM D8.2, ordering of walks).
-    fn exchange(&self, slot: Slot, pte: Pte) -> Pte {
+    fn exchange(&self, slot: PteSlot, pte: Pte) -> Pte {
         let word = self.0.ram.word(slot.addr());
         if self.0.exploring.get() {
             match I::KIND {
@@ -46,7 +46,7 @@ impl<I: Isa> Sim<I> {
     }
 
     /// Stores `pte` for the kernel now and for walkers later.
-    fn store_later(&self, slot: Slot, pte: Pte) {
+    fn store_later(&self, slot: PteSlot, pte: Pte) {
         let InFlight { stores, step, .. } = &self.0.in_flight;
         stores.borrow_mut().store(&self.0.ram, self.cpu(), slot.addr(), pte.raw(), step.get());
     }
@@ -73,7 +73,7 @@ impl<I: Isa> Effects for Sim<I> {
     }
 
     #[inline]
-    fn load(&self, slot: Slot) -> Pte {
+    fn load(&self, slot: PteSlot) -> Pte {
         self.point(StopPoint::Load(slot));
         self.pay(Cost::EntryLoad);
         self.before_load(slot.addr());
@@ -81,7 +81,7 @@ impl<I: Isa> Effects for Sim<I> {
     }
 
     #[inline]
-    fn store(&self, slot: Slot, pte: Pte) {
+    fn store(&self, slot: PteSlot, pte: Pte) {
         self.point(StopPoint::Store(slot, pte));
         self.here().events.add(MachineEvent::EntryStores, 1);
         self.pay(Cost::EntryStore);
@@ -92,14 +92,14 @@ impl<I: Isa> Effects for Sim<I> {
         self.0.ram.word(slot.addr()).store(pte.raw(), Ordering::Release);
     }
 
-    fn swap(&self, slot: Slot, pte: Pte) -> Pte {
+    fn swap(&self, slot: PteSlot, pte: Pte) -> Pte {
         self.point(StopPoint::Swap(slot, pte));
         self.here().events.add(MachineEvent::EntryStores, 1);
         self.pay(Cost::EntrySwap);
         self.exchange(slot, pte)
     }
 
-    fn compare_exchange(&self, slot: Slot, current: Pte, new: Pte) -> Result<(), Pte> {
+    fn compare_exchange(&self, slot: PteSlot, current: Pte, new: Pte) -> Result<(), Pte> {
         self.point(StopPoint::CompareExchange(slot, new));
         self.pay(Cost::EntrySwap);
         self.before_load(slot.addr());
@@ -160,7 +160,7 @@ impl<I: Isa> Effects for Sim<I> {
     /// # Panics
     /// When the caller is among `targets`, when the machine has no such CPU, or when no handler was
     /// bound.
-    fn kick(&self, targets: &CpuMask) {
+    fn send_ipi(&self, targets: &CpuMask) {
         self.interrupt(targets);
     }
 
@@ -229,7 +229,7 @@ impl<I: Isa> Effects for Sim<I> {
         }
     }
 
-    fn lazy(&self, lazy: bool) {
+    fn set_lazy(&self, lazy: bool) {
         self.point(StopPoint::Lazy(lazy));
         if self.here().lazy.replace(lazy) && !lazy {
             self.judge_loaded();

@@ -5,7 +5,7 @@
 //!  target                           └─IpiDelivery─▶ IpiHandler + its flushes ─IpiAck─┘
 //! ```
 //!
-//! In fast mode the handler has run on every target when `kick` returns. The target pays for it
+//! In fast mode the handler has run on every target when `send_ipi` returns. The target pays for it
 //! from its own clock, as time stolen from what it was doing; the answer comes at a time counted
 //! from the sender's clock, because a target takes an interrupt when it arrives, however far its
 //! own turns have run ahead. What the sender does before it calls `relax` overlaps with the
@@ -40,7 +40,7 @@ impl<I: Isa> Sim<I> {
     /// When the caller is among them, when the machine has no such CPU, or when no handler was
     /// bound.
     pub(crate) fn interrupt(&self, targets: &CpuMask) {
-        self.point(StopPoint::Kick(*targets));
+        self.point(StopPoint::SendIpi(*targets));
         let sender_cpu = self.0.current.get();
         let sender = self.here();
         assert!(!targets.contains(sender_cpu), "CPU {sender_cpu} interrupts itself");

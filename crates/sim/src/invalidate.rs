@@ -18,7 +18,7 @@ use crate::cost::Cost;
 use crate::event::MachineEvent;
 use crate::machine::Sim;
 use crate::tlb::{Key, Pattern, Tlbs};
-use pagewright_arch::{Invalidate, Isa, Reach, Target};
+use pagewright_arch::{Invalidate, InvalidateScope, InvalidateTarget, Isa};
 use pagewright_types::{IsaKind, Level, PageRange, Tag, VirtAddr};
 
 /// Ranges of up to this many entries are looked up one by one; a longer one sweeps the arrays once.
@@ -30,10 +30,10 @@ impl<I: Isa> Sim<I> {
         let target = self.untagged(op.target);
         match I::KIND {
             IsaKind::X86_64 => {
-                assert!(op.reach == Reach::Local, "no broadcast invalidation on this x86-64 machine: {op:?}");
+                assert!(op.scope == InvalidateScope::Local, "no broadcast invalidation on this x86-64 machine: {op:?}");
                 self.invalidate_x86_64(target);
             }
-            IsaKind::Aarch64 => self.invalidate_aarch64(op.reach, target),
+            IsaKind::Aarch64 => self.invalidate_aarch64(op.scope, target),
         }
     }
 
@@ -42,20 +42,20 @@ impl<I: Isa> Sim<I> {
         if self.0.caps.tagged { tag } else { Tag::new(0) }
     }
 
-    fn untagged(&self, target: Target) -> Target {
+    fn untagged(&self, target: InvalidateTarget) -> InvalidateTarget {
         match target {
-            Target::Page { tag, va, level, last_level } => {
-                Target::Page { tag: self.tag_in_use(tag), va, level, last_level }
+            InvalidateTarget::Page { tag, va, level, last_level } => {
+                InvalidateTarget::Page { tag: self.tag_in_use(tag), va, level, last_level }
             }
-            Target::Range { tag, range, level, last_level } => {
-                Target::Range { tag: self.tag_in_use(tag), range, level, last_level }
+            InvalidateTarget::Range { tag, range, level, last_level } => {
+                InvalidateTarget::Range { tag: self.tag_in_use(tag), range, level, last_level }
             }
-            Target::Tag(tag) => Target::Tag(self.tag_in_use(tag)),
-            Target::AllTags => Target::AllTags,
+            InvalidateTarget::Tag(tag) => InvalidateTarget::Tag(self.tag_in_use(tag)),
+            InvalidateTarget::AllTags => InvalidateTarget::AllTags,
         }
     }
 
-    fn invalidate_x86_64(&self, target: Target) {
+    fn invalidate_x86_64(&self, target: InvalidateTarget) {
         // All of these serialise.
         self.drain_here();
         self.cancel_here(target);
@@ -63,17 +63,19 @@ impl<I: Isa> Sim<I> {
         let current = core.root.get().map_or(Tag::new(0), |root| root.kernel);
         let mut tlbs = core.tlbs.borrow_mut();
         let (lost, cost, event) = match target {
-            Target::Page { tag, va, .. } if tag == current => {
+            InvalidateTarget::Page { tag, va, .. } if tag == current => {
                 tlbs.drop_uppers(Pattern::tag(tag));
                 (tlbs.drop_page(tag, va, None, true), Cost::FlushPage, MachineEvent::PageFlushes)
             }
-            Target::Page { tag, va, .. } => {
+            InvalidateTarget::Page { tag, va, .. } => {
                 tlbs.drop_uppers_of(tag, va);
                 (tlbs.drop_page(tag, va, None, false), Cost::FlushPage, MachineEvent::PageFlushes)
             }
-            Target::Range { .. } => panic!("no range invalidation on x86-64: {target:?}"),
-            Target::Tag(tag) => (drop_pattern(&mut tlbs, Pattern::tag(tag)), Cost::FlushAll, MachineEvent::FullFlushes),
-            Target::AllTags => {
+            InvalidateTarget::Range { .. } => panic!("no range invalidation on x86-64: {target:?}"),
+            InvalidateTarget::Tag(tag) => {
+                (drop_pattern(&mut tlbs, Pattern::tag(tag)), Cost::FlushAll, MachineEvent::FullFlushes)
+            }
+            InvalidateTarget::AllTags => {
                 (drop_pattern(&mut tlbs, Pattern::NOT_GLOBAL), Cost::FlushAll, MachineEvent::FullFlushes)
             }
         };
@@ -83,17 +85,17 @@ impl<I: Isa> Sim<I> {
         core.pay(&self.profile().costs, cost);
     }
 
-    fn invalidate_aarch64(&self, reach: Reach, target: Target) {
+    fn invalidate_aarch64(&self, scope: InvalidateScope, target: InvalidateTarget) {
         let core = self.here();
         let costs = &self.profile().costs;
         core.events.add(MachineEvent::TlbisIssued, 1);
         core.pay(costs, Cost::Tlbi);
         assert!(
-            self.0.caps.range_invalidate || !matches!(target, Target::Range { .. }),
+            self.0.caps.range_invalidate || !matches!(target, InvalidateTarget::Range { .. }),
             "no FEAT_TLBIRANGE on this machine: {target:?}"
         );
-        match reach {
-            Reach::Local => {
+        match scope {
+            InvalidateScope::Local => {
                 drop_aarch64(core, target);
                 self.cancel_here(target);
                 self.drain_here();
@@ -101,7 +103,7 @@ impl<I: Isa> Sim<I> {
                 core.events.add(MachineEvent::Dsbs, 1);
                 core.pay(costs, Cost::DsbLocal);
             }
-            Reach::Broadcast => {
+            InvalidateScope::Broadcast => {
                 if self.0.exploring.get() {
                     self.broadcast(target);
                 } else {
@@ -121,10 +123,10 @@ impl<I: Isa> Sim<I> {
     }
 }
 
-fn is_full(target: Target) -> bool {
+fn is_full(target: InvalidateTarget) -> bool {
     match target {
-        Target::Page { .. } | Target::Range { .. } => false,
-        Target::Tag(_) | Target::AllTags => true,
+        InvalidateTarget::Page { .. } | InvalidateTarget::Range { .. } => false,
+        InvalidateTarget::Tag(_) | InvalidateTarget::AllTags => true,
     }
 }
 
@@ -134,25 +136,29 @@ fn drop_pattern(tlbs: &mut Tlbs, pattern: Pattern) -> u64 {
 }
 
 /// What a TLBI removes from one CPU.
-pub(crate) fn drop_aarch64(core: &Core, target: Target) {
+pub(crate) fn drop_aarch64(core: &Core, target: InvalidateTarget) {
     let mut tlbs = core.tlbs.borrow_mut();
     let lost = match target {
-        Target::Page { tag, va, level, last_level } => drop_page_aarch64(&mut tlbs, tag, va, level, last_level),
-        Target::Range { tag, range, level, last_level } if range.len() >> stride(level, last_level) <= SWEEP_ABOVE => {
+        InvalidateTarget::Page { tag, va, level, last_level } => {
+            drop_page_aarch64(&mut tlbs, tag, va, level, last_level)
+        }
+        InvalidateTarget::Range { tag, range, level, last_level }
+            if range.len() >> stride(level, last_level) <= SWEEP_ABOVE =>
+        {
             let shift = stride(level, last_level);
             let entries = range.start().raw() >> shift..range.end().raw().div_ceil(1 << shift);
             let mut drop_entry =
                 |entry: u64| drop_page_aarch64(&mut tlbs, tag, VirtAddr::new(entry << shift), level, last_level);
             entries.map(&mut drop_entry).sum()
         }
-        Target::Range { tag, range, level, last_level } => {
+        InvalidateTarget::Range { tag, range, level, last_level } => {
             if !last_level {
                 tlbs.drop_uppers_where(|key| covers(key, tag, range));
             }
             tlbs.drop_where(|key| covers(key, tag, range) && (!last_level || key.level() == level))
         }
-        Target::Tag(tag) => drop_pattern(&mut tlbs, Pattern::tag(tag)),
-        Target::AllTags => drop_pattern(&mut tlbs, Pattern::ALL),
+        InvalidateTarget::Tag(tag) => drop_pattern(&mut tlbs, Pattern::tag(tag)),
+        InvalidateTarget::AllTags => drop_pattern(&mut tlbs, Pattern::ALL),
     };
     drop(tlbs);
     core.count_flush(lost);

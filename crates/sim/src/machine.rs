@@ -6,7 +6,7 @@
 //! clocks and counts.
 //!
 //! **Fast mode.** What runs inside `run_on` is atomic; CPUs take turns between such operations. So
-//! every interrupt is answered before `kick` returns, a broadcast invalidation has reached all CPUs
+//! every interrupt is answered before `send_ipi` returns, a broadcast invalidation has reached all CPUs
 //! when it is issued, and a contended lock is a deadlock. Time is still counted as if they ran at
 //! once: each CPU has a clock of its own, and only a wait joins two of them.
 //!
@@ -131,7 +131,7 @@ impl<I: Isa> Sim<I> {
             shootdown,
             tagged: config.tagged,
             tags: if config.tagged { config.profile.tags } else { 1 },
-            keeps_refused: I::KIND == IsaKind::Aarch64,
+            keeps_faulting_entry: I::KIND == IsaKind::Aarch64,
             range_invalidate: config.profile.range_invalidate,
             repeat_invalidate: config.repeat_invalidate && I::KIND == IsaKind::Aarch64,
             user_tag_bit: (config.isolated && config.tagged).then_some(match I::KIND {
@@ -227,7 +227,7 @@ impl<I: Isa> Sim<I> {
         self.0.cores.iter().map(|core| core.events.get(event)).sum()
     }
 
-    /// Binds what a CPU runs when [`pagewright_arch::Effects::kick`] interrupts it.
+    /// Binds what a CPU runs when [`pagewright_arch::Effects::send_ipi`] interrupts it.
     ///
     /// The machine keeps the handler, so one that keeps a handle to the machine keeps both alive
     /// until [`Sim::unbind_ipi_handler`].

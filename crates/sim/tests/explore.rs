@@ -4,7 +4,7 @@
 mod common;
 
 use common::{Bench, CPU0, page};
-use pagewright_arch::{Aarch64, Effects, Isa, LeafFlags, Pte, Slot, X86_64};
+use pagewright_arch::{Aarch64, Effects, Isa, LeafFlags, Pte, PteSlot, X86_64};
 use pagewright_sim::explore::{
     self, CoroutineBody, ExploreSettings, MachineFingerprint, Rates, ReplayChooser, ReplayToken, RunEnd, RunReport,
     ScheduleStep, ScheduleStrategy, StepAction, StopPoint,
@@ -44,7 +44,7 @@ fn busy<I: Isa>() -> (Sim<I>, Vec<CoroutineBody>) {
                     sim.store(slot, old);
                     sim.publish();
                 });
-                sim.kick(&CpuMask::of(CpuId::new((cpu.raw() + 1) % 3)));
+                sim.send_ipi(&CpuMask::of(CpuId::new((cpu.raw() + 1) % 3)));
                 assert!(sim.access(cpu, page(0), Access::Write, 1).is_ok() || sim.load(slot) == Pte::EMPTY);
             }
         }) as CoroutineBody
@@ -174,7 +174,7 @@ fn a_panic_is_a_result_with_its_place_and_the_others_end() {
     let (sim, mut programs) = busy::<X86_64>();
     let ended = Rc::new(Cell::new(0));
     let program = programs.pop().expect("three programs");
-    let (slot, panics, counts) = (Slot { table: Pfn::new(9), index: 0 }, sim.clone(), Rc::clone(&ended));
+    let (slot, panics, counts) = (PteSlot { table: Pfn::new(9), index: 0 }, sim.clone(), Rc::clone(&ended));
     let programs: Vec<CoroutineBody> = vec![
         Box::new(move || {
             panics.load(slot);
@@ -197,7 +197,7 @@ fn an_endless_program_is_given_up() {
     let spins = sim.clone();
     let programs: Vec<CoroutineBody> = vec![Box::new(move || {
         loop {
-            spins.load(Slot { table: Pfn::new(9), index: 0 });
+            spins.load(PteSlot { table: Pfn::new(9), index: 0 });
         }
     })];
     let settings = ExploreSettings { max_steps: 500, ..ExploreSettings::default() };
@@ -208,13 +208,13 @@ fn an_endless_program_is_given_up() {
 /// Both CPUs read a word and store one more; run under `strategy`, whether an increment was lost.
 fn loses(strategy: &ScheduleStrategy) -> RunReport {
     let sim = Bench::<X86_64>::with(|config| config.nodes[0].bytes = 1 << 20).sim;
-    let slot = Slot { table: Pfn::new(9), index: 0 };
+    let slot = PteSlot { table: Pfn::new(9), index: 0 };
     let sum = Rc::new(RefCell::new(Vec::new()));
     let programs = (0..2).map(|_| {
         let (sim, sum) = (sim.clone(), Rc::clone(&sum));
         Box::new(move || {
             for _ in 0..3 {
-                sim.load(Slot { table: Pfn::new(8), index: 0 });
+                sim.load(PteSlot { table: Pfn::new(8), index: 0 });
             }
             let old = sim.load(slot);
             sim.store(slot, Pte::from_raw(old.raw() + 1));

@@ -7,7 +7,7 @@
 mod common;
 
 use common::{Bench, CPU0, page};
-use pagewright_arch::{Aarch64, Effects, Invalidate, Isa, LeafFlags, Pte, Reach, Target, X86_64};
+use pagewright_arch::{Aarch64, Effects, Invalidate, InvalidateScope, InvalidateTarget, Isa, LeafFlags, Pte, X86_64};
 use pagewright_sim::{Cost, MachineEvent};
 use pagewright_types::{Access, CpuId, CpuMask, IsaKind, Level, PageRange, Pfn, Rights, Tag, VirtAddr};
 use std::cell::RefCell;
@@ -66,9 +66,9 @@ impl<I: Isa> Spaces<I> {
         self.bench.sim.count(cpu, MachineEvent::WalkReads) - before
     }
 
-    fn invalidate(&self, reach: Reach, target: Target) {
+    fn invalidate(&self, scope: InvalidateScope, target: InvalidateTarget) {
         self.bench.sim.run_on(CPU0, || {
-            self.bench.sim.invalidate(Invalidate { reach, target });
+            self.bench.sim.invalidate(Invalidate { scope, target });
             self.bench.sim.complete();
         });
     }
@@ -80,14 +80,14 @@ impl<I: Isa> Spaces<I> {
     }
 }
 
-fn one(tag: u16, number: u64, last_level: bool) -> Target {
-    Target::Page { tag: Tag::new(tag), va: page(number), level: Level::PTE, last_level }
+fn one(tag: u16, number: u64, last_level: bool) -> InvalidateTarget {
+    InvalidateTarget::Page { tag: Tag::new(tag), va: page(number), level: Level::PTE, last_level }
 }
 
 #[test]
 fn invlpg_drops_the_page_and_all_walk_caches_of_the_tag() {
     let spaces = Spaces::<X86_64>::new();
-    spaces.invalidate(Reach::Local, one(1, 0, true));
+    spaces.invalidate(InvalidateScope::Local, one(1, 0, true));
     assert_eq!(spaces.reads(CPU0, 1, BESIDE_FAR), 4, "from the root: every walk cache of the tag is gone");
     assert_eq!(spaces.reads(CPU0, 1, 0), 2, "the far page filled those above the PTE table");
     assert_eq!(spaces.reads(CPU0, 1, 1), 0, "the neighbour stays");
@@ -95,31 +95,31 @@ fn invlpg_drops_the_page_and_all_walk_caches_of_the_tag() {
     assert_eq!(spaces.reads(CPU1, 1, 0), 0, "and the other CPU");
     assert!(spaces.keeps_global());
     spaces.enter(CPU0, 1);
-    spaces.invalidate(Reach::Local, one(1, 2, true));
+    spaces.invalidate(InvalidateScope::Local, one(1, 2, true));
     assert!(!spaces.keeps_global(), "INVLPG drops a global page under any tag");
 }
 
 #[test]
 fn invpcid_of_another_tag_spares_globals_and_other_walks() {
     let spaces = Spaces::<X86_64>::new();
-    spaces.invalidate(Reach::Local, one(2, 0, true));
-    spaces.invalidate(Reach::Local, one(2, 2, true));
+    spaces.invalidate(InvalidateScope::Local, one(2, 0, true));
+    spaces.invalidate(InvalidateScope::Local, one(2, 2, true));
     assert!(spaces.keeps_global());
     assert_eq!(spaces.reads(CPU0, 2, BESIDE_FAR), 1, "another way is still known");
     assert_eq!(spaces.reads(CPU0, 2, 0), 4, "the walk caches on the way to the page are gone");
     assert_eq!(spaces.reads(CPU0, 1, 0), 0);
-    spaces.invalidate(Reach::Local, one(1, FAR, true));
+    spaces.invalidate(InvalidateScope::Local, one(1, FAR, true));
     assert_eq!(spaces.reads(CPU0, 2, FAR), 0, "the far page stays");
 }
 
 #[test]
 fn invpcid_of_a_tag_and_of_all_tags_spare_globals() {
     let spaces = Spaces::<X86_64>::new();
-    spaces.invalidate(Reach::Local, Target::Tag(Tag::new(2)));
+    spaces.invalidate(InvalidateScope::Local, InvalidateTarget::Tag(Tag::new(2)));
     assert!(spaces.keeps_global());
     assert_eq!(spaces.reads(CPU0, 1, 0), 0);
     assert_eq!((spaces.reads(CPU0, 2, 0), spaces.reads(CPU0, 2, 1)), (4, 1), "then the walk cache knows the table");
-    spaces.invalidate(Reach::Local, Target::AllTags);
+    spaces.invalidate(InvalidateScope::Local, InvalidateTarget::AllTags);
     assert!(spaces.keeps_global());
     assert_eq!((spaces.reads(CPU0, 1, 0), spaces.reads(CPU0, 2, 0)), (4, 4));
     assert_eq!(spaces.reads(CPU1, 1, 0), 0, "local");
@@ -128,41 +128,41 @@ fn invpcid_of_a_tag_and_of_all_tags_spare_globals() {
 #[test]
 fn vale1is_leaves_walk_caches_and_reaches_every_cpu() {
     let spaces = Spaces::<Aarch64>::new();
-    spaces.invalidate(Reach::Broadcast, one(1, 0, true));
+    spaces.invalidate(InvalidateScope::Broadcast, one(1, 0, true));
     for cpu in [CPU0, CPU1] {
         assert_eq!(spaces.reads(cpu, 1, 0), 1, "the last level alone");
         assert_eq!(spaces.reads(cpu, 1, 1), 0);
         assert_eq!(spaces.reads(cpu, 2, 0), 0);
     }
-    spaces.invalidate(Reach::Local, one(1, 0, true));
+    spaces.invalidate(InvalidateScope::Local, one(1, 0, true));
     assert_eq!((spaces.reads(CPU0, 1, 0), spaces.reads(CPU1, 1, 0)), (1, 0), "without IS, this CPU alone");
 }
 
 #[test]
 fn vae1is_drops_the_walk_caches_on_the_way() {
     let spaces = Spaces::<Aarch64>::new();
-    spaces.invalidate(Reach::Broadcast, one(1, 0, false));
+    spaces.invalidate(InvalidateScope::Broadcast, one(1, 0, false));
     assert_eq!(spaces.reads(CPU1, 1, 0), 4);
     assert!(spaces.keeps_global());
-    spaces.invalidate(Reach::Broadcast, one(1, 2, false));
+    spaces.invalidate(InvalidateScope::Broadcast, one(1, 2, false));
     assert!(!spaces.keeps_global(), "a global entry matches any ASID");
 }
 
 #[test]
 fn a_wrong_level_hint_removes_nothing() {
     let spaces = Spaces::<Aarch64>::new();
-    let wrong = Target::Page { tag: Tag::new(1), va: page(0), level: Level::PMD, last_level: true };
-    spaces.invalidate(Reach::Broadcast, wrong);
+    let wrong = InvalidateTarget::Page { tag: Tag::new(1), va: page(0), level: Level::PMD, last_level: true };
+    spaces.invalidate(InvalidateScope::Broadcast, wrong);
     assert_eq!(spaces.reads(CPU0, 1, 0), 0);
 }
 
 #[test]
 fn aside1is_spares_globals_and_vmalle1is_does_not() {
     let spaces = Spaces::<Aarch64>::new();
-    spaces.invalidate(Reach::Broadcast, Target::Tag(Tag::new(1)));
+    spaces.invalidate(InvalidateScope::Broadcast, InvalidateTarget::Tag(Tag::new(1)));
     assert!(spaces.keeps_global());
     assert_eq!((spaces.reads(CPU1, 1, 0), spaces.reads(CPU1, 2, 0)), (4, 0));
-    spaces.invalidate(Reach::Broadcast, Target::AllTags);
+    spaces.invalidate(InvalidateScope::Broadcast, InvalidateTarget::AllTags);
     assert!(!spaces.keeps_global());
     assert_eq!((spaces.reads(CPU1, 1, 0), spaces.reads(CPU1, 2, 0)), (4, 4));
 }
@@ -188,8 +188,8 @@ fn a_range_drops_its_pages_and_no_others_however_long_it_is() {
         }
         bench.sim.run_on(CPU0, || {
             let range = PageRange::new(page(start), page(end));
-            let target = Target::Range { tag: Tag::new(1), range, level: Level::PTE, last_level: true };
-            bench.sim.invalidate(Invalidate { reach: Reach::Broadcast, target });
+            let target = InvalidateTarget::Range { tag: Tag::new(1), range, level: Level::PTE, last_level: true };
+            bench.sim.invalidate(Invalidate { scope: InvalidateScope::Broadcast, target });
             bench.sim.complete();
         });
         for number in pages {
@@ -204,15 +204,15 @@ fn a_range_drops_its_pages_and_no_others_however_long_it_is() {
 fn a_range_on_a_machine_without_ranges_is_undefined() {
     let spaces = Spaces::<Aarch64>::new();
     let range = PageRange::new(page(0), page(4));
-    let target = Target::Range { tag: Tag::new(1), range, level: Level::PTE, last_level: true };
-    spaces.invalidate(Reach::Broadcast, target);
+    let target = InvalidateTarget::Range { tag: Tag::new(1), range, level: Level::PTE, last_level: true };
+    spaces.invalidate(InvalidateScope::Broadcast, target);
 }
 
 #[test]
 #[should_panic(expected = "1 invalidations not completed")]
 fn an_operation_may_not_end_before_its_barrier() {
     let spaces = Spaces::<Aarch64>::new();
-    let op = Invalidate { reach: Reach::Broadcast, target: one(1, 0, true) };
+    let op = Invalidate { scope: InvalidateScope::Broadcast, target: one(1, 0, true) };
     spaces.bench.sim.run_on(CPU0, || spaces.bench.sim.invalidate(op));
 }
 
@@ -274,7 +274,7 @@ fn a_freed_table_is_still_walked_from_the_walk_cache() {
     // is there for.
     bench.put(root, Level::PMD, page(0), Pte::EMPTY);
     bench.sim.run_on(CPU0, || {
-        bench.sim.invalidate(Invalidate { reach: Reach::Broadcast, target: one(1, 0, true) });
+        bench.sim.invalidate(Invalidate { scope: InvalidateScope::Broadcast, target: one(1, 0, true) });
         bench.sim.complete();
     });
     let walked = bench.sim.access(CPU0, page(1), Access::Read, 1).expect("by the walk cache");
@@ -291,7 +291,7 @@ fn a_kick_runs_the_handler_on_each_target_and_the_sender_waits_in_relax() {
         move |cpu| {
             assert_eq!(sim.cpu(), cpu);
             assert!(!sim.may_wait(), "a handler may not wait");
-            sim.invalidate(Invalidate { reach: Reach::Local, target: Target::Tag(Tag::new(1)) });
+            sim.invalidate(Invalidate { scope: InvalidateScope::Local, target: InvalidateTarget::Tag(Tag::new(1)) });
             ran.borrow_mut().push(cpu);
         }
     }));
@@ -299,7 +299,7 @@ fn a_kick_runs_the_handler_on_each_target_and_the_sender_waits_in_relax() {
     let clocks = [CPU0, CPU1].map(|cpu| sim.clock(cpu));
     let targets: CpuMask = [1, 3].map(CpuId::new).into_iter().collect();
     let sent = sim.run_on(CPU0, || {
-        sim.kick(&targets);
+        sim.send_ipi(&targets);
         assert!(sim.may_wait());
         let sent = sim.clock(CPU0);
         sim.relax();
@@ -326,12 +326,12 @@ fn a_kick_runs_the_handler_on_each_target_and_the_sender_waits_in_relax() {
 fn answers_that_nobody_waited_for_are_waited_for_at_the_end() {
     let sim = Bench::<X86_64>::new().sim;
     sim.bind_ipi_handler(Rc::new(|_| {}));
-    let kicked = sim.run_on(CPU0, || {
-        sim.kick(&CpuMask::of(CPU1));
+    let sent = sim.run_on(CPU0, || {
+        sim.send_ipi(&CpuMask::of(CPU1));
         sim.clock(CPU0)
     });
     let waited = [Cost::IpiDelivery, Cost::IpiHandler, Cost::IpiAck].map(|cost| sim.profile().cost(cost).raw());
-    assert_eq!(sim.clock(CPU0).since(kicked).raw(), waited.iter().sum());
+    assert_eq!(sim.clock(CPU0).since(sent).raw(), waited.iter().sum());
 }
 
 #[test]
@@ -362,7 +362,10 @@ fn the_wait_of_a_barrier_grows_with_the_machine() {
     let wait = |cpus| {
         let bench = Bench::<Aarch64>::with(|config| config.cpus = cpus);
         bench.sim.run_on(CPU0, || {
-            bench.sim.invalidate(Invalidate { reach: Reach::Broadcast, target: Target::Tag(Tag::new(1)) });
+            bench.sim.invalidate(Invalidate {
+                scope: InvalidateScope::Broadcast,
+                target: InvalidateTarget::Tag(Tag::new(1)),
+            });
             let issued = bench.sim.clock(CPU0);
             bench.sim.complete();
             let waited = bench.sim.clock(CPU0).since(issued);
@@ -392,7 +395,7 @@ fn entries_lost_are_counted_where_they_were() {
 
 fn lost_to_a_page_flush<I: Isa>() -> u64 {
     let spaces = Spaces::<I>::new();
-    spaces.invalidate(Reach::Local, one(1, 0, true));
+    spaces.invalidate(InvalidateScope::Local, one(1, 0, true));
     assert_eq!(spaces.bench.sim.count(CPU1, MachineEvent::EntriesLost), 0);
     assert_eq!(spaces.bench.sim.count(CPU0, MachineEvent::StlbFlushes), 1);
     spaces.bench.sim.count(CPU0, MachineEvent::EntriesLost)
@@ -411,7 +414,7 @@ fn nothing_reaches_a_cpu_that_has_gone() {
     let spaces = Spaces::<Aarch64>::new();
     spaces.bench.sim.unplug(CPU1);
     assert_eq!(spaces.bench.sim.online().count(), 3);
-    spaces.invalidate(Reach::Broadcast, one(1, 0, true));
+    spaces.invalidate(InvalidateScope::Broadcast, one(1, 0, true));
     spaces.bench.sim.plug(CPU1);
     assert_eq!((spaces.reads(CPU0, 1, 0), spaces.reads(CPU1, 1, 0)), (1, 0));
     let spaces = Spaces::<X86_64>::new();
@@ -420,7 +423,7 @@ fn nothing_reaches_a_cpu_that_has_gone() {
     spaces.bench.sim.bind_ipi_handler(Rc::new(move |cpu| takes.borrow_mut().push(cpu)));
     let both: CpuMask = [CPU1, CpuId::new(2)].into_iter().collect();
     spaces.bench.sim.unplug(CPU1);
-    spaces.bench.sim.run_on(CPU0, || spaces.bench.sim.kick(&both));
+    spaces.bench.sim.run_on(CPU0, || spaces.bench.sim.send_ipi(&both));
     assert_eq!(*taken.borrow(), [CpuId::new(2)]);
 }
 
@@ -428,7 +431,7 @@ fn nothing_reaches_a_cpu_that_has_gone() {
 /// programs use.
 #[test]
 fn with_isolation_programs_run_under_a_tag_of_their_own() {
-    fn spared<I: Isa>(reach: Reach, user: u16) {
+    fn spared<I: Isa>(scope: InvalidateScope, user: u16) {
         let bench = Bench::<I>::with(|config| config.isolated = true);
         let root = bench.frame(Level::PTE);
         bench.map(root, Level::PTE, page(0), Rights::RW, LeafFlags::empty());
@@ -437,7 +440,7 @@ fn with_isolation_programs_run_under_a_tag_of_their_own() {
         let reads_after = |tag: u16| {
             bench.sim.access(CPU0, page(0), Access::Read, 1).expect("mapped");
             bench.sim.run_on(CPU0, || {
-                bench.sim.invalidate(Invalidate { reach, target: one(tag, 0, true) });
+                bench.sim.invalidate(Invalidate { scope, target: one(tag, 0, true) });
                 bench.sim.complete();
             });
             let before = bench.sim.count(CPU0, MachineEvent::WalkReads);
@@ -451,6 +454,6 @@ fn with_isolation_programs_run_under_a_tag_of_their_own() {
         bench.sim.access(CPU0, page(0), Access::Read, 1).expect("mapped");
         assert!(bench.sim.count(CPU0, MachineEvent::WalkReads) > before, "both tags go with the root");
     }
-    spared::<X86_64>(Reach::Local, 1 << 11 | 2);
-    spared::<Aarch64>(Reach::Broadcast, 3);
+    spared::<X86_64>(InvalidateScope::Local, 1 << 11 | 2);
+    spared::<Aarch64>(InvalidateScope::Broadcast, 3);
 }

@@ -4,7 +4,7 @@
 mod common;
 
 use common::{Bench, CPU0, both, page};
-use pagewright_arch::{Effects, Invalidate, Isa, LeafFlags, Reach as Whose, Target};
+use pagewright_arch::{Effects, Invalidate, InvalidateScope, InvalidateTarget, Isa, LeafFlags};
 use pagewright_sim::explore::{self, ExploreSettings, ReplayChooser, Schedule};
 use pagewright_types::judge::{Cached, Fact, Judge, Made, Memory, Reach, Witness};
 use pagewright_types::{Access, CpuId, Level, Order, Pfn, Rights, Tag};
@@ -63,8 +63,8 @@ fn hears_in_order<I: Isa>() {
     let freed = Fact::FrameFreed { pfn, order: Order::ZERO };
     bench.sim.run_on(CPU1, || {
         bench.sim.declare(freed);
-        bench.sim.lazy(true);
-        bench.sim.lazy(false);
+        bench.sim.set_lazy(true);
+        bench.sim.set_lazy(false);
     });
     let made = |cached| {
         let at = pfn.base().add(8);
@@ -95,10 +95,10 @@ fn sees_what_is_cached_and_whether_it_can_be_used<I: Isa>() {
     assert_eq!((table.root, table.reach), (root, Reach::Usable));
     assert!(table.range().contains(page(5)));
 
-    bench.sim.run_on(CPU0, || bench.sim.lazy(true));
+    bench.sim.run_on(CPU0, || bench.sim.set_lazy(true));
     assert_eq!(of_leaf(&told(&bench)).map(|cached| cached.reach), Some(Reach::Condemned), "no user mode");
     assert_eq!(of_table(&told(&bench)).map(|cached| cached.reach), Some(Reach::Usable), "the walker may still use it");
-    bench.sim.run_on(CPU0, || bench.sim.lazy(false));
+    bench.sim.run_on(CPU0, || bench.sim.set_lazy(false));
     bench.switch(CPU0, bench.frame(Level::PTE), 2);
     let later = told(&bench);
     assert_eq!(of_leaf(&later).map(|cached| (cached.reach, cached.root)), Some((Reach::Condemned, root)));
@@ -121,7 +121,7 @@ fn counts_who_reaches_a_frame<I: Isa>() {
     touch(512);
     assert!(reaches(large.add(100)));
     bench.sim.run_on(CPU0, || {
-        bench.sim.invalidate(Invalidate { reach: Whose::Local, target: Target::Tag(Tag::new(1)) });
+        bench.sim.invalidate(Invalidate { scope: InvalidateScope::Local, target: InvalidateTarget::Tag(Tag::new(1)) });
     });
     assert!(!reaches(before) && !reaches(large.add(100)) && told(&bench).is_empty());
 }
@@ -153,7 +153,7 @@ fn what_a_walk_has_found_is_out_of_reach_on_a_lazy_cpu<I: Isa>() {
         bench.sim.bind_judge(eye.clone());
         let sim = bench.sim.clone();
         let program = move || {
-            sim.lazy(lazy);
+            sim.set_lazy(lazy);
             sim.declare(Fact::CallReturned);
         };
         let settings = ExploreSettings { speculate_near: vec![page(0)], ..ExploreSettings::default() };

@@ -1,7 +1,7 @@
 //! The machine around the TLBs: whose ranks a CPU holds, where an operation runs, allocations that
 //! fail on request, memory, time.
 
-use pagewright_arch::{Aarch64, Effects, Isa, Pte, Slot, X86_64};
+use pagewright_arch::{Aarch64, Effects, Isa, Pte, PteSlot, X86_64};
 use pagewright_sim::{AllocationFailure, Cost, MachineConfig, Picos, Sim, SimLocks};
 use pagewright_sync::rank::{Space, Table};
 use pagewright_sync::{Backend, SpinLock};
@@ -77,7 +77,7 @@ fn allocations_fail_when_they_are_told_to() {
 #[test]
 fn foreign_stores_and_effects_see_the_same_memory() {
     let sim = machine::<X86_64>();
-    let slot = Slot { table: Pfn::new(3), index: 5 };
+    let slot = PteSlot { table: Pfn::new(3), index: 5 };
     sim.ram()[(slot.addr().raw() / 8) as usize].store(0xfeed, Ordering::Relaxed);
     assert_eq!(sim.load(slot).raw(), 0xfeed);
     assert_eq!(sim.swap(slot, Pte::from_raw(1)).raw(), 0xfeed);
@@ -87,9 +87,9 @@ fn foreign_stores_and_effects_see_the_same_memory() {
     sim.read(PhysAddr::new(slot.addr().raw()), &mut bytes);
     assert_eq!(bytes, [7, 0]);
     sim.copy(Pfn::new(2), Pfn::new(6), Order::new(1));
-    assert_eq!(sim.load(Slot { table: Pfn::new(7), index: 5 }).raw(), 7);
+    assert_eq!(sim.load(PteSlot { table: Pfn::new(7), index: 5 }).raw(), 7);
     sim.zero(Pfn::new(6), Order::new(1));
-    assert_eq!(sim.load(Slot { table: Pfn::new(7), index: 5 }), Pte::EMPTY);
+    assert_eq!(sim.load(PteSlot { table: Pfn::new(7), index: 5 }), Pte::EMPTY);
 }
 
 #[test]

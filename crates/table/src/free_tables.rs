@@ -1,7 +1,7 @@
 //! Unhooking tables that no mapping needs any more (`free_pgtables`, `mm/memory.c`).
 
 use crate::page_table::PageTable;
-use pagewright_arch::{Entry, Isa, Pte, Slot};
+use pagewright_arch::{Entry, Isa, Pte, PteSlot};
 use pagewright_sync::{Platform, rank};
 use pagewright_tlb::{Debt, Gather, OwedFlush, Tlb};
 use pagewright_types::{Level, PageRange, Pfn};
@@ -37,7 +37,7 @@ impl PageTable {
         let mut va = range.start().align_down(span);
         while va < range.end() {
             let under = PageRange::new(va, va.add(span));
-            let slot = Slot { table, index: level.index_of(va) as u16 };
+            let slot = PteSlot { table, index: level.index_of(va) as u16 };
             if let Entry::Table(child) = P::Isa::decode(level, tlb.fx().load(slot)) {
                 let child_level = Level::new(level.raw() - 1);
                 if child_level > Level::PTE
@@ -57,7 +57,7 @@ impl PageTable {
     fn unhook<'a, P: Platform>(
         &'a self,
         tlb: &'a Tlb<P>,
-        slot: Slot,
+        slot: PteSlot,
         level: Level,
         child: Pfn,
         under: PageRange,

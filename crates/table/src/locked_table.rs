@@ -2,7 +2,7 @@
 
 use crate::owned_leaf::OwnedLeaf;
 use crate::page_table::PageTable;
-use pagewright_arch::{Entry, Isa, Leaf, LeafFlags, Pte, Replacement, Slot, Soft};
+use pagewright_arch::{Entry, Isa, Leaf, LeafFlags, Pte, PteSlot, Replacement, SoftEntry};
 use pagewright_plant::plant;
 use pagewright_sync::{Platform, WordGuard, rank};
 use pagewright_tlb::{Debt, OwedFlush, Tlb};
@@ -65,9 +65,9 @@ impl<'a, P: Platform> LockedTable<'a, P> {
     }
 
     #[inline]
-    pub(crate) fn slot(&self, va: VirtAddr) -> Slot {
+    pub(crate) fn slot(&self, va: VirtAddr) -> PteSlot {
         debug_assert!(va.raw().wrapping_sub(self.base.raw()) < self.level.table_span(), "{va} is not under this table");
-        Slot { table: self.table, index: self.level.index_of(va) as u16 }
+        PteSlot { table: self.table, index: self.level.index_of(va) as u16 }
     }
 
     /// The entry as a word.
@@ -117,7 +117,7 @@ impl<'a, P: Platform> LockedTable<'a, P> {
     ///
     /// # Panics
     /// In debug builds when something stands there.
-    pub fn install_soft(&self, va: VirtAddr, soft: Soft) {
+    pub fn install_soft(&self, va: VirtAddr, soft: SoftEntry) {
         debug_assert!(self.pte(va).is_empty(), "INV-TABLE-EMPTY: {soft:?} over {:?} at {va}", self.pte(va));
         self.flush_before_install(va);
         self.tlb.fx().store(self.slot(va), P::Isa::soft(soft));
@@ -128,7 +128,7 @@ impl<'a, P: Platform> LockedTable<'a, P> {
     ///
     /// Owes nothing, since no TLB ever saw it (INV-SOFT-UNSEEN). `None`: no soft entry stood there,
     /// and nothing changed.
-    pub fn take_soft(&self, va: VirtAddr) -> Option<Soft> {
+    pub fn take_soft(&self, va: VirtAddr) -> Option<SoftEntry> {
         let Entry::Soft(soft) = self.entry(va) else { return None };
         self.tlb.fx().store(self.slot(va), Pte::EMPTY);
         self.tlb.frames().table(self.table).sub_live(1);
@@ -173,7 +173,7 @@ impl<'a, P: Platform> LockedTable<'a, P> {
     ///
     /// # Panics
     /// In debug builds when no soft entry stands there.
-    pub fn change_soft(&self, va: VirtAddr, soft: Soft) {
+    pub fn change_soft(&self, va: VirtAddr, soft: SoftEntry) {
         debug_assert!(matches!(self.entry(va), Entry::Soft(_)), "INV-TABLE-EMPTY: no soft entry stands at {va}");
         self.tlb.fx().store(self.slot(va), P::Isa::soft(soft));
     }
@@ -185,7 +185,7 @@ impl<'a, P: Platform> LockedTable<'a, P> {
     pub fn replace_by_soft(
         &self,
         va: VirtAddr,
-        soft: impl FnOnce(Leaf) -> Soft,
+        soft: impl FnOnce(Leaf) -> SoftEntry,
         keep: impl FnOnce(Leaf) -> bool,
     ) -> Option<Debt<'a, P, OwnedLeaf>> {
         let new = P::Isa::soft(soft(self.leaf(va)?));

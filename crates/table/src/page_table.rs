@@ -2,7 +2,7 @@
 
 use crate::reserve::TableReserve;
 use core::sync::atomic::{AtomicU64, Ordering};
-use pagewright_arch::{Entry, Isa, Slot, Table};
+use pagewright_arch::{Entry, Isa, PteSlot, TableEntry};
 use pagewright_sync::{Arc, Platform, rank};
 use pagewright_tlb::frames::NoFrames;
 use pagewright_tlb::{FlushInfo, Tlb, TlbContext};
@@ -31,7 +31,7 @@ impl core::fmt::Display for TableAllocError {
 /// It must be ended with [`PageTable::close`], once; dropping it before leaks its root.
 pub struct PageTable {
     context: Arc<TlbContext>,
-    /// Table pages, the root included (Linux's `pgtables_bytes` leaves the root out on most
+    /// TableEntry pages, the root included (Linux's `pgtables_bytes` leaves the root out on most
     /// machines; so does [`PageTable::bytes`]).
     tables: AtomicU64,
 }
@@ -88,7 +88,7 @@ impl PageTable {
         let mut table = self.root();
         let mut at = Level::PGD;
         while at > level {
-            let slot = Slot { table, index: at.index_of(va) as u16 };
+            let slot = PteSlot { table, index: at.index_of(va) as u16 };
             match P::Isa::decode(at, tlb.fx().load(slot)) {
                 Entry::Table(next) => table = next.pfn,
                 Entry::Leaf(_) | Entry::Soft(_) => return 0,
@@ -116,7 +116,7 @@ impl PageTable {
         let mut table = self.root();
         let mut at = Level::PGD;
         while at > level {
-            let slot = Slot { table, index: at.index_of(va) as u16 };
+            let slot = PteSlot { table, index: at.index_of(va) as u16 };
             table = match P::Isa::decode(at, tlb.fx().load(slot)) {
                 Entry::Table(next) => next.pfn,
                 Entry::Leaf(_) | Entry::Soft(_) => return,
@@ -132,7 +132,13 @@ impl PageTable {
     /// Hooks a new table into an empty slot, unless somebody did it first.
     ///
     /// `None`: a leaf or a soft entry came to stand there.
-    fn hook<P: Platform>(&self, tlb: &Tlb<P>, slot: Slot, at: Level, reserve: &mut TableReserve<'_, P>) -> Option<Pfn> {
+    fn hook<P: Platform>(
+        &self,
+        tlb: &Tlb<P>,
+        slot: PteSlot,
+        at: Level,
+        reserve: &mut TableReserve<'_, P>,
+    ) -> Option<Pfn> {
         let parent = tlb.frames().table(slot.table);
         let _guard = parent.lock::<rank::TableUpper>();
         match P::Isa::decode(at, tlb.fx().load(slot)) {
@@ -144,7 +150,7 @@ impl PageTable {
                 // INV-TABLE-ZERO: the child's zeroes are visible to walkers before the pointer to
                 // it is.
                 tlb.fx().publish();
-                tlb.fx().store(slot, P::Isa::table(Table { pfn: child, write_protected: false }));
+                tlb.fx().store(slot, P::Isa::table(TableEntry { pfn: child, write_protected: false }));
                 tlb.fx().publish();
                 parent.add_live(1);
                 self.add_tables(1);

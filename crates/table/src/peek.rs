@@ -5,7 +5,7 @@
 //! afterwards, and undoes what he did if anything is different (Linux's `gup_fast_pte_range`).
 
 use crate::page_table::PageTable;
-use pagewright_arch::{Entry, Isa, Pte, Slot};
+use pagewright_arch::{Entry, Isa, Pte, PteSlot};
 use pagewright_sync::Platform;
 use pagewright_tlb::Tlb;
 use pagewright_tlb::frames::FrameState;
@@ -15,10 +15,10 @@ use pagewright_types::{Level, VirtAddr};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PeekedEntry {
     level: Level,
-    slot: Slot,
+    slot: PteSlot,
     pte: Pte,
     /// The pointer to the table; the root has none.
-    above: Option<(Slot, Pte)>,
+    above: Option<(PteSlot, Pte)>,
     write_protected: bool,
 }
 
@@ -48,7 +48,7 @@ impl PageTable {
         let (mut table, mut level) = (self.root(), Level::PGD);
         let (mut above, mut write_protected) = (None, false);
         loop {
-            let slot = Slot { table, index: level.index_of(va) as u16 };
+            let slot = PteSlot { table, index: level.index_of(va) as u16 };
             let pte = tlb.fx().load(slot);
             debug_assert!(
                 matches!(tlb.frames().state(table), FrameState::Table | FrameState::Allocated),

@@ -3,7 +3,7 @@
 use crate::locked_table::LockedTable;
 use crate::page_table::PageTable;
 use crate::reserve::TableReserve;
-use pagewright_arch::{Entry, Isa, Leaf, LeafFlags, Slot, Table};
+use pagewright_arch::{Entry, Isa, Leaf, LeafFlags, PteSlot, TableEntry};
 use pagewright_sync::Platform;
 use pagewright_tlb::{FlushInfo, Tlb};
 use pagewright_types::{Level, PageRange, VirtAddr};
@@ -55,7 +55,7 @@ impl PageTable {
         let page = tlb.frames().table(child);
         for index in 0..Level::ENTRIES {
             let part = Leaf { pfn: leaf.pfn.add(index as u32 * below.pages() as u32), ..leaf };
-            tlb.fx().store(Slot { table: child, index: index as u16 }, P::Isa::leaf(below, part));
+            tlb.fx().store(PteSlot { table: child, index: index as u16 }, P::Isa::leaf(below, part));
             page.add_live(1);
         }
         if !leaf.flags.contains(LeafFlags::SPECIAL) {
@@ -67,7 +67,7 @@ impl PageTable {
         }
         // INV-TABLE-ZERO: the entries are visible to walkers before the pointer to them is.
         tlb.fx().publish();
-        tlb.fx().store(slot, P::Isa::table(Table { pfn: child, write_protected: false }));
+        tlb.fx().store(slot, P::Isa::table(TableEntry { pfn: child, write_protected: false }));
         tlb.fx().publish();
         self.add_tables(1);
     }

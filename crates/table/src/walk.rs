@@ -2,7 +2,7 @@
 
 use crate::locked_table::LockedTable;
 use crate::page_table::PageTable;
-use pagewright_arch::{Entry, Isa, Pte, Slot};
+use pagewright_arch::{Entry, Isa, Pte, PteSlot};
 use pagewright_sync::Platform;
 use pagewright_tlb::Tlb;
 use pagewright_types::{Level, PageRange, Pfn, VirtAddr};
@@ -25,7 +25,7 @@ impl PageTable {
         let mut table = self.root();
         let mut at = Level::PGD;
         loop {
-            let pte = tlb.fx().load(Slot { table, index: at.index_of(va) as u16 });
+            let pte = tlb.fx().load(PteSlot { table, index: at.index_of(va) as u16 });
             if at == level {
                 return FoundEntry { table, level: at, pte };
             }

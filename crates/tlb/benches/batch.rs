@@ -8,7 +8,7 @@
 #[path = "../../mm/benches/support/table.rs"]
 mod table;
 
-use pagewright_arch::{Aarch64, Caps, Effects, Invalidate, Isa, Pte, ShootdownKind, Slot, X86_64};
+use pagewright_arch::{Aarch64, Caps, Effects, Invalidate, Isa, Pte, PteSlot, ShootdownKind, X86_64};
 use pagewright_sync::{Arc, Backend, Platform, RankSet};
 use pagewright_tlb::frames::{Frames, MemoryLayout, NodeSpec};
 use pagewright_tlb::{Batch, BatchPolicy, Debt, OwedFlush, Tlb, TlbConfig, TlbContext};
@@ -93,17 +93,17 @@ impl<I: Isa> Effects for Host<I> {
         self.0.online
     }
 
-    fn load(&self, _: Slot) -> Pte {
+    fn load(&self, _: PteSlot) -> Pte {
         Pte::EMPTY
     }
 
-    fn store(&self, _: Slot, _: Pte) {}
+    fn store(&self, _: PteSlot, _: Pte) {}
 
-    fn swap(&self, _: Slot, _: Pte) -> Pte {
+    fn swap(&self, _: PteSlot, _: Pte) -> Pte {
         Pte::EMPTY
     }
 
-    fn compare_exchange(&self, _: Slot, _: Pte, _: Pte) -> Result<(), Pte> {
+    fn compare_exchange(&self, _: PteSlot, _: Pte, _: Pte) -> Result<(), Pte> {
         Ok(())
     }
 
@@ -113,11 +113,11 @@ impl<I: Isa> Effects for Host<I> {
 
     fn complete(&self) {}
 
-    fn kick(&self, targets: &CpuMask) {
+    fn send_ipi(&self, targets: &CpuMask) {
         let tlb = self.0.tlb.get().and_then(Weak::upgrade).expect("the engine that sends");
         let handled = timed(|| targets.iter().for_each(|cpu| on(cpu, || tlb.handle_ipi())));
-        let (before, kicks) = HANDLED.get();
-        HANDLED.set((before + handled, kicks + 1));
+        let (before, ipis) = HANDLED.get();
+        HANDLED.set((before + handled, ipis + 1));
     }
 
     fn relax(&self) {}
@@ -161,7 +161,7 @@ impl<I: Isa> Bed<I> {
             },
             tagged: true,
             tags: 1 << 12,
-            keeps_refused: I::KIND == IsaKind::Aarch64,
+            keeps_faulting_entry: I::KIND == IsaKind::Aarch64,
             range_invalidate: true,
             repeat_invalidate: false,
             user_tag_bit: None,
@@ -287,9 +287,9 @@ fn settle_each<I: Isa>(name: String, cpus: u16) -> Scenario<'static> {
             let putting_off = timed(|| batches.extend((0..part).map(|_| bed.batch())));
             HANDLED.set((Duration::ZERO, 0));
             let both = timed(|| (0..part).for_each(|_| bed.batch().settle()));
-            let (handled, kicks) = HANDLED.get();
+            let (handled, ipis) = HANDLED.get();
             batches.into_iter().for_each(Batch::settle);
-            both.saturating_sub(putting_off + handled + timing(kicks))
+            both.saturating_sub(putting_off + handled + timing(ipis))
         })
     })
 }

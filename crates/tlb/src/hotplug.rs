@@ -13,7 +13,7 @@
 //! Not guaranteed: anything about its lists of free frames, which stay its own.
 
 use crate::engine::Tlb;
-use pagewright_arch::{ShootdownKind, Target};
+use pagewright_arch::{InvalidateTarget, ShootdownKind};
 use pagewright_plant::plant;
 use pagewright_sync::Platform;
 
@@ -42,7 +42,7 @@ impl<P: Platform> Tlb<P> {
     pub fn cpu_starting(&self) {
         let me = self.fx().cpu();
         let sampled = self.ledger().sample();
-        plant!(HotplugUnflushed; (), self.invalidate_local(Target::AllTags));
+        plant!(HotplugUnflushed; (), self.invalidate_local(InvalidateTarget::AllTags));
         self.fx().complete();
         self.ledger().advance(me, sampled);
         self.fx().without_interrupts(|| self.mail.enter(me));

@@ -9,7 +9,7 @@
 //! Two edits, one flush (without the lines that set up a machine and map the two pages):
 //!
 //! ```
-//! use pagewright_arch::{Aarch64, Effects, Entry, Isa, Leaf, LeafFlags, Pte, Slot};
+//! use pagewright_arch::{Aarch64, Effects, Entry, Isa, Leaf, LeafFlags, Pte, PteSlot};
 //! use pagewright_tlb::{Debt, Gather, OwedFlush, Tlb, TlbConfig};
 //! # use pagewright_sim::{MachineConfig, Sim};
 //! # use pagewright_tlb::frames::{Frames, MemoryLayout, NodeSpec};
@@ -29,7 +29,7 @@
 //! # };
 //! # let (root, table) = (new_table(Level::PGD), new_table(Level::PTE));
 //! # let context = tlb.open_context(root).expect("kernel memory");
-//! # let slot = |va| Slot { table, index: Level::PTE.index_of(va) as u16 };
+//! # let slot = |va| PteSlot { table, index: Level::PTE.index_of(va) as u16 };
 //! # let pages = [VirtAddr::new(0x1000), VirtAddr::new(0x2000)];
 //! # for va in pages {
 //! #     let block = tlb.alloc(tlb.request(Order::ZERO)).expect("a free frame");

@@ -3,7 +3,7 @@
 use crate::context::TlbContext;
 use crate::engine::Tlb;
 use core::sync::atomic::Ordering;
-use pagewright_arch::Target;
+use pagewright_arch::InvalidateTarget;
 use pagewright_plant::plant;
 use pagewright_sync::{Arc, Backend, Platform};
 use pagewright_types::{Counter, CpuId, SpaceId, Tag};
@@ -31,7 +31,7 @@ impl<P: Platform> Tlb<P> {
             // x86: stay on the root; the next run of the same space is free unless its generation
             // moved. User mode is out of reach before senders may leave this CPU out.
             None => {
-                self.fx().lazy(true);
+                self.fx().set_lazy(true);
                 state.lazy.store(true, Ordering::SeqCst);
             }
             // arm64: broadcast invalidations can't tell a lazy CPU to leave a dying root, so it
@@ -52,7 +52,7 @@ impl<P: Platform> Tlb<P> {
             context.cpus.remove(me);
         }
         if state.lazy.swap(false, Ordering::SeqCst) {
-            self.fx().lazy(false);
+            self.fx().set_lazy(false);
         }
     }
 
@@ -84,11 +84,11 @@ impl<P: Platform> Tlb<P> {
             if was_lazy {
                 let generation = next.generation();
                 if plant!(LazyNoCatchUp; false, state.pcids.seen() != generation) {
-                    self.invalidate_local(Target::Tag(state.pcids.current_tag(tagged)));
+                    self.invalidate_local(InvalidateTarget::Tag(state.pcids.current_tag(tagged)));
                     self.count(Counter::NrTlbLocalFlushAll, 1);
                     state.pcids.set_seen(generation);
                 }
-                self.fx().lazy(false);
+                self.fx().set_lazy(false);
             }
             return;
         }
@@ -105,7 +105,7 @@ impl<P: Platform> Tlb<P> {
         self.fx().install_root(next.root(), assignment.tag, assignment.keep);
         plant!(LazyWhileJoining => state.lazy.store(false, Ordering::SeqCst));
         if was_lazy {
-            self.fx().lazy(false);
+            self.fx().set_lazy(false);
         }
         if let Some(previous) = self.put_loaded(me, Some(next.clone())) {
             // After the root is gone: what the slot keeps is judged by its generation from now on.
@@ -126,7 +126,7 @@ impl<P: Platform> Tlb<P> {
         if grant.flush_local {
             // INV-TLB-ROLLOVER: whatever this CPU kept was tagged in an older generation.
             let sampled = self.ledger().sample();
-            self.invalidate_local(Target::AllTags);
+            self.invalidate_local(InvalidateTarget::AllTags);
             self.fx().complete();
             self.ledger().advance(me, sampled);
         }

@@ -6,7 +6,7 @@
 //! Not guaranteed: one moment for all figures while CPUs run.
 
 use core::sync::atomic::{AtomicU64, Ordering};
-use pagewright_arch::{Invalidate, Isa, Reach, Target};
+use pagewright_arch::{Invalidate, InvalidateScope, InvalidateTarget, Isa};
 use pagewright_types::{IsaKind, named_table};
 
 named_table! {
@@ -45,14 +45,14 @@ pub(crate) fn barrier<I: Isa>() {
 pub(crate) fn invalidation<I: Isa>(op: Invalidate) {
     if I::KIND == IsaKind::Aarch64 {
         add(Effect::Tlbis, 1);
-        if op.reach == Reach::Broadcast {
+        if op.scope == InvalidateScope::Broadcast {
             return;
         }
         // It waits for itself.
         add(Effect::Dsbs, 1);
     }
     match op.target {
-        Target::Page { .. } | Target::Range { .. } => add(Effect::PageFlushes, 1),
-        Target::Tag(_) | Target::AllTags => add(Effect::FullFlushes, 1),
+        InvalidateTarget::Page { .. } | InvalidateTarget::Range { .. } => add(Effect::PageFlushes, 1),
+        InvalidateTarget::Tag(_) | InvalidateTarget::AllTags => add(Effect::FullFlushes, 1),
     }
 }

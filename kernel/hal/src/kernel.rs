@@ -20,7 +20,7 @@ pub trait Kernel: Sync {
     /// What each CPU does from then on; interrupts are open.
     fn run(&self) -> !;
 
-    /// Somebody asked for this CPU's attention ([`pagewright_arch::Effects::kick`]).
+    /// Somebody asked for this CPU's attention ([`pagewright_arch::Effects::send_ipi`]).
     ///
     /// Interrupts are closed.
     fn handle_ipi(&self);

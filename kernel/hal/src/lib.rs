@@ -25,7 +25,7 @@
 //!   its address. On x86-64 every root shares the boot tables' upper half: [`Machine`] writes those
 //!   entries into a root when it is first installed, because the memory manager knows of user
 //!   memory only. arm64 has a second base register.
-//! - A kick is an interrupt whose handler calls [`Kernel::handle_ipi`]. It comes in user mode and
+//! - An IPI is an interrupt whose handler calls [`Kernel::handle_ipi`]. It comes in user mode and
 //!   in the kernel alike: whoever waits, for a lock or for an answer, waits with interrupts open.
 //! - Tags are PCIDs and ASIDs where the CPU has them; else switches flush.
 //!

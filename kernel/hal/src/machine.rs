@@ -10,7 +10,7 @@ use crate::arch::{self, mmu};
 use crate::counts::{self, Effect};
 use crate::locks::KernelLocks;
 use core::sync::atomic::{AtomicU64, Ordering};
-use pagewright_arch::{Caps, Effects, Invalidate, Pte, Slot};
+use pagewright_arch::{Caps, Effects, Invalidate, Pte, PteSlot};
 use pagewright_sync::{LinearMap, Platform};
 use pagewright_tlb::frames::Block;
 use pagewright_types::{CpuId, CpuMask, FrameRange, Order, PAGE_SIZE, Pfn, PhysAddr, Tag};
@@ -37,7 +37,7 @@ impl Machine {
     }
 }
 
-fn word(slot: Slot) -> &'static AtomicU64 {
+fn word(slot: PteSlot) -> &'static AtomicU64 {
     // SAFETY: a slot lies in a frame that is a page table: memory, mapped for good, aligned to 8
     // bytes, and reached by nobody but through atomics (INV-FRAME-STATE).
     unsafe { &*linear(slot.addr()).cast::<AtomicU64>() }
@@ -64,24 +64,24 @@ impl Effects for Machine {
     }
 
     #[inline]
-    fn load(&self, slot: Slot) -> Pte {
+    fn load(&self, slot: PteSlot) -> Pte {
         Pte::from_raw(word(slot).load(Ordering::Acquire))
     }
 
     #[inline]
-    fn store(&self, slot: Slot, pte: Pte) {
+    fn store(&self, slot: PteSlot, pte: Pte) {
         counts::add(Effect::EntryStores, 1);
         word(slot).store(pte.raw(), Ordering::Release);
     }
 
     #[inline]
-    fn swap(&self, slot: Slot, pte: Pte) -> Pte {
+    fn swap(&self, slot: PteSlot, pte: Pte) -> Pte {
         counts::add(Effect::EntryStores, 1);
         Pte::from_raw(word(slot).swap(pte.raw(), Ordering::AcqRel))
     }
 
     #[inline]
-    fn compare_exchange(&self, slot: Slot, current: Pte, new: Pte) -> Result<(), Pte> {
+    fn compare_exchange(&self, slot: PteSlot, current: Pte, new: Pte) -> Result<(), Pte> {
         let exchanged = word(slot).compare_exchange(current.raw(), new.raw(), Ordering::AcqRel, Ordering::Acquire);
         exchanged.map(|_| counts::add(Effect::EntryStores, 1)).map_err(Pte::from_raw)
     }
@@ -103,10 +103,10 @@ impl Effects for Machine {
         mmu::complete();
     }
 
-    fn kick(&self, targets: &CpuMask) {
+    fn send_ipi(&self, targets: &CpuMask) {
         counts::add(Effect::IpisSent, u64::from(targets.count()));
         for cpu in targets.iter() {
-            arch::kick(cpu);
+            arch::send_ipi(cpu);
         }
     }
 

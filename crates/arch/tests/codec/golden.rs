@@ -2,7 +2,7 @@
 //!
 //! Those for arm64 are the shapes that Linux prints in its oopses.
 
-use pagewright_arch::{Aarch64, Entry, Isa, Leaf, LeafFlags, Pte, Soft, SoftKind, Table, X86_64};
+use pagewright_arch::{Aarch64, Entry, Isa, Leaf, LeafFlags, Pte, SoftEntry, SoftKind, TableEntry, X86_64};
 use pagewright_types::{Level, Pfn, Rights};
 
 fn leaf(pfn: u32, rights: Rights, flags: LeafFlags) -> Leaf {
@@ -89,15 +89,15 @@ fn the_memory_type_of_a_block_is_no_part_of_its_frame() {
 
 #[test]
 fn tables_are_the_words_of_the_manuals() {
-    let open = Table { pfn: Pfn::new(0xabc), write_protected: false };
-    let closed = Table { write_protected: true, ..open };
+    let open = TableEntry { pfn: Pfn::new(0xabc), write_protected: false };
+    let closed = TableEntry { write_protected: true, ..open };
     assert_eq!([open, closed].map(X86_64::table).map(Pte::raw), [0x00ab_c027, 0x00ab_c025]);
     assert_eq!([open, closed].map(Aarch64::table).map(Pte::raw), [0x00ab_c003, 0x4000_0000_00ab_c003]);
 }
 
 #[test]
 fn soft_entries_keep_clear_of_the_bits_that_mark_other_kinds() {
-    let full = Soft { kind: SoftKind::Swap, exclusive: true, payload: (1 << Soft::PAYLOAD_BITS) - 1 };
+    let full = SoftEntry { kind: SoftKind::Swap, exclusive: true, payload: (1 << SoftEntry::PAYLOAD_BITS) - 1 };
     assert_eq!(X86_64::soft(full).raw(), 0x07ff_ffff_ffff_fc22);
     assert_eq!(Aarch64::soft(full).raw(), 0x17ff_ffff_ffff_f822);
 }

@@ -5,7 +5,7 @@
 use crate::manual::{Manual, Seen, Walk};
 use crate::strategy;
 use pagewright_arch::Replacement::{self, BreakFirst, Flush, Harmless};
-use pagewright_arch::{Aarch64, Entry, Isa, Leaf, LeafFlags, Pte, Soft, SoftKind, Table, X86_64};
+use pagewright_arch::{Aarch64, Entry, Isa, Leaf, LeafFlags, Pte, SoftEntry, SoftKind, TableEntry, X86_64};
 use pagewright_types::{Level, Pfn, Rights};
 use proptest::prelude::*;
 
@@ -35,7 +35,7 @@ fn elsewhere(rights: Rights, flags: LeafFlags) -> Entry {
     Entry::Leaf(Leaf { pfn: Pfn::new(0x400), rights, flags })
 }
 
-const SOFT: Entry = Entry::Soft(Soft { kind: SoftKind::Swap, exclusive: false, payload: 7 });
+const SOFT: Entry = Entry::Soft(SoftEntry { kind: SoftKind::Swap, exclusive: false, payload: 7 });
 const USED: LeafFlags = LeafFlags::USER.union(LeafFlags::ACCESSED).union(LeafFlags::DIRTY);
 const OLD: LeafFlags = LeafFlags::USER.union(LeafFlags::DIRTY);
 const CLEAN: LeafFlags = LeafFlags::USER.union(LeafFlags::ACCESSED);
@@ -121,7 +121,7 @@ fn another_frame_or_a_new_global_entry_is_broken_first_on_arm64() {
 
 #[test]
 fn a_change_of_size_is_broken_first_and_a_change_of_table_on_arm64_alone() {
-    let table = |pfn, write_protected| Entry::Table(Table { pfn: Pfn::new(pfn), write_protected });
+    let table = |pfn, write_protected| Entry::Table(TableEntry { pfn: Pfn::new(pfn), write_protected });
     let (open, closed, other) = (table(0x200, false), table(0x200, true), table(0x201, false));
     let block = leaf(Rights::RW, USED);
     for level in [Level::PMD, Level::PUD] {

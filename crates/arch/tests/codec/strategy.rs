@@ -1,6 +1,6 @@
 //! Random entries.
 
-use pagewright_arch::{Leaf, LeafFlags, Soft, SoftKind, Table};
+use pagewright_arch::{Leaf, LeafFlags, SoftEntry, SoftKind, TableEntry};
 use pagewright_types::{Level, Order, Pfn, Rights};
 use proptest::prelude::*;
 use proptest::sample::select;
@@ -35,16 +35,13 @@ pub(crate) fn leaf() -> impl Strategy<Value = (Level, Leaf)> {
 }
 
 /// A pointer to a table.
-pub(crate) fn table() -> impl Strategy<Value = Table> {
-    (any::<u32>(), any::<bool>()).prop_map(|(pfn, write_protected)| Table { pfn: Pfn::new(pfn), write_protected })
+pub(crate) fn table() -> impl Strategy<Value = TableEntry> {
+    (any::<u32>(), any::<bool>()).prop_map(|(pfn, write_protected)| TableEntry { pfn: Pfn::new(pfn), write_protected })
 }
 
 /// A soft entry of any kind with any payload.
-pub(crate) fn soft() -> impl Strategy<Value = Soft> {
+pub(crate) fn soft() -> impl Strategy<Value = SoftEntry> {
     let kinds = (0..=u8::MAX).filter_map(SoftKind::from_raw).collect::<Vec<_>>();
-    (select(kinds), any::<bool>(), 0..1u64 << Soft::PAYLOAD_BITS).prop_map(|(kind, exclusive, payload)| Soft {
-        kind,
-        exclusive,
-        payload,
-    })
+    (select(kinds), any::<bool>(), 0..1u64 << SoftEntry::PAYLOAD_BITS)
+        .prop_map(|(kind, exclusive, payload)| SoftEntry { kind, exclusive, payload })
 }

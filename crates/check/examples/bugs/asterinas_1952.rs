@@ -13,7 +13,7 @@
 
 use crate::corpus::kernel::{Space, page};
 use crate::corpus::{Bug, FoundBy, RunMode, Version};
-use pagewright_check::{Check, CheckOutcome, IsaKind, Reach, Rights, X86_64, program};
+use pagewright_check::{Check, CheckOutcome, InvalidateScope, IsaKind, Rights, X86_64, program};
 use std::cell::Cell;
 use std::rc::Rc;
 
@@ -47,7 +47,7 @@ fn check(version: Version, mode: &RunMode<'_>) -> CheckOutcome {
                 }
                 space.clear(cpu, 0);
                 space.map(cpu, 0, cpu.alloc_frame(), Rights::RW);
-                cpu.flush_page(page(0), Reach::Local);
+                cpu.flush_page(page(0), InvalidateScope::Local);
                 cpu.write(page(0), 2).ok();
                 stage.set(Stage::SecondMoves);
             }),
@@ -58,7 +58,7 @@ fn check(version: Version, mode: &RunMode<'_>) -> CheckOutcome {
                     cpu.relax();
                 }
                 if version == Version::Fixed {
-                    cpu.flush_page(page(0), Reach::Local);
+                    cpu.flush_page(page(0), InvalidateScope::Local);
                 }
                 let seen = cpu.read(page(0));
                 if seen != Ok(2) {

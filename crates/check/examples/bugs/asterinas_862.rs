@@ -11,7 +11,7 @@
 
 use crate::corpus::kernel::{Space, copy, fill, page, pages};
 use crate::corpus::{Bug, FoundBy, RunMode, Version};
-use pagewright_check::{Check, CheckOutcome, IsaKind, Reach, Rights, Rule, X86_64, program};
+use pagewright_check::{Check, CheckOutcome, InvalidateScope, IsaKind, Rights, Rule, X86_64, program};
 
 pub(crate) const BUG: Bug = Bug {
     name: "Asterinas #862",
@@ -36,7 +36,7 @@ fn check(version: Version, mode: &RunMode<'_>) -> CheckOutcome {
                 space.map(cpu, 0, own, Rights::RW);
                 match version {
                     Version::Shipped => {}
-                    Version::Fixed => cpu.flush_page(page(0), Reach::Local),
+                    Version::Fixed => cpu.flush_page(page(0), InvalidateScope::Local),
                 }
                 fill(cpu, own, 2);
             });

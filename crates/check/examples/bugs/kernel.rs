@@ -5,8 +5,8 @@
 //! itself: each bug does that as its kernel did.
 
 use pagewright_check::{
-    Cpu, Harness, HarnessLock, Invalidate, Isa, IsaKind, Level, PageRange, Pfn, PhysAddr, Reach, Rights, Tag, Target,
-    VirtAddr, X86_64,
+    Cpu, Harness, HarnessLock, Invalidate, InvalidateScope, InvalidateTarget, Isa, IsaKind, Level, PageRange, Pfn,
+    PhysAddr, Rights, Tag, VirtAddr, X86_64,
 };
 use std::rc::Rc;
 use std::sync::atomic::Ordering;
@@ -126,14 +126,14 @@ pub(crate) fn reads<I: Isa>(cpu: &Cpu<I>, pages: u64) {
 
 /// `INVLPG` here and, by interrupts that are waited for, everywhere else.
 pub(crate) fn flush_everywhere(cpu: &Cpu<X86_64>, index: u64) {
-    cpu.flush_page(page(index), Reach::Local);
-    cpu.shoot_down(cpu.others(), move |other| other.flush_page(page(index), Reach::Local));
+    cpu.flush_page(page(index), InvalidateScope::Local);
+    cpu.shoot_down(cpu.others(), move |other| other.flush_page(page(index), InvalidateScope::Local));
 }
 
 /// `TLBI VAE1IS` with this in its register: bits 43 to 0 are bits 55 to 12 of the address (Arm ARM
 /// C5.5).
 pub(crate) fn tlbi_vae1is<I: Isa>(cpu: &Cpu<I>, operand: u64) {
     let va = VirtAddr::new((operand & ((1 << 44) - 1)) << 12);
-    let target = Target::Page { tag: TAG, va, level: Level::PTE, last_level: false };
-    cpu.invalidate(Invalidate { reach: Reach::Broadcast, target });
+    let target = InvalidateTarget::Page { tag: TAG, va, level: Level::PTE, last_level: false };
+    cpu.invalidate(Invalidate { scope: InvalidateScope::Broadcast, target });
 }

@@ -12,7 +12,7 @@
 
 use crate::corpus::kernel::{Space, copy, flush_everywhere, page, pages, reads};
 use crate::corpus::{Bug, FoundBy, RunMode, Version};
-use pagewright_check::{Check, CheckOutcome, IsaKind, Reach, Rights, Rule, X86_64, program};
+use pagewright_check::{Check, CheckOutcome, InvalidateScope, IsaKind, Rights, Rule, X86_64, program};
 
 pub(crate) const BUG: Bug = Bug {
     name: "OSv #1475",
@@ -36,7 +36,7 @@ fn check(version: Version, mode: &RunMode<'_>) -> CheckOutcome {
                         copy(cpu, shared, own);
                         space.map(cpu, 0, own, Rights::RW);
                         match version {
-                            Version::Shipped => cpu.flush_all(Reach::Local),
+                            Version::Shipped => cpu.flush_all(InvalidateScope::Local),
                             Version::Fixed => flush_everywhere(cpu, 0),
                         }
                     });

@@ -11,7 +11,8 @@
 use crate::corpus::kernel::{Space, TAG, page, reads};
 use crate::corpus::{Bug, FoundBy, RunMode, Version};
 use pagewright_check::{
-    Aarch64, Check, CheckOutcome, Cpu, Invalidate, IsaKind, Reach, Rights, Rule, Tag, Target, program,
+    Aarch64, Check, CheckOutcome, Cpu, Invalidate, InvalidateScope, InvalidateTarget, IsaKind, Rights, Rule, Tag,
+    program,
 };
 use std::cell::Cell;
 use std::rc::Rc;
@@ -37,7 +38,7 @@ fn deinit(version: Version, first: &Space, cpu: &Cpu<Aarch64>) {
     let frame = first.clear(cpu, 0);
     if version == Version::Fixed {
         cpu.publish();
-        cpu.invalidate(Invalidate { reach: Reach::Broadcast, target: Target::AllTags });
+        cpu.invalidate(Invalidate { scope: InvalidateScope::Broadcast, target: InvalidateTarget::AllTags });
         cpu.complete();
     }
     frame.into_iter().for_each(|frame| cpu.free_frame(frame));

@@ -9,7 +9,9 @@
 
 use crate::corpus::kernel::{Space, pages, reads};
 use crate::corpus::{Bug, FoundBy, RunMode, Version};
-use pagewright_check::{Aarch64, Check, CheckOutcome, Invalidate, IsaKind, Reach, Rights, Rule, Target, program};
+use pagewright_check::{
+    Aarch64, Check, CheckOutcome, Invalidate, InvalidateScope, InvalidateTarget, IsaKind, Rights, Rule, program,
+};
 
 pub(crate) const BUG: Bug = Bug {
     name: "Zephyr #98344",
@@ -30,11 +32,11 @@ fn check(version: Version, mode: &RunMode<'_>) -> CheckOutcome {
                     cpu.will_reduce(pages(0), Rights::empty());
                     space.clear(cpu, 0);
                     cpu.publish();
-                    let reach = match version {
-                        Version::Shipped => Reach::Local,
-                        Version::Fixed => Reach::Broadcast,
+                    let scope = match version {
+                        Version::Shipped => InvalidateScope::Local,
+                        Version::Fixed => InvalidateScope::Broadcast,
                     };
-                    cpu.invalidate(Invalidate { reach, target: Target::AllTags });
+                    cpu.invalidate(Invalidate { scope, target: InvalidateTarget::AllTags });
                     cpu.complete();
                 });
             }),

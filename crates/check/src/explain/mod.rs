@@ -23,7 +23,7 @@ use crate::testbench::Attempt;
 use draw::Line;
 pub(crate) use draw::rows;
 use marks::Mark;
-use pagewright_arch::Slot;
+use pagewright_arch::PteSlot;
 use pagewright_sim::explore::{RunEnd, ScheduleStep, StepAction, StopPoint};
 use pagewright_types::judge::{Cached, Memory};
 use pagewright_types::{Access, CpuId, IsaKind, PhysAddr, VirtAddr};
@@ -57,7 +57,7 @@ struct Noted {
 enum Origin {
     Nothing,
     /// A walk for this address reads an entry here.
-    Reads(VirtAddr, Slot),
+    Reads(VirtAddr, PteSlot),
     /// A TLB is filled for this address.
     Fills(VirtAddr),
     /// An access came to nothing.
@@ -91,7 +91,7 @@ impl Merged {
         Self {
             isa: attempt.isa,
             noted: Vec::new(),
-            stored: stored.map(Slot::addr).collect(),
+            stored: stored.map(PteSlot::addr).collect(),
             begun: BTreeMap::new(),
             faults: Vec::new(),
             step: 0,
@@ -273,7 +273,7 @@ impl Noted {
 }
 
 /// The entry that a step stores to.
-fn stored_by(what: StepAction) -> Option<Slot> {
+fn stored_by(what: StepAction) -> Option<PteSlot> {
     if let StepAction::Executed(
         StopPoint::Store(slot, _) | StopPoint::Swap(slot, _) | StopPoint::CompareExchange(slot, _),
     ) = what

@@ -1,7 +1,7 @@
 //! What happened, in a few words each: the CPU is the column, so no line names it.
 
 use crate::journal::JournalEvent;
-use pagewright_arch::{Invalidate, Pte, Reach, Slot, Target};
+use pagewright_arch::{Invalidate, InvalidateScope, InvalidateTarget, Pte, PteSlot};
 use pagewright_sim::explore::{ScheduleStep, StepAction, StopPoint};
 use pagewright_types::judge::{Fact, Made};
 use pagewright_types::{Access, CpuMask, IsaKind, Order, Pfn, PhysAddr};
@@ -16,7 +16,7 @@ impl fmt::Display for At {
     }
 }
 
-fn at(slot: Slot) -> At {
+fn at(slot: PteSlot) -> At {
     At(slot.addr())
 }
 
@@ -47,26 +47,28 @@ impl fmt::Display for Cpus {
 /// What an invalidation names.
 ///
 /// On x86-64 there is no form for the last level alone.
-struct Named(IsaKind, Target);
+struct Named(IsaKind, InvalidateTarget);
 
 impl fmt::Display for Named {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let alone = |last_level| if last_level && self.0 == IsaKind::Aarch64 { ", leaf alone" } else { "" };
         match self.1 {
-            Target::Page { tag, va, last_level, .. } => write!(f, "{va} (tag {tag}{})", alone(last_level)),
-            Target::Range { tag, range, last_level, .. } => write!(f, "{range} (tag {tag}{})", alone(last_level)),
-            Target::Tag(tag) => write!(f, "all of tag {tag}"),
-            Target::AllTags => f.write_str("everything"),
+            InvalidateTarget::Page { tag, va, last_level, .. } => write!(f, "{va} (tag {tag}{})", alone(last_level)),
+            InvalidateTarget::Range { tag, range, last_level, .. } => {
+                write!(f, "{range} (tag {tag}{})", alone(last_level))
+            }
+            InvalidateTarget::Tag(tag) => write!(f, "all of tag {tag}"),
+            InvalidateTarget::AllTags => f.write_str("everything"),
         }
     }
 }
 
-fn flush(isa: IsaKind, Invalidate { reach, target }: Invalidate) -> String {
+fn flush(isa: IsaKind, Invalidate { scope, target }: Invalidate) -> String {
     let named = Named(isa, target);
-    match (isa, reach) {
+    match (isa, scope) {
         (IsaKind::X86_64, _) => format!("flushes {named}"),
-        (IsaKind::Aarch64, Reach::Local) => format!("flushes {named}, here only"),
-        (IsaKind::Aarch64, Reach::Broadcast) => format!("broadcasts a flush of {named}"),
+        (IsaKind::Aarch64, InvalidateScope::Local) => format!("flushes {named}, here only"),
+        (IsaKind::Aarch64, InvalidateScope::Broadcast) => format!("broadcasts a flush of {named}"),
     }
 }
 
@@ -79,7 +81,7 @@ fn point(isa: IsaKind, point: StopPoint) -> Option<String> {
         StopPoint::Publish if isa == IsaKind::Aarch64 => "dsb ishst: its stores are visible".to_owned(),
         StopPoint::Complete if isa == IsaKind::Aarch64 => "dsb ish: its broadcasts are done".to_owned(),
         StopPoint::Invalidate(op) => flush(isa, op),
-        StopPoint::Kick(targets) if !targets.is_empty() => format!("interrupts {}", Cpus(targets)),
+        StopPoint::SendIpi(targets) if !targets.is_empty() => format!("interrupts {}", Cpus(targets)),
         StopPoint::Lazy(true) => "goes lazy".to_owned(),
         StopPoint::Lazy(false) => "is lazy no more".to_owned(),
         StopPoint::Walk(va, slot) => format!("walk for {va} reads {}", at(slot)),
@@ -92,7 +94,7 @@ fn point(isa: IsaKind, point: StopPoint) -> Option<String> {
         | StopPoint::Load(_)
         | StopPoint::Publish
         | StopPoint::Complete
-        | StopPoint::Kick(_)
+        | StopPoint::SendIpi(_)
         | StopPoint::InstallRoot(..)
         | StopPoint::Declare(_)
         | StopPoint::Access(..)

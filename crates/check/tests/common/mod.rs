@@ -1,6 +1,8 @@
 //! Page-table code of a few lines, as a stranger would write it: raw words, frames in a list.
 
-use pagewright_arch::{Effects, Invalidate, Isa, Leaf, LeafFlags, Pte, Reach, Slot, Table, Target};
+use pagewright_arch::{
+    Effects, Invalidate, InvalidateScope, InvalidateTarget, Isa, Leaf, LeafFlags, Pte, PteSlot, TableEntry,
+};
 use pagewright_check::{Attempt, Chooser, RunDetail, Testbench};
 use pagewright_sim::MachineConfig;
 use pagewright_sim::explore::{CoroutineBody, ExploreSettings};
@@ -27,10 +29,10 @@ pub(crate) fn attempt<I: Isa>(unmap: Unmap, chooser: &mut dyn Chooser, detail: R
     let sim = bench.sim();
     for level in [Level::PGD, Level::PUD, Level::PMD] {
         let table = frames[3 - level.index()];
-        let entry = I::table(Table { pfn: frames[4 - level.index()], write_protected: false });
-        sim.store(Slot { table, index: level.index_of(PAGE) as u16 }, entry);
+        let entry = I::table(TableEntry { pfn: frames[4 - level.index()], write_protected: false });
+        sim.store(PteSlot { table, index: level.index_of(PAGE) as u16 }, entry);
     }
-    let slot = Slot { table: frames[3], index: Level::PTE.index_of(PAGE) as u16 };
+    let slot = PteSlot { table: frames[3], index: Level::PTE.index_of(PAGE) as u16 };
     sim.store(slot, I::leaf(Level::PTE, Leaf { pfn: frames[4], rights: Rights::RW, flags: LeafFlags::USER }));
     for cpu in [0, 1].map(CpuId::new) {
         sim.run_on(cpu, || sim.install_root(frames[0], Tag::new(1), false));
@@ -46,9 +48,9 @@ pub(crate) fn attempt<I: Isa>(unmap: Unmap, chooser: &mut dyn Chooser, detail: R
             sim.swap(slot, Pte::EMPTY);
             sim.publish();
             if unmap == Unmap::Flushed {
-                let target = Target::Page { tag: Tag::new(1), va: PAGE, level: Level::PTE, last_level: true };
+                let target = InvalidateTarget::Page { tag: Tag::new(1), va: PAGE, level: Level::PTE, last_level: true };
                 if I::KIND == pagewright_types::IsaKind::Aarch64 {
-                    sim.invalidate(Invalidate { reach: Reach::Broadcast, target });
+                    sim.invalidate(Invalidate { scope: InvalidateScope::Broadcast, target });
                     sim.complete();
                 }
             }

@@ -5,7 +5,7 @@
 // Each test file uses only a part of this module.
 #![allow(dead_code)]
 
-use pagewright_arch::{Caps, Effects, Invalidate, Pte, ShootdownKind, Slot, X86_64};
+use pagewright_arch::{Caps, Effects, Invalidate, Pte, PteSlot, ShootdownKind, X86_64};
 use pagewright_frame::{Block, FrameRequest, Frames, MemoryLayout, NodeSpec};
 use pagewright_sync::{Backend, LinearMap, Platform, RankSet};
 use pagewright_types::{CpuId, CpuMask, FrameRange, NodeId, Order, Pfn, PhysAddr, Tag};
@@ -79,7 +79,7 @@ const CAPS: Caps = Caps {
     shootdown: ShootdownKind::Ipi,
     tagged: true,
     tags: 4096,
-    keeps_refused: false,
+    keeps_faulting_entry: false,
     range_invalidate: false,
     repeat_invalidate: false,
     user_tag_bit: None,
@@ -104,19 +104,19 @@ impl Effects for Host {
         CpuMask::first(self.cpus)
     }
 
-    fn load(&self, _: Slot) -> Pte {
+    fn load(&self, _: PteSlot) -> Pte {
         not_used()
     }
 
-    fn store(&self, _: Slot, _: Pte) {
+    fn store(&self, _: PteSlot, _: Pte) {
         not_used()
     }
 
-    fn swap(&self, _: Slot, _: Pte) -> Pte {
+    fn swap(&self, _: PteSlot, _: Pte) -> Pte {
         not_used()
     }
 
-    fn compare_exchange(&self, _: Slot, _: Pte, _: Pte) -> Result<(), Pte> {
+    fn compare_exchange(&self, _: PteSlot, _: Pte, _: Pte) -> Result<(), Pte> {
         not_used()
     }
 
@@ -132,7 +132,7 @@ impl Effects for Host {
         not_used()
     }
 
-    fn kick(&self, _: &CpuMask) {
+    fn send_ipi(&self, _: &CpuMask) {
         not_used()
     }
 

@@ -4,7 +4,7 @@
 //! Invalidations and switches cost nothing, because what they cost is the hardware's (and the
 //! simulated machine's) to say.
 
-use pagewright_arch::{Caps, Effects, Invalidate, Isa, Pte, ShootdownKind, Slot};
+use pagewright_arch::{Caps, Effects, Invalidate, Isa, Pte, PteSlot, ShootdownKind};
 use pagewright_mm::{Knobs, Mm};
 use pagewright_sync::{Backend, Platform, RankSet};
 use pagewright_tlb::frames::{MemoryLayout, NodeSpec};
@@ -62,7 +62,7 @@ impl<I: Isa> Host<I> {
         Self { words: Box::leak(words), isa: PhantomData }
     }
 
-    fn word(&self, slot: Slot) -> &AtomicU64 {
+    fn word(&self, slot: PteSlot) -> &AtomicU64 {
         &self.words[slot.table.index() * WORDS + slot.index as usize]
     }
 
@@ -83,7 +83,7 @@ const X86_64: Caps = Caps {
     shootdown: ShootdownKind::Ipi,
     tagged: true,
     tags: 4096,
-    keeps_refused: false,
+    keeps_faulting_entry: false,
     range_invalidate: false,
     repeat_invalidate: false,
     user_tag_bit: None,
@@ -92,7 +92,7 @@ const AARCH64: Caps = Caps {
     shootdown: ShootdownKind::Broadcast,
     tagged: true,
     tags: 1 << 16,
-    keeps_refused: true,
+    keeps_faulting_entry: true,
     range_invalidate: true,
     repeat_invalidate: false,
     user_tag_bit: None,
@@ -116,19 +116,19 @@ impl<I: Isa> Effects for Host<I> {
         CpuMask::of(CPU)
     }
 
-    fn load(&self, slot: Slot) -> Pte {
+    fn load(&self, slot: PteSlot) -> Pte {
         Pte::from_raw(self.word(slot).load(Ordering::Acquire))
     }
 
-    fn store(&self, slot: Slot, pte: Pte) {
+    fn store(&self, slot: PteSlot, pte: Pte) {
         self.word(slot).store(pte.raw(), Ordering::Release);
     }
 
-    fn swap(&self, slot: Slot, pte: Pte) -> Pte {
+    fn swap(&self, slot: PteSlot, pte: Pte) -> Pte {
         Pte::from_raw(self.word(slot).swap(pte.raw(), Ordering::AcqRel))
     }
 
-    fn compare_exchange(&self, slot: Slot, current: Pte, new: Pte) -> Result<(), Pte> {
+    fn compare_exchange(&self, slot: PteSlot, current: Pte, new: Pte) -> Result<(), Pte> {
         let word = self.word(slot);
         let outcome = word.compare_exchange(current.raw(), new.raw(), Ordering::AcqRel, Ordering::Acquire);
         outcome.map(|_| ()).map_err(Pte::from_raw)
@@ -140,7 +140,7 @@ impl<I: Isa> Effects for Host<I> {
 
     fn complete(&self) {}
 
-    fn kick(&self, _: &CpuMask) {
+    fn send_ipi(&self, _: &CpuMask) {
         unreachable!("one CPU tells nobody")
     }
 

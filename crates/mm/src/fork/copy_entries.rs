@@ -12,7 +12,7 @@ use crate::rmap::MappingDelta;
 use crate::space::Space;
 use crate::swap::swapped;
 use core::sync::atomic::{Ordering, fence};
-use pagewright_arch::{Entry, Leaf, LeafFlags, Soft, SoftKind};
+use pagewright_arch::{Entry, Leaf, LeafFlags, SoftEntry, SoftKind};
 use pagewright_plant::plant;
 use pagewright_sync::{Backend, Platform};
 use pagewright_table::{LockedTable, OwnedLeaf};
@@ -165,7 +165,7 @@ impl<P: Platform> Mm<P> {
         match soft.kind {
             SoftKind::Marker => to.install_soft(va, soft),
             SoftKind::Swap => {
-                let shared = Soft { exclusive: false, ..soft };
+                let shared = SoftEntry { exclusive: false, ..soft };
                 if soft.exclusive {
                     from.change_soft(va, shared);
                 }

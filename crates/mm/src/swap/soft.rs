@@ -1,6 +1,6 @@
 //! What stands in a page table in the place of a page in swap.
 
-use pagewright_arch::{Leaf, LeafFlags, Soft, SoftKind};
+use pagewright_arch::{Leaf, LeafFlags, SoftEntry, SoftKind};
 use pagewright_types::SwapEntry;
 
 /// What such an entry remembers of the leaf that stood there (`pte_swp_*`).
@@ -24,15 +24,15 @@ impl Swapped {
     }
 
     /// The entry to be stored.
-    pub(crate) fn soft(self) -> Soft {
+    pub(crate) fn soft(self) -> SoftEntry {
         let mark = if self.soft_dirty { Self::SOFT_DIRTY } else { 0 };
         let payload = u64::from(self.entry.raw()) | mark;
-        Soft { kind: SoftKind::Swap, exclusive: self.exclusive, payload }
+        SoftEntry { kind: SoftKind::Swap, exclusive: self.exclusive, payload }
     }
 }
 
 /// What an entry says of a page in swap, if it is one of those.
-pub(crate) fn swapped(soft: Soft) -> Option<Swapped> {
+pub(crate) fn swapped(soft: SoftEntry) -> Option<Swapped> {
     (soft.kind == SoftKind::Swap).then(|| Swapped {
         entry: SwapEntry::from_raw(soft.payload as u32),
         exclusive: soft.exclusive,

@@ -5,7 +5,7 @@ use crate::mm::Mm;
 use crate::space::{Space, VmFlags};
 use crate::swap::swapped;
 use core::fmt;
-use pagewright_arch::{Entry, Isa, LeafFlags, Soft, SoftKind};
+use pagewright_arch::{Entry, Isa, LeafFlags, SoftEntry, SoftKind};
 use pagewright_sync::Platform;
 use pagewright_types::{Level, PAGE_SIZE, PageRange, Pfn, SwapEntry, VirtAddr};
 
@@ -121,7 +121,7 @@ impl<P: Platform> Mm<P> {
 }
 
 /// The word of a page that is not mapped, and of which something is known.
-fn soft_word(soft: Soft, all: PageState) -> PageWord {
+fn soft_word(soft: SoftEntry, all: PageState) -> PageWord {
     if let Some(page) = swapped(soft) {
         let mut state = all | PageState::SWAP;
         state.set(PageState::SOFT_DIRTY, all.contains(PageState::SOFT_DIRTY) || page.soft_dirty);

@@ -6,7 +6,7 @@ use crate::rmap::rss_kind;
 use crate::space::{Space, VmFlags, Vma};
 use crate::swap::swapped;
 use core::ops::AddAssign;
-use pagewright_arch::{Entry, Isa, Leaf, LeafFlags, Soft};
+use pagewright_arch::{Entry, Isa, Leaf, LeafFlags, SoftEntry};
 use pagewright_sync::Platform;
 use pagewright_tlb::frames::FolioFlags;
 use pagewright_types::{Level, PAGE_SIZE, Pfn, Rights, VirtAddr};
@@ -150,7 +150,7 @@ impl<P: Platform> Mm<P> {
     }
 
     /// Adds a page that is in swap, if that is what an entry says.
-    fn add_swapped(&self, soft: Soft, usage: &mut Usage) {
+    fn add_swapped(&self, soft: SoftEntry, usage: &mut Usage) {
         if let Some(page) = swapped(soft) {
             usage.swap += PAGE_SIZE;
             usage.swap_pss += Share::of_page(self.swap_count(page.entry));

@@ -1,7 +1,7 @@
 //! What processes do, call by call, and how races of that are hunted.
 
 use super::{CPU, OTHER, Process, World, store};
-use pagewright_arch::{Isa, Table};
+use pagewright_arch::{Isa, TableEntry};
 use pagewright_mm::{Advice, MapFlags, MapRequest, Space};
 use pagewright_sim::Sim;
 use pagewright_sim::explore::{self, CoroutineBody, ExploreSettings, Rates, RunEnd, ScheduleStrategy};
@@ -41,7 +41,7 @@ pub(crate) fn store_tables<I: Isa>(
     (root, walked): (Pfn, VirtAddr),
 ) {
     world.lab.run(cpu, space);
-    let itself = I::table(Table { pfn: root, write_protected: false }).raw();
+    let itself = I::table(TableEntry { pfn: root, write_protected: false }).raw();
     for page in 1..8 {
         let levels = [Level::PMD, Level::PUD, Level::PGD];
         let slots = levels.map(|level| at(pages, page).add(8 * level.index_of(walked) as u64));

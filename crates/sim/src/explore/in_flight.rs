@@ -21,7 +21,7 @@ use crate::invalidate::drop_aarch64;
 use crate::machine::Sim;
 use crate::tlb::{Depth, Hit, Side, Tlbs};
 use crate::walk::{Walk, WalkStep};
-use pagewright_arch::{Isa, Target};
+use pagewright_arch::{InvalidateTarget, Isa};
 use pagewright_types::{Access, CpuId, CpuMask, IsaKind, Order, PAGE_SIZE, Pfn, PhysAddr, VirtAddr};
 use std::cell::{Cell, RefCell};
 
@@ -230,7 +230,7 @@ impl<I: Isa> Sim<I> {
     /// `target` reaches the TLBs of `cpu` (arm64).
     ///
     /// Walks that hold what it names are doomed.
-    pub(crate) fn arrive(&self, serial: Serial, target: Target, cpu: CpuId) {
+    pub(crate) fn arrive(&self, serial: Serial, target: InvalidateTarget, cpu: CpuId) {
         let core = self.core(cpu);
         drop_aarch64(core, target);
         core.in_flight.conflicts.borrow_mut().retain(|hit| !removes(target, hit.key));
@@ -239,7 +239,7 @@ impl<I: Isa> Sim<I> {
     }
 
     /// A broadcast sets out from the current CPU.
-    pub(crate) fn broadcast(&self, target: Target) {
+    pub(crate) fn broadcast(&self, target: InvalidateTarget) {
         let serial = self.0.in_flight.serial();
         let broadcast = Broadcast {
             serial,
@@ -252,7 +252,7 @@ impl<I: Isa> Sim<I> {
     }
 
     /// Which broadcasts have still to reach `cpu`.
-    pub(crate) fn deliver(&self, cpu: CpuId, way: u32) -> Option<Target> {
+    pub(crate) fn deliver(&self, cpu: CpuId, way: u32) -> Option<InvalidateTarget> {
         let (serial, target) = {
             let mut broadcasts = self.0.in_flight.broadcasts.borrow_mut();
             let mut coming = broadcasts.iter_mut().filter(|broadcast| broadcast.on_its_way.contains(cpu));
@@ -287,7 +287,7 @@ impl<I: Isa> Sim<I> {
     }
 
     /// An invalidation of the current CPU's own TLBs cancels walks in flight there.
-    pub(crate) fn cancel_here(&self, target: Target) {
+    pub(crate) fn cancel_here(&self, target: InvalidateTarget) {
         let here = &self.here().in_flight;
         match I::KIND {
             IsaKind::X86_64 => {

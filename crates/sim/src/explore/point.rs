@@ -1,7 +1,7 @@
 //! Where a CPU can be stopped: just before something that another CPU, a walker or a TLB could
 //! notice.
 
-use pagewright_arch::{Invalidate, Pte, Slot};
+use pagewright_arch::{Invalidate, Pte, PteSlot};
 use pagewright_types::judge::Fact;
 use pagewright_types::{Access, CpuMask, Pfn, Tag, VirtAddr};
 use std::fmt;
@@ -16,13 +16,13 @@ pub enum StopPoint {
     /// Look again whether a lock is free.
     Wait,
     /// Read an entry.
-    Load(Slot),
+    Load(PteSlot),
     /// Store an entry.
-    Store(Slot, Pte),
+    Store(PteSlot, Pte),
     /// Exchange an entry.
-    Swap(Slot, Pte),
+    Swap(PteSlot, Pte),
     /// Exchange an entry if it has not changed.
-    CompareExchange(Slot, Pte),
+    CompareExchange(PteSlot, Pte),
     /// Make its stores visible to walkers.
     Publish,
     /// Issue an invalidation.
@@ -30,7 +30,7 @@ pub enum StopPoint {
     /// Wait until its broadcasts are done.
     Complete,
     /// Interrupt others.
-    Kick(CpuMask),
+    SendIpi(CpuMask),
     /// Look again whether others have acted.
     Relax,
     /// Load a root.
@@ -42,7 +42,7 @@ pub enum StopPoint {
     /// Make an access.
     Access(VirtAddr, Access),
     /// Read the next entry of a walk for this address.
-    Walk(VirtAddr, Slot),
+    Walk(VirtAddr, PteSlot),
     /// Fill its TLBs with what a walk for this address found, and use it.
     Fill(VirtAddr, Pfn),
     /// Use one of several translations that contradict each other.
@@ -59,7 +59,7 @@ impl StopPoint {
 
     /// A number for the trace: which kind of step, and on what.
     pub(crate) fn fingerprint(self) -> u64 {
-        let slot = |slot: Slot| slot.addr().raw();
+        let slot = |slot: PteSlot| slot.addr().raw();
         let (kind, on) = match self {
             Self::Start => (0, 0),
             Self::Lock => (1, 0),
@@ -71,7 +71,7 @@ impl StopPoint {
             Self::Publish => (7, 0),
             Self::Invalidate(_) => (8, 0),
             Self::Complete => (9, 0),
-            Self::Kick(mask) => (10, mask.words().into_iter().fold(0, |sum, word| sum ^ word)),
+            Self::SendIpi(mask) => (10, mask.words().into_iter().fold(0, |sum, word| sum ^ word)),
             Self::Relax => (11, 0),
             Self::InstallRoot(root, tag) => (12, u64::from(root.raw()) << 16 | u64::from(tag.raw())),
             Self::Lazy(lazy) => (13, u64::from(lazy)),
@@ -87,7 +87,7 @@ impl StopPoint {
 }
 
 /// The slot's table and index, as a kernel engineer writes them.
-struct At(Slot);
+struct At(PteSlot);
 
 impl fmt::Display for At {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -106,9 +106,9 @@ impl fmt::Display for StopPoint {
             Self::Swap(slot, pte) => write!(f, "exchanges {} for {:#x}", At(*slot), pte.raw()),
             Self::CompareExchange(slot, pte) => write!(f, "compares and exchanges {} for {:#x}", At(*slot), pte.raw()),
             Self::Publish => f.write_str("publishes its stores"),
-            Self::Invalidate(op) => write!(f, "invalidates {:?}, {:?}", op.target, op.reach),
+            Self::Invalidate(op) => write!(f, "invalidates {:?}, {:?}", op.target, op.scope),
             Self::Complete => f.write_str("completes its invalidations"),
-            Self::Kick(targets) => {
+            Self::SendIpi(targets) => {
                 f.write_str("interrupts CPU")?;
                 targets.iter().try_for_each(|cpu| write!(f, " {cpu}"))
             }

@@ -1,7 +1,7 @@
 //! The log of a run: which agent did what, step by step.
 
 use super::point::StopPoint;
-use pagewright_arch::Target;
+use pagewright_arch::InvalidateTarget;
 use pagewright_types::{CpuId, PhysAddr, VirtAddr};
 use std::fmt;
 
@@ -15,7 +15,7 @@ pub enum StepAction {
     /// A store to this word became visible to walkers.
     Drained(PhysAddr),
     /// A broadcast invalidation arrived.
-    Delivered(Target),
+    Delivered(InvalidateTarget),
     /// A speculative walk took this step.
     SpeculativeWalk(StopPoint),
     /// A speculative walk began.

@@ -15,7 +15,7 @@
 use crate::core::Root;
 use crate::tlb::Key;
 use crate::walk::{Walk, WalkedLeaf};
-use pagewright_arch::Target;
+use pagewright_arch::InvalidateTarget;
 use pagewright_types::{Access, CpuId, CpuMask, Level, PageRange, Tag, VirtAddr};
 
 /// What a walk holds.
@@ -50,7 +50,7 @@ pub(crate) struct WalkInFlight {
 pub(crate) struct Broadcast {
     pub(crate) serial: Serial,
     pub(crate) issuer: CpuId,
-    pub(crate) target: Target,
+    pub(crate) target: InvalidateTarget,
     /// CPUs that it has not reached.
     pub(crate) on_its_way: CpuMask,
     /// CPUs where a walk that it doomed has filled since.
@@ -73,18 +73,18 @@ fn within(range: PageRange, level: Level, va: VirtAddr) -> bool {
 
 impl WalkInFlight {
     /// Whether an arm64 invalidation concerns the entry that this walk holds.
-    pub(crate) fn concerned_by(&self, target: Target) -> bool {
+    pub(crate) fn concerned_by(&self, target: InvalidateTarget) -> bool {
         let tag = |tag: Tag| match self.held {
             Held::Table(_) => self.root.tag == tag,
             Held::Leaf(found) => found.global || self.root.tag == tag,
         };
         match target {
-            Target::AllTags => true,
-            Target::Tag(tag) => self.root.tag == tag,
-            Target::Page { tag: named, va, level, last_level } => {
+            InvalidateTarget::AllTags => true,
+            InvalidateTarget::Tag(tag) => self.root.tag == tag,
+            InvalidateTarget::Page { tag: named, va, level, last_level } => {
                 tag(named) && self.holds(last_level.then_some(level), |level| covers(self.va, level, va))
             }
-            Target::Range { tag: named, range, level, last_level } => {
+            InvalidateTarget::Range { tag: named, range, level, last_level } => {
                 tag(named) && self.holds(last_level.then_some(level), |level| within(range, level, self.va))
             }
         }
@@ -100,23 +100,25 @@ impl WalkInFlight {
 }
 
 /// Whether an arm64 invalidation removes a translation under `key`.
-pub(crate) fn removes(target: Target, key: Key) -> bool {
+pub(crate) fn removes(target: InvalidateTarget, key: Key) -> bool {
     match target {
-        Target::AllTags => true,
-        Target::Tag(tag) => !key.is_global() && key.answers(tag),
-        Target::Page { tag, va, level, last_level } => {
+        InvalidateTarget::AllTags => true,
+        InvalidateTarget::Tag(tag) => !key.is_global() && key.answers(tag),
+        InvalidateTarget::Page { tag, va, level, last_level } => {
             key.answers(tag) && covers(key.start(), key.level(), va) && (!last_level || key.level() == level)
         }
-        Target::Range { tag, range, level, last_level } => {
+        InvalidateTarget::Range { tag, range, level, last_level } => {
             key.answers(tag) && within(range, key.level(), key.start()) && (!last_level || key.level() == level)
         }
     }
 }
 
 /// The tag under which x86-64 cancels walks in flight; `None` for all.
-pub(crate) fn tag_named(target: Target) -> Option<Tag> {
+pub(crate) fn tag_named(target: InvalidateTarget) -> Option<Tag> {
     match target {
-        Target::Page { tag, .. } | Target::Range { tag, .. } | Target::Tag(tag) => Some(tag),
-        Target::AllTags => None,
+        InvalidateTarget::Page { tag, .. } | InvalidateTarget::Range { tag, .. } | InvalidateTarget::Tag(tag) => {
+            Some(tag)
+        }
+        InvalidateTarget::AllTags => None,
     }
 }

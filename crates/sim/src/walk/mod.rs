@@ -12,7 +12,7 @@
 mod word;
 
 use crate::ram::Ram;
-use pagewright_arch::Slot;
+use pagewright_arch::PteSlot;
 use pagewright_types::{Access, IsaKind, Level, Pfn, PhysAddr, Rights, VirtAddr};
 use std::sync::atomic::Ordering;
 use word::Word;
@@ -85,8 +85,8 @@ impl Walk {
 
     /// The entry that this walk reads next.
     #[inline]
-    pub(crate) fn slot(self, va: VirtAddr) -> Slot {
-        Slot { table: self.table, index: self.level.index_of(va) as u16 }
+    pub(crate) fn slot(self, va: VirtAddr) -> PteSlot {
+        PteSlot { table: self.table, index: self.level.index_of(va) as u16 }
     }
 
     /// Reads the one entry that this walk stands before.

@@ -1,16 +1,16 @@
 //! The walker against words made by `arch`'s codecs: two readings of the manuals must agree.
 
 use super::*;
-use pagewright_arch::{Aarch64, Isa, Leaf, LeafFlags, Pte, Table, X86_64};
+use pagewright_arch::{Aarch64, Isa, Leaf, LeafFlags, Pte, TableEntry, X86_64};
 use pagewright_types::PAGE_SIZE;
 use proptest::prelude::*;
 
 fn one_step<I: Isa>(level: Level, word: Pte, access: Access) -> (WalkStep, Pte) {
     let ram = Ram::try_new(PAGE_SIZE).expect("one page");
-    ram.word(Slot { table: Pfn::new(0), index: 0 }.addr()).store(word.raw(), Ordering::Relaxed);
+    ram.word(PteSlot { table: Pfn::new(0), index: 0 }.addr()).store(word.raw(), Ordering::Relaxed);
     let walk = Walk { level, table: Pfn::new(0), allows: Rights::all() };
     let step = walk.step(I::KIND, &ram, VirtAddr::ZERO, access);
-    let after = ram.word(Slot { table: Pfn::new(0), index: 0 }.addr()).load(Ordering::Relaxed);
+    let after = ram.word(PteSlot { table: Pfn::new(0), index: 0 }.addr()).load(Ordering::Relaxed);
     (step, Pte::from_raw(after))
 }
 
@@ -80,7 +80,7 @@ fn a_leaf_of_the_kernel_is_refused() {
 }
 
 fn protected_path<I: Isa>() {
-    let table = Table { pfn: Pfn::new(5), write_protected: true };
+    let table = TableEntry { pfn: Pfn::new(5), write_protected: true };
     let (step, _) = one_step::<I>(Level::PMD, I::table(table), Access::Write);
     let WalkStep::Down { next, .. } = step else { panic!("{step:?}") };
     assert_eq!((next.level, next.table), (Level::PTE, Pfn::new(5)));

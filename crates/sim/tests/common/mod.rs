@@ -1,7 +1,7 @@
 //! A page-table writer of a few lines, so that tests need no memory manager: frames are handed out
 //! in order and never come back.
 
-use pagewright_arch::{Effects, Entry, Isa, Leaf, LeafFlags, Pte, Slot, Table};
+use pagewright_arch::{Effects, Entry, Isa, Leaf, LeafFlags, Pte, PteSlot, TableEntry};
 use pagewright_sim::{MachineConfig, Sim};
 use pagewright_types::{CpuId, Level, Pfn, Rights, Tag, VirtAddr};
 use std::cell::Cell;
@@ -57,8 +57,8 @@ impl<I: Isa> Bench<I> {
     }
 
     /// Where the entry of `level` over `va` stands, making the tables above it.
-    pub(crate) fn slot(&self, root: Pfn, level: Level, va: VirtAddr) -> Slot {
-        let mut slot = Slot { table: root, index: Level::PGD.index_of(va) as u16 };
+    pub(crate) fn slot(&self, root: Pfn, level: Level, va: VirtAddr) -> PteSlot {
+        let mut slot = PteSlot { table: root, index: Level::PGD.index_of(va) as u16 };
         let mut at = Level::PGD;
         while at > level {
             let below = at.down().expect("above a leaf");
@@ -66,11 +66,11 @@ impl<I: Isa> Bench<I> {
                 Entry::Table(table) => table.pfn,
                 Entry::Empty | Entry::Soft(_) | Entry::Leaf(_) => {
                     let pfn = self.frame(Level::PTE);
-                    self.sim.store(slot, I::table(Table { pfn, write_protected: false }));
+                    self.sim.store(slot, I::table(TableEntry { pfn, write_protected: false }));
                     pfn
                 }
             };
-            slot = Slot { table, index: below.index_of(va) as u16 };
+            slot = PteSlot { table, index: below.index_of(va) as u16 };
             at = below;
         }
         slot

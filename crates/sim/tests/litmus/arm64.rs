@@ -4,7 +4,7 @@
 use super::common::{CPU0, page};
 use super::stage::{CPU1, Fault, Line, New, Old, Outcomes, Seen, Stage, exactly, outcomes, outcomes_of_variant, set};
 use super::stage::{TAG, dirty_bits_survive_an_exchange};
-use pagewright_arch::{Aarch64, Effects, Pte, Reach, Target};
+use pagewright_arch::{Aarch64, Effects, InvalidateScope, InvalidateTarget, Pte};
 use pagewright_types::{Access, Level, Rights, Tag};
 
 impl Stage<Aarch64> {
@@ -17,23 +17,23 @@ impl Stage<Aarch64> {
     }
 
     fn tlbi_vale1(&self) {
-        self.flush_page(Reach::Local, true);
+        self.flush_page(InvalidateScope::Local, true);
     }
 
     fn tlbi_vale1is(&self) {
-        self.flush_page(Reach::Broadcast, true);
+        self.flush_page(InvalidateScope::Broadcast, true);
     }
 
     fn tlbi_vae1is(&self) {
-        self.flush_page(Reach::Broadcast, false);
+        self.flush_page(InvalidateScope::Broadcast, false);
     }
 
     fn tlbi_aside1is(&self) {
-        self.flush(Reach::Broadcast, Target::Tag(TAG));
+        self.flush(InvalidateScope::Broadcast, InvalidateTarget::Tag(TAG));
     }
 
     fn tlbi_vmalle1is(&self) {
-        self.flush(Reach::Broadcast, Target::AllTags);
+        self.flush(InvalidateScope::Broadcast, InvalidateTarget::AllTags);
     }
 
     /// Nothing is mapped at page 0, and nobody remembers otherwise.
@@ -331,8 +331,8 @@ fn every_tag_does_as_well_and_another_tag_does_not() {
     let another = unmapped(|on| {
         on.unmap();
         on.dsb_ishst();
-        let target = Target::Page { tag: Tag::new(2), va: page(0), level: Level::PTE, last_level: true };
-        on.flush(Reach::Broadcast, target);
+        let target = InvalidateTarget::Page { tag: Tag::new(2), va: page(0), level: Level::PTE, last_level: true };
+        on.flush(InvalidateScope::Broadcast, target);
         on.dsb_ish();
     });
     assert_eq!((every, another), (set(&[&[Fault]]), set(&[&[Old], &[Fault]])));

@@ -2,7 +2,7 @@
 //! schedules under which they run.
 
 use super::common::{Bench, page};
-use pagewright_arch::{Effects, Invalidate, Isa, Leaf, LeafFlags, Pte, Reach, Slot, Target};
+use pagewright_arch::{Effects, Invalidate, InvalidateScope, InvalidateTarget, Isa, Leaf, LeafFlags, Pte, PteSlot};
 use pagewright_sim::explore::{self, CoroutineBody, ExploreSettings, Rates, RunEnd, ScheduleStrategy};
 use pagewright_sim::{MachineEvent, Sim};
 use pagewright_types::{Access, CpuId, Level, Pfn, Rights, Tag};
@@ -37,8 +37,8 @@ pub(crate) type Outcomes = BTreeSet<Vec<Seen>>;
 pub(crate) struct Stage<I: Isa> {
     pub(crate) sim: Sim<I>,
     pub(crate) root: Pfn,
-    pub(crate) slot: Slot,
-    pub(crate) table_slot: Slot,
+    pub(crate) slot: PteSlot,
+    pub(crate) table_slot: PteSlot,
     pub(crate) old: Pfn,
     pub(crate) new: Pfn,
     /// How far the programs have come, as they tell each other; coherent at once.
@@ -137,7 +137,7 @@ impl<I: Isa> Stage<I> {
 
     /// The same with page 1.
     pub(crate) fn map_next(&self) {
-        let next = Slot { index: self.slot.index + 1, ..self.slot };
+        let next = PteSlot { index: self.slot.index + 1, ..self.slot };
         self.sim.store(next, Self::leaf(self.new, Rights::RW));
     }
 
@@ -156,12 +156,12 @@ impl<I: Isa> Stage<I> {
         self.sim.store(self.slot, Self::leaf(self.old, rights));
     }
 
-    pub(crate) fn flush(&self, reach: Reach, target: Target) {
-        self.sim.invalidate(Invalidate { reach, target });
+    pub(crate) fn flush(&self, scope: InvalidateScope, target: InvalidateTarget) {
+        self.sim.invalidate(Invalidate { scope, target });
     }
 
-    pub(crate) fn flush_page(&self, reach: Reach, last_level: bool) {
-        self.flush(reach, Target::Page { tag: TAG, va: page(0), level: Level::PTE, last_level });
+    pub(crate) fn flush_page(&self, scope: InvalidateScope, last_level: bool) {
+        self.flush(scope, InvalidateTarget::Page { tag: TAG, va: page(0), level: Level::PTE, last_level });
     }
 }
 

@@ -3,19 +3,19 @@
 use super::common::CPU0;
 use super::stage::{CPU1, Fault, Line, New, Old, Outcomes, SEEDS, Seen, Stage, TAG, exactly, outcomes};
 use super::stage::{dirty_bits_survive_an_exchange, set};
-use pagewright_arch::{Effects, Isa, Pte, Reach, Target, X86_64};
+use pagewright_arch::{Effects, InvalidateScope, InvalidateTarget, Isa, Pte, X86_64};
 use pagewright_sim::explore::{ExploreSettings, Rates, ScheduleStrategy};
 use pagewright_types::{Access, CpuMask, Rights};
 use std::rc::Rc;
 
 impl Stage<X86_64> {
     fn invlpg(&self) {
-        self.flush_page(Reach::Local, true);
+        self.flush_page(InvalidateScope::Local, true);
     }
 
     /// Of type 1: the whole tag.
     fn invpcid(&self) {
-        self.flush(Reach::Local, Target::Tag(TAG));
+        self.flush(InvalidateScope::Local, InvalidateTarget::Tag(TAG));
     }
 
     /// Page 0 stays where it is, with other rights, by a locked instruction: walkers see it at
@@ -102,7 +102,7 @@ fn stores_reach_walkers_in_order() {
             let table = on.sim.load(on.table_slot);
             on.sim.swap(on.table_slot, Pte::EMPTY);
             on.exchange();
-            on.sim.run_on(CPU0, || on.sim.kick(&CpuMask::of(CPU1)));
+            on.sim.run_on(CPU0, || on.sim.send_ipi(&CpuMask::of(CPU1)));
             on.awaits(1);
             on.map();
             on.sim.store(on.table_slot, table);
@@ -193,7 +193,7 @@ fn mov_cr3_drops_the_tag_or_keeps_it() {
 #[test]
 fn an_interrupt_comes_late_and_not_into_a_closed_section() {
     let shape: [Line<X86_64>; 2] = [
-        |on| on.sim.kick(&CpuMask::of(CPU1)),
+        |on| on.sim.send_ipi(&CpuMask::of(CPU1)),
         |on| {
             let is_interrupted = || on.step.get() == 1;
             on.sim.without_interrupts(|| {

@@ -3,7 +3,7 @@
 use crate::on_both;
 use crate::space::{Space, special};
 use crate::support::{Delivery, Effect, on};
-use pagewright_arch::{Effects, Entry, Isa, Leaf, LeafFlags, Pte, Slot, Soft, SoftKind};
+use pagewright_arch::{Effects, Entry, Isa, Leaf, LeafFlags, Pte, PteSlot, SoftEntry, SoftKind};
 use pagewright_table::{PageTable, TableAllocError, TableReserve};
 use pagewright_tlb::Gather;
 use pagewright_types::{Access, CpuId, IsaKind, Level, Order, PageRange, Pfn, Rights, VirtAddr};
@@ -32,7 +32,7 @@ on_both! {
 }
 
 const VA: VirtAddr = VirtAddr::new(0x1234_5678_9000);
-const SOFT: Soft = Soft { kind: SoftKind::Marker, exclusive: false, payload: 1 };
+const SOFT: SoftEntry = SoftEntry { kind: SoftKind::Marker, exclusive: false, payload: 1 };
 
 fn space<I: Isa>() -> Space<I> {
     Space::new(2, Delivery::AtOnce)
@@ -46,7 +46,7 @@ fn a_new_table_is_empty_before_anybody_can_walk_it<I: Isa>() {
     let junk = I::leaf(Level::PTE, special(Pfn::new(77)).leaf());
     let blocks: Vec<_> = (0..64).map(|_| tlb.alloc(tlb.request(Order::ZERO)).expect("memory is left")).collect();
     for block in blocks {
-        (0..512).for_each(|index| space.host.store(Slot { table: block.pfn(), index }, junk));
+        (0..512).for_each(|index| space.host.store(PteSlot { table: block.pfn(), index }, junk));
         tlb.free(block);
     }
     let (_, log) = space.host.log(|| space.ensure_tables(VA, Level::PTE));
@@ -62,7 +62,7 @@ fn a_new_table_is_empty_before_anybody_can_walk_it<I: Isa>() {
     }
     for level in [Level::PTE, Level::PMD, Level::PUD] {
         let table = space.table.find(tlb, VA, level).table;
-        let used = (0..512).filter(|index| !space.host.load(Slot { table, index: *index }).is_empty()).count();
+        let used = (0..512).filter(|index| !space.host.load(PteSlot { table, index: *index }).is_empty()).count();
         assert_eq!(used, usize::from(level > Level::PTE));
     }
 }
@@ -120,7 +120,7 @@ fn a_split_is_broken_before_it_is_made<I: Isa>() {
     let mut reserve = TableReserve::new(&space.tlb);
     reserve.fill(1).expect("memory is left");
     let at = space.table.find(&space.tlb, VA, Level::PMD);
-    let above = Slot { table: at.table, index: Level::PMD.index_of(VA) as u16 };
+    let above = PteSlot { table: at.table, index: Level::PMD.index_of(VA) as u16 };
     let (split, log) = space.host.log(|| space.table.split_leaf(&space.tlb, VA, Level::PMD, &mut reserve));
     assert!(split);
     let place = |effect: &dyn Fn(Effect) -> bool| log.iter().position(|step| effect(step.effect)).expect("it happens");

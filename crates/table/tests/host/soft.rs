@@ -1,9 +1,9 @@
-//! Soft entries above the last level.
+//! SoftEntry entries above the last level.
 
 use crate::on_both;
 use crate::space::Space;
 use crate::support::Delivery;
-use pagewright_arch::{Effects, Isa, Slot, Soft, SoftKind};
+use pagewright_arch::{Effects, Isa, PteSlot, SoftEntry, SoftKind};
 use pagewright_table::TableReserve;
 use pagewright_types::{Level, VirtAddr};
 
@@ -18,8 +18,8 @@ fn no_table_takes_the_place_of_a_soft_entry<I: Isa>() {
     let space = Space::<I>::new(1, Delivery::AtOnce);
     space.ensure_tables(VA, Level::PMD);
     let found = space.table.find(&space.tlb, VA, Level::PMD);
-    let slot = Slot { table: found.table, index: Level::PMD.index_of(VA) as u16 };
-    let soft = I::soft(Soft { kind: SoftKind::Marker, exclusive: false, payload: 1 });
+    let slot = PteSlot { table: found.table, index: Level::PMD.index_of(VA) as u16 };
+    let soft = I::soft(SoftEntry { kind: SoftKind::Marker, exclusive: false, payload: 1 });
     space.host.store(slot, soft);
     assert_eq!(space.table.missing_tables(&space.tlb, VA, Level::PTE), 0);
     let mut reserve = TableReserve::new(&space.tlb);

@@ -6,7 +6,7 @@
 
 use super::{FlushInfo, Tlb};
 use crate::context::TlbContext;
-use pagewright_arch::{Invalidate, Reach, Target};
+use pagewright_arch::{Invalidate, InvalidateScope, InvalidateTarget};
 use pagewright_plant::plant;
 use pagewright_sync::Platform;
 use pagewright_types::{Counter, Level, VirtAddr};
@@ -30,16 +30,16 @@ impl<P: Platform> Tlb<P> {
                     && range.len() > stride
                     && range.pages() <= MAX_TLBI_RANGE_PAGES =>
             {
-                self.invalidate_everywhere(Target::Range { tag, range, level: flush.level, last_level });
+                self.invalidate_everywhere(InvalidateTarget::Range { tag, range, level: flush.level, last_level });
             }
             Some(range) if range.len().div_ceil(stride) < MAX_DVM_OPS => {
                 let mut va = range.start();
                 while va < range.end() {
-                    self.invalidate_everywhere(Target::Page { tag, va, level: flush.level, last_level });
+                    self.invalidate_everywhere(InvalidateTarget::Page { tag, va, level: flush.level, last_level });
                     va = va.add(stride);
                 }
             }
-            _ => self.invalidate_everywhere(Target::Tag(tag)),
+            _ => self.invalidate_everywhere(InvalidateTarget::Tag(tag)),
         }
         self.complete();
         if flush.freed_tables {
@@ -51,14 +51,14 @@ impl<P: Platform> Tlb<P> {
     ///
     /// What was stored is published already.
     pub(crate) fn issue_leaf(&self, context: &TlbContext, va: VirtAddr, level: Level) {
-        self.invalidate_everywhere(Target::Page { tag: context.asid_tag(), va, level, last_level: true });
+        self.invalidate_everywhere(InvalidateTarget::Page { tag: context.asid_tag(), va, level, last_level: true });
     }
 
     /// Issues, without waiting, the invalidation of everything a context has.
     ///
     /// What was stored is published already.
     pub(crate) fn issue_whole(&self, context: &TlbContext) {
-        self.invalidate_everywhere(Target::Tag(context.asid_tag()));
+        self.invalidate_everywhere(InvalidateTarget::Tag(context.asid_tag()));
     }
 
     pub(super) fn everything_broadcast(&self) {
@@ -66,20 +66,20 @@ impl<P: Platform> Tlb<P> {
         // debt is paid at once.
         let sampled = self.ledger().sample();
         self.fx().publish();
-        plant!(CompleteElsewhere; (), self.invalidate_everywhere(Target::AllTags));
+        plant!(CompleteElsewhere; (), self.invalidate_everywhere(InvalidateTarget::AllTags));
         self.complete();
         self.ledger().settle_all(sampled);
     }
 
-    fn invalidate_everywhere(&self, target: Target) {
+    fn invalidate_everywhere(&self, target: InvalidateTarget) {
         self.under_each_tag(target, |target| {
-            let reach = plant!(LocalOnly; Reach::Local, Reach::Broadcast);
-            self.fx().invalidate(Invalidate { reach, target });
+            let scope = plant!(LocalOnly; InvalidateScope::Local, InvalidateScope::Broadcast);
+            self.fx().invalidate(Invalidate { scope, target });
             if self.fx().caps().repeat_invalidate {
                 // The first of the pair proves nothing, so no clock moves.
                 self.fx().complete();
                 self.count(Counter::NrTlbRemoteFlush, 1);
-                self.fx().invalidate(Invalidate { reach, target });
+                self.fx().invalidate(Invalidate { scope, target });
             }
         });
     }

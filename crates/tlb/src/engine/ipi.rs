@@ -10,7 +10,7 @@
 use super::{FlushInfo, Tlb};
 use crate::context::TlbContext;
 use core::sync::atomic::Ordering;
-use pagewright_arch::Target;
+use pagewright_arch::InvalidateTarget;
 use pagewright_plant::plant;
 use pagewright_sync::{Backend, Platform};
 use pagewright_types::{Counter, CpuId, CpuMask, Level, PageRange, SpaceId, VirtAddr};
@@ -99,7 +99,7 @@ impl<P: Platform> Tlb<P> {
         let reached = self.mail.send(me, ask.to_words(), targets);
         if !reached.is_empty() {
             self.count(Counter::NrTlbRemoteFlush, 1);
-            self.fx().kick(&reached);
+            self.fx().send_ipi(&reached);
         }
     }
 
@@ -117,7 +117,7 @@ impl<P: Platform> Tlb<P> {
 
     /// The interrupt handler: serves every CPU that has asked this one.
     ///
-    /// The embedder calls it on the CPU that was kicked, with interrupts closed.
+    /// The embedder calls it on the CPU that receives the IPI, with interrupts disabled.
     pub fn handle_ipi(&self) {
         let me = self.fx().cpu();
         self.mail.answer(me, |words| {
@@ -133,7 +133,7 @@ impl<P: Platform> Tlb<P> {
         match ask {
             Ask::Everything => {
                 let sampled = self.ledger().sample();
-                self.invalidate_local(Target::AllTags);
+                self.invalidate_local(InvalidateTarget::AllTags);
                 self.count(Counter::NrTlbLocalFlushAll, 1);
                 self.ledger().advance(me, sampled);
             }
@@ -173,7 +173,7 @@ impl<P: Platform> Tlb<P> {
             Some(range) if in_step && pages <= u64::from(self.single_page_flush_ceiling()) => {
                 let mut va = range.start();
                 while va < range.end() {
-                    self.invalidate_local(Target::Page {
+                    self.invalidate_local(InvalidateTarget::Page {
                         tag,
                         va,
                         level: flush.level,
@@ -186,7 +186,7 @@ impl<P: Platform> Tlb<P> {
                 state.pcids.set_seen(asked);
             }
             _ => {
-                self.invalidate_local(Target::Tag(tag));
+                self.invalidate_local(InvalidateTarget::Tag(tag));
                 self.count(Counter::NrTlbLocalFlushAll, 1);
                 state.pcids.set_seen(newest);
             }

@@ -8,7 +8,7 @@ use crate::ledger::Ledger;
 use crate::secondary::Secondaries;
 use crate::tags::{Asids, PcidSlots};
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use pagewright_arch::{Invalidate, Reach, ShootdownKind, Target};
+use pagewright_arch::{Invalidate, InvalidateScope, InvalidateTarget, ShootdownKind};
 use pagewright_frame::{ClearExtent, FrameRequest, Frames, NoFrames};
 use pagewright_plant::plant;
 use pagewright_sync::{Arc, Mail, OutOfMemory, PerCpu, Platform, SpinLock, rank};
@@ -226,34 +226,34 @@ impl<P: Platform> Tlb<P> {
     /// allow it now. Other CPUs that have it fault once more and come here themselves (Linux's
     /// `flush_tlb_fix_spurious_fault`).
     pub fn fix_spurious_fault(&self, context: &TlbContext, va: VirtAddr) {
-        if !self.fx.caps().keeps_refused {
+        if !self.fx.caps().keeps_faulting_entry {
             return;
         }
         self.fx.publish();
         let tag = context.asid_tag();
-        self.invalidate_local(Target::Page { tag, va, level: Level::PTE, last_level: true });
+        self.invalidate_local(InvalidateTarget::Page { tag, va, level: Level::PTE, last_level: true });
     }
 
     /// Makes this CPU forget `target`, under both tags of the space if user mode has one of its
     /// own.
-    pub(crate) fn invalidate_local(&self, target: Target) {
-        self.under_each_tag(target, |target| self.fx.invalidate(Invalidate { reach: Reach::Local, target }));
+    pub(crate) fn invalidate_local(&self, target: InvalidateTarget) {
+        self.under_each_tag(target, |target| self.fx.invalidate(Invalidate { scope: InvalidateScope::Local, target }));
     }
 
     /// Does `invalidate` for the tag that `target` names, and for the tag under which user mode
     /// runs while that one is installed.
-    pub(crate) fn under_each_tag(&self, target: Target, invalidate: impl Fn(Target)) {
+    pub(crate) fn under_each_tag(&self, target: InvalidateTarget, invalidate: impl Fn(InvalidateTarget)) {
         invalidate(target);
         let user = |tag| self.fx.caps().user_tag(tag);
         let twin = match target {
-            Target::Page { tag, va, level, last_level } => {
-                user(tag).map(|tag| Target::Page { tag, va, level, last_level })
+            InvalidateTarget::Page { tag, va, level, last_level } => {
+                user(tag).map(|tag| InvalidateTarget::Page { tag, va, level, last_level })
             }
-            Target::Range { tag, range, level, last_level } => {
-                user(tag).map(|tag| Target::Range { tag, range, level, last_level })
+            InvalidateTarget::Range { tag, range, level, last_level } => {
+                user(tag).map(|tag| InvalidateTarget::Range { tag, range, level, last_level })
             }
-            Target::Tag(tag) => user(tag).map(Target::Tag),
-            Target::AllTags => None,
+            InvalidateTarget::Tag(tag) => user(tag).map(InvalidateTarget::Tag),
+            InvalidateTarget::AllTags => None,
         };
         if let Some(twin) = twin {
             plant!(UserTagForgotten; (), invalidate(twin));

@@ -5,7 +5,7 @@
 use crate::on_both;
 use crate::space::{Space, is_free, machine, machine_with, page};
 use crate::support::{Effect, Host, Step, on, usual_caps};
-use pagewright_arch::{Aarch64, Caps, Invalidate, Isa, Reach, Target, X86_64};
+use pagewright_arch::{Aarch64, Caps, Invalidate, InvalidateScope, InvalidateTarget, Isa, X86_64};
 use pagewright_tlb::{Batch, BatchPolicy, Gather, Tlb};
 use pagewright_types::{Access, Counter, CpuId, CpuMask, IsaKind, Level, PageRange, Tag};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -28,12 +28,12 @@ on_both! {
 
 const CPUS: u16 = 4;
 
-fn kicks(log: &[Step]) -> Vec<CpuMask> {
-    let kick = |step: &Step| match step.effect {
-        Effect::Kick(targets) => Some(targets),
+fn ipis(log: &[Step]) -> Vec<CpuMask> {
+    let targets = |step: &Step| match step.effect {
+        Effect::SendIpi(targets) => Some(targets),
         _ => None,
     };
-    log.iter().filter_map(kick).collect()
+    log.iter().filter_map(targets).collect()
 }
 
 fn count(log: &[Step], wanted: impl Fn(&Effect) -> bool) -> usize {
@@ -60,7 +60,7 @@ fn spaces_on<I: Isa>((host, tlb): (Host<I>, Arc<Tlb<Host<I>>>), pages: u16) -> M
 }
 
 fn waits(log: &[Step]) -> usize {
-    count(log, |effect| matches!(effect, Effect::Complete | Effect::Kick(_)))
+    count(log, |effect| matches!(effect, Effect::Complete | Effect::SendIpi(_)))
 }
 
 fn many_spaces_cost_one_wait<I: Isa>() {
@@ -276,8 +276,10 @@ fn both_tags_of_a_space_are_flushed<I: Isa>() {
 fn tag_of(effect: &Effect) -> Option<u16> {
     match effect {
         Effect::Invalidate(Invalidate { target, .. }) => match target {
-            Target::Page { tag, .. } | Target::Range { tag, .. } | Target::Tag(tag) => Some(tag.raw()),
-            Target::AllTags => None,
+            InvalidateTarget::Page { tag, .. } | InvalidateTarget::Range { tag, .. } | InvalidateTarget::Tag(tag) => {
+                Some(tag.raw())
+            }
+            InvalidateTarget::AllTags => None,
         },
         _ => None,
     }
@@ -292,8 +294,8 @@ fn with_the_erratum_each_invalidation_is_repeated_and_nothing_put_off() {
     let tag = on(1, || host.root()).expect("it runs").1;
     let mut batch = Batch::new(&tlb);
     let ((), log) = host.log(|| batch.absorb(&spaces[0].context, spaces[0].clear(0)));
-    let target = Target::Page { tag, va: page(0), level: Level::PTE, last_level: true };
-    let once = Effect::Invalidate(Invalidate { reach: Reach::Broadcast, target });
+    let target = InvalidateTarget::Page { tag, va: page(0), level: Level::PTE, last_level: true };
+    let once = Effect::Invalidate(Invalidate { scope: InvalidateScope::Broadcast, target });
     let effects: Vec<Effect> = log.iter().map(|step| step.effect).collect();
     assert_eq!(effects[1..], [Effect::Publish, once, Effect::Complete, once, Effect::Complete]);
     assert_eq!(batch.len(), 0);
@@ -354,7 +356,7 @@ fn who_has_paid_is_not_interrupted() {
     on(3, || tlb.enter_lazy());
     let before = tlb.frames().counters().sum(Counter::PwTlbPaidAlready);
     let ((), log) = host.log(|| batch.settle());
-    assert_eq!(kicks(&log), [CpuMask::of(CpuId::new(1))]);
+    assert_eq!(ipis(&log), [CpuMask::of(CpuId::new(1))]);
     assert_eq!(tlb.frames().counters().sum(Counter::PwTlbPaidAlready) - before, 2);
     assert!(host.cached(3) > 0, "it can't use it");
     on(3, || spaces[2].run());
@@ -365,7 +367,7 @@ fn who_has_paid_is_not_interrupted() {
 /// for the one space or for all.
 #[test]
 fn the_wait_is_on_the_cpu_that_issued() {
-    let issued = |log: &[Step]| -> Vec<Target> {
+    let issued = |log: &[Step]| -> Vec<InvalidateTarget> {
         let target = |step: &Step| match step.effect {
             Effect::Invalidate(Invalidate { target, .. }) => Some(target),
             _ => None,
@@ -380,8 +382,8 @@ fn the_wait_is_on_the_cpu_that_issued() {
         let ((), log) = host.log(|| on(settles, || batch.settle()));
         let again = match (settles, among) {
             (0, _) => vec![],
-            (_, 1) => vec![Target::Tag(tag)],
-            _ => vec![Target::AllTags],
+            (_, 1) => vec![InvalidateTarget::Tag(tag)],
+            _ => vec![InvalidateTarget::AllTags],
         };
         assert_eq!((issued(&log), count(&log, |effect| *effect == Effect::Complete)), (again, 1));
         assert_eq!(host.cached(1), 0);

@@ -3,7 +3,7 @@
 
 use crate::space::{FRAMES, Space, machine, page};
 use crate::support::{Delivery, Effect, Host, Step, engine, on, usual_caps};
-use pagewright_arch::{Aarch64, Caps, Isa, Reach, Target, X86_64};
+use pagewright_arch::{Aarch64, Caps, InvalidateScope, InvalidateTarget, Isa, X86_64};
 use pagewright_tlb::frames::{Frames, MemoryLayout, NodeSpec};
 use pagewright_tlb::{FlushInfo, Tlb, TlbConfig, TlbSetupError};
 use pagewright_types::{
@@ -17,12 +17,12 @@ fn pages(count: u64) -> FlushInfo {
     FlushInfo { range: Some(range), level: Level::PTE, freed_tables: false }
 }
 
-fn targets(log: &[Step]) -> Vec<Target> {
+fn targets(log: &[Step]) -> Vec<InvalidateTarget> {
     let ops = log.iter().filter_map(|step| match step.effect {
         Effect::Invalidate(op) => Some(op),
         _ => None,
     });
-    ops.inspect(|op| assert_eq!(op.reach, Reach::Broadcast)).map(|op| op.target).collect()
+    ops.inspect(|op| assert_eq!(op.scope, InvalidateScope::Broadcast)).map(|op| op.target).collect()
 }
 
 fn with_caps<I: Isa>(cpus: usize, caps: Caps) -> (Host<I>, std::sync::Arc<Tlb<Host<I>>>) {
@@ -39,10 +39,10 @@ fn a_flush_goes_page_by_page_below_the_most_that_linux_issues() {
         let ((), log) = host.log(|| tlb.flush(&space.context, pages(count)));
         let done = targets(&log);
         assert_eq!(done.len() as u64, if by_page { count } else { 1 });
-        assert_eq!(matches!(done[0], Target::Page { .. }), by_page);
+        assert_eq!(matches!(done[0], InvalidateTarget::Page { .. }), by_page);
         let waits = log.iter().filter(|step| step.effect == Effect::Complete).count();
         assert_eq!(waits, 1, "one barrier, whatever the number");
-        assert!(!log.iter().any(|step| matches!(step.effect, Effect::Kick(_))));
+        assert!(!log.iter().any(|step| matches!(step.effect, Effect::SendIpi(_))));
     }
     assert_eq!(tlb.frames().counters().sum(Counter::NrTlbRemoteFlush), 3);
     assert_eq!(tlb.frames().counters().sum(Counter::NrTlbRemoteFlushReceived), 0);
@@ -54,14 +54,14 @@ fn a_range_is_one_operation_where_the_machine_has_it() {
     let (host, tlb) = with_caps::<Aarch64>(2, caps);
     let space = Space::new(&tlb);
     let ((), log) = host.log(|| tlb.flush(&space.context, pages(100)));
-    assert!(matches!(targets(&log)[..], [Target::Range { last_level: true, .. }]), "{log:?}");
+    assert!(matches!(targets(&log)[..], [InvalidateTarget::Range { last_level: true, .. }]), "{log:?}");
     let ((), log) = host.log(|| tlb.flush(&space.context, pages(1)));
-    assert!(matches!(targets(&log)[..], [Target::Page { .. }]), "{log:?}");
+    assert!(matches!(targets(&log)[..], [InvalidateTarget::Page { .. }]), "{log:?}");
     for (count, by_range) in [(32 << 16, true), ((32 << 16) + 1, false)] {
         let ((), log) = host.log(|| tlb.flush(&space.context, pages(count)));
         let all = targets(&log);
         assert_eq!(all.len(), 1, "{count} pages");
-        assert_eq!(matches!(all[0], Target::Range { .. }), by_range, "{count} pages: {all:?}");
+        assert_eq!(matches!(all[0], InvalidateTarget::Range { .. }), by_range, "{count} pages: {all:?}");
     }
 }
 

@@ -64,7 +64,7 @@ fn a_dropped_debt_is_settled_before_its_frame_is_reused<I: Isa>() {
     let ((), log) = host.log(|| take_until(&space, &[(9, pfn)]));
     assert_eq!(tlb.frames().counters().sum(Counter::PwTlbSettleOnAlloc), 1);
     for step in log {
-        if let Effect::Kick(targets) = step.effect {
+        if let Effect::SendIpi(targets) = step.effect {
             assert_eq!(targets, CpuMask::of(CpuId::new(1)), "nobody else had the space");
         }
     }

@@ -45,7 +45,7 @@ fn come_back<I: Isa>(host: &Host<I>, tlb: &Tlb<Host<I>>) {
 }
 
 fn tells(log: &[Step], cpu: u16) -> bool {
-    log.iter().any(|step| matches!(step.effect, Effect::Kick(targets) if targets.contains(CpuId::new(cpu))))
+    log.iter().any(|step| matches!(step.effect, Effect::SendIpi(targets) if targets.contains(CpuId::new(cpu))))
 }
 
 fn what_was_put_off_meanwhile_is_gone_when_a_cpu_comes_back<I: Isa>() {

@@ -3,7 +3,7 @@
 
 use crate::space::{FRAMES, Space, machine, page};
 use crate::support::{Delivery, Effect, Host, Step, engine, on, usual_caps};
-use pagewright_arch::{Caps, Target, X86_64};
+use pagewright_arch::{Caps, InvalidateTarget, X86_64};
 use pagewright_tlb::{FlushInfo, Tlb, TlbContext};
 use pagewright_types::{Access, Counter, CpuId, CpuMask, IsaKind, Level, PAGE_SIZE, PageRange, Pfn, Tag, VirtAddr};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -13,16 +13,16 @@ fn pages(count: u64) -> FlushInfo {
     FlushInfo { range: Some(range), level: Level::PTE, freed_tables: false }
 }
 
-fn kicks(log: &[Step]) -> Vec<CpuMask> {
+fn ipis(log: &[Step]) -> Vec<CpuMask> {
     let targets = log.iter().filter_map(|step| match step.effect {
-        Effect::Kick(targets) => Some(targets),
+        Effect::SendIpi(targets) => Some(targets),
         _ => None,
     });
     targets.collect()
 }
 
 /// What one CPU invalidated.
-fn targets(log: &[Step], cpu: u16) -> Vec<Target> {
+fn targets(log: &[Step], cpu: u16) -> Vec<InvalidateTarget> {
     let own = log.iter().filter(|step| step.cpu == CpuId::new(cpu));
     let targets = own.filter_map(|step| match step.effect {
         Effect::Invalidate(op) => Some(op.target),
@@ -43,10 +43,10 @@ fn a_flush_goes_page_by_page_up_to_the_ceiling() {
     on(1, || space.run());
     for (count, by_page) in [(1, true), (33, true), (34, false)] {
         let ((), log) = host.log(|| tlb.flush(&space.context, pages(count)));
-        assert_eq!(kicks(&log), [one(1)]);
+        assert_eq!(ipis(&log), [one(1)]);
         for cpu in 0..2 {
             let done = targets(&log, cpu);
-            let each = done.iter().all(|target| matches!(target, Target::Page { last_level: true, .. }));
+            let each = done.iter().all(|target| matches!(target, InvalidateTarget::Page { last_level: true, .. }));
             assert_eq!((done.len() as u64, each), if by_page { (count, true) } else { (1, false) }, "{done:?}");
         }
     }
@@ -93,12 +93,16 @@ fn a_target_flushes_what_the_sender_flushes() {
 }
 
 /// Each CPU has tags of its own.
-fn untagged(target: &Target) -> Target {
+fn untagged(target: &InvalidateTarget) -> InvalidateTarget {
     match *target {
-        Target::Page { va, level, last_level, .. } => Target::Page { tag: Tag::new(0), va, level, last_level },
-        Target::Range { range, level, last_level, .. } => Target::Range { tag: Tag::new(0), range, level, last_level },
-        Target::Tag(_) => Target::Tag(Tag::new(0)),
-        Target::AllTags => Target::AllTags,
+        InvalidateTarget::Page { va, level, last_level, .. } => {
+            InvalidateTarget::Page { tag: Tag::new(0), va, level, last_level }
+        }
+        InvalidateTarget::Range { range, level, last_level, .. } => {
+            InvalidateTarget::Range { tag: Tag::new(0), range, level, last_level }
+        }
+        InvalidateTarget::Tag(_) => InvalidateTarget::Tag(Tag::new(0)),
+        InvalidateTarget::AllTags => InvalidateTarget::AllTags,
     }
 }
 
@@ -117,10 +121,10 @@ fn who_missed_a_flush_flushes_everything() {
     let dropped = catch_unwind(AssertUnwindSafe(|| drop(space.clear(0))));
     assert_eq!(dropped.is_err(), cfg!(debug_assertions));
     let ((), log) = host.log(|| space.clear(1).settle());
-    assert!(matches!(targets(&log, 1)[..], [Target::Tag(_)]), "{log:?}");
+    assert!(matches!(targets(&log, 1)[..], [InvalidateTarget::Tag(_)]), "{log:?}");
     host.assert_fresh(CpuId::new(1));
     let ((), log) = host.log(|| tlb.flush(&space.context, pages(1)));
-    assert!(matches!(targets(&log, 1)[..], [Target::Page { .. }]), "it has caught up: {log:?}");
+    assert!(matches!(targets(&log, 1)[..], [InvalidateTarget::Page { .. }]), "it has caught up: {log:?}");
 }
 
 #[test]
@@ -138,7 +142,7 @@ fn a_lazy_cpu_is_left_alone_until_it_comes_back() {
     }
     on(1, || tlb.enter_lazy());
     let ((), log) = host.log(|| space.clear(0).settle());
-    assert_eq!(kicks(&log), [one(2)], "CPU 1 runs no user code");
+    assert_eq!(ipis(&log), [one(2)], "CPU 1 runs no user code");
     on(1, || space.run());
     // INV-TLB-SWITCH: it looks at the generation before user mode does.
     host.assert_fresh(CpuId::new(1));
@@ -154,7 +158,7 @@ fn a_lazy_cpu_leaves_tables_that_go() {
     on(1, || space.run());
     on(1, || tlb.enter_lazy());
     let ((), log) = host.log(|| tlb.flush(&space.context, FlushInfo { freed_tables: true, ..pages(1) }));
-    assert_eq!(kicks(&log), [one(1)]);
+    assert_eq!(ipis(&log), [one(1)]);
     assert_ne!(on(1, || host.root()).map(|(root, _)| root), Some(space.context.root()), "it walks them no more");
     assert!(space.context.cpus().is_empty());
 }
@@ -170,7 +174,7 @@ fn a_cpu_that_switched_away_is_not_interrupted_and_catches_up() {
         second.run();
     });
     let ((), log) = host.log(|| first.clear(0).settle());
-    assert_eq!(kicks(&log), []);
+    assert_eq!(ipis(&log), []);
     let ((), log) = host.log(|| on(1, || first.run()));
     assert!(matches!(log[..], [Step { effect: Effect::Root { keep: false, .. }, .. }]), "{log:?}");
     host.assert_fresh(CpuId::new(1));

@@ -66,20 +66,20 @@ fn settling_interrupts_only_those_who_have_not_paid() {
     let (host, tlb) = machine::<X86_64>(CPUS);
     let key = tlb.ledger().open(cpus([1, 2, 3]));
     tlb.ledger().advance(CpuId::new(2), tlb.ledger().sample());
-    let kicks = |body: &dyn Fn()| -> Vec<CpuMask> {
+    let ipis = |body: &dyn Fn()| -> Vec<CpuMask> {
         let ((), log) = host.log(body);
         log.iter()
             .filter_map(|step| match step.effect {
-                Effect::Kick(targets) => Some(targets),
+                Effect::SendIpi(targets) => Some(targets),
                 _ => None,
             })
             .collect()
     };
-    assert_eq!(kicks(&|| tlb.settle(key)), [cpus([1, 3])]);
+    assert_eq!(ipis(&|| tlb.settle(key)), [cpus([1, 3])]);
     assert_eq!(tlb.frames().counters().sum(Counter::PwTlbPaidAlready), 1);
-    assert_eq!(kicks(&|| tlb.settle(key)), [], "it is settled");
+    assert_eq!(ipis(&|| tlb.settle(key)), [], "it is settled");
     let own = tlb.ledger().open(cpus([0]));
-    assert_eq!(kicks(&|| tlb.settle(own)), [], "one's own TLB needs no interrupt");
+    assert_eq!(ipis(&|| tlb.settle(own)), [], "one's own TLB needs no interrupt");
     assert_eq!(tlb.ledger().unpaid(own, &CpuMask::first(CPUS)).0, CpuMask::EMPTY);
 }
 

@@ -4,7 +4,9 @@
 use crate::on_both;
 use crate::space::{FRAMES, Space, is_free, machine, page};
 use crate::support::{Delivery, Effect, Host, Step, engine, on, usual_caps};
-use pagewright_arch::{Caps, Effects, Invalidate, Isa, Leaf, LeafFlags, Pte, Reach, Slot, Target};
+use pagewright_arch::{
+    Caps, Effects, Invalidate, InvalidateScope, InvalidateTarget, Isa, Leaf, LeafFlags, Pte, PteSlot,
+};
 use pagewright_tlb::frames::FolioRef;
 use pagewright_tlb::{Debt, DetachedPiece, Gather, IntoDetachedPieces, OwedFlush};
 use pagewright_types::{Access, CpuId, IsaKind, Level, Pfn, Rights};
@@ -91,8 +93,8 @@ fn a_table_is_free_only_after_walk_caches_forgot_it<I: Isa>() {
     assert!(is_free(&tlb, last));
     assert_order(I::KIND, &log, &[CpuId::new(1)]);
     let walk_caches_too = |target| match target {
-        Target::Page { last_level, .. } | Target::Range { last_level, .. } => !last_level,
-        Target::Tag(_) | Target::AllTags => true,
+        InvalidateTarget::Page { last_level, .. } | InvalidateTarget::Range { last_level, .. } => !last_level,
+        InvalidateTarget::Tag(_) | InvalidateTarget::AllTags => true,
     };
     for step in log {
         if let Effect::Invalidate(op) = step.effect {
@@ -116,7 +118,7 @@ fn one_flush_pays_for_a_gather<I: Isa>() {
         gather.settle();
     });
     assert_eq!(tlb.frames().available(), free + 20);
-    let waits = log.iter().filter(|s| matches!(s.effect, Effect::Kick(_) | Effect::Complete)).count();
+    let waits = log.iter().filter(|s| matches!(s.effect, Effect::SendIpi(_) | Effect::Complete)).count();
     assert_eq!(waits, 1, "one wait for all: {log:?}");
 }
 
@@ -212,7 +214,7 @@ fn leaves_of_two_levels_are_both_forgotten<I: Isa>() {
         space.run();
         space.map(3, Pfn::new(40));
         let block = page(0).add(Level::PMD.span());
-        let above = Slot { table: space.pmd, index: Level::PMD.index_of(block) as u16 };
+        let above = PteSlot { table: space.pmd, index: Level::PMD.index_of(block) as u16 };
         let leaf = Leaf { pfn: Pfn::new(512), rights: Rights::RW, flags: LeafFlags::USER };
         host.store(above, I::leaf(Level::PMD, leaf));
         assert!(host.access(page(3), Access::Read).is_some() && host.access(block, Access::Read).is_some());
@@ -253,9 +255,9 @@ fn a_gather_of_a_whole_space_flushes_it_once<I: Isa>() {
             _ => None,
         })
         .collect();
-    let reach = if I::KIND == IsaKind::X86_64 { Reach::Local } else { Reach::Broadcast };
+    let scope = if I::KIND == IsaKind::X86_64 { InvalidateScope::Local } else { InvalidateScope::Broadcast };
     let tag = host.root().expect("the space runs").1;
-    assert_eq!(ops, [Invalidate { reach, target: Target::Tag(tag) }]);
+    assert_eq!(ops, [Invalidate { scope, target: InvalidateTarget::Tag(tag) }]);
     assert_eq!(host.cached(0), 0);
 }
 

@@ -66,7 +66,7 @@ fn a_device_forgets_when_a_flush_is_put_off<I: Isa>() {
     let mut batch = Batch::new(&tlb);
     for index in 0..PAGES {
         let ((), log) = host.log(|| batch.absorb(&space.context, space.clear(index)));
-        assert!(!log.iter().any(|step| matches!(step.effect, Effect::Complete | Effect::Kick(_))), "{log:?}");
+        assert!(!log.iter().any(|step| matches!(step.effect, Effect::Complete | Effect::SendIpi(_))), "{log:?}");
         assert!(!device.cached().contains(&page(index)), "page {index}");
         assert_eq!(device.cached().len(), usize::from(PAGES - 1 - index));
     }
@@ -80,7 +80,7 @@ fn a_device_is_told_of_every_other_flush_before_cpus_are_waited_for<I: Isa>() {
     host.watch(move || seen.cached().len() as u64);
     let waited = |body: &mut dyn FnMut()| -> Vec<u64> {
         let ((), log) = host.log(body);
-        let waits = log.iter().filter(|step| matches!(step.effect, Effect::Complete | Effect::Kick(_)));
+        let waits = log.iter().filter(|step| matches!(step.effect, Effect::Complete | Effect::SendIpi(_)));
         waits.map(|step| step.probe).collect()
     };
     let left = u64::from(PAGES);

@@ -2,7 +2,7 @@
 
 use crate::support::Delivery;
 use crate::support::{Host, engine_with, usual_caps};
-use pagewright_arch::{Caps, Effects, Isa, Leaf, LeafFlags, Pte, Slot, Table};
+use pagewright_arch::{Caps, Effects, Isa, Leaf, LeafFlags, Pte, PteSlot, TableEntry};
 use pagewright_sync::Arc as SyncArc;
 use pagewright_tlb::frames::{FolioRef, FrameState};
 use pagewright_tlb::{BatchPolicy, Debt, OwedFlush, Tlb, TlbConfig, TlbContext};
@@ -55,20 +55,20 @@ impl<I: Isa> Space<I> {
         let tables: [Pfn; 4] = [Level::PGD, Level::PUD, Level::PMD, Level::PTE].map(table);
         for (depth, pair) in tables.windows(2).enumerate() {
             let level = Level::new(3 - depth as u8);
-            let slot = Slot { table: pair[0], index: level.index_of(page(0)) as u16 };
-            tlb.fx().store(slot, I::table(Table { pfn: pair[1], write_protected: false }));
+            let slot = PteSlot { table: pair[0], index: level.index_of(page(0)) as u16 };
+            tlb.fx().store(slot, I::table(TableEntry { pfn: pair[1], write_protected: false }));
         }
         let context = tlb.open_context(tables[0]).expect("memory is left");
         Self { tlb: tlb.clone(), context, pmd: tables[2], last: tables[3] }
     }
 
-    pub(crate) fn slot(&self, index: u16) -> Slot {
-        Slot { table: self.last, index }
+    pub(crate) fn slot(&self, index: u16) -> PteSlot {
+        PteSlot { table: self.last, index }
     }
 
     /// Where the pointer to the last-level table stands.
-    pub(crate) fn above(&self) -> Slot {
-        Slot { table: self.pmd, index: Level::PMD.index_of(page(0)) as u16 }
+    pub(crate) fn above(&self) -> PteSlot {
+        PteSlot { table: self.pmd, index: Level::PMD.index_of(page(0)) as u16 }
     }
 
     pub(crate) fn last(&self) -> Pfn {

@@ -4,7 +4,7 @@
 // Each test file uses its own part of this.
 #![allow(dead_code, unused_imports)]
 
-use pagewright_arch::{Effects, Entry, Isa, Leaf, LeafFlags, Pte, Slot, Table};
+use pagewright_arch::{Effects, Entry, Isa, Leaf, LeafFlags, Pte, PteSlot, TableEntry};
 use pagewright_check::{Attempt, Chooser, HarnessLock, RunDetail, Search, SearchPlan, Testbench, search};
 pub(crate) use pagewright_lab::harness::alone;
 use pagewright_sim::explore::{CoroutineBody, ExploreSettings, RunEnd};
@@ -83,8 +83,8 @@ impl<I: Isa> Bare<I> {
         self.bench.sim()
     }
 
-    fn slot(&self, index: u16) -> Slot {
-        Slot { table: self.last, index }
+    fn slot(&self, index: u16) -> PteSlot {
+        PteSlot { table: self.last, index }
     }
 
     /// Maps a frame of its own.
@@ -200,8 +200,8 @@ fn start<I: Isa>(sim: &Sim<I>, batch: BatchPolicy) -> (Rc<Tlb<Sim<I>>>, Arc<TlbC
     });
     for (depth, pair) in tables.windows(2).enumerate() {
         let level = Level::new(3 - depth as u8);
-        let slot = Slot { table: pair[0], index: level.index_of(page(0)) as u16 };
-        sim.store(slot, I::table(Table { pfn: pair[1], write_protected: false }));
+        let slot = PteSlot { table: pair[0], index: level.index_of(page(0)) as u16 };
+        sim.store(slot, I::table(TableEntry { pfn: pair[1], write_protected: false }));
     }
     let context = tlb.open_context(tables[0]).expect("memory is left");
     (Rc::new(tlb), context, tables[3])

@@ -15,7 +15,9 @@
 // Each test file uses its own part of this.
 #![allow(dead_code)]
 
-use pagewright_arch::{Caps, Effects, Entry, Invalidate, Isa, Leaf, Pte, Reach, ShootdownKind, Slot, Target};
+use pagewright_arch::{
+    Caps, Effects, Entry, Invalidate, InvalidateScope, InvalidateTarget, Isa, Leaf, Pte, PteSlot, ShootdownKind,
+};
 use pagewright_sync::{Backend, Platform, RankSet};
 use pagewright_tlb::frames::{Frames, MemoryLayout, NodeSpec};
 use pagewright_tlb::{Tlb, TlbConfig};
@@ -79,7 +81,7 @@ impl Backend for HostLocks {
 /// When an interrupt runs its handler.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Delivery {
-    /// At once, inside the kick, on the sender's thread.
+    /// At once, inside `send_ipi`, on the sender's thread.
     AtOnce,
     /// When the target's thread next looks, with interrupts open.
     Polled,
@@ -88,11 +90,11 @@ pub(crate) enum Delivery {
 /// One effect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Effect {
-    Store(Slot, Pte),
+    Store(PteSlot, Pte),
     Publish,
     Invalidate(Invalidate),
     Complete,
-    Kick(CpuMask),
+    SendIpi(CpuMask),
     /// The handler has run on this CPU.
     Answered,
     Root {
@@ -124,7 +126,7 @@ struct Core {
     /// By tag and first address of the entry.
     tlb: HashMap<(Tag, VirtAddr), Cached>,
     /// Broadcast invalidations that this CPU has issued and not waited for.
-    outstanding: Vec<Target>,
+    outstanding: Vec<InvalidateTarget>,
 }
 
 type Handler = Box<dyn Fn() + Send + Sync>;
@@ -164,7 +166,7 @@ pub(crate) fn usual_caps(isa: IsaKind) -> Caps {
             shootdown: ShootdownKind::Ipi,
             tagged: true,
             tags: 4096,
-            keeps_refused: false,
+            keeps_faulting_entry: false,
             range_invalidate: false,
             repeat_invalidate: false,
             user_tag_bit: None,
@@ -173,7 +175,7 @@ pub(crate) fn usual_caps(isa: IsaKind) -> Caps {
             shootdown: ShootdownKind::Broadcast,
             tagged: true,
             tags: 1 << 16,
-            keeps_refused: true,
+            keeps_faulting_entry: true,
             range_invalidate: false,
             repeat_invalidate: false,
             user_tag_bit: None,
@@ -261,7 +263,7 @@ impl<I: Isa> Host<I> {
         let mut table = root;
         for raw in (0..Level::COUNT as u8).rev() {
             let level = Level::new(raw);
-            let slot = Slot { table, index: level.index_of(va) as u16 };
+            let slot = PteSlot { table, index: level.index_of(va) as u16 };
             match I::decode(level, Pte::from_raw(self.word(slot.addr()).load(Ordering::Acquire))) {
                 Entry::Table(next) => table = next.pfn,
                 Entry::Leaf(leaf) => return Some((level, leaf)),
@@ -343,7 +345,7 @@ impl<I: Isa> Host<I> {
         self.core(CpuId::new(cpu)).tlb.len()
     }
 
-    fn forget(&self, core: &mut Core, target: Target) {
+    fn forget(&self, core: &mut Core, target: InvalidateTarget) {
         let broadcast = self.0.caps.shootdown == ShootdownKind::Broadcast;
         core.tlb.retain(|&(tag, start), cached| {
             let end = start.add(cached.level.span());
@@ -351,14 +353,14 @@ impl<I: Isa> Host<I> {
             // (FEAT_TTL).
             let of_level = |level, last_level: bool| !broadcast || !last_level || cached.level == level;
             !match target {
-                Target::Page { tag: of, va, level, last_level } => {
+                InvalidateTarget::Page { tag: of, va, level, last_level } => {
                     of == tag && start <= va && va < end && of_level(level, last_level)
                 }
-                Target::Range { tag: of, range, level, last_level } => {
+                InvalidateTarget::Range { tag: of, range, level, last_level } => {
                     of == tag && start < range.end() && range.start() < end && of_level(level, last_level)
                 }
-                Target::Tag(of) => of == tag,
-                Target::AllTags => true,
+                InvalidateTarget::Tag(of) => of == tag,
+                InvalidateTarget::AllTags => true,
             }
         });
     }
@@ -401,21 +403,21 @@ impl<I: Isa> Effects for Host<I> {
         *self.0.online.lock().expect("no test panicked here")
     }
 
-    fn load(&self, slot: Slot) -> Pte {
+    fn load(&self, slot: PteSlot) -> Pte {
         Pte::from_raw(self.word(slot.addr()).load(Ordering::Acquire))
     }
 
-    fn store(&self, slot: Slot, pte: Pte) {
+    fn store(&self, slot: PteSlot, pte: Pte) {
         self.note(Effect::Store(slot, pte));
         self.word(slot.addr()).store(pte.raw(), Ordering::Release);
     }
 
-    fn swap(&self, slot: Slot, pte: Pte) -> Pte {
+    fn swap(&self, slot: PteSlot, pte: Pte) -> Pte {
         self.note(Effect::Store(slot, pte));
         Pte::from_raw(self.word(slot.addr()).swap(pte.raw(), Ordering::AcqRel))
     }
 
-    fn compare_exchange(&self, slot: Slot, current: Pte, new: Pte) -> Result<(), Pte> {
+    fn compare_exchange(&self, slot: PteSlot, current: Pte, new: Pte) -> Result<(), Pte> {
         self.note(Effect::Store(slot, new));
         let word = self.word(slot.addr());
         let done = word.compare_exchange(current.raw(), new.raw(), Ordering::AcqRel, Ordering::Acquire);
@@ -428,9 +430,9 @@ impl<I: Isa> Effects for Host<I> {
 
     fn invalidate(&self, op: Invalidate) {
         self.note(Effect::Invalidate(op));
-        match op.reach {
-            Reach::Local => self.forget(&mut self.here(), op.target),
-            Reach::Broadcast => {
+        match op.scope {
+            InvalidateScope::Local => self.forget(&mut self.here(), op.target),
+            InvalidateScope::Broadcast => {
                 assert_eq!(self.0.caps.shootdown, ShootdownKind::Broadcast, "no such instruction here: {op:?}");
                 self.here().outstanding.push(op.target);
             }
@@ -446,8 +448,8 @@ impl<I: Isa> Effects for Host<I> {
         }
     }
 
-    fn kick(&self, targets: &CpuMask) {
-        self.note(Effect::Kick(*targets));
+    fn send_ipi(&self, targets: &CpuMask) {
+        self.note(Effect::SendIpi(*targets));
         assert!(!targets.contains(CPU.get()), "a CPU interrupts itself");
         for target in targets.iter() {
             assert!(self.online().contains(target), "an interrupt to CPU {target}, which has gone, is lost");
@@ -470,8 +472,8 @@ impl<I: Isa> Effects for Host<I> {
         // Accesses are those of user mode; the kernel makes none here.
         let user = self.0.caps.user_tag(tag).unwrap_or(tag);
         if !keep || !self.0.caps.tagged {
-            self.forget(&mut core, Target::Tag(tag));
-            self.forget(&mut core, Target::Tag(user));
+            self.forget(&mut core, InvalidateTarget::Tag(tag));
+            self.forget(&mut core, InvalidateTarget::Tag(user));
         }
         core.root = Some((root, user));
     }

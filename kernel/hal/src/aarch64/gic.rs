@@ -9,7 +9,7 @@ use core::ptr::NonNull;
 use spin::Mutex;
 
 /// A shootdown. arm64 has none, but a machine that is asked for one must serve it.
-pub(super) const KICK: IntId = IntId::sgi(0);
+pub(super) const SHOOTDOWN: IntId = IntId::sgi(0);
 /// Leave user mode, or wake up.
 pub(super) const POKE: IntId = IntId::sgi(1);
 /// The virtual timer (interrupt 27).
@@ -49,7 +49,7 @@ pub(super) fn start_here(cpu: usize) {
 fn open(cpu: usize) {
     GicCpuInterface::set_priority_mask(0xff);
     if let Some(gic) = GIC.lock().as_mut() {
-        for interrupt in [KICK, POKE, TICK] {
+        for interrupt in [SHOOTDOWN, POKE, TICK] {
             let set = gic
                 .set_group(interrupt, Some(cpu), Group::Group1NS)
                 .and_then(|()| gic.set_interrupt_priority(interrupt, Some(cpu), HIGHEST_NS_PRIORITY))

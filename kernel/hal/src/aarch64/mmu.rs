@@ -8,7 +8,7 @@ use aarch64_cpu::registers::{
 };
 use core::arch::asm;
 use core::sync::atomic::{AtomicU64, Ordering};
-use pagewright_arch::{Aarch64, Caps, Invalidate, Reach, ShootdownKind, Target};
+use pagewright_arch::{Aarch64, Caps, Invalidate, InvalidateScope, InvalidateTarget, ShootdownKind};
 use pagewright_types::{PAGE_SHIFT, PAGE_SIZE, PageRange, Pfn, Tag, VirtAddr};
 use spin::Once;
 
@@ -49,7 +49,7 @@ pub(crate) fn caps() -> &'static Caps {
         shootdown: ShootdownKind::Broadcast,
         tagged: true,
         tags: if ID_AA64MMFR0_EL1.read(ID_AA64MMFR0_EL1::ASIDBits) == 2 { 1 << 16 } else { 1 << 8 },
-        keeps_refused: true,
+        keeps_faulting_entry: true,
         // TLB, bits 59 to 56: 2 is FEAT_TLBIRANGE.
         range_invalidate: ID_AA64ISAR0_EL1.get() >> 56 & 0xf == 2,
         repeat_invalidate: repeats(),
@@ -139,47 +139,47 @@ pub(crate) fn complete() {
 
 /// One `TLBI` with an operand, here or everywhere.
 macro_rules! tlbi {
-    ($reach:expr, $operation:literal, $operand:expr) => {
-        match $reach {
+    ($scope:expr, $operation:literal, $operand:expr) => {
+        match $scope {
             // SAFETY: it only forgets.
-            Reach::Local => unsafe { asm!(concat!("tlbi ", $operation, ", {}"), in(reg) $operand, options(nostack)) },
+            InvalidateScope::Local => unsafe { asm!(concat!("tlbi ", $operation, ", {}"), in(reg) $operand, options(nostack)) },
             // SAFETY: it only forgets.
-            Reach::Broadcast => unsafe { asm!(concat!("tlbi ", $operation, "is, {}"), in(reg) $operand, options(nostack)) },
+            InvalidateScope::Broadcast => unsafe { asm!(concat!("tlbi ", $operation, "is, {}"), in(reg) $operand, options(nostack)) },
         }
     };
 }
 
 pub(crate) fn invalidate(op: Invalidate) {
-    let reach = op.reach;
+    let scope = op.scope;
     match op.target {
-        Target::Page { tag, va, last_level, .. } => page(reach, tag, va, last_level),
-        Target::Range { tag, range, last_level, .. } => by_range(reach, tag, range, last_level),
-        Target::Tag(tag) => tlbi!(reach, "aside1", u64::from(tag.raw()) << 48),
-        Target::AllTags => match reach {
+        InvalidateTarget::Page { tag, va, last_level, .. } => page(scope, tag, va, last_level),
+        InvalidateTarget::Range { tag, range, last_level, .. } => by_range(scope, tag, range, last_level),
+        InvalidateTarget::Tag(tag) => tlbi!(scope, "aside1", u64::from(tag.raw()) << 48),
+        InvalidateTarget::AllTags => match scope {
             // SAFETY: it only forgets.
-            Reach::Local => unsafe { asm!("tlbi vmalle1", options(nostack)) },
+            InvalidateScope::Local => unsafe { asm!("tlbi vmalle1", options(nostack)) },
             // SAFETY: it only forgets.
-            Reach::Broadcast => unsafe { asm!("tlbi vmalle1is", options(nostack)) },
+            InvalidateScope::Broadcast => unsafe { asm!("tlbi vmalle1is", options(nostack)) },
         },
     }
-    if reach == Reach::Local {
+    if scope == InvalidateScope::Local {
         barrier::dsb(barrier::NSH);
         barrier::isb(barrier::SY);
     }
 }
 
-fn page(reach: Reach, tag: Tag, va: VirtAddr, last_level: bool) {
+fn page(scope: InvalidateScope, tag: Tag, va: VirtAddr, last_level: bool) {
     let operand = u64::from(tag.raw()) << 48 | va.raw() >> PAGE_SHIFT & ((1 << 44) - 1);
     if last_level {
-        tlbi!(reach, "vale1", operand);
+        tlbi!(scope, "vale1", operand);
     } else {
-        tlbi!(reach, "vae1", operand);
+        tlbi!(scope, "vae1", operand);
     }
 }
 
 /// FEAT_TLBIRANGE: (NUM + 1)·2^(5·SCALE + 1) pages at a time, the largest pieces first (Linux's
 /// `__flush_tlb_range_op`).
-fn by_range(reach: Reach, tag: Tag, range: PageRange, last_level: bool) {
+fn by_range(scope: InvalidateScope, tag: Tag, range: PageRange, last_level: bool) {
     const GRANULE_4K: u64 = 1 << 46;
     let (mut at, mut left) = (range.start(), range.pages());
     for scale in (0..4).rev() {
@@ -191,27 +191,31 @@ fn by_range(reach: Reach, tag: Tag, range: PageRange, last_level: bool) {
                 | scale << 44
                 | (count - 1) << 39
                 | at.raw() >> PAGE_SHIFT & ((1 << 37) - 1);
-            ranged(reach, operand, last_level);
+            ranged(scope, operand, last_level);
             at = at.add(count * unit * PAGE_SIZE);
             left -= count * unit;
         }
     }
     if left > 0 {
-        page(reach, tag, at, last_level);
+        page(scope, tag, at, last_level);
     }
 }
 
-fn ranged(reach: Reach, operand: u64, last_level: bool) {
+fn ranged(scope: InvalidateScope, operand: u64, last_level: bool) {
     // By their encodings (op0 1, CRn 8), because the assembler may not know the extension.
-    match (reach, last_level) {
+    match (scope, last_level) {
         // SAFETY: RVALE1, if the CPU has it; it only forgets.
-        (Reach::Local, true) => unsafe { asm!("sys #0, c8, c6, #5, {}", in(reg) operand, options(nostack)) },
+        (InvalidateScope::Local, true) => unsafe { asm!("sys #0, c8, c6, #5, {}", in(reg) operand, options(nostack)) },
         // SAFETY: RVAE1, likewise.
-        (Reach::Local, false) => unsafe { asm!("sys #0, c8, c6, #1, {}", in(reg) operand, options(nostack)) },
+        (InvalidateScope::Local, false) => unsafe { asm!("sys #0, c8, c6, #1, {}", in(reg) operand, options(nostack)) },
         // SAFETY: RVALE1IS, likewise.
-        (Reach::Broadcast, true) => unsafe { asm!("sys #0, c8, c2, #5, {}", in(reg) operand, options(nostack)) },
+        (InvalidateScope::Broadcast, true) => unsafe {
+            asm!("sys #0, c8, c2, #5, {}", in(reg) operand, options(nostack))
+        },
         // SAFETY: RVAE1IS, likewise.
-        (Reach::Broadcast, false) => unsafe { asm!("sys #0, c8, c2, #1, {}", in(reg) operand, options(nostack)) },
+        (InvalidateScope::Broadcast, false) => unsafe {
+            asm!("sys #0, c8, c2, #1, {}", in(reg) operand, options(nostack))
+        },
     }
 }
 
@@ -220,6 +224,6 @@ pub(crate) fn install_root(root: Pfn, tag: Tag, keep: bool) {
     TTBR0_EL1.set(root.base().raw() | u64::from(tag.raw()) << 48);
     barrier::isb(barrier::SY);
     if !keep {
-        invalidate(Invalidate { reach: Reach::Local, target: Target::Tag(tag) });
+        invalidate(Invalidate { scope: InvalidateScope::Local, target: InvalidateTarget::Tag(tag) });
     }
 }

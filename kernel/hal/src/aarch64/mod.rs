@@ -74,9 +74,9 @@ pub(crate) fn pause() {
     unsafe { core::arch::asm!("yield", options(nomem, nostack, preserves_flags)) };
 }
 
-/// Makes another CPU call its kick handler.
-pub(crate) fn kick(cpu: CpuId) {
-    gic::send(smp::hardware_id(cpu), gic::KICK);
+/// Makes another CPU run its IPI handler.
+pub(crate) fn send_ipi(cpu: CpuId) {
+    gic::send(smp::hardware_id(cpu), gic::SHOOTDOWN);
 }
 
 /// Interrupts another CPU.

@@ -29,7 +29,7 @@ pub(super) fn install(cpu: CpuId) {
 /// Serves the interrupt that has come, in the kernel or in user mode.
 pub(super) fn serve_interrupt() {
     gic::handle(|interrupt| {
-        if interrupt == gic::KICK {
+        if interrupt == gic::SHOOTDOWN {
             kernel().handle_ipi();
         } else {
             if interrupt == gic::TICK {

@@ -8,7 +8,7 @@ use crate::machine::linear;
 use crate::stacks::{PIECE, STACK, Table};
 use core::arch::asm;
 use core::sync::atomic::{AtomicU64, Ordering};
-use pagewright_arch::{Caps, Invalidate, Reach, ShootdownKind, Target, X86_64};
+use pagewright_arch::{Caps, Invalidate, InvalidateScope, InvalidateTarget, ShootdownKind, X86_64};
 use pagewright_types::{Pfn, Tag, VirtAddr};
 use raw_cpuid::CpuId;
 use spin::Once;
@@ -62,7 +62,7 @@ pub(crate) fn caps() -> &'static Caps {
             shootdown: ShootdownKind::Ipi,
             tagged: pcid && invpcid,
             tags: TAGS,
-            keeps_refused: false,
+            keeps_faulting_entry: false,
             range_invalidate: false,
             repeat_invalidate: false,
             user_tag_bit: None,
@@ -131,13 +131,13 @@ pub(crate) fn complete() {}
 /// # Panics
 /// For what x86-64 does not have: a broadcast, or a range.
 pub(crate) fn invalidate(op: Invalidate) {
-    assert_eq!(op.reach, Reach::Local, "x86-64 has no broadcast");
+    assert_eq!(op.scope, InvalidateScope::Local, "x86-64 has no broadcast");
     match op.target {
-        Target::Page { tag, va, .. } => page(tag, va),
-        Target::Tag(tag) if caps().tagged => invpcid(1, tag, VirtAddr::ZERO),
-        Target::AllTags if caps().tagged => invpcid(3, Tag::new(0), VirtAddr::ZERO),
-        Target::Tag(_) | Target::AllTags => load(cr3()),
-        Target::Range { .. } => panic!("x86-64 has no invalidation of a range"),
+        InvalidateTarget::Page { tag, va, .. } => page(tag, va),
+        InvalidateTarget::Tag(tag) if caps().tagged => invpcid(1, tag, VirtAddr::ZERO),
+        InvalidateTarget::AllTags if caps().tagged => invpcid(3, Tag::new(0), VirtAddr::ZERO),
+        InvalidateTarget::Tag(_) | InvalidateTarget::AllTags => load(cr3()),
+        InvalidateTarget::Range { .. } => panic!("x86-64 has no invalidation of a range"),
     }
 }
 

@@ -93,9 +93,9 @@ pub(crate) fn pause() {
     core::hint::spin_loop();
 }
 
-/// Makes another CPU call its kick handler.
-pub(crate) fn kick(cpu: CpuId) {
-    apic::send(smp::hardware_id(cpu), trap::KICK);
+/// Makes another CPU run its IPI handler.
+pub(crate) fn send_ipi(cpu: CpuId) {
+    apic::send(smp::hardware_id(cpu), trap::SHOOTDOWN);
 }
 
 /// Interrupts another CPU.

@@ -22,7 +22,7 @@ use x86_64::structures::gdt::Descriptor;
 pub(crate) const PAGE_FAULT: u64 = 14;
 const DOUBLE_FAULT: u64 = 8;
 /// A shootdown.
-pub(crate) const KICK: u8 = 0xf0;
+pub(crate) const SHOOTDOWN: u8 = 0xf0;
 /// Leave user mode, or wake up.
 pub(crate) const POKE: u8 = 0xf1;
 /// The timer.
@@ -115,7 +115,7 @@ pub(super) fn fault_address() -> u64 {
 /// Returns whether it was one.
 pub(super) fn serve_interrupt(vector: u64) -> bool {
     match u8::try_from(vector) {
-        Ok(KICK) => {
+        Ok(SHOOTDOWN) => {
             kernel().handle_ipi();
             apic::end_of_interrupt();
         }

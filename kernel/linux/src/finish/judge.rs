@@ -16,7 +16,7 @@ use alloc::string::String;
 use alloc::vec::Vec;
 use core::fmt::Write;
 use core::sync::atomic::{AtomicBool, Ordering};
-use pagewright_arch::{Effects, Isa, Slot};
+use pagewright_arch::{Effects, Isa, PteSlot};
 use pagewright_hal::Machine;
 use pagewright_model::{Census, CountMismatch, SoftwareBits, Tally};
 use pagewright_types::snapshot::{HeldRecord, Holder, Record};
@@ -103,5 +103,5 @@ fn word(roots: &[Pfn], at: PhysAddr) -> u64 {
     if index >= end && roots.contains(&table) {
         return 0;
     }
-    Machine.load(Slot { table, index: index as u16 }).raw()
+    Machine.load(PteSlot { table, index: index as u16 }).raw()
 }

@@ -3,7 +3,7 @@
 //!
 //! Protocol: who wants rest has the turn, asks for it and waits until every other CPU has come. A
 //! CPU comes between two traps of its threads, or where a thread holds nothing; it waits with
-//! interrupts open, so it answers kicks. It leaves when rest is no longer wanted, and only when all
+//! interrupts open, so it answers IPIs. It leaves when rest is no longer wanted, and only when all
 //! have left the next may want it: a CPU that is about to leave can't be taken for one that has
 //! come.
 //!

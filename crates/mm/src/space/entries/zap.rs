@@ -4,7 +4,7 @@ use crate::mm::Mm;
 use crate::rmap::MappingDelta;
 use crate::space::{Space, Vma};
 use crate::swap::swapped;
-use pagewright_arch::{Entry, LeafFlags, Soft, SoftKind};
+use pagewright_arch::{Entry, LeafFlags, SoftEntry, SoftKind};
 use pagewright_plant::plant;
 use pagewright_sync::Platform;
 use pagewright_table::LockedTable;
@@ -124,7 +124,7 @@ impl<P: Platform> Mm<P> {
         space: &Space<P>,
         table: &LockedTable<'_, P>,
         va: VirtAddr,
-        soft: Soft,
+        soft: SoftEntry,
         what: Zap,
     ) {
         match soft.kind {

@@ -18,7 +18,7 @@ use crate::mm::Mm;
 use crate::rmap::MappingDelta;
 use crate::space::entries::zap::Zap;
 use crate::space::{Space, Vma};
-use pagewright_arch::{Entry, Soft, SoftKind};
+use pagewright_arch::{Entry, SoftEntry, SoftKind};
 use pagewright_sync::Platform;
 use pagewright_tlb::Gather;
 use pagewright_types::{Level, PageRange, Rights};
@@ -26,7 +26,7 @@ use pagewright_types::{Level, PageRange, Rights};
 /// What stands in the entry.
 ///
 /// The payload of a marker says why it is there.
-const GUARD: Soft = Soft { kind: SoftKind::Marker, exclusive: false, payload: 1 };
+const GUARD: SoftEntry = SoftEntry { kind: SoftKind::Marker, exclusive: false, payload: 1 };
 
 impl<P: Platform> Mm<P> {
     /// Guards every page of `part`, which is one mapping's, and throws away what was there
