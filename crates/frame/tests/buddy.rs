@@ -22,7 +22,7 @@ fn machine() -> Frames<Host> {
         NodeSpec { id: NodeId::new(1), ranges: &far, cpus: cpus([2]) },
     ];
     let layout = MemoryLayout { min_free_kbytes: Some(512), ..MemoryLayout::new(&nodes) };
-    Frames::try_new(Host::new(usize::from(CPUS)), &layout).expect("a possible machine")
+    Frames::try_new(Host::new(usize::from(CPUS)), &layout).expect("a valid layout")
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -270,7 +270,7 @@ fn watermarks_reserve_frames_for_urgent_requests() {
     let ranges = [range(0, 0x8000)];
     let nodes = [NodeSpec { id: NODE0, ranges: &ranges, cpus: cpus([0]) }];
     let layout = MemoryLayout { min_free_kbytes: Some(4096), ..MemoryLayout::new(&nodes) };
-    let frames = Frames::try_new(Host::new(1), &layout).expect("a possible machine");
+    let frames = Frames::try_new(Host::new(1), &layout).expect("a valid layout");
     let zone = frames.zones().next().expect("one zone");
     let marks = zone.watermarks();
     assert_eq!((marks.min, marks.low, marks.high), (1024, 1280, 1536));
@@ -308,7 +308,7 @@ fn the_nearest_node_serves_and_a_strict_request_stays_on_its_node() {
         distances: Some(&distances),
         ..MemoryLayout::new(&nodes)
     };
-    let frames = Frames::try_new(Host::new(1), &layout).expect("a possible machine");
+    let frames = Frames::try_new(Host::new(1), &layout).expect("a valid layout");
     assert_eq!(frames.node_of_cpu(pagewright_types::CpuId::new(0)), NODE0);
     let whole = FrameRequest::new(Order::new(8), NODE0);
     let served: Vec<_> = std::iter::from_fn(|| frames.alloc(whole).ok())

@@ -295,7 +295,7 @@ fn memory_of_another_node_is_cold() {
         NodeSpec { id: NodeId::new(1), ranges: &there, cpus: cpus([1]) },
     ];
     let layout = MemoryLayout { min_free_kbytes: Some(0), watermark_scale_factor: 0, ..MemoryLayout::new(&nodes) };
-    let frames = Frames::try_new(host, &layout).expect("a possible machine");
+    let frames = Frames::try_new(host, &layout).expect("a valid layout");
     let from = |node| frames.alloc(FrameRequest::new(Order::new(4), NodeId::new(node))).expect("memory").settle(|_| {});
     for (node, again) in [(0, Residency::Unknown), (1, Residency::Cold)] {
         frames.free(from(node));

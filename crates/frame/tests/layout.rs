@@ -65,7 +65,7 @@ fn a_hole_belongs_to_no_node_and_its_frames_are_never_allocated() {
     let (even, odd) = ([range(0x4_0000, 0x4_0040), range(0x4_0080, 0x4_00c0)], [range(0x4_0040, 0x4_0080)]);
     let nodes = [node(0, &even, cpus([0])), node(1, &odd, cpus([1]))];
     let layout = MemoryLayout { min_free_kbytes: Some(0), watermark_scale_factor: 0, ..MemoryLayout::new(&nodes) };
-    let frames = Frames::try_new(Host::new(2), &layout).expect("a possible machine");
+    let frames = Frames::try_new(Host::new(2), &layout).expect("a valid layout");
     assert_eq!((frames.managed(), frames.nodes(), frames.cpus()), (192, 2, 2));
     for (pfn, owner) in
         [(0x3_ffff, None), (0x4_0000, Some(0)), (0x4_007f, Some(1)), (0x4_0080, Some(0)), (0x4_00c0, None)]

@@ -21,7 +21,7 @@ fn two_nodes() -> Frames<Host> {
     let nodes =
         [NodeSpec { id: NODE0, ranges: &near, cpus: cpus([0]) }, NodeSpec { id: FAR, ranges: &far, cpus: cpus([1]) }];
     let layout = MemoryLayout { min_free_kbytes: Some(0), watermark_scale_factor: 0, ..MemoryLayout::new(&nodes) };
-    Frames::try_new(Host::new(2), &layout).expect("a possible machine")
+    Frames::try_new(Host::new(2), &layout).expect("a valid layout")
 }
 
 /// A folio on the list that `flags` select.

@@ -1,42 +1,44 @@
-//! Time as a thread sees it.
+//! Clocks of a thread.
 //!
-//! Key type: [`ThreadClock`]. A busy computer takes the CPU away now and then; the time that a thread was
-//! running is what its stores took. Short spans are read off the monotonic clock, which costs less
-//! than they do.
+//! Key type: [`ThreadClock`]. A busy host takes the CPU away from a thread now and then, so a
+//! measurement of stores reads the CPU time of the thread. Reading it costs more than reading the
+//! monotonic clock, which is for short spans.
 //!
-//! Not guaranteed: that memory was not busy with somebody else's stores.
+//! Not guaranteed: that no other thread accessed memory at the same time.
 
 use nix::time::{ClockId, clock_gettime};
 use std::time::{Duration, Instant};
 
-/// How long a thread has been at it.
+/// The time since a thread started this clock.
 #[derive(Clone, Copy, Debug)]
 pub struct ThreadClock {
     began: Instant,
-    running: Option<Duration>,
+    cpu_time: Option<Duration>,
 }
 
 impl ThreadClock {
-    /// A clock of all time that passes, for spans well below a millisecond.
+    /// Starts a clock of monotonic time, for spans well below a millisecond.
     pub fn start() -> Self {
-        Self { began: Instant::now(), running: None }
+        Self { began: Instant::now(), cpu_time: None }
     }
 
-    /// A clock of the time for which this thread runs; of all time where the host does not tell.
-    pub fn start_running() -> Self {
-        Self { began: Instant::now(), running: Self::running() }
+    /// Starts a clock of this thread's CPU time.
+    ///
+    /// It reads monotonic time if the host does not report CPU time.
+    pub fn start_cpu_time() -> Self {
+        Self { began: Instant::now(), cpu_time: Self::cpu_time() }
     }
 
-    /// How much of it has passed.
+    /// The time since the clock was started.
     pub fn elapsed(&self) -> Duration {
-        match (self.running, Self::running()) {
+        match (self.cpu_time, Self::cpu_time()) {
             (Some(began), Some(now)) => now.saturating_sub(began),
             (Some(_) | None, _) => self.began.elapsed(),
         }
     }
 
-    /// For how long this thread has run since it began.
-    pub fn running() -> Option<Duration> {
+    /// The CPU time of this thread since it was created; `None` if the host does not report it.
+    pub fn cpu_time() -> Option<Duration> {
         clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID).ok().map(Duration::from)
     }
 }

@@ -1,10 +1,9 @@
 //! Threads as CPUs.
 //!
-//! A thread says which CPU of the machine it is ([`run_as`]), and may be kept on a real one
-//! ([`pin_to`]).
+//! [`run_as`] makes a thread a CPU of the machine; [`pin_to`] pins it to a CPU of the host.
 //!
-//! Not guaranteed: that a thread which was not pinned stays where it is. The host's own switch
-//! orders its stores when it is moved, as any switch of CPUs by Linux does, so that is no matter of
+//! Not guaranteed: that a thread that is not pinned stays on its host CPU. A migration by the host
+//! orders the stores of the thread, as any context switch of Linux does, so it does not affect
 //! coherence.
 
 use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
@@ -18,7 +17,7 @@ thread_local! {
     static HELD: Cell<RankSet> = const { Cell::new(RankSet::EMPTY) };
 }
 
-/// Makes the calling thread a CPU of whatever machine it works on.
+/// Makes the calling thread this CPU of the machine that it works on.
 pub fn run_as(cpu: CpuId) {
     CPU.set(cpu);
 }
@@ -35,15 +34,15 @@ pub(crate) fn set_held(held: RankSet) {
     HELD.set(held);
 }
 
-/// The real CPUs on which this process may run, by Linux's numbers.
+/// The CPUs of the host on which this process may run, by Linux's numbers.
 pub fn real_cpus() -> Vec<usize> {
     let may = sched_getaffinity(Pid::from_raw(0)).unwrap_or_else(|_| CpuSet::new());
     (0..CpuSet::count()).filter(|cpu| may.is_set(*cpu).unwrap_or(false)).collect()
 }
 
-/// Keeps the calling thread on a real CPU.
+/// Pins the calling thread to a CPU of the host, by Linux's number.
 ///
-/// Returns whether that was allowed.
+/// Returns whether the host allowed it.
 pub fn pin_to(real: usize) -> bool {
     let mut only = CpuSet::new();
     only.set(real).is_ok() && sched_setaffinity(Pid::from_raw(0), &only).is_ok()

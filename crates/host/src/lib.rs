@@ -1,16 +1,37 @@
-//! The computer underneath as a machine: its memory holds the frames, its CPUs clear them.
+//! The host as a machine: host memory holds the frames, and host CPUs clear them.
 //!
-//! - [`HostMemory`] – an arena of the host's memory, of huge pages where the host gives them.
-//! - [`HostMachine`] – a [`Platform`](pagewright_sync::Platform) over such an arena. Entries and pages are
-//!   read and written for real.
-//! - [`run_as`], [`pin_to`] – which simulated CPU a thread is, and on which real one it stays.
-//! - [`ThreadClock`], [`HostFacts`] – what time it is to a thread, and what this computer is.
+//! - [`HostMemory`] – an arena of host memory, of huge pages if the host provides them.
+//! - [`HostMachine`] – a [`Platform`](pagewright_sync::Platform) over such an arena. It reads and
+//!   writes entries and pages in real memory.
+//! - [`run_as`], [`pin_to`] – which CPU of the machine a thread is, and to which CPU of the host it
+//!   is pinned.
+//! - [`ThreadClock`], [`HostFacts`] – the CPU time of a thread, and a description of the host.
 //!
-//! For what depends on real caches and memory: `evaluate clear`, and tests of clearing. Neighbours:
-//! uses `tlb` and what is below; the program uses it.
+//! # Example
 //!
-//! Not guaranteed: translations. Nothing walks the tables that are built here, so invalidations are
-//! nothing, and there is nothing to wait for.
+//! ```
+//! use pagewright_arch::Effects;
+//! use pagewright_host::{HostMachine, HostMemory};
+//! use pagewright_types::{Order, Pfn, PhysAddr};
+//!
+//! // A machine of 512 frames and two CPUs.
+//! let memory = HostMemory::try_new(512)?;
+//! let machine = HostMachine::new(memory, 2);
+//! machine.write(PhysAddr::new(0x1002), b"page 1");
+//! let mut bytes = [0; 6];
+//! machine.read(PhysAddr::new(0x1002), &mut bytes);
+//! assert_eq!(&bytes, b"page 1");
+//!
+//! machine.zero(Pfn::new(1), Order::ZERO);
+//! assert!(memory.holds(Pfn::new(1), Order::ZERO, 0));
+//! # Ok::<(), pagewright_host::HostMemoryError>(())
+//! ```
+//!
+//! For measurements and tests that depend on real caches and memory: `evaluate clear`, and the
+//! tests of clearing. Neighbours: uses `tlb` and the crates below; the program uses it.
+//!
+//! Not guaranteed: translations. No CPU walks the page tables built here, so invalidations do
+//! nothing and complete at once.
 #![forbid(unsafe_code)]
 
 mod clock;

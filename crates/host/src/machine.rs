@@ -1,9 +1,9 @@
-//! A machine of host memory.
+//! A machine whose frames are host memory.
 //!
-//! Key type: [`HostMachine`]; locks spin and yield ([`HostLocks`]). Entries are words of the arena,
-//! exchanged atomically; what a TLB would have to be told is told to nobody.
+//! Key types: [`HostMachine`]; [`HostLocks`], locks that spin and yield. Entries are words of the
+//! arena and change atomically. No TLB caches them, so invalidations do nothing.
 //!
-//! Not guaranteed: that anything could be run in the address spaces that are built on it.
+//! Not guaranteed: that a program can run in the address spaces built on it.
 
 use crate::cpu;
 use crate::memory::HostMemory;
@@ -12,7 +12,7 @@ use pagewright_sync::{Backend, LinearMap, Platform, RankSet};
 use pagewright_types::{CpuId, CpuMask, Order, PAGE_SIZE, Pfn, PhysAddr, Tag};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Locks that spin and let others run.
+/// Locks that spin and yield the CPU of the host.
 #[derive(Debug)]
 pub struct HostLocks;
 
@@ -34,7 +34,7 @@ impl Backend for HostLocks {
     }
 }
 
-/// A machine whose frames are an arena of the host's.
+/// A machine whose frames are host memory.
 #[derive(Clone, Debug)]
 pub struct HostMachine {
     memory: HostMemory,
@@ -52,12 +52,12 @@ const CAPS: Caps = Caps {
 };
 
 impl HostMachine {
-    /// A machine of `cpus` CPUs, each a thread that [`runs as`](crate::run_as) one.
+    /// A machine of `cpus` CPUs; a thread becomes one by [`run_as`](crate::run_as).
     pub fn new(memory: HostMemory, cpus: usize) -> Self {
         Self { memory, online: CpuMask::first(cpus) }
     }
 
-    /// What its frames hold.
+    /// The memory of the frames.
     pub fn arena(&self) -> &HostMemory {
         &self.memory
     }
@@ -66,7 +66,7 @@ impl HostMachine {
         &self.memory.block(slot.table, Order::ZERO)[slot.index as usize]
     }
 
-    /// The word with the byte at `at`, and that byte's place in it.
+    /// The word that contains the byte at `at`, and the shift of that byte in it.
     fn byte(&self, at: PhysAddr) -> (&AtomicU64, u32) {
         let page = self.memory.block(Pfn::new((at.raw() / PAGE_SIZE) as u32), Order::ZERO);
         (&page[at.page_offset() as usize / 8], (at.raw() % 8) as u32 * 8)
@@ -111,7 +111,7 @@ impl Effects for HostMachine {
 
     fn complete(&self) {}
 
-    /// Nothing: no CPU ever runs a space here, so nobody has to be told.
+    /// Does nothing, because no CPU runs an address space here.
     fn send_ipi(&self, _: &CpuMask) {}
 
     fn relax(&self) {

@@ -1,10 +1,11 @@
-//! HostMemory of the host for the frames of a machine.
+//! Host memory for the frames of a machine.
 //!
-//! Key type: [`HostMemory`]. It is aligned to 1 GiB if it is that large, and the host is asked for huge
-//! pages. It is never given back while the process lives, so that frames stay what they are.
+//! Key type: [`HostMemory`]. An arena of 1 GiB or more is aligned to 1 GiB, a smaller one to 2 MiB.
+//! It asks the host for huge pages. It is never unmapped while the process lives, so that frames
+//! stay valid.
 //!
-//! Not guaranteed: huge pages, nor that the host has backed what nobody touched. [`HostMemory::touch`]
-//! touches.
+//! Not guaranteed: huge pages, or that the host backs memory before it is touched.
+//! [`HostMemory::touch`] touches all of it.
 
 use memmap2::{Advice, MmapMut};
 use pagewright_sync::LinearMap;
@@ -12,17 +13,19 @@ use pagewright_types::{FrameRange, Order, PAGE_SIZE, Pfn};
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// The host has no room.
+/// The host has no memory for an arena.
 #[derive(Debug, thiserror::Error)]
-#[error("{bytes} bytes of memory: {source}")]
+#[error("cannot map {bytes} bytes of memory: {source}")]
 pub struct HostMemoryError {
-    /// What was asked for.
+    /// The size of the arena, in bytes.
     pub bytes: u64,
-    /// Why not.
+    /// The error of the host.
     pub source: io::Error,
 }
 
-/// HostMemory whose first page is frame 0.
+/// An arena of host memory; its first page is frame 0.
+///
+/// A copy is a reference to the same memory.
 #[derive(Clone, Copy, Debug)]
 pub struct HostMemory {
     words: &'static [AtomicU64],
@@ -31,16 +34,16 @@ pub struct HostMemory {
 const WORDS_PER_PAGE: usize = PAGE_SIZE as usize / 8;
 
 impl HostMemory {
-    /// An arena of this many frames.
+    /// Maps an arena of this many frames.
     ///
     /// # Errors
-    /// [`HostMemoryError`].
+    /// [`HostMemoryError`] when the host cannot map it.
     pub fn try_new(frames: u32) -> Result<Self, HostMemoryError> {
         let bytes = u64::from(frames) * PAGE_SIZE;
         let align = if bytes >= Order::PUD.bytes() { Order::PUD.bytes() } else { Order::PMD.bytes() };
         let failed = |source| HostMemoryError { bytes, source };
         let map = MmapMut::map_anon((bytes + align) as usize).map_err(failed)?;
-        // Refused where the host has no huge pages; then it is small ones.
+        // The host refuses if it has no huge pages; the arena then has base pages.
         let _ = map.advise(Advice::HugePage);
         let whole: &'static mut MmapMut = Box::leak(Box::new(map));
         let skip = whole.as_ptr().align_offset(align as usize);
@@ -48,35 +51,41 @@ impl HostMemory {
         Ok(Self { words })
     }
 
-    /// Its frames.
+    /// The frames of the arena.
     pub fn frames(&self) -> FrameRange {
         FrameRange::new(Pfn::new(0), Pfn::new((self.words.len() / WORDS_PER_PAGE) as u32))
     }
 
-    /// The words of a block.
+    /// The 64-bit words of a block.
     ///
     /// # Panics
-    /// When it is not all in here.
+    /// When the block is not inside the arena.
     pub fn block(&self, pfn: Pfn, order: Order) -> &'static [AtomicU64] {
         &self.words[pfn.index() * WORDS_PER_PAGE..][..order.frames() as usize * WORDS_PER_PAGE]
     }
 
-    /// Has the host back every page, by a store to each.
+    /// Makes the host back every page, by a store to its first word.
     pub fn touch(&self) {
         self.words.iter().step_by(WORDS_PER_PAGE).for_each(|word| word.store(1, Ordering::Relaxed));
     }
 
     /// Fills a block with `value`.
+    ///
+    /// # Panics
+    /// When the block is not inside the arena.
     pub fn fill(&self, pfn: Pfn, order: Order, value: u64) {
         self.block(pfn, order).iter().for_each(|word| word.store(value, Ordering::Relaxed));
     }
 
     /// Whether every word of a block is `value`.
+    ///
+    /// # Panics
+    /// When the block is not inside the arena.
     pub fn holds(&self, pfn: Pfn, order: Order, value: u64) -> bool {
         self.block(pfn, order).iter().all(|word| word.load(Ordering::Relaxed) == value)
     }
 
-    /// The map for who clears; `None` never, as the arena is whole pages.
+    /// The linear map of the arena; never `None`, because the arena is whole pages.
     pub(crate) fn map(&self) -> Option<LinearMap> {
         LinearMap::over(self.words, Pfn::new(0))
     }

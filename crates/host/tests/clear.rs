@@ -1,5 +1,6 @@
-//! The memory manager on real memory: every path that zeroes, over frames that were poisoned, and
-//! the counters that say how.
+//! The memory manager on real memory: all paths that clear, over poisoned frames.
+//!
+//! The counters show by which stores frames were cleared.
 
 use pagewright_host::{HostMachine, HostMemory, run_as};
 use pagewright_mm::gup::{Contents, GupFlags};
@@ -14,15 +15,15 @@ const POISON: u64 = 0xdead_beef_dead_beef;
 const NODE: NodeId = NodeId::new(0);
 const PAGES: u64 = 300;
 
-struct Bed {
+struct Fixture {
     mm: Mm<HostMachine>,
     memory: HostMemory,
 }
 
 type Space = Arc<pagewright_mm::Space<HostMachine>>;
 
-impl Bed {
-    /// A machine whose frames are all poisoned, with this `clear_uncached`.
+impl Fixture {
+    /// A machine whose frames are all poisoned, with this value of `clear_uncached`.
     fn new(frames: u32, cpus: usize, uncached: u64) -> Self {
         run_as(CpuId::new(0));
         let memory = HostMemory::try_new(frames).expect("memory");
@@ -34,7 +35,7 @@ impl Bed {
         let layout = MemoryLayout { min_free_kbytes: Some(0), watermark_scale_factor: 0, ..MemoryLayout::new(&nodes) };
         let knobs = Knobs::default();
         knobs.set(Knob::ClearUncached, uncached).expect("0 to 2");
-        Self { mm: Mm::try_new(HostMachine::new(memory, cpus), &layout, knobs).expect("a possible machine"), memory }
+        Self { mm: Mm::try_new(HostMachine::new(memory, cpus), &layout, knobs).expect("a valid layout"), memory }
     }
 
     fn map(&self, space: &Space, flags: MapFlags) -> PageRange {
@@ -45,7 +46,7 @@ impl Bed {
             flags: MapFlags::PRIVATE | MapFlags::ANONYMOUS | flags,
             file: None,
         };
-        let start = self.mm.mmap(space, &request).expect("room");
+        let start = self.mm.mmap(space, &request).expect("free addresses");
         PageRange::from_len(start, request.len).expect("whole pages")
     }
 
@@ -58,14 +59,14 @@ impl Bed {
         self.mm.counter(backend.counter())
     }
 
-    fn fences_are_owed(&self) {
+    fn check_fences(&self) {
         let [fences, batches, yields] = [Counter::PwClearFences, Counter::PwClearBatches, Counter::PwClearYields]
             .map(|counter| self.mm.counter(counter));
         assert_eq!(fences, batches + yields, "INV-CLEAR-FENCES");
     }
 }
 
-/// The streaming stores that are chosen here without being told to.
+/// The streaming stores that the policy `Auto` selects on this CPU.
 fn streaming() -> Option<ClearBackend> {
     let caps = ClearCaps::detect();
     caps.streaming().filter(|_| !caps.is_denied())
@@ -73,130 +74,130 @@ fn streaming() -> Option<ClearBackend> {
 
 #[test]
 fn populating_clears_in_batches_and_every_page_reads_as_zero() {
-    let bed = Bed::new(4096, 1, 1);
-    let space = bed.mm.new_space().expect("memory");
-    let before = bed.mm.counter(Counter::PwClearBatches);
-    let populated = bed.map(&space, MapFlags::POPULATE);
-    let advised = bed.map(&space, MapFlags::empty());
-    bed.mm.madvise(&space, advised.start(), advised.len(), Advice::PopulateWrite).expect("memory");
+    let fixture = Fixture::new(4096, 1, 1);
+    let space = fixture.mm.new_space().expect("memory");
+    let before = fixture.mm.counter(Counter::PwClearBatches);
+    let populated = fixture.map(&space, MapFlags::POPULATE);
+    let advised = fixture.map(&space, MapFlags::empty());
+    fixture.mm.madvise(&space, advised.start(), advised.len(), Advice::PopulateWrite).expect("memory");
     if let Some(streaming) = streaming() {
-        assert!(bed.cleared(streaming) >= 2 * PAGES, "fresh frames of an operation of 1.2 MB go past the cache");
-        assert_eq!(bed.mm.counter(Counter::PwClearBatches) - before, 2 * PAGES.div_ceil(64), "64 pages a batch");
+        assert!(fixture.cleared(streaming) >= 2 * PAGES, "new frames of an operation of 1.2 MB are cold");
+        assert_eq!(fixture.mm.counter(Counter::PwClearBatches) - before, 2 * PAGES.div_ceil(64), "64 pages a batch");
     }
-    assert_eq!(bed.mm.counter(Counter::PwZeroed), 2 * PAGES, "no more than were mapped");
+    assert_eq!(fixture.mm.counter(Counter::PwZeroed), 2 * PAGES, "more pages were cleared than mapped");
     for range in [populated, advised] {
-        assert!(bed.reads_as_zero(&space, range), "INV-CLEAR-WHOLE");
+        assert!(fixture.reads_as_zero(&space, range), "INV-CLEAR-WHOLE");
     }
-    bed.fences_are_owed();
-    bed.mm.end_space(&space);
+    fixture.check_fences();
+    fixture.mm.end_space(&space);
 }
 
 #[test]
 fn a_bulk_pin_clears_in_batches_and_a_plain_one_page_by_page() {
-    let bed = Bed::new(4096, 1, 1);
-    let space = bed.mm.new_space().expect("memory");
+    let fixture = Fixture::new(4096, 1, 1);
+    let space = fixture.mm.new_space().expect("memory");
     for (flags, batches) in [(GupFlags::empty(), 0), (GupFlags::HINT_BULK, PAGES.div_ceil(64))] {
-        let before = bed.mm.counter(Counter::PwClearBatches);
-        let range = bed.map(&space, MapFlags::empty());
-        let pages = bed.mm.pin_user_pages(&space, range, flags | GupFlags::WRITE).expect("memory");
+        let before = fixture.mm.counter(Counter::PwClearBatches);
+        let range = fixture.map(&space, MapFlags::empty());
+        let pages = fixture.mm.pin_user_pages(&space, range, flags | GupFlags::WRITE).expect("memory");
         assert_eq!(pages.len() as u64, PAGES);
-        assert!(pages.iter().all(|page| bed.memory.holds(page.pfn(), Order::ZERO, 0)));
+        assert!(pages.iter().all(|page| fixture.memory.holds(page.pfn(), Order::ZERO, 0)));
         let expected = if streaming().is_some() { batches } else { 0 };
-        assert_eq!(bed.mm.counter(Counter::PwClearBatches) - before, expected);
-        bed.mm.release_user_pages(pages, Contents::Read);
+        assert_eq!(fixture.mm.counter(Counter::PwClearBatches) - before, expected);
+        fixture.mm.release_user_pages(pages, Contents::Read);
     }
-    bed.fences_are_owed();
-    bed.mm.end_space(&space);
+    fixture.check_fences();
+    fixture.mm.end_space(&space);
 }
 
-/// Faults by a program: ordinary stores, as long as nobody asks for others.
+/// A fault of a program uses ordinary stores, unless `clear_uncached` is 2.
 #[test]
-fn a_fault_clears_one_page_and_brings_it_to_the_cache() {
+fn a_fault_clears_one_page_with_the_stores_of_the_policy() {
     for (knob, faults_stream) in [(0, false), (1, false), (2, true)] {
-        let bed = Bed::new(4096, 1, knob);
-        let space = bed.mm.new_space().expect("memory");
-        let range = bed.map(&space, MapFlags::empty());
+        let fixture = Fixture::new(4096, 1, knob);
+        let space = fixture.mm.new_space().expect("memory");
+        let range = fixture.map(&space, MapFlags::empty());
         for va in range.iter() {
-            bed.mm.fault(&space, va.add(0x123), Access::Write).expect("memory");
+            fixture.mm.fault(&space, va.add(0x123), Access::Write).expect("memory");
         }
-        assert!(bed.reads_as_zero(&space, range));
+        assert!(fixture.reads_as_zero(&space, range));
         let streams = faults_stream && ClearCaps::detect().candidates().next().is_some();
-        let fences = bed.mm.counter(Counter::PwClearFences);
-        assert!(if streams { fences >= PAGES } else { fences == 0 }, "{fences} fences at {knob}");
-        bed.fences_are_owed();
-        bed.mm.end_space(&space);
+        let fences = fixture.mm.counter(Counter::PwClearFences);
+        assert!(if streams { fences >= PAGES } else { fences == 0 }, "{fences} fences with clear_uncached = {knob}");
+        fixture.check_fences();
+        fixture.mm.end_space(&space);
     }
 }
 
 #[test]
-fn memory_that_runs_out_in_a_batch_is_an_error_and_nothing_leaks() {
-    let bed = Bed::new(1024, 1, 1);
-    let space = bed.mm.new_space().expect("memory");
+fn memory_exhausted_in_a_batch_is_an_error_and_leaks_no_frame() {
+    let fixture = Fixture::new(1024, 1, 1);
+    let space = fixture.mm.new_space().expect("memory");
     let mut mapped = Vec::new();
     let refused = loop {
-        let range = bed.map(&space, MapFlags::empty());
+        let range = fixture.map(&space, MapFlags::empty());
         mapped.push(range);
-        if let Err(error) = bed.mm.madvise(&space, range.start(), range.len(), Advice::PopulateWrite) {
+        if let Err(error) = fixture.mm.madvise(&space, range.start(), range.len(), Advice::PopulateWrite) {
             break error;
         }
     };
     assert_eq!(refused.errno(), pagewright_types::Errno::ENOMEM);
     assert_eq!(mapped.len(), 4, "1024 frames hold three times 300 pages and their tables");
-    assert!(mapped[..3].iter().all(|range| bed.reads_as_zero(&space, *range)));
-    bed.mm.end_space(&space);
-    let frames = bed.mm.tlb().frames();
-    // The zero page and the empty root stay.
+    assert!(mapped[..3].iter().all(|range| fixture.reads_as_zero(&space, *range)));
+    fixture.mm.end_space(&space);
+    let frames = fixture.mm.tlb().frames();
+    // The zero page and the empty root remain allocated.
     assert_eq!(frames.available(), frames.managed() - 2);
 }
 
-/// INV-POOL-ZERO, INV-CLEAR-YIELD
+/// INV-POOL-ZERO, INV-CLEAR-YIELD.
 #[test]
-fn a_pool_is_filled_with_zeroed_folios_punched_and_filled_again() {
-    let bed = Bed::new(1 << 14, 1, 1);
+fn a_pool_has_zeroed_folios_after_filling_and_refilling() {
+    let fixture = Fixture::new(1 << 14, 1, 1);
     for (raw, places, yields) in [(9, 10, 3), (12, 2, 2 + 2)] {
         let order = Order::new(raw);
-        let pool = bed.mm.huge_pool(order, NODE, places).expect("memory");
+        let pool = fixture.mm.huge_pool(order, NODE, places).expect("memory");
         assert!(pool.folio(0).is_none());
         let given = Cell::new(0);
         pool.fill(0..places, || given.set(given.get() + 1)).expect("memory");
-        assert_eq!((pool.filled(), given.get()), (places, yields), "a chance to yield each 8 MiB");
+        assert_eq!((pool.filled(), given.get()), (places, yields), "one chance to yield after each 8 MiB");
         for place in 0..places {
             let folio = pool.folio(place).expect("filled");
-            assert!(bed.memory.holds(folio.pfn(), order, 0), "place {place}");
-            bed.memory.fill(folio.pfn(), order, POISON);
-            assert!(bed.mm.tlb().frames().put(folio).is_none(), "the pool has a reference, too");
+            assert!(fixture.memory.holds(folio.pfn(), order, 0), "place {place}");
+            fixture.memory.fill(folio.pfn(), order, POISON);
+            assert!(fixture.mm.tlb().frames().put(folio).is_none(), "the pool also has a reference");
         }
         pool.punch(1..places);
         assert_eq!(pool.filled(), 1);
         pool.fill(0..places, || {}).expect("memory");
         let (kept, again) = (pool.folio(0).expect("kept"), pool.folio(1).expect("filled"));
-        assert!(bed.memory.holds(kept.pfn(), order, POISON), "what was there is left alone");
-        assert!(bed.memory.holds(again.pfn(), order, 0), "what is used again is cleared again");
+        assert!(fixture.memory.holds(kept.pfn(), order, POISON), "a folio that was not punched is cleared");
+        assert!(fixture.memory.holds(again.pfn(), order, 0), "a folio that was punched is not cleared again");
         for folio in [kept, again] {
-            assert!(bed.mm.tlb().frames().put(folio).is_none());
+            assert!(fixture.mm.tlb().frames().put(folio).is_none());
         }
     }
-    bed.fences_are_owed();
-    let frames = bed.mm.tlb().frames();
+    fixture.check_fences();
+    let frames = fixture.mm.tlb().frames();
     assert_eq!(frames.available(), frames.managed() - 2);
 }
 
 #[test]
-fn a_pool_that_memory_does_not_suffice_for_keeps_what_it_got() {
-    let bed = Bed::new(1 << 13, 1, 1);
-    let pool = bed.mm.huge_pool(Order::PMD, NODE, 100).expect("memory");
-    let refused = pool.fill(0..100, || {}).expect_err("32 MiB are not 200");
+fn a_pool_that_exhausts_memory_keeps_the_folios_it_got() {
+    let fixture = Fixture::new(1 << 13, 1, 1);
+    let pool = fixture.mm.huge_pool(Order::PMD, NODE, 100).expect("memory");
+    let refused = pool.fill(0..100, || {}).expect_err("the machine has 32 MiB, the pool needs 200");
     assert_eq!(refused.errno(), pagewright_types::Errno::ENOMEM);
-    assert_eq!(pool.filled(), 15, "of 16 blocks, one has the zero page");
+    assert_eq!(pool.filled(), 15, "the zero page occupies one of 16 blocks");
     drop(pool);
-    let frames = bed.mm.tlb().frames();
+    let frames = fixture.mm.tlb().frames();
     assert_eq!(frames.available(), frames.managed() - 2);
 }
 
 #[test]
 fn several_cpus_fill_a_pool_together() {
-    let bed = Bed::new(1 << 15, 2, 1);
-    let pool = bed.mm.huge_pool(Order::PMD, NODE, 48).expect("memory");
+    let fixture = Fixture::new(1 << 15, 2, 1);
+    let pool = fixture.mm.huge_pool(Order::PMD, NODE, 48).expect("memory");
     for _ in 0..3 {
         let filling = pool.begin_filling(0..48);
         thread::scope(|scope| {
@@ -212,35 +213,36 @@ fn several_cpus_fill_a_pool_together() {
         let mut seen = Vec::new();
         for place in 0..48 {
             let folio = pool.folio(place).expect("filled");
-            assert!(bed.memory.holds(folio.pfn(), Order::PMD, 0));
-            bed.memory.fill(folio.pfn(), Order::PMD, POISON);
+            assert!(fixture.memory.holds(folio.pfn(), Order::PMD, 0));
+            fixture.memory.fill(folio.pfn(), Order::PMD, POISON);
             seen.push(folio.pfn());
-            assert!(bed.mm.tlb().frames().put(folio).is_none());
+            assert!(fixture.mm.tlb().frames().put(folio).is_none());
         }
         seen.sort_unstable();
         seen.dedup();
-        assert_eq!(seen.len(), 48, "a folio each");
+        assert_eq!(seen.len(), 48, "two places have the same folio");
         pool.punch(0..48);
     }
-    bed.fences_are_owed();
+    fixture.check_fences();
 }
 
-/// The allocator's own knowledge, end to end: what a pool had a moment ago is hot in the next one,
-/// and cleared through the cache.
+/// The residency that the allocator records, from end to end.
+///
+/// A folio that was just freed is hot, and is cleared through the cache.
 #[test]
-fn folios_just_given_back_are_cleared_through_the_cache() {
-    let bed = Bed::new(1 << 14, 1, 1);
+fn folios_just_freed_are_cleared_through_the_cache() {
+    let fixture = Fixture::new(1 << 14, 1, 1);
     let Some(streaming) = streaming() else { return };
-    let tlb = bed.mm.tlb();
+    let tlb = fixture.mm.tlb();
     let whole = pagewright_tlb::frames::ClearExtent::of_frames(1 << 20);
     let mut list = BlockList::new();
     let take = || tlb.alloc_zeroed(tlb.request(Order::PMD), whole).expect("memory").into_block();
     list.push(tlb.frames(), take());
-    assert_eq!(bed.cleared(streaming), 512);
+    assert_eq!(fixture.cleared(streaming), 512);
     while let Some(block) = list.pop(tlb.frames()) {
         tlb.free(block);
     }
     let again = take();
-    assert_eq!(bed.cleared(streaming), 512, "not streamed: its lines may be dirty here");
+    assert_eq!(fixture.cleared(streaming), 512, "a hot block is cleared with streaming stores");
     tlb.free(again);
 }

@@ -1,4 +1,4 @@
-//! Mistakes of clearing, each of which is noticed on real memory.
+//! Planted bugs of clearing, each of which a test on real memory detects.
 
 use pagewright_host::{HostMachine, HostMemory, run_as};
 use pagewright_mm::{Knob, Knobs, Mm};
@@ -10,15 +10,15 @@ use std::cell::Cell;
 const POISON: u64 = 0xdead_beef_dead_beef;
 const NODE: NodeId = NodeId::new(0);
 
-/// What is seen of a pool of two folios of 16 MiB that is filled past the cache.
+/// The observations on a pool of two folios of 16 MiB, filled with streaming stores.
 #[derive(Debug, PartialEq, Eq)]
-struct Seen {
+struct PoolObservation {
     zero: bool,
     yields: u32,
     fences_short: u64,
 }
 
-fn fill() -> Seen {
+fn fill() -> PoolObservation {
     run_as(CpuId::new(0));
     let memory = HostMemory::try_new(1 << 14).expect("memory");
     (0..32).for_each(|block| memory.fill(Pfn::new(block * 512), Order::PMD, POISON));
@@ -27,7 +27,7 @@ fn fill() -> Seen {
     let layout = MemoryLayout { min_free_kbytes: Some(0), watermark_scale_factor: 0, ..MemoryLayout::new(&nodes) };
     let knobs = Knobs::default();
     knobs.set(Knob::ClearUncached, 2).expect("0 to 2");
-    let mm = Mm::try_new(HostMachine::new(memory, 1), &layout, knobs).expect("a possible machine");
+    let mm = Mm::try_new(HostMachine::new(memory, 1), &layout, knobs).expect("a valid layout");
     let order = Order::new(12);
     let pool = mm.huge_pool(order, NODE, 2).expect("memory");
     let yields = Cell::new(0);
@@ -35,27 +35,27 @@ fn fill() -> Seen {
     let zero = (0..2).all(|place| {
         let folio = pool.folio(place).expect("filled");
         let zero = memory.holds(folio.pfn(), order, 0);
-        assert!(mm.tlb().frames().put(folio).is_none(), "the pool has a reference, too");
+        assert!(mm.tlb().frames().put(folio).is_none(), "the pool also has a reference");
         zero
     });
     let [fences, batches, each] =
         [Counter::PwClearFences, Counter::PwClearBatches, Counter::PwClearYields].map(|counter| mm.counter(counter));
-    Seen { zero, yields: yields.get(), fences_short: batches + each - fences }
+    PoolObservation { zero, yields: yields.get(), fences_short: batches + each - fences }
 }
 
 /// INV-CLEAR-WHOLE, INV-CLEAR-YIELD, INV-CLEAR-FENCES.
 #[test]
-fn planted_bugs_are_found() {
-    let right = Seen { zero: true, yields: 4, fences_short: 0 };
+fn each_planted_bug_of_clearing_is_detected() {
+    let right = PoolObservation { zero: true, yields: 4, fences_short: 0 };
     assert_eq!(fill(), right);
     choose(Some(PlantedBug::ClearShort));
-    assert_eq!(fill(), Seen { zero: false, ..right });
+    assert_eq!(fill(), PoolObservation { zero: false, ..right });
     choose(Some(PlantedBug::ClearNoYield));
-    assert_eq!(fill(), Seen { yields: 2, ..right });
+    assert_eq!(fill(), PoolObservation { yields: 2, ..right });
     choose(Some(PlantedBug::ClearNoFence));
-    let seen = fill();
+    let observed = fill();
     choose(None);
     if ClearCaps::detect().streaming().is_some() {
-        assert!(seen.fences_short > 0, "{seen:?}");
+        assert!(observed.fences_short > 0, "INV-CLEAR-FENCES: {observed:?}");
     }
 }

@@ -198,7 +198,7 @@ pub(crate) fn one_node(host: &Host, start: u32, end: u32) -> Frames<Host> {
     let ranges = [range(start, end)];
     let nodes = [NodeSpec { id: NODE0, ranges: &ranges, cpus: CpuMask::first(host.cpus) }];
     let layout = MemoryLayout { min_free_kbytes: Some(0), watermark_scale_factor: 0, ..MemoryLayout::new(&nodes) };
-    Frames::try_new(host.clone(), &layout).expect("a possible machine")
+    Frames::try_new(host.clone(), &layout).expect("a valid layout")
 }
 
 /// Allocates a block that owes no debt.

@@ -122,7 +122,7 @@ impl Bench {
 
     /// Calibrates the stores and measures the size of the cache.
     pub(super) fn measure_cache(&self) -> CacheMeasurements {
-        let clock = ThreadClock::start_running();
+        let clock = ThreadClock::start_cpu_time();
         let frames = self.frames();
         let calibration =
             frames.calibrate_clearing(self.alloc_list(Frames::<HostMachine>::CALIBRATION_BLOCKS), || clock.elapsed());

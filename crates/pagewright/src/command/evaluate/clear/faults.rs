@@ -77,7 +77,7 @@ fn fault_in(bench: &Bench, space: &Space<HostMachine>, bytes: u64) -> Result<f64
     let request = MapRequest { addr: VirtAddr::ZERO, len: bytes, rights: Rights::RW, flags, file: None };
     let base = mm.mmap(space, &request).map_err(failed)?;
     let mut left = 0;
-    let clock = ThreadClock::start_running();
+    let clock = ThreadClock::start_cpu_time();
     for offset in (0..bytes).step_by(PAGE_SIZE as usize) {
         let va = base.add(offset);
         mm.fault(space, va, Access::Write).map_err(failed)?;

@@ -277,7 +277,7 @@ fn cold(bench: &Bench, methods: &[Method], blocks: &mut Vec<Block>, state: Targe
     let each = blocks_per_sample(order).min(share);
     let mut ring = Ring { shares: (0..cpus).map(|_| blocks.drain(..share).collect()).collect(), at: share };
     let sampling =
-        Sampling { known: Residency::Cold, read: state == TargetState::ReadBack, clock: ThreadClock::start_running };
+        Sampling { known: Residency::Cold, read: state == TargetState::ReadBack, clock: ThreadClock::start_cpu_time };
     let prepare = |ring: &mut Ring| {
         ring.at += each;
         if ring.at + each > share {
@@ -328,7 +328,7 @@ fn cached(bench: &Bench, methods: &[Method], ring: &mut Vec<Block>, state: Targe
     let known = if order.raw() <= 3 || order == Order::PMD { Residency::Hot } else { Residency::Unknown };
     let streaming = bench.streaming().or(bench.frames().clear_selector().caps().candidates().next());
     // Short times are measured by the clock with the least overhead.
-    let clock = if order.bytes() * set as u64 > 1 << 20 { ThreadClock::start_running } else { ThreadClock::start };
+    let clock = if order.bytes() * set as u64 > 1 << 20 { ThreadClock::start_cpu_time } else { ThreadClock::start };
     let sampling = Sampling { known, read: false, clock };
     let prepare = |blocks: &mut Vec<Block>| {
         // The first pass fetches the lines from where the previous method left them. The second
@@ -360,7 +360,7 @@ fn one_batch(bench: &Bench, methods: &[Method], four: &mut Vec<Block>) -> Cell {
         four,
         |_| {},
         |four| {
-            let clock = ThreadClock::start_running();
+            let clock = ThreadClock::start_cpu_time();
             let cpu = bench.frames().pin_cpu();
             let mut batch = cpu.batch();
             for block in four.drain(..) {

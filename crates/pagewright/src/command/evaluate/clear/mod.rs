@@ -100,8 +100,8 @@ fn measured_on(facts: &HostFacts, bench: &Bench, cache: &bench::CacheMeasurement
             if facts.is_virtual { "a virtual machine" } else { "no hypervisor reported" }.to_owned(),
         ),
         ("CPU".to_owned(), format!("{}{signature}, {} CPUs{denied}", facts.model, facts.cpus)),
-        ("system".to_owned(), format!("Linux {}, load {:.2}", facts.system, facts.load_percent as f64 / 100.0)),
-        ("last-level cache".to_owned(), format!("reports {}; {}", mebibytes(facts.claimed_cache), cache.cache_text())),
+        ("system".to_owned(), format!("Linux {}, load {:.2}", facts.kernel_release, facts.load_percent as f64 / 100.0)),
+        ("last-level cache".to_owned(), format!("reports {}; {}", mebibytes(facts.reported_cache), cache.cache_text())),
         ("calibration".to_owned(), cache.calibration_text()),
         ("huge pages".to_owned(), bench.huge_pages()),
     ])

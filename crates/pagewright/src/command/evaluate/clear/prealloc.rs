@@ -108,7 +108,7 @@ fn fill(bench: &Bench, bytes: u64, order: Order, cpus: usize, check: bool) -> Re
     }
     let filling = pool.begin_filling(0..folios);
     let took = if cpus == 1 {
-        let clock = ThreadClock::start_running();
+        let clock = ThreadClock::start_cpu_time();
         filling.help(|| {}).map_err(failed)?;
         clock.elapsed()
     } else {
@@ -120,7 +120,7 @@ fn fill(bench: &Bench, bytes: u64, order: Order, cpus: usize, check: bool) -> Re
                 scope.spawn(move || {
                     bench.become_cpu(cpu);
                     barrier.wait();
-                    let clock = ThreadClock::start_running();
+                    let clock = ThreadClock::start_cpu_time();
                     filling.help(|| {}).map(|()| clock.elapsed())
                 })
             };
@@ -158,7 +158,7 @@ fn for_each_folio(
 fn populate(bytes: u64) -> Option<f64> {
     let map = MmapMut::map_anon(bytes as usize).ok()?;
     let _ = map.advise(Advice::HugePage);
-    let clock = ThreadClock::start_running();
+    let clock = ThreadClock::start_cpu_time();
     map.advise(Advice::PopulateWrite).ok()?;
     Some(bytes as f64 / clock.elapsed().as_nanos().max(1) as f64)
 }
