@@ -30,7 +30,7 @@ use crate::zone::{WatermarkLevel, Zone, ZoneBlock, ZoneId, ZoneKind, ZoneRequest
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::fmt;
-use pagewright_sync::{Counters, OutOfMemory, Platform};
+use pagewright_sync::{AllocError, Counters, Platform};
 use pagewright_types::judge::Fact;
 use pagewright_types::{Counter, CpuId, DebtKey, FrameRange, NodeId, Order, Pfn};
 
@@ -96,7 +96,7 @@ pub enum FramesError {
     /// The layout is invalid.
     Layout(MemoryLayoutError),
     /// There is no heap memory for the records.
-    OutOfMemory(OutOfMemory),
+    OutOfMemory(AllocError),
 }
 
 impl From<MemoryLayoutError> for FramesError {
@@ -105,8 +105,8 @@ impl From<MemoryLayoutError> for FramesError {
     }
 }
 
-impl From<OutOfMemory> for FramesError {
-    fn from(error: OutOfMemory) -> Self {
+impl From<AllocError> for FramesError {
+    fn from(error: AllocError) -> Self {
         Self::OutOfMemory(error)
     }
 }
@@ -147,7 +147,7 @@ impl<P: Platform> Frames<P> {
         let span = layout.check()?;
         if !machine.permit_allocation() {
             let bytes = Memmap::bytes(span.frames);
-            return Err(OutOfMemory { bytes }.into());
+            return Err(AllocError { bytes }.into());
         }
         let memmap = Memmap::try_new(span.frames)?;
         let zones = zones_of::<P>(layout, span.cpus)?;
@@ -380,9 +380,9 @@ impl<P: Platform> Frames<P> {
 }
 
 /// The first `len` of `values`, in memory that is reserved fallibly.
-fn boxed<T>(len: usize, values: impl Iterator<Item = T>) -> Result<Box<[T]>, OutOfMemory> {
+fn boxed<T>(len: usize, values: impl Iterator<Item = T>) -> Result<Box<[T]>, AllocError> {
     let mut all = Vec::new();
-    all.try_reserve_exact(len).map_err(|_| OutOfMemory { bytes: len * size_of::<T>() })?;
+    all.try_reserve_exact(len).map_err(|_| AllocError { bytes: len * size_of::<T>() })?;
     all.extend(values.take(len));
     Ok(all.into_boxed_slice())
 }
@@ -402,12 +402,12 @@ fn clear_selector_for<P: Platform>(machine: &P) -> ClearSelector {
     ClearSelector::new(map, caps)
 }
 
-fn zones_of<P: Platform>(layout: &MemoryLayout<'_>, cpus: usize) -> Result<Box<[Zone<P::Locks>]>, OutOfMemory> {
+fn zones_of<P: Platform>(layout: &MemoryLayout<'_>, cpus: usize) -> Result<Box<[Zone<P::Locks>]>, AllocError> {
     let machine = layout.frames();
     let min_free = layout.min_free_kbytes.unwrap_or_else(|| watermark::min_free_kbytes(machine));
     let mut zones = Vec::new();
     let most = layout.nodes.len() * ZoneKind::ALL.len();
-    zones.try_reserve_exact(most).map_err(|_| OutOfMemory { bytes: most * size_of::<Zone<P::Locks>>() })?;
+    zones.try_reserve_exact(most).map_err(|_| AllocError { bytes: most * size_of::<Zone<P::Locks>>() })?;
     for (index, node) in layout.nodes.iter().enumerate() {
         for kind in ZoneKind::ALL {
             let managed = zone_ranges(layout, index, kind).map(FrameRange::frames).sum();
@@ -420,7 +420,7 @@ fn zones_of<P: Platform>(layout: &MemoryLayout<'_>, cpus: usize) -> Result<Box<[
     Ok(zones.into_boxed_slice())
 }
 
-fn spans_of<L>(layout: &MemoryLayout<'_>, zones: &[Zone<L>]) -> Result<Box<[(FrameRange, ZoneId)]>, OutOfMemory> {
+fn spans_of<L>(layout: &MemoryLayout<'_>, zones: &[Zone<L>]) -> Result<Box<[(FrameRange, ZoneId)]>, AllocError> {
     let all = || {
         zones.iter().enumerate().flat_map(|(id, zone)| {
             zone_ranges(layout, zone.node.index(), zone.kind).map(move |range| (range, ZoneId::new(id as u8)))
@@ -435,10 +435,10 @@ fn spans_of<L>(layout: &MemoryLayout<'_>, zones: &[Zone<L>]) -> Result<Box<[(Fra
 ///
 /// Within a node, zones go from high addresses to low, so that memory below 4 GiB is used last
 /// (Linux's `build_zonelists`).
-fn fallbacks_of<L>(layout: &MemoryLayout<'_>, zones: &[Zone<L>]) -> Result<Box<[Box<[ZoneId]>]>, OutOfMemory> {
+fn fallbacks_of<L>(layout: &MemoryLayout<'_>, zones: &[Zone<L>]) -> Result<Box<[Box<[ZoneId]>]>, AllocError> {
     let mut lists = Vec::new();
     let nodes = layout.nodes.len();
-    lists.try_reserve_exact(nodes).map_err(|_| OutOfMemory { bytes: nodes * size_of::<Box<[ZoneId]>>() })?;
+    lists.try_reserve_exact(nodes).map_err(|_| AllocError { bytes: nodes * size_of::<Box<[ZoneId]>>() })?;
     for from in 0..nodes {
         let mut list = boxed(zones.len(), (0..zones.len()).map(|id| ZoneId::new(id as u8)))?;
         list.sort_unstable_by_key(|id| {
@@ -451,7 +451,7 @@ fn fallbacks_of<L>(layout: &MemoryLayout<'_>, zones: &[Zone<L>]) -> Result<Box<[
     Ok(lists.into_boxed_slice())
 }
 
-fn nodes_of_cpus(layout: &MemoryLayout<'_>, cpus: usize) -> Result<Box<[NodeId]>, OutOfMemory> {
+fn nodes_of_cpus(layout: &MemoryLayout<'_>, cpus: usize) -> Result<Box<[NodeId]>, AllocError> {
     let mut nodes = boxed(cpus, core::iter::repeat_n(NodeId::new(0), cpus))?;
     for node in layout.nodes {
         for cpu in node.cpus.iter() {

@@ -42,7 +42,7 @@ use crate::list::FrameList;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicU32, Ordering};
-use pagewright_sync::{Backend, OutOfMemory, Platform, SpinLock, rank};
+use pagewright_sync::{AllocError, Backend, Platform, SpinLock, rank};
 use pagewright_types::{LruList, NodeId, Pfn};
 
 impl FolioFlags {
@@ -63,7 +63,7 @@ impl FolioFlags {
 /// The lists of one node, on cache lines of their own.
 #[repr(align(128))]
 struct NodeLists<L> {
-    lists: SpinLock<[FrameList; LruList::ALL.len()], rank::Lru, L>,
+    lists: SpinLock<[FrameList; LruList::ALL.len()], rank::LruRank, L>,
     /// Base pages on each list; written under the lock, read without it.
     pages: [AtomicU32; LruList::ALL.len()],
 }
@@ -76,9 +76,9 @@ type Lists<'a> = &'a mut [FrameList; LruList::ALL.len()];
 
 impl<L: Backend> Lru<L> {
     /// Allocates empty lists for `nodes` nodes.
-    pub(crate) fn try_new(nodes: usize) -> Result<Self, OutOfMemory> {
+    pub(crate) fn try_new(nodes: usize) -> Result<Self, AllocError> {
         let mut all = Vec::new();
-        all.try_reserve_exact(nodes).map_err(|_| OutOfMemory { bytes: nodes * size_of::<NodeLists<L>>() })?;
+        all.try_reserve_exact(nodes).map_err(|_| AllocError { bytes: nodes * size_of::<NodeLists<L>>() })?;
         all.extend((0..nodes).map(|_| NodeLists {
             lists: SpinLock::new([FrameList::EMPTY; LruList::ALL.len()]),
             pages: [const { AtomicU32::new(0) }; LruList::ALL.len()],

@@ -10,7 +10,7 @@
 use crate::record::{FrameKind, FrameRecord, FrameState};
 use crate::zeroed_slice::ZeroedSlice;
 use core::sync::atomic::Ordering;
-use pagewright_sync::OutOfMemory;
+use pagewright_sync::AllocError;
 use pagewright_types::{FrameRange, Order, Pfn};
 
 /// The records of all frames of a machine.
@@ -21,7 +21,7 @@ pub(crate) struct Memmap {
 
 impl Memmap {
     /// Allocates zeroed records for all frames of `span`.
-    pub(crate) fn try_new(span: FrameRange) -> Result<Self, OutOfMemory> {
+    pub(crate) fn try_new(span: FrameRange) -> Result<Self, AllocError> {
         Ok(Self { start: span.start(), records: ZeroedSlice::try_new(span.frames() as usize)? })
     }
 

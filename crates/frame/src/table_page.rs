@@ -22,8 +22,8 @@ use crate::record::{FrameKind, FrameRecord, FrameState};
 use core::fmt;
 use core::marker::PhantomData;
 use core::sync::atomic::{Ordering, fence};
-use pagewright_sync::rank::{Rank, Table, TableUpper};
-use pagewright_sync::{Backend, Platform, WordGuard, WordLock};
+use pagewright_sync::rank::{Rank, TableRank, TableUpperRank};
+use pagewright_sync::{Backend, BitSpinGuard, BitSpinLock, Platform};
 use pagewright_types::{Level, Order, Pfn, SpaceId};
 
 bitflags::bitflags! {
@@ -42,7 +42,7 @@ bitflags::bitflags! {
     }
 }
 
-const _: () = assert!(TableMarks::all().bits() & WordLock::BIT == 0, "a mark uses the lock bit");
+const _: () = assert!(TableMarks::all().bits() & BitSpinLock::BIT == 0, "a mark uses the lock bit");
 
 /// A view of the record of a page-table page.
 pub struct TablePage<'a, L> {
@@ -142,15 +142,15 @@ impl<'a, L: Backend> TablePage<'a, L> {
     /// # Panics
     /// In debug builds when the caller breaks the lock order, or when `R` is the wrong rank.
     #[inline]
-    pub fn lock<R: Rank>(&self) -> WordGuard<'a, R, L> {
-        let rank = if self.level() == Level::PTE { Table::PLACE } else { TableUpper::PLACE };
+    pub fn lock<R: Rank>(&self) -> BitSpinGuard<'a, R, L> {
+        let rank = if self.level() == Level::PTE { TableRank::PLACE } else { TableUpperRank::PLACE };
         debug_assert_eq!(R::PLACE, rank, "INV-LOCK-ORDER: table {} locked with rank {}", self.pfn, R::NAME);
-        WordLock::lock::<R, L>(&self.record.flags)
+        BitSpinLock::lock::<R, L>(&self.record.flags)
     }
 
     /// Whether the lock is held, by this or another CPU.
     pub fn is_locked(&self) -> bool {
-        self.record.flags.load(Ordering::Acquire) & WordLock::BIT != 0
+        self.record.flags.load(Ordering::Acquire) & BitSpinLock::BIT != 0
     }
 
     /// The number of entries that are not empty.

@@ -14,7 +14,7 @@ use core::alloc::Layout;
 use core::marker::PhantomData;
 use core::ops::Deref;
 use core::ptr::NonNull;
-use pagewright_sync::OutOfMemory;
+use pagewright_sync::AllocError;
 
 /// An alignment that host allocators provide without clearing the memory themselves.
 const LOW_ALIGN: usize = 8;
@@ -43,11 +43,11 @@ impl<T: Zeroable> ZeroedSlice<T> {
     /// Allocates `len` zero values.
     ///
     /// # Errors
-    /// [`OutOfMemory`] when the heap is exhausted or the size overflows.
-    pub(crate) fn try_new(len: usize) -> Result<Self, OutOfMemory> {
+    /// [`AllocError`] when the heap is exhausted or the size overflows.
+    pub(crate) fn try_new(len: usize) -> Result<Self, AllocError> {
         let () = Self::NO_DROP;
         let bytes = len.saturating_mul(size_of::<T>()).saturating_add(align_of::<T>().max(LOW_ALIGN));
-        let failed = OutOfMemory { bytes };
+        let failed = AllocError { bytes };
         let layout = Layout::from_size_align(bytes, LOW_ALIGN).map_err(|_| failed)?;
         // SAFETY: the size of the layout is not 0, because an alignment is never 0.
         let memory = unsafe { alloc_zeroed(layout) };

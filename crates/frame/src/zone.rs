@@ -25,7 +25,7 @@ use crate::watermark::{Urgency, Watermarks};
 use core::fmt;
 use core::sync::atomic::{AtomicU32, Ordering};
 use pagewright_sync::rank;
-use pagewright_sync::{Backend, OutOfMemory, PerCpu, SpinLock};
+use pagewright_sync::{AllocError, Backend, PerCpu, SpinLock};
 use pagewright_types::{CpuId, DebtKey, FrameRange, NodeId, Order, Pfn};
 
 /// The index of a zone among the zones of its machine.
@@ -127,8 +127,8 @@ pub(crate) struct Zone<L> {
     limits: PcpLimits,
     free: AtomicU32,
     parked: AtomicU32,
-    buddy: SpinLock<Buddy, rank::Zone, L>,
-    pcp: PerCpu<SpinLock<Pcp, rank::PerCpuPages, L>>,
+    buddy: SpinLock<Buddy, rank::ZoneRank, L>,
+    pcp: PerCpu<SpinLock<Pcp, rank::PerCpuPagesRank, L>>,
 }
 
 impl<L: Backend> Zone<L> {
@@ -139,7 +139,7 @@ impl<L: Backend> Zone<L> {
         managed: u32,
         marks: Watermarks,
         cpus: usize,
-    ) -> Result<Self, OutOfMemory> {
+    ) -> Result<Self, AllocError> {
         Ok(Self {
             node,
             kind,

@@ -47,10 +47,10 @@ fn table_locks_nest_parent_before_child() {
         .map(|level| frames.new_table(take(&frames, 0), level, SpaceId::new(1)));
     let [pgd, pud, pmd, pte] = tables.map(|pfn| frames.table(pfn));
     {
-        let _pgd = pgd.lock::<rank::TableUpper>();
-        let _pud = pud.lock::<rank::TableUpper>();
-        let _pmd = pmd.lock::<rank::TableUpper>();
-        let _pte = pte.lock::<rank::Table>();
+        let _pgd = pgd.lock::<rank::TableUpperRank>();
+        let _pud = pud.lock::<rank::TableUpperRank>();
+        let _pmd = pmd.lock::<rank::TableUpperRank>();
+        let _pte = pte.lock::<rank::TableRank>();
         assert!([&pgd, &pud, &pmd, &pte].iter().all(|table| table.is_locked()));
         pmd.mark(TableMarks::MAY_PIN);
         assert!(pmd.is_locked(), "a mark changed the lock bit");
@@ -70,7 +70,7 @@ fn live_counts_under_the_lock_lose_no_update() {
                 run_on(cpu);
                 let table = frames.table(pfn);
                 for round in 0..2_000u32 {
-                    let _guard = table.lock::<rank::Table>();
+                    let _guard = table.lock::<rank::TableRank>();
                     if round % 2 == 0 { table.add_live(1) } else { assert!(table.sub_live(1) < 4) }
                 }
             });
@@ -107,6 +107,6 @@ mod in_debug_builds {
     fn locking_a_table_under_the_wrong_rank_panics() {
         let frames = one_node(&Host::new(1), 0, 64);
         let pfn = frames.new_table(take(&frames, 0), Level::PMD, SpaceId::new(1));
-        let _guard = frames.table(pfn).lock::<rank::Table>();
+        let _guard = frames.table(pfn).lock::<rank::TableRank>();
     }
 }

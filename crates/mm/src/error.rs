@@ -7,7 +7,7 @@ pub use fault::FaultError;
 use crate::file::Seals;
 use crate::space::{Advice, Resource};
 use core::fmt;
-use pagewright_sync::OutOfMemory;
+use pagewright_sync::AllocError;
 use pagewright_table::TableAllocError;
 use pagewright_tlb::frames::NoFrames;
 use pagewright_types::range::RangeError;
@@ -379,8 +379,8 @@ impl From<RangeError> for MmError {
     }
 }
 
-impl From<OutOfMemory> for MmError {
-    fn from(error: OutOfMemory) -> Self {
+impl From<AllocError> for MmError {
+    fn from(error: AllocError) -> Self {
         Self::NoKernelMemory { wanted: error.bytes }
     }
 }

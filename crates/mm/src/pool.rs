@@ -19,7 +19,7 @@ use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::ops::Range;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
-use pagewright_sync::{OutOfMemory, Platform};
+use pagewright_sync::{AllocError, Platform};
 use pagewright_tlb::frames::{ClearExtent, FolioFlags, FolioRef, FrameRequest, NoFrames, ZeroedBlock};
 use pagewright_types::{NodeId, Order, Pfn};
 
@@ -43,7 +43,7 @@ impl<P: Platform> Mm<P> {
     /// # Errors
     /// [`MmError`] for want of kernel memory; nothing is kept.
     pub fn huge_pool(&self, order: Order, node: NodeId, places: usize) -> Result<HugePool<'_, P>, MmError> {
-        let failed = || MmError::from(OutOfMemory { bytes: places * size_of::<AtomicU32>() });
+        let failed = || MmError::from(AllocError { bytes: places * size_of::<AtomicU32>() });
         if !self.permit() {
             return Err(failed());
         }

@@ -11,7 +11,7 @@ use pagewright_sim::explore::{
 };
 use pagewright_sim::{Sim, SimLocks};
 use pagewright_sync::SpinLock;
-use pagewright_sync::rank::{Cache, Context, Table};
+use pagewright_sync::rank::{CacheRank, ContextRank, TableRank};
 use pagewright_types::{Access, CpuId, CpuMask, Level, Pfn, Rights};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
@@ -31,7 +31,7 @@ fn busy<I: Isa>() -> (Sim<I>, Vec<CoroutineBody>) {
     bench.map(root, Level::PTE, page(0), Rights::RW, LeafFlags::empty());
     let slot = bench.slot(root, Level::PTE, page(0));
     (0..3).for_each(|cpu| bench.switch(CpuId::new(cpu), root, 1));
-    let (sim, lock) = (bench.sim, Rc::new(Lock::<Table>::new(0)));
+    let (sim, lock) = (bench.sim, Rc::new(Lock::<TableRank>::new(0)));
     sim.bind_ipi_handler(Rc::new(|_| {}));
     let programs = (0..3).map(|cpu| {
         let (sim, lock, cpu) = (sim.clone(), Rc::clone(&lock), CpuId::new(cpu));
@@ -121,7 +121,7 @@ fn tokens_are_text_and_back() {
 /// Two CPUs take two locks, one of them the other way round.
 fn crossed() -> (Sim<X86_64>, Vec<CoroutineBody>) {
     let sim = Bench::<X86_64>::with(|config| config.nodes[0].bytes = 1 << 20).sim;
-    let locks = Rc::new((Lock::<Cache>::new(0), Lock::<Context>::new(0), Cell::new(0)));
+    let locks = Rc::new((Lock::<CacheRank>::new(0), Lock::<ContextRank>::new(0), Cell::new(0)));
     let one = Rc::clone(&locks);
     let other = Rc::clone(&locks);
     let programs: Vec<CoroutineBody> = vec![
@@ -152,7 +152,7 @@ fn locks_are_waited_for() {
 #[test]
 fn a_wait_for_nothing_is_a_deadlock() {
     let (sim, _) = busy::<X86_64>();
-    let lock = Rc::new(Lock::<Table>::new(0));
+    let lock = Rc::new(Lock::<TableRank>::new(0));
     let (holder, waiter, waits) = (Rc::clone(&lock), Rc::clone(&lock), sim.clone());
     let programs: Vec<CoroutineBody> = vec![
         Box::new(move || {

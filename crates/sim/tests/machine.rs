@@ -3,7 +3,7 @@
 
 use pagewright_arch::{Aarch64, Effects, Isa, Pte, PteSlot, X86_64};
 use pagewright_sim::{AllocationFailure, Cost, MachineConfig, Picos, Sim, SimLocks};
-use pagewright_sync::rank::{Space, Table};
+use pagewright_sync::rank::{SpaceRank, TableRank};
 use pagewright_sync::{Backend, SpinLock};
 use pagewright_types::{CpuId, Level, Order, Pfn, PhysAddr};
 use std::sync::atomic::Ordering;
@@ -21,8 +21,8 @@ type Lock<R> = SpinLock<u32, R, SimLocks>;
 #[test]
 fn each_cpu_holds_its_own_ranks_and_keeps_them_while_another_runs() {
     let sim = machine::<X86_64>();
-    let outer: Lock<Space> = Lock::new(0);
-    let inner: Lock<Table> = Lock::new(0);
+    let outer: Lock<SpaceRank> = Lock::new(0);
+    let inner: Lock<TableRank> = Lock::new(0);
     // INV-SIM-RANKS
     sim.run_on(CPU0, || {
         let held = inner.lock();
@@ -44,7 +44,7 @@ fn each_cpu_holds_its_own_ranks_and_keeps_them_while_another_runs() {
 #[should_panic(expected = "deadlock in fast mode: CPU 1 waits for a lock")]
 fn a_contended_lock_is_a_deadlock() {
     let sim = machine::<X86_64>();
-    let lock: Lock<Table> = Lock::new(0);
+    let lock: Lock<TableRank> = Lock::new(0);
     sim.run_on(CPU0, || {
         let _held = lock.lock();
         sim.run_on(CPU1, || drop(lock.lock()));

@@ -4,7 +4,7 @@
 //! cycles are broken by the explicit end of an address space.
 
 use crate::atomic::{AtomicUsize, Ordering, fence};
-use crate::percpu::OutOfMemory;
+use crate::percpu::AllocError;
 use alloc::boxed::Box;
 use core::alloc::Layout;
 use core::mem::MaybeUninit;
@@ -29,9 +29,9 @@ unsafe impl<T: Send + Sync> Sync for Arc<T> {}
 
 /// Memory for one [`Arc`], so that making it later can't fail.
 #[must_use]
-pub struct Room<T>(Box<MaybeUninit<Inner<T>>>);
+pub struct ReservedArc<T>(Box<MaybeUninit<Inner<T>>>);
 
-impl<T> Room<T> {
+impl<T> ReservedArc<T> {
     /// Puts `value` under shared ownership.
     pub fn fill(self, value: T) -> Arc<T> {
         let room = Box::write(self.0, Inner { count: AtomicUsize::new(1), value });
@@ -45,25 +45,25 @@ impl<T> Arc<T> {
     /// Memory for one value.
     ///
     /// # Errors
-    /// [`OutOfMemory`].
-    pub fn reserve() -> Result<Room<T>, OutOfMemory> {
+    /// [`AllocError`].
+    pub fn reserve() -> Result<ReservedArc<T>, AllocError> {
         let bytes = size_of::<Inner<T>>();
         // SAFETY: INV-ARC-COUNT – a value with a count is not empty, as its layout must be for the
         // allocator.
         let raw = unsafe { alloc::alloc::alloc(Layout::new::<Inner<T>>()) };
         if raw.is_null() {
-            return Err(OutOfMemory { bytes });
+            return Err(AllocError { bytes });
         }
         // SAFETY: INV-ARC-COUNT – fresh from the global allocator with the layout of what the box
         // is for, which need not be initialised.
-        Ok(Room(unsafe { Box::from_raw(raw.cast()) }))
+        Ok(ReservedArc(unsafe { Box::from_raw(raw.cast()) }))
     }
 
     /// Puts `value` under shared ownership.
     ///
     /// # Errors
-    /// [`OutOfMemory`], and the value is dropped; [`Arc::reserve`] first where that matters.
-    pub fn try_new(value: T) -> Result<Self, OutOfMemory> {
+    /// [`AllocError`], and the value is dropped; [`Arc::reserve`] first where that matters.
+    pub fn try_new(value: T) -> Result<Self, AllocError> {
         Self::reserve().map(|room| room.fill(value))
     }
 

@@ -1,6 +1,6 @@
 //! What an embedder supplies beside the effects on hardware: a way to wait, and the current CPU.
 
-use crate::linear::LinearMap;
+use crate::linear_map::LinearMap;
 use crate::rank::RankSet;
 use pagewright_arch::Effects;
 use pagewright_types::CpuId;

@@ -9,7 +9,7 @@
 //! is.
 
 use crate::atomic::{AtomicU64, Ordering};
-use crate::percpu::{OutOfMemory, PerCpu};
+use crate::percpu::{AllocError, PerCpu};
 use pagewright_types::{Counter, CpuId};
 
 /// All counters of one machine, one array per CPU, so that counting never bounces a cache line.
@@ -19,8 +19,8 @@ impl Counters {
     /// Counters at zero for `cpus` CPUs.
     ///
     /// # Errors
-    /// [`OutOfMemory`].
-    pub fn try_new(cpus: usize) -> Result<Self, OutOfMemory> {
+    /// [`AllocError`].
+    pub fn try_new(cpus: usize) -> Result<Self, AllocError> {
         PerCpu::try_new(cpus, |_| core::array::from_fn(|_| AtomicU64::new(0))).map(Self)
     }
 

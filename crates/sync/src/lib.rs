@@ -4,13 +4,13 @@
 //!   the simulated machine in the lab.
 //! - [`Platform`] – the machine's effects and its locks together: the one type parameter of
 //!   everything above.
-//! - [`SpinLock`], [`RwLock`], [`WordLock`] – locks that carry their place in the lock order as a
+//! - [`SpinLock`], [`RwLock`], [`BitSpinLock`] – locks that carry their place in the lock order as a
 //!   type ([`rank`]); debug builds panic when the order is broken.
 //! - [`Arc`] – shared ownership whose creation can fail.
 //! - [`atomic`] – the atomics under all of these, which a model checker can replace.
 //! - [`bomb`] – what happens to a value that must not be dropped.
 //! - [`LinearMap`] – where the machine's memory is mapped, for whoever clears it.
-//! - [`Mail`] – requests of one CPU to many, and their answers.
+//! - [`Mailbox`] – requests of one CPU to many, and their answers.
 //! - [`PerCpu`], [`Counters`] – one value per CPU; the storage of the counters declared in `types`.
 //!
 //! Neighbours: uses `types` and `arch`; used by everything above.
@@ -24,25 +24,25 @@ extern crate alloc;
 mod arc;
 pub mod atomic;
 mod backend;
+mod bit_spin;
 pub mod bomb;
 mod counters;
-mod linear;
-mod mail;
-mod mask;
+mod cpumask;
+mod linear_map;
+mod mailbox;
 mod percpu;
 pub mod rank;
 mod rwlock;
 mod spin;
-mod word;
 
-pub use arc::{Arc, Room};
+pub use arc::{Arc, ReservedArc};
 pub use backend::{Backend, Platform};
+pub use bit_spin::{BitSpinGuard, BitSpinLock};
 pub use counters::Counters;
-pub use linear::LinearMap;
-pub use mail::Mail;
-pub use mask::AtomicMask;
-pub use percpu::{OutOfMemory, PerCpu};
+pub use cpumask::AtomicCpuMask;
+pub use linear_map::LinearMap;
+pub use mailbox::Mailbox;
+pub use percpu::{AllocError, PerCpu};
 pub use rank::{Rank, RankSet};
 pub use rwlock::{ReadGuard, RwLock, WriteGuard};
 pub use spin::{SpinGuard, SpinLock};
-pub use word::{WordGuard, WordLock};

@@ -13,12 +13,12 @@ use pagewright_types::CpuId;
 
 /// Kernel memory ran out while something was being set up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct OutOfMemory {
+pub struct AllocError {
     /// Bytes that were asked for.
     pub bytes: usize,
 }
 
-impl fmt::Display for OutOfMemory {
+impl fmt::Display for AllocError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "no memory for {} bytes", self.bytes)
     }
@@ -38,10 +38,10 @@ impl<T> PerCpu<T> {
     /// `cpus` values made by `make`.
     ///
     /// # Errors
-    /// [`OutOfMemory`]; nothing is kept.
-    pub fn try_new(cpus: usize, mut make: impl FnMut(CpuId) -> T) -> Result<Self, OutOfMemory> {
+    /// [`AllocError`]; nothing is kept.
+    pub fn try_new(cpus: usize, mut make: impl FnMut(CpuId) -> T) -> Result<Self, AllocError> {
         let mut values = Vec::new();
-        values.try_reserve_exact(cpus).map_err(|_| OutOfMemory { bytes: cpus * size_of::<Padded<T>>() })?;
+        values.try_reserve_exact(cpus).map_err(|_| AllocError { bytes: cpus * size_of::<Padded<T>>() })?;
         values.extend((0..cpus).map(|cpu| Padded(make(CpuId::new(cpu as u16)))));
         Ok(Self(values.into_boxed_slice()))
     }

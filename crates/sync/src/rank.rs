@@ -58,37 +58,37 @@ macro_rules! ranks {
 
 ranks! {
     /// A file's size, seals and holes.
-    Inode = 0;
+    InodeRank = 0;
     /// An address space's VMAs.
-    Space = 1, true;
+    SpaceRank = 1, true;
     /// The tree of forks.
-    ForkTree = 2;
+    ForkTreeRank = 2;
     /// Who maps a file.
-    Mappers = 3;
+    MappersRank = 3;
     /// An upper-level table page.
-    TableUpper = 4, true;
+    TableUpperRank = 4, true;
     /// A last-level table page.
-    Table = 5, true;
+    TableRank = 5, true;
     /// A file's page cache.
-    Cache = 6;
+    CacheRank = 6;
     /// Which devices are swapped to.
-    SwapAreas = 7;
+    SwapAreasRank = 7;
     /// A swap device's slots and what is cached of them.
-    Swap = 8;
+    SwapRank = 8;
     /// Compressed pages: a CPU's buffers, and what is stored.
-    Zram = 9, true;
+    ZramRank = 9, true;
     /// Tags and their generations.
-    Context = 10;
+    ContextRank = 10;
     /// Open debts.
-    Ledger = 11;
+    LedgerRank = 11;
     /// A node's lists of folios by use.
-    Lru = 12;
+    LruRank = 12;
     /// A CPU's lists of free pages.
-    PerCpuPages = 13;
+    PerCpuPagesRank = 13;
     /// A zone's buddy lists.
-    Zone = 14;
+    ZoneRank = 14;
     /// The space that a CPU runs.
-    Loaded = 15;
+    LoadedRank = 15;
 }
 
 /// The ranks held by one CPU: how many locks of each, four bits a rank.
@@ -155,7 +155,7 @@ pub(crate) fn enter<R: Rank, B: Backend>() {
         let held = B::held();
         match held.with::<R>() {
             Ok(more) => B::set_held(more),
-            Err(_) => panic!("lock order: {} wanted while holding {held:?}", R::NAME),
+            Err(_) => panic!("lock order: {} acquired while {held:?} is held", R::NAME),
         }
     }
 }
@@ -174,13 +174,16 @@ mod tests {
 
     #[test]
     fn the_order_is_inward_and_nesting_is_counted() {
-        let held = RankSet::EMPTY.with::<Space>().and_then(RankSet::with::<Table>).and_then(RankSet::with::<Table>);
+        let held = RankSet::EMPTY
+            .with::<SpaceRank>()
+            .and_then(RankSet::with::<TableRank>)
+            .and_then(RankSet::with::<TableRank>);
         let held = held.expect("Space, Table, Table is in order");
-        assert_eq!(held.with::<ForkTree>(), Err(Table::PLACE));
-        assert_eq!(RankSet::EMPTY.with::<Zone>().and_then(RankSet::with::<Zone>), Err(Zone::PLACE));
-        let held = held.without::<Table>();
-        assert_eq!(held.with::<TableUpper>(), Err(Table::PLACE), "one of the two is still held");
-        assert!(held.without::<Table>().with::<TableUpper>().is_ok());
+        assert_eq!(held.with::<ForkTreeRank>(), Err(TableRank::PLACE));
+        assert_eq!(RankSet::EMPTY.with::<ZoneRank>().and_then(RankSet::with::<ZoneRank>), Err(ZoneRank::PLACE));
+        let held = held.without::<TableRank>();
+        assert_eq!(held.with::<TableUpperRank>(), Err(TableRank::PLACE), "one of the two is still held");
+        assert!(held.without::<TableRank>().with::<TableUpperRank>().is_ok());
     }
 
     #[test]

@@ -66,7 +66,7 @@ impl PageTable {
         debug_assert_eq!(frames.table(child).live(), 0, "INV-TABLE-EMPTY: a table with live entries is unhooked");
         let parent = frames.table(slot.table);
         {
-            let _guard = parent.lock::<rank::TableUpper>();
+            let _guard = parent.lock::<rank::TableUpperRank>();
             tlb.fx().store(slot, Pte::EMPTY);
             parent.sub_live(1);
         }

@@ -4,14 +4,14 @@ use crate::owned_leaf::OwnedLeaf;
 use crate::page_table::PageTable;
 use pagewright_arch::{Entry, Isa, Leaf, LeafFlags, Pte, PteSlot, Replacement, SoftEntry};
 use pagewright_plant::plant;
-use pagewright_sync::{Platform, WordGuard, rank};
+use pagewright_sync::{BitSpinGuard, Platform, rank};
 use pagewright_tlb::{Debt, OwedFlush, Tlb};
 use pagewright_types::{Level, PageRange, Pfn, VirtAddr};
 
 /// The lock held, by the table's level.
 enum Guard<'a, P: Platform> {
-    Upper { _guard: WordGuard<'a, rank::TableUpper, P::Locks> },
-    Last { _guard: WordGuard<'a, rank::Table, P::Locks> },
+    Upper { _guard: BitSpinGuard<'a, rank::TableUpperRank, P::Locks> },
+    Last { _guard: BitSpinGuard<'a, rank::TableRank, P::Locks> },
 }
 
 /// One table page, locked.
@@ -35,8 +35,8 @@ impl<'a, P: Platform> LockedTable<'a, P> {
     pub(crate) fn new(tree: &'a PageTable, tlb: &'a Tlb<P>, table: Pfn, level: Level, va: VirtAddr) -> Self {
         let page = tlb.frames().table(table);
         let guard = match level {
-            Level::PTE => Guard::Last { _guard: page.lock::<rank::Table>() },
-            _ => Guard::Upper { _guard: page.lock::<rank::TableUpper>() },
+            Level::PTE => Guard::Last { _guard: page.lock::<rank::TableRank>() },
+            _ => Guard::Upper { _guard: page.lock::<rank::TableUpperRank>() },
         };
         Self { tree, tlb, table, level, base: va.align_down(level.table_span()), _guard: guard }
     }

@@ -14,7 +14,7 @@ pub enum TableAllocError {
     /// No frame for a table.
     Frames(NoFrames),
     /// No kernel memory for the context.
-    Kernel(pagewright_sync::OutOfMemory),
+    Kernel(pagewright_sync::AllocError),
 }
 
 impl core::fmt::Display for TableAllocError {
@@ -140,7 +140,7 @@ impl PageTable {
         reserve: &mut TableReserve<'_, P>,
     ) -> Option<Pfn> {
         let parent = tlb.frames().table(slot.table);
-        let _guard = parent.lock::<rank::TableUpper>();
+        let _guard = parent.lock::<rank::TableUpperRank>();
         match P::Isa::decode(at, tlb.fx().load(slot)) {
             Entry::Table(next) => Some(next.pfn),
             Entry::Leaf(_) | Entry::Soft(_) => None,

@@ -1,7 +1,7 @@
 //! What an address space is to the TLBs.
 
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use pagewright_sync::AtomicMask;
+use pagewright_sync::AtomicCpuMask;
 use pagewright_types::{CpuId, CpuMask, Pfn, SpaceId, Tag};
 
 /// A flush that was put off: since when, and by whom.
@@ -45,7 +45,7 @@ pub struct TlbContext {
     ///
     /// On x86 a CPU leaves when it switches away, because the generation catches up whatever it
     /// kept under its tag.
-    pub(crate) cpus: AtomicMask,
+    pub(crate) cpus: AtomicCpuMask,
     /// Bumped by every flush (x86 `tlb_gen`); starts at 1 so that 0 means "never seen".
     generation: AtomicU64,
     /// Gathers of callers who clear entries while others may fault (Linux's `tlb_flush_pending`).
@@ -66,7 +66,7 @@ impl TlbContext {
     pub(crate) fn new(id: SpaceId, root: Pfn) -> Self {
         let (generation, asid) = (AtomicU64::new(1), AtomicU64::new(0));
         let (flush_pending, deferred, paid) = (AtomicU32::new(0), AtomicU64::new(0), AtomicU64::new(0));
-        let (cpus, secondaries) = (AtomicMask::new(), AtomicU32::new(0));
+        let (cpus, secondaries) = (AtomicCpuMask::new(), AtomicU32::new(0));
         Self { id, root, cpus, generation, flush_pending, deferred, paid, secondaries, asid }
     }
 

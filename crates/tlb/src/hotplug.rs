@@ -25,7 +25,7 @@ impl<P: Platform> Tlb<P> {
     pub fn cpu_dying(&self) {
         self.leave_space();
         match self.fx().caps().shootdown {
-            ShootdownKind::Ipi => self.mail.leave(self.fx().cpu()),
+            ShootdownKind::Ipi => self.mailbox.leave(self.fx().cpu()),
             ShootdownKind::Broadcast => {
                 // Nobody else's barrier can end what this CPU has issued; whatever was put off here
                 // is older than this epoch.
@@ -45,6 +45,6 @@ impl<P: Platform> Tlb<P> {
         plant!(HotplugUnflushed; (), self.invalidate_local(InvalidateTarget::AllTags));
         self.fx().complete();
         self.ledger().advance(me, sampled);
-        self.fx().without_interrupts(|| self.mail.enter(me));
+        self.fx().without_interrupts(|| self.mailbox.enter(me));
     }
 }

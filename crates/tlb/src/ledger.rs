@@ -17,7 +17,7 @@
 //! someone settles.
 
 use core::sync::atomic::{AtomicU64, Ordering};
-use pagewright_sync::{OutOfMemory, PerCpu, Platform, SpinLock, rank};
+use pagewright_sync::{AllocError, PerCpu, Platform, SpinLock, rank};
 use pagewright_types::{CpuId, CpuMask, DebtKey};
 
 /// Debts whose masks are remembered.
@@ -35,11 +35,11 @@ pub struct Ledger<P: Platform> {
     /// Every debt up to this epoch is settled.
     floor: AtomicU64,
     clocks: PerCpu<AtomicU64>,
-    ring: SpinLock<[Open; RING], rank::Ledger, P::Locks>,
+    ring: SpinLock<[Open; RING], rank::LedgerRank, P::Locks>,
 }
 
 impl<P: Platform> Ledger<P> {
-    pub(crate) fn try_new(cpus: usize) -> Result<Self, OutOfMemory> {
+    pub(crate) fn try_new(cpus: usize) -> Result<Self, AllocError> {
         Ok(Self {
             epoch: AtomicU64::new(0),
             floor: AtomicU64::new(0),

@@ -16,7 +16,7 @@ use crate::engine::Tlb;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::sync::atomic::Ordering;
-use pagewright_sync::{OutOfMemory, Platform, SpinLock, rank};
+use pagewright_sync::{AllocError, Platform, SpinLock, rank};
 use pagewright_types::{PageRange, SpaceId};
 
 /// Somebody outside of the CPUs who caches translations of a space.
@@ -34,7 +34,7 @@ type Registered = (SpaceId, Arc<dyn SecondaryMmu>);
 /// All of them on one machine.
 ///
 /// There are few, so they are searched one by one.
-pub(crate) struct Secondaries<P: Platform>(SpinLock<Vec<Registered>, rank::Context, P::Locks>);
+pub(crate) struct Secondaries<P: Platform>(SpinLock<Vec<Registered>, rank::ContextRank, P::Locks>);
 
 impl<P: Platform> Secondaries<P> {
     pub(crate) fn new() -> Self {
@@ -48,9 +48,9 @@ impl<P: Platform> Tlb<P> {
     /// Unregister it before the space ends.
     ///
     /// # Errors
-    /// [`OutOfMemory`]; it is not registered.
-    pub fn register_secondary(&self, context: &TlbContext, mmu: Arc<dyn SecondaryMmu>) -> Result<(), OutOfMemory> {
-        let error = OutOfMemory { bytes: size_of::<Registered>() };
+    /// [`AllocError`]; it is not registered.
+    pub fn register_secondary(&self, context: &TlbContext, mmu: Arc<dyn SecondaryMmu>) -> Result<(), AllocError> {
+        let error = AllocError { bytes: size_of::<Registered>() };
         if !self.fx().permit_allocation() {
             return Err(error);
         }

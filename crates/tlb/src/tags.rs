@@ -18,7 +18,7 @@ use alloc::vec::Vec;
 use core::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use pagewright_arch::Caps;
 use pagewright_plant::plant;
-use pagewright_sync::{AtomicMask, OutOfMemory, PerCpu, Platform, SpinLock, rank};
+use pagewright_sync::{AllocError, AtomicCpuMask, PerCpu, Platform, SpinLock, rank};
 use pagewright_types::{CpuId, CpuMask, SpaceId, Tag};
 
 /// Spaces whose translations one x86 CPU keeps.
@@ -108,13 +108,13 @@ pub(crate) struct Asids<P: Platform> {
     /// space has an even one and the next.
     shift: u32,
     generation: AtomicU64,
-    pool: SpinLock<Pool, rank::Context, P::Locks>,
+    pool: SpinLock<Pool, rank::ContextRank, P::Locks>,
     /// What each CPU runs: generation and tag; 0 when taken by a rollover.
     active: PerCpu<AtomicU64>,
     /// What each CPU ran at the last rollover, kept out of the new generation's pool.
     reserved: PerCpu<AtomicU64>,
     /// CPUs that have not flushed since the last rollover.
-    stale: AtomicMask,
+    stale: AtomicCpuMask,
 }
 
 /// What an arm64 CPU must do before it runs a space.
@@ -137,11 +137,11 @@ impl<P: Platform> Asids<P> {
         u32::from(caps.user_tag_bit.is_some())
     }
 
-    pub(crate) fn try_new(cpus: usize, caps: &Caps) -> Result<Self, OutOfMemory> {
+    pub(crate) fn try_new(cpus: usize, caps: &Caps) -> Result<Self, AllocError> {
         let (spaces, shift) = (Self::spaces(caps), Self::shift(caps));
         let words = spaces.div_ceil(64) as usize;
         let mut used = Vec::new();
-        used.try_reserve_exact(words).map_err(|_| OutOfMemory { bytes: words * 8 })?;
+        used.try_reserve_exact(words).map_err(|_| AllocError { bytes: words * 8 })?;
         used.resize(words, 0);
         // Tag 0 belongs to the reserved empty root.
         used[0] = 1;
@@ -152,7 +152,7 @@ impl<P: Platform> Asids<P> {
             pool: SpinLock::new(Pool { used: used.into_boxed_slice(), next: 1 }),
             active: PerCpu::try_new(cpus, |_| AtomicU64::new(0))?,
             reserved: PerCpu::try_new(cpus, |_| AtomicU64::new(0))?,
-            stale: AtomicMask::new(),
+            stale: AtomicCpuMask::new(),
         })
     }
 

@@ -118,11 +118,11 @@ pub struct FileObject<P: Platform> {
     charged: AtomicU64,
     /// Whether all were.
     prepaid: AtomicBool,
-    pub(super) pages: SpinLock<Tree<Cached>, rank::Cache, P::Locks>,
-    pub(super) holders: SpinLock<Holders, rank::Mappers, P::Locks>,
+    pub(super) pages: SpinLock<Tree<Cached>, rank::CacheRank, P::Locks>,
+    pub(super) holders: SpinLock<Holders, rank::MappersRank, P::Locks>,
     /// Held while size, seals or holes change (`i_rwsem`); for reading, while pages are written
     /// back.
-    pub(super) resize: RwLock<(), rank::Inode, P::Locks>,
+    pub(super) resize: RwLock<(), rank::InodeRank, P::Locks>,
     /// Set with `resize` and `holders` locked, read with either.
     pub(super) seals: AtomicU32,
     executable: bool,

@@ -36,7 +36,7 @@ struct Registry<P: Platform> {
 ///
 /// Each stays known until [`Mm::forget_file`].
 pub struct Files<P: Platform> {
-    registry: SpinLock<Registry<P>, rank::ForkTree, P::Locks>,
+    registry: SpinLock<Registry<P>, rank::ForkTreeRank, P::Locks>,
 }
 
 impl<P: Platform> Files<P> {

@@ -42,7 +42,7 @@ use alloc::boxed::Box;
 use alloc::vec::Vec;
 use arrayvec::ArrayVec;
 use core::sync::atomic::AtomicBool;
-use pagewright_sync::{OutOfMemory, PerCpu, Platform};
+use pagewright_sync::{AllocError, PerCpu, Platform};
 use pagewright_tlb::frames::{Folio, FolioFlags, IsolatedFolio, LruScan};
 use pagewright_types::{LruList, NodeId};
 use workingset::NodeMemory;
@@ -91,9 +91,9 @@ pub(crate) struct Reclaim {
 }
 
 impl Reclaim {
-    pub(crate) fn try_new(nodes: usize, cpus: usize) -> Result<Self, OutOfMemory> {
+    pub(crate) fn try_new(nodes: usize, cpus: usize) -> Result<Self, AllocError> {
         let mut all = Vec::new();
-        all.try_reserve_exact(nodes).map_err(|_| OutOfMemory { bytes: nodes * size_of::<NodeMemory>() })?;
+        all.try_reserve_exact(nodes).map_err(|_| AllocError { bytes: nodes * size_of::<NodeMemory>() })?;
         all.extend((0..nodes).map(|_| NodeMemory::default()));
         Ok(Self { nodes: all.into_boxed_slice(), busy: PerCpu::try_new(cpus, |_| AtomicBool::new(false))? })
     }

@@ -65,7 +65,7 @@ struct Inner<P: Platform> {
 
 /// Every space of a machine.
 pub(crate) struct ForkTree<P: Platform> {
-    inner: SpinLock<Inner<P>, rank::ForkTree, P::Locks>,
+    inner: SpinLock<Inner<P>, rank::ForkTreeRank, P::Locks>,
 }
 
 /// No node: the parent of a root, the end of a list.

@@ -43,7 +43,7 @@ use pagewright_types::{ForkNodeId, SpaceId};
 /// It is known to its [`Mm`] until [`Mm::end_space`].
 pub struct Space<P: Platform> {
     table: PageTable,
-    map: RwLock<AddressMap<P>, rank::Space, P::Locks>,
+    map: RwLock<AddressMap<P>, rank::SpaceRank, P::Locks>,
     rss: Rss,
     fork_node: ForkNodeId,
     minor_faults: AtomicU64,
@@ -64,7 +64,7 @@ impl<P: Platform> Space<P> {
     /// Its mappings.
     ///
     /// Readers may fault pages in; a writer is alone.
-    pub fn map(&self) -> &RwLock<AddressMap<P>, rank::Space, P::Locks> {
+    pub fn map(&self) -> &RwLock<AddressMap<P>, rank::SpaceRank, P::Locks> {
         &self.map
     }
 

@@ -42,10 +42,10 @@ impl Totals {
 pub(super) struct SwapArea<P: Platform> {
     pub(super) device: Backing<P>,
     priority: AtomicI16,
-    slots: SpinLock<SlotTable, rank::Swap, P::Locks>,
+    slots: SpinLock<SlotTable, rank::SwapRank, P::Locks>,
 }
 
-type Locked<'a, P> = SpinGuard<'a, SlotTable, rank::Swap, <P as Platform>::Locks>;
+type Locked<'a, P> = SpinGuard<'a, SlotTable, rank::SwapRank, <P as Platform>::Locks>;
 
 /// A device's slots, locked for who changes them.
 pub(super) struct Change<'a, P: Platform> {

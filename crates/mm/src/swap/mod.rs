@@ -80,7 +80,7 @@ struct Place(Reverse<i16>, u8);
 
 /// All swap of a machine.
 pub(crate) struct Swap<P: Platform> {
-    areas: SpinLock<Areas<P>, rank::SwapAreas, P::Locks>,
+    areas: SpinLock<Areas<P>, rank::SwapAreasRank, P::Locks>,
     totals: Totals,
 }
 

@@ -6,8 +6,8 @@
 
 mod arc;
 mod backend;
-mod mail;
-mod mask;
+mod cpumask;
+mod mailbox;
 mod mutual_exclusion;
 mod order;
-mod per_cpu;
+mod percpu;

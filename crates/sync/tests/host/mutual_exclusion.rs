@@ -3,7 +3,7 @@
 
 use crate::backend::{Host, on_cpus};
 use core::sync::atomic::{AtomicU32, Ordering};
-use pagewright_sync::{RwLock, SpinLock, WordLock, rank};
+use pagewright_sync::{BitSpinLock, RwLock, SpinLock, rank};
 use std::hint::black_box;
 use std::thread;
 
@@ -21,14 +21,14 @@ fn add_one(value: &mut u64, round: u64) {
 
 #[test]
 fn a_spin_lock_loses_no_update() {
-    let lock = SpinLock::<_, rank::Ledger, Host>::new(0);
+    let lock = SpinLock::<_, rank::LedgerRank, Host>::new(0);
     on_cpus(CPUS, |_| (0..ROUNDS).for_each(|round| add_one(&mut lock.lock(), round)));
     assert_eq!(*lock.lock(), u64::from(CPUS) * ROUNDS);
 }
 
 #[test]
 fn a_spin_lock_is_free_again_after_a_panic() {
-    let mut lock = SpinLock::<_, rank::Ledger, Host>::new(1);
+    let mut lock = SpinLock::<_, rank::LedgerRank, Host>::new(1);
     let died = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
         let mut guard = lock.lock();
         *guard = 2;
@@ -42,7 +42,7 @@ fn a_spin_lock_is_free_again_after_a_panic() {
 #[test]
 fn writers_exclude_writers_and_readers_see_whole_writes() {
     // A writer keeps the two equal; a reader that overlapped it would see them differ.
-    let mut lock = RwLock::<_, rank::Space, Host>::new((0, 0));
+    let mut lock = RwLock::<_, rank::SpaceRank, Host>::new((0, 0));
     on_cpus(CPUS, |cpu| {
         for round in 0..ROUNDS {
             if cpu.raw().is_multiple_of(2) {
@@ -60,7 +60,7 @@ fn writers_exclude_writers_and_readers_see_whole_writes() {
 
 #[test]
 fn readers_hold_an_rw_lock_together() {
-    let lock = RwLock::<_, rank::Space, Host>::new(());
+    let lock = RwLock::<_, rank::SpaceRank, Host>::new(());
     let inside = std::sync::Barrier::new(usize::from(CPUS));
     // Were readers to exclude one another, the first would wait here for ever.
     on_cpus(CPUS, |_| {
@@ -80,8 +80,8 @@ fn a_word_lock_excludes_and_leaves_the_other_bits_alone() {
     let record = Record { word: AtomicU32::new(OWNER), value: SplitCounter::default() };
     on_cpus(CPUS, |_| {
         for round in 0..ROUNDS {
-            let _held = WordLock::lock::<rank::Table, Host>(&record.word);
-            assert_eq!(record.word.load(Ordering::Relaxed), OWNER | WordLock::BIT);
+            let _held = BitSpinLock::lock::<rank::TableRank, Host>(&record.word);
+            assert_eq!(record.word.load(Ordering::Relaxed), OWNER | BitSpinLock::BIT);
             record.value.add_one(round);
         }
     });

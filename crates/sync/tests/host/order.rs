@@ -19,18 +19,18 @@ const fn rank_of<R: Rank>() -> AnyRank {
 }
 
 const RANKS: [AnyRank; 12] = [
-    rank_of::<rank::Inode>(),
-    rank_of::<rank::Space>(),
-    rank_of::<rank::ForkTree>(),
-    rank_of::<rank::Mappers>(),
-    rank_of::<rank::TableUpper>(),
-    rank_of::<rank::Table>(),
-    rank_of::<rank::Cache>(),
-    rank_of::<rank::Context>(),
-    rank_of::<rank::Ledger>(),
-    rank_of::<rank::PerCpuPages>(),
-    rank_of::<rank::Zone>(),
-    rank_of::<rank::Loaded>(),
+    rank_of::<rank::InodeRank>(),
+    rank_of::<rank::SpaceRank>(),
+    rank_of::<rank::ForkTreeRank>(),
+    rank_of::<rank::MappersRank>(),
+    rank_of::<rank::TableUpperRank>(),
+    rank_of::<rank::TableRank>(),
+    rank_of::<rank::CacheRank>(),
+    rank_of::<rank::ContextRank>(),
+    rank_of::<rank::LedgerRank>(),
+    rank_of::<rank::PerCpuPagesRank>(),
+    rank_of::<rank::ZoneRank>(),
+    rank_of::<rank::LoadedRank>(),
 ];
 
 proptest! {
@@ -67,9 +67,9 @@ proptest! {
 #[test]
 #[cfg(debug_assertions)]
 fn an_inversion_panics_though_nothing_deadlocks_and_names_both() {
-    let (inner, outer) = (SpinLock::<_, rank::Zone, Host>::new(()), RwLock::<_, rank::Space, Host>::new(()));
+    let (inner, outer) = (SpinLock::<_, rank::ZoneRank, Host>::new(()), RwLock::<_, rank::SpaceRank, Host>::new(()));
     for attempt in [&(|| drop(outer.read())) as &dyn Fn(), &|| drop(outer.write()), &|| {
-        drop(SpinLock::<_, rank::Zone, Host>::new(()).lock())
+        drop(SpinLock::<_, rank::ZoneRank, Host>::new(()).lock())
     }] {
         let held = inner.lock();
         let told = catch_unwind(AssertUnwindSafe(attempt)).expect_err("the order is broken");
@@ -86,10 +86,11 @@ fn an_inversion_panics_though_nothing_deadlocks_and_names_both() {
 #[test]
 #[cfg(debug_assertions)]
 fn tables_nest_and_the_first_to_go_leaves_the_other_recorded() {
-    let (parent, child) = (SpinLock::<_, rank::Table, Host>::new(()), SpinLock::<_, rank::Table, Host>::new(()));
+    let (parent, child) =
+        (SpinLock::<_, rank::TableRank, Host>::new(()), SpinLock::<_, rank::TableRank, Host>::new(()));
     let (first, second) = (parent.lock(), child.lock());
     drop(first);
-    assert_eq!(format!("{:?}", Host::held()), r#"["Table"]"#);
+    assert_eq!(format!("{:?}", Host::held()), r#"["TableRank"]"#);
     drop(second);
     assert!(Host::held().is_empty());
 }
@@ -97,5 +98,5 @@ fn tables_nest_and_the_first_to_go_leaves_the_other_recorded() {
 #[test]
 #[should_panic(expected = "which was not held")]
 fn releasing_what_is_not_held_panics() {
-    let _ = RankSet::EMPTY.without::<rank::Cache>();
+    let _ = RankSet::EMPTY.without::<rank::CacheRank>();
 }

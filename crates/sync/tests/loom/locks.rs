@@ -5,7 +5,7 @@ use crate::tracked::Tracked;
 use loom::sync::Arc;
 use loom::thread;
 use pagewright_sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use pagewright_sync::{Backend, RwLock, SpinLock, WordLock, rank};
+use pagewright_sync::{Backend, BitSpinLock, RwLock, SpinLock, rank};
 
 /// Runs `body` on two threads, the second being the caller's.
 fn on_two<T: Send + Sync + 'static>(shared: &Arc<T>, body: impl Fn(&T) + Send + Sync + Copy + 'static) {
@@ -18,7 +18,7 @@ fn on_two<T: Send + Sync + 'static>(shared: &Arc<T>, body: impl Fn(&T) + Send + 
 #[test]
 fn a_spin_lock_orders_what_its_holders_do() {
     loom::model(|| {
-        let lock = Arc::new(SpinLock::<_, rank::Ledger, Loom>::new(Tracked::new(0)));
+        let lock = Arc::new(SpinLock::<_, rank::LedgerRank, Loom>::new(Tracked::new(0)));
         on_two(&lock, |lock| lock.lock().add_one());
         assert_eq!(lock.lock().get(), 2);
     });
@@ -31,11 +31,11 @@ fn a_word_lock_orders_what_its_holders_do_and_keeps_the_owners_bits() {
         on_two(&record, |(word, value)| {
             // The owner's bits change by read-modify-write whoever holds the lock.
             word.fetch_add(1, Ordering::Relaxed);
-            let _held = WordLock::lock::<rank::Table, Loom>(word);
+            let _held = BitSpinLock::lock::<rank::TableRank, Loom>(word);
             value.add_one();
         });
         assert_eq!(record.0.load(Ordering::Relaxed), 2);
-        let _held = WordLock::lock::<rank::Table, Loom>(&record.0);
+        let _held = BitSpinLock::lock::<rank::TableRank, Loom>(&record.0);
         assert_eq!(record.1.get(), 2);
     });
 }
@@ -43,7 +43,7 @@ fn a_word_lock_orders_what_its_holders_do_and_keeps_the_owners_bits() {
 #[test]
 fn writers_of_an_rw_lock_are_ordered() {
     loom::model(|| {
-        let lock = Arc::new(RwLock::<_, rank::Space, Loom>::new(Tracked::new(0)));
+        let lock = Arc::new(RwLock::<_, rank::SpaceRank, Loom>::new(Tracked::new(0)));
         on_two(&lock, |lock| lock.write().add_one());
         assert_eq!(lock.read().get(), 2);
     });
@@ -56,7 +56,7 @@ fn readers_of_an_rw_lock_see_whole_writes() {
     let mut bounded = loom::model::Builder::new();
     bounded.preemption_bound = Some(2);
     bounded.check(|| {
-        let lock = Arc::new(RwLock::<_, rank::Space, Loom>::new((Tracked::new(0), Tracked::new(0))));
+        let lock = Arc::new(RwLock::<_, rank::SpaceRank, Loom>::new((Tracked::new(0), Tracked::new(0))));
         let writer = {
             let lock = Arc::clone(&lock);
             thread::spawn(move || {

@@ -13,5 +13,5 @@
 mod arc;
 mod backend;
 mod locks;
-mod mail;
+mod mailbox;
 mod tracked;

@@ -1,6 +1,6 @@
 //! Shootdown by interrupt (x86-64; Linux's `arch/x86/mm/tlb.c`).
 //!
-//! A request is a letter of [`Mail`](pagewright_sync::Mail), which all targets read where it was
+//! A request is a letter of [`Mailbox`](pagewright_sync::Mailbox), which all targets read where it was
 //! written. Its module says why none is lost, or read half.
 //!
 //! A CPU that runs the space brings its slot up to the space's generation. It flushes page by page
@@ -96,7 +96,7 @@ impl<P: Platform> Tlb<P> {
         if targets.is_empty() {
             return;
         }
-        let reached = self.mail.send(me, ask.to_words(), targets);
+        let reached = self.mailbox.send(me, ask.to_words(), targets);
         if !reached.is_empty() {
             self.count(Counter::NrTlbRemoteFlush, 1);
             self.fx().send_ipi(&reached);
@@ -109,7 +109,7 @@ impl<P: Platform> Tlb<P> {
         }
         loop {
             self.fx().relax();
-            if self.mail.is_answered(me, targets) {
+            if self.mailbox.is_acknowledged(me, targets) {
                 return;
             }
         }
@@ -120,7 +120,7 @@ impl<P: Platform> Tlb<P> {
     /// The embedder calls it on the CPU that receives the IPI, with interrupts disabled.
     pub fn handle_ipi(&self) {
         let me = self.fx().cpu();
-        self.mail.answer(me, |words| {
+        self.mailbox.serve(me, |words| {
             self.count(Counter::NrTlbRemoteFlushReceived, 1);
             self.serve(me, Ask::from_words(words));
         });

@@ -11,7 +11,7 @@ use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use pagewright_arch::{Invalidate, InvalidateScope, InvalidateTarget, ShootdownKind};
 use pagewright_frame::{ClearExtent, FrameRequest, Frames, NoFrames};
 use pagewright_plant::plant;
-use pagewright_sync::{Arc, Mail, OutOfMemory, PerCpu, Platform, SpinLock, rank};
+use pagewright_sync::{AllocError, Arc, Mailbox, PerCpu, Platform, SpinLock, rank};
 use pagewright_types::judge::Fact;
 use pagewright_types::{Counter, CpuMask, Level, Order, PageRange, Pfn, SpaceId, VirtAddr};
 
@@ -66,7 +66,7 @@ pub(crate) struct CpuState<P: Platform> {
     /// The loaded space's context.
     ///
     /// Taken by this CPU only, with interrupts closed.
-    pub(crate) context: SpinLock<Option<Arc<TlbContext>>, rank::Loaded, P::Locks>,
+    pub(crate) context: SpinLock<Option<Arc<TlbContext>>, rank::LoadedRank, P::Locks>,
     /// x86: a kernel thread runs on the loaded root, and will look at the generation before user
     /// mode does.
     pub(crate) lazy: AtomicBool,
@@ -84,7 +84,7 @@ pub struct Tlb<P: Platform> {
     ledger: Ledger<P>,
     pub(crate) cpus: PerCpu<CpuState<P>>,
     /// x86: what CPUs ask of each other.
-    pub(crate) mail: Mail<{ ipi::WORDS }, P::Locks>,
+    pub(crate) mailbox: Mailbox<{ ipi::WORDS }, P::Locks>,
     pub(crate) asids: Option<Asids<P>>,
     /// An empty root, loaded while no user space is.
     pub(crate) kernel_root: Pfn,
@@ -98,7 +98,7 @@ pub struct Tlb<P: Platform> {
 #[derive(Debug)]
 pub enum TlbSetupError {
     /// Kernel memory ran out.
-    OutOfMemory(OutOfMemory),
+    OutOfMemory(AllocError),
     /// No frame for the empty root.
     NoFrames(NoFrames),
     /// Fewer tags than CPUs that could each hold one.
@@ -110,8 +110,8 @@ pub enum TlbSetupError {
     },
 }
 
-impl From<OutOfMemory> for TlbSetupError {
-    fn from(error: OutOfMemory) -> Self {
+impl From<AllocError> for TlbSetupError {
+    fn from(error: AllocError) -> Self {
         Self::OutOfMemory(error)
     }
 }
@@ -148,7 +148,7 @@ impl<P: Platform> Tlb<P> {
             pcids: PcidSlots::default(),
             walks: AtomicU64::new(0),
         })?;
-        let (mail, ledger) = (Mail::try_new(cpus)?, Ledger::try_new(cpus)?);
+        let (mailbox, ledger) = (Mailbox::try_new(cpus)?, Ledger::try_new(cpus)?);
         let request = FrameRequest::new(Order::ZERO, frames.node_of_cpu(fx.cpu()));
         // Nothing has run yet, so no TLB holds anything: whatever key the block has is settled.
         let root = frames.alloc(request).map_err(TlbSetupError::NoFrames)?.settle(|_| {});
@@ -157,7 +157,19 @@ impl<P: Platform> Tlb<P> {
         let kernel_root = frames.new_table(root, Level::PGD, SpaceId::default());
         let (ceiling, batch) = (AtomicU32::new(config.single_page_flush_ceiling), config.batch);
         let (next_space, secondaries) = (AtomicU64::new(1), Secondaries::new());
-        Ok(Self { fx, frames, ledger, cpus: states, mail, asids, kernel_root, next_space, ceiling, batch, secondaries })
+        Ok(Self {
+            fx,
+            frames,
+            ledger,
+            cpus: states,
+            mailbox,
+            asids,
+            kernel_root,
+            next_space,
+            ceiling,
+            batch,
+            secondaries,
+        })
     }
 
     /// The machine.
@@ -196,10 +208,10 @@ impl<P: Platform> Tlb<P> {
     /// A context for a new space whose root table is `root`.
     ///
     /// # Errors
-    /// [`OutOfMemory`] when kernel memory ran out.
-    pub fn open_context(&self, root: Pfn) -> Result<Arc<TlbContext>, OutOfMemory> {
+    /// [`AllocError`] when kernel memory ran out.
+    pub fn open_context(&self, root: Pfn) -> Result<Arc<TlbContext>, AllocError> {
         if !self.fx.permit_allocation() {
-            return Err(OutOfMemory { bytes: size_of::<TlbContext>() });
+            return Err(AllocError { bytes: size_of::<TlbContext>() });
         }
         let id = SpaceId::new(self.next_space.fetch_add(1, Ordering::Relaxed));
         Arc::try_new(TlbContext::new(id, root))

@@ -27,7 +27,7 @@ use crate::mm::Mm;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::fmt;
-use pagewright_sync::{Arc, OutOfMemory, Platform, SpinLock, rank};
+use pagewright_sync::{AllocError, Arc, Platform, SpinLock, rank};
 use pagewright_tlb::Tlb;
 use pagewright_tlb::frames::{FolioRef, FrameRequest, Urgency};
 use pagewright_types::{Errno, Order, PAGE_SIZE, Pfn};
@@ -70,9 +70,9 @@ pub struct Zram<P: Platform> {
 }
 
 struct Whole<P: Platform> {
-    store: SpinLock<Store, rank::Zram, P::Locks>,
+    store: SpinLock<Store, rank::ZramRank, P::Locks>,
     /// By CPU.
-    scratch: Box<[SpinLock<Scratch, rank::Zram, P::Locks>]>,
+    scratch: Box<[SpinLock<Scratch, rank::ZramRank, P::Locks>]>,
 }
 
 impl<P: Platform> Clone for Zram<P> {
@@ -121,17 +121,17 @@ impl<P: Platform> Zram<P> {
     pub fn try_new(mm: &Mm<P>, slots: u32, mem_limit: Option<u32>) -> Result<Self, MmError> {
         let wanted = slots as usize * size_of::<Slot>();
         if !mm.permit() {
-            return Err(OutOfMemory { bytes: wanted }.into());
+            return Err(AllocError { bytes: wanted }.into());
         }
         let mut scratch = Vec::new();
         let cpus = mm.frames().cpus();
-        let bytes = cpus * size_of::<SpinLock<Scratch, rank::Zram, P::Locks>>();
-        scratch.try_reserve_exact(cpus).map_err(|_| OutOfMemory { bytes })?;
+        let bytes = cpus * size_of::<SpinLock<Scratch, rank::ZramRank, P::Locks>>();
+        scratch.try_reserve_exact(cpus).map_err(|_| AllocError { bytes })?;
         for _ in 0..cpus {
             scratch.push(SpinLock::new(Scratch::try_new()?));
         }
         let mut empty = Vec::new();
-        empty.try_reserve_exact(slots as usize).map_err(|_| OutOfMemory { bytes: wanted })?;
+        empty.try_reserve_exact(slots as usize).map_err(|_| AllocError { bytes: wanted })?;
         empty.resize(slots as usize, Slot::Nothing);
         // A slot takes one frame at most.
         let pool = Pool::try_new(mem_limit.unwrap_or(slots).min(slots))?;

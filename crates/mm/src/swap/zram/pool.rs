@@ -11,7 +11,7 @@
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
-use pagewright_sync::OutOfMemory;
+use pagewright_sync::AllocError;
 use pagewright_types::{PAGE_SIZE, Pfn, PhysAddr};
 
 /// Bytes of an object of each class: page sizes divided by a number of places, a multiple of 16
@@ -78,11 +78,11 @@ impl Pool {
     /// An empty pool that may have up to `limit` frames.
     ///
     /// # Errors
-    /// [`OutOfMemory`] for the books.
-    pub(super) fn try_new(limit: u32) -> Result<Self, OutOfMemory> {
+    /// [`AllocError`] for the books.
+    pub(super) fn try_new(limit: u32) -> Result<Self, AllocError> {
         let mut frames = Vec::new();
         let bytes = limit as usize * size_of::<Frame>();
-        frames.try_reserve_exact(limit as usize).map_err(|_| OutOfMemory { bytes })?;
+        frames.try_reserve_exact(limit as usize).map_err(|_| AllocError { bytes })?;
         let next = |index: u32| if index + 1 < limit { index + 1 } else { NIL };
         frames.extend((0..limit).map(|index| Frame {
             pfn: Pfn::new(0),

@@ -9,7 +9,7 @@
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use lz4_flex::block::{CompressTable, compress_into_with_table, decompress_into, get_maximum_output_size};
-use pagewright_sync::OutOfMemory;
+use pagewright_sync::AllocError;
 use pagewright_types::PAGE_SIZE;
 
 use super::pool::LARGEST;
@@ -35,20 +35,20 @@ pub(super) struct Scratch {
     table: Vec<CompressTable>,
 }
 
-fn buffer(bytes: usize) -> Result<Box<[u8]>, OutOfMemory> {
+fn buffer(bytes: usize) -> Result<Box<[u8]>, AllocError> {
     let mut buffer = Vec::new();
-    buffer.try_reserve_exact(bytes).map_err(|_| OutOfMemory { bytes })?;
+    buffer.try_reserve_exact(bytes).map_err(|_| AllocError { bytes })?;
     buffer.resize(bytes, 0);
     Ok(buffer.into_boxed_slice())
 }
 
 impl Scratch {
     /// # Errors
-    /// [`OutOfMemory`].
-    pub(super) fn try_new() -> Result<Self, OutOfMemory> {
+    /// [`AllocError`].
+    pub(super) fn try_new() -> Result<Self, AllocError> {
         let (page, packed) = (buffer(PAGE)?, buffer(get_maximum_output_size(PAGE))?);
         let mut table = Vec::new();
-        table.try_reserve_exact(1).map_err(|_| OutOfMemory { bytes: size_of::<CompressTable>() })?;
+        table.try_reserve_exact(1).map_err(|_| AllocError { bytes: size_of::<CompressTable>() })?;
         table.push(CompressTable::small());
         Ok(Self { page, packed, table })
     }

@@ -1,14 +1,14 @@
 //! The atomic set of CPUs against the plain one.
 
 use crate::backend::on_cpus;
-use pagewright_sync::AtomicMask;
+use pagewright_sync::AtomicCpuMask;
 use pagewright_types::{CpuId, CpuMask};
 use proptest::prelude::*;
 
 proptest! {
     #[test]
     fn every_operation_does_what_it_does_to_a_plain_mask(steps in prop::collection::vec((0u8..5, 0u16..256), 1..80)) {
-        let (atomic, mut plain) = (AtomicMask::new(), CpuMask::EMPTY);
+        let (atomic, mut plain) = (AtomicCpuMask::new(), CpuMask::EMPTY);
         for (step, cpu) in steps {
             let cpu = CpuId::new(cpu);
             match step {
@@ -39,7 +39,7 @@ proptest! {
 #[test]
 fn what_is_taken_while_others_insert_is_neither_lost_nor_taken_twice() {
     const ROUNDS: usize = 5_000;
-    let mask = AtomicMask::new();
+    let mask = AtomicCpuMask::new();
     let taken = std::sync::atomic::AtomicUsize::new(0);
     let inserted = std::sync::atomic::AtomicUsize::new(0);
     let relaxed = std::sync::atomic::Ordering::Relaxed;

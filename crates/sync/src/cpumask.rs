@@ -9,9 +9,9 @@ use pagewright_types::{CpuId, CpuMask};
 /// order a bit against a generation on another word (hazard: a CPU that joins between the bump and
 /// the read of the mask).
 #[derive(Default)]
-pub struct AtomicMask([AtomicU64; CpuMask::WORDS]);
+pub struct AtomicCpuMask([AtomicU64; CpuMask::WORDS]);
 
-impl AtomicMask {
+impl AtomicCpuMask {
     /// The empty set.
     pub fn new() -> Self {
         Self::default()

@@ -3,7 +3,7 @@
 use crate::backend::on_cpus;
 use nix::sys::pthread::{pthread_kill, pthread_self};
 use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, Signal, sigaction};
-use pagewright_sync::{Counters, OutOfMemory, PerCpu};
+use pagewright_sync::{AllocError, Counters, PerCpu};
 use pagewright_types::{Counter, CpuId};
 use std::sync::OnceLock;
 use std::thread;
@@ -22,7 +22,7 @@ fn each_cpu_gets_its_own_value_on_cache_lines_of_its_own() {
 #[test]
 fn more_than_memory_holds_is_refused_and_nothing_is_made() {
     let refused = PerCpu::try_new(usize::MAX / 128, |_| -> u8 { panic!("made before the room was reserved") });
-    assert!(matches!(refused, Err(OutOfMemory { bytes }) if bytes > isize::MAX as usize));
+    assert!(matches!(refused, Err(AllocError { bytes }) if bytes > isize::MAX as usize));
 }
 
 #[test]

@@ -3,7 +3,7 @@
 //! INV-MAIL-READ, INV-MAIL-LOST, INV-MAIL-ABSENT.
 
 use crate::backend::{Host, on_cpus};
-use pagewright_sync::{Backend, Mail};
+use pagewright_sync::{Backend, Mailbox};
 use pagewright_types::{CpuId, CpuMask};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
@@ -12,7 +12,7 @@ const LETTERS: u64 = 3_000;
 const CPUS: [u16; 4] = [0, 5, 17, 70];
 
 struct Machine {
-    mail: Mail<2, Host>,
+    mailbox: Mailbox<2, Host>,
     interrupted: [AtomicBool; 4],
     /// How many letters of each CPU each has read.
     read: [[AtomicU64; 4]; 4],
@@ -22,7 +22,7 @@ struct Machine {
 impl Machine {
     fn serve(&self, place: usize) {
         if self.interrupted[place].swap(false, Ordering::SeqCst) {
-            self.mail.answer(CpuId::new(CPUS[place]), |[number, rest]| {
+            self.mailbox.serve(CpuId::new(CPUS[place]), |[number, rest]| {
                 let (sender, number) = ((number >> 32) as usize, number & 0xffff_ffff);
                 assert_eq!(rest, !number, "half a letter");
                 let before = self.read[place][sender].swap(number, Ordering::SeqCst);
@@ -38,10 +38,10 @@ impl Machine {
         let me = CpuId::new(CPUS[place]);
         let mut targets: CpuMask = CPUS.into_iter().map(CpuId::new).collect();
         targets.remove(me);
-        let present = self.mail.send(me, [(place as u64) << 32 | number, !number], &targets);
+        let present = self.mailbox.send(me, [(place as u64) << 32 | number, !number], &targets);
         let reached = (0..4).filter(|other| present.contains(CpuId::new(CPUS[*other])));
         reached.for_each(|other| self.interrupted[other].store(true, Ordering::SeqCst));
-        while !self.mail.is_answered(me, &targets) {
+        while !self.mailbox.is_acknowledged(me, &targets) {
             self.serve(place);
         }
         for other in (0..3).filter(|other| *other != place) {
@@ -53,7 +53,7 @@ impl Machine {
 #[test]
 fn letters_that_cross_are_read_whole_and_each_once() {
     let machine = Machine {
-        mail: Mail::try_new(71).expect("memory"),
+        mailbox: Mailbox::try_new(71).expect("memory"),
         interrupted: Default::default(),
         read: Default::default(),
         finished: AtomicUsize::new(0),
@@ -63,9 +63,9 @@ fn letters_that_cross_are_read_whole_and_each_once() {
         for number in 1..=LETTERS {
             machine.ask(place, number);
             if place == 3 && number % 3 == 0 {
-                machine.mail.leave(CpuId::new(CPUS[place]));
+                machine.mailbox.leave(CpuId::new(CPUS[place]));
                 (0..number % 7).for_each(|_| machine.serve(place));
-                machine.mail.enter(CpuId::new(CPUS[place]));
+                machine.mailbox.enter(CpuId::new(CPUS[place]));
             }
         }
         machine.finished.fetch_add(1, Ordering::SeqCst);
@@ -80,22 +80,22 @@ fn letters_that_cross_are_read_whole_and_each_once() {
 
 #[test]
 fn who_is_absent_is_not_asked() {
-    let mail = Mail::<1, Host>::try_new(40).expect("memory");
+    let mailbox = Mailbox::<1, Host>::try_new(40).expect("memory");
     let (me, present, absent) = (CpuId::new(0), CpuId::new(20), CpuId::new(21));
     let both: CpuMask = [present, absent].into_iter().collect();
-    mail.leave(absent);
-    assert_eq!(mail.send(me, [7], &both), CpuMask::of(present));
-    assert!(!mail.is_answered(me, &both));
-    mail.answer(absent, |_| panic!("it was taken back"));
+    mailbox.leave(absent);
+    assert_eq!(mailbox.send(me, [7], &both), CpuMask::of(present));
+    assert!(!mailbox.is_acknowledged(me, &both));
+    mailbox.serve(absent, |_| panic!("it was taken back"));
     let mut read = 0;
-    mail.answer(present, |[word]| read = word);
+    mailbox.serve(present, |[word]| read = word);
     assert_eq!(read, 7);
-    assert!(mail.is_answered(me, &both));
-    mail.enter(absent);
-    assert_eq!(mail.send(me, [8], &both), both);
+    assert!(mailbox.is_acknowledged(me, &both));
+    mailbox.enter(absent);
+    assert_eq!(mailbox.send(me, [8], &both), both);
     // And one that leaves unasked-for answers what it was asked.
-    mail.leave(absent);
-    mail.answer(present, |[word]| read = word);
-    assert!(mail.is_answered(me, &both) && read == 8);
-    mail.answer(present, |_| panic!("it is over"));
+    mailbox.leave(absent);
+    mailbox.serve(present, |[word]| read = word);
+    assert!(mailbox.is_acknowledged(me, &both) && read == 8);
+    mailbox.serve(present, |_| panic!("it is over"));
 }

@@ -1,7 +1,7 @@
 //! Requests of one CPU to many, which each of them answers (Linux's `smp_call_function_many_cond`,
 //! `kernel/smp.c`).
 //!
-//! [`Mail`] holds one letter of each CPU, because who has sent one waits for the answers before he
+//! [`Mailbox`] holds one letter of each CPU, because who has sent one waits for the answers before he
 //! sends another. It is not copied, nor is anything written for each of those who are asked: they
 //! come and read it.
 //!
@@ -52,8 +52,8 @@
 
 use crate::atomic::{AtomicU64, Ordering};
 use crate::backend::Backend;
-use crate::mask::AtomicMask;
-use crate::percpu::{OutOfMemory, PerCpu};
+use crate::cpumask::AtomicCpuMask;
+use crate::percpu::{AllocError, PerCpu};
 use core::marker::PhantomData;
 use pagewright_plant::plant;
 use pagewright_types::{CpuId, CpuMask};
@@ -64,30 +64,30 @@ const GROUP: usize = 16;
 /// One CPU's letter and those who have not answered it.
 struct Outbox<const WORDS: usize> {
     letter: [AtomicU64; WORDS],
-    unanswered: AtomicMask,
+    unanswered: AtomicCpuMask,
 }
 
 /// Letters of `WORDS` words, one of each CPU.
-pub struct Mail<const WORDS: usize, B> {
+pub struct Mailbox<const WORDS: usize, B> {
     out: PerCpu<Outbox<WORDS>>,
     /// For each group, who has a letter out to one of its CPUs.
-    senders: PerCpu<AtomicMask>,
+    senders: PerCpu<AtomicCpuMask>,
     /// CPUs that answer nobody.
-    absent: AtomicMask,
+    absent: AtomicCpuMask,
     kind: PhantomData<fn() -> B>,
 }
 
-impl<const WORDS: usize, B: Backend> Mail<WORDS, B> {
+impl<const WORDS: usize, B: Backend> Mailbox<WORDS, B> {
     /// Nothing sent, and all of `cpus` CPUs present.
     ///
     /// # Errors
-    /// [`OutOfMemory`].
-    pub fn try_new(cpus: usize) -> Result<Self, OutOfMemory> {
+    /// [`AllocError`].
+    pub fn try_new(cpus: usize) -> Result<Self, AllocError> {
         let letter = || core::array::from_fn(|_| AtomicU64::new(0));
         Ok(Self {
-            out: PerCpu::try_new(cpus, |_| Outbox { letter: letter(), unanswered: AtomicMask::new() })?,
-            senders: PerCpu::try_new(cpus.div_ceil(GROUP), |_| AtomicMask::new())?,
-            absent: AtomicMask::new(),
+            out: PerCpu::try_new(cpus, |_| Outbox { letter: letter(), unanswered: AtomicCpuMask::new() })?,
+            senders: PerCpu::try_new(cpus.div_ceil(GROUP), |_| AtomicCpuMask::new())?,
+            absent: AtomicCpuMask::new(),
             kind: PhantomData,
         })
     }
@@ -122,7 +122,7 @@ impl<const WORDS: usize, B: Backend> Mail<WORDS, B> {
     ///
     /// If so it is over, and this is not asked again.
     #[inline]
-    pub fn is_answered(&self, me: CpuId, targets: &CpuMask) -> bool {
+    pub fn is_acknowledged(&self, me: CpuId, targets: &CpuMask) -> bool {
         let answered = self.out.get(me).unanswered.load().is_empty();
         if answered {
             self.groups(targets).for_each(|senders| {
@@ -135,7 +135,7 @@ impl<const WORDS: usize, B: Backend> Mail<WORDS, B> {
     /// Has `serve` do what each letter to `me`, the CPU that calls, asks for, and answers it.
     ///
     /// Interrupts are closed.
-    pub fn answer(&self, me: CpuId, mut serve: impl FnMut([u64; WORDS])) {
+    pub fn serve(&self, me: CpuId, mut serve: impl FnMut([u64; WORDS])) {
         let senders = self.senders_to(me).load();
         let absent = self.absent.contains(me);
         self.answer_each(me, senders, |out| {
@@ -180,12 +180,12 @@ impl<const WORDS: usize, B: Backend> Mail<WORDS, B> {
         }
     }
 
-    fn senders_to(&self, cpu: CpuId) -> &AtomicMask {
+    fn senders_to(&self, cpu: CpuId) -> &AtomicCpuMask {
         self.senders.get(CpuId::new((cpu.index() / GROUP) as u16))
     }
 
     /// The senders of each group of which a CPU is in `targets`.
-    fn groups(&self, targets: &CpuMask) -> impl Iterator<Item = &AtomicMask> {
+    fn groups(&self, targets: &CpuMask) -> impl Iterator<Item = &AtomicCpuMask> {
         const IN_A_WORD: usize = 64 / GROUP;
         let words = targets.words();
         let is_asked =

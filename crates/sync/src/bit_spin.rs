@@ -13,9 +13,9 @@ const LOCKED: u32 = 1 << 31;
 /// Locking functions for a bit of an [`AtomicU32`].
 ///
 /// What the lock protects is the word's owner's to say.
-pub struct WordLock;
+pub struct BitSpinLock;
 
-impl WordLock {
+impl BitSpinLock {
     /// The bit used; the owner of the word must leave it alone.
     pub const BIT: u32 = LOCKED;
 
@@ -24,7 +24,7 @@ impl WordLock {
     /// # Panics
     /// In debug builds when a lock at or below rank `R` is held.
     #[inline]
-    pub fn lock<R: Rank, B: Backend>(word: &AtomicU32) -> WordGuard<'_, R, B> {
+    pub fn lock<R: Rank, B: Backend>(word: &AtomicU32) -> BitSpinGuard<'_, R, B> {
         rank::enter::<R, B>();
         B::point();
         while word.fetch_or(LOCKED, Ordering::Acquire) & LOCKED != 0 {
@@ -32,18 +32,18 @@ impl WordLock {
                 B::pause();
             }
         }
-        WordGuard { word, kind: PhantomData }
+        BitSpinGuard { word, kind: PhantomData }
     }
 }
 
 /// Holds a lock bit; released on drop.
 #[must_use]
-pub struct WordGuard<'a, R: Rank, B: Backend> {
+pub struct BitSpinGuard<'a, R: Rank, B: Backend> {
     word: &'a AtomicU32,
     kind: PhantomData<fn() -> (R, B)>,
 }
 
-impl<R: Rank, B: Backend> Drop for WordGuard<'_, R, B> {
+impl<R: Rank, B: Backend> Drop for BitSpinGuard<'_, R, B> {
     #[inline]
     fn drop(&mut self) {
         self.word.fetch_and(!LOCKED, Ordering::Release);

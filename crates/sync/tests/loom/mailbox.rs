@@ -7,14 +7,14 @@ use crate::tracked::Tracked;
 use loom::sync::{Arc, Notify};
 use loom::thread;
 use pagewright_sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use pagewright_sync::{Backend, Mail};
+use pagewright_sync::{Backend, Mailbox};
 use pagewright_types::{CpuId, CpuMask};
 
 const CPUS: usize = 3;
 const TARGET: CpuId = CpuId::new(2);
 
 struct Machine {
-    mail: Mail<1, Loom>,
+    mailbox: Mailbox<1, Loom>,
     interrupt: Notify,
     /// Each sender's, which he writes before a letter.
     told: [Tracked; 2],
@@ -24,9 +24,9 @@ struct Machine {
 
 impl Machine {
     fn new() -> Arc<Self> {
-        let mail = Mail::try_new(CPUS).expect("memory");
+        let mailbox = Mailbox::try_new(CPUS).expect("memory");
         let told = [Tracked::new(0), Tracked::new(0)];
-        Arc::new(Self { mail, interrupt: Notify::new(), told, read: Tracked::new(0) })
+        Arc::new(Self { mailbox, interrupt: Notify::new(), told, read: Tracked::new(0) })
     }
 
     /// Sends a letter, without whoever is to be interrupted being so.
@@ -34,7 +34,7 @@ impl Machine {
         let told = &self.told[sender];
         told.add_one();
         let words = [(sender as u64) << 32 | u64::from(told.get())];
-        self.mail.send(CpuId::new(sender as u16), words, &CpuMask::of(TARGET))
+        self.mailbox.send(CpuId::new(sender as u16), words, &CpuMask::of(TARGET))
     }
 
     /// Sends a letter and waits for the answer.
@@ -42,7 +42,7 @@ impl Machine {
         if !self.send(sender).is_empty() {
             self.interrupt.notify();
         }
-        while !self.mail.is_answered(CpuId::new(sender as u16), &CpuMask::of(TARGET)) {
+        while !self.mailbox.is_acknowledged(CpuId::new(sender as u16), &CpuMask::of(TARGET)) {
             Loom::pause();
         }
     }
@@ -52,7 +52,7 @@ impl Machine {
     /// Returns how many letters were read.
     fn serve(&self) -> u32 {
         let mut read = 0;
-        self.mail.answer(TARGET, |[word]| {
+        self.mailbox.serve(TARGET, |[word]| {
             assert_eq!(self.told[(word >> 32) as usize].get(), word as u32, "of two letters half each");
             self.read.add_one();
             read += 1;
@@ -124,7 +124,7 @@ fn of_two_letters_that_cross_none_is_lost() {
 fn nobody_waits_for_who_leaves() {
     let asks_twice = |machine: &Machine| (0..2).for_each(|_| machine.ask(0));
     beside(asks_twice, |machine| {
-        machine.mail.leave(TARGET);
+        machine.mailbox.leave(TARGET);
         assert_eq!(machine.serve(), 0);
     });
 }
@@ -135,7 +135,7 @@ fn nobody_waits_for_who_leaves() {
 fn who_comes_back_reads_nothing_that_is_taken_back() {
     explore(|| {
         let machine = Machine::new();
-        machine.mail.leave(TARGET);
+        machine.mailbox.leave(TARGET);
         let over = Arc::new(AtomicBool::new(false));
         let sender = {
             let (machine, over) = (Arc::clone(&machine), Arc::clone(&over));
@@ -145,7 +145,7 @@ fn who_comes_back_reads_nothing_that_is_taken_back() {
                 machine.interrupt.notify();
             })
         };
-        machine.mail.enter(TARGET);
+        machine.mailbox.enter(TARGET);
         // As if somebody else had interrupted it, too.
         machine.serve();
         while !over.load(Ordering::Relaxed) {
