@@ -25,10 +25,10 @@
 //! [`Platform`](pagewright_sync::Platform) for its own machine.
 //!
 //! ```
-//! use pagewright_arch::{IsaKind, X86_64};
+//! use pagewright_arch::X86_64;
 //! use pagewright_frame::{FrameRequest, Frames, MemoryLayout, NodeSpec};
 //! use pagewright_sim::{MachineConfig, Sim};
-//! use pagewright_types::{CpuId, Order};
+//! use pagewright_types::{CpuId, IsaKind, Order};
 //!
 //! let machine = Sim::<X86_64>::new(MachineConfig::default_for(IsaKind::X86_64)?)?;
 //! let node = machine.nodes()[0];

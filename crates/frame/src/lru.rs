@@ -257,19 +257,19 @@ impl<P: Platform> Frames<P> {
     ) -> LruScan {
         let node = &self.lru.0[node.index()];
         let mut lists = node.lists.lock();
-        let mut looked = LruScan::default();
+        let mut scan = LruScan::default();
         let mut room = true;
         let mut left = lists[list as usize].len();
-        while room && left > 0 && looked.scanned < most {
+        while room && left > 0 && scan.scanned < most {
             left -= 1;
             let Some(head) = lists[list as usize].last() else { break };
             let folio = Folio { memmap: &self.memmap, head };
-            looked.scanned += folio.pages();
+            scan.scanned += folio.pages();
             match folio.try_get() {
                 Some(reference) => {
                     node.unlink(&mut lists, folio);
                     folio.clear_flags(FolioFlags::LRU);
-                    looked.taken += folio.pages();
+                    scan.taken += folio.pages();
                     room = take(IsolatedFolio(reference));
                 }
                 None => {
@@ -278,7 +278,7 @@ impl<P: Platform> Frames<P> {
                 }
             }
         }
-        looked
+        scan
     }
 
     /// Puts an isolated folio back on a list (`folio_putback_lru`).
