@@ -7,12 +7,13 @@ use pagewright_tlb::{Debt, Gather, OwedFlush, Tlb};
 use pagewright_types::{Level, PageRange, Pfn};
 
 impl PageTable {
-    /// Unhooks every table under `range` that lies wholly within `limits`: from the end of the
-    /// mapping before `range` to the start of the one after. The tables' frames ride in `gather`.
+    /// Unhooks every table under `range` that lies wholly within `limits` (`free_pgtables`).
     ///
-    /// The caller holds the space exclusively; there is no leaf in `limits`, and every table that
-    /// lies wholly within them has a part of `range` under it: what is no longer mapped has lost
-    /// its tables before.
+    /// `limits` reach from the end of the mapping before `range` to the start of the one after. The
+    /// gather owns the frames of the tables until it is settled.
+    ///
+    /// The caller holds the space exclusively. There is no leaf in `limits`, and every table wholly
+    /// within them covers a part of `range`, because earlier unmaps freed the tables of theirs.
     pub fn free_tables<'a, P: Platform>(
         &'a self,
         tlb: &'a Tlb<P>,

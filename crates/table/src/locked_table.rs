@@ -1,4 +1,4 @@
-//! A table page under its lock: where entries are read and edited.
+//! A table page under its lock, whose entries can be read and edited.
 
 use crate::owned_leaf::OwnedLeaf;
 use crate::page_table::PageTable;
@@ -14,9 +14,9 @@ enum Guard<'a, P: Platform> {
     Last { _guard: BitSpinGuard<'a, rank::TableRank, P::Locks> },
 }
 
-/// One table page, locked.
+/// A locked table page: its entries can be read and edited.
 ///
-/// Entries are named by any address under them.
+/// Any address under an entry names it.
 #[must_use]
 pub struct LockedTable<'a, P: Platform> {
     tree: &'a PageTable,
@@ -41,22 +41,22 @@ impl<'a, P: Platform> LockedTable<'a, P> {
         Self { tree, tlb, table, level, base: va.align_down(level.table_span()), _guard: guard }
     }
 
-    /// Level of the table: its entries span [`Level::span`] bytes.
+    /// The level of the table: its entries span [`Level::span`] bytes.
     pub fn level(&self) -> Level {
         self.level
     }
 
-    /// Frame of the table.
+    /// The frame of the table.
     pub fn table(&self) -> Pfn {
         self.table
     }
 
-    /// Addresses under the table.
+    /// The addresses under the table.
     pub fn range(&self) -> PageRange {
         PageRange::new(self.base, self.base.add(self.level.table_span()))
     }
 
-    /// An address under each entry for `part`, in order: the first one of `part`.
+    /// The first address of `part` under each entry, in order.
     #[inline]
     pub fn entries(&self, part: PageRange) -> impl Iterator<Item = VirtAddr> + use<P> {
         let (step, end) = (self.level.span(), part.end());
@@ -70,13 +70,13 @@ impl<'a, P: Platform> LockedTable<'a, P> {
         PteSlot { table: self.table, index: self.level.index_of(va) as u16 }
     }
 
-    /// The entry as a word.
+    /// The entry for `va` as a word.
     #[inline]
     pub fn pte(&self, va: VirtAddr) -> Pte {
         self.tlb.fx().load(self.slot(va))
     }
 
-    /// What the entry says.
+    /// The entry for `va`, decoded.
     #[inline]
     pub fn entry(&self, va: VirtAddr) -> Entry {
         P::Isa::decode(self.level, self.pte(va))
@@ -91,13 +91,13 @@ impl<'a, P: Platform> LockedTable<'a, P> {
         }
     }
 
-    /// Installs a leaf where nothing is mapped.
+    /// Installs a leaf in an empty entry.
     ///
-    /// Owes nothing: no TLB holds a translation of an entry that was not present, unless somebody
-    /// has just cleared it, who has not flushed yet; then it is flushed here (INV-TLB-CLEARED).
+    /// Owes no flush: no TLB holds an entry that was not present. If another operation cleared it
+    /// and has not flushed yet, this flushes it first (INV-TLB-CLEARED).
     ///
     /// # Panics
-    /// In debug builds when something is mapped there.
+    /// In debug builds when the entry is not empty.
     #[inline]
     pub fn install(&self, va: VirtAddr, leaf: OwnedLeaf) {
         let slot = self.slot(va);
@@ -111,12 +111,12 @@ impl<'a, P: Platform> LockedTable<'a, P> {
         self.tlb.frames().table(self.table).add_live(1);
     }
 
-    /// Puts a soft entry where nothing stands.
+    /// Installs a soft entry in an empty entry.
     ///
-    /// Owes nothing, as [`LockedTable::install`].
+    /// Owes no flush, as [`LockedTable::install`].
     ///
     /// # Panics
-    /// In debug builds when something stands there.
+    /// In debug builds when the entry is not empty.
     pub fn install_soft(&self, va: VirtAddr, soft: SoftEntry) {
         debug_assert!(self.pte(va).is_empty(), "INV-TABLE-EMPTY: {soft:?} over {:?} at {va}", self.pte(va));
         self.flush_before_install(va);
@@ -124,10 +124,10 @@ impl<'a, P: Platform> LockedTable<'a, P> {
         self.tlb.frames().table(self.table).add_live(1);
     }
 
-    /// Clears a soft entry and says what it was.
+    /// Clears a soft entry and returns it.
     ///
-    /// Owes nothing, since no TLB ever saw it (INV-SOFT-UNSEEN). `None`: no soft entry stood there,
-    /// and nothing changed.
+    /// Owes no flush, since no TLB caches one (INV-SOFT-UNSEEN). `None` if the entry is not a soft
+    /// one; then nothing changed.
     pub fn take_soft(&self, va: VirtAddr) -> Option<SoftEntry> {
         let Entry::Soft(soft) = self.entry(va) else { return None };
         self.tlb.fx().store(self.slot(va), Pte::EMPTY);
@@ -142,8 +142,9 @@ impl<'a, P: Platform> LockedTable<'a, P> {
         self.tlb.flush_before_install(self.tree.context(), range, self.level);
     }
 
-    /// Clears the entry and gives back the leaf that stood there, with its reference
-    /// (`ptep_get_and_clear`). `None`: there was no leaf, and nothing changed.
+    /// Clears the leaf for `va` (`ptep_get_and_clear`); its debt owns the leaf and its reference.
+    ///
+    /// `None` if there is no leaf; then nothing changed.
     #[inline]
     pub fn take(&self, va: VirtAddr) -> Option<Debt<'a, P, OwnedLeaf>> {
         self.leaf(va)?;
@@ -167,21 +168,25 @@ impl<'a, P: Platform> LockedTable<'a, P> {
         Some(Debt::new(self.tlb, self.tree.context(), va, owed, owned))
     }
 
-    /// Puts a soft entry in the place of another.
+    /// Replaces a soft entry by another.
     ///
-    /// Owes nothing, since no TLB ever sees either (INV-SOFT-UNSEEN).
+    /// Owes no flush, since no TLB caches either (INV-SOFT-UNSEEN).
     ///
     /// # Panics
-    /// In debug builds when no soft entry stands there.
+    /// In debug builds when the entry is not a soft one.
     pub fn change_soft(&self, va: VirtAddr, soft: SoftEntry) {
-        debug_assert!(matches!(self.entry(va), Entry::Soft(_)), "INV-TABLE-EMPTY: no soft entry stands at {va}");
+        debug_assert!(
+            matches!(self.entry(va), Entry::Soft(_)),
+            "INV-TABLE-EMPTY: the entry for {va} is not a soft one"
+        );
         self.tlb.fx().store(self.slot(va), P::Isa::soft(soft));
     }
 
-    /// Puts what `soft` makes of the leaf for `va` in its place and gives back the leaf, with its
-    /// reference. When `keep`, asked once nobody can take the leaf for his own any more, wants it
-    /// to stay, it stands there again as it was, and nothing is owed: no CPU ever had more than it
-    /// allows. `None`: there was no leaf, or it stays.
+    /// Replaces the leaf for `va` by the soft entry that `soft` makes of it.
+    ///
+    /// The debt owns the leaf and its reference. `keep` is called when the entry no longer shows
+    /// the leaf to lockless walkers. If it returns true, the leaf is restored and no flush is owed.
+    /// `None` if there was no leaf, or it was restored.
     pub fn replace_by_soft(
         &self,
         va: VirtAddr,
@@ -207,22 +212,25 @@ impl<'a, P: Platform> LockedTable<'a, P> {
         Some(Debt::new(self.tlb, self.tree.context(), va, self.owed(old, new), owned))
     }
 
-    /// As [`LockedTable::take`], unless `keep`, asked once nobody can take the leaf for his own any
-    /// more, wants it to stay; then it stands there again as it was, and nothing is owed. `None`:
-    /// there was no leaf, or it stays.
+    /// As [`LockedTable::take`], except that the leaf is restored if `keep` returns true.
+    ///
+    /// `keep` is called when the entry no longer shows the leaf to lockless walkers. `None` if
+    /// there was no leaf, or it was restored; then no flush is owed.
     pub fn take_unless(&self, va: VirtAddr, keep: impl FnOnce(Leaf) -> bool) -> Option<Debt<'a, P, OwnedLeaf>> {
         let debt = self.replace(va, Pte::EMPTY, keep)?;
         self.tlb.frames().table(self.table).sub_live(1);
         Some(debt)
     }
 
-    /// Moves what stands at `va` to `to_va` under `to`, where nothing stands; a leaf as `edit`
-    /// makes it (`move_ptes`). Its reference goes along, and what is owed is the flush of the old
-    /// place. `None`: nothing stands there, or a table does. A page must be moved with both tables
-    /// locked and flushed before they are let go: whoever finds it at the new place may free it.
+    /// Moves the entry for `va` to the empty entry for `to_va` under `to` (`move_ptes`).
+    ///
+    /// `edit` changes a leaf on the way. The reference of the leaf moves with it, and the debt is
+    /// the flush of the old entry. The caller flushes before it releases either table's lock,
+    /// because an operation that finds the leaf at the new address may free its page. `None` if the
+    /// entry is empty or points to a table.
     ///
     /// # Panics
-    /// In debug builds when something stands at the new place.
+    /// In debug builds when the entry for `to_va` is not empty.
     pub fn move_entry(
         &self,
         va: VirtAddr,
@@ -245,9 +253,9 @@ impl<'a, P: Platform> LockedTable<'a, P> {
         Some(Debt::new(self.tlb, self.tree.context(), va, self.owed(old, Pte::EMPTY), ()))
     }
 
-    /// Changes the leaf for `va` to what `edit` makes of it, atomically against the walker's
-    /// accessed and dirty updates. The frame must stay the same. `None`: there is no leaf, or
-    /// `edit` left it as it is.
+    /// Changes the leaf for `va` by `edit`, atomically against accessed and dirty updates.
+    ///
+    /// The frame must stay the same. `None` if there is no leaf, or `edit` did not change it.
     #[inline]
     pub fn update(&self, va: VirtAddr, edit: impl Fn(Leaf) -> Leaf) -> Option<Debt<'a, P, ()>> {
         let slot = self.slot(va);

@@ -4,8 +4,7 @@ use pagewright_arch::{Leaf, LeafFlags};
 use pagewright_tlb::frames::FolioRef;
 use pagewright_tlb::{DetachedPiece, IntoDetachedPieces};
 
-/// A leaf on its way into or out of a table, together with the reference that it holds on its
-/// folio.
+/// A leaf on its way into or out of a table, with the reference that it holds on its folio.
 #[derive(Debug)]
 pub struct OwnedLeaf {
     leaf: Leaf,
@@ -13,7 +12,7 @@ pub struct OwnedLeaf {
 }
 
 impl OwnedLeaf {
-    /// A leaf that will hold `folio`'s reference.
+    /// Creates a leaf that owns the reference `folio`.
     ///
     /// `leaf.pfn` is the page of the folio that it maps.
     #[inline]
@@ -22,25 +21,25 @@ impl OwnedLeaf {
         Self { leaf, folio: Some(folio) }
     }
 
-    /// A leaf of a frame without a folio, such as the zero page.
+    /// Creates a leaf of a frame without a folio, such as the zero page (`pte_special`).
     #[inline]
     pub fn special(leaf: Leaf) -> Self {
         Self { leaf: Leaf { flags: leaf.flags | LeafFlags::SPECIAL, ..leaf }, folio: None }
     }
 
-    /// What it says.
+    /// The description of the leaf.
     #[inline]
     pub fn leaf(&self) -> Leaf {
         self.leaf
     }
 
-    /// Whether a folio stands behind it.
+    /// Whether the leaf maps a frame without a folio.
     #[inline]
     pub fn is_special(&self) -> bool {
         self.folio.is_none()
     }
 
-    /// Its folio's reference, or `None` for a special leaf.
+    /// Takes the reference on its folio; `None` for a special leaf.
     #[inline]
     pub fn into_folio(self) -> Option<FolioRef> {
         self.folio

@@ -8,12 +8,12 @@ use pagewright_tlb::frames::NoFrames;
 use pagewright_tlb::{FlushInfo, Tlb, TlbContext};
 use pagewright_types::{Level, PAGE_SIZE, Pfn, VirtAddr};
 
-/// Why a tree could not be made.
+/// Why a page table could not be allocated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TableAllocError {
-    /// No frame for a table.
+    /// There is no frame for the root.
     Frames(NoFrames),
-    /// No kernel memory for the context.
+    /// There is no kernel memory for the context.
     Kernel(pagewright_sync::AllocError),
 }
 
@@ -28,7 +28,7 @@ impl core::fmt::Display for TableAllocError {
 
 /// The page tables of one address space.
 ///
-/// It must be ended with [`PageTable::close`], once; dropping it before leaks its root.
+/// End it with [`PageTable::close`]; dropping it before leaks its root.
 pub struct PageTable {
     context: Arc<TlbContext>,
     /// TableEntry pages, the root included (Linux's `pgtables_bytes` leaves the root out on most
@@ -37,10 +37,10 @@ pub struct PageTable {
 }
 
 impl PageTable {
-    /// An empty tree with its context.
+    /// Creates an empty tree with its context.
     ///
     /// # Errors
-    /// [`TableAllocError`]; nothing is kept.
+    /// [`TableAllocError`]; nothing stays allocated.
     pub fn try_new<P: Platform>(tlb: &Tlb<P>) -> Result<Self, TableAllocError> {
         let mut reserve = TableReserve::new(tlb);
         reserve.fill(1).map_err(TableAllocError::Frames)?;
@@ -57,7 +57,7 @@ impl PageTable {
         Ok(Self { context, tables: AtomicU64::new(1) })
     }
 
-    /// What the space is to the TLBs.
+    /// The space as the TLBs see it.
     pub fn context(&self) -> &Arc<TlbContext> {
         &self.context
     }
@@ -80,10 +80,9 @@ impl PageTable {
         self.tables.fetch_sub(n, Ordering::Relaxed);
     }
 
-    /// Tables that [`PageTable::ensure_tables`] would have to make for `va` down to a table of
-    /// `level`.
+    /// The number of tables that [`PageTable::ensure_tables`] would take from its reserve.
     ///
-    /// Others may make some meanwhile, never remove any while the caller holds the space.
+    /// Other CPUs may add tables concurrently, but remove none while the caller holds the space.
     pub fn missing_tables<P: Platform>(&self, tlb: &Tlb<P>, va: VirtAddr, level: Level) -> usize {
         let mut table = self.root();
         let mut at = Level::PGD;
@@ -99,13 +98,12 @@ impl PageTable {
         0
     }
 
-    /// Makes the tables for `va` down to one of `level`, out of `reserve`.
+    /// Hooks the missing tables for `va` down to one of `level`, out of `reserve`.
     ///
-    /// Stops at a leaf above, and at a soft entry, which would be forgotten if a table came to
-    /// stand in its place.
+    /// Stops at a leaf above `level`, and at a soft entry, which a table would overwrite.
     ///
     /// # Panics
-    /// When the reserve holds fewer tables than [`PageTable::missing_tables`] told.
+    /// When the reserve holds fewer tables than [`PageTable::missing_tables`] returned.
     pub fn ensure_tables<P: Platform>(
         &self,
         tlb: &Tlb<P>,
@@ -159,7 +157,7 @@ impl PageTable {
         }
     }
 
-    /// Frees the root and the context.
+    /// Flushes the space and frees the root; call it once.
     ///
     /// Every range must have been unmapped and its tables freed.
     ///

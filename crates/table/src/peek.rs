@@ -11,7 +11,7 @@ use pagewright_tlb::Tlb;
 use pagewright_tlb::frames::FrameState;
 use pagewright_types::{Level, VirtAddr};
 
-/// An entry as it was read, and the pointer that led to its table.
+/// An entry as a lockless walk read it, and the pointer that led to its table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PeekedEntry {
     level: Level,
@@ -23,27 +23,27 @@ pub struct PeekedEntry {
 }
 
 impl PeekedEntry {
-    /// What the entry said.
+    /// The entry as it was read.
     pub fn entry<I: Isa>(&self) -> Entry {
         I::decode(self.level, self.pte)
     }
 
-    /// Its level.
+    /// The level of the entry.
     pub fn level(&self) -> Level {
         self.level
     }
 
-    /// Whether some table above refuses stores.
+    /// Whether a pointer to a table above is write-protected.
     pub fn is_write_protected(&self) -> bool {
         self.write_protected
     }
 }
 
 impl PageTable {
-    /// Reads the entry for `va`, at whatever level it stands.
+    /// Reads the entry for `va`, at its level, without locks.
     ///
-    /// Call it within [`Tlb::walk_lockless`], so that no table is freed meanwhile
-    /// (INV-TLB-WALKERS), or while holding the space.
+    /// The caller is inside [`Tlb::walk_lockless`], so that no table is freed concurrently
+    /// (INV-TLB-WALKERS), or holds the space.
     pub fn peek<P: Platform>(&self, tlb: &Tlb<P>, va: VirtAddr) -> PeekedEntry {
         let (mut table, mut level) = (self.root(), Level::PGD);
         let (mut above, mut write_protected) = (None, false);
@@ -68,7 +68,7 @@ impl PageTable {
         }
     }
 
-    /// Whether the entry still says what it said, in the table that it was read from.
+    /// Whether the entry, and the pointer to its table, are as they were read.
     pub fn is_unchanged<P: Platform>(&self, tlb: &Tlb<P>, peek: &PeekedEntry) -> bool {
         tlb.fx().load(peek.slot) == peek.pte && peek.above.is_none_or(|(slot, pte)| tlb.fx().load(slot) == pte)
     }

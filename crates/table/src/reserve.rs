@@ -5,9 +5,9 @@ use pagewright_tlb::Tlb;
 use pagewright_tlb::frames::{BlockList, ClearExtent, NoFrames};
 use pagewright_types::{Level, Order, Pfn, SpaceId};
 
-/// Cleared frames for tables.
+/// Cleared frames for tables, allocated before an edit so that the edit cannot fail.
 ///
-/// What is left when it is dropped goes back to the allocator.
+/// Frames that are left when it is dropped go back to the allocator.
 pub struct TableReserve<'t, P: Platform> {
     tlb: &'t Tlb<P>,
     list: BlockList,
@@ -15,15 +15,15 @@ pub struct TableReserve<'t, P: Platform> {
 }
 
 impl<'t, P: Platform> TableReserve<'t, P> {
-    /// An empty reserve.
+    /// Creates an empty reserve.
     pub fn new(tlb: &'t Tlb<P>) -> Self {
         Self { tlb, list: BlockList::new(), count: 0 }
     }
 
-    /// Allocates until it holds `count` tables.
+    /// Allocates until the reserve holds `count` tables.
     ///
     /// # Errors
-    /// [`NoFrames`]; what it held before and got meanwhile stays in it.
+    /// [`NoFrames`]; the reserve keeps what it holds.
     pub fn fill(&mut self, count: usize) -> Result<(), NoFrames> {
         while self.count < count {
             let cleared = self.tlb.alloc_zeroed(self.tlb.request(Order::ZERO), ClearExtent::PAGE)?;
@@ -33,7 +33,7 @@ impl<'t, P: Platform> TableReserve<'t, P> {
         Ok(())
     }
 
-    /// Tables held.
+    /// The number of tables that it holds.
     pub fn len(&self) -> usize {
         self.count
     }

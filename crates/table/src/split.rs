@@ -9,13 +9,14 @@ use pagewright_tlb::{FlushInfo, Tlb};
 use pagewright_types::{Level, PageRange, VirtAddr};
 
 impl PageTable {
-    /// Splits the leaf over `va` into 512 leaves one level down, which together hold the references
-    /// and say what it said. One table is taken from `reserve`. Returns whether there was such a
-    /// leaf at `level`.
+    /// Splits the leaf of `level` over `va` into 512 leaves one level down.
     ///
-    /// The old leaf is broken and flushed before the table is hooked (arm64 break-before-make; on
-    /// x86 it also avoids mixed sizes in a TLB, Linux's `__split_huge_pmd_locked`). An access
-    /// meanwhile faults and waits for the table's lock.
+    /// The new leaves have its rights and flags and one reference each. One table is taken from
+    /// `reserve`. Returns whether there was such a leaf.
+    ///
+    /// The old leaf is cleared and flushed before the table is hooked (break-before-make of arm64;
+    /// on x86 it also avoids entries of two sizes in a TLB, Linux's `__split_huge_pmd_locked`). A
+    /// concurrent access faults and waits for the table's lock.
     pub fn split_leaf<P: Platform>(
         &self,
         tlb: &Tlb<P>,
@@ -23,7 +24,7 @@ impl PageTable {
         level: Level,
         reserve: &mut TableReserve<'_, P>,
     ) -> bool {
-        debug_assert!(level > Level::PTE, "a page can't be split");
+        debug_assert!(level > Level::PTE, "a leaf of the last level is split at {va}");
         let Some(locked) = self.lock(tlb, va, level) else { return false };
         if locked.level() != level {
             return false;

@@ -7,19 +7,19 @@ use pagewright_sync::Platform;
 use pagewright_tlb::Tlb;
 use pagewright_types::{Level, PageRange, Pfn, VirtAddr};
 
-/// Where a descent ended.
+/// The entry at which a lockless descent ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FoundEntry {
-    /// The table reached.
+    /// The table that holds the entry.
     pub table: Pfn,
     /// Its level.
     pub level: Level,
-    /// The entry for the address in it, as it was read.
+    /// The entry as it was read.
     pub pte: Pte,
 }
 
 impl PageTable {
-    /// Descends without locks towards a table of `level`; stops above where there is none.
+    /// Descends without locks to the table of `level`, or to the last one on the way that exists.
     #[inline]
     pub fn find<P: Platform>(&self, tlb: &Tlb<P>, va: VirtAddr, level: Level) -> FoundEntry {
         let mut table = self.root();
@@ -37,8 +37,10 @@ impl PageTable {
         }
     }
 
-    /// Locks the table of `level` that holds the entry for `va`, or the table above that holds a
-    /// leaf over it. `None`: there is no such table.
+    /// Locks the table of `level` that holds the entry for `va`.
+    ///
+    /// If a leaf above covers `va`, locks the table that holds that leaf. `None` if there is
+    /// neither.
     pub fn lock<'a, P: Platform>(&'a self, tlb: &'a Tlb<P>, va: VirtAddr, level: Level) -> Option<LockedTable<'a, P>> {
         loop {
             let found = self.find(tlb, va, level);
@@ -68,13 +70,14 @@ impl PageTable {
         LockedTable::new(self, tlb, found.table, found.level, va)
     }
 
-    /// The parts of `range` under which entries may stand: one for each last-level table that
-    /// exists and each leaf above that level, first to last. Nothing is locked.
+    /// The parts of `range` that have entries, in order, without locks.
+    ///
+    /// There is one for each last-level table and each leaf above that level.
     pub fn table_spans<'a, P: Platform>(&'a self, tlb: &'a Tlb<P>, range: PageRange) -> TableSpans<'a, P> {
         TableSpans { tree: self, tlb, at: range.start(), end: range.end() }
     }
 
-    /// As [`PageTable::table_spans`], each with its table locked.
+    /// As [`PageTable::table_spans`], with the table of each locked.
     pub fn locked_tables<'a, P: Platform>(
         &'a self,
         tlb: &'a Tlb<P>,
@@ -84,7 +87,7 @@ impl PageTable {
     }
 }
 
-/// See [`PageTable::table_spans`].
+/// The iterator of [`PageTable::table_spans`].
 pub struct TableSpans<'a, P: Platform> {
     tree: &'a PageTable,
     tlb: &'a Tlb<P>,

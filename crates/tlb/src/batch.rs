@@ -32,10 +32,10 @@ use pagewright_plant::plant;
 use pagewright_sync::{Arc, Backend, Platform, bomb};
 use pagewright_types::{Counter, CpuId, CpuMask, DebtKey, Level, PageRange};
 
-/// Debts of any number of spaces, waiting to be paid together.
+/// Debts of any number of spaces, paid together by one wait (Linux's `tlbflush_unmap_batch`).
 ///
 /// # Panics
-/// INV-TLB-DEBT: dropped unsettled in a debug build; see [`Debt`].
+/// INV-TLB-DEBT: a debug build panics when a batch is dropped unsettled; see [`Debt`].
 #[must_use = "a batch owes a TLB flush: settle it"]
 pub struct Batch<'t, P: Platform> {
     tlb: &'t Tlb<P>,
@@ -56,7 +56,7 @@ pub struct Batch<'t, P: Platform> {
 }
 
 impl<'t, P: Platform> Batch<'t, P> {
-    /// An empty batch.
+    /// Creates an empty batch.
     pub fn new(tlb: &'t Tlb<P>) -> Self {
         let (cpus, detached) = (CpuMask::EMPTY, DetachedList::new());
         Self {
@@ -71,23 +71,23 @@ impl<'t, P: Platform> Batch<'t, P> {
         }
     }
 
-    /// Entries whose flush is put off.
+    /// Number of entries whose flush is deferred.
     pub fn len(&self) -> u32 {
         self.entries
     }
 
-    /// Whether nothing is owed and nothing held.
+    /// Whether the batch owes no flush and holds nothing that an edit detached.
     pub fn is_empty(&self) -> bool {
         self.entries == 0 && self.detached.is_empty()
     }
 
-    /// Takes over a debt of `context`, whose table is still locked.
+    /// Takes over a debt of `context`: defers its flush, or flushes at once.
     ///
-    /// What the edit detached is held until the batch is settled; of a folio that comes several
-    /// times in a row one reference is held.
+    /// The caller still holds the lock of the edited table. The batch holds what the edit detached
+    /// until it is settled, with one reference for a folio that comes several times in a row.
     ///
     /// # Panics
-    /// In debug builds when the debt is another context's, or a table's.
+    /// In debug builds when the debt belongs to another context; always when it is a table's.
     pub fn absorb<T: IntoDetachedPieces>(&mut self, context: &Arc<TlbContext>, debt: Debt<'_, P, T>) {
         debug_assert!(core::ptr::eq(debt.context(), &raw const **context), "INV-TLB-DEBT: debt of another space");
         let range = debt.range();
@@ -98,13 +98,16 @@ impl<'t, P: Platform> Batch<'t, P> {
                 let flush = FlushInfo { range: Some(range), level, freed_tables: false };
                 self.defer_or_flush(context, flush, |tlb| tlb.issue_leaf(context, range.start(), level));
             }
-            OwedFlush::Table(_) => unreachable!("INV-TLB-WALKERS: a table's flush is not put off"),
+            OwedFlush::Table(_) => unreachable!("INV-TLB-WALKERS: the flush of a table is deferred"),
         }
         detached.for_each_piece(&mut |piece| self.keep(piece));
     }
 
-    /// Takes along what somebody else has edited in a space and not flushed yet: for a caller who
-    /// relies on entries that he found there. INV-TLB-CLEARED, INV-TLB-DEFERRED.
+    /// Adds a flush of the space if another operation edited it and has not flushed yet.
+    ///
+    /// For a caller that depends on entries that it found cleared or weakened there
+    /// (INV-TLB-CLEARED, INV-TLB-DEFERRED; Linux's `flush_tlb_batched_pending`). It holds the lock
+    /// of their table.
     pub fn absorb_pending(&mut self, context: &Arc<TlbContext>) {
         if plant!(DeferredNotTakenAlong; true, self.covers_pending(context)) {
             return;
@@ -190,10 +193,10 @@ impl<'t, P: Platform> Batch<'t, P> {
         }
     }
 
-    /// Waits until no CPU can use what was edited, then frees what was detached.
+    /// Waits until no CPU can use an old entry, then frees what was detached.
     ///
     /// # Panics
-    /// In debug builds when the context may not wait for other CPUs.
+    /// In debug builds when the caller may not wait for other CPUs.
     // In the caller, who would have to copy half a kilobyte of `self` for a call.
     #[inline]
     pub fn settle(mut self) {

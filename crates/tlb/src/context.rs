@@ -37,7 +37,7 @@ impl DeferredFlush {
     }
 }
 
-/// The TLB side of one address space (Linux's `mm_context_t` and `mm_cpumask`).
+/// One address space as the TLBs see it (Linux's `mm_context_t` and `mm_cpumask`).
 pub struct TlbContext {
     id: SpaceId,
     root: Pfn,
@@ -80,7 +80,7 @@ impl TlbContext {
         self.root
     }
 
-    /// CPUs that may hold translations of the space at this moment.
+    /// The CPUs that may hold translations of the space at this moment.
     pub fn cpus(&self) -> CpuMask {
         self.cpus.load()
     }

@@ -19,9 +19,11 @@ use pagewright_sync::{Backend, Platform};
 use pagewright_types::{Counter, CpuId, CpuMask, Level, PageRange};
 
 impl<P: Platform> Tlb<P> {
-    /// To be called before an entry is put where nothing stands, under the lock of its table:
-    /// flushes it if somebody may have cleared it who has not flushed yet and does not have the
-    /// space alone (INV-TLB-CLEARED, INV-TLB-DEFERRED).
+    /// Flushes an empty entry before an install, if its clearing may not be flushed yet.
+    ///
+    /// If a concurrent gather is unsettled, that flushes the entry; if a batch deferred a flush
+    /// that is not paid, the whole space (INV-TLB-CLEARED, INV-TLB-DEFERRED). The caller holds the
+    /// lock of the table.
     #[inline]
     pub fn flush_before_install(&self, context: &TlbContext, range: PageRange, level: Level) {
         if context.is_flush_pending() {

@@ -14,10 +14,10 @@ use pagewright_plant::plant;
 use pagewright_sync::{Platform, bomb};
 use pagewright_types::{Counter, Level, PageRange, VirtAddr};
 
-/// Debts of one context, waiting to be paid together.
+/// Debts of one operation on one space, paid together by one flush (Linux's `mmu_gather`).
 ///
 /// # Panics
-/// INV-TLB-DEBT: dropped unsettled in a debug build; see [`Debt`].
+/// INV-TLB-DEBT: a debug build panics when a gather is dropped unsettled; see [`Debt`].
 #[must_use = "a gather owes a TLB flush: settle it"]
 pub struct Gather<'t, P: Platform> {
     tlb: &'t Tlb<P>,
@@ -37,7 +37,7 @@ pub struct Gather<'t, P: Platform> {
 }
 
 impl<'t, P: Platform> Gather<'t, P> {
-    /// An empty gather for `context`.
+    /// Creates an empty gather for `context`.
     pub fn new(tlb: &'t Tlb<P>, context: &'t TlbContext) -> Self {
         Self {
             tlb,
@@ -52,19 +52,19 @@ impl<'t, P: Platform> Gather<'t, P> {
         }
     }
 
-    /// A gather whose flush will be of the whole space, for its end (`tlb_gather_mmu_fullmm`).
+    /// Creates a gather that flushes the whole space, for its exit (`tlb_gather_mmu_fullmm`).
     pub fn full_space(tlb: &'t Tlb<P>, context: &'t TlbContext) -> Self {
         let mut gather = Self::new(tlb, context);
         gather.full_space = true;
         gather
     }
 
-    /// An empty gather for a caller who does not have the space alone: others may fault, and clear
-    /// entries, until it is settled.
+    /// Creates an empty gather for a caller that shares the space with other operations.
     ///
-    /// INV-TLB-CLEARED: whoever finds an entry cleared that is not flushed yet flushes it: another
-    /// such gather, when it is settled, takes the whole space along (`mm_tlb_flush_nested`), and
-    /// whoever installs a leaf there calls [`Tlb::flush_before_install`].
+    /// Until it is settled, others may fault and clear entries there. INV-TLB-CLEARED: an operation
+    /// that finds an entry cleared and not flushed yet flushes it. Another concurrent gather
+    /// flushes the whole space when it settles (`mm_tlb_flush_nested`); an install calls
+    /// [`Tlb::flush_before_install`].
     pub fn concurrent(tlb: &'t Tlb<P>, context: &'t TlbContext) -> Self {
         context.inc_flush_pending();
         let mut gather = Self::new(tlb, context);
@@ -72,12 +72,10 @@ impl<'t, P: Platform> Gather<'t, P> {
         gather
     }
 
-    /// Takes over a debt.
-    ///
-    /// May settle what was gathered so far.
+    /// Takes over a debt; flushes and frees early if there is no room for what it detached.
     ///
     /// # Panics
-    /// In debug builds when the debt is another context's.
+    /// In debug builds when the debt belongs to another context.
     #[inline]
     pub fn absorb<T: IntoDetachedPieces>(&mut self, debt: Debt<'t, P, T>) {
         debug_assert!(core::ptr::eq(debt.context(), self.context), "INV-TLB-DEBT: debt of another space");
@@ -94,8 +92,7 @@ impl<'t, P: Platform> Gather<'t, P> {
         detached.for_each_piece(&mut |piece| self.keep(piece));
     }
 
-    /// Extends what the flush will cover without detaching anything, for a caller that edits in
-    /// bulk.
+    /// Extends the range of the flush, for a caller that edits in bulk and detaches nothing.
     #[inline]
     pub fn extend(&mut self, range: PageRange, level: Level) {
         self.mixed |= self.range.is_some() && self.level != level;
@@ -115,10 +112,10 @@ impl<'t, P: Platform> Gather<'t, P> {
         }
     }
 
-    /// Shows walkers what was edited.
+    /// Publishes the edits to page-table walkers.
     ///
-    /// For a gather among others, before the table's lock is let go: whoever finds an edit there
-    /// and flushes it can't publish the stores of another CPU (Arm ARM D8.2.6).
+    /// A concurrent gather does so before it releases the table's lock: an operation that finds the
+    /// edit there and flushes it cannot publish the stores of another CPU (Arm ARM D8.2.6).
     #[inline]
     pub fn publish(&self) {
         plant!(PublishedLate => return);
@@ -127,13 +124,14 @@ impl<'t, P: Platform> Gather<'t, P> {
         }
     }
 
-    /// Whether a flush is owed or anything is held.
+    /// Whether the gather owes no flush and holds nothing that an edit detached.
     pub fn is_empty(&self) -> bool {
         self.range.is_none() && self.detached.is_empty()
     }
 
-    /// Pays what was gathered until now and goes on gathering: for a caller whose locks may not be
-    /// let go before.
+    /// Flushes and frees what was gathered so far, and continues (`tlb_flush_mmu`).
+    ///
+    /// For a caller that must flush before it releases a lock.
     pub fn settle_so_far(&mut self) {
         let deferred = plant!(DeferredNotSeen; None, self.tlb.deferred(self.context));
         if deferred.is_some() {
@@ -146,7 +144,7 @@ impl<'t, P: Platform> Gather<'t, P> {
         }
     }
 
-    /// Flushes what is owed, then frees what was detached.
+    /// Flushes what is owed, then frees what was detached (`tlb_finish_mmu`).
     pub fn settle(mut self) {
         if self.concurrent && self.context.is_flush_nested() {
             self.widen_to_space();

@@ -18,10 +18,10 @@ use pagewright_plant::plant;
 use pagewright_sync::Platform;
 
 impl<P: Platform> Tlb<P> {
-    /// The CPU that calls goes offline.
+    /// Takes the calling CPU offline (Linux's `idle_task_exit`).
     ///
-    /// It runs no space from here on, until [`Tlb::cpu_starting`]. Before or after, the embedder
-    /// takes it out of [`pagewright_arch::Effects::online`].
+    /// It runs no space until [`Tlb::cpu_starting`]. Before or after, the embedder removes it from
+    /// [`pagewright_arch::Effects::online`].
     pub fn cpu_dying(&self) {
         self.leave_space();
         match self.fx().caps().shootdown {
@@ -36,9 +36,10 @@ impl<P: Platform> Tlb<P> {
         }
     }
 
-    /// The CPU that calls comes online, with whatever its TLBs held when it went, or anything at
-    /// all. Before the embedder names it in [`pagewright_arch::Effects::online`], and before it
-    /// runs a space.
+    /// Brings the calling CPU online: flushes everything (`initialize_tlbstate_and_flush`).
+    ///
+    /// Its TLB may hold anything. Call it before the CPU runs a space, and before the embedder adds
+    /// it to [`pagewright_arch::Effects::online`].
     pub fn cpu_starting(&self) {
         let me = self.fx().cpu();
         let sampled = self.ledger().sample();

@@ -29,7 +29,7 @@ struct Open {
     mask: CpuMask,
 }
 
-/// The epochs, the clocks and the masks of the latest debts.
+/// The epoch, the CPUs' clocks, the floor, and the masks of the latest keys.
 pub struct Ledger<P: Platform> {
     epoch: AtomicU64,
     /// Every debt up to this epoch is settled.
@@ -48,9 +48,7 @@ impl<P: Platform> Ledger<P> {
         })
     }
 
-    /// Opens a debt owed by the CPUs in `mask`.
-    ///
-    /// Infallible and without allocation.
+    /// Opens a key that the CPUs in `mask` owe; allocates nothing.
     pub fn open(&self, mask: CpuMask) -> DebtKey {
         let mut ring = self.ring.lock();
         let key = DebtKey::new(self.epoch.fetch_add(1, Ordering::SeqCst) + 1);
@@ -64,13 +62,13 @@ impl<P: Platform> Ledger<P> {
         self.epoch.fetch_add(1, Ordering::SeqCst);
     }
 
-    /// The epoch to publish after an act that pays everything: call before the act.
+    /// Reads the epoch, before an act that pays everything; [`Ledger::advance`] publishes it.
     pub fn sample(&self) -> u64 {
         self.epoch.load(Ordering::SeqCst)
     }
 
-    /// Records that `cpu`, the one that calls, has paid every debt up to `sampled`: call after the
-    /// act.
+    /// Advances the clock of `cpu`, the calling CPU, to `sampled`, after an act that paid
+    /// everything.
     pub fn advance(&self, cpu: CpuId, sampled: u64) {
         let clock = self.clocks.get(cpu);
         // Nobody else moves it. A handler that does in between has its act forgotten, which is more
@@ -85,9 +83,9 @@ impl<P: Platform> Ledger<P> {
         self.clocks.get(cpu).load(Ordering::SeqCst) >= epoch
     }
 
-    /// Whether `key` is settled, by one comparison.
+    /// Whether `key` is known to be settled, by one comparison with the floor.
     ///
-    /// `false` may mean that nobody has looked yet.
+    /// `false` may mean that the floor has not been raised yet.
     #[inline]
     pub fn below_floor(&self, key: DebtKey) -> bool {
         self.has_passed(key.epoch())
@@ -99,8 +97,9 @@ impl<P: Platform> Ledger<P> {
         epoch <= self.floor.load(Ordering::Acquire)
     }
 
-    /// The CPUs online that still owe `key`, and those of its mask that had paid before anybody
-    /// asked. One that is offline pays before it runs anything (INV-TLB-HOTPLUG).
+    /// The online CPUs that still owe `key`, and the number of its CPUs that have paid.
+    ///
+    /// An offline CPU flushes everything before it runs anything (INV-TLB-HOTPLUG).
     pub fn unpaid(&self, key: DebtKey, online: &CpuMask) -> (CpuMask, u32) {
         if self.below_floor(key) {
             return (CpuMask::EMPTY, 0);
@@ -112,14 +111,14 @@ impl<P: Platform> Ledger<P> {
         (owing, mask.without(&owing).count())
     }
 
-    /// Recomputes the floor from the clocks of the CPUs online.
+    /// Raises the floor to the lowest clock of the online CPUs.
     pub fn raise_floor(&self, online: &CpuMask) {
         if let Some(floor) = online.iter().map(|cpu| self.clocks.get(cpu).load(Ordering::SeqCst)).min() {
             self.floor.fetch_max(floor, Ordering::Release);
         }
     }
 
-    /// Records that every debt up to `sampled` is settled, by whatever means.
+    /// Raises the floor to `sampled`, when every CPU has flushed everything since.
     pub fn settle_all(&self, sampled: u64) {
         self.floor.fetch_max(sampled, Ordering::Release);
     }

@@ -19,13 +19,13 @@ use core::sync::atomic::Ordering;
 use pagewright_sync::{AllocError, Platform, SpinLock, rank};
 use pagewright_types::{PageRange, SpaceId};
 
-/// Somebody outside of the CPUs who caches translations of a space.
+/// A device that walks a space's tables and caches translations (Linux's `mmu_notifier`).
 pub trait SecondaryMmu: Send + Sync {
-    /// Forgets what it has for `range`, or for the whole space, and returns when it can't use it
-    /// any more.
+    /// Flushes the device's translations for `range`, or for the whole space if `None`.
     ///
-    /// The lock of a page table may be held: it must neither take locks that are held around memory
-    /// calls, nor allocate, nor call this crate.
+    /// Returns when the device can no longer use them. The caller may hold the lock of a page
+    /// table: the implementation must not acquire locks that are held around memory calls,
+    /// allocate, or call this crate.
     fn invalidate_secondary(&self, range: Option<PageRange>);
 }
 
@@ -43,9 +43,10 @@ impl<P: Platform> Secondaries<P> {
 }
 
 impl<P: Platform> Tlb<P> {
-    /// From now on `mmu` is told what is flushed in the space; only then may it walk the tables.
+    /// Registers `mmu`, which may walk the tables of the space afterwards.
     ///
-    /// Unregister it before the space ends.
+    /// Each later flush of the space, made or deferred, calls it. Unregister it before the space
+    /// ends.
     ///
     /// # Errors
     /// [`AllocError`]; it is not registered.
@@ -63,8 +64,9 @@ impl<P: Platform> Tlb<P> {
         Ok(())
     }
 
-    /// `mmu`, which walks the tables of the space no more, is not told any longer; no call to it is
-    /// under way when this returns. Nothing if it was not registered.
+    /// Unregisters `mmu`, which no longer walks the tables of the space.
+    ///
+    /// No call to it is in flight when this returns. Does nothing if it was not registered.
     pub fn unregister_secondary(&self, context: &TlbContext, mmu: &Arc<dyn SecondaryMmu>) {
         let mut registered = self.secondaries.0.lock();
         let is_it = |(space, other): &Registered| {

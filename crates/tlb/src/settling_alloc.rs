@@ -10,13 +10,13 @@ use pagewright_types::judge::Fact;
 use pagewright_types::{Counter, CpuMask, DebtKey, Order};
 
 impl<P: Platform> Tlb<P> {
-    /// Allocates a block of frames that no TLB can reach.
+    /// Allocates a block of frames; settles the key of parked ones first.
     ///
-    /// Contents are whatever was there.
+    /// No TLB can reach the block. Its contents are undefined.
     ///
     /// # Errors
-    /// [`NoFrames`] when the request can't be met above its watermark, or when all that is free
-    /// owes a flush that this context may not wait for. Nothing has changed.
+    /// [`NoFrames`] when the request cannot be met above its watermark, or when every free frame is
+    /// parked and the caller may not wait for other CPUs. Nothing has changed.
     pub fn alloc(&self, request: FrameRequest) -> Result<Block, NoFrames> {
         let request = FrameRequest { settled_only: request.settled_only || !self.fx().may_wait(), ..request };
         let unsettled = self.frames().alloc(request)?;
@@ -32,7 +32,7 @@ impl<P: Platform> Tlb<P> {
     /// Allocates a block and clears it, for an operation that clears `whole` in all.
     ///
     /// # Errors
-    /// As of [`Tlb::alloc`].
+    /// As [`Tlb::alloc`].
     pub fn alloc_zeroed(&self, request: FrameRequest, whole: ClearExtent) -> Result<ZeroedBlock, NoFrames> {
         let block = self.alloc(request)?;
         Ok(self.frames().pin_cpu().clear(block, whole).fence())
@@ -40,10 +40,10 @@ impl<P: Platform> Tlb<P> {
 
     /// Allocates up to `blocks` blocks and clears them, with one fence for all.
     ///
-    /// Fewer if memory runs out, but not none.
+    /// Returns fewer, but at least one, if memory runs out.
     ///
     /// # Errors
-    /// As of [`Tlb::alloc`], for the first block.
+    /// As [`Tlb::alloc`], for the first block.
     pub fn alloc_zeroed_batch(
         &self,
         request: FrameRequest,
@@ -70,20 +70,20 @@ impl<P: Platform> Tlb<P> {
         Ok(batch.fence())
     }
 
-    /// A request for `2^order` frames near the CPU that calls.
+    /// Creates a request for `2^order` frames on the node of the calling CPU.
     pub fn request(&self, order: Order) -> FrameRequest {
         FrameRequest::new(order, self.frames().node_of_cpu(self.fx().cpu()))
     }
 
-    /// Gives back a block that no TLB can reach.
+    /// Frees a block that no TLB can reach.
     pub fn free(&self, block: Block) {
         self.frames().free(block);
     }
 
-    /// Pays the debt `key` for every CPU that has not.
+    /// Settles `key`: flushes the CPUs that still owe it.
     ///
     /// # Panics
-    /// In debug builds when the context may not wait.
+    /// In debug builds when a CPU owes it and the caller may not wait for other CPUs.
     pub fn settle(&self, key: DebtKey) {
         self.settle_owing(key);
     }

@@ -9,9 +9,9 @@ use pagewright_sync::{Arc, Backend, Platform};
 use pagewright_types::{Counter, CpuId, SpaceId, Tag};
 
 impl<P: Platform> Tlb<P> {
-    /// Makes this CPU run `next`.
+    /// Makes this CPU run the space of `next` (`switch_mm_irqs_off`).
     ///
-    /// Free when it runs it already.
+    /// Costs nothing when it runs that space already.
     pub fn switch_to(&self, next: &Arc<TlbContext>) {
         self.fx().without_interrupts(|| match &self.asids {
             None => self.switch_tagged_per_cpu(next),
@@ -19,8 +19,9 @@ impl<P: Platform> Tlb<P> {
         });
     }
 
-    /// A kernel thread, or the idle loop, runs on this CPU: no user access will happen until the
-    /// next [`Tlb::switch_to`].
+    /// Makes this CPU lazy: it makes no user access until the next [`Tlb::switch_to`].
+    ///
+    /// For a kernel thread or the idle loop (`enter_lazy_tlb`).
     pub fn enter_lazy(&self) {
         let me = self.fx().cpu();
         let state = self.cpus.get(me);
@@ -40,7 +41,7 @@ impl<P: Platform> Tlb<P> {
         }
     }
 
-    /// Leaves whatever space is loaded, for good.
+    /// Loads the empty root in place of the space that this CPU runs (`leave_mm`).
     pub fn leave_space(&self) {
         self.fx().without_interrupts(|| self.unload(self.fx().cpu()));
     }

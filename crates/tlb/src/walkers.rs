@@ -44,12 +44,12 @@ impl Drop for Walking<'_> {
 }
 
 impl<P: Platform> Tlb<P> {
-    /// Runs `walk`, which may read the tables of `context` without any lock.
+    /// Runs `walk`, a lockless walk that may read the tables of `context`.
     ///
-    /// `None` if this CPU does not run that space; then nobody would wait for it.
+    /// `None` if this CPU does not run that space: the freeing of tables would not wait for it.
     ///
-    /// `walk` must be short, and neither wait nor take locks: interrupts are closed, and whoever
-    /// frees tables waits for it.
+    /// `walk` must be short, and must neither wait nor acquire locks: interrupts are disabled, and
+    /// the freeing of tables waits for it.
     #[inline]
     pub fn walk_lockless<T>(&self, context: &TlbContext, walk: impl FnOnce() -> T) -> Option<T> {
         let walk_here = || {

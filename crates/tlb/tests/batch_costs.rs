@@ -71,7 +71,7 @@ fn page_out_and_in(profile: &Profile) -> f64 {
 }
 
 #[test]
-fn a_batch_costs_one_wait_and_ranges_would_spare_little_more() {
+fn a_batch_waits_once_and_a_range_flush_saves_little_more() {
     println!("| profile | CPUs | at once | put off | in ranges | batch spares, % | ranges spare more, % |");
     for name in ["snapdragon888", "kunpeng920", "neoverse-n1"] {
         let profile = Profile::named(name).expect("a shipped profile");

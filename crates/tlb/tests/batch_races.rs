@@ -128,7 +128,7 @@ fn maps_what_is_cleared<I: Isa>(bare: &Rc<Bare<I>>) -> Vec<CoroutineBody> {
 }
 
 /// Says that nobody can use a page any more after a batch that found it cleared.
-fn takes_along_what_is_cleared<I: Isa>(bare: &Rc<Bare<I>>) -> Vec<CoroutineBody> {
+fn absorbs_what_is_cleared<I: Isa>(bare: &Rc<Bare<I>>) -> Vec<CoroutineBody> {
     let (zaps, cleans) = (Rc::clone(bare), Rc::clone(bare));
     let zaps: CoroutineBody = Box::new(move || {
         let mut gather = Gather::concurrent(&zaps.tlb, &zaps.context);
@@ -243,53 +243,53 @@ fn holds_in<I: Isa>(schedules: u32, shape: Shape, programs: Programs<I>, wanted:
 }
 
 /// INV-TLB-DEFERRED.
-fn who_unmaps_what_is_cleared_flushes_it<I: Isa>() {
+fn an_unmap_flushes_what_a_batch_cleared<I: Isa>() {
     holds::<I>(SHAPE, unmaps_what_is_cleared, Counter::PwTlbBatchOvertaken, Antecedent::RightHeld);
     holds::<I>(SHAPE, unmaps_as_they_are_cleared, Counter::PwTlbBatchOvertaken, Antecedent::RightHeld);
 }
 
 /// INV-TLB-DEFERRED: of two that are put off in one epoch, one before the flush begins and one
 /// after.
-fn what_is_put_off_while_the_space_is_flushed_is_not_paid<I: Isa>() {
+fn a_deferral_during_a_flush_of_its_space_stays_unpaid<I: Isa>() {
     holds::<I>(LONGER, unmaps_as_they_are_cleared, Counter::PwTlbBatchOvertaken, Antecedent::RightHeld);
 }
 
 /// INV-TLB-DEFERRED.
-fn who_maps_where_something_is_cleared_flushes_it<I: Isa>() {
+fn an_install_flushes_what_a_batch_cleared<I: Isa>() {
     holds::<I>(SHAPE, maps_what_is_cleared, Counter::PwTlbBatchOvertaken, Antecedent::RightHeld);
 }
 
 /// INV-TLB-CLEARED.
-fn a_batch_takes_along_what_somebody_clears<I: Isa>() {
-    holds::<I>(SHAPE, takes_along_what_is_cleared, Counter::PwTlbBatchFlushed, Antecedent::RightHeld);
+fn a_batch_absorbs_what_a_concurrent_gather_clears<I: Isa>() {
+    holds::<I>(SHAPE, absorbs_what_is_cleared, Counter::PwTlbBatchFlushed, Antecedent::RightHeld);
 }
 
 /// INV-TLB-ORDER.
-fn a_batch_may_end_on_another_cpu<I: Isa>() {
+fn a_batch_can_settle_on_another_cpu<I: Isa>() {
     // Each leaves its machine behind.
     holds_in::<I>(SCHEDULES, SHAPE, settles_elsewhere, Counter::PwTlbBatchFlushed, Antecedent::FrameSwept);
 }
 
 /// INV-TLB-HOTPLUG.
-fn a_cpu_comes_back_without_what_was_flushed<I: Isa>() {
+fn a_cpu_that_comes_online_holds_nothing_flushed_meanwhile<I: Isa>() {
     holds::<I>(SHAPE, goes_and_comes_back, Counter::PwTlbBatchFlushed, Antecedent::FrameSwept);
 }
 
 /// Both tags of a space are flushed.
-fn user_mode_may_have_a_tag_of_its_own<I: Isa>() {
+fn both_tags_of_a_space_are_flushed_by_a_batch<I: Isa>() {
     let shape = Shape { isolated: true, ..SHAPE };
     holds::<I>(shape, unmaps_what_is_cleared, Counter::PwTlbBatchOvertaken, Antecedent::RightHeld);
     holds::<I>(shape, goes_and_comes_back, Counter::PwTlbBatchFlushed, Antecedent::FrameSwept);
 }
 
 on_both! {
-    who_unmaps_what_is_cleared_flushes_it,
-    what_is_put_off_while_the_space_is_flushed_is_not_paid,
-    who_maps_where_something_is_cleared_flushes_it,
-    a_batch_takes_along_what_somebody_clears,
-    a_batch_may_end_on_another_cpu,
-    a_cpu_comes_back_without_what_was_flushed,
-    user_mode_may_have_a_tag_of_its_own,
+    an_unmap_flushes_what_a_batch_cleared,
+    a_deferral_during_a_flush_of_its_space_stays_unpaid,
+    an_install_flushes_what_a_batch_cleared,
+    a_batch_absorbs_what_a_concurrent_gather_clears,
+    a_batch_can_settle_on_another_cpu,
+    a_cpu_that_comes_online_holds_nothing_flushed_meanwhile,
+    both_tags_of_a_space_are_flushed_by_a_batch,
 }
 
 #[cfg(feature = "planted")]
@@ -307,31 +307,31 @@ mod planted {
     }
 
     #[test]
-    fn a_gather_that_does_not_ask_is_found() {
+    fn a_gather_that_ignores_deferrals_is_found() {
         find::<X86_64>(PlantedBug::DeferredNotSeen, &[Rule::Rights], true, SHAPE, unmaps_as_they_are_cleared);
         find::<Aarch64>(PlantedBug::DeferredNotSeen, &[Rule::Rights], true, SHAPE, unmaps_as_they_are_cleared);
     }
 
     #[test]
-    fn who_maps_without_asking_is_found() {
+    fn an_install_that_ignores_deferrals_is_found() {
         find::<X86_64>(PlantedBug::DeferredNotSeenAtInstall, &[Rule::Rights], true, SHAPE, maps_what_is_cleared);
         find::<Aarch64>(PlantedBug::DeferredNotSeenAtInstall, &[Rule::Rights], true, SHAPE, maps_what_is_cleared);
     }
 
     #[test]
-    fn a_batch_that_takes_nothing_along_is_found() {
-        find::<X86_64>(PlantedBug::DeferredNotTakenAlong, &[Rule::Rights], true, SHAPE, takes_along_what_is_cleared);
-        find::<Aarch64>(PlantedBug::DeferredNotTakenAlong, &[Rule::Rights], true, SHAPE, takes_along_what_is_cleared);
+    fn a_batch_that_absorbs_no_deferral_is_found() {
+        find::<X86_64>(PlantedBug::DeferredNotTakenAlong, &[Rule::Rights], true, SHAPE, absorbs_what_is_cleared);
+        find::<Aarch64>(PlantedBug::DeferredNotTakenAlong, &[Rule::Rights], true, SHAPE, absorbs_what_is_cleared);
     }
 
     /// x86-64 shows walkers what a locked instruction has stored.
     #[test]
-    fn what_is_shown_late_to_walkers_is_found() {
-        find::<Aarch64>(PlantedBug::PublishedLate, &[Rule::Rights], true, SHAPE, takes_along_what_is_cleared);
+    fn a_late_publication_is_found() {
+        find::<Aarch64>(PlantedBug::PublishedLate, &[Rule::Rights], true, SHAPE, absorbs_what_is_cleared);
     }
 
     #[test]
-    fn a_late_adder_whose_mark_is_cleared_is_found() {
+    fn a_deferral_lost_to_a_concurrent_flush_is_found() {
         find::<X86_64>(
             PlantedBug::LateAdderCleared,
             &[Rule::Rights, Rule::Reuse],
@@ -349,7 +349,7 @@ mod planted {
     }
 
     #[test]
-    fn an_epoch_that_is_not_over_is_found() {
+    fn an_epoch_that_is_still_open_is_found() {
         find::<X86_64>(
             PlantedBug::EpochStillOpen,
             &[Rule::Rights, Rule::Reuse],
@@ -368,19 +368,19 @@ mod planted {
 
     /// On x86-64 there is no barrier to be on the wrong CPU.
     #[test]
-    fn a_wait_on_the_wrong_cpu_is_found() {
+    fn a_completion_on_another_cpu_is_found() {
         find::<Aarch64>(PlantedBug::CompleteElsewhere, &[Rule::Reuse], false, SHAPE, settles_elsewhere);
     }
 
     /// On x86-64 the space's generation catches up a CPU that comes back, so this can't show there.
     #[test]
-    fn a_cpu_that_comes_back_unflushed_is_found() {
+    fn a_cpu_that_comes_online_unflushed_is_found() {
         find::<Aarch64>(PlantedBug::HotplugUnflushed, &[Rule::Reuse], true, SHAPE, goes_and_comes_back);
     }
 
     /// Needs no race.
     #[test]
-    fn a_forgotten_user_tag_is_found() {
+    fn an_unflushed_user_tag_is_found() {
         let shape = Shape { isolated: true, ..SHAPE };
         find::<X86_64>(
             PlantedBug::UserTagForgotten,

@@ -69,7 +69,7 @@ fn run<I: Isa>(seen: &mut Seen, chooser: &mut dyn Chooser, detail: RunDetail) ->
 }
 
 /// INV-TLB-DEBT: nobody gets the frame while somebody can reach it.
-fn a_debt_that_is_left_is_paid_before_its_frame_is_reused<I: Isa>() {
+fn a_dropped_debt_is_paid_before_its_frame_is_reused<I: Isa>() {
     let _alone = alone();
     let mut seen = Seen::default();
     let search = bare::explore(1, 400, |chooser, detail| run::<I>(&mut seen, chooser, detail));
@@ -79,13 +79,13 @@ fn a_debt_that_is_left_is_paid_before_its_frame_is_reused<I: Isa>() {
 }
 
 #[test]
-fn a_debt_that_is_left_is_paid_before_its_frame_is_reused_on_x86_64() {
-    a_debt_that_is_left_is_paid_before_its_frame_is_reused::<X86_64>();
+fn a_dropped_debt_is_paid_before_its_frame_is_reused_on_x86_64() {
+    a_dropped_debt_is_paid_before_its_frame_is_reused::<X86_64>();
 }
 
 #[test]
-fn a_debt_that_is_left_is_paid_before_its_frame_is_reused_on_aarch64() {
-    a_debt_that_is_left_is_paid_before_its_frame_is_reused::<Aarch64>();
+fn a_dropped_debt_is_paid_before_its_frame_is_reused_on_aarch64() {
+    a_dropped_debt_is_paid_before_its_frame_is_reused::<Aarch64>();
 }
 
 #[cfg(feature = "planted")]
@@ -110,7 +110,7 @@ mod planted {
     /// The calm machine keeps a broadcast on its way for as long as nobody waits for it, so this
     /// needs no race.
     #[test]
-    fn a_barrier_on_another_cpu_is_found() {
+    fn a_dsb_on_another_cpu_is_found() {
         find::<Aarch64>(PlantedBug::CompleteElsewhere, 100, false);
     }
 }

@@ -9,26 +9,26 @@ use pagewright_tlb::Gather;
 use pagewright_types::{Access, CpuId, IsaKind, Level, Order, PageRange, Pfn, Rights, VirtAddr};
 
 on_both! {
-    a_new_table_is_empty_before_anybody_can_walk_it,
+    a_new_table_is_zero_before_a_walker_can_reach_it,
     edits_happen_under_the_lock_of_their_table,
-    a_split_is_broken_before_it_is_made,
+    a_split_clears_and_flushes_before_it_hooks_the_table,
     parts_of_a_split_share_the_folio,
-    a_tree_that_can_not_be_made_leaves_nothing,
-    a_reserve_gives_back_what_is_left,
-    a_stale_right_is_flushed_and_a_gained_one_is_not,
-    a_soft_entry_counts_as_live_and_owes_nothing,
+    a_page_table_that_fails_to_allocate_leaks_nothing,
+    a_dropped_reserve_frees_its_tables,
+    a_lost_right_is_flushed_and_a_gained_one_is_not,
+    a_soft_entry_counts_as_live_and_owes_no_flush,
     #[cfg_attr(debug_assertions, should_panic = "INV-TABLE-EMPTY")]
-    a_soft_entry_over_a_leaf_is_noticed,
+    installing_a_soft_entry_over_a_leaf_panics,
     #[cfg_attr(debug_assertions, should_panic = "INV-TABLE-EMPTY")]
-    a_leaf_over_a_leaf_is_noticed,
+    installing_a_leaf_over_a_leaf_panics,
     #[cfg_attr(debug_assertions, should_panic = "INV-TABLE-EMPTY")]
-    unhooking_a_table_in_use_is_noticed,
+    unhooking_a_table_with_live_entries_panics,
     #[cfg_attr(debug_assertions, should_panic = "INV-TABLE-SAME-FRAME")]
-    changing_the_frame_in_one_step_is_noticed,
+    changing_the_frame_of_a_leaf_in_one_step_panics,
     #[cfg_attr(debug_assertions, should_panic = "INV-TABLE-CLOSE")]
-    closing_a_tree_in_use_is_noticed,
+    closing_a_page_table_in_use_panics,
     #[should_panic = "INV-TABLE-RESERVE"]
-    a_reserve_that_was_not_filled_is_noticed,
+    taking_from_an_empty_reserve_panics,
 }
 
 const VA: VirtAddr = VirtAddr::new(0x1234_5678_9000);
@@ -40,7 +40,7 @@ fn space<I: Isa>() -> Space<I> {
 
 /// INV-TABLE-ZERO: what a frame held before it became a table is gone, and published as gone,
 /// before the pointer to it is stored.
-fn a_new_table_is_empty_before_anybody_can_walk_it<I: Isa>() {
+fn a_new_table_is_zero_before_a_walker_can_reach_it<I: Isa>() {
     let space = space::<I>();
     let tlb = &space.tlb;
     let junk = I::leaf(Level::PTE, special(Pfn::new(77)).leaf());
@@ -107,7 +107,7 @@ fn edits_happen_under_the_lock_of_their_table<I: Isa>() {
 }
 
 /// INV-TABLE-BBM: no CPU can have the block and its parts at once.
-fn a_split_is_broken_before_it_is_made<I: Isa>() {
+fn a_split_clears_and_flushes_before_it_hooks_the_table<I: Isa>() {
     let space = space::<I>();
     space.map_special(VA, Level::PMD, Pfn::new(512));
     let block = VA.align_down(Level::PMD.span());
@@ -166,7 +166,7 @@ fn parts_of_a_split_share_the_folio<I: Isa>() {
     assert_eq!(tlb.frames().available(), free + 512 - 1, "the folio is gone and the table is left");
 }
 
-fn a_tree_that_can_not_be_made_leaves_nothing<I: Isa>() {
+fn a_page_table_that_fails_to_allocate_leaks_nothing<I: Isa>() {
     let space = space::<I>();
     let free = space.tlb.frames().available();
     for permitted in 0..2 {
@@ -183,7 +183,7 @@ fn a_tree_that_can_not_be_made_leaves_nothing<I: Isa>() {
     }
 }
 
-fn a_reserve_gives_back_what_is_left<I: Isa>() {
+fn a_dropped_reserve_frees_its_tables<I: Isa>() {
     let space = space::<I>();
     let free = space.tlb.frames().available();
     let mut reserve = TableReserve::new(&space.tlb);
@@ -198,7 +198,7 @@ fn a_reserve_gives_back_what_is_left<I: Isa>() {
     assert_eq!(space.tlb.frames().available(), free - 3);
 }
 
-fn a_stale_right_is_flushed_and_a_gained_one_is_not<I: Isa>() {
+fn a_lost_right_is_flushed_and_a_gained_one_is_not<I: Isa>() {
     let space = space::<I>();
     space.map_special(VA, Level::PTE, Pfn::new(9));
     let set = |rights| {
@@ -217,14 +217,14 @@ fn a_stale_right_is_flushed_and_a_gained_one_is_not<I: Isa>() {
     assert_eq!(set(Rights::RX), 0);
 }
 
-fn a_leaf_over_a_leaf_is_noticed<I: Isa>() {
+fn installing_a_leaf_over_a_leaf_panics<I: Isa>() {
     let space = space::<I>();
     space.map_special(VA, Level::PTE, Pfn::new(9));
     space.map_special(VA, Level::PTE, Pfn::new(10));
 }
 
 /// INV-TABLE-EMPTY: a table with a soft entry is in use.
-fn a_soft_entry_counts_as_live_and_owes_nothing<I: Isa>() {
+fn a_soft_entry_counts_as_live_and_owes_no_flush<I: Isa>() {
     let space = space::<I>();
     space.ensure_tables(VA, Level::PTE);
     let table = space.table.find(&space.tlb, VA, Level::PTE).table;
@@ -241,13 +241,13 @@ fn a_soft_entry_counts_as_live_and_owes_nothing<I: Isa>() {
     assert!(log.iter().all(|step| stores(step.effect)), "nothing is flushed: {log:?}");
 }
 
-fn a_soft_entry_over_a_leaf_is_noticed<I: Isa>() {
+fn installing_a_soft_entry_over_a_leaf_panics<I: Isa>() {
     let space = space::<I>();
     space.map_special(VA, Level::PTE, Pfn::new(9));
     space.table.lock(&space.tlb, VA, Level::PTE).expect("mapped").install_soft(VA, SOFT);
 }
 
-fn unhooking_a_table_in_use_is_noticed<I: Isa>() {
+fn unhooking_a_table_with_live_entries_panics<I: Isa>() {
     let space = space::<I>();
     space.map_special(VA, Level::PTE, Pfn::new(9));
     let mut gather = Gather::new(&space.tlb, space.table.context());
@@ -256,7 +256,7 @@ fn unhooking_a_table_in_use_is_noticed<I: Isa>() {
     gather.settle();
 }
 
-fn changing_the_frame_in_one_step_is_noticed<I: Isa>() {
+fn changing_the_frame_of_a_leaf_in_one_step_panics<I: Isa>() {
     let space = space::<I>();
     space.map_special(VA, Level::PTE, Pfn::new(9));
     let locked = space.table.lock(&space.tlb, VA, Level::PTE).expect("mapped");
@@ -265,13 +265,13 @@ fn changing_the_frame_in_one_step_is_noticed<I: Isa>() {
     }
 }
 
-fn closing_a_tree_in_use_is_noticed<I: Isa>() {
+fn closing_a_page_table_in_use_panics<I: Isa>() {
     let space = space::<I>();
     space.ensure_tables(VA, Level::PTE);
     space.table.close(&space.tlb);
 }
 
-fn a_reserve_that_was_not_filled_is_noticed<I: Isa>() {
+fn taking_from_an_empty_reserve_panics<I: Isa>() {
     let space = space::<I>();
     let mut reserve = TableReserve::new(&space.tlb);
     space.table.ensure_tables(&space.tlb, VA, Level::PTE, &mut reserve);

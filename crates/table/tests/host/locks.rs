@@ -10,14 +10,14 @@ use std::sync::Barrier;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 on_both! {
-    a_lock_is_on_the_table_that_holds_the_entry,
-    two_who_make_the_same_tables_make_them_once,
-    a_leaf_split_while_its_lock_was_awaited_is_not_edited,
+    the_lock_is_that_of_the_table_that_holds_the_entry,
+    two_cpus_that_ensure_the_same_tables_make_them_once,
+    a_leaf_split_before_its_lock_was_acquired_is_not_edited,
 }
 
 const BASE: VirtAddr = VirtAddr::new(0x40_0000_0000);
 
-fn a_lock_is_on_the_table_that_holds_the_entry<I: Isa>() {
+fn the_lock_is_that_of_the_table_that_holds_the_entry<I: Isa>() {
     let space = Space::<I>::new(1, Delivery::AtOnce);
     assert!(space.table.lock(&space.tlb, BASE, Level::PTE).is_none(), "there is no table");
     space.map_special(BASE, Level::PMD, Pfn::new(512));
@@ -33,7 +33,7 @@ fn a_lock_is_on_the_table_that_holds_the_entry<I: Isa>() {
 }
 
 /// INV-TABLE-STABLE: tables come while others look, and none goes.
-fn two_who_make_the_same_tables_make_them_once<I: Isa>() {
+fn two_cpus_that_ensure_the_same_tables_make_them_once<I: Isa>() {
     const ROUNDS: u64 = 200;
     let space = Space::<I>::new(2, Delivery::Polled);
     let (start, made) = (Barrier::new(2), AtomicUsize::new(0));
@@ -67,7 +67,7 @@ fn two_who_make_the_same_tables_make_them_once<I: Isa>() {
     }
 }
 
-fn a_leaf_split_while_its_lock_was_awaited_is_not_edited<I: Isa>() {
+fn a_leaf_split_before_its_lock_was_acquired_is_not_edited<I: Isa>() {
     const ROUNDS: u64 = 300;
     let space = Space::<I>::new(2, Delivery::Polled);
     for round in 0..ROUNDS {

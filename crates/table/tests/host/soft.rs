@@ -8,13 +8,13 @@ use pagewright_table::TableReserve;
 use pagewright_types::{Level, VirtAddr};
 
 on_both! {
-    no_table_takes_the_place_of_a_soft_entry,
+    ensure_tables_does_not_replace_a_soft_entry,
 }
 
 const VA: VirtAddr = VirtAddr::new(0x1234_5678_9000);
 
 /// INV-TABLE-EMPTY: what stands there would be forgotten.
-fn no_table_takes_the_place_of_a_soft_entry<I: Isa>() {
+fn ensure_tables_does_not_replace_a_soft_entry<I: Isa>() {
     let space = Space::<I>::new(1, Delivery::AtOnce);
     space.ensure_tables(VA, Level::PMD);
     let found = space.table.find(&space.tlb, VA, Level::PMD);

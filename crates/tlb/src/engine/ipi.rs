@@ -115,9 +115,9 @@ impl<P: Platform> Tlb<P> {
         }
     }
 
-    /// The interrupt handler: serves every CPU that has asked this one.
+    /// Handles a shootdown IPI: serves every CPU that has sent this one a request.
     ///
-    /// The embedder calls it on the CPU that receives the IPI, with interrupts disabled.
+    /// The embedder calls it on the CPU that was interrupted, with interrupts disabled.
     pub fn handle_ipi(&self) {
         let me = self.fx().cpu();
         self.mailbox.serve(me, |words| {
@@ -215,7 +215,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_asked_is_what_is_read(ask in ask()) {
+        fn a_request_survives_encoding(ask in ask()) {
             prop_assert_eq!(Ask::from_words(ask.to_words()), ask);
         }
     }

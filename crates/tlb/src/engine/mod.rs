@@ -15,39 +15,42 @@ use pagewright_sync::{AllocError, Arc, Mailbox, PerCpu, Platform, SpinLock, rank
 use pagewright_types::judge::Fact;
 use pagewright_types::{Counter, CpuMask, Level, Order, PageRange, Pfn, SpaceId, VirtAddr};
 
-/// What a flush must remove.
+/// What a flush must remove (Linux's `flush_tlb_info`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FlushInfo {
     /// The pages, or `None` for the whole space.
     pub range: Option<PageRange>,
     /// The smallest level at which an entry was edited.
     pub level: Level,
-    /// Whether tables were unhooked, so that walk caches and lazy CPUs count too.
+    /// Whether tables were unhooked, so that walk caches and lazy CPUs must be flushed, too.
     pub freed_tables: bool,
 }
 
-/// When a [`crate::Batch`] puts flushes off.
+/// When a [`crate::Batch`] defers flushes.
 ///
-/// Nowhere where each must be repeated ([`pagewright_arch::Caps::repeat_invalidate`]): what is to
-/// be spared would have been waited for already.
+/// Never where each invalidation must be repeated ([`pagewright_arch::Caps::repeat_invalidate`]):
+/// the first of each pair is waited for, so deferring the second saves nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BatchPolicy {
-    /// Never: each entry is waited for.
+    /// Never: each entry is flushed when it is absorbed.
     Never,
-    /// Where there is somebody to wait for: never on a machine with one CPU online; on x86 not
-    /// where no other CPU runs the space (`should_defer_flush`).
+    /// Where another CPU would have to be waited for (`should_defer_flush`).
+    ///
+    /// That is never on a machine with one CPU online, and on x86 only if another CPU runs the
+    /// space.
     Auto,
-    /// Always, to see what it comes to.
+    /// Always, for measurements.
     Always,
 }
 
 /// Settings of the engine.
 #[derive(Clone, Copy, Debug)]
 pub struct TlbConfig {
-    /// Pages above which an x86 flush takes the whole tag (`tlb_single_page_flush_ceiling`, 33 in
-    /// Linux).
+    /// Pages above which an x86 flush takes the whole tag.
+    ///
+    /// Linux's `tlb_single_page_flush_ceiling`, 33 there.
     pub single_page_flush_ceiling: u32,
-    /// When flushes are put off.
+    /// When a batch defers flushes.
     pub batch: BatchPolicy,
 }
 
@@ -94,18 +97,18 @@ pub struct Tlb<P: Platform> {
     pub(crate) secondaries: Secondaries<P>,
 }
 
-/// Why an engine could not be set up.
+/// Why the engine of a machine could not be set up.
 #[derive(Debug)]
 pub enum TlbSetupError {
     /// Kernel memory ran out.
     OutOfMemory(AllocError),
     /// No frame for the empty root.
     NoFrames(NoFrames),
-    /// Fewer tags than CPUs that could each hold one.
+    /// The machine has fewer tags than it needs for all CPUs to run a space at once.
     TooFewTags {
-        /// What the machine has.
+        /// Tags of the machine.
         tags: u32,
-        /// Its CPUs.
+        /// CPUs of the machine.
         cpus: u32,
     },
 }
@@ -121,13 +124,13 @@ impl core::fmt::Display for TlbSetupError {
         match self {
             Self::OutOfMemory(e) => e.fmt(f),
             Self::NoFrames(e) => e.fmt(f),
-            Self::TooFewTags { tags, cpus } => write!(f, "{tags} tags are too few for {cpus} CPUs"),
+            Self::TooFewTags { tags, cpus } => write!(f, "{tags} TLB tags are too few for {cpus} CPUs"),
         }
     }
 }
 
 impl<P: Platform> Tlb<P> {
-    /// The engine for the machine behind `fx`, over its frames.
+    /// Creates the engine of the machine behind `fx`, over its frames.
     ///
     /// # Errors
     /// [`TlbSetupError`]; `frames` is dropped.
@@ -172,29 +175,29 @@ impl<P: Platform> Tlb<P> {
         })
     }
 
-    /// The machine.
+    /// The effects of the machine.
     pub fn fx(&self) -> &P {
         &self.fx
     }
 
-    /// The frames.
+    /// The frames of the machine.
     ///
-    /// Allocation goes through [`Tlb::alloc`].
+    /// Allocate by [`Tlb::alloc`].
     pub fn frames(&self) -> &Frames<P> {
         &self.frames
     }
 
-    /// The empty root, which belongs to no space.
+    /// The empty root, which a CPU loads when it runs no user space.
     pub fn kernel_root(&self) -> Pfn {
         self.kernel_root
     }
 
-    /// The clocks of full flushes.
+    /// The ledger: the epoch, and each CPU's clock of full flushes.
     pub fn ledger(&self) -> &Ledger<P> {
         &self.ledger
     }
 
-    /// Counts on the CPU that calls.
+    /// Adds `n` to a counter of the calling CPU.
     #[inline]
     pub fn count(&self, counter: Counter, n: u64) {
         self.frames.counters().add(self.fx.cpu(), counter, n);
@@ -205,10 +208,10 @@ impl<P: Platform> Tlb<P> {
         self.ceiling.load(Ordering::Relaxed)
     }
 
-    /// A context for a new space whose root table is `root`.
+    /// Creates the context of a new space whose root table is `root`.
     ///
     /// # Errors
-    /// [`AllocError`] when kernel memory ran out.
+    /// [`AllocError`] when there is no kernel memory for it.
     pub fn open_context(&self, root: Pfn) -> Result<Arc<TlbContext>, AllocError> {
         if !self.fx.permit_allocation() {
             return Err(AllocError { bytes: size_of::<TlbContext>() });
@@ -217,14 +220,12 @@ impl<P: Platform> Tlb<P> {
         Arc::try_new(TlbContext::new(id, root))
     }
 
-    /// Makes every CPU forget what `flush` names.
-    ///
-    /// When this returns, none can use it.
+    /// Flushes what `flush` names on every CPU, and waits until no CPU can use it.
     ///
     /// # Panics
-    /// In debug builds when the context may not wait for other CPUs.
+    /// In debug builds when the caller may not wait for other CPUs.
     pub fn flush(&self, context: &TlbContext, flush: FlushInfo) {
-        debug_assert!(self.fx.may_wait(), "INV-TLB-WAIT: flush where waiting is not allowed");
+        debug_assert!(self.fx.may_wait(), "INV-TLB-WAIT: a flush by a caller that may not wait");
         plant!(NoFlush => return);
         plant!(NoPublish; (), self.fx.publish());
         self.tell_secondaries(context, flush.range);
@@ -234,8 +235,9 @@ impl<P: Platform> Tlb<P> {
         }
     }
 
-    /// Makes this CPU forget the entry that has just refused an access at `va`, because the tables
-    /// allow it now. Other CPUs that have it fault once more and come here themselves (Linux's
+    /// Flushes, on this CPU, an entry for `va` that refused an access that the tables allow.
+    ///
+    /// Another CPU that still holds the entry faults once more and calls this itself (Linux's
     /// `flush_tlb_fix_spurious_fault`).
     pub fn fix_spurious_fault(&self, context: &TlbContext, va: VirtAddr) {
         if !self.fx.caps().keeps_faulting_entry {
@@ -274,7 +276,7 @@ impl<P: Platform> Tlb<P> {
 
     /// Makes the CPUs in `owing` forget everything but global entries, and advances their clocks.
     pub(crate) fn flush_everything(&self, owing: &CpuMask) {
-        debug_assert!(self.fx.may_wait(), "INV-TLB-WAIT: flush where waiting is not allowed");
+        debug_assert!(self.fx.may_wait(), "INV-TLB-WAIT: a flush by a caller that may not wait");
         match self.fx.caps().shootdown {
             ShootdownKind::Ipi => self.everything_ipi(owing),
             ShootdownKind::Broadcast => self.everything_broadcast(),

@@ -14,15 +14,15 @@ use std::sync::Arc;
 on_both! {
     many_spaces_cost_one_wait,
     frames_are_freed_after_the_wait,
-    a_gather_takes_along_what_was_put_off,
-    who_puts_an_entry_where_one_was_cleared_flushes_it,
-    a_batch_takes_along_what_another_has_cleared,
-    what_a_batch_has_put_off_itself_it_does_not_take_along,
-    what_is_taken_along_of_another_space_is_flushed,
+    a_gather_flushes_what_a_batch_deferred_in_its_space,
+    an_install_flushes_what_a_batch_deferred_in_the_space,
+    a_batch_absorbs_what_another_has_deferred,
+    a_batch_does_not_absorb_its_own_deferral,
+    an_absorbed_deferral_of_another_space_is_flushed,
     a_dropped_batch_is_settled_before_its_frames_are_reused,
-    what_everybody_has_paid_is_known_by_one_comparison,
-    nothing_is_put_off_where_the_setting_forbids_it,
-    one_cpu_puts_off_nothing_unless_it_must,
+    a_batch_below_the_floor_flushes_nothing,
+    the_never_policy_defers_nothing,
+    one_cpu_defers_nothing_except_under_the_always_policy,
     both_tags_of_a_space_are_flushed,
 }
 
@@ -100,7 +100,7 @@ fn frames_are_freed_after_the_wait<I: Isa>() {
     tlb.free(tlb.frames().put(mine).expect("the last reference"));
 }
 
-fn a_gather_takes_along_what_was_put_off<I: Isa>() {
+fn a_gather_flushes_what_a_batch_deferred_in_its_space<I: Isa>() {
     let (host, tlb, spaces) = spaces::<I>(1);
     let space = &spaces[0];
     let mut batch = Batch::new(&tlb);
@@ -120,7 +120,7 @@ fn a_gather_takes_along_what_was_put_off<I: Isa>() {
     assert_eq!(log, [], "and so is what was waited for");
 }
 
-fn who_puts_an_entry_where_one_was_cleared_flushes_it<I: Isa>() {
+fn an_install_flushes_what_a_batch_deferred_in_the_space<I: Isa>() {
     let (host, tlb, spaces) = spaces::<I>(1);
     let space = &spaces[0];
     let mut batch = Batch::new(&tlb);
@@ -133,7 +133,7 @@ fn who_puts_an_entry_where_one_was_cleared_flushes_it<I: Isa>() {
     assert_eq!(log, []);
 }
 
-fn a_batch_takes_along_what_another_has_cleared<I: Isa>() {
+fn a_batch_absorbs_what_another_has_deferred<I: Isa>() {
     let (host, tlb, spaces) = spaces::<I>(1);
     let mut one = Batch::new(&tlb);
     one.absorb(&spaces[0].context, spaces[0].clear(0));
@@ -146,7 +146,7 @@ fn a_batch_takes_along_what_another_has_cleared<I: Isa>() {
     one.settle();
 }
 
-fn what_a_batch_has_put_off_itself_it_does_not_take_along<I: Isa>() {
+fn a_batch_does_not_absorb_its_own_deferral<I: Isa>() {
     let (host, tlb, spaces) = spaces::<I>(2);
     let (mut batch, mut other) = (Batch::new(&tlb), Batch::new(&tlb));
     for space in &spaces {
@@ -166,7 +166,7 @@ fn what_a_batch_has_put_off_itself_it_does_not_take_along<I: Isa>() {
 }
 
 /// That its own space was flushed meanwhile says nothing about the other.
-fn what_is_taken_along_of_another_space_is_flushed<I: Isa>() {
+fn an_absorbed_deferral_of_another_space_is_flushed<I: Isa>() {
     let (host, tlb, spaces) = spaces::<I>(1);
     let (mut one, mut other) = (Batch::new(&tlb), Batch::new(&tlb));
     one.absorb(&spaces[1].context, spaces[1].clear(0));
@@ -199,7 +199,7 @@ fn a_dropped_batch_is_settled_before_its_frames_are_reused<I: Isa>() {
     taken.into_iter().for_each(|block| tlb.free(block));
 }
 
-fn what_everybody_has_paid_is_known_by_one_comparison<I: Isa>() {
+fn a_batch_below_the_floor_flushes_nothing<I: Isa>() {
     let (host, tlb, spaces) = spaces::<I>(1);
     let mut batch = Batch::new(&tlb);
     for space in &spaces {
@@ -216,7 +216,7 @@ fn what_everybody_has_paid_is_known_by_one_comparison<I: Isa>() {
     }
 }
 
-fn nothing_is_put_off_where_the_setting_forbids_it<I: Isa>() {
+fn the_never_policy_defers_nothing<I: Isa>() {
     let never = machine_with::<I>(usize::from(CPUS), usual_caps(I::KIND), BatchPolicy::Never);
     let (host, tlb, spaces) = spaces_on(never, 2);
     let pfn = spaces[0].map_new(2);
@@ -234,7 +234,7 @@ fn nothing_is_put_off_where_the_setting_forbids_it<I: Isa>() {
     assert_eq!(tlb.frames().counters().sum(Counter::PwTlbBatchAtOnce), 3);
 }
 
-fn one_cpu_puts_off_nothing_unless_it_must<I: Isa>() {
+fn one_cpu_defers_nothing_except_under_the_always_policy<I: Isa>() {
     for (policy, put_off) in [(BatchPolicy::Auto, 0), (BatchPolicy::Always, 1)] {
         let (host, tlb) = machine_with::<I>(1, usual_caps(I::KIND), policy);
         let space = Space::new(&tlb);
@@ -288,7 +288,7 @@ fn tag_of(effect: &Effect) -> Option<u16> {
 /// A TLBI that may leave something behind is waited for and issued again, so that a batch would
 /// spare nothing.
 #[test]
-fn with_the_erratum_each_invalidation_is_repeated_and_nothing_put_off() {
+fn with_the_erratum_each_invalidation_is_repeated_and_none_deferred() {
     let caps = Caps { repeat_invalidate: true, ..usual_caps(IsaKind::Aarch64) };
     let (host, tlb, spaces) = spaces_on(machine_with::<Aarch64>(usize::from(CPUS), caps, BatchPolicy::Always), 1);
     let tag = on(1, || host.root()).expect("it runs").1;
@@ -304,7 +304,7 @@ fn with_the_erratum_each_invalidation_is_repeated_and_nothing_put_off() {
 
 /// On x86-64 who runs a space alone waits for nobody.
 #[test]
-fn what_no_other_cpu_holds_is_flushed_at_once() {
+fn a_space_on_no_other_cpu_is_flushed_at_once() {
     let (host, tlb, spaces) = spaces::<X86_64>(1);
     let mut batch = Batch::new(&tlb);
     let ((), log) = host.log(|| on(1, || batch.absorb(&spaces[0].context, spaces[0].clear(0))));
@@ -318,7 +318,7 @@ fn what_no_other_cpu_holds_is_flushed_at_once() {
 /// A barrier that the issuer made since for another reason has ended its invalidations for
 /// everybody.
 #[test]
-fn what_the_issuer_has_waited_for_is_not_waited_for_again() {
+fn a_later_dsb_of_the_issuer_spares_the_wait_of_the_batch() {
     for settles in [0, 1] {
         let (host, tlb, spaces) = spaces::<Aarch64>(2);
         let mut batch = Batch::new(&tlb);
@@ -333,7 +333,7 @@ fn what_the_issuer_has_waited_for_is_not_waited_for_again() {
 
 /// Who relied on an entry and flushed the space has done the batch's work.
 #[test]
-fn a_batch_that_was_overtaken_waits_for_nobody() {
+fn a_batch_whose_space_was_flushed_since_does_not_wait() {
     let (host, tlb, spaces) = spaces::<Aarch64>(1);
     let mut batch = Batch::new(&tlb);
     batch.absorb(&spaces[0].context, spaces[0].clear(0));
@@ -345,7 +345,7 @@ fn a_batch_that_was_overtaken_waits_for_nobody() {
 
 /// Who has flushed everything since, and who is lazy, is sent no interrupt.
 #[test]
-fn who_has_paid_is_not_interrupted() {
+fn cpus_already_flushed_get_no_ipi() {
     let (host, tlb, spaces) = spaces::<X86_64>(1);
     let mut batch = Batch::new(&tlb);
     for space in &spaces {
@@ -366,7 +366,7 @@ fn who_has_paid_is_not_interrupted() {
 /// Only the barrier of the CPU that issued ends an invalidation; on another one it is issued again,
 /// for the one space or for all.
 #[test]
-fn the_wait_is_on_the_cpu_that_issued() {
+fn only_the_issuer_completes_a_batch_without_issuing_again() {
     let issued = |log: &[Step]| -> Vec<InvalidateTarget> {
         let target = |step: &Step| match step.effect {
             Effect::Invalidate(Invalidate { target, .. }) => Some(target),

@@ -32,7 +32,7 @@ fn with_caps<I: Isa>(cpus: usize, caps: Caps) -> (Host<I>, std::sync::Arc<Tlb<Ho
 }
 
 #[test]
-fn a_flush_goes_page_by_page_below_the_most_that_linux_issues() {
+fn a_flush_goes_page_by_page_below_max_dvm_ops() {
     let (host, tlb) = machine::<Aarch64>(4);
     let space = Space::new(&tlb);
     for (count, by_page) in [(1, true), (511, true), (512, false)] {
@@ -49,7 +49,7 @@ fn a_flush_goes_page_by_page_below_the_most_that_linux_issues() {
 }
 
 #[test]
-fn a_range_is_one_operation_where_the_machine_has_it() {
+fn a_range_is_one_operation_on_a_machine_with_tlbi_range() {
     let caps = Caps { range_invalidate: true, ..usual_caps(IsaKind::Aarch64) };
     let (host, tlb) = with_caps::<Aarch64>(2, caps);
     let space = Space::new(&tlb);
@@ -78,7 +78,7 @@ fn a_machine_with_too_few_tags_is_refused() {
 
 /// INV-TLB-ROLLOVER with eight-bit ASIDs and more spaces than those.
 #[test]
-fn tags_run_out_and_nobody_meets_another_spaces_translations() {
+fn a_rollover_hides_translations_of_other_spaces() {
     let caps = Caps { tags: 256, ..usual_caps(IsaKind::Aarch64) };
     let host = Host::<Aarch64>::new(2, 4096, caps, Delivery::AtOnce);
     let tlb = engine(&host, 4096);
@@ -137,7 +137,7 @@ fn act() -> impl Strategy<Value = Act> {
 
 /// Does `acts` on a machine and looks after each whether any CPU that runs a program could use what
 /// is gone (INV-TLB-SWITCH).
-fn nobody_runs_on_the_past<I: Isa>(caps: Caps, acts: &[Act]) {
+fn no_cpu_uses_a_stale_translation<I: Isa>(caps: Caps, acts: &[Act]) {
     let (host, tlb) = with_caps::<I>(usize::from(CPUS), caps);
     let spaces: Vec<_> = (0..SPACES).map(|_| Space::new(&tlb)).collect();
     let mut lazy = BTreeSet::new();
@@ -189,26 +189,26 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
     #[test]
-    fn nobody_runs_on_the_past_with_pcids(acts in proptest::collection::vec(act(), 1..300)) {
-        nobody_runs_on_the_past::<X86_64>(usual_caps(IsaKind::X86_64), &acts);
+    fn no_cpu_uses_a_stale_translation_with_pcids(acts in proptest::collection::vec(act(), 1..300)) {
+        no_cpu_uses_a_stale_translation::<X86_64>(usual_caps(IsaKind::X86_64), &acts);
     }
 
     #[test]
-    fn nobody_runs_on_the_past_without_tags(acts in proptest::collection::vec(act(), 1..300)) {
+    fn no_cpu_uses_a_stale_translation_without_tags(acts in proptest::collection::vec(act(), 1..300)) {
         let caps = Caps { tagged: false, ..usual_caps(IsaKind::X86_64) };
-        nobody_runs_on_the_past::<X86_64>(caps, &acts);
+        no_cpu_uses_a_stale_translation::<X86_64>(caps, &acts);
     }
 
     /// INV-TLB-ROLLOVER: as few tags as the engine accepts, so that they run out all the time.
     #[test]
-    fn nobody_runs_on_the_past_with_few_asids(acts in proptest::collection::vec(act(), 1..300)) {
+    fn no_cpu_uses_a_stale_translation_with_few_asids(acts in proptest::collection::vec(act(), 1..300)) {
         let caps = Caps { tags: u32::from(CPUS) + 2, ..usual_caps(IsaKind::Aarch64) };
-        nobody_runs_on_the_past::<Aarch64>(caps, &acts);
+        no_cpu_uses_a_stale_translation::<Aarch64>(caps, &acts);
     }
 
     #[test]
-    fn nobody_runs_on_the_past_with_ranges(acts in proptest::collection::vec(act(), 1..300)) {
+    fn no_cpu_uses_a_stale_translation_with_ranges(acts in proptest::collection::vec(act(), 1..300)) {
         let caps = Caps { tags: 7, range_invalidate: true, ..usual_caps(IsaKind::Aarch64) };
-        nobody_runs_on_the_past::<Aarch64>(caps, &acts);
+        no_cpu_uses_a_stale_translation::<Aarch64>(caps, &acts);
     }
 }

@@ -12,9 +12,9 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 on_both! {
     a_dropped_debt_is_settled_before_its_frame_is_reused,
     a_dropped_gather_is_settled_before_its_frames_are_reused,
-    a_shared_folio_remembers_what_it_owes,
-    who_may_not_wait_gets_no_frame_that_owes,
-    a_panic_with_a_debt_in_hand_is_the_only_one,
+    a_shared_folio_keeps_the_key_of_a_dropped_debt,
+    a_caller_that_may_not_wait_gets_no_parked_frame,
+    unwinding_through_a_debt_does_not_panic_again,
 }
 
 /// Drops something that owes: debug builds panic, and say why.
@@ -88,7 +88,7 @@ fn a_dropped_gather_is_settled_before_its_frames_are_reused<I: Isa>() {
     assert_eq!(tlb.frames().counters().sum(Counter::PwTlbSettleOnAlloc), 1, "one flush pays for all ten");
 }
 
-fn a_shared_folio_remembers_what_it_owes<I: Isa>() {
+fn a_shared_folio_keeps_the_key_of_a_dropped_debt<I: Isa>() {
     let (host, tlb) = machine::<I>(2);
     let space = Space::new(&tlb);
     let pfn = space.map_new(2);
@@ -105,7 +105,7 @@ fn a_shared_folio_remembers_what_it_owes<I: Isa>() {
 }
 
 /// Dropped by unwinding, debts are parked as ever, and what is told is the panic that dropped them.
-fn a_panic_with_a_debt_in_hand_is_the_only_one<I: Isa>() {
+fn unwinding_through_a_debt_does_not_panic_again<I: Isa>() {
     let (_, tlb) = machine::<I>(2);
     let space = Space::new(&tlb);
     let pfns = [1, 2, 3].map(|index| space.map_new(index));
@@ -123,7 +123,7 @@ fn a_panic_with_a_debt_in_hand_is_the_only_one<I: Isa>() {
     assert!(pfns.iter().all(|pfn| is_free(&tlb, *pfn)));
 }
 
-fn who_may_not_wait_gets_no_frame_that_owes<I: Isa>() {
+fn a_caller_that_may_not_wait_gets_no_parked_frame<I: Isa>() {
     let (host, tlb) = machine::<I>(2);
     let space = Space::new(&tlb);
     let pfn = space.map_new(2);

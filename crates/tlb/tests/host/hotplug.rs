@@ -11,8 +11,8 @@ use pagewright_types::{Access, CpuId, CpuMask, PageRange};
 use std::sync::Arc;
 
 on_both! {
-    what_was_put_off_meanwhile_is_gone_when_a_cpu_comes_back,
-    nobody_waits_for_who_has_gone,
+    a_cpu_that_comes_online_holds_nothing_deferred_meanwhile,
+    no_flush_waits_for_an_offline_cpu,
 }
 
 const CPUS: usize = 3;
@@ -48,7 +48,7 @@ fn tells(log: &[Step], cpu: u16) -> bool {
     log.iter().any(|step| matches!(step.effect, Effect::SendIpi(targets) if targets.contains(CpuId::new(cpu))))
 }
 
-fn what_was_put_off_meanwhile_is_gone_when_a_cpu_comes_back<I: Isa>() {
+fn a_cpu_that_comes_online_holds_nothing_deferred_meanwhile<I: Isa>() {
     let (host, tlb, space) = used::<I>();
     let mut batch = Batch::new(&tlb);
     batch.absorb(&space.context, space.clear(0));
@@ -65,7 +65,7 @@ fn what_was_put_off_meanwhile_is_gone_when_a_cpu_comes_back<I: Isa>() {
     host.assert_fresh(CpuId::new(GOES));
 }
 
-fn nobody_waits_for_who_has_gone<I: Isa>() {
+fn no_flush_waits_for_an_offline_cpu<I: Isa>() {
     let (host, tlb, space) = used::<I>();
     let debt = tlb.ledger().open(CpuMask::of(CpuId::new(GOES)));
     go(&host, &tlb);
@@ -85,7 +85,7 @@ fn nobody_waits_for_who_has_gone<I: Isa>() {
 
 /// Its own barrier is the last chance to end what it has issued.
 #[test]
-fn what_a_cpu_has_issued_ends_before_it_goes() {
+fn a_cpu_completes_its_invalidations_before_it_goes_offline() {
     let (host, tlb, space) = used::<Aarch64>();
     let mut batch = Batch::new(&tlb);
     on(GOES, || batch.absorb(&space.context, space.clear(0)));
@@ -100,7 +100,7 @@ fn what_a_cpu_has_issued_ends_before_it_goes() {
 
 /// A request that was sent while the CPU was there is answered before it goes.
 #[test]
-fn who_was_asked_before_it_went_answers() {
+fn a_cpu_that_goes_offline_acknowledges_pending_requests() {
     let host = Host::<X86_64>::new(CPUS, FRAMES, usual_caps(X86_64::KIND), Delivery::Polled);
     let tlb = engine(&host, FRAMES);
     let space = Space::new(&tlb);

@@ -68,7 +68,7 @@ fn the_stride_is_that_of_the_level() {
 
 /// What a sender asks reaches a target as it was meant, whatever it is.
 #[test]
-fn a_target_flushes_what_the_sender_flushes() {
+fn a_target_flushes_the_range_of_the_sender() {
     let (host, tlb) = machine::<X86_64>(2);
     let space = Space::new(&tlb);
     space.run();
@@ -108,7 +108,7 @@ fn untagged(target: &InvalidateTarget) -> InvalidateTarget {
 
 /// A flush page by page is enough only for who has seen all others before it.
 #[test]
-fn who_missed_a_flush_flushes_everything() {
+fn a_cpu_that_missed_a_flush_flushes_the_whole_tag() {
     let (host, tlb) = machine::<X86_64>(2);
     let space = Space::new(&tlb);
     space.map(0, Pfn::new(40));
@@ -128,7 +128,7 @@ fn who_missed_a_flush_flushes_everything() {
 }
 
 #[test]
-fn a_lazy_cpu_is_left_alone_until_it_comes_back() {
+fn a_lazy_cpu_gets_no_ipi_until_it_runs_the_space_again() {
     let (host, tlb) = machine::<X86_64>(3);
     let space = Space::new(&tlb);
     for index in 0..2 {
@@ -152,7 +152,7 @@ fn a_lazy_cpu_is_left_alone_until_it_comes_back() {
 }
 
 #[test]
-fn a_lazy_cpu_leaves_tables_that_go() {
+fn a_lazy_cpu_leaves_the_root_when_tables_are_freed() {
     let (host, tlb) = machine::<X86_64>(2);
     let space = Space::new(&tlb);
     on(1, || space.run());
@@ -192,7 +192,7 @@ fn run(tlb: &Tlb<Host<X86_64>>, context: &pagewright_sync::Arc<TlbContext>, host
 }
 
 #[test]
-fn a_cpu_keeps_six_spaces() {
+fn a_cpu_keeps_the_translations_of_six_spaces() {
     let (host, tlb) = machine::<X86_64>(1);
     let spaces: Vec<_> = (0..7).map(|_| Space::new(&tlb)).collect();
     let mut tags = Vec::new();
@@ -210,7 +210,7 @@ fn a_cpu_keeps_six_spaces() {
 }
 
 #[test]
-fn without_tags_every_switch_forgets() {
+fn without_tags_every_switch_flushes() {
     let caps = Caps { tagged: false, ..usual_caps(IsaKind::X86_64) };
     let host = Host::<X86_64>::new(1, FRAMES, caps, Delivery::AtOnce);
     let tlb = engine(&host, FRAMES);
@@ -225,7 +225,7 @@ fn without_tags_every_switch_forgets() {
 /// INV-TLB-WAIT: who may not wait must not flush.
 #[test]
 #[cfg_attr(debug_assertions, should_panic = "INV-TLB-WAIT")]
-fn a_flush_where_waiting_is_not_allowed_is_noticed() {
+fn a_flush_in_a_context_that_may_not_wait_panics() {
     let (host, tlb) = machine::<X86_64>(1);
     let space = Space::new(&tlb);
     host.allow_waiting(false);

@@ -14,7 +14,7 @@ fn cpus(numbers: impl IntoIterator<Item = u16>) -> CpuMask {
 }
 
 #[test]
-fn a_debt_is_owed_by_those_whose_clock_has_not_passed_it() {
+fn a_key_is_owed_by_the_cpus_whose_clock_is_behind_it() {
     let (_, tlb) = machine::<X86_64>(CPUS);
     let (ledger, online) = (tlb.ledger(), CpuMask::first(CPUS));
     let early = ledger.sample();
@@ -40,7 +40,7 @@ fn a_debt_is_owed_by_those_whose_clock_has_not_passed_it() {
 }
 
 #[test]
-fn a_key_of_several_debts_is_owed_by_everybody() {
+fn a_merged_key_is_owed_by_every_cpu() {
     let (_, tlb) = machine::<X86_64>(CPUS);
     let (ledger, online) = (tlb.ledger(), CpuMask::first(CPUS));
     let (one, two) = (ledger.open(cpus([1])), ledger.open(cpus([2])));
@@ -50,7 +50,7 @@ fn a_key_of_several_debts_is_owed_by_everybody() {
 }
 
 #[test]
-fn a_debt_whose_mask_is_forgotten_is_owed_by_everybody() {
+fn a_key_whose_mask_was_overwritten_is_owed_by_every_cpu() {
     let (_, tlb) = machine::<X86_64>(CPUS);
     let (ledger, online) = (tlb.ledger(), CpuMask::first(CPUS));
     let first = ledger.open(cpus([3]));
@@ -62,7 +62,7 @@ fn a_debt_whose_mask_is_forgotten_is_owed_by_everybody() {
 }
 
 #[test]
-fn settling_interrupts_only_those_who_have_not_paid() {
+fn settling_a_key_interrupts_only_the_cpus_that_owe_it() {
     let (host, tlb) = machine::<X86_64>(CPUS);
     let key = tlb.ledger().open(cpus([1, 2, 3]));
     tlb.ledger().advance(CpuId::new(2), tlb.ledger().sample());
@@ -85,7 +85,7 @@ fn settling_interrupts_only_those_who_have_not_paid() {
 
 /// INV-LEDGER-FULL: only what covers all debts of a CPU pays them.
 #[test]
-fn a_flush_of_one_space_pays_nothing_else() {
+fn a_flush_of_one_space_does_not_advance_the_clock() {
     let (_, tlb) = machine::<X86_64>(2);
     let (one, two) = (Space::new(&tlb), Space::new(&tlb));
     on(1, || two.run());
@@ -98,7 +98,7 @@ fn a_flush_of_one_space_pays_nothing_else() {
 }
 
 #[test]
-fn on_arm64_a_barrier_pays_for_what_its_own_cpu_issued() {
+fn a_dsb_pays_the_invalidations_of_its_own_cpu() {
     let (_, tlb) = machine::<Aarch64>(2);
     let space = Space::new(&tlb);
     let key = tlb.ledger().open(cpus([1]));
@@ -133,7 +133,7 @@ proptest! {
     /// Nobody who owes is ever overlooked, and as long as masks are remembered nobody else is
     /// named.
     #[test]
-    fn the_ledger_agrees_with_a_list_of_who_owes_what(acts in proptest::collection::vec(act(), 1..200)) {
+    fn the_ledger_agrees_with_a_list_of_debtors(acts in proptest::collection::vec(act(), 1..200)) {
         let (_, tlb) = machine::<X86_64>(CPUS);
         let (ledger, online) = (tlb.ledger(), CpuMask::first(CPUS));
         let mut debts: Vec<(DebtKey, CpuMask)> = Vec::new();

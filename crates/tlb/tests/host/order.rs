@@ -13,16 +13,16 @@ use pagewright_types::{Access, CpuId, IsaKind, Level, Pfn, Rights};
 use std::sync::Arc;
 
 on_both! {
-    a_frame_is_free_only_after_everybody_forgot_it,
-    a_table_is_free_only_after_walk_caches_forgot_it,
+    a_frame_is_freed_only_after_every_tlb_is_flushed,
+    a_table_is_freed_only_after_walk_caches_are_flushed,
     one_flush_pays_for_a_gather,
     shared_references_are_held_until_the_flush,
-    an_overflowing_gather_pays_early_and_loses_nothing,
-    a_debt_of_many_references_overflows_too,
-    an_edit_that_owes_nothing_costs_nothing,
-    leaves_of_two_levels_are_both_forgotten,
-    a_gather_of_a_whole_space_flushes_it_once,
-    who_finds_an_entry_cleared_by_another_flushes_it,
+    an_overflowing_gather_settles_early_and_loses_nothing,
+    a_debt_of_many_references_settles_early,
+    an_edit_that_owes_no_flush_causes_none,
+    leaves_of_two_levels_are_both_flushed,
+    a_full_space_gather_flushes_once,
+    a_concurrent_gather_flushes_what_another_cleared,
 }
 
 /// Where in a log a step of some kind stands: first and last.
@@ -58,7 +58,7 @@ fn assert_order(isa: IsaKind, log: &[Step], answers: &[CpuId]) {
     }
 }
 
-fn a_frame_is_free_only_after_everybody_forgot_it<I: Isa>() {
+fn a_frame_is_freed_only_after_every_tlb_is_flushed<I: Isa>() {
     let (host, tlb) = machine::<I>(3);
     let space = Space::new(&tlb);
     let pfn = space.map_new(5);
@@ -78,7 +78,7 @@ fn a_frame_is_free_only_after_everybody_forgot_it<I: Isa>() {
     }
 }
 
-fn a_table_is_free_only_after_walk_caches_forgot_it<I: Isa>() {
+fn a_table_is_freed_only_after_walk_caches_are_flushed<I: Isa>() {
     let (host, tlb) = machine::<I>(2);
     let space = Space::new(&tlb);
     on(1, || space.run());
@@ -143,7 +143,7 @@ fn shared_references_are_held_until_the_flush<I: Isa>() {
     assert!(is_free(&tlb, pfn));
 }
 
-fn an_overflowing_gather_pays_early_and_loses_nothing<I: Isa>() {
+fn an_overflowing_gather_settles_early_and_loses_nothing<I: Isa>() {
     let (host, tlb) = machine::<I>(2);
     let (one, two) = (Space::new(&tlb), Space::new(&tlb));
     on(1, || one.run());
@@ -181,7 +181,7 @@ impl IntoDetachedPieces for Many {
     }
 }
 
-fn a_debt_of_many_references_overflows_too<I: Isa>() {
+fn a_debt_of_many_references_settles_early<I: Isa>() {
     let (_, tlb) = machine::<I>(1);
     let space = Space::new(&tlb);
     let pfn = space.map_new(0);
@@ -191,7 +191,7 @@ fn a_debt_of_many_references_overflows_too<I: Isa>() {
     space.unmap(0, pfn).settle();
 }
 
-fn an_edit_that_owes_nothing_costs_nothing<I: Isa>() {
+fn an_edit_that_owes_no_flush_causes_none<I: Isa>() {
     let (host, tlb) = machine::<I>(2);
     let space = Space::new(&tlb);
     on(1, || space.run());
@@ -204,7 +204,7 @@ fn an_edit_that_owes_nothing_costs_nothing<I: Isa>() {
 
 /// An invalidation that names a level removes entries of that level only, so one for pages would
 /// leave the block.
-fn leaves_of_two_levels_are_both_forgotten<I: Isa>() {
+fn leaves_of_two_levels_are_both_flushed<I: Isa>() {
     for huge_first in [false, true] {
         let range_invalidate = I::KIND == IsaKind::Aarch64;
         let caps = Caps { range_invalidate, ..usual_caps(I::KIND) };
@@ -235,7 +235,7 @@ fn leaves_of_two_levels_are_both_forgotten<I: Isa>() {
     }
 }
 
-fn a_gather_of_a_whole_space_flushes_it_once<I: Isa>() {
+fn a_full_space_gather_flushes_once<I: Isa>() {
     let (host, tlb) = machine::<I>(2);
     let space = Space::new(&tlb);
     space.run();
@@ -263,7 +263,7 @@ fn a_gather_of_a_whole_space_flushes_it_once<I: Isa>() {
 
 /// INV-TLB-CLEARED: the second of two finds nothing to clear, and may return only when nobody has
 /// what the first one cleared.
-fn who_finds_an_entry_cleared_by_another_flushes_it<I: Isa>() {
+fn a_concurrent_gather_flushes_what_another_cleared<I: Isa>() {
     let (host, tlb) = machine::<I>(2);
     let space = Space::new(&tlb);
     on(1, || space.run());

@@ -13,10 +13,10 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 on_both! {
-    a_device_forgets_when_a_flush_is_put_off,
-    a_device_is_told_of_every_other_flush_before_cpus_are_waited_for,
-    a_device_hears_of_its_own_space_while_it_is_registered,
-    without_memory_a_device_is_not_registered,
+    a_device_is_invalidated_when_a_flush_is_deferred,
+    a_device_is_invalidated_before_any_cpu_is_waited_for,
+    a_device_is_invalidated_for_its_space_while_registered,
+    registering_a_device_without_memory_fails,
 }
 
 const PAGES: u16 = 6;
@@ -61,7 +61,7 @@ fn shared<I: Isa>() -> Shared<I> {
     (host, tlb, space, device)
 }
 
-fn a_device_forgets_when_a_flush_is_put_off<I: Isa>() {
+fn a_device_is_invalidated_when_a_flush_is_deferred<I: Isa>() {
     let (host, tlb, space, device) = shared::<I>();
     let mut batch = Batch::new(&tlb);
     for index in 0..PAGES {
@@ -74,7 +74,7 @@ fn a_device_forgets_when_a_flush_is_put_off<I: Isa>() {
     batch.settle();
 }
 
-fn a_device_is_told_of_every_other_flush_before_cpus_are_waited_for<I: Isa>() {
+fn a_device_is_invalidated_before_any_cpu_is_waited_for<I: Isa>() {
     let (host, tlb, space, device) = shared::<I>();
     let seen = device.clone();
     host.watch(move || seen.cached().len() as u64);
@@ -98,7 +98,7 @@ fn a_device_is_told_of_every_other_flush_before_cpus_are_waited_for<I: Isa>() {
     assert_eq!(device.told().len(), 3);
 }
 
-fn a_device_hears_of_its_own_space_while_it_is_registered<I: Isa>() {
+fn a_device_is_invalidated_for_its_space_while_registered<I: Isa>() {
     let (_, tlb, space, device) = shared::<I>();
     let other = Space::new(&tlb);
     other.map_new(0);
@@ -116,7 +116,7 @@ fn a_device_hears_of_its_own_space_while_it_is_registered<I: Isa>() {
     assert_eq!(Arc::strong_count(&device), 2, "the engine has let go of it");
 }
 
-fn without_memory_a_device_is_not_registered<I: Isa>() {
+fn registering_a_device_without_memory_fails<I: Isa>() {
     let (host, tlb) = machine::<I>(1);
     let space = Space::new(&tlb);
     space.map_new(0);

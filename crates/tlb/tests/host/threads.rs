@@ -8,7 +8,7 @@ use pagewright_types::{Access, Counter, IsaKind, Pfn};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Barrier, Mutex, TryLockError};
 
-on_both! { shootdowns_that_cross_lose_nothing }
+on_both! { concurrent_shootdowns_lose_no_flush }
 
 const CPUS: u16 = 4;
 const SPACES: usize = 3;
@@ -116,7 +116,7 @@ impl<I: Isa> Shared<I> {
     }
 }
 
-fn shootdowns_that_cross_lose_nothing<I: Isa>() {
+fn concurrent_shootdowns_lose_no_flush<I: Isa>() {
     let usual = usual_caps(I::KIND);
     let few = Caps { tags: if I::KIND == IsaKind::Aarch64 { u32::from(CPUS) + 2 } else { usual.tags }, ..usual };
     let host = Host::<I>::new(usize::from(CPUS), FRAMES, few, Delivery::Polled);
