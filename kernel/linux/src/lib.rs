@@ -14,7 +14,7 @@
 //! | `zram` | the device to swap to |
 //! | `signal` | what signals do, and the frames of handlers |
 //! | `record` | what programs did to memory, told as it happens |
-//! | `call/` | one family of system calls a file |
+//! | `call/` | one group of system calls per file |
 //! | `finish` | power-off: counters, what was missing; O4 |
 //! | `rest` | all CPUs but one do nothing |
 //!

@@ -28,12 +28,18 @@ impl<P: Platform> Fault<'_, P> {
             return Ok(FaultProgress::RaceLost);
         };
         let served = if page.read { FaultKind::Major } else { FaultKind::Minor };
-        self.put_back(&locked, seen, fork_node, page);
+        self.install_swapped_in(&locked, seen, fork_node, page);
         let stored = self.access != Access::Write || seen.exclusive;
         Ok(if stored { FaultProgress::Done(served) } else { FaultProgress::Again(served) })
     }
 
-    fn put_back(&self, locked: &LockedTable<'_, P>, seen: Swapped, fork_node: ForkNodeId, page: FromSwap<'_>) {
+    fn install_swapped_in(
+        &self,
+        locked: &LockedTable<'_, P>,
+        seen: Swapped,
+        fork_node: ForkNodeId,
+        page: FromSwap<'_>,
+    ) {
         let FromSwap { folio, lock, .. } = page;
         let view = self.mm.frames().folio(folio.pfn());
         if view.owner() == FolioOwner::None {
