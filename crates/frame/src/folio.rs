@@ -183,8 +183,8 @@ impl<P: Platform> Frames<P> {
 
     /// Gives up a reference (`folio_put`).
     ///
-    /// The last reference takes the folio off its LRU list, under the lock `Lru`, and returns the
-    /// block. The frames owe the debts that [`Folio::add_debt`] recorded.
+    /// The last reference takes the folio off its LRU list, under the `LruRank` lock, and returns
+    /// the block. The frames owe the debts that [`Folio::add_debt`] recorded.
     ///
     /// # Panics
     /// In debug builds when the last reference goes while the folio is mapped, pinned, locked,

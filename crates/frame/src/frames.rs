@@ -171,7 +171,8 @@ impl<P: Platform> Frames<P> {
 
     /// Allocates a block of frames (`alloc_pages`).
     ///
-    /// Drains the per-CPU lists once before it fails. Takes the locks `PerCpuPages` and `Zone`.
+    /// Drains the per-CPU lists once before it fails. Takes locks of ranks `PerCpuPagesRank` and
+    /// `ZoneRank`.
     ///
     /// # Errors
     /// [`NoFrames`], with the request and the reason.
@@ -221,7 +222,7 @@ impl<P: Platform> Frames<P> {
     ///
     /// Its frames owe only the debts that [`Folio::add_debt`](crate::Folio::add_debt) recorded.
     ///
-    /// Takes the locks `PerCpuPages` and `Zone`.
+    /// Takes locks of ranks `PerCpuPagesRank` and `ZoneRank`.
     #[inline]
     pub fn free(&self, block: Block) {
         self.free_with_debt(block, DebtKey::NONE);
@@ -230,8 +231,8 @@ impl<P: Platform> Frames<P> {
     /// Frees a block and parks its frames under a debt (`free_pages`).
     ///
     /// The allocator hands the frames out again only together with a key that covers `key` and the
-    /// debts that [`Folio::add_debt`](crate::Folio::add_debt) recorded. Takes the locks
-    /// `PerCpuPages` and `Zone`.
+    /// debts that [`Folio::add_debt`](crate::Folio::add_debt) recorded. Takes locks of ranks
+    /// `PerCpuPagesRank` and `ZoneRank`.
     ///
     /// # Panics
     /// In debug builds when the frames are not an allocated block.
@@ -292,7 +293,7 @@ impl<P: Platform> Frames<P> {
     ///
     /// The blocks coalesce there.
     ///
-    /// Takes the locks `PerCpuPages` and `Zone`.
+    /// Takes locks of ranks `PerCpuPagesRank` and `ZoneRank`.
     pub fn drain(&self) {
         for zone in &self.zones {
             zone.drain(&self.memmap);
@@ -373,7 +374,7 @@ impl<P: Platform> Frames<P> {
 
     /// The number of free frames, those on per-CPU lists included.
     ///
-    /// Takes the lock `PerCpuPages` of each CPU in turn.
+    /// Takes the `PerCpuPagesRank` lock of each CPU in turn.
     pub fn available(&self) -> u64 {
         self.zones().map(|zone| u64::from(zone.free()) + u64::from(zone.on_pcp())).sum()
     }

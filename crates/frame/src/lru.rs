@@ -16,12 +16,12 @@
 //! Neighbours: `folio` takes a folio off its list when the last reference goes, `release_list`
 //! takes many off together. `mm` decides which folios are added, aged and isolated.
 //!
-//! Protocol: each node has one lock (`Lru`). It protects the links of a folio, the flag `LRU`, the
-//! flags that select the list (`ACTIVE`, `UNEVICTABLE`, `SWAPBACKED`), and the number of entries of
-//! locked memory that map the folio. The creator of a folio, or the owner of an [`IsolatedFolio`],
-//! may change `ACTIVE` and `SWAPBACKED` without the lock while the folio is on no list. New folios
-//! go to the front; reclaim scans from the back. A list holds no references: a scan takes one, and
-//! skips a folio that has none because it is frozen or about to be freed.
+//! Protocol: each node has one lock (`LruRank`). It protects the links of a folio, the flag `LRU`,
+//! the flags that select the list (`ACTIVE`, `UNEVICTABLE`, `SWAPBACKED`), and the number of
+//! entries of locked memory that map the folio. The creator of a folio, or the owner of an
+//! [`IsolatedFolio`], may change `ACTIVE` and `SWAPBACKED` without the lock while the folio is on
+//! no list. New folios go to the front; reclaim scans from the back. A list holds no references: a
+//! scan takes one, and skips a folio that has none because it is frozen or about to be freed.
 //!
 //! Invariants:
 //! - INV-LRU-PLACE: under the lock, a folio has the flag `LRU` exactly if it is on a list, and that
@@ -218,7 +218,7 @@ impl<P: Platform> Frames<P> {
 
     /// Puts a folio at the front of the list that its flags select (`folio_add_lru`).
     ///
-    /// The caller has a reference, or holds a lock that keeps one alive. Takes the lock `Lru`.
+    /// The caller has a reference, or holds a lock that keeps one alive. Takes the `LruRank` lock.
     ///
     /// # Panics
     /// In debug builds when the folio is on a list.
@@ -231,7 +231,7 @@ impl<P: Platform> Frames<P> {
     /// Takes a folio off its list, with a reference of its own (`folio_isolate_lru`).
     ///
     /// Returns `None` if the folio is on no list. The caller has a reference, or holds a lock that
-    /// keeps one alive. Takes the lock `Lru`.
+    /// keeps one alive. Takes the `LruRank` lock.
     pub fn isolate(&self, folio: Folio<'_>) -> Option<IsolatedFolio> {
         let node = self.lru_of(folio);
         let mut lists = node.lists.lock();
@@ -247,7 +247,7 @@ impl<P: Platform> Frames<P> {
     ///
     /// Stops after `most` base pages, or when `take` returns `false` because it has no room for
     /// another folio. A folio without references goes to the front, because it is about to be
-    /// freed. Holds the lock `Lru` while it calls `take`.
+    /// freed. Holds the `LruRank` lock while it calls `take`.
     pub fn isolate_tail(
         &self,
         node: NodeId,
@@ -286,7 +286,7 @@ impl<P: Platform> Frames<P> {
     /// The folio goes to the front of the list that its flags select, and its reference is given
     /// up.
     ///
-    /// Returns the block if that was the last reference. Takes the lock `Lru`.
+    /// Returns the block if that was the last reference. Takes the `LruRank` lock.
     pub fn putback(&self, isolated: IsolatedFolio) -> Option<Block> {
         self.lru_add(self.folio_of(&isolated.0));
         // The folio is on its list again, and this reference still keeps it alive.
@@ -299,7 +299,7 @@ impl<P: Platform> Frames<P> {
     /// Linux's `folio_activate`, `lru_deactivate` and `lru_lazyfree`.
     ///
     /// A folio on no list only gets the flags. Returns the flags before. The caller has a
-    /// reference, or holds a lock that keeps one alive. Takes the lock `Lru`.
+    /// reference, or holds a lock that keeps one alive. Takes the `LruRank` lock.
     pub fn lru_move(&self, folio: Folio<'_>, set: FolioFlags, clear: FolioFlags) -> FolioFlags {
         self.relist(folio, set, clear, ListEnd::Front)
     }
@@ -319,7 +319,7 @@ impl<P: Platform> Frames<P> {
     /// Counts a new entry of locked memory that maps a folio (`mlock_folio`).
     ///
     /// Returns whether it is the first such entry, so that the folio becomes unevictable. The
-    /// caller has a reference, or holds a lock that keeps one alive. Takes the lock `Lru`.
+    /// caller has a reference, or holds a lock that keeps one alive. Takes the `LruRank` lock.
     pub fn mlock(&self, folio: Folio<'_>) -> bool {
         let node = self.lru_of(folio);
         let mut lists = node.lists.lock();
@@ -335,7 +335,7 @@ impl<P: Platform> Frames<P> {
     /// Uncounts an entry of locked memory that maps a folio (`munlock_folio`).
     ///
     /// Returns whether it was the last such entry, so that the folio becomes evictable. The caller
-    /// has a reference, or holds a lock that keeps one alive. Takes the lock `Lru`.
+    /// has a reference, or holds a lock that keeps one alive. Takes the `LruRank` lock.
     ///
     /// # Panics
     /// In debug builds when no such entry was counted.
@@ -358,7 +358,7 @@ impl<P: Platform> Frames<P> {
 
     /// Calls `visit` with the first frame of each folio on a list, front to back, for checks.
     ///
-    /// Holds the lock `Lru` meanwhile.
+    /// Holds the `LruRank` lock meanwhile.
     pub fn for_each_listed(&self, node: NodeId, list: LruList, mut visit: impl FnMut(Pfn)) {
         let lists = self.lru.0[node.index()].lists.lock();
         let mut at = lists[list as usize].first();

@@ -69,8 +69,8 @@ impl ReleaseList {
 
     /// Frees all folios.
     ///
-    /// The frames owe the debts that [`Folio::add_debt`] recorded. Takes the locks `Lru`,
-    /// `PerCpuPages` and `Zone`.
+    /// The frames owe the debts that [`Folio::add_debt`] recorded. Takes locks of ranks `LruRank`,
+    /// `PerCpuPagesRank` and `ZoneRank`.
     pub fn free<P: Platform>(&mut self, frames: &Frames<P>) {
         while !self.is_empty() {
             let mut some = [Pfn::new(0); AT_ONCE];

@@ -5,9 +5,10 @@
 //! Neighbours: `table` and `mm` manage the entries. This module has what must be found by frame
 //! number alone: level, lock, share count, marks, origin, and the number of live entries.
 //!
-//! Protocol: the lock of a last-level table has the rank `Table`, that of any other table
-//! `TableUpper`. Entries change under the lock, and so does the live count. The share count and the
-//! marks change without it: a sharer may add a sharer, and any caller may set a mark at any time.
+//! Protocol: the lock of a last-level table has the rank `TableRank`, that of any other table
+//! `TableUpperRank`. Entries change under the lock, and so does the live count. The share count and
+//! the marks change without it: a sharer may add a sharer, and any caller may set a mark at any
+//! time.
 //!
 //! Invariants:
 //! - INV-FRAME-TABLE: a table is retired only with its lock free, no live entry and no other
@@ -137,7 +138,7 @@ impl<'a, L: Backend> TablePage<'a, L> {
 
     /// Takes the lock of the table.
     ///
-    /// `R` is [`Table`] for a last-level table and [`TableUpper`] for any other.
+    /// `R` is [`TableRank`] for a last-level table and [`TableUpperRank`] for any other.
     ///
     /// # Panics
     /// In debug builds when the caller breaks the lock order, or when `R` is the wrong rank.

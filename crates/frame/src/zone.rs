@@ -5,8 +5,8 @@
 //! Key types: `Zone`, with its buddy lists, per-CPU lists and counts; [`ZoneView`], the view of it
 //! that `/proc/zoneinfo` shows.
 //!
-//! Locks: the list of a CPU (`PerCpuPages`) outside the buddy lists of the zone (`Zone`), as
-//! Linux's `pcp->lock` and `zone->lock`.
+//! Locks: the list of a CPU (`PerCpuPagesRank`) outside the buddy lists of the zone (`ZoneRank`),
+//! as Linux's `pcp->lock` and `zone->lock`.
 //!
 //! Invariants:
 //! - INV-FRAME-COUNT: `free` is the number of frames on the zone's buddy lists and, like Linux's
@@ -335,7 +335,7 @@ impl<L: Backend> ZoneView<'_, L> {
 
     /// The number of frames on per-CPU lists.
     ///
-    /// Takes the lock `PerCpuPages` of each CPU in turn.
+    /// Takes the `PerCpuPagesRank` lock of each CPU in turn.
     pub fn on_pcp(&self) -> u32 {
         self.0.pcp.iter().map(|lists| lists.lock().frames()).sum()
     }
@@ -347,7 +347,7 @@ impl<L: Backend> ZoneView<'_, L> {
 
     /// The number of free blocks of one order on the buddy lists (`/proc/buddyinfo`).
     ///
-    /// Takes the lock `Zone`.
+    /// Takes the `ZoneRank` lock.
     pub fn blocks(&self, order: Order) -> u32 {
         self.0.buddy.lock().blocks(order)
     }
