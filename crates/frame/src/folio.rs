@@ -156,8 +156,8 @@ impl<P: Platform> Frames<P> {
     ///
     /// Returns `None` if no folio contains `pfn`, or if it has no references or 2^31 or more. The
     /// folio may be another one than the caller saw. The caller checks that the folio contains
-    /// `pfn`, then that the entry or index that led to `pfn` is unchanged, and
-    /// [puts](Self::put) the reference otherwise.
+    /// `pfn`, then that the entry or index that led to `pfn` is unchanged, and [puts](Self::put)
+    /// the reference otherwise.
     pub fn try_get_folio(&self, pfn: Pfn) -> Option<FolioRef> {
         self.find_folio(pfn)?.try_get()
     }

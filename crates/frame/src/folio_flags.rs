@@ -1,6 +1,6 @@
 //! The flags, the lock and the age of a folio, which share one word.
 //!
-//! Key types: [`FolioFlags`]; [`FolioLock`], the lock that one of them is.
+//! Key types: [`FolioFlags`]; [`FolioLock`], which holds the flag `LOCKED`.
 //!
 //! Protocol: the flags that select an LRU list change as the module `lru` says. The module `folio`
 //! says when a view of a folio may be used.

@@ -21,8 +21,8 @@
 //!
 //! # Example
 //!
-//! A folio on a simulated machine. A kernel implements
-//! [`Platform`](pagewright_sync::Platform) for its own machine.
+//! A folio on a simulated machine. A kernel implements [`Platform`](pagewright_sync::Platform) for
+//! its own machine.
 //!
 //! ```
 //! use pagewright_arch::X86_64;

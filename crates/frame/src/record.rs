@@ -73,7 +73,7 @@ use pagewright_types::{DebtKey, Level, Order};
 use crate::clear::Residency;
 use crate::zone::ZoneId;
 
-/// The state of a frame, as its record alone tells it.
+/// The state of a frame, from its record alone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum FrameState {

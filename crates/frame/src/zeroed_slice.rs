@@ -77,8 +77,8 @@ impl<T> Deref for ZeroedSlice<T> {
 
 impl<T> Drop for ZeroedSlice<T> {
     fn drop(&mut self) {
-        // SAFETY: INV-FRAME-ZEROED – allocated with this layout and not used after this; the
-        // values need no drop.
+        // SAFETY: INV-FRAME-ZEROED – allocated with this layout and not used after this; the values
+        // need no drop.
         unsafe { dealloc(self.memory.as_ptr(), self.layout) }
     }
 }

@@ -99,7 +99,7 @@ fn every_byte_of_a_block_is_zeroed_and_no_other() {
             assert_eq!(
                 fixture.count(backend.counter()) - before,
                 pages,
-                "another backend cleared than the policy says"
+                "the policy selects this backend, but another one cleared"
             );
         }
         fixture.frames.drain();
