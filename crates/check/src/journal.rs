@@ -8,7 +8,7 @@
 //! side.
 
 use pagewright_model::Oracle;
-use pagewright_types::judge::{Fact, Judge, Made, Witness};
+use pagewright_types::judge::{Fact, Judge, MemoryAccess, Witness};
 use pagewright_types::{CpuId, Pfn, Tag};
 use std::cell::{Cell, Ref, RefCell};
 use std::fmt::Display;
@@ -20,7 +20,7 @@ pub enum JournalEvent {
     /// A fact was declared.
     Fact(Fact),
     /// A program made an access.
-    Access(Made),
+    Access(MemoryAccess),
     /// A root came into use.
     Loaded {
         /// The root.
@@ -126,7 +126,7 @@ impl Judge for Listener {
     }
 
     #[inline]
-    fn access(&mut self, witness: &dyn Witness, made: Made) {
+    fn access(&mut self, witness: &dyn Witness, made: MemoryAccess) {
         self.oracle.access(witness, made);
         if self.journal.is_on() {
             self.journal.add(self.oracle.step(), made.cpu, JournalEvent::Access(made));

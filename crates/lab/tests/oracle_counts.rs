@@ -191,13 +191,13 @@ fn every_count_is_what_the_tables_say_on_aarch64() {
 fn a_forgotten_count_is_found() {
     use pagewright_model::{CountKind, Rule, ViolationKind};
     use pagewright_plant::{PlantedBug, choose};
-    use pagewright_types::snapshot::Live;
+    use pagewright_types::snapshot::VmstatGauge;
 
     type Named = fn(&CountKind) -> bool;
     let plants: [(PlantedBug, Named); 3] = [
         (PlantedBug::MapcountLost, |of| matches!(of, CountKind::Mapcount(_) | CountKind::PageMapcount(_))),
         (PlantedBug::RssDrift, |of| matches!(of, CountKind::Rss(_, _))),
-        (PlantedBug::PinKept, |of| matches!(of, CountKind::Live(Live::Pins))),
+        (PlantedBug::PinKept, |of| matches!(of, CountKind::Gauge(VmstatGauge::Pins))),
     ];
     for (plant, named) in plants {
         let _alone = alone();

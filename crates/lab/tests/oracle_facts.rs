@@ -15,7 +15,7 @@ use pagewright_mm::{Advice, Knobs, MapFlags, MapRequest, Mm, Space};
 use pagewright_model::walk;
 use pagewright_sim::{AllocationFailure, MachineConfig, Sim};
 use pagewright_sync::Arc;
-use pagewright_types::judge::{Fact, Judge, Made, Witness};
+use pagewright_types::judge::{Fact, Judge, MemoryAccess, Witness};
 use pagewright_types::{Access, CpuId, IsaKind, PAGE_SIZE, PageRange, Pfn, Rights, Tag, VirtAddr};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -76,7 +76,7 @@ impl Judge for Listener {
         }
     }
 
-    fn access(&mut self, _witness: &dyn Witness, made: Made) {
+    fn access(&mut self, _witness: &dyn Witness, made: MemoryAccess) {
         let pfn = Pfn::containing(made.at);
         assert_ne!(self.in_use.get(&pfn), Some(&false), "{} reaches {pfn}, which is nobody's", made.va);
     }

@@ -25,13 +25,13 @@ use crate::space::Space;
 use pagewright_sync::Platform;
 use pagewright_tlb::frames::{Folio, FolioFlags, FrameState};
 use pagewright_types::snapshot::{
-    FolioRecord, HeldRecord, Holder, ListedRecord, Live, LiveRecord, NamedRecord, PageKind, PageRecord, PinnedRecord,
-    Record, SlotRecord, SpaceRecord, TableRecord,
+    FolioRecord, GaugeRecord, HeldRecord, ListedRecord, PageKind, PageRecord, PinnedRecord, RefHolder, SnapshotRecord,
+    SpaceRecord, SwapRefRecord, SwapSlotRecord, TableRecord, VmstatGauge,
 };
 use pagewright_types::{Counter, LruList, PAGE_SIZE, Pfn};
 
 /// Whom a claim is told to.
-type Tell<'a> = &'a mut dyn FnMut(Record);
+type Tell<'a> = &'a mut dyn FnMut(SnapshotRecord);
 
 fn page_kind(kind: RssKind) -> PageKind {
     match kind {
@@ -57,43 +57,51 @@ impl<P: Platform> Mm<P> {
                 | FrameState::Tail => {}
             }
         }
-        tell(Record::Held(HeldRecord { pfn: self.zero_page, by: Holder::Reserved, refs: 1 }));
+        tell(SnapshotRecord::Held(HeldRecord { pfn: self.zero_page, holder: RefHolder::Reserved, refs: 1 }));
         self.files.for_each(|file| {
-            file.for_each_cached(|pfn| tell(Record::Held(HeldRecord { pfn, by: Holder::Cache, refs: 1 })));
+            file.for_each_cached(|pfn| {
+                tell(SnapshotRecord::Held(HeldRecord { pfn, holder: RefHolder::Cache, refs: 1 }))
+            });
         });
         self.tell_swap(tell);
         self.for_each_space(|space| self.tell_space(space, tell));
-        for (what, gauge) in [
-            (Live::TablePages, Gauge::PageTablePages),
-            (Live::AnonPages, Gauge::AnonPages),
-            (Live::MappedPages, Gauge::Mapped),
+        for (gauge, own) in [
+            (VmstatGauge::TablePages, Gauge::PageTablePages),
+            (VmstatGauge::AnonPages, Gauge::AnonPages),
+            (VmstatGauge::MappedPages, Gauge::Mapped),
         ] {
-            tell(Record::Live(LiveRecord { what, count: self.gauge(gauge) }));
+            tell(SnapshotRecord::Gauge(GaugeRecord { gauge, count: self.gauge(own) }));
         }
         for list in LruList::ALL {
             self.tell_list(list, tell);
         }
         let pins = self.counter(Counter::NrFollPinAcquired).wrapping_sub(self.counter(Counter::NrFollPinReleased));
-        tell(Record::Live(LiveRecord { what: Live::Pins, count: pins }));
+        tell(SnapshotRecord::Gauge(GaugeRecord { gauge: VmstatGauge::Pins, count: pins }));
     }
 
     fn tell_list(&self, list: LruList, tell: Tell<'_>) {
         let mut pages = 0;
         for node in self.nodes() {
-            self.frames().for_each_listed(node, list, |pfn| tell(Record::Listed(ListedRecord { pfn, list })));
+            self.frames().for_each_listed(node, list, |pfn| tell(SnapshotRecord::Listed(ListedRecord { pfn, list })));
             pages += u64::from(self.frames().lru_pages(node, list));
         }
-        tell(Record::Live(LiveRecord { what: Live::Listed(list), count: pages }));
+        tell(SnapshotRecord::Gauge(GaugeRecord { gauge: VmstatGauge::Listed(list), count: pages }));
     }
 
     /// Slots, and whatever names them or is kept for them beside page tables.
     fn tell_swap(&self, tell: Tell<'_>) {
         self.files.for_each(|file| {
-            file.for_each_swapped(|entry| tell(Record::Named(NamedRecord { entry, by: Holder::Cache })));
+            file.for_each_swapped(|entry| {
+                tell(SnapshotRecord::SwapRef(SwapRefRecord { entry, holder: RefHolder::Cache }))
+            });
         });
-        self.for_each_in_swap_cache(|pfn| tell(Record::Held(HeldRecord { pfn, by: Holder::SwapCache, refs: 1 })));
-        self.for_each_slot(|entry, entries| tell(Record::Slot(SlotRecord { entry, entries })));
-        self.for_each_zram_frame(|pfn| tell(Record::Held(HeldRecord { pfn, by: Holder::Zram, refs: 1 })));
+        self.for_each_in_swap_cache(|pfn| {
+            tell(SnapshotRecord::Held(HeldRecord { pfn, holder: RefHolder::SwapCache, refs: 1 }))
+        });
+        self.for_each_slot(|entry, entries| tell(SnapshotRecord::SwapSlot(SwapSlotRecord { entry, entries })));
+        self.for_each_zram_frame(|pfn| {
+            tell(SnapshotRecord::Held(HeldRecord { pfn, holder: RefHolder::Zram, refs: 1 }))
+        });
     }
 
     fn tell_table(&self, pfn: Pfn, tell: Tell<'_>) {
@@ -102,7 +110,7 @@ impl<P: Platform> Mm<P> {
             return;
         }
         let table = self.frames().table(pfn);
-        tell(Record::Table(TableRecord { pfn, level: table.level(), shares: u64::from(table.shares()) }));
+        tell(SnapshotRecord::Table(TableRecord { pfn, level: table.level(), shares: u64::from(table.shares()) }));
     }
 
     fn tell_space(&self, space: &Space<P>, tell: Tell<'_>) {
@@ -110,7 +118,7 @@ impl<P: Platform> Mm<P> {
         for kind in RssKind::ALL {
             rss[page_kind(kind) as usize] = space.rss().of(kind);
         }
-        tell(Record::Space(SpaceRecord {
+        tell(SnapshotRecord::Space(SpaceRecord {
             id: space.id(),
             root: space.table().root(),
             rss,
@@ -123,7 +131,7 @@ impl<P: Platform> Mm<P> {
 
 fn tell_folio(folio: Folio<'_>, tell: Tell<'_>) {
     let is_page = !folio.flags().contains(FolioFlags::RESERVED);
-    tell(Record::Folio(FolioRecord {
+    tell(SnapshotRecord::Folio(FolioRecord {
         pfn: folio.pfn(),
         order: folio.order(),
         kind: is_page.then(|| page_kind(rss_kind(folio))),
@@ -135,11 +143,11 @@ fn tell_folio(folio: Folio<'_>, tell: Tell<'_>) {
     }));
     let (pins, bias) = folio.pins();
     if pins > 0 {
-        tell(Record::Pinned(PinnedRecord { pfn: folio.pfn(), pins: u64::from(pins), bias: u64::from(bias) }));
+        tell(SnapshotRecord::Pinned(PinnedRecord { pfn: folio.pfn(), pins: u64::from(pins), bias: u64::from(bias) }));
     }
     for index in 0..folio.pages() {
         let tail_refs = if index == 0 { 0 } else { folio.page_refs(index) };
         let (pfn, mapcount) = (folio.page(index), u64::from(folio.page_mapcount(index)));
-        tell(Record::Page(PageRecord { pfn, mapcount, tail_refs: u64::from(tail_refs) }));
+        tell(SnapshotRecord::Page(PageRecord { pfn, mapcount, tail_refs: u64::from(tail_refs) }));
     }
 }

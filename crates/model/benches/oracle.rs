@@ -4,7 +4,7 @@
 use criterion::{BatchSize, Criterion, Throughput, criterion_group, criterion_main};
 use pagewright_model::spec::{CallResult, MappingFlags, MemoryCall, MmapObject, MmapPlacement, Spec};
 use pagewright_model::{CpuStep, Oracle};
-use pagewright_types::judge::{Cached, Fact, Judge, Made, Memory, Reach, Witness};
+use pagewright_types::judge::{CachedEntry, CachedEntryKind, CachedEntryState, Fact, Judge, MemoryAccess, Witness};
 use pagewright_types::{
     Access, CpuId, IsaKind, Level, Order, PageRange, Pfn, PhysAddr, Rights, SpaceId, Tag, VirtAddr,
 };
@@ -17,27 +17,27 @@ const ROUND: u64 = 4096;
 const ROOT: Pfn = Pfn::new(1);
 
 /// Four CPUs whose TLBs are full; tables that map nothing.
-struct Full(Vec<Cached>);
+struct Full(Vec<CachedEntry>);
 
 impl Full {
-    fn new(reach: Reach) -> Self {
+    fn new(state: CachedEntryState) -> Self {
         let cached = (0..CPUS).flat_map(|cpu| (0..ENTRIES).map(move |entry| (cpu, entry)));
-        let cached = cached.map(|(cpu, entry)| Cached {
+        let cached = cached.map(|(cpu, entry)| CachedEntry {
             cpu: CpuId::new(cpu),
-            memory: Memory::Translation { pfn: Pfn::new(0x1000 + entry), rights: Rights::RW },
+            kind: CachedEntryKind::Translation { pfn: Pfn::new(0x1000 + entry), rights: Rights::RW },
             tag: Tag::new(1),
             root: ROOT,
             va: VirtAddr::from_page_index(u64::from(entry)),
             level: Level::PTE,
             global: false,
-            reach,
+            state,
         });
         Self(cached.collect())
     }
 }
 
 impl Witness for Full {
-    fn cached(&self, tell: &mut dyn FnMut(Cached)) {
+    fn cached(&self, tell: &mut dyn FnMut(CachedEntry)) {
         self.0.iter().copied().for_each(tell);
     }
 
@@ -46,8 +46,8 @@ impl Witness for Full {
     }
 }
 
-fn made(entry: u64, cached: bool) -> Made {
-    Made {
+fn made(entry: u64, cached: bool) -> MemoryAccess {
+    MemoryAccess {
         cpu: CpuId::new(0),
         root: ROOT,
         va: VirtAddr::from_page_index(entry),
@@ -65,7 +65,7 @@ fn accesses(criterion: &mut Criterion) {
     group.bench_function("nothing stale", |bencher| {
         bencher.iter(|| (0..ROUND).for_each(|entry| oracle.access(&none, black_box(made(entry, true)))));
     });
-    let full = Full::new(Reach::Condemned);
+    let full = Full::new(CachedEntryState::Condemned);
     for entry in 0..64 {
         oracle.fact(&full, CpuId::new(1), Fact::FrameReused { pfn: Pfn::new(0x1000 + entry), order: Order::ZERO });
     }
@@ -78,7 +78,7 @@ fn accesses(criterion: &mut Criterion) {
 
 fn facts(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("fact");
-    let full = Full::new(Reach::Usable);
+    let full = Full::new(CachedEntryState::Usable);
     let mut oracle = Oracle::new(IsaKind::X86_64);
     group.bench_function("frame reused, 6400 entries looked at", |bencher| {
         bencher.iter(|| {

@@ -8,8 +8,8 @@ use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
 use core::fmt;
-use pagewright_types::judge::{Cached, Made, Memory};
-use pagewright_types::snapshot::{Live, PageKind};
+use pagewright_types::judge::{CachedEntry, CachedEntryKind, MemoryAccess};
+use pagewright_types::snapshot::{PageKind, VmstatGauge};
 use pagewright_types::{Access, CpuId, Order, PageRange, Pfn, Rights, SpaceId, SwapEntry, Tag, VirtAddr};
 
 /// The rules.
@@ -75,7 +75,7 @@ pub enum Exposure {
         tag: Tag,
     },
     /// A program used it.
-    Hit(Made),
+    Hit(MemoryAccess),
 }
 
 /// A block of frames from one life to the next.
@@ -97,7 +97,7 @@ pub enum ViolationKind {
     /// A reused frame could be reached.
     ReusedFrameReachable {
         /// What reaches it.
-        held: Cached,
+        held: CachedEntry,
         /// The frames.
         block: ReusedBlock,
         /// How it came to matter.
@@ -106,14 +106,14 @@ pub enum ViolationKind {
     /// A program stored to a free frame.
     FreeFrameStored {
         /// The store.
-        made: Made,
+        made: MemoryAccess,
         /// When the frame was given back.
         freed: CpuStep,
     },
     /// A right outlived the call that took it.
     RightKept {
         /// What still allows it.
-        held: Cached,
+        held: CachedEntry,
         /// The first page for which it does.
         page: VirtAddr,
         /// What the call had left.
@@ -128,7 +128,7 @@ pub enum ViolationKind {
     /// A right was used that a call had taken.
     RightUsed {
         /// The access.
-        made: Made,
+        made: MemoryAccess,
         /// What the call had left.
         left: Rights,
         /// When the call declared it.
@@ -233,7 +233,7 @@ pub enum CountKind {
     /// Bytes of tables that a space reaches (D12).
     TableBytes(SpaceId),
     /// A level of the machine (D12).
-    Live(Live),
+    Gauge(VmstatGauge),
     /// Resident pages of a space (D16).
     Rss(SpaceId, PageKind),
     /// Entries of a space that stand for pages in swap (D16).
@@ -299,11 +299,11 @@ impl fmt::Display for Violation {
     }
 }
 
-fn subject(held: &Cached) -> String {
-    match held.memory {
-        Memory::Translation { .. } => format!("CPU {} can still reach", held.cpu),
-        Memory::Table { .. } => format!("CPU {} still walks through", held.cpu),
-        Memory::Walk { .. } => format!("a walk under way on CPU {} is about to read", held.cpu),
+fn subject(held: &CachedEntry) -> String {
+    match held.kind {
+        CachedEntryKind::Translation { .. } => format!("CPU {} can still reach", held.cpu),
+        CachedEntryKind::Table { .. } => format!("CPU {} still walks through", held.cpu),
+        CachedEntryKind::Walk { .. } => format!("a walk under way on CPU {} is about to read", held.cpu),
     }
 }
 
@@ -334,18 +334,20 @@ impl Exposure {
 }
 
 /// What is held, in words; with the page in question, if that is not simply its first.
-struct Holding<'a>(&'a Cached, Option<VirtAddr>);
+struct Holding<'a>(&'a CachedEntry, Option<VirtAddr>);
 
 impl fmt::Display for Holding<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let held = self.0;
         let va = self.1.unwrap_or(held.va);
-        match held.memory {
-            Memory::Translation { pfn, rights } => {
+        match held.kind {
+            CachedEntryKind::Translation { pfn, rights } => {
                 write!(f, "{rights} of frame {} through va {va}", crate::walk::frame_under(pfn, held.level, va))?;
             }
-            Memory::Table { table } => write!(f, "table {table}, by a remembered {} entry for va {va}", held.level)?,
-            Memory::Walk { table } => write!(f, "table {table}, for va {va}")?,
+            CachedEntryKind::Table { table } => {
+                write!(f, "table {table}, by a remembered {} entry for va {va}", held.level)?
+            }
+            CachedEntryKind::Walk { table } => write!(f, "table {table}, for va {va}")?,
         }
         let global = if held.global { ", global" } else { "" };
         write!(f, " (tag {}, root {}{global})", held.tag, held.root)
@@ -371,11 +373,11 @@ impl fmt::Display for Taking {
 }
 
 /// An access, in words.
-struct Doing<'a>(&'a Made);
+struct Doing<'a>(&'a MemoryAccess);
 
 impl fmt::Display for Doing<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Made { cpu, root, va, access, at, cached } = *self.0;
+        let MemoryAccess { cpu, root, va, access, at, cached } = *self.0;
         let by = if cached { "by its TLB" } else { "by a walk" };
         write!(f, "CPU {cpu}: {access} at va {va} (root {root}) led {by} to frame {}", Pfn::containing(at))
     }
@@ -434,7 +436,7 @@ impl fmt::Display for CountKind {
             Self::TableLevel(pfn) => write!(f, "level of the table at {pfn}"),
             Self::Malformed(pfn) => write!(f, "malformed entries in the table at {pfn}"),
             Self::TableBytes(id) => write!(f, "bytes of page tables of space {id}"),
-            Self::Live(what) => f.write_str(what.name()),
+            Self::Gauge(gauge) => f.write_str(gauge.name()),
             Self::Rss(id, kind) => write!(f, "resident {kind} pages of space {id}"),
             Self::Swapped(id) => write!(f, "pages of space {id} in swap"),
             Self::Slot(entry) => write!(f, "entries that name {entry}"),

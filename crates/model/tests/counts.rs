@@ -3,8 +3,8 @@
 
 use pagewright_model::{Antecedent, Census, CountKind, CountMismatch, SoftwareBits, Tally};
 use pagewright_types::snapshot::{
-    FolioRecord, HeldRecord, Holder, ListedRecord, Live, LiveRecord, NamedRecord, PageKind, PageRecord, PinnedRecord,
-    Record, SlotRecord, SpaceRecord, TableRecord,
+    FolioRecord, GaugeRecord, HeldRecord, ListedRecord, PageKind, PageRecord, PinnedRecord, RefHolder, SnapshotRecord,
+    SpaceRecord, SwapRefRecord, SwapSlotRecord, TableRecord, VmstatGauge,
 };
 use pagewright_types::{IsaKind, Level, LruList, Order, Pfn, PhysAddr, SpaceId, SwapEntry};
 use std::collections::HashMap;
@@ -46,7 +46,7 @@ fn word(slot: u32) -> u64 {
 /// - Slot 7 of a swap device: space 1, exclusive. Slot 8: both spaces, and shared memory.
 struct World {
     words: HashMap<u64, u64>,
-    records: Vec<Record>,
+    records: Vec<SnapshotRecord>,
 }
 
 impl World {
@@ -73,19 +73,19 @@ impl World {
         world.put(0x13, 20, word(7) | ALONE);
         world.put(0x13, 21, word(8));
         world.put(0x23, 21, word(8));
-        world.records.push(Record::Slot(SlotRecord { entry: entry(7), entries: 1 }));
-        world.records.push(Record::Slot(SlotRecord { entry: entry(8), entries: 3 }));
-        world.records.push(Record::Named(NamedRecord { entry: entry(8), by: Holder::Cache }));
+        world.records.push(SnapshotRecord::SwapSlot(SwapSlotRecord { entry: entry(7), entries: 1 }));
+        world.records.push(SnapshotRecord::SwapSlot(SwapSlotRecord { entry: entry(8), entries: 3 }));
+        world.records.push(SnapshotRecord::SwapRef(SwapRefRecord { entry: entry(8), holder: RefHolder::Cache }));
         let (anon, file, shmem) = (Some(PageKind::Anon), Some(PageKind::File), Some(PageKind::Shmem));
         world.folio(0x100, 0, anon, 1, [0, 1, 1]);
         world.folio(0x101, 0, anon, 2, [0, 2, 1]);
         world.folio(0x102, 0, file, 2, [0, 1, 1]);
         world.folio(0x200, 9, anon, 1, [1, 1, 0]);
         world.folio(0x400, 1, shmem, 4, [0, 1, 1]);
-        world.records.push(Record::Pinned(PinnedRecord { pfn: pfn(0x400), pins: 1, bias: 1 }));
-        world.records.push(Record::Page(PageRecord { pfn: pfn(0x401), mapcount: 1, tail_refs: 0 }));
+        world.records.push(SnapshotRecord::Pinned(PinnedRecord { pfn: pfn(0x400), pins: 1, bias: 1 }));
+        world.records.push(SnapshotRecord::Page(PageRecord { pfn: pfn(0x401), mapcount: 1, tail_refs: 0 }));
         for (folio, refs) in [(0x102, 1), (0x400, 2)] {
-            world.records.push(Record::Held(HeldRecord { pfn: pfn(folio), by: Holder::Cache, refs }));
+            world.records.push(SnapshotRecord::Held(HeldRecord { pfn: pfn(folio), holder: RefHolder::Cache, refs }));
         }
         for (table, level, shares) in [
             (0x10, 3, 1),
@@ -98,13 +98,17 @@ impl World {
             (0x23, 0, 1),
             (0x30, 0, 2),
         ] {
-            world.records.push(Record::Table(TableRecord { pfn: pfn(table), level: Level::new(level), shares }));
+            world.records.push(SnapshotRecord::Table(TableRecord {
+                pfn: pfn(table),
+                level: Level::new(level),
+                shares,
+            }));
         }
         let page = 4096 * 4096;
         let (first, second) = (page + page / 2 + page / 2 + 512 * page, page / 2 + page / 2 + page);
         for (id, root, rss, swapped, pss) in [(1, 0x10, [2 + 512, 1, 0], 2, first), (2, 0x20, [1, 1, 1], 1, second)] {
             let id = SpaceId::new(id);
-            world.records.push(Record::Space(SpaceRecord {
+            world.records.push(SnapshotRecord::Space(SpaceRecord {
                 id,
                 root: pfn(root),
                 rss,
@@ -119,15 +123,15 @@ impl World {
 
     fn live(&mut self) {
         let live = [
-            (Live::TablePages, 9),
-            (Live::AnonPages, 2 + 512),
-            (Live::MappedPages, 2),
-            (Live::Pins, 1),
-            (Live::Listed(LruList::ActiveAnon), 2 + 512),
-            (Live::Listed(LruList::InactiveFile), 1),
+            (VmstatGauge::TablePages, 9),
+            (VmstatGauge::AnonPages, 2 + 512),
+            (VmstatGauge::MappedPages, 2),
+            (VmstatGauge::Pins, 1),
+            (VmstatGauge::Listed(LruList::ActiveAnon), 2 + 512),
+            (VmstatGauge::Listed(LruList::InactiveFile), 1),
         ];
-        for (what, count) in live {
-            self.records.push(Record::Live(LiveRecord { what, count }));
+        for (gauge, count) in live {
+            self.records.push(SnapshotRecord::Gauge(GaugeRecord { gauge, count }));
         }
     }
 
@@ -139,7 +143,7 @@ impl World {
             PageKind::File => LruList::InactiveFile,
             PageKind::Shmem => LruList::InactiveAnon,
         });
-        self.records.push(Record::Folio(FolioRecord {
+        self.records.push(SnapshotRecord::Folio(FolioRecord {
             pfn,
             order,
             kind,
@@ -149,7 +153,7 @@ impl World {
             pages_mapped,
             list,
         }));
-        self.records.extend(list.map(|list| Record::Listed(ListedRecord { pfn, list })));
+        self.records.extend(list.map(|list| SnapshotRecord::Listed(ListedRecord { pfn, list })));
     }
 
     fn judge(&self) -> (Vec<CountMismatch>, Tally) {
@@ -165,7 +169,7 @@ impl World {
     }
 
     /// What is found when the records are edited so.
-    fn edited(edit: impl Fn(&mut Record)) -> Vec<CountKind> {
+    fn edited(edit: impl Fn(&mut SnapshotRecord)) -> Vec<CountKind> {
         let mut world = Self::new();
         world.records.iter_mut().for_each(edit);
         world.found()
@@ -184,7 +188,7 @@ fn what_agrees_is_silent_and_every_rule_has_judged() {
 fn each_count_that_is_off_is_named() {
     let folio = |pfn: u32, edit: fn(&mut FolioRecord)| {
         World::edited(move |record| match record {
-            Record::Folio(folio) if folio.pfn == Pfn::new(pfn) => edit(folio),
+            SnapshotRecord::Folio(folio) if folio.pfn == Pfn::new(pfn) => edit(folio),
             _ => {}
         })
     };
@@ -194,7 +198,7 @@ fn each_count_that_is_off_is_named() {
     assert_eq!(folio(0x400, |folio| folio.pages_mapped = 2), [CountKind::PagesMapped(pfn(0x400))]);
     let spaces = |edit: fn(&mut SpaceRecord)| {
         World::edited(move |record| match record {
-            Record::Space(space) if space.id == SpaceId::new(2) => edit(space),
+            SnapshotRecord::Space(space) if space.id == SpaceId::new(2) => edit(space),
             _ => {}
         })
     };
@@ -207,17 +211,17 @@ fn each_count_that_is_off_is_named() {
     assert_eq!(spaces(|space| space.pss += 1), [CountKind::Pss]);
     assert_eq!(spaces(|space| space.pss -= 3), [], "rounded down in each space");
     let other = World::edited(|record| match record {
-        Record::Table(table) if table.pfn == pfn(0x30) => table.shares = 1,
-        Record::Table(table) if table.pfn == pfn(0x13) => table.level = Level::PMD,
-        Record::Page(page) => page.tail_refs = 1,
-        Record::Live(live) if live.what == Live::TablePages => live.count = 10,
+        SnapshotRecord::Table(table) if table.pfn == pfn(0x30) => table.shares = 1,
+        SnapshotRecord::Table(table) if table.pfn == pfn(0x13) => table.level = Level::PMD,
+        SnapshotRecord::Page(page) => page.tail_refs = 1,
+        SnapshotRecord::Gauge(live) if live.gauge == VmstatGauge::TablePages => live.count = 10,
         _ => {}
     });
     let expected = [
         CountKind::TailRefs(pfn(0x401)),
         CountKind::TableLevel(pfn(0x13)),
         CountKind::Shares(pfn(0x30)),
-        CountKind::Live(Live::TablePages),
+        CountKind::Gauge(VmstatGauge::TablePages),
     ];
     assert_eq!(other, expected);
 }
@@ -225,7 +229,7 @@ fn each_count_that_is_off_is_named() {
 #[test]
 fn what_the_tables_have_and_nobody_claims_is_named() {
     let mut world = World::new();
-    world.records.retain(|record| !matches!(record, Record::Table(table) if table.pfn == pfn(0x23)));
+    world.records.retain(|record| !matches!(record, SnapshotRecord::Table(table) if table.pfn == pfn(0x23)));
     assert_eq!(world.found(), [CountKind::Shares(pfn(0x23))]);
     let mut world = World::new();
     world.put(0x13, 7, 0x60_0000 | READ);
@@ -234,7 +238,7 @@ fn what_the_tables_have_and_nobody_claims_is_named() {
     world.put(0x10, 1, 0x20_0000 | WRITE | BLOCK);
     assert_eq!(world.found(), [CountKind::Malformed(pfn(0x10))]);
     let mut world = World::new();
-    world.records.retain(|record| !matches!(record, Record::Page(_)));
+    world.records.retain(|record| !matches!(record, SnapshotRecord::Page(_)));
     assert_eq!(world.found(), [CountKind::PageMapcount(pfn(0x401))]);
 }
 
@@ -244,7 +248,7 @@ fn slots_of_swap_are_counted_and_an_exclusive_page_has_one_entry() {
     // Something else than a page in swap; and a slot that nobody names, whose folio is still in the
     // swap cache.
     world.put(0x13, 22, word(9) ^ 0xf << 1);
-    world.records.push(Record::Slot(SlotRecord { entry: entry(10), entries: 0 }));
+    world.records.push(SnapshotRecord::SwapSlot(SwapSlotRecord { entry: entry(10), entries: 0 }));
     assert_eq!(world.found(), []);
     let mut world = World::new();
     world.put(0x13, 21, 0);
@@ -253,19 +257,19 @@ fn slots_of_swap_are_counted_and_an_exclusive_page_has_one_entry() {
     world.put(0x23, 21, word(8) | ALONE);
     assert_eq!(world.found(), [CountKind::ExclusiveSlot(entry(8))]);
     let mut world = World::new();
-    world.records.retain(|record| !matches!(record, Record::Slot(slot) if slot.entry == entry(7)));
+    world.records.retain(|record| !matches!(record, SnapshotRecord::SwapSlot(slot) if slot.entry == entry(7)));
     assert_eq!(world.found(), [CountKind::Slot(entry(7))]);
     let mut world = World::new();
-    world.records.retain(|record| !matches!(record, Record::Named(_)));
+    world.records.retain(|record| !matches!(record, SnapshotRecord::SwapRef(_)));
     assert_eq!(world.found(), [CountKind::Slot(entry(8))]);
 }
 
 #[test]
 fn a_folio_is_on_the_list_that_it_names_and_on_no_other() {
-    let listed = |head, list| Record::Listed(ListedRecord { pfn: pfn(head), list });
+    let listed = |head, list| SnapshotRecord::Listed(ListedRecord { pfn: pfn(head), list });
     let mut world = World::new();
     world.records.retain(|record| *record != listed(0x100, LruList::ActiveAnon));
-    let size = CountKind::Live(Live::Listed(LruList::ActiveAnon));
+    let size = CountKind::Gauge(VmstatGauge::Listed(LruList::ActiveAnon));
     assert_eq!(world.found(), [size, CountKind::Listed(pfn(0x100))]);
     let mut world = World::new();
     world.records.push(listed(0x102, LruList::Unevictable));
@@ -274,15 +278,17 @@ fn a_folio_is_on_the_list_that_it_names_and_on_no_other() {
     let mut world = World::new();
     for record in &mut world.records {
         match record {
-            Record::Folio(folio) if folio.pfn == pfn(0x102) => folio.list = None,
+            SnapshotRecord::Folio(folio) if folio.pfn == pfn(0x102) => folio.list = None,
             _ => {}
         }
     }
     let both = [CountKind::Listed(pfn(0x102)), CountKind::ListedElsewhere(pfn(0x102))];
     assert_eq!(world.found(), both, "it is mapped and says that it is on none");
     let mut world = World::new();
-    world.records.push(Record::Live(LiveRecord { what: Live::Listed(LruList::Unevictable), count: 1 }));
-    assert_eq!(world.found(), [CountKind::Live(Live::Listed(LruList::Unevictable))]);
+    world
+        .records
+        .push(SnapshotRecord::Gauge(GaugeRecord { gauge: VmstatGauge::Listed(LruList::Unevictable), count: 1 }));
+    assert_eq!(world.found(), [CountKind::Gauge(VmstatGauge::Listed(LruList::Unevictable))]);
 }
 
 #[test]
@@ -298,11 +304,11 @@ fn who_can_store_or_calls_a_page_its_own_is_alone() {
 #[test]
 fn a_pinned_page_is_exclusive_and_its_pins_are_references() {
     let pin = |world: &mut World, head: u32| {
-        world.records.push(Record::Pinned(PinnedRecord { pfn: pfn(head), pins: 1, bias: 1024 }));
+        world.records.push(SnapshotRecord::Pinned(PinnedRecord { pfn: pfn(head), pins: 1, bias: 1024 }));
         for record in &mut world.records {
             match record {
-                Record::Folio(folio) if folio.pfn == pfn(head) => folio.refs += 1024,
-                Record::Live(live) if live.what == Live::Pins => live.count += 1,
+                SnapshotRecord::Folio(folio) if folio.pfn == pfn(head) => folio.refs += 1024,
+                SnapshotRecord::Gauge(live) if live.gauge == VmstatGauge::Pins => live.count += 1,
                 _ => {}
             }
         }
@@ -321,10 +327,10 @@ fn exclusive_under_a_shared_table_is_nobody_s_own() {
     world.put(0x30, 0, 0x10_2000 | READ | EXCLUSIVE);
     for record in &mut world.records {
         match record {
-            Record::Folio(folio) if folio.pfn == pfn(0x102) => folio.kind = Some(PageKind::Anon),
-            Record::Live(live) if live.what == Live::AnonPages => live.count += 1,
-            Record::Live(live) if live.what == Live::MappedPages => live.count -= 1,
-            Record::Space(space) => space.rss = [space.rss[0] + 1, 0, space.rss[2]],
+            SnapshotRecord::Folio(folio) if folio.pfn == pfn(0x102) => folio.kind = Some(PageKind::Anon),
+            SnapshotRecord::Gauge(live) if live.gauge == VmstatGauge::AnonPages => live.count += 1,
+            SnapshotRecord::Gauge(live) if live.gauge == VmstatGauge::MappedPages => live.count -= 1,
+            SnapshotRecord::Space(space) => space.rss = [space.rss[0] + 1, 0, space.rss[2]],
             _ => {}
         }
     }

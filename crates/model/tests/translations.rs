@@ -4,7 +4,7 @@
 mod support;
 
 use pagewright_model::{Antecedent, Exposure, Oracle, Rule, ViolationKind};
-use pagewright_types::judge::{Judge, Memory, Reach};
+use pagewright_types::judge::{CachedEntryKind, CachedEntryState, Judge};
 use pagewright_types::{Access, IsaKind, Level, Pfn, Rights, Tag};
 use support::{CPU0, CPU1, FRAME, Machine, ROOT, TAG, VA};
 
@@ -30,7 +30,7 @@ fn a_reused_page_that_is_cached_is_reported() {
     let history = |flushed: bool| {
         broken(|machine, oracle| {
             machine.map(VA, FRAME, Rights::RW);
-            machine.fill(Rights::RW, Reach::Usable);
+            machine.fill(Rights::RW, CachedEntryState::Usable);
             machine.hit(oracle, Access::Write);
             machine.map(VA, FRAME, NONE);
             if flushed {
@@ -50,8 +50,8 @@ fn a_reused_page_that_is_cached_is_reported() {
 fn a_block_is_reached_by_a_page_in_it_and_a_page_by_a_block_around_it() {
     let history = |pfn: u32, level: Level| {
         broken(|machine, oracle| {
-            let memory = Memory::Translation { pfn: Pfn::new(pfn), rights: Rights::READ };
-            machine.remember(memory, level, Reach::Usable);
+            let kind = CachedEntryKind::Translation { pfn: Pfn::new(pfn), rights: Rights::READ };
+            machine.remember(kind, level, CachedEntryState::Usable);
             machine.reused(oracle, FRAME);
         })
     };
@@ -62,24 +62,24 @@ fn a_block_is_reached_by_a_page_in_it_and_a_page_by_a_block_around_it() {
 
 #[test]
 fn a_reused_table_is_reported_when_a_walk_could_read_it() {
-    let history = |memory: Memory, reach: Reach| {
+    let history = |kind: CachedEntryKind, state: CachedEntryState| {
         broken(|machine, oracle| {
-            machine.remember(memory, Level::PMD, reach);
+            machine.remember(kind, Level::PMD, state);
             machine.freed(oracle, FRAME);
             machine.reused(oracle, FRAME);
         })
     };
-    assert_eq!(history(Memory::Table { table: FRAME }, Reach::Usable), [Rule::Reuse]);
-    assert_eq!(history(Memory::Walk { table: FRAME }, Reach::Usable), [Rule::Reuse]);
-    assert_eq!(history(Memory::Table { table: FRAME }, Reach::Condemned), []);
-    assert_eq!(history(Memory::Walk { table: FRAME.add(1) }, Reach::Usable), []);
+    assert_eq!(history(CachedEntryKind::Table { table: FRAME }, CachedEntryState::Usable), [Rule::Reuse]);
+    assert_eq!(history(CachedEntryKind::Walk { table: FRAME }, CachedEntryState::Usable), [Rule::Reuse]);
+    assert_eq!(history(CachedEntryKind::Table { table: FRAME }, CachedEntryState::Condemned), []);
+    assert_eq!(history(CachedEntryKind::Walk { table: FRAME.add(1) }, CachedEntryState::Usable), []);
 }
 
 #[test]
 fn what_is_condemned_is_reported_when_its_tag_is_loaded() {
-    let history = |memory: Memory, flushed: bool, tag: Tag| {
+    let history = |kind: CachedEntryKind, flushed: bool, tag: Tag| {
         broken(|machine, oracle| {
-            machine.remember(memory, Level::PTE, Reach::Condemned);
+            machine.remember(kind, Level::PTE, CachedEntryState::Condemned);
             machine.reused(oracle, FRAME);
             assert_eq!(oracle.tally().of(Antecedent::Condemned), 1);
             if flushed {
@@ -91,11 +91,11 @@ fn what_is_condemned_is_reported_when_its_tag_is_loaded() {
             oracle.loaded(machine, CPU1, ROOT, tag);
         })
     };
-    let page = Memory::Translation { pfn: FRAME, rights: Rights::READ };
-    for memory in [page, Memory::Table { table: FRAME }] {
-        assert_eq!(history(memory, false, TAG), [Rule::Reuse]);
-        assert_eq!(history(memory, true, TAG), []);
-        assert_eq!(history(memory, false, Tag::new(4)), []);
+    let page = CachedEntryKind::Translation { pfn: FRAME, rights: Rights::READ };
+    for kind in [page, CachedEntryKind::Table { table: FRAME }] {
+        assert_eq!(history(kind, false, TAG), [Rule::Reuse]);
+        assert_eq!(history(kind, true, TAG), []);
+        assert_eq!(history(kind, false, Tag::new(4)), []);
     }
 }
 
@@ -103,7 +103,7 @@ fn what_is_condemned_is_reported_when_its_tag_is_loaded() {
 fn a_condemned_translation_that_is_lawful_again_is_let_be() {
     let history = |mapped: Rights| {
         broken(|machine, oracle| {
-            machine.fill(Rights::RW, Reach::Condemned);
+            machine.fill(Rights::RW, CachedEntryState::Condemned);
             machine.reused(oracle, FRAME);
             // The same frame comes back to the same place.
             machine.map(VA, FRAME, mapped);
@@ -118,7 +118,7 @@ fn a_condemned_translation_that_is_lawful_again_is_let_be() {
 fn a_condemned_translation_is_reported_when_it_is_hit() {
     let history = |frame: Pfn, cached: bool, mapped: bool| {
         broken(|machine, oracle| {
-            machine.fill(Rights::READ, Reach::Condemned);
+            machine.fill(Rights::READ, CachedEntryState::Condemned);
             machine.reused(oracle, FRAME);
             if mapped {
                 machine.map(VA, FRAME, Rights::READ);
@@ -151,7 +151,7 @@ fn a_right_that_outlives_the_call_is_reported() {
     let history = |held: Rights, left: Rights, flushed: bool| {
         broken(|machine, oracle| {
             machine.map(VA, FRAME, held);
-            machine.fill(held, Reach::Usable);
+            machine.fill(held, CachedEntryState::Usable);
             machine.reduced(oracle, CPU0, left);
             machine.map(VA, FRAME, left);
             assert_eq!(oracle.found(), 0, "until the call returns");
@@ -177,7 +177,7 @@ fn the_tables_may_give_again_what_a_call_took() {
         broken(|machine, oracle| {
             machine.reduced(oracle, CPU0, NONE);
             machine.map(VA, frame, rights);
-            machine.fill(Rights::RW, Reach::Usable);
+            machine.fill(Rights::RW, CachedEntryState::Usable);
             machine.returned(oracle, CPU0);
         })
     };
@@ -191,7 +191,7 @@ fn a_call_under_way_elsewhere_excuses_until_it_returns() {
     let found = broken(|machine, oracle| {
         machine.map(VA, FRAME, Rights::RW);
         machine.reduced(oracle, CPU0, NONE);
-        machine.fill(Rights::RW, Reach::Usable);
+        machine.fill(Rights::RW, CachedEntryState::Usable);
         machine.reduced(oracle, CPU1, NONE);
         machine.map(VA, FRAME, NONE);
         machine.returned(oracle, CPU0);
@@ -205,7 +205,7 @@ fn a_call_under_way_elsewhere_excuses_until_it_returns() {
 fn only_translations_of_the_space_and_the_range_matter() {
     let history = |root: Pfn, va: u64| {
         broken(|machine, oracle| {
-            machine.fill(Rights::RW, Reach::Usable);
+            machine.fill(Rights::RW, CachedEntryState::Usable);
             machine.cached[0].root = root;
             machine.cached[0].va = pagewright_types::VirtAddr::new(va);
             machine.reduced(oracle, CPU0, NONE);
@@ -221,7 +221,7 @@ fn only_translations_of_the_space_and_the_range_matter() {
 fn a_condemned_right_is_reported_when_used_or_loaded() {
     let history = |load: bool, access: Access, flushed: bool| {
         broken(|machine, oracle| {
-            machine.fill(Rights::RW, Reach::Condemned);
+            machine.fill(Rights::RW, CachedEntryState::Condemned);
             machine.reduced(oracle, CPU0, Rights::READ);
             machine.map(VA, FRAME, Rights::READ);
             machine.returned(oracle, CPU0);
@@ -245,7 +245,7 @@ fn a_condemned_right_is_reported_when_used_or_loaded() {
 #[test]
 fn a_tag_given_to_another_space_brings_back_what_it_was() {
     let found = broken(|machine, oracle| {
-        machine.fill(Rights::RW, Reach::Condemned);
+        machine.fill(Rights::RW, CachedEntryState::Condemned);
         machine.map(VA, FRAME, NONE);
         machine.reduced(oracle, CPU0, NONE);
         machine.returned(oracle, CPU0);
@@ -259,7 +259,7 @@ fn a_walk_under_way_when_the_call_returned_is_judged_by_what_it_leaves() {
     let history = |walking: bool, mapped: Rights, access: Access| {
         broken(|machine, oracle| {
             if walking {
-                machine.remember(Memory::Walk { table: Pfn::new(0x13) }, Level::PTE, Reach::Usable);
+                machine.remember(CachedEntryKind::Walk { table: Pfn::new(0x13) }, Level::PTE, CachedEntryState::Usable);
             }
             machine.reduced(oracle, CPU0, Rights::READ);
             machine.returned(oracle, CPU0);
@@ -296,7 +296,7 @@ fn a_store_that_walkers_cannot_see_is_no_reduction() {
 #[test]
 fn a_report_says_who_holds_what_since_when() {
     let (mut machine, mut oracle) = (Machine::new(IsaKind::X86_64), Oracle::new(IsaKind::X86_64));
-    machine.fill(Rights::RW, Reach::Usable);
+    machine.fill(Rights::RW, CachedEntryState::Usable);
     machine.freed(&mut oracle, FRAME);
     machine.reused(&mut oracle, FRAME);
     machine.reduced(&mut oracle, CPU0, Rights::READ);
@@ -321,8 +321,8 @@ fn a_report_says_who_holds_what_since_when() {
 fn many_condemned_things_that_are_gone_are_forgotten_and_those_that_are_not_are_kept() {
     let found = broken(|machine, oracle| {
         for index in 0..2000u32 {
-            let memory = Memory::Translation { pfn: Pfn::new(0x4000 + index), rights: Rights::READ };
-            machine.remember(memory, Level::PTE, Reach::Condemned);
+            let kind = CachedEntryKind::Translation { pfn: Pfn::new(0x4000 + index), rights: Rights::READ };
+            machine.remember(kind, Level::PTE, CachedEntryState::Condemned);
             if let Some(last) = machine.cached.last_mut() {
                 last.va = pagewright_types::VirtAddr::new(u64::from(index) << 12);
             }

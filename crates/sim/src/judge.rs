@@ -5,10 +5,10 @@
 //! through [`Witness`] everything that any CPU remembers: translations, walk caches, and walks in
 //! flight. Nothing here looks at what the memory manager believes.
 //!
-//! Whether something remembered can be used now ([`Reach`]): a translation if it stands under the
-//! tag in use (or is global) and the CPU is not lazy; a walk-cache entry already if it stands under
-//! the tag in use, because the walker of a lazy CPU still reads tables speculatively; a walk in
-//! flight always, but what it has found is a translation.
+//! Whether something remembered can be used now ([`CachedEntryState`]): a translation if it stands
+//! under the tag in use (or is global) and the CPU is not lazy; a walk-cache entry already if it
+//! stands under the tag in use, because the walker of a lazy CPU still reads tables speculatively;
+//! a walk in flight always, but what it has found is a translation.
 
 use crate::access::Translation;
 use crate::core::Core;
@@ -18,7 +18,7 @@ use crate::reach_counts::ReachCounts;
 use crate::tlb::{Hit, Key, RootId};
 use crate::walk::View;
 use pagewright_arch::Isa;
-use pagewright_types::judge::{Cached, Fact, Judge, Made, Memory, Reach, Witness};
+use pagewright_types::judge::{CachedEntry, CachedEntryKind, CachedEntryState, Fact, Judge, MemoryAccess, Witness};
 use pagewright_types::{Access, CpuId, IsaKind, Order, PageRange, Pfn, PhysAddr, VirtAddr};
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -91,7 +91,7 @@ impl<I: Isa> Sim<I> {
     pub(crate) fn judge_access(&self, cpu: CpuId, va: VirtAddr, access: Access, found: Translation, cached: bool) {
         let Some(root) = self.core(cpu).root.get() else { return };
         let at = found.pfn.base().add(va.page_offset());
-        self.with_judge(|judge| judge.access(self, Made { cpu, root: root.table, va, access, at, cached }));
+        self.with_judge(|judge| judge.access(self, MemoryAccess { cpu, root: root.table, va, access, at, cached }));
     }
 
     /// Tells that the current CPU is about to use the root that is loaded there.
@@ -110,7 +110,7 @@ impl<I: Isa> Sim<I> {
     }
 
     /// Tells what one CPU remembers, or what of that is for addresses of `range`.
-    fn tell_of(&self, cpu: CpuId, core: &Core, range: Option<PageRange>, tell: &mut dyn FnMut(Cached)) {
+    fn tell_of(&self, cpu: CpuId, core: &Core, range: Option<PageRange>, tell: &mut dyn FnMut(CachedEntry)) {
         let wanted = |key: Key| {
             range.is_none_or(|range| {
                 let start = Self::address(key);
@@ -119,58 +119,58 @@ impl<I: Isa> Sim<I> {
         };
         let roots = self.0.roots.borrow();
         let in_use = |key: Key| core.root.get().is_some_and(|root| key.answers(root.tag));
-        let reach = |usable| if usable { Reach::Usable } else { Reach::Condemned };
-        let cached = |key: Key, root: RootId, memory, usable| Cached {
+        let state = |usable| if usable { CachedEntryState::Usable } else { CachedEntryState::Condemned };
+        let cached = |key: Key, root: RootId, kind, usable| CachedEntry {
             cpu,
-            memory,
+            kind,
             tag: key.tag(),
             root: roots.tables[root.index()],
             va: Self::address(key),
             level: key.level(),
             global: key.is_global(),
-            reach: reach(usable),
+            state: state(usable),
         };
         let tlbs = core.tlbs.borrow();
         let mut translation = |hit: Hit| {
             if wanted(hit.key) {
-                let memory = Memory::Translation { pfn: hit.entry.pfn(), rights: hit.entry.rights() };
-                tell(cached(hit.key, hit.entry.root(), memory, in_use(hit.key) && !core.lazy.get()));
+                let kind = CachedEntryKind::Translation { pfn: hit.entry.pfn(), rights: hit.entry.rights() };
+                tell(cached(hit.key, hit.entry.root(), kind, in_use(hit.key) && !core.lazy.get()));
             }
         };
         tlbs.translations(range, &mut translation);
         core.in_flight.conflicts.borrow().iter().copied().for_each(translation);
         tlbs.uppers(range, |key, upper| {
             if wanted(key) {
-                tell(cached(key, upper.root, Memory::Table { table: upper.table }, in_use(key)));
+                tell(cached(key, upper.root, CachedEntryKind::Table { table: upper.table }, in_use(key)));
             }
         });
         for flight in core.in_flight.walks.borrow().iter() {
-            let (memory, level, global) = match flight.held {
-                Held::Table(walk) => (Memory::Walk { table: walk.table }, walk.level, false),
+            let (kind, level, global) = match flight.held {
+                Held::Table(walk) => (CachedEntryKind::Walk { table: walk.table }, walk.level, false),
                 Held::Leaf(found) => {
-                    (Memory::Translation { pfn: found.pfn, rights: found.rights }, found.level, found.global)
+                    (CachedEntryKind::Translation { pfn: found.pfn, rights: found.rights }, found.level, found.global)
                 }
             };
             let (tag, root) = (flight.root.tag, flight.root.table);
             let va = flight.va.align_down(level.span());
             let key = Key::new(tag, level, va);
             let reads = matches!(flight.held, Held::Table(_));
-            let reach = reach(reads || (in_use(key) || global) && !core.lazy.get());
+            let state = state(reads || (in_use(key) || global) && !core.lazy.get());
             if wanted(key) {
-                tell(Cached { cpu, memory, tag, root, va, level, global, reach });
+                tell(CachedEntry { cpu, kind, tag, root, va, level, global, state });
             }
         }
     }
 }
 
 impl<I: Isa> Witness for Sim<I> {
-    fn cached(&self, tell: &mut dyn FnMut(Cached)) {
+    fn cached(&self, tell: &mut dyn FnMut(CachedEntry)) {
         for (index, core) in self.0.cores.iter().enumerate() {
             self.tell_of(CpuId::new(index as u16), core, None, tell);
         }
     }
 
-    fn cached_in(&self, range: PageRange, tell: &mut dyn FnMut(Cached)) {
+    fn cached_in(&self, range: PageRange, tell: &mut dyn FnMut(CachedEntry)) {
         for (index, core) in self.0.cores.iter().enumerate() {
             self.tell_of(CpuId::new(index as u16), core, Some(range), tell);
         }

@@ -6,7 +6,7 @@ mod common;
 use common::{Bench, CPU0, both, page};
 use pagewright_arch::{Effects, Invalidate, InvalidateScope, InvalidateTarget, Isa, LeafFlags};
 use pagewright_sim::explore::{self, ExploreSettings, ReplayChooser, Schedule};
-use pagewright_types::judge::{Cached, Fact, Judge, Made, Memory, Reach, Witness};
+use pagewright_types::judge::{CachedEntry, CachedEntryKind, CachedEntryState, Fact, Judge, MemoryAccess, Witness};
 use pagewright_types::{Access, CpuId, Level, Order, Pfn, Rights, Tag};
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -17,7 +17,7 @@ const CPU1: CpuId = CpuId::new(1);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Heard {
     Fact(CpuId, Fact),
-    Access(Made),
+    Access(MemoryAccess),
     Loaded(CpuId, Pfn, Tag),
 }
 
@@ -29,7 +29,7 @@ impl Judge for Ear {
         self.0.push(Heard::Fact(cpu, fact));
     }
 
-    fn access(&mut self, _: &dyn Witness, made: Made) {
+    fn access(&mut self, _: &dyn Witness, made: MemoryAccess) {
         self.0.push(Heard::Access(made));
     }
 
@@ -44,7 +44,7 @@ fn listening<I: Isa>(bench: &Bench<I>) -> Rc<RefCell<Ear>> {
     ear
 }
 
-fn told<I: Isa>(bench: &Bench<I>) -> Vec<Cached> {
+fn told<I: Isa>(bench: &Bench<I>) -> Vec<CachedEntry> {
     let mut all = Vec::new();
     bench.sim.cached(&mut |cached| all.push(cached));
     all
@@ -68,7 +68,7 @@ fn hears_in_order<I: Isa>() {
     });
     let made = |cached| {
         let at = pfn.base().add(8);
-        Heard::Access(Made { cpu: CPU1, root, va: page(0).add(8), access: Access::Write, at, cached })
+        Heard::Access(MemoryAccess { cpu: CPU1, root, va: page(0).add(8), access: Access::Write, at, cached })
     };
     let loaded = Heard::Loaded(CPU1, root, Tag::new(3));
     assert_eq!(ear.borrow().0, [loaded, made(false), made(true), Heard::Fact(CPU1, freed), loaded]);
@@ -83,26 +83,32 @@ fn sees_what_is_cached_and_whether_it_can_be_used<I: Isa>() {
     bench.switch(CPU0, root, 1);
     let pfn = bench.map(root, Level::PTE, page(5), Rights::READ, LeafFlags::empty());
     bench.sim.access(CPU0, page(5), Access::Read, 1).expect("mapped");
-    let leaf = Memory::Translation { pfn, rights: Rights::READ };
-    let of_leaf = |all: &[Cached]| all.iter().find(|cached| cached.memory == leaf).copied();
-    let of_table = |all: &[Cached]| {
-        all.iter().find(|cached| cached.level == Level::PMD && matches!(cached.memory, Memory::Table { .. })).copied()
+    let leaf = CachedEntryKind::Translation { pfn, rights: Rights::READ };
+    let of_leaf = |all: &[CachedEntry]| all.iter().find(|cached| cached.kind == leaf).copied();
+    let of_table = |all: &[CachedEntry]| {
+        all.iter()
+            .find(|cached| cached.level == Level::PMD && matches!(cached.kind, CachedEntryKind::Table { .. }))
+            .copied()
     };
     let seen = of_leaf(&told(&bench)).expect("the page that was read");
     assert_eq!((seen.cpu, seen.tag, seen.root, seen.va), (CPU0, Tag::new(1), root, page(5)));
-    assert_eq!((seen.level, seen.global, seen.reach), (Level::PTE, false, Reach::Usable));
+    assert_eq!((seen.level, seen.global, seen.state), (Level::PTE, false, CachedEntryState::Usable));
     let table = of_table(&told(&bench)).expect("the way to it");
-    assert_eq!((table.root, table.reach), (root, Reach::Usable));
+    assert_eq!((table.root, table.state), (root, CachedEntryState::Usable));
     assert!(table.range().contains(page(5)));
 
     bench.sim.run_on(CPU0, || bench.sim.set_lazy(true));
-    assert_eq!(of_leaf(&told(&bench)).map(|cached| cached.reach), Some(Reach::Condemned), "no user mode");
-    assert_eq!(of_table(&told(&bench)).map(|cached| cached.reach), Some(Reach::Usable), "the walker may still use it");
+    assert_eq!(of_leaf(&told(&bench)).map(|cached| cached.state), Some(CachedEntryState::Condemned), "no user mode");
+    assert_eq!(
+        of_table(&told(&bench)).map(|cached| cached.state),
+        Some(CachedEntryState::Usable),
+        "the walker may still use it"
+    );
     bench.sim.run_on(CPU0, || bench.sim.set_lazy(false));
     bench.switch(CPU0, bench.frame(Level::PTE), 2);
     let later = told(&bench);
-    assert_eq!(of_leaf(&later).map(|cached| (cached.reach, cached.root)), Some((Reach::Condemned, root)));
-    assert_eq!(of_table(&later).map(|cached| cached.reach), Some(Reach::Condemned));
+    assert_eq!(of_leaf(&later).map(|cached| (cached.state, cached.root)), Some((CachedEntryState::Condemned, root)));
+    assert_eq!(of_table(&later).map(|cached| cached.state), Some(CachedEntryState::Condemned));
 }
 
 fn counts_who_reaches_a_frame<I: Isa>() {
@@ -128,14 +134,14 @@ fn counts_who_reaches_a_frame<I: Isa>() {
 
 /// Notes what CPU 0 remembers as a translation when a fact is declared.
 #[derive(Default)]
-struct Eye(Vec<(Memory, Reach)>);
+struct Eye(Vec<(CachedEntryKind, CachedEntryState)>);
 
 impl Judge for Eye {
     fn fact(&mut self, witness: &dyn Witness, _: CpuId, _: Fact) {
-        witness.cached(&mut |cached| self.0.push((cached.memory, cached.reach)));
+        witness.cached(&mut |cached| self.0.push((cached.kind, cached.state)));
     }
 
-    fn access(&mut self, _: &dyn Witness, _: Made) {}
+    fn access(&mut self, _: &dyn Witness, _: MemoryAccess) {}
 
     fn loaded(&mut self, _: &dyn Witness, _: CpuId, _: Pfn, _: Tag) {}
 }
@@ -144,7 +150,7 @@ impl Judge for Eye {
 ///
 /// User mode can use it only where it runs.
 fn what_a_walk_has_found_is_out_of_reach_on_a_lazy_cpu<I: Isa>() {
-    for (lazy, reach) in [(false, Reach::Usable), (true, Reach::Condemned)] {
+    for (lazy, state) in [(false, CachedEntryState::Usable), (true, CachedEntryState::Condemned)] {
         let bench = Bench::<I>::new();
         let root = bench.frame(Level::PTE);
         let pfn = bench.map(root, Level::PTE, page(0), Rights::READ, LeafFlags::empty());
@@ -160,9 +166,10 @@ fn what_a_walk_has_found_is_out_of_reach_on_a_lazy_cpu<I: Isa>() {
         // It starts, says whether it is lazy; the walk begins and reads four levels; it declares.
         let schedule: Schedule = "c0*2,s0,w0*4,c0".parse().expect("a schedule");
         explore::run(&bench.sim, &settings, vec![Box::new(program)], &mut ReplayChooser::new(&schedule));
-        let found = Memory::Translation { pfn, rights: Rights::READ };
-        let seen: Vec<Reach> = eye.borrow().0.iter().filter(|(what, _)| *what == found).map(|(_, how)| *how).collect();
-        assert_eq!(seen, [reach]);
+        let found = CachedEntryKind::Translation { pfn, rights: Rights::READ };
+        let seen: Vec<CachedEntryState> =
+            eye.borrow().0.iter().filter(|(what, _)| *what == found).map(|(_, how)| *how).collect();
+        assert_eq!(seen, [state]);
     }
 }
 

@@ -1,9 +1,10 @@
 //! The words between a machine, the code that runs on it, and whoever judges their translations.
 //!
-//! Code declares four [`Fact`]s; the machine tells what is cached ([`Cached`]) and what is accessed
-//! ([`Made`]); a [`Judge`] listens. None of the three knows the others' insides: the code names
-//! only frames, roots and ranges, the machine only what its TLBs hold. So code that was never
-//! written for a judge can be judged: its calls are wrapped, and the facts are told for it.
+//! Code declares four [`Fact`]s; the machine tells what is cached ([`CachedEntry`]) and what is
+//! accessed ([`MemoryAccess`]); a [`Judge`] listens. None of the three knows the others' insides:
+//! the code names only frames, roots and ranges, the machine only what its TLBs hold. So code that
+//! was never written for a judge can be judged: its calls are wrapped, and the facts are told for
+//! it.
 
 use crate::{Access, CpuId, Level, Order, PageRange, Pfn, PhysAddr, Rights, Tag, VirtAddr};
 
@@ -47,7 +48,7 @@ pub enum Fact {
 
 /// What a CPU remembers of page tables.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Memory {
+pub enum CachedEntryKind {
     /// A translation in a TLB.
     Translation {
         /// First frame of the leaf.
@@ -69,7 +70,7 @@ pub enum Memory {
 
 /// Whether a CPU could use what it remembers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Reach {
+pub enum CachedEntryState {
     /// Now: it stands under the tag in use, and user mode may run.
     Usable,
     /// Only after its tag is loaded again, or after lazy mode is left, without an invalidation in
@@ -79,11 +80,11 @@ pub enum Reach {
 
 /// One thing that one CPU remembers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Cached {
+pub struct CachedEntry {
     /// Who.
     pub cpu: CpuId,
     /// What.
-    pub memory: Memory,
+    pub kind: CachedEntryKind,
     /// Under which tag.
     pub tag: Tag,
     /// The root of the walk that found it.
@@ -95,10 +96,10 @@ pub struct Cached {
     /// Whether it answers under every tag.
     pub global: bool,
     /// Whether it can be used.
-    pub reach: Reach,
+    pub state: CachedEntryState,
 }
 
-impl Cached {
+impl CachedEntry {
     /// The pages it stands for.
     pub fn range(&self) -> PageRange {
         PageRange::new(self.va, self.va.add(self.level.span()))
@@ -107,7 +108,7 @@ impl Cached {
 
 /// An access that a program made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Made {
+pub struct MemoryAccess {
     /// Where.
     pub cpu: CpuId,
     /// The root loaded there.
@@ -125,12 +126,12 @@ pub struct Made {
 /// What a judge may ask of the machine.
 pub trait Witness {
     /// Calls `tell` for everything that any CPU remembers.
-    fn cached(&self, tell: &mut dyn FnMut(Cached));
+    fn cached(&self, tell: &mut dyn FnMut(CachedEntry));
 
     /// Calls `tell` for everything that any CPU remembers of addresses in `range`.
     ///
     /// A machine that can find these faster than by looking at all overrides this.
-    fn cached_in(&self, range: PageRange, tell: &mut dyn FnMut(Cached)) {
+    fn cached_in(&self, range: PageRange, tell: &mut dyn FnMut(CachedEntry)) {
         self.cached(&mut |cached| {
             if cached.range().overlaps(range) {
                 tell(cached);
@@ -171,7 +172,7 @@ pub trait Judge {
     fn fact(&mut self, witness: &dyn Witness, cpu: CpuId, fact: Fact);
 
     /// An access was made.
-    fn access(&mut self, witness: &dyn Witness, made: Made);
+    fn access(&mut self, witness: &dyn Witness, access: MemoryAccess);
 
     /// `cpu` is about to use `root` under `tag`, or leaves lazy mode on it: what was condemned
     /// there is usable from now on.

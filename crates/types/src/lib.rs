@@ -21,12 +21,12 @@ pub mod ids;
 mod isa;
 pub mod judge;
 mod lru;
+mod named_table;
 pub mod order;
 pub mod range;
 pub mod rights;
 pub mod snapshot;
 mod swap;
-mod table;
 
 pub use addr::{Misaligned, PAGE_SHIFT, PAGE_SIZE, Pfn, PhysAddr, VirtAddr};
 pub use counter::Counter;

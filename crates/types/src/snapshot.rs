@@ -1,8 +1,8 @@
 //! What a memory manager claims about its counts at rest, so that somebody else can count again.
 //!
-//! The memory manager tells one [`Record`] after the other; nothing is allocated on its side. A
-//! judge compares them with what the page tables in memory say, and with one another. "At rest"
-//! means that no call is under way on any CPU and that nothing is left to be given back.
+//! The memory manager tells one [`SnapshotRecord`] after the other; nothing is allocated on its
+//! side. A judge compares them with what the page tables in memory say, and with one another. "At
+//! rest" means that no call is under way on any CPU and that nothing is left to be given back.
 //!
 //! Counts of mappings are *physical*: an entry counts once, however many spaces share the table
 //! that it stands in. Resident sets are *logical*: a page counts in each space that reaches it.
@@ -38,7 +38,7 @@ impl fmt::Display for PageKind {
 
 /// Who holds references on a folio beside the entries that map it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Holder {
+pub enum RefHolder {
     /// A page cache.
     Cache,
     /// The swap cache.
@@ -53,7 +53,7 @@ pub enum Holder {
     Reserved,
 }
 
-impl fmt::Display for Holder {
+impl fmt::Display for RefHolder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Cache => "a page cache",
@@ -68,7 +68,7 @@ impl fmt::Display for Holder {
 
 /// A level that the memory manager keeps for the whole machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Live {
+pub enum VmstatGauge {
     /// Pages that are page tables, roots included (`nr_page_table_pages`).
     TablePages,
     /// Anonymous pages that some entry maps (`nr_anon_pages`).
@@ -81,7 +81,7 @@ pub enum Live {
     Listed(LruList),
 }
 
-impl Live {
+impl VmstatGauge {
     /// Its name in `/proc/vmstat`.
     pub const fn name(self) -> &'static str {
         match self {
@@ -143,7 +143,7 @@ pub struct HeldRecord {
     /// First frame of the folio.
     pub pfn: Pfn,
     /// By whom.
-    pub by: Holder,
+    pub holder: RefHolder,
     /// How many.
     pub refs: u64,
 }
@@ -178,7 +178,7 @@ pub struct SpaceRecord {
 
 /// A slot of a swap device that somebody has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct SlotRecord {
+pub struct SwapSlotRecord {
     /// Which.
     pub entry: SwapEntry,
     /// Entries that name it.
@@ -187,11 +187,11 @@ pub struct SlotRecord {
 
 /// An entry that names a slot and stands in no page table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct NamedRecord {
+pub struct SwapRefRecord {
     /// The slot.
     pub entry: SwapEntry,
     /// Who has it.
-    pub by: Holder,
+    pub holder: RefHolder,
 }
 
 /// A page table.
@@ -207,9 +207,9 @@ pub struct TableRecord {
 
 /// A level of the whole machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct LiveRecord {
+pub struct GaugeRecord {
     /// Which.
-    pub what: Live,
+    pub gauge: VmstatGauge,
     /// How much.
     pub count: u64,
 }
@@ -218,7 +218,7 @@ pub struct LiveRecord {
 ///
 /// Their order does not matter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Record {
+pub enum SnapshotRecord {
     /// A folio that is in use.
     Folio(FolioRecord),
     /// A page of a folio that is in use.
@@ -232,13 +232,13 @@ pub enum Record {
     /// A place on a list by use.
     Listed(ListedRecord),
     /// A slot of a swap device that somebody has.
-    Slot(SlotRecord),
+    SwapSlot(SwapSlotRecord),
     /// An entry that names a slot and stands in no page table.
-    Named(NamedRecord),
+    SwapRef(SwapRefRecord),
     /// An address space.
     Space(SpaceRecord),
     /// A page table.
     Table(TableRecord),
     /// A level of the whole machine.
-    Live(LiveRecord),
+    Gauge(GaugeRecord),
 }

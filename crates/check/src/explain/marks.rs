@@ -2,7 +2,7 @@
 
 use crate::finding::CheckFinding;
 use pagewright_model::{CpuStep, Exposure, SpecMismatch, Violation, ViolationKind};
-use pagewright_types::judge::{Cached, Memory};
+use pagewright_types::judge::{CachedEntry, CachedEntryKind};
 
 /// A line that a finding speaks of.
 pub(super) enum Mark {
@@ -10,7 +10,7 @@ pub(super) enum Mark {
     Step(u64, String),
     /// Where what is held came from: the latest line before that step of the oracle at which its
     /// CPU read it or kept it.
-    Source { held: Cached, before: u64, why: String },
+    Source { held: CachedEntry, before: u64, why: String },
 }
 
 fn did(did: &CpuStep, why: &str) -> Mark {
@@ -23,24 +23,26 @@ fn later(at: &CpuStep, found: u64, why: &str) -> Option<Mark> {
 }
 
 /// Where what is held came from.
-fn source(held: &Cached, before: u64) -> Mark {
-    let why = match held.memory {
-        Memory::Translation { rights, .. } => format!("CPU {} holds {rights} from here on", held.cpu),
-        Memory::Table { table } | Memory::Walk { table } => format!("CPU {} knows the way to table {table}", held.cpu),
+fn source(held: &CachedEntry, before: u64) -> Mark {
+    let why = match held.kind {
+        CachedEntryKind::Translation { rights, .. } => format!("CPU {} holds {rights} from here on", held.cpu),
+        CachedEntryKind::Table { table } | CachedEntryKind::Walk { table } => {
+            format!("CPU {} knows the way to table {table}", held.cpu)
+        }
     };
     Mark::Source { held: *held, before, why }
 }
 
-fn still(held: &Cached) -> String {
+fn still(held: &CachedEntry) -> String {
     let cpu = held.cpu;
-    match held.memory {
-        Memory::Translation { pfn, rights } => format!("CPU {cpu} still has {rights} of frame {pfn}"),
-        Memory::Table { table } => format!("CPU {cpu} still walks through table {table}"),
-        Memory::Walk { table } => format!("a walk of CPU {cpu} is about to read table {table}"),
+    match held.kind {
+        CachedEntryKind::Translation { pfn, rights } => format!("CPU {cpu} still has {rights} of frame {pfn}"),
+        CachedEntryKind::Table { table } => format!("CPU {cpu} still walks through table {table}"),
+        CachedEntryKind::Walk { table } => format!("a walk of CPU {cpu} is about to read table {table}"),
     }
 }
 
-fn exposed(exposure: &Exposure, held: &Cached) -> String {
+fn exposed(exposure: &Exposure, held: &CachedEntry) -> String {
     match exposure {
         Exposure::Immediate => still(held),
         Exposure::Loaded { tag, .. } => format!("tag {tag} is in use again: {}", still(held)),

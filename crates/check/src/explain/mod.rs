@@ -25,7 +25,7 @@ pub(crate) use draw::rows;
 use marks::Mark;
 use pagewright_arch::PteSlot;
 use pagewright_sim::explore::{RunEnd, ScheduleStep, StepAction, StopPoint};
-use pagewright_types::judge::{Cached, Memory};
+use pagewright_types::judge::{CachedEntry, CachedEntryKind};
 use pagewright_types::{Access, CpuId, IsaKind, PhysAddr, VirtAddr};
 use rustc_hash::FxHashSet;
 use std::collections::BTreeMap;
@@ -256,17 +256,19 @@ impl Merged {
 
 impl Noted {
     /// Whether this line may be where its CPU got what it holds.
-    fn is_source(&self, held: &Cached) -> bool {
+    fn is_source(&self, held: &CachedEntry) -> bool {
         if self.line.cpu != held.cpu {
             return false;
         }
-        match (self.origin, held.memory) {
-            (Origin::Fills(va), Memory::Translation { .. }) => held.range().contains(va),
-            (Origin::Reads(va, slot), Memory::Translation { .. }) => {
+        match (self.origin, held.kind) {
+            (Origin::Fills(va), CachedEntryKind::Translation { .. }) => held.range().contains(va),
+            (Origin::Reads(va, slot), CachedEntryKind::Translation { .. }) => {
                 held.range().contains(va) && usize::from(slot.index) == held.level.index_of(va)
             }
-            (Origin::Reads(_, slot), Memory::Table { table } | Memory::Walk { table }) => slot.table == table,
-            (Origin::Fills(_), Memory::Table { .. } | Memory::Walk { .. }) => false,
+            (Origin::Reads(_, slot), CachedEntryKind::Table { table } | CachedEntryKind::Walk { table }) => {
+                slot.table == table
+            }
+            (Origin::Fills(_), CachedEntryKind::Table { .. } | CachedEntryKind::Walk { .. }) => false,
             (Origin::Nothing | Origin::Faults, _) => false,
         }
     }

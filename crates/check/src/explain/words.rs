@@ -3,7 +3,7 @@
 use crate::journal::JournalEvent;
 use pagewright_arch::{Invalidate, InvalidateScope, InvalidateTarget, Pte, PteSlot};
 use pagewright_sim::explore::{ScheduleStep, StepAction, StopPoint};
-use pagewright_types::judge::{Fact, Made};
+use pagewright_types::judge::{Fact, MemoryAccess};
 use pagewright_types::{Access, CpuMask, IsaKind, Order, Pfn, PhysAddr};
 use std::fmt;
 
@@ -138,7 +138,7 @@ fn verb(access: Access) -> &'static str {
 }
 
 /// An access that was made.
-fn made(made: &Made) -> String {
+fn made(made: &MemoryAccess) -> String {
     let by = if made.cached { "TLB" } else { "walk" };
     format!("{} {}: frame {} ({by})", verb(made.access), made.va, Pfn::containing(made.at))
 }

@@ -15,7 +15,7 @@ use pagewright_mm::{FaultError, Knobs, MapFlags, MapRequest, Mm, MmError, Space}
 use pagewright_model::{Census, SoftwareBits};
 use pagewright_sim::{MachineConfig, Sim};
 use pagewright_sync::Arc;
-use pagewright_types::snapshot::Record;
+use pagewright_types::snapshot::SnapshotRecord;
 use pagewright_types::{Access, CpuId, Errno, PAGE_SIZE, PageRange, Pfn, Rights, VirtAddr};
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -92,7 +92,7 @@ impl<I: Isa> World<I> {
         let mut told: BTreeMap<Pfn, u64> = BTreeMap::new();
         self.on(CPU, |mm| {
             mm.snapshot(&mut |record| {
-                if let Record::Pinned(pinned) = record {
+                if let SnapshotRecord::Pinned(pinned) = record {
                     told.insert(pinned.pfn, pinned.pins);
                 }
                 census.add(record);

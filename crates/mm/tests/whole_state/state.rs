@@ -4,7 +4,7 @@
 use crate::scene::{Scene, levels};
 use pagewright_arch::Isa;
 use pagewright_lab::harness::world::{CPU, World};
-use pagewright_types::snapshot::Record;
+use pagewright_types::snapshot::SnapshotRecord;
 use pagewright_types::{Access, PAGE_SIZE, PageRange, Pfn, SpaceId, VirtAddr};
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
@@ -37,7 +37,7 @@ pub(crate) struct State {
     /// Gauges, and pages promised.
     levels: Vec<u64>,
     /// What the memory manager says of every folio, table and space: references, mappings, sharers.
-    records: Vec<Record>,
+    records: Vec<SnapshotRecord>,
     /// What is in each folio.
     contents: BTreeMap<Pfn, u64>,
 }
@@ -83,8 +83,9 @@ impl State {
                 files.insert(format!("{:?} {}", file.id(), file.name()), seen);
             });
         });
-        let folios =
-            records.iter().filter_map(|record| if let Record::Folio(folio) = record { Some(folio.pfn) } else { None });
+        let folios = records
+            .iter()
+            .filter_map(|record| if let SnapshotRecord::Folio(folio) = record { Some(folio.pfn) } else { None });
         let contents = folios.map(|pfn| (pfn, hash(world, pfn))).collect();
         Self { spaces, files, levels: levels(world), records, contents }
     }

@@ -6,7 +6,7 @@ use crate::tally::{Antecedent, Tally};
 use crate::violation::{CountKind, CountMismatch};
 use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
-use pagewright_types::snapshot::{FolioRecord, Live, PageKind, PageRecord, SpaceRecord, TableRecord};
+use pagewright_types::snapshot::{FolioRecord, PageKind, PageRecord, SpaceRecord, TableRecord, VmstatGauge};
 use pagewright_types::{IsaKind, LruList, Order, PAGE_SIZE, Pfn, PhysAddr, SwapEntry};
 
 /// 4096ths of a byte in a page.
@@ -37,14 +37,14 @@ pub(super) fn run(
         report.table(&found, table);
     }
     for live in &census.live {
-        let counted = match live.what {
-            Live::TablePages => found.tables.len() as u64,
-            Live::AnonPages => found.mapped_pages(|kind| kind == PageKind::Anon),
-            Live::MappedPages => found.mapped_pages(|kind| kind != PageKind::Anon),
-            Live::Pins => census.pinned.values().sum(),
-            Live::Listed(list) => listed_pages(census, list),
+        let counted = match live.gauge {
+            VmstatGauge::TablePages => found.tables.len() as u64,
+            VmstatGauge::AnonPages => found.mapped_pages(|kind| kind == PageKind::Anon),
+            VmstatGauge::MappedPages => found.mapped_pages(|kind| kind != PageKind::Anon),
+            VmstatGauge::Pins => census.pinned.values().sum(),
+            VmstatGauge::Listed(list) => listed_pages(census, list),
         };
-        report.expect(CountKind::Live(live.what), live.count, counted);
+        report.expect(CountKind::Gauge(live.gauge), live.count, counted);
     }
     report.slots(&found, census);
     report.lists(census);

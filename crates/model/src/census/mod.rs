@@ -1,6 +1,6 @@
 //! O4: at rest every count is what all page tables say.
 //!
-//! - [`Census`] – what a memory manager claims ([`Record`]s), and the comparison with a walk of
+//! - [`Census`] – what a memory manager claims ([`SnapshotRecord`]s), and the comparison with a walk of
 //!   everything.
 //! - [`SoftwareBits`] – the bits of entries that the manuals leave to software and that the counts
 //!   depend on.
@@ -21,7 +21,7 @@ use crate::tally::Tally;
 use crate::violation::CountMismatch;
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
-use pagewright_types::snapshot::{FolioRecord, LiveRecord, PageRecord, Record, SpaceRecord, TableRecord};
+use pagewright_types::snapshot::{FolioRecord, GaugeRecord, PageRecord, SnapshotRecord, SpaceRecord, TableRecord};
 use pagewright_types::{IsaKind, LruList, Pfn, PhysAddr, SwapEntry};
 
 /// Bits of an entry that only software reads.
@@ -97,7 +97,7 @@ pub struct Census {
     named: BTreeMap<SwapEntry, u64>,
     spaces: Vec<SpaceRecord>,
     tables: Vec<TableRecord>,
-    live: Vec<LiveRecord>,
+    live: Vec<GaugeRecord>,
 }
 
 impl Census {
@@ -107,23 +107,23 @@ impl Census {
     }
 
     /// Takes down a claim.
-    pub fn add(&mut self, record: Record) {
+    pub fn add(&mut self, record: SnapshotRecord) {
         match record {
-            Record::Folio(folio) => self.folios.push(folio),
-            Record::Page(page) => self.pages.push(page),
-            Record::Held(held) => *self.held.entry(held.pfn).or_default() += held.refs,
-            Record::Pinned(pinned) => {
+            SnapshotRecord::Folio(folio) => self.folios.push(folio),
+            SnapshotRecord::Page(page) => self.pages.push(page),
+            SnapshotRecord::Held(held) => *self.held.entry(held.pfn).or_default() += held.refs,
+            SnapshotRecord::Pinned(pinned) => {
                 *self.held.entry(pinned.pfn).or_default() += pinned.pins * pinned.bias;
                 if pinned.pins > 0 {
                     *self.pinned.entry(pinned.pfn).or_default() += pinned.pins;
                 }
             }
-            Record::Listed(listed) => self.listed.entry(listed.pfn).or_default().push(listed.list),
-            Record::Slot(slot) => *self.slots.entry(slot.entry).or_default() += slot.entries,
-            Record::Named(named) => *self.named.entry(named.entry).or_default() += 1,
-            Record::Space(space) => self.spaces.push(space),
-            Record::Table(table) => self.tables.push(table),
-            Record::Live(live) => self.live.push(live),
+            SnapshotRecord::Listed(listed) => self.listed.entry(listed.pfn).or_default().push(listed.list),
+            SnapshotRecord::SwapSlot(slot) => *self.slots.entry(slot.entry).or_default() += slot.entries,
+            SnapshotRecord::SwapRef(named) => *self.named.entry(named.entry).or_default() += 1,
+            SnapshotRecord::Space(space) => self.spaces.push(space),
+            SnapshotRecord::Table(table) => self.tables.push(table),
+            SnapshotRecord::Gauge(live) => self.live.push(live),
         }
     }
 

@@ -5,7 +5,7 @@
 use crate::FxHashMap;
 use crate::violation::{CpuStep, Reduction, ReusedBlock};
 use alloc::vec::Vec;
-use pagewright_types::judge::{Cached, Memory, Witness};
+use pagewright_types::judge::{CachedEntry, CachedEntryKind, Witness};
 use pagewright_types::{CpuId, Level, Tag, VirtAddr};
 
 /// Why something is stale.
@@ -20,19 +20,21 @@ pub(super) enum StaleReason {
 /// One stale thing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Stale {
-    pub(super) held: Cached,
+    pub(super) held: CachedEntry,
     pub(super) reason: StaleReason,
 }
 
 impl Stale {
     /// Whether `cached` is what is held, or could be: it stands in the same place and leads to the
     /// same frame.
-    fn is(&self, cached: &Cached) -> bool {
-        let same = match (self.held.memory, cached.memory) {
-            (Memory::Translation { pfn: a, .. }, Memory::Translation { pfn: b, .. }) => a == b,
-            (Memory::Table { table: a }, Memory::Table { table: b })
-            | (Memory::Walk { table: a }, Memory::Walk { table: b }) => a == b,
-            (Memory::Translation { .. } | Memory::Table { .. } | Memory::Walk { .. }, _) => false,
+    fn is(&self, cached: &CachedEntry) -> bool {
+        let same = match (self.held.kind, cached.kind) {
+            (CachedEntryKind::Translation { pfn: a, .. }, CachedEntryKind::Translation { pfn: b, .. }) => a == b,
+            (CachedEntryKind::Table { table: a }, CachedEntryKind::Table { table: b })
+            | (CachedEntryKind::Walk { table: a }, CachedEntryKind::Walk { table: b }) => a == b,
+            (CachedEntryKind::Translation { .. } | CachedEntryKind::Table { .. } | CachedEntryKind::Walk { .. }, _) => {
+                false
+            }
         };
         same && self.held.tag == cached.tag && self.held.global == cached.global
     }
@@ -40,7 +42,7 @@ impl Stale {
 
 type CacheSlot = (CpuId, Level, VirtAddr);
 
-fn cache_slot(cached: &Cached) -> CacheSlot {
+fn cache_slot(cached: &CachedEntry) -> CacheSlot {
     (cached.cpu, cached.level, cached.va)
 }
 
@@ -104,7 +106,7 @@ impl Condemned {
         found
     }
 
-    fn watched<'a>(&'a self, cached: &Cached) -> impl Iterator<Item = &'a Stale> + use<'a> {
+    fn watched<'a>(&'a self, cached: &CachedEntry) -> impl Iterator<Item = &'a Stale> + use<'a> {
         let wanted = *cached;
         self.stale.get(&cache_slot(cached)).into_iter().flatten().filter(move |stale| stale.is(&wanted))
     }

@@ -25,7 +25,7 @@ use crate::walk;
 use alloc::vec::Vec;
 use condemned::{Condemned, StaleReason};
 use frames::Frames;
-use pagewright_types::judge::{Fact, Judge, Made, Memory, Witness};
+use pagewright_types::judge::{CachedEntryKind, Fact, Judge, MemoryAccess, Witness};
 use pagewright_types::{CpuId, IsaKind, Pfn, Rights, Tag, VirtAddr};
 use rights::Reductions;
 
@@ -107,10 +107,10 @@ impl Oracle {
     }
 
     /// An access through something stale that was out of use when it was found.
-    fn judge_hit(&mut self, witness: &dyn Witness, made: Made) {
+    fn judge_hit(&mut self, witness: &dyn Witness, made: MemoryAccess) {
         let frame = Pfn::containing(made.at);
         for stale in self.condemned.at(made.cpu, made.va) {
-            let Memory::Translation { pfn, .. } = stale.held.memory else { continue };
+            let CachedEntryKind::Translation { pfn, .. } = stale.held.kind else { continue };
             if walk::frame_under(pfn, stale.held.level, made.va) != frame
                 || !is_taken(&stale.reason, made.access.needs())
             {
@@ -131,17 +131,17 @@ impl Oracle {
     fn judge_loaded(&mut self, witness: &dyn Witness, cpu: CpuId, root: Pfn, tag: Tag) {
         for stale in self.condemned.take(witness, cpu, tag) {
             let exposure = Exposure::Loaded { root, tag };
-            match (stale.held.memory, stale.reason) {
-                (Memory::Table { .. } | Memory::Walk { .. }, reason) => {
+            match (stale.held.kind, stale.reason) {
+                (CachedEntryKind::Table { .. } | CachedEntryKind::Walk { .. }, reason) => {
                     self.report_stale(cpu, stale.held, stale.held.va, reason, exposure);
                 }
-                (Memory::Translation { pfn, rights }, StaleReason::Reused(_)) => {
+                (CachedEntryKind::Translation { pfn, rights }, StaleReason::Reused(_)) => {
                     let frame = walk::frame_under(pfn, stale.held.level, stale.held.va);
                     if !self.tables_allow(witness, root, stale.held.va, frame, rights) {
                         self.report_stale(cpu, stale.held, stale.held.va, stale.reason, exposure);
                     }
                 }
-                (Memory::Translation { .. }, StaleReason::Reduced { reduction, .. }) => {
+                (CachedEntryKind::Translation { .. }, StaleReason::Reduced { reduction, .. }) => {
                     // The tag may be another space's now: its tables decide.
                     let under = Reduction { root, ..reduction };
                     if let Some(page) = self.taken_page(witness, &stale.held, &under, None) {
@@ -155,7 +155,7 @@ impl Oracle {
     fn report_stale(
         &mut self,
         cpu: CpuId,
-        held: pagewright_types::judge::Cached,
+        held: pagewright_types::judge::CachedEntry,
         page: VirtAddr,
         reason: StaleReason,
         exposure: Exposure,
@@ -198,7 +198,7 @@ impl Judge for Oracle {
     }
 
     #[inline]
-    fn access(&mut self, witness: &dyn Witness, made: Made) {
+    fn access(&mut self, witness: &dyn Witness, made: MemoryAccess) {
         self.step += 1;
         if let Some(freed) = self.frames.touch(Pfn::containing(made.at)) {
             self.reached_free(made, freed);

@@ -5,16 +5,16 @@ use super::condemned::{Stale, StaleReason};
 use crate::tally::Antecedent;
 use crate::violation::{CpuStep, Exposure, ReusedBlock, Rule, ViolationKind};
 use alloc::vec::Vec;
-use pagewright_types::judge::{Cached, Made, Memory, Reach, Witness};
+use pagewright_types::judge::{CachedEntry, CachedEntryKind, CachedEntryState, MemoryAccess, Witness};
 use pagewright_types::{Access, FrameRange, Order, Pfn};
 
 /// Whether something cached leads into `frames`, as page or as table.
-fn reaches(cached: &Cached, frames: FrameRange) -> bool {
-    match cached.memory {
-        Memory::Translation { pfn, .. } => {
+fn reaches(cached: &CachedEntry, frames: FrameRange) -> bool {
+    match cached.kind {
+        CachedEntryKind::Translation { pfn, .. } => {
             FrameRange::new(pfn, Pfn::new(pfn.raw() + cached.level.pages() as u32)).overlaps(frames)
         }
-        Memory::Table { table } | Memory::Walk { table } => frames.contains(table),
+        CachedEntryKind::Table { table } | CachedEntryKind::Walk { table } => frames.contains(table),
     }
 }
 
@@ -37,9 +37,9 @@ impl Oracle {
             }
         });
         for held in reaching {
-            match held.reach {
-                Reach::Usable => self.report_stale(by.cpu, held, held.va, reason, Exposure::Immediate),
-                Reach::Condemned => {
+            match held.state {
+                CachedEntryState::Usable => self.report_stale(by.cpu, held, held.va, reason, Exposure::Immediate),
+                CachedEntryState::Condemned => {
                     self.tally.note(Antecedent::Condemned);
                     self.condemned.watch(Stale { held, reason });
                 }
@@ -52,7 +52,7 @@ impl Oracle {
     ///
     /// It may read what stood there until somebody gets it, and nothing else.
     #[cold]
-    pub(super) fn reached_free(&mut self, made: Made, freed: CpuStep) {
+    pub(super) fn reached_free(&mut self, made: MemoryAccess, freed: CpuStep) {
         match made.access {
             Access::Read | Access::Exec => self.tally.note(Antecedent::FrameDebt),
             Access::Write => self.report(made.cpu, Rule::Reuse, ViolationKind::FreeFrameStored { made, freed }),

@@ -11,7 +11,7 @@ use crate::violation::{CpuStep, Exposure, Reduction, Rule, ViolationKind};
 use crate::walk;
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
-use pagewright_types::judge::{Cached, Made, Memory, Reach, Witness};
+use pagewright_types::judge::{CachedEntry, CachedEntryKind, CachedEntryState, MemoryAccess, Witness};
 use pagewright_types::{CpuId, PageRange, Pfn, Rights, VirtAddr};
 
 /// How many returned calls are watched because a walk was under way when they returned.
@@ -53,10 +53,12 @@ impl Reductions {
 }
 
 /// What `cached` allows beyond what a reduction left, if it is a translation made under its root.
-fn stronger(cached: &Cached, reduction: &Reduction) -> bool {
-    match cached.memory {
-        Memory::Translation { rights, .. } => cached.root == reduction.root && !reduction.left.contains(rights),
-        Memory::Table { .. } | Memory::Walk { .. } => false,
+fn stronger(cached: &CachedEntry, reduction: &Reduction) -> bool {
+    match cached.kind {
+        CachedEntryKind::Translation { rights, .. } => {
+            cached.root == reduction.root && !reduction.left.contains(rights)
+        }
+        CachedEntryKind::Table { .. } | CachedEntryKind::Walk { .. } => false,
     }
 }
 
@@ -90,17 +92,17 @@ impl Oracle {
 
     fn judge_returned(&mut self, witness: &dyn Witness, reduction: Reduction, returned: CpuStep) {
         let (mut held, mut walking) = (Vec::new(), false);
-        witness.cached_in(reduction.range, &mut |cached| match cached.memory {
-            Memory::Translation { .. } if stronger(&cached, &reduction) => held.push(cached),
-            Memory::Walk { .. } => walking |= cached.root == reduction.root,
-            Memory::Translation { .. } | Memory::Table { .. } => {}
+        witness.cached_in(reduction.range, &mut |cached| match cached.kind {
+            CachedEntryKind::Translation { .. } if stronger(&cached, &reduction) => held.push(cached),
+            CachedEntryKind::Walk { .. } => walking |= cached.root == reduction.root,
+            CachedEntryKind::Translation { .. } | CachedEntryKind::Table { .. } => {}
         });
         for cached in held {
             let Some(page) = self.taken_page(witness, &cached, &reduction, Some(returned.cpu)) else { continue };
             let reason = StaleReason::Reduced { reduction, returned };
-            match cached.reach {
-                Reach::Usable => self.report_stale(returned.cpu, cached, page, reason, Exposure::Immediate),
-                Reach::Condemned => {
+            match cached.state {
+                CachedEntryState::Usable => self.report_stale(returned.cpu, cached, page, reason, Exposure::Immediate),
+                CachedEntryState::Condemned => {
                     self.tally.note(Antecedent::Condemned);
                     self.condemned.watch(Stale { held: cached, reason });
                 }
@@ -122,11 +124,11 @@ impl Oracle {
     pub(super) fn taken_page(
         &mut self,
         witness: &dyn Witness,
-        held: &Cached,
+        held: &CachedEntry,
         reduction: &Reduction,
         caller: Option<CpuId>,
     ) -> Option<VirtAddr> {
-        let Memory::Translation { pfn, rights } = held.memory else { return None };
+        let CachedEntryKind::Translation { pfn, rights } = held.kind else { return None };
         for page in held.range().intersect(reduction.range)?.iter() {
             let frame = walk::frame_under(pfn, held.level, page);
             if self.tables_allow(witness, reduction.root, page, frame, rights) {
@@ -155,7 +157,7 @@ impl Oracle {
     }
 
     /// An access by a TLB to a page that a call took rights from while a walk was under way.
-    pub(super) fn judge_watched(&mut self, witness: &dyn Witness, made: Made) {
+    pub(super) fn judge_watched(&mut self, witness: &dyn Witness, made: MemoryAccess) {
         let page = PageRange::page(made.va).start();
         let needs = made.access.needs();
         let taken = self.rights.watched.iter().position(|watched| {

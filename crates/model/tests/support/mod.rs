@@ -1,6 +1,6 @@
 //! A machine that remembers what a test says it remembers.
 
-use pagewright_types::judge::{Cached, Fact, Judge, Made, Memory, Reach, Witness};
+use pagewright_types::judge::{CachedEntry, CachedEntryKind, CachedEntryState, Fact, Judge, MemoryAccess, Witness};
 use pagewright_types::{Access, CpuId, IsaKind, Level, Order, PageRange, Pfn, PhysAddr, Rights, Tag, VirtAddr};
 use std::collections::HashMap;
 
@@ -14,14 +14,14 @@ pub(crate) const FRAME: Pfn = Pfn::new(0x1234);
 /// What is cached and what is in memory.
 pub(crate) struct Machine {
     pub(crate) isa: IsaKind,
-    pub(crate) cached: Vec<Cached>,
+    pub(crate) cached: Vec<CachedEntry>,
     words: HashMap<u64, u64>,
     /// Stores that walkers don't see yet.
     waiting: HashMap<u64, u64>,
 }
 
 impl Witness for Machine {
-    fn cached(&self, tell: &mut dyn FnMut(Cached)) {
+    fn cached(&self, tell: &mut dyn FnMut(CachedEntry)) {
         self.cached.iter().copied().for_each(tell);
     }
 
@@ -79,14 +79,14 @@ impl Machine {
     }
 
     /// Caches something on CPU 1.
-    pub(crate) fn remember(&mut self, memory: Memory, level: Level, reach: Reach) {
+    pub(crate) fn remember(&mut self, kind: CachedEntryKind, level: Level, state: CachedEntryState) {
         let va = VA.align_down(level.span());
-        self.cached.push(Cached { cpu: CPU1, memory, tag: TAG, root: ROOT, va, level, global: false, reach });
+        self.cached.push(CachedEntry { cpu: CPU1, kind, tag: TAG, root: ROOT, va, level, global: false, state });
     }
 
     /// Caches the page at [`VA`] on CPU 1.
-    pub(crate) fn fill(&mut self, rights: Rights, reach: Reach) {
-        self.remember(Memory::Translation { pfn: FRAME, rights }, Level::PTE, reach);
+    pub(crate) fn fill(&mut self, rights: Rights, state: CachedEntryState) {
+        self.remember(CachedEntryKind::Translation { pfn: FRAME, rights }, Level::PTE, state);
     }
 
     pub(crate) fn flush(&mut self) {
@@ -99,7 +99,7 @@ impl Machine {
     }
 
     pub(crate) fn access(&self, judge: &mut dyn Judge, frame: Pfn, access: Access, cached: bool) {
-        judge.access(self, Made { cpu: CPU1, root: ROOT, va: VA, access, at: frame.base(), cached });
+        judge.access(self, MemoryAccess { cpu: CPU1, root: ROOT, va: VA, access, at: frame.base(), cached });
     }
 
     pub(crate) fn freed(&self, judge: &mut dyn Judge, pfn: Pfn) {

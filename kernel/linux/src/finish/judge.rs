@@ -19,7 +19,7 @@ use core::sync::atomic::{AtomicBool, Ordering};
 use pagewright_arch::{Effects, Isa, PteSlot};
 use pagewright_hal::Machine;
 use pagewright_model::{Census, CountMismatch, SoftwareBits, Tally};
-use pagewright_types::snapshot::{HeldRecord, Holder, Record};
+use pagewright_types::snapshot::{HeldRecord, RefHolder, SnapshotRecord};
 use pagewright_types::{Level, Pfn, PhysAddr};
 
 /// What the machine's status becomes when a count was wrong: `EX_SOFTWARE` of sysexits(3), an error
@@ -76,7 +76,7 @@ fn judge() -> Verdict {
         let mut census = Census::new(SoftwareBits::pagewright(isa));
         let (mut claims, mut roots) = (0, Vec::new());
         mm().snapshot(&mut |record| {
-            if let Record::Space(space) = record {
+            if let SnapshotRecord::Space(space) = record {
                 roots.push(space.root);
             }
             claims += 1;
@@ -84,7 +84,7 @@ fn judge() -> Verdict {
         });
         zram::for_each_own_frame(|pfn| {
             claims += 1;
-            census.add(Record::Held(HeldRecord { pfn, by: Holder::Zram, refs: 1 }));
+            census.add(SnapshotRecord::Held(HeldRecord { pfn, holder: RefHolder::Zram, refs: 1 }));
         });
         let mut tally = Tally::default();
         let wrong = census.compare(isa, &|at| word(&roots, at), &mut tally);
