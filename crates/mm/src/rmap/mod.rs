@@ -17,4 +17,4 @@ mod walk;
 
 pub(crate) use fork_tree::ForkTree;
 pub(crate) use mapping_count::{MappingDelta, rss_kind};
-pub use walk::PageMapping;
+pub use walk::RmapEntry;

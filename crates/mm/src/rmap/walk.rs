@@ -9,7 +9,7 @@ use pagewright_tlb::frames::FolioOwner;
 use pagewright_types::{Level, Pfn, SpaceId, VirtAddr};
 
 /// One mapping of a page, visited with its space held for reading.
-pub struct PageMapping<'a, P: Platform> {
+pub struct RmapEntry<'a, P: Platform> {
     /// The space.
     pub space: &'a Space<P>,
     /// Where the page is mapped.
@@ -23,7 +23,7 @@ impl<P: Platform> Mm<P> {
     ///
     /// The caller holds a reference on the folio and no lock; mappings that come or go meanwhile
     /// may or may not be seen.
-    pub fn for_each_mapping(&self, pfn: Pfn, mut visit: impl FnMut(PageMapping<'_, P>) -> ControlFlow<()>) {
+    pub fn for_each_mapping(&self, pfn: Pfn, mut visit: impl FnMut(RmapEntry<'_, P>) -> ControlFlow<()>) {
         let folio = self.frames().folio(pfn);
         let index = folio.index() + u64::from(folio.page_of(pfn));
         let mut at: Option<SpaceId> = None;
@@ -32,7 +32,7 @@ impl<P: Platform> Mm<P> {
             for va in map.places_of(folio.owner(), index) {
                 let leaf = space.table().lock(&self.tlb, va, Level::PTE).and_then(|locked| locked.leaf(va));
                 if let Some(leaf) = leaf.filter(|leaf| leaf.pfn == pfn)
-                    && visit(PageMapping { space: &space, va, leaf }).is_break()
+                    && visit(RmapEntry { space: &space, va, leaf }).is_break()
                 {
                     return;
                 }
