@@ -51,11 +51,14 @@ pub(crate) fn run() -> Result<(), Error> {
         "--test",
         "swap",
         "--test",
-        "swap_shared",
+        "reclaim",
         "--test",
-        "swap_off",
+        "space",
+        "--test",
+        "fault",
+        "--test",
+        "batch_races",
     ])
-    .args(["--test", "batch_races", "--test", "pressure", "--test", "lock_races"])
     .args(["--", "--nocapture"])
     .current_dir(&workspace.workspace_root)
     .env("PAGEWRIGHT_SOAK", "1");

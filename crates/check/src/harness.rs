@@ -2,8 +2,8 @@
 //!
 //! What a kernel does with instructions, a program here does with a method: [`Cpu::flush_page`] for
 //! `INVLPG` or `TLBI VAE1`, [`Cpu::load_root`] for `MOV CR3`. What it tells the oracle:
-//! [`Harness::alloc_frame`] and [`Harness::free_frame`] say who has a frame, [`Cpu::will_reduce`] and
-//! [`Cpu::call`] which rights are taken and when the call that takes them returns.
+//! [`Harness::alloc_frame`] and [`Harness::free_frame`] say who has a frame, [`Cpu::will_reduce`]
+//! and [`Cpu::call`] which rights are taken and when the call that takes them returns.
 //!
 //! Each method is a point at which another CPU may go on. Memory can also be stored to through
 //! [`Harness::ram`] or a pointer to it ([`Harness::host_address`]): then walkers see the store at
@@ -254,8 +254,8 @@ impl<I: Isa> Cpu<I> {
     }
 
     /// Runs `body` as a call of the kernel: when it ends, the rights that it said it
-    /// [reduces](Cpu::will_reduce) must be gone everywhere. Of calls inside one another the outermost
-    /// counts.
+    /// [reduces](Cpu::will_reduce) must be gone everywhere. Of calls inside one another the
+    /// outermost counts.
     pub fn call<R>(&self, name: &str, body: impl FnOnce(&Self) -> R) -> R {
         let calls = &self.harness.0.calls[self.id.index()];
         calls.set(calls.get() + 1);

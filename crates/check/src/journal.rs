@@ -1,8 +1,8 @@
 //! What happened on a machine, in order: for whoever explains a finding.
 //!
 //! A [`Journal`] takes down what the oracle is told and what programs note about themselves. It is
-//! off until somebody wants to know ([`crate::RunDetail::Full`]), so that a schedule that fails is run
-//! again rather than all others being slowed down.
+//! off until somebody wants to know ([`crate::RunDetail::Full`]), so that a schedule that fails is
+//! run again rather than all others being slowed down.
 //!
 //! Neighbours: the steps of the schedule are logged by `sim`; [`crate::explain`] lays both side by
 //! side.

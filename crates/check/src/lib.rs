@@ -42,8 +42,8 @@
 //! - [`Testbench`] – a machine with its oracle and a journal, for a harness of one's own.
 //! - [`search`], [`replay`] – many schedules until one fails, which is then cut down; and the same
 //!   one again, from its [`ReplayToken`].
-//! - [`CheckFinding`] – what was found. [`explain`] draws how it came about: a column for each CPU, time
-//!   downwards.
+//! - [`CheckFinding`] – what was found. [`explain`] draws how it came about: a column for each CPU,
+//!   time downwards.
 //!
 //! Neighbours: the machine is `sim`, the oracle is `model`; both are judges, and neither they nor
 //! this crate know what they judge.

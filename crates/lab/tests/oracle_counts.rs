@@ -9,7 +9,6 @@
 
 use pagewright_arch::{Aarch64, Isa, X86_64};
 use pagewright_lab::Lab;
-use pagewright_lab::harness::alone;
 use pagewright_lab::harness::files::Zeroes;
 use pagewright_mm::file::{FileObject, Kind};
 use pagewright_mm::gup::{Contents, GupFlags};
@@ -165,7 +164,6 @@ fn swap<I: Isa>(world: &World<I>, look: &dyn Fn(&str)) {
 }
 
 fn every_count_is_what_the_tables_say<I: Isa>() {
-    let _alone = alone();
     let world = World::<I>::new();
     run(&world, &|after| world.expect_right(after));
     swap(&world, &|after| world.expect_right(after));
@@ -200,7 +198,6 @@ fn a_forgotten_count_is_found() {
         (PlantedBug::PinKept, |of| matches!(of, CountKind::Gauge(VmstatGauge::Pins))),
     ];
     for (plant, named) in plants {
-        let _alone = alone();
         let world = World::<X86_64>::new();
         // Pages of a file, which its cache keeps: a page that is mapped by its count alone can't be
         // freed.

@@ -3,7 +3,8 @@
 //! A rule of the oracle that no broken program can fail proves nothing. So each promise has a
 //! mistake that breaks it, compiled in by [`plant!`] at the line where a programmer would make it.
 //! Without the feature `planted`, the macro expands to the correct code alone. With it, [`choose`]
-//! switches one mistake on, at run time, for the whole process.
+//! switches one mistake on at run time: for the whole program, or with the feature `per-thread` for
+//! the calling thread, so that tests run side by side.
 //!
 //! Neighbours: `types` below; `sync` and every crate above it plants bugs. The judge has none.
 //!
@@ -20,6 +21,9 @@
 //! ```
 #![no_std]
 #![forbid(unsafe_code)]
+
+#[cfg(feature = "per-thread")]
+extern crate std;
 
 pagewright_types::named_table! {
     /// A mistake that can be planted.
@@ -117,17 +121,36 @@ mod chosen {
     use core::sync::atomic::{AtomicU8, Ordering};
 
     const NONE: u8 = u8::MAX;
+
+    #[cfg(not(feature = "per-thread"))]
     static CHOSEN: AtomicU8 = AtomicU8::new(NONE);
 
-    /// Chooses the mistake that this process makes from now on, or none.
+    #[cfg(feature = "per-thread")]
+    std::thread_local! {
+        static CHOSEN: AtomicU8 = const { AtomicU8::new(NONE) };
+    }
+
+    #[cfg(not(feature = "per-thread"))]
+    fn with<T>(use_it: impl FnOnce(&AtomicU8) -> T) -> T {
+        use_it(&CHOSEN)
+    }
+
+    #[cfg(feature = "per-thread")]
+    fn with<T>(use_it: impl FnOnce(&AtomicU8) -> T) -> T {
+        CHOSEN.with(use_it)
+    }
+
+    /// Chooses the mistake that is made from now on, or none.
+    ///
+    /// It is the whole program's; with `per-thread`, the calling thread's.
     pub fn choose(bug: Option<PlantedBug>) {
-        CHOSEN.store(bug.map_or(NONE, |bug| bug as u8), Ordering::Relaxed);
+        with(|chosen| chosen.store(bug.map_or(NONE, |bug| bug as u8), Ordering::Relaxed));
     }
 
     /// Whether this mistake is chosen.
     #[inline]
     pub fn is_chosen(bug: PlantedBug) -> bool {
-        CHOSEN.load(Ordering::Relaxed) == bug as u8
+        with(|chosen| chosen.load(Ordering::Relaxed)) == bug as u8
     }
 }
 

@@ -9,7 +9,7 @@
 #[path = "support/bare.rs"]
 mod bare;
 
-use bare::{Bare, Shape, alone, explore, nothing_was_found};
+use bare::{Bare, Shape, explore, nothing_was_found};
 use pagewright_arch::{Effects, Isa};
 use pagewright_check::{Antecedent, Attempt, Chooser, RunDetail};
 use pagewright_lab::on_both;
@@ -231,7 +231,6 @@ fn holds<I: Isa>(shape: Shape, programs: Programs<I>, wanted: Counter, held: Ant
 }
 
 fn holds_in<I: Isa>(schedules: u32, shape: Shape, programs: Programs<I>, wanted: Counter, held: Antecedent) {
-    let _alone = alone();
     let mut counted = 0;
     let search = explore(1, schedules, |chooser, detail| {
         run::<I>(shape, programs, &mut |bare| counted += bare.count(wanted), chooser, detail)

@@ -10,7 +10,7 @@
 #[path = "support/bare.rs"]
 mod bare;
 
-use bare::{Bare, Shape, alone, nothing_was_found};
+use bare::{Bare, Shape, nothing_was_found};
 use pagewright_arch::{Aarch64, Isa, X86_64};
 use pagewright_check::{Antecedent, Attempt, Chooser, RunDetail};
 use pagewright_sim::explore::CoroutineBody;
@@ -70,7 +70,6 @@ fn run<I: Isa>(seen: &mut Seen, chooser: &mut dyn Chooser, detail: RunDetail) ->
 
 /// INV-TLB-DEBT: nobody gets the frame while somebody can reach it.
 fn a_dropped_debt_is_paid_before_its_frame_is_reused<I: Isa>() {
-    let _alone = alone();
     let mut seen = Seen::default();
     let search = bare::explore(1, 400, |chooser, detail| run::<I>(&mut seen, chooser, detail));
     nothing_was_found(&search);

@@ -1,7 +1,8 @@
-//! A file for tests that are not about contents.
+//! Files for tests.
 
 use pagewright_mm::file::FileOps;
 use pagewright_types::Errno;
+use std::sync::{Arc, Mutex};
 
 /// A file of zeroes.
 pub struct Zeroes;
@@ -13,5 +14,59 @@ impl FileOps for Zeroes {
 
     fn read_page(&self, _index: u64, _put: &mut dyn FnMut(u64, &[u8])) -> Result<(), Errno> {
         Ok(())
+    }
+}
+
+/// A file each page of which begins with its index plus 7.
+pub struct Numbered;
+
+impl FileOps for Numbered {
+    fn is_resident(&self, _index: u64) -> bool {
+        true
+    }
+
+    fn read_page(&self, index: u64, put: &mut dyn FnMut(u64, &[u8])) -> Result<(), Errno> {
+        put(0, &(index + 7).to_le_bytes());
+        Ok(())
+    }
+}
+
+/// A disk that files lie on.
+#[derive(Default)]
+pub struct Disk {
+    /// Index and first word of each page that was written, in order.
+    pub written: Mutex<Vec<(u64, u64)>>,
+    /// The page that cannot be written.
+    pub broken: Mutex<Option<u64>>,
+    /// Whether the process does not own the files on it.
+    pub foreign: bool,
+}
+
+/// A file on a [`Disk`], each page of which begins with its index.
+#[derive(Default)]
+pub struct DiskFile(pub Arc<Disk>);
+
+impl FileOps for DiskFile {
+    fn is_resident(&self, _index: u64) -> bool {
+        true
+    }
+
+    fn read_page(&self, index: u64, put: &mut dyn FnMut(u64, &[u8])) -> Result<(), Errno> {
+        put(0, &index.to_le_bytes());
+        Ok(())
+    }
+
+    fn write_page(&self, index: u64, get: &mut dyn FnMut(u64, &mut [u8])) -> Result<(), Errno> {
+        if *self.0.broken.lock().expect("unpoisoned") == Some(index) {
+            return Err(Errno::ENOSPC);
+        }
+        let mut word = [0; 8];
+        get(0, &mut word);
+        self.0.written.lock().expect("unpoisoned").push((index, u64::from_le_bytes(word)));
+        Ok(())
+    }
+
+    fn could_be_written(&self) -> bool {
+        !self.0.foreign
     }
 }

@@ -1,15 +1,24 @@
 //! What tests of the memory manager stand on.
 //!
-//! * [`world`]: a machine under the oracle, processes that act call by call, devices that pin.
+//! * [`World`]: a machine under the oracle with its memory manager.
+//! * [`Process`]: a process that acts call by call, and what CPUs do in a race.
+//! * [`Device`]: pages of user memory that are reached by their frames.
+//! * [`files`], [`MemorySwap`]: files, and a swap device, that keep what they are given.
+//! * [`race`]: programs on several CPUs under many schedules.
 //! * [`recount`]: every count of the memory manager, counted again.
-//! * [`files`]: files for tests that are not about contents.
-//! * [`alone`]: tests that choose a planted bug run one at a time.
 //! * [`on_both!`](crate::on_both): a test for each instruction set.
 
-pub mod alone;
+mod device;
 pub mod files;
+mod inspect;
 mod on_both;
+mod process;
+pub mod race;
 pub mod recount;
-pub mod world;
+mod swap_device;
+mod world;
 
-pub use alone::alone;
+pub use device::{Device, TakeBy};
+pub use process::{Process, at};
+pub use swap_device::MemorySwap;
+pub use world::{ANON, CPU, File, OTHER, World};

@@ -28,7 +28,7 @@
 //! it back leaves the entry as it is.
 
 use pagewright_arch::{Isa, LeafFlags};
-use pagewright_lab::harness::world::{ANON, CPU, Device, How, OTHER, Process, World};
+use pagewright_lab::harness::{ANON, CPU, Device, OTHER, Process, TakeBy, World};
 use pagewright_lab::on_both;
 use pagewright_mm::MapFlags;
 use pagewright_mm::gup::{Contents, GupFlags};
@@ -59,7 +59,7 @@ on_both! {
 const OLD: u64 = 0x0101_0101;
 const NEW: u64 = 0xffff_ffff;
 const LONG: GupFlags = GupFlags::LONGTERM;
-const SPLICE: How = How::Get(GupFlags::empty());
+const SPLICE: TakeBy = TakeBy::Get(GupFlags::empty());
 
 /// A process with a page that holds `OLD`.
 fn page<I: Isa>() -> (Rc<World<I>>, Process<I>, VirtAddr) {
@@ -159,7 +159,7 @@ fn vmsplice_after_fork_and_unmap_in_the_parent<I: Isa>() {
 /// `do_test_iouring`.
 fn fixed_buffer<I: Isa>(fork: bool) {
     let (world, parent, base) = page::<I>();
-    let buffer = parent.take(CPU, base, 1, How::PinFast(GupFlags::WRITE | LONG)).expect("there");
+    let buffer = parent.take(CPU, base, 1, TakeBy::PinFast(GupFlags::WRITE | LONG)).expect("there");
     let child = fork.then(|| parent.fork());
     if !fork {
         map_read_only(&parent, base);
@@ -184,7 +184,7 @@ fn a_fork_while_there_is_a_fixed_buffer<I: Isa>() {
     fixed_buffer::<I>(true);
 }
 
-/// How a page comes to be mapped read-only before it is pinned (`enum ro_pin_test`).
+/// TakeBy a page comes to be mapped read-only before it is pinned (`enum ro_pin_test`).
 enum ReadOnly {
     Shared,
     OnceShared,
@@ -192,7 +192,7 @@ enum ReadOnly {
 }
 
 /// `do_test_ro_pin`.
-fn read_pin<I: Isa>(before: &ReadOnly, how: How) {
+fn read_pin<I: Isa>(before: &ReadOnly, how: TakeBy) {
     let (world, process, base) = page::<I>();
     let child = match before {
         ReadOnly::Shared => Some(process.fork()),
@@ -225,27 +225,27 @@ fn compare_after_store<I: Isa>(process: &Process<I>, base: VirtAddr, pin: Device
 }
 
 fn a_long_pin_for_reading_of_a_shared_page<I: Isa>() {
-    read_pin::<I>(&ReadOnly::Shared, How::Pin(LONG));
+    read_pin::<I>(&ReadOnly::Shared, TakeBy::Pin(LONG));
 }
 
 fn a_fast_long_pin_for_reading_of_a_shared_page<I: Isa>() {
-    read_pin::<I>(&ReadOnly::Shared, How::PinFast(LONG));
+    read_pin::<I>(&ReadOnly::Shared, TakeBy::PinFast(LONG));
 }
 
 fn a_long_pin_for_reading_of_a_page_once_shared<I: Isa>() {
-    read_pin::<I>(&ReadOnly::OnceShared, How::Pin(LONG));
+    read_pin::<I>(&ReadOnly::OnceShared, TakeBy::Pin(LONG));
 }
 
 fn a_fast_long_pin_for_reading_of_a_page_once_shared<I: Isa>() {
-    read_pin::<I>(&ReadOnly::OnceShared, How::PinFast(LONG));
+    read_pin::<I>(&ReadOnly::OnceShared, TakeBy::PinFast(LONG));
 }
 
 fn a_long_pin_for_reading_of_an_exclusive_page_mapped_read_only<I: Isa>() {
-    read_pin::<I>(&ReadOnly::Exclusive, How::Pin(LONG));
+    read_pin::<I>(&ReadOnly::Exclusive, TakeBy::Pin(LONG));
 }
 
 fn a_fast_long_pin_for_reading_of_an_exclusive_page_mapped_read_only<I: Isa>() {
-    read_pin::<I>(&ReadOnly::Exclusive, How::PinFast(LONG));
+    read_pin::<I>(&ReadOnly::Exclusive, TakeBy::PinFast(LONG));
 }
 
 /// What else can be mapped privately: the zero page, shared memory with a name, a file.
@@ -291,7 +291,7 @@ fn other_memory_is_copied_for_a_store<I: Isa>() {
 }
 
 /// `test_ro_pin`, `test_ro_fast_pin`.
-fn long_pin_of_other_memory<I: Isa>(how: How) {
+fn long_pin_of_other_memory<I: Isa>(how: TakeBy) {
     on_other_memory::<I>(|process, base, shows, _| {
         let pin = process.take(CPU, base, 1, how).expect("there");
         assert_eq!(pin.read(0), shows);
@@ -302,9 +302,9 @@ fn long_pin_of_other_memory<I: Isa>(how: How) {
 }
 
 fn other_memory_is_copied_for_a_long_pin_for_reading<I: Isa>() {
-    long_pin_of_other_memory::<I>(How::Pin(LONG));
+    long_pin_of_other_memory::<I>(TakeBy::Pin(LONG));
 }
 
 fn other_memory_is_copied_for_a_fast_long_pin_for_reading<I: Isa>() {
-    long_pin_of_other_memory::<I>(How::PinFast(LONG));
+    long_pin_of_other_memory::<I>(TakeBy::PinFast(LONG));
 }

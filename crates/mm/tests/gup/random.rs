@@ -8,7 +8,7 @@
 //! Not covered: plain references, which promise nothing of the kind.
 
 use pagewright_arch::Isa;
-use pagewright_lab::harness::world::{ANON, CPU, Device, How, OTHER, Process, World};
+use pagewright_lab::harness::{ANON, CPU, Device, OTHER, Process, TakeBy, World};
 use pagewright_mm::gup::{Contents, GupFlags};
 use pagewright_mm::space::{ClearRefs, RemapFlags, RemapRequest};
 use pagewright_mm::{MapFlags, MapRequest};
@@ -129,7 +129,7 @@ impl<I: Isa> Program<I> {
     fn pin(&mut self, of: usize, cpu: CpuId, index: u64) {
         let flags = [GupFlags::empty(), GupFlags::WRITE, GupFlags::LONGTERM, GupFlags::WRITE | GupFlags::LONGTERM];
         let flags = flags[self.below(4) as usize];
-        let how = if self.below(2) == 0 { How::Pin(flags) } else { How::PinFast(flags) };
+        let how = if self.below(2) == 0 { TakeBy::Pin(flags) } else { TakeBy::PinFast(flags) };
         let pages = 1 + self.below(PAGES - index);
         let running = &self.processes[of];
         let cells: Vec<usize> =

@@ -6,7 +6,6 @@
 
 use pagewright_arch::{Effects, Entry, Isa, Leaf, LeafFlags, Pte, PteSlot, TableEntry};
 use pagewright_check::{Attempt, Chooser, HarnessLock, RunDetail, Search, SearchPlan, Testbench, search};
-pub(crate) use pagewright_lab::harness::alone;
 use pagewright_sim::explore::{CoroutineBody, ExploreSettings, RunEnd};
 use pagewright_sim::{MachineConfig, Profile, Sim};
 use pagewright_sync::Arc;
@@ -241,7 +240,6 @@ pub(crate) struct Wanted {
 #[cfg(feature = "planted")]
 pub(crate) fn is_found<I: Isa>(wanted: &Wanted, run: impl Fn(&mut dyn Chooser, RunDetail) -> Attempt) {
     let Wanted { plant, rules, budget, race } = *wanted;
-    let _alone = alone();
     pagewright_plant::choose(Some(plant));
     let mut tried: Vec<u32> = (1..=5)
         .map(|seed| {

@@ -1,0 +1,69 @@
+//! What can be seen of a machine and of a process from outside.
+
+use super::process::Process;
+use super::recount;
+use super::world::{CPU, World};
+use pagewright_arch::Isa;
+use pagewright_mm::MmError;
+use pagewright_mm::counters::Gauge;
+use pagewright_mm::space::VmFlags;
+use pagewright_types::{Errno, PAGE_SIZE, VirtAddr};
+
+impl<I: Isa> World<I> {
+    /// Asserts that every count is what the tables of these processes say; there are no others.
+    ///
+    /// # Panics
+    /// When one is not.
+    pub fn recount(&self, processes: &[&Process<I>]) {
+        let spaces: Vec<_> = processes.iter().map(|process| process.space.clone()).collect();
+        self.on(CPU, |mm| recount::check(mm, &spaces));
+        if spaces.iter().all(|space| space.map().read().totals().locked == 0) {
+            spaces.iter().for_each(|space| recount::check_joined(space));
+        }
+    }
+
+    /// Every gauge, and the pages that are committed.
+    pub fn levels(&self) -> Vec<u64> {
+        self.on(CPU, |mm| Gauge::ALL.iter().map(|gauge| mm.gauge(*gauge)).chain([mm.committed()]).collect())
+    }
+}
+
+impl<I: Isa> Process<I> {
+    /// The number of its VMAs.
+    pub fn mappings(&self) -> usize {
+        self.space.map().read().len()
+    }
+
+    /// The flags of the VMA at an address.
+    ///
+    /// # Panics
+    /// When nothing is mapped there, or the text cannot be had; so do the methods below.
+    pub fn flags(&self, va: VirtAddr) -> VmFlags {
+        self.space.map().read().find(va).expect("mapped").1.flags()
+    }
+
+    /// The vector of `mincore`.
+    ///
+    /// # Errors
+    /// As of the call.
+    pub fn mincore(&self, at: VirtAddr, pages: u64) -> Result<Vec<u8>, Errno> {
+        let mut vec = vec![9; pages as usize];
+        let result = self.world.on(CPU, |mm| mm.mincore(&self.space, at, pages * PAGE_SIZE, &mut vec));
+        result.map(|()| vec).map_err(MmError::errno)
+    }
+
+    /// The text of `smaps`.
+    pub fn smaps(&self) -> String {
+        let mut text = String::new();
+        self.world.on(CPU, |mm| mm.show_smaps(&self.space, &mut text)).expect("a string takes everything");
+        text
+    }
+
+    /// A figure of `smaps_rollup`, in kB.
+    pub fn smaps_field(&self, name: &str) -> u64 {
+        let mut text = String::new();
+        self.world.on(CPU, |mm| mm.show_smaps_rollup(&self.space, &mut text)).expect("a string takes everything");
+        let line = text.lines().find(|line| line.starts_with(name)).expect("a known field");
+        line.split_whitespace().nth(1).and_then(|figure| figure.parse().ok()).expect("a figure")
+    }
+}

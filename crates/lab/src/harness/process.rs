@@ -1,0 +1,208 @@
+//! Processes that act call by call.
+
+use super::device::{Device, TakeBy};
+use super::world::{ANON, CPU, File, World};
+use pagewright_arch::{Isa, TableEntry};
+use pagewright_mm::space::FileMapping;
+use pagewright_mm::{Advice, FaultError, MapFlags, MapRequest, MmError, Space};
+use pagewright_sim::Sim;
+use pagewright_sync::Arc;
+use pagewright_types::{Access, CpuId, Level, PAGE_SIZE, PageRange, Pfn, Rights, VirtAddr};
+use std::rc::Rc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// The address of page `page` from `base` on.
+pub fn at(base: VirtAddr, page: u64) -> VirtAddr {
+    base.add(page * PAGE_SIZE)
+}
+
+/// A process.
+pub struct Process<I: Isa> {
+    /// The machine that it runs on.
+    pub world: Rc<World<I>>,
+    /// Its address space.
+    pub space: Arc<Space<Sim<I>>>,
+}
+
+impl<I: Isa> Process<I> {
+    /// A process with nothing mapped.
+    ///
+    /// # Panics
+    /// When memory is short; so do all methods here that return no error.
+    pub fn new(world: &Rc<World<I>>) -> Self {
+        let space = world.on(CPU, |mm| mm.new_space()).expect("memory for a space");
+        Self { world: Rc::clone(world), space }
+    }
+
+    /// Maps pages where there is room: of a file, from its beginning, or anonymous by `flags`.
+    pub fn map(&self, pages: u64, rights: Rights, flags: MapFlags, file: Option<&File<I>>) -> VirtAddr {
+        let file = file.map(|file| FileMapping { file, offset: 0, opened: Rights::RW });
+        let request = MapRequest { addr: VirtAddr::ZERO, len: pages * PAGE_SIZE, rights, flags, file };
+        self.world.on(CPU, |mm| mm.mmap(&self.space, &request)).expect("room")
+    }
+
+    /// Maps private anonymous memory.
+    pub fn anon(&self, pages: u64) -> VirtAddr {
+        self.map(pages, Rights::RW, ANON, None)
+    }
+
+    /// Makes one access.
+    ///
+    /// # Errors
+    /// [`FaultError`] when the program would get a signal.
+    pub fn touch(&self, cpu: CpuId, va: VirtAddr, access: Access) -> Result<(), FaultError> {
+        self.world.lab.run(cpu, &self.space);
+        self.world.lab.touch(cpu, &self.space, va, access, 1)
+    }
+
+    /// The frame that an access on `cpu` reaches.
+    pub fn frame(&self, cpu: CpuId, va: VirtAddr, access: Access) -> Pfn {
+        self.touch(cpu, va, access).expect("it can be had");
+        self.world.lab.sim().access(cpu, va, access, 1).expect("just touched").pfn
+    }
+
+    /// The word that an access on `cpu` reaches, once the page stays long enough.
+    pub fn word(&self, cpu: CpuId, va: VirtAddr, access: Access) -> &AtomicU64 {
+        self.world.lab.run(cpu, &self.space);
+        self.world.word(cpu, &self.space, va, access)
+    }
+
+    /// Loads a word.
+    pub fn read(&self, cpu: CpuId, va: VirtAddr) -> u64 {
+        self.word(cpu, va, Access::Read).load(Ordering::Relaxed)
+    }
+
+    /// Stores a word.
+    pub fn write(&self, cpu: CpuId, va: VirtAddr, value: u64) {
+        self.word(cpu, va, Access::Write).store(value, Ordering::Relaxed);
+    }
+
+    /// Forks it.
+    pub fn fork(&self) -> Self {
+        let space = self.world.on(CPU, |mm| mm.fork(&self.space)).expect("memory for a child");
+        Self { world: Rc::clone(&self.world), space }
+    }
+
+    /// Changes the rights of pages.
+    pub fn protect(&self, va: VirtAddr, pages: u64, rights: Rights) {
+        self.world.on(CPU, |mm| mm.mprotect(&self.space, va, pages * PAGE_SIZE, rights)).expect("mapped");
+    }
+
+    /// Unmaps pages.
+    pub fn unmap(&self, va: VirtAddr, pages: u64) {
+        self.world.on(CPU, |mm| mm.munmap(&self.space, va, pages * PAGE_SIZE)).expect("a range");
+    }
+
+    /// Ends it; no CPU runs it any more.
+    pub fn end(&self) {
+        for cpu in self.world.bench.cpus().iter() {
+            self.world.on(cpu, |mm| mm.tlb().leave_space());
+        }
+        self.world.on(CPU, |mm| mm.end_space(&self.space));
+    }
+
+    /// Takes pages for a device.
+    ///
+    /// # Errors
+    /// [`MmError`], as of the call.
+    pub fn take(&self, cpu: CpuId, va: VirtAddr, pages: u64, how: TakeBy) -> Result<Device<I>, MmError> {
+        let range = PageRange::from_len(va, pages * PAGE_SIZE)?;
+        self.world.lab.run(cpu, &self.space);
+        let taken = self.world.on(cpu, |mm| match how {
+            TakeBy::Get(flags) => mm.get_user_pages(&self.space, range, flags),
+            TakeBy::GetFast(flags) => mm.get_user_pages_fast(&self.space, range, flags),
+            TakeBy::Pin(flags) => mm.pin_user_pages(&self.space, range, flags),
+            TakeBy::PinFast(flags) => mm.pin_user_pages_fast(&self.space, range, flags),
+        });
+        Ok(Device { world: Rc::clone(&self.world), pages: taken? })
+    }
+
+    /// Maps anonymous memory at an address.
+    pub fn map_at(&self, addr: VirtAddr, pages: u64, rights: Rights, flags: MapFlags) -> VirtAddr {
+        let flags = flags | MapFlags::ANONYMOUS;
+        let request = MapRequest { addr, len: pages * PAGE_SIZE, rights, flags, file: None };
+        self.world.on(CPU, |mm| mm.mmap(&self.space, &request)).expect("room for a mapping")
+    }
+
+    /// Maps shared anonymous memory.
+    pub fn map_shared(&self, pages: u64) -> VirtAddr {
+        self.map(pages, Rights::RW, MapFlags::SHARED | MapFlags::ANONYMOUS, None)
+    }
+
+    /// Maps the whole of a file.
+    pub fn map_file(&self, file: &File<I>, rights: Rights, flags: MapFlags) -> VirtAddr {
+        self.try_map_file(file, (rights, Rights::RW), flags).expect("room for a mapping")
+    }
+
+    /// Maps the whole of a file that was opened with the second rights.
+    ///
+    /// # Errors
+    /// [`MmError`], as of `mmap`.
+    pub fn try_map_file(
+        &self,
+        file: &File<I>,
+        (rights, opened): (Rights, Rights),
+        flags: MapFlags,
+    ) -> Result<VirtAddr, MmError> {
+        let file_mapping = Some(FileMapping { file, offset: 0, opened });
+        let len = file.size().max(PAGE_SIZE);
+        let request = MapRequest { addr: VirtAddr::ZERO, len, rights, flags, file: file_mapping };
+        self.world.on(CPU, |mm| mm.mmap(&self.space, &request))
+    }
+
+    /// Gives advice about pages.
+    pub fn advise(&self, va: VirtAddr, pages: u64, advice: Advice) {
+        self.world.advise(CPU, &self.space, va, pages, advice);
+    }
+}
+
+/// What a CPU does in a race, where no process is borrowed.
+impl<I: Isa> World<I> {
+    /// The word that an access by `cpu`, which runs the space, reaches.
+    ///
+    /// # Panics
+    /// When the access is refused.
+    pub fn word(&self, cpu: CpuId, space: &Arc<Space<Sim<I>>>, va: VirtAddr, access: Access) -> &AtomicU64 {
+        loop {
+            self.lab.touch(cpu, space, va, access, 1).expect("allowed");
+            // Another CPU may have taken the page away again.
+            if let Ok(at) = self.lab.sim().access(cpu, va, access, 1) {
+                return &self.lab.sim().ram()[(at.pfn.base().raw() / 8 + va.page_offset() / 8) as usize];
+            }
+        }
+    }
+
+    /// Stores a word from `cpu`, which runs the space.
+    pub fn store(&self, cpu: CpuId, space: &Arc<Space<Sim<I>>>, va: VirtAddr, value: u64) {
+        self.word(cpu, space, va, Access::Write).store(value, Ordering::Relaxed);
+    }
+
+    /// Gives advice on `cpu` about pages of a space.
+    ///
+    /// # Panics
+    /// When it is refused.
+    pub fn advise(&self, cpu: CpuId, space: &Space<Sim<I>>, va: VirtAddr, pages: u64, advice: Advice) {
+        self.lab.on(cpu, |mm| mm.madvise(space, va, pages * PAGE_SIZE, advice)).expect("good advice");
+    }
+
+    /// Stores words that look like page tables to eight pages of a space.
+    ///
+    /// A walker that still uses the tables whose frames these pages got goes in a circle. `root` was
+    /// the root of those tables, and the walk that is to go astray is one for an address beside
+    /// `walked`.
+    pub fn store_tables(
+        &self,
+        cpu: CpuId,
+        space: &Arc<Space<Sim<I>>>,
+        pages: VirtAddr,
+        (root, walked): (Pfn, VirtAddr),
+    ) {
+        self.lab.run(cpu, space);
+        let itself = I::table(TableEntry { pfn: root, write_protected: false }).raw();
+        for page in 1..8 {
+            let levels = [Level::PMD, Level::PUD, Level::PGD];
+            let slots = levels.map(|level| at(pages, page).add(8 * level.index_of(walked) as u64));
+            slots.iter().for_each(|slot| self.store(cpu, space, *slot, itself));
+        }
+    }
+}

@@ -1,0 +1,51 @@
+//! A swap device that keeps its pages in the host's memory.
+
+use pagewright_mm::swap::SwapOps;
+use pagewright_types::{Errno, PAGE_SIZE};
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+
+/// The device; clones are handles to the same one.
+#[derive(Clone, Default)]
+pub struct MemorySwap {
+    pages: Arc<Mutex<BTreeMap<u32, Vec<u8>>>>,
+    /// Whether every write and read fails (`EIO`).
+    pub broken: Arc<AtomicBool>,
+}
+
+impl MemorySwap {
+    /// Slots that hold a page.
+    ///
+    /// # Panics
+    /// When a test thread panicked while it held the pages.
+    pub fn used(&self) -> usize {
+        self.pages.lock().expect("unpoisoned").len()
+    }
+}
+
+impl SwapOps for MemorySwap {
+    fn write_page(&self, slot: u32, get: &mut dyn FnMut(u64, &mut [u8])) -> Result<(), Errno> {
+        if self.broken.load(Ordering::Relaxed) {
+            return Err(Errno::EIO);
+        }
+        // Copied before the lock is taken: the copy is a scheduling point, and other CPUs go on.
+        let mut page = vec![0; PAGE_SIZE as usize];
+        get(0, &mut page);
+        self.pages.lock().expect("unpoisoned").insert(slot, page);
+        Ok(())
+    }
+
+    fn read_page(&self, slot: u32, put: &mut dyn FnMut(u64, &[u8])) -> Result<(), Errno> {
+        if self.broken.load(Ordering::Relaxed) {
+            return Err(Errno::EIO);
+        }
+        let page = self.pages.lock().expect("unpoisoned").get(&slot).cloned().ok_or(Errno::EIO)?;
+        put(0, &page);
+        Ok(())
+    }
+
+    fn discard(&self, slot: u32) {
+        self.pages.lock().expect("unpoisoned").remove(&slot);
+    }
+}

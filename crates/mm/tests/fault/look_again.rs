@@ -1,0 +1,141 @@
+//! Calls that look at a mapping, let go of the space and act: what they have looked at may be gone
+//! by then, and something else in its place. Each under many schedules.
+//!
+//! Not covered: page-outs and swapoff, which the tests of swap have.
+
+use pagewright_arch::Isa;
+use pagewright_lab::harness::files::{Disk, DiskFile};
+use pagewright_lab::harness::race::{first_lost, race, race_in_long_turns};
+use pagewright_lab::harness::{CPU, OTHER, Process, World};
+use pagewright_lab::on_both;
+use pagewright_mm::gup::{Contents, GupFlags};
+use pagewright_mm::space::FileMapping;
+use pagewright_mm::{Advice, MapFlags, MapRequest};
+use pagewright_sim::explore::CoroutineBody;
+use pagewright_types::{PAGE_SIZE, PageRange, Rights, VirtAddr};
+use std::sync::Arc;
+
+const SCHEDULES: u64 = 200;
+/// Where there is nothing else.
+const STACK: u64 = 0x20_0000_0000;
+
+fn interleave<I: Isa>(world: &World<I>, seed: u64, programs: Vec<CoroutineBody>) {
+    if seed.is_multiple_of(4) { race_in_long_turns(world, seed, programs) } else { race(world, seed, programs) }
+}
+
+/// A page below a stack goes while somebody has it brought; whether the stack stays as it is.
+fn bring_below_a_stack<I: Isa>(seed: u64) -> bool {
+    let world = World::<I>::unjudged();
+    let process = Process::new(&world);
+    let stack = VirtAddr::new(STACK);
+    let below = VirtAddr::new(STACK - PAGE_SIZE);
+    process.map_at(stack, 1, Rights::RW, MapFlags::PRIVATE | MapFlags::FIXED | MapFlags::GROWSDOWN);
+    process.map_at(below, 1, Rights::RW, MapFlags::PRIVATE | MapFlags::FIXED);
+    world.lab.run(CPU, &process.space);
+    let (brings, unmaps) = (world.clone(), world.clone());
+    let [brought, unmapped] = [process.space.clone(), process.space.clone()];
+    let programs: Vec<CoroutineBody> = vec![
+        Box::new(move || match seed % 3 {
+            0 => {
+                let _ = brings.lab.on(CPU, |mm| mm.madvise(&brought, below, PAGE_SIZE, Advice::PopulateWrite));
+            }
+            1 => {
+                let _ = brings.lab.on(CPU, |mm| mm.mlock(&brought, below, PAGE_SIZE));
+            }
+            _ => {
+                let pages = |mm: &pagewright_mm::Mm<_>| {
+                    mm.get_user_pages(&brought, PageRange::page(below), GupFlags::WRITE)
+                        .map(|pages| mm.release_user_pages(pages, Contents::Read))
+                };
+                let _ = brings.lab.on(CPU, pages);
+            }
+        }),
+        Box::new(move || unmaps.lab.on(OTHER, |mm| mm.munmap(&unmapped, below, PAGE_SIZE)).expect("a range of pages")),
+    ];
+    interleave(&world, seed, programs);
+    process.space.map().read().find(below).is_none()
+}
+
+fn no_stack_grows_for_who_brings_pages<I: Isa>() {
+    assert_eq!(first_lost(SCHEDULES, bring_below_a_stack::<I>), None, "a stack has grown that nobody touched");
+}
+
+/// A debugger's store to memory that a file takes the place of, which was opened to be read;
+/// whether its page stays clean.
+fn force_beside_a_file<I: Isa>(seed: u64) -> bool {
+    let world = World::<I>::unjudged();
+    let process = Process::new(&world);
+    let device = Arc::new(Disk::default());
+    let file = world.file_of(DiskFile(device.clone()), 1);
+    let base = VirtAddr::new(STACK);
+    process.map_at(base, 1, Rights::RW, MapFlags::PRIVATE | MapFlags::FIXED);
+    world.on(CPU, |mm| mm.mprotect(&process.space, base, PAGE_SIZE, Rights::READ)).expect("room");
+    world.lab.run(CPU, &process.space);
+    let (forces, maps, mapped) = (world.clone(), world.clone(), file.clone());
+    let [forced, replaced] = [process.space.clone(), process.space.clone()];
+    let programs: Vec<CoroutineBody> = vec![
+        Box::new(move || {
+            let flags = GupFlags::WRITE | GupFlags::FORCE;
+            let pages = |mm: &pagewright_mm::Mm<_>| {
+                mm.get_user_pages(&forced, PageRange::page(base), flags)
+                    .map(|pages| mm.release_user_pages(pages, Contents::Read))
+            };
+            let _ = forces.lab.on(CPU, pages);
+        }),
+        Box::new(move || {
+            let file = Some(FileMapping { file: &mapped, offset: 0, opened: Rights::READ });
+            let flags = MapFlags::SHARED | MapFlags::FIXED;
+            let request = MapRequest { addr: base, len: PAGE_SIZE, rights: Rights::READ, flags, file };
+            maps.lab.on(OTHER, |mm| mm.mmap(&replaced, &request)).expect("room");
+        }),
+    ];
+    interleave(&world, seed, programs);
+    world.on(CPU, |mm| mm.write_back(&file, 0, PAGE_SIZE)).expect("a good device");
+    device.written.lock().expect("unpoisoned").is_empty()
+}
+
+fn nothing_is_forced_on_a_file<I: Isa>() {
+    assert_eq!(first_lost(SCHEDULES, force_beside_a_file::<I>), None, "a file was to be written that can only be read");
+}
+
+/// A copy from the memory of a process that ends, or advice to bring it; another CPU gets the
+/// frames of its tables, and stores there what looks like tables.
+fn copy_from_a_process_that_ends<I: Isa>(seed: u64) -> bool {
+    let world = World::<I>::unjudged();
+    let (ends, other) = (Process::new(&world), Process::new(&world));
+    let (base, theirs) = (ends.anon(1), other.anon(8));
+    ends.write(CPU, base, 1);
+    other.write(CPU, theirs, 1);
+    let root = ends.space.table().root();
+    world.lab.on(CPU, |mm| mm.tlb().leave_space());
+    let (copies, reuses) = (world.clone(), world.clone());
+    let [copied, ended, taken] = [ends.space.clone(), ends.space.clone(), other.space.clone()];
+    let programs: Vec<CoroutineBody> = vec![
+        Box::new(move || {
+            if seed.is_multiple_of(2) {
+                let _ = copies.lab.on(CPU, |mm| mm.madvise(&copied, base, PAGE_SIZE, Advice::PopulateRead));
+                return;
+            }
+            let mut bytes = [0; 8];
+            let left = copies.lab.on(CPU, |mm| mm.copy_from_user(&copied, base, &mut bytes));
+            assert!(left == 8 || u64::from_le_bytes(bytes) == 1, "the bytes of somebody else");
+        }),
+        Box::new(move || {
+            reuses.lab.on(OTHER, |mm| mm.end_space(&ended));
+            reuses.store_tables(OTHER, &taken, theirs, (root, base));
+        }),
+    ];
+    interleave(&world, seed, programs);
+    true
+}
+
+/// INV-TABLE-STABLE: nobody walks the tables of a space that has none.
+fn no_copy_walks_tables_that_are_gone<I: Isa>() {
+    assert_eq!(first_lost(20 * SCHEDULES, copy_from_a_process_that_ends::<I>), None);
+}
+
+on_both! {
+    no_stack_grows_for_who_brings_pages,
+    nothing_is_forced_on_a_file,
+    no_copy_walks_tables_that_are_gone,
+}

@@ -1,0 +1,5 @@
+//! Faults: what they count, and what a fault that waited must look at again.
+
+mod look_again;
+mod native_rules;
+mod races;

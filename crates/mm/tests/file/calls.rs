@@ -1,0 +1,508 @@
+//! Files and shared memory: memfds and their seals, sizes and holes, reads and writes, `msync`,
+//! `mincore`, write-back.
+//!
+//! What Linux answers was asked of Linux 6.18. Not covered: races, which the random programs look
+//! for.
+
+use pagewright_arch::Isa;
+use pagewright_lab::harness::files::{Disk, DiskFile};
+use pagewright_lab::harness::{CPU, File, OTHER, Process, World, at};
+use pagewright_lab::on_both;
+use pagewright_mm::counters::Gauge;
+use pagewright_mm::file::{FallocateFlags, MemfdFlags, Seals};
+use pagewright_mm::space::SyncFlags;
+use pagewright_mm::{Advice, FaultError, MapFlags, MmError};
+use pagewright_sim::AllocationFailure;
+use pagewright_types::{Access, Errno, PAGE_SIZE, Rights, VirtAddr};
+use std::sync::Arc;
+
+on_both! {
+    a_memfd_is_made_as_its_flags_say,
+    seals_are_added_as_linux_adds_them,
+    what_is_sealed_against_writing_is_not_written,
+    sealed_sizes_stay,
+    contents_live_as_long_as_somebody_has_them,
+    what_is_taken_from_a_file_is_taken_from_its_mappings_alone,
+    a_forgotten_file_goes_with_its_last_mapping,
+    reads_and_writes_meet_mappings,
+    sizes_and_holes,
+    a_truncated_page_is_cleared_behind_the_end,
+    msync_answers_as_linux,
+    a_store_is_written_back_once,
+    a_page_that_can_not_be_written_stays_dirty,
+    mincore_answers_as_linux,
+    every_allocation_can_fail,
+}
+
+/// An empty memfd of so many pages, which can be sealed.
+fn memfd<I: Isa>(world: &World<I>, pages: u64) -> File<I> {
+    let file = world.on(CPU, |mm| mm.memfd_create("it", MemfdFlags::ALLOW_SEALING)).expect("memory");
+    truncate(world, &file, pages * PAGE_SIZE).expect("not sealed");
+    file
+}
+
+fn truncate<I: Isa>(world: &World<I>, file: &File<I>, size: u64) -> Result<(), Errno> {
+    world.on(CPU, |mm| mm.truncate(file, size)).map_err(MmError::errno)
+}
+
+fn seal<I: Isa>(world: &World<I>, file: &File<I>, seals: Seals) -> Result<(), Errno> {
+    world.on(CPU, |mm| mm.add_seals(file, Rights::RW, seals)).map_err(MmError::errno)
+}
+
+fn fallocate<I: Isa>(world: &World<I>, file: &File<I>, flags: u32, offset: u64, len: u64) -> Result<(), Errno> {
+    let flags = FallocateFlags::from_bits_retain(flags);
+    world.on(CPU, |mm| mm.fallocate(file, flags, offset, len)).map_err(MmError::errno)
+}
+
+fn write<I: Isa>(world: &World<I>, file: &File<I>, offset: u64, bytes: &[u8]) -> Result<usize, Errno> {
+    world.on(CPU, |mm| mm.write_at(file, offset, bytes)).map_err(MmError::errno)
+}
+
+fn read<I: Isa>(world: &World<I>, file: &File<I>, offset: u64, len: usize) -> Result<Vec<u8>, Errno> {
+    let mut bytes = vec![0xee; len];
+    let done = world.on(CPU, |mm| mm.read_at(file, offset, &mut bytes)).map_err(MmError::errno)?;
+    bytes.truncate(done);
+    Ok(bytes)
+}
+
+const PUNCH: u32 = 3;
+
+fn a_memfd_is_made_as_its_flags_say<I: Isa>() {
+    let world = World::<I>::unjudged();
+    let before = world.levels();
+    let make = |name: &str, flags| world.on(CPU, |mm| mm.memfd_create(name, MemfdFlags::from_bits_retain(flags)));
+    let refused = |name: &str, flags| make(name, flags).map(drop).map_err(MmError::errno);
+    assert_eq!(refused("a", 0x20), Err(Errno::EINVAL));
+    assert_eq!(refused("a", 0x18), Err(Errno::EINVAL));
+    assert_eq!(refused("a", 1 << 26), Err(Errno::EINVAL));
+    assert_eq!(refused("a", 4 | 0x18), Err(Errno::EINVAL));
+    assert_eq!(refused("a", 4 | 21 << 26), Err(Errno::ENOSYS), "no huge pages");
+    assert_eq!(refused(&"a".repeat(250), 0), Err(Errno::EINVAL));
+    let cases =
+        [(0, Seals::SEAL, true), (1, Seals::SEAL, true), (2, Seals::empty(), true), (0x12, Seals::empty(), true)];
+    for (flags, seals, executable) in cases.into_iter().chain([(8, Seals::EXEC, false), (0xa, Seals::EXEC, false)]) {
+        let file = make(&"a".repeat(249), flags).expect("a good name");
+        assert_eq!((file.seals(), file.is_executable(), file.size()), (Ok(seals), executable, 0), "{flags:#x}");
+        world.on(CPU, |mm| mm.close_file(&file));
+    }
+    let file = make("name", 0).expect("a good name");
+    truncate(&world, &file, PAGE_SIZE).expect("not sealed");
+    let process = Process::new(&world);
+    process.map_file(&file, Rights::READ, MapFlags::SHARED);
+    let mut maps = String::new();
+    world.on(CPU, |mm| mm.show_maps(&process.space, &mut maps)).expect("a string takes everything");
+    assert!(maps.trim_end().ends_with(" /memfd:name (deleted)"), "{maps}");
+    world.on(CPU, |mm| mm.close_file(&file));
+    process.end();
+    assert_eq!(world.levels(), before);
+}
+
+/// INV-SEAL.
+fn seals_are_added_as_linux_adds_them<I: Isa>() {
+    let world = World::<I>::unjudged();
+    let process = Process::new(&world);
+    let file = memfd(&world, 4);
+    let read_only = world.on(CPU, |mm| mm.add_seals(&file, Rights::READ, Seals::SHRINK)).map_err(MmError::errno);
+    assert_eq!(read_only, Err(Errno::EPERM));
+    assert_eq!(seal(&world, &file, Seals::from_bits_retain(0x40)), Err(Errno::EINVAL));
+    assert_eq!(seal(&world, &world.file(1), Seals::SHRINK), Err(Errno::EINVAL), "no shared memory");
+    // A shared mapping that could become writable is in the way, wherever it is; a private one is
+    // not.
+    let base = process.map_file(&file, Rights::READ, MapFlags::SHARED);
+    let child = process.fork();
+    process.unmap(at(base, 1), 1);
+    process.unmap(base, 1);
+    process.unmap(at(base, 2), 2);
+    assert_eq!(seal(&world, &file, Seals::WRITE), Err(Errno::EBUSY), "the child has it");
+    assert_eq!(seal(&world, &file, Seals::EXEC), Err(Errno::EBUSY), "what can be run must not be written");
+    assert_eq!(file.seals(), Ok(Seals::empty()));
+    child.end();
+    let private = process.map_file(&file, Rights::RW, MapFlags::PRIVATE);
+    process.write(CPU, private, 7);
+    process.try_map_file(&file, (Rights::READ, Rights::READ), MapFlags::SHARED).expect("never writable");
+    assert_eq!(seal(&world, &file, Seals::WRITE), Ok(()));
+    assert_eq!(seal(&world, &file, Seals::GROW | Seals::WRITE), Ok(()), "once more");
+    assert_eq!(seal(&world, &file, Seals::EXEC | Seals::SEAL), Ok(()));
+    assert_eq!(file.seals(), Ok(Seals::all()), "a program stays as it is");
+    assert_eq!(seal(&world, &file, Seals::SHRINK), Err(Errno::EPERM), "no more seals");
+    process.end();
+}
+
+/// INV-SEAL.
+fn what_is_sealed_against_writing_is_not_written<I: Isa>() {
+    let world = World::<I>::unjudged();
+    for sealed in [Seals::WRITE, Seals::FUTURE_WRITE] {
+        let process = Process::new(&world);
+        let file = memfd(&world, 4);
+        let old = process.map_file(&file, Rights::RW, MapFlags::SHARED);
+        process.write(CPU, old, 7);
+        if sealed == Seals::WRITE {
+            process.unmap(old, 4);
+        }
+        assert_eq!(seal(&world, &file, sealed), Ok(()));
+        let map = |rights, opened, flags| process.try_map_file(&file, (rights, opened), flags).map_err(MmError::errno);
+        assert_eq!(map(Rights::RW, Rights::RW, MapFlags::SHARED), Err(Errno::EPERM));
+        assert_eq!(map(Rights::RW, Rights::READ, MapFlags::SHARED), Err(Errno::EACCES));
+        let base = map(Rights::READ, Rights::RW, MapFlags::SHARED).expect("to read");
+        let protected = world.on(CPU, |mm| mm.mprotect(&process.space, base, PAGE_SIZE, Rights::RW));
+        assert_eq!(protected.map_err(MmError::errno), Err(Errno::EACCES));
+        let remove =
+            |at| world.on(CPU, |mm| mm.madvise(&process.space, at, PAGE_SIZE, Advice::Remove)).map_err(MmError::errno);
+        assert_eq!(remove(base), Err(Errno::EACCES));
+        assert_eq!(write(&world, &file, 0, b"a"), Err(Errno::EPERM));
+        assert_eq!(write(&world, &file, 0, b""), Ok(0));
+        assert_eq!(fallocate(&world, &file, PUNCH, 0, PAGE_SIZE), Err(Errno::EPERM));
+        assert_eq!(fallocate(&world, &file, 0, 0, 5 * PAGE_SIZE), Ok(()));
+        let private = map(Rights::RW, Rights::RW, MapFlags::PRIVATE).expect("copies are free");
+        process.write(CPU, private, 8);
+        assert_eq!((process.read(CPU, base), process.read(CPU, private)), (7, 8));
+        if sealed == Seals::FUTURE_WRITE {
+            process.write(CPU, old, 9);
+            assert_eq!((process.read(CPU, base), remove(old)), (9, Err(Errno::EPERM)));
+            let child = process.fork();
+            child.write(CPU, old, 10);
+            assert_eq!(process.read(CPU, base), 10, "what there was goes on, in children, too");
+            child.end();
+        }
+        assert_eq!(truncate(&world, &file, 0), Ok(()), "nobody said that it could not shrink");
+        process.end();
+        world.on(CPU, |mm| mm.close_file(&file));
+    }
+}
+
+/// INV-SEAL.
+fn sealed_sizes_stay<I: Isa>() {
+    let world = World::<I>::unjudged();
+    let file = memfd(&world, 0);
+    let size = 2 * PAGE_SIZE + 100;
+    assert_eq!(truncate(&world, &file, size), Ok(()));
+    assert_eq!(seal(&world, &file, Seals::GROW), Ok(()));
+    assert_eq!(truncate(&world, &file, size + 1), Err(Errno::EPERM));
+    let bytes = vec![1; 3 * PAGE_SIZE as usize];
+    assert_eq!(write(&world, &file, 0, &bytes), Ok(2 * PAGE_SIZE as usize), "the pages that did not make it grow");
+    assert_eq!(write(&world, &file, 2 * PAGE_SIZE, &bytes[..200]), Err(Errno::EPERM));
+    assert_eq!(write(&world, &file, 2 * PAGE_SIZE, &bytes[..100]), Ok(100));
+    for flags in [0, 1] {
+        assert_eq!(fallocate(&world, &file, flags, 0, 3 * PAGE_SIZE), Err(Errno::EPERM));
+    }
+    assert_eq!(seal(&world, &file, Seals::SHRINK), Ok(()));
+    assert_eq!(truncate(&world, &file, 10), Err(Errno::EPERM));
+    assert_eq!(truncate(&world, &file, size), Ok(()));
+    assert_eq!(fallocate(&world, &file, PUNCH, PAGE_SIZE, PAGE_SIZE), Ok(()), "a hole does not change the size");
+    assert_eq!((file.size(), read(&world, &file, PAGE_SIZE, 2)), (size, Ok(vec![0, 0])));
+    world.on(CPU, |mm| mm.close_file(&file));
+}
+
+fn what_is_taken_from_a_file_is_taken_from_its_mappings_alone<I: Isa>() {
+    let world = World::<I>::unjudged();
+    let (cut, other) = (memfd(&world, 4), memfd(&world, 4));
+    let process = Process::new(&world);
+    let mapped = process.map_file(&cut, Rights::RW, MapFlags::SHARED);
+    let copies = process.map_file(&other, Rights::RW, MapFlags::PRIVATE);
+    process.write(CPU, mapped, 7);
+    process.write(CPU, copies, 8);
+    assert_eq!(truncate(&world, &cut, 0), Ok(()));
+    assert_eq!(process.read(CPU, copies), 8);
+    process.end();
+    [cut, other].iter().for_each(|file| world.on(CPU, |mm| mm.close_file(file)));
+}
+
+fn a_forgotten_file_goes_with_its_last_mapping<I: Isa>() {
+    let world = World::<I>::unjudged();
+    let process = Process::new(&world);
+    let device = Arc::new(Disk::default());
+    let handles = || Arc::strong_count(&device);
+    let file = world.file_of(DiskFile(device.clone()), 4);
+    let base = process.map_file(&file, Rights::RW, MapFlags::PRIVATE);
+    process.write(CPU, base, 7);
+    let files = || {
+        let mut files = 0;
+        world.on(CPU, |mm| mm.for_each_file(|_| files += 1));
+        files
+    };
+    assert_eq!((files(), handles()), (1, 2));
+    world.on(CPU, |mm| mm.forget_file(&file));
+    drop(file);
+    assert_eq!((files(), handles()), (0, 2), "its mapping has it, and nobody finds it");
+    let child = process.fork();
+    process.unmap(base, 4);
+    assert_eq!(handles(), 2, "a mapping that was made since has it, too");
+    child.end();
+    assert_eq!(handles(), 1);
+    process.end();
+}
+
+fn contents_live_as_long_as_somebody_has_them<I: Isa>() {
+    let world = World::<I>::unjudged();
+    let before = world.levels();
+    let process = Process::new(&world);
+    let file = memfd(&world, 2);
+    let base = process.map_file(&file, Rights::RW, MapFlags::SHARED);
+    process.write(CPU, base, 7);
+    process.unmap(base, 2);
+    let base = process.map_file(&file, Rights::RW, MapFlags::SHARED);
+    assert_eq!(process.read(CPU, base), 7, "the descriptor kept it");
+    world.on(CPU, |mm| mm.close_file(&file));
+    assert_eq!(process.read(CPU, base), 7, "the mapping keeps it");
+    assert_eq!(world.lab.mm().gauge(Gauge::Shmem), 1);
+    process.unmap(base, 2);
+    assert_eq!(world.lab.mm().gauge(Gauge::Shmem), 0, "nobody has it any more");
+    process.end();
+    assert_eq!(world.levels(), before);
+}
+
+fn reads_and_writes_meet_mappings<I: Isa>() {
+    let world = World::<I>::unjudged();
+    let before = world.levels();
+    let process = Process::new(&world);
+    let file = memfd(&world, 0);
+    assert_eq!(write(&world, &file, PAGE_SIZE - 4, &[1, 2, 3, 4, 5, 6, 7, 8]), Ok(8), "across pages, and it grows");
+    assert_eq!(file.size(), PAGE_SIZE + 4);
+    assert_eq!(read(&world, &file, PAGE_SIZE - 6, 64), Ok(vec![0, 0, 1, 2, 3, 4, 5, 6, 7, 8]));
+    let base = process.map_file(&file, Rights::RW, MapFlags::SHARED);
+    assert_eq!(process.read(CPU, at(base, 1)), 0x0807_0605);
+    process.write(CPU, at(base, 1), 0x0102_0304);
+    assert_eq!(read(&world, &file, PAGE_SIZE, 4), Ok(vec![4, 3, 2, 1]));
+    assert_eq!(truncate(&world, &file, 8 * PAGE_SIZE), Ok(()));
+    assert_eq!(read(&world, &file, 5 * PAGE_SIZE, 4), Ok(vec![0; 4]));
+    assert_eq!(world.lab.mm().gauge(Gauge::Shmem), 2, "to read what nobody wrote takes no page");
+    assert_eq!(read(&world, &file, 9 * PAGE_SIZE, 4), Ok(vec![]));
+    assert_eq!(read(&world, &file, 1 << 63, 4), Err(Errno::EINVAL));
+    assert_eq!(write(&world, &file, 1 << 63, &[1]), Err(Errno::EINVAL));
+    assert_eq!(write(&world, &file, i64::MAX as u64, &[1]), Err(Errno::EFBIG));
+    // A file of an embedder's has its own bytes around those written.
+    let data = world.file(2);
+    assert_eq!(write(&world, &data, PAGE_SIZE + 1, &[9]), Ok(1));
+    assert_eq!(read(&world, &data, PAGE_SIZE, 3), Ok(vec![1, 9, 0]));
+    assert_eq!(read(&world, &data, 2 * PAGE_SIZE - 1, 3), Ok(vec![0]));
+    process.end();
+    world.on(CPU, |mm| {
+        mm.close_file(&file);
+        mm.close_file(&data);
+    });
+    assert_eq!(world.levels(), before);
+}
+
+/// INV-FILE-REMOVED.
+fn sizes_and_holes<I: Isa>() {
+    let world = World::<I>::unjudged();
+    let process = Process::new(&world);
+    let file = memfd(&world, 8);
+    let answers = [
+        (2, PAGE_SIZE, PAGE_SIZE, Errno::EOPNOTSUPP),
+        (0x10, PAGE_SIZE, PAGE_SIZE, Errno::EOPNOTSUPP),
+        (0, PAGE_SIZE, 0, Errno::EINVAL),
+        (0, 1 << 63, PAGE_SIZE, Errno::EINVAL),
+        (0, 0, 1 << 63, Errno::EINVAL),
+        (0, i64::MAX as u64, 1, Errno::EFBIG),
+    ];
+    for (flags, offset, len, errno) in answers {
+        assert_eq!(fallocate(&world, &file, flags, offset, len), Err(errno), "{flags:#x} {offset:#x} {len:#x}");
+    }
+    assert_eq!(truncate(&world, &file, u64::MAX), Err(Errno::EFBIG));
+    let shmem = || world.lab.mm().gauge(Gauge::Shmem);
+    assert_eq!(fallocate(&world, &file, 0, PAGE_SIZE + 1, PAGE_SIZE), Ok(()));
+    assert_eq!((shmem(), file.size()), (2, 8 * PAGE_SIZE), "the pages that the bytes touch");
+    assert_eq!(fallocate(&world, &file, 1, 8 * PAGE_SIZE, PAGE_SIZE), Ok(()));
+    assert_eq!((shmem(), file.size()), (3, 8 * PAGE_SIZE), "past the end, for later");
+    assert_eq!(fallocate(&world, &file, 0, 8 * PAGE_SIZE, 10), Ok(()));
+    assert_eq!((shmem(), file.size()), (3, 8 * PAGE_SIZE + 10));
+    let (shared, private) =
+        (process.map_file(&file, Rights::RW, MapFlags::SHARED), process.map_file(&file, Rights::RW, MapFlags::PRIVATE));
+    (0..8).for_each(|index| process.write(CPU, at(shared, index), index + 1));
+    let last = |index| at(shared, index).add(PAGE_SIZE - 8);
+    (0..8).for_each(|index| process.write(CPU, last(index), index + 1));
+    process.write(CPU, at(private, 3), 40);
+    assert_eq!(process.read(CPU, at(private, 4)), 5);
+    process.touch(OTHER, at(shared, 4), Access::Read).expect("readable");
+    assert_eq!(fallocate(&world, &file, PUNCH, 2 * PAGE_SIZE + 8, 4 * PAGE_SIZE), Ok(()));
+    let firsts = [0, 1, 2, 3, 4, 5, 6, 7].map(|index| process.read(CPU, at(shared, index)));
+    assert_eq!(firsts, [1, 2, 3, 0, 0, 0, 0, 8]);
+    assert_eq!([1, 2, 5, 6].map(|index| process.read(CPU, last(index))), [2, 0, 0, 7], "parts of pages are cleared");
+    assert_eq!([3, 4].map(|index| process.read(CPU, at(private, index))), [40, 0], "a copy stays");
+    assert_eq!(fallocate(&world, &file, PUNCH, 8, 8), Ok(()));
+    assert_eq!((process.read(CPU, shared), process.read(CPU, last(0))), (1, 1), "a hole within a page");
+    assert_eq!(fallocate(&world, &world.file(1), 0, 0, 1), Err(Errno::EOPNOTSUPP));
+    world.on(CPU, |mm| mm.close_file(&file));
+    process.end();
+}
+
+fn a_truncated_page_is_cleared_behind_the_end<I: Isa>() {
+    let world = World::<I>::unjudged();
+    let process = Process::new(&world);
+    let file = memfd(&world, 2);
+    let base = process.map_file(&file, Rights::RW, MapFlags::SHARED);
+    (0..4).for_each(|index| process.write(CPU, base.add(index * PAGE_SIZE / 2), index + 1));
+    assert_eq!(truncate(&world, &file, 8), Ok(()));
+    let va = at(base, 1);
+    assert_eq!(process.touch(CPU, va, Access::Read), Err(FaultError::PastEnd { va }));
+    assert_eq!(truncate(&world, &file, 2 * PAGE_SIZE), Ok(()));
+    let words = [0, 1, 2, 3].map(|index| process.read(CPU, base.add(index * PAGE_SIZE / 2)));
+    assert_eq!(words, [1, 0, 0, 0]);
+    process.end();
+}
+
+fn msync_answers_as_linux<I: Isa>() {
+    let world = World::<I>::unjudged();
+    let process = Process::new(&world);
+    let base = process.anon(4);
+    let sync = |at, len, flags| {
+        let flags = SyncFlags::from_bits_retain(flags);
+        world.on(CPU, |mm| mm.msync(&process.space, at, len, flags)).map_err(MmError::errno)
+    };
+    let (einval, enomem) = (Err(Errno::EINVAL), Err(Errno::ENOMEM));
+    let answers = [
+        (base, PAGE_SIZE, 0, Ok(())),
+        (base, PAGE_SIZE, 8, einval),
+        (base.add(1), PAGE_SIZE, 4, einval),
+        (base, PAGE_SIZE, 5, einval),
+        (base, u64::MAX, 4, Ok(())),
+        (base, PAGE_SIZE.wrapping_neg(), 4, enomem),
+        (base, 0, 4, Ok(())),
+        (VirtAddr::new(PAGE_SIZE.wrapping_neg()), PAGE_SIZE, 4, enomem),
+    ];
+    for (at, len, flags, answer) in answers {
+        assert_eq!(sync(at, len, flags), answer, "{at} {len:#x} {flags}");
+    }
+    world.on(CPU, |mm| mm.mlock(&process.space, base, PAGE_SIZE)).expect("within the limit");
+    for (flags, answer) in [(2, Err(Errno::EBUSY)), (3, Err(Errno::EBUSY)), (4, Ok(()))] {
+        assert_eq!(sync(base, PAGE_SIZE, flags), answer);
+    }
+    process.unmap(at(base, 2), 1);
+    for flags in [0, 1, 4] {
+        assert_eq!(sync(base, 4 * PAGE_SIZE, flags), enomem, "a hole, {flags}");
+    }
+    // What lies behind a hole is written, unless it is only a question whether there is one.
+    let device = Arc::new(Disk::default());
+    let file = world.file_of(DiskFile(device.clone()), 3);
+    let mapped = process.map_file(&file, Rights::RW, MapFlags::SHARED);
+    (0..3).for_each(|index| process.write(CPU, at(mapped, index), 7));
+    process.unmap(at(mapped, 1), 1);
+    let written = || device.written.lock().expect("unpoisoned").len();
+    assert_eq!((sync(mapped, 3 * PAGE_SIZE, 1), written()), (enomem, 0));
+    assert_eq!((sync(mapped, 3 * PAGE_SIZE, 4), written()), (enomem, 2));
+    process.end();
+}
+
+/// INV-FILE-CLEAN.
+fn a_store_is_written_back_once<I: Isa>() {
+    let world = World::<I>::unjudged();
+    let before = world.levels();
+    let process = Process::new(&world);
+    let device = Arc::new(Disk::default());
+    let file = world.file_of(DiskFile(device.clone()), 4);
+    let base = process.map_file(&file, Rights::RW, MapFlags::SHARED);
+    let child = process.fork();
+    let private = process.map_file(&file, Rights::RW, MapFlags::PRIVATE);
+    process.write(CPU, at(private, 3), 99);
+    let sync = || {
+        world.on(CPU, |mm| mm.msync(&process.space, base, 4 * PAGE_SIZE, SyncFlags::SYNC)).expect("mapped");
+        std::mem::take(&mut *device.written.lock().expect("unpoisoned"))
+    };
+    process.read(CPU, at(base, 1));
+    assert_eq!(sync(), [], "nobody stored to it");
+    process.write(CPU, base, 7);
+    child.touch(OTHER, at(base, 2), Access::Write).expect("writable");
+    assert_eq!(sync(), [(0, 7), (2, 2)]);
+    assert_eq!(sync(), [], "it is clean now");
+    process.protect(base, 4, Rights::READ);
+    process.protect(base, 4, Rights::RW);
+    assert_eq!(sync(), [], "and rights do not make it dirty");
+    // A CPU that could store before must ask again.
+    child.touch(OTHER, at(base, 2), Access::Write).expect("writable");
+    process.write(CPU, base, 8);
+    assert_eq!(sync(), [(0, 8), (2, 2)]);
+    assert_eq!(write(&world, &file, 3 * PAGE_SIZE, &[5]), Ok(1));
+    assert_eq!(sync(), [(3, 5)], "a write makes it dirty, too");
+    assert_eq!(process.read(CPU, at(private, 3)), 99);
+    child.end();
+    process.end();
+    world.on(CPU, |mm| mm.close_file(&file));
+    assert_eq!(world.levels(), before);
+}
+
+fn a_page_that_can_not_be_written_stays_dirty<I: Isa>() {
+    let world = World::<I>::unjudged();
+    let process = Process::new(&world);
+    let device = Arc::new(Disk::default());
+    let file = world.file_of(DiskFile(device.clone()), 3);
+    let base = process.map_file(&file, Rights::RW, MapFlags::SHARED);
+    (0..3).for_each(|index| process.write(CPU, at(base, index), index + 7));
+    *device.broken.lock().expect("unpoisoned") = Some(1);
+    let back = || world.on(CPU, |mm| mm.write_back(&file, 0, 3 * PAGE_SIZE)).map_err(MmError::errno);
+    assert_eq!(back(), Err(Errno::ENOSPC));
+    assert_eq!(*device.written.lock().expect("unpoisoned"), [(0, 7), (2, 9)], "the others are written");
+    *device.broken.lock().expect("unpoisoned") = None;
+    assert_eq!(back(), Ok(()));
+    assert_eq!(device.written.lock().expect("unpoisoned")[2..], [(1, 8)]);
+    process.end();
+}
+
+fn mincore_answers_as_linux<I: Isa>() {
+    let world = World::<I>::unjudged();
+    let process = Process::new(&world);
+    let base = process.anon(4);
+    process.write(CPU, base, 1);
+    process.read(CPU, at(base, 2));
+    assert_eq!(process.mincore(base, 4), Ok(vec![1, 0, 1, 0]), "the zero page is at hand");
+    let ask = |at, len| {
+        let mut vec = [9; 8];
+        (world.on(CPU, |mm| mm.mincore(&process.space, at, len, &mut vec)).map_err(MmError::errno), vec)
+    };
+    assert_eq!(ask(base.add(1), PAGE_SIZE).0, Err(Errno::EINVAL));
+    assert_eq!(ask(base, 0), (Ok(()), [9; 8]));
+    assert_eq!(ask(base, 1).1, [1, 9, 9, 9, 9, 9, 9, 9]);
+    assert_eq!(ask(base, u64::MAX).0, Err(Errno::ENOMEM));
+    assert_eq!(ask(I::USER_END, PAGE_SIZE).0, Err(Errno::ENOMEM));
+    assert_eq!(ask(I::USER_END, 0).0, Ok(()));
+    assert_eq!(ask(VirtAddr::new(1 << 60), 0).0, Err(Errno::ENOMEM));
+    process.unmap(at(base, 2), 1);
+    assert_eq!(ask(base, 4 * PAGE_SIZE), (Err(Errno::ENOMEM), [1, 0, 9, 9, 9, 9, 9, 9]), "up to the hole");
+    let file = world.file(4);
+    let mapped = process.map_file(&file, Rights::RW, MapFlags::PRIVATE);
+    assert_eq!(read(&world, &file, PAGE_SIZE, 1), Ok(vec![1]));
+    assert_eq!(process.mincore(mapped, 4), Ok(vec![0, 1, 0, 0]), "in the cache and not mapped");
+    process.write(CPU, at(mapped, 2), 1);
+    let own = process.mincore(mapped, 4).expect("mapped");
+    assert_eq!(own[2], 1, "a copy");
+    let foreign = world.file_of(DiskFile(Arc::new(Disk { foreign: true, ..Disk::default() })), 4);
+    let mapped = process.map_file(&foreign, Rights::READ, MapFlags::PRIVATE);
+    assert_eq!(process.mincore(mapped, 4), Ok(vec![1; 4]), "nothing is said about other people's files");
+    process.end();
+}
+
+fn every_allocation_can_fail<I: Isa>() {
+    let world = World::<I>::unjudged();
+    let before = world.levels();
+    let (mut depth, mut failures) = (0, 0);
+    loop {
+        world.lab.sim().fail_allocation_after(depth, AllocationFailure::One);
+        let made = world.on(CPU, |mm| mm.memfd_create("it", MemfdFlags::ALLOW_SEALING)).map_err(MmError::errno);
+        let mut failed = made.is_err();
+        if let Ok(file) = &made {
+            let bytes = [1; 3 * PAGE_SIZE as usize];
+            let written = write(&world, file, 0, &bytes);
+            failed |= written != Ok(bytes.len());
+            assert_eq!(file.size(), written.map_or(0, |bytes| bytes as u64), "as much as was written");
+            let room = fallocate(&world, file, 0, 4 * PAGE_SIZE, 4 * PAGE_SIZE);
+            let size = if room.is_ok() { 8 * PAGE_SIZE } else { file.size() };
+            assert_eq!(file.size(), size);
+            failed |= room.is_err();
+            if room.is_err() {
+                assert_eq!(room, Err(Errno::ENOMEM));
+                assert_eq!(world.lab.mm().gauge(Gauge::Shmem), file.pages(), "nothing is left past the end");
+            }
+        }
+        world.lab.sim().permit_allocations();
+        if let Ok(file) = made {
+            world.on(CPU, |mm| mm.close_file(&file));
+        }
+        assert_eq!(world.levels(), before, "after {depth} others");
+        if !failed {
+            break;
+        }
+        depth += 1;
+        failures += 1;
+    }
+    assert!(failures >= 10, "only {failures} allocations could fail");
+}

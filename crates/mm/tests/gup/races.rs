@@ -1,0 +1,330 @@
+//! Pages taken from user memory, and copies of it, while other CPUs fork, unmap, and store: each
+//! race under many schedules; random programs without races; and both with each bug that can be
+//! planted there (feature `planted`), which must be found.
+//!
+//! Not covered: two races at once. Random programs under random schedules are the net below.
+
+use pagewright_arch::{Aarch64, Isa, X86_64};
+use pagewright_check::{Attempt, CheckFinding, Chooser, RunDetail, Search, SearchPlan, search};
+use pagewright_lab::harness::{ANON, CPU, Device, OTHER, Process, TakeBy, World};
+use pagewright_mm::gup::{Contents, GupFlags};
+use pagewright_mm::space::ClearRefs;
+use pagewright_mm::view::PageState;
+use pagewright_mm::{MapFlags, MapRequest};
+use pagewright_sim::explore::{CoroutineBody, ExploreSettings, RunEnd};
+use pagewright_types::{Access, Counter, PAGE_SIZE, PageRange, Rights, VirtAddr};
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+
+const NONE: GupFlags = GupFlags::empty();
+const OLD: u64 = 11;
+const NEW: u64 = 22;
+
+/// Two programs, and what must be true when both have ended.
+struct Race {
+    programs: Vec<CoroutineBody>,
+    check: Box<dyn FnOnce() -> Result<(), String>>,
+}
+
+/// Sets a race up on a machine that was just switched on.
+type SetUp<I> = fn(&Rc<World<I>>) -> Race;
+
+/// What happened over all schedules of a race.
+#[derive(Default)]
+struct Seen {
+    taken: Cell<u64>,
+    dropped: Cell<u64>,
+}
+
+fn run<I: Isa>(set_up: SetUp<I>, seen: &Seen, chooser: &mut dyn Chooser, detail: RunDetail) -> Attempt {
+    let world = World::<I>::new(2);
+    let race = set_up(&world);
+    let settings = ExploreSettings::default();
+    let report = world.bench.run(&settings, race.programs, detail, chooser);
+    let completed = report.end == RunEnd::Completed;
+    if completed && world.bench.found() == 0 {
+        let checked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(race.check));
+        if let Some(what) = checked.unwrap_or(Err("a panic afterwards".to_string())).err() {
+            world.bench.report(CheckFinding::Reported(what));
+        }
+    } else {
+        // What stands half-done would complain when it is dropped.
+        std::mem::forget(race.check);
+    }
+    let count = |counter| world.lab.mm().counter(counter);
+    seen.taken.set(seen.taken.get() + count(Counter::PwGupFast));
+    seen.dropped.set(seen.dropped.get() + count(Counter::PwGupFastDropped));
+    let attempt = world.bench.attempt(&settings, report);
+    if !completed || !attempt.findings.is_empty() {
+        std::mem::forget(world);
+    }
+    attempt
+}
+
+fn explore<I: Isa>(set_up: SetUp<I>, schedules: u32, seen: &Seen) -> Search {
+    let plan = SearchPlan { seed: 1, schedules, max_shrink_runs: 60 };
+    search(&plan, &mut |chooser, detail| run(set_up, seen, chooser, detail))
+}
+
+/// Nothing is found, and the walk met every end that it can have here.
+fn clean<I: Isa>(set_up: SetUp<I>, schedules: u32) {
+    let seen = Seen::default();
+    let search = explore::<I>(set_up, schedules, &seen);
+    if let Some(found) = &search.failing {
+        panic!("{} in schedule {}, {}", found.attempt.findings[0], search.schedules, found.shrunk);
+    }
+    let (took, gave_back) = (seen.taken.get(), seen.dropped.get());
+    assert!(took > 0, "the fast walk never took a page in {} schedules", search.distinct);
+    assert!(gave_back > 0, "the fast walk never gave one back in {} schedules", search.distinct);
+}
+
+#[cfg(feature = "planted")]
+fn planted<I: Isa>(plant: pagewright_plant::PlantedBug, set_up: SetUp<I>, says: &str) {
+    pagewright_plant::choose(Some(plant));
+    let search = explore::<I>(set_up, 4000, &Seen::default());
+    pagewright_plant::choose(None);
+    let found = search
+        .failing
+        .unwrap_or_else(|| panic!("{plant:?} is not found on {} in {} schedules", I::KIND, search.schedules));
+    let finding = found.attempt.findings[0].to_string();
+    assert!(finding.contains(says), "{plant:?} is found as {finding}");
+}
+
+type Taken<I> = Rc<RefCell<Option<Device<I>>>>;
+
+/// A program on `OTHER` that takes the page at `at` of a process, if it can be had.
+fn taker<I: Isa>(process: &Rc<Process<I>>, at: VirtAddr, how: TakeBy) -> (CoroutineBody, Taken<I>) {
+    let (taken, process) = (Taken::<I>::default(), Rc::clone(process));
+    let into = Rc::clone(&taken);
+    (Box::new(move || *into.borrow_mut() = process.take(OTHER, at, 1, how).ok()), taken)
+}
+
+fn same<T: PartialEq + std::fmt::Debug>(one: T, other: T, what: &str) -> Result<(), String> {
+    if one == other { Ok(()) } else { Err(format!("{what}: {one:?} and {other:?}")) }
+}
+
+fn differ<T: PartialEq + std::fmt::Debug>(one: T, other: T, what: &str) -> Result<(), String> {
+    if one != other { Ok(()) } else { Err(format!("{what}: both {one:?}")) }
+}
+
+/// INV-GUP-EXCLUSIVE: the device and the mapping see one page.
+fn pin_holds<I: Isa>(process: &Process<I>, at: VirtAddr, device: Device<I>) -> Result<(), String> {
+    let pfn = device.pfn(0);
+    let checked = same(process.frame(CPU, at, Access::Read), pfn, "the page that is mapped and the one pinned")
+        .and_then(|()| same(process.frame(CPU, at, Access::Write), pfn, "what a store reaches and what is pinned"));
+    if checked.is_ok() {
+        device.release(Contents::Read);
+    } else {
+        std::mem::forget(device);
+    }
+    checked
+}
+
+/// A process with one page, which CPU 1 runs, too.
+fn with_page<I: Isa>(world: &Rc<World<I>>) -> (Rc<Process<I>>, VirtAddr) {
+    let process = Rc::new(Process::new(world));
+    let base = process.anon(1);
+    process.write(CPU, base, OLD);
+    process.read(OTHER, base);
+    (process, base)
+}
+
+fn fork_and_pin<I: Isa>(world: &Rc<World<I>>, flags: GupFlags) -> Race {
+    let (process, base) = with_page(world);
+    let child: Rc<RefCell<Option<Process<I>>>> = Rc::default();
+    let (forker, born) = (Rc::clone(&process), Rc::clone(&child));
+    let (take, taken) = taker(&process, base, TakeBy::PinFast(flags));
+    let check = move || {
+        let device = taken.take().ok_or("it could not be pinned")?;
+        let child = child.take().ok_or("no child")?;
+        let pfn = device.pfn(0);
+        pin_holds(&process, base, device)?;
+        process.write(CPU, base, NEW);
+        same(child.read(OTHER, base), OLD, "what the child reads and what there was at the fork")?;
+        differ(child.frame(OTHER, base, Access::Write), pfn, "the child's page and the one that was pinned")
+    };
+    Race { programs: vec![Box::new(move || *born.borrow_mut() = Some(forker.fork())), take], check: Box::new(check) }
+}
+
+fn fork_and_pin_for_writing<I: Isa>(world: &Rc<World<I>>) -> Race {
+    fork_and_pin(world, GupFlags::WRITE)
+}
+
+fn fork_and_pin_for_reading<I: Isa>(world: &Rc<World<I>>) -> Race {
+    fork_and_pin(world, GupFlags::LONGTERM)
+}
+
+/// A store to a page that is shared with a child breaks it, while it is pinned for reading.
+fn copy_on_write_and_pin<I: Isa>(world: &Rc<World<I>>) -> Race {
+    let (process, base) = with_page(world);
+    let child = process.fork();
+    process.read(OTHER, base);
+    let writer = Rc::clone(&process);
+    let (take, taken) = taker(&process, base, TakeBy::PinFast(NONE));
+    let check = move || {
+        let device = taken.take().ok_or("it could not be pinned")?;
+        pin_holds(&process, base, device)?;
+        same(child.read(OTHER, base), OLD, "what the child reads and what there was at the fork")
+    };
+    Race { programs: vec![Box::new(move || writer.write(CPU, base, NEW)), take], check: Box::new(check) }
+}
+
+/// INV-SOFT-DIRTY: what is pinned to be written is told as stored to, whatever is forgotten
+/// meanwhile.
+fn forget_stores_and_pin<I: Isa>(world: &Rc<World<I>>) -> Race {
+    let (process, base) = with_page(world);
+    let (take, taken) = taker(&process, base, TakeBy::PinFast(GupFlags::WRITE));
+    let forgets = Rc::clone(&process);
+    let forget = move || forgets.world.on(CPU, |mm| mm.clear_refs(&forgets.space, ClearRefs::SoftDirty));
+    let check = move || {
+        let device = taken.take().ok_or("it could not be pinned")?;
+        let mut told = false;
+        let range = PageRange::page(base);
+        process.world.on(CPU, |mm| {
+            mm.pagemap(&process.space, range, |_, word| told = word.state().contains(PageState::SOFT_DIRTY));
+        });
+        pin_holds(&process, base, device)?;
+        same(told, true, "whether a page that a device may write is told as stored to")
+    };
+    Race { programs: vec![Box::new(forget), take], check: Box::new(check) }
+}
+
+/// INV-GUP-RECHECK: a page is unmapped, and what becomes free is used again at once, while it is
+/// got without locks. Of `mapped` pages one is unmapped: if it is the only one, its tables go with
+/// it.
+fn unmap_and_get_of<I: Isa>(world: &Rc<World<I>>, mapped: u64) -> Race {
+    let process = Rc::new(Process::new(world));
+    let elsewhere = process.anon(4);
+    let flags = ANON | MapFlags::FIXED;
+    let request =
+        MapRequest { addr: VirtAddr::new(1 << 40), len: mapped * PAGE_SIZE, rights: Rights::RW, flags, file: None };
+    let base = world.on(CPU, |mm| mm.mmap(&process.space, &request)).expect("room");
+    process.write(CPU, base, OLD);
+    process.write(CPU, elsewhere, NEW);
+    process.read(OTHER, base);
+    let unmaps = Rc::clone(&process);
+    let pages = move || (0..4).map(move |page| elsewhere.add(page * PAGE_SIZE));
+    let reuse = move || {
+        unmaps.unmap(base, 1);
+        pages().for_each(|at| unmaps.write(CPU, at, NEW));
+    };
+    let (take, taken) = taker(&process, base, TakeBy::GetFast(NONE));
+    let check = move || {
+        let Some(device) = taken.take() else { return Ok(()) };
+        let pfn = device.pfn(0);
+        let content = same(device.read(0), OLD, "what the page that was got holds and what was mapped");
+        let owners = pages().try_for_each(|at| {
+            differ(process.frame(CPU, at, Access::Read), pfn, "a page mapped later and the one that was got")
+        });
+        if content.is_ok() && owners.is_ok() {
+            device.release(Contents::Read);
+        } else {
+            std::mem::forget(device);
+        }
+        content.and(owners)
+    };
+    Race { programs: vec![Box::new(reuse), take], check: Box::new(check) }
+}
+
+fn unmap_and_get<I: Isa>(world: &Rc<World<I>>) -> Race {
+    unmap_and_get_of(world, 1)
+}
+
+fn unmap_in_a_table_and_get<I: Isa>(world: &Rc<World<I>>) -> Race {
+    unmap_and_get_of(world, 2)
+}
+
+/// INV-USER-COPY: a page is unmapped, and what becomes free is used again at once, while the kernel
+/// copies to it.
+fn unmap_and_copy<I: Isa>(world: &Rc<World<I>>) -> Race {
+    let (process, base) = with_page(world);
+    let elsewhere = process.anon(4);
+    let (unmaps, copies) = (Rc::clone(&process), Rc::clone(&process));
+    let pages = move || (0..4).map(move |page| elsewhere.add(page * PAGE_SIZE));
+    let reuse = move || {
+        unmaps.unmap(base, 1);
+        pages().for_each(|at| unmaps.write(CPU, at, NEW));
+    };
+    // Pages are got first, so that the fast walk, too, meets the unmapping.
+    let copy = move || {
+        let world = &copies.world;
+        if let Ok(device) = copies.take(OTHER, base, 1, TakeBy::GetFast(GupFlags::WRITE)) {
+            device.release_on(OTHER, Contents::Read);
+        }
+        let bytes = OLD.to_le_bytes();
+        let left = world.on(OTHER, |mm| mm.copy_to_user(&copies.space, base, &bytes));
+        assert!(left == 0 || left == bytes.len());
+    };
+    let check = move || {
+        pages().try_for_each(|at| same(process.read(CPU, at), NEW, "what another page holds and what was stored there"))
+    };
+    Race { programs: vec![Box::new(reuse), Box::new(copy)], check: Box::new(check) }
+}
+
+macro_rules! races {
+    ($($name:ident: $race:ident, $schedules:literal;)*) => {
+        mod x86_64 { $(#[test] fn $name() { super::clean::<super::X86_64>(super::$race, $schedules); })* }
+        mod aarch64 { $(#[test] fn $name() { super::clean::<super::Aarch64>(super::$race, $schedules); })* }
+    };
+}
+
+races! {
+    a_fork_and_a_pin_for_writing: fork_and_pin_for_writing, 1500;
+    a_fork_and_a_pin_for_reading: fork_and_pin_for_reading, 250;
+    stores_that_are_forgotten_and_a_pin: forget_stores_and_pin, 1500;
+    a_store_to_a_shared_page_and_a_pin: copy_on_write_and_pin, 250;
+    an_unmapping_with_tables_and_a_reference: unmap_and_get, 250;
+    an_unmapping_and_a_reference: unmap_in_a_table_and_get, 250;
+    an_unmapping_and_a_copy: unmap_and_copy, 250;
+}
+
+#[test]
+fn pins_and_mappings_agree_in_random_programs_on_x86_64() {
+    crate::random::run::<X86_64>();
+}
+
+#[test]
+fn pins_and_mappings_agree_in_random_programs_on_aarch64() {
+    crate::random::run::<Aarch64>();
+}
+
+#[cfg(feature = "planted")]
+mod plants {
+    use super::*;
+    use pagewright_plant::PlantedBug;
+
+    #[test]
+    fn a_pin_of_a_page_that_is_shared() {
+        planted::<X86_64>(PlantedBug::PinNotExclusive, copy_on_write_and_pin, "pinned");
+        planted::<Aarch64>(PlantedBug::PinNotExclusive, copy_on_write_and_pin, "pinned");
+    }
+
+    #[test]
+    fn a_fork_that_shares_what_is_pinned() {
+        planted::<X86_64>(PlantedBug::ForkIgnoresPin, fork_and_pin_for_writing, "pinned");
+        planted::<Aarch64>(PlantedBug::ForkIgnoresPin, fork_and_pin_for_reading, "pinned");
+    }
+
+    #[test]
+    fn random_programs_find_what_needs_no_race() {
+        for plant in [PlantedBug::PinNotExclusive, PlantedBug::ForkIgnoresPin] {
+            pagewright_plant::choose(Some(plant));
+            let ran = std::panic::catch_unwind(crate::random::run::<X86_64>);
+            pagewright_plant::choose(None);
+            assert!(ran.is_err(), "{plant:?} is not found");
+        }
+    }
+
+    #[test]
+    fn a_walk_that_does_not_look_again() {
+        planted::<X86_64>(PlantedBug::FastNoRecheck, fork_and_pin_for_writing, "pinned");
+        // A walk that nobody waits for. On x86-64 the flush does, before the page is free.
+        planted::<Aarch64>(PlantedBug::FastNoRecheck, unmap_in_a_table_and_get, "got");
+    }
+
+    #[test]
+    fn a_table_that_is_freed_under_a_walk() {
+        planted::<X86_64>(PlantedBug::WalkersNotAwaited, unmap_and_get, "INV-TLB-WALKERS");
+        planted::<Aarch64>(PlantedBug::WalkersNotAwaited, unmap_and_get, "INV-TLB-WALKERS");
+    }
+}

@@ -1,0 +1,31 @@
+//! Calls that must be refused – wrong alignment, overlaps, overflows, ranges that are not the
+//! caller's, flags that nobody knows, limits, seals – say why in Linux's words, and everything that
+//! can be seen or is counted is as before (INV-MM-COMMIT). On both instruction sets.
+//!
+//! Not covered: calls that are refused half-way and keep what they had done, as on Linux. Those are
+//! in `memory/`.
+
+use crate::refused::Stage;
+use crate::state::State;
+use pagewright_arch::{Aarch64, Isa, X86_64};
+
+fn run<I: Isa>() {
+    let stage = Stage::<I>::new();
+    let before = State::of(&stage.scene.world);
+    for refused in crate::refused::all::<I>() {
+        assert_eq!((refused.call)(&stage), Err(refused.errno), "{}", refused.name);
+        State::of(&stage.scene.world).assert_like(&before, refused.name);
+    }
+    stage.scene.world.at_rest(&stage.scene.devices());
+    stage.end();
+}
+
+#[test]
+fn a_call_that_is_refused_says_why_and_changes_nothing_on_x86_64() {
+    run::<X86_64>();
+}
+
+#[test]
+fn a_call_that_is_refused_says_why_and_changes_nothing_on_aarch64() {
+    run::<Aarch64>();
+}

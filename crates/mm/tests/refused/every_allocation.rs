@@ -1,0 +1,114 @@
+//! Every allocation of every call fails in turn, on both instruction sets (INV-MM-COMMIT).
+//!
+//! For each step a scene is set up that has something of everything, the step is made while its
+//! first allocation is refused, and everything that can be seen or is counted must be as before –
+//! or differ as the list of steps says that it may, because it does on Linux. Then the step is made
+//! again without a failure, and must come to what it comes to where nothing ever failed. Then its
+//! second allocation is refused, and so on until the step gets all that it asks for; and the same
+//! again with that allocation and all after it refused.
+//!
+//! Not covered: failures while other CPUs are at it; random programs have those.
+
+use crate::scene::Scene;
+use crate::state::{State, picture};
+use crate::steps::Step;
+use pagewright_arch::{Aarch64, Isa, X86_64};
+use pagewright_sim::AllocationFailure;
+
+/// Mappings beside those of the scene: none, and as many as leave the tree of mappings, or that of
+/// mappings of files, without a free node.
+const FILLERS: [u64; 3] = [0, 26, 35];
+
+fn prepared<I: Isa>(step: &Step<I>, fillers: u64) -> Scene<I> {
+    let scene = Scene::<I>::new(fillers);
+    (step.prepare)(&scene);
+    scene
+}
+
+/// What came of the failures of one step.
+#[derive(Default)]
+struct Seen {
+    failures: u64,
+    /// How often the step failed and had done something.
+    partial: u64,
+    /// How often it did not fail.
+    later: u64,
+}
+
+/// Makes the allocations of a step fail in one scene.
+fn fail_each<I: Isa>(step: &Step<I>, fillers: u64, refusal: AllocationFailure, seen: &mut Seen) {
+    let name = step.name;
+    let expected = {
+        let scene = prepared(step, fillers);
+        assert_eq!((step.call)(&scene), Ok(()), "{name}: without a failure");
+        let expected = picture(&scene);
+        scene.end(name);
+        expected
+    };
+    for depth in 0.. {
+        let scene = prepared(step, fillers);
+        let sim = scene.world.lab.sim();
+        let before = State::of(&scene.world);
+        let refused = sim.refused_allocations();
+        sim.fail_allocation_after(depth, refusal);
+        let answer = (step.call)(&scene);
+        sim.permit_allocations();
+        if sim.refused_allocations() == refused {
+            assert_eq!(answer, Ok(()), "{name}: nothing was refused");
+            return scene.end(name);
+        }
+        let what = format!("{name}, {fillers} fillers, allocation {depth} and {refusal:?}");
+        seen.failures += 1;
+        scene.world.at_rest(&scene.devices());
+        if let Err(errno) = answer {
+            assert!(step.errnos.contains(&errno), "{what}: {errno}");
+            let now = State::of(&scene.world);
+            seen.partial += u64::from(now != before);
+            if !step.part {
+                now.assert_like(&before, &what);
+            }
+            if !step.once {
+                assert_eq!((step.call)(&scene), Ok(()), "{what}: once more");
+            }
+        } else {
+            assert!(step.later, "{what}: it has what it was refused");
+            seen.later += 1;
+        }
+        if !step.once {
+            assert_eq!(picture(&scene), expected, "{what}");
+        }
+        scene.end(&what);
+    }
+}
+
+fn run<I: Isa>() {
+    let mut total = 0;
+    for step in crate::steps::all::<I>() {
+        let mut seen = Seen::default();
+        for fillers in FILLERS {
+            for refusal in [AllocationFailure::One, AllocationFailure::All] {
+                fail_each(&step, fillers, refusal, &mut seen);
+            }
+        }
+        let Seen { failures, partial, later } = seen;
+        println!(
+            "{:8} {failures:5} failures  {partial:4} partial  {later:4} later  {}",
+            I::KIND.to_string(),
+            step.name
+        );
+        let is = (failures > 0, partial > 0, later > 0);
+        assert_eq!(is, (step.allocates, step.part, step.later), "{}: fails, leaves part, does it later", step.name);
+        total += failures;
+    }
+    println!("{:8} {total:5} failures in all", I::KIND.to_string());
+}
+
+#[test]
+fn every_allocation_fails_in_turn_on_x86_64() {
+    run::<X86_64>();
+}
+
+#[test]
+fn every_allocation_fails_in_turn_on_aarch64() {
+    run::<Aarch64>();
+}

@@ -1,0 +1,11 @@
+//! Memory calls one by one, and in races: what each does, what refuses it, and that nothing is
+//! left.
+
+mod advise;
+mod basics;
+mod beside_linux;
+mod limits;
+mod lock_races;
+mod locks;
+mod remap;
+mod remap_races;

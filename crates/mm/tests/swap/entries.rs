@@ -1,0 +1,166 @@
+//! What calls do with pages that are in swap: they bring them in, carry them along, keep them, or
+//! drop them.
+//!
+//! Random programs do all of this, too, and the reference memory judges them; here it is said which
+//! call does what.
+
+use pagewright_arch::Isa;
+use pagewright_lab::harness::files::DiskFile;
+use pagewright_lab::harness::{CPU, MemorySwap, Process, World, at};
+use pagewright_lab::on_both;
+use pagewright_mm::gup::{Contents, GupFlags};
+use pagewright_mm::space::ClearRefs;
+use pagewright_mm::user::IoVec;
+use pagewright_mm::view::PageState;
+use pagewright_mm::{Advice, MapFlags, Mm, RemapFlags, RemapRequest};
+use pagewright_sim::Sim;
+use pagewright_types::{PAGE_SIZE, PageRange, Rights, VirtAddr};
+use std::rc::Rc;
+
+const PAGES: u64 = 6;
+const BYTES: u64 = PAGES * PAGE_SIZE;
+
+/// A process with all its pages in swap, and the device.
+fn swapped<I: Isa>(world: &Rc<World<I>>) -> (Process<I>, VirtAddr, MemorySwap) {
+    let device = world.swap_to(100);
+    let process = Process::new(world);
+    let base = process.anon(PAGES);
+    (0..PAGES).for_each(|page| process.write(CPU, at(base, page), page + 1));
+    process.advise(base, PAGES, Advice::PageOut);
+    assert_eq!(in_swap(&process), PAGES);
+    (process, base, device)
+}
+
+fn in_swap<I: Isa>(process: &Process<I>) -> u64 {
+    process.space.rss().swapped()
+}
+
+fn call<I: Isa, T>(process: &Process<I>, call: impl FnOnce(&Mm<Sim<I>>) -> Result<T, pagewright_mm::MmError>) -> T {
+    process.world.on(CPU, call).expect("nothing is wrong with it")
+}
+
+fn holds<I: Isa>(process: &Process<I>, base: VirtAddr) -> bool {
+    (0..PAGES).all(|page| process.read(CPU, at(base, page)) == page + 1)
+}
+
+fn locked_pages_come_in_and_stay<I: Isa>() {
+    let world = World::<I>::unjudged();
+    let (process, base, device) = swapped(&world);
+    call(&process, |mm| mm.mlock(&process.space, base, BYTES));
+    // As Linux, which brings them by a store each, they are no longer what the device has.
+    assert_eq!((in_swap(&process), device.used(), process.space.rss().pages()), (0, 0, PAGES));
+    let refused = world.on(CPU, |mm| mm.madvise(&process.space, base, BYTES, Advice::PageOut));
+    assert!(refused.is_err() && holds(&process, base));
+    call(&process, |mm| mm.munlock(&process.space, base, BYTES));
+    process.advise(base, PAGES, Advice::PageOut);
+    assert_eq!(in_swap(&process), PAGES);
+    assert!(holds(&process, base));
+}
+
+fn moved_and_protected_pages_stay_where_they_are<I: Isa>() {
+    let world = World::<I>::unjudged();
+    let (process, base, device) = swapped(&world);
+    let flags = RemapFlags::MAYMOVE | RemapFlags::FIXED;
+    let to = VirtAddr::new(1 << 40);
+    let request = RemapRequest { addr: base, old_len: BYTES, new_len: BYTES, flags, new_addr: to };
+    call(&process, |mm| mm.mremap(&process.space, &request));
+    for rights in [Rights::empty(), Rights::READ, Rights::RW] {
+        call(&process, |mm| mm.mprotect(&process.space, to, BYTES, rights));
+    }
+    assert_eq!((in_swap(&process), device.used() as u64), (PAGES, PAGES));
+    assert!(holds(&process, to));
+    // They go again from where they are now.
+    process.write(CPU, to, 1);
+    process.advise(to, PAGES, Advice::PageOut);
+    assert_eq!(in_swap(&process), PAGES);
+    assert!(holds(&process, to));
+}
+
+/// A process's own page in the place of a file's is asked for where it is, and not in the file's
+/// cache.
+fn who_asks_is_told_of_the_device_or_the_swap_cache<I: Isa>() {
+    let world = World::<I>::unjudged();
+    world.swap_to(100);
+    let process = Process::new(&world);
+    let file = world.file_of(DiskFile::default(), 1);
+    let base = process.map_file(&file, Rights::RW, MapFlags::PRIVATE);
+    process.write(CPU, base, 7);
+    let resident = |process: &Process<I>| {
+        let mut byte = [9];
+        call(process, |mm| mm.mincore(&process.space, base, PAGE_SIZE, &mut byte));
+        byte[0]
+    };
+    assert_eq!(resident(&process), 1);
+    process.advise(base, 1, Advice::PageOut);
+    assert_eq!((in_swap(&process), resident(&process)), (1, 0));
+    let child = process.fork();
+    assert_eq!((child.read(CPU, base), in_swap(&process)), (7, 1));
+    assert_eq!((resident(&process), process.read(CPU, base), process.space.major_faults()), (1, 7, 0));
+}
+
+fn dropped_pages_leave_their_slots<I: Isa>() {
+    let world = World::<I>::unjudged();
+    let (process, base, device) = swapped(&world);
+    for (page, advice) in [(0, Advice::DontNeed), (1, Advice::Free), (2, Advice::GuardInstall)] {
+        process.advise(at(base, page), 1, advice);
+    }
+    call(&process, |mm| mm.munmap(&process.space, at(base, 3), PAGE_SIZE));
+    assert_eq!((in_swap(&process), device.used()), (2, 2));
+    assert_eq!((process.read(CPU, base), process.read(CPU, at(base, 1)), process.read(CPU, at(base, 4))), (0, 0, 5));
+    process.advise(at(base, 5), 1, Advice::WipeOnFork);
+    let child = process.fork();
+    assert_eq!((in_swap(&child), child.read(CPU, at(base, 4)), child.read(CPU, at(base, 5))), (0, 5, 0));
+    assert_eq!(process.read(CPU, at(base, 5)), 6);
+}
+
+fn whoever_reaches_them_otherwise_brings_them_in<I: Isa>() {
+    let world = World::<I>::unjudged();
+    let (process, base, _) = swapped(&world);
+    let range = PageRange::from_len(base, 2 * PAGE_SIZE).expect("two pages");
+    let pinned = call(&process, |mm| mm.pin_user_pages_fast(&process.space, range, GupFlags::WRITE));
+    assert_eq!((pinned.len(), in_swap(&process)), (2, PAGES - 2));
+    process.advise(base, PAGES, Advice::PageOut);
+    assert_eq!(in_swap(&process), PAGES - 2, "pinned pages stay");
+    world.on(CPU, |mm| mm.release_user_pages(pinned, Contents::Read));
+    let other = Process::new(&world);
+    let to = other.anon(1);
+    let (here, there) = ([IoVec { base: to, len: 8 }], [IoVec { base: at(base, 3), len: 8 }]);
+    let moved = call(&process, |mm| mm.process_vm_readv((&*other.space, &here), (&*process.space, &there), 0));
+    assert_eq!((moved, other.read(CPU, to), in_swap(&process)), (8, 4, PAGES - 3));
+    assert!(holds(&process, base));
+}
+
+fn marks_of_stores_are_kept<I: Isa>() {
+    let world = World::<I>::unjudged();
+    let (process, base, _) = swapped(&world);
+    let marked = || {
+        let mut marked = Vec::new();
+        world.on(CPU, |mm| {
+            mm.pagemap(&process.space, PageRange::from_len(base, BYTES).expect("whole pages"), |va, word| {
+                if word.state().contains(PageState::SOFT_DIRTY) {
+                    marked.push(va.since(base) / PAGE_SIZE);
+                }
+            });
+        });
+        marked
+    };
+    assert_eq!(marked(), (0..PAGES).collect::<Vec<_>>());
+    world.on(CPU, |mm| mm.clear_refs(&process.space, ClearRefs::SoftDirty));
+    assert!(marked().is_empty());
+    process.write(CPU, at(base, 1), 2);
+    assert_eq!(process.read(CPU, at(base, 2)), 3);
+    assert_eq!(marked(), [1]);
+    process.advise(base, PAGES, Advice::PageOut);
+    assert_eq!((in_swap(&process), marked()), (PAGES, vec![1]));
+    assert!(holds(&process, base));
+    assert_eq!(marked(), [1]);
+}
+
+on_both! {
+    locked_pages_come_in_and_stay,
+    moved_and_protected_pages_stay_where_they_are,
+    who_asks_is_told_of_the_device_or_the_swap_cache,
+    dropped_pages_leave_their_slots,
+    whoever_reaches_them_otherwise_brings_them_in,
+    marks_of_stores_are_kept,
+}

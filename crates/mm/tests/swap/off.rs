@@ -1,0 +1,342 @@
+//! Devices that are swapped to: which has the next page, what is told of them, and how everything
+//! comes back.
+//!
+//! Not covered: which pages reclaim picks by itself.
+
+use pagewright_arch::Isa;
+use pagewright_lab::harness::files::DiskFile;
+use pagewright_lab::harness::race::{first_lost, race, race_in_long_turns};
+use pagewright_lab::harness::{CPU, MemorySwap, OTHER, Process, World, at};
+use pagewright_lab::on_both;
+use pagewright_mm::counters::Gauge;
+use pagewright_mm::swap::{Backing, Zram};
+use pagewright_mm::view::PageState;
+use pagewright_mm::{Advice, Knob, MapFlags, MmError};
+use pagewright_sim::AllocationFailure;
+use pagewright_sim::explore::CoroutineBody;
+use pagewright_types::{Access, CpuId, Errno, PAGE_SIZE, PageRange, Rights, SwapEntry, VirtAddr};
+use std::rc::Rc;
+use std::sync::atomic::Ordering;
+
+const THIRD: CpuId = CpuId::new(2);
+const SCHEDULES: u64 = 150;
+const PAGES: u64 = 20;
+
+fn fill<I: Isa>(process: &Process<I>, base: VirtAddr, pages: u64) {
+    (0..pages).for_each(|page| process.write(CPU, at(base, page), page + 1));
+}
+
+fn holds<I: Isa>(process: &Process<I>, base: VirtAddr, pages: u64) -> bool {
+    (0..pages).all(|page| process.read(CPU, at(base, page)) == page + 1)
+}
+
+/// A parent and a child, with memory in swap that each has for itself, that both have, that both
+/// share, and that neither may touch.
+struct Scene<I: Isa> {
+    parent: Process<I>,
+    child: Process<I>,
+    bases: [VirtAddr; 4],
+    device: MemorySwap,
+}
+
+impl<I: Isa> Scene<I> {
+    fn new(world: &Rc<World<I>>) -> Self {
+        let device = world.swap_to(1000);
+        let parent = Process::new(world);
+        let (both, forbidden, shared) = (parent.anon(PAGES), parent.anon(PAGES), parent.map_shared(PAGES));
+        for base in [both, forbidden, shared] {
+            fill(&parent, base, PAGES);
+        }
+        world.on(CPU, |mm| mm.mprotect(&parent.space, forbidden, PAGES * PAGE_SIZE, Rights::empty())).expect("mapped");
+        for base in [both, forbidden, shared] {
+            parent.advise(base, PAGES, Advice::PageOut);
+        }
+        let child = parent.fork();
+        let own = child.anon(PAGES);
+        fill(&child, own, PAGES);
+        child.advise(own, PAGES, Advice::PageOut);
+        // Half of what both have is back in the cache, too.
+        assert!((0..PAGES / 2).all(|page| child.read(CPU, at(both, page)) == page + 1));
+        assert_eq!(device.used() as u64, 4 * PAGES);
+        Self { parent, child, bases: [both, forbidden, shared, own], device }
+    }
+
+    fn is_whole(&self) -> bool {
+        let [both, forbidden, shared, own] = self.bases;
+        let Self { parent, child, .. } = self;
+        let protect = |rights| {
+            for process in [parent, child] {
+                let call =
+                    |mm: &pagewright_mm::Mm<_>| mm.mprotect(&process.space, forbidden, PAGES * PAGE_SIZE, rights);
+                process.world.on(CPU, call).expect("mapped");
+            }
+        };
+        protect(Rights::READ);
+        let whole = [parent, child]
+            .iter()
+            .all(|process| [both, forbidden, shared].iter().all(|base| holds(process, *base, PAGES)));
+        protect(Rights::empty());
+        whole && holds(child, own, PAGES)
+    }
+}
+
+fn everything_comes_back<I: Isa>() {
+    let world = World::<I>::unjudged();
+    let scene = Scene::new(&world);
+    world.on(CPU, |mm| mm.swap_off(0)).expect("memory");
+    assert_eq!((scene.device.used(), world.on(CPU, |mm| mm.swap_slots())), (0, (0, 0)));
+    let swapped = |process: &Process<I>| process.space.rss().swapped();
+    assert_eq!((swapped(&scene.parent), swapped(&scene.child)), (0, 0));
+    assert_eq!(world.on(CPU, |mm| mm.gauge(Gauge::SwapCached)), 0);
+    assert!(scene.is_whole());
+    // Nothing goes anywhere any more, until there is another device.
+    scene.child.advise(scene.bases[3], PAGES, Advice::PageOut);
+    assert_eq!(swapped(&scene.child), 0);
+    let again = world.swap_to(100);
+    scene.child.advise(scene.bases[3], PAGES, Advice::PageOut);
+    assert_eq!((swapped(&scene.child), again.used() as u64), (PAGES, PAGES));
+    assert!(scene.is_whole());
+    for device in [1, 31, 32, 255] {
+        assert_eq!(world.on(CPU, |mm| mm.swap_off(device)), Err(MmError::NoSuchSwapDevice { device }));
+    }
+    assert_eq!(MmError::NoSuchSwapDevice { device: 1 }.errno(), Errno::EINVAL);
+}
+
+/// A page that a process has for itself of a file, and gives up while its device is swapped to no
+/// longer; whether nothing is there in the end.
+fn given_up_beside_swapoff<I: Isa>(seed: u64) -> bool {
+    let world = World::<I>::unjudged();
+    world.swap_to(8);
+    let file = world.file_of(DiskFile::default(), 1);
+    let process = Process::new(&world);
+    let base = process.map_file(&file, Rights::RW, MapFlags::PRIVATE);
+    process.write(CPU, base, 1);
+    process.advise(base, 1, Advice::PageOut);
+    assert_eq!(process.space.rss().swapped(), 1);
+    let (gives_up, empties, space) = (world.clone(), world.clone(), process.space.clone());
+    let programs: Vec<CoroutineBody> = vec![
+        Box::new(move || {
+            gives_up.lab.on(CPU, |mm| mm.madvise(&space, base, PAGE_SIZE, Advice::DontNeed)).expect("mapped");
+        }),
+        Box::new(move || empties.lab.on(OTHER, |mm| mm.swap_off(0)).expect("memory")),
+    ];
+    race(&world, seed, programs);
+    (process.space.rss().pages(), process.space.rss().swapped()) == (0, 0)
+}
+
+fn what_is_given_up_meanwhile_is_not_brought<I: Isa>() {
+    assert_eq!(
+        first_lost(10 * SCHEDULES, given_up_beside_swapoff::<I>),
+        None,
+        "a page that nobody has touched is there"
+    );
+}
+
+/// INV-MM-COMMIT
+fn what_fails_leaves_the_device<I: Isa>() {
+    let world = World::<I>::unjudged();
+    let scene = Scene::new(&world);
+    let sim = world.lab.sim();
+    for permitted in [0, 1, 3 * PAGES] {
+        sim.fail_allocation_after(permitted, AllocationFailure::All);
+        let refused = world.on(CPU, |mm| mm.swap_off(0)).map_err(|error| error.errno());
+        sim.permit_allocations();
+        assert_eq!(refused, Err(Errno::ENOMEM));
+        assert_eq!(world.on(CPU, |mm| mm.swap_slots()).0, 1000);
+        fill(&scene.child, scene.bases[3], PAGES);
+        let swapped = scene.child.space.rss().swapped();
+        scene.child.advise(scene.bases[3], PAGES, Advice::PageOut);
+        assert_eq!(scene.child.space.rss().swapped(), swapped + PAGES, "it is swapped to as before");
+    }
+    scene.device.broken.store(true, Ordering::Relaxed);
+    let broken = world.on(CPU, |mm| mm.swap_off(0)).map_err(|error| error.errno());
+    scene.device.broken.store(false, Ordering::Relaxed);
+    assert_eq!(broken, Err(Errno::EIO));
+    assert!(scene.is_whole());
+    // Promises that only swap can keep.
+    world.on(CPU, |mm| {
+        mm.knobs().set(Knob::OvercommitRatio, 0).expect("a ratio");
+        mm.knobs().set(Knob::OvercommitMemory, 2).expect("a policy");
+        assert_eq!((mm.commit_limit(), mm.swap_off(0)), (1000, Err(MmError::TooMuchPromised { pages: 1000 })));
+        mm.knobs().set(Knob::OvercommitMemory, 0).expect("a policy");
+        assert_eq!(mm.swap_off(0), Ok(()));
+    });
+    assert!(scene.is_whole());
+}
+
+fn the_highest_priority_has_the_next_page<I: Isa>() {
+    let world = World::<I>::unjudged();
+    let device = |slots, priority| {
+        let device = MemorySwap::default();
+        let backing = Backing::Device(Box::new(device.clone()));
+        world.on(CPU, |mm| mm.swap_on_with(backing, slots, priority)).expect("memory");
+        device
+    };
+    let (last, low, first, second) =
+        (device(100, None), device(70, Some(1)), device(100, Some(5)), device(100, Some(5)));
+    let after_all = device(100, None);
+    let process = Process::new(&world);
+    let base = process.anon(400);
+    let used = |slots: &MemorySwap| slots.used();
+    let out = |from: u64, pages: u64| {
+        (from..from + pages).for_each(|page| process.write(CPU, at(base, page), page + 1));
+        process.advise(at(base, from), pages, Advice::PageOut);
+        [&first, &second, &low, &last, &after_all].map(used)
+    };
+    assert_eq!(out(0, 80), [48, 32, 0, 0, 0], "in turn, 32 at a time");
+    assert_eq!(out(80, 140), [100, 100, 20, 0, 0]);
+    assert_eq!(out(220, 120), [100, 100, 70, 70, 0]);
+    assert_eq!(out(340, 40), [100, 100, 70, 100, 10]);
+    let mut text = String::new();
+    world.on(CPU, |mm| mm.show_swaps(&mut text)).expect("a string");
+    let line = |name: &str, size, used, priority| format!("{name:<40}partition\t{size}\t\t{used}\t\t{priority}\n");
+    let expected = "Filename\t\t\t\tType\t\tSize\t\tUsed\t\tPriority\n".to_owned()
+        + &line("/dev/swap0", 400, 400, -2)
+        + &line("/dev/swap1", 280, 280, 1)
+        + &line("/dev/swap2", 400, 400, 5)
+        + &line("/dev/swap3", 400, 400, 5)
+        + &line("/dev/swap4", 400, 40, -3);
+    assert_eq!(text, expected);
+    // What came after all others does so no longer when the one before it is gone.
+    world.on(CPU, |mm| mm.swap_off(0)).expect("memory");
+    let mut told = Vec::new();
+    world.on(CPU, |mm| mm.for_each_swap(|device| told.push((device.number, device.kind, device.priority))));
+    assert_eq!(told, [(1, "swap", 1), (2, "swap", 5), (3, "swap", 5), (4, "swap", -2)]);
+    world.on(CPU, |mm| mm.swap_on(Backing::Zram(Zram::try_new(mm, 8, None).expect("memory")), 8)).expect("memory");
+    told.clear();
+    world.on(CPU, |mm| mm.for_each_swap(|device| told.push((device.number, device.kind, device.priority))));
+    assert_eq!(told[0], (0, "zram", -3));
+    assert!(holds(&process, base, 380));
+    let refused = world.on(CPU, |mm| mm.swap_on_with(Backing::Device(Box::new(MemorySwap::default())), 1, Some(-1)));
+    assert_eq!(refused.map_err(|error| error.errno()), Err(Errno::EINVAL));
+}
+
+/// The figure of a line of a text, in kB.
+fn figure(text: &str, name: &str) -> u64 {
+    let line = text.lines().find(|line| line.starts_with(name)).expect("such a line");
+    line.split_whitespace().nth(1).expect("a figure").parse().expect("a number")
+}
+
+fn what_is_in_swap_is_told<I: Isa>() {
+    let world = World::<I>::unjudged();
+    let scene = Scene::new(&world);
+    let Scene { parent, child, bases: [both, _, shared, own], .. } = &scene;
+    let text = |write: &dyn Fn(&pagewright_mm::Mm<pagewright_sim::Sim<I>>, &mut String)| {
+        let mut text = String::new();
+        world.on(CPU, |mm| write(mm, &mut text));
+        text
+    };
+    let status = text(&|mm, out| mm.show_status(&child.space, out).expect("a string"));
+    // Ten of the pages that both have are back; shared memory is nobody's in particular.
+    assert_eq!(figure(&status, "VmSwap:"), (3 * PAGES - PAGES / 2) * 4);
+    let smaps = text(&|mm, out| mm.show_smaps_rollup(&child.space, out).expect("a string"));
+    assert_eq!(figure(&smaps, "Swap:"), (4 * PAGES - PAGES / 2) * 4);
+    // What both have is divided between them; of ten pages the parent's entry is the only one.
+    assert_eq!(figure(&smaps, "SwapPss:"), (PAGES / 4 + PAGES / 2 + PAGES) * 4);
+    let parents = text(&|mm, out| mm.show_smaps_rollup(&parent.space, out).expect("a string"));
+    assert_eq!(figure(&parents, "SwapPss:"), (PAGES / 2 + PAGES / 4 + PAGES / 2) * 4);
+    let meminfo = text(&|mm, out| mm.show_meminfo(out).expect("a string"));
+    assert_eq!(figure(&meminfo, "SwapTotal:"), 4000);
+    assert_eq!(figure(&meminfo, "SwapFree:"), 4000 - 4 * PAGES * 4);
+    assert_eq!(figure(&meminfo, "SwapCached:"), PAGES / 2 * 4);
+    let words = |process: &Process<I>, va: VirtAddr, pages: u64| {
+        let mut words = Vec::new();
+        let range = PageRange::from_len(va, pages * PAGE_SIZE).expect("whole pages");
+        world.on(CPU, |mm| mm.pagemap(&process.space, range, |_, word| words.push(word)));
+        words
+    };
+    for (slot, word) in (0..).zip(words(parent, *both, PAGES)) {
+        // Type in bits 0 to 4, slot in bits 5 to 54, soft-dirty, in swap.
+        assert_eq!(word.raw(), u64::from(slot) << 5 | 1 << 55 | 1 << 62);
+        assert_eq!((word.swap_entry(), word.pfn()), (Some(SwapEntry::new(0, slot)), None));
+    }
+    assert!(words(child, *own, PAGES).iter().all(|word| word.state().contains(PageState::SWAP)));
+    assert!(words(child, *shared, PAGES).iter().all(|word| word.swap_entry().is_none()));
+    let mut resident = [2; PAGES as usize];
+    world.on(CPU, |mm| mm.mincore(&child.space, *both, PAGES * PAGE_SIZE, &mut resident)).expect("mapped");
+    assert!((0..PAGES).zip(resident).all(|(page, resident)| resident == u8::from(page < PAGES / 2)));
+}
+
+/// A device is swapped to no longer while its pages go out, come back, are forked and stored to;
+/// whether nothing is lost.
+fn off_beside_others<I: Isa>(seed: u64) -> bool {
+    let world = World::<I>::unjudged();
+    let device = world.swap_to(16);
+    let process = Process::new(&world);
+    let (base, shared) = (process.anon(2), process.map_shared(1));
+    for va in [base, at(base, 1), shared] {
+        process.write(CPU, va, 1);
+        process.advise(va, 1, Advice::PageOut);
+    }
+    world.lab.run(CPU, &process.space);
+    let (stores, others, off) = (world.clone(), world.clone(), world.clone());
+    let [stored, forked] = [process.space.clone(), process.space.clone()];
+    let programs: Vec<CoroutineBody> = vec![
+        Box::new(move || {
+            for value in 2..4 {
+                for va in [base, shared] {
+                    stores.store(CPU, &stored, va, value);
+                    stores.lab.on(CPU, |mm| mm.madvise(&stored, va, PAGE_SIZE, Advice::PageOut)).expect("mapped");
+                }
+            }
+        }),
+        Box::new(move || {
+            let child = others.lab.on(OTHER, |mm| mm.fork(&forked)).expect("memory");
+            others.lab.on(OTHER, |mm| mm.madvise(&child, base, 2 * PAGE_SIZE, Advice::PageOut)).expect("mapped");
+            others.lab.on(OTHER, |mm| mm.end_space(&child));
+        }),
+        Box::new(move || off.lab.on(THIRD, |mm| mm.swap_off(0)).expect("memory")),
+    ];
+    race(&world, seed, programs);
+    let free = world.on(CPU, |mm| (mm.swap_slots(), mm.gauge(Gauge::SwapCached)));
+    device.used() == 0
+        && (free, process.space.rss().swapped()) == (((0, 0), 0), 0)
+        && (process.read(CPU, base), process.read(CPU, at(base, 1)), process.read(CPU, shared)) == (3, 1, 3)
+}
+
+/// INV-SWAP-COUNT, INV-SWAP-CACHE.
+fn nothing_is_lost_beside_others<I: Isa>() {
+    assert_eq!(first_lost(SCHEDULES, off_beside_others::<I>), None, "a page is lost, or a slot");
+}
+
+/// A page is touched that is in swap, while everything comes back and something smaller is swapped
+/// to; whether it is as it was.
+fn touched_beside_another_device<I: Isa>(seed: u64) -> bool {
+    let world = World::<I>::unjudged();
+    world.swap_to(1000);
+    let process = Process::new(&world);
+    let base = process.anon(3);
+    fill(&process, base, 3);
+    process.advise(base, 3, Advice::PageOut);
+    world.lab.run(CPU, &process.space);
+    let (touches, changes, touched) = (world.clone(), world.clone(), process.space.clone());
+    let programs: Vec<CoroutineBody> = vec![
+        Box::new(move || {
+            for page in [2, 1, 0] {
+                touches.lab.touch(CPU, &touched, at(base, page), Access::Read, 1).expect("readable");
+            }
+        }),
+        Box::new(move || {
+            changes.lab.on(OTHER, |mm| mm.swap_off(0)).expect("memory");
+            let small = Backing::Device(Box::new(MemorySwap::default()));
+            changes.lab.on(OTHER, |mm| mm.swap_on(small, 1)).expect("memory");
+        }),
+    ];
+    race_in_long_turns(&world, seed, programs);
+    holds(&process, base, 3)
+}
+
+fn a_slot_may_be_gone_when_it_is_looked_for<I: Isa>() {
+    let wrong = first_lost(SCHEDULES, touched_beside_another_device::<I>);
+    assert_eq!(wrong, None, "a page is not what it was");
+}
+
+on_both! {
+    what_is_given_up_meanwhile_is_not_brought,
+    a_slot_may_be_gone_when_it_is_looked_for,
+    everything_comes_back,
+    what_fails_leaves_the_device,
+    the_highest_priority_has_the_next_page,
+    what_is_in_swap_is_told,
+    nothing_is_lost_beside_others,
+}

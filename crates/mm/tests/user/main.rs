@@ -1,0 +1,9 @@
+//! User memory as the kernel uses it: copies, words, strings, other processes' memory, futex keys;
+//! and what `/proc` tells of its pages.
+//!
+//! Not covered: races (`gup_races.rs`).
+
+mod copies;
+mod futex;
+mod remote;
+mod soft_dirty;
