@@ -1,22 +1,23 @@
-//! Page-table entries of AArch64 with the 4K granule: four levels, pages and 2 MiB/1 GiB blocks,
-//! hierarchical write protection, hardware access flag and dirty state (Arm ARM D8.3, D8.4.3,
-//! D8.5.1, D8.16.1).
+//! Page-table entries of AArch64 with the 4K granule.
+//!
+//! Four levels, pages, blocks of 2 MiB and 1 GiB, hierarchical write protection, access flag and
+//! dirty state managed by hardware (Arm ARM D8.3, D8.4.3, D8.5.1, D8.16.1).
 //!
 //! ```text
 //!  63   62       61..59  58   57    56    55   54   53   52  51   50..48  47..12  11  10  9..8  7      6      5   4..2  1     0
 //!  -    APTab[1] -       SD   EXCL  SPEC  DIRT UXN  PXN  -   DBM  -       frame   nG  AF  SH    AP[2]  AP[1]  -   Attr  table valid
 //! ```
 //!
-//! Writability and dirtiness share two bits, as FEAT_HAFDBS wants: a leaf with WRITE has DBM set,
-//! and `AP[2]` (read-only) stays set until the first store, when the walker clears it. A dirty leaf
-//! that lost WRITE remembers its dirtiness in bit 55. In an invalid descriptor the walker ignores
-//! every bit but the first: bit 59 marks a leaf without rights (`PROT_NONE`), bit 60 a soft entry.
-//! A leaf with a right is readable, so `decode` adds READ (execute-only memory is not used).
+//! Writable and dirty share two bits, as FEAT_HAFDBS defines them: a leaf with WRITE has DBM set,
+//! and `AP[2]` (read-only) stays set until the walker clears it at the first store. A dirty leaf
+//! without WRITE has bit 55 set. In an invalid descriptor the walker ignores every bit but bit 0:
+//! bit 59 marks a leaf without rights (`PROT_NONE`), bit 60 a soft entry. Every leaf with a right
+//! is readable, so `decode` adds READ (execute-only memory is not used).
 //!
 //! Neighbours: [`crate::isa`] (the trait), [`crate::entry`] (the values).
 //!
-//! Not guaranteed: that the CPU has FEAT_HAFDBS. Without it the first access, and the first store,
-//! of a leaf fault, and the fault handler does what [`Isa::touched`] says.
+//! Not guaranteed: that the CPU has FEAT_HAFDBS. Without it the first access and the first store
+//! through a leaf fault, and the fault handler applies [`Isa::touched`].
 
 use crate::entry::{Entry, Leaf, LeafFlags, Pte, SoftEntry, TableEntry};
 use crate::isa::{Isa, Replacement, leaf_weakened, walkable};
@@ -24,8 +25,9 @@ use pagewright_types::{IsaKind, Level, PageRange, Pfn, Rights, VirtAddr};
 
 const VALID: u64 = 1;
 const TABLE_OR_PAGE: u64 = 1 << 1;
-/// MAIR index 0 is Normal, Inner and Outer Write-Back in every embedder; device memory is not
-/// mapped through these codecs.
+/// MAIR index 0, which every embedder sets to Normal, Inner and Outer Write-Back.
+///
+/// These codecs do not map device memory.
 const ATTR_NORMAL: u64 = 0 << 2;
 const USER: u64 = 1 << 6;
 const READ_ONLY: u64 = 1 << 7;
@@ -44,7 +46,7 @@ const SOFT: u64 = 1 << 60;
 const TABLE_READ_ONLY: u64 = 1 << 62;
 const FRAME: u64 = 0x0000_ffff_ffff_f000;
 
-/// Flags that have a bit of their own with the same sense.
+/// The flags that a bit of their own encodes, with the same polarity.
 const FLAGS: [(LeafFlags, u64); 5] = [
     (LeafFlags::ACCESSED, ACCESSED),
     (LeafFlags::USER, USER),
@@ -79,7 +81,7 @@ impl Isa for Aarch64 {
             (false, true) => READ_ONLY | SOFT_KEPT_DIRTY,
             (false, false) => READ_ONLY,
         };
-        // The kernel never executes what user mode can reach, and the other way round.
+        // The kernel never executes user pages, and user mode never executes kernel pages.
         let user = leaf.flags.contains(LeafFlags::USER);
         raw |= match (user, leaf.rights.contains(Rights::EXEC)) {
             (true, true) => PRIVILEGED_NO_EXEC,
@@ -147,9 +149,9 @@ impl Isa for Aarch64 {
             (Entry::Empty | Entry::Soft(_), _) => Replacement::Harmless,
             (Entry::Leaf(leaf), _) if !walkable(leaf.rights) => Replacement::Harmless,
             (Entry::Leaf(old), Entry::Leaf(new)) => {
-                // A change of frame is exempt when both entries are read-only and the contents are
-                // the same (the read copy of a migration). That can't be seen here; a caller that
-                // knows it may flush instead.
+                // The architecture exempts a change of frame if both entries are read-only and the
+                // frames have the same contents (a read-only migration). The codec cannot see the
+                // contents; a caller that knows them may flush instead.
                 let became_global = !old.flags.contains(LeafFlags::GLOBAL) && new.flags.contains(LeafFlags::GLOBAL);
                 if walkable(new.rights) && (old.pfn != new.pfn || became_global) {
                     Replacement::BreakFirst

@@ -1,15 +1,15 @@
-//! Everything the memory manager does that hardware or another CPU could notice.
+//! Every effect of the memory manager that hardware or another CPU can observe.
 //!
-//! The order in which effects are issued is the protocol that `tlb` and `table` promise and the
-//! oracle checks: *store the entry → [`Effects::publish`] → [`Effects::invalidate`] →
-//! [`Effects::complete`] (or a [`Effects::send_ipi`] that was answered) → reuse the frame*.
+//! `tlb` and `table` issue effects in one order, which the oracle checks: *store the entry →
+//! [`Effects::publish`] → [`Effects::invalidate`] → [`Effects::complete`] (or every target of an
+//! [`Effects::send_ipi`] has acknowledged) → reuse the frame*.
 
 use crate::entry::Pte;
 use crate::isa::Isa;
 use pagewright_types::judge::Fact;
 use pagewright_types::{CpuId, CpuMask, Level, Order, PageRange, Pfn, PhysAddr, Tag, VirtAddr};
 
-/// One entry of one page-table page.
+/// The place of one entry in one page-table page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct PteSlot {
     /// The table's frame.
@@ -19,225 +19,233 @@ pub struct PteSlot {
 }
 
 impl PteSlot {
-    /// Where the entry's eight bytes are.
+    /// The physical address of the entry's eight bytes.
     pub const fn addr(self) -> PhysAddr {
         PhysAddr::new(self.table.base().raw() + self.index as u64 * 8)
     }
 }
 
-/// Whose TLBs an invalidation reaches.
+/// The CPUs whose TLBs an invalidation reaches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum InvalidateScope {
-    /// This CPU's.
-    ///
-    /// Done when the call returns.
+    /// This CPU; complete when the call returns.
     Local,
-    /// Every CPU's (arm64 `…IS`).
-    ///
-    /// Done only after this CPU's next [`Effects::complete`].
+    /// Every CPU (arm64, Inner Shareable); complete after this CPU's next [`Effects::complete`].
     Broadcast,
 }
 
-/// What an invalidation removes.
+/// The entries that an invalidation removes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum InvalidateTarget {
-    /// One entry of `tag` at `va`: the translation, and with `!last_level` every walk-cache entry
-    /// used to reach it.
+    /// The translation of `va` under `tag`.
+    ///
+    /// Without `last_level`, also every walk-cache entry that a walk for `va` uses.
     Page {
-        /// Whose.
+        /// The tag of the entries.
         tag: Tag,
-        /// Any address under the entry.
+        /// Any address that the entry translates.
         va: VirtAddr,
-        /// Level of the entry (arm64 TTL hint).
+        /// The level of the entry (arm64: the TTL hint).
         level: Level,
-        /// Whether only the leaf changed (arm64 `VALE1`). x86's `INVLPG` always drops the walk
-        /// caches of the tag.
+        /// Whether only the leaf changed (arm64 `VALE1`).
+        ///
+        /// x86's `INVLPG` always drops the walk caches of the tag.
         last_level: bool,
     },
-    /// All entries of `tag` in a range, `level` apart (arm64 FEAT_TLBIRANGE).
+    /// The translations of a range under `tag`, all of one level (arm64 FEAT_TLBIRANGE).
     Range {
-        /// Whose.
+        /// The tag of the entries.
         tag: Tag,
-        /// Which pages.
+        /// The pages.
         range: PageRange,
-        /// Level of the entries.
+        /// The level of the entries.
         level: Level,
-        /// As for `Page`.
+        /// As in [`Self::Page`].
         last_level: bool,
     },
-    /// Everything under one tag except global entries.
+    /// Every entry of one tag, except global entries.
     Tag(Tag),
-    /// Everything under every tag except global entries.
+    /// Every entry of every tag, except global entries.
     AllTags,
 }
 
 /// One TLB invalidation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Invalidate {
-    /// Whose TLBs.
+    /// The CPUs whose TLBs it reaches.
     pub scope: InvalidateScope,
-    /// Which entries.
+    /// The entries that it removes.
     pub target: InvalidateTarget,
 }
 
-/// How this machine makes other CPUs forget a translation.
+/// How a machine invalidates the TLBs of other CPUs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ShootdownKind {
-    /// Interrupt them and wait for their answer (x86).
+    /// Send an IPI and wait until every target has acknowledged it (x86).
     Ipi,
-    /// The invalidation is broadcast by hardware; wait by barrier (arm64).
+    /// Hardware broadcasts the invalidation; a barrier waits for its completion (arm64).
     Broadcast,
 }
 
-/// What the machine can do; found at boot, constant afterwards.
+/// The capabilities of a machine, detected at boot and constant afterwards.
 ///
-/// Decisions are made on these values and never by `cfg`.
+/// Code decides by these values and never by `cfg`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Caps {
-    /// How remote TLBs are reached.
+    /// How the TLBs of other CPUs are invalidated.
     pub shootdown: ShootdownKind,
-    /// Whether translations carry tags (x86 PCID; arm64 always).
+    /// Whether translations carry tags (x86 with PCID; arm64 always).
     ///
-    /// Without, every switch of root flushes.
+    /// Without tags, every switch of root flushes.
     pub tagged: bool,
-    /// Tags usable: 2^12 PCIDs, or 2^8 or 2^16 ASIDs.
+    /// The number of usable tags: 2^12 PCIDs, or 2^8 or 2^16 ASIDs.
     pub tags: u32,
-    /// Whether a TLB keeps an entry that has just refused an access, so that it must be told when
-    /// the right is given (arm64). x86 walks again after a fault (Intel SDM vol. 3A §4.10.4.1).
+    /// Whether a TLB keeps an entry that has just caused a permission fault (arm64).
+    ///
+    /// A fault that grants the right must then invalidate the entry on its own CPU (Linux's
+    /// `flush_tlb_fix_spurious_fault`). x86 drops the entry when it faults (Intel SDM vol. 3A
+    /// §4.10.4.1).
     pub keeps_faulting_entry: bool,
-    /// Whether [`InvalidateTarget::Range`] exists (arm64 FEAT_TLBIRANGE).
+    /// Whether the machine supports [`InvalidateTarget::Range`] (arm64 FEAT_TLBIRANGE).
     pub range_invalidate: bool,
-    /// Whether one TLBI and one DSB may leave something behind, so that each invalidation must be
-    /// waited for and issued again (Linux's `ARM64_WORKAROUND_REPEAT_TLBI`, for errata of Arm's
-    /// Cortex-A55, A76 and A510).
+    /// Whether one TLBI and one DSB can leave a stale entry behind.
+    ///
+    /// Each invalidation must then be completed and issued again (Linux's
+    /// `ARM64_WORKAROUND_REPEAT_TLBI`, for errata of Arm's Cortex-A55, A76 and A510).
     pub repeat_invalidate: bool,
-    /// If user mode runs under a tag of its own, because the kernel has tables that programs can't
-    /// see (KPTI, PTI): the bit by which that tag differs from the one that is installed.
-    /// Translations of user memory stand under both.
+    /// The bit by which user mode's tag differs from the installed one, under page-table isolation.
+    ///
+    /// With isolation (PTI, KPTI) user mode runs under a tag of its own, and TLBs hold translations
+    /// of user memory under both tags. `None` without isolation.
     pub user_tag_bit: Option<Tag>,
 }
 
 impl Caps {
-    /// The tag under which user mode runs while `tag` is installed, if that is another one.
+    /// The tag of user mode while `tag` is installed, if user mode has a tag of its own.
     #[inline]
     pub fn user_tag(&self, tag: Tag) -> Option<Tag> {
         self.user_tag_bit.map(|bit| Tag::new(tag.raw() | bit.raw()))
     }
 }
 
-/// The door to the machine.
+/// A handle to one machine; its methods act on the calling CPU.
 ///
-/// One implementation stands for one machine; methods act on the CPU that calls.
+/// A handle is cheap to clone: a reference count in the lab, a zero-sized value in a kernel.
 ///
-/// A handle is cheap to clone (a reference count in the lab, a zero-sized value in a kernel).
-///
-/// Except where it says so, no method may take a lock of
-/// [`pagewright-sync`](https://docs.rs/pagewright-sync) or allocate.
+/// Unless its documentation says otherwise, no method takes a lock of
+/// [`pagewright-sync`](https://docs.rs/pagewright-sync) or allocates.
 pub trait Effects: Clone + 'static {
     /// The instruction set whose tables this machine walks.
     type Isa: Isa;
 
-    /// What the machine can do.
+    /// The capabilities of the machine.
     fn caps(&self) -> &Caps;
 
-    /// The CPU on which the caller runs.
+    /// The CPU on which the caller runs (`smp_processor_id`).
     ///
-    /// The caller must not be moved to another CPU while it uses the answer.
+    /// The caller must not migrate to another CPU while it uses the value.
     fn cpu(&self) -> CpuId;
 
     /// The CPUs that are online.
     fn online(&self) -> CpuMask;
 
-    /// Loads an entry, as one atomic 8-byte read with acquire ordering.
+    /// Loads an entry by one atomic 8-byte load with acquire ordering.
     fn load(&self, slot: PteSlot) -> Pte;
 
-    /// Stores an entry, as one atomic 8-byte write with release ordering.
+    /// Stores an entry by one atomic 8-byte store with release ordering.
     ///
-    /// Walkers may see it late: see [`Effects::publish`].
+    /// Page-table walkers may see it only after [`Effects::publish`].
     fn store(&self, slot: PteSlot, pte: Pte);
 
-    /// Exchanges an entry atomically against the walkers' accessed and dirty updates
-    /// (`ptep_get_and_clear`), and returns what stood there.
+    /// Exchanges an entry and returns the old one (`ptep_get_and_clear`).
+    ///
+    /// Atomic with respect to the accessed and dirty updates of page-table walkers.
     fn swap(&self, slot: PteSlot, pte: Pte) -> Pte;
 
-    /// Replaces the entry if it is still `current`.
+    /// Stores `new` if the entry is `current`.
     ///
     /// # Errors
-    /// What stands there instead; nothing was stored.
+    /// The entry found instead, if it differs; nothing was stored.
     fn compare_exchange(&self, slot: PteSlot, current: Pte, new: Pte) -> Result<(), Pte>;
 
-    /// Makes earlier entry stores of this CPU visible to every walker (arm64 `DSB ISHST`; nothing
-    /// on x86, whose walkers obey TSO).
+    /// Makes this CPU's earlier entry stores visible to every page-table walker.
+    ///
+    /// arm64: `DSB ISHST`. x86: nothing, because its walkers follow TSO.
     fn publish(&self);
 
     /// Issues an invalidation.
     fn invalidate(&self, op: Invalidate);
 
-    /// Waits until every broadcast invalidation issued *by this CPU* is done on all CPUs (arm64
-    /// `DSB ISH; ISB`). A barrier on another CPU proves nothing about this one's (Arm ARM D8.14.5).
+    /// Waits until every broadcast invalidation *issued by this CPU* is complete on all CPUs.
+    ///
+    /// arm64: `DSB ISH; ISB`. A barrier on another CPU does not complete this CPU's invalidations
+    /// (Arm ARM D8.14.5).
     fn complete(&self);
 
-    /// Asks `targets` (never the caller) to run the shootdown handler that the embedder bound to
-    /// this machine. Returns at once; the answer is the handler's business. What the caller stored
-    /// before is visible to the handlers (INV-MAIL-LOST).
+    /// Interrupts `targets` (never the caller) to run the machine's shootdown handler.
+    ///
+    /// Returns at once; the handler acknowledges. Stores that precede the call are visible to the
+    /// handlers (INV-MAIL-LOST).
     fn send_ipi(&self, targets: &CpuMask);
 
-    /// Passes time while another CPU must act first.
+    /// Passes time while the caller waits for another CPU (`cpu_relax`).
     ///
-    /// Interrupts are open inside.
+    /// Interrupts are enabled inside.
     fn relax(&self);
 
-    /// Walks from `root` under `tag` from now on.
+    /// Makes this CPU's walks start at `root`, under `tag` (x86: CR3; arm64: TTBR0).
     ///
-    /// Without `keep`, translations under `tag` on this CPU are dropped first (x86 `MOV CR3` with
-    /// bit 63 clear), and so are those under [`Caps::user_tag`].
+    /// Without `keep`, this CPU first drops its translations under `tag` and under
+    /// [`Caps::user_tag`] (x86: `MOV CR3` with bit 63 clear).
     fn install_root(&self, root: Pfn, tag: Tag, keep: bool);
 
-    /// Runs `body` with interrupts closed on this CPU.
+    /// Runs `body` with interrupts disabled on this CPU (`local_irq_save`).
     ///
-    /// A machine that delivers interrupts only inside [`Effects::relax`] just runs it; anywhere
-    /// else walks without locks rest on it (INV-TLB-WALKERS), so there is no default.
+    /// Lockless walks depend on it (INV-TLB-WALKERS), so there is no default. A machine that
+    /// delivers interrupts only inside [`Effects::relax`] just runs `body`.
     fn without_interrupts<T>(&self, body: impl FnOnce() -> T) -> T;
 
-    /// Whether the caller may wait for other CPUs: interrupts are open and no interrupt handler is
-    /// running.
+    /// Whether the caller may wait for other CPUs.
+    ///
+    /// It may if interrupts are enabled and no interrupt handler runs.
     fn may_wait(&self) -> bool;
 
-    /// Asked before each allocation of kernel memory or of a frame; `false` makes that allocation
-    /// fail. The default never refuses; the lab counts down here to make each allocation fail in
-    /// turn.
+    /// Whether the next allocation of kernel memory or of a frame may proceed.
+    ///
+    /// `false` makes that allocation fail (Linux's `should_failslab`). The default never refuses.
+    /// The lab refuses each allocation in turn.
     fn permit_allocation(&self) -> bool {
         true
     }
 
-    /// Declares a fact to whoever judges this machine's translations.
-    ///
-    /// Nothing on a machine that nobody judges.
+    /// Declares a fact to the judge of this machine's translations, if it has one.
     #[inline]
     fn declare(&self, fact: Fact) {
         let _ = fact;
     }
 
-    /// The CPU runs a kernel thread on whatever root is loaded, or comes back from that: until then
-    /// no user access will be made. Only a judge wants to know.
+    /// Tells the judge that this CPU enters or leaves lazy TLB mode.
+    ///
+    /// In lazy mode the CPU runs a kernel thread on the root that is loaded, and makes no user
+    /// access.
     #[inline]
     fn set_lazy(&self, lazy: bool) {
         let _ = lazy;
     }
 
-    /// Fills a block of frames with zeroes.
+    /// Fills a block of frames with zeroes (`clear_page`).
     fn zero(&self, pfn: Pfn, order: Order);
 
-    /// Copies a block of frames.
+    /// Copies a block of frames (`copy_page`).
     fn copy(&self, from: Pfn, to: Pfn, order: Order);
 
     /// Reads bytes of physical memory; the range must lie within one frame.
     ///
-    /// An aligned range of 1, 2, 4 or 8 bytes is read at once.
+    /// An aligned range of 1, 2, 4 or 8 bytes is read by one load.
     fn read(&self, from: PhysAddr, to: &mut [u8]);
 
     /// Writes bytes of physical memory; the range must lie within one frame.
     ///
-    /// An aligned range of 1, 2, 4 or 8 bytes is written at once.
+    /// An aligned range of 1, 2, 4 or 8 bytes is written by one store.
     fn write(&self, to: PhysAddr, from: &[u8]);
 }

@@ -1,15 +1,15 @@
-//! Page-table entries as values: what a raw word means, on any instruction set.
+//! Page-table entries as values: the meaning of a raw word, on any instruction set.
 //!
-//! A word has three forms in Pagewright. The *plain* form is [`Entry`], a copyable description that
-//! owns nothing. The *owning* and *borrowed* forms are built on it in `table`, where an entry can
-//! hold a reference on its frame.
+//! An entry has three forms in Pagewright. The *plain* form is [`Entry`], a copyable description
+//! that owns nothing. The *owning* and *borrowed* forms are in `table`, where an entry can hold a
+//! reference to its frame.
 
 use pagewright_types::{Pfn, Rights};
 
 /// One raw page-table word.
 ///
-/// Only a codec ([`crate::Isa`]) knows what its bits mean; zero is the empty entry on both
-/// instruction sets.
+/// Only a codec ([`crate::Isa`]) interprets its bits. Zero is the empty entry on both instruction
+/// sets.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Default)]
 #[repr(transparent)]
 pub struct Pte(u64);
@@ -30,7 +30,7 @@ impl Pte {
         self.0
     }
 
-    /// Whether the entry maps nothing and remembers nothing.
+    /// Whether the entry is empty (`pte_none`).
     #[inline]
     pub const fn is_empty(self) -> bool {
         self.0 == 0
@@ -44,39 +44,39 @@ impl core::fmt::Debug for Pte {
 }
 
 bitflags::bitflags! {
-    /// What a leaf says beside its rights.
+    /// The properties of a leaf beside its rights.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
     pub struct LeafFlags: u8 {
-        /// Set by the walker when the leaf is first used (x86 A, arm64 AF).
+        /// Set by the walker at the first access through the leaf (x86 A, arm64 AF).
         const ACCESSED = 1;
-        /// Set by the walker at the first store through the leaf (x86 D, arm64 dirty state under
-        /// FEAT_HAFDBS).
+        /// Set by the walker at the first store through the leaf.
+        ///
+        /// x86 D; arm64 the dirty state of FEAT_HAFDBS.
         const DIRTY = 1 << 1;
-        /// Survives a flush of one tag: kernel mappings only (x86 G, arm64 nG clear).
+        /// Valid under every tag: kernel mappings only (x86 G, arm64 nG clear).
         const GLOBAL = 1 << 2;
-        /// Reachable from user mode (x86 U/S, arm64 AP[1]).
+        /// Accessible from user mode (x86 U/S, arm64 AP[1]).
         const USER = 1 << 3;
-        /// Software: the anonymous page under this leaf belongs to this address space alone
-        /// (Linux's `PageAnonExclusive`, kept in the entry so that a page's exclusivity is per
-        /// mapping).
+        /// Software: the anonymous page belongs to this address space alone.
+        ///
+        /// Linux's `PageAnonExclusive`, but per mapping, because the entry holds it.
         const EXCLUSIVE = 1 << 4;
-        /// Software: the frame has no folio behind it, so neither references nor mapcounts are kept
-        /// (`pte_special`).
+        /// Software: the frame has no folio, so no reference count and no mapcount (`pte_special`).
         const SPECIAL = 1 << 5;
-        /// Software: written to since soft-dirty bits were last cleared (`pte_soft_dirty`).
+        /// Software: stored to since the soft-dirty bits were last cleared (`pte_soft_dirty`).
         const SOFT_DIRTY = 1 << 6;
     }
 }
 
 /// An entry that maps a frame or a block of frames.
 ///
-/// A leaf without any right is a `PROT_NONE` mapping: it keeps its frame, and the hardware does not
-/// see it.
+/// A leaf without rights is a `PROT_NONE` mapping: it keeps its frame, and hardware treats it as
+/// not present.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Leaf {
-    /// First frame; a multiple of the block's order.
+    /// First frame, aligned to the block.
     pub pfn: Pfn,
-    /// What the hardware will allow.
+    /// The accesses that hardware allows.
     pub rights: Rights,
     /// Accessed, dirty and the software bits.
     pub flags: LeafFlags,
@@ -87,28 +87,25 @@ pub struct Leaf {
 pub struct TableEntry {
     /// The table's frame.
     pub pfn: Pfn,
-    /// Whether stores through any leaf below are refused here (x86: R/W clear; arm64: `APTable[1]`
-    /// set).
+    /// Whether this entry refuses stores through every leaf below it.
+    ///
+    /// x86: R/W clear. arm64: `APTable[1]` set.
     pub write_protected: bool,
 }
 
-/// What an entry that hardware ignores stands for.
+/// What a soft entry stands for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum SoftKind {
-    /// Contents are in a swap slot; the payload names device and slot.
+    /// The page is in swap; the payload names device and slot.
     Swap = 1,
-    /// Contents are moving; the old mapping was not writable.
-    ///
-    /// The payload is a frame number.
+    /// The page is under migration and was not mapped writable; the payload is its frame number.
     MigrationRead = 2,
-    /// Contents are moving; the old mapping was writable.
-    ///
-    /// The payload is a frame number.
+    /// The page is under migration and was mapped writable; the payload is its frame number.
     MigrationWrite = 3,
-    /// Nothing is there and an access must not fill it; the payload says why (guard, poison).
+    /// No page may be faulted in; the payload says why, as a guard or poison (`PTE_MARKER`).
     Marker = 4,
-    /// Between break and make: a fault waits, a lockless walk gives up.
+    /// The entry is between break and make: a fault waits, a lockless walker falls back.
     InTransition = 5,
 }
 
@@ -126,27 +123,28 @@ impl SoftKind {
     }
 }
 
-/// A non-present entry that remembers something.
+/// A non-present entry that carries information (Linux's `swp_entry_t` in a `pte_t`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct SoftEntry {
-    /// What it stands for.
+    /// What the entry stands for.
     pub kind: SoftKind,
-    /// Whether the page was exclusive to this address space when it left.
+    /// Whether the page was exclusive to this address space when it was unmapped.
     pub exclusive: bool,
-    /// The kind's own data, below 2^[`SoftEntry::PAYLOAD_BITS`].
+    /// Data whose meaning depends on the kind, below 2^[`SoftEntry::PAYLOAD_BITS`].
     pub payload: u64,
 }
 
 impl SoftEntry {
-    /// Width of [`SoftEntry::payload`].
+    /// Width of [`SoftEntry::payload`], in bits.
     pub const PAYLOAD_BITS: u32 = 48;
     const KIND_SHIFT: u32 = 1;
     const EXCLUSIVE: u64 = 1 << 5;
     const PAYLOAD_SHIFT: u32 = 11;
 
-    /// The entry without the codec's mark: kind in bits 1–4, exclusive in bit 5, payload in bits
-    /// 11–58. Bit 0 (present on both instruction sets) stays clear; bits 6–10 and 59–63 are left
-    /// for marks.
+    /// The word without the codec's mark.
+    ///
+    /// Kind in bits 1–4, exclusive in bit 5, payload in bits 11–58. Bit 0, which means present on
+    /// both instruction sets, is clear. Bits 6–10 and 59–63 are free for the mark.
     #[inline]
     pub(crate) const fn pack(self) -> u64 {
         debug_assert!(self.payload < 1 << Self::PAYLOAD_BITS);
@@ -154,7 +152,7 @@ impl SoftEntry {
         exclusive | (self.kind as u64) << Self::KIND_SHIFT | self.payload << Self::PAYLOAD_SHIFT
     }
 
-    /// What [`Self::pack`] packed, or `None` when the kind has no meaning.
+    /// The inverse of [`Self::pack`], or `None` if the word has no known kind.
     #[inline]
     pub(crate) fn unpack(raw: u64) -> Option<Self> {
         let kind = SoftKind::from_raw((raw >> Self::KIND_SHIFT) as u8 & 0xf)?;
@@ -166,15 +164,15 @@ impl SoftEntry {
     }
 }
 
-/// What a word means at a given level.
+/// The meaning of a word in a table of a given level.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Entry {
-    /// Nothing is mapped and nothing is remembered.
+    /// Nothing is mapped.
     Empty,
     /// A table of the level below.
     Table(TableEntry),
-    /// A frame, or a block at PMD and PUD level.
+    /// A page, or a block at PMD and PUD level.
     Leaf(Leaf),
-    /// Nothing is mapped, but something is remembered.
+    /// Nothing is mapped, but the entry carries information.
     Soft(SoftEntry),
 }

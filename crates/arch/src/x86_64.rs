@@ -1,22 +1,22 @@
-//! Page-table entries of x86-64: four levels, 4 KiB/2 MiB/1 GiB leaves, NX, A/D (Intel SDM vol.
+//! Page-table entries of x86-64.
 //!
-//! 3A §4.5, AMD APM vol. 2 §5.3).
+//! Four levels, leaves of 4 KiB, 2 MiB and 1 GiB, NX, A and D bits (Intel SDM vol. 3A §4.5, AMD APM
+//! vol. 2 §5.3).
 //!
 //! ```text
 //!  63   62..59    58   57    56     55     54..52   51..12      11..9    8  7  6  5  4  3  2   1   0
 //!  NX   -         SD   -     EXCL   SPEC   -        frame       -        G  PS D  A  -  -  U/S R/W P
 //! ```
 //!
-//! Bits 52–58 are ignored by the walker and hold the software flags. A leaf without rights
-//! (`PROT_NONE`) has P clear and bit 9 set, and keeps frame and flags in place; a soft entry has P
-//! and bit 9 clear and bit 10 set. As hardware does, an executable or writable leaf is readable, so
-//! `decode` adds READ.
+//! The walker ignores bits 52–58, which hold the software flags. A leaf without rights
+//! (`PROT_NONE`) has P clear and bit 9 set, and keeps frame and flags in place. A soft entry has P
+//! and bit 9 clear and bit 10 set. Hardware can read every present leaf, so `decode` adds READ.
 //!
 //! Neighbours: [`crate::isa`] (the trait), [`crate::entry`] (the values).
 //!
-//! Not guaranteed: safety from L1 Terminal Fault (CVE-2018-3620) – a `PROT_NONE` leaf keeps its
-//! frame number as it is, where Linux inverts it; and shadow stacks (CET), which read D set with
-//! R/W clear as a shadow-stack page – an embedder leaves CR4.CET clear.
+//! Not guaranteed: protection from L1 Terminal Fault (CVE-2018-3620), because a `PROT_NONE` leaf
+//! keeps its frame number, where Linux inverts it. Nor shadow stacks (CET), which take D set with
+//! R/W clear for a shadow-stack page: an embedder leaves CR4.CET clear.
 
 use crate::entry::{Entry, Leaf, LeafFlags, Pte, SoftEntry, TableEntry};
 use crate::isa::{Isa, Replacement, leaf_weakened, walkable};
@@ -30,9 +30,11 @@ const DIRTY: u64 = 1 << 6;
 const PAGE_SIZE_BIT: u64 = 1 << 7;
 const GLOBAL: u64 = 1 << 8;
 const PROT_NONE: u64 = 1 << 9;
-/// Of a block, a part of its memory type, which we leave 0 and others may set (SDM vol.
+/// PAT, a bit of a block's memory type (Intel SDM vol.
 ///
 /// 3A table 4-18).
+///
+/// These codecs leave it clear; other kernels may set it.
 const PAT_BLOCK: u64 = 1 << 12;
 const SOFT: u64 = 1 << 10;
 const SPECIAL: u64 = 1 << 55;
@@ -57,7 +59,7 @@ pub struct X86_64;
 
 impl Isa for X86_64 {
     const KIND: IsaKind = IsaKind::X86_64;
-    // Linux keeps the last page of the lower half unmapped because of a SYSRET erratum.
+    // Linux leaves the last page of the lower half unmapped because of a SYSRET erratum.
     const USER_END: VirtAddr = VirtAddr::new(0x7fff_ffff_f000);
     // `find_start_end`.
     const LOW_MAPPINGS: Option<PageRange> = Some(PageRange::new(VirtAddr::new(1 << 30), VirtAddr::new(1 << 31)));
@@ -138,9 +140,9 @@ impl Isa for X86_64 {
             {
                 Replacement::Harmless
             }
-            // The page size changes, and what a table holds can't be seen from the entry that
-            // points to it: a CPU may use either translation until both are gone (SDM vol. 3A
-            // §4.10.4.2). Linux's __split_huge_pmd_locked breaks first, too.
+            // The page size changes, so a CPU may use either translation until both have left its
+            // TLB (Intel SDM vol. 3A §4.10.4.2). The entries of the table are not known here.
+            // Linux's __split_huge_pmd_locked also breaks first.
             (Entry::Leaf(_), Entry::Table(_)) => Replacement::BreakFirst,
             (Entry::Table(_), Entry::Leaf(leaf)) if walkable(leaf.rights) => Replacement::BreakFirst,
             (Entry::Leaf(_), Entry::Empty | Entry::Soft(_) | Entry::Leaf(_))

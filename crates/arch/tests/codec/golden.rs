@@ -1,6 +1,6 @@
-//! Words worked out by hand from the manuals' bit tables (INV-CODEC-EXACT).
+//! Encoded words, computed by hand from the bit tables of the manuals (INV-CODEC-EXACT).
 //!
-//! Those for arm64 are the shapes that Linux prints in its oopses.
+//! The arm64 words have the form that Linux prints in an oops.
 
 use pagewright_arch::{Aarch64, Entry, Isa, Leaf, LeafFlags, Pte, SoftEntry, SoftKind, TableEntry, X86_64};
 use pagewright_types::{Level, Pfn, Rights};
@@ -9,7 +9,7 @@ fn leaf(pfn: u32, rights: Rights, flags: LeafFlags) -> Leaf {
     Leaf { pfn: Pfn::new(pfn), rights, flags }
 }
 
-/// What the leaf is for, its level, the leaf, its word on x86-64, its word on arm64.
+/// The use of the leaf, its level, the leaf, its word on x86-64, its word on arm64.
 fn leaves() -> Vec<(&'static str, Level, Leaf, u64, u64)> {
     use LeafFlags as F;
     let used = F::ACCESSED | F::DIRTY;
@@ -68,18 +68,18 @@ fn leaves() -> Vec<(&'static str, Level, Leaf, u64, u64)> {
 }
 
 #[test]
-fn leaves_are_the_words_of_the_manuals() {
+fn leaves_encode_to_the_words_of_the_manuals() {
     for (what, level, leaf, x86, arm) in leaves() {
         assert_eq!(X86_64::leaf(level, leaf), Pte::from_raw(x86), "{what} on x86-64");
         assert_eq!(Aarch64::leaf(level, leaf), Pte::from_raw(arm), "{what} on arm64");
     }
 }
 
-/// Bit 12 of a block is a part of its memory type, and no part of its frame (SDM vol.
+/// Bit 12 of a block belongs to its memory type (Intel SDM vol.
 ///
 /// 3A table 4-18).
 #[test]
-fn the_memory_type_of_a_block_is_no_part_of_its_frame() {
+fn the_memory_type_of_a_block_is_not_part_of_its_frame() {
     for (what, level, leaf, x86, _) in leaves() {
         let decoded = X86_64::decode(level, Pte::from_raw(x86 | 1 << 12));
         let other = if level == Level::PTE { Leaf { pfn: Pfn::new(leaf.pfn.raw() | 1), ..leaf } } else { leaf };
@@ -88,7 +88,7 @@ fn the_memory_type_of_a_block_is_no_part_of_its_frame() {
 }
 
 #[test]
-fn tables_are_the_words_of_the_manuals() {
+fn tables_encode_to_the_words_of_the_manuals() {
     let open = TableEntry { pfn: Pfn::new(0xabc), write_protected: false };
     let closed = TableEntry { write_protected: true, ..open };
     assert_eq!([open, closed].map(X86_64::table).map(Pte::raw), [0x00ab_c027, 0x00ab_c025]);
@@ -96,14 +96,14 @@ fn tables_are_the_words_of_the_manuals() {
 }
 
 #[test]
-fn soft_entries_keep_clear_of_the_bits_that_mark_other_kinds() {
+fn soft_entries_leave_the_bits_that_mark_other_kinds_clear() {
     let full = SoftEntry { kind: SoftKind::Swap, exclusive: true, payload: (1 << SoftEntry::PAYLOAD_BITS) - 1 };
     assert_eq!(X86_64::soft(full).raw(), 0x07ff_ffff_ffff_fc22);
     assert_eq!(Aarch64::soft(full).raw(), 0x17ff_ffff_ffff_f822);
 }
 
 #[test]
-fn the_user_half_ends_where_linux_ends_it() {
+fn user_memory_ends_at_linux_task_size() {
     assert_eq!(X86_64::USER_END.raw(), (1 << 47) - 4096, "TASK_SIZE_MAX of arch/x86");
     assert_eq!(Aarch64::USER_END.raw(), 1 << 48, "TASK_SIZE_64 of arch/arm64 with 48-bit addresses");
 }

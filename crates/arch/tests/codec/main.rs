@@ -1,11 +1,11 @@
-//! The codecs of both instruction sets against the manuals.
+//! Tests of both codecs against the manuals.
 //!
-//! - [`manual`] – what a walker makes of a word, written from the manuals and not from the crate
-//!   under test;
+//! - [`manual`] – how a hardware walker reads a word, written from the manuals and not from the
+//!   crate under test;
 //! - [`strategy`] – random leaves, tables and soft entries;
 //! - [`round_trip`], [`golden`], [`replacement`] – the tests, one body for both instruction sets.
 
-/// Runs each function named, once per instruction set named, as a test of its own.
+/// Makes one test of each named function and each named instruction set.
 macro_rules! for_each_isa {
     ([$($isa:ident in $module:ident),*] $names:tt) => {
         $(

@@ -1,15 +1,15 @@
-//! What a hardware walker makes of a page-table word, written from Intel SDM vol.
+//! How a hardware walker reads a page-table word, written from the manuals.
 //!
-//! 3A tables 4-15 to 4-20 and from Arm ARM D8.3.1 and D8.4. It shares no code with the codecs, so
-//! that a bit in the wrong place shows.
+//! Sources: Intel SDM vol. 3A tables 4-15 to 4-20, Arm ARM D8.3.1 and D8.4. This module shares no
+//! code with the codecs, so a misplaced bit in a codec fails a test.
 
 use pagewright_arch::{Aarch64, Isa, X86_64};
 use pagewright_types::{Level, PhysAddr};
 
-/// What a walker reads in a leaf it may use.
+/// The properties of a leaf that a walker can use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Seen {
-    /// Where the translation leads.
+    /// The output address of the translation.
     pub(crate) output: PhysAddr,
     /// Loads from user mode.
     pub(crate) user_read: bool,
@@ -23,37 +23,38 @@ pub(crate) struct Seen {
     pub(crate) kernel_write: bool,
     /// Fetches from kernel mode (CR4.SMEP set).
     pub(crate) kernel_exec: bool,
-    /// Whether the translation survives a change of tag.
+    /// Whether the translation is valid under every tag.
     pub(crate) global: bool,
-    /// Whether the walker has used it.
+    /// Whether the accessed flag is set.
     pub(crate) accessed: bool,
-    /// Whether a store has gone through it.
+    /// Whether the leaf is dirty.
     pub(crate) dirty: bool,
 }
 
-/// What a walker does with a word.
+/// The result of one step of a walk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Walk {
-    /// Stops with a fault: nothing is there.
+    /// The walk faults.
     Fault,
-    /// Goes on in another table.
+    /// The walk continues in the next table.
     Next {
         /// The table.
         table: PhysAddr,
-        /// Whether stores are refused from here on.
+        /// Whether stores through the entries below fault.
         write_protected: bool,
     },
-    /// Translates.
+    /// The walk ends at a leaf.
     Done(Seen),
 }
 
 /// An instruction set as its manual describes it.
 pub(crate) trait Manual: Isa {
-    /// What the walker does with `raw` in a table of `level`.
+    /// One step of a walk: the walker reads `raw` in a table of `level`.
     fn walk(level: Level, raw: u64) -> Walk;
 
-    /// The bits that the walker may change in a leaf, as (set at any access, set at a store,
-    /// cleared at a store).
+    /// The bits of a leaf that the walker changes.
+    ///
+    /// Set at every access, set at a store, cleared at a store.
     const UPDATES: (u64, u64, u64);
 }
 
@@ -110,8 +111,7 @@ impl Manual for Aarch64 {
         if bit(raw, 1) && level > Level::PTE {
             return Walk::Next { table: field(raw, 47, 12), write_protected: bit(raw, 62) };
         }
-        // Bit 1 clear is reserved at the last level, and so are blocks in the root (D8.3.1.2): both
-        // fault.
+        // Bit 1 clear at the last level and a block in the root are reserved (D8.3.1.2), and fault.
         if (level == Level::PTE && !bit(raw, 1)) || level == Level::PGD {
             return Walk::Fault;
         }
@@ -128,11 +128,11 @@ impl Manual for Aarch64 {
             output: field(raw, 47, low),
             user_read: user,
             user_write: user && write,
-            // UXN alone decides: without AP[1] the page would be execute-only, not closed.
+            // UXN alone decides: a page without AP[1] is execute-only for user mode.
             user_exec: !bit(raw, 54),
             kernel_read: !user,
             kernel_write: !user && write,
-            // A page writable from EL0 is never executed at EL1, whatever PXN says (Arm ARM D8.4).
+            // EL1 never executes a page that EL0 may write, whatever PXN is (Arm ARM D8.4).
             kernel_exec: !bit(raw, 53) && (!user || !write),
             global: !bit(raw, 11),
             accessed: bit(raw, 10),

@@ -1,6 +1,7 @@
-//! INV-REPLACE: when a flush is due, row by row from Intel SDM vol.
+//! INV-REPLACE: the TLB maintenance that a replacement needs.
 //!
-//! 3A §4.10.4.2–3 and Arm ARM D8.16.1, and as a property over all pairs of leaves.
+//! Row by row from Intel SDM vol. 3A §4.10.4.2–3 and Arm ARM D8.16.1, and as a property over all
+//! pairs of leaves.
 
 use crate::manual::{Manual, Seen, Walk};
 use crate::strategy;
@@ -41,7 +42,7 @@ const OLD: LeafFlags = LeafFlags::USER.union(LeafFlags::DIRTY);
 const CLEAN: LeafFlags = LeafFlags::USER.union(LeafFlags::ACCESSED);
 
 #[test]
-fn what_no_tlb_holds_may_be_replaced_by_anything() {
+fn an_entry_that_no_tlb_can_hold_is_replaced_without_a_flush() {
     let written = leaf(Rights::RW, USED);
     check(
         Level::PTE,
@@ -62,7 +63,7 @@ fn what_no_tlb_holds_may_be_replaced_by_anything() {
 }
 
 #[test]
-fn taking_away_wants_a_flush_and_giving_does_not() {
+fn removing_rights_needs_a_flush_and_granting_them_does_not() {
     let written = leaf(Rights::RW, USED);
     check(
         Level::PTE,
@@ -83,7 +84,7 @@ fn taking_away_wants_a_flush_and_giving_does_not() {
 }
 
 #[test]
-fn only_a_dirty_bit_that_stores_would_skip_wants_a_flush() {
+fn clearing_dirty_needs_a_flush_only_if_the_leaf_is_writable() {
     let soft_bits = LeafFlags::EXCLUSIVE | LeafFlags::SPECIAL | LeafFlags::SOFT_DIRTY;
     let written = leaf(Rights::RW, USED);
     check(
@@ -99,7 +100,7 @@ fn only_a_dirty_bit_that_stores_would_skip_wants_a_flush() {
 }
 
 #[test]
-fn another_frame_or_a_new_global_entry_is_broken_first_on_arm64() {
+fn a_change_of_frame_or_to_global_breaks_first_on_arm64() {
     let global = USED | LeafFlags::GLOBAL;
     check(
         Level::PTE,
@@ -120,7 +121,7 @@ fn another_frame_or_a_new_global_entry_is_broken_first_on_arm64() {
 }
 
 #[test]
-fn a_change_of_size_is_broken_first_and_a_change_of_table_on_arm64_alone() {
+fn a_change_of_size_breaks_first_and_a_change_of_table_only_on_arm64() {
     let table = |pfn, write_protected| Entry::Table(TableEntry { pfn: Pfn::new(pfn), write_protected });
     let (open, closed, other) = (table(0x200, false), table(0x200, true), table(0x201, false));
     let block = leaf(Rights::RW, USED);
@@ -143,15 +144,15 @@ fn a_change_of_size_is_broken_first_and_a_change_of_table_on_arm64_alone() {
                 ("table to empty", open, Entry::Empty, Flush, Flush),
                 ("table to soft", open, SOFT, Flush, Flush),
                 ("the same table", open, open, Harmless, Harmless),
-                ("write protection put on", open, closed, Flush, Flush),
-                ("write protection taken off", closed, open, Harmless, Harmless),
+                ("write protection set", open, closed, Flush, Flush),
+                ("write protection cleared", closed, open, Harmless, Harmless),
                 ("another table", open, other, Flush, BreakFirst),
             ],
         );
     }
 }
 
-/// Whether a CPU that still uses `stale` does anything that it could not do with `fresh`.
+/// Whether a CPU that uses `stale` can make an access that `fresh` forbids.
 fn exceeds(stale: Seen, fresh: Seen) -> bool {
     let rights = |s: Seen| [s.user_read, s.user_write, s.user_exec, s.kernel_read, s.kernel_write, s.kernel_exec];
     let more = rights(stale).into_iter().zip(rights(fresh)).any(|(stale, fresh)| stale && !fresh);
@@ -159,7 +160,7 @@ fn exceeds(stale: Seen, fresh: Seen) -> bool {
     more || store_unseen || stale.output != fresh.output || stale.global != fresh.global
 }
 
-fn harmless_means_that_a_stale_leaf_allows_nothing_more<I: Manual>() {
+fn a_harmless_replacement_leaves_no_excess_right_in_a_stale_leaf<I: Manual>() {
     let pair = strategy::leaf_level()
         .prop_flat_map(|level| (Just(level), strategy::leaf_at(level), strategy::leaf_at(level), any::<bool>()));
     proptest!(|((level, old, mut new, same_frame) in pair)| {
@@ -178,6 +179,6 @@ fn harmless_means_that_a_stale_leaf_allows_nothing_more<I: Manual>() {
 
 for_each_isa! {
     [X86_64 in x86_64, Aarch64 in aarch64] {
-        harmless_means_that_a_stale_leaf_allows_nothing_more,
+        a_harmless_replacement_leaves_no_excess_right_in_a_stale_leaf,
     }
 }

@@ -1,5 +1,6 @@
-//! INV-CODEC-EXACT and INV-SOFT-UNSEEN: what is encoded is what is decoded, and what the walker of
-//! the manual sees.
+//! INV-CODEC-EXACT and INV-SOFT-UNSEEN: an encoded entry decodes to itself.
+//!
+//! And the walker of the manual reads it the same way.
 
 use crate::manual::{Manual, Walk};
 use crate::strategy;
@@ -22,7 +23,7 @@ fn a_table_decodes_to_itself<I: Manual>() {
     });
 }
 
-fn a_soft_entry_decodes_to_itself_and_no_walker_sees_it<I: Manual>() {
+fn a_soft_entry_decodes_to_itself_and_faults_the_walker<I: Manual>() {
     proptest!(|(soft in strategy::soft(), level in 0u8..4)| {
         let (pte, level) = (I::soft(soft), Level::new(level));
         prop_assert_eq!(I::decode(level, pte), Entry::Soft(soft));
@@ -31,7 +32,7 @@ fn a_soft_entry_decodes_to_itself_and_no_walker_sees_it<I: Manual>() {
     });
 }
 
-fn the_walker_sees_what_the_leaf_says<I: Manual>() {
+fn the_walker_reads_the_rights_and_flags_of_the_leaf<I: Manual>() {
     proptest!(|((level, leaf) in strategy::leaf())| {
         let walk = I::walk(level, I::leaf(level, leaf).raw());
         if leaf.rights.is_empty() {
@@ -48,16 +49,16 @@ fn the_walker_sees_what_the_leaf_says<I: Manual>() {
         prop_assert_eq!((seen.kernel_read, seen.kernel_write, seen.kernel_exec), (!user, !user && write, !user && exec));
         prop_assert_eq!(seen.global, leaf.flags.contains(LeafFlags::GLOBAL));
         prop_assert_eq!(seen.accessed, leaf.flags.contains(LeafFlags::ACCESSED));
-        // A read-only leaf may remember its dirtiness where the walker does not look (arm64).
+        // A read-only leaf may keep DIRTY in a bit that the walker ignores (arm64).
         if write {
             prop_assert_eq!(seen.dirty, leaf.flags.contains(LeafFlags::DIRTY));
         }
     });
 }
 
-fn an_access_changes_the_walkers_bits_and_no_others<I: Manual>() {
+fn an_access_changes_only_the_bits_that_the_walker_manages<I: Manual>() {
     proptest!(|((level, leaf) in strategy::leaf(), store in any::<bool>())| {
-        // Every leaf that is walked at all is readable.
+        // Every leaf that a walker uses is readable.
         let leaf = Leaf { rights: leaf.rights | Rights::READ, ..leaf };
         let store = store && leaf.rights.contains(Rights::WRITE);
         let before = I::leaf(level, leaf);
@@ -72,11 +73,10 @@ fn an_access_changes_the_walkers_bits_and_no_others<I: Manual>() {
     });
 }
 
-/// Foreign words reach `decode` where a walker of ours reads another kernel's tables: whatever the
-/// walker would grant must be reported.
-fn any_present_word_is_read_as_the_walker_reads_it<I: Manual>() {
+/// `decode` reports every right that a walker grants, also for words of another kernel.
+fn any_present_word_decodes_to_the_rights_that_the_walker_grants<I: Manual>() {
     proptest!(|(raw in any::<u64>(), level in strategy::leaf_level())| {
-        // Frames past 16 TiB are beyond what a frame number holds.
+        // A frame number cannot name a frame past 16 TiB.
         let raw = raw & !0x000f_f000_0000_0000;
         let Walk::Done(seen) = I::walk(level, raw) else { return Ok(()) };
         let Entry::Leaf(leaf) = I::decode(level, Pte::from_raw(raw)) else {
@@ -92,9 +92,9 @@ for_each_isa! {
     [X86_64 in x86_64, Aarch64 in aarch64] {
         a_leaf_decodes_to_itself,
         a_table_decodes_to_itself,
-        a_soft_entry_decodes_to_itself_and_no_walker_sees_it,
-        the_walker_sees_what_the_leaf_says,
-        an_access_changes_the_walkers_bits_and_no_others,
-        any_present_word_is_read_as_the_walker_reads_it,
+        a_soft_entry_decodes_to_itself_and_faults_the_walker,
+        the_walker_reads_the_rights_and_flags_of_the_leaf,
+        an_access_changes_only_the_bits_that_the_walker_manages,
+        any_present_word_decodes_to_the_rights_that_the_walker_grants,
     }
 }

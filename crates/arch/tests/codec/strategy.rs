@@ -5,21 +5,20 @@ use pagewright_types::{Level, Order, Pfn, Rights};
 use proptest::prelude::*;
 use proptest::sample::select;
 
-/// A level at which leaves stand.
+/// A level that can hold leaves.
 pub(crate) fn leaf_level() -> impl Strategy<Value = Level> {
     select(vec![Level::PTE, Level::PMD, Level::PUD])
 }
 
 fn rights() -> impl Strategy<Value = Rights> {
-    // Canonical: whatever has a right is readable.
+    // Canonical rights: any right implies READ.
     (0u8..8).prop_map(|bits| match Rights::from_bits_truncate(bits) {
         none if none.is_empty() => none,
         some => some | Rights::READ,
     })
 }
 
-/// A leaf that may stand at `level`, with canonical rights, any flags and any frame that 32 bits
-/// can number.
+/// A leaf for `level`, with canonical rights, any flags and any aligned frame.
 pub(crate) fn leaf_at(level: Level) -> impl Strategy<Value = Leaf> {
     let frames = level.order().map_or(1, Order::frames);
     (any::<u32>(), rights(), any::<u8>()).prop_map(move |(pfn, rights, flags)| Leaf {
