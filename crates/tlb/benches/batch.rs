@@ -223,7 +223,7 @@ fn timed(work: impl FnOnce()) -> Duration {
 
 fn queue<I: Isa>() -> Scenario<'static> {
     let bed = Bed::<I>::new(8);
-    Scenario::new(format!("{}: put off an entry", I::KIND), move |times| {
+    Scenario::new(format!("{}: defer an entry", I::KIND), move |times| {
         in_parts(times, |part| {
             let mut batch = Batch::new(&bed.tlb);
             let time = timed(|| (0..part).for_each(|index| batch.absorb(&bed.theirs, bed.debt(index))));
@@ -238,7 +238,7 @@ fn queue_shared<I: Isa>() -> Scenario<'static> {
     let bed = Bed::<I>::new(8);
     let block = bed.tlb.alloc(bed.tlb.request(Order::ZERO)).expect("memory is left");
     let pfn = bed.tlb.frames().new_folio(block).into_raw();
-    Scenario::new(format!("{}: put off an entry, and keep its reference", I::KIND), move |times| {
+    Scenario::new(format!("{}: defer an entry and keep its reference", I::KIND), move |times| {
         in_parts(times, |part| {
             let frames = bed.tlb.frames();
             let references: Vec<_> = (0..part).map(|_| frames.folio(pfn).get()).collect();
@@ -309,14 +309,18 @@ fn main() {
     let mut scenarios = Vec::new();
     scenarios_of::<X86_64>(&mut scenarios);
     for cpus in [2, 8, 32, 128] {
-        scenarios.push(settle::<X86_64>(format!("settle what all of {cpus} CPUs have paid"), cpus, Bed::all_pay));
+        scenarios.push(settle::<X86_64>(
+            format!("settle a batch that all of {cpus} CPUs have paid"),
+            cpus,
+            Bed::all_pay,
+        ));
     }
     for cpus in [2, 8, 32, 128] {
         scenarios
-            .push(settle_each::<X86_64>(format!("settle by interrupts to {} CPUs, handlers apart", cpus - 1), cpus));
+            .push(settle_each::<X86_64>(format!("settle by IPIs to {} CPUs, without their handlers", cpus - 1), cpus));
     }
     scenarios_of::<Aarch64>(&mut scenarios);
-    scenarios.push(settle::<Aarch64>("settle what the issuer has waited for".into(), 128, Bed::all_pay));
+    scenarios.push(settle::<Aarch64>("settle a batch that the issuer has completed".into(), 128, Bed::all_pay));
     scenarios.push(settle_each::<Aarch64>("settle by a barrier, 128 CPUs".into(), 128));
     measure(scenarios);
 }

@@ -72,7 +72,7 @@ fn page_out_and_in(profile: &Profile) -> f64 {
 
 #[test]
 fn a_batch_waits_once_and_a_range_flush_saves_little_more() {
-    println!("| profile | CPUs | at once | put off | in ranges | batch spares, % | ranges spare more, % |");
+    println!("| profile | CPUs | at once | deferred | in ranges | batch saves, % | ranges save more, % |");
     for name in ["snapdragon888", "kunpeng920", "neoverse-n1"] {
         let profile = Profile::named(name).expect("a shipped profile");
         let page = page_out_and_in(&profile);
@@ -94,7 +94,7 @@ fn a_batch_waits_once_and_a_range_flush_saves_little_more() {
 /// On x86-64 all CPUs run the space here; there is no wait where nobody else does.
 #[test]
 fn a_batch_costs_one_round_of_interrupts() {
-    println!("| profile | CPUs | at once | put off | batch spares, % |");
+    println!("| profile | CPUs | at once | deferred | batch saves, % |");
     for name in ["icelake", "sapphire-rapids", "milan"] {
         let profile = Profile::named(name).expect("a shipped profile");
         for cpus in CPUS {
