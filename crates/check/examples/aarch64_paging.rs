@@ -1,25 +1,26 @@
-//! The `aarch64-paging` crate, unmodified, on a simulated machine.
+//! Checks the `aarch64-paging` crate, unmodified.
 //!
-//! The crate maintains the TLB by itself. What is routed, and how:
+//! The crate maintains the TLB by itself. These operations are routed to the machine:
 //!
-//! - **TLBI**: [`TranslationRegime::invalidate_va`] is where it issues one, and a trait, so [`Lab`]
-//!   implements it and issues `TLBI VAE1IS` on the machine. When it is called, for which addresses
-//!   and in which order is the crate's doing.
-//! - **DSB ISH** is inline assembly behind no trait, and nothing on hosts other than arm64. It is
-//!   made on the machine where 0.12.3 has it: at the end of each call that edits ([`Space::edit`]),
-//!   and before a table is given back ([`Translation::deallocate_table`]). So whether the crate has
-//!   these barriers is *not* judged.
-//! - **DSB ISHST** neither: the crate stores through pointers, and the machine lets walkers see
-//!   those at once.
+//! - **TLBI**: the crate issues each TLBI through the trait method
+//!   [`TranslationRegime::invalidate_va`]. [`SimulatedRegime`] implements it with `TLBI VAE1IS` on
+//!   the machine. The crate decides when it is called, for which addresses and in which order.
+//! - **DSB ISH** is inline assembly, behind no trait, and compiles to nothing on hosts other than
+//!   arm64. The example makes it on the machine where version 0.12.3 has it: at the end of each
+//!   call that edits ([`Space::edit`]), and before a table is freed
+//!   ([`Translation::deallocate_table`]). So whether the crate has these barriers is *not* judged.
+//! - **DSB ISHST** is not judged either: the crate stores through pointers, and walkers see such
+//!   stores at once.
 //!
-//! Tables lie in the machine's memory by the crate's [`Translation`]; while the crate is in the
-//! middle of an edit, walkers of other CPUs read them, as on hardware.
+//! The crate's [`Translation`] places tables in the memory of the machine. Walkers of other CPUs
+//! read them while the crate is in the middle of an edit, as on hardware.
 //!
-//! Five versions of one program of two CPUs; the mistakes are those of a regime, and one of a
-//! caller. `cargo run -p pagewright-check --example aarch64_paging`; the exit status is 1 unless
-//! the correct one is clean and the others are found. With 0.12.2 of the crate
-//! (`cargo update -p aarch64-paging --precise 0.12.2`) the correct one is found, too:
-//! `compact_subtables` gave tables back without a TLBI.
+//! The example runs five versions of one program on two CPUs:
+//! `cargo run -p pagewright-check --example aarch64_paging`. Three bugs are those of a regime and
+//! one is that of a caller. The exit status is 1 unless the correct version is clean and each of
+//! the others is found. With version 0.12.2 of the crate
+//! (`cargo update -p aarch64-paging --precise 0.12.2`), the correct version is found too:
+//! `compact_subtables` freed tables without a TLBI.
 
 use aarch64_paging::Mapping;
 use aarch64_paging::descriptor::{El1Attributes, PhysicalAddress, UpdatableDescriptor, VirtualAddress};
@@ -43,7 +44,7 @@ const PAGE: El1Attributes = El1Attributes::VALID
     .union(El1Attributes::PXN)
     .union(El1Attributes::UXN);
 
-/// What the regime does.
+/// The regime and its caller, correct or with one bug.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Version {
     Correct,
@@ -51,22 +52,22 @@ enum Version {
     Dropped,
     /// `TLBI VAE1`, which is not broadcast.
     LocalOnly,
-    /// `TLBI VALE1IS`, which leaves walk caches alone; so tables are given back too early.
+    /// `TLBI VALE1IS`, which leaves walk caches alone: tables are freed too early.
     LastLevelOnly,
-    /// The caller's thread moves before the DSB, which another CPU executes.
+    /// The caller migrates before the DSB, so that another CPU executes it.
     DsbElsewhere,
 }
 
 thread_local! {
-    /// The machine that runs on this host thread: the crate's TLBI has no handle to one.
+    /// The CPU that edits: the crate calls its regime without a handle to a machine.
     static EDITOR: RefCell<Option<(Cpu<Aarch64>, Version)>> = const { RefCell::new(None) };
 }
 
-/// EL1&0, with its TLBI on the machine.
+/// The EL1&0 regime, with its TLBI on the machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Lab;
+struct SimulatedRegime;
 
-impl TranslationRegime for Lab {
+impl TranslationRegime for SimulatedRegime {
     type Attributes = El1Attributes;
     type Asid = ();
     type VaRange = ();
@@ -95,7 +96,7 @@ impl TranslationRegime for Lab {
     }
 }
 
-/// Tables in the machine's memory.
+/// Places tables in the memory of the machine.
 struct Tables(Harness<Aarch64>);
 
 impl Translation<El1Attributes> for Tables {
@@ -114,35 +115,35 @@ impl Translation<El1Attributes> for Tables {
 
     fn physical_to_virtual(&self, at: PhysicalAddress) -> NonNull<PageTable<El1Attributes>> {
         let at = self.0.host_address(Pfn::containing(PhysAddr::new(at.0 as u64)));
-        NonNull::new(at.cast()).expect("memory is mapped")
+        NonNull::new(at.cast()).expect("the memory of the machine is mapped")
     }
 }
 
-/// What the editing CPU wants of the other.
+/// What the editing CPU asks of the other CPU.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Wants {
+enum CpuRequest {
     Nothing,
     Dsb,
     End,
 }
 
-/// A page table of the crate's, and how its user is told.
+/// A page table of the crate, and the request to the CPU that uses it.
 struct Space {
-    mapping: Mapping<Tables, Lab>,
+    mapping: Mapping<Tables, SimulatedRegime>,
     version: Version,
-    wants: Rc<Cell<Wants>>,
+    request: Rc<Cell<CpuRequest>>,
 }
 
 impl Space {
-    /// Edits, and waits as the crate would at the end.
-    fn edit(&mut self, cpu: &Cpu<Aarch64>, edit: impl FnOnce(&mut Mapping<Tables, Lab>)) {
+    /// Edits, and then waits as the crate does on arm64.
+    fn edit(&mut self, cpu: &Cpu<Aarch64>, edit: impl FnOnce(&mut Mapping<Tables, SimulatedRegime>)) {
         edit(&mut self.mapping);
         if self.version != Version::DsbElsewhere {
             cpu.complete();
             return;
         }
-        self.wants.set(Wants::Dsb);
-        while self.wants.get() == Wants::Dsb {
+        self.request.set(CpuRequest::Dsb);
+        while self.request.get() == CpuRequest::Dsb {
             cpu.relax();
         }
     }
@@ -168,22 +169,22 @@ fn protect_unmap_and_compact(mut space: Space, region: &MemoryRegion, page: Pfn,
             cpu.alloc_frame();
         }
     }
-    space.wants.set(Wants::End);
+    space.request.set(CpuRequest::End);
     cpu.cpus().for_each(|_| space.mapping.mark_inactive());
     EDITOR.set(None);
 }
 
-/// A thread of the program that uses the page for a while; then its CPU does what it is asked to.
-fn use_page(wants: &Cell<Wants>, cpu: &Cpu<Aarch64>) {
+/// A thread uses the page for a while; then its CPU serves requests.
+fn use_page(request: &Cell<CpuRequest>, cpu: &Cpu<Aarch64>) {
     for value in 1..4 {
         cpu.read(VA).ok();
         cpu.write(VA, value).ok();
     }
-    while wants.get() != Wants::End {
-        if wants.get() == Wants::Dsb {
+    while request.get() != CpuRequest::End {
+        if request.get() == CpuRequest::Dsb {
             cpu.complete();
             cpu.read(VA).ok();
-            wants.set(Wants::Nothing);
+            request.set(CpuRequest::Nothing);
         }
         cpu.relax();
     }
@@ -192,7 +193,7 @@ fn use_page(wants: &Cell<Wants>, cpu: &Cpu<Aarch64>) {
 fn check(version: Version) -> CheckOutcome {
     Check::<Aarch64>::new().schedules(1000).seed(1).explore(move |harness| {
         EDITOR.set(Some((harness.cpu(0), version)));
-        let mut mapping = Mapping::new(Tables(harness.clone()), 0, Lab);
+        let mut mapping = Mapping::new(Tables(harness.clone()), 0, SimulatedRegime);
         let region = MemoryRegion::new(VA.raw() as usize, VA.raw() as usize + 1);
         let (page, constraints) = (harness.alloc_frame(), Constraints::NO_BLOCK_MAPPINGS);
         let mapped = mapping.map_range(&region, PhysicalAddress(page.base().raw() as usize), PAGE, constraints);
@@ -202,21 +203,21 @@ fn check(version: Version) -> CheckOutcome {
             cpu.load_root(root, TAG);
             mapping.mark_active();
         }
-        let wants = Rc::new(Cell::new(Wants::Nothing));
-        let space = Space { mapping, version, wants: Rc::clone(&wants) };
+        let request = Rc::new(Cell::new(CpuRequest::Nothing));
+        let space = Space { mapping, version, request: Rc::clone(&request) };
         vec![
             program(move |cpu| protect_unmap_and_compact(space, &region, page, cpu)),
-            program(move |cpu| use_page(&wants, cpu)),
+            program(move |cpu| use_page(&request, cpu)),
         ]
     })
 }
 
 fn main() -> ExitCode {
-    if all_as_wanted() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    if all_as_expected() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-/// Whether each version came to what it should.
-pub(crate) fn all_as_wanted() -> bool {
+/// Whether each version has the expected result.
+pub(crate) fn all_as_expected() -> bool {
     let versions = [
         (Version::Correct, None),
         (Version::Dropped, Some(Rule::Rights)),
@@ -224,12 +225,12 @@ pub(crate) fn all_as_wanted() -> bool {
         (Version::LastLevelOnly, Some(Rule::Reuse)),
         (Version::DsbElsewhere, Some(Rule::Rights)),
     ];
-    let mut as_wanted = true;
+    let mut as_expected = true;
     for (version, rule) in versions {
         let outcome = check(version);
-        let wanted = rule.map_or("clean", Rule::id);
-        println!("=== {version:?} (wanted: {wanted})\n{outcome}\n");
-        as_wanted &= outcome.finding().map(|finding| finding.rule()) == rule.map(Some);
+        let expected = rule.map_or("clean", Rule::id);
+        println!("=== {version:?} (expected: {expected})\n{outcome}\n");
+        as_expected &= outcome.finding().map(|finding| finding.rule()) == rule.map(Some);
     }
-    as_wanted
+    as_expected
 }

@@ -1,6 +1,6 @@
-//! The smallest check: one CPU unmaps a page and gives its frame away, another has read it.
+//! The smallest check: one CPU unmaps a page and frees its frame while another CPU reads it.
 //!
-//! The flush is missing, so the run ends with a report.
+//! The check runs with the flush, which is clean, and without it, which ends with a report.
 //!
 //! `cargo run -p pagewright-check --example missing_flush`
 
@@ -10,9 +10,11 @@ use pagewright_check::{
 
 const PAGE: VirtAddr = VirtAddr::new(0x40_0000);
 
-/// Maps a new page by x86-64 tables of four levels (Intel SDM vol.
+/// Maps a new page through four x86-64 tables, and loads them on all CPUs (Intel SDM vol.
 ///
-/// 3A §4.5), loads them everywhere, and tells where its entry stands.
+/// 3A §4.5).
+///
+/// It returns the address of the page's entry, and the page.
 fn map_page(harness: &Harness<X86_64>) -> (PhysAddr, Pfn) {
     let kernel = harness.cpu(0);
     let tables: Vec<Pfn> = (0..5).map(|_| harness.alloc_frame()).collect();
@@ -22,7 +24,7 @@ fn map_page(harness: &Harness<X86_64>) -> (PhysAddr, Pfn) {
     (entry(0), tables[4])
 }
 
-/// What runs: with or without the flush.
+/// The programs of both CPUs, with or without the flush.
 pub(crate) fn programs(harness: &Harness<X86_64>, flush: bool) -> Vec<CpuProgram<X86_64>> {
     let (entry, page) = map_page(harness);
     let unmaps = program(move |cpu| {

@@ -1,17 +1,18 @@
-//! The `x86_64` crate's `OffsetPageTable`, unmodified, on a simulated machine.
+//! Checks the `x86_64` crate's `OffsetPageTable`, unmodified.
 //!
-//! The machine's memory is one mapping of the host, so `phys_offset` is where that mapping begins.
-//! The crate leaves flushing to its caller: `map_to`, `unmap` and `update_flags` return a
-//! `MapperFlush`, whose own `flush` would execute `INVLPG`. Here it is ignored and the flush is
-//! made on the machine ([`Space::flush`]); `clean_up` returns nothing to flush at all. What the
-//! oracle is told: which frames are taken and given back, and which rights each call takes.
+//! The memory of the machine is one mapping on the host, and `phys_offset` is where it begins. The
+//! crate leaves flushing to its caller: `map_to`, `unmap` and `update_flags` return a
+//! `MapperFlush`, whose `flush` would execute `INVLPG`. Here the `MapperFlush` is ignored, and the
+//! flush is made on the machine ([`Space::flush`]). `clean_up` returns nothing that asks for a
+//! flush. The oracle is told which frames are allocated and freed, and which rights each call
+//! reduces.
 //!
-//! Four versions of one program of two CPUs.
-//! `cargo run -p pagewright-check --example offset_page_table`; the exit status is 1 unless the
-//! correct one is clean and the others are found.
+//! The example runs four versions of one program on two CPUs:
+//! `cargo run -p pagewright-check --example offset_page_table`. The exit status is 1 unless the
+//! correct version is clean and each of the others is found.
 //!
-//! Not judged: whether the crate's stores are ordered. It stores through pointers, and the machine
-//! lets walkers see those at once.
+//! Not judged: whether the crate orders its stores. It stores through pointers, and walkers see
+//! such stores at once.
 
 use pagewright_check::{
     Check, CheckOutcome, Cpu, Harness, InvalidateScope, PageRange, Pfn, Rights, Rule, Tag, X86_64, program,
@@ -28,25 +29,25 @@ const READ: PageTableFlags =
     PageTableFlags::PRESENT.union(PageTableFlags::USER_ACCESSIBLE).union(PageTableFlags::NO_EXECUTE);
 const WRITE: PageTableFlags = READ.union(PageTableFlags::WRITABLE);
 
-/// What the kernel around the crate does.
+/// The kernel around the crate, correct or with one bug.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Version {
     Correct,
-    /// The flush is ignored.
+    /// No CPU flushes.
     Dropped,
-    /// The other CPU is not told.
+    /// Only the editing CPU flushes.
     LocalOnly,
-    /// The tables that `clean_up` takes out are given back, and nobody has flushed.
+    /// The tables that `clean_up` unlinks are freed without a flush.
     EarlyFree,
 }
 
-/// An address space of the crate's.
+/// An address space of the crate.
 struct Space {
     harness: Harness<X86_64>,
     root: Pfn,
     version: Version,
-    /// Tables that `clean_up` has taken out.
-    unhooked: RefCell<Vec<Pfn>>,
+    /// Tables that `clean_up` has unlinked.
+    unlinked: RefCell<Vec<Pfn>>,
 }
 
 fn frame(pfn: Pfn) -> PhysFrame {
@@ -66,19 +67,19 @@ unsafe impl FrameAllocator<Size4KiB> for &Space {
 
 impl FrameDeallocator<Size4KiB> for &Space {
     unsafe fn deallocate_frame(&mut self, frame: PhysFrame) {
-        self.unhooked.borrow_mut().push(pfn(frame));
+        self.unlinked.borrow_mut().push(pfn(frame));
     }
 }
 
 impl Space {
     fn mapper(&self) -> OffsetPageTable<'_> {
         let offset = VirtAddr::new(self.harness.host_address(Pfn::new(0)).expose_provenance() as u64);
-        // SAFETY: the frame is the root table's and lies in memory of atomic words; nobody else
-        // refers to it until the mapper is gone, because no method of the mapper lets another CPU
-        // go on.
+        // SAFETY: the frame is the root table and lies in memory of atomic words. No other
+        // reference to it exists until the mapper is dropped, because no method of the mapper is a
+        // point at which another CPU runs.
         let root = unsafe { &mut *self.harness.host_address(self.root).cast::<PageTable>() };
-        // SAFETY: physical address plus offset is where the machine's memory lies, and the root's
-        // tables are its own.
+        // SAFETY: physical address plus offset is where the memory of the machine lies, and the
+        // tables of the root are owned by this space.
         unsafe { OffsetPageTable::new(root, offset) }
     }
 
@@ -95,7 +96,7 @@ impl Space {
 fn protect_unmap_and_clean_up(space: &Space, page: Page, cpu: &Cpu<X86_64>) {
     cpu.call("mprotect", |cpu| {
         cpu.will_reduce(PageRange::page(VA), Rights::READ);
-        // SAFETY: the program's page is no memory of ours.
+        // SAFETY: the page is memory of the simulated program, not of this process.
         unsafe { space.mapper().update_flags(page, READ) }.expect("it is mapped").ignore();
         space.flush(cpu);
     });
@@ -107,12 +108,12 @@ fn protect_unmap_and_clean_up(space: &Space, page: Page, cpu: &Cpu<X86_64>) {
         space.harness.free_frame(pfn(frame));
     });
     if matches!(space.version, Version::Correct | Version::EarlyFree) {
-        // SAFETY: nobody gets the tables before they are given back below.
+        // SAFETY: the tables are not reallocated before they are freed below.
         unsafe { space.mapper().clean_up(&mut &*space) };
         if space.version == Version::Correct {
             space.flush(cpu);
         }
-        space.unhooked.take().into_iter().for_each(|table| cpu.free_frame(table));
+        space.unlinked.take().into_iter().for_each(|table| cpu.free_frame(table));
         (0..4).for_each(|_| _ = cpu.alloc_frame());
     }
 }
@@ -120,7 +121,7 @@ fn protect_unmap_and_clean_up(space: &Space, page: Page, cpu: &Cpu<X86_64>) {
 fn check(version: Version) -> CheckOutcome {
     Check::<X86_64>::new().schedules(1000).seed(1).explore(move |harness| {
         let root = harness.alloc_frame();
-        let space = Space { harness: harness.clone(), root, version, unhooked: RefCell::default() };
+        let space = Space { harness: harness.clone(), root, version, unlinked: RefCell::default() };
         let (space, page) = (Rc::new(space), Page::containing_address(VirtAddr::new(VA.raw())));
         // SAFETY: the frame is new.
         unsafe { space.mapper().map_to(page, frame(harness.alloc_frame()), WRITE, &mut &*space) }
@@ -135,22 +136,22 @@ fn check(version: Version) -> CheckOutcome {
 }
 
 fn main() -> ExitCode {
-    if all_as_wanted() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    if all_as_expected() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-/// Whether each version came to what it should.
-pub(crate) fn all_as_wanted() -> bool {
+/// Whether each version has the expected result.
+pub(crate) fn all_as_expected() -> bool {
     let versions = [
         (Version::Correct, None),
         (Version::Dropped, Some(Rule::Rights)),
         (Version::LocalOnly, Some(Rule::Rights)),
         (Version::EarlyFree, Some(Rule::Reuse)),
     ];
-    let mut as_wanted = true;
+    let mut as_expected = true;
     for (version, rule) in versions {
         let outcome = check(version);
-        println!("=== {version:?} (wanted: {})\n{outcome}\n", rule.map_or("clean", Rule::id));
-        as_wanted &= outcome.finding().map(|finding| finding.rule()) == rule.map(Some);
+        println!("=== {version:?} (expected: {})\n{outcome}\n", rule.map_or("clean", Rule::id));
+        as_expected &= outcome.finding().map(|finding| finding.rule()) == rule.map(Some);
     }
-    as_wanted
+    as_expected
 }

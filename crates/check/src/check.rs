@@ -1,8 +1,7 @@
-//! The door for code that was never written for this: a closure that sets a machine up and gives
-//! each CPU a program.
+//! The entry point: a closure sets a machine up and gives each CPU a program.
 //!
-//! [`Check::explore`] runs it under many schedules. Key types: [`Check`], and [`CheckOutcome`] in its
-//! own file.
+//! [`Check::explore`] runs it under many schedules. Key types: [`Check`], and [`CheckOutcome`] in
+//! its own file.
 
 use crate::harness::{CpuProgram, Harness};
 use crate::outcome::CheckOutcome;
@@ -15,10 +14,10 @@ use pagewright_sim::explore::{self, Chooser, ExploreSettings, ReplayToken};
 use pagewright_types::CpuId;
 use std::marker::PhantomData;
 
-/// Name of the variable that holds a token to replay.
+/// The environment variable that holds a token to replay.
 pub(crate) const REPLAY: &str = "PAGEWRIGHT_REPLAY";
 
-/// What to check on which machine.
+/// A check: the machine to run on, and how many schedules to try.
 #[derive(Clone)]
 pub struct Check<I> {
     config: MachineConfig,
@@ -34,10 +33,10 @@ impl<I: Isa> Default for Check<I> {
 }
 
 impl<I: Isa> Check<I> {
-    /// Two CPUs, 1 MiB of memory, 2000 schedules of seed 0.
+    /// A check on two CPUs with 1 MiB of memory: 2,000 schedules of seed 0.
     ///
     /// # Panics
-    /// When the machine that is compiled in is broken.
+    /// When the profile that is compiled in does not load.
     pub fn new() -> Self {
         let config = MachineConfig::default_for(I::KIND);
         let config = config.unwrap_or_else(|error| panic!("the default machine: {error}"));
@@ -45,17 +44,17 @@ impl<I: Isa> Check<I> {
         Self { config, plan, settings, isa: PhantomData }.cpus(2).memory("1M")
     }
 
-    /// So many CPUs.
+    /// Sets the number of CPUs.
     #[must_use]
     pub fn cpus(mut self, cpus: u16) -> Self {
         self.config.cpus = cpus;
         self
     }
 
-    /// So much memory, such as `"1M"`; frame 0 is never handed out.
+    /// Sets the size of memory, such as `"1M"`; frame 0 is never allocated.
     ///
     /// # Panics
-    /// When it is no size.
+    /// When `size` is not a number of bytes with an optional K, M, G or T.
     #[must_use]
     pub fn memory(mut self, size: &str) -> Self {
         let bytes = parse::size(size).unwrap_or_else(|error| panic!("{error}"));
@@ -63,45 +62,48 @@ impl<I: Isa> Check<I> {
         self
     }
 
-    /// No tags (CR4.PCIDE clear): loading a root flushes.
+    /// Turns tags off (x86-64 with CR4.PCIDE clear): loading a root flushes.
     #[must_use]
     pub fn untagged(mut self) -> Self {
         self.config.tagged = false;
         self
     }
 
-    /// So many schedules at most.
+    /// Sets how many schedules to try at most.
     #[must_use]
     pub fn schedules(mut self, schedules: u32) -> Self {
         self.plan.schedules = schedules;
         self
     }
 
-    /// The seed of all choices.
+    /// Sets the seed of all random choices.
     #[must_use]
     pub fn seed(mut self, seed: u64) -> Self {
         self.plan.seed = seed;
         self
     }
 
-    /// So many steps at most for one schedule; a program that takes more is reported as endless.
+    /// Sets the step limit of one schedule.
+    ///
+    /// A run that reaches it is a finding
+    /// ([`CheckFinding::StepLimit`](crate::CheckFinding::StepLimit)).
     #[must_use]
     pub fn steps(mut self, steps: u32) -> Self {
         self.settings.max_steps = steps;
         self
     }
 
-    /// Runs what `setup` returns – the first program on CPU 0 and so on – under many schedules,
-    /// until something is found.
+    /// Runs the programs that `setup` returns under many schedules, until one has a finding.
     ///
-    /// `setup` is called for each schedule with a machine that was just switched on. It runs
-    /// calmly, on CPU 0 unless it uses [`Harness::cpu`], and must do the same each time.
+    /// The first program runs on CPU 0, the second on CPU 1, and so on. `setup` is called anew for
+    /// each schedule, with a machine that was just switched on. It runs on CPU 0 unless it uses
+    /// [`Harness::cpu`], without races, and must do the same each time.
     ///
-    /// With `PAGEWRIGHT_REPLAY=pw1/…` in the environment only that schedule is run.
+    /// With `PAGEWRIGHT_REPLAY=pw1/…` in the environment, only that schedule is run.
     ///
     /// # Panics
-    /// When there can be no such machine, when `setup` panics or returns more programs than there
-    /// are CPUs, and when the token to replay is none of this machine.
+    /// When the machine is impossible, when `setup` panics or returns more programs than there are
+    /// CPUs, and when `PAGEWRIGHT_REPLAY` is not a token of this machine and these settings.
     pub fn explore(&self, setup: impl Fn(&Harness<I>) -> Vec<CpuProgram<I>>) -> CheckOutcome {
         if let Ok(token) = std::env::var(REPLAY) {
             let token = token.parse().unwrap_or_else(|error| panic!("{REPLAY}: {error}"));
@@ -111,10 +113,10 @@ impl<I: Isa> Check<I> {
         self.outcome(search, false)
     }
 
-    /// Runs the schedule of `token` alone.
+    /// Runs only the schedule of `token`.
     ///
     /// # Errors
-    /// [`ForeignToken`], when the token is none of this machine.
+    /// [`ForeignToken`], when the token belongs to another machine or other settings.
     ///
     /// # Panics
     /// As [`Check::explore`].
@@ -142,7 +144,7 @@ impl<I: Isa> Check<I> {
         let harness = Harness::<I>::new(bench);
         let sim = harness.sim();
         let programs = sim.run_on(CpuId::new(0), || setup(&harness));
-        // What the set-up left under way arrives: it is calm.
+        // The set-up has no races: its broadcast invalidations complete before the programs start.
         harness.cpus().for_each(|cpu| sim.run_on(cpu.id(), || sim.complete()));
         let programs = programs.into_iter().zip(harness.cpus());
         let programs = programs.map(|(program, cpu)| Box::new(move || program(&cpu)) as explore::CoroutineBody);

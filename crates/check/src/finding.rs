@@ -1,37 +1,35 @@
-//! What a run can come to that is wrong.
+//! What can be wrong with a run.
 
 use pagewright_model::{CpuStep, Rule, SpecMismatch, Violation, ViolationKind};
 use pagewright_sim::explore::{RunEnd, StopPoint};
 use pagewright_types::CpuId;
 use std::fmt;
 
-/// Something that must not be.
+/// What is wrong with a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CheckFinding {
-    /// The oracle, or the reference memory, reports.
+    /// The oracle, or the reference memory, reports a broken rule.
     Violation(Violation),
-    /// Nobody can go on.
-    ///
-    /// What each CPU stands before.
+    /// No CPU can make progress.
     Deadlock {
-        /// By CPU.
+        /// The point at which each CPU is stopped.
         stopped_at: Vec<(CpuId, StopPoint)>,
     },
     /// A program panicked.
     Panicked {
-        /// Where.
+        /// The CPU of the program.
         cpu: CpuId,
-        /// Place and message.
+        /// The source location and the message of the panic.
         message: String,
     },
-    /// The programs did not end within the steps that were given to them.
+    /// The programs did not end within the step limit.
     StepLimit,
-    /// An assertion of whoever set the run up does not hold.
+    /// The code under test reported it ([`crate::Harness::report`], [`crate::Testbench::report`]).
     Reported(String),
 }
 
 impl CheckFinding {
-    /// The oracle's rule that is broken, if it is one.
+    /// The rule of the oracle that is broken, for a violation.
     pub fn rule(&self) -> Option<Rule> {
         match self {
             Self::Violation(violation) => Some(violation.rule),
@@ -44,15 +42,15 @@ impl CheckFinding {
         self.rule() == other.rule() && std::mem::discriminant(self) == std::mem::discriminant(other)
     }
 
-    /// The same with other numbers for the oracle's steps.
-    pub(crate) fn by(&self, at: &dyn Fn(u64) -> u64) -> Self {
+    /// The same finding with each step number of the oracle replaced by `at` of it.
+    pub(crate) fn renumbered(&self, at: &dyn Fn(u64) -> u64) -> Self {
         match self {
             Self::Violation(violation) => Self::Violation(renumbered(violation.clone(), at)),
             Self::Deadlock { .. } | Self::Panicked { .. } | Self::StepLimit | Self::Reported(_) => self.clone(),
         }
     }
 
-    /// What the end of a run says, if it is bad.
+    /// The finding that the end of a run is, unless the run ended well.
     pub(crate) fn of_run_end(end: &RunEnd) -> Option<Self> {
         match end {
             RunEnd::Completed | RunEnd::Stopped => None,
@@ -64,7 +62,7 @@ impl CheckFinding {
 }
 
 fn renumbered(mut violation: Violation, at: &dyn Fn(u64) -> u64) -> Violation {
-    let dids: [Option<&mut CpuStep>; 2] = match &mut violation.kind {
+    let steps: [Option<&mut CpuStep>; 2] = match &mut violation.kind {
         ViolationKind::ReusedFrameReachable { block, .. } => [block.freed.as_mut(), Some(&mut block.reused)],
         ViolationKind::FreeFrameStored { freed, .. } => [Some(freed), None],
         ViolationKind::RightKept { reduced, returned, .. } | ViolationKind::RightUsed { reduced, returned, .. } => {
@@ -72,11 +70,11 @@ fn renumbered(mut violation: Violation, at: &dyn Fn(u64) -> u64) -> Violation {
         }
         ViolationKind::Unpublished { reduced, .. } => [Some(reduced), None],
         ViolationKind::Memory(SpecMismatch::Access { stored, changed, .. }) => {
-            [stored.as_mut(), changed.as_mut().map(|(did, _)| did)]
+            [stored.as_mut(), changed.as_mut().map(|(step, _)| step)]
         }
         ViolationKind::Memory(SpecMismatch::Call { .. }) | ViolationKind::Count(_) => [None, None],
     };
-    dids.into_iter().flatten().for_each(|did| did.step = at(did.step));
+    steps.into_iter().flatten().for_each(|step| step.step = at(step.step));
     violation.step = at(violation.step);
     violation
 }
@@ -86,11 +84,11 @@ impl fmt::Display for CheckFinding {
         match self {
             Self::Violation(violation) => violation.fmt(f),
             Self::Deadlock { stopped_at } => {
-                f.write_str("deadlock: nobody can go on")?;
+                f.write_str("deadlock: no CPU can make progress")?;
                 stopped_at.iter().try_for_each(|(cpu, point)| write!(f, "\n  CPU {cpu} {point}"))
             }
-            Self::Panicked { cpu, message } => write!(f, "the program of CPU {cpu} panicked: {message}"),
-            Self::StepLimit => f.write_str("the programs did not end within the steps given to them"),
+            Self::Panicked { cpu, message } => write!(f, "the program on CPU {cpu} panicked: {message}"),
+            Self::StepLimit => f.write_str("the programs did not end within the step limit"),
             Self::Reported(what) => f.write_str(what),
         }
     }

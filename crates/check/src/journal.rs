@@ -1,11 +1,9 @@
-//! What happened on a machine, in order: for whoever explains a finding.
+//! The journal of a run: what the oracle was told and what programs noted, in order.
 //!
-//! A [`Journal`] takes down what the oracle is told and what programs note about themselves. It is
-//! off until somebody wants to know ([`crate::RunDetail::Full`]), so that a schedule that fails is
-//! run again rather than all others being slowed down.
+//! A [`Journal`] is off unless the run is recorded ([`crate::RunDetail::Full`]): the failing
+//! schedule is run once more, so that the others are not slowed down.
 //!
-//! Neighbours: the steps of the schedule are logged by `sim`; [`crate::explain`] lays both side by
-//! side.
+//! Neighbours: `sim` logs the steps of the schedule; [`crate::explain`] merges the two.
 
 use pagewright_model::Oracle;
 use pagewright_types::judge::{Fact, Judge, MemoryAccess, Witness};
@@ -14,104 +12,103 @@ use std::cell::{Cell, Ref, RefCell};
 use std::fmt::Display;
 use std::rc::Rc;
 
-/// Something told.
+/// An event that the journal records.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum JournalEvent {
-    /// A fact was declared.
+    /// The code declared a fact to the oracle.
     Fact(Fact),
     /// A program made an access.
     Access(MemoryAccess),
-    /// A root came into use.
+    /// A CPU loaded a root, or left lazy TLB mode on it.
     Loaded {
-        /// The root.
+        /// The root table.
         root: Pfn,
         /// Its tag.
         tag: Tag,
     },
-    /// What a program says that it does.
+    /// A program says what it does.
     Note(String),
-    /// The word that the access just made read or wrote.
+    /// The word that the access before read or wrote.
     Value(u64),
 }
 
 /// One line of the journal.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct JournalEntry {
-    /// Step of the schedule in which it happened; 0 outside of one.
+    /// The step of the schedule; 0 outside of a schedule.
     pub schedule_step: u32,
-    /// Steps of the oracle by then.
+    /// The step of the oracle.
     ///
-    /// What the oracle was told in its step *n* has *n* here, and notes before its next step do,
-    /// too.
+    /// The event that the oracle was told in its step *n* has *n*, and so have the notes until its
+    /// next step.
     pub oracle_step: u64,
-    /// Where.
+    /// The CPU on which it happened.
     pub cpu: CpuId,
-    /// What.
+    /// The event.
     pub event: JournalEvent,
 }
 
-struct Book {
+struct JournalState {
     on: Cell<bool>,
     entries: RefCell<Vec<JournalEntry>>,
-    /// Which step of the schedule is being taken.
-    at: Box<dyn Fn() -> u32>,
+    /// Returns the current step of the schedule.
+    schedule_step: Box<dyn Fn() -> u32>,
 }
 
-/// A handle to the journal of one machine; clones are handles to the same one.
+/// A handle to the journal of one machine; every clone refers to the same journal.
 #[derive(Clone)]
-pub struct Journal(Rc<Book>);
+pub struct Journal(Rc<JournalState>);
 
 impl Journal {
-    /// An empty journal, off; `at` says which step of the schedule is being taken.
-    pub(crate) fn new(at: impl Fn() -> u32 + 'static) -> Self {
-        Self(Rc::new(Book { on: Cell::new(false), entries: RefCell::default(), at: Box::new(at) }))
+    /// Makes an empty journal, off; `schedule_step` returns the current step of the schedule.
+    pub(crate) fn new(schedule_step: impl Fn() -> u32 + 'static) -> Self {
+        let (on, entries) = (Cell::new(false), RefCell::default());
+        Self(Rc::new(JournalState { on, entries, schedule_step: Box::new(schedule_step) }))
     }
 
-    /// Takes down what is told from now on, or no longer.
+    /// Turns the journal on or off.
     pub fn turn(&self, on: bool) {
         self.0.on.set(on);
     }
 
-    /// Whether anything is taken down.
+    /// Whether the journal is on.
     #[inline]
     pub fn is_on(&self) -> bool {
         self.0.on.get()
     }
 
-    /// What was taken down so far.
+    /// The entries recorded so far.
     pub fn entries(&self) -> Ref<'_, [JournalEntry]> {
         Ref::map(self.0.entries.borrow(), Vec::as_slice)
     }
 
-    /// Takes everything out.
+    /// Takes all entries out of the journal.
     pub(crate) fn take(&self) -> Vec<JournalEntry> {
         self.0.entries.take()
     }
 
     #[cold]
-    fn add(&self, step: u64, cpu: CpuId, event: JournalEvent) {
-        let entry = JournalEntry { schedule_step: (self.0.at)(), oracle_step: step, cpu, event };
+    fn add(&self, oracle_step: u64, cpu: CpuId, event: JournalEvent) {
+        let entry = JournalEntry { schedule_step: (self.0.schedule_step)(), oracle_step, cpu, event };
         self.0.entries.borrow_mut().push(entry);
     }
 
-    /// Takes down what a program on `cpu` says that it does; `step` is the oracle's.
-    pub(crate) fn note(&self, step: u64, cpu: CpuId, text: impl Display) {
+    /// Records what a program on `cpu` says that it does.
+    pub(crate) fn note(&self, oracle_step: u64, cpu: CpuId, text: impl Display) {
         if self.is_on() {
-            self.add(step, cpu, JournalEvent::Note(text.to_string()));
+            self.add(oracle_step, cpu, JournalEvent::Note(text.to_string()));
+        }
+    }
+
+    /// Records the word that the access just made on `cpu` read or wrote.
+    pub(crate) fn value(&self, oracle_step: u64, cpu: CpuId, value: u64) {
+        if self.is_on() {
+            self.add(oracle_step, cpu, JournalEvent::Value(value));
         }
     }
 }
 
-impl Journal {
-    /// Takes down what the access just made on `cpu` read or wrote.
-    pub(crate) fn value(&self, step: u64, cpu: CpuId, value: u64) {
-        if self.is_on() {
-            self.add(step, cpu, JournalEvent::Value(value));
-        }
-    }
-}
-
-/// The judge that is bound: the oracle, and the journal of what it is told.
+/// The judge that is bound to the machine: it tells the oracle, then the journal.
 pub(crate) struct Listener {
     pub(crate) oracle: Oracle,
     pub(crate) journal: Journal,

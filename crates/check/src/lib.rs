@@ -1,54 +1,81 @@
-//! A loom for TLBs: page-table code runs on a simulated machine, under many schedules, and an
-//! oracle says who could still use a translation that is gone.
+//! A loom for TLBs: finds stale translations that page-table code leaves behind.
+//!
+//! A test sets up a simulated SMP machine and gives each CPU a program. [`Check::explore`] runs the
+//! programs under many schedules, and an oracle reports every CPU that could still use a
+//! translation after the code said that it is gone: a missing flush, a flush that reaches too few
+//! CPUs, a page table that is freed too early, a missing `dsb ishst`. A failing schedule is shrunk,
+//! drawn, and replayed by a one-line token. The page-table code may be of any kernel, and need not
+//! be modified.
+//!
+//! # Example
+//!
+//! This `munmap` flushes its own TLB only; the check finds the missing shootdown.
 //!
 //! ```
 //! use pagewright_check::*;
 //!
 //! const PAGE: VirtAddr = VirtAddr::new(0x40_0000);
 //!
-//! /// Page tables by hand (x86-64, four levels); gives the address of the last entry, and the page.
+//! /// Maps `PAGE` through four x86-64 tables; returns the address of its entry, and its frame.
 //! fn map_page(harness: &Harness<X86_64>) -> (PhysAddr, Pfn) {
-//!     let kernel = harness.cpu(0);
-//!     let tables: Vec<Pfn> = (0..5).map(|_| harness.alloc_frame()).collect();
-//!     let entry = |level: usize| tables[3 - level].base().add((PAGE.raw() >> (12 + 9 * level) & 511) * 8);
-//!     (0..4).for_each(|level| kernel.store(entry(level), tables[4 - level].base().raw() | 0b111));
-//!     harness.cpus().for_each(|cpu| cpu.load_root(tables[0], Tag::new(1)));
-//!     (entry(0), tables[4])
+//!     let frames: Vec<Pfn> = (0..5).map(|_| harness.alloc_frame()).collect();
+//!     let index = |level: usize| PAGE.raw() >> (12 + 9 * level) & 511;
+//!     let entry = |level: usize| frames[3 - level].base().add(index(level) * 8);
+//!     for level in 0..4 {
+//!         harness.cpu(0).store(entry(level), frames[4 - level].base().raw() | 0b111);
+//!     }
+//!     harness.cpus().for_each(|cpu| cpu.load_root(frames[0], Tag::new(1)));
+//!     (entry(0), frames[4])
 //! }
 //!
-//! let outcome = Check::<X86_64>::new().cpus(2).seed(1).explore(|harness| {
-//!     let (entry, page) = map_page(harness);
-//!     vec![
-//!         program(move |cpu| {
-//!             cpu.call("munmap", |cpu| {
-//!                 cpu.will_reduce(PageRange::page(PAGE), Rights::empty());
-//!                 cpu.swap(entry, 0);
-//!                 cpu.flush_page(PAGE, InvalidateScope::Local); // The other CPU is forgotten.
-//!                 cpu.free_frame(page);
-//!             });
-//!         }),
-//!         program(|cpu| {
-//!             let _ = cpu.read(PAGE);
-//!         }),
-//!     ]
+//! let outcome = Check::<X86_64>::new().cpus(2).explore(|harness| {
+//!     let (entry, frame) = map_page(harness);
+//!     let munmap = program(move |cpu| {
+//!         cpu.call("munmap", |cpu| {
+//!             cpu.will_reduce(PageRange::page(PAGE), Rights::empty());
+//!             cpu.store(entry, 0);
+//!             cpu.flush_page(PAGE, InvalidateScope::Local); // Bug: no shootdown of the other CPU.
+//!             cpu.free_frame(frame);
+//!         });
+//!     });
+//!     let read = program(|cpu| _ = cpu.read(PAGE));
+//!     vec![munmap, read]
 //! });
 //! outcome.expect_violation(Rule::Rights);
-//! assert!(outcome.to_string().contains("CPU 1 keeps a right that was taken"));
+//! println!("{outcome}"); // The rule, the drawing of the schedule, and the replay token.
 //! ```
 //!
-//! - [`Check`] – the front door: a closure that sets the machine up and gives each CPU a program.
-//!   [`Harness`] and [`Cpu`] are what programs act on, [`CheckOutcome`] is what came of it.
-//!   `docs/check.md` says what to route and what to declare.
+//! # What to route through the harness
+//!
+//! | what the code does | on the harness |
+//! | --- | --- |
+//! | reach a table by physical address | [`Harness::host_address`], [`Harness::ram`] |
+//! | store an entry | through that pointer, or [`Cpu::store`], [`Cpu::swap`] |
+//! | allocate and free a frame | [`Harness::alloc_frame`], [`Harness::free_frame`] |
+//! | `INVLPG`, `TLBI` | [`Cpu::flush_page`], [`Cpu::flush_all`], [`Cpu::invalidate`] |
+//! | `DSB ISHST`, `DSB ISH` | [`Cpu::publish`], [`Cpu::complete`] |
+//! | load a root (`MOV CR3`, `TTBR0_EL1`) | [`Cpu::load_root`] |
+//! | send an IPI and wait | [`Cpu::shoot_down`], [`Cpu::send_ipi`] |
+//! | spin | [`HarnessLock`], or [`Cpu::relax`] in the loop |
+//! | access memory in user mode | [`Cpu::read`], [`Cpu::write`], [`Cpu::fetch`] |
+//!
+//! The code declares two more facts: before it removes a right, which one ([`Cpu::will_reduce`]),
+//! and where a call begins and returns ([`Cpu::call`]). `docs/check.md` has the details.
+//!
+//! # Where things are
+//!
+//! - [`Check`] – the entry point; [`CheckOutcome`] is its result, and prints as a report.
+//! - [`Harness`], [`Cpu`] – what a program acts on.
+//! - [`CheckFinding`] – what a run found; [`explain`] draws the run: a column for each CPU, time
+//!   downwards.
+//! - [`search`], [`replay`] – many schedules until one fails, which is then shrunk; and one
+//!   schedule again, from its [`ReplayToken`].
 //! - [`Testbench`] – a machine with its oracle and a journal, for a harness of one's own.
-//! - [`search`], [`replay`] – many schedules until one fails, which is then cut down; and the same
-//!   one again, from its [`ReplayToken`].
-//! - [`CheckFinding`] – what was found. [`explain`] draws how it came about: a column for each CPU,
-//!   time downwards.
 //!
-//! Neighbours: the machine is `sim`, the oracle is `model`; both are judges, and neither they nor
-//! this crate know what they judge.
+//! Neighbours: the machine is `sim`, the oracle is `model`. Neither of them, nor this crate,
+//! depends on the code that is checked.
 //!
-//! Not guaranteed: that silence is proof. An outcome says what was judged at all.
+//! Not guaranteed: that code which passes is correct. [`CheckOutcome`] says how much was judged.
 #![forbid(unsafe_code)]
 
 mod check;

@@ -1,8 +1,8 @@
-//! What a check came to, in words.
+//! The result of a check, and its text.
 //!
-//! A finding is told with its rule, who holds what since when, how it came about, and how to see it
-//! again. Where nothing was found, the text says what was judged: a rule that never had anything to
-//! judge is no evidence (INV-CHECK-JUDGED).
+//! The text of a finding names the rule, which CPU caches what since when, draws the schedule, and
+//! ends with the replay token. If nothing was found, the text says how often each rule had
+//! something to judge: silence of a rule that judged nothing proves nothing (INV-CHECK-JUDGED).
 
 use crate::check::REPLAY;
 use crate::explain::{explain, rows};
@@ -13,52 +13,52 @@ use pagewright_sim::explore::{Schedule, ScheduleStrategy};
 use pagewright_types::IsaKind;
 use std::fmt;
 
-/// What a [`crate::Check`] came to.
+/// The result of a [`crate::Check`]; its `Display` is the report.
 #[derive(Clone, Debug)]
 pub struct CheckOutcome {
     pub(crate) isa: IsaKind,
     pub(crate) cpus: u16,
     pub(crate) seed: u64,
-    /// Whether it is of one schedule, which was given.
+    /// Whether only the schedule of a token was run.
     pub(crate) replayed: bool,
     pub(crate) search: Search,
 }
 
 impl CheckOutcome {
-    /// The figures, and what was found.
+    /// The figures of the search, and the schedule that failed.
     pub fn search(&self) -> &Search {
         &self.search
     }
 
-    /// The first finding.
+    /// The first finding, if any.
     pub fn finding(&self) -> Option<&CheckFinding> {
         self.search.failing.as_ref().and_then(|found| found.attempt.findings.first())
     }
 
-    /// Whether neither rule about translations had anything to judge.
+    /// Whether neither rule about translations (O1, O2) had anything to judge.
     pub fn is_vacuous(&self) -> bool {
         let Judged { reused, reduced, .. } = self.judged();
         reused == 0 && reduced == 0
     }
 
-    /// For a test of code that should be correct.
+    /// Asserts that nothing was found: for a test of correct code.
     ///
     /// # Panics
-    /// With the whole text when something was found, and when nothing was judged.
+    /// With the report, when there is a finding, or when nothing was judged.
     #[track_caller]
     pub fn unwrap_clean(&self) {
         assert!(self.search.failing.is_none() && !self.is_vacuous(), "{self}");
     }
 
-    /// For a test of code that is known to be broken.
+    /// Asserts that the first finding breaks `rule`: for a test of code with a known bug.
     ///
     /// # Panics
-    /// With the whole text when nothing was found, or something else first.
+    /// With the report, when there is no finding, or another one comes first.
     #[track_caller]
     pub fn expect_violation(&self, rule: Rule) -> &FailingSchedule {
         match &self.search.failing {
             Some(found) if self.finding().and_then(CheckFinding::rule) == Some(rule) => found,
-            Some(_) | None => panic!("{rule} was to be found: {self}"),
+            Some(_) | None => panic!("expected a violation of {rule}: {self}"),
         }
     }
 
@@ -74,8 +74,11 @@ impl CheckOutcome {
 
 /// How often the rules about translations had something to judge.
 struct Judged {
+    /// Frames reallocated after a program had accessed them.
     reused: u64,
+    /// Reductions of rights whose call returned.
     reduced: u64,
+    /// Those among them while another CPU cached a translation that allowed more.
     held: u64,
 }
 
@@ -83,37 +86,32 @@ impl fmt::Display for Judged {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { reused, reduced, held } = *self;
         match reused {
-            0 => {
-                write!(f, "  {} judged NOTHING: no frame that a program had reached was handed out again", Rule::Reuse)?
+            0 => write!(f, "  {} judged NOTHING: no frame that a program had accessed was reallocated", Rule::Reuse)?,
+            _ => {
+                write!(f, "  {} judged {} that a program had accessed", Rule::Reuse, Many(reused, "reallocated frame"))?
             }
-            _ => write!(
-                f,
-                "  {} judged {}, handed out again after a program had reached it",
-                Rule::Reuse,
-                Many(reused, "frame")
-            )?,
         }
         match (reduced, held) {
             (0, _) => {
-                write!(f, "\n  {} judged NOTHING: no call said that it takes a right, and returned", Rule::Rights)
+                write!(f, "\n  {} judged NOTHING: no call declared that it reduces rights, and returned", Rule::Rights)
             }
             (_, 0) => write!(
                 f,
-                "\n  {} judged {} taken, NONE while another CPU held it",
+                "\n  {} judged {} of rights, NONE while another CPU cached the right",
                 Rule::Rights,
-                Many(reduced, "right")
+                Many(reduced, "reduction")
             ),
             _ => write!(
                 f,
-                "\n  {} judged {} taken, {held} while another CPU held it",
+                "\n  {} judged {} of rights, {held} while another CPU cached the right",
                 Rule::Rights,
-                Many(reduced, "right")
+                Many(reduced, "reduction")
             ),
         }
     }
 }
 
-/// A number of things.
+/// A number with its noun, in the plural where it is one.
 struct Many(u64, &'static str);
 
 impl fmt::Display for Many {
@@ -139,15 +137,15 @@ impl fmt::Display for CheckOutcome {
             let text = format!("{also}{finding}");
             text.lines().flat_map(rows).try_for_each(|row| writeln!(f, "{row}"))?;
         }
-        let calm = found.token.strategy == ScheduleStrategy::List(Schedule::default());
-        match (replayed, calm) {
+        let default_schedule = found.token.strategy == ScheduleStrategy::List(Schedule::default());
+        match (replayed, default_schedule) {
             (true, _) => writeln!(f, "in the schedule of the token, on {machine}:\n")?,
-            (false, true) => writeln!(f, "in the calm schedule on {machine}; it needs no race:\n")?,
+            (false, true) => writeln!(f, "in the default schedule on {machine}, without a race:\n")?,
             (false, false) => {
-                writeln!(f, "in schedule {schedules} of seed {seed} on {machine}; cut down to what it needs:\n")?;
+                writeln!(f, "in schedule {schedules} of seed {seed} on {machine}, shrunk:\n")?;
             }
         }
         f.write_str(&explain(&found.attempt))?;
-        write!(f, "\nthe same run again: {REPLAY}={}", found.printed_token())
+        write!(f, "\nreplay this run with {REPLAY}={}", found.printed_token())
     }
 }

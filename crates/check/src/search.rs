@@ -1,15 +1,16 @@
-//! Many schedules until one fails; then that one, as small as it gets.
+//! The search for a failing schedule, and its replay.
 //!
-//! [`search`] is given a closure that makes a fresh machine and runs it under a chooser. The first
-//! schedule is calm: what fails there needs no race. Then random ones alternate with PCT of depth 1
-//! to 4, each with rates of its own, a function of the seed and of the lengths of the runs before.
-//! The first that finds something is cut down by `explore::shrink` while the same kind of finding
-//! is made, and run again with everything written down.
+//! [`search`] takes a closure that makes a fresh machine and runs it under a chooser. It tries the
+//! default schedule first: a failure there needs no race. Then random schedules alternate with PCT
+//! of depth 1 to 4, each with rates of its own; both are a function of the seed and of the lengths
+//! of earlier runs. The search stops at the first schedule with a finding. `explore::shrink`
+//! reduces that schedule while the run still makes the same kind of finding, and the shrunk
+//! schedule is run once more with everything recorded.
 //!
-//! A [`ReplayToken`] replays a run bit for bit on a machine and settings of the same fingerprint; another
-//! is refused (INV-CHECK-TOKEN).
+//! A [`ReplayToken`] replays a run bit for bit on a machine and settings with the same fingerprint;
+//! on others it is refused (INV-CHECK-TOKEN).
 //!
-//! Not guaranteed: that a schedule is not tried twice; [`Search::distinct`] counts those that differ.
+//! Not guaranteed: that no schedule is tried twice. [`Search::distinct`] counts those that differ.
 
 use crate::finding::CheckFinding;
 use crate::testbench::{Attempt, RunDetail};
@@ -20,14 +21,14 @@ use pagewright_sim::explore::{
 use rustc_hash::FxHashSet;
 use std::fmt;
 
-/// What to try.
+/// The limits of a search, and its seed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SearchPlan {
-    /// Of all choices.
+    /// The seed of all random choices.
     pub seed: u64,
-    /// Schedules to try at most.
+    /// The most schedules to try.
     pub schedules: u32,
-    /// Tries that cutting a failing schedule down may take.
+    /// The most runs that shrinking a failing schedule may take.
     pub max_shrink_runs: u32,
 }
 
@@ -37,31 +38,31 @@ impl Default for SearchPlan {
     }
 }
 
-/// What came of a search.
+/// The result of a search.
 #[derive(Clone, Debug)]
 pub struct Search {
-    /// Schedules tried, without those tried in cutting one down.
+    /// Schedules tried, those of shrinking excluded.
     pub schedules: u32,
-    /// Schedules whose steps differ.
+    /// Schedules among them that took different steps.
     pub distinct: u32,
-    /// Steps taken in them.
+    /// Steps in all of them.
     pub steps: u64,
-    /// What was judged in them.
+    /// How often each rule had something to judge in them.
     pub tally: Tally,
-    /// The first that found something.
+    /// The first schedule with a finding.
     pub failing: Option<FailingSchedule>,
 }
 
 impl FailingSchedule {
-    /// The token to show: `small`, unless it is too long for a line that somebody copies.
+    /// The token to print: `shrunk`, unless it is longer than 1,000 characters.
     pub fn printed_token(&self) -> &ReplayToken {
-        const LONG: usize = 1000;
-        if self.shrunk.to_string().len() > LONG { &self.token } else { &self.shrunk }
+        const LONGEST: usize = 1000;
+        if self.shrunk.to_string().len() > LONGEST { &self.token } else { &self.shrunk }
     }
 }
 
 impl Search {
-    /// As if `token` had been all there was to try.
+    /// The search that `token` alone makes.
     pub(crate) fn of_replay(token: &ReplayToken, attempt: Attempt) -> Self {
         let (steps, tally) = (u64::from(attempt.report.steps), attempt.tally.clone());
         let bad = !attempt.findings.is_empty();
@@ -71,40 +72,44 @@ impl Search {
     }
 }
 
-/// A schedule that found something.
+/// A schedule whose run has a finding.
 #[derive(Clone, Debug)]
 pub struct FailingSchedule {
-    /// As it was chosen.
+    /// The schedule as the search chose it.
     pub token: ReplayToken,
-    /// As it was cut down.
+    /// The shrunk schedule.
     pub shrunk: ReplayToken,
-    /// The run under `small`, in full detail.
+    /// The run under `shrunk`, in full detail.
     pub attempt: Attempt,
-    /// Tries that cutting down took.
+    /// Runs that shrinking took.
     pub shrink_runs: u32,
 }
 
-/// A token of another machine, or of other settings.
+/// A replay token was given to another machine, or to other settings, than its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ForeignToken {
-    /// What the token belongs to.
+    /// The fingerprint in the token.
     pub token: MachineFingerprint,
-    /// What was to run it.
+    /// The fingerprint of the machine and the settings that were to replay it.
     pub here: MachineFingerprint,
 }
 
 impl fmt::Display for ForeignToken {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "the replay token belongs to another machine or other settings ({}, here {})", self.token, self.here)
+        let Self { token, here } = self;
+        write!(
+            f,
+            "the replay token belongs to another machine or other settings: it has fingerprint {token}, not {here}"
+        )
     }
 }
 
 impl std::error::Error for ForeignToken {}
 
-/// Successive numbers of a seed (SplitMix64, Steele et al., OOPSLA 2014).
-struct Numbers(u64);
+/// The pseudo-random numbers of a seed (SplitMix64, Steele et al., OOPSLA 2014).
+struct SplitMix64(u64);
 
-impl Numbers {
+impl SplitMix64 {
     fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let z = (self.0 ^ self.0 >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -112,17 +117,17 @@ impl Numbers {
         z ^ z >> 31
     }
 
-    /// One of `those`.
-    fn one_of(&mut self, those: &[u32]) -> u32 {
-        those[(self.next() % those.len() as u64) as usize]
+    /// One of `values`.
+    fn one_of(&mut self, values: &[u32]) -> u32 {
+        values[(self.next() % values.len() as u64) as usize]
     }
 }
 
-/// The strategy of schedule `index`, where runs took `length` steps.
+/// The strategy of schedule `index`; earlier runs took `length` steps on average.
 ///
-/// Each schedule has rates of its own: what one never does, another does all the time (swarm
-/// testing, Groce et al., ISSTA 2012).
-fn strategy(numbers: &mut Numbers, index: u32, length: u32) -> ScheduleStrategy {
+/// Each schedule has rates of its own, so that an event that one schedule never has is frequent in
+/// another (swarm testing, Groce et al., ISSTA 2012).
+fn strategy(numbers: &mut SplitMix64, index: u32, length: u32) -> ScheduleStrategy {
     if index == 0 {
         return ScheduleStrategy::List(Schedule::default());
     }
@@ -142,13 +147,13 @@ fn strategy(numbers: &mut Numbers, index: u32, length: u32) -> ScheduleStrategy 
     }
 }
 
-/// Tries schedules until one finds something.
+/// Tries schedules until one has a finding, and shrinks that one.
 ///
-/// `attempt` makes a fresh machine and runs it under the chooser; the same choices must give the
+/// `attempt` makes a fresh machine and runs it under the chooser. The same choices must give the
 /// same run.
 pub fn search(plan: &SearchPlan, attempt: &mut dyn FnMut(&mut dyn Chooser, RunDetail) -> Attempt) -> Search {
     let mut search = Search { schedules: 0, distinct: 0, steps: 0, tally: Tally::default(), failing: None };
-    let (mut traces, mut numbers, mut length) = (FxHashSet::default(), Numbers(plan.seed), 1);
+    let (mut traces, mut numbers, mut length) = (FxHashSet::default(), SplitMix64(plan.seed), 1);
     for index in 0..plan.schedules {
         let strategy = strategy(&mut numbers, index, length);
         let run = attempt(&mut *strategy.chooser(), RunDetail::Quick);
@@ -159,14 +164,15 @@ pub fn search(plan: &SearchPlan, attempt: &mut dyn FnMut(&mut dyn Chooser, RunDe
         search.tally += &run.tally;
         if let Some(finding) = run.findings.first() {
             let token = ReplayToken { fingerprint: run.fingerprint, strategy };
-            search.failing = Some(cut_down(plan, token, finding, run.report.schedule.clone(), attempt));
+            search.failing = Some(shrink_failing(plan, token, finding, run.report.schedule.clone(), attempt));
             break;
         }
     }
     search
 }
 
-fn cut_down(
+/// Shrinks a failing schedule, and runs the shrunk one in full detail.
+fn shrink_failing(
     plan: &SearchPlan,
     token: ReplayToken,
     finding: &CheckFinding,
@@ -174,7 +180,7 @@ fn cut_down(
     attempt: &mut dyn FnMut(&mut dyn Chooser, RunDetail) -> Attempt,
 ) -> FailingSchedule {
     let mut shrink_runs = 0;
-    // A run without an end has no part that is needed.
+    // Leaving choices out does not shorten a run that reaches the step limit.
     let budget = if *finding == CheckFinding::StepLimit { 0 } else { plan.max_shrink_runs };
     let shrunk = explore::shrink(schedule, budget, |schedule| {
         shrink_runs += 1;
@@ -189,7 +195,8 @@ fn cut_down(
 /// Runs the schedule of `token` again, in full detail.
 ///
 /// # Errors
-/// [`ForeignToken`], when the token belongs to something else than what `attempt` makes.
+/// [`ForeignToken`], when the fingerprint of the token is not that of the machine and the settings
+/// that `attempt` makes.
 pub fn replay(
     token: &ReplayToken,
     attempt: &mut dyn FnMut(&mut dyn Chooser, RunDetail) -> Attempt,

@@ -1,15 +1,15 @@
-//! A machine under judgement, and what one run of it comes to.
+//! A machine with its oracle, and the result of one run.
 //!
-//! [`Testbench`] binds an [`Oracle`] and a [`Journal`] to a machine. Whoever runs something on it
-//! makes, for each schedule, a fresh bench, the calm set-up, the programs, and in the end an
+//! A [`Testbench`] binds an [`Oracle`] and a [`Journal`] to a machine. For each schedule, the
+//! harness makes a fresh bench, sets it up without races, runs the programs, and takes the
 //! [`Attempt`]:
 //!
 //! ```text
-//!   Testbench::new ─▶ set-up ─▶ run(settings, programs, chooser) ─▶ questions at rest ─▶ attempt
+//!   Testbench::new ─▶ set-up ─▶ run(settings, programs, chooser) ─▶ checks at rest ─▶ attempt
 //! ```
 //!
-//! Not guaranteed: that a machine can be used on after a run that was neither completed nor
-//! stopped; see [`RunReport::abandoned`].
+//! Not guaranteed: that a machine can be used after a run that neither completed nor was stopped;
+//! see [`RunReport::abandoned`].
 
 use crate::finding::CheckFinding;
 use crate::journal::{Journal, JournalEntry, JournalEvent, Listener};
@@ -22,62 +22,61 @@ use std::cell::{Ref, RefCell};
 use std::fmt::Display;
 use std::rc::Rc;
 
-/// How much a run writes down.
+/// How much of a run is recorded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RunDetail {
-    /// Only what it comes to.
+    /// Only the result.
     Quick,
     /// Every step, and everything that the oracle is told.
     Full,
 }
 
-/// What became of one run.
+/// The result of one run.
 #[derive(Clone, Debug)]
 pub struct Attempt {
-    /// The run itself.
+    /// How the run went.
     pub report: RunReport,
-    /// Whose instructions.
+    /// The instruction set of the machine.
     pub isa: IsaKind,
-    /// Of the machine and the settings.
+    /// The fingerprint of the machine and the settings.
     pub fingerprint: MachineFingerprint,
-    /// What was found, in order.
+    /// The findings, in order.
     pub findings: Vec<CheckFinding>,
-    /// What was judged.
+    /// How often each rule had something to judge.
     pub tally: Tally,
     /// The journal; empty without [`RunDetail::Full`].
     pub journal: Vec<JournalEntry>,
 }
 
 impl Attempt {
-    /// What was found, told by steps of the schedule and not of the oracle; 0 is outside of it.
+    /// The findings, with steps of the schedule in place of steps of the oracle.
     ///
-    /// The same as `findings` without a journal.
+    /// Step 0 is outside of the schedule. Without a journal, the steps remain the oracle's.
     pub fn findings_by_schedule_step(&self) -> Vec<CheckFinding> {
         let at = |step: u64| {
-            let told = |entry: &&JournalEntry| {
+            let tells_oracle = |entry: &&JournalEntry| {
                 entry.oracle_step == step && !matches!(entry.event, JournalEvent::Note(_) | JournalEvent::Value(_))
             };
-            self.journal.iter().find(told).map_or(step, |entry| u64::from(entry.schedule_step))
+            self.journal.iter().find(tells_oracle).map_or(step, |entry| u64::from(entry.schedule_step))
         };
-        self.findings.iter().map(|finding| finding.by(&at)).collect()
+        self.findings.iter().map(|finding| finding.renumbered(&at)).collect()
     }
 }
 
-/// A machine with its judge.
+/// A machine with its oracle and a journal.
 pub struct Testbench<I: Isa> {
     sim: Sim<I>,
     listener: Rc<RefCell<Listener>>,
     journal: Journal,
-    found: Rc<RefCell<Vec<CheckFinding>>>,
+    /// Findings of the caller.
+    reported: Rc<RefCell<Vec<CheckFinding>>>,
 }
 
 impl<I: Isa> Testbench<I> {
-    /// Switches a machine on and binds an oracle to it.
-    ///
-    /// The journal is off.
+    /// Switches a machine on and binds an oracle to it; the journal is off.
     ///
     /// # Errors
-    /// [`ConfigError`]: there is no such machine.
+    /// [`ConfigError`], when the machine is impossible.
     pub fn new(config: MachineConfig) -> Result<Self, ConfigError> {
         let sim = Sim::new(config)?;
         let machine = sim.clone();
@@ -85,7 +84,7 @@ impl<I: Isa> Testbench<I> {
         let listener = Listener { oracle: Oracle::new(I::KIND), journal: journal.clone() };
         let listener = Rc::new(RefCell::new(listener));
         sim.bind_judge(Rc::clone(&listener) as _);
-        Ok(Self { sim, listener, journal, found: Rc::default() })
+        Ok(Self { sim, listener, journal, reported: Rc::default() })
     }
 
     /// The machine.
@@ -103,43 +102,47 @@ impl<I: Isa> Testbench<I> {
         &self.journal
     }
 
-    /// Takes down what the program on `cpu` does ("munmap(0x7000, 0x2000)"); nothing while the
-    /// journal is off.
+    /// Records what the program on `cpu` does, such as `munmap(0x7000, 0x2000)`.
+    ///
+    /// It does nothing while the journal is off.
     pub fn note(&self, cpu: CpuId, text: impl Display) {
         self.journal.note(self.oracle().step(), cpu, text);
     }
 
-    /// Takes down the word that the access just made on `cpu` read or wrote.
+    /// Records the word that the access just made on `cpu` read or wrote.
     pub fn note_value(&self, cpu: CpuId, value: u64) {
         self.journal.value(self.oracle().step(), cpu, value);
     }
 
-    /// Adds a finding of the caller's own.
+    /// Adds a finding of the caller, which ends the run.
     pub fn report(&self, finding: CheckFinding) {
-        self.found.borrow_mut().push(finding);
+        self.reported.borrow_mut().push(finding);
     }
 
-    /// How much was found so far.
-    pub fn found(&self) -> u64 {
-        self.oracle().found() + self.found.borrow().len() as u64
+    /// The number of findings so far, repeated ones included.
+    pub fn finding_count(&self) -> u64 {
+        self.oracle().found() + self.reported.borrow().len() as u64
     }
 
-    /// What was found so far: by the oracle, then by the caller.
+    /// The findings so far: those of the oracle, then those of the caller.
     pub fn findings(&self) -> Vec<CheckFinding> {
         let mut found: Vec<CheckFinding> =
             self.oracle().violations().iter().cloned().map(CheckFinding::Violation).collect();
-        found.extend_from_slice(&self.found.borrow());
-        // What both levels of a TLB hold is found twice.
+        found.extend_from_slice(&self.reported.borrow());
+        // A translation in both levels of a TLB is found twice.
         found.dedup();
         found
     }
 
-    /// Asks for the counts (O4), at rest.
+    /// Checks the counts of the memory manager (O4), while nothing runs.
     pub fn at_rest(&self, census: &Census) {
         self.listener.borrow_mut().oracle.at_rest(&self.sim, CpuId::new(0), census);
     }
 
-    /// Runs `programs` under `chooser`; stops when something is found, or when the settings say so.
+    /// Runs `programs` under `chooser`, until there is a finding or `settings` stop the run.
+    ///
+    /// # Panics
+    /// As [`explore::run`].
     pub fn run(
         &self,
         settings: &ExploreSettings,
@@ -147,10 +150,10 @@ impl<I: Isa> Testbench<I> {
         detail: RunDetail,
         chooser: &mut dyn Chooser,
     ) -> RunReport {
-        let (listener, found, stop) = (Rc::clone(&self.listener), Rc::clone(&self.found), settings.stop.clone());
+        let (listener, reported, stop) = (Rc::clone(&self.listener), Rc::clone(&self.reported), settings.stop.clone());
         let enough = move || {
             listener.borrow().oracle.found() > 0
-                || !found.borrow().is_empty()
+                || !reported.borrow().is_empty()
                 || stop.as_ref().is_some_and(|stop| stop())
         };
         let settings =
@@ -159,7 +162,7 @@ impl<I: Isa> Testbench<I> {
         explore::run(&self.sim, &settings, programs, chooser)
     }
 
-    /// What the run came to, with what was found until now.
+    /// The result of the run, with the findings so far; takes the journal.
     pub fn attempt(&self, settings: &ExploreSettings, report: RunReport) -> Attempt {
         let end = CheckFinding::of_run_end(&report.end);
         Attempt {

@@ -1,5 +1,7 @@
-//! The corpus of named bugs: each is found as it was shipped, from any seed and by what was
-//! promised, again by its token, and its fix is clean.
+//! The corpus of named bugs.
+//!
+//! Each bug is found from every seed, by the rule that the corpus names, and again from its token.
+//! Each fix is clean.
 
 #[path = "../examples/bugs/corpus.rs"]
 mod corpus;
@@ -9,15 +11,13 @@ use corpus::{BUGS, Bug, FoundBy, RunMode, Version};
 const SEEDS: [u64; 3] = [1, 2, 3];
 const SCHEDULES: u32 = 3000;
 
-/// Schedules until `bug` was found, from `seed`.
-///
-/// The token that was printed must find it again.
+/// The number of schedules until `bug` is found from `seed`; both of its tokens must find it again.
 fn schedules_until_found(bug: &Bug, seed: u64) -> u32 {
     let outcome = (bug.check)(Version::Shipped, &RunMode::Search { seed, schedules: SCHEDULES });
     let found = outcome.search().failing.as_ref();
-    let as_promised = found.filter(|_| outcome.finding().is_some_and(|finding| bug.found_by.is(finding)));
-    let Some(found) = as_promised else {
-        panic!("{}, seed {seed}: to be found by {}\n{outcome}", bug.name, bug.found_by);
+    let as_expected = found.filter(|_| outcome.finding().is_some_and(|finding| bug.found_by.is(finding)));
+    let Some(found) = as_expected else {
+        panic!("{}, seed {seed}: expected {}\n{outcome}", bug.name, bug.found_by);
     };
     for token in [&found.token, &found.shrunk] {
         let again = (bug.check)(Version::Shipped, &RunMode::Replay(token));
@@ -27,7 +27,7 @@ fn schedules_until_found(bug: &Bug, seed: u64) -> u32 {
 }
 
 #[test]
-fn what_was_shipped_is_found_from_each_seed_and_again_from_its_token() {
+fn shipped_versions_are_found_from_each_seed_and_from_their_tokens() {
     for bug in BUGS {
         let mut schedules = SEEDS.map(|seed| schedules_until_found(bug, seed));
         schedules.sort_unstable();
@@ -36,7 +36,7 @@ fn what_was_shipped_is_found_from_each_seed_and_again_from_its_token() {
 }
 
 #[test]
-fn what_was_fixed_is_clean_over_as_many_schedules() {
+fn fixed_versions_are_clean_over_as_many_schedules() {
     for bug in BUGS {
         let outcome = (bug.check)(Version::Fixed, &RunMode::Search { seed: SEEDS[0], schedules: SCHEDULES });
         assert!(outcome.search().failing.is_none(), "{}\n{outcome}", bug.name);
@@ -48,6 +48,6 @@ fn what_was_fixed_is_clean_over_as_many_schedules() {
 }
 
 #[test]
-fn the_page_lists_what_is_here() {
+fn the_page_of_named_bugs_is_that_of_the_corpus() {
     assert_eq!(corpus::markdown(), include_str!("../../../docs/named-bugs.md"), "run the example bugs with --markdown");
 }

@@ -1,6 +1,7 @@
-//! Page-table code as a stranger would write it – raw words, no types of ours – and the mistakes
-//! that are made in it: each is found by the rule that it breaks (INV-ORACLE-O1, INV-ORACLE-O2),
-//! and the correct code is let be.
+//! Page-table code as an embedder would write it, with raw words and no types of `arch`.
+//!
+//! The correct code is clean. Each of its bugs is found by the rule that it breaks (INV-ORACLE-O1,
+//! INV-ORACLE-O2).
 
 use pagewright_check::{
     Aarch64, Check, CheckFinding, Cpu, CpuProgram, Harness, HarnessLock, InvalidateScope, Isa, IsaKind, PageRange, Pfn,
@@ -10,18 +11,18 @@ use std::rc::Rc;
 
 const PAGE: VirtAddr = VirtAddr::new(0x40_0000);
 
-/// How a page is unmapped.
+/// How an unmap flushes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum How {
+enum Flushing {
     Correct,
     NoFlush,
-    OnlyHere,
-    TooEarly,
+    LocalOnly,
+    AfterFree,
     NotPublished,
     NotWaitedFor,
 }
 
-/// An address space of a few lines.
+/// An address space with a lock.
 struct Space<I: Isa> {
     harness: Harness<I>,
     root: Pfn,
@@ -52,7 +53,7 @@ impl<I: Isa> Space<I> {
         Rc::new(space)
     }
 
-    /// Where the entry of `level` for `va` stands; tables are made on the way.
+    /// The address of the entry of `level` for `va`; missing tables are allocated.
     fn entry(&self, cpu: &Cpu<I>, va: VirtAddr, level: u32) -> PhysAddr {
         let mut table = self.root;
         let mut at = 3;
@@ -79,20 +80,20 @@ impl<I: Isa> Space<I> {
         cpu.publish();
     }
 
-    /// Has everybody forget `va`, as far as `how` goes.
-    fn flush(&self, cpu: &Cpu<I>, va: VirtAddr, how: How) {
-        if how == How::NoFlush {
+    /// Flushes `va` on all CPUs, as far as `how` goes.
+    fn flush(&self, cpu: &Cpu<I>, va: VirtAddr, how: Flushing) {
+        if how == Flushing::NoFlush {
             return;
         }
         match I::KIND {
             IsaKind::X86_64 => {
                 cpu.flush_page(va, InvalidateScope::Local);
                 match how {
-                    How::OnlyHere => {}
-                    How::NotWaitedFor => {
+                    Flushing::LocalOnly => {}
+                    Flushing::NotWaitedFor => {
                         cpu.send_ipi(cpu.others(), move |cpu| cpu.flush_page(va, InvalidateScope::Local)).ignore()
                     }
-                    How::Correct | How::NoFlush | How::TooEarly | How::NotPublished => {
+                    Flushing::Correct | Flushing::NoFlush | Flushing::AfterFree | Flushing::NotPublished => {
                         cpu.shoot_down(cpu.others(), move |cpu| cpu.flush_page(va, InvalidateScope::Local))
                     }
                 }
@@ -100,38 +101,38 @@ impl<I: Isa> Space<I> {
             IsaKind::Aarch64 => {
                 cpu.flush_page(
                     va,
-                    if how == How::OnlyHere { InvalidateScope::Local } else { InvalidateScope::Broadcast },
+                    if how == Flushing::LocalOnly { InvalidateScope::Local } else { InvalidateScope::Broadcast },
                 );
-                if how != How::NotWaitedFor {
+                if how != Flushing::NotWaitedFor {
                     cpu.complete();
                 }
             }
         }
     }
 
-    fn unmap(&self, cpu: &Cpu<I>, va: VirtAddr, how: How) {
+    fn unmap(&self, cpu: &Cpu<I>, va: VirtAddr, how: Flushing) {
         cpu.call("unmap", |cpu| {
             let held = self.lock.lock();
             cpu.will_reduce(PageRange::page(va), Rights::empty());
             let entry = self.entry(cpu, va, 0);
             let old = cpu.swap(entry, 0);
-            if how != How::NotPublished {
+            if how != Flushing::NotPublished {
                 cpu.publish();
             }
             let page = Pfn::containing(PhysAddr::new(old & 0xffff_ffff_f000));
-            if how == How::TooEarly {
+            if how == Flushing::AfterFree {
                 self.harness.free_frame(page);
             }
             self.flush(cpu, va, how);
-            if how != How::TooEarly {
+            if how != Flushing::AfterFree {
                 self.harness.free_frame(page);
             }
             drop(held);
         });
     }
 
-    /// Frees the last-level table over `va`, which is empty.
-    fn free_table(&self, cpu: &Cpu<I>, va: VirtAddr, how: How) {
+    /// Frees the empty last-level table over `va`.
+    fn free_table(&self, cpu: &Cpu<I>, va: VirtAddr, how: Flushing) {
         cpu.call("free_table", |cpu| {
             let entry = self.entry(cpu, va, 1);
             let old = cpu.swap(entry, 0);
@@ -154,8 +155,8 @@ fn writes<I: Isa>(cpu: &Cpu<I>) {
     });
 }
 
-/// CPU 0 unmaps what CPU 1 reads, and somebody else gets the frame.
-fn unmaps<I: Isa>(how: How) -> impl Fn(&Harness<I>) -> Vec<CpuProgram<I>> {
+/// CPU 0 unmaps the page that CPU 1 reads, and its frame is reallocated.
+fn unmaps<I: Isa>(how: Flushing) -> impl Fn(&Harness<I>) -> Vec<CpuProgram<I>> {
     move |harness| {
         let space = Space::new(harness);
         vec![
@@ -168,8 +169,8 @@ fn unmaps<I: Isa>(how: How) -> impl Fn(&Harness<I>) -> Vec<CpuProgram<I>> {
     }
 }
 
-/// CPU 0 unmaps what CPU 1 reads, and meanwhile CPU 2 takes frames.
-fn unmaps_while_others_allocate<I: Isa>(how: How) -> impl Fn(&Harness<I>) -> Vec<CpuProgram<I>> {
+/// CPU 0 unmaps the page that CPU 1 reads, and concurrently CPU 2 allocates frames.
+fn unmaps_while_others_allocate<I: Isa>(how: Flushing) -> impl Fn(&Harness<I>) -> Vec<CpuProgram<I>> {
     move |harness| {
         let space = Space::new(harness);
         vec![
@@ -186,13 +187,13 @@ fn unmaps_while_others_allocate<I: Isa>(how: How) -> impl Fn(&Harness<I>) -> Vec
     }
 }
 
-/// CPU 0 frees a table through which CPU 1 walks.
-fn frees_a_table<I: Isa>(how: How) -> impl Fn(&Harness<I>) -> Vec<CpuProgram<I>> {
+/// CPU 0 frees the table through which CPU 1 walks.
+fn frees_a_table<I: Isa>(how: Flushing) -> impl Fn(&Harness<I>) -> Vec<CpuProgram<I>> {
     move |harness| {
         let space = Space::new(harness);
         vec![
             program(move |cpu| {
-                space.unmap(cpu, PAGE, How::Correct);
+                space.unmap(cpu, PAGE, Flushing::Correct);
                 space.free_table(cpu, PAGE, how);
                 cpu.alloc_frame();
             }),
@@ -201,8 +202,8 @@ fn frees_a_table<I: Isa>(how: How) -> impl Fn(&Harness<I>) -> Vec<CpuProgram<I>>
     }
 }
 
-/// CPU 0 makes read-only what CPU 1 writes.
-fn protects<I: Isa>(how: How) -> impl Fn(&Harness<I>) -> Vec<CpuProgram<I>> {
+/// CPU 0 makes the page read-only that CPU 1 writes.
+fn protects<I: Isa>(how: Flushing) -> impl Fn(&Harness<I>) -> Vec<CpuProgram<I>> {
     move |harness| {
         let space = Space::new(harness);
         vec![
@@ -227,7 +228,7 @@ fn is_clean<I: Isa>(setup: impl Fn(&Harness<I>) -> Vec<CpuProgram<I>>) {
     assert!(outcome.search().distinct > 200, "{outcome}");
 }
 
-/// Found from three seeds.
+/// The violation of `rule` is found from each of three seeds.
 fn breaks<I: Isa>(rule: Rule, setup: impl Fn(&Harness<I>) -> Vec<CpuProgram<I>>) {
     for seed in 1..4 {
         let outcome = Check::<I>::new().cpus(3).schedules(5000).seed(seed).explore(&setup);
@@ -236,46 +237,46 @@ fn breaks<I: Isa>(rule: Rule, setup: impl Fn(&Harness<I>) -> Vec<CpuProgram<I>>)
     }
 }
 
-fn correct_code_is_let_be<I: Isa>() {
-    is_clean::<I>(unmaps(How::Correct));
-    is_clean::<I>(unmaps_while_others_allocate(How::Correct));
-    is_clean::<I>(frees_a_table(How::Correct));
-    is_clean::<I>(protects(How::Correct));
+fn correct_code_is_clean<I: Isa>() {
+    is_clean::<I>(unmaps(Flushing::Correct));
+    is_clean::<I>(unmaps_while_others_allocate(Flushing::Correct));
+    is_clean::<I>(frees_a_table(Flushing::Correct));
+    is_clean::<I>(protects(Flushing::Correct));
 }
 
 #[test]
-fn correct_code_is_let_be_on_x86_64() {
-    correct_code_is_let_be::<X86_64>();
+fn correct_code_is_clean_on_x86_64() {
+    correct_code_is_clean::<X86_64>();
 }
 
 #[test]
-fn correct_code_is_let_be_on_arm64() {
-    correct_code_is_let_be::<Aarch64>();
+fn correct_code_is_clean_on_arm64() {
+    correct_code_is_clean::<Aarch64>();
 }
 
-fn mistakes_are_found<I: Isa>() {
-    for how in [How::NoFlush, How::OnlyHere] {
+fn incomplete_flushes_are_found<I: Isa>() {
+    for how in [Flushing::NoFlush, Flushing::LocalOnly] {
         breaks::<I>(Rule::Rights, unmaps(how));
         breaks::<I>(Rule::Rights, protects(how));
         breaks::<I>(Rule::Reuse, frees_a_table(how));
     }
-    breaks::<I>(Rule::Rights, unmaps(How::NotWaitedFor));
-    breaks::<I>(Rule::Reuse, unmaps_while_others_allocate(How::TooEarly));
+    breaks::<I>(Rule::Rights, unmaps(Flushing::NotWaitedFor));
+    breaks::<I>(Rule::Reuse, unmaps_while_others_allocate(Flushing::AfterFree));
 }
 
 #[test]
-fn mistakes_are_found_on_x86_64() {
-    mistakes_are_found::<X86_64>();
+fn incomplete_flushes_are_found_on_x86_64() {
+    incomplete_flushes_are_found::<X86_64>();
 }
 
 #[test]
-fn mistakes_are_found_on_arm64() {
-    mistakes_are_found::<Aarch64>();
+fn incomplete_flushes_are_found_on_arm64() {
+    incomplete_flushes_are_found::<Aarch64>();
 }
 
 #[test]
 fn a_missing_dsb_ishst_is_found() {
-    breaks::<Aarch64>(Rule::Rights, unmaps(How::NotPublished));
+    breaks::<Aarch64>(Rule::Rights, unmaps(Flushing::NotPublished));
 }
 
 /// INV-CHECK-JUDGED.
@@ -292,14 +293,14 @@ fn a_check_that_judged_nothing_is_not_clean() {
 }
 
 #[test]
-fn a_right_that_nobody_else_held_is_said_to_be() {
+fn the_report_says_that_no_other_cpu_cached_a_reduced_right() {
     let outcome = Check::<Aarch64>::new().schedules(10).explore(|harness| {
         let space = Space::new(harness);
-        vec![program(move |cpu| space.unmap(cpu, PAGE, How::Correct))]
+        vec![program(move |cpu| space.unmap(cpu, PAGE, Flushing::Correct))]
     });
     outcome.unwrap_clean();
     let text = outcome.to_string();
-    assert!(text.contains("judged 10 rights taken, NONE while another CPU held it"), "{text}");
+    assert!(text.contains("judged 10 reductions of rights, NONE while another CPU cached the right"), "{text}");
 }
 
 #[test]
@@ -330,7 +331,7 @@ fn a_panic_and_a_deadlock_are_findings() {
 }
 
 #[test]
-fn a_table_can_be_reached_by_a_pointer() {
+fn a_frame_has_a_page_aligned_host_address() {
     let clean = Check::<X86_64>::new().schedules(1).explore(|harness| {
         let pfn = harness.alloc_frame();
         assert_eq!(harness.host_address(pfn).align_offset(4096), 0);
@@ -341,14 +342,13 @@ fn a_table_can_be_reached_by_a_pointer() {
     assert!(clean.finding().is_none());
 }
 
-/// Code that waits for another CPU in a loop of its own accesses ends under every schedule.
 #[test]
-fn a_loop_that_waits_ends() {
+fn a_loop_of_accesses_that_waits_for_another_cpu_ends() {
     let outcome = Check::<X86_64>::new().schedules(400).explore(|harness| {
         let space = Space::new(harness);
         vec![
             program(move |cpu| {
-                space.unmap(cpu, PAGE, How::Correct);
+                space.unmap(cpu, PAGE, Flushing::Correct);
             }),
             program(|cpu| while cpu.read(PAGE).is_ok() {}),
         ]
@@ -356,35 +356,36 @@ fn a_loop_that_waits_ends() {
     outcome.unwrap_clean();
 }
 
-/// INV-CHECK-TOKEN, at the front door: the text that is printed is what replays.
+/// INV-CHECK-TOKEN: the token in the report replays the run.
 #[test]
 fn the_printed_token_replays() {
     let check = Check::<X86_64>::new();
-    let first = check.explore(unmaps(How::NoFlush)).to_string();
+    let first = check.explore(unmaps(Flushing::NoFlush)).to_string();
     let (_, token) = first.rsplit_once("PAGEWRIGHT_REPLAY=").expect("a token");
-    let again =
-        check.replay(&token.parse().expect("a token"), unmaps(How::NoFlush)).expect("the same machine").to_string();
+    let again = check
+        .replay(&token.parse().expect("a token"), unmaps(Flushing::NoFlush))
+        .expect("the same machine")
+        .to_string();
     let drawing = |text: &str| text.split_once("\n\nstep").map(|(_, drawing)| drawing.to_owned());
     assert_eq!(drawing(&first), drawing(&again), "{again}");
-    let foreign = check.cpus(3).replay(&token.parse().expect("a token"), unmaps(How::NoFlush));
+    let foreign = check.cpus(3).replay(&token.parse().expect("a token"), unmaps(Flushing::NoFlush));
     let message = foreign.expect_err("another machine").to_string();
     assert!(message.contains("belongs to another machine"), "{message}");
 }
 
-/// The drawing shows where the stale translation came from, what was taken, and where it should
-/// have been gone.
+/// The marked lines cache the stale translation, reduce its right, and return from the call.
 #[test]
-fn the_drawing_marks_what_the_finding_speaks_of() {
-    let outcome = Check::<Aarch64>::new().schedules(5000).explore(unmaps(How::NotPublished));
+fn the_drawing_marks_the_lines_that_the_finding_refers_to() {
+    let outcome = Check::<Aarch64>::new().schedules(5000).explore(unmaps(Flushing::NotPublished));
     let text = outcome.to_string();
     let place = |part: &str| text.find(part).unwrap_or_else(|| panic!("{part} in {text}"));
     let story = [
-        "takes all rights from 0x400000-0x401000",
-        "entry 0x5[0] := empty (exchange)",
+        "will remove all rights to 0x400000-0x401000",
+        "clears entry 0x5[0] (atomic exchange)",
         "broadcasts a flush of 0x400000",
-        "the flush of 0x400000 (tag 1) arrives",
-        "holds rwx from here on",
-        "dsb ish: its broadcasts are done",
+        "the broadcast flush of 0x400000 (tag 1)",
+        "caches rwx from here on",
+        "dsb ish: its broadcast flushes are",
         "INV-ORACLE-O2: CPU",
         "PAGEWRIGHT_REPLAY=pw1/",
     ];
@@ -395,47 +396,45 @@ fn the_drawing_marks_what_the_finding_speaks_of() {
     assert!(drawn.clone().all(|line| line.chars().count() <= 100), "{text}");
 }
 
-/// What a CPU got before the schedule began is shown where the finding speaks of it, and only
-/// there.
+/// A line of the set-up is drawn only if the finding refers to it.
 #[test]
-fn the_drawing_goes_back_to_the_setup() {
+fn a_translation_cached_during_set_up_is_drawn() {
     let outcome = Check::<Aarch64>::new().explore(|harness| {
         let space = Space::new(harness);
         let _ = harness.cpu(1).read(PAGE);
-        vec![program(move |cpu| space.unmap(cpu, PAGE, How::OnlyHere))]
+        vec![program(move |cpu| space.unmap(cpu, PAGE, Flushing::LocalOnly))]
     });
     outcome.expect_violation(Rule::Rights);
     let text = outcome.to_string();
-    assert!(text.contains("in the calm schedule on 2 CPUs, arm64; it needs no race"), "{text}");
+    assert!(text.contains("in the default schedule on 2 CPUs, arm64, without a race"), "{text}");
     let setup: Vec<&str> = text.lines().filter(|line| line.contains(" rest ")).collect();
     assert!(setup.len() == 1 && setup[0].contains("reads 0x400000: frame 0x2 (walk)"), "{text}");
 }
 
 #[test]
-fn what_the_setup_breaks_is_drawn_whole() {
+fn a_violation_during_set_up_is_drawn_whole() {
     let outcome = Check::<Aarch64>::new().explore(|harness| {
         let space = Space::new(harness);
         let _ = harness.cpu(1).read(PAGE);
-        space.unmap(&harness.cpu(0), PAGE, How::NoFlush);
+        space.unmap(&harness.cpu(0), PAGE, Flushing::NoFlush);
         Vec::new()
     });
     outcome.expect_violation(Rule::Rights);
     let text = outcome.to_string();
-    assert!(text.contains("calls unmap") && text.contains("gives frame 0x2 back"), "{text}");
+    assert!(text.contains("calls unmap") && text.contains("frees frame 0x2"), "{text}");
 }
 
-/// A walk through a table that was given away, and an access that faults, are told.
 #[test]
-fn the_drawing_tells_of_tables_and_faults() {
-    let text = Check::<Aarch64>::new().explore(frees_a_table(How::OnlyHere)).to_string();
-    assert!(text.contains("knows the way to table 0x5"), "{text}");
-    assert!(text.contains("INV-ORACLE-O1: CPU 1 still walks through"), "{text}");
+fn the_drawing_shows_stale_tables_and_page_faults() {
+    let text = Check::<Aarch64>::new().explore(frees_a_table(Flushing::LocalOnly)).to_string();
+    assert!(text.contains("has cached the path to table 0x5"), "{text}");
+    assert!(text.contains("INV-ORACLE-O1: CPU 1 can still walk"), "{text}");
     let panics = Check::<X86_64>::new().explore(|harness| {
         let space = Space::new(harness);
         vec![program(move |cpu| {
-            space.unmap(cpu, PAGE, How::Correct);
+            space.unmap(cpu, PAGE, Flushing::Correct);
             assert!(cpu.read(PAGE).is_ok(), "it is gone");
         })]
     });
-    assert!(panics.to_string().contains("reads 0x400000: fault"), "{panics}");
+    assert!(panics.to_string().contains("reads 0x400000: page fault"), "{panics}");
 }

@@ -27,7 +27,7 @@ fn rust_blocks() -> Vec<String> {
 fn the_readme_shows_the_transcript_of_the_example() {
     let check = |flush| -> CheckOutcome { Check::<X86_64>::new().explore(|harness| example::programs(harness, flush)) };
     let printed = check(false).to_string();
-    assert!(readme().contains(&printed), "README.md should show\n{printed}");
+    assert!(readme().contains(&printed), "README.md must contain\n{printed}");
     check(true).unwrap_clean();
 }
 

@@ -1,5 +1,6 @@
-//! A search finds what is broken, cuts it down, and its tokens give the same run again
-//! (INV-CHECK-TOKEN).
+//! A search finds a missing flush and shrinks its schedule; its tokens replay the same run.
+//!
+//! INV-CHECK-TOKEN.
 
 mod common;
 
@@ -32,7 +33,7 @@ fn a_missing_flush_is_found_on_arm64() {
 }
 
 #[test]
-fn what_is_flushed_is_let_be() {
+fn an_unmap_that_flushes_is_clean() {
     let search = search(&SearchPlan { schedules: 300, ..SearchPlan::default() }, &mut |chooser, detail| {
         attempt::<Aarch64>(Unmap::Flushed, chooser, detail)
     });

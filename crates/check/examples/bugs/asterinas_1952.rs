@@ -1,14 +1,14 @@
-//! Asterinas: a task ran on the stack of another.
+//! Asterinas: a task ran on the stack of another task.
 //!
-//! **Shipped.** Kernel stacks are mapped in areas (`KVirtArea`) whose addresses are used again.
-//! Their TLB entries could not be kept coherent: an area is made with interrupts off, when waiting
-//! for other CPUs might be for ever. So when a task moved to a CPU that had run a task on a stack
-//! at the same addresses before, it found that one's contents. **Fix.** In the source as it has
-//! been since, a stack knows the CPUs on which it is coherent, and a CPU that switches to it for
-//! the first time flushes its addresses (`KernelStack::flush_tlb`).
+//! **Shipped.** Kernel stacks are mapped in areas (`KVirtArea`) whose addresses are reused. Their
+//! TLB entries could not be kept coherent: an area is created with interrupts disabled, when
+//! waiting for other CPUs could deadlock. A task that migrated to a CPU which had earlier run a
+//! task on a stack at the same addresses found the contents of the earlier stack. **Fix.** In the
+//! source since then, a stack records the CPUs on which it is coherent, and a CPU that switches to
+//! it for the first time flushes its addresses (`KernelStack::flush_tlb`).
 //!
 //! **Here.** One page of stack, two tasks, two CPUs. The machine has no kernel mappings, so a user
-//! page stands for the stack. The frame of the first stack is kept: what becomes of it is another
+//! page stands for the stack. The frame of the first stack is not freed: its early reuse is another
 //! bug (#2849), which the fix leaves open.
 
 use crate::corpus::kernel::{Space, page};
@@ -26,7 +26,7 @@ pub(crate) const BUG: Bug = Bug {
     check,
 };
 
-/// Where the tasks are.
+/// How far the tasks have come.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Stage {
     FirstRuns,
@@ -62,7 +62,7 @@ fn check(version: Version, mode: &RunMode<'_>) -> CheckOutcome {
                 }
                 let seen = cpu.read(page(0));
                 if seen != Ok(2) {
-                    cpu.report(format_args!("the second task finds {seen:?} on its stack, where it had put 2"));
+                    cpu.report(format_args!("the second task reads {seen:?} on its stack, where it wrote 2"));
                 }
             }),
         ]

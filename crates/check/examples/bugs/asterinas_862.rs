@@ -1,11 +1,11 @@
-//! Asterinas: a page was replaced by its copy, and nothing was flushed.
+//! Asterinas: a page was replaced by its copy without a flush.
 //!
-//! **Shipped.** A write by the kernel into a program's memory (`VmMappingInner::write_bytes`) found
-//! a read-only page that was to be copied on write, replaced it by a writable copy
-//! (`VmSpace::unmap`, `VmSpace::map`) and wrote to that. No TLB was flushed on this path, so the
-//! program could go on reading the old page. It came to light when other changes stopped loading
-//! CR3 at each return to user mode. **Fix.** `VmSpace` flushes what it unmaps – on this CPU; the
-//! pull request says itself that other CPUs are left for later.
+//! **Shipped.** When the kernel wrote into the memory of a program (`VmMappingInner::write_bytes`)
+//! and found a read-only copy-on-write page, it replaced the page by a writable copy
+//! (`VmSpace::unmap`, `VmSpace::map`) and wrote to the copy. This path flushed no TLB, so the
+//! program could go on reading the old page. The bug surfaced when other changes stopped loading
+//! CR3 at each return to user mode. **Fix.** `VmSpace` flushes the pages that it unmaps, on this
+//! CPU only; the pull request leaves other CPUs for later.
 //!
 //! **Here.** One CPU, one page, one system call that writes to it.
 
@@ -42,7 +42,7 @@ fn check(version: Version, mode: &RunMode<'_>) -> CheckOutcome {
             });
             let seen = cpu.read(page(0));
             if seen != Ok(2) {
-                cpu.report(format_args!("the program reads {seen:?} where 2 was written"));
+                cpu.report(format_args!("the program reads {seen:?} where the kernel wrote 2"));
             }
         })]
     })

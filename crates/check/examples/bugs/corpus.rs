@@ -1,10 +1,10 @@
-//! Bugs of TLB maintenance that kernels had, each as a program of a page in two versions.
+//! TLB maintenance bugs that kernels shipped, each as a one-page program in two versions.
 //!
-//! A module for each: [`Version::Shipped`] does what the kernel did, [`Version::Fixed`] what its
-//! fix did. [`BUGS`] lists them. The example `bugs` runs them, the test `bugs` holds them to what
-//! they promise, and [`markdown`] is `docs/named-bugs.md`.
+//! Each bug has a module. [`Version::Shipped`] does what the kernel did, [`Version::Fixed`] what
+//! the kernel's fix did. [`BUGS`] lists them. The example `bugs` runs them, the test `bugs` asserts
+//! their results, and [`markdown`] writes `docs/named-bugs.md`.
 //!
-//! Not guaranteed: that a program keeps more of a kernel than its module says.
+//! Not guaranteed: that a program keeps more of its kernel than its module says.
 
 mod kernel;
 
@@ -27,26 +27,26 @@ mod zephyr_98344;
 use pagewright_check::{Check, CheckFinding, CheckOutcome, CpuProgram, Harness, Isa, IsaKind, ReplayToken, Rule};
 use std::fmt;
 
-/// What the kernel did, or what its fix did.
+/// The two versions of a bug's program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Version {
-    /// With the bug.
+    /// The program with the bug.
     Shipped,
-    /// Without it.
+    /// The program with the kernel's fix.
     Fixed,
 }
 
-/// By what a bug is found.
+/// What finds a bug.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum FoundBy {
     /// A rule of the oracle.
     Rule(Rule),
-    /// The program itself, which reads what it can't have.
+    /// The program, which reads a value that it must not see.
     Value,
 }
 
 impl FoundBy {
-    /// Whether this is what `finding` says.
+    /// Whether `finding` was made by this.
     pub(crate) fn is(self, finding: &CheckFinding) -> bool {
         match self {
             Self::Rule(rule) => finding.rule() == Some(rule),
@@ -67,16 +67,16 @@ impl fmt::Display for FoundBy {
     }
 }
 
-/// How to look for it.
+/// How to run the program of a bug.
 pub(crate) enum RunMode<'a> {
-    /// In many schedules.
+    /// Search many schedules.
     Search {
-        /// Of all choices.
+        /// The seed of all random choices.
         seed: u64,
-        /// How many at most.
+        /// The most schedules to try.
         schedules: u32,
     },
-    /// In the one of this token.
+    /// Replay the schedule of a token.
     Replay(&'a ReplayToken),
 }
 
@@ -91,21 +91,21 @@ impl RunMode<'_> {
 
 /// One bug.
 pub(crate) struct Bug {
-    /// Whose, and by which number it is known.
+    /// The kernel, and the number of the report.
     pub(crate) name: &'static str,
-    /// Where it is told.
+    /// The report or the fix.
     pub(crate) link: &'static str,
-    /// What was wrong, in a line.
+    /// What was wrong, in one line.
     pub(crate) what: &'static str,
-    /// On what the program runs here.
+    /// The instruction set on which the program runs here.
     pub(crate) isa: IsaKind,
-    /// By what it is found.
+    /// What finds it.
     pub(crate) found_by: FoundBy,
-    /// Looks for it.
+    /// Runs its program.
     pub(crate) check: fn(Version, &RunMode<'_>) -> CheckOutcome,
 }
 
-/// All of them.
+/// All bugs.
 pub(crate) const BUGS: &[Bug] = &[
     litebox_848::BUG,
     asterinas_862::BUG,
@@ -124,7 +124,7 @@ pub(crate) const BUGS: &[Bug] = &[
     tgoskits_2009::BUG,
 ];
 
-/// The page `docs/named-bugs.md`.
+/// The text of `docs/named-bugs.md`.
 pub(crate) fn markdown() -> String {
     let mut page = String::from(HEAD);
     for Bug { name, link, what, isa, found_by, .. } in BUGS {

@@ -1,8 +1,7 @@
-//! What the programs of this corpus share: a kernel of one lock and one page table to a space, and
-//! the ways in which kernels flush.
+//! The small kernel that the programs of the corpus share.
 //!
-//! [`Space`] writes raw entries by Intel SDM vol. 3A §4.5 and Arm ARM D8.3. It flushes nothing by
-//! itself: each bug does that as its kernel did.
+//! An address space ([`Space`]) has one lock and four page tables with raw entries (Intel SDM vol.
+//! 3A §4.5, Arm ARM D8.3). It never flushes: the program of each bug flushes as its kernel did.
 
 use pagewright_check::{
     Cpu, Harness, HarnessLock, Invalidate, InvalidateScope, InvalidateTarget, Isa, IsaKind, Level, PageRange, Pfn,
@@ -11,15 +10,15 @@ use pagewright_check::{
 use std::rc::Rc;
 use std::sync::atomic::Ordering;
 
-/// The tag of the space that every CPU runs at first.
+/// The tag under which the space of [`Space::run_everywhere`] is loaded.
 pub(crate) const TAG: Tag = Tag::new(1);
 
-/// Page `index` of the part of user space that the programs use.
+/// The address of page `index` in the user memory of the programs.
 pub(crate) const fn page(index: u64) -> VirtAddr {
     VirtAddr::new((1 << 30) + (index << 12))
 }
 
-/// The same as a range.
+/// The range of page `index`.
 pub(crate) const fn pages(index: u64) -> PageRange {
     PageRange::page(page(index))
 }
@@ -28,12 +27,12 @@ pub(crate) const fn pages(index: u64) -> PageRange {
 pub(crate) struct Space {
     /// Root first.
     tables: Vec<Pfn>,
-    /// Whoever changes entries holds it, where the kernel in question held something.
+    /// The lock that the kernel holds while it changes entries, where that kernel holds one.
     pub(crate) lock: HarnessLock<()>,
 }
 
 impl Space {
-    /// A space that no CPU runs yet.
+    /// Makes a space that no CPU has loaded.
     pub(crate) fn new<I: Isa>(harness: &Harness<I>) -> Rc<Self> {
         let tables: Vec<Pfn> = (0..4).map(|_| harness.alloc_frame()).collect();
         let space = Rc::new(Self { tables, lock: HarnessLock::new(()) });
@@ -47,7 +46,7 @@ impl Space {
         space
     }
 
-    /// A space that all CPUs run.
+    /// Makes a space and loads it on all CPUs.
     pub(crate) fn run_everywhere<I: Isa>(harness: &Harness<I>) -> Rc<Self> {
         let space = Self::new(harness);
         harness.cpus().for_each(|cpu| cpu.load_root(space.root(), TAG));
@@ -63,13 +62,13 @@ impl Space {
         self.tables[3]
     }
 
-    /// Where the entry of `level` over page `index` stands.
+    /// The address of the entry of `level` for page `index`.
     pub(crate) fn entry(&self, level: Level, index: u64) -> PhysAddr {
         let table = self.tables[Level::PGD.index() - level.index()];
         table.base().add(level.index_of(page(index)) as u64 * 8)
     }
 
-    /// Stores the entry of a page.
+    /// Stores the entry of page `index`.
     pub(crate) fn map<I: Isa>(&self, cpu: &Cpu<I>, index: u64, pfn: Pfn, rights: Rights) {
         let writable = rights.contains(Rights::WRITE);
         let bits = match (I::KIND, writable) {
@@ -83,7 +82,7 @@ impl Space {
         cpu.store(self.entry(Level::PTE, index), pfn.base().raw() | bits);
     }
 
-    /// Maps a new page that begins with `value`, before the programs start.
+    /// Maps a new page whose first word is `value`, before the programs start.
     pub(crate) fn map_new<I: Isa>(&self, harness: &Harness<I>, index: u64, rights: Rights, value: u64) -> Pfn {
         let pfn = harness.alloc_frame();
         fill(harness, pfn, value);
@@ -91,12 +90,12 @@ impl Space {
         pfn
     }
 
-    /// Clears the entry of a page by an exchange, and returns the frame that it led to.
+    /// Clears the entry of page `index` atomically, and returns the frame that it mapped.
     pub(crate) fn clear<I: Isa>(&self, cpu: &Cpu<I>, index: u64) -> Option<Pfn> {
         frame_of(cpu.swap(self.entry(Level::PTE, index), 0))
     }
 
-    /// The frame to which the entry of a page leads, if stores through it are allowed.
+    /// The frame of page `index`, if its entry is writable.
     pub(crate) fn writable(&self, cpu: &Cpu<X86_64>, index: u64) -> Option<Pfn> {
         let entry = cpu.load(self.entry(Level::PTE, index));
         frame_of(entry).filter(|_| entry & 0b10 != 0)
@@ -107,31 +106,32 @@ fn frame_of(entry: u64) -> Option<Pfn> {
     (entry & 1 != 0).then(|| Pfn::containing(PhysAddr::new(entry & 0x0000_ffff_ffff_f000)))
 }
 
-/// The kernel stores a frame's first word, by physical address.
+/// Stores the first word of a frame by physical address, as the kernel.
 pub(crate) fn fill<I: Isa>(harness: &Harness<I>, pfn: Pfn, value: u64) {
     harness.ram()[pfn.index() * Level::ENTRIES].store(value, Ordering::Release);
 }
 
-/// The kernel copies a page; one word of contents is enough here.
+/// Copies the first word of a frame by physical address, as the kernel copies a page.
 pub(crate) fn copy<I: Isa>(harness: &Harness<I>, from: Pfn, to: Pfn) {
     fill(harness, to, harness.ram()[from.index() * Level::ENTRIES].load(Ordering::Acquire));
 }
 
-/// A thread of the program that reads `pages` pages twice, whatever comes of it.
+/// A thread that reads `pages` pages twice and ignores page faults.
 pub(crate) fn reads<I: Isa>(cpu: &Cpu<I>, pages: u64) {
     for index in (0..pages).chain(0..pages) {
         cpu.read(page(index)).ok();
     }
 }
 
-/// `INVLPG` here and, by interrupts that are waited for, everywhere else.
+/// Executes `INVLPG` on this CPU and, by IPI, on all others; waits until all have.
 pub(crate) fn flush_everywhere(cpu: &Cpu<X86_64>, index: u64) {
     cpu.flush_page(page(index), InvalidateScope::Local);
     cpu.shoot_down(cpu.others(), move |other| other.flush_page(page(index), InvalidateScope::Local));
 }
 
-/// `TLBI VAE1IS` with this in its register: bits 43 to 0 are bits 55 to 12 of the address (Arm ARM
-/// C5.5).
+/// Executes `TLBI VAE1IS` with `operand` in its register.
+///
+/// Bits 43 to 0 of the register are bits 55 to 12 of the address (Arm ARM C5.5).
 pub(crate) fn tlbi_vae1is<I: Isa>(cpu: &Cpu<I>, operand: u64) {
     let va = VirtAddr::new((operand & ((1 << 44) - 1)) << 12);
     let target = InvalidateTarget::Page { tag: TAG, va, level: Level::PTE, last_level: false };

@@ -1,13 +1,13 @@
-//! Linux: `madvise` returned while a migration had yet to flush.
+//! Linux: `madvise` returned before a concurrent migration had flushed.
 //!
-//! **Shipped.** Collecting pages to migrate to a device (`migrate_vma_collect_pmd`) cleared their
-//! entries under the page-table lock and flushed after it had released it. `MADV_DONTNEED` of
-//! another thread that comes in between finds no entry, so nothing to flush, and returns while the
-//! page is still in use through TLBs. **Fix** (60bae7370896): flush before the lock is released.
+//! **Shipped.** `migrate_vma_collect_pmd`, which collects pages to migrate to a device, cleared
+//! their entries under the page-table lock and flushed after it had released the lock. A concurrent
+//! `MADV_DONTNEED` in between finds no entry, flushes nothing, and returns while TLBs still map the
+//! page. **Fix** (60bae7370896): flush before the lock is released.
 //!
 //! **Here.** One page, collected by CPU 0 and discarded by CPU 2, and a thread that uses it. The
-//! migration declares no right that it takes: it would give the page back. Left out: what is
-//! migrated, and to where.
+//! migration declares no reduction, because it would map the page again. Left out: the migration
+//! itself.
 
 use crate::corpus::kernel::{Space, flush_everywhere, pages, reads};
 use crate::corpus::{Bug, FoundBy, RunMode, Version};

@@ -1,13 +1,13 @@
-//! Linux: `mremap` let go of a page before the TLBs had (CVE-2018-18281).
+//! Linux: `mremap` released the page-table locks before it flushed (CVE-2018-18281).
 //!
-//! **Shipped.** `mremap` moves entries to their new place under both page-table locks, and flushed
-//! the old addresses after it had released them. In between, somebody who truncates the file finds
-//! the page at its new address, flushes that one, and frees the page – which other CPUs still reach
-//! by the old address. **Fix** (eb66ae030829): the old addresses are flushed before either lock is
-//! released, because the lock is all that keeps the page alive.
+//! **Shipped.** `mremap` moves entries under both page-table locks, and flushed the old addresses
+//! after it had released the locks. In between, a concurrent truncation finds the page at its new
+//! address, flushes that address, and frees the page, which other CPUs still reach through the old
+//! address. **Fix** (eb66ae030829): the old addresses are flushed before either lock is released,
+//! because only the lock keeps the page alive.
 //!
-//! **Here.** One page that moves from page 0 to page 1, one lock for both tables, one thread that
-//! uses the old address, one that truncates and reuses the frame.
+//! **Here.** One page moves from page 0 to page 1, under one lock for both tables. One thread uses
+//! the old address, another truncates and reallocates the frame.
 
 use crate::corpus::kernel::{Space, flush_everywhere, pages, reads};
 use crate::corpus::{Bug, FoundBy, RunMode, Version};

@@ -1,14 +1,14 @@
-//! Linux: a driver took its pages back while `munmap` had yet to flush (CVE-2022-39188).
+//! Linux: a driver reclaimed its pages before `munmap` had flushed (CVE-2022-39188).
 //!
 //! **Shipped.** `munmap` clears the entries, unlinks the mapping from its file, and flushes last. A
-//! driver that takes pages back asks for every mapping of the file to be cleared
-//! (`unmap_mapping_range`). Once the mapping is unlinked that does nothing, and the driver goes on
-//! while TLBs still lead to its pages. **Fix** (b67fbebd4cf9): for mappings of raw page frames,
-//! flush before the mapping is unlinked.
+//! driver that reclaims pages has every mapping of the file cleared (`unmap_mapping_range`). Once
+//! the mapping is unlinked, that call does nothing, and the driver goes on while TLBs still map its
+//! pages. **Fix** (b67fbebd4cf9): for mappings of raw page frames, flush before the mapping is
+//! unlinked.
 //!
 //! **Here.** One page of a driver, a thread that uses it, a thread that unmaps it, and the driver,
-//! which gives the page to somebody else. Where the mapping is still linked the driver's call
-//! flushes even if it finds the entry cleared, as Linux does while another flush is owed.
+//! which frees the page. While the mapping is linked, the call of the driver flushes even if it
+//! finds the entry cleared, as Linux does while another flush is pending.
 
 use crate::corpus::kernel::{Space, flush_everywhere, pages, reads};
 use crate::corpus::{Bug, FoundBy, RunMode, Version};
@@ -19,13 +19,13 @@ use std::rc::Rc;
 pub(crate) const BUG: Bug = Bug {
     name: "Linux CVE-2022-39188",
     link: "https://git.kernel.org/linus/b67fbebd4cf980aecbcc750e1462128bffe8ae15",
-    what: "munmap unlinks a driver's mapping before it flushes, so the driver finds nothing to wait for",
+    what: "munmap unlinks a driver's mapping before it flushes, so the driver does not wait for the flush",
     isa: IsaKind::X86_64,
     found_by: FoundBy::Rule(Rule::Reuse),
     check,
 };
 
-/// A space, and whether the file knows of its mapping; that changes under the lock.
+/// A space, and whether its mapping is linked to the file; the lock of the space protects both.
 struct Mapping {
     space: Rc<Space>,
     linked: Cell<bool>,

@@ -1,12 +1,11 @@
-//! LiteBox: frames were free before the TLBs were flushed.
+//! LiteBox: frames were freed before the TLBs were flushed.
 //!
-//! **Shipped.** `unmap_pages` of LiteBox's kernel platforms gave the frames back before all cores
-//! had flushed. In between another core may be given such a frame while a third still reads and
-//! writes it through its TLB: a use after unmap. **Fix.** The frames are kept until the flush is
-//! over.
+//! **Shipped.** `unmap_pages` of LiteBox's kernel platforms freed the frames before all cores had
+//! flushed. In between, another core may allocate such a frame while a third still reads and writes
+//! it through its TLB: a use after unmap. **Fix.** The frames are freed after the flush.
 //!
-//! **Here.** One page; a thread that uses it; a core that allocates. Left out: ranges, and
-//! Hyper-V's flush hypercalls (interrupts stand in for them).
+//! **Here.** One page, a thread that uses it, and a core that allocates. Left out: ranges, and
+//! Hyper-V's flush hypercalls, for which IPIs stand.
 
 use crate::corpus::kernel::{Space, fill, flush_everywhere, pages, reads};
 use crate::corpus::{Bug, FoundBy, RunMode, Version};

@@ -1,15 +1,15 @@
-//! NetBSD and OpenBSD: two threads saw two pages at one address.
+//! NetBSD and OpenBSD: two threads saw different pages at one address.
 //!
-//! **Shipped.** A write fault that copies a page made the copy writable and then flushed the other
-//! CPUs, one after the other. Found while a corruption of Go programs was looked for: thread A's
-//! store copies the page, thread B, whose CPU has flushed, stores to the copy under a lock, and
-//! thread C, whose CPU has not, reads the old page under the same lock – and, once it has flushed,
-//! the new one. **Fix** (OpenBSD, amd64 pmap, 2022-02-01): the copy is mapped read-only, the others
-//! flush, and only then may it be written. FreeBSD's D14347 discusses the same race.
+//! **Shipped.** A copy-on-write fault made the copy writable and then flushed the other CPUs, one
+//! after the other. The bug corrupted Go programs. The store of thread A copies the page. Thread B,
+//! whose CPU has flushed, stores to the copy under a lock. Thread C, whose CPU has not flushed,
+//! reads the old page under the same lock, and the new page after it has flushed. **Fix** (OpenBSD,
+//! amd64 pmap, 2022-02-01): the copy is mapped read-only, the other CPUs flush, and only then does
+//! the copy become writable. FreeBSD's D14347 discusses the same race.
 //!
-//! **Here.** The three threads and the page of the report. When the fault returns everybody has
-//! flushed, so no rule of the oracle is broken: the program sees the race as the original does, by
-//! reading twice under the lock.
+//! **Here.** The three threads and the page of the report. When the fault returns, every CPU has
+//! flushed, so no rule of the oracle is broken: the program sees the race as the original program
+//! does, by reading twice under the lock.
 
 use crate::corpus::kernel::{Space, copy, flush_everywhere, page, pages};
 use crate::corpus::{Bug, FoundBy, RunMode, Version};

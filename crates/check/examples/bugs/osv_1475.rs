@@ -1,14 +1,14 @@
-//! OSv: a copy on write that told only its own CPU.
+//! OSv: a copy-on-write fault flushed only its own CPU.
 //!
-//! **Proposed** (an open pull request; a reviewer saw it in the source). A write fault on a page
-//! shared after `fork()` that comes nested in another exception must not wait for other CPUs, so it
-//! flushed only its own TLB: the new page is private to this address space, and other CPUs were
-//! taken to run other spaces. But the parent may have threads on other CPUs, and nothing bounds how
-//! long they go on reading the page that it shared. **Fix.** The path for faults that are not
-//! nested flushes all CPUs.
+//! **Proposed** (an open pull request; a reviewer found the bug in the source). A write fault on a
+//! page shared by `fork()`, nested in another exception, must not wait for other CPUs. It flushed
+//! only its own TLB, on the assumption that other CPUs run other address spaces. But the parent may
+//! have threads on other CPUs, which go on reading the shared page for an unbounded time. **Fix.**
+//! The path for faults that are not nested flushes all CPUs.
 //!
-//! **Here.** A parent of two threads; one writes, the other reads. The fix waits, which a nested
-//! fault must not: the program keeps what is right, and not how OSv gets there.
+//! **Here.** A parent with two threads: one writes, the other reads. The fixed version waits for
+//! the other CPU, which a nested fault must not do: the program keeps the result of OSv's fix, and
+//! not its mechanism.
 
 use crate::corpus::kernel::{Space, copy, flush_everywhere, page, pages, reads};
 use crate::corpus::{Bug, FoundBy, RunMode, Version};

@@ -1,13 +1,13 @@
-//! seL4: without PCIDs, unmapping a page of a space that runs elsewhere flushed nothing.
+//! seL4: without PCIDs, unmapping a page of a space that another core runs flushed nothing.
 //!
-//! **Shipped.** On x86, where CPUs have no PCIDs, `unmapPage` skipped the invalidation if the space
-//! was not the one of the running thread: the condition that `flushTable` still has in the fixed
-//! source. On one core that is right, since loading the other space's CR3 flushes; with several, a
-//! thread of that space may be running on another core. **Fix.** `unmapPage` always invalidates, on
-//! all cores that may hold the space.
+//! **Shipped.** On x86 CPUs without PCIDs, `unmapPage` skipped the invalidation if the space was
+//! not that of the running thread; `flushTable` still has this condition in the fixed source. On
+//! one core the condition is correct, since loading CR3 of the other space flushes. With several
+//! cores, a thread of that space may run on another core. **Fix.** `unmapPage` always invalidates,
+//! on all cores that may have the space loaded.
 //!
-//! **Here.** A machine without PCIDs; a thread on CPU 0 unmaps a page of the space that CPU 1 runs.
-//! Left out: capabilities, and the mask of cores that hold a space.
+//! **Here.** A machine without PCIDs. A thread on CPU 0 unmaps a page of the space that CPU 1 runs.
+//! Left out: capabilities, and the mask of cores that have a space loaded.
 
 use crate::corpus::kernel::{Space, TAG, flush_everywhere, pages, reads};
 use crate::corpus::{Bug, FoundBy, RunMode, Version};

@@ -1,13 +1,13 @@
-//! tgoskits: the TLBI went ahead of the store.
+//! tgoskits: no barrier between the store of the entry and the TLBI.
 //!
 //! **Shipped.** `flush_tlb` of ax-cpu's aarch64 port executed `TLBI VAAE1IS; DSB SY; ISB` without a
-//! barrier before. The entry that the caller had just cleared need not be visible to another CPU's
-//! walker when the TLBI arrives there: the walker reads the old entry again, and what it found
-//! stays. **Fix** (proposed, closed): `DSB ISHST` first. The pull request notes that QEMU can't
-//! reproduce this reliably. It also mends a `TLBI VMALLE1` that was not broadcast, which is the bug
-//! of [`super::zephyr_98344`].
+//! barrier before the TLBI. The entry that the caller has just cleared need not be visible to the
+//! walker of another CPU when the TLBI arrives there: the walker reads the old entry again and
+//! fills the TLB with it. **Fix** (proposed, closed): `DSB ISHST` before the TLBI. The pull request
+//! notes that QEMU cannot reproduce the bug reliably. It also fixes a `TLBI VMALLE1` that was not
+//! broadcast, which is the bug of [`super::zephyr_98344`].
 //!
-//! **Here.** Three pages that are unmapped one by one while a thread on the other CPU uses them.
+//! **Here.** Three pages are unmapped one by one while a thread on the other CPU uses them.
 
 use crate::corpus::kernel::{Space, page, pages, reads, tlbi_vae1is};
 use crate::corpus::{Bug, FoundBy, RunMode, Version};

@@ -1,14 +1,14 @@
-//! tgoskits: a page table was free while walk caches led to it.
+//! tgoskits: a page table was freed while walk caches pointed to it.
 //!
 //! **Shipped.** `unmap_range_recursive` of page-table-generic flushes each leaf that it clears. A
-//! table that is empty then was unhooked from the table above and given back at once. A walk that
-//! took place after the last leaf's flush may have left the way to the table in a walk cache; once
-//! the frame is used for something else, that CPU reads it as a page table. **Fix** (proposed,
-//! open): the table's addresses are flushed before its frame is freed.
+//! table that becomes empty was unlinked from the table above and freed at once. A walk after the
+//! flush of the last leaf may have left a walk-cache entry that points to the table. Once the frame
+//! is reallocated, that CPU reads it as a page table. **Fix** (proposed, open): the addresses of
+//! the table are flushed before its frame is freed.
 //!
-//! **Here.** One leaf, its table, a thread on the other CPU that uses the page, and the frame's
-//! next owner. On arm64, where the kernel's flush is broadcast; the pull request's discussion says
-//! that elsewhere it is local.
+//! **Here.** One leaf, its table, a thread on the other CPU that uses the page, and a reallocation
+//! of the frame. The program runs on arm64, where the kernel's flush is broadcast; the discussion
+//! of the pull request says that it is local elsewhere.
 
 use crate::corpus::kernel::{Space, page, pages, reads, tlbi_vae1is};
 use crate::corpus::{Bug, FoundBy, RunMode, Version};
@@ -17,7 +17,7 @@ use pagewright_check::{Aarch64, Check, CheckOutcome, Cpu, IsaKind, Level, Rights
 pub(crate) const BUG: Bug = Bug {
     name: "tgoskits #2009",
     link: "https://github.com/rcore-os/tgoskits/pull/2009",
-    what: "an empty table is unhooked and freed without a flush",
+    what: "an empty table is unlinked and freed without a flush",
     isa: IsaKind::Aarch64,
     found_by: FoundBy::Rule(Rule::Reuse),
     check,

@@ -1,12 +1,11 @@
-//! Unikraft: a virtual address in a register that does not take one.
+//! Unikraft: the address in the operand of a TLBI was not shifted.
 //!
 //! **Shipped.** `ukarch_tlb_flush_entry` of arm64 put the address itself into the register of
-//! `TLBI VAAE1IS`, where bits 43 to 0 stand for bits 55 to 12 of the address. So the entry was not
-//! invalidated, and memory that had been unmapped could be used. **Fix.** The address is shifted to
-//! its place.
+//! `TLBI VAAE1IS`, where bits 43 to 0 are bits 55 to 12 of the address. So the TLBI invalidated
+//! another address, and unmapped memory remained accessible. **Fix.** The address is shifted by 12.
 //!
-//! **Here.** One page that is unmapped while a thread on the other CPU uses it. The machine's
-//! invalidation names its ASID (`VAE1IS`).
+//! **Here.** One page is unmapped while a thread on the other CPU uses it. The TLBI of the machine
+//! names an ASID (`VAE1IS`).
 
 use crate::corpus::kernel::{Space, page, pages, reads, tlbi_vae1is};
 use crate::corpus::{Bug, FoundBy, RunMode, Version};

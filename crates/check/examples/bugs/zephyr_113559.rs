@@ -1,12 +1,12 @@
-//! Zephyr: an ASID was given to a new domain with the old one's translations under it.
+//! Zephyr: an ASID was reused while TLBs still had the translations of its old domain.
 //!
-//! **Shipped.** `arch_mem_domain_deinit()` of the arm64 port gave a domain's tables back and
-//! invalidated nothing. ASIDs come around after 255 domains; the new owner of one could then use
-//! what some CPU still held under it, with the old domain's rights. **Fix** (#113562): the end of a
-//! domain invalidates all TLBs, broadcast.
+//! **Shipped.** `arch_mem_domain_deinit()` of the arm64 port freed the tables of a domain and
+//! invalidated nothing. ASIDs are reused after 255 domains. The new domain could then use the
+//! translations that a CPU still cached under its ASID, with the rights of the old domain. **Fix**
+//! (#113562): the end of a domain invalidates all TLBs, by broadcast.
 //!
-//! **Here.** Two domains with one ASID, the second made when the first has ended; 255 domains in
-//! between add nothing. The frame of the first one's page goes to the second.
+//! **Here.** Two domains with one ASID, the second created after the first has ended; 255 domains
+//! in between would add nothing. The frame of the first domain's page is reallocated to the second.
 
 use crate::corpus::kernel::{Space, TAG, page, reads};
 use crate::corpus::{Bug, FoundBy, RunMode, Version};
@@ -26,7 +26,7 @@ pub(crate) const BUG: Bug = Bug {
     check,
 };
 
-/// Where the domains are.
+/// How far the domains have come.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Stage {
     FirstRuns,

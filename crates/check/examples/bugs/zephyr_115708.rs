@@ -1,12 +1,12 @@
-//! Zephyr: a TLBI for a page that nobody had.
+//! Zephyr: the address in the operand of a TLBI was shifted too far.
 //!
-//! **Shipped.** `invalidate_tlb_page()` shifted the address by the size of a page before it put it
-//! into the register of `TLBI VAE1IS`. The field holds bits 55 to 12 of the address whatever the
-//! granule, so with pages of 16K or 64K another address was invalidated: a page that was paged out
-//! stayed accessible. **Fix** (#115712): shift by 12.
+//! **Shipped.** `invalidate_tlb_page()` shifted the address by the page shift before it put it into
+//! the register of `TLBI VAE1IS`. The field holds bits 55 to 12 of the address for every granule,
+//! so with 16K or 64K pages the TLBI invalidated another address, and a page that was paged out
+//! remained accessible. **Fix** (#115712): shift by 12.
 //!
 //! **Here.** One page is paged out while a thread on the other CPU uses it. The machine has 4K
-//! pages only, so what is kept is the shift by 14 of a kernel that was built for 16K.
+//! pages only, so the program keeps the shift by 14 of a kernel built for 16K pages.
 
 use crate::corpus::kernel::{Space, page, pages, reads, tlbi_vae1is};
 use crate::corpus::{Bug, FoundBy, RunMode, Version};

@@ -1,11 +1,10 @@
-//! Zephyr: one CPU's TLB was invalidated instead of all.
+//! Zephyr: only the TLB of the executing CPU was invalidated.
 //!
-//! **Shipped.** `invalidate_tlb_all()` of the arm64 port used `TLBI VMALLE1`, which acts on the CPU
-//! that executes it, on SMP systems too. Other CPUs kept translations by the tables as they had
-//! been; many SMP tests failed on Arm's FVP. **Fix** (#97887): the inner-shareable forms, which are
-//! broadcast.
+//! **Shipped.** `invalidate_tlb_all()` of the arm64 port used `TLBI VMALLE1`, which acts only on
+//! the CPU that executes it, on SMP systems too. Other CPUs kept stale translations, and many SMP
+//! tests failed on Arm's FVP. **Fix** (#97887): the inner-shareable forms, which are broadcast.
 //!
-//! **Here.** One page that is unmapped while a thread on the other CPU uses it.
+//! **Here.** One page is unmapped while a thread on the other CPU uses it.
 
 use crate::corpus::kernel::{Space, pages, reads};
 use crate::corpus::{Bug, FoundBy, RunMode, Version};

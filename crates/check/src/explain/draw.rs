@@ -1,35 +1,34 @@
-//! Lines to columns: one for each CPU that has something to say, time downwards, at most 100
-//! characters wide.
+//! Draws lines in columns, one for each CPU, time downwards, at most 100 characters wide.
 
 use pagewright_types::CpuId;
 
 /// Characters in a line.
 const WIDTH: usize = 100;
-/// Characters before the first column: mark and step.
+/// Characters before the first column, for the mark and the step.
 const GUTTER: usize = 8;
-/// Most CPUs that get a column of their own; more share one, each line with its CPU before it.
+/// The most CPUs that get a column each; more CPUs share one column, and each line names its CPU.
 const COLUMNS: usize = 3;
-/// Lines on either side of a marked one that are drawn in a long run.
+/// In a long run, the lines drawn on either side of a marked one.
 const AROUND: usize = 8;
-/// Lines up to which a run is drawn whole.
+/// The longest run, in lines, that is drawn whole.
 const WHOLE: usize = 70;
 
-/// Something that happened.
+/// One line of the drawing.
 #[derive(Debug)]
 pub(super) struct Line {
-    /// Step of the schedule; 0 outside.
+    /// The step of the schedule; 0 outside of a schedule.
     pub(super) at: u32,
     pub(super) cpu: CpuId,
     pub(super) text: String,
-    /// Why the findings speak of it.
+    /// Why the findings refer to it; empty if they do not.
     pub(super) why: Vec<String>,
-    /// How often in a row.
+    /// How often it happened in a row.
     pub(super) times: u32,
-    /// Whether a program says what it does.
+    /// Whether it is a note of a program.
     pub(super) note: bool,
 }
 
-/// Draws them.
+/// Draws `lines`.
 pub(super) fn draw(lines: &[Line]) -> String {
     let mut cpus: Vec<CpuId> = lines.iter().map(|line| line.cpu).collect();
     cpus.sort_unstable();
@@ -56,7 +55,7 @@ fn is_drawn(lines: &[Line], index: usize) -> bool {
 }
 
 struct Sheet {
-    /// Who has which column; empty if all share one.
+    /// The CPU of each column; empty if all share one.
     cpus: Vec<CpuId>,
     columns: usize,
     width: usize,
@@ -72,14 +71,15 @@ impl Sheet {
     fn folded(&self, lines: usize) -> String {
         match lines {
             0 => String::new(),
-            _ => format!("{:GUTTER$}⋮ {lines} more\n", ""),
+            1 => format!("{:GUTTER$}⋮ 1 more line\n", ""),
+            _ => format!("{:GUTTER$}⋮ {lines} more lines\n", ""),
         }
     }
 
     fn line(&self, line: &Line) -> String {
-        let who = if self.cpus.is_empty() { format!("CPU {}: ", line.cpu) } else { String::new() };
+        let cpu = if self.cpus.is_empty() { format!("CPU {}: ", line.cpu) } else { String::new() };
         let times = if line.times > 1 { format!(" ({} times)", line.times) } else { String::new() };
-        let text = format!("{who}{}{times}", line.text);
+        let text = format!("{cpu}{}{times}", line.text);
         let mut rows = wrapped(&text, self.width, "");
         rows.extend(line.why.iter().flat_map(|why| wrapped(why, self.width, "└ ")));
         let mark = if line.why.is_empty() { ' ' } else { '►' };
@@ -107,14 +107,15 @@ impl Sheet {
     }
 }
 
-/// `text` in rows as wide as a drawing.
+/// Wraps `text` to rows as wide as a drawing.
 pub(crate) fn rows(text: &str) -> Vec<String> {
     wrapped(text, WIDTH, "")
 }
 
-/// `text` in rows of at most `width` characters, if its words allow it.
+/// Wraps `text` to rows of at most `width` characters; a longer word has a row of its own.
 ///
-/// The first begins with `lead` and as the text does, the others are indented by two more.
+/// The first row begins with `lead` and the indentation of the text. The other rows are indented by
+/// two more characters.
 fn wrapped(text: &str, width: usize, lead: &str) -> Vec<String> {
     let indent = text.len() - text.trim_start().len();
     let mut rows = Vec::new();
@@ -145,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn each_cpu_has_a_column_and_nothing_is_too_wide() {
+    fn each_cpu_has_a_column_and_no_row_is_too_wide() {
         let long = "a text that is so long that it does not fit into a column of a drawing with three CPUs in it";
         for cpus in [1, 2, 3, 4, 9] {
             let lines: Vec<Line> =
@@ -163,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn a_long_run_is_drawn_where_it_matters() {
+    fn a_long_run_is_drawn_around_marks_and_notes() {
         let mut lines: Vec<Line> = (0..500).map(|index| line(0, &format!("number {index}."), &[])).collect();
         lines[250].why.push("this".to_owned());
         lines[400].note = true;
@@ -173,6 +174,7 @@ mod tests {
         {
             assert_eq!(text.contains(&format!("number {number}.")), drawn, "{number} in {text}");
         }
-        assert!(text.contains("⋮ 242 more") && text.contains("⋮ 141 more") && text.ends_with("⋮ 99 more\n"), "{text}");
+        assert!(text.contains("⋮ 242 more lines") && text.contains("⋮ 141 more lines"), "{text}");
+        assert!(text.ends_with("⋮ 99 more lines\n"), "{text}");
     }
 }

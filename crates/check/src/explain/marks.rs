@@ -1,34 +1,34 @@
-//! What a finding speaks of: which lines of the drawing, and why.
+//! The lines of the drawing that a finding refers to, and why.
 
 use crate::finding::CheckFinding;
 use pagewright_model::{CpuStep, Exposure, SpecMismatch, Violation, ViolationKind};
 use pagewright_types::judge::{CachedEntry, CachedEntryKind};
 
-/// A line that a finding speaks of.
+/// A line that a finding refers to.
 pub(super) enum Mark {
-    /// What the oracle was told in this step.
+    /// The line of what the oracle was told in this step.
     Step(u64, String),
-    /// Where what is held came from: the latest line before that step of the oracle at which its
-    /// CPU read it or kept it.
+    /// The line at which a CPU cached `held`.
+    ///
+    /// It is the latest read or fill of that entry before step `before` of the oracle.
     Source { held: CachedEntry, before: u64, why: String },
 }
 
-fn did(did: &CpuStep, why: &str) -> Mark {
+fn marked(did: &CpuStep, why: &str) -> Mark {
     Mark::Step(did.step, why.to_owned())
 }
 
-/// As [`did`], if the finding itself is made later.
+/// Like [`marked`], unless the finding is made in the same step.
 fn later(at: &CpuStep, found: u64, why: &str) -> Option<Mark> {
-    (at.step != found).then(|| did(at, why))
+    (at.step != found).then(|| marked(at, why))
 }
 
-/// Where what is held came from.
+/// Marks the line at which `held` was cached.
 fn source(held: &CachedEntry, before: u64) -> Mark {
     let why = match held.kind {
-        CachedEntryKind::Translation { rights, .. } => format!("CPU {} holds {rights} from here on", held.cpu),
-        CachedEntryKind::Table { table } | CachedEntryKind::Walk { table } => {
-            format!("CPU {} knows the way to table {table}", held.cpu)
-        }
+        CachedEntryKind::Translation { rights, .. } => format!("CPU {} caches {rights} from here on", held.cpu),
+        CachedEntryKind::Table { table } => format!("CPU {} has cached the path to table {table}", held.cpu),
+        CachedEntryKind::Walk { table } => format!("the walk on CPU {} has reached table {table}", held.cpu),
     };
     Mark::Source { held: *held, before, why }
 }
@@ -36,21 +36,21 @@ fn source(held: &CachedEntry, before: u64) -> Mark {
 fn still(held: &CachedEntry) -> String {
     let cpu = held.cpu;
     match held.kind {
-        CachedEntryKind::Translation { pfn, rights } => format!("CPU {cpu} still has {rights} of frame {pfn}"),
-        CachedEntryKind::Table { table } => format!("CPU {cpu} still walks through table {table}"),
-        CachedEntryKind::Walk { table } => format!("a walk of CPU {cpu} is about to read table {table}"),
+        CachedEntryKind::Translation { pfn, rights } => format!("CPU {cpu} can still use {rights} on frame {pfn}"),
+        CachedEntryKind::Table { table } => format!("CPU {cpu} can still walk through table {table}"),
+        CachedEntryKind::Walk { table } => format!("a walk on CPU {cpu} is about to read table {table}"),
     }
 }
 
 fn exposed(exposure: &Exposure, held: &CachedEntry) -> String {
     match exposure {
         Exposure::Immediate => still(held),
-        Exposure::Loaded { tag, .. } => format!("tag {tag} is in use again: {}", still(held)),
-        Exposure::Hit(_) => "what should be gone is used".to_owned(),
+        Exposure::Loaded { tag, .. } => format!("tag {tag} is loaded again: {}", still(held)),
+        Exposure::Hit(_) => "a program uses the stale translation".to_owned(),
     }
 }
 
-/// The lines that a finding speaks of.
+/// The lines that a finding refers to.
 pub(super) fn of(finding: &CheckFinding) -> Vec<Mark> {
     match finding {
         CheckFinding::Violation(violation) => of_violation(violation),
@@ -65,31 +65,37 @@ fn of_violation(Violation { step, kind, rule, .. }: &Violation) -> Vec<Mark> {
     let end = |why: String| Mark::Step(*step, format!("{rule}: {why}"));
     match kind {
         ViolationKind::ReusedFrameReachable { held, block, exposure } => {
-            let freed = block.freed.as_ref().map(|freed| did(freed, "freed"));
-            let reused = later(&block.reused, *step, "handed out again");
+            let freed = block.freed.as_ref().map(|freed| marked(freed, "freed"));
+            let reused = later(&block.reused, *step, "reallocated");
             freed.into_iter().chain([source(held, *step)]).chain(reused).chain([end(exposed(exposure, held))]).collect()
         }
         ViolationKind::FreeFrameStored { freed, .. } => {
-            vec![did(freed, "freed"), end("a store to a frame that is nobody's".to_owned())]
+            vec![marked(freed, "freed"), end("a store to a free frame".to_owned())]
         }
         ViolationKind::RightKept { held, reduced, returned, exposure, .. } => {
-            let reduced = did(reduced, "the right is to go");
-            let returned = later(returned, *step, "the right should be gone");
+            let reduced = marked(reduced, "this call removes the right");
+            let returned = later(returned, *step, "from here on no CPU may use the right");
             [source(held, *step), reduced].into_iter().chain(returned).chain([end(exposed(exposure, held))]).collect()
         }
         ViolationKind::RightUsed { reduced, returned, .. } => {
-            let (reduced, returned) = (did(reduced, "the right is to go"), did(returned, "the right should be gone"));
-            vec![reduced, returned, end("it is used".to_owned())]
+            let reduced = marked(reduced, "this call removes the right");
+            let returned = marked(returned, "from here on no CPU may use the right");
+            vec![reduced, returned, end("a program uses the removed right".to_owned())]
         }
         ViolationKind::Unpublished { page, rights, reduced, .. } => {
-            vec![did(reduced, "the right is to go"), end(format!("walkers still find {rights} at {page}"))]
+            let end = end(format!("walkers still find {rights} at {page}: the store is not published"));
+            vec![marked(reduced, "this call removes the right"), end]
         }
         ViolationKind::Memory(SpecMismatch::Access { stored, changed, .. }) => {
-            let stored = stored.as_ref().map(|stored| did(stored, "last stored to"));
-            let changed = changed.as_ref().map(|(changed, call)| did(changed, call));
-            stored.into_iter().chain(changed).chain([end("no machine without a TLB answers so".to_owned())]).collect()
+            let stored = stored.as_ref().map(|stored| marked(stored, "last store to this address"));
+            let changed = changed.as_ref().map(|(changed, call)| marked(changed, call));
+            stored
+                .into_iter()
+                .chain(changed)
+                .chain([end("a machine without a TLB could not give this result".to_owned())])
+                .collect()
         }
-        ViolationKind::Memory(SpecMismatch::Call { .. }) => vec![end("no call answers so".to_owned())],
+        ViolationKind::Memory(SpecMismatch::Call { .. }) => vec![end("the call could not give this result".to_owned())],
         ViolationKind::Count(_) => vec![end("a count is wrong".to_owned())],
     }
 }

@@ -1,18 +1,19 @@
-//! How a finding came about, as a drawing in a terminal.
+//! Draws the run of a finding, for a terminal.
 //!
 //! ```text
 //!   step    CPU 0                             │ CPU 1
 //!  ►   12                                     │ reads 0x400000: frame 0x6 (walk)
-//!                                             │ └ CPU 1 holds rw- from here on
-//!      14  entry 0x5[0] := empty              │
+//!                                             │ └ CPU 1 caches rw- from here on
+//!      14  clears entry 0x5[0]                │
 //! ```
 //!
-//! The steps of the schedule and the lines of the journal are laid side by side, put into words
-//! (`words`), marked where the findings speak of them (`marks`), and set in columns (`draw`). Left
-//! out is what nobody needs who asks how a stale translation came to matter: loads of entries,
-//! locks and waits, reads of a walk that are not of an entry which was stored to.
+//! The steps of the schedule and the entries of the journal are merged. `words` has the text of
+//! each line, `marks` marks the lines that the findings refer to, and `draw` sets the columns.
+//! Entry loads, locks and waits get no line, and neither do a walk's reads of entries that the run
+//! does not store to.
 //!
-//! Not guaranteed: that what is left out did not matter. [`Attempt::report`] has every step.
+//! Not guaranteed: that the steps without a line did not matter. [`Attempt::report`] has every
+//! step.
 
 mod draw;
 mod marks;
@@ -30,7 +31,7 @@ use pagewright_types::{Access, CpuId, IsaKind, PhysAddr, VirtAddr};
 use rustc_hash::FxHashSet;
 use std::collections::BTreeMap;
 
-/// Draws a run that was made in full detail.
+/// Draws a run that was recorded with [`RunDetail::Full`](crate::RunDetail::Full).
 pub fn explain(attempt: &Attempt) -> String {
     let mut merged = Merged::new(attempt);
     merged.merge(attempt);
@@ -39,49 +40,52 @@ pub fn explain(attempt: &Attempt) -> String {
     draw::draw(&merged.lines())
 }
 
-/// A line, and what marks find it by.
-struct Noted {
+/// A line, and what a mark finds it by.
+struct MergedLine {
     line: Line,
-    /// Step of the oracle, if it is one.
+    /// The step of the oracle, if the line is one.
     step: Option<u64>,
-    /// Steps of the oracle by then.
+    /// The oracle's steps before or at this line.
     by_then: u64,
-    /// What it says about where translations come from.
+    /// Whether the line may be the source of a cached entry.
     origin: Origin,
-    /// Whether it is drawn though no finding speaks of it.
+    /// Whether it is drawn even if no finding refers to it.
     shown: bool,
 }
 
-/// What a line says about where translations come from.
+/// How a line may be the source of a cached entry.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Origin {
     Nothing,
-    /// A walk for this address reads an entry here.
+    /// A walk for this address reads the entry in this slot.
     Reads(VirtAddr, PteSlot),
     /// A TLB is filled for this address.
     Fills(VirtAddr),
-    /// An access came to nothing.
+    /// An access faults.
     Faults,
 }
 
-/// An access that has begun.
+/// An access that has open, and was neither made nor refused yet.
 #[derive(Clone, Copy)]
-struct Begun {
+struct OpenAccess {
     va: VirtAddr,
     access: Access,
-    /// Where in the list its fault stands, if it comes to nothing.
+    /// The index before which its fault is inserted, if it faults.
     place: usize,
+    /// The latest step of the access.
     at: u32,
 }
 
+/// The lines of a run, in order.
 struct Merged {
     isa: IsaKind,
-    noted: Vec<Noted>,
-    /// Entries stored to in the run.
+    lines: Vec<MergedLine>,
+    /// The entries that the run stores to.
     stored: FxHashSet<PhysAddr>,
-    begun: BTreeMap<CpuId, Begun>,
-    /// Faults, and before which line each stands.
-    faults: Vec<(usize, Noted)>,
+    open: BTreeMap<CpuId, OpenAccess>,
+    /// Faults, each with the index before which it is inserted.
+    faults: Vec<(usize, MergedLine)>,
+    /// The latest step of the oracle.
     step: u64,
 }
 
@@ -90,9 +94,9 @@ impl Merged {
         let stored = attempt.report.log.iter().filter_map(|step| stored_by(step.action));
         Self {
             isa: attempt.isa,
-            noted: Vec::new(),
+            lines: Vec::new(),
             stored: stored.map(PteSlot::addr).collect(),
-            begun: BTreeMap::new(),
+            open: BTreeMap::new(),
             faults: Vec::new(),
             step: 0,
         }
@@ -107,19 +111,19 @@ impl Merged {
             .position(|entry| entry.schedule_step == 0 || entry.schedule_step > attempt.report.steps)
             .unwrap_or(rest.len());
         let (during, after) = rest.split_at(end);
-        // The set-up is the story only where nothing came after it.
+        // The set-up is drawn whole only if no program ran.
         let whole = attempt.report.log.is_empty();
         before.iter().for_each(|entry| self.entry(entry, whole));
         let mut during = during.iter().peekable();
         let log = &attempt.report.log;
         for (index, step) in log.iter().enumerate() {
-            self.step_of(step);
+            self.schedule_step(step);
             let last = log.get(index + 1).is_none_or(|next| next.at != step.at);
             while let Some(entry) = during.next_if(|entry| last && entry.schedule_step <= step.at) {
                 self.entry(entry, true);
             }
         }
-        // Others may be in the middle of theirs; who panicked has its answer.
+        // Other CPUs may be in the middle of an access. That of the CPU that panicked is over.
         if let RunEnd::Panicked { cpu, .. } = attempt.report.end {
             self.fault(cpu);
         }
@@ -127,10 +131,10 @@ impl Merged {
     }
 
     fn add(&mut self, line: Line, step: Option<u64>, origin: Origin, shown: bool) {
-        self.noted.push(Noted { line, step, by_then: self.step, origin, shown });
+        self.lines.push(MergedLine { line, step, by_then: self.step, origin, shown });
     }
 
-    fn step_of(&mut self, step: &ScheduleStep) {
+    fn schedule_step(&mut self, step: &ScheduleStep) {
         self.follow_access(step);
         let Some(text) = words::step(self.isa, *step) else { return };
         let line = Line { at: step.at, cpu: step.cpu, text, why: Vec::new(), note: false, times: 1 };
@@ -140,7 +144,7 @@ impl Merged {
             | StepAction::SpeculativeWalk(StopPoint::Walk(va, slot)) => {
                 (Origin::Reads(va, slot), self.stored.contains(&slot.addr()))
             }
-            // The access that asked for it says so.
+            // The access that demanded the walk has a line of its own.
             StepAction::Executed(StopPoint::Fill(va, _)) | StepAction::SpeculativeWalk(StopPoint::Fill(va, _)) => {
                 (Origin::Fills(va), !demanded)
             }
@@ -156,36 +160,36 @@ impl Merged {
         self.add(line, None, origin, shown);
     }
 
-    /// An access that ends in something else than an access that was made is a fault.
+    /// Follows the accesses of a CPU: one that ends without having been made has faulted.
     fn follow_access(&mut self, step: &ScheduleStep) {
         let StepAction::Executed(point) = step.action else { return };
         if let StopPoint::Walk(..) | StopPoint::Fill(..) | StopPoint::Choose(_) = point {
-            let place = self.noted.len() + 1;
-            if let Some(begun) = self.begun.get_mut(&step.cpu) {
-                (begun.place, begun.at) = (place, step.at);
+            let place = self.lines.len() + 1;
+            if let Some(open) = self.open.get_mut(&step.cpu) {
+                (open.place, open.at) = (place, step.at);
             }
             return;
         }
         self.fault(step.cpu);
         if let StopPoint::Access(va, access) = point {
-            self.begun.insert(step.cpu, Begun { va, access, place: self.noted.len(), at: step.at });
+            self.open.insert(step.cpu, OpenAccess { va, access, place: self.lines.len(), at: step.at });
         }
     }
 
     fn fault(&mut self, cpu: CpuId) {
-        let Some(Begun { va, access, place, at }) = self.begun.remove(&cpu) else { return };
+        let Some(OpenAccess { va, access, place, at }) = self.open.remove(&cpu) else { return };
         let line = Line { at, cpu, text: words::fault(va, access), why: Vec::new(), note: false, times: 1 };
-        let noted = Noted { line, step: None, by_then: self.step, origin: Origin::Faults, shown: true };
-        self.faults.push((place, noted));
+        let merged = MergedLine { line, step: None, by_then: self.step, origin: Origin::Faults, shown: true };
+        self.faults.push((place, merged));
     }
 
     fn entry(&mut self, entry: &JournalEntry, shown: bool) {
         self.step = self.step.max(entry.oracle_step);
-        let text = words::told(&entry.event);
+        let text = words::event(&entry.event);
         let (at, cpu, why) = (entry.schedule_step, entry.cpu, Vec::new());
         match &entry.event {
             JournalEvent::Value(_) => {
-                if let Some(last) = self.noted.iter_mut().rfind(|noted| noted.line.cpu == cpu) {
+                if let Some(last) = self.lines.iter_mut().rfind(|merged| merged.line.cpu == cpu) {
                     last.line.text = format!("{} {text}", last.line.text);
                 }
             }
@@ -194,7 +198,7 @@ impl Merged {
                 self.add(Line { at, cpu, text, why, note: true, times: 1 }, None, Origin::Nothing, shown);
             }
             JournalEvent::Access(made) => {
-                self.begun.remove(&cpu);
+                self.open.remove(&cpu);
                 let origin = if made.cached { Origin::Nothing } else { Origin::Fills(made.va) };
                 self.add(Line { at, cpu, text, why, note: false, times: 1 }, Some(entry.oracle_step), origin, shown);
             }
@@ -210,43 +214,45 @@ impl Merged {
     }
 
     fn mark(&mut self, mark: Mark) {
-        let (noted, why) = match mark {
-            Mark::Step(step, why) => (self.noted.iter_mut().find(|noted| noted.step == Some(step)), why),
+        let (merged, why) = match mark {
+            Mark::Step(step, why) => (self.lines.iter_mut().find(|merged| merged.step == Some(step)), why),
             Mark::Source { held, before, why } => {
-                let comes_from = |noted: &&mut Noted| noted.by_then <= before && noted.is_source(&held);
-                (self.noted.iter_mut().rfind(comes_from), why)
+                let comes_from = |merged: &&mut MergedLine| merged.by_then <= before && merged.is_source(&held);
+                (self.lines.iter_mut().rfind(comes_from), why)
             }
         };
-        if let Some(noted) = noted.filter(|noted| !noted.line.why.contains(&why)) {
-            noted.line.why.push(why);
+        if let Some(merged) = merged.filter(|merged| !merged.line.why.contains(&why)) {
+            merged.line.why.push(why);
         }
     }
 
     fn lines(self) -> Vec<Line> {
         let mut faults = self.faults;
-        // Stable: two that stand in one place stay in order.
+        // The sort is stable: two faults at one index stay in order.
         faults.sort_by_key(|(place, _)| *place);
         let mut faults = faults.into_iter().peekable();
         let mut all = Vec::new();
-        for (index, noted) in self.noted.into_iter().enumerate() {
+        for (index, merged) in self.lines.into_iter().enumerate() {
             while let Some((_, fault)) = faults.next_if(|(place, _)| *place <= index) {
                 all.push(fault);
             }
-            all.push(noted);
+            all.push(merged);
         }
         all.extend(faults.map(|(_, fault)| fault));
         let mut lines: Vec<Line> = Vec::new();
         let mut last = Origin::Nothing;
-        for Noted { line, origin, .. } in all.into_iter().filter(|noted| noted.shown || !noted.line.why.is_empty()) {
+        for MergedLine { line, origin, .. } in
+            all.into_iter().filter(|merged| merged.shown || !merged.line.why.is_empty())
+        {
             match lines.last_mut().filter(|last| last.cpu == line.cpu && last.why.is_empty()) {
-                // Nobody came between the read and what it led to.
+                // No other line is between the walk's read and the fill or access that it led to.
                 Some(before) if matches!(last, Origin::Reads(..)) && origin != Origin::Nothing => *before = line,
                 Some(before) if before.text == line.text && line.why.is_empty() => before.times += 1,
                 Some(_) | None => lines.push(line),
             }
             last = origin;
         }
-        // What a program does until its next stop is past what the finding speaks of.
+        // The lines after the last marked one follow the finding.
         if let Some(end) = lines.iter().rposition(|line| !line.why.is_empty()) {
             lines.truncate(end + 1);
         }
@@ -254,8 +260,8 @@ impl Merged {
     }
 }
 
-impl Noted {
-    /// Whether this line may be where its CPU got what it holds.
+impl MergedLine {
+    /// Whether `held` may have been cached at this line.
     fn is_source(&self, held: &CachedEntry) -> bool {
         if self.line.cpu != held.cpu {
             return false;
@@ -274,7 +280,7 @@ impl Noted {
     }
 }
 
-/// The entry that a step stores to.
+/// The entry that a step stores to, if any.
 fn stored_by(what: StepAction) -> Option<PteSlot> {
     if let StepAction::Executed(
         StopPoint::Store(slot, _) | StopPoint::Swap(slot, _) | StopPoint::CompareExchange(slot, _),

@@ -1,4 +1,4 @@
-//! What happened, in a few words each: the CPU is the column, so no line names it.
+//! The text of each line: what the CPU of its column does.
 
 use crate::journal::JournalEvent;
 use pagewright_arch::{Invalidate, InvalidateScope, InvalidateTarget, Pte, PteSlot};
@@ -7,29 +7,25 @@ use pagewright_types::judge::{Fact, MemoryAccess};
 use pagewright_types::{Access, CpuMask, IsaKind, Order, Pfn, PhysAddr};
 use std::fmt;
 
-/// An entry: table and index.
-struct At(PhysAddr);
+/// A page-table entry, as table and index.
+struct EntryAt(PhysAddr);
 
-impl fmt::Display for At {
+impl fmt::Display for EntryAt {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "entry {}[{}]", Pfn::containing(self.0), self.0.page_offset() / 8)
     }
 }
 
-fn at(slot: PteSlot) -> At {
-    At(slot.addr())
+fn at(slot: PteSlot) -> EntryAt {
+    EntryAt(slot.addr())
 }
 
-/// What an entry holds.
-struct Word(Pte);
-
-impl fmt::Display for Word {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.0.is_empty() { f.write_str("empty") } else { write!(f, "{:#x}", self.0.raw()) }
-    }
+/// The store of `pte` to the entry at `slot`.
+fn store(slot: PteSlot, pte: Pte) -> String {
+    if pte.is_empty() { format!("clears {}", at(slot)) } else { format!("stores {:#x} to {}", pte.raw(), at(slot)) }
 }
 
-/// CPUs, with commas.
+/// A list of CPUs.
 struct Cpus(CpuMask);
 
 impl fmt::Display for Cpus {
@@ -44,18 +40,18 @@ impl fmt::Display for Cpus {
     }
 }
 
-/// What an invalidation names.
+/// The target of an invalidation.
 ///
-/// On x86-64 there is no form for the last level alone.
-struct Named(IsaKind, InvalidateTarget);
+/// x86-64 has no form that invalidates only the last level.
+struct FlushTarget(IsaKind, InvalidateTarget);
 
-impl fmt::Display for Named {
+impl fmt::Display for FlushTarget {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let alone = |last_level| if last_level && self.0 == IsaKind::Aarch64 { ", leaf alone" } else { "" };
+        let only = |last_level| if last_level && self.0 == IsaKind::Aarch64 { ", last level only" } else { "" };
         match self.1 {
-            InvalidateTarget::Page { tag, va, last_level, .. } => write!(f, "{va} (tag {tag}{})", alone(last_level)),
+            InvalidateTarget::Page { tag, va, last_level, .. } => write!(f, "{va} (tag {tag}{})", only(last_level)),
             InvalidateTarget::Range { tag, range, last_level, .. } => {
-                write!(f, "{range} (tag {tag}{})", alone(last_level))
+                write!(f, "{range} (tag {tag}{})", only(last_level))
             }
             InvalidateTarget::Tag(tag) => write!(f, "all of tag {tag}"),
             InvalidateTarget::AllTags => f.write_str("everything"),
@@ -64,29 +60,29 @@ impl fmt::Display for Named {
 }
 
 fn flush(isa: IsaKind, Invalidate { scope, target }: Invalidate) -> String {
-    let named = Named(isa, target);
+    let target = FlushTarget(isa, target);
     match (isa, scope) {
-        (IsaKind::X86_64, _) => format!("flushes {named}"),
-        (IsaKind::Aarch64, InvalidateScope::Local) => format!("flushes {named}, here only"),
-        (IsaKind::Aarch64, InvalidateScope::Broadcast) => format!("broadcasts a flush of {named}"),
+        (IsaKind::X86_64, _) => format!("flushes {target}"),
+        (IsaKind::Aarch64, InvalidateScope::Local) => format!("flushes {target} on this CPU only"),
+        (IsaKind::Aarch64, InvalidateScope::Broadcast) => format!("broadcasts a flush of {target}"),
     }
 }
 
-/// What a CPU did by itself, unless it is not worth a line.
+/// The text for what a CPU did, or `None` if it gets no line.
 fn point(isa: IsaKind, point: StopPoint) -> Option<String> {
     Some(match point {
-        StopPoint::Store(slot, pte) => format!("{} := {}", at(slot), Word(pte)),
-        StopPoint::Swap(slot, pte) => format!("{} := {} (exchange)", at(slot), Word(pte)),
-        StopPoint::CompareExchange(slot, pte) => format!("{} := {} if unchanged", at(slot), Word(pte)),
-        StopPoint::Publish if isa == IsaKind::Aarch64 => "dsb ishst: its stores are visible".to_owned(),
-        StopPoint::Complete if isa == IsaKind::Aarch64 => "dsb ish: its broadcasts are done".to_owned(),
+        StopPoint::Store(slot, pte) => store(slot, pte),
+        StopPoint::Swap(slot, pte) => format!("{} (atomic exchange)", store(slot, pte)),
+        StopPoint::CompareExchange(slot, pte) => format!("{} (compare and exchange)", store(slot, pte)),
+        StopPoint::Publish if isa == IsaKind::Aarch64 => "dsb ishst: its stores are visible to walkers".to_owned(),
+        StopPoint::Complete if isa == IsaKind::Aarch64 => "dsb ish: its broadcast flushes are complete".to_owned(),
         StopPoint::Invalidate(op) => flush(isa, op),
-        StopPoint::SendIpi(targets) if !targets.is_empty() => format!("interrupts {}", Cpus(targets)),
-        StopPoint::Lazy(true) => "goes lazy".to_owned(),
-        StopPoint::Lazy(false) => "is lazy no more".to_owned(),
+        StopPoint::SendIpi(targets) if !targets.is_empty() => format!("sends an IPI to {}", Cpus(targets)),
+        StopPoint::Lazy(true) => "enters lazy TLB mode".to_owned(),
+        StopPoint::Lazy(false) => "leaves lazy TLB mode".to_owned(),
         StopPoint::Walk(va, slot) => format!("walk for {va} reads {}", at(slot)),
-        StopPoint::Fill(va, pfn) => format!("TLB filled: {va} is frame {pfn}"),
-        // What is declared, accessed and loaded is told by the journal.
+        StopPoint::Fill(va, pfn) => format!("fills its TLB: {va} maps to frame {pfn}"),
+        // The journal has the lines for facts, accesses and loaded roots.
         StopPoint::Start
         | StopPoint::Lock
         | StopPoint::Wait
@@ -103,17 +99,17 @@ fn point(isa: IsaKind, point: StopPoint) -> Option<String> {
     })
 }
 
-/// A step of the schedule, unless it is not worth a line.
+/// The text for a step of the schedule, or `None` if it gets no line.
 pub(super) fn step(isa: IsaKind, step: ScheduleStep) -> Option<String> {
     Some(match step.action {
-        StepAction::Executed(did) => return point(isa, did),
-        StepAction::SpeculativeWalk(walked) => return point(isa, walked).map(|words| format!("(speculative) {words}")),
-        StepAction::TookInterrupt => "takes an interrupt".to_owned(),
-        StepAction::Drained(addr) => format!("its store to {} is visible now", At(addr)),
-        StepAction::Delivered(target) => format!("the flush of {} arrives", Named(isa, target)),
-        StepAction::Evicted => "its TLB loses an entry".to_owned(),
-        StepAction::Picked(0) => "of two translations the newer answers".to_owned(),
-        StepAction::Picked(_) => "of two translations the older answers".to_owned(),
+        StepAction::Executed(executed) => return point(isa, executed),
+        StepAction::SpeculativeWalk(step) => return point(isa, step).map(|text| format!("(speculative) {text}")),
+        StepAction::TookInterrupt => "takes an IPI".to_owned(),
+        StepAction::Drained(addr) => format!("its store to {} becomes visible to walkers", EntryAt(addr)),
+        StepAction::Delivered(target) => format!("the broadcast flush of {} arrives", FlushTarget(isa, target)),
+        StepAction::Evicted => "evicts a TLB or walk-cache entry".to_owned(),
+        StepAction::Picked(0) => "uses the newest of several conflicting translations".to_owned(),
+        StepAction::Picked(_) => "uses an older one of several conflicting translations".to_owned(),
         StepAction::SpeculationStarted(_) => return None,
     })
 }
@@ -137,26 +133,28 @@ fn verb(access: Access) -> &'static str {
     }
 }
 
-/// An access that was made.
+/// The text for an access that was made.
 fn made(made: &MemoryAccess) -> String {
-    let by = if made.cached { "TLB" } else { "walk" };
+    let by = if made.cached { "TLB hit" } else { "walk" };
     format!("{} {}: frame {} ({by})", verb(made.access), made.va, Pfn::containing(made.at))
 }
 
-/// An access that was refused.
+/// The text for an access that faulted.
 pub(super) fn fault(va: pagewright_types::VirtAddr, access: Access) -> String {
-    format!("{} {va}: fault", verb(access))
+    format!("{} {va}: page fault", verb(access))
 }
 
-/// A line of the journal.
-pub(super) fn told(told: &JournalEvent) -> String {
-    match told {
-        JournalEvent::Fact(Fact::FrameFreed { pfn, order }) => format!("gives {} back", Frames(*pfn, *order)),
-        JournalEvent::Fact(Fact::FrameReused { pfn, order }) => format!("gets {}", Frames(*pfn, *order)),
+/// The text for an event of the journal.
+pub(super) fn event(event: &JournalEvent) -> String {
+    match event {
+        JournalEvent::Fact(Fact::FrameFreed { pfn, order }) => format!("frees {}", Frames(*pfn, *order)),
+        JournalEvent::Fact(Fact::FrameReused { pfn, order }) => format!("allocates {}", Frames(*pfn, *order)),
         JournalEvent::Fact(Fact::RightReduced { range, left, .. }) if left.is_empty() => {
-            format!("takes all rights from {range}")
+            format!("will remove all rights to {range}")
         }
-        JournalEvent::Fact(Fact::RightReduced { range, left, .. }) => format!("leaves {left} of {range}"),
+        JournalEvent::Fact(Fact::RightReduced { range, left, .. }) => {
+            format!("will reduce rights to {range} to {left}")
+        }
         JournalEvent::Fact(Fact::CallReturned) => "returns".to_owned(),
         JournalEvent::Access(access) => made(access),
         JournalEvent::Loaded { root, tag } => format!("loads root {root}, tag {tag}"),

@@ -1,4 +1,4 @@
-//! Page-table code of a few lines, as a stranger would write it: raw words, frames in a list.
+//! Page-table code on a bare `Testbench`: one page is unmapped while another CPU reads it.
 
 use pagewright_arch::{
     Effects, Invalidate, InvalidateScope, InvalidateTarget, Isa, Leaf, LeafFlags, Pte, PteSlot, TableEntry,
@@ -12,14 +12,14 @@ use std::rc::Rc;
 
 pub(crate) const PAGE: VirtAddr = VirtAddr::new(0x40_0000);
 
-/// How the mapping of [`PAGE`] is taken away.
+/// Whether the unmap of [`PAGE`] flushes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Unmap {
     Flushed,
     Unflushed,
 }
 
-/// CPU 0 unmaps a page that CPU 1 reads, and gives its frame to somebody else.
+/// CPU 0 unmaps the page that CPU 1 reads, and reallocates its frame.
 pub(crate) fn attempt<I: Isa>(unmap: Unmap, chooser: &mut dyn Chooser, detail: RunDetail) -> Attempt {
     let mut config = MachineConfig::default_for(I::KIND).expect("a profile");
     config.cpus = 2;

@@ -44,7 +44,7 @@ impl<'a> Explored<'a> {
         let (calm, others) = self.program.steps();
         guarded(&world, || {
             for step in calm {
-                if world.bench.found() == 0 {
+                if world.bench.finding_count() == 0 {
                     world.step(step.cpu, step.operation);
                 }
             }

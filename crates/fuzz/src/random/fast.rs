@@ -40,7 +40,7 @@ pub fn run<I: Isa>(program: &Program) -> Result<Ran, LabError> {
             cpu.set(step.cpu);
             world.step(step.cpu, step.operation);
             operations.set(operations.get() + 1);
-            if world.bench.found() > 0 {
+            if world.bench.finding_count() > 0 {
                 return;
             }
         }

@@ -215,7 +215,7 @@ impl<I: Isa> World<I> {
             self.judge(verdict);
         }
         let Ok(pages) = taken else { return Some(answer) };
-        if self.bench.found() > 0 {
+        if self.bench.finding_count() > 0 {
             self.lab.on(cpu, |mm| mm.release_user_pages(pages, Contents::Read));
             return Some(answer);
         }

@@ -23,7 +23,7 @@ impl<I: Isa> World<I> {
             for (turn, page) in pages.into_iter().enumerate() {
                 let cpu = cpus[turn % cpus.len()];
                 for cell in CELLS {
-                    if self.bench.found() > 0 || !self.access(cpu, &process, page.add(cell * 8), Access::Read) {
+                    if self.bench.finding_count() > 0 || !self.access(cpu, &process, page.add(cell * 8), Access::Read) {
                         break;
                     }
                 }
@@ -61,7 +61,7 @@ impl<I: Isa> World<I> {
         self.count_again();
         self.look_at_all();
         self.count_again();
-        if self.bench.found() == 0 {
+        if self.bench.finding_count() == 0 {
             self.unpin_all(CpuId::new(0));
             self.end_all();
         }

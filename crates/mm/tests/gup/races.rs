@@ -42,7 +42,7 @@ fn run<I: Isa>(set_up: SetUp<I>, seen: &Seen, chooser: &mut dyn Chooser, detail:
     let settings = ExploreSettings::default();
     let report = world.bench.run(&settings, race.programs, detail, chooser);
     let completed = report.end == RunEnd::Completed;
-    if completed && world.bench.found() == 0 {
+    if completed && world.bench.finding_count() == 0 {
         let checked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(race.check));
         if let Some(what) = checked.unwrap_or(Err("a panic afterwards".to_string())).err() {
             world.bench.report(CheckFinding::Reported(what));

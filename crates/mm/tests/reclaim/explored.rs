@@ -57,7 +57,7 @@ fn attempt<I: Isa>(set_up: SetUp<I>, seen: &Seen, chooser: &mut dyn Chooser, det
         add(cell, after[index] - before[index]);
     }
     let completed = report.end == RunEnd::Completed;
-    if completed && world.bench.found() == 0 {
+    if completed && world.bench.finding_count() == 0 {
         let checked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
             check(&process);
             world.at_rest(&[]);
