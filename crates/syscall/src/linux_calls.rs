@@ -187,7 +187,7 @@ pub const LINUX_CALLS: &[CallSupport] = &[
             FlagSupport { name: "FALLOC_FL_UNSHARE_RANGE", value: 0x40, support: NOT_BY_TMPFS },
         ],
     ),
-    partial_call("setrlimit, prlimit64", "memory limits of the caller's own process", &LIMITS),
+    partial_call("getrlimit, setrlimit, prlimit64", "memory limits of the caller's own process", &LIMITS),
     partial_call("fork, vfork, clone", "the address space only; the embedder has the rest of the process", &[]),
     partial_call(
         "process_vm_readv, process_vm_writev",

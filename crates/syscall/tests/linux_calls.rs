@@ -4,106 +4,116 @@
 //! names. No flag that the code knows is missing from the table.
 
 use pagewright_arch::{Aarch64, Isa, X86_64};
-use pagewright_lab::Lab;
+use pagewright_lab::{Lab, LabCaller};
 use pagewright_mm::file::{FallocateFlags, MemfdFlags, Seals};
-use pagewright_mm::space::{FileMapping, Limit, Resource, SyncFlags, Whose};
-use pagewright_mm::user::IoVec;
-use pagewright_mm::{
-    Advice, Knobs, LockAllFlags, LockFlags, MapFlags, MapRequest, Mm, MmError, Protection, RemapFlags, RemapRequest,
-    Space,
-};
+use pagewright_mm::space::{Resource, SyncFlags};
+use pagewright_mm::{Advice, Knobs, LockAllFlags, LockFlags, MapFlags, Mm, Protection, RemapFlags};
 use pagewright_sim::{MachineConfig, Sim};
-use pagewright_sync::Arc;
-use pagewright_syscall::{CallSupport, FlagSupport, LINUX_CALLS, Support, call_support};
+use pagewright_syscall::{CallSupport, FlagSupport, LINUX_CALLS, LinuxCall, Support, call_support};
 use pagewright_types::{CpuId, Errno, PAGE_SIZE, Rights, VirtAddr};
 
 const CPU: CpuId = CpuId::new(0);
-const AT: VirtAddr = VirtAddr::new(0x1000_0000);
-const SHARED: VirtAddr = VirtAddr::new(0x2000_0000);
+/// Private memory.
+const PRIVATE: u64 = 0x1000_0000;
+/// Shared memory.
+const SHARED: u64 = 0x2000_0000;
+/// Free.
+const ELSEWHERE: u64 = 0x3000_0000;
+/// What pointers lead to.
+const DATA: u64 = 0x4000_0000;
 const LEN: u64 = 4 * PAGE_SIZE;
+const PIDFD_SELF: u64 = -10000_i64 as u64;
+/// The descriptor of a file that can be sealed.
+const FD: u64 = 1;
+const RW: u64 = 3;
 
-/// A space with private memory at [`AT`] and shared memory at [`SHARED`].
-fn space<I: Isa>(mm: &Mm<Sim<I>>) -> Arc<Space<Sim<I>>> {
+fn words(words: &[u64]) -> Vec<u8> {
+    words.iter().flat_map(|word| word.to_le_bytes()).collect()
+}
+
+/// Makes the call of this row in a valid way, except for the flag.
+fn make<I: Isa>(mm: &Mm<Sim<I>>, row: &str, flag: u64) -> Result<(), Errno> {
     let space = mm.new_space().expect("memory");
-    for (addr, kind) in [(AT, MapFlags::PRIVATE), (SHARED, MapFlags::SHARED)] {
-        let flags = kind | MapFlags::ANONYMOUS | MapFlags::FIXED;
-        mm.mmap(&space, &MapRequest { addr, len: LEN, rights: Rights::RW, flags, file: None }).expect("room");
+    mm.tlb().switch_to(space.table().context());
+    let file = mm.memfd_create("file", MemfdFlags::ALLOW_SEALING).expect("memory");
+    let caller = |data: &[u64]| {
+        let caller = LabCaller::new(mm, &space).with_file(&file, Rights::RW).with_process(&space);
+        caller.with_buffer(VirtAddr::new(DATA), words(data))
+    };
+    let call = |call: LinuxCall, arguments| caller(&[]).call(call, arguments);
+    let (fixed, anonymous) = (u64::from(MapFlags::FIXED.bits()), u64::from(MapFlags::ANONYMOUS.bits()));
+    for (at, kind) in [(PRIVATE, MapFlags::PRIVATE), (SHARED, MapFlags::SHARED)] {
+        let flags = u64::from(kind.bits()) | fixed | anonymous;
+        call(LinuxCall::Mmap, [at, LEN, RW, flags, u64::MAX, 0]).expect("room");
     }
-    space
-}
-
-fn mmap<I: Isa>(mm: &Mm<Sim<I>>, space: &Space<Sim<I>>, rights: Rights, flags: u32) -> Result<(), MmError> {
-    // A valid call has one of the kinds, and all but the third are of anonymous memory here.
-    let (kinds, shared_validate) = (0xf, 3);
-    let kind = if flags & kinds == 0 { MapFlags::PRIVATE } else { MapFlags::empty() };
-    let file = mm.memfd_create("file", MemfdFlags::empty())?;
-    let mapping = (flags == shared_validate).then_some(FileMapping { file: &file, offset: 0, opened: Rights::RW });
-    let anonymous = if mapping.is_none() { MapFlags::ANONYMOUS } else { MapFlags::empty() };
-    let flags = MapFlags::from_bits_retain(flags) | kind | anonymous;
-    let addr = AT.add(64 * PAGE_SIZE);
-    mm.mmap(space, &MapRequest { addr, len: LEN, rights, flags, file: mapping }).map(drop)
-}
-
-fn protect<I: Isa>(mm: &Mm<Sim<I>>, space: &Space<Sim<I>>, protection: Protection) -> Result<(), MmError> {
-    let grows = MapFlags::GROWSDOWN.bits();
-    mmap(mm, space, protection.rights(), if protection == Protection::GROWSDOWN { grows } else { 0 })?;
-    let protected = mm.mprotect(space, AT.add(65 * PAGE_SIZE), PAGE_SIZE, protection);
-    if protection == Protection::GROWSUP {
-        assert_eq!(protected.map_err(MmError::errno), Err(Errno::EINVAL));
-        return Ok(());
-    }
-    protected
-}
-
-fn seal<I: Isa>(mm: &Mm<Sim<I>>, seal: u32) -> Result<(), MmError> {
-    let file = mm.memfd_create("file", MemfdFlags::ALLOW_SEALING)?;
-    mm.add_seals(&file, Rights::RW, Seals::from_bits_retain(seal))?;
-    assert!(file.seals()?.bits() & seal == seal);
-    Ok(())
-}
-
-fn allocate<I: Isa>(mm: &Mm<Sim<I>>, flags: u32) -> Result<(), MmError> {
-    let file = mm.memfd_create("file", MemfdFlags::empty())?;
-    let keeps = if flags == FallocateFlags::PUNCH_HOLE.bits() { FallocateFlags::KEEP_SIZE.bits() } else { 0 };
-    mm.fallocate(&file, FallocateFlags::from_bits_retain(flags | keeps), 0, LEN)
-}
-
-/// Makes a call that is valid, flag aside.
-fn make<I: Isa>(mm: &Mm<Sim<I>>, name: &str, value: u32) -> Result<(), Errno> {
-    let space = space(mm);
-    let unknown = MmError::BadFlags { flags: value };
-    let made = match name {
-        "mmap" => mmap(mm, &space, Rights::RW, value),
-        "mmap and mprotect: protection" => protect(mm, &space, Protection::from_bits_retain(value)),
-        "mremap" => {
-            let flags = RemapFlags::from_bits_retain(value) | RemapFlags::MAYMOVE;
-            let new_addr = AT.add(128 * PAGE_SIZE);
-            let request = RemapRequest { addr: AT, old_len: LEN, new_len: LEN, flags, new_addr };
-            mm.mremap(&space, &request).map(drop)
+    let mmap = |protection, flags: u64| {
+        // A valid call has one of the kinds, and MAP_SHARED_VALIDATE is of a file.
+        let (kinds, shared_validate) = (0xf, 3);
+        let kind = if flags & kinds == 0 { u64::from(MapFlags::PRIVATE.bits()) } else { 0 };
+        let anonymous = if flags == shared_validate { 0 } else { anonymous };
+        call(LinuxCall::Mmap, [ELSEWHERE, LEN, protection, flags | kind | anonymous, FD, 0])
+    };
+    let done = match row {
+        "mmap" => mmap(RW, flag),
+        "mmap and mprotect: protection" => {
+            let grows = flag == u64::from(Protection::GROWSDOWN.bits());
+            let flags = if grows { MapFlags::GROWSDOWN } else { MapFlags::empty() };
+            let at = mmap(flag, flags.bits().into())?;
+            let protected = call(LinuxCall::Mprotect, [at, PAGE_SIZE, flag, 0, 0, 0]);
+            if flag == u64::from(Protection::GROWSUP.bits()) {
+                assert_eq!(protected, Err(Errno::EINVAL));
+                return Ok(());
+            }
+            protected
         }
-        "madvise" => Advice::from_raw(value).and_then(|advice| {
-            let at = if advice == Advice::Remove { SHARED } else { AT };
-            mm.process_madvise(&space, Whose::Own, &[(at, LEN)], advice)?;
-            mm.madvise(&space, at, LEN, advice)
-        }),
-        "mlock2" => mm.mlock2(&space, AT, LEN, LockFlags::from_bits_retain(value)),
-        "mlockall" => mm.mlockall(&space, LockAllFlags::from_bits_retain(value) | LockAllFlags::CURRENT),
-        "msync" => mm.msync(&space, AT, LEN, SyncFlags::from_bits_retain(value)),
-        "mseal" => mm.mseal(&space, AT, LEN, value),
-        "memfd_create" => mm.memfd_create("file", MemfdFlags::from_bits_retain(value)).map(drop),
-        "fcntl(F_ADD_SEALS, F_GET_SEALS)" => seal(mm, value),
-        "fallocate" => allocate(mm, value),
-        "setrlimit, prlimit64" => match Resource::from_raw(value) {
-            Some(resource) => mm.set_limit(&space, resource, Limit { soft: 1 << 20, hard: 1 << 20 }).map(drop),
-            None => Err(unknown),
-        },
+        "mremap" => {
+            let flags = flag | u64::from(RemapFlags::MAYMOVE.bits());
+            call(LinuxCall::Mremap, [PRIVATE, LEN, LEN, flags, ELSEWHERE, 0])
+        }
+        "madvise" => {
+            let at = if flag == u64::from(Advice::Remove.raw()) { SHARED } else { PRIVATE };
+            let ranges = caller(&[at, LEN]);
+            ranges.call(LinuxCall::ProcessMadvise, [PIDFD_SELF, DATA, 1, flag, 0, 0])?;
+            call(LinuxCall::Madvise, [at, LEN, flag, 0, 0, 0])
+        }
+        "mlock2" => call(LinuxCall::Mlock2, [PRIVATE, LEN, flag, 0, 0, 0]),
+        "mlockall" => {
+            let flags = flag | u64::from(LockAllFlags::CURRENT.bits());
+            call(LinuxCall::Mlockall, [flags, 0, 0, 0, 0, 0])
+        }
+        "msync" => call(LinuxCall::Msync, [PRIVATE, LEN, flag, 0, 0, 0]),
+        "mseal" => call(LinuxCall::Mseal, [PRIVATE, LEN, flag, 0, 0, 0]),
+        "fcntl(F_ADD_SEALS, F_GET_SEALS)" => {
+            call(LinuxCall::Fcntl, [FD, 1033, flag, 0, 0, 0])?;
+            let seals = call(LinuxCall::Fcntl, [FD, 1034, 0, 0, 0, 0]);
+            assert!(seals.is_ok_and(|seals| seals & flag == flag));
+            seals
+        }
+        "fallocate" => {
+            let punch = flag == u64::from(FallocateFlags::PUNCH_HOLE.bits());
+            let keeps = if punch { FallocateFlags::KEEP_SIZE } else { FallocateFlags::empty() };
+            call(LinuxCall::Fallocate, [FD, flag | u64::from(keeps.bits()), 0, LEN, 0, 0])
+        }
+        other => make_with_data(caller, other, flag),
+    };
+    done.map(drop)
+}
+
+/// The same of a call with a pointer; `caller` makes one for which words are at [`DATA`].
+fn make_with_data<'a, I: Isa>(caller: impl Fn(&[u64]) -> LabCaller<'a, I>, row: &str, flag: u64) -> Result<u64, Errno> {
+    match row {
+        // The name is the empty string.
+        "memfd_create" => caller(&[0; 8]).call(LinuxCall::MemfdCreate, [DATA, flag, 0, 0, 0, 0]),
+        "getrlimit, setrlimit, prlimit64" => {
+            caller(&[1 << 20, 1 << 20]).call(LinuxCall::Prlimit64, [0, flag, DATA, 0, 0, 0])?;
+            caller(&[0, 0]).call(LinuxCall::Getrlimit, [flag, DATA, 0, 0, 0, 0])
+        }
         "process_vm_readv, process_vm_writev" => {
-            let (to, from) = ([IoVec { base: AT, len: 8 }], [IoVec { base: SHARED, len: 8 }]);
-            mm.process_vm_readv((&space, &to), (&space, &from), value.into()).map(drop)
+            let vectors = caller(&[PRIVATE, 8, SHARED, 8]);
+            vectors.call(LinuxCall::ProcessVmReadv, [1, DATA, 1, DATA + 16, 1, flag])
         }
         other => panic!("no valid call of {other} with a flag is known here"),
-    };
-    made.map_err(MmError::errno)
+    }
 }
 
 fn holds<I: Isa>(call: &CallSupport, flag: &FlagSupport) {
@@ -113,7 +123,7 @@ fn holds<I: Isa>(call: &CallSupport, flag: &FlagSupport) {
         Support::Full | Support::Partial(_) => Ok(()),
         Support::Refused(errno, _) => Err(errno),
     };
-    let made = lab.on(CPU, |mm| make(mm, call.name, flag.value));
+    let made = lab.on(CPU, |mm| make(mm, call.name, flag.value.into()));
     assert_eq!(made, expected, "{} with {} on {}", call.name, flag.name, I::KIND);
 }
 
@@ -142,7 +152,7 @@ fn known() -> Vec<(&'static str, Vec<u32>)> {
         ("msync", bits::<SyncFlags>()),
         ("fcntl(F_ADD_SEALS, F_GET_SEALS)", bits::<Seals>()),
         ("fallocate", bits::<FallocateFlags>()),
-        ("setrlimit, prlimit64", Resource::ALL.iter().map(|resource| *resource as u32).collect()),
+        ("getrlimit, setrlimit, prlimit64", Resource::ALL.iter().map(|resource| *resource as u32).collect()),
     ]
 }
 
@@ -151,7 +161,8 @@ fn no_flag_that_the_code_knows_is_missing() {
     for (name, known) in known() {
         let call = call_support(name).expect("in the table");
         let mut accepted: Vec<u32> = call.accepted_flags().map(|flag| flag.value).collect();
-        accepted.retain(|value| value.is_power_of_two() || name == "madvise" || name == "setrlimit, prlimit64");
+        accepted
+            .retain(|value| value.is_power_of_two() || name == "madvise" || name == "getrlimit, setrlimit, prlimit64");
         for value in &known {
             assert!(accepted.contains(value), "{name} takes {value:#x}, of which the table knows nothing");
         }

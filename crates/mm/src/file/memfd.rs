@@ -29,6 +29,21 @@ bitflags::bitflags! {
     }
 }
 
+impl MemfdFlags {
+    /// Checks what Linux checks before it reads the name (`sanitize_flags`).
+    ///
+    /// # Errors
+    /// `EINVAL` for unknown flags, and for those that contradict each other.
+    pub fn validate(self) -> Result<(), MmError> {
+        let huge = self.contains(Self::HUGETLB);
+        let known = if huge { Self::all() } else { Self::all() - Self::HUGE_MASK };
+        if !known.contains(self) || self.contains(Self::EXEC | Self::NOEXEC_SEAL) {
+            return Err(MmError::BadFlags { flags: self.bits() });
+        }
+        Ok(())
+    }
+}
+
 /// Bytes that a name may have: `NAME_MAX` less `memfd:`.
 const LONGEST_NAME: usize = 255 - 6;
 
@@ -38,15 +53,11 @@ impl<P: Platform> Mm<P> {
     /// # Errors
     /// [`MmError`]; nothing is kept.
     pub fn memfd_create(&self, name: &str, flags: MemfdFlags) -> Result<Arc<FileObject<P>>, MmError> {
-        let huge = flags.contains(MemfdFlags::HUGETLB);
-        let known = if huge { MemfdFlags::all() } else { MemfdFlags::all() - MemfdFlags::HUGE_MASK };
-        if !known.contains(flags) || flags.contains(MemfdFlags::EXEC | MemfdFlags::NOEXEC_SEAL) {
-            return Err(MmError::BadFlags { flags: flags.bits() });
-        }
+        flags.validate()?;
         if name.len() > LONGEST_NAME {
             return Err(MmError::NameTooLong { len: name.len() });
         }
-        if huge {
+        if flags.contains(MemfdFlags::HUGETLB) {
             return Err(MmError::NotConfigured { flags: flags.bits() });
         }
         let executable = !flags.contains(MemfdFlags::NOEXEC_SEAL);

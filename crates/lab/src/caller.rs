@@ -1,0 +1,161 @@
+//! System calls of a space of the lab.
+//!
+//! [`LabCaller`] is what a kernel knows of a process: its space, its descriptors and other
+//! processes. A call goes from its number and registers through the same decoder as in a kernel.
+//!
+//! Not guaranteed: permission. Every caller may act on every process.
+
+use pagewright_arch::Isa;
+use pagewright_mm::file::{FileObject, MemfdFlags};
+use pagewright_mm::space::{Limit, Resource};
+use pagewright_mm::{Mm, MmError, Space};
+use pagewright_sim::Sim;
+use pagewright_sync::Arc;
+use pagewright_syscall::{CallArguments, CallingProcess, DecodedCall, FileUse, LinuxCall, OpenFile};
+use pagewright_types::{Errno, Rights, VirtAddr};
+use std::cell::RefCell;
+
+type File<I> = Arc<FileObject<Sim<I>>>;
+
+/// A space of the lab that makes system calls.
+///
+/// Descriptors and other processes have the numbers 1, 2, … in the order in which they were added;
+/// a process has the same number as a descriptor of it. Call its methods inside
+/// [`Lab::on`](crate::Lab::on), on a CPU that runs the space.
+pub struct LabCaller<'a, I: Isa> {
+    mm: &'a Mm<Sim<I>>,
+    space: &'a Arc<Space<Sim<I>>>,
+    files: RefCell<Vec<(File<I>, Rights)>>,
+    processes: Vec<Arc<Space<Sim<I>>>>,
+    /// Bytes that stand for user memory at the address.
+    buffer: Option<(VirtAddr, RefCell<Vec<u8>>)>,
+}
+
+impl<'a, I: Isa> LabCaller<'a, I> {
+    /// A caller without descriptors.
+    pub fn new(mm: &'a Mm<Sim<I>>, space: &'a Arc<Space<Sim<I>>>) -> Self {
+        Self { mm, space, files: RefCell::new(Vec::new()), processes: Vec::new(), buffer: None }
+    }
+
+    /// Adds a descriptor of `file` that was opened with these rights.
+    #[must_use]
+    pub fn with_file(self, file: &File<I>, opened: Rights) -> Self {
+        self.files.borrow_mut().push((file.clone(), opened));
+        self
+    }
+
+    /// Adds a process.
+    #[must_use]
+    pub fn with_process(mut self, space: &Arc<Space<Sim<I>>>) -> Self {
+        self.processes.push(space.clone());
+        self
+    }
+
+    /// Lets `bytes` stand for the user memory at `at`, so that a call changes no memory of the
+    /// space when it copies from or to there.
+    #[must_use]
+    pub fn with_buffer(mut self, at: VirtAddr, bytes: Vec<u8>) -> Self {
+        self.buffer = Some((at, RefCell::new(bytes)));
+        self
+    }
+
+    /// The bytes of the buffer.
+    pub fn into_buffer(self) -> Vec<u8> {
+        self.buffer.map(|(_, bytes)| bytes.into_inner()).unwrap_or_default()
+    }
+
+    /// The file behind a descriptor.
+    pub fn open_file(&self, fd: u64) -> Option<File<I>> {
+        let index = usize::try_from(fd).ok()?.checked_sub(1)?;
+        self.files.borrow().get(index).map(|(file, _)| file.clone())
+    }
+
+    /// Makes a call.
+    ///
+    /// # Errors
+    /// The errno of the call; `ENOSYS` also for a call that the memory manager does not serve
+    /// alone.
+    pub fn call(&self, call: LinuxCall, arguments: CallArguments) -> Result<u64, Errno> {
+        match call.decode(I::KIND, arguments)? {
+            DecodedCall::Memory(request) => request.serve(self.mm, self),
+            DecodedCall::Clone(_) | DecodedCall::Futex(_) | DecodedCall::Swap(_) => Err(Errno::ENOSYS),
+        }
+    }
+
+    /// Calls `copy` with the bytes of the buffer at `at`, if all of them are there.
+    fn in_buffer(&self, at: VirtAddr, len: usize, copy: impl FnOnce(&mut [u8])) -> Option<()> {
+        let (start, bytes) = self.buffer.as_ref()?;
+        let first = usize::try_from(at.raw().checked_sub(start.raw())?).ok()?;
+        copy(bytes.borrow_mut().get_mut(first..first.checked_add(len)?)?);
+        Some(())
+    }
+}
+
+fn all_copied(left: usize) -> Result<(), Errno> {
+    if left == 0 { Ok(()) } else { Err(Errno::EFAULT) }
+}
+
+impl<I: Isa> CallingProcess<Sim<I>> for LabCaller<'_, I> {
+    type Error = Errno;
+    type SpaceHandle = Arc<Space<Sim<I>>>;
+
+    fn space(&self) -> &Space<Sim<I>> {
+        self.space
+    }
+
+    fn copy_from_user(&self, from: VirtAddr, to: &mut [u8]) -> Result<(), Errno> {
+        match self.in_buffer(from, to.len(), |bytes| to.copy_from_slice(bytes)) {
+            Some(()) => Ok(()),
+            None => all_copied(self.mm.copy_from_user(self.space, from, to)),
+        }
+    }
+
+    fn copy_to_user(&self, to: VirtAddr, from: &[u8]) -> Result<(), Errno> {
+        match self.in_buffer(to, from.len(), |bytes| bytes.copy_from_slice(from)) {
+            Some(()) => Ok(()),
+            None => all_copied(self.mm.copy_to_user(self.space, to, from)),
+        }
+    }
+
+    fn file(&self, fd: u32, purpose: FileUse) -> Result<OpenFile<Sim<I>>, Errno> {
+        let index = (fd as usize).checked_sub(1).ok_or(Errno::EBADF)?;
+        let (object, opened) = self.files.borrow().get(index).cloned().ok_or(Errno::EBADF)?;
+        if purpose == FileUse::Allocate && !opened.contains(Rights::WRITE) {
+            return Err(Errno::EBADF);
+        }
+        Ok(OpenFile { object, opened })
+    }
+
+    fn truncate(&self, fd: u32, size: u64) -> Result<(), Errno> {
+        let OpenFile { object, opened } = self.file(fd, FileUse::Map)?;
+        if !opened.contains(Rights::WRITE) {
+            return Err(Errno::EINVAL);
+        }
+        self.mm.truncate(&object, size).map_err(MmError::errno)
+    }
+
+    fn open_memfd(&self, object: File<I>, _flags: MemfdFlags) -> Result<u32, Errno> {
+        let mut files = self.files.borrow_mut();
+        files.push((object, Rights::RW));
+        Ok(files.len() as u32)
+    }
+
+    fn limit(&self, pid: u32, resource: u32, new: Option<Limit>) -> Result<Limit, Errno> {
+        let other = if pid == 0 { None } else { Some(self.space_of_pid(pid)?) };
+        let space = other.as_ref().unwrap_or(self.space);
+        let resource = Resource::from_raw(resource).ok_or(Errno::EINVAL)?;
+        match new {
+            Some(new) => self.mm.set_limit(space, resource, new).map_err(MmError::errno),
+            None => Ok(space.map().read().limits().limit(resource)),
+        }
+    }
+
+    fn space_of_pid(&self, pid: u32) -> Result<Self::SpaceHandle, Errno> {
+        let index = (pid as usize).checked_sub(1).ok_or(Errno::ESRCH)?;
+        self.processes.get(index).cloned().ok_or(Errno::ESRCH)
+    }
+
+    fn space_of_pidfd(&self, fd: u32) -> Result<Self::SpaceHandle, Errno> {
+        self.space_of_pid(fd).map_err(|_| Errno::EBADF)
+    }
+}

@@ -1,0 +1,85 @@
+//! What calls read of their caller's memory: arrays of `struct iovec`, names, limits.
+
+use crate::caller::CallingProcess;
+use crate::request::UserIoVecs;
+use alloc::vec::Vec;
+use pagewright_mm::space::Limit;
+use pagewright_sync::Platform;
+use pagewright_types::{Errno, PAGE_SIZE, VirtAddr};
+
+/// Elements that an array of `struct iovec` may have (`UIO_MAXIOV`).
+const IOVECS_MAX: u64 = 1024;
+/// Bytes of a `struct iovec`, and of a `struct rlimit64`.
+const PAIR: usize = 16;
+/// Bytes that [`string`] reads at once.
+const STRING_CHUNK: u64 = 64;
+
+fn pair(bytes: &[u8]) -> (u64, u64) {
+    let word = |bytes: &[u8]| bytes.try_into().map_or(0, u64::from_le_bytes);
+    let (first, second) = bytes.split_at(PAIR / 2);
+    (word(first), word(second))
+}
+
+/// Reads an array of `struct iovec`, and makes an element of each address and length.
+pub(crate) fn iovecs<P: Platform, C: CallingProcess<P>, T>(
+    caller: &C,
+    array: UserIoVecs,
+    element: fn(VirtAddr, u64) -> T,
+) -> Result<Vec<T>, C::Error> {
+    if array.count > IOVECS_MAX {
+        return Err(Errno::EINVAL.into());
+    }
+    let count = array.count as usize;
+    let (mut bytes, mut iovecs) = (Vec::new(), Vec::new());
+    if bytes.try_reserve_exact(count * PAIR).is_err() || iovecs.try_reserve_exact(count).is_err() {
+        return Err(Errno::ENOMEM.into());
+    }
+    bytes.resize(count * PAIR, 0);
+    caller.copy_from_user(array.at, &mut bytes)?;
+    iovecs.extend(bytes.chunks_exact(PAIR).map(pair).map(|(base, len)| element(VirtAddr::new(base), len)));
+    Ok(iovecs)
+}
+
+/// Reads a string into `to`, and returns it without the zero at its end.
+///
+/// Returns all of `to` if there is no zero among as many bytes. Memory behind the zero is read
+/// within its page only.
+pub(crate) fn string<'a, P: Platform, C: CallingProcess<P>>(
+    caller: &C,
+    from: VirtAddr,
+    to: &'a mut [u8],
+) -> Result<&'a [u8], C::Error> {
+    let mut done = 0;
+    while done < to.len() {
+        let at = from.checked_add(done as u64).ok_or(Errno::EFAULT)?;
+        let chunk = (PAGE_SIZE - at.page_offset()).min(STRING_CHUNK) as usize;
+        let chunk = chunk.min(to.len() - done);
+        let read = &mut to[done..done + chunk];
+        caller.copy_from_user(at, read)?;
+        if let Some(end) = read.iter().position(|byte| *byte == 0) {
+            return Ok(&to[..done + end]);
+        }
+        done += chunk;
+    }
+    Ok(to)
+}
+
+/// Reads a `struct rlimit64`.
+pub(crate) fn read_limit<P: Platform, C: CallingProcess<P>>(caller: &C, from: VirtAddr) -> Result<Limit, C::Error> {
+    let mut bytes = [0; PAIR];
+    caller.copy_from_user(from, &mut bytes)?;
+    let (soft, hard) = pair(&bytes);
+    Ok(Limit { soft, hard })
+}
+
+/// Stores a `struct rlimit64`.
+pub(crate) fn write_limit<P: Platform, C: CallingProcess<P>>(
+    caller: &C,
+    to: VirtAddr,
+    limit: Limit,
+) -> Result<(), C::Error> {
+    let mut bytes = [0; PAIR];
+    bytes[..PAIR / 2].copy_from_slice(&limit.soft.to_le_bytes());
+    bytes[PAIR / 2..].copy_from_slice(&limit.hard.to_le_bytes());
+    caller.copy_to_user(to, &bytes)
+}
