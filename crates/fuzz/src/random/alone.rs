@@ -2,69 +2,60 @@
 //! memory.
 
 use super::operation::{Object, Where};
+use super::registers::{CallOutput, CallRegisters, Numbers};
 use super::syscall::{Descriptor, Syscall};
 use super::world::{Process, World};
 use pagewright_arch::Isa;
+use pagewright_lab::LabCaller;
 use pagewright_mm::gup::{Contents, GupFlags};
-use pagewright_mm::space::{Resource, SyncFlags, Whose};
-use pagewright_mm::{Advice, LockAllFlags, LockFlags, MapFlags, Mm, MmError, RemapFlags, RemapRequest, Space};
+use pagewright_mm::space::Resource;
+use pagewright_mm::{MapFlags, Mm, Space};
 use pagewright_model::spec::{CallResult, ExclusiveCall, MappingFlags, MemoryCall, MlockMode};
 use pagewright_sim::Sim;
-use pagewright_types::{Access, CpuId, PAGE_SIZE, PageRange, Rights, VirtAddr};
+use pagewright_sync::Arc;
+use pagewright_types::{Access, CpuId, Errno, PAGE_SIZE, PageRange, Rights, VirtAddr};
 
-/// Pages that `mincore` is asked about at most.
-const MOST_BYTES: u64 = 1 << 20;
+/// Where a buffer stands for user memory, so that calls change none that is judged: what they read,
+/// then what they store.
+const INPUT: u64 = 0x1000;
+const OUTPUT: u64 = 0x1800;
+/// Bytes that a call stores there at most.
+const OUTPUT_MAX: usize = 4096;
 
-/// Pages that a call asks about, as far as there is room for the answer.
-pub(crate) fn asked_of(call: &ExclusiveCall) -> usize {
-    if let ExclusiveCall::Resident { len, .. } = call { (*len).min(MOST_BYTES).div_ceil(PAGE_SIZE) as usize } else { 0 }
-}
-
-/// Makes a call.
+/// Makes a call through the decoder of the kernel.
 ///
-/// What `mincore` says goes to `vec`, which must be as long as [`asked_of`] says.
-///
-/// # Errors
-/// The call's.
-pub(crate) fn make<I: Isa>(
+/// Returns what it stores to user memory beside its result.
+fn make<I: Isa>(
     mm: &Mm<Sim<I>>,
-    space: &Space<Sim<I>>,
-    call: ExclusiveCall,
-    vec: &mut [u8],
-) -> Result<CallResult, MmError> {
-    let done = |()| CallResult::Done;
-    match call {
-        ExclusiveCall::Remap { addr, old_len, new_len, flags, new_addr } => {
-            let flags = RemapFlags::from_bits_retain(flags);
-            mm.mremap(space, &RemapRequest { addr, old_len, new_len, flags, new_addr }).map(CallResult::Mapped)
-        }
-        ExclusiveCall::Advise { addr, len, advice } => {
-            Advice::from_raw(advice).and_then(|advice| mm.madvise(space, addr, len, advice)).map(done)
-        }
-        ExclusiveCall::AdviseRanges { ranges, advice } => Advice::from_raw(advice)
-            .and_then(|advice| mm.process_madvise(space, Whose::Own, &ranges, advice))
-            .map(CallResult::Bytes),
-        ExclusiveCall::Lock { addr, len, flags } => {
-            mm.mlock2(space, addr, len, LockFlags::from_bits_retain(flags)).map(done)
-        }
-        ExclusiveCall::Unlock { addr, len } => mm.munlock(space, addr, len).map(done),
-        ExclusiveCall::LockAll { flags } => mm.mlockall(space, LockAllFlags::from_bits_retain(flags)).map(done),
-        ExclusiveCall::UnlockAll => {
-            mm.munlockall(space);
-            Ok(CallResult::Done)
-        }
-        ExclusiveCall::Sync { addr, len, flags } => {
-            mm.msync(space, addr, len, SyncFlags::from_bits_retain(flags)).map(done)
-        }
-        ExclusiveCall::Resident { addr, len } => mm.mincore(space, addr, len, vec).map(done),
-        ExclusiveCall::Seal { addr, len, flags } => mm.mseal(space, addr, len, flags).map(done),
-        ExclusiveCall::Limit { resource, bytes } => {
-            let limits = *space.map().read().limits();
-            let limits = Resource::from_raw(resource).map_or(limits, |resource| limits.with(resource, bytes));
-            mm.set_limits(space, limits);
-            Ok(CallResult::Done)
-        }
-    }
+    space: &Arc<Space<Sim<I>>>,
+    exclusive: ExclusiveCall,
+) -> Result<(CallResult, Vec<u8>), Errno> {
+    let hard_limit = |resource| {
+        let resource = Resource::from_raw(resource);
+        resource.map_or(u64::MAX, |resource| space.map().read().limits().limit(resource).hard)
+    };
+    let numbers = Numbers {
+        both: u64::MAX,
+        reading: u64::MAX,
+        pid: 0,
+        pidfd: u64::MAX,
+        input: INPUT,
+        output: OUTPUT,
+        hard_limit: &hard_limit,
+    };
+    let CallRegisters { call, arguments, input, output } = CallRegisters::of_exclusive(&exclusive, &numbers);
+    let stores = if let CallOutput::Bytes(count) = output { count.min(OUTPUT_MAX) } else { 0 };
+    let start = (OUTPUT - INPUT) as usize;
+    let mut memory: Vec<u8> = input.iter().flat_map(|word| word.to_le_bytes()).collect();
+    memory.resize(start + stores, 0);
+    let caller = LabCaller::new(mm, space).with_buffer(VirtAddr::new(INPUT), memory);
+    let returned = caller.call(call, arguments)?;
+    let result = match exclusive {
+        ExclusiveCall::Remap { .. } => CallResult::Mapped(VirtAddr::new(returned)),
+        ExclusiveCall::AdviseRanges { .. } => CallResult::Bytes(returned),
+        _ => CallResult::Done,
+    };
+    Ok((result, caller.into_buffer().split_off(start)))
 }
 
 impl<I: Isa> World<I> {
@@ -101,14 +92,13 @@ impl<I: Isa> World<I> {
     }
 
     fn call_alone(&self, cpu: CpuId, process: &Process<I>, call: ExclusiveCall) {
-        let (space, mut asked) = (&process.space, None);
+        let (space, mut stored) = (&process.space, None);
         self.call(cpu, process, MemoryCall::Exclusive(call), |mm| {
-            let mut vec = vec![0; asked_of(&call)];
-            let answer = make(mm, space, call, &mut vec)?;
-            asked = Some(vec);
+            let (answer, bytes) = make(mm, space, call)?;
+            stored = Some(bytes);
             Ok(answer)
         });
-        if let (ExclusiveCall::Resident { addr, .. }, Some(vec), true) = (call, asked, self.is_told) {
+        if let (ExclusiveCall::Resident { addr, .. }, Some(vec), true) = (call, stored, self.is_told) {
             for (va, resident) in (0..).map(|page| addr.add(page * PAGE_SIZE)).zip(vec) {
                 let verdict = self.spec.borrow().mincore_page(self.cpu_step(cpu), process.id(), va, resident & 1 == 1);
                 self.judge(verdict);

@@ -8,7 +8,7 @@ use pagewright_mm::{Advice, MapFlags, MapRequest, Mm, MmError, Space};
 use pagewright_model::spec::{self, CallResult, FaultId, MappingFlags, MemoryCall, MlockMode, MmapPlacement};
 use pagewright_sim::Sim;
 use pagewright_sync::Arc;
-use pagewright_types::{Access, CpuId, PAGE_SIZE, PageRange, Rights, VirtAddr};
+use pagewright_types::{Access, CpuId, Errno, PAGE_SIZE, PageRange, Rights, VirtAddr};
 use std::rc::Rc;
 use std::sync::atomic::Ordering;
 
@@ -22,15 +22,15 @@ impl<I: Isa> World<I> {
         cpu: CpuId,
         process: &Process<I>,
         call: MemoryCall,
-        make: impl FnOnce(&Mm<Sim<I>>) -> Result<CallResult, MmError>,
+        make: impl FnOnce(&Mm<Sim<I>>) -> Result<CallResult, Errno>,
     ) {
         if !self.is_told {
-            let answer = self.lab.on(cpu, make).unwrap_or_else(|error| CallResult::Failed(error.errno()));
+            let answer = self.lab.on(cpu, make).unwrap_or_else(CallResult::Failed);
             return self.say(cpu, call.name(), answer);
         }
         let refused = self.sim().refused_allocations();
         let under_way = self.spec.borrow_mut().call_begins(self.cpu_step(cpu), process.id(), call);
-        let answer = self.lab.on(cpu, make).unwrap_or_else(|error| CallResult::Failed(error.errno()));
+        let answer = self.lab.on(cpu, make).unwrap_or_else(CallResult::Failed);
         let mut spec = self.spec.borrow_mut();
         spec.set_memory_may_fail(self.sim().refused_allocations() > refused);
         let verdict = spec.call_ends(self.cpu_step(cpu), under_way, answer);
@@ -54,15 +54,20 @@ impl<I: Isa> World<I> {
                 self.map(cpu, &process, place, (len, rights), object, (populate, MappingFlags::default()));
             }
             Operation::Unmap { addr, len } => {
-                let make = |mm: &Mm<Sim<I>>| mm.munmap(space, addr, len).map(|()| CallResult::Done);
+                let make =
+                    |mm: &Mm<Sim<I>>| mm.munmap(space, addr, len).map(|()| CallResult::Done).map_err(MmError::errno);
                 self.call(cpu, &process, MemoryCall::Munmap { addr, len }, make);
             }
             Operation::Protect { addr, len, rights } => {
-                let make = |mm: &Mm<Sim<I>>| mm.mprotect(space, addr, len, rights).map(|()| CallResult::Done);
+                let make = |mm: &Mm<Sim<I>>| {
+                    mm.mprotect(space, addr, len, rights).map(|()| CallResult::Done).map_err(MmError::errno)
+                };
                 self.call(cpu, &process, MemoryCall::Mprotect { addr, len, rights }, make);
             }
             Operation::DontNeed { addr, len } => {
-                let make = |mm: &Mm<Sim<I>>| mm.madvise(space, addr, len, Advice::DontNeed).map(|()| CallResult::Done);
+                let make = |mm: &Mm<Sim<I>>| {
+                    mm.madvise(space, addr, len, Advice::DontNeed).map(|()| CallResult::Done).map_err(MmError::errno)
+                };
                 self.call(cpu, &process, MemoryCall::DontNeed { addr, len }, make);
             }
             Operation::Break { to } => {
@@ -128,7 +133,7 @@ impl<I: Isa> World<I> {
             let request = MapRequest { addr, len, rights, flags, file };
             let mapped = mm.mmap(&process.space, &request);
             faults.into_iter().for_each(|fault| self.spec.borrow_mut().prefault_ends(fault, mapped.is_ok()));
-            mapped.map(CallResult::Mapped)
+            mapped.map(CallResult::Mapped).map_err(MmError::errno)
         });
     }
 
@@ -145,7 +150,7 @@ impl<I: Isa> World<I> {
     pub(super) fn fork_call(&self, cpu: CpuId, parent: &Process<I>) -> Option<Arc<Space<Sim<I>>>> {
         let mut child = None;
         self.call(cpu, parent, MemoryCall::Fork, |mm| {
-            let space = mm.fork(&parent.space)?;
+            let space = mm.fork(&parent.space).map_err(MmError::errno)?;
             let id = space.id();
             child = Some(space);
             Ok(CallResult::Child(id))

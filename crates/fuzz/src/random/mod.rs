@@ -8,7 +8,8 @@
 //! - [`survey()`] – many programs in both modes. [`Bug`] – what was found, by as little as finds
 //!   it; [`replay`] – once more.
 //! - `world`: the machine under judgement, its memory manager, the reference memory, the processes.
-//!   `calls`, `alone`, `filed`, `kernel`, `touch`: what is done in it. `rest`: what is asked when
+//!   `calls`, `alone`, `filed`, `kernel`, `touch`: what is done in it; `registers`: calls as numbers
+//!   and registers. `rest`: what is asked when
 //!   all is done.
 //!
 //! ```text
@@ -25,7 +26,7 @@
 //! Not guaranteed: that programs do what users' programs do. They collide on a few pages, and some
 //! of their arguments are bad.
 
-pub(crate) mod alone;
+mod alone;
 mod beside_linux;
 mod calls;
 pub mod explore;
@@ -36,6 +37,7 @@ mod kernel;
 mod minimise;
 mod operation;
 mod program;
+pub(crate) mod registers;
 mod rest;
 mod survey;
 mod swap;

@@ -57,7 +57,7 @@ impl<P: Platform> Mm<P> {
     }
 
     /// As [`Mm::copy_to_user`], within a call.
-    pub(crate) fn write_user(&self, space: &Space<P>, to: VirtAddr, from: &[u8]) -> usize {
+    pub(super) fn write_user(&self, space: &Space<P>, to: VirtAddr, from: &[u8]) -> usize {
         self.with_user(space, to, from.len(), Access::Write, |at, part| self.fx().write(at, &from[part]))
     }
 

@@ -25,7 +25,6 @@ on_both! {
     low_and_high_places,
     nothing_is_mapped_too_low,
     a_tmpfs_is_full,
-    mincore_stores_its_answer,
     a_move_is_no_peak,
     what_is_locked_does_not_go,
     what_was_writable_is_not_copied_because_it_is_locked,
@@ -247,34 +246,6 @@ fn a_tmpfs_is_full<I: Isa>() {
         world.on(CPU, |mm| mm.close_file(file));
     }
     assert_eq!(tmpfs.used(), 0);
-}
-
-fn mincore_stores_its_answer<I: Isa>() {
-    let world = World::<I>::unjudged();
-    let process = Process::new(&world);
-    let (asked, answer) = (process.anon(600), process.anon(2));
-    process.touch(CPU, at(asked, 300), Access::Write).expect("mapped");
-    let ask = |pages, vec| {
-        let len = pages * PAGE_SIZE;
-        world.on(CPU, |mm| mm.mincore_to_user(&process.space, asked, len, vec)).map_err(MmError::errno)
-    };
-    let told = |at, count: usize| {
-        let mut bytes = vec![9; count];
-        assert_eq!(world.on(CPU, |mm| mm.copy_from_user(&process.space, at, &mut bytes)), 0);
-        bytes
-    };
-    let base = at(answer, 1).add(PAGE_SIZE - 600);
-    assert_eq!(ask(600, base), Ok(()));
-    let expected: Vec<u8> = (0..600).map(|page| u8::from(page == 300)).collect();
-    assert_eq!(told(base, 600), expected);
-    // Into memory that is not there, or can't be written: what fits is stored.
-    process.protect(at(answer, 1), 1, Rights::READ);
-    assert_eq!(ask(600, at(answer, 1).add(8)), Err(Errno::EFAULT));
-    assert_eq!(ask(600, VirtAddr::new(at(answer, 1).raw() - 301)), Err(Errno::EFAULT));
-    assert_eq!(told(VirtAddr::new(at(answer, 1).raw() - 301), 301), expected[..301]);
-    assert_eq!(ask(600, VirtAddr::new(I::USER_END.raw() - 599)), Err(Errno::EFAULT));
-    assert_eq!(ask(0, VirtAddr::new(8)), Ok(()), "nothing to say");
-    process.end();
 }
 
 fn a_move_is_no_peak<I: Isa>() {

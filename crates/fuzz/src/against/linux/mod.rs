@@ -17,11 +17,11 @@ use super::seen::{Seen, Signal};
 use super::tracee::{Stop, Tracee};
 use super::usage::Usage;
 use crate::random::{FILE_PAGES, Operation, Syscall};
+use calls::Other;
 use nix::libc;
 use nix::sys::signal::Signal as Number;
 use nix::unistd::Pid;
 use pagewright_arch::{Isa, X86_64};
-use pagewright_model::spec::ExclusiveCall;
 use pagewright_types::{Access, PAGE_SIZE, VirtAddr};
 use std::os::unix::fs::FileExt;
 
@@ -34,8 +34,6 @@ const LEAST_ERRNO: i64 = -4095;
 const OUR_BASE: u64 = X86_64::USER_END.raw() - (128 << 20);
 /// Above this, places were chosen freely.
 const FREE: u64 = 1 << 40;
-/// Linux's `PIDFD_SELF`.
-const PIDFD_SELF: i64 = -10000;
 /// Bits of a word of `pagemap`, but for the frame.
 const PAGE_STATE: u64 = !0 << 55;
 /// That a page is a file's.
@@ -207,14 +205,18 @@ impl Linux {
         live: &[usize],
     ) -> Result<Seen, AgainstError> {
         let pid = self.pid(process)?;
-        let Operation::Syscall(call) = *operation else { return self.call_once(pid, operation, value, live) };
+        let Operation::Syscall(call) = *operation else {
+            return self.call_once(pid, operation, value, Other::default());
+        };
         if call == Syscall::Maps {
             let text = self.proc(pid, "maps")?;
-            Ok(Seen::Maps(maps::parse(&text, |address| self.same_base(address))))
-        } else if call == Syscall::Usage {
+            return Ok(Seen::Maps(maps::parse(&text, |address| self.same_base(address))));
+        }
+        if call == Syscall::Usage {
             let (smaps, status) = (self.proc(pid, "smaps")?, self.proc(pid, "status")?);
-            Ok(Seen::Usage(Usage::parse(&smaps, &status, |address| self.same_base(address))))
-        } else if let Syscall::Pages { addr, pages } = call {
+            return Ok(Seen::Usage(Usage::parse(&smaps, &status, |address| self.same_base(address))));
+        }
+        if let Syscall::Pages { addr, pages } = call {
             let mappings = maps::parse(&self.proc(pid, "maps")?, |address| address);
             let mut words = self.pages(pid, addr, pages)?;
             for (page, word) in words.iter_mut().enumerate() {
@@ -223,12 +225,14 @@ impl Linux {
                 let left_out = *word & PAGE_OF_FILE != 0 && mappings.iter().any(around);
                 *word = if left_out { 0 } else { *word & self.host.page_state };
             }
-            Ok(Seen::Pages(words))
-        } else if let Syscall::AdviseOther { process, addr, len, advice } = call {
-            self.advise_other(pid, self.pid(live[process % live.len()])?, (addr, len), advice)
-        } else {
-            self.call_once(pid, operation, value, live)
+            return Ok(Seen::Pages(words));
         }
+        let Some(other) = call.other() else { return self.call_once(pid, operation, value, Other::default()) };
+        let other = self.pid(live[other % live.len()])?;
+        if let Syscall::AdviseOther { .. } = call {
+            return self.advise_other(pid, other, operation);
+        }
+        self.call_once(pid, operation, value, Other { pid: other.as_raw() as u64, pidfd: 0 })
     }
 
     fn proc(&self, pid: Pid, name: &str) -> Result<String, AgainstError> {
@@ -245,45 +249,12 @@ impl Linux {
     }
 
     /// `process_madvise` through a descriptor of the other process.
-    fn advise_other(
-        &self,
-        pid: Pid,
-        other: Pid,
-        (addr, len): (VirtAddr, u64),
-        advice: u32,
-    ) -> Result<Seen, AgainstError> {
+    fn advise_other(&self, pid: Pid, other: Pid, operation: &Operation) -> Result<Seen, AgainstError> {
         let call = |number, arguments| self.answer(pid, self.tracee.call(pid, number, arguments)?);
-        let descriptor = call(libc::SYS_pidfd_open, [other.as_raw() as u64, 0, 0, 0, 0, 0])?;
-        self.tracee.put(ARGUMENT, &bytes_of(&[addr.raw(), len]))?;
-        let advised = call(libc::SYS_process_madvise, [descriptor as u64, DATA, 1, advice.into(), 0, 0])?;
-        call(libc::SYS_close, [descriptor as u64, 0, 0, 0, 0, 0])?;
-        Ok(seen(advised))
+        let other = other.as_raw() as u64;
+        let pidfd = call(libc::SYS_pidfd_open, [other, 0, 0, 0, 0, 0])? as u64;
+        let advised = self.call_once(pid, operation, 0, Other { pid: other, pidfd })?;
+        call(libc::SYS_close, [pidfd, 0, 0, 0, 0, 0])?;
+        Ok(advised)
     }
-
-    fn call_once(&self, pid: Pid, operation: &Operation, value: u64, live: &[usize]) -> Result<Seen, AgainstError> {
-        let (number, arguments) = self.arguments(operation, value, live)?;
-        let answer = match seen(self.answer(pid, self.tracee.call(pid, number, arguments)?)?) {
-            Seen::Value(answer) => self.same_base(answer),
-            failed => return Ok(failed),
-        };
-        let filled = if let Operation::Syscall(Syscall::Exclusive(ExclusiveCall::Resident { len, .. })) = operation {
-            Some(len.div_ceil(PAGE_SIZE))
-        } else if let Operation::Syscall(Syscall::BothLimits { .. }) = operation {
-            Some(16)
-        } else if let Operation::Syscall(Syscall::Read { .. } | Syscall::ReadOther { .. } | Syscall::Drain) = operation
-        {
-            Some(answer)
-        } else {
-            None
-        };
-        match filled {
-            Some(count) => Ok(Seen::Bytes(answer, self.tracee.take(ANSWER, count as usize)?)),
-            None => Ok(Seen::Value(answer)),
-        }
-    }
-}
-
-/// What an answer means.
-fn seen(answer: i64) -> Seen {
-    if (LEAST_ERRNO..0).contains(&answer) { Seen::Failed(-answer as u16) } else { Seen::Value(answer as u64) }
 }

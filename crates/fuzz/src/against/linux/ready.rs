@@ -4,13 +4,16 @@
 //!
 //! Not guaranteed: that a kernel that was built without something says so in the same way.
 
-use super::{ANSWER, ARGUMENT, LEAST_ERRNO, Linux, PIDFD_SELF, bytes_of, calls};
+use super::calls::number;
+use super::{ANSWER, ARGUMENT, LEAST_ERRNO, Linux, bytes_of};
 use crate::against::AgainstError;
 use crate::against::lack::{CODE, DATA, END, Host, LIMITS, Lack};
 use crate::against::tracee::Tracee;
 use crate::random::HEAP;
+use crate::random::registers::PIDFD_SELF;
 use nix::libc;
 use pagewright_arch::{Isa, X86_64};
+use pagewright_syscall::LinuxCall;
 use pagewright_types::{PAGE_SIZE, VirtAddr};
 use std::io::ErrorKind;
 
@@ -102,9 +105,9 @@ impl Linux {
 
     fn probe(&mut self) -> Result<(), AgainstError> {
         let asked = [
-            (Lack::Seal, calls::SYS_MSEAL, [CODE, 0, 0, 0, 0, 0]),
+            (Lack::Seal, number(LinuxCall::Mseal), [CODE, 0, 0, 0, 0, 0]),
             (Lack::Guard, libc::SYS_madvise, [CODE, 0, 102, 0, 0, 0]),
-            (Lack::AdviseRanges, libc::SYS_process_madvise, [PIDFD_SELF as u64, DATA, 0, 4, 0, 0]),
+            (Lack::AdviseRanges, libc::SYS_process_madvise, [PIDFD_SELF, DATA, 0, 4, 0, 0]),
         ];
         for (lack, number, arguments) in asked {
             if self.root(number, arguments)? < 0 {

@@ -1,61 +1,25 @@
-//! Operations as methods of the memory manager, with what a kernel's system-call layer does before
-//! and after.
+//! Operations as calls of a process, through the decoder of the kernel; and what procfs shows.
 
-use super::{BUFFER, CPU, Machine, Ours, answer};
-use crate::against::lack::{LIMITS, PIPE_PAGES};
+use super::{CPU, Machine, Ours, answer};
+use crate::against::lack::{CODE, DATA, LIMITS, PIPE_PAGES};
 use crate::against::maps;
 use crate::against::seen::Seen;
 use crate::against::usage::Usage;
-use crate::random::alone::{asked_of, make};
-use crate::random::{Descriptor, Object, Operation, Syscall, Where};
-use pagewright_mm::file::{FallocateFlags, FileObject, Seals};
+use crate::random::registers::{CallOutput, CallRegisters, Numbers};
+use crate::random::{Operation, Syscall};
+use pagewright_lab::LabCaller;
+use pagewright_mm::file::FileObject;
 use pagewright_mm::gup::{Contents, GupFlags, UserPage};
-use pagewright_mm::space::{FileMapping, Limit, Resource, Whose};
-use pagewright_mm::user::IoVec;
 use pagewright_mm::view::PageState;
-use pagewright_mm::{Advice, MapFlags, MapRequest, Mm, MmError, Protection, Space};
-use pagewright_model::spec::{CallResult, ExclusiveCall};
+use pagewright_mm::{Mm, MmError, Space};
 use pagewright_sync::Arc;
 use pagewright_types::{Errno, PAGE_SIZE, PageRange, Rights, VirtAddr};
 use std::sync::atomic::Ordering;
 
-impl Ours {
-    pub(super) fn plain(&self, mm: &Mm<Machine>, space: &Space<Machine>, operation: &Operation) -> Result<Seen, Errno> {
-        let done = |()| Seen::Value(0);
-        match *operation {
-            Operation::Map { place, len, rights, object, populate } => {
-                let (addr, at) = match place {
-                    Where::Anywhere => (VirtAddr::ZERO, MapFlags::empty()),
-                    Where::Fixed(at) => (at, MapFlags::FIXED),
-                    Where::Vacant(at) => (at, MapFlags::FIXED_NOREPLACE),
-                };
-                let (kind, file, page) = match object {
-                    Object::PrivateAnon => (MapFlags::PRIVATE | MapFlags::ANONYMOUS, Descriptor::None, 0),
-                    Object::SharedAnon => (MapFlags::SHARED | MapFlags::ANONYMOUS, Descriptor::None, 0),
-                    Object::PrivateFile(page) => (MapFlags::PRIVATE, Descriptor::Both, page),
-                    Object::SharedFile(page) => (MapFlags::SHARED, Descriptor::Both, page),
-                    Object::SharedReadOnly(page) => (MapFlags::SHARED, Descriptor::Reading, page),
-                };
-                let populate = if populate { MapFlags::POPULATE } else { MapFlags::empty() };
-                self.map(mm, space, (addr, len), rights, kind | at | populate, (file, page * PAGE_SIZE))
-            }
-            Operation::Unmap { addr, len } => answer(mm.munmap(space, addr, len).map(done)),
-            Operation::Protect { addr, len, rights } => answer(mm.mprotect(space, addr, len, rights).map(done)),
-            Operation::DontNeed { addr, len } => answer(mm.madvise(space, addr, len, Advice::DontNeed).map(done)),
-            Operation::Break { to } => Ok(Seen::Value(mm.brk(space, to).raw())),
-            Operation::Truncate { pages } => answer(mm.truncate(self.file(), pages * PAGE_SIZE).map(done)),
-            Operation::Fork
-            | Operation::Exit { .. }
-            | Operation::Access { .. }
-            | Operation::Roam { .. }
-            | Operation::Switch { .. }
-            | Operation::Lazy
-            | Operation::Kernel(_)
-            | Operation::Starve { .. }
-            | Operation::Syscall(_) => unreachable!("{operation} is no call of one process"),
-        }
-    }
+/// Where calls store their results; what they read is at [`DATA`].
+const OUTPUT: u64 = DATA + 0x800;
 
+impl Ours {
     fn file(&self) -> &Arc<FileObject<Machine>> {
         match &self.file {
             Some(file) => file,
@@ -63,92 +27,61 @@ impl Ours {
         }
     }
 
-    fn map(
+    /// Makes a memory call of `process`, which may be about `other`.
+    pub(super) fn memory_call(
         &self,
         mm: &Mm<Machine>,
-        space: &Space<Machine>,
-        (addr, len): (VirtAddr, u64),
-        rights: Rights,
-        flags: MapFlags,
-        (descriptor, offset): (Descriptor, u64),
-    ) -> Result<Seen, Errno> {
-        let opened = match descriptor {
-            Descriptor::None => None,
-            Descriptor::Both => Some(Rights::RW),
-            Descriptor::Reading => Some(Rights::READ),
-        };
-        let file = match (flags.contains(MapFlags::ANONYMOUS), opened) {
-            (true, _) => None,
-            (false, None) => return Err(Errno::EBADF),
-            (false, Some(opened)) => Some(FileMapping { file: self.file(), offset, opened }),
-        };
-        let request = MapRequest { addr, len, rights, flags, file };
-        answer(mm.mmap(space, &request).map(|at| Seen::Value(at.raw())))
-    }
-
-    /// A call of one process.
-    ///
-    /// The offset even of an anonymous mapping is looked at, as Linux does.
-    pub(super) fn syscall(
-        &self,
-        mm: &Mm<Machine>,
-        space: &Space<Machine>,
-        call: &Syscall,
+        space: &Arc<Space<Machine>>,
+        other: Option<&Arc<Space<Machine>>>,
+        operation: &Operation,
         value: u64,
     ) -> Result<Seen, Errno> {
-        let done = |()| Seen::Value(0);
-        match *call {
-            Syscall::Map { addr, len, prot, flags, file, offset } => {
-                if offset % PAGE_SIZE != 0 {
-                    return Err(Errno::EINVAL);
-                }
-                let rights = Rights::from_bits_truncate(prot as u8);
-                self.map(mm, space, (addr, len), rights, MapFlags::from_bits_retain(flags), (file, offset))
-            }
-            Syscall::Exclusive(ExclusiveCall::Limit { resource, bytes }) => {
-                let limit = Limit { soft: bytes, hard: self.first_hard_limit(resource) };
-                set_limit(mm, space, resource, limit).map(|_| Seen::Value(0))
-            }
-            Syscall::Exclusive(call) => {
-                let mut vec = vec![0; asked_of(&call)];
-                let answered = make(mm, space, call, &mut vec);
-                answer(answered.map(|answered| match (call, answered) {
-                    (ExclusiveCall::Resident { .. }, _) => Seen::Bytes(0, vec),
-                    (_, CallResult::Mapped(at)) => Seen::Value(at.raw()),
-                    (_, CallResult::Bytes(bytes)) => Seen::Value(bytes),
-                    (_, _) => Seen::Value(0),
-                }))
-            }
-            Syscall::BothLimits { resource, soft, hard } => {
-                let old = set_limit(mm, space, resource, Limit { soft, hard })?;
-                Ok(Seen::Bytes(0, [old.soft.to_le_bytes(), old.hard.to_le_bytes()].concat()))
-            }
-            Syscall::Protect { addr, len, prot } => {
-                answer(mm.mprotect(space, addr, len, Protection::from_bits_retain(prot)).map(done))
-            }
-            Syscall::ResidentInto { addr, len, vec } => answer(mm.mincore_to_user(space, addr, len, vec).map(done)),
-            Syscall::Maps | Syscall::Usage | Syscall::Pages { .. } => Ok(self.shown(mm, space, call)),
-            Syscall::Allocate { .. }
-            | Syscall::AddSeals { .. }
-            | Syscall::GetSeals
-            | Syscall::Read { .. }
-            | Syscall::Write { .. } => self.file_call(mm, call, value),
-            Syscall::ReadOther { .. }
-            | Syscall::WriteOther { .. }
-            | Syscall::AdviseOther { .. }
-            | Syscall::Splice { .. }
-            | Syscall::Drain => unreachable!("{call} concerns more than one process"),
-        }
+        let caller = LabCaller::new(mm, space).with_file(self.file(), Rights::RW).with_file(self.file(), Rights::READ);
+        let caller = other.into_iter().fold(caller, LabCaller::with_process);
+        let hard_limit = |resource| self.first_hard_limit(resource);
+        let numbers =
+            Numbers { both: 1, reading: 2, pid: 1, pidfd: 1, input: DATA, output: OUTPUT, hard_limit: &hard_limit };
+        let registers = CallRegisters::of(operation, value, &numbers);
+        let Some(CallRegisters { call, arguments, input, output }) = registers else {
+            unreachable!("{operation} is no memory call of one process")
+        };
+        // Put there as on the other side, past the mapping through which the call reads it.
+        let input: Vec<u8> = input.iter().flat_map(|word| word.to_le_bytes()).collect();
+        mm.write_at(&self.control, DATA - CODE, &input).map_err(MmError::errno)?;
+        let returned = caller.call(call, arguments)?;
+        let count = match output {
+            CallOutput::Nothing => return Ok(Seen::Value(returned)),
+            CallOutput::Bytes(count) => count,
+            CallOutput::AsReturned => returned as usize,
+        };
+        let mut bytes = vec![0; count];
+        let left = mm.copy_from_user(space, VirtAddr::new(OUTPUT), &mut bytes);
+        debug_assert_eq!(left, 0, "the call just stored these bytes");
+        Ok(Seen::Bytes(returned, bytes))
     }
 
-    /// What a limit may be raised to at first.
+    /// The hard limit that a resource has at first.
     fn first_hard_limit(&self, resource: u32) -> u64 {
         let hard = LIMITS.iter().zip(self.host.hard).find(|((known, _), _)| *known == resource);
         hard.map_or(u64::MAX, |(_, hard)| hard)
     }
 
+    /// `pread` of the file.
+    pub(super) fn read(&self, mm: &Mm<Machine>, offset: u64) -> Result<Seen, Errno> {
+        let mut bytes = vec![0; 8];
+        answer(mm.read_at(self.file(), offset, &mut bytes).map(|count| {
+            bytes.truncate(count);
+            Seen::Bytes(count as u64, bytes)
+        }))
+    }
+
+    /// `pwrite` to the file.
+    pub(super) fn write(&self, mm: &Mm<Machine>, offset: u64, value: u64) -> Result<Seen, Errno> {
+        answer(mm.write_at(self.file(), offset, &value.to_le_bytes()).map(|count| Seen::Value(count as u64)))
+    }
+
     /// What procfs shows.
-    fn shown(&self, mm: &Mm<Machine>, space: &Space<Machine>, call: &Syscall) -> Seen {
+    pub(super) fn shown(&self, mm: &Mm<Machine>, space: &Space<Machine>, call: &Syscall) -> Seen {
         if let Syscall::Pages { addr, pages } = *call {
             return Seen::Pages(self.pages(mm, space, addr, pages));
         }
@@ -178,79 +111,6 @@ impl Ours {
         words
     }
 
-    /// A call that concerns the file.
-    fn file_call(&self, mm: &Mm<Machine>, call: &Syscall, value: u64) -> Result<Seen, Errno> {
-        let file = self.file();
-        match *call {
-            Syscall::Allocate { flags, offset, len } => {
-                let flags = FallocateFlags::from_bits_retain(flags);
-                answer(mm.fallocate(file, flags, offset, len).map(|()| Seen::Value(0)))
-            }
-            Syscall::AddSeals { file: descriptor, seals } => {
-                let opened = match descriptor {
-                    Descriptor::None => return Err(Errno::EBADF),
-                    Descriptor::Both => Rights::RW,
-                    Descriptor::Reading => Rights::READ,
-                };
-                answer(mm.add_seals(file, opened, Seals::from_bits_retain(seals)).map(|()| Seen::Value(0)))
-            }
-            Syscall::GetSeals => answer(file.seals().map(|seals| Seen::Value(seals.bits().into()))),
-            Syscall::Read { offset } => {
-                let mut bytes = vec![0; 8];
-                answer(mm.read_at(file, offset, &mut bytes).map(|count| {
-                    bytes.truncate(count);
-                    Seen::Bytes(count as u64, bytes)
-                }))
-            }
-            Syscall::Write { offset } => {
-                answer(mm.write_at(file, offset, &value.to_le_bytes()).map(|count| Seen::Value(count as u64)))
-            }
-            Syscall::Map { .. }
-            | Syscall::Exclusive(_)
-            | Syscall::ReadOther { .. }
-            | Syscall::BothLimits { .. }
-            | Syscall::Protect { .. }
-            | Syscall::ResidentInto { .. }
-            | Syscall::WriteOther { .. }
-            | Syscall::AdviseOther { .. }
-            | Syscall::Splice { .. }
-            | Syscall::Drain
-            | Syscall::Usage
-            | Syscall::Pages { .. }
-            | Syscall::Maps => unreachable!("{call} does not concern the file"),
-        }
-    }
-
-    /// A call that concerns another process, or its own as if it were another.
-    pub(super) fn call_about(
-        &self,
-        mm: &Mm<Machine>,
-        (process, space): (usize, &Space<Machine>),
-        (other, their): (usize, &Space<Machine>),
-        call: &Syscall,
-        value: u64,
-    ) -> Result<Seen, Errno> {
-        let piece = |base, len| [IoVec { base, len }];
-        if let Syscall::ReadOther { addr, len, .. } = *call {
-            let count = mm.process_vm_readv((space, &piece(BUFFER, len)), (their, &piece(addr, len)), 0);
-            let count = count.map_err(MmError::errno)?;
-            let mut bytes = vec![0; count as usize];
-            let left = mm.copy_from_user(space, BUFFER, &mut bytes);
-            debug_assert_eq!(left, 0, "the bytes were just put there");
-            Ok(Seen::Bytes(count, bytes))
-        } else if let Syscall::WriteOther { addr, .. } = *call {
-            let left = mm.copy_to_user(space, BUFFER, &value.to_le_bytes());
-            debug_assert_eq!(left, 0, "nobody takes the buffer away");
-            answer(mm.process_vm_writev((space, &piece(BUFFER, 8)), (their, &piece(addr, 8)), 0).map(Seen::Value))
-        } else if let Syscall::AdviseOther { addr, len, advice, .. } = *call {
-            let whose = if process == other { Whose::Own } else { Whose::Other };
-            let advice = Advice::from_raw(advice).map_err(MmError::errno)?;
-            answer(mm.process_madvise(their, whose, &[(addr, len)], advice).map(Seen::Value))
-        } else {
-            unreachable!("{call} concerns one process")
-        }
-    }
-
     /// `vmsplice`: the page stays referenced until it is read out of the pipe.
     pub(super) fn splice(&mut self, process: usize, addr: VirtAddr) -> Result<Seen, Errno> {
         if self.spliced.len() == PIPE_PAGES {
@@ -271,10 +131,4 @@ impl Ours {
         self.lab.on(CPU, |mm| mm.release_user_pages(pages, Contents::Read));
         Ok(Seen::Bytes(8, value.to_le_bytes().to_vec()))
     }
-}
-
-/// `prlimit64`, of what the caller's own program may have.
-fn set_limit(mm: &Mm<Machine>, space: &Space<Machine>, resource: u32, limit: Limit) -> Result<Limit, Errno> {
-    let resource = Resource::from_raw(resource).ok_or(Errno::EINVAL)?;
-    mm.set_limit(space, resource, limit).map_err(MmError::errno)
 }

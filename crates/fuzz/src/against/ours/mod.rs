@@ -1,8 +1,8 @@
-//! Our side: programs' operations as methods of the memory manager on a simulated machine of one
+//! Our side: programs' operations as calls and accesses of processes on a simulated machine of one
 //! CPU.
 //!
-//! What a kernel's system-call layer would do is done in `calls`: unknown flags, descriptors, and
-//! the errno of an answer.
+//! `calls` makes them by number and registers, through the decoder that the kernel has
+//! (`pagewright_syscall`).
 
 mod calls;
 
@@ -31,8 +31,6 @@ const CPU: CpuId = CpuId::new(0);
 const BYTES: u64 = 32 << 20;
 /// How often one access may fault; nobody takes a page away in between.
 const TRIES: u32 = 8;
-/// Where [`Syscall::ReadOther`] puts its bytes, and [`Syscall::WriteOther`] has them.
-const BUFFER: VirtAddr = VirtAddr::new(DATA + 0x800);
 
 /// The memory manager and the processes of a program.
 pub(super) struct Ours {
@@ -205,14 +203,16 @@ impl Ours {
         let called = match *operation {
             Operation::Syscall(Syscall::Splice { addr }) => self.splice(process, addr),
             Operation::Syscall(Syscall::Drain) => self.drain(),
-            Operation::Syscall(ref call) => {
-                let (space, other) = (self.space(process), call.other().map(|other| live[other % live.len()]));
-                self.lab.on(CPU, |mm| match other {
-                    Some(other) => self.call_about(mm, (process, space), (other, self.space(other)), call, value),
-                    None => self.syscall(mm, space, call, value),
-                })
+            Operation::Syscall(Syscall::Read { offset }) => self.lab.on(CPU, |mm| self.read(mm, offset)),
+            Operation::Syscall(Syscall::Write { offset }) => self.lab.on(CPU, |mm| self.write(mm, offset, value)),
+            Operation::Syscall(ref call @ (Syscall::Maps | Syscall::Usage | Syscall::Pages { .. })) => {
+                Ok(self.lab.on(CPU, |mm| self.shown(mm, self.space(process), call)))
             }
-            ref operation => self.lab.on(CPU, |mm| self.plain(mm, self.space(process), operation)),
+            ref operation => {
+                let other = if let Operation::Syscall(call) = operation { call.other() } else { None };
+                let other = other.map(|other| self.space(live[other % live.len()]));
+                self.lab.on(CPU, |mm| self.memory_call(mm, self.space(process), other, operation, value))
+            }
         };
         called.unwrap_or_else(failed)
     }

@@ -10,14 +10,8 @@ use pagewright_arch::{Entry, Isa, SoftKind};
 use pagewright_sync::Platform;
 use pagewright_types::{Level, PAGE_SIZE, PageRange, VirtAddr};
 
-/// Pages that are looked at before what was found is stored.
-const AT_A_TIME: usize = 256;
-
-/// The pages that are asked about.
-fn told_range<P: Platform>(addr: VirtAddr, len: u64) -> Result<PageRange, MmError> {
-    let range = PageRange::from_len(addr, len)?;
-    if range.end() > P::Isa::USER_END { Err(MmError::NotMapped { at: P::Isa::USER_END }) } else { Ok(range) }
-}
+/// Pages that are looked at under one hold of the space.
+const AT_A_TIME: u64 = 256;
 
 impl<P: Platform> Mm<P> {
     /// Says of each page of `len` bytes at `addr`, in a byte of `vec` each, whether an access would
@@ -32,60 +26,24 @@ impl<P: Platform> Mm<P> {
     /// # Panics
     /// When `vec` has fewer bytes than there are pages.
     pub fn mincore(&self, space: &Space<P>, addr: VirtAddr, len: u64, vec: &mut [u8]) -> Result<(), MmError> {
-        let range = told_range::<P>(addr, len)?;
+        let range = PageRange::from_len(addr, len)?;
+        if range.end() > P::Isa::USER_END {
+            return Err(MmError::NotMapped { at: P::Isa::USER_END });
+        }
         let vec = &mut vec[..range.pages() as usize];
         self.call(|| {
-            self.tell_range(space, range, |first, bytes| {
-                vec[first..][..bytes.len()].copy_from_slice(bytes);
-                Ok(())
-            })
+            let mut at = range.start();
+            while at < range.end() {
+                let most = at.add(AT_A_TIME * PAGE_SIZE).min(range.end());
+                let map = space.map().read();
+                let Some((start, vma)) = map.find(at) else { return Err(MmError::NotMapped { at }) };
+                let part = PageRange::new(at, vma.range(start).end().min(most));
+                let first = (at.since(range.start()) / PAGE_SIZE) as usize;
+                self.tell(space, (start, vma), part, &mut vec[first..][..part.pages() as usize]);
+                at = part.end();
+            }
+            Ok(())
         })
-    }
-
-    /// The same, with the bytes stored to the program's own memory at `vec`, as the system call
-    /// does.
-    ///
-    /// # Errors
-    /// As there, and [`MmError::Inaccessible`] where a byte can't be stored; those before it have
-    /// been.
-    pub fn mincore_to_user(&self, space: &Space<P>, addr: VirtAddr, len: u64, vec: VirtAddr) -> Result<(), MmError> {
-        let range = told_range::<P>(addr, len)?;
-        if vec.checked_add(range.pages()).is_none_or(|end| end > P::Isa::USER_END) {
-            return Err(MmError::Inaccessible { va: vec });
-        }
-        self.call(|| {
-            self.tell_range(space, range, |first, bytes| {
-                let at = vec.add(first as u64);
-                match self.write_user(space, at, bytes) {
-                    0 => Ok(()),
-                    left => Err(MmError::Inaccessible { va: at.add((bytes.len() - left) as u64) }),
-                }
-            })
-        })
-    }
-
-    /// Hands the bytes for `range` to `store`, some at a time, each time with the place of the
-    /// first. Nothing is held meanwhile.
-    fn tell_range(
-        &self,
-        space: &Space<P>,
-        range: PageRange,
-        mut store: impl FnMut(usize, &[u8]) -> Result<(), MmError>,
-    ) -> Result<(), MmError> {
-        let mut at = range.start();
-        while at < range.end() {
-            let mut bytes = [0; AT_A_TIME];
-            let most = at.add(AT_A_TIME as u64 * PAGE_SIZE).min(range.end());
-            let map = space.map().read();
-            let Some((start, vma)) = map.find(at) else { return Err(MmError::NotMapped { at }) };
-            let part = PageRange::new(at, vma.range(start).end().min(most));
-            let bytes = &mut bytes[..part.pages() as usize];
-            self.tell(space, (start, vma), part, bytes);
-            drop(map);
-            store((at.since(range.start()) / PAGE_SIZE) as usize, bytes)?;
-            at = part.end();
-        }
-        Ok(())
     }
 
     /// Fills `vec` for part of one mapping (`do_mincore`).
