@@ -1,5 +1,4 @@
-//! What judging costs the host: an access, with nothing stale and with something, a frame reused, a
-//! call returned, and the reference memory.
+//! The cost of judging an access, a reused frame and a returned call, and of the reference memory.
 
 use criterion::{BatchSize, Criterion, Throughput, criterion_group, criterion_main};
 use pagewright_model::spec::{CallResult, MappingFlags, MemoryCall, MmapObject, MmapPlacement, Spec};
@@ -11,12 +10,12 @@ use pagewright_types::{
 use std::hint::black_box;
 
 const CPUS: u16 = 4;
-/// Entries that a CPU remembers.
+/// Entries that each CPU caches.
 const ENTRIES: u32 = 1600;
 const ROUND: u64 = 4096;
 const ROOT: Pfn = Pfn::new(1);
 
-/// Four CPUs whose TLBs are full; tables that map nothing.
+/// Four CPUs with full TLBs, and page tables that map nothing.
 struct Full(Vec<CachedEntry>);
 
 impl Full {
@@ -62,7 +61,7 @@ fn accesses(criterion: &mut Criterion) {
     group.throughput(Throughput::Elements(ROUND));
     let none = Full(Vec::new());
     let mut oracle = Oracle::new(IsaKind::X86_64);
-    group.bench_function("nothing stale", |bencher| {
+    group.bench_function("no stale entry", |bencher| {
         bencher.iter(|| (0..ROUND).for_each(|entry| oracle.access(&none, black_box(made(entry, true)))));
     });
     let full = Full::new(CachedEntryState::Condemned);
@@ -80,13 +79,13 @@ fn facts(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("fact");
     let full = Full::new(CachedEntryState::Usable);
     let mut oracle = Oracle::new(IsaKind::X86_64);
-    group.bench_function("frame reused, 6400 entries looked at", |bencher| {
+    group.bench_function("frame reused, 6400 entries searched", |bencher| {
         bencher.iter(|| {
             oracle.fact(&full, CpuId::new(0), Fact::FrameReused { pfn: black_box(Pfn::new(7)), order: Order::ZERO })
         });
     });
     let range = PageRange::page(VirtAddr::from_page_index(1 << 20));
-    group.bench_function("right reduced and call returned, 6400 entries looked at twice", |bencher| {
+    group.bench_function("right reduced and call returned, 6400 entries searched twice", |bencher| {
         bencher.iter(|| {
             oracle.fact(
                 &full,
@@ -116,7 +115,7 @@ fn memory(criterion: &mut Criterion) {
     let fresh = || {
         let mut spec = Spec::new(VirtAddr::new(1 << 47), false);
         spec.add_space(space, VirtAddr::new(1 << 40));
-        spec.call(by, space, map, CallResult::Mapped(VirtAddr::from_page_index(16))).expect("lawful");
+        spec.call(by, space, map, CallResult::Mapped(VirtAddr::from_page_index(16))).expect("a possible result");
         spec
     };
     let mut spec = fresh();
@@ -124,8 +123,8 @@ fn memory(criterion: &mut Criterion) {
     group.bench_function("store and load", |bencher| {
         bencher.iter(|| {
             for page in 0..ROUND {
-                spec.store(by, space, at(page), page).expect("lawful");
-                spec.load(by, space, at(page), black_box(page)).expect("lawful");
+                spec.store(by, space, at(page), page).expect("a possible result");
+                spec.load(by, space, at(page), black_box(page)).expect("a possible result");
             }
         });
     });
@@ -136,7 +135,7 @@ fn memory(criterion: &mut Criterion) {
             |spec| {
                 for page in 0..ROUND {
                     let call = MemoryCall::Munmap { addr: VirtAddr::from_page_index(16 + page), len: 4096 };
-                    spec.call(by, space, call, CallResult::Done).expect("lawful");
+                    spec.call(by, space, call, CallResult::Done).expect("a possible result");
                 }
             },
             BatchSize::LargeInput,

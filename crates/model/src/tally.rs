@@ -1,39 +1,39 @@
 //! How often each rule had something to judge.
 //!
-//! A rule whose antecedent never held has judged nothing, and its silence means nothing
-//! (`docs/oracle.md`). [`Tally::vacuous`] names such rules; whoever runs a test decides which of
-//! them the run should have exercised.
+//! A rule whose antecedent never held has judged nothing, and its silence is no evidence
+//! (`docs/oracle.md`). [`Tally::vacuous`] names those antecedents; the author of a test decides
+//! which of them its run must exercise.
 
 use core::ops::AddAssign;
 use pagewright_types::named_table;
 
 named_table! {
-    /// Something that must have happened for a rule to have judged.
+    /// An event that gives a rule something to judge.
     pub enum Antecedent {
-        FrameReused = "O1 frame reused", "A frame that a program had reached was handed out again.";
-        FrameDebt = "O1 frame owed", "A program read a frame that was free: its translation was still to be flushed.";
-        FrameSwept = "O1 reach checked", "A machine said that a reused frame could still be reached, and everything cached was looked at.";
-        Condemned = "O1 O2 condemned", "Something stale was cached where it could not be used at once, and was watched from then on.";
-        RightHeld = "O2 right held", "A right was reduced while another CPU held a translation that allowed more.";
+        FrameReused = "O1 frame reused", "A frame that a program had accessed was allocated again.";
+        FrameDebt = "O1 free frame read", "A program read a frame that was free and still owed a flush.";
+        FrameSwept = "O1 reach checked", "The machine could not rule out that a reused frame was reachable, so everything cached was searched.";
+        Condemned = "O1 O2 condemned", "A stale entry could not be used at once, and was watched from then on.";
+        RightHeld = "O2 right held", "A right was reduced while another CPU held a translation that granted more.";
         RightReduced = "O2 right reduced", "A call that had reduced a right returned.";
-        RightRegranted = "O2 right regranted", "A translation allowed more than a call had left, and the tables allowed it again.";
+        RightRegranted = "O2 right regranted", "A translation granted more than a call had left, and the page tables granted it again.";
         Loaded = "O3 loads", "A load was compared with the reference memory.";
         Stored = "O3 stores", "A store was compared with the reference memory.";
-        Refused = "O3 faults", "A signal was compared with the reference memory.";
-        Answered = "O3 calls", "A call's answer was compared with the reference memory.";
-        Overlapped = "O3 overlapped", "An access was judged while a call on its page was under way.";
-        FolioRefs = "O4 references", "References of a folio were counted again (D1).";
-        FolioMaps = "O4 mapcounts", "Mappings of a folio were counted again (D2).";
-        Tails = "O4 tails", "A page inside a folio was looked at (D3).";
-        AnonWritable = "O4 writable", "A writable anonymous page was looked at (D6).";
-        Exclusive = "O4 exclusive", "An exclusive anonymous page was looked at (D7).";
-        Pinned = "O4 pinned", "References of a folio that somebody has pinned were counted again (D1, D7).";
-        Slots = "O4 swap slots", "Entries that name a slot of a swap device were counted again (D17, D7).";
-        TableShares = "O4 sharers", "Entries that point to a table were counted again (D9).";
-        TablePages = "O4 tables", "Page tables were counted again (D12).";
-        Resident = "O4 resident sets", "A resident set was counted again (D16).";
-        Listed = "O4 lists", "A folio's place on the lists by use was looked for (D22).";
-        Proportional = "O4 proportional sets", "Proportional sets were added up (D18).";
+        Faulted = "O3 faults", "A fault or its signal was compared with the reference memory.";
+        Returned = "O3 calls", "The result of a call was compared with the reference memory.";
+        Overlapped = "O3 overlapped", "An access was judged while a call on its page was in flight.";
+        FolioRefs = "O4 references", "References of a folio were counted (D1).";
+        FolioMaps = "O4 mapcounts", "Mappings of a folio were counted (D2).";
+        Tails = "O4 tails", "A tail page of a folio was inspected (D3).";
+        AnonWritable = "O4 writable", "Mappings of a writable anonymous page were counted (D6).";
+        Exclusive = "O4 exclusive", "Mappings of an exclusive anonymous page were counted (D7).";
+        Pinned = "O4 pinned", "References of a pinned folio were counted (D1, D7).";
+        Slots = "O4 swap slots", "Entries that name a swap slot were counted (D17, D7).";
+        TableShares = "O4 sharers", "Entries that point to a page table were counted (D9).";
+        TablePages = "O4 tables", "Page tables of a space were counted (D12).";
+        Resident = "O4 resident sets", "A resident set was counted (D16).";
+        Listed = "O4 lists", "A folio was looked up on the LRU lists (D22).";
+        Proportional = "O4 proportional sets", "Proportional set sizes were added up (D18).";
     }
 }
 
@@ -52,7 +52,7 @@ impl Tally {
         self.0[what as usize] += 1;
     }
 
-    /// How often it held.
+    /// How often the antecedent held.
     pub fn of(&self, what: Antecedent) -> u64 {
         self.0[what as usize]
     }
@@ -62,7 +62,7 @@ impl Tally {
         Antecedent::ALL.iter().map(|&what| (what, self.of(what)))
     }
 
-    /// What never held.
+    /// The antecedents that never held.
     pub fn vacuous(&self) -> impl Iterator<Item = Antecedent> {
         self.iter().filter(|&(_, count)| count == 0).map(|(what, _)| what)
     }

@@ -1,10 +1,10 @@
-//! What the oracle reports.
+//! Violations: what the oracle reports.
 //!
-//! A [`Violation`] is a value: the rule, who, where, and what was held since when. Its `Display`
-//! says the same in a few lines that a kernel engineer can follow without knowing the oracle.
+//! A [`Violation`] is a value: the rule that was broken, the CPU, the step, and the evidence. Its
+//! `Display` gives one line that names the fault and at most two indented lines that say how it
+//! came about.
 
 use crate::spec::{AccessResult, CallResult};
-use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
 use core::fmt;
@@ -12,24 +12,24 @@ use pagewright_types::judge::{CachedEntry, CachedEntryKind, MemoryAccess};
 use pagewright_types::snapshot::{PageKind, VmstatGauge};
 use pagewright_types::{Access, CpuId, Order, PageRange, Pfn, Rights, SpaceId, SwapEntry, Tag, VirtAddr};
 
-/// The rules.
+/// A rule of the oracle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Rule {
-    /// INV-ORACLE-O1: nobody reaches a frame by what it was before.
+    /// INV-ORACLE-O1: no CPU reaches a reused frame by a stale translation.
     Reuse,
-    /// INV-ORACLE-O2: nobody keeps a right that a call took away.
+    /// INV-ORACLE-O2: no CPU keeps a right that a call has taken away.
     Rights,
-    /// INV-ORACLE-O3: accesses and calls answer as on a machine without any TLB.
+    /// INV-ORACLE-O3: accesses and calls have the results of a machine without a TLB.
     Memory,
-    /// INV-ORACLE-O4: at rest every count is what the tables say.
+    /// INV-ORACLE-O4: at rest, every count agrees with the page tables.
     Counts,
 }
 
 impl Rule {
-    /// All rules.
+    /// All rules, in the order O1 to O4.
     pub const ALL: [Self; 4] = [Self::Reuse, Self::Rights, Self::Memory, Self::Counts];
 
-    /// Its id in `docs/invariants.md`.
+    /// The rule's id in `docs/invariants.md`.
     pub const fn id(self) -> &'static str {
         match self {
             Self::Reuse => "INV-ORACLE-O1",
@@ -46,12 +46,12 @@ impl fmt::Display for Rule {
     }
 }
 
-/// Who did something, and when.
+/// The CPU and the step at which something happened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CpuStep {
     /// The CPU.
     pub cpu: CpuId,
-    /// The oracle's count of what it was told.
+    /// The number of events that the oracle had received.
     pub step: u64,
 }
 
@@ -61,205 +61,202 @@ impl fmt::Display for CpuStep {
     }
 }
 
-/// How something stale came to matter.
+/// How a stale translation could be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Exposure {
-    /// It could be used as it stood.
+    /// The CPU could use it when the oracle looked.
     Immediate,
-    /// It was out of use, and became usable when this root was loaded under this tag, or when lazy
-    /// mode was left on it.
+    /// It became usable when the CPU loaded this root with this tag, or left lazy mode on it.
     Loaded {
         /// The root.
         root: Pfn,
         /// The tag.
         tag: Tag,
     },
-    /// A program used it.
+    /// A program's access hit it.
     Hit(MemoryAccess),
 }
 
-/// A block of frames from one life to the next.
+/// A block of frames that was freed and allocated again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReusedBlock {
     /// First frame.
     pub pfn: Pfn,
-    /// How many.
+    /// Size of the block.
     pub order: Order,
-    /// When it was last given back, if that was declared.
+    /// When the block was last freed, if that was declared.
     pub freed: Option<CpuStep>,
-    /// When it was handed out again.
+    /// When it was allocated again.
     pub reused: CpuStep,
 }
 
-/// What was found.
+/// The evidence of a violation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ViolationKind {
-    /// A reused frame could be reached.
+    /// O1: a CPU could reach a reused frame through a stale translation.
     ReusedFrameReachable {
-        /// What reaches it.
+        /// The stale translation, walk-cache entry or walk.
         held: CachedEntry,
         /// The frames.
         block: ReusedBlock,
-        /// How it came to matter.
+        /// How it could be used.
         exposure: Exposure,
     },
-    /// A program stored to a free frame.
+    /// O1: a program stored to a free frame.
     FreeFrameStored {
         /// The store.
         made: MemoryAccess,
-        /// When the frame was given back.
+        /// When the frame was freed.
         freed: CpuStep,
     },
-    /// A right outlived the call that took it.
+    /// O2: a translation outlived the call that reduced its rights.
     RightKept {
-        /// What still allows it.
+        /// The stale translation.
         held: CachedEntry,
-        /// The first page for which it does.
+        /// The first page for which it grants too much.
         page: VirtAddr,
-        /// What the call had left.
+        /// The rights that the call left.
         left: Rights,
-        /// When the call declared it.
+        /// When the call declared the reduction.
         reduced: CpuStep,
-        /// When it returned.
+        /// When the call returned.
         returned: CpuStep,
-        /// How it came to matter.
+        /// How the translation could be used.
         exposure: Exposure,
     },
-    /// A right was used that a call had taken.
+    /// O2: a program used a right that a call had taken away.
     RightUsed {
         /// The access.
         made: MemoryAccess,
-        /// What the call had left.
+        /// The rights that the call left.
         left: Rights,
-        /// When the call declared it.
+        /// When the call declared the reduction.
         reduced: CpuStep,
-        /// When it returned.
+        /// When the call returned.
         returned: CpuStep,
     },
-    /// The entry that takes a right was stored, and walkers can't see it yet.
+    /// O2: a call returned before page-table walkers could see the entry that it stored.
     Unpublished {
-        /// The root.
+        /// The root table.
         root: Pfn,
-        /// First such page.
+        /// The first such page.
         page: VirtAddr,
-        /// What walkers find there.
+        /// The rights that walkers still find.
         rights: Rights,
-        /// What the call had left.
+        /// The rights that the call left.
         left: Rights,
-        /// When the call declared it.
+        /// When the call declared the reduction.
         reduced: CpuStep,
     },
-    /// An access or a call did not answer as the reference memory does.
+    /// O3: the result of an access or a call is not one of the reference memory's.
     Memory(SpecMismatch),
-    /// A count is wrong.
+    /// O4: a count is wrong.
     Count(CountMismatch),
 }
 
-/// An answer that no machine without a TLB could have given.
+/// A result that no machine without a TLB could give.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SpecMismatch {
-    /// Of an access.
+    /// The result of an access.
     Access {
         /// The process.
         space: SpaceId,
         /// The address.
         va: VirtAddr,
-        /// What was tried.
+        /// Load, store or fetch.
         access: Access,
-        /// What came of it.
+        /// The result.
         got: AccessResult,
-        /// What could have.
+        /// Every result that was possible.
         expected: Vec<AccessResult>,
-        /// The last store to the page that the reference memory knows of.
+        /// The last store to the page that the reference memory received.
         stored: Option<CpuStep>,
         /// The last call that changed the page.
         changed: Option<(CpuStep, &'static str)>,
     },
-    /// Of a call.
+    /// The result of a call.
     Call {
         /// The process.
         space: SpaceId,
-        /// The call.
+        /// The name of the call.
         call: &'static str,
-        /// What it answered.
+        /// The result.
         got: CallResult,
-        /// What it could have answered.
+        /// The possible results, in words.
         expected: String,
     },
 }
 
-/// A count that the tables contradict.
-///
-/// `told` is the memory manager's, `counted` the oracle's.
+/// A count of the memory manager that disagrees with the page tables.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CountMismatch {
-    /// What was counted.
+    /// What is counted.
     pub of: CountKind,
-    /// What the memory manager says.
+    /// The memory manager's count.
     pub claimed: u64,
-    /// What the oracle found.
+    /// The oracle's count.
     pub counted: u64,
 }
 
-/// What a count is of.
+/// What a count is of, with the number of the rule in `docs/oracle.md`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CountKind {
     /// References of a folio (D1).
     Refs(Pfn),
     /// Mappings of a folio and its pages (D2).
     Mapcount(Pfn),
-    /// Entries that map one page of a folio by itself (D2).
+    /// Last-level entries that map one page of a folio (D2).
     PageMapcount(Pfn),
     /// Entries that map the whole folio (D2).
     EntireMapcount(Pfn),
-    /// Pages of a folio with an entry of their own (D2).
+    /// Pages of a folio that have a last-level entry (D2).
     PagesMapped(Pfn),
-    /// References in the record of a page inside a folio (D3).
+    /// References in the record of a tail page of a folio (D3).
     TailRefs(Pfn),
-    /// A leaf maps a frame that is in no folio; 1 where it should be 0.
+    /// Leaf entries that map a frame outside any folio; 1 where it should be 0.
     Unowned(Pfn),
     /// Mappings of a writable anonymous page (D6).
     WritableMappings(Pfn),
-    /// Mappings of an exclusive page (D7).
+    /// Mappings of an exclusive anonymous page (D7).
     ExclusiveMappings(Pfn),
-    /// Leaves of a pinned anonymous page that are not exclusive (D7).
+    /// Mappings of a pinned anonymous page that are not exclusive (D7).
     PinnedShared(Pfn),
-    /// Entries that point to a table (D9).
+    /// Entries that point to a page table (D9).
     Shares(Pfn),
-    /// Level of a table.
+    /// Level of a page table.
     TableLevel(Pfn),
-    /// Words that the manual forbids, in this table.
+    /// Entries of a page table that the manual forbids.
     Malformed(Pfn),
-    /// Bytes of tables that a space reaches (D12).
+    /// Bytes of page tables that a space reaches (D12).
     TableBytes(SpaceId),
-    /// A level of the machine (D12).
+    /// A machine-wide gauge (D12).
     Gauge(VmstatGauge),
     /// Resident pages of a space (D16).
     Rss(SpaceId, PageKind),
-    /// Entries of a space that stand for pages in swap (D16).
+    /// Swap entries of a space (D16).
     Swapped(SpaceId),
-    /// Entries that name a slot of a swap device (D17).
+    /// Swap entries that name a slot (D17).
     Slot(SwapEntry),
-    /// The same, of a page that was one space's alone (D7).
+    /// Swap entries that name the slot of an exclusive page (D7).
     ExclusiveSlot(SwapEntry),
-    /// Places of a folio on the list by use that its flags name (D22).
+    /// How often a folio is on the LRU list that its flags name (D22).
     Listed(Pfn),
-    /// Places of a folio on other lists (D22).
+    /// How often a folio is on other LRU lists (D22).
     ListedElsewhere(Pfn),
-    /// Proportional sets of all spaces, in 4096ths of a byte (D18).
+    /// Proportional set sizes of all spaces, in 4096ths of a byte (D18).
     Pss,
 }
 
-/// Something that must not be.
+/// A broken rule.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Violation {
-    /// The rule that it breaks.
+    /// The rule.
     pub rule: Rule,
-    /// Who was running when it was found.
+    /// The CPU whose action revealed the violation.
     pub cpu: CpuId,
-    /// When it was found.
+    /// The step at which it was found.
     pub step: u64,
-    /// What was found.
+    /// The evidence.
     pub kind: ViolationKind,
 }
 
@@ -268,42 +265,39 @@ impl fmt::Display for Violation {
         write!(f, "{} at step {}, on CPU {}: ", self.rule, self.step, self.cpu)?;
         match &self.kind {
             ViolationKind::ReusedFrameReachable { held, block, exposure } => {
-                write!(f, "{} a reused frame: {}", subject(held), Holding(held, None))?;
+                write!(f, "CPU {} {}: {}", held.cpu, reach(held), DescribeCached(held, None))?;
                 write_block(f, block)?;
                 exposure.explain(f)
             }
             ViolationKind::FreeFrameStored { made, freed } => {
-                write!(f, "{}\n  the frame was freed {freed} and is nobody's now", Doing(made))
+                write!(f, "{}\n  the frame was freed {freed} and has not been allocated since", DescribeAccess(made))
             }
             ViolationKind::RightKept { held, page, left, reduced, returned, exposure } => {
-                let what = "keeps a right that was taken";
-                write!(f, "CPU {} {what}: {}", held.cpu, Holding(held, Some(*page)))?;
-                write!(f, "\n  {}", Taking { left: *left, reduced: *reduced, returned: *returned })?;
+                write!(f, "CPU {} holds a stale translation: {}", held.cpu, DescribeCached(held, Some(*page)))?;
+                write!(f, "\n  {}", DescribeReduction { left: *left, reduced: *reduced, returned: *returned })?;
                 exposure.explain(f)
             }
             ViolationKind::RightUsed { made, left, reduced, returned } => {
-                let taking = Taking { left: *left, reduced: *reduced, returned: *returned };
-                write!(f, "{}\n  {taking}; the tables don't allow it", Doing(made))
+                let reduction = DescribeReduction { left: *left, reduced: *reduced, returned: *returned };
+                write!(f, "{}\n  {reduction}; the page tables do not grant it", DescribeAccess(made))
             }
             ViolationKind::Unpublished { root, page, rights, left, reduced } => {
-                write!(f, "walkers still find {rights} at va {page} (root {root})\n  CPU {} left {left}", reduced.cpu)?;
-                write!(
-                    f,
-                    " by a call declared at step {}, which returns before walkers can see its store",
-                    reduced.step
-                )
+                write!(f, "page-table walkers still find {rights} at va {page} (root {root})")?;
+                write!(f, "\n  CPU {} reduced the rights to {left} at step {}", reduced.cpu, reduced.step)?;
+                f.write_str(", and its call returns before walkers can see the store")
             }
-            ViolationKind::Memory(misread) => misread.fmt(f),
-            ViolationKind::Count(count) => count.fmt(f),
+            ViolationKind::Memory(mismatch) => mismatch.fmt(f),
+            ViolationKind::Count(mismatch) => mismatch.fmt(f),
         }
     }
 }
 
-fn subject(held: &CachedEntry) -> String {
+/// How a CPU reaches a reused frame.
+fn reach(held: &CachedEntry) -> &'static str {
     match held.kind {
-        CachedEntryKind::Translation { .. } => format!("CPU {} can still reach", held.cpu),
-        CachedEntryKind::Table { .. } => format!("CPU {} still walks through", held.cpu),
-        CachedEntryKind::Walk { .. } => format!("a walk under way on CPU {} is about to read", held.cpu),
+        CachedEntryKind::Translation { .. } => "can reach a reused frame through a stale translation",
+        CachedEntryKind::Table { .. } => "has a reused page table in its walk cache",
+        CachedEntryKind::Walk { .. } => "is about to read a reused page table in a walk",
     }
 }
 
@@ -313,8 +307,8 @@ fn write_block(f: &mut fmt::Formatter<'_>, block: &ReusedBlock) -> fmt::Result {
         write!(f, " (order {})", block.order)?;
     }
     match block.freed {
-        Some(freed) => write!(f, " was freed {freed}, reused {}", block.reused),
-        None => write!(f, " was reused {}; nobody declared it free", block.reused),
+        Some(freed) => write!(f, " was freed {freed} and allocated again {}", block.reused),
+        None => write!(f, " was allocated again {}; it was never declared free", block.reused),
     }
 }
 
@@ -323,30 +317,25 @@ impl Exposure {
         match self {
             Self::Immediate => Ok(()),
             Self::Loaded { root, tag } => {
-                write!(
-                    f,
-                    "\n  it was out of use, and became usable when tag {tag} was loaded with root {root} and nothing was invalidated"
-                )
+                write!(f, "\n  it became usable when root {root} was loaded with tag {tag} without an invalidation")
             }
-            Self::Hit(made) => write!(f, "\n  it was used: {}", Doing(made)),
+            Self::Hit(made) => write!(f, "\n  it was used: {}", DescribeAccess(made)),
         }
     }
 }
 
-/// What is held, in words; with the page in question, if that is not simply its first.
-struct Holding<'a>(&'a CachedEntry, Option<VirtAddr>);
+/// A cached thing in words, at its first page or at the given one.
+struct DescribeCached<'a>(&'a CachedEntry, Option<VirtAddr>);
 
-impl fmt::Display for Holding<'_> {
+impl fmt::Display for DescribeCached<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let held = self.0;
         let va = self.1.unwrap_or(held.va);
         match held.kind {
             CachedEntryKind::Translation { pfn, rights } => {
-                write!(f, "{rights} of frame {} through va {va}", crate::walk::frame_under(pfn, held.level, va))?;
+                write!(f, "{rights} to frame {} at va {va}", crate::walk::frame_under(pfn, held.level, va))?;
             }
-            CachedEntryKind::Table { table } => {
-                write!(f, "table {table}, by a remembered {} entry for va {va}", held.level)?
-            }
+            CachedEntryKind::Table { table } => write!(f, "table {table}, from a {} entry for va {va}", held.level)?,
             CachedEntryKind::Walk { table } => write!(f, "table {table}, for va {va}")?,
         }
         let global = if held.global { ", global" } else { "" };
@@ -354,32 +343,32 @@ impl fmt::Display for Holding<'_> {
     }
 }
 
-/// A call that took a right, in words.
-struct Taking {
+/// A reduction of rights in words.
+struct DescribeReduction {
     left: Rights,
     reduced: CpuStep,
     returned: CpuStep,
 }
 
-impl fmt::Display for Taking {
+impl fmt::Display for DescribeReduction {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { left, reduced, returned } = self;
         write!(
             f,
-            "CPU {} took it at step {}, left {left}, and returned at step {}",
+            "CPU {} reduced the rights to {left} at step {}, and its call returned at step {}",
             reduced.cpu, reduced.step, returned.step
         )
     }
 }
 
-/// An access, in words.
-struct Doing<'a>(&'a MemoryAccess);
+/// An access in words.
+struct DescribeAccess<'a>(&'a MemoryAccess);
 
-impl fmt::Display for Doing<'_> {
+impl fmt::Display for DescribeAccess<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let MemoryAccess { cpu, root, va, access, at, cached } = *self.0;
-        let by = if cached { "by its TLB" } else { "by a walk" };
-        write!(f, "CPU {cpu}: {access} at va {va} (root {root}) led {by} to frame {}", Pfn::containing(at))
+        let by = if cached { "its TLB" } else { "a walk" };
+        write!(f, "CPU {cpu}: {access} at va {va} (root {root}) reached frame {} by {by}", Pfn::containing(at))
     }
 }
 
@@ -387,21 +376,21 @@ impl fmt::Display for SpecMismatch {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Access { space, va, access, got, expected, stored, changed } => {
-                write!(f, "{access} at va {va} of space {space} gave {got}; without a TLB it gives ")?;
+                write!(f, "{access} at va {va} of space {space}: got {got}; expected ")?;
                 for (index, one) in expected.iter().enumerate() {
                     let or = if index > 0 { " or " } else { "" };
                     write!(f, "{or}{one}")?;
                 }
-                if let Some(by) = stored {
-                    write!(f, "\n  the page was last stored to {by}")?;
+                if let Some(stored) = stored {
+                    write!(f, "\n  the page was last stored to {stored}")?;
                 }
-                if let Some((by, call)) = changed {
-                    write!(f, "\n  the page was last changed by {call}, {by}")?;
+                if let Some((changed, call)) = changed {
+                    write!(f, "\n  the page was last changed by {call}, {changed}")?;
                 }
                 Ok(())
             }
             Self::Call { space, call, got, expected } => {
-                write!(f, "{call} of space {space} answered {got}; expected {expected}")
+                write!(f, "{call} of space {space}: got {got}; expected {expected}")
             }
         }
     }
@@ -409,7 +398,8 @@ impl fmt::Display for SpecMismatch {
 
 impl fmt::Display for CountMismatch {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: the memory manager says {}, the tables say {}", self.of, self.claimed, self.counted)
+        let Self { of, claimed, counted } = self;
+        write!(f, "{of}: the memory manager counts {claimed}, the page tables show {counted}")
     }
 }
 
@@ -419,36 +409,30 @@ impl fmt::Display for CountKind {
             Self::Refs(pfn) => write!(f, "references of the folio at {pfn}"),
             Self::Mapcount(pfn) => write!(f, "mappings of the folio at {pfn}"),
             Self::PageMapcount(pfn) => write!(f, "mappings of the page at {pfn}"),
-            Self::EntireMapcount(pfn) => write!(f, "mappings of all of the folio at {pfn}"),
+            Self::EntireMapcount(pfn) => write!(f, "mappings of the entire folio at {pfn}"),
             Self::PagesMapped(pfn) => write!(f, "mapped pages of the folio at {pfn}"),
-            Self::TailRefs(pfn) => write!(f, "references of the page at {pfn}, which is inside a folio"),
-            Self::Unowned(pfn) => write!(f, "folios at {pfn}, which a leaf maps"),
-            Self::WritableMappings(pfn) => {
-                write!(f, "mappings of the anonymous page at {pfn}, which one of them can write")
-            }
-            Self::ExclusiveMappings(pfn) => {
-                write!(f, "mappings of the page at {pfn}, which one of them has for itself")
-            }
-            Self::PinnedShared(pfn) => {
-                write!(f, "mappings of the pinned page at {pfn} that don't have it for themselves")
-            }
+            Self::TailRefs(pfn) => write!(f, "references of the tail page at {pfn}"),
+            Self::Unowned(pfn) => write!(f, "mappings of frame {pfn}, which is in no folio"),
+            Self::WritableMappings(pfn) => write!(f, "mappings of the writable anonymous page at {pfn}"),
+            Self::ExclusiveMappings(pfn) => write!(f, "mappings of the exclusive anonymous page at {pfn}"),
+            Self::PinnedShared(pfn) => write!(f, "mappings of the pinned page at {pfn} that are not exclusive"),
             Self::Shares(pfn) => write!(f, "entries that point to the table at {pfn}"),
             Self::TableLevel(pfn) => write!(f, "level of the table at {pfn}"),
             Self::Malformed(pfn) => write!(f, "malformed entries in the table at {pfn}"),
             Self::TableBytes(id) => write!(f, "bytes of page tables of space {id}"),
             Self::Gauge(gauge) => f.write_str(gauge.name()),
             Self::Rss(id, kind) => write!(f, "resident {kind} pages of space {id}"),
-            Self::Swapped(id) => write!(f, "pages of space {id} in swap"),
+            Self::Swapped(id) => write!(f, "swap entries of space {id}"),
             Self::Slot(entry) => write!(f, "entries that name {entry}"),
-            Self::ExclusiveSlot(entry) => write!(f, "entries that name {entry}, which one of them has for itself"),
-            Self::Listed(pfn) => write!(f, "places of the folio at {pfn} on the list that its flags name"),
-            Self::ListedElsewhere(pfn) => write!(f, "places of the folio at {pfn} on other lists"),
-            Self::Pss => f.write_str("4096ths of a byte in all proportional sets"),
+            Self::ExclusiveSlot(entry) => write!(f, "entries that name {entry}, whose page is exclusive"),
+            Self::Listed(pfn) => write!(f, "places of the folio at {pfn} on the LRU list that its flags name"),
+            Self::ListedElsewhere(pfn) => write!(f, "places of the folio at {pfn} on other LRU lists"),
+            Self::Pss => f.write_str("proportional set sizes, in 4096ths of a byte"),
         }
     }
 }
 
-/// A reduction of rights, from its declaration.
+/// A declared reduction of rights.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Reduction {
     pub(crate) root: Pfn,

@@ -1,5 +1,6 @@
-//! O4 on tables and claims made by hand: what agrees is silent, and each count that is off by one
-//! is named (INV-ORACLE-O4).
+//! O4 on page tables and claims made by hand (INV-ORACLE-O4).
+//!
+//! Counts that agree are not reported, and each count that is off by one is named.
 
 use pagewright_model::{Antecedent, Census, CountKind, CountMismatch, SoftwareBits, Tally};
 use pagewright_types::snapshot::{
@@ -16,11 +17,11 @@ const READ: u64 = 0x8000_0000_0000_0065;
 const WRITE: u64 = READ | 2;
 const EXCLUSIVE: u64 = 1 << 56;
 const SPECIAL: u64 = 1 << 55;
-const UNSEEN: u64 = 1 << 9;
+const PROT_NONE: u64 = 1 << 9;
 const BLOCK: u64 = 1 << 7;
-/// Of a word that walkers don't see: kind 1, and the mark of such words; exclusive.
+/// A swap entry: kind 1 of non-present entries, and exclusive.
 const SWAPPED: u64 = 1 << 1 | 1 << 10;
-const ALONE: u64 = 1 << 5;
+const SWAP_EXCLUSIVE: u64 = 1 << 5;
 
 const fn pfn(raw: u32) -> Pfn {
     Pfn::new(raw)
@@ -34,16 +35,15 @@ fn word(slot: u32) -> u64 {
     u64::from(entry(slot).raw()) << 11 | SWAPPED
 }
 
-/// Two spaces, 0x10 and 0x20, each with tables of its own and, below the PMD level, one that both
-/// share (0x30).
+/// Two spaces with roots 0x10 and 0x20, which share the last-level table 0x30.
 ///
-/// - 0x100, anonymous: space 1 alone, writable and exclusive.
-/// - 0x101, anonymous: both spaces, read-only; space 2's entry is one that walkers don't see.
-/// - 0x102, of a file, in its cache: in the shared table.
-/// - 0x200, anonymous, order 9: space 1, as a block, writable and exclusive.
-/// - 0x400, of shared memory, order 1: its second page in space 2; pinned once.
-/// - 0x500: special.
-/// - Slot 7 of a swap device: space 1, exclusive. Slot 8: both spaces, and shared memory.
+/// - 0x100, anonymous: mapped by space 1, writable and exclusive.
+/// - 0x101, anonymous: mapped by both spaces, read-only; the entry of space 2 is `PROT_NONE`.
+/// - 0x102, of a file and in its page cache: mapped by the shared table.
+/// - 0x200, anonymous, order 9: mapped by space 1 as a block, writable and exclusive.
+/// - 0x400, of shared memory, order 1: its second page is mapped by space 2; pinned once.
+/// - 0x500: mapped by a special entry.
+/// - Swap slot 7: named by space 1, exclusive. Slot 8: named by both spaces and by shared memory.
 struct World {
     words: HashMap<u64, u64>,
     records: Vec<SnapshotRecord>,
@@ -60,17 +60,17 @@ impl World {
             for table in base..base + 3 {
                 world.put(table, 0, u64::from(table + 1) << 12 | BELOW);
             }
-            // The second entry of the PMD table; read-only, as a shared table is entered.
+            // The second entry of the PMD table, read-only because it points to a shared table.
             world.put(base + 2, 1, 0x30 << 12 | 0x065);
         }
         world.put(0x13, 0, 0x10_0000 | WRITE | EXCLUSIVE);
         world.put(0x13, 1, 0x10_1000 | READ);
         world.put(0x13, 9, 0x50_0000 | READ | SPECIAL);
         world.put(0x12, 5, 0x20_0000 | WRITE | BLOCK | EXCLUSIVE);
-        world.put(0x23, 1, 0x10_1000 | UNSEEN);
+        world.put(0x23, 1, 0x10_1000 | PROT_NONE);
         world.put(0x23, 2, 0x40_1000 | READ);
         world.put(0x30, 0, 0x10_2000 | READ);
-        world.put(0x13, 20, word(7) | ALONE);
+        world.put(0x13, 20, word(7) | SWAP_EXCLUSIVE);
         world.put(0x13, 21, word(8));
         world.put(0x23, 21, word(8));
         world.records.push(SnapshotRecord::SwapSlot(SwapSlotRecord { entry: entry(7), entries: 1 }));
@@ -168,7 +168,7 @@ impl World {
         self.judge().0.into_iter().map(|count| count.of).collect()
     }
 
-    /// What is found when the records are edited so.
+    /// The wrong counts after an edit of the records.
     fn edited(edit: impl Fn(&mut SnapshotRecord)) -> Vec<CountKind> {
         let mut world = Self::new();
         world.records.iter_mut().for_each(edit);
@@ -177,7 +177,7 @@ impl World {
 }
 
 #[test]
-fn what_agrees_is_silent_and_every_rule_has_judged() {
+fn counts_that_agree_are_not_reported_and_every_rule_has_judged() {
     let (wrong, tally) = World::new().judge();
     assert_eq!(wrong, []);
     let idle: Vec<Antecedent> = tally.vacuous().filter(|what| what.name().starts_with("O4")).collect();
@@ -185,7 +185,7 @@ fn what_agrees_is_silent_and_every_rule_has_judged() {
 }
 
 #[test]
-fn each_count_that_is_off_is_named() {
+fn each_wrong_count_is_named() {
     let folio = |pfn: u32, edit: fn(&mut FolioRecord)| {
         World::edited(move |record| match record {
             SnapshotRecord::Folio(folio) if folio.pfn == Pfn::new(pfn) => edit(folio),
@@ -209,7 +209,7 @@ fn each_count_that_is_off_is_named() {
         [CountKind::Rss(id, PageKind::Anon), CountKind::Rss(id, PageKind::File)]
     );
     assert_eq!(spaces(|space| space.pss += 1), [CountKind::Pss]);
-    assert_eq!(spaces(|space| space.pss -= 3), [], "rounded down in each space");
+    assert_eq!(spaces(|space| space.pss -= 3), [], "each space rounds down");
     let other = World::edited(|record| match record {
         SnapshotRecord::Table(table) if table.pfn == pfn(0x30) => table.shares = 1,
         SnapshotRecord::Table(table) if table.pfn == pfn(0x13) => table.level = Level::PMD,
@@ -227,7 +227,7 @@ fn each_count_that_is_off_is_named() {
 }
 
 #[test]
-fn what_the_tables_have_and_nobody_claims_is_named() {
+fn entries_without_a_claim_are_named() {
     let mut world = World::new();
     world.records.retain(|record| !matches!(record, SnapshotRecord::Table(table) if table.pfn == pfn(0x23)));
     assert_eq!(world.found(), [CountKind::Shares(pfn(0x23))]);
@@ -243,9 +243,9 @@ fn what_the_tables_have_and_nobody_claims_is_named() {
 }
 
 #[test]
-fn slots_of_swap_are_counted_and_an_exclusive_page_has_one_entry() {
+fn swap_slots_are_counted_and_an_exclusive_page_has_one_entry() {
     let mut world = World::new();
-    // Something else than a page in swap; and a slot that nobody names, whose folio is still in the
+    // A non-present entry of another kind, and a slot without entries, whose folio is still in the
     // swap cache.
     world.put(0x13, 22, word(9) ^ 0xf << 1);
     world.records.push(SnapshotRecord::SwapSlot(SwapSlotRecord { entry: entry(10), entries: 0 }));
@@ -254,7 +254,7 @@ fn slots_of_swap_are_counted_and_an_exclusive_page_has_one_entry() {
     world.put(0x13, 21, 0);
     assert_eq!(world.found(), [CountKind::Swapped(SpaceId::new(1)), CountKind::Slot(entry(8))]);
     let mut world = World::new();
-    world.put(0x23, 21, word(8) | ALONE);
+    world.put(0x23, 21, word(8) | SWAP_EXCLUSIVE);
     assert_eq!(world.found(), [CountKind::ExclusiveSlot(entry(8))]);
     let mut world = World::new();
     world.records.retain(|record| !matches!(record, SnapshotRecord::SwapSlot(slot) if slot.entry == entry(7)));
@@ -265,7 +265,7 @@ fn slots_of_swap_are_counted_and_an_exclusive_page_has_one_entry() {
 }
 
 #[test]
-fn a_folio_is_on_the_list_that_it_names_and_on_no_other() {
+fn a_folio_is_on_the_list_that_its_flags_name_and_on_no_other() {
     let listed = |head, list| SnapshotRecord::Listed(ListedRecord { pfn: pfn(head), list });
     let mut world = World::new();
     world.records.retain(|record| *record != listed(0x100, LruList::ActiveAnon));
@@ -283,7 +283,7 @@ fn a_folio_is_on_the_list_that_it_names_and_on_no_other() {
         }
     }
     let both = [CountKind::Listed(pfn(0x102)), CountKind::ListedElsewhere(pfn(0x102))];
-    assert_eq!(world.found(), both, "it is mapped and says that it is on none");
+    assert_eq!(world.found(), both, "the folio is mapped, and its flags name no list");
     let mut world = World::new();
     world
         .records
@@ -292,7 +292,7 @@ fn a_folio_is_on_the_list_that_it_names_and_on_no_other() {
 }
 
 #[test]
-fn who_can_store_or_calls_a_page_its_own_is_alone() {
+fn a_writable_or_exclusive_page_has_one_mapping() {
     let mut world = World::new();
     world.put(0x13, 1, 0x10_1000 | WRITE);
     assert_eq!(world.found(), [CountKind::WritableMappings(pfn(0x101))]);
@@ -302,7 +302,7 @@ fn who_can_store_or_calls_a_page_its_own_is_alone() {
 }
 
 #[test]
-fn a_pinned_page_is_exclusive_and_its_pins_are_references() {
+fn a_pinned_page_is_exclusive_and_its_pins_count_as_references() {
     let pin = |world: &mut World, head: u32| {
         world.records.push(SnapshotRecord::Pinned(PinnedRecord { pfn: pfn(head), pins: 1, bias: 1024 }));
         for record in &mut world.records {
@@ -322,7 +322,7 @@ fn a_pinned_page_is_exclusive_and_its_pins_are_references() {
 }
 
 #[test]
-fn exclusive_under_a_shared_table_is_nobody_s_own() {
+fn an_exclusive_entry_in_a_shared_table_does_not_count_as_exclusive() {
     let mut world = World::new();
     world.put(0x30, 0, 0x10_2000 | READ | EXCLUSIVE);
     for record in &mut world.records {
@@ -334,5 +334,5 @@ fn exclusive_under_a_shared_table_is_nobody_s_own() {
             _ => {}
         }
     }
-    assert_eq!(world.found(), [], "the bit stays, the path overrules it");
+    assert_eq!(world.found(), [], "the shared table overrides the bit");
 }

@@ -1,5 +1,6 @@
-//! O1 and O2 on histories made by hand: each break of a rule is reported, and its lawful twin is
-//! not.
+//! O1 and O2 on histories made by hand.
+//!
+//! Each violation is reported, and the same history without its mistake is not.
 
 mod support;
 
@@ -11,8 +12,9 @@ use support::{CPU0, CPU1, FRAME, Machine, ROOT, TAG, VA};
 const ISAS: [IsaKind; 2] = [IsaKind::X86_64, IsaKind::Aarch64];
 const NONE: Rights = Rights::empty();
 
-/// Runs a history on both instruction sets; returns the rules that were broken, which must be the
-/// same.
+/// Runs a history on both instruction sets and returns the broken rules.
+///
+/// They must be the same on both.
 fn broken(history: impl Fn(&mut Machine, &mut Oracle)) -> Vec<Rule> {
     let [x86, arm] = ISAS.map(|isa| {
         let (mut machine, mut oracle) = (Machine::new(isa), Oracle::new(isa));
@@ -37,7 +39,7 @@ fn a_reused_page_that_is_cached_is_reported() {
                 machine.flush();
             }
             machine.freed(oracle, FRAME);
-            assert_eq!(oracle.found(), 0, "a frame may be free while it is cached");
+            assert_eq!(oracle.found(), 0, "a free frame may be cached");
             machine.reused(oracle, FRAME);
             assert_eq!(oracle.tally().of(Antecedent::FrameReused), 1);
         })
@@ -47,7 +49,7 @@ fn a_reused_page_that_is_cached_is_reported() {
 }
 
 #[test]
-fn a_block_is_reached_by_a_page_in_it_and_a_page_by_a_block_around_it() {
+fn a_cached_block_reaches_every_frame_in_it() {
     let history = |pfn: u32, level: Level| {
         broken(|machine, oracle| {
             let kind = CachedEntryKind::Translation { pfn: Pfn::new(pfn), rights: Rights::READ };
@@ -61,7 +63,7 @@ fn a_block_is_reached_by_a_page_in_it_and_a_page_by_a_block_around_it() {
 }
 
 #[test]
-fn a_reused_table_is_reported_when_a_walk_could_read_it() {
+fn a_reused_table_is_reported_if_a_walk_could_read_it() {
     let history = |kind: CachedEntryKind, state: CachedEntryState| {
         broken(|machine, oracle| {
             machine.remember(kind, Level::PMD, state);
@@ -76,7 +78,7 @@ fn a_reused_table_is_reported_when_a_walk_could_read_it() {
 }
 
 #[test]
-fn what_is_condemned_is_reported_when_its_tag_is_loaded() {
+fn a_condemned_entry_is_reported_when_its_tag_is_loaded() {
     let history = |kind: CachedEntryKind, flushed: bool, tag: Tag| {
         broken(|machine, oracle| {
             machine.remember(kind, Level::PTE, CachedEntryState::Condemned);
@@ -86,7 +88,7 @@ fn what_is_condemned_is_reported_when_its_tag_is_loaded() {
                 machine.flush();
             }
             oracle.loaded(machine, CPU0, ROOT, TAG);
-            assert_eq!(oracle.found(), 0, "another CPU");
+            assert_eq!(oracle.found(), 0, "another CPU loaded the tag");
             oracle.loaded(machine, CPU1, ROOT, tag);
             oracle.loaded(machine, CPU1, ROOT, tag);
         })
@@ -100,12 +102,12 @@ fn what_is_condemned_is_reported_when_its_tag_is_loaded() {
 }
 
 #[test]
-fn a_condemned_translation_that_is_lawful_again_is_let_be() {
+fn a_condemned_translation_that_the_tables_grant_again_is_not_reported() {
     let history = |mapped: Rights| {
         broken(|machine, oracle| {
             machine.fill(Rights::RW, CachedEntryState::Condemned);
             machine.reused(oracle, FRAME);
-            // The same frame comes back to the same place.
+            // The same frame is mapped at the same address again.
             machine.map(VA, FRAME, mapped);
             oracle.loaded(machine, CPU1, ROOT, TAG);
         })
@@ -115,7 +117,7 @@ fn a_condemned_translation_that_is_lawful_again_is_let_be() {
 }
 
 #[test]
-fn a_condemned_translation_is_reported_when_it_is_hit() {
+fn a_hit_on_a_condemned_translation_is_reported() {
     let history = |frame: Pfn, cached: bool, mapped: bool| {
         broken(|machine, oracle| {
             machine.fill(Rights::READ, CachedEntryState::Condemned);
@@ -128,13 +130,13 @@ fn a_condemned_translation_is_reported_when_it_is_hit() {
         })
     };
     assert_eq!(history(FRAME, true, false), [Rule::Reuse]);
-    assert_eq!(history(FRAME, false, false), [], "a walk found it");
-    assert_eq!(history(FRAME.add(1), true, false), [], "another entry answered");
-    assert_eq!(history(FRAME, true, true), [], "the tables allow it");
+    assert_eq!(history(FRAME, false, false), [], "the access took a walk");
+    assert_eq!(history(FRAME.add(1), true, false), [], "the access hit another entry");
+    assert_eq!(history(FRAME, true, true), [], "the tables grant it");
 }
 
 #[test]
-fn a_free_frame_may_be_read_and_not_written() {
+fn a_free_frame_may_be_read_but_not_written() {
     let history = |access: Access| {
         broken(|machine, oracle| {
             machine.freed(oracle, FRAME);
@@ -147,19 +149,19 @@ fn a_free_frame_may_be_read_and_not_written() {
 
 /// INV-ORACLE-O2.
 #[test]
-fn a_right_that_outlives_the_call_is_reported() {
+fn a_translation_that_outlives_the_call_is_reported() {
     let history = |held: Rights, left: Rights, flushed: bool| {
         broken(|machine, oracle| {
             machine.map(VA, FRAME, held);
             machine.fill(held, CachedEntryState::Usable);
             machine.reduced(oracle, CPU0, left);
             machine.map(VA, FRAME, left);
-            assert_eq!(oracle.found(), 0, "until the call returns");
+            assert_eq!(oracle.found(), 0, "the call has not returned");
             if flushed {
                 machine.flush();
             }
             machine.returned(oracle, CPU1);
-            assert_eq!(oracle.found(), 0, "another CPU's call");
+            assert_eq!(oracle.found(), 0, "a call of another CPU returned");
             machine.returned(oracle, CPU0);
             machine.returned(oracle, CPU0);
             assert_eq!(oracle.tally().of(Antecedent::RightReduced), 1);
@@ -172,7 +174,7 @@ fn a_right_that_outlives_the_call_is_reported() {
 }
 
 #[test]
-fn the_tables_may_give_again_what_a_call_took() {
+fn the_tables_may_grant_again_what_a_call_took() {
     let history = |frame: Pfn, rights: Rights| {
         broken(|machine, oracle| {
             machine.reduced(oracle, CPU0, NONE);
@@ -183,11 +185,11 @@ fn the_tables_may_give_again_what_a_call_took() {
     };
     assert_eq!(history(FRAME, Rights::RW), []);
     assert_eq!(history(FRAME, Rights::READ), [Rule::Rights]);
-    assert_eq!(history(FRAME.add(1), Rights::RW), [Rule::Rights], "another frame is not the one that was given");
+    assert_eq!(history(FRAME.add(1), Rights::RW), [Rule::Rights], "the tables grant another frame");
 }
 
 #[test]
-fn a_call_under_way_elsewhere_excuses_until_it_returns() {
+fn a_call_in_flight_on_another_cpu_excuses_until_it_returns() {
     let found = broken(|machine, oracle| {
         machine.map(VA, FRAME, Rights::RW);
         machine.reduced(oracle, CPU0, NONE);
@@ -202,7 +204,7 @@ fn a_call_under_way_elsewhere_excuses_until_it_returns() {
 }
 
 #[test]
-fn only_translations_of_the_space_and_the_range_matter() {
+fn only_translations_of_the_space_and_the_range_are_judged() {
     let history = |root: Pfn, va: u64| {
         broken(|machine, oracle| {
             machine.fill(Rights::RW, CachedEntryState::Usable);
@@ -239,11 +241,11 @@ fn a_condemned_right_is_reported_when_used_or_loaded() {
     assert_eq!(history(true, Access::Read, false), [Rule::Rights]);
     assert_eq!(history(true, Access::Read, true), []);
     assert_eq!(history(false, Access::Write, false), [Rule::Rights]);
-    assert_eq!(history(false, Access::Read, false), [], "reading was left");
+    assert_eq!(history(false, Access::Read, false), [], "the call left the right to read");
 }
 
 #[test]
-fn a_tag_given_to_another_space_brings_back_what_it_was() {
+fn a_stale_translation_is_reported_when_another_space_gets_its_tag() {
     let found = broken(|machine, oracle| {
         machine.fill(Rights::RW, CachedEntryState::Condemned);
         machine.map(VA, FRAME, NONE);
@@ -255,7 +257,7 @@ fn a_tag_given_to_another_space_brings_back_what_it_was() {
 }
 
 #[test]
-fn a_walk_under_way_when_the_call_returned_is_judged_by_what_it_leaves() {
+fn a_walk_in_flight_at_the_return_is_judged_by_the_translation_it_fills() {
     let history = |walking: bool, mapped: Rights, access: Access| {
         broken(|machine, oracle| {
             if walking {
@@ -272,11 +274,11 @@ fn a_walk_under_way_when_the_call_returned_is_judged_by_what_it_leaves() {
     assert_eq!(history(true, Rights::READ, Access::Write), [Rule::Rights]);
     assert_eq!(history(true, Rights::READ, Access::Read), []);
     assert_eq!(history(true, Rights::RW, Access::Write), []);
-    assert_eq!(history(false, Rights::READ, Access::Write), [], "there was no walk to look out for");
+    assert_eq!(history(false, Rights::READ, Access::Write), [], "no walk was in flight");
 }
 
 #[test]
-fn a_store_that_walkers_cannot_see_is_no_reduction() {
+fn a_call_must_publish_its_store_before_it_returns() {
     let history = |published: bool, left: Rights| {
         broken(|machine, oracle| {
             machine.map(VA, FRAME, Rights::RW);
@@ -290,27 +292,29 @@ fn a_store_that_walkers_cannot_see_is_no_reduction() {
     };
     assert_eq!(history(false, Rights::READ), [Rule::Rights]);
     assert_eq!(history(true, Rights::READ), []);
-    assert_eq!(history(false, Rights::RW), [], "somebody gave the right again");
+    assert_eq!(history(false, Rights::RW), [], "the tables grant the right again");
 }
 
 #[test]
-fn a_report_says_who_holds_what_since_when() {
+fn a_report_names_the_cpu_the_translation_and_the_steps() {
     let (mut machine, mut oracle) = (Machine::new(IsaKind::X86_64), Oracle::new(IsaKind::X86_64));
     machine.fill(Rights::RW, CachedEntryState::Usable);
     machine.freed(&mut oracle, FRAME);
     machine.reused(&mut oracle, FRAME);
     machine.reduced(&mut oracle, CPU0, Rights::READ);
     machine.returned(&mut oracle, CPU0);
-    let [reused, kept] = oracle.violations() else { panic!("two reports") };
+    let [reused, kept] = oracle.violations() else { panic!("expected two reports") };
     assert_eq!(
         reused.to_string(),
-        "INV-ORACLE-O1 at step 2, on CPU 0: CPU 1 can still reach a reused frame: rw- of frame 0x1234 through va 0x7000 (tag 3, root 0x10)\n\
-         \x20 frame 0x1234 was freed by CPU 0 at step 1, reused by CPU 0 at step 2"
+        "INV-ORACLE-O1 at step 2, on CPU 0: CPU 1 can reach a reused frame through a stale translation: \
+         rw- to frame 0x1234 at va 0x7000 (tag 3, root 0x10)\n\
+         \x20 frame 0x1234 was freed by CPU 0 at step 1 and allocated again by CPU 0 at step 2"
     );
     assert_eq!(
         kept.to_string(),
-        "INV-ORACLE-O2 at step 4, on CPU 0: CPU 1 keeps a right that was taken: rw- of frame 0x1234 through va 0x7000 (tag 3, root 0x10)\n\
-         \x20 CPU 0 took it at step 3, left r--, and returned at step 4"
+        "INV-ORACLE-O2 at step 4, on CPU 0: CPU 1 holds a stale translation: \
+         rw- to frame 0x1234 at va 0x7000 (tag 3, root 0x10)\n\
+         \x20 CPU 0 reduced the rights to r-- at step 3, and its call returned at step 4"
     );
     assert!(matches!(&kept.kind, ViolationKind::RightKept { exposure: Exposure::Immediate, left: Rights::READ, .. }));
     let vacuous: Vec<Antecedent> = oracle.tally().vacuous().collect();
@@ -318,7 +322,7 @@ fn a_report_says_who_holds_what_since_when() {
 }
 
 #[test]
-fn many_condemned_things_that_are_gone_are_forgotten_and_those_that_are_not_are_kept() {
+fn pruning_forgets_condemned_entries_that_are_gone_and_keeps_the_others() {
     let found = broken(|machine, oracle| {
         for index in 0..2000u32 {
             let kind = CachedEntryKind::Translation { pfn: Pfn::new(0x4000 + index), rights: Rights::READ };

@@ -1,4 +1,4 @@
-//! The walkers against words put together from the manuals' figures by hand (INV-ORACLE-WALK).
+//! The walkers on entries made by hand from the figures of the manuals (INV-ORACLE-WALK).
 
 use pagewright_model::walk::{DecodedEntry, PathRights, WalkedEntry, WalkedLeaf, decode, lookup, walk};
 use pagewright_types::{IsaKind, Level, Pfn, PhysAddr, Rights, VirtAddr};
@@ -15,9 +15,9 @@ fn table(pfn: u32, write: bool, user: bool, exec: bool) -> DecodedEntry {
 }
 
 #[test]
-fn x86_64_words() {
+fn x86_64_entries_decode_as_the_manual_says() {
     let cases: [(Level, u64, DecodedEntry); 20] = [
-        // Figure 4-11: bit 0 clear, and all else is ignored.
+        // Figure 4-11: with bit 0 clear, all other bits are ignored.
         (Level::PTE, 0x8000_0000_1234_5066, DecodedEntry::NotPresent),
         (Level::PGD, 0xffff_ffff_ffff_fffe, DecodedEntry::NotPresent),
         // Table 4-20: P, R/W, U/S, A, D, XD.
@@ -36,13 +36,13 @@ fn x86_64_words() {
         // Table 4-16: a 1-GByte page; bits 29 to 13 are reserved.
         (Level::PUD, 0x8000_0001_c000_00a5, leaf(0x1c_0000, Rights::READ, true, false, false)),
         (Level::PUD, 0x8000_0001_c020_00a5, DecodedEntry::Malformed),
-        // Tables: what they refuse is refused below.
+        // Tables limit the rights below them.
         (Level::PMD, 0x0000_0000_0000_5067, table(5, true, true, true)),
         (Level::PUD, 0x0000_0000_0000_5065, table(5, false, true, true)),
         (Level::PGD, 0x8000_0000_0000_5063, table(5, true, false, false)),
         // Table 4-15: bit 7 of a PML4E is reserved.
         (Level::PGD, 0x0000_0000_0000_50e7, DecodedEntry::Malformed),
-        // A frame past 16 TiB, which no machine here has.
+        // A frame above 16 TiB, which no machine here has.
         (Level::PTE, 0x000f_0000_0000_0007, DecodedEntry::Malformed),
         (Level::PMD, 0x000f_0000_0000_0007, DecodedEntry::Malformed),
     ];
@@ -52,13 +52,13 @@ fn x86_64_words() {
 }
 
 #[test]
-fn aarch64_words() {
+fn aarch64_descriptors_decode_as_the_manual_says() {
     let cases: [(Level, u64, DecodedEntry); 22] = [
         (Level::PTE, 0x0000_0000_1234_5ffe, DecodedEntry::NotPresent),
         // D8.3.1: 0b01 is reserved at level 3 and at level 0.
         (Level::PTE, 0x0000_0000_1234_5741, DecodedEntry::Malformed),
         (Level::PGD, 0x0000_0000_1234_5741, DecodedEntry::Malformed),
-        // AP[1], AF, nG, UXN, PXN; AP[2] clear means written to.
+        // AP[1], AF, nG, UXN, PXN; AP[2] clear means dirty.
         (Level::PTE, 0x0060_0000_1234_5f43, leaf(0x12345, Rights::RW, true, true, false)),
         // AP[2] without DBM is read-only, with DBM it is writable and clean.
         (Level::PTE, 0x0060_0000_1234_5fc3, leaf(0x12345, Rights::READ, true, false, false)),
@@ -72,13 +72,13 @@ fn aarch64_words() {
         // AF clear, nG clear.
         (Level::PTE, 0x0060_0000_1234_5bc3, leaf(0x12345, Rights::READ, false, false, false)),
         (Level::PTE, 0x0060_0000_1234_57c3, leaf(0x12345, Rights::READ, true, false, true)),
-        // Blocks: bits 20 to 12 (29 to 12) are no address.
+        // Blocks: bits 20 to 12 (29 to 12) are not part of the address.
         (Level::PMD, 0x0060_0000_4020_0f41, leaf(0x40200, Rights::RW, true, true, false)),
         (Level::PMD, 0x0060_0000_4021_0f41, leaf(0x40200, Rights::RW, true, true, false)),
         (Level::PUD, 0x0060_0001_c000_0fc1, leaf(0x1c_0000, Rights::READ, true, false, false)),
-        // Contiguous and software bits say nothing.
+        // The contiguous bit and the software bits are ignored.
         (Level::PTE, 0x07f0_0000_1234_5fc3, leaf(0x12345, Rights::READ, true, false, false)),
-        // Tables: APTable[1], APTable[0], UXNTable; PXNTable is not user mode's.
+        // Tables: APTable[1], APTable[0], UXNTable; PXNTable does not limit user mode.
         (Level::PMD, 0x0000_0000_0000_5003, table(5, true, true, true)),
         (Level::PUD, 0x4000_0000_0000_5003, table(5, false, true, true)),
         (Level::PGD, 0x2000_0000_0000_5003, table(5, true, false, true)),
@@ -92,7 +92,7 @@ fn aarch64_words() {
 }
 
 #[test]
-fn what_a_path_refuses_no_leaf_gives() {
+fn upper_levels_limit_the_rights_of_a_leaf() {
     let closed = PathRights { write: false, user: true, exec: false };
     assert_eq!(decode(IsaKind::X86_64, Level::PTE, 0x1007, closed), leaf(1, Rights::READ, false, false, false));
     assert_eq!(
@@ -101,7 +101,7 @@ fn what_a_path_refuses_no_leaf_gives() {
     );
     let kernel = PathRights { write: true, user: false, exec: true };
     assert_eq!(decode(IsaKind::X86_64, Level::PTE, 0x1007, kernel), leaf(1, NONE, false, false, false));
-    // APTable[0] takes data accesses from EL0; execution is UXN's.
+    // APTable[0] forbids data accesses from EL0; execution depends on UXN.
     assert_eq!(
         decode(IsaKind::Aarch64, Level::PTE, 0x0000_0000_0000_1f43, kernel),
         leaf(1, Rights::EXEC, true, true, false)
@@ -120,7 +120,7 @@ impl Words {
     }
 }
 
-/// Root 1 → 2 → 3 → 4, with a page at index 5 of each, and a 2 MiB block beside the last table.
+/// Tables 1 → 2 → 3 → 4, a page in the last one, and a 2 MiB block beside it.
 fn tree(isa: IsaKind) -> Words {
     let (below, page, block) = match isa {
         IsaKind::X86_64 => (0x067, 0x8000_0000_0000_0067, 0x8000_0000_0000_00e7),
@@ -140,7 +140,7 @@ const PAGE: u64 = 3 << 39 | 2 << 30 | 1 << 21 | 5 << 12;
 const BLOCK: u64 = 3 << 39 | 2 << 30 | 7 << 21;
 
 #[test]
-fn a_look_up_finds_what_a_walk_of_everything_finds() {
+fn a_lookup_and_a_full_walk_find_the_same_leaves() {
     for isa in [IsaKind::X86_64, IsaKind::Aarch64] {
         let words = tree(isa);
         let read = |at| words.read(at);
@@ -166,7 +166,11 @@ fn a_look_up_finds_what_a_walk_of_everything_finds() {
             assert_eq!(leaf.frame_at(inside).raw(), leaf.pfn.raw() + leaf.level.pages() as u32 - 1);
         }
         assert_eq!(lookup(isa, Pfn::new(1), VirtAddr::new(PAGE + 0x1000), &read), None);
-        assert_eq!(lookup(isa, Pfn::new(1), VirtAddr::new(1 << 52 | PAGE), &read), None, "beyond what is translated");
+        assert_eq!(
+            lookup(isa, Pfn::new(1), VirtAddr::new(1 << 52 | PAGE), &read),
+            None,
+            "bits above 47 are not translated"
+        );
     }
 }
 

@@ -1,7 +1,7 @@
-//! The rules D1–D3, D6, D7, D9, D12, D16–D18 and D22 (`docs/oracle.md`), each over all claims.
+//! The rules D1–D3, D6, D7, D9, D12, D16–D18 and D22 (`docs/oracle.md`), applied to all claims.
 
 use super::Census;
-use super::tables::Found;
+use super::tables::TableScan;
 use crate::tally::{Antecedent, Tally};
 use crate::violation::{CountKind, CountMismatch};
 use alloc::collections::BTreeSet;
@@ -18,66 +18,64 @@ pub(super) fn run(
     read: &dyn Fn(PhysAddr) -> u64,
     tally: &mut Tally,
 ) -> Vec<CountMismatch> {
-    let found = Found::look(census, isa, read);
-    let mut report = Report { tally, wrong: Vec::new() };
+    let scan = TableScan::new(census, isa, read);
+    let mut comparison = Comparison { tally, wrong: Vec::new() };
     for folio in &census.folios {
         if census.pinned.contains_key(&folio.pfn) {
-            report.tally.note(Antecedent::Pinned);
+            comparison.tally.note(Antecedent::Pinned);
         }
         let held = census.held.get(&folio.pfn).copied().unwrap_or(0);
-        report.folio(&found, folio, held);
+        comparison.folio(&scan, folio, held);
     }
     for page in &census.pages {
-        report.page(&found, page);
+        comparison.page(&scan, page);
     }
     for space in &census.spaces {
-        report.space(&found, space);
+        comparison.space(&scan, space);
     }
     for table in &census.tables {
-        report.table(&found, table);
+        comparison.table(&scan, table);
     }
     for live in &census.live {
         let counted = match live.gauge {
-            VmstatGauge::TablePages => found.tables.len() as u64,
-            VmstatGauge::AnonPages => found.mapped_pages(|kind| kind == PageKind::Anon),
-            VmstatGauge::MappedPages => found.mapped_pages(|kind| kind != PageKind::Anon),
+            VmstatGauge::TablePages => scan.tables.len() as u64,
+            VmstatGauge::AnonPages => scan.mapped_pages(|kind| kind == PageKind::Anon),
+            VmstatGauge::MappedPages => scan.mapped_pages(|kind| kind != PageKind::Anon),
             VmstatGauge::Pins => census.pinned.values().sum(),
             VmstatGauge::Listed(list) => listed_pages(census, list),
         };
-        report.expect(CountKind::Gauge(live.gauge), live.count, counted);
+        comparison.expect(CountKind::Gauge(live.gauge), live.count, counted);
     }
-    report.slots(&found, census);
-    report.lists(census);
-    report.unclaimed(&found, census);
-    report.anonymous(&found, census);
-    report.proportional(&found, census.spaces.iter().map(|space| space.pss).sum());
-    report.wrong
+    comparison.slots(&scan, census);
+    comparison.lists(census);
+    comparison.unclaimed(&scan, census);
+    comparison.anonymous(&scan, census);
+    comparison.proportional(&scan, census.spaces.iter().map(|space| space.pss).sum());
+    comparison.wrong
 }
 
-/// Pages of the folios that were found on a list.
+/// Pages of the folios that are on `list`.
 fn listed_pages(census: &Census, list: LruList) -> u64 {
-    let times = |pfn| census.listed.get(pfn).map_or(0, |lists| lists.iter().filter(|found| **found == list).count());
+    let times = |pfn| census.listed.get(pfn).map_or(0, |lists| lists.iter().filter(|other| **other == list).count());
     census.folios.iter().map(|folio| times(&folio.pfn) as u64 * u64::from(folio.order.frames())).sum()
 }
 
-struct Report<'a> {
+struct Comparison<'a> {
     tally: &'a mut Tally,
     wrong: Vec<CountMismatch>,
 }
 
-impl Report<'_> {
+impl Comparison<'_> {
     fn expect(&mut self, of: CountKind, claimed: u64, counted: u64) {
         if claimed != counted {
             self.wrong.push(CountMismatch { of, claimed, counted });
         }
     }
 
-    /// D1: references = entries + holders + pins.
-    ///
-    /// D2: mapcounts = entries.
-    fn folio(&mut self, found: &Found, claim: &FolioRecord, held: u64) {
+    /// D1: references = entries + holders + pins; D2: mapcounts = entries.
+    fn folio(&mut self, scan: &TableScan, claim: &FolioRecord, held: u64) {
         let FolioRecord { pfn, order, refs, entire_mapcount, mapcount, pages_mapped, .. } = *claim;
-        let Some(folio) = found.folios.get(&pfn) else { return };
+        let Some(folio) = scan.folios.get(&pfn) else { return };
         let entries = folio.entire + folio.small;
         self.tally.note(Antecedent::FolioRefs);
         self.expect(CountKind::Refs(pfn), refs, entries + held);
@@ -85,24 +83,24 @@ impl Report<'_> {
         self.expect(CountKind::Mapcount(pfn), mapcount, entries);
         if order > Order::ZERO {
             self.expect(CountKind::EntireMapcount(pfn), entire_mapcount, folio.entire);
-            self.expect(CountKind::PagesMapped(pfn), pages_mapped, found.pages_with_entry(pfn, folio.frames));
+            self.expect(CountKind::PagesMapped(pfn), pages_mapped, scan.pages_with_entry(pfn, folio.frames));
         }
     }
 
     /// D2 and D3, for one page.
-    fn page(&mut self, found: &Found, claim: &PageRecord) {
+    fn page(&mut self, scan: &TableScan, claim: &PageRecord) {
         let PageRecord { pfn, mapcount, tail_refs } = *claim;
-        self.expect(CountKind::PageMapcount(pfn), mapcount, found.pages.get(&pfn).map_or(0, |page| page.mapcount));
-        if found.head_of(pfn) != Some(pfn) {
+        self.expect(CountKind::PageMapcount(pfn), mapcount, scan.pages.get(&pfn).map_or(0, |page| page.mapcount));
+        if scan.head_of(pfn) != Some(pfn) {
             self.tally.note(Antecedent::Tails);
             self.expect(CountKind::TailRefs(pfn), tail_refs, 0);
         }
     }
 
     /// D12 and D16, for one space.
-    fn space(&mut self, found: &Found, claim: &SpaceRecord) {
+    fn space(&mut self, scan: &TableScan, claim: &SpaceRecord) {
         let SpaceRecord { id, rss, swapped, table_bytes, .. } = *claim;
-        let space = found.spaces.get(&id).copied().unwrap_or_default();
+        let space = scan.spaces.get(&id).copied().unwrap_or_default();
         self.tally.note(Antecedent::TablePages);
         self.expect(CountKind::TableBytes(id), table_bytes, space.tables * PAGE_SIZE);
         if space.rss != [0; 3] {
@@ -114,11 +112,11 @@ impl Report<'_> {
         self.expect(CountKind::Swapped(id), swapped, space.swapped);
     }
 
-    /// D17: a slot's count = the entries that name it; D7, for a page that is in swap.
-    fn slots(&mut self, found: &Found, census: &Census) {
-        let names = census.slots.keys().chain(found.slots.keys()).chain(census.named.keys());
+    /// D17: the count of a slot = the entries that name it; D7 for pages in swap.
+    fn slots(&mut self, scan: &TableScan, census: &Census) {
+        let names = census.slots.keys().chain(scan.slots.keys()).chain(census.named.keys());
         for entry in names.copied().collect::<BTreeSet<SwapEntry>>() {
-            let slot = found.slots.get(&entry).copied().unwrap_or_default();
+            let slot = scan.slots.get(&entry).copied().unwrap_or_default();
             let named = census.named.get(&entry).copied().unwrap_or(0);
             self.tally.note(Antecedent::Slots);
             let claimed = census.slots.get(&entry).copied().unwrap_or(0);
@@ -129,61 +127,62 @@ impl Report<'_> {
         }
     }
 
-    /// D22: a folio is on the list that its flags name and on no other, and one that is mapped is
-    /// on one.
+    /// D22: a folio is on the LRU list that its flags name and on no other.
+    ///
+    /// A mapped folio is on a list.
     fn lists(&mut self, census: &Census) {
         let mut listed = census.listed.clone();
         for claim in &census.folios {
-            let found = listed.remove(&claim.pfn).unwrap_or_default();
-            let right = found.iter().filter(|list| Some(**list) == claim.list).count();
+            let lists = listed.remove(&claim.pfn).unwrap_or_default();
+            let right = lists.iter().filter(|list| Some(**list) == claim.list).count();
             let wanted = claim.list.is_some() || claim.mapcount > 0 && claim.kind.is_some();
             if wanted {
                 self.tally.note(Antecedent::Listed);
             }
             self.expect(CountKind::Listed(claim.pfn), u64::from(wanted), right as u64);
-            self.expect(CountKind::ListedElsewhere(claim.pfn), 0, (found.len() - right) as u64);
+            self.expect(CountKind::ListedElsewhere(claim.pfn), 0, (lists.len() - right) as u64);
         }
         for (pfn, lists) in listed {
             self.expect(CountKind::ListedElsewhere(pfn), 0, lists.len() as u64);
         }
     }
 
-    /// D9: sharers = entries that point to the table.
-    fn table(&mut self, found: &Found, claim: &TableRecord) {
+    /// D9: the sharers of a table = the entries that point to it.
+    fn table(&mut self, scan: &TableScan, claim: &TableRecord) {
         let TableRecord { pfn, level, shares } = *claim;
         self.tally.note(Antecedent::TableShares);
-        let table = found.tables.get(&pfn);
+        let table = scan.tables.get(&pfn);
         self.expect(CountKind::Shares(pfn), shares, table.map_or(0, |table| table.shares));
         if let Some(table) = table {
             self.expect(CountKind::TableLevel(pfn), u64::from(level.raw()), u64::from(table.level.raw()));
         }
     }
 
-    /// What the tables have and nobody claims.
-    fn unclaimed(&mut self, found: &Found, census: &Census) {
-        for &pfn in &found.unowned {
+    /// Reports what the page tables hold without a claim.
+    fn unclaimed(&mut self, scan: &TableScan, census: &Census) {
+        for &pfn in &scan.unowned {
             self.expect(CountKind::Unowned(pfn), 0, 1);
         }
-        for &pfn in &found.malformed {
+        for &pfn in &scan.malformed {
             self.expect(CountKind::Malformed(pfn), 0, 1);
         }
         let claimed: BTreeSet<Pfn> = census.tables.iter().map(|table| table.pfn).collect();
-        for (&pfn, table) in found.tables.iter().filter(|(pfn, _)| !claimed.contains(pfn)) {
+        for (&pfn, table) in scan.tables.iter().filter(|(pfn, _)| !claimed.contains(pfn)) {
             self.expect(CountKind::Shares(pfn), 0, table.shares);
         }
         let claimed: BTreeSet<Pfn> = census.pages.iter().map(|page| page.pfn).collect();
-        for (&pfn, page) in found.pages.iter().filter(|(pfn, _)| !claimed.contains(pfn)) {
-            // The count of a page that is a folio by itself may stand in the folio's record alone.
-            if found.folios.get(&pfn).is_none_or(|folio| folio.frames > 1) {
+        for (&pfn, page) in scan.pages.iter().filter(|(pfn, _)| !claimed.contains(pfn)) {
+            // The count of a page that is a whole folio may be in the folio's record only.
+            if scan.folios.get(&pfn).is_none_or(|folio| folio.frames > 1) {
                 self.expect(CountKind::PageMapcount(pfn), 0, page.mapcount);
             }
         }
     }
 
-    /// D6 and D7: who may store to an anonymous page, or call it its own, is alone.
-    fn anonymous(&mut self, found: &Found, census: &Census) {
-        for (&pfn, page) in &found.pages {
-            let Some((head, folio)) = found.head_of(pfn).and_then(|head| found.folios.get_key_value(&head)) else {
+    /// D6 and D7: a writable or exclusive anonymous page has one mapping.
+    fn anonymous(&mut self, scan: &TableScan, census: &Census) {
+        for (&pfn, page) in &scan.pages {
+            let Some((head, folio)) = scan.head_of(pfn).and_then(|head| scan.folios.get_key_value(&head)) else {
                 continue;
             };
             if folio.kind != Some(PageKind::Anon) {
@@ -194,7 +193,7 @@ impl Report<'_> {
                 self.tally.note(Antecedent::AnonWritable);
                 self.expect(CountKind::WritableMappings(pfn), 1, mappings);
             }
-            let exclusive = page.exclusive_in.iter().filter(|&&table| !found.is_shared(table)).count() as u64;
+            let exclusive = page.exclusive_in.iter().filter(|&&table| !scan.is_shared(table)).count() as u64;
             if exclusive > 0 {
                 self.tally.note(Antecedent::Exclusive);
                 self.expect(CountKind::ExclusiveMappings(pfn), 1, mappings);
@@ -205,14 +204,15 @@ impl Report<'_> {
         }
     }
 
-    /// D18: proportional sets add up to what is resident, short of one part for each page of each
-    /// space.
-    fn proportional(&mut self, found: &Found, claimed: u64) {
-        let counted = found.mapped_pages(|_| true) * PARTS;
+    /// D18: proportional set sizes add up to the mapped pages.
+    ///
+    /// Each page may be rounded down by one part in each space.
+    fn proportional(&mut self, scan: &TableScan, claimed: u64) {
+        let counted = scan.mapped_pages(|_| true) * PARTS;
         if counted > 0 {
             self.tally.note(Antecedent::Proportional);
         }
-        if claimed > counted || counted - claimed > found.logical_pages {
+        if claimed > counted || counted - claimed > scan.logical_pages {
             self.wrong.push(CountMismatch { of: CountKind::Pss, claimed, counted });
         }
     }

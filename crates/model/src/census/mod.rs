@@ -1,18 +1,17 @@
-//! O4: at rest every count is what all page tables say.
+//! O4: at rest, every count agrees with the page tables.
 //!
-//! - [`Census`] – what a memory manager claims ([`SnapshotRecord`]s), and the comparison with a walk of
-//!   everything.
-//! - [`SoftwareBits`] – the bits of entries that the manuals leave to software and that the counts
-//!   depend on.
+//! - [`Census`] – the counts that a memory manager claims ([`SnapshotRecord`]s), and their
+//!   comparison with a walk of all page tables.
+//! - [`SoftwareBits`] – the software bits of entries on which the counts depend.
 //! - `tables`: the walk. `compare`: the rules.
 //!
-//! Physical counting: an entry of a table counts once, however many paths lead to the table;
-//! resident sets count every path. One place, `tables`, knows which is which.
+//! Counts of mappings are physical: an entry counts once, however many paths lead to its table.
+//! Resident sets are logical: a page counts on every path. Only `tables` makes the distinction.
 //!
 //! Promises INV-ORACLE-O4.
 //!
-//! Not guaranteed: that a claim which was never made is missed – a folio that neither a record nor
-//! a leaf names stays unknown.
+//! Not guaranteed: that a missing claim is noticed. A folio that neither a record nor a leaf names
+//! is unknown here.
 
 mod compare;
 mod tables;
@@ -24,62 +23,68 @@ use alloc::vec::Vec;
 use pagewright_types::snapshot::{FolioRecord, GaugeRecord, PageRecord, SnapshotRecord, SpaceRecord, TableRecord};
 use pagewright_types::{IsaKind, LruList, Pfn, PhysAddr, SwapEntry};
 
-/// Bits of an entry that only software reads.
+/// The bits of an entry that only software reads.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SoftwareBits {
-    /// In a word that walkers don't see: it is a leaf without rights, which keeps its frame.
+    /// In a non-present entry: it is a leaf without rights that keeps its frame (`PROT_NONE`).
     pub prot_none_leaf: u64,
-    /// In a leaf: neither references nor mappings are counted for it.
+    /// In a leaf: it holds no reference and no mapcount (`pte_special`).
     pub special: u64,
-    /// In a leaf: the anonymous page under it belongs to this space alone.
+    /// In a leaf: its anonymous page is exclusive (`PageAnonExclusive`).
     pub exclusive: u64,
-    /// Which words that walkers don't see stand for a page in swap; `None` if none do.
-    pub swapped: Option<SwapEntryFormat>,
+    /// The format of swap entries; `None` if there are none.
+    pub swap: Option<SwapEntryFormat>,
 }
 
-/// How a word that walkers don't see names a page in swap.
+/// The format of a non-present entry that names a swap slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SwapEntryFormat {
-    /// The bits by which it is told from other words.
+    /// The bits that identify a swap entry.
     pub mask: u64,
-    /// Those bits of such a word.
+    /// The value of those bits.
     pub value: u64,
-    /// In such a word: the page was this space's alone when it went.
+    /// Set if the page was exclusive when it was swapped out.
     pub exclusive: u64,
-    /// Where in the word the number of the [`SwapEntry`] begins.
+    /// The lowest bit of the [`SwapEntry`].
     pub shift: u32,
 }
 
 impl SwapEntryFormat {
-    /// The slot that a word names, if it names one.
+    /// The slot that `raw` names, if `raw` is a swap entry.
     pub(crate) fn entry(self, raw: u64) -> Option<SwapEntry> {
         (raw & self.mask == self.value).then(|| SwapEntry::from_raw((raw >> self.shift) as u32))
     }
 }
 
 impl SoftwareBits {
-    /// As Pagewright's own entries have them; written down at the top of `arch`'s two codecs.
+    /// The bits of Pagewright's own entries, as documented at the top of the codecs in `arch`.
     pub const fn pagewright(isa: IsaKind) -> Self {
         match isa {
-            IsaKind::X86_64 => {
-                Self { prot_none_leaf: 1 << 9, special: 1 << 55, exclusive: 1 << 56, swapped: Some(swap_word(9, 10)) }
-            }
-            IsaKind::Aarch64 => {
-                Self { prot_none_leaf: 1 << 59, special: 1 << 56, exclusive: 1 << 57, swapped: Some(swap_word(59, 60)) }
-            }
+            IsaKind::X86_64 => Self {
+                prot_none_leaf: 1 << 9,
+                special: 1 << 55,
+                exclusive: 1 << 56,
+                swap: Some(swap_entry_format(9, 10)),
+            },
+            IsaKind::Aarch64 => Self {
+                prot_none_leaf: 1 << 59,
+                special: 1 << 56,
+                exclusive: 1 << 57,
+                swap: Some(swap_entry_format(59, 60)),
+            },
         }
     }
 }
 
-/// Kind 1 in bits 1 to 4, exclusive in bit 5, the entry from bit 11 on.
+/// Kind 1 in bits 1 to 4, exclusive in bit 5, the [`SwapEntry`] from bit 11 on.
 ///
-/// Bit `leaf` marks a leaf without rights and bit `soft` all other words that walkers don't see.
-const fn swap_word(leaf: u32, soft: u32) -> SwapEntryFormat {
+/// Bit `leaf` marks a leaf without rights, and bit `soft` every other non-present entry.
+const fn swap_entry_format(leaf: u32, soft: u32) -> SwapEntryFormat {
     let (kinds, swap) = (0xf << 1, 1 << 1);
     SwapEntryFormat { mask: kinds | 1 << leaf | 1 << soft, value: swap | 1 << soft, exclusive: 1 << 5, shift: 11 }
 }
 
-/// What a memory manager claims, at one moment at which it rests.
+/// The counts that a memory manager claims while it is at rest.
 #[derive(Clone, Debug, Default)]
 pub struct Census {
     bits: SoftwareBits,
@@ -87,13 +92,13 @@ pub struct Census {
     pages: Vec<PageRecord>,
     /// References that no entry holds, by the folio's first frame.
     held: BTreeMap<Pfn, u64>,
-    /// Folios with a pin, and how many each has.
+    /// Pins of each pinned folio.
     pinned: BTreeMap<Pfn, u64>,
-    /// Lists by use on which each folio was found.
+    /// The LRU lists on which each folio was found.
     listed: BTreeMap<Pfn, Vec<LruList>>,
-    /// Slots that somebody has, and how many entries name each.
+    /// Slots in use, and the claimed number of entries that name each.
     slots: BTreeMap<SwapEntry, u64>,
-    /// Entries that name slots and stand in no table.
+    /// Swap entries outside page tables, by slot.
     named: BTreeMap<SwapEntry, u64>,
     spaces: Vec<SpaceRecord>,
     tables: Vec<TableRecord>,
@@ -101,12 +106,12 @@ pub struct Census {
 }
 
 impl Census {
-    /// No claims yet.
+    /// Creates a census without claims.
     pub fn new(bits: SoftwareBits) -> Self {
         Self { bits, ..Self::default() }
     }
 
-    /// Takes down a claim.
+    /// Adds a claim.
     pub fn add(&mut self, record: SnapshotRecord) {
         match record {
             SnapshotRecord::Folio(folio) => self.folios.push(folio),
@@ -127,7 +132,9 @@ impl Census {
         }
     }
 
-    /// Every claim that the tables, whose words `read` gives, contradict.
+    /// Returns every claim that the page tables contradict.
+    ///
+    /// `read` reads eight bytes of physical memory.
     pub fn compare(&self, isa: IsaKind, read: &dyn Fn(PhysAddr) -> u64, tally: &mut Tally) -> Vec<CountMismatch> {
         compare::run(self, isa, read, tally)
     }

@@ -1,6 +1,6 @@
-//! What is stale and can't be used as it stands: under another tag, or on a lazy CPU.
+//! Condemned entries: stale, but not usable yet, because another tag is loaded or the CPU is lazy.
 //!
-//! It is watched until it is used, becomes usable, or is found gone.
+//! Each is watched until an access hits it, its tag is loaded, or it is found to be gone.
 
 use crate::FxHashMap;
 use crate::violation::{CpuStep, Reduction, ReusedBlock};
@@ -8,16 +8,16 @@ use alloc::vec::Vec;
 use pagewright_types::judge::{CachedEntry, CachedEntryKind, Witness};
 use pagewright_types::{CpuId, Level, Tag, VirtAddr};
 
-/// Why something is stale.
+/// Why an entry is stale.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum StaleReason {
-    /// Its frame was handed out again.
+    /// Its frame was allocated again.
     Reused(ReusedBlock),
-    /// It allows more than a call left.
+    /// It grants more than a call left.
     Reduced { reduction: Reduction, returned: CpuStep },
 }
 
-/// One stale thing.
+/// A stale translation, walk-cache entry or walk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Stale {
     pub(super) held: CachedEntry,
@@ -25,8 +25,7 @@ pub(super) struct Stale {
 }
 
 impl Stale {
-    /// Whether `cached` is what is held, or could be: it stands in the same place and leads to the
-    /// same frame.
+    /// Whether `cached`, found in the same slot, has the same tag and leads to the same frame.
     fn is(&self, cached: &CachedEntry) -> bool {
         let same = match (self.held.kind, cached.kind) {
             (CachedEntryKind::Translation { pfn: a, .. }, CachedEntryKind::Translation { pfn: b, .. }) => a == b,
@@ -46,13 +45,13 @@ fn cache_slot(cached: &CachedEntry) -> CacheSlot {
     (cached.cpu, cached.level, cached.va)
 }
 
-/// All that is watched.
+/// All condemned entries.
 #[derive(Default)]
 pub(super) struct Condemned {
     stale: FxHashMap<CacheSlot, Vec<Stale>>,
-    /// How many are watched at each level: an access looks only where there is something.
+    /// Entries at each level, so that an access searches only levels that have some.
     at: [usize; Level::COUNT],
-    /// How many to have before looking which are gone.
+    /// Number of entries from which on [`Self::prune`] looks for those that are gone.
     prune_at: usize,
 }
 
@@ -69,7 +68,7 @@ impl Condemned {
 
     /// Watches `stale`.
     ///
-    /// Of several reasons for one thing, all are kept.
+    /// An entry that is stale for several reasons is kept once for each.
     pub(super) fn watch(&mut self, stale: Stale) {
         let here = self.stale.entry(cache_slot(&stale.held)).or_default();
         if !here.contains(&stale) {
@@ -78,7 +77,7 @@ impl Condemned {
         }
     }
 
-    /// What is watched on `cpu` that stands for `va`.
+    /// The watched entries on `cpu` that cover `va`.
     pub(super) fn at(&self, cpu: CpuId, va: VirtAddr) -> Vec<Stale> {
         let mut found = Vec::new();
         for raw in 0..Level::COUNT as u8 {
@@ -92,9 +91,9 @@ impl Condemned {
         found
     }
 
-    /// What is watched on `cpu` under `tag`, or under every tag, and is still there.
+    /// Takes the watched entries that `cpu` still holds under `tag`, or globally.
     ///
-    /// It is watched no longer, and what is gone isn't either.
+    /// Those that are gone are forgotten, too.
     pub(super) fn take(&mut self, witness: &dyn Witness, cpu: CpuId, tag: Tag) -> Vec<Stale> {
         let mut found = Vec::new();
         witness.cached(&mut |cached| {
@@ -115,7 +114,7 @@ impl Condemned {
         self.retain(|other| other != stale);
     }
 
-    /// Forgets what no CPU has any more, when there is much of it.
+    /// Forgets entries that no CPU holds any more, once there are many.
     pub(super) fn prune(&mut self, witness: &dyn Witness) {
         if self.len() < self.prune_at.max(Self::FIRST_PRUNE) {
             return;

@@ -1,7 +1,7 @@
-//! What became of each frame: who gave it back, who got it, and whether a program has reached it
-//! since.
+//! The history of each frame: its last freeing, and accesses since its last allocation.
 //!
-//! Asked at every access, so it is an array of blocks that are made when first needed, and bits.
+//! Every access looks here, so the history is an array of bitmaps, allocated in blocks on first
+//! use.
 
 use crate::violation::CpuStep;
 use alloc::boxed::Box;
@@ -17,11 +17,11 @@ struct Event {
 }
 
 struct Block {
-    /// Given back, and not handed out since.
+    /// Freed, and not allocated since.
     free: [u64; BLOCK / 64],
-    /// Reached by a program since it was handed out.
+    /// Accessed by a program since its allocation.
     touched: [u64; BLOCK / 64],
-    /// When it was last given back; step 0 is never.
+    /// When the frame was last freed; step 0 means never.
     freed: [Event; BLOCK],
 }
 
@@ -58,10 +58,10 @@ impl Frames {
         });
     }
 
-    /// The frames are handed out.
+    /// The frames are allocated.
     ///
-    /// Returns when the first of them was given back, and whether any of them was reached in its
-    /// life before.
+    /// Returns when the first of them was last freed, and whether a program accessed any of them
+    /// since their previous allocation.
     pub(super) fn reused(&mut self, pfn: Pfn, order: Order) -> (Option<CpuStep>, bool) {
         let mut touched = false;
         self.each(pfn, order, |block, index| {
@@ -79,9 +79,9 @@ impl Frames {
         (event.step > 0).then_some(CpuStep { cpu: event.cpu, step: event.step })
     }
 
-    /// A program reached the frame.
+    /// A program accesses the frame.
     ///
-    /// Returns when it was given back, if it is nobody's now.
+    /// Returns when the frame was freed, if it is free now.
     #[inline]
     pub(super) fn touch(&mut self, pfn: Pfn) -> Option<CpuStep> {
         let (block, index) = place(pfn);

@@ -1,17 +1,17 @@
 //! The judge of translations: rules O1 and O2 (`docs/oracle.md`).
 //!
-//! - [`Oracle`] hears facts and accesses and keeps [`Violation`]s and a [`Tally`].
-//! - `frames`: the life of each frame. `condemned`: what is stale but out of use. `reuse`: O1.
-//!   `rights`: O2.
+//! - [`Oracle`] receives facts and accesses, and records [`Violation`]s and a [`Tally`].
+//! - `frames`: when each frame was freed. `condemned`: stale entries that are not usable yet.
+//!   `reuse`: O1. `rights`: O2.
 //!
-//! Protocol: whoever declares a [`Fact::RightReduced`] does so before it stores the first entry
-//! that takes the right, and declares [`Fact::CallReturned`] after the last invalidation. An access
-//! costs a few array look-ups while nothing stale is watched.
+//! Protocol: a call declares [`Fact::RightReduced`] before it stores the first entry that reduces
+//! the right, and [`Fact::CallReturned`] after its last invalidation. An access costs a few array
+//! look-ups while no stale entry is watched.
 //!
 //! Promises INV-ORACLE-O1, INV-ORACLE-O2.
 //!
-//! Not guaranteed: that a translation which is excused by a call under way elsewhere is looked at
-//! again before that call returns.
+//! Not guaranteed: that a translation which a call in flight on another CPU excuses is judged
+//! before that call returns.
 
 mod condemned;
 mod frames;
@@ -29,44 +29,46 @@ use pagewright_types::judge::{CachedEntryKind, Fact, Judge, MemoryAccess, Witnes
 use pagewright_types::{CpuId, IsaKind, Pfn, Rights, Tag, VirtAddr};
 use rights::Reductions;
 
-/// How many violations are kept; more are counted only.
+/// Violations that are kept; further ones are only counted.
 const KEPT: usize = 64;
 
 /// The judge of one machine's translations.
 pub struct Oracle {
     isa: IsaKind,
-    /// Things told so far.
+    /// Events received so far.
     step: u64,
     frames: Frames,
     condemned: Condemned,
-    rights: Reductions,
+    reductions: Reductions,
     tally: Tally,
     violations: Vec<Violation>,
-    /// Found, kept or not.
+    /// Violations found, kept or not.
     found: u64,
 }
 
 impl Oracle {
-    /// A judge for a machine with tables of this kind, to be bound before the machine runs.
+    /// Creates the judge of a machine with page tables of this format.
+    ///
+    /// The machine must report to it from its first step on.
     pub fn new(isa: IsaKind) -> Self {
         Self {
             isa,
             step: 0,
             frames: Frames::default(),
             condemned: Condemned::default(),
-            rights: Reductions::default(),
+            reductions: Reductions::default(),
             tally: Tally::default(),
             violations: Vec::new(),
             found: 0,
         }
     }
 
-    /// The first violations found, in order.
+    /// The first violations found, at most 64, in order.
     pub fn violations(&self) -> &[Violation] {
         &self.violations
     }
 
-    /// How many were found.
+    /// The number of violations found.
     pub fn found(&self) -> u64 {
         self.found
     }
@@ -76,14 +78,14 @@ impl Oracle {
         &self.tally
     }
 
-    /// Things told so far: what reports call a step.
+    /// The number of events received: the step of a report.
     pub fn step(&self) -> u64 {
         self.step
     }
 
-    /// Compares what a memory manager claims about its counts with the tables in memory (O4).
+    /// Compares the counts that a memory manager claims with the page tables in memory (O4).
     ///
-    /// `cpu` is where the question is asked.
+    /// No call may be in flight. `cpu` is named in the violations.
     pub fn at_rest(&mut self, witness: &dyn Witness, cpu: CpuId, census: &Census) {
         self.step += 1;
         let counts = census.compare(self.isa, &|at| witness.stored(at), &mut self.tally);
@@ -99,14 +101,15 @@ impl Oracle {
         }
     }
 
-    /// Whether the tables under `root`, with all stores in them, let user mode do `rights` with the
-    /// frame that `va` led to.
+    /// Whether the tables under `root` map `va` to `frame` for user mode with at least `rights`.
+    ///
+    /// Stores that walkers cannot see yet count.
     fn tables_allow(&self, witness: &dyn Witness, root: Pfn, va: VirtAddr, frame: Pfn, rights: Rights) -> bool {
         walk::lookup(self.isa, root, va, &|at| witness.stored(at))
             .is_some_and(|leaf| leaf.frame_at(va) == frame && leaf.rights.contains(rights))
     }
 
-    /// An access through something stale that was out of use when it was found.
+    /// Judges an access that may have hit a condemned translation.
     fn judge_hit(&mut self, witness: &dyn Witness, made: MemoryAccess) {
         let frame = Pfn::containing(made.at);
         for stale in self.condemned.at(made.cpu, made.va) {
@@ -118,7 +121,7 @@ impl Oracle {
             }
             let page = made.va.align_down(pagewright_types::PAGE_SIZE);
             if self.tables_allow(witness, made.root, page, frame, made.access.needs())
-                || self.rights.excuses(made.root, page, made.access.needs(), None)
+                || self.reductions.excuses(made.root, page, made.access.needs(), None)
             {
                 continue;
             }
@@ -127,7 +130,7 @@ impl Oracle {
         }
     }
 
-    /// What was out of use on `cpu` under `tag` can be used from now on.
+    /// Judges what was condemned on `cpu` under `tag`, which is usable from now on.
     fn judge_loaded(&mut self, witness: &dyn Witness, cpu: CpuId, root: Pfn, tag: Tag) {
         for stale in self.condemned.take(witness, cpu, tag) {
             let exposure = Exposure::Loaded { root, tag };
@@ -142,7 +145,7 @@ impl Oracle {
                     }
                 }
                 (CachedEntryKind::Translation { .. }, StaleReason::Reduced { reduction, .. }) => {
-                    // The tag may be another space's now: its tables decide.
+                    // The tag may belong to another space now, whose tables decide.
                     let under = Reduction { root, ..reduction };
                     if let Some(page) = self.taken_page(witness, &stale.held, &under, None) {
                         self.report_stale(cpu, stale.held, page, stale.reason, exposure);
@@ -175,7 +178,7 @@ impl Oracle {
     }
 }
 
-/// Whether something stale for this reason must not be used for that.
+/// Whether an entry that is stale for this reason must not be used with rights `needs`.
 fn is_taken(reason: &StaleReason, needs: Rights) -> bool {
     match reason {
         StaleReason::Reused(_) => true,
@@ -206,7 +209,7 @@ impl Judge for Oracle {
         if made.cached && !self.condemned.is_empty() {
             self.judge_hit(witness, made);
         }
-        if made.cached && self.rights.is_watching() {
+        if made.cached && self.reductions.is_watching() {
             self.judge_watched(witness, made);
         }
     }

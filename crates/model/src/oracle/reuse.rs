@@ -1,4 +1,4 @@
-//! O1: when a frame is handed out, nobody reaches it by what it was before.
+//! O1: when a frame is allocated again, no CPU reaches it through a stale translation.
 
 use super::Oracle;
 use super::condemned::{Stale, StaleReason};
@@ -8,7 +8,7 @@ use alloc::vec::Vec;
 use pagewright_types::judge::{CachedEntry, CachedEntryKind, CachedEntryState, MemoryAccess, Witness};
 use pagewright_types::{Access, FrameRange, Order, Pfn};
 
-/// Whether something cached leads into `frames`, as page or as table.
+/// Whether a cached entry leads into `frames`, as a page or as a page table.
 fn reaches(cached: &CachedEntry, frames: FrameRange) -> bool {
     match cached.kind {
         CachedEntryKind::Translation { pfn, .. } => {
@@ -48,9 +48,9 @@ impl Oracle {
         self.condemned.prune(witness);
     }
 
-    /// A program reached a frame that is nobody's.
+    /// A program accessed a free frame.
     ///
-    /// It may read what stood there until somebody gets it, and nothing else.
+    /// Until the frame is allocated again, the program may read its old contents, but not write.
     #[cold]
     pub(super) fn reached_free(&mut self, made: MemoryAccess, freed: CpuStep) {
         match made.access {

@@ -1,8 +1,8 @@
-//! O2: when a call that took rights away returns, nobody holds them – unless the tables give them
-//! again.
+//! O2: when a call that reduced rights returns, no CPU holds a translation that grants more.
 //!
-//! A translation that allows too much is excused while a call that takes the right is under way on
-//! another CPU: it may have been made lawfully in between, and is judged when that call returns.
+//! There are two exceptions. The page tables may grant the rights again. And a call on another CPU
+//! that reduces the same right may still be in flight: the translation may have been filled
+//! lawfully in between, and is judged when that call returns.
 
 use super::Oracle;
 use super::condemned::{Stale, StaleReason};
@@ -14,30 +14,32 @@ use alloc::vec::Vec;
 use pagewright_types::judge::{CachedEntry, CachedEntryKind, CachedEntryState, MemoryAccess, Witness};
 use pagewright_types::{CpuId, PageRange, Pfn, Rights, VirtAddr};
 
-/// How many returned calls are watched because a walk was under way when they returned.
+/// Returned calls that are watched because a walk was in flight when they returned.
 const WATCHED: usize = 64;
-/// How many pages of a call are looked at for stores that walkers can't see.
+/// Pages of a call that are searched for stores that walkers cannot see.
 const UNPUBLISHED_PAGES: usize = 1 << 16;
 
-/// A call that has returned.
+/// A reduction whose call has returned.
 #[derive(Clone, Copy, Debug)]
 struct Returned {
     reduction: Reduction,
     returned: CpuStep,
 }
 
-/// What calls have taken.
+/// The reductions that still matter.
 #[derive(Default)]
 pub(super) struct Reductions {
-    /// By calls that have not returned.
+    /// Reductions whose calls are in flight.
     pending: Vec<Reduction>,
-    /// By calls that returned while a walk was under way that had read an older entry, perhaps:
-    /// what it leaves in a TLB is judged when used.
+    /// Reductions whose calls returned while a walk was in flight.
+    ///
+    /// The walk may have read the old entry, so the translation that it fills is judged when an
+    /// access uses it.
     watched: VecDeque<Returned>,
 }
 
 impl Reductions {
-    /// Whether a call under way on another CPU than `not` is taking some of `rights` from `page`.
+    /// Whether a call in flight on a CPU other than `not` takes some of `rights` from `page`.
     pub(super) fn excuses(&self, root: Pfn, page: VirtAddr, rights: Rights, not: Option<CpuId>) -> bool {
         self.pending.iter().any(|pending| {
             pending.root == root
@@ -52,7 +54,7 @@ impl Reductions {
     }
 }
 
-/// What `cached` allows beyond what a reduction left, if it is a translation made under its root.
+/// Whether `cached` is a translation under the root of `reduction` that grants more than it left.
 fn stronger(cached: &CachedEntry, reduction: &Reduction) -> bool {
     match cached.kind {
         CachedEntryKind::Translation { rights, .. } => {
@@ -71,12 +73,12 @@ impl Oracle {
         if held {
             self.tally.note(Antecedent::RightHeld);
         }
-        self.rights.pending.push(reduction);
+        self.reductions.pending.push(reduction);
     }
 
     pub(super) fn call_returned(&mut self, witness: &dyn Witness, by: CpuStep) {
         let mut mine = Vec::new();
-        self.rights.pending.retain(|pending| {
+        self.reductions.pending.retain(|pending| {
             let other = pending.by.cpu != by.cpu;
             if !other {
                 mine.push(*pending);
@@ -109,18 +111,20 @@ impl Oracle {
             }
         }
         if walking {
-            if self.rights.watched.len() == WATCHED {
-                self.rights.watched.pop_front();
+            if self.reductions.watched.len() == WATCHED {
+                self.reductions.watched.pop_front();
             }
-            self.rights.watched.push_back(Returned { reduction, returned });
+            self.reductions.watched.push_back(Returned { reduction, returned });
         }
         if witness.stores_wait() {
             self.judge_published(witness, reduction, returned.cpu);
         }
     }
 
-    /// The first page for which `held` allows what `reduction` took, the tables under its root
-    /// don't, and nobody is excused.
+    /// The first page for which `held` grants more than `reduction` left, without an excuse.
+    ///
+    /// An excuse is that the tables grant the rights again, or that a call in flight on another CPU
+    /// takes them.
     pub(super) fn taken_page(
         &mut self,
         witness: &dyn Witness,
@@ -133,14 +137,14 @@ impl Oracle {
             let frame = walk::frame_under(pfn, held.level, page);
             if self.tables_allow(witness, reduction.root, page, frame, rights) {
                 self.tally.note(Antecedent::RightRegranted);
-            } else if !self.rights.excuses(reduction.root, page, rights, caller) {
+            } else if !self.reductions.excuses(reduction.root, page, rights, caller) {
                 return Some(page);
             }
         }
         None
     }
 
-    /// A store that takes a right has not reached the walkers, and the call that made it returns.
+    /// Reports a call that returns before walkers can see the store that reduces a right.
     fn judge_published(&mut self, witness: &dyn Witness, reduction: Reduction, caller: CpuId) {
         let Reduction { root, range, left, by: reduced } = reduction;
         for page in range.iter().take(UNPUBLISHED_PAGES) {
@@ -148,7 +152,7 @@ impl Oracle {
             let rights = leaf.rights;
             if !left.contains(rights)
                 && !self.tables_allow(witness, root, page, leaf.frame_at(page), rights)
-                && !self.rights.excuses(root, page, rights, Some(caller))
+                && !self.reductions.excuses(root, page, rights, Some(caller))
             {
                 self.report(caller, Rule::Rights, ViolationKind::Unpublished { root, page, rights, left, reduced });
                 return;
@@ -156,22 +160,22 @@ impl Oracle {
         }
     }
 
-    /// An access by a TLB to a page that a call took rights from while a walk was under way.
+    /// Judges a TLB hit on a page whose reduction is watched because a walk was in flight.
     pub(super) fn judge_watched(&mut self, witness: &dyn Witness, made: MemoryAccess) {
         let page = PageRange::page(made.va).start();
         let needs = made.access.needs();
-        let taken = self.rights.watched.iter().position(|watched| {
+        let taken = self.reductions.watched.iter().position(|watched| {
             watched.reduction.root == made.root
                 && watched.reduction.range.contains(page)
                 && !watched.reduction.left.contains(needs)
         });
         let Some(index) = taken else { return };
         if self.tables_allow(witness, made.root, page, Pfn::containing(made.at), needs)
-            || self.rights.excuses(made.root, page, needs, None)
+            || self.reductions.excuses(made.root, page, needs, None)
         {
             return;
         }
-        if let Some(Returned { reduction, returned }) = self.rights.watched.remove(index) {
+        if let Some(Returned { reduction, returned }) = self.reductions.watched.remove(index) {
             let (left, reduced) = (reduction.left, reduction.by);
             self.report(made.cpu, Rule::Rights, ViolationKind::RightUsed { made, left, reduced, returned });
         }

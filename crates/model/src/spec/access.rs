@@ -1,10 +1,10 @@
-//! Loads, stores, fetches and the faults on their way.
+//! Loads, stores, fetches, and the faults that they take.
 
 use super::cells::{Base, Cells};
 use super::contents::PageContents;
 use super::file::Files;
 use super::page::{Page, PageBacking, PossibleState};
-use super::soft_dirty::Mark;
+use super::soft_dirty::SoftDirtyBit;
 use super::{Process, Spec, SpecVerdict};
 use crate::tally::Antecedent;
 use crate::violation::{CpuStep, SpecMismatch, Violation};
@@ -14,16 +14,16 @@ use alloc::vec::Vec;
 use core::fmt;
 use pagewright_types::{Access, FileId, SpaceId, VirtAddr};
 
-/// What an access that can't be made gets.
+/// Why the fault of an access cannot be served.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum FaultSignal {
     /// `SIGSEGV`, `SEGV_MAPERR`: nothing is mapped.
     NotMapped,
-    /// `SIGSEGV`, `SEGV_ACCERR`: the mapping does not allow it.
+    /// `SIGSEGV`, `SEGV_ACCERR`: the mapping does not allow the access.
     NotAllowed,
-    /// `SIGBUS`: past the end of the file.
+    /// `SIGBUS`: the page is past the end of the file.
     PastEnd,
-    /// Nothing was left to serve it with.
+    /// `VM_FAULT_OOM`: an allocation failed.
     NoMemory,
 }
 
@@ -38,14 +38,14 @@ impl fmt::Display for FaultSignal {
     }
 }
 
-/// What an access gave, or can give.
+/// The result of an access.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum AccessResult {
-    /// A load: this.
+    /// A load returned this value.
     Value(u64),
-    /// A store or a fetch: it was made.
+    /// A store or a fetch succeeded.
     Made,
-    /// A signal.
+    /// The access got a signal.
     Signal(FaultSignal),
 }
 
@@ -59,29 +59,29 @@ impl fmt::Display for AccessResult {
     }
 }
 
-/// Names a fault under way.
+/// Identifies a fault in flight.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[must_use = "the end of the fault must be told"]
+#[must_use = "the end of the fault must be reported"]
 pub struct FaultId(u64);
 
-/// A fault under way.
+/// A fault in flight.
 pub(super) struct Fault {
     id: u64,
     space: SpaceId,
     va: VirtAddr,
     access: Access,
-    /// At some time since it began, the access could have been made.
+    /// At some time since the fault began, it could have been served.
     served: bool,
-    /// Signals that it could have got.
+    /// Signals that the access could have got since then.
     signals: Vec<FaultSignal>,
-    /// What [`Spec::drops`] said when it began.
+    /// The value of [`Spec::drops`] when the fault began.
     drops: (u64, u64),
-    /// Pages of files that it may be copying, with all that they may have held meanwhile.
+    /// File pages that the fault may copy, with every value that they have had since it began.
     copies: Vec<(FileId, u64, Rc<Cells>)>,
 }
 
 impl Fault {
-    /// It may copy what this page of a file holds now.
+    /// Adds the present contents of a file page to what the fault may copy.
     fn may_copy(&mut self, file: FileId, index: u64, now: Rc<Cells>) {
         let known = |copy: &&mut (FileId, u64, Rc<Cells>)| (copy.0, copy.1, copy.2.base()) == (file, index, now.base());
         match self.copies.iter_mut().find(known) {
@@ -94,24 +94,25 @@ impl Fault {
     }
 }
 
-/// Whether such an access makes a private copy.
+/// Whether an access in this state makes a private copy.
 fn copies(state: &PossibleState, access: Access) -> bool {
     access == Access::Write && state.map.is_some_and(|map| !map.shared)
 }
 
-/// Where the bytes of an access are.
+/// Where an access finds its data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum DataLocation {
-    /// In the private copy.
+    /// The private copy.
     Own,
-    /// Nowhere yet: zeroes.
+    /// The zero page.
     Zero,
-    /// In the file.
+    /// A page of a file.
     File(FileId, u64),
 }
 
-/// What an access to a page in this world comes to: where it leads, if anywhere, and what signal it
-/// gets, if any. Both are possible while a truncation is under way.
+/// Where an access to a page in this state finds its data, and which signal it may get.
+///
+/// Both are possible while a truncation is in flight.
 #[inline]
 fn access_outcome(state: &PossibleState, access: Access, files: &Files) -> (Option<DataLocation>, Option<FaultSignal>) {
     let Some(map) = state.map else { return (None, Some(FaultSignal::NotMapped)) };
@@ -138,7 +139,7 @@ fn cell_of(va: VirtAddr) -> u16 {
 }
 
 impl PossibleState {
-    /// The page that an access finds in `place`.
+    /// The contents of the page at `place`.
     fn contents(&self, place: DataLocation, files: &Files) -> Rc<Cells> {
         match (place, &self.own) {
             (DataLocation::Own, Some(own)) => own.read(),
@@ -160,17 +161,17 @@ impl PossibleState {
         }
     }
 
-    /// A load has shown what the cell holds.
+    /// Resolves the value of a cell after a load of it.
     fn settle(&mut self, cell: u16, value: u64, files: &mut Files) {
         match access_outcome(self, Access::Read, files).0 {
             Some(DataLocation::Own) => {
-                if let Some(own) = self.own.as_mut().filter(|own| own.is_in_doubt(cell)) {
+                if let Some(own) = self.own.as_mut().filter(|own| own.is_uncertain(cell)) {
                     own.set(cell, value);
                 }
             }
             Some(DataLocation::File(id, index)) => {
                 if let Some(file) = files.0.get_mut(&id)
-                    && file.is_in_doubt(index, cell)
+                    && file.is_uncertain(index, cell)
                 {
                     file.page_mut(id, index).set(cell, value);
                 }
@@ -181,18 +182,18 @@ impl PossibleState {
 }
 
 impl Spec {
-    /// A load of the cell at `va` gave `value`.
+    /// Reports that a load of the cell at `va` returned `value`.
     ///
     /// # Errors
-    /// A [`Violation`] when it could not have.
+    /// A [`Violation`] if the cell cannot hold `value`.
     ///
     /// # Panics
-    /// When the process is unknown; in debug builds when `va` is no multiple of eight.
+    /// If the process is unknown; in debug builds also if `va` is not a multiple of eight.
     pub fn load(&mut self, by: CpuStep, space: SpaceId, va: VirtAddr, value: u64) -> SpecVerdict {
         self.tally.note(Antecedent::Loaded);
         let cell = cell_of(va);
         let Self { processes, files, tally, .. } = self;
-        let process = processes.get_mut(&space).expect("a process that was told of and has not ended");
+        let process = processes.get_mut(&space).expect("a process that was added and has not exited");
         note_overlap(process, va, tally);
         if let Some(page) = process.page(va.page_index()) {
             let fits = |state: &PossibleState| state.can_load(cell, value, files);
@@ -215,10 +216,10 @@ impl Spec {
         Err(self.wrong(by, space, va, Access::Read, AccessResult::Value(value)))
     }
 
-    /// A store of `value` to the cell at `va` was made.
+    /// Reports a store of `value` to the cell at `va`.
     ///
     /// # Errors
-    /// A [`Violation`] when it could not have been.
+    /// A [`Violation`] if the page cannot be writable.
     ///
     /// # Panics
     /// As [`Spec::load`].
@@ -226,7 +227,7 @@ impl Spec {
         self.tally.note(Antecedent::Stored);
         let cell = cell_of(va);
         let Self { processes, files, tally, faults, .. } = self;
-        let process = processes.get_mut(&space).expect("a process that was told of and has not ended");
+        let process = processes.get_mut(&space).expect("a process that was added and has not exited");
         note_overlap(process, va, tally);
         let permitted = |state: &PossibleState, files: &Files| access_outcome(state, Access::Write, files).0.is_some();
         let page = process.page(va.page_index());
@@ -237,12 +238,11 @@ impl Spec {
             page.retain(|state| permitted(state, files));
         }
         page.stored = Some(by);
-        page.mark = Mark::Set;
+        page.soft_dirty = SoftDirtyBit::Set;
         page.fleeting = false;
-        // Whether it reaches a page that is pinned is certain only if it does in all worlds.
+        // The store certainly reaches a pinned page only if it does so in every state.
         let lone = page.states.len() == 1;
-        // In some worlds the store goes to a file and in others it doesn't: then the file may or
-        // may not have it.
+        // If the store goes to a file in some states only, the file may or may not hold it.
         let mut filed: Vec<(FileId, u64)> = Vec::new();
         let mut private = false;
         for state in &mut page.states {
@@ -276,29 +276,29 @@ impl Spec {
                 Rc::make_mut(copy).allow(cell, value);
             }
         }
-        process.tell_forks(va.page_index());
+        process.update_forks(va.page_index());
         Ok(())
     }
 
-    /// An instruction was fetched from `va`.
+    /// Reports an instruction fetch from `va`.
     ///
     /// # Errors
-    /// A [`Violation`] when it could not have been.
+    /// A [`Violation`] if the page cannot be executable.
     ///
     /// # Panics
-    /// When the process is unknown.
+    /// If the process is unknown.
     pub fn fetch(&mut self, by: CpuStep, space: SpaceId, va: VirtAddr) -> SpecVerdict {
         self.tally.note(Antecedent::Loaded);
         let possible = self.expect(space, va, Access::Exec).contains(&AccessResult::Made);
         if possible { Ok(()) } else { Err(self.wrong(by, space, va, Access::Exec, AccessResult::Made)) }
     }
 
-    /// Everything that an access to `va` could give now.
+    /// Every result that an access to `va` could have now.
     ///
     /// # Panics
-    /// When the process is unknown.
+    /// If the process is unknown.
     pub fn expect(&self, space: SpaceId, va: VirtAddr, access: Access) -> Vec<AccessResult> {
-        let process = self.processes.get(&space).expect("a process that was told of and has not ended");
+        let process = self.processes.get(&space).expect("a process that was added and has not exited");
         let page = process.look(va.page_index()).unwrap_or_default();
         let cell = (va.page_offset() / 8) as u16;
         let mut all = Vec::new();
@@ -324,14 +324,14 @@ impl Spec {
         unique
     }
 
-    /// An access faults.
+    /// Reports that an access faults.
     ///
-    /// What it could come to is watched until [`Spec::fault_ends`].
+    /// The possible results are collected until [`Spec::fault_ends`].
     ///
     /// # Panics
-    /// When the process is unknown.
+    /// If the process is unknown.
     pub fn fault_begins(&mut self, space: SpaceId, va: VirtAddr, access: Access) -> FaultId {
-        assert!(self.processes.contains_key(&space), "a process that was told of and has not ended");
+        assert!(self.processes.contains_key(&space), "a process that was added and has not exited");
         let id = self.fresh_id();
         let drops = self.drops(space, va);
         let fault = Fault { id, space, va, access, served: false, signals: Vec::new(), drops, copies: Vec::new() };
@@ -340,16 +340,16 @@ impl Spec {
         FaultId(id)
     }
 
-    /// The fault has been served, and the access is tried again – or it got a signal.
+    /// Reports that a fault was served, or that the access got a signal.
     ///
     /// # Errors
-    /// A [`Violation`] when it could have come to that at no time since it began.
+    /// A [`Violation`] if that was possible at no time since the fault began.
     ///
     /// # Panics
-    /// When the fault was not begun.
+    /// If the fault is not in flight.
     pub fn fault_ends(&mut self, by: CpuStep, fault: FaultId, served: Result<(), FaultSignal>) -> SpecVerdict {
-        self.tally.note(Antecedent::Refused);
-        let at = self.faults.iter().position(|other| other.id == fault.0).expect("a fault under way");
+        self.tally.note(Antecedent::Faulted);
+        let at = self.faults.iter().position(|other| other.id == fault.0).expect("a fault in flight");
         let fault = self.faults.remove(at);
         let Fault { space, va, access, .. } = fault;
         if self.stack_grew(space, va, served) {
@@ -371,7 +371,7 @@ impl Spec {
         }
     }
 
-    /// The fault made a stack grow: what came of the access is judged by what is mapped since.
+    /// Judges a fault that made a stack grow, by the mapping that the growth has added.
     fn fault_on_stack(&mut self, by: CpuStep, fault: &Fault, served: Result<(), FaultSignal>) -> SpecVerdict {
         let Fault { space, va, access, .. } = *fault;
         let got = served.map_or_else(AccessResult::Signal, |()| AccessResult::Made);
@@ -385,27 +385,27 @@ impl Spec {
         if possible { Ok(()) } else { Err(self.wrong(by, space, va, access, got)) }
     }
 
-    /// A fault that no program waited for, as populating makes them, is over.
+    /// Reports the end of a fault made by a populating call instead of an access.
     ///
-    /// Nobody knows what it came to: with `served` it may have made a private copy.
+    /// Its result is unknown. With `served`, it may have made a private copy.
     ///
     /// # Panics
-    /// When the fault was not begun.
+    /// If the fault is not in flight.
     pub fn prefault_ends(&mut self, fault: FaultId, served: bool) {
-        let at = self.faults.iter().position(|other| other.id == fault.0).expect("a fault under way");
+        let at = self.faults.iter().position(|other| other.id == fault.0).expect("a fault in flight");
         let fault = self.faults.remove(at);
         if served {
             self.copied(&fault);
         }
     }
 
-    /// An access got a signal, while nothing else happened.
+    /// Reports that an access got a signal, while nothing else happened.
     ///
     /// # Errors
     /// As [`Spec::fault_ends`].
     ///
     /// # Panics
-    /// When the process is unknown.
+    /// If the process is unknown.
     pub fn access_signalled(
         &mut self,
         by: CpuStep,
@@ -418,15 +418,14 @@ impl Spec {
         self.fault_ends(by, fault, Err(signal))
     }
 
-    /// How often worlds of the page of `va` were dropped, and how often whole pages were forgotten.
+    /// How often states of the page of `va` were dropped, and how many pages were removed.
     fn drops(&self, space: SpaceId, va: VirtAddr) -> (u64, u64) {
         let Some(process) = self.processes.get(&space) else { return (0, 0) };
         let page = process.pages.get(&va.page_index());
         (page.map_or(0, |page| page.drops), process.forgotten)
     }
 
-    /// A signal tells worlds apart as an access does, if nothing else has done so since its fault
-    /// began.
+    /// Drops the states that a signal refutes, unless states were dropped since its fault began.
     fn signalled(&mut self, fault: &Fault, signal: FaultSignal) {
         if self.drops(fault.space, fault.va) != fault.drops {
             return;
@@ -439,7 +438,7 @@ impl Spec {
         page.settle_on(index, &acting, |state| access_outcome(state, fault.access, files).1 == Some(signal));
     }
 
-    /// A fault for a store may have made a private copy, of anything that the file held meanwhile.
+    /// Adds the private copies that a fault may have made of what the file held meanwhile.
     fn copied(&mut self, fault: &Fault) {
         let process = self.process(fault.space);
         let Some(page) = process.page(fault.va.page_index()) else { return };
@@ -454,11 +453,11 @@ impl Spec {
             }
         }
         if fault.access == Access::Write {
-            page.blur();
+            page.forget_soft_dirty();
         }
     }
 
-    /// Something has changed: faults under way may come to what is possible now.
+    /// Adds what is possible now to the results of the pending faults, after a change.
     pub(super) fn revise_faults(&mut self) {
         let Self { processes, faults, files, .. } = self;
         for fault in faults {

@@ -1,8 +1,8 @@
-//! Memory calls in Linux's words, and which answers of theirs are right.
+//! Linux's memory calls, and the results that their arguments and their range allow.
 //!
-//! Arguments are judged by themselves (`EINVAL` and its like); what depends on the mappings is
-//! judged page by page, over everything that the mappings may have been while the call was under
-//! way.
+//! The arguments are judged once, at entry (`EINVAL` and similar errors). Results that depend on
+//! mappings are judged page by page, over every state that the pages may have had while the call
+//! was in flight.
 
 use super::exclusive::ExclusiveCall;
 use super::file_call::ANY_WRITE;
@@ -10,93 +10,94 @@ use super::page::{Effect, MappingFlags, Page, PageBacking, PageMapping};
 use core::fmt;
 use pagewright_types::{Errno, FileId, PAGE_SIZE, PageRange, Rights, SpaceId, VirtAddr};
 
-/// Where `mmap` is to map.
+/// Where `mmap` places the mapping.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MmapPlacement {
-    /// Anywhere; a hint counts as no more than that.
+    /// Anywhere; an address hint is ignored.
     ///
-    /// Where it was is told with the answer, and until then nobody is expected to find it.
+    /// The result says where. Until the call returns, an access to the mapping is a violation.
     Anywhere,
-    /// Here, in the place of what is there (`MAP_FIXED`).
+    /// At this address, replacing what is mapped there (`MAP_FIXED`).
     Fixed(VirtAddr),
-    /// Here or not at all (`MAP_FIXED_NOREPLACE`).
+    /// At this address, if nothing is mapped there (`MAP_FIXED_NOREPLACE`).
     FixedNoReplace(VirtAddr),
 }
 
 /// What `mmap` maps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MmapObject {
-    /// Zeroes.
+    /// Private anonymous memory.
     Anon,
-    /// A file, from this page of it on.
+    /// A file or shared memory.
     File {
-        /// Which.
+        /// The file.
         file: FileId,
-        /// First page.
+        /// The first page of it.
         index: u64,
-        /// What the file was opened for.
+        /// The rights with which the file was opened.
         opened: Rights,
     },
 }
 
-/// A memory call.
+/// A memory call and its arguments; lengths are in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MemoryCall {
     /// `mmap(2)`.
     Mmap {
-        /// Where.
+        /// The placement.
         place: MmapPlacement,
-        /// Bytes.
+        /// Length in bytes.
         len: u64,
-        /// Rights.
+        /// The protection.
         rights: Rights,
-        /// Whether stores go to the object.
+        /// `MAP_SHARED`: stores go to the object.
         ///
-        /// Shared anonymous memory is a file that the caller has told of, opened for everything.
+        /// Shared anonymous memory is an [`MmapObject::File`] opened with all rights, which the
+        /// caller has added with [`Spec::add_shmem`](super::Spec::add_shmem).
         shared: bool,
-        /// What.
+        /// The object.
         object: MmapObject,
-        /// What else is asked for: `MAP_LOCKED` as its lock, `MAP_GROWSDOWN`, `MAP_NORESERVE`.
+        /// `MAP_LOCKED` as the mlock mode, `MAP_GROWSDOWN`, `MAP_NORESERVE`.
         flags: MappingFlags,
     },
     /// `munmap(2)`.
     Munmap {
-        /// Where.
+        /// Start.
         addr: VirtAddr,
-        /// Bytes.
+        /// Length in bytes.
         len: u64,
     },
     /// `mprotect(2)`.
     Mprotect {
-        /// Where.
+        /// Start.
         addr: VirtAddr,
-        /// Bytes.
+        /// Length in bytes.
         len: u64,
-        /// The rights from then on.
+        /// The new protection.
         rights: Rights,
     },
     /// `madvise(2)` with `MADV_DONTNEED`.
     DontNeed {
-        /// Where.
+        /// Start.
         addr: VirtAddr,
-        /// Bytes.
+        /// Length in bytes.
         len: u64,
     },
     /// `brk(2)`.
     Brk {
-        /// The break wanted.
+        /// The requested break.
         to: VirtAddr,
     },
     /// `fork(2)`.
     Fork,
-    /// The end of the process.
+    /// The exit of the process.
     Exit,
-    /// A call that has its process for itself: while it is under way, nothing else happens in it.
+    /// A call during which nothing else happens in its process.
     Exclusive(ExclusiveCall),
 }
 
 impl MemoryCall {
-    /// What users call it.
+    /// The name of the call, with its advice if it is `madvise`.
     pub const fn name(&self) -> &'static str {
         match self {
             Self::Mmap { .. } => "mmap",
@@ -111,22 +112,22 @@ impl MemoryCall {
     }
 }
 
-/// What a call answered.
+/// The result of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CallResult {
-    /// Done.
+    /// Success, without a value.
     Done,
-    /// Mapped here.
+    /// The address of the mapping.
     Mapped(VirtAddr),
-    /// The break is here.
+    /// The break after the call.
     Break(VirtAddr),
-    /// The child is this.
+    /// The child process.
     Child(SpaceId),
-    /// So many bytes.
+    /// A number of bytes.
     Bytes(u64),
-    /// This number.
+    /// Another number.
     Number(u64),
-    /// It failed.
+    /// An error.
     Failed(Errno),
 }
 
@@ -144,16 +145,16 @@ impl fmt::Display for CallResult {
     }
 }
 
-/// What is known of a call from its arguments alone.
+/// What the arguments of a call determine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Plan {
-    /// It fails, with one of these; nothing changes.
+    /// It fails with one of these errors and changes nothing.
     Refused([Option<Errno>; 3]),
-    /// It does nothing, successfully.
+    /// It succeeds and changes nothing.
     Idle,
-    /// It does this.
+    /// It has this effect on its range.
     Acts(Effect),
-    /// It maps so many pages like this wherever there is room.
+    /// It maps `pages` pages, the first as `first`, at an address of its choice.
     Places { pages: u64, first: PageMapping },
 }
 
@@ -162,8 +163,10 @@ fn refused(errno: Errno) -> Plan {
 }
 
 impl MemoryCall {
-    /// Judges the arguments (`do_mmap`, `do_vmi_munmap`, `do_mprotect_pkey`,
-    /// `madvise_should_skip`). `heap` is the present break, `seals` are those of the file.
+    /// Judges the arguments, as Linux does.
+    ///
+    /// Linux: `do_mmap`, `do_vmi_munmap`, `do_mprotect_pkey`, `madvise_should_skip`. `heap` is the
+    /// current break, `seals` are the seals of the file.
     pub(super) fn plan(&self, user_end: VirtAddr, heap: VirtAddr, seals: u32) -> Plan {
         match *self {
             Self::Mmap { place, len, rights, shared, object, flags } => {
@@ -204,7 +207,7 @@ fn plan_mmap(
     if len == 0 {
         return refused(Errno::EINVAL);
     }
-    // A stack is nobody else's, and no file's.
+    // A stack is private and anonymous.
     let no_stack = (flags.grows_down && (shared || object != MmapObject::Anon)).then_some(Errno::EINVAL);
     let (max_rights, backing, forbidden) = match object {
         MmapObject::Anon => (Rights::all(), PageBacking::Anon, false),
@@ -214,7 +217,7 @@ fn plan_mmap(
             (max_rights, PageBacking::File { file, index }, forbidden)
         }
     };
-    // What is sealed against writing is mapped shared to be read only, and for good
+    // A shared mapping of a file that is sealed against writing can never become writable
     // (`memfd_check_seals_mmap`).
     let unwritable = shared && seals & ANY_WRITE != 0;
     let max_rights = if unwritable { max_rights - Rights::WRITE } else { max_rights };
@@ -230,8 +233,8 @@ fn plan_mmap(
     };
     let range = at.and_then(|at| pages(at, len).filter(|range| range.end() <= user_end));
     let outside = (at.is_some() && misplaced.is_none() && range.is_none()).then_some(Errno::ENOMEM);
-    // What is there already is noticed before what is to be mapped; whether something is, is not
-    // looked at.
+    // Linux reports an existing mapping before it looks at the file. Whether there is one does not
+    // matter here: both errors are allowed.
     let taken = (range.is_some() && matches!(place, MmapPlacement::FixedNoReplace(_))).then_some(Errno::EEXIST);
     if forbidden.or(too_long).or(misplaced).or(outside).or(no_stack).is_some() {
         return Plan::Refused([forbidden, too_long.or(outside).or(taken), misplaced.or(no_stack)]);
@@ -242,7 +245,7 @@ fn plan_mmap(
     }
 }
 
-/// The heap is private, anonymous, readable and writable.
+/// The plan of `brk`; the heap is private, anonymous, readable and writable.
 fn plan_brk(to: VirtAddr, heap: VirtAddr) -> Plan {
     let first = PageMapping {
         rights: Rights::RW,
@@ -259,7 +262,7 @@ fn plan_brk(to: VirtAddr, heap: VirtAddr) -> Plan {
     }
 }
 
-/// What a call may find on the pages of its range, gathered over all the time that it is under way.
+/// What a call may find on the pages of its range at any time while it is in flight.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Outlook {
     /// All pages may be mapped.
@@ -268,22 +271,22 @@ pub(super) struct Outlook {
     pub(super) all_free: bool,
     /// Some page may be mapped.
     pub(super) any_mapped: bool,
-    /// All pages may be mapped and may have the rights wanted.
+    /// All pages may be mapped and permit the requested rights.
     pub(super) all_permit: bool,
-    /// Some page may be free before one that forbids.
+    /// The first obstacle may be a page that is free.
     pub(super) hole: bool,
-    /// Some page may forbid the rights wanted before one that is free.
+    /// The first obstacle may be a page that forbids the requested rights.
     pub(super) forbids: bool,
-    /// Pages from the start that surely permit.
+    /// Pages from the start that certainly permit.
     pub(super) sure: u64,
     /// Pages from the start that possibly permit.
     pub(super) possible: u64,
 }
 
 impl Outlook {
-    /// Looks at the range of `effect`, whose existing pages `page` finds as they may be now.
+    /// Inspects the range of `effect`; `page` returns an existing page in all its possible states.
     ///
-    /// An effect that asks for nothing sees nothing.
+    /// An effect whose result does not depend on mappings inspects nothing.
     pub(super) fn of(effect: Effect, page: impl Fn(u64) -> Option<Page>) -> Self {
         let (range, rights, until_hole) = match effect {
             Effect::Map { range, .. } => (range, Rights::empty(), false),
@@ -330,7 +333,7 @@ impl Outlook {
         look
     }
 
-    /// What was possible at one time or at another.
+    /// Combines what was possible at two times.
     pub(super) fn or(self, other: Self) -> Self {
         Self {
             all_mapped: self.all_mapped || other.all_mapped,

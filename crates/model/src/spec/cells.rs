@@ -1,7 +1,7 @@
-//! The contents of a page: for each eight-byte cell, the values that it can have.
+//! The contents of a page: the possible values of each eight-byte cell.
 //!
-//! Mostly each cell has one. Where calls overlap it may have several; a load that shows which one
-//! it is settles it.
+//! Most cells have one value. Where calls overlap, a cell may have several, until a load resolves
+//! which.
 
 use alloc::boxed::Box;
 use alloc::vec;
@@ -11,33 +11,33 @@ use pagewright_types::FileId;
 /// Cells in a page.
 pub(super) const CELLS: usize = 512;
 
-/// What a cell holds that was never stored to.
+/// The initial contents of a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Base {
     /// Zero.
     Zero,
-    /// What this page of the file held from the beginning.
+    /// The initial contents of this page of the file.
     Initial(FileId, u64),
 }
 
-/// One value that a cell can have; `None` is what the page began with.
+/// A possible value of a cell; `None` is its initial value.
 type Candidate = Option<u64>;
 
-/// A page.
+/// The cells of a page.
 #[derive(Clone, Debug)]
 pub(super) struct Cells {
     base: Base,
-    /// Made at the first store.
+    /// Allocated at the first store.
     cells: Option<Box<[u64; CELLS]>>,
     /// Cells that were stored to.
     written: [u64; CELLS / 64],
-    /// Cells of which it is not known what they hold: every value that is possible.
-    doubt: Vec<(u16, Vec<Candidate>)>,
+    /// Cells with several possible values.
+    uncertain: Vec<(u16, Vec<Candidate>)>,
 }
 
 impl Cells {
     pub(super) const fn new(base: Base) -> Self {
-        Self { base, cells: None, written: [0; CELLS / 64], doubt: Vec::new() }
+        Self { base, cells: None, written: [0; CELLS / 64], uncertain: Vec::new() }
     }
 
     pub(super) fn base(&self) -> Base {
@@ -52,14 +52,14 @@ impl Cells {
         self.cells.as_ref().map(|cells| cells[index])
     }
 
-    fn doubted(&self, cell: u16) -> Option<&Vec<Candidate>> {
-        self.doubt.iter().find(|(at, _)| *at == cell).map(|(_, all)| all)
+    fn candidates(&self, cell: u16) -> Option<&Vec<Candidate>> {
+        self.uncertain.iter().find(|(at, _)| *at == cell).map(|(_, all)| all)
     }
 
-    /// Every value that `cell` can have; `base` says what it began with.
+    /// Every possible value of `cell`; `base` returns its initial value.
     pub(super) fn values(&self, cell: u16, base: &dyn Fn(Base) -> u64) -> Vec<u64> {
         let value = |candidate: Candidate| candidate.unwrap_or_else(|| base(self.base));
-        match self.doubted(cell) {
+        match self.candidates(cell) {
             Some(all) => all.iter().map(|&candidate| value(candidate)).collect(),
             None => vec![value(self.settled(cell))],
         }
@@ -68,35 +68,35 @@ impl Cells {
     /// Whether `cell` can hold `value`.
     #[inline]
     pub(super) fn can_hold(&self, cell: u16, value: u64, base: &dyn Fn(Base) -> u64) -> bool {
-        if !self.doubt.is_empty() && self.doubted(cell).is_some() {
+        if !self.uncertain.is_empty() && self.candidates(cell).is_some() {
             return self.values(cell, base).contains(&value);
         }
         value == self.settled(cell).unwrap_or_else(|| base(self.base))
     }
 
-    /// Whether more than one value is possible.
-    pub(super) fn is_in_doubt(&self, cell: u16) -> bool {
-        !self.doubt.is_empty() && self.doubted(cell).is_some()
+    /// Whether `cell` has several possible values.
+    pub(super) fn is_uncertain(&self, cell: u16) -> bool {
+        !self.uncertain.is_empty() && self.candidates(cell).is_some()
     }
 
-    /// From now on `cell` holds `value`.
+    /// Stores `value` to `cell`.
     #[inline]
     pub(super) fn set(&mut self, cell: u16, value: u64) {
         let index = usize::from(cell);
         self.cells.get_or_insert_with(|| Box::new([0; CELLS]))[index] = value;
         self.written[index / 64] |= 1 << (index % 64);
-        if !self.doubt.is_empty() {
-            self.doubt.retain(|(at, _)| *at != cell);
+        if !self.uncertain.is_empty() {
+            self.uncertain.retain(|(at, _)| *at != cell);
         }
     }
 
-    /// `cell` may hold `value`, too.
+    /// Adds `value` to the possible values of `cell`.
     pub(super) fn allow(&mut self, cell: u16, value: u64) {
         self.add(cell, Some(value));
     }
 
     fn add(&mut self, cell: u16, candidate: Candidate) -> bool {
-        if let Some((_, all)) = self.doubt.iter_mut().find(|(at, _)| *at == cell) {
+        if let Some((_, all)) = self.uncertain.iter_mut().find(|(at, _)| *at == cell) {
             let new = !all.contains(&candidate);
             if new {
                 all.push(candidate);
@@ -106,24 +106,24 @@ impl Cells {
         let present = self.settled(cell);
         let new = present != candidate;
         if new {
-            self.doubt.push((cell, vec![present, candidate]));
+            self.uncertain.push((cell, vec![present, candidate]));
         }
         new
     }
 
-    /// Every cell may hold what it can hold in `other`, too, which began as this did.
+    /// Adds the possible values of `other`, which has the same initial contents.
     ///
-    /// Returns whether that was new.
+    /// Returns whether any value was new.
     pub(super) fn join(&mut self, other: &Self) -> bool {
         debug_assert_eq!(self.base, other.base);
         let mut new = false;
         for cell in 0..CELLS as u16 {
             let word = usize::from(cell) / 64;
             if (self.written[word] | other.written[word]) >> (cell % 64) & 1 == 1 {
-                new |= self.add(cell, other.settled_or_doubted(cell));
+                new |= self.add(cell, other.settled_or_first(cell));
             }
         }
-        for (cell, all) in &other.doubt {
+        for (cell, all) in &other.uncertain {
             for &candidate in all {
                 new |= self.add(*cell, candidate);
             }
@@ -131,7 +131,7 @@ impl Cells {
         new
     }
 
-    fn settled_or_doubted(&self, cell: u16) -> Candidate {
-        self.doubted(cell).and_then(|all| all.first().copied()).unwrap_or_else(|| self.settled(cell))
+    fn settled_or_first(&self, cell: u16) -> Candidate {
+        self.candidates(cell).and_then(|all| all.first().copied()).unwrap_or_else(|| self.settled(cell))
     }
 }

@@ -1,25 +1,23 @@
-//! The contents of a page as those see them who have it: each for himself as soon as one stores, or
-//! all the same for good.
+//! The contents of a page, either copied on write or shared between a mapping and its pins.
 //!
-//! Key type: [`PageContents`]. A page that is pinned has one sheet under two names – the mapping's and the
-//! pin's – until the mapping loses it. Whoever copies a page (fork, a private copy of a file's
-//! page) takes a [`PageContents::copy`]; possibilities of one page share it.
+//! Key type: [`PageContents`]. The possible states of one page share their contents until one of
+//! them is stored to. A pinned page has one contents for the mapping and the pin, until the mapping
+//! loses the page. A fork and a private copy of a file page take a [`PageContents::copy`].
 //!
-//! Not guaranteed: that a sheet in doubt becomes certain for all who have it, unless they have the
-//! same one.
+//! Not guaranteed: that a load which resolves a cell resolves it in copies, too.
 
 use super::cells::{Base, Cells};
 use alloc::rc::Rc;
 use core::cell::RefCell;
 
-/// Contents that somebody reaches by the frame.
+/// The cells of a pinned page.
 pub(super) type PinnedCells = Rc<RefCell<Cells>>;
 
 #[derive(Clone, Debug)]
 pub(super) enum PageContents {
-    /// Whoever stores to it has his own from then on.
+    /// Shared until the next store, which copies.
     Cow(Rc<Cells>),
-    /// What one stores all have.
+    /// Shared for good: a store through one holder is visible to all.
     Pinned(PinnedCells),
 }
 
@@ -28,7 +26,7 @@ impl PageContents {
         Self::Cow(Rc::new(data))
     }
 
-    /// What it holds now.
+    /// The present cells.
     pub(super) fn read(&self) -> Rc<Cells> {
         match self {
             Self::Cow(data) => data.clone(),
@@ -36,12 +34,12 @@ impl PageContents {
         }
     }
 
-    /// One that holds the same, and is another.
+    /// A copy, which later stores to `self` do not change.
     pub(super) fn copy(&self) -> Self {
         Self::Cow(self.read())
     }
 
-    /// Whether the two are one.
+    /// Whether both are the same object.
     pub(super) fn is(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Cow(mine), Self::Cow(theirs)) => Rc::ptr_eq(mine, theirs),
@@ -50,7 +48,7 @@ impl PageContents {
         }
     }
 
-    /// From now on it is the same for all who have it.
+    /// Pins the contents: from now on all holders share them.
     pub(super) fn pin(&mut self) -> PinnedCells {
         let pinned = match self {
             Self::Cow(data) => Rc::new(RefCell::new((**data).clone())),
@@ -72,10 +70,10 @@ impl PageContents {
         }
     }
 
-    pub(super) fn is_in_doubt(&self, cell: u16) -> bool {
+    pub(super) fn is_uncertain(&self, cell: u16) -> bool {
         match self {
-            Self::Cow(data) => data.is_in_doubt(cell),
-            Self::Pinned(data) => data.borrow().is_in_doubt(cell),
+            Self::Cow(data) => data.is_uncertain(cell),
+            Self::Pinned(data) => data.borrow().is_uncertain(cell),
         }
     }
 

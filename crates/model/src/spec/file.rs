@@ -1,5 +1,4 @@
-//! Files and shared memory of the reference memory: a size, contents, and a truncation that may be
-//! under way.
+//! Files and shared memory: size, contents, seals, and a truncation that may be in flight.
 
 use super::cells::{self, Base, Cells};
 use super::contents::PageContents;
@@ -8,7 +7,7 @@ use alloc::boxed::Box;
 use alloc::rc::Rc;
 use pagewright_types::{FileId, PAGE_SIZE};
 
-/// What a file holds before anybody stores to it: by page and eight-byte cell.
+/// The initial contents of a file, by page index and cell.
 pub type InitialContents = Box<dyn Fn(u64, u16) -> u64>;
 
 /// Cells in a page.
@@ -17,13 +16,13 @@ const CELLS: u64 = cells::CELLS as u64;
 pub(super) struct File {
     /// Bytes.
     size: u64,
-    /// Pages that will exist when the truncation under way is done.
+    /// The pages that will remain after the truncation in flight.
     pub(super) truncating: Option<u64>,
-    /// Pages from here on were cut off once: they are zero.
+    /// Pages from here on were truncated once, and are zero if they exist again.
     intact: u64,
-    /// Whether pages of it can be thrown away.
+    /// Whether it is shared memory, in which holes can be punched.
     pub(super) shmem: bool,
-    /// `F_SEAL_*`, if it can have any.
+    /// `F_SEAL_*`, or `None` if the file cannot be sealed.
     pub(super) seals: Option<u32>,
     stored: FxHashMap<u64, PageContents>,
     initial: InitialContents,
@@ -42,17 +41,17 @@ impl File {
         }
     }
 
-    /// Shared memory of so many pages.
+    /// Shared memory of `pages` zeroed pages.
     pub(super) fn shmem(pages: u64) -> Self {
         Self { shmem: true, ..Self::new(pages, Box::new(|_, _| 0)) }
     }
 
-    /// Bytes.
+    /// The size in bytes.
     pub(super) fn size(&self) -> u64 {
         self.size
     }
 
-    /// Whether page `index` may exist now, and whether it may not.
+    /// Whether page `index` may exist now, and whether it may be past the end.
     pub(super) fn has(&self, index: u64) -> (bool, bool) {
         let pages = self.size.div_ceil(PAGE_SIZE);
         let other = self.truncating.unwrap_or(pages);
@@ -63,15 +62,15 @@ impl File {
         if index < self.intact { Base::Initial(id, index) } else { Base::Zero }
     }
 
-    /// Page `index` as it is.
+    /// A copy of page `index`.
     pub(super) fn page(&self, id: FileId, index: u64) -> Rc<Cells> {
         match self.stored.get(&index) {
-            Some(sheet) => sheet.read(),
+            Some(contents) => contents.read(),
             None => Rc::new(Cells::new(self.base(id, index))),
         }
     }
 
-    /// Whether a cell of page `index` can hold `value`; `base` says what it held at first.
+    /// Whether a cell of page `index` can hold `value`; `base` returns its initial value.
     pub(super) fn can_hold(&self, id: FileId, index: u64, cell: u16, value: u64, base: &dyn Fn(Base) -> u64) -> bool {
         match self.stored.get(&index) {
             Some(data) => data.can_hold(cell, value, base),
@@ -79,28 +78,28 @@ impl File {
         }
     }
 
-    /// Whether it is not known what a cell of page `index` holds.
-    pub(super) fn is_in_doubt(&self, index: u64, cell: u16) -> bool {
-        self.stored.get(&index).is_some_and(|sheet| sheet.is_in_doubt(cell))
+    /// Whether a cell of page `index` has several possible values.
+    pub(super) fn is_uncertain(&self, index: u64, cell: u16) -> bool {
+        self.stored.get(&index).is_some_and(|contents| contents.is_uncertain(cell))
     }
 
-    /// Page `index`, if it was ever stored to or pinned since it was last thrown away.
+    /// The contents of page `index`, if it was stored to or pinned since it was last discarded.
     pub(super) fn contents(&self, index: u64) -> Option<&PageContents> {
         self.stored.get(&index)
     }
 
-    /// Page `index`, to be changed.
+    /// The contents of page `index`, to be changed.
     pub(super) fn page_mut(&mut self, id: FileId, index: u64) -> &mut PageContents {
         let base = self.base(id, index);
         self.stored.entry(index).or_insert_with(|| PageContents::new(Cells::new(base)))
     }
 
-    /// Shared memory: page `index` is as it was at first.
-    pub(super) fn throw_away(&mut self, index: u64) {
+    /// Shared memory: discards page `index`, which is zero from now on.
+    pub(super) fn discard(&mut self, index: u64) {
         self.stored.remove(&index);
     }
 
-    /// Shared memory: the bytes from `from` up to `to`, whole cells, are zero from now on.
+    /// Shared memory: zeroes the bytes from `from` to `to`, both multiples of eight.
     pub(super) fn punch(&mut self, id: FileId, from: u64, to: u64) {
         let (first, end) = (from.div_ceil(PAGE_SIZE), to / PAGE_SIZE);
         self.stored.retain(|index, _| !(first..end).contains(index));
@@ -113,7 +112,7 @@ impl File {
         }
     }
 
-    /// It ends there, if it ended before.
+    /// Extends the file to `to` bytes, if it is shorter.
     pub(super) fn grow(&mut self, to: u64) {
         self.size = self.size.max(to);
     }
@@ -131,7 +130,7 @@ impl File {
 pub(super) struct Files(pub(super) FxHashMap<FileId, File>);
 
 impl Files {
-    /// What a cell of a page that began as `base` held then.
+    /// The initial value of a cell of a page with the initial contents `base`.
     pub(super) fn initial(&self, base: Base, cell: u16) -> u64 {
         match base {
             Base::Zero => 0,

@@ -1,10 +1,9 @@
-//! Calls about a file and not about a process: its size, room and holes, seals, reads and writes.
+//! Calls about a file: size, allocation and holes, seals, reads and writes.
 //!
-//! Each is told when it has answered, and nothing else may be under way about the file meanwhile.
-//! Sizes are multiples of eight bytes here.
+//! A call is reported after it has returned. While it is in flight, nothing else may happen to the
+//! file. Sizes and offsets are multiples of eight bytes.
 //!
-//! Not guaranteed: what may be found behind the end of a file in its last page. Nothing is cut off
-//! but cells.
+//! Not guaranteed: the contents of the last page past the end of the file.
 
 use super::CallResult;
 use super::file::File;
@@ -14,28 +13,26 @@ use crate::violation::{CpuStep, SpecMismatch};
 use alloc::string::{String, ToString};
 use pagewright_types::{Errno, FileId, PAGE_SIZE, Rights, SpaceId};
 
-/// A call.
-///
-/// Flags and seals are Linux's numbers.
+/// A call about a file; flags and seals are Linux's numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FileCall {
     /// `ftruncate(2)`.
     Resize {
-        /// To so many bytes.
+        /// The new size in bytes.
         bytes: u64,
     },
     /// `fallocate(2)`.
     Allocate {
         /// `FALLOC_FL_*`.
         flags: u32,
-        /// From which byte on.
+        /// The first byte.
         offset: u64,
-        /// Bytes.
+        /// Length in bytes.
         len: u64,
     },
     /// `fcntl` with `F_ADD_SEALS`.
     AddSeals {
-        /// What the descriptor was opened for.
+        /// The rights with which the descriptor was opened.
         opened: Rights,
         /// `F_SEAL_*`.
         seals: u32,
@@ -44,16 +41,16 @@ pub enum FileCall {
     GetSeals,
     /// `pread(2)` of eight bytes.
     Read {
-        /// From which byte on.
+        /// The first byte.
         offset: u64,
-        /// What was read, if anything.
+        /// The bytes read, if any.
         got: u64,
     },
     /// `pwrite(2)` of eight bytes.
     Write {
-        /// From which byte on.
+        /// The first byte.
         offset: u64,
-        /// What is written.
+        /// The bytes written.
         value: u64,
     },
 }
@@ -65,7 +62,7 @@ const GROW: u32 = 0x4;
 const WRITE: u32 = 0x8;
 const FUTURE_WRITE: u32 = 0x10;
 const EXEC: u32 = 0x20;
-/// Either of those against writing.
+/// Either seal against writing.
 pub(super) const ANY_WRITE: u32 = WRITE | FUTURE_WRITE;
 
 /// `FALLOC_FL_*`.
@@ -73,7 +70,7 @@ const KEEP_SIZE: u32 = 0x1;
 const PUNCH_HOLE: u32 = 0x2;
 
 impl FileCall {
-    /// What users call it.
+    /// The name of the call.
     pub const fn name(&self) -> &'static str {
         match self {
             Self::Resize { .. } => "ftruncate",
@@ -87,16 +84,16 @@ impl FileCall {
 }
 
 impl File {
-    fn is_sealed(&self, seals: u32) -> Result<(), Errno> {
+    fn check_unsealed(&self, seals: u32) -> Result<(), Errno> {
         if self.seals.unwrap_or(0) & seals == 0 { Ok(()) } else { Err(Errno::EPERM) }
     }
 
-    fn may_end_at(&self, end: u64) -> Result<(), Errno> {
+    fn check_size(&self, end: u64) -> Result<(), Errno> {
         let (grows, shrinks) = (end > self.size(), end < self.size());
-        self.is_sealed(if grows { GROW } else { 0 } | if shrinks { SHRINK } else { 0 })
+        self.check_unsealed(if grows { GROW } else { 0 } | if shrinks { SHRINK } else { 0 })
     }
 
-    fn room(&self, flags: u32, offset: u64, len: u64) -> Result<CallResult, Errno> {
+    fn check_allocate(&self, flags: u32, offset: u64, len: u64) -> Result<CallResult, Errno> {
         if len == 0 {
             return Err(Errno::EINVAL);
         }
@@ -105,22 +102,22 @@ impl File {
             return Err(Errno::EOPNOTSUPP);
         }
         if hole {
-            self.is_sealed(ANY_WRITE)?;
+            self.check_unsealed(ANY_WRITE)?;
         } else if offset + len > self.size() {
-            self.is_sealed(GROW)?;
+            self.check_unsealed(GROW)?;
         }
         Ok(CallResult::Done)
     }
 }
 
 impl Spec {
-    /// A call about a file, made by a process, has answered.
+    /// Reports that a call of a process about a file has returned.
     ///
     /// # Errors
-    /// A [`crate::Violation`] when it could not have answered so.
+    /// A [`crate::Violation`] if the result is impossible.
     ///
     /// # Panics
-    /// When the file is unknown.
+    /// If the file is unknown.
     pub fn file_call(
         &mut self,
         by: CpuStep,
@@ -148,7 +145,7 @@ impl Spec {
             let (index, cell) = place(offset);
             let fits = |held: &File| held.can_hold(file, index, cell, got, &|base| self.files.initial(base, cell));
             if !self.files.0.get(&file).is_some_and(fits) {
-                return wrong(alloc::format!("other bytes than {got:#x}"));
+                return wrong(alloc::format!("bytes other than {got:#x}"));
             }
         }
         self.do_file_call(file, call);
@@ -156,24 +153,24 @@ impl Spec {
     }
 
     fn expected(&self, id: FileId, call: &FileCall) -> Result<CallResult, Errno> {
-        let file = self.files.0.get(&id).expect("a file that was told of");
+        let file = self.files.0.get(&id).expect("a file that was added");
         match *call {
-            FileCall::Resize { bytes } => file.may_end_at(bytes).map(|()| CallResult::Done),
-            FileCall::Allocate { flags, offset, len } => file.room(flags, offset, len),
+            FileCall::Resize { bytes } => file.check_size(bytes).map(|()| CallResult::Done),
+            FileCall::Allocate { flags, offset, len } => file.check_allocate(flags, offset, len),
             FileCall::AddSeals { opened, seals } => self.sealing(id, opened, seals).map(|_| CallResult::Done),
             FileCall::GetSeals => file.seals.map(|seals| CallResult::Number(seals.into())).ok_or(Errno::EINVAL),
             FileCall::Read { offset, .. } => Ok(CallResult::Bytes(file.size().saturating_sub(offset).min(8))),
             FileCall::Write { offset, .. } => {
-                file.is_sealed(ANY_WRITE)?;
+                file.check_unsealed(ANY_WRITE)?;
                 if offset + 8 > file.size() {
-                    file.is_sealed(GROW)?;
+                    file.check_unsealed(GROW)?;
                 }
                 Ok(CallResult::Bytes(8))
             }
         }
     }
 
-    /// The seals that a file has afterwards (`memfd_add_seals`).
+    /// The seals of a file after `F_ADD_SEALS` (`memfd_add_seals`).
     fn sealing(&self, id: FileId, opened: Rights, seals: u32) -> Result<u32, Errno> {
         if !opened.contains(Rights::WRITE) {
             return Err(Errno::EPERM);
@@ -184,7 +181,8 @@ impl Spec {
         if present & SEAL != 0 {
             return Err(Errno::EPERM);
         }
-        // What can be run, as every file here, must not change.
+        // `F_SEAL_EXEC` on an executable file, as every file here is, implies the seals against
+        // changes.
         let wanted = if seals & EXEC == 0 { seals } else { seals | SHRINK | GROW | ANY_WRITE };
         if wanted & WRITE & !present != 0 && (self.is_writably_mapped(id) || self.is_file_pinned(id)) {
             return Err(Errno::EBUSY);
@@ -196,8 +194,8 @@ impl Spec {
         let pages = self.processes.values().flat_map(|process| process.pages.values());
         let mut maps = pages.filter_map(|page| page.states.first()?.map);
         maps.any(|map| {
-            let shown = matches!(map.backing, PageBacking::File { file, .. } if file == id);
-            shown && map.shared && map.max_rights.contains(Rights::WRITE)
+            let is_backed = matches!(map.backing, PageBacking::File { file, .. } if file == id);
+            is_backed && map.shared && map.max_rights.contains(Rights::WRITE)
         })
     }
 
@@ -217,7 +215,7 @@ impl Spec {
             FileCall::Allocate { flags, offset, len } if flags & PUNCH_HOLE != 0 => {
                 file.punch(id, offset, offset + len);
                 let (first, end) = (offset.div_ceil(PAGE_SIZE), (offset + len) / PAGE_SIZE);
-                self.blur_all_of(|file, index| file == id && (first..end).contains(&index));
+                self.forget_soft_dirty_of(|file, index| file == id && (first..end).contains(&index));
             }
             FileCall::Allocate { flags, offset, len } if flags & KEEP_SIZE == 0 => file.grow(offset + len),
             FileCall::Write { offset, value } => {
@@ -235,7 +233,7 @@ impl Spec {
     }
 }
 
-/// The page and the cell at a byte.
+/// The page and the cell at a byte offset.
 fn place(offset: u64) -> (u64, u16) {
     (offset / PAGE_SIZE, (offset % PAGE_SIZE / 8) as u16)
 }

@@ -1,9 +1,9 @@
-//! Calls, from their beginning to their return.
+//! Calls in flight, from entry to return.
 
 use super::call::{CallResult, MemoryCall, MmapObject, MmapPlacement, Outlook, Plan};
 use super::exclusive::Denial;
 use super::page::{Effect, Page, PendingEffect};
-use super::soft_dirty::Mark;
+use super::soft_dirty::SoftDirtyBit;
 use super::{Process, Spec, SpecVerdict};
 use crate::FxHashMap;
 use crate::tally::Antecedent;
@@ -15,39 +15,39 @@ use alloc::vec;
 use alloc::vec::Vec;
 use pagewright_types::{Errno, FileId, PAGE_SIZE, PageRange, SpaceId, VirtAddr};
 
-/// Names a call under way.
+/// Identifies a call in flight.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[must_use = "the call's return must be told"]
+#[must_use = "the call's return must be reported"]
 pub struct CallId {
     space: SpaceId,
     id: u64,
 }
 
-/// A call under way.
+/// A call in flight.
 pub(super) struct PendingCall {
     id: u64,
     call: MemoryCall,
     plan: Plan,
     acting: PendingEffect,
     outlook: Outlook,
-    /// What limits and seals say.
+    /// The errors that rlimits and seals cause.
     denial: Denial,
-    /// Of a fork: what the child may find, page by page.
+    /// For a fork: the pages that the child may inherit.
     child: FxHashMap<u64, Page>,
 }
 
 impl PendingCall {
-    /// Whether it copies the process.
+    /// Whether the call is a fork.
     fn forks(&self) -> bool {
         self.call == MemoryCall::Fork
     }
 }
 
-/// What a call's answer says about its effect on the pages of its range.
-enum Happened {
+/// On which pages of its range a call has had its effect, judging by its result.
+enum Extent {
     Everywhere,
     Nowhere,
-    /// On the first `sure` pages; perhaps on those up to `possible`; nowhere after.
+    /// On the first `sure` pages, possibly on those up to `possible`, and on none after.
     Before {
         sure: u64,
         possible: u64,
@@ -55,7 +55,7 @@ enum Happened {
 }
 
 impl Process {
-    /// What the call with this bit may find on its pages: other calls act, it does not.
+    /// What the call behind `acting` may find on its pages, given the effects of the other calls.
     fn outlook(&self, acting: PendingEffect) -> Outlook {
         let others: Vec<PendingEffect> = self.acting.iter().filter(|other| other.bit != acting.bit).copied().collect();
         Outlook::of(acting.effect, |index| {
@@ -66,8 +66,7 @@ impl Process {
         })
     }
 
-    /// Something has changed: every call and fault under way may have found it before or may find
-    /// it after.
+    /// Adds what the pending calls may find now, after a change.
     fn revise(&mut self) {
         if self.pending.len() > 1 {
             let now: Vec<Outlook> = self.pending.iter().map(|call| self.outlook(call.acting)).collect();
@@ -77,8 +76,8 @@ impl Process {
         }
     }
 
-    /// A fork under way may find page `index` as it may be now.
-    pub(super) fn tell_forks(&mut self, index: u64) {
+    /// Adds the possible states of page `index` to what pending forks may copy.
+    pub(super) fn update_forks(&mut self, index: u64) {
         if !self.pending.iter().any(PendingCall::forks) {
             return;
         }
@@ -91,7 +90,7 @@ impl Process {
         }
     }
 
-    /// Existing pages of `range`, by index.
+    /// The indices of the known pages of `range`.
     pub(super) fn existing(&self, range: PageRange) -> Vec<u64> {
         let (first, end) = (range.start().page_index(), range.end().page_index());
         if range.pages() <= self.pages.len() as u64 {
@@ -103,8 +102,8 @@ impl Process {
 
     fn begin(&mut self, id: u64, call: MemoryCall, plan: Plan, denial: Denial) {
         let used = self.acting.iter().fold(0, |used, call| used | call.bit);
+        assert!(used != u64::MAX, "at most 64 calls of one process can be in flight");
         let bit = 1u64 << (!used).trailing_zeros();
-        assert!(used != u64::MAX, "64 calls of one process are under way");
         let effect = match plan {
             Plan::Acts(effect) => effect,
             Plan::Refused(_) | Plan::Idle | Plan::Places { .. } => Effect::None,
@@ -126,29 +125,29 @@ impl Process {
         self.acting.push(acting);
         self.pending.push(PendingCall { id, call, plan, acting, outlook, denial, child });
         for index in self.existing(effect.range()) {
-            self.tell_forks(index);
+            self.update_forks(index);
         }
         self.revise();
     }
 
-    /// The call's effect on each page is known now.
-    fn finish(&mut self, pending: &PendingCall, by: CpuStep, happened: &Happened) {
+    /// Resolves the effect of a returned call on each page of its range.
+    fn finish(&mut self, pending: &PendingCall, by: CpuStep, extent: &Extent) {
         let PendingEffect { bit, effect } = pending.acting;
         let first = effect.range().start().page_index();
         for index in self.existing(effect.range()) {
             let Some(page) = self.page(index) else { continue };
-            let known = match *happened {
-                Happened::Everywhere => Some(true),
-                Happened::Nowhere => Some(false),
-                Happened::Before { sure, .. } if index - first < sure => Some(true),
-                Happened::Before { possible, .. } if index - first < possible => None,
-                Happened::Before { .. } => Some(false),
+            let known = match *extent {
+                Extent::Everywhere => Some(true),
+                Extent::Nowhere => Some(false),
+                Extent::Before { sure, .. } if index - first < sure => Some(true),
+                Extent::Before { possible, .. } if index - first < possible => None,
+                Extent::Before { .. } => Some(false),
             };
             page.finish(bit, known);
             match (effect, known) {
                 (_, Some(false)) | (Effect::None | Effect::Unmap { .. } | Effect::Protect { .. }, _) => {}
-                (Effect::Map { .. }, Some(true)) => page.mark = Mark::Set,
-                (Effect::Map { .. }, None) | (Effect::Drop { .. }, _) => page.blur(),
+                (Effect::Map { .. }, Some(true)) => page.soft_dirty = SoftDirtyBit::Set,
+                (Effect::Map { .. }, None) | (Effect::Drop { .. }, _) => page.forget_soft_dirty(),
             }
             if known != Some(false) {
                 page.changed = Some((by, pending.call.name()));
@@ -158,14 +157,14 @@ impl Process {
                 self.forgotten += 1;
             }
         }
-        if !matches!(happened, Happened::Nowhere) && !matches!(effect, Effect::Drop { .. }) {
-            self.sew(effect.range());
+        if !matches!(extent, Extent::Nowhere) && !matches!(effect, Effect::Drop { .. }) {
+            self.mark_seams(effect.range());
         }
         self.acting.retain(|call| call.bit != bit);
     }
 
-    /// Mappings may begin where `range` does and where it ends.
-    pub(super) fn sew(&mut self, range: PageRange) {
+    /// Marks that a mapping may begin at the start and at the end of `range`.
+    pub(super) fn mark_seams(&mut self, range: PageRange) {
         for index in [range.start().page_index(), range.end().page_index()] {
             if let Some(page) = self.pages.get_mut(&index) {
                 page.seam = true;
@@ -175,12 +174,12 @@ impl Process {
 }
 
 impl Spec {
-    /// A call begins.
+    /// Reports that a call begins.
     ///
-    /// Its arguments are judged; what it may find is watched until it returns.
+    /// Its arguments are judged now, and what it may find is collected until it returns.
     ///
     /// # Panics
-    /// When the process is unknown, or has 64 calls under way.
+    /// If the process is unknown, or has 64 calls in flight already.
     pub fn call_begins(&mut self, _by: CpuStep, space: SpaceId, call: MemoryCall) -> CallId {
         let (id, user_end) = (self.fresh_id(), self.user_end);
         let seals = if let MemoryCall::Mmap { object: MmapObject::File { file, .. }, .. } = call {
@@ -201,31 +200,32 @@ impl Spec {
         CallId { space, id }
     }
 
-    /// A call has returned.
+    /// Reports that a call has returned.
     ///
     /// # Errors
-    /// A [`crate::Violation`] when it could not have answered so; it is then taken at its word.
+    /// A [`crate::Violation`] if the result is impossible; the reference memory then assumes that
+    /// the call did what the result says.
     ///
     /// # Panics
-    /// When the process has ended meanwhile.
+    /// If the process has exited since the call began.
     pub fn call_ends(&mut self, by: CpuStep, call: CallId, result: CallResult) -> SpecVerdict {
-        self.tally.note(Antecedent::Answered);
+        self.tally.note(Antecedent::Returned);
         let CallId { space, id } = call;
         self.process(space).revise();
         let may_fail = self.memory_may_fail;
         let user_end = self.user_end;
         let process = self.process(space);
-        let at = process.pending.iter().position(|pending| pending.id == id).expect("a call under way");
+        let at = process.pending.iter().position(|pending| pending.id == id).expect("a call in flight");
         let pending = process.pending.remove(at);
         if let MemoryCall::Exclusive(call) = pending.call {
             process.acting.retain(|acting| acting.bit != pending.acting.bit);
-            let judged = self.alone(by, space, &call, result);
+            let judged = self.exclusive_call(by, space, &call, result);
             self.revise_faults();
             return judged.map_err(|expected| Self::misread(by, space, call.name(), result, expected));
         }
         let judged = process.judge(&pending, result, may_fail, user_end);
-        let happened = happened(&pending, result, may_fail);
-        process.finish(&pending, by, &happened);
+        let extent = extent(&pending, result, may_fail);
+        process.finish(&pending, by, &extent);
         process.revise();
         if let (Plan::Places { pages, first }, CallResult::Mapped(va)) = (pending.plan, result)
             && let Ok(range) = PageRange::from_len(va.align_down(PAGE_SIZE), pages * PAGE_SIZE)
@@ -233,7 +233,7 @@ impl Spec {
             let now = Plan::Acts(Effect::Map { range, first });
             process.begin(id, pending.call, now, Denial::default());
             if let Some(mapped) = process.pending.pop() {
-                process.finish(&mapped, by, &Happened::Everywhere);
+                process.finish(&mapped, by, &Extent::Everywhere);
             }
         }
         let name = pending.call.name();
@@ -243,11 +243,11 @@ impl Spec {
             (Plan::Places { .. } | Plan::Refused(_) | Plan::Idle, _) => None,
         };
         if let Some(range) = changed {
-            self.bring_locked(space, range);
+            self.fault_in_locked(space, range);
         }
         match (pending.call, result) {
             (MemoryCall::Brk { .. }, CallResult::Break(now)) => self.process(space).heap = now,
-            (MemoryCall::Fork, CallResult::Child(child)) => self.born(space, child, pending.child),
+            (MemoryCall::Fork, CallResult::Child(child)) => self.add_child(space, child, pending.child),
             (MemoryCall::Exit, _) => {
                 self.processes.remove(&space);
             }
@@ -261,7 +261,7 @@ impl Spec {
         Self::violation(by, SpecMismatch::Call { space, call, got, expected })
     }
 
-    /// A call from beginning to return, while nothing else happens.
+    /// Reports a whole call during which nothing else happened.
     ///
     /// # Errors
     /// As [`Spec::call_ends`].
@@ -270,7 +270,7 @@ impl Spec {
         self.call_ends(by, id, result)
     }
 
-    fn born(&mut self, parent: SpaceId, child: SpaceId, pages: FxHashMap<u64, Page>) {
+    fn add_child(&mut self, parent: SpaceId, child: SpaceId, pages: FxHashMap<u64, Page>) {
         let (heap_start, heap) = (self.process(parent).heap_start, self.process(parent).heap);
         let limits = self.process(parent).limits;
         let pages = pages.into_iter().map(|(index, page)| (index, page.inherited()));
@@ -279,7 +279,7 @@ impl Spec {
         self.processes.insert(child, inherited);
     }
 
-    /// A truncation of a file to so many whole pages begins.
+    /// Reports that a truncation of a file to `pages` whole pages begins.
     pub fn truncate_begins(&mut self, file: FileId, pages: u64) {
         if let Some(file) = self.files.0.get_mut(&file) {
             file.truncating = Some(pages);
@@ -287,8 +287,10 @@ impl Spec {
         self.revise_faults();
     }
 
-    /// The truncation that began has returned: what was cut off is gone, private copies of it too
-    /// (`unmap_mapping_range` with `even_cows`).
+    /// Reports that the pending truncation of a file has returned.
+    ///
+    /// The pages past the new end are gone, and so are their private copies (`unmap_mapping_range`
+    /// with `even_cows`).
     pub fn truncate_ends(&mut self, id: FileId) {
         let Some(file) = self.files.0.get_mut(&id) else { return };
         let Some(pages) = file.truncating else { return };
@@ -305,7 +307,10 @@ impl Spec {
 }
 
 impl Process {
-    /// Whether the answer is one of those possible; else what they are, in words.
+    /// Checks that the result is possible.
+    ///
+    /// # Errors
+    /// The possible results, in words.
     fn judge(
         &self,
         pending: &PendingCall,
@@ -313,9 +318,9 @@ impl Process {
         may_fail: bool,
         user_end: VirtAddr,
     ) -> Result<(), String> {
-        // MADV_DONTNEED needs no memory.
+        // MADV_DONTNEED allocates nothing.
         let needs = !matches!(pending.call, MemoryCall::DontNeed { .. });
-        let lacked = may_fail && needs && matches!(result, CallResult::Failed(Errno::ENOMEM));
+        let out_of_memory = may_fail && needs && matches!(result, CallResult::Failed(Errno::ENOMEM));
         let look = pending.outlook;
         let denial = &pending.denial;
         if let CallResult::Failed(errno) = result
@@ -324,7 +329,7 @@ impl Process {
             return Ok(());
         }
         if denial.must
-            && !lacked
+            && !out_of_memory
             && !matches!(pending.plan, Plan::Refused(_))
             && !matches!(pending.call, MemoryCall::Brk { .. })
         {
@@ -336,12 +341,12 @@ impl Process {
             (MemoryCall::Brk { to }, plan) => return self.judge_break(pending, plan, to, result, may_fail),
             (_, Plan::Refused(errnos)) => errnos.into_iter().flatten().map(|errno| failed(errno, true)).collect(),
             (MemoryCall::Fork, _) => {
-                if matches!(result, CallResult::Child(_)) || lacked {
+                if matches!(result, CallResult::Child(_)) || out_of_memory {
                     return Ok(());
                 }
                 return Err("a child".into());
             }
-            (_, Plan::Places { pages, .. }) => return self.judge_place(pages, result, lacked, user_end),
+            (_, Plan::Places { pages, .. }) => return self.judge_place(pages, result, out_of_memory, user_end),
             (MemoryCall::Mmap { place: MmapPlacement::FixedNoReplace(at), .. }, _) => {
                 vec![(CallResult::Mapped(at), look.all_free), failed(Errno::EEXIST, look.any_mapped)]
             }
@@ -357,7 +362,7 @@ impl Process {
             }
             (_, Plan::Acts(_) | Plan::Idle) => vec![(CallResult::Done, true)],
         };
-        if possible.contains(&(result, true)) || lacked && !matches!(pending.plan, Plan::Idle) {
+        if possible.contains(&(result, true)) || out_of_memory && !matches!(pending.plan, Plan::Idle) {
             return Ok(());
         }
         let words: Vec<String> =
@@ -365,7 +370,7 @@ impl Process {
         Err(words.join(" or "))
     }
 
-    /// `brk` answers with the break, moved or not.
+    /// Checks the result of `brk`: the break, moved or not.
     fn judge_break(
         &self,
         pending: &PendingCall,
@@ -392,23 +397,30 @@ impl Process {
         Err(if blocked { stayed.to_string() } else { moved.to_string() })
     }
 
-    /// `mmap` chose where.
-    fn judge_place(&self, pages: u64, result: CallResult, lacked: bool, user_end: VirtAddr) -> Result<(), String> {
+    /// Checks the address that `mmap` has chosen.
+    fn judge_place(
+        &self,
+        pages: u64,
+        result: CallResult,
+        out_of_memory: bool,
+        user_end: VirtAddr,
+    ) -> Result<(), String> {
         let len = pages * PAGE_SIZE;
         match result {
             CallResult::Mapped(va) => {
                 let range = PageRange::from_len(va, len).ok().filter(|range| range.end() <= user_end);
-                let Some(range) = range else { return Err("an address in user memory".into()) };
+                let Some(range) = range else { return Err("an address in user space".into()) };
                 let taken =
                     |index| self.look(index).is_some_and(|page| page.states.iter().all(|state| state.map.is_some()));
                 match (range.start().page_index()..range.end().page_index()).find(|&index| taken(index)) {
-                    Some(index) => {
-                        Err(format!("an address where nothing is mapped ({} is)", VirtAddr::from_page_index(index)))
-                    }
+                    Some(index) => Err(format!(
+                        "an address where nothing is mapped (page {} is mapped)",
+                        VirtAddr::from_page_index(index)
+                    )),
                     None => Ok(()),
                 }
             }
-            CallResult::Failed(Errno::ENOMEM) if lacked || !self.surely_has_hole(pages, user_end) => Ok(()),
+            CallResult::Failed(Errno::ENOMEM) if out_of_memory || !self.surely_has_hole(pages, user_end) => Ok(()),
             CallResult::Failed(_)
             | CallResult::Done
             | CallResult::Break(_)
@@ -418,7 +430,7 @@ impl Process {
         }
     }
 
-    /// Whether some hole must be large enough, however the mapped pages lie.
+    /// Whether `pages` free pages in a row must exist, however the mapped pages lie.
     pub(super) fn surely_has_hole(&self, pages: u64, user_end: VirtAddr) -> bool {
         let mapped = self.pages.len() as u64;
         let free = user_end.page_index().saturating_sub(mapped);
@@ -426,27 +438,28 @@ impl Process {
     }
 }
 
-fn happened(pending: &PendingCall, result: CallResult, may_fail: bool) -> Happened {
+fn extent(pending: &PendingCall, result: CallResult, may_fail: bool) -> Extent {
     let look = pending.outlook;
     let limited = pending.denial.may.contains(&Some(Errno::ENOMEM));
     match (pending.call, result) {
         (MemoryCall::Mprotect { .. }, CallResult::Failed(Errno::EPERM)) if pending.denial.sealed_after => {
-            Happened::Everywhere
+            Extent::Everywhere
         }
-        // For want of memory nothing changes; where there may have been a hole, nobody can tell.
+        // For lack of memory nothing changes. If there may have been a hole, the cause of ENOMEM is
+        // unknown.
         (MemoryCall::Mprotect { .. }, CallResult::Failed(Errno::ENOMEM)) if may_fail && !look.hole && !limited => {
-            Happened::Nowhere
+            Extent::Nowhere
         }
         (MemoryCall::Mprotect { .. }, CallResult::Failed(Errno::ENOMEM)) if may_fail || limited => {
-            Happened::Before { sure: 0, possible: look.possible }
+            Extent::Before { sure: 0, possible: look.possible }
         }
         (MemoryCall::Mprotect { .. }, CallResult::Failed(Errno::ENOMEM | Errno::EACCES)) => {
-            Happened::Before { sure: look.sure, possible: look.possible }
+            Extent::Before { sure: look.sure, possible: look.possible }
         }
-        // Beside holes, pages are dropped all the same.
-        (MemoryCall::DontNeed { .. }, CallResult::Failed(Errno::ENOMEM)) => Happened::Everywhere,
-        (MemoryCall::Brk { to }, CallResult::Break(at)) if at != to => Happened::Nowhere,
-        (_, CallResult::Failed(_)) => Happened::Nowhere,
+        // The pages around the holes are dropped.
+        (MemoryCall::DontNeed { .. }, CallResult::Failed(Errno::ENOMEM)) => Extent::Everywhere,
+        (MemoryCall::Brk { to }, CallResult::Break(at)) if at != to => Extent::Nowhere,
+        (_, CallResult::Failed(_)) => Extent::Nowhere,
         (
             _,
             CallResult::Done
@@ -455,6 +468,6 @@ fn happened(pending: &PendingCall, result: CallResult, may_fail: bool) -> Happen
             | CallResult::Child(_)
             | CallResult::Bytes(_)
             | CallResult::Number(_),
-        ) => Happened::Everywhere,
+        ) => Extent::Everywhere,
     }
 }

@@ -1,20 +1,20 @@
-//! What is mapped, as `/proc/PID/maps` would list it if neighbours that look alike were always one.
+//! The mappings of a process, as `/proc/PID/maps` lists them if all mergeable VMAs are merged.
 
 use super::Spec;
 use super::page::{PageBacking, PageMapping};
 use alloc::vec::Vec;
 use pagewright_types::{FileId, PageRange, Rights, SpaceId, VirtAddr};
 
-/// One line.
+/// A line of `/proc/PID/maps`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MapsLine {
-    /// Where.
+    /// The addresses.
     pub range: PageRange,
-    /// What accesses it allows.
+    /// The protection.
     pub rights: Rights,
-    /// Stores go to the file.
+    /// `MAP_SHARED`: stores go to the file.
     pub shared: bool,
-    /// The file and the page of it with which the mapping begins.
+    /// The file, and the index of the first page in it.
     pub file: Option<(FileId, u64)>,
 }
 
@@ -27,7 +27,7 @@ impl MapsLine {
         Self { range: PageRange::page(va), rights: map.rights, shared: map.shared, file }
     }
 
-    /// Itself and `next` as one, if `next` continues it.
+    /// Merges `next` into `self`, if `next` continues it.
     #[must_use]
     pub fn join(self, next: Self) -> Option<Self> {
         let follows = match (self.file, next.file) {
@@ -41,13 +41,14 @@ impl MapsLine {
 }
 
 impl Spec {
-    /// What a process has mapped; `None` while one of its calls is under way, or if calls have left
-    /// it open.
+    /// The mappings of a process, in order.
+    ///
+    /// Returns `None` while a call is in flight, and if the mappings are uncertain.
     ///
     /// # Panics
-    /// When the process is unknown.
+    /// If the process is unknown.
     pub fn maps(&self, space: SpaceId) -> Option<Vec<MapsLine>> {
-        let process = self.processes.get(&space).expect("a process that was told of and has not ended");
+        let process = self.processes.get(&space).expect("a process that was added and has not exited");
         if !process.acting.is_empty() {
             return None;
         }

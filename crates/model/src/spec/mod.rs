@@ -1,28 +1,28 @@
-//! The reference memory: what calls and accesses may answer on a machine without any TLB (O3), with
-//! Linux's semantics.
+//! The reference memory: the results that a machine without a TLB could give (O3).
 //!
-//! - [`Spec`] – processes, their pages, files. [`MemoryCall`] and [`CallResult`] – memory calls. [`AccessResult`] –
-//!   what an access gave.
-//! - `calls`: from beginning to return. `access`: loads, stores, faults. `page`: the possible
-//!   states of a page. `descriptor`: calls about files. `data`: contents.
+//! The semantics are Linux's.
 //!
-//! Protocol: tell [`Spec::call_begins`] before a call starts and [`Spec::call_ends`] when it has returned;
-//! between the two, an access may find what was before or what will be. Loads and stores are told
-//! at the moment at which they reach memory; an access that faults is told from the beginning of
-//! its fault to the end ([`Spec::fault_begins`], [`Spec::fault_ends`]). Calls that fail change
-//! nothing, except where Linux's do.
+//! - [`Spec`] – processes, their pages, and files. [`MemoryCall`] and [`CallResult`] – memory
+//!   calls. [`AccessResult`] – the result of an access.
+//! - `in_flight`: calls from entry to return. `exclusive`: calls during which nothing else happens
+//!   in their process ([`ExclusiveCall`]), and what rlimits and seals mean for all calls.
+//!   `access`: loads, stores, faults. `page`: the possible states of a page. `cells` and
+//!   `contents`: its contents. `file_call`: calls about files.
 //!
-//! The finest grain is an aligned cell of eight bytes; what is stored there is compared as a whole,
-//! so a torn byte shows and a shifted one does, too.
+//! Protocol: the caller reports [`Spec::call_begins`] before a call starts and [`Spec::call_ends`]
+//! after it has returned. In between, an access may find the state before or after the call. A load
+//! or a store is reported when it reaches memory. An access that faults is reported when its fault
+//! begins and when it ends ([`Spec::fault_begins`], [`Spec::fault_ends`]). A call that fails
+//! changes nothing, except where Linux's does.
+//!
+//! The unit of comparison is a cell: eight aligned bytes. A torn or shifted store differs from the
+//! expected cell.
 //!
 //! Promises INV-ORACLE-O3, INV-ORACLE-SPEC.
 //!
-//! Some calls must have their process for themselves ([`ExclusiveCall`]): see `alone`. What limits and
-//! seals mean for the others is judged there, too.
-//!
-//! Not guaranteed: anything across pages at one moment (each page is judged by itself); when two
-//! `brk` of one process overlap, or a truncation ends in the middle of a page – both are left to
-//! the caller to avoid. Hints are not known here.
+//! Not guaranteed: consistency between pages at one moment, since each page is judged by itself;
+//! two overlapping `brk` calls of one process, or a truncation in the middle of a page, both of
+//! which the caller must avoid; address hints, which are ignored.
 
 mod access;
 mod call;
@@ -42,7 +42,7 @@ pub use access::{AccessResult, FaultId, FaultSignal};
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 pub use call::{CallResult, MemoryCall, MmapObject, MmapPlacement};
-pub use exclusive::{ExclusiveCall, MemoryRlimits};
+pub use exclusive::ExclusiveCall;
 pub use file::InitialContents;
 pub use file_call::FileCall;
 pub use in_flight::CallId;
@@ -55,38 +55,37 @@ use crate::FxHashMap;
 use crate::tally::Tally;
 use crate::violation::{CpuStep, Rule, SpecMismatch, Violation, ViolationKind};
 use access::Fault;
+use exclusive::MemoryRlimits;
 use file::{File, Files};
 use in_flight::PendingCall;
 use page::{Page, PendingEffect};
 use pagewright_types::{FileId, SpaceId, VirtAddr};
 use pins::Pin;
 
-/// Whether what happened could have happened.
+/// `Ok` if an event was possible, else the violation.
 pub type SpecVerdict = Result<(), Box<Violation>>;
 
-/// One process.
+/// A process.
 #[derive(Default)]
 struct Process {
-    /// By page of the address space.
-    ///
-    /// What is not here is unmapped.
+    /// By page index; a page that is not here is unmapped.
     pages: FxHashMap<u64, Page>,
     pending: Vec<PendingCall>,
-    /// What `pending` does to pages.
+    /// The effects of the pending calls on pages.
     acting: Vec<PendingEffect>,
-    /// Pages that were forgotten because nothing was mapped there any more.
+    /// Number of pages removed from `pages` because they were unmapped.
     forgotten: u64,
     heap_start: VirtAddr,
     heap: VirtAddr,
     limits: MemoryRlimits,
-    /// Whether anything was mapped since the marks of stores were cleared.
+    /// Whether anything was mapped since the soft-dirty bits were cleared.
     mapped_since: bool,
-    /// How what is mapped from now on is locked (`MCL_FUTURE`).
+    /// How future mappings are locked (`MCL_FUTURE`).
     future: MlockMode,
 }
 
 impl Process {
-    /// Page `index` as it may be now.
+    /// Page `index` with every state that the pending calls make possible now.
     #[inline]
     fn page(&mut self, index: u64) -> Option<&mut Page> {
         let page = self.pages.get_mut(&index)?;
@@ -96,7 +95,7 @@ impl Process {
         Some(page)
     }
 
-    /// The same, without changing anything.
+    /// A copy of [`Self::page`].
     fn look(&self, index: u64) -> Option<Page> {
         let mut page = self.pages.get(&index)?.clone();
         page.close(index, &self.acting);
@@ -104,25 +103,25 @@ impl Process {
     }
 }
 
-/// All processes and files of one machine.
+/// The reference memory of one machine: all processes and files.
 pub struct Spec {
     user_end: VirtAddr,
-    /// Whether a call may fail for want of memory at any time.
+    /// Whether any call may fail with `ENOMEM`.
     memory_may_fail: bool,
     processes: FxHashMap<SpaceId, Process>,
     files: Files,
     faults: Vec<Fault>,
     pins: FxHashMap<u64, Pin>,
     next: u64,
-    /// Whether pages may go to swap.
+    /// Whether pages may be swapped out.
     swaps: bool,
     tally: Tally,
 }
 
 impl Spec {
-    /// A machine on which programs may map addresses below `user_end`.
+    /// Creates a machine without processes, whose user addresses end at `user_end`.
     ///
-    /// With `memory_may_fail`, `ENOMEM` is always a right answer.
+    /// With `memory_may_fail`, every call that allocates may fail with `ENOMEM`.
     pub fn new(user_end: VirtAddr, memory_may_fail: bool) -> Self {
         Self {
             user_end,
@@ -137,35 +136,34 @@ impl Spec {
         }
     }
 
-    /// Pages may go to swap from now on.
+    /// From now on, pages may be swapped out.
     pub fn swap_on(&mut self) {
         self.swaps = true;
     }
 
-    /// From now on, until it is said otherwise, `ENOMEM` is always a right answer, or only where
-    /// Linux has another reason for it.
+    /// Sets whether every call that allocates may fail with `ENOMEM`.
+    ///
+    /// If not, a call may fail with `ENOMEM` only for another reason that Linux has.
     pub fn set_memory_may_fail(&mut self, may: bool) {
         self.memory_may_fail = may;
     }
 
-    /// A process with nothing mapped, whose heap begins at `heap`.
+    /// Adds a process with nothing mapped, whose heap begins at `heap`.
     pub fn add_space(&mut self, id: SpaceId, heap: VirtAddr) {
         self.processes.insert(id, Process { heap_start: heap, heap, ..Process::default() });
     }
 
-    /// A file of so many pages.
-    ///
-    /// `contents` says what its cells hold at first.
+    /// Adds a file of `pages` pages with the given initial contents.
     pub fn add_file(&mut self, id: FileId, pages: u64, contents: InitialContents) {
         self.files.0.insert(id, File::new(pages, contents));
     }
 
-    /// Shared memory of so many pages: zeroes, of which pages can be thrown away.
+    /// Adds shared memory of `pages` zeroed pages, in which holes can be punched.
     pub fn add_shmem(&mut self, id: FileId, pages: u64) {
         self.files.0.insert(id, File::shmem(pages));
     }
 
-    /// The same with a descriptor, through which it can be sealed.
+    /// Adds a memfd of `pages` zeroed pages, which can be sealed.
     pub fn add_memfd(&mut self, id: FileId, pages: u64) {
         let mut file = File::shmem(pages);
         file.seals = Some(0);
@@ -188,10 +186,10 @@ impl Spec {
     }
 
     fn process(&mut self, space: SpaceId) -> &mut Process {
-        self.processes.get_mut(&space).expect("a process that was told of and has not ended")
+        self.processes.get_mut(&space).expect("a process that was added and has not exited")
     }
 
-    fn violation(by: CpuStep, misread: SpecMismatch) -> Box<Violation> {
-        Box::new(Violation { rule: Rule::Memory, cpu: by.cpu, step: by.step, kind: ViolationKind::Memory(misread) })
+    fn violation(by: CpuStep, mismatch: SpecMismatch) -> Box<Violation> {
+        Box::new(Violation { rule: Rule::Memory, cpu: by.cpu, step: by.step, kind: ViolationKind::Memory(mismatch) })
     }
 }

@@ -1,72 +1,71 @@
-//! One page of one process: every state that it can be in while calls are under way.
+//! One page of one process, in every state that is possible while calls are in flight.
 //!
-//! A [`PossibleState`] is one possibility: what is mapped, what the private copy holds, and which of the
-//! calls under way have already had their effect on this page. Each call under way may have its
-//! effect at any moment until it returns, so a page has the closure of that. When a call returns,
-//! worlds in which it had no effect are dropped; an access that tells worlds apart drops those that
-//! it refutes.
+//! A [`PossibleState`] says what is mapped, what the private copy holds, and which of the pending
+//! calls have already had their effect on the page. A pending call may take effect at any moment,
+//! so the set of states is closed under the effects of all pending calls. When a call returns, the
+//! states without its effect are dropped. An access drops the states that its result refutes.
 //!
-//! Not guaranteed: that worlds of different pages are consistent with one another. Each page is
-//! judged by itself, which allows more.
+//! Not guaranteed: that the states of different pages are consistent with one another. Each page
+//! is judged by itself, which allows more.
 
 use super::cells::{Base, Cells};
 use super::contents::PageContents;
-use super::soft_dirty::Mark;
+use super::soft_dirty::SoftDirtyBit;
 use crate::violation::CpuStep;
 use alloc::rc::Rc;
 use alloc::vec;
 use alloc::vec::Vec;
 use pagewright_types::{Access, FileId, PageRange, Rights, VirtAddr};
 
-/// What a mapped page shows.
+/// What backs a mapped page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PageBacking {
-    /// Zeroes until stored to.
+    /// Private anonymous memory: zero until the first store.
     Anon,
     /// A page of a file or of shared memory.
     File {
-        /// Which.
+        /// The file.
         file: FileId,
-        /// Which page of it.
+        /// The page of it.
         index: u64,
     },
 }
 
-/// What is mapped at a page.
+/// The mapping of one page: the part of its VMA that matters here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PageMapping {
-    /// What accesses it allows.
+    /// The protection.
     pub rights: Rights,
-    /// What `mprotect` may make of that.
+    /// The most that `mprotect` may grant (`VM_MAYREAD`, `VM_MAYWRITE`, `VM_MAYEXEC`).
     pub max_rights: Rights,
-    /// Stores go to the file.
+    /// `MAP_SHARED`: stores go to the file.
     pub shared: bool,
-    /// What it shows.
+    /// The backing.
     pub backing: PageBacking,
-    /// What else is said of it.
+    /// The other properties.
     pub flags: MappingFlags,
 }
 
-/// Whether memory is locked.
+/// How a mapping is locked in memory (`mlock`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum MlockMode {
-    /// It is not.
+    /// It is not locked.
     #[default]
     Unlocked,
-    /// With all its pages.
+    /// Locked and populated (`VM_LOCKED`).
     Locked,
-    /// Page by page, as they are touched.
+    /// Locked page by page as pages are faulted in (`VM_LOCKONFAULT`).
     OnFault,
 }
 
-/// What has been said of a mapped page, in calls that are alone in their process.
+/// The properties of a mapped page that `mlock`, `mseal`, `madvise` and `mmap` flags set.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MappingFlags {
-    /// `mlock`.
+    /// How it is locked (`mlock`, `MAP_LOCKED`).
     pub lock: MlockMode,
     /// `mseal`.
     pub sealed: bool,
-    /// `MADV_GUARD_INSTALL`; what a page has and not a mapping.
+    /// `MADV_GUARD_INSTALL`; a property of the page, not of its VMA.
     pub guarded: bool,
     /// `MAP_GROWSDOWN`.
     pub grows_down: bool,
@@ -78,14 +77,14 @@ pub struct MappingFlags {
     pub dont_dump: bool,
     /// `MAP_NORESERVE`.
     pub no_reserve: bool,
-    /// `MADV_RANDOM`, `MADV_SEQUENTIAL`: their numbers.
+    /// The number of the last of `MADV_NORMAL`, `MADV_RANDOM` and `MADV_SEQUENTIAL`.
     pub readahead: u8,
 }
 
 impl PageMapping {
-    /// Whether an access is allowed.
+    /// Whether the protection allows an access.
     ///
-    /// Whatever can be written or executed can be read, on both instruction sets.
+    /// On both instruction sets, a writable or executable page is readable.
     pub(super) fn allows(&self, access: Access) -> bool {
         match access {
             Access::Read => !self.rights.is_empty(),
@@ -94,22 +93,22 @@ impl PageMapping {
     }
 }
 
-/// It is not known what is mapped.
+/// The mapping of a page depends on pending or failed calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct InDoubt;
+pub(super) struct Uncertain;
 
-/// What a call does to each page of a range.
+/// The effect of a call on each page of a range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Effect {
-    /// Nothing to any page.
+    /// Changes no page.
     None,
-    /// Maps `first` at the first page of the range, and what follows after it.
+    /// Maps the range, its first page as `first`.
     Map { range: PageRange, first: PageMapping },
-    /// Unmaps.
+    /// Unmaps the range.
     Unmap { range: PageRange },
-    /// Changes rights where something is mapped that may have them.
+    /// Sets the protection of the pages whose mapping permits it.
     Protect { range: PageRange, rights: Rights },
-    /// Drops private contents.
+    /// Drops private copies.
     Drop { range: PageRange },
 }
 
@@ -123,7 +122,7 @@ impl Effect {
         }
     }
 
-    /// Page `index` of the address space, after the effect.
+    /// The mapping and the private copy of page `index` after the effect on `state`.
     fn apply(&self, index: u64, state: &PossibleState) -> (Option<PageMapping>, Option<PageContents>) {
         match *self {
             Self::None => (state.map, state.own.clone()),
@@ -151,21 +150,22 @@ impl PageMapping {
     }
 }
 
-/// One possibility.
+/// One possible state of a page.
 #[derive(Clone, Debug)]
 pub(super) struct PossibleState {
-    /// Calls under way that have had their effect here, by their bit.
+    /// The bits of the pending calls that have taken effect.
     pub(super) done: u64,
     pub(super) map: Option<PageMapping>,
-    /// The private copy, once there is one.
+    /// The private copy, if there is one.
     pub(super) own: Option<PageContents>,
 }
 
 impl PossibleState {
     pub(super) const UNMAPPED: Self = Self { done: 0, map: None, own: None };
 
-    /// Takes in what `other` allows if the two differ in contents alone: `None` if they don't, else
-    /// whether anything was new.
+    /// Merges `other` into `self` if the two differ only in contents.
+    ///
+    /// Returns whether `self` changed, or `None` if the two cannot be merged.
     fn join(&mut self, other: &Self) -> Option<bool> {
         if self.done != other.done || self.map != other.map {
             return None;
@@ -185,18 +185,18 @@ impl PossibleState {
         }
     }
 
-    /// The private copy to store to; `from` is what it is a copy of, if there is none yet.
+    /// The private copy, made from `from` if there is none yet.
     pub(super) fn own_mut(&mut self, from: impl FnOnce() -> Rc<Cells>) -> &mut PageContents {
         self.own.get_or_insert_with(|| PageContents::Cow(from()))
     }
 
-    /// An empty page of one's own.
+    /// The contents of a zeroed page.
     pub(super) fn zeroes() -> Rc<Cells> {
         Rc::new(Cells::new(Base::Zero))
     }
 }
 
-/// A call under way, as pages see it.
+/// The effect of a pending call.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct PendingEffect {
     pub(super) bit: u64,
@@ -209,33 +209,31 @@ impl PendingEffect {
     }
 }
 
-/// A page.
+/// A page of a process.
 #[derive(Clone, Debug)]
 pub(super) struct Page {
     pub(super) states: Vec<PossibleState>,
     pub(super) stored: Option<CpuStep>,
     pub(super) changed: Option<(CpuStep, &'static str)>,
-    /// How often worlds were dropped.
+    /// How often states were dropped.
     pub(super) drops: u64,
-    /// Whether it is marked as stored to.
-    pub(super) mark: Mark,
-    /// Whether a mapping may begin here though the page before is like this one.
+    /// Whether the page is soft-dirty.
+    pub(super) soft_dirty: SoftDirtyBit,
+    /// Whether a VMA may begin here although the page before has the same mapping.
     pub(super) seam: bool,
-    /// Whether reclaim may throw away what is there, until it is stored to (`MADV_FREE`).
+    /// Whether reclaim may discard the contents, until the next store (`MADV_FREE`).
     pub(super) fleeting: bool,
 }
 
 impl Default for Page {
     fn default() -> Self {
-        let (states, mark) = (vec![PossibleState::UNMAPPED], Mark::Set);
-        Self { states, stored: None, changed: None, drops: 0, mark, seam: false, fleeting: false }
+        let (states, soft_dirty) = (vec![PossibleState::UNMAPPED], SoftDirtyBit::Set);
+        Self { states, stored: None, changed: None, drops: 0, soft_dirty, seam: false, fleeting: false }
     }
 }
 
 impl Page {
-    /// Adds a possibility.
-    ///
-    /// Returns whether it was new.
+    /// Adds a possible state and returns whether it was new.
     pub(super) fn add(&mut self, state: PossibleState) -> bool {
         let known = self.states.iter_mut().find_map(|known| known.join(&state));
         if known.is_none() {
@@ -244,7 +242,7 @@ impl Page {
         known.unwrap_or(true)
     }
 
-    /// Adds what follows when calls under way have their effect on page `index` now.
+    /// Adds every state that the pending calls can lead to on page `index`.
     pub(super) fn close(&mut self, index: u64, acting: &[PendingEffect]) {
         if !acting.iter().any(|call| call.covers(index)) {
             return;
@@ -267,7 +265,7 @@ impl Page {
         }
     }
 
-    /// Drops the worlds that something refutes.
+    /// Drops the states that are not `possible`.
     pub(super) fn retain(&mut self, possible: impl FnMut(&PossibleState) -> bool) {
         let before = self.states.len();
         self.states.retain(possible);
@@ -275,7 +273,7 @@ impl Page {
         self.fade();
     }
 
-    /// What was there a moment ago may go now, if it may at all.
+    /// Adds the states in which reclaim has discarded the contents, if it may (`MADV_FREE`).
     fn fade(&mut self) {
         if self.fleeting {
             let gone = self
@@ -289,8 +287,9 @@ impl Page {
         }
     }
 
-    /// At some moment at which no world has been dropped since, one of `known` was true: drops what
-    /// can't have followed from them.
+    /// Drops the states that cannot follow from a state that was `known` at an earlier moment.
+    ///
+    /// No state may have been dropped since that moment.
     pub(super) fn settle_on(&mut self, index: u64, acting: &[PendingEffect], known: impl Fn(&PossibleState) -> bool) {
         let mut after =
             Self { states: self.states.iter().filter(|state| known(state)).cloned().collect(), ..Self::default() };
@@ -301,8 +300,7 @@ impl Page {
         }
     }
 
-    /// The call with this bit has returned: it has had its effect, has not, or nobody knows
-    /// (`None`).
+    /// Resolves the effect of the returned call with this bit: had, not had, or unknown (`None`).
     pub(super) fn finish(&mut self, bit: u64, happened: Option<bool>) {
         self.drops += 1;
         if let Some(happened) = happened {
@@ -313,7 +311,7 @@ impl Page {
         }
     }
 
-    /// A copy of the page, as one that no call under way acts on.
+    /// A copy of the page on which no call is pending.
     pub(super) fn settled(&self) -> Self {
         let mut settled = Self { states: Vec::new(), ..self.clone() };
         for state in &self.states {
@@ -322,10 +320,12 @@ impl Page {
         settled
     }
 
-    /// Pages of `file` from `pages` on are cut off: private copies of them go, too.
+    /// Drops the private copy if the page shows page `pages` of the file or a later one.
+    ///
+    /// The file has been truncated to `pages` pages.
     pub(super) fn cut(&mut self, id: FileId, pages: u64) {
         self.drops += 1;
-        self.blur();
+        self.forget_soft_dirty();
         let is_cut =
             |map: PageMapping| matches!(map.backing, PageBacking::File { file, index } if file == id && index >= pages);
         for state in core::mem::take(&mut self.states) {
@@ -334,12 +334,12 @@ impl Page {
         }
     }
 
-    /// What a child gets: nothing, the mapping alone, or all of it.
+    /// The page as a child inherits it: not at all, the mapping alone, or with its contents.
     ///
-    /// Locks stay with the parent.
+    /// A child inherits no memory lock.
     pub(super) fn inherited(&self) -> Self {
         let mut child = Self { states: Vec::new(), ..self.clone() };
-        child.blur();
+        child.forget_soft_dirty();
         for state in &self.states {
             child.add(match state.map {
                 Some(map) if map.flags.dont_fork => PossibleState::UNMAPPED,
@@ -355,10 +355,10 @@ impl Page {
         child
     }
 
-    /// What is mapped, if there is no doubt about it.
-    pub(super) fn map(&self) -> Result<Option<PageMapping>, InDoubt> {
+    /// The mapping, if it is the same in all states.
+    pub(super) fn map(&self) -> Result<Option<PageMapping>, Uncertain> {
         let map = self.states.first().and_then(|state| state.map);
-        if self.states.iter().all(|state| state.map == map && state.done == 0) { Ok(map) } else { Err(InDoubt) }
+        if self.states.iter().all(|state| state.map == map && state.done == 0) { Ok(map) } else { Err(Uncertain) }
     }
 
     pub(super) fn is_unmapped(&self) -> bool {

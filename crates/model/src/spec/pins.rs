@@ -1,12 +1,11 @@
-//! Pages that somebody has taken hold of, and goes on reading and writing by their frames
-//! (`pin_user_pages`).
+//! Pinned pages, which a device reads and writes by their frames (`pin_user_pages`).
 //!
-//! A pin is a second name of what the page shows then: the private copy, or the page of the file.
-//! It keeps that when the mapping goes. So what is stored through the one is loaded through the
-//! other, whatever else happens – fork, `mprotect`, `mremap`.
+//! A pin and the mapping share the contents of the page: the private copy or the page of the file.
+//! A store through one is visible through the other, across fork, `mprotect` and `mremap`. The pin
+//! keeps the contents when the mapping loses the page.
 //!
-//! Not guaranteed: anything about pages of which it is in doubt what they show. Who pins leaves
-//! those alone ([`Spec::pinnable`]).
+//! Not guaranteed: anything about pages whose state is uncertain. The caller must not pin those
+//! ([`Spec::pinnable`]).
 
 use super::cells::{Base, Cells};
 use super::contents::{PageContents, PinnedCells};
@@ -17,43 +16,43 @@ use alloc::string::ToString;
 use alloc::vec;
 use pagewright_types::{Access, Errno, FileId, PAGE_SIZE, PageRange, Rights, SpaceId, VirtAddr};
 
-/// How pages are taken.
+/// How pages are pinned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PinMode {
-    /// They will be written (`FOLL_WRITE`).
+    /// The device will write the pages (`FOLL_WRITE`).
     pub write: bool,
-    /// For as long as somebody likes (`FOLL_LONGTERM`).
+    /// The pages stay pinned indefinitely (`FOLL_LONGTERM`).
     pub longterm: bool,
-    /// A walk of the tables is tried first.
+    /// A lockless walk of the page tables is tried first (`pin_user_pages_fast`).
     ///
-    /// It knows only what an entry allows, and whatever can be written or executed can be read.
+    /// The walk sees only the entry, where a writable or executable page is readable.
     pub fast: bool,
 }
 
-/// Names a page that was taken.
+/// Identifies a pinned page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[must_use = "that it is given back must be told"]
+#[must_use = "the unpinning must be reported"]
 pub struct PinId(u64);
 
-/// A page that was taken.
+/// A pinned page.
 pub(super) struct Pin {
     space: SpaceId,
     va: VirtAddr,
-    /// What it holds; nothing for the zero page.
+    /// The contents; `None` for the zero page.
     contents: Option<PinnedCells>,
-    /// The page of a file that it was then.
+    /// The page of a file that was pinned.
     of: Option<(FileId, u64)>,
 }
 
 impl Spec {
-    /// What comes of taking the pages of a range: how many can be had, or why none.
+    /// The number of pages of a range that can be pinned, or the error.
     ///
-    /// `None` where that is in doubt.
+    /// Returns `None` if that is uncertain.
     ///
     /// # Panics
-    /// When the process is unknown.
+    /// If the process is unknown.
     pub fn pinnable(&self, space: SpaceId, range: PageRange, mode: PinMode) -> Option<Result<u64, Errno>> {
-        let process = self.processes.get(&space).expect("a process that was told of and has not ended");
+        let process = self.processes.get(&space).expect("a process that was added and has not exited");
         if !process.is_certain() {
             return None;
         }
@@ -73,7 +72,7 @@ impl Spec {
         Some(if had == 0 && !range.is_empty() { Err(Errno::EFAULT) } else { Ok(had) })
     }
 
-    /// `check_vma_flags`, and whether an access would get a signal.
+    /// Whether a page can be pinned (`check_vma_flags`) without a signal.
     pub(super) fn can_pin(&self, state: &PossibleState, mode: PinMode) -> bool {
         let Some(map) = state.map.filter(|map| !map.flags.guarded) else { return false };
         let file = match map.backing {
@@ -86,18 +85,18 @@ impl Spec {
         if !mode.write {
             return map.rights.contains(Rights::READ);
         }
-        // Write-back would not know of a device's stores.
+        // Writeback would not notice the stores of a device.
         let unnoticed = mode.longterm && map.shared && file.is_some_and(|(file, _)| !file.shmem);
         map.rights.contains(Rights::WRITE) && !unnoticed
     }
 
-    /// Pages were taken, so many, or none.
+    /// Reports the result of `pin_user_pages` on a range.
     ///
     /// # Errors
-    /// A [`crate::Violation`] when it could not have come to that.
+    /// A [`crate::Violation`] if the result is impossible.
     ///
     /// # Panics
-    /// When the process is unknown.
+    /// If the process is unknown.
     pub fn pin_returned(
         &mut self,
         by: CpuStep,
@@ -121,19 +120,19 @@ impl Spec {
         Err(Self::violation(by, SpecMismatch::Call { space, call, got: result, expected: right.to_string() }))
     }
 
-    /// The page of `va` was taken.
+    /// Reports that the page of `va` was pinned.
     ///
-    /// `held` says whether it is pinned: the zero page never is.
+    /// `held` says whether the page holds a pin; the zero page never does.
     ///
     /// # Panics
-    /// When nothing is mapped there, or it is in doubt what.
+    /// If nothing is mapped at `va`.
     pub fn pin_page(&mut self, space: SpaceId, va: VirtAddr, mode: PinMode, held: bool) -> PinId {
         let id = self.fresh_id();
         let Self { processes, files, .. } = self;
-        let process = processes.get_mut(&space).expect("a process that was told of and has not ended");
-        let page = process.pages.get_mut(&va.page_index()).expect("a page that can be taken");
+        let process = processes.get_mut(&space).expect("a process that was added and has not exited");
+        let page = process.pages.get_mut(&va.page_index()).expect("a page that can be pinned");
         let state = &mut page.states[0];
-        let map = state.map.expect("a page that can be taken");
+        let map = state.map.expect("a page that can be pinned");
         let copies = !map.shared && (mode.write || mode.longterm);
         let (mut contents, mut of) = (None, None);
         match map.backing {
@@ -156,28 +155,28 @@ impl Spec {
                 }
             }
         }
-        page.blur();
+        page.forget_soft_dirty();
         self.pins.insert(id, Pin { space, va: va.align_down(PAGE_SIZE), contents, of });
         self.revise_faults();
         PinId(id)
     }
 
-    /// Whoever has the page has read a cell of it.
+    /// Reports that the device has read a cell of a pinned page.
     ///
     /// # Errors
-    /// A [`crate::Violation`] when it could not hold that.
+    /// A [`crate::Violation`] if the cell cannot hold `value`.
     ///
     /// # Panics
-    /// When the page was given back.
+    /// If the page was unpinned.
     pub fn device_loads(&mut self, by: CpuStep, PinId(id): PinId, cell: u16, value: u64) -> SpecVerdict {
-        let pin = self.pins.get(&id).expect("a page that was not given back");
+        let pin = self.pins.get(&id).expect("a page that is pinned");
         let base = |base: Base| self.files.initial(base, cell);
         let fits = match &pin.contents {
             Some(data) => data.borrow().can_hold(cell, value, &base),
             None => value == 0,
         };
         if fits {
-            if let Some(data) = pin.contents.as_ref().filter(|data| data.borrow().is_in_doubt(cell)) {
+            if let Some(data) = pin.contents.as_ref().filter(|data| data.borrow().is_uncertain(cell)) {
                 data.borrow_mut().set(cell, value);
             }
             return Ok(());
@@ -195,23 +194,23 @@ impl Spec {
         Err(Self::violation(by, misread))
     }
 
-    /// Whoever has the page has written a cell of it.
+    /// Reports that the device has written a cell of a pinned page.
     ///
     /// # Panics
-    /// When the page was given back, or is the zero page, which nobody may write.
+    /// If the page was unpinned, or is the zero page.
     pub fn device_stores(&mut self, PinId(id): PinId, cell: u16, value: u64) {
-        let pin = self.pins.get(&id).expect("a page that was not given back");
-        let data: &PinnedCells = pin.contents.as_ref().expect("no zero page");
+        let pin = self.pins.get(&id).expect("a page that is pinned");
+        let data: &PinnedCells = pin.contents.as_ref().expect("not the zero page");
         Cells::set(&mut data.borrow_mut(), cell, value);
         self.revise_faults();
     }
 
-    /// The page is given back.
+    /// Reports that a page was unpinned.
     pub fn unpin_page(&mut self, PinId(id): PinId) {
         self.pins.remove(&id);
     }
 
-    /// Whether somebody has a page that the file still has.
+    /// Whether a page that still belongs to the file is pinned.
     pub(super) fn is_file_pinned(&self, id: FileId) -> bool {
         let Some(file) = self.files.0.get(&id) else { return false };
         self.pins.values().any(|pin| {

@@ -1,10 +1,10 @@
 //! Copies between processes (`process_vm_readv(2)`, `process_vm_writev(2)`), cell by cell.
 //!
-//! The other's page is taken as for a device, for the time of the copy; one's own is accessed as by
-//! a program.
+//! The remote page is pinned for the time of the copy, and the local page is accessed as by a
+//! program.
 //!
-//! Not guaranteed: anything about copies in doubt, or onto one another. Whoever draws them leaves
-//! those out ([[`Spec::process_vm_bytes`]]).
+//! Not guaranteed: anything about copies whose pages are uncertain, or whose source and destination
+//! overlap. The caller must not make those ([`Spec::process_vm_bytes`]).
 
 use super::page::PossibleState;
 use super::{AccessResult, CallResult, PinMode, Spec, SpecVerdict};
@@ -12,21 +12,21 @@ use crate::violation::{CpuStep, SpecMismatch};
 use alloc::string::ToString;
 use pagewright_types::{Access, Errno, SpaceId, VirtAddr};
 
-/// A copy.
+/// A copy between two processes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ProcessVmCopy {
-    /// The caller, and where in it; a multiple of eight.
+    /// The calling process and its address, a multiple of eight.
     pub local: (SpaceId, VirtAddr),
-    /// The other, and where in it.
+    /// The remote process and its address, a multiple of eight.
     pub remote: (SpaceId, VirtAddr),
-    /// Bytes; a multiple of eight.
+    /// Length in bytes, a multiple of eight.
     pub len: u64,
-    /// From here to there, and not the other way.
+    /// `process_vm_writev`: the copy goes from local to remote.
     pub writes: bool,
 }
 
 impl ProcessVmCopy {
-    /// Where cell `index` comes from, and where it goes.
+    /// The source and the destination of cell `index`.
     fn cell(&self, index: u64) -> [(SpaceId, VirtAddr); 2] {
         let at = |(space, va): (SpaceId, VirtAddr)| (space, va.add(index * 8));
         if self.writes { [at(self.local), at(self.remote)] } else { [at(self.remote), at(self.local)] }
@@ -34,10 +34,10 @@ impl ProcessVmCopy {
 }
 
 impl Spec {
-    /// Bytes that a copy moves, or `None` where that is in doubt.
+    /// The number of bytes that a copy moves, or `None` if that is uncertain.
     ///
     /// # Panics
-    /// When one of the processes is unknown.
+    /// If one of the processes is unknown.
     pub fn process_vm_bytes(&self, vm: &ProcessVmCopy) -> Option<u64> {
         let mode = PinMode { write: vm.writes, longterm: false, fast: false };
         let access = if vm.writes { Access::Read } else { Access::Write };
@@ -46,7 +46,7 @@ impl Spec {
                 let [from, to] = vm.cell(index);
                 if vm.writes { (from, to) } else { (to, from) }
             };
-            let (mine, other) = (self.only(here, ours)?, self.only(there, theirs)?);
+            let (mine, other) = (self.only_state(here, ours)?, self.only_state(there, theirs)?);
             let reached = other.is_some_and(|state| self.can_pin(state, mode));
             let possible = mine.is_some()
                 && self.expect(here, ours, access).iter().all(|got| !matches!(got, AccessResult::Signal(_)));
@@ -57,10 +57,11 @@ impl Spec {
         Some(vm.len)
     }
 
-    /// The page of `va` if there is no doubt about it; `None` in it if nothing is mapped, nor will
-    /// be by a stack that grows.
-    fn only(&self, space: SpaceId, va: VirtAddr) -> Option<Option<&PossibleState>> {
-        let process = self.processes.get(&space).expect("a process that was told of and has not ended");
+    /// The single possible state of the page of `va`, or `None` if it is uncertain.
+    ///
+    /// The inner `None` means that nothing is mapped and that no stack can grow there.
+    fn only_state(&self, space: SpaceId, va: VirtAddr) -> Option<Option<&PossibleState>> {
+        let process = self.processes.get(&space).expect("a process that was added and has not exited");
         if !process.is_certain() {
             return None;
         }
@@ -72,18 +73,16 @@ impl Spec {
         }
     }
 
-    /// A copy has answered.
-    ///
-    /// Its cells are told with [`Spec::process_vm_cell`].
+    /// Reports the result of a copy, before its cells ([`Spec::process_vm_cell`]).
     ///
     /// # Errors
-    /// A [`crate::Violation`] when it could not have answered so.
+    /// A [`crate::Violation`] if the result is impossible.
     ///
     /// # Panics
-    /// When one of the processes is unknown.
+    /// If one of the processes is unknown.
     pub fn process_vm_returned(&mut self, by: CpuStep, vm: &ProcessVmCopy, result: CallResult) -> SpecVerdict {
         let Some(most) = self.process_vm_bytes(vm) else { return Ok(()) };
-        // Where it ended, a page may have been made ready to be written.
+        // A copy that ended early may have broken copy-on-write on pages that it did not write.
         for index in (0..vm.len / 8).filter(|_| result != CallResult::Bytes(vm.len)) {
             let [_, (space, va)] = vm.cell(index);
             self.may_have_copied(space, va);
@@ -108,13 +107,13 @@ impl Spec {
         ))
     }
 
-    /// Cell `index` of a copy was moved, and holds `value` where it went.
+    /// Reports that cell `index` of a copy was copied and that the destination holds `value`.
     ///
     /// # Errors
-    /// A [`crate::Violation`] when it could not have held that where it came from.
+    /// A [`crate::Violation`] if the source cannot hold `value`.
     ///
     /// # Panics
-    /// When one of the processes is unknown.
+    /// If one of the processes is unknown.
     pub fn process_vm_cell(&mut self, by: CpuStep, vm: &ProcessVmCopy, index: u64, value: u64) -> SpecVerdict {
         let [(from, source), (to, target)] = vm.cell(index);
         self.load(by, from, source, value)?;

@@ -1,5 +1,7 @@
-//! Words of AArch64's stage 1 with the 4K granule (Arm ARM DDI 0487, D8.3.1 descriptors, D8.4.1 to
-//! D8.4.3 permissions, D8.5 hardware updates of the access flag and dirty state).
+//! Descriptors of AArch64 stage 1 with the 4K granule.
+//!
+//! Source: Arm ARM DDI 0487, D8.3.1 (descriptors), D8.4.1 to D8.4.3 (permissions), D8.5 (hardware
+//! updates of the access flag and dirty state).
 //!
 //! The manual counts levels from the root: its level 3 is [`Level::PTE`], its level 0
 //! [`Level::PGD`]. Assumed of the CPU: TCR_EL1.HA and HD set, HPD0 clear (hierarchical permissions
@@ -10,7 +12,7 @@ use pagewright_types::{Level, Pfn, Rights};
 
 /// Descriptor valid.
 const VALID: u64 = 1 << 0;
-/// Table above the last level, page at the last; a block has it clear.
+/// Set in a table descriptor and in a page descriptor, clear in a block descriptor.
 const TABLE_OR_PAGE: u64 = 1 << 1;
 /// AP\[1\]: EL0 may read, and write unless AP\[2\].
 const AP1: u64 = 1 << 6;
@@ -20,7 +22,7 @@ const AP2: u64 = 1 << 7;
 const AF: u64 = 1 << 10;
 /// Not global.
 const NG: u64 = 1 << 11;
-/// Dirty bit modifier: the walker may clear AP\[2\] at a store.
+/// Dirty bit modifier: hardware may clear AP\[2\] at a store.
 const DBM: u64 = 1 << 51;
 /// EL0 may not execute.
 const UXN: u64 = 1 << 54;
@@ -28,12 +30,12 @@ const UXN: u64 = 1 << 54;
 const UXN_TABLE: u64 = 1 << 60;
 /// In a table descriptor: AP\[1\] below counts as clear.
 const AP_TABLE0: u64 = 1 << 61;
-/// In a table descriptor: AP\[2\] below counts as set, and can't be cleared by the walker.
+/// In a table descriptor: AP\[2\] below counts as set, and hardware cannot clear it.
 const AP_TABLE1: u64 = 1 << 62;
 /// Bits 47..12.
 const ADDRESS: u64 = (1 << 48) - (1 << 12);
 
-/// What `raw` says in a table of `level`, below `path`.
+/// Decodes the entry `raw` of a table at `level`, reached with the rights `path`.
 pub fn decode(level: Level, raw: u64, path: PathRights) -> DecodedEntry {
     if raw & VALID == 0 {
         return DecodedEntry::NotPresent;
@@ -47,8 +49,8 @@ pub fn decode(level: Level, raw: u64, path: PathRights) -> DecodedEntry {
         };
         return frame(raw & ADDRESS).map_or(DecodedEntry::Malformed, |pfn| DecodedEntry::Table { pfn, path });
     }
-    // 0b01 is reserved at the last level and, without FEAT_LPA2, at the first; the manual has the
-    // walker treat it as invalid.
+    // 0b01 is reserved at level 3 and, without FEAT_LPA2, at level 0 of the manual, which has
+    // hardware treat it as invalid.
     if level == Level::PGD || level == Level::PTE && !second {
         return DecodedEntry::Malformed;
     }
@@ -68,7 +70,7 @@ pub fn decode(level: Level, raw: u64, path: PathRights) -> DecodedEntry {
     })
 }
 
-/// The frame that the address field of a leaf of `level` names, whatever its other bits say.
+/// The frame in the address field of a leaf at `level`, whatever its other bits are.
 pub fn frame_field(level: Level, raw: u64) -> Option<Pfn> {
     frame(raw & ADDRESS & !(level.span() - 1))
 }

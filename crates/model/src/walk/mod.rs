@@ -1,149 +1,146 @@
-//! Page-table walkers of the oracle's own, over raw words, written from the architecture manuals.
+//! The oracle's own page-table walkers, written from the architecture manuals.
 //!
-//! - [`lookup`] – what one address translates to; [`walk`] – every table, leaf and unseen word
+//! - [`lookup`] translates one address. [`walk`] visits every table, leaf and non-present entry
 //!   under a root.
-//! - [`x86_64`], [`aarch64`] – one word each: what it lets user mode do, given what the entries
-//!   above it left.
+//! - [`x86_64`] and [`aarch64`] decode one entry: the rights of user mode, given the rights that
+//!   the upper levels leave.
 //!
-//! Words come from whatever function the caller supplies, so nothing here knows how memory is kept.
-//! Four levels of 512 entries, 4 KiB base pages. No code is shared with `arch`, `sim` or `table`: a
-//! mistake made there is not made again here.
+//! The caller supplies a function that reads memory. Tables have four levels of 512 entries, and
+//! base pages have 4 KiB. No code is shared with `arch`, `sim` or `table`, so a mistake there is
+//! not repeated here.
 //!
 //! Promises INV-ORACLE-WALK.
 //!
-//! Not guaranteed: what depends on settings of the CPU beyond those that the two files name
-//! (protection keys, WXN, five levels, 52-bit addresses). Frames past 16 TiB count as malformed.
+//! Not guaranteed: anything that depends on CPU settings other than those named in the two files
+//! (protection keys, WXN, five-level paging, 52-bit addresses). Frames above 16 TiB count as
+//! malformed.
 
 pub mod aarch64;
 pub mod x86_64;
 
 use pagewright_types::{IsaKind, Level, Pfn, PhysAddr, Rights, VirtAddr};
 
-/// What the entries above a word leave of its rights.
+/// The rights that the upper levels of a walk leave.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PathRights {
-    /// Stores are not refused.
+    /// Stores are allowed.
     pub write: bool,
-    /// User mode may read and write.
+    /// Loads and stores from user mode are allowed; on x86-64, fetches too.
     pub user: bool,
-    /// User mode may execute.
+    /// Instruction fetches from user mode are allowed.
     pub exec: bool,
 }
 
 impl PathRights {
-    /// At the root, nothing is refused yet.
+    /// The rights at the root: all.
     pub const ROOT: Self = Self { write: true, user: true, exec: true };
 }
 
-/// What one word says.
+/// A decoded entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DecodedEntry {
-    /// The walker stops here and finds nothing.
-    ///
-    /// Other bits are software's.
+    /// Not present (Intel) or invalid (Arm): the walk ends, and the other bits are software's.
     NotPresent,
-    /// A table of the level below.
+    /// A table of the next lower level.
     Table {
-        /// Where.
+        /// Its frame.
         pfn: Pfn,
-        /// What is left of the rights below it.
+        /// The rights that are left below it.
         path: PathRights,
     },
     /// A page or a block.
     Leaf {
         /// First frame.
         pfn: Pfn,
-        /// What user mode may do, the path included.
+        /// The rights of user mode, limited by the upper levels.
         rights: Rights,
-        /// The walker has used it.
+        /// The accessed bit.
         accessed: bool,
-        /// A store went through it.
+        /// The dirty state.
         dirty: bool,
-        /// It answers under every tag.
+        /// The translation holds under every tag.
         global: bool,
     },
-    /// The manual forbids the word: an access faults whatever it wants.
+    /// The manual forbids the entry: every access faults.
     Malformed,
 }
 
-/// A leaf that was found.
+/// A leaf entry and its position.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WalkedLeaf {
     /// First address.
     pub va: VirtAddr,
-    /// Level of its entry.
+    /// Level of the entry.
     pub level: Level,
     /// First frame.
     pub pfn: Pfn,
-    /// What user mode may do.
+    /// The rights of user mode.
     pub rights: Rights,
-    /// The walker has used it.
+    /// The accessed bit.
     pub accessed: bool,
-    /// A store went through it.
+    /// The dirty state.
     pub dirty: bool,
-    /// It answers under every tag.
+    /// The translation holds under every tag.
     pub global: bool,
-    /// The word itself.
+    /// The raw entry.
     pub raw: u64,
 }
 
 impl WalkedLeaf {
-    /// The frame that `va` leads to; `va` lies under the leaf.
+    /// The frame of `va`, which lies under the leaf.
     pub fn frame_at(&self, va: VirtAddr) -> Pfn {
         frame_under(self.pfn, self.level, va)
     }
 }
 
-/// The frame that `va` leads to by a leaf of `level` that begins at `pfn`.
+/// The frame of `va` under a leaf of `level` whose first frame is `pfn`.
 pub(crate) fn frame_under(pfn: Pfn, level: Level, va: VirtAddr) -> Pfn {
     pfn.add((va.page_index() & (level.pages() - 1)) as u32)
 }
 
-/// What a walk over everything comes by.
+/// An entry that [`walk`] visits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WalkedEntry {
-    /// A table is entered.
-    ///
-    /// Reported once for each entry that leads to it.
+    /// A table, once for each entry that points to it.
     Table {
-        /// Where it is.
+        /// Its frame.
         pfn: Pfn,
         /// Its level.
         level: Level,
-        /// The table above, unless it is the root.
+        /// The table that points to it; `None` for the root.
         parent: Option<Pfn>,
-        /// What is left of the rights below it.
+        /// The rights that are left below it.
         path: PathRights,
     },
     /// A leaf.
     Leaf {
-        /// What it says.
+        /// The decoded entry.
         leaf: WalkedLeaf,
-        /// The table that it stands in.
+        /// The table that holds it.
         table: Pfn,
-        /// What the tables above it left.
+        /// The rights that the upper levels leave.
         path: PathRights,
     },
-    /// A word that the walker does not see, and that is not zero.
+    /// An entry that is not present and not zero.
     NotPresent {
         /// First address.
         va: VirtAddr,
-        /// Level.
+        /// Level of the entry.
         level: Level,
-        /// The table that it stands in.
+        /// The table that holds it.
         table: Pfn,
-        /// The word.
+        /// The raw entry.
         raw: u64,
     },
-    /// A word that the manual forbids.
+    /// An entry that the manual forbids.
     Malformed {
         /// First address.
         va: VirtAddr,
-        /// Level.
+        /// Level of the entry.
         level: Level,
-        /// The table that it stands in.
+        /// The table that holds it.
         table: Pfn,
-        /// The word.
+        /// The raw entry.
         raw: u64,
     },
 }
@@ -185,7 +182,7 @@ fn extend(isa: IsaKind, va: u64) -> VirtAddr {
     }
 }
 
-/// The frame at a physical address taken from an entry, unless it lies past what a machine has.
+/// The frame at a physical address from an entry; `None` above 16 TiB.
 pub(crate) fn frame(addr: u64) -> Option<Pfn> {
     u32::try_from(addr >> 12).ok().map(Pfn::new)
 }
@@ -194,7 +191,7 @@ fn entry_at(table: Pfn, index: usize) -> PhysAddr {
     table.base().add(index as u64 * 8)
 }
 
-/// What `va` translates to under `root`; `None` where an access faults whatever it wants.
+/// Translates `va` under `root`; `None` where every access faults.
 pub fn lookup(isa: IsaKind, root: Pfn, va: VirtAddr, read: &dyn Fn(PhysAddr) -> u64) -> Option<WalkedLeaf> {
     if !translates(isa, va) {
         return None;
@@ -216,9 +213,9 @@ pub fn lookup(isa: IsaKind, root: Pfn, va: VirtAddr, read: &dyn Fn(PhysAddr) -> 
     }
 }
 
-/// Calls `visit` for everything under `root`, in the order of addresses.
+/// Visits every entry under `root`, in the order of addresses.
 ///
-/// A table that several entries lead to is walked for each.
+/// A table that several entries point to is walked once for each of them.
 pub fn walk(isa: IsaKind, root: Pfn, read: &dyn Fn(PhysAddr) -> u64, visit: &mut dyn FnMut(WalkedEntry)) {
     let seen = WalkedEntry::Table { pfn: root, level: Level::PGD, parent: None, path: PathRights::ROOT };
     visit(seen);

@@ -1,6 +1,6 @@
-//! Words of x86-64's four-level paging (Intel SDM vol.
+//! Entries of x86-64 four-level paging.
 //!
-//! 3A §4.5, tables 4-15 to 4-20; AMD APM vol. 2 §5.3).
+//! Source: Intel SDM vol. 3A §4.5, tables 4-15 to 4-20; AMD APM vol. 2 §5.3.
 //!
 //! Assumed of the CPU: EFER.NXE and CR0.WP set; CR4.PKE, CR4.CET and five-level paging off.
 
@@ -26,7 +26,7 @@ const XD: u64 = 1 << 63;
 /// Bits 51..12.
 const ADDRESS: u64 = (1 << 52) - (1 << 12);
 
-/// What `raw` says in a table of `level`, below `path`.
+/// Decodes the entry `raw` of a table at `level`, reached with the rights `path`.
 pub fn decode(level: Level, raw: u64, path: PathRights) -> DecodedEntry {
     if raw & P == 0 {
         return DecodedEntry::NotPresent;
@@ -40,8 +40,8 @@ pub fn decode(level: Level, raw: u64, path: PathRights) -> DecodedEntry {
     if !is_leaf {
         return frame(raw & ADDRESS).map_or(DecodedEntry::Malformed, |pfn| DecodedEntry::Table { pfn, path });
     }
-    // Bit 7 of a PML4E is reserved; so are the address bits below a block, but for bit 12, which is
-    // PAT there.
+    // Bit 7 of a PML4E is reserved, and so are the address bits below the size of a large page,
+    // except bit 12, which is PAT.
     let below_block = (level.span() - 1) & ADDRESS & !(1 << 12);
     if level == Level::PGD || level > Level::PTE && raw & below_block != 0 {
         return DecodedEntry::Malformed;
@@ -62,12 +62,12 @@ pub fn decode(level: Level, raw: u64, path: PathRights) -> DecodedEntry {
     })
 }
 
-/// The frame that the address field of a leaf of `level` names, whatever its other bits say.
+/// The frame in the address field of a leaf at `level`, whatever its other bits are.
 pub fn frame_field(level: Level, raw: u64) -> Option<Pfn> {
     frame(raw & ADDRESS & !(level.span() - 1))
 }
 
-/// The address with bits 63 to 48 equal to bit 47 (SDM vol.
+/// The address with bits 63 to 48 equal to bit 47 (Intel SDM vol.
 ///
 /// 1 §3.3.7.1).
 pub(super) fn canonical(va: u64) -> VirtAddr {

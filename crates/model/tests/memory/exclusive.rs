@@ -1,5 +1,4 @@
-//! Calls that have their process for themselves: right answers are taken, and wrong ones are
-//! reported.
+//! Exclusive calls: possible results are accepted, and impossible ones are reported.
 
 use super::{PARENT, spec};
 use pagewright_model::CpuStep;
@@ -24,8 +23,8 @@ fn mapped(spec: &mut Spec, at: u64, len: u64, flags: MappingFlags) {
     spec.store(by(), PARENT, va(at), at).expect("a store");
 }
 
-/// Whether a call may answer so; then it has.
-fn may(spec: &mut Spec, call: ExclusiveCall, result: CallResult) -> bool {
+/// Reports a call with this result, and returns whether the result was accepted.
+fn accepts(spec: &mut Spec, call: ExclusiveCall, result: CallResult) -> bool {
     spec.call(by(), PARENT, MemoryCall::Exclusive(call), result).is_ok()
 }
 
@@ -42,14 +41,14 @@ const fn advise(addr: u64, len: u64, advice: u32) -> ExclusiveCall {
 }
 
 #[test]
-fn contents_move_with_mremap_and_leave_nothing_or_an_empty_mapping() {
+fn mremap_moves_contents_and_leaves_nothing_or_an_empty_mapping() {
     let mut spec = spec();
     mapped(&mut spec, 0x1000, 0x2000, MappingFlags::default());
-    assert!(!may(&mut spec, remap(0x1000, 0x2000, 0x2000, 3, 0x8000), CallResult::Mapped(va(0x9000))));
-    assert!(may(&mut spec, remap(0x1000, 0x2000, 0x2000, 3, 0x8000), CallResult::Mapped(va(0x8000))));
+    assert!(!accepts(&mut spec, remap(0x1000, 0x2000, 0x2000, 3, 0x8000), CallResult::Mapped(va(0x9000))));
+    assert!(accepts(&mut spec, remap(0x1000, 0x2000, 0x2000, 3, 0x8000), CallResult::Mapped(va(0x8000))));
     assert_eq!(shows(&spec, 0x8000), [AccessResult::Value(0x1000)]);
     assert_eq!(shows(&spec, 0x1000), [AccessResult::Signal(FaultSignal::NotMapped)]);
-    assert!(may(&mut spec, remap(0x8000, 0x2000, 0x2000, 7, 0x4000), CallResult::Mapped(va(0x4000))));
+    assert!(accepts(&mut spec, remap(0x8000, 0x2000, 0x2000, 7, 0x4000), CallResult::Mapped(va(0x4000))));
     assert_eq!(
         (shows(&spec, 0x4000), shows(&spec, 0x8000)),
         (vec![AccessResult::Value(0x1000)], vec![AccessResult::Value(0)])
@@ -57,76 +56,76 @@ fn contents_move_with_mremap_and_leave_nothing_or_an_empty_mapping() {
 }
 
 #[test]
-fn what_was_mapped_at_once_is_one_mapping_and_what_differs_is_not() {
+fn pages_mapped_by_one_call_are_one_vma_and_pages_that_differ_are_not() {
     let mut spec = spec();
     mapped(&mut spec, 0x1000, 0x2000, MappingFlags::default());
-    assert!(!may(&mut spec, remap(0x1000, 0x2000, 0x4000, 1, 0), CallResult::Failed(Errno::EFAULT)));
-    assert!(may(&mut spec, advise(0x2000, 0x1000, 10), CallResult::Done));
-    assert!(may(&mut spec, remap(0x1000, 0x2000, 0x4000, 1, 0), CallResult::Failed(Errno::EFAULT)));
-    assert!(may(&mut spec, advise(0x2000, 0x1000, 11), CallResult::Done));
-    // Whether the two have become one again, nobody promises.
-    assert!(may(&mut spec, remap(0x1000, 0x2000, 0x4000, 1, 0), CallResult::Failed(Errno::EFAULT)));
-    assert!(may(&mut spec, remap(0x1000, 0x2000, 0x4000, 1, 0), CallResult::Mapped(va(0x1000))));
+    assert!(!accepts(&mut spec, remap(0x1000, 0x2000, 0x4000, 1, 0), CallResult::Failed(Errno::EFAULT)));
+    assert!(accepts(&mut spec, advise(0x2000, 0x1000, 10), CallResult::Done));
+    assert!(accepts(&mut spec, remap(0x1000, 0x2000, 0x4000, 1, 0), CallResult::Failed(Errno::EFAULT)));
+    assert!(accepts(&mut spec, advise(0x2000, 0x1000, 11), CallResult::Done));
+    // Whether the two VMAs have merged again is not specified.
+    assert!(accepts(&mut spec, remap(0x1000, 0x2000, 0x4000, 1, 0), CallResult::Failed(Errno::EFAULT)));
+    assert!(accepts(&mut spec, remap(0x1000, 0x2000, 0x4000, 1, 0), CallResult::Mapped(va(0x1000))));
 }
 
 #[test]
-fn locked_memory_refuses_advice_and_counts() {
+fn locked_memory_refuses_advice_and_counts_against_the_limit() {
     let mut spec = spec();
     mapped(&mut spec, 0x1000, 0x3000, MappingFlags::default());
     let limit = |bytes| ExclusiveCall::Limit { resource: 8, bytes };
     let lock = |len| ExclusiveCall::Lock { addr: va(0x1000), len, flags: 0 };
-    assert!(may(&mut spec, limit(0x1000), CallResult::Done));
-    assert!(!may(&mut spec, lock(0x2000), CallResult::Done));
-    assert!(may(&mut spec, lock(0x2000), CallResult::Failed(Errno::ENOMEM)));
-    assert!(may(&mut spec, lock(0x1000), CallResult::Done));
-    assert!(!may(&mut spec, advise(0x1000, 0x1000, 4), CallResult::Done));
-    assert!(may(&mut spec, advise(0x1000, 0x1000, 4), CallResult::Failed(Errno::EINVAL)));
+    assert!(accepts(&mut spec, limit(0x1000), CallResult::Done));
+    assert!(!accepts(&mut spec, lock(0x2000), CallResult::Done));
+    assert!(accepts(&mut spec, lock(0x2000), CallResult::Failed(Errno::ENOMEM)));
+    assert!(accepts(&mut spec, lock(0x1000), CallResult::Done));
+    assert!(!accepts(&mut spec, advise(0x1000, 0x1000, 4), CallResult::Done));
+    assert!(accepts(&mut spec, advise(0x1000, 0x1000, 4), CallResult::Failed(Errno::EINVAL)));
     assert_eq!(shows(&spec, 0x1000), [AccessResult::Value(0x1000)]);
-    assert!(may(&mut spec, ExclusiveCall::UnlockAll, CallResult::Done));
-    assert!(may(&mut spec, advise(0x1000, 0x1000, 4), CallResult::Done));
+    assert!(accepts(&mut spec, ExclusiveCall::UnlockAll, CallResult::Done));
+    assert!(accepts(&mut spec, advise(0x1000, 0x1000, 4), CallResult::Done));
     assert_eq!(shows(&spec, 0x1000), [AccessResult::Value(0)]);
 }
 
 #[test]
-fn what_is_given_up_may_go_at_any_moment_until_it_is_stored_to() {
+fn freed_contents_may_go_at_any_moment_until_the_next_store() {
     let mut spec = spec();
     let at = va(0x1000);
     mapped(&mut spec, 0x1000, 0x1000, MappingFlags::default());
-    assert!(may(&mut spec, advise(0x1000, 0x1000, 8), CallResult::Done));
-    // That it was there still says nothing about the next time.
+    assert!(accepts(&mut spec, advise(0x1000, 0x1000, 8), CallResult::Done));
+    // A load that finds the contents does not make them stay.
     for value in [0x1000, 0x1000, 0] {
-        spec.load(by(), PARENT, at, value).expect("still there, or not");
+        spec.load(by(), PARENT, at, value).expect("present or gone");
     }
-    assert!(spec.load(by(), PARENT, at, 0x1000).is_err(), "it does not come back");
+    assert!(spec.load(by(), PARENT, at, 0x1000).is_err(), "gone contents do not come back");
     spec.store(by(), PARENT, at, 7).expect("a store");
     assert_eq!(shows(&spec, 0x1000), [AccessResult::Value(7)]);
 
-    assert!(may(&mut spec, advise(0x1000, 0x1000, 8), CallResult::Done));
+    assert!(accepts(&mut spec, advise(0x1000, 0x1000, 8), CallResult::Done));
     spec.store(by(), PARENT, va(0x1008), 8).expect("a store");
     let mut first = shows(&spec, 0x1000);
     first.sort_by_key(|got| *got == AccessResult::Value(7));
-    assert_eq!(first, [AccessResult::Value(0), AccessResult::Value(7)], "it may have gone before the store");
-    spec.load(by(), PARENT, at, 7).expect("it had not");
-    assert!(spec.load(by(), PARENT, at, 0).is_err(), "what is stored to after that stays");
+    assert_eq!(first, [AccessResult::Value(0), AccessResult::Value(7)], "the contents may have gone before the store");
+    spec.load(by(), PARENT, at, 7).expect("the contents had stayed");
+    assert!(spec.load(by(), PARENT, at, 0).is_err(), "contents that were stored to stay");
 }
 
 #[test]
 fn guards_refuse_accesses_until_they_are_removed() {
     let mut spec = spec();
     mapped(&mut spec, 0x1000, 0x2000, MappingFlags::default());
-    assert!(may(&mut spec, advise(0x1000, 0x1000, 102), CallResult::Done));
+    assert!(accepts(&mut spec, advise(0x1000, 0x1000, 102), CallResult::Done));
     assert_eq!(shows(&spec, 0x1000), [AccessResult::Signal(FaultSignal::NotMapped)]);
     assert!(spec.load(by(), PARENT, va(0x1000), 0).is_err());
-    assert!(may(&mut spec, advise(0x1000, 0x2000, 103), CallResult::Done));
+    assert!(accepts(&mut spec, advise(0x1000, 0x2000, 103), CallResult::Done));
     assert_eq!(shows(&spec, 0x1000), [AccessResult::Value(0)]);
 }
 
 #[test]
-fn sealed_memory_stays() {
+fn sealed_memory_cannot_be_unmapped_or_protected() {
     let sealed = || {
         let mut spec = spec();
         mapped(&mut spec, 0x1000, 0x2000, MappingFlags::default());
-        assert!(may(&mut spec, ExclusiveCall::Seal { addr: va(0x2000), len: 0x1000, flags: 0 }, CallResult::Done));
+        assert!(accepts(&mut spec, ExclusiveCall::Seal { addr: va(0x2000), len: 0x1000, flags: 0 }, CallResult::Done));
         spec
     };
     let unmap = MemoryCall::Munmap { addr: va(0x1000), len: 0x2000 };
@@ -135,21 +134,21 @@ fn sealed_memory_stays() {
     spec.call(by(), PARENT, unmap, CallResult::Failed(Errno::EPERM)).expect("a seal");
     let protect = MemoryCall::Mprotect { addr: va(0x1000), len: 0x2000, rights: Rights::READ };
     spec.call(by(), PARENT, protect, CallResult::Failed(Errno::EPERM)).expect("a seal");
-    // What lies before the seal has been changed.
+    // The pages before the sealed one have changed.
     assert_eq!(spec.expect(PARENT, va(0x1000), Access::Write), [AccessResult::Signal(FaultSignal::NotAllowed)]);
     assert_eq!(spec.expect(PARENT, va(0x2000), Access::Write), [AccessResult::Made]);
 }
 
-/// The destination of a move is unmapped before it is seen that the source can't be.
+/// Linux unmaps the destination of a move before it checks the length of the source.
 #[test]
-fn a_sealed_destination_is_told_before_a_length_that_wraps() {
+fn a_sealed_destination_is_reported_before_a_length_that_wraps() {
     for (sealed, answers) in [(true, [false, true]), (false, [true, false])] {
         for (result, right) in [Errno::EINVAL, Errno::EPERM].into_iter().zip(answers) {
             let mut spec = spec();
             mapped(&mut spec, 0x1000, 0x4000, MappingFlags::default());
             mapped(&mut spec, 0x8000, 0x4000, MappingFlags::default());
             if sealed {
-                assert!(may(
+                assert!(accepts(
                     &mut spec,
                     ExclusiveCall::Seal { addr: va(0x1000), len: 0x1000, flags: 0 },
                     CallResult::Done
@@ -157,7 +156,7 @@ fn a_sealed_destination_is_told_before_a_length_that_wraps() {
             }
             let wraps = remap(0x8000, u64::MAX - 0x1fff, 0x2000, 3, 0x1000);
             assert_eq!(
-                may(&mut spec, wraps, CallResult::Failed(result)),
+                accepts(&mut spec, wraps, CallResult::Failed(result)),
                 right,
                 "{result} where it is sealed: {sealed}"
             );
@@ -166,11 +165,11 @@ fn a_sealed_destination_is_told_before_a_length_that_wraps() {
 }
 
 #[test]
-fn a_child_lacks_what_it_is_not_to_have() {
+fn dontfork_and_wipeonfork_limit_what_a_child_inherits() {
     let mut spec = spec();
     for (at, advice) in [(0x1000, 10), (0x2000, 18), (0x3000, 0)] {
         mapped(&mut spec, at, 0x1000, MappingFlags::default());
-        assert!(may(&mut spec, advise(at, 0x1000, advice), CallResult::Done));
+        assert!(accepts(&mut spec, advise(at, 0x1000, advice), CallResult::Done));
     }
     let child = SpaceId::new(9);
     spec.call(by(), PARENT, MemoryCall::Fork, CallResult::Child(child)).expect("a child");
@@ -180,7 +179,7 @@ fn a_child_lacks_what_it_is_not_to_have() {
 }
 
 #[test]
-fn a_stack_grows_when_it_is_touched_below() {
+fn a_stack_grows_when_an_access_hits_below_it() {
     let mut spec = spec();
     mapped(&mut spec, 0x80_0000, 0x1000, MappingFlags { grows_down: true, ..MappingFlags::default() });
     let fault = spec.fault_begins(PARENT, va(0x7f_e000), Access::Write);
@@ -188,7 +187,7 @@ fn a_stack_grows_when_it_is_touched_below() {
     let mut spec = super::spec();
     mapped(&mut spec, 0x80_0000, 0x1000, MappingFlags { grows_down: true, ..MappingFlags::default() });
     let fault = spec.fault_begins(PARENT, va(0x7f_e000), Access::Write);
-    spec.fault_ends(by(), fault, Ok(())).expect("it grows");
+    spec.fault_ends(by(), fault, Ok(())).expect("the stack grows");
     assert_eq!(
         (shows(&spec, 0x7f_e000), shows(&spec, 0x7f_f000)),
         (vec![AccessResult::Value(0)], vec![AccessResult::Value(0)])
@@ -197,9 +196,9 @@ fn a_stack_grows_when_it_is_touched_below() {
 }
 
 #[test]
-fn a_page_with_contents_is_resident() {
+fn a_page_with_a_private_copy_is_resident() {
     let mut spec = spec();
     mapped(&mut spec, 0x1000, 0x1000, MappingFlags::default());
     assert!(spec.mincore_page(by(), PARENT, va(0x1000), false).is_err());
-    spec.mincore_page(by(), PARENT, va(0x1000), true).expect("it is");
+    spec.mincore_page(by(), PARENT, va(0x1000), true).expect("a resident page");
 }

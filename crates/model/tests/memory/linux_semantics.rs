@@ -1,4 +1,4 @@
-//! Corners of Linux's semantics, and answers that must be refused.
+//! Corner cases of Linux's semantics, and results that must be reported.
 
 use super::naive_memory::{FILE, initial};
 use super::{PARENT, spec};
@@ -42,7 +42,7 @@ fn file(at: u64, len: u64, rights: Rights, shared: bool, index: u64, opened: Rig
     }
 }
 
-/// Makes a call that must answer so.
+/// Reports a call whose result must be accepted.
 fn must(spec: &mut Spec, call: MemoryCall, result: CallResult) {
     spec.call(by(1), PARENT, call, result).unwrap_or_else(|violation| panic!("{violation}"));
 }
@@ -52,7 +52,7 @@ fn map(spec: &mut Spec, call: MemoryCall) {
     must(spec, call, CallResult::Mapped(at));
 }
 
-/// Whether the answer is refused.
+/// Whether the result is reported as a violation.
 fn refused(spec: &mut Spec, call: MemoryCall, result: CallResult) -> bool {
     spec.call(by(1), PARENT, call, result).is_err_and(|violation| violation.rule == Rule::Memory)
 }
@@ -63,11 +63,11 @@ fn a_load_returns_the_last_store_or_is_reported() {
     map(&mut spec, anon(0x1000, 0x2000, Rights::RW));
     spec.store(by(2), PARENT, va(0x1008), 7).expect("a store");
     spec.load(by(3), PARENT, va(0x1008), 7).expect("the value stored");
-    spec.load(by(3), PARENT, va(0x1000), 0).expect("a neighbour is not touched");
+    spec.load(by(3), PARENT, va(0x1000), 0).expect("the neighbouring cell is unchanged");
     let violation = spec.load(by(4), PARENT, va(0x1008), 0).expect_err("a lost store");
     assert_eq!(
         violation.to_string(),
-        "INV-ORACLE-O3 at step 4, on CPU 1: read at va 0x1008 of space 1 gave 0x0; without a TLB it gives 0x7\n\
+        "INV-ORACLE-O3 at step 4, on CPU 1: read at va 0x1008 of space 1: got 0x0; expected 0x7\n\
          \x20 the page was last stored to by CPU 1 at step 2\n\
          \x20 the page was last changed by mmap, by CPU 1 at step 1"
     );
@@ -75,14 +75,14 @@ fn a_load_returns_the_last_store_or_is_reported() {
 }
 
 #[test]
-fn what_was_unmapped_is_gone_once_the_call_has_returned() {
+fn unmapped_pages_are_gone_once_munmap_has_returned() {
     let mut spec = spec();
     map(&mut spec, anon(0x1000, 0x1000, Rights::RW));
     spec.store(by(2), PARENT, va(0x1000), 7).expect("a store");
     let call = spec.call_begins(by(3), PARENT, MemoryCall::Munmap { addr: va(0x1000), len: 1 });
     spec.load(by(3), PARENT, va(0x1000), 7).expect("still there");
     spec.access_signalled(by(3), PARENT, va(0x1000), Access::Read, FaultSignal::NotMapped).expect("already gone");
-    assert!(spec.load(by(3), PARENT, va(0x1000), 8).is_err(), "but nothing else");
+    assert!(spec.load(by(3), PARENT, va(0x1000), 8).is_err(), "no other value is possible");
     spec.call_ends(by(4), call, CallResult::Done).expect("munmap succeeds");
     assert!(spec.load(by(5), PARENT, va(0x1000), 7).is_err());
     assert!(spec.access_signalled(by(5), PARENT, va(0x1000), Access::Read, FaultSignal::NotAllowed).is_err());
@@ -90,29 +90,29 @@ fn what_was_unmapped_is_gone_once_the_call_has_returned() {
 }
 
 #[test]
-fn once_the_new_was_seen_the_old_is_over() {
+fn once_an_effect_was_observed_the_old_state_is_impossible() {
     let mut spec = spec();
     map(&mut spec, anon(0x1000, 0x1000, Rights::RW));
     spec.store(by(2), PARENT, va(0x1000), 7).expect("a store");
     let call = spec.call_begins(by(3), PARENT, MemoryCall::DontNeed { addr: va(0x1000), len: 0x1000 });
     spec.load(by(4), PARENT, va(0x1000), 0).expect("dropped");
-    assert!(spec.load(by(5), PARENT, va(0x1000), 7).is_err(), "a stale translation brings it back");
+    assert!(spec.load(by(5), PARENT, va(0x1000), 7).is_err(), "a stale translation would return the old value");
     spec.call_ends(by(6), call, CallResult::Done).expect("success");
 }
 
 #[test]
-fn a_fault_may_come_to_what_was_possible_at_any_time_since_it_began() {
+fn a_fault_may_have_any_result_possible_since_it_began() {
     let mut spec = spec();
     let fault = spec.fault_begins(PARENT, va(0x1000), Access::Write);
     map(&mut spec, anon(0x1000, 0x1000, Rights::READ));
     must(&mut spec, MemoryCall::Mprotect { addr: va(0x1000), len: 0x1000, rights: Rights::RW }, CallResult::Done);
     spec.fault_ends(by(2), fault, Err(FaultSignal::NotAllowed)).expect("between the two calls");
     let fault = spec.fault_begins(PARENT, va(0x1000), Access::Write);
-    assert!(spec.fault_ends(by(3), fault, Err(FaultSignal::NotAllowed)).is_err(), "not any more");
+    assert!(spec.fault_ends(by(3), fault, Err(FaultSignal::NotAllowed)).is_err(), "the result is no longer possible");
 }
 
 #[test]
-fn mprotect_changes_what_lies_before_a_hole() {
+fn mprotect_changes_the_pages_before_a_hole() {
     let mut spec = spec();
     map(&mut spec, anon(0x1000, 0x2000, Rights::RW));
     map(&mut spec, anon(0x4000, 0x1000, Rights::RW));
@@ -129,13 +129,17 @@ fn mprotect_changes_what_lies_before_a_hole() {
 }
 
 #[test]
-fn mprotect_cannot_give_what_the_file_was_not_opened_for() {
+fn mprotect_cannot_grant_more_than_the_file_was_opened_for() {
     let mut spec = spec();
     map(&mut spec, anon(0x1000, 0x1000, Rights::READ));
     map(&mut spec, file(0x2000, 0x1000, Rights::READ, true, 0, Rights::READ));
     let call = MemoryCall::Mprotect { addr: va(0x1000), len: 0x2000, rights: Rights::RW };
     must(&mut spec, call, CallResult::Failed(Errno::EACCES));
-    assert_eq!(spec.expect(PARENT, va(0x1000), Access::Write), [AccessResult::Made], "what lies before it was changed");
+    assert_eq!(
+        spec.expect(PARENT, va(0x1000), Access::Write),
+        [AccessResult::Made],
+        "the pages before it were changed"
+    );
     assert!(refused(&mut spec, call, CallResult::Failed(Errno::ENOMEM)));
     assert!(refused(&mut spec, call, CallResult::Done));
     let shared = file(0x3000, 0x1000, Rights::RW, true, 0, Rights::READ);
@@ -144,7 +148,7 @@ fn mprotect_cannot_give_what_the_file_was_not_opened_for() {
 }
 
 #[test]
-fn arguments_are_judged_as_linux_does() {
+fn invalid_arguments_get_linuxs_errors() {
     let mut spec = spec();
     let failed = CallResult::Failed;
     must(&mut spec, MemoryCall::Munmap { addr: va(0x1000), len: 0 }, failed(Errno::EINVAL));
@@ -160,7 +164,7 @@ fn arguments_are_judged_as_linux_does() {
 }
 
 #[test]
-fn a_chosen_address_must_be_free_and_a_vacant_one_may_exist() {
+fn a_chosen_address_must_be_free_and_noreplace_fails_on_mappings() {
     let mut spec = spec();
     map(&mut spec, anon(0x1000, 0x1000, Rights::RW));
     let anywhere = MemoryCall::Mmap {
@@ -203,7 +207,7 @@ fn brk_moves_or_stays() {
 }
 
 #[test]
-fn brk_stays_where_something_is_in_its_way() {
+fn brk_does_not_move_over_a_mapping() {
     let mut spec = spec();
     map(&mut spec, anon(0x100_1000, 0x1000, Rights::READ));
     must(&mut spec, MemoryCall::Brk { to: va(0x100_1800) }, CallResult::Break(va(0x100_0000)));
@@ -211,7 +215,7 @@ fn brk_stays_where_something_is_in_its_way() {
 }
 
 #[test]
-fn parent_and_child_part_at_the_fork() {
+fn parent_and_child_have_separate_private_memory_after_fork() {
     let mut spec = spec();
     map(&mut spec, anon(0x1000, 0x1000, Rights::RW));
     map(&mut spec, file(0x2000, 0x1000, Rights::RW, true, 0, Rights::RW));
@@ -220,7 +224,7 @@ fn parent_and_child_part_at_the_fork() {
     spec.store(by(3), PARENT, va(0x1000), 2).expect("a store");
     spec.store(by(3), CHILD, va(0x1008), 3).expect("a store");
     spec.store(by(3), CHILD, va(0x2000), 4).expect("a store");
-    spec.load(by(4), CHILD, va(0x1000), 1).expect("what was there at the fork");
+    spec.load(by(4), CHILD, va(0x1000), 1).expect("the contents at the fork");
     assert!(spec.load(by(4), CHILD, va(0x1000), 2).is_err(), "the parent's later store");
     assert!(spec.load(by(4), PARENT, va(0x1008), 3).is_err(), "the child's store");
     spec.load(by(4), PARENT, va(0x2000), 4).expect("shared memory is shared");
@@ -229,21 +233,21 @@ fn parent_and_child_part_at_the_fork() {
 }
 
 #[test]
-fn a_private_mapping_shows_the_file_until_it_is_stored_to() {
+fn a_private_mapping_shows_the_file_until_the_first_store() {
     let mut spec = spec();
     map(&mut spec, file(0x1000, 0x1000, Rights::RW, true, 0, Rights::RW));
     map(&mut spec, file(0x2000, 0x2000, Rights::RW, false, 0, Rights::READ));
-    spec.load(by(2), PARENT, va(0x3008), initial(1, 1)).expect("what the file holds");
+    spec.load(by(2), PARENT, va(0x3008), initial(1, 1)).expect("the contents of the file");
     spec.store(by(2), PARENT, va(0x1000), 1).expect("a store to the file");
-    spec.load(by(2), PARENT, va(0x2000), 1).expect("seen through");
+    spec.load(by(2), PARENT, va(0x2000), 1).expect("the private mapping shows the file");
     spec.store(by(2), PARENT, va(0x2008), 2).expect("a store to a copy");
     spec.store(by(2), PARENT, va(0x1000), 3).expect("a store to the file");
     spec.load(by(2), PARENT, va(0x2000), 1).expect("the copy stays");
-    assert!(spec.load(by(2), PARENT, va(0x1008), 2).is_err(), "the file doesn't have the copy's store");
+    assert!(spec.load(by(2), PARENT, va(0x1008), 2).is_err(), "the store to the copy is not in the file");
 }
 
 #[test]
-fn a_copy_being_made_has_what_the_file_had_meanwhile() {
+fn a_private_copy_may_have_any_contents_the_file_had_during_the_fault() {
     let mut spec = spec();
     map(&mut spec, file(0x1000, 0x1000, Rights::RW, true, 0, Rights::RW));
     map(&mut spec, file(0x2000, 0x1000, Rights::RW, false, 0, Rights::READ));
@@ -258,11 +262,15 @@ fn a_copy_being_made_has_what_the_file_had_meanwhile() {
         "{possible:?}"
     );
     spec.load(by(6), PARENT, va(0x2000), 1).expect("copied after the first store");
-    assert_eq!(spec.expect(PARENT, va(0x2000), Access::Read), [AccessResult::Value(1)], "now it is known");
+    assert_eq!(
+        spec.expect(PARENT, va(0x2000), Access::Read),
+        [AccessResult::Value(1)],
+        "the load has resolved the cell"
+    );
 }
 
 #[test]
-fn truncation_takes_copies_too_and_what_grows_again_is_zero() {
+fn truncation_drops_private_copies_and_regrown_pages_are_zero() {
     let mut spec = spec();
     map(&mut spec, file(0x1000, 0x2000, Rights::RW, false, 0, Rights::READ));
     spec.store(by(2), PARENT, va(0x2000), 1).expect("a store to a copy");
@@ -278,7 +286,7 @@ fn truncation_takes_copies_too_and_what_grows_again_is_zero() {
 }
 
 #[test]
-fn neighbours_that_look_alike_are_one_line() {
+fn adjacent_mappings_that_can_merge_are_one_line() {
     let mut spec = spec();
     map(&mut spec, anon(0x1000, 0x1000, Rights::RW));
     map(&mut spec, anon(0x2000, 0x1000, Rights::RW));
@@ -301,7 +309,7 @@ fn neighbours_that_look_alike_are_one_line() {
 }
 
 #[test]
-fn where_memory_may_fail_it_changes_nothing() {
+fn a_call_that_fails_for_lack_of_memory_changes_nothing() {
     let mut spec = Spec::new(va(0x7fff_ffff_f000), true);
     spec.add_space(PARENT, va(0x100_0000));
     map(&mut spec, anon(0x1000, 0x1000, Rights::RW));
@@ -314,6 +322,6 @@ fn where_memory_may_fail_it_changes_nothing() {
         CallResult::Failed(Errno::ENOMEM),
     );
     assert_eq!(spec.expect(PARENT, va(0x1000), Access::Write), [AccessResult::Made]);
-    spec.access_signalled(by(2), PARENT, va(0x1000), Access::Write, FaultSignal::NoMemory).expect("may be");
+    spec.access_signalled(by(2), PARENT, va(0x1000), Access::Write, FaultSignal::NoMemory).expect("a possible signal");
     assert!(super::spec().access_signalled(by(2), PARENT, va(0x1000), Access::Write, FaultSignal::NoMemory).is_err());
 }

@@ -1,5 +1,6 @@
-//! The reference memory: by hand where Linux's semantics have corners, and against a naive memory
-//! whose calls take their time, act page by page and overlap with accesses (INV-ORACLE-O3,
+//! The reference memory, on cases made by hand and against a naive memory.
+//!
+//! Calls on the naive memory act page by page and overlap with accesses (INV-ORACLE-O3,
 //! INV-ORACLE-SPEC).
 
 mod exclusive;
@@ -27,7 +28,7 @@ fn spec() -> Spec {
     spec
 }
 
-/// Decisions, until they run out.
+/// Random decisions; 0 once they have run out.
 struct Choices(std::vec::IntoIter<u16>);
 
 impl Choices {
@@ -71,16 +72,16 @@ impl Choices {
     }
 }
 
-/// What a thread is in the middle of.
+/// What a thread is doing.
 enum Doing {
     Nothing,
-    /// The pages left to act on, once the call was decided.
+    /// In a call: its result and the pages left to act on, once they are decided.
     Calling {
         id: CallId,
         call: MemoryCall,
         decided: Option<(CallResult, Vec<VirtAddr>)>,
     },
-    /// What came of the fault, once it was decided.
+    /// In a fault: its result, once it is decided.
     Faulting {
         id: FaultId,
         va: VirtAddr,
@@ -93,10 +94,10 @@ struct Run {
     spec: Spec,
     naive: Naive,
     threads: [Doing; 3],
-    /// The thread whose call acts now; calls take turns, accesses don't wait for them.
+    /// The thread whose call acts on pages; calls are serialised, accesses are not.
     lock: Option<usize>,
     children: u64,
-    /// The child that a fork is copying to, and the pages that it has copied.
+    /// The child of the fork in flight, and the pages copied so far.
     copying: Option<(SpaceId, Vec<u64>)>,
     step: u64,
 }
@@ -172,7 +173,7 @@ impl Run {
         }
     }
 
-    /// An access, by the parent or by a child; one that would get a signal begins a fault.
+    /// Makes an access of the parent or a child; one that would get a signal may begin a fault.
     fn access(&mut self, thread: usize, choices: &mut Choices) -> Result<(), TestCaseError> {
         let (va, write, by) = (choices.cell(), choices.below(2) == 0, self.by(thread));
         let youngest = SpaceId::new(1 + self.children);
@@ -190,7 +191,7 @@ impl Run {
             return check(self.spec.load(by, space, va, self.naive.load(space, va)));
         }
         self.naive.store(space, va, self.step);
-        // Until fork returns, a CPU may still store to the page that it shared.
+        // Until fork returns, a CPU may still store to a page that was copied.
         if let Some((child, copied)) = &self.copying
             && space == PARENT
             && copied.contains(&va.page_index())
@@ -201,7 +202,7 @@ impl Run {
         check(self.spec.store(by, space, va, self.step))
     }
 
-    /// Nothing is under way: each cell has exactly one answer, and it is the naive memory's.
+    /// Checks that the naive memory's value of each cell is among the expected ones.
     fn compare(&self) -> Result<(), TestCaseError> {
         for &space in self.naive.spaces.keys() {
             let space = SpaceId::new(space);
@@ -235,15 +236,15 @@ fn run(choices: Vec<u16>) -> Result<Run, TestCaseError> {
 }
 
 proptest! {
-    /// No lawful answer is refused, however calls and accesses overlap.
+    /// However calls and accesses overlap, no possible result is reported.
     #[test]
-    fn what_a_memory_without_tlbs_answers_is_accepted(choices in prop::collection::vec(any::<u16>(), 0..800)) {
+    fn every_result_of_a_memory_without_tlbs_is_accepted(choices in prop::collection::vec(any::<u16>(), 0..800)) {
         run(choices)?;
     }
 
-    /// Without overlap there is one answer, and it is the right one.
+    /// Without overlap, exactly one result is possible, and it is the right one.
     #[test]
-    fn one_after_the_other_there_is_one_answer(calls in prop::collection::vec(any::<u16>(), 0..300)) {
+    fn without_overlap_exactly_one_result_is_possible(calls in prop::collection::vec(any::<u16>(), 0..300)) {
         let mut choices = Choices(calls.into_iter());
         let (mut spec, mut naive, mut step) = (spec(), Naive::new(FILE_PAGES), 0);
         let by = |step| CpuStep { cpu: CpuId::new(0), step };
@@ -306,5 +307,5 @@ fn overlapping_runs_do_overlap() {
     let run = run(choices).expect("no violation");
     let overlapped = run.spec.tally().of(Antecedent::Overlapped);
     assert!(overlapped > 100 && run.children > 3, "{overlapped} accesses and {} forks", run.children);
-    run.compare().expect("the naive memory's answers are among those expected");
+    run.compare().expect("the naive memory's values are expected");
 }

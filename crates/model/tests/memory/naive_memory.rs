@@ -1,4 +1,4 @@
-//! A memory as simple as can be: calls act page by page, one after the other, on plain arrays.
+//! A naive memory: calls act page by page, one after the other, on plain arrays.
 
 use pagewright_model::spec::{
     CallResult, FaultSignal, MappingFlags, MemoryCall, MmapObject, MmapPlacement, PageBacking, PageMapping,
@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 pub(crate) const FILE: FileId = FileId::new(1);
 pub(crate) const CELLS: usize = 4;
 
-/// What cells of the file hold at first.
+/// The initial value of a cell of the file.
 pub(crate) fn initial(page: u64, cell: u16) -> u64 {
     0xf000 + page * 16 + u64::from(cell)
 }
@@ -32,7 +32,7 @@ impl Naive {
         Self { spaces: BTreeMap::from([(1, BTreeMap::new())]), file: (0..file_pages).map(page).collect() }
     }
 
-    /// What the call will answer, and the pages that it acts on.
+    /// The result of a call, and the pages on which it acts.
     pub(crate) fn decide(&self, space: SpaceId, call: MemoryCall) -> (CallResult, PageRange) {
         let pages = &self.spaces[&space.raw()];
         let range = |addr: VirtAddr, len| PageRange::from_len(addr, len).expect("a range of pages");
@@ -64,12 +64,12 @@ impl Naive {
                 (if hole { CallResult::Failed(Errno::ENOMEM) } else { CallResult::Done }, range(addr, len))
             }
             MemoryCall::Fork | MemoryCall::Brk { .. } | MemoryCall::Exit | MemoryCall::Exclusive(_) => {
-                panic!("not acted out here")
+                panic!("the naive memory does not model this call")
             }
         }
     }
 
-    /// What the call does to one page.
+    /// Applies a call to one page.
     pub(crate) fn act(&mut self, space: SpaceId, call: MemoryCall, va: VirtAddr) {
         let pages = self.spaces.get_mut(&space.raw()).expect("a space");
         let index = va.page_index();
@@ -115,7 +115,7 @@ impl Naive {
             | MemoryCall::Brk { .. }
             | MemoryCall::Exit
             | MemoryCall::Exclusive(_) => {
-                panic!("not acted out here")
+                panic!("the naive memory does not model this call")
             }
         }
     }
@@ -126,7 +126,7 @@ impl Naive {
         }
     }
 
-    /// What signal an access gets, if any.
+    /// The signal that an access gets, if any.
     pub(crate) fn refuses(&self, space: SpaceId, va: VirtAddr, access: Access) -> Option<FaultSignal> {
         let Some(page) = self.spaces[&space.raw()].get(&va.page_index()) else { return Some(FaultSignal::NotMapped) };
         let rights = page.map.rights;

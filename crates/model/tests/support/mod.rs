@@ -1,4 +1,4 @@
-//! A machine that remembers what a test says it remembers.
+//! A machine whose caches and page tables are set by the test.
 
 use pagewright_types::judge::{CachedEntry, CachedEntryKind, CachedEntryState, Fact, Judge, MemoryAccess, Witness};
 use pagewright_types::{Access, CpuId, IsaKind, Level, Order, PageRange, Pfn, PhysAddr, Rights, Tag, VirtAddr};
@@ -11,12 +11,12 @@ pub(crate) const TAG: Tag = Tag::new(3);
 pub(crate) const VA: VirtAddr = VirtAddr::new(0x7000);
 pub(crate) const FRAME: Pfn = Pfn::new(0x1234);
 
-/// What is cached and what is in memory.
+/// The caches and the memory of the machine.
 pub(crate) struct Machine {
     pub(crate) isa: IsaKind,
     pub(crate) cached: Vec<CachedEntry>,
     words: HashMap<u64, u64>,
-    /// Stores that walkers don't see yet.
+    /// Stores that walkers cannot see yet.
     waiting: HashMap<u64, u64>,
 }
 
@@ -39,7 +39,7 @@ impl Witness for Machine {
 }
 
 impl Machine {
-    /// Tables 0x10 → 0x11 → 0x12 → 0x13 for the lowest addresses, with nothing mapped.
+    /// Creates the tables 0x10 → 0x11 → 0x12 → 0x13 for the lowest addresses, with nothing mapped.
     pub(crate) fn new(isa: IsaKind) -> Self {
         let mut machine = Self { isa, cached: Vec::new(), words: HashMap::new(), waiting: HashMap::new() };
         let below = match isa {
@@ -65,26 +65,26 @@ impl Machine {
             }
     }
 
-    /// Puts a leaf, or nothing where there are no rights, into the last table.
+    /// Stores a leaf in the last table, or zero if there are no rights.
     pub(crate) fn map(&mut self, va: VirtAddr, pfn: Pfn, rights: Rights) {
         let raw = if rights.is_empty() { 0 } else { self.leaf(pfn, rights) };
         self.waiting.remove(&Self::slot(va));
         self.words.insert(Self::slot(va), raw);
     }
 
-    /// The same, by a store that walkers don't see yet.
+    /// The same by a store that walkers cannot see yet.
     pub(crate) fn map_late(&mut self, va: VirtAddr, pfn: Pfn, rights: Rights) {
         let raw = if rights.is_empty() { 0 } else { self.leaf(pfn, rights) };
         self.waiting.insert(Self::slot(va), raw);
     }
 
-    /// Caches something on CPU 1.
+    /// Adds an entry to the caches of CPU 1.
     pub(crate) fn remember(&mut self, kind: CachedEntryKind, level: Level, state: CachedEntryState) {
         let va = VA.align_down(level.span());
         self.cached.push(CachedEntry { cpu: CPU1, kind, tag: TAG, root: ROOT, va, level, global: false, state });
     }
 
-    /// Caches the page at [`VA`] on CPU 1.
+    /// Fills the TLB of CPU 1 with the translation of [`VA`].
     pub(crate) fn fill(&mut self, rights: Rights, state: CachedEntryState) {
         self.remember(CachedEntryKind::Translation { pfn: FRAME, rights }, Level::PTE, state);
     }
@@ -93,7 +93,7 @@ impl Machine {
         self.cached.clear();
     }
 
-    /// An access of CPU 1 to [`VA`] that its TLB answered with [`FRAME`].
+    /// Makes an access of CPU 1 to [`VA`] that hits [`FRAME`] in its TLB.
     pub(crate) fn hit(&self, judge: &mut dyn Judge, access: Access) {
         self.access(judge, FRAME, access, true);
     }

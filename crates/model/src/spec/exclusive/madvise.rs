@@ -1,5 +1,7 @@
-//! `madvise`, page by page (`madvise_walk_vmas`): holes are passed over and are an error in the
-//! end; a page that can't take the advice ends it.
+//! `madvise`, page by page.
+//!
+//! As in `madvise_walk_vmas`, holes are skipped and yield `ENOMEM` at the end. The first page that
+//! refuses the advice ends the call.
 
 use super::super::call::CallResult;
 use super::super::file::Files;
@@ -18,7 +20,7 @@ macro_rules! advice {
             [$($name),*].contains(&advice)
         }
 
-        /// What the call with this advice is called.
+        /// The name of the call with this advice.
         pub(super) const fn name(advice: u32) -> &'static str {
             match advice {
                 $($name => concat!("madvise(MADV_", stringify!($name), ")"),)*
@@ -28,8 +30,8 @@ macro_rules! advice {
     };
 }
 
-// `include/uapi/asm-generic/mman-common.h`. What needs KSM, huge pages or memory failure is not
-// known to a kernel without them.
+// `include/uapi/asm-generic/mman-common.h`. A kernel without KSM, huge pages and memory failure
+// does not know their advice.
 advice! {
     NORMAL = 0,
     RANDOM = 1,
@@ -53,12 +55,12 @@ advice! {
     GUARD_REMOVE = 103,
 }
 
-/// Advice that throws contents away, here or in a child (`is_discard`).
+/// Whether the advice discards contents, here or in a child (`is_discard`).
 fn discards(advice: u32) -> bool {
     [DONTNEED, FREE, REMOVE, DONTFORK, WIPEONFORK, DONTNEED_LOCKED, GUARD_INSTALL].contains(&advice)
 }
 
-/// Why a page can't take the advice.
+/// The error with which a page refuses the advice.
 fn refusal(map: &PageMapping, advice: u32, files: &Files) -> Option<Errno> {
     let anonymous = map.backing == PageBacking::Anon;
     if discards(advice) && map.flags.sealed && anonymous && !map.rights.contains(Rights::WRITE) {
@@ -90,7 +92,7 @@ fn refusal(map: &PageMapping, advice: u32, files: &Files) -> Option<Errno> {
     }
 }
 
-/// What taking the advice does to a page.
+/// The effect of the advice on a page.
 fn change(map: &PageMapping, advice: u32) -> Option<Change> {
     let flags = map.flags;
     Some(match advice {
@@ -117,8 +119,10 @@ impl Spec {
         }
     }
 
-    /// Each range in turn, until one fails; if that is not the first, the bytes before it are the
-    /// answer.
+    /// The result and the effects of `process_madvise`.
+    ///
+    /// The ranges are advised in turn until one fails. If an earlier one succeeded, the result is
+    /// the number of bytes before the failure.
     pub(super) fn advised_ranges(&self, process: &Process, ranges: [(VirtAddr, u64); 2], advice: u32) -> CallEffect {
         if !is_known(advice) || ranges.iter().any(|(_, len)| *len > i64::MAX as u64) {
             return CallEffect::failed(Errno::EINVAL);
@@ -133,11 +137,11 @@ impl Spec {
             if bytes == total {
                 break;
             }
-            // What the first range does to pages is seen by the second only where both are the
-            // same.
-            let course = self.advised(process, addr, len, advice);
-            changes.extend(course.changes);
-            match course.result {
+            // The second range is judged without the effects of the first, which matter only where
+            // the two overlap.
+            let effect = self.advised(process, addr, len, advice);
+            changes.extend(effect.changes);
+            match effect.result {
                 CallResult::Failed(errno) if bytes == 0 => {
                     return CallEffect { result: CallResult::Failed(errno), changes };
                 }
@@ -166,7 +170,7 @@ impl Process {
         CallEffect { result, changes }
     }
 
-    /// Page by page, up to the first that can't be had.
+    /// Populates page by page, up to the first page that cannot be faulted in.
     fn populated(&self, range: PageRange, advice: u32, files: &Files) -> CallEffect {
         let needed = if advice == POPULATE_WRITE { Rights::WRITE } else { Rights::READ };
         let mut changes = Vec::new();
@@ -193,7 +197,7 @@ impl Process {
     }
 }
 
-/// Whether an access would get `SIGBUS`.
+/// Whether an access would get `SIGBUS`, because the page is past the end of its file.
 pub(super) fn is_past_end(map: &PageMapping, files: &Files) -> bool {
     match map.backing {
         PageBacking::Anon => false,

@@ -1,4 +1,4 @@
-//! `mlock` and its kin; `mseal`, `msync` and `mincore`, which ask the same of a range.
+//! `mlock2`, `munlock`, `mlockall`, `munlockall`, `mseal`, `msync` and `mincore`.
 
 use super::super::Process;
 use super::super::file::Files;
@@ -16,9 +16,9 @@ const CURRENT: u32 = 1;
 const FUTURE: u32 = 2;
 const ONFAULT: u32 = 4;
 
-/// The pages that bytes touch: their start and length.
+/// The start and the length of the pages that a range of bytes touches.
 ///
-/// A length that wraps is a short one.
+/// The end may wrap, which leaves a short length, as in Linux.
 pub(super) fn touched(addr: VirtAddr, len: u64) -> (VirtAddr, u64) {
     let start = addr.align_down(PAGE_SIZE);
     (start, rounded(len.wrapping_add(addr.since(start))))
@@ -45,26 +45,26 @@ impl Process {
         }
         let Some(range) = range else { return CallEffect::failed(Errno::EINVAL) };
         let lock = if flags == 1 { MlockMode::OnFault } else { MlockMode::Locked };
-        let course = self.relock(range, lock);
-        if course.result != CallResult::Done || lock == MlockMode::OnFault {
-            return course;
+        let effect = self.relock(range, lock);
+        if effect.result != CallResult::Done || lock == MlockMode::OnFault {
+            return effect;
         }
-        self.brought_in(range, course, files)
+        self.fault_in(range, effect, files)
     }
 
-    /// After a lock, all pages are faulted in, up to the first that can't be.
-    fn brought_in(&self, range: PageRange, course: CallEffect, files: &Files) -> CallEffect {
-        let mut course = course;
+    /// Faults in all pages after a lock, up to the first that cannot be faulted in.
+    fn fault_in(&self, range: PageRange, effect: CallEffect, files: &Files) -> CallEffect {
+        let mut effect = effect;
         for (index, map) in self.mapped_in(range).0 {
             if map.rights.is_empty() || map.flags.guarded || is_past_end(&map, files) {
-                return course.ends(CallResult::Failed(Errno::ENOMEM));
+                return effect.ends(CallResult::Failed(Errno::ENOMEM));
             }
-            course.changes.push((index, Change::Copy));
+            effect.changes.push((index, Change::Copy));
         }
-        course
+        effect
     }
 
-    /// Up to the first hole.
+    /// Changes the lock mode of the pages up to the first hole.
     fn relock(&self, range: PageRange, lock: MlockMode) -> CallEffect {
         let (mut changes, mut next) = (Vec::new(), range.start().page_index());
         for (index, map) in self.mapped_in(range).0 {
@@ -100,15 +100,15 @@ impl Process {
             return CallEffect::failed(Errno::ENOMEM);
         }
         let lock = if flags & ONFAULT == 0 { MlockMode::Locked } else { MlockMode::OnFault };
-        let mut course = CallEffect::done();
+        let mut effect = CallEffect::done();
         for (index, map) in self.all_mapped() {
-            course.changes.push((index, relocked(&map, lock)));
-            // Faulted in as far as possible, and nobody says how far that was.
+            effect.changes.push((index, relocked(&map, lock)));
+            // The pages are faulted in as far as possible; the result does not say how far.
             if lock == MlockMode::Locked {
-                course.changes.push((index, Change::MayCopy));
+                effect.changes.push((index, Change::MayCopy));
             }
         }
-        course
+        effect
     }
 
     pub(super) fn unlock_all(&self) -> CallEffect {
@@ -117,7 +117,7 @@ impl Process {
         CallEffect { result: CallResult::Done, changes }
     }
 
-    /// What `mlockall` says of what is not mapped yet.
+    /// Sets how `mlockall` locks future mappings.
     pub(super) fn lock_future(&mut self, flags: u32, result: CallResult) {
         if result == CallResult::Done {
             self.future = match (flags & FUTURE != 0, flags & ONFAULT != 0) {
@@ -141,7 +141,7 @@ impl Process {
         }
     }
 
-    /// `msync`: what is stored is seen by everybody at once, so nothing changes.
+    /// `msync` changes nothing, because every store is visible at once.
     pub(super) fn sync(&self, addr: VirtAddr, len: u64, flags: u32) -> CallEffect {
         let (asynchronously, invalidate, synchronously) = (1, 2, 4);
         let both = asynchronously | synchronously;
@@ -165,7 +165,7 @@ impl Process {
         if hole || next < range.end().page_index() { CallEffect::failed(Errno::ENOMEM) } else { CallEffect::done() }
     }
 
-    pub(super) fn ask_resident(&self, addr: VirtAddr, len: u64, user_end: VirtAddr) -> CallEffect {
+    pub(super) fn mincore(&self, addr: VirtAddr, len: u64, user_end: VirtAddr) -> CallEffect {
         if !addr.is_page_aligned() {
             return CallEffect::failed(Errno::EINVAL);
         }
@@ -177,8 +177,8 @@ impl Process {
 }
 
 impl Spec {
-    /// Pages of `range` that are locked have been faulted in as far as possible.
-    pub(in super::super) fn bring_locked(&mut self, space: SpaceId, range: PageRange) {
+    /// Records that the locked pages of `range` may have been faulted in.
+    pub(in super::super) fn fault_in_locked(&mut self, space: SpaceId, range: PageRange) {
         let Self { processes, files, .. } = self;
         let Some(process) = processes.get_mut(&space) else { return };
         for index in process.existing(range) {
@@ -190,23 +190,23 @@ impl Spec {
         }
     }
 
-    /// `mincore` has said whether the page of `va` is at hand.
+    /// Reports whether `mincore` shows the page of `va` as resident.
     ///
-    /// What a process has for itself is, unless there is swap: nothing else takes it away.
+    /// Without swap, a private copy is always resident.
     ///
     /// # Errors
-    /// A [`crate::Violation`] when it can't be so.
+    /// A [`crate::Violation`] if that is impossible.
     ///
     /// # Panics
-    /// When the process is unknown.
+    /// If the process is unknown.
     pub fn mincore_page(&self, by: CpuStep, space: SpaceId, va: VirtAddr, resident: bool) -> SpecVerdict {
-        let process = self.processes.get(&space).expect("a process that was told of and has not ended");
+        let process = self.processes.get(&space).expect("a process that was added and has not exited");
         let page = process.pages.get(&va.page_index());
         let has = page.is_some_and(|page| page.states.iter().all(|state| state.own.is_some()));
         if resident || !has || self.swaps {
             return Ok(());
         }
-        let expected = format!("page {va} resident: it has contents of its own");
-        Err(Self::violation(by, SpecMismatch::Call { space, call: "mincore", got: CallResult::Done, expected }))
+        let expected = format!("0x1 for page {va}, which has a private copy");
+        Err(Self::violation(by, SpecMismatch::Call { space, call: "mincore", got: CallResult::Number(0), expected }))
     }
 }

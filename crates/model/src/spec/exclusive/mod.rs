@@ -1,17 +1,15 @@
-//! Calls that have their process for themselves while they are under way, and what limits and seals
-//! mean for the others.
+//! Calls during which nothing else happens in their process.
 //!
-//! - [`ExclusiveCall`] – the calls. `advise`, `lock`, `remap`: what they do, page by page. `limits`: what
-//!   may not be passed. `grow`: stacks.
-//! - [`Change`] – what becomes of one page. Where memory may fail in the middle of a call, a change
-//!   *may* have been made.
+//! - [`ExclusiveCall`] – the calls. `madvise`, `mlock`, `mremap`: their effects, page by page.
+//!   `rlimit`: what rlimits and seals forbid, also to other calls. `stack_growth`: stacks.
+//! - [`Change`] – the effect on one page. If an allocation may have failed in the middle of a call,
+//!   a change may or may not have happened.
 //!
-//! Mappings are not known here, pages are. Where a call asks whether pages are one mapping
-//! (`mremap`), pages that differ surely are not, pages that one call mapped and none has parted
-//! since surely are, and of others both answers are right ([`Process::sew`]).
+//! The reference memory knows pages, not VMAs. `mremap` depends on whether pages are one VMA. Pages
+//! with different mappings are not. Pages that one call mapped are, if no call has split them
+//! since. For all others, both results are possible ([`Process::mark_seams`]).
 //!
-//! Not guaranteed: what may be asked of a page that `MADV_FREE` has given away, until it is stored
-//! to.
+//! Not guaranteed: whether a page after `MADV_FREE` has contents, until the next store.
 
 mod madvise;
 mod mlock;
@@ -22,8 +20,7 @@ mod stack_growth;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 use core::fmt;
-pub(super) use rlimit::Denial;
-pub use rlimit::MemoryRlimits;
+pub(super) use rlimit::{Denial, MemoryRlimits};
 
 use super::call::CallResult;
 use super::contents::PageContents;
@@ -33,54 +30,54 @@ use super::{Process, Spec};
 use crate::violation::CpuStep;
 use pagewright_types::{Errno, PAGE_SIZE, PageRange, Rights, SpaceId, VirtAddr};
 
-/// A call that is alone in its process.
+/// A call during which nothing else happens in its process.
 ///
-/// Flags and advice are Linux's numbers.
+/// Flags, advice and resources are Linux's numbers; lengths are in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ExclusiveCall {
     /// `mremap(2)`.
     Remap {
-        /// Where it is.
+        /// The old address.
         addr: VirtAddr,
-        /// Its bytes.
+        /// The old length.
         old_len: u64,
-        /// The bytes wanted.
+        /// The new length.
         new_len: u64,
         /// `MREMAP_*`.
         flags: u32,
-        /// The place wanted.
+        /// The requested address.
         new_addr: VirtAddr,
     },
     /// `madvise(2)`.
     Advise {
-        /// Where.
+        /// Start.
         addr: VirtAddr,
-        /// Bytes.
+        /// Length in bytes.
         len: u64,
         /// `MADV_*`.
         advice: u32,
     },
-    /// `process_madvise(2)` of one's own memory.
+    /// `process_madvise(2)` on the calling process.
     AdviseRanges {
-        /// Where, and bytes.
+        /// Start and length of each range.
         ranges: [(VirtAddr, u64); 2],
         /// `MADV_*`.
         advice: u32,
     },
     /// `mlock2(2)`.
     Lock {
-        /// Where.
+        /// Start.
         addr: VirtAddr,
-        /// Bytes.
+        /// Length in bytes.
         len: u64,
         /// `MLOCK_*`.
         flags: u32,
     },
     /// `munlock(2)`.
     Unlock {
-        /// Where.
+        /// Start.
         addr: VirtAddr,
-        /// Bytes.
+        /// Length in bytes.
         len: u64,
     },
     /// `mlockall(2)`.
@@ -92,40 +89,40 @@ pub enum ExclusiveCall {
     UnlockAll,
     /// `msync(2)`.
     Sync {
-        /// Where.
+        /// Start.
         addr: VirtAddr,
-        /// Bytes.
+        /// Length in bytes.
         len: u64,
         /// `MS_*`.
         flags: u32,
     },
-    /// `mincore(2)`; what it says of each page is told with [`Spec::mincore_page`].
+    /// `mincore(2)`; the result for each page is reported with [`Spec::mincore_page`].
     Resident {
-        /// Where.
+        /// Start.
         addr: VirtAddr,
-        /// Bytes.
+        /// Length in bytes.
         len: u64,
     },
     /// `mseal(2)`.
     Seal {
-        /// Where.
+        /// Start.
         addr: VirtAddr,
-        /// Bytes.
+        /// Length in bytes.
         len: u64,
-        /// There are none.
+        /// `mseal` has no flags: anything but 0 is an error.
         flags: u32,
     },
     /// `setrlimit(2)`.
     Limit {
         /// `RLIMIT_*`.
         resource: u32,
-        /// Bytes.
+        /// The new limit in bytes.
         bytes: u64,
     },
 }
 
 impl ExclusiveCall {
-    /// What users call it.
+    /// The name of the call, with its advice if it is `madvise`.
     pub const fn name(&self) -> &'static str {
         match self {
             Self::Remap { .. } => "mremap",
@@ -165,28 +162,28 @@ impl fmt::Display for ExclusiveCall {
     }
 }
 
-/// What becomes of a page.
+/// The effect of a call on one page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Change {
-    /// This is said of it from now on.
+    /// Its mapping has these flags from now on.
     Flags(MappingFlags),
-    /// Its private contents go.
+    /// Its private copy is dropped.
     Drop,
-    /// They may go.
+    /// Its private copy may be dropped at any time (`MADV_FREE`).
     Free,
-    /// They go, and nobody may touch it.
+    /// Its private copy is dropped, and accesses get a signal (`MADV_GUARD_INSTALL`).
     Guard,
-    /// It may be touched again.
+    /// The guard is removed (`MADV_GUARD_REMOVE`).
     Unguard,
-    /// It gets a private copy, if a store would give it one.
+    /// It is faulted in for a write, which may make a private copy.
     Copy,
-    /// It may have got one.
+    /// It may have been faulted in for a write.
     MayCopy,
-    /// What the shared memory behind it holds goes.
+    /// Its shared memory is discarded (`MADV_REMOVE`).
     Punch,
 }
 
-/// What a call comes to: what it answers, and what becomes of which pages.
+/// The expected result of a call and its effects on pages.
 struct CallEffect {
     result: CallResult,
     changes: Vec<(u64, Change)>,
@@ -206,12 +203,12 @@ impl CallEffect {
     }
 }
 
-/// Bytes rounded up to pages; a length that wraps is none, as with Linux's `PAGE_ALIGN`.
+/// A length rounded up to pages; it may wrap to 0, as in Linux's `PAGE_ALIGN`.
 fn rounded(len: u64) -> u64 {
     len.wrapping_add(PAGE_SIZE - 1) / PAGE_SIZE * PAGE_SIZE
 }
 
-/// The pages of an argument, whose start must be a page's.
+/// The pages of a range whose start is page-aligned.
 fn pages(addr: VirtAddr, len: u64) -> Option<PageRange> {
     PageRange::from_len(addr, len).ok()
 }
@@ -221,14 +218,12 @@ fn indices(range: PageRange) -> impl Iterator<Item = u64> {
 }
 
 impl Process {
-    /// What is mapped at page `index`.
-    ///
-    /// Where that is in doubt, whoever makes calls has left this one out.
+    /// The mapping of page `index`, which must not be uncertain.
     fn mapped(&self, index: u64) -> Option<PageMapping> {
         self.pages.get(&index)?.states.first()?.map
     }
 
-    /// All that is mapped, in order.
+    /// All mapped pages, in order.
     fn all_mapped(&self) -> Vec<(u64, PageMapping)> {
         let mut all: Vec<(u64, PageMapping)> =
             self.pages.keys().filter_map(|index| Some((*index, self.mapped(*index)?))).collect();
@@ -236,9 +231,9 @@ impl Process {
         all
     }
 
-    /// Pages of `range` that are mapped, in order, and whether all are.
+    /// The mapped pages of `range`, in order, and whether all of its pages are mapped.
     ///
-    /// A range may be far larger than what is mapped.
+    /// The range may be far larger than what is mapped.
     fn mapped_in(&self, range: PageRange) -> (Vec<(u64, PageMapping)>, bool) {
         let mut all = if range.pages() <= 1 << 12 {
             indices(range).filter_map(|index| Some((index, self.mapped(index)?))).collect()
@@ -250,7 +245,7 @@ impl Process {
         (all, whole)
     }
 
-    /// Whether it is beyond doubt what is mapped, and no call is under way.
+    /// Whether no call is in flight and the mapping of every page is certain.
     pub(super) fn is_certain(&self) -> bool {
         self.pending.is_empty() && self.pages.values().all(|page| page.map().is_ok())
     }
@@ -287,7 +282,7 @@ impl PossibleState {
 }
 
 impl Page {
-    /// Makes a change, or one that may have been made.
+    /// Applies a change that has happened (`surely`) or may have happened.
     fn change(&mut self, change: Change, surely: bool, files: &Files) {
         let changed: Vec<PossibleState> = self.states.iter().map(|state| state.changed(change, files)).collect();
         if surely && !matches!(change, Change::Free | Change::MayCopy) {
@@ -296,7 +291,7 @@ impl Page {
         self.drops += 1;
         self.fleeting |= change == Change::Free;
         if !matches!(change, Change::Flags(_)) {
-            self.blur();
+            self.forget_soft_dirty();
         }
         for state in changed {
             self.add(state);
@@ -305,8 +300,11 @@ impl Page {
 }
 
 impl Spec {
-    /// A call that was alone in its process has answered: judges the answer, and does what it did.
-    pub(super) fn alone(
+    /// Judges the result of an exclusive call and applies its effects.
+    ///
+    /// # Errors
+    /// The possible results, in words.
+    pub(super) fn exclusive_call(
         &mut self,
         by: CpuStep,
         space: SpaceId,
@@ -320,26 +318,26 @@ impl Spec {
         if let ExclusiveCall::Limit { resource, bytes } = *call {
             self.process(space).limits.set(resource, bytes);
         }
-        let course = self.course(space, call);
-        let lacks =
+        let effect = self.expected_effect(space, call);
+        let may_lack_memory =
             may_fail && matches!(result, CallResult::Failed(Errno::ENOMEM | Errno::EAGAIN) | CallResult::Bytes(_));
-        let surely = course.result == result && !lacks;
+        let surely = effect.result == result && !may_lack_memory;
         if surely && let ExclusiveCall::LockAll { flags } = *call {
             self.process(space).lock_future(flags, result);
         }
         if surely && *call == ExclusiveCall::UnlockAll {
             self.process(space).lock_future(0, result);
         }
-        if !surely && !lacks {
-            return Err(course.result.to_string());
+        if !surely && !may_lack_memory {
+            return Err(effect.result.to_string());
         }
-        self.make(by, space, call.name(), &course.changes, surely);
-        self.process(space).seams_of(call);
+        self.apply(by, space, call.name(), &effect.changes, surely);
+        self.process(space).mark_seams_of(call);
         Ok(())
     }
 
-    /// What a call comes to if memory suffices.
-    fn course(&self, space: SpaceId, call: &ExclusiveCall) -> CallEffect {
+    /// The result and the effects of a call if no allocation fails.
+    fn expected_effect(&self, space: SpaceId, call: &ExclusiveCall) -> CallEffect {
         let process = &self.processes[&space];
         match *call {
             ExclusiveCall::Advise { addr, len, advice } => self.advised(process, addr, len, advice),
@@ -349,13 +347,13 @@ impl Spec {
             ExclusiveCall::LockAll { flags } => process.lock_all(flags),
             ExclusiveCall::UnlockAll => process.unlock_all(),
             ExclusiveCall::Sync { addr, len, flags } => process.sync(addr, len, flags),
-            ExclusiveCall::Resident { addr, len } => process.ask_resident(addr, len, self.user_end),
+            ExclusiveCall::Resident { addr, len } => process.mincore(addr, len, self.user_end),
             ExclusiveCall::Seal { addr, len, flags } => process.seal(addr, len, flags),
             ExclusiveCall::Limit { .. } | ExclusiveCall::Remap { .. } => CallEffect::done(),
         }
     }
 
-    /// A page may have been made ready to be written.
+    /// Records that a page may have been faulted in for a write.
     pub(super) fn may_have_copied(&mut self, space: SpaceId, va: VirtAddr) {
         let Self { processes, files, .. } = self;
         let page = processes.get_mut(&space).and_then(|process| process.pages.get_mut(&va.page_index()));
@@ -364,9 +362,9 @@ impl Spec {
         }
     }
 
-    fn make(&mut self, by: CpuStep, space: SpaceId, name: &'static str, changes: &[(u64, Change)], surely: bool) {
+    fn apply(&mut self, by: CpuStep, space: SpaceId, name: &'static str, changes: &[(u64, Change)], surely: bool) {
         let Self { processes, files, .. } = self;
-        let process = processes.get_mut(&space).expect("a process that was told of and has not ended");
+        let process = processes.get_mut(&space).expect("a process that was added and has not exited");
         let mut punched = Vec::new();
         for (index, change) in changes {
             let Some(page) = process.pages.get_mut(index) else { continue };
@@ -376,22 +374,22 @@ impl Spec {
                 if let Some(PageBacking::File { file: id, index }) = backing
                     && let Some(file) = files.0.get_mut(&id)
                 {
-                    // Needs no memory.
-                    file.throw_away(index);
+                    // This allocates nothing, so it has happened.
+                    file.discard(index);
                     punched.push((id, index));
                 }
             }
             page.change(*change, surely, files);
         }
         if !punched.is_empty() {
-            self.blur_all_of(|file, index| punched.contains(&(file, index)));
+            self.forget_soft_dirty_of(|file, index| punched.contains(&(file, index)));
         }
     }
 }
 
 impl Process {
-    /// A call about mappings may part them where its range begins and ends.
-    fn seams_of(&mut self, call: &ExclusiveCall) {
+    /// Marks where a call may have split VMAs: at the start and at the end of its range.
+    fn mark_seams_of(&mut self, call: &ExclusiveCall) {
         let ranges = match *call {
             ExclusiveCall::Advise { addr, len, .. } | ExclusiveCall::Seal { addr, len, .. } => [(addr, len), (addr, 0)],
             ExclusiveCall::AdviseRanges { ranges, .. } => ranges,
@@ -407,7 +405,7 @@ impl Process {
         };
         for (addr, len) in ranges {
             if let Some(range) = pages(addr, len).filter(|range| !range.is_empty()) {
-                self.sew(range);
+                self.mark_seams(range);
             }
         }
     }

@@ -1,4 +1,4 @@
-//! `mremap`: pages that go elsewhere.
+//! `mremap`: mappings that move, grow and shrink.
 
 use super::super::call::CallResult;
 use super::super::file::Files;
@@ -16,7 +16,7 @@ const MAYMOVE: u32 = 1;
 const FIXED: u32 = 2;
 const DONTUNMAP: u32 = 4;
 
-/// A request whose arguments are sound, in whole pages.
+/// A request with valid arguments; lengths are multiples of the page size.
 #[derive(Clone, Copy)]
 struct Request {
     addr: VirtAddr,
@@ -26,20 +26,20 @@ struct Request {
     to: VirtAddr,
 }
 
-/// What a request comes to.
+/// The effect of a request.
 #[derive(Debug)]
 enum RemapEffect {
     /// Nothing happens.
     Stays,
-    /// The end goes.
+    /// The end of the mapping is unmapped.
     Shrinks(PageRange),
-    /// More pages like the first, behind them.
+    /// The mapping grows in place by `range`, whose first page is `first`.
     Grows { first: PageMapping, range: PageRange },
-    /// Pages go to a place that is known (`to`), or that the answer tells.
+    /// The mapping moves to `to`, or to the address in the result.
     Moves { source: PageRange, to: Option<VirtAddr>, pages: u64 },
 }
 
-/// Whether pages are one mapping.
+/// Whether pages belong to a single VMA.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum SingleMapping {
     Yes,
@@ -55,14 +55,14 @@ fn request(call: &ExclusiveCall, user_end: VirtAddr) -> Option<Request> {
         return sound.then_some(request);
     }
     let to = pages(new_addr, request.new).filter(|to| to.end() <= user_end)?;
-    // The end of the source may wrap, and is compared as it is then (`vrm_overlaps`).
+    // The end of the source may wrap; Linux compares the wrapped value (`vrm_overlaps`).
     let overlaps = addr.raw().wrapping_add(request.old) > to.start().raw() && to.end() > addr;
     let same_size = flags & DONTUNMAP == 0 || request.old == request.new;
     (flags & MAYMOVE != 0 && same_size && !overlaps).then_some(request)
 }
 
-/// What follows `map` after so many pages.
-fn continued(map: PageMapping, by: u64) -> PageMapping {
+/// The mapping `by` pages after `map`.
+fn mapping_after(map: PageMapping, by: u64) -> PageMapping {
     match map.backing {
         PageBacking::Anon => map,
         PageBacking::File { file, index } => {
@@ -71,17 +71,21 @@ fn continued(map: PageMapping, by: u64) -> PageMapping {
     }
 }
 
-/// Whether two pages side by side could be one mapping's.
+/// Whether two adjacent pages could belong to one VMA.
 fn is_alike(map: PageMapping, other: PageMapping, index: u64, neighbour: u64) -> bool {
     let plain = |mut map: PageMapping| {
         map.flags.guarded = false;
         map
     };
-    if index < neighbour { continued(plain(map), 1) == plain(other) } else { plain(map) == continued(plain(other), 1) }
+    if index < neighbour {
+        mapping_after(plain(map), 1) == plain(other)
+    } else {
+        plain(map) == mapping_after(plain(other), 1)
+    }
 }
 
 impl Process {
-    /// Whether the pages of a range, all of which are mapped, are of one mapping.
+    /// Whether the pages of a range belong to a single VMA.
     fn is_one(&self, range: PageRange) -> SingleMapping {
         let first = range.start().page_index();
         let plain = |mut map: PageMapping| {
@@ -91,7 +95,7 @@ impl Process {
         let Some(start) = self.mapped(first).map(plain) else { return SingleMapping::No };
         let mut one = SingleMapping::Yes;
         for index in indices(range) {
-            if self.mapped(index).map(plain) != Some(continued(start, index - first)) {
+            if self.mapped(index).map(plain) != Some(mapping_after(start, index - first)) {
                 return SingleMapping::No;
             }
             if index > first && self.pages.get(&index).is_some_and(|page| page.seam) {
@@ -101,15 +105,17 @@ impl Process {
         one
     }
 
-    /// What limits say to `more` pages like `map`.
+    /// The error if `more` pages like `map` exceed an rlimit.
     fn growth_error(&self, map: &PageMapping, more: u64) -> Option<Errno> {
-        if map.flags.lock != MlockMode::Unlocked && self.is_too_much_locked(more) {
+        if map.flags.lock != MlockMode::Unlocked && self.exceeds_lock_limit(more) {
             return Some(Errno::EAGAIN);
         }
-        self.is_too_much(map, more, 0).then_some(Errno::ENOMEM)
+        self.exceeds_limits(map, more, 0).then_some(Errno::ENOMEM)
     }
 
-    /// What a request may come to: one thing, or two where it is not known what is one mapping.
+    /// The possible effects and errors of a request.
+    ///
+    /// There are several if it is uncertain which pages belong to a single VMA.
     fn remap(&self, request: &Request, user_end: VirtAddr) -> Vec<Result<RemapEffect, Errno>> {
         let Request { addr, old, new, flags, to } = *request;
         let Some(first) = self.mapped(addr.page_index()) else { return vec![Err(Errno::EFAULT)] };
@@ -132,11 +138,11 @@ impl Process {
         }
         let source = PageRange::new(addr, addr.add(old.min(new)));
         let one = if old == 0 { SingleMapping::Yes } else { self.is_one(source) };
-        // What a smaller size leaves over goes first, whatever it is.
+        // The excess of a smaller size is unmapped first, whatever is mapped there.
         let all = pages(addr, old).filter(|all| all.end() <= user_end);
         let Some(all) = all else {
-            // Before it goes the destination, unless it is sealed. Which of two reasons is told
-            // depends on what is unmapped first.
+            // Linux unmaps the destination first, and fails if it is sealed. Otherwise the error
+            // depends on what that has unmapped.
             let sealed = flags & FIXED != 0 && pages(to, new).is_some_and(|to| self.is_sealed(to));
             return match (sealed, one) {
                 (false, _) => vec![Err(Errno::EINVAL), Err(Errno::EFAULT)],
@@ -145,32 +151,32 @@ impl Process {
             };
         };
         let several = flags & FIXED != 0 && old == new;
-        let mut courses = Vec::new();
+        let mut effects = Vec::new();
         if one != SingleMapping::Yes && !several {
-            courses.push(Err(Errno::EFAULT));
+            effects.push(Err(Errno::EFAULT));
         }
         if one == SingleMapping::No && !several {
-            return courses;
+            return effects;
         }
         let more = new.saturating_sub(old) / PAGE_SIZE;
         if let Some(errno) = (more > 0).then(|| self.growth_error(&first, more)).flatten() {
-            courses.push(Err(errno));
-            return courses;
+            effects.push(Err(errno));
+            return effects;
         }
         let target = (flags & FIXED != 0).then_some(to);
         if self.is_sealed(all) {
-            courses.push(Err(Errno::EPERM));
-            return courses;
+            effects.push(Err(Errno::EPERM));
+            return effects;
         }
         if old == 0 && target.is_some_and(|to| to == addr) {
-            // The destination is unmapped, and the source with it, unless it is sealed.
+            // Unmapping the destination unmaps the source, too, unless it is sealed.
             let sealed = pages(to, new).is_some_and(|to| self.is_sealed(to));
-            courses.push(Err(if sealed { Errno::EPERM } else { Errno::EFAULT }));
-            return courses;
+            effects.push(Err(if sealed { Errno::EPERM } else { Errno::EFAULT }));
+            return effects;
         }
         let moves = RemapEffect::Moves { source: all, to: target, pages: new / PAGE_SIZE };
-        courses.push(self.remap_one(request, first, moves, user_end));
-        courses
+        effects.push(self.remap_one(request, first, moves, user_end));
+        effects
     }
 
     fn remap_one(
@@ -187,7 +193,7 @@ impl Process {
         }
         if flags & DONTUNMAP != 0 {
             let there = target.map_or(0, |target| self.totals_in(target).pages);
-            if self.is_too_much(&first, new / PAGE_SIZE, there) {
+            if self.exceeds_limits(&first, new / PAGE_SIZE, there) {
                 return Err(Errno::ENOMEM);
             }
         }
@@ -196,7 +202,7 @@ impl Process {
         }
         let behind = pages(addr.add(old), new - old).filter(|behind| behind.end() <= user_end);
         if let Some(behind) = behind.filter(|behind| old > 0 && self.mapped_in(*behind).0.is_empty()) {
-            return Ok(RemapEffect::Grows { first: continued(first, old / PAGE_SIZE), range: behind });
+            return Ok(RemapEffect::Grows { first: mapping_after(first, old / PAGE_SIZE), range: behind });
         }
         if flags & MAYMOVE == 0 { Err(Errno::ENOMEM) } else { Ok(moves) }
     }
@@ -206,26 +212,26 @@ impl Process {
             self.pages.remove(&index);
             self.forgotten += 1;
         }
-        self.sew(range);
+        self.mark_seams(range);
     }
 
-    /// Maps fresh pages: `first` and what follows.
-    fn map_fresh(&mut self, range: PageRange, first: PageMapping) {
+    /// Maps new pages, the first as `first`.
+    fn map_new(&mut self, range: PageRange, first: PageMapping) {
         let start = range.start().page_index();
         let mut first = first;
         first.flags.guarded = false;
         for index in indices(range) {
-            let states = vec![PossibleState { map: Some(continued(first, index - start)), ..PossibleState::UNMAPPED }];
+            let states =
+                vec![PossibleState { map: Some(mapping_after(first, index - start)), ..PossibleState::UNMAPPED }];
             let mut page = Page { states, ..Page::default() };
-            page.blur();
+            page.forget_soft_dirty();
             self.pages.insert(index, page);
             self.mapped_since = true;
         }
     }
 
-    /// A mapping whose pages go and that stays is locked no longer, all of it
-    /// (`dontunmap_complete`).
-    fn unlock_around(&mut self, source: PageRange) {
+    /// Unlocks the rest of the VMA that `MREMAP_DONTUNMAP` leaves empty (`dontunmap_complete`).
+    fn unlock_rest_of_vma(&mut self, source: PageRange) {
         let (first, end) = (source.start().page_index(), source.end().page_index());
         let below = (0..first).rev().map(|index| (index, index + 1, index + 1));
         let above = (end..).map(|index| (index, index - 1, index));
@@ -250,16 +256,15 @@ impl Process {
         }
     }
 
-    /// Pages go elsewhere, with all that may be in them; what they leave is nothing, or an empty
-    /// mapping.
+    /// Moves pages with their contents, and leaves nothing or an empty mapping behind.
     fn move_pages(&mut self, source: PageRange, to: VirtAddr, pages: u64, flags: u32) {
         let from = source.start().page_index();
         let Some(first) = self.mapped(from) else { return };
         let target = PageRange::new(to, to.add(pages * PAGE_SIZE));
         if source.is_empty() {
             self.unmap(target);
-            self.map_fresh(target, first);
-            return self.sew(target);
+            self.map_new(target, first);
+            return self.mark_seams(target);
         }
         let moved: Vec<(u64, Page)> = indices(source)
             .take(pages as usize)
@@ -272,43 +277,43 @@ impl Process {
         if flags & DONTUNMAP == 0 {
             self.unmap(source);
         } else {
-            self.unlock_around(source);
+            self.unlock_rest_of_vma(source);
             for index in indices(source) {
                 if let Some(page) = self.pages.get_mut(&index) {
                     page.empty();
                 }
             }
-            self.sew(source);
+            self.mark_seams(source);
         }
         self.unmap(target);
         if pages > source.pages() {
             let rest = PageRange::new(to.add(source.len()), target.end());
-            self.map_fresh(rest, continued(first, source.pages()));
+            self.map_new(rest, mapping_after(first, source.pages()));
         }
         let gaps: Vec<u64> = kept.iter().map(|(by, _)| *by).collect();
         for (by, mut page) in moved {
             page.drops += 1;
-            page.blur();
+            page.forget_soft_dirty();
             self.mapped_since = true;
             page.seam |= by > 0 && gaps.contains(&(by - 1));
             self.pages.insert(to.page_index() + by, page);
         }
-        // What lies between several mappings stays between them.
+        // Where the source has holes between VMAs, the destination keeps its pages.
         for (by, page) in kept {
             if let Some(mut page) = page {
                 page.seam |= !gaps.contains(&(by.wrapping_sub(1)));
                 self.pages.insert(to.page_index() + by, page);
             }
         }
-        self.sew(target);
+        self.mark_seams(target);
     }
 }
 
 impl Page {
-    /// Its contents went elsewhere and the mapping stays, locked no longer.
+    /// Leaves the mapping without contents and without a lock.
     fn empty(&mut self) {
         self.drops += 1;
-        self.blur();
+        self.forget_soft_dirty();
         for state in core::mem::take(&mut self.states) {
             let map = state.map.map(|mut map| {
                 map.flags.lock = MlockMode::Unlocked;
@@ -321,14 +326,16 @@ impl Page {
 }
 
 impl Spec {
-    /// Whether it is beyond doubt how far a call can get: nothing else is under way in the process,
-    /// it is known what is mapped, and of several mappings that are to be moved none has a reason
-    /// to stay, such as a seal, a limit or, where allocations fail (`starving`), memory.
+    /// Whether it is certain how far a call can get.
+    ///
+    /// No other call may be in flight in the process, and its mappings must be certain. If several
+    /// VMAs are to be moved, nothing may stop one of them: no seal, no limit, and no failing
+    /// allocation (`starving`).
     ///
     /// # Panics
-    /// When the process is unknown.
+    /// If the process is unknown.
     pub fn is_determined(&self, space: SpaceId, call: &ExclusiveCall, starving: bool) -> bool {
-        let process = self.processes.get(&space).expect("a process that was told of and has not ended");
+        let process = self.processes.get(&space).expect("a process that was added and has not exited");
         if !process.is_certain() {
             return false;
         }
@@ -340,7 +347,10 @@ impl Spec {
         !several || one || free && !process.all_mapped().iter().any(|(_, map)| map.flags.sealed)
     }
 
-    /// `mremap` has answered.
+    /// Judges the result of `mremap` and applies its effect.
+    ///
+    /// # Errors
+    /// The possible results, in words.
     pub(super) fn remapped(
         &mut self,
         by: CpuStep,
@@ -354,20 +364,20 @@ impl Spec {
             return if result == errno { Ok(()) } else { Err(errno.to_string()) };
         };
         let process = self.process(space);
-        let courses = process.remap(&request, user_end);
+        let effects = process.remap(&request, user_end);
         let mut words = Vec::new();
-        for course in courses {
-            match course {
+        for effect in effects {
+            match effect {
                 Err(errno) if result == CallResult::Failed(errno) => return Ok(()),
                 Err(errno) => words.push(errno.to_string()),
-                Ok(course) => match process.take_course(&request, &course, result, user_end) {
+                Ok(effect) => match process.apply_effect(&request, &effect, result, user_end) {
                     Ok(range) => {
                         for index in indices(range) {
                             if let Some(page) = process.pages.get_mut(&index) {
                                 page.changed = Some((by, call.name()));
                             }
                         }
-                        self.lock_new(by, space, &request, result);
+                        self.fault_in_growth(by, space, &request, result);
                         return Ok(());
                     }
                     Err(wanted) => words.push(wanted),
@@ -380,8 +390,8 @@ impl Spec {
         Err(words.join(" or "))
     }
 
-    /// What a locked mapping has grown by is faulted in as far as possible.
-    fn lock_new(&mut self, by: CpuStep, space: SpaceId, request: &Request, result: CallResult) {
+    /// Records that the pages by which a locked mapping has grown may have been faulted in.
+    fn fault_in_growth(&mut self, by: CpuStep, space: SpaceId, request: &Request, result: CallResult) {
         let CallResult::Mapped(at) = result else { return };
         let Some(new) = pages(at, request.new) else { return };
         let locked =
@@ -391,24 +401,28 @@ impl Spec {
             .filter(locked)
             .map(|index| (index, Change::MayCopy))
             .collect();
-        self.make(by, space, "mremap", &changes, true);
+        self.apply(by, space, "mremap", &changes, true);
     }
 }
 
 impl Process {
-    /// Does what a request comes to if that is what the answer says; else says what it should have
-    /// been.
-    fn take_course(
+    /// Applies `effect` if the result fits it.
+    ///
+    /// Returns the pages that have changed.
+    ///
+    /// # Errors
+    /// The result that would fit, in words.
+    fn apply_effect(
         &mut self,
         request: &Request,
-        course: &RemapEffect,
+        effect: &RemapEffect,
         result: CallResult,
         user_end: VirtAddr,
     ) -> Result<PageRange, String> {
         let Request { addr, flags, .. } = *request;
         let stays =
             || (result == CallResult::Mapped(addr)).then_some(()).ok_or_else(|| CallResult::Mapped(addr).to_string());
-        match *course {
+        match *effect {
             RemapEffect::Stays => stays().map(|()| PageRange::new(addr, addr)),
             RemapEffect::Shrinks(range) => {
                 stays()?;
@@ -417,7 +431,7 @@ impl Process {
             }
             RemapEffect::Grows { first, range } => {
                 stays()?;
-                self.map_fresh(range, first);
+                self.map_new(range, first);
                 if let Some(page) = self.pages.get_mut(&range.end().page_index()) {
                     page.seam = true;
                 }

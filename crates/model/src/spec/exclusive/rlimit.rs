@@ -1,33 +1,32 @@
-//! What a process may have at most, and what is sealed: why calls fail that could otherwise be
-//! made.
+//! Rlimits and seals: why a call fails that could otherwise succeed.
 
 use super::super::Process;
 use super::super::call::{MemoryCall, MmapPlacement, Plan};
 use super::super::page::{Effect, MlockMode, PageMapping};
 use pagewright_types::{Errno, PAGE_SIZE, PageRange, Rights, VirtAddr};
 
-/// The limits of `setrlimit` that are about memory, in bytes.
+/// The memory limits of `setrlimit`, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct MemoryRlimits {
+pub(in super::super) struct MemoryRlimits {
     /// `RLIMIT_DATA`.
-    pub data: u64,
+    pub(super) data: u64,
     /// `RLIMIT_STACK`.
-    pub stack: u64,
+    pub(super) stack: u64,
     /// `RLIMIT_MEMLOCK`.
-    pub locked: u64,
+    pub(super) locked: u64,
     /// `RLIMIT_AS`.
-    pub space: u64,
+    pub(super) space: u64,
 }
 
 impl Default for MemoryRlimits {
-    /// As Linux starts its first process.
+    /// The limits of Linux's first process.
     fn default() -> Self {
         Self { data: u64::MAX, stack: 8 << 20, locked: 8 << 20, space: u64::MAX }
     }
 }
 
 impl MemoryRlimits {
-    /// Sets the limit with Linux's number `resource`.
+    /// Sets the limit of Linux's number `resource`; other resources are ignored.
     pub(super) fn set(&mut self, resource: u32, bytes: u64) {
         match resource {
             2 => self.data = bytes,
@@ -39,23 +38,23 @@ impl MemoryRlimits {
     }
 }
 
-/// Pages of a process, or of a part of it.
+/// Numbers of mapped pages.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Totals {
     pub(super) pages: u64,
-    /// Writable, private, no stack.
+    /// Pages that count as data: private, writable, and not on a stack.
     pub(super) data: u64,
     pub(super) locked: u64,
 }
 
-/// Why a call can't be made, or not to its end.
+/// The errors that rlimits and seals cause for a call.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(in super::super) struct Denial {
-    /// Answers that limits and seals may give.
+    /// Errors with which the call may fail.
     pub(in super::super) may: [Option<Errno>; 3],
-    /// One of them is the answer.
+    /// The call fails with one of them.
     pub(in super::super) must: bool,
-    /// Of `mprotect`: behind its range, as far as it is judged, lies something sealed.
+    /// For `mprotect`: the plan ends before a sealed page, at which the call fails.
     pub(in super::super) sealed_after: bool,
 }
 
@@ -69,53 +68,54 @@ fn exceeds(pages: u64, limit: u64) -> bool {
     pages > limit / PAGE_SIZE
 }
 
-/// Whether a page counts as data.
+/// Whether a page counts as data (`RLIMIT_DATA`).
 pub(super) fn is_data(map: &PageMapping) -> bool {
     map.rights.contains(Rights::WRITE) && !map.shared && !map.flags.grows_down
 }
 
 impl Process {
-    /// What is mapped in all.
+    /// Totals of the whole process.
     pub(super) fn totals(&self) -> Totals {
         total(self.all_mapped().iter().map(|(_, map)| map))
     }
 
-    /// What is mapped in `range`.
+    /// Totals of `range`.
     pub(super) fn totals_in(&self, range: PageRange) -> Totals {
         total(self.mapped_in(range).0.iter().map(|(_, map)| map))
     }
 
-    /// Whether anything in `range` is sealed.
+    /// Whether a page in `range` is sealed (`mseal`).
     pub(super) fn is_sealed(&self, range: PageRange) -> bool {
         self.mapped_in(range).0.iter().any(|(_, map)| map.flags.sealed)
     }
 
-    /// Whether `pages` more pages like `map` are too many for the address space, or as data, once
-    /// `less` are gone.
-    pub(super) fn is_too_much(&self, map: &PageMapping, pages: u64, less: u64) -> bool {
+    /// Whether `pages` more pages like `map`, less `less`, exceed `RLIMIT_AS` or `RLIMIT_DATA`.
+    pub(super) fn exceeds_limits(&self, map: &PageMapping, pages: u64, less: u64) -> bool {
         let (totals, limits) = (self.totals(), self.limits);
         let then = |now: u64| (now + pages).saturating_sub(less);
         exceeds(then(totals.pages), limits.space) || is_data(map) && exceeds(then(totals.data), limits.data)
     }
 
-    /// Whether `pages` more locked pages are too many.
-    pub(super) fn is_too_much_locked(&self, pages: u64) -> bool {
+    /// Whether `pages` more locked pages exceed `RLIMIT_MEMLOCK`.
+    pub(super) fn exceeds_lock_limit(&self, pages: u64) -> bool {
         exceeds(self.totals().locked.saturating_add(pages), self.limits.locked)
     }
 
-    /// Whether locking is forbidden altogether.
+    /// Whether the process may lock nothing.
     pub(super) fn may_not_lock(&self) -> bool {
         self.limits.locked == 0
     }
 
-    /// What limits and seals have to say to a call that is about to begin; how what it maps is
-    /// locked, and how far `mprotect` gets.
+    /// Applies rlimits and seals to a call that is about to begin.
+    ///
+    /// The returned plan has the lock mode of a new mapping, and a range of `mprotect` that ends
+    /// before the first sealed page.
     pub(in super::super) fn denial(&self, call: MemoryCall, plan: Plan) -> (Plan, Denial) {
         let (plan, denial) = self.deny_if_certain(call, plan);
         if self.is_certain() || denial.sealed_after {
             return (plan, denial);
         }
-        // How much there is, is in doubt. Only what is sealed is not.
+        // The totals are uncertain, so every limit may or may not be exceeded. Seals are certain.
         let sealed = denial.must && denial.may.contains(&Some(Errno::EPERM));
         let limited = self.limits.data != u64::MAX || self.limits.space != u64::MAX;
         let wanted = match plan {
@@ -136,16 +136,16 @@ impl Process {
         match (call, plan) {
             (MemoryCall::Mmap { place, .. }, Plan::Acts(Effect::Map { range, first })) => {
                 let (first, denial) = self.deny_mmap(first, range.pages(), Some(range));
-                // What is there keeps it out before anything else does.
+                // An existing mapping makes the call fail before any limit does.
                 let taken = matches!(place, MmapPlacement::FixedNoReplace(_)) && self.totals_in(range).pages > 0;
                 let denial = if taken { Denial::default() } else { denial };
                 (Plan::Acts(Effect::Map { range, first }), denial)
             }
             (MemoryCall::Mmap { len, flags, .. }, Plan::Refused(_)) => {
-                // Which of several reasons is told is nobody's concern.
+                // Any of several applicable errors is accepted.
                 let locks = flags.lock != MlockMode::Unlocked || self.future != MlockMode::Unlocked;
                 let asked = flags.lock != MlockMode::Unlocked && self.may_not_lock();
-                let many = locks && self.is_too_much_locked(len / PAGE_SIZE);
+                let many = locks && self.exceeds_lock_limit(len / PAGE_SIZE);
                 (
                     plan,
                     Denial {
@@ -183,10 +183,10 @@ impl Process {
         if asked && self.may_not_lock() || sealed {
             may[0] = Some(Errno::EPERM);
         }
-        if lock != MlockMode::Unlocked && self.is_too_much_locked(pages) {
+        if lock != MlockMode::Unlocked && self.exceeds_lock_limit(pages) {
             may[1] = Some(Errno::EAGAIN);
         }
-        if self.is_too_much(&first, pages, there) {
+        if self.exceeds_limits(&first, pages, there) {
             may[2] = Some(Errno::ENOMEM);
         }
         (first, Denial::must(may))
@@ -195,7 +195,7 @@ impl Process {
     fn deny_mprotect(&self, range: PageRange, rights: Rights) -> (Plan, Denial) {
         let mut denial = Denial::default();
         let (mapped, _) = self.mapped_in(range);
-        // What turns into data may be too much, mapping by mapping.
+        // Pages that become data may exceed the limit, VMA by VMA.
         let more = mapped.iter().filter(|(_, map)| !is_data(map) && is_data(&PageMapping { rights, ..*map })).count();
         if more > 0 && exceeds(self.totals().data + mapped.len() as u64, self.limits.data) {
             denial.may[0] = Some(Errno::ENOMEM);
@@ -215,8 +215,8 @@ impl Process {
         let (effect, barred) = match effect {
             Effect::Map { range, mut first } => {
                 first.flags.lock = self.future;
-                let locks = self.future != MlockMode::Unlocked && self.is_too_much_locked(range.pages());
-                (Effect::Map { range, first }, locks || self.is_too_much(&first, range.pages(), 0))
+                let locks = self.future != MlockMode::Unlocked && self.exceeds_lock_limit(range.pages());
+                (Effect::Map { range, first }, locks || self.exceeds_limits(&first, range.pages(), 0))
             }
             Effect::Unmap { range } => (effect, self.is_sealed(range)),
             Effect::None | Effect::Protect { .. } | Effect::Drop { .. } => (effect, false),

@@ -1,26 +1,26 @@
-//! Stacks that grow down when they are touched below (`expand_downwards`).
+//! Stacks, which grow down when an access hits below them (`expand_downwards`).
 
 use super::super::page::{MlockMode, Page, PageMapping, PossibleState};
 use super::super::{FaultSignal, Process, Spec};
 use alloc::vec;
 use pagewright_types::{PAGE_SIZE, SpaceId, VirtAddr};
 
-/// Pages that a stack keeps free between itself and what lies below (`stack_guard_gap`).
+/// Free pages that a stack keeps above the next lower mapping (`stack_guard_gap`).
 const GAP: u64 = 256;
 
-/// Whether a stack can grow.
+/// Whether a stack can grow to a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Growth {
     No,
-    /// It depends on where one mapping ends and another begins.
+    /// It depends on where one VMA ends and the next begins.
     Maybe,
     Yes,
 }
 
 impl Process {
-    /// The first page of the mapping above a hole, if it can grow down to `page`.
+    /// Whether the stack above `page` can grow down to it, its first page, and its mapping.
     fn growth(&self, page: u64) -> (Growth, u64, Option<PageMapping>) {
-        let doubt = !self.is_certain();
+        let uncertain = !self.is_certain();
         let (mut below, mut above) = (None, None);
         for (index, map) in self.all_mapped() {
             if index <= page {
@@ -33,21 +33,21 @@ impl Process {
         let Some((start, map)) = above.filter(|(_, map)| map.flags.grows_down) else { return none };
         if let Some((end, neighbour)) = below {
             let apart = neighbour.flags.grows_down || neighbour.rights.is_empty();
-            if end == page || !doubt && !apart && page - (end + 1) < GAP {
+            if end == page || !uncertain && !apart && page - (end + 1) < GAP {
                 return none;
             }
         }
         let more = start - page;
-        let locked = map.flags.lock != MlockMode::Unlocked && self.is_too_much_locked(more);
-        if !doubt && (locked || self.is_too_much(&map, more, 0)) {
+        let locked = map.flags.lock != MlockMode::Unlocked && self.exceeds_lock_limit(more);
+        if !uncertain && (locked || self.exceeds_limits(&map, more, 0)) {
             return none;
         }
-        // Where the mapping ends is known no better than where others begin.
+        // The end of the stack's VMA is uncertain where similar VMAs are adjacent.
         let like =
             |index: &u64| self.mapped(*index).is_some_and(|other| other.flags.grows_down && other.rights == map.rights);
         let longest = (start..).take_while(like).count() as u64;
         let limit = self.limits.stack / PAGE_SIZE;
-        let growth = if doubt {
+        let growth = if uncertain {
             Growth::Maybe
         } else if more + longest <= limit {
             Growth::Yes
@@ -61,7 +61,9 @@ impl Process {
 }
 
 impl Spec {
-    /// If an access at `va` has made a stack grow, maps what it has grown by.
+    /// Maps the pages by which an access at `va` has grown a stack.
+    ///
+    /// Returns whether a stack has grown.
     pub(in super::super) fn stack_grew(
         &mut self,
         space: SpaceId,
@@ -88,7 +90,7 @@ impl Spec {
         for index in page..start {
             let states = vec![PossibleState { map: Some(map), ..PossibleState::UNMAPPED }];
             let mut grown = Page { states, seam: index == page, ..Page::default() };
-            grown.blur();
+            grown.forget_soft_dirty();
             process.pages.insert(index, grown);
             process.mapped_since = true;
         }
