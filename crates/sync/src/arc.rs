@@ -1,7 +1,7 @@
-//! Shared ownership whose creation can fail.
+//! Shared ownership with fallible allocation.
 //!
-//! `alloc::sync::Arc` aborts when memory is short; a kernel reports it. Strong references only:
-//! cycles are broken by the explicit end of an address space.
+//! `alloc::sync::Arc` aborts if it runs out of memory; a kernel must report that. There are strong
+//! references only: the explicit end of an address space breaks cycles.
 
 use crate::atomic::{AtomicUsize, Ordering, fence};
 use crate::percpu::AllocError;
@@ -16,63 +16,64 @@ struct Inner<T> {
     value: T,
 }
 
-/// A value owned by whoever holds a clone; dropped with the last.
+/// A value owned by all clones together, and dropped with the last one.
 pub struct Arc<T> {
     inner: NonNull<Inner<T>>,
 }
 
-// SAFETY: INV-ARC-COUNT – clones on several CPUs share `&T` (hence Sync) and the last one drops it
-// wherever it is (hence Send); the count is atomic.
+// SAFETY: INV-ARC-COUNT – clones on several CPUs share `&T`, hence `T: Sync`. The last clone drops
+// the value on its own CPU, hence `T: Send`. The count is atomic.
 unsafe impl<T: Send + Sync> Send for Arc<T> {}
 // SAFETY: INV-ARC-COUNT – as above: `&Arc<T>` gives `&T` and clones.
 unsafe impl<T: Send + Sync> Sync for Arc<T> {}
 
-/// Memory for one [`Arc`], so that making it later can't fail.
+/// Memory for one [`Arc`], reserved so that its creation cannot fail.
 #[must_use]
 pub struct ReservedArc<T>(Box<MaybeUninit<Inner<T>>>);
 
 impl<T> ReservedArc<T> {
-    /// Puts `value` under shared ownership.
+    /// Creates the shared value in this memory.
     pub fn fill(self, value: T) -> Arc<T> {
         let room = Box::write(self.0, Inner { count: AtomicUsize::new(1), value });
         let raw = Box::into_raw(room);
-        // SAFETY: INV-ARC-COUNT – a pointer from a box is not null.
+        // SAFETY: INV-ARC-COUNT – the pointer of a box is not null.
         Arc { inner: unsafe { NonNull::new_unchecked(raw) } }
     }
 }
 
 impl<T> Arc<T> {
-    /// Memory for one value.
+    /// Reserves memory for one value.
     ///
     /// # Errors
-    /// [`AllocError`].
+    /// [`AllocError`], if the kernel heap is exhausted.
     pub fn reserve() -> Result<ReservedArc<T>, AllocError> {
         let bytes = size_of::<Inner<T>>();
-        // SAFETY: INV-ARC-COUNT – a value with a count is not empty, as its layout must be for the
-        // allocator.
+        // SAFETY: INV-ARC-COUNT – the count makes the layout's size nonzero, which the allocator
+        // requires.
         let raw = unsafe { alloc::alloc::alloc(Layout::new::<Inner<T>>()) };
         if raw.is_null() {
             return Err(AllocError { bytes });
         }
-        // SAFETY: INV-ARC-COUNT – fresh from the global allocator with the layout of what the box
-        // is for, which need not be initialised.
+        // SAFETY: INV-ARC-COUNT – the global allocator has just returned the pointer for this
+        // layout, and the box's content may be uninitialised.
         Ok(ReservedArc(unsafe { Box::from_raw(raw.cast()) }))
     }
 
-    /// Puts `value` under shared ownership.
+    /// Creates a shared value.
     ///
     /// # Errors
-    /// [`AllocError`], and the value is dropped; [`Arc::reserve`] first where that matters.
+    /// [`AllocError`], and `value` is dropped. A caller that must keep it calls [`Arc::reserve`]
+    /// first.
     pub fn try_new(value: T) -> Result<Self, AllocError> {
         Self::reserve().map(|room| room.fill(value))
     }
 
     fn inner(&self) -> &Inner<T> {
-        // SAFETY: INV-ARC-COUNT – this clone is counted, so the value has not been dropped.
+        // SAFETY: INV-ARC-COUNT – the count includes this handle, so the value is alive.
         unsafe { self.inner.as_ref() }
     }
 
-    /// Whether two handles own the same value.
+    /// Whether two handles share one value.
     pub fn ptr_eq(&self, other: &Self) -> bool {
         self.inner == other.inner
     }
@@ -80,8 +81,7 @@ impl<T> Arc<T> {
 
 impl<T> Clone for Arc<T> {
     fn clone(&self) -> Self {
-        // Relaxed: the clone is made from a live handle, so nothing has to be ordered before it (as
-        // in alloc's Arc).
+        // Relaxed is enough, as in `alloc::sync::Arc`: the handle that is cloned is alive.
         let before = self.inner().count.fetch_add(1, Ordering::Relaxed);
         assert!(before < isize::MAX as usize, "reference count overflow");
         Self { inner: self.inner }
@@ -100,11 +100,11 @@ impl<T> Deref for Arc<T> {
 impl<T> Drop for Arc<T> {
     fn drop(&mut self) {
         if self.inner().count.fetch_sub(1, Ordering::Release) == 1 {
-            // Every use through another handle happened before its drop; see them all before the
-            // value goes.
+            // Orders every access through other handles, which precedes their drop, before the drop
+            // of the value.
             fence(Ordering::Acquire);
-            // SAFETY: INV-ARC-COUNT – the count is zero, so this was the last handle; the pointer
-            // is the one that `fill` took from its box.
+            // SAFETY: INV-ARC-COUNT – the count is zero, so this is the last handle; `fill` took
+            // the pointer from a box.
             drop(unsafe { Box::from_raw(self.inner.as_ptr()) });
         }
     }

@@ -1,21 +1,19 @@
-//! The atomics on which this crate is built, in one place so that a model checker can put its own
-//! under them.
+//! The atomics of this crate, in one place so that a model checker can replace them.
 //!
-//! Everywhere but under `--cfg loom` these are the types of `core`, and interchangeable with them.
-//! Under `--cfg loom`, which only the loom tests of this crate set, they are loom's, and the tests
-//! explore every order in which the memory model lets threads see them. A cfg and not a feature,
-//! because features add up over a build and loom's atomics work only inside a loom model.
+//! Without `--cfg loom` they are the types of `core`, and interchangeable with them. Under
+//! `--cfg loom`, which only the loom tests of this crate set, they are loom's, and the tests
+//! explore every execution that the memory model allows. It is a cfg and not a feature, because
+//! Cargo unifies features over a build, and loom's atomics work only inside a loom model.
 //!
-//! Not guaranteed: that loom sees the order of sequentially consistent loads and stores; it treats
-//! them as acquire and release.
+//! Not guaranteed: that loom models the order of sequentially consistent loads and stores. It
+//! treats them as acquire and release.
 
 #[cfg(not(loom))]
 pub use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence};
 #[cfg(loom)]
 pub use loom::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence};
 
-/// Defines a constructor that is `const` wherever the atomics can be made in constants: everywhere
-/// but under loom.
+/// Defines a constructor that is `const`, except under loom, whose atomics have none.
 macro_rules! const_unless_loom {
     ($(#[$meta:meta])* pub fn $name:ident($($arg:ident: $kind:ty),*) -> Self $body:block) => {
         $(#[$meta])*

@@ -1,4 +1,4 @@
-//! What an embedder supplies beside the effects on hardware: a way to wait, and the current CPU.
+//! The traits that an embedder implements beside [`Effects`]: how to wait, and which CPU runs.
 
 use crate::linear_map::LinearMap;
 use crate::rank::RankSet;
@@ -7,40 +7,40 @@ use pagewright_types::CpuId;
 
 /// How locks wait.
 ///
-/// Static functions, because a lock has no handle to the machine it runs on: a kernel has one
-/// machine, and the lab keeps the current one per host thread.
+/// The functions are static, because a lock has no handle to its machine. A kernel has one machine;
+/// the lab keeps the current one per host thread.
 pub trait Backend: 'static {
-    /// Passes time because a lock is held by another CPU.
+    /// Passes time while another CPU holds a lock (`cpu_relax`).
     ///
-    /// Returns when it is worth looking again.
+    /// Returns when the caller should check the lock again.
     fn pause();
 
-    /// Marks a moment at which another CPU's progress could matter: just before a lock is taken.
+    /// Marks a point where the interleaving with other CPUs matters, such as before a lock.
     ///
-    /// A schedule explorer switches here; elsewhere it is nothing.
+    /// A schedule explorer may switch CPUs here. Elsewhere it does nothing.
     #[inline]
     fn point() {}
 
-    /// The CPU that runs.
+    /// The running CPU.
     fn cpu() -> CpuId;
 
-    /// The ranks that the running CPU (or task, where locks may sleep) holds.
+    /// The ranks that the running CPU holds, or the running task if locks may sleep.
     ///
-    /// Asked in debug builds only.
+    /// Called in debug builds only.
     fn held() -> RankSet;
 
-    /// Stores what [`Backend::held`] will return on this CPU or task.
+    /// Sets the value of [`Backend::held`] for this CPU or task.
     fn set_held(held: RankSet);
 }
 
-/// A machine and its locks: the type parameter of `frame`, `tlb`, `table` and `mm`.
+/// A machine and its locks, the type parameter of `frame`, `tlb`, `table` and `mm`.
 pub trait Platform: Effects {
-    /// How locks wait on this machine.
+    /// How locks wait on the machine.
     type Locks: Backend;
 
-    /// Where its memory is mapped, so that frames can be cleared by the stores that suit them.
+    /// Where the machine's memory is mapped, so that the allocator can choose the clearing stores.
     ///
-    /// Without, they are cleared by [`zero`](Effects::zero).
+    /// With `None`, [`zero`](Effects::zero) clears frames.
     fn memory(&self) -> Option<LinearMap> {
         None
     }

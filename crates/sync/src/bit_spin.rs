@@ -1,4 +1,4 @@
-//! A lock in one bit of somebody else's word: how a table page's lock fits into its memmap record.
+//! A lock in one bit of a word (Linux's `bit_spin_lock`), such as a table page's memmap record.
 
 use crate::atomic::{AtomicU32, Ordering};
 use crate::backend::Backend;
@@ -7,22 +7,22 @@ use core::marker::PhantomData;
 
 /// Set while the lock is held.
 ///
-/// The other bits of the word are the owner's, who changes them by atomic read-modify-write.
+/// The owner of the word changes the other bits, by atomic read-modify-write operations.
 const LOCKED: u32 = 1 << 31;
 
-/// Locking functions for a bit of an [`AtomicU32`].
+/// Locks a bit of an [`AtomicU32`].
 ///
-/// What the lock protects is the word's owner's to say.
+/// The owner of the word defines what the lock protects.
 pub struct BitSpinLock;
 
 impl BitSpinLock {
-    /// The bit used; the owner of the word must leave it alone.
+    /// The lock bit, which the owner of the word must not change.
     pub const BIT: u32 = LOCKED;
 
-    /// Waits until the bit is clear and sets it.
+    /// Waits until the bit is clear, and sets it.
     ///
     /// # Panics
-    /// In debug builds when a lock at or below rank `R` is held.
+    /// In debug builds, if a lock inside rank `R` is held, or one of rank `R` that does not nest.
     #[inline]
     pub fn lock<R: Rank, B: Backend>(word: &AtomicU32) -> BitSpinGuard<'_, R, B> {
         rank::enter::<R, B>();
@@ -36,7 +36,7 @@ impl BitSpinLock {
     }
 }
 
-/// Holds a lock bit; released on drop.
+/// Holds a lock bit; drop releases it.
 #[must_use]
 pub struct BitSpinGuard<'a, R: Rank, B: Backend> {
     word: &'a AtomicU32,

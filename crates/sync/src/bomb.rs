@@ -1,14 +1,13 @@
-//! What happens to a value that must not be dropped.
+//! The panic of a value that must not be dropped.
 //!
-//! Frames, references and debts are owned by linear values: each is ended by the call that takes
-//! it. One that is dropped is a mistake, and debug builds panic. A thread that is unwinding drops
-//! them by no fault of their own; a second panic would abort the process and hide the first, so it
-//! is let off.
+//! Linear values own frames, references and debts: a call consumes each of them. Dropping one is a
+//! bug, and debug builds panic. A thread that unwinds is exempt, because it drops values that its
+//! code would have consumed, and a second panic would abort the process and hide the first.
 //!
-//! Only a hosted system can tell whether it unwinds: with the feature `std` it is asked, and
-//! whoever runs this crate there sets the feature. Elsewhere a panic does not unwind. It is a
-//! feature and no method of [`Backend`](crate::Backend), because a block of frames or a reference
-//! has no machine in its type that its drop could ask.
+//! Only `std` can tell whether a thread unwinds, so a hosted user of this crate enables the feature
+//! `std`. On bare metal a panic does not unwind. It is a feature and not a method of
+//! [`Backend`](crate::Backend), because the type of a block of frames or of a reference names no
+//! backend.
 
 use core::fmt;
 
@@ -22,10 +21,10 @@ fn unwinding() -> bool {
     return false;
 }
 
-/// Called when a linear value is dropped; `broken` names the invariant and the value.
+/// Reports the drop of a linear value; `broken` names the invariant and the value.
 ///
 /// # Panics
-/// In debug builds, unless the thread is unwinding.
+/// In debug builds, unless the thread unwinds.
 #[cold]
 pub fn dropped(broken: fmt::Arguments<'_>) {
     if cfg!(debug_assertions) && !unwinding() {

@@ -1,13 +1,13 @@
-//! A set of CPUs that several CPUs change at once (Linux's `mm_cpumask`).
+//! A set of CPUs that CPUs modify concurrently (Linux's `mm_cpumask`).
 
 use crate::atomic::{AtomicU64, Ordering};
 use pagewright_types::{CpuId, CpuMask};
 
 /// A [`CpuMask`] of atomic words.
 ///
-/// Every operation but [`store`](Self::store) is sequentially consistent: the protocols that use it
-/// order a bit against a generation on another word (hazard: a CPU that joins between the bump and
-/// the read of the mask).
+/// Every operation except [`store`](Self::store) is sequentially consistent, because protocols
+/// order a bit of the set against a generation in another word: a sender increments the generation
+/// and then reads the set, while a CPU joins the set and then reads the generation.
 #[derive(Default)]
 pub struct AtomicCpuMask([AtomicU64; CpuMask::WORDS]);
 
@@ -17,18 +17,14 @@ impl AtomicCpuMask {
         Self::default()
     }
 
-    /// Adds a CPU; a full barrier.
-    ///
-    /// Returns whether it was in the set.
+    /// Adds a CPU, and returns whether it was in the set; a full barrier.
     #[inline]
     pub fn insert(&self, cpu: CpuId) -> bool {
         let bit = 1 << (cpu.index() % 64);
         self.0[cpu.index() / 64].fetch_or(bit, Ordering::SeqCst) & bit != 0
     }
 
-    /// Takes a CPU out; a full barrier.
-    ///
-    /// Returns whether it was in the set.
+    /// Removes a CPU, and returns whether it was in the set; a full barrier.
     #[inline]
     pub fn remove(&self, cpu: CpuId) -> bool {
         let bit = 1 << (cpu.index() % 64);
@@ -41,21 +37,24 @@ impl AtomicCpuMask {
         self.0[cpu.index() / 64].load(Ordering::SeqCst) >> (cpu.index() % 64) & 1 != 0
     }
 
-    /// The set word by word; a CPU that joins or leaves meanwhile may or may not be seen.
+    /// Reads the set word by word; concurrent changes may or may not be included.
     #[inline]
     pub fn load(&self) -> CpuMask {
         CpuMask::from_words(core::array::from_fn(|word| self.0[word].load(Ordering::SeqCst)))
     }
 
-    /// As [`load`](Self::load), by read-modify-writes: who has changed a word before is seen, with
-    /// all that he stored before that, and who changes it afterwards sees all that the caller has
-    /// stored before.
-    pub fn latest(&self) -> CpuMask {
+    /// Reads the set word by word, by read-modify-write operations.
+    ///
+    /// Each word is ordered against every other change of it. The caller sees earlier changes and
+    /// the stores that precede them; a CPU that changes the word later sees the caller's stores.
+    pub fn load_by_rmw(&self) -> CpuMask {
         CpuMask::from_words(core::array::from_fn(|word| self.0[word].fetch_or(0, Ordering::SeqCst)))
     }
 
-    /// Makes the set `mask`, word by word, and what was stored before visible to who sees one of
-    /// its CPUs (Release). For a set to which nobody else adds.
+    /// Overwrites the set with `mask`, word by word, with release ordering.
+    ///
+    /// A CPU that sees one of the bits also sees the stores that precede this call. Only for a set
+    /// to which no other CPU adds.
     #[inline]
     pub fn store(&self, mask: &CpuMask) {
         for (word, bits) in self.0.iter().zip(mask.words()) {
@@ -63,7 +62,7 @@ impl AtomicCpuMask {
         }
     }
 
-    /// Empties the set and returns what was in it.
+    /// Empties the set and returns its CPUs.
     #[inline]
     pub fn take(&self) -> CpuMask {
         CpuMask::from_words(core::array::from_fn(|word| match self.0[word].load(Ordering::SeqCst) {

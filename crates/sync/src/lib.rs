@@ -1,22 +1,56 @@
-//! Ranked locks, per-CPU data and what an embedder supplies.
+//! Ranked locks, per-CPU data, and the traits that an embedder implements.
 //!
-//! - [`Backend`] – how a lock waits and which CPU runs: a spin hint in a kernel, the scheduler of
+//! - [`Backend`] – how a lock waits, and which CPU runs: a spin hint in a kernel, the scheduler of
 //!   the simulated machine in the lab.
-//! - [`Platform`] – the machine's effects and its locks together: the one type parameter of
-//!   everything above.
-//! - [`SpinLock`], [`RwLock`], [`BitSpinLock`] – locks that carry their place in the lock order as a
-//!   type ([`rank`]); debug builds panic when the order is broken.
-//! - [`Arc`] – shared ownership whose creation can fail.
+//! - [`Platform`] – the machine's effects and its locks: the one type parameter of every crate
+//!   above.
+//! - [`SpinLock`], [`RwLock`], [`BitSpinLock`] – locks whose type names their rank in the lock
+//!   order ([`rank`]). Debug builds panic on a violation of the order.
+//! - [`Arc`] – shared ownership with fallible allocation.
 //! - [`atomic`] – the atomics under all of these, which a model checker can replace.
-//! - [`bomb`] – what happens to a value that must not be dropped.
-//! - [`LinearMap`] – where the machine's memory is mapped, for whoever clears it.
-//! - [`Mailbox`] – requests of one CPU to many, and their answers.
-//! - [`PerCpu`], [`Counters`] – one value per CPU; the storage of the counters declared in `types`.
+//! - [`bomb`] – the panic of a value that must not be dropped.
+//! - [`LinearMap`] – where the machine's memory is mapped, for code that clears frames.
+//! - [`Mailbox`] – requests of one CPU to many, and their acknowledgements.
+//! - [`PerCpu`], [`Counters`] – one value per CPU; the storage of the counters of `types`.
 //!
-//! Neighbours: uses `types` and `arch`; used by everything above.
+//! Neighbours: uses `types`, `arch` and `plant`; used by every crate above.
 //!
-//! Not guaranteed: fairness. A waiter may starve behind others under a lock that is never free when
-//! it looks.
+//! Not guaranteed: fairness. A CPU that waits for a contended lock may starve.
+//!
+//! # Example
+//!
+//! ```
+//! use pagewright_sync::rank::{SpaceRank, TableRank};
+//! use pagewright_sync::{Backend, RankSet, SpinLock};
+//! use pagewright_types::CpuId;
+//! use std::cell::Cell;
+//!
+//! std::thread_local! { static HELD: Cell<RankSet> = Cell::new(RankSet::EMPTY); }
+//!
+//! /// Each thread of the host is a CPU.
+//! struct Host;
+//!
+//! impl Backend for Host {
+//!     fn pause() {
+//!         std::thread::yield_now();
+//!     }
+//!     fn cpu() -> CpuId {
+//!         CpuId::new(0)
+//!     }
+//!     fn held() -> RankSet {
+//!         HELD.get()
+//!     }
+//!     fn set_held(held: RankSet) {
+//!         HELD.set(held);
+//!     }
+//! }
+//!
+//! let space = SpinLock::<_, SpaceRank, Host>::new("VMAs");
+//! let table = SpinLock::<_, TableRank, Host>::new([0; 512]);
+//! let vmas = space.lock();
+//! table.lock()[7] = 1; // In order: `Table` is inside `Space`.
+//! assert_eq!(*vmas, "VMAs");
+//! ```
 #![no_std]
 
 extern crate alloc;

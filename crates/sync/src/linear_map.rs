@@ -1,13 +1,14 @@
-//! Where a machine's memory is mapped, for whoever stores to whole frames.
+//! Where a machine's memory is mapped, for code that stores to whole frames.
 //!
-//! Key type: [`LinearMap`], frames at consecutive addresses (Linux's direct map). An embedder hands
-//! it out by [`Platform::memory`](crate::Platform::memory); the simulated machine has none, and
+//! Key type: [`LinearMap`], frames at consecutive addresses (Linux's direct map). An embedder
+//! supplies it by [`Platform::memory`](crate::Platform::memory). The simulated machine has none and
 //! clears its frames itself.
 //!
-//! INV-LINEAR-MAP: each frame of the map that the allocator was given is memory of the ordinary
-//! sort (write-back, no device), mapped for reading and writing for good.
+//! INV-LINEAR-MAP: each frame of the map that the allocator was given is ordinary write-back memory
+//! (no device), and stays mapped for reading and writing.
 //!
-//! Not guaranteed: that a frame belongs to who asks where it is. The allocator knows that.
+//! Not guaranteed: that the caller owns the frame whose address it gets. The allocator ensures
+//! that.
 
 use core::ptr::NonNull;
 use core::sync::atomic::AtomicU64;
@@ -20,24 +21,25 @@ pub struct LinearMap {
     frames: FrameRange,
 }
 
-// SAFETY: INV-LINEAR-MAP – the map is there for good and for every CPU, and a value of this type
-// reaches no byte by itself.
+// SAFETY: INV-LINEAR-MAP – the mapping is permanent and the same on every CPU, and no safe method
+// accesses the memory.
 unsafe impl Send for LinearMap {}
 // SAFETY: INV-LINEAR-MAP – as above.
 unsafe impl Sync for LinearMap {}
 
 impl LinearMap {
-    /// The map whose first frame lies at `first`.
+    /// The map of `frames`, the first of them at the address `first`.
     ///
     /// # Safety
-    /// INV-LINEAR-MAP holds for `frames` at `first`; `first` is aligned to the page size.
+    /// INV-LINEAR-MAP holds for `frames` at `first`, and `first` is aligned to the page size.
     pub const unsafe fn new(first: NonNull<u8>, frames: FrameRange) -> Self {
         Self { first, frames }
     }
 
-    /// The map of memory that is words of the host; the first page becomes the frame `first`.
+    /// The map of host memory, whose first page becomes the frame `first`.
     ///
-    /// `None` if that is no whole number of pages, or not aligned to them.
+    /// `None` if `memory` is not a whole number of aligned pages, or has more than frame numbers
+    /// can name.
     pub fn over(memory: &'static [AtomicU64], first: Pfn) -> Option<Self> {
         let bytes = size_of_val(memory) as u64;
         let start = NonNull::from_ref(memory).cast::<u8>();
@@ -47,23 +49,23 @@ impl LinearMap {
         whole.then(|| Self { first: start, frames: FrameRange::new(first, Pfn::new(end)) })
     }
 
-    /// Bytes as words that several may store to.
+    /// Turns bytes into words that threads can share.
     ///
-    /// Bytes before the first that is aligned and after the last whole word are left out.
+    /// The bytes before the first aligned word and after the last whole one are left out.
     pub fn words(memory: &'static mut [u8]) -> &'static [AtomicU64] {
-        // SAFETY: INV-LINEAR-MAP – any bytes are a word, which is stored to through shared
-        // references only from now on: the unique one is given up.
+        // SAFETY: INV-LINEAR-MAP – any eight bytes are a valid word, and the unique reference is
+        // consumed, so only the shared one remains.
         let (_, words, _) = unsafe { memory.align_to_mut::<AtomicU64>() };
         words
     }
 
-    /// Where a block of frames lies, if all of it is in the map.
+    /// The address of a block of frames, if the map contains the whole block.
     #[inline]
     pub fn block(&self, pfn: Pfn, order: Order) -> Option<NonNull<u8>> {
         let end = pfn.raw().checked_add(order.frames())?;
         let inside = self.frames.start() <= pfn && end <= self.frames.end().raw();
         let offset = (pfn.raw() - self.frames.start().raw().min(pfn.raw())) as usize * PAGE_SIZE as usize;
-        // SAFETY: INV-LINEAR-MAP – the offset is that of a frame of the map.
+        // SAFETY: INV-LINEAR-MAP – the map contains the frame at this offset.
         inside.then(|| unsafe { self.first.add(offset) })
     }
 }
@@ -74,9 +76,9 @@ mod tests {
     use alloc::boxed::Box;
     use alloc::vec::Vec;
 
-    /// INV-LINEAR-MAP
+    /// INV-LINEAR-MAP.
     #[test]
-    fn blocks_lie_where_their_frames_do_and_nowhere_else() {
+    fn a_block_has_an_address_exactly_if_the_map_contains_it() {
         let words = || (0..4 * 512).map(|_| AtomicU64::new(0)).collect::<Vec<_>>();
         let memory: &'static [AtomicU64] = Box::leak(words().into_boxed_slice());
         let skip = memory.as_ptr().align_offset(PAGE_SIZE as usize);

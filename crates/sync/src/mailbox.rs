@@ -1,53 +1,54 @@
-//! Requests of one CPU to many, which each of them answers (Linux's `smp_call_function_many_cond`,
-//! `kernel/smp.c`).
+//! Requests of one CPU to many CPUs, each of which acknowledges it.
 //!
-//! [`Mailbox`] holds one letter of each CPU, because who has sent one waits for the answers before he
-//! sends another. It is not copied, nor is anything written for each of those who are asked: they
-//! come and read it.
+//! Linux's equivalent is `smp_call_function_many_cond` (`kernel/smp.c`). A [`Mailbox`] holds one
+//! request per sending CPU, because a CPU waits for all acknowledgements before it sends its next
+//! request. A request is neither copied nor queued per target: the targets read it in place.
 //!
 //! ```text
-//!   sender                                          each target, when it is interrupted
-//!   letter ← words
-//!   unanswered ← targets           (Release)
+//!   sender                                          each target, in its IPI handler
+//!   request ← words
+//!   pending ← targets              (Release)
 //!   senders of their groups += me  (locked)         for each of the senders of my group
-//!   absent ones: unanswered −= them                   unanswered names me?  (Acquire)
-//!   interrupt the others                              read the letter, act on it
-//!   unanswered empty?              (Acquire)          unanswered −= me      (locked, Release)
+//!   offline targets: pending −= them                  pending names me?     (Acquire)
+//!   send an IPI to the others                         read the request, act on it
+//!   pending empty?                 (Acquire)          pending −= me         (locked, Release)
 //!   senders of their groups −= me  (locked)
 //! ```
 //!
-//! So a letter costs two locked instructions for each [`GROUP`] of CPUs that it goes to; Linux adds
-//! to a list of each CPU, with one for each. A group is what one command can interrupt, a cluster
-//! of the x2APIC or the list of a GICv3's SGI. One mask for all would make senders who have nothing
-//! to do with each other take one line from each other.
+//! A request costs two locked instructions per [`GROUP`] of targets, where Linux appends to a list
+//! per target, with one locked instruction each. A group is the set of CPUs that one command can
+//! interrupt: a cluster of the x2APIC, or the target list of a GICv3 SGI. With one mask for all
+//! CPUs, unrelated senders would contend for one cache line.
 //!
-//! **INV-MAIL-READ.** The words are stored before the bit that names the reader (Release), and he
-//! looks for his bit before he reads (Acquire). He clears it when he has read and acted (Release),
-//! nobody else does, and the sender writes anew when all are clear (Acquire). So what the sender
-//! did before the letter the reader sees, and what the reader did before the answer the sender. x86
-//! asks no fence for that (SDM vol. 3A §8.2.2: stores are seen in order); on arm64 it is STLR, LDAR
-//! and an exclusive or atomic of both.
+//! **INV-MAIL-READ.** The sender stores the words before it sets the target's pending bit
+//! (Release); the target checks its bit before it reads the words (Acquire). The target clears the
+//! bit after it has acted on the request (Release); the sender writes its next request when all
+//! bits are clear (Acquire). So the target sees everything that the sender did before the request,
+//! and the sender sees everything that the target did before the acknowledgement. On x86 this needs
+//! no fence (Intel SDM vol. 3A §8.2.2: other processors see stores in program order). On arm64 it
+//! needs STLR, LDAR, and an exclusive or atomic instruction with both semantics.
 //!
-//! **INV-MAIL-LOST.** Who interrupts sees to it that the handler finds what was stored before: on
-//! x86 the locked instruction has drained the store buffer, on arm64 a DSB ISHST stands before the
-//! SGI (Linux's `gic_ipi_send_mask`). A handler that has looked too early is called again, because
-//! an interrupt that comes meanwhile stays pending. One that finds more than it was called for
-//! answers it, and the interrupt for that finds nothing.
+//! **INV-MAIL-LOST.** An IPI handler sees the stores that precede the IPI: on x86 the locked
+//! instruction has drained the store buffer; on arm64 a DSB ISHST precedes the SGI (Linux's
+//! `gic_ipi_send_mask`). A handler that ran too early runs again, because an interrupt that arrives
+//! meanwhile stays pending. A handler that finds further requests serves them too; their interrupts
+//! then find none.
 //!
-//! **INV-MAIL-ABSENT.** Who leaves says so, then looks for letters; who sends names the target,
-//! then looks whether it is absent. In between both change the same word of the group's senders by
-//! a locked instruction, and the second of the two acquires what the first released. So either the
-//! sender sees the absence and takes the letter back, or the one who leaves sees the letter and
-//! answers. A letter that may be taken back may be written anew, so it must not be read: on the way
-//! out, while absent, and on the way in – a sender may have seen the absence and not taken back yet
-//! – a CPU answers without reading. It may, for it owes nothing then. If such an answer comes late
-//! it clears the bit of the next letter for the same CPU, which is as absent or has just come in,
-//! and owes nothing for that one either.
+//! **INV-MAIL-ABSENT.** A CPU that goes offline first marks itself offline, then checks for
+//! requests. A sender first sets the pending bit, then checks whether the target is offline.
+//! Between the two steps, both modify the same word of the group's senders by a locked instruction,
+//! and the second of the two acquires what the first released. So either the sender sees the target
+//! offline and withdraws the request, or the target sees the request and acknowledges it. The
+//! sender may overwrite a request that it withdraws, so the target must not read it: while it goes
+//! offline, is offline, or comes online, a CPU acknowledges requests unread. That is correct
+//! because the CPU owes no flush then. A late acknowledgement of this kind may clear the pending
+//! bit of the sender's next request to the same CPU. That CPU is still offline or has just come
+//! online, and owes nothing for that request either.
 //!
-//! Neighbours: the shootdown by interrupt of `tlb` uses it, and says what the words mean.
-//! INV-TLB-HOTPLUG rests on it.
+//! Neighbours: the IPI shootdown of `tlb` uses it and defines the words. INV-TLB-HOTPLUG depends on
+//! it.
 //!
-//! Not guaranteed: the order in which letters are answered; that a CPU which is given as sender is
+//! Not guaranteed: the order in which a CPU serves requests. Nor that the CPU named as sender is
 //! the one that runs.
 
 use crate::atomic::{AtomicU64, Ordering};
@@ -58,124 +59,125 @@ use core::marker::PhantomData;
 use pagewright_plant::plant;
 use pagewright_types::{CpuId, CpuMask};
 
-/// CPUs that have their senders in one mask.
+/// The number of CPUs that share one mask of senders.
 const GROUP: usize = 16;
 
-/// One CPU's letter and those who have not answered it.
+/// One CPU's request and the targets that have not acknowledged it.
 struct Outbox<const WORDS: usize> {
-    letter: [AtomicU64; WORDS],
-    unanswered: AtomicCpuMask,
+    request: [AtomicU64; WORDS],
+    pending: AtomicCpuMask,
 }
 
-/// Letters of `WORDS` words, one of each CPU.
+/// Requests of `WORDS` words, one per sending CPU.
 pub struct Mailbox<const WORDS: usize, B> {
-    out: PerCpu<Outbox<WORDS>>,
-    /// For each group, who has a letter out to one of its CPUs.
+    outboxes: PerCpu<Outbox<WORDS>>,
+    /// For each group of targets, the CPUs with a pending request to one of them.
     senders: PerCpu<AtomicCpuMask>,
-    /// CPUs that answer nobody.
-    absent: AtomicCpuMask,
+    /// The CPUs that serve no requests.
+    offline: AtomicCpuMask,
     kind: PhantomData<fn() -> B>,
 }
 
 impl<const WORDS: usize, B: Backend> Mailbox<WORDS, B> {
-    /// Nothing sent, and all of `cpus` CPUs present.
+    /// A mailbox for `cpus` CPUs, all of them online, without requests.
     ///
     /// # Errors
     /// [`AllocError`].
     pub fn try_new(cpus: usize) -> Result<Self, AllocError> {
-        let letter = || core::array::from_fn(|_| AtomicU64::new(0));
+        let request = || core::array::from_fn(|_| AtomicU64::new(0));
         Ok(Self {
-            out: PerCpu::try_new(cpus, |_| Outbox { letter: letter(), unanswered: AtomicCpuMask::new() })?,
+            outboxes: PerCpu::try_new(cpus, |_| Outbox { request: request(), pending: AtomicCpuMask::new() })?,
             senders: PerCpu::try_new(cpus.div_ceil(GROUP), |_| AtomicCpuMask::new())?,
-            absent: AtomicCpuMask::new(),
+            offline: AtomicCpuMask::new(),
             kind: PhantomData,
         })
     }
 
-    /// Writes the letter of `me`, the CPU that calls, to `targets`.
+    /// Publishes a request of `me`, the calling CPU, to `targets`.
     ///
-    /// Returns those that are present: the caller interrupts them, and waits until the letter [is
-    /// answered](Self::is_answered).
+    /// Returns the targets that are online. The caller sends them an IPI and waits until the
+    /// request [is acknowledged](Self::is_acknowledged).
     ///
     /// # Panics
-    /// In debug builds when the last letter was not answered.
+    /// In debug builds, if the previous request of `me` is still pending.
     pub fn send(&self, me: CpuId, words: [u64; WORDS], targets: &CpuMask) -> CpuMask {
-        let out = self.out.get(me);
-        debug_assert!(out.unanswered.load().is_empty(), "INV-MAIL-READ: a letter is written while it may be read");
+        let out = self.outboxes.get(me);
+        debug_assert!(out.pending.load().is_empty(), "INV-MAIL-READ: CPU {me} overwrites a pending request");
         B::point();
-        for (word, value) in out.letter.iter().zip(words) {
+        for (word, value) in out.request.iter().zip(words) {
             word.store(value, Ordering::Relaxed);
         }
-        out.unanswered.store(targets);
+        out.pending.store(targets);
         self.groups(targets).for_each(|senders| {
             senders.insert(me);
         });
         B::point();
-        let absent = self.absent.load().and(targets);
-        absent.iter().for_each(|cpu| {
-            out.unanswered.remove(cpu);
+        let offline = self.offline.load().and(targets);
+        offline.iter().for_each(|cpu| {
+            out.pending.remove(cpu);
         });
-        targets.without(&absent)
+        targets.without(&offline)
     }
 
-    /// Whether everybody has answered the letter that `me` has sent to `targets`.
+    /// Whether all of `targets` have acknowledged the request of `me`.
     ///
-    /// If so it is over, and this is not asked again.
+    /// `true` ends the request; the caller does not call this again for it.
     #[inline]
     pub fn is_acknowledged(&self, me: CpuId, targets: &CpuMask) -> bool {
-        let answered = self.out.get(me).unanswered.load().is_empty();
-        if answered {
+        let acknowledged = self.outboxes.get(me).pending.load().is_empty();
+        if acknowledged {
             self.groups(targets).for_each(|senders| {
                 senders.remove(me);
             });
         }
-        answered
+        acknowledged
     }
 
-    /// Has `serve` do what each letter to `me`, the CPU that calls, asks for, and answers it.
+    /// Calls `act` for each pending request to `me`, the calling CPU, and acknowledges it.
     ///
-    /// Interrupts are closed.
-    pub fn serve(&self, me: CpuId, mut serve: impl FnMut([u64; WORDS])) {
+    /// An offline CPU acknowledges without a call. Interrupts must be disabled.
+    pub fn serve(&self, me: CpuId, mut act: impl FnMut([u64; WORDS])) {
         let senders = self.senders_to(me).load();
-        let absent = self.absent.contains(me);
-        self.answer_each(me, senders, |out| {
-            if !absent {
-                serve(core::array::from_fn(|word| out.letter[word].load(Ordering::Relaxed)));
+        let offline = self.offline.contains(me);
+        self.acknowledge_each(me, senders, |out| {
+            if !offline {
+                act(core::array::from_fn(|word| out.request[word].load(Ordering::Relaxed)));
             }
         });
     }
 
-    /// `me`, the CPU that calls, answers nobody from here on.
+    /// Takes `me`, the calling CPU, offline: it serves no requests from now on.
     ///
-    /// It owes nothing that a letter could ask for, until it has [entered](Self::enter).
+    /// The CPU must owe nothing that a request could ask for, until it has [come
+    /// online](Self::enter).
     pub fn leave(&self, me: CpuId) {
-        self.absent.insert(me);
-        self.answer_unread(me);
+        self.offline.insert(me);
+        self.acknowledge_unread(me);
     }
 
-    /// `me`, the CPU that calls, answers again.
+    /// Brings `me`, the calling CPU, online: it serves requests from now on.
     ///
-    /// Interrupts are closed, and it owes nothing yet.
+    /// Interrupts must be disabled, and the CPU must owe nothing yet.
     pub fn enter(&self, me: CpuId) {
-        self.absent.remove(me);
-        self.answer_unread(me);
+        self.offline.remove(me);
+        self.acknowledge_unread(me);
     }
 
-    fn answer_unread(&self, me: CpuId) {
+    fn acknowledge_unread(&self, me: CpuId) {
         B::point();
-        self.answer_each(me, self.senders_to(me).latest(), |_| {});
+        self.acknowledge_each(me, self.senders_to(me).load_by_rmw(), |_| {});
     }
 
-    fn answer_each(&self, me: CpuId, senders: CpuMask, mut read: impl FnMut(&Outbox<WORDS>)) {
+    fn acknowledge_each(&self, me: CpuId, senders: CpuMask, mut read: impl FnMut(&Outbox<WORDS>)) {
         for sender in senders.iter() {
-            let out = self.out.get(sender);
-            if out.unanswered.contains(me) {
+            let out = self.outboxes.get(sender);
+            if out.pending.contains(me) {
                 B::point();
-                plant!(AcknowledgedEarly => { out.unanswered.remove(me); B::point(); });
+                plant!(AcknowledgedEarly => { out.pending.remove(me); B::point(); });
                 read(out);
-                // The answer comes last: from here on the sender may do what it has waited for, and
-                // write anew.
-                out.unanswered.remove(me);
+                // The acknowledgement comes last: after it the sender continues, and may overwrite
+                // its request.
+                out.pending.remove(me);
             }
         }
     }
@@ -184,12 +186,12 @@ impl<const WORDS: usize, B: Backend> Mailbox<WORDS, B> {
         self.senders.get(CpuId::new((cpu.index() / GROUP) as u16))
     }
 
-    /// The senders of each group of which a CPU is in `targets`.
+    /// The masks of senders of all groups that have a CPU in `targets`.
     fn groups(&self, targets: &CpuMask) -> impl Iterator<Item = &AtomicCpuMask> {
-        const IN_A_WORD: usize = 64 / GROUP;
+        const PER_WORD: usize = 64 / GROUP;
         let words = targets.words();
-        let is_asked =
-            move |group: usize| words[group / IN_A_WORD] >> (group % IN_A_WORD * GROUP) & ((1 << GROUP) - 1) != 0;
-        self.senders.iter().enumerate().filter(move |(group, _)| is_asked(*group)).map(|(_, senders)| senders)
+        let has_target =
+            move |group: usize| words[group / PER_WORD] >> (group % PER_WORD * GROUP) & ((1 << GROUP) - 1) != 0;
+        self.senders.iter().enumerate().filter(move |(group, _)| has_target(*group)).map(|(_, senders)| senders)
     }
 }

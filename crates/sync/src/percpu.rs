@@ -1,44 +1,45 @@
 //! One value per CPU.
 //!
-//! [`PerCpu`] is an array on cache lines of its own; it does not know which CPU runs
-//! ([`crate::Backend::cpu`] does).
+//! [`PerCpu`] is an array in which each value has cache lines of its own. The caller names the CPU
+//! ([`crate::Backend::cpu`] tells which one runs).
 //!
-//! Not guaranteed: that only the owning CPU touches a value. Any CPU may, so `T` is an atomic or a
-//! lock.
+//! Not guaranteed: that only its own CPU accesses a value. Any CPU may, so `T` is an atomic type or
+//! a lock.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::fmt;
 use pagewright_types::CpuId;
 
-/// Kernel memory ran out while something was being set up.
+/// The kernel heap is exhausted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AllocError {
-    /// Bytes that were asked for.
+    /// The size of the allocation that failed, in bytes.
     pub bytes: usize,
 }
 
 impl fmt::Display for AllocError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "no memory for {} bytes", self.bytes)
+        write!(f, "no kernel memory for {} bytes", self.bytes)
     }
 }
 
-/// Keeps neighbouring CPUs' values out of each other's cache lines (two lines: the adjacent-line
-/// prefetcher pairs them).
+/// Keeps the values of neighbouring CPUs in separate cache lines.
+///
+/// Two lines each, because the adjacent-line prefetcher loads lines in pairs.
 #[repr(align(128))]
 struct Padded<T>(T);
 
-/// An array with one `T` for each CPU, on cache lines of its own.
+/// One `T` for each CPU, each on cache lines of its own.
 ///
-/// `T` is responsible for being usable from other CPUs: an atomic or a lock.
+/// Every CPU can access every value, so `T` synchronises itself: an atomic type or a lock.
 pub struct PerCpu<T>(Box<[Padded<T>]>);
 
 impl<T> PerCpu<T> {
-    /// `cpus` values made by `make`.
+    /// One value for each of `cpus` CPUs, made by `make`.
     ///
     /// # Errors
-    /// [`AllocError`]; nothing is kept.
+    /// [`AllocError`], if the kernel heap is exhausted.
     pub fn try_new(cpus: usize, mut make: impl FnMut(CpuId) -> T) -> Result<Self, AllocError> {
         let mut values = Vec::new();
         values.try_reserve_exact(cpus).map_err(|_| AllocError { bytes: cpus * size_of::<Padded<T>>() })?;
@@ -49,18 +50,18 @@ impl<T> PerCpu<T> {
     /// The value of `cpu`.
     ///
     /// # Panics
-    /// When there is no such CPU.
+    /// If there is no such CPU.
     #[inline]
     pub fn get(&self, cpu: CpuId) -> &T {
         &self.0[cpu.index()].0
     }
 
-    /// All values, CPU 0 first.
+    /// All values in the order of their CPUs.
     pub fn iter(&self) -> impl Iterator<Item = &T> {
         self.0.iter().map(|padded| &padded.0)
     }
 
-    /// Number of CPUs.
+    /// The number of CPUs.
     pub fn cpus(&self) -> usize {
         self.0.len()
     }

@@ -1,40 +1,43 @@
 //! The lock order, written once (INV-LOCK-ORDER).
 //!
-//! A lock may be taken only while every lock held stands *above* it here. Locks of one rank may be
-//! held together only where the rank says in which order ([`Rank::NESTS`]). The order follows the
-//! comment at the top of Linux's `mm/rmap.c`.
+//! A lock may be acquired only while every lock held is *outside* it, above it in this table. Two
+//! locks of one rank may be held together only if the rank nests ([`Rank::NESTS`]), in the order
+//! that the table states. The type of a rank is its name here with `Rank` appended. The order
+//! follows the comment at the top of Linux's `mm/rmap.c`.
 //!
 //! ```text
 //! Inode              a file's size, seals and holes (i_rwsem)
-//!   Space            an address space's VMAs (mmap_lock)
-//!     ForkTree       the tree of forks: who may map an anonymous page (anon_vma)
-//!       Mappers      who maps a file (i_mmap_rwsem)
-//!         TableUpper one upper-level table page                 – parent before child
-//!           Table    one last-level table page (split PTL)      – parent's before child's in fork;
-//!                                                                      both places' in mremap, which has the space alone
+//!   Space            an address space's VMAs (mmap_lock) – fork: the parent's before the child's;
+//!                    reclaim only tries those of other spaces
+//!     ForkTree       the tree of forks: the spaces that may map an anonymous page (anon_vma)
+//!       Mappers      the mappings of a file (i_mmap_rwsem)
+//!         TableUpper one upper-level table page – parent before child
+//!           Table    one last-level table page (split PTL) – fork: the parent's before the child's;
+//!                      mremap: source and target, while it holds the space's lock for writing
 //!             Cache  one file's page cache (i_pages)
-//!               SwapAreas  which devices are swapped to (swap_lock)
-//!                 Swap     one device's slots and what is cached of them (cluster lock)
-//!                   Zram   a CPU's buffers before what is stored (zram_slot_lock, class->lock)
+//!               SwapAreas  the active swap devices (swap_lock)
+//!                 Swap     one device's slots and their cached pages (cluster lock)
+//!                   Zram   a CPU's buffers, then the store (zram_slot_lock, class->lock)
 //!                     Context  tags (PCID, ASID) and their generations
 //!                       Ledger   open debts
-//!                         Lru      one node's lists of folios by use (lruvec->lru_lock)
-//!                           PerCpuPages  one CPU's lists of free pages (pcp->lock): held while they are refilled or drained
+//!                         Lru      one node's LRU lists (lruvec->lru_lock)
+//!                           PerCpuPages  one CPU's lists of free pages (pcp->lock), also during
+//!                                        their refill and drain
 //!                             Zone     one zone's buddy lists (zone->lock)
-//!                               Loaded   the space that a CPU runs (loaded_mm): innermost, because interrupt handlers take it
+//!                               Loaded   the space loaded on a CPU (loaded_mm): innermost, because
+//!                                        interrupt handlers acquire it
 //! ```
 
 use crate::backend::Backend;
 use core::fmt;
 
-/// A lock's place in the order.
+/// A lock's rank in the order.
 pub trait Rank: 'static {
-    /// Position from the outside, 0 first.
+    /// Position from the outermost, which is 0.
     const PLACE: u8;
-    /// Name shown when the order is broken.
+    /// Name in the message of a violation.
     const NAME: &'static str;
-    /// Whether two locks of this rank may be held at once, in the order that the table above
-    /// states.
+    /// Whether locks of this rank may be held together, in the order that the module states.
     const NESTS: bool = false;
 }
 
@@ -61,9 +64,9 @@ ranks! {
     InodeRank = 0;
     /// An address space's VMAs.
     SpaceRank = 1, true;
-    /// The tree of forks.
+    /// The tree of forks, by which the reverse map finds the spaces of an anonymous page.
     ForkTreeRank = 2;
-    /// Who maps a file.
+    /// The mappings of a file.
     MappersRank = 3;
     /// An upper-level table page.
     TableUpperRank = 4, true;
@@ -71,35 +74,35 @@ ranks! {
     TableRank = 5, true;
     /// A file's page cache.
     CacheRank = 6;
-    /// Which devices are swapped to.
+    /// The active swap devices.
     SwapAreasRank = 7;
-    /// A swap device's slots and what is cached of them.
+    /// A swap device's slots and their cached pages.
     SwapRank = 8;
-    /// Compressed pages: a CPU's buffers, and what is stored.
+    /// A CPU's compression buffers, and the store of compressed pages.
     ZramRank = 9, true;
     /// Tags and their generations.
     ContextRank = 10;
     /// Open debts.
     LedgerRank = 11;
-    /// A node's lists of folios by use.
+    /// A node's LRU lists.
     LruRank = 12;
     /// A CPU's lists of free pages.
     PerCpuPagesRank = 13;
     /// A zone's buddy lists.
     ZoneRank = 14;
-    /// The space that a CPU runs.
+    /// The space loaded on a CPU.
     LoadedRank = 15;
 }
 
-/// The ranks held by one CPU: how many locks of each, four bits a rank.
+/// The ranks that one CPU holds: the number of locks of each, in four bits.
 ///
-/// A count and not a bit, because of two nested locks of one rank the inner is released first and
-/// the outer must stay recorded.
+/// A count and not a bit: when the inner of two nested locks is released, the outer one is still
+/// held.
 #[derive(Clone, Copy, PartialEq, Eq, Default)]
 pub struct RankSet(u64);
 
 impl RankSet {
-    /// Nothing held.
+    /// No lock is held.
     pub const EMPTY: Self = Self(0);
     const WIDTH: u32 = 4;
 
@@ -107,7 +110,7 @@ impl RankSet {
         self.0 >> (place as u32 * Self::WIDTH) & 0xf
     }
 
-    /// Whether nothing is held.
+    /// Whether no lock is held.
     pub const fn is_empty(self) -> bool {
         self.0 == 0
     }
@@ -115,7 +118,7 @@ impl RankSet {
     /// The set with one more lock of rank `R`.
     ///
     /// # Errors
-    /// The place of a held rank that forbids it.
+    /// The place of the innermost rank held, which forbids it.
     pub fn with<R: Rank>(self) -> Result<Self, u8> {
         let inner = self.0 >> (u32::from(R::PLACE) * Self::WIDTH);
         let same = inner & 0xf;
@@ -132,9 +135,9 @@ impl RankSet {
     /// The set with one lock of rank `R` fewer.
     ///
     /// # Panics
-    /// When none was held.
+    /// If no lock of this rank is held.
     pub fn without<R: Rank>(self) -> Self {
-        assert!(self.count(R::PLACE) > 0, "released {} which was not held", R::NAME);
+        assert!(self.count(R::PLACE) > 0, "lock order: {} released while it is not held", R::NAME);
         Self(self.0 - (1 << (u32::from(R::PLACE) * Self::WIDTH)))
     }
 }
@@ -145,10 +148,9 @@ impl fmt::Debug for RankSet {
     }
 }
 
-/// Records that a lock of rank `R` is about to be taken.
+/// Records that this CPU is about to acquire a lock of rank `R`.
 ///
-/// Called before waiting, so that an inversion is reported even when it would not have deadlocked
-/// this time.
+/// Called before the CPU waits, so an inversion is reported even if it does not deadlock.
 #[inline]
 pub(crate) fn enter<R: Rank, B: Backend>() {
     if cfg!(debug_assertions) {
@@ -160,7 +162,7 @@ pub(crate) fn enter<R: Rank, B: Backend>() {
     }
 }
 
-/// Records that a lock of rank `R` was released.
+/// Records that this CPU has released a lock of rank `R`.
 #[inline]
 pub(crate) fn leave<R: Rank, B: Backend>() {
     if cfg!(debug_assertions) {
@@ -173,7 +175,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_order_is_inward_and_nesting_is_counted() {
+    fn ranks_go_inward_and_nested_locks_are_counted() {
         let held = RankSet::EMPTY
             .with::<SpaceRank>()
             .and_then(RankSet::with::<TableRank>)
@@ -187,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn places_are_distinct_and_fit_the_set() {
+    fn places_are_distinct_and_fit_a_rank_set() {
         for (i, (place, _)) in NAMES.iter().enumerate() {
             assert_eq!(usize::from(*place), i);
             assert!(u32::from(*place) * RankSet::WIDTH < 64);

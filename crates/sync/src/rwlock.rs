@@ -1,4 +1,4 @@
-//! A lock that many may read under and one may write under (Linux's `mmap_lock`, `i_mmap_rwsem`).
+//! A lock for many readers or one writer (as Linux's `mmap_lock` and `i_mmap_rwsem`).
 
 use crate::atomic::{AtomicU32, Ordering, const_unless_loom};
 use crate::backend::Backend;
@@ -7,34 +7,34 @@ use core::cell::UnsafeCell;
 use core::marker::PhantomData;
 use core::ops::{Deref, DerefMut};
 
-/// Set while a writer holds the lock; the rest counts readers.
+/// Set while a writer holds the lock; the other bits count readers.
 const WRITER: u32 = 1 << 31;
 
 /// A value with many readers or one writer.
 ///
-/// `R` is its place in the lock order.
+/// `R` is its rank in the lock order. A reader spins; the lock does not sleep.
 pub struct RwLock<T, R, B> {
     state: AtomicU32,
     value: UnsafeCell<T>,
     kind: PhantomData<fn() -> (R, B)>,
 }
 
-// SAFETY: INV-LOCK-EXCL – readers share the value (hence `T: Sync`) and a writer alone moves or
-// changes it (hence `T: Send`).
+// SAFETY: INV-LOCK-EXCL – readers share the value, hence `T: Sync`. Only the one writer moves or
+// changes it, hence `T: Send`.
 unsafe impl<T: Send + Sync, R, B> Sync for RwLock<T, R, B> {}
 
 impl<T, R: Rank, B: Backend> RwLock<T, R, B> {
     const_unless_loom! {
-        /// A free lock around `value`.
+        /// An unlocked lock around `value`.
         pub fn new(value: T) -> Self {
             Self { state: AtomicU32::new(0), value: UnsafeCell::new(value), kind: PhantomData }
         }
     }
 
-    /// Waits until no writer holds the lock and joins the readers.
+    /// Waits until no writer holds the lock, and acquires it for reading (`down_read`).
     ///
     /// # Panics
-    /// In debug builds when a lock at or below this rank is held.
+    /// In debug builds, if a lock inside this rank is held, or one of this rank that does not nest.
     #[inline]
     pub fn read(&self) -> ReadGuard<'_, T, R, B> {
         rank::enter::<R, B>();
@@ -45,16 +45,15 @@ impl<T, R: Rank, B: Backend> RwLock<T, R, B> {
         ReadGuard { lock: self }
     }
 
-    /// Joins the readers unless a writer holds the lock (`down_read_trylock`).
+    /// Acquires the lock for reading, unless a writer holds it (`down_read_trylock`).
     ///
     /// # Panics
-    /// In debug builds when a lock below this rank is held, or one of it and the rank does not
-    /// nest.
+    /// As [`read`](Self::read).
     #[inline]
     pub fn try_read(&self) -> Option<ReadGuard<'_, T, R, B>> {
         rank::enter::<R, B>();
         B::point();
-        // A reader that comes or goes in between is no writer.
+        // The exchange also fails if the number of readers changes. That is no reason to give up.
         while self.state.load(Ordering::Relaxed) & WRITER == 0 {
             if self.try_join() {
                 return Some(ReadGuard { lock: self });
@@ -70,10 +69,10 @@ impl<T, R: Rank, B: Backend> RwLock<T, R, B> {
             && self.state.compare_exchange_weak(state, state + 1, Ordering::Acquire, Ordering::Relaxed).is_ok()
     }
 
-    /// Waits until the lock is free and takes it alone.
+    /// Waits until the lock is free, and acquires it for writing (`down_write`).
     ///
     /// # Panics
-    /// In debug builds when a lock at or below this rank is held.
+    /// As [`read`](Self::read).
     #[inline]
     pub fn write(&self) -> WriteGuard<'_, T, R, B> {
         rank::enter::<R, B>();
@@ -84,13 +83,13 @@ impl<T, R: Rank, B: Backend> RwLock<T, R, B> {
         WriteGuard { lock: self }
     }
 
-    /// The value, without locking: the caller has the only reference.
+    /// The value, without locking, because the caller has the only reference.
     pub fn get_mut(&mut self) -> &mut T {
         self.value.get_mut()
     }
 }
 
-/// Reads under an [`RwLock`]; released on drop.
+/// Holds an [`RwLock`] for reading; drop releases it.
 #[must_use]
 pub struct ReadGuard<'a, T, R: Rank, B: Backend> {
     lock: &'a RwLock<T, R, B>,
@@ -101,7 +100,7 @@ impl<T, R: Rank, B: Backend> Deref for ReadGuard<'_, T, R, B> {
 
     #[inline]
     fn deref(&self) -> &T {
-        // SAFETY: INV-LOCK-EXCL – a reader is counted in `state`, so no writer has a guard.
+        // SAFETY: INV-LOCK-EXCL – `state` counts this reader, so no writer has a guard.
         unsafe { &*self.lock.value.get() }
     }
 }
@@ -114,7 +113,7 @@ impl<T, R: Rank, B: Backend> Drop for ReadGuard<'_, T, R, B> {
     }
 }
 
-/// Writes under an [`RwLock`]; released on drop.
+/// Holds an [`RwLock`] for writing; drop releases it.
 #[must_use]
 pub struct WriteGuard<'a, T, R: Rank, B: Backend> {
     lock: &'a RwLock<T, R, B>,
@@ -125,7 +124,7 @@ impl<T, R: Rank, B: Backend> Deref for WriteGuard<'_, T, R, B> {
 
     #[inline]
     fn deref(&self) -> &T {
-        // SAFETY: INV-LOCK-EXCL – WRITER is set for this guard alone.
+        // SAFETY: INV-LOCK-EXCL – WRITER is set, so no other guard exists.
         unsafe { &*self.lock.value.get() }
     }
 }
@@ -133,7 +132,8 @@ impl<T, R: Rank, B: Backend> Deref for WriteGuard<'_, T, R, B> {
 impl<T, R: Rank, B: Backend> DerefMut for WriteGuard<'_, T, R, B> {
     #[inline]
     fn deref_mut(&mut self) -> &mut T {
-        // SAFETY: INV-LOCK-EXCL – WRITER is set for this guard alone, and it is borrowed mutably.
+        // SAFETY: INV-LOCK-EXCL – WRITER is set, so no other guard exists; this one is borrowed
+        // mutably.
         unsafe { &mut *self.lock.value.get() }
     }
 }

@@ -1,4 +1,4 @@
-//! A mutual-exclusion lock that waits by asking the backend to pause.
+//! A mutual-exclusion lock that spins, with [`Backend::pause`] between attempts.
 
 use crate::atomic::{AtomicBool, Ordering, const_unless_loom};
 use crate::backend::Backend;
@@ -7,37 +7,37 @@ use core::cell::UnsafeCell;
 use core::marker::PhantomData;
 use core::ops::{Deref, DerefMut};
 
-/// A value that one CPU at a time may use.
+/// A value that one CPU at a time can access.
 ///
-/// `R` is its place in the lock order.
+/// `R` is its rank in the lock order.
 pub struct SpinLock<T, R, B> {
     locked: AtomicBool,
     value: UnsafeCell<T>,
     kind: PhantomData<fn() -> (R, B)>,
 }
 
-// SAFETY: INV-LOCK-EXCL – `locked` is true while a guard exists and only its holder reaches the
-// value, so the lock may be shared wherever the value may be sent.
+// SAFETY: INV-LOCK-EXCL – `locked` is true while a guard exists, and only the guard's holder
+// accesses the value. So sharing the lock needs no more than `T: Send`.
 unsafe impl<T: Send, R, B> Sync for SpinLock<T, R, B> {}
 
 impl<T, R: Rank, B: Backend> SpinLock<T, R, B> {
     const_unless_loom! {
-        /// A free lock around `value`.
+        /// An unlocked lock around `value`.
         pub fn new(value: T) -> Self {
             Self { locked: AtomicBool::new(false), value: UnsafeCell::new(value), kind: PhantomData }
         }
     }
 
-    /// Waits until the lock is free and takes it.
+    /// Waits until the lock is free, and acquires it.
     ///
     /// # Panics
-    /// In debug builds when a lock at or below this rank is held.
+    /// In debug builds, if a lock inside this rank is held, or one of this rank that does not nest.
     #[inline]
     pub fn lock(&self) -> SpinGuard<'_, T, R, B> {
         rank::enter::<R, B>();
         B::point();
-        // Compare and exchange rather than swap: an attempt that fails stores nothing, so it takes
-        // the line from nobody.
+        // Compare-and-exchange and not swap: an attempt that fails does not store, so the cache
+        // line stays with the holder.
         while self.locked.compare_exchange_weak(false, true, Ordering::Acquire, Ordering::Relaxed).is_err() {
             while self.locked.load(Ordering::Relaxed) {
                 B::pause();
@@ -46,13 +46,13 @@ impl<T, R: Rank, B: Backend> SpinLock<T, R, B> {
         SpinGuard { lock: self }
     }
 
-    /// The value, without locking: the caller has the only reference.
+    /// The value, without locking, because the caller has the only reference.
     pub fn get_mut(&mut self) -> &mut T {
         self.value.get_mut()
     }
 }
 
-/// Holds a [`SpinLock`]; released on drop.
+/// Holds a [`SpinLock`]; drop releases it.
 #[must_use]
 pub struct SpinGuard<'a, T, R: Rank, B: Backend> {
     lock: &'a SpinLock<T, R, B>,
@@ -63,7 +63,7 @@ impl<T, R: Rank, B: Backend> Deref for SpinGuard<'_, T, R, B> {
 
     #[inline]
     fn deref(&self) -> &T {
-        // SAFETY: INV-LOCK-EXCL – this guard exists, so no other one does.
+        // SAFETY: INV-LOCK-EXCL – this guard exists, so no other guard does.
         unsafe { &*self.lock.value.get() }
     }
 }
@@ -71,8 +71,8 @@ impl<T, R: Rank, B: Backend> Deref for SpinGuard<'_, T, R, B> {
 impl<T, R: Rank, B: Backend> DerefMut for SpinGuard<'_, T, R, B> {
     #[inline]
     fn deref_mut(&mut self) -> &mut T {
-        // SAFETY: INV-LOCK-EXCL – this guard exists and is borrowed mutably, so nothing else refers
-        // to the value.
+        // SAFETY: INV-LOCK-EXCL – this guard exists and is borrowed mutably, so no other reference
+        // to the value exists.
         unsafe { &mut *self.lock.value.get() }
     }
 }

@@ -1,4 +1,4 @@
-//! INV-ARC-COUNT on one thread and many.
+//! INV-ARC-COUNT, on one thread and on several.
 
 use crate::backend::on_cpus;
 use pagewright_sync::Arc;
@@ -13,7 +13,7 @@ impl Drop for CountsDrops<'_> {
 }
 
 #[test]
-fn the_value_goes_with_the_last_handle_and_once() {
+fn the_last_handle_drops_the_value_once() {
     let drops = AtomicU32::new(0);
     let first = Arc::try_new(CountsDrops(&drops)).expect("memory");
     let second = first.clone();
@@ -25,14 +25,14 @@ fn the_value_goes_with_the_last_handle_and_once() {
 }
 
 #[test]
-fn two_equal_values_are_not_one() {
+fn ptr_eq_compares_identity_and_not_value() {
     let (a, b) = (Arc::try_new(7).expect("memory"), Arc::try_new(7).expect("memory"));
     assert!(!a.ptr_eq(&b));
     assert_eq!(*a, *b);
 }
 
 #[test]
-fn handles_cloned_and_dropped_everywhere_drop_the_value_once() {
+fn concurrent_clones_and_drops_drop_the_value_once() {
     let drops = AtomicU32::new(0);
     let shared = Arc::try_new(CountsDrops(&drops)).expect("memory");
     on_cpus(4, |_| {

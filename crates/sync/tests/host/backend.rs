@@ -31,7 +31,7 @@ impl Backend for Host {
     }
 }
 
-/// Runs `body` on `cpus` threads at once, each under its own number, and waits for all.
+/// Runs `body` on `cpus` threads, each as the CPU of its number, and waits for all.
 pub(crate) fn on_cpus(cpus: u16, body: impl Fn(CpuId) + Sync) {
     thread::scope(|scope| {
         for cpu in (0..cpus).map(CpuId::new) {
@@ -39,7 +39,7 @@ pub(crate) fn on_cpus(cpus: u16, body: impl Fn(CpuId) + Sync) {
             scope.spawn(move || {
                 CPU.set(cpu);
                 body(cpu);
-                assert!(Host::held().is_empty(), "a lock was left recorded on {cpu}");
+                assert!(Host::held().is_empty(), "CPU {cpu} still records a lock");
             });
         }
     });

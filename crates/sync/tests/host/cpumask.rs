@@ -1,4 +1,4 @@
-//! The atomic set of CPUs against the plain one.
+//! `AtomicCpuMask` against `CpuMask`.
 
 use crate::backend::on_cpus;
 use pagewright_sync::AtomicCpuMask;
@@ -7,7 +7,7 @@ use proptest::prelude::*;
 
 proptest! {
     #[test]
-    fn every_operation_does_what_it_does_to_a_plain_mask(steps in prop::collection::vec((0u8..5, 0u16..256), 1..80)) {
+    fn every_operation_matches_the_one_of_a_plain_mask(steps in prop::collection::vec((0u8..5, 0u16..256), 1..80)) {
         let (atomic, mut plain) = (AtomicCpuMask::new(), CpuMask::EMPTY);
         for (step, cpu) in steps {
             let cpu = CpuId::new(cpu);
@@ -37,7 +37,7 @@ proptest! {
 }
 
 #[test]
-fn what_is_taken_while_others_insert_is_neither_lost_nor_taken_twice() {
+fn take_beside_inserts_returns_each_insertion_once() {
     const ROUNDS: usize = 5_000;
     let mask = AtomicCpuMask::new();
     let taken = std::sync::atomic::AtomicUsize::new(0);

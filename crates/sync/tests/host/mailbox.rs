@@ -1,4 +1,4 @@
-//! Letters that cross, between CPUs of which one leaves and comes back.
+//! Concurrent requests between CPUs, one of which goes offline and online again.
 //!
 //! INV-MAIL-READ, INV-MAIL-LOST, INV-MAIL-ABSENT.
 
@@ -7,14 +7,14 @@ use pagewright_sync::{Backend, Mailbox};
 use pagewright_types::{CpuId, CpuMask};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
-const LETTERS: u64 = 3_000;
-/// The CPUs that there are, in three groups; the last of them leaves now and then.
+const REQUESTS: u64 = 3_000;
+/// The CPUs, of three groups; the last one goes offline now and then.
 const CPUS: [u16; 4] = [0, 5, 17, 70];
 
 struct Machine {
     mailbox: Mailbox<2, Host>,
     interrupted: [AtomicBool; 4],
-    /// How many letters of each CPU each has read.
+    /// The last request that each CPU has read of each sender.
     read: [[AtomicU64; 4]; 4],
     finished: AtomicUsize,
 }
@@ -24,17 +24,17 @@ impl Machine {
         if self.interrupted[place].swap(false, Ordering::SeqCst) {
             self.mailbox.serve(CpuId::new(CPUS[place]), |[number, rest]| {
                 let (sender, number) = ((number >> 32) as usize, number & 0xffff_ffff);
-                assert_eq!(rest, !number, "half a letter");
+                assert_eq!(rest, !number, "the request is torn");
                 let before = self.read[place][sender].swap(number, Ordering::SeqCst);
-                assert!(before < number, "letter {before} of {sender} was followed by {number}");
-                assert!(place == 3 || before + 1 == number, "CPU {place} has missed a letter of {sender}");
+                assert!(before < number, "request {number} of {sender} follows {before}");
+                assert!(place == 3 || before + 1 == number, "CPU {place} missed a request of {sender}");
             });
         } else {
             Host::pause();
         }
     }
 
-    fn ask(&self, place: usize, number: u64) {
+    fn request(&self, place: usize, number: u64) {
         let me = CpuId::new(CPUS[place]);
         let mut targets: CpuMask = CPUS.into_iter().map(CpuId::new).collect();
         targets.remove(me);
@@ -45,13 +45,13 @@ impl Machine {
             self.serve(place);
         }
         for other in (0..3).filter(|other| *other != place) {
-            assert_eq!(self.read[other][place].load(Ordering::SeqCst), number, "CPU {other} has not answered");
+            assert_eq!(self.read[other][place].load(Ordering::SeqCst), number, "CPU {other} did not read the request");
         }
     }
 }
 
 #[test]
-fn letters_that_cross_are_read_whole_and_each_once() {
+fn concurrent_requests_are_read_whole_and_once() {
     let machine = Machine {
         mailbox: Mailbox::try_new(71).expect("memory"),
         interrupted: Default::default(),
@@ -60,8 +60,8 @@ fn letters_that_cross_are_read_whole_and_each_once() {
     };
     on_cpus(4, |place| {
         let place = place.index();
-        for number in 1..=LETTERS {
-            machine.ask(place, number);
+        for number in 1..=REQUESTS {
+            machine.request(place, number);
             if place == 3 && number % 3 == 0 {
                 machine.mailbox.leave(CpuId::new(CPUS[place]));
                 (0..number % 7).for_each(|_| machine.serve(place));
@@ -74,28 +74,28 @@ fn letters_that_cross_are_read_whole_and_each_once() {
         }
     });
     let read = |place: usize| machine.read[place].iter().map(|count| count.load(Ordering::SeqCst)).sum::<u64>();
-    assert!((0..3).all(|place| read(place) == 3 * LETTERS));
-    assert!(read(3) > 0, "it was never there");
+    assert!((0..3).all(|place| read(place) == 3 * REQUESTS));
+    assert!(read(3) > 0, "it was always offline");
 }
 
 #[test]
-fn who_is_absent_is_not_asked() {
+fn offline_cpus_get_no_request() {
     let mailbox = Mailbox::<1, Host>::try_new(40).expect("memory");
-    let (me, present, absent) = (CpuId::new(0), CpuId::new(20), CpuId::new(21));
-    let both: CpuMask = [present, absent].into_iter().collect();
-    mailbox.leave(absent);
-    assert_eq!(mailbox.send(me, [7], &both), CpuMask::of(present));
+    let (me, online, offline) = (CpuId::new(0), CpuId::new(20), CpuId::new(21));
+    let both: CpuMask = [online, offline].into_iter().collect();
+    mailbox.leave(offline);
+    assert_eq!(mailbox.send(me, [7], &both), CpuMask::of(online));
     assert!(!mailbox.is_acknowledged(me, &both));
-    mailbox.serve(absent, |_| panic!("it was taken back"));
+    mailbox.serve(offline, |_| panic!("the sender withdrew it"));
     let mut read = 0;
-    mailbox.serve(present, |[word]| read = word);
+    mailbox.serve(online, |[word]| read = word);
     assert_eq!(read, 7);
     assert!(mailbox.is_acknowledged(me, &both));
-    mailbox.enter(absent);
+    mailbox.enter(offline);
     assert_eq!(mailbox.send(me, [8], &both), both);
-    // And one that leaves unasked-for answers what it was asked.
-    mailbox.leave(absent);
-    mailbox.serve(present, |[word]| read = word);
+    // A CPU that goes offline acknowledges the requests that it has not served.
+    mailbox.leave(offline);
+    mailbox.serve(online, |[word]| read = word);
     assert!(mailbox.is_acknowledged(me, &both) && read == 8);
-    mailbox.serve(present, |_| panic!("it is over"));
+    mailbox.serve(online, |_| panic!("the request has ended"));
 }

@@ -1,7 +1,7 @@
-//! The locks and containers under real threads, on a back end that yields to the host's scheduler.
+//! The locks and containers under threads of the host, which yield to its scheduler.
 //!
-//! What this cannot see – orders that the host's CPU happens not to produce – is in the `loom`
-//! tests.
+//! These tests see only the memory orders that the host's CPU produces. The `loom` tests explore
+//! the others.
 #![cfg(not(loom))]
 
 mod arc;

@@ -1,5 +1,4 @@
-//! INV-LOCK-EXCL under threads: updates made of a read, a pause and a write are lost unless they
-//! are made one at a time.
+//! INV-LOCK-EXCL under threads: a read, a pause and a write lose updates without mutual exclusion.
 
 use crate::backend::{Host, on_cpus};
 use core::sync::atomic::{AtomicU32, Ordering};
@@ -10,7 +9,7 @@ use std::thread;
 const CPUS: u16 = 4;
 const ROUNDS: u64 = 2_000;
 
-/// Adds one in two steps, between which another thread gets its chance every few rounds.
+/// Adds one in two steps, and lets other threads run between them every few rounds.
 fn add_one(value: &mut u64, round: u64) {
     let before = black_box(*value);
     if round.is_multiple_of(16) {
@@ -27,7 +26,7 @@ fn a_spin_lock_loses_no_update() {
 }
 
 #[test]
-fn a_spin_lock_is_free_again_after_a_panic() {
+fn a_panic_releases_a_spin_lock() {
     let mut lock = SpinLock::<_, rank::LedgerRank, Host>::new(1);
     let died = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
         let mut guard = lock.lock();
@@ -41,7 +40,7 @@ fn a_spin_lock_is_free_again_after_a_panic() {
 
 #[test]
 fn writers_exclude_writers_and_readers_see_whole_writes() {
-    // A writer keeps the two equal; a reader that overlapped it would see them differ.
+    // A writer keeps the two equal; a reader that overlaps a writer sees them differ.
     let mut lock = RwLock::<_, rank::SpaceRank, Host>::new((0, 0));
     on_cpus(CPUS, |cpu| {
         for round in 0..ROUNDS {
@@ -59,10 +58,10 @@ fn writers_exclude_writers_and_readers_see_whole_writes() {
 }
 
 #[test]
-fn readers_hold_an_rw_lock_together() {
+fn readers_share_an_rw_lock() {
     let lock = RwLock::<_, rank::SpaceRank, Host>::new(());
     let inside = std::sync::Barrier::new(usize::from(CPUS));
-    // Were readers to exclude one another, the first would wait here for ever.
+    // If readers excluded each other, the first would wait here for ever.
     on_cpus(CPUS, |_| {
         let _reading = lock.read();
         inside.wait();
@@ -71,7 +70,7 @@ fn readers_hold_an_rw_lock_together() {
 }
 
 #[test]
-fn a_word_lock_excludes_and_leaves_the_other_bits_alone() {
+fn a_bit_spin_lock_excludes_and_preserves_the_other_bits() {
     const OWNER: u32 = 0x0123_4567;
     struct Record {
         word: AtomicU32,
@@ -89,8 +88,7 @@ fn a_word_lock_excludes_and_leaves_the_other_bits_alone() {
     assert_eq!(record.value.get(), u64::from(CPUS) * ROUNDS);
 }
 
-/// A counter that loses updates unless it is locked from outside, though each access alone is
-/// atomic.
+/// A counter that loses updates without a lock, although each access is atomic.
 #[derive(Default)]
 struct SplitCounter(std::sync::atomic::AtomicU64);
 

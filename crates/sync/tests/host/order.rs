@@ -1,4 +1,4 @@
-//! INV-LOCK-ORDER: what may be taken under what.
+//! INV-LOCK-ORDER: the locks that may be acquired while others are held.
 
 use crate::backend::Host;
 use pagewright_sync::{Backend, Rank, RankSet, RwLock, SpinLock, rank};
@@ -34,9 +34,9 @@ const RANKS: [AnyRank; 12] = [
 ];
 
 proptest! {
-    /// Takes and releases locks at random beside a plain list of what is held.
+    /// Acquires and releases random ranks, and compares with a list of the ranks held.
     #[test]
-    fn a_rank_set_allows_what_the_order_allows(steps in prop::collection::vec((0..RANKS.len(), any::<bool>()), 1..60)) {
+    fn a_rank_set_allows_exactly_what_the_order_allows(steps in prop::collection::vec((0..RANKS.len(), any::<bool>()), 1..60)) {
         let mut held: Vec<AnyRank> = Vec::new();
         let mut set = RankSet::EMPTY;
         for (rank, take) in steps {
@@ -66,26 +66,26 @@ proptest! {
 
 #[test]
 #[cfg(debug_assertions)]
-fn an_inversion_panics_though_nothing_deadlocks_and_names_both() {
+fn an_inversion_panics_without_a_deadlock_and_names_both_locks() {
     let (inner, outer) = (SpinLock::<_, rank::ZoneRank, Host>::new(()), RwLock::<_, rank::SpaceRank, Host>::new(()));
     for attempt in [&(|| drop(outer.read())) as &dyn Fn(), &|| drop(outer.write()), &|| {
         drop(SpinLock::<_, rank::ZoneRank, Host>::new(()).lock())
     }] {
         let held = inner.lock();
-        let told = catch_unwind(AssertUnwindSafe(attempt)).expect_err("the order is broken");
+        let told = catch_unwind(AssertUnwindSafe(attempt)).expect_err("the order is violated");
         let told = told.downcast::<String>().expect("a message");
         assert!(told.contains("lock order") && told.contains("Zone"), "{told}");
         drop(held);
-        assert!(Host::held().is_empty(), "a refused lock is not recorded");
+        assert!(Host::held().is_empty(), "a refused lock is still recorded");
     }
-    // The same locks in order, and again: nothing was left locked.
+    // Both locks are free: they can be acquired in order.
     let _outer = outer.write();
     let _inner = inner.lock();
 }
 
 #[test]
 #[cfg(debug_assertions)]
-fn tables_nest_and_the_first_to_go_leaves_the_other_recorded() {
+fn nested_locks_are_released_in_any_order() {
     let (parent, child) =
         (SpinLock::<_, rank::TableRank, Host>::new(()), SpinLock::<_, rank::TableRank, Host>::new(()));
     let (first, second) = (parent.lock(), child.lock());
@@ -96,7 +96,7 @@ fn tables_nest_and_the_first_to_go_leaves_the_other_recorded() {
 }
 
 #[test]
-#[should_panic(expected = "which was not held")]
-fn releasing_what_is_not_held_panics() {
+#[should_panic(expected = "lock order: CacheRank released while it is not held")]
+fn releasing_a_rank_that_is_not_held_panics() {
     let _ = RankSet::EMPTY.without::<rank::CacheRank>();
 }

@@ -1,4 +1,4 @@
-//! One value per CPU, and counters.
+//! Per-CPU values, and counters (INV-COUNT-OWN).
 
 use crate::backend::on_cpus;
 use nix::sys::pthread::{pthread_kill, pthread_self};
@@ -20,13 +20,13 @@ fn each_cpu_gets_its_own_value_on_cache_lines_of_its_own() {
 }
 
 #[test]
-fn more_than_memory_holds_is_refused_and_nothing_is_made() {
-    let refused = PerCpu::try_new(usize::MAX / 128, |_| -> u8 { panic!("made before the room was reserved") });
+fn a_size_beyond_memory_is_refused_before_any_value_is_made() {
+    let refused = PerCpu::try_new(usize::MAX / 128, |_| -> u8 { panic!("made before memory was reserved") });
     assert!(matches!(refused, Err(AllocError { bytes }) if bytes > isize::MAX as usize));
 }
 
 #[test]
-fn counts_of_all_cpus_add_up_and_counters_do_not_mix() {
+fn a_sum_includes_all_cpus_and_one_counter() {
     let counters = Counters::try_new(4).expect("memory");
     on_cpus(4, |cpu| {
         for _ in 0..1_000 {
@@ -42,9 +42,9 @@ fn counts_of_all_cpus_add_up_and_counters_do_not_mix() {
 
 /// INV-COUNT-OWN.
 ///
-/// A signal is to a thread what an interrupt is to a CPU.
+/// A signal interrupts a thread as an interrupt does a CPU.
 #[test]
-fn what_an_interrupt_counts_is_not_lost() {
+fn no_increment_is_lost_to_an_interrupt() {
     const INTERRUPTS: u64 = 5_000;
     const CPU: CpuId = CpuId::new(0);
     static COUNTERS: OnceLock<Counters> = OnceLock::new();
@@ -56,7 +56,7 @@ fn what_an_interrupt_counts_is_not_lost() {
     }
     let counters = COUNTERS.get_or_init(|| Counters::try_new(1).expect("memory"));
     let action = SigAction::new(SigHandler::Handler(interrupt), SaFlags::SA_RESTART, SigSet::empty());
-    // SAFETY: the handler does nothing but add to counters that exist.
+    // SAFETY: the handler only increments counters, which outlive it.
     unsafe { sigaction(Signal::SIGUSR1, &action) }.expect("a handler");
     let handled = || counters.of(CPU, Counter::PgAlloc);
     let interrupted = pthread_self();

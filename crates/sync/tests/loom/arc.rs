@@ -1,11 +1,12 @@
-//! Shared ownership.
+//! INV-ARC-COUNT under every memory order.
 
 use crate::tracked::Tracked;
 use loom::thread;
 use pagewright_sync::Arc;
 
-/// Writes when it is dropped: loom fails the run unless every use through another handle happened
-/// before.
+/// Writes when it is dropped.
+///
+/// Loom fails the run unless every access through another handle happened before.
 struct WritesOnDrop(Tracked);
 
 impl Drop for WritesOnDrop {
@@ -15,7 +16,7 @@ impl Drop for WritesOnDrop {
 }
 
 #[test]
-fn the_last_handle_sees_every_use_before_it_drops_the_value() {
+fn every_access_happens_before_the_drop_of_the_value() {
     loom::model(|| {
         let mine = Arc::try_new(WritesOnDrop(Tracked::new(0))).expect("memory");
         let theirs = mine.clone();

@@ -8,7 +8,7 @@ loom::thread_local! {
     static HELD: Cell<RankSet> = Cell::new(RankSet::EMPTY);
 }
 
-/// Each loom thread is a CPU; a lock that waits lets loom run another.
+/// Each loom thread is a CPU; a thread that waits for a lock lets loom run another.
 pub(crate) struct Loom;
 
 impl Backend for Loom {

@@ -1,4 +1,4 @@
-//! The three locks.
+//! INV-LOCK-EXCL of the three locks, under every memory order.
 
 use crate::backend::Loom;
 use crate::tracked::Tracked;
@@ -7,7 +7,7 @@ use loom::thread;
 use pagewright_sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use pagewright_sync::{Backend, BitSpinLock, RwLock, SpinLock, rank};
 
-/// Runs `body` on two threads, the second being the caller's.
+/// Runs `body` on two threads, one of them the caller's.
 fn on_two<T: Send + Sync + 'static>(shared: &Arc<T>, body: impl Fn(&T) + Send + Sync + Copy + 'static) {
     let other = Arc::clone(shared);
     let thread = thread::spawn(move || body(&other));
@@ -16,7 +16,7 @@ fn on_two<T: Send + Sync + 'static>(shared: &Arc<T>, body: impl Fn(&T) + Send + 
 }
 
 #[test]
-fn a_spin_lock_orders_what_its_holders_do() {
+fn a_spin_lock_orders_its_holders() {
     loom::model(|| {
         let lock = Arc::new(SpinLock::<_, rank::LedgerRank, Loom>::new(Tracked::new(0)));
         on_two(&lock, |lock| lock.lock().add_one());
@@ -25,11 +25,11 @@ fn a_spin_lock_orders_what_its_holders_do() {
 }
 
 #[test]
-fn a_word_lock_orders_what_its_holders_do_and_keeps_the_owners_bits() {
+fn a_bit_spin_lock_orders_its_holders_and_preserves_the_other_bits() {
     loom::model(|| {
         let record = Arc::new((AtomicU32::new(0), Tracked::new(0)));
         on_two(&record, |(word, value)| {
-            // The owner's bits change by read-modify-write whoever holds the lock.
+            // The owner may change the other bits while another thread holds the lock.
             word.fetch_add(1, Ordering::Relaxed);
             let _held = BitSpinLock::lock::<rank::TableRank, Loom>(word);
             value.add_one();
@@ -51,8 +51,8 @@ fn writers_of_an_rw_lock_are_ordered() {
 
 #[test]
 fn readers_of_an_rw_lock_see_whole_writes() {
-    // Three threads: two preemptions a run keep it to seconds, and show every race that two threads
-    // can have.
+    // Three threads take too long to explore in full. With at most two preemptions a run, the test
+    // takes seconds and still finds every race of two threads.
     let mut bounded = loom::model::Builder::new();
     bounded.preemption_bound = Some(2);
     bounded.check(|| {
@@ -73,10 +73,10 @@ fn readers_of_an_rw_lock_see_whole_writes() {
     });
 }
 
-/// The test of the tests: a lock like [`SpinLock`] whose taking does not acquire.
+/// Checks the tests: loom must catch a spin lock without acquire ordering.
 #[test]
 #[should_panic(expected = "Causality violation")]
-fn a_lock_that_does_not_acquire_is_caught() {
+fn a_lock_without_acquire_ordering_is_caught() {
     loom::model(|| {
         let shared = Arc::new((AtomicBool::new(false), Tracked::new(0)));
         on_two(&shared, |(locked, value)| {

@@ -1,6 +1,6 @@
-//! Letters: INV-MAIL-READ, INV-MAIL-LOST, INV-MAIL-ABSENT.
+//! Requests of a mailbox: INV-MAIL-READ, INV-MAIL-LOST, INV-MAIL-ABSENT.
 //!
-//! An interrupt shows what was stored before it, as loom's notifications do.
+//! An IPI makes earlier stores visible to its handler, and so does a notification of loom.
 
 use crate::backend::Loom;
 use crate::tracked::Tracked;
@@ -16,29 +16,29 @@ const TARGET: CpuId = CpuId::new(2);
 struct Machine {
     mailbox: Mailbox<1, Loom>,
     interrupt: Notify,
-    /// Each sender's, which he writes before a letter.
-    told: [Tracked; 2],
-    /// Written by the target whenever it reads a letter.
+    /// One per sender, which writes it before a request.
+    written: [Tracked; 2],
+    /// Written by the target when it reads a request.
     read: Tracked,
 }
 
 impl Machine {
     fn new() -> Arc<Self> {
         let mailbox = Mailbox::try_new(CPUS).expect("memory");
-        let told = [Tracked::new(0), Tracked::new(0)];
-        Arc::new(Self { mailbox, interrupt: Notify::new(), told, read: Tracked::new(0) })
+        let written = [Tracked::new(0), Tracked::new(0)];
+        Arc::new(Self { mailbox, interrupt: Notify::new(), written, read: Tracked::new(0) })
     }
 
-    /// Sends a letter, without whoever is to be interrupted being so.
+    /// Publishes a request, without the IPI.
     fn send(&self, sender: usize) -> CpuMask {
-        let told = &self.told[sender];
-        told.add_one();
-        let words = [(sender as u64) << 32 | u64::from(told.get())];
+        let written = &self.written[sender];
+        written.add_one();
+        let words = [(sender as u64) << 32 | u64::from(written.get())];
         self.mailbox.send(CpuId::new(sender as u16), words, &CpuMask::of(TARGET))
     }
 
-    /// Sends a letter and waits for the answer.
-    fn ask(&self, sender: usize) {
+    /// Sends a request and waits for its acknowledgement.
+    fn request(&self, sender: usize) {
         if !self.send(sender).is_empty() {
             self.interrupt.notify();
         }
@@ -47,33 +47,31 @@ impl Machine {
         }
     }
 
-    /// The handler.
-    ///
-    /// Returns how many letters were read.
+    /// The IPI handler; returns the number of requests that it read.
     fn serve(&self) -> u32 {
         let mut read = 0;
         self.mailbox.serve(TARGET, |[word]| {
-            assert_eq!(self.told[(word >> 32) as usize].get(), word as u32, "of two letters half each");
+            assert_eq!(self.written[(word >> 32) as usize].get(), word as u32, "the request is torn");
             self.read.add_one();
             read += 1;
         });
         read
     }
 
-    /// Serves interrupts until so many letters were read.
-    fn serve_letters(&self, letters: u32) {
+    /// Serves interrupts until it has read so many requests.
+    fn serve_requests(&self, requests: u32) {
         let mut read = 0;
-        while read < letters {
+        while read < requests {
             self.interrupt.wait();
             read += self.serve();
         }
     }
 }
 
-/// Explores `sender` and what the target, the caller's thread, does beside.
+/// Explores `body` with at most two preemptions a run, which takes seconds.
 ///
-/// Who waits looks at all words of a mask each time, which takes more steps than loom allows by
-/// itself; two preemptions a run keep it to seconds.
+/// A waiting sender reads all words of a mask in each round, which needs more branches than loom's
+/// default.
 fn explore(body: impl Fn() + Sync + Send + 'static) {
     let mut bounded = loom::model::Builder::new();
     (bounded.preemption_bound, bounded.max_branches) = (Some(2), 20_000);
@@ -90,20 +88,20 @@ fn beside(sender: fn(&Machine), target: fn(&Machine)) {
     });
 }
 
-fn asks_twice(machine: &Machine) {
-    for letter in 1..=2 {
-        machine.ask(0);
-        assert_eq!(machine.read.get(), letter, "what the reader did, the sender sees");
+fn requests_twice(machine: &Machine) {
+    for request in 1..=2 {
+        machine.request(0);
+        assert_eq!(machine.read.get(), request, "the sender sees what the target did");
     }
 }
 
 #[test]
-fn a_letter_is_read_whole_and_written_anew_only_after_the_answer() {
-    beside(asks_twice, |machine| machine.serve_letters(2));
+fn a_request_is_read_whole_and_reused_only_after_its_acknowledgement() {
+    beside(requests_twice, |machine| machine.serve_requests(2));
 }
 
 #[test]
-fn of_two_letters_that_cross_none_is_lost() {
+fn concurrent_requests_are_not_lost() {
     explore(|| {
         let machine = Machine::new();
         let threads = [0, 1].map(|sender| {
@@ -113,26 +111,27 @@ fn of_two_letters_that_cross_none_is_lost() {
                 machine.interrupt.notify();
             })
         });
-        machine.serve_letters(2);
+        machine.serve_requests(2);
         threads.map(|thread| thread.join().expect("a sender"));
         assert_eq!(machine.read.get(), 2, "each once");
     });
 }
 
-/// The sender ends, though nobody serves interrupts; one that is on its way finds nothing to read.
+/// The sender finishes although no CPU serves interrupts, and a late interrupt finds no request.
 #[test]
-fn nobody_waits_for_who_leaves() {
-    let asks_twice = |machine: &Machine| (0..2).for_each(|_| machine.ask(0));
-    beside(asks_twice, |machine| {
+fn no_sender_waits_for_a_cpu_that_goes_offline() {
+    let requests_twice = |machine: &Machine| (0..2).for_each(|_| machine.request(0));
+    beside(requests_twice, |machine| {
         machine.mailbox.leave(TARGET);
         assert_eq!(machine.serve(), 0);
     });
 }
 
-/// A sender who has seen it absent takes his letter back and writes another, which must not be read
-/// half, nor be answered in place of the first.
+/// A sender that saw the target offline withdraws its request and writes the next one.
+///
+/// The target must neither read a torn request nor acknowledge the second in place of the first.
 #[test]
-fn who_comes_back_reads_nothing_that_is_taken_back() {
+fn a_cpu_that_comes_online_reads_no_withdrawn_request() {
     explore(|| {
         let machine = Machine::new();
         machine.mailbox.leave(TARGET);
@@ -140,13 +139,13 @@ fn who_comes_back_reads_nothing_that_is_taken_back() {
         let sender = {
             let (machine, over) = (Arc::clone(&machine), Arc::clone(&over));
             thread::spawn(move || {
-                (0..2).for_each(|_| machine.ask(0));
+                (0..2).for_each(|_| machine.request(0));
                 over.store(true, Ordering::Relaxed);
                 machine.interrupt.notify();
             })
         };
         machine.mailbox.enter(TARGET);
-        // As if somebody else had interrupted it, too.
+        // As after a further, unrelated IPI.
         machine.serve();
         while !over.load(Ordering::Relaxed) {
             machine.interrupt.wait();
@@ -156,10 +155,10 @@ fn who_comes_back_reads_nothing_that_is_taken_back() {
     });
 }
 
-/// The test of the tests: a reader who does not acquire.
+/// Checks the tests: loom must catch a reader without acquire ordering.
 #[test]
 #[should_panic(expected = "Causality violation")]
-fn a_reader_who_does_not_acquire_is_caught() {
+fn a_reader_without_acquire_ordering_is_caught() {
     loom::model(|| {
         let shared = Arc::new((AtomicU64::new(0), Tracked::new(0)));
         let other = Arc::clone(&shared);

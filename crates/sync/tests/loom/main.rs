@@ -1,13 +1,14 @@
-//! The locks under every order in which the memory model lets two or three threads see each other
-//! (INV-LOCK-EXCL, INV-ARC-COUNT). Built only with `RUSTFLAGS="--cfg loom"`; `cargo xtask test`
-//! does so.
+//! The locks in every execution that the memory model allows for two or three threads.
 //!
-//! What a lock protects is a loom cell ([`tracked::Tracked`]): loom fails the run if two accesses
-//! to it, one of them a write, are not ordered by the lock. That catches a missing Acquire or
-//! Release, which no number of runs on x86 would.
+//! INV-LOCK-EXCL, INV-ARC-COUNT, and INV-MAIL-READ, INV-MAIL-LOST and INV-MAIL-ABSENT. Built only
+//! with `RUSTFLAGS="--cfg loom"`; `cargo xtask test` does so.
 //!
-//! Not explored: more threads or rounds than a test says, and sequential consistency (loom has
-//! acquire and release only).
+//! A lock protects a loom cell ([`tracked::Tracked`]). Loom fails the run if the lock does not
+//! order two accesses to the cell, one of them a write. That catches a missing Acquire or Release,
+//! which no number of runs on x86 would.
+//!
+//! Not explored: more threads or rounds than a test has, and sequential consistency, because loom
+//! has acquire and release only.
 #![cfg(loom)]
 
 mod arc;

@@ -1,12 +1,12 @@
-//! A number whose every access loom checks for being ordered with the others.
+//! A number whose accesses must be ordered; loom checks that.
 
 use loom::cell::UnsafeCell;
 
-/// A plain number, shared on the word of whoever locks it.
+/// A plain number, which threads share under a lock.
 pub(crate) struct Tracked(UnsafeCell<u32>);
 
-// SAFETY: INV-LOCK-EXCL – the tests reach it only under the lock that they test, and loom reports
-// it if that lock fails.
+// SAFETY: INV-LOCK-EXCL – the tests access it only under the lock that they test, and loom reports
+// a failure of that lock.
 unsafe impl Sync for Tracked {}
 // SAFETY: INV-LOCK-EXCL – a number belongs to no thread.
 unsafe impl Send for Tracked {}
@@ -17,14 +17,12 @@ impl Tracked {
     }
 
     pub(crate) fn get(&self) -> u32 {
-        // SAFETY: INV-LOCK-EXCL – loom hands out the pointer after it has checked that no write is
-        // concurrent.
+        // SAFETY: INV-LOCK-EXCL – loom has checked that no write is concurrent.
         self.0.with(|value| unsafe { *value })
     }
 
     pub(crate) fn add_one(&self) {
-        // SAFETY: INV-LOCK-EXCL – loom hands out the pointer after it has checked that no other
-        // access is concurrent.
+        // SAFETY: INV-LOCK-EXCL – loom has checked that no other access is concurrent.
         self.0.with_mut(|value| unsafe { *value += 1 });
     }
 }

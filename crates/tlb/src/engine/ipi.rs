@@ -1,6 +1,6 @@
 //! Shootdown by interrupt (x86-64; Linux's `arch/x86/mm/tlb.c`).
 //!
-//! A request is a letter of [`Mailbox`](pagewright_sync::Mailbox), which all targets read where it was
+//! A request is one of a [`Mailbox`](pagewright_sync::Mailbox), which all targets read where it was
 //! written. Its module says why none is lost, or read half.
 //!
 //! A CPU that runs the space brings its slot up to the space's generation. It flushes page by page
