@@ -20,7 +20,7 @@ use std::path::Path;
 struct EventLine<'a> {
     pid: u32,
     tid: u32,
-    what: &'a str,
+    name: &'a str,
     rest: Vec<&'a str>,
 }
 
@@ -29,7 +29,7 @@ impl<'a> EventLine<'a> {
         let mut words = line.strip_prefix("event ")?.split(' ');
         let mut id = || u32::from_str_radix(words.next()?, 16).ok();
         let (pid, tid) = (id()?, id()?);
-        Some(Self { pid, tid, what: words.next()?, rest: words.collect() })
+        Some(Self { pid, tid, name: words.next()?, rest: words.collect() })
     }
 
     fn number(&self, index: usize) -> Option<u64> {
@@ -57,7 +57,7 @@ impl<'a> Files<'a> {
     fn of(lines: &[EventLine<'a>]) -> Self {
         let mut files = Self::default();
         for line in lines {
-            let mapped = match line.what {
+            let mapped = match line.name {
                 "map" => line.rest.get(4).zip(line.number(3)).zip(line.number(1)),
                 "mmap" => line.rest.get(6).zip(line.number(4)).zip(line.number(1)),
                 _ => None,
@@ -65,7 +65,7 @@ impl<'a> Files<'a> {
             if let Some(((path, offset), len)) = mapped.filter(|((path, _), _)| !matches!(**path, "-" | "[stack]")) {
                 files.note(path, offset, len);
             }
-            if let ("exec", Some(path)) = (line.what, line.rest.get(3)) {
+            if let ("exec", Some(path)) = (line.name, line.rest.get(3)) {
                 files.note(path, 0, 0);
             }
         }
@@ -112,13 +112,13 @@ pub(super) fn write(report: &str, isa: IsaKind, command: Vec<String>, path: &Pat
             push(Event::Switch { pid: Pid(line.pid), tid: Tid(line.tid) })?;
         }
         let mut mappings = Vec::new();
-        while line.what == "exec"
-            && let Some(mapping) = rest.next_if(|next| next.what == "map" && next.tid == line.tid)
+        while line.name == "exec"
+            && let Some(mapping) = rest.next_if(|next| next.name == "map" && next.tid == line.tid)
         {
             mappings.push(mapping);
         }
         let event = event(line, &mappings, &files);
-        push(event.ok_or_else(|| BootError::Record(format!("{} {}", line.what, line.rest.join(" "))))?)?;
+        push(event.ok_or_else(|| BootError::Record(format!("{} {}", line.name, line.rest.join(" "))))?)?;
     }
     let (_, out) = writer.finish().map_err(BootError::file(path))?;
     out.commit().map_err(BootError::file(path))
@@ -127,7 +127,7 @@ pub(super) fn write(report: &str, isa: IsaKind, command: Vec<String>, path: &Pat
 fn event(line: &EventLine<'_>, mappings: &[&EventLine<'_>], files: &Files<'_>) -> Option<Event> {
     let task = |task: Task| Some(Event::Task(Box::new(task)));
     let child = || line.number(0).map(|id| id as u32);
-    match line.what {
+    match line.name {
         "run" => run(line).map(Event::Run),
         "exec" => task(Task::Exec { image: image(line, mappings, files)? }),
         "thread" => task(Task::CloneThread { tid: Tid(child()?) }),
@@ -182,16 +182,16 @@ fn image(line: &EventLine<'_>, mappings: &[&EventLine<'_>], files: &Files<'_>) -
 }
 
 fn call(line: &EventLine<'_>, files: &Files<'_>) -> Option<(MemOp, u64)> {
-    if line.what == "munlockall" {
+    if line.name == "munlockall" {
         return Some((MemOp::Munlockall {}, 0));
     }
-    if line.what == "mlockall" {
+    if line.name == "mlockall" {
         return Some((MemOp::Mlockall { flags: line.number(0)? as u32 }, 0));
     }
     let addr = line.address(0)?;
     let len = || line.number(1);
     let word = |index: usize| line.number(index).map(|number| number as u32);
-    Some(match line.what {
+    Some(match line.name {
         "mremap" => {
             let (new_len, flags, new_addr) = (line.number(2)?, word(3)?, line.address(4)?);
             (MemOp::Mremap { addr, old_len: len()?, new_len, flags, new_addr }, line.number(5)?)

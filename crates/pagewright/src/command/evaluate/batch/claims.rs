@@ -93,7 +93,7 @@ fn published(results: &BatchResults) -> Vec<Claim> {
         let saving = |cell: &Cell| cell.saving(&cell.after);
         // By the same mail, the wait is 95 % of ptep_clear_flush.
         let by_share = share * 0.95 * (1.0 - cell.after.waits() / cell.before.waits()) * 100.0;
-        let ours = format!("{} saved; {by_share:.1} % with the published share of waiting", ours(&saving));
+        let ours = format!("saves {}; {by_share:.1} % with the published share of waiting", ours(&saving));
         let verdict = within(&cell.saving(&cell.after), saved);
         let what = format!("Elapsed time of the program, {profile}");
         claims.push(claim(&what, saved_text, SERIES, ours, FigureKind::Modelled, verdict, reason));
