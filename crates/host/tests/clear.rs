@@ -3,7 +3,7 @@
 //! The counters show by which stores frames were cleared.
 
 use pagewright_host::{HostMachine, HostMemory, run_as};
-use pagewright_mm::gup::{Contents, GupFlags};
+use pagewright_mm::gup::{GupFlags, MakeDirty};
 use pagewright_mm::{Advice, Knob, Knobs, MapFlags, MapRequest, Mm};
 use pagewright_sync::Arc;
 use pagewright_tlb::frames::{BlockList, ClearBackend, ClearCaps, MemoryLayout, NodeSpec};
@@ -104,7 +104,7 @@ fn a_bulk_pin_clears_in_batches_and_a_plain_one_page_by_page() {
         assert!(pages.iter().all(|page| fixture.memory.holds(page.pfn(), Order::ZERO, 0)));
         let expected = if streaming().is_some() { batches } else { 0 };
         assert_eq!(fixture.mm.counter(Counter::PwClearBatches) - before, expected);
-        fixture.mm.release_user_pages(pages, Contents::Read);
+        fixture.mm.release_user_pages(pages, MakeDirty::No);
     }
     fixture.check_fences();
     fixture.mm.end_space(&space);
@@ -199,7 +199,7 @@ fn several_cpus_fill_a_pool_together() {
     let fixture = Fixture::new(1 << 15, 2, 1);
     let pool = fixture.mm.huge_pool(Order::PMD, NODE, 48).expect("memory");
     for _ in 0..3 {
-        let filling = pool.begin_filling(0..48);
+        let filling = pool.begin_fill(0..48);
         thread::scope(|scope| {
             for cpu in 0..2 {
                 let filling = &filling;

@@ -8,7 +8,7 @@
 //! operation of the machine's fast mode.
 
 use pagewright_arch::Isa;
-use pagewright_mm::swap::{Backing, SwapOps};
+use pagewright_mm::swap::{SwapBacking, SwapOps};
 use pagewright_mm::{FaultError, Knobs, Mm, MmError, SetupError, Space};
 use pagewright_sim::{ConfigError, Cost, MachineConfig, ProfileError, Sim};
 use pagewright_sync::Arc;
@@ -103,7 +103,7 @@ impl<I: Isa> Lab<I> {
     /// # Errors
     /// [`LabError::Start`].
     pub fn swap_on(&self, slots: u32) -> Result<(), LabError> {
-        let device = || Backing::Device(Box::new(Contentless));
+        let device = || SwapBacking::Device(Box::new(Contentless));
         self.on(CpuId::new(0), |mm| mm.swap_on(device(), slots)).map_err(LabError::Start)?;
         self.swaps.set(true);
         Ok(())

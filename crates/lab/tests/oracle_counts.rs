@@ -10,10 +10,10 @@
 use pagewright_arch::{Aarch64, Isa, X86_64};
 use pagewright_lab::Lab;
 use pagewright_lab::harness::files::Zeroes;
-use pagewright_mm::file::{FileObject, Kind};
-use pagewright_mm::gup::{Contents, GupFlags};
+use pagewright_mm::file::{FileKind, FileObject};
+use pagewright_mm::gup::{GupFlags, MakeDirty};
 use pagewright_mm::space::FileMapping;
-use pagewright_mm::swap::{Backing, Zram};
+use pagewright_mm::swap::{SwapBacking, Zram};
 use pagewright_mm::{Advice, Knobs, MapFlags, MapRequest, Mm, Space};
 use pagewright_model::{Antecedent, Census, Oracle, SoftwareBits};
 use pagewright_sim::{MachineConfig, Sim};
@@ -38,7 +38,7 @@ impl<I: Isa> World<I> {
         let lab = Lab::<I>::new(config, Knobs::default()).expect("a possible machine");
         let oracle = Rc::new(RefCell::new(Oracle::new(I::KIND)));
         lab.sim().bind_judge(oracle.clone());
-        let kind = Kind::File(Box::new(Zeroes));
+        let kind = FileKind::File(Box::new(Zeroes));
         let file = lab.on(CPU, |mm| mm.add_file("/zeroes", kind, PAGES * PAGE_SIZE)).expect("memory");
         Self { lab, oracle, file }
     }
@@ -106,7 +106,7 @@ fn run<I: Isa>(world: &World<I>, look: &dyn Fn(&str)) {
     look("pinning");
     let late = world.on(|mm| mm.fork(&space)).expect("memory");
     look("a fork of what is pinned");
-    world.on(|mm| mm.release_user_pages(pinned, Contents::Written));
+    world.on(|mm| mm.release_user_pages(pinned, MakeDirty::Yes));
     world.on(|mm| mm.end_space(&late));
     look("giving back");
     world.on(|mm| {
@@ -132,7 +132,7 @@ fn run<I: Isa>(world: &World<I>, look: &dyn Fn(&str)) {
 /// The same for memory that goes to swap.
 fn swap<I: Isa>(world: &World<I>, look: &dyn Fn(&str)) {
     let zram = world.on(|mm| Zram::try_new(mm, 3 * PAGES as u32, None)).expect("memory");
-    world.on(|mm| mm.swap_on(Backing::Zram(zram), 3 * PAGES as u32)).expect("memory");
+    world.on(|mm| mm.swap_on(SwapBacking::Zram(zram), 3 * PAGES as u32)).expect("memory");
     let space = world.on(|mm| mm.new_space()).expect("memory");
     let anon = world.map(&space, MapFlags::PRIVATE | MapFlags::ANONYMOUS, Rights::RW);
     let shmem = world.map(&space, MapFlags::SHARED | MapFlags::ANONYMOUS, Rights::RW);
@@ -207,7 +207,7 @@ fn a_forgotten_count_is_found() {
         world.expect_right("touching");
         choose(Some(plant));
         let pinned = world.on(|mm| mm.pin_user_pages(&space, PageRange::page(base), GupFlags::WRITE)).expect("mapped");
-        world.on(|mm| mm.release_user_pages(pinned, Contents::Read));
+        world.on(|mm| mm.release_user_pages(pinned, MakeDirty::No));
         world.on(|mm| mm.madvise(&space, base, PAGES * PAGE_SIZE, Advice::DontNeed)).expect("mapped");
         choose(None);
         world.count();

@@ -9,7 +9,7 @@ use pagewright_arch::Isa;
 use pagewright_lab::Lab;
 use pagewright_lab::harness::files::Zeroes;
 use pagewright_lab::on_both;
-use pagewright_mm::file::{FileObject, Kind};
+use pagewright_mm::file::{FileKind, FileObject};
 use pagewright_mm::space::FileMapping;
 use pagewright_mm::{Advice, Knobs, MapFlags, MapRequest, Mm, Space};
 use pagewright_model::walk;
@@ -105,7 +105,7 @@ impl<I: Isa> World<I> {
         let listener = Rc::new(RefCell::new(listener));
         lab.sim().bind_judge(listener.clone());
         let space = lab.on(CPU, |mm| mm.new_space()).expect("memory");
-        let kind = Kind::File(Box::new(Zeroes));
+        let kind = FileKind::File(Box::new(Zeroes));
         let file = lab.on(CPU, |mm| mm.add_file("/zeroes", kind, PAGES * PAGE_SIZE)).expect("memory");
         let heap = VirtAddr::new(5 << 30);
         let at = VirtAddr::ZERO;

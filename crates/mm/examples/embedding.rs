@@ -10,7 +10,7 @@
 use core::cell::Cell;
 use core::sync::atomic::{AtomicU64, Ordering};
 use pagewright_arch::{Caps, Effects, Invalidate, Pte, PteSlot, ShootdownKind, X86_64};
-use pagewright_mm::swap::{Backing, SwapOps, Zram};
+use pagewright_mm::swap::{SwapBacking, SwapOps, Zram};
 use pagewright_mm::{Knobs, MapFlags, MapRequest, Mm, MmError};
 use pagewright_sync::{Backend, Platform, RankSet};
 use pagewright_tlb::frames::{MemoryLayout, NodeSpec};
@@ -226,14 +226,14 @@ fn main() -> Result<(), MmError> {
         assert!(pages > u64::from(FRAMES) / 2, "more than does not fit");
     };
 
-    let disk = mm.swap_on(Backing::Device(Box::new(Disk::default())), 2 * FRAMES)?;
+    let disk = mm.swap_on(SwapBacking::Device(Box::new(Disk::default())), 2 * FRAMES)?;
     program(&mm)?;
     went("the disk", 0);
     mm.swap_off(disk)?;
 
     // Pages that are compressed take frames of the machine's own.
     let before = mm.counter(Counter::PswpOut);
-    let zram = mm.swap_on(Backing::Zram(Zram::try_new(&mm, 2 * FRAMES, None)?), 2 * FRAMES)?;
+    let zram = mm.swap_on(SwapBacking::Zram(Zram::try_new(&mm, 2 * FRAMES, None)?), 2 * FRAMES)?;
     program(&mm)?;
     went("compressed memory", before);
     mm.swap_off(zram)

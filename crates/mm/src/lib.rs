@@ -59,7 +59,7 @@ pub mod view;
 pub use error::{FaultError, MmError};
 pub use knobs::{Knob, KnobError, Knobs};
 pub use mm::{Mm, SetupError};
-pub use pool::{Filling, HugePool};
+pub use pool::{HugePool, PoolFill};
 pub use space::{
     Advice, LockAllFlags, LockFlags, MapFlags, MapRequest, Protection, RemapFlags, RemapRequest, Space, Vma,
 };

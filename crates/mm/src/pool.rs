@@ -1,6 +1,6 @@
 //! Huge folios kept for one purpose and cleared ahead, as hugetlbfs keeps them for a VM's memory.
 //!
-//! Key types: [`HugePool`], places for folios of 2 MiB or 1 GiB; [`Filling`], a `fallocate` that
+//! Key types: [`HugePool`], places for folios of 2 MiB or 1 GiB; [`PoolFill`], a `fallocate` that
 //! several CPUs share.
 //!
 //! Neighbours: `tlb` allocates and clears; who maps the folios takes references by
@@ -82,14 +82,14 @@ impl<'m, P: Platform> HugePool<'m, P> {
 
     /// Begins to fill `places` (`fallocate`).
     ///
-    /// Each CPU that shall help calls [`Filling::help`].
+    /// Each CPU that shall help calls [`PoolFill::help`].
     ///
     /// # Panics
     /// When there are no such places.
-    pub fn begin_filling(&self, places: Range<usize>) -> Filling<'_, 'm, P> {
+    pub fn begin_fill(&self, places: Range<usize>) -> PoolFill<'_, 'm, P> {
         assert!(places.start <= places.end && places.end <= self.places.len(), "places of this pool");
         let frames = places.len() as u64 * u64::from(self.order.frames());
-        Filling {
+        PoolFill {
             pool: self,
             next: AtomicUsize::new(places.start),
             end: places.end,
@@ -106,9 +106,9 @@ impl<'m, P: Platform> HugePool<'m, P> {
     /// [`MmError`] when memory runs out. As with `fallocate`, what was filled stays.
     ///
     /// # Panics
-    /// As of [`HugePool::begin_filling`].
+    /// As of [`HugePool::begin_fill`].
     pub fn fill(&self, places: Range<usize>, yield_now: impl FnMut()) -> Result<(), MmError> {
-        self.begin_filling(places).help(yield_now)
+        self.begin_fill(places).help(yield_now)
     }
 
     /// Empties `places` (`FALLOC_FL_PUNCH_HOLE`).
@@ -146,7 +146,7 @@ impl<P: Platform> Drop for HugePool<'_, P> {
 }
 
 /// Places that are being filled, by as many CPUs as help.
-pub struct Filling<'p, 'm, P: Platform> {
+pub struct PoolFill<'p, 'm, P: Platform> {
     pool: &'p HugePool<'m, P>,
     next: AtomicUsize,
     end: usize,
@@ -154,7 +154,7 @@ pub struct Filling<'p, 'm, P: Platform> {
     failed: AtomicBool,
 }
 
-impl<P: Platform> Filling<'_, '_, P> {
+impl<P: Platform> PoolFill<'_, '_, P> {
     /// Fills places on this CPU until none is left that nobody has begun.
     ///
     /// `yield_now` is called after each 8 MiB, or within a larger folio (INV-CLEAR-YIELD), with

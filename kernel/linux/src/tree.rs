@@ -17,7 +17,7 @@ use alloc::string::{String, ToString};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use pagewright_mm::file::{FileOps, Kind as ObjectKind};
+use pagewright_mm::file::{FileKind, FileOps};
 use pagewright_types::PAGE_SIZE;
 use spin::Mutex;
 
@@ -187,7 +187,7 @@ impl Node {
             return Ok(object.0.clone());
         }
         let size = content.look(<[u8]>::len) as u64;
-        let made = mm().add_file(&self.path, ObjectKind::File(Box::new(Pages(content))), size)?;
+        let made = mm().add_file(&self.path, FileKind::File(Box::new(Pages(content))), size)?;
         *object = Some(Held(made.clone()));
         Ok(made)
     }

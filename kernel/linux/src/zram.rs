@@ -18,7 +18,7 @@ use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
 use pagewright_hal::Machine;
-use pagewright_mm::swap::{Backing, MmStat, Zram};
+use pagewright_mm::swap::{MmStat, SwapBacking, Zram};
 #[cfg(feature = "oracle")]
 use pagewright_types::Pfn;
 use pagewright_types::{PAGE_SIZE, SwapEntry};
@@ -205,7 +205,7 @@ pub(crate) fn swap_on(priority: Option<i16>) -> Result<(), Errno> {
     if !header.ends_with(MARK) || version != VERSION || !fits || bad != 0 {
         return Err(Errno::EINVAL);
     }
-    disk.swap = Some(mm().swap_on_with(Backing::Zram(disk.zram.after(1)), last, priority)?);
+    disk.swap = Some(mm().swap_on_with(SwapBacking::Zram(disk.zram.after(1)), last, priority)?);
     Ok(())
 }
 

@@ -202,7 +202,7 @@ impl<'l, I: Isa> Engine<'l, I> {
         if file.id.0 as usize != self.files.len() {
             return Err(self.nonsense(Nonsense::FileOutOfTurn(file.id.0)));
         }
-        let kind = pagewright_mm::file::Kind::File(Box::new(super::file::Contentless));
+        let kind = pagewright_mm::file::FileKind::File(Box::new(super::file::Contentless));
         // A file that was gone by the end of the capture is as long as anybody maps it.
         let size = file.size.unwrap_or(1 << 40);
         let known = self.lab.on(CpuId::new(0), |mm| mm.add_file(&file.path, kind, size));

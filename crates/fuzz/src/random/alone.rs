@@ -7,7 +7,7 @@ use super::syscall::{Descriptor, Syscall};
 use super::world::{Process, World};
 use pagewright_arch::Isa;
 use pagewright_lab::LabCaller;
-use pagewright_mm::gup::{Contents, GupFlags};
+use pagewright_mm::gup::{GupFlags, MakeDirty};
 use pagewright_mm::space::Resource;
 use pagewright_mm::{MapFlags, Mm, Space};
 use pagewright_model::spec::{CallResult, ExclusiveCall, MappingFlags, MemoryCall, MlockMode};
@@ -173,7 +173,7 @@ impl<I: Isa> World<I> {
                 self.reach(cpu, other, va, Access::Write, page.pfn());
             }
         }
-        let contents = if stores { Contents::Written } else { Contents::Read };
-        self.lab.on(cpu, |mm| mm.release_user_pages(pages, contents));
+        let make_dirty = if stores { MakeDirty::Yes } else { MakeDirty::No };
+        self.lab.on(cpu, |mm| mm.release_user_pages(pages, make_dirty));
     }
 }

@@ -8,7 +8,7 @@
 use super::world::{Process, World};
 use pagewright_arch::Isa;
 use pagewright_mm::Advice;
-use pagewright_mm::gup::{Contents, GupFlags, UserPage, UserPages};
+use pagewright_mm::gup::{GupFlags, MakeDirty, UserPage, UserPages};
 use pagewright_mm::space::ClearRefs;
 use pagewright_mm::user::IoVec;
 use pagewright_mm::view::PageState;
@@ -216,7 +216,7 @@ impl<I: Isa> World<I> {
         }
         let Ok(pages) = taken else { return Some(answer) };
         if self.bench.finding_count() > 0 {
-            self.lab.on(cpu, |mm| mm.release_user_pages(pages, Contents::Read));
+            self.lab.on(cpu, |mm| mm.release_user_pages(pages, MakeDirty::No));
             return Some(answer);
         }
         let named = range.iter().zip(pages.iter()).filter(|_| self.is_told);
@@ -262,8 +262,8 @@ impl<I: Isa> World<I> {
         let place = which % devices.len();
         let Device { pages, ids, writes } = devices.swap_remove(place);
         drop(devices);
-        let contents = if writes { Contents::Written } else { Contents::Read };
-        self.lab.on(cpu, |mm| mm.release_user_pages(pages, contents));
+        let make_dirty = if writes { MakeDirty::Yes } else { MakeDirty::No };
+        self.lab.on(cpu, |mm| mm.release_user_pages(pages, make_dirty));
         ids.into_iter().for_each(|id| self.spec.borrow_mut().unpin_page(id));
         Some(CallResult::Done)
     }

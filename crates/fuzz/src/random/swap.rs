@@ -3,7 +3,7 @@
 
 use super::world::World;
 use pagewright_arch::Isa;
-use pagewright_mm::swap::{Backing, SwapOps, Zram};
+use pagewright_mm::swap::{SwapBacking, SwapOps, Zram};
 use pagewright_mm::{Mm, MmError};
 use pagewright_model::spec::CallResult;
 use pagewright_sim::Sim;
@@ -62,8 +62,8 @@ impl<I: Isa> World<I> {
 /// Swaps to a device, by the seed of the program.
 pub(super) fn swap_on<I: Isa>(mm: &Mm<Sim<I>>, seed: u64) -> Result<(), MmError> {
     let device = match seed / 2 % 2 {
-        0 => Backing::Zram(Zram::try_new(mm, SLOTS, Some(FRAMES))?),
-        _ => Backing::Device(Box::new(Slots::default())),
+        0 => SwapBacking::Zram(Zram::try_new(mm, SLOTS, Some(FRAMES))?),
+        _ => SwapBacking::Device(Box::new(Slots::default())),
     };
     mm.swap_on(device, SLOTS).map(drop)
 }

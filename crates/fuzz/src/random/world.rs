@@ -18,7 +18,7 @@ use pagewright_arch::Isa;
 use pagewright_check::{CheckFinding, Testbench};
 use pagewright_lab::{Lab, LabError};
 use pagewright_mm::counters::Gauge;
-use pagewright_mm::file::{FileObject, FileOps, Kind, MemfdFlags};
+use pagewright_mm::file::{FileKind, FileObject, FileOps, MemfdFlags};
 use pagewright_mm::{Knobs, Mm, MmError, Space};
 use pagewright_model::CpuStep;
 use pagewright_model::spec::{Spec, SpecVerdict};
@@ -184,7 +184,7 @@ impl<I: Isa> World<I> {
             file
         } else {
             let device = Device { intact: SharedCount::clone(&intact), written: Written::clone(&written) };
-            let add = |mm: &Mm<Sim<I>>| mm.add_file("/file", Kind::File(Box::new(device)), FILE_PAGES * PAGE_SIZE);
+            let add = |mm: &Mm<Sim<I>>| mm.add_file("/file", FileKind::File(Box::new(device)), FILE_PAGES * PAGE_SIZE);
             let file = lab.on(CpuId::new(0), add).map_err(LabError::Start)?;
             spec.add_file(file.id(), FILE_PAGES, Box::new(initial));
             file

@@ -6,7 +6,7 @@
 use super::process::Process;
 use super::world::{CPU, World};
 use pagewright_arch::Isa;
-use pagewright_mm::gup::{Contents, GupFlags, UserPages};
+use pagewright_mm::gup::{GupFlags, MakeDirty, UserPages};
 use pagewright_types::{CpuId, PAGE_SIZE, Pfn, VirtAddr};
 use std::rc::Rc;
 
@@ -64,12 +64,12 @@ impl<I: Isa> Device<I> {
     }
 
     /// Gives its pages back.
-    pub fn release(self, contents: Contents) {
-        self.release_on(CPU, contents);
+    pub fn release(self, make_dirty: MakeDirty) {
+        self.release_on(CPU, make_dirty);
     }
 
     /// Gives its pages back on a CPU.
-    pub fn release_on(self, cpu: CpuId, contents: Contents) {
-        self.world.on(cpu, |mm| mm.release_user_pages(self.pages, contents));
+    pub fn release_on(self, cpu: CpuId, make_dirty: MakeDirty) {
+        self.world.on(cpu, |mm| mm.release_user_pages(self.pages, make_dirty));
     }
 }

@@ -7,8 +7,8 @@ use crate::Lab;
 use pagewright_arch::Isa;
 use pagewright_check::Testbench;
 use pagewright_mm::counters::Gauge;
-use pagewright_mm::file::{FileObject, FileOps, Kind};
-use pagewright_mm::swap::Backing;
+use pagewright_mm::file::{FileKind, FileObject, FileOps};
+use pagewright_mm::swap::SwapBacking;
 use pagewright_mm::{Knobs, MapFlags, Mm};
 use pagewright_model::{Census, SoftwareBits};
 use pagewright_sim::{MachineConfig, Sim};
@@ -72,19 +72,19 @@ impl<I: Isa> World<I> {
 
     /// A file of so many pages, as [`Numbered`].
     pub fn file(&self, pages: u64) -> File<I> {
-        let kind = Kind::File(Box::new(Numbered));
+        let kind = FileKind::File(Box::new(Numbered));
         self.on(CPU, |mm| mm.add_file("/numbered", kind, pages * PAGE_SIZE)).expect("memory")
     }
 
     /// A file that is `backing`'s.
     pub fn file_of(&self, backing: impl FileOps + 'static, pages: u64) -> File<I> {
-        let kind = Kind::File(Box::new(backing));
+        let kind = FileKind::File(Box::new(backing));
         self.on(CPU, |mm| mm.add_file("/data", kind, pages * PAGE_SIZE)).expect("memory")
     }
 
     /// Shared memory of so many pages.
     pub fn shmem(&self, pages: u64) -> File<I> {
-        self.on(CPU, |mm| mm.add_file("/memfd:test (deleted)", Kind::Shmem, pages * PAGE_SIZE)).expect("memory")
+        self.on(CPU, |mm| mm.add_file("/memfd:test (deleted)", FileKind::Shmem, pages * PAGE_SIZE)).expect("memory")
     }
 
     /// The word at the beginning of a frame.
@@ -100,7 +100,7 @@ impl<I: Isa> World<I> {
     /// Swaps to a device of `slots` slots.
     pub fn swap_to(&self, slots: u32) -> MemorySwap {
         let device = MemorySwap::default();
-        let backing = Backing::Device(Box::new(device.clone()));
+        let backing = SwapBacking::Device(Box::new(device.clone()));
         self.on(CPU, |mm| mm.swap_on(backing, slots)).expect("memory for the slots");
         device
     }

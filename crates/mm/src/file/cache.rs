@@ -7,7 +7,7 @@
 //! Not guaranteed: that a page found here is still the object's a moment later, unless whoever
 //! takes pages away is kept out.
 
-use super::object::{FileObject, Kind};
+use super::object::{FileKind, FileObject};
 use crate::counters::Gauge;
 use crate::error::{FaultError, MmError};
 use crate::mm::Mm;
@@ -120,10 +120,10 @@ impl<P: Platform> FileObject<P> {
     pub(crate) fn is_at_hand(&self, index: u64) -> bool {
         index < self.pages()
             && match self.kind() {
-                Kind::File(ops) => ops.is_resident(index),
+                FileKind::File(ops) => ops.is_resident(index),
                 // Shared memory that nobody touched is not in the cache, and fault-around must not
                 // bring it there.
-                Kind::Shmem => self.has_cached(index),
+                FileKind::Shmem => self.has_cached(index),
             }
     }
 
@@ -301,10 +301,10 @@ impl<P: Platform> FileObject<P> {
         let pfn = block.pfn();
         let before = (!self.is_shmem()).then(|| self.past(index));
         let (waited, read) = match self.kind() {
-            Kind::File(ops) if index < self.pages() => {
+            FileKind::File(ops) if index < self.pages() => {
                 (!ops.is_resident(index), ops.read_page(index, &mut mm.writer_of(pfn)))
             }
-            Kind::File(_) | Kind::Shmem => (false, Ok(())),
+            FileKind::File(_) | FileKind::Shmem => (false, Ok(())),
         };
         if let Err(errno) = read {
             mm.tlb.free(block);

@@ -69,7 +69,7 @@ impl<P: Platform> Mm<P> {
             return Ok(0);
         }
         let end = offset + bytes.len() as u64;
-        if end > FileObject::<P>::MOST_BYTES {
+        if end > FileObject::<P>::MAX_BYTES {
             return Err(MmError::FileTooLarge { bytes: end });
         }
         let _resize = file.resize.write();

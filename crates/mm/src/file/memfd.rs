@@ -4,7 +4,7 @@
 //!
 //! Not guaranteed: huge pages.
 
-use super::object::{Birth, FileObject, Kind};
+use super::object::{Birth, FileKind, FileObject};
 use super::seals::Seals;
 use crate::error::MmError;
 use crate::mm::Mm;
@@ -67,6 +67,6 @@ impl<P: Platform> Mm<P> {
             (true, false) => Seals::SEAL,
         };
         let birth = Birth { seals, executable, held: true, tmpfs: None };
-        self.make_file(&["/memfd:", name, " (deleted)"], Kind::Shmem, 0, birth)
+        self.make_file(&["/memfd:", name, " (deleted)"], FileKind::Shmem, 0, birth)
     }
 }

@@ -35,7 +35,7 @@ mod writeback;
 
 pub use memfd::MemfdFlags;
 pub(crate) use object::{FILE_IDS, FILE_PAGES};
-pub use object::{FileObject, FileOps, Kind};
+pub use object::{FileKind, FileObject, FileOps};
 pub use registry::Files;
 pub use resize::FallocateFlags;
 pub use seals::Seals;

@@ -67,7 +67,7 @@ pub trait FileOps: Send + Sync {
 }
 
 /// What is behind an object.
-pub enum Kind {
+pub enum FileKind {
     /// A file of the embedder's.
     File(Box<dyn FileOps>),
     /// Memory that starts as zeroes (`shmem`): a shared anonymous mapping, a memfd, a file of
@@ -111,7 +111,7 @@ pub(super) struct Birth {
 pub struct FileObject<P: Platform> {
     id: FileId,
     name: String,
-    kind: Kind,
+    kind: FileKind,
     size: AtomicU64,
     /// Pages that are promised to whoever uses it: all from the beginning (`shmem_acct_size`), or
     /// each as it comes (`shmem_acct_blocks`).
@@ -135,9 +135,9 @@ pub struct FileObject<P: Platform> {
 
 impl<P: Platform> FileObject<P> {
     /// The largest size: pages that mappings can name.
-    pub const MOST_BYTES: u64 = PAGE_SIZE << FILE_PAGES;
+    pub const MAX_BYTES: u64 = PAGE_SIZE << FILE_PAGES;
 
-    pub(super) fn new(id: FileId, name: String, kind: Kind, size: u64, birth: Birth) -> Self {
+    pub(super) fn new(id: FileId, name: String, kind: FileKind, size: u64, birth: Birth) -> Self {
         Self {
             id,
             name,
@@ -166,20 +166,20 @@ impl<P: Platform> FileObject<P> {
     }
 
     /// What is behind it.
-    pub fn kind(&self) -> &Kind {
+    pub fn kind(&self) -> &FileKind {
         &self.kind
     }
 
     /// Whether it is shared memory.
     pub fn is_shmem(&self) -> bool {
-        matches!(self.kind, Kind::Shmem)
+        matches!(self.kind, FileKind::Shmem)
     }
 
     /// Whether the running program owns it or could open it for writing.
     pub(crate) fn could_be_written(&self) -> bool {
         match &self.kind {
-            Kind::File(ops) => ops.could_be_written(),
-            Kind::Shmem => true,
+            FileKind::File(ops) => ops.could_be_written(),
+            FileKind::Shmem => true,
         }
     }
 

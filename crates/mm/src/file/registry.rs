@@ -4,7 +4,7 @@
 //! the reverse map can tell apart. An id is given out again when its file was forgotten and its
 //! last mapping is gone.
 
-use super::object::{Birth, FILE_IDS, FileObject, Kind};
+use super::object::{Birth, FILE_IDS, FileKind, FileObject};
 use super::seals::Seals;
 use crate::error::MmError;
 use crate::mm::Mm;
@@ -97,7 +97,7 @@ impl<P: Platform> Mm<P> {
     ///
     /// # Errors
     /// [`MmError::NoKernelMemory`]; nothing is kept.
-    pub fn add_file(&self, name: &str, kind: Kind, size: u64) -> Result<Arc<FileObject<P>>, MmError> {
+    pub fn add_file(&self, name: &str, kind: FileKind, size: u64) -> Result<Arc<FileObject<P>>, MmError> {
         self.make_file(&[name], kind, size, Birth { seals: Seals::SEAL, executable: true, held: true, tmpfs: None })
     }
 
@@ -106,14 +106,14 @@ impl<P: Platform> Mm<P> {
     /// It goes with its last mapping.
     pub(crate) fn add_shared_memory(&self, bytes: u64) -> Result<Arc<FileObject<P>>, MmError> {
         let birth = Birth { seals: Seals::SEAL, executable: true, held: false, tmpfs: None };
-        self.make_file(&["/dev/zero (deleted)"], Kind::Shmem, bytes, birth)
+        self.make_file(&["/dev/zero (deleted)"], FileKind::Shmem, bytes, birth)
     }
 
     /// Makes an object known whose name is put together from `name`.
     pub(super) fn make_file(
         &self,
         name: &[&str],
-        kind: Kind,
+        kind: FileKind,
         size: u64,
         birth: Birth,
     ) -> Result<Arc<FileObject<P>>, MmError> {

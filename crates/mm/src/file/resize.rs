@@ -10,7 +10,7 @@
 //! Not guaranteed: zeroes behind the end of the file in its last page. A program can put something
 //! there through a mapping, and find it again when the file grows, as on Linux's tmpfs.
 
-use super::object::{FILE_PAGES, FileObject, Kind};
+use super::object::{FILE_PAGES, FileKind, FileObject};
 use super::seals::Seals;
 use crate::error::MmError;
 use crate::mm::Mm;
@@ -48,7 +48,7 @@ impl<P: Platform> Mm<P> {
     pub fn truncate(&self, file: &FileObject<P>, size: u64) -> Result<(), MmError> {
         self.call(|| {
             let _resize = file.resize.write();
-            if size > FileObject::<P>::MOST_BYTES {
+            if size > FileObject::<P>::MAX_BYTES {
                 return Err(MmError::FileTooLarge { bytes: size });
             }
             if size < file.size() {
@@ -80,7 +80,7 @@ impl<P: Platform> Mm<P> {
             return Err(MmError::NotSupported { flags: flags.bits() });
         }
         let end = offset + len;
-        if end > FileObject::<P>::MOST_BYTES {
+        if end > FileObject::<P>::MAX_BYTES {
             return Err(MmError::FileTooLarge { bytes: end });
         }
         self.call(|| {
@@ -128,7 +128,7 @@ impl<P: Platform> Mm<P> {
         let (first, last) = (offset.div_ceil(PAGE_SIZE), end / PAGE_SIZE);
         // What is not whole pages are parts: at the start, at the end, or of one page both.
         let first_end = (first * PAGE_SIZE).min(end);
-        if let Kind::File(ops) = file.kind() {
+        if let FileKind::File(ops) = file.kind() {
             ops.punch_hole(offset, end).map_err(|errno| MmError::Device { index: offset / PAGE_SIZE, errno })?;
             // Whoever has read a part of it before is either found below, or reads it again.
             file.note_removal();

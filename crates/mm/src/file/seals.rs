@@ -10,7 +10,7 @@
 //! Not guaranteed: anything about a file of an embedder's. It has no seals.
 
 use super::cache::HeldPage;
-use super::object::{FileObject, Kind};
+use super::object::{FileKind, FileObject};
 use crate::error::MmError;
 use crate::mm::Mm;
 use core::sync::atomic::Ordering;
@@ -52,8 +52,8 @@ impl<P: Platform> FileObject<P> {
     /// [`MmError::NoSeals`] for a file of an embedder's.
     pub fn seals(&self) -> Result<Seals, MmError> {
         match self.kind() {
-            Kind::Shmem => Ok(self.sealed()),
-            Kind::File(_) => Err(MmError::NoSeals),
+            FileKind::Shmem => Ok(self.sealed()),
+            FileKind::File(_) => Err(MmError::NoSeals),
         }
     }
 

@@ -5,7 +5,7 @@
 //!
 //! Not guaranteed: limits of inodes, and of anything that is no page of a file's.
 
-use super::object::{Birth, FileObject, Kind};
+use super::object::{Birth, FileKind, FileObject};
 use super::seals::Seals;
 use crate::error::MmError;
 use crate::mm::Mm;
@@ -61,6 +61,6 @@ impl<P: Platform> Mm<P> {
     /// [`MmError::NoKernelMemory`]; nothing is kept.
     pub fn add_tmpfs_file(&self, tmpfs: &Arc<Tmpfs>, name: &str, size: u64) -> Result<Arc<FileObject<P>>, MmError> {
         let birth = Birth { seals: Seals::SEAL, executable: true, held: true, tmpfs: Some(tmpfs.clone()) };
-        self.make_file(&[name], Kind::Shmem, size, birth)
+        self.make_file(&[name], FileKind::Shmem, size, birth)
     }
 }

@@ -12,7 +12,7 @@
 //!
 //! Not guaranteed: an order among pages, and anything about shared memory, which has no file.
 
-use super::object::{FileObject, FileOps, Kind};
+use super::object::{FileKind, FileObject, FileOps};
 use crate::error::MmError;
 use crate::mm::Mm;
 use crate::reclaim::SWAP_CLUSTER_MAX;
@@ -43,7 +43,7 @@ impl<P: Platform> Mm<P> {
 
     /// The same for the pages from `first` up to `end`, within a call.
     pub(crate) fn write_pages_back(&self, file: &FileObject<P>, first: u64, end: u64) -> Result<(), MmError> {
-        let Kind::File(ops) = file.kind() else { return Ok(()) };
+        let FileKind::File(ops) = file.kind() else { return Ok(()) };
         let (mut at, mut outcome) = (first, Ok(()));
         while at < end {
             // A hole is forgotten by the device before its pages leave the cache: one that came

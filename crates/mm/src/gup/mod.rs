@@ -33,7 +33,7 @@ mod fast;
 mod pages;
 mod slow;
 
-pub use pages::{Contents, UserPage, UserPages};
+pub use pages::{MakeDirty, UserPage, UserPages};
 
 use crate::error::MmError;
 use crate::fault::{ClearedPageSource, PreclearedPages};

@@ -100,27 +100,27 @@ impl UserPages {
     }
 }
 
-/// What became of pages while somebody had them.
+/// Whether pages were written while they were held, so that releasing them makes them dirty.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Contents {
-    /// They were read.
-    Read,
-    /// They were written, by other means than the mapping.
-    Written,
+pub enum MakeDirty {
+    /// They were at most read.
+    No,
+    /// They were written by their frames, which sets no dirty bit in a page-table entry.
+    Yes,
 }
 
 impl<P: Platform> Mm<P> {
     /// Gives pages back (`put_page`, `unpin_user_pages_dirty_lock`).
     ///
     /// If they were written, their contents are noted to be newer than what backs them.
-    pub fn release_user_pages(&self, pages: UserPages, contents: Contents) {
+    pub fn release_user_pages(&self, pages: UserPages, make_dirty: MakeDirty) {
         for page in pages.0 {
-            self.release_user_page(page, contents);
+            self.release_user_page(page, make_dirty);
         }
     }
 
-    pub(crate) fn release_user_page(&self, page: UserPage, contents: Contents) {
-        if let (Contents::Written, Some(head)) = (contents, page.folio()) {
+    pub(crate) fn release_user_page(&self, page: UserPage, make_dirty: MakeDirty) {
+        if let (MakeDirty::Yes, Some(head)) = (make_dirty, page.folio()) {
             self.frames().folio(head).set_flags(FolioFlags::DIRTY);
         }
         if page.is_pinned() {

@@ -4,7 +4,7 @@
 //! (`nr_swap_pages`): who changes a device's slots has them by [`SwapArea::change`], and what
 //! became of their number is told when he lets go.
 
-use super::device::Backing;
+use super::device::SwapBacking;
 use super::table::SlotTable;
 use crate::error::MmError;
 use core::ops::{Deref, DerefMut};
@@ -40,7 +40,7 @@ impl Totals {
 
 /// A device and its slots.
 pub(super) struct SwapArea<P: Platform> {
-    pub(super) device: Backing<P>,
+    pub(super) device: SwapBacking<P>,
     priority: AtomicI16,
     slots: SpinLock<SlotTable, rank::SwapRank, P::Locks>,
 }
@@ -75,7 +75,7 @@ impl<P: Platform> Drop for Change<'_, P> {
 }
 
 impl<P: Platform> SwapArea<P> {
-    pub(super) fn try_new(device: Backing<P>, slots: u32, priority: Option<i16>) -> Result<Self, MmError> {
+    pub(super) fn try_new(device: SwapBacking<P>, slots: u32, priority: Option<i16>) -> Result<Self, MmError> {
         let wanted = slots as usize * size_of::<u64>();
         let table = SlotTable::try_new(slots).ok_or(MmError::NoKernelMemory { wanted })?;
         Ok(Self { device, priority: AtomicI16::new(priority.unwrap_or(0)), slots: SpinLock::new(table) })

@@ -9,7 +9,7 @@
 //! Protocol: who has the folio locked may rely on its being in the cache. Looking up and leaving
 //! meet under the lock of the area.
 
-use super::Backing;
+use super::SwapBacking;
 use super::area::SwapArea;
 use super::table::{Released, Slot};
 use crate::error::FaultError;
@@ -325,8 +325,8 @@ impl<P: Platform> Mm<P> {
     /// Calls `visit` with each frame that has compressed pages.
     pub(crate) fn for_each_zram_frame(&self, mut visit: impl FnMut(Pfn)) {
         self.for_each_area(|_, area| match &area.device {
-            Backing::Zram(zram) => zram.for_each_frame(&mut visit),
-            Backing::Device(_) => {}
+            SwapBacking::Zram(zram) => zram.for_each_frame(&mut visit),
+            SwapBacking::Device(_) => {}
         });
     }
 }

@@ -1,6 +1,6 @@
 //! What swaps to somewhere.
 //!
-//! Key types: [`SwapOps`], an embedder's device; [`Backing`], that or the machine's own memory.
+//! Key types: [`SwapOps`], an embedder's device; [`SwapBacking`], that or the machine's own memory.
 //!
 //! Not guaranteed: that a slot which was discarded can't be read. Nobody asks.
 
@@ -36,14 +36,14 @@ pub trait SwapOps: Send + Sync {
 }
 
 /// What is behind a device.
-pub enum Backing<P: Platform> {
+pub enum SwapBacking<P: Platform> {
     /// A device of the embedder's.
     Device(Box<dyn SwapOps>),
     /// The machine's own memory, compressed.
     Zram(Zram<P>),
 }
 
-impl<P: Platform> Backing<P> {
+impl<P: Platform> SwapBacking<P> {
     /// Whether both keep their pages in the same place, as far as that can be known.
     pub(super) fn is_of(&self, other: &Self) -> bool {
         match (self, other) {

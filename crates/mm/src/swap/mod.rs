@@ -1,6 +1,6 @@
 //! Swap: where anonymous memory goes when its frames are wanted.
 //!
-//! - [`SwapOps`] – a device with slots of a page; [`Backing`] – that or [`Zram`], pages compressed
+//! - [`SwapOps`] – a device with slots of a page; [`SwapBacking`] – that or [`Zram`], pages compressed
 //!   in the machine's own memory; `area` – one that is swapped to, with its [slots](table).
 //! - `cache` – folios whose contents have a slot: put in before they are unmapped, and before they
 //!   are read.
@@ -26,7 +26,7 @@ mod table;
 mod zram;
 
 pub(crate) use cache::{FromSwap, NamedBy};
-pub use device::{Backing, SwapOps};
+pub use device::{SwapBacking, SwapOps};
 pub(crate) use soft::{Swapped, swapped};
 pub use zram::{MmStat, Zram};
 
@@ -131,7 +131,7 @@ impl<P: Platform> Mm<P> {
     /// [`MmError::NoKernelMemory`], [`MmError::TooManySwapDevices`], or
     /// [`MmError::SwappedToAlready`] for a [`Zram`], of which all parts are one device; nothing has
     /// changed.
-    pub fn swap_on(&self, device: Backing<P>, slots: u32) -> Result<u8, MmError> {
+    pub fn swap_on(&self, device: SwapBacking<P>, slots: u32) -> Result<u8, MmError> {
         self.swap_on_with(device, slots, None)
     }
 
@@ -140,7 +140,7 @@ impl<P: Platform> Mm<P> {
     ///
     /// # Errors
     /// As of [`Mm::swap_on`], and [`MmError::BadFlags`] for a priority below 0.
-    pub fn swap_on_with(&self, device: Backing<P>, slots: u32, priority: Option<i16>) -> Result<u8, MmError> {
+    pub fn swap_on_with(&self, device: SwapBacking<P>, slots: u32, priority: Option<i16>) -> Result<u8, MmError> {
         if let Some(priority @ ..0) = priority {
             return Err(MmError::BadFlags { flags: i32::from(priority) as u32 });
         }
@@ -185,8 +185,8 @@ impl<P: Platform> Mm<P> {
                 (slots.len(), slots.len() - slots.free())
             };
             let kind = match area.device {
-                Backing::Device(_) => "swap",
-                Backing::Zram(_) => "zram",
+                SwapBacking::Device(_) => "swap",
+                SwapBacking::Zram(_) => "zram",
             };
             visit(SwapDevice { number, kind, slots, used, priority: area.priority() });
         });

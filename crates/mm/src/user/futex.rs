@@ -7,7 +7,7 @@
 //! name, so it is made the space's own first, or refused.
 
 use crate::error::MmError;
-use crate::gup::{Contents, GupFlags, UserPage, Want};
+use crate::gup::{GupFlags, MakeDirty, UserPage, Want};
 use crate::mm::Mm;
 use crate::space::Space;
 use crate::user::copy::is_user;
@@ -108,7 +108,7 @@ impl<P: Platform> Mm<P> {
             writable => writable?,
         };
         let key = self.key_of(space, at, &page, read_only);
-        self.release_user_page(page, Contents::Read);
+        self.release_user_page(page, MakeDirty::No);
         key
     }
 

@@ -8,7 +8,7 @@ use pagewright_lab::harness::files::{Disk, DiskFile};
 use pagewright_lab::harness::race::{first_lost, race, race_in_long_turns};
 use pagewright_lab::harness::{CPU, OTHER, Process, World};
 use pagewright_lab::on_both;
-use pagewright_mm::gup::{Contents, GupFlags};
+use pagewright_mm::gup::{GupFlags, MakeDirty};
 use pagewright_mm::space::FileMapping;
 use pagewright_mm::{Advice, MapFlags, MapRequest};
 use pagewright_sim::explore::CoroutineBody;
@@ -45,7 +45,7 @@ fn bring_below_a_stack<I: Isa>(seed: u64) -> bool {
             _ => {
                 let pages = |mm: &pagewright_mm::Mm<_>| {
                     mm.get_user_pages(&brought, PageRange::page(below), GupFlags::WRITE)
-                        .map(|pages| mm.release_user_pages(pages, Contents::Read))
+                        .map(|pages| mm.release_user_pages(pages, MakeDirty::No))
                 };
                 let _ = brings.lab.on(CPU, pages);
             }
@@ -78,7 +78,7 @@ fn force_beside_a_file<I: Isa>(seed: u64) -> bool {
             let flags = GupFlags::WRITE | GupFlags::FORCE;
             let pages = |mm: &pagewright_mm::Mm<_>| {
                 mm.get_user_pages(&forced, PageRange::page(base), flags)
-                    .map(|pages| mm.release_user_pages(pages, Contents::Read))
+                    .map(|pages| mm.release_user_pages(pages, MakeDirty::No))
             };
             let _ = forces.lab.on(CPU, pages);
         }),

@@ -3,7 +3,7 @@
 use pagewright_arch::Isa;
 use pagewright_lab::Lab;
 use pagewright_lab::on_both;
-use pagewright_mm::file::{FileOps, Kind};
+use pagewright_mm::file::{FileKind, FileOps};
 use pagewright_mm::space::FileMapping;
 use pagewright_mm::{Knobs, MapFlags, MapRequest, Space};
 use pagewright_sim::{MachineConfig, Sim};
@@ -33,7 +33,8 @@ fn library<I: Isa>(rights: Rights) -> (Lab<I>, Arc<Space<Sim<I>>>) {
     let space = lab.on(CPU, |mm| mm.new_space()).expect("memory for a space");
     lab.run(CPU, &space);
     lab.on(CPU, |mm| {
-        let file = mm.add_file("/lib/it.so", Kind::File(Box::new(Blank)), 64 * PAGE_SIZE).expect("memory for a file");
+        let file =
+            mm.add_file("/lib/it.so", FileKind::File(Box::new(Blank)), 64 * PAGE_SIZE).expect("memory for a file");
         let request = MapRequest {
             addr: VirtAddr::new(LIBRARY),
             len: 64 * PAGE_SIZE,

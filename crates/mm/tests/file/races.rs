@@ -7,7 +7,7 @@ use pagewright_arch::Isa;
 use pagewright_lab::harness::files::{Disk, DiskFile};
 use pagewright_lab::harness::{CPU, File, OTHER, Process, World};
 use pagewright_lab::on_both;
-use pagewright_mm::file::{FallocateFlags, FileOps, Kind, MemfdFlags};
+use pagewright_mm::file::{FallocateFlags, FileKind, FileOps, MemfdFlags};
 use pagewright_mm::{Advice, MapFlags};
 use pagewright_sim::explore::{self, CoroutineBody, ExploreSettings, Rates, RunEnd, ScheduleStrategy};
 use pagewright_types::{Access, CpuId, Errno, PAGE_SIZE, Rights};
@@ -194,7 +194,7 @@ impl FileOps for OneWordDisk {
 impl OneWordDisk {
     fn file<I: Isa>(&self, world: &World<I>) -> File<I> {
         self.0.store(1, Ordering::Relaxed);
-        world.on(CPU, |mm| mm.add_file("/data", Kind::File(Box::new(self.clone())), PAGE_SIZE)).expect("memory")
+        world.on(CPU, |mm| mm.add_file("/data", FileKind::File(Box::new(self.clone())), PAGE_SIZE)).expect("memory")
     }
 }
 

@@ -31,7 +31,7 @@ use pagewright_arch::{Isa, LeafFlags};
 use pagewright_lab::harness::{ANON, CPU, Device, OTHER, Process, TakeBy, World};
 use pagewright_lab::on_both;
 use pagewright_mm::MapFlags;
-use pagewright_mm::gup::{Contents, GupFlags};
+use pagewright_mm::gup::{GupFlags, MakeDirty};
 use pagewright_mm::space::ClearRefs;
 use pagewright_types::{Access, Level, PAGE_SIZE, Rights, VirtAddr};
 use std::rc::Rc;
@@ -122,7 +122,7 @@ fn vmsplice_in_child<I: Isa>(mprotect: bool) {
     child.unmap(base, 1);
     parent.write(CPU, base, NEW);
     assert_eq!(pipe.read(0), OLD, "the parent's secret is in the child's pipe");
-    pipe.release(Contents::Read);
+    pipe.release(MakeDirty::No);
     finish(&world, &[&child, &parent]);
 }
 
@@ -144,7 +144,7 @@ fn vmsplice_in_parent<I: Isa>(before_fork: bool) {
     parent.unmap(base, 1);
     child.write(OTHER, base, NEW);
     assert_eq!(pipe.read(0), OLD, "the child's secret is in the parent's pipe");
-    pipe.release(Contents::Read);
+    pipe.release(MakeDirty::No);
     finish(&world, &[&child, &parent]);
 }
 
@@ -172,7 +172,7 @@ fn fixed_buffer<I: Isa>(fork: bool) {
         child.end();
     }
     world.at_rest(&[&buffer]);
-    buffer.release(Contents::Written);
+    buffer.release(MakeDirty::Yes);
     finish(&world, &[&parent]);
 }
 
@@ -221,7 +221,7 @@ fn compare_after_store<I: Isa>(process: &Process<I>, base: VirtAddr, pin: Device
     assert_eq!(pin.read(0), NEW, "the pin sees what is stored");
     pin.agrees(process, OTHER, base, 5);
     process.world.at_rest(&[&pin]);
-    pin.release(Contents::Read);
+    pin.release(MakeDirty::No);
 }
 
 fn a_long_pin_for_reading_of_a_shared_page<I: Isa>() {

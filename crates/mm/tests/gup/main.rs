@@ -10,7 +10,7 @@ mod random;
 use pagewright_arch::Isa;
 use pagewright_lab::harness::{ANON, CPU, OTHER, Process, TakeBy, World};
 use pagewright_lab::on_both;
-use pagewright_mm::gup::{Contents, GupFlags};
+use pagewright_mm::gup::{GupFlags, MakeDirty};
 use pagewright_mm::{FaultError, MapFlags, MmError};
 use pagewright_sim::AllocationFailure;
 use pagewright_types::{Access, Counter, Errno, PAGE_SIZE, PageRange, Rights, VirtAddr};
@@ -65,7 +65,7 @@ fn a_device_and_the_mapping_show_the_same_whatever_happens<I: Isa>() {
             process.frame(CPU, again.add(page * PAGE_SIZE), Access::Read) != *pfn
         })));
         assert_eq!((device.read(0), device.read(1)), (41, 43));
-        device.release(Contents::Written);
+        device.release(MakeDirty::Yes);
         [&child, &late, &process].iter().for_each(|process| process.end());
         world.at_rest(&[]);
         let count = |counter| world.lab.mm().counter(counter);
@@ -90,11 +90,11 @@ fn bad_requests_say_why_and_take_nothing<I: Isa>() {
     assert_eq!(errno(base, 1, TakeBy::Pin(GupFlags::from_bits_retain(1 << 20))), Errno::EINVAL);
     assert_eq!(errno(base, 1, TakeBy::Get(GupFlags::NOFAULT)), Errno::EFAULT, "never touched");
     process.write(CPU, base, 1);
-    process.take(CPU, base, 1, TakeBy::Get(GupFlags::NOFAULT)).expect("it is there").release(Contents::Read);
+    process.take(CPU, base, 1, TakeBy::Get(GupFlags::NOFAULT)).expect("it is there").release(MakeDirty::No);
     // Of pages before a hole as many as there are.
     let some = process.take(CPU, base, 4, TakeBy::Pin(GupFlags::WRITE)).expect("two pages");
     assert_eq!(some.pages.len(), 2);
-    some.release(Contents::Read);
+    some.release(MakeDirty::No);
     let none = process.map(1, Rights::empty(), ANON, None);
     let read_only = process.map(1, Rights::READ, ANON, None);
     assert_eq!(errno(none, 1, TakeBy::Get(NONE)), Errno::EFAULT);
@@ -104,12 +104,12 @@ fn bad_requests_say_why_and_take_nothing<I: Isa>() {
     let shared = process.map(1, Rights::RW, MapFlags::SHARED, Some(&file));
     assert_eq!(errno(shared, 1, TakeBy::Pin(GupFlags::WRITE | GupFlags::LONGTERM)), Errno::EFAULT);
     assert_eq!(errno(shared, 1, TakeBy::PinFast(GupFlags::WRITE | GupFlags::LONGTERM)), Errno::EFAULT);
-    process.take(CPU, shared, 1, TakeBy::Pin(GupFlags::WRITE)).expect("a short pin").release(Contents::Read);
+    process.take(CPU, shared, 1, TakeBy::Pin(GupFlags::WRITE)).expect("a short pin").release(MakeDirty::No);
     let shmem = process.map(1, Rights::RW, MapFlags::SHARED | MapFlags::ANONYMOUS, None);
     let long =
         process.take(CPU, shmem, 1, TakeBy::Pin(GupFlags::WRITE | GupFlags::LONGTERM)).expect("no device behind it");
     long.agrees(&process, CPU, shmem, 5);
-    long.release(Contents::Written);
+    long.release(MakeDirty::Yes);
     let past = process.map(2, Rights::RW, MapFlags::SHARED, Some(&file));
     assert_eq!(errno(past.add(PAGE_SIZE), 1, TakeBy::Get(NONE)), Errno::EFAULT, "past the end of the file");
     // An empty range is had at once, and an ended space has nothing.
@@ -133,12 +133,12 @@ fn a_force_writes_a_copy_and_gives_nobody_the_right<I: Isa>() {
     let write = TakeBy::Get(GupFlags::WRITE | GupFlags::FORCE);
     let breakpoint = process.take(CPU, text, 1, write).expect("a debugger may");
     breakpoint.write(0, 0xcc);
-    breakpoint.release(Contents::Written);
+    breakpoint.release(MakeDirty::Yes);
     assert_eq!((process.read(CPU, text), process.read(CPU, shared)), (0xcc, 7), "a copy");
     assert!(process.touch(CPU, text, Access::Write).is_err(), "the program still may not");
     assert!(process.take(CPU, shared, 1, write).is_err(), "nothing of others is forced");
     for how in [TakeBy::Get(GupFlags::FORCE), write, TakeBy::Pin(GupFlags::FORCE)] {
-        process.take(CPU, none, 1, how).expect("a debugger may").release(Contents::Read);
+        process.take(CPU, none, 1, how).expect("a debugger may").release(MakeDirty::No);
         assert!(process.touch(CPU, none, Access::Read).is_err(), "nobody got a right by {how:?}");
     }
     process.end();
@@ -155,13 +155,13 @@ fn the_fast_walk_takes_what_needs_no_fault_and_only_here<I: Isa>() {
     process.write(CPU, base.add(PAGE_SIZE), 2);
     let device = process.take(CPU, base, 3, TakeBy::PinFast(GupFlags::WRITE)).expect("memory");
     assert_eq!((device.pages.len(), fast()), (3, 2), "the third needed a fault");
-    device.release(Contents::Read);
+    device.release(MakeDirty::No);
     // A CPU that runs something else can't walk these tables without locks.
     world.on(OTHER, |mm| mm.tlb().leave_space());
     let range = PageRange::page(base);
     let taken = world.on(OTHER, |mm| mm.pin_user_pages_fast(&process.space, range, NONE)).expect("the slow way");
     assert_eq!(fast(), 2);
-    world.on(OTHER, |mm| mm.release_user_pages(taken, Contents::Read));
+    world.on(OTHER, |mm| mm.release_user_pages(taken, MakeDirty::No));
     // What is shared is taken for reading, and not pinned before it is exclusive.
     let child = process.fork();
     let got = process.take(CPU, base, 1, TakeBy::GetFast(NONE)).expect("there");
@@ -172,8 +172,8 @@ fn the_fast_walk_takes_what_needs_no_fault_and_only_here<I: Isa>() {
     assert_ne!(got.pfn(0), pinned.pfn(0));
     pinned.agrees(&process, CPU, base, 5);
     assert_eq!(got.read(0), 1, "the child's");
-    got.release(Contents::Read);
-    pinned.release(Contents::Read);
+    got.release(MakeDirty::No);
+    pinned.release(MakeDirty::No);
     child.end();
     process.end();
     world.at_rest(&[]);
@@ -222,7 +222,7 @@ fn a_call_that_fails_has_taken_nothing<I: Isa>() {
     let was = process.read(CPU, base);
     device.agrees(&process, CPU, base, 900);
     assert_eq!(late.read(CPU, base), was);
-    device.release(Contents::Read);
+    device.release(MakeDirty::No);
     [&late, &child, &process].iter().for_each(|process| process.end());
     world.at_rest(&[]);
 }
@@ -249,8 +249,8 @@ fn zero_pages_are_had_and_count_nothing<I: Isa>() {
     assert!((0..3).all(|page| got.read(page) == 0 && got.pfn(page) == pinned.pfn(0)));
     assert!(!pinned.pages.iter().any(|page| page.is_pinned()));
     assert_eq!(process.space.rss().pages(), 0);
-    got.release(Contents::Read);
-    pinned.release(Contents::Read);
+    got.release(MakeDirty::No);
+    pinned.release(MakeDirty::No);
     assert_eq!(world.lab.mm().counter(Counter::NrFollPinAcquired), 0);
     process.end();
     world.at_rest(&[]);
@@ -266,14 +266,14 @@ fn a_file_is_dirty_after_a_device_wrote_it<I: Isa>() {
     let reader = process.take(CPU, base, 1, TakeBy::Pin(NONE)).expect("there");
     let frame = reader.pfn(0);
     assert!(!dirty(frame));
-    reader.release(Contents::Read);
+    reader.release(MakeDirty::No);
     assert!(!dirty(frame), "only read");
     let writer = process.take(CPU, base, 1, TakeBy::PinFast(GupFlags::WRITE)).expect("there");
     writer.agrees(&process, CPU, base, 3);
     // Write-back has seen what was stored so far, and nothing of what the device stores now.
     world.on(CPU, |mm| mm.tlb().frames().folio(frame).clear_flags(FolioFlags::DIRTY));
     writer.write(0, 9);
-    writer.release(Contents::Written);
+    writer.release(MakeDirty::Yes);
     assert!(dirty(frame));
     process.end();
     world.on(CPU, |mm| mm.forget_file(&file));
@@ -340,7 +340,7 @@ fn a_page_that_is_held_too_often_is_refused<I: Isa>() {
         assert_eq!(MmError::TooManyHolders { va: base }.errno(), Errno::ENOMEM);
     }
     world.on(CPU, |mm| mm.tlb().frames().folio(pfn).freeze(MOST).map(|frozen| frozen.thaw(1))).expect("all are known");
-    process.take(CPU, base, 1, TakeBy::Pin(GupFlags::WRITE)).expect("there is room again").release(Contents::Read);
+    process.take(CPU, base, 1, TakeBy::Pin(GupFlags::WRITE)).expect("there is room again").release(MakeDirty::No);
     process.end();
     world.at_rest(&[]);
 }

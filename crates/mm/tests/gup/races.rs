@@ -7,7 +7,7 @@
 use pagewright_arch::{Aarch64, Isa, X86_64};
 use pagewright_check::{Attempt, CheckFinding, Chooser, RunDetail, Search, SearchPlan, search};
 use pagewright_lab::harness::{ANON, CPU, Device, OTHER, Process, TakeBy, World};
-use pagewright_mm::gup::{Contents, GupFlags};
+use pagewright_mm::gup::{GupFlags, MakeDirty};
 use pagewright_mm::space::ClearRefs;
 use pagewright_mm::view::PageState;
 use pagewright_mm::{MapFlags, MapRequest};
@@ -113,7 +113,7 @@ fn pin_holds<I: Isa>(process: &Process<I>, at: VirtAddr, device: Device<I>) -> R
     let checked = same(process.frame(CPU, at, Access::Read), pfn, "the page that is mapped and the one pinned")
         .and_then(|()| same(process.frame(CPU, at, Access::Write), pfn, "what a store reaches and what is pinned"));
     if checked.is_ok() {
-        device.release(Contents::Read);
+        device.release(MakeDirty::No);
     } else {
         std::mem::forget(device);
     }
@@ -217,7 +217,7 @@ fn unmap_and_get_of<I: Isa>(world: &Rc<World<I>>, mapped: u64) -> Race {
             differ(process.frame(CPU, at, Access::Read), pfn, "a page mapped later and the one that was got")
         });
         if content.is_ok() && owners.is_ok() {
-            device.release(Contents::Read);
+            device.release(MakeDirty::No);
         } else {
             std::mem::forget(device);
         }
@@ -249,7 +249,7 @@ fn unmap_and_copy<I: Isa>(world: &Rc<World<I>>) -> Race {
     let copy = move || {
         let world = &copies.world;
         if let Ok(device) = copies.take(OTHER, base, 1, TakeBy::GetFast(GupFlags::WRITE)) {
-            device.release_on(OTHER, Contents::Read);
+            device.release_on(OTHER, MakeDirty::No);
         }
         let bytes = OLD.to_le_bytes();
         let left = world.on(OTHER, |mm| mm.copy_to_user(&copies.space, base, &bytes));

@@ -9,7 +9,7 @@
 
 use pagewright_arch::Isa;
 use pagewright_lab::harness::{ANON, CPU, Device, OTHER, Process, TakeBy, World};
-use pagewright_mm::gup::{Contents, GupFlags};
+use pagewright_mm::gup::{GupFlags, MakeDirty};
 use pagewright_mm::space::{ClearRefs, RemapFlags, RemapRequest};
 use pagewright_mm::{MapFlags, MapRequest};
 use pagewright_types::{Counter, CpuId, PAGE_SIZE, PageRange, Rights, VirtAddr};
@@ -136,7 +136,7 @@ impl<I: Isa> Program<I> {
             running.pages[index as usize..][..pages as usize].iter().map_while(|cell| *cell).collect();
         match running.process.take(cpu, page(index), pages, how) {
             // A pin of the zero page for a while keeps nothing: a store breaks it, as in Linux.
-            Ok(device) if device.pages.iter().any(|page| !page.is_pinned()) => device.release(Contents::Read),
+            Ok(device) if device.pages.iter().any(|page| !page.is_pinned()) => device.release(MakeDirty::No),
             Ok(device) => {
                 assert_eq!(device.pages.len(), cells.len());
                 self.pinned.push(Pinned { device, cells });
@@ -186,7 +186,7 @@ impl<I: Isa> Program<I> {
             20..=25 if self.pinned.len() < 5 => self.pin(of, cpu, index),
             26 => {
                 if let Some(device) = device {
-                    self.pinned.swap_remove(device).device.release(Contents::Written);
+                    self.pinned.swap_remove(device).device.release(MakeDirty::Yes);
                 }
             }
             _ => {
@@ -205,7 +205,7 @@ impl<I: Isa> Program<I> {
         self.world.at_rest(&devices);
         self.processes.iter().for_each(|running| running.process.end());
         (0..self.pinned.len()).for_each(|of| self.device_acts(of, true));
-        self.pinned.drain(..).for_each(|pinned| pinned.device.release(Contents::Read));
+        self.pinned.drain(..).for_each(|pinned| pinned.device.release(MakeDirty::No));
         self.world.at_rest(&[]);
         let count = |counter| self.world.lab.mm().counter(counter);
         assert_eq!(count(Counter::NrFollPinAcquired), count(Counter::NrFollPinReleased));

@@ -4,7 +4,7 @@ use pagewright_arch::Isa;
 use pagewright_lab::Lab;
 use pagewright_lab::harness::recount;
 use pagewright_mm::counters::Gauge;
-use pagewright_mm::file::{FileObject, FileOps, Kind};
+use pagewright_mm::file::{FileKind, FileObject, FileOps};
 use pagewright_mm::space::FileMapping;
 use pagewright_mm::{Advice, FaultError, Knobs, MapFlags, MapRequest, Mm, MmError, Space};
 use pagewright_sim::{AllocationFailure, MachineConfig, Sim};
@@ -158,7 +158,7 @@ impl<I: Isa> World<I> {
         config.cpus = CPUS;
         let lab = Lab::<I>::new(config, Knobs::default()).expect("a possible machine");
         let before = levels(&lab);
-        let add = |mm: &Mm<Sim<I>>| mm.add_file("/numbers", Kind::File(Box::new(Numbers)), FILE_PAGES * PAGE_SIZE);
+        let add = |mm: &Mm<Sim<I>>| mm.add_file("/numbers", FileKind::File(Box::new(Numbers)), FILE_PAGES * PAGE_SIZE);
         let file = lab.on(CpuId::new(0), add).expect("memory");
         let objects = vec![BTreeMap::new()];
         let (processes, running) = (Vec::new(), [None; CPUS as usize]);

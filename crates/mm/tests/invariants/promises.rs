@@ -6,7 +6,7 @@ use pagewright_lab::Lab;
 use pagewright_lab::harness::recount;
 use pagewright_lab::on_both;
 use pagewright_mm::counters::{Gauge, RssKind};
-use pagewright_mm::file::{FileObject, FileOps, Kind};
+use pagewright_mm::file::{FileKind, FileObject, FileOps};
 use pagewright_mm::space::FileMapping;
 use pagewright_mm::{Advice, FaultError, Knob, Knobs, MapFlags, MapRequest, MmError, Space};
 use pagewright_sim::{AllocationFailure, MachineConfig, Sim};
@@ -239,7 +239,7 @@ type File<I> = Arc<FileObject<Sim<I>>>;
 fn with_file<I: Isa>() -> (Rc<Lab<I>>, File<I>) {
     let lab = lab::<I>();
     lab.mm().knobs().set(Knob::FaultAroundBytes, PAGE_SIZE).expect("a power of two");
-    let kind = Kind::File(Box::new(Interrupted));
+    let kind = FileKind::File(Box::new(Interrupted));
     let file = lab.on(CPU, |mm| mm.add_file("/interrupted", kind, 4 * PAGE_SIZE)).expect("memory");
     (lab, file)
 }

@@ -7,7 +7,7 @@ use pagewright_lab::harness::{CPU, MemorySwap, OTHER, Process, at};
 use pagewright_lab::on_both;
 use pagewright_mm::Advice;
 use pagewright_mm::counters::Gauge;
-use pagewright_mm::swap::{Backing, SwapOps};
+use pagewright_mm::swap::{SwapBacking, SwapOps};
 use pagewright_types::{Access, Counter, Errno, PAGE_SIZE};
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -48,7 +48,7 @@ impl SwapOps for Slow {
 fn what_a_fault_read_and_nobody_got_makes_room<I: Isa>() {
     let world = machine_of::<I>(2, FRAMES);
     let device = MemorySwap::default();
-    let slow = Backing::Device(Box::new(Slow(device.clone())));
+    let slow = SwapBacking::Device(Box::new(Slow(device.clone())));
     world.on(CPU, |mm| mm.swap_on(slow, 4096)).expect("memory for the slots");
     let parent = Process::new(&world);
     let base = parent.anon(PAGES);

@@ -15,8 +15,8 @@ use pagewright_lab::harness::files::{Disk, DiskFile};
 use pagewright_lab::harness::{CPU, OTHER, Process, TakeBy, World, at};
 use pagewright_lab::on_both;
 use pagewright_mm::counters::Gauge;
-use pagewright_mm::file::Kind;
-use pagewright_mm::gup::{Contents, GupFlags};
+use pagewright_mm::file::FileKind;
+use pagewright_mm::gup::{GupFlags, MakeDirty};
 use pagewright_mm::{FaultError, Knob, MapFlags};
 use pagewright_sim::AllocationFailure;
 use pagewright_types::{Access, Counter, CpuId, IsaKind, Level, LruList, NodeId, Order, PAGE_SIZE, Rights, VirtAddr};
@@ -182,7 +182,7 @@ fn locked_and_pinned_pages_stay<I: Isa>() {
     (0..16).for_each(|page| assert_eq!(held.read(page as usize), page + 200));
     assert_eq!(world.gauge(Gauge::Unevictable), 16);
     assert!(world.count(Counter::UnevictableCulled) >= 16);
-    held.release(Contents::Read);
+    held.release(MakeDirty::No);
     world.on(CPU, |mm| mm.munlock(&process.space, locked, len)).expect("mapped");
     assert_eq!((world.gauge(Gauge::Unevictable), world.count(Counter::UnevictableRescued)), (0, 16));
     fill(&process, rest, TWICE, 0);
@@ -209,7 +209,7 @@ fn what_very_many_map_can_go<I: Isa>() {
     let pinned = process.take(CPU, maps[0], 1, TakeBy::Pin(GupFlags::empty())).expect("it can be had");
     world.on(CPU, |mm| mm.reclaim(NODE, 2));
     assert_eq!(cached(), 1, "the one that is pinned stays");
-    pinned.release(Contents::Read);
+    pinned.release(MakeDirty::No);
     world.on(CPU, |mm| mm.reclaim(NODE, 2));
     assert_eq!((cached(), process.space.rss().pages()), (0, 0));
     process.end();
@@ -335,7 +335,7 @@ fn a_full_device_loses_nothing<I: Isa>() {
 /// A process that maps all of a file of twice the memory's size, where, and the file's device.
 fn maps_a_large_file<I: Isa>(world: &Rc<World<I>>) -> (Process<I>, VirtAddr, Arc<Disk>) {
     let disk = Arc::new(Disk::default());
-    let kind = Kind::File(Box::new(DiskFile(disk.clone())));
+    let kind = FileKind::File(Box::new(DiskFile(disk.clone())));
     let file = world.on(CPU, |mm| mm.add_file("/large", kind, TWICE * PAGE_SIZE)).expect("memory");
     let process = Process::new(world);
     let base = process.map(TWICE, Rights::RW, MapFlags::SHARED, Some(&file));

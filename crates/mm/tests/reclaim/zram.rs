@@ -7,7 +7,7 @@ use pagewright_lab::on_both;
 use super::{FRAMES, TWICE, machine};
 use pagewright_arch::Isa;
 use pagewright_mm::counters::Gauge;
-use pagewright_mm::swap::{Backing, Zram};
+use pagewright_mm::swap::{SwapBacking, Zram};
 use pagewright_types::{Access, Counter, PAGE_SIZE, VirtAddr};
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -46,7 +46,7 @@ fn twice_the_memory_compressed<I: Isa>() {
     let world = machine::<I>(1);
     world.on(CPU, |mm| {
         let zram = Zram::try_new(mm, TWICE as u32, None).expect("memory");
-        mm.swap_on(Backing::Zram(zram), TWICE as u32).expect("memory");
+        mm.swap_on(SwapBacking::Zram(zram), TWICE as u32).expect("memory");
     });
     let process = Process::new(&world);
     let base = process.anon(TWICE);
@@ -70,7 +70,7 @@ fn what_is_noise_fills_the_device<I: Isa>() {
     let world = machine::<I>(1);
     world.on(CPU, |mm| {
         let zram = Zram::try_new(mm, TWICE as u32, Some(64)).expect("memory");
-        mm.swap_on(Backing::Zram(zram), TWICE as u32).expect("memory");
+        mm.swap_on(SwapBacking::Zram(zram), TWICE as u32).expect("memory");
     });
     let process = Process::new(&world);
     let base = process.anon(TWICE);

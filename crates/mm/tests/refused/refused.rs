@@ -9,7 +9,7 @@ use pagewright_lab::harness::{ANON, CPU, File, TakeBy};
 use pagewright_mm::file::{FallocateFlags, MemfdFlags, Seals};
 use pagewright_mm::gup::GupFlags;
 use pagewright_mm::space::{FileMapping, Resource, SyncFlags, Whose};
-use pagewright_mm::swap::{Backing, Zram};
+use pagewright_mm::swap::{SwapBacking, Zram};
 use pagewright_mm::user::{FutexAccess, FutexScope, IoVec};
 use pagewright_mm::{Advice, LockAllFlags, LockFlags, MapFlags, MapRequest, Mm, MmError, RemapFlags};
 use pagewright_sim::Sim;
@@ -487,7 +487,7 @@ fn swap<I: Isa>() -> Vec<Refused<I>> {
     use Errno::EINVAL;
     vec![
         refused("swapon, a priority below 0", EINVAL, |s| {
-            s.scene.ask(|mm| mm.swap_on_with(Backing::Zram(Zram::try_new(mm, 8, None)?), 8, Some(-1)))
+            s.scene.ask(|mm| mm.swap_on_with(SwapBacking::Zram(Zram::try_new(mm, 8, None)?), 8, Some(-1)))
         }),
         refused("swapoff, nothing there", EINVAL, |s| s.scene.ask(|mm| mm.swap_off(0))),
         refused("swapoff, no such number", EINVAL, |s| s.scene.ask(|mm| mm.swap_off(u8::MAX))),

@@ -4,7 +4,7 @@
 use pagewright_arch::Isa;
 use pagewright_lab::harness::{ANON, CPU, Device, File, OTHER, Process, TakeBy, World};
 use pagewright_mm::file::{FallocateFlags, MemfdFlags};
-use pagewright_mm::gup::{Contents, GupFlags};
+use pagewright_mm::gup::{GupFlags, MakeDirty};
 use pagewright_mm::space::FileMapping;
 use pagewright_mm::{Advice, FaultError, MapFlags, MapRequest, Mm, MmError, RemapFlags, RemapRequest};
 use pagewright_sim::Sim;
@@ -142,7 +142,7 @@ impl<I: Isa> Scene<I> {
     pub(crate) fn take(&self, at: VirtAddr, pages: u64, how: TakeBy) -> Result<(), Errno> {
         let device = self.process.take(CPU, at, pages, how).map_err(MmError::errno)?;
         let whole = device.pages.len() as u64 == pages;
-        device.release(Contents::Read);
+        device.release(MakeDirty::No);
         if whole { Ok(()) } else { Err(Errno::ENOMEM) }
     }
 
@@ -154,7 +154,7 @@ impl<I: Isa> Scene<I> {
     /// Ends everything, and asserts that nothing is left of it.
     pub(crate) fn end(mut self, what: &str) {
         if let Some(device) = self.device.take() {
-            device.release(Contents::Written);
+            device.release(MakeDirty::Yes);
         }
         [&self.child, &self.process].into_iter().for_each(Process::end);
         self.on(|mm| {

@@ -9,7 +9,7 @@ use pagewright_lab::harness::{ANON, CPU, TakeBy};
 use pagewright_mm::file::{FallocateFlags, MemfdFlags, Seals};
 use pagewright_mm::gup::GupFlags;
 use pagewright_mm::space::{ClearRefs, SyncFlags, Whose};
-use pagewright_mm::swap::{Backing, Zram};
+use pagewright_mm::swap::{SwapBacking, Zram};
 use pagewright_mm::user::{FutexAccess, FutexScope, IoVec};
 use pagewright_mm::{Advice, LockAllFlags, LockFlags, MapFlags, Mm, MmError, RemapFlags};
 use pagewright_types::{Access, Errno, PAGE_SIZE, Rights};
@@ -383,7 +383,7 @@ const SLOTS: u32 = 64;
 fn swap_on<I: Isa>(s: &Scene<I>) {
     free_pages(s);
     (510..514).for_each(|index| s.process.write(CPU, page(FREE, index), 70 + index));
-    s.ask(|mm| mm.swap_on(Backing::Zram(Zram::try_new(mm, SLOTS, None)?), SLOTS)).expect("nothing fails yet");
+    s.ask(|mm| mm.swap_on(SwapBacking::Zram(Zram::try_new(mm, SLOTS, None)?), SLOTS)).expect("nothing fails yet");
 }
 
 /// The same, with those pages, a page of shared memory, and one of the memfd in swap.
@@ -398,7 +398,7 @@ fn swapped<I: Isa>(s: &Scene<I>) {
 fn swap<I: Isa>() -> Vec<Step<I>> {
     let step = |name, call| Step::new(name, call).after(swapped);
     vec![
-        Step::new("swapon", |s| s.ask(|mm| mm.swap_on(Backing::Zram(Zram::try_new(mm, SLOTS, None)?), SLOTS))),
+        Step::new("swapon", |s| s.ask(|mm| mm.swap_on(SwapBacking::Zram(Zram::try_new(mm, SLOTS, None)?), SLOTS))),
         Step::new("madvise, PAGEOUT", |s| s.advise(page(FREE, 510), 4, Advice::PageOut)).after(swap_on).later(),
         step("swapoff", |s: &Scene<I>| s.ask(|mm| mm.swap_off(0))).part(),
         step("fault, a load of what is in swap", |s| s.fault(page(FREE, 511), Access::Read)),

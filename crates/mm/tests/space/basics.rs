@@ -5,7 +5,7 @@ use pagewright_arch::Isa;
 use pagewright_lab::Lab;
 use pagewright_lab::on_both;
 use pagewright_mm::counters::{Gauge, RssKind};
-use pagewright_mm::file::{FileOps, Kind};
+use pagewright_mm::file::{FileKind, FileOps};
 use pagewright_mm::space::{FileMapping, Limits, Resource};
 use pagewright_mm::{Advice, FaultError, Knob, Knobs, MapFlags, MapRequest, MmError, Space};
 use pagewright_sim::{MachineConfig, Sim};
@@ -250,7 +250,8 @@ fn protect_splits_and_merges_mappings<I: Isa>() {
 
 fn files_are_shared_through_the_cache_and_copied_when_private<I: Isa>() {
     let lab = lab::<I>();
-    let file = lab.on(CPU, |mm| mm.add_file("/data", Kind::File(Box::new(Pages)), 4 * PAGE_SIZE + 10)).expect("memory");
+    let file =
+        lab.on(CPU, |mm| mm.add_file("/data", FileKind::File(Box::new(Pages)), 4 * PAGE_SIZE + 10)).expect("memory");
     let (one, two) = (Process::new(&lab), Process::new(&lab));
     let map = |process: &Process<'_, I>, flags, opened| {
         let file = Some(FileMapping { file: &file, offset: PAGE_SIZE, opened });
@@ -286,7 +287,8 @@ fn fault_around_maps_what_is_cached<I: Isa>() {
         knobs.set(Knob::FaultAroundBytes, bytes).expect("a power of two");
         let config = MachineConfig::default_for(I::KIND).expect("a shipped profile");
         let lab = Lab::<I>::new(config, knobs).expect("a possible machine");
-        let file = lab.on(CPU, |mm| mm.add_file("/lib", Kind::File(Box::new(Pages)), 64 * PAGE_SIZE)).expect("memory");
+        let file =
+            lab.on(CPU, |mm| mm.add_file("/lib", FileKind::File(Box::new(Pages)), 64 * PAGE_SIZE)).expect("memory");
         let process = Process::new(&lab);
         let mapping = Some(FileMapping { file: &file, offset: 0, opened: Rights::READ });
         let (flags, rights) = (MapFlags::PRIVATE | MapFlags::FIXED, Rights::RX);
@@ -483,7 +485,7 @@ fn the_reverse_map_finds_every_mapping<I: Isa>() {
 
 fn truncation_unmaps_everywhere<I: Isa>() {
     let lab = lab::<I>();
-    let file = lab.on(CPU, |mm| mm.add_file("/log", Kind::File(Box::new(Pages)), 8 * PAGE_SIZE)).expect("memory");
+    let file = lab.on(CPU, |mm| mm.add_file("/log", FileKind::File(Box::new(Pages)), 8 * PAGE_SIZE)).expect("memory");
     let process = Process::new(&lab);
     let mapping = |opened| Some(FileMapping { file: &file, offset: 0, opened });
     let flags = MapFlags::SHARED;

@@ -9,7 +9,7 @@ use pagewright_lab::harness::{CPU, Process, World, at};
 use pagewright_lab::on_both;
 use pagewright_mm::counters::Gauge;
 use pagewright_mm::file::{FallocateFlags, MemfdFlags, Seals, Tmpfs};
-use pagewright_mm::gup::{Contents, GupFlags};
+use pagewright_mm::gup::{GupFlags, MakeDirty};
 use pagewright_mm::space::{Limit, Limits, Privileges, Resource};
 use pagewright_mm::{
     Advice, FaultError, Knob, LockFlags, MapFlags, MapRequest, MmError, Protection, RemapFlags, RemapRequest,
@@ -50,7 +50,7 @@ fn a_page_that_somebody_has_is_not_sealed_against_writing<I: Isa>() {
         process.unmap(base, 2);
         assert_eq!(seal(), Err(Errno::EBUSY), "pinned");
         assert_eq!(file.seals(), Ok(Seals::empty()));
-        world.on(CPU, |mm| mm.release_user_pages(pages, Contents::Written));
+        world.on(CPU, |mm| mm.release_user_pages(pages, MakeDirty::Yes));
     }
     // A mapping that can't write is in nobody's way, nor are its pages.
     let base = process.map_file(&file, Rights::RW, MapFlags::PRIVATE);
@@ -137,7 +137,7 @@ fn what_can_only_be_stored_to_can_be_read<I: Isa>() {
     let faults = process.space.minor_faults();
     process.touch(CPU, base, Access::Read).expect("whatever can be written can be read");
     let had = world.on(CPU, |mm| mm.get_user_pages_fast(&process.space, PageRange::page(base), GupFlags::empty()));
-    world.on(CPU, |mm| mm.release_user_pages(had.expect("without asking what the mapping allows"), Contents::Read));
+    world.on(CPU, |mm| mm.release_user_pages(had.expect("without asking what the mapping allows"), MakeDirty::No));
     assert_eq!(process.space.minor_faults(), faults);
     process.end();
     world.on(CPU, |mm| mm.forget_file(&file));

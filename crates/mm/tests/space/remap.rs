@@ -251,7 +251,7 @@ fn moved_copies_of_a_file_are_found_by_their_old_index<I: Isa>() {
     }
     let lab = lab::<I>();
     let process = Process::new(&lab).expect("memory");
-    let kind = pagewright_mm::file::Kind::File(Box::new(Zeroes));
+    let kind = pagewright_mm::file::FileKind::File(Box::new(Zeroes));
     let file = lab.on(CPU, |mm| mm.add_file("/data", kind, 64 * PAGE_SIZE)).expect("memory");
     let mapping = pagewright_mm::space::FileMapping { file: &file, offset: 8 * PAGE_SIZE, opened: Rights::READ };
     let (addr, flags) = (VirtAddr::new(AT), MapFlags::PRIVATE | MapFlags::FIXED);

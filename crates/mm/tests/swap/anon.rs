@@ -7,9 +7,9 @@ use pagewright_arch::{Entry, Isa, Leaf, LeafFlags};
 use pagewright_lab::harness::race::{first_lost, race, race_in_long_turns};
 use pagewright_lab::harness::{CPU, MemorySwap, OTHER, Process, World, at};
 use pagewright_lab::on_both;
-use pagewright_mm::gup::{Contents, GupFlags};
+use pagewright_mm::gup::{GupFlags, MakeDirty};
 use pagewright_mm::space::Whose;
-use pagewright_mm::swap::Backing;
+use pagewright_mm::swap::SwapBacking;
 use pagewright_mm::{Advice, MmError};
 use pagewright_sim::SimLocks;
 use pagewright_sim::explore::CoroutineBody;
@@ -134,7 +134,7 @@ fn devices_are_counted<I: Isa>() {
     for _ in 0..32 {
         world.swap_to(1);
     }
-    let refused = world.on(CPU, |mm| mm.swap_on(Backing::Device(Box::new(MemorySwap::default())), 1));
+    let refused = world.on(CPU, |mm| mm.swap_on(SwapBacking::Device(Box::new(MemorySwap::default())), 1));
     assert_eq!(refused, Err(MmError::TooManySwapDevices));
     assert_eq!(MmError::TooManySwapDevices.errno(), Errno::EPERM);
 }
@@ -331,7 +331,7 @@ fn taken_beside_a_page_out<I: Isa>(seed: u64) -> bool {
                 SimLocks::point();
                 takes.lab.sim().ram()[pfn.base().raw() as usize / 8].store(7, Ordering::Relaxed);
                 SimLocks::point();
-                mm.release_user_pages(pages, Contents::Written);
+                mm.release_user_pages(pages, MakeDirty::Yes);
             });
         }),
         Box::new(move || {

@@ -8,7 +8,7 @@ use pagewright_arch::Isa;
 use pagewright_lab::harness::files::DiskFile;
 use pagewright_lab::harness::{CPU, MemorySwap, Process, World, at};
 use pagewright_lab::on_both;
-use pagewright_mm::gup::{Contents, GupFlags};
+use pagewright_mm::gup::{GupFlags, MakeDirty};
 use pagewright_mm::space::ClearRefs;
 use pagewright_mm::user::IoVec;
 use pagewright_mm::view::PageState;
@@ -121,7 +121,7 @@ fn whoever_reaches_them_otherwise_brings_them_in<I: Isa>() {
     assert_eq!((pinned.len(), in_swap(&process)), (2, PAGES - 2));
     process.advise(base, PAGES, Advice::PageOut);
     assert_eq!(in_swap(&process), PAGES - 2, "pinned pages stay");
-    world.on(CPU, |mm| mm.release_user_pages(pinned, Contents::Read));
+    world.on(CPU, |mm| mm.release_user_pages(pinned, MakeDirty::No));
     let other = Process::new(&world);
     let to = other.anon(1);
     let (here, there) = ([IoVec { base: to, len: 8 }], [IoVec { base: at(base, 3), len: 8 }]);

@@ -7,7 +7,7 @@ use pagewright_lab::harness::race::{first_lost, race_in_long_turns};
 use pagewright_lab::harness::{CPU, OTHER, Process, World, at};
 use pagewright_lab::on_both;
 use pagewright_mm::Advice;
-use pagewright_mm::gup::{Contents, GupFlags};
+use pagewright_mm::gup::{GupFlags, MakeDirty};
 use pagewright_sim::explore::CoroutineBody;
 use pagewright_types::{Counter, NodeId, PageRange};
 use std::sync::atomic::Ordering;
@@ -124,7 +124,7 @@ fn what_one_process_gives_up_another_keeps<I: Isa>() {
     world.on(CPU, |mm| {
         let range = PageRange::page(base);
         let pages = mm.pin_user_pages(&process.space, range, GupFlags::empty()).expect("readable");
-        mm.release_user_pages(pages, Contents::Read);
+        mm.release_user_pages(pages, MakeDirty::No);
     });
     let second = process.fork();
     second.advise(base, 1, Advice::Free);

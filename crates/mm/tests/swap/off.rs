@@ -9,7 +9,7 @@ use pagewright_lab::harness::race::{first_lost, race, race_in_long_turns};
 use pagewright_lab::harness::{CPU, MemorySwap, OTHER, Process, World, at};
 use pagewright_lab::on_both;
 use pagewright_mm::counters::Gauge;
-use pagewright_mm::swap::{Backing, Zram};
+use pagewright_mm::swap::{SwapBacking, Zram};
 use pagewright_mm::view::PageState;
 use pagewright_mm::{Advice, Knob, MapFlags, MmError};
 use pagewright_sim::AllocationFailure;
@@ -168,7 +168,7 @@ fn the_highest_priority_has_the_next_page<I: Isa>() {
     let world = World::<I>::unjudged();
     let device = |slots, priority| {
         let device = MemorySwap::default();
-        let backing = Backing::Device(Box::new(device.clone()));
+        let backing = SwapBacking::Device(Box::new(device.clone()));
         world.on(CPU, |mm| mm.swap_on_with(backing, slots, priority)).expect("memory");
         device
     };
@@ -202,12 +202,13 @@ fn the_highest_priority_has_the_next_page<I: Isa>() {
     let mut told = Vec::new();
     world.on(CPU, |mm| mm.for_each_swap(|device| told.push((device.number, device.kind, device.priority))));
     assert_eq!(told, [(1, "swap", 1), (2, "swap", 5), (3, "swap", 5), (4, "swap", -2)]);
-    world.on(CPU, |mm| mm.swap_on(Backing::Zram(Zram::try_new(mm, 8, None).expect("memory")), 8)).expect("memory");
+    world.on(CPU, |mm| mm.swap_on(SwapBacking::Zram(Zram::try_new(mm, 8, None).expect("memory")), 8)).expect("memory");
     told.clear();
     world.on(CPU, |mm| mm.for_each_swap(|device| told.push((device.number, device.kind, device.priority))));
     assert_eq!(told[0], (0, "zram", -3));
     assert!(holds(&process, base, 380));
-    let refused = world.on(CPU, |mm| mm.swap_on_with(Backing::Device(Box::new(MemorySwap::default())), 1, Some(-1)));
+    let refused =
+        world.on(CPU, |mm| mm.swap_on_with(SwapBacking::Device(Box::new(MemorySwap::default())), 1, Some(-1)));
     assert_eq!(refused.map_err(|error| error.errno()), Err(Errno::EINVAL));
 }
 
@@ -318,7 +319,7 @@ fn touched_beside_another_device<I: Isa>(seed: u64) -> bool {
         }),
         Box::new(move || {
             changes.lab.on(OTHER, |mm| mm.swap_off(0)).expect("memory");
-            let small = Backing::Device(Box::new(MemorySwap::default()));
+            let small = SwapBacking::Device(Box::new(MemorySwap::default()));
             changes.lab.on(OTHER, |mm| mm.swap_on(small, 1)).expect("memory");
         }),
     ];

@@ -425,7 +425,7 @@ fn stores_while_it_is_on_its_way<I: Isa>(seed: u64) -> bool {
     let world = World::<I>::unjudged();
     let (arrived, others) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
     let slow = Slow { slots: MemorySwap::default(), arrived: arrived.clone(), others: others.clone() };
-    world.on(CPU, |mm| mm.swap_on(swap::Backing::Device(Box::new(slow)), SLOTS)).expect("memory for the slots");
+    world.on(CPU, |mm| mm.swap_on(swap::SwapBacking::Device(Box::new(slow)), SLOTS)).expect("memory for the slots");
     let file = memfd(&world, PAGES);
     let (first, second) = (Process::new(&world), Process::new(&world));
     let ours = first.map_file(&file, Rights::RW, MapFlags::SHARED);

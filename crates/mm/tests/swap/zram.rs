@@ -5,7 +5,7 @@ use pagewright_arch::X86_64;
 use pagewright_lab::harness::{CPU, OTHER, World};
 use pagewright_mm::MmError;
 use pagewright_mm::counters::Gauge;
-use pagewright_mm::swap::{Backing, MmStat, Zram};
+use pagewright_mm::swap::{MmStat, SwapBacking, Zram};
 use pagewright_sim::{AllocationFailure, Sim};
 use pagewright_types::{CpuId, Errno, PAGE_SIZE};
 use proptest::collection::vec;
@@ -214,7 +214,7 @@ fn a_part_is_the_same_device() {
 fn a_device_is_swapped_to_once() {
     let world = World::<X86_64>::unjudged();
     let (whole, other) = (device(&world, None), device(&world, None));
-    let swap_to = |zram: &Device| world.on(CPU, |mm| mm.swap_on(Backing::Zram(zram.clone()), 4));
+    let swap_to = |zram: &Device| world.on(CPU, |mm| mm.swap_on(SwapBacking::Zram(zram.clone()), 4));
     assert_eq!((swap_to(&other), swap_to(&whole.after(1))), (Ok(0), Ok(1)));
     for again in [whole.clone(), whole.after(1), whole.after(5)] {
         assert_eq!(swap_to(&again), Err(MmError::SwappedToAlready { device: 1 }));

@@ -4,7 +4,7 @@
 use pagewright_arch::{Isa, LeafFlags};
 use pagewright_lab::harness::{ANON, CPU, OTHER, Process, World};
 use pagewright_lab::on_both;
-use pagewright_mm::gup::{Contents, GupFlags};
+use pagewright_mm::gup::{GupFlags, MakeDirty};
 use pagewright_mm::{MapFlags, MmError};
 use pagewright_sim::AllocationFailure;
 use pagewright_types::{Access, Counter, Level, PAGE_SIZE, Rights, VirtAddr};
@@ -117,7 +117,7 @@ fn a_copy_to_a_shared_page_does_not_reach_the_child<I: Isa>() {
     let pin = child.take(CPU, base, 1, pagewright_lab::harness::TakeBy::Pin(GupFlags::empty())).expect("there");
     assert_eq!(to(&child, base, &3u64.to_le_bytes()), 0);
     assert_eq!((pin.read(0), process.read(CPU, base)), (3, 2));
-    pin.release(Contents::Read);
+    pin.release(MakeDirty::No);
     child.end();
     end(&process);
 }

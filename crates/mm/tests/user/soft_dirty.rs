@@ -4,7 +4,7 @@ use pagewright_arch::Isa;
 use pagewright_lab::harness::{ANON, CPU, OTHER, Process, TakeBy, World};
 use pagewright_lab::on_both;
 use pagewright_mm::MapFlags;
-use pagewright_mm::gup::{Contents, GupFlags};
+use pagewright_mm::gup::{GupFlags, MakeDirty};
 use pagewright_mm::space::ClearRefs;
 use pagewright_mm::view::PageState;
 use pagewright_types::{Access, PAGE_SIZE, PageRange, Rights, VirtAddr};
@@ -96,7 +96,7 @@ fn every_way_of_storing_is_noticed<I: Isa>() {
         world.on(CPU, |mm| mm.put_user(&process.space, page(1), 3u64)).expect("mapped");
         let device = process.take(CPU, page(2), 1, TakeBy::PinFast(GupFlags::WRITE)).expect("mapped");
         device.write(0, 4);
-        device.release(Contents::Written);
+        device.release(MakeDirty::Yes);
         process.write(CPU, page(4), 5);
         process.write(CPU, page(5), 6);
         assert_eq!(dirty(&process, base, 6), [true, true, true, false, true, true], "{base}");
@@ -114,7 +114,7 @@ fn every_way_of_storing_is_noticed<I: Isa>() {
     process
         .take(CPU, base.add(2 * PAGE_SIZE), 1, TakeBy::Pin(GupFlags::empty()))
         .expect("there")
-        .release(Contents::Read);
+        .release(MakeDirty::No);
     assert!(!dirty(&process, base, 3)[2]);
     end(&[&child, &process]);
     world.on(CPU, |mm| mm.forget_file(&file));
@@ -166,7 +166,7 @@ fn pinned_pages_stay_told<I: Isa>() {
     clear(&process);
     assert_eq!(dirty(&process, base, 2), [true, false]);
     device.agrees(&process, CPU, base, 5);
-    device.release(Contents::Written);
+    device.release(MakeDirty::Yes);
     clear(&process);
     assert_eq!(dirty(&process, base, 2), [false; 2]);
     end(&[&process]);

@@ -5,7 +5,7 @@ use pagewright_arch::{Aarch64, Isa, X86_64};
 use pagewright_lab::Lab;
 use pagewright_lab::harness::files::Zeroes;
 use pagewright_mm::counters::Gauge;
-use pagewright_mm::file::Kind;
+use pagewright_mm::file::FileKind;
 use pagewright_mm::space::FileMapping;
 use pagewright_mm::view::{Share, Usage};
 use pagewright_mm::{Knob, Knobs, MapFlags, MapRequest, Mm, Space};
@@ -44,7 +44,7 @@ impl<I: Isa> Bed<I> {
 
     fn map(&self, space: &Process<I>, range: PageRange, rights: Rights, flags: MapFlags, file: Option<(&str, u64)>) {
         let file = file.map(|(name, offset)| {
-            (self.lab.on(CPU, |mm| mm.add_file(name, Kind::File(Box::new(Zeroes)), ALL)).expect("memory"), offset)
+            (self.lab.on(CPU, |mm| mm.add_file(name, FileKind::File(Box::new(Zeroes)), ALL)).expect("memory"), offset)
         });
         let kind = if file.is_some() { MapFlags::FIXED } else { MapFlags::FIXED | MapFlags::ANONYMOUS };
         let file = file.as_ref().map(|(file, offset)| FileMapping { file, offset: *offset, opened: Rights::RW });

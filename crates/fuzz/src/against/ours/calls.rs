@@ -9,7 +9,7 @@ use crate::random::registers::{CallOutput, CallRegisters, Numbers};
 use crate::random::{Operation, Syscall};
 use pagewright_lab::LabCaller;
 use pagewright_mm::file::FileObject;
-use pagewright_mm::gup::{Contents, GupFlags, UserPage};
+use pagewright_mm::gup::{GupFlags, MakeDirty, UserPage};
 use pagewright_mm::view::PageState;
 use pagewright_mm::{Mm, MmError, Space};
 use pagewright_sync::Arc;
@@ -128,7 +128,7 @@ impl Ours {
         let (pages, offset) = self.spliced.pop_front().ok_or(Errno::EAGAIN)?;
         let cell = |page: &UserPage| &self.lab.sim().ram()[((page.pfn().base().raw() + offset) / 8) as usize];
         let value = pages.iter().next().map_or(0, |page| cell(page).load(Ordering::Relaxed));
-        self.lab.on(CPU, |mm| mm.release_user_pages(pages, Contents::Read));
+        self.lab.on(CPU, |mm| mm.release_user_pages(pages, MakeDirty::No));
         Ok(Seen::Bytes(8, value.to_le_bytes().to_vec()))
     }
 }

@@ -14,7 +14,7 @@ use pagewright_arch::X86_64;
 use pagewright_lab::Lab;
 use pagewright_mm::counters::Gauge;
 use pagewright_mm::file::{FileObject, MemfdFlags};
-use pagewright_mm::gup::{Contents, UserPages};
+use pagewright_mm::gup::{MakeDirty, UserPages};
 use pagewright_mm::space::{FileMapping, Limit, Limits, Resource};
 use pagewright_mm::{FaultError, Knob, Knobs, MapFlags, MapRequest, MmError, Space};
 use pagewright_sim::{MachineConfig, NodeConfig, Profile, Sim};
@@ -117,7 +117,7 @@ impl Ours {
             self.lab.on(CPU, |mm| mm.end_space(&space));
         }
         while let Some((pages, _)) = self.spliced.pop_front() {
-            self.lab.on(CPU, |mm| mm.release_user_pages(pages, Contents::Read));
+            self.lab.on(CPU, |mm| mm.release_user_pages(pages, MakeDirty::No));
         }
         if let Some(file) = self.file.take() {
             self.lab.on(CPU, |mm| mm.close_file(&file));

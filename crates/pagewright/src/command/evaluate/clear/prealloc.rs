@@ -106,7 +106,7 @@ fn fill(bench: &Bench, bytes: u64, order: Order, cpus: usize, check: bool) -> Re
         for_each_folio(bench, &pool, folios, |pfn| bench.memory().fill(pfn, order, POISON));
         pool.punch(0..folios);
     }
-    let filling = pool.begin_filling(0..folios);
+    let filling = pool.begin_fill(0..folios);
     let took = if cpus == 1 {
         let clock = ThreadClock::start_cpu_time();
         filling.help(|| {}).map_err(failed)?;
