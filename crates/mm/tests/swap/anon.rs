@@ -416,8 +416,8 @@ fn planted_bugs_are_found() {
     let cases: [Case; 6] = [
         (PlantedBug::PageOutFreedEarly, new_memory_beside_a_page_out::<X86_64>),
         (PlantedBug::PageOutFreedEarly, new_memory_beside_a_page_out::<Aarch64>),
-        (PlantedBug::LazyFreeNoFlush, |_| lazy_free::is_kept_if_stored_to::<X86_64>()),
-        (PlantedBug::LazyFreeNoFlush, |_| lazy_free::is_kept_if_stored_to::<Aarch64>()),
+        (PlantedBug::LazyFreeNoFlush, |_| crate::lazy_free::is_kept_if_stored_to::<X86_64>()),
+        (PlantedBug::LazyFreeNoFlush, |_| crate::lazy_free::is_kept_if_stored_to::<Aarch64>()),
         (PlantedBug::PageOutWrittenEarly, stores_beside_a_page_out::<X86_64>),
         (PlantedBug::PageOutWrittenEarly, stores_beside_a_page_out::<Aarch64>),
     ];
