@@ -2,6 +2,8 @@
 //!
 //! An entry that is no longer needed is itself a finding.
 
+use super::{Breach, Finding};
+
 /// Leave to be longer than the rest.
 #[derive(Debug)]
 pub(crate) struct Exception {
@@ -41,3 +43,39 @@ pub(crate) const PENDING: &[Pending] = &[
     Pending { path: "kernel/linux", reason: "written before the rule" },
     Pending { path: "xtask", reason: "written before the rule" },
 ];
+
+/// Drops the findings of pending areas, and reports the areas that have none.
+pub(crate) fn ratchet(findings: Vec<Finding>, pending: &[Pending]) -> Vec<Finding> {
+    let mut used = vec![false; pending.len()];
+    let mut kept: Vec<Finding> = Vec::new();
+    for finding in findings {
+        match pending.iter().position(|area| finding.path.starts_with(area.path)) {
+            Some(index) => used[index] = true,
+            None => kept.push(finding),
+        }
+    }
+    for (area, _) in pending.iter().zip(used).filter(|(_, used)| !used) {
+        let breach = Breach::StaleException { reason: area.reason };
+        kept.push(Finding { path: area.path.into(), line: 0, breach });
+    }
+    kept
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn finding(path: &str) -> Finding {
+        Finding { path: path.into(), line: 1, breach: Breach::NoOpening }
+    }
+
+    #[test]
+    fn a_pending_area_is_silent_and_a_clean_one_must_leave_the_list() {
+        let pending =
+            [Pending { path: "crates/a", reason: "rewritten" }, Pending { path: "crates/b", reason: "rewritten" }];
+        let kept = ratchet(vec![finding("crates/a/src/lib.rs"), finding("crates/ab/src/lib.rs")], &pending);
+        assert_eq!(kept.len(), 2);
+        assert_eq!(kept[0], finding("crates/ab/src/lib.rs"));
+        assert_eq!(kept[1].breach, Breach::StaleException { reason: "rewritten" });
+    }
+}

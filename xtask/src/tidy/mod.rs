@@ -1,7 +1,7 @@
 //! `cargo xtask tidy`: the house rules that a compiler does not check, as a check.
 //!
 //! One rule per file: [`length`], [`opening`], [`leftovers`], [`invariants`], [`counters`],
-//! [`linux_calls`], [`prose`]; what is excused, and why, is in [`exceptions`].
+//! [`linux_calls`], [`names`], [`prose`]; what is excused, and why, is in [`exceptions`].
 //!
 //! Not guaranteed: that a comment is true or a name good.
 
@@ -11,6 +11,7 @@ mod invariants;
 mod leftovers;
 mod length;
 mod linux_calls;
+mod names;
 mod opening;
 mod prose;
 
@@ -96,6 +97,16 @@ pub(crate) enum Breach {
         /// What to write instead.
         instead: &'static str,
     },
+    /// A public type whose name another public type has.
+    SharedName {
+        /// The name.
+        name: String,
+    },
+    /// A public type whose name says nothing without its module.
+    BareName {
+        /// The name.
+        name: String,
+    },
     /// A module that does not open with `//!`.
     NoOpening,
     /// A word that marks unfinished work.
@@ -140,6 +151,8 @@ impl fmt::Display for Breach {
             Self::LongFile { lines, limit } => write!(f, "{lines} lines without tests; at most {limit}"),
             Self::LongFunction { name, lines, limit } => write!(f, "fn {name} has {lines} lines; at most {limit}"),
             Self::WideLine { columns, limit } => write!(f, "a line of {columns} columns; at most {limit}"),
+            Self::SharedName { name } => write!(f, "another public type is called {name}, too"),
+            Self::BareName { name } => write!(f, "{name} says nothing without its module: name what it is of"),
             Self::FirstLine => f.write_str("the first line of a doc comment is not one sentence with a full stop"),
             Self::Wording { wording, instead } => write!(f, "\"{wording}\": {instead}"),
             Self::StaleException { reason } => write!(f, "excused ({reason}) without need: drop the row"),
@@ -182,7 +195,9 @@ pub(crate) fn run(generated: Generated) -> Result<(), Error> {
     let mut findings = length::check(&files, exceptions::LONG);
     findings.extend(files.iter().filter_map(opening::check));
     findings.extend(files.iter().flat_map(leftovers::check));
-    findings.extend(prose::run(&workspace, &files, exceptions::PENDING)?);
+    let mut reading = names::check(&files);
+    reading.extend(prose::check(&workspace, &files)?);
+    findings.extend(exceptions::ratchet(reading, exceptions::PENDING));
     findings.extend(invariants::run(&workspace, &files)?);
     findings.extend(counters::run(&workspace, generated)?);
     findings.extend(linux_calls::run(&workspace, generated)?);

@@ -5,9 +5,6 @@
 //! columns. Code, tables, transcripts and quotations are exempt, by their marks and never by a
 //! list.
 //!
-//! The rules are a ratchet: an area in [`PENDING`](super::exceptions::PENDING) is not clean yet. As
-//! soon as it is, its row is a finding, and from then on the area stays clean.
-//!
 //! Not guaranteed: that a sentence is true, or a pleasure.
 
 mod first_line;
@@ -15,8 +12,7 @@ mod passages;
 mod width;
 mod words;
 
-use super::exceptions::Pending;
-use super::{Breach, Finding};
+use super::Finding;
 use crate::cargo::Workspace;
 use crate::error::Error;
 use crate::source::File;
@@ -31,40 +27,23 @@ struct Page {
 }
 
 /// Checks every Rust file and every Markdown document.
-pub(crate) fn run(workspace: &Workspace, files: &[File], pending: &[Pending]) -> Result<Vec<Finding>, Error> {
+pub(crate) fn check(workspace: &Workspace, files: &[File]) -> Result<Vec<Finding>, Error> {
     let mut pages: Vec<Page> =
         files.iter().map(|file| Page { path: file.path.clone(), passages: passages::of_code(file) }).collect();
     for path in documents(&workspace.workspace_root)? {
         let text = fs::read_to_string(&path).map_err(Error::file(&path))?;
         pages.push(Page { path: workspace.shown(&path).to_path_buf(), passages: passages::of_document(&text) });
     }
-    Ok(ratchet(pages.iter().flat_map(check).collect(), pending))
+    Ok(pages.iter().flat_map(check_page).collect())
 }
 
-fn check(page: &Page) -> Vec<Finding> {
+fn check_page(page: &Page) -> Vec<Finding> {
     let mut findings = Vec::new();
     for passage in &page.passages {
         let breaches = words::check(passage).chain(first_line::check(passage)).chain(width::check(passage));
         findings.extend(breaches.map(|(line, breach)| Finding { path: page.path.clone(), line, breach }));
     }
     findings
-}
-
-/// Drops the findings of pending areas, and reports the areas that have none.
-fn ratchet(findings: Vec<Finding>, pending: &[Pending]) -> Vec<Finding> {
-    let mut used = vec![false; pending.len()];
-    let mut kept: Vec<Finding> = Vec::new();
-    for finding in findings {
-        match pending.iter().position(|area| finding.path.starts_with(area.path)) {
-            Some(index) => used[index] = true,
-            None => kept.push(finding),
-        }
-    }
-    for (area, _) in pending.iter().zip(used).filter(|(_, used)| !used) {
-        let breach = Breach::StaleException { reason: area.reason };
-        kept.push(Finding { path: area.path.into(), line: 0, breach });
-    }
-    kept
 }
 
 /// Every Markdown document that users or developers read.
@@ -86,23 +65,4 @@ fn documents(root: &Path) -> Result<Vec<PathBuf>, Error> {
     }
     found.sort();
     Ok(found)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn finding(path: &str) -> Finding {
-        Finding { path: path.into(), line: 1, breach: Breach::NoOpening }
-    }
-
-    #[test]
-    fn a_pending_area_is_silent_and_a_clean_one_must_leave_the_list() {
-        let pending =
-            [Pending { path: "crates/a", reason: "rewritten" }, Pending { path: "crates/b", reason: "rewritten" }];
-        let kept = ratchet(vec![finding("crates/a/src/lib.rs"), finding("crates/ab/src/lib.rs")], &pending);
-        assert_eq!(kept.len(), 2);
-        assert_eq!(kept[0], finding("crates/ab/src/lib.rs"));
-        assert_eq!(kept[1].breach, Breach::StaleException { reason: "rewritten" });
-    }
 }
