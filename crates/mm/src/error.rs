@@ -10,7 +10,7 @@ use core::fmt;
 use pagewright_sync::AllocError;
 use pagewright_table::TableAllocError;
 use pagewright_tlb::frames::NoFrames;
-use pagewright_types::range::RangeError;
+use pagewright_types::RangeError;
 use pagewright_types::{Errno, PageRange, Rights, SwapEntry, VirtAddr};
 
 /// Why a memory call failed.

@@ -1,22 +1,22 @@
 //! Virtual and physical addresses and page frame numbers.
 //!
-//! The base page is 4 KiB on both instruction sets (arm64 is used with its 4K granule), so the page
-//! shift is a constant and not a parameter. A frame number is 32 bits wide: 16 TiB of physical
-//! memory, which keeps list links in the memmap at four bytes.
+//! The base page is 4 KiB on both instruction sets (arm64 with the 4K granule), so the page shift
+//! is a constant. A frame number has 32 bits, which limits physical memory to 16 TiB and list links
+//! in the memmap to four bytes.
 
 use core::fmt;
 
-/// log2 of the base page size in bytes.
+/// log2 of the base page size.
 pub const PAGE_SHIFT: u32 = 12;
-/// Base page size in bytes.
+/// The base page size, in bytes.
 pub const PAGE_SIZE: u64 = 1 << PAGE_SHIFT;
 
-/// An address that should have been a multiple of `align` bytes and was not.
+/// The error of an address that is not a multiple of `align` bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Misaligned {
-    /// The offending address.
+    /// The address.
     pub addr: u64,
-    /// The alignment that was asked for, in bytes.
+    /// The required alignment, in bytes.
     pub align: u64,
 }
 
@@ -37,13 +37,13 @@ macro_rules! address {
             /// Address zero.
             pub const ZERO: Self = Self(0);
 
-            /// Any 64-bit value is an address; alignment is asked for separately.
+            /// The address `raw`; any 64-bit value is valid.
             #[inline]
             pub const fn new(raw: u64) -> Self {
                 Self(raw)
             }
 
-            /// The address as a number of bytes from zero.
+            /// The address as a number.
             #[inline]
             pub const fn raw(self) -> u64 {
                 self.0
@@ -68,8 +68,9 @@ macro_rules! address {
                 Self(self.0 & !(align - 1))
             }
 
-            /// Smallest multiple of `align` (a power of two, in bytes) not below the address, or
-            /// `None` past 2^64.
+            /// Smallest multiple of `align` (a power of two, in bytes) not below the address.
+            ///
+            /// `None` if it is past 2^64.
             #[inline]
             pub const fn align_up(self, align: u64) -> Option<Self> {
                 debug_assert!(align.is_power_of_two());
@@ -86,7 +87,7 @@ macro_rules! address {
                 self.0 & (align - 1) == 0
             }
 
-            /// The address `bytes` further on, or `None` past 2^64.
+            /// The address plus `bytes`, or `None` past 2^64.
             #[inline]
             pub const fn checked_add(self, bytes: u64) -> Option<Self> {
                 match self.0.checked_add(bytes) {
@@ -95,11 +96,11 @@ macro_rules! address {
                 }
             }
 
-            /// The address `bytes` further on.
+            /// The address plus `bytes`.
             ///
             /// # Panics
-            /// In debug builds when the sum passes 2^64; use [`Self::checked_add`] on values from
-            /// outside.
+            /// In debug builds, if the sum passes 2^64. [`Self::checked_add`] is for values that
+            /// user mode supplies.
             #[inline]
             #[allow(clippy::should_implement_trait)]
             pub const fn add(self, bytes: u64) -> Self {
@@ -128,7 +129,7 @@ macro_rules! address {
 }
 
 address! {
-    /// A virtual address, of a user space unless said otherwise.
+    /// A virtual address, in user memory unless stated otherwise.
     VirtAddr
 }
 address! {
@@ -137,10 +138,9 @@ address! {
 }
 
 impl VirtAddr {
-    /// The address's page number: the address divided by the base page size.
+    /// The page number: the address divided by the base page size.
     ///
-    /// This is the linear page index by which the reverse map finds an anonymous page (Linux's
-    /// `linear_page_index`).
+    /// The reverse map finds an anonymous page by it (Linux's `linear_page_index`).
     #[inline]
     pub const fn page_index(self) -> u64 {
         self.0 >> PAGE_SHIFT
@@ -155,7 +155,7 @@ impl VirtAddr {
     /// Bytes from `start` to this address.
     ///
     /// # Panics
-    /// In debug builds when `start` is above this address.
+    /// In debug builds, if `start` is above this address.
     #[inline]
     pub const fn since(self, start: Self) -> u64 {
         self.0 - start.0
@@ -177,7 +177,7 @@ impl Pfn {
     /// The frame that contains `addr`.
     ///
     /// # Panics
-    /// When the address lies past 16 TiB, which no codec of ours produces.
+    /// If the address is past 16 TiB, which no codec of `arch` produces.
     #[inline]
     pub const fn containing(addr: PhysAddr) -> Self {
         let number = addr.raw() >> PAGE_SHIFT;
@@ -203,14 +203,14 @@ impl Pfn {
         PhysAddr::new((self.0 as u64) << PAGE_SHIFT)
     }
 
-    /// The frame `frames` further on.
+    /// The frame number plus `frames`.
     #[inline]
     #[allow(clippy::should_implement_trait)]
     pub const fn add(self, frames: u32) -> Self {
         Self(self.0 + frames)
     }
 
-    /// Whether the number is a multiple of the frames in a block of `order`.
+    /// Whether the frame is aligned to a block of `order`.
     #[inline]
     pub const fn is_aligned(self, order: crate::Order) -> bool {
         self.0 & (order.frames() - 1) == 0
@@ -234,7 +234,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rounding_meets_its_definition_at_the_edges() {
+    fn alignment_is_exact_at_the_limits() {
         let a = VirtAddr::new(0x1fff);
         assert_eq!(a.align_down(PAGE_SIZE), VirtAddr::new(0x1000));
         assert_eq!(a.align_up(PAGE_SIZE), Some(VirtAddr::new(0x2000)));

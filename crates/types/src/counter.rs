@@ -1,13 +1,13 @@
-//! The one table of counters.
+//! The table of all counters.
 //!
-//! A counter is declared once, here, with its name, unit and meaning; the enum, the `/proc/vmstat`
-//! name, the report's row and the page in `docs/` all come from this table. Names are Linux's where
-//! Linux counts the same thing; a counter of our own starts with `pw_`. The table stands in `types`
-//! because every layer from the frame allocator up counts; the storage (one array per CPU) is in
-//! `sync`.
+//! This table declares each counter once, with its name and meaning. The enum, the name in
+//! `/proc/vmstat`, the row in reports and the page in `docs/` all come from it. A counter has
+//! Linux's name if Linux counts the same thing; otherwise its name starts with `pw_`. The table is
+//! in `types` because every layer from the frame allocator upwards counts. The storage, one array
+//! per CPU, is in `sync`.
 
 crate::named_table! {
-    /// Something that is counted since boot, over all CPUs.
+    /// A counter, from boot and over all CPUs.
     pub enum Counter {
         PgAlloc = "pgalloc", "Base pages handed out by the allocator.";
         PgFree = "pgfree", "Base pages given back to the allocator.";

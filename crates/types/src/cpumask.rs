@@ -8,14 +8,14 @@ use core::fmt;
 pub struct CpuMask([u64; CpuMask::WORDS]);
 
 impl CpuMask {
-    /// CPUs that a machine may have.
+    /// The largest number of CPUs in a machine.
     pub const MAX: usize = 256;
-    /// 64-bit words in a mask.
+    /// The number of 64-bit words in a mask.
     pub const WORDS: usize = Self::MAX / 64;
-    /// No CPU.
+    /// The empty set.
     pub const EMPTY: Self = Self([0; Self::WORDS]);
 
-    /// The mask made of `words`, bit n of word w standing for CPU 64·w + n.
+    /// The mask with these words; bit n of word w is CPU 64·w + n.
     #[inline]
     pub const fn from_words(words: [u64; Self::WORDS]) -> Self {
         Self(words)
@@ -27,7 +27,7 @@ impl CpuMask {
         self.0
     }
 
-    /// The set of one CPU.
+    /// The set with one CPU.
     #[inline]
     pub fn of(cpu: CpuId) -> Self {
         let mut mask = Self::EMPTY;
@@ -38,9 +38,9 @@ impl CpuMask {
     /// CPUs 0 to `count` - 1.
     ///
     /// # Panics
-    /// When `count` is above [`Self::MAX`].
+    /// If `count` is above [`Self::MAX`].
     pub fn first(count: usize) -> Self {
-        assert!(count <= Self::MAX, "more CPUs than a mask holds");
+        assert!(count <= Self::MAX, "{count} CPUs do not fit a mask");
         let mut mask = Self::EMPTY;
         for cpu in 0..count {
             mask.insert(CpuId::new(cpu as u16));
@@ -54,7 +54,7 @@ impl CpuMask {
         self.0[cpu.index() / 64] |= 1 << (cpu.index() % 64);
     }
 
-    /// Takes a CPU out.
+    /// Removes a CPU.
     #[inline]
     pub fn remove(&mut self, cpu: CpuId) {
         self.0[cpu.index() / 64] &= !(1 << (cpu.index() % 64));
@@ -66,19 +66,19 @@ impl CpuMask {
         self.0[cpu.index() / 64] >> (cpu.index() % 64) & 1 == 1
     }
 
-    /// Whether all CPUs of `other` are in the set.
+    /// Whether the set contains all CPUs of `other`.
     #[inline]
     pub fn contains_all(&self, other: &Self) -> bool {
         self.0.iter().zip(other.0).all(|(word, wanted)| word & wanted == wanted)
     }
 
-    /// Whether the set has no CPU.
+    /// Whether the set is empty.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.0 == [0; Self::WORDS]
     }
 
-    /// Number of CPUs in the set.
+    /// The number of CPUs in the set.
     #[inline]
     pub fn count(&self) -> u32 {
         self.0.iter().map(|word| word.count_ones()).sum()
@@ -92,19 +92,19 @@ impl CpuMask {
         }
     }
 
-    /// The CPUs that are in both sets.
+    /// The CPUs in both sets.
     #[inline]
     pub fn and(&self, other: &Self) -> Self {
         Self(core::array::from_fn(|word| self.0[word] & other.0[word]))
     }
 
-    /// The CPUs that are not in `other`.
+    /// The CPUs of this set that are not in `other`.
     #[inline]
     pub fn without(&self, other: &Self) -> Self {
         Self(core::array::from_fn(|word| self.0[word] & !other.0[word]))
     }
 
-    /// Takes out the CPUs that `keep` does not want.
+    /// Removes the CPUs for which `keep` is false.
     #[inline]
     pub fn retain(&mut self, mut keep: impl FnMut(CpuId) -> bool) {
         for (index, word) in self.0.iter_mut().enumerate() {
@@ -118,7 +118,7 @@ impl CpuMask {
         }
     }
 
-    /// The CPUs in order.
+    /// The CPUs in ascending order.
     pub fn iter(&self) -> impl Iterator<Item = CpuId> {
         self.0.into_iter().enumerate().flat_map(|(index, word)| {
             core::iter::successors((word != 0).then_some(word), |rest| {
@@ -151,7 +151,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn iterating_gives_what_was_inserted_in_order() {
+    fn iteration_yields_the_inserted_cpus_in_order() {
         let cpus = [0, 1, 63, 64, 130, 255].map(CpuId::new);
         let mask: CpuMask = cpus.into_iter().rev().collect();
         assert!(mask.iter().eq(cpus));

@@ -1,11 +1,12 @@
-//! The error numbers of Linux that memory calls return.
+//! The Linux error numbers that memory calls return.
 
 use core::fmt;
 
 macro_rules! errnos {
     ($($(#[$doc:meta])* $name:ident = $number:literal),* $(,)?) => {
-        /// An error number of Linux (`include/uapi/asm-generic/errno-base.h`), the same on both
-        /// instruction sets.
+        /// An error number of Linux, the same on both instruction sets.
+        ///
+        /// `include/uapi/asm-generic/errno-base.h` and `errno.h`.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         #[repr(u16)]
         pub enum Errno {
@@ -13,7 +14,7 @@ macro_rules! errnos {
         }
 
         impl Errno {
-            /// The positive number that C sees in `errno`.
+            /// The positive number, as in C's `errno`.
             pub const fn number(self) -> u16 {
                 self as u16
             }
@@ -25,7 +26,7 @@ macro_rules! errnos {
                 }
             }
 
-            /// The error with number `number`, if this table has it.
+            /// The error with this number, if the table has it.
             pub const fn from_number(number: u16) -> Option<Self> {
                 match number {
                     $($number => Some(Self::$name),)*
@@ -84,7 +85,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_number_finds_its_error_again() {
+    fn errors_round_trip_through_their_numbers() {
         for error in [Errno::EPERM, Errno::ENOMEM, Errno::EOPNOTSUPP] {
             assert_eq!(Errno::from_number(error.number()), Some(error));
         }

@@ -1,4 +1,4 @@
-//! Numbers that name things: CPUs, nodes, address spaces, tags, files, lineages, debts.
+//! Identifiers: CPUs, nodes, address spaces, tags, files, fork nodes, debts.
 
 use core::fmt;
 
@@ -44,24 +44,24 @@ macro_rules! id {
 }
 
 id! {
-    /// A CPU of the machine, counted from 0.
+    /// A CPU, counted from 0.
     CpuId(u16)
 }
 id! {
     /// A NUMA node, counted from 0.
     ///
-    /// A node without CPUs is a slower tier.
+    /// A node without CPUs is a slower memory tier.
     NodeId(u8)
 }
 id! {
-    /// An address space; never reused while the machine runs, so that a CPU can recognise the space
-    /// whose translations it holds under a tag (Linux's `mm->context.ctx_id`), and wide enough for
-    /// all that will ever be. 0 is no space.
+    /// An address space (Linux's `mm->context.ctx_id`).
+    ///
+    /// Never reused while the machine runs, so a CPU can recognise the space whose translations it
+    /// holds under a tag. 64 bits do not wrap. 0 is no space.
     SpaceId(u64)
 }
 id! {
-    /// The hardware's tag for translations of one address space: a PCID on x86-64, an ASID on
-    /// arm64.
+    /// The hardware's tag of an address space's translations: a PCID or an ASID.
     Tag(u16)
 }
 id! {
@@ -69,13 +69,14 @@ id! {
     FileId(u32)
 }
 id! {
-    /// A node of the tree of forks under which anonymous pages are found by the reverse map.
+    /// A node of the tree of forks, by which the reverse map finds an anonymous page.
     ForkNodeId(u32)
 }
 id! {
-    /// When the debt arose under which a parked frame stands: an epoch of the ledger, wide enough
-    /// never to wrap, and whether several debts were merged. 0 is no debt. Nobody but the ledger
-    /// can tell whether a key is settled.
+    /// The debt of a parked frame: the ledger's epoch in which the debt arose.
+    ///
+    /// A flag tells whether several debts were merged. The epoch does not wrap. 0 is no debt. Only
+    /// the ledger can tell whether a key is settled.
     DebtKey(u64)
 }
 
@@ -84,8 +85,9 @@ impl DebtKey {
     pub const NONE: Self = Self(0);
     const MERGED: u64 = 1 << 63;
 
-    /// The key under which two frames stand once they are one block: as young as the younger, and
-    /// for every debt up to that age.
+    /// The key of a block formed from two parked frames.
+    ///
+    /// It has the later epoch of the two and covers every debt up to that epoch.
     #[inline]
     pub const fn merge(self, other: Self) -> Self {
         if self.0 == other.0 || other.0 == 0 {
@@ -98,7 +100,7 @@ impl DebtKey {
         Self(if a > b { a } else { b } | Self::MERGED)
     }
 
-    /// The ledger's epoch at which the youngest debt in it arose.
+    /// The ledger's epoch in which its latest debt arose.
     #[inline]
     pub const fn epoch(self) -> u64 {
         self.0 & !Self::MERGED

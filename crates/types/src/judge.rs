@@ -1,136 +1,132 @@
-//! The words between a machine, the code that runs on it, and whoever judges their translations.
+//! The interface between a machine, the code that runs on it, and a judge of its translations.
 //!
-//! Code declares four [`Fact`]s; the machine tells what is cached ([`CachedEntry`]) and what is
-//! accessed ([`MemoryAccess`]); a [`Judge`] listens. None of the three knows the others' insides:
-//! the code names only frames, roots and ranges, the machine only what its TLBs hold. So code that
-//! was never written for a judge can be judged: its calls are wrapped, and the facts are told for
-//! it.
+//! Code declares four [`Fact`]s. The machine reports cached entries ([`CachedEntry`]) and accesses
+//! ([`MemoryAccess`]). A [`Judge`] compares them. None of the three depends on the internals of the
+//! others: the code names only frames, roots and ranges, the machine only the contents of its TLBs.
+//! So a judge also works on code that was not written for one: a wrapper around its calls declares
+//! the facts.
 
 use crate::{Access, CpuId, Level, Order, PageRange, Pfn, PhysAddr, Rights, Tag, VirtAddr};
 
-/// What code under judgement declares.
-///
-/// Nothing else of it is believed.
+/// A declaration of the code under judgement, the only kind of statement that a judge accepts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fact {
-    /// These frames were given back.
-    ///
-    /// Until they are handed out again, their contents don't change.
+    /// These frames were freed; their contents do not change until they are allocated again.
     FrameFreed {
         /// First frame.
         pfn: Pfn,
-        /// How many.
+        /// The size of the block.
         order: Order,
     },
-    /// These frames are handed out: for a page, a page table, or anything else.
+    /// These frames are allocated, for a page, a page table, or any other use.
     ///
-    /// From now on nobody may reach them by what they were before.
+    /// From now on no translation of their earlier use may reach them.
     FrameReused {
         /// First frame.
         pfn: Pfn,
-        /// How many.
+        /// The size of the block.
         order: Order,
     },
-    /// The call that runs on this CPU takes rights away: once it returns, nobody may do more than
-    /// `left` in `range` through translations that were made under `root`, unless the tables allow
-    /// it again.
+    /// The call that runs on this CPU removes rights.
+    ///
+    /// After it returns, translations of `range` under `root` allow no more than `left`, unless the
+    /// tables grant more again.
     RightReduced {
         /// The root table of the space.
         root: Pfn,
         /// The pages.
         range: PageRange,
-        /// What may still be done; nothing, where a mapping was removed.
+        /// The remaining rights; none if the mapping was removed.
         left: Rights,
     },
     /// The call that runs on this CPU is about to return to its caller.
     CallReturned,
 }
 
-/// What a CPU remembers of page tables.
+/// What a CPU caches of page tables.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CachedEntryKind {
     /// A translation in a TLB.
     Translation {
         /// First frame of the leaf.
         pfn: Pfn,
-        /// What it allows.
+        /// The accesses that it allows.
         rights: Rights,
     },
-    /// A table that a walk may start from without reading the entries above it.
+    /// A walk-cache entry: a walk may start at this table without reading the entries above it.
     Table {
-        /// The table, one level below the entry remembered.
+        /// The table, one level below the cached entry.
         table: Pfn,
     },
-    /// A walk under way that is about to read an entry of this table.
+    /// A walk in flight that is about to read an entry of this table.
     Walk {
         /// The table.
         table: Pfn,
     },
 }
 
-/// Whether a CPU could use what it remembers.
+/// Whether a CPU can use a cached entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CachedEntryState {
-    /// Now: it stands under the tag in use, and user mode may run.
+    /// The CPU can use it now: its tag is loaded, and user mode may run.
     Usable,
-    /// Only after its tag is loaded again, or after lazy mode is left, without an invalidation in
-    /// between.
+    /// The CPU can use it after it loads the tag or leaves lazy mode, unless it invalidates first.
     Condemned,
 }
 
-/// One thing that one CPU remembers.
+/// An entry that a CPU caches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CachedEntry {
-    /// Who.
+    /// The CPU.
     pub cpu: CpuId,
-    /// What.
+    /// What it caches.
     pub kind: CachedEntryKind,
-    /// Under which tag.
+    /// The tag.
     pub tag: Tag,
-    /// The root of the walk that found it.
+    /// The root of the walk that filled it.
     pub root: Pfn,
-    /// First address it stands for.
+    /// The first address that it covers.
     pub va: VirtAddr,
-    /// Level of the entry it came from: it stands for [`Level::span`] bytes.
+    /// The level of the page-table entry that it caches; it covers [`Level::span`] bytes.
     pub level: Level,
-    /// Whether it answers under every tag.
+    /// Whether it is valid under every tag.
     pub global: bool,
-    /// Whether it can be used.
+    /// Whether the CPU can use it.
     pub state: CachedEntryState,
 }
 
 impl CachedEntry {
-    /// The pages it stands for.
+    /// The pages that it covers.
     pub fn range(&self) -> PageRange {
         PageRange::new(self.va, self.va.add(self.level.span()))
     }
 }
 
-/// An access that a program made.
+/// An access of a program to memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MemoryAccess {
-    /// Where.
+    /// The CPU.
     pub cpu: CpuId,
-    /// The root loaded there.
+    /// The root loaded on it.
     pub root: Pfn,
     /// The address.
     pub va: VirtAddr,
     /// Load, store or fetch.
     pub access: Access,
-    /// The physical address that the translation led to.
+    /// The physical address, by the translation used.
     pub at: PhysAddr,
-    /// Whether a TLB answered, and not a walk.
+    /// Whether the TLB hit; otherwise a walk translated.
     pub cached: bool,
 }
 
-/// What a judge may ask of the machine.
+/// The machine as a judge sees it.
 pub trait Witness {
-    /// Calls `tell` for everything that any CPU remembers.
+    /// Calls `tell` for every entry that any CPU caches.
     fn cached(&self, tell: &mut dyn FnMut(CachedEntry));
 
-    /// Calls `tell` for everything that any CPU remembers of addresses in `range`.
+    /// Calls `tell` for every cached entry that covers an address in `range`.
     ///
-    /// A machine that can find these faster than by looking at all overrides this.
+    /// A machine that can find them without a full scan overrides this.
     fn cached_in(&self, range: PageRange, tell: &mut dyn FnMut(CachedEntry)) {
         self.cached(&mut |cached| {
             if cached.range().overlaps(range) {
@@ -139,42 +135,42 @@ pub trait Witness {
         });
     }
 
-    /// Whether any CPU could remember something of these frames, as page or as table.
+    /// Whether any CPU may cache an entry that leads to these frames, as page or as table.
     ///
-    /// `true` is always right; a machine that knows better spares its judge a look at everything
-    /// cached.
+    /// `true` is always correct. `false` spares the judge a scan of all cached entries.
     fn might_reach(&self, pfn: Pfn, order: Order) -> bool {
         let _ = (pfn, order);
         true
     }
 
-    /// The eight bytes of memory at `at`, as a walker would read them now.
+    /// The eight bytes at `at`, as a page-table walker reads them now.
     fn word(&self, at: PhysAddr) -> u64;
 
-    /// The same, as a load of the kernel would read them: with stores that walkers can't see yet.
+    /// The eight bytes at `at`, as a load of the kernel reads them.
     ///
-    /// They differ only on a machine that lets stores wait.
+    /// They include stores that page-table walkers do not see yet.
     fn stored(&self, at: PhysAddr) -> u64 {
         self.word(at)
     }
 
-    /// Whether any store waits now, so that [`Self::stored`] and [`Self::word`] could differ.
+    /// Whether a store is still invisible to walkers, so that `stored` and `word` may differ.
     fn stores_wait(&self) -> bool {
         false
     }
 }
 
-/// Who listens.
+/// A judge of a machine's translations.
 ///
-/// Calls come in the order in which things happened on the machine.
+/// The machine calls it in the order of the events.
 pub trait Judge {
     /// `cpu` declared a fact.
     fn fact(&mut self, witness: &dyn Witness, cpu: CpuId, fact: Fact);
 
-    /// An access was made.
+    /// A program accessed memory.
     fn access(&mut self, witness: &dyn Witness, access: MemoryAccess);
 
-    /// `cpu` is about to use `root` under `tag`, or leaves lazy mode on it: what was condemned
-    /// there is usable from now on.
+    /// `cpu` is about to load `root` under `tag`, or to leave lazy mode on it.
+    ///
+    /// Condemned entries of that tag become usable.
     fn loaded(&mut self, witness: &dyn Witness, cpu: CpuId, root: Pfn, tag: Tag);
 }

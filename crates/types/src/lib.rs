@@ -1,15 +1,27 @@
-//! The vocabulary of Pagewright: addresses, frame numbers, orders, levels, ranges, ids, counters,
-//! errors.
+//! The vocabulary of Pagewright: addresses, frames, ranges, identifiers, counters, errors.
 //!
-//! Every other crate speaks in these types; none of them is an alias of an integer, so an address
-//! can't be passed for a frame number or a CPU for a node. Constructors come in three kinds, named
-//! alike everywhere: `new` checks and panics on a value that a programming error alone can produce,
-//! `try_new` checks and returns an error, and `containing`/`truncating` rounds.
+//! Every other crate uses these types. None is an alias of an integer, so an address cannot be
+//! passed for a frame number, nor a CPU for a node. Constructors have the same names everywhere:
+//! `new` panics on a value that only a bug can produce, `try_new` returns an error, and
+//! `containing` rounds.
 //!
-//! Neighbours: none below. Pure values; no atomics, no unsafe code, no allocation.
+//! Neighbours: none below. Pure values: no atomics, no unsafe code, no allocation.
 //!
-//! Not guaranteed: that an address is mapped or a frame exists – only that the value has the right
-//! form.
+//! Not guaranteed: that an address is mapped or a frame exists. Only the form of a value is
+//! checked.
+//!
+//! # Example
+//!
+//! ```
+//! use pagewright_types::{Access, Level, PageRange, Pfn, PhysAddr, RangeError, Rights, VirtAddr};
+//!
+//! let range = PageRange::from_len(VirtAddr::new(0x40_0000), 10_000)?;
+//! assert_eq!(range.pages(), 3);
+//! assert_eq!(Level::PMD.index_of(range.start()), 2);
+//! assert_eq!(Pfn::containing(PhysAddr::new(0x5123)), Pfn::new(5));
+//! assert!(!Rights::READ.allow(Access::Write));
+//! # Ok::<(), RangeError>(())
+//! ```
 #![no_std]
 #![forbid(unsafe_code)]
 
@@ -23,7 +35,7 @@ pub mod judge;
 mod lru;
 mod named_table;
 pub mod order;
-pub mod range;
+mod range;
 pub mod rights;
 pub mod snapshot;
 mod swap;
@@ -36,6 +48,6 @@ pub use ids::{CpuId, DebtKey, FileId, ForkNodeId, NodeId, SpaceId, Tag};
 pub use isa::IsaKind;
 pub use lru::LruList;
 pub use order::{Level, Order};
-pub use range::{FrameRange, PageRange};
+pub use range::{FrameRange, PageRange, RangeError};
 pub use rights::{Access, Rights};
 pub use swap::SwapEntry;

@@ -1,27 +1,27 @@
-//! Names of the lists from which reclaim chooses.
+//! The lists from which reclaim takes folios.
 
-/// One of a node's lists of folios by use (`enum lru_list`).
+/// One of a node's LRU lists (`enum lru_list`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum LruList {
-    /// Anonymous and shared memory that was not used lately.
+    /// Inactive anonymous and shared memory.
     InactiveAnon,
-    /// Anonymous and shared memory in use.
+    /// Active anonymous and shared memory.
     ActiveAnon,
-    /// Pages of files, and anonymous ones whose contents may go, that were not used lately.
+    /// Inactive file pages, and anonymous pages that `MADV_FREE` marked.
     InactiveFile,
-    /// Pages of files in use.
+    /// Active file pages.
     ActiveFile,
-    /// What some mapping has locked.
+    /// Pages that a locked mapping maps.
     Unevictable,
 }
 
 impl LruList {
-    /// All of them.
+    /// All lists.
     pub const ALL: [Self; 5] =
         [Self::InactiveAnon, Self::ActiveAnon, Self::InactiveFile, Self::ActiveFile, Self::Unevictable];
 
-    /// What `/proc/vmstat` calls its size.
+    /// The name of its size in `/proc/vmstat`.
     pub const fn name(self) -> &'static str {
         match self {
             Self::InactiveAnon => "nr_inactive_anon",

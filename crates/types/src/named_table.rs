@@ -1,12 +1,12 @@
 //! Enums declared as tables.
 //!
-//! What has a name, a meaning and a place in reports – a counter, an event, a cost – is declared
-//! once, in one table, from which the enum and all its views come.
+//! Counters, events and costs each have a name, a meaning and a place in reports. One table
+//! declares them once, and the enum and all its views come from it.
 
-/// Declares an enum whose variants have a name and a meaning:
-/// `Variant = "name", "What it is, in a sentence.";`.
+/// Declares an enum whose variants have a name and a meaning.
 ///
-/// The enum gets `ALL` and `COUNT`, in the order of the table, `name()` and `meaning()`.
+/// A row is `Variant = "name", "What it is, in a sentence.";`. The enum gets `ALL`, in the order of
+/// the table, `COUNT`, `name()` and `meaning()`.
 #[macro_export]
 macro_rules! named_table {
     ($(#[$about:meta])* pub enum $table:ident { $($variant:ident = $name:literal, $meaning:literal;)* }) => {
@@ -18,19 +18,19 @@ macro_rules! named_table {
         }
 
         impl $table {
-            /// All of them, in the order in which views print them.
+            /// All variants, in the order in which views print them.
             pub const ALL: &'static [Self] = &[$(Self::$variant),*];
-            /// How many there are.
+            /// The number of variants.
             pub const COUNT: usize = Self::ALL.len();
 
-            /// The name under which views show it.
+            /// The name in views.
             pub const fn name(self) -> &'static str {
                 match self {
                     $(Self::$variant => $name,)*
                 }
             }
 
-            /// What it is, in a sentence.
+            /// The meaning, in a sentence.
             pub const fn meaning(self) -> &'static str {
                 match self {
                     $(Self::$variant => $meaning,)*

@@ -11,17 +11,17 @@ pub struct Order(u8);
 impl Order {
     /// One base page.
     pub const ZERO: Self = Self(0);
-    /// A block that a PMD-level leaf maps (2 MiB).
+    /// The block that a PMD-level leaf maps, 2 MiB.
     pub const PMD: Self = Self(9);
-    /// A block that a PUD-level leaf maps (1 GiB), and the largest that the buddy allocator keeps.
+    /// The block that a PUD-level leaf maps, 1 GiB, and the buddy allocator's largest.
     pub const PUD: Self = Self(18);
-    /// Number of orders that the buddy allocator keeps: 0 to [`Self::PUD`].
+    /// The number of orders in the buddy allocator: 0 to [`Self::PUD`].
     pub const COUNT: usize = 19;
 
     /// Order `raw`.
     ///
     /// # Panics
-    /// When `raw` is above [`Self::PUD`].
+    /// If `raw` is above [`Self::PUD`].
     #[inline]
     pub const fn new(raw: u8) -> Self {
         assert!(raw <= Self::PUD.0, "order above 1 GiB");
@@ -46,13 +46,13 @@ impl Order {
         self.0 as usize
     }
 
-    /// Base pages in a block of this order.
+    /// The number of base pages in a block of this order.
     #[inline]
     pub const fn frames(self) -> u32 {
         1 << self.0
     }
 
-    /// Bytes in a block of this order.
+    /// The size of a block of this order, in bytes.
     #[inline]
     pub const fn bytes(self) -> u64 {
         PAGE_SIZE << self.0
@@ -65,10 +65,10 @@ impl fmt::Display for Order {
     }
 }
 
-/// A level of the page-table tree, counted from the leaves as Linux does: 0 = PTE, 1 = PMD, 2 =
-/// PUD, 3 = PGD.
+/// A level of the page-table tree.
 ///
-/// A table *of* level L holds 512 entries, each spanning [`Level::span`] bytes.
+/// Counted from the leaves, as in Linux: 0 = PTE, 1 = PMD, 2 = PUD, 3 = PGD. A table of a level has
+/// 512 entries that span [`Level::span`] bytes each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(transparent)]
 pub struct Level(u8);
@@ -82,15 +82,15 @@ impl Level {
     pub const PUD: Self = Self(2);
     /// Entries span 512 GiB; the root of a four-level tree.
     pub const PGD: Self = Self(3);
-    /// Levels in the tree.
+    /// The number of levels.
     pub const COUNT: usize = 4;
-    /// Entries in one table, at every level.
+    /// The number of entries in a table, at every level.
     pub const ENTRIES: usize = 512;
 
     /// Level `raw`.
     ///
     /// # Panics
-    /// When `raw` is above 3.
+    /// If `raw` is above 3.
     #[inline]
     pub const fn new(raw: u8) -> Self {
         assert!((raw as usize) < Self::COUNT, "level above PGD");
@@ -115,32 +115,31 @@ impl Level {
         PAGE_SHIFT + 9 * self.0 as u32
     }
 
-    /// Bytes of virtual address space under one entry of a table of this level.
+    /// The bytes of virtual address space under one entry of a table of this level.
     #[inline]
     pub const fn span(self) -> u64 {
         1 << self.shift()
     }
 
-    /// Base pages under one entry.
+    /// The number of base pages under one entry.
     #[inline]
     pub const fn pages(self) -> u64 {
         1 << (9 * self.0 as u32)
     }
 
-    /// Bytes under a whole table of this level.
+    /// The bytes under a whole table of this level.
     #[inline]
     pub const fn table_span(self) -> u64 {
         1 << (self.shift() + 9)
     }
 
-    /// The order of the block that a leaf at this level maps, or `None` at PGD, which has no
-    /// leaves.
+    /// The order of the block that a leaf of this level maps; `None` at PGD, which has no leaves.
     #[inline]
     pub const fn order(self) -> Option<Order> {
         Order::try_new(9 * self.0)
     }
 
-    /// The level below, or `None` at the leaves.
+    /// The level below; `None` below PTE.
     #[inline]
     pub const fn down(self) -> Option<Self> {
         match self.0 {
@@ -149,7 +148,7 @@ impl Level {
         }
     }
 
-    /// Index of the entry for `addr` in a table of this level.
+    /// The index of the entry for `addr` in a table of this level.
     #[inline]
     pub const fn index_of(self, addr: crate::VirtAddr) -> usize {
         (addr.raw() >> self.shift()) as usize & (Self::ENTRIES - 1)
@@ -167,7 +166,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_leaf_spans_the_block_it_maps() {
+    fn a_leaf_spans_the_block_that_it_maps() {
         for raw in 0..3 {
             let level = Level::new(raw);
             assert_eq!(level.span(), level.order().map_or(0, Order::bytes));

@@ -3,9 +3,7 @@
 use crate::addr::{Misaligned, PAGE_SIZE, Pfn, VirtAddr};
 use core::fmt;
 
-/// A half-open range of whole pages of a virtual address space.
-///
-/// May be empty.
+/// A half-open range of whole virtual pages, possibly empty.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct PageRange {
     start: VirtAddr,
@@ -16,18 +14,18 @@ impl PageRange {
     /// The pages from `start` up to `end`.
     ///
     /// # Panics
-    /// When an end is not page-aligned or `end < start`.
+    /// If an end is not page-aligned, or `end < start`.
     #[inline]
     pub const fn new(start: VirtAddr, end: VirtAddr) -> Self {
-        assert!(start.is_page_aligned() && end.is_page_aligned(), "range of part of a page");
-        assert!(start.raw() <= end.raw(), "range that ends before it starts");
+        assert!(start.is_page_aligned() && end.is_page_aligned(), "a range of pages is page-aligned");
+        assert!(start.raw() <= end.raw(), "a range ends after it starts");
         Self { start, end }
     }
 
-    /// The range of `len` bytes at `start`, rounded up to whole pages as Linux's calls do.
+    /// The range of `len` bytes at `start`, rounded up to whole pages as in Linux's calls.
     ///
     /// # Errors
-    /// [`RangeError`] when `start` is not page-aligned or the end passes 2^64.
+    /// [`RangeError`], if `start` is not page-aligned or the end is past 2^64.
     pub const fn from_len(start: VirtAddr, len: u64) -> Result<Self, RangeError> {
         if !start.is_page_aligned() {
             return Err(RangeError::Misaligned(Misaligned { addr: start.raw(), align: PAGE_SIZE }));
@@ -60,43 +58,43 @@ impl PageRange {
         self.end
     }
 
-    /// Bytes.
+    /// The length in bytes.
     #[inline]
     pub const fn len(self) -> u64 {
         self.end.raw() - self.start.raw()
     }
 
-    /// Base pages.
+    /// The number of base pages.
     #[inline]
     pub const fn pages(self) -> u64 {
         self.len() / PAGE_SIZE
     }
 
-    /// Whether there is no page in it.
+    /// Whether the range is empty.
     #[inline]
     pub const fn is_empty(self) -> bool {
         self.start.raw() == self.end.raw()
     }
 
-    /// Whether `addr` lies in it.
+    /// Whether the range contains `addr`.
     #[inline]
     pub const fn contains(self, addr: VirtAddr) -> bool {
         self.start.raw() <= addr.raw() && addr.raw() < self.end.raw()
     }
 
-    /// Whether all of `other` lies in it.
+    /// Whether the range contains all of `other`.
     #[inline]
     pub const fn covers(self, other: Self) -> bool {
         self.start.raw() <= other.start.raw() && other.end.raw() <= self.end.raw()
     }
 
-    /// Whether the two share a page.
+    /// Whether the ranges share a page.
     #[inline]
     pub const fn overlaps(self, other: Self) -> bool {
         self.start.raw() < other.end.raw() && other.start.raw() < self.end.raw()
     }
 
-    /// The pages that both have, if any.
+    /// The pages in both ranges, if any.
     #[inline]
     pub fn intersect(self, other: Self) -> Option<Self> {
         let start = self.start.max(other.start);
@@ -104,7 +102,7 @@ impl PageRange {
         (start < end).then_some(Self { start, end })
     }
 
-    /// First address of each page, in order.
+    /// The first address of each page, in order.
     pub fn iter(self) -> impl Iterator<Item = VirtAddr> {
         (self.start.page_index()..self.end.page_index()).map(VirtAddr::from_page_index)
     }
@@ -122,16 +120,16 @@ impl fmt::Display for PageRange {
     }
 }
 
-/// Why an address and a length are no range of pages.
+/// The error of an address and a length that form no range of pages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RangeError {
     /// The start is not page-aligned.
     Misaligned(Misaligned),
-    /// The end lies past 2^64.
+    /// The end is past 2^64.
     Overflow {
-        /// Where the range starts.
+        /// The start of the range.
         start: VirtAddr,
-        /// Its length in bytes.
+        /// The length in bytes.
         len: u64,
     },
 }
@@ -140,14 +138,12 @@ impl fmt::Display for RangeError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Misaligned(e) => e.fmt(f),
-            Self::Overflow { start, len } => write!(f, "{len:#x} bytes at {start} pass the end of memory"),
+            Self::Overflow { start, len } => write!(f, "{len:#x} bytes at {start} pass the end of the address space"),
         }
     }
 }
 
-/// A half-open range of frames.
-///
-/// May be empty.
+/// A half-open range of frames, possibly empty.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct FrameRange {
     start: Pfn,
@@ -158,10 +154,10 @@ impl FrameRange {
     /// The frames from `start` up to `end`.
     ///
     /// # Panics
-    /// When `end < start`.
+    /// If `end < start`.
     #[inline]
     pub const fn new(start: Pfn, end: Pfn) -> Self {
-        assert!(start.raw() <= end.raw(), "range that ends before it starts");
+        assert!(start.raw() <= end.raw(), "a range ends after it starts");
         Self { start, end }
     }
 
@@ -177,19 +173,19 @@ impl FrameRange {
         self.end
     }
 
-    /// Number of frames.
+    /// The number of frames.
     #[inline]
     pub const fn frames(self) -> u32 {
         self.end.raw() - self.start.raw()
     }
 
-    /// Whether `pfn` lies in it.
+    /// Whether the range contains `pfn`.
     #[inline]
     pub const fn contains(self, pfn: Pfn) -> bool {
         self.start.raw() <= pfn.raw() && pfn.raw() < self.end.raw()
     }
 
-    /// Whether the two share a frame.
+    /// Whether the ranges share a frame.
     #[inline]
     pub const fn overlaps(self, other: Self) -> bool {
         self.start.raw() < other.end.raw() && other.start.raw() < self.end.raw()
@@ -217,12 +213,12 @@ mod tests {
     fn ranges_that_wrap_or_straddle_are_refused() {
         assert!(matches!(PageRange::from_len(VirtAddr::new(0x1001), 1), Err(RangeError::Misaligned(_))));
         assert!(matches!(PageRange::from_len(VirtAddr::new(0x1000), u64::MAX), Err(RangeError::Overflow { .. })));
-        // The last page of the address space has an exclusive end that a u64 can't hold.
+        // The end of the address space's last page does not fit a u64.
         assert!(matches!(PageRange::from_len(VirtAddr::new(!0xfff), 1), Err(RangeError::Overflow { .. })));
     }
 
     #[test]
-    fn intersection_is_what_both_contain() {
+    fn intersect_yields_the_pages_of_both_ranges() {
         let range = |a: u64, b: u64| PageRange::new(VirtAddr::new(a << 12), VirtAddr::new(b << 12));
         for (a, b) in [(range(0, 4), range(2, 6)), (range(0, 2), range(2, 4)), (range(1, 9), range(3, 4))] {
             let both = a.intersect(b);

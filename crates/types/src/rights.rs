@@ -1,16 +1,14 @@
-//! What an access wants and what a mapping allows.
+//! Accesses, and the rights of a mapping.
 
 use core::fmt;
 
 bitflags::bitflags! {
-    /// What a mapping allows; the `PROT_*` bits of `mmap(2)` with the same values.
+    /// The rights of a mapping, with the values of `mmap(2)`'s `PROT_*` bits.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
     pub struct Rights: u8 {
         /// Loads.
         const READ = 1;
-        /// Stores.
-        ///
-        /// On both instruction sets a writable page is readable.
+        /// Stores; both instruction sets also allow loads then.
         const WRITE = 2;
         /// Instruction fetches.
         const EXEC = 4;
@@ -23,7 +21,7 @@ impl Rights {
     /// Reading and executing.
     pub const RX: Self = Self::READ.union(Self::EXEC);
 
-    /// Whether an access of this kind is allowed.
+    /// Whether these rights allow an access.
     #[inline]
     pub const fn allow(self, access: Access) -> bool {
         self.contains(access.needs())
@@ -31,7 +29,7 @@ impl Rights {
 }
 
 impl fmt::Display for Rights {
-    /// As the second column of `/proc/PID/maps` has it, without the sharing letter.
+    /// As in `/proc/PID/maps`, without the letter for sharing.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (bit, letter) in [(Self::READ, "r"), (Self::WRITE, "w"), (Self::EXEC, "x")] {
             f.write_str(if self.contains(bit) { letter } else { "-" })?;
@@ -40,7 +38,7 @@ impl fmt::Display for Rights {
     }
 }
 
-/// One access of a program to memory.
+/// The kind of a memory access.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Access {
     /// A load.
@@ -52,7 +50,7 @@ pub enum Access {
 }
 
 impl Access {
-    /// The right without which the access faults.
+    /// The right that the access needs.
     #[inline]
     pub const fn needs(self) -> Rights {
         match self {

@@ -1,23 +1,23 @@
-//! What a memory manager claims about its counts at rest, so that somebody else can count again.
+//! The counts that a memory manager claims at rest, for a judge that counts again.
 //!
-//! The memory manager tells one [`SnapshotRecord`] after the other; nothing is allocated on its
-//! side. A judge compares them with what the page tables in memory say, and with one another. "At
-//! rest" means that no call is under way on any CPU and that nothing is left to be given back.
+//! The memory manager passes one [`SnapshotRecord`] after the other, and allocates nothing. A judge
+//! compares them with each other and with the page tables in memory. At rest, no CPU executes a
+//! memory call, and no debt is left to settle.
 //!
-//! Counts of mappings are *physical*: an entry counts once, however many spaces share the table
-//! that it stands in. Resident sets are *logical*: a page counts in each space that reaches it.
+//! Mapcounts are *physical*: an entry counts once, even if several spaces share its table. Resident
+//! sets are *logical*: a page counts in each space that maps it.
 
 use crate::{Level, LruList, Order, Pfn, SpaceId, SwapEntry};
 use core::fmt;
 
-/// What a resident page is.
+/// The kind of a resident page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum PageKind {
-    /// Anonymous (`MM_ANONPAGES`).
+    /// Anonymous memory (`MM_ANONPAGES`).
     Anon,
-    /// Of a file (`MM_FILEPAGES`).
+    /// A file (`MM_FILEPAGES`).
     File,
-    /// Of shared memory (`MM_SHMEMPAGES`).
+    /// Shared memory (`MM_SHMEMPAGES`).
     Shmem,
 }
 
@@ -36,20 +36,20 @@ impl fmt::Display for PageKind {
     }
 }
 
-/// Who holds references on a folio beside the entries that map it.
+/// The holder of a reference to a folio or slot that is no page-table entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum RefHolder {
     /// A page cache.
     Cache,
     /// The swap cache.
     SwapCache,
-    /// A swap device whose pages it has, compressed.
+    /// The store of compressed pages, of which the folio is a part.
     Zram,
     /// A frame that owes a flush.
     Debt,
-    /// A list on which somebody keeps it for a while.
+    /// A list that keeps the folio for a while.
     List,
-    /// The memory manager itself, for good.
+    /// The memory manager itself, permanently.
     Reserved,
 }
 
@@ -66,23 +66,23 @@ impl fmt::Display for RefHolder {
     }
 }
 
-/// A level that the memory manager keeps for the whole machine.
+/// A gauge that the memory manager keeps for the whole machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum VmstatGauge {
-    /// Pages that are page tables, roots included (`nr_page_table_pages`).
+    /// Page-table pages, roots included (`nr_page_table_pages`).
     TablePages,
-    /// Anonymous pages that some entry maps (`nr_anon_pages`).
+    /// Mapped anonymous pages (`nr_anon_pages`).
     AnonPages,
-    /// Pages of files and shared memory that some entry maps (`nr_mapped`).
+    /// Mapped pages of files and shared memory (`nr_mapped`).
     MappedPages,
-    /// Pins that were taken and not given up (`nr_foll_pin_acquired` less `nr_foll_pin_released`).
+    /// Current pins (`nr_foll_pin_acquired` minus `nr_foll_pin_released`).
     Pins,
-    /// Pages on a list of folios by use, of all nodes.
+    /// Pages on an LRU list, over all nodes.
     Listed(LruList),
 }
 
 impl VmstatGauge {
-    /// Its name in `/proc/vmstat`.
+    /// The name in `/proc/vmstat`.
     pub const fn name(self) -> &'static str {
         match self {
             Self::TablePages => "nr_page_table_pages",
@@ -94,151 +94,147 @@ impl VmstatGauge {
     }
 }
 
-/// A folio that is in use.
+/// A folio in use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FolioRecord {
     /// First frame.
     pub pfn: Pfn,
-    /// Its size.
+    /// The size.
     pub order: Order,
-    /// Whose pages they are; `None` for a folio that is no resident page whoever maps it.
+    /// The kind of its pages; `None` if a mapping of them does not count as resident.
     pub kind: Option<PageKind>,
-    /// Its reference count as it stands, pins included.
+    /// The raw reference count, pins included.
     pub refs: u64,
-    /// Entries that map all of it at once.
+    /// The number of entries that map the whole folio.
     pub entire_mapcount: u64,
-    /// Entries that map it or one of its pages.
+    /// The number of entries that map the folio or one of its pages.
     pub mapcount: u64,
-    /// Its pages that have an entry of their own.
+    /// The number of its pages that have an entry of their own.
     pub pages_mapped: u64,
-    /// The list by use on which its flags say that it is.
+    /// The LRU list, according to the folio's flags.
     pub list: Option<LruList>,
 }
 
-/// That a folio was found on a list by use.
+/// A folio on an LRU list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ListedRecord {
     /// First frame.
     pub pfn: Pfn,
-    /// Which list.
+    /// The list.
     pub list: LruList,
 }
 
-/// A page of a folio that is in use.
+/// A page of a folio in use.
 ///
-/// One that no entry of its own maps may be left out.
+/// May be omitted if no entry of its own maps the page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PageRecord {
-    /// Its frame.
+    /// The frame.
     pub pfn: Pfn,
-    /// Entries that map this page by itself.
+    /// The number of entries that map this page by itself.
     pub mapcount: u64,
-    /// References counted in the record of a page that is not the first of its folio.
+    /// The references in the memmap record of a tail page.
     pub tail_refs: u64,
 }
 
-/// References held by something that is no entry.
+/// References of a holder that is no page-table entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HeldRecord {
     /// First frame of the folio.
     pub pfn: Pfn,
-    /// By whom.
+    /// The holder.
     pub holder: RefHolder,
-    /// How many.
+    /// The number of references.
     pub refs: u64,
 }
 
-/// Pins.
+/// The pins of a folio.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PinnedRecord {
     /// First frame of the folio.
     pub pfn: Pfn,
-    /// How many.
+    /// The number of pins.
     pub pins: u64,
-    /// What each of them adds to the folio's count.
+    /// The amount that each pin adds to the reference count.
     pub bias: u64,
 }
 
 /// An address space.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SpaceRecord {
-    /// Its name.
+    /// The identifier.
     pub id: SpaceId,
-    /// Its root table.
+    /// The root table.
     pub root: Pfn,
-    /// Resident pages, in the order of [`PageKind::ALL`].
+    /// The resident pages, in the order of [`PageKind::ALL`].
     pub rss: [u64; 3],
-    /// Its entries of pages in swap (`VmSwap`).
+    /// The number of its swap entries (`VmSwap`).
     pub swapped: u64,
-    /// Its proportional set, in 4096ths of a byte, each page's share rounded down.
+    /// The proportional set size in 4096ths of a byte, the share of each page rounded down (`Pss`).
     pub pss: u64,
-    /// Bytes of the tables that it reaches, root included.
+    /// The bytes of its page tables, root included.
     pub table_bytes: u64,
 }
 
-/// A slot of a swap device that somebody has.
+/// A slot of a swap device in use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SwapSlotRecord {
-    /// Which.
+    /// The slot.
     pub entry: SwapEntry,
-    /// Entries that name it.
+    /// The number of entries that name it (`swap_map`).
     pub entries: u64,
 }
 
-/// An entry that names a slot and stands in no page table.
+/// A reference to a slot from outside the page tables.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SwapRefRecord {
     /// The slot.
     pub entry: SwapEntry,
-    /// Who has it.
+    /// The holder.
     pub holder: RefHolder,
 }
 
 /// A page table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TableRecord {
-    /// Its frame.
+    /// The frame.
     pub pfn: Pfn,
-    /// Its level.
+    /// The level.
     pub level: Level,
-    /// Entries that point to it, or 1 for a root.
+    /// The number of entries that point to it, or 1 for a root.
     pub shares: u64,
 }
 
-/// A level of the whole machine.
+/// The value of a gauge.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GaugeRecord {
-    /// Which.
+    /// The gauge.
     pub gauge: VmstatGauge,
-    /// How much.
+    /// The value.
     pub count: u64,
 }
 
-/// One claim.
-///
-/// Their order does not matter.
+/// One claim of a snapshot; the order of claims has no meaning.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SnapshotRecord {
-    /// A folio that is in use.
+    /// A folio in use.
     Folio(FolioRecord),
-    /// A page of a folio that is in use.
-    ///
-    /// One that no entry of its own maps may be left out.
+    /// A page of a folio in use.
     Page(PageRecord),
-    /// References held by something that is no entry.
+    /// References of a holder that is no page-table entry.
     Held(HeldRecord),
-    /// Pins.
+    /// The pins of a folio.
     Pinned(PinnedRecord),
-    /// A place on a list by use.
+    /// A folio on an LRU list.
     Listed(ListedRecord),
-    /// A slot of a swap device that somebody has.
+    /// A slot of a swap device in use.
     SwapSlot(SwapSlotRecord),
-    /// An entry that names a slot and stands in no page table.
+    /// A reference to a slot from outside the page tables.
     SwapRef(SwapRefRecord),
     /// An address space.
     Space(SpaceRecord),
     /// A page table.
     Table(TableRecord),
-    /// A level of the whole machine.
+    /// The value of a gauge.
     Gauge(GaugeRecord),
 }

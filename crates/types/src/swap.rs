@@ -1,28 +1,28 @@
-//! Names of places in swap.
+//! Slots of swap devices.
 
 use core::fmt;
 
-/// A slot of a swap device: what stands for a page that is there (Linux's `swp_entry_t`).
+/// A slot of a swap device, in place of the page that it holds (Linux's `swp_entry_t`).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct SwapEntry(u32);
 
 impl SwapEntry {
-    /// Devices that can be told apart (`MAX_SWAPFILES`).
+    /// The largest number of devices (`MAX_SWAPFILES`).
     pub const DEVICES: usize = 1 << (u32::BITS - Self::SLOT_BITS);
-    /// Slots of one device, at most.
+    /// The largest number of slots of a device.
     pub const SLOTS: u32 = 1 << Self::SLOT_BITS;
     const SLOT_BITS: u32 = 27;
 
     /// Slot `slot` of device `device`.
     ///
     /// # Panics
-    /// When there can be no such device or slot.
+    /// If the device or the slot is out of range.
     pub const fn new(device: u8, slot: u32) -> Self {
-        assert!((device as usize) < Self::DEVICES && slot < Self::SLOTS, "no such place in swap");
+        assert!((device as usize) < Self::DEVICES && slot < Self::SLOTS, "the swap device or slot is out of range");
         Self((device as u32) << Self::SLOT_BITS | slot)
     }
 
-    /// The entry whose word is `raw`.
+    /// The entry with the word `raw`.
     pub const fn from_raw(raw: u32) -> Self {
         Self(raw)
     }
@@ -60,7 +60,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_entry_gives_back_what_it_was_made_of() {
+    fn an_entry_keeps_its_device_and_slot() {
         for device in [0, 1, SwapEntry::DEVICES as u8 - 1] {
             for slot in [0, 1, SwapEntry::SLOTS - 1] {
                 let entry = SwapEntry::from_raw(SwapEntry::new(device, slot).raw());
