@@ -1,48 +1,48 @@
-//! The workspace as cargo sees it, and cargo called from within cargo.
+//! The workspace as cargo describes it, and nested calls of cargo.
 //!
-//! A nested cargo must not inherit what the outer one set for `xtask` itself (`CARGO_PKG_…`,
-//! `CARGO_MANIFEST_…`, …): it would rebuild what is built. [`command`] takes that out and keeps
-//! what the user set.
+//! A nested cargo must not inherit the variables that the outer one sets for `xtask`
+//! (`CARGO_PKG_…`, `CARGO_MANIFEST_…`, …), because it would then rebuild everything. [`command`]
+//! removes them and keeps those that the user has set.
 
 use crate::error::Error;
 use serde::Deserialize;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// What `cargo metadata` says of the workspace, as far as it is used here.
+/// The workspace, from `cargo metadata`.
 #[derive(Debug, Deserialize)]
 pub(crate) struct Workspace {
-    /// Its packages.
+    /// The packages.
     pub(crate) packages: Vec<Package>,
     /// The directory of the root manifest.
     pub(crate) workspace_root: PathBuf,
-    /// Where cargo builds.
+    /// The directory of build output.
     pub(crate) target_directory: PathBuf,
 }
 
 /// A package of the workspace.
 #[derive(Debug, Deserialize)]
 pub(crate) struct Package {
-    /// Its name in the manifest.
+    /// The name in the manifest.
     pub(crate) name: String,
-    /// What it depends on.
+    /// The dependencies.
     pub(crate) dependencies: Vec<Dependency>,
-    /// What it builds.
+    /// The targets.
     pub(crate) targets: Vec<Target>,
 }
 
 /// One line of a package's dependencies.
 #[derive(Debug, Deserialize)]
 pub(crate) struct Dependency {
-    /// The package depended on.
+    /// The package.
     pub(crate) name: String,
-    /// For what.
+    /// The kind; `None` for a normal dependency.
     pub(crate) kind: Option<DependencyKind>,
-    /// Set when it lies in this repository.
+    /// The path of a package in this repository.
     pub(crate) path: Option<PathBuf>,
 }
 
-/// What a dependency is for; a normal one has none.
+/// The kind of a dependency that is not a normal one.
 #[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum DependencyKind {
@@ -52,29 +52,29 @@ pub(crate) enum DependencyKind {
     Build,
 }
 
-/// One thing that a package builds.
+/// A target of a package.
 #[derive(Debug, Deserialize)]
 pub(crate) struct Target {
-    /// `lib`, `bin`, `test`, …
+    /// The kinds, such as `lib`, `bin` and `test`.
     pub(crate) kind: Vec<String>,
-    /// Its root module.
+    /// The root module.
     pub(crate) src_path: PathBuf,
 }
 
 impl Workspace {
-    /// Asks cargo.
+    /// Loads the metadata from cargo.
     pub(crate) fn load() -> Result<Self, Error> {
         let output = output(command().args(["metadata", "--format-version", "1", "--no-deps"]))?;
         Ok(serde_json::from_slice(&output)?)
     }
 
-    /// `path` from the root, for printing.
+    /// `path` relative to the root, for output.
     pub(crate) fn shown<'a>(&self, path: &'a Path) -> &'a Path {
         path.strip_prefix(&self.workspace_root).unwrap_or(path)
     }
 }
 
-/// Whether the outer cargo set this variable for the program it runs.
+/// Whether the outer cargo sets this variable for the program that it runs.
 fn set_for_xtask(variable: &str) -> bool {
     variable == "CARGO"
         || ["CARGO_PKG_", "CARGO_MANIFEST_", "CARGO_BIN_", "CARGO_CRATE_", "CARGO_PRIMARY_"]
@@ -82,7 +82,7 @@ fn set_for_xtask(variable: &str) -> bool {
             .any(|prefix| variable.starts_with(prefix))
 }
 
-/// The cargo that runs this, ready for arguments.
+/// A call of the cargo that runs this program.
 pub(crate) fn command() -> Command {
     let program = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let mut command = Command::new(program);
@@ -94,7 +94,7 @@ pub(crate) fn command() -> Command {
     command
 }
 
-/// Runs `command` and returns what it printed to standard output.
+/// Runs `command` and returns its standard output.
 pub(crate) fn output(command: &mut Command) -> Result<Vec<u8>, Error> {
     let program = command.get_program().display().to_string();
     let output = command
@@ -104,7 +104,7 @@ pub(crate) fn output(command: &mut Command) -> Result<Vec<u8>, Error> {
     if output.status.success() { Ok(output.stdout) } else { Err(Error::Program { program, status: output.status }) }
 }
 
-/// Runs `command` with its output on ours.
+/// Runs `command`, which inherits standard output and standard error.
 pub(crate) fn status(command: &mut Command) -> Result<(), Error> {
     let program = command.get_program().display().to_string();
     let status = command.status().map_err(|source| Error::Spawn { program: program.clone(), source })?;
@@ -116,7 +116,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_cargo_set_for_xtask_goes_and_what_the_user_set_stays() {
+    fn only_variables_that_cargo_sets_for_xtask_are_removed() {
         for gone in ["CARGO", "CARGO_PKG_NAME", "CARGO_MANIFEST_DIR", "CARGO_BIN_NAME"] {
             assert!(set_for_xtask(gone), "{gone}");
         }
@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn this_workspace_loads_and_has_this_package() {
+    fn the_metadata_of_this_workspace_loads() {
         let workspace = Workspace::load().expect("cargo metadata");
         assert!(workspace.packages.iter().any(|package| package.name == "xtask"));
         assert!(workspace.workspace_root.join("Cargo.toml").exists());

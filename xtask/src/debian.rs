@@ -1,11 +1,9 @@
-//! Files out of Debian's packages, of any architecture, without installing them.
+//! Files from Debian packages of any architecture, without installation.
 //!
-//! `apt-get` keeps its lists and downloads below the target directory here, so the system's own
-//! architectures and lists stay as they are; it verifies signatures as always. No rights are
-//! needed.
+//! `apt-get` keeps its lists and downloads in the target directory, so the system's own lists and
+//! architectures do not change. It verifies signatures as usual and needs no privileges.
 //!
-//! Not guaranteed: anything where there is no apt, or no network: then [`Archive::fetch`] is an
-//! error, and what needs the file is left out.
+//! Not guaranteed: that apt and the network are available. Without them [`Archive::fetch`] fails.
 
 use crate::cargo::{self, Workspace};
 use crate::error::Error;
@@ -13,17 +11,17 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// Where releases are that this system's apt does not name, and by what they are known to be
-/// Debian's.
+/// The mirror of releases for which the system's apt has no source.
 const MIRROR: &str = "http://deb.debian.org/debian";
+/// The keys that sign Debian's releases.
 const KEYRING: &str = "/usr/share/keyrings/debian-archive-keyring.gpg";
 
-/// Debian's packages for one architecture.
+/// The packages for one architecture.
 #[derive(Clone, Copy)]
 pub(crate) struct Archive<'a> {
     pub(crate) workspace: &'a Workspace,
     pub(crate) architecture: &'a str,
-    /// The release, such as `trixie`; that which this system's apt names, if none is said.
+    /// The release, such as `trixie`; by default that of the system's apt sources.
     pub(crate) suite: Option<&'a str>,
 }
 
@@ -33,17 +31,18 @@ impl Archive<'_> {
         self.workspace.target_directory.join("debian").join(name)
     }
 
-    /// Where a package's files lie once it was fetched.
+    /// The folder of a package's files after [`Self::fetch`].
     pub(crate) fn place(self, package: &str) -> PathBuf {
         self.folder().join(package)
     }
 
-    /// Fetches a package and takes out what matches `patterns` (as `tar --wildcards` has them, from
-    /// `./` on); returns the folder that it then lies in.
+    /// Downloads a package, and extracts the files that match `patterns` into the folder returned.
+    ///
+    /// Patterns are those of `tar --wildcards` and start at `./`.
     ///
     /// # Errors
-    /// [`Error::Program`], [`Error::Spawn`] when apt, dpkg or tar fails or is missing, or a pattern
-    /// matches nothing.
+    /// [`Error::Program`] or [`Error::Spawn`], if apt, dpkg or tar fails or is missing, or a
+    /// pattern matches no file.
     pub(crate) fn fetch(self, package: &str, patterns: &[&str]) -> Result<PathBuf, Error> {
         let folder = self.place(package);
         let _ = fs::remove_dir_all(&folder);
@@ -69,11 +68,12 @@ impl Archive<'_> {
         Ok(folder)
     }
 
-    /// The package on which another of these names depends by a name that begins with `prefix`,
-    /// such as the kernel of today.
+    /// The dependency of `package` whose name starts with `prefix`.
+    ///
+    /// It resolves a metapackage, such as that of the newest kernel.
     ///
     /// # Errors
-    /// As of [`Archive::fetch`]; [`Error::NoPackage`].
+    /// As [`Archive::fetch`], and [`Error::NoPackage`] without such a dependency.
     pub(crate) fn dependency(self, package: &str, prefix: &str) -> Result<String, Error> {
         let apt = Apt::new(self)?;
         let printed = cargo::output(apt.command("apt-cache").args(["depends", package]))?;
@@ -84,11 +84,11 @@ impl Archive<'_> {
     }
 }
 
-/// apt with lists of its own, up to date.
+/// apt with its own lists, which are up to date.
 struct Apt {
     architecture: String,
     folder: PathBuf,
-    /// Where it stands which archives there are, if not where the system has that.
+    /// The list of sources, unless the system's is used.
     sources: Option<PathBuf>,
 }
 
@@ -109,7 +109,7 @@ impl Apt {
                 fs::write(sources, line).map_err(Error::file(sources))?;
             }
             if let Err(error) = cargo::output(apt.get().arg("update")) {
-                // Half of the lists are worse than none: they would stay.
+                // The next run must not take incomplete lists for complete ones.
                 let _ = fs::remove_dir_all(&apt.folder);
                 return Err(error);
             }

@@ -1,10 +1,10 @@
-//! Why a task failed.
+//! The errors of tasks.
 
 use crate::toolchain::BareTarget;
 use std::io;
 use std::path::PathBuf;
 
-/// Why a task failed; one line for the user each.
+/// The error of a task, displayed to the user.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Error {
     /// No such command or option.
@@ -13,71 +13,71 @@ pub(crate) enum Error {
     /// A file could not be read or written.
     #[error("{}: {source}", path.display())]
     File {
-        /// Which.
+        /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// The error of the system.
         source: io::Error,
     },
     /// A program could not be started.
     #[error("cannot run {program}: {source}")]
     Spawn {
-        /// Which.
+        /// The program.
         program: String,
-        /// What the system said.
+        /// The error of the system.
         source: io::Error,
     },
-    /// A program ended badly.
+    /// A program failed.
     #[error("{program} failed ({status})")]
     Program {
-        /// Which.
+        /// The program.
         program: String,
-        /// How it ended.
+        /// Its exit status.
         status: std::process::ExitStatus,
     },
-    /// `cargo metadata` printed something else than it should.
+    /// The output of `cargo metadata` is malformed.
     #[error("cargo metadata: {0}")]
     Metadata(#[from] serde_json::Error),
-    /// `pagewright replay --json` wrote something else than it should.
+    /// The output of `pagewright replay --json` is malformed.
     #[error("pagewright replay: {0}")]
     Replay(serde_json::Error),
-    /// The handler for Ctrl-C was refused.
+    /// The handler for Ctrl-C could not be installed.
     #[error("cannot catch Ctrl-C: {0}")]
     Interrupt(#[from] ctrlc::Error),
-    /// A check found something; each finding has been printed.
+    /// A check has findings, which it has printed.
     #[error("{check}: {count} found")]
     Findings {
-        /// Which check.
+        /// The check.
         check: &'static str,
-        /// How many findings.
+        /// The number of findings.
         count: usize,
     },
-    /// Steps failed; each has been printed.
-    #[error("{0} of the steps failed")]
+    /// Steps failed, and their output has been printed.
+    #[error("{0} steps failed")]
     Steps(usize),
-    /// No toolchain on this machine builds for a bare-metal target.
+    /// No installed toolchain builds for a bare-metal target.
     #[error(
-        "no toolchain here builds for {0}\n  with rustup:  rustup target add {0}\n  on Debian:    cargo xtask setup   (or apt-get install {packages})",
+        "no installed toolchain builds for {0}\n  with rustup:  rustup target add {0}\n  on Debian:    cargo xtask setup   (or apt-get install {packages})",
         packages = crate::setup::BARE_METAL.join(" ")
     )]
     NoBareMetal(BareTarget),
-    /// What was linked is no ELF file for 64 bits with something to load.
-    #[error("{}: not an image that can be loaded", .0.display())]
+    /// The linked file is not a 64-bit ELF file with a loadable segment.
+    #[error("{}: not a loadable image", .0.display())]
     NoImage(PathBuf),
-    /// Debian has no such package, or not as it is expected.
-    #[error("{0}: no such package")]
+    /// Debian has no such package, or the package lacks a file.
+    #[error("{0}: no such package or file")]
     NoPackage(String),
-    /// Packages are missing and can't be installed from here.
-    #[error("to be installed by hand ({why}): {}", packages.join(" "))]
+    /// Packages are missing, and this task cannot install them.
+    #[error("install these packages by hand ({why}): {}", packages.join(" "))]
     InstallByHand {
-        /// The packages, by their Debian names.
+        /// The Debian packages.
         packages: Vec<&'static str>,
-        /// Why it isn't done here.
+        /// Why the task cannot install them.
         why: crate::setup::Refusal,
     },
 }
 
 impl Error {
-    /// An error about a file, for `map_err`.
+    /// Makes the error of a file, for `map_err`.
     pub(crate) fn file(path: impl Into<PathBuf>) -> impl FnOnce(io::Error) -> Self {
         let path = path.into();
         move |source| Self::File { path, source }

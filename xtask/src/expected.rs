@@ -1,9 +1,9 @@
-//! `cargo xtask expected`: what the programs of `cargo xtask boot` print and answer on Debian's
-//! Linux 6.1 in the same QEMU, recorded in `kernel/programs/expected`.
+//! `cargo xtask expected`: records the output of the programs of `cargo xtask boot` on Linux.
 //!
-//! Linux ([`crate::linux`]) is booted on one CPU.
+//! Runs each program on Debian's Linux 6.1 ([`crate::linux`]) in the same QEMU, on one CPU, and
+//! writes its output to `kernel/programs/expected`.
 //!
-//! Not guaranteed: the same version of Linux each time; Debian's newest 6.1 is taken.
+//! Not guaranteed: a fixed version of Linux. Each run uses Debian's newest 6.1.
 
 use crate::boot::cases::{CASES, Case, MACHINES, Machine};
 use crate::boot::pagewright;
@@ -14,10 +14,10 @@ use std::fs;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-/// Seconds for one program: Linux takes some to start.
+/// The time limit of a program in seconds, which includes Linux's boot.
 const LIMIT: &str = "900";
 
-/// Records everything, or the cases of these names.
+/// Records the cases with these names, or all cases.
 pub(crate) fn run(names: &[&str]) -> Result<(), Error> {
     if let Some(unknown) = names.iter().find(|name| !CASES.iter().any(|case| case.name == **name)) {
         return Err(Error::Usage(format!("expected {unknown}")));
@@ -37,28 +37,28 @@ pub(crate) fn run(names: &[&str]) -> Result<(), Error> {
                 return Err(Error::NoPackage(case.name.to_owned()));
             };
             let mut boot = boot(&pagewright, machine, case, &linux.arguments(&init, case.swap));
-            let (printed, status) = answer(boot.arg("--").arg(&program).args(case.arguments))?;
+            let (printed, status) = run_program(boot.arg("--").arg(&program).args(case.arguments))?;
             let path = case.expected(machine, &workspace.workspace_root);
             fs::write(&path, printed).map_err(Error::file(&path))?;
             println!("{}: status {status:?}", workspace.shown(&path).display());
             failed += usize::from(status != Some(case.status));
         }
     }
-    if failed == 0 { Ok(()) } else { Err(Error::Findings { check: "other statuses than expected", count: failed }) }
+    if failed == 0 { Ok(()) } else { Err(Error::Findings { check: "expected: wrong exit statuses", count: failed }) }
 }
 
-/// The command that boots it, without the program.
+/// The command that boots Linux, without the program.
 fn boot(pagewright: &Path, machine: &Machine, case: &Case, linux: &[String]) -> Command {
     let mut boot = Command::new(pagewright);
     boot.args(["boot", "--arch", machine.isa, "--mem", case.memory_on_linux, "--limit", LIMIT]).args(linux);
     boot
 }
 
-/// What a program printed, and the status that `init` told last.
-fn answer(boot: &mut Command) -> Result<(String, Option<i32>), Error> {
+/// The output of a program, and the exit status that `init` printed after it.
+fn run_program(boot: &mut Command) -> Result<(String, Option<i32>), Error> {
     let program = boot.get_program().display().to_string();
     let output = boot.stdin(Stdio::null()).output().map_err(|source| Error::Spawn { program, source })?;
-    // The terminal's line ends.
+    // The terminal ends lines with CR LF.
     let text = String::from_utf8_lossy(&output.stdout).replace('\r', "");
     Ok(match text.rsplit_once("\nstatus ") {
         Some((printed, status)) => (printed.to_owned(), status.trim().parse().ok()),

@@ -1,10 +1,10 @@
-//! `cargo xtask kernel`: the kernel's image, as a loader wants it.
+//! `cargo xtask kernel`: builds the kernel's image in the form that the loader needs.
 //!
-//! `kernel/` is a workspace of its own and is built where it stands, because its linker flags are
-//! in its `.cargo`. x86-64's image is the ELF file with its PVH note. arm64's is flat: QEMU passes
-//! device tree and initramfs only to what has Linux's header.
+//! `kernel/` is a workspace of its own, and cargo runs in it, because its `.cargo` has the linker
+//! flags. The image for x86-64 is the ELF file with its PVH note. The image for arm64 is flat with
+//! Linux's header, because QEMU passes the device tree and the initramfs only to such an image.
 //!
-//! Not guaranteed: that it boots; [`crate::boot`] shows that.
+//! Not guaranteed: that the image boots. [`crate::boot`] tests that.
 
 use crate::cargo::{self, Workspace};
 use crate::error::Error;
@@ -12,36 +12,39 @@ use crate::toolchain::{self, BareTarget};
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// What an image can have beside the kernel: mistakes, of which `plant=NAME` on its command line
-/// chooses one; and the oracle, which judges its counts.
-const EXTRAS: [&str; 2] = ["planted", "oracle"];
+/// The optional features of an image.
+///
+/// `planted`: bugs, one of which `plant=NAME` on the kernel's command line chooses. `oracle`: the
+/// judge of its counts.
+const FEATURES: [&str; 2] = ["planted", "oracle"];
 
-/// Builds and prints the path of the image, which has these extras.
-pub(crate) fn run(isa: &str, extras: &[&str]) -> Result<(), Error> {
+/// Builds the image with these features, and prints its path.
+pub(crate) fn run(isa: &str, features: &[&str]) -> Result<(), Error> {
     let target = match isa {
         "x86-64" => BareTarget::X86_64,
         "arm64" => BareTarget::Aarch64,
         other => return Err(Error::Usage(format!("kernel {other}"))),
     };
-    if extras.iter().any(|extra| !EXTRAS.contains(extra)) {
-        return Err(Error::Usage(format!("kernel {isa} {}", extras.join(" "))));
+    if features.iter().any(|feature| !FEATURES.contains(feature)) {
+        return Err(Error::Usage(format!("kernel {isa} {}", features.join(" "))));
     }
-    println!("{}", build(target, extras)?.display());
+    println!("{}", build(target, features)?.display());
     Ok(())
 }
 
-/// Builds the image.
-pub(crate) fn build(target: BareTarget, extras: &[&str]) -> Result<PathBuf, Error> {
+/// Builds the image and returns its path.
+pub(crate) fn build(target: BareTarget, features: &[&str]) -> Result<PathBuf, Error> {
     let workspace = Workspace::load()?;
     let toolchain = toolchain::probe(target)?;
     let folder = workspace.target_directory.join("kernel");
     let mut build = toolchain.cargo("build", target, &folder)?;
     build.args(["--release", "--locked", "--package", "pagewright-kernel"]);
-    build.args(["--features", &extras.join(",")]);
+    build.args(["--features", &features.join(",")]);
     build.args(["--message-format", "json-render-diagnostics"]);
     let messages = cargo::output(build.current_dir(workspace.workspace_root.join("kernel")))?;
     let linked = executable(&messages)?;
-    let name: String = EXTRAS.iter().filter(|extra| extras.contains(extra)).map(|extra| format!("-{extra}")).collect();
+    let name: String =
+        FEATURES.iter().filter(|feature| features.contains(feature)).map(|feature| format!("-{feature}")).collect();
     let image = folder.join(format!("pagewright-{target}{name}"));
     let bytes = fs::read(&linked).map_err(Error::file(&linked))?;
     let bytes = match target {
@@ -52,7 +55,7 @@ pub(crate) fn build(target: BareTarget, extras: &[&str]) -> Result<PathBuf, Erro
     Ok(image)
 }
 
-/// The program among what cargo says that it has built.
+/// The executable among cargo's messages.
 fn executable(messages: &[u8]) -> Result<PathBuf, Error> {
     let lines = messages.split(|byte| *byte == b'\n').filter(|line| !line.is_empty());
     let mut found = None;
@@ -63,7 +66,7 @@ fn executable(messages: &[u8]) -> Result<PathBuf, Error> {
     found.ok_or_else(|| Error::NoImage(Path::new("kernel").to_owned()))
 }
 
-/// What an ELF file's segments put into memory, from the lowest physical address on.
+/// The memory image of an ELF file's segments, from the lowest physical address.
 fn flat(elf: &[u8]) -> Option<Vec<u8>> {
     const LOAD: u64 = 1;
     let number = |at: usize, len: usize| {
@@ -93,7 +96,7 @@ fn flat(elf: &[u8]) -> Option<Vec<u8>> {
 mod tests {
     use super::*;
 
-    /// A file with two segments, the second at the lower address.
+    /// An ELF file with two segments, the second at the lower address.
     fn elf() -> Vec<u8> {
         let mut elf = vec![0; 64 + 2 * 56];
         elf[32] = 64;
@@ -112,9 +115,9 @@ mod tests {
     }
 
     #[test]
-    fn segments_lie_at_their_distance_from_the_lowest() {
+    fn segments_keep_their_distance_from_the_lowest_address() {
         assert_eq!(flat(&elf()), Some(vec![1, 2, 0, 0, 3, 4]));
-        assert_eq!(flat(&elf()[..100]), None, "a header is cut off");
+        assert_eq!(flat(&elf()[..100]), None, "a program header is truncated");
         assert_eq!(flat(b"text"), None);
     }
 }

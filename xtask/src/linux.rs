@@ -1,9 +1,9 @@
-//! Debian's Linux for machines in a cloud, the smaller one, and what it needs to swap to zram.
+//! Debian's Linux for cloud machines, the smaller one, and its modules for swap on zram.
 //!
-//! It is booted by `pagewright boot` as our own kernel is, with `kernel/programs/init.c` as its
-//! first program.
+//! `pagewright boot` boots it as it boots Pagewright's kernel, with `kernel/programs/init.c` as
+//! init.
 //!
-//! Not guaranteed: the same version each time; a release's newest is taken.
+//! Not guaranteed: a fixed version. Each run uses the newest kernel of a release.
 
 use crate::boot::cases::Swap;
 use crate::cargo::Workspace;
@@ -13,26 +13,28 @@ use crate::toolchain::BareTarget;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Words for Linux: the serial line, and nothing on it that the program didn't print.
+/// The kernel command line: a serial console that shows only the output of the program.
 const WORDS: &str = "console=ttyS0 console=ttyAMA0 quiet loglevel=0 rdinit=/init";
-/// What zram needs, in the order of dependence.
+/// The modules that zram needs, dependencies first.
 ///
-/// Where it compresses by the kernel's crypto interface, that is `lz4`.
+/// `lz4` is the compressor for versions of zram that use the crypto interface.
 const MODULES: [&str; 5] = ["zsmalloc", "lz4_compress", "lz4hc_compress", "lz4", "zram"];
 
-/// A Linux.
+/// A Linux kernel.
 pub(crate) struct Linux {
-    /// Debian's name for it.
+    /// The name of its Debian package.
     pub(crate) package: String,
     image: PathBuf,
     modules: Vec<PathBuf>,
 }
 
 impl Linux {
-    /// The newest of a version, such as `6.1`, from a release of Debian or the one that runs here.
+    /// Downloads the newest kernel of a version, such as `6.1`, from a release of Debian.
+    ///
+    /// Without a `suite`, from the release of the system's apt sources.
     ///
     /// # Errors
-    /// As of [`Archive::fetch`] and [`Archive::dependency`].
+    /// As [`Archive::fetch`] and [`Archive::dependency`].
     pub(crate) fn fetch(
         workspace: &Workspace,
         target: BareTarget,
@@ -54,10 +56,10 @@ impl Linux {
         Ok(Self { image: named("vmlinuz-")?, package, modules })
     }
 
-    /// What `pagewright boot` is told.
+    /// The arguments of `pagewright boot` for this kernel.
     ///
-    /// Where there is something to swap to, its first program finds what zram needs, in the order
-    /// of names; words that Linux does not know are that program's environment.
+    /// With a swap device, the initramfs has the modules of zram, which init loads in the order of
+    /// their names. Linux passes unknown words of the command line to init as its environment.
     pub(crate) fn arguments(&self, init: &Path, swap: Swap) -> Vec<String> {
         let words = if matches!(swap, Swap::On(_)) { format!("{WORDS} swap_to=zram0") } else { WORDS.to_owned() };
         let mut arguments = vec!["--append".to_owned(), words];
@@ -72,7 +74,7 @@ impl Linux {
     }
 }
 
-/// The file below `folder` whose name begins so.
+/// A file in the tree of `folder` whose name starts with `prefix`.
 fn found(folder: &Path, prefix: &str) -> Option<PathBuf> {
     fs::read_dir(folder).ok()?.flatten().find_map(|entry| {
         let (path, name) = (entry.path(), entry.file_name());

@@ -1,12 +1,12 @@
-//! `cargo xtask`: everything that is done to this repository, by hand or by CI, in one place.
+//! `cargo xtask`: the tasks of this repository, for developers and for CI.
 //!
-//! One command per file: [`test`], [`soak`], [`arrows`], [`tidy`], [`no_std`], [`repeat`],
-//! [`kernel`], [`boot`], [`expected`], [`pageout`], [`setup`]. What they share: [`cargo`] (the
-//! workspace and nested cargo), [`step`] (a command with a time limit and a count), [`source`]
-//! (reading Rust source), [`toolchain`] (who can build for bare metal), [`debian`] (files out of
-//! packages), [`linux`] (the kernel among them).
+//! One command per module: [`test`], [`soak`], [`arrows`], [`tidy`], [`no_std`], [`repeat`],
+//! [`kernel`], [`boot`], [`expected`], [`pageout`], [`setup`]. They share [`cargo`] (the workspace
+//! and nested cargo), [`step`] (a command with a time limit and a count), [`source`] (Rust source
+//! files), [`toolchain`] (toolchains for bare metal), [`debian`] (files from packages) and
+//! [`linux`] (Debian's Linux kernels).
 //!
-//! Not guaranteed: Windows. Steps are stopped by process group, so a Unix is needed.
+//! Not guaranteed: Windows. A step is stopped with its process group, which needs a Unix.
 #![forbid(unsafe_code)]
 
 mod arrows;
@@ -34,19 +34,25 @@ use std::process::ExitCode;
 const USAGE: &str = "\
 usage: cargo xtask COMMAND
 
-  test            all tests, each step with its time and result (minutes)
-  soak            the long tests (hours)
-  arrows          dependencies between crates against the table of allowed ones
-  tidy [--write]  lengths, openings, leftovers, invariants, generated documents (--write makes the latter)
-  no-std          checks the library crates for bare metal, both instruction sets
-  kernel A [planted] [oracle]  builds the kernel for x86-64 or arm64 and prints where it is; with bugs that can be chosen at boot, with
-                  the judge of its counts
-  boot [planted]  boots it and runs programs on it, both instruction sets, one CPU and four (minutes); with mistakes that must be noticed
-  expected [NAME] runs the same programs on Debian's Linux and records what they print (minutes; fetches the kernels)
-  pageout         counts what paging out costs in barriers and invalidations on Debian's Linux 6.1 and 6.12 for arm64 and here (a minute;
-                  fetches the kernels)
-  repeat [quick]  replays every capture, or the smaller half, twice and compares (seconds)
-  setup           installs what the above need (Debian, as root), or says what to install";
+  test                 run all tests, and print the time and result of each step (minutes)
+  soak                 run the long tests (hours)
+  arrows               check the dependencies between crates against the table of allowed ones
+  tidy [--write]       check lengths, names, prose, invariants and generated documents;
+                       --write generates the documents
+  no-std               check the library crates for bare metal, on both instruction sets
+  kernel ISA [planted] [oracle]
+                       build the kernel for x86-64 or arm64 and print the path of the image;
+                       planted: with bugs that can be chosen at boot; oracle: with the judge of
+                       its counts
+  boot [planted]       run programs on the kernel in QEMU, on both instruction sets, on one CPU
+                       and on four (minutes); planted: also with bugs that must be detected
+  expected [NAME...]   run the same programs on Debian's Linux and record their output (minutes;
+                       downloads kernels)
+  pageout              count the barriers and invalidations of a page-out on arm64, on Debian's
+                       Linux 6.1 and 6.12 and on Pagewright (a minute; downloads kernels)
+  repeat [quick]       replay every capture twice and compare; quick: the smaller half (seconds)
+  setup                install the packages that the other commands need (on Debian, as root), or
+                       name them";
 
 fn main() -> ExitCode {
     let words: Vec<String> = std::env::args().skip(1).collect();
@@ -71,7 +77,7 @@ fn run(words: &[&str]) -> Result<(), Error> {
         ["tidy"] => tidy::run(tidy::Generated::Compare),
         ["tidy", "--write"] => tidy::run(tidy::Generated::Write),
         ["no-std"] => no_std::run(),
-        ["kernel", isa, extras @ ..] => kernel::run(isa, extras),
+        ["kernel", isa, features @ ..] => kernel::run(isa, features),
         ["boot"] => boot::run(boot::Extent::Programs),
         ["boot", "planted"] => boot::run(boot::Extent::Planted),
         ["expected", names @ ..] => expected::run(names),

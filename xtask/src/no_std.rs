@@ -1,14 +1,14 @@
-//! `cargo xtask no-std`: the library crates checked for bare metal, both instruction sets.
+//! `cargo xtask no-std`: checks the library crates for bare metal, on both instruction sets.
 //!
-//! A dependency that needs an operating system fails here. Code is made of them when the kernel is
-//! built.
+//! A dependency that needs an operating system fails the check. `cargo xtask kernel` generates
+//! code.
 
 use crate::arrows::rules;
 use crate::cargo::{self, Workspace};
 use crate::error::Error;
 use crate::toolchain::{self, BareTarget};
 
-/// Checks for each target in turn.
+/// Runs `cargo check` for each target.
 pub(crate) fn run() -> Result<(), Error> {
     let workspace = Workspace::load()?;
     for target in BareTarget::ALL {

@@ -1,12 +1,13 @@
-//! `cargo xtask pageout`: barriers and TLB invalidations that arm64 executes for each page that the
-//! batched-shootdown series' program pages out, on Debian's Linux 6.1 and 6.12 and on our kernel in
-//! QEMU, recorded in `docs/linux-pageout.md`. Between the two, Linux began to batch reclaim's
-//! flushes on arm64.
+//! `cargo xtask pageout`: the barriers and TLB invalidations per page-out on arm64.
 //!
-//! The program is `kernel/programs/pageout.c`, what counts is `kernel/plugin/flushes.c`, and
-//! `kernel/programs/init.c` makes zram Linux's swap.
+//! Runs the program of Linux's batched-shootdown series in QEMU, on Debian's Linux 6.1 and 6.12 and
+//! on Pagewright's kernel, and writes `docs/linux-pageout.md`. Between these two versions Linux
+//! began to batch the flushes of reclaim on arm64.
 //!
-//! Not guaranteed: the same version of Linux each time; each release's newest is taken.
+//! `kernel/programs/pageout.c` is the program, `kernel/plugin/flushes.c` counts, and
+//! `kernel/programs/init.c` sets up zram as Linux's swap.
+//!
+//! Not guaranteed: a fixed version of Linux. Each run uses the newest kernel of each release.
 
 use crate::boot::cases::{MACHINES, Machine, Swap};
 use crate::boot::pagewright;
@@ -22,15 +23,15 @@ use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
 const PAGE: &str = "docs/linux-pageout.md";
-/// Debian's releases, with their versions of Linux.
+/// Releases of Debian, and their versions of Linux.
 const RELEASES: [(&str, &str); 2] = [("bookworm", "6.1"), ("trixie", "6.12")];
-/// Ours, by default and with a setting.
+/// Pagewright, with the default settings and with another one.
 const OURS: [(&str, Option<&str>); 2] = [("Pagewright", None), ("Pagewright, `tlb_batch=2`", Some("tlb_batch=2"))];
 const CPUS: [&str; 2] = ["1", "4"];
 const ROUNDS: u64 = 16;
-/// Pages of the program's megabyte.
+/// The pages that the program pages out in each round.
 const PAGES: u64 = 256;
-/// What is shown, by the plugin's names.
+/// The plugin's names of the counts, and the titles of their columns.
 const SHOWN: [(&str, &str); 6] = [
     ("waits", "waits"),
     ("dsb_ish", "DSB ISH"),
@@ -62,7 +63,7 @@ Linux 6.12 also flushes the whole space once or twice a round, beside its batche
 (`flush_tlb_batched_pending`).
 ";
 
-/// Boots everything and writes the page.
+/// Boots each kernel and writes the page.
 pub(crate) fn run() -> Result<(), Error> {
     let workspace = Workspace::load()?;
     let machine = MACHINES.iter().find(|machine| machine.target == BareTarget::Aarch64);
@@ -73,8 +74,8 @@ pub(crate) fn run() -> Result<(), Error> {
     for (suite, version) in RELEASES {
         let linux = Linux::fetch(&workspace, BareTarget::Aarch64, Some(suite), version)?;
         let mut arguments = linux.arguments(&bench.init, Swap::On("64M"));
-        // Its own clock must not depend on how busy this computer is; ours spins where Linux
-        // sleeps, which counted instructions don't let pass.
+        // `--count` makes Linux's clock independent of the load of this computer. Pagewright spins
+        // where Linux sleeps, and no time would pass for it.
         arguments.push("--count".to_owned());
         kernels.push((linux.package.replace("linux-image-", "Linux "), arguments));
     }
@@ -106,13 +107,13 @@ pub(crate) fn run() -> Result<(), Error> {
     Ok(())
 }
 
-/// What all boots need.
+/// The files that every boot needs.
 struct Bench {
     pagewright: PathBuf,
     program: PathBuf,
     init: PathBuf,
     plugin: PathBuf,
-    /// Where the plugin writes.
+    /// The output of the plugin.
     counts: PathBuf,
 }
 
@@ -134,7 +135,7 @@ impl Bench {
         })
     }
 
-    /// What is executed in all rounds.
+    /// Counts what the machine executes in all rounds.
     fn count(&self, cpus: &str, kernel: &[String]) -> Result<BTreeMap<String, u64>, Error> {
         let mut boot = Command::new(&self.pagewright);
         boot.args(["boot", "--arch", "arm64", "--cpus", cpus, "--mem", "512M", "--limit", "300"]);
@@ -146,7 +147,7 @@ impl Bench {
         let counted = fs::read_to_string(&self.counts).map_err(Error::file(&self.counts))?;
         let mut marks = counted.lines().map(mark);
         match (marks.next(), marks.next()) {
-            // A program that paged nothing out proves nothing.
+            // Counts are valid only if the program paged everything out.
             (Some(begin), Some(end)) if printed.matches(&format!("resident 0 of {PAGES}")).count() == 2 => {
                 let since = |(name, count): (String, u64)| {
                     let before = begin.get(&name).copied().unwrap_or(0);
@@ -156,13 +157,13 @@ impl Bench {
             }
             _ => {
                 eprintln!("{printed}{}", String::from_utf8_lossy(&output.stderr));
-                Err(Error::Findings { check: "pageout: programs without an answer", count: 1 })
+                Err(Error::Findings { check: "pageout: programs that failed", count: 1 })
             }
         }
     }
 }
 
-/// A line of the plugin: `mark NAME=COUNT …`.
+/// Parses a line of the plugin's output: `mark NAME=COUNT …`.
 fn mark(line: &str) -> BTreeMap<String, u64> {
     let pairs = line.split(' ').filter_map(|word| word.split_once('='));
     pairs.filter_map(|(name, count)| Some((name.to_owned(), count.parse().ok()?))).collect()
@@ -173,7 +174,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_mark_has_every_count_under_its_name() {
+    fn a_mark_yields_its_counts_by_name() {
         let counts = mark("mark dsb_ish=12 waits=3 odd");
         assert_eq!(counts.get("dsb_ish"), Some(&12));
         assert_eq!((counts.get("waits"), counts.len()), (Some(&3), 2));

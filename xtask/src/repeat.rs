@@ -1,8 +1,9 @@
-//! `cargo xtask repeat`: every shipped capture replayed twice, in two processes, on each
-//! instruction set; the same seed must give the same JSON, all but `measured`. `repeat quick` takes
-//! the smaller half of them.
+//! `cargo xtask repeat`: a replay with the same seed gives the same figures.
 //!
-//! Not guaranteed: the same on another machine; there the test run repeats it.
+//! Replays each shipped capture twice, in two processes, on each instruction set, and compares the
+//! JSON without `measured`. `repeat quick` takes the smaller half of the captures.
+//!
+//! Not guaranteed: the same figures on another machine.
 
 use crate::cargo::{self, Workspace};
 use crate::error::Error;
@@ -11,19 +12,19 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// As `--arch` names them.
+/// The values of `--arch`.
 const ARCHS: [&str; 2] = ["x86-64", "arm64"];
 
-/// How many captures are replayed.
+/// The captures to replay.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Extent {
-    /// The smaller half: minutes are counted.
+    /// The smaller half.
     Quick,
-    /// Each.
+    /// All.
     All,
 }
 
-/// The captures in a folder, the smallest first.
+/// The captures in a folder, in ascending size.
 fn captures_in(folder: &Path, extent: Extent) -> Result<Vec<PathBuf>, Error> {
     let mut captures = Vec::new();
     for entry in fs::read_dir(folder).map_err(Error::file(folder))? {
@@ -39,7 +40,7 @@ fn captures_in(folder: &Path, extent: Extent) -> Result<Vec<PathBuf>, Error> {
     Ok(captures.into_iter().map(|(_, path)| path).collect())
 }
 
-/// Replays and compares.
+/// Replays each capture twice, and prints those whose figures differ.
 pub(crate) fn run(extent: Extent) -> Result<(), Error> {
     let workspace = Workspace::load()?;
     let mut build = cargo::command();
@@ -61,7 +62,7 @@ pub(crate) fn run(extent: Extent) -> Result<(), Error> {
     if different == 0 { Ok(()) } else { Err(Error::Findings { check: "repeat", count: different }) }
 }
 
-/// What one replay wrote, without what a clock measured.
+/// The JSON of one replay, without the measured times.
 fn replayed(program: &Path, capture: &Path, arch: &str, json: &Path) -> Result<Value, Error> {
     let mut replay = Command::new(program);
     replay.arg("replay").arg(capture).args(["--arch", arch, "--seed", "1", "--json"]).arg(json).stdout(Stdio::null());
@@ -86,7 +87,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn only_what_was_measured_may_differ() {
+    fn measured_times_are_not_compared() {
         let mut one = json!({"schema": 1, "runs": [{"counters": {"pgfault": 1}, "measured": {"seconds": 0.1}}]});
         let mut other = json!({"schema": 1, "runs": [{"counters": {"pgfault": 1}, "measured": {"seconds": 0.2}}]});
         assert_ne!(one, other);

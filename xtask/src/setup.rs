@@ -1,6 +1,6 @@
-//! `cargo xtask setup`: what the other tasks need from the system.
+//! `cargo xtask setup`: installs the packages that the other tasks need.
 //!
-//! Installs on Debian as root, names the packages elsewhere. What is there already is left alone.
+//! It installs missing packages on Debian as root, and otherwise names them.
 
 use crate::cargo::{self, Workspace};
 use crate::debian::Archive;
@@ -10,11 +10,13 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// What builds for bare metal where rustup has no target for it: a toolchain with library source,
-/// and a linker.
+/// The packages of a toolchain with library source and of a linker.
+///
+/// They build for bare metal if rustup has no such target.
 pub(crate) const BARE_METAL: [&str; 4] = ["rustc-web", "cargo-web", "rust-web-src", "lld"];
-/// Programs, and the packages that have them: what records captures; what boots the kernel; what
-/// compiles the programs that it runs.
+/// Programs, and their packages.
+///
+/// They record captures, boot the kernel, and compile the programs that run on it.
 const PROGRAMS: [(&str, &str); 6] = [
     ("valgrind", "valgrind"),
     ("qemu-system-x86_64", "qemu-system-x86"),
@@ -23,30 +25,30 @@ const PROGRAMS: [(&str, &str); 6] = [
     ("aarch64-linux-gnu-gcc", "gcc-aarch64-linux-gnu"),
     ("busybox", "busybox-static"),
 ];
-/// What comes without a program on the path: the static C library for arm64.
+/// The static C library for arm64, and its package.
 const ARM_LIBC: (&str, &str) = ("/usr/aarch64-linux-gnu/lib/libc.a", "libc6-dev-arm64-cross");
-/// busybox for arm64 can't be installed beside this machine's own; it is taken out of its package.
+/// busybox for arm64, which is extracted from its package: the host's own is installed.
 const ARM_BUSYBOX: (&str, &str, &str) = ("arm64", "busybox-static", "bin/busybox");
 
-/// Why packages are not installed from here.
+/// Why this task cannot install packages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Refusal {
     /// The system has no apt.
     NotDebian,
-    /// The user may not install.
+    /// The user is not root.
     NotRoot,
 }
 
 impl fmt::Display for Refusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::NotDebian => "this is not Debian; the names are Debian's",
-            Self::NotRoot => "only root may install",
+            Self::NotDebian => "this is not Debian; the names are those of Debian",
+            Self::NotRoot => "only root can install packages",
         })
     }
 }
 
-/// Installs what is missing, or says what it is.
+/// Installs the missing packages, or returns an error that names them.
 pub(crate) fn run() -> Result<(), Error> {
     let packages = missing();
     if packages.is_empty() {
@@ -59,15 +61,15 @@ pub(crate) fn run() -> Result<(), Error> {
         let (architecture, package, file) = ARM_BUSYBOX;
         println!("setup: fetching {package} for {architecture}");
         let archive = Archive { workspace: &workspace, architecture, suite: None };
-        // Without it one program stays untested on arm64, and `boot` says so.
+        // Not an error: `boot` then skips the programs of busybox on arm64, and prints that.
         if let Err(error) = archive.fetch(package, &[&format!("./{file}")]) {
-            println!("setup: {package} for {architecture} is not to be had: {error}");
+            println!("setup: cannot fetch {package} for {architecture}: {error}");
         }
     }
     Ok(())
 }
 
-/// busybox for arm64, if it was fetched.
+/// The path of busybox for arm64, if it was fetched.
 pub(crate) fn arm_busybox(workspace: &Workspace) -> Option<PathBuf> {
     let (architecture, package, file) = ARM_BUSYBOX;
     let archive = Archive { workspace, architecture, suite: None };
@@ -100,11 +102,12 @@ fn missing() -> Vec<&'static str> {
     packages
 }
 
+/// Whether a program is on the path.
 pub(crate) fn on_path(program: &str) -> bool {
     self::program(program).is_some()
 }
 
-/// Where a program of this system is.
+/// The path of a program of this system.
 pub(crate) fn program(name: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     std::env::split_paths(&path).map(|folder| folder.join(name)).find(|file| file.is_file())
@@ -125,7 +128,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn programs_are_looked_for_on_the_path() {
+    fn programs_are_searched_on_the_path() {
         assert!(on_path("sh"));
         assert!(!on_path("no-program-has-this-name"));
     }

@@ -1,6 +1,6 @@
-//! `cargo xtask soak`: the tests that look longer for what the quick ones may miss.
+//! `cargo xtask soak`: tests that search for hours, where `cargo xtask test` searches for minutes.
 //!
-//! Hours; stop it when you like.
+//! It can be stopped at any time.
 
 use crate::cargo::{self, Workspace};
 use crate::error::Error;
@@ -8,14 +8,14 @@ use crate::step::{self, Step};
 use std::time::Duration;
 
 const HOUR: Duration = Duration::from_secs(3600);
-/// Cases of each property; the quick run has 256.
+/// The cases of each property; `cargo xtask test` runs 256.
 const CASES: &str = "200000";
 
-/// Accesses of random programs, on each instruction set.
+/// The accesses of random programs, on each instruction set.
 const STEPS: &str = "100000000";
-/// Different schedules of random programs, on each instruction set.
+/// The different schedules of random programs, on each instruction set.
 const SCHEDULES: &str = "100000";
-/// Operations that are compared with Linux; the quick run has 100 000.
+/// The operations that are compared with Linux; `cargo xtask test` compares 100,000.
 const BESIDE_LINUX: &str = "10000000";
 
 /// Runs the steps.
@@ -26,9 +26,9 @@ pub(crate) fn run() -> Result<(), Error> {
         .args(["test", "--workspace", "--lib", "--tests", "--no-fail-fast"])
         .current_dir(&workspace.workspace_root)
         .env("PROPTEST_CASES", CASES)
-        // The quick run's allowance of rejected cases, in proportion.
+        // Scaled with the number of cases.
         .env("PROPTEST_MAX_GLOBAL_REJECTS", CASES)
-        // Long enough to shrink what a run of this length finds.
+        // Enough to minimise a failing case of this many.
         .env("PROPTEST_MAX_SHRINK_ITERS", "1000000");
     let mut stream = cargo::command();
     stream
@@ -78,12 +78,12 @@ pub(crate) fn run() -> Result<(), Error> {
     boot.args(["xtask", "boot", "planted"]).current_dir(&workspace.workspace_root);
     step::run(vec![
         Step { name: "random programs under the oracle", command: random, limit: 2 * HOUR },
-        Step { name: "ten million random operations of every memory call", command: calls, limit: HOUR },
-        Step { name: "races with page-outs, a hundred times as many schedules", command: swap, limit: HOUR },
-        Step { name: "the same seed, the same figures, all captures", command: repeat, limit: HOUR },
-        Step { name: "a capture of 10 GB in constant memory", command: stream, limit: HOUR },
-        Step { name: "programs on the kernel in QEMU, and bugs planted in it", command: boot, limit: HOUR },
-        Step { name: "10 000 000 operations here and on Linux", command: beside_linux, limit: HOUR },
-        Step { name: "properties, 200 000 cases each", command: properties, limit: 4 * HOUR },
+        Step { name: "10,000,000 random operations of every memory call", command: calls, limit: HOUR },
+        Step { name: "races with page-outs, in 100 times as many schedules", command: swap, limit: HOUR },
+        Step { name: "all captures give the same figures for the same seed", command: repeat, limit: HOUR },
+        Step { name: "a capture of 10 GB replays in constant memory", command: stream, limit: HOUR },
+        Step { name: "programs on the kernel in QEMU, also with planted bugs", command: boot, limit: HOUR },
+        Step { name: "10,000,000 operations match Linux", command: beside_linux, limit: HOUR },
+        Step { name: "properties, 200,000 cases each", command: properties, limit: 4 * HOUR },
     ])
 }

@@ -1,11 +1,10 @@
-//! Steps: commands run one after the other, each under a heading, with a time limit and a count of
-//! what passed.
+//! Steps: commands that run one after the other, each with a time limit and a count of tests.
 //!
-//! A step's standard output is kept and shown only when the step fails; its standard error (cargo's
-//! progress) is shown as it comes. Each step is a process group of its own, so that at its time
-//! limit, and at Ctrl-C, everything it started is stopped.
+//! A step's standard output is shown only if the step fails; its standard error, such as cargo's
+//! progress, is shown at once. Each step is a process group of its own, so the time limit and
+//! Ctrl-C stop every process that it has started.
 //!
-//! Not guaranteed: an end to what leaves the process group.
+//! Not guaranteed: the end of a process that leaves the process group.
 
 use crate::error::Error;
 use nix::sys::signal::{Signal, killpg};
@@ -17,44 +16,44 @@ use std::sync::atomic::{AtomicI32, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// How often a running step is looked at.
-const LOOK: Duration = Duration::from_millis(50);
-/// The shell's exit status after SIGINT.
+/// The interval at which a running step is polled.
+const POLL: Duration = Duration::from_millis(50);
+/// The exit status of a shell after SIGINT.
 const INTERRUPTED: i32 = 130;
 
-/// Process group of the running step; 0 when none runs.
+/// The process group of the running step, or 0.
 static RUNNING: AtomicI32 = AtomicI32::new(0);
 
-/// Something to be run.
+/// A command to run.
 pub(crate) struct Step {
     /// The heading.
     pub(crate) name: &'static str,
-    /// What is run.
+    /// The command.
     pub(crate) command: Command,
-    /// When it is stopped and counts as failed.
+    /// The time after which the step is stopped and fails.
     pub(crate) limit: Duration,
 }
 
-/// What was counted: tests where a step ran tests, else steps.
+/// The number of tests that passed and failed; a step without tests counts as one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Count {
-    /// How many passed.
+    /// Passed.
     pub(crate) passed: usize,
-    /// How many failed.
+    /// Failed.
     pub(crate) failed: usize,
 }
 
-/// How a step ended.
+/// The end of a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum End {
     Exit(ExitStatus),
     TimeLimit,
 }
 
-/// Runs `steps` in order, all of them whatever fails, and prints the count last.
+/// Runs all `steps` in order, even if one fails, and prints the total count.
 ///
 /// # Errors
-/// [`Error::Steps`] when one failed; [`Error::Spawn`] when one could not be started.
+/// [`Error::Steps`], if a step failed; [`Error::Spawn`], if one could not be started.
 pub(crate) fn run(steps: Vec<Step>) -> Result<(), Error> {
     ctrlc::set_handler(|| {
         stop(RUNNING.load(Ordering::SeqCst));
@@ -64,7 +63,7 @@ pub(crate) fn run(steps: Vec<Step>) -> Result<(), Error> {
     let (mut total, mut failed_steps) = (Count::default(), 0);
     for step in steps {
         println!("==== {}", step.name);
-        let (count, good) = one(step)?;
+        let (count, good) = run_step(step)?;
         total.passed += count.passed;
         total.failed += count.failed;
         failed_steps += usize::from(!good);
@@ -74,7 +73,7 @@ pub(crate) fn run(steps: Vec<Step>) -> Result<(), Error> {
     if failed_steps == 0 { Ok(()) } else { Err(Error::Steps(failed_steps)) }
 }
 
-fn one(mut step: Step) -> Result<(Count, bool), Error> {
+fn run_step(mut step: Step) -> Result<(Count, bool), Error> {
     let start = Instant::now();
     let program = step.command.get_program().display().to_string();
     let mut child = step
@@ -121,20 +120,21 @@ fn wait(child: &mut Child, group: i32, deadline: Instant) -> std::io::Result<End
             child.wait()?;
             return Ok(End::TimeLimit);
         }
-        thread::sleep(LOOK);
+        thread::sleep(POLL);
     }
 }
 
 fn stop(group: i32) {
     if group > 0 {
-        // It fails only when the group is gone already.
+        // It fails only if the group has already ended.
         let _ = killpg(Pid::from_raw(group), Signal::SIGKILL);
     }
 }
 
-/// Counts libtest's lines in what a step printed; its summaries would miss the tests of a program
-/// that died before it printed one. A step without tests counts as one, and a failed step counts at
-/// least one failure.
+/// Counts the tests in the output of a step.
+///
+/// It counts libtest's lines and not its summaries, because a program that crashes prints none. A
+/// step without tests counts as one, and a failed step has at least one failure.
 fn count(printed: &str, good: bool) -> Count {
     let ended = |how: &str| printed.lines().filter(|line| line.starts_with("test ") && line.ends_with(how)).count();
     let mut count = Count { passed: ended(" ... ok"), failed: ended(" ... FAILED") };
@@ -160,33 +160,29 @@ mod tests {
     const MINUTE: Duration = Duration::from_secs(60);
 
     #[test]
-    fn tests_are_added_up_and_other_steps_count_as_one() {
+    fn tests_are_counted_and_other_steps_count_as_one() {
         let printed = "running 3 tests\ntest a::b ... ok\ntest c - should panic ... ok\ntest d ... ignored\n\
                        test result: ok. 2 passed; 0 failed; 1 ignored\n\
                        running 2 tests\ntest e ... FAILED\ntest f ... ok\n";
         assert_eq!(count(printed, false), Count { passed: 3, failed: 1 });
         assert_eq!(count("built", true), Count { passed: 1, failed: 0 });
         assert_eq!(count("", false), Count { passed: 0, failed: 1 });
-        assert_eq!(
-            count("test a ... ok\n", false),
-            Count { passed: 1, failed: 1 },
-            "the step failed, so something did"
-        );
+        assert_eq!(count("test a ... ok\n", false), Count { passed: 1, failed: 1 }, "a failed step has a failure");
     }
 
     #[test]
-    fn the_exit_status_decides() {
-        assert!(matches!(one(shell("echo fine", MINUTE)), Ok((Count { passed: 1, failed: 0 }, true))));
-        assert!(matches!(one(shell("exit 3", MINUTE)), Ok((Count { passed: 0, failed: 1 }, false))));
+    fn the_exit_status_decides_whether_a_step_fails() {
+        assert!(matches!(run_step(shell("echo fine", MINUTE)), Ok((Count { passed: 1, failed: 0 }, true))));
+        assert!(matches!(run_step(shell("exit 3", MINUTE)), Ok((Count { passed: 0, failed: 1 }, false))));
         let missing = Step { name: "nothing", command: Command::new("/nowhere/at-all"), limit: MINUTE };
-        assert!(matches!(one(missing), Err(Error::Spawn { .. })));
+        assert!(matches!(run_step(missing), Err(Error::Spawn { .. })));
     }
 
     #[test]
-    fn at_the_time_limit_everything_the_step_started_is_stopped() {
-        // The pipe stays open until the inner sleep is gone too: without the group's end this would
-        // wait for it.
-        let ended = one(shell("sleep 600 & sleep 600", Duration::from_millis(200)));
+    fn the_time_limit_stops_every_process_of_a_step() {
+        // The pipe stays open until both sleeps have ended, so this returns only if the whole group
+        // was stopped.
+        let ended = run_step(shell("sleep 600 & sleep 600", Duration::from_millis(200)));
         assert!(matches!(ended, Ok((Count { failed: 1, .. }, false))));
     }
 }

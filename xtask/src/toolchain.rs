@@ -1,10 +1,11 @@
-//! Who on this machine can build for bare metal.
+//! The toolchains on this machine that build for bare metal.
 //!
-//! First hit wins: the target of the running toolchain (`rustup target add`), its source
-//! (`rust-src`), Debian's toolchain with its source. The two latter build `core` and `alloc`
-//! themselves, which a stable compiler allows only under `RUSTC_BOOTSTRAP=1`.
+//! In order of preference: the running toolchain with the target (`rustup target add`), the running
+//! toolchain with library source (`rust-src`), and Debian's toolchain with its source. The latter
+//! two build `core` and `alloc` from source, which a stable compiler allows only with
+//! `RUSTC_BOOTSTRAP=1`.
 //!
-//! Not guaranteed: that what was built works; whether the kernel does is shown by booting it.
+//! Not guaranteed: that the output works. `cargo xtask boot` tests that.
 
 use crate::cargo;
 use crate::error::Error;
@@ -17,15 +18,15 @@ use std::process::Command;
 pub(crate) enum BareTarget {
     /// x86-64.
     X86_64,
-    /// arm64, without floating point: a kernel must not touch a program's registers.
+    /// arm64 without floating point, because the kernel must preserve a program's registers.
     Aarch64,
 }
 
 impl BareTarget {
-    /// Both.
+    /// Both targets.
     pub(crate) const ALL: [Self; 2] = [Self::X86_64, Self::Aarch64];
 
-    /// The name by which rustc knows it.
+    /// The target triple of rustc.
     pub(crate) const fn triple(self) -> &'static str {
         match self {
             Self::X86_64 => "x86_64-unknown-none",
@@ -43,11 +44,11 @@ impl fmt::Display for BareTarget {
 /// A way to build for a bare-metal target.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Toolchain {
-    /// The running one, which has the target's libraries.
+    /// The running toolchain, with the libraries of the target.
     Target,
-    /// The running one, which has the source of the libraries.
+    /// The running toolchain, with the source of the libraries.
     Source,
-    /// Debian's, which lives beside a rustup that knows nothing of it.
+    /// Debian's toolchain, which is independent of rustup.
     Debian,
 }
 
@@ -67,8 +68,8 @@ impl fmt::Display for Toolchain {
 /// Finds a toolchain for `target`.
 ///
 /// # Errors
-/// [`Error::NoBareMetal`], which names the fix, when there is none; [`Error::Spawn`] when the
-/// running toolchain does not run.
+/// [`Error::NoBareMetal`], which names the packages to install, if there is none; [`Error::Spawn`],
+/// if rustc does not run.
 pub(crate) fn probe(target: BareTarget) -> Result<Toolchain, Error> {
     let sysroot = sysroot(&mut Command::new(rustc()))?;
     if library(&sysroot).join(target.triple()).join("lib").is_dir() {
@@ -78,19 +79,20 @@ pub(crate) fn probe(target: BareTarget) -> Result<Toolchain, Error> {
         return Ok(Toolchain::Source);
     }
     let debian = Path::new(DEBIAN_CARGO).exists() && Path::new(DEBIAN_RUSTC).exists();
-    if debian && has_source(&self::sysroot(&mut on_its_own(DEBIAN_RUSTC))?) {
+    if debian && has_source(&self::sysroot(&mut outside_rustup(DEBIAN_RUSTC))?) {
         return Ok(Toolchain::Debian);
     }
     Err(Error::NoBareMetal(target))
 }
 
 impl Toolchain {
-    /// This toolchain's `cargo subcommand`, set up for `target` below `target_directory`; what is
-    /// missing are the packages. The directory must be one of its own: two compilers in one would
-    /// rebuild each other's work.
+    /// A call of this toolchain's `cargo subcommand` for `target`; the caller adds the packages.
+    ///
+    /// It builds in a folder of its own in `target_directory`, because two compilers in one folder
+    /// would rebuild each other's output.
     ///
     /// # Errors
-    /// [`Error::Spawn`] when the toolchain does not run.
+    /// [`Error::Spawn`], if rustc does not run.
     pub(crate) fn cargo(
         &self,
         subcommand: &str,
@@ -100,12 +102,12 @@ impl Toolchain {
         let (mut command, sysroot) = match self {
             Self::Target | Self::Source => (cargo::command(), sysroot(&mut Command::new(rustc()))?),
             Self::Debian => {
-                let mut command = on_its_own(DEBIAN_CARGO);
+                let mut command = outside_rustup(DEBIAN_CARGO);
                 command.env("RUSTC", DEBIAN_RUSTC);
-                (command, sysroot(&mut on_its_own(DEBIAN_RUSTC))?)
+                (command, sysroot(&mut outside_rustup(DEBIAN_RUSTC))?)
             }
         };
-        // Flags meant for the host (a CPU, a cfg) do not fit bare metal.
+        // The user's flags, such as a CPU or a cfg, are for the host.
         command.env_remove("RUSTFLAGS").env("CARGO_TARGET_DIR", target_directory.join(self.folder()));
         command.args([subcommand, "--target", target.triple()]);
         match self {
@@ -116,7 +118,7 @@ impl Toolchain {
                     .args(["-Zbuild-std=core,alloc,compiler_builtins", "-Zbuild-std-features=compiler-builtins-mem"]);
             }
         }
-        // The bare-metal targets name rust-lld, which Debian's toolchain does not bring.
+        // The bare-metal targets link with rust-lld, which Debian's toolchain lacks.
         if !has_linker(&sysroot) {
             let variable = target.triple().to_uppercase().replace('-', "_");
             command.env(format!("CARGO_TARGET_{variable}_LINKER"), "ld.lld");
@@ -137,15 +139,14 @@ fn rustc() -> std::ffi::OsString {
     std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into())
 }
 
-/// A program outside rustup: without the variables by which rustup and the outer cargo would steer
-/// it.
-fn on_its_own(program: &str) -> Command {
+/// A call of a program without the variables of rustup and of the outer cargo.
+fn outside_rustup(program: &str) -> Command {
     let mut command = Command::new(program);
     for (variable, _) in std::env::vars_os() {
-        let steers = |name: &str| {
+        let is_removed = |name: &str| {
             (name.starts_with("CARGO") && name != "CARGO_HOME") || name.starts_with("RUST") || name == "__CARGO_FIX_PLZ"
         };
-        if variable.to_str().is_some_and(steers) {
+        if variable.to_str().is_some_and(is_removed) {
             command.env_remove(variable);
         }
     }
@@ -165,7 +166,7 @@ fn has_source(sysroot: &Path) -> bool {
     library(sysroot).join("src/rust/library/core/src/lib.rs").exists()
 }
 
-/// Whether some host folder of the sysroot has `bin/rust-lld`.
+/// Whether a host folder of the sysroot has `bin/rust-lld`.
 fn has_linker(sysroot: &Path) -> bool {
     let Ok(folders) = std::fs::read_dir(library(sysroot)) else { return false };
     folders.flatten().any(|folder| folder.path().join("bin/rust-lld").exists())
@@ -181,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sysroot_is_judged_by_what_lies_in_it() {
+    fn source_and_linker_are_found_in_a_sysroot() {
         let root = std::env::temp_dir().join(format!("pagewright-sysroot-{}", std::process::id()));
         let core = root.join("lib/rustlib/src/rust/library/core/src");
         std::fs::create_dir_all(&core).expect("a temporary folder");
@@ -196,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn only_those_that_lack_the_libraries_build_them() {
+    fn only_a_toolchain_without_the_target_builds_the_libraries() {
         let folder = Path::new("/somewhere");
         for (toolchain, builds) in [(Toolchain::Target, false), (Toolchain::Source, true)] {
             let command =

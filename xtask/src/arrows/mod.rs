@@ -1,46 +1,45 @@
-//! `cargo xtask arrows`: dependencies between the crates of the workspace against the table in
-//! [`rules`].
+//! `cargo xtask arrows`: checks the dependencies between crates against the table in [`rules`].
 //!
-//! Also that each crate's root says what its row claims (`#![no_std]`, `#![forbid(unsafe_code)]`).
+//! It also checks that each crate root has the attributes of its row (`#![no_std]`,
+//! `#![forbid(unsafe_code)]`).
 //!
-//! Not guaranteed: that crates from outside fit bare metal. `cargo xtask no-std` shows that by
-//! building.
+//! Not guaranteed: that external crates build for bare metal. `cargo xtask no-std` checks that.
 
 pub(crate) mod rules;
 
 use crate::cargo::{DependencyKind, Package, Workspace};
 use crate::error::Error;
 use crate::source::scan;
-use rules::{Column, Ground, RULES, Rule, UnsafeCode};
+use rules::{Column, Environment, RULES, Rule, UnsafeCode};
 use std::fmt;
 
-/// What is wrong with the graph.
+/// A violation of the table.
 #[derive(Debug, PartialEq, Eq)]
-enum Fault {
-    /// A crate that the table does not know.
+enum Violation {
+    /// A crate that is not in the table.
     UnknownCrate {
-        /// Which.
+        /// The crate.
         name: String,
     },
     /// A dependency that the table does not allow.
     Arrow {
-        /// Who depends.
+        /// The crate with the dependency.
         from: &'static str,
-        /// On whom.
+        /// The crate that it depends on.
         to: String,
-        /// For what; normal when `None`.
+        /// The kind; `None` for a normal dependency.
         kind: Option<DependencyKind>,
     },
-    /// A crate root without an attribute that its row asks for.
+    /// A crate root without an attribute of its row.
     Attribute {
-        /// Which crate.
+        /// The crate.
         name: &'static str,
-        /// Which attribute.
-        wants: &'static str,
+        /// The missing attribute.
+        attribute: &'static str,
     },
 }
 
-impl fmt::Display for Fault {
+impl fmt::Display for Violation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::UnknownCrate { name } => {
@@ -51,19 +50,19 @@ impl fmt::Display for Fault {
             Self::Arrow { from, to, kind: Some(DependencyKind::Build) } => {
                 write!(f, "the build script of {from} may not use {to}")
             }
-            Self::Attribute { name, wants } => write!(f, "the root of {name} lacks {wants}"),
+            Self::Attribute { name, attribute } => write!(f, "the root of {name} lacks {attribute}"),
         }
     }
 }
 
-/// A crate as the check sees it.
+/// A crate of the workspace.
 struct Node<'a> {
     package: &'a Package,
-    /// The text of each library or program root.
+    /// The source of each library or program root.
     roots: Vec<String>,
 }
 
-/// Loads the workspace, prints each fault and fails when there is one.
+/// Checks the workspace, prints each violation, and fails if there is one.
 pub(crate) fn run() -> Result<(), Error> {
     let workspace = Workspace::load()?;
     let mut nodes = Vec::new();
@@ -77,35 +76,39 @@ pub(crate) fn run() -> Result<(), Error> {
         }
         nodes.push(Node { package, roots });
     }
-    let faults = check(&nodes);
-    for fault in &faults {
-        println!("{fault}");
+    let violations = check(&nodes);
+    for violation in &violations {
+        println!("{violation}");
     }
-    if faults.is_empty() {
-        println!("arrows: {} crates, each within its row of the table", nodes.len());
+    if violations.is_empty() {
+        println!("arrows: {} crates, no violation", nodes.len());
         Ok(())
     } else {
-        Err(Error::Findings { check: "arrows", count: faults.len() })
+        Err(Error::Findings { check: "arrows", count: violations.len() })
     }
 }
 
-fn check(nodes: &[Node<'_>]) -> Vec<Fault> {
-    let mut faults = Vec::new();
+fn check(nodes: &[Node<'_>]) -> Vec<Violation> {
+    let mut violations = Vec::new();
     for node in nodes {
         let Some(rule) = rules::of(&node.package.name) else {
-            faults.push(Fault::UnknownCrate { name: node.package.name.clone() });
+            violations.push(Violation::UnknownCrate { name: node.package.name.clone() });
             continue;
         };
         for dependency in &node.package.dependencies {
             if dependency.path.is_some() && !allowed(rule, &dependency.name, dependency.kind) {
-                faults.push(Fault::Arrow { from: rule.name, to: dependency.name.clone(), kind: dependency.kind });
+                violations.push(Violation::Arrow {
+                    from: rule.name,
+                    to: dependency.name.clone(),
+                    kind: dependency.kind,
+                });
             }
         }
         for root in &node.roots {
-            faults.extend(missing(rule, root).map(|wants| Fault::Attribute { name: rule.name, wants }));
+            violations.extend(missing(rule, root).map(|attribute| Violation::Attribute { name: rule.name, attribute }));
         }
     }
-    faults
+    violations
 }
 
 fn allowed(rule: &Rule, used: &str, kind: Option<DependencyKind>) -> bool {
@@ -117,7 +120,7 @@ fn allowed(rule: &Rule, used: &str, kind: Option<DependencyKind>) -> bool {
 fn missing<'a>(rule: &'a Rule, root: &'a str) -> impl Iterator<Item = &'static str> + 'a {
     let code = scan::code(root);
     [
-        (rule.ground == Ground::NoStd, "#![no_std]"),
+        (rule.environment == Environment::NoStd, "#![no_std]"),
         (rule.unsafe_code == UnsafeCode::Forbidden, "#![forbid(unsafe_code)]"),
     ]
     .into_iter()
@@ -138,7 +141,7 @@ mod tests {
         Package { name: name.into(), dependencies, targets: Vec::new() }
     }
 
-    fn faults(package: &Package, root: &str) -> Vec<Fault> {
+    fn violations(package: &Package, root: &str) -> Vec<Violation> {
         check(&[Node { package, roots: vec![root.into()] }])
     }
 
@@ -147,15 +150,15 @@ mod tests {
     const DEV: Option<DependencyKind> = Some(DependencyKind::Dev);
 
     #[test]
-    fn the_arrows_of_the_table_pass() {
+    fn the_dependencies_of_the_table_pass() {
         for rule in RULES {
             let uses: Vec<_> = rule.may_use.iter().map(|name| (*name, None)).collect();
-            assert_eq!(faults(&package(rule.name, &uses), LIBRARY), []);
+            assert_eq!(violations(&package(rule.name, &uses), LIBRARY), []);
         }
     }
 
     #[test]
-    fn an_arrow_up_sideways_or_past_the_allocator_is_found() {
+    fn a_dependency_up_sideways_or_past_the_allocator_is_found() {
         for (from, to) in [
             ("pagewright-types", "pagewright-arch"),
             ("pagewright-model", "pagewright-arch"),
@@ -169,43 +172,50 @@ mod tests {
             ("pagewright", "pagewright-table"),
         ] {
             for kind in [None, Some(DependencyKind::Build)] {
-                let found = faults(&package(from, &[(to, kind)]), LIBRARY);
-                assert_eq!(found, [Fault::Arrow { from: rules::of(from).expect("a rule").name, to: to.into(), kind }]);
+                let found = violations(&package(from, &[(to, kind)]), LIBRARY);
+                assert_eq!(
+                    found,
+                    [Violation::Arrow { from: rules::of(from).expect("a rule").name, to: to.into(), kind }]
+                );
             }
         }
     }
 
     #[test]
-    fn tests_of_the_subject_may_use_the_judge_and_not_the_other_way_round() {
+    fn tests_of_the_subject_may_use_the_judge_but_not_vice_versa() {
         assert_eq!(
-            faults(&package("pagewright-mm", &[("pagewright-sim", DEV), ("pagewright-check", DEV)]), LIBRARY),
+            violations(&package("pagewright-mm", &[("pagewright-sim", DEV), ("pagewright-check", DEV)]), LIBRARY),
             []
         );
         for judge in ["pagewright-sim", "pagewright-model", "pagewright-check"] {
-            assert_eq!(faults(&package(judge, &[("pagewright-mm", DEV)]), LIBRARY).len(), 1, "{judge}");
+            assert_eq!(violations(&package(judge, &[("pagewright-mm", DEV)]), LIBRARY).len(), 1, "{judge}");
         }
     }
 
     #[test]
     fn a_crate_outside_the_table_is_found() {
-        let found = faults(&package("pagewright-extra", &[]), LIBRARY);
-        assert_eq!(found, [Fault::UnknownCrate { name: "pagewright-extra".into() }]);
+        let found = violations(&package("pagewright-extra", &[]), LIBRARY);
+        assert_eq!(found, [Violation::UnknownCrate { name: "pagewright-extra".into() }]);
     }
 
     #[test]
-    fn a_root_without_its_attributes_is_found_and_one_in_a_comment_does_not_count() {
+    fn a_root_without_its_attributes_is_found_even_if_a_comment_has_them() {
         let mm = package("pagewright-mm", &[]);
-        let lacks = |wants| Fault::Attribute { name: "pagewright-mm", wants };
-        assert_eq!(faults(&mm, "#![no_std]\n"), [lacks("#![forbid(unsafe_code)]")]);
-        assert_eq!(faults(&mm, HOSTED), [lacks("#![no_std]")]);
-        assert_eq!(faults(&mm, "// #![forbid(unsafe_code)]\n#![no_std]"), [lacks("#![forbid(unsafe_code)]")]);
-        assert_eq!(faults(&package("pagewright-frame", &[]), "#![no_std]"), [], "unsafe code lives there");
+        let lacks = |attribute| Violation::Attribute { name: "pagewright-mm", attribute };
+        assert_eq!(violations(&mm, "#![no_std]\n"), [lacks("#![forbid(unsafe_code)]")]);
+        assert_eq!(violations(&mm, HOSTED), [lacks("#![no_std]")]);
+        assert_eq!(violations(&mm, "// #![forbid(unsafe_code)]\n#![no_std]"), [lacks("#![forbid(unsafe_code)]")]);
+        assert_eq!(
+            violations(&package("pagewright-frame", &[]), "#![no_std]"),
+            [],
+            "this crate may contain unsafe code"
+        );
     }
 
     #[test]
-    fn a_dependency_from_outside_is_not_the_tables_business() {
+    fn external_dependencies_are_not_checked() {
         let mut mm = package("pagewright-mm", &[("bitflags", None)]);
         mm.dependencies[0].path = None;
-        assert_eq!(faults(&mm, LIBRARY), []);
+        assert_eq!(violations(&mm, LIBRARY), []);
     }
 }

@@ -1,56 +1,52 @@
-//! Which crate may use which: the house as a table.
+//! The table of allowed dependencies between crates.
 //!
-//! Two columns stand on the same ground: the subject (`frame` → `tlb` → `table` → `mm`) and its
-//! judge (`model`, `sim` → `check`). They meet only above both, in `lab` and `fuzz`, so
-//! that the oracle's independence is a fact of the Cargo graph. `table`, `mm` and what stands on
-//! them reach frames through `tlb` alone, whose allocator settles debts first.
+//! Two columns share the lowest crates: the subject (`frame` → `tlb` → `table` → `mm`) and its
+//! judge (`model`, `sim` → `check`). They meet only above both, in `lab` and `fuzz`, so the Cargo
+//! graph guarantees that the oracle is independent. `table`, `mm` and the crates above allocate
+//! frames only through `tlb`, whose allocator settles debts first.
 
 /// Whether a crate may contain unsafe code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum UnsafeCode {
-    /// Its root says `#![forbid(unsafe_code)]`.
+    /// No: the crate root has `#![forbid(unsafe_code)]`.
     Forbidden,
-    /// It is one of the few where unsafe code lives.
+    /// Yes.
     Allowed,
 }
 
-/// What a crate builds on.
+/// The environment that a crate needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Ground {
-    /// Bare metal: its root says `#![no_std]`, and it uses only crates that do.
+pub(crate) enum Environment {
+    /// None: the crate and all its dependencies are `#![no_std]`.
     NoStd,
     /// A hosted system.
     Std,
 }
 
-/// Which side of the house a crate is on.
+/// The column of a crate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Column {
-    /// Used by both sides.
+    /// Both columns use the crate.
     Shared,
-    /// What is judged.
-    ///
-    /// Its tests may use the judge, and the lab, where both meet.
+    /// The code under judgement; its tests may use the judge and the lab.
     Subject,
-    /// What judges.
-    ///
-    /// Its tests may not use the subject either.
+    /// The judge; not even its tests may use the subject.
     Judge,
-    /// Above both.
+    /// The crate is above both columns.
     Above,
 }
 
-/// One row of the table.
+/// A row of the table.
 #[derive(Debug)]
 pub(crate) struct Rule {
     /// The package.
     pub(crate) name: &'static str,
-    /// The packages of this workspace that it may use.
+    /// The packages of this workspace that it may depend on.
     pub(crate) may_use: &'static [&'static str],
-    /// Its side.
+    /// The column.
     pub(crate) column: Column,
-    /// What it builds on.
-    pub(crate) ground: Ground,
+    /// The environment.
+    pub(crate) environment: Environment,
     /// Whether it may contain unsafe code.
     pub(crate) unsafe_code: UnsafeCode,
 }
@@ -79,19 +75,17 @@ const fn library(
     column: Column,
     unsafe_code: UnsafeCode,
 ) -> Rule {
-    Rule { name, may_use, column, ground: Ground::NoStd, unsafe_code }
+    Rule { name, may_use, column, environment: Environment::NoStd, unsafe_code }
 }
 
 const fn hosted(name: &'static str, may_use: &'static [&'static str], column: Column) -> Rule {
-    Rule { name, may_use, column, ground: Ground::Std, unsafe_code: UnsafeCode::Forbidden }
+    Rule { name, may_use, column, environment: Environment::Std, unsafe_code: UnsafeCode::Forbidden }
 }
 
-/// The table, from the ground up.
-///
-/// A crate that is not in it may not be in the workspace.
+/// The table, from the lowest crate to the highest, with every crate of the workspace.
 pub(crate) const RULES: &[Rule] = &[
     library(TYPES, &[], Column::Shared, UnsafeCode::Forbidden),
-    // Planted bugs; the judge makes none.
+    // The judge plants no bugs.
     library(PLANT, &[TYPES], Column::Shared, UnsafeCode::Forbidden),
     library(ARCH, &[TYPES], Column::Shared, UnsafeCode::Forbidden),
     library(SYNC, &[TYPES, PLANT, ARCH], Column::Shared, UnsafeCode::Allowed),
@@ -101,9 +95,9 @@ pub(crate) const RULES: &[Rule] = &[
     library(BTREE, &[], Column::Subject, UnsafeCode::Forbidden),
     library(MM, &[BTREE, TYPES, PLANT, ARCH, SYNC, TLB, TABLE], Column::Subject, UnsafeCode::Forbidden),
     library(SYSCALL, &[TYPES, ARCH, SYNC, MM], Column::Subject, UnsafeCode::Forbidden),
-    // Real memory for what depends on real caches. Its tests run the memory manager on it.
+    // Real memory, for figures that depend on caches. Its tests run the memory manager.
     hosted(HOST, &[TYPES, PLANT, ARCH, SYNC, TLB, MM], Column::Above),
-    // Bare metal, so that the kernel can be judged where it runs.
+    // No std, so that the oracle also runs in the kernel.
     library(MODEL, &[TYPES], Column::Judge, UnsafeCode::Forbidden),
     hosted(SIM, &[TYPES, ARCH, SYNC], Column::Judge),
     hosted(CHECK, &[TYPES, ARCH, SYNC, SIM, MODEL], Column::Judge),
@@ -112,16 +106,16 @@ pub(crate) const RULES: &[Rule] = &[
     hosted(FUZZ, &[TYPES, PLANT, ARCH, SYNC, MM, SYSCALL, SIM, MODEL, CHECK, LAB], Column::Above),
     // The program names machines, settings and instruction sets.
     hosted("pagewright", &[TYPES, ARCH, TLB, MM, HOST, SIM, CHECK, LAB, CAPTURE, FUZZ], Column::Above),
-    // Documents are generated from the tables of counters and of Linux's calls.
+    // It generates documents from the tables of counters and of Linux's calls.
     hosted("xtask", &[TYPES, SYSCALL], Column::Above),
 ];
 
-/// The library crates, which are built for bare metal.
+/// The packages that must build for bare metal.
 pub(crate) fn libraries() -> impl Iterator<Item = &'static str> {
-    RULES.iter().filter(|rule| rule.ground == Ground::NoStd).map(|rule| rule.name)
+    RULES.iter().filter(|rule| rule.environment == Environment::NoStd).map(|rule| rule.name)
 }
 
-/// The rule for a package, if it has one.
+/// The row of a package, if it has one.
 pub(crate) fn of(name: &str) -> Option<&'static Rule> {
     RULES.iter().find(|rule| rule.name == name)
 }
@@ -131,7 +125,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_arrow_points_down_so_there_is_no_circle() {
+    fn every_dependency_points_down_so_there_is_no_cycle() {
         for (height, rule) in RULES.iter().enumerate() {
             for used in rule.may_use {
                 let below = RULES.iter().position(|other| other.name == *used).expect("a rule for each crate used");
@@ -141,16 +135,21 @@ mod tests {
     }
 
     #[test]
-    fn bare_metal_stands_on_bare_metal() {
-        for rule in RULES.iter().filter(|rule| rule.ground == Ground::NoStd) {
+    fn bare_metal_crates_depend_only_on_bare_metal_crates() {
+        for rule in RULES.iter().filter(|rule| rule.environment == Environment::NoStd) {
             for used in rule.may_use {
-                assert_eq!(of(used).map(|rule| rule.ground), Some(Ground::NoStd), "{} may use {used}", rule.name);
+                assert_eq!(
+                    of(used).map(|rule| rule.environment),
+                    Some(Environment::NoStd),
+                    "{} may use {used}",
+                    rule.name
+                );
             }
         }
     }
 
     #[test]
-    fn judge_and_subject_never_see_each_other() {
+    fn judge_and_subject_never_depend_on_each_other() {
         for rule in RULES {
             for used in rule.may_use {
                 let used = of(used).expect("a rule for each crate used");

@@ -1,6 +1,6 @@
 //! The programs that run on the kernel, and the machines that they run on.
 //!
-//! Not guaranteed: that a machine is there; [`Machine::lacks`] says what of it is not.
+//! Not guaranteed: that a machine's programs are installed. [`Machine::lacks`] names a missing one.
 
 use crate::cargo::{self, Workspace};
 use crate::error::Error;
@@ -28,12 +28,12 @@ pub(crate) const MACHINES: [Machine; 2] = [
 ];
 
 impl Machine {
-    /// What is missing to run anything on it.
+    /// The compiler or the emulator, if one of them is not installed.
     pub(crate) fn lacks(&self) -> Option<&'static str> {
         [self.compiler, self.qemu].into_iter().find(|program| !on_path(program))
     }
 
-    /// A program for it, compiled into `folder`.
+    /// Compiles a program for this machine into `folder`.
     pub(crate) fn compile(&self, root: &Path, folder: &Path, source: &str) -> Result<PathBuf, Error> {
         let name = source.strip_suffix(".c").unwrap_or(source);
         let compiled = folder.join(format!("{name}-{}", self.isa));
@@ -44,27 +44,28 @@ impl Machine {
     }
 }
 
-/// Where a program comes from.
+/// The source of a program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Program {
-    /// A source in `kernel/programs`.
+    /// A C file in `kernel/programs`.
     C(&'static str),
     /// Debian's static busybox.
     Busybox,
 }
 
-/// What a machine has to swap to.
+/// The swap device of a machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Swap {
+    /// None.
     Nothing,
-    /// A device that the program may swap to.
+    /// A device that is not active; the program may call `swapon`.
     Device,
-    /// One of this size that is swapped to from the beginning.
+    /// A device of this size that is active from boot.
     On(&'static str),
 }
 
 impl Swap {
-    /// What `pagewright` is told.
+    /// The option of `pagewright`.
     pub(crate) fn option(self) -> Option<String> {
         match self {
             Self::Nothing | Self::Device => None,
@@ -73,31 +74,29 @@ impl Swap {
     }
 }
 
-/// A program, with what it must answer.
-///
-/// What it must print lies in `kernel/programs/expected`.
+/// A program and its exit status; its expected output is in `kernel/programs/expected`.
 pub(crate) struct Case {
-    /// Its name, and that of the file with what it prints.
+    /// The name, also of the file with the expected output.
     pub(crate) name: &'static str,
     pub(crate) program: Program,
     pub(crate) arguments: &'static [&'static str],
     pub(crate) memory: &'static str,
-    /// What Linux needs, whose own memory is larger.
+    /// The memory on Linux, whose kernel needs more.
     pub(crate) memory_on_linux: &'static str,
     pub(crate) swap: Swap,
-    /// Seconds.
+    /// The time limit in seconds.
     pub(crate) limit: &'static str,
     pub(crate) status: i32,
-    /// Whether Linux has what it asks for, so that what it prints can be recorded there.
+    /// Whether it also runs on Linux, where its expected output can be recorded.
     pub(crate) on_linux: bool,
 }
 
 const SHELL: &str = "for i in 1 2 3; do echo $i; done | cat | sort -r; (sleep 1; echo background) & echo foreground; wait; \
                      seq 1 1000 | grep 7 | wc -l; false || echo status $?; exit 7";
-/// The counts are judged while something else runs, twice.
+/// Has the counts judged twice while other processes run.
 const COUNTS: &str = "for i in 1 2 3; do seq 1 3000 | sort -n; done > /dev/null & f=/sys/kernel/debug/page_counts; \
                       grep -o sound $f; grep -o sound $f; wait";
-/// What `mkswap` calls the device is chosen at random.
+/// Without the UUID that `mkswap` chooses at random.
 const SWAP: &str = "d=/dev/zram0; echo 16M > /sys/block/zram0/disksize; mkswap $d | grep -v UUID; swapon -d $d; cat /proc/swaps; swapon $d 2>&1; \
                     swapoff $d; swapoff $d 2>&1; cat /proc/swaps; echo 1 > /sys/block/zram0/reset; cat /sys/block/zram0/disksize";
 
@@ -129,7 +128,7 @@ const fn shell(name: &'static str, words: &'static [&'static str], status: i32, 
     }
 }
 
-/// The longest come first, so that nothing long runs alone at the end.
+/// The cases, the longest first, so that none of them runs alone at the end.
 pub(crate) const CASES: [Case; 15] = [
     Case { arguments: &["64", "256"], memory: "1G", memory_on_linux: "1G", ..c("fork", "fork.c", "240", 0) },
     Case { arguments: &["10"], ..c("threads", "threads.c", "120", 0) },
@@ -149,7 +148,7 @@ pub(crate) const CASES: [Case; 15] = [
 ];
 
 impl Case {
-    /// The program for a machine; `None` if it is not to be had there.
+    /// The program for a machine; `None` if it is not available.
     pub(crate) fn program(
         &self,
         machine: &Machine,
@@ -163,7 +162,7 @@ impl Case {
         }
     }
 
-    /// Where it stands what it must print.
+    /// The file with the expected output.
     pub(crate) fn expected(&self, machine: &Machine, root: &Path) -> PathBuf {
         root.join(format!("kernel/programs/expected/{}-{}", self.name, machine.isa))
     }

@@ -1,15 +1,15 @@
 //! `cargo xtask boot`: programs on the kernel in QEMU, {x86-64, arm64} × {1, 4 CPUs}.
 //!
-//! Each program runs by `pagewright boot`, with a hard limit of time and `--check`, and must print
-//! and answer what it does on Debian's Linux 6.1 in the same QEMU (`kernel/programs/expected`,
-//! which [`crate::expected`] records). `planted` has mistakes made, each of which must be noticed.
-//! Several machines run at a time. What programs do is also recorded, and counted again in the lab
-//! (`recorded`).
+//! `pagewright boot` runs each program with a time limit and `--check`. Output and exit status must
+//! be those of Debian's Linux 6.1 in the same QEMU (`kernel/programs/expected`, recorded by
+//! [`crate::expected`]). `planted` also boots with planted bugs, each of which must be detected.
+//! Some programs are also recorded and replayed in the lab, which must count the same
+//! ([`recorded`]). Several machines run at the same time.
 //!
-//! Not guaranteed: anything about time; QEMU emulates every instruction.
+//! Not guaranteed: anything about time, because QEMU emulates every instruction.
 
+mod budget;
 pub(crate) mod cases;
-mod light;
 mod planted;
 mod recorded;
 
@@ -25,12 +25,12 @@ use std::thread;
 
 const CPUS: [&str; 2] = ["1", "4"];
 
-/// What is run.
+/// The boots to run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Extent {
     /// The programs.
     Programs,
-    /// The programs, and the mistakes that some of them must notice.
+    /// The programs, and boots with planted bugs.
     Planted,
 }
 
@@ -44,15 +44,15 @@ struct Run<'a> {
     plant: Option<&'static str>,
 }
 
-/// What all boots need.
+/// The files that every boot needs.
 struct Bench {
     workspace: Workspace,
     pagewright: PathBuf,
-    /// Where compiled programs lie.
+    /// The folder of compiled programs.
     folder: PathBuf,
 }
 
-/// Runs what belongs to `extent`; each run is a line as of a test.
+/// Runs the boots of `extent`, and prints a line for each as for a test.
 pub(crate) fn run(extent: Extent) -> Result<(), Error> {
     let bench = Bench::new()?;
     let (mut runs, mut ready) = (Vec::new(), Vec::new());
@@ -69,19 +69,19 @@ pub(crate) fn run(extent: Extent) -> Result<(), Error> {
         ready.push((machine, kernel));
     }
     let counted = ready.iter().map(|(machine, kernel)| {
-        || Ok(light::judge(&bench, machine, kernel)? + recorded::judge(&bench, machine, kernel)?)
+        || Ok(budget::judge(&bench, machine, kernel)? + recorded::judge(&bench, machine, kernel)?)
     });
-    let failed = side_by_side(counted)? + bench.judge_all(runs)?;
+    let failed = concurrently(counted)? + bench.judge_all(runs)?;
     if failed == 0 { Ok(()) } else { Err(Error::Findings { check: "boot", count: failed }) }
 }
 
-/// Works at the same time; returns how many failed in all.
-fn side_by_side<W>(works: impl Iterator<Item = W>) -> Result<usize, Error>
+/// Runs `tasks` concurrently, and returns the sum of their failures.
+fn concurrently<W>(tasks: impl Iterator<Item = W>) -> Result<usize, Error>
 where
     W: FnOnce() -> Result<usize, Error> + Send,
 {
     thread::scope(|scope| {
-        let workers: Vec<_> = works.map(|work| scope.spawn(work)).collect();
+        let workers: Vec<_> = tasks.map(|task| scope.spawn(task)).collect();
         let join = |worker: thread::ScopedJoinHandle<'_, _>| {
             worker.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
         };
@@ -89,7 +89,7 @@ where
     })
 }
 
-/// The program `pagewright`, built.
+/// Builds the program `pagewright`, and returns its path.
 pub(crate) fn pagewright(workspace: &Workspace) -> Result<PathBuf, Error> {
     let mut build = cargo::command();
     build.args(["build", "--quiet", "--package", "pagewright"]).current_dir(&workspace.workspace_root);
@@ -106,7 +106,7 @@ impl Bench {
         Ok(Self { workspace, pagewright, folder })
     }
 
-    /// Every program on one CPU and on four.
+    /// Adds the boots of every program, on one CPU and on four.
     fn programs<'a>(&self, machine: &'a Machine, kernel: &Path, runs: &mut Vec<Run<'a>>) -> Result<(), Error> {
         for case in &CASES {
             let Some(program) = case.program(machine, &self.workspace, &self.folder)? else {
@@ -125,34 +125,34 @@ impl Bench {
         Ok(())
     }
 
-    /// Boots all of them, some at a time; returns how many failed.
+    /// Runs all boots, several at a time, and returns the number of failures.
     fn judge_all(&self, mut runs: Vec<Run<'_>>) -> Result<usize, Error> {
-        // The longest first, of all machines.
+        // The longest first, over all machines.
         runs.sort_by_key(|run| CASES.iter().position(|case| case.name == run.case.name));
         let queue = Mutex::new(runs.into_iter());
         let take = || queue.lock().ok()?.next();
-        let work = || {
+        let task = || {
             let mut failed = 0;
             while let Some(run) = take() {
                 failed += usize::from(!self.judge(&run)?);
             }
             Ok(failed)
         };
-        // Up to four CPUs here, a machine's own take turns on one; where there are more, each has
-        // its own.
+        // A machine has up to four CPUs, so one worker per four host CPUs, but at least two: on a
+        // small host the CPUs of a machine take turns.
         let here = thread::available_parallelism().map_or(1, usize::from);
         let workers = (here / 4).max(2).min(here);
-        side_by_side((0..workers).map(|_| work))
+        concurrently((0..workers).map(|_| task))
     }
 
-    /// Boots, compares, prints the line; says whether all is as it should be.
+    /// Runs one boot, prints its line, and returns whether it passed.
     fn judge(&self, run: &Run<'_>) -> Result<bool, Error> {
         let output = self.boot(run)?;
         let right = run.is_right(&self.workspace.workspace_root, &output)?;
-        let (wanted, output) =
+        let (passed, output) =
             if run.plant.is_some() { self.judge_planted(run, right, output)? } else { (right, output) };
-        run.show(wanted, &output);
-        Ok(wanted)
+        run.show(passed, &output);
+        Ok(passed)
     }
 
     fn boot(&self, run: &Run<'_>) -> Result<Output, Error> {
@@ -172,23 +172,23 @@ impl Bench {
 }
 
 impl Run<'_> {
-    /// Whether the program printed and answered what it does on Linux.
+    /// Whether output and exit status are those on Linux.
     fn is_right(&self, root: &Path, output: &Output) -> Result<bool, Error> {
         let expected = self.case.expected(self.machine, root);
         let expected = fs::read(&expected).map_err(Error::file(&expected))?;
         Ok(output.stdout == expected && output.status.code() == Some(self.case.status))
     }
 
-    fn show(&self, wanted: bool, output: &Output) {
+    fn show(&self, passed: bool, output: &Output) {
         let what = self.plant.map_or(String::new(), |plant| format!(" with {plant}"));
-        let verdict = if wanted { "ok" } else { "FAILED" };
+        let verdict = if passed { "ok" } else { "FAILED" };
         let mut line =
             format!("test boot {} {} cpus {}{what} ... {verdict}", self.machine.isa, self.cpus, self.case.name);
-        if !wanted {
-            let (out, said) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
-            line.push_str(&format!("\n{out}\n{said}\nstatus {}", output.status));
+        if !passed {
+            let (stdout, stderr) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+            line.push_str(&format!("\n{stdout}\n{stderr}\nstatus {}", output.status));
         }
-        // In one piece, so that those of several machines don't mix.
+        // One call, so that the output of several machines does not mix.
         println!("{line}");
     }
 }

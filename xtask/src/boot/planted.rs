@@ -1,11 +1,9 @@
-//! Mistakes of the real code that are made on the kernel, each of which a program must notice, or
-//! the oracle at power-off.
+//! Planted bugs in the kernel, each of which a program must detect, or the oracle at power-off.
 //!
-//! They are made on four CPUs of x86-64, where a shootdown can be missed; those that are about
-//! counts and the kernel's stacks on both instruction sets.
+//! They run on four CPUs of x86-64, where a shootdown can be missed. The bugs of counts and of the
+//! kernel's stacks run on both instruction sets.
 //!
-//! Not guaranteed: that a mistake is noticed at the first boot. One that needs two CPUs to meet
-//! gets some tries.
+//! Not guaranteed: that the first boot detects a bug. A bug that needs a race gets several boots.
 
 use super::cases::{CASES, Machine};
 use super::{Bench, Run};
@@ -14,7 +12,7 @@ use crate::kernel;
 use crate::toolchain::BareTarget;
 use std::process::Output;
 
-/// The mistakes, and the program that each of them corrupts or stops.
+/// The bugs that corrupt or stop a program, and the program.
 const CORRUPTING: [(&str, &str); 5] = [
     ("no-flush", "threads"),
     ("local-only", "threads"),
@@ -22,20 +20,20 @@ const CORRUPTING: [(&str, &str); 5] = [
     ("cow-no-flush", "cow"),
     ("lazy-no-catch-up", "cow"),
 ];
-/// Those that no program can see, and the oracle does.
+/// The bugs that only the oracle detects, and the program to run.
 const MISCOUNTING: [(&str, &str); 2] = [("rss-drift", "cow"), ("map-count-lost", "cow")];
-/// Those that end the kernel itself, on the CPU that boots and on another, and what it says then;
-/// no program gets to run.
+/// The bugs that overflow a kernel stack, on the boot CPU and on another; no program runs.
 const OVERFLOWING: [(&str, &str); 2] = [("stack-overflow", "moves"), ("other-stack-overflow", "moves")];
+/// The kernel's message.
 const OVERFLOWED: &str = "the kernel's stack has overflowed";
-/// The status of a machine whose counts are wrong (`EX_SOFTWARE`).
+/// The exit status of a machine with wrong counts (`EX_SOFTWARE`).
 const WRONG_COUNTS: i32 = 70;
-/// Seconds for a program that a mistake may stop for good.
+/// The time limit in seconds, because a bug may stop a program for ever.
 pub(super) const LIMIT: &str = "30";
-/// Boots until one shows it.
-const TRIES: usize = 5;
+/// The largest number of boots per bug.
+const BOOTS: usize = 5;
 
-/// Adds the boots with mistakes.
+/// Adds the boots with planted bugs.
 pub(super) fn runs<'a>(bench: &Bench, machine: &'a Machine, runs: &mut Vec<Run<'a>>) -> Result<(), Error> {
     let kernel = kernel::build(machine.target, &["planted", "oracle"])?;
     let corrupting = CORRUPTING.iter().filter(|_| machine.target == BareTarget::X86_64);
@@ -48,14 +46,16 @@ pub(super) fn runs<'a>(bench: &Bench, machine: &'a Machine, runs: &mut Vec<Run<'
 }
 
 impl Bench {
-    /// Whether a mistake was noticed, in this boot or another; `right` if the program saw nothing.
+    /// Whether this boot or a repetition detects the bug.
+    ///
+    /// `right` tells whether the program ran in this boot as if there were no bug.
     pub(super) fn judge_planted(
         &self,
         run: &Run<'_>,
         mut right: bool,
         mut output: Output,
     ) -> Result<(bool, Output), Error> {
-        for _ in 1..TRIES {
+        for _ in 1..BOOTS {
             if !right {
                 break;
             }
@@ -63,13 +63,13 @@ impl Bench {
             right = run.is_right(&self.workspace.workspace_root, &output)?;
         }
         let is_one = |plants: &[(&str, &str)]| plants.iter().any(|(plant, _)| Some(*plant) == run.plant);
-        let noticed = if is_one(&OVERFLOWING) {
+        let detected = if is_one(&OVERFLOWING) {
             String::from_utf8_lossy(&output.stdout).contains(OVERFLOWED)
         } else if is_one(&MISCOUNTING) {
             output.status.code() == Some(WRONG_COUNTS)
         } else {
             !right
         };
-        Ok((noticed, output))
+        Ok((detected, output))
     }
 }

@@ -1,11 +1,10 @@
-//! What a program does to memory on the kernel, recorded, and replayed in the lab: both must count
-//! the same.
+//! Programs recorded on the kernel and replayed in the lab, where the counts must be the same.
 //!
-//! On one CPU every count that is compared is equal, and on four where one thread runs; else it may
-//! differ by five parts of a hundred. `docs/kernel.md` says what is not compared, and why.
+//! The counts are equal on one CPU, and on four CPUs if one thread runs. Otherwise they may differ
+//! by 5 %. `docs/kernel.md` says which counts are not compared, and why.
 //!
-//! Not guaranteed: anything about calls that captures don't have (`pagewright boot --record` says
-//! which it has).
+//! Not guaranteed: anything about calls that a capture does not have (`pagewright boot --record`
+//! names those that it has).
 
 use super::Bench;
 use super::cases::{CASES, Machine};
@@ -21,13 +20,13 @@ struct Recorded {
     case: &'static str,
     arguments: &'static [&'static str],
     cpus: &'static str,
-    /// Counts that must be equal, or nearly.
+    /// The counts that are compared.
     compared: &'static [&'static str],
-    /// Parts of a hundred by which they may differ.
+    /// The allowed difference, in percent.
     tolerance: u64,
 }
 
-/// All that one thread at a time decides.
+/// The counts of programs in which one thread runs at a time.
 const ALL: &[&str] = &[
     "pgfault",
     "pgreuse",
@@ -39,14 +38,18 @@ const ALL: &[&str] = &[
     "pw_entry_stores",
     "pw_page_flushes",
 ];
-/// Without those that depend on who is first: whether a page is copied or taken over, and refused
-/// accesses, which no capture has.
+/// The counts of programs in which threads or processes run concurrently.
+///
+/// Without those that depend on their order, such as whether a page is copied or reused, and
+/// without those of refused accesses, which a capture does not have.
 const OVERLAPPING: &[&str] = &["pw_pages_zeroed", "pw_fault_around", "pw_fork", "pw_fork_entries", "pw_entry_stores"];
-/// Without that for threads that use one page: if one reads before another writes, the entry is
+/// The counts of programs whose threads share pages.
+///
+/// Without `pw_entry_stores`: if one thread reads a page before another writes it, the entry is
 /// stored twice.
 const SHARING: &[&str] = &["pw_pages_zeroed", "pw_fault_around", "pw_fork", "pw_fork_entries"];
 
-/// What comes and goes by swap.
+/// The counts of programs that swap.
 const SWAPPED: &[&str] = &[
     "pgfault",
     "pgmajfault",
@@ -71,11 +74,12 @@ const RECORDED: [Recorded; 9] = [
     Recorded { case: "cow", arguments: &[], cpus: "4", compared: SHARING, tolerance: 5 },
 ];
 
-/// Seconds for one boot.
+/// The time limit of one boot, in seconds.
 const LIMIT: &str = "60";
 
-/// Records and replays each on a machine with this kernel; prints a line each and returns how many
-/// failed.
+/// Records and replays each program on a machine with this kernel.
+///
+/// Prints a line for each, and returns the number of failures.
 pub(super) fn judge(bench: &Bench, machine: &Machine, kernel: &Path) -> Result<usize, Error> {
     let mut failed = 0;
     for recorded in &RECORDED {
@@ -136,7 +140,7 @@ impl Recorded {
                 different.push(format!("{name}: {ours} here, {lab} in the lab"));
             }
         }
-        // A program that did nothing proves nothing.
+        // Equal counts mean nothing if the program did not run.
         if counted(&here, "pgfault") == 0 {
             different.push(here);
         }
@@ -144,16 +148,16 @@ impl Recorded {
     }
 }
 
-/// What a command said on standard error.
+/// The standard error of a command.
 pub(super) fn output(command: &mut Command) -> Result<String, Error> {
     let program = command.get_program().display().to_string();
     let output = command.stdin(Stdio::null()).output().map_err(|source| Error::Spawn { program, source })?;
     Ok(String::from_utf8_lossy(&output.stderr).into_owned())
 }
 
-/// A counter among what `boot` said, which leaves out those that are 0.
-fn counted(said: &str, name: &str) -> u64 {
-    let mut lines = said.lines().filter_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+/// The value of a counter in the output of `boot`, which omits counters that are 0.
+fn counted(printed: &str, name: &str) -> u64 {
+    let mut lines = printed.lines().filter_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
     lines.next_back().and_then(|value| value.parse().ok()).unwrap_or(0)
 }
 
@@ -162,7 +166,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_counter_is_found_by_its_whole_name() {
+    fn a_counter_is_matched_by_its_whole_name() {
         let said = "pagewright: text\npw_fork 3\npw_fork_entries 40\n";
         assert_eq!((counted(said, "pw_fork"), counted(said, "pw_fork_entries"), counted(said, "pgfault")), (3, 40, 0));
     }

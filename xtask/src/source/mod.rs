@@ -1,4 +1,4 @@
-//! The Rust files of the repository, and what of each is test.
+//! The Rust files of the repository, and the parts of each that are tests.
 
 pub(crate) mod scan;
 
@@ -8,21 +8,21 @@ use std::ffi::OsStr;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Folders in which our source lies.
+/// The folders with source.
 const FOLDERS: [&str; 7] = ["benches", "crates", "examples", "fuzz", "kernel", "tests", "xtask"];
 
-/// One Rust file.
+/// A Rust file.
 #[derive(Debug)]
 pub(crate) struct File {
-    /// Its path from the root of the repository.
+    /// The path from the root of the repository.
     pub(crate) path: PathBuf,
-    /// Its text.
+    /// The text.
     pub(crate) text: String,
-    /// Its text with comments and literals blanked ([`scan::code`]).
+    /// The text with comments and literals blanked ([`scan::code`]).
     pub(crate) code: String,
-    /// Whether all of it is test or bench.
+    /// Whether the whole file is a test or a benchmark.
     pub(crate) is_test: bool,
-    /// Byte ranges of items under `#[cfg(test)]`.
+    /// The byte ranges of items under `#[cfg(test)]`.
     tests: Vec<std::ops::Range<usize>>,
 }
 
@@ -37,24 +37,24 @@ impl File {
         Self { path, text, code, is_test, tests }
     }
 
-    /// Whether the byte at `offset` is part of a test.
+    /// Whether the byte at `offset` is in a test.
     pub(crate) fn in_test(&self, offset: usize) -> bool {
         self.is_test || self.tests.iter().any(|range| range.contains(&offset))
     }
 
-    /// Number of the line, from 1, on which the byte at `offset` stands.
+    /// The number of the line, from 1, that contains the byte at `offset`.
     pub(crate) fn line_of(&self, offset: usize) -> usize {
         self.text[..offset].bytes().filter(|byte| *byte == b'\n').count() + 1
     }
 
-    /// Lines outside tests.
+    /// The number of lines outside tests.
     pub(crate) fn lines_without_tests(&self) -> usize {
         let in_tests: usize = self.tests.iter().map(|range| self.text[range.clone()].lines().count()).sum();
         if self.is_test { 0 } else { self.text.lines().count() - in_tests }
     }
 }
 
-/// Every Rust file of the repository, in order of path.
+/// Every Rust file of the repository, in the order of paths.
 pub(crate) fn files(workspace: &Workspace) -> Result<Vec<File>, Error> {
     let mut paths = Vec::new();
     for folder in FOLDERS {
@@ -75,7 +75,7 @@ fn collect(folder: &Path, paths: &mut Vec<PathBuf>) -> Result<(), Error> {
     for entry in fs::read_dir(folder).map_err(Error::file(folder))? {
         let path = entry.map_err(Error::file(folder))?.path();
         if path.is_dir() {
-            // A build directory inside a folder (the kernel's, the fuzzer's) is not ours.
+            // Not a build directory, such as the kernel's.
             if path.file_name().is_none_or(|name| name != "target") {
                 collect(&path, paths)?;
             }
@@ -91,7 +91,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lines_under_cfg_test_do_not_count() {
+    fn lines_under_cfg_test_are_not_counted() {
         let text = "//! A.\nfn a() {}\n\n#[cfg(test)]\nmod tests {\n    fn t() {}\n}\n";
         let file = File::new("crates/x/src/lib.rs".into(), text.into());
         assert_eq!(file.lines_without_tests(), 3);
@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_under_tests_is_a_test() {
+    fn a_file_in_a_folder_of_tests_is_a_test() {
         assert!(File::new("crates/x/tests/a.rs".into(), String::new()).is_test);
         assert!(File::new("crates/x/src/space/tests.rs".into(), String::new()).is_test);
         assert!(!File::new("crates/x/src/latest.rs".into(), String::new()).is_test);

@@ -1,8 +1,7 @@
-//! Just enough of Rust's grammar to tell code from comments and literals, and to find where
-//! functions and test items end.
+//! A scanner that tells code from comments and literals, and finds functions and test items.
 //!
-//! [`code`] keeps every byte's place, so an offset into its answer is an offset into the text.
-//! Works inside macros too, which a parser would skip.
+//! [`code`] keeps the offset of every byte, so an offset in its result is an offset in the text.
+//! The scanner also sees the inside of macros, which a parser would skip.
 //!
 //! Not guaranteed: anything about text that does not compile.
 
@@ -11,22 +10,22 @@ use std::ops::Range;
 /// A function with a body.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Function {
-    /// Its name.
+    /// The name.
     pub(crate) name: String,
-    /// From `fn` to its closing brace.
+    /// From `fn` to the closing brace.
     pub(crate) range: Range<usize>,
 }
 
-/// A stretch of text that is no code.
+/// A comment or literal.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Hidden {
-    /// Its bytes, marks and quotes included.
+    /// The bytes, with comment marks and quotes.
     pub(crate) range: Range<usize>,
-    /// What it is.
+    /// The kind.
     pub(crate) kind: HiddenKind,
 }
 
-/// What a stretch of text is that is no code.
+/// The kind of text that is not code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum HiddenKind {
     /// `//`, `///` or `//!` up to the end of the line.
@@ -54,7 +53,7 @@ pub(crate) fn hidden(text: &str) -> Vec<Hidden> {
     found
 }
 
-/// `text` with comments and the insides of literals replaced by spaces; line ends stay.
+/// `text` with comments and literals replaced by spaces; line ends stay.
 pub(crate) fn code(text: &str) -> String {
     let mut out = text.as_bytes().to_vec();
     for byte in hidden(text).into_iter().flat_map(|hidden| hidden.range) {
@@ -62,11 +61,11 @@ pub(crate) fn code(text: &str) -> String {
             out[byte] = b' ';
         }
     }
-    // Whole characters were blanked byte by byte, so what is left is the text's own characters.
+    // Every byte of a character is blanked or none, so the rest is valid UTF-8.
     String::from_utf8(out).unwrap_or_default()
 }
 
-/// The end and the kind of the comment or literal that starts at a byte, if one does.
+/// The end and the kind of the comment or literal that starts at `at`, if there is one.
 fn token_at(bytes: &[u8], at: usize) -> Option<(usize, HiddenKind)> {
     let literal = |end| (end, HiddenKind::Literal);
     match &bytes[at..] {
@@ -90,7 +89,7 @@ fn continues_word(bytes: &[u8], at: usize) -> bool {
     at > 0 && is_word(bytes[at - 1])
 }
 
-/// Offset of the first `wanted` from `at`, or the end.
+/// The offset of the first `wanted` from `at`, or the end.
 fn find(bytes: &[u8], at: usize, wanted: u8) -> usize {
     bytes[at..].iter().position(|byte| *byte == wanted).map_or(bytes.len(), |found| at + found)
 }
@@ -146,13 +145,13 @@ fn char_end(bytes: &[u8], start: usize) -> Option<usize> {
     if bytes.get(start + 1) == Some(&b'\\') {
         return Some((find(bytes, start + 3, b'\'') + 1).min(bytes.len()));
     }
-    // One character of up to four bytes, then the quote; a lifetime has no quote there.
+    // A character of up to four bytes, then the quote, which a lifetime lacks.
     let end = (start + 2..start + 6).find(|at| bytes.get(*at) == Some(&b'\''))?;
     let inside = std::str::from_utf8(&bytes[start + 1..end]).ok()?;
     (inside.chars().count() == 1).then_some(end + 1)
 }
 
-/// The offset just past the brace that closes the one at `open`, in blanked code.
+/// The offset after the brace that closes the one at `open`, in blanked code.
 fn closing(code: &str, open: usize) -> usize {
     let mut depth = 0u32;
     for (at, byte) in code.bytes().enumerate().skip(open) {
@@ -168,8 +167,9 @@ fn closing(code: &str, open: usize) -> usize {
     code.len()
 }
 
-/// Where an item that starts at `start` has its body, or its semicolon: the first of either outside
-/// parentheses and brackets.
+/// The offset of the body or the semicolon of the item at `start`.
+///
+/// It is the first of either outside parentheses and brackets.
 fn body(code: &str, start: usize) -> Option<(usize, u8)> {
     let mut depth = 0i32;
     for (at, byte) in code.bytes().enumerate().skip(start) {
@@ -183,7 +183,7 @@ fn body(code: &str, start: usize) -> Option<(usize, u8)> {
     None
 }
 
-/// Offsets at which `word` stands alone in blanked code.
+/// The offsets of `word` as a whole word in blanked code.
 fn words<'a>(code: &'a str, word: &'a str) -> impl Iterator<Item = usize> + 'a {
     code.match_indices(word).map(|(at, _)| at).filter(move |at| {
         let bytes = code.as_bytes();
@@ -191,13 +191,13 @@ fn words<'a>(code: &'a str, word: &'a str) -> impl Iterator<Item = usize> + 'a {
     })
 }
 
-/// Every function with a body in blanked code, nested ones too.
+/// Every function with a body in blanked code, nested ones included.
 pub(crate) fn functions(code: &str) -> Vec<Function> {
     words(code, "fn")
         .filter_map(|start| {
             let after = code[start + 2..].trim_start();
             let name: String = after.chars().take_while(|c| c.is_alphanumeric() || *c == '_' || *c == '$').collect();
-            // `fn(` is a type.
+            // `fn(` without a name is a type.
             if name.is_empty() {
                 return None;
             }
@@ -209,7 +209,7 @@ pub(crate) fn functions(code: &str) -> Vec<Function> {
         .collect()
 }
 
-/// The items under `#[cfg(test)]` in blanked code, attribute included.
+/// The items under `#[cfg(test)]` in blanked code, with the attribute.
 pub(crate) fn test_items(code: &str) -> Vec<Range<usize>> {
     const ATTRIBUTE: &str = "#[cfg(test)]";
     let mut items: Vec<Range<usize>> = Vec::new();
@@ -237,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn comments_and_literals_are_blanked_and_nothing_moves() {
+    fn comments_and_literals_are_blanked_in_place() {
         for (text, blanked) in [
             ("a // {\nb", "a     \nb"),
             ("a /* { /* } */ { */ b", "a                   b"),
@@ -255,18 +255,18 @@ mod tests {
     }
 
     #[test]
-    fn functions_are_measured_to_their_own_brace() {
+    fn functions_end_at_their_own_brace() {
         let text = "fn a() {\n  let s = \"}\";\n}\ntrait T { fn no_body(&self); }\nfn b<F: Fn(fn() -> u8)>(f: [F; { 1 }])\nwhere F: Copy {\n  fn c() {}\n}\n";
         assert_eq!(names(text), [("a".into(), 3), ("b".into(), 4), ("c".into(), 1)]);
     }
 
     #[test]
-    fn functions_made_by_macros_are_measured() {
+    fn functions_in_macros_are_found() {
         assert_eq!(names("macro_rules! m { ($n:ident) => { fn $n() {\n } } }"), [("$n".into(), 2)]);
     }
 
     #[test]
-    fn test_items_end_where_they_end() {
+    fn test_items_end_at_their_semicolon_or_brace() {
         let text =
             "#[cfg(test)]\nuse x::y;\nfn a() {}\n#[cfg(test)]\nmod tests {\n  #[cfg(test)] fn t() {}\n}\nfn b() {}";
         let code = code(text);

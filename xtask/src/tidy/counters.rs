@@ -1,4 +1,4 @@
-//! `docs/counters.md` is made from the table of counters in `types`.
+//! Generates `docs/counters.md` from the table of counters in `types`.
 
 use super::{Finding, Generated};
 use crate::cargo::Workspace;
@@ -22,7 +22,7 @@ table, not the page.
 | --- | --- |
 ";
 
-/// Compares the page with the table, or writes it.
+/// Compares the page with the table, or writes the page.
 pub(crate) fn run(workspace: &Workspace, generated: Generated) -> Result<Option<Finding>, Error> {
     generated.document(workspace, PAGE, &page())
 }
@@ -30,7 +30,7 @@ pub(crate) fn run(workspace: &Workspace, generated: Generated) -> Result<Option<
 fn page() -> String {
     let mut page = HEAD.to_owned();
     for counter in Counter::ALL {
-        // Writing to a String does not fail.
+        // Writing to a `String` cannot fail.
         let _ = writeln!(page, "| `{}` | {} |", counter.name(), counter.meaning());
     }
     page

@@ -1,6 +1,8 @@
-//! Promises have ids: each that is cited is listed in `docs/invariants.md`, and each that is listed
-//! is cited by code that keeps it and by a test that could see it broken, in each file that the
-//! entry says it is tested in. So the list can't drift from the code.
+//! Invariants have ids, which connect `docs/invariants.md` with code and tests.
+//!
+//! Each cited id is in the list. Each listed id is cited by the code that keeps the invariant and
+//! by a test, in each file that the entry names as a test of it. So the list stays in step with the
+//! code.
 
 use super::{Breach, Finding};
 use crate::cargo::Workspace;
@@ -12,22 +14,22 @@ use std::path::{Path, PathBuf};
 const LIST: &str = "docs/invariants.md";
 const PREFIX: &str = "INV-";
 
-/// What stands before the files with an entry's tests.
+/// The words before the test files of an entry.
 const TESTED: &str = "Tested in";
 
-/// An entry of the list, and where its id was seen.
+/// An entry of the list, and where its id is cited.
 #[derive(Debug, Default)]
 struct Listed<'a> {
     line: usize,
-    /// Its lines, the first with the id.
+    /// The lines of the entry, the first of which has the id.
     text: Vec<&'a str>,
     in_code: bool,
-    /// Files with tests that cite it.
+    /// The files with tests that cite it.
     in_tests: BTreeSet<&'a Path>,
 }
 
 impl Listed<'_> {
-    /// The files that it says it is tested in, by the ends of their paths.
+    /// The test files that the entry names, by the ends of their paths.
     fn tests(&self) -> Vec<String> {
         let text = self.text.join(" ");
         let named = text.split_once(TESTED).map_or("", |(_, named)| named);
@@ -60,13 +62,13 @@ fn check<'a>(list: &'a str, files: &'a [File]) -> Vec<Finding> {
         }
     }
     let mut unknown = BTreeSet::new();
-    // What xtask says of ids is about the check, not about memory.
+    // Ids in xtask are examples for the check.
     for file in files.iter().filter(|file| !file.path.starts_with("xtask")) {
         for (offset, id) in ids(&file.text) {
             match listed.get_mut(id) {
                 Some(entry) if file.in_test(offset) => _ = entry.in_tests.insert(&file.path),
                 Some(entry) => entry.in_code = true,
-                // Once each: the place to mend is the list.
+                // Once per id, because the list is the place to correct.
                 None if unknown.insert(id) => {
                     findings.push(Finding::at(file, offset, Breach::UnknownInvariant { id: id.into() }));
                 }
@@ -95,7 +97,7 @@ fn in_list(line: usize, breach: Breach) -> Finding {
     Finding { path: PathBuf::from(LIST), line, breach }
 }
 
-/// The id that a line of the list is the entry of.
+/// The id of the entry that starts on this line of the list.
 fn entry(line: &str) -> Option<&str> {
     let rest = line.strip_prefix("- **")?;
     let (id, _) = rest.split_once("**")?;
@@ -128,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn an_id_wants_code_and_a_test() {
+    fn a_listed_id_needs_code_and_a_test() {
         let code = file("crates/a/src/lib.rs", "// INV-KEPT: so.\n// INV-LOOSE");
         let test = file("crates/a/tests/t.rs", "// INV-KEPT.");
         assert_eq!(breaches(TEXT, &[code, test]), [Breach::NotInTests { id: "INV-LOOSE".into() }]);
@@ -143,20 +145,20 @@ mod tests {
     }
 
     #[test]
-    fn an_id_that_is_not_listed_is_found_where_it_is_cited() {
+    fn an_unlisted_id_is_reported_where_it_is_cited() {
         let found = check("", &[file("crates/a/src/lib.rs", "//! A.\n// INV-GONE-AWAY")]);
         assert_eq!(found[0].line, 2);
         assert_eq!(found[0].breach, Breach::UnknownInvariant { id: "INV-GONE-AWAY".into() });
     }
 
     #[test]
-    fn an_id_listed_twice_is_found() {
+    fn an_id_listed_twice_is_reported() {
         let twice = "- **INV-A** One.\n- **INV-A** Two.\n";
         assert!(breaches(twice, &[]).contains(&Breach::RepeatedInvariant { id: "INV-A".into() }));
     }
 
     #[test]
-    fn an_entry_is_tested_where_it_says() {
+    fn an_entry_names_only_files_whose_tests_cite_it() {
         let list = "- **INV-A** One. Tested in `a/tests/t.rs`,\n  `u.rs` with `this`.\n\nTested in `v.rs`.\n- **INV-B** Two, of `w.rs`.\n";
         let files = [
             file("crates/a/src/lib.rs", "// INV-A INV-B"),
@@ -167,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn the_pattern_itself_is_no_id() {
+    fn an_incomplete_pattern_is_not_an_id() {
         assert_eq!(ids("INV-… INV- INV-A-: INV-B.").map(|(_, id)| id).collect::<Vec<_>>(), ["INV-A", "INV-B"]);
     }
 }

@@ -1,5 +1,4 @@
-//! No marks of unfinished work: what is not done is not there, or is written down where users read
-//! it.
+//! No marks of unfinished work; users read about what is missing in the documentation.
 
 use super::{Breach, Finding};
 use crate::source::File;
@@ -8,7 +7,7 @@ use crate::source::File;
 const MARKS: [&str; 3] = [concat!("TO", "DO"), concat!("FIX", "ME"), concat!("XX", "X")];
 const MACROS: [&str; 3] = [concat!("unimplemented", "!"), concat!("todo", "!"), concat!("dbg", "!")];
 
-/// Each mark, in comments and strings too, and each macro in code.
+/// Every mark, also in comments and strings, and every macro in code.
 pub(crate) fn check(file: &File) -> Vec<Finding> {
     let marks = MARKS.iter().flat_map(|word| found(file, &file.text, word));
     let macros = MACROS.iter().flat_map(|word| found(file, &file.code, word));
@@ -32,13 +31,13 @@ mod tests {
     }
 
     #[test]
-    fn marks_are_found_in_comments_and_macros_in_code_only() {
+    fn marks_are_found_everywhere_and_macros_only_in_code() {
         let text = format!("//! A.\n// {}: later\nfn a() {{ {}() }}\n// {}\n", MARKS[0], MACROS[1], MACROS[1]);
         assert_eq!(lines(&text), [2, 3]);
     }
 
     #[test]
-    fn words_that_contain_a_mark_are_not_marks() {
+    fn a_mark_is_a_whole_word() {
         assert!(lines(&format!("//! {0}ES and A{0}, {1}_COUNT.\n", MARKS[0], MARKS[2])).is_empty());
     }
 }

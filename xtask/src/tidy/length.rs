@@ -8,7 +8,7 @@ use std::path::Path;
 const FILE_LIMIT: usize = 500;
 const FUNCTION_LIMIT: usize = 70;
 
-/// What is too long and not excused, and what is excused and not too long.
+/// Files and functions that are too long without an exception, and exceptions without need.
 pub(crate) fn check(files: &[File], excused: &[Exception]) -> Vec<Finding> {
     let mut findings = Vec::new();
     let mut used = vec![false; excused.len()];
@@ -60,13 +60,13 @@ mod tests {
     }
 
     #[test]
-    fn an_exception_excuses_what_it_names_and_no_more() {
+    fn an_exception_applies_only_to_what_it_names() {
         let excused = |path, function| [Exception { path, function, reason: "because" }];
         let files = [file("a.rs", function_of(71))];
         assert_eq!(check(&files, &excused("a.rs", Some("long"))), []);
         for other in [excused("a.rs", Some("other")), excused("b.rs", Some("long")), excused("a.rs", None)] {
             let found = check(&files, &other);
-            assert_eq!(found.len(), 2, "the length, and the exception that excuses nothing: {found:?}");
+            assert_eq!(found.len(), 2, "the length, and the exception without need: {found:?}");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! `docs/linux-calls.md` is generated from the tables of calls and differences in `syscall`.
+//! Generates `docs/linux-calls.md` from the tables of calls and differences in `syscall`.
 
 use super::{Finding, Generated};
 use crate::cargo::Workspace;
@@ -34,7 +34,7 @@ test that it still exists.
 | --- | --- |
 ";
 
-/// Compares the page with the tables, or writes it.
+/// Compares the page with the tables, or writes the page.
 pub(crate) fn run(workspace: &Workspace, generated: Generated) -> Result<Option<Finding>, Error> {
     generated.document(workspace, PAGE, &page())
 }
@@ -51,7 +51,7 @@ fn text(support: Support) -> String {
 fn page() -> String {
     let mut page = HEAD.to_owned();
     for call in LINUX_CALLS {
-        // Writing to a String does not fail.
+        // Writing to a `String` cannot fail.
         let _ = writeln!(page, "| `{}` | | | {} |", call.name, text(call.support));
         for flag in call.flags {
             let _ = writeln!(page, "| | `{}` | {:#x} | {} |", flag.name, flag.value, text(flag.support));

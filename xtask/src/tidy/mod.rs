@@ -1,9 +1,9 @@
-//! `cargo xtask tidy`: the house rules that a compiler does not check, as a check.
+//! `cargo xtask tidy`: checks the rules of this repository that a compiler does not check.
 //!
-//! One rule per file: [`length`], [`opening`], [`leftovers`], [`invariants`], [`counters`],
-//! [`linux_calls`], [`names`], [`prose`]; what is excused, and why, is in [`exceptions`].
+//! One rule per module: [`length`], [`opening`], [`leftovers`], [`invariants`], [`counters`],
+//! [`linux_calls`], [`names`], [`prose`]. [`exceptions`] lists the exceptions and their reasons.
 //!
-//! Not guaranteed: that a comment is true or a name good.
+//! Not guaranteed: that a comment is true, or a name good.
 
 mod counters;
 mod exceptions;
@@ -22,18 +22,17 @@ use std::fmt;
 use std::fs;
 use std::path::PathBuf;
 
-/// What is done with documents that are made from code.
+/// What to do with documents that are generated from code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Generated {
-    /// They are compared with what is there.
+    /// Compare them with the files.
     Compare,
-    /// They are written.
+    /// Write them.
     Write,
 }
 
 impl Generated {
-    /// Compares the document at `page`, from the root of the repository, with what it should be, or
-    /// writes it.
+    /// Compares the document at `page` with `text`, or writes it; the path is from the root.
     fn document(self, workspace: &Workspace, page: &'static str, text: &str) -> Result<Option<Finding>, Error> {
         let path = workspace.workspace_root.join(page);
         match self {
@@ -46,28 +45,28 @@ impl Generated {
     }
 }
 
-/// One breach of a rule.
+/// A breach of a rule, and its place.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Finding {
-    /// Where, from the root of the repository.
+    /// The file, from the root of the repository.
     pub(crate) path: PathBuf,
-    /// On which line, from 1; 0 for the file as a whole.
+    /// The line, from 1; 0 for the file as a whole.
     pub(crate) line: usize,
-    /// What.
+    /// The breach.
     pub(crate) breach: Breach,
 }
 
-/// What a rule says was broken.
+/// A breach of a rule.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Breach {
-    /// A file too long, tests aside.
+    /// A file that is too long without its tests.
     LongFile {
         /// Its lines.
         lines: usize,
         /// Lines allowed.
         limit: usize,
     },
-    /// A function too long.
+    /// A function that is too long.
     LongFunction {
         /// Its name.
         name: String,
@@ -83,43 +82,43 @@ pub(crate) enum Breach {
         /// Columns allowed.
         limit: usize,
     },
-    /// An exception that excuses nothing any more.
+    /// An exception that is no longer needed.
     StaleException {
-        /// The reason it gave.
+        /// Its reason.
         reason: &'static str,
     },
     /// A doc comment whose first line is not one sentence.
     FirstLine,
-    /// A wording that makes a reader stumble.
+    /// A refused wording.
     Wording {
-        /// What was written.
+        /// The wording.
         wording: String,
-        /// What to write instead.
+        /// The advice.
         instead: &'static str,
     },
-    /// A public type whose name another public type has.
+    /// A public type that shares its name with another one.
     SharedName {
         /// The name.
         name: String,
     },
-    /// A public type whose name says nothing without its module.
+    /// A public type whose name means nothing without its module.
     BareName {
         /// The name.
         name: String,
     },
-    /// A module that does not open with `//!`.
+    /// A module that does not begin with `//!`.
     NoOpening,
-    /// A word that marks unfinished work.
+    /// A mark of unfinished work.
     Leftover {
         /// The word.
         word: &'static str,
     },
-    /// An invariant cited but not listed.
+    /// An invariant that is cited but not listed.
     UnknownInvariant {
         /// Its id.
         id: String,
     },
-    /// An invariant listed twice.
+    /// An invariant that is listed twice.
     RepeatedInvariant {
         /// Its id.
         id: String,
@@ -138,10 +137,10 @@ pub(crate) enum Breach {
     NotTestedThere {
         /// Its id.
         id: String,
-        /// What the entry names.
+        /// The test file.
         test: String,
     },
-    /// A document that differs from what the code generates.
+    /// A document that differs from its tables.
     OutOfDate,
 }
 
@@ -151,19 +150,19 @@ impl fmt::Display for Breach {
             Self::LongFile { lines, limit } => write!(f, "{lines} lines without tests; at most {limit}"),
             Self::LongFunction { name, lines, limit } => write!(f, "fn {name} has {lines} lines; at most {limit}"),
             Self::WideLine { columns, limit } => write!(f, "a line of {columns} columns; at most {limit}"),
-            Self::SharedName { name } => write!(f, "another public type is called {name}, too"),
-            Self::BareName { name } => write!(f, "{name} says nothing without its module: name what it is of"),
+            Self::SharedName { name } => write!(f, "another public type has the name {name}"),
+            Self::BareName { name } => write!(f, "{name} means nothing without its module: add a noun"),
             Self::FirstLine => f.write_str("the first line of a doc comment is not one sentence with a full stop"),
             Self::Wording { wording, instead } => write!(f, "\"{wording}\": {instead}"),
-            Self::StaleException { reason } => write!(f, "excused ({reason}) without need: drop the row"),
-            Self::NoOpening => f.write_str("does not open with //! and its purpose"),
-            Self::Leftover { word } => write!(f, "{word}: finish it or drop it"),
+            Self::StaleException { reason } => write!(f, "the exception is not needed ({reason}): delete its row"),
+            Self::NoOpening => f.write_str("does not begin with //! and its purpose"),
+            Self::Leftover { word } => write!(f, "{word}: finish it or delete it"),
             Self::UnknownInvariant { id } => write!(f, "{id} is not in docs/invariants.md"),
-            Self::RepeatedInvariant { id } => write!(f, "{id} is there twice"),
-            Self::NotInCode { id } => write!(f, "{id} is cited by no code"),
-            Self::NotInTests { id } => write!(f, "{id} is cited by no test"),
+            Self::RepeatedInvariant { id } => write!(f, "{id} is listed twice"),
+            Self::NotInCode { id } => write!(f, "no code cites {id}"),
+            Self::NotInTests { id } => write!(f, "no test cites {id}"),
             Self::NotTestedThere { id, test } => write!(f, "no test in {test} cites {id}"),
-            Self::OutOfDate => f.write_str("differs from the table in the code; run cargo xtask tidy --write"),
+            Self::OutOfDate => f.write_str("differs from its tables in the code: run cargo xtask tidy --write"),
         }
     }
 }
@@ -188,7 +187,7 @@ impl Finding {
     }
 }
 
-/// Checks every rule, prints each finding and fails when there is one.
+/// Checks every rule, prints each finding, and fails if there is one.
 pub(crate) fn run(generated: Generated) -> Result<(), Error> {
     let workspace = Workspace::load()?;
     let files = source::files(&workspace)?;

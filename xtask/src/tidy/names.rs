@@ -1,9 +1,9 @@
-//! Public types have names that survive a search: no two share one, and none is bare.
+//! Public types have searchable names: no two types share a name, and no name is bare.
 //!
-//! Twins of one type for two instruction sets, in files that differ by the folder `aarch64` or
-//! `x86_64` alone, are one type.
+//! Types of one name in files whose paths differ only by the folders `aarch64` and `x86_64` count
+//! as one type, with a version for each instruction set.
 //!
-//! Not guaranteed: anything about types that macros make from fragments of names.
+//! Not guaranteed: anything about types whose names a macro assembles.
 
 use super::{Breach, Finding};
 use crate::source::File;
@@ -12,10 +12,10 @@ use std::path::{Path, PathBuf};
 
 const KEYWORDS: [&str; 5] = ["struct", "enum", "trait", "type", "union"];
 
-/// Words that say nothing without their module.
+/// Names that mean nothing without their module.
 const BARE: [&str; 10] = ["Answer", "Did", "Found", "How", "Kind", "Outcome", "Place", "Reach", "Report", "What"];
 
-/// Types that share a name, and bare names.
+/// The public types that share a name, and those with a bare name.
 pub(crate) fn check(files: &[File]) -> Vec<Finding> {
     let mut types: BTreeMap<&str, Vec<(PathBuf, Finding)>> = BTreeMap::new();
     let mut findings = Vec::new();
@@ -39,7 +39,7 @@ pub(crate) fn check(files: &[File]) -> Vec<Finding> {
     findings
 }
 
-/// Examples, programs' own tools and build scripts are nobody's interface.
+/// Whether the file is part of a crate's source; examples and xtask have no public interface.
 fn is_library(path: &Path) -> bool {
     let mut parts = path.components().map(|part| part.as_os_str());
     parts.next().is_some_and(|first| first == "crates" || first == "kernel") && parts.any(|part| part == "src")
@@ -49,14 +49,14 @@ fn without_isa(path: &Path) -> PathBuf {
     path.components().filter(|part| part.as_os_str() != "aarch64" && part.as_os_str() != "x86_64").collect()
 }
 
-/// The name and place of each `pub struct`, `pub enum` and so on in blanked code.
+/// The name and offset of each `pub struct`, `pub enum` and so on in blanked code.
 fn public_types(code: &str) -> impl Iterator<Item = (&str, usize)> {
     code.match_indices("pub ").filter_map(|(at, _)| {
         let is_word = code[..at].ends_with(|c: char| c.is_alphanumeric() || c == '_');
         let rest = code[at + "pub ".len()..].trim_start();
         let (keyword, rest) = rest.split_once(char::is_whitespace)?;
         let end = rest.find(|c: char| !(c.is_alphanumeric() || c == '_')).unwrap_or(rest.len());
-        // An associated type or a fragment of a macro begins otherwise.
+        // Not a macro fragment, such as `$name`.
         let name = &rest[..end];
         (!is_word && KEYWORDS.contains(&keyword) && name.starts_with(char::is_uppercase)).then_some((name, at))
     })
@@ -73,7 +73,7 @@ mod tests {
     }
 
     #[test]
-    fn two_public_types_of_one_name_are_found_and_twins_are_not() {
+    fn types_that_share_a_name_are_reported_except_versions_per_isa() {
         let files = [
             ("crates/a/src/x.rs", "pub struct Slot;\npub(crate) enum Hidden {}\n"),
             ("crates/b/src/x.rs", "    pub trait Slot {}\nenum Hidden {}\n"),
@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bare_name_is_found() {
+    fn a_bare_name_is_reported() {
         assert_eq!(found(&[("crates/a/src/x.rs", "pub enum Kind { A }\npub enum FileKind {}\n")]).len(), 1);
         assert!(found(&[("crates/a/examples/x.rs", "pub enum Kind { A }\n")]).is_empty());
     }

@@ -1,22 +1,23 @@
-//! The first line of a doc comment is one sentence that ends in a full stop: an index shows it
-//! alone.
+//! The first line of a doc comment is one sentence with a full stop.
+//!
+//! An index shows it without the rest.
 
 use super::passages::{Passage, Setting, without_quotations};
 use crate::tidy::Breach;
 
-/// A finding if the first line goes on, or holds more than a sentence.
+/// A finding, if the first line is not a whole sentence or has more than one.
 pub(super) fn check(passage: &Passage) -> impl Iterator<Item = (usize, Breach)> {
     let first = passage.lines.first().filter(|_| passage.setting == Setting::Doc);
     let breach = first.and_then(|line| {
         let text = line.text.trim();
         let is_sentence = text.ends_with('.') && !text.ends_with("e.g.") && !holds_two(text);
-        // A heading or a link is no sentence, and is not asked to be one.
+        // A heading need not be a sentence.
         (!is_sentence && !text.starts_with('#')).then_some((line.number, Breach::FirstLine))
     });
     breach.into_iter()
 }
 
-/// Whether a full stop is followed by another sentence.
+/// Whether another sentence follows a full stop.
 fn holds_two(text: &str) -> bool {
     let plain = without_quotations(text);
     plain.match_indices(". ").any(|(at, _)| {
@@ -39,7 +40,7 @@ mod tests {
     }
 
     #[test]
-    fn a_first_line_is_one_whole_sentence() {
+    fn a_first_line_that_is_not_one_sentence_is_reported() {
         assert!(lines("//! Frames, e.g. `a. B`, of SDM vol. 3A.\n//!\n//! More. And more.\n").is_empty());
         assert_eq!(lines("//! Frames. And more.\n"), [1]);
         assert_eq!(lines("/// Frames that\n/// go on.\n"), [1]);

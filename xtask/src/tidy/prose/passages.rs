@@ -1,12 +1,12 @@
-//! What a person reads in a file: comments, messages, test names, and the text of documents.
+//! The prose of a file: comments, messages, test names, and the text of documents.
 //!
-//! Fenced code, tables, block quotes and diagrams are left out here, so the rules see sentences
-//! only. `inline code` and "quotations" are blanked.
+//! This module drops fenced code, tables, block quotes and diagrams, and blanks `inline code` and
+//! "quotations", so the rules apply to sentences only.
 
 use crate::source::File;
 use crate::source::scan::{self, HiddenKind};
 
-/// Where a passage stands, which decides the rules that apply to it.
+/// The place of a passage, which decides the rules that apply to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Setting {
     /// `///` or `//!`: its first line stands alone in an index.
@@ -15,25 +15,25 @@ pub(crate) enum Setting {
     Comment,
     /// Markdown.
     Document,
-    /// A literal in code: its width is the formatter's business.
+    /// A literal in code; rustfmt decides its width.
     Message,
-    /// The name of a function in a test, its words apart.
+    /// The name of a function in a test, as words.
     TestName,
 }
 
-/// Lines that are read together.
+/// Lines that form one text.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Passage {
     pub(crate) setting: Setting,
     pub(crate) lines: Vec<Line>,
 }
 
-/// One line of a passage.
+/// A line of a passage.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Line {
-    /// Its number, from 1.
+    /// The number, from 1.
     pub(crate) number: usize,
-    /// Columns of the whole line, code before the comment included.
+    /// The columns of the whole line, with code before the comment.
     pub(crate) columns: usize,
     /// The text without comment marks.
     pub(crate) text: String,
@@ -74,7 +74,7 @@ pub(crate) fn of_document(text: &str) -> Vec<Passage> {
     vec![Passage { setting: Setting::Document, lines: prose(&lines) }]
 }
 
-/// Adds a line comment to the passage that it goes on with, or begins one.
+/// Adds a line comment to the passage that it continues, or starts a new passage.
 fn comment(file: &File, number: usize, text: &str, passages: &mut Vec<Passage>) {
     let is_doc = (text.starts_with("///") && !text.starts_with("////")) || text.starts_with("//!");
     let setting = if is_doc { Setting::Doc } else { Setting::Comment };
@@ -97,7 +97,7 @@ fn message(number: usize, text: &str) -> Passage {
     Passage { setting: Setting::Message, lines: lines.map(line).collect() }
 }
 
-/// The lines that are sentences: no fenced code, table, block quote, link target or diagram.
+/// The lines without fenced code, tables, block quotes, link targets and diagrams.
 fn prose(lines: &[Line]) -> Vec<Line> {
     let mut fenced = false;
     let mut kept = Vec::new();
@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn comments_messages_and_test_names_are_passages() {
+    fn comments_literals_and_test_names_are_passages() {
         let text = "//! A.\n//! B.\n\n/// C.\n#[cfg(test)]\nmod t {\n  // D.\n  fn e_f() { g(\"h\") }\n}\n";
         let passages = of_code(&File::new("crates/x/src/a.rs".into(), text.into()));
         assert_eq!(
@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn code_tables_quotations_and_diagrams_are_no_prose() {
+    fn code_tables_quotations_and_diagrams_are_dropped() {
         let text = "Word.\n\n```text\ncode\n```\n| a | b |\n> said\n├── x\n[a]: b\nEnd.";
         assert_eq!(texts(&of_document(text)), [(Setting::Document, vec!["Word.", "", "End."])]);
     }

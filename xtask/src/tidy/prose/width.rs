@@ -1,11 +1,11 @@
-//! Comments and documents wrap at a hundred columns.
+//! Lines of comments and documents have at most 100 columns.
 
 use super::passages::{Passage, Setting};
 use crate::tidy::Breach;
 
 const COLUMNS: usize = 100;
 
-/// Lines that are too wide and could be broken: one long word, such as an address, can't.
+/// The lines that are too wide; one long word, such as an address, cannot be wrapped.
 pub(super) fn check(passage: &Passage) -> impl Iterator<Item = (usize, Breach)> {
     let applies = !matches!(passage.setting, Setting::Message | Setting::TestName);
     passage.lines.iter().filter(move |_| applies).filter_map(|line| {
@@ -21,7 +21,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_line_is_no_wider_than_the_limit_unless_it_cannot_be_broken() {
+    fn a_line_over_the_limit_is_reported_if_it_can_be_wrapped() {
         let line = |columns: usize| format!("{}\n", "ab ".repeat(columns).split_at(columns).0);
         let text = [line(100), line(101), format!("- {}\n", "x".repeat(120))].concat();
         let found: Vec<_> = of_document(&text).iter().flat_map(|passage| check(passage).collect::<Vec<_>>()).collect();

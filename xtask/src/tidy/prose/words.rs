@@ -1,9 +1,9 @@
-//! Wordings that a reader stumbles over, and what stands in their place.
+//! Wordings that slow a reader down, and what to write instead.
 
 use super::passages::{Passage, Setting, without_quotations};
 use crate::tidy::Breach;
 
-/// What is not written, and what to write instead. Words are separated by one space.
+/// Refused wordings, word by word, and the advice.
 const REFUSED: [(&[&str], &str); 15] = [
     (&["somebody"], "name the CPU, task or caller"),
     (&["nobody"], "say what does not happen, or which part does not"),
@@ -22,7 +22,7 @@ const REFUSED: [(&[&str], &str); 15] = [
     (&["wants", "of"], "needs from"),
 ];
 
-/// Nouns for people, whom a relative clause may describe with *who*.
+/// Nouns for people, which a relative clause with *who* may describe.
 const PEOPLE: [&str; 14] = [
     "anyone",
     "authors",
@@ -40,14 +40,14 @@ const PEOPLE: [&str; 14] = [
     "users",
 ];
 
-/// Every refused wording of a passage; a wording may run over the end of a line.
+/// Every refused wording of a passage; it may cross the end of a line.
 pub(super) fn check(passage: &Passage) -> impl Iterator<Item = (usize, Breach)> {
     let mut words: Vec<(usize, String)> = Vec::new();
     for line in &passage.lines {
         let inner = line.text.trim_matches('"');
         let text = without_quotations(if passage.setting == Setting::Message { inner } else { &line.text });
         let is_end = |c: char| !(c.is_alphanumeric() || c == '_');
-        // A mark ends a wording: "put. Off" is none.
+        // A punctuation mark ends a wording: "put. Off" is allowed.
         for piece in text.split_inclusive(is_end) {
             let word = piece.trim_matches(is_end).to_lowercase();
             if !word.is_empty() {
@@ -98,21 +98,21 @@ mod tests {
     }
 
     #[test]
-    fn refused_wordings_are_found_across_lines_and_whatever_their_case() {
+    fn refused_wordings_are_reported_in_any_case_and_across_lines() {
         let text = "Whoever frees\nit is put\noff by him.\nFor want of memory, nobody waits.";
         let expected = [(1, "whoever"), (2, "put off"), (3, "him"), (4, "want of"), (4, "nobody")];
         assert_eq!(wordings(text), expected.map(|(line, word)| (line, word.to_owned())));
     }
 
     #[test]
-    fn who_may_only_speak_of_people() {
+    fn who_may_only_refer_to_people() {
         assert_eq!(wordings("Who frees a table waits."), [(1, "who".into())]);
         assert_eq!(wordings("It is for users who read."), []);
         assert_eq!(wordings("It tells users, who read."), [(1, "who".into())]);
     }
 
     #[test]
-    fn code_quotations_and_other_words_are_not_wordings() {
+    fn code_quotations_and_longer_words_are_allowed() {
         assert_eq!(wordings("`he` said \"who is nobody\"; the whole, this, put. Off, history"), []);
     }
 }
