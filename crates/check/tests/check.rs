@@ -315,7 +315,7 @@ fn a_panic_and_a_deadlock_are_findings() {
         vec![program(answers)]
     });
     assert!(
-        matches!(waits.finding(), Some(CheckFinding::Panicked { message, .. }) if message.contains("interrupts closed"))
+        matches!(waits.finding(), Some(CheckFinding::Panicked { message, .. }) if message.contains("interrupts disabled"))
     );
     let waits = Check::<X86_64>::new().explore(|_| {
         vec![program(|cpu| {

@@ -78,7 +78,8 @@ fn twice<I: Isa>() {
     let [first, second] =
         [(); 2].map(|()| explored.search::<I>(&SearchPlan { seed: 5, schedules: 20, max_shrink_runs: 0 }));
     assert_eq!((first.steps, first.distinct, first.tally), (second.steps, second.distinct, second.tally));
-    let [first, second] = [(); 2].map(|()| explored.attempt::<I>(&mut ReplayChooser::calm(), RunDetail::Full));
+    let [first, second] =
+        [(); 2].map(|()| explored.attempt::<I>(&mut ReplayChooser::default_schedule(), RunDetail::Full));
     assert_eq!((first.report.trace, first.journal), (second.report.trace, second.journal));
 }
 

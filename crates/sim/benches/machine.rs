@@ -1,7 +1,7 @@
-//! What an access costs the host, on both instruction sets: first-level hits, second-level hits,
-//! walks, and a mix; and what a step of an explored schedule costs.
+//! The host time of accesses, flushes and steps of explored schedules.
 //!
-//! Measured time of the simulator itself; nothing here is modelled time.
+//! Accesses are first-level hits, second-level hits, walks, and a mix, on both instruction sets.
+//! This is measured time of the simulator, and not modelled time.
 
 #[path = "../tests/common/mod.rs"]
 mod common;
@@ -17,7 +17,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// Accesses in one round.
 const ROUND: u64 = 4096;
 
-/// A machine on which pages 0 to `pages` are mapped and have been written.
+/// Makes a machine on which pages 0 to `pages` are mapped and were written.
 fn mapped<I: Isa>(pages: u64) -> Bench<I> {
     let bench = Bench::<I>::new();
     let root = bench.frame(Level::PTE);
@@ -29,7 +29,7 @@ fn mapped<I: Isa>(pages: u64) -> Bench<I> {
     bench
 }
 
-/// A fixed order of pages that looks random and has no locality.
+/// A fixed, pseudo-random order of pages without locality.
 fn scattered(pages: u64) -> Vec<u64> {
     let next = |at: u64| at.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
     std::iter::successors(Some(1), |at| Some(next(*at))).map(|at| (at >> 33) % pages).take(ROUND as usize).collect()
@@ -79,7 +79,7 @@ fn flushes<I: Isa>(criterion: &mut Criterion) {
     group.finish();
 }
 
-/// A run of three CPUs that use every kind of effect, by random schedules; one element is one step.
+/// Runs three CPUs under random schedules; one element is one step.
 fn explored<I: Isa>(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group(format!("explore/{}", I::KIND));
     let bench = Bench::<I>::with(|config| {

@@ -1,30 +1,31 @@
 //! A program's access to memory: the TLBs, then a walk, then a fault.
 //!
-//! This is the replayer's inner loop. A first-level hit costs two compares and a few additions;
-//! `times` accesses to one page cost one lookup, because nothing could come between them.
+//! This is the inner loop of a replay. A first-level hit costs the host two compares and a few
+//! additions. `times` accesses to one page cost one lookup, because nothing happens between them.
 //!
 //! Rules that differ between instruction sets:
-//! - A fault on x86-64 drops what the CPU remembers of the address (SDM vol. 3A §4.10.4.1), so a
-//!   retry sees the tables. On arm64 only entries that cannot translate are never cached (Arm ARM
-//!   D8.16.1); a translation whose *rights* refused the access stays until somebody invalidates it.
+//! - A fault on x86-64 drops the entries cached for the address (SDM vol. 3A §4.10.4.1), so a retry
+//!   reads the tables. On arm64 a fault drops nothing: an entry that cannot translate is never
+//!   cached (Arm ARM D8.16.1), and a translation whose *rights* refuse the access stays until it is
+//!   invalidated.
 //! - perf's `…-misses` (see [`crate::event`]).
 
 use crate::core::{Core, Root};
 use crate::cost::{Cost, Costs};
 use crate::event::MachineEvent;
 use crate::machine::Sim;
-use crate::tlb::{Depth, Hit, Side, Tlbs};
-use crate::walk::{Walk, WalkStep};
+use crate::tlb::{Depth, Side, TlbHit, Tlbs};
+use crate::walk::{WalkPosition, WalkStep};
 use pagewright_arch::Isa;
 use pagewright_types::{Access, CpuId, IsaKind, Level, Pfn, Tag, VirtAddr};
 use std::fmt;
 
-/// Where an access went.
+/// The page that an access reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Translation {
     /// The frame of the base page that was accessed.
     pub pfn: Pfn,
-    /// Level of the entry that maps it.
+    /// The level of the entry that maps it.
     pub level: Level,
 }
 
@@ -33,10 +34,11 @@ pub struct Translation {
 pub struct PageFault {
     /// The address (CR2, FAR_EL1).
     pub va: VirtAddr,
-    /// What was tried.
+    /// The access that was refused.
     pub access: Access,
-    /// Whether something was mapped there and refused the access, as far as the CPU knew (error
-    /// code bit 0; a permission fault).
+    /// Whether a translation or an entry was present and refused the access.
+    ///
+    /// It is bit 0 of the x86-64 error code, or a permission fault on arm64.
     pub present: bool,
 }
 
@@ -47,8 +49,10 @@ impl fmt::Display for PageFault {
     }
 }
 
-/// Addresses are 48 bits wide. x86-64 has both halves under one root; on arm64 this machine has
-/// TTBR0_EL1's half alone.
+/// Whether `va` is in an address range that the root translates.
+///
+/// Addresses have 48 bits. On x86-64 a root translates both halves; on arm64 this machine has only
+/// the half of TTBR0_EL1.
 #[inline]
 pub(crate) fn has_tables(isa: IsaKind, va: VirtAddr) -> bool {
     match isa {
@@ -61,11 +65,11 @@ impl<I: Isa> Sim<I> {
     /// Makes `times` accesses in user mode to the page of `va` on `cpu`.
     ///
     /// # Errors
-    /// [`PageFault`]; then none of them was made, and the CPU has paid for the walk and the
-    /// exception. The caller is the handler.
+    /// [`PageFault`]: no access was made, and the clock has advanced by the walk and the exception.
+    /// The caller handles the fault.
     ///
     /// # Panics
-    /// When there is no such CPU, or a table entry points where there is no memory.
+    /// When the machine has no such CPU, or a table entry points to a frame without memory.
     pub fn access(&self, cpu: CpuId, va: VirtAddr, access: Access, times: u64) -> Result<Translation, PageFault> {
         if self.0.watched.get() {
             return self.access_watched(cpu, va, access, times);
@@ -81,9 +85,9 @@ impl<I: Isa> Sim<I> {
     /// [`Sim::access`] under a judge, or while schedules are explored.
     #[inline(never)]
     fn access_watched(&self, cpu: CpuId, va: VirtAddr, access: Access, times: u64) -> Result<Translation, PageFault> {
-        debug_assert!(self.0.online.get().contains(cpu), "CPU {cpu} makes an access and has gone");
+        debug_assert!(self.0.online.get().contains(cpu), "CPU {cpu} accesses memory and is offline");
         if self.0.exploring.get() {
-            return self.access_by_steps(cpu, va, access, times);
+            return self.access_in_steps(cpu, va, access, times);
         }
         let core = self.core(cpu);
         let mut mmu = Mmu::new(self, core, va, access);
@@ -97,9 +101,9 @@ impl<I: Isa> Sim<I> {
         }
     }
 
-    /// `times` accesses through `hit` are made.
+    /// Makes `times` accesses through `hit`.
     #[inline]
-    pub(crate) fn accessed(&self, core: &Core, va: VirtAddr, access: Access, times: u64, hit: Hit) -> Translation {
+    pub(crate) fn accessed(&self, core: &Core, va: VirtAddr, access: Access, times: u64, hit: TlbHit) -> Translation {
         let count = match access {
             Access::Read => MachineEvent::DtlbLoads,
             Access::Write => MachineEvent::DtlbStores,
@@ -112,7 +116,7 @@ impl<I: Isa> Sim<I> {
         Translation { pfn: hit.entry.pfn().add(within as u32), level }
     }
 
-    /// The access faults.
+    /// Counts and charges a fault, and returns it.
     pub(crate) fn refused(&self, core: &Core, va: VirtAddr, access: Access, present: bool) -> PageFault {
         core.events.add(MachineEvent::FaultsRaised, 1);
         core.pay(&self.0.config.profile.costs, Cost::Exception);
@@ -120,18 +124,18 @@ impl<I: Isa> Sim<I> {
     }
 }
 
-/// One access on its way.
+/// One access in progress.
 struct Mmu<'a, I> {
     sim: &'a Sim<I>,
     core: &'a Core,
     costs: &'a Costs,
     va: VirtAddr,
     access: Access,
-    /// Whether the tables were asked.
+    /// Whether the tables were walked.
     walked: bool,
 }
 
-/// Refused; whether the entry was present.
+/// The access was refused; the value says whether the entry was present.
 type Refused = bool;
 
 impl<'a, I: Isa> Mmu<'a, I> {
@@ -140,9 +144,12 @@ impl<'a, I: Isa> Mmu<'a, I> {
         Self { sim, core, costs: &sim.0.config.profile.costs, va, access, walked: false }
     }
 
-    /// Inlined where it is used, twice: a call would cost a first-level hit a third of its time.
+    /// Translates the address.
+    ///
+    /// It is inlined into its two callers: a call would add a third to the time of a first-level
+    /// hit.
     #[inline(always)]
-    fn translate(&mut self) -> Result<Hit, Refused> {
+    fn translate(&mut self) -> Result<TlbHit, Refused> {
         let Some(root) = self.core.root.get() else { return Err(false) };
         if !has_tables(I::KIND, self.va) {
             return Err(false);
@@ -153,7 +160,7 @@ impl<'a, I: Isa> Mmu<'a, I> {
             None => self.miss(&mut tlbs, root)?,
         };
         if !hit.entry.rights().allow(self.access) {
-            self.forget_refused(&mut tlbs, root.tag);
+            self.drop_on_fault(&mut tlbs, root.tag);
             return Err(true);
         }
         if self.access == Access::Write && !hit.entry.dirty() {
@@ -163,9 +170,9 @@ impl<'a, I: Isa> Mmu<'a, I> {
         Ok(hit)
     }
 
-    /// The first level has nothing: ask the second, then the tables.
+    /// Handles a first-level miss: looks in the second level, and then walks the tables.
     #[inline(never)]
-    fn miss(&mut self, tlbs: &mut Tlbs, root: Root) -> Result<Hit, Refused> {
+    fn miss(&mut self, tlbs: &mut Tlbs, root: Root) -> Result<TlbHit, Refused> {
         let side = Side::of(self.access);
         if I::KIND == IsaKind::Aarch64 {
             self.count_miss();
@@ -191,44 +198,44 @@ impl<'a, I: Isa> Mmu<'a, I> {
         self.core.events.add(event, 1);
     }
 
-    /// Walks all levels at once and remembers what it found.
+    /// Walks all levels at once and fills the TLBs and walk caches.
     #[inline(never)]
-    fn walk(&mut self, tlbs: &mut Tlbs, root: Root) -> Result<Hit, Refused> {
+    fn walk(&mut self, tlbs: &mut Tlbs, root: Root) -> Result<TlbHit, Refused> {
         self.walked = true;
-        self.sim.evict_by_chance(tlbs);
+        self.sim.evict_at_random_rate(tlbs);
         let events = &self.core.events;
         events.add(MachineEvent::PageWalks, 1);
         let started = self.core.clock();
         self.core.pay(self.costs, Cost::WalkStart);
-        let mut walk = match tlbs.start(root.tag, self.va) {
+        let mut walk = match tlbs.walk_start(root.tag, self.va) {
             Some(walk) => {
                 self.core.pay(self.costs, Cost::WalkCacheHit);
                 walk
             }
-            None => Walk::from_root(root.table),
+            None => WalkPosition::from_root(root.table),
         };
-        let outcome = loop {
+        let result = loop {
             events.add(MachineEvent::WalkReads, 1);
             self.core.pay(self.costs, Cost::WalkRead);
             match walk.step(I::KIND, &self.sim.0.ram, self.va, self.access) {
                 WalkStep::Down { next, updated } => {
                     self.pay_update(updated);
-                    tlbs.remember_upper(root, self.va, walk.level, next);
+                    tlbs.fill_walk_cache(root, self.va, walk.level, next);
                     walk = next;
                 }
                 WalkStep::Again => {}
                 WalkStep::Arrived { found, updated } => {
                     self.pay_update(updated);
-                    break Ok(tlbs.remember(Side::of(self.access), root, self.va, found));
+                    break Ok(tlbs.fill_from_walk(Side::of(self.access), root, self.va, found));
                 }
                 WalkStep::Refused { present } => {
-                    self.forget_refused(tlbs, root.tag);
+                    self.drop_on_fault(tlbs, root.tag);
                     break Err(present);
                 }
             }
         };
         events.add(MachineEvent::WalkTime, self.core.clock().since(started).raw());
-        outcome
+        result
     }
 
     fn pay_update(&self, updated: bool) {
@@ -237,17 +244,19 @@ impl<'a, I: Isa> Mmu<'a, I> {
         }
     }
 
-    fn forget_refused(&self, tlbs: &mut Tlbs, tag: Tag) {
-        forget_refused(I::KIND, tlbs, tag, self.va);
+    fn drop_on_fault(&self, tlbs: &mut Tlbs, tag: Tag) {
+        drop_on_fault(I::KIND, tlbs, tag, self.va);
     }
 }
 
-/// What a fault does to what the CPU remembers.
-pub(crate) fn forget_refused(isa: IsaKind, tlbs: &mut Tlbs, tag: Tag, va: VirtAddr) {
+/// Drops the entries that a fault at `va` invalidates.
+///
+/// On x86-64 these are the entries cached for the address; on arm64 there are none.
+pub(crate) fn drop_on_fault(isa: IsaKind, tlbs: &mut Tlbs, tag: Tag, va: VirtAddr) {
     match isa {
         IsaKind::X86_64 => {
             tlbs.drop_page(tag, va, None, true);
-            tlbs.drop_uppers_of(tag, va);
+            tlbs.drop_walk_caches_of(tag, va);
         }
         IsaKind::Aarch64 => {}
     }

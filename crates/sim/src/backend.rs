@@ -1,16 +1,14 @@
-//! What a lock asks of the simulated machine: which CPU runs on this host thread, and which ranks
-//! it holds.
+//! The lock backend of the simulated machine: the running CPU, and the lock ranks that it holds.
 //!
-//! A lock has no handle to a machine, so the running CPU stands in a thread-local that
-//! [`crate::Sim::run_on`] sets. Several machines may live on one host thread: each enters with
-//! `run_on` and leaves what it found.
+//! A lock has no handle to a machine, so the running CPU is in a thread-local, which
+//! [`crate::Sim::run_on`] sets and restores. So one host thread can run several machines.
 
 use crate::explore::{StopPoint, coroutine};
 use pagewright_sync::{Backend, RankSet};
 use pagewright_types::CpuId;
 use std::cell::Cell;
 
-/// What runs on a host thread.
+/// The CPU that runs on a host thread, and the ranks that it holds.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Running {
     pub(crate) cpu: CpuId,
@@ -33,14 +31,14 @@ pub(crate) fn running() -> Running {
 
 /// The locks of a simulated machine.
 ///
-/// In fast mode an operation of the memory manager is atomic, so a lock is never waited for:
-/// [`Backend::pause`] is a deadlock, and says so. While schedules are explored, a CPU can be
-/// stopped before each lock, and waits where one is held.
+/// In fast mode an operation of the memory manager is atomic, so a contended lock is a deadlock,
+/// and [`Backend::pause`] panics. In explore mode a CPU stops before each lock, and waits for a
+/// lock that is held.
 pub struct SimLocks;
 
 impl Backend for SimLocks {
     /// # Panics
-    /// In fast mode: whoever holds the lock is this host thread itself.
+    /// In fast mode, because only this host thread can hold the lock.
     fn pause() {
         if coroutine::inside() {
             coroutine::stop_at(StopPoint::Wait);

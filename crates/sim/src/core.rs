@@ -1,9 +1,8 @@
-//! One CPU of the machine: its TLBs, its clock, its counts, and the registers that matter to
-//! memory.
+//! One CPU of the machine: TLBs, clock, counts, and the registers of its MMU.
 //!
-//! The TLBs are borrowed for the length of one operation on them and never across a call out of
-//! this crate; everything else is a plain cell. A clock moves by [`Core::spend`] and by waiting,
-//! never otherwise (INV-SIM-CLOCK).
+//! The TLBs are borrowed for one operation on them, and never across a call out of this crate.
+//! Everything else is a plain cell. A clock advances only by [`Core::spend`] and by waiting
+//! (INV-SIM-CLOCK).
 
 use crate::cost::Costs;
 use crate::event::{Events, MachineEvent};
@@ -15,39 +14,41 @@ use pagewright_sync::RankSet;
 use pagewright_types::{Pfn, Tag};
 use std::cell::{Cell, RefCell};
 
-/// What the MMU translates with: CR3 and its PCID, or TTBR0_EL1 and its ASID.
+/// The loaded root: CR3 and its PCID, or TTBR0_EL1 and its ASID.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Root {
     pub(crate) table: Pfn,
     /// The tag under which programs run.
     pub(crate) tag: Tag,
-    /// The tag that is installed, and under which the kernel runs: the same, unless the machine is
-    /// [`crate::MachineConfig::isolated`].
-    pub(crate) kernel: Tag,
+    /// The tag that is installed, and under which the kernel runs.
+    ///
+    /// It differs from `tag` only if the machine is [`crate::MachineConfig::isolated`].
+    pub(crate) kernel_tag: Tag,
     pub(crate) id: RootId,
 }
 
 /// One CPU.
 pub(crate) struct Core {
     pub(crate) tlbs: RefCell<Tlbs>,
-    /// `None` until the first root is installed; an access before that finds nothing mapped.
+    /// `None` until the first root is installed; until then every access faults.
     pub(crate) root: Cell<Option<Root>>,
-    /// Whether a kernel thread runs here on whatever root is loaded, so that user mode makes no
-    /// access. A judge alone asks.
+    /// Whether the CPU is in lazy TLB mode: a kernel thread runs on the loaded root.
+    ///
+    /// User mode makes no access then. Only judges read this.
     pub(crate) lazy: Cell<bool>,
     clock: Cell<Picos>,
     pub(crate) events: Events,
-    /// When the last CPU that was interrupted answers; waited for in `relax`.
-    pub(crate) answered_at: Cell<Picos>,
-    /// `relax` calls since there was last something to wait for.
+    /// When the last CPU acknowledges an IPI of this one; `relax` waits until then.
+    pub(crate) acked_at: Cell<Picos>,
+    /// The `relax` calls in a row with nothing to wait for.
     pub(crate) idle_relaxes: Cell<u32>,
-    /// Broadcast invalidations issued here and not completed.
-    pub(crate) outstanding: Cell<u64>,
-    /// Handlers running and sections without interrupts, one inside the other.
-    pub(crate) closed: Cell<u32>,
-    /// Ranks held while another CPU runs on the host thread.
+    /// Broadcast invalidations that this CPU issued and has not completed.
+    pub(crate) incomplete_tlbis: Cell<u64>,
+    /// The depth of nested interrupt handlers and sections with interrupts disabled.
+    pub(crate) interrupts_off: Cell<u32>,
+    /// The lock ranks that this CPU holds while another CPU runs on the host thread.
     pub(crate) held: Cell<RankSet>,
-    /// What is under way while schedules are explored.
+    /// What is in flight on this CPU in explore mode.
     pub(crate) in_flight: CpuInFlight,
 }
 
@@ -59,10 +60,10 @@ impl Core {
             lazy: Cell::new(false),
             clock: Cell::new(Picos::ZERO),
             events: Events::new(),
-            answered_at: Cell::new(Picos::ZERO),
+            acked_at: Cell::new(Picos::ZERO),
             idle_relaxes: Cell::new(0),
-            outstanding: Cell::new(0),
-            closed: Cell::new(0),
+            incomplete_tlbis: Cell::new(0),
+            interrupts_off: Cell::new(0),
             held: Cell::new(RankSet::EMPTY),
             in_flight: CpuInFlight::default(),
         }
@@ -73,30 +74,30 @@ impl Core {
         self.clock.get()
     }
 
-    /// Passes `time`.
+    /// Advances the clock by `time`.
     #[inline]
     pub(crate) fn spend(&self, time: Picos) {
         self.clock.set(self.clock.get() + time);
     }
 
-    /// Pays `cost` once.
+    /// Advances the clock by `cost`.
     #[inline]
     pub(crate) fn pay(&self, costs: &Costs, cost: Cost) {
         self.spend(costs.of(cost));
     }
 
-    /// Waits until `moment`, if it is still to come.
+    /// Advances the clock to `moment`, unless it is past it.
     pub(crate) fn wait_until(&self, moment: Picos) {
         self.clock.set(self.clock.get().max(moment));
     }
 
-    /// Waits for other CPUs to drop translations, until `moment` if that is still to come.
+    /// Waits until `moment` for other CPUs to flush.
     pub(crate) fn wait_for_flush(&self, moment: Picos) {
         self.events.add(MachineEvent::FlushWaitTime, moment.since(self.clock()).raw());
         self.wait_until(moment);
     }
 
-    /// Counts one flush attempt, which reaches all TLBs of the CPU, and what it cost in entries.
+    /// Counts one flush attempt on all TLBs of the CPU, and the entries that it dropped.
     pub(crate) fn count_flush(&self, lost: u64) {
         self.events.add(MachineEvent::DtlbFlushes, 1);
         self.events.add(MachineEvent::StlbFlushes, 1);

@@ -1,13 +1,13 @@
-//! The cost model's vocabulary: what takes time, declared once.
+//! The costs of the cost model, declared once.
 //!
-//! Values come from a profile ([`crate::profile`]), each with its source. The model is additive:
-//! what a CPU does costs the sum of its parts, and only waiting for another CPU overlaps
-//! ([`crate::machine`]).
+//! A profile ([`crate::profile`]) gives their values, each with its source. The model is additive:
+//! the work of a CPU costs the sum of its parts. Only waiting for other CPUs overlaps with their
+//! work ([`crate::machine`]).
 
 use crate::time::Picos;
 use pagewright_types::IsaKind;
 
-/// Which machines have a cost.
+/// The machines that have a cost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum On {
     Both,
@@ -15,43 +15,43 @@ enum On {
 }
 
 pagewright_types::named_table! {
-    /// Something that takes time.
+    /// An operation that takes time.
     pub enum Cost {
-        Access = "access", "One load, store or fetch that hits the first-level TLB, its share of all other instructions included.";
-        L2TlbHit = "l2_tlb_hit", "A first-level miss that the second-level TLB answers.";
-        WalkStart = "walk_start", "Starting a walk and filling the TLBs from it, the reads apart.";
-        WalkCacheHit = "walk_cache_hit", "Finding in a walk cache where to start.";
+        Access = "access", "One load, store or fetch that hits the first-level TLB, with its share of all other instructions.";
+        L2TlbHit = "l2_tlb_hit", "A first-level miss that hits the second-level TLB.";
+        WalkStart = "walk_start", "Starting a walk and filling the TLBs from it, without its reads.";
+        WalkCacheHit = "walk_cache_hit", "Finding the start of a walk in a walk cache.";
         WalkRead = "walk_read", "One page-table entry read by a walk.";
-        WalkUpdate = "walk_update", "Setting accessed or dirty in an entry by the walker.";
+        WalkUpdate = "walk_update", "One accessed or dirty bit set by a walk.";
         EntryLoad = "entry_load", "One page-table entry read by the kernel.";
         EntryStore = "entry_store", "One page-table entry stored by the kernel.";
         EntrySwap = "entry_swap", "One page-table entry exchanged atomically by the kernel.";
-        Exception = "exception", "Entering the kernel by a page fault and returning.";
-        Syscall = "syscall", "Entering the kernel by a system call and returning.";
-        MinorFault = "minor_fault", "The kernel's own work in a minor fault, allocation included, clearing and copying apart.";
+        Exception = "exception", "Entering the kernel by a page fault, and returning.";
+        Syscall = "syscall", "Entering the kernel by a system call, and returning.";
+        MinorFault = "minor_fault", "The kernel's work in a minor fault with its allocation, without clearing and copying.";
         ZeroPage = "zero_page", "Clearing 4 KiB.";
         CopyPage = "copy_page", "Copying 4 KiB.";
-        SwapOut = "swap_out", "The kernel's own work in writing 4 KiB to compressed memory, entries and their flush apart.";
-        SwapIn = "swap_in", "The same in reading them back, the fault apart.";
-        ContextSwitch = "context_switch", "Switching from one thread to another, the root apart.";
+        SwapOut = "swap_out", "The kernel's work to write 4 KiB to compressed memory, without entries and their flush.";
+        SwapIn = "swap_in", "The kernel's work to read 4 KiB back from compressed memory, without the fault.";
+        ContextSwitch = "context_switch", "Switching from one thread to another, without the switch of the root.";
         SwitchRoot = "switch_root", "Installing a root table (MOV CR3; TTBR0_EL1 and ISB).";
-        IpiSend = "ipi_send", "Preparing an interrupt to other CPUs.";
-        IpiSendEach = "ipi_send_each", "Sending it, for each target.";
-        IpiDelivery = "ipi_delivery", "From sending until the target leaves what it was doing.";
-        IpiHandler = "ipi_handler", "Entering and leaving the handler on the target, its flushes apart.";
-        IpiAck = "ipi_ack", "From the handler's answer until the sender sees it.";
+        IpiSend = "ipi_send", "Preparing an IPI.";
+        IpiSendEach = "ipi_send_each", "Sending an IPI, for each target.";
+        IpiDelivery = "ipi_delivery", "From sending an IPI until its target is interrupted.";
+        IpiHandler = "ipi_handler", "Entering and leaving the IPI handler on the target, without its flushes.";
+        IpiAck = "ipi_ack", "From the acknowledgement of an IPI until the sender sees it.";
         FlushPage = "flush_page", "INVLPG, or INVPCID of one address.";
-        FlushAll = "flush_all", "Dropping a tag or everything but globals on this CPU, the refills apart.";
+        FlushAll = "flush_all", "Flushing a tag, or everything but globals, on this CPU, without the refills.";
         Tlbi = "tlbi", "Issuing one TLBI.";
-        DsbLocal = "dsb_local", "A DSB with nothing outstanding on other CPUs.";
-        DsbWait = "dsb_wait", "A DSB that completes broadcast invalidations, whatever the number of CPUs.";
-        DsbWaitEach = "dsb_wait_each", "The same, for each other CPU of the machine.";
+        DsbLocal = "dsb_local", "A DSB without broadcast invalidations to complete.";
+        DsbWait = "dsb_wait", "A DSB that completes broadcast invalidations, for any number of CPUs.";
+        DsbWaitEach = "dsb_wait_each", "A DSB that completes broadcast invalidations, for each other CPU of the machine.";
     }
 }
 
 impl Cost {
-    /// Which machines have it, and whether it is paid so that translations are forgotten.
-    const fn nature(self) -> (On, bool) {
+    /// The machines that have it, and whether it is a cost of flushing.
+    const fn kind(self) -> (On, bool) {
         match self {
             Self::FlushPage | Self::FlushAll => (On::Only(IsaKind::X86_64), true),
             Self::Tlbi | Self::DsbLocal | Self::DsbWait | Self::DsbWaitEach => (On::Only(IsaKind::Aarch64), true),
@@ -79,15 +79,15 @@ impl Cost {
 
     /// Whether a machine of `isa` has this cost; its profiles must then give it.
     pub fn applies_to(self, isa: IsaKind) -> bool {
-        match self.nature().0 {
+        match self.kind().0 {
             On::Both => true,
             On::Only(only) => only == isa,
         }
     }
 
-    /// Whether it is paid so that translations are forgotten.
+    /// Whether it is a cost of flushing.
     pub fn is_of_flush(self) -> bool {
-        self.nature().1
+        self.kind().1
     }
 
     /// The cost called `name` in profile files.
@@ -96,7 +96,7 @@ impl Cost {
     }
 }
 
-/// The price of everything on one machine.
+/// The value of every cost on one machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Costs(pub(crate) [Picos; Cost::COUNT]);
 

@@ -1,9 +1,9 @@
 //! The machine as the memory manager sees it: [`Effects`] and [`Platform`].
 //!
-//! Entry loads, stores and barriers of a CPU all pass through this file, and nowhere else touch
-//! memory. In fast mode a store reaches walkers at once. While schedules are explored, each effect
-//! first stops the CPU ([`StopPoint`]), and a store waits in a buffer until something drains it: a
-//! barrier (arm64), a locked or serialising instruction (x86-64), or the schedule.
+//! All entry loads, stores and barriers of the memory manager pass through this file. In fast mode
+//! a store reaches walkers at once. In explore mode each effect first stops the CPU
+//! ([`StopPoint`]), and a store stays in a buffer until it is drained by a barrier (arm64), by a
+//! locked or serialising instruction (x86-64), or by the schedule.
 
 use crate::backend::SimLocks;
 use crate::core::Root;
@@ -22,22 +22,22 @@ impl<I: Isa> Sim<I> {
         self.here().pay(&self.0.config.profile.costs, cost);
     }
 
-    /// Puts `pte` into memory as an atomic exchange does, and returns what stood there.
+    /// Exchanges an entry atomically, and returns the old one.
     ///
-    /// On x86-64 a locked instruction drains the store buffer and goes past it. On arm64 an
-    /// exchange is as late as a store: atomic to whoever updates the word, and visible to a walk's
-    /// read only from the next DSB on (Arm ARM D8.2, ordering of walks).
+    /// On x86-64 a locked instruction drains the store buffer and bypasses it. On arm64 an exchange
+    /// is buffered like a store: it is atomic against other updates of the word, and a walk need
+    /// not read it before the next DSB (Arm ARM D8.2, ordering of walks).
     fn exchange(&self, slot: PteSlot, pte: Pte) -> Pte {
         let word = self.0.ram.word(slot.addr());
         if self.0.exploring.get() {
             match I::KIND {
                 IsaKind::X86_64 => {
-                    self.drain_here();
+                    self.drain_local_stores();
                     self.before_write(slot.addr(), 8);
                 }
                 IsaKind::Aarch64 => {
                     let old = word.load(Ordering::Acquire);
-                    self.store_later(slot, pte);
+                    self.buffer_store(slot, pte);
                     return Pte::from_raw(old);
                 }
             }
@@ -45,8 +45,8 @@ impl<I: Isa> Sim<I> {
         Pte::from_raw(word.swap(pte.raw(), Ordering::AcqRel))
     }
 
-    /// Stores `pte` for the kernel now and for walkers later.
-    fn store_later(&self, slot: PteSlot, pte: Pte) {
+    /// Stores `pte` to memory, and buffers the store for walkers.
+    fn buffer_store(&self, slot: PteSlot, pte: Pte) {
         let InFlight { stores, step, .. } = &self.0.in_flight;
         stores.borrow_mut().store(&self.0.ram, self.cpu(), slot.addr(), pte.raw(), step.get());
     }
@@ -74,7 +74,7 @@ impl<I: Isa> Effects for Sim<I> {
 
     #[inline]
     fn load(&self, slot: PteSlot) -> Pte {
-        self.point(StopPoint::Load(slot));
+        self.stop_before(StopPoint::Load(slot));
         self.pay(Cost::EntryLoad);
         self.before_load(slot.addr());
         Pte::from_raw(self.0.ram.word(slot.addr()).load(Ordering::Acquire))
@@ -82,61 +82,61 @@ impl<I: Isa> Effects for Sim<I> {
 
     #[inline]
     fn store(&self, slot: PteSlot, pte: Pte) {
-        self.point(StopPoint::Store(slot, pte));
+        self.stop_before(StopPoint::Store(slot, pte));
         self.here().events.add(MachineEvent::EntryStores, 1);
         self.pay(Cost::EntryStore);
         if self.0.exploring.get() {
-            self.store_later(slot, pte);
+            self.buffer_store(slot, pte);
             return;
         }
         self.0.ram.word(slot.addr()).store(pte.raw(), Ordering::Release);
     }
 
     fn swap(&self, slot: PteSlot, pte: Pte) -> Pte {
-        self.point(StopPoint::Swap(slot, pte));
+        self.stop_before(StopPoint::Swap(slot, pte));
         self.here().events.add(MachineEvent::EntryStores, 1);
         self.pay(Cost::EntrySwap);
         self.exchange(slot, pte)
     }
 
     fn compare_exchange(&self, slot: PteSlot, current: Pte, new: Pte) -> Result<(), Pte> {
-        self.point(StopPoint::CompareExchange(slot, new));
+        self.stop_before(StopPoint::CompareExchange(slot, new));
         self.pay(Cost::EntrySwap);
         self.before_load(slot.addr());
         match Pte::from_raw(self.0.ram.word(slot.addr()).load(Ordering::Acquire)) {
-            stands if stands == current => {
+            old if old == current => {
                 self.here().events.add(MachineEvent::EntryStores, 1);
                 self.exchange(slot, new);
                 Ok(())
             }
-            stands => Err(stands),
+            old => Err(old),
         }
     }
 
     fn publish(&self) {
-        self.point(StopPoint::Publish);
+        self.stop_before(StopPoint::Publish);
         match I::KIND {
             // Stores become visible in program order, to walkers too (SDM vol. 3A §4.10.4).
             IsaKind::X86_64 => {}
             IsaKind::Aarch64 => {
                 self.here().events.add(MachineEvent::Dsbs, 1);
                 self.pay(Cost::DsbLocal);
-                self.drain_here();
+                self.drain_local_stores();
             }
         }
     }
 
     /// # Panics
-    /// When the machine has no such instruction: a broadcast or a range on x86-64, a range where
-    /// `caps` says that there is none.
+    /// When the machine has no such instruction: a broadcast or a range on x86-64, and a range on
+    /// arm64 unless `caps` has range invalidations.
     fn invalidate(&self, op: Invalidate) {
-        self.point(StopPoint::Invalidate(op));
-        self.carry_out(op);
+        self.stop_before(StopPoint::Invalidate(op));
+        self.execute_invalidate(op);
     }
 
     fn complete(&self) {
-        self.point(StopPoint::Complete);
-        self.drain_here();
+        self.stop_before(StopPoint::Complete);
+        self.drain_local_stores();
         match I::KIND {
             IsaKind::X86_64 => {}
             IsaKind::Aarch64 => {
@@ -145,7 +145,7 @@ impl<I: Isa> Effects for Sim<I> {
                 }
                 let core = self.here();
                 core.events.add(MachineEvent::Dsbs, 1);
-                if core.outstanding.replace(0) == 0 {
+                if core.incomplete_tlbis.replace(0) == 0 {
                     self.pay(Cost::DsbLocal);
                 } else {
                     let others = u64::from(self.0.online.get().count()) - 1;
@@ -158,27 +158,28 @@ impl<I: Isa> Effects for Sim<I> {
     }
 
     /// # Panics
-    /// When the caller is among `targets`, when the machine has no such CPU, or when no handler was
-    /// bound.
+    /// When the current CPU is among `targets`, when the machine has no such CPU, or when no
+    /// handler is bound.
     fn send_ipi(&self, targets: &CpuMask) {
-        self.interrupt(targets);
+        self.send_ipis(targets);
     }
 
-    /// Joins the clock of this CPU with the latest answer to its interrupts.
+    /// Advances the clock of this CPU to the latest acknowledgement of its IPIs.
     ///
     /// # Panics
-    /// With interrupts closed, and when called over and over with nothing to wait for.
+    /// When interrupts are disabled. In fast mode, after many calls in a row with nothing to wait
+    /// for.
     fn relax(&self) {
-        self.wait_for_answers();
+        self.wait_for_acks();
     }
 
     fn install_root(&self, root: Pfn, tag: Tag, keep: bool) {
         let tag = self.tag_in_use(tag);
-        self.point(StopPoint::InstallRoot(root, tag));
+        self.stop_before(StopPoint::InstallRoot(root, tag));
         self.pay(Cost::SwitchRoot);
         if I::KIND == IsaKind::X86_64 {
-            // MOV CR3 serialises: what was stored is visible, and no walk goes on.
-            self.drain_here();
+            // MOV CR3 serialises: earlier stores are visible, and walks in flight end.
+            self.drain_local_stores();
             self.here().in_flight.walks.borrow_mut().clear();
         }
         // Without tags CR4.PCIDE is 0, and MOV CR3 flushes whatever bit 63 says.
@@ -188,34 +189,34 @@ impl<I: Isa> Effects for Sim<I> {
             user.into_iter().for_each(|user| self.drop_tag_here(user));
         }
         let id = self.id_of_root(root);
-        self.here().root.set(Some(Root { table: root, tag: user.unwrap_or(tag), kernel: tag, id }));
+        self.here().root.set(Some(Root { table: root, tag: user.unwrap_or(tag), kernel_tag: tag, id }));
         self.judge_loaded();
     }
 
     fn without_interrupts<T>(&self, body: impl FnOnce() -> T) -> T {
         let core = self.here();
-        core.closed.set(core.closed.get() + 1);
+        core.interrupts_off.set(core.interrupts_off.get() + 1);
         let result = body();
-        core.closed.set(core.closed.get() - 1);
+        core.interrupts_off.set(core.interrupts_off.get() - 1);
         result
     }
 
     fn may_wait(&self) -> bool {
-        self.here().closed.get() == 0
+        self.here().interrupts_off.get() == 0
     }
 
     fn permit_allocation(&self) -> bool {
         match self.0.allocations.get() {
             Allocations::Permitted => true,
-            Allocations::FailAfter(0, refusal) => {
-                if refusal == AllocationFailure::One {
+            Allocations::FailAfter(0, failure) => {
+                if failure == AllocationFailure::One {
                     self.0.allocations.set(Allocations::Permitted);
                 }
                 self.0.refused.set(self.0.refused.get() + 1);
                 false
             }
-            Allocations::FailAfter(more, refusal) => {
-                self.0.allocations.set(Allocations::FailAfter(more - 1, refusal));
+            Allocations::FailAfter(more, failure) => {
+                self.0.allocations.set(Allocations::FailAfter(more - 1, failure));
                 true
             }
         }
@@ -223,14 +224,14 @@ impl<I: Isa> Effects for Sim<I> {
 
     #[inline]
     fn declare(&self, fact: Fact) {
-        self.point(StopPoint::Declare(fact));
+        self.stop_before(StopPoint::Declare(fact));
         if self.0.judged.get() {
             self.judge_fact(fact);
         }
     }
 
     fn set_lazy(&self, lazy: bool) {
-        self.point(StopPoint::Lazy(lazy));
+        self.stop_before(StopPoint::Lazy(lazy));
         if self.here().lazy.replace(lazy) && !lazy {
             self.judge_loaded();
         }

@@ -1,14 +1,14 @@
-//! What the machine itself counts: one table, as for the memory manager's counters in `types`.
+//! The events that the machine counts, in one table; `types` has that of the memory manager.
 //!
-//! Names are perf's where perf counts the same thing; a figure of our own starts with `pw_`. Two
-//! names mean different things on the two instruction sets, as they do in Linux's event maps: on
-//! x86-64 a `…-misses` event counts walks (Intel's `…MISS_CAUSES_A_WALK` and `…WALK_COMPLETED`,
-//! AMD's L2 TLB misses), on arm64 refills of the first level (`L1D_TLB_REFILL`, `L1I_TLB_REFILL`).
+//! Names are perf's where perf counts the same event; other names start with `pw_`. As in Linux's
+//! event maps, a `…-misses` event counts different things on the two instruction sets: walks on
+//! x86-64 (Intel's `…MISS_CAUSES_A_WALK` and `…WALK_COMPLETED`, AMD's L2 TLB misses), refills of
+//! the first level on arm64 (`L1D_TLB_REFILL`, `L1I_TLB_REFILL`).
 
 use std::cell::Cell;
 
 pagewright_types::named_table! {
-    /// Something that a CPU of the machine counts.
+    /// An event that a CPU of the machine counts.
     pub enum MachineEvent {
         DtlbLoads = "dTLB-loads", "Loads that were translated.";
         DtlbLoadMisses = "dTLB-load-misses", "Loads that missed the TLB: walks on x86-64, first-level refills on arm64.";
@@ -38,7 +38,7 @@ pagewright_types::named_table! {
     }
 }
 
-/// One CPU's counts.
+/// The counts of one CPU.
 pub(crate) struct Events([Cell<u64>; MachineEvent::COUNT]);
 
 impl Events {
@@ -62,11 +62,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_page_of_events_says_what_the_table_says() {
+    fn the_page_of_events_is_that_of_the_table() {
         let page = include_str!("../../../docs/events.md");
-        let told: Vec<&str> = page.lines().filter(|line| line.starts_with("| `")).collect();
+        let rows: Vec<&str> = page.lines().filter(|line| line.starts_with("| `")).collect();
         let row = |event: &MachineEvent| format!("| `{}` | {} |", event.name(), event.meaning());
-        assert_eq!(told, MachineEvent::ALL.iter().map(row).collect::<Vec<_>>());
+        assert_eq!(rows, MachineEvent::ALL.iter().map(row).collect::<Vec<_>>());
     }
 
     #[test]

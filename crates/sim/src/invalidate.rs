@@ -1,4 +1,4 @@
-//! What each TLB invalidation removes, instruction by instruction (INV-SIM-INVALIDATE).
+//! The entries that each TLB invalidation removes, by instruction (INV-SIM-INVALIDATE).
 //!
 //! | target | x86-64 (SDM vol. 3A §4.10.4.1) | arm64 (Arm ARM D8.16.5) |
 //! | --- | --- | --- |
@@ -8,10 +8,9 @@
 //! | `Tag` | `INVPCID` type 1, or `MOV CR3` | `TLBI ASIDE1[IS]` |
 //! | `AllTags` | `INVPCID` type 3 | `TLBI VMALLE1[IS]`, globals too |
 //!
-//! On arm64 the form for the last level leaves the walk caches alone and, as FEAT_TTL permits,
-//! removes entries of the named level only: a wrong level removes nothing. The other form removes
-//! translations of any level, as Linux asks of it (a hint of "unknown") whenever tables may have
-//! gone.
+//! On arm64 the last-level form leaves the walk caches alone. As FEAT_TTL permits, it removes only
+//! entries of the named level: a wrong level removes nothing. The other form removes translations
+//! of any level, as Linux requests (by the level hint "unknown") when tables may have been freed.
 
 use crate::core::Core;
 use crate::cost::Cost;
@@ -21,12 +20,14 @@ use crate::tlb::{Key, Pattern, Tlbs};
 use pagewright_arch::{Invalidate, InvalidateScope, InvalidateTarget, Isa};
 use pagewright_types::{IsaKind, Level, PageRange, Tag, VirtAddr};
 
-/// Ranges of up to this many entries are looked up one by one; a longer one sweeps the arrays once.
+/// The longest range, in entries, that is looked up entry by entry.
+///
+/// A longer range sweeps the arrays once.
 const SWEEP_ABOVE: u64 = 64;
 
 impl<I: Isa> Sim<I> {
-    /// Carries out `op`, issued by the current CPU.
-    pub(crate) fn carry_out(&self, op: Invalidate) {
+    /// Executes `op` on the current CPU.
+    pub(crate) fn execute_invalidate(&self, op: Invalidate) {
         let target = self.untagged(op.target);
         match I::KIND {
             IsaKind::X86_64 => {
@@ -37,7 +38,7 @@ impl<I: Isa> Sim<I> {
         }
     }
 
-    /// Without tags, the machine has one.
+    /// The tag under which the machine caches `tag`: without tags, 0 for all.
     pub(crate) fn tag_in_use(&self, tag: Tag) -> Tag {
         if self.0.caps.tagged { tag } else { Tag::new(0) }
     }
@@ -56,19 +57,19 @@ impl<I: Isa> Sim<I> {
     }
 
     fn invalidate_x86_64(&self, target: InvalidateTarget) {
-        // All of these serialise.
-        self.drain_here();
-        self.cancel_here(target);
+        // All of these instructions serialise.
+        self.drain_local_stores();
+        self.cancel_local_walks(target);
         let core = self.here();
-        let current = core.root.get().map_or(Tag::new(0), |root| root.kernel);
+        let current = core.root.get().map_or(Tag::new(0), |root| root.kernel_tag);
         let mut tlbs = core.tlbs.borrow_mut();
         let (lost, cost, event) = match target {
             InvalidateTarget::Page { tag, va, .. } if tag == current => {
-                tlbs.drop_uppers(Pattern::tag(tag));
+                tlbs.drop_walk_caches(Pattern::tag(tag));
                 (tlbs.drop_page(tag, va, None, true), Cost::FlushPage, MachineEvent::PageFlushes)
             }
             InvalidateTarget::Page { tag, va, .. } => {
-                tlbs.drop_uppers_of(tag, va);
+                tlbs.drop_walk_caches_of(tag, va);
                 (tlbs.drop_page(tag, va, None, false), Cost::FlushPage, MachineEvent::PageFlushes)
             }
             InvalidateTarget::Range { .. } => panic!("no range invalidation on x86-64: {target:?}"),
@@ -97,24 +98,24 @@ impl<I: Isa> Sim<I> {
         match scope {
             InvalidateScope::Local => {
                 drop_aarch64(core, target);
-                self.cancel_here(target);
-                self.drain_here();
+                self.cancel_local_walks(target);
+                self.drain_local_stores();
                 core.events.add(if is_full(target) { MachineEvent::FullFlushes } else { MachineEvent::PageFlushes }, 1);
                 core.events.add(MachineEvent::Dsbs, 1);
                 core.pay(costs, Cost::DsbLocal);
             }
             InvalidateScope::Broadcast => {
                 if self.0.exploring.get() {
-                    self.broadcast(target);
+                    self.issue_broadcast(target);
                 } else {
                     self.online_cores().for_each(|core| drop_aarch64(core, target));
                 }
-                core.outstanding.set(core.outstanding.get() + 1);
+                core.incomplete_tlbis.set(core.incomplete_tlbis.get() + 1);
             }
         }
     }
 
-    /// Drops what is not global under `tag` on the current CPU, as part of installing a root.
+    /// Drops the entries of `tag` on the current CPU, except global ones, when a root is installed.
     pub(crate) fn drop_tag_here(&self, tag: Tag) {
         let core = self.here();
         let lost = drop_pattern(&mut core.tlbs.borrow_mut(), Pattern::tag(tag));
@@ -131,11 +132,11 @@ fn is_full(target: InvalidateTarget) -> bool {
 }
 
 fn drop_pattern(tlbs: &mut Tlbs, pattern: Pattern) -> u64 {
-    tlbs.drop_uppers(pattern);
+    tlbs.drop_walk_caches(pattern);
     tlbs.drop_all(pattern)
 }
 
-/// What a TLBI removes from one CPU.
+/// Removes from one CPU the entries that a TLBI names.
 pub(crate) fn drop_aarch64(core: &Core, target: InvalidateTarget) {
     let mut tlbs = core.tlbs.borrow_mut();
     let lost = match target {
@@ -153,7 +154,7 @@ pub(crate) fn drop_aarch64(core: &Core, target: InvalidateTarget) {
         }
         InvalidateTarget::Range { tag, range, level, last_level } => {
             if !last_level {
-                tlbs.drop_uppers_where(|key| covers(key, tag, range));
+                tlbs.drop_walk_caches_where(|key| covers(key, tag, range));
             }
             tlbs.drop_where(|key| covers(key, tag, range) && (!last_level || key.level() == level))
         }
@@ -166,17 +167,17 @@ pub(crate) fn drop_aarch64(core: &Core, target: InvalidateTarget) {
 
 fn drop_page_aarch64(tlbs: &mut Tlbs, tag: Tag, va: VirtAddr, level: Level, last_level: bool) -> u64 {
     if !last_level {
-        tlbs.drop_uppers_of(tag, va);
+        tlbs.drop_walk_caches_of(tag, va);
     }
     tlbs.drop_page(tag, va, last_level.then_some(level), true)
 }
 
-/// log2 of the step between the addresses of a range that may have a translation each.
+/// The shift of the step between the addresses of a range that may each have a translation.
 fn stride(level: Level, last_level: bool) -> u32 {
     if last_level { level.shift() } else { Level::PTE.shift() }
 }
 
 fn covers(key: Key, tag: Tag, range: PageRange) -> bool {
     let end = key.start().add(key.level().span());
-    key.answers(tag) && key.start() < range.end() && range.start() < end
+    key.is_valid_under(tag) && key.start() < range.end() && range.start() < end
 }

@@ -1,22 +1,24 @@
-//! What the machine tells a judge, and what a judge may ask of it.
+//! The interface between the machine and a judge.
 //!
-//! A [`Judge`] is bound to a machine by [`Sim::bind_judge`]. It hears of every fact declared, every
-//! access made and every root that comes into use, in the order in which they happen, and sees
-//! through [`Witness`] everything that any CPU remembers: translations, walk caches, and walks in
-//! flight. Nothing here looks at what the memory manager believes.
+//! [`Sim::bind_judge`] binds a [`Judge`]. The machine tells it, in order, every declared fact,
+//! every access, and every root that is loaded. Through [`Witness`] the judge sees everything that
+//! any CPU has cached: translations, walk caches, and walks in flight. Nothing here depends on the
+//! state of the memory manager.
 //!
-//! Whether something remembered can be used now ([`CachedEntryState`]): a translation if it stands
-//! under the tag in use (or is global) and the CPU is not lazy; a walk-cache entry already if it
-//! stands under the tag in use, because the walker of a lazy CPU still reads tables speculatively;
-//! a walk in flight always, but what it has found is a translation.
+//! A cached entry is usable now ([`CachedEntryState`]) as follows:
+//! - a translation, if its tag is loaded or it is global, and the CPU is not in lazy TLB mode;
+//! - a walk-cache entry, if its tag is loaded: the walker of a lazy CPU still reads tables
+//!   speculatively;
+//! - a walk in flight that is about to read a table, always; one that has found a leaf counts as a
+//!   translation.
 
 use crate::access::Translation;
 use crate::core::Core;
-use crate::explore::{Held, WalkersView};
+use crate::explore::{WalkState, WalkersView};
 use crate::machine::Sim;
 use crate::reach_counts::ReachCounts;
-use crate::tlb::{Hit, Key, RootId};
-use crate::walk::View;
+use crate::tlb::{Key, RootId, TlbHit};
+use crate::walk::WalkerMemory;
 use pagewright_arch::Isa;
 use pagewright_types::judge::{CachedEntry, CachedEntryKind, CachedEntryState, Fact, Judge, MemoryAccess, Witness};
 use pagewright_types::{Access, CpuId, IsaKind, Order, PageRange, Pfn, PhysAddr, VirtAddr};
@@ -24,9 +26,9 @@ use std::cell::RefCell;
 use std::collections::HashMap;
 use std::rc::Rc;
 
-/// A judge that listens, and the counts that are kept for it.
+/// A bound judge, and the counts that are kept for it.
 #[derive(Clone)]
-pub(crate) struct Binding {
+pub(crate) struct BoundJudge {
     judge: Rc<RefCell<dyn Judge>>,
     reached: Rc<ReachCounts>,
 }
@@ -48,21 +50,20 @@ impl Roots {
 }
 
 impl<I: Isa> Sim<I> {
-    /// Lets `judge` hear and see everything from now on, in place of whoever did before.
+    /// Binds `judge` in place of the judge that was bound before.
     ///
-    /// The machine keeps the handle until [`Sim::unbind_judge`].
-    ///
-    /// The judge must not act on the machine: it is called in the middle of what it judges.
+    /// The machine owns the handle until [`Sim::unbind_judge`]. The judge must not act on the
+    /// machine: it is called in the middle of the operation that it judges.
     pub fn bind_judge(&self, judge: Rc<RefCell<dyn Judge>>) {
         let reached = Rc::new(ReachCounts::new(self.0.ram.words().len() / 512));
         for core in &self.0.cores {
             core.tlbs.borrow_mut().count_in(Some(&reached));
         }
-        *self.0.judge.borrow_mut() = Some(Binding { judge, reached });
+        *self.0.judge.borrow_mut() = Some(BoundJudge { judge, reached });
         self.set_judged(true);
     }
 
-    /// Lets go of the judge.
+    /// Drops the judge.
     pub fn unbind_judge(&self) {
         self.set_judged(false);
         *self.0.judge.borrow_mut() = None;
@@ -81,27 +82,27 @@ impl<I: Isa> Sim<I> {
         }
     }
 
-    /// Tells of a fact declared on the current CPU.
+    /// Tells the judge of a fact declared on the current CPU.
     #[cold]
     pub(crate) fn judge_fact(&self, fact: Fact) {
         self.with_judge(|judge| judge.fact(self, self.0.current.get(), fact));
     }
 
-    /// Tells of an access.
+    /// Tells the judge of an access.
     pub(crate) fn judge_access(&self, cpu: CpuId, va: VirtAddr, access: Access, found: Translation, cached: bool) {
         let Some(root) = self.core(cpu).root.get() else { return };
         let at = found.pfn.base().add(va.page_offset());
         self.with_judge(|judge| judge.access(self, MemoryAccess { cpu, root: root.table, va, access, at, cached }));
     }
 
-    /// Tells that the current CPU is about to use the root that is loaded there.
+    /// Tells the judge that the current CPU starts to use its loaded root.
     pub(crate) fn judge_loaded(&self) {
         if let (true, Some(root)) = (self.0.judged.get(), self.here().root.get()) {
             self.with_judge(|judge| judge.loaded(self, self.0.current.get(), root.table, root.tag));
         }
     }
 
-    /// First address of an entry, with the sign that its half of the address space has.
+    /// The first address of an entry, sign-extended on x86-64.
     fn address(key: Key) -> VirtAddr {
         match I::KIND {
             IsaKind::X86_64 => VirtAddr::new(((key.start().raw() << 16) as i64 >> 16) as u64),
@@ -109,8 +110,8 @@ impl<I: Isa> Sim<I> {
         }
     }
 
-    /// Tells what one CPU remembers, or what of that is for addresses of `range`.
-    fn tell_of(&self, cpu: CpuId, core: &Core, range: Option<PageRange>, tell: &mut dyn FnMut(CachedEntry)) {
+    /// Calls `tell` for the entries that one CPU has cached, or for those of `range`.
+    fn tell_cached(&self, cpu: CpuId, core: &Core, range: Option<PageRange>, tell: &mut dyn FnMut(CachedEntry)) {
         let wanted = |key: Key| {
             range.is_none_or(|range| {
                 let start = Self::address(key);
@@ -118,7 +119,7 @@ impl<I: Isa> Sim<I> {
             })
         };
         let roots = self.0.roots.borrow();
-        let in_use = |key: Key| core.root.get().is_some_and(|root| key.answers(root.tag));
+        let in_use = |key: Key| core.root.get().is_some_and(|root| key.is_valid_under(root.tag));
         let state = |usable| if usable { CachedEntryState::Usable } else { CachedEntryState::Condemned };
         let cached = |key: Key, root: RootId, kind, usable| CachedEntry {
             cpu,
@@ -131,7 +132,7 @@ impl<I: Isa> Sim<I> {
             state: state(usable),
         };
         let tlbs = core.tlbs.borrow();
-        let mut translation = |hit: Hit| {
+        let mut translation = |hit: TlbHit| {
             if wanted(hit.key) {
                 let kind = CachedEntryKind::Translation { pfn: hit.entry.pfn(), rights: hit.entry.rights() };
                 tell(cached(hit.key, hit.entry.root(), kind, in_use(hit.key) && !core.lazy.get()));
@@ -139,22 +140,22 @@ impl<I: Isa> Sim<I> {
         };
         tlbs.translations(range, &mut translation);
         core.in_flight.conflicts.borrow().iter().copied().for_each(translation);
-        tlbs.uppers(range, |key, upper| {
+        tlbs.walk_caches(range, |key, upper| {
             if wanted(key) {
                 tell(cached(key, upper.root, CachedEntryKind::Table { table: upper.table }, in_use(key)));
             }
         });
-        for flight in core.in_flight.walks.borrow().iter() {
-            let (kind, level, global) = match flight.held {
-                Held::Table(walk) => (CachedEntryKind::Walk { table: walk.table }, walk.level, false),
-                Held::Leaf(found) => {
+        for walk in core.in_flight.walks.borrow().iter() {
+            let (kind, level, global) = match walk.state {
+                WalkState::Table(next) => (CachedEntryKind::Walk { table: next.table }, next.level, false),
+                WalkState::Leaf(found) => {
                     (CachedEntryKind::Translation { pfn: found.pfn, rights: found.rights }, found.level, found.global)
                 }
             };
-            let (tag, root) = (flight.root.tag, flight.root.table);
-            let va = flight.va.align_down(level.span());
+            let (tag, root) = (walk.root.tag, walk.root.table);
+            let va = walk.va.align_down(level.span());
             let key = Key::new(tag, level, va);
-            let reads = matches!(flight.held, Held::Table(_));
+            let reads = matches!(walk.state, WalkState::Table(_));
             let state = state(reads || (in_use(key) || global) && !core.lazy.get());
             if wanted(key) {
                 tell(CachedEntry { cpu, kind, tag, root, va, level, global, state });
@@ -166,24 +167,25 @@ impl<I: Isa> Sim<I> {
 impl<I: Isa> Witness for Sim<I> {
     fn cached(&self, tell: &mut dyn FnMut(CachedEntry)) {
         for (index, core) in self.0.cores.iter().enumerate() {
-            self.tell_of(CpuId::new(index as u16), core, None, tell);
+            self.tell_cached(CpuId::new(index as u16), core, None, tell);
         }
     }
 
     fn cached_in(&self, range: PageRange, tell: &mut dyn FnMut(CachedEntry)) {
         for (index, core) in self.0.cores.iter().enumerate() {
-            self.tell_of(CpuId::new(index as u16), core, Some(range), tell);
+            self.tell_cached(CpuId::new(index as u16), core, Some(range), tell);
         }
     }
 
     fn might_reach(&self, pfn: Pfn, order: Order) -> bool {
-        // Few enough to be told one by one, and not counted.
-        let under_way =
+        // Walks in flight and conflicts are few and not counted, so the judge looks at each of
+        // them.
+        let in_flight =
             self.0.exploring.get()
                 && self.0.cores.iter().any(|core| {
                     !core.in_flight.walks.borrow().is_empty() || !core.in_flight.conflicts.borrow().is_empty()
                 });
-        under_way || self.0.judge.borrow().as_ref().is_none_or(|binding| binding.reached.any(pfn, order))
+        in_flight || self.0.judge.borrow().as_ref().is_none_or(|binding| binding.reached.any(pfn, order))
     }
 
     fn word(&self, at: PhysAddr) -> u64 {

@@ -1,13 +1,14 @@
 //! A simulated SMP machine for memory managers: deterministic, with TLBs that can be stale.
 //!
-//! - [`Sim`] – the handle. It is [`pagewright_arch::Effects`] and [`pagewright_sync::Platform`] for
-//!   a memory manager, and lets a replayer make accesses on any CPU ([`Sim::access`]).
-//! - [`MachineConfig`], [`Profile`] – what the machine is made of, and what is known about the real
-//!   one.
+//! - [`Sim`] – the handle. It implements [`pagewright_arch::Effects`] and
+//!   [`pagewright_sync::Platform`] for a memory manager, and makes the accesses of programs on any
+//!   CPU ([`Sim::access`]).
+//! - [`MachineConfig`], [`Profile`] – the parts of the machine, and the published figures of the
+//!   real one.
 //! - [`MachineEvent`], [`Cost`], [`Picos`] – what it counts, what takes time, and how long.
-//! - [`Sim::bind_judge`] – who is told of everything cached, accessed and declared.
-//! - [`explore`] – every CPU a coroutine, schedules by seed, replay tokens.
-//! - [`sched`] – which thread runs where next, by clock.
+//! - [`Sim::bind_judge`] – binds a judge that sees everything cached, accessed and declared.
+//! - [`explore`] – every CPU is a coroutine; schedules by seed, and replay tokens.
+//! - [`sched`] – chooses, by clock, which thread runs on which CPU next.
 //!
 //! ```text
 //!   replayer ── access ─▶ access ─▶ tlb (L1, L2, walk caches) ─▶ walk ─▶ ram ◀─ effects ◀─ memory manager
@@ -15,11 +16,12 @@
 //!                                     └── invalidate ◀── interrupt ◀─────────────┘
 //! ```
 //!
-//! Neighbours: uses `types`, `arch` and `sync`, and knows nothing of the memory manager that runs
-//! on it. Its walker reads raw words by the manuals' rules and shares no code with `arch`'s codecs.
+//! Neighbours: it uses `types`, `arch` and `sync`, and does not depend on the memory manager that
+//! runs on it. Its walker reads raw words by the rules of the manuals and shares no code with
+//! `arch`'s codecs.
 //!
-//! Modelled time is modelled: it adds up published costs and is good for comparing two runs, never
-//! for a claim about a clock on a wall. What is not modelled is listed in `docs/machine.md`.
+//! Not guaranteed: anything about a real clock. Modelled time adds up published costs, to compare
+//! two runs. `docs/machine.md` lists what is not modelled.
 #![forbid(unsafe_code)]
 
 mod access;

@@ -1,20 +1,19 @@
-//! The machine as a whole, and the handle by which everyone else uses it.
+//! The machine as a whole, and the handle to it.
 //!
-//! [`Sim`] is a counted reference to one machine. It is the memory manager's
-//! [`pagewright_arch::Effects`] and [`pagewright_sync::Platform`], and the replayer's way to make
-//! programs' accesses ([`Sim::access`]), to run the kernel on a CPU ([`Sim::run_on`]) and to read
+//! [`Sim`] is a counted reference to one machine. To the memory manager it is
+//! [`pagewright_arch::Effects`] and [`pagewright_sync::Platform`]. The replayer uses it to make the
+//! accesses of programs ([`Sim::access`]), to run the kernel on a CPU ([`Sim::run_on`]) and to read
 //! clocks and counts.
 //!
-//! **Fast mode.** What runs inside `run_on` is atomic; CPUs take turns between such operations. So
-//! every interrupt is answered before `send_ipi` returns, a broadcast invalidation has reached all CPUs
-//! when it is issued, and a contended lock is a deadlock. Time is still counted as if they ran at
-//! once: each CPU has a clock of its own, and only a wait joins two of them.
+//! **Fast mode.** An operation in `run_on` is atomic, and CPUs take turns between operations. So
+//! every IPI is acknowledged before `send_ipi` returns, a broadcast invalidation reaches all CPUs
+//! when it is issued, and a contended lock is a deadlock. Time is counted as if the CPUs ran in
+//! parallel: each CPU has its own clock, and only a wait advances one clock to another.
 //!
-//! **Explore mode** ([`crate::explore`]): every CPU is a coroutine, and the same operations are
-//! interleaved at each effect.
+//! **Explore mode** ([`crate::explore`]). Every CPU is a coroutine, and operations are interleaved
+//! at each effect.
 //!
-//! Not guaranteed: that a race would be seen in fast mode. It cannot find a missing barrier or a
-//! late flush.
+//! Not guaranteed: that fast mode finds a race, a missing barrier or a late flush.
 
 use crate::backend::{self, Running};
 use crate::config::{ConfigError, MachineConfig};
@@ -22,7 +21,7 @@ use crate::core::Core;
 use crate::cost::Cost;
 use crate::event::MachineEvent;
 use crate::explore::InFlight;
-use crate::judge::{Binding, Roots};
+use crate::judge::{BoundJudge, Roots};
 use crate::profile::Profile;
 use crate::ram::Ram;
 use crate::time::Picos;
@@ -37,37 +36,38 @@ use std::num::NonZeroU32;
 use std::rc::Rc;
 use std::sync::atomic::AtomicU64;
 
-/// A node of the machine: where its memory is and which CPUs are near.
+/// A NUMA node of the machine: its memory and its CPUs.
 ///
-/// Without CPUs it is a slower tier.
+/// A node without CPUs is a slower memory tier.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MachineNode {
-    /// Its number.
+    /// The number of the node.
     pub id: NodeId,
-    /// Its memory; starts at a multiple of 1 GiB, so that no block of the buddy allocator lies on
-    /// two nodes.
+    /// Its memory, which starts at a multiple of 1 GiB.
+    ///
+    /// So no block of the buddy allocator lies on two nodes.
     pub frames: FrameRange,
     /// Its CPUs.
     pub cpus: CpuMask,
 }
 
-/// Which allocations are refused once [`Sim::fail_allocation_after`] has counted down.
+/// Which allocations fail once [`Sim::fail_allocation_after`] has counted down.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AllocationFailure {
-    /// The next one; then memory is back.
+    /// The next one only.
     One,
     /// All, until [`Sim::permit_allocations`].
     All,
 }
 
-/// What `permit_allocation` answers.
+/// What `permit_allocation` returns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Allocations {
     Permitted,
     FailAfter(u64, AllocationFailure),
 }
 
-/// What an embedder runs when a CPU is interrupted by another.
+/// The embedder's IPI handler; it is called with the CPU that takes the IPI.
 pub type IpiHandler = Rc<dyn Fn(CpuId)>;
 
 pub(crate) struct Machine<I> {
@@ -78,32 +78,32 @@ pub(crate) struct Machine<I> {
     pub(crate) online: Cell<CpuMask>,
     pub(crate) caps: Caps,
     pub(crate) current: Cell<CpuId>,
-    /// Operations and interrupt handlers under way, one inside the other.
+    /// The depth of nested operations and interrupt handlers.
     pub(crate) depth: Cell<u32>,
     pub(crate) handler: RefCell<Option<IpiHandler>>,
     pub(crate) allocations: Cell<Allocations>,
     pub(crate) refused: Cell<u64>,
-    /// Whether a judge is bound: what hot paths ask.
+    /// Whether a judge is bound; hot paths check this cell.
     pub(crate) judged: Cell<bool>,
-    /// Whether an access needs more than a look at the TLBs: judged or exploring.
+    /// Whether accesses take the slow path: a judge is bound, or schedules are explored.
     pub(crate) watched: Cell<bool>,
-    pub(crate) judge: RefCell<Option<Binding>>,
+    pub(crate) judge: RefCell<Option<BoundJudge>>,
     pub(crate) roots: RefCell<Roots>,
     evictions: RefCell<Option<Evictions>>,
-    /// Whether schedules are explored, so that the CPU that runs is a coroutine.
+    /// Whether schedules are explored, so that CPUs are coroutines.
     pub(crate) exploring: Cell<bool>,
     pub(crate) in_flight: InFlight,
     isa: PhantomData<fn() -> I>,
 }
 
-/// Entries that leave a TLB without a reason that a program could see.
+/// Random evictions from TLBs and walk caches.
 struct Evictions {
-    /// One walk in so many drops an entry of its CPU.
+    /// One walk in this many evicts an entry of its CPU.
     one_in: NonZeroU32,
     random: Pcg64,
 }
 
-/// A handle to a simulated machine of instruction set `I`; cloning it is counting a reference.
+/// A handle to a simulated machine of instruction set `I`; clones refer to the same machine.
 pub struct Sim<I>(pub(crate) Rc<Machine<I>>);
 
 impl<I> Clone for Sim<I> {
@@ -113,11 +113,12 @@ impl<I> Clone for Sim<I> {
 }
 
 impl<I: Isa> Sim<I> {
-    /// A machine that was just switched on: memory is zero, TLBs are empty, clocks stand at zero,
-    /// all CPUs are online.
+    /// Switches a machine on.
+    ///
+    /// Memory is zero, TLBs are empty, clocks are at zero, and all CPUs are online.
     ///
     /// # Errors
-    /// [`ConfigError`], naming what is impossible about `config`.
+    /// [`ConfigError`], which names what is impossible about `config`.
     pub fn new(config: MachineConfig) -> Result<Self, ConfigError> {
         let nodes = config.nodes(I::KIND)?;
         let end = nodes.iter().map(|node| node.frames.end()).max().unwrap_or_default();
@@ -162,25 +163,25 @@ impl<I: Isa> Sim<I> {
         })))
     }
 
-    /// What the machine was made of.
+    /// The configuration of the machine.
     pub fn config(&self) -> &MachineConfig {
         &self.0.config
     }
 
-    /// Its profile.
+    /// The profile of the machine.
     pub fn profile(&self) -> &Profile {
         &self.0.config.profile
     }
 
-    /// Its nodes, node 0 first.
+    /// The nodes of the machine, node 0 first.
     pub fn nodes(&self) -> &[MachineNode] {
         &self.0.nodes
     }
 
-    /// All physical memory as words, word *n* at physical address 8·*n*.
+    /// All physical memory as 64-bit words: word *n* is at physical address 8·*n*.
     ///
-    /// Foreign code may store here, behind the kernel's back; holes between nodes are there too,
-    /// and belong to nobody. The slice begins at a multiple of 4096 on the host.
+    /// Code outside of the memory manager may store here directly. The slice includes the holes
+    /// between nodes, and begins at a multiple of 4096 on the host.
     pub fn ram(&self) -> &[AtomicU64] {
         self.0.ram.words()
     }
@@ -190,65 +191,68 @@ impl<I: Isa> Sim<I> {
         &self.0.cores[cpu.index()]
     }
 
-    /// The CPU that runs.
+    /// The running CPU.
     #[inline]
     pub(crate) fn here(&self) -> &Core {
         self.core(self.0.current.get())
     }
 
-    /// Modelled time on `cpu`.
+    /// The clock of `cpu`, in modelled time.
     pub fn clock(&self, cpu: CpuId) -> Picos {
         self.core(cpu).clock()
     }
 
-    /// The latest clock of the machine: how long everything took.
+    /// The latest clock of all CPUs: the modelled time since the machine was switched on.
     pub fn elapsed(&self) -> Picos {
         self.0.cores.iter().map(Core::clock).max().unwrap_or_default()
     }
 
-    /// Charges `cpu` with `times` × `cost`: software paths that the machine cannot see, such as a
-    /// system call.
+    /// Adds `times` × `cost` to the clock of `cpu`.
+    ///
+    /// It is for software paths that the machine cannot see, such as a system call.
     pub fn charge(&self, cpu: CpuId, cost: Cost, times: u64) {
         self.core(cpu).spend(self.0.config.profile.cost(cost) * times);
     }
 
-    /// Lets `cpu` idle until `moment`, if it is still to come there.
+    /// Advances the clock of `cpu` to `moment`, unless it is past it.
     pub fn idle_until(&self, cpu: CpuId, moment: Picos) {
         self.core(cpu).wait_until(moment);
     }
 
-    /// What `cpu` counted.
+    /// The count of `event` on `cpu`.
     pub fn count(&self, cpu: CpuId, event: MachineEvent) -> u64 {
         self.core(cpu).events.get(event)
     }
 
-    /// What all CPUs counted together.
+    /// The count of `event` on all CPUs together.
     pub fn total(&self, event: MachineEvent) -> u64 {
         self.0.cores.iter().map(|core| core.events.get(event)).sum()
     }
 
-    /// Binds what a CPU runs when [`pagewright_arch::Effects::send_ipi`] interrupts it.
+    /// Binds the handler that a CPU runs when it takes an IPI.
     ///
-    /// The machine keeps the handler, so one that keeps a handle to the machine keeps both alive
-    /// until [`Sim::unbind_ipi_handler`].
+    /// [`pagewright_arch::Effects::send_ipi`] sends IPIs. The machine owns the handler. A handler
+    /// that owns a handle to the machine is a cycle, which [`Sim::unbind_ipi_handler`] breaks.
     pub fn bind_ipi_handler(&self, handler: IpiHandler) {
         *self.0.handler.borrow_mut() = Some(handler);
     }
 
-    /// Lets go of the handler.
+    /// Drops the IPI handler.
     pub fn unbind_ipi_handler(&self) {
         *self.0.handler.borrow_mut() = None;
     }
 
-    /// From now on one walk in `one_in` also drops some entry of its CPU's TLBs or walk caches, by
-    /// the machine's seed; with `None`, entries leave only for others.
+    /// Makes one walk in `one_in` evict a random entry of its CPU's TLBs or walk caches.
+    ///
+    /// The seed of the machine determines which. With `None`, entries are evicted only by others
+    /// that replace them.
     pub fn evict_at_random(&self, one_in: Option<NonZeroU32>) {
         let evictions = |one_in| Evictions { one_in, random: Pcg64::seed_from_u64(self.0.config.seed) };
         *self.0.evictions.borrow_mut() = one_in.map(evictions);
     }
 
-    /// A walk is about to be made with `tlbs`.
-    pub(crate) fn evict_by_chance(&self, tlbs: &mut Tlbs) {
+    /// Before a walk, evicts an entry of `tlbs` at the rate of [`Sim::evict_at_random`].
+    pub(crate) fn evict_at_random_rate(&self, tlbs: &mut Tlbs) {
         let mut evictions = self.0.evictions.borrow_mut();
         let Some(Evictions { one_in, random }) = &mut *evictions else { return };
         let held = tlbs.len() as u64;
@@ -257,17 +261,17 @@ impl<I: Isa> Sim<I> {
         }
     }
 
-    /// Lets `permitted` more allocations pass and refuses what `refusal` says.
-    pub fn fail_allocation_after(&self, permitted: u64, refusal: AllocationFailure) {
-        self.0.allocations.set(Allocations::FailAfter(permitted, refusal));
+    /// Permits `permitted` more allocations, and then fails those that `failure` names.
+    pub fn fail_allocation_after(&self, permitted: u64, failure: AllocationFailure) {
+        self.0.allocations.set(Allocations::FailAfter(permitted, failure));
     }
 
-    /// Refuses no allocation from now on.
+    /// Permits all allocations from now on.
     pub fn permit_allocations(&self) {
         self.0.allocations.set(Allocations::Permitted);
     }
 
-    /// Allocations refused since the machine was switched on.
+    /// The number of allocations that failed since the machine was switched on.
     pub fn refused_allocations(&self) -> u64 {
         self.0.refused.get()
     }
@@ -282,34 +286,35 @@ impl<I: Isa> Sim<I> {
         self.0.watched.set(exploring || self.0.judged.get());
     }
 
-    /// Runs `operation` as the kernel on `cpu`: locks and effects inside act there.
+    /// Runs `operation` as the kernel on `cpu`: its locks and effects act on that CPU.
     ///
     /// # Panics
-    /// When there is no such CPU. In fast mode, when the outermost operation leaves broadcast
-    /// invalidations without completing them; while schedules are explored that is for the judge to
-    /// find, and a CPU that acts for another is what panics.
+    /// When the machine has no such CPU. In fast mode, when the outermost operation ends with
+    /// broadcast invalidations that are not complete; in explore mode the judge finds those. In
+    /// explore mode, when `cpu` is not the running CPU.
     pub fn run_on<R>(&self, cpu: CpuId, operation: impl FnOnce() -> R) -> R {
         let here = self.0.current.get();
-        assert!(!self.0.exploring.get() || cpu == here, "CPU {here} acts for CPU {cpu} while schedules are explored");
+        assert!(!self.0.exploring.get() || cpu == here, "CPU {here} acts as CPU {cpu} while schedules are explored");
         let entered = Entered::new(&self.0, cpu);
         let result = operation();
         if self.0.depth.get() == 1 && !self.0.exploring.get() {
-            let outstanding = self.core(cpu).outstanding.get();
-            assert!(outstanding == 0, "CPU {cpu} ended an operation with {outstanding} invalidations not completed");
+            let incomplete = self.core(cpu).incomplete_tlbis.get();
+            assert!(incomplete == 0, "CPU {cpu} ended an operation with {incomplete} incomplete invalidations");
             let core = self.core(cpu);
-            core.wait_for_flush(core.answered_at.get());
+            core.wait_for_flush(core.acked_at.get());
         }
         drop(entered);
         result
     }
 }
 
-/// A CPU has the host thread until this is dropped; then the one that had it before goes on, each
-/// with the ranks that it holds (INV-SIM-RANKS).
+/// Runs a CPU on the host thread until it is dropped; then the previous CPU goes on.
+///
+/// Each CPU keeps the lock ranks that it holds (INV-SIM-RANKS).
 pub(crate) struct Entered<'a, I> {
     machine: &'a Machine<I>,
     cpu: CpuId,
-    /// What the host thread ran before, perhaps another machine.
+    /// What the host thread ran before, which may be another machine.
     before: Running,
     /// The CPU that this machine ran before.
     cpu_before: CpuId,
@@ -322,7 +327,7 @@ impl<'a, I> Entered<'a, I> {
         };
         let cpu_before = machine.current.replace(cpu);
         if machine.depth.get() > 0 {
-            // What that CPU holds must be found again if it is entered from here, by an interrupt.
+            // An IPI may enter that CPU again from here, and must find the ranks that it holds.
             machine.cores[cpu_before.index()].held.set(backend::running().held);
         }
         let before = backend::switch(Running { cpu, held: core.held.get() });

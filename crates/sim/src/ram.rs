@@ -1,9 +1,9 @@
-//! Physical memory: one host mapping of atomic words, zero where nobody wrote.
+//! Physical memory: one zeroed host mapping of atomic words.
 //!
-//! The host gives it zeroed and on demand, so a machine with 64 GiB costs what its program touches,
-//! and the holes between nodes cost nothing. Everything reads and writes it as words: the walkers
-//! raw, the kernel through [`pagewright_arch::Effects`], and foreign code through the slice that
-//! [`Ram::words`] hands out, behind the machine's back if it likes.
+//! The host backs it on demand, so a machine with 64 GiB costs only the pages that its programs
+//! touch, and the holes between nodes cost nothing. All accesses are to words: walkers read raw
+//! words, the kernel uses [`pagewright_arch::Effects`], and other code may use the slice
+//! [`Ram::words`] directly.
 //!
 //! Not guaranteed: any order between CPUs. In fast mode there is one host thread.
 
@@ -13,31 +13,30 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// 8-byte words in a base page.
 const WORDS_PER_PAGE: usize = PAGE_SIZE as usize / 8;
 
-/// Words that the host is asked for at least.
+/// The least number of words that is requested from the host.
 ///
-/// A block below the largest `M_MMAP_THRESHOLD` of glibc, 32 MiB, comes from what was freed before,
-/// and would be cleared whole for each new machine; a larger one is mapped, zero as it is, and
-/// costs what is touched.
+/// glibc may serve a block below its largest `M_MMAP_THRESHOLD`, 32 MiB, from freed memory, which
+/// is then cleared whole for each new machine. A larger block is mapped: it is zero already, and
+/// costs only the pages that are touched.
 const LEAST_WORDS: usize = (33 << 20) / 8;
 
 /// The memory of one machine, from physical address 0 to the end of the last node.
 ///
-/// A frame begins where a host page could, so that foreign code may take one for a page table whose
-/// type wants that alignment.
+/// Frames are aligned to 4096 bytes on the host, as the page-table types of other crates require.
 pub(crate) struct Ram {
     host: Box<[AtomicU64]>,
-    /// Words of `host` before the first that is aligned.
+    /// The words of `host` before the first aligned one.
     skip: usize,
-    /// Words of memory.
+    /// The words of memory.
     len: usize,
 }
 
-/// The host had no room for the machine's memory.
+/// The host cannot allocate the memory of the machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct NoHostMemory;
 
 impl Ram {
-    /// `bytes` (whole pages) of zeroes.
+    /// Allocates `bytes` of zeroed memory, in whole pages.
     ///
     /// # Errors
     /// [`NoHostMemory`].
@@ -57,8 +56,7 @@ impl Ram {
     /// The word at `addr`, which must be a multiple of 8.
     ///
     /// # Panics
-    /// Where there is no memory: a table entry that points past the end would be a machine check on
-    /// hardware.
+    /// When `addr` is past the end of memory, which is a machine check on hardware.
     #[inline]
     pub(crate) fn word(&self, addr: PhysAddr) -> &AtomicU64 {
         debug_assert!(addr.is_aligned(8), "misaligned word at {addr}");
@@ -79,8 +77,7 @@ impl Ram {
 
     /// Clears a block.
     ///
-    /// Words that are zero already are only read, so that clearing untouched memory does not make
-    /// the host back it.
+    /// Words that are zero are only read, so that the host does not back untouched memory.
     pub(crate) fn zero(&self, pfn: Pfn, order: Order) {
         for word in self.block(pfn, order) {
             if word.load(Ordering::Relaxed) != 0 {
@@ -89,7 +86,7 @@ impl Ram {
         }
     }
 
-    /// Copies a block, reading only where both are equal already.
+    /// Copies a block; words that are equal are only read.
     pub(crate) fn copy(&self, from: Pfn, to: Pfn, order: Order) {
         for (from, to) in self.block(from, order).iter().zip(self.block(to, order)) {
             let value = from.load(Ordering::Relaxed);
@@ -123,11 +120,13 @@ impl Ram {
 }
 
 fn within_a_frame(start: PhysAddr, len: usize) {
-    assert!(start.page_offset() + len as u64 <= PAGE_SIZE, "{len} bytes at {start} leave their frame");
+    assert!(start.page_offset() + len as u64 <= PAGE_SIZE, "{len} bytes at {start} cross the end of their frame");
 }
 
-/// Cuts a run of bytes at word boundaries: for each piece the word's address, the bytes of the word
-/// to skip, and the piece.
+/// Splits a range of bytes at word boundaries.
+///
+/// Each item is the address of a word, the bytes of the word to skip, and the part of the range in
+/// the word.
 struct Words {
     start: PhysAddr,
     done: usize,
@@ -160,7 +159,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn bytes_come_back_and_their_neighbours_stay(
+        fn written_bytes_read_back_and_others_are_unchanged(
             start in 0u64..4096, bytes in prop::collection::vec(any::<u8>(), 0..64),
         ) {
             let bytes = &bytes[..bytes.len().min((PAGE_SIZE - start) as usize)];
@@ -190,7 +189,7 @@ mod tests {
 
     #[test]
     #[should_panic(expected = "no memory at physical address 0x1000")]
-    fn past_the_end_is_a_machine_check() {
+    fn an_address_past_the_end_is_a_machine_check() {
         Ram::try_new(PAGE_SIZE).expect("one page").word(PhysAddr::new(PAGE_SIZE));
     }
 }

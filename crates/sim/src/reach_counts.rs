@@ -1,26 +1,28 @@
-//! How many cached entries of the whole machine lead to each frame.
+//! Counts, for each frame, the cached entries of the whole machine that point to it.
 //!
-//! A judge asks at every allocation whether anybody still reaches the frames handed out. Searching
-//! every TLB for that would cost more than the allocation; these counts answer "no" at once. They
-//! are kept while a judge is bound and cost nothing otherwise.
+//! At every allocation a judge asks whether a CPU can still reach the allocated frames. A search of
+//! every TLB would cost more than the allocation; with these counts the answer is a look-up. They
+//! are kept only while a judge is bound.
 //!
-//! Neighbours: [`crate::tlb`]'s arrays tell what enters and leaves them. Walks in flight are few,
-//! and are looked at one by one.
+//! Neighbours: the arrays of [`crate::tlb`] report the entries that they gain and lose. Walks in
+//! flight are few and not counted.
 
 use pagewright_types::{Level, Order, Pfn};
 use std::cell::Cell;
 
-/// Counts by the size of what is mapped: frames (tables too), 2 MiB blocks, 1 GiB blocks.
+/// The counts, for frames and tables, 2 MiB blocks, and 1 GiB blocks.
 pub(crate) struct ReachCounts([Box<[Cell<u32>]>; Level::COUNT - 1]);
 
-/// A cached value that leads to physical memory.
+/// A cached value that points to physical memory.
 pub(crate) trait PointsTo: Copy {
-    /// First frame and size of what a value cached for an entry of `level` leads to.
+    /// The block that a value points to, as its first frame and size.
+    ///
+    /// `level` is that of the table entry for which the value is cached.
     fn points_to(self, level: Level) -> (Pfn, Level);
 }
 
 impl ReachCounts {
-    /// No entry leads to any of `frames` frames.
+    /// Makes counts of zero for `frames` frames.
     pub(crate) fn new(frames: usize) -> Self {
         Self([Level::PTE, Level::PMD, Level::PUD].map(|level| {
             let blocks = frames.div_ceil(level.pages() as usize);
@@ -28,8 +30,10 @@ impl ReachCounts {
         }))
     }
 
-    /// An entry may lead past the end of memory; an access through it is a machine check, and
-    /// nobody can be handed that frame.
+    /// The count of a block, or `None` past the end of memory.
+    ///
+    /// An entry may point past the end of memory. An access through it is a machine check, and no
+    /// such frame is ever allocated.
     fn cell(&self, (pfn, size): (Pfn, Level)) -> Option<&Cell<u32>> {
         self.0[size.index()].get(pfn.index() / size.pages() as usize)
     }
@@ -48,7 +52,7 @@ impl ReachCounts {
         }
     }
 
-    /// Whether any entry leads into the block.
+    /// Whether any entry points into the block.
     pub(crate) fn any(&self, pfn: Pfn, order: Order) -> bool {
         let end = pfn.index() + order.frames() as usize;
         [Level::PTE, Level::PMD, Level::PUD].into_iter().any(|size| {
@@ -65,7 +69,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_block_is_reached_by_any_size_that_covers_part_of_it() {
+    fn an_entry_of_any_size_that_overlaps_a_block_counts() {
         let reached = ReachCounts::new(4096);
         let pmd = (Pfn::new(1024), Level::PMD);
         reached.gain(pmd);

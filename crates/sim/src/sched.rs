@@ -1,14 +1,14 @@
-//! Which thread runs where next.
+//! The thread scheduler: which thread runs on which CPU next.
 //!
-//! A pure queue over opaque thread numbers: it knows clocks only as numbers it is shown, touches no
-//! machine, and gives the same answers for the same questions and the same seed. The replayer asks
-//! [`Scheduler::next`] for a turn, lets the thread run on that CPU until [`Turn::until`] and says
-//! with [`Scheduler::put_back`], [`Scheduler::block`] or [`Scheduler::exit`] what became of it.
+//! It is a queue of thread numbers. It touches no machine, is given the clocks as numbers, and
+//! returns the same turns for the same calls and the same seed. The replayer gets a turn from
+//! [`Scheduler::next`], runs the thread on that CPU until [`Turn::until`], and then calls
+//! [`Scheduler::put_back`], [`Scheduler::block`] or [`Scheduler::exit`].
 //!
-//! Rule: of all CPUs that have something to run, the one whose next turn would start earliest goes;
-//! among equals one whose thread ran there before, and then the seed decides. A CPU goes on with
-//! its thread while the slice lasts; then it takes the thread that has waited longest among those
-//! it may run, at equal waits one that ran here before.
+//! The rule: of all CPUs with a thread to run, the one whose next turn starts earliest is next. At
+//! equal times, a CPU whose thread ran there before comes first, and then the seed decides. A CPU
+//! keeps its thread while the slice lasts. Then it takes the thread that has waited longest among
+//! those that it may run; at equal waits, a thread that ran there before comes first.
 //!
 //! Not modelled: priorities, load balancing by anything but time, and the cost of the decision.
 
@@ -17,12 +17,12 @@ use pagewright_types::{CpuId, CpuMask};
 use rand_pcg::Pcg64;
 use rand_pcg::rand_core::{Rng, SeedableRng};
 
-/// A thread, as the replayer numbers them.
+/// The number of a thread, which the replayer chooses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ThreadId(u32);
 
 impl ThreadId {
-    /// Thread `raw`.
+    /// The thread with number `raw`.
     pub const fn new(raw: u32) -> Self {
         Self(raw)
     }
@@ -33,17 +33,18 @@ impl ThreadId {
     }
 }
 
-/// A thread gets a CPU.
+/// One turn of a thread on a CPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Turn {
-    /// Where.
+    /// The CPU.
     pub cpu: CpuId,
-    /// Who.
+    /// The thread.
     pub thread: ThreadId,
-    /// When it starts: the CPU's clock, or later when the thread became ready later.
+    /// When the turn starts: at the clock of the CPU, or when the thread becomes ready, if later.
     pub start: Picos,
-    /// When to ask again: at the end of the slice, or before the CPU runs too far ahead of the
-    /// others.
+    /// When the turn ends.
+    ///
+    /// It ends with the slice, or before the CPU runs too far ahead of the others.
     pub until: Picos,
     /// Whether the CPU ran another thread before, or none.
     pub switched: bool,
@@ -51,11 +52,11 @@ pub struct Turn {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
-    /// Waits for a CPU since this moment.
+    /// It has waited for a CPU since this moment.
     Ready(Picos),
-    /// Has a CPU, on which its slice ends then.
+    /// It has a CPU, on which its slice ends at this moment.
     Running(CpuId, Picos),
-    /// Waits for something else.
+    /// It waits for something other than a CPU.
     Blocked,
 }
 
@@ -71,23 +72,24 @@ struct Thread {
 #[derive(Clone, Debug)]
 pub struct Scheduler {
     threads: Vec<Thread>,
-    /// Who ran last on each CPU.
+    /// The thread that ran last on each CPU.
     last_on: Vec<Option<ThreadId>>,
     slice: Picos,
     lookahead: Picos,
     random: Pcg64,
-    /// Rebuilt by each [`Scheduler::next`], kept for its memory: by CPU, the place in `threads` of
-    /// who runs there.
+    /// For each CPU, the index in `threads` of the thread that runs there.
+    ///
+    /// Each [`Scheduler::next`] rebuilds it; it is kept to reuse its memory.
     running: Vec<Option<usize>>,
-    /// Likewise, the places of those who wait for a CPU.
+    /// Likewise, the indices of the threads that wait for a CPU.
     ready: Vec<usize>,
 }
 
 impl Scheduler {
-    /// No threads on `cpus` CPUs that share time in slices of `slice`.
+    /// Makes a scheduler for `cpus` CPUs without threads, with slices of `slice`.
     ///
-    /// No turn lasts longer than `lookahead`, so that no CPU runs further than that ahead of
-    /// another that has work: the finer, the truer the order of what CPUs do to each other.
+    /// No turn lasts longer than `lookahead`, so that no CPU runs further ahead of another CPU with
+    /// work. A smaller value orders the effects of CPUs on each other more precisely.
     pub fn new(cpus: u16, slice: Picos, lookahead: Picos, seed: u64) -> Self {
         let random = Pcg64::seed_from_u64(seed);
         let (last_on, running) = (vec![None; usize::from(cpus)], vec![None; usize::from(cpus)]);
@@ -97,37 +99,43 @@ impl Scheduler {
     /// Adds a thread that may run from `ready` on, on the CPUs of `affinity`.
     ///
     /// # Panics
-    /// When the thread is there already, or no CPU of the machine may run it.
+    /// When the thread exists, or `affinity` has no CPU of the machine.
     pub fn add(&mut self, id: ThreadId, affinity: CpuMask, ready: Picos) {
-        assert!(self.threads.iter().all(|thread| thread.id != id), "thread {} is there already", id.raw());
+        assert!(self.threads.iter().all(|thread| thread.id != id), "thread {} exists already", id.raw());
         let usable = affinity.iter().any(|cpu| cpu.index() < self.last_on.len());
         assert!(usable, "thread {} may run on no CPU of this machine", id.raw());
         self.threads.push(Thread { id, state: State::Ready(ready), affinity, last: None });
     }
 
-    /// Takes a thread away for good.
+    /// Removes a thread that has ended.
     pub fn exit(&mut self, id: ThreadId) {
         self.threads.retain(|thread| thread.id != id);
     }
 
-    /// Whether there are no threads at all.
+    /// Whether there are no threads.
     pub fn is_empty(&self) -> bool {
         self.threads.is_empty()
     }
 
-    /// The CPUs on which no thread is.
+    /// The CPUs that run no thread.
     pub fn idle_cpus(&self) -> impl Iterator<Item = CpuId> {
         let runs =
             |cpu: CpuId| self.threads.iter().any(|thread| matches!(thread.state, State::Running(on, _) if on == cpu));
         (0..self.last_on.len()).map(|cpu| CpuId::new(cpu as u16)).filter(move |cpu| !runs(*cpu))
     }
 
-    /// The thread waits for something else than a CPU.
+    /// Blocks the thread until [`Scheduler::wake`].
+    ///
+    /// # Panics
+    /// When there is no such thread.
     pub fn block(&mut self, id: ThreadId) {
         self.thread(id).state = State::Blocked;
     }
 
-    /// What a blocked thread waited for happened at `at`.
+    /// Wakes a blocked thread, which becomes ready at `at`; does nothing if it is not blocked.
+    ///
+    /// # Panics
+    /// When there is no such thread.
     pub fn wake(&mut self, id: ThreadId, at: Picos) {
         let thread = self.thread(id);
         if thread.state == State::Blocked {
@@ -135,9 +143,12 @@ impl Scheduler {
         }
     }
 
-    /// The thread stopped at `now`, in the middle of its slice or at its end, and could go on.
+    /// Puts the thread back at `now`, when it can go on.
     ///
-    /// It keeps its CPU while the slice lasts.
+    /// It keeps its CPU while the slice lasts, and otherwise becomes ready.
+    ///
+    /// # Panics
+    /// When there is no such thread.
     pub fn put_back(&mut self, id: ThreadId, now: Picos) {
         let thread = self.thread(id);
         if let State::Running(_, slice_end) = thread.state
@@ -147,7 +158,10 @@ impl Scheduler {
         }
     }
 
-    /// Gives up the rest of the slice at `now` (`sched_yield`).
+    /// Gives up the rest of the slice of the thread at `now` (`sched_yield`).
+    ///
+    /// # Panics
+    /// When there is no such thread.
     pub fn yield_now(&mut self, id: ThreadId, now: Picos) {
         self.thread(id).state = State::Ready(now);
     }
@@ -159,19 +173,19 @@ impl Scheduler {
         }
     }
 
-    /// The next turn, given each CPU's clock, or `None` when every thread is blocked.
+    /// The next turn, given the clock of each CPU, or `None` when every thread is blocked.
     pub fn next(&mut self, clock: impl Fn(CpuId) -> Picos) -> Option<Turn> {
         self.sort_by_state();
         let mut best: Option<((Picos, bool), CpuId, usize)> = None;
         let mut equals = 0;
         for cpu in (0..self.last_on.len()).map(|cpu| CpuId::new(cpu as u16)) {
             let Some((start, index)) = self.candidate(cpu, clock(cpu)) else { continue };
-            // At equal times a thread stays where its translations are.
+            // At equal times a thread stays on the CPU that caches its translations.
             let rank = (start, self.threads[index].last != Some(cpu));
             match best.map(|(first, _, _)| rank.cmp(&first)) {
                 Some(std::cmp::Ordering::Greater) => continue,
                 Some(std::cmp::Ordering::Equal) => {
-                    // Each of n equals ends up chosen with probability 1/n.
+                    // Each of n equal candidates is chosen with probability 1/n.
                     equals += 1;
                     if !self.random.next_u64().is_multiple_of(equals) {
                         continue;
@@ -184,7 +198,7 @@ impl Scheduler {
         best.map(|((start, _), cpu, index)| self.start(cpu, index, start))
     }
 
-    /// Looks at each thread once, so that a CPU that has nobody costs next to nothing.
+    /// Sorts all threads by state in one pass, so that a CPU without a thread costs little.
     fn sort_by_state(&mut self) {
         self.running.fill(None);
         self.ready.clear();
@@ -197,7 +211,7 @@ impl Scheduler {
         }
     }
 
-    /// Which thread `cpu` would run next, and when.
+    /// The thread that `cpu` would run next, and when.
     fn candidate(&self, cpu: CpuId, now: Picos) -> Option<(Picos, usize)> {
         if let Some(index) = self.running[cpu.index()] {
             return Some((now, index));
@@ -232,7 +246,7 @@ mod tests {
     const SLICE: Picos = Picos::new(100);
     const LOOKAHEAD: Picos = Picos::new(30);
 
-    /// Runs `threads` threads to the end of their work on `cpus` CPUs and returns all turns.
+    /// Runs `threads` threads to the end of their work on `cpus` CPUs, and returns all turns.
     fn run(cpus: u16, threads: u32, seed: u64) -> Vec<Turn> {
         let mut sched = Scheduler::new(cpus, SLICE, LOOKAHEAD, seed);
         let mut clocks = vec![Picos::ZERO; usize::from(cpus)];
@@ -266,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn a_thread_keeps_its_cpu_for_its_slice_and_no_longer_when_others_wait() {
+    fn a_thread_keeps_its_cpu_for_one_slice_while_others_wait() {
         let turns = run(1, 2, 0);
         let mut previous: Option<Turn> = None;
         for turn in &turns {
@@ -275,7 +289,7 @@ mod tests {
             previous = Some(*turn);
         }
         let switches = turns.iter().filter(|turn| turn.switched).count();
-        assert_eq!(switches, 20, "1000 of work each, in slices of 100");
+        assert_eq!(switches, 20, "each has 1000 of work, in slices of 100");
     }
 
     #[test]
@@ -283,12 +297,15 @@ mod tests {
         let turns = run(3, 3, 1);
         for cpu in 0..3 {
             let here: Vec<_> = turns.iter().filter(|turn| turn.cpu == CpuId::new(cpu)).collect();
-            assert!(!here.is_empty() && here.iter().all(|turn| turn.thread == here[0].thread), "each has its own");
+            assert!(
+                !here.is_empty() && here.iter().all(|turn| turn.thread == here[0].thread),
+                "each CPU runs one thread only"
+            );
         }
     }
 
     #[test]
-    fn affinity_and_ready_times_are_kept() {
+    fn affinity_and_ready_times_are_respected() {
         let mut sched = Scheduler::new(2, SLICE, LOOKAHEAD, 0);
         sched.add(ThreadId::new(5), CpuMask::of(CpuId::new(1)), Picos::new(40));
         let turn = sched.next(|_| Picos::ZERO).expect("one is ready");

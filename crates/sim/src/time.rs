@@ -1,30 +1,30 @@
 //! Modelled time.
 //!
-//! A clock is a whole number of picoseconds, so that sums don't depend on their order and the same
-//! seed gives the same figures bit for bit; 64 bits hold 213 days. Nothing here is measured: a
-//! clock moves only by what the cost model says.
+//! A clock is a whole number of picoseconds, so sums do not depend on their order, and the same
+//! seed gives the same figures bit for bit. 64 bits hold 213 days. Nothing here is measured: a
+//! clock advances only by the cost model.
 
 use std::fmt;
 use std::ops::{Add, AddAssign, Mul, Sub};
 
-/// A moment since the machine was switched on, or a span, in picoseconds of modelled time.
+/// A moment since the machine was switched on, or a duration, in picoseconds of modelled time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 #[repr(transparent)]
 pub struct Picos(u64);
 
 impl Picos {
-    /// No time, or the moment of switching on.
+    /// No time, or the moment at which the machine was switched on.
     pub const ZERO: Self = Self(0);
-    /// The end of time: later than any clock.
+    /// The latest moment.
     pub const MAX: Self = Self(u64::MAX);
 
-    /// `raw` picoseconds.
+    /// Makes `raw` picoseconds.
     #[inline]
     pub const fn new(raw: u64) -> Self {
         Self(raw)
     }
 
-    /// `nanos` nanoseconds.
+    /// Makes `nanos` nanoseconds.
     ///
     /// # Panics
     /// In debug builds past 213 days.
@@ -33,19 +33,19 @@ impl Picos {
         Self(nanos * 1000)
     }
 
-    /// Picoseconds.
+    /// The number of picoseconds.
     #[inline]
     pub const fn raw(self) -> u64 {
         self.0
     }
 
-    /// The span from `earlier` to this moment, nothing when `earlier` is later.
+    /// The duration from `earlier` to this moment; zero when `earlier` is later.
     #[inline]
     pub const fn since(self, earlier: Self) -> Self {
         Self(self.0.saturating_sub(earlier.0))
     }
 
-    /// The later moment.
+    /// The later of two moments.
     #[inline]
     #[must_use]
     pub fn max(self, other: Self) -> Self {
@@ -88,7 +88,7 @@ impl Mul<u64> for Picos {
 }
 
 impl fmt::Display for Picos {
-    /// In the largest unit that leaves a whole part, with three digits after the point.
+    /// Prints the time in the largest unit of which it has at least one, with three decimals.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (unit, name) = match self.0 {
             0..1_000 => return write!(f, "{} ps", self.0),
@@ -106,7 +106,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_span_prints_in_its_own_unit() {
+    fn a_duration_prints_in_the_largest_unit_that_fits() {
         assert_eq!(Picos::new(999).to_string(), "999 ps");
         assert_eq!(Picos::new(1_234_567).to_string(), "1.234 us");
         assert_eq!(Picos::from_nanos(2_000_000_050).to_string(), "2.000 s");

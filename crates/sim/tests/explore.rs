@@ -1,5 +1,7 @@
-//! The scheduler itself: the same token gives the same run (INV-SIM-REPLAY), a deadlock and a panic
-//! are reported, a failing schedule can be cut down.
+//! The scheduler of explore mode.
+//!
+//! The same token gives the same run (INV-SIM-REPLAY), deadlocks and panics are reported, and a
+//! failing schedule shrinks.
 
 mod common;
 
@@ -80,7 +82,7 @@ fn replays<I: Isa>() {
         }
         traces.insert(first.trace);
     }
-    assert_eq!(traces.len(), 100, "every seed is another schedule");
+    assert_eq!(traces.len(), 100, "two seeds gave the same schedule");
 }
 
 #[test]
@@ -94,7 +96,7 @@ fn the_same_token_gives_the_same_run_on_arm64() {
 }
 
 #[test]
-fn tokens_are_text_and_back() {
+fn tokens_round_trip_as_text() {
     let (sim, _) = busy::<X86_64>();
     let fingerprint = MachineFingerprint::of(&sim, &ExploreSettings::default());
     let other = ExploreSettings { walks: 1, ..ExploreSettings::default() };
@@ -118,8 +120,8 @@ fn tokens_are_text_and_back() {
     }
 }
 
-/// Two CPUs take two locks, one of them the other way round.
-fn crossed() -> (Sim<X86_64>, Vec<CoroutineBody>) {
+/// Two CPUs take two locks; one of them takes the second lock alone, in a loop.
+fn two_locks() -> (Sim<X86_64>, Vec<CoroutineBody>) {
     let sim = Bench::<X86_64>::with(|config| config.nodes[0].bytes = 1 << 20).sim;
     let locks = Rc::new((Lock::<CacheRank>::new(0), Lock::<ContextRank>::new(0), Cell::new(0)));
     let one = Rc::clone(&locks);
@@ -130,7 +132,6 @@ fn crossed() -> (Sim<X86_64>, Vec<CoroutineBody>) {
             let _second = one.1.lock();
         }),
         Box::new(move || {
-            // The order is broken, but not in a way that ranks could tell: the wait is by hand.
             while other.2.get() == 0 {
                 let _second = other.1.lock();
                 other.2.set(1);
@@ -141,16 +142,16 @@ fn crossed() -> (Sim<X86_64>, Vec<CoroutineBody>) {
 }
 
 #[test]
-fn locks_are_waited_for() {
+fn a_contended_lock_is_waited_for() {
     for strategy in (0..100).flat_map(strategies) {
-        let (sim, programs) = crossed();
+        let (sim, programs) = two_locks();
         let report = explore::run(&sim, &ExploreSettings::default(), programs, &mut *strategy.chooser());
         assert_eq!((report.end, report.abandoned), (RunEnd::Completed, 0));
     }
 }
 
 #[test]
-fn a_wait_for_nothing_is_a_deadlock() {
+fn a_wait_that_no_cpu_ends_is_a_deadlock() {
     let (sim, _) = busy::<X86_64>();
     let lock = Rc::new(Lock::<TableRank>::new(0));
     let (holder, waiter, waits) = (Rc::clone(&lock), Rc::clone(&lock), sim.clone());
@@ -163,14 +164,14 @@ fn a_wait_for_nothing_is_a_deadlock() {
         }),
         Box::new(move || drop(waiter.lock())),
     ];
-    let report = explore::run(&sim, &ExploreSettings::default(), programs, &mut ReplayChooser::calm());
+    let report = explore::run(&sim, &ExploreSettings::default(), programs, &mut ReplayChooser::default_schedule());
     let RunEnd::Deadlock { stopped_at } = report.end else { panic!("{:?}", report.end) };
     assert_eq!(stopped_at, [(CPU0, StopPoint::Relax), (CPU1, StopPoint::Wait), (CpuId::new(2), StopPoint::Idle)]);
     assert_eq!(report.abandoned, 2);
 }
 
 #[test]
-fn a_panic_is_a_result_with_its_place_and_the_others_end() {
+fn a_panic_ends_the_run_and_the_other_programs_end() {
     let (sim, mut programs) = busy::<X86_64>();
     let ended = Rc::new(Cell::new(0));
     let program = programs.pop().expect("three programs");
@@ -185,14 +186,14 @@ fn a_panic_is_a_result_with_its_place_and_the_others_end() {
         }),
         program,
     ];
-    let report = explore::run(&sim, &ExploreSettings::default(), programs, &mut ReplayChooser::calm());
+    let report = explore::run(&sim, &ExploreSettings::default(), programs, &mut ReplayChooser::default_schedule());
     let RunEnd::Panicked { cpu: CPU0, message } = report.end else { panic!("{:?}", report.end) };
     assert!(message.contains("tests/explore.rs") && message.ends_with("entry 0 is wrong"), "{message}");
     assert_eq!((ended.get(), report.abandoned), (4, 0));
 }
 
 #[test]
-fn an_endless_program_is_given_up() {
+fn an_endless_program_reaches_the_step_limit() {
     let (sim, _) = busy::<X86_64>();
     let spins = sim.clone();
     let programs: Vec<CoroutineBody> = vec![Box::new(move || {
@@ -201,12 +202,12 @@ fn an_endless_program_is_given_up() {
         }
     })];
     let settings = ExploreSettings { max_steps: 500, ..ExploreSettings::default() };
-    let report = explore::run(&sim, &settings, programs, &mut ReplayChooser::calm());
+    let report = explore::run(&sim, &settings, programs, &mut ReplayChooser::default_schedule());
     assert_eq!((report.end, report.steps, report.abandoned), (RunEnd::StepLimit, 500, 1));
 }
 
-/// Both CPUs read a word and store one more; run under `strategy`, whether an increment was lost.
-fn loses(strategy: &ScheduleStrategy) -> RunReport {
+/// Runs two CPUs that increment a word without a lock; it stops if an increment is lost.
+fn increments(strategy: &ScheduleStrategy) -> RunReport {
     let sim = Bench::<X86_64>::with(|config| config.nodes[0].bytes = 1 << 20).sim;
     let slot = PteSlot { table: Pfn::new(9), index: 0 };
     let sum = Rc::new(RefCell::new(Vec::new()));
@@ -229,25 +230,31 @@ fn loses(strategy: &ScheduleStrategy) -> RunReport {
 }
 
 #[test]
-fn a_failing_schedule_shrinks_to_what_it_needs() {
-    assert_eq!(loses(&ScheduleStrategy::List(Default::default())).end, RunEnd::Completed, "calm, it does not fail");
-    let failing = (0..100).flat_map(strategies).map(|strategy| loses(&strategy));
-    let found = failing.into_iter().find(|report| report.end == RunEnd::Stopped).expect("a race in the open");
-    let fails = |schedule: &explore::Schedule| loses(&ScheduleStrategy::List(schedule.clone())).end == RunEnd::Stopped;
-    let small = explore::shrink(found.schedule, 1000, fails);
-    assert!(fails(&small));
-    assert!(small.switches() <= 2 && small.0.len() <= 3, "one switch between load and store: {small}");
+fn a_failing_schedule_shrinks_to_few_switches() {
+    assert_eq!(
+        increments(&ScheduleStrategy::List(Default::default())).end,
+        RunEnd::Completed,
+        "the default schedule loses an increment"
+    );
+    let failing = (0..100).flat_map(strategies).map(|strategy| increments(&strategy));
+    let found =
+        failing.into_iter().find(|report| report.end == RunEnd::Stopped).expect("a schedule that loses an increment");
+    let fails =
+        |schedule: &explore::Schedule| increments(&ScheduleStrategy::List(schedule.clone())).end == RunEnd::Stopped;
+    let shrunk = explore::shrink(found.schedule, 1000, fails);
+    assert!(fails(&shrunk));
+    assert!(shrunk.switches() <= 2 && shrunk.0.len() <= 3, "more than a switch between load and store: {shrunk}");
 }
 
 #[test]
-fn what_happened_can_be_told() {
+fn every_kind_of_step_has_a_text() {
     let log: Vec<ScheduleStep> =
         (0..5).flat_map(strategies).flat_map(|strategy| under::<Aarch64>(&strategy).log).collect();
-    let told: Vec<String> = log.iter().map(ToString::to_string).collect();
+    let texts: Vec<String> = log.iter().map(ToString::to_string).collect();
     for part in
-        ["takes a lock", "loads table", "stores 0x", "publishes", "interrupts CPU", "store to 0x", "walks for 0x"]
+        ["takes a lock", "loads table", "stores 0x", "publishes", "sends an IPI to CPU", "store to 0x", "walks for 0x"]
     {
-        assert!(told.iter().any(|line| line.contains(part)), "{part}");
+        assert!(texts.iter().any(|line| line.contains(part)), "no step says {part:?}");
     }
     assert!(log.iter().any(|step| matches!(step.action, StepAction::TookInterrupt)));
 }

@@ -1,8 +1,6 @@
-//! Invalidations remove exactly what the manuals say, walk caches included, on the CPUs that they
-//! reach (INV-SIM-INVALIDATE).
+//! Invalidations remove exactly the entries that the manuals name (INV-SIM-INVALIDATE).
 //!
-//! A test sees a walk cache by what a walk costs: as many reads as there are levels that it did not
-//! remember.
+//! The tests observe a walk cache by the reads of a walk: one for each level that is not cached.
 
 mod common;
 
@@ -17,9 +15,10 @@ const CPU1: CpuId = CpuId::new(1);
 const FAR: u64 = 600;
 const BESIDE_FAR: u64 = 601;
 
-/// Two address spaces on CPU 0 and 1, each with pages 0, 1 and [`FAR`] (under another PTE table)
-/// and a global page 2, all of them cached on both CPUs, and [`BESIDE_FAR`], of which only the way
-/// to it is. CPU 0 ends under tag 1.
+/// Two address spaces that CPUs 0 and 1 have cached; CPU 0 has tag 1 loaded.
+///
+/// Each space has pages 0, 1 and [`FAR`], which is in another last-level table, and [`BESIDE_FAR`],
+/// of which only the walk-cache entries are cached. Page 2 is global.
 struct Spaces<I: Isa> {
     bench: Bench<I>,
     roots: [Pfn; 2],
@@ -34,7 +33,7 @@ impl<I: Isa> Spaces<I> {
                 bench.map(root, Level::PTE, page(number), Rights::RW, LeafFlags::empty());
             }
         }
-        // One root alone maps the global page: under the other it is reachable by the TLB only.
+        // Only one root maps the global page; under the other, only a TLB entry reaches it.
         bench.map(roots[0], Level::PTE, page(2), Rights::RW, LeafFlags::GLOBAL);
         let spaces = Self { bench, roots };
         for cpu in [CPU0, CPU1] {
@@ -58,7 +57,7 @@ impl<I: Isa> Spaces<I> {
         self.bench.sim.access(cpu, page(number), Access::Read, 1).expect("mapped");
     }
 
-    /// Table entries read by an access of `cpu` to page `number` under `tag`; 0 for a TLB hit.
+    /// The number of table entries that an access to page `number` reads; 0 for a TLB hit.
     fn reads(&self, cpu: CpuId, tag: u16, number: u64) -> u64 {
         self.enter(cpu, tag);
         let before = self.bench.sim.count(cpu, MachineEvent::WalkReads);
@@ -73,7 +72,9 @@ impl<I: Isa> Spaces<I> {
         });
     }
 
-    /// Whether page 2 is still in CPU 0's TLB: asked under the space that does not map it.
+    /// Whether a TLB of CPU 0 has page 2.
+    ///
+    /// It accesses the page under the space that does not map it.
     fn keeps_global(&self) -> bool {
         self.enter(CPU0, 2);
         self.bench.sim.access(CPU0, page(2), Access::Read, 1).is_ok()
@@ -88,28 +89,32 @@ fn one(tag: u16, number: u64, last_level: bool) -> InvalidateTarget {
 fn invlpg_drops_the_page_and_all_walk_caches_of_the_tag() {
     let spaces = Spaces::<X86_64>::new();
     spaces.invalidate(InvalidateScope::Local, one(1, 0, true));
-    assert_eq!(spaces.reads(CPU0, 1, BESIDE_FAR), 4, "from the root: every walk cache of the tag is gone");
-    assert_eq!(spaces.reads(CPU0, 1, 0), 2, "the far page filled those above the PTE table");
-    assert_eq!(spaces.reads(CPU0, 1, 1), 0, "the neighbour stays");
-    assert_eq!(spaces.reads(CPU0, 2, 0), 0, "so does the other tag");
-    assert_eq!(spaces.reads(CPU1, 1, 0), 0, "and the other CPU");
+    assert_eq!(spaces.reads(CPU0, 1, BESIDE_FAR), 4, "the walk caches of the tag were not dropped");
+    assert_eq!(
+        spaces.reads(CPU0, 1, 0),
+        2,
+        "the walk to the far page did not fill the walk caches above the last-level table"
+    );
+    assert_eq!(spaces.reads(CPU0, 1, 1), 0, "the neighbouring page was dropped");
+    assert_eq!(spaces.reads(CPU0, 2, 0), 0, "the other tag was dropped");
+    assert_eq!(spaces.reads(CPU1, 1, 0), 0, "the other CPU was flushed");
     assert!(spaces.keeps_global());
     spaces.enter(CPU0, 1);
     spaces.invalidate(InvalidateScope::Local, one(1, 2, true));
-    assert!(!spaces.keeps_global(), "INVLPG drops a global page under any tag");
+    assert!(!spaces.keeps_global(), "INVLPG did not drop a global page");
 }
 
 #[test]
-fn invpcid_of_another_tag_spares_globals_and_other_walks() {
+fn invpcid_of_another_tag_spares_globals_and_other_walk_caches() {
     let spaces = Spaces::<X86_64>::new();
     spaces.invalidate(InvalidateScope::Local, one(2, 0, true));
     spaces.invalidate(InvalidateScope::Local, one(2, 2, true));
     assert!(spaces.keeps_global());
-    assert_eq!(spaces.reads(CPU0, 2, BESIDE_FAR), 1, "another way is still known");
-    assert_eq!(spaces.reads(CPU0, 2, 0), 4, "the walk caches on the way to the page are gone");
+    assert_eq!(spaces.reads(CPU0, 2, BESIDE_FAR), 1, "the walk caches of another path were dropped");
+    assert_eq!(spaces.reads(CPU0, 2, 0), 4, "the walk caches on the path to the page were not dropped");
     assert_eq!(spaces.reads(CPU0, 1, 0), 0);
     spaces.invalidate(InvalidateScope::Local, one(1, FAR, true));
-    assert_eq!(spaces.reads(CPU0, 2, FAR), 0, "the far page stays");
+    assert_eq!(spaces.reads(CPU0, 2, FAR), 0, "the far page was dropped under the other tag");
 }
 
 #[test]
@@ -118,11 +123,15 @@ fn invpcid_of_a_tag_and_of_all_tags_spare_globals() {
     spaces.invalidate(InvalidateScope::Local, InvalidateTarget::Tag(Tag::new(2)));
     assert!(spaces.keeps_global());
     assert_eq!(spaces.reads(CPU0, 1, 0), 0);
-    assert_eq!((spaces.reads(CPU0, 2, 0), spaces.reads(CPU0, 2, 1)), (4, 1), "then the walk cache knows the table");
+    assert_eq!(
+        (spaces.reads(CPU0, 2, 0), spaces.reads(CPU0, 2, 1)),
+        (4, 1),
+        "the second walk did not use the walk cache"
+    );
     spaces.invalidate(InvalidateScope::Local, InvalidateTarget::AllTags);
     assert!(spaces.keeps_global());
     assert_eq!((spaces.reads(CPU0, 1, 0), spaces.reads(CPU0, 2, 0)), (4, 4));
-    assert_eq!(spaces.reads(CPU1, 1, 0), 0, "local");
+    assert_eq!(spaces.reads(CPU1, 1, 0), 0, "the other CPU was flushed");
 }
 
 #[test]
@@ -130,12 +139,12 @@ fn vale1is_leaves_walk_caches_and_reaches_every_cpu() {
     let spaces = Spaces::<Aarch64>::new();
     spaces.invalidate(InvalidateScope::Broadcast, one(1, 0, true));
     for cpu in [CPU0, CPU1] {
-        assert_eq!(spaces.reads(cpu, 1, 0), 1, "the last level alone");
+        assert_eq!(spaces.reads(cpu, 1, 0), 1, "the walk read more than the last level");
         assert_eq!(spaces.reads(cpu, 1, 1), 0);
         assert_eq!(spaces.reads(cpu, 2, 0), 0);
     }
     spaces.invalidate(InvalidateScope::Local, one(1, 0, true));
-    assert_eq!((spaces.reads(CPU0, 1, 0), spaces.reads(CPU1, 1, 0)), (1, 0), "without IS, this CPU alone");
+    assert_eq!((spaces.reads(CPU0, 1, 0), spaces.reads(CPU1, 1, 0)), (1, 0), "a TLBI without IS reached the other CPU");
 }
 
 #[test]
@@ -145,7 +154,7 @@ fn vae1is_drops_the_walk_caches_on_the_way() {
     assert_eq!(spaces.reads(CPU1, 1, 0), 4);
     assert!(spaces.keeps_global());
     spaces.invalidate(InvalidateScope::Broadcast, one(1, 2, false));
-    assert!(!spaces.keeps_global(), "a global entry matches any ASID");
+    assert!(!spaces.keeps_global(), "a global entry did not match the ASID");
 }
 
 #[test]
@@ -167,7 +176,7 @@ fn aside1is_spares_globals_and_vmalle1is_does_not() {
     assert_eq!((spaces.reads(CPU1, 1, 0), spaces.reads(CPU1, 2, 0)), (4, 4));
 }
 
-/// A machine with FEAT_TLBIRANGE: the default one's profile does not have it.
+/// Makes a machine with FEAT_TLBIRANGE, which the default profile does not have.
 fn with_ranges() -> Bench<Aarch64> {
     let text = include_str!("../profiles/neoverse-n1.toml").replacen("present = false", "present = true", 1);
     let profile = pagewright_sim::Profile::parse("ranges", &text).expect("a profile");
@@ -175,7 +184,7 @@ fn with_ranges() -> Bench<Aarch64> {
 }
 
 #[test]
-fn a_range_drops_its_pages_and_no_others_however_long_it_is() {
+fn a_range_of_any_length_drops_exactly_its_pages() {
     for (start, end) in [(3, 9), (3, 4), (5, 5), (10, 500)] {
         let bench = with_ranges();
         let root = bench.frame(Level::PTE);
@@ -201,7 +210,7 @@ fn a_range_drops_its_pages_and_no_others_however_long_it_is() {
 
 #[test]
 #[should_panic(expected = "no FEAT_TLBIRANGE")]
-fn a_range_on_a_machine_without_ranges_is_undefined() {
+fn a_range_tlbi_without_feat_tlbirange_panics() {
     let spaces = Spaces::<Aarch64>::new();
     let range = PageRange::new(page(0), page(4));
     let target = InvalidateTarget::Range { tag: Tag::new(1), range, level: Level::PTE, last_level: true };
@@ -209,8 +218,8 @@ fn a_range_on_a_machine_without_ranges_is_undefined() {
 }
 
 #[test]
-#[should_panic(expected = "1 invalidations not completed")]
-fn an_operation_may_not_end_before_its_barrier() {
+#[should_panic(expected = "1 incomplete invalidations")]
+fn an_operation_that_ends_before_its_barrier_panics() {
     let spaces = Spaces::<Aarch64>::new();
     let op = Invalidate { scope: InvalidateScope::Broadcast, target: one(1, 0, true) };
     spaces.bench.sim.run_on(CPU0, || spaces.bench.sim.invalidate(op));
@@ -218,15 +227,15 @@ fn an_operation_may_not_end_before_its_barrier() {
 
 fn installing_a_root<I: Isa>() {
     let spaces = Spaces::<I>::new();
-    assert_eq!(spaces.reads(CPU0, 2, 0), 0, "kept");
+    assert_eq!(spaces.reads(CPU0, 2, 0), 0, "a switch that keeps the tag dropped it");
     spaces.bench.sim.run_on(CPU0, || spaces.bench.sim.install_root(spaces.roots[0], Tag::new(1), false));
-    assert_eq!(spaces.reads(CPU0, 1, 0), 4, "dropped");
-    assert_eq!(spaces.reads(CPU0, 2, 0), 0, "the other tag stays");
+    assert_eq!(spaces.reads(CPU0, 1, 0), 4, "a switch that drops the tag kept it");
+    assert_eq!(spaces.reads(CPU0, 2, 0), 0, "the other tag was dropped");
     assert!(spaces.keeps_global());
 }
 
 #[test]
-fn installing_a_root_drops_its_tag_unless_told_to_keep() {
+fn installing_a_root_drops_its_tag_unless_kept() {
     installing_a_root::<X86_64>();
     installing_a_root::<Aarch64>();
 }
@@ -252,7 +261,7 @@ fn refused_after_upgrade<I: Isa>() -> bool {
     bench.sim.access(CPU0, page(0), Access::Read, 1).expect("readable");
     bench.map(root, Level::PTE, page(0), Rights::RW, LeafFlags::empty());
     let first = bench.sim.access(CPU0, page(0), Access::Write, 1);
-    assert!(first.is_err_and(|fault| fault.present), "the stale translation refuses");
+    assert!(first.is_err_and(|fault| fault.present), "the stale translation allowed the write");
     bench.sim.access(CPU0, page(0), Access::Write, 1).is_err()
 }
 
@@ -263,26 +272,26 @@ fn a_fault_drops_the_stale_translation_on_x86_64_and_keeps_it_on_arm64() {
 }
 
 #[test]
-fn a_freed_table_is_still_walked_from_the_walk_cache() {
+fn a_last_level_tlbi_leaves_the_walk_cache_entry_of_a_freed_table() {
     let bench = Bench::<Aarch64>::new();
     let root = bench.frame(Level::PTE);
     bench.switch(CPU0, root, 1);
     bench.map(root, Level::PTE, page(0), Rights::RW, LeafFlags::empty());
     let beside = bench.map(root, Level::PTE, page(1), Rights::RW, LeafFlags::empty());
     bench.sim.access(CPU0, page(0), Access::Read, 1).expect("mapped");
-    // The table goes, and only its leaves are invalidated: the mistake that a non-leaf invalidation
-    // is there for.
+    // The table is unlinked, and only its leaves are invalidated: a bug that the other form of the
+    // TLBI avoids.
     bench.put(root, Level::PMD, page(0), Pte::EMPTY);
     bench.sim.run_on(CPU0, || {
         bench.sim.invalidate(Invalidate { scope: InvalidateScope::Broadcast, target: one(1, 0, true) });
         bench.sim.complete();
     });
-    let walked = bench.sim.access(CPU0, page(1), Access::Read, 1).expect("by the walk cache");
+    let walked = bench.sim.access(CPU0, page(1), Access::Read, 1).expect("the walk cache has the table");
     assert_eq!(walked.pfn, beside);
 }
 
 #[test]
-fn a_kick_runs_the_handler_on_each_target_and_the_sender_waits_in_relax() {
+fn an_ipi_runs_the_handler_on_each_target_and_relax_waits() {
     let spaces = Rc::new(Spaces::<X86_64>::new());
     let sim = &spaces.bench.sim;
     let ran = Rc::new(RefCell::new(Vec::new()));
@@ -290,7 +299,7 @@ fn a_kick_runs_the_handler_on_each_target_and_the_sender_waits_in_relax() {
         let (sim, ran) = (sim.clone(), Rc::clone(&ran));
         move |cpu| {
             assert_eq!(sim.cpu(), cpu);
-            assert!(!sim.may_wait(), "a handler may not wait");
+            assert!(!sim.may_wait(), "a handler must not wait");
             sim.invalidate(Invalidate { scope: InvalidateScope::Local, target: InvalidateTarget::Tag(Tag::new(1)) });
             ran.borrow_mut().push(cpu);
         }
@@ -308,9 +317,9 @@ fn a_kick_runs_the_handler_on_each_target_and_the_sender_waits_in_relax() {
     assert_eq!(*ran.borrow(), targets.iter().collect::<Vec<_>>());
     assert_eq!(sent.since(clocks[0]), cost(Cost::IpiSend) + cost(Cost::IpiSendEach) * 2);
     let handled = cost(Cost::IpiHandler) + cost(Cost::FlushAll);
-    assert_eq!(sim.clock(CPU1).since(clocks[1]), handled, "stolen from the target");
+    assert_eq!(sim.clock(CPU1).since(clocks[1]), handled, "the time of the handler, stolen from the target");
     let waited = cost(Cost::IpiDelivery) + handled + cost(Cost::IpiAck);
-    assert_eq!(sim.clock(CPU0).since(sent), waited, "both answer at once");
+    assert_eq!(sim.clock(CPU0).since(sent), waited, "both targets acknowledge in parallel");
     assert_eq!((sim.total(MachineEvent::IpisSent), sim.total(MachineEvent::IpisReceived)), (2, 2));
     let all = sim.clock(CPU0).since(clocks[0]).raw();
     assert_eq!(
@@ -323,7 +332,7 @@ fn a_kick_runs_the_handler_on_each_target_and_the_sender_waits_in_relax() {
 }
 
 #[test]
-fn answers_that_nobody_waited_for_are_waited_for_at_the_end() {
+fn acknowledgements_are_waited_for_at_the_end_of_the_operation() {
     let sim = Bench::<X86_64>::new().sim;
     sim.bind_ipi_handler(Rc::new(|_| {}));
     let sent = sim.run_on(CPU0, || {
@@ -335,8 +344,8 @@ fn answers_that_nobody_waited_for_are_waited_for_at_the_end() {
 }
 
 #[test]
-#[should_panic(expected = "waits for others with interrupts closed")]
-fn waiting_with_interrupts_closed_is_a_deadlock() {
+#[should_panic(expected = "waits for other CPUs with interrupts disabled")]
+fn waiting_with_interrupts_disabled_panics() {
     let sim = Bench::<X86_64>::new().sim;
     sim.run_on(CPU0, || {
         sim.without_interrupts(|| {
@@ -348,7 +357,7 @@ fn waiting_with_interrupts_closed_is_a_deadlock() {
 
 #[test]
 #[should_panic(expected = "deadlock in fast mode")]
-fn waiting_for_nobody_is_a_deadlock() {
+fn relax_with_nothing_to_wait_for_is_a_deadlock() {
     let bench = Bench::<X86_64>::new();
     bench.sim.run_on(CPU0, || {
         for _ in 0..2000 {
@@ -358,7 +367,7 @@ fn waiting_for_nobody_is_a_deadlock() {
 }
 
 #[test]
-fn the_wait_of_a_barrier_grows_with_the_machine() {
+fn the_wait_of_a_dsb_grows_with_the_number_of_cpus() {
     let wait = |cpus| {
         let bench = Bench::<Aarch64>::with(|config| config.cpus = cpus);
         bench.sim.run_on(CPU0, || {
@@ -369,7 +378,7 @@ fn the_wait_of_a_barrier_grows_with_the_machine() {
             let issued = bench.sim.clock(CPU0);
             bench.sim.complete();
             let waited = bench.sim.clock(CPU0).since(issued);
-            // With nothing outstanding there is nothing to wait for.
+            // A second DSB has nothing to wait for.
             bench.sim.complete();
             assert_eq!(
                 (bench.sim.total(MachineEvent::FlushWaits), bench.sim.total(MachineEvent::FlushWaitTime)),
@@ -383,13 +392,13 @@ fn the_wait_of_a_barrier_grows_with_the_machine() {
 }
 
 #[test]
-fn entries_lost_are_counted_where_they_were() {
+fn dropped_entries_are_counted_on_their_cpu() {
     for isa in IsaKind::ALL {
         let lost = match isa {
             IsaKind::X86_64 => lost_to_a_page_flush::<X86_64>(),
             IsaKind::Aarch64 => lost_to_a_page_flush::<Aarch64>(),
         };
-        assert_eq!(lost, 2, "{isa}: one in each level of TLB");
+        assert_eq!(lost, 2, "{isa}: one entry in each level of TLB");
     }
 }
 
@@ -402,15 +411,15 @@ fn lost_to_a_page_flush<I: Isa>() -> u64 {
 }
 
 #[test]
-fn the_upper_half_is_no_address_on_arm64() {
+fn the_upper_half_faults_on_arm64() {
     let spaces = Spaces::<Aarch64>::new();
     let kernel = VirtAddr::new(page(0).raw() | 0xffff << 48);
     assert!(spaces.bench.sim.access(CPU0, kernel, Access::Read, 1).is_err(), "TTBR1_EL1 has no tables here");
 }
 
-/// A CPU that has gone is out of reach, and comes back with what it had.
+/// An offline CPU is out of reach, and comes online with the contents of its TLBs.
 #[test]
-fn nothing_reaches_a_cpu_that_has_gone() {
+fn nothing_reaches_an_offline_cpu() {
     let spaces = Spaces::<Aarch64>::new();
     spaces.bench.sim.unplug(CPU1);
     assert_eq!(spaces.bench.sim.online().count(), 3);
@@ -427,10 +436,9 @@ fn nothing_reaches_a_cpu_that_has_gone() {
     assert_eq!(*taken.borrow(), [CpuId::new(2)]);
 }
 
-/// Where user mode has a tag of its own, INVLPG and a TLBI of the tag that is installed spare what
-/// programs use.
+/// INVLPG and a TLBI of the installed tag do not flush the tag of user mode.
 #[test]
-fn with_isolation_programs_run_under_a_tag_of_their_own() {
+fn with_isolation_programs_run_under_their_own_tag() {
     fn spared<I: Isa>(scope: InvalidateScope, user: u16) {
         let bench = Bench::<I>::with(|config| config.isolated = true);
         let root = bench.frame(Level::PTE);
@@ -452,7 +460,7 @@ fn with_isolation_programs_run_under_a_tag_of_their_own() {
         bench.sim.run_on(CPU0, || bench.sim.install_root(root, Tag::new(2), false));
         let before = bench.sim.count(CPU0, MachineEvent::WalkReads);
         bench.sim.access(CPU0, page(0), Access::Read, 1).expect("mapped");
-        assert!(bench.sim.count(CPU0, MachineEvent::WalkReads) > before, "both tags go with the root");
+        assert!(bench.sim.count(CPU0, MachineEvent::WalkReads) > before, "the user tag was not flushed with the root");
     }
     spared::<X86_64>(InvalidateScope::Local, 1 << 11 | 2);
     spared::<Aarch64>(InvalidateScope::Broadcast, 3);

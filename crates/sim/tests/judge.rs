@@ -1,5 +1,7 @@
-//! What a judge hears and sees: facts, accesses and roots in the order in which they happen;
-//! everything cached, where it came from, and whether it can be used.
+//! The interface of a judge.
+//!
+//! A judge is told facts, accesses and loaded roots in order. It sees everything cached, with its
+//! root and its state.
 
 mod common;
 
@@ -13,46 +15,46 @@ use std::rc::Rc;
 
 const CPU1: CpuId = CpuId::new(1);
 
-/// What was heard.
+/// An event that the judge was told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Heard {
+enum JudgeEvent {
     Fact(CpuId, Fact),
     Access(MemoryAccess),
     Loaded(CpuId, Pfn, Tag),
 }
 
 #[derive(Default)]
-struct Ear(Vec<Heard>);
+struct RecordingJudge(Vec<JudgeEvent>);
 
-impl Judge for Ear {
+impl Judge for RecordingJudge {
     fn fact(&mut self, _: &dyn Witness, cpu: CpuId, fact: Fact) {
-        self.0.push(Heard::Fact(cpu, fact));
+        self.0.push(JudgeEvent::Fact(cpu, fact));
     }
 
     fn access(&mut self, _: &dyn Witness, made: MemoryAccess) {
-        self.0.push(Heard::Access(made));
+        self.0.push(JudgeEvent::Access(made));
     }
 
     fn loaded(&mut self, _: &dyn Witness, cpu: CpuId, root: Pfn, tag: Tag) {
-        self.0.push(Heard::Loaded(cpu, root, tag));
+        self.0.push(JudgeEvent::Loaded(cpu, root, tag));
     }
 }
 
-fn listening<I: Isa>(bench: &Bench<I>) -> Rc<RefCell<Ear>> {
-    let ear = Rc::new(RefCell::new(Ear::default()));
-    bench.sim.bind_judge(ear.clone());
-    ear
+fn bind_recorder<I: Isa>(bench: &Bench<I>) -> Rc<RefCell<RecordingJudge>> {
+    let judge = Rc::new(RefCell::new(RecordingJudge::default()));
+    bench.sim.bind_judge(judge.clone());
+    judge
 }
 
-fn told<I: Isa>(bench: &Bench<I>) -> Vec<CachedEntry> {
+fn cached<I: Isa>(bench: &Bench<I>) -> Vec<CachedEntry> {
     let mut all = Vec::new();
     bench.sim.cached(&mut |cached| all.push(cached));
     all
 }
 
-fn hears_in_order<I: Isa>() {
+fn a_judge_is_told_everything_in_order<I: Isa>() {
     let bench = Bench::<I>::new();
-    let ear = listening(&bench);
+    let judge = bind_recorder(&bench);
     let root = bench.frame(Level::PTE);
     bench.switch(CPU1, root, 3);
     let pfn = bench.map(root, Level::PTE, page(0), Rights::RW, LeafFlags::empty());
@@ -68,16 +70,16 @@ fn hears_in_order<I: Isa>() {
     });
     let made = |cached| {
         let at = pfn.base().add(8);
-        Heard::Access(MemoryAccess { cpu: CPU1, root, va: page(0).add(8), access: Access::Write, at, cached })
+        JudgeEvent::Access(MemoryAccess { cpu: CPU1, root, va: page(0).add(8), access: Access::Write, at, cached })
     };
-    let loaded = Heard::Loaded(CPU1, root, Tag::new(3));
-    assert_eq!(ear.borrow().0, [loaded, made(false), made(true), Heard::Fact(CPU1, freed), loaded]);
+    let loaded = JudgeEvent::Loaded(CPU1, root, Tag::new(3));
+    assert_eq!(judge.borrow().0, [loaded, made(false), made(true), JudgeEvent::Fact(CPU1, freed), loaded]);
     bench.sim.unbind_judge();
     bench.sim.declare(freed);
-    assert_eq!(ear.borrow().0.len(), 5);
+    assert_eq!(judge.borrow().0.len(), 5);
 }
 
-fn sees_what_is_cached_and_whether_it_can_be_used<I: Isa>() {
+fn a_judge_sees_cached_entries_and_their_state<I: Isa>() {
     let bench = Bench::<I>::new();
     let root = bench.frame(Level::PTE);
     bench.switch(CPU0, root, 1);
@@ -90,28 +92,32 @@ fn sees_what_is_cached_and_whether_it_can_be_used<I: Isa>() {
             .find(|cached| cached.level == Level::PMD && matches!(cached.kind, CachedEntryKind::Table { .. }))
             .copied()
     };
-    let seen = of_leaf(&told(&bench)).expect("the page that was read");
+    let seen = of_leaf(&cached(&bench)).expect("the translation of the page is cached");
     assert_eq!((seen.cpu, seen.tag, seen.root, seen.va), (CPU0, Tag::new(1), root, page(5)));
     assert_eq!((seen.level, seen.global, seen.state), (Level::PTE, false, CachedEntryState::Usable));
-    let table = of_table(&told(&bench)).expect("the way to it");
+    let table = of_table(&cached(&bench)).expect("the path to the page is cached");
     assert_eq!((table.root, table.state), (root, CachedEntryState::Usable));
     assert!(table.range().contains(page(5)));
 
     bench.sim.run_on(CPU0, || bench.sim.set_lazy(true));
-    assert_eq!(of_leaf(&told(&bench)).map(|cached| cached.state), Some(CachedEntryState::Condemned), "no user mode");
     assert_eq!(
-        of_table(&told(&bench)).map(|cached| cached.state),
+        of_leaf(&cached(&bench)).map(|cached| cached.state),
+        Some(CachedEntryState::Condemned),
+        "a lazy CPU does not run user mode"
+    );
+    assert_eq!(
+        of_table(&cached(&bench)).map(|cached| cached.state),
         Some(CachedEntryState::Usable),
         "the walker may still use it"
     );
     bench.sim.run_on(CPU0, || bench.sim.set_lazy(false));
     bench.switch(CPU0, bench.frame(Level::PTE), 2);
-    let later = told(&bench);
+    let later = cached(&bench);
     assert_eq!(of_leaf(&later).map(|cached| (cached.state, cached.root)), Some((CachedEntryState::Condemned, root)));
     assert_eq!(of_table(&later).map(|cached| cached.state), Some(CachedEntryState::Condemned));
 }
 
-fn counts_who_reaches_a_frame<I: Isa>() {
+fn might_reach_counts_cached_entries<I: Isa>() {
     let bench = Bench::<I>::new();
     let root = bench.frame(Level::PTE);
     bench.switch(CPU0, root, 1);
@@ -119,24 +125,24 @@ fn counts_who_reaches_a_frame<I: Isa>() {
     let large = bench.map(root, Level::PMD, page(512), Rights::RW, LeafFlags::empty());
     let touch = |number| bench.sim.access(CPU0, page(number), Access::Write, 1).expect("mapped");
     touch(0);
-    assert!(bench.sim.might_reach(large, Order::PMD), "nobody counts yet");
-    let _ear = listening(&bench);
+    assert!(bench.sim.might_reach(large, Order::PMD), "without a judge, every frame might be reached");
+    let _judge = bind_recorder(&bench);
     let reaches = |pfn| bench.sim.might_reach(pfn, Order::ZERO);
-    assert!(reaches(before), "what was cached before the judge came is counted");
+    assert!(reaches(before), "entries cached before the judge was bound are not counted");
     assert!(!reaches(large.add(100)));
     touch(512);
     assert!(reaches(large.add(100)));
     bench.sim.run_on(CPU0, || {
         bench.sim.invalidate(Invalidate { scope: InvalidateScope::Local, target: InvalidateTarget::Tag(Tag::new(1)) });
     });
-    assert!(!reaches(before) && !reaches(large.add(100)) && told(&bench).is_empty());
+    assert!(!reaches(before) && !reaches(large.add(100)) && cached(&bench).is_empty());
 }
 
-/// Notes what CPU 0 remembers as a translation when a fact is declared.
+/// Records everything cached when a fact is declared.
 #[derive(Default)]
-struct Eye(Vec<(CachedEntryKind, CachedEntryState)>);
+struct CacheRecorder(Vec<(CachedEntryKind, CachedEntryState)>);
 
-impl Judge for Eye {
+impl Judge for CacheRecorder {
     fn fact(&mut self, witness: &dyn Witness, _: CpuId, _: Fact) {
         witness.cached(&mut |cached| self.0.push((cached.kind, cached.state)));
     }
@@ -146,36 +152,35 @@ impl Judge for Eye {
     fn loaded(&mut self, _: &dyn Witness, _: CpuId, _: Pfn, _: Tag) {}
 }
 
-/// A walk that nobody asked for has found a leaf and not filled a TLB yet.
-///
-/// User mode can use it only where it runs.
-fn what_a_walk_has_found_is_out_of_reach_on_a_lazy_cpu<I: Isa>() {
+/// A speculative walk has found a leaf and not filled a TLB yet: user mode must run to use it.
+fn a_translation_in_flight_is_condemned_on_a_lazy_cpu<I: Isa>() {
     for (lazy, state) in [(false, CachedEntryState::Usable), (true, CachedEntryState::Condemned)] {
         let bench = Bench::<I>::new();
         let root = bench.frame(Level::PTE);
         let pfn = bench.map(root, Level::PTE, page(0), Rights::READ, LeafFlags::empty());
         bench.switch(CPU0, root, 1);
-        let eye = Rc::new(RefCell::new(Eye::default()));
-        bench.sim.bind_judge(eye.clone());
+        let judge = Rc::new(RefCell::new(CacheRecorder::default()));
+        bench.sim.bind_judge(judge.clone());
         let sim = bench.sim.clone();
         let program = move || {
             sim.set_lazy(lazy);
             sim.declare(Fact::CallReturned);
         };
         let settings = ExploreSettings { speculate_near: vec![page(0)], ..ExploreSettings::default() };
-        // It starts, says whether it is lazy; the walk begins and reads four levels; it declares.
+        // The program starts and sets lazy mode, a walk begins and reads four levels, and the
+        // program declares a fact.
         let schedule: Schedule = "c0*2,s0,w0*4,c0".parse().expect("a schedule");
         explore::run(&bench.sim, &settings, vec![Box::new(program)], &mut ReplayChooser::new(&schedule));
         let found = CachedEntryKind::Translation { pfn, rights: Rights::READ };
         let seen: Vec<CachedEntryState> =
-            eye.borrow().0.iter().filter(|(what, _)| *what == found).map(|(_, how)| *how).collect();
+            judge.borrow().0.iter().filter(|(kind, _)| *kind == found).map(|(_, state)| *state).collect();
         assert_eq!(seen, [state]);
     }
 }
 
 both!(
-    hears_in_order,
-    sees_what_is_cached_and_whether_it_can_be_used,
-    counts_who_reaches_a_frame,
-    what_a_walk_has_found_is_out_of_reach_on_a_lazy_cpu,
+    a_judge_is_told_everything_in_order,
+    a_judge_sees_cached_entries_and_their_state,
+    might_reach_counts_cached_entries,
+    a_translation_in_flight_is_condemned_on_a_lazy_cpu,
 );

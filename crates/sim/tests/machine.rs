@@ -1,5 +1,4 @@
-//! The machine around the TLBs: whose ranks a CPU holds, where an operation runs, allocations that
-//! fail on request, memory, time.
+//! The machine without its TLBs: lock ranks, the running CPU, failing allocations, memory, time.
 
 use pagewright_arch::{Aarch64, Effects, Isa, Pte, PteSlot, X86_64};
 use pagewright_sim::{AllocationFailure, Cost, MachineConfig, Picos, Sim, SimLocks};
@@ -19,19 +18,19 @@ fn machine<I: Isa>() -> Sim<I> {
 type Lock<R> = SpinLock<u32, R, SimLocks>;
 
 #[test]
-fn each_cpu_holds_its_own_ranks_and_keeps_them_while_another_runs() {
+fn each_cpu_keeps_its_ranks_while_another_runs() {
     let sim = machine::<X86_64>();
     let outer: Lock<SpaceRank> = Lock::new(0);
     let inner: Lock<TableRank> = Lock::new(0);
-    // INV-SIM-RANKS
+    // INV-SIM-RANKS.
     sim.run_on(CPU0, || {
         let held = inner.lock();
         sim.run_on(CPU1, || {
             assert_eq!((SimLocks::cpu(), sim.cpu()), (CPU1, CPU1));
-            // In order here: that CPU 0 holds an inner lock is no business of CPU 1's.
+            // The lock order holds on CPU 1, although CPU 0 holds an inner lock.
             drop(outer.lock());
             assert!(SimLocks::held().is_empty());
-            sim.run_on(CPU0, || assert!(!SimLocks::held().is_empty(), "CPU 0 still holds what it held"));
+            sim.run_on(CPU0, || assert!(!SimLocks::held().is_empty(), "CPU 0 lost the ranks that it holds"));
         });
         assert_eq!(SimLocks::cpu(), CPU0);
         assert!(!SimLocks::held().is_empty());
@@ -61,7 +60,7 @@ fn two_machines_share_a_host_thread() {
 }
 
 #[test]
-fn allocations_fail_when_they_are_told_to() {
+fn allocations_fail_as_requested() {
     let sim = machine::<X86_64>();
     let ask = |times: usize| (0..times).map(|_| sim.permit_allocation()).collect::<Vec<_>>();
     assert_eq!(ask(3), [true; 3]);
@@ -75,7 +74,7 @@ fn allocations_fail_when_they_are_told_to() {
 }
 
 #[test]
-fn foreign_stores_and_effects_see_the_same_memory() {
+fn direct_stores_and_effects_see_the_same_memory() {
     let sim = machine::<X86_64>();
     let slot = PteSlot { table: Pfn::new(3), index: 5 };
     sim.ram()[(slot.addr().raw() / 8) as usize].store(0xfeed, Ordering::Relaxed);
@@ -93,7 +92,7 @@ fn foreign_stores_and_effects_see_the_same_memory() {
 }
 
 #[test]
-fn only_the_cpu_that_works_pays() {
+fn only_the_working_cpu_is_charged() {
     let sim = machine::<X86_64>();
     sim.run_on(CPU1, || sim.zero(Pfn::new(0), Order::PMD));
     assert_eq!(sim.clock(CPU1), sim.profile().cost(Cost::ZeroPage) * Level::PMD.pages());
@@ -102,5 +101,5 @@ fn only_the_cpu_that_works_pays() {
     assert_eq!(sim.clock(CPU0), sim.profile().cost(Cost::Syscall) * 2);
     assert_eq!(sim.elapsed(), sim.clock(CPU1));
     sim.idle_until(CPU1, Picos::ZERO);
-    assert_eq!(sim.elapsed(), sim.clock(CPU1), "time does not go back");
+    assert_eq!(sim.elapsed(), sim.clock(CPU1), "the clock went back");
 }

@@ -1,5 +1,4 @@
-//! Programs' accesses: hits, misses, faults, accessed and dirty bits, what they cost, and that a
-//! stale entry is really used.
+//! The accesses of programs: hits, misses, faults, accessed and dirty bits, costs, stale entries.
 
 mod common;
 
@@ -13,14 +12,14 @@ const CPU1: CpuId = CpuId::new(1);
 
 both!(
     an_access_finds_its_frame_at_every_level,
-    nothing_mapped_is_a_fault_and_costs_an_exception,
+    an_unmapped_page_faults_and_costs_an_exception,
     accessed_and_dirty_are_set_in_memory,
     a_stale_translation_is_used_until_it_is_flushed,
     a_hit_costs_what_the_profile_says,
-    repeats_cost_one_lookup,
+    repeated_accesses_cost_one_lookup,
     untouched_memory_reads_as_zero,
     the_same_accesses_take_the_same_time,
-    entries_leave_at_random_by_seed,
+    random_evictions_depend_on_the_seed,
 );
 
 fn an_access_finds_its_frame_at_every_level<I: Isa>() {
@@ -30,8 +29,7 @@ fn an_access_finds_its_frame_at_every_level<I: Isa>() {
     for level in [Level::PTE, Level::PMD, Level::PUD].into_iter() {
         let va = VirtAddr::new(u64::from(level.raw()) << 39);
         let pfn = if level == Level::PUD {
-            // The bench hands out frames from a small machine: borrow the one at zero for the 1 GiB
-            // leaf.
+            // The machine is too small for the bench to allocate 1 GiB; the leaf maps frame 0.
             let leaf = Leaf { pfn: Pfn::new(0), rights: Rights::RW, flags: LeafFlags::USER };
             bench.put(root, level, va, I::leaf(level, leaf));
             leaf.pfn
@@ -44,10 +42,10 @@ fn an_access_finds_its_frame_at_every_level<I: Isa>() {
             assert_eq!((found.pfn, found.level), (pfn.add(level.pages() as u32 - 1), level));
         }
     }
-    assert_eq!(bench.sim.total(MachineEvent::PageWalks), 3, "the second access of each hit");
+    assert_eq!(bench.sim.total(MachineEvent::PageWalks), 3, "the second access of each page missed");
 }
 
-fn nothing_mapped_is_a_fault_and_costs_an_exception<I: Isa>() {
+fn an_unmapped_page_faults_and_costs_an_exception<I: Isa>() {
     let bench = Bench::<I>::new();
     let root = bench.frame(Level::PTE);
     let refused = |va, access, present| Err(PageFault { va, access, present });
@@ -63,7 +61,7 @@ fn nothing_mapped_is_a_fault_and_costs_an_exception<I: Isa>() {
     assert_eq!(
         bench.sim.total(MachineEvent::DtlbStores) + bench.sim.total(MachineEvent::ItlbLoads),
         0,
-        "none was made"
+        "a refused access was counted"
     );
     let outside = VirtAddr::new(1 << 55);
     assert_eq!(bench.sim.access(CPU0, outside, Access::Read, 1), refused(outside, Access::Read, false));
@@ -89,16 +87,12 @@ fn accessed_and_dirty_are_set_in_memory<I: Isa>() {
         bench.sim.access(CPU0, page(0), Access::Write, 1).expect("writable");
     }
     assert_eq!(flags_of(&bench, root), LeafFlags::ACCESSED | LeafFlags::DIRTY);
-    assert_eq!(
-        bench.sim.total(MachineEvent::DirtyWalks),
-        1,
-        "the first store through a clean translation walks, the others don't"
-    );
+    assert_eq!(bench.sim.total(MachineEvent::DirtyWalks), 1, "only the first store through a clean translation walks");
     let misses = [MachineEvent::DtlbLoadMisses, MachineEvent::DtlbStoreMisses].map(|event| bench.sim.total(event));
-    assert_eq!(misses, [1, 0], "setting a dirty bit is a walk and no miss");
+    assert_eq!(misses, [1, 0], "a walk that sets a dirty bit is not a miss");
 }
 
-/// INV-SIM-STALE
+/// INV-SIM-STALE.
 fn a_stale_translation_is_used_until_it_is_flushed<I: Isa>() {
     let bench = Bench::<I>::new();
     let root = bench.frame(Level::PTE);
@@ -107,7 +101,7 @@ fn a_stale_translation_is_used_until_it_is_flushed<I: Isa>() {
     let old = bench.map(root, Level::PTE, page(0), Rights::RW, LeafFlags::empty());
     bench.sim.access(CPU0, page(0), Access::Write, 1).expect("mapped");
     bench.put(root, Level::PTE, page(0), Pte::EMPTY);
-    let stale = bench.sim.access(CPU0, page(0), Access::Write, 1).expect("nobody flushed");
+    let stale = bench.sim.access(CPU0, page(0), Access::Write, 1).expect("the stale translation is cached");
     assert_eq!(stale.pfn, old);
     assert!(bench.sim.access(CPU1, page(0), Access::Write, 1).is_err(), "the other CPU had nothing cached");
 }
@@ -128,7 +122,7 @@ fn a_hit_costs_what_the_profile_says<I: Isa>() {
     assert_eq!(bench.sim.total(MachineEvent::WalkTime), (walk - cost(Cost::Access)).raw());
 }
 
-fn repeats_cost_one_lookup<I: Isa>() {
+fn repeated_accesses_cost_one_lookup<I: Isa>() {
     let bench = Bench::<I>::new();
     let root = bench.frame(Level::PTE);
     bench.switch(CPU0, root, 1);
@@ -147,7 +141,7 @@ fn repeats_cost_one_lookup<I: Isa>() {
 }
 
 fn untouched_memory_reads_as_zero<I: Isa>() {
-    // What nobody touches costs the host nothing but addresses.
+    // Untouched memory costs the host only addresses.
     let bench = Bench::<I>::with(|config| config.nodes[0].bytes = 3 << 30);
     let last = bench.sim.nodes()[0].frames.end().base().raw() - 8;
     let mut bytes = [1; 8];
@@ -156,7 +150,7 @@ fn untouched_memory_reads_as_zero<I: Isa>() {
     assert_eq!(bench.sim.ram().len() as u64 * 8, 3 << 30);
 }
 
-/// INV-SIM-CLOCK
+/// INV-SIM-CLOCK.
 fn the_same_accesses_take_the_same_time<I: Isa>() {
     let run = || {
         let bench = Bench::<I>::new();
@@ -179,7 +173,7 @@ fn the_same_accesses_take_the_same_time<I: Isa>() {
     assert_eq!(first, run());
 }
 
-fn entries_leave_at_random_by_seed<I: Isa>() {
+fn random_evictions_depend_on_the_seed<I: Isa>() {
     let walks = |one_in: Option<u32>| {
         let bench = Bench::<I>::new();
         let root = bench.frame(Level::PTE);
@@ -194,6 +188,6 @@ fn entries_leave_at_random_by_seed<I: Isa>() {
         bench.sim.total(MachineEvent::PageWalks)
     };
     assert_eq!(walks(None), 8);
-    assert!(walks(Some(1)) > 8, "each walk drops an entry, so there is always another walk to come");
+    assert!(walks(Some(1)) > 8, "each walk evicts an entry, which another walk must fill");
     assert_eq!(walks(Some(1)), walks(Some(1)));
 }

@@ -1,8 +1,7 @@
-//! What a machine is made of, and why some machines are impossible.
+//! The configuration of a machine, and its validation.
 //!
-//! Key types: [`MachineConfig`], [`NodeConfig`], [`ConfigError`]; [`parse`] reads the command
-//! line's words for them. Nothing is built here: [`crate::Sim::new`] does that from a configuration
-//! that passed.
+//! Key types: [`MachineConfig`], [`NodeConfig`], [`ConfigError`]; [`parse`] parses the options of
+//! the command line. [`crate::Sim::new`] builds the machine from a valid configuration.
 
 pub mod parse;
 
@@ -11,54 +10,55 @@ use crate::profile::{Profile, ProfileError};
 use pagewright_types::{CpuId, CpuMask, FrameRange, IsaKind, NodeId, Order, PAGE_SIZE, Pfn, PhysAddr};
 use thiserror::Error;
 
-/// Physical memory that frame numbers of 32 bits can name, in bytes: the end of the last range is a
-/// frame number too.
+/// The most physical memory, in bytes, that 32-bit frame numbers can name.
+///
+/// The end of the last range is a frame number too, so it is one page less than 16 TiB.
 pub const MAX_MEMORY: u64 = u32::MAX as u64 * PAGE_SIZE;
 
-/// One node.
+/// The configuration of one NUMA node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NodeConfig {
-    /// Memory, in bytes; whole pages.
+    /// The size of its memory in bytes, a multiple of the page size.
     pub bytes: u64,
-    /// CPUs near it.
+    /// Its CPUs.
     ///
-    /// CPUs that no node names belong to node 0; another node without CPUs is a slower tier.
+    /// CPUs that no node names belong to node 0. Any other node without CPUs is a slower memory
+    /// tier.
     pub cpus: CpuMask,
 }
 
-/// A machine to be built.
+/// The configuration of a machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MachineConfig {
-    /// Number of CPUs, 1 to [`CpuMask::MAX`].
+    /// The number of CPUs, 1 to [`CpuMask::MAX`].
     pub cpus: u16,
-    /// Nodes, node 0 first.
+    /// The nodes, node 0 first.
     pub nodes: Vec<NodeConfig>,
     /// TLB geometry and costs.
     pub profile: Profile,
-    /// Seeds everything that is random.
+    /// The seed of everything random.
     pub seed: u64,
-    /// Whether the TLB's tags are used; without (`nopcid`), every switch of root flushes.
+    /// Whether TLB tags are used; without them (`nopcid`), every switch of root flushes.
     pub tagged: bool,
-    /// Whether user mode runs under a tag of its own, because the kernel has tables that programs
-    /// can't see (KPTI, PTI).
+    /// Whether user mode runs under a tag of its own (page-table isolation; KPTI).
     pub isolated: bool,
-    /// Whether each TLBI must be waited for and issued again (arm64 errata).
+    /// Whether software must wait for each TLBI and issue it again (arm64 errata).
     ///
-    /// It is only said to be so: one TLBI removes all that it names here.
+    /// It only sets the capability: on this machine one TLBI removes all entries that it names.
     pub repeat_invalidate: bool,
 }
 
 impl MachineConfig {
-    /// Four CPUs and 2 GiB on one node, seed 0, tags on.
+    /// A machine with four CPUs and 2 GiB on one node, seed 0, and tags.
     pub fn new(profile: Profile) -> Self {
         let nodes = vec![NodeConfig { bytes: 2 << 30, cpus: CpuMask::EMPTY }];
         Self { cpus: 4, nodes, profile, seed: 0, tagged: true, isolated: false, repeat_invalidate: false }
     }
 
-    /// The same with the default profile of `isa`.
+    /// The same machine with the default profile of `isa`.
     ///
     /// # Errors
-    /// [`ProfileError`] when the profile that is compiled in is broken.
+    /// [`ProfileError`], when the profile that is compiled in does not load.
     pub fn default_for(isa: IsaKind) -> Result<Self, ProfileError> {
         Profile::named(Profile::default_for(isa)).map(Self::new)
     }
@@ -88,10 +88,10 @@ impl MachineConfig {
         Ok(nodes)
     }
 
-    /// Whether such a machine can be, with processors of `isa`.
+    /// Validates the configuration for a machine of `isa`.
     ///
     /// # Errors
-    /// [`ConfigError`], naming what is impossible.
+    /// [`ConfigError`], which names what is impossible.
     pub fn validate(&self, isa: IsaKind) -> Result<(), ConfigError> {
         if self.profile.isa() != isa {
             let profile = self.profile.name().to_owned();
@@ -134,84 +134,84 @@ impl MachineConfig {
     }
 }
 
-/// Nodes that a [`NodeId`] can tell apart.
+/// The most nodes that a [`NodeId`] can number.
 const MAX_NODES: usize = 256;
 
-/// Why there can be no such machine.
+/// Why a configuration is impossible.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum ConfigError {
-    /// Nothing would run.
-    #[error("a machine with 0 CPUs")]
+    /// There are no CPUs.
+    #[error("the machine has 0 CPUs; at least 1 is required")]
     NoCpus,
-    /// More CPUs than a mask holds.
+    /// There are more CPUs than a mask holds.
     #[error("{cpus} CPUs; at most {} are possible", CpuMask::MAX)]
     TooManyCpus {
-        /// How many.
+        /// The number of CPUs.
         cpus: u16,
     },
-    /// More nodes than a node number tells apart.
+    /// There are more nodes than node numbers.
     #[error("{nodes} nodes; at most {MAX_NODES} are possible")]
     TooManyNodes {
-        /// How many.
+        /// The number of nodes.
         nodes: usize,
     },
-    /// There is no node at all.
-    #[error("a machine without memory")]
+    /// There are no nodes.
+    #[error("the machine has no memory")]
     NoMemory,
-    /// A node has none.
+    /// A node has no memory.
     #[error("node {node} has no memory")]
     NodeWithoutMemory {
-        /// Which.
+        /// The node.
         node: NodeId,
     },
-    /// Memory is counted in pages.
-    #[error("node {node} has {bytes} bytes, which are not whole pages of {PAGE_SIZE}")]
+    /// The size of a node is not a multiple of the page size.
+    #[error("node {node} has {bytes} bytes, which is not a multiple of {PAGE_SIZE}")]
     PartOfAPage {
-        /// Which.
+        /// The node.
         node: NodeId,
-        /// Its size.
+        /// Its size in bytes.
         bytes: u64,
     },
-    /// The end of memory lies past what frame numbers reach.
-    #[error("memory up to {bytes} bytes; at most 16 TiB less a page are possible")]
+    /// Memory ends past the last frame number.
+    #[error("memory ends at {bytes} bytes; at most 16 TiB less one page is possible")]
     TooMuchMemory {
-        /// Where memory would end, the 1 GiB alignment of nodes included.
+        /// The end of memory, with the 1 GiB alignment of nodes.
         bytes: u64,
     },
     /// A node names a CPU that the machine does not have.
-    #[error("node {node} has CPU {cpu}, but the machine's {cpus} CPUs are counted from 0")]
+    #[error("node {node} names CPU {cpu}; the machine has {cpus} CPUs, counted from 0")]
     NoSuchCpu {
         /// The node.
         node: NodeId,
         /// The CPU.
         cpu: CpuId,
-        /// CPUs of the machine.
+        /// The number of CPUs of the machine.
         cpus: u16,
     },
-    /// A CPU is near one node only.
+    /// Two nodes name the same CPU.
     #[error("CPU {cpu} is on node {first} and on node {second}")]
     CpuOnTwoNodes {
         /// The CPU.
         cpu: CpuId,
         /// The lower node.
         first: NodeId,
-        /// The higher.
+        /// The higher node.
         second: NodeId,
     },
-    /// The profile describes a machine of the other instruction set.
-    #[error("profile '{profile}' is of an {has} machine, and {wanted} was asked for")]
+    /// The profile is of the other instruction set.
+    #[error("profile '{profile}' is of an {has} machine; the machine is {wanted}")]
     OtherIsa {
-        /// The profile.
+        /// The name of the profile.
         profile: String,
-        /// What it describes.
+        /// The instruction set of the profile.
         has: IsaKind,
-        /// What was to be built.
+        /// The instruction set of the machine.
         wanted: IsaKind,
     },
-    /// The host refused.
-    #[error("this host has no room for {bytes} bytes of simulated memory")]
+    /// The host cannot allocate the memory.
+    #[error("this host cannot allocate {bytes} bytes of simulated memory")]
     HostMemory {
-        /// How much.
+        /// The size in bytes.
         bytes: u64,
     },
 }

@@ -1,53 +1,53 @@
-//! The command line's words for sizes, sets of CPUs and nodes.
+//! Parses the sizes, CPU lists and nodes of the command line.
 //!
 //! ```text
 //!  size   2G  512M  64K  4096          bytes, in units of 1024
 //!  cpus   0-3,8                        as in Linux's cpulist files
-//!  node   1:8G   0:1G,cpus=0-15        number, memory, CPUs near it
+//!  node   1:8G   0:1G,cpus=0-15        number, memory, CPUs
 //! ```
 
 use crate::config::NodeConfig;
 use pagewright_types::{CpuId, CpuMask, NodeId};
 use thiserror::Error;
 
-/// A word that means nothing, with the word.
+/// Why an option of the command line cannot be parsed.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum ConfigParseError {
-    /// No size.
-    #[error("'{input}' is no size; write a number and K, M, G or T, such as 512M")]
+    /// Not a size.
+    #[error("'{input}' is not a size; write a number and K, M, G or T, such as 512M")]
     Size {
-        /// What was given.
+        /// The text.
         input: String,
     },
     /// A size of more than 64 bits.
-    #[error("'{input}' is more than can be counted")]
+    #[error("'{input}' is too large: a size has at most 64 bits")]
     Huge {
-        /// What was given.
+        /// The text.
         input: String,
     },
-    /// No set of CPUs.
-    #[error("'{input}' is no list of CPUs; write numbers and ranges below {}, such as 0-3,8", CpuMask::MAX)]
+    /// Not a list of CPUs.
+    #[error("'{input}' is not a list of CPUs; write numbers and ranges below {}, such as 0-3,8", CpuMask::MAX)]
     Cpus {
-        /// What was given.
+        /// The text.
         input: String,
     },
-    /// No node.
-    #[error("'{input}' is no node; write NUMBER:SIZE or NUMBER:SIZE,cpus=LIST, such as 0:1G,cpus=0-15")]
+    /// Not a node.
+    #[error("'{input}' is not a node; write NUMBER:SIZE or NUMBER:SIZE,cpus=LIST, such as 0:1G,cpus=0-15")]
     Node {
-        /// What was given.
+        /// The text.
         input: String,
     },
-    /// A node number given twice, or one left out.
-    #[error("node {node} is given where node {expected} should stand; nodes are counted from 0 without gaps")]
+    /// A node number is repeated or missing.
+    #[error("node {node} is given in place of node {expected}; nodes are numbered from 0 without gaps")]
     NodeOrder {
         /// The number given.
         node: NodeId,
-        /// The number that should follow.
+        /// The number that is expected there.
         expected: usize,
     },
 }
 
-/// A number of bytes.
+/// Parses a number of bytes.
 ///
 /// # Errors
 /// [`ConfigParseError::Size`], [`ConfigParseError::Huge`].
@@ -67,7 +67,7 @@ pub fn size(input: &str) -> Result<u64, ConfigParseError> {
     digits.parse::<u64>().ok().and_then(|number| number.checked_mul(1 << shift)).ok_or_else(huge)
 }
 
-/// A set of CPUs.
+/// Parses a list of CPUs.
 ///
 /// # Errors
 /// [`ConfigParseError::Cpus`].
@@ -92,10 +92,10 @@ pub fn cpus(input: &str) -> Result<CpuMask, ConfigParseError> {
     Ok(mask)
 }
 
-/// A node and its number.
+/// Parses a node and its number.
 ///
 /// # Errors
-/// [`ConfigParseError::Node`], and what [`size`] and [`cpus`] say.
+/// [`ConfigParseError::Node`], and the errors of [`size`] and [`cpus`].
 pub fn node(input: &str) -> Result<(NodeId, NodeConfig), ConfigParseError> {
     let bad = || ConfigParseError::Node { input: input.to_owned() };
     let (number, rest) = input.split_once(':').ok_or_else(bad)?;
@@ -109,10 +109,10 @@ pub fn node(input: &str) -> Result<(NodeId, NodeConfig), ConfigParseError> {
     Ok((NodeId::new(number), NodeConfig { bytes, cpus }))
 }
 
-/// All nodes of a machine, each as [`node`] reads it, in order.
+/// Parses all nodes of a machine, in order.
 ///
 /// # Errors
-/// [`ConfigParseError::NodeOrder`], and what [`node`] says.
+/// [`ConfigParseError::NodeOrder`], and the errors of [`node`].
 pub fn nodes<'a>(inputs: impl IntoIterator<Item = &'a str>) -> Result<Vec<NodeConfig>, ConfigParseError> {
     let mut nodes = Vec::new();
     for input in inputs {

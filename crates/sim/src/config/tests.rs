@@ -1,4 +1,4 @@
-//! Each impossible machine is named; each word of the command line reads as documented.
+//! Each impossible configuration is named, and options are parsed as documented.
 
 use super::parse::{ConfigParseError, cpus, node, nodes, size};
 use super::*;
@@ -36,7 +36,7 @@ fn impossible_machines_are_named() {
     assert_eq!(twice, ConfigError::CpuOnTwoNodes { cpu: CpuId::new(2), first, second });
     assert_eq!(twice.to_string(), "CPU 2 is on node 0 and on node 1");
     let other = possible().nodes(IsaKind::Aarch64).expect_err("an x86-64 profile");
-    assert_eq!(other.to_string(), "profile 'icelake' is of an x86-64 machine, and arm64 was asked for");
+    assert_eq!(other.to_string(), "profile 'icelake' is of an x86-64 machine; the machine is arm64");
 }
 
 #[test]
@@ -60,7 +60,7 @@ fn the_largest_machine_ends_at_the_last_frame_number() {
 }
 
 #[test]
-fn words_read_as_documented() {
+fn options_are_parsed_as_documented() {
     assert_eq!(size("2G"), Ok(2 << 30));
     assert_eq!(size("512m"), Ok(512 << 20));
     assert_eq!(size("4096"), Ok(4096));
@@ -70,7 +70,7 @@ fn words_read_as_documented() {
 }
 
 #[test]
-fn words_without_meaning_are_named() {
+fn malformed_options_are_named() {
     for bad in ["", "G", "-1", "+1G", "1.5G", "2GB"] {
         assert_eq!(size(bad), Err(ConfigParseError::Size { input: bad.to_owned() }));
     }

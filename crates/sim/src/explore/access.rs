@@ -1,33 +1,33 @@
-//! A program's access while schedules are explored: the walk is one of many things in flight, and
-//! the CPU can be stopped before each of its steps.
+//! The access of a program in explore mode.
 //!
-//! The access itself is made in the step that found its translation: nobody comes between the two.
+//! The walk is in flight, and the CPU stops before each of its steps. The access is made in the
+//! step that found its translation, so no other agent acts between the two.
 
-use super::in_flight::Progress;
+use super::in_flight::WalkProgress;
 use super::point::StopPoint;
-use crate::access::{PageFault, Translation, forget_refused, has_tables};
+use crate::access::{PageFault, Translation, drop_on_fault, has_tables};
 use crate::core::{Core, Root};
 use crate::machine::Sim;
-use crate::tlb::{Hit, Side};
+use crate::tlb::{Side, TlbHit};
 use pagewright_arch::Isa;
 use pagewright_types::{Access, CpuId, VirtAddr};
 
-/// How a walk ended for the program that demanded it.
-enum Walked {
-    Found(Hit),
+/// How a demanded walk ended.
+enum WalkOutcome {
+    Found(TlbHit),
     Refused {
         present: bool,
     },
-    /// Somebody invalidated what it held; ask the TLBs again.
+    /// An invalidation cancelled it; the access starts again with the TLBs.
     Cancelled,
 }
 
 impl<I: Isa> Sim<I> {
-    /// [`Sim::access`], a step at a time.
+    /// [`Sim::access`] in explore mode, with a stop before each step.
     ///
     /// # Panics
-    /// When `cpu` is not the CPU that runs.
-    pub(crate) fn access_by_steps(
+    /// When `cpu` is not the running CPU.
+    pub(crate) fn access_in_steps(
         &self,
         cpu: CpuId,
         va: VirtAddr,
@@ -35,43 +35,43 @@ impl<I: Isa> Sim<I> {
         times: u64,
     ) -> Result<Translation, PageFault> {
         let here = self.0.current.get();
-        assert!(cpu == here, "CPU {here} makes an access for CPU {cpu} while schedules are explored");
-        self.point(StopPoint::Access(va, access));
-        self.0.in_flight.touched(va);
+        assert!(cpu == here, "CPU {here} accesses memory as CPU {cpu} while schedules are explored");
+        self.stop_before(StopPoint::Access(va, access));
+        self.0.in_flight.note_access(va);
         let core = self.core(cpu);
         loop {
             let root = match core.root.get() {
                 Some(root) if has_tables(I::KIND, va) => root,
                 Some(_) | None => return Err(self.refused(core, va, access, false)),
             };
-            if let Some(hit) = self.answer(core, Side::of(access), root, va) {
+            if let Some(hit) = self.tlb_lookup(core, Side::of(access), root, va) {
                 if !hit.entry.rights().allow(access) {
-                    forget_refused(I::KIND, &mut core.tlbs.borrow_mut(), root.tag, va);
+                    drop_on_fault(I::KIND, &mut core.tlbs.borrow_mut(), root.tag, va);
                     return Err(self.refused(core, va, access, true));
                 }
                 if access != Access::Write || hit.entry.dirty() {
-                    return Ok(self.accessed_by_steps(cpu, va, access, times, (hit, true)));
+                    return Ok(self.accessed_in_steps(cpu, va, access, times, (hit, true)));
                 }
             }
-            match self.walk_by_steps(cpu, core, root, va, access) {
-                Walked::Found(hit) => return Ok(self.accessed_by_steps(cpu, va, access, times, (hit, false))),
-                Walked::Refused { present } => {
-                    forget_refused(I::KIND, &mut core.tlbs.borrow_mut(), root.tag, va);
+            match self.walk_in_steps(cpu, core, root, va, access) {
+                WalkOutcome::Found(hit) => return Ok(self.accessed_in_steps(cpu, va, access, times, (hit, false))),
+                WalkOutcome::Refused { present } => {
+                    drop_on_fault(I::KIND, &mut core.tlbs.borrow_mut(), root.tag, va);
                     return Err(self.refused(core, va, access, present));
                 }
-                Walked::Cancelled => {}
+                WalkOutcome::Cancelled => {}
             }
         }
     }
 
-    /// Makes the accesses, through a translation that a TLB had or not.
-    fn accessed_by_steps(
+    /// Makes `times` accesses through `hit`; `cached` says whether a TLB had it.
+    fn accessed_in_steps(
         &self,
         cpu: CpuId,
         va: VirtAddr,
         access: Access,
         times: u64,
-        (hit, cached): (Hit, bool),
+        (hit, cached): (TlbHit, bool),
     ) -> Translation {
         let found = self.accessed(self.core(cpu), va, access, times, hit);
         if self.0.judged.get() {
@@ -80,16 +80,16 @@ impl<I: Isa> Sim<I> {
         found
     }
 
-    fn walk_by_steps(&self, cpu: CpuId, core: &Core, root: Root, va: VirtAddr, access: Access) -> Walked {
-        let serial = self.launch(core, root, va, access, true);
+    fn walk_in_steps(&self, cpu: CpuId, core: &Core, root: Root, va: VirtAddr, access: Access) -> WalkOutcome {
+        let serial = self.start_walk(core, root, va, access, true);
         loop {
-            let Some(point) = self.point_of(core, serial) else { return Walked::Cancelled };
-            self.point(point);
-            match self.advance(cpu, core, serial) {
-                Progress::More => {}
-                Progress::Filled(hit) => return Walked::Found(hit),
-                Progress::Refused { present } => return Walked::Refused { present },
-                Progress::Cancelled => return Walked::Cancelled,
+            let Some(point) = self.walk_point(core, serial) else { return WalkOutcome::Cancelled };
+            self.stop_before(point);
+            match self.step_walk(cpu, core, serial) {
+                WalkProgress::More => {}
+                WalkProgress::Filled(hit) => return WalkOutcome::Found(hit),
+                WalkProgress::Refused { present } => return WalkOutcome::Refused { present },
+                WalkProgress::Cancelled => return WalkOutcome::Cancelled,
             }
         }
     }

@@ -1,10 +1,9 @@
-//! CPUs as coroutines: a program runs on a stack of its own and stops, from however deep, at each
-//! [`StopPoint`].
+//! CPUs as coroutines: a program has its own stack and stops at each [`StopPoint`].
 //!
-//! A stopped coroutine can go on ([`Go`]), or be left where it is for good: then its stack and what
-//! stands on it are leaked, because unwinding a program in the middle of an operation would run the
-//! drop code of half-done work. Coroutines whose program ended are kept for the next run, one pool
-//! for each host thread.
+//! A program may stop at any call depth. A stopped coroutine is either resumed ([`Resume`]) or
+//! abandoned. An abandoned coroutine leaks its stack and the values on it, because unwinding would
+//! run the destructors of half-done operations. A coroutine whose program has ended is kept for the
+//! next run; each host thread has a pool.
 
 use super::point::StopPoint;
 use generator::{Generator, Gn};
@@ -14,71 +13,72 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
 use std::sync::Once;
 
-/// What a CPU runs.
+/// The program of one CPU in a run.
 pub type CoroutineBody = Box<dyn FnOnce()>;
 
-/// Stack of a coroutine, in words: 512 KiB, of which the host backs what is touched.
+/// The stack of a coroutine, in words: 512 KiB.
+///
+/// The host backs only the pages that are touched.
 const STACK_WORDS: usize = 64 << 10;
 
-/// What a stopped CPU is told.
+/// How a stopped CPU goes on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Go {
-    /// Do what you were about to do.
-    On,
-    /// Take an interrupt first, and stop at the same point again.
-    Interrupt,
-    /// The run is over; only an idle CPU hears this.
-    Home,
-    /// Do it in this way.
-    Way(u32),
+pub(crate) enum Resume {
+    /// It passes its stop point.
+    Proceed,
+    /// It takes an interrupt, and stops at the same point again.
+    TakeInterrupt,
+    /// It ends, because the run is over; only an idle CPU is resumed so.
+    Finish,
+    /// It passes [`StopPoint::Choose`] with this choice.
+    Choice(u32),
 }
 
-/// Why a coroutine gave the host thread back.
+/// Why a coroutine is suspended.
 #[derive(Debug)]
-pub(crate) enum Stop {
+pub(crate) enum Suspension {
     /// It has no program.
     Ready,
-    /// It stands before this.
+    /// It is stopped before this point.
     At(StopPoint),
     /// Its program panicked.
     Panicked(String),
 }
 
 thread_local! {
-    static GO: Cell<Go> = const { Cell::new(Go::On) };
+    static RESUME: Cell<Resume> = const { Cell::new(Resume::Proceed) };
     static HANDLER: RefCell<Option<Rc<dyn Fn()>>> = const { RefCell::new(None) };
     static POOL: RefCell<Vec<Coroutine>> = const { RefCell::new(Vec::new()) };
-    /// Where and why a coroutine of this host thread panicked last.
+    /// The location and the message of the last panic in a coroutine of this host thread.
     static PANIC: RefCell<Option<String>> = const { RefCell::new(None) };
-    /// Whether a coroutine has the host thread.
+    /// Whether a coroutine runs on this host thread.
     static INSIDE: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Binds what a CPU of this host thread runs for an interrupt, and returns what was bound before.
+/// Binds the interrupt handler of the CPUs on this host thread; returns the previous one.
 pub(crate) fn bind_handler(handler: Option<Rc<dyn Fn()>>) -> Option<Rc<dyn Fn()>> {
     HANDLER.replace(handler)
 }
 
-/// Whether the caller runs in a coroutine, so that it can stop.
+/// Whether the caller runs in a coroutine, and so can stop.
 #[inline]
 pub(crate) fn inside() -> bool {
     INSIDE.get()
 }
 
-/// Stops the CPU that calls, until the scheduler lets it go on.
+/// Stops the calling CPU before `point` until the scheduler resumes it.
 ///
-/// Interrupts are taken meanwhile.
-///
-/// A program that is unwinding is not stopped, except to wait: drop code is no place for surprises.
-pub(crate) fn stop_at(point: StopPoint) -> Go {
+/// The CPU takes interrupts while it is stopped. A program that unwinds from a panic stops only at
+/// points that wait, so that no other CPU runs in the middle of its destructors.
+pub(crate) fn stop_at(point: StopPoint) -> Resume {
     if std::thread::panicking() && !point.waits() {
-        return Go::On;
+        return Resume::Proceed;
     }
     loop {
-        give_back(Stop::At(point));
-        match GO.get() {
-            go @ (Go::On | Go::Home | Go::Way(_)) => return go,
-            Go::Interrupt => {
+        suspend(Suspension::At(point));
+        match RESUME.get() {
+            resume @ (Resume::Proceed | Resume::Finish | Resume::Choice(_)) => return resume,
+            Resume::TakeInterrupt => {
                 let handler = HANDLER.with_borrow(|handler| handler.as_ref().map(Rc::clone));
                 handler.into_iter().for_each(|handler| handler());
             }
@@ -86,28 +86,26 @@ pub(crate) fn stop_at(point: StopPoint) -> Go {
     }
 }
 
-/// Waits for a program, or with what became of the last one.
-///
-/// `None` ends the coroutine.
+/// Suspends the coroutine until it is given a program; `None` ends it.
 #[expect(deprecated, reason = "the scoped form can only yield from the outermost function, and CPUs stop deep inside")]
-fn wait_for_program(stop: Stop) -> Option<CoroutineBody> {
-    generator::yield_::<CoroutineBody, Stop>(stop)
+fn wait_for_program(stop: Suspension) -> Option<CoroutineBody> {
+    generator::yield_::<CoroutineBody, Suspension>(stop)
 }
 
 #[expect(deprecated, reason = "as above")]
-fn give_back(stop: Stop) {
+fn suspend(stop: Suspension) {
     generator::yield_with(stop);
 }
 
-fn body() -> Stop {
-    let mut stop = Stop::Ready;
+fn body() -> Suspension {
+    let mut stop = Suspension::Ready;
     while let Some(program) = wait_for_program(stop) {
         stop = match catch_unwind(AssertUnwindSafe(program)) {
-            Ok(()) => Stop::Ready,
-            Err(payload) => Stop::Panicked(message(&*payload)),
+            Ok(()) => Suspension::Ready,
+            Err(payload) => Suspension::Panicked(message(&*payload)),
         };
     }
-    Stop::Ready
+    Suspension::Ready
 }
 
 fn message(payload: &(dyn Any + Send)) -> String {
@@ -117,8 +115,10 @@ fn message(payload: &(dyn Any + Send)) -> String {
     })
 }
 
-/// A panic inside a coroutine is a result and not noise: it is kept with its place and not printed.
-fn keep_panics() {
+/// Installs a panic hook that records panics in coroutines.
+///
+/// A panic in a coroutine is a result of the run, so it is not printed.
+fn record_panics() {
     static HOOK: Once = Once::new();
     HOOK.call_once(|| {
         let others = std::panic::take_hook();
@@ -134,17 +134,17 @@ fn keep_panics() {
 
 /// One coroutine.
 pub(crate) struct Coroutine {
-    /// Taken out only when the coroutine is dropped.
-    generator: Option<Generator<'static, CoroutineBody, Stop>>,
-    /// Whether it waits for a program.
+    /// `None` only while the coroutine is dropped.
+    generator: Option<Generator<'static, CoroutineBody, Suspension>>,
+    /// Whether it has no program.
     idle: bool,
 }
 
 impl Coroutine {
-    /// Starts `program` on a coroutine of the pool or a new one, up to its first stop.
-    pub(crate) fn start(program: CoroutineBody) -> (Self, Stop) {
+    /// Starts `program` on a pooled or a new coroutine, and runs it to its first stop.
+    pub(crate) fn start(program: CoroutineBody) -> (Self, Suspension) {
         let mut coroutine = POOL.with_borrow_mut(Vec::pop).unwrap_or_else(|| {
-            keep_panics();
+            record_panics();
             let mut generator = Gn::<CoroutineBody>::new_opt(STACK_WORDS, body);
             generator.resume();
             Self { generator: Some(generator), idle: true }
@@ -153,17 +153,17 @@ impl Coroutine {
         if let Some(generator) = &mut coroutine.generator {
             generator.set_para(program);
         }
-        let stop = coroutine.go(Go::On);
+        let stop = coroutine.resume(Resume::Proceed);
         (coroutine, stop)
     }
 
-    /// Lets it run to its next stop.
-    pub(crate) fn go(&mut self, go: Go) -> Stop {
-        GO.set(go);
+    /// Runs it to its next stop.
+    pub(crate) fn resume(&mut self, resume: Resume) -> Suspension {
+        RESUME.set(resume);
         INSIDE.set(true);
-        let stop = self.generator.as_mut().and_then(Generator::resume).unwrap_or(Stop::Ready);
+        let stop = self.generator.as_mut().and_then(Generator::resume).unwrap_or(Suspension::Ready);
         INSIDE.set(false);
-        self.idle = !matches!(stop, Stop::At(_));
+        self.idle = !matches!(stop, Suspension::At(_));
         stop
     }
 
@@ -172,7 +172,7 @@ impl Coroutine {
         self.idle
     }
 
-    /// Keeps it for another program, if the last one has ended; else leaks it.
+    /// Returns it to the pool if its program has ended; otherwise leaks it.
     pub(crate) fn retire(self) {
         if self.idle {
             POOL.with_borrow_mut(|pool| pool.push(self));
@@ -184,7 +184,7 @@ impl Drop for Coroutine {
     fn drop(&mut self) {
         let Some(mut generator) = self.generator.take() else { return };
         if self.idle {
-            // Without a program it returns.
+            // Resumed without a program, the coroutine returns.
             generator.resume();
         } else {
             std::mem::forget(generator);

@@ -1,67 +1,68 @@
-//! What is under way on a machine that explores: stores, walks, broadcasts, interrupts, and
-//! translations that contradict each other.
+//! What is in flight in explore mode.
 //!
-//! In fast mode all of it is empty. Here is what each of them does to the machine; when, the
-//! scheduler decides ([`super::run`]). Together they reach what the manuals allow and nothing else
-//! (INV-SIM-LITMUS).
+//! In flight are stores, walks, broadcasts and IPIs; conflicting translations are kept here too. In
+//! fast mode nothing is in flight. This file says what each operation does to the machine; the
+//! scheduler ([`super::run`]) decides when. Together they reach every outcome that the manuals
+//! allow and no other (INV-SIM-LITMUS).
 //!
-//! **Break before make.** On arm64 a translation may be filled while an older one for the same
-//! address, to another frame or of another size, has not been invalidated. Then a TLB may answer
-//! with either (Arm ARM D8.16.1, CONSTRAINED UNPREDICTABLE): the older is kept aside and each
-//! access chooses. Amalgamations of the two, and conflict aborts, are not modelled.
+//! **Break-before-make.** On arm64 a TLB may be filled while an older translation for the same
+//! address, to another frame or of another size, has not been invalidated. A lookup may then return
+//! either (Arm ARM D8.16.1, CONSTRAINED UNPREDICTABLE): the older translation is kept in
+//! `conflicts`, and each access chooses one. Amalgamations of the two, and conflict aborts, are not
+//! modelled.
 
-use super::coroutine::{self, Go};
+use super::coroutine::{self, Resume};
 use super::point::StopPoint;
 use super::stores::{Observer, Stores, WalkersView};
-use super::walks::{Broadcast, Held, Serial, WalkInFlight, removes, tag_named};
+use super::walks::{Broadcast, Serial, WalkInFlight, WalkState, removes, tag_named};
 use crate::core::{Core, Root};
 use crate::cost::Cost;
 use crate::event::MachineEvent;
 use crate::invalidate::drop_aarch64;
 use crate::machine::Sim;
-use crate::tlb::{Depth, Hit, Side, Tlbs};
-use crate::walk::{Walk, WalkStep};
+use crate::tlb::{Depth, Side, TlbHit, Tlbs};
+use crate::walk::{WalkPosition, WalkStep};
 use pagewright_arch::{InvalidateTarget, Isa};
 use pagewright_types::{Access, CpuId, CpuMask, IsaKind, Order, PAGE_SIZE, Pfn, PhysAddr, VirtAddr};
 use std::cell::{Cell, RefCell};
 
-/// Addresses near which walks may be speculated.
+/// The most addresses near which walks are speculated.
 const RECENT: usize = 16;
-/// Translations kept aside on one CPU.
+/// The most conflicting translations of one CPU.
 const CONFLICTS: usize = 4;
 
-/// What is under way on the whole machine.
+/// What is in flight on the whole machine.
 #[derive(Default)]
 pub(crate) struct InFlight {
     pub(crate) stores: RefCell<Stores>,
     pub(crate) broadcasts: RefCell<Vec<Broadcast>>,
-    /// Pages that programs accessed last, on any CPU.
+    /// The pages that programs accessed last, on any CPU.
     pub(crate) recent: RefCell<Vec<VirtAddr>>,
     next: Cell<u64>,
-    /// Steps taken in this run.
+    /// Steps taken in the current run.
     pub(crate) step: Cell<u64>,
 }
 
-/// What is under way on one CPU.
+/// What is in flight on one CPU.
 #[derive(Default)]
 pub(crate) struct CpuInFlight {
     pub(crate) walks: RefCell<Vec<WalkInFlight>>,
-    /// Older translations that contradict what the TLBs hold.
-    pub(crate) conflicts: RefCell<Vec<Hit>>,
-    /// Whether an interrupt waits to be taken.
-    pub(crate) interrupted: Cell<bool>,
+    /// Older translations that conflict with those in the TLBs.
+    pub(crate) conflicts: RefCell<Vec<TlbHit>>,
+    /// Whether an IPI is pending.
+    pub(crate) ipi_pending: Cell<bool>,
 }
 
-/// What one step of a walk came to.
+/// The result of one step of a walk.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Progress {
-    /// There is more to read.
+pub(crate) enum WalkProgress {
+    /// The walk has more steps.
     More,
     /// The TLBs are filled.
-    Filled(Hit),
-    /// The walk ended at an entry that refuses.
+    Filled(TlbHit),
+    /// An entry refuses the access.
     Refused { present: bool },
-    /// It was cancelled before.
+    /// The walk was cancelled before the step.
     Cancelled,
 }
 
@@ -71,8 +72,8 @@ impl InFlight {
         Serial(self.next.get())
     }
 
-    /// Remembers that a program touched the page of `va`.
-    pub(crate) fn touched(&self, va: VirtAddr) {
+    /// Records that a program accesses the page of `va`.
+    pub(crate) fn note_access(&self, va: VirtAddr) {
         let page = va.align_down(PAGE_SIZE);
         let mut recent = self.recent.borrow_mut();
         if !recent.contains(&page) {
@@ -85,95 +86,94 @@ impl InFlight {
 }
 
 impl<I: Isa> Sim<I> {
-    /// Stops before `point` while schedules are explored; else nothing.
+    /// Stops the CPU before `point` in explore mode; does nothing in fast mode.
     #[inline]
-    pub(crate) fn point(&self, point: StopPoint) {
+    pub(crate) fn stop_before(&self, point: StopPoint) {
         if self.0.exploring.get() {
             coroutine::stop_at(point);
         }
     }
 
-    /// Takes one of `ways` ways as the schedule says.
+    /// Returns one of `ways` numbers, as the schedule chooses.
     fn choose(&self, ways: usize) -> usize {
         match coroutine::stop_at(StopPoint::Choose(ways as u32)) {
-            Go::Way(way) => way as usize,
-            Go::On | Go::Interrupt | Go::Home => 0,
+            Resume::Choice(way) => way as usize,
+            Resume::Proceed | Resume::TakeInterrupt | Resume::Finish => 0,
         }
     }
 
-    /// `core` has a walk for `va` from now on.
-    pub(crate) fn launch(&self, core: &Core, root: Root, va: VirtAddr, access: Access, demanded: bool) -> Serial {
-        let start = core.tlbs.borrow_mut().start(root.tag, va);
-        let held = Held::Table(start.unwrap_or_else(|| Walk::from_root(root.table)));
+    /// Starts a walk for `va` on `core`, from the lowest table that its walk caches name.
+    pub(crate) fn start_walk(&self, core: &Core, root: Root, va: VirtAddr, access: Access, demanded: bool) -> Serial {
+        let start = core.tlbs.borrow_mut().walk_start(root.tag, va);
+        let state = WalkState::Table(start.unwrap_or_else(|| WalkPosition::from_root(root.table)));
         let serial = self.0.in_flight.serial();
-        let flight = WalkInFlight { serial, va, access, root, held, demanded, doomed_by: Vec::new() };
-        core.in_flight.walks.borrow_mut().push(flight);
+        let walk = WalkInFlight { serial, va, access, root, state, demanded, doomed_by: Vec::new() };
+        core.in_flight.walks.borrow_mut().push(walk);
         core.events.add(MachineEvent::PageWalks, 1);
         serial
     }
 
-    /// What a CPU that demanded walk `serial` waits for.
-    pub(crate) fn point_of(&self, core: &Core, serial: Serial) -> Option<StopPoint> {
+    /// The point before the next step of walk `serial`, or `None` if it was cancelled.
+    pub(crate) fn walk_point(&self, core: &Core, serial: Serial) -> Option<StopPoint> {
         let walks = core.in_flight.walks.borrow();
-        let flight = walks.iter().find(|flight| flight.serial == serial)?;
-        Some(match flight.held {
-            Held::Table(walk) => StopPoint::Walk(flight.va, walk.slot(flight.va)),
-            Held::Leaf(found) => StopPoint::Fill(flight.va, found.pfn),
+        let walk = walks.iter().find(|walk| walk.serial == serial)?;
+        Some(match walk.state {
+            WalkState::Table(position) => StopPoint::Walk(walk.va, position.slot(walk.va)),
+            WalkState::Leaf(found) => StopPoint::Fill(walk.va, found.pfn),
         })
     }
 
     /// Takes one step of walk `serial`.
-    pub(crate) fn advance(&self, cpu: CpuId, core: &Core, serial: Serial) -> Progress {
+    pub(crate) fn step_walk(&self, cpu: CpuId, core: &Core, serial: Serial) -> WalkProgress {
         let mut walks = core.in_flight.walks.borrow_mut();
-        let Some(at) = walks.iter().position(|flight| flight.serial == serial) else { return Progress::Cancelled };
-        let flight = &mut walks[at];
-        let walk = match flight.held {
-            Held::Table(walk) => walk,
-            Held::Leaf(found) => {
-                let flight = walks.remove(at);
-                self.note_late_fill(cpu, &flight);
+        let Some(at) = walks.iter().position(|walk| walk.serial == serial) else { return WalkProgress::Cancelled };
+        let walk = &mut walks[at];
+        let position = match walk.state {
+            WalkState::Table(position) => position,
+            WalkState::Leaf(found) => {
+                let walk = walks.remove(at);
+                self.record_late_fill(cpu, &walk);
                 let mut tlbs = core.tlbs.borrow_mut();
-                let side = Side::of(flight.access);
-                self.set_aside(core, &mut tlbs, side, flight.root, flight.va, (found.pfn, found.level));
-                return Progress::Filled(tlbs.remember(side, flight.root, flight.va, found));
+                let side = Side::of(walk.access);
+                self.keep_conflict(core, &mut tlbs, side, walk.root, walk.va, (found.pfn, found.level));
+                return WalkProgress::Filled(tlbs.fill_from_walk(side, walk.root, walk.va, found));
             }
         };
         core.events.add(MachineEvent::WalkReads, 1);
         core.pay(&self.profile().costs, Cost::WalkRead);
         let memory = WalkersView { ram: &self.0.ram, stores: &self.0.in_flight.stores };
-        match walk.step(I::KIND, &memory, flight.va, flight.access) {
+        match position.step(I::KIND, &memory, walk.va, walk.access) {
             WalkStep::Down { next, .. } => {
-                flight.held = Held::Table(next);
-                if !flight.doomed_by.is_empty() {
-                    self.note_late_fill(cpu, flight);
+                walk.state = WalkState::Table(next);
+                if !walk.doomed_by.is_empty() {
+                    self.record_late_fill(cpu, walk);
                 }
-                core.tlbs.borrow_mut().remember_upper(flight.root, flight.va, walk.level, next);
-                Progress::More
+                core.tlbs.borrow_mut().fill_walk_cache(walk.root, walk.va, position.level, next);
+                WalkProgress::More
             }
-            WalkStep::Again => Progress::More,
+            WalkStep::Again => WalkProgress::More,
             WalkStep::Arrived { found, .. } => {
-                flight.held = Held::Leaf(found);
-                Progress::More
+                walk.state = WalkState::Leaf(found);
+                WalkProgress::More
             }
             WalkStep::Refused { present } => {
                 walks.remove(at);
-                Progress::Refused { present }
+                WalkProgress::Refused { present }
             }
         }
     }
 
-    /// A walk fills although invalidations had found it here; their issuers' barriers will remove
-    /// what it filled.
-    fn note_late_fill(&self, cpu: CpuId, flight: &WalkInFlight) {
+    /// Records that a doomed walk fills; the DSB of the issuer will remove what it filled.
+    fn record_late_fill(&self, cpu: CpuId, walk: &WalkInFlight) {
         for broadcast in self.0.in_flight.broadcasts.borrow_mut().iter_mut() {
-            if flight.doomed_by.contains(&broadcast.serial) {
-                broadcast.filled_since.insert(cpu);
+            if walk.doomed_by.contains(&broadcast.serial) {
+                broadcast.late_fills.insert(cpu);
             }
         }
     }
 
-    /// Before a fill on arm64: an older translation that contradicts it is kept aside.
-    fn set_aside(
+    /// Before a fill on arm64, moves an older, conflicting translation to `conflicts`.
+    fn keep_conflict(
         &self,
         core: &Core,
         tlbs: &mut Tlbs,
@@ -195,10 +195,9 @@ impl<I: Isa> Sim<I> {
         conflicts.push(old);
     }
 
-    /// The translation that the TLBs of `core` answer with: one of several if they contradict each
-    /// other.
-    pub(crate) fn answer(&self, core: &Core, side: Side, root: Root, va: VirtAddr) -> Option<Hit> {
-        let mut answers: Vec<Hit> = Vec::new();
+    /// Looks `va` up in the TLBs of `core`; the schedule chooses among conflicting translations.
+    pub(crate) fn tlb_lookup(&self, core: &Core, side: Side, root: Root, va: VirtAddr) -> Option<TlbHit> {
+        let mut answers: Vec<TlbHit> = Vec::new();
         {
             let mut tlbs = core.tlbs.borrow_mut();
             let found = match tlbs.find(Depth::First, side, root.tag, va) {
@@ -214,133 +213,136 @@ impl<I: Isa> Sim<I> {
                 return found;
             }
             answers.extend(found);
-            let covers = |hit: &&Hit| {
+            let covers = |hit: &&TlbHit| {
                 let key = hit.key;
-                key.answers(root.tag) && key.start() == va.align_down(key.level().span())
+                key.is_valid_under(root.tag) && key.start() == va.align_down(key.level().span())
             };
             answers.extend(conflicts.iter().filter(covers));
         }
         match answers.len() {
             0 | 1 => answers.pop(),
-            // Whatever happens to the TLBs meanwhile, the access was answered before.
+            // The access uses the translation that was looked up, whatever the TLBs hold
+            // afterwards.
             ways => answers.get(self.choose(ways)).copied(),
         }
     }
 
-    /// `target` reaches the TLBs of `cpu` (arm64).
+    /// Applies a broadcast invalidation to `cpu` (arm64).
     ///
-    /// Walks that hold what it names are doomed.
-    pub(crate) fn arrive(&self, serial: Serial, target: InvalidateTarget, cpu: CpuId) {
+    /// It dooms the walks that hold an entry which `target` names.
+    pub(crate) fn apply_broadcast(&self, serial: Serial, target: InvalidateTarget, cpu: CpuId) {
         let core = self.core(cpu);
         drop_aarch64(core, target);
         core.in_flight.conflicts.borrow_mut().retain(|hit| !removes(target, hit.key));
         let mut walks = core.in_flight.walks.borrow_mut();
-        walks.iter_mut().filter(|flight| flight.concerned_by(target)).for_each(|flight| flight.doomed_by.push(serial));
+        walks.iter_mut().filter(|walk| walk.concerned_by(target)).for_each(|walk| walk.doomed_by.push(serial));
     }
 
-    /// A broadcast sets out from the current CPU.
-    pub(crate) fn broadcast(&self, target: InvalidateTarget) {
+    /// Issues a broadcast invalidation from the current CPU.
+    pub(crate) fn issue_broadcast(&self, target: InvalidateTarget) {
         let serial = self.0.in_flight.serial();
         let broadcast = Broadcast {
             serial,
             issuer: self.0.current.get(),
             target,
-            on_its_way: self.0.online.get(),
-            filled_since: CpuMask::EMPTY,
+            undelivered: self.0.online.get(),
+            late_fills: CpuMask::EMPTY,
         };
         self.0.in_flight.broadcasts.borrow_mut().push(broadcast);
     }
 
-    /// Which broadcasts have still to reach `cpu`.
-    pub(crate) fn deliver(&self, cpu: CpuId, way: u32) -> Option<InvalidateTarget> {
+    /// Delivers one of the broadcasts that have not reached `cpu`; returns its target.
+    pub(crate) fn deliver_broadcast(&self, cpu: CpuId, way: u32) -> Option<InvalidateTarget> {
         let (serial, target) = {
             let mut broadcasts = self.0.in_flight.broadcasts.borrow_mut();
-            let mut coming = broadcasts.iter_mut().filter(|broadcast| broadcast.on_its_way.contains(cpu));
+            let mut coming = broadcasts.iter_mut().filter(|broadcast| broadcast.undelivered.contains(cpu));
             let broadcast = coming.nth(way as usize)?;
-            broadcast.on_its_way.remove(cpu);
+            broadcast.undelivered.remove(cpu);
             (broadcast.serial, broadcast.target)
         };
-        self.arrive(serial, target, cpu);
+        self.apply_broadcast(serial, target, cpu);
         Some(target)
     }
 
-    /// The DSB of `issuer`: its broadcasts are done everywhere when this returns, and nothing that
-    /// they found in flight is left.
+    /// Completes the broadcasts of `issuer`, as its DSB does.
+    ///
+    /// Every CPU has applied them when this returns, and the walks that they doomed are cancelled.
     pub(crate) fn complete_broadcasts(&self, issuer: CpuId) {
         let mut done = Vec::new();
         self.0.in_flight.broadcasts.borrow_mut().retain_mut(|broadcast| {
             let own = broadcast.issuer == issuer;
             if own {
-                done.push((broadcast.serial, broadcast.target, broadcast.on_its_way, broadcast.filled_since));
+                done.push((broadcast.serial, broadcast.target, broadcast.undelivered, broadcast.late_fills));
             }
             !own
         });
-        for (serial, target, on_its_way, filled_since) in done {
+        for (serial, target, undelivered, late_fills) in done {
             for cpu in self.0.online.get().iter() {
-                if on_its_way.contains(cpu) || filled_since.contains(cpu) {
-                    self.arrive(serial, target, cpu);
+                if undelivered.contains(cpu) || late_fills.contains(cpu) {
+                    self.apply_broadcast(serial, target, cpu);
                 }
                 let walks = &self.core(cpu).in_flight.walks;
-                walks.borrow_mut().retain(|flight| !flight.doomed_by.contains(&serial));
+                walks.borrow_mut().retain(|walk| !walk.doomed_by.contains(&serial));
             }
         }
     }
 
-    /// An invalidation of the current CPU's own TLBs cancels walks in flight there.
-    pub(crate) fn cancel_here(&self, target: InvalidateTarget) {
+    /// Cancels the walks in flight that an invalidation of the current CPU's own TLBs names.
+    pub(crate) fn cancel_local_walks(&self, target: InvalidateTarget) {
         let here = &self.here().in_flight;
         match I::KIND {
             IsaKind::X86_64 => {
                 let tag = tag_named(target);
-                here.walks.borrow_mut().retain(|flight| tag.is_some_and(|tag| flight.root.tag != tag));
+                here.walks.borrow_mut().retain(|walk| tag.is_some_and(|tag| walk.root.tag != tag));
             }
             IsaKind::Aarch64 => {
                 here.conflicts.borrow_mut().retain(|hit| !removes(target, hit.key));
-                here.walks.borrow_mut().retain(|flight| !flight.concerned_by(target));
+                here.walks.borrow_mut().retain(|walk| !walk.concerned_by(target));
             }
         }
     }
 
-    /// Makes the stores of the current CPU visible to walkers.
-    pub(crate) fn drain_here(&self) {
+    /// Drains the store buffer of the current CPU, so that walkers see its stores.
+    pub(crate) fn drain_local_stores(&self) {
         if self.0.exploring.get() {
             self.0.in_flight.stores.borrow_mut().drain_all(self.0.current.get());
         }
     }
 
-    /// The current CPU stores a word past its store buffer, or whole pages.
+    /// Drains what must be visible before the current CPU writes `bytes` past its store buffer.
     pub(crate) fn before_write(&self, at: PhysAddr, bytes: u64) {
         if self.0.exploring.get() {
-            self.0.in_flight.stores.borrow_mut().observe(I::KIND, Observer::Writer, at, at.add(bytes));
+            self.0.in_flight.stores.borrow_mut().drain_observed(I::KIND, Observer::Writer, at, at.add(bytes));
         }
     }
 
-    /// As [`Self::before_write`], for a block of frames.
+    /// Like [`Self::before_write`], for a block of frames.
     pub(crate) fn before_write_of(&self, pfn: Pfn, order: Order) {
         self.before_write(pfn.base(), order.bytes());
     }
 
-    /// The current CPU loads the word at `at`.
+    /// Drains what must be visible before the current CPU loads the word at `at` (x86-64).
     pub(crate) fn before_load(&self, at: PhysAddr) {
         if self.0.exploring.get() && I::KIND == IsaKind::X86_64 {
             let reader = Observer::Reader(self.0.current.get());
-            self.0.in_flight.stores.borrow_mut().observe(I::KIND, reader, at, at.add(8));
+            self.0.in_flight.stores.borrow_mut().drain_observed(I::KIND, reader, at, at.add(8));
         }
     }
 
-    /// Brings the machine to rest: everything under way arrives, and what was speculated is
-    /// forgotten.
-    pub(crate) fn settle(&self) {
+    /// Brings the machine to rest.
+    ///
+    /// Stores and broadcasts arrive, and walks in flight are cancelled.
+    pub(crate) fn quiesce(&self) {
         let in_flight = &self.0.in_flight;
         in_flight.stores.borrow_mut().drain_before(u64::MAX);
         for cpu in (0..self.0.cores.len() as u16).map(CpuId::new) {
             self.complete_broadcasts(cpu);
             let core = self.core(cpu);
-            core.outstanding.set(0);
-            core.closed.set(0);
+            core.incomplete_tlbis.set(0);
+            core.interrupts_off.set(0);
             core.in_flight.walks.borrow_mut().clear();
             core.in_flight.conflicts.borrow_mut().clear();
-            core.in_flight.interrupted.set(false);
+            core.in_flight.ipi_pending.set(false);
         }
         in_flight.recent.borrow_mut().clear();
         in_flight.step.set(0);

@@ -1,11 +1,11 @@
-//! Exploring schedules: the same machine and the same programs, interleaved at every effect.
+//! Exploring schedules: programs on several CPUs, interleaved at every effect.
 //!
-//! - [`run`] – one run: a program for each CPU, a [`Chooser`] that decides who acts next, a
-//!   [`RunReport`].
-//! - [`ScheduleStrategy`], [`ReplayToken`] – random schedules, PCT, or a list; as a line of text that replays the
-//!   run bit for bit.
-//! - [`shrink`] – what a failing schedule needs, and no more.
-//! - [`StopPoint`], [`ScheduleStep`], [`StepAction`] – where a CPU stops and what happened, for whoever explains it.
+//! - [`run`] – one run: it takes a program for each CPU and a [`Chooser`] that decides which agent
+//!   acts next, and returns a [`RunReport`].
+//! - [`ScheduleStrategy`], [`ReplayToken`] – random schedules, PCT, or a list; a token is one line
+//!   of text that replays the run bit for bit.
+//! - [`shrink`] – reduces a failing schedule to the choices that the failure needs.
+//! - [`StopPoint`], [`ScheduleStep`], [`StepAction`] – the log of a run.
 //!
 //! ```text
 //!   program ─▶ effects, locks, accesses ──stop at each──▶ scheduler ◀── chooser ◀── seed, or a token
@@ -13,12 +13,12 @@
 //!        store buffers, walks in flight, broadcasts, interrupts, evictions: agents like the CPUs
 //! ```
 //!
-//! Nothing of this is used in fast mode, and the memory manager runs unchanged in both: it reaches
-//! locks and effects only through `sync` and `arch`.
+//! Fast mode uses nothing of this. The memory manager runs unchanged in both modes, because it
+//! reaches locks and effects only through `sync` and `arch`.
 //!
-//! Not guaranteed: that every interleaving of the program is reachable. A CPU stops at effects and
-//! locks; what it does in plain atomics between two of them is one step, and sequentially
-//! consistent. `docs/machine.md` says what else is not modelled.
+//! Not guaranteed: that every interleaving of the programs is reachable. A CPU stops at effects and
+//! locks. Its plain atomics between two stops are one step, and are sequentially consistent.
+//! `docs/machine.md` says what else is not modelled.
 
 mod access;
 pub(crate) mod coroutine;
@@ -44,4 +44,4 @@ pub use shrink::shrink;
 pub use step::{ScheduleStep, StepAction};
 pub(crate) use stores::WalkersView;
 pub use token::{MachineFingerprint, ReplayToken, ReplayTokenError, ScheduleStrategy, TokenPart};
-pub(crate) use walks::Held;
+pub(crate) use walks::WalkState;

@@ -1,5 +1,6 @@
-//! Where a CPU can be stopped: just before something that another CPU, a walker or a TLB could
-//! notice.
+//! The points at which a CPU can stop.
+//!
+//! A CPU stops before every operation that another CPU, a walker or a TLB could observe.
 
 use pagewright_arch::{Invalidate, Pte, PteSlot};
 use pagewright_types::judge::Fact;
@@ -9,11 +10,11 @@ use std::fmt;
 /// What a CPU is about to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StopPoint {
-    /// Begin its program.
+    /// Start its program.
     Start,
     /// Try to take a lock.
     Lock,
-    /// Look again whether a lock is free.
+    /// Check again whether a lock is free.
     Wait,
     /// Read an entry.
     Load(PteSlot),
@@ -27,15 +28,15 @@ pub enum StopPoint {
     Publish,
     /// Issue an invalidation.
     Invalidate(Invalidate),
-    /// Wait until its broadcasts are done.
+    /// Wait until its broadcast invalidations are complete.
     Complete,
-    /// Interrupt others.
+    /// Send an IPI to other CPUs.
     SendIpi(CpuMask),
-    /// Look again whether others have acted.
+    /// Check again whether another CPU has acted.
     Relax,
     /// Load a root.
     InstallRoot(Pfn, Tag),
-    /// Enter or leave lazy mode.
+    /// Enter or leave lazy TLB mode.
     Lazy(bool),
     /// Declare a fact to the judge.
     Declare(Fact),
@@ -43,21 +44,21 @@ pub enum StopPoint {
     Access(VirtAddr, Access),
     /// Read the next entry of a walk for this address.
     Walk(VirtAddr, PteSlot),
-    /// Fill its TLBs with what a walk for this address found, and use it.
+    /// Fill its TLBs with the translation that a walk for this address found, and use it.
     Fill(VirtAddr, Pfn),
-    /// Use one of several translations that contradict each other.
+    /// Use one of this many conflicting translations.
     Choose(u32),
     /// Nothing: its program has ended, and it only takes interrupts.
     Idle,
 }
 
 impl StopPoint {
-    /// Whether the CPU only looks whether somebody else has acted.
+    /// Whether the CPU only waits for another CPU to act.
     pub(crate) fn waits(self) -> bool {
         matches!(self, Self::Wait | Self::Relax)
     }
 
-    /// A number for the trace: which kind of step, and on what.
+    /// A number for the trace, made of the kind of the point and its operands.
     pub(crate) fn fingerprint(self) -> u64 {
         let slot = |slot: PteSlot| slot.addr().raw();
         let (kind, on) = match self {
@@ -86,7 +87,7 @@ impl StopPoint {
     }
 }
 
-/// The slot's table and index, as a kernel engineer writes them.
+/// Prints a slot as table and index.
 struct At(PteSlot);
 
 impl fmt::Display for At {
@@ -109,18 +110,18 @@ impl fmt::Display for StopPoint {
             Self::Invalidate(op) => write!(f, "invalidates {:?}, {:?}", op.target, op.scope),
             Self::Complete => f.write_str("completes its invalidations"),
             Self::SendIpi(targets) => {
-                f.write_str("interrupts CPU")?;
+                f.write_str("sends an IPI to CPU")?;
                 targets.iter().try_for_each(|cpu| write!(f, " {cpu}"))
             }
-            Self::Relax => f.write_str("waits for others"),
+            Self::Relax => f.write_str("waits for other CPUs"),
             Self::InstallRoot(root, tag) => write!(f, "installs root {root}, tag {}", tag.raw()),
-            Self::Lazy(true) => f.write_str("goes lazy"),
-            Self::Lazy(false) => f.write_str("is lazy no more"),
+            Self::Lazy(true) => f.write_str("enters lazy TLB mode"),
+            Self::Lazy(false) => f.write_str("leaves lazy TLB mode"),
             Self::Declare(fact) => write!(f, "declares {fact:?}"),
             Self::Access(va, access) => write!(f, "{access} of {va}"),
             Self::Walk(va, slot) => write!(f, "walks for {va}: reads {}", At(*slot)),
             Self::Fill(va, pfn) => write!(f, "fills its TLB for {va} with frame {pfn}"),
-            Self::Choose(ways) => write!(f, "uses one of {ways} translations that contradict each other"),
+            Self::Choose(ways) => write!(f, "uses one of {ways} conflicting translations"),
             Self::Idle => f.write_str("is idle"),
         }
     }

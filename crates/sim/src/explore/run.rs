@@ -1,18 +1,18 @@
-//! The scheduler: one run of programs, one for each CPU, under a chooser.
+//! The scheduler: one run, with a program for each CPU, under a chooser.
 //!
 //! ```text
-//!   loop:  who is ready? ─▶ chooser ─▶ a CPU: let its coroutine run to its next point
-//!                                   └▶ anything else: drain, deliver, walk, speculate, evict – done here
+//!   loop:  list the ready agents ─▶ chooser ─▶ a CPU: run its coroutine to its next stop
+//!                                           └▶ another agent: drain, deliver, walk, speculate, evict
 //! ```
 //!
-//! A CPU that only waits (for a lock, for an answer) is ready again when anybody has done something
-//! since it last looked. If nobody can do anything that matters, it is a deadlock.
+//! A CPU that waits (for a lock or an acknowledgement) is ready again when another CPU has made
+//! progress since its last check. If no agent can make progress, the run is a deadlock.
 //!
-//! Nothing here depends on the host: no address, no hash of one, no time. So the same choices give
-//! the same run (INV-SIM-REPLAY).
+//! Nothing here depends on the host: no address, no hash of an address, no time. So the same
+//! choices give the same run (INV-SIM-REPLAY).
 
-use super::coroutine::{self, Coroutine, CoroutineBody, Go, Stop};
-use super::in_flight::Progress;
+use super::coroutine::{self, Coroutine, CoroutineBody, Resume, Suspension};
+use super::in_flight::WalkProgress;
 use super::point::StopPoint;
 use super::schedule::{Agent, AgentKind, Choice, Chooser, ReadyAgent, ReplayChooser, Schedule};
 use super::step::{ScheduleStep, StepAction};
@@ -24,21 +24,22 @@ use pagewright_sync::RankSet;
 use pagewright_types::{Access, CpuId, IsaKind, PAGE_SIZE, PhysAddr, VirtAddr};
 use std::rc::Rc;
 
-/// How a run is set up, apart from its schedule.
+/// The settings of a run, apart from its schedule.
 #[derive(Clone)]
 pub struct ExploreSettings {
-    /// Steps after which a run is [`RunEnd::StepLimit`].
+    /// The step limit; a run that reaches it ends with [`RunEnd::StepLimit`].
     pub max_steps: u32,
-    /// Steps after which a store drains whatever the schedule says.
+    /// The most steps that a store stays in a buffer, whatever the schedule chooses.
     pub max_wait: u32,
-    /// Speculative walks in flight at once on one CPU.
+    /// The most speculative walks in flight at once on one CPU.
     pub walks: u8,
-    /// Addresses near which walks may be speculated from the start; those that programs touch join
-    /// them.
+    /// Addresses near which walks may be speculated from the start.
+    ///
+    /// Addresses that programs access are added during the run.
     pub speculate_near: Vec<VirtAddr>,
     /// Whether steps are logged.
     pub log: bool,
-    /// Asked after each step: whether enough was seen, such as a violation.
+    /// Called after each step; the run stops when it returns true.
     ///
     /// It must not act on the machine.
     pub stop: Option<Rc<dyn Fn() -> bool>>,
@@ -55,42 +56,42 @@ impl Default for ExploreSettings {
 pub enum RunEnd {
     /// All programs have ended, and all interrupts were taken.
     Completed,
-    /// [`ExploreSettings::stop`] said so.
+    /// [`ExploreSettings::stop`] stopped the run.
     Stopped,
-    /// Nobody can go on.
-    ///
-    /// What each CPU stands before.
+    /// No CPU can make progress.
     Deadlock {
-        /// By CPU.
+        /// The point at which each CPU is stopped.
         stopped_at: Vec<(CpuId, StopPoint)>,
     },
     /// A program panicked.
     Panicked {
-        /// Where.
+        /// The CPU of the program.
         cpu: CpuId,
-        /// Place and message.
+        /// The source location and the message of the panic.
         message: String,
     },
-    /// Still running after [`ExploreSettings::max_steps`].
+    /// The programs still ran after [`ExploreSettings::max_steps`].
     StepLimit,
 }
 
-/// What became of a run.
+/// The result of a run.
 #[derive(Clone, Debug)]
 pub struct RunReport {
     /// How it ended.
     pub end: RunEnd,
     /// Steps taken.
     pub steps: u32,
-    /// A fingerprint of all steps: equal traces have equal ones.
+    /// A hash of all steps; runs with equal steps have equal hashes.
     pub trace: u64,
-    /// What was chosen.
+    /// The choices of the run.
     pub schedule: Schedule,
-    /// The steps, if they were to be logged.
+    /// The steps, if the settings log them.
     pub log: Vec<ScheduleStep>,
-    /// CPUs whose programs could not be brought to an end afterwards; their stacks, and what stands
-    /// on them, are leaked. Then, and after anything but [`RunEnd::Completed`] and
-    /// [`RunEnd::Stopped`], the machine is of no more use.
+    /// CPUs whose programs could not be run to their end.
+    ///
+    /// Their stacks, and the values on them, are leaked. The machine must not be used any more if
+    /// there are such CPUs, or if the run ended by anything but [`RunEnd::Completed`] or
+    /// [`RunEnd::Stopped`].
     pub abandoned: u32,
 }
 
@@ -99,8 +100,8 @@ struct Cpu {
     /// `None` after a panic.
     coroutine: Option<Coroutine>,
     at: StopPoint,
-    /// How much had been done when it last looked whether it could go on.
-    looked: u64,
+    /// The value of `progress` when the CPU last checked whether it could go on.
+    checked: u64,
     running: Running,
     depth: u32,
 }
@@ -111,12 +112,12 @@ struct Explorer<'a, I: Isa> {
     cpus: Vec<Cpu>,
     ready: Vec<ReadyAgent>,
     last: CpuId,
-    /// Steps that could matter to somebody who waits.
-    done: u64,
+    /// Counts the steps that a waiting CPU could depend on.
+    progress: u64,
     steps: u32,
-    /// Steps after which it is enough.
+    /// The step limit.
     limit: u32,
-    /// Whether the run has been judged, and the programs only have to end.
+    /// Whether the result is known, and the programs only have to end.
     winding_down: bool,
     trace: u64,
     schedule: Schedule,
@@ -125,17 +126,18 @@ struct Explorer<'a, I: Isa> {
 
 /// Runs `programs`, the first on CPU 0 and so on, under `chooser`.
 ///
-/// CPUs without a program take interrupts.
+/// CPUs without a program only take interrupts.
 ///
-/// A program acts on its own CPU: [`Sim::access`], the effects, locks of [`crate::SimLocks`];
-/// [`Sim::run_on`] works as in fast mode. When the run is over the machine is at rest and in fast
-/// mode again, with everything under way arrived.
+/// A program acts on its own CPU, by [`Sim::access`], the effects, and locks of
+/// [`crate::SimLocks`]. [`Sim::run_on`] works as in fast mode. When the run is over, the machine is
+/// at rest and in fast mode again: everything in flight has arrived.
 ///
-/// After [`RunEnd::Stopped`] or a panic the programs go on calmly, unjudged, so that they end; one
-/// that can't is abandoned.
+/// After [`RunEnd::Stopped`] or a panic, the other programs run to their end under the default
+/// schedule, without a judge. A program that cannot end is abandoned.
 ///
 /// # Panics
-/// When there are more programs than CPUs, or inside another run or an operation of this machine.
+/// When there are more programs than CPUs, or when called in another run or in an operation of this
+/// machine.
 pub fn run<I: Isa>(
     sim: &Sim<I>,
     settings: &ExploreSettings,
@@ -143,7 +145,7 @@ pub fn run<I: Isa>(
     chooser: &mut dyn Chooser,
 ) -> RunReport {
     assert!(programs.len() <= sim.0.cores.len(), "{} programs for {} CPUs", programs.len(), sim.0.cores.len());
-    assert!(!coroutine::inside() && sim.0.depth.get() == 0, "schedules are explored from outside");
+    assert!(!coroutine::inside() && sim.0.depth.get() == 0, "a run starts inside another run or an operation");
     let machine = sim.clone();
     let outer_handler = coroutine::bind_handler(Some(Rc::new(move || machine.take_interrupt())));
     let before = sim.0.current.get();
@@ -152,7 +154,7 @@ pub fn run<I: Isa>(
     let mut explorer = Explorer::new(sim, settings, programs);
     let end = explorer.explore(chooser);
     let report = explorer.end(end);
-    sim.settle();
+    sim.quiesce();
     sim.set_exploring(false);
     sim.0.current.set(before);
     sim.0.depth.set(0);
@@ -161,7 +163,7 @@ pub fn run<I: Isa>(
 }
 
 impl<I: Isa> Sim<I> {
-    /// Which step of a run is being taken, counted from 1; 0 outside of runs.
+    /// The current step of the run, counted from 1; 0 outside of a run.
     pub fn explored_step(&self) -> u32 {
         self.0.in_flight.step.get() as u32
     }
@@ -175,7 +177,7 @@ impl<'a, I: Isa> Explorer<'a, I> {
             cpus: Vec::new(),
             ready: Vec::new(),
             last: CpuId::new(0),
-            done: 1,
+            progress: 1,
             steps: 0,
             limit: settings.max_steps,
             winding_down: false,
@@ -192,13 +194,13 @@ impl<'a, I: Isa> Explorer<'a, I> {
                     coroutine::stop_at(StopPoint::Start);
                     program();
                 }
-                while coroutine::stop_at(StopPoint::Idle) != Go::Home {}
+                while coroutine::stop_at(StopPoint::Idle) != Resume::Finish {}
             };
             let (coroutine, stop) = Coroutine::start(Box::new(body));
-            let Stop::At(at) = stop else { unreachable!("a program starts by stopping") };
+            let Suspension::At(at) = stop else { unreachable!("a program stops before it starts") };
             let running = Running { cpu, held: RankSet::EMPTY };
             core.held.set(RankSet::EMPTY);
-            explorer.cpus.push(Cpu { coroutine: Some(coroutine), at, looked: 0, running, depth: 0 });
+            explorer.cpus.push(Cpu { coroutine: Some(coroutine), at, checked: 0, running, depth: 0 });
         }
         explorer
     }
@@ -229,15 +231,15 @@ impl<'a, I: Isa> Explorer<'a, I> {
     }
 
     fn is_finished(&self) -> bool {
-        let resting = |cpu: &Cpu| cpu.at == StopPoint::Idle && !self.core(cpu).in_flight.interrupted.get();
-        self.cpus.iter().all(resting)
+        let at_rest = |cpu: &Cpu| cpu.at == StopPoint::Idle && !self.core(cpu).in_flight.ipi_pending.get();
+        self.cpus.iter().all(at_rest)
     }
 
     fn core(&self, cpu: &Cpu) -> &crate::core::Core {
         self.sim.core(cpu.running.cpu)
     }
 
-    /// Lists who can act; says whether anybody among them can matter to those who wait.
+    /// Lists the agents that can act; returns whether one of them can make progress.
     fn list_ready(&mut self) -> bool {
         let mut ready = std::mem::take(&mut self.ready);
         ready.clear();
@@ -252,19 +254,19 @@ impl<'a, I: Isa> Explorer<'a, I> {
                     ready.push(ReadyAgent { agent: Agent { kind, cpu: id }, ways });
                 }
             };
-            let goes_on = cpu.at != StopPoint::Idle && (!cpu.at.waits() || cpu.looked < self.done);
+            let goes_on = cpu.at != StopPoint::Idle && (!cpu.at.waits() || cpu.checked < self.progress);
             add(AgentKind::Cpu, u32::from(goes_on));
-            let takes = core.in_flight.interrupted.get() && core.closed.get() == 0;
+            let takes = core.in_flight.ipi_pending.get() && core.interrupts_off.get() == 0;
             add(AgentKind::Interrupt, u32::from(takes));
             add(AgentKind::Drain, stores.ways(I::KIND, id));
             add(
                 AgentKind::Deliver,
-                broadcasts.iter().filter(|broadcast| broadcast.on_its_way.contains(id)).count() as u32,
+                broadcasts.iter().filter(|broadcast| broadcast.undelivered.contains(id)).count() as u32,
             );
-            let speculated = core.in_flight.walks.borrow().iter().filter(|flight| !flight.demanded).count() as u32;
+            let speculated = core.in_flight.walks.borrow().iter().filter(|walk| !walk.demanded).count() as u32;
             add(AgentKind::Walk, speculated);
         }
-        let matters = !ready.is_empty();
+        let can_progress = !ready.is_empty();
         for cpu in &self.cpus {
             let (id, core) = (cpu.running.cpu, self.core(cpu));
             let speculated = ready.iter().find(|ready| ready.agent == Agent { kind: AgentKind::Walk, cpu: id });
@@ -280,7 +282,7 @@ impl<'a, I: Isa> Explorer<'a, I> {
             }
         }
         self.ready = ready;
-        matters
+        can_progress
     }
 
     fn act(&mut self, choice: Choice, chooser: &mut dyn Chooser) -> Result<(), RunEnd> {
@@ -292,9 +294,9 @@ impl<'a, I: Isa> Explorer<'a, I> {
             AgentKind::Cpu | AgentKind::Pick => StepAction::Executed(self.cpus[cpu.index()].at),
             AgentKind::Interrupt => StepAction::TookInterrupt,
             AgentKind::Drain => StepAction::Drained(self.drain(cpu, way)),
-            AgentKind::Deliver => match self.sim.deliver(cpu, way) {
+            AgentKind::Deliver => match self.sim.deliver_broadcast(cpu, way) {
                 Some(target) => StepAction::Delivered(target),
-                None => unreachable!("a broadcast was on its way to CPU {cpu}"),
+                None => unreachable!("no broadcast is in flight to CPU {cpu}"),
             },
             AgentKind::Walk => self.walk(cpu, way),
             AgentKind::Speculate => StepAction::SpeculationStarted(self.speculate(cpu, way)),
@@ -303,24 +305,24 @@ impl<'a, I: Isa> Explorer<'a, I> {
                 StepAction::Evicted
             }
         };
-        self.note(choice, ScheduleStep { at: self.steps, cpu, action });
+        self.record(choice, ScheduleStep { at: self.steps, cpu, action });
         match kind {
-            AgentKind::Cpu | AgentKind::Pick => self.let_run(cpu, Go::On, chooser),
-            AgentKind::Interrupt => self.let_run(cpu, Go::Interrupt, chooser),
-            // Nobody waits for any of these: locks and answers are given by CPUs.
+            AgentKind::Cpu | AgentKind::Pick => self.resume_cpu(cpu, Resume::Proceed, chooser),
+            AgentKind::Interrupt => self.resume_cpu(cpu, Resume::TakeInterrupt, chooser),
+            // No CPU waits for these agents: only CPUs release locks and acknowledge IPIs.
             AgentKind::Drain | AgentKind::Deliver | AgentKind::Walk | AgentKind::Speculate | AgentKind::Evict => Ok(()),
         }
     }
 
-    fn note(&mut self, choice: Choice, step: ScheduleStep) {
-        let print = match step.action {
+    fn record(&mut self, choice: Choice, step: ScheduleStep) {
+        let operands = match step.action {
             StepAction::Executed(point) | StepAction::SpeculativeWalk(point) => point.fingerprint(),
             StepAction::Drained(at) => at.raw(),
             StepAction::SpeculationStarted(va) => va.raw(),
             StepAction::TookInterrupt | StepAction::Delivered(_) | StepAction::Evicted | StepAction::Picked(_) => 0,
         };
-        let who = (choice.agent.kind as u64) << 48 | u64::from(choice.agent.cpu.raw()) << 32 | u64::from(choice.way);
-        for word in [who, print] {
+        let agent = (choice.agent.kind as u64) << 48 | u64::from(choice.agent.cpu.raw()) << 32 | u64::from(choice.way);
+        for word in [agent, operands] {
             // FNV-1a by words, turned so that high bits count too.
             self.trace = (self.trace ^ word).wrapping_mul(0x0000_0100_0000_01b3).rotate_left(23);
         }
@@ -331,19 +333,19 @@ impl<'a, I: Isa> Explorer<'a, I> {
 
     fn drain(&self, cpu: CpuId, way: u32) -> PhysAddr {
         let drained = self.sim.0.in_flight.stores.borrow_mut().drain_way(I::KIND, cpu, way);
-        drained.unwrap_or_else(|| unreachable!("a store of CPU {cpu} was waiting"))
+        drained.unwrap_or_else(|| unreachable!("no store of CPU {cpu} is in its buffer"))
     }
 
     fn walk(&self, cpu: CpuId, way: u32) -> StepAction {
         let core = self.sim.core(cpu);
         let nth = |way: u32| -> Option<Serial> {
             let walks = core.in_flight.walks.borrow();
-            walks.iter().filter(|flight| !flight.demanded).nth(way as usize).map(|flight| flight.serial)
+            walks.iter().filter(|walk| !walk.demanded).nth(way as usize).map(|walk| walk.serial)
         };
-        let step = nth(way).and_then(|serial| Some((serial, self.sim.point_of(core, serial)?)));
-        let Some((serial, point)) = step else { unreachable!("CPU {cpu} has a walk in flight") };
-        match self.sim.advance(cpu, core, serial) {
-            Progress::More | Progress::Filled(_) | Progress::Refused { .. } | Progress::Cancelled => {
+        let step = nth(way).and_then(|serial| Some((serial, self.sim.walk_point(core, serial)?)));
+        let Some((serial, point)) = step else { unreachable!("CPU {cpu} has a walk in walk") };
+        match self.sim.step_walk(cpu, core, serial) {
+            WalkProgress::More | WalkProgress::Filled(_) | WalkProgress::Refused { .. } | WalkProgress::Cancelled => {
                 StepAction::SpeculativeWalk(point)
             }
         }
@@ -358,65 +360,65 @@ impl<'a, I: Isa> Explorer<'a, I> {
         };
         let core = self.sim.core(cpu);
         if let Some(root) = core.root.get() {
-            self.sim.launch(core, root, va, Access::Read, false);
+            self.sim.start_walk(core, root, va, Access::Read, false);
         }
         va
     }
 
-    /// Lets a CPU go on to its next stop.
-    fn let_run(&mut self, cpu: CpuId, go: Go, chooser: &mut dyn Chooser) -> Result<(), RunEnd> {
+    /// Resumes a CPU until its next stop, and asks `chooser` at each choice on the way.
+    fn resume_cpu(&mut self, cpu: CpuId, resume: Resume, chooser: &mut dyn Chooser) -> Result<(), RunEnd> {
         self.last = cpu;
         let from = self.cpus[cpu.index()].at;
         if from == StopPoint::Lock && I::KIND == IsaKind::X86_64 {
-            // Taking a lock is a locked instruction.
+            // Taking a lock executes a locked instruction.
             self.sim.0.in_flight.stores.borrow_mut().drain_all(cpu);
         }
-        let mut stop = self.resume(cpu, go);
-        while let Stop::At(StopPoint::Choose(ways)) = stop {
+        let mut stop = self.resume(cpu, resume);
+        while let Suspension::At(StopPoint::Choose(ways)) = stop {
             let way = chooser.pick(cpu, ways);
             let choice = Choice { agent: Agent { kind: AgentKind::Pick, cpu }, way };
             self.schedule.push(choice);
-            self.note(choice, ScheduleStep { at: self.steps, cpu, action: StepAction::Picked(way) });
-            stop = self.resume(cpu, Go::Way(way));
+            self.record(choice, ScheduleStep { at: self.steps, cpu, action: StepAction::Picked(way) });
+            stop = self.resume(cpu, Resume::Choice(way));
         }
         match stop {
-            Stop::At(at) => {
-                let only_looked = go == Go::On && from.waits() && from == at;
-                if !only_looked {
-                    self.done += 1;
+            Suspension::At(at) => {
+                let only_checked = resume == Resume::Proceed && from.waits() && from == at;
+                if !only_checked {
+                    self.progress += 1;
                 }
                 let state = &mut self.cpus[cpu.index()];
                 state.at = at;
-                // It will look once more at least if it has just come here.
-                state.looked = if only_looked { self.done } else { 0 };
+                // A CPU that has just come to this point checks at least once.
+                state.checked = if only_checked { self.progress } else { 0 };
                 Ok(())
             }
-            Stop::Panicked(message) => {
+            Suspension::Panicked(message) => {
                 self.cpus[cpu.index()].at = StopPoint::Idle;
                 if let Some(coroutine) = self.cpus[cpu.index()].coroutine.take() {
                     coroutine.retire();
                 }
                 Err(RunEnd::Panicked { cpu, message })
             }
-            Stop::Ready => unreachable!("only the end of the run sends CPU {cpu} home"),
+            Suspension::Ready => unreachable!("CPU {cpu} ended its coroutine before the run ended"),
         }
     }
 
-    /// Switches to a CPU's coroutine and back.
-    fn resume(&mut self, cpu: CpuId, go: Go) -> Stop {
+    /// Switches to the coroutine of a CPU and back.
+    fn resume(&mut self, cpu: CpuId, resume: Resume) -> Suspension {
         let state = &mut self.cpus[cpu.index()];
-        let Some(coroutine) = &mut state.coroutine else { unreachable!("CPU {cpu} has panicked and is not ready") };
+        let Some(coroutine) = &mut state.coroutine else { unreachable!("CPU {cpu} has panicked and cannot run") };
         let machine = &self.sim.0;
         machine.current.set(cpu);
         machine.depth.set(state.depth);
         let outer = backend::switch(state.running);
-        let stop = coroutine.go(go);
+        let stop = coroutine.resume(resume);
         state.running = backend::switch(outer);
         state.depth = machine.depth.get();
         stop
     }
 
-    /// Brings the programs to an end if that is possible, and reports.
+    /// Runs the programs to their end if that is possible, and returns the report.
     fn end(mut self, end: RunEnd) -> RunReport {
         let (steps, trace) = (self.steps, self.trace);
         let (schedule, log) = (std::mem::take(&mut self.schedule), std::mem::take(&mut self.log));
@@ -428,7 +430,7 @@ impl<'a, I: Isa> Explorer<'a, I> {
         for index in 0..self.cpus.len() {
             let cpu = CpuId::new(index as u16);
             if self.cpus[index].coroutine.is_some() && self.cpus[index].at == StopPoint::Idle {
-                self.resume(cpu, Go::Home);
+                self.resume(cpu, Resume::Finish);
             }
             if let Some(coroutine) = self.cpus[index].coroutine.take() {
                 abandoned += u32::from(!coroutine.is_idle());
@@ -438,13 +440,13 @@ impl<'a, I: Isa> Explorer<'a, I> {
         RunReport { end, steps, trace, schedule, log, abandoned }
     }
 
-    /// Goes on calmly and unjudged, whatever happens.
+    /// Runs the programs to their end under the default schedule, without a judge.
     fn wind_down(&mut self) {
         let judged = self.sim.0.judged.get();
         self.sim.set_judged(false);
         self.winding_down = true;
         self.limit = self.steps.saturating_add(self.settings.max_steps);
-        let mut chooser = ReplayChooser::calm();
+        let mut chooser = ReplayChooser::default_schedule();
         while matches!(self.explore(&mut chooser), RunEnd::Panicked { .. }) {}
         self.sim.set_judged(judged);
     }

@@ -1,10 +1,13 @@
-//! Who acts next: agents, choosers, schedules.
+//! Agents, choosers and schedules: which agent acts next.
 //!
-//! A machine that explores has many agents: its CPUs, and for each CPU the interrupt that waits
-//! there, its store buffer, the broadcasts on their way to it, its walks in flight, and the whims
-//! of its walker and its TLBs. At each step the scheduler shows a [`Chooser`] those that are ready.
-//! What was chosen is a [`Schedule`], which replays the run, and which may be cut down: what no
-//! longer fits is skipped, and where it ends a calm machine goes on.
+//! In explore mode the machine has many agents: its CPUs and, for each CPU, its pending IPI, its
+//! store buffer, the broadcasts in flight to it, its walks in flight, its speculation, and its
+//! evictions. At each step the scheduler lists the ready agents, and a [`Chooser`] chooses one. The
+//! choices are a [`Schedule`], which replays the run.
+//!
+//! A schedule with choices left out replays too: a choice that is not possible is skipped, and
+//! after the last one the run follows the *default schedule*. In the default schedule a CPU runs
+//! until it waits, interrupts are taken at once, and nothing is speculated or evicted.
 
 use pagewright_types::CpuId;
 use rand_pcg::Pcg64;
@@ -34,14 +37,14 @@ macro_rules! kinds {
 }
 
 kinds! {
-    Cpu = 'c', "The CPU goes on to its next stop.";
-    Interrupt = 'i', "The CPU takes the interrupt that waits for it.";
+    Cpu = 'c', "The CPU runs to its next stop.";
+    Interrupt = 'i', "The CPU takes its pending IPI.";
     Drain = 'd', "One store of the CPU becomes visible to walkers.";
     Deliver = 't', "One broadcast invalidation arrives at the CPU.";
     Walk = 'w', "One speculative walk of the CPU takes a step.";
-    Speculate = 's', "The CPU begins a walk for an address that nobody asked for.";
-    Evict = 'e', "The CPU's TLBs or walk caches lose an entry.";
-    Pick = 'p', "The CPU uses one of several translations that contradict each other.";
+    Speculate = 's', "The CPU begins a speculative walk.";
+    Evict = 'e', "The CPU evicts an entry of a TLB or walk cache.";
+    Pick = 'p', "The CPU uses one of several conflicting translations.";
 }
 
 /// Something that can act.
@@ -49,38 +52,38 @@ kinds! {
 pub struct Agent {
     /// What it does.
     pub kind: AgentKind,
-    /// Where.
+    /// The CPU that it acts on.
     pub cpu: CpuId,
 }
 
 /// An agent that can act now, and in how many ways.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReadyAgent {
-    /// Who.
+    /// The agent.
     pub agent: Agent,
-    /// Ways, at least 1.
+    /// The number of ways in which it can act, at least 1.
     pub ways: u32,
 }
 
-/// Who acts, and how.
+/// The choice of one agent, and of the way in which it acts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Choice {
-    /// Who.
+    /// The agent.
     pub agent: Agent,
-    /// Which way, less than the ways that were offered.
+    /// The way, less than the number of ways that were offered.
     pub way: u32,
 }
 
-/// Decides who acts next.
+/// Chooses which agent acts next.
 pub trait Chooser {
-    /// One of `ready`, which is not empty; `last` is the CPU that ran last.
+    /// Chooses one of `ready`, which is not empty; `last` is the CPU that ran last.
     fn next(&mut self, ready: &[ReadyAgent], last: CpuId) -> Choice;
 
-    /// One of `ways` translations that contradict each other, on `cpu`.
+    /// Chooses one of `ways` conflicting translations, for an access of `cpu`.
     fn pick(&mut self, cpu: CpuId, ways: u32) -> u32;
 }
 
-/// How often what nobody asked for happens, as weights beside a CPU's 1000.
+/// How often each kind of agent acts, as weights; the weight of a CPU is 1000.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Rates {
     /// A store drains.
@@ -104,7 +107,7 @@ impl Default for Rates {
 }
 
 impl Rates {
-    /// Weight of one agent; a CPU has 1000.
+    /// The weight of an agent of `kind`.
     fn of(&self, kind: AgentKind) -> u32 {
         match kind {
             AgentKind::Cpu => 1000,
@@ -127,19 +130,19 @@ fn choice(ready: ReadyAgent, random: &mut Pcg64) -> Choice {
     Choice { agent: ready.agent, way: below(random, ready.ways) }
 }
 
-/// Every step by chance.
+/// Chooses each step at random.
 ///
-/// Some seeds switch at every step, others stay with a CPU for a while.
+/// With some seeds it may switch CPUs at every step, with others it tends to stay on a CPU.
 #[derive(Clone, Debug)]
 pub struct RandomChooser {
     random: Pcg64,
     rates: Rates,
-    /// In how many steps of 1000 the CPU that ran last goes on if it can.
+    /// Of 1000 steps, those in which the CPU that ran last goes on if it can.
     stay: u32,
 }
 
 impl RandomChooser {
-    /// The choices of `seed`.
+    /// Makes the chooser of `seed`.
     pub fn new(seed: u64, rates: Rates) -> Self {
         let mut random = Pcg64::seed_from_u64(seed);
         let stay = [0, 500, 850][below(&mut random, 3) as usize];
@@ -153,7 +156,7 @@ impl Chooser for RandomChooser {
         if let (Some(same), true) = (same, below(&mut self.random, 1000) < self.stay) {
             return Choice { agent: same.agent, way: 0 };
         }
-        // Every agent has a chance, however low its rate, when it is alone.
+        // A rate of 0 counts as 1, so that an agent which is alone is chosen.
         let weight = |ready: &ReadyAgent| self.rates.of(ready.agent.kind).max(1);
         let total = ready.iter().map(weight).sum();
         let mut left = below(&mut self.random, total);
@@ -171,58 +174,60 @@ impl Chooser for RandomChooser {
     }
 }
 
-/// Probabilistic concurrency testing (Burckhardt et al., ASPLOS 2010): agents have random
-/// priorities, the highest that is ready acts, and at `depth` random moments the one that would act
-/// falls below all others. What an agent could do for ever (begin walks, evict) happens by its rate
-/// instead. So that programs may wait for one another in loops, now and then the agent that acted
-/// most of late falls below all others, too.
+/// Probabilistic concurrency testing (PCT; Burckhardt et al., ASPLOS 2010).
+///
+/// Agents have random priorities, and the ready agent with the highest one acts. At `depth` random
+/// steps, the priority of the agent that would act falls below all others. Agents that could act
+/// for ever (speculation, eviction) act by their rates instead. At regular intervals, the priority
+/// of the agent that acted most since the last interval falls below all others too, so that a
+/// program may wait for another in a loop.
 #[derive(Clone, Debug)]
 pub struct PctChooser {
     random: Pcg64,
     rates: Rates,
     priorities: HashMap<Agent, u64>,
-    /// Steps of the changes still to come, the next one last.
+    /// The steps of the remaining priority changes, the next one last.
     changes: Vec<u32>,
     step: u32,
-    /// Who acted how often of late.
-    of_late: BTreeMap<Agent, u32>,
-    /// How many made room.
-    tired: u64,
+    /// How often each agent acted in the current interval.
+    recent: BTreeMap<Agent, u32>,
+    /// How many priorities were lowered at the end of an interval.
+    yielded: u64,
 }
 
-/// Priorities given at first are above this, lowered ones below.
+/// Initial priorities are at least this; lowered ones are below.
 const LOWERED: u64 = 1 << 32;
-/// Priorities of those that made room are below this, those lowered at random moments above.
-const TIRED: u64 = 1 << 31;
+/// Priorities lowered at the end of an interval are below this, those lowered by a change are not.
+const YIELDED: u64 = 1 << 31;
 
-/// Steps after which whoever acts makes room for others.
-const PATIENCE: u32 = 400;
+/// The interval, in steps, after which the agent that acts most yields to others.
+const FAIRNESS_STEPS: u32 = 400;
 
-/// How often one CPU has gone on while no other has.
+/// The number of steps that one CPU has taken while no other CPU has.
 #[derive(Clone, Copy, Debug, Default)]
-struct Row {
+struct Streak {
     cpu: CpuId,
     times: u32,
 }
 
-impl Row {
-    /// Counts a step; says whether it is one too many.
+impl Streak {
+    /// Counts a step of `cpu`; returns whether its streak is longer than [`FAIRNESS_STEPS`].
     fn is_too_long(&mut self, cpu: CpuId) -> bool {
         if self.cpu != cpu {
             *self = Self { cpu, times: 0 };
         }
         self.times += 1;
-        self.times > PATIENCE
+        self.times > FAIRNESS_STEPS
     }
 }
 
 impl PctChooser {
-    /// The choices of `seed`, with `depth` changes among the first `length` steps.
+    /// Makes the chooser of `seed`, with `depth` changes among the first `length` steps.
     pub fn new(seed: u64, depth: u32, length: u32, rates: Rates) -> Self {
         let mut random = Pcg64::seed_from_u64(seed);
         let mut changes: Vec<u32> = (0..depth).map(|_| below(&mut random, length)).collect();
         changes.sort_unstable_by(|a, b| b.cmp(a));
-        Self { random, rates, priorities: HashMap::new(), changes, step: 0, of_late: BTreeMap::new(), tired: 0 }
+        Self { random, rates, priorities: HashMap::new(), changes, step: 0, recent: BTreeMap::new(), yielded: 0 }
     }
 
     fn highest(&mut self, ready: &[ReadyAgent]) -> Option<ReadyAgent> {
@@ -233,12 +238,12 @@ impl PctChooser {
         ready.iter().filter(finite).copied().max_by_key(|ready| priority(ready.agent))
     }
 
-    /// Lowers whoever acted most of late.
-    fn make_room(&mut self) {
-        let of_late = std::mem::take(&mut self.of_late);
-        if let Some((agent, _)) = of_late.into_iter().max_by_key(|(_, times)| *times) {
-            self.tired += 1;
-            self.priorities.insert(agent, TIRED - self.tired);
+    /// Lowers the priority of the agent that acted most in the interval that ends.
+    fn lower_most_active(&mut self) {
+        let recent = std::mem::take(&mut self.recent);
+        if let Some((agent, _)) = recent.into_iter().max_by_key(|(_, times)| *times) {
+            self.yielded += 1;
+            self.priorities.insert(agent, YIELDED - self.yielded);
         }
     }
 }
@@ -246,23 +251,23 @@ impl PctChooser {
 impl Chooser for PctChooser {
     fn next(&mut self, ready: &[ReadyAgent], _: CpuId) -> Choice {
         self.step += 1;
-        for whim in ready.iter().filter(|ready| matches!(ready.agent.kind, AgentKind::Speculate | AgentKind::Evict)) {
-            if below(&mut self.random, 1000 * 4) < self.rates.of(whim.agent.kind) {
-                return choice(*whim, &mut self.random);
+        for ready in ready.iter().filter(|ready| matches!(ready.agent.kind, AgentKind::Speculate | AgentKind::Evict)) {
+            if below(&mut self.random, 1000 * 4) < self.rates.of(ready.agent.kind) {
+                return choice(*ready, &mut self.random);
             }
         }
         if self.changes.last().is_some_and(|step| *step <= self.step) {
             self.changes.pop();
             let left = self.changes.len() as u64;
             if let Some(top) = self.highest(ready) {
-                self.priorities.insert(top.agent, TIRED + left);
+                self.priorities.insert(top.agent, YIELDED + left);
             }
         }
-        if self.step.is_multiple_of(PATIENCE) {
-            self.make_room();
+        if self.step.is_multiple_of(FAIRNESS_STEPS) {
+            self.lower_most_active();
         }
         let chosen = self.highest(ready).unwrap_or(ready[0]);
-        *self.of_late.entry(chosen.agent).or_default() += 1;
+        *self.recent.entry(chosen.agent).or_default() += 1;
         choice(chosen, &mut self.random)
     }
 
@@ -271,12 +276,12 @@ impl Chooser for PctChooser {
     }
 }
 
-/// The same choice several times in a row.
+/// A choice, made several times in a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct RepeatedChoice {
-    /// What was chosen.
+    /// The choice.
     pub choice: Choice,
-    /// How often.
+    /// How often it was made.
     pub times: u32,
 }
 
@@ -293,7 +298,7 @@ impl Schedule {
         }
     }
 
-    /// Times that one CPU's turn follows another's.
+    /// How often the schedule switches from one CPU to another.
     pub fn switches(&self) -> usize {
         let cpus = self.0.iter().filter(|run| run.choice.agent.kind == AgentKind::Cpu);
         let cpus: Vec<CpuId> = cpus.map(|run| run.choice.agent.cpu).collect();
@@ -301,25 +306,27 @@ impl Schedule {
     }
 }
 
-/// Follows a schedule as far as it fits, then goes on calmly: interrupts are taken at once, the CPU
-/// that ran last goes on while it can (but not for ever), and nothing happens that nobody asked
-/// for.
+/// Replays a schedule, and then follows the default schedule.
+///
+/// In the default schedule, interrupts are taken at once. The CPU that ran last goes on while it
+/// can, for at most [`FAIRNESS_STEPS`] steps in a row if another CPU is ready. Stores drain,
+/// broadcasts arrive and walks step only when no CPU can run, and nothing is speculated or evicted.
 #[derive(Clone, Debug)]
 pub struct ReplayChooser {
     runs: Vec<RepeatedChoice>,
     at: usize,
     done: u32,
-    row: Row,
+    streak: Streak,
 }
 
 impl ReplayChooser {
-    /// Follows `schedule`.
+    /// Makes a chooser that replays `schedule`.
     pub fn new(schedule: &Schedule) -> Self {
-        Self { runs: schedule.0.clone(), at: 0, done: 0, row: Row::default() }
+        Self { runs: schedule.0.clone(), at: 0, done: 0, streak: Streak::default() }
     }
 
-    /// A calm machine from the first step.
-    pub fn calm() -> Self {
+    /// Makes a chooser that follows the default schedule from the first step.
+    pub fn default_schedule() -> Self {
         Self::new(&Schedule::default())
     }
 
@@ -339,13 +346,13 @@ impl ReplayChooser {
         self.done = 0;
     }
 
-    fn calmly(&mut self, ready: &[ReadyAgent], last: CpuId) -> Choice {
+    fn choose_default(&mut self, ready: &[ReadyAgent], last: CpuId) -> Choice {
         let own = Agent { kind: AgentKind::Cpu, cpu: last };
-        let tired = ready.iter().any(|ready| ready.agent == own) && self.row.is_too_long(last);
+        let too_long = ready.iter().any(|ready| ready.agent == own) && self.streak.is_too_long(last);
         let rank = |ready: &&ReadyAgent| match ready.agent.kind {
             AgentKind::Interrupt => 0,
-            AgentKind::Cpu if ready.agent == own && !tired => 1,
-            // The next in turn.
+            AgentKind::Cpu if ready.agent == own && !too_long => 1,
+            // The CPUs take turns by number.
             AgentKind::Cpu => 2 + u32::from(ready.agent.cpu.raw() <= last.raw()),
             AgentKind::Drain => 4,
             AgentKind::Deliver => 5,
@@ -366,7 +373,7 @@ impl Chooser for ReplayChooser {
             }
             self.skip();
         }
-        self.calmly(ready, last)
+        self.choose_default(ready, last)
     }
 
     fn pick(&mut self, cpu: CpuId, ways: u32) -> u32 {

@@ -1,14 +1,14 @@
-//! Cutting a failing schedule down, by delta debugging (Zeller and Hildebrandt, TSE 2002).
+//! Shrinks a failing schedule by delta debugging (Zeller and Hildebrandt, TSE 2002).
 //!
-//! A schedule with parts left out still means something: the replay skips what no longer fits and
-//! goes on calmly where it ends. So each candidate is simply tried. What is left is what the
-//! failure needs: few switches, and few things that nobody asked for.
+//! A schedule with choices left out can be run: the replay skips a choice that is not possible, and
+//! follows the default schedule after the last one. So each candidate is run, and kept if it fails.
+//! The result has few switches between CPUs, and few speculations and evictions.
 
 use super::schedule::Schedule;
 
-/// Makes `schedule` as small as `budget` tries allow while `fails` says that it still fails.
+/// Shrinks `schedule` by at most `budget` calls of `fails`, which says whether a candidate fails.
 ///
-/// `schedule` itself is believed to.
+/// `schedule` itself is assumed to fail.
 pub fn shrink(schedule: Schedule, budget: u32, mut fails: impl FnMut(&Schedule) -> bool) -> Schedule {
     let mut best = schedule;
     let mut left = budget;
@@ -33,7 +33,7 @@ pub fn shrink(schedule: Schedule, budget: u32, mut fails: impl FnMut(&Schedule) 
     }
 }
 
-/// Puts runs of the same choice together that have become neighbours.
+/// Merges neighbours that repeat the same choice.
 fn joined(schedule: &Schedule) -> Schedule {
     let mut runs: Vec<super::schedule::RepeatedChoice> = Vec::new();
     for run in &schedule.0 {
@@ -45,13 +45,11 @@ fn joined(schedule: &Schedule) -> Schedule {
     Schedule(runs)
 }
 
-/// Leaves out ever smaller parts.
-///
-/// `None` when the budget is spent.
+/// Leaves out parts, which become smaller; `None` when the budget is spent.
 fn drop_parts(best: &mut Schedule, attempt: &mut impl FnMut(&Schedule) -> Option<bool>) -> Option<()> {
     let mut size = best.0.len().div_ceil(2).max(1);
     loop {
-        // From the end: what comes late matters least to what came before it.
+        // From the end: a late choice has no effect on the choices before it.
         let mut end = best.0.len();
         while end > 0 {
             let start = end.saturating_sub(size);
@@ -72,7 +70,7 @@ fn drop_parts(best: &mut Schedule, attempt: &mut impl FnMut(&Schedule) -> Option
     }
 }
 
-/// Makes long runs of one choice shorter.
+/// Halves the repetitions of each choice while the schedule fails.
 fn shorten(best: &mut Schedule, attempt: &mut impl FnMut(&Schedule) -> Option<bool>) -> Option<()> {
     for index in (0..best.0.len()).rev() {
         while best.0[index].times > 1 {
@@ -87,7 +85,7 @@ fn shorten(best: &mut Schedule, attempt: &mut impl FnMut(&Schedule) -> Option<bo
     Some(())
 }
 
-/// Puts runs of one choice together that others stand between, so that there are fewer switches.
+/// Moves repetitions of one choice together, so that there are fewer switches.
 fn join(best: &mut Schedule, attempt: &mut impl FnMut(&Schedule) -> Option<bool>) -> Option<()> {
     let mut index = 0;
     while index < best.0.len() {
@@ -116,7 +114,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn runs_of_one_choice_are_put_together_where_it_makes_no_difference() {
+    fn repetitions_of_one_choice_are_moved_together() {
         let schedule: Schedule = "c0*3,c1,c0*2,d0,c1*2,c0,c1*4".parse().expect("a schedule");
         let times = |schedule: &Schedule, cpu: u16| -> u32 {
             let own = schedule.0.iter().filter(|run| run.choice.agent.kind == AgentKind::Cpu);
@@ -129,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_the_failure_needs_is_left() {
+    fn only_choices_that_the_failure_needs_remain() {
         let noise = "c0*7,s1:3,c1*2,w1*4,e0:12,c0*9,d0,c1*40,s0:2,w0*3,c0";
         let schedule: Schedule = noise.parse().expect("a schedule");
         let text = |schedule: &Schedule| schedule.to_string();
@@ -141,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn a_spent_budget_leaves_a_schedule_that_fails() {
+    fn a_spent_budget_returns_a_schedule_that_fails() {
         let schedule: Schedule = "c0*7,c1*2,c0*9,d0,c1*40".parse().expect("a schedule");
         let mut tries = 0;
         let small = shrink(schedule, 3, |schedule| {

@@ -5,37 +5,37 @@ use pagewright_arch::InvalidateTarget;
 use pagewright_types::{CpuId, PhysAddr, VirtAddr};
 use std::fmt;
 
-/// What an agent did.
+/// What an agent did in a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StepAction {
-    /// A CPU did what it stood before.
+    /// A CPU passed this stop point.
     Executed(StopPoint),
-    /// A CPU took an interrupt, before what it stood before.
+    /// A CPU took an interrupt, and remains at its stop point.
     TookInterrupt,
     /// A store to this word became visible to walkers.
     Drained(PhysAddr),
-    /// A broadcast invalidation arrived.
+    /// A broadcast invalidation arrived at the CPU.
     Delivered(InvalidateTarget),
     /// A speculative walk took this step.
     SpeculativeWalk(StopPoint),
     /// A speculative walk began.
     SpeculationStarted(VirtAddr),
-    /// An entry was evicted.
+    /// An entry of a TLB or walk cache was evicted.
     Evicted,
-    /// A translation was picked among several that contradict each other.
+    /// One of several conflicting translations was used, with this number.
     Picked(u32),
 }
 
-/// One step of a run, for whoever explains it.
+/// One step of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ScheduleStep {
-    /// Which step of the run, counted from 1.
+    /// The number of the step, counted from 1.
     ///
-    /// What was picked in a step has its number.
+    /// A [`StepAction::Picked`] has the number of the step in which it happened.
     pub at: u32,
-    /// Where.
+    /// The CPU of the agent.
     pub cpu: CpuId,
-    /// What.
+    /// What the agent did.
     pub action: StepAction,
 }
 
@@ -49,10 +49,10 @@ impl fmt::Display for ScheduleStep {
             StepAction::Delivered(target) => write!(f, "the invalidation of {target:?} arrives at CPU {cpu}"),
             StepAction::SpeculativeWalk(point) => write!(f, "CPU {cpu} speculates: {point}"),
             StepAction::SpeculationStarted(va) => {
-                write!(f, "CPU {cpu} begins to walk for {va}, which nobody asked for")
+                write!(f, "CPU {cpu} begins a speculative walk for {va}")
             }
-            StepAction::Evicted => write!(f, "CPU {cpu} evicts an entry"),
-            StepAction::Picked(way) => write!(f, "CPU {cpu} uses translation {way} of several"),
+            StepAction::Evicted => write!(f, "CPU {cpu} evicts an entry of a TLB or walk cache"),
+            StepAction::Picked(way) => write!(f, "CPU {cpu} uses conflicting translation {way}"),
         }
     }
 }

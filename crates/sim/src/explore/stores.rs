@@ -1,86 +1,87 @@
-//! Entry stores that walkers cannot see yet.
+//! Store buffers: entry stores that walkers cannot see yet.
 //!
 //! A kernel load sees a store at once; a walker sees it when it drains. So memory holds the newest
-//! value of every word, and this module remembers, for words with stores waiting, what walkers
-//! still see.
+//! value of every word. For each word with buffered stores, this module has the value that walkers
+//! see.
 //!
 //! ```text
-//!   store ──▶ memory (kernel loads)          x86-64: one CPU's stores drain in their order (TSO)
-//!     └─ waits ──drain──▶ what walkers see   arm64: any order, but for one word
+//!   store ──▶ memory (kernel loads)           x86-64: the stores of a CPU drain in order (TSO)
+//!     └─ buffer ──drain──▶ what walkers see   arm64: in any order, except to the same word
 //! ```
 //!
-//! A walker's own update of accessed and dirty acts on memory, so it is never lost to a store that
-//! waits (INV-SIM-UPDATE). On x86-64 an exchange goes past the buffers. Two stores to one word
-//! reach walkers in the order in which memory took them, or the older one never.
+//! A walker sets accessed and dirty bits in memory, so a buffered store never overwrites them
+//! (INV-SIM-UPDATE). On x86-64 an exchange bypasses the buffers. Two stores to one word reach
+//! walkers in the order in which they reached memory, or the older one never does.
 //!
-//! Not modelled: clearing, copying and writing of whole pages wait for nobody, and neither does
-//! anything that is not an entry.
+//! Not modelled: buffering of anything but entry stores. Walkers see at once what clears, copies or
+//! writes whole pages.
 
 use crate::ram::Ram;
-use crate::walk::View;
+use crate::walk::WalkerMemory;
 use pagewright_types::{CpuId, IsaKind, PhysAddr};
 use std::cell::RefCell;
 use std::sync::atomic::Ordering;
 
-/// A store on its way to the walkers.
+/// A store that walkers cannot see yet.
 #[derive(Clone, Copy, Debug)]
-struct Waiting {
+struct BufferedStore {
     cpu: CpuId,
     at: PhysAddr,
     value: u64,
-    /// The step at which it was issued.
+    /// The step in which it was issued.
     since: u64,
 }
 
 /// The store buffers of all CPUs.
 #[derive(Debug, Default)]
 pub(crate) struct Stores {
-    /// In the order in which memory took them.
-    waiting: Vec<Waiting>,
-    /// What walkers see of the words above.
+    /// In the order in which they reached memory.
+    buffered: Vec<BufferedStore>,
+    /// The values that walkers see, of the words with buffered stores.
     seen: Vec<(PhysAddr, u64)>,
 }
 
 impl Stores {
     pub(crate) fn is_empty(&self) -> bool {
-        self.waiting.is_empty()
+        self.buffered.is_empty()
     }
 
-    /// `cpu` stores `value`.
+    /// Stores `value` to memory, and buffers the store for walkers.
     pub(crate) fn store(&mut self, ram: &Ram, cpu: CpuId, at: PhysAddr, value: u64, since: u64) {
         let before = ram.word(at).swap(value, Ordering::AcqRel);
         if self.seen_at(at).is_none() {
             self.seen.push((at, before));
         }
-        self.waiting.push(Waiting { cpu, at, value, since });
+        self.buffered.push(BufferedStore { cpu, at, value, since });
     }
 
     fn seen_at(&self, at: PhysAddr) -> Option<u64> {
         self.seen.iter().find(|(addr, _)| *addr == at).map(|(_, value)| *value)
     }
 
-    /// The store at `index` drains; older ones to the same word are overwritten before any walker
-    /// saw them.
+    /// Drains the store at `index`.
+    ///
+    /// Older stores to the same word are dropped: no walker sees them.
     fn drain(&mut self, index: usize) {
-        let Waiting { at, value, .. } = self.waiting.remove(index);
+        let BufferedStore { at, value, .. } = self.buffered.remove(index);
         let mut position = 0;
-        self.waiting.retain(|waiting| {
+        self.buffered.retain(|store| {
             position += 1;
-            waiting.at != at || position > index
+            store.at != at || position > index
         });
-        if self.waiting.iter().any(|waiting| waiting.at == at) {
+        if self.buffered.iter().any(|store| store.at == at) {
             self.seen.iter_mut().filter(|(addr, _)| *addr == at).for_each(|(_, seen)| *seen = value);
         } else {
             self.seen.retain(|(addr, _)| *addr != at);
         }
     }
 
-    /// Places of the stores of `cpu` that may drain next.
+    /// The indices of the stores of `cpu` that may drain next.
     fn next_of(&self, isa: IsaKind, cpu: CpuId) -> impl Iterator<Item = usize> {
-        let own = self.waiting.iter().enumerate().filter(move |(_, waiting)| waiting.cpu == cpu);
-        let first_of_its_word = move |(index, waiting): (usize, &Waiting)| {
-            let earlier = &self.waiting[..index];
-            let first = !earlier.iter().any(|before| before.cpu == cpu && before.at == waiting.at);
+        let own = self.buffered.iter().enumerate().filter(move |(_, store)| store.cpu == cpu);
+        let first_of_its_word = move |(index, store): (usize, &BufferedStore)| {
+            let earlier = &self.buffered[..index];
+            let first = !earlier.iter().any(|before| before.cpu == cpu && before.at == store.at);
             first.then_some(index)
         };
         let limit = match isa {
@@ -90,49 +91,50 @@ impl Stores {
         own.filter_map(first_of_its_word).take(limit)
     }
 
-    /// In how many ways the buffer of `cpu` can drain next.
+    /// The number of stores of `cpu` that may drain next.
     pub(crate) fn ways(&self, isa: IsaKind, cpu: CpuId) -> u32 {
-        if self.waiting.is_empty() { 0 } else { self.next_of(isa, cpu).count() as u32 }
+        if self.buffered.is_empty() { 0 } else { self.next_of(isa, cpu).count() as u32 }
     }
 
-    /// Drains in one of these ways; returns which word.
+    /// Drains one of the stores that may drain next; returns the address of its word.
     pub(crate) fn drain_way(&mut self, isa: IsaKind, cpu: CpuId, way: u32) -> Option<PhysAddr> {
         let index = self.next_of(isa, cpu).nth(way as usize)?;
-        let at = self.waiting[index].at;
+        let at = self.buffered[index].at;
         self.drain(index);
         Some(at)
     }
 
-    /// Drains everything that `cpu` stored.
+    /// Drains all stores of `cpu`.
     pub(crate) fn drain_all(&mut self, cpu: CpuId) {
-        while let Some(index) = self.waiting.iter().position(|waiting| waiting.cpu == cpu) {
+        while let Some(index) = self.buffered.iter().position(|store| store.cpu == cpu) {
             self.drain(index);
         }
     }
 
-    /// Drains what waits since before `step`: no store waits for ever.
+    /// Drains the stores issued before `step`, so that no store is buffered for ever.
     pub(crate) fn drain_before(&mut self, step: u64) {
-        while self.waiting.first().is_some_and(|waiting| waiting.since < step) {
+        while self.buffered.first().is_some_and(|store| store.since < step) {
             self.drain(0);
         }
     }
 
-    /// `by` writes the words from `start` to `end` past the buffers, or, on x86-64, reads them.
+    /// Drains the stores that become visible when `by` accesses the words from `start` to `end`.
     ///
-    /// What it sees of another CPU's stores drags with it all that this CPU stored before (TSO); on
-    /// arm64 it proves nothing about other words.
-    pub(crate) fn observe(&mut self, isa: IsaKind, by: Observer, start: PhysAddr, end: PhysAddr) {
-        let concerns = |waiting: &Waiting| {
-            let reads_its_own = by == Observer::Reader(waiting.cpu);
-            start <= waiting.at && waiting.at < end && !reads_its_own
+    /// A write bypasses the buffers; a read happens on x86-64 only. There, a CPU that sees a store
+    /// of another CPU also sees all earlier stores of that CPU (TSO). On arm64, it proves nothing
+    /// about other words.
+    pub(crate) fn drain_observed(&mut self, isa: IsaKind, by: Observer, start: PhysAddr, end: PhysAddr) {
+        let concerns = |store: &BufferedStore| {
+            let reads_its_own = by == Observer::Reader(store.cpu);
+            start <= store.at && store.at < end && !reads_its_own
         };
-        while let Some(last) = self.waiting.iter().rposition(concerns) {
+        while let Some(last) = self.buffered.iter().rposition(concerns) {
             match isa {
                 IsaKind::X86_64 => {
-                    let cpu = self.waiting[last].cpu;
-                    let own = self.waiting[..=last].iter().filter(|waiting| waiting.cpu == cpu).count();
+                    let cpu = self.buffered[last].cpu;
+                    let own = self.buffered[..=last].iter().filter(|store| store.cpu == cpu).count();
                     for _ in 0..own {
-                        let first = self.waiting.iter().position(|waiting| waiting.cpu == cpu);
+                        let first = self.buffered.iter().position(|store| store.cpu == cpu);
                         first.into_iter().for_each(|first| self.drain(first));
                     }
                 }
@@ -142,12 +144,12 @@ impl Stores {
     }
 }
 
-/// Who looks at a word past the store buffers.
+/// What accesses a word past the store buffers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Observer {
-    /// A load of this CPU, which sees its own stores anyway.
+    /// A load of this CPU, which sees its own buffered stores.
     Reader(CpuId),
-    /// Whoever stores there.
+    /// A store of any CPU.
     Writer,
 }
 
@@ -157,7 +159,7 @@ pub(crate) struct WalkersView<'a> {
     pub(crate) stores: &'a RefCell<Stores>,
 }
 
-impl View for WalkersView<'_> {
+impl WalkerMemory for WalkersView<'_> {
     fn load_entry(&self, at: PhysAddr) -> u64 {
         self.stores.borrow().seen_at(at).unwrap_or_else(|| self.ram.load_entry(at))
     }
@@ -167,9 +169,8 @@ impl View for WalkersView<'_> {
         if stores.seen_at(at).is_none() {
             return self.ram.replace_entry(at, current, new);
         }
-        // An update is made in memory, whatever a read saw: it finds the newer value, and the walk
-        // reads again.
-        while let Some(index) = stores.waiting.iter().rposition(|waiting| waiting.at == at) {
+        // An update acts on memory. It finds the newer value there, so the walk reads again.
+        while let Some(index) = stores.buffered.iter().rposition(|store| store.at == at) {
             stores.drain(index);
         }
         false

@@ -3,11 +3,11 @@
 //! ```text
 //!   pw1/f00dcafe/random/42/200,200,500,300,60,20          seed, rates
 //!   pw1/f00dcafe/pct/42/3/500/200,200,500,300,60,20       seed, depth, length, rates
-//!   pw1/f00dcafe/list/c0*5,d0:1,c1*3                      what was chosen: kind, CPU, way, how often
+//!   pw1/f00dcafe/list/c0*5,d0:1,c1*3                      choices: kind, CPU, way, repetitions
 //! ```
 //!
-//! The second word is a fingerprint of the machine and the settings: a token of another machine
-//! replays something else, so it is refused.
+//! The second word is a fingerprint of the machine and the settings. On another machine the
+//! schedule would mean another run, so the token is refused there.
 
 use super::run::ExploreSettings;
 use super::schedule::{
@@ -19,25 +19,25 @@ use pagewright_types::CpuId;
 use std::fmt;
 use std::str::FromStr;
 
-/// How schedules are chosen.
+/// How the choices of a schedule are made.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum ScheduleStrategy {
-    /// By chance; see [`RandomChooser`].
+    /// At random; see [`RandomChooser`].
     Random {
-        /// Of the choices.
+        /// The seed of the choices.
         seed: u64,
-        /// Of what nobody asks for.
+        /// How often each kind of agent acts.
         rates: Rates,
     },
     /// By priorities; see [`PctChooser`].
     Pct {
-        /// Of the choices.
+        /// The seed of the choices.
         seed: u64,
-        /// Changes of priority.
+        /// The number of priority changes.
         depth: u32,
-        /// Steps among which they are.
+        /// The number of steps among which the changes are.
         length: u32,
-        /// Of what nobody asks for.
+        /// How often speculation and eviction act.
         rates: Rates,
     },
     /// As listed; see [`ReplayChooser`].
@@ -45,7 +45,7 @@ pub enum ScheduleStrategy {
 }
 
 impl ScheduleStrategy {
-    /// The chooser.
+    /// Makes a chooser that follows this strategy.
     pub fn chooser(&self) -> Box<dyn Chooser> {
         match self {
             Self::Random { seed, rates } => Box::new(RandomChooser::new(*seed, *rates)),
@@ -55,12 +55,12 @@ impl ScheduleStrategy {
     }
 }
 
-/// Which machine and settings a token belongs to.
+/// A hash of the machine and the settings that a token belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct MachineFingerprint(u32);
 
 impl MachineFingerprint {
-    /// Of runs on `sim` under `settings`.
+    /// The fingerprint of runs on `sim` under `settings`.
     pub fn of<I: Isa>(sim: &Sim<I>, settings: &ExploreSettings) -> Self {
         let config = sim.config();
         let words = [
@@ -88,32 +88,32 @@ impl fmt::Display for MachineFingerprint {
     }
 }
 
-/// A schedule, and what it belongs to.
+/// A schedule with the fingerprint of its machine and settings, as one line of text.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct ReplayToken {
-    /// Of machine and settings.
+    /// The fingerprint of the machine and the settings.
     pub fingerprint: MachineFingerprint,
-    /// Of the schedule.
+    /// How the choices of the schedule are made.
     pub strategy: ScheduleStrategy,
 }
 
-/// A token that can't be read.
+/// Why a text is not a replay token.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ReplayTokenError {
-    /// It doesn't start as a token of this version does.
+    /// It does not begin with `pw1/`.
     #[error("`{0}` is not a replay token of this version (`pw1/…`)")]
     NotAToken(String),
-    /// A part is missing or not what it should be.
-    #[error("`{found}` in a replay token is not {wanted}")]
+    /// A part is missing or malformed.
+    #[error("`{found}` in a replay token is not {expected}")]
     Part {
-        /// What stands there.
+        /// The text of the part.
         found: String,
-        /// What should.
-        wanted: TokenPart,
+        /// The part that is expected there.
+        expected: TokenPart,
     },
 }
 
-/// What a part of a token should be.
+/// A part of a token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TokenPart {
     /// Eight hexadecimal digits.
@@ -126,7 +126,7 @@ pub enum TokenPart {
     Rates,
     /// A choice such as `c0*5`.
     Choice,
-    /// The end.
+    /// The end of the token.
     End,
 }
 
@@ -181,8 +181,8 @@ impl fmt::Display for ReplayToken {
     }
 }
 
-fn wrong(found: &str, wanted: TokenPart) -> ReplayTokenError {
-    ReplayTokenError::Part { found: found.to_owned(), wanted }
+fn wrong(found: &str, expected: TokenPart) -> ReplayTokenError {
+    ReplayTokenError::Part { found: found.to_owned(), expected }
 }
 
 fn number<T: FromStr>(text: &str) -> Result<T, ReplayTokenError> {

@@ -1,33 +1,32 @@
 //! Walks in flight, and broadcast invalidations that have not reached every CPU.
 //!
-//! A walk reads one entry a step and holds what it read. An invalidation removes what TLBs and walk
-//! caches hold; of the walks in flight
+//! A walk reads one entry a step and holds the entry that it read last. An invalidation removes
+//! entries of TLBs and walk caches. Its effect on walks in flight depends on the architecture:
 //!
-//! - on x86-64 it cancels those of its own CPU under its tag: INVLPG and MOV CR3 drop what the
-//!   walker remembers of the tables too;
-//! - on arm64 it *dooms*, where it arrives, those that hold an entry it names. They may still fill,
-//!   until the DSB of the CPU that issued it: then they are cancelled, and what they filled
-//!   meanwhile is removed (Arm ARM D8.16, "completion of TLB maintenance").
+//! - On x86-64 it cancels the walks of its own CPU under its tag: INVLPG and MOV CR3 invalidate the
+//!   paging-structure caches too.
+//! - On arm64 it *dooms* the walks that hold an entry which it names, on each CPU where it arrives.
+//!   A doomed walk may still fill until the DSB of the issuing CPU. The DSB cancels it, and removes
+//!   what it filled (Arm ARM D8.16, "completion of TLB maintenance").
 //!
-//! A walk that has not yet read the entry concerned is left alone: it will read what memory holds
-//! by then.
+//! A walk that has not read the named entry yet is not affected: it reads the new entry.
 
 use crate::core::Root;
 use crate::tlb::Key;
-use crate::walk::{Walk, WalkedLeaf};
+use crate::walk::{WalkPosition, WalkedLeaf};
 use pagewright_arch::InvalidateTarget;
 use pagewright_types::{Access, CpuId, CpuMask, Level, PageRange, Tag, VirtAddr};
 
-/// What a walk holds.
+/// How far a walk has come.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Held {
-    /// The table whose entry it reads next.
-    Table(Walk),
-    /// A translation that it is about to fill.
+pub(crate) enum WalkState {
+    /// It is about to read an entry of a table.
+    Table(WalkPosition),
+    /// It is about to fill the TLBs with a translation.
     Leaf(WalkedLeaf),
 }
 
-/// Names a walk or a broadcast of one run.
+/// The number of a walk or a broadcast in one run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Serial(pub(crate) u64);
 
@@ -38,28 +37,28 @@ pub(crate) struct WalkInFlight {
     pub(crate) va: VirtAddr,
     pub(crate) access: Access,
     pub(crate) root: Root,
-    pub(crate) held: Held,
-    /// Whether a program waits for it.
+    pub(crate) state: WalkState,
+    /// Whether an access of a program waits for it; otherwise it is speculative.
     pub(crate) demanded: bool,
-    /// Invalidations that found it here.
+    /// The broadcasts that doomed it.
     pub(crate) doomed_by: Vec<Serial>,
 }
 
-/// A broadcast invalidation that its issuer has not completed.
+/// A broadcast invalidation that its issuer has not completed by a DSB.
 #[derive(Debug)]
 pub(crate) struct Broadcast {
     pub(crate) serial: Serial,
     pub(crate) issuer: CpuId,
     pub(crate) target: InvalidateTarget,
-    /// CPUs that it has not reached.
-    pub(crate) on_its_way: CpuMask,
-    /// CPUs where a walk that it doomed has filled since.
-    pub(crate) filled_since: CpuMask,
+    /// The CPUs that it has not reached.
+    pub(crate) undelivered: CpuMask,
+    /// The CPUs on which a walk that it doomed has filled.
+    pub(crate) late_fills: CpuMask,
 }
 
-/// Level of the entry that a walk read last, above the table it holds.
-fn entry_read(walk: Walk) -> Option<Level> {
-    (walk.level < Level::PGD).then(|| Level::new(walk.level.raw() + 1))
+/// The level of the entry that a walk read last, above its current table.
+fn entry_read(position: WalkPosition) -> Option<Level> {
+    (position.level < Level::PGD).then(|| Level::new(position.level.raw() + 1))
 }
 
 fn covers(va: VirtAddr, level: Level, other: VirtAddr) -> bool {
@@ -74,9 +73,9 @@ fn within(range: PageRange, level: Level, va: VirtAddr) -> bool {
 impl WalkInFlight {
     /// Whether an arm64 invalidation concerns the entry that this walk holds.
     pub(crate) fn concerned_by(&self, target: InvalidateTarget) -> bool {
-        let tag = |tag: Tag| match self.held {
-            Held::Table(_) => self.root.tag == tag,
-            Held::Leaf(found) => found.global || self.root.tag == tag,
+        let tag = |tag: Tag| match self.state {
+            WalkState::Table(_) => self.root.tag == tag,
+            WalkState::Leaf(found) => found.global || self.root.tag == tag,
         };
         match target {
             InvalidateTarget::AllTags => true,
@@ -90,11 +89,13 @@ impl WalkInFlight {
         }
     }
 
-    /// Whether it holds an entry for which `concerns` is true; with `only`, a leaf of that level.
+    /// Whether it holds an entry of a level for which `concerns` is true.
+    ///
+    /// `only` restricts that to leaves of one level.
     fn holds(&self, only: Option<Level>, concerns: impl Fn(Level) -> bool) -> bool {
-        match self.held {
-            Held::Table(walk) => only.is_none() && entry_read(walk).is_some_and(concerns),
-            Held::Leaf(found) => only.is_none_or(|only| only == found.level) && concerns(found.level),
+        match self.state {
+            WalkState::Table(walk) => only.is_none() && entry_read(walk).is_some_and(concerns),
+            WalkState::Leaf(found) => only.is_none_or(|only| only == found.level) && concerns(found.level),
         }
     }
 }
@@ -103,17 +104,17 @@ impl WalkInFlight {
 pub(crate) fn removes(target: InvalidateTarget, key: Key) -> bool {
     match target {
         InvalidateTarget::AllTags => true,
-        InvalidateTarget::Tag(tag) => !key.is_global() && key.answers(tag),
+        InvalidateTarget::Tag(tag) => !key.is_global() && key.is_valid_under(tag),
         InvalidateTarget::Page { tag, va, level, last_level } => {
-            key.answers(tag) && covers(key.start(), key.level(), va) && (!last_level || key.level() == level)
+            key.is_valid_under(tag) && covers(key.start(), key.level(), va) && (!last_level || key.level() == level)
         }
         InvalidateTarget::Range { tag, range, level, last_level } => {
-            key.answers(tag) && within(range, key.level(), key.start()) && (!last_level || key.level() == level)
+            key.is_valid_under(tag) && within(range, key.level(), key.start()) && (!last_level || key.level() == level)
         }
     }
 }
 
-/// The tag under which x86-64 cancels walks in flight; `None` for all.
+/// The tag whose walks in flight an x86-64 invalidation cancels; `None` for all tags.
 pub(crate) fn tag_named(target: InvalidateTarget) -> Option<Tag> {
     match target {
         InvalidateTarget::Page { tag, .. } | InvalidateTarget::Range { tag, .. } | InvalidateTarget::Tag(tag) => {

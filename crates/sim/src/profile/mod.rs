@@ -1,12 +1,10 @@
-//! What is known about a real machine: the geometry of its TLBs and what things cost there, each
-//! with its source.
+//! Profiles of real machines: TLB geometry and costs, each figure with its source.
 //!
-//! Profiles are TOML files under `profiles/`, compiled in. Every table in them has a `source`:
-//! where the figure was published, or `assumed: …` with the reason where nothing was found. A
-//! profile that lacks a cost, names an unknown one or leaves out a source is refused, and a test
-//! loads all of them.
+//! Profiles are TOML files in `profiles/`, compiled in. Every table in them has a `source`: where
+//! the figure was published, or `assumed: …` with the reason if no source was found. A profile that
+//! lacks a cost or a source, or names an unknown cost, does not load; a test loads all of them.
 //!
-//! Not guaranteed: that a profile is the machine. It says what was published about it.
+//! Not guaranteed: that a profile matches the machine. It has the figures published about it.
 
 use crate::cost::{Cost, Costs};
 use crate::time::Picos;
@@ -24,35 +22,35 @@ macro_rules! shipped {
 
 shipped!("icelake", "sapphire-rapids", "milan", "neoverse-n1", "kunpeng920", "snapdragon888");
 
-/// Why a text is no profile.
+/// Why a profile does not load.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum ProfileError {
     /// No profile has this name.
-    #[error("no profile '{name}'; there are {known}")]
+    #[error("there is no profile '{name}'; the profiles are {known}")]
     Unknown {
-        /// What was asked for.
+        /// The name that was requested.
         name: String,
-        /// Those that exist.
+        /// The names of all profiles.
         known: String,
     },
-    /// It is not TOML, or a table lacks a key or has one too many.
+    /// The text is not TOML, or a table lacks a key or has an unknown one.
     #[error("profile '{name}': {message}")]
     Syntax {
         /// The profile.
         name: String,
-        /// What the parser says, on one line.
+        /// The message of the parser, on one line.
         message: String,
     },
-    /// A cost that its instruction set has is not given.
-    #[error("profile '{name}' gives no cost '{cost}'")]
+    /// A cost of its instruction set is missing.
+    #[error("profile '{name}' lacks the cost '{cost}'")]
     MissingCost {
         /// The profile.
         name: String,
         /// The cost.
         cost: &'static str,
     },
-    /// A cost is given that its instruction set does not have.
-    #[error("profile '{name}' gives '{cost}', which no {isa} machine has")]
+    /// A cost is not one of its instruction set.
+    #[error("profile '{name}' has the cost '{cost}', which no {isa} machine has")]
     UnknownCost {
         /// The profile.
         name: String,
@@ -61,8 +59,8 @@ pub enum ProfileError {
         /// Its instruction set.
         isa: IsaKind,
     },
-    /// A cost has no value or several.
-    #[error("profile '{name}': '{cost}' must be given once, in cycles, ns or ps")]
+    /// A cost has no value, or several.
+    #[error("profile '{name}': '{cost}' must have one value, in cycles, ns or ps")]
     Unit {
         /// The profile.
         name: String,
@@ -77,25 +75,25 @@ pub enum ProfileError {
         /// The table.
         table: String,
     },
-    /// An array's sets are not a power of two.
-    #[error("profile '{name}': {entries} entries in {ways} ways are no power of two of sets")]
+    /// The number of sets of an array is not a power of two.
+    #[error("profile '{name}': {entries} entries in {ways} ways have a number of sets that is not a power of two")]
     Sets {
         /// The profile.
         name: String,
-        /// Entries given.
+        /// The number of entries.
         entries: usize,
-        /// Ways given.
+        /// The number of ways.
         ways: usize,
     },
-    /// The clock is given as 0 MHz.
-    #[error("profile '{name}': a clock of 0 MHz")]
+    /// The clock frequency is 0 MHz.
+    #[error("profile '{name}': the clock frequency is 0 MHz")]
     Stopped {
         /// The profile.
         name: String,
     },
 }
 
-/// Which accesses a TLB serves, and how far from the core it is.
+/// The level of a TLB, and the accesses that it serves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum TlbKind {
@@ -106,7 +104,7 @@ pub(crate) enum TlbKind {
     L2Instruction,
 }
 
-/// One TLB.
+/// The geometry of one TLB.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct TlbShape {
     pub(crate) kind: TlbKind,
@@ -121,10 +119,10 @@ impl TlbShape {
     }
 }
 
-/// One walk cache.
+/// The geometry of one walk cache.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct WalkCacheShape {
-    /// Level of the entries it remembers.
+    /// The level of the table entries that it caches.
     pub(crate) level: Level,
     pub(crate) entries: usize,
     pub(crate) ways: usize,
@@ -136,25 +134,25 @@ impl WalkCacheShape {
     }
 }
 
-/// All TLBs and walk caches of one CPU.
+/// The geometry of all TLBs and walk caches of one CPU.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Geometry {
     pub(crate) tlbs: Vec<TlbShape>,
     pub(crate) walk_caches: Vec<WalkCacheShape>,
 }
 
-/// One figure of a profile, as reports and the documentation show it.
+/// One figure of a profile, as reports show it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProfileFigure {
-    /// What it is the figure of.
+    /// What the figure is of.
     pub name: String,
-    /// The figure, with its unit.
+    /// The value, with its unit.
     pub value: String,
     /// Where it was published, or `assumed: …`.
     pub source: String,
 }
 
-/// A machine's TLBs and costs.
+/// The TLBs and the costs of a real machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Profile {
     name: String,
@@ -168,21 +166,21 @@ pub struct Profile {
 }
 
 impl Profile {
-    /// Names of the profiles that are compiled in.
+    /// The names of the profiles that are compiled in.
     pub fn names() -> impl Iterator<Item = &'static str> {
         SHIPPED.iter().map(|(name, _)| *name)
     }
 
-    /// The profile called `name`.
+    /// Returns the profile called `name`.
     ///
     /// # Errors
-    /// [`ProfileError::Unknown`], which lists those that exist.
+    /// [`ProfileError::Unknown`], which lists all profiles.
     pub fn named(name: &str) -> Result<Self, ProfileError> {
         let Some(index) = SHIPPED.iter().position(|(shipped, _)| *shipped == name) else {
             let known = Self::names().collect::<Vec<_>>().join(", ");
             return Err(ProfileError::Unknown { name: name.to_owned(), known });
         };
-        // Read once: whoever tries many schedules makes thousands of machines a second.
+        // Parsed once, because a search of schedules makes thousands of machines a second.
         static READ: [OnceLock<Profile>; SHIPPED.len()] = [const { OnceLock::new() }; SHIPPED.len()];
         if let Some(profile) = READ[index].get() {
             return Ok(profile.clone());
@@ -191,7 +189,7 @@ impl Profile {
         Ok(READ[index].get_or_init(|| profile).clone())
     }
 
-    /// The profile that a machine of `isa` has when none is named.
+    /// The name of the default profile of `isa`.
     pub fn default_for(isa: IsaKind) -> &'static str {
         match isa {
             IsaKind::X86_64 => "icelake",
@@ -199,10 +197,10 @@ impl Profile {
         }
     }
 
-    /// Reads the TOML `text` of a profile to be called `name`.
+    /// Parses the TOML `text` of a profile to be called `name`.
     ///
     /// # Errors
-    /// [`ProfileError`], naming what is missing, unknown or impossible.
+    /// [`ProfileError`], which names what is missing, unknown or impossible.
     pub fn parse(name: &str, text: &str) -> Result<Self, ProfileError> {
         let file: File = toml::from_str(text).map_err(|error| {
             let message = error.to_string().split_whitespace().collect::<Vec<_>>().join(" ");
@@ -211,7 +209,7 @@ impl Profile {
         Reader { name, file }.read()
     }
 
-    /// Its name on the command line.
+    /// The name of the profile, as on the command line.
     pub fn name(&self) -> &str {
         &self.name
     }
@@ -221,23 +219,25 @@ impl Profile {
         self.isa
     }
 
-    /// The same with so many tags: a machine whose tags run out soon.
+    /// The same profile with `tags` tags, for a machine that runs out of tags early.
     #[must_use]
     pub fn with_tags(mut self, tags: u32) -> Self {
         self.tags = tags;
         self
     }
 
-    /// The same with TLBIs of ranges (FEAT_TLBIRANGE), each at the price of any other: no profile
-    /// that ships has them.
+    /// The same profile with range TLBIs (FEAT_TLBIRANGE), which no shipped profile has.
+    ///
+    /// A range TLBI has the cost of any other TLBI.
     #[must_use]
     pub fn with_ranges(mut self) -> Self {
         self.range_invalidate = self.isa == IsaKind::Aarch64;
         self
     }
 
-    /// The same with every cost of a flush ([`Cost::is_of_flush`]) times `percent` / 100: whether a
-    /// result survives another machine.
+    /// The same profile with every cost of flushing scaled by `percent` / 100.
+    ///
+    /// It shows whether a result depends on the cost of a flush ([`Cost::is_of_flush`]).
     #[must_use]
     pub fn with_flushes_at(mut self, percent: u64) -> Self {
         for cost in Cost::ALL.iter().filter(|cost| cost.is_of_flush()) {
@@ -247,18 +247,19 @@ impl Profile {
         self
     }
 
-    /// Which machine it describes, in words.
+    /// The real machine that the profile describes.
     pub fn describes(&self) -> &str {
         &self.describes
     }
 
-    /// Modelled time of `cost`; nothing where [`Cost::applies_to`] says that the machine doesn't
-    /// have it.
+    /// The modelled time of `cost`.
+    ///
+    /// It is zero if the machine does not have the cost ([`Cost::applies_to`]).
     pub fn cost(&self, cost: Cost) -> Picos {
         self.costs.of(cost)
     }
 
-    /// All figures with their sources, in the order of the file.
+    /// All figures with their sources.
     pub fn figures(&self) -> &[ProfileFigure] {
         &self.figures
     }
@@ -380,7 +381,7 @@ struct FileCost {
     source: String,
 }
 
-/// Turns a file into a profile, checking what TOML can't.
+/// Turns a file into a profile, and checks what the TOML parser cannot.
 struct Reader<'a> {
     name: &'a str,
     file: File,

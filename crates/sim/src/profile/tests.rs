@@ -1,4 +1,4 @@
-//! All profiles load, say where their figures come from, and broken ones are refused by name.
+//! All profiles load, every figure has a source, and malformed profiles are refused.
 
 use super::*;
 
@@ -41,7 +41,7 @@ fn every_profile_loads_and_every_figure_has_a_source() {
 #[test]
 fn an_unknown_name_lists_the_known_ones() {
     let error = Profile::named("pentium").expect_err("no such profile").to_string();
-    assert!(error.starts_with("no profile 'pentium'; there are icelake, "), "{error}");
+    assert!(error.starts_with("there is no profile 'pentium'; the profiles are icelake, "), "{error}");
 }
 
 #[test]
@@ -50,11 +50,11 @@ fn cycles_become_picoseconds_of_the_clock() {
         Profile::parse("half", &text("icelake").replacen("mhz = 3000", "mhz = 500", 1)).expect("a slower clock");
     let cost = |profile: &Profile| profile.cost(Cost::L2TlbHit);
     assert_eq!(cost(&profile), Picos::new(7 * 2000));
-    assert_eq!(profile.cost(Cost::IpiAck), Picos::from_nanos(100), "what is given as time stays");
+    assert_eq!(profile.cost(Cost::IpiAck), Picos::from_nanos(100), "a cost in ns does not depend on the clock");
 }
 
 #[test]
-fn broken_profiles_are_refused_by_name() {
+fn malformed_profiles_are_refused() {
     let name = || "broken".to_owned();
     assert!(matches!(broken("isa = \"x86-64\"", "isa = \"mips\""), ProfileError::Syntax { .. }));
     assert_eq!(broken("mhz = 3000", "mhz = 0"), ProfileError::Stopped { name: name() });

@@ -1,26 +1,26 @@
-//! One set-associative array of translations: a TLB of one size class or several, or a walk cache.
+//! One set-associative array: a TLB for one or several page sizes, or a walk cache.
 //!
-//! Flat and without hashing: `ways` keys and payloads for each set, the most recently used first.
-//! That order *is* the replacement state (true LRU), a repeated hit finds its entry at the first
-//! compare, and the same accesses always leave the same array.
+//! The array is flat and not hashed. Each set has `ways` keys and payloads, the most recently used
+//! first. That order is the replacement state (true LRU). A repeated hit finds its entry at the
+//! first compare, and the same accesses always produce the same array.
 //!
 //! ```text
 //!  key   63     62      61..60  59..52  51..36  35..0
 //!        valid  global  level   -       tag     virtual address >> shift of level (its low 36 bits)
 //! ```
 //!
-//! A global entry has tag 0 in its key and answers under every tag. Key zero is an empty way.
+//! A global entry has tag 0 in its key and is valid under every tag. Key zero is an empty way.
 
 use crate::reach_counts::{PointsTo, ReachCounts};
 use pagewright_types::{Level, PageRange, Tag, VirtAddr};
 use std::rc::Rc;
 
-/// Which translation an entry is.
+/// The key of an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(transparent)]
 pub(crate) struct Key(u64);
 
-/// A condition on keys: those with exactly `want` in the bits of `mask`.
+/// A pattern of keys: those that have `want` in the bits of `mask`.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Pattern {
     mask: u64,
@@ -34,48 +34,48 @@ const TAG_SHIFT: u32 = 36;
 const TAG_MASK: u64 = 0xffff << TAG_SHIFT;
 const PAGE_MASK: u64 = (1 << TAG_SHIFT) - 1;
 
-/// Keys compared, or moved by hand, at once.
+/// The number of keys that are compared or moved at once.
 const LANES: usize = 8;
 
 impl Key {
     const EMPTY: u64 = 0;
 
-    /// The entry of `level` over `va` under `tag`.
+    /// The key of the entry of `level` for `va` under `tag`.
     #[inline]
     pub(crate) fn new(tag: Tag, level: Level, va: VirtAddr) -> Self {
         let page = va.raw() >> level.shift() & PAGE_MASK;
         Self(VALID | (level.raw() as u64) << LEVEL_SHIFT | (tag.raw() as u64) << TAG_SHIFT | page)
     }
 
-    /// The entry of `level` over `va` under every tag.
+    /// The key of the global entry of `level` for `va`.
     #[inline]
     pub(crate) fn global(level: Level, va: VirtAddr) -> Self {
         Self(Self::new(Tag::new(0), level, va).0 | GLOBAL)
     }
 
-    /// Level of the table entry that was cached.
+    /// The level of the cached table entry.
     #[inline]
     pub(crate) fn level(self) -> Level {
         Level::new((self.0 >> LEVEL_SHIFT & 3) as u8)
     }
 
-    /// First address that the entry translates, without its sign.
+    /// The first address that the entry translates, not sign-extended.
     pub(crate) fn start(self) -> VirtAddr {
         VirtAddr::new((self.0 & PAGE_MASK) << self.level().shift())
     }
 
-    /// The tag it stands under; 0 for a global entry.
+    /// The tag of the entry; 0 for a global entry.
     pub(crate) fn tag(self) -> Tag {
         Tag::new((self.0 >> TAG_SHIFT) as u16)
     }
 
-    /// Whether it answers under every tag.
+    /// Whether the entry is valid under every tag.
     pub(crate) fn is_global(self) -> bool {
         self.0 & GLOBAL != 0
     }
 
-    /// Whether the entry answers under `tag`.
-    pub(crate) fn answers(self, tag: Tag) -> bool {
+    /// Whether the entry is valid under `tag`.
+    pub(crate) fn is_valid_under(self, tag: Tag) -> bool {
         self.0 & GLOBAL != 0 || self.0 & TAG_MASK == (tag.raw() as u64) << TAG_SHIFT
     }
 
@@ -86,12 +86,12 @@ impl Key {
 }
 
 impl Pattern {
-    /// Every entry.
+    /// All entries.
     pub(crate) const ALL: Self = Self { mask: VALID, want: VALID };
-    /// Every entry but the global ones.
+    /// All entries but global ones.
     pub(crate) const NOT_GLOBAL: Self = Self { mask: VALID | GLOBAL, want: VALID };
 
-    /// Every entry of `tag` but the global ones.
+    /// All entries of `tag` but global ones.
     pub(crate) fn tag(tag: Tag) -> Self {
         Self { mask: VALID | GLOBAL | TAG_MASK, want: VALID | (tag.raw() as u64) << TAG_SHIFT }
     }
@@ -103,18 +103,18 @@ pub(crate) struct Array<T> {
     values: Box<[T]>,
     ways: usize,
     set_mask: u64,
-    /// Entries held, by level: a level that holds none is not searched.
+    /// The number of entries by level; a level without entries is not searched.
     held: [u32; Level::COUNT],
-    /// Global entries held.
+    /// The number of global entries.
     globals: u32,
-    /// Told of every entry that comes and goes, while a judge is bound.
+    /// The counts of the machine, while a judge is bound.
     reached: Option<Rc<ReachCounts>>,
 }
 
 impl<T: PointsTo + Default> Array<T> {
-    /// `sets` × `ways` empty entries.
+    /// Makes an array of `sets` × `ways` empty entries.
     ///
-    /// `sets` is a power of two, which profiles are checked for.
+    /// `sets` must be a power of two, which loading a profile checks.
     pub(crate) fn new(sets: usize, ways: usize) -> Self {
         debug_assert!(sets.is_power_of_two());
         Self {
@@ -128,8 +128,7 @@ impl<T: PointsTo + Default> Array<T> {
         }
     }
 
-    /// Counts what is held, and whatever comes and goes from now on, in `reached`; stops counting
-    /// with `None`.
+    /// Starts counting the entries in `reached`, or stops with `None`.
     pub(crate) fn count_in(&mut self, reached: Option<Rc<ReachCounts>>) {
         self.reached = reached;
         if let Some(reached) = &self.reached {
@@ -137,16 +136,16 @@ impl<T: PointsTo + Default> Array<T> {
         }
     }
 
-    /// All that is held.
+    /// All entries.
     pub(crate) fn entries(&self) -> impl Iterator<Item = (Key, T)> {
         let held = self.keys.iter().zip(&self.values).filter(|(key, _)| **key != Key::EMPTY);
         held.map(|(key, value)| (Key(*key), *value))
     }
 
-    /// Tells what is held for addresses of `range`, and perhaps more.
+    /// Calls `tell` for the entries of `range`, and perhaps more.
     ///
-    /// Of a range that is short beside the array only the sets in which its pages can stand are
-    /// looked at.
+    /// For a range with fewer pages than the array has sets, it looks only at the sets of the
+    /// pages.
     pub(crate) fn entries_near(&self, range: PageRange, mut tell: impl FnMut(Key, T)) {
         for level in (0..Level::COUNT as u8).map(Level::new).filter(|level| self.holds(*level)) {
             let page = |va: VirtAddr| va.raw() >> level.shift();
@@ -166,18 +165,18 @@ impl<T: PointsTo + Default> Array<T> {
         }
     }
 
-    /// Number of entries held.
+    /// The number of entries.
     pub(crate) fn len(&self) -> usize {
         self.held.iter().sum::<u32>() as usize
     }
 
-    /// Whether any entry of `level` is held.
+    /// Whether the array has an entry of `level`.
     #[inline]
     pub(crate) fn holds(&self, level: Level) -> bool {
         self.held[level.index()] != 0
     }
 
-    /// Whether any global entry is held.
+    /// Whether the array has a global entry.
     #[inline]
     pub(crate) fn holds_globals(&self) -> bool {
         self.globals != 0
@@ -188,7 +187,7 @@ impl<T: PointsTo + Default> Array<T> {
         (key.page() & self.set_mask) as usize * self.ways
     }
 
-    /// The payload of `key`, now the most recently used of its set.
+    /// Finds the payload of `key`, and makes it the most recently used of its set.
     #[inline]
     pub(crate) fn find(&mut self, key: Key) -> Option<&mut T> {
         let base = self.set_of(key);
@@ -207,8 +206,10 @@ impl<T: PointsTo + Default> Array<T> {
         Some(())
     }
 
-    /// Puts `value` under `key`, over an older one of the same key, else into an empty way, else
-    /// over the least recently used.
+    /// Inserts `value` under `key`.
+    ///
+    /// It replaces the entry with the same key, else it uses an empty way, else it evicts the least
+    /// recently used entry.
     pub(crate) fn insert(&mut self, key: Key, value: T) {
         let base = self.set_of(key);
         let set = base..base + self.ways;
@@ -218,7 +219,7 @@ impl<T: PointsTo + Default> Array<T> {
         let old = (keys[way], self.values[base + way]);
         push_front(&mut keys[..=way], key.0);
         push_front(&mut self.values[set][..=way], value);
-        self.forget(old);
+        self.uncount(old);
         self.held[key.level().index()] += 1;
         self.globals += u32::from(key.0 & GLOBAL != 0);
         if let Some(reached) = &self.reached {
@@ -227,7 +228,7 @@ impl<T: PointsTo + Default> Array<T> {
     }
 
     #[inline]
-    fn forget(&mut self, (key, value): (u64, T)) {
+    fn uncount(&mut self, (key, value): (u64, T)) {
         if key != Key::EMPTY {
             let level = Key(key).level();
             self.held[level.index()] -= 1;
@@ -238,7 +239,7 @@ impl<T: PointsTo + Default> Array<T> {
         }
     }
 
-    /// Drops `key` and says whether it was held.
+    /// Drops the entry of `key`, and returns whether there was one.
     pub(crate) fn remove(&mut self, key: Key) -> bool {
         if !self.holds(key.level()) {
             return false;
@@ -247,14 +248,14 @@ impl<T: PointsTo + Default> Array<T> {
         match self.keys[base..base + self.ways].iter().position(|other| *other == key.0) {
             Some(way) => {
                 self.keys[base + way] = Key::EMPTY;
-                self.forget((key.0, self.values[base + way]));
+                self.uncount((key.0, self.values[base + way]));
                 true
             }
             None => false,
         }
     }
 
-    /// Drops all entries that match and says how many.
+    /// Drops all entries that match `pattern`, and returns their number.
     pub(crate) fn remove_all(&mut self, pattern: Pattern) -> u64 {
         if self.held == [0; Level::COUNT] {
             return 0;
@@ -263,8 +264,8 @@ impl<T: PointsTo + Default> Array<T> {
             return self.remove_where(|key| key.0 & pattern.mask == pattern.want);
         }
         let mut lost = 0;
-        // Without a branch, so that the compiler can take several keys at once: a full flush sweeps
-        // thousands.
+        // The loop has no branch, so that the compiler vectorises it: a full flush sweeps thousands
+        // of keys.
         for key in &mut self.keys {
             let hit = *key & pattern.mask == pattern.want;
             lost += u64::from(hit);
@@ -276,7 +277,7 @@ impl<T: PointsTo + Default> Array<T> {
         lost
     }
 
-    /// Drops all entries for which `unwanted` holds and says how many.
+    /// Drops all entries for which `unwanted` holds, and returns their number.
     pub(crate) fn remove_where(&mut self, unwanted: impl Fn(Key) -> bool) -> u64 {
         let mut lost = 0;
         for (key, value) in self.keys.iter_mut().zip(&self.values).filter(|(key, _)| **key != Key::EMPTY) {
@@ -294,13 +295,12 @@ impl<T: PointsTo + Default> Array<T> {
         lost
     }
 
-    /// Drops the entry that stands at place `nth` among those held, as a replacement that nobody
-    /// foresaw would.
+    /// Evicts the entry at index `nth` among those of the array.
     pub(crate) fn evict(&mut self, nth: usize) {
         let mut held = self.keys.iter().enumerate().filter(|(_, key)| **key != Key::EMPTY);
         if let Some((way, key)) = held.nth(nth).map(|(way, key)| (way, *key)) {
             self.keys[way] = Key::EMPTY;
-            self.forget((key, self.values[way]));
+            self.uncount((key, self.values[way]));
         }
     }
 
@@ -314,7 +314,7 @@ impl<T: PointsTo + Default> Array<T> {
     }
 }
 
-/// Puts `first` before the others and loses the last.
+/// Puts `first` before the other slots, and drops the last.
 #[inline]
 fn push_front<T: Copy>(slots: &mut [T], first: T) {
     if slots.len() > LANES {
@@ -322,17 +322,17 @@ fn push_front<T: Copy>(slots: &mut [T], first: T) {
         slots[0] = first;
         return;
     }
-    // A short set is moved sooner than a call to `memmove` is made.
+    // Moving a short set by hand is faster than a call of `memmove`.
     let mut carried = first;
     for slot in slots {
         carried = std::mem::replace(slot, carried);
     }
 }
 
-/// Where `key` stands.
+/// The index of `key`.
 ///
-/// In a large set, looks at [`LANES`] keys at once and without a branch: a fully associative TLB
-/// has dozens of ways, and a miss compares them all.
+/// In a large set it compares [`LANES`] keys at once, without a branch: a fully associative TLB has
+/// dozens of ways, and a miss compares them all.
 #[inline]
 fn position(keys: &[u64], key: u64) -> Option<usize> {
     if keys.len() <= LANES {
@@ -358,7 +358,7 @@ mod tests {
         }
     }
 
-    /// An array as one would describe it: each set a list, the most recently used last.
+    /// The reference: each set is a list, the most recently used entry last.
     struct Naive {
         sets: Vec<Vec<(Key, u32)>>,
         ways: usize,
@@ -432,7 +432,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn it_behaves_like_a_list_for_each_set(
+        fn an_array_behaves_like_a_list_for_each_set(
             log_sets in 0u32..4, ways in 1usize..6, steps in prop::collection::vec(step(), 1..200),
         ) {
             let sets = 1usize << log_sets;
@@ -451,7 +451,7 @@ mod tests {
                         prop_assert_eq!(u64::from(array.remove(key)), naive.remove_where(|other| other == key));
                     }
                     Step::DropTag(tag) => {
-                        let local = |key: Key| key.0 & GLOBAL == 0 && key.answers(Tag::new(tag));
+                        let local = |key: Key| key.0 & GLOBAL == 0 && key.is_valid_under(Tag::new(tag));
                         prop_assert_eq!(array.remove_all(Pattern::tag(Tag::new(tag))), naive.remove_where(local));
                     }
                     Step::DropLocals => {

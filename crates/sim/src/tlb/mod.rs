@@ -1,11 +1,10 @@
-//! One CPU's TLBs and walk caches.
+//! The TLBs and walk caches of one CPU.
 //!
-//! First-level arrays for data and for instructions, a second level that serves both or each, walk
-//! caches by the level of the entry they remember. Which array holds which page size is the
-//! profile's to say ([`Route`]); a size that no array of a level takes is not cached at that level.
+//! There are first-level arrays for data and for instructions, a second level for both or for each,
+//! and a walk cache for each level of table entry. The profile says which array holds which page
+//! size ([`Route`]); a size that no array of a TLB level holds is not cached at that level.
 //!
-//! What is here may be stale, and nothing in this module minds: an entry leaves when it is evicted
-//! or when somebody removes it (INV-SIM-STALE).
+//! An entry may be stale. It stays until it is evicted or invalidated (INV-SIM-STALE).
 
 mod array;
 
@@ -14,12 +13,12 @@ pub(crate) use array::{Key, Pattern};
 use crate::core::Root;
 use crate::profile::{Geometry, TlbKind};
 use crate::reach_counts::{PointsTo, ReachCounts};
-use crate::walk::{Walk, WalkedLeaf};
+use crate::walk::{WalkPosition, WalkedLeaf};
 use array::Array;
 use pagewright_types::{Access, Level, PageRange, Pfn, Rights, Tag, VirtAddr};
 use std::rc::Rc;
 
-/// Which first-level TLB an access goes through.
+/// The side of the TLBs that an access uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Side {
     Data = 0,
@@ -36,43 +35,45 @@ impl Side {
     }
 }
 
-/// First or second level of TLB.
+/// The level of a TLB.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Depth {
     First = 0,
     Second = 1,
 }
 
-/// A root table as cached translations name it: 28 bits beside a frame and its rights.
+/// The number of a root table in the machine's list of roots.
 ///
-/// The machine keeps the list.
+/// It has 28 bits, so that a cached translation fits in one word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub(crate) struct RootId(u32);
 
 impl RootId {
     const BITS: u32 = 28;
 
-    /// The root at place `index` of the machine's list.
+    /// The number of the root at `index` of the list.
     ///
     /// # Panics
-    /// Past 2^28 roots.
+    /// When `index` is 2^28 or more.
     pub(crate) fn new(index: usize) -> Self {
         assert!(index < 1 << Self::BITS, "{index} different roots");
         Self(index as u32)
     }
 
-    /// Its place in the list.
+    /// The index in the list.
     pub(crate) fn index(self) -> usize {
         self.0 as usize
     }
 }
 
-/// A cached translation: frame in the low half, then rights (3 bits), whether it is known to be
-/// dirty, and the root of the walk that found it.
+/// A cached translation, in one word.
+///
+/// The low half is the frame. Then come 3 bits of rights, whether the page is cached as dirty, and
+/// the root of the walk that found it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
-pub(crate) struct Entry(u64);
+pub(crate) struct TlbEntry(u64);
 
-impl Entry {
+impl TlbEntry {
     const RIGHTS_SHIFT: u32 = 32;
     const DIRTY: u64 = 1 << 35;
     const ROOT_SHIFT: u32 = 36;
@@ -103,47 +104,49 @@ impl Entry {
     }
 }
 
-impl PointsTo for Entry {
+impl PointsTo for TlbEntry {
     #[inline]
     fn points_to(self, level: Level) -> (Pfn, Level) {
         (self.pfn(), level)
     }
 }
 
-/// A translation that was found, and under which key.
+/// A cached translation with its key.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Hit {
+pub(crate) struct TlbHit {
     pub(crate) key: Key,
-    pub(crate) entry: Entry,
+    pub(crate) entry: TlbEntry,
 }
 
-/// A remembered table entry: the table it points to, what it and those above allow, and the root of
-/// the walk that read it.
+/// A walk-cache entry: the table that a table entry points to.
+///
+/// It also has the rights that the entry and those above allow, and the root of the walk that read
+/// it.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Upper {
+pub(crate) struct WalkCacheEntry {
     pub(crate) table: Pfn,
     allows: Rights,
     pub(crate) root: RootId,
 }
 
-impl PointsTo for Upper {
+impl PointsTo for WalkCacheEntry {
     #[inline]
     fn points_to(self, _level: Level) -> (Pfn, Level) {
         (self.table, Level::PTE)
     }
 }
 
-/// Which array holds translations of each level; [`NOWHERE`] where none does.
+/// The array that holds translations of each level; [`NOWHERE`] if none does.
 type Route = [u8; Level::COUNT - 1];
 const NOWHERE: u8 = u8::MAX;
 
-/// All that one CPU remembers of page tables.
+/// The TLBs and walk caches of one CPU.
 pub(crate) struct Tlbs {
-    arrays: Vec<Array<Entry>>,
+    arrays: Vec<Array<TlbEntry>>,
     /// By depth and side.
     routes: [[Route; 2]; 2],
-    /// By level of the entry remembered; none at PTE.
-    uppers: [Option<Array<Upper>>; Level::COUNT],
+    /// By the level of the cached table entry; there is none for PTE.
+    walk_caches: [Option<Array<WalkCacheEntry>>; Level::COUNT],
 }
 
 impl Tlbs {
@@ -165,18 +168,18 @@ impl Tlbs {
             }
             arrays.push(Array::new(tlb.sets(), tlb.ways));
         }
-        let mut uppers = [const { None }; Level::COUNT];
+        let mut walk_caches = [const { None }; Level::COUNT];
         for cache in &geometry.walk_caches {
-            uppers[cache.level.index()] = Some(Array::new(cache.sets(), cache.ways));
+            walk_caches[cache.level.index()] = Some(Array::new(cache.sets(), cache.ways));
         }
-        Self { arrays, routes, uppers }
+        Self { arrays, routes, walk_caches }
     }
 
-    /// Looks up `va` under `tag` in one depth, small pages first.
+    /// Looks `va` up under `tag` at one depth, small pages first.
     ///
-    /// Inlined even so: most accesses are little else.
+    /// It is inlined because it is most of the cost of an access.
     #[inline(always)]
-    pub(crate) fn find(&mut self, depth: Depth, side: Side, tag: Tag, va: VirtAddr) -> Option<Hit> {
+    pub(crate) fn find(&mut self, depth: Depth, side: Side, tag: Tag, va: VirtAddr) -> Option<TlbHit> {
         let route = &self.routes[depth as usize][side as usize];
         for (level, at) in route.iter().enumerate() {
             let level = Level::new(level as u8);
@@ -186,67 +189,68 @@ impl Tlbs {
             }
             let key = Key::new(tag, level, va);
             if let Some(entry) = array.find(key) {
-                return Some(Hit { key, entry: *entry });
+                return Some(TlbHit { key, entry: *entry });
             }
             if array.holds_globals() {
                 let key = Key::global(level, va);
                 if let Some(entry) = array.find(key) {
-                    return Some(Hit { key, entry: *entry });
+                    return Some(TlbHit { key, entry: *entry });
                 }
             }
         }
         None
     }
 
-    /// Copies a translation into one depth, if it keeps that size.
+    /// Fills one depth with a translation, if an array there holds its size.
     #[inline]
-    pub(crate) fn fill(&mut self, depth: Depth, side: Side, hit: Hit) {
+    pub(crate) fn fill(&mut self, depth: Depth, side: Side, hit: TlbHit) {
         let at = self.routes[depth as usize][side as usize][hit.key.level().index()];
         if let Some(array) = self.arrays.get_mut(usize::from(at)) {
             array.insert(hit.key, hit.entry);
         }
     }
 
-    /// Remembers in both depths what a walk for `va` under `tag` found.
-    pub(crate) fn remember(&mut self, side: Side, root: Root, va: VirtAddr, found: WalkedLeaf) -> Hit {
+    /// Fills both depths with the translation that a walk for `va` found.
+    pub(crate) fn fill_from_walk(&mut self, side: Side, root: Root, va: VirtAddr, found: WalkedLeaf) -> TlbHit {
         let key = if found.global { Key::global(found.level, va) } else { Key::new(root.tag, found.level, va) };
-        let hit = Hit { key, entry: Entry::new(root.id, found) };
+        let hit = TlbHit { key, entry: TlbEntry::new(root.id, found) };
         self.fill(Depth::Second, side, hit);
         self.fill(Depth::First, side, hit);
         hit
     }
 
-    /// The lowest table from which a walk for `va` under `tag` may start, if any is remembered.
-    pub(crate) fn start(&mut self, tag: Tag, va: VirtAddr) -> Option<Walk> {
-        for (level, cache) in self.uppers.iter_mut().enumerate() {
+    /// The lowest cached position from which a walk for `va` under `tag` may start.
+    pub(crate) fn walk_start(&mut self, tag: Tag, va: VirtAddr) -> Option<WalkPosition> {
+        for (level, cache) in self.walk_caches.iter_mut().enumerate() {
             let entry_level = Level::new(level as u8);
             let (Some(cache), Some(level)) = (cache, entry_level.down()) else { continue };
             if let Some(upper) = cache.find(Key::new(tag, entry_level, va)) {
-                return Some(Walk { level, table: upper.table, allows: upper.allows });
+                return Some(WalkPosition { level, table: upper.table, allows: upper.allows });
             }
         }
         None
     }
 
-    /// Remembers that the entry of `level` over `va` leads to `next`.
-    pub(crate) fn remember_upper(&mut self, root: Root, va: VirtAddr, level: Level, next: Walk) {
-        if let Some(cache) = &mut self.uppers[level.index()] {
-            let upper = Upper { table: next.table, allows: next.allows, root: root.id };
+    /// Fills the walk cache of `level`: its entry for `va` points to `next`.
+    pub(crate) fn fill_walk_cache(&mut self, root: Root, va: VirtAddr, level: Level, next: WalkPosition) {
+        if let Some(cache) = &mut self.walk_caches[level.index()] {
+            let upper = WalkCacheEntry { table: next.table, allows: next.allows, root: root.id };
             cache.insert(Key::new(root.tag, level, va), upper);
         }
     }
 
-    /// Counts in `reached` where everything held leads, from now on; stops counting with `None`.
+    /// Starts counting all cached entries in `reached`, or stops with `None`.
     pub(crate) fn count_in(&mut self, reached: Option<&Rc<ReachCounts>>) {
         self.arrays.iter_mut().for_each(|array| array.count_in(reached.cloned()));
-        self.uppers.iter_mut().flatten().for_each(|cache| cache.count_in(reached.cloned()));
+        self.walk_caches.iter_mut().flatten().for_each(|cache| cache.count_in(reached.cloned()));
     }
 
-    /// Tells all translations held, or those of `range` and perhaps more; one kept at both depths
-    /// comes twice.
-    pub(crate) fn translations(&self, range: Option<PageRange>, mut tell: impl FnMut(Hit)) {
+    /// Calls `tell` for all cached translations, or for those of `range` and perhaps more.
+    ///
+    /// A translation that both depths cache is told twice.
+    pub(crate) fn translations(&self, range: Option<PageRange>, mut tell: impl FnMut(TlbHit)) {
         for array in &self.arrays {
-            let mut tell = |key, entry| tell(Hit { key, entry });
+            let mut tell = |key, entry| tell(TlbHit { key, entry });
             match range {
                 Some(range) => array.entries_near(range, tell),
                 None => array.entries().for_each(|(key, entry)| tell(key, entry)),
@@ -254,9 +258,9 @@ impl Tlbs {
         }
     }
 
-    /// The same of all that the walk caches hold.
-    pub(crate) fn uppers(&self, range: Option<PageRange>, mut tell: impl FnMut(Key, Upper)) {
-        for cache in self.uppers.iter().flatten() {
+    /// Calls `tell` for all walk-cache entries, or for those of `range` and perhaps more.
+    pub(crate) fn walk_caches(&self, range: Option<PageRange>, mut tell: impl FnMut(Key, WalkCacheEntry)) {
+        for cache in self.walk_caches.iter().flatten() {
             match range {
                 Some(range) => cache.entries_near(range, &mut tell),
                 None => cache.entries().for_each(|(key, upper)| tell(key, upper)),
@@ -264,13 +268,13 @@ impl Tlbs {
         }
     }
 
-    /// Number of entries held, those of walk caches included.
+    /// The number of cached entries, walk caches included.
     pub(crate) fn len(&self) -> usize {
         let translations: usize = self.arrays.iter().map(Array::len).sum();
-        translations + self.uppers.iter().flatten().map(Array::len).sum::<usize>()
+        translations + self.walk_caches.iter().flatten().map(Array::len).sum::<usize>()
     }
 
-    /// Drops the entry at place `nth` among those held.
+    /// Evicts the entry at index `nth` among those cached.
     pub(crate) fn evict(&mut self, mut nth: usize) {
         for array in &mut self.arrays {
             if nth < array.len() {
@@ -278,7 +282,7 @@ impl Tlbs {
             }
             nth -= array.len();
         }
-        for cache in self.uppers.iter_mut().flatten() {
+        for cache in self.walk_caches.iter_mut().flatten() {
             if nth < cache.len() {
                 return cache.evict(nth);
             }
@@ -286,9 +290,9 @@ impl Tlbs {
         }
     }
 
-    /// Drops the translations of `va` under `tag` and the global ones, of one level or of all.
+    /// Drops the translations of `va` under `tag`, and global ones if `globals` is set.
     ///
-    /// Returns how many entries there were.
+    /// `only` restricts that to one level. Returns the number of entries dropped.
     pub(crate) fn drop_page(&mut self, tag: Tag, va: VirtAddr, only: Option<Level>, globals: bool) -> u64 {
         let mut lost = 0;
         for level in (0..Level::PGD.raw()).map(Level::new) {
@@ -305,39 +309,35 @@ impl Tlbs {
         lost
     }
 
-    /// Drops the translations for which `unwanted` holds.
-    ///
-    /// Returns how many entries there were.
+    /// Drops the translations for which `unwanted` holds, and returns their number.
     pub(crate) fn drop_where(&mut self, unwanted: impl Fn(Key) -> bool + Copy) -> u64 {
         self.arrays.iter_mut().map(|array| array.remove_where(unwanted)).sum()
     }
 
-    /// Drops the translations that match.
-    ///
-    /// Returns how many entries there were.
+    /// Drops the translations that match `pattern`, and returns their number.
     pub(crate) fn drop_all(&mut self, pattern: Pattern) -> u64 {
         self.arrays.iter_mut().map(|array| array.remove_all(pattern)).sum()
     }
 
-    /// Drops what the walk caches remember of the way to `va` under `tag`.
-    pub(crate) fn drop_uppers_of(&mut self, tag: Tag, va: VirtAddr) {
-        for (level, cache) in self.uppers.iter_mut().enumerate() {
+    /// Drops the walk-cache entries on the path to `va` under `tag`.
+    pub(crate) fn drop_walk_caches_of(&mut self, tag: Tag, va: VirtAddr) {
+        for (level, cache) in self.walk_caches.iter_mut().enumerate() {
             if let Some(cache) = cache {
                 cache.remove(Key::new(tag, Level::new(level as u8), va));
             }
         }
     }
 
-    /// Drops what the walk caches remember and matches.
-    pub(crate) fn drop_uppers(&mut self, pattern: Pattern) {
-        for cache in self.uppers.iter_mut().flatten() {
+    /// Drops the walk-cache entries that match `pattern`.
+    pub(crate) fn drop_walk_caches(&mut self, pattern: Pattern) {
+        for cache in self.walk_caches.iter_mut().flatten() {
             cache.remove_all(pattern);
         }
     }
 
-    /// Drops what the walk caches remember and for which `unwanted` holds.
-    pub(crate) fn drop_uppers_where(&mut self, unwanted: impl Fn(Key) -> bool + Copy) {
-        for cache in self.uppers.iter_mut().flatten() {
+    /// Drops the walk-cache entries for which `unwanted` holds.
+    pub(crate) fn drop_walk_caches_where(&mut self, unwanted: impl Fn(Key) -> bool + Copy) {
+        for cache in self.walk_caches.iter_mut().flatten() {
             cache.remove_where(unwanted);
         }
     }

@@ -1,13 +1,13 @@
 //! Walking the page tables, one level at a time.
 //!
-//! A [`Walk`] stands before one table entry; [`Walk::step`] reads that one word from memory and
-//! says what comes of it. Between two steps anything may happen – the entries above may change, as
-//! they may under a walker of silicon – so whoever drives a walk decides what a schedule can
-//! interleave. In fast mode [`crate::access`] takes all steps at once.
+//! A [`WalkPosition`] is before one table entry. [`WalkPosition::step`] reads that word from memory
+//! and returns the result. Anything may happen between two steps: the entries above may change, as
+//! they may during a walk in hardware. The caller drives the walk, and so decides what can be
+//! interleaved with it. In fast mode [`crate::access`] takes all steps at once.
 //!
-//! Accessed and dirty bits are set in memory by compare-and-exchange against the word that was
-//! read, so that a walk never brings back an entry that was cleared meanwhile (INV-SIM-UPDATE; SDM
-//! vol. 3A §4.8, Arm ARM D8.5.4).
+//! A walk sets accessed and dirty bits in memory by compare-and-exchange against the word that it
+//! read, so it never restores an entry that was cleared meanwhile (INV-SIM-UPDATE; SDM vol. 3A
+//! §4.8, Arm ARM D8.5.4).
 
 mod word;
 
@@ -17,17 +17,17 @@ use pagewright_types::{Access, IsaKind, Level, Pfn, PhysAddr, Rights, VirtAddr};
 use std::sync::atomic::Ordering;
 use word::Word;
 
-/// Memory as a walker sees it.
-pub(crate) trait View {
+/// Memory as walkers see it.
+pub(crate) trait WalkerMemory {
     /// The word at `at`.
     fn load_entry(&self, at: PhysAddr) -> u64;
 
-    /// Makes the word `new` if it still is `current`; says whether it was.
+    /// Replaces the word by `new` if it still is `current`; returns whether it did.
     fn replace_entry(&self, at: PhysAddr, current: u64, new: u64) -> bool;
 }
 
-/// Memory without stores on their way to it.
-impl View for Ram {
+/// Memory without buffered stores.
+impl WalkerMemory for Ram {
     #[inline]
     fn load_entry(&self, at: PhysAddr) -> u64 {
         self.word(at).load(Ordering::Acquire)
@@ -39,59 +39,60 @@ impl View for Ram {
     }
 }
 
-/// A walk under way, before the entry of a table of `level`.
+/// The position of a walk: before an entry of a table of `level`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Walk {
+pub(crate) struct WalkPosition {
     pub(crate) level: Level,
     pub(crate) table: Pfn,
-    /// What the entries above allow.
+    /// The rights that the entries above allow.
     pub(crate) allows: Rights,
 }
 
-/// What one step found.
+/// The result of one step of a walk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum WalkStep {
-    /// A table: the walk goes on there, and may start there next time.
+    /// The entry points to a table, where the walk goes on.
     ///
-    /// `updated` says that the entry's accessed bit had to be set.
-    Down { next: Walk, updated: bool },
-    /// A leaf that allows the access; accessed and dirty are set as the access needs.
+    /// `updated` says whether the step set the accessed bit of the entry.
+    Down { next: WalkPosition, updated: bool },
+    /// The entry is a leaf that allows the access.
+    ///
+    /// `updated` says whether the step set its accessed or dirty bit.
     Arrived { found: WalkedLeaf, updated: bool },
-    /// The entry changed between reading it and setting a bit in it; the same step must be taken
-    /// again.
+    /// The entry changed between the read and the update; the step must be repeated.
     Again,
-    /// The access is refused.
+    /// The entry refuses the access.
     Refused { present: bool },
 }
 
-/// A translation as a walk found it.
+/// The translation that a walk found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct WalkedLeaf {
-    /// First frame of the leaf.
+    /// The first frame of the leaf.
     pub(crate) pfn: Pfn,
     pub(crate) level: Level,
-    /// What the leaf and the entries above allow together.
+    /// The rights that the leaf and the entries above allow together.
     pub(crate) rights: Rights,
     pub(crate) global: bool,
-    /// Stores may go ahead without a walk.
+    /// Whether a store needs no walk to set the dirty bit.
     pub(crate) dirty: bool,
 }
 
-impl Walk {
-    /// A walk from the root.
+impl WalkPosition {
+    /// The position at the start of a walk from the root.
     pub(crate) fn from_root(root: Pfn) -> Self {
         Self { level: Level::PGD, table: root, allows: Rights::all() }
     }
 
-    /// The entry that this walk reads next.
+    /// The entry that the walk reads next.
     #[inline]
     pub(crate) fn slot(self, va: VirtAddr) -> PteSlot {
         PteSlot { table: self.table, index: self.level.index_of(va) as u16 }
     }
 
-    /// Reads the one entry that this walk stands before.
+    /// Reads the entry at this position.
     #[inline]
-    pub(crate) fn step(self, isa: IsaKind, memory: &impl View, va: VirtAddr, access: Access) -> WalkStep {
+    pub(crate) fn step(self, isa: IsaKind, memory: &impl WalkerMemory, va: VirtAddr, access: Access) -> WalkStep {
         let at = self.slot(va).addr();
         let raw = memory.load_entry(at);
         match word::decode(isa, self.level, raw) {
@@ -124,14 +125,15 @@ impl Walk {
     }
 }
 
-/// The entry is no longer what the walker read.
+/// The entry changed since the walk read it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Changed;
 
-/// Makes the word at `at`, which was read as `raw`, say `used`; returns whether it had to be
-/// stored.
+/// Changes the word at `at` from `raw`, as it was read, to `used`.
+///
+/// It returns whether the word had to be stored.
 #[inline]
-fn update(memory: &impl View, at: PhysAddr, raw: u64, used: u64) -> Result<bool, Changed> {
+fn update(memory: &impl WalkerMemory, at: PhysAddr, raw: u64, used: u64) -> Result<bool, Changed> {
     if raw == used {
         return Ok(false);
     }

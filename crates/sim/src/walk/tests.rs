@@ -1,4 +1,4 @@
-//! The walker against words made by `arch`'s codecs: two readings of the manuals must agree.
+//! The walker decodes the words of `arch`'s codecs as they were meant.
 
 use super::*;
 use pagewright_arch::{Aarch64, Isa, Leaf, LeafFlags, Pte, TableEntry, X86_64};
@@ -8,7 +8,7 @@ use proptest::prelude::*;
 fn one_step<I: Isa>(level: Level, word: Pte, access: Access) -> (WalkStep, Pte) {
     let ram = Ram::try_new(PAGE_SIZE).expect("one page");
     ram.word(PteSlot { table: Pfn::new(0), index: 0 }.addr()).store(word.raw(), Ordering::Relaxed);
-    let walk = Walk { level, table: Pfn::new(0), allows: Rights::all() };
+    let walk = WalkPosition { level, table: Pfn::new(0), allows: Rights::all() };
     let step = walk.step(I::KIND, &ram, VirtAddr::ZERO, access);
     let after = ram.word(PteSlot { table: Pfn::new(0), index: 0 }.addr()).load(Ordering::Relaxed);
     (step, Pte::from_raw(after))
@@ -38,8 +38,7 @@ fn agrees<I: Isa>(level: Level, leaf: Leaf, access: Access) {
     assert_eq!((found.pfn, found.level, found.rights), (leaf.pfn, level, leaf.rights));
     assert_eq!(found.global, leaf.flags.contains(LeafFlags::GLOBAL));
     assert_eq!(updated, after != word);
-    // A leaf may be dirty and not writable on arm64, where that is a bit of software's; then no
-    // store asks.
+    // On arm64 a leaf that is not writable may be dirty by a software bit; no store reads it.
     if leaf.rights.contains(Rights::WRITE) {
         assert_eq!(found.dirty, store || leaf.flags.contains(LeafFlags::DIRTY));
     }
@@ -47,7 +46,7 @@ fn agrees<I: Isa>(level: Level, leaf: Leaf, access: Access) {
 
 proptest! {
     #[test]
-    fn leaves_mean_what_the_codecs_meant((level, leaf) in leaves()) {
+    fn the_walker_agrees_with_the_codecs_on_leaves((level, leaf) in leaves()) {
         for access in [Access::Read, Access::Write, Access::Exec] {
             agrees::<X86_64>(level, leaf, access);
             agrees::<Aarch64>(level, leaf, access);
@@ -55,16 +54,16 @@ proptest! {
     }
 }
 
-/// INV-SIM-UPDATE
+/// INV-SIM-UPDATE.
 #[test]
-fn an_entry_that_changed_since_it_was_read_is_left_alone() {
+fn an_update_does_not_overwrite_an_entry_that_changed() {
     let ram = Ram::try_new(PAGE_SIZE).expect("one page");
     let (at, cell) = (PhysAddr::ZERO, ram.word(PhysAddr::ZERO));
-    assert_eq!(update(&ram, at, 0x25, 0x65), Err(Changed), "read as 0x25 and cleared since");
+    assert_eq!(update(&ram, at, 0x25, 0x65), Err(Changed), "the entry was cleared after it was read as 0x25");
     assert_eq!(cell.load(Ordering::Relaxed), 0);
     cell.store(0x25, Ordering::Relaxed);
     assert_eq!(update(&ram, at, 0x25, 0x65), Ok(true));
-    assert_eq!(update(&ram, at, 0x65, 0x65), Ok(false), "nothing to set");
+    assert_eq!(update(&ram, at, 0x65, 0x65), Ok(false), "no bit to set");
     assert_eq!(cell.load(Ordering::Relaxed), 0x65);
 }
 
@@ -84,11 +83,11 @@ fn protected_path<I: Isa>() {
     let (step, _) = one_step::<I>(Level::PMD, I::table(table), Access::Write);
     let WalkStep::Down { next, .. } = step else { panic!("{step:?}") };
     assert_eq!((next.level, next.table), (Level::PTE, Pfn::new(5)));
-    assert_eq!(next.allows, Rights::READ | Rights::EXEC, "write protection above holds below");
+    assert_eq!(next.allows, Rights::READ | Rights::EXEC, "write protection of a table applies to all leaves below");
 }
 
 #[test]
-fn write_protection_above_takes_write_from_all_leaves_below() {
+fn write_protection_of_a_table_applies_to_all_leaves_below() {
     protected_path::<X86_64>();
     protected_path::<Aarch64>();
 }
@@ -96,7 +95,7 @@ fn write_protection_above_takes_write_from_all_leaves_below() {
 #[test]
 fn soft_and_malformed_words_are_refused() {
     assert_eq!(one_step::<X86_64>(Level::PTE, Pte::EMPTY, Access::Read).0, WalkStep::Refused { present: false });
-    // A large leaf at PGD level breaks a reserved bit on x86-64 and is no valid descriptor on
+    // A large leaf at PGD level has a reserved bit set on x86-64, and is an invalid descriptor on
     // arm64.
     let large = Pte::from_raw(1 | 1 << 7);
     assert_eq!(one_step::<X86_64>(Level::PGD, large, Access::Read).0, WalkStep::Refused { present: true });
@@ -106,7 +105,7 @@ fn soft_and_malformed_words_are_refused() {
         one_step::<Aarch64>(Level::PTE, Pte::from_raw(1 | 1 << 6), Access::Read).0,
         WalkStep::Refused { present: false }
     );
-    // A 2 MiB leaf whose frame is no multiple of 512.
+    // A 2 MiB leaf whose frame is not a multiple of 512.
     let odd = Pte::from_raw(1 | 1 << 2 | 1 << 7 | 1 << 13);
     assert_eq!(one_step::<X86_64>(Level::PMD, odd, Access::Read).0, WalkStep::Refused { present: true });
 }

@@ -1,53 +1,54 @@
-//! What a raw table word means to the hardware, read from the architecture manuals and not through
-//! `arch`'s codecs: the walker must not inherit a codec's mistake.
+//! Decodes raw table words by the rules of the architecture manuals.
 //!
-//! All accesses of programs are made in user mode, so a right here is a right of user mode.
+//! It does not use `arch`'s codecs, so that the walker cannot inherit their bugs. Programs access
+//! memory in user mode only, so a right here is a right of user mode.
 
 use pagewright_types::{IsaKind, Level, Pfn, Rights};
 
-/// A word as the walker sees it.
+/// A decoded table word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Word {
-    /// The walk ends: nothing is here.
+    /// The entry is not present.
     Absent,
-    /// The walk ends: the word breaks a rule of the architecture (a reserved bit).
+    /// The word breaks a rule of the architecture, such as a reserved bit.
     Malformed,
-    /// The walk goes on in a table of the level below.
+    /// The entry points to a table of the level below.
     Table(Next),
-    /// The walk has arrived.
+    /// The entry is a leaf.
     Leaf(Leaf),
 }
 
-/// Where a walk goes on, and what the way there still allows.
+/// The table that an entry points to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Next {
     /// The table.
     pub(crate) table: Pfn,
-    /// What no leaf below can exceed.
+    /// The most rights that a leaf below can have.
     pub(crate) allows: Rights,
-    /// The word as it must be once the walker went through it.
+    /// The word after a walk has used it.
     pub(crate) used: u64,
 }
 
-/// A translation.
+/// A leaf entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Leaf {
-    /// First frame.
+    /// The first frame.
     pub(crate) pfn: Pfn,
-    /// What this word alone allows.
+    /// The rights that this word alone allows.
     pub(crate) allows: Rights,
-    /// Answers under every tag.
+    /// Whether the translation is valid under every tag.
     pub(crate) global: bool,
-    /// A store may go ahead without telling the word first.
+    /// Whether the dirty bit is set, so that a store need not set it.
     pub(crate) dirty: bool,
-    /// The word once it was used, for a load and for a store.
+    /// The word after a load has used it.
     pub(crate) used: u64,
+    /// The word after a store has used it.
     pub(crate) used_by_store: u64,
 }
 
 const FRAME_BITS: u64 = 0x0000_ffff_ffff_f000;
 
-/// Reads `raw`, an entry of a table of `level`.
+/// Decodes `raw`, an entry of a table of `level`.
 #[inline]
 pub(crate) fn decode(isa: IsaKind, level: Level, raw: u64) -> Word {
     match isa {
@@ -56,17 +57,18 @@ pub(crate) fn decode(isa: IsaKind, level: Level, raw: u64) -> Word {
     }
 }
 
-/// Frames are 32-bit numbers in this machine; more address bits than the machine has are reserved
-/// bits that are set.
+/// The frame in `raw`, or `None` if it is misaligned for `level` or has reserved address bits.
+///
+/// Frames are 32-bit numbers in this machine; all higher address bits are reserved.
 fn frame(raw: u64, frame_bits: u64, level: Level) -> Option<Pfn> {
     let number = (raw & frame_bits) >> 12;
     let aligned = number & (level.pages() - 1) == 0;
     (number <= u64::from(u32::MAX) && aligned).then(|| Pfn::new(number as u32))
 }
 
-/// Intel SDM vol.
+/// Decodes an x86-64 entry.
 ///
-/// 3A, tables 4-15 to 4-20; §4.6 for rights, §4.8 for accessed and dirty.
+/// Intel SDM vol. 3A, tables 4-15 to 4-20; §4.6 for rights, §4.8 for accessed and dirty.
 #[inline]
 fn x86_64(level: Level, raw: u64) -> Word {
     const P: u64 = 1;
@@ -76,7 +78,7 @@ fn x86_64(level: Level, raw: u64) -> Word {
     const D: u64 = 1 << 6;
     const PS: u64 = 1 << 7;
     const G: u64 = 1 << 8;
-    /// Selects a memory type in a large leaf (bit 12), so it is no part of the frame.
+    /// Selects a memory type in a large leaf (bit 12), and is not part of the frame.
     const PAT_LARGE: u64 = 1 << 12;
     const XD: u64 = 1 << 63;
     const ADDRESS: u64 = 0x000f_ffff_ffff_f000;
@@ -111,8 +113,10 @@ fn x86_64(level: Level, raw: u64) -> Word {
     }
 }
 
+/// Decodes an arm64 entry, with FEAT_HAFDBS on and `TCR_EL1.HPD0` 0.
+///
 /// Arm ARM (DDI 0487) D8.3.1 for the descriptor formats, D8.4 for rights, D8.4.5 for hierarchical
-/// ones, D8.5 for the access flag and the dirty state. FEAT_HAFDBS is on, `TCR_EL1.HPD0` is 0.
+/// rights, D8.5 for the access flag and the dirty state.
 #[inline]
 fn aarch64(level: Level, raw: u64) -> Word {
     const VALID: u64 = 1;

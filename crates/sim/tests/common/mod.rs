@@ -1,5 +1,6 @@
-//! A page-table writer of a few lines, so that tests need no memory manager: frames are handed out
-//! in order and never come back.
+//! A small page-table writer, so that tests need no memory manager.
+//!
+//! Frames are allocated in order and never freed.
 
 use pagewright_arch::{Effects, Entry, Isa, Leaf, LeafFlags, Pte, PteSlot, TableEntry};
 use pagewright_sim::{MachineConfig, Sim};
@@ -7,7 +8,7 @@ use pagewright_types::{CpuId, Level, Pfn, Rights, Tag, VirtAddr};
 use std::cell::Cell;
 
 /// Runs a test on both instruction sets.
-#[allow(unused_macros, reason = "each test program uses its part")]
+#[allow(unused_macros, reason = "each test binary uses a part of it")]
 macro_rules! both {
     ($($name:ident),* $(,)?) => {$(
         mod $name {
@@ -23,10 +24,10 @@ macro_rules! both {
         }
     )*};
 }
-#[allow(unused_imports, reason = "each test program uses its part")]
+#[allow(unused_imports, reason = "each test binary uses a part of it")]
 pub(crate) use both;
 
-/// A machine and a bump allocator of frames.
+/// A machine with a bump allocator of frames.
 pub(crate) struct Bench<I: Isa> {
     pub(crate) sim: Sim<I>,
     next: Cell<u32>,
@@ -34,21 +35,21 @@ pub(crate) struct Bench<I: Isa> {
 
 pub(crate) const CPU0: CpuId = CpuId::new(0);
 
-#[allow(dead_code, reason = "each test program uses its part")]
+#[allow(dead_code, reason = "each test binary uses a part of it")]
 impl<I: Isa> Bench<I> {
-    /// The default machine of `I`, changed by `change`.
+    /// Makes the default machine of `I`, with its configuration changed by `change`.
     pub(crate) fn with(change: impl FnOnce(&mut MachineConfig)) -> Self {
         let mut config = MachineConfig::default_for(I::KIND).expect("the default profile");
         change(&mut config);
         Self { sim: Sim::new(config).expect("a possible machine"), next: Cell::new(1) }
     }
 
-    /// The default machine of `I`.
+    /// Makes the default machine of `I`.
     pub(crate) fn new() -> Self {
         Self::with(|_| {})
     }
 
-    /// A frame nobody has, aligned for a leaf of `level`.
+    /// Allocates a frame that is aligned for a leaf of `level`.
     pub(crate) fn frame(&self, level: Level) -> Pfn {
         let frames = level.pages() as u32;
         let pfn = self.next.get().next_multiple_of(frames);
@@ -56,7 +57,7 @@ impl<I: Isa> Bench<I> {
         Pfn::new(pfn)
     }
 
-    /// Where the entry of `level` over `va` stands, making the tables above it.
+    /// The slot of the entry of `level` for `va`; missing tables are allocated.
     pub(crate) fn slot(&self, root: Pfn, level: Level, va: VirtAddr) -> PteSlot {
         let mut slot = PteSlot { table: root, index: Level::PGD.index_of(va) as u16 };
         let mut at = Level::PGD;
@@ -83,19 +84,19 @@ impl<I: Isa> Bench<I> {
         pfn
     }
 
-    /// Stores an entry, without any flush.
+    /// Stores an entry without a flush.
     pub(crate) fn put(&self, root: Pfn, level: Level, va: VirtAddr, pte: Pte) {
         self.sim.store(self.slot(root, level, va), pte);
         self.sim.publish();
     }
 
-    /// Makes `cpu` translate by `root` under `tag`.
+    /// Loads `root` on `cpu` under `tag`.
     pub(crate) fn switch(&self, cpu: CpuId, root: Pfn, tag: u16) {
         self.sim.run_on(cpu, || self.sim.install_root(root, Tag::new(tag), true));
     }
 }
 
-/// The address of page `page` of a part of the address space that tests use.
+/// The address of page `page` in the user memory of the tests.
 pub(crate) fn page(page: u64) -> VirtAddr {
     VirtAddr::new((1 << 30) + (page << 12))
 }

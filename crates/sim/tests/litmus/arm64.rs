@@ -1,5 +1,7 @@
-//! arm64: DSB ISHST shows walkers what was stored, TLBI names what is to be forgotten, DSB ISH
-//! waits until it is.
+//! The arm64 shapes.
+//!
+//! DSB ISHST makes stores visible to walkers, a TLBI names the entries to invalidate, and DSB ISH
+//! waits until they are invalidated.
 
 use super::common::{CPU0, page};
 use super::stage::{CPU1, Fault, Line, New, Old, Outcomes, Seen, Stage, exactly, outcomes, outcomes_of_variant, set};
@@ -36,7 +38,7 @@ impl Stage<Aarch64> {
         self.flush(InvalidateScope::Broadcast, InvalidateTarget::AllTags);
     }
 
-    /// Nothing is mapped at page 0, and nobody remembers otherwise.
+    /// Unmaps page 0 and invalidates it on all CPUs.
     fn unmap_and_flush(&self) {
         self.unmap();
         self.dsb_ishst();
@@ -45,18 +47,18 @@ impl Stage<Aarch64> {
     }
 }
 
-/// CPU 1 has the translation; CPU 0 unmaps it as `how` says; then CPU 1 reads.
+/// CPU 1 has cached the translation; CPU 0 unmaps it by `how`; then CPU 1 reads.
 fn unmapped(how: Line<Aarch64>) -> Outcomes {
     let shape: [Line<Aarch64>; 2] = [
         |on| {
-            on.awaits(1);
+            on.wait_for(1);
             on.variant.get().expect("a variant")(on);
-            on.reaches(2);
+            on.signal(2);
         },
         |on| {
             on.look(CPU1, Access::Read);
-            on.reaches(1);
-            on.awaits(2);
+            on.signal(1);
+            on.wait_for(2);
             on.read(CPU1);
         },
     ];
@@ -75,7 +77,7 @@ fn unmap_publish_tlbi_dsb_leaves_nothing() {
 }
 
 #[test]
-fn the_whole_tag_does_as_well() {
+fn tlbi_of_the_tag_leaves_nothing() {
     let tag = unmapped(|on| {
         on.unmap();
         on.dsb_ishst();
@@ -86,7 +88,7 @@ fn the_whole_tag_does_as_well() {
 }
 
 #[test]
-fn without_publish_a_walk_brings_the_old_entry_back() {
+fn without_publish_a_walk_may_refill_the_old_entry() {
     let seen = unmapped(|on| {
         on.unmap();
         on.tlbi_vale1is();
@@ -117,7 +119,7 @@ fn an_exchange_never_loses_a_dirty_bit() {
 }
 
 #[test]
-fn without_dsb_nothing_is_promised() {
+fn without_dsb_the_invalidation_may_be_incomplete() {
     let seen = unmapped(|on| {
         on.unmap();
         on.dsb_ishst();
@@ -137,7 +139,7 @@ fn without_tlbi_the_translation_may_stay() {
 }
 
 #[test]
-fn a_local_tlbi_reaches_nobody_else() {
+fn a_local_tlbi_reaches_no_other_cpu() {
     let seen = unmapped(|on| {
         on.unmap();
         on.dsb_ishst();
@@ -147,7 +149,7 @@ fn a_local_tlbi_reaches_nobody_else() {
 }
 
 #[test]
-fn a_tlbi_before_the_store_is_for_nothing() {
+fn a_tlbi_before_the_store_may_leave_the_translation() {
     let seen = unmapped(|on| {
         on.tlbi_vale1is();
         on.dsb_ish();
@@ -161,22 +163,22 @@ fn a_tlbi_before_the_store_is_for_nothing() {
 fn a_dsb_on_another_cpu_completes_nothing() {
     let shape: [Line<Aarch64>; 3] = [
         |on| {
-            on.awaits(1);
+            on.wait_for(1);
             on.unmap();
             on.dsb_ishst();
             on.tlbi_vale1is();
-            on.reaches(2);
+            on.signal(2);
         },
         |on| {
             on.look(CPU1, Access::Read);
-            on.reaches(1);
-            on.awaits(3);
+            on.signal(1);
+            on.wait_for(3);
             on.read(CPU1);
         },
         |on| {
-            on.awaits(2);
+            on.wait_for(2);
             on.dsb_ish();
-            on.reaches(3);
+            on.signal(3);
         },
     ];
     exactly(&shape, &[&[Old], &[Fault]]);
@@ -198,16 +200,16 @@ fn break_before_make_shows_the_old_or_a_fault_then_only_the_new() {
     ];
     let seen = outcomes(&shape);
     for run in &seen {
-        // A walk that read the old entry may fill after another has faulted, but not past the DSB,
-        // and so not after the new one.
-        assert!(run.windows(2).all(|pair| pair[0] != New || pair[1] == New), "the new one went away: {run:?}");
+        // A walk that read the old entry may fill after another walk has faulted, but not after the
+        // DSB, and so not after an access has used the new entry.
+        assert!(run.windows(2).all(|pair| pair[0] != New || pair[1] == New), "old after new: {run:?}");
     }
     let broken = seen.iter().any(|run| run.contains(&Fault) && run.ends_with(&[New]));
     assert!(broken && seen.contains(&vec![Old, Old, Old]), "{seen:?}");
 }
 
 #[test]
-fn without_break_either_translation_may_answer_again_and_again() {
+fn without_break_either_translation_may_be_used_repeatedly() {
     let shape: [Line<Aarch64>; 2] = [
         |on| {
             on.map();
@@ -221,7 +223,7 @@ fn without_break_either_translation_may_answer_again_and_again() {
     ];
     let seen = outcomes(&shape);
     let back = |run: &Vec<Seen>| run.windows(2).any(|pair| pair == [New, Old]);
-    assert!(seen.iter().any(back), "the old one comes back after the new one: {seen:?}");
+    assert!(seen.iter().any(back), "the old translation is never used after the new one: {seen:?}");
     assert!(!seen.iter().flatten().any(|seen| *seen == Fault));
 }
 
@@ -239,7 +241,7 @@ fn break_before_make_ends_a_conflict() {
 }
 
 #[test]
-fn mapping_what_was_not_mapped_needs_no_tlbi() {
+fn mapping_an_empty_entry_needs_no_tlbi() {
     let shape: [Line<Aarch64>; 2] = [
         |on| {
             on.unmap_and_flush();
@@ -247,11 +249,11 @@ fn mapping_what_was_not_mapped_needs_no_tlbi() {
             on.look(CPU0, Access::Read);
             on.map();
             on.dsb_ishst();
-            on.reaches(1);
+            on.signal(1);
         },
         |on| {
             on.look(CPU1, Access::Read);
-            on.awaits(1);
+            on.wait_for(1);
             on.read(CPU1);
         },
     ];
@@ -264,10 +266,10 @@ fn a_new_entry_may_be_seen_late_without_publish() {
         |on| {
             on.unmap_and_flush();
             on.map();
-            on.reaches(1);
+            on.signal(1);
         },
         |on| {
-            on.awaits(1);
+            on.wait_for(1);
             on.read(CPU1);
         },
     ];
@@ -276,7 +278,7 @@ fn a_new_entry_may_be_seen_late_without_publish() {
 
 #[test]
 fn two_stores_without_publish_reach_walkers_in_any_order() {
-    // CPU 0 fills a table's entry and then hooks the table; the walker may see the hook first.
+    // CPU 0 stores the entry in a table and then links the table; a walker may see the link first.
     let shape: [Line<Aarch64>; 2] = [
         |on| {
             let table = on.sim.load(on.table_slot);
@@ -287,23 +289,23 @@ fn two_stores_without_publish_reach_walkers_in_any_order() {
             on.dsb_ish();
             on.map();
             on.sim.store(on.table_slot, table);
-            on.reaches(1);
+            on.signal(1);
         },
         |on| {
-            on.awaits(1);
-            // Whether the walker saw the hook shows in what it remembers of the way.
+            on.wait_for(1);
+            // If the walker saw the link, its walk cache has the table, and the next walk is short.
             let seen = on.look(CPU1, Access::Read);
             let before = on.walk_reads(CPU1);
             on.look(CPU1, Access::Read);
             let reads = on.walk_reads(CPU1) - before;
-            on.finds(if seen == Fault && reads == 1 { Fault } else { New });
+            on.record(if seen == Fault && reads == 1 { Fault } else { New });
         },
     ];
-    assert!(outcomes(&shape).contains(&vec![Fault]), "the table's hook is seen before its entry");
+    assert!(outcomes(&shape).contains(&vec![Fault]), "the link of the table is never seen before its entry");
 }
 
 #[test]
-fn a_leaf_only_tlbi_leaves_the_way_to_a_freed_table() {
+fn a_last_level_tlbi_may_leave_the_walk_cache_entry_of_a_freed_table() {
     let leaf_only = unmapped(|on| {
         on.sim.store(on.table_slot, Pte::EMPTY);
         on.dsb_ishst();
@@ -316,12 +318,12 @@ fn a_leaf_only_tlbi_leaves_the_way_to_a_freed_table() {
         on.tlbi_vae1is();
         on.dsb_ish();
     });
-    assert_eq!(leaf_only, set(&[&[Old], &[Fault]]), "walked on from the walk cache");
+    assert_eq!(leaf_only, set(&[&[Old], &[Fault]]), "a walk may start at the walk cache");
     assert_eq!(whole, set(&[&[Fault]]));
 }
 
 #[test]
-fn every_tag_does_as_well_and_another_tag_does_not() {
+fn tlbi_of_all_tags_leaves_nothing_and_of_another_tag_may_leave_it() {
     let every = unmapped(|on| {
         on.unmap();
         on.dsb_ishst();
@@ -354,7 +356,7 @@ fn a_cpu_may_miss_its_own_entry_until_it_publishes() {
 }
 
 #[test]
-fn two_entries_are_seen_in_order_if_published_in_between() {
+fn two_entries_are_seen_in_order_if_published_between() {
     let reads: Line<Aarch64> = |on| {
         on.read_next(CPU1);
         on.read(CPU1);
@@ -384,17 +386,17 @@ fn two_entries_are_seen_in_order_if_published_in_between() {
 }
 
 #[test]
-fn a_right_that_is_taken_stays_until_it_is_flushed() {
+fn a_removed_right_may_stay_until_it_is_flushed() {
     let writes: Line<Aarch64> = |on| {
         on.look(CPU1, Access::Write);
-        on.awaits(1);
+        on.wait_for(1);
         on.write(CPU1);
     };
     let kept: [Line<Aarch64>; 2] = [
         |on| {
             on.protect(Rights::READ);
             on.dsb_ishst();
-            on.reaches(1);
+            on.signal(1);
         },
         writes,
     ];
@@ -404,7 +406,7 @@ fn a_right_that_is_taken_stays_until_it_is_flushed() {
             on.dsb_ishst();
             on.tlbi_vale1is();
             on.dsb_ish();
-            on.reaches(1);
+            on.signal(1);
         },
         writes,
     ];
@@ -413,21 +415,21 @@ fn a_right_that_is_taken_stays_until_it_is_flushed() {
 }
 
 #[test]
-fn a_right_that_is_given_may_be_refused_until_it_is_flushed() {
+fn an_added_right_may_be_refused_until_it_is_flushed() {
     let shape: [Line<Aarch64>; 2] = [
         |on| {
-            on.awaits(1);
+            on.wait_for(1);
             on.protect(Rights::RW);
             on.dsb_ishst();
-            on.reaches(2);
+            on.signal(2);
         },
         |on| {
             on.protect(Rights::READ);
             on.dsb_ishst();
             on.tlbi_vale1();
             on.look(CPU1, Access::Read);
-            on.reaches(1);
-            on.awaits(2);
+            on.signal(1);
+            on.wait_for(2);
             on.write(CPU1);
             on.write(CPU1);
             on.tlbi_vale1();
@@ -435,6 +437,6 @@ fn a_right_that_is_given_may_be_refused_until_it_is_flushed() {
         },
     ];
     let seen = outcomes(&shape);
-    assert!(seen.iter().all(|run| run.ends_with(&[Old])), "refused after a flush of its own: {seen:?}");
+    assert!(seen.iter().all(|run| run.ends_with(&[Old])), "refused after a local flush: {seen:?}");
     assert!(seen.contains(&vec![Fault, Fault, Old]) && seen.contains(&vec![Old, Old, Old]), "{seen:?}");
 }

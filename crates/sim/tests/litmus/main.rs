@@ -1,12 +1,10 @@
-//! Litmus tests of the machine that explores: an outcome that the architecture allows is reached,
-//! one that it forbids is not.
+//! Litmus tests of explore mode.
 //!
-//! Each test is a shape: a few lines for each CPU, and what CPU 1 (or whoever reads) found. It runs
-//! under many seeds, random and PCT, and the set of outcomes seen must be exactly the set that the
-//! manual allows (INV-SIM-LITMUS). The table of shapes is `docs/litmus.md`.
+//! Each test is a shape: a few lines of code for each CPU, and the outcomes of the accesses at the
+//! end. It runs under many seeds, random and PCT. The outcomes must be exactly those that the
+//! architecture allows (INV-SIM-LITMUS). `docs/litmus.md` has the table of shapes.
 //!
-//! - `stage` – the machine, the instructions that shapes are written in, and the schedules under
-//!   which they run.
+//! - `stage` – the machine, the instructions that shapes are written in, and the schedules.
 //! - `arm64`, `x86_64` – the shapes.
 
 mod arm64;

@@ -1,5 +1,4 @@
-//! The machine that a shape runs on, the instructions that all shapes are written in, and the
-//! schedules under which they run.
+//! The machine that a shape runs on, its instructions, and its schedules.
 
 use super::common::{Bench, page};
 use pagewright_arch::{Effects, Invalidate, InvalidateScope, InvalidateTarget, Isa, Leaf, LeafFlags, Pte, PteSlot};
@@ -15,12 +14,12 @@ pub(crate) const SEEDS: u64 = 1000;
 /// The tag under which all CPUs run.
 pub(crate) const TAG: Tag = Tag::new(1);
 
-/// What an access found.
+/// The outcome of an access.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Seen {
-    /// The frame mapped at first.
+    /// It reached the frame mapped at first.
     Old,
-    /// The frame mapped later.
+    /// It reached the frame mapped later.
     New,
     Fault,
 }
@@ -29,11 +28,12 @@ pub(crate) use Seen::{Fault, New, Old};
 /// One CPU's part of a shape.
 pub(crate) type Line<I> = fn(&Stage<I>);
 
-/// What was found, run by run.
+/// The outcomes of all runs.
 pub(crate) type Outcomes = BTreeSet<Vec<Seen>>;
 
-/// One run's machine: page 0 mapped to `old` by `slot`, under one tag on all CPUs, and nothing at
-/// page 1.
+/// The machine of one run.
+///
+/// The entry in `slot` maps page 0 to `old`, under one tag on all CPUs. Page 1 is not mapped.
 pub(crate) struct Stage<I: Isa> {
     pub(crate) sim: Sim<I>,
     pub(crate) root: Pfn,
@@ -41,10 +41,10 @@ pub(crate) struct Stage<I: Isa> {
     pub(crate) table_slot: PteSlot,
     pub(crate) old: Pfn,
     pub(crate) new: Pfn,
-    /// How far the programs have come, as they tell each other; coherent at once.
+    /// The step that programs signal to each other; all CPUs see it at once.
     pub(crate) step: Cell<u32>,
     found: RefCell<Vec<Seen>>,
-    /// What a shape does that exists in several variants.
+    /// The part of a shape that differs between its variants.
     pub(crate) variant: Cell<Option<Line<I>>>,
 }
 
@@ -64,7 +64,7 @@ impl<I: Isa> Stage<I> {
         Rc::new(Self { sim: bench.sim, root, slot, table_slot, old, new, step, found, variant })
     }
 
-    /// Runs a shape; returns what was found, in order.
+    /// Runs a shape; returns the recorded outcomes, in order.
     pub(crate) fn run(
         self: &Rc<Self>,
         lines: &[Line<I>],
@@ -81,47 +81,47 @@ impl<I: Isa> Stage<I> {
         self.found.borrow().clone()
     }
 
-    /// Says that the programs have come as far as `step`.
-    pub(crate) fn reaches(&self, step: u32) {
+    /// Signals that `step` is reached.
+    pub(crate) fn signal(&self, step: u32) {
         self.step.set(step);
     }
 
-    /// Waits until somebody has said so.
-    pub(crate) fn awaits(&self, step: u32) {
+    /// Waits until `step` is signalled.
+    pub(crate) fn wait_for(&self, step: u32) {
         while self.step.get() < step {
             self.sim.relax();
         }
     }
 
-    /// Makes an access that is not among what was found.
+    /// Accesses page 0 without recording the outcome.
     pub(crate) fn look(&self, cpu: CpuId, access: Access) -> Seen {
         match self.sim.access(cpu, page(0), access, 1) {
             Ok(found) if found.pfn == self.old => Old,
             Ok(found) if found.pfn == self.new => New,
-            Ok(found) => panic!("a frame that nobody mapped: {}", found.pfn),
+            Ok(found) => panic!("an access reached frame {}, which is not mapped", found.pfn),
             Err(_) => Fault,
         }
     }
 
-    pub(crate) fn finds(&self, seen: Seen) {
+    pub(crate) fn record(&self, seen: Seen) {
         self.found.borrow_mut().push(seen);
     }
 
     pub(crate) fn read(&self, cpu: CpuId) {
-        self.finds(self.look(cpu, Access::Read));
+        self.record(self.look(cpu, Access::Read));
     }
 
     pub(crate) fn write(&self, cpu: CpuId) {
-        self.finds(self.look(cpu, Access::Write));
+        self.record(self.look(cpu, Access::Write));
     }
 
     /// Reads page 1.
     pub(crate) fn read_next(&self, cpu: CpuId) {
         let seen = self.sim.access(cpu, page(1), Access::Read, 1);
-        self.finds(if seen.is_ok() { New } else { Fault });
+        self.record(if seen.is_ok() { New } else { Fault });
     }
 
-    /// Entries that walks of a CPU have read.
+    /// The number of entries that walks of `cpu` have read.
     pub(crate) fn walk_reads(&self, cpu: CpuId) -> u64 {
         self.sim.count(cpu, MachineEvent::WalkReads)
     }
@@ -130,28 +130,28 @@ impl<I: Isa> Stage<I> {
         I::leaf(Level::PTE, Leaf { pfn, rights, flags: LeafFlags::USER })
     }
 
-    /// Page 0 becomes `new` by a plain store.
+    /// Maps page 0 to `new` by a plain store.
     pub(crate) fn map(&self) {
         self.sim.store(self.slot, Self::leaf(self.new, Rights::RW));
     }
 
-    /// The same with page 1.
+    /// Maps page 1 to `new` by a plain store.
     pub(crate) fn map_next(&self) {
         let next = PteSlot { index: self.slot.index + 1, ..self.slot };
         self.sim.store(next, Self::leaf(self.new, Rights::RW));
     }
 
-    /// Nothing is mapped at page 0, by a plain store.
+    /// Unmaps page 0 by a plain store.
     pub(crate) fn unmap(&self) {
         self.sim.store(self.slot, Pte::EMPTY);
     }
 
-    /// The same by a locked or atomic exchange.
+    /// Unmaps page 0 by a locked or atomic exchange.
     pub(crate) fn exchange(&self) {
         self.sim.swap(self.slot, Pte::EMPTY);
     }
 
-    /// Page 0 stays where it is, with other rights.
+    /// Changes the rights of page 0 by a plain store.
     pub(crate) fn protect(&self, rights: Rights) {
         self.sim.store(self.slot, Self::leaf(self.old, rights));
     }
@@ -165,7 +165,7 @@ impl<I: Isa> Stage<I> {
     }
 }
 
-/// Half of the seeds random, half PCT.
+/// The strategy of a seed: half of the seeds are random, half are PCT.
 fn strategy(seed: u64) -> ScheduleStrategy {
     let rates = Rates { speculate: 150, walk: 400, evict: 300, ..Rates::default() };
     match seed % 2 {
@@ -174,12 +174,12 @@ fn strategy(seed: u64) -> ScheduleStrategy {
     }
 }
 
-/// All outcomes of a shape over many schedules.
+/// The outcomes of a shape over many schedules.
 pub(crate) fn outcomes<I: Isa>(lines: &[Line<I>]) -> Outcomes {
     all_outcomes(lines, None)
 }
 
-/// The same of one variant of it.
+/// The outcomes of one variant of a shape.
 pub(crate) fn outcomes_of_variant<I: Isa>(lines: &[Line<I>], variant: Line<I>) -> Outcomes {
     all_outcomes(lines, Some(variant))
 }
@@ -198,26 +198,27 @@ pub(crate) fn set(outcomes: &[&[Seen]]) -> Outcomes {
     outcomes.iter().map(|outcome| outcome.to_vec()).collect()
 }
 
-/// All that may be found is found, and nothing else.
+/// Asserts that the outcomes of a shape are exactly those of `wanted`.
 pub(crate) fn exactly<I: Isa>(lines: &[Line<I>], wanted: &[&[Seen]]) {
     assert_eq!(outcomes(lines), set(wanted));
 }
 
-/// CPU 0 takes the entry away while CPU 1 stores through it.
+/// CPU 0 clears the entry while CPU 1 stores through it.
 ///
-/// Either the store faults or the entry that was taken says dirty.
+/// Either the store faults, or the old entry is dirty.
 pub(crate) fn dirty_bits_survive_an_exchange<I: Isa>() {
     let shape: [Line<I>; 2] = [
         |on| {
             let taken = on.sim.swap(on.slot, Pte::EMPTY);
             let dirty = I::touched(taken, true) == taken;
-            on.finds(if dirty { New } else { Fault });
+            on.record(if dirty { New } else { Fault });
         },
         |on| on.write(CPU1),
     ];
-    // New: taken dirty; Old: the store was made. A fault of CPU 1 and a clean entry are both Fault.
+    // New: the old entry was dirty. Old: the store was made. Fault: CPU 1 faulted, or the old entry
+    // was clean.
     let seen = outcomes(&shape);
     let lost = |run: &Vec<Seen>| run.contains(&Old) && !run.contains(&New);
-    assert!(!seen.iter().any(lost), "stored, and clean: {seen:?}");
+    assert!(!seen.iter().any(lost), "stored, and the old entry is clean: {seen:?}");
     assert!(seen.contains(&vec![Fault, Fault]) && seen.len() >= 2, "both orders happen: {seen:?}");
 }

@@ -1,4 +1,7 @@
-//! x86-64: stores reach walkers in order, a CPU flushes itself, and others are asked by interrupts.
+//! The x86-64 shapes.
+//!
+//! Stores reach walkers in order, a CPU invalidates its own TLBs, and an IPI makes another CPU do
+//! so.
 
 use super::common::CPU0;
 use super::stage::{CPU1, Fault, Line, New, Old, Outcomes, SEEDS, Seen, Stage, TAG, exactly, outcomes};
@@ -13,13 +16,12 @@ impl Stage<X86_64> {
         self.flush_page(InvalidateScope::Local, true);
     }
 
-    /// Of type 1: the whole tag.
+    /// INVPCID of type 1, which invalidates a tag.
     fn invpcid(&self) {
         self.flush(InvalidateScope::Local, InvalidateTarget::Tag(TAG));
     }
 
-    /// Page 0 stays where it is, with other rights, by a locked instruction: walkers see it at
-    /// once.
+    /// Changes the rights of page 0 by a locked instruction, which walkers see at once.
     fn exchange_rights(&self, rights: Rights) {
         self.sim.swap(self.slot, Self::leaf(self.old, rights));
     }
@@ -36,7 +38,7 @@ fn without_invlpg_the_translation_may_stay() {
 }
 
 #[test]
-fn invlpg_removes_it_and_what_was_in_flight() {
+fn invlpg_removes_the_translation_and_walks_in_flight() {
     let shape: [Line<X86_64>; 1] = [|on| {
         on.look(CPU0, Access::Read);
         on.unmap();
@@ -47,18 +49,18 @@ fn invlpg_removes_it_and_what_was_in_flight() {
 }
 
 #[test]
-fn invlpg_removes_nothing_elsewhere() {
+fn invlpg_does_not_reach_other_cpus() {
     let shape: [Line<X86_64>; 2] = [
         |on| {
-            on.awaits(1);
+            on.wait_for(1);
             on.unmap();
             on.invlpg();
-            on.reaches(2);
+            on.signal(2);
         },
         |on| {
             on.look(CPU1, Access::Read);
-            on.reaches(1);
-            on.awaits(2);
+            on.signal(1);
+            on.wait_for(2);
             on.read(CPU1);
         },
     ];
@@ -66,7 +68,7 @@ fn invlpg_removes_nothing_elsewhere() {
 }
 
 #[test]
-fn invlpg_before_the_store_is_for_nothing() {
+fn invlpg_before_the_store_may_leave_the_translation() {
     let shape: [Line<X86_64>; 1] = [|on| {
         on.look(CPU0, Access::Read);
         on.invlpg();
@@ -83,10 +85,10 @@ fn a_new_entry_needs_no_invlpg_but_may_be_seen_late() {
             on.unmap();
             on.invlpg();
             on.map();
-            on.reaches(1);
+            on.signal(1);
         },
         |on| {
-            on.awaits(1);
+            on.wait_for(1);
             on.invpcid();
             on.read(CPU1);
         },
@@ -96,17 +98,17 @@ fn a_new_entry_needs_no_invlpg_but_may_be_seen_late() {
 
 #[test]
 fn stores_reach_walkers_in_order() {
-    // The mirror of the arm64 shape: who sees the table sees what was stored in it before.
+    // The shape of the same arm64 test: a walker that sees the table sees its earlier stores.
     let shape: [Line<X86_64>; 2] = [
         |on| {
             let table = on.sim.load(on.table_slot);
             on.sim.swap(on.table_slot, Pte::EMPTY);
             on.exchange();
             on.sim.run_on(CPU0, || on.sim.send_ipi(&CpuMask::of(CPU1)));
-            on.awaits(1);
+            on.wait_for(1);
             on.map();
             on.sim.store(on.table_slot, table);
-            on.reaches(2);
+            on.signal(2);
         },
         |on| {
             on.invpcid();
@@ -114,13 +116,13 @@ fn stores_reach_walkers_in_order() {
                 on.sim.relax();
             }
             on.invpcid();
-            on.reaches(1);
-            on.awaits(2);
+            on.signal(1);
+            on.wait_for(2);
             let before = on.walk_reads(CPU1);
             let seen = on.look(CPU1, Access::Read);
-            // A fault after more than three reads would be the hook without the entry.
-            let hook_seen = on.walk_reads(CPU1) - before > 3;
-            on.finds(if seen == Fault && hook_seen { Fault } else { New });
+            // A fault after more than three reads would mean the link without the entry.
+            let saw_link = on.walk_reads(CPU1) - before > 3;
+            on.record(if seen == Fault && saw_link { Fault } else { New });
         },
     ];
     let rates = Rates { speculate: 0, evict: 0, ..Rates::default() };
@@ -145,22 +147,22 @@ fn a_plain_store_can_lose_a_dirty_bit() {
             let read = on.sim.load(on.slot);
             on.unmap();
             let dirty = X86_64::touched(read, true) == read;
-            on.finds(if dirty { New } else { Old });
+            on.record(if dirty { New } else { Old });
         },
         |on| on.write(CPU1),
     ];
     let lost = |run: &Vec<Seen>| run.iter().filter(|seen| **seen == Old).count() == 2;
-    assert!(outcomes(&shape).iter().any(lost), "the mistake that an exchange avoids");
+    assert!(outcomes(&shape).iter().any(lost), "no dirty bit was lost by a plain store");
 }
 
 #[test]
-fn a_compare_and_exchange_sees_the_walkers_bits() {
+fn a_compare_exchange_sees_the_bits_that_walkers_set() {
     let shape: [Line<X86_64>; 2] = [
         |on| {
             let read = on.sim.load(on.slot);
             let weaker = Stage::<X86_64>::leaf(on.old, Rights::READ);
             let done = on.sim.compare_exchange(on.slot, read, weaker);
-            on.finds(match done {
+            on.record(match done {
                 Ok(()) => New,
                 Err(_) => Fault,
             });
@@ -191,7 +193,7 @@ fn mov_cr3_drops_the_tag_or_keeps_it() {
 }
 
 #[test]
-fn an_interrupt_comes_late_and_not_into_a_closed_section() {
+fn an_ipi_may_be_late_and_is_not_taken_with_interrupts_disabled() {
     let shape: [Line<X86_64>; 2] = [
         |on| on.sim.send_ipi(&CpuMask::of(CPU1)),
         |on| {
@@ -199,9 +201,9 @@ fn an_interrupt_comes_late_and_not_into_a_closed_section() {
             on.sim.without_interrupts(|| {
                 let before = is_interrupted();
                 on.sim.load(on.slot);
-                assert_eq!(is_interrupted(), before, "interrupted in a closed section");
+                assert_eq!(is_interrupted(), before, "interrupted with interrupts disabled");
             });
-            on.finds(if is_interrupted() { New } else { Old });
+            on.record(if is_interrupted() { New } else { Old });
         },
     ];
     let outcome = |seed| {
@@ -209,11 +211,11 @@ fn an_interrupt_comes_late_and_not_into_a_closed_section() {
         let interrupted = Rc::downgrade(&stage);
         stage.sim.bind_ipi_handler(Rc::new(move |cpu| {
             assert_eq!(cpu, CPU1);
-            interrupted.upgrade().into_iter().for_each(|stage| stage.reaches(1));
+            interrupted.upgrade().into_iter().for_each(|stage| stage.signal(1));
         }));
         let found =
             stage.run(&shape, &ScheduleStrategy::Random { seed, rates: Rates::default() }, &ExploreSettings::default());
-        assert_eq!(stage.step.get(), 1, "every interrupt is taken in the end");
+        assert_eq!(stage.step.get(), 1, "the IPI was not taken by the end of the run");
         found
     };
     assert_eq!((0..SEEDS).map(outcome).collect::<Outcomes>(), set(&[&[Old], &[New]]));
@@ -224,15 +226,15 @@ fn two_entries_are_seen_in_order() {
     let shape: [Line<X86_64>; 2] = [
         |on| {
             on.exchange();
-            on.reaches(1);
-            on.awaits(2);
+            on.signal(1);
+            on.wait_for(2);
             on.map();
             on.map_next();
         },
         |on| {
-            on.awaits(1);
+            on.wait_for(1);
             on.invpcid();
-            on.reaches(2);
+            on.signal(2);
             on.read_next(CPU1);
             on.read(CPU1);
         },
@@ -243,7 +245,7 @@ fn two_entries_are_seen_in_order() {
 }
 
 #[test]
-fn a_right_that_is_taken_stays_until_it_is_flushed() {
+fn a_removed_right_may_stay_until_it_is_flushed() {
     let kept: [Line<X86_64>; 1] = [|on| {
         on.look(CPU0, Access::Write);
         on.exchange_rights(Rights::READ);
@@ -260,7 +262,7 @@ fn a_right_that_is_taken_stays_until_it_is_flushed() {
 }
 
 #[test]
-fn a_right_that_is_given_may_be_refused_until_it_is_flushed() {
+fn an_added_right_may_be_refused_until_it_is_flushed() {
     let shape: [Line<X86_64>; 1] = [|on| {
         on.exchange_rights(Rights::READ);
         on.invlpg();
