@@ -1,4 +1,4 @@
-//! Hands the linker the script of the instruction set that is built for.
+//! Passes the linker script of the target's instruction set to the linker.
 
 fn main() {
     let arch = std::env::var("CARGO_CFG_TARGET_ARCH").unwrap_or_default();

@@ -1,9 +1,10 @@
-//! What firmware says about the machine, in one form for both instruction sets.
+//! Firmware's description of the machine, in one form for both instruction sets.
 //!
-//! `arch` fills a [`Firmware`]; [`start`] sets memory aside for the heap and makes the [`BootInfo`]
-//! that the kernel sees: the frames that are free, by node, and what was brought along.
+//! `arch` fills a [`Firmware`]. [`start`] reserves memory for the heap and makes the [`BootInfo`]
+//! for the kernel: the free frames by node, the initramfs, and the command line.
 //!
-//! Not guaranteed: that memory which firmware calls usable is. Memory below 1 MiB is left alone.
+//! Not guaranteed: that memory which firmware declares usable is usable. Memory below 1 MiB is not
+//! used.
 
 use crate::heap;
 use crate::kernel;
@@ -12,7 +13,7 @@ use alloc::vec::Vec;
 use arrayvec::ArrayVec;
 use pagewright_types::{CpuMask, FrameRange, NodeId, PAGE_SIZE, Pfn, PhysAddr};
 
-/// Physical memory from `start` up to `end`, in bytes.
+/// Physical memory from `start` to `end`, exclusive, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Region {
     pub(crate) start: u64,
@@ -29,21 +30,21 @@ impl Region {
     }
 }
 
-/// Regions that firmware can name.
+/// The most regions that firmware can report.
 pub(crate) const REGIONS: usize = 64;
-/// CPUs that are started.
+/// The most CPUs that are started.
 pub(crate) const CPUS: usize = 64;
 
-/// What firmware says.
+/// Firmware's description of the machine.
 #[derive(Debug)]
 pub(crate) struct Firmware {
     /// Usable memory.
     pub(crate) memory: ArrayVec<Region, REGIONS>,
-    /// What of it is in use: the image, the initramfs, tables of firmware.
+    /// The parts of it in use: the image, the initramfs, firmware's tables.
     pub(crate) reserved: ArrayVec<Region, REGIONS>,
-    /// Memory of each node; without any, all memory is node 0's.
+    /// Memory by node; if empty, all memory belongs to node 0.
     pub(crate) node_memory: ArrayVec<(NodeId, Region), REGIONS>,
-    /// The hardware's ids of the CPUs, the one that boots first, and their nodes.
+    /// Hardware ids and nodes of the CPUs, the boot CPU first.
     pub(crate) cpus: ArrayVec<(u64, NodeId), CPUS>,
     /// Distances between nodes.
     pub(crate) distances: ArrayVec<(NodeId, NodeId, u8), 256>,
@@ -51,10 +52,10 @@ pub(crate) struct Firmware {
     pub(crate) command_line: &'static str,
 }
 
-/// A node of the machine.
+/// A NUMA node of the machine.
 #[derive(Debug)]
-pub struct Node {
-    /// Its number: its place among the nodes.
+pub struct NodeInfo {
+    /// Its number, which is its index among the nodes.
     pub id: NodeId,
     /// Its free memory.
     pub ranges: Vec<FrameRange>,
@@ -66,46 +67,48 @@ pub struct Node {
 #[derive(Debug)]
 pub struct BootInfo {
     /// Its nodes.
-    pub nodes: Vec<Node>,
-    /// Distances, row by row, if firmware tells them.
+    pub nodes: Vec<NodeInfo>,
+    /// Distances between nodes, row by row, if firmware reports them.
     pub distances: Option<Vec<u8>>,
-    /// The archive of files that was brought along.
+    /// The initramfs: a cpio archive.
     pub initrd: &'static [u8],
     /// The kernel's command line.
     pub command_line: &'static str,
-    /// The hardware's ids of the CPUs.
+    /// Hardware ids of the CPUs.
     pub(crate) cpus: Vec<u64>,
 }
 
-/// Bytes of records that the memory manager keeps for each frame (`frame::record`), with something
-/// over.
+/// Upper bound of the memory manager's record of a frame (`frame::record`), in bytes.
 const BYTES_PER_FRAME: u64 = 64;
-/// What the heap starts with beside.
-const HEAP_LEAST: u64 = 4 << 20;
+/// Initial size of the heap without the records of frames.
+const HEAP_MIN: u64 = 4 << 20;
 const HEAP_ALIGN: u64 = 2 << 20;
-/// Where memory that nobody else claims begins.
-const LOWEST: u64 = 1 << 20;
+/// Memory below this address is not used.
+const LOWEST_ADDRESS: u64 = 1 << 20;
 
-/// Runs on CPU 0 without a heap: makes one, and starts the kernel.
+/// Makes the heap and starts the kernel; runs on CPU 0.
+///
+/// # Panics
+/// If no region is large enough for the heap.
 pub(crate) fn start(firmware: Firmware) -> ! {
-    let free = without(&firmware.memory, &firmware.reserved);
+    let free = subtract(&firmware.memory, &firmware.reserved);
     let lowest = free.iter().map(|region| region.start).min().unwrap_or(0);
     let highest = free.iter().map(|region| region.end).max().unwrap_or(0);
-    let wanted = HEAP_LEAST + (highest - lowest) / PAGE_SIZE * BYTES_PER_FRAME;
+    let wanted = HEAP_MIN + (highest - lowest) / PAGE_SIZE * BYTES_PER_FRAME;
     let wanted = wanted.next_multiple_of(HEAP_ALIGN);
     let place = free.iter().filter(|region| region.len() >= wanted + HEAP_ALIGN).max_by_key(|region| region.end);
-    let Some(place) = place else { panic!("no {wanted} bytes of memory in one piece for the kernel: {free:?}") };
+    let Some(place) = place else { panic!("no {wanted} contiguous bytes of memory for the kernel's heap: {free:?}") };
     let heap = Region { start: (place.end - wanted) & !(HEAP_ALIGN - 1), end: place.end };
     let mut reserved = firmware.reserved.clone();
     reserved.push(heap);
     heap::grow(slice(heap));
-    let free = without(&firmware.memory, &reserved);
+    let free = subtract(&firmware.memory, &reserved);
     kernel::start(info(&firmware, &free))
 }
 
-/// Memory that nobody else has, for good.
+/// A reserved region as memory.
 fn slice(region: Region) -> &'static mut [u8] {
-    // SAFETY: `start` took the region from the free ones and reserves it, so nobody else gets it.
+    // SAFETY: the region is reserved, so nothing else uses it.
     unsafe { core::slice::from_raw_parts_mut(linear(PhysAddr::new(region.start)), region.len() as usize) }
 }
 
@@ -129,7 +132,7 @@ fn info(firmware: &Firmware, free: &[Region]) -> BootInfo {
         }
         ranges.sort_unstable_by_key(|range| range.start());
         let cpus = firmware.cpus.iter().enumerate().filter(|(_, (_, node))| *node == id);
-        Node { id, ranges, cpus: cpus.map(|(cpu, _)| pagewright_types::CpuId::new(cpu as u16)).collect() }
+        NodeInfo { id, ranges, cpus: cpus.map(|(cpu, _)| pagewright_types::CpuId::new(cpu as u16)).collect() }
     };
     let initrd = firmware.initrd.map_or(&[][..], |region| &*slice(region));
     BootInfo {
@@ -162,11 +165,11 @@ fn frames(region: Region) -> Option<FrameRange> {
     (start < end).then(|| FrameRange::new(Pfn::containing(PhysAddr::new(start)), Pfn::containing(PhysAddr::new(end))))
 }
 
-/// What of `memory` lies above the lowest address and in none of `taken`, in ascending order.
-fn without(memory: &[Region], taken: &[Region]) -> ArrayVec<Region, REGIONS> {
+/// The parts of `memory` above [`LOWEST_ADDRESS`] and outside `taken`, in ascending order.
+fn subtract(memory: &[Region], taken: &[Region]) -> ArrayVec<Region, REGIONS> {
     let mut free = ArrayVec::new();
     for region in memory {
-        let mut at = region.start.max(LOWEST);
+        let mut at = region.start.max(LOWEST_ADDRESS);
         while at < region.end {
             let next = taken.iter().filter(|taken| taken.end > at && taken.start < region.end && taken.len() > 0);
             let Some(taken) = next.min_by_key(|taken| taken.start) else {

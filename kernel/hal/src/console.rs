@@ -1,4 +1,4 @@
-//! The serial line: what programs print, and what the kernel says when something is wrong.
+//! The serial line: the output of programs, and the kernel's messages.
 
 use crate::arch::io;
 use core::fmt::{self, Write};
@@ -15,25 +15,25 @@ impl Write for Serial {
     }
 }
 
-/// Sends bytes as they are.
+/// Writes raw bytes.
 pub fn write(bytes: &[u8]) {
     let _line = LINE.lock();
     io::send(bytes);
 }
 
-/// Sends a formatted text, in one piece.
+/// Writes a formatted text that no other CPU interleaves.
 pub fn print(text: fmt::Arguments<'_>) {
     let _line = LINE.lock();
     let _ = Serial.write_fmt(text);
 }
 
-/// The same for somebody who may have been interrupted while he printed.
-pub(crate) fn print_anyway(text: fmt::Arguments<'_>) {
+/// Writes a formatted text even if the lock is taken, possibly by the code that panicked.
+pub(crate) fn print_unlocked(text: fmt::Arguments<'_>) {
     let _line = LINE.try_lock();
     let _ = Serial.write_fmt(text);
 }
 
-/// Sends a line to the console.
+/// Writes a line to the console.
 #[macro_export]
 macro_rules! println {
     ($($text:tt)*) => {
@@ -43,9 +43,9 @@ macro_rules! println {
 
 #[panic_handler]
 fn panic(info: &core::panic::PanicInfo<'_>) -> ! {
-    print_anyway(format_args!("\nkernel panic on CPU {}: {info}\n", crate::arch::cpu()));
+    print_unlocked(format_args!("\nkernel panic on CPU {}: {info}\n", crate::arch::cpu()));
     crate::arch::io::power_off(PANIC)
 }
 
-/// Exit status of a machine whose kernel has panicked.
+/// Exit status of a machine whose kernel panicked.
 const PANIC: u8 = 255;

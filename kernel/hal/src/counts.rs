@@ -1,58 +1,58 @@
-//! What the memory manager asked of this machine through [`pagewright_arch::Effects`], counted.
+//! Counters of the operations requested through [`pagewright_arch::Effects`].
 //!
-//! The lab's machine counts the same under the same names (`pagewright-sim`, `event.rs`), so that a
-//! run here and its replay there can be compared.
+//! The simulated machine has the same counters under the same names (`pagewright-sim`, `event.rs`),
+//! so that a run here and its replay there can be compared.
 //!
-//! Not guaranteed: one moment for all figures while CPUs run.
+//! Not guaranteed: a consistent snapshot of all counters while CPUs run.
 
 use core::sync::atomic::{AtomicU64, Ordering};
 use pagewright_arch::{Invalidate, InvalidateScope, InvalidateTarget, Isa};
 use pagewright_types::{IsaKind, named_table};
 
 named_table! {
-    /// Something that was asked for.
-    pub enum Effect {
+    /// A counted operation.
+    pub enum EffectCounter {
         EntryStores = "pw_entry_stores", "Page-table entries stored or exchanged.";
-        PageFlushes = "pw_page_flushes", "Invalidations of one page or a range on the CPU that asked.";
-        FullFlushes = "pw_full_flushes", "Invalidations of whole tags on the CPU that asked, by a new root too.";
+        PageFlushes = "pw_page_flushes", "Local invalidations of a page or a range.";
+        FullFlushes = "pw_full_flushes", "Local invalidations of whole tags, including those by a new root.";
         Tlbis = "pw_tlbis", "Invalidations of any kind (arm64).";
         Dsbs = "pw_dsbs", "Barriers that order stores to entries or complete invalidations (arm64).";
-        IpisSent = "pw_ipis_sent", "Kicks, one for each target.";
+        IpisSent = "pw_ipis_sent", "Shootdown IPIs, one for each target.";
     }
 }
 
-static COUNTS: [AtomicU64; Effect::COUNT] = [const { AtomicU64::new(0) }; Effect::COUNT];
+static COUNTS: [AtomicU64; EffectCounter::COUNT] = [const { AtomicU64::new(0) }; EffectCounter::COUNT];
 
-/// How often something was asked for since boot, by all CPUs.
-pub fn count(effect: Effect) -> u64 {
+/// The value of a counter since boot, over all CPUs.
+pub fn count(effect: EffectCounter) -> u64 {
     COUNTS[effect as usize].load(Ordering::Relaxed)
 }
 
 #[inline]
-pub(crate) fn add(effect: Effect, times: u64) {
+pub(crate) fn add(effect: EffectCounter, times: u64) {
     COUNTS[effect as usize].fetch_add(times, Ordering::Relaxed);
 }
 
-/// A barrier of arm64's; x86-64 needs none.
+/// Counts a barrier, which only arm64 needs.
 #[inline]
 pub(crate) fn barrier<I: Isa>() {
     if I::KIND == IsaKind::Aarch64 {
-        add(Effect::Dsbs, 1);
+        add(EffectCounter::Dsbs, 1);
     }
 }
 
-/// An invalidation.
+/// Counts an invalidation.
 pub(crate) fn invalidation<I: Isa>(op: Invalidate) {
     if I::KIND == IsaKind::Aarch64 {
-        add(Effect::Tlbis, 1);
+        add(EffectCounter::Tlbis, 1);
         if op.scope == InvalidateScope::Broadcast {
             return;
         }
-        // It waits for itself.
-        add(Effect::Dsbs, 1);
+        // A local invalidation is followed by its own barrier.
+        add(EffectCounter::Dsbs, 1);
     }
     match op.target {
-        InvalidateTarget::Page { .. } | InvalidateTarget::Range { .. } => add(Effect::PageFlushes, 1),
-        InvalidateTarget::Tag(_) | InvalidateTarget::AllTags => add(Effect::FullFlushes, 1),
+        InvalidateTarget::Page { .. } | InvalidateTarget::Range { .. } => add(EffectCounter::PageFlushes, 1),
+        InvalidateTarget::Tag(_) | InvalidateTarget::AllTags => add(EffectCounter::FullFlushes, 1),
     }
 }

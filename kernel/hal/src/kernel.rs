@@ -1,35 +1,40 @@
-//! What the machine and the kernel above it are to each other.
+//! The interface between the machine and the kernel above it.
 //!
 //! [`kernel!`](crate::kernel!) names the kernel of an image. `hal` calls [`Kernel::boot`] on CPU 0,
-//! then [`Kernel::run`] on every CPU. The kernel calls back for everything else.
+//! then [`Kernel::run`] on every CPU. The kernel calls `hal` for everything else.
 //!
-//! Not guaranteed: a return from [`Kernel::run`]; the machine goes on until [`power_off`].
+//! Not guaranteed: a return from [`Kernel::run`]; the machine runs until [`power_off`].
 
 use crate::arch;
 use crate::boot::BootInfo;
+use crate::time;
 use pagewright_types::{Access, CpuId, VirtAddr};
 use spin::Once;
 
 /// A kernel on this machine.
 pub trait Kernel: Sync {
-    /// Sets everything up.
+    /// Initialises the kernel.
     ///
-    /// Runs on CPU 0 with interrupts closed, while the other CPUs wait.
+    /// Runs on CPU 0 with interrupts disabled, while the other CPUs wait.
     fn boot(&self, info: &'static BootInfo);
 
-    /// What each CPU does from then on; interrupts are open.
+    /// The main loop of each CPU; runs with interrupts enabled.
     fn run(&self) -> !;
 
-    /// Somebody asked for this CPU's attention ([`pagewright_arch::Effects::send_ipi`]).
+    /// Handles an IPI to this CPU ([`pagewright_arch::Effects::send_ipi`]).
     ///
-    /// Interrupts are closed.
+    /// Runs with interrupts disabled.
     fn handle_ipi(&self);
 
-    /// A block of frames, as linear memory, that the heap may have for good.
+    /// Returns at least `bytes` bytes of frames for the heap, which keeps them.
+    ///
+    /// Returns `None` if no block is free.
     fn more_memory(&self, bytes: usize) -> Option<&'static mut [u8]>;
 }
 
-/// Names the kernel of an image: an expression of a type that implements [`Kernel`].
+/// Names the kernel of an image.
+///
+/// The argument is an expression of a type that implements [`Kernel`].
 #[macro_export]
 macro_rules! kernel {
     ($kernel:expr) => {
@@ -53,47 +58,47 @@ pub(crate) fn kernel() -> &'static dyn Kernel {
 /// Why user mode stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Trap {
-    /// A system call; number and arguments are in the context.
+    /// A system call; its number and arguments are in the context.
     Syscall,
-    /// An access that the tables do not allow.
+    /// A page fault.
     Fault {
         /// The address.
         va: VirtAddr,
-        /// What was tried.
+        /// Load, store or fetch.
         access: Access,
     },
-    /// An instruction that can't be executed.
+    /// Another exception.
     Exception(Exception),
-    /// Time is up, or somebody poked this CPU.
+    /// The timer tick, or a kick by another CPU.
     Interrupt,
 }
 
-/// What an instruction did wrong.
+/// An exception of user mode other than a page fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Exception {
-    /// There is no such instruction, or not in user mode: `SIGILL`.
+    /// Undefined or privileged instruction: `SIGILL`.
     Illegal,
-    /// Division by zero and the like: `SIGFPE`.
+    /// Division by zero or a floating-point exception: `SIGFPE`.
     Arithmetic,
-    /// A breakpoint or a single step: `SIGTRAP`.
+    /// Breakpoint or single step: `SIGTRAP`.
     Breakpoint,
-    /// A misaligned access where that is not allowed: `SIGBUS`.
+    /// Misaligned access: `SIGBUS`.
     Misaligned,
-    /// An address that can't be one, or an access that needs privileges: `SIGSEGV`.
+    /// Non-canonical address or privilege violation: `SIGSEGV`.
     Protection,
 }
 
 static BOOT: Once<BootInfo> = Once::new();
 
-/// What firmware said.
+/// Firmware's description of the machine.
 ///
 /// # Panics
-/// Before it has said anything.
+/// Before [`Kernel::boot`].
 pub fn boot_info() -> &'static BootInfo {
     BOOT.get().expect("set before the kernel starts")
 }
 
-/// CPU 0, with a heap: start the other CPUs, boot the kernel, let everybody run.
+/// Starts the other CPUs, boots the kernel, and lets all CPUs run; on CPU 0, with a heap.
 pub(crate) fn start(info: BootInfo) -> ! {
     let info = BOOT.call_once(|| info);
     arch::smp::start_others(info);
@@ -102,46 +107,43 @@ pub(crate) fn start(info: BootInfo) -> ! {
     run()
 }
 
-/// Any CPU, once the kernel has booted.
+/// Runs the kernel on this CPU, once it has booted.
 pub(crate) fn run() -> ! {
     time::start_ticking();
-    arch::interrupts::open();
+    arch::interrupts::enable();
     kernel().run()
 }
 
-use crate::time;
-
-/// The CPU that runs.
-///
-/// Nothing moves the caller to another one.
+/// The running CPU; nothing migrates the caller to another one.
 pub fn this_cpu() -> CpuId {
     arch::cpu()
 }
 
-/// Waits for an interrupt, unless `stay_awake` says that there is work; no interrupt can come
-/// between the two.
+/// Waits for an interrupt, unless `stay_awake` returns true.
+///
+/// No interrupt is lost between the check and the wait.
 pub fn idle(stay_awake: impl FnOnce() -> bool) {
-    arch::interrupts::close();
+    arch::interrupts::disable();
     if stay_awake() {
-        arch::interrupts::open();
+        arch::interrupts::enable();
     } else {
         arch::interrupts::wait();
-        // Who has slept looks around anyway.
-        arch::local().attention.set(false);
+        // The caller looks for work after it has slept.
+        arch::local().need_resched.set(false);
     }
 }
 
-/// Interrupts another CPU: it leaves user mode, or wakes up.
-pub fn poke(cpu: CpuId) {
-    arch::poke(cpu);
+/// Interrupts another CPU, which then leaves user mode or wakes up.
+pub fn kick(cpu: CpuId) {
+    arch::kick(cpu);
 }
 
-/// Switches the machine off; whoever started it sees `status`.
+/// Switches the machine off; the host gets `status`.
 pub fn power_off(status: u8) -> ! {
     arch::io::power_off(status)
 }
 
-/// What the CPU can do, as `AT_HWCAP` tells programs.
+/// The CPU's features for the auxiliary vector (`AT_HWCAP`).
 pub fn hardware_capabilities() -> u64 {
     arch::context::hardware_capabilities()
 }

@@ -1,43 +1,45 @@
-//! The machine under Pagewright's kernel: everything that is assembly, unsafe or a device, on
-//! x86-64 and arm64.
+//! The machine under Pagewright's kernel: all assembly, unsafe code and device drivers.
 //!
-//! Purpose: to show that the library crates run unchanged on real page tables. The machine is
-//! handed to them as [`Machine`], which implements the effects trait of `arch` and the locks of
-//! `sync`; the kernel above ([`Kernel`]) is safe Rust.
+//! It runs on x86-64 and arm64.
+//!
+//! The kernel shows that the library crates run unchanged on real page tables. They get the machine
+//! as [`Machine`], which implements the effects trait of `arch` and the locks of `sync`. The kernel
+//! above ([`Kernel`]) is safe Rust.
 //!
 //! | module | what | by |
 //! | --- | --- | --- |
-//! | `boot` | memory, nodes, CPUs, initramfs and command line, as firmware gives them | PVH and own ACPI tables (x86-64); Image header and `dtoolkit` (arm64) |
+//! | `boot` | memory, nodes, CPUs, initramfs and command line, from firmware | PVH and own ACPI tables (x86-64); Image header and `dtoolkit` (arm64) |
 //! | `machine`, `locks` | `Effects`, `Platform`, `Backend` | own; `x86_64`, `aarch64-cpu` for registers |
-//! | `counts` | what was asked through `Effects` | own |
-//! | `stacks` | stacks of the CPUs that did not boot, with nothing mapped below | own |
+//! | `counts` | counters of the operations of `Effects` | own |
+//! | `stacks` | stacks of the secondary CPUs, each above an unmapped guard | own |
 //! | `heap` | kernel memory: a region at boot, blocks of frames afterwards | `talc` |
 //! | `context` | user mode as a call: [`UserContext::run`] returns at the next [`Trap`] | own assembly |
 //! | `user` | copies from and to user memory that report where they faulted | own assembly |
-//! | `console`, `report` | the serial line; a second channel for whoever started the machine | `uart_16550`, `arm-pl011-uart`; the debug port, semihosting |
-//! | `x86_64/`, `aarch64/` | the same names for both: boot code, traps, tables, interrupt controller, other CPUs, time | own APIC; `arm-gic`, `smccc` |
+//! | `console`, `report` | the serial line; a second channel to the host | `uart_16550`, `arm-pl011-uart`; the debug port, semihosting |
+//! | `x86_64/`, `aarch64/` | the same names for both: boot code, traps, tables, interrupt controller, secondary CPUs, time | own APIC; `arm-gic`, `smccc` |
 //!
-//! ELF files, cpio archives and Linux's numbers are the kernel's business (`elf`, `cpio_reader`,
+//! ELF files, cpio archives and Linux's numbers belong to the kernel above (`elf`, `cpio_reader`,
 //! `linux-raw-sys`, `syscalls`).
 //!
 //! How the machine serves the memory manager:
 //! - All physical memory is mapped linearly in the kernel's half, so an entry is one atomic word at
-//!   its address. On x86-64 every root shares the boot tables' upper half: [`Machine`] writes those
-//!   entries into a root when it is first installed, because the memory manager knows of user
-//!   memory only. arm64 has a second base register.
-//! - An IPI is an interrupt whose handler calls [`Kernel::handle_ipi`]. It comes in user mode and
-//!   in the kernel alike: whoever waits, for a lock or for an answer, waits with interrupts open.
-//! - Tags are PCIDs and ASIDs where the CPU has them; else switches flush.
+//!   its linear address. On x86-64 every root shares the upper half of the boot tables: [`Machine`]
+//!   writes those entries into a root when it is first installed, because the memory manager
+//!   handles user memory only. arm64 has a second base register.
+//! - An IPI is an interrupt whose handler calls [`Kernel::handle_ipi`]. It is taken in user mode
+//!   and in the kernel alike: a CPU that waits for a lock or an acknowledgement waits with
+//!   interrupts enabled.
+//! - Tags are PCIDs and ASIDs if the CPU has them. Otherwise a switch of spaces flushes the TLB.
 //!
-//! A CPU has one kernel stack. Nothing sleeps in the kernel: a call that must wait gives its CPU
-//! back and is made again later. So no kernel context is ever switched, and a lock is never held
-//! across anything but a shootdown.
+//! A CPU has one kernel stack. Nothing sleeps in the kernel: a call that must wait gives up its CPU
+//! and is restarted later. No kernel context is ever switched, and no lock is held across anything
+//! but a shootdown.
 //!
-//! Nothing is mapped below a stack, and on arm64 every trap in the kernel looks whether its stack
-//! has been left: then the machine ends with a line that says so.
+//! Nothing is mapped below a stack. On arm64, every trap in the kernel also checks whether the
+//! stack pointer has left its stack. An overflow ends the machine with a message.
 //!
 //! Not guaranteed: protection of the kernel from its other mistakes (its image is mapped writable
-//! and executable), speculative attacks, NMIs, CPUs that come or go.
+//! and executable), protection from speculative attacks, NMIs, CPU hotplug.
 #![no_std]
 
 extern crate alloc;
@@ -62,8 +64,8 @@ pub mod time;
 pub mod user;
 
 pub use arch::context::{Registers, UserContext};
-pub use boot::{BootInfo, Node};
-pub use heap::{grow as grow_heap, has_room};
-pub use kernel::{Exception, Kernel, Trap, boot_info, hardware_capabilities, idle, poke, power_off, this_cpu};
+pub use boot::{BootInfo, NodeInfo};
+pub use heap::{can_allocate, grow as grow_heap};
+pub use kernel::{Exception, Kernel, Trap, boot_info, hardware_capabilities, idle, kick, power_off, this_cpu};
 pub use locks::KernelLocks;
 pub use machine::Machine;

@@ -1,7 +1,7 @@
-//! How locks wait here: they spin, with interrupts as they are.
+//! Locks of the kernel, which spin and leave interrupts as they are.
 //!
-//! Not guaranteed: progress when interrupts are closed and the holder waits for this CPU. Locks
-//! that are held across a shootdown are taken only with interrupts open (INV-TLB-WAIT).
+//! Not guaranteed: progress with interrupts disabled while the holder waits for this CPU. A lock
+//! that is held across a shootdown is acquired only with interrupts enabled (INV-TLB-WAIT).
 
 use crate::arch;
 use pagewright_sync::{Backend, RankSet};

@@ -1,13 +1,13 @@
 //! The machine as the memory manager sees it: [`Effects`] and [`Platform`] by instructions.
 //!
-//! Entries are words of the linear map. What differs between the instruction sets – invalidations,
-//! barriers, base registers – is in `arch::mmu`.
+//! Entries are words of the linear map. The parts that differ between the instruction sets –
+//! invalidations, barriers, base registers – are in `arch::mmu`.
 //!
-//! Not guaranteed: that a physical address is memory. The memory manager was given frames that are,
-//! and passes those.
+//! Not guaranteed: that a physical address is memory. The memory manager has got only frames that
+//! are, and passes no others.
 
 use crate::arch::{self, mmu};
-use crate::counts::{self, Effect};
+use crate::counts::{self, EffectCounter};
 use crate::locks::KernelLocks;
 use core::sync::atomic::{AtomicU64, Ordering};
 use pagewright_arch::{Caps, Effects, Invalidate, Pte, PteSlot};
@@ -15,31 +15,29 @@ use pagewright_sync::{LinearMap, Platform};
 use pagewright_tlb::frames::Block;
 use pagewright_types::{CpuId, CpuMask, FrameRange, Order, PAGE_SIZE, Pfn, PhysAddr, Tag};
 
-/// This machine.
-///
-/// There is one, so a handle is nothing.
+/// A handle to this machine; zero-sized, since there is only one.
 #[derive(Clone, Copy, Debug)]
 pub struct Machine;
 
-/// Where the byte at `at` is mapped.
+/// The linear address of the byte at `at`.
 pub(crate) fn linear(at: PhysAddr) -> *mut u8 {
     core::ptr::with_exposed_provenance_mut((mmu::LINEAR + at.raw()) as usize)
 }
 
 impl Machine {
-    /// A block of frames as memory, for good.
+    /// Leaks a block of frames and returns it as memory.
     ///
-    /// It is never given back, so the slice stays the only way to reach it.
-    pub fn keep(block: Block) -> &'static mut [u8] {
+    /// The block is never freed, so the slice stays the only reference to it.
+    pub fn leak_block(block: Block) -> &'static mut [u8] {
         let order = block.order();
-        // SAFETY: INV-FRAME-SETTLED – who has the block has it alone, and gives it up here.
+        // SAFETY: INV-FRAME-SETTLED – the caller owned the block exclusively and gives it up here.
         unsafe { core::slice::from_raw_parts_mut(linear(block.into_raw().base()), bytes(order)) }
     }
 }
 
 fn word(slot: PteSlot) -> &'static AtomicU64 {
-    // SAFETY: a slot lies in a frame that is a page table: memory, mapped for good, aligned to 8
-    // bytes, and reached by nobody but through atomics (INV-FRAME-STATE).
+    // SAFETY: a slot lies in a frame that is a page table: memory that stays mapped, aligned to 8
+    // bytes, and accessed only through atomics (INV-FRAME-STATE).
     unsafe { &*linear(slot.addr()).cast::<AtomicU64>() }
 }
 
@@ -70,20 +68,20 @@ impl Effects for Machine {
 
     #[inline]
     fn store(&self, slot: PteSlot, pte: Pte) {
-        counts::add(Effect::EntryStores, 1);
+        counts::add(EffectCounter::EntryStores, 1);
         word(slot).store(pte.raw(), Ordering::Release);
     }
 
     #[inline]
     fn swap(&self, slot: PteSlot, pte: Pte) -> Pte {
-        counts::add(Effect::EntryStores, 1);
+        counts::add(EffectCounter::EntryStores, 1);
         Pte::from_raw(word(slot).swap(pte.raw(), Ordering::AcqRel))
     }
 
     #[inline]
     fn compare_exchange(&self, slot: PteSlot, current: Pte, new: Pte) -> Result<(), Pte> {
         let exchanged = word(slot).compare_exchange(current.raw(), new.raw(), Ordering::AcqRel, Ordering::Acquire);
-        exchanged.map(|_| counts::add(Effect::EntryStores, 1)).map_err(Pte::from_raw)
+        exchanged.map(|_| counts::add(EffectCounter::EntryStores, 1)).map_err(Pte::from_raw)
     }
 
     #[inline]
@@ -104,7 +102,7 @@ impl Effects for Machine {
     }
 
     fn send_ipi(&self, targets: &CpuMask) {
-        counts::add(Effect::IpisSent, u64::from(targets.count()));
+        counts::add(EffectCounter::IpisSent, u64::from(targets.count()));
         for cpu in targets.iter() {
             arch::send_ipi(cpu);
         }
@@ -112,13 +110,13 @@ impl Effects for Machine {
 
     #[inline]
     fn relax(&self) {
-        debug_assert!(self.may_wait(), "INV-TLB-WAIT: waiting with interrupts closed");
+        debug_assert!(self.may_wait(), "INV-TLB-WAIT: waiting with interrupts disabled");
         arch::pause();
     }
 
     fn install_root(&self, root: Pfn, tag: Tag, keep: bool) {
         if !keep || !self.caps().tagged {
-            counts::add(Effect::FullFlushes, 1);
+            counts::add(EffectCounter::FullFlushes, 1);
         }
         mmu::install_root(root, tag, keep);
     }
@@ -129,7 +127,7 @@ impl Effects for Machine {
 
     #[inline]
     fn may_wait(&self) -> bool {
-        arch::interrupts::are_open()
+        arch::interrupts::are_enabled()
     }
 
     fn zero(&self, pfn: Pfn, order: Order) {
@@ -138,8 +136,8 @@ impl Effects for Machine {
     }
 
     fn copy(&self, from: Pfn, to: Pfn, order: Order) {
-        // SAFETY: as for `zero`; user mode may store to `from` meanwhile, and gets a copy of some
-        // moment of each byte, as from any kernel.
+        // SAFETY: as for `zero`. User mode may store to `from` meanwhile; each byte of the copy is
+        // then old or new, as in any kernel.
         unsafe { linear(to.base()).copy_from_nonoverlapping(linear(from.base()), bytes(order)) }
     }
 
@@ -159,21 +157,21 @@ impl Platform for Machine {
 
     fn memory(&self) -> Option<LinearMap> {
         let first = core::ptr::NonNull::new(linear(PhysAddr::ZERO))?;
-        // SAFETY: INV-LINEAR-MAP – boot maps all memory there, as Normal memory, before the
-        // allocator is given any of it.
+        // SAFETY: INV-LINEAR-MAP – the boot code maps all memory there, as Normal memory, before
+        // the allocator gets any of it.
         Some(unsafe { LinearMap::new(first, FrameRange::new(Pfn::new(0), Pfn::new(u32::MAX))) })
     }
 }
 
-/// Runs `body` with interrupts closed, and leaves them as they were.
+/// Runs `body` with interrupts disabled, and restores their state.
 pub(crate) fn without_interrupts<T>(body: impl FnOnce() -> T) -> T {
-    let open = arch::interrupts::are_open();
-    if open {
-        arch::interrupts::close();
+    let enabled = arch::interrupts::are_enabled();
+    if enabled {
+        arch::interrupts::disable();
     }
     let result = body();
-    if open {
-        arch::interrupts::open();
+    if enabled {
+        arch::interrupts::enable();
     }
     result
 }

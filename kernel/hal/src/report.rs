@@ -1,9 +1,7 @@
-//! A second channel, to whoever started the machine: counters, records, and what was missing.
+//! A second channel to the host: counters, records, and missing calls.
 //!
-//! Programs can't reach it.
-//!
-//! It is QEMU's debug console on x86-64 and a file by semihosting on arm64; where there is neither,
-//! what is sent is lost.
+//! Programs cannot write to it. It is QEMU's debug console on x86-64 and a file through semihosting
+//! on arm64. Without either, the output is lost.
 
 use crate::arch::io;
 use core::fmt::{self, Write};
@@ -12,16 +10,16 @@ use spin::Mutex;
 static CHANNEL: Mutex<()> = Mutex::new(());
 
 /// A writer on the channel.
-pub struct Report;
+pub struct ReportChannel;
 
-impl Write for Report {
+impl Write for ReportChannel {
     fn write_str(&mut self, text: &str) -> fmt::Result {
         send(text.as_bytes());
         Ok(())
     }
 }
 
-/// Sends bytes, in one piece.
+/// Sends bytes that no other CPU interleaves.
 pub fn send(bytes: &[u8]) {
     let _channel = CHANNEL.lock();
     io::report(bytes);

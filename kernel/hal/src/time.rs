@@ -1,25 +1,23 @@
-//! Time since boot, and the tick that takes a CPU from a program.
+//! Time since boot, and the timer tick that preempts programs.
 
 use crate::arch::timer;
 
-/// How often a CPU is interrupted.
+/// Timer ticks per second on each CPU.
 pub(crate) const TICKS_PER_SECOND: u64 = 100;
 
-/// Nanoseconds since boot.
-///
-/// The same on all CPUs.
+/// Nanoseconds since boot, the same on all CPUs.
 pub fn now_ns() -> u64 {
     timer::now_ns()
 }
 
-/// Nanoseconds since the machine was switched on, firmware included.
+/// Nanoseconds since power-on, firmware included.
 ///
-/// Where QEMU counts instructions (`-icount shift=0`) each is one.
+/// Under QEMU's `-icount shift=0`, every instruction takes one.
 pub fn since_power_on_ns() -> u64 {
     timer::since_power_on_ns()
 }
 
-/// Seconds since 1970 at boot, as far as the machine knows.
+/// Seconds from 1970 to boot by the machine's clock; 0 without one.
 pub fn boot_seconds() -> u64 {
     timer::boot_seconds()
 }

@@ -1,6 +1,6 @@
 //! The bootable image: the kernel in `pagewright-linux` on the machine in `pagewright-hal`.
 //!
-//! Nothing stands here but who is started. Firmware enters at `hal`'s boot code.
+//! This crate only names the kernel. Firmware enters at the boot code of `hal`.
 #![no_std]
 #![no_main]
 

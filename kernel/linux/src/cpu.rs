@@ -129,7 +129,7 @@ fn begin(thread: &mut Thread) -> Result<(), Stop> {
     match resume {
         Resume::Answer(value) => {
             (thread.deadline, thread.progress) = (None, 0);
-            thread.context.set_result(value);
+            thread.context.set_syscall_result(value);
             Ok(())
         }
         // The registers are still those of the call. It is not made from user mode, where a
@@ -138,7 +138,7 @@ fn begin(thread: &mut Thread) -> Result<(), Stop> {
         Resume::Interrupted { restarts } => {
             if thread.progress > 0 {
                 // What has been moved is not moved again.
-                thread.context.set_result(core::mem::take(&mut thread.progress) as u64);
+                thread.context.set_syscall_result(core::mem::take(&mut thread.progress) as u64);
                 thread.deadline = None;
                 return Ok(());
             }
@@ -152,11 +152,11 @@ fn serve_call(thread: &mut Thread) -> Result<(), Stop> {
     thread.call = (number, arguments[0]);
     let answer: Answer = call::serve(thread, number, arguments);
     match answer {
-        Ok(value) => thread.context.set_result(value),
-        Err(Stop::Error(error)) => thread.context.set_result(error.result()),
+        Ok(value) => thread.context.set_syscall_result(value),
+        Err(Stop::Error(error)) => thread.context.set_syscall_result(error.result()),
         Err(Stop::Done) => {}
         Err(Stop::Yield(value)) => {
-            thread.context.set_result(value);
+            thread.context.set_syscall_result(value);
             return Err(Stop::Yield(value));
         }
         Err(stop @ (Stop::Sleep { .. } | Stop::Exit(_) | Stop::ExitProcess(_))) => return Err(stop),

@@ -44,7 +44,7 @@ pub(crate) fn for_heap(bytes: usize) -> Option<&'static mut [u8]> {
     let pages = (bytes as u64).div_ceil(PAGE_SIZE).next_power_of_two();
     let order = Order::try_new(pages.trailing_zeros() as u8)?;
     let block = mm.tlb().alloc(mm.tlb().request(order)).ok()?;
-    Some(Machine::keep(block))
+    Some(Machine::leak_block(block))
 }
 
 /// An address space that is ended with its last handle.

@@ -297,7 +297,7 @@ impl State {
         let sleeping = self.idle.iter().next();
         if let Some(cpu) = sleeping {
             self.idle.remove(cpu);
-            pagewright_hal::poke(cpu);
+            pagewright_hal::kick(cpu);
         }
     }
 

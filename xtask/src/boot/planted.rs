@@ -25,7 +25,7 @@ const MISCOUNTING: [(&str, &str); 2] = [("rss-drift", "cow"), ("map-count-lost",
 /// The bugs that overflow a kernel stack, on the boot CPU and on another; no program runs.
 const OVERFLOWING: [(&str, &str); 2] = [("stack-overflow", "moves"), ("other-stack-overflow", "moves")];
 /// The kernel's message.
-const OVERFLOWED: &str = "the kernel's stack has overflowed";
+const OVERFLOWED: &str = "kernel stack overflow";
 /// The exit status of a machine with wrong counts (`EX_SOFTWARE`).
 const WRONG_COUNTS: i32 = 70;
 /// The time limit in seconds, because a bug may stop a program for ever.

@@ -1,7 +1,7 @@
 //! From the device tree to [`Firmware`].
 //!
-//! Not guaranteed: anything about a machine whose memory does not begin at 1 GiB; the image is
-//! linked for that.
+//! Not guaranteed: that the image boots on a machine whose memory does not begin at 1 GiB, for
+//! which it is linked.
 
 use super::mmu::{self, LINEAR};
 use super::{gic, io, smp, timer, trap};
@@ -17,17 +17,17 @@ unsafe extern "C" {
     static image_end: u8;
 }
 
-/// Entry from `boot.s`, on CPU 0: interrupts closed, boot tables, boot stack.
+/// Entry from `boot.s` on CPU 0, with interrupts disabled, on the boot tables and the boot stack.
 ///
 /// # Safety
-/// Once, with the physical address of the device tree.
+/// Must be called once, with the physical address of the device tree.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn boot_cpu_start(tree: u64) -> ! {
     trap::install(CpuId::new(0));
     mmu::drop_identity();
     let pointer = core::ptr::with_exposed_provenance::<u8>((LINEAR + tree) as usize);
-    // SAFETY: the boot protocol leaves the tree there, in the GiB of memory that is mapped, and
-    // nobody changes it.
+    // SAFETY: the boot protocol places the tree there, in the GiB of memory that is mapped, and
+    // nothing writes to it.
     let Ok(fdt) = (unsafe { Fdt::from_raw(pointer) }) else { super::io::power_off(1) };
     devices(fdt);
     mmu::check();
@@ -40,7 +40,7 @@ fn compatible<'a>(fdt: Fdt<'a>, name: &str) -> Option<FdtNode<'a>> {
     fdt.root().children().find(|node| node.compatible().is_some_and(|mut names| names.any(|known| known == name)))
 }
 
-/// The registers of a node, as regions.
+/// The `reg` property of a node as regions.
 fn registers(node: FdtNode<'_>) -> ArrayVec<Region, REGIONS> {
     let all = node.reg().ok().flatten().into_iter().flatten();
     all.filter_map(|reg| Some(Region::new(reg.address().ok()?, reg.size().ok()?))).take(REGIONS).collect()
@@ -54,14 +54,14 @@ fn node_id(node: FdtNode<'_>) -> NodeId {
     NodeId::new(number(node, "numa-node-id").unwrap_or(0) as u8)
 }
 
-/// Starts what the kernel needs: serial line, clock, interrupts.
+/// Starts the serial port, the clock and the interrupt controller.
 fn devices(fdt: Fdt<'_>) {
     if let Some(uart) = compatible(fdt, "arm,pl011").and_then(|node| registers(node).first().copied()) {
         io::start(uart.start);
     }
     timer::start(compatible(fdt, "arm,pl031").and_then(|node| registers(node).first().map(|region| region.start)));
     let cpus = cpus(fdt);
-    smp::know(&cpus);
+    smp::set_hardware_ids(&cpus);
     let gic = compatible(fdt, "arm,gic-v3").map(registers).unwrap_or_default();
     let [distributor, redistributors, ..] = gic[..] else { panic!("no GICv3 in the device tree") };
     gic::start(distributor.start, redistributors.start, cpus.len());
@@ -70,7 +70,7 @@ fn devices(fdt: Fdt<'_>) {
 fn cpus(fdt: Fdt<'_>) -> ArrayVec<(u64, NodeId), CPUS> {
     let Some(all) = fdt.find_node("/cpus") else { return ArrayVec::new() };
     let cpus = all.children().filter(|node| node.name_without_address() == "cpu");
-    // A CPU's register has an address and no size.
+    // The `reg` of a CPU has an address and no size.
     let id = |node: FdtNode<'_>| node.reg().ok().flatten().and_then(|mut all| all.next()?.address::<u64>().ok());
     cpus.filter_map(|node| Some((id(node)?, node_id(node)))).take(CPUS).collect()
 }
@@ -90,7 +90,7 @@ fn firmware(fdt: Fdt<'static>, tree: u64) -> Firmware {
     let chosen = fdt.find_node("/chosen");
     let address = |name: &str| {
         let property = chosen?.property(name)?;
-        // One cell or two, as the loader likes.
+        // The loader may write one cell or two.
         property.value_as::<u64>().ok().or_else(|| property.value_as::<u32>().ok().map(u64::from))
     };
     let initrd = address("linux,initrd-start").zip(address("linux,initrd-end"));
@@ -110,7 +110,9 @@ fn firmware(fdt: Fdt<'static>, tree: u64) -> Firmware {
     }
 }
 
-/// Takes `report=FILE` from the start of the command line.
+/// Opens the report file named by `report=FILE` at the start of the command line.
+///
+/// Returns the rest of the command line.
 fn report_to(line: &'static str) -> &'static str {
     let Some(rest) = line.strip_prefix("report=") else { return line };
     let (name, rest) = rest.split_once(' ').unwrap_or((rest, ""));
@@ -124,7 +126,7 @@ fn report_to(line: &'static str) -> &'static str {
     rest
 }
 
-/// The distance map: triples of two nodes and their distance.
+/// The NUMA distance map: triples of two nodes and their distance.
 fn distances(fdt: Fdt<'_>) -> ArrayVec<(NodeId, NodeId, u8), 256> {
     let map = fdt.find_node("/distance-map").and_then(|node| node.property("distance-matrix"));
     let bytes: &[u8] = map.and_then(|property| property.value_as().ok()).unwrap_or_default();

@@ -1,8 +1,9 @@
-// From Linux's arm64 boot protocol (Documentation/arch/arm64/booting.rst: MMU off, x0 = device tree) to Rust, and from PSCI's CPU_ON to
-// the same.
+// From Linux's arm64 boot protocol (Documentation/arch/arm64/booting.rst: MMU off, x0 = device
+// tree) to Rust, and from PSCI's CPU_ON to Rust.
 //
-// The boot tables stay. One table of 1 GiB blocks serves as the linear map of the kernel's half and, until the first space is installed,
-// as the identity: both have the same low bits. Only the block of the image is memory at first, cut into smaller ones; Rust adds the others.
+// The boot tables stay in use. One table of 1 GiB blocks is the linear map of the kernel's half
+// and, until the first space is installed, the identity map: both have the same low bits. At first
+// only the GiB of the image is mapped as memory, in smaller blocks; Rust maps the rest.
 
 .set BLOCK_VALID, (1 << 0) | (1 << 10)          // block, accessed
 .set BLOCK_INNER, 3 << 8
@@ -11,7 +12,7 @@
 .set BLOCK_PXN, 1 << 53
 .set STACK_SIZE, 0x10000
 
-// Fills a table with 512 entries that differ by what they map, of 1 << shift bytes each. Changes x4 and x13.
+// Fills a table with 512 entries that map consecutive blocks of 1 << shift bytes. Clobbers x4, x13.
 .macro fill_table table, first, shift
     mov x4, #0
 1:  orr x13, \first, x4, lsl #\shift
@@ -35,13 +36,13 @@ image_head:
 
 boot_start:
     mov x19, x0
-    // Zero .bss: a flat image does not carry it.
+    // Zero .bss, which a flat image does not contain.
     adrp x1, bss_start
     adrp x2, image_end
 1:  stp xzr, xzr, [x1], #16
     cmp x1, x2
     b.lo 1b
-    // 512 blocks of 1 GiB: devices, but for the one that this code lies in.
+    // 512 blocks of 1 GiB: devices, except the one that contains this code.
     adrp x0, boot_blocks
     adr x3, image_head
     lsr x3, x3, #30
@@ -55,14 +56,15 @@ boot_start:
     add x4, x4, #1
     cmp x4, #512
     b.lo 2b
-    // The GiB of the image in blocks of 2 MiB, and that with the boot stack in pages, of which the one below the stack is not there.
+    // The GiB of the image in blocks of 2 MiB, and the block of the boot stack in pages. The page
+    // below the stack is not mapped.
     adrp x8, boot_large
     orr x7, x6, x3, lsl #30
     fill_table x8, x7, 21
     adrp x9, boot_guard
     lsr x10, x9, #21
     orr x11, x6, x10, lsl #21
-    orr x11, x11, #2                            // a page, no block
+    orr x11, x11, #2                            // page descriptors
     adrp x12, boot_small
     fill_table x12, x11, 12
     ubfx x4, x9, #12, #9
@@ -86,7 +88,7 @@ boot_start:
     bl boot_cpu_start
     b .
 
-// PSCI enters here: x0 = physical address of two words, the CPU's number and the top of its stack.
+// PSCI enters here. x0 = physical address of two words: the CPU's number and the top of its stack.
 .global other_cpu_entry
 other_cpu_entry:
     mov x19, x0
@@ -100,11 +102,12 @@ other_cpu_entry:
     bl other_cpu_start
     b .
 
-// Changes x0 to x4.
+// Clobbers x0 to x4.
 enable_mmu:
     ldr x0, =0x04ff                             // MAIR: 0 write-back memory, 1 nGnRE device
     msr mair_el1, x0
-    // T0SZ = T1SZ = 16, write-back inner-shareable walks, 4K granules; size, ASIDs and hardware state as the CPU has them.
+    // T0SZ = T1SZ = 16, write-back inner-shareable walks, 4K granules. Physical address size, ASID
+    // size and hardware access and dirty state as the CPU supports them.
     ldr x0, =0xb5103510
     mrs x1, id_aa64mmfr0_el1
     and x2, x1, #0xf                            // PARange
@@ -131,7 +134,8 @@ enable_mmu:
     tlbi vmalle1
     dsb nsh
     isb
-    // SPAN, EIS, EOS and other ones; nTWE, nTWI, UCT, UCI, DZE: user mode may wait and maintain caches; SA, SA0; I, C, M.
+    // SPAN, EIS, EOS and the bits that are reserved as 1. nTWE, nTWI, UCT, UCI, DZE: user mode may
+    // execute WFE, WFI and cache maintenance. SA, SA0, I, C, M.
     ldr x0, =0x34d5d81d
     msr sctlr_el1, x0
     isb
@@ -155,7 +159,8 @@ boot_large:
     .skip 4096
 boot_small:
     .skip 4096
-// So much before every stack, and none of it twice: `trap.s` sees by one bit of the pointer whether a stack has overflowed.
+// The stack is aligned to twice its size, so that one bit of the stack pointer shows an overflow
+// (`trap.s`).
     .skip 4096
     .align 17
 boot_stack:

@@ -1,5 +1,4 @@
-//! The PL011 serial port that the device tree names, semihosting as the channel to whoever started
-//! the machine, and how it is switched off.
+//! The PL011 serial port, semihosting as the channel to the host, and power-off.
 
 use super::mmu::LINEAR;
 use arm_pl011_uart::{DataBits, LineConfig, PL011Registers, Parity, StopBits, Uart, UniqueMmioPointer};
@@ -23,12 +22,11 @@ const APPLICATION_EXIT: u64 = 0x2_0026;
 const BAUD: u32 = 115_200;
 const CLOCK: u32 = 24_000_000;
 
-/// Starts using the port.
+/// Initialises the serial port.
 pub(super) fn start(address: u64) {
     let registers = core::ptr::with_exposed_provenance_mut::<PL011Registers>((LINEAR + address) as usize);
     let Some(registers) = NonNull::new(registers) else { return };
-    // SAFETY: the device tree says that it is there; it is mapped as a device, and nobody else uses
-    // it.
+    // SAFETY: the device tree names the port; it is mapped as a device and has no other user.
     let mut uart = Uart::new(unsafe { UniqueMmioPointer::new(registers) });
     let line = LineConfig { data_bits: DataBits::Bits8, parity: Parity::None, stop_bits: StopBits::One };
     if uart.enable(line, BAUD, CLOCK).is_ok() {
@@ -36,7 +34,7 @@ pub(super) fn start(address: u64) {
     }
 }
 
-/// Sends bytes down the line.
+/// Sends bytes over the serial line.
 pub(crate) fn send(bytes: &[u8]) {
     if let Some(uart) = UART.lock().as_mut() {
         for byte in bytes {
@@ -50,20 +48,20 @@ pub(crate) fn send(bytes: &[u8]) {
 
 fn semihosting(call: u64, block: &[u64]) -> u64 {
     let result;
-    // SAFETY: whoever starts the machine with a report also turns semihosting on; the block is what
-    // the call wants.
+    // SAFETY: a machine that is started with a report has semihosting; the block has the form that
+    // the call requires.
     unsafe { asm!("hlt #0xf000", inout("x0") call => result, in("x1") block.as_ptr(), options(nostack)) };
     result
 }
 
-/// Opens the file for the report, whose name ends with a zero.
+/// Opens the report file.
 pub(super) fn open_report(name: &core::ffi::CStr) {
     let bytes = name.to_bytes();
     let file = semihosting(SYS_OPEN, &[bytes.as_ptr() as u64, OPEN_WRITE_BINARY, bytes.len() as u64]);
     REPORT.store(file, Ordering::Relaxed);
 }
 
-/// Sends bytes to whoever started the machine.
+/// Sends bytes to the host.
 pub(crate) fn report(bytes: &[u8]) {
     let file = REPORT.load(Ordering::Relaxed);
     if file != NO_FILE {
@@ -71,7 +69,7 @@ pub(crate) fn report(bytes: &[u8]) {
     }
 }
 
-/// Ends QEMU with the status where there is semihosting, else the machine without.
+/// Ends QEMU with `status` through semihosting if it is on, else powers the machine off.
 pub(crate) fn power_off(status: u8) -> ! {
     if REPORT.load(Ordering::Relaxed) != NO_FILE {
         semihosting(SYS_EXIT_EXTENDED, &[APPLICATION_EXIT, u64::from(status)]);

@@ -1,7 +1,7 @@
-//! Base registers, invalidations and barriers (Arm ARM D8.14).
+//! Translation table base registers, TLB invalidations and barriers (Arm ARM D8.14).
 
 use crate::boot::Region;
-use crate::stacks::{PIECE, STACK, Table};
+use crate::stacks::{STACK, STRIDE, Table};
 use aarch64_cpu::asm::barrier;
 use aarch64_cpu::registers::{
     ID_AA64ISAR0_EL1, ID_AA64MMFR0_EL1, ID_AA64MMFR1_EL1, MIDR_EL1, Readable, TTBR0_EL1, Writeable,
@@ -15,18 +15,18 @@ use spin::Once;
 /// The codec of this machine's tables.
 pub(crate) type Isa = Aarch64;
 
-/// Where physical memory is mapped; devices too, each in a GiB that is not memory.
+/// The linear map: memory, and devices in the GiBs that are not memory.
 pub(crate) const LINEAR: u64 = 0xffff_0000_0000_0000;
-/// Where the stacks of the CPUs that did not boot are mapped: in the 512 GiB beside.
+/// The stacks of the secondary CPUs, in the 512 GiB after the linear map.
 pub(crate) const STACKS: u64 = LINEAR + (1 << 39);
-// `trap.s` looks at this bit of the pointer.
-const _: () = assert!(STACK == 1 << 16 && STACKS.is_multiple_of(PIECE as u64));
+// `trap.s` tests this bit of the stack pointer.
+const _: () = assert!(STACK == 1 << 16 && STACKS.is_multiple_of(STRIDE as u64));
 
 const GIB: u32 = 30;
-/// A block of memory: valid, accessed, inner shareable, MAIR index 0, never executed.
+/// Attributes of memory: valid, accessed, inner shareable, MAIR index 0, not executable.
 const MEMORY: u64 = 1 | 1 << 10 | 3 << 8 | 1 << 53 | 1 << 54;
 const MAIR_INDEX: u64 = 7 << 2;
-/// A table, or in the last level a page.
+/// A table descriptor, or at the last level a page descriptor.
 pub(crate) const TABLE: u64 = 3;
 pub(crate) const STACK_PAGE: u64 = MEMORY | TABLE;
 
@@ -35,14 +35,14 @@ unsafe extern "C" {
     static boot_blocks: [AtomicU64; 512];
 }
 
-/// Where a byte of the image is.
+/// The physical address of a byte of the image.
 pub(crate) fn physical(address: u64) -> u64 {
     address - LINEAR
 }
 
 static CAPS: Once<Caps> = Once::new();
 
-/// What the machine can do.
+/// The capabilities of the machine.
 #[inline]
 pub(crate) fn caps() -> &'static Caps {
     CAPS.call_once(|| Caps {
@@ -57,8 +57,9 @@ pub(crate) fn caps() -> &'static Caps {
     })
 }
 
-/// Whether this CPU has an erratum by which one TLBI and one DSB may leave something behind:
-/// 2441007 (Cortex-A55), 1286807 (A76 before r3p1), 2441009 (A510 before r1p2).
+/// Whether this CPU has an erratum that requires each TLBI and DSB to be repeated.
+///
+/// The errata are 2441007 (Cortex-A55), 1286807 (A76 before r3p1) and 2441009 (A510 before r1p2).
 fn repeats() -> bool {
     const ARM: u64 = 0x41;
     let midr = MIDR_EL1.get();
@@ -71,24 +72,25 @@ fn repeats() -> bool {
     }
 }
 
+/// Checks that hardware manages the access flag and dirty state, as the entries require.
+///
 /// # Panics
-/// When the CPU does not keep accessed and dirty state itself (FEAT_HAFDBS): entries are written
-/// for CPUs that do.
+/// If the CPU lacks FEAT_HAFDBS.
 pub(super) fn check() {
-    assert!(ID_AA64MMFR1_EL1.get() & 0xf >= 2, "the CPU does not keep accessed and dirty state (FEAT_HAFDBS)");
+    assert!(ID_AA64MMFR1_EL1.get() & 0xf >= 2, "the CPU does not manage the access flag and dirty state (FEAT_HAFDBS)");
 }
 
 /// Maps the GiBs of `region` as memory.
 ///
-/// On CPU 0, while nobody else runs.
+/// Runs on CPU 0, before the other CPUs start.
 pub(super) fn map_memory(region: Region) {
     for gib in region.start >> GIB..region.end.div_ceil(1 << GIB) {
-        // SAFETY: the boot tables live for ever.
+        // SAFETY: the boot tables are static.
         let block = unsafe { &boot_blocks[gib as usize] };
         if block.load(Ordering::Relaxed) & MAIR_INDEX == 0 {
             continue;
         }
-        // Nobody has been there, but a walker may have: break before make (Arm ARM D8.16.1).
+        // A speculative walk may have cached the entry: break before make (Arm ARM D8.16.1).
         block.store(0, Ordering::Release);
         flush_all();
         block.store(gib << GIB | MEMORY, Ordering::Release);
@@ -96,26 +98,24 @@ pub(super) fn map_memory(region: Region) {
     }
 }
 
-/// Hangs the table of the stacks' 2 MiB beside the linear map.
+/// Links the table of the stacks' 2 MiB areas into the boot root.
 pub(crate) fn map_stacks(large: &'static Table) {
     static GIBS: Table = Table::empty();
     GIBS.0[0].store(large.entry(), Ordering::Relaxed);
-    // SAFETY: the tables live for ever, and map what nothing was mapped at; no CPU keeps that
-    // nothing was.
+    // SAFETY: the tables are static, nothing was mapped there, and a TLB does not cache invalid
+    // entries.
     unsafe { boot_root[1].store(GIBS.entry(), Ordering::Release) };
 }
 
 fn flush_all() {
     barrier::dsb(barrier::ISHST);
-    // SAFETY: it only forgets.
+    // SAFETY: an invalidation only removes TLB entries.
     unsafe { asm!("tlbi vmalle1is", options(nostack)) };
     barrier::dsb(barrier::ISH);
     barrier::isb(barrier::SY);
 }
 
-/// Walks of user addresses find nothing until a space is installed.
-///
-/// On each CPU.
+/// Points the user's root at an empty table until a space is installed; on each CPU.
 pub(super) fn drop_identity() {
     #[repr(align(4096))]
     struct Empty(#[expect(dead_code, reason = "walked by hardware only")] [u64; 512]);
@@ -124,26 +124,26 @@ pub(super) fn drop_identity() {
     flush_all();
 }
 
-/// Makes stores visible to walkers.
+/// Makes stores to entries visible to page-table walkers.
 #[inline]
 pub(crate) fn publish() {
     barrier::dsb(barrier::ISHST);
 }
 
-/// Waits for this CPU's invalidations.
+/// Waits until this CPU's invalidations are complete.
 #[inline]
 pub(crate) fn complete() {
     barrier::dsb(barrier::ISH);
     barrier::isb(barrier::SY);
 }
 
-/// One `TLBI` with an operand, here or everywhere.
+/// A `TLBI` with an operand, local or inner shareable.
 macro_rules! tlbi {
     ($scope:expr, $operation:literal, $operand:expr) => {
         match $scope {
-            // SAFETY: it only forgets.
+            // SAFETY: an invalidation only removes TLB entries.
             InvalidateScope::Local => unsafe { asm!(concat!("tlbi ", $operation, ", {}"), in(reg) $operand, options(nostack)) },
-            // SAFETY: it only forgets.
+            // SAFETY: an invalidation only removes TLB entries.
             InvalidateScope::Broadcast => unsafe { asm!(concat!("tlbi ", $operation, "is, {}"), in(reg) $operand, options(nostack)) },
         }
     };
@@ -156,9 +156,9 @@ pub(crate) fn invalidate(op: Invalidate) {
         InvalidateTarget::Range { tag, range, last_level, .. } => by_range(scope, tag, range, last_level),
         InvalidateTarget::Tag(tag) => tlbi!(scope, "aside1", u64::from(tag.raw()) << 48),
         InvalidateTarget::AllTags => match scope {
-            // SAFETY: it only forgets.
+            // SAFETY: an invalidation only removes TLB entries.
             InvalidateScope::Local => unsafe { asm!("tlbi vmalle1", options(nostack)) },
-            // SAFETY: it only forgets.
+            // SAFETY: an invalidation only removes TLB entries.
             InvalidateScope::Broadcast => unsafe { asm!("tlbi vmalle1is", options(nostack)) },
         },
     }
@@ -177,8 +177,9 @@ fn page(scope: InvalidateScope, tag: Tag, va: VirtAddr, last_level: bool) {
     }
 }
 
-/// FEAT_TLBIRANGE: (NUM + 1)·2^(5·SCALE + 1) pages at a time, the largest pieces first (Linux's
-/// `__flush_tlb_range_op`).
+/// Invalidates a range with FEAT_TLBIRANGE, as Linux's `__flush_tlb_range_op`.
+///
+/// One instruction covers (NUM + 1)·2^(5·SCALE + 1) pages; the largest parts go first.
 fn by_range(scope: InvalidateScope, tag: Tag, range: PageRange, last_level: bool) {
     const GRANULE_4K: u64 = 1 << 46;
     let (mut at, mut left) = (range.start(), range.pages());
@@ -202,24 +203,24 @@ fn by_range(scope: InvalidateScope, tag: Tag, range: PageRange, last_level: bool
 }
 
 fn ranged(scope: InvalidateScope, operand: u64, last_level: bool) {
-    // By their encodings (op0 1, CRn 8), because the assembler may not know the extension.
+    // Encoded by hand (op0 1, CRn 8), because the assembler may not know the extension.
     match (scope, last_level) {
-        // SAFETY: RVALE1, if the CPU has it; it only forgets.
+        // SAFETY: RVALE1, if the CPU has it; an invalidation only removes TLB entries.
         (InvalidateScope::Local, true) => unsafe { asm!("sys #0, c8, c6, #5, {}", in(reg) operand, options(nostack)) },
-        // SAFETY: RVAE1, likewise.
+        // SAFETY: RVAE1; as above.
         (InvalidateScope::Local, false) => unsafe { asm!("sys #0, c8, c6, #1, {}", in(reg) operand, options(nostack)) },
-        // SAFETY: RVALE1IS, likewise.
+        // SAFETY: RVALE1IS; as above.
         (InvalidateScope::Broadcast, true) => unsafe {
             asm!("sys #0, c8, c2, #5, {}", in(reg) operand, options(nostack))
         },
-        // SAFETY: RVAE1IS, likewise.
+        // SAFETY: RVAE1IS; as above.
         (InvalidateScope::Broadcast, false) => unsafe {
             asm!("sys #0, c8, c2, #1, {}", in(reg) operand, options(nostack))
         },
     }
 }
 
-/// Walks user addresses from `root` from now on.
+/// Installs `root` with `tag` as the user's root.
 pub(crate) fn install_root(root: Pfn, tag: Tag, keep: bool) {
     TTBR0_EL1.set(root.base().raw() | u64::from(tag.raw()) << 48);
     barrier::isb(barrier::SY);

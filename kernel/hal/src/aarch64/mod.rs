@@ -1,6 +1,6 @@
-//! arm64: Linux's Image protocol, GICv3, EL1 traps.
+//! arm64: Linux's Image protocol, GICv3, traps to EL1.
 //!
-//! A CPU's own data ([`CpuLocal`]) is what its `TPIDR_EL1` points to.
+//! `TPIDR_EL1` points to the data of the running CPU ([`CpuLocal`]).
 
 mod boot;
 pub(crate) mod context;
@@ -23,22 +23,20 @@ use pagewright_types::CpuId;
 global_asm!(include_str!("boot.s"));
 global_asm!(include_str!("trap.s"));
 
-/// One CPU's own data.
-///
-/// Its first field is used by `trap.s`.
+/// Per-CPU data; `trap.s` uses the first field.
 #[repr(C, align(64))]
 pub(crate) struct CpuLocal {
     kernel_sp: Cell<u64>,
     id: Cell<CpuId>,
     /// Ranks of the locks held.
     pub(crate) held: Cell<RankSet>,
-    /// Time was up, or somebody poked this CPU, and user mode has not been left for it yet.
-    pub(crate) attention: Cell<bool>,
+    /// A timer tick or a kick has arrived, and the CPU must leave user mode for it.
+    pub(crate) need_resched: Cell<bool>,
 }
 
 const _: () = assert!(offset_of!(CpuLocal, kernel_sp) == 0);
 
-// SAFETY: each CPU reaches only its own, by TPIDR_EL1.
+// SAFETY: each CPU accesses only its own data, through TPIDR_EL1.
 unsafe impl Sync for CpuLocal {}
 
 impl CpuLocal {
@@ -47,39 +45,39 @@ impl CpuLocal {
             kernel_sp: Cell::new(0),
             id: Cell::new(CpuId::new(0)),
             held: Cell::new(RankSet::EMPTY),
-            attention: Cell::new(false),
+            need_resched: Cell::new(false),
         }
     }
 }
 
-/// The running CPU's own data.
+/// The data of the running CPU.
 #[inline]
 pub(crate) fn local() -> &'static CpuLocal {
-    // SAFETY: `trap::install` set it to this CPU's data, which live for ever.
+    // SAFETY: `trap::install` set the register to this CPU's data, which is static.
     unsafe { &*core::ptr::with_exposed_provenance::<CpuLocal>(TPIDR_EL1.get() as usize) }
 }
 
-/// The CPU that runs.
+/// The running CPU.
 #[inline]
 pub(crate) fn cpu() -> CpuId {
     local().id.get()
 }
 
-/// Passes a moment while another CPU must act first.
+/// Pauses in a loop that waits for another CPU.
 ///
-/// `YIELD`, because an emulator lets others go on then; the compiler's own hint is `ISB`.
+/// `YIELD` lets an emulator run other CPUs; the compiler's hint is `ISB`.
 #[inline]
 pub(crate) fn pause() {
     // SAFETY: a hint.
     unsafe { core::arch::asm!("yield", options(nomem, nostack, preserves_flags)) };
 }
 
-/// Makes another CPU run its IPI handler.
+/// Sends the shootdown IPI to another CPU.
 pub(crate) fn send_ipi(cpu: CpuId) {
     gic::send(smp::hardware_id(cpu), gic::SHOOTDOWN);
 }
 
-/// Interrupts another CPU.
-pub(crate) fn poke(cpu: CpuId) {
-    gic::send(smp::hardware_id(cpu), gic::POKE);
+/// Interrupts another CPU, which then leaves user mode or wakes up.
+pub(crate) fn kick(cpu: CpuId) {
+    gic::send(smp::hardware_id(cpu), gic::KICK);
 }

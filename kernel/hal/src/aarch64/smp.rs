@@ -1,4 +1,4 @@
-//! The other CPUs, by PSCI.
+//! The secondary CPUs, started through PSCI.
 
 use super::mmu::{self, LINEAR};
 use super::{gic, trap};
@@ -11,8 +11,8 @@ use core::sync::atomic::{AtomicBool, AtomicU16, AtomicU64, Ordering};
 use pagewright_types::{CpuId, CpuMask, NodeId};
 use smccc::{Hvc, psci};
 
-/// How long to wait for a CPU, in ns.
-const PATIENCE: u64 = 10_000_000_000;
+/// How long to wait for a CPU to start, in ns.
+const START_TIMEOUT_NS: u64 = 10_000_000_000;
 
 static STARTED: AtomicU16 = AtomicU16::new(1);
 static RELEASED: AtomicBool = AtomicBool::new(false);
@@ -22,8 +22,8 @@ unsafe extern "C" {
     safe fn other_cpu_entry();
 }
 
-/// Notes the CPUs' numbers.
-pub(super) fn know(cpus: &ArrayVec<(u64, NodeId), CPUS>) {
+/// Stores the hardware ids (MPIDR) of the CPUs.
+pub(super) fn set_hardware_ids(cpus: &ArrayVec<(u64, NodeId), CPUS>) {
     for (index, (id, _)) in cpus.iter().enumerate() {
         HARDWARE_IDS[index].store(*id, Ordering::Relaxed);
     }
@@ -33,7 +33,7 @@ pub(crate) fn hardware_id(cpu: CpuId) -> u64 {
     HARDWARE_IDS[cpu.index()].load(Ordering::Relaxed)
 }
 
-/// CPUs that run.
+/// The CPUs that have started.
 pub(crate) fn online() -> CpuMask {
     CpuMask::first(usize::from(STARTED.load(Ordering::Acquire)))
 }
@@ -41,19 +41,19 @@ pub(crate) fn online() -> CpuMask {
 /// Starts every other CPU; each waits for [`release_others`].
 ///
 /// # Panics
-/// When one does not come: the memory manager counts CPUs from 0 without a gap.
+/// If one does not start: the memory manager numbers CPUs from 0 without a gap.
 pub(crate) fn start_others(info: &BootInfo) {
     for cpu in 1..info.cpus.len() {
         let id = CpuId::new(cpu as u16);
         let words = Box::leak(Box::new([cpu as u64, stacks::new(id)]));
-        // Before the CPU reads the words and walks to its stack.
+        // The CPU must see its words and the tables of its stack.
         mmu::publish();
         barrier::isb(barrier::SY);
         let target = hardware_id(id);
         let entry = other_cpu_entry as *const () as u64 - LINEAR;
         let asked = psci::cpu_on::<Hvc>(target, entry, words.as_ptr() as u64 - LINEAR);
         assert!(asked.is_ok(), "CPU {cpu} (MPIDR {target:#x}): {asked:?}");
-        let deadline = super::timer::now_ns() + PATIENCE;
+        let deadline = super::timer::now_ns() + START_TIMEOUT_NS;
         while usize::from(STARTED.load(Ordering::Acquire)) <= cpu {
             assert!(super::timer::now_ns() < deadline, "CPU {cpu} (MPIDR {target:#x}) did not start");
             super::pause();
@@ -61,20 +61,20 @@ pub(crate) fn start_others(info: &BootInfo) {
     }
 }
 
-/// Lets them go on.
+/// Lets the secondary CPUs run.
 pub(crate) fn release_others() {
     RELEASED.store(true, Ordering::Release);
 }
 
-/// Entry from `boot.s`, on its own stack.
+/// Entry from `boot.s` on a secondary CPU, on its own stack.
 ///
 /// # Safety
-/// Once for each CPU.
+/// Must be called once on each secondary CPU.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn other_cpu_start(cpu: u64) -> ! {
     trap::install(CpuId::new(cpu as u16));
     mmu::drop_identity();
-    gic::start_here(cpu as usize);
+    gic::init_cpu(cpu as usize);
     STARTED.store(cpu as u16 + 1, Ordering::Release);
     while !RELEASED.load(Ordering::Acquire) {
         super::pause();

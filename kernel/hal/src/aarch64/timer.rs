@@ -1,4 +1,4 @@
-//! Time: the generic timer's virtual counter and its interrupt; the PL031 for the date.
+//! Time: the generic timer's virtual counter and interrupt, and the PL031 for the date.
 
 use super::mmu::LINEAR;
 use aarch64_cpu::registers::{CNTFRQ_EL0, CNTV_CTL_EL0, CNTV_TVAL_EL0, CNTVCT_EL0, Readable, Writeable};
@@ -8,12 +8,12 @@ static START: AtomicU64 = AtomicU64::new(0);
 static DATE: AtomicU64 = AtomicU64::new(0);
 static PERIOD: AtomicU64 = AtomicU64::new(0);
 
-/// Notes when the machine began, and reads the clock at `pl031`, if there is one.
+/// Records the counter at boot, and reads the PL031 if there is one.
 pub(super) fn start(pl031: Option<u64>) {
     START.store(CNTVCT_EL0.get(), Ordering::Relaxed);
     let date = pl031.map_or(0, |address| {
-        // SAFETY: the device tree says that it is there; its first register is the date, and
-        // reading it changes nothing.
+        // SAFETY: the device tree names the PL031, whose first register is the date; reading it has
+        // no effect.
         u64::from(unsafe { core::ptr::with_exposed_provenance::<u32>((LINEAR + address) as usize).read_volatile() })
     });
     DATE.store(date, Ordering::Relaxed);
@@ -23,7 +23,7 @@ pub(crate) fn now_ns() -> u64 {
     since(START.load(Ordering::Relaxed))
 }
 
-/// The counter starts at 0 when the system is switched on (Arm ARM D12.1.2).
+/// The counter starts at 0 at power-on (Arm ARM D12.1.2).
 pub(crate) fn since_power_on_ns() -> u64 {
     since(0)
 }
@@ -39,11 +39,11 @@ pub(crate) fn boot_seconds() -> u64 {
 
 pub(crate) fn start_ticking(per_second: u64) {
     PERIOD.store(CNTFRQ_EL0.get() / per_second, Ordering::Relaxed);
-    tick_again();
+    rearm();
     CNTV_CTL_EL0.write(CNTV_CTL_EL0::ENABLE::SET + CNTV_CTL_EL0::IMASK::CLEAR);
 }
 
-/// The timer has interrupted this CPU: sets it for the next time.
-pub(super) fn tick_again() {
+/// Sets this CPU's timer for the next tick.
+pub(super) fn rearm() {
     CNTV_TVAL_EL0.set(PERIOD.load(Ordering::Relaxed));
 }

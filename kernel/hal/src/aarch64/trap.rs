@@ -1,6 +1,6 @@
-//! Traps: what the kernel does about interrupts and faults of its own.
+//! Traps taken in the kernel: interrupts, and faults on user memory.
 //!
-//! Traps from user mode don't come here: they end [`super::context::UserContext::run`].
+//! Traps from user mode end [`super::context::UserContext::run`] instead.
 
 use super::context::{INTERRUPT, Registers, SYNCHRONOUS};
 use super::user::fixup;
@@ -17,7 +17,7 @@ unsafe extern "C" {
     safe fn trap_vectors();
 }
 
-/// Gives this CPU its vectors and its own data.
+/// Installs the vectors and the per-CPU data of this CPU.
 pub(super) fn install(cpu: CpuId) {
     let own = &LOCALS[cpu.index()];
     own.id.set(cpu);
@@ -26,34 +26,34 @@ pub(super) fn install(cpu: CpuId) {
     barrier::isb(barrier::SY);
 }
 
-/// Serves the interrupt that has come, in the kernel or in user mode.
-pub(super) fn serve_interrupt() {
+/// Handles the pending interrupt, taken in the kernel or in user mode.
+pub(super) fn handle_interrupt() {
     gic::handle(|interrupt| {
         if interrupt == gic::SHOOTDOWN {
             kernel().handle_ipi();
         } else {
             if interrupt == gic::TICK {
-                timer::tick_again();
+                timer::rearm();
             }
-            local().attention.set(true);
+            local().need_resched.set(true);
         }
     });
 }
 
-/// The kernel's stack was too small, from `trap.s`, on a stack for this.
+/// Reports a stack overflow of the kernel; called by `trap.s` on a separate stack.
 #[unsafe(no_mangle)]
 extern "C" fn stack_overflowed(pc: u64) -> ! {
-    panic!("the kernel's stack has overflowed, at {pc:#x}");
+    panic!("kernel stack overflow at {pc:#x}");
 }
 
-/// Data abort without a change of level (Arm ARM D17.2.37).
+/// Exception class of a data abort from the same level (Arm ARM D17.2.37).
 const DATA_ABORT: u64 = 0x25;
 
-/// A trap in the kernel, from `trap.s`.
+/// Handles a trap in the kernel; called by `trap.s`.
 #[unsafe(no_mangle)]
 extern "C" fn kernel_trap(registers: &mut Registers) {
     if registers.kind == INTERRUPT {
-        serve_interrupt();
+        handle_interrupt();
         return;
     }
     let (syndrome, address) = (ESR_EL1.get(), FAR_EL1.get());

@@ -1,7 +1,8 @@
-// Into user mode and back, and interrupts of the kernel.
+// Entry to user mode, and traps from user mode and from the kernel.
 //
-// While user mode runs, the kernel's stack pointer is the address of the registers of its context: a trap saves them there and goes back
-// to the kernel's stack, which the CPU's own data (TPIDR_EL1) remember. So entering user mode is a call that returns at the next trap.
+// While user mode runs, SP_EL1 points to the registers of its context. A trap saves the registers
+// there and switches to the kernel's stack, whose pointer is in the per-CPU data (TPIDR_EL1).
+// Entering user mode is therefore a call that returns at the next trap.
 
 // Offset in CpuLocal.
 .set CPU_KERNEL_SP, 0
@@ -20,8 +21,9 @@
     b from_user
 .endm
 
-// A stack has 64 KiB and begins at twice that: when the bit of its size is set, the pointer has left it. It is looked at without a register that has
-// to be saved (as Linux's kernel_ventry does): sp + x0, then x0 = sp, and back.
+// A stack has 64 KiB and is aligned to 128 KiB: if the bit of its size is set in the stack pointer,
+// the stack has overflowed. The test needs no free register, as in Linux's kernel_ventry: sp += x0,
+// x0 = sp - x0, test, and back.
 .macro kernel_vector kind
     .align 7
     sub sp, sp, #R_SIZE
@@ -115,7 +117,7 @@ from_user:
     ldp x29, x30, [sp], #16
     ret
 
-// Nothing of the old stack is used again.
+// The overflowed stack is not used again.
 overflowed:
     adrp x0, overflow_stack_end
     add x0, x0, :lo12:overflow_stack_end
@@ -138,7 +140,8 @@ from_kernel:
 overflow_stack_end:
 
 .section .text, "ax"
-// fn enter_user(registers: *mut Registers): runs user mode until something traps. Interrupts are closed.
+// fn enter_user(registers: *mut Registers): runs user mode until the next trap. Interrupts are
+// disabled.
 .global enter_user
 enter_user:
     stp x29, x30, [sp, #-16]!
@@ -156,8 +159,9 @@ enter_user:
     restore_all
     eret
 
-// fn copy_user(to: *mut u8, from: *const u8, bytes: usize) -> usize: copies and returns how many bytes are left when an access faulted.
-// Whoever handles the fault goes on at copy_user_fault. Words are copied only between aligned addresses, so that one never crosses a page.
+// fn copy_user(to: *mut u8, from: *const u8, bytes: usize) -> usize: copies, and returns the number
+// of bytes left when an access faulted. The fault handler continues at copy_user_fault. Words are
+// copied only between aligned addresses, so that none crosses a page.
 .global copy_user, copy_user_end, copy_user_fault
 copy_user:
     orr x3, x0, x1
@@ -184,7 +188,7 @@ copy_user_fault:
     mov x0, x2
     ret
 
-// fn load_user_u32(from: *const u32, to: *mut u32) -> usize: one aligned load; 0 when it was made.
+// fn load_user_u32(from: *const u32, to: *mut u32) -> usize: one aligned load; 0 on success.
 .global load_user_u32, load_user_u32_end, load_user_u32_fault
 load_user_u32:
     ldr w2, [x0]
@@ -217,7 +221,7 @@ load_user_u32_fault:
     \op q30, q31, [x0, #480]
 .endm
 
-// fn save_floating(to: *mut Floating), fn load_floating(from: *const Floating)
+// fn save_floating(to: *mut FpState), fn load_floating(from: *const FpState)
 .global save_floating, load_floating
 save_floating:
     floating stp

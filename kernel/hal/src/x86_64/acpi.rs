@@ -1,27 +1,27 @@
-//! What ACPI's static tables say of CPUs and nodes: MADT, SRAT, SLIT (ACPI 6.5 §5.2).
+//! CPUs and nodes from ACPI's static tables: MADT, SRAT and SLIT (ACPI 6.5 §5.2).
 //!
-//! Read once, byte by byte: nothing in them is aligned.
+//! The tables are read once, byte by byte, because their fields are not aligned.
 //!
-//! Not guaranteed: x2APIC ids above 255, which the xAPIC can't address; machines with them are used
-//! without those CPUs.
+//! Not guaranteed: CPUs with x2APIC ids above 255, which the xAPIC cannot address; they are not
+//! started.
 
 use crate::boot::{CPUS, Firmware, Region};
 use crate::machine::linear;
 use arrayvec::ArrayVec;
 use pagewright_types::{NodeId, PhysAddr};
 
-/// Nodes that tables may name.
+/// The most nodes that the tables may name.
 const NODES: usize = 16;
 const HEADER: usize = 36;
 
-/// One table, header included.
+/// A table including its header, or a structure of one.
 #[derive(Clone, Copy)]
 struct Bytes(&'static [u8]);
 
 impl Bytes {
     fn at(start: u64, len: usize) -> Self {
-        // SAFETY: firmware left its tables in memory, which is mapped, and nobody stores there
-        // before they have been read.
+        // SAFETY: firmware's tables are in mapped memory, and nothing writes there before they
+        // have been read.
         Self(unsafe { core::slice::from_raw_parts(linear(PhysAddr::new(start)), len) })
     }
 
@@ -46,8 +46,9 @@ impl Bytes {
         u64::from_le_bytes(self.number(at))
     }
 
-    /// The structures behind the header of a table, each with its type: their second byte is their
-    /// length.
+    /// The structures of a table from `first` on, each with its type.
+    ///
+    /// Their first byte is the type, their second the length.
     fn structures(self, first: usize) -> impl Iterator<Item = (u8, Self)> {
         let mut at = first;
         core::iter::from_fn(move || {
@@ -59,13 +60,13 @@ impl Bytes {
     }
 }
 
-/// Reads the tables that the RSDP leads to, if there is one.
+/// Reads the tables that the RSDP points to, if there is one.
 pub(super) fn read(rsdp: u64, firmware: &mut Firmware) {
     if rsdp == 0 {
         return;
     }
     let pointer = Bytes::at(rsdp, HEADER);
-    // Revision 2 has a table with wide addresses.
+    // From revision 2 on there is an XSDT with 64-bit addresses.
     let (root, width) = if pointer.u8(15) >= 2 { (pointer.u64(24), 8) } else { (u64::from(pointer.u32(16)), 4) };
     if root == 0 {
         return;
@@ -85,26 +86,26 @@ pub(super) fn read(rsdp: u64, firmware: &mut Firmware) {
     }
 }
 
-/// Proximity domains, by node, and the domain of each CPU.
+/// The proximity domain of each node and of each CPU.
 #[derive(Default)]
-struct Domains {
+struct ProximityDomains {
     nodes: ArrayVec<u32, NODES>,
     cpus: ArrayVec<(u32, u32), CPUS>,
 }
 
-impl Domains {
+impl ProximityDomains {
     fn node(&self, domain: u32) -> Option<NodeId> {
         self.nodes.iter().position(|known| *known == domain).map(|index| NodeId::new(index as u8))
     }
 }
 
-fn affinities(srat: Bytes, firmware: &mut Firmware) -> Domains {
+fn affinities(srat: Bytes, firmware: &mut Firmware) -> ProximityDomains {
     const FIRST: usize = HEADER + 12;
     const ENABLED: u32 = 1;
-    let mut domains = Domains::default();
+    let mut domains = ProximityDomains::default();
     for (kind, entry) in srat.structures(FIRST) {
         match kind {
-            // Processor local APIC affinity: the domain in four pieces.
+            // Processor local APIC affinity; the domain is split into four bytes.
             0 if entry.u32(4) & ENABLED != 0 => {
                 let high: [u8; 3] = entry.number(9);
                 let domain = u32::from_le_bytes([entry.u8(2), high[0], high[1], high[2]]);
@@ -126,7 +127,7 @@ fn affinities(srat: Bytes, firmware: &mut Firmware) -> Domains {
     domains
 }
 
-fn cpus(madt: Bytes, domains: &Domains, firmware: &mut Firmware) {
+fn cpus(madt: Bytes, domains: &ProximityDomains, firmware: &mut Firmware) {
     const FIRST: usize = HEADER + 8;
     const ENABLED: u32 = 1;
     for (kind, entry) in madt.structures(FIRST) {
@@ -134,14 +135,14 @@ fn cpus(madt: Bytes, domains: &Domains, firmware: &mut Firmware) {
         if kind == 0 && entry.u32(4) & ENABLED != 0 {
             let id = u32::from(entry.u8(3));
             let domain = domains.cpus.iter().find(|(cpu, _)| *cpu == id).map(|(_, domain)| *domain);
-            // A CPU of a node without memory is counted to node 0.
+            // A CPU of a node without memory belongs to node 0.
             let node = domain.and_then(|domain| domains.node(domain)).unwrap_or_default();
             let _ = firmware.cpus.try_push((u64::from(id), node));
         }
     }
 }
 
-fn distances(slit: Bytes, domains: &Domains, firmware: &mut Firmware) {
+fn distances(slit: Bytes, domains: &ProximityDomains, firmware: &mut Firmware) {
     let localities = slit.u64(HEADER);
     for from in 0..localities {
         for to in 0..localities {

@@ -1,5 +1,6 @@
-//! The local APIC by memory: interrupts to other CPUs, the timer, the end of an interrupt (Intel
-//! SDM vol. 3A ch. 11).
+//! The memory-mapped local APIC: IPIs, the timer, end of interrupt (Intel SDM vol.
+//!
+//! 3A ch. 11).
 
 use super::mmu::DEVICES;
 use core::ptr;
@@ -36,27 +37,27 @@ fn read(register: Register) -> u32 {
 }
 
 fn write(register: Register, value: u32) {
-    // SAFETY: as above.
+    // SAFETY: as for `read`.
     unsafe { ptr::write_volatile((BASE + register as u64) as *mut u32, value) }
 }
 
-/// Turns this CPU's APIC on.
+/// Enables this CPU's APIC.
 pub(crate) fn enable(spurious: u8) {
     write(Register::Spurious, ENABLE | u32::from(spurious));
 }
 
-/// This CPU's number.
+/// This CPU's APIC id.
 pub(crate) fn id() -> u32 {
     read(Register::Id) >> 24
 }
 
-/// Says that the interrupt has been handled.
+/// Signals the end of the interrupt.
 pub(crate) fn end_of_interrupt() {
     write(Register::EndOfInterrupt, 0);
 }
 
 fn command(target: u32, word: u32) {
-    // The two halves are one command: an interrupt in between would send another.
+    // The two halves are one command, which an interrupt handler must not interleave with its own.
     crate::machine::without_interrupts(|| {
         while read(Register::CommandLow) & PENDING != 0 {
             core::hint::spin_loop();
@@ -66,34 +67,34 @@ fn command(target: u32, word: u32) {
     });
 }
 
-/// Interrupts a CPU.
+/// Sends an interrupt to a CPU.
 pub(crate) fn send(target: u32, vector: u8) {
     command(target, u32::from(vector) | 1 << 14);
 }
 
-/// Resets a CPU.
+/// Sends an INIT, which resets a CPU.
 pub(crate) fn send_init(target: u32) {
     command(target, INIT);
 }
 
-/// Makes a CPU that was reset start at a page below 1 MiB.
+/// Sends a start-up IPI, which starts a CPU at a page below 1 MiB.
 pub(crate) fn send_start_up(target: u32, page: u8) {
     command(target, START_UP | u32::from(page));
 }
 
-/// Starts counting down from the top, silently.
+/// Starts counting down from the maximum without an interrupt.
 pub(crate) fn count_from_top() {
     write(Register::Divide, BY_ONE);
     write(Register::Timer, MASKED);
     write(Register::InitialCount, u32::MAX);
 }
 
-/// How far it has counted.
+/// Timer ticks since [`count_from_top`].
 pub(crate) fn counted() -> u32 {
     u32::MAX - read(Register::CurrentCount)
 }
 
-/// Interrupts this CPU every `count`.
+/// Interrupts this CPU every `count` timer ticks.
 pub(crate) fn tick(vector: u8, count: u32) {
     write(Register::Divide, BY_ONE);
     write(Register::Timer, PERIODIC | u32::from(vector));

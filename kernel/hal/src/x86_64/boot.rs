@@ -1,6 +1,8 @@
-//! From PVH's start info to [`Firmware`] (Xen's `include/public/arch-x86/hvm/start_info.h`).
+//! From PVH's start info to [`Firmware`].
 //!
-//! Not guaranteed: anything when started by another protocol.
+//! Source: Xen, `include/public/arch-x86/hvm/start_info.h`.
+//!
+//! Not guaranteed: a boot by any other protocol.
 
 use super::mmu::IMAGE;
 use super::{acpi, apic, interrupts, mmu, smp, timer, trap};
@@ -41,7 +43,7 @@ struct MemoryEntry {
 }
 
 const MAGIC: u32 = 0x336e_c578;
-/// Usable memory, as in the BIOS's E820.
+/// Usable memory, as in the BIOS's E820 map.
 const RAM: u32 = 1;
 
 unsafe extern "C" {
@@ -49,19 +51,19 @@ unsafe extern "C" {
     static image_end: u8;
 }
 
-/// What firmware left at `at`.
+/// A structure of the boot protocol.
 ///
 /// # Safety
-/// There is a `T` there, and nobody changes it.
-unsafe fn left<T>(at: u64) -> &'static T {
-    // SAFETY: the caller's.
+/// `at` must be the physical address of a `T` that nothing writes to.
+unsafe fn boot_data<T>(at: u64) -> &'static T {
+    // SAFETY: guaranteed by the caller.
     unsafe { &*linear(PhysAddr::new(at)).cast::<T>() }
 }
 
-/// Entry from `boot.s`, on CPU 0: interrupts closed, boot tables, boot stack.
+/// Entry from `boot.s` on CPU 0, with interrupts disabled, on the boot tables and the boot stack.
 ///
 /// # Safety
-/// Once, with what PVH says in `start_info`.
+/// Must be called once, with the address of PVH's start info.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn boot_cpu_start(start_info: u32) -> ! {
     interrupts::mask_pics();
@@ -70,37 +72,37 @@ unsafe extern "C" fn boot_cpu_start(start_info: u32) -> ! {
     mmu::enable();
     apic::enable(trap::SPURIOUS);
     timer::measure();
-    // SAFETY: PVH passes it so.
-    let info: &StartInfo = unsafe { left(u64::from(start_info)) };
+    // SAFETY: PVH passes the address.
+    let info: &StartInfo = unsafe { boot_data(u64::from(start_info)) };
     assert_eq!(info.magic, MAGIC, "not started by PVH");
     crate::boot::start(firmware(info))
 }
 
 fn firmware(info: &'static StartInfo) -> Firmware {
-    // The addresses of the image's ends are taken, never its bytes.
+    // Only the addresses of these symbols are used.
     let ends = (&raw const image_start as u64 - IMAGE, &raw const image_end as u64 - IMAGE);
     let mut reserved: ArrayVec<Region, { crate::boot::REGIONS }> = ArrayVec::new();
     reserved.push(Region { start: ends.0, end: ends.1 });
     let entry_size = size_of::<MemoryEntry>() as u64;
     let memory = (0..u64::from(info.memory_entries))
         // SAFETY: the list has that many entries.
-        .map(|index| unsafe { left::<MemoryEntry>(info.memory_map + index * entry_size) })
+        .map(|index| unsafe { boot_data::<MemoryEntry>(info.memory_map + index * entry_size) })
         .filter(|entry| entry.kind == RAM)
         .map(|entry| Region::new(entry.address, entry.size))
         .collect();
     let module = (info.modules > 0).then(|| {
-        // SAFETY: the list has at least one.
-        unsafe { left::<Module>(info.module_list) }
+        // SAFETY: the list has at least one entry.
+        unsafe { boot_data::<Module>(info.module_list) }
     });
     let initrd = module.map(|module| Region::new(module.address, module.size));
     reserved.extend(initrd);
     let command_line = match info.command_line {
         0 => "",
-        // SAFETY: PVH ends it by a zero.
+        // SAFETY: PVH terminates the command line with a zero.
         at => unsafe { CStr::from_ptr(linear(PhysAddr::new(at)).cast_const().cast()) }.to_str().unwrap_or(""),
     };
-    // Structures of the boot protocol lie below 1 MiB or beside the initramfs; the command line is
-    // used for good.
+    // The other structures of the boot protocol are read before their memory is allocated. The
+    // command line is kept.
     reserved.push(Region::new(info.command_line, command_line.len() as u64 + 1));
     let mut firmware = Firmware {
         memory,
@@ -116,8 +118,8 @@ fn firmware(info: &'static StartInfo) -> Firmware {
     if firmware.cpus.is_empty() {
         firmware.cpus.push((first, NodeId::new(0)));
     }
-    // The CPU that boots is CPU 0.
+    // The boot CPU is CPU 0.
     firmware.cpus.sort_by_key(|(id, _)| (*id != first, *id));
-    smp::know(&firmware.cpus);
+    smp::set_hardware_ids(&firmware.cpus);
     firmware
 }

@@ -1,8 +1,9 @@
-# From the PVH entry (32 bits, paging off, %ebx = struct hvm_start_info; Xen's docs/misc/pvh.pandoc) to Rust in long mode,
-# and from a start-up IPI (16 bits) to the same.
+# From the PVH entry (32 bits, paging off, %ebx = struct hvm_start_info; Xen's
+# docs/misc/pvh.pandoc) to Rust in long mode, and from a start-up IPI (16 bits) to Rust.
 #
-# The boot tables stay: their upper half is what every root shares. Entry 256 is the linear map of physical memory, entry 257
-# the first 4 GiB again, uncached, for devices; entry 511 the image. Entry 0 (identity) is dropped once everybody is up.
+# The boot tables stay in use, and every root shares their upper half. Entry 256 is the linear map
+# of physical memory, entry 257 the uncached map of the first 4 GiB for devices, entry 511 the
+# image. Entry 0, the identity map, is removed once all CPUs have started.
 
 .set KERNEL_BASE, 0xffffffff80000000
 .set STACK_SIZE, 0x10000
@@ -39,7 +40,7 @@ pvh_start:
     call boot_cpu_start
     ud2
 
-# Turns on PAE, long mode, no-execute and paging. Changes eax, ecx, edx.
+# Enables PAE, long mode, no-execute and paging. Clobbers eax, ecx, edx.
 .code32
 enter_long_mode:
     mov $0x6a0, %eax                    # CR4: PAE, PGE, OSFXSR, OSXMMEXCPT
@@ -54,7 +55,7 @@ enter_long_mode:
     mov %eax, %cr0
     ret
 
-# A start-up IPI enters here, at the page TRAMPOLINE (the code is copied there): 16 bits, %cs:0 is that page.
+# A start-up IPI enters here, in a copy at the page TRAMPOLINE: 16 bits, %cs:0 is that page.
 .set TRAMPOLINE, 0x8000
 .code16
 .global trampoline_start, trampoline_end, trampoline_cpu, trampoline_stack
@@ -72,7 +73,7 @@ trampoline_start:
 1:  mov $0x10, %eax
     mov %eax, %ds
     mov %eax, %ss
-    # The image's tables map low memory identically, so the rest can run where it is linked.
+    # The rest runs at its physical address, which the boot tables map identically.
     mov $(enter_long_mode - KERNEL_BASE), %eax
     mov $(TRAMPOLINE + 0xff0), %esp
     call *%eax
@@ -126,9 +127,9 @@ boot_pml4:
     .fill 253, 8, 0
     .quad image_pdpt - KERNEL_BASE + 0x3
 low_pdpt:
-    .quad 0x083                         # the first GiB, where the image is
+    .quad 0x083                         # the first GiB, which contains the image
     .fill 511, 8, 0
-linear_pdpt:                            # 512 GiB, global, no execution, write-back
+linear_pdpt:                            # 512 GiB, global, not executable, write-back
     .set gib, 0
     .rept 512
     .quad (gib << 30) | 0x8000000000000183
@@ -150,7 +151,7 @@ image_pdpt:
 .section .bss, "aw", @nobits
     .align 4096
 .global boot_guard
-boot_guard:                             # not mapped once Rust has cut the image's GiB
+boot_guard:                             # unmapped by guard_boot_stack
     .skip 4096
 boot_stack:
     .skip STACK_SIZE

@@ -1,12 +1,12 @@
 //! User mode as a call.
 //!
-//! [`UserContext::run`] loads the registers, leaves the kernel, and returns with the registers as
-//! they were at the next trap. Shootdowns that come meanwhile are served here. An interrupt that
-//! wants more, and has come in the kernel, ends it before it begins (Linux's `TIF_NEED_RESCHED`).
+//! [`UserContext::run`] loads the registers, enters user mode, and returns at the next trap with
+//! the registers saved. Shootdown IPIs are handled without returning. If a timer tick or a kick has
+//! arrived in the kernel, `run` returns before it enters user mode (Linux's `TIF_NEED_RESCHED`).
 //!
-//! Floating-point registers are not touched by the kernel, which is compiled without; so they are
-//! loaded and saved only where a CPU changes from one context to another ([`UserContext::load`],
-//! [`UserContext::save`]), and with them the thread pointer.
+//! The kernel is compiled without floating point. The floating-point registers are therefore loaded
+//! and saved only when a CPU switches contexts ([`UserContext::load`], [`UserContext::save`]), as
+//! is the thread pointer.
 
 use super::trap::{self, PAGE_FAULT, SYSCALL};
 use super::{interrupts, local, mmu};
@@ -16,7 +16,7 @@ use pagewright_arch::Isa;
 use pagewright_types::{Access, VirtAddr};
 use x86_64::registers::model_specific::FsBase;
 
-/// General registers, in the order in which `trap.s` pushes them.
+/// General registers, in the layout of `trap.s`.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 #[expect(missing_docs, reason = "the names are the registers'")]
@@ -49,18 +49,18 @@ const _: () = assert!(size_of::<Registers>() == 176);
 
 const USER_CODE: u64 = 0x23;
 const USER_DATA: u64 = 0x1b;
-/// Interrupts open, and the bit that is always set.
+/// RFLAGS with interrupts enabled and the bit that is always set.
 const FLAGS: u64 = 1 << 9 | 1 << 1;
-/// What user mode may choose of the flags: condition codes, direction, trap, alignment check.
+/// The bits of RFLAGS that user mode may set: condition codes, direction, trap, alignment check.
 const USER_FLAGS: u64 = 0x24_0dd5;
 
-/// What `FXSAVE` stores.
+/// The floating-point registers, in the format of `FXSAVE`.
 #[repr(C, align(16))]
 #[derive(Clone)]
-pub struct Floating([u8; 512]);
+pub struct FpState([u8; 512]);
 
-impl Floating {
-    /// As after a reset, with every exception masked.
+impl FpState {
+    /// The state after a reset, with every exception masked.
     const fn new() -> Self {
         let mut area = [0; 512];
         // FCW 0x37f, MXCSR 0x1f80.
@@ -69,12 +69,12 @@ impl Floating {
         Self(area)
     }
 
-    /// The bytes, as `FXSAVE` has them.
+    /// The bytes in the format of `FXSAVE`.
     pub fn bytes(&self) -> &[u8; 512] {
         &self.0
     }
 
-    /// The bytes, to be stored to.
+    /// The bytes, to be changed.
     pub fn bytes_mut(&mut self) -> &mut [u8; 512] {
         &mut self.0
     }
@@ -86,10 +86,10 @@ impl Floating {
 pub struct UserContext {
     /// General registers.
     ///
-    /// What user mode may not choose is put right before it is entered.
+    /// Bits that user mode may not set are corrected before user mode is entered.
     pub registers: Registers,
-    /// Floating-point registers, while they are not in a CPU.
-    pub floating: Floating,
+    /// Floating-point registers, while no CPU has them loaded.
+    pub floating: FpState,
     thread_pointer: u64,
 }
 
@@ -98,41 +98,41 @@ unsafe extern "C" {
 }
 
 impl UserContext {
-    /// A thread that starts at `pc` with its stack at `sp`.
+    /// Creates the context of a thread that starts at `pc` with its stack at `sp`.
     pub fn new(pc: VirtAddr, sp: VirtAddr) -> Self {
         let registers = Registers { rip: pc.raw(), rsp: sp.raw(), rflags: FLAGS, ..Registers::default() };
-        Self { registers, floating: Floating::new(), thread_pointer: 0 }
+        Self { registers, floating: FpState::new(), thread_pointer: 0 }
     }
 
-    /// The system call asked for, and its arguments.
+    /// The number and the arguments of the system call.
     pub fn syscall(&self) -> (u64, [u64; 6]) {
         let r = &self.registers;
         (r.rax, [r.rdi, r.rsi, r.rdx, r.r10, r.r8, r.r9])
     }
 
-    /// Sets what the system call answers.
-    pub fn set_result(&mut self, value: u64) {
+    /// Sets the result of the system call.
+    pub fn set_syscall_result(&mut self, value: u64) {
         self.registers.rax = value;
     }
 
-    /// Goes back to before the system call `number`, so that it is made again.
-    pub fn repeat(&mut self, number: u64, _first: u64) {
+    /// Restarts the system call `number`.
+    pub fn restart_syscall(&mut self, number: u64, _first: u64) {
         self.registers.rax = number;
         // SYSCALL is two bytes long.
         self.registers.rip -= 2;
     }
 
-    /// Where it goes on.
+    /// The program counter.
     pub fn pc(&self) -> VirtAddr {
         VirtAddr::new(self.registers.rip)
     }
 
-    /// Its stack.
+    /// The stack pointer.
     pub fn sp(&self) -> VirtAddr {
         VirtAddr::new(self.registers.rsp)
     }
 
-    /// Changes its stack.
+    /// Sets the stack pointer.
     pub fn set_sp(&mut self, sp: VirtAddr) {
         self.registers.rsp = sp.raw();
     }
@@ -142,43 +142,42 @@ impl UserContext {
         self.thread_pointer
     }
 
-    /// Changes the thread pointer, also of the CPU that runs it.
+    /// Sets the thread pointer, in the context and in this CPU, which has it loaded.
     pub fn set_thread_pointer(&mut self, value: u64) {
         self.thread_pointer = value;
         FsBase::write(x86_64::VirtAddr::new_truncate(value));
     }
 
-    /// The same for a thread that no CPU has loaded.
+    /// Sets the thread pointer of a context that no CPU has loaded.
     pub fn set_thread_pointer_unloaded(&mut self, value: u64) {
         self.thread_pointer = value;
     }
 
-    /// Puts into this CPU what it keeps between traps.
+    /// Loads the floating-point registers and the thread pointer into this CPU.
     pub fn load(&mut self) {
         FsBase::write(x86_64::VirtAddr::new_truncate(self.thread_pointer));
-        // MXCSR's reserved bits fault; a signal handler may have set them.
+        // Reserved bits of MXCSR fault when loaded; a signal handler may have set them.
         self.floating.0[26] = 0;
         self.floating.0[27] = 0;
-        // SAFETY: the area is aligned, and every value of it that passes the line above can be
-        // loaded.
+        // SAFETY: the area is aligned, and without reserved bits of MXCSR every value is valid.
         unsafe { asm!("fxrstor64 [{}]", in(reg) &raw const self.floating, options(nostack)) };
     }
 
-    /// Gives a running thread the floating-point registers that it began with.
+    /// Resets the floating-point registers of the running thread.
     pub fn reset_floating(&mut self) {
-        self.floating = Floating::new();
+        self.floating = FpState::new();
         self.load();
     }
 
-    /// Takes it out again.
+    /// Saves the floating-point registers of this CPU.
     pub fn save(&mut self) {
-        // SAFETY: the area is aligned and ours.
+        // SAFETY: the area is aligned and borrowed mutably.
         unsafe { asm!("fxsave64 [{}]", in(reg) &raw mut self.floating, options(nostack)) };
     }
 
-    /// Runs user mode until something traps.
+    /// Runs user mode until the next trap.
     ///
-    /// The space that this CPU runs is the thread's, and [`UserContext::load`] was called here.
+    /// This CPU must run the thread's space and have called [`UserContext::load`].
     pub fn run(&mut self) -> Trap {
         loop {
             let r = &mut self.registers;
@@ -188,17 +187,16 @@ impl UserContext {
             r.cs = USER_CODE;
             r.ss = USER_DATA;
             r.rflags = r.rflags & USER_FLAGS | FLAGS;
-            interrupts::close();
-            if local().attention.take() {
-                interrupts::open();
+            interrupts::disable();
+            if local().need_resched.take() {
+                interrupts::enable();
                 return Trap::Interrupt;
             }
-            // SAFETY: the registers are user mode's: its selectors, an address of its own,
-            // interrupts open.
+            // SAFETY: the registers have user selectors, a user address, and interrupts enabled.
             unsafe { enter_user(r) };
             let (vector, error, address) = (r.vector, r.error, trap::fault_address());
-            let interrupted = trap::serve_interrupt(vector);
-            interrupts::open();
+            let interrupted = trap::handle_interrupt(vector);
+            interrupts::enable();
             if !interrupted {
                 return trap_of(vector, error, address);
             }
@@ -225,7 +223,7 @@ fn trap_of(vector: u64, error: u64, address: u64) -> Trap {
     }
 }
 
-/// `CPUID` leaf 1, `EDX`.
+/// EDX of `CPUID` leaf 1.
 pub(crate) fn hardware_capabilities() -> u64 {
     u64::from(core::arch::x86_64::__cpuid(1).edx)
 }

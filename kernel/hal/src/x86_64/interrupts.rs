@@ -1,37 +1,37 @@
-//! Whether interrupts reach this CPU.
+//! Enabling and disabling interrupts on this CPU.
 
 use x86_64::instructions::interrupts;
 use x86_64::instructions::port::Port;
 
-/// Data ports of the two old interrupt controllers.
+/// Data ports of the two legacy interrupt controllers (8259 PICs).
 const PICS: [u16; 2] = [0x21, 0xa1];
 
-/// Silences the old interrupt controllers, which firmware may have left open: their vectors are
-/// exceptions'.
+/// Masks the legacy interrupt controllers, whose vectors collide with exceptions.
 pub(crate) fn mask_pics() {
     for port in PICS {
-        // SAFETY: nobody wants interrupts of theirs; without the device the port does nothing.
+        // SAFETY: their interrupts are not used; without the device the port does nothing.
         unsafe { Port::<u8>::new(port).write(0xff) };
     }
 }
 
 #[inline]
-pub(crate) fn are_open() -> bool {
+pub(crate) fn are_enabled() -> bool {
     interrupts::are_enabled()
 }
 
 #[inline]
-pub(crate) fn open() {
+pub(crate) fn enable() {
     interrupts::enable();
 }
 
 #[inline]
-pub(crate) fn close() {
+pub(crate) fn disable() {
     interrupts::disable();
 }
 
-/// Opens them and sleeps until one comes; one that was waiting ends the sleep at once (STI takes
-/// effect after HLT has begun).
+/// Enables interrupts and sleeps until one arrives.
+///
+/// STI takes effect after HLT has begun, so a pending interrupt ends the sleep at once.
 pub(crate) fn wait() {
     interrupts::enable_and_hlt();
 }

@@ -1,4 +1,4 @@
-//! The first serial port, QEMU's debug console, and how the machine is switched off.
+//! The first serial port, QEMU's debug console, and power-off.
 
 use spin::LazyLock;
 use spin::Mutex;
@@ -13,21 +13,22 @@ const DEBUG_CONSOLE: u16 = 0xe9;
 const DEBUG_EXIT: u16 = 0x501;
 
 static UART: LazyLock<Mutex<Option<Uart16550<PioBackend>>>> = LazyLock::new(|| {
-    // SAFETY: COM1 is a serial port on every PC, and nobody else uses it.
+    // SAFETY: COM1 is a serial port on every PC, and has no other user.
     let uart = unsafe { Uart16550::new_port(COM1) }.ok();
-    // A port that is not there stays silent.
+    // Output to a missing port is dropped.
     Mutex::new(uart.and_then(|mut uart| uart.init(Config::default()).is_ok().then_some(uart)))
 });
 
-/// Sends bytes down the line; a terminal wants a carriage return before each line feed, and gets
-/// none: the host's end is a file or pipe.
+/// Sends bytes over the serial line.
+///
+/// Line feeds get no carriage return, because the host's end is a file or a pipe.
 pub(crate) fn send(bytes: &[u8]) {
     if let Some(uart) = UART.lock().as_mut() {
         uart.send_bytes_exact(bytes);
     }
 }
 
-/// Sends bytes to whoever started the machine.
+/// Sends bytes to the host.
 pub(crate) fn report(bytes: &[u8]) {
     for byte in bytes {
         // SAFETY: without the device the port does nothing.
@@ -35,8 +36,9 @@ pub(crate) fn report(bytes: &[u8]) {
     }
 }
 
-/// QEMU ends with status 2·n + 1 of what is written here; whoever reads the report has the whole
-/// status.
+/// Ends QEMU, whose exit status becomes 2·`status` + 1.
+///
+/// The report has the status itself.
 pub(crate) fn power_off(status: u8) -> ! {
     // SAFETY: without the device the port does nothing.
     unsafe { Port::new(DEBUG_EXIT).write(u32::from(status)) };

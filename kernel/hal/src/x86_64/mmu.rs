@@ -1,11 +1,11 @@
-//! Base register and invalidations.
+//! CR3 and TLB invalidations.
 //!
-//! Without PCIDs the only tag is 0 and `MOV CR3` drops everything but global entries. With them,
-//! `INVPCID` reaches any tag; `INVLPG` reaches the one in use (Intel SDM vol. 3A §4.10.4.1).
+//! Without PCIDs the only tag is 0, and `MOV CR3` flushes everything except global entries. With
+//! PCIDs, `INVPCID` invalidates any tag and `INVLPG` the current one (Intel SDM vol. 3A §4.10.4.1).
 
 use crate::boot::CPUS;
 use crate::machine::linear;
-use crate::stacks::{PIECE, STACK, Table};
+use crate::stacks::{STACK, STRIDE, Table};
 use core::arch::asm;
 use core::sync::atomic::{AtomicU64, Ordering};
 use pagewright_arch::{Caps, Invalidate, InvalidateScope, InvalidateTarget, ShootdownKind, X86_64};
@@ -17,17 +17,17 @@ use x86_64::registers::control::{Cr4, Cr4Flags};
 /// The codec of this machine's tables.
 pub(crate) type Isa = X86_64;
 
-/// Where physical memory is mapped.
+/// The linear map of physical memory.
 pub(crate) const LINEAR: u64 = 0xffff_8000_0000_0000;
-/// Where the first 4 GiB are mapped for devices.
+/// The uncached map of the first 4 GiB, for devices.
 pub(crate) const DEVICES: u64 = 0xffff_8080_0000_0000;
-/// Where the image is mapped.
+/// The map of the kernel image.
 pub(crate) const IMAGE: u64 = 0xffff_ffff_8000_0000;
 
-/// Where the stacks of the CPUs that did not boot are mapped: in the last GiB.
+/// The stacks of the secondary CPUs, in the last GiB.
 pub(crate) const STACKS: u64 = 0xffff_ffff_c000_0000;
 
-/// The entries of the boot root that every root shares.
+/// The entries of the boot root that all roots share.
 const SHARED: [usize; 3] = [256, 257, 511];
 
 const TAGS: u32 = 1 << 12;
@@ -38,20 +38,20 @@ unsafe extern "C" {
     static boot_guard: u8;
 }
 
-/// Present, writable; of a leaf also global, and whether it is large, or never executed.
+/// Present and writable; a leaf is also global, and may be large or not executable.
 pub(crate) const TABLE: u64 = 0x3;
 const PAGE: u64 = 0x103;
 const BLOCK: u64 = 0x183;
 pub(crate) const STACK_PAGE: u64 = PAGE | 1 << 63;
 
-/// Where a byte of the image is.
+/// The physical address of a byte of the image.
 pub(crate) fn physical(address: u64) -> u64 {
     address - IMAGE
 }
 
 static CAPS: Once<Caps> = Once::new();
 
-/// What the machine can do.
+/// The capabilities of the machine.
 #[inline]
 pub(crate) fn caps() -> &'static Caps {
     CAPS.call_once(|| {
@@ -70,10 +70,11 @@ pub(crate) fn caps() -> &'static Caps {
     })
 }
 
-/// Takes the page below the boot stack out of the image's map, so that who overflows the stack
-/// faults. On CPU 0, while nobody else runs.
+/// Unmaps the page below the boot stack, so that a stack overflow faults.
+///
+/// Runs on CPU 0, before the other CPUs start.
 pub(super) fn guard_boot_stack() {
-    /// Of the image's GiB: 512 pieces of 2 MiB, and of one of them 512 pages.
+    /// The tables that split the image's GiB into 2 MiB pages, and one of those into 4 KiB pages.
     static LARGE: Table = Table::empty();
     static SMALL: Table = Table::empty();
     const GIB_OF_IMAGE: usize = 510;
@@ -85,51 +86,53 @@ pub(super) fn guard_boot_stack() {
     }
     SMALL.0[page].store(0, Ordering::Relaxed);
     LARGE.0[block].store(SMALL.entry(), Ordering::Relaxed);
-    // SAFETY: the tables live for ever, and map all but the guard as before.
+    // SAFETY: the tables are static, and map everything but the guard as before.
     unsafe {
         image_pdpt[GIB_OF_IMAGE].store(LARGE.entry(), Ordering::Release);
-        // Global entries go with the right to have any (SDM vol. 3A §4.10.4.1).
+        // Changing CR4.PGE flushes global entries (SDM vol. 3A §4.10.4.1).
         Cr4::update(|flags| flags.remove(Cr4Flags::PAGE_GLOBAL));
         Cr4::update(|flags| flags.insert(Cr4Flags::PAGE_GLOBAL));
     }
 }
 
-/// Hangs the table of the stacks' 2 MiB into the last GiB.
+/// Links the table of the stacks' 2 MiB areas into the last GiB.
 pub(crate) fn map_stacks(large: &'static Table) {
     const GIB_OF_STACKS: usize = 511;
-    // SAFETY: the tables live for ever, and map what nothing was mapped at; no CPU keeps that
-    // nothing was.
+    // SAFETY: the table is static, nothing was mapped there, and a TLB does not cache non-present
+    // entries.
     unsafe { image_pdpt[GIB_OF_STACKS].store(large.entry(), Ordering::Release) };
 }
 
-/// Whether an access to `address` has left the stack of a CPU.
+/// Whether `address` is in the guard below a stack.
 pub(super) fn is_guard(address: u64) -> bool {
-    let in_pieces = address.checked_sub(STACKS).map(|offset| offset as usize).filter(|offset| *offset < CPUS * PIECE);
-    in_pieces.is_some_and(|offset| offset % PIECE >= STACK) || address >> 12 == &raw const boot_guard as u64 >> 12
+    let in_pieces = address.checked_sub(STACKS).map(|offset| offset as usize).filter(|offset| *offset < CPUS * STRIDE);
+    in_pieces.is_some_and(|offset| offset % STRIDE >= STACK) || address >> 12 == &raw const boot_guard as u64 >> 12
 }
 
-/// Turns on what [`caps`] found, on each CPU.
+/// Enables PCIDs if [`caps`] has them; on each CPU.
 pub(crate) fn enable() {
     if caps().tagged {
-        // SAFETY: the tag in CR3 is 0, as setting the bit wants.
+        // SAFETY: the tag in CR3 is 0, as setting the bit requires.
         unsafe { Cr4::update(|flags| flags.insert(Cr4Flags::PCID)) };
     }
 }
 
-/// Stores reach walkers in order (SDM vol.
+/// Keeps the compiler from reordering stores to entries.
 ///
-/// 3A §4.10.4); only the compiler must not move them.
+/// The CPU makes them visible to page-table walkers in order (SDM vol. 3A §4.10.4).
 #[inline]
 pub(crate) fn publish() {
     core::sync::atomic::compiler_fence(Ordering::SeqCst);
 }
 
-/// Local invalidations are done when they return.
+/// Nothing to wait for: a local invalidation is complete when its instruction is.
 #[inline]
 pub(crate) fn complete() {}
 
+/// Executes a local invalidation.
+///
 /// # Panics
-/// For what x86-64 does not have: a broadcast, or a range.
+/// On a broadcast or a range, which x86-64 does not have.
 pub(crate) fn invalidate(op: Invalidate) {
     assert_eq!(op.scope, InvalidateScope::Local, "x86-64 has no broadcast");
     match op.target {
@@ -146,36 +149,36 @@ fn page(tag: Tag, va: VirtAddr) {
         invpcid(0, tag, va);
         return;
     }
-    // SAFETY: it only forgets.
+    // SAFETY: an invalidation only removes TLB entries.
     unsafe { asm!("invlpg [{}]", in(reg) va.raw(), options(nostack, preserves_flags)) }
 }
 
 fn invpcid(kind: u64, tag: Tag, va: VirtAddr) {
     let descriptor = [u64::from(tag.raw()), va.raw()];
-    // SAFETY: it only forgets; the CPU has the instruction, or nobody calls this.
+    // SAFETY: an invalidation only removes TLB entries; `caps` has checked for the instruction.
     unsafe { asm!("invpcid {}, [{}]", in(reg) kind, in(reg) &raw const descriptor, options(nostack, preserves_flags)) }
 }
 
 fn cr3() -> u64 {
     let value: u64;
-    // SAFETY: reading it changes nothing.
+    // SAFETY: reading CR3 has no effect.
     unsafe { asm!("mov {}, cr3", out(reg) value, options(nostack, preserves_flags, nomem)) };
     value
 }
 
 fn load(value: u64) {
-    // SAFETY: every root has the shared entries, so the kernel goes on where it was.
+    // SAFETY: every root has the shared entries, so the kernel stays mapped.
     unsafe { asm!("mov cr3, {}", in(reg) value, options(nostack, preserves_flags)) };
 }
 
-/// Walks from `root` from now on.
+/// Installs `root` with `tag`; `keep` preserves the TLB entries of the tag.
 ///
-/// A root that is installed for the first time gets the kernel's half.
+/// A root that is installed for the first time gets the entries of the kernel's half.
 pub(crate) fn install_root(root: Pfn, tag: Tag, keep: bool) {
     let entries = linear(root.base()).cast::<AtomicU64>();
     for index in SHARED {
-        // SAFETY: a root is a table of 512 words; the boot root lives for ever. Whoever else
-        // installs this root stores the same.
+        // SAFETY: a root is a table of 512 words, and the boot root is static. Another CPU that
+        // installs this root stores the same values.
         unsafe { (*entries.add(index)).store(boot_pml4[index].load(Ordering::Relaxed), Ordering::Release) };
     }
     let tag = if caps().tagged { u64::from(tag.raw()) } else { 0 };
@@ -184,10 +187,8 @@ pub(crate) fn install_root(root: Pfn, tag: Tag, keep: bool) {
     load(root.base().raw() | tag | keep);
 }
 
-/// Forgets that low memory was mapped to itself.
-///
-/// Nobody needs it once all CPUs are up.
+/// Removes the identity map of low memory, once all CPUs have started.
 pub(crate) fn drop_identity() {
-    // SAFETY: the entry is used by boot code only.
+    // SAFETY: only boot code uses the entry.
     unsafe { boot_pml4[0].store(0, Ordering::Release) };
 }

@@ -1,6 +1,6 @@
 //! x86-64: PVH boot, local APIC, long-mode traps.
 //!
-//! A CPU's own data ([`CpuLocal`]) is what its GS base points to while it is in the kernel.
+//! In the kernel, the GS base points to the data of the running CPU ([`CpuLocal`]).
 
 mod acpi;
 pub(crate) mod apic;
@@ -25,9 +25,7 @@ use x86_64::structures::tss::TaskStateSegment;
 global_asm!(include_str!("boot.s"), options(att_syntax));
 global_asm!(include_str!("trap.s"), options(att_syntax));
 
-/// One CPU's own data.
-///
-/// Its first fields are used by `trap.s`.
+/// Per-CPU data; `trap.s` uses the first fields.
 #[repr(C, align(64))]
 pub(crate) struct CpuLocal {
     this: Cell<*const CpuLocal>,
@@ -38,8 +36,8 @@ pub(crate) struct CpuLocal {
     id: Cell<CpuId>,
     /// Ranks of the locks held.
     pub(crate) held: Cell<RankSet>,
-    /// Time was up, or somebody poked this CPU, and user mode has not been left for it yet.
-    pub(crate) attention: Cell<bool>,
+    /// A timer tick or a kick has arrived, and the CPU must leave user mode for it.
+    pub(crate) need_resched: Cell<bool>,
     gdt: UnsafeCell<GlobalDescriptorTable>,
 }
 
@@ -50,7 +48,7 @@ const _: () = {
     assert!(offset_of!(CpuLocal, tss) + offset_of!(TaskStateSegment, privilege_stack_table) == 36);
 };
 
-// SAFETY: each CPU reaches only its own, by its GS base.
+// SAFETY: each CPU accesses only its own data, through its GS base.
 unsafe impl Sync for CpuLocal {}
 
 impl CpuLocal {
@@ -63,42 +61,42 @@ impl CpuLocal {
             tss: UnsafeCell::new(TaskStateSegment::new()),
             id: Cell::new(CpuId::new(0)),
             held: Cell::new(RankSet::EMPTY),
-            attention: Cell::new(false),
+            need_resched: Cell::new(false),
             gdt: UnsafeCell::new(GlobalDescriptorTable::new()),
         }
     }
 }
 
-/// The running CPU's own data.
+/// The data of the running CPU.
 #[inline]
 pub(crate) fn local() -> &'static CpuLocal {
     let this: *const CpuLocal;
     // SAFETY: since `trap::install` the GS base points to this CPU's data, whose first word is its
-    // address. The data live for ever.
+    // own address. The data are static.
     unsafe {
         asm!("mov {}, gs:[0]", out(reg) this, options(nostack, preserves_flags, readonly));
         &*this
     }
 }
 
-/// The CPU that runs.
+/// The running CPU.
 #[inline]
 pub(crate) fn cpu() -> CpuId {
     local().id.get()
 }
 
-/// Passes a moment while another CPU must act first (`PAUSE`).
+/// Pauses in a loop that waits for another CPU (`PAUSE`).
 #[inline]
 pub(crate) fn pause() {
     core::hint::spin_loop();
 }
 
-/// Makes another CPU run its IPI handler.
+/// Sends the shootdown IPI to another CPU.
 pub(crate) fn send_ipi(cpu: CpuId) {
     apic::send(smp::hardware_id(cpu), trap::SHOOTDOWN);
 }
 
-/// Interrupts another CPU.
-pub(crate) fn poke(cpu: CpuId) {
-    apic::send(smp::hardware_id(cpu), trap::POKE);
+/// Interrupts another CPU, which then leaves user mode or wakes up.
+pub(crate) fn kick(cpu: CpuId) {
+    apic::send(smp::hardware_id(cpu), trap::KICK);
 }

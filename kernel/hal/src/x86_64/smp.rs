@@ -1,6 +1,8 @@
-//! The other CPUs: INIT, then a start-up IPI to a page below 1 MiB (Intel SDM vol.
+//! The secondary CPUs, started by INIT and start-up IPIs (Intel SDM vol.
 //!
-//! 3A §9.4). One after the other, so that one page serves all.
+//! 3A §9.4).
+//!
+//! They start one after the other, so that all can use one trampoline page below 1 MiB.
 
 use super::mmu::{self, drop_identity};
 use super::{apic, timer, trap};
@@ -11,13 +13,13 @@ use arrayvec::ArrayVec;
 use core::sync::atomic::{AtomicBool, AtomicU16, AtomicU32, Ordering};
 use pagewright_types::{CpuId, CpuMask, NodeId, PhysAddr};
 
-/// Where the code for start-up lies (`boot.s`).
+/// The physical address of the trampoline (`boot.s`).
 const TRAMPOLINE: u64 = 0x8000;
-/// How long to wait for a CPU, in ns, after which it is done without.
-const PATIENCE: u64 = 200_000_000;
-/// Between INIT and start-up (SDM: 10 ms), and between two start-ups (200 µs).
-const AFTER_INIT: u64 = 10_000_000;
-const BETWEEN: u64 = 200_000;
+/// How long to wait for a CPU to start, in ns.
+const START_TIMEOUT_NS: u64 = 200_000_000;
+/// The delays after INIT (10 ms) and between two start-up IPIs (200 µs), in ns.
+const INIT_DELAY_NS: u64 = 10_000_000;
+const START_UP_DELAY_NS: u64 = 200_000;
 
 static STARTED: AtomicU16 = AtomicU16::new(1);
 static RELEASED: AtomicBool = AtomicBool::new(false);
@@ -30,8 +32,8 @@ unsafe extern "C" {
     static trampoline_stack: u8;
 }
 
-/// Notes the CPUs' numbers.
-pub(super) fn know(cpus: &ArrayVec<(u64, NodeId), CPUS>) {
+/// Stores the hardware ids (APIC ids) of the CPUs.
+pub(super) fn set_hardware_ids(cpus: &ArrayVec<(u64, NodeId), CPUS>) {
     for (index, (id, _)) in cpus.iter().enumerate() {
         HARDWARE_IDS[index].store(*id as u32, Ordering::Relaxed);
     }
@@ -41,7 +43,7 @@ pub(crate) fn hardware_id(cpu: CpuId) -> u32 {
     HARDWARE_IDS[cpu.index()].load(Ordering::Relaxed)
 }
 
-/// CPUs that run.
+/// The CPUs that have started.
 pub(crate) fn online() -> CpuMask {
     CpuMask::first(usize::from(STARTED.load(Ordering::Acquire)))
 }
@@ -59,42 +61,42 @@ fn wait_until(deadline: u64, done: impl Fn() -> bool) -> bool {
 /// Starts every other CPU; each waits for [`release_others`].
 ///
 /// # Panics
-/// When one does not come: the memory manager counts CPUs from 0 without a gap.
+/// If one does not start: the memory manager numbers CPUs from 0 without a gap.
 pub(crate) fn start_others(info: &BootInfo) {
     let (start, end) = (&raw const trampoline_start, &raw const trampoline_end);
     let at = |label: *const u8| PhysAddr::new(TRAMPOLINE + (label as u64 - start as u64));
     let len = end as usize - start as usize;
-    // SAFETY: memory below 1 MiB is nobody's; the code is shorter than a page.
+    // SAFETY: memory below 1 MiB has no other user; the code is shorter than a page.
     unsafe { linear(PhysAddr::new(TRAMPOLINE)).copy_from_nonoverlapping(start, len) };
     for cpu in 1..info.cpus.len() {
         let stack = stacks::new(CpuId::new(cpu as u16));
-        // SAFETY: the words are in the copy, and no CPU reads them now.
+        // SAFETY: the words are in the copied trampoline, which no CPU executes now.
         unsafe {
             linear(at(&raw const trampoline_cpu)).cast::<u64>().write_unaligned(cpu as u64);
             linear(at(&raw const trampoline_stack)).cast::<u64>().write_unaligned(stack);
         }
         let target = hardware_id(CpuId::new(cpu as u16));
-        let came = || usize::from(STARTED.load(Ordering::Acquire)) > cpu;
+        let started = || usize::from(STARTED.load(Ordering::Acquire)) > cpu;
         apic::send_init(target);
-        wait_until(timer::now_ns() + AFTER_INIT, || false);
+        wait_until(timer::now_ns() + INIT_DELAY_NS, || false);
         apic::send_start_up(target, (TRAMPOLINE >> 12) as u8);
-        if !wait_until(timer::now_ns() + BETWEEN, came) {
+        if !wait_until(timer::now_ns() + START_UP_DELAY_NS, started) {
             apic::send_start_up(target, (TRAMPOLINE >> 12) as u8);
         }
-        assert!(wait_until(timer::now_ns() + PATIENCE, came), "CPU {cpu} (APIC {target}) did not start");
+        assert!(wait_until(timer::now_ns() + START_TIMEOUT_NS, started), "CPU {cpu} (APIC {target}) did not start");
     }
     drop_identity();
 }
 
-/// Lets them go on.
+/// Lets the secondary CPUs run.
 pub(crate) fn release_others() {
     RELEASED.store(true, Ordering::Release);
 }
 
-/// Entry from `boot.s`, on its own stack.
+/// Entry from `boot.s` on a secondary CPU, on its own stack.
 ///
 /// # Safety
-/// Once for each CPU.
+/// Must be called once on each secondary CPU.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn other_cpu_start(cpu: u64) -> ! {
     trap::install(CpuId::new(cpu as u16));

@@ -1,8 +1,8 @@
-//! Time: the time-stamp counter, and the local APIC's timer.
+//! Time: the time-stamp counter and the local APIC's timer.
 //!
-//! Both are measured against the PIT, whose frequency is known.
+//! Both are calibrated against the PIT, whose frequency is known.
 //!
-//! Not guaranteed: counters of the CPUs that agree better than firmware made them.
+//! Not guaranteed: time-stamp counters of different CPUs that agree better than firmware set them.
 
 use super::apic;
 use super::trap::TICK;
@@ -12,7 +12,7 @@ use x86_64::instructions::port::Port;
 
 /// The PIT's input, in Hz.
 const PIT_HZ: u64 = 1_193_182;
-/// Measured for 1/500 s.
+/// The calibration takes 1/500 s.
 const PIT_COUNT: u16 = (PIT_HZ / 500) as u16;
 
 struct Rates {
@@ -24,22 +24,22 @@ struct Rates {
 static RATES: Once<Rates> = Once::new();
 
 fn ticks() -> u64 {
-    // SAFETY: every x86-64 CPU has it, and user mode may read it too.
+    // SAFETY: every x86-64 CPU has the counter, and reading it has no effect.
     unsafe { _rdtsc() }
 }
 
-/// What channel 0 of the PIT shows, counting down.
+/// The current count of channel 0 of the PIT, which counts down.
 fn pit() -> u16 {
     let (mut command, mut channel) = (Port::<u8>::new(0x43), Port::<u8>::new(0x40));
-    // SAFETY: the command holds the count still until it has been read; its interrupt is masked,
-    // and nobody else uses it.
+    // SAFETY: the command latches the count until it is read. The PIT's interrupt is masked, and
+    // the PIT has no other user.
     unsafe {
         command.write(0);
         u16::from_le_bytes([channel.read(), channel.read()])
     }
 }
 
-/// Lets channel 0 count from 65 535 down, over and over.
+/// Makes channel 0 of the PIT count down from 65,535 repeatedly.
 fn start_pit() {
     let (mut command, mut channel) = (Port::<u8>::new(0x43), Port::<u8>::new(0x40));
     // SAFETY: as for `pit`.
@@ -50,9 +50,7 @@ fn start_pit() {
     }
 }
 
-/// Measures.
-///
-/// On CPU 0, before anybody asks for the time.
+/// Calibrates both timers; on CPU 0, before the first use of the time.
 pub(crate) fn measure() {
     RATES.call_once(|| {
         start_pit();
@@ -88,7 +86,7 @@ fn since(start: u64) -> u64 {
     (u128::from(since) * 1_000_000_000 / u128::from(rates.tsc_hz)) as u64
 }
 
-/// Seconds since 1970, as the battery-backed clock has it.
+/// Seconds since 1970 by the battery-backed clock, read at each call.
 pub(crate) fn boot_seconds() -> u64 {
     let [second, minute, hour, day, month, year] = [0, 2, 4, 7, 8, 9].map(clock);
     days_since_1970(2000 + year, month, day) * 86_400 + hour * 3600 + minute * 60 + second
@@ -96,7 +94,7 @@ pub(crate) fn boot_seconds() -> u64 {
 
 /// One register of the MC146818, from binary-coded decimal.
 fn clock(register: u8) -> u64 {
-    // SAFETY: reading it changes nothing but the index.
+    // SAFETY: reading a register changes only the clock's index.
     let raw = unsafe {
         Port::<u8>::new(0x70).write(register);
         Port::<u8>::new(0x71).read()

@@ -1,7 +1,6 @@
-//! Traps: descriptor tables of each CPU, and what the kernel does about interrupts and faults of
-//! its own.
+//! Traps: the descriptor tables of each CPU, and traps taken in the kernel.
 //!
-//! Traps from user mode don't come here: they end [`super::context::UserContext::run`].
+//! Traps from user mode end [`super::context::UserContext::run`] instead.
 
 use super::user::fixup;
 use super::{CpuLocal, apic, local};
@@ -21,18 +20,18 @@ use x86_64::structures::gdt::Descriptor;
 
 pub(crate) const PAGE_FAULT: u64 = 14;
 const DOUBLE_FAULT: u64 = 8;
-/// A shootdown.
+/// The shootdown IPI.
 pub(crate) const SHOOTDOWN: u8 = 0xf0;
-/// Leave user mode, or wake up.
-pub(crate) const POKE: u8 = 0xf1;
-/// The timer.
+/// The kick: leave user mode, or wake up.
+pub(crate) const KICK: u8 = 0xf1;
+/// The timer tick.
 pub(crate) const TICK: u8 = 0xf2;
-/// Nothing happened.
+/// A spurious interrupt, which needs no handling.
 pub(crate) const SPURIOUS: u8 = 0xff;
-/// What `syscall_entry` pushes in place of a vector.
+/// Pushed by `syscall_entry` in place of a vector.
 pub(crate) const SYSCALL: u64 = 0x100;
 
-/// Selectors, in the order in which [`install`] makes them; `trap.s` has the user's.
+/// The kernel's code selector for SYSCALL; `trap.s` has the user's selectors.
 const STAR: u64 = 0x0008 << 32;
 const STUB_SIZE: usize = 16;
 
@@ -45,10 +44,10 @@ unsafe extern "C" {
     safe fn syscall_entry();
 }
 
-/// An interrupt gate: interrupts are closed behind it.
+/// An interrupt gate, which disables interrupts.
 fn gate(vector: usize) -> [AtomicU64; 2] {
     let handler = trap_stubs as *const () as u64 + (vector * STUB_SIZE) as u64;
-    // The double fault has a stack of its own; user mode may raise a breakpoint (INT3) itself.
+    // The double fault has a separate stack; user mode may raise a breakpoint (INT3).
     let stack = u64::from(vector as u64 == DOUBLE_FAULT);
     let privilege = if vector == 3 { 3 } else { 0 };
     let low = (handler & 0xffff)
@@ -63,15 +62,15 @@ fn gate(vector: usize) -> [AtomicU64; 2] {
 struct Stack(#[expect(dead_code, reason = "memory for the CPU only")] [u8; 16384]);
 static mut DOUBLE_FAULT_STACK: Stack = Stack([0; 16384]);
 
-/// Gives this CPU its tables and its own data.
+/// Installs the descriptor tables and the per-CPU data of this CPU.
 pub(super) fn install(cpu: CpuId) {
     let own = &LOCALS[cpu.index()];
     own.this.set(own);
     own.id.set(cpu);
     let gates = GATES.call_once(|| core::array::from_fn(gate));
-    // SAFETY: nobody else uses `own`, which lives for ever, as the gates do; the selectors are
-    // those of the entries appended here, and `trap.s` leaves through the user's. The stack for
-    // double faults is used only on the way to the end.
+    // SAFETY: only this CPU uses `own`, which is static, as the gates are. The selectors are those
+    // of the entries appended here, and `trap.s` uses the user's. All CPUs share the stack for
+    // double faults, which end the machine.
     unsafe {
         (*own.tss.get()).interrupt_stack_table[0] = VirtAddr::from_ptr((&raw const DOUBLE_FAULT_STACK).add(1));
         let gdt = &mut *own.gdt.get();
@@ -102,25 +101,23 @@ pub(super) fn install(cpu: CpuId) {
     );
 }
 
-/// The address of the access that faulted last on this CPU.
+/// The address of the last page fault on this CPU (CR2).
 pub(super) fn fault_address() -> u64 {
     let value: u64;
-    // SAFETY: reading it changes nothing.
+    // SAFETY: reading CR2 has no effect.
     unsafe { asm!("mov {}, cr2", out(reg) value, options(nostack, preserves_flags, nomem)) };
     value
 }
 
-/// Serves an interrupt, in the kernel or in user mode.
-///
-/// Returns whether it was one.
-pub(super) fn serve_interrupt(vector: u64) -> bool {
+/// Handles the trap `vector` if it is an interrupt, and returns whether it was one.
+pub(super) fn handle_interrupt(vector: u64) -> bool {
     match u8::try_from(vector) {
         Ok(SHOOTDOWN) => {
             kernel().handle_ipi();
             apic::end_of_interrupt();
         }
-        Ok(POKE | TICK) => {
-            local().attention.set(true);
+        Ok(KICK | TICK) => {
+            local().need_resched.set(true);
             apic::end_of_interrupt();
         }
         Ok(SPURIOUS) => {}
@@ -129,10 +126,10 @@ pub(super) fn serve_interrupt(vector: u64) -> bool {
     true
 }
 
-/// A trap in the kernel, from `trap.s`.
+/// Handles a trap in the kernel; called by `trap.s`.
 #[unsafe(no_mangle)]
 extern "C" fn kernel_trap(registers: &mut super::context::Registers) {
-    if serve_interrupt(registers.vector) {
+    if handle_interrupt(registers.vector) {
         return;
     }
     let address = fault_address();
@@ -143,7 +140,7 @@ extern "C" fn kernel_trap(registers: &mut super::context::Registers) {
         return;
     }
     if registers.vector == DOUBLE_FAULT && super::mmu::is_guard(address) {
-        panic!("the kernel's stack has overflowed, at {:#x}", registers.rip);
+        panic!("kernel stack overflow at {:#x}", registers.rip);
     }
     panic!(
         "trap {} in the kernel, error {:#x}, address {address:#x}: {registers:#x?}",

@@ -1,8 +1,9 @@
-# Into user mode and back, and interrupts of the kernel.
+# Entry to user mode, and traps from user mode and from the kernel.
 #
-# The registers of a user context are saved where TSS.RSP0 and the syscall entry point: at the end of the context itself. Entering
-# user mode is a call that returns at the next trap: on the way in the kernel's stack pointer is kept in the CPU's own data,
-# and every trap from user mode goes back to it.
+# TSS.RSP0 and the syscall entry point to the end of the user context, so a trap saves the registers
+# in the context itself. Entering user mode stores the kernel's stack pointer in the per-CPU data,
+# and every trap from user mode returns to it. Entering user mode is therefore a call that returns
+# at the next trap.
 
 # Offsets in CpuLocal.
 .set CPU_CONTEXT_END, 8
@@ -53,7 +54,8 @@
 .section .text, "ax"
 .code64
 
-# fn enter_user(registers: *mut Registers): runs user mode until something traps. Interrupts are closed.
+# fn enter_user(registers: *mut Registers): runs user mode until the next trap. Interrupts are
+# disabled.
 .global enter_user
 enter_user:
     push %rbx
@@ -94,7 +96,7 @@ trap_stubs:                             # 16 bytes each
     .align 16
     .if (vector == 8) || ((vector >= 10) && (vector <= 14)) || (vector == 17) || (vector == 21) || (vector == 29) || (vector == 30)
     .else
-    push $0                             # where the CPU pushes no error code
+    push $0                             # the CPU pushes no error code
     .endif
     push $vector
     jmp trap_common
@@ -126,8 +128,8 @@ back_to_kernel:
     restore_registers
     iretq
 
-# fn copy_user(to: *mut u8, from: *const u8, bytes: usize) -> usize: copies and returns how many bytes are left when an access faulted.
-# Whoever handles the fault goes on at copy_user_fault.
+# fn copy_user(to: *mut u8, from: *const u8, bytes: usize) -> usize: copies, and returns the number
+# of bytes left when an access faulted. The fault handler continues at copy_user_fault.
 .global copy_user, copy_user_end, copy_user_fault
 copy_user:
     mov %rdx, %rcx
@@ -137,7 +139,7 @@ copy_user_fault:
     mov %rcx, %rax
     ret
 
-# fn load_user_u32(from: *const u32, to: *mut u32) -> usize: one aligned load; 0 when it was made.
+# fn load_user_u32(from: *const u32, to: *mut u32) -> usize: one aligned load; 0 on success.
 .global load_user_u32, load_user_u32_end, load_user_u32_fault
 load_user_u32:
     mov (%rdi), %eax

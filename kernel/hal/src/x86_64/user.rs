@@ -1,9 +1,9 @@
-//! The assembly that touches user memory, and where a fault of it goes on.
+//! The assembly that accesses user memory, and its fault fixups.
 
 unsafe extern "C" {
-    /// Copies and returns how many bytes were left when an access faulted.
+    /// Copies `bytes` bytes; returns the number left when an access faulted, else 0.
     pub(crate) fn copy_user(to: *mut u8, from: *const u8, bytes: usize) -> usize;
-    /// Loads one word; 0 when it could.
+    /// Loads a word; returns 0 on success.
     pub(crate) fn load_user_u32(from: *const u32, to: *mut u32) -> usize;
 
     safe fn copy_user_end();
@@ -14,16 +14,16 @@ unsafe extern "C" {
 
 type Label = unsafe extern "C" fn();
 
-/// Where the kernel goes on after a fault at `pc`, if that is in one of these functions.
+/// The address at which the kernel continues after a fault at `pc` in one of these functions.
 pub(crate) fn fixup(pc: u64) -> Option<u64> {
     let copy: unsafe extern "C" fn(*mut u8, *const u8, usize) -> usize = copy_user;
     let load: unsafe extern "C" fn(*const u32, *mut u32) -> usize = load_user_u32;
-    let places: [(u64, Label, Label); 2] = [
+    let ranges: [(u64, Label, Label); 2] = [
         (copy as usize as u64, copy_user_end, copy_user_fault),
         (load as usize as u64, load_user_u32_end, load_user_u32_fault),
     ];
-    places
+    ranges
         .iter()
         .find(|(start, end, _)| (*start..*end as usize as u64).contains(&pc))
-        .map(|place| place.2 as usize as u64)
+        .map(|(_, _, fault)| *fault as usize as u64)
 }

@@ -64,7 +64,7 @@ fn makes(call: Sysno) -> bool {
 }
 
 fn admit(call: Sysno) -> Result<(), Errno> {
-    if makes(call) && !pagewright_hal::has_room(ROOM) { Err(Errno::ENOMEM) } else { Ok(()) }
+    if makes(call) && !pagewright_hal::can_allocate(ROOM) { Err(Errno::ENOMEM) } else { Ok(()) }
 }
 
 /// Serves one call.

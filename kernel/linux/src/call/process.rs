@@ -109,7 +109,7 @@ pub(super) fn begin(thread: &mut Thread, asked: &Begin) -> Answer {
     }
     thread.context.save();
     let mut context = thread.context.clone();
-    context.set_result(0);
+    context.set_syscall_result(0);
     if asked.stack != 0 {
         context.set_sp(VirtAddr::new(asked.stack));
     }

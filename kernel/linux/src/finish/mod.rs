@@ -23,8 +23,8 @@ use alloc::collections::BTreeMap;
 use alloc::string::String;
 use core::fmt::{self, Write};
 use core::sync::atomic::{AtomicBool, Ordering};
-use pagewright_hal::counts::{self, Effect};
-use pagewright_hal::report::Report;
+use pagewright_hal::counts::{self, EffectCounter};
+use pagewright_hal::report::ReportChannel;
 use spin::Mutex;
 
 static MISSING: Mutex<BTreeMap<u64, u64>> = Mutex::new(BTreeMap::new());
@@ -39,7 +39,7 @@ pub(crate) fn send(text: fmt::Arguments<'_>) {
     // In one piece, so that lines of several CPUs don't mix.
     let mut line = String::new();
     let _ = line.write_fmt(text);
-    let _ = Report.write_str(&line);
+    let _ = ReportChannel.write_str(&line);
 }
 
 /// Notes that a system call is missing.
@@ -91,7 +91,7 @@ pub(crate) fn power_off(status: u8) -> ! {
     for line in text.lines() {
         send(format_args!("vmstat {line}\n"));
     }
-    for effect in Effect::ALL {
+    for effect in EffectCounter::ALL {
         send(format_args!("machine {} {}\n", effect.name(), counts::count(*effect)));
     }
     send(format_args!("exit {status}\n"));

@@ -41,5 +41,5 @@ pub(crate) fn of_others<T>(body: impl FnOnce() -> T) -> T {
 /// They leave user mode, or wake up.
 fn poke_others() {
     let me = Machine.cpu();
-    Machine.online().iter().filter(|cpu| *cpu != me).for_each(pagewright_hal::poke);
+    Machine.online().iter().filter(|cpu| *cpu != me).for_each(pagewright_hal::kick);
 }

@@ -328,10 +328,10 @@ pub(crate) fn interrupt(thread: &mut Thread, restarts: bool) -> bool {
     let action = thread.actions.lock().get(signal);
     let (number, first) = thread.call;
     if restarts && action.flags & u64::from(linux::SA_RESTART) != 0 {
-        thread.context.repeat(number, first);
+        thread.context.restart_syscall(number, first);
     } else {
         call::give_up(thread);
-        thread.context.set_result(Errno::EINTR.result());
+        thread.context.set_syscall_result(Errno::EINTR.result());
     }
     thread.deadline = None;
     true
