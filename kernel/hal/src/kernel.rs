@@ -1,9 +1,10 @@
 //! The interface between the machine and the kernel above it.
 //!
-//! [`kernel!`](crate::kernel!) names the kernel of an image. `hal` calls [`Kernel::boot`] on CPU 0,
-//! then [`Kernel::run`] on every CPU. The kernel calls `hal` for everything else.
+//! [`kernel!`](crate::kernel!) names the kernel of an image. `hal` calls [`KernelCallbacks::boot`]
+//! on CPU 0, then [`KernelCallbacks::run`] on every CPU. The kernel calls `hal` for everything
+//! else.
 //!
-//! Not guaranteed: a return from [`Kernel::run`]; the machine runs until [`power_off`].
+//! Not guaranteed: a return from [`KernelCallbacks::run`]; the machine runs until [`power_off`].
 
 use crate::arch;
 use crate::boot::BootInfo;
@@ -11,8 +12,8 @@ use crate::time;
 use pagewright_types::{Access, CpuId, VirtAddr};
 use spin::Once;
 
-/// A kernel on this machine.
-pub trait Kernel: Sync {
+/// The entry points of the kernel that `hal` calls.
+pub trait KernelCallbacks: Sync {
     /// Initialises the kernel.
     ///
     /// Runs on CPU 0 with interrupts disabled, while the other CPUs wait.
@@ -34,7 +35,7 @@ pub trait Kernel: Sync {
 
 /// Names the kernel of an image.
 ///
-/// The argument is an expression of a type that implements [`Kernel`].
+/// The argument is an expression of a type that implements [`KernelCallbacks`].
 #[macro_export]
 macro_rules! kernel {
     ($kernel:expr) => {
@@ -42,16 +43,16 @@ macro_rules! kernel {
         // SAFETY: no other crate of the image has a symbol of this name, and `hal` declares it with
         // this type.
         #[unsafe(no_mangle)]
-        pub static PAGEWRIGHT_KERNEL: &dyn $crate::Kernel = &$kernel;
+        pub static PAGEWRIGHT_KERNEL: &dyn $crate::KernelCallbacks = &$kernel;
     };
 }
 
 unsafe extern "Rust" {
-    safe static PAGEWRIGHT_KERNEL: &'static dyn Kernel;
+    safe static PAGEWRIGHT_KERNEL: &'static dyn KernelCallbacks;
 }
 
 /// The kernel of this image.
-pub(crate) fn kernel() -> &'static dyn Kernel {
+pub(crate) fn kernel() -> &'static dyn KernelCallbacks {
     PAGEWRIGHT_KERNEL
 }
 
@@ -93,7 +94,7 @@ static BOOT: Once<BootInfo> = Once::new();
 /// Firmware's description of the machine.
 ///
 /// # Panics
-/// Before [`Kernel::boot`].
+/// Before [`KernelCallbacks::boot`].
 pub fn boot_info() -> &'static BootInfo {
     BOOT.get().expect("set before the kernel starts")
 }

@@ -4,7 +4,7 @@
 //!
 //! The kernel shows that the library crates run unchanged on real page tables. They get the machine
 //! as [`Machine`], which implements the effects trait of `arch` and the locks of `sync`. The kernel
-//! above ([`Kernel`]) is safe Rust.
+//! above ([`KernelCallbacks`]) is safe Rust.
 //!
 //! | module | what | by |
 //! | --- | --- | --- |
@@ -26,9 +26,9 @@
 //!   its linear address. On x86-64 every root shares the upper half of the boot tables: [`Machine`]
 //!   writes those entries into a root when it is first installed, because the memory manager
 //!   handles user memory only. arm64 has a second base register.
-//! - An IPI is an interrupt whose handler calls [`Kernel::handle_ipi`]. It is taken in user mode
-//!   and in the kernel alike: a CPU that waits for a lock or an acknowledgement waits with
-//!   interrupts enabled.
+//! - An IPI is an interrupt whose handler calls [`KernelCallbacks::handle_ipi`]. It is taken in
+//!   user mode and in the kernel alike: a CPU that waits for a lock or an acknowledgement waits
+//!   with interrupts enabled.
 //! - Tags are PCIDs and ASIDs if the CPU has them. Otherwise a switch of spaces flushes the TLB.
 //!
 //! A CPU has one kernel stack. Nothing sleeps in the kernel: a call that must wait gives up its CPU
@@ -66,6 +66,6 @@ pub mod user;
 pub use arch::context::{Registers, UserContext};
 pub use boot::{BootInfo, NodeInfo};
 pub use heap::{can_allocate, grow as grow_heap};
-pub use kernel::{Exception, Kernel, Trap, boot_info, hardware_capabilities, idle, kick, power_off, this_cpu};
+pub use kernel::{Exception, KernelCallbacks, Trap, boot_info, hardware_capabilities, idle, kick, power_off, this_cpu};
 pub use locks::KernelLocks;
 pub use machine::Machine;

@@ -47,7 +47,7 @@ mod task;
 mod tree;
 mod zram;
 
-use pagewright_hal::{BootInfo, Kernel};
+use pagewright_hal::{BootInfo, KernelCallbacks};
 
 /// The kernel of the image.
 #[derive(Debug)]
@@ -61,7 +61,7 @@ impl Linux {
     }
 }
 
-impl Kernel for Linux {
+impl KernelCallbacks for Linux {
     fn boot(&self, info: &'static BootInfo) {
         let options = options::Options::parse(info.command_line);
         memory::start(info, &options);
